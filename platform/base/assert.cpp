@@ -1,0 +1,21 @@
+#include "platform/base/assert.h"
+
+#include <unistd.h>
+
+namespace tarn {
+namespace {
+// The one piece of thread state of the core: an assertion deep in a kernel has no engine at hand.
+thread_local const FatalSink* t_sink = nullptr;
+}  // namespace
+
+void set_thread_fatal_sink(const FatalSink* sink) { t_sink = sink; }
+
+void assert_failed(const AssertSite& site) {
+  const FatalSink* sink = t_sink;
+  if (sink == nullptr || sink->on_fatal == nullptr) __builtin_trap();
+  t_sink = nullptr;  // an assertion inside the sink must not come back here
+  sink->on_fatal(sink->context, site);
+  for (;;) pause();
+}
+
+}  // namespace tarn

@@ -1,0 +1,74 @@
+#include "platform/base/result.h"
+
+namespace tarn {
+namespace {
+
+// Appends as much of `text` as fits and keeps the terminator; returns the new length.
+u64 append(char* out, u64 length, u64 out_bytes, std::string_view text) {
+  for (const char c : text) {
+    if (length + 1 >= out_bytes) break;
+    out[length++] = c;
+  }
+  out[length] = '\0';
+  return length;
+}
+
+u64 append_number(char* out, u64 length, u64 out_bytes, u64 value) {
+  char digits[20];
+  u32 n_digits = 0;
+  do {
+    digits[n_digits++] = static_cast<char>('0' + value % 10);
+    value /= 10;
+  } while (value != 0);
+  while (n_digits > 0) {
+    length = append(out, length, out_bytes, std::string_view(&digits[--n_digits], 1));
+  }
+  return length;
+}
+
+}  // namespace
+
+const char* status_name(Status status) {
+  switch (status) {
+    case Status::ok: return "ok";
+    case Status::invalid_config: return "invalid_config";
+    case Status::invalid_model: return "invalid_model";
+    case Status::over_budget: return "over_budget";
+    case Status::device_lost: return "device_lost";
+    case Status::io_failed: return "io_failed";
+    case Status::internal: return "internal";
+    case Status::invalid_request: return "invalid_request";
+    case Status::would_block: return "would_block";
+    case Status::cancelled: return "cancelled";
+    case Status::unsupported: return "unsupported";
+    case Status::not_finite: return "not_finite";
+  }
+  return "unknown";
+}
+
+Detail::Detail(std::string_view text) {
+  const u64 n = text.size() < text_.size() - 1 ? text.size() : text_.size() - 1;
+  for (u64 i = 0; i < n; ++i) text_[i] = text[i] >= ' ' && text[i] <= '~' ? text[i] : '?';
+}
+
+u64 format_error(const Error& error, char* out, u64 out_bytes) {
+  if (out_bytes == 0) return 0;
+  u64 length = append(out, 0, out_bytes, error.hint);
+  if (!error.detail.empty()) {
+    length = append(out, length, out_bytes, ": ");
+    length = append(out, length, out_bytes, error.detail.c_str());
+  }
+  const char* separator = " (";
+  for (const Figure& figure : error.figures) {
+    if (figure.name == nullptr) continue;
+    length = append(out, length, out_bytes, separator);
+    length = append(out, length, out_bytes, figure.name);
+    length = append(out, length, out_bytes, " ");
+    length = append_number(out, length, out_bytes, figure.value);
+    separator = ", ";
+  }
+  if (separator[0] == ',') length = append(out, length, out_bytes, ")");
+  return length;
+}
+
+}  // namespace tarn

@@ -1,0 +1,90 @@
+// platform/base/result.h
+//
+// How the core says "that did not work", without exceptions and without allocating: a code, a fixed
+// text for the operator, up to four named numbers, and one short name that came from outside (a
+// tensor, a key, a path). Assertions are for our bugs, Result is for the world's.
+#pragma once
+
+#include <array>
+#include <string_view>
+#include <tl/expected.hpp>  // libexpected-dev; std::expected once C++23 is the floor
+#include <utility>
+
+#include "platform/base/types.h"
+
+namespace tarn {
+
+// Values are part of the C ABI (tarn_status): append only, never renumber.
+enum class Status : i32 {
+  ok = 0,
+  invalid_config = 1,    // a key or an option is unknown, missing or out of range
+  invalid_model = 2,     // the model file contradicts itself or the format
+  over_budget = 3,       // the plan does not fit; the figures name the largest regions
+  device_lost = 4,       // the GPU reported a sticky error; only a new process can use it again
+  io_failed = 5,         // figures: errno, byte offset
+  internal = 6,          // one of our assertions failed; this engine is dead
+  invalid_request = 7,   // this model cannot serve what was asked (prompt too long, bad token, ...)
+  would_block = 8,       // a bounded queue or pool is full; try again after the engine has advanced
+  cancelled = 9,         // the request was cancelled by its owner
+  unsupported = 10,      // a valid file or request that this build does not know; the hint says what
+  not_finite = 11,       // the model produced a logit that is not a finite number
+};
+
+// The status' name in lower case with underscores, as it is printed and as JSON carries it.
+const char* status_name(Status status);
+
+struct Figure {
+  const char* name = nullptr;  // static storage: a region, a key, "errno"
+  u64 value = 0;
+};
+
+// A copy of at most 63 bytes of text from outside. Bytes that are not printable ASCII become '?', so
+// that an error line cannot carry terminal escapes out of a hostile file.
+class Detail {
+ public:
+  Detail() = default;
+  Detail(std::string_view text);  // NOLINT: implicit by intent, errors are written in one line
+  const char* c_str() const { return text_.data(); }
+  bool empty() const { return text_[0] == '\0'; }
+
+ private:
+  std::array<char, 64> text_{};
+};
+
+struct Error {
+  Status status = Status::internal;
+  const char* hint = "";  // static storage: what is wrong and what to do about it, one sentence
+  Detail detail{};        // the tensor, key or path it is about; may be empty
+  std::array<Figure, 4> figures{};
+};
+
+// Writes "hint: detail (name value, name value)" into `out`, always terminated. Returns the length
+// written without the terminator; a text that does not fit is cut.
+u64 format_error(const Error& error, char* out, u64 out_bytes);
+
+template <class T>
+class [[nodiscard]] Result : public tl::expected<T, Error> {
+ public:
+  using tl::expected<T, Error>::expected;
+};
+
+using Unexpected = tl::unexpected<Error>;
+inline Unexpected fail(const Error& error) { return Unexpected(error); }
+
+}  // namespace tarn
+
+#define TARN_CONCAT_(a, b) a##b
+#define TARN_CONCAT(a, b) TARN_CONCAT_(a, b)
+
+// TARN_TRY(auto plan, plan_memory(config)): bind the value, or hand the error to our caller.
+#define TARN_TRY(target, expression) TARN_TRY_(TARN_CONCAT(result_at_, __LINE__), target, expression)
+#define TARN_TRY_(result, target, expression)               \
+  auto result = (expression);                               \
+  if (!result) return ::tarn::Unexpected(result.error());   \
+  target = std::move(*result)
+
+// TARN_CHECK(expression of type Result<void>): hand the error to our caller, or go on.
+#define TARN_CHECK(expression) TARN_CHECK_(TARN_CONCAT(result_at_, __LINE__), expression)
+#define TARN_CHECK_(result, expression) \
+  auto result = (expression);           \
+  if (!result) return ::tarn::Unexpected(result.error())

@@ -1,0 +1,69 @@
+// Goal    sizes that come from outside never wrap silently; an error line says everything it knows.
+// Method  tables around the borders of u64; format_error into buffers of every small size.
+#include <doctest/doctest.h>
+
+#include <cstring>
+#include <string>
+
+#include "platform/base/bump.h"
+#include "platform/base/checked.h"
+#include "platform/base/result.h"
+
+namespace tarn {
+namespace {
+
+constexpr u64 kMax = ~u64{0};
+
+TEST_CASE("Checked marks every wrap and stays invalid") {
+  CHECK((Checked(2) * Checked(3) + Checked(4)).get() == 10);
+  CHECK_FALSE((Checked(kMax) + Checked(1)).valid());
+  CHECK_FALSE((Checked(kMax) * Checked(2)).valid());
+  CHECK_FALSE((Checked(3) - Checked(4)).valid());
+  CHECK_FALSE(((Checked(kMax) + Checked(1)) * Checked(0)).valid());
+  CHECK(Checked(31).aligned_up(32).get() == 32);
+  CHECK_FALSE(Checked(kMax - 5).aligned_up(32).valid());
+  CHECK_FALSE(Checked(8).aligned_up(0).valid());
+  CHECK_FALSE(Checked(8).aligned_up(12).valid());
+  CHECK(Checked(64).divided_exactly(32).get() == 2);
+  CHECK_FALSE(Checked(65).divided_exactly(32).valid());
+  CHECK_FALSE(Checked(65).divided_exactly(0).valid());
+  CHECK_FALSE(Checked(65).at_most(64).has_value());
+}
+
+TEST_CASE("Bump hands out aligned pieces and refuses what does not fit") {
+  alignas(64) std::byte memory[256];
+  Bump bump{std::span<std::byte>(memory)};
+  CHECK(bump.alloc<u8>(3).has_value());
+  const auto aligned = bump.alloc_bytes(64, 64);
+  REQUIRE(aligned.has_value());
+  CHECK(reinterpret_cast<std::uintptr_t>(aligned->data()) % 64 == 0);
+  CHECK(bump.used_bytes() == 128);
+  CHECK_FALSE(bump.alloc<u64>(17).has_value());
+  CHECK_FALSE(bump.alloc<u64>(kMax / 4).has_value());
+  bump.rewind(0);
+  CHECK(bump.alloc<u8>(256).has_value());
+  CHECK_FALSE(bump.alloc<u8>(1).has_value());
+}
+
+TEST_CASE("an error becomes one printable line of any length") {
+  const Error error{.status = Status::io_failed,
+                    .hint = "the read failed",
+                    .detail = Detail(std::string("a\x1b[2Jb") + std::string(100, 'x')),
+                    .figures = {{{"errno", 5}, {"offset", 18446744073709551615ull}}}};
+  char line[256];
+  const u64 n = format_error(error, line, sizeof line);
+  const std::string want = "the read failed: a?[2Jb" + std::string(57, 'x') +
+                           " (errno 5, offset 18446744073709551615)";
+  CHECK(std::string(line) == want);
+  CHECK(n == want.size());
+  for (u64 size = 1; size <= want.size(); ++size) {
+    char cut[256];
+    std::memset(cut, '#', sizeof cut);
+    CHECK(format_error(error, cut, size) == size - 1);
+    CHECK(std::string(cut) == want.substr(0, size - 1));
+    CHECK(cut[size] == '#');
+  }
+}
+
+}  // namespace
+}  // namespace tarn

@@ -1,0 +1,14 @@
+# Which CPU kernels this build can hold, and the flags of their files. A file named *_avx2.cpp or
+# *_avx512.cpp gets its flags here and nowhere else; everything else is built for the baseline, so
+# one binary runs on every machine of its architecture and picks its table at start.
+include(CheckCXXCompilerFlag)
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  set(TARN_ISA_SUFFIXES avx2 avx512)
+  set(TARN_ISA_FLAGS_avx2 -mavx2 -mf16c)
+  set(TARN_ISA_FLAGS_avx512 -mavx2 -mf16c -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni
+      -mprefer-vector-width=512)
+  set(TARN_ISA_DEFINITIONS TARN_HAVE_AVX2=1 TARN_HAVE_AVX512=1)
+else()
+  set(TARN_ISA_SUFFIXES "")
+  set(TARN_ISA_DEFINITIONS "")
+endif()

@@ -1,0 +1,30 @@
+# libtarn.a: every module, linked into one relocatable object whose global symbols are tarn_* alone,
+# so that a host can link it beside anything else (DESIGN: a guest in its host's process).
+get_property(modules GLOBAL PROPERTY TARN_MODULES)
+
+# What our own tools and tests link: the same objects with their C++ names visible.
+add_library(tarn_core INTERFACE)
+set(library_objects "")
+foreach(module ${modules})
+  get_target_property(type ${module} TYPE)
+  if(type STREQUAL "OBJECT_LIBRARY")
+    target_sources(tarn_core INTERFACE $<TARGET_OBJECTS:${module}>)
+    list(APPEND library_objects $<TARGET_OBJECTS:${module}>)
+  endif()
+endforeach()
+target_include_directories(tarn_core INTERFACE ${CMAKE_SOURCE_DIR})
+target_link_libraries(tarn_core INTERFACE uring Threads::Threads)
+
+set(one_object ${CMAKE_BINARY_DIR}/libtarn.o)
+set(archive ${CMAKE_BINARY_DIR}/libtarn.a)
+add_custom_command(
+  OUTPUT ${archive}
+  COMMAND ${CMAKE_LINKER} -r -o ${one_object} ${library_objects}
+  COMMAND ${CMAKE_OBJCOPY} --wildcard --keep-global-symbol=tarn_* ${one_object}
+  COMMAND ${CMAKE_COMMAND} -E rm -f ${archive}
+  COMMAND ${CMAKE_AR} qcs ${archive} ${one_object}
+  DEPENDS ${library_objects}
+  COMMAND_EXPAND_LISTS VERBATIM
+  COMMENT "Linking libtarn.a")
+add_custom_target(tarn_archive ALL DEPENDS ${archive})
+set(TARN_ARCHIVE ${archive})

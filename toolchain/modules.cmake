@@ -1,0 +1,64 @@
+# tarn_module(DIR DEPENDS ... LINK ...): one object library of all sources under DIR.
+#
+# Sources are globbed with CONFIGURE_DEPENDS: a file that lies in a module's folder belongs to it, and
+# there is no second list to forget it in. Folders named cuda/ and none/ are alternatives (absence is
+# a folder); files *_<isa>.cpp are built only where the architecture has that ISA.
+function(tarn_require_header header package)
+  include(CheckIncludeFileCXX)
+  string(MAKE_C_IDENTIFIER "TARN_FOUND_${header}" found)
+  find_path(${found} ${header})
+  if(NOT ${found})
+    message(FATAL_ERROR "Missing header <${header}>: install the package ${package}, or run "
+                        "toolchain/run, which installs what is missing.")
+  endif()
+  mark_as_advanced(${found})
+endfunction()
+
+set(TARN_CXX_FLAGS_COMMON -ffp-contract=off -fvisibility=hidden
+    $<$<COMPILE_LANGUAGE:CXX>:-fvisibility-inlines-hidden>)
+set(TARN_CXX_FLAGS_CORE $<$<COMPILE_LANGUAGE:CXX>:-fno-exceptions -fno-rtti>)
+
+function(tarn_module dir)
+  cmake_parse_arguments(ARG "" "" "DEPENDS;LINK" ${ARGN})
+  string(REPLACE "/" "_" name "tarn_${dir}")
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS
+       ${CMAKE_SOURCE_DIR}/${dir}/*.cpp ${CMAKE_SOURCE_DIR}/${dir}/*.c)
+  if(TARN_CUDA)
+    list(FILTER sources EXCLUDE REGEX "/none/")
+  else()
+    list(FILTER sources EXCLUDE REGEX "/cuda/")
+  endif()
+  foreach(suffix avx2 avx512 neon)
+    if(NOT suffix IN_LIST TARN_ISA_SUFFIXES)
+      list(FILTER sources EXCLUDE REGEX "_${suffix}\\.cpp$")
+    endif()
+  endforeach()
+  foreach(suffix ${TARN_ISA_SUFFIXES})
+    set(isa_sources ${sources})
+    list(FILTER isa_sources INCLUDE REGEX "_${suffix}\\.cpp$")
+    set_source_files_properties(${isa_sources} PROPERTIES
+      COMPILE_OPTIONS "${TARN_ISA_FLAGS_${suffix}}" TARN_ISA ${suffix})
+  endforeach()
+  if(NOT sources)
+    add_library(${name} INTERFACE)
+    target_include_directories(${name} INTERFACE ${CMAKE_SOURCE_DIR})
+    set(scope INTERFACE)
+  else()
+    add_library(${name} OBJECT ${sources})
+    target_include_directories(${name} PUBLIC ${CMAKE_SOURCE_DIR})
+    target_compile_options(${name} PRIVATE ${TARN_CXX_FLAGS_COMMON} ${TARN_CXX_FLAGS_CORE})
+    target_compile_definitions(${name} PRIVATE ${TARN_ISA_DEFINITIONS}
+                               $<$<CONFIG:Debug>:TARN_DEBUG=1>)
+    target_link_libraries(${name} PRIVATE tarn_warnings)
+    set(scope PUBLIC)
+  endif()
+  foreach(dependency ${ARG_DEPENDS})
+    string(REPLACE "/" "_" dependency_name "tarn_${dependency}")
+    target_link_libraries(${name} ${scope} ${dependency_name})
+  endforeach()
+  target_link_libraries(${name} ${scope} ${ARG_LINK})
+  # A folder's own module.cmake holds what only that folder needs (per-file flags, say).
+  set(TARN_MODULE_TARGET ${name})
+  include(${CMAKE_SOURCE_DIR}/${dir}/module.cmake OPTIONAL)
+  set_property(GLOBAL APPEND PROPERTY TARN_MODULES ${name})
+endfunction()

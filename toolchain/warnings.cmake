@@ -1,0 +1,6 @@
+# Warnings for all of our code, gcc and clang both, as errors unless TARN_WERROR is off.
+add_library(tarn_warnings INTERFACE)
+target_compile_options(tarn_warnings INTERFACE
+  -Wall -Wextra -Wshadow -Wpointer-arith -Wcast-align -Wundef -Wvla
+  $<$<COMPILE_LANGUAGE:CXX>:-Wconversion -Wsign-conversion -Wnon-virtual-dtor -Woverloaded-virtual>
+  $<$<BOOL:${TARN_WERROR}>:-Werror>)
