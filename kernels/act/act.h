@@ -1,0 +1,49 @@
+// kernels/act/act.h
+//
+// The element-wise ops of a layer, and the exponential that attention shares with them.
+//
+//   swiglu    out[i] = (gate[i] / (1 + exp(-gate[i]))) * up[i]         (Shazeer 2020, arXiv:2002.05202)
+//   add       x[i] = x[i] + y[i]
+//
+// exp is ours, f32, no FMA: n = round(x * log2 e); r = x - n*ln2_hi - n*ln2_lo; a degree-6 polynomial;
+// scaled by 2^n in two steps, so results below the normal range flush gradually. <= 2 ulp, exp(-inf) = 0,
+// NaN stays NaN, overflow gives inf. The same bits on every ISA.
+#pragma once
+
+#include "platform/base/types.h"
+
+namespace tarn::kernels {
+
+struct SwigluArgs {
+  const f32* gate;  // [n]
+  const f32* up;    // [n]
+  f32* out;         // [n]; may be gate or up
+  u64 n;
+};
+using SwigluFn = void (*)(const SwigluArgs& args);
+void swiglu_generic(const SwigluArgs& args);
+void swiglu_avx2(const SwigluArgs& args);
+void swiglu_avx512(const SwigluArgs& args);
+
+struct AddArgs {
+  f32* x;        // [n], in and out
+  const f32* y;  // [n]
+  u64 n;
+};
+using AddFn = void (*)(const AddArgs& args);
+void add_generic(const AddArgs& args);
+void add_avx2(const AddArgs& args);
+void add_avx512(const AddArgs& args);
+
+// For tests and for the sampler: out[i] = exp(x[i]).
+struct ExpArgs {
+  const f32* x;
+  f32* out;  // may be x
+  u64 n;
+};
+using ExpFn = void (*)(const ExpArgs& args);
+void exp_generic(const ExpArgs& args);
+void exp_avx2(const ExpArgs& args);
+void exp_avx512(const ExpArgs& args);
+
+}  // namespace tarn::kernels

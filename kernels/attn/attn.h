@@ -1,0 +1,76 @@
+// kernels/attn/attn.h
+//
+// Attention over pages, with an online softmax (Milakov and Gimelshein 2018, arXiv:1805.02867; tiles as
+// in Dao et al. 2022, arXiv:2205.14135), and the append that fills the pages.
+//
+//   page     K and V of `page_tokens` slots of one KV head: [page_tokens, 2, head_dim], 2 = {K, V}
+//            f16    2 * head_dim * 2 bytes a token
+//            q8_0   K then V, each head_dim/32 blocks of {d f16, q i8[32]}; head_dim % 32 == 0
+//   q        [n_rows, q_stride] f32, after RoPE; head h at h * head_dim
+//   out      [n_rows, out_stride] f32, same shape; aliases nothing
+//
+// Row n attends to slots [0, visible[n]) of its own table. Per head, in this order:
+//   tile = one page; tiles in ascending order from slot 0. Within a tile, for its visible slots t:
+//     s[t] = (sum over i ascending of q[i]*k[t][i]) * scale                    sequential f32
+//     m' = max(m, max s);  c = exp(m - m');  p[t] = exp(s[t] - m')
+//     l = l*c + sum16(p)       16 lanes (t mod 16, ascending), then halves as in kernels/norm/norm.h
+//     o[i] = o[i]*c, then o[i] = o[i] + p[t]*v[t][i] for t ascending             sequential f32
+//   out[i] = o[i] / l.  First tile: m = -inf, c = 0 by definition, o = 0. visible = 0 gives zeros.
+// No FMA; the same bits on every ISA, for any batch and any split of the rows. K and V enter as f32
+// (exact from f16; q8_0: f32(d) * f32(q)).
+// Bound  |error| <= (head_dim + 2*visible/16 + 8) * eps * max|v| * (1 + |s| max)   (see the test)
+#pragma once
+
+#include "platform/base/types.h"
+
+namespace tarn::kernels {
+
+enum class KvType : u8 { f16, q8_0 };
+
+// Bytes of K (or V) of one token of one head. head_dim % 32 == 0 for q8_0.
+u64 kv_vector_bytes(KvType type, u32 head_dim);
+
+// One task of attention: rows that share a sequence's table (a prefill slice, or one decode row), one
+// KV head, its q heads.
+struct AttnArgs {
+  KvType type;
+  const u8* const* pages;    // [n_pages] of this KV head, in slot order
+  u32 page_tokens;           // multiple of 16
+  u32 head_dim;              // even, 8..256
+  const f32* q;              // first q head of this KV head in row 0
+  u64 q_stride;              // elements between rows
+  f32* out;                  // same head in row 0
+  u64 out_stride;
+  u32 n_rows;                // 1..kAttnRowsMax
+  u32 n_group_heads;         // q heads that share this KV head, consecutive, >= 1
+  const u32* visible;        // [n_rows], slots each row may see
+  f32 scale;
+  void* scratch;             // attn_scratch_bytes(), 64-byte aligned, one per worker
+};
+inline constexpr u32 kAttnRowsMax = 16;
+constexpr u64 attn_scratch_bytes(u32 page_tokens, u32 head_dim, u32 n_group_heads) {
+  // K and V of one tile as f32 (K transposed, padded to 16), then o, m, l per (row, head), and scores.
+  const u64 d = (u64{head_dim} + 15) / 16 * 16;
+  return 4 * (2 * page_tokens * d + u64{kAttnRowsMax} * n_group_heads * (d + 16) +
+              2 * u64{page_tokens} * kAttnRowsMax) + 4096;
+}
+using AttnFn = void (*)(const AttnArgs& args);
+void attn_generic(const AttnArgs& args);
+void attn_avx2(const AttnArgs& args);
+void attn_avx512(const AttnArgs& args);
+
+// Writes K and V of one token of one head into its slot. f16 by round to nearest even; q8_0 per 32:
+// d = max|x|/127 rounded to f16, q = round to nearest even of x * (1/f32 of max/127), clamped to i8.
+struct KvStoreArgs {
+  KvType type;
+  const f32* k;  // [head_dim]
+  const f32* v;  // [head_dim]
+  u8* slot;      // 2 * kv_vector_bytes()
+  u32 head_dim;
+};
+using KvStoreFn = void (*)(const KvStoreArgs& args);
+void kv_store_generic(const KvStoreArgs& args);
+void kv_store_avx2(const KvStoreArgs& args);
+void kv_store_avx512(const KvStoreArgs& args);
+
+}  // namespace tarn::kernels

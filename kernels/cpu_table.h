@@ -1,0 +1,43 @@
+// kernels/cpu_table.h
+//
+// Every CPU kernel of one ISA, as plain function pointers. The engine picks a table once, before the
+// arena is sealed, prints its name, and passes it down; nobody asks for CPU features later.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "kernels/act/act.h"
+#include "kernels/attn/attn.h"
+#include "kernels/matmul/matmul.h"
+#include "kernels/norm/norm.h"
+#include "kernels/quant/activations.h"
+#include "kernels/quant/dequant.h"
+#include "kernels/rope/rope.h"
+#include "platform/base/result.h"
+
+namespace tarn::kernels {
+
+struct CpuTable {
+  const char* isa;
+  bool (*runs_here)();
+  TileFn tile_rows;
+  QuantizeActivationsFn quantize_activations;
+  MatmulFn matmul;
+  RmsNormFn rms_norm;
+  RopeFn rope;
+  SwigluFn swiglu;
+  AddFn add;
+  ExpFn exp;
+  AttnFn attn;
+  KvStoreFn kv_store;
+};
+
+// Best first; the last one, "generic", runs everywhere. Tests walk all of them.
+std::span<const CpuTable> cpu_tables();
+
+// `wanted` is "auto" or a name. A name this machine cannot run is an error, never a fallback:
+// who asks for avx512 in a benchmark must not be given numbers from something else.
+Result<const CpuTable*> cpu_table_select(std::string_view wanted);
+
+}  // namespace tarn::kernels

@@ -1,0 +1,29 @@
+// platform/cpu/topology.h
+//
+// What the CPU is: the name for reports, the cores we may use, the instruction sets we can run.
+#pragma once
+
+#include <array>
+#include <span>
+
+#include "platform/base/types.h"
+
+namespace tarn {
+
+struct CpuFeatures {
+  bool avx2 = false;    // avx2 and f16c
+  bool avx512 = false;  // f, bw, vl, dq and vnni, with the OS saving their state
+  bool neon_dotprod = false;
+};
+CpuFeatures cpu_features();
+
+struct CpuTopology {
+  std::array<char, 64> model_name{};
+  u32 n_cpus = 0;                  // that this process may run on (affinity, cgroup quota)
+  std::array<u32, 64> cpus{};      // their numbers, one per physical core first
+  u32 n_physical_cores = 0;        // among them
+  u64 l2_bytes = 0, l3_bytes = 0;  // 0 where unknown
+};
+CpuTopology cpu_topology();
+
+}  // namespace tarn

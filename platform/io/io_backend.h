@@ -1,0 +1,87 @@
+// platform/io/io_backend.h
+//
+// Asynchronous file I/O with a fixed bound on what is in flight. Two real implementations pass the
+// same tests: io_uring, and a pool of threads that call pread and pwrite where the ring is refused
+// (containers, old kernels). A third one, simulated, belongs to the tests.
+//
+//   thread       one thread uses a backend
+//   alignment    direct files want offset, length and buffer in multiples of kSectorBytes
+//   when full    submit() returns false; reap completions first
+//   buffers      belong to the backend from submit() to their own completion
+#pragma once
+
+#include <optional>
+#include <span>
+
+#include "platform/base/result.h"
+#include "platform/base/types.h"
+
+namespace tarn {
+
+inline constexpr u64 kSectorBytes = 4096;
+
+enum class IoOp : u8 { read, write, sync_data };
+
+struct IoFile {
+  i32 index = -1;  // an entry of the backend's table, not a descriptor
+};
+
+struct IoOpenArgs {
+  const char* path = "";
+  bool write = false;
+  bool create = false;
+  bool direct = true;  // O_DIRECT; falls back to buffered where the file system refuses, see is_direct
+};
+
+struct IoRequest {
+  IoOp op = IoOp::read;
+  IoFile file{};
+  u64 offset = 0;
+  std::span<std::byte> buffer{};
+  u64 tag = 0;  // comes back with the completion
+};
+
+struct IoCompletion {
+  u64 tag = 0;
+  i64 result = 0;  // bytes moved, fewer than asked only at the end of the file; or -errno
+};
+
+class IoBackend {
+ public:
+  virtual ~IoBackend() = default;
+  virtual const char* name() const = 0;  // "io_uring" or "threads"
+  virtual u32 in_flight_max() const = 0;
+
+  virtual Result<IoFile> open(const IoOpenArgs& args) = 0;
+  virtual bool is_direct(IoFile file) const = 0;
+  virtual Result<u64> size_bytes(IoFile file) = 0;  // asked from the system each time
+  virtual void close(IoFile file) = 0;              // nothing of it may be in flight
+
+  // Registers memory for faster direct I/O where the backend can; a refusal is not an error.
+  virtual bool register_buffers(std::span<const std::span<std::byte>> buffers) = 0;
+
+  virtual bool submit(const IoRequest& request) = 0;
+  // Waits for at least `n_min` completions or the timeout; returns how many were written.
+  virtual u32 reap(std::span<IoCompletion> completions, u32 n_min, u64 timeout_ns) = 0;
+};
+
+enum class IoKind : u8 { automatic, uring, threads };
+struct IoConfig {
+  IoKind kind = IoKind::automatic;
+  u32 in_flight_max = 32;
+};
+// `memory` of at least io_backend_bytes() holds the backend; destroy with io_backend_destroy().
+// Automatic tries the ring, runs its self test (probe) and takes the threads if that fails; `why_not`
+// then says why in one static sentence.
+struct IoBackendHandle {
+  IoBackend* backend = nullptr;
+  const char* why_not = nullptr;
+};
+u64 io_backend_bytes();
+Result<IoBackendHandle> io_backend_create(const IoConfig& config, std::span<std::byte> memory);
+void io_backend_destroy(IoBackend* backend);
+
+// Blocking convenience over a backend: reads exactly [offset, offset + buffer) or fails.
+Result<void> io_read_exact(IoBackend& io, IoFile file, u64 offset, std::span<std::byte> buffer);
+
+}  // namespace tarn

@@ -1,0 +1,52 @@
+// platform/mem/reserve.h
+//
+// The only way the core gets memory from the system: whole reservations, taken at start, touched
+// and locked as asked, given back at the end. An interface, because tests fail its n-th call.
+//
+//   thread       any, but only while the engine is being built or torn down
+//   when full    an Error that names the remedy (what to lower, which limit to raise)
+#pragma once
+
+#include <span>
+
+#include "platform/base/result.h"
+#include "platform/base/types.h"
+
+namespace tarn {
+
+enum class LockMode : u8 { off, attempt, require };
+
+struct ReserveArgs {
+  const char* name = "";  // static storage; appears in the error
+  u64 bytes = 0;          // rounded up to whole sectors of 4 KiB
+  bool touch = true;      // fault every page in now, so that a shortage shows here and not later
+  bool huge_pages = true; // ask for transparent huge pages where the system offers them
+  LockMode lock = LockMode::off;
+};
+
+struct ReserveOutcome {
+  std::span<std::byte> bytes;  // zeroed, at least 4 KiB aligned (2 MiB for large ones)
+  bool locked = false;         // false with LockMode::attempt where the limit is too low
+};
+
+class Reserve {
+ public:
+  virtual Result<ReserveOutcome> reserve(const ReserveArgs& args) = 0;
+  virtual void release(std::span<std::byte> bytes) = 0;  // exactly what reserve() gave
+
+ protected:
+  ~Reserve() = default;
+};
+
+// mmap, madvise, mlock.
+class SystemReserve final : public Reserve {
+ public:
+  Result<ReserveOutcome> reserve(const ReserveArgs& args) override;
+  void release(std::span<std::byte> bytes) override;
+};
+
+// What the system could still give without swapping, in bytes: MemAvailable, bounded by the cgroup's
+// limit (v1 and v2) and RLIMIT_AS. The base of `--budget auto`.
+u64 memory_available_bytes();
+
+}  // namespace tarn

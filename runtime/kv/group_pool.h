@@ -1,0 +1,77 @@
+// runtime/kv/group_pool.h
+//
+// A fixed set of equally sized KV groups in one region. A group is all KV heads of one cache layer over
+// the same `page_tokens` slots: the unit of allocation, identity and reference counting.
+//
+//   one group    [n_kv_heads][page], page = [page_tokens, 2, vector], 2 = {K, V}, padded to 4 KiB at its
+//                end; vector = kv_vector_bytes(type, head_dim)
+//   states       free -> writable (exactly one owner) -> sealed (immutable, counted) -> free
+//   thread       engine thread only
+//   when full    acquire() returns nothing: the caller waits, evicts or refuses; it never allocates
+//
+// Invariant: groups_free + groups in use = groups_max; a group is in use iff its references > 0;
+//            a writable group has references = 1.
+#pragma once
+
+#include <optional>
+#include <span>
+
+#include "platform/base/types.h"
+
+namespace tarn::kv {
+
+// Names a group without pointing at it. A generation behind its slot's is stale; every access asserts.
+struct GroupRef {
+  u32 frame = ~u32{0};
+  u32 generation = 0;
+  bool valid() const { return frame != ~u32{0}; }
+};
+
+struct GroupShape {
+  u32 n_kv_heads = 0;
+  u32 page_tokens = 0;
+  u32 vector_bytes = 0;  // K or V of one token of one head
+  constexpr u64 page_bytes() const { return u64{page_tokens} * 2 * vector_bytes; }
+  constexpr u64 payload_bytes() const { return n_kv_heads * page_bytes(); }
+  constexpr u64 group_bytes() const { return (payload_bytes() + 4095) / 4096 * 4096; }
+};
+
+class GroupPool {
+ public:
+  // What the planner reserves. Pure.
+  static u64 region_bytes(const GroupShape& shape, u32 groups_max);
+  static u64 bookkeeping_bytes(u32 groups_max);
+
+  // Borrows both spans until the arena is torn down. `bookkeeping` is 8-byte aligned.
+  void init(const GroupShape& shape, u32 groups_max, std::span<std::byte> region,
+            std::span<std::byte> bookkeeping);
+
+  std::optional<GroupRef> acquire();   // writable, references = 1; the content is what was there before
+  void seal(GroupRef group);           // no more writes
+  void add_reference(GroupRef group);  // sealed groups only
+  void release(GroupRef group);        // the last reference frees it
+  bool is_sealed(GroupRef group) const;
+  u32 references(GroupRef group) const;
+
+  // Page of one KV head. Writing to a sealed group is our bug: page_for_write asserts.
+  const u8* page(GroupRef group, u32 kv_head) const;
+  u8* page_for_write(GroupRef group, u32 kv_head);
+
+  const GroupShape& shape() const { return shape_; }
+  u32 groups_max() const { return groups_max_; }
+  u32 groups_free() const { return groups_free_; }
+  void check_invariants() const;
+
+ private:
+  GroupShape shape_{};
+  u32 groups_max_ = 0;
+  u8* region_ = nullptr;
+  u32* generations_ = nullptr;  // [groups_max]
+  u32* references_ = nullptr;   // [groups_max]
+  u32* next_free_ = nullptr;    // [groups_max], singly linked
+  u8* sealed_ = nullptr;        // [groups_max]
+  u32 free_head_ = 0;
+  u32 groups_free_ = 0;
+};
+
+}  // namespace tarn::kv

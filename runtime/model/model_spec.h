@@ -1,0 +1,84 @@
+// runtime/model/model_spec.h
+//
+// The hyper-parameters of a model, validated against the table in model_spec.cpp before any arithmetic,
+// and where each of its tensors lies in the file. Everything the plan and the forward pass know about
+// a model is here.
+#pragma once
+
+#include <array>
+#include <span>
+
+#include "kernels/quant/tensor_type.h"
+#include "platform/base/bump.h"
+#include "platform/base/result.h"
+#include "runtime/model/gguf.h"
+
+namespace tarn::model {
+
+enum class Arch : u8 { llama, qwen2, qwen3 };
+const char* arch_name(Arch arch);
+
+inline constexpr u32 kLayersMax = 512;
+
+struct ModelSpec {
+  Arch arch = Arch::llama;
+  u32 n_layers = 0;
+  u32 d_model = 0;
+  u32 d_ff = 0;
+  u32 n_heads = 0;
+  u32 n_kv_heads = 0;
+  u32 head_dim = 0;   // even, 8..256
+  u32 n_rot = 0;      // rotated dims, even, <= head_dim
+  u32 n_vocab = 0;
+  u64 n_ctx_train = 0;
+  f32 rms_eps = 1e-5f;
+  f64 rope_base = 10000.0;
+  f64 rope_scale = 1.0;      // 1 / linear scaling factor
+  bool rope_halves = false;  // pairs (i, i + n_rot/2) instead of (2i, 2i+1)
+  bool qkv_bias = false;
+  bool qk_norm = false;
+  bool tied_output = false;
+  u32 n_cache_layers = 0;                    // distinct values of kv_source
+  std::array<u16, kLayersMax> kv_source{};   // model layer -> cache layer
+  u64 n_params = 0;                          // elements of all tensors
+  u64 weights_file_bytes = 0;                // of all tensors used
+};
+
+// A tensor in the file and how it will lie in memory. n_rows * k elements.
+struct TensorRef {
+  kernels::TensorType type = kernels::TensorType::f32;
+  u64 n_rows = 0;  // 0: absent
+  u64 k = 0;
+  u64 file_offset = 0;
+  u64 file_bytes = 0;
+  const char* name = "";  // in the directory's memory
+  bool present() const { return n_rows != 0; }
+};
+
+enum class LayerTensor : u8 {
+  attn_norm, attn_q, attn_k, attn_v, attn_output, attn_q_bias, attn_k_bias, attn_v_bias,
+  attn_q_norm, attn_k_norm, ffn_norm, ffn_gate, ffn_up, ffn_down, count,
+};
+enum class ModelTensor : u8 { token_embd, output_norm, output, rope_freqs, count };
+
+struct ModelTensors {
+  std::array<TensorRef, static_cast<u64>(ModelTensor::count)> model{};
+  // [n_layers][LayerTensor::count]
+  std::span<TensorRef> layers{};
+  const TensorRef& of(ModelTensor t) const { return model[static_cast<u64>(t)]; }
+  const TensorRef& of(u32 layer, LayerTensor t) const {
+    return layers[layer * static_cast<u64>(LayerTensor::count) + static_cast<u64>(t)];
+  }
+};
+
+struct ModelDescription {
+  ModelSpec spec{};
+  ModelTensors tensors{};
+};
+
+// Checks every hyper-parameter, then that every tensor the architecture needs is there with the right
+// shape and a type we compute with. Unknown extra tensors are listed by inspect and ignored here.
+// Biases, norms and rope_freqs must be f32 (f16 and bf16 are accepted and widened at load).
+Result<ModelDescription> describe_model(const GgufFile& file, Bump& memory);
+
+}  // namespace tarn::model
