@@ -1,0 +1,66 @@
+// runtime/model/weights.h
+//
+// The weights in memory, and the loader that streams them there: direct reads in the file's order, tiled
+// 16 rows at a time on the worker pool while the next reads are in flight. Nothing is held twice: only
+// the staging region holds the file's own layout.
+//
+//   matrices   tiled layout (kernels/quant/tensor_type.h), 64-byte aligned
+//   vectors    norms, biases, rope factors: f32, widened from f16 and bf16
+//   thread     the thread that builds the engine; it is the pool's worker 0
+#pragma once
+
+#include <span>
+
+#include "kernels/quant/dequant.h"
+#include "platform/cpu/worker_pool.h"
+#include "platform/io/io_backend.h"
+#include "runtime/model/model_spec.h"
+
+namespace tarn::model {
+
+struct WeightMatrix {
+  kernels::TensorType type = kernels::TensorType::f32;
+  const void* tiled = nullptr;
+  u64 n_out = 0;
+  u32 k = 0;
+  u64 bytes() const { return kernels::tiled_bytes(type, n_out, k); }
+};
+
+struct LayerWeights {
+  WeightMatrix attn_q, attn_k, attn_v, attn_output, ffn_gate, ffn_up, ffn_down;
+  const f32* attn_norm = nullptr;    // [d_model]
+  const f32* ffn_norm = nullptr;     // [d_model]
+  const f32* attn_q_bias = nullptr;  // [n_heads * head_dim] or nullptr
+  const f32* attn_k_bias = nullptr;  // [n_kv_heads * head_dim] or nullptr
+  const f32* attn_v_bias = nullptr;
+  const f32* attn_q_norm = nullptr;  // [head_dim] or nullptr
+  const f32* attn_k_norm = nullptr;
+};
+
+struct Weights {
+  WeightMatrix token_embd;
+  WeightMatrix output;  // token_embd where the output is tied
+  const f32* output_norm = nullptr;
+  const f32* rope_factors = nullptr;  // [n_rot / 2] or nullptr
+  std::span<const LayerWeights> layers{};
+};
+
+// What the region must hold: matrices, vectors, and the table of LayerWeights.
+Result<u64> weights_region_bytes(const ModelDescription& model);
+u64 loader_staging_bytes();
+
+struct LoadArgs {
+  IoBackend* io = nullptr;
+  IoFile file{};
+  const ModelDescription* model = nullptr;
+  std::span<std::byte> region{};   // weights_region_bytes, 64-byte aligned, zeroed
+  std::span<std::byte> staging{};  // loader_staging_bytes, 4 KiB aligned
+  kernels::TileFn tile_rows = nullptr;
+  WorkerPool* workers = nullptr;
+  // Called now and then with bytes of the file; false gives up with Status::cancelled.
+  bool (*on_progress)(void* context, u64 done_bytes, u64 total_bytes) = nullptr;
+  void* progress_context = nullptr;
+};
+Result<Weights> load_weights(const LoadArgs& args);
+
+}  // namespace tarn::model
