@@ -1,11 +1,13 @@
 // runtime/kv/group_pool.h
 //
-// A fixed set of equally sized KV groups in one region. A group is all KV heads of one cache layer over
-// the same `page_tokens` slots: the unit of allocation, identity and reference counting.
+// A fixed set of equally sized KV groups in one region. A group is all KV heads of one cache layer
+// over the same `page_tokens` slots: the unit of allocation, identity and reference counting.
 //
-//   one group    [n_kv_heads][page], page = [page_tokens, 2, vector], 2 = {K, V}, padded to 4 KiB at its
+//   one group    [n_kv_heads][page], page = [page_tokens, 2, vector], 2 = {K, V}, padded to 4 KiB
+//   at its
 //                end; vector = kv_vector_bytes(type, head_dim)
-//   states       free -> writable (exactly one owner) -> sealed (immutable, counted) -> free
+//   states       free -> writable (exactly one owner) -> sealed (immutable, counted) -> free;
+//                sealed -> writable for its only owner, under a new generation
 //   thread       engine thread only
 //   when full    acquire() returns nothing: the caller waits, evicts or refuses; it never allocates
 //
@@ -20,7 +22,8 @@
 
 namespace tarn::kv {
 
-// Names a group without pointing at it. A generation behind its slot's is stale; every access asserts.
+// Names a group without pointing at it. A generation behind its slot's is stale; every access
+// asserts.
 struct GroupRef {
   u32 frame = ~u32{0};
   u32 generation = 0;
@@ -46,10 +49,14 @@ class GroupPool {
   void init(const GroupShape& shape, u32 groups_max, std::span<std::byte> region,
             std::span<std::byte> bookkeeping);
 
-  std::optional<GroupRef> acquire();   // writable, references = 1; the content is what was there before
-  void seal(GroupRef group);           // no more writes
+  std::optional<GroupRef>
+  acquire();                  // writable, references = 1; the content is what was there before
+  void seal(GroupRef group);  // no more writes
   void add_reference(GroupRef group);  // sealed groups only
   void release(GroupRef group);        // the last reference frees it
+  // Makes a sealed group with one reference writable again, its content kept. The old name is
+  // stale.
+  GroupRef reopen(GroupRef group);
   bool is_sealed(GroupRef group) const;
   u32 references(GroupRef group) const;
 
@@ -63,6 +70,8 @@ class GroupPool {
   void check_invariants() const;
 
  private:
+  void assert_current(GroupRef group) const;
+
   GroupShape shape_{};
   u32 groups_max_ = 0;
   u8* region_ = nullptr;

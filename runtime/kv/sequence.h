@@ -1,14 +1,16 @@
 // runtime/kv/sequence.h
 //
-// The KV of one conversation: for every cache layer a table of groups, in slot order. All layers have
-// the same number of slots. Groups before the tail are sealed and may be shared; only the tail group of
-// a layer is writable, and it belongs to this sequence alone.
+// The KV of one conversation: for every cache layer a table of groups, in slot order. All layers
+// have the same number of slots. Groups before the tail are sealed and may be shared; only the tail
+// group of a layer is writable, and it belongs to this sequence alone.
 //
 //   tables       [n_cache_layers, groups_per_layer_max] GroupRef, in the sequence's own bookkeeping
-//   thread       engine thread only
+//   ownership    holds one reference to each of its groups: clear() gives them back, nothing else
+//   does thread       engine thread only
 //
-// Invariant: n_slots <= n_reserved <= groups * page_tokens; groups of a layer = ceil(n_reserved / page_tokens);
-//            every group but the one that holds slot n_slots is sealed or wholly beyond n_slots.
+// Invariant: n_slots <= n_reserved <= slots_max; groups of a layer = ceil(n_reserved /
+// page_tokens);
+//            a group is sealed iff all its slots are below n_slots, else it has this one owner.
 #pragma once
 
 #include <span>
@@ -25,33 +27,41 @@ class Sequence {
   // Makes room for `n` more slots in every layer, all or nothing. false: the pool is exhausted, or
   // slots_max would be passed (can_ever_hold tells which).
   bool reserve(u32 n);
-  // Groups that reserve(n) would take from the pool now (a shared tail counts: it must be copied).
-  u32 groups_needed(u32 n) const;
+  // Groups that reserve(n) would take from the pool now, whether it has them or not.
+  u64 groups_needed(u32 n) const;
   bool can_ever_hold(u32 n_slots) const { return n_slots <= slots_max_; }
 
-  // Where K and V of (layer, kv head) of a reserved slot go: 2 * vector_bytes.
+  // Where K and V of (layer, kv head) of a reserved, not yet committed slot go: 2 * vector_bytes.
   u8* slot_for_write(u32 cache_layer, u32 kv_head, u32 slot);
   // Marks reserved slots [n_slots, n_slots + n) as written; seals groups that became full.
   void commit(u32 n);
   // Gives back reserved slots that were not committed.
   void abandon();
 
-  // Keeps the first n slots (n <= n_slots). If the cut lies inside a sealed group, that group is copied to a
-  // writable tail (false if the pool has no group left for it; then nothing changed).
+  // Keeps the first n slots (n <= n_slots) and gives back what was reserved. If the cut lies inside
+  // a sealed group, that group becomes the writable tail again; one that others share is copied for
+  // it (false if the pool has no group left for that; then nothing changed).
   bool truncate(u32 n);
-  // Becomes a copy of `source` (this must be empty): full groups are shared, the tail is copied. All or nothing.
+  // Becomes a copy of the committed slots of `source` (this must be empty, of the same pool and
+  // layers): full groups are shared, the tail is copied. All or nothing; false as for reserve().
   bool fork_from(const Sequence& source);
   void clear();
 
   u32 n_slots() const { return n_slots_; }
   u32 slots_max() const { return slots_max_; }
-  // Pages of one KV head of one layer, in slot order, for attention: writes ceil((n_slots incl. reserved) /
+  // Pages of one KV head of one layer, in slot order, for attention: writes ceil(n_reserved /
   // page_tokens) pointers; returns how many.
   u32 pages(u32 cache_layer, u32 kv_head, std::span<const u8*> out) const;
   GroupRef group(u32 cache_layer, u32 group_idx) const;
   void check_invariants() const;
 
+  // Groups in each layer's table.
+  u32 n_groups() const;
+
  private:
+  GroupRef& entry(u32 cache_layer, u32 group_idx);
+  void drop_groups_from(u32 group_idx);
+
   GroupPool* pool_ = nullptr;
   GroupRef* tables_ = nullptr;  // [n_cache_layers, groups_per_layer_max]
   u32 n_cache_layers_ = 0;

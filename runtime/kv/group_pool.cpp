@@ -1,0 +1,146 @@
+#include "runtime/kv/group_pool.h"
+
+#include "platform/base/assert.h"
+#include "platform/base/bump.h"
+#include "platform/base/checked.h"
+
+namespace tarn::kv {
+namespace {
+
+constexpr u32 kNoFrame = ~u32{0};
+constexpr u64 kBytesPerGroup =
+    3 * sizeof(u32) + sizeof(u8);  // generation, references, link, sealed
+
+}  // namespace
+
+u64 GroupPool::region_bytes(const GroupShape& shape, u32 groups_max) {
+  return groups_max * shape.group_bytes();
+}
+
+u64 GroupPool::bookkeeping_bytes(u32 groups_max) {
+  return align_up(u64{groups_max} * kBytesPerGroup, sizeof(u64));
+}
+
+void GroupPool::init(const GroupShape& shape, u32 groups_max, std::span<std::byte> region,
+                     std::span<std::byte> bookkeeping) {
+  TARN_ASSERT(shape.payload_bytes() > 0);
+  TARN_ASSERT(groups_max < kNoFrame);
+  TARN_ASSERT(region.size() >= region_bytes(shape, groups_max));
+  TARN_ASSERT(bookkeeping.size() >= bookkeeping_bytes(groups_max));
+  shape_ = shape;
+  groups_max_ = groups_max;
+  region_ = reinterpret_cast<u8*>(region.data());
+
+  Bump bump(bookkeeping);
+  const auto generations = bump.alloc<u32>(groups_max);
+  const auto references = bump.alloc<u32>(groups_max);
+  const auto next_free = bump.alloc<u32>(groups_max);
+  const auto sealed = bump.alloc<u8>(groups_max);
+  TARN_ASSERT(generations && references && next_free && sealed);
+  generations_ = generations->data();
+  references_ = references->data();
+  next_free_ = next_free->data();
+  sealed_ = sealed->data();
+  for (u32 frame = 0; frame < groups_max; ++frame) {
+    generations_[frame] = 0;
+    references_[frame] = 0;
+    next_free_[frame] = frame + 1 < groups_max ? frame + 1 : kNoFrame;
+    sealed_[frame] = 0;
+  }
+  free_head_ = groups_max > 0 ? 0 : kNoFrame;
+  groups_free_ = groups_max;
+}
+
+void GroupPool::assert_current(GroupRef group) const {
+  TARN_ASSERT(group.frame < groups_max_);
+  TARN_ASSERT(group.generation == generations_[group.frame]);
+  TARN_ASSERT(references_[group.frame] > 0);
+}
+
+std::optional<GroupRef> GroupPool::acquire() {
+  if (free_head_ == kNoFrame) return std::nullopt;
+  const u32 frame = free_head_;
+  TARN_ASSERT(references_[frame] == 0);
+  free_head_ = next_free_[frame];
+  --groups_free_;
+  references_[frame] = 1;
+  return GroupRef{.frame = frame, .generation = generations_[frame]};
+}
+
+void GroupPool::seal(GroupRef group) {
+  assert_current(group);
+  TARN_ASSERT(sealed_[group.frame] == 0);
+  sealed_[group.frame] = 1;
+}
+
+GroupRef GroupPool::reopen(GroupRef group) {
+  assert_current(group);
+  TARN_ASSERT(sealed_[group.frame] == 1);
+  TARN_ASSERT(references_[group.frame] == 1);
+  sealed_[group.frame] = 0;
+  return GroupRef{.frame = group.frame, .generation = ++generations_[group.frame]};
+}
+
+void GroupPool::add_reference(GroupRef group) {
+  assert_current(group);
+  TARN_ASSERT(sealed_[group.frame] == 1);
+  TARN_ASSERT(references_[group.frame] < ~u32{0});
+  ++references_[group.frame];
+}
+
+void GroupPool::release(GroupRef group) {
+  assert_current(group);
+  if (--references_[group.frame] > 0) return;
+  ++generations_[group.frame];
+  sealed_[group.frame] = 0;
+  next_free_[group.frame] = free_head_;
+  free_head_ = group.frame;
+  ++groups_free_;
+}
+
+bool GroupPool::is_sealed(GroupRef group) const {
+  assert_current(group);
+  return sealed_[group.frame] == 1;
+}
+
+u32 GroupPool::references(GroupRef group) const {
+  assert_current(group);
+  return references_[group.frame];
+}
+
+const u8* GroupPool::page(GroupRef group, u32 kv_head) const {
+  assert_current(group);
+  TARN_ASSERT(kv_head < shape_.n_kv_heads);
+  return region_ + group.frame * shape_.group_bytes() + kv_head * shape_.page_bytes();
+}
+
+u8* GroupPool::page_for_write(GroupRef group, u32 kv_head) {
+  assert_current(group);
+  TARN_ASSERT(kv_head < shape_.n_kv_heads);
+  TARN_ASSERT(sealed_[group.frame] == 0);
+  return region_ + group.frame * shape_.group_bytes() + kv_head * shape_.page_bytes();
+}
+
+void GroupPool::check_invariants() const {
+  u32 n_used = 0;
+  for (u32 frame = 0; frame < groups_max_; ++frame) {
+    TARN_ASSERT(sealed_[frame] <= 1);
+    if (references_[frame] == 0) {
+      TARN_ASSERT(sealed_[frame] == 0);
+    } else {
+      ++n_used;
+      TARN_ASSERT(sealed_[frame] == 1 || references_[frame] == 1);
+    }
+  }
+  u32 n_free = 0;
+  for (u32 frame = free_head_; frame != kNoFrame; frame = next_free_[frame]) {
+    TARN_ASSERT(frame < groups_max_);
+    TARN_ASSERT(references_[frame] == 0);
+    TARN_ASSERT(n_free < groups_max_);  // otherwise the list is a circle
+    ++n_free;
+  }
+  TARN_ASSERT(n_free == groups_free_);
+  TARN_ASSERT(n_free + n_used == groups_max_);
+}
+
+}  // namespace tarn::kv

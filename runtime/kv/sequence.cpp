@@ -1,0 +1,205 @@
+#include "runtime/kv/sequence.h"
+
+#include <cstring>
+
+#include "platform/base/assert.h"
+#include "platform/base/bump.h"
+#include "platform/base/checked.h"
+
+namespace tarn::kv {
+namespace {
+
+u32 groups_of(u32 n_slots, u32 page_tokens) {
+  return static_cast<u32>(ceil_div(n_slots, page_tokens));
+}
+
+// The first n slots of every head.
+void copy_slots(GroupPool& pool, GroupRef source, GroupRef target, u32 n_slots) {
+  const GroupShape& shape = pool.shape();
+  TARN_ASSERT(n_slots <= shape.page_tokens);
+  for (u32 head = 0; head < shape.n_kv_heads; ++head) {
+    std::memcpy(pool.page_for_write(target, head), pool.page(source, head),
+                u64{n_slots} * 2 * shape.vector_bytes);
+  }
+}
+
+}  // namespace
+
+u64 Sequence::bookkeeping_bytes(u32 n_cache_layers, u32 slots_max, u32 page_tokens) {
+  return u64{n_cache_layers} * groups_of(slots_max, page_tokens) * sizeof(GroupRef);
+}
+
+void Sequence::init(GroupPool* pool, u32 n_cache_layers, u32 slots_max,
+                    std::span<std::byte> bookkeeping) {
+  TARN_ASSERT(pool != nullptr);
+  TARN_ASSERT(n_cache_layers > 0);
+  pool_ = pool;
+  n_cache_layers_ = n_cache_layers;
+  groups_per_layer_max_ = groups_of(slots_max, pool->shape().page_tokens);
+  slots_max_ = slots_max;
+  n_slots_ = 0;
+  n_reserved_ = 0;
+  Bump bump(bookkeeping);
+  const auto tables = bump.alloc<GroupRef>(u64{n_cache_layers} * groups_per_layer_max_);
+  TARN_ASSERT(tables.has_value());
+  tables_ = tables->data();
+}
+
+u32 Sequence::n_groups() const { return groups_of(n_reserved_, pool_->shape().page_tokens); }
+
+GroupRef& Sequence::entry(u32 cache_layer, u32 group_idx) {
+  return tables_[u64{cache_layer} * groups_per_layer_max_ + group_idx];
+}
+
+GroupRef Sequence::group(u32 cache_layer, u32 group_idx) const {
+  TARN_ASSERT(cache_layer < n_cache_layers_);
+  TARN_ASSERT(group_idx < n_groups());
+  return tables_[u64{cache_layer} * groups_per_layer_max_ + group_idx];
+}
+
+u64 Sequence::groups_needed(u32 n) const {
+  const u32 page_tokens = pool_->shape().page_tokens;
+  return (ceil_div(u64{n_reserved_} + n, page_tokens) - n_groups()) * n_cache_layers_;
+}
+
+bool Sequence::reserve(u32 n) {
+  if (n > slots_max_ - n_reserved_) return false;
+  if (groups_needed(n) > pool_->groups_free()) return false;
+  const u32 n_before = n_groups();
+  n_reserved_ += n;
+  const u32 n_after = n_groups();
+  for (u32 layer = 0; layer < n_cache_layers_; ++layer) {
+    for (u32 group_idx = n_before; group_idx < n_after; ++group_idx) {
+      const auto group = pool_->acquire();
+      TARN_ASSERT(group.has_value());
+      entry(layer, group_idx) = *group;
+    }
+  }
+  return true;
+}
+
+u8* Sequence::slot_for_write(u32 cache_layer, u32 kv_head, u32 slot) {
+  TARN_ASSERT(slot >= n_slots_);
+  TARN_ASSERT(slot < n_reserved_);
+  const GroupShape& shape = pool_->shape();
+  u8* page = pool_->page_for_write(group(cache_layer, slot / shape.page_tokens), kv_head);
+  return page + u64{slot % shape.page_tokens} * 2 * shape.vector_bytes;
+}
+
+void Sequence::commit(u32 n) {
+  TARN_ASSERT(n <= n_reserved_ - n_slots_);
+  const u32 page_tokens = pool_->shape().page_tokens;
+  const u32 n_full_before = n_slots_ / page_tokens;
+  n_slots_ += n;
+  const u32 n_full_after = n_slots_ / page_tokens;
+  for (u32 layer = 0; layer < n_cache_layers_; ++layer) {
+    for (u32 group_idx = n_full_before; group_idx < n_full_after; ++group_idx) {
+      pool_->seal(group(layer, group_idx));
+    }
+  }
+}
+
+void Sequence::drop_groups_from(u32 group_idx) {
+  const u32 n_before = n_groups();
+  for (u32 layer = 0; layer < n_cache_layers_; ++layer) {
+    for (u32 idx = group_idx; idx < n_before; ++idx) pool_->release(group(layer, idx));
+  }
+}
+
+void Sequence::abandon() {
+  drop_groups_from(groups_of(n_slots_, pool_->shape().page_tokens));
+  n_reserved_ = n_slots_;
+}
+
+bool Sequence::truncate(u32 n) {
+  TARN_ASSERT(n <= n_slots_);
+  const u32 page_tokens = pool_->shape().page_tokens;
+  const u32 n_kept = groups_of(n, page_tokens);
+  const u32 tail_slots = n % page_tokens;
+  const bool reopens = tail_slots != 0 && pool_->is_sealed(group(0, n_kept - 1));
+
+  if (reopens) {  // what others share must be copied: count before anything changes
+    u64 n_copies = 0, n_freed = 0;
+    for (u32 layer = 0; layer < n_cache_layers_; ++layer) {
+      n_copies += pool_->references(group(layer, n_kept - 1)) > 1 ? 1u : 0u;
+      for (u32 idx = n_kept; idx < n_groups(); ++idx) {
+        n_freed += pool_->references(group(layer, idx)) == 1 ? 1u : 0u;
+      }
+    }
+    if (n_copies > pool_->groups_free() + n_freed) return false;
+  }
+
+  drop_groups_from(n_kept);
+  n_slots_ = n;
+  n_reserved_ = n;
+  for (u32 layer = 0; reopens && layer < n_cache_layers_; ++layer) {
+    GroupRef& tail = entry(layer, n_kept - 1);
+    if (pool_->references(tail) == 1) {
+      tail = pool_->reopen(tail);
+      continue;
+    }
+    const auto copy = pool_->acquire();
+    TARN_ASSERT(copy.has_value());
+    copy_slots(*pool_, tail, *copy, tail_slots);
+    pool_->release(tail);
+    tail = *copy;
+  }
+  return true;
+}
+
+bool Sequence::fork_from(const Sequence& source) {
+  TARN_ASSERT(n_reserved_ == 0);
+  TARN_ASSERT(pool_ == source.pool_);
+  TARN_ASSERT(n_cache_layers_ == source.n_cache_layers_);
+  if (!can_ever_hold(source.n_slots_)) return false;
+  const u32 page_tokens = pool_->shape().page_tokens;
+  const u32 n_full = source.n_slots_ / page_tokens;
+  const u32 tail_slots = source.n_slots_ % page_tokens;
+  if (tail_slots != 0 && n_cache_layers_ > pool_->groups_free()) return false;
+
+  n_slots_ = source.n_slots_;
+  n_reserved_ = n_slots_;
+  for (u32 layer = 0; layer < n_cache_layers_; ++layer) {
+    for (u32 group_idx = 0; group_idx < n_full; ++group_idx) {
+      const GroupRef shared = source.group(layer, group_idx);
+      pool_->add_reference(shared);
+      entry(layer, group_idx) = shared;
+    }
+    if (tail_slots == 0) continue;
+    const auto tail = pool_->acquire();
+    TARN_ASSERT(tail.has_value());
+    copy_slots(*pool_, source.group(layer, n_full), *tail, tail_slots);
+    entry(layer, n_full) = *tail;
+  }
+  return true;
+}
+
+void Sequence::clear() {
+  drop_groups_from(0);
+  n_slots_ = 0;
+  n_reserved_ = 0;
+}
+
+u32 Sequence::pages(u32 cache_layer, u32 kv_head, std::span<const u8*> out) const {
+  const u32 n = n_groups();
+  TARN_ASSERT(out.size() >= n);
+  for (u32 group_idx = 0; group_idx < n; ++group_idx) {
+    out[group_idx] = pool_->page(group(cache_layer, group_idx), kv_head);
+  }
+  return n;
+}
+
+void Sequence::check_invariants() const {
+  TARN_ASSERT(n_slots_ <= n_reserved_);
+  TARN_ASSERT(n_reserved_ <= slots_max_);
+  const u32 n_full = n_slots_ / pool_->shape().page_tokens;
+  for (u32 layer = 0; layer < n_cache_layers_; ++layer) {
+    for (u32 group_idx = 0; group_idx < n_groups(); ++group_idx) {
+      const GroupRef ref = group(layer, group_idx);
+      TARN_ASSERT(pool_->is_sealed(ref) == (group_idx < n_full));
+      TARN_ASSERT(pool_->references(ref) == 1 || group_idx < n_full);
+    }
+  }
+}
+
+}  // namespace tarn::kv
