@@ -85,6 +85,8 @@ inline Unexpected fail(const Error& error) { return Unexpected(error); }
 
 // TARN_CHECK(expression of type Result<void>): hand the error to our caller, or go on.
 #define TARN_CHECK(expression) TARN_CHECK_(TARN_CONCAT(result_at_, __LINE__), expression)
-#define TARN_CHECK_(result, expression) \
-  auto result = (expression);           \
-  if (!result) return ::tarn::Unexpected(result.error())
+#define TARN_CHECK_(result, expression)                       \
+  do {                                                        \
+    auto result = (expression);                               \
+    if (!result) return ::tarn::Unexpected(result.error());   \
+  } while (false)
