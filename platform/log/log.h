@@ -1,7 +1,9 @@
 // platform/log/log.h
 //
-// The core never prints: it hands finished lines to the host's function. Lines are bounded, formatted
-// without allocating and without the locale. `Log` is a small value that is passed down.
+// The core never prints: it hands finished lines to the host's function. Lines are bounded,
+// formatted without allocating and without the locale: formats use integers, %s, %c and %p only (%f
+// would take the host's decimal point and may allocate; write "%llu.%02llu"). Control characters
+// become '?'. `Log` is a small value that is passed down.
 #pragma once
 
 #include <string_view>

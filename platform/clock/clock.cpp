@@ -1,0 +1,13 @@
+#include "platform/clock/clock.h"
+
+#include <time.h>
+
+namespace tarn {
+
+u64 SystemClock::now_ns() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);  // cannot fail: the clock and the pointer are valid
+  return static_cast<u64>(now.tv_sec) * 1'000'000'000u + static_cast<u64>(now.tv_nsec);
+}
+
+}  // namespace tarn

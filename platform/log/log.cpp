@@ -1,0 +1,38 @@
+#include "platform/log/log.h"
+
+#include <cstdarg>
+#include <cstdio>
+
+namespace tarn {
+namespace {
+
+__attribute__((format(printf, 4, 0))) void write_line(LogFn fn, void* context, LogLevel level,
+                                                      const char* format, std::va_list arguments) {
+  char line[Log::kLineBytesMax];
+  if (std::vsnprintf(line, sizeof line, format, arguments) < 0) return;
+  // A name out of a hostile file must not break the line or steer a terminal. Bytes from 0x80 up
+  // stay: they are UTF-8 to whoever reads the log.
+  for (char* c = line; *c != '\0'; ++c) {
+    if (static_cast<unsigned char>(*c) < ' ' || *c == '\x7f') *c = '?';
+  }
+  fn(context, level, line);
+}
+
+}  // namespace
+
+// Four times the same body: a variadic function cannot hand its arguments on to another one.
+#define TARN_LOG_BODY(level)                             \
+  if (fn_ == nullptr || (level) < least_) return;        \
+  std::va_list arguments;                                \
+  va_start(arguments, format);                           \
+  write_line(fn_, context_, (level), format, arguments); \
+  va_end(arguments)
+
+void Log::debug(const char* format, ...) const { TARN_LOG_BODY(LogLevel::debug); }
+void Log::info(const char* format, ...) const { TARN_LOG_BODY(LogLevel::info); }
+void Log::warning(const char* format, ...) const { TARN_LOG_BODY(LogLevel::warning); }
+void Log::error(const char* format, ...) const { TARN_LOG_BODY(LogLevel::error); }
+
+#undef TARN_LOG_BODY
+
+}  // namespace tarn
