@@ -17,10 +17,11 @@ namespace tarn {
 enum class LockMode : u8 { off, attempt, require };
 
 struct ReserveArgs {
-  const char* name = "";  // static storage; appears in the error
-  u64 bytes = 0;          // rounded up to whole sectors of 4 KiB
-  bool touch = true;      // fault every page in now, so that a shortage shows here and not later
-  bool huge_pages = true; // ask for transparent huge pages where the system offers them
+  const char* name = "";   // static storage; appears in the error
+  u64 bytes = 0;           // > 0; rounded up to whole sectors of 4 KiB
+  bool touch = true;       // fault every page in now, so that a shortage shows here and not later
+  bool huge_pages = true;  // ask for transparent huge pages where the system offers them
+  bool core_dump = false;  // a core dump would carry weights and the customer's documents
   LockMode lock = LockMode::off;
 };
 
@@ -45,8 +46,10 @@ class SystemReserve final : public Reserve {
   void release(std::span<std::byte> bytes) override;
 };
 
-// What the system could still give without swapping, in bytes: MemAvailable, bounded by the cgroup's
-// limit (v1 and v2) and RLIMIT_AS. The base of `--budget auto`.
+// What the system could still give without swapping, in bytes: MemAvailable, bounded by the
+// cgroup's limit (v1 and v2, and those of its parents) and by RLIMIT_AS and RLIMIT_DATA. The base
+// of
+// `--budget auto`. 0 where nothing can be found out.
 u64 memory_available_bytes();
 
 }  // namespace tarn

@@ -1,0 +1,81 @@
+// Goal    the clock runs forward; a log line is whole, bounded and clean; without a GPU every
+// device
+//         name gets the answer its contract states.
+// Method  tables; a host function that keeps the lines.
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+#include "platform/clock/clock.h"
+#include "platform/gpu/device.h"
+#include "platform/log/log.h"
+
+namespace tarn {
+namespace {
+
+TEST_CASE("the system's clock never goes back, the virtual one moves only when told") {
+  SystemClock clock;
+  u64 last_ns = clock.now_ns();
+  CHECK(last_ns > 0);
+  for (u32 i = 0; i < 1000; ++i) {
+    const u64 now_ns = clock.now_ns();
+    REQUIRE(now_ns >= last_ns);
+    last_ns = now_ns;
+  }
+  VirtualClock virtual_clock;
+  CHECK(virtual_clock.now_ns() == virtual_clock.now_ns());
+  virtual_clock.advance_ns(5);
+  CHECK(virtual_clock.now_ns() == 5);
+}
+
+struct Lines {
+  std::vector<std::pair<LogLevel, std::string>> lines;
+  static void keep(void* context, LogLevel level, const char* text) {
+    static_cast<Lines*>(context)->lines.emplace_back(level, text);
+  }
+};
+
+TEST_CASE("a log line is formatted, bounded and free of control characters") {
+  Lines got;
+  const Log log(Lines::keep, &got, LogLevel::info);
+  log.debug("dropped %d", 1);
+  log.info("%s has %u of %llu", "a\nb\x1b[2J", 3u, 18446744073709551615ull);
+  log.warning("grüße");
+  log.error("%s", std::string(5000, 'x').c_str());
+  REQUIRE(got.lines.size() == 3);
+  CHECK(got.lines[0].first == LogLevel::info);
+  CHECK(got.lines[0].second == "a?b?[2J has 3 of 18446744073709551615");
+  CHECK(got.lines[1].first == LogLevel::warning);
+  CHECK(got.lines[1].second == "grüße");
+  CHECK(got.lines[2].first == LogLevel::error);
+  CHECK(got.lines[2].second == std::string(Log::kLineBytesMax - 1, 'x'));
+  Log().error("nobody listens");  // must not crash
+}
+
+#ifndef TARN_CUDA
+TEST_CASE(
+    "without a GPU backend the CPU answers, and a wish for a GPU is refused with the reason") {
+  const auto cpu = device_choose("cpu");
+  REQUIRE(cpu.has_value());
+  CHECK(cpu->facts.kind == DeviceKind::cpu);
+  CHECK(cpu->why_cpu == nullptr);
+  const auto automatic = device_choose("auto");
+  REQUIRE(automatic.has_value());
+  CHECK(automatic->facts.kind == DeviceKind::cpu);
+  CHECK(std::string(automatic->why_cpu).find("TARN_CUDA") != std::string::npos);
+  const auto cuda = device_choose("cuda");
+  REQUIRE_FALSE(cuda.has_value());
+  CHECK(cuda.error().status == Status::unsupported);
+  for (const char* name : {"", "gpu", "CPU", "cuda:0"}) {
+    CAPTURE(name);
+    const auto wrong = device_choose(name);
+    REQUIRE_FALSE(wrong.has_value());
+    CHECK(wrong.error().status == Status::invalid_config);
+    CHECK(std::string(wrong.error().detail.c_str()) == name);
+  }
+}
+#endif
+
+}  // namespace
+}  // namespace tarn
