@@ -1,6 +1,7 @@
 // kernels/matmul/matmul.h
 //
-//   out[n, r] = sum over k of x[n, k] * w[r, k]  (+ bias[r])     n in [0, n_acts), r in the tiles asked
+//   out[n, r] = sum over k of x[n, k] * w[r, k]  (+ bias[r])
+//               n in [0, n_acts), r in the rows of the tiles asked for
 //
 //   weights  tiled layout of kernels/quant/tensor_type.h, n_out rows of k
 //   x        f32, f16, bf16 weights: `x` [n_acts, x_stride] f32, as it is
@@ -8,25 +9,25 @@
 //   out      [n_acts, out_stride] f32; only columns [16*tile_begin, min(16*tile_end, n_out)) are
 //            written; aliases nothing
 //
-// One arithmetic per type, whatever n_acts, the tile range and the ISA: every operation is an IEEE f32
-// multiplication or addition in the order below (no FMA, no horizontal sum), so generic, AVX2 and
-// AVX-512 agree bit for bit, and so do 1 and 512 rows.
+// One arithmetic per type, whatever n_acts, the tile range and the ISA: every operation is an IEEE
+// f32 multiplication or addition in the order below (no FMA, no horizontal sum), so generic, AVX2
+// and AVX-512 agree bit for bit, and so do 1 and 512 rows.
 //
 //   f32, f16, bf16   four partial sums p[j], j = k mod 4, each over ascending k from 0:
 //                    p[j] = p[j] + x[k]*w[k]; out = (p[0]+p[1]) + (p[2]+p[3])
 //   q8_0, q4_0       acc = 0; per 32: i = exact integer dot of q and w (w = stored - 8 for q4_0);
 //                    acc = acc + f32(i) * (d_w * d_x)
-//   q4_k, q5_k       acc = 0; per 32: i = exact integer dot with the unsigned stored value, s = sum of
-//                    q over the 32 (both i32); t = f32(i) * (d*sc) - f32(s) * (dmin*m);
+//   q4_k, q5_k       acc = 0; per 32: i = exact integer dot with the unsigned stored value, s = sum
+//                    of q over the 32 (both i32); t = f32(i) * (d*sc) - f32(s) * (dmin*m);
 //                    acc = acc + t * d_x
 //   q6_k             acc = 0; per 32: i = sc0 * dot16(q - 32) + sc1 * dot16(q - 32), exact i32;
 //                    acc = acc + f32(i) * (d * d_x)
 //   then             out = acc, or acc + bias[r]
 //
-// Bound  f32 types: |error| <= (k/4 + 3) * eps * sum|x*w|. Quantised: against the exact product of the
-//        dequantised operands, (k/32 + 4) * eps * sum over blocks of |term|.
-// Cost   reads the tiles once per call for small n_acts: decode is bound by weight bytes, prefill by
-//        integer multiply-adds.
+// Bound  f32 types: |error| <= (k/4 + 3) * eps * sum|x*w|. Quantised: against the exact product of
+//        the dequantised operands, (k/32 + 4) * eps * sum over blocks of |term|.
+// Cost   reads the tiles once per call for small n_acts: decode is bound by weight bytes, prefill
+//        by integer multiply-adds.
 #pragma once
 
 #include "kernels/quant/tensor_type.h"
@@ -40,14 +41,14 @@ struct MatmulArgs {
   u32 k;
   u64 tile_begin, tile_end;  // [begin, end) in tiles of 16 output rows
   u32 n_acts;
-  const f32* x;         // float types
-  u64 x_stride;         // elements
-  const i8* q;          // quantised types: [n_acts, k]
-  const f32* scales;    // [n_acts, k/32]
-  const i32* sums;      // [n_acts, k/16]
-  const f32* bias;      // [n_out] or nullptr
+  const f32* x;       // float types
+  u64 x_stride;       // elements
+  const i8* q;        // quantised types: [n_acts, k]
+  const f32* scales;  // [n_acts, k/32]
+  const i32* sums;    // [n_acts, k/16]
+  const f32* bias;    // [n_out] or nullptr
   f32* out;
-  u64 out_stride;       // elements
+  u64 out_stride;  // elements
 };
 using MatmulFn = void (*)(const MatmulArgs& args);
 

@@ -18,7 +18,8 @@ void dequantize_tiled_row(TensorType type, const void* tiled, u64 row, u64 k, f3
 
 // Puts n_rows (1..16) consecutive rows of the file into one tile; missing rows become zeros.
 // `tile` is 64-byte aligned, tiled_bytes(type, 16, k) long and does not alias `rows`.
-// Cost: one read and one write of the bytes; it must keep up with an NVMe disk (several GB/s a core).
+// Cost: one read and one write of the bytes; it must keep up with an NVMe disk (several GB/s a
+// core).
 struct TileArgs {
   TensorType type;
   const void* rows;

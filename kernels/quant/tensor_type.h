@@ -3,11 +3,11 @@
 // The tensor types of GGUF that this build computes with, their block geometry in the file, and the
 // one layout that weights have in memory.
 //
-// Tiled layout ("tile16"). A matrix [n_rows, k] of any type is cut into tiles of 16 rows. A tile has
-// exactly 16 times the bytes of one row of the file, so a tensor grows only by the padding of its
-// last tile (rows of zeros). Inside a tile the rows are interleaved, so that lane r of a vector is
-// row r: a product needs no horizontal sum, one and 512 activation rows share one arithmetic, and a
-// sum is a sequence over k that is the same on every ISA. Byte by byte:
+// Tiled layout ("tile16"). A matrix [n_rows, k] of any type is cut into tiles of 16 rows. A tile
+// has exactly 16 times the bytes of one row of the file, so a tensor grows only by the padding of
+// its last tile (rows of zeros). Inside a tile the rows are interleaved, so that lane r of a vector
+// is row r: a product needs no horizontal sum, one and 512 activation rows share one arithmetic,
+// and a sum is a sequence over k that is the same on every ISA. Byte by byte:
 //
 //   f32, f16, bf16      [k][16] elements
 //   q8_0   per 32 k     d f16[16]; q i8 [8 groups][16 rows][4 k]                          544 B
@@ -42,9 +42,9 @@ enum class TensorType : u32 {
 
 struct TypeTraits {
   TensorType type;
-  const char* name;   // lower case, as on the command line
-  u32 block_elems;    // along k
-  u32 block_bytes;    // in the file
+  const char* name;  // lower case, as on the command line
+  u32 block_elems;   // along k
+  u32 block_bytes;   // in the file
 };
 
 inline constexpr TypeTraits kTypeTraits[] = {

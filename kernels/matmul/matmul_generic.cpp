@@ -1,0 +1,108 @@
+// The portable body of matmul, and the one to read first.
+#include "kernels/common/half.h"
+#include "kernels/matmul/matmul.h"
+#include "kernels/quant/strip.h"
+
+namespace tarn::kernels {
+namespace {
+
+constexpr u32 kActsAtOnce = 16;  // activation rows that share one unpacking of the weights
+
+using TileSums = f32[kTileRows];
+
+void store_tile(const MatmulArgs& args, u64 tile, u64 act, const f32* sums) {
+  const u64 row = tile * kTileRows;
+  const u64 n_rows = args.n_out - row < kTileRows ? args.n_out - row : kTileRows;
+  f32* out = args.out + act * args.out_stride + row;
+  for (u64 r = 0; r < n_rows; ++r) {
+    out[r] = args.bias != nullptr ? sums[r] + args.bias[row + r] : sums[r];
+  }
+}
+
+f32 weight(TensorType type, const void* tile, u64 i) {
+  if (type == TensorType::f32) return static_cast<const f32*>(tile)[i];
+  const u16 half = static_cast<const u16*>(tile)[i];
+  return type == TensorType::f16 ? f16_to_f32(half) : bf16_to_f32(half);
+}
+
+void float_tile(const MatmulArgs& args, u64 tile, const u8* weights, u64 act_begin, u32 n) {
+  f32 partial[kActsAtOnce][4][kTileRows] = {};
+  for (u64 k = 0; k < args.k; ++k) {
+    f32 w[kTileRows];
+    for (u32 r = 0; r < kTileRows; ++r) w[r] = weight(args.type, weights, k * kTileRows + r);
+    for (u32 a = 0; a < n; ++a) {
+      const f32 x = args.x[(act_begin + a) * args.x_stride + k];
+      f32* p = partial[a][k % 4];
+      for (u32 r = 0; r < kTileRows; ++r) p[r] = p[r] + x * w[r];
+    }
+  }
+  for (u32 a = 0; a < n; ++a) {
+    TileSums sums;
+    const auto& p = partial[a];
+    for (u32 r = 0; r < kTileRows; ++r) sums[r] = (p[0][r] + p[1][r]) + (p[2][r] + p[3][r]);
+    store_tile(args, tile, act_begin + a, sums);
+  }
+}
+
+i32 dot16(const i8* w, const i8* q) {
+  i32 sum = 0;
+  for (u32 i = 0; i < 16; ++i) sum += i32{w[i]} * i32{q[i]};
+  return sum;
+}
+
+// One row's 32 weights times one activation row's 32, in f32 and without the activation's scale.
+f32 strip_term(const Strip& strip, const i8* w, bool has_min, const i8* q, const i32* sums,
+               f32 d_x) {
+  const i32 dot_low = dot16(w, q), dot_high = dot16(w + 16, q + 16);
+  if (has_min) {
+    const f32 scale = strip.d * static_cast<f32>(strip.scale[0]);
+    const f32 low = strip.dmin * static_cast<f32>(strip.min);
+    const f32 dot = static_cast<f32>(dot_low + dot_high);
+    const f32 sum = static_cast<f32>(sums[0] + sums[1]);
+    return (dot * scale - sum * low) * d_x;
+  }
+  const i32 dot = strip.scale[0] * dot_low + strip.scale[1] * dot_high;
+  return static_cast<f32>(dot) * (strip.d * d_x);
+}
+
+void quantized_tile(const MatmulArgs& args, u64 tile, const u8* weights, u64 act_begin, u32 n) {
+  const TypeTraits& traits = type_traits(args.type);
+  const bool has_min = args.type == TensorType::q4_k || args.type == TensorType::q5_k;
+  TileSums acc[kActsAtOnce] = {};
+  for (u64 k = 0; k < args.k; k += kStripElems) {
+    const u8* block = weights + k / traits.block_elems * traits.block_bytes * kTileRows;
+    const u32 strip_idx = static_cast<u32>(k % traits.block_elems / kStripElems);
+    for (u32 r = 0; r < kTileRows; ++r) {
+      const Strip strip = strip_from_tile(args.type, block, r, strip_idx);
+      i8 w[kStripElems];
+      for (u32 e = 0; e < kStripElems; ++e) w[e] = static_cast<i8>(strip.codes[e] - strip.zero);
+      for (u32 a = 0; a < n; ++a) {
+        const u64 at = (act_begin + a) * args.k + k;
+        const f32 term = strip_term(strip, w, has_min, args.q + at, args.sums + at / 16,
+                                    args.scales[at / kStripElems]);
+        acc[a][r] = acc[a][r] + term;
+      }
+    }
+  }
+  for (u32 a = 0; a < n; ++a) store_tile(args, tile, act_begin + a, acc[a]);
+}
+
+}  // namespace
+
+void matmul_generic(const MatmulArgs& args) {
+  const u64 tile_bytes = tiled_bytes(args.type, kTileRows, args.k);
+  for (u64 tile = args.tile_begin; tile < args.tile_end; ++tile) {
+    const u8* weights = static_cast<const u8*>(args.weights) + tile * tile_bytes;
+    for (u64 act = 0; act < args.n_acts; act += kActsAtOnce) {
+      const u64 left = args.n_acts - act;
+      const u32 n = static_cast<u32>(left < kActsAtOnce ? left : kActsAtOnce);
+      if (wants_quantized_activations(args.type)) {
+        quantized_tile(args, tile, weights, act, n);
+      } else {
+        float_tile(args, tile, weights, act, n);
+      }
+    }
+  }
+}
+
+}  // namespace tarn::kernels
