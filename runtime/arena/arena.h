@@ -4,15 +4,20 @@
 //
 //   building   region() hands out each region once, by index
 //   sealed     reserving or handing out is an assertion
-//   torn down  everything is given back
+//   torn down  everything is given back; the arena may be built again
 //
 //   thread     the thread that builds and tears down
+//   when full  cannot be: the regions are the plan's, and build() fails as a whole
+//
+// Invariant: the host regions lie one behind the other in one reservation, each at a multiple of
+//            4 KiB; regions of other spaces have no bytes here.
 #pragma once
 
 #include <array>
 #include <span>
 
 #include "platform/base/result.h"
+#include "platform/base/types.h"
 #include "platform/mem/reserve.h"
 
 namespace tarn {
@@ -26,8 +31,8 @@ struct Region {
   const char* name = "";
   RegionSpace space = RegionSpace::host;
   RegionKind kind = RegionKind::other;
-  u64 bytes = 0;                       // as asked; the arena aligns each region to 4 KiB
-  std::array<char, 96> formula{};      // how `bytes` came about, with its numbers
+  u64 bytes = 0;                   // as asked; the arena aligns each region to 4 KiB
+  std::array<char, 96> formula{};  // how `bytes` came about, with its numbers
 };
 
 inline constexpr u32 kRegionsMax = 32;
@@ -45,10 +50,13 @@ class RegionArena {
     LockMode lock = LockMode::off;
     bool huge_pages = true;
   };
-  // Reserves the sum of all host regions in one piece, or fails having reserved nothing.
-  static u64 total_bytes(std::span<const Region> regions);  // with the alignment between them
+  // Of the host regions, with the alignment between them. Their sum fits in a u64: the plan checked
+  // it.
+  static u64 total_bytes(std::span<const Region> regions);
+  // Reserves total_bytes() in one piece, or fails having reserved nothing. The error is the
+  // reserve's.
   Result<void> build(const Args& args);
-  std::span<std::byte> region(u32 region_idx);
+  std::span<std::byte> region(u32 region_idx);  // exactly Region::bytes long, zeroed
   void seal();
   bool sealed() const { return sealed_; }
   bool locked() const { return locked_; }
@@ -59,6 +67,7 @@ class RegionArena {
   std::span<std::byte> bytes_{};
   std::array<u64, kRegionsMax> offsets_{};
   std::array<u64, kRegionsMax> lengths_{};
+  std::array<bool, kRegionsMax> handed_out_{};
   u32 n_regions_ = 0;
   bool sealed_ = false;
   bool locked_ = false;
