@@ -1,7 +1,9 @@
-# Debian's cross compiler; the tests run under qemu-user.
+# Debian's cross compiler; the tests run under qemu-user. liburing for arm64 comes from the system
+# where it is installed, else from build/aarch64-libs, where `toolchain/test --ci` puts it.
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR aarch64)
 set(CMAKE_C_COMPILER aarch64-linux-gnu-gcc)
 set(CMAKE_CXX_COMPILER aarch64-linux-gnu-g++)
 set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)
 set(CMAKE_CROSSCOMPILING_EMULATOR qemu-aarch64-static;-L;/usr/aarch64-linux-gnu)
+set(CMAKE_EXE_LINKER_FLAGS_INIT "-L${CMAKE_CURRENT_LIST_DIR}/../build/aarch64-libs")

@@ -1,0 +1,76 @@
+# Shared by toolchain/run and toolchain/test: where the tree is, what must be installed, one build.
+# Everything these functions print goes to standard error; standard output belongs to the program
+# that is run in the end.
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+jobs=$(nproc)
+
+say() { printf '%s\n' "$*" >&2; }
+die() { say "toolchain: $*"; exit 1; }
+
+# distribution: ID-VERSION of this system, debian-12 for example.
+distribution() { (. /etc/os-release 2>/dev/null; echo "${ID:-unknown}-${VERSION_ID:-0}"); }
+
+# is_present KIND VALUE: whether a proof of toolchain/packages holds here.
+is_present() {
+  local name
+  case $1 in
+    command) for name in ${2//|/ }; do command -v "$name" >/dev/null && return 0; done; return 1 ;;
+    header) [ -e "/usr/include/$2" ] || [ -e "/usr/local/include/$2" ] ;;
+    file) [ -e "$2" ] ;;
+    *) die "toolchain/packages: unknown proof '$1'" ;;
+  esac
+}
+
+# missing_packages GROUP...: the packages of these groups that are not here.
+missing_packages() {
+  local group package kind value where wanted=" $* " here
+  here=$(distribution)
+  while read -r group package kind value where; do
+    case $group in '' | '#'*) continue ;; esac
+    [[ $wanted == *" $group "* ]] || continue
+    [[ $where == all || ",$where," == *",$here,"* ]] || continue
+    is_present "$kind" "$value" || echo "$package"
+  done <"$root/toolchain/packages"
+}
+
+# need_packages GROUP...: lists what is missing, installs it, and checks that it arrived.
+need_packages() {
+  local missing sudo=()
+  mapfile -t missing < <(missing_packages "$@")
+  [ ${#missing[@]} -eq 0 ] && return 0
+  say "Packages that are missing here: ${missing[*]}"
+  command -v apt-get >/dev/null ||
+    die "this system has no apt-get; install by hand what these packages hold: ${missing[*]}"
+  if [ "$(id -u)" -ne 0 ]; then
+    command -v sudo >/dev/null ||
+      die "not root and no sudo; ask an administrator for: apt-get install ${missing[*]}"
+    sudo=(sudo)
+  fi
+  say "Installing them with apt-get ..."
+  local apt=("${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300)
+  "${apt[@]}" update >&2 || say "apt-get update failed; trying with the package lists that are here"
+  "${apt[@]}" install -y --no-install-recommends "${missing[@]}" </dev/null >&2 ||
+    die "apt-get could not install: ${missing[*]}. Install them by hand and start again."
+  mapfile -t missing < <(missing_packages "$@")
+  [ ${#missing[@]} -eq 0 ] || die "still missing after the installation: ${missing[*]}"
+}
+
+# configure DIR OPTION...: Ninja where it is installed, make elsewhere; a build folder that exists
+# keeps the generator it was made with.
+configure() {
+  local dir=$1 generator=()
+  shift
+  [ -e "$dir/CMakeCache.txt" ] || { command -v ninja >/dev/null && generator=(-G Ninja); }
+  if command -v ccache >/dev/null; then
+    export CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache
+  fi
+  cmake -S "$root" -B "$dir" "${generator[@]}" "$@" >&2
+}
+
+# build DIR [TARGET...]
+build() {
+  local dir=$1
+  shift
+  cmake --build "$dir" -j "$jobs" ${1:+--target "$@"} >&2
+}
