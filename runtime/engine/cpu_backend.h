@@ -1,0 +1,68 @@
+// runtime/engine/cpu_backend.h
+//
+// The ops of backend.h on the CPU: every op is cut into tasks for the worker pool, and a task's result
+// depends on its rows and columns alone, so the number of workers and the claiming order change nothing.
+//
+//   memory   scratch that the plan set aside; the backend owns none
+//   thread   the engine's, which is worker 0 of the pool
+#pragma once
+
+#include <span>
+
+#include "kernels/cpu_table.h"
+#include "platform/cpu/worker_pool.h"
+#include "runtime/engine/backend.h"
+#include "runtime/model/model_spec.h"
+
+namespace tarn::engine {
+
+struct CpuBackendArgs {
+  const kernels::CpuTable* table = nullptr;
+  WorkerPool* workers = nullptr;
+  const model::ModelSpec* spec = nullptr;
+  kernels::KvType kv_type = kernels::KvType::f16;
+  u32 page_tokens = 0;
+  u32 rows_max = 0;
+  const f64* inv_freq = nullptr;  // [n_rot / 2]
+  i8* act_q = nullptr;            // [rows_max, k_max]
+  f32* act_scales = nullptr;      // [rows_max, k_max / 32]
+  i32* act_sums = nullptr;        // [rows_max, k_max / 16]
+  f32* rope_cos = nullptr;        // [rows_max, n_rot / 2]
+  f32* rope_sin = nullptr;        // [rows_max, n_rot / 2]
+  // One piece for each worker: attention scratch, then a table of page pointers.
+  std::byte* attention = nullptr;
+  u64 attention_stride_bytes = 0;
+  u64 page_table_offset_bytes = 0;
+  u32 pages_max = 0;
+};
+
+class CpuBackend final : public Backend {
+ public:
+  void init(const CpuBackendArgs& args) { args_ = args; }
+
+  const char* isa() const override { return args_.table->isa; }
+  void embed(const model::WeightMatrix& table, const u32* tokens, u32 n, Rows out) override;
+  void rms_norm(Rows x, const f32* weight, f32 eps, u32 d, u32 n, Rows out) override;
+  void project(Rows x, u32 n, std::span<const Projection> projections) override;
+  void rope_prepare(const StepState& step) override;
+  void rope(Rows x, u32 n, u32 n_heads) override;
+  void kv_append(const StepState& step, u32 cache_layer, Rows k, Rows v) override;
+  void attend(const StepState& step, u32 cache_layer, Rows q, Rows out) override;
+  void swiglu(Rows gate, Rows up, u32 d, u32 n, Rows out) override;
+  void add(Rows x, Rows y, u32 d, u32 n) override;
+  void gather(Rows x, std::span<const u32> rows, u32 d, Rows out) override;
+  Traffic take_traffic() override;
+
+ private:
+  // Calls fn(row_begin, n_rows) for all of [0, n), on the pool if there is enough to do.
+  template <class Fn>
+  void for_rows(u32 n, u32 rows_per_task, Fn&& fn);
+  void quantize(Rows x, u32 k, u32 n);
+  void attend_task(const StepState& step, const RowRun& run, u32 cache_layer, u32 kv_head, u32 block,
+                   Rows q, Rows out, u32 worker_idx);
+
+  CpuBackendArgs args_{};
+  Traffic traffic_{};
+};
+
+}  // namespace tarn::engine

@@ -1,0 +1,48 @@
+// runtime/engine/forward.h
+//
+// One forward pass over the rows of a step, written once over a Backend:
+//
+//   embed -> { norm -> q,k,v -> (qk norm) -> rope -> append KV -> attend -> output -> add
+//              norm -> gate,up -> swiglu -> down -> add } x layers -> norm -> logits
+//
+// In the last layer, rows whose logits nobody wants are dropped after the attention (their K and V are
+// in place by then): a prefill slice pays for one row from there on.
+//
+// Source  Touvron et al. 2023 (arXiv:2302.13971), section 2.2; QK norm as in Qwen3; QKV bias as in Qwen2.
+#pragma once
+
+#include <span>
+
+#include "runtime/engine/backend.h"
+#include "runtime/model/model_spec.h"
+#include "runtime/model/weights.h"
+
+namespace tarn::engine {
+
+// Activations of one step, in the backend's space.
+struct StepBuffers {
+  Rows x;         // [rows_max, d_model] the residual stream
+  Rows normed;    // [rows_max, d_model] also the result of the output and down products
+  Rows qkv;       // [rows_max, (n_heads + 2 n_kv_heads) head_dim]
+  Rows attn_out;  // [rows_max, n_heads head_dim]
+  Rows gate;      // [rows_max, d_ff]
+  Rows up;        // [rows_max, d_ff]
+};
+
+struct ForwardArgs {
+  Backend* backend = nullptr;
+  const model::ModelSpec* spec = nullptr;
+  const model::Weights* weights = nullptr;
+  const StepBuffers* buffers = nullptr;
+  const StepState* step = nullptr;
+  std::span<const u32> wanted{};  // rows whose logits are wanted, ascending; may be empty
+};
+
+// Runs all layers, then gathers and normalises the wanted rows: on return row i of buffers.normed is
+// the normed hidden state of row wanted[i]. K and V of all rows are in their slots.
+void forward_layers(const ForwardArgs& args);
+
+// Logits of rows [begin, begin + n) of what forward_layers left: out [n, n_vocab].
+void forward_logits(const ForwardArgs& args, u32 begin, u32 n, Rows out);
+
+}  // namespace tarn::engine

@@ -1,0 +1,195 @@
+#include "runtime/engine/sampler.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "platform/base/assert.h"
+
+namespace tarn::engine {
+namespace {
+
+// splitmix64's finaliser over (seed, counter): a draw needs no state beyond its number.
+f64 uniform_draw(u64 seed, u64 draw_idx) {
+  u64 z = seed + (draw_idx + 1) * 0x9E3779B97F4A7C15ull;
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
+  z ^= z >> 31;
+  return static_cast<f64>(z >> 11) * 0x1.0p-53;  // [0, 1)
+}
+
+// Changes logits and remembers what they were: a token's logprob is the model's own.
+class Adjuster {
+ public:
+  explicit Adjuster(const SampleArgs& args) : args_(args) {}
+
+  void apply_biases() {
+    const SamplerParams& params = *args_.params;
+    for (u32 i = 0; i < params.n_logit_biases; ++i) {
+      change(params.logit_biases[i].token) += params.logit_biases[i].bias;
+    }
+  }
+
+  void apply_penalties() {
+    const SamplerParams& params = *args_.params;
+    const u64 n = std::min<u64>(params.penalty_last_tokens, args_.history.size());
+    const std::span<u32> window = args_.sorted_window.first(n);
+    const std::span<const u32> last = args_.history.last(n);
+    std::copy(last.begin(), last.end(), window.begin());
+    std::sort(window.begin(), window.end());
+    for (u64 i = 0; i < n;) {
+      u64 end = i;
+      while (end < n && window[end] == window[i]) ++end;
+      f32& logit = change(window[i]);
+      logit = logit > 0.0f ? logit / params.repetition_penalty : logit * params.repetition_penalty;
+      logit -= static_cast<f32>(end - i) * params.frequency_penalty + params.presence_penalty;
+      i = end;
+    }
+  }
+
+  // The first record of a token is the oldest.
+  f32 original(u32 token) const {
+    for (u32 i = 0; i < n_saved_; ++i) {
+      if (args_.saved[i].token == token) return args_.saved[i].logprob;
+    }
+    return args_.logits[token];
+  }
+
+ private:
+  f32& change(u32 token) {
+    args_.saved[n_saved_++] = {token, args_.logits[token]};
+    return args_.logits[token];
+  }
+
+  const SampleArgs& args_;
+  u32 n_saved_ = 0;
+};
+
+bool has_penalties(const SamplerParams& params) {
+  return params.repetition_penalty != 1.0f || params.frequency_penalty != 0.0f ||
+         params.presence_penalty != 0.0f;
+}
+
+void report_top(const SampleArgs& args, f64 log_sum, Sampled& sampled) {
+  sampled.n_top = std::min(args.params->n_top_logprobs, static_cast<u32>(args.logits.size()));
+  if (sampled.n_top == 0) return;
+  kernels::select_top(args.logits.data(), args.logits.size(), sampled.n_top,
+                      args.candidates.data());
+  for (u32 i = 0; i < sampled.n_top; ++i) {
+    sampled.top[i] = {args.candidates[i].id,
+                      static_cast<f32>(args.candidates[i].logit - log_sum)};
+  }
+}
+
+// How many of the best-first candidates survive top-p and min-p; weights[i] = exp((l_i - l_0)).
+u64 cut_tail(const SamplerParams& params, std::span<const kernels::Candidate> best, f64 mass_all) {
+  u64 n = best.size();
+  const f64 first = best[0].logit;
+  if (params.top_p < 1.0f) {
+    f64 mass = 0.0;
+    for (u64 i = 0; i < n; ++i) {
+      mass += kernels::exp_f64(best[i].logit - first);
+      if (mass >= params.top_p * mass_all) {
+        n = i + 1;
+        break;
+      }
+    }
+  }
+  if (params.min_p > 0.0f) {
+    u64 kept = 1;
+    while (kept < n && kernels::exp_f64(best[kept].logit - first) >= params.min_p) ++kept;
+    n = kept;
+  }
+  return n;
+}
+
+u32 draw(const SampleArgs& args, const kernels::LogitsSummary& summary) {
+  const SamplerParams& params = *args.params;
+  const u64 n_vocab = args.logits.size();
+  const u32 k = params.top_k == 0 ? static_cast<u32>(n_vocab)
+                                  : static_cast<u32>(std::min<u64>(params.top_k, n_vocab));
+  kernels::select_top(args.logits.data(), n_vocab, k, args.candidates.data());
+  const std::span<const kernels::Candidate> best = args.candidates.first(k);
+  f64 mass_all = 0.0;
+  for (const kernels::Candidate& c : best) mass_all += kernels::exp_f64(c.logit - best[0].logit);
+  const u64 n = cut_tail(params, best, mass_all);
+
+  const f64 inverse = 1.0 / params.temperature;
+  f64 mass = 0.0;
+  for (u64 i = 0; i < n; ++i) {
+    mass += kernels::exp_f64((static_cast<f64>(best[i].logit) - summary.max) * inverse);
+  }
+  f64 left = uniform_draw(params.seed, args.draw_idx) * mass;
+  for (u64 i = 0; i < n; ++i) {
+    left -= kernels::exp_f64((static_cast<f64>(best[i].logit) - summary.max) * inverse);
+    if (left < 0.0) return best[i].id;
+  }
+  return best[0].id;  // rounding ate the last of the mass
+}
+
+Unexpected bad_field(const char* hint) {
+  return fail({.status = Status::invalid_request, .hint = hint});
+}
+
+}  // namespace
+
+Result<void> validate(const SamplerParams& p, u32 n_vocab) {
+  const auto in_range = [](f32 value, f32 low, f32 high) { return value >= low && value <= high; };
+  if (!in_range(p.temperature, 0.0f, 100.0f)) return bad_field("temperature must be 0 to 100");
+  if (!in_range(p.top_p, 0.0f, 1.0f)) return bad_field("top_p must be 0 to 1");
+  if (!in_range(p.min_p, 0.0f, 1.0f)) return bad_field("min_p must be 0 to 1");
+  if (!in_range(p.repetition_penalty, 0.01f, 100.0f)) {
+    return bad_field("repetition_penalty must be 0.01 to 100");
+  }
+  if (!in_range(p.frequency_penalty, -100.0f, 100.0f)) {
+    return bad_field("frequency_penalty must be -100 to 100");
+  }
+  if (!in_range(p.presence_penalty, -100.0f, 100.0f)) {
+    return bad_field("presence_penalty must be -100 to 100");
+  }
+  if (p.penalty_last_tokens > kPenaltyWindowMax) {
+    return bad_field("penalty_last_tokens must be at most 4096");
+  }
+  if (p.n_logit_biases > kLogitBiasesMax) return bad_field("at most 256 logit biases are allowed");
+  if (p.n_top_logprobs > kTopLogprobsMax) return bad_field("at most 20 top logprobs are allowed");
+  for (u32 i = 0; i < p.n_logit_biases; ++i) {
+    if (p.logit_biases[i].token >= n_vocab) {
+      return fail({.status = Status::invalid_request,
+                   .hint = "a logit bias names a token that the vocabulary does not have",
+                   .figures = {{{"token", p.logit_biases[i].token}, {"n_vocab", n_vocab}}}});
+    }
+    const f32 bias = p.logit_biases[i].bias;
+    if (std::isnan(bias) || bias == INFINITY) return bad_field("a logit bias must be below infinity");
+  }
+  return {};
+}
+
+Result<Sampled> sample(const SampleArgs& args) {
+  TARN_ASSERT(args.candidates.size() >= args.logits.size());
+  TARN_ASSERT(args.saved.size() >= kSavedLogitsMax);
+  const SamplerParams& params = *args.params;
+  kernels::LogitsSummary summary =
+      kernels::summarize_logits(args.logits.data(), args.logits.size());
+  if (summary.n_not_finite > 0 || summary.max == -INFINITY) {
+    return fail({.status = Status::not_finite,
+                 .hint = "the model produced logits that are not finite numbers: its weights or its "
+                         "KV are damaged",
+                 .figures = {{{"logits", summary.n_not_finite}}}});
+  }
+  Sampled sampled;
+  const f64 log_sum = kernels::log_sum_exp(args.logits.data(), args.logits.size(), summary.max);
+  report_top(args, log_sum, sampled);
+
+  Adjuster adjuster(args);
+  if (params.n_logit_biases > 0) adjuster.apply_biases();
+  if (has_penalties(params)) adjuster.apply_penalties();
+  summary = kernels::summarize_logits(args.logits.data(), args.logits.size());
+  if (summary.max == -INFINITY) {
+    return fail({.status = Status::invalid_request,
+                 .hint = "the logit biases forbid every token of the vocabulary"});
+  }
+  sampled.token = params.temperature == 0.0f ? summary.argmax : draw(args, summary);
+  sampled.logprob = static_cast<f32>(adjuster.original(sampled.token) - log_sum);
+  return sampled;
+}
+
+}  // namespace tarn::engine

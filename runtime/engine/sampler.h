@@ -1,0 +1,75 @@
+// runtime/engine/sampler.h
+//
+// From a row of logits to one token. In this order: logit bias, penalties (repetition, then frequency
+// and presence) over the last tokens, then greedy; or top-k, top-p, min-p, temperature, one draw.
+//
+// The result is a function of (logits, history, parameters, seed, number of draws so far): the draw is
+// counter-based, so a fork or a replay continues the same stream.
+// Sources  top-p: Holtzman et al. 2020 (arXiv:1904.09751); min-p: Nguyen et al. 2024 (arXiv:2407.01082);
+//          repetition penalty: Keskar et al. 2019 (arXiv:1909.05858), section 4.1.
+#pragma once
+
+#include <array>
+#include <span>
+
+#include "kernels/sample/sample.h"
+#include "platform/base/result.h"
+
+namespace tarn::engine {
+
+inline constexpr u32 kLogitBiasesMax = 256;
+inline constexpr u32 kTopLogprobsMax = 20;
+inline constexpr u32 kPenaltyWindowMax = 4096;
+
+struct LogitBias {
+  u32 token = 0;
+  f32 bias = 0.0f;
+};
+
+struct SamplerParams {
+  f32 temperature = 0.0f;  // 0: greedy
+  u32 top_k = 0;           // 0: off
+  f32 top_p = 1.0f;
+  f32 min_p = 0.0f;
+  f32 repetition_penalty = 1.0f;
+  f32 frequency_penalty = 0.0f;
+  f32 presence_penalty = 0.0f;
+  u32 penalty_last_tokens = 64;
+  u64 seed = 0;
+  u32 n_logit_biases = 0;
+  std::array<LogitBias, kLogitBiasesMax> logit_biases{};
+  u32 n_top_logprobs = 0;
+};
+
+// Ranges of every field; invalid_request names the field at fault.
+Result<void> validate(const SamplerParams& params, u32 n_vocab);
+
+struct TokenLogprob {
+  u32 token = 0;
+  f32 logprob = 0.0f;
+};
+
+struct Sampled {
+  u32 token = 0;
+  f32 logprob = 0.0f;  // of the model's own distribution, before bias, penalties and temperature
+  u32 n_top = 0;
+  std::array<TokenLogprob, kTopLogprobsMax> top{};
+};
+
+// Logits that biases and penalties changed, as they were.
+inline constexpr u32 kSavedLogitsMax = kPenaltyWindowMax + kLogitBiasesMax;
+
+struct SampleArgs {
+  std::span<f32> logits{};           // [n_vocab]; biases and penalties are applied in place
+  std::span<const u32> history{};    // tokens of the sequence so far, oldest first
+  const SamplerParams* params = nullptr;
+  u64 draw_idx = 0;                  // tokens drawn before in this generation
+  std::span<kernels::Candidate> candidates{};  // scratch, [n_vocab]
+  std::span<u32> sorted_window{};              // scratch, [kPenaltyWindowMax]
+  std::span<TokenLogprob> saved{};             // scratch, [kSavedLogitsMax]
+};
+
+// not_finite if a logit is NaN or +inf, or if none is left to choose from.
+Result<Sampled> sample(const SampleArgs& args);
+
+}  // namespace tarn::engine
