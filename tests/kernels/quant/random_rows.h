@@ -1,0 +1,91 @@
+// tests/kernels/quant/random_rows.h
+//
+// Rows of any tensor type as a file holds them: random codes and scales, with finite f16 scales of
+// sensible size; or every code at one end of its range, which is where narrow integers overflow.
+#pragma once
+
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "kernels/common/half.h"
+#include "kernels/quant/dequant.h"
+#include "kernels/quant/strip.h"
+#include "tests/support/seed.h"
+
+namespace tarn::kernels::test {
+
+enum class Codes { random, all_ones, all_zeros, sign_bits };
+
+struct FreeBytes {
+  void operator()(u8* bytes) const { std::free(bytes); }
+};
+using AlignedBytes = std::unique_ptr<u8[], FreeBytes>;
+
+inline AlignedBytes aligned_bytes(u64 n_bytes) {
+  return AlignedBytes(static_cast<u8*>(std::aligned_alloc(64, (n_bytes + 127) / 64 * 64)));
+}
+
+inline void put_f16(u8* at, f32 value) {
+  const u16 half = f32_to_f16(value);
+  std::memcpy(at, &half, sizeof half);
+}
+
+// [n_rows, k] in the file's layout.
+inline std::vector<u8> random_rows(tarn::test::Random& random, TensorType type, u64 n_rows, u64 k,
+                                   Codes codes = Codes::random) {
+  std::vector<u8> rows(n_rows * row_bytes(type, k));
+  const TypeTraits& traits = type_traits(type);
+  constexpr u8 kFill[] = {0, 0xFF, 0x00, 0x80};
+  for (u8& byte : rows) {
+    byte = codes == Codes::random ? static_cast<u8>(random.next()) : kFill[static_cast<u32>(codes)];
+  }
+  for (u64 at = 0; at < rows.size(); at += traits.block_bytes) {
+    u8* block = rows.data() + at;
+    const f32 value = random.uniform(-1.0f, 1.0f);
+    switch (type) {
+      case TensorType::f32:
+        std::memcpy(block, &value, sizeof value);
+        break;
+      case TensorType::f16:
+        put_f16(block, value);
+        break;
+      case TensorType::bf16: {
+        const u16 half = f32_to_bf16(value);
+        std::memcpy(block, &half, sizeof half);
+        break;
+      }
+      case TensorType::q8_0:
+      case TensorType::q4_0:
+        put_f16(block, value * 0.01f);
+        break;
+      case TensorType::q4_k:
+      case TensorType::q5_k:
+        put_f16(block + kFileQ4K.d, value * 0.001f);
+        put_f16(block + kFileQ4K.dmin, random.uniform(-0.002f, 0.002f));
+        break;
+      case TensorType::q6_k:
+        put_f16(block + kFileQ6K.d, value * 0.0001f);
+        break;
+    }
+  }
+  return rows;
+}
+
+// The same rows in the tiled layout.
+inline AlignedBytes tile_matrix(TileFn tile_rows, TensorType type, const std::vector<u8>& rows,
+                                u64 n_rows, u64 k) {
+  AlignedBytes tiled = aligned_bytes(tiled_bytes(type, n_rows, k));
+  for (u64 r = 0; r < n_rows; r += kTileRows) {
+    const u32 n = static_cast<u32>(n_rows - r < kTileRows ? n_rows - r : kTileRows);
+    tile_rows({.type = type,
+               .rows = rows.data() + r * row_bytes(type, k),
+               .n_rows = n,
+               .k = k,
+               .tile = tiled.get() + r * row_bytes(type, k)});
+  }
+  return tiled;
+}
+
+}  // namespace tarn::kernels::test
