@@ -1,8 +1,9 @@
 // runtime/model/gguf.h
 //
-// The directory of a GGUF v2/v3 file: its keys and its tensors, every byte of it hostile until checked
-// (ROBUSTNESS: classes G1-G9, T4). Reads through the io seam, never maps the file, keeps nothing but
-// the directory: strings and arrays stay in the file and are read again by those who want them.
+// The directory of a GGUF v2/v3 file: its keys and its tensors, every byte of it hostile until
+// checked (ROBUSTNESS: classes G1-G9, T4). Reads through the io seam, never maps the file, keeps
+// nothing but the directory: strings and arrays stay in the file and are read again by those who
+// want them.
 //
 //   memory   the directory lies in a Bump the caller lends; limits are in gguf_limits.h, one table
 //   thread   any, one at a time
@@ -22,68 +23,95 @@ namespace tarn::model {
 
 // GGUF's value types, with its ids.
 enum class GgufType : u32 {
-  u8 = 0, i8 = 1, u16 = 2, i16 = 3, u32 = 4, i32 = 5, f32 = 6, boolean = 7,
-  string = 8, array = 9, u64 = 10, i64 = 11, f64 = 12,
+  u8 = 0,
+  i8 = 1,
+  u16 = 2,
+  i16 = 3,
+  u32 = 4,
+  i32 = 5,
+  f32 = 6,
+  boolean = 7,
+  string = 8,
+  array = 9,
+  u64 = 10,
+  i64 = 11,
+  f64 = 12,
 };
 
+class FileCursor;
+
 struct GgufKey {
-  std::string_view name;
+  std::string_view name;  // printable ASCII, a terminator behind it
   GgufType type = GgufType::u8;
   GgufType element = GgufType::u8;  // of an array
   u64 count = 1;                    // elements of an array
-  u64 offset = 0;                   // of the value (of the first element) in the file
-  u64 bytes = 0;                    // of the value in the file; strings with their lengths
+  u64 offset = 0;  // of the value in the file: of the first element, of a string's first byte
+  u64 bytes = 0;   // of the value in the file; of an array of strings with their lengths
+  u64 bits = 0;    // a number or boolean as it lies in the file, the upper bytes zero
 };
 
 struct GgufTensor {
-  std::string_view name;
+  std::string_view name;  // printable ASCII, a terminator behind it
   u32 n_dims = 0;
   u64 dims[4] = {1, 1, 1, 1};  // dims[0] is the row length, as in GGUF
   u32 type_id = 0;             // GGUF's id: may be a type we cannot compute with (inspect shows it)
   u64 offset = 0;              // in the file, absolute
-  u64 bytes = 0;               // 0 where the type is unknown
+  u64 bytes = 0;               // 0 where the type is unknown (runtime/model/gguf_types.h)
 };
 
 class GgufFile {
  public:
-  // Reads and checks the directory. Keys and tensors live in `memory`, which must outlive this object.
-  // `io` and `file` are borrowed for the life of the object.
+  // Reads and checks the directory. Keys and tensors live in `memory`, which must outlive this
+  // object; at most kGgufMemoryBytesMax of it are used, and none after an error. `io` and `file`
+  // are borrowed for the life of the object; nothing else may be in flight on `io` during its
+  // calls.
   static Result<GgufFile> read(IoBackend& io, IoFile file, Bump& memory);
 
   u32 version() const { return version_; }
   u64 file_bytes() const { return file_bytes_; }
   u64 data_offset() const { return data_offset_; }
+  u64 alignment() const { return alignment_; }
   std::span<const GgufKey> keys() const { return keys_; }
   std::span<const GgufTensor> tensors() const { return tensors_; }
   const GgufKey* find_key(std::string_view name) const;
   const GgufTensor* find_tensor(std::string_view name) const;
 
-  // Typed accessors: the stored type must be the asked one (any integer type that holds the value is
-  // taken for get_u64). A missing key is an empty optional; a wrong type is an error that names it.
+  // Typed accessors: the stored type must be the asked one (any integer type that holds the value
+  // is taken for get_u64). A missing key is an empty optional; a wrong type is an error that names
+  // it.
   Result<std::optional<u64>> get_u64(std::string_view key) const;
-  Result<std::optional<f64>> get_f64(std::string_view key) const;  // f32 and f64
+  Result<std::optional<f64>> get_f64(std::string_view key) const;  // f32 and f64, finite
   Result<std::optional<bool>> get_bool(std::string_view key) const;
-  // Into `memory`; at most `bytes_max` long.
+  // Into `memory`, a terminator behind it; at most `bytes_max` long, without the byte 0. Not
+  // checked to be UTF-8: files carry what they carry, and who prints it knows for what.
   Result<std::optional<std::string_view>> get_string(std::string_view key, Bump& memory,
                                                      u64 bytes_max) const;
 
-  // Streams an array in order, elements in blocks. The element type must match; the visitor's error ends it.
+  // Streams an array in order, elements in blocks. The element type must match; the visitor's error
+  // ends it. The text is bytes, valid during the call only.
   using StringVisitor = Result<void> (*)(void* context, u64 index, std::string_view text);
   Result<void> each_string(const GgufKey& key, StringVisitor visit, void* context) const;
-  // Numbers as f64/i64 by kind; out has key.count elements.
-  Result<void> read_f32(const GgufKey& key, std::span<f32> out) const;   // f32, f64
-  Result<void> read_i32(const GgufKey& key, std::span<i32> out) const;   // any integer type that fits
+  // out has key.count elements. A value that does not fit is an error that names its index.
+  Result<void> read_f32(const GgufKey& key, std::span<f32> out) const;  // f32, f64
+  Result<void> read_i32(const GgufKey& key, std::span<i32> out) const;  // any integer type
 
  private:
+  class Reader;
+  FileCursor value_cursor(const GgufKey& key) const;
+
   IoBackend* io_ = nullptr;
   IoFile file_{};
   u32 version_ = 0;
   u64 file_bytes_ = 0;
   u64 data_offset_ = 0;
+  u64 alignment_ = 0;
+  std::span<std::byte> window_{};  // where values that stay in the file are read to
   std::span<const GgufKey> keys_{};
   std::span<const GgufTensor> tensors_{};
-  std::span<const u32> key_index_{};     // open addressing by name hash
-  std::span<const u32> tensor_index_{};
+  // Indices in the order of the names: look-up by bisection, duplicates are neighbours. A sorted
+  // order rather than a hash table, because no choice of names makes it slow (class G9).
+  std::span<const u32> keys_by_name_{};
+  std::span<const u32> tensors_by_name_{};
 };
 
 }  // namespace tarn::model

@@ -1,0 +1,91 @@
+#include "runtime/model/file_cursor.h"
+
+#include <algorithm>
+
+#include "platform/base/assert.h"
+#include "platform/base/checked.h"
+
+namespace tarn::model {
+namespace {
+// A wait is only a turn of the loop: the buffer is the backend's until the completion is here.
+constexpr u64 kWaitNs = 1'000'000'000;
+}  // namespace
+
+Error read_error(i64 result, u64 offset) {
+  if (result < 0) {
+    return {.status = Status::io_failed,
+            .hint = "reading the model file failed; check the disk and the system's log",
+            .figures = {{{"errno", static_cast<u64>(-result)}, {"offset", offset}}}};
+  }
+  return {
+      .status = Status::io_failed,
+      .hint =
+          "the model file became shorter while it was read; do not write to it while it is in use",
+      .figures = {{{"offset", offset}, {"bytes", static_cast<u64>(result)}}}};
+}
+
+Result<void> read_sectors(const ReadSectorsArgs& args) {
+  const bool submitted = args.io->submit(
+      {.op = IoOp::read, .file = args.file, .offset = args.offset, .buffer = args.buffer});
+  if (!submitted) {
+    return fail({.status = Status::io_failed,
+                 .hint = "the I/O backend took no request; it is in use elsewhere or too small",
+                 .figures = {{{"in_flight_max", args.io->in_flight_max()}}}});
+  }
+  IoCompletion completion{};
+  while (args.io->reap({&completion, 1}, 1, kWaitNs) == 0) {
+  }
+  if (completion.result < 0 || static_cast<u64>(completion.result) < args.n_bytes_min) {
+    return fail(read_error(completion.result, args.offset));
+  }
+  return {};
+}
+
+FileCursor::FileCursor(const Args& args)
+    : args_(args), offset_(args.begin), window_begin_(args.begin), window_end_(args.begin) {
+  TARN_ASSERT(args.window.size() % kSectorBytes == 0 && args.window.size() >= 2 * kSectorBytes);
+  TARN_ASSERT(args.begin <= args.end);
+}
+
+Error FileCursor::ended_early(u64 n_bytes) const {
+  return {
+      .status = Status::invalid_model,
+      .hint = "the file ends inside what it announces; it was cut off or damaged, get it again",
+      .figures = {{{"offset", offset_}, {"bytes_wanted", n_bytes}, {"bytes_left", bytes_left()}}}};
+}
+
+Result<const std::byte*> FileCursor::take(u64 n_bytes) {
+  TARN_ASSERT(n_bytes <= take_bytes_max());
+  if (n_bytes > bytes_left()) return fail(ended_early(n_bytes));
+  if (n_bytes == 0) return args_.window.data();
+  if (offset_ < window_begin_ || offset_ + n_bytes > window_end_) {
+    TARN_CHECK(refill());
+  }
+  const std::byte* piece = args_.window.data() + (offset_ - window_begin_);
+  offset_ += n_bytes;
+  return piece;
+}
+
+Result<void> FileCursor::skip(u64 n_bytes) {
+  if (n_bytes > bytes_left()) return fail(ended_early(n_bytes));
+  offset_ += n_bytes;
+  return {};
+}
+
+// Moves the window so that it begins with the sector of offset_.
+Result<void> FileCursor::refill() {
+  const u64 begin = offset_ / kSectorBytes * kSectorBytes;
+  const u64 n_valid = std::min<u64>(args_.window.size(), args_.end - begin);
+  const u64 n_read = std::min<u64>(args_.window.size(), align_up(n_valid, kSectorBytes));
+  window_end_ = window_begin_;  // nothing is valid if the read fails
+  TARN_CHECK(read_sectors({.io = args_.io,
+                           .file = args_.file,
+                           .offset = begin,
+                           .buffer = args_.window.first(n_read),
+                           .n_bytes_min = n_valid}));
+  window_begin_ = begin;
+  window_end_ = begin + n_valid;
+  return {};
+}
+
+}  // namespace tarn::model

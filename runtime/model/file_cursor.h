@@ -1,0 +1,70 @@
+// runtime/model/file_cursor.h
+//
+// Walks through a file front to back, by way of one window of sectors: what direct I/O can read,
+// without the file ever being mapped. Knows nothing of GGUF but that running out of file is the
+// file's fault.
+//
+//   window   sector-aligned, a multiple of the sector; borrowed for the cursor's life
+//   thread   any, one at a time; nothing else may be in flight on the backend
+#pragma once
+
+#include <cstring>
+#include <span>
+
+#include "platform/base/result.h"
+#include "platform/io/io_backend.h"
+
+namespace tarn::model {
+
+class FileCursor {
+ public:
+  struct Args {
+    IoBackend* io = nullptr;
+    IoFile file{};
+    std::span<std::byte> window{};
+    u64 begin = 0;
+    u64 end = 0;  // nothing at or beyond it is read as content
+  };
+  explicit FileCursor(const Args& args);
+
+  u64 offset() const { return offset_; }
+  u64 bytes_left() const { return args_.end - offset_; }
+  // The longest piece that take() can give, whatever its offset.
+  u64 take_bytes_max() const { return args_.window.size() - kSectorBytes; }
+
+  // The next n_bytes as one piece, valid until the next call; n_bytes <= take_bytes_max().
+  Result<const std::byte*> take(u64 n_bytes);
+  Result<void> skip(u64 n_bytes);  // reads nothing
+  template <class T>
+  Result<T> number() {
+    TARN_TRY(const std::byte* bytes, take(sizeof(T)));
+    T value;
+    std::memcpy(&value, bytes, sizeof value);
+    return value;
+  }
+
+ private:
+  Result<void> refill();
+  Error ended_early(u64 n_bytes) const;
+
+  Args args_{};
+  u64 offset_ = 0;
+  u64 window_begin_ = 0;  // file offset of the window's first byte
+  u64 window_end_ = 0;    // file offset behind the last valid byte
+};
+
+// Reads whole sectors at `offset` and waits; the buffer may reach beyond the end of the file, but
+// at least n_bytes_min must come.
+struct ReadSectorsArgs {
+  IoBackend* io = nullptr;
+  IoFile file{};
+  u64 offset = 0;                 // multiple of the sector
+  std::span<std::byte> buffer{};  // sector-aligned, a multiple of the sector
+  u64 n_bytes_min = 0;
+};
+Result<void> read_sectors(const ReadSectorsArgs& args);
+
+// The error for a read's result (IoCompletion::result) that is not what was asked for.
+Error read_error(i64 result, u64 offset);
+
+}  // namespace tarn::model
