@@ -1,7 +1,7 @@
 // kernels/attn/attn.h
 //
-// Attention over pages, with an online softmax (Milakov and Gimelshein 2018, arXiv:1805.02867; tiles as
-// in Dao et al. 2022, arXiv:2205.14135), and the append that fills the pages.
+// Attention over pages, with an online softmax (Milakov and Gimelshein 2018, arXiv:1805.02867;
+// tiles as in Dao et al. 2022, arXiv:2205.14135), and the append that fills the pages.
 //
 //   page     K and V of `page_tokens` slots of one KV head: [page_tokens, 2, head_dim], 2 = {K, V}
 //            f16    2 * head_dim * 2 bytes a token
@@ -11,14 +11,23 @@
 //
 // Row n attends to slots [0, visible[n]) of its own table. Per head, in this order:
 //   tile = one page; tiles in ascending order from slot 0. Within a tile, for its visible slots t:
-//     s[t] = (sum over i ascending of q[i]*k[t][i]) * scale                    sequential f32
-//     m' = max(m, max s);  c = exp(m - m');  p[t] = exp(s[t] - m')
-//     l = l*c + sum16(p)       16 lanes (t mod 16, ascending), then halves as in kernels/norm/norm.h
-//     o[i] = o[i]*c, then o[i] = o[i] + p[t]*v[t][i] for t ascending             sequential f32
-//   out[i] = o[i] / l.  First tile: m = -inf, c = 0 by definition, o = 0. visible = 0 gives zeros.
+//     s[t] = (sum over i ascending of q[i]*k[t][i]) * scale                    sequential f32 from
+//     0 m' = max(m, max s);  c = exp(m - m');  p[t] = exp(s[t] - m') l = l*c + sum16(p)       16
+//     lanes (t mod 16, ascending), then halves as in kernels/norm/norm.h o[i] = o[i]*c + (sum over
+//     t ascending of p[t]*v[t][i])                   sequential f32 from 0
+//   out[i] = o[i] / l.  First tile: m = -inf, c = 0 by definition, o = l = 0. visible = 0 gives
+//   zeros.
 // No FMA; the same bits on every ISA, for any batch and any split of the rows. K and V enter as f32
-// (exact from f16; q8_0: f32(d) * f32(q)).
-// Bound  |error| <= (head_dim + 2*visible/16 + 8) * eps * max|v| * (1 + |s| max)   (see the test)
+// (exact from f16; q8_0: f32(d) * f32(q)). A NaN or +inf among the scores of a row makes its output
+// NaN; what a row may not see is never used, whatever it holds.
+//
+// Bound  |error| <= eps * max|v| * ((head_dim + 5)*A + 6*T + page_tokens + 8), eps = 2^-23,
+//        A = max over t of scale * sum|q[i]*k[t][i]|, T = tiles. A weight is off by the dot's
+//        head_dim roundings of A, those of s - m' (at most 2*A), exp's 2 ulp, and 2.5 eps a tile
+//        for c; that counts twice, above and below the line. The sum over a tile's slots starts
+//        from 0, so the sums themselves add page_tokens + T roundings, not visible.
+// Cost   reads K and V once per call: decode is bound by KV bytes, prefill (16 rows) by f32
+//        multiplications and additions, 2 * head_dim of each per (row, head, slot).
 #pragma once
 
 #include "platform/base/types.h"
@@ -30,29 +39,29 @@ enum class KvType : u8 { f16, q8_0 };
 // Bytes of K (or V) of one token of one head. head_dim % 32 == 0 for q8_0.
 u64 kv_vector_bytes(KvType type, u32 head_dim);
 
-// One task of attention: rows that share a sequence's table (a prefill slice, or one decode row), one
-// KV head, its q heads.
+// One task of attention: rows that share a sequence's table (a prefill slice, or one decode row),
+// one KV head, its q heads.
 struct AttnArgs {
   KvType type;
-  const u8* const* pages;    // [n_pages] of this KV head, in slot order
-  u32 page_tokens;           // multiple of 16
-  u32 head_dim;              // even, 8..256
-  const f32* q;              // first q head of this KV head in row 0
-  u64 q_stride;              // elements between rows
-  f32* out;                  // same head in row 0
+  const u8* const* pages;  // [n_pages] of this KV head, in slot order
+  u32 page_tokens;         // multiple of 16
+  u32 head_dim;            // even, 8..256
+  const f32* q;            // first q head of this KV head in row 0
+  u64 q_stride;            // elements between rows
+  f32* out;                // same head in row 0
   u64 out_stride;
-  u32 n_rows;                // 1..kAttnRowsMax
-  u32 n_group_heads;         // q heads that share this KV head, consecutive, >= 1
-  const u32* visible;        // [n_rows], slots each row may see
+  u32 n_rows;          // 1..kAttnRowsMax
+  u32 n_group_heads;   // q heads that share this KV head, consecutive, >= 1
+  const u32* visible;  // [n_rows], slots each row may see
   f32 scale;
-  void* scratch;             // attn_scratch_bytes(), 64-byte aligned, one per worker
+  void* scratch;  // attn_scratch_bytes(), 64-byte aligned, one per worker
 };
 inline constexpr u32 kAttnRowsMax = 16;
 constexpr u64 attn_scratch_bytes(u32 page_tokens, u32 head_dim, u32 n_group_heads) {
-  // K and V of one tile as f32 (K transposed, padded to 16), then o, m, l per (row, head), and scores.
+  // K and V of one tile as f32 (K transposed, dims padded to 16); then per (row, head) o, a tile's
+  // scores, m, l and c.
   const u64 d = (u64{head_dim} + 15) / 16 * 16;
-  return 4 * (2 * page_tokens * d + u64{kAttnRowsMax} * n_group_heads * (d + 16) +
-              2 * u64{page_tokens} * kAttnRowsMax) + 4096;
+  return 4 * (2 * page_tokens * d + u64{kAttnRowsMax} * n_group_heads * (d + page_tokens + 16));
 }
 using AttnFn = void (*)(const AttnArgs& args);
 void attn_generic(const AttnArgs& args);
@@ -60,7 +69,9 @@ void attn_avx2(const AttnArgs& args);
 void attn_avx512(const AttnArgs& args);
 
 // Writes K and V of one token of one head into its slot. f16 by round to nearest even; q8_0 per 32:
-// d = max|x|/127 rounded to f16, q = round to nearest even of x * (1/f32 of max/127), clamped to i8.
+// d = max|x|/127 (f32 division), stored as f16; q = round to nearest even of x * (1/d), d before it
+// is rounded. Where the stored d is 0 or not finite, q = 0; a NaN among the 32 makes d NaN, so what
+// is not finite reaches the output.
 struct KvStoreArgs {
   KvType type;
   const f32* k;  // [head_dim]

@@ -1,7 +1,7 @@
 // kernels/rope/rope.h
 //
-// Rotary position embedding (Su et al. 2021, arXiv:2104.09864, section 3.4) of n_heads heads of each
-// row, in place. Pair i of a head is turned by the angle pos * base^(-2i/n_rot) / factor[i]:
+// Rotary position embedding (Su et al. 2021, arXiv:2104.09864, section 3.4) of n_heads heads of
+// each row, in place. Pair i of a head is turned by the angle pos * base^(-2i/n_rot) / factor[i]:
 //
 //   a' = a*cos - b*sin,  b' = a*sin + b*cos       (two products and one sum each, no FMA)
 //   adjacent   (a, b) = (x[2i], x[2i+1])             GGUF's llama
@@ -10,8 +10,9 @@
 //   x          [n_rows, x_stride] f32; head h of a row starts at h * head_dim; dims >= n_rot stay
 //   cos, sin   [n_rows, n_rot/2] f32, from rope_table()
 //
-// rope_table computes the angle in f64 with our own range reduction and polynomials (libm picks variants
-// per CPU), |error| of cos and sin <= 2^-24 + 2^-40 for positions below 2^24; same bits on every ISA.
+// rope_table computes the angle in f64 with our own range reduction and polynomials (libm picks
+// variants per CPU), |error| of cos and sin <= 2^-24 + 2^-40 for positions below 2^24; same bits on
+// every ISA.
 #pragma once
 
 #include "platform/base/types.h"
@@ -21,16 +22,17 @@ namespace tarn::kernels {
 enum class RopePairs : u8 { adjacent, halves };
 
 struct RopeTableArgs {
-  const u32* positions;       // [n_rows]
+  const u32* positions;  // [n_rows]
   u32 n_rows;
-  u32 n_rot;                  // even
-  const f64* inv_freq;        // [n_rot/2], base^(-2i/n_rot) / factor[i], from rope_frequencies()
+  u32 n_rot;            // even
+  const f64* inv_freq;  // [n_rot/2], base^(-2i/n_rot) / factor[i], from rope_frequencies()
   f32* cos;
   f32* sin;
 };
 void rope_table(const RopeTableArgs& args);
 
-// inv_freq[i] = base^(-2i/n_rot) * scale / (factors ? factors[i] : 1); our own pow; relative error < 1e-14.
+// inv_freq[i] = base^(-2i/n_rot) * scale / (factors ? factors[i] : 1); our own pow; relative error
+// < 1e-14.
 void rope_frequencies(f64 base, f64 scale, u32 n_rot, const f32* factors, f64* inv_freq);
 
 struct RopeArgs {

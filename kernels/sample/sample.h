@@ -1,32 +1,31 @@
 // kernels/sample/sample.h
 //
-// What a sampler asks of a row of logits [n] f32. Portable; the same answer on every machine. Ties go to
-// the lower id.
+// What a sampler asks of a row of logits [n] f32. Portable; the same answer on every machine. Ties
+// go to the lower id.
 #pragma once
 
+#include "kernels/common/math_f64.h"  // exp_f64, for the probabilities of a few candidates
 #include "platform/base/types.h"
 
 namespace tarn::kernels {
 
 struct LogitsSummary {
-  u32 argmax;        // of the finite ones; 0 if there is none
+  u32 argmax;  // of the finite ones; 0 if there is none
   f32 max;
   u64 n_not_finite;  // NaN and +inf; -inf is a legal logit (a forbidden token)
 };
 LogitsSummary summarize_logits(const f32* logits, u64 n);
 
-// ln of the sum of exp(logits), in f64 with our own exponential (act.h); `max` from the summary.
+// ln of the sum of exp(logits): our f32 exponential (act.h) of logit - max, summed in f64, so that
+// the result is within 2^-22 of the true one. `max` from the summary, finite; no logit is above it.
 f64 log_sum_exp(const f32* logits, u64 n, f32 max);
-
-// exp(x) in f64, relative error < 1e-14, our own: for probabilities of a few candidates.
-f64 exp_f64(f64 x);
 
 struct Candidate {
   f32 logit;
   u32 id;
 };
 // The k best of n, best first (logit descending, then id ascending), into out[min(k, n)].
-// No allocation: `out` itself is the heap. O(n log k), near O(n) for k << n.
+// No NaN among them. No allocation: `out` itself is the heap. O(n log k), near O(n) for k << n.
 void select_top(const f32* logits, u64 n, u32 k, Candidate* out);
 
 }  // namespace tarn::kernels

@@ -1,0 +1,49 @@
+// kernels/common/scalar.h
+//
+// Scalar pieces that the generic bodies share. They are inline functions, so no ISA file may
+// include this header: the linker keeps any one copy of an inline function and must not keep an AVX
+// one.
+#pragma once
+
+#include <bit>
+
+#include "kernels/common/exp_f32.h"
+#include "platform/base/types.h"
+
+namespace tarn::kernels {
+
+// Nearest even integer, for |value| <= 2^22.
+inline f32 round_even(f32 value) { return (value + ExpF32::kRound) - ExpF32::kRound; }
+
+inline f32 exp_f32(f32 x) {
+  const f32 above = x < ExpF32::kLow ? ExpF32::kLow : x;  // both keep a NaN
+  const f32 clamped = above > ExpF32::kHigh ? ExpF32::kHigh : above;
+  const f32 shifted = clamped * ExpF32::kLog2E + ExpF32::kRound;
+  const f32 n = shifted - ExpF32::kRound;
+  const f32 r = (clamped - n * ExpF32::kLn2Hi) - n * ExpF32::kLn2Lo;
+  f32 p = ExpF32::kC5 + r * ExpF32::kC6;
+  p = ExpF32::kC4 + r * p;
+  p = ExpF32::kC3 + r * p;
+  p = ExpF32::kC2 + r * p;
+  p = 1.0f + (r + (r * r) * p);
+  // n as an integer straight from the bits: a NaN has no integer, and needs none here.
+  const i32 exponent =
+      static_cast<i32>(std::bit_cast<u32>(shifted) - std::bit_cast<u32>(ExpF32::kRound));
+  const i32 first = exponent >> 1;
+  const i32 second = exponent - first;
+  const f32 scale_first = std::bit_cast<f32>((static_cast<u32>(first) + 127u) << 23);
+  const f32 scale_second = std::bit_cast<f32>((static_cast<u32>(second) + 127u) << 23);
+  return (p * scale_first) * scale_second;
+}
+
+// The fixed tree over 16 lanes: halves are added, 0-7 to 8-15, then 0-3 to 4-7, then 2, then 1.
+inline f32 sum16(const f32 (&lanes)[16]) {
+  f32 sums[16];
+  for (u32 j = 0; j < 16; ++j) sums[j] = lanes[j];
+  for (u32 half = 8; half > 0; half /= 2) {
+    for (u32 j = 0; j < half; ++j) sums[j] = sums[j] + sums[j + half];
+  }
+  return sums[0];
+}
+
+}  // namespace tarn::kernels

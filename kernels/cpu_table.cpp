@@ -1,0 +1,44 @@
+#include "kernels/cpu_table.h"
+
+#include "platform/cpu/topology.h"
+
+namespace tarn::kernels {
+namespace {
+
+constexpr CpuTable kTables[] = {
+    {.isa = "generic",
+     .runs_here = [] { return true; },
+     .tile_rows = tile_rows_generic,
+     .quantize_activations = quantize_activations_generic,
+     .matmul = matmul_generic,
+     .rms_norm = rms_norm_generic,
+     .rope = rope_generic,
+     .swiglu = swiglu_generic,
+     .add = add_generic,
+     .exp = exp_generic,
+     .attn = attn_generic,
+     .kv_store = kv_store_generic},
+};
+
+}  // namespace
+
+std::span<const CpuTable> cpu_tables() { return kTables; }
+
+Result<const CpuTable*> cpu_table_select(std::string_view wanted) {
+  for (const CpuTable& table : kTables) {
+    if (wanted == "auto" && table.runs_here()) return &table;
+    if (wanted != table.isa) continue;
+    if (table.runs_here()) return &table;
+    return fail({.status = Status::unsupported,
+                 .hint =
+                     "this CPU or its operating system lacks the instruction set asked for; use "
+                     "cpu.isa = \"auto\"",
+                 .detail = Detail(wanted)});
+  }
+  return fail(
+      {.status = Status::invalid_config,
+       .hint = "no kernels of that name in this build; cpu.isa is auto, generic, avx2 or avx512",
+       .detail = Detail(wanted)});
+}
+
+}  // namespace tarn::kernels
