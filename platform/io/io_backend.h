@@ -5,7 +5,9 @@
 // (containers, old kernels). A third one, simulated, belongs to the tests.
 //
 //   thread       one thread uses a backend
-//   alignment    direct files want offset, length and buffer in multiples of kSectorBytes
+//   alignment    direct files want offset, length and buffer in multiples of kSectorBytes, and end
+//                anything else with -EINVAL; the end of the file may lie inside a sector
+//   in flight    from submit() until reap() has handed the completion over
 //   when full    submit() returns false; reap completions first
 //   buffers      belong to the backend from submit() to their own completion
 #pragma once
@@ -19,6 +21,9 @@
 namespace tarn {
 
 inline constexpr u64 kSectorBytes = 4096;
+inline constexpr u32 kIoInFlightMax = 256;
+inline constexpr u32 kIoFilesMax = 64;  // open at one time
+inline constexpr u32 kIoThreadsMax = 32;
 
 enum class IoOp : u8 { read, write, sync_data };
 
@@ -30,7 +35,8 @@ struct IoOpenArgs {
   const char* path = "";
   bool write = false;
   bool create = false;
-  bool direct = true;  // O_DIRECT; falls back to buffered where the file system refuses, see is_direct
+  bool direct =
+      true;  // O_DIRECT; falls back to buffered where the file system refuses, see is_direct
 };
 
 struct IoRequest {
@@ -57,22 +63,26 @@ class IoBackend {
   virtual Result<u64> size_bytes(IoFile file) = 0;  // asked from the system each time
   virtual void close(IoFile file) = 0;              // nothing of it may be in flight
 
-  // Registers memory for faster direct I/O where the backend can; a refusal is not an error.
+  // Registers memory for faster direct I/O where the backend can, in place of what was registered
+  // before; nothing may be in flight. A refusal (RLIMIT_MEMLOCK, a backend that cannot) is no
+  // error.
   virtual bool register_buffers(std::span<const std::span<std::byte>> buffers) = 0;
 
   virtual bool submit(const IoRequest& request) = 0;
-  // Waits for at least `n_min` completions or the timeout; returns how many were written.
+  // Waits for at least `n_min` completions (or all, where fewer are in flight) or the timeout;
+  // returns how many were written, in any order. A timeout of ~0 waits for ever, 0 only looks.
   virtual u32 reap(std::span<IoCompletion> completions, u32 n_min, u64 timeout_ns) = 0;
 };
 
 enum class IoKind : u8 { automatic, uring, threads };
 struct IoConfig {
   IoKind kind = IoKind::automatic;
-  u32 in_flight_max = 32;
+  u32 in_flight_max = 32;  // 1 to kIoInFlightMax
+  u32 n_threads = 4;  // of the thread pool, 1 to kIoThreadsMax: its calls in the kernel at once
 };
 // `memory` of at least io_backend_bytes() holds the backend; destroy with io_backend_destroy().
-// Automatic tries the ring, runs its self test (probe) and takes the threads if that fails; `why_not`
-// then says why in one static sentence.
+// Automatic tries the ring, runs its self test (probe) and takes the threads if that fails;
+// `why_not` then says why in one static sentence.
 struct IoBackendHandle {
   IoBackend* backend = nullptr;
   const char* why_not = nullptr;
@@ -81,7 +91,8 @@ u64 io_backend_bytes();
 Result<IoBackendHandle> io_backend_create(const IoConfig& config, std::span<std::byte> memory);
 void io_backend_destroy(IoBackend* backend);
 
-// Blocking convenience over a backend: reads exactly [offset, offset + buffer) or fails.
+// Blocking convenience over a backend with nothing in flight: reads exactly [offset, offset +
+// buffer) or fails. The alignment rules hold.
 Result<void> io_read_exact(IoBackend& io, IoFile file, u64 offset, std::span<std::byte> buffer);
 
 }  // namespace tarn

@@ -67,9 +67,9 @@ TEST_CASE(
   const auto cuda = device_choose("cuda");
   REQUIRE_FALSE(cuda.has_value());
   CHECK(cuda.error().status == Status::unsupported);
-  for (const char* name : {"", "gpu", "CPU", "cuda:0"}) {
+  for (const std::string name : {"", "gpu", "CPU", "cuda:0"}) {
     CAPTURE(name);
-    const auto wrong = device_choose(name);
+    const auto wrong = device_choose(name.c_str());
     REQUIRE_FALSE(wrong.has_value());
     CHECK(wrong.error().status == Status::invalid_config);
     CHECK(std::string(wrong.error().detail.c_str()) == name);

@@ -185,7 +185,7 @@ struct FakeFile {
   const char* text;
 };
 struct FakeMachine {
-  const char* name;
+  std::string name;
   std::vector<FakeFile> files;
   u64 want_bytes;
 };

@@ -1,0 +1,119 @@
+#include "platform/io/io_files.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "platform/base/assert.h"
+
+namespace tarn {
+namespace {
+
+Unexpected open_failed(const IoOpenArgs& args, int error) {
+  const char* hint = "the file cannot be opened: check the path and the permissions";
+  if (error == ENOENT) hint = "there is no such file: check the path";
+  if (error == EACCES || error == EPERM) hint = "no permission for the file";
+  if (error == ENODEV) hint = "not a regular file or block device";
+  if (error == EMFILE || error == ENFILE) hint = "too many open files: raise RLIMIT_NOFILE";
+  return fail({.status = Status::io_failed,
+               .hint = hint,
+               .detail = Detail(args.path),
+               .figures = {{{"errno", static_cast<u64>(error)}}}});
+}
+
+int open_retrying(const char* path, int flags) {
+  int fd = -1;
+  do {
+    fd = ::open(path, flags, 0600);
+  } while (fd < 0 && errno == EINTR);
+  return fd;
+}
+
+// Some file systems take O_DIRECT at open and refuse it at the first read.
+bool direct_works(int fd) {
+  alignas(kSectorBytes) std::byte sector[kSectorBytes];
+  return pread(fd, sector, sizeof sector, 0) >= 0 || errno != EINVAL;
+}
+
+// 0, or the errno that refuses the file.
+int check_kind(int fd) {
+  struct stat facts {};
+  if (fstat(fd, &facts) != 0) return errno;
+  if (S_ISDIR(facts.st_mode)) return EISDIR;
+  return S_ISREG(facts.st_mode) || S_ISBLK(facts.st_mode) ? 0 : ENODEV;
+}
+
+}  // namespace
+
+IoFileTable::~IoFileTable() {
+  for (const Entry& open_entry : entries_) {
+    if (open_entry.fd >= 0) ::close(open_entry.fd);
+  }
+}
+
+i32 IoFileTable::free_index() const {
+  for (u32 i = 0; i < entries_.size(); ++i) {
+    if (entries_[i].fd < 0) return static_cast<i32>(i);
+  }
+  return -1;
+}
+
+const IoFileTable::Entry& IoFileTable::entry(IoFile file) const {
+  TARN_ASSERT(file.index >= 0 && static_cast<u32>(file.index) < entries_.size());
+  const Entry& found = entries_[static_cast<u32>(file.index)];
+  TARN_ASSERT(found.fd >= 0);
+  return found;
+}
+
+Result<IoFile> IoFileTable::open(const IoOpenArgs& args) {
+  const i32 index = free_index();
+  if (index < 0) {
+    return fail({.status = Status::io_failed,
+                 .hint = "the table of open files is full",
+                 .detail = Detail(args.path),
+                 .figures = {{{"files_max", kIoFilesMax}}}});
+  }
+  // O_NONBLOCK: opening a pipe that nobody writes to would wait for ever. It is taken off again,
+  // because io_uring would otherwise answer -EAGAIN instead of waiting for the disk.
+  const int flags = O_CLOEXEC | O_NONBLOCK | O_NOCTTY | (args.write ? O_RDWR : O_RDONLY) |
+                    (args.create ? O_CREAT : 0);
+  bool direct = args.direct;
+  int fd = open_retrying(args.path, flags | (direct ? O_DIRECT : 0));
+  if (fd < 0 && errno == EINVAL && direct) {
+    direct = false;
+    fd = open_retrying(args.path, flags);
+  }
+  if (fd < 0) return open_failed(args, errno);
+  int error = check_kind(fd);
+  if (error == 0 && direct) direct = direct_works(fd);
+  if (error == 0 && fcntl(fd, F_SETFL, direct ? O_DIRECT : 0) != 0) error = errno;
+  if (error != 0) {
+    ::close(fd);
+    return open_failed(args, error);
+  }
+  entries_[static_cast<u32>(index)] = {.fd = fd, .direct = direct};
+  return IoFile{index};
+}
+
+IoFile IoFileTable::adopt(i32 fd) {
+  const i32 index = free_index();
+  TARN_ASSERT(index >= 0 && fd >= 0);
+  entries_[static_cast<u32>(index)] = {.fd = fd, .direct = false};
+  return IoFile{index};
+}
+
+void IoFileTable::close(IoFile file) {
+  ::close(entry(file).fd);
+  entries_[static_cast<u32>(file.index)] = {};
+}
+
+Result<u64> IoFileTable::size_bytes(IoFile file) const {
+  const off_t end = lseek(entry(file).fd, 0, SEEK_END);  // serves block devices as well
+  if (end >= 0) return static_cast<u64>(end);
+  return fail({.status = Status::io_failed,
+               .hint = "the file's size cannot be read",
+               .figures = {{{"errno", static_cast<u64>(errno)}}}});
+}
+
+}  // namespace tarn
