@@ -1,0 +1,60 @@
+#include "platform/cpu/os_thread.h"
+
+#include <sched.h>
+#include <signal.h>
+
+#include "platform/base/assert.h"
+
+namespace tarn {
+
+OsThread::~OsThread() { join(); }
+
+void* OsThread::entry(void* self) {
+  auto* thread = static_cast<OsThread*>(self);
+  thread->body_(thread->context_);
+  return nullptr;
+}
+
+Result<void> OsThread::start(const Args& args) {
+  TARN_ASSERT(!running_);
+  body_ = args.body;
+  context_ = args.context;
+
+  // The mask is inherited, so it is set around the creation; there is no moment without it.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  const int status = pthread_create(&thread_, nullptr, &OsThread::entry, this);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (status != 0) {
+    return fail({.status = Status::io_failed,
+                 .hint = "the system refused a thread: raise the limit of processes (ulimit -u, or "
+                         "TasksMax of the unit), or lower cpu.threads",
+                 .figures = {{{"errno", static_cast<u64>(status)}}}});
+  }
+  running_ = true;
+  pthread_setname_np(thread_, args.name);
+  if (!args.cpus.empty()) {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    for (const u32 cpu : args.cpus) {
+      if (cpu < CPU_SETSIZE) CPU_SET(cpu, &set);
+    }
+    pthread_setaffinity_np(thread_, sizeof set, &set);
+  }
+  return {};
+}
+
+void OsThread::join() {
+  if (!running_) return;
+  pthread_join(thread_, nullptr);
+  running_ = false;
+}
+
+void OsThread::detach() {
+  if (!running_) return;
+  pthread_detach(thread_);
+  running_ = false;
+}
+
+}  // namespace tarn
