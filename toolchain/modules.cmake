@@ -1,8 +1,8 @@
 # tarn_module(DIR DEPENDS ... LINK ...): one object library of all sources under DIR.
 #
-# Sources are globbed with CONFIGURE_DEPENDS: a file that lies in a module's folder belongs to it, and
-# there is no second list to forget it in. Folders named cuda/ and none/ are alternatives (absence is
-# a folder); files *_<isa>.cpp are built only where the architecture has that ISA.
+# Sources are globbed with CONFIGURE_DEPENDS: a file that lies in a module's folder belongs to it,
+# and there is no second list to forget it in. Folders named cuda/ and none/ are alternatives
+# (absence is a folder); files *_<isa>.cpp are built only where the architecture has that ISA.
 function(tarn_require_header header package)
   include(CheckIncludeFileCXX)
   string(MAKE_C_IDENTIFIER "TARN_FOUND_${header}" found)

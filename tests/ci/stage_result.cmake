@@ -1,5 +1,5 @@
-# cmake -D STAGE=PATH -P stage_result.cmake: fails if the stage failed, showing the end of its log, or
-# if it never ran.
+# cmake -D STAGE=PATH -P stage_result.cmake: fails if the stage failed, showing the end of its log,
+# or if it never ran.
 if(NOT EXISTS ${STAGE}.rc)
   message(FATAL_ERROR "this stage never ran")
 endif()

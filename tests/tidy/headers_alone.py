@@ -1,0 +1,47 @@
+#!/usr/bin/env python3
+"""headers_alone.py ROOT COMPILER FLAG...: every header compiles when it is all that is included.
+
+Goal    no header leans on what its includer happened to include before it.
+Method  one -fsyntax-only run for each header, on a source of two lines: twice the same include, so that
+        a missing guard fails as well. The public C header is compiled as C11 too.
+"""
+import concurrent.futures
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(Path(__file__).parent))
+import tidy  # noqa: E402
+
+PUBLIC = "runtime/api/tarn.h"
+
+
+def compile_alone(job):
+    header, language, command = job
+    source = f'#include "{header}"\n' * 2
+    run = subprocess.run([*command, "-x", language, "-fsyntax-only", "-"], input=source, text=True,
+                         capture_output=True, check=False)
+    return header, run.returncode, run.stderr
+
+
+def main():
+    root, compiler, *flags = sys.argv[1:]
+    tree = tidy.Tree(root)
+    headers = [p for p in tree.files if p.endswith(".h")]
+    jobs = [(h, "c++", [compiler, "-std=c++20", "-I", root, *flags]) for h in headers]
+    if PUBLIC in headers:
+        jobs.append((PUBLIC, "c", [compiler, "-std=c11", "-pedantic-errors", "-I", root]))
+    n_bad = 0
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        for header, status, text in pool.map(compile_alone, jobs):
+            if status != 0:
+                n_bad += 1
+                print(f"{header} does not compile alone:\n{text}")
+    print(f"{len(jobs)} headers, {n_bad} do not compile alone")
+    sys.exit(1 if n_bad or not jobs else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,152 @@
+#!/usr/bin/env python3
+"""Tests tidy.py: a small tree that keeps every rule is green, and each sample below turns it red.
+
+Goal    every rule of tidy.py can fail, and does not fail on what it should allow.
+Method  one temporary tree per sample, with one file added to a clean base; the rule named beside the
+        sample must be found, and no other. A rule without a sample fails the test.
+"""
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(Path(__file__).parent))
+import layers  # noqa: E402
+import tidy  # noqa: E402
+
+HEADER = "// what it is for\n#pragma once\n"
+CPP = "// what it is for\n"
+TODO = "TO" + "DO"
+
+
+def cmake_of(table):
+    return "".join("\n  ".join([f"tarn_module({m} DEPENDS", "platform/base", *d, "LINK x)"]) + "\n"
+                   for m, d in table.items())
+
+
+BASE_TREE = {
+    "CMakeLists.txt": cmake_of(layers.LAYERS),
+    "platform/base/types.h": HEADER,
+    "platform/mem/reserve.h": HEADER + '#include "platform/base/types.h"\n',
+    "platform/mem/reserve.cpp": CPP + '#include "platform/mem/reserve.h"\n\n#include <sys/mman.h>\n'
+                                      "void f() { mmap(nullptr, 0, 0, 0, 0, 0); }\n",
+    "kernels/act/act.h": HEADER + '#include "platform/base/types.h"\n',
+    "kernels/cpu_table.h": HEADER + '#include "kernels/act/act.h"\n',
+    "runtime/engine/engine.h": HEADER,
+    "runtime/engine/sampler.h": HEADER,
+    "runtime/api/tarn.h": "/* the interface */\n#ifndef TARN_H\n#define TARN_H\n#endif\n",
+    "tests/platform/mem_test.cpp": "// Goal    it works.\n// Method  try it.\n",
+    # What the rules must not trip over: words in comments and literals, placement new, deleted
+    # functions, members of a banned name.
+    "runtime/engine/allowed.cpp":
+        CPP + '// exit() and malloc() in a comment\n/* printf(\n abort() */\n'
+        'const char* k = "getenv() //";\nstruct S { S(const S&) = delete; };\n'
+        "void f(S* s, void* m) { s->free(1); s->pool.free(2); ::new (m) S(*s); }\n"
+        "char quote = '\\''; int million = 1'000'000;\n",
+}
+
+# (rule, path, content)
+SAMPLES = [
+    ("layer", "kernels/act/bad.h", HEADER + '#include "runtime/engine/engine.h"\n'),
+    ("layer", "platform/base/bad.h", HEADER + '#include "platform/mem/reserve.h"\n'),
+    ("layer", "kernels/norm/norm.h", HEADER + '#include "kernels/act/act.h"\n'),
+    ("layer", "runtime/api/bad.cpp", CPP + '#include "kernels/cpu_table.h"\n'),
+    ("layer", "tools/tarn/bad.cpp", CPP + '#include "runtime/engine/sampler.h"\n'),
+    ("layer-cmake", "CMakeLists.txt",
+     cmake_of({**layers.LAYERS, "runtime/kv": ["runtime/config", "runtime/arena", "kernels"]})),
+    ("layer-cmake", "CMakeLists.txt", cmake_of({**layers.LAYERS, "runtime/new": []})),
+    ("layer-cmake", "CMakeLists.txt", cmake_of(dict(list(layers.LAYERS.items())[:-1]))),
+    ("include-path", "runtime/kv/bad.cpp", CPP + '#include "types.h"\n'),
+    ("include-path", "runtime/kv/bad.cpp", CPP + "#include <platform/base/types.h>\n"),
+    ("own-header-first", "platform/mem/reserve.cpp",
+     CPP + '#include <sys/mman.h>\n\n#include "platform/mem/reserve.h"\n'),
+    ("os-header", "runtime/kv/bad.cpp", CPP + "#include <unistd.h>\n"),
+    ("os-header", "runtime/kv/bad.cpp", CPP + "#include <thread>\n"),
+    ("os-header", "platform/mem/bad.cpp", CPP + "#include <iostream>\n"),
+    ("os-ifdef", "runtime/kv/bad.cpp", CPP + "#ifdef __linux__\n#endif\n"),
+    ("banned-call", "runtime/kv/bad.cpp", CPP + "void f() { exit(1); }\n"),
+    ("banned-call", "runtime/kv/bad.cpp", CPP + "void f() { std::abort(); }\n"),
+    ("banned-call", "runtime/kv/bad.cpp", CPP + "void f() { assert(true); }\n"),
+    ("banned-call", "platform/mem/bad.cpp", CPP + "void f() { signal(13, nullptr); }\n"),
+    ("banned-call", "platform/mem/bad.cpp", CPP + 'void f() { printf("x"); }\n'),
+    ("banned-call", "runtime/kv/bad.cpp", CPP + 'void f(char* b) { snprintf(b, 1, "x"); }\n'),
+    ("banned-call", "runtime/kv/bad.cpp", CPP + 'auto f() { return getenv("X"); }\n'),
+    ("banned-call", "runtime/kv/bad.cpp", CPP + "auto f() { return malloc(1); }\n"),
+    ("banned-call", "runtime/kv/bad.cpp", CPP + "auto f() { return new int; }\n"),
+    ("banned-call", "runtime/kv/bad.cpp", CPP + "void f(int* p) { delete p; }\n"),
+    ("banned-call", "runtime/kv/bad.cpp", CPP + "std::vector<int> v;\n"),
+    ("banned-call", "runtime/kv/bad.cpp", CPP + 'std::regex r("x");\n'),
+    ("banned-call", "runtime/kv/bad.cpp", CPP + 'auto x = strtoul("1", nullptr, 0);\n'),
+    ("banned-call", "runtime/kv/bad.cpp", CPP + "void f() { mmap(nullptr, 0, 0, 0, 0, 0); }\n"),
+    ("banned-call", "runtime/kv/bad.cpp", CPP + "void f() { io_uring_submit(nullptr); }\n"),
+    ("banned-call", "kernels/act/bad.cpp", CPP + "float f(float x) { return std::exp(x); }\n"),
+    ("banned-call", "kernels/act/bad.cpp", CPP + "float f(float x) { return expf(x); }\n"),
+    ("banned-call", "kernels/act/bad.cpp", CPP + "auto f(V x) { return _mm256_fmadd_ps(x, x, x); }\n"),
+    ("banned-call", "runtime/kv/bad.cpp", CPP + "int f() { return rand(); }\n"),
+    ("banned-call", "runtime/kv/bad.cpp", CPP + "auto f() { return clock_gettime(1, nullptr); }\n"),
+    ("pragma-once", "runtime/kv/bad.h", "// what it is for\n"),
+    ("contract", "runtime/kv/bad.h", "#pragma once\n"),
+    ("file-name", "runtime/kv/BadName.cpp", CPP),
+    ("size", "runtime/kv/bad.cpp", CPP + "//\n" * 1000),
+    ("columns", "runtime/kv/bad.cpp", "// " + "x" * 98 + "\n"),
+    ("white-space", "runtime/kv/bad.cpp", "// x \n"),
+    ("white-space", "runtime/kv/bad.cpp", "// x\r\n"),
+    ("white-space", "runtime/kv/bad.cpp", "// x"),
+    ("white-space", "runtime/kv/bad.cpp", "// x\n\n"),
+    ("todo", "runtime/kv/bad.cpp", f"// {TODO}: later\n"),
+    ("todo", "runtime/kv/bad.cpp", "// FIX" + "ME\n"),
+    ("machine-path", "tests/bad.txt", "see /ho" + "me/somebody/file\n"),
+    ("binary", "tests/bad.dat", "a\0b"),
+    ("binary", "tests/golden/large.bin", "\0" * (64 * 1024 + 1)),
+    ("top-level", "notes.txt", "x\n"),
+    ("test-header", "tests/runtime/kv_test.cpp", "// Goal    only that.\n"),
+    ("package", "tests/CMakeLists.txt", "tarn_require_header(x.h libx-dev)\n"),
+]
+
+ALLOWED = [
+    ("todo", "runtime/kv/good.cpp", f"// {TODO}(#12): later\n"),
+    ("binary", "tests/golden/small.bin", "\0" * 100),
+    ("layer", "tools/tarn/good.cpp", CPP + '#include "runtime/engine/engine.h"\n'),
+    ("machine-path", "tests/good.txt", "a temporary file in /tmp/x, see https://x.org/home/y\n"),
+]
+
+
+def rules_broken(*samples):
+    with tempfile.TemporaryDirectory() as folder:
+        for path, content in [*BASE_TREE.items(), *samples]:
+            file = Path(folder, path)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(content.encode())
+        return sorted({name for _, _, name, _ in tidy.findings(tidy.Tree(folder))})
+
+
+class TidyTest(unittest.TestCase):
+    def test_a_clean_tree_is_clean(self):
+        self.assertEqual(rules_broken(), [])
+
+    def test_every_sample_breaks_its_rule_alone(self):
+        for rule, path, content in SAMPLES:
+            with self.subTest(rule=rule, path=path, content=content[:120]):
+                self.assertEqual(rules_broken((path, content)), [rule])
+
+    def test_what_is_allowed_stays_allowed(self):
+        for rule, path, content in ALLOWED:
+            with self.subTest(rule=rule, path=path):
+                self.assertEqual(rules_broken((path, content)), [])
+
+    def test_every_rule_and_every_banned_call_has_a_sample(self):
+        self.assertEqual(set(tidy.RULES) - {rule for rule, _, _ in SAMPLES}, set())
+        calls = "\n".join(c for rule, _, c in SAMPLES if rule == "banned-call")
+        for pattern, _, _ in tidy.BANNED_CALLS:
+            self.assertRegex(calls, pattern)
+
+    def test_a_row_of_the_table_names_only_rows_above_it(self):
+        seen = set()
+        for module, may in layers.LAYERS.items():
+            self.assertLessEqual(set(may), seen)
+            seen.add(module)
+
+
+if __name__ == "__main__":
+    unittest.main()
