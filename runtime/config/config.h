@@ -1,10 +1,15 @@
 // runtime/config/config.h
 //
-// The whole configuration as one struct. visit() is the only list of keys: the TOML reader, the start-up
-// print, `tarn --help` and the key table in configs/README.md are made from it.
+// The whole configuration as one struct. visit() is the only list of keys: the TOML reader, the
+// start-up print, `tarn --help` and the key table in configs/README.md are made from it.
+//
+//   memory   a Config is a plain value; reading TOML uses the host's heap and gives all of it back
+//   thread   any
+//   errors   invalid_config with the key at fault and, from a text, its line and column
 #pragma once
 
 #include <array>
+#include <span>
 #include <string_view>
 
 #include "platform/base/result.h"
@@ -15,27 +20,95 @@ namespace tarn {
 enum class KvTypeChoice : u8 { f16, q8_0 };
 enum class LockChoice : u8 { off, attempt, require };
 
+// The names of a choice; for an enum, in the order of its values.
+using ChoiceNames = std::span<const char* const>;
+inline constexpr const char* kKvTypeNames[] = {"f16", "q8_0"};
+inline constexpr const char* kLockNames[] = {"off", "try", "require"};
+inline constexpr const char* kIsaNames[] = {"auto", "generic", "avx2", "avx512", "neon"};
+inline constexpr const char* kDeviceNames[] = {"auto", "cpu", "cuda"};
+inline constexpr const char* kIoNames[] = {"auto", "uring", "threads"};
+
+inline constexpr u64 kBudgetBytesMax = 16384 * kGiB;
+inline constexpr u64 kContextTokensMax = u64{1} << 24;  // rope's angles are exact enough below it
+
 struct Config {
-  u64 budget_bytes = 0;        // ceiling over everything; no default: only the owner of the box knows. 0 = not set
-  u64 context_tokens = 0;      // KV is planned for this many tokens in all; 0: the model's context length
+  u64 budget_bytes = 0;    // no default: only the owner of the box knows what else runs there
+  u64 context_tokens = 0;  // slots planned for, of all sessions together
   u32 sessions_max = 4;
-  u32 batch_rows_max = 512;    // rows of one step: prefill slice and decode batch together
-  u32 n_threads = 0;           // 0: one per physical core
+  u32 batch_rows_max = 512;
+  u32 n_threads = 0;
   u32 page_tokens = 64;
   KvTypeChoice kv_type = KvTypeChoice::f16;
   LockChoice lock = LockChoice::off;
   std::array<char, 16> isa{"auto"};
   std::array<char, 8> device{"auto"};
-  std::array<char, 8> io{"auto"};      // auto | uring | threads
+  std::array<char, 8> io{"auto"};
   bool huge_pages = true;
   bool pin_threads = true;
 
-  // on(key, field, min, max, help) for numbers; on(key, field, names, help) for choices and text.
+  // Calls, in a fixed order:
+  //   on(key, field, min, max, help)  for numbers, u32 or u64; a key that ends in _bytes is a size
+  //   on(key, field, names, help)     for choices: an enum, or text that is one of the names
+  //   on(key, field, help)            for true or false
   template <class Visitor>
-  void visit(Visitor&& on);
+  void visit(Visitor&& on) {
+    visit_fields(*this, on);
+  }
+  template <class Visitor>
+  void visit(Visitor&& on) const {
+    visit_fields(*this, on);
+  }
+
+ private:
+  template <class Self, class Visitor>
+  static void visit_fields(Self& self, Visitor& on);
 };
+
+template <class Self, class Visitor>
+void Config::visit_fields(Self& self, Visitor& on) {
+  on("memory.budget_bytes", self.budget_bytes, u64{0}, kBudgetBytesMax,
+     "ceiling over everything the engine reserves; 0: not set");
+  on("memory.lock", self.lock, ChoiceNames(kLockNames),
+     "lock the memory against swapping; require fails where it cannot");
+  on("memory.huge_pages", self.huge_pages, "ask for transparent huge pages");
+  on("kv.context_tokens", self.context_tokens, u64{0}, kContextTokensMax,
+     "tokens that KV is planned for, all sessions together; 0: the model's context length");
+  on("kv.type", self.kv_type, ChoiceNames(kKvTypeNames), "number format of K and V");
+  on("kv.page_tokens", self.page_tokens, u64{16}, u64{256}, "tokens a page, a multiple of 16");
+  on("engine.sessions_max", self.sessions_max, u64{1}, u64{1024}, "sessions open at a time");
+  on("engine.batch_rows_max", self.batch_rows_max, u64{1}, u64{8192},
+     "rows of one step: prefill slice and decode batch together");
+  on("cpu.threads", self.n_threads, u64{0}, u64{1024}, "worker threads; 0: one per physical core");
+  on("cpu.pin_threads", self.pin_threads, "keep each worker thread on its core");
+  on("cpu.isa", self.isa, ChoiceNames(kIsaNames),
+     "instruction set of the kernels; a name that this machine lacks is an error");
+  on("device.kind", self.device, ChoiceNames(kDeviceNames), "where the model runs");
+  on("io.backend", self.io, ChoiceNames(kIoNames), "how files are read");
+}
 
 // Where a value came from, printed beside it at start.
 enum class Origin : u8 { built_in, file, option };
+inline constexpr u32 kConfigKeysMax = 32;
+using Origins = std::array<Origin, kConfigKeysMax>;  // in the order of visit()
+
+// The place of `key` in the order of visit(); kConfigKeysMax if there is no such key.
+u32 key_idx(std::string_view key);
+// The known key with the smallest edit distance (Wagner and Fischer 1974) to `name`; the first one
+// of several. Static storage.
+const char* nearest_key(std::string_view name);
+
+// Every range and every relation between keys; names the first that is broken. Readers and command
+// line call it last, when all sources have had their say.
+Result<void> config_validate(const Config& config);
+
+inline constexpr u64 kConfigTextBytesMax = 64 * kKiB;
+// `base` with the keys of a TOML text put over it, validated. Unknown and repeated keys, wrong
+// types and values out of range are errors. `origins`, if given, gets Origin::file for the keys of
+// the text.
+Result<Config> config_from_toml(std::string_view text, Config base, Origins* origins = nullptr);
+
+// "1048576", "512MiB", "4.5GiB" (B, KiB, MiB, GiB, TiB; at most six decimals, rounded down to a
+// byte). No sign, no space, no decimal units: 6GB and 6G are refused, they mean two things.
+Result<u64> parse_bytes(std::string_view text);
 
 }  // namespace tarn

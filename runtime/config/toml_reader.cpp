@@ -1,0 +1,203 @@
+// The one file that meets toml++. It is compiled with exceptions (module.cmake), because the
+// library's containers throw when memory runs out; none leaves this file.
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <type_traits>
+
+#include "platform/base/assert.h"
+#include "runtime/config/config.h"
+#include "runtime/config/keys.h"
+
+// A hostile text must not be able to nest deep: values are destroyed by recursion. Brackets nest as
+// deep as the first limit; dotted keys, which toml++ does not count, are counted per line below.
+#define TOML_MAX_NESTED_VALUES 4
+#define TOML_ASSERT(condition) TARN_ASSERT(condition)
+#define TOML_FLOAT_CHARCONV 1  // else a stringstream, which swallows a failed allocation
+#define TOML_EXCEPTIONS 0
+#define TOML_ENABLE_FORMATTERS 0
+#define TOML_ENABLE_WINDOWS_COMPAT 0
+#include <toml++/toml.h>
+
+namespace tarn {
+namespace {
+
+constexpr u32 kDotsPerLineMax = 16;
+
+Error at_position(Error error, const toml::source_position& position) {
+  u32 i = 0;
+  while (i < error.figures.size() - 2 && error.figures[i].name != nullptr) ++i;
+  error.figures[i] = {"line", position.line};
+  error.figures[i + 1] = {"column", position.column};
+  return error;
+}
+
+Error key_error(const char* hint, const char* key, const toml::node& node) {
+  return at_position({.status = Status::invalid_config, .hint = hint, .detail = Detail(key)},
+                     node.source().begin);
+}
+
+// "Error while parsing table header: cannot ..." without what every one of toml++'s texts begins
+// with.
+std::string_view without_prefix(std::string_view description) {
+  constexpr std::string_view kPrefix = "Error while parsing ";
+  return description.starts_with(kPrefix) ? description.substr(kPrefix.size()) : description;
+}
+
+std::optional<Error> find_too_many_dots(std::string_view text) {
+  u32 line = 1, n_dots = 0;
+  for (const char c : text) {
+    if (c == '\n') {
+      ++line;
+      n_dots = 0;
+    }
+    if (c == '.') ++n_dots;
+    if (n_dots > kDotsPerLineMax) {
+      return Error{.status = Status::invalid_config,
+                   .hint = "a line has more dots than any key or value needs",
+                   .figures = {{{"dots_max", kDotsPerLineMax}, {"line", line}}}};
+    }
+  }
+  return std::nullopt;
+}
+
+// The first leaf of the text that visit() does not know. Every key is section.name; what lies
+// deeper is not a key.
+std::optional<Error> find_unknown_key(const toml::table& root) {
+  for (const auto& [section, node] : root) {
+    const toml::table* table = node.as_table();
+    if (table == nullptr || (table->empty() && !is_section(section.str()))) {
+      return at_position(unknown_key_error(section.str()), section.source().begin);
+    }
+    for (const auto& [name, leaf] : *table) {
+      DetailText key;
+      key.append(section.str()).append(".").append(name.str());
+      if (key_idx(key.view()) == kConfigKeysMax) {
+        return at_position(unknown_key_error(key.view()), name.source().begin);
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+// Puts the values of the text into the fields, up to the first error.
+class FieldReader {
+ public:
+  FieldReader(const toml::table& root, Origins* origins) : root_(root), origins_(origins) {}
+  const std::optional<Error>& error() const { return error_; }
+
+  template <class Number>
+  void operator()(const char* key, Number& field, u64 min, u64 max, const char*) {
+    const toml::node* node = next(key);
+    if (node == nullptr) return;
+    std::optional<u64> value;
+    if (const auto* number = node->as_integer()) {
+      if (number->get() >= 0) value = static_cast<u64>(number->get());
+    } else if (!std::string_view(key).ends_with("_bytes")) {
+      error_ = key_error("a whole number is expected", key, *node);
+      return;
+    } else if (const auto* text = node->as_string()) {
+      const Result<u64> bytes = parse_bytes(text->get());
+      if (!bytes) {
+        error_ = key_error(bytes.error().hint, key, *node);
+        return;
+      }
+      value = *bytes;
+    } else {
+      error_ =
+          key_error("a size is expected: a whole number, or a text such as \"512MiB\"", key, *node);
+      return;
+    }
+    if (value && *value >= min && *value <= max) {
+      field = static_cast<Number>(*value);
+    } else {
+      error_ = at_position(range_error(key, min, max), node->source().begin);
+    }
+  }
+
+  template <class Choice>
+  void operator()(const char* key, Choice& field, ChoiceNames names, const char*) {
+    const toml::node* node = next(key);
+    if (node == nullptr) return;
+    const auto* text = node->as_string();
+    for (u64 i = 0; text != nullptr && i < names.size(); ++i) {
+      if (text->get() == names[i]) return assign(field, i, names[i]);
+    }
+    error_ = at_position(choice_error(key, names), node->source().begin);
+  }
+
+  void operator()(const char* key, bool& field, const char*) {
+    const toml::node* node = next(key);
+    if (node == nullptr) return;
+    if (const auto* flag = node->as_boolean()) {
+      field = flag->get();
+    } else {
+      error_ = key_error("true or false is expected", key, *node);
+    }
+  }
+
+ private:
+  // The value given for the next key of visit(); nullptr if there is none or there was an error.
+  const toml::node* next(const char* key) {
+    const u32 idx = n_visited_++;
+    if (error_) return nullptr;
+    const char* dot = std::strchr(key, '.');
+    const std::string_view section(key, static_cast<u64>(dot - key));
+    const toml::node* node = root_[section][std::string_view(dot + 1)].node();
+    if (node != nullptr && origins_ != nullptr) (*origins_)[idx] = Origin::file;
+    return node;
+  }
+
+  template <class Enum>
+  static void assign(Enum& field, u64 idx, const char*) requires std::is_enum_v<Enum> {
+    field = static_cast<Enum>(idx);
+  }
+  template <u64 n>
+  static void assign(std::array<char, n>& field, u64, const char* name) {
+    TARN_ASSERT(std::strlen(name) < n);
+    field = {};
+    std::copy_n(name, std::strlen(name), field.begin());
+  }
+
+  const toml::table& root_;
+  Origins* origins_;
+  u32 n_visited_ = 0;
+  std::optional<Error> error_;
+};
+
+Result<Config> read(std::string_view text, Config config, Origins* origins) {
+  const toml::parse_result parsed = toml::parse(text);
+  if (!parsed) {
+    const toml::parse_error& error = parsed.error();
+    return fail(at_position({.status = Status::invalid_config,
+                             .hint = "the configuration is not valid TOML, or gives a key twice",
+                             .detail = Detail(without_prefix(error.description()))},
+                            error.source().begin));
+  }
+  if (const auto error = find_unknown_key(parsed.table())) return fail(*error);
+  FieldReader reader(parsed.table(), origins);
+  config.visit(reader);
+  if (reader.error()) return fail(*reader.error());
+  TARN_CHECK(config_validate(config));
+  return config;
+}
+
+}  // namespace
+
+Result<Config> config_from_toml(std::string_view text, Config base, Origins* origins) {
+  if (text.size() > kConfigTextBytesMax) {
+    return fail({.status = Status::invalid_config,
+                 .hint = "the configuration is larger than any real one",
+                 .figures = {{{"bytes", text.size()}, {"bytes_max", kConfigTextBytesMax}}}});
+  }
+  if (const auto error = find_too_many_dots(text)) return fail(*error);
+  try {
+    return read(text, base, origins);
+  } catch (...) {
+    return fail(
+        {.status = Status::invalid_config,
+         .hint = "memory ran out while the configuration was read: free some and try again"});
+  }
+}
+
+}  // namespace tarn

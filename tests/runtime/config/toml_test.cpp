@@ -1,0 +1,185 @@
+// Goal    a configuration text gives exactly the values that it says, or an error with key, line
+// and
+//         column; nothing is ignored silently.
+// Method  one table of texts and errors; every key is set once through its own entry in visit(),
+// and
+//         given once wrong type, unknown, twice and out of range.
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+#include "runtime/config/config.h"
+
+namespace tarn {
+namespace {
+
+u64 figure(const Error& error, std::string_view name) {
+  for (const Figure& f : error.figures) {
+    if (f.name != nullptr && name == f.name) return f.value;
+  }
+  return ~u64{0};
+}
+
+TEST_CASE("a full text is read, the rest keeps the base's values") {
+  constexpr const char* kText = R"(# comment
+[memory]
+budget_bytes = "4.5GiB"
+lock = "try"
+[kv]
+context_tokens = 32_768
+type = "q8_0"
+[engine]
+sessions_max = 2
+[cpu]
+isa = "avx2"
+pin_threads = false
+[device]
+[io]
+backend = "threads"
+)";
+  Config base;
+  base.n_threads = 7;
+  base.sessions_max = 9;
+  Origins origins{};
+  const Result<Config> config = config_from_toml(kText, base, &origins);
+  REQUIRE(config.has_value());
+  CHECK(config->budget_bytes == 4608 * kMiB);
+  CHECK(config->lock == LockChoice::attempt);
+  CHECK(config->context_tokens == 32768);
+  CHECK(config->kv_type == KvTypeChoice::q8_0);
+  CHECK(config->sessions_max == 2);
+  CHECK(config->n_threads == 7);
+  CHECK(std::string(config->isa.data()) == "avx2");
+  CHECK_FALSE(config->pin_threads);
+  CHECK(config->huge_pages);
+  CHECK(std::string(config->device.data()) == "auto");
+  CHECK(std::string(config->io.data()) == "threads");
+  CHECK(origins[key_idx("cpu.isa")] == Origin::file);
+  CHECK(origins[key_idx("kv.type")] == Origin::file);
+  CHECK(origins[key_idx("cpu.threads")] == Origin::built_in);
+  CHECK(config_from_toml("", Config{}).has_value());
+  CHECK(config_from_toml("kv.type = 'q8_0'\nkv.context_tokens = 64", Config{})->context_tokens ==
+        64);
+  CHECK(config_from_toml("memory = { budget_bytes = 123, lock = 'off' }", Config{})->budget_bytes ==
+        123);
+}
+
+struct Case {
+  const char* name;
+  const char* text;
+  const char* hint;    // how the hint begins
+  const char* detail;  // all of it
+  u64 line, column;
+};
+// clang-format off
+constexpr Case kBad[] = {
+  {"unknown key", "[kv]\ncontxt_tokens = 1\n", "a key is unknown", "kv.contxt_tokens -> kv.context_tokens", 2, 1},
+  {"unknown section", "[memry]\nbudget_bytes = 1", "a key is unknown", "memry.budget_bytes -> memory.budget_bytes", 2, 1},
+  {"unknown empty section", "\n[kvs]\n", "a key is unknown", "kvs -> kv.type", 2, 2},
+  {"no section", "context_tokens = 1", "a key is unknown", "context_tokens -> kv.context_tokens", 1, 1},
+  {"a section as a value", "kv = 1", "a key is unknown", "kv -> kv.type", 1, 1},
+  {"a list of sections", "[[kv]]\ntype = 'f16'", "a key is unknown", "kv -> kv.type", 1, 3},
+  {"too deep", "[kv.type]\nx = 1", "a value is none of the names", "kv.type = f16 | q8_0", 1, 1},
+  {"quoted whole key", "\"kv.type\" = 'q8_0'", "a key is unknown", "kv.type -> kv.type", 1, 1},
+  {"key with a zero byte", "[kv]\n\"type\\u0000\" = 'q8_0'", "a key is unknown", "kv.type? -> kv.type", 2, 1},
+  {"long key", "[kv]\naaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa = 1",
+   "a key is unknown", "kv.aaaaaaaaaaaaaaaaaaaaaaaaaaaaa -> kv.page_tokens", 2, 1},
+  {"twice", "[kv]\ntype = 'f16'\ntype = 'f16'", "the configuration is not valid TOML, or gives a key twice",
+   "key-value pair: cannot redefine existing string 'type'", 3, 8},
+  {"section twice", "[kv]\ntype = 'f16'\n[kv]\n", "the configuration is not valid TOML, or gives a key twice",
+   "table header: cannot redefine existing table 'kv'", 3, 1},
+  {"twice in two ways", "kv.type = 'f16'\n[kv]\ntype = 'f16'", "the configuration is not valid TOML, or gives a key twice",
+   "table header: cannot redefine existing table 'kv'", 2, 1},
+  {"cut off", "[kv]\ntype = ", "the configuration is not valid TOML", "key-value pair: encountered end-of-file", 2, 8},
+  {"invalid UTF-8", "[kv] # \xff\n", "the configuration is not valid TOML", "Encountered invalid utf-8 sequence", 1, 7},
+  {"deep list", "[kv]\ntype = [[[[[[1]]]]]]", "the configuration is not valid TOML",
+   "value: exceeded maximum nested value depth of 4 (TOML_MAX_NESTE", 2, 12},
+  {"deep dotted key", "a.b.c.d.e.f.g.h.i.j.k.l.m.n.o.p.q.r.s = 1", "a line has more dots", "", 1, ~u64{0}},
+  {"negative", "[kv]\n context_tokens = -1", "a value is out of its range", "kv.context_tokens", 2, 19},
+  {"above the range", "[kv]\ncontext_tokens = 16777217", "a value is out of its range", "kv.context_tokens", 2, 18},
+  {"above 32 bits", "[cpu]\nthreads = 4294967297", "a value is out of its range", "cpu.threads", 2, 11},
+  {"below the range", "[engine]\nsessions_max = 0", "a value is out of its range", "engine.sessions_max", 2, 16},
+  {"size above the range", "[memory]\nbudget_bytes = '17TiB'", "a value is out of its range", "memory.budget_bytes", 2, 16},
+  {"number too large for TOML", "[memory]\nbudget_bytes = 9223372036854775808", "the configuration is not valid TOML",
+   "decimal integer: '9223372036854775808' is not representable in ", 2, 35},
+  {"text for a number", "[kv]\ncontext_tokens = '64'", "a whole number is expected", "kv.context_tokens", 2, 18},
+  {"float for a number", "[kv]\ncontext_tokens = 64.0", "a whole number is expected", "kv.context_tokens", 2, 18},
+  {"date for a size", "[memory]\nbudget_bytes = 1979-05-27", "a size is expected", "memory.budget_bytes", 2, 16},
+  {"bad unit", "[memory]\nbudget_bytes = '6GB'", "a size is a whole number of bytes, or", "memory.budget_bytes", 2, 16},
+  {"number for a choice", "[kv]\ntype = 8", "a value is none of the names", "kv.type = f16 | q8_0", 2, 8},
+  {"unknown choice", "[kv]\ntype = 'q4_0'", "a value is none of the names", "kv.type = f16 | q8_0", 2, 8},
+  {"choice with a zero byte", "[kv]\ntype = \"f16\\u0000\"", "a value is none of the names", "kv.type = f16 | q8_0", 2, 8},
+  {"unknown text", "[device]\nkind = 'gpu'", "a value is none of the names", "device.kind = auto | cpu | cuda", 2, 8},
+  {"number for a flag", "[cpu]\npin_threads = 1", "true or false is expected", "cpu.pin_threads", 2, 15},
+  {"text for a flag", "[cpu]\npin_threads = 'true'", "true or false is expected", "cpu.pin_threads", 2, 15},
+  {"relation", "[engine]\nsessions_max = 8\nbatch_rows_max = 4", "a step must hold one row", "engine.batch_rows_max", ~u64{0}, ~u64{0}},
+  {"page of no multiple of 16", "[kv]\npage_tokens = 24", "a page holds a multiple of 16", "kv.page_tokens", ~u64{0}, ~u64{0}},
+};
+// clang-format on
+
+TEST_CASE("every broken text is refused with its place") {
+  for (const Case& c : kBad) {
+    CAPTURE(c.name);
+    const Result<Config> config = config_from_toml(c.text, Config{});
+    REQUIRE_FALSE(config.has_value());
+    const Error& error = config.error();
+    CHECK(error.status == Status::invalid_config);
+    CHECK(std::string(error.hint).substr(0, std::string(c.hint).size()) == c.hint);
+    CHECK(std::string(error.detail.c_str()) == c.detail);
+    CHECK(figure(error, "line") == c.line);
+    CHECK(figure(error, "column") == c.column);
+  }
+}
+
+TEST_CASE("a text is read up to its limit and not beyond") {
+  std::string text = "[kv]\ntype = 'q8_0'\n#";
+  text.resize(kConfigTextBytesMax, '#');
+  CHECK(config_from_toml(text, Config{}).has_value());
+  text.push_back('#');
+  const Result<Config> config = config_from_toml(text, Config{});
+  REQUIRE_FALSE(config.has_value());
+  CHECK(figure(config.error(), "bytes_max") == kConfigTextBytesMax);
+}
+
+// For each key of visit(): a text with a good value, and one with a value of the wrong type.
+struct Examples {
+  std::vector<std::pair<std::string, std::string>> good_and_bad;
+  template <class Number>
+  void operator()(const char* key, const Number&, u64 min, u64, const char*) {
+    const u64 good = min == 0 ? 48 : min;
+    add(key, std::to_string(good), "true");
+  }
+  void operator()(const char* key, const auto&, ChoiceNames names, const char*) {
+    std::string quoted(names[0]);
+    quoted.insert(quoted.begin(), '\'');
+    quoted.push_back('\'');
+    add(key, quoted, "1");
+  }
+  void operator()(const char* key, const bool&, const char*) { add(key, "false", "'false'"); }
+  void add(const std::string& key, const std::string& good, const std::string& bad) {
+    good_and_bad.emplace_back(key + " = " + good, key + " = " + bad);
+  }
+};
+
+TEST_CASE("every key can be set, and is refused with a value of another type or twice") {
+  Examples examples;
+  Config{}.visit(examples);
+  for (u32 idx = 0; idx < examples.good_and_bad.size(); ++idx) {
+    const auto& [good, bad] = examples.good_and_bad[idx];
+    CAPTURE(good);
+    Origins origins{};
+    Config base;
+    base.sessions_max = 1;
+    const Result<Config> config = config_from_toml(good, base, &origins);
+    CHECK(config.has_value());
+    for (u32 i = 0; i < kConfigKeysMax; ++i) {
+      CHECK(origins[i] == (i == idx ? Origin::file : Origin::built_in));
+    }
+    CHECK_FALSE(config_from_toml(bad, base).has_value());
+    CHECK_FALSE(config_from_toml(good + "\n" + good, base).has_value());
+  }
+}
+
+}  // namespace
+}  // namespace tarn
