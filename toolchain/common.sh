@@ -17,7 +17,7 @@ is_present() {
   case $1 in
     command) for name in ${2//|/ }; do command -v "$name" >/dev/null && return 0; done; return 1 ;;
     header) [ -e "/usr/include/$2" ] || [ -e "/usr/local/include/$2" ] ;;
-    file) [ -e "$2" ] ;;
+    file) compgen -G "$2" >/dev/null ;;
     *) die "toolchain/packages: unknown proof '$1'" ;;
   esac
 }
