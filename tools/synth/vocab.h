@@ -1,0 +1,44 @@
+// tools/synth/vocab.h
+//
+// Made-up vocabularies of the families' kinds and any size: every text can be encoded (all 256
+// bytes have a token), every merge's parts and result are tokens, the special tokens stand where
+// the real files have them. The words are syllables, "bakeri", not any language's; the same on
+// every machine.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "platform/base/types.h"
+#include "tools/synth/gguf_write.h"
+
+namespace tarn::synth {
+
+enum class VocabFamily : u8 {
+  spm,        // Llama 2, Mistral: SentencePiece with scores and byte tokens
+  llama_bpe,  // Llama 3: byte-level BPE, 256 special tokens at the end
+  qwen2,      // byte-level BPE, special tokens from <|endoftext|> on
+  qwen3,      // as qwen2, four special tokens more
+};
+
+// The smallest vocabulary that make_vocabulary() can build.
+inline constexpr u32 kVocabTokensMin = 1024;
+
+struct Vocabulary {
+  VocabFamily family = VocabFamily::spm;
+  std::vector<std::string> tokens;  // as the file has them
+  std::vector<f32> scores;          // SPM only
+  std::vector<i32> kinds;           // GGUF's token types
+  std::vector<std::string> merges;  // BPE only
+  u32 bos = 0;
+  u32 eos = 0;
+};
+
+// Exactly n_tokens tokens. Where the family's real size is smaller, the rest is [PADn] as in the
+// real files.
+Vocabulary make_vocabulary(VocabFamily family, u32 n_tokens);
+
+// Writes the tokenizer.* keys as llama.cpp's converter does.
+void set_vocabulary(GgufWriter& writer, const Vocabulary& vocabulary);
+
+}  // namespace tarn::synth
