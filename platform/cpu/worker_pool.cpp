@@ -1,0 +1,236 @@
+#include "platform/cpu/worker_pool.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "platform/clock/clock.h"
+
+namespace tarn {
+namespace {
+
+constexpr u64 kStackBytes = 1 * kMiB;
+constexpr u64 kTaskBits = 24;
+constexpr u64 kTaskMask = (u64{1} << kTaskBits) - 1;
+static_assert(kTasksMax == kTaskMask);
+
+// How long a thread looks for work, or for the end of others' work, before it sleeps.
+constexpr u64 kSpinNs = 20'000;
+
+void pause_cpu() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  __asm__ volatile(
+      "isb");  // yield is a no-op on most cores; this takes about as long as x86's pause
+#endif
+}
+
+// Spins until `ready` or for spin_ns; returns whether it was ready.
+template <class Ready>
+bool spin(u64 spin_ns, Ready&& ready) {
+  constexpr u32 kPausesPerLook = 16;  // reading the clock takes as long as a few pauses
+  if (ready()) return true;
+  if (spin_ns == 0) return false;
+  SystemClock clock;
+  const u64 begin_ns = clock.now_ns();
+  do {
+    for (u32 i = 0; i < kPausesPerLook; ++i) {
+      pause_cpu();
+      if (ready()) return true;
+    }
+  } while (clock.now_ns() - begin_ns < spin_ns);
+  return false;
+}
+
+// Both may return early (a signal, a word that changed): callers look again.
+void futex_wait(std::atomic<u32>& word, u32 while_value) {
+  static_assert(sizeof(std::atomic<u32>) == sizeof(u32));
+  syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, while_value, nullptr, nullptr, 0);
+}
+void futex_wake(std::atomic<u32>& word, u32 n_threads) {
+  syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, n_threads, nullptr, nullptr, 0);
+}
+
+u32 cpus_allowed() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return kWorkersMax;  // more than 1,024 of them
+  return static_cast<u32>(CPU_COUNT(&set));
+}
+
+Unexpected start_failed(const char* hint, u32 worker_idx, int error) {
+  return fail({.status = Status::invalid_config,
+               .hint = hint,
+               .figures = {{{"worker", worker_idx}, {"errno", static_cast<u64>(error)}}}});
+}
+
+}  // namespace
+
+WorkerPool::~WorkerPool() { stop(); }
+
+Result<void> WorkerPool::start(const Options& options) {
+  TARN_ASSERT(n_workers_ == 0);
+  if (options.n_workers < 1 || options.n_workers > kWorkersMax) {
+    return fail({.status = Status::invalid_config,
+                 .hint = "the number of threads is out of range",
+                 .figures = {{{"threads", options.n_workers}, {"threads_max", kWorkersMax}}}});
+  }
+  // With more workers than CPUs a spinning one keeps a working one from its CPU.
+  spin_ns_ = options.n_workers <= cpus_allowed() ? kSpinNs : 0;
+  sink_ = options.sink;
+  stopping_ = false;
+
+  const auto cpu_of = [&](u32 worker_idx, cpu_set_t& set) {
+    const u32 cpu = options.cpus[worker_idx % options.cpus.size()];
+    CPU_ZERO(&set);
+    if (cpu < CPU_SETSIZE) CPU_SET(cpu, &set);  // an empty set is refused below
+  };
+  constexpr const char* kPinHint = "a thread cannot be pinned: name CPUs that this process may use";
+  cpu_set_t set;
+  if (options.pin_caller && !options.cpus.empty()) {
+    cpu_of(0, set);
+    const int error = pthread_setaffinity_np(pthread_self(), sizeof set, &set);
+    if (error != 0) return start_failed(kPinHint, 0, error);
+  }
+
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setstacksize(&attributes, kStackBytes);
+  sigset_t all, before;
+  sigfillset(&all);  // signals are the host's threads' business
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  int error = 0;
+  n_workers_ = 1;
+  while (error == 0 && n_workers_ < options.n_workers) {
+    Thread& thread = threads_[n_workers_];
+    thread.pool = this;
+    thread.worker_idx = n_workers_;
+    if (!options.cpus.empty()) {
+      cpu_of(n_workers_, set);
+      pthread_attr_setaffinity_np(&attributes, sizeof set, &set);
+    }
+    error = pthread_create(&thread.handle, &attributes, &thread_main, &thread);
+    if (error == 0) ++n_workers_;
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  pthread_attr_destroy(&attributes);
+  if (error == 0) return {};
+  const u32 failed_idx = n_workers_;
+  stop();
+  return start_failed(error == EINVAL
+                          ? kPinHint
+                          : "a thread cannot be started: lower the number of threads, or "
+                            "raise RLIMIT_NPROC or the pids limit",
+                      failed_idx, error);
+}
+
+void WorkerPool::stop() {
+  TARN_ASSERT(!is_running_);
+  stopping_.store(true);
+  wake_word_.fetch_add(1);
+  futex_wake(wake_word_, INT_MAX);
+  for (u32 i = 1; i < n_workers_; ++i) pthread_join(threads_[i].handle, nullptr);
+  n_workers_ = 0;
+}
+
+void WorkerPool::run(u32 n_tasks, Task task, void* context) {
+  TARN_ASSERT(n_workers_ > 0 && !is_running_);
+  TARN_ASSERT(n_tasks <= kTasksMax);
+  is_running_ = true;
+  if (n_workers_ == 1 || n_tasks <= 1) {
+    for (u32 i = 0; i < n_tasks; ++i) task(context, i, 0);
+  } else {
+    task_.store(task, std::memory_order_relaxed);
+    context_.store(context, std::memory_order_relaxed);
+    n_tasks_.store(n_tasks, std::memory_order_relaxed);
+    n_done_.store(0, std::memory_order_relaxed);
+    const u64 run_number = (ticket_.load(std::memory_order_relaxed) >> kTaskBits) + 1;
+    ticket_.store(run_number << kTaskBits | n_tasks);
+    wake_workers(n_tasks);
+    run_claimed(0);
+    wait_for_stragglers(n_tasks);
+  }
+  is_running_ = false;
+}
+
+// A worker goes to sleep by counting itself in and then looking at the ticket once more; we write
+// the ticket and then look at the count. All four are sequentially consistent, so one of the two
+// sees the other: it finds the work, or we wake it (Dekker's argument).
+void WorkerPool::wake_workers(u32 n_tasks) {
+  if (n_sleeping_.load() == 0) return;
+  wake_word_.fetch_add(1);
+  futex_wake(wake_word_, n_tasks - 1);  // one task is the caller's
+}
+
+// Claims and runs tasks until none is left; returns how many it ran. Reading task_ and its
+// neighbours before the claim is safe: they change only when every task of their run has ended, a
+// claim succeeds only while the ticket still is the one that was read, and then a task of that run
+// has not ended, ours. After a claim that failed nothing of what was read is used.
+void WorkerPool::run_claimed(u32 worker_idx) {
+  u32 n_run = 0, n_tasks = 0;  // no other run can begin before these are counted as done
+  u64 ticket = ticket_.load(std::memory_order_acquire);
+  while ((ticket & kTaskMask) != 0) {
+    const Task task = task_.load(std::memory_order_relaxed);
+    void* context = context_.load(std::memory_order_relaxed);
+    const u32 n_tasks_read = n_tasks_.load(std::memory_order_relaxed);
+    if (!ticket_.compare_exchange_weak(ticket, ticket - 1, std::memory_order_acq_rel,
+                                       std::memory_order_acquire)) {
+      continue;
+    }
+    n_tasks = n_tasks_read;
+    task(context, n_tasks - static_cast<u32>(ticket & kTaskMask), worker_idx);
+    ++n_run;
+    ticket = ticket_.load(std::memory_order_acquire);
+  }
+  if (n_run > 0 && n_done_.fetch_add(n_run) + n_run == n_tasks && caller_sleeps_.load() != 0) {
+    futex_wake(n_done_, 1);
+  }
+}
+
+// As in wake_workers(): we say that we sleep and then look at the count, the last worker counts and
+// then looks whether we sleep.
+void WorkerPool::wait_for_stragglers(u32 n_tasks) {
+  const auto all_done = [&] { return n_done_.load(std::memory_order_acquire) == n_tasks; };
+  if (spin(spin_ns_, all_done)) return;
+  caller_sleeps_.store(1);
+  for (;;) {
+    const u32 n_done = n_done_.load();
+    if (n_done == n_tasks) break;
+    futex_wait(n_done_, n_done);
+  }
+  caller_sleeps_.store(0);
+}
+
+bool WorkerPool::has_work_or_stop() const {
+  return (ticket_.load() & kTaskMask) != 0 || stopping_.load();
+}
+
+void WorkerPool::sleep_until_work() {
+  const u32 word = wake_word_.load();
+  n_sleeping_.fetch_add(1);
+  if (!has_work_or_stop()) futex_wait(wake_word_, word);
+  n_sleeping_.fetch_sub(1);
+}
+
+void WorkerPool::serve(u32 worker_idx) {
+  while (!stopping_.load(std::memory_order_relaxed)) {
+    run_claimed(worker_idx);
+    if (!spin(spin_ns_, [this] { return has_work_or_stop(); })) sleep_until_work();
+  }
+}
+
+void* WorkerPool::thread_main(void* thread) {
+  const Thread& self = *static_cast<const Thread*>(thread);
+  set_thread_fatal_sink(self.pool->sink_);
+  self.pool->serve(self.worker_idx);
+  return nullptr;
+}
+
+}  // namespace tarn
