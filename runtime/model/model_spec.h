@@ -1,8 +1,8 @@
 // runtime/model/model_spec.h
 //
-// The hyper-parameters of a model, validated against the table in model_spec.cpp before any arithmetic,
-// and where each of its tensors lies in the file. Everything the plan and the forward pass know about
-// a model is here.
+// The hyper-parameters of a model, validated against the table in model_spec.cpp before any
+// arithmetic, and where each of its tensors lies in the file. Everything the plan and the forward
+// pass know about a model is here.
 #pragma once
 
 #include <array>
@@ -12,6 +12,7 @@
 #include "platform/base/bump.h"
 #include "platform/base/result.h"
 #include "runtime/model/gguf.h"
+#include "runtime/model/gguf_limits.h"
 
 namespace tarn::model {
 
@@ -27,21 +28,21 @@ struct ModelSpec {
   u32 d_ff = 0;
   u32 n_heads = 0;
   u32 n_kv_heads = 0;
-  u32 head_dim = 0;   // even, 8..256
-  u32 n_rot = 0;      // rotated dims, even, <= head_dim
+  u32 head_dim = 0;  // even, 8..256
+  u32 n_rot = 0;     // rotated dims, even, <= head_dim
   u32 n_vocab = 0;
   u64 n_ctx_train = 0;
   f32 rms_eps = 1e-5f;
   f64 rope_base = 10000.0;
   f64 rope_scale = 1.0;      // 1 / linear scaling factor
   bool rope_halves = false;  // pairs (i, i + n_rot/2) instead of (2i, 2i+1)
-  bool qkv_bias = false;
+  bool qkv_bias = false;     // some of the biases are there; each tensor says for itself
   bool qk_norm = false;
   bool tied_output = false;
-  u32 n_cache_layers = 0;                    // distinct values of kv_source
-  std::array<u16, kLayersMax> kv_source{};   // model layer -> cache layer
-  u64 n_params = 0;                          // elements of all tensors
-  u64 weights_file_bytes = 0;                // of all tensors used
+  u32 n_cache_layers = 0;                   // distinct values of kv_source
+  std::array<u16, kLayersMax> kv_source{};  // model layer -> cache layer
+  u64 n_params = 0;                         // elements of all tensors
+  u64 weights_file_bytes = 0;               // of all tensors used
 };
 
 // A tensor in the file and how it will lie in memory. n_rows * k elements.
@@ -56,8 +57,21 @@ struct TensorRef {
 };
 
 enum class LayerTensor : u8 {
-  attn_norm, attn_q, attn_k, attn_v, attn_output, attn_q_bias, attn_k_bias, attn_v_bias,
-  attn_q_norm, attn_k_norm, ffn_norm, ffn_gate, ffn_up, ffn_down, count,
+  attn_norm,
+  attn_q,
+  attn_k,
+  attn_v,
+  attn_output,
+  attn_q_bias,
+  attn_k_bias,
+  attn_v_bias,
+  attn_q_norm,
+  attn_k_norm,
+  ffn_norm,
+  ffn_gate,
+  ffn_up,
+  ffn_down,
+  count,
 };
 enum class ModelTensor : u8 { token_embd, output_norm, output, rope_freqs, count };
 
@@ -76,9 +90,17 @@ struct ModelDescription {
   ModelTensors tensors{};
 };
 
-// Checks every hyper-parameter, then that every tensor the architecture needs is there with the right
-// shape and a type we compute with. Unknown extra tensors are listed by inspect and ignored here.
-// Biases, norms and rope_freqs must be f32 (f16 and bf16 are accepted and widened at load).
+// What a caller has to lend for a file's directory and its description together, at most.
+inline constexpr u64 kModelMemoryBytesMax =
+    kGgufMemoryBytesMax + kLayersMax * static_cast<u64>(LayerTensor::count) * sizeof(TensorRef) +
+    64 * kKiB;
+static_assert(kModelMemoryBytesMax <= 16 * kMiB);
+
+// Checks every hyper-parameter, then that every tensor the architecture needs is there with the
+// right shape and a type we compute with. Never silently wrong: a key or a tensor that would change
+// the mathematics in a way that we do not follow is `unsupported`, and so is any tensor that the
+// architecture does not have. Biases, norms and rope_freqs must be f32 (f16 and bf16 are accepted
+// and widened at load). A failure leaves `memory` as it was.
 Result<ModelDescription> describe_model(const GgufFile& file, Bump& memory);
 
 }  // namespace tarn::model
