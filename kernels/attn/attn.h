@@ -11,12 +11,12 @@
 //
 // Row n attends to slots [0, visible[n]) of its own table. Per head, in this order:
 //   tile = one page; tiles in ascending order from slot 0. Within a tile, for its visible slots t:
-//     s[t] = (sum over i ascending of q[i]*k[t][i]) * scale                    sequential f32 from
-//     0 m' = max(m, max s);  c = exp(m - m');  p[t] = exp(s[t] - m') l = l*c + sum16(p)       16
-//     lanes (t mod 16, ascending), then halves as in kernels/norm/norm.h o[i] = o[i]*c + (sum over
-//     t ascending of p[t]*v[t][i])                   sequential f32 from 0
-//   out[i] = o[i] / l.  First tile: m = -inf, c = 0 by definition, o = l = 0. visible = 0 gives
-//   zeros.
+//     s[t] = (sum over i ascending of q[i]*k[t][i]) * scale            sequential f32 from 0
+//     m' = max(m, max s);  c = exp(m - m');  p[t] = exp(s[t] - m')
+//     l = l*c + sum16(p)      16 lanes (t mod 16, ascending), then halves as in kernels/norm/norm.h
+//     o[i] = o[i]*c + (sum over t ascending of p[t]*v[t][i])           sequential f32 from 0
+//   out[i] = o[i] / l.  First tile: m = -inf, c = 0 by definition, o = l = 0.
+//   visible = 0 gives zeros.
 // No FMA; the same bits on every ISA, for any batch and any split of the rows. K and V enter as f32
 // (exact from f16; q8_0: f32(d) * f32(q)). A NaN or +inf among the scores of a row makes its output
 // NaN; what a row may not see is never used, whatever it holds.

@@ -19,7 +19,15 @@ struct Isa {
 };
 
 inline std::vector<Isa> isa_list() {
-  return {{"generic", tile_rows_generic, quantize_activations_generic, matmul_generic}};
+  std::vector<Isa> list;
+#ifdef TARN_HAVE_AVX512
+  if (__builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bw") &&
+      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq")) {
+    list.push_back({"avx512", tile_rows_generic, quantize_activations_generic, matmul_avx512});
+  }
+#endif
+  list.push_back({"generic", tile_rows_generic, quantize_activations_generic, matmul_generic});
+  return list;
 }
 
 }  // namespace tarn::kernels::test
