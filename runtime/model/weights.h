@@ -1,8 +1,8 @@
 // runtime/model/weights.h
 //
-// The weights in memory, and the loader that streams them there: direct reads in the file's order, tiled
-// 16 rows at a time on the worker pool while the next reads are in flight. Nothing is held twice: only
-// the staging region holds the file's own layout.
+// The weights in memory, and the loader that streams them there: direct reads in the file's order,
+// tiled 16 rows at a time on the worker pool while the next reads are in flight. Nothing is held
+// twice: only the staging region holds the file's own layout.
 //
 //   matrices   tiled layout (kernels/quant/tensor_type.h), 64-byte aligned
 //   vectors    norms, biases, rope factors: f32, widened from f16 and bf16
@@ -45,22 +45,25 @@ struct Weights {
   std::span<const LayerWeights> layers{};
 };
 
-// What the region must hold: matrices, vectors, and the table of LayerWeights.
+// What the region must hold: matrices, vectors, and the table of LayerWeights. An error where the
+// sizes do not add up within 64 bits.
 Result<u64> weights_region_bytes(const ModelDescription& model);
+// Fixed: the table of pieces and enough reads in flight to keep a disk busy, whatever the model.
 u64 loader_staging_bytes();
 
 struct LoadArgs {
-  IoBackend* io = nullptr;
+  IoBackend* io = nullptr;  // nothing else may be in flight on it
   IoFile file{};
   const ModelDescription* model = nullptr;
   std::span<std::byte> region{};   // weights_region_bytes, 64-byte aligned, zeroed
-  std::span<std::byte> staging{};  // loader_staging_bytes, 4 KiB aligned
+  std::span<std::byte> staging{};  // loader_staging_bytes, 4 KiB aligned; free again afterwards
   kernels::TileFn tile_rows = nullptr;
   WorkerPool* workers = nullptr;
-  // Called now and then with bytes of the file; false gives up with Status::cancelled.
+  // Called after every few MiB with bytes of the file; false gives up with Status::cancelled.
   bool (*on_progress)(void* context, u64 done_bytes, u64 total_bytes) = nullptr;
   void* progress_context = nullptr;
 };
+// When it returns, nothing is in flight, also after an error; the region then holds rubbish.
 Result<Weights> load_weights(const LoadArgs& args);
 
 }  // namespace tarn::model

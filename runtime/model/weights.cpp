@@ -1,0 +1,371 @@
+#include "runtime/model/weights.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "platform/base/assert.h"
+#include "platform/base/checked.h"
+#include "runtime/model/file_cursor.h"
+#include "runtime/model/model_tables.h"
+
+namespace tarn::model {
+namespace {
+
+using kernels::kTileRows;
+
+constexpr u64 kAlignment = 64;  // a cache line, and the widest vector
+
+// A read of about this size keeps the overhead of the sectors at its ends under 1 %; with a dozen
+// in flight a disk has its queue and the workers have tiles while it is filled again.
+constexpr u64 kSlotBytes = 2 * kMiB;
+constexpr u64 kSlotsBytes = 32 * kMiB;
+constexpr u32 kSlotsMax = kSlotsBytes / kSlotBytes;
+// What one task of the worker pool tiles, at least: a task costs about a microsecond to claim.
+constexpr u64 kTaskBytes = 64 * kKiB;
+constexpr u64 kReapNs = 1'000'000'000;
+
+constexpr u64 kTensorsMax =
+    static_cast<u64>(ModelTensor::count) + kLayersMax * static_cast<u64>(LayerTensor::count);
+
+// A tensor and where it goes. Vectors are widened to f32, matrices tiled.
+struct Item {
+  const TensorRef* tensor = nullptr;
+  std::byte* target = nullptr;
+  bool is_vector = false;
+};
+constexpr u64 kItemsBytes = align_up(kTensorsMax * sizeof(Item), kSectorBytes);
+
+// One tile of the widest rows that the table of hyper-parameters lets through must fit the slots,
+// wherever it lies between two sectors.
+static_assert(kTileRows * tables::kRowElementsMax * sizeof(f32) + 2 * kSectorBytes <= kSlotsBytes);
+
+// Hands out the region front to back; with no region it only counts.
+class Layout {
+ public:
+  explicit Layout(std::byte* region) : region_(region) {}
+  std::byte* place(Checked n_bytes) {
+    const auto begin = end_.get();
+    end_ = (end_ + n_bytes).aligned_up(kAlignment);
+    return region_ != nullptr && begin ? region_ + *begin : nullptr;
+  }
+  std::optional<u64> bytes() const { return end_.get(); }
+
+ private:
+  std::byte* region_;
+  Checked end_ = 0;
+};
+
+// Walks over every tensor that is there, in the order of the region, and gives its place to
+// `visit(row, layer or kNoLayer, tensor, target)`.
+constexpr u32 kNoLayer = ~u32{0};
+template <class Visit>
+void lay_out(const ModelDescription& model, Layout& layout, Visit&& visit) {
+  const auto place = [&](const tables::TensorRow& row, u32 layer, const TensorRef& tensor) {
+    if (!tensor.present()) return;
+    const bool is_vector = row.n_rows == tables::Dim::one;
+    const Checked rows = is_vector ? Checked(1) : Checked(tensor.n_rows).aligned_up(kTileRows);
+    const Checked row_bytes = is_vector ? Checked(tensor.k) * sizeof(f32)
+                                        : Checked(kernels::row_bytes(tensor.type, tensor.k));
+    visit(row, layer, tensor, layout.place(rows * row_bytes));
+  };
+  for (const tables::TensorRow& row : tables::kModelTensors) {
+    place(row, kNoLayer, model.tensors.model[row.idx]);
+  }
+  for (u32 layer = 0; layer < model.spec.n_layers; ++layer) {
+    for (const tables::TensorRow& row : tables::kLayerTensors) {
+      place(row, layer, model.tensors.of(layer, static_cast<LayerTensor>(row.idx)));
+    }
+  }
+}
+
+WeightMatrix* matrix_of(LayerWeights& layer, LayerTensor id) {
+  switch (id) {
+    case LayerTensor::attn_q:
+      return &layer.attn_q;
+    case LayerTensor::attn_k:
+      return &layer.attn_k;
+    case LayerTensor::attn_v:
+      return &layer.attn_v;
+    case LayerTensor::attn_output:
+      return &layer.attn_output;
+    case LayerTensor::ffn_gate:
+      return &layer.ffn_gate;
+    case LayerTensor::ffn_up:
+      return &layer.ffn_up;
+    case LayerTensor::ffn_down:
+      return &layer.ffn_down;
+    default:
+      return nullptr;
+  }
+}
+
+const f32** vector_of(LayerWeights& layer, LayerTensor id) {
+  switch (id) {
+    case LayerTensor::attn_norm:
+      return &layer.attn_norm;
+    case LayerTensor::ffn_norm:
+      return &layer.ffn_norm;
+    case LayerTensor::attn_q_bias:
+      return &layer.attn_q_bias;
+    case LayerTensor::attn_k_bias:
+      return &layer.attn_k_bias;
+    case LayerTensor::attn_v_bias:
+      return &layer.attn_v_bias;
+    case LayerTensor::attn_q_norm:
+      return &layer.attn_q_norm;
+    case LayerTensor::attn_k_norm:
+      return &layer.attn_k_norm;
+    default:
+      return nullptr;
+  }
+}
+
+WeightMatrix* matrix_of(Weights& weights, ModelTensor id) {
+  if (id == ModelTensor::token_embd) return &weights.token_embd;
+  return id == ModelTensor::output ? &weights.output : nullptr;
+}
+
+const f32** vector_of(Weights& weights, ModelTensor id) {
+  if (id == ModelTensor::output_norm) return &weights.output_norm;
+  return id == ModelTensor::rope_freqs ? &weights.rope_factors : nullptr;
+}
+
+// A run of whole tiles of one tensor, or a vector: what one read brings.
+struct Piece {
+  const Item* item = nullptr;
+  u64 row_begin = 0;
+  u64 n_rows = 0;
+  u64 read_offset = 0;  // of the sector where it begins
+  u64 lead_bytes = 0;   // of that sector in front of the piece
+  u64 n_bytes = 0;      // of the piece itself
+};
+
+class Loader {
+ public:
+  explicit Loader(const LoadArgs& args) : args_(args) {}
+
+  Result<Weights> load() {
+    resolve();
+    plan_slots();
+    args_.io->register_buffers({&slots_, 1});
+    const Result<void> done = stream();
+    args_.io->register_buffers({});
+    if (!done) return fail(done.error());
+    if (weights_.rope_factors != nullptr) TARN_CHECK(check_rope_factors());
+    return weights_;
+  }
+
+ private:
+  void resolve();
+  void plan_slots();
+  Result<void> stream();
+  Result<void> take(const IoCompletion& completion);
+  std::optional<Piece> next_piece();
+  bool submit_next();
+  void tile(const Piece& piece, const std::byte* rows);
+  Result<void> check_rope_factors() const;
+
+  const LoadArgs& args_;
+  Weights weights_{};
+  std::span<Item> items_{};  // by file offset
+  std::span<std::byte> slots_{};
+  u64 slot_bytes_ = 0;
+  u32 n_slots_ = 0;
+  std::array<Piece, kSlotsMax> pieces_{};  // by slot; what is in flight
+  std::array<bool, kSlotsMax> busy_{};
+  u32 n_busy_ = 0;
+  u64 next_item_ = 0;
+  u64 next_row_ = 0;
+  u64 done_bytes_ = 0;
+};
+
+// Gives every tensor its place and makes the list of what is to be read, in the file's order.
+void Loader::resolve() {
+  const ModelDescription& model = *args_.model;
+  items_ = {reinterpret_cast<Item*>(args_.staging.data()), kTensorsMax};
+  slots_ = args_.staging.subspan(kItemsBytes, kSlotsBytes);
+  Layout layout(args_.region.data());
+  const std::span<LayerWeights> layers(
+      reinterpret_cast<LayerWeights*>(layout.place(model.spec.n_layers * sizeof(LayerWeights))),
+      model.spec.n_layers);
+  std::fill(layers.begin(), layers.end(), LayerWeights{});
+  weights_.layers = layers;
+  u64 n_items = 0;
+  lay_out(model, layout,
+          [&](const tables::TensorRow& row, u32 layer, const TensorRef& tensor, std::byte* target) {
+            const bool is_layer = layer != kNoLayer;
+            const auto layer_id = static_cast<LayerTensor>(row.idx);
+            const auto model_id = static_cast<ModelTensor>(row.idx);
+            const bool is_vector = row.n_rows == tables::Dim::one;
+            items_[n_items++] = {.tensor = &tensor, .target = target, .is_vector = is_vector};
+            if (is_vector) {
+              const f32** vector =
+                  is_layer ? vector_of(layers[layer], layer_id) : vector_of(weights_, model_id);
+              *vector = reinterpret_cast<const f32*>(target);
+              return;
+            }
+            WeightMatrix* matrix =
+                is_layer ? matrix_of(layers[layer], layer_id) : matrix_of(weights_, model_id);
+            *matrix = {.type = tensor.type,
+                       .tiled = target,
+                       .n_out = tensor.n_rows,
+                       .k = static_cast<u32>(tensor.k)};
+          });
+  if (weights_.output.tiled == nullptr) weights_.output = weights_.token_embd;
+  items_ = items_.first(n_items);
+  std::sort(items_.begin(), items_.end(), [](const Item& a, const Item& b) {
+    return a.tensor->file_offset < b.tensor->file_offset;
+  });
+}
+
+// Slots are larger than usual only for a model whose tiles are.
+void Loader::plan_slots() {
+  u64 tile_bytes_max = 0;
+  for (const Item& item : items_) {
+    const u64 row_bytes = kernels::row_bytes(item.tensor->type, item.tensor->k);
+    tile_bytes_max = std::max(tile_bytes_max, row_bytes * (item.is_vector ? 1 : kTileRows));
+  }
+  slot_bytes_ = std::max(kSlotBytes, align_up(tile_bytes_max, kSectorBytes) + 2 * kSectorBytes);
+  TARN_ASSERT(slot_bytes_ <= slots_.size());
+  n_slots_ = static_cast<u32>(slots_.size() / slot_bytes_);
+  n_slots_ = std::min(n_slots_, args_.io->in_flight_max());
+}
+
+std::optional<Piece> Loader::next_piece() {
+  if (next_item_ == items_.size()) return std::nullopt;
+  const Item& item = items_[next_item_];
+  const TensorRef& tensor = *item.tensor;
+  const u64 row_bytes = kernels::row_bytes(tensor.type, tensor.k);
+  Piece piece{.item = &item, .row_begin = next_row_, .n_rows = tensor.n_rows - next_row_};
+  const u64 rows_fit = (slot_bytes_ - 2 * kSectorBytes) / row_bytes;
+  if (piece.n_rows > rows_fit) piece.n_rows = rows_fit / kTileRows * kTileRows;
+  TARN_ASSERT(piece.n_rows > 0);
+  const u64 offset = tensor.file_offset + piece.row_begin * row_bytes;
+  piece.lead_bytes = offset % kSectorBytes;
+  piece.read_offset = offset - piece.lead_bytes;
+  piece.n_bytes = piece.n_rows * row_bytes;
+  next_row_ += piece.n_rows;
+  if (next_row_ == tensor.n_rows) {
+    next_row_ = 0;
+    ++next_item_;
+  }
+  return piece;
+}
+
+// False when there is no free slot or nothing left to read.
+bool Loader::submit_next() {
+  if (n_busy_ == n_slots_) return false;
+  const auto piece = next_piece();
+  if (!piece) return false;
+  const auto free_slot = std::find(busy_.begin(), busy_.end(), false);
+  const u64 slot = static_cast<u64>(free_slot - busy_.begin());
+  const u64 read_bytes = align_up(piece->lead_bytes + piece->n_bytes, kSectorBytes);
+  pieces_[slot] = *piece;
+  const bool submitted = args_.io->submit({.op = IoOp::read,
+                                           .file = args_.file,
+                                           .offset = piece->read_offset,
+                                           .buffer = slots_.subspan(slot * slot_bytes_, read_bytes),
+                                           .tag = slot});
+  TARN_ASSERT(submitted);  // n_slots_ is at most what the backend has, and it is ours alone
+  busy_[slot] = true;
+  ++n_busy_;
+  return true;
+}
+
+// Keeps every slot reading; what has come is tiled while the others go on.
+Result<void> Loader::stream() {
+  Result<void> result;
+  while (submit_next()) {
+  }
+  while (n_busy_ > 0) {
+    std::array<IoCompletion, kSlotsMax> completions;
+    const u32 n = args_.io->reap(completions, 1, kReapNs);
+    for (const IoCompletion& completion : std::span(completions).first(n)) {
+      if (result) result = take(completion);
+      busy_[completion.tag] = false;
+      --n_busy_;
+      if (result) submit_next();  // after an error only what is in flight is waited for
+    }
+  }
+  return result;
+}
+
+Result<void> Loader::take(const IoCompletion& completion) {
+  const Piece& piece = pieces_[completion.tag];
+  const u64 n_bytes_min = piece.lead_bytes + piece.n_bytes;
+  if (completion.result < 0 || static_cast<u64>(completion.result) < n_bytes_min) {
+    return fail(read_error(completion.result, piece.read_offset));
+  }
+  const std::byte* rows = slots_.data() + completion.tag * slot_bytes_ + piece.lead_bytes;
+  if (piece.item->is_vector) {
+    kernels::dequantize_row(piece.item->tensor->type, rows, piece.item->tensor->k,
+                            reinterpret_cast<f32*>(piece.item->target));
+  } else {
+    tile(piece, rows);
+  }
+  done_bytes_ += piece.n_bytes;
+  if (args_.on_progress != nullptr && !args_.on_progress(args_.progress_context, done_bytes_,
+                                                         args_.model->spec.weights_file_bytes)) {
+    return fail({.status = Status::cancelled, .hint = "loading the model was cancelled"});
+  }
+  return {};
+}
+
+void Loader::tile(const Piece& piece, const std::byte* rows) {
+  const TensorRef& tensor = *piece.item->tensor;
+  const u64 row_bytes = kernels::row_bytes(tensor.type, tensor.k);
+  const u64 tile_bytes = kernels::tiled_bytes(tensor.type, kTileRows, tensor.k);
+  std::byte* target = piece.item->target + piece.row_begin / kTileRows * tile_bytes;
+  const u64 n_tiles = ceil_div(piece.n_rows, kTileRows);
+  const u64 tiles_per_task = std::max<u64>(1, kTaskBytes / tile_bytes);
+  args_.workers->run(static_cast<u32>(ceil_div(n_tiles, tiles_per_task)), [&](u32 task, u32) {
+    const u64 tile_begin = task * tiles_per_task;
+    const u64 tile_end = std::min(n_tiles, tile_begin + tiles_per_task);
+    for (u64 tile = tile_begin; tile < tile_end; ++tile) {
+      const u64 row = tile * kTileRows;
+      args_.tile_rows({.type = tensor.type,
+                       .rows = rows + row * row_bytes,
+                       .n_rows = static_cast<u32>(std::min<u64>(kTileRows, piece.n_rows - row)),
+                       .k = tensor.k,
+                       .tile = target + tile * tile_bytes});
+    }
+  });
+}
+
+// Angles are divided by them: a factor of zero or no number would reach the sine's range reduction.
+Result<void> Loader::check_rope_factors() const {
+  constexpr f32 kFactorMin = 1e-4f;
+  for (u32 i = 0; i < args_.model->spec.n_rot / 2; ++i) {
+    const f32 factor = weights_.rope_factors[i];
+    if (std::isfinite(factor) && factor >= kFactorMin) continue;
+    return fail({.status = Status::invalid_model,
+                 .hint = "a RoPE frequency factor is not a number of 0.0001 or more",
+                 .detail = Detail("rope_freqs.weight"),
+                 .figures = {{{"index", i}}}});
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<u64> weights_region_bytes(const ModelDescription& model) {
+  Layout layout(nullptr);
+  layout.place(model.spec.n_layers * sizeof(LayerWeights));
+  lay_out(model, layout, [](const tables::TensorRow&, u32, const TensorRef&, std::byte*) {});
+  if (const auto bytes = layout.bytes()) return *bytes;
+  return fail({.status = Status::invalid_model,
+               .hint = "the model's tensors add up to more than can be addressed"});
+}
+
+u64 loader_staging_bytes() { return kItemsBytes + kSlotsBytes; }
+
+Result<Weights> load_weights(const LoadArgs& args) {
+  TARN_TRY(const u64 region_bytes, weights_region_bytes(*args.model));
+  TARN_ASSERT(args.region.size() >= region_bytes);
+  TARN_ASSERT(reinterpret_cast<std::uintptr_t>(args.region.data()) % kAlignment == 0);
+  TARN_ASSERT(args.staging.size() >= loader_staging_bytes());
+  TARN_ASSERT(reinterpret_cast<std::uintptr_t>(args.staging.data()) % kSectorBytes == 0);
+  return Loader(args).load();
+}
+
+}  // namespace tarn::model

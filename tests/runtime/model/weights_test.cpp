@@ -1,0 +1,280 @@
+// Goal    every tensor of the file is in memory afterwards, bit for bit, in its layout and at its place,
+//         whatever the types, the row counts, the order of the completions and the depth of the queue;
+//         nothing else of the region is touched, and a failed read leaves nothing in flight.
+// Method  tiny models through an in-memory backend that completes in random order; rows read back from
+//         the tiled layout against the file's rows; each read failed in turn.
+#include "runtime/model/weights.h"
+
+#include <doctest/doctest.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/model/gguf_limits.h"
+#include "tests/support/memory_io.h"
+#include "tests/support/tiny_model.h"
+
+namespace tarn::model {
+namespace {
+
+using kernels::TensorType;
+using test::GgufImage;
+using test::MemoryIo;
+using test::TinyModelArgs;
+
+constexpr u64 kGuardBytes = 256;
+constexpr std::byte kGuard{0xA5};
+
+struct AlignedBytes {
+  explicit AlignedBytes(u64 n_bytes)
+      : n(n_bytes),
+        data(static_cast<std::byte*>(std::aligned_alloc(4096, align_up(n_bytes, 4096)))) {
+    std::memset(data.get(), 0, n_bytes);
+  }
+  struct Free {
+    void operator()(std::byte* p) const { std::free(p); }
+  };
+  std::span<std::byte> span() { return {data.get(), n}; }
+  u64 n;
+  std::unique_ptr<std::byte, Free> data;
+};
+
+struct Loaded {
+  test::Bytes bytes;
+  MemoryIo io;
+  IoFile handle{};
+  std::vector<std::byte> memory = std::vector<std::byte>(kModelMemoryBytesMax);
+  Bump bump{memory};
+  ModelDescription model{};
+  u64 region_bytes = 0;
+  std::unique_ptr<AlignedBytes> region;
+  AlignedBytes staging{loader_staging_bytes()};
+  WorkerPool workers;
+  LoadArgs args{};
+
+  explicit Loaded(const GgufImage& image) : bytes(image.bytes()) {
+    handle = io.add(bytes);
+    auto file = GgufFile::read(io, handle, bump);
+    REQUIRE_MESSAGE(file.has_value(), file.error().hint);
+    auto description = describe_model(*file, bump);
+    REQUIRE_MESSAGE(description.has_value(), description.error().hint);
+    model = *description;
+    region_bytes = *weights_region_bytes(model);
+    region = std::make_unique<AlignedBytes>(region_bytes + kGuardBytes);
+    std::memset(region->data.get() + region_bytes, static_cast<int>(kGuard), kGuardBytes);
+    REQUIRE(workers.start({.n_workers = 2}).has_value());
+    args = {.io = &io,
+            .file = handle,
+            .model = &model,
+            .region = region->span().first(region_bytes),
+            .staging = staging.span(),
+            .tile_rows = kernels::tile_rows_generic,
+            .workers = &workers};
+  }
+  bool guard_is_whole() {
+    for (const std::byte byte : region->span().subspan(region_bytes)) {
+      if (byte != kGuard) return false;
+    }
+    return true;
+  }
+};
+
+void check_matrix(const Loaded& loaded, const TensorRef& ref, const WeightMatrix& matrix) {
+  CAPTURE(ref.name);
+  REQUIRE(matrix.tiled != nullptr);
+  CHECK(reinterpret_cast<std::uintptr_t>(matrix.tiled) % 64 == 0);
+  CHECK(matrix.type == ref.type);
+  REQUIRE(matrix.n_out == ref.n_rows);
+  REQUIRE(matrix.k == ref.k);
+  const u64 row_bytes = kernels::row_bytes(ref.type, ref.k);
+  std::vector<f32> want(ref.k);
+  std::vector<f32> got(ref.k);
+  bool equal = true;
+  for (u64 row = 0; row < ref.n_rows; ++row) {
+    kernels::dequantize_row(ref.type, loaded.bytes.data() + ref.file_offset + row * row_bytes,
+                            ref.k, want.data());
+    kernels::dequantize_tiled_row(ref.type, matrix.tiled, row, ref.k, got.data());
+    equal &= std::memcmp(want.data(), got.data(), ref.k * sizeof(f32)) == 0;
+  }
+  CHECK(equal);
+  // The rows that the last tile has too many.
+  const f32 zero = 0.0f;
+  for (u64 row = ref.n_rows; row % kernels::kTileRows != 0; ++row) {
+    kernels::dequantize_tiled_row(ref.type, matrix.tiled, row, ref.k, got.data());
+    for (const f32 value : got) equal &= value == zero;
+  }
+  CHECK(equal);
+}
+
+void check_vector(const Loaded& loaded, const TensorRef& ref, const f32* vector) {
+  CAPTURE(ref.name);
+  REQUIRE((vector != nullptr) == ref.present());
+  if (!ref.present()) return;
+  CHECK(reinterpret_cast<std::uintptr_t>(vector) % 64 == 0);
+  std::vector<f32> want(ref.k);
+  kernels::dequantize_row(ref.type, loaded.bytes.data() + ref.file_offset, ref.k, want.data());
+  CHECK(std::memcmp(want.data(), vector, ref.k * sizeof(f32)) == 0);
+}
+
+void check_weights(Loaded& loaded, const Weights& weights) {
+  const ModelTensors& tensors = loaded.model.tensors;
+  check_matrix(loaded, tensors.of(ModelTensor::token_embd), weights.token_embd);
+  const bool tied = loaded.model.spec.tied_output;
+  check_matrix(loaded, tensors.of(tied ? ModelTensor::token_embd : ModelTensor::output),
+               weights.output);
+  CHECK((weights.output.tiled == weights.token_embd.tiled) == tied);
+  check_vector(loaded, tensors.of(ModelTensor::output_norm), weights.output_norm);
+  check_vector(loaded, tensors.of(ModelTensor::rope_freqs), weights.rope_factors);
+  REQUIRE(weights.layers.size() == loaded.model.spec.n_layers);
+  for (u32 i = 0; i < weights.layers.size(); ++i) {
+    const LayerWeights& layer = weights.layers[i];
+    check_matrix(loaded, tensors.of(i, LayerTensor::attn_q), layer.attn_q);
+    check_matrix(loaded, tensors.of(i, LayerTensor::attn_k), layer.attn_k);
+    check_matrix(loaded, tensors.of(i, LayerTensor::attn_v), layer.attn_v);
+    check_matrix(loaded, tensors.of(i, LayerTensor::attn_output), layer.attn_output);
+    check_matrix(loaded, tensors.of(i, LayerTensor::ffn_gate), layer.ffn_gate);
+    check_matrix(loaded, tensors.of(i, LayerTensor::ffn_up), layer.ffn_up);
+    check_matrix(loaded, tensors.of(i, LayerTensor::ffn_down), layer.ffn_down);
+    check_vector(loaded, tensors.of(i, LayerTensor::attn_norm), layer.attn_norm);
+    check_vector(loaded, tensors.of(i, LayerTensor::ffn_norm), layer.ffn_norm);
+    check_vector(loaded, tensors.of(i, LayerTensor::attn_q_bias), layer.attn_q_bias);
+    check_vector(loaded, tensors.of(i, LayerTensor::attn_k_bias), layer.attn_k_bias);
+    check_vector(loaded, tensors.of(i, LayerTensor::attn_v_bias), layer.attn_v_bias);
+    check_vector(loaded, tensors.of(i, LayerTensor::attn_q_norm), layer.attn_q_norm);
+    check_vector(loaded, tensors.of(i, LayerTensor::attn_k_norm), layer.attn_k_norm);
+  }
+  CHECK(loaded.guard_is_whole());
+}
+
+TEST_CASE("all types, architectures and shapes arrive bit for bit") {
+  struct Case {
+    const char* name;
+    TinyModelArgs args;
+  };
+  const Case kCases[] = {
+      {"llama f32", {.rope_factors = true}},
+      {"qwen2 f16, f16 vectors", {.arch = "qwen2", .d_ff = 172, .type = 1, .vector_type = 1}},
+      {"qwen3 bf16, bf16 vectors", {.arch = "qwen3", .type = 30, .vector_type = 30, .tied = true}},
+      {"llama q8_0", {.d_ff = 96, .n_vocab = 33, .type = 8}},
+      {"qwen2 q4_0", {.arch = "qwen2", .n_vocab = 47, .type = 2}},
+      {"llama q4_k", {.d_model = 256, .d_ff = 256, .n_heads = 4, .head_dim = 64, .type = 12}},
+      {"qwen3 q5_k", {.arch = "qwen3", .d_model = 256, .d_ff = 512, .head_dim = 64, .type = 13}},
+      {"llama q6_k, tied", {.d_model = 256, .d_ff = 256, .head_dim = 64, .type = 14, .tied = true}},
+      {"one row of each", {.n_heads = 1, .n_kv_heads = 1, .n_vocab = 1}},
+  };
+  for (const Case& c : kCases) {
+    CAPTURE(c.name);
+    for (const u32 depth : {1u, 3u, 64u}) {
+      CAPTURE(depth);
+      Loaded loaded(test::tiny_model(c.args));
+      loaded.io.script.order_seed = test::seed_from_environment() + depth;
+      loaded.io.script.in_flight_max = depth;
+      const auto weights = load_weights(loaded.args);
+      REQUIRE_MESSAGE(weights.has_value(), weights.error().hint);
+      check_weights(loaded, *weights);
+    }
+  }
+}
+
+TEST_CASE("tensors larger than a slot are read in pieces, several at a time") {
+  const TinyModelArgs args{.n_layers = 1, .d_model = 96, .n_vocab = 70001, .type = 1};
+  Loaded loaded(test::tiny_model(args));
+  loaded.io.script.order_seed = test::seed_from_environment();
+  loaded.io.script.in_flight_max = 64;
+  const u64 n_reads_before = loaded.io.n_reads();
+  const u64 bytes_before = loaded.io.bytes_read();
+  struct Progress {
+    u64 done = 0, calls = 0;
+  } progress;
+  loaded.args.progress_context = &progress;
+  loaded.args.on_progress = [](void* context, u64 done_bytes, u64 total_bytes) {
+    auto* p = static_cast<Progress*>(context);
+    CHECK(done_bytes > p->done);
+    CHECK(done_bytes <= total_bytes);
+    p->done = done_bytes;
+    p->calls += 1;
+    return true;
+  };
+  const auto weights = load_weights(loaded.args);
+  REQUIRE(weights.has_value());
+  check_weights(loaded, *weights);
+  CHECK(progress.done == loaded.model.spec.weights_file_bytes);
+  CHECK(progress.calls == loaded.io.n_reads() - n_reads_before);
+  CHECK(loaded.io.in_flight_high_water() >= 8);
+  // Only the sectors at the ends of the pieces are read twice.
+  const u64 read_bytes = loaded.io.bytes_read() - bytes_before;
+  CHECK(read_bytes <= loaded.model.spec.weights_file_bytes + 8192 * progress.calls);
+}
+
+TEST_CASE("the widest tile that the limits let through fits the staging") {
+  const TinyModelArgs args{.n_layers = 1, .d_model = 16, .d_ff = 262144, .n_vocab = 3};
+  Loaded loaded(test::tiny_model(args));
+  const auto weights = load_weights(loaded.args);
+  REQUIRE(weights.has_value());
+  check_weights(loaded, *weights);
+}
+
+TEST_CASE("a read that fails or comes short ends the load, with nothing in flight") {
+  const GgufImage image = test::tiny_model({});
+  Loaded whole(image);
+  const u64 n_before = whole.io.n_reads();
+  REQUIRE(load_weights(whole.args).has_value());
+  const u64 n_reads = whole.io.n_reads();
+  REQUIRE(n_reads - n_before == image.tensors.size());
+  for (u64 i = n_before; i < n_reads; ++i) {
+    for (const bool shrinks : {false, true}) {
+      CAPTURE(i);
+      CAPTURE(shrinks);
+      Loaded loaded(image);
+      (shrinks ? loaded.io.script.shrink_at_read : loaded.io.script.fail_at_read) = i;
+      loaded.io.script.shrink_to_bytes =
+          loaded.model.tensors.of(ModelTensor::token_embd).file_offset;
+      const auto weights = load_weights(loaded.args);
+      REQUIRE_FALSE(weights.has_value());
+      CHECK(weights.error().status == Status::io_failed);
+      IoCompletion completion;
+      CHECK(loaded.io.reap({&completion, 1}, 1, 0) == 0);
+      CHECK(loaded.guard_is_whole());
+    }
+  }
+}
+
+TEST_CASE("the host can give up after any piece") {
+  const GgufImage image = test::tiny_model({});
+  for (u64 stop_at = 1; stop_at <= image.tensors.size(); ++stop_at) {
+    CAPTURE(stop_at);
+    Loaded loaded(image);
+    u64 left = stop_at;
+    loaded.args.progress_context = &left;
+    loaded.args.on_progress = [](void* context, u64, u64) {
+      return --*static_cast<u64*>(context) > 0;
+    };
+    const auto weights = load_weights(loaded.args);
+    REQUIRE_FALSE(weights.has_value());
+    CHECK(weights.error().status == Status::cancelled);
+    CHECK(left == 0);
+    IoCompletion completion;
+    CHECK(loaded.io.reap({&completion, 1}, 1, 0) == 0);
+  }
+}
+
+TEST_CASE("RoPE factors that no angle can be divided by are refused") {
+  for (const f32 bad : {0.0f, -1.0f, 1e-5f, std::numeric_limits<f32>::infinity(),
+                        std::numeric_limits<f32>::quiet_NaN()}) {
+    CAPTURE(bad);
+    GgufImage image = test::tiny_model({.rope_factors = true});
+    std::memcpy(image.tensor("rope_freqs.weight").data.data() + 12, &bad, sizeof bad);
+    Loaded loaded(image);
+    const auto weights = load_weights(loaded.args);
+    REQUIRE_FALSE(weights.has_value());
+    CHECK(weights.error().status == Status::invalid_model);
+    CHECK(weights.error().figures[0].value == 3);
+  }
+}
+
+}  // namespace
+}  // namespace tarn::model
