@@ -1,0 +1,189 @@
+#include "tests/support/reference_model.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+namespace tarn::test {
+namespace {
+
+// Eight partial sums, so that the compiler may use vectors; f64 leaves the order no say that
+// matters.
+f64 dot(const f32* weights, const f64* x, u64 n) {
+  std::array<f64, 8> sums{};
+  u64 i = 0;
+  for (; i + 8 <= n; i += 8) {
+    for (u64 j = 0; j < 8; ++j) sums[j] += f64{weights[i + j]} * x[i + j];
+  }
+  f64 sum = 0;
+  for (; i < n; ++i) sum += f64{weights[i]} * x[i];
+  for (const f64 part : sums) sum += part;
+  return sum;
+}
+
+void add(std::vector<f64>& target, std::span<const f64> source) {
+  for (u64 i = 0; i < target.size(); ++i) target[i] += source[i];
+}
+
+}  // namespace
+
+std::vector<f64> ReferenceModel::Matrix::times(std::span<const f64> x) const {
+  std::vector<f64> out(n_rows);
+  for (u64 row = 0; row < n_rows; ++row) out[row] = dot(values.data() + row * k, x.data(), k);
+  return out;
+}
+
+ReferenceModel::ReferenceModel(const std::string& path) : file_(path) {
+  arch_ = file_.key("general.architecture").text;
+  rope_halves_ = arch_ == "qwen2" || arch_ == "qwen3";
+  const auto size = [&](const std::string& key, f64 fallback) {
+    return static_cast<u64>(file_.number_or(arch_ + "." + key, fallback));
+  };
+  n_layers_ = size("block_count", 0);
+  d_model_ = size("embedding_length", 0);
+  n_heads_ = size("attention.head_count", 0);
+  n_kv_heads_ = size("attention.head_count_kv", static_cast<f64>(n_heads_));
+  head_dim_ = size("attention.key_length", static_cast<f64>(d_model_ / n_heads_));
+  n_rot_ = size("rope.dimension_count", static_cast<f64>(head_dim_));
+  rms_eps_ = file_.number(arch_ + ".attention.layer_norm_rms_epsilon");
+
+  const f64 base = file_.number_or(arch_ + ".rope.freq_base", 10000.0);
+  const std::vector<f32> factors = vector_or_empty("rope_freqs.weight");
+  for (u64 i = 0; i < n_rot_ / 2; ++i) {
+    const f64 exponent = -2.0 * static_cast<f64>(i) / static_cast<f64>(n_rot_);
+    frequencies_.push_back(std::pow(base, exponent) / (factors.empty() ? 1.0 : f64{factors[i]}));
+  }
+  embedding_ = matrix("token_embd.weight");
+  output_ = file_.has_tensor("output.weight") ? matrix("output.weight") : embedding_;
+  output_norm_ = vector_or_empty("output_norm.weight");
+  n_vocab_ = output_.n_rows;
+  for (u32 i = 0; i < n_layers_; ++i) layers_.push_back(layer(i));
+}
+
+ReferenceModel::Matrix ReferenceModel::matrix(const std::string& name) const {
+  const auto& dims = file_.tensor(name).dims;
+  return {.n_rows = dims.at(1), .k = dims.at(0), .values = file_.f32s(name)};
+}
+
+std::vector<f32> ReferenceModel::vector_or_empty(const std::string& name) const {
+  return file_.has_tensor(name) ? file_.f32s(name) : std::vector<f32>{};
+}
+
+ReferenceModel::Layer ReferenceModel::layer(u32 idx) const {
+  const std::string prefix = "blk." + std::to_string(idx) + ".";
+  const auto vector = [&](const char* name) { return vector_or_empty(prefix + name); };
+  const auto weights = [&](const char* name) { return matrix(prefix + name); };
+  return {.attn_norm = vector("attn_norm.weight"),
+          .ffn_norm = vector("ffn_norm.weight"),
+          .q_bias = vector("attn_q.bias"),
+          .k_bias = vector("attn_k.bias"),
+          .v_bias = vector("attn_v.bias"),
+          .q_norm = vector("attn_q_norm.weight"),
+          .k_norm = vector("attn_k_norm.weight"),
+          .q = weights("attn_q.weight"),
+          .k = weights("attn_k.weight"),
+          .v = weights("attn_v.weight"),
+          .output = weights("attn_output.weight"),
+          .gate = weights("ffn_gate.weight"),
+          .up = weights("ffn_up.weight"),
+          .down = weights("ffn_down.weight")};
+}
+
+std::vector<f64> ReferenceModel::rms_norm(std::span<const f64> x,
+                                          std::span<const f32> weight) const {
+  f64 sum = 0;
+  for (const f64 value : x) sum += value * value;
+  const f64 scale = 1 / std::sqrt(sum / static_cast<f64>(x.size()) + rms_eps_);
+  std::vector<f64> out(x.size());
+  for (u64 i = 0; i < x.size(); ++i) out[i] = x[i] * scale * f64{weight[i]};
+  return out;
+}
+
+void ReferenceModel::rotate(std::span<f64> head, u64 position) const {
+  for (u64 i = 0; i < n_rot_ / 2; ++i) {
+    const f64 angle = static_cast<f64>(position) * frequencies_[i];
+    f64& a = head[rope_halves_ ? i : 2 * i];
+    f64& b = head[rope_halves_ ? i + n_rot_ / 2 : 2 * i + 1];
+    const f64 turned = a * std::cos(angle) - b * std::sin(angle);
+    b = a * std::sin(angle) + b * std::cos(angle);
+    a = turned;
+  }
+}
+
+void ReferenceModel::finish_heads(std::vector<f64>& row, u64 n_heads, const std::vector<f32>& bias,
+                                  const std::vector<f32>& norm, u64 position) const {
+  for (u64 i = 0; i < bias.size(); ++i) row[i] += f64{bias[i]};
+  for (u64 h = 0; h < n_heads; ++h) {
+    const std::span head = std::span(row).subspan(h * head_dim_, head_dim_);
+    if (!norm.empty()) std::ranges::copy(rms_norm(head, norm), head.begin());
+    rotate(head, position);
+  }
+}
+
+std::vector<f64> ReferenceModel::attend(const std::vector<f64>& q, const Rows& keys,
+                                        const Rows& values, u64 n_visible) const {
+  std::vector<f64> out(n_heads_ * head_dim_);
+  std::vector<f64> scores(n_visible);
+  const f64 scale = 1 / std::sqrt(static_cast<f64>(head_dim_));
+  for (u64 h = 0; h < n_heads_; ++h) {
+    const u64 kv_at = h / (n_heads_ / n_kv_heads_) * head_dim_;
+    for (u64 t = 0; t < n_visible; ++t) {
+      f64 sum = 0;
+      for (u64 d = 0; d < head_dim_; ++d) sum += q[h * head_dim_ + d] * keys[t][kv_at + d];
+      scores[t] = sum * scale;
+    }
+    const f64 peak = *std::ranges::max_element(scores);
+    f64 total = 0;
+    for (f64& score : scores) total += score = std::exp(score - peak);
+    for (u64 t = 0; t < n_visible; ++t) {
+      const f64 weight = scores[t] / total;
+      for (u64 d = 0; d < head_dim_; ++d) out[h * head_dim_ + d] += weight * values[t][kv_at + d];
+    }
+  }
+  return out;
+}
+
+void ReferenceModel::attention_block(const Layer& layer, Rows& stream) const {
+  Rows keys, values;
+  for (u64 t = 0; t < stream.size(); ++t) {
+    const auto x = rms_norm(stream[t], layer.attn_norm);
+    auto q = layer.q.times(x);
+    keys.push_back(layer.k.times(x));
+    values.push_back(layer.v.times(x));
+    finish_heads(q, n_heads_, layer.q_bias, layer.q_norm, t);
+    finish_heads(keys.back(), n_kv_heads_, layer.k_bias, layer.k_norm, t);
+    for (u64 i = 0; i < layer.v_bias.size(); ++i) values.back()[i] += f64{layer.v_bias[i]};
+    add(stream[t], layer.output.times(attend(q, keys, values, t + 1)));
+  }
+}
+
+void ReferenceModel::ffn_block(const Layer& layer, Rows& stream) const {
+  for (auto& row : stream) {
+    const auto x = rms_norm(row, layer.ffn_norm);
+    auto hidden = layer.gate.times(x);
+    const auto up = layer.up.times(x);
+    for (u64 i = 0; i < hidden.size(); ++i) hidden[i] *= up[i] / (1 + std::exp(-hidden[i]));
+    add(row, layer.down.times(hidden));
+  }
+}
+
+std::vector<f64> ReferenceModel::logits(std::span<const u32> ids) const {
+  Rows stream;
+  for (const u32 id : ids) {
+    const auto row = std::span(embedding_.values).subspan(id * d_model_, d_model_);
+    stream.emplace_back(row.begin(), row.end());
+  }
+  for (const Layer& layer : layers_) {
+    attention_block(layer, stream);
+    ffn_block(layer, stream);
+  }
+  std::vector<f64> out;
+  out.reserve(ids.size() * n_vocab_);
+  for (const auto& row : stream) {
+    const auto logits = output_.times(rms_norm(row, output_norm_));
+    out.insert(out.end(), logits.begin(), logits.end());
+  }
+  return out;
+}
+
+}  // namespace tarn::test

@@ -1,0 +1,66 @@
+// tests/support/reference_model.h
+//
+// The oracle of the forward pass: llama, qwen2 and qwen3 in f64 on a file's dequantised weights,
+// written from the papers' formulas as plainly as they allow, all positions at once and no cache.
+// What it shares with the code under test is kernels::dequantize_row alone, which has golden blocks
+// of its own.
+//
+//   cost    n_weights * positions multiplications, one thread: for tiny models
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tests/support/gguf_reader.h"
+
+namespace tarn::test {
+
+class ReferenceModel {
+ public:
+  explicit ReferenceModel(const std::string& path);
+
+  u32 n_vocab() const { return static_cast<u32>(n_vocab_); }
+  // Row-major [ids.size(), n_vocab]: row i is the prediction after ids 0..i.
+  std::vector<f64> logits(std::span<const u32> ids) const;
+
+ private:
+  struct Matrix {
+    u64 n_rows = 0;
+    u64 k = 0;
+    std::vector<f32> values;
+    bool present() const { return n_rows != 0; }
+    std::vector<f64> times(std::span<const f64> x) const;
+  };
+  struct Layer {
+    std::vector<f32> attn_norm, ffn_norm, q_bias, k_bias, v_bias, q_norm, k_norm;
+    Matrix q, k, v, output, gate, up, down;
+  };
+  using Rows = std::vector<std::vector<f64>>;  // one per position
+
+  Matrix matrix(const std::string& name) const;
+  std::vector<f32> vector_or_empty(const std::string& name) const;
+  Layer layer(u32 idx) const;
+  void rotate(std::span<f64> head, u64 position) const;
+  // Adds the bias, norms and rotates each head of a projection.
+  void finish_heads(std::vector<f64>& row, u64 n_heads, const std::vector<f32>& bias,
+                    const std::vector<f32>& norm, u64 position) const;
+  std::vector<f64> attend(const std::vector<f64>& q, const Rows& keys, const Rows& values,
+                          u64 n_visible) const;
+  void attention_block(const Layer& layer, Rows& stream) const;
+  void ffn_block(const Layer& layer, Rows& stream) const;
+  std::vector<f64> rms_norm(std::span<const f64> x, std::span<const f32> weight) const;
+
+  GgufReader file_;
+  std::string arch_;
+  bool rope_halves_ = false;
+  u64 n_layers_ = 0, d_model_ = 0, n_heads_ = 0, n_kv_heads_ = 0, head_dim_ = 0, n_rot_ = 0;
+  u64 n_vocab_ = 0;
+  f64 rms_eps_ = 0;
+  std::vector<f64> frequencies_;  // [n_rot/2], radians per position
+  Matrix embedding_, output_;
+  std::vector<f32> output_norm_;
+  std::vector<Layer> layers_;
+};
+
+}  // namespace tarn::test
