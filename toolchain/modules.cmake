@@ -15,7 +15,10 @@ function(tarn_require_header header package)
 endfunction()
 
 set(TARN_CXX_FLAGS_COMMON -ffp-contract=off -fvisibility=hidden
-    $<$<COMPILE_LANGUAGE:CXX>:-fvisibility-inlines-hidden>)
+    $<$<COMPILE_LANGUAGE:CXX>:-fvisibility-inlines-hidden>
+    # GCC's "unique" symbols stay global whatever library.cmake does, and would tie two copies of
+    # the library in one process together.
+    $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:GNU>>:-fno-gnu-unique>)
 set(TARN_CXX_FLAGS_CORE $<$<COMPILE_LANGUAGE:CXX>:-fno-exceptions -fno-rtti>)
 
 function(tarn_module dir)

@@ -1,7 +1,7 @@
 // Goal    frequencies, angles and rotation are what kernels/rope/rope.h says, for positions up to
-// 2^24. Method  long double oracles for the tables (the product of a 24-bit position and an f64
-// frequency is
-//         off by at most 2^-40 there), an f64 oracle for the rotation; both pair orders, n_rot
+//         2^24.
+// Method  long double oracles for the tables (the product of a 24-bit position and an f64 frequency
+//         is off by at most 2^-40 there), an f64 oracle for the rotation; both pair orders, n_rot
 //         below head_dim, tails, strides with canaries; all tables bit-equal to the generic one.
 #include <doctest/doctest.h>
 
