@@ -34,7 +34,6 @@ struct QuantizeActivationsArgs {
 };
 using QuantizeActivationsFn = void (*)(const QuantizeActivationsArgs& args);
 void quantize_activations_generic(const QuantizeActivationsArgs& args);
-void quantize_activations_avx2(const QuantizeActivationsArgs& args);
-void quantize_activations_avx512(const QuantizeActivationsArgs& args);
+void quantize_activations_avx2(const QuantizeActivationsArgs& args);  // AVX-512 machines too
 
 }  // namespace tarn::kernels

@@ -29,7 +29,6 @@ struct TileArgs {
 };
 using TileFn = void (*)(const TileArgs& args);
 void tile_rows_generic(const TileArgs& args);
-void tile_rows_avx2(const TileArgs& args);
-void tile_rows_avx512(const TileArgs& args);
+void tile_rows_avx2(const TileArgs& args);  // AVX-512 machines use it too: it is bound by memory
 
 }  // namespace tarn::kernels

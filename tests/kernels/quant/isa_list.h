@@ -23,7 +23,12 @@ inline std::vector<Isa> isa_list() {
 #ifdef TARN_HAVE_AVX512
   if (__builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq")) {
-    list.push_back({"avx512", tile_rows_generic, quantize_activations_generic, matmul_avx512});
+    list.push_back({"avx512", tile_rows_avx2, quantize_activations_avx2, matmul_avx512});
+  }
+#endif
+#ifdef TARN_HAVE_AVX2
+  if (__builtin_cpu_supports("avx2")) {
+    list.push_back({"avx2", tile_rows_avx2, quantize_activations_avx2, matmul_generic});
   }
 #endif
   list.push_back({"generic", tile_rows_generic, quantize_activations_generic, matmul_generic});
