@@ -1,0 +1,324 @@
+// tests/bench/matmul_bench.cpp
+//
+// Speed of the matrix products as a share of what the machine can do, both measured in the same
+// run: the peak of int8 dot products (registers only) for prefill, the rate of plain reads for
+// decode.
+//
+//   matmul_bench [peak] [prefill] [decode] [tile] [--isa NAME] [--type NAME] [--threads N] [--reps
+//   N]
+//                [--out ROWS] [--k K]
+//
+// Prefill multiplies one matrix (14336 x 4096 unless told otherwise) again and again. Decode walks
+// through copies of it, more than the last-level cache holds. Times are the best of the
+// repetitions: other work on the machine only ever adds to them. Build with -DTARN_BENCH=ON.
+#include <sys/mman.h>
+#include <time.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "kernels/matmul/matmul_tuning.h"
+#include "tests/kernels/quant/isa_list.h"
+#include "tests/kernels/quant/random_rows.h"
+#include "tests/support/seed.h"
+
+#ifdef TARN_HAVE_AVX512
+#include <immintrin.h>
+#endif
+
+namespace tarn::kernels {
+namespace {
+
+struct Options {
+  std::vector<std::string> parts;
+  std::string isa, type;
+  u32 n_threads = 2, n_reps = 5, n_out = 14336, k = 4096;
+};
+
+f64 cpu_seconds() {
+  timespec at{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &at);
+  return static_cast<f64>(at.tv_sec) + 1e-9 * static_cast<f64>(at.tv_nsec);
+}
+
+// Runs fn(task) for all tasks on n threads, tasks handed out one by one. The time of a repetition
+// is the threads' mean CPU time, so that being preempted does not count; the best repetition's is
+// returned, since other work on the machine can only add.
+f64 best_seconds(u32 n_threads, u32 n_reps, u64 n_tasks, const std::function<void(u64)>& fn) {
+  std::atomic<u32> at_start{0}, at_end{0};
+  std::atomic<u64> next{0};
+  std::vector<f64> seconds(n_threads * n_reps);
+  const auto work = [&](u32 thread) {
+    for (u32 rep = 0; rep < n_reps; ++rep) {
+      at_start.fetch_add(1);
+      while (at_start.load() < n_threads * (rep + 1)) std::this_thread::yield();
+      const f64 start = cpu_seconds();
+      for (u64 task = next.fetch_add(1); task < n_tasks; task = next.fetch_add(1)) fn(task);
+      seconds[rep * n_threads + thread] = cpu_seconds() - start;
+      at_end.fetch_add(1);
+      while (at_end.load() < n_threads * (rep + 1)) std::this_thread::yield();
+      if (thread == 0) next.store(0);
+    }
+  };
+  std::vector<std::thread> threads;
+  for (u32 t = 0; t < n_threads; ++t) threads.emplace_back(work, t);
+  for (std::thread& thread : threads) thread.join();
+  f64 best = 1e30;
+  for (u32 rep = 0; rep < n_reps; ++rep) {
+    f64 sum = 0;
+    for (u32 t = 0; t < n_threads; ++t) sum += seconds[rep * n_threads + t];
+    best = std::min(best, sum / n_threads);
+  }
+  return best;
+}
+
+#ifdef TARN_HAVE_AVX512
+__attribute__((target("avx512f,avx512vnni"))) void dot_products(u64 n) {
+  __m512i a = _mm512_set1_epi8(3), b = _mm512_set1_epi8(5);
+  __m512i s0 = a, s1 = a, s2 = a, s3 = a, s4 = a, s5 = a, s6 = a, s7 = a, s8 = a, s9 = a;
+  for (u64 i = 0; i < n; i += 10) {
+    s0 = _mm512_dpbusd_epi32(s0, a, b), s1 = _mm512_dpbusd_epi32(s1, a, b);
+    s2 = _mm512_dpbusd_epi32(s2, a, b), s3 = _mm512_dpbusd_epi32(s3, a, b);
+    s4 = _mm512_dpbusd_epi32(s4, a, b), s5 = _mm512_dpbusd_epi32(s5, a, b);
+    s6 = _mm512_dpbusd_epi32(s6, a, b), s7 = _mm512_dpbusd_epi32(s7, a, b);
+    s8 = _mm512_dpbusd_epi32(s8, a, b), s9 = _mm512_dpbusd_epi32(s9, a, b);
+    __asm__ volatile("" : "+v"(s0), "+v"(s1), "+v"(s2), "+v"(s3), "+v"(s4), "+v"(s5), "+v"(s6));
+    __asm__ volatile("" : "+v"(s7), "+v"(s8), "+v"(s9));
+  }
+  __m512i sum = s0;
+  for (const __m512i s : {s1, s2, s3, s4, s5, s6, s7, s8, s9}) sum = _mm512_add_epi32(sum, s);
+  __asm__ volatile("" ::"v"(sum));
+}
+#endif
+
+// GMAC/s of vpdpbusd on registers, all threads together; 0 where the machine has none.
+f64 dot_peak(u32 n_threads) {
+#ifdef TARN_HAVE_AVX512
+  if (__builtin_cpu_supports("avx512vnni")) {
+    constexpr u64 kDots = 2'000'000;
+    const f64 s = best_seconds(n_threads, 15, n_threads * 4, [](u64) { dot_products(kDots); });
+    return static_cast<f64>(n_threads * 4 * kDots * 64) / s * 1e-9;
+  }
+#endif
+  static_cast<void>(n_threads);
+  return 0;
+}
+
+struct Mapping {
+  u8* bytes;
+  u64 n_bytes;
+  explicit Mapping(u64 size) : n_bytes((size + (2u << 20) - 1) & ~u64{(2u << 20) - 1}) {
+    const int access = PROT_READ | PROT_WRITE;
+    void* at = mmap(nullptr, n_bytes + (2u << 20), access, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (at == MAP_FAILED) std::abort();
+    const u64 base = (reinterpret_cast<u64>(at) + (2u << 20) - 1) & ~u64{(2u << 20) - 1};
+    bytes = reinterpret_cast<u8*>(base);
+    madvise(bytes, n_bytes, MADV_HUGEPAGE);
+  }
+  Mapping(const Mapping&) = delete;
+};
+
+// GB/s of reading memory that no cache holds.
+f64 read_rate(const Mapping& memory, u32 n_threads, u32 n_reps) {
+  constexpr u64 kChunk = 256 * kKiB;
+  std::atomic<u64> sink{0};
+  const f64 s = best_seconds(n_threads, n_reps, memory.n_bytes / kChunk, [&](u64 task) {
+    const u8* chunk = memory.bytes + task * kChunk;
+    u64 sum[8] = {};
+    for (u64 i = 0; i < kChunk; i += 64) {
+      u64 line[8];
+      std::memcpy(line, chunk + i, sizeof line);
+      for (u32 j = 0; j < 8; ++j) sum[j] ^= line[j];
+    }
+    sink ^= sum[0] ^ sum[1] ^ sum[2] ^ sum[3] ^ sum[4] ^ sum[5] ^ sum[6] ^ sum[7];
+  });
+  return static_cast<f64>(memory.n_bytes) / s * 1e-9;
+}
+
+struct Acts {
+  std::vector<f32> x, scales;
+  std::vector<i8> q;
+  std::vector<i32> sums;
+};
+
+Acts make_acts(u32 n, u32 k) {
+  tarn::test::Random random(1);
+  Acts acts;
+  acts.x.resize(u64{n} * k);
+  for (f32& x : acts.x) x = random.normal();
+  acts.q.resize(acts.x.size());
+  acts.scales.resize(acts.x.size() / 32);
+  acts.sums.resize(acts.x.size() / 16);
+  quantize_activations_generic({.x = acts.x.data(),
+                                .x_stride = k,
+                                .q = acts.q.data(),
+                                .scales = acts.scales.data(),
+                                .sums = acts.sums.data(),
+                                .n_rows = n,
+                                .k = k});
+  return acts;
+}
+
+// One tile of random rows, repeated: the values do not matter, that they are finite does.
+void fill_tiles(TensorType type, u32 k, u64 n_tiles, u8* out) {
+  tarn::test::Random random(2);
+  const std::vector<u8> rows = test::random_rows(random, type, kTileRows, k);
+  tile_rows_generic({type, rows.data(), kTileRows, k, out});
+  const u64 tile_bytes = tiled_bytes(type, kTileRows, k);
+  for (u64 t = 1; t < n_tiles; ++t) std::memcpy(out + t * tile_bytes, out, tile_bytes);
+}
+
+// Seconds for one product with all tiles of `memory`.
+f64 product_seconds(const Options& o, MatmulFn matmul, TensorType type, u64 n_tiles,
+                    const u8* weights, const Acts& acts, u32 n_acts) {
+  const u64 n_out = n_tiles * kTileRows;
+  std::vector<f32> out(n_out * n_acts);
+  const u32 per_task = matmul_tiles_per_task(type, o.k, n_acts);
+  return best_seconds(o.n_threads, o.n_reps, (n_tiles + per_task - 1) / per_task, [&](u64 task) {
+    const u64 begin = task * per_task, end = begin + per_task;
+    matmul({.type = type,
+            .weights = weights,
+            .n_out = n_out,
+            .k = o.k,
+            .tile_begin = begin,
+            .tile_end = end < n_tiles ? end : n_tiles,
+            .n_acts = n_acts,
+            .x = acts.x.data(),
+            .x_stride = o.k,
+            .q = acts.q.data(),
+            .scales = acts.scales.data(),
+            .sums = acts.sums.data(),
+            .bias = nullptr,
+            .out = out.data(),
+            .out_stride = n_out});
+  });
+}
+
+bool wanted(const Options& o, const TypeTraits& traits) {
+  return o.type.empty() || o.type == traits.name;
+}
+
+void bench_prefill(const Options& o, const test::Isa& isa) {
+  const f64 peak = dot_peak(o.n_threads);
+  std::printf("prefill %u x %u, isa %s, %u threads, dot product peak %.0f GMAC/s\n", o.n_out, o.k,
+              isa.name, o.n_threads, peak);
+  for (const TypeTraits& traits : kTypeTraits) {
+    if (!wanted(o, traits)) continue;
+    const u64 n_tiles = o.n_out / kTileRows;
+    Mapping weights(tiled_bytes(traits.type, o.n_out, o.k));
+    fill_tiles(traits.type, o.k, n_tiles, weights.bytes);
+    const Acts acts = make_acts(512, o.k);
+    std::printf("  %-5s", traits.name);
+    for (u32 n : {4u, 8u, 16u, 32u, 64u, 128u, 512u}) {
+      const f64 s = product_seconds(o, isa.matmul, traits.type, n_tiles, weights.bytes, acts, n);
+      const f64 rate = static_cast<f64>(u64{o.n_out} * o.k * n) / s * 1e-9;
+      std::printf("  n=%u %.0f (%.0f%%)", n, rate, peak > 0 ? 100 * rate / peak : 0.0);
+    }
+    std::printf("\n");
+    munmap(weights.bytes, weights.n_bytes);
+  }
+}
+
+void bench_decode(const Options& o, const test::Isa& isa) {
+  Mapping memory(768 * kMiB);
+  for (const TypeTraits& traits : kTypeTraits) {
+    if (!wanted(o, traits)) continue;
+    const u64 n_tiles = memory.n_bytes / tiled_bytes(traits.type, kTileRows, o.k);
+    fill_tiles(traits.type, o.k, n_tiles, memory.bytes);
+    const f64 peak = read_rate(memory, o.n_threads, o.n_reps);
+    std::printf("decode  %-5s k %u, isa %s, %u threads, reads %.1f GB/s:", traits.name, o.k,
+                isa.name, o.n_threads, peak);
+    const f64 bytes = static_cast<f64>(n_tiles * tiled_bytes(traits.type, kTileRows, o.k));
+    const Acts acts = make_acts(8, o.k);
+    for (u32 n : {1u, 2u, 4u, 8u}) {
+      const f64 s = product_seconds(o, isa.matmul, traits.type, n_tiles, memory.bytes, acts, n);
+      std::printf("  n=%u %.1f GB/s (%.0f%%)", n, bytes / s * 1e-9, 100 * bytes / s * 1e-9 / peak);
+    }
+    std::printf("\n");
+  }
+  munmap(memory.bytes, memory.n_bytes);
+}
+
+void bench_tile(const Options& o, const test::Isa& isa) {
+  for (const TypeTraits& traits : kTypeTraits) {
+    if (!wanted(o, traits)) continue;
+    constexpr u64 kTiles = 64;
+    const u64 tile_bytes = tiled_bytes(traits.type, kTileRows, o.k);
+    Mapping target(kTiles * tile_bytes);
+    tarn::test::Random random(3);
+    const std::vector<u8> rows = test::random_rows(random, traits.type, kTiles * kTileRows, o.k);
+    const f64 s = best_seconds(1, o.n_reps, kTiles, [&](u64 t) {
+      isa.tile_rows({traits.type, rows.data() + t * tile_bytes, kTileRows, o.k,
+                     target.bytes + t * tile_bytes});
+    });
+    std::printf("tile    %-5s isa %s: %.2f GB/s a core\n", traits.name, isa.name,
+                static_cast<f64>(kTiles * tile_bytes) / s * 1e-9);
+    munmap(target.bytes, target.n_bytes);
+  }
+  Acts acts = make_acts(64, o.k);
+  const f64 s = best_seconds(1, o.n_reps, 8, [&](u64) {
+    isa.quantize_activations({.x = acts.x.data(),
+                              .x_stride = o.k,
+                              .q = acts.q.data(),
+                              .scales = acts.scales.data(),
+                              .sums = acts.sums.data(),
+                              .n_rows = 64,
+                              .k = o.k});
+  });
+  std::printf("quantize_activations isa %s: %.2f Gelem/s a core\n", isa.name,
+              8 * static_cast<f64>(acts.x.size()) / s * 1e-9);
+}
+
+Options parse(int argc, char** argv) {
+  Options o;
+  for (int i = 1; i < argc; ++i) {
+    const std::string arg = argv[i];
+    const char* value = i + 1 < argc ? argv[i + 1] : "";
+    if (arg.rfind("--", 0) != 0) {
+      o.parts.push_back(arg);
+      continue;
+    }
+    const u32 number = static_cast<u32>(std::strtoul(value, nullptr, 10));
+    if (arg == "--isa") o.isa = value;
+    if (arg == "--type") o.type = value;
+    if (arg == "--threads") o.n_threads = number;
+    if (arg == "--reps") o.n_reps = number;
+    if (arg == "--out") o.n_out = number;
+    if (arg == "--k") o.k = number;
+    ++i;
+  }
+  if (o.parts.empty()) o.parts = {"peak", "prefill", "decode", "tile"};
+  return o;
+}
+
+void run(const Options& o) {
+  for (const test::Isa& isa : test::isa_list()) {
+    if (!o.isa.empty() ? o.isa != isa.name : std::string("generic") == isa.name) continue;
+    for (const std::string& part : o.parts) {
+      if (part == "prefill") bench_prefill(o, isa);
+      if (part == "decode") bench_decode(o, isa);
+      if (part == "tile") bench_tile(o, isa);
+      if (part == "peak") {
+        Mapping memory(768 * kMiB);
+        std::memset(memory.bytes, 1, memory.n_bytes);
+        for (u32 n = 1; n <= o.n_threads; ++n) {
+          std::printf("peak    %u threads: %.0f GMAC/s, %.1f GB/s\n", n, dot_peak(n),
+                      read_rate(memory, n, o.n_reps));
+        }
+        munmap(memory.bytes, memory.n_bytes);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tarn::kernels
+
+int main(int argc, char** argv) { tarn::kernels::run(tarn::kernels::parse(argc, argv)); }
