@@ -6,6 +6,35 @@ namespace tarn::kernels {
 namespace {
 
 constexpr CpuTable kTables[] = {
+// Where an ISA lists another one's body, that body is bound by memory, or its own is not written yet.
+#ifdef TARN_HAVE_AVX512
+    {.isa = "avx512",
+     .runs_here = [] { return cpu_features().avx512; },
+     .tile_rows = tile_rows_avx2,
+     .quantize_activations = quantize_activations_avx2,
+     .matmul = matmul_avx512,
+     .rms_norm = rms_norm_avx512,
+     .rope = rope_avx512,
+     .swiglu = swiglu_avx512,
+     .add = add_avx512,
+     .exp = exp_avx512,
+     .attn = attn_avx512,
+     .kv_store = kv_store_avx512},
+#endif
+#ifdef TARN_HAVE_AVX2
+    {.isa = "avx2",
+     .runs_here = [] { return cpu_features().avx2; },
+     .tile_rows = tile_rows_avx2,
+     .quantize_activations = quantize_activations_avx2,
+     .matmul = matmul_generic,
+     .rms_norm = rms_norm_avx2,
+     .rope = rope_avx2,
+     .swiglu = swiglu_avx2,
+     .add = add_avx2,
+     .exp = exp_avx2,
+     .attn = attn_avx2,
+     .kv_store = kv_store_avx2},
+#endif
     {.isa = "generic",
      .runs_here = [] { return true; },
      .tile_rows = tile_rows_generic,

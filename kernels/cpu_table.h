@@ -1,7 +1,7 @@
 // kernels/cpu_table.h
 //
-// Every CPU kernel of one ISA, as plain function pointers. The engine picks a table once, before the
-// arena is sealed, prints its name, and passes it down; nobody asks for CPU features later.
+// Every CPU kernel of one ISA, as plain function pointers. The engine picks a table once, before
+// the arena is sealed, prints its name, and passes it down; nobody asks for CPU features later.
 #pragma once
 
 #include <span>

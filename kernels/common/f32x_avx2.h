@@ -1,0 +1,149 @@
+// kernels/common/f32x_avx2.h
+//
+// Eight f32 in a register; see f32x_avx512.h, whose names and rules these are.
+#pragma once
+
+#ifdef __AVX2__
+#include <immintrin.h>
+
+#include "kernels/common/exp_f32.h"
+#include "platform/base/types.h"
+
+namespace tarn::kernels {
+namespace {
+
+struct F32x {
+  using V = __m256;
+  using Words = __m256i;
+  static constexpr u32 kLanes = 8;
+
+  static V zero() { return _mm256_setzero_ps(); }
+  static V set(f32 value) { return _mm256_set1_ps(value); }
+  static V load(const f32* source) { return _mm256_loadu_ps(source); }
+  static void store(f32* target, V v) { _mm256_storeu_ps(target, v); }
+  static V load_some(const f32* source, u32 n) { return _mm256_maskload_ps(source, first(n)); }
+  static void store_some(f32* target, V v, u32 n) { _mm256_maskstore_ps(target, first(n), v); }
+  static V keep_first(V v, u32 n, f32 rest) {
+    return _mm256_blendv_ps(set(rest), v, _mm256_castsi256_ps(first(n)));
+  }
+
+  static V add(V a, V b) { return _mm256_add_ps(a, b); }
+  static V sub(V a, V b) { return _mm256_sub_ps(a, b); }
+  static V mul(V a, V b) { return _mm256_mul_ps(a, b); }
+  static V div(V a, V b) { return _mm256_div_ps(a, b); }
+  static V max(V a, V b) { return _mm256_max_ps(a, b); }
+  static V min(V a, V b) { return _mm256_min_ps(a, b); }
+  static V negate(V v) { return _mm256_xor_ps(v, set(-0.0f)); }
+
+  static f32 sum16(const V (&lanes)[2]) {
+    const V eight = add(lanes[0], lanes[1]);
+    const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+    const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+  }
+  static f32 max_lane(V v) {
+    const __m128 four = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+    const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
+  }
+
+  static V scale_by_power(V p, V shifted) {
+    const __m256i e =
+        _mm256_sub_epi32(_mm256_castps_si256(shifted), _mm256_castps_si256(set(ExpF32::kRound)));
+    const __m256i half = _mm256_srai_epi32(e, 1);
+    return mul(mul(p, power_of_two(half)), power_of_two(_mm256_sub_epi32(e, half)));
+  }
+
+  static V load_f16(const u8* source) {
+    return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(source)));
+  }
+  static void store_f16(u8* target, V v) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(target),
+                     _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+  }
+  static V load_i8(const u8* source) {
+    return _mm256_cvtepi32_ps(
+        _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(source))));
+  }
+  static void store_i8(u8* target, V v) {
+    const __m256i words = _mm256_cvtps_epi32(v);
+    const __m128i halves =
+        _mm_packs_epi32(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+    _mm_storel_epi64(reinterpret_cast<__m128i*>(target), _mm_packs_epi16(halves, halves));
+  }
+  static f32 f16_at(const u8* source) {
+    return _mm_cvtss_f32(_mm_cvtph_ps(_mm_loadu_si16(source)));
+  }
+
+  static Words magnitude_bits(V v) {
+    return _mm256_and_si256(_mm256_castps_si256(v), _mm256_set1_epi32(0x7fffffff));
+  }
+  static Words max_words(Words a, Words b) { return _mm256_max_epi32(a, b); }
+  static f32 max_magnitude(Words bits) {
+    __m128i four = _mm_max_epi32(_mm256_castsi256_si128(bits), _mm256_extracti128_si256(bits, 1));
+    four = _mm_max_epi32(four, _mm_shuffle_epi32(four, 0x4e));
+    four = _mm_max_epi32(four, _mm_shuffle_epi32(four, 0xb1));
+    return _mm_cvtss_f32(_mm_castsi128_ps(four));
+  }
+
+  static void load_transposed(const u8* rows, u64 stride, u32 n_words, Words (&out)[8]) {
+    __m256i a[8], b[8];
+    const __m256i mask = first(n_words);
+    for (u32 r = 0; r < 8; ++r) {
+      a[r] = _mm256_maskload_epi32(reinterpret_cast<const int*>(rows + r * stride), mask);
+    }
+    for (u32 r = 0; r < 8; r += 2) {
+      b[r] = _mm256_unpacklo_epi32(a[r], a[r + 1]);
+      b[r + 1] = _mm256_unpackhi_epi32(a[r], a[r + 1]);
+    }
+    for (u32 r = 0; r < 8; r += 4) {
+      for (u32 j = 0; j < 2; ++j) {
+        a[r + 2 * j] = _mm256_unpacklo_epi64(b[r + j], b[r + j + 2]);
+        a[r + 2 * j + 1] = _mm256_unpackhi_epi64(b[r + j], b[r + j + 2]);
+      }
+    }
+    // a[4*g + j], 128-bit lane w: rows 4g..4g+3 of word 4w + j.
+    for (u32 j = 0; j < 4; ++j) {
+      out[j] = _mm256_permute2x128_si256(a[j], a[4 + j], 0x20);
+      out[4 + j] = _mm256_permute2x128_si256(a[j], a[4 + j], 0x31);
+    }
+  }
+  static void widen_f16(Words words, V (&out)[2]) {
+    const __m256i evens_first =
+        _mm256_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15,  //
+                         0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15);
+    const __m256i split = _mm256_permute4x64_epi64(_mm256_shuffle_epi8(words, evens_first), 0xd8);
+    out[0] = _mm256_cvtph_ps(_mm256_castsi256_si128(split));
+    out[1] = _mm256_cvtph_ps(_mm256_extracti128_si256(split, 1));
+  }
+  static void widen_i8(Words words, V (&out)[4]) {
+    out[0] = _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(words, 24), 24));
+    out[1] = _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(words, 16), 24));
+    out[2] = _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(words, 8), 24));
+    out[3] = _mm256_cvtepi32_ps(_mm256_srai_epi32(words, 24));
+  }
+
+  static V swap_pairs(V v) { return _mm256_permute_ps(v, 0xb1); }
+  static V load_doubled(const f32* source) {
+    const __m128 four = _mm_loadu_ps(source);
+    return _mm256_set_m128(_mm_unpackhi_ps(four, four), _mm_unpacklo_ps(four, four));
+  }
+  static V negate_even(V v) {
+    return _mm256_xor_ps(v, _mm256_setr_ps(-0.0f, 0.0f, -0.0f, 0.0f, -0.0f, 0.0f, -0.0f, 0.0f));
+  }
+
+ private:
+  static __m256i first(u32 n) {
+    const i32 n_lanes = static_cast<i32>(n < kLanes ? n : kLanes);
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32(n_lanes),
+                              _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+  }
+  static V power_of_two(__m256i exponent) {
+    return _mm256_castsi256_ps(
+        _mm256_slli_epi32(_mm256_add_epi32(exponent, _mm256_set1_epi32(127)), 23));
+  }
+};
+
+}  // namespace
+}  // namespace tarn::kernels
+#endif

@@ -1,0 +1,166 @@
+// kernels/common/f32x_avx512.h
+//
+// Sixteen f32 in a register, under the names that the vector bodies (*_vector.h) are written in;
+// the same struct for another ISA lies in f32x_<isa>.h. Only files *_avx512.cpp may include this,
+// and all of it is in an anonymous namespace: a shared inline function would let the linker keep an
+// AVX-512 copy for callers on machines that have none.
+#pragma once
+
+#ifdef __AVX512F__
+#include <immintrin.h>
+
+#include "kernels/common/exp_f32.h"
+#include "platform/base/types.h"
+
+namespace tarn::kernels {
+namespace {
+
+struct F32x {
+  using V = __m512;
+  using Words = __m512i;  // 32-bit words, one a lane
+  static constexpr u32 kLanes = 16;
+
+  static V zero() { return _mm512_setzero_ps(); }
+  static V set(f32 value) { return _mm512_set1_ps(value); }
+  static V load(const f32* source) { return _mm512_loadu_ps(source); }
+  static void store(f32* target, V v) { _mm512_storeu_ps(target, v); }
+  // The first n lanes, n <= kLanes; the rest are zeros, and memory behind is not touched.
+  static V load_some(const f32* source, u32 n) { return _mm512_maskz_loadu_ps(first(n), source); }
+  static void store_some(f32* target, V v, u32 n) { _mm512_mask_storeu_ps(target, first(n), v); }
+  // v in the first n lanes, `rest` behind; n of 0 and above kLanes are fine.
+  static V keep_first(V v, u32 n, f32 rest) { return _mm512_mask_mov_ps(set(rest), first(n), v); }
+
+  static V add(V a, V b) { return _mm512_add_ps(a, b); }
+  static V sub(V a, V b) { return _mm512_sub_ps(a, b); }
+  static V mul(V a, V b) { return _mm512_mul_ps(a, b); }
+  static V div(V a, V b) { return _mm512_div_ps(a, b); }
+  // The second one where either is NaN.
+  static V max(V a, V b) { return _mm512_max_ps(a, b); }
+  static V min(V a, V b) { return _mm512_min_ps(a, b); }
+  static V negate(V v) {
+    return _mm512_castsi512_ps(_mm512_xor_epi32(_mm512_castps_si512(v), _mm512_set1_epi32(kSign)));
+  }
+
+  // The fixed tree over 16 lanes, given as 16/kLanes registers.
+  static f32 sum16(const V (&lanes)[1]) {
+    const __m256 eight = _mm256_add_ps(low(lanes[0]), high(lanes[0]));
+    const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+    const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+  }
+  static f32 max_lane(V v) {
+    const __m256 eight = _mm256_max_ps(low(v), high(v));
+    const __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+    const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
+  }
+
+  // (p * 2^(e>>1)) * 2^(e - (e>>1)) with e the integer that `shifted` = e + ExpF32::kRound holds.
+  static V scale_by_power(V p, V shifted) {
+    const __m512i e =
+        _mm512_sub_epi32(_mm512_castps_si512(shifted), _mm512_castps_si512(set(ExpF32::kRound)));
+    const __m512i half = _mm512_srai_epi32(e, 1);
+    return mul(mul(p, power_of_two(half)), power_of_two(_mm512_sub_epi32(e, half)));
+  }
+
+  static V load_f16(const u8* source) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(source)));
+  }
+  static void store_f16(u8* target, V v) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(target), to_f16(v));
+  }
+  static V load_i8(const u8* source) {
+    return _mm512_cvtepi32_ps(
+        _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(source))));
+  }
+  // Rounded to nearest even; every lane must fit.
+  static void store_i8(u8* target, V v) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(target),
+                     _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(v)));
+  }
+  static f32 f16_at(const u8* source) {
+    return _mm_cvtss_f32(_mm_cvtph_ps(_mm_loadu_si16(source)));
+  }
+
+  // |v| as integers, whose order is that of the magnitudes with NaN above inf.
+  static Words magnitude_bits(V v) {
+    return _mm512_and_epi32(_mm512_castps_si512(v), _mm512_set1_epi32(0x7fffffff));
+  }
+  static Words max_words(Words a, Words b) { return _mm512_max_epi32(a, b); }
+  static f32 max_magnitude(Words bits) {
+    return _mm512_cvtss_f32(_mm512_castsi512_ps(_mm512_set1_epi32(_mm512_reduce_max_epi32(bits))));
+  }
+
+  // out[j], lane r = word j of row r: kLanes rows, `stride` bytes apart, of n_words <= kLanes
+  // words.
+  static void load_transposed(const u8* rows, u64 stride, u32 n_words, Words (&out)[16]) {
+    __m512i a[16], b[16];
+    const __mmask16 mask = first(n_words);
+    for (u32 r = 0; r < 16; ++r) a[r] = _mm512_maskz_loadu_epi32(mask, rows + r * stride);
+    for (u32 r = 0; r < 16; r += 2) {
+      b[r] = _mm512_unpacklo_epi32(a[r], a[r + 1]);
+      b[r + 1] = _mm512_unpackhi_epi32(a[r], a[r + 1]);
+    }
+    for (u32 r = 0; r < 16; r += 4) {
+      for (u32 j = 0; j < 2; ++j) {
+        a[r + 2 * j] = _mm512_unpacklo_epi64(b[r + j], b[r + j + 2]);
+        a[r + 2 * j + 1] = _mm512_unpackhi_epi64(b[r + j], b[r + j + 2]);
+      }
+    }
+    // a[4*g + j], 128-bit lane w: rows 4g..4g+3 of word 4w + j.
+    for (u32 j = 0; j < 4; ++j) {
+      const __m512i low01 = _mm512_shuffle_i32x4(a[j], a[4 + j], 0x88);
+      const __m512i high01 = _mm512_shuffle_i32x4(a[j], a[4 + j], 0xdd);
+      const __m512i low23 = _mm512_shuffle_i32x4(a[8 + j], a[12 + j], 0x88);
+      const __m512i high23 = _mm512_shuffle_i32x4(a[8 + j], a[12 + j], 0xdd);
+      out[j] = _mm512_shuffle_i32x4(low01, low23, 0x88);
+      out[4 + j] = _mm512_shuffle_i32x4(high01, high23, 0x88);
+      out[8 + j] = _mm512_shuffle_i32x4(low01, low23, 0xdd);
+      out[12 + j] = _mm512_shuffle_i32x4(high01, high23, 0xdd);
+    }
+  }
+  // The two f16 of each word.
+  static void widen_f16(Words words, V (&out)[2]) {
+    out[0] = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(words));
+    out[1] = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32(words, 16)));
+  }
+  // The four i8 of each word.
+  static void widen_i8(Words words, V (&out)[4]) {
+    out[0] = _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(words, 24), 24));
+    out[1] = _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(words, 16), 24));
+    out[2] = _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(words, 8), 24));
+    out[3] = _mm512_cvtepi32_ps(_mm512_srai_epi32(words, 24));
+  }
+
+  // Neighbouring pairs (a, b): the pairs swapped, and each of 8 values twice.
+  static V swap_pairs(V v) { return _mm512_permute_ps(v, 0xb1); }
+  static V load_doubled(const f32* source) {
+    const __m512i twice = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
+    return _mm512_permutexvar_ps(twice, _mm512_castps256_ps512(_mm256_loadu_ps(source)));
+  }
+  static V negate_even(V v) {
+    const __m512i signs = _mm512_set1_epi64(static_cast<i64>(0x80000000u));
+    return _mm512_castsi512_ps(_mm512_xor_epi32(_mm512_castps_si512(v), signs));
+  }
+
+ private:
+  static constexpr i32 kSign = static_cast<i32>(0x80000000u);
+
+  static __mmask16 first(u32 n) {
+    return static_cast<__mmask16>(n >= kLanes ? 0xffffu : (1u << n) - 1u);
+  }
+  static __m256 low(V v) { return _mm512_castps512_ps256(v); }
+  static __m256 high(V v) { return _mm512_extractf32x8_ps(v, 1); }
+  static __m256i to_f16(V v) {
+    // The form without a mask is a macro in GCC's -O0 header, and warns of its own sign conversion.
+    return _mm512_maskz_cvtps_ph(first(16), v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  }
+  static V power_of_two(__m512i exponent) {
+    return _mm512_castsi512_ps(
+        _mm512_slli_epi32(_mm512_add_epi32(exponent, _mm512_set1_epi32(127)), 23));
+  }
+};
+
+}  // namespace
+}  // namespace tarn::kernels
+#endif
