@@ -27,8 +27,8 @@ inline std::vector<Isa> isa_list() {
   }
 #endif
 #ifdef TARN_HAVE_AVX2
-  if (__builtin_cpu_supports("avx2")) {
-    list.push_back({"avx2", tile_rows_avx2, quantize_activations_avx2, matmul_generic});
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c")) {
+    list.push_back({"avx2", tile_rows_avx2, quantize_activations_avx2, matmul_avx2});
   }
 #endif
   list.push_back({"generic", tile_rows_generic, quantize_activations_generic, matmul_generic});

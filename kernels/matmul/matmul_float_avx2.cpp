@@ -1,0 +1,100 @@
+// kernels/matmul/matmul_float_avx2.cpp
+//
+// f32, f16 and bf16 weights, half a tile (8 rows) at a time; see matmul_float_avx512.cpp. Up to 3
+// activation rows share a weight's load: 12 partial sums, the weights and x fill the 16 registers.
+#include <immintrin.h>
+
+#include "kernels/matmul/matmul.h"
+#include "kernels/matmul/matmul_isa.h"
+
+namespace tarn::kernels {
+namespace {
+
+constexpr u32 kActs = 3;
+constexpr u32 kPartials = 4;
+constexpr u32 kHalfRows = 8;
+
+struct F32 {
+  static constexpr u64 kBytes = 4;
+  static __m256 load(const u8* at) { return _mm256_loadu_ps(reinterpret_cast<const f32*>(at)); }
+};
+
+struct F16 {
+  static constexpr u64 kBytes = 2;
+  static __m256 load(const u8* at) {
+    return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(at)));
+  }
+};
+
+struct Bf16 {
+  static constexpr u64 kBytes = 2;
+  static __m256 load(const u8* at) {
+    const __m128i halves = _mm_loadu_si128(reinterpret_cast<const __m128i*>(at));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
+  }
+};
+
+template <class Type, u32 kRows>
+void add_k(const u8* w, const f32* x, u64 x_stride, __m256 (&partials)[kRows]) {
+  const __m256 weights = Type::load(w);
+  for (u32 a = 0; a < kRows; ++a) {
+    const __m256 product = _mm256_mul_ps(_mm256_set1_ps(x[a * x_stride]), weights);
+    partials[a] = _mm256_add_ps(partials[a], product);
+  }
+}
+
+// `row` is the first of the half tile's 8 rows.
+template <class Type, u32 kRows>
+void half_tile(const MatmulArgs& args, u64 row, u64 act) {
+  constexpr u64 kStep = Type::kBytes * kTileRows;
+  const u8* w = static_cast<const u8*>(args.weights) + row / kTileRows * args.k * kStep +
+                row % kTileRows * Type::kBytes;
+  const f32* x = args.x + act * args.x_stride;
+  __m256 p[kPartials][kRows];
+  for (auto& partials : p) {
+    for (__m256& sum : partials) sum = _mm256_setzero_ps();
+  }
+  u32 k = 0;
+  for (; k + kPartials <= args.k; k += kPartials, w += kPartials * kStep) {
+    for (u32 j = 0; j < kPartials; ++j) {
+      add_k<Type>(w + j * kStep, x + k + j, args.x_stride, p[j]);
+    }
+  }
+  if (k < args.k) add_k<Type>(w, x + k, args.x_stride, p[0]);
+  if (k + 1 < args.k) add_k<Type>(w + kStep, x + k + 1, args.x_stride, p[1]);
+  if (k + 2 < args.k) add_k<Type>(w + 2 * kStep, x + k + 2, args.x_stride, p[2]);
+
+  const u64 n_rows = args.n_out - row < kHalfRows ? args.n_out - row : kHalfRows;
+  for (u32 a = 0; a < kRows; ++a) {
+    f32 values[kHalfRows];
+    _mm256_storeu_ps(
+        values, _mm256_add_ps(_mm256_add_ps(p[0][a], p[1][a]), _mm256_add_ps(p[2][a], p[3][a])));
+    f32* out = args.out + (act + a) * args.out_stride + row;
+    for (u64 r = 0; r < n_rows; ++r) {
+      out[r] = args.bias != nullptr ? values[r] + args.bias[row + r] : values[r];
+    }
+  }
+}
+
+template <class Type>
+void matmul_of(const MatmulArgs& args) {
+  const u64 row_end =
+      args.tile_end * kTileRows < args.n_out ? args.tile_end * kTileRows : args.n_out;
+  for (u64 row = args.tile_begin * kTileRows; row < row_end; row += kHalfRows) {
+    u64 act = 0;
+    for (; act + kActs <= args.n_acts; act += kActs) half_tile<Type, kActs>(args, row, act);
+    const u64 n_left = args.n_acts - act;
+    if (n_left == 2) half_tile<Type, 2>(args, row, act);
+    if (n_left == 1) half_tile<Type, 1>(args, row, act);
+  }
+}
+
+}  // namespace
+
+void matmul_float_avx2(const MatmulArgs& args) {
+  if (args.type == TensorType::f32) return matmul_of<F32>(args);
+  if (args.type == TensorType::f16) return matmul_of<F16>(args);
+  matmul_of<Bf16>(args);
+}
+
+}  // namespace tarn::kernels
