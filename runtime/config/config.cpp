@@ -74,13 +74,6 @@ u64 unit_bytes(std::string_view unit) {
 
 }  // namespace
 
-DetailText& DetailText::append(std::string_view text) {
-  const u64 n = std::min<u64>(text.size(), text_.size() - n_);
-  std::copy_n(text.begin(), n, text_.begin() + static_cast<std::ptrdiff_t>(n_));
-  n_ += n;
-  return *this;
-}
-
 Error range_error(const char* key, u64 min, u64 max) {
   return {.status = Status::invalid_config,
           .hint = "a value is out of its range",
@@ -90,10 +83,10 @@ Error range_error(const char* key, u64 min, u64 max) {
 
 Error choice_error(const char* key, ChoiceNames names) {
   DetailText detail;
-  detail.append(key);
+  detail << key;
   const char* separator = " = ";
   for (const char* name : names) {
-    detail.append(separator).append(name);
+    detail << separator << name;
     separator = " | ";
   }
   return {.status = Status::invalid_config,
@@ -104,7 +97,7 @@ Error choice_error(const char* key, ChoiceNames names) {
 Error unknown_key_error(std::string_view name) {
   DetailText detail;
   constexpr u64 kShownBytes = 32;  // leaves room for the longest key
-  detail.append(name.substr(0, kShownBytes)).append(" -> ").append(nearest_key(name));
+  detail << name.substr(0, kShownBytes) << " -> " << nearest_key(name);
   return {.status = Status::invalid_config,
           .hint = "a key is unknown; behind the arrow stands the nearest known one",
           .detail = Detail(detail.view())};

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "runtime/config/config.h"
+#include "runtime/config/fixed_text.h"
 
 namespace tarn {
 
@@ -15,15 +16,6 @@ Error unknown_key_error(std::string_view name);
 // Whether any key begins with "section.".
 bool is_section(std::string_view section);
 
-// Joins texts into one that a Detail takes, cut at its end.
-class DetailText {
- public:
-  DetailText& append(std::string_view text);
-  std::string_view view() const { return {text_.data(), n_}; }
-
- private:
-  std::array<char, sizeof(Detail)> text_{};
-  u64 n_ = 0;
-};
+using DetailText = FixedText<sizeof(Detail)>;
 
 }  // namespace tarn

@@ -71,7 +71,7 @@ std::optional<Error> find_unknown_key(const toml::table& root) {
     }
     for (const auto& [name, leaf] : *table) {
       DetailText key;
-      key.append(section.str()).append(".").append(name.str());
+      key << section.str() << "." << name.str();
       if (key_idx(key.view()) == kConfigKeysMax) {
         return at_position(unknown_key_error(key.view()), name.source().begin);
       }

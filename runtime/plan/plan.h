@@ -1,7 +1,8 @@
 // runtime/plan/plan.h
 //
-// The memory plan: a pure function from the model's description, the configuration and the device to a
-// table of regions. `tarn plan` prints it without loading anything; opening an engine reserves exactly it.
+// The memory plan: a pure function from the model's description, the configuration and the device
+// to a table of regions. `tarn plan` prints it without loading anything; opening an engine reserves
+// exactly it.
 #pragma once
 
 #include <array>
@@ -17,36 +18,55 @@ namespace tarn::plan {
 
 // The order of the regions in a plan; the engine asks the arena for them by this index.
 enum class RegionId : u8 {
-  weights, kv_groups, kv_tables, activations, attention, logits, tokenizer, sessions, io_staging, directory, count,
+  weights,      // tiled matrices, vectors in f32
+  kv_groups,    // GroupPool's region
+  kv_tables,    // GroupPool's bookkeeping, then Sequence's of every session, 64-byte aligned each
+  activations,  // as step_shape() cuts it
+  attention,    // of every worker: attn_scratch_bytes(), then pages_max page pointers
+  logits,  // [logit_rows_max, n_vocab] f32, then [n_vocab] candidates, then the sampler's scratch
+  tokenizer,
+  sessions,    // sessions_max times session_bytes(), 64-byte aligned each
+  io_staging,  // the loader's
+  directory,   // of the model file
+  count,
 };
 
 struct Plan {
   std::array<Region, static_cast<u64>(RegionId::count)> regions{};
-  u64 total_bytes = 0;      // what will be reserved, alignment included
-  u64 budget_bytes = 0;     // the ceiling it was held against; 0: none given
+  u64 total_bytes = 0;   // what will be reserved, alignment included
+  u64 budget_bytes = 0;  // the ceiling it was held against; 0: none given
   bool fits = true;
   // Sizes that follow from the plan and that the engine uses.
   kv::GroupShape group_shape{};
   u32 groups_max = 0;
-  u32 context_tokens = 0;   // slots planned for in all, whole pages
-  u32 rows_max = 0;
+  u32 context_tokens = 0;  // slots planned for in all, whole pages; also the most of one session
+  u32 sessions_max = 0;
+  u32 rows_max = 0;  // batch_rows_max, but no more than there are slots
   u32 n_workers = 0;
+  u32 logit_rows_max = 0;
+  u32 pages_max = 0;                // of one layer of one session
+  u64 attention_stride_bytes = 0;   // from one worker's piece of `attention` to the next
+  u64 page_table_offset_bytes = 0;  // of the page pointers in a worker's piece
   const Region& of(RegionId id) const { return regions[static_cast<u64>(id)]; }
 };
+
+inline constexpr u64 kSamplerScratchBytes = 64 * kKiB;
 
 struct Inputs {
   const model::ModelDescription* model = nullptr;
   const Config* config = nullptr;
   DeviceFacts device{};
-  u64 tokenizer_bytes = 0;      // text::Tokenizer::memory_bytes
-  u64 directory_bytes = 0;      // what the directory used of its Bump
+  u64 tokenizer_bytes = 0;  // text::Tokenizer::memory_bytes
+  u64 directory_bytes = 0;  // what the directory used of its Bump
   u32 n_workers = 1;
 };
 
-// over_budget names the largest regions and, in the hint, what to lower; the returned error's figures say
-// to which value. plan_memory() alone does not fail for the budget: it sets `fits`.
+// Does not fail for the budget: it sets `fits`. Fails with invalid_config where configuration and
+// model do not go together.
 Result<Plan> plan_memory(const Inputs& inputs);
-// The error for a plan that does not fit; status over_budget.
+
+// The error for a plan that does not fit; status over_budget. Its detail names the largest regions;
+// hint and figures say what to lower and the largest value that fits, found by planning again.
 Error over_budget_error(const Plan& plan, const Inputs& inputs);
 
 }  // namespace tarn::plan

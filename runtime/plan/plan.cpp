@@ -1,0 +1,193 @@
+#include "runtime/plan/plan.h"
+
+#include <algorithm>
+
+#include "kernels/attn/attn.h"
+#include "kernels/sample/sample.h"
+#include "platform/base/assert.h"
+#include "platform/base/checked.h"
+#include "runtime/config/fixed_text.h"
+#include "runtime/kv/sequence.h"
+#include "runtime/model/weights.h"
+#include "runtime/plan/session_shape.h"
+#include "runtime/plan/step_shape.h"
+
+namespace tarn::plan {
+namespace {
+
+constexpr u64 kPieceAlignment = 64;
+constexpr u64 kRegionAlignment = 4096;  // the arena's
+
+using Formula = FixedText<sizeof(Region::formula)>;
+
+// Collects the regions; a size that overflowed makes the whole plan invalid.
+class Builder {
+ public:
+  explicit Builder(Plan* plan) : plan_(plan) {}
+
+  void add(RegionId id, const char* name, RegionKind kind, Checked bytes, const Formula& formula) {
+    total_ = total_ + bytes.aligned_up(kRegionAlignment);
+    plan_->regions[static_cast<u64>(id)] = {.name = name,
+                                            .space = RegionSpace::host,
+                                            .kind = kind,
+                                            .bytes = bytes.get().value_or(0),
+                                            .formula = formula.array()};
+  }
+  Checked total() const { return total_; }
+
+ private:
+  Plan* plan_;
+  Checked total_ = 0;
+};
+
+void add_weights(Builder& builder, const model::ModelDescription& description, u64 bytes) {
+  u64 n_tensors = 0;
+  for (const model::TensorRef& tensor : description.tensors.model) n_tensors += tensor.present();
+  for (const model::TensorRef& tensor : description.tensors.layers) n_tensors += tensor.present();
+  builder.add(RegionId::weights, "weights", RegionKind::weights, bytes,
+              Formula() << n_tensors << " tensors of " << description.spec.weights_file_bytes
+                        << " B in the file, matrices in tiles of 16 rows");
+}
+
+void add_kv(Builder& builder, const model::ModelSpec& spec, const Plan& plan) {
+  const u64 group_bytes = plan.group_shape.group_bytes();
+  builder.add(RegionId::kv_groups, "kv_groups", RegionKind::kv,
+              Checked(plan.groups_max) * group_bytes,
+              Formula() << spec.n_cache_layers << " layers x (" << plan.pages_max << " pages of "
+                        << plan.group_shape.page_tokens << " tokens + " << plan.sessions_max
+                        << " tails) x " << group_bytes << " B");
+
+  const u64 pool_bytes =
+      align_up(kv::GroupPool::bookkeeping_bytes(plan.groups_max), kPieceAlignment);
+  const u64 sequence_bytes =
+      align_up(kv::Sequence::bookkeeping_bytes(spec.n_cache_layers, plan.context_tokens,
+                                               plan.group_shape.page_tokens),
+               kPieceAlignment);
+  builder.add(RegionId::kv_tables, "kv_tables", RegionKind::kv,
+              Checked(plan.sessions_max) * sequence_bytes + pool_bytes,
+              Formula() << plan.sessions_max << " sessions x " << sequence_bytes << " B + "
+                        << pool_bytes << " B for " << plan.groups_max << " groups");
+}
+
+void add_scratch(Builder& builder, const model::ModelSpec& spec, const Plan& plan) {
+  const StepShape step = step_shape(spec, plan.rows_max);
+  builder.add(RegionId::activations, "activations", RegionKind::scratch, step.total_bytes,
+              Formula() << plan.rows_max << " rows x " << step.row_bytes << " B + "
+                        << step.inv_freq.bytes << " B of frequencies");
+  builder.add(RegionId::attention, "attention", RegionKind::scratch,
+              Checked(plan.n_workers) * plan.attention_stride_bytes,
+              Formula() << plan.n_workers << " workers x (" << plan.page_table_offset_bytes
+                        << " B of tiles + " << plan.pages_max << " page pointers)");
+  constexpr u64 kCandidateBytes = sizeof(kernels::Candidate);
+  const Checked n_vocab = spec.n_vocab;
+  builder.add(RegionId::logits, "logits", RegionKind::scratch,
+              (n_vocab * plan.logit_rows_max * sizeof(f32)).aligned_up(kPieceAlignment) +
+                  (n_vocab * kCandidateBytes).aligned_up(kPieceAlignment) + kSamplerScratchBytes,
+              Formula() << plan.logit_rows_max << " rows x " << spec.n_vocab << " x " << sizeof(f32)
+                        << " B + " << spec.n_vocab << " x " << kCandidateBytes << " B + "
+                        << kSamplerScratchBytes << " B to sample");
+}
+
+void add_others(Builder& builder, const Inputs& inputs, const Plan& plan) {
+  const u32 n_vocab = inputs.model->spec.n_vocab;
+  builder.add(RegionId::tokenizer, "tokenizer", RegionKind::other, inputs.tokenizer_bytes,
+              Formula() << "from the counts and bytes of the file's vocabulary");
+  builder.add(
+      RegionId::sessions, "sessions", RegionKind::other,
+      session_bytes(plan.context_tokens, n_vocab).aligned_up(kPieceAlignment) * plan.sessions_max,
+      Formula() << plan.sessions_max << " x (" << kSessionFixedBytes << " B + "
+                << plan.context_tokens << " tokens x " << kSessionTokenBytes << " B + " << n_vocab
+                << " of vocabulary x " << kSessionVocabBytes << " B)");
+  builder.add(RegionId::io_staging, "io_staging", RegionKind::io, model::loader_staging_bytes(),
+              Formula() << "what the loader reads ahead");
+  builder.add(RegionId::directory, "directory", RegionKind::other, inputs.directory_bytes,
+              Formula() << "keys and tensors of the model file");
+}
+
+Unexpected refuse(Status status, const char* hint, const char* key, Figure first, Figure second) {
+  return fail(
+      {.status = status, .hint = hint, .detail = Detail(key), .figures = {{first, second}}});
+}
+
+kernels::KvType kv_type(const Config& config) {
+  return config.kv_type == KvTypeChoice::q8_0 ? kernels::KvType::q8_0 : kernels::KvType::f16;
+}
+
+bool can_be_q8_0(const model::ModelSpec& spec) { return spec.head_dim % 32 == 0; }
+
+// Sets the sizes that the regions are made from.
+Result<void> derive_sizes(const Inputs& inputs, Plan* plan) {
+  const model::ModelSpec& spec = inputs.model->spec;
+  const Config& config = *inputs.config;
+  if (config.kv_type == KvTypeChoice::q8_0 && !can_be_q8_0(spec)) {
+    return refuse(Status::invalid_config,
+                  "q8_0 KV needs heads of a multiple of 32: use kv.type = \"f16\" (--kv-type f16)",
+                  "kv.type", {"head_dim", spec.head_dim}, {});
+  }
+  const u64 asked = config.context_tokens != 0 ? config.context_tokens : spec.n_ctx_train;
+  if (asked == 0 || asked > kContextTokensMax) {
+    return refuse(
+        Status::invalid_config,
+        "the model's own context length cannot be planned for: set kv.context_tokens (-c)",
+        "kv.context_tokens", {"context_tokens", asked}, {"max", kContextTokensMax});
+  }
+  plan->pages_max = static_cast<u32>(ceil_div(asked, config.page_tokens));
+  plan->context_tokens = plan->pages_max * config.page_tokens;
+  plan->sessions_max = config.sessions_max;
+  plan->rows_max = std::min(config.batch_rows_max, plan->context_tokens);
+  plan->n_workers = inputs.n_workers;
+  plan->logit_rows_max = config.sessions_max;
+  plan->group_shape = {
+      .n_kv_heads = spec.n_kv_heads,
+      .page_tokens = config.page_tokens,
+      .vector_bytes = static_cast<u32>(kernels::kv_vector_bytes(kv_type(config), spec.head_dim))};
+  // Every session may hold one group a layer that is not full.
+  const auto groups =
+      (Checked(spec.n_cache_layers) * (Checked(plan->pages_max) + config.sessions_max))
+          .at_most(~u32{0} - 1);
+  if (!groups) {
+    return refuse(Status::invalid_config, "more KV groups than can be numbered: lower -c",
+                  "kv.context_tokens", {"context_tokens", asked}, {});
+  }
+  plan->groups_max = static_cast<u32>(*groups);
+  plan->page_table_offset_bytes =
+      align_up(kernels::attn_scratch_bytes(config.page_tokens, spec.head_dim,
+                                           spec.n_heads / spec.n_kv_heads),
+               kPieceAlignment);
+  plan->attention_stride_bytes =
+      plan->page_table_offset_bytes + align_up(plan->pages_max * sizeof(u8*), kPieceAlignment);
+  return {};
+}
+
+}  // namespace
+
+Result<Plan> plan_memory(const Inputs& inputs) {
+  TARN_ASSERT(inputs.model != nullptr);
+  TARN_ASSERT(inputs.config != nullptr);
+  TARN_ASSERT(inputs.n_workers > 0);
+  TARN_CHECK(config_validate(*inputs.config));
+  const model::ModelSpec& spec = inputs.model->spec;
+
+  TARN_TRY(const u64 weights_bytes, model::weights_region_bytes(*inputs.model));
+
+  Plan plan;
+  TARN_CHECK(derive_sizes(inputs, &plan));
+  Builder builder(&plan);
+  add_weights(builder, *inputs.model, weights_bytes);
+  add_kv(builder, spec, plan);
+  add_scratch(builder, spec, plan);
+  add_others(builder, inputs, plan);
+
+  const auto total = builder.total().get();
+  if (!total) {
+    return refuse(Status::invalid_model, "the sizes of this model and context pass 64 bits", "", {},
+                  {});
+  }
+  plan.total_bytes = *total;
+  TARN_ASSERT(plan.total_bytes == RegionArena::total_bytes(plan.regions));
+  plan.budget_bytes = inputs.config->budget_bytes;
+  plan.fits = plan.budget_bytes == 0 || plan.total_bytes <= plan.budget_bytes;
+  return plan;
+}
+
+}  // namespace tarn::plan
