@@ -1,0 +1,81 @@
+#!/usr/bin/env python3
+"""Writes runtime/text/unicode_ranges.h: which code points are letters, numbers and white space.
+
+    tools/unicode/make_ranges.py /usr/share/unicode/UnicodeData.txt > runtime/text/unicode_ranges.h
+
+The input is UnicodeData.txt of Unicode 15.0 (Debian 12: package unicode-data 15.0.0-1). The letters
+that Unicode 15.1 added are put in by name below, because tokenizers in use are built on 15.1; it
+added nothing else that changes a class. The output is committed, so that the ids of a text do not
+depend on the machine that built the program.
+"""
+import sys
+
+# Unicode 15.1: CJK Unified Ideographs Extension I, category Lo. Its other five additions are symbols.
+ADDED_BY_15_1 = range(0x2EBF0, 0x2EE5D + 1)
+
+OTHER, LETTER, NUMBER, SPACE = range(4)
+CONTROL_SPACES = {0x09, 0x0A, 0x0B, 0x0C, 0x0D, 0x85}  # White_Space outside category Z
+PER_LINE = 8
+
+HEADER = """\
+// runtime/text/unicode_ranges.h
+//
+// Letters (category L), numbers (N) and white space (property White_Space, which is \\s) of Unicode
+// 15.1, as runs of code points of one class. Made by tools/unicode/make_ranges.py; do not edit.
+//
+// The table is part of the source on purpose: where a pre-token ends decides ids, and ids must not
+// change with the Unicode data of the machine that compiles.
+#pragma once
+
+#include "platform/base/types.h"
+
+namespace tarn::text {
+
+// First code point << 2 | class: 0 other, 1 letter, 2 number, 3 white space. Each run ends where the
+// next one starts; the last entry only ends its predecessor.
+// clang-format off
+inline constexpr u32 kClassRuns[] = {
+"""
+FOOTER = """\
+};
+// clang-format on
+
+}  // namespace tarn::text
+"""
+
+
+def classes(path):
+    result = [OTHER] * 0x110000
+    first = None
+    with open(path, encoding="ascii") as lines:
+        for line in lines:
+            fields = line.split(";")
+            code, name, category = int(fields[0], 16), fields[1], fields[2]
+            if name.endswith(", First>"):
+                first = code
+                continue
+            last_of_range = name.endswith(", Last>")
+            for point in range(first if last_of_range else code, code + 1):
+                if category[0] == "Z" or point in CONTROL_SPACES:
+                    result[point] = SPACE
+                elif category[0] in "LN":
+                    result[point] = LETTER if category[0] == "L" else NUMBER
+    for point in ADDED_BY_15_1:
+        result[point] = LETTER
+    return result
+
+
+def main():
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    of = classes(sys.argv[1])
+    runs = [point << 2 | of[point] for point in range(len(of)) if point == 0 or of[point] != of[point - 1]]
+    runs.append(len(of) << 2)
+    sys.stdout.write(HEADER)
+    for at in range(0, len(runs), PER_LINE):
+        sys.stdout.write("    " + " ".join(f"0x{run:07x}," for run in runs[at:at + PER_LINE]) + "\n")
+    sys.stdout.write(FOOTER)
+
+
+if __name__ == "__main__":
+    main()
