@@ -1,13 +1,29 @@
 // runtime/text/tokenizer.h
 //
-// Text to token ids and back, for the vocabularies in GGUF files: SentencePiece unigram-by-score as
-// llama uses it ("llama"), and byte-level BPE ("gpt2") with the pre-tokenizers gpt-2, llama-bpe, qwen2.
+// Text to token ids and back, for the vocabularies in GGUF files: SentencePiece BPE by score as
+// llama uses it ("llama"), and byte-level BPE ("gpt2") with the pre-tokenizers gpt-2, llama-bpe,
+// qwen2 and their aliases (pre_tokenizers.h). The ids are llama.cpp's, for ill-formed UTF-8 too;
+// where it would crash, lose bytes or let plain text become a control token, this says so or does
+// not (below).
 //
-//   memory   one region; tokenizer_memory_bytes() is what build() will use at most
-//   time     O(1) amortised per input byte for a bounded longest piece; no recursion, no regex engine
+//   memory   one region; memory_bytes() is what build() will use at most
+//   time     O(n log n) for n bytes and a bounded longest piece (vocab_limits.h); no recursion, no
+//            regex engine. A look-up touches at most kProbesMax neighbours, whatever the file
+//            holds.
 //   thread   encode and decode are const and take the caller's scratch; any thread
-//   errors   invalid_model when the vocabulary contradicts itself; invalid_request when text cannot be
-//            encoded (an SPM without byte fallback and without <unk>) or does not fit
+//   errors   invalid_model when the vocabulary contradicts itself; unsupported for another kind of
+//            tokenizer or pre-tokenizer; invalid_request when text cannot be encoded (an SPM
+//            without byte fallback and without <unk>, a BPE without a token for a byte) or does not
+//            fit
+//
+// Deliberate differences from llama.cpp, none of which a sound file shows:
+//   - Text never becomes a control or unknown token by merging or as a whole word; it needs
+//     parse_special (ROBUSTNESS T5). An SPM's byte tokens come from byte fallback alone.
+//   - A merge whose parts or result are not tokens, a repeated token, a byte token that is not
+//   <0xHH>:
+//     invalid_model instead of an assertion, lost bytes or a write out of bounds.
+//   - A BPE file that names no BOS or EOS has none (there: token 11).
+//   - An empty token stands for nothing (there: for "[EMPTY_n]").
 //
 // Only the tokenizer.* keys are needed, so vocabulary-only files of any architecture work.
 #pragma once
@@ -24,14 +40,24 @@ namespace tarn::text {
 using TokenId = u32;
 inline constexpr TokenId kNoToken = ~TokenId{0};
 
-enum class TokenKind : u8 { normal = 1, unknown = 2, control = 3, user_defined = 4, unused = 5, byte = 6 };
+// The file's numbers. Undefined and unused tokens are ordinary to the encoder and show nothing.
+enum class TokenKind : u8 {
+  undefined = 0,
+  normal = 1,
+  unknown = 2,
+  control = 3,
+  user_defined = 4,
+  unused = 5,
+  byte = 6
+};
 
 enum class VocabKind : u8 { spm, bpe };
 enum class PreTokenizer : u8 { none, gpt2, llama_bpe, qwen2 };
 
 struct EncodeOptions {
   bool add_special = false;    // BOS/EOS as the file's rules say
-  bool parse_special = false;  // control and user-defined tokens written in the text become themselves
+  bool parse_special = false;  // control tokens written in the text become themselves, too; those
+                               // that are user-defined always do
 };
 
 class Tokenizer {
@@ -51,40 +77,52 @@ class Tokenizer {
   TokenId unknown() const;
   bool adds_bos() const;
   bool adds_eos() const;
-  bool is_end(TokenId id) const;      // eos, eot, eom and what the file names as such
-  TokenKind token_kind(TokenId id) const;  // id < n_vocab()
+  bool adds_space_prefix()
+      const;                      // SPM: a space in front of each text that follows a special token
+  bool is_end(TokenId id) const;  // eos, eot, eom and what the file or custom names as such
+  TokenKind token_kind(TokenId id) const;         // id < n_vocab()
   std::string_view token_text(TokenId id) const;  // as stored in the file
 
-  // Bytes of scratch that encoding `text_bytes` of text wants, and the ids it can give at most.
+  // Bytes of scratch with which encoding `text_bytes` of any text succeeds. Less is enough for
+  // most: BPE needs 22 bytes for each byte of the longest pre-token, SPM 23 for each of the text;
+  // encode() says when what it was lent is too little.
   static u64 encode_scratch_bytes(u64 text_bytes);
-  static u64 encode_ids_max(u64 text_bytes) { return text_bytes + 4; }
+  // The most ids that `text_bytes` of any text give: four for a byte (a stray one becomes U+FFFD, a
+  // space behind a special token two marks of three bytes), and BOS and EOS.
+  static u64 encode_ids_max(u64 text_bytes) { return 4 * text_bytes + 8; }
 
-  // Ids into `out` (at least encode_ids_max(text.size())); returns how many.
+  // Ids into `out` (encode_ids_max(text.size()) are always enough); returns how many. What does not
+  // fit is invalid_request; `out` then holds the beginning.
   Result<u64> encode(std::string_view text, EncodeOptions options, std::span<std::byte> scratch,
                      std::span<TokenId> out) const;
 
-  // The bytes one token stands for (an SPM space is already a space; a byte token is its byte), into
-  // `out`; control tokens give nothing unless `special`. Returns the length; at most piece_bytes_max().
+  // The bytes one token stands for (an SPM space is already a space; a byte token is its byte),
+  // into `out`; control and unknown tokens give nothing unless `special`. Returns the length; at
+  // most piece_bytes_max(). id < n_vocab().
   u64 piece(TokenId id, bool special, std::span<char> out) const;
   u64 piece_bytes_max() const;
 
-  struct Tables;  // private to tokenizer.cpp
+  struct Tables;  // tables.h, private to this folder
 
  private:
+  friend class VocabBuilder;
   const Tables* tables_ = nullptr;
 };
 
 // Turns a stream of tokens into text that is valid UTF-8 at every moment: holds back an unfinished
 // character (at most 3 bytes) until it is complete. Bytes that can never become a character give
-// U+FFFD each maximal ill-formed part (Unicode 15, 3.9, best practice). The first token of an SPM text
-// drops the space that the encoder put in front (where the file says that it does).
+// U+FFFD for each maximal ill-formed part (Unicode 15, 3.9, best practice). The first token of an
+// SPM text drops the space that the encoder put in front (where the file says that it does).
 class Detokenizer {
  public:
   Detokenizer() = default;
-  explicit Detokenizer(const Tokenizer& tokenizer, bool at_start) : tokenizer_(&tokenizer), at_start_(at_start) {}
+  // The tokenizer is borrowed. at_start: the first token begins a text.
+  explicit Detokenizer(const Tokenizer& tokenizer, bool at_start)
+      : tokenizer_(&tokenizer), at_start_(at_start) {}
   // Appends what can be shown now; returns its length. out >= 3 * (piece_bytes_max() + 4).
   u64 push(TokenId id, std::span<char> out);
-  // What was held back, as U+FFFD; ends the stream.
+  // What was held back, as U+FFFD (at most 3 bytes, as a cut character is one maximal part); ends
+  // the stream.
   u64 finish(std::span<char> out);
 
  private:

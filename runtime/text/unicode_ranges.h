@@ -11,8 +11,8 @@
 
 namespace tarn::text {
 
-// First code point << 2 | class: 0 other, 1 letter, 2 number, 3 white space. Each run ends where the
-// next one starts; the last entry only ends its predecessor.
+// First code point << 2 | class: 0 other, 1 letter, 2 number, 3 white space. Each run ends where
+// the next one starts; the last entry only ends its predecessor.
 // clang-format off
 inline constexpr u32 kClassRuns[] = {
     0x0000000, 0x0000027, 0x0000038, 0x0000083, 0x0000084, 0x00000c2, 0x00000e8, 0x0000105,

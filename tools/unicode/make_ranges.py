@@ -31,8 +31,8 @@ HEADER = """\
 
 namespace tarn::text {
 
-// First code point << 2 | class: 0 other, 1 letter, 2 number, 3 white space. Each run ends where the
-// next one starts; the last entry only ends its predecessor.
+// First code point << 2 | class: 0 other, 1 letter, 2 number, 3 white space. Each run ends where
+// the next one starts; the last entry only ends its predecessor.
 // clang-format off
 inline constexpr u32 kClassRuns[] = {
 """

@@ -1,0 +1,90 @@
+// The streaming side of tokenizer.h: bytes of tokens in, well-formed UTF-8 out.
+#include <algorithm>
+
+#include "platform/base/assert.h"
+#include "runtime/text/tokenizer.h"
+
+namespace tarn::text {
+namespace {
+
+constexpr std::string_view kReplacementBytes = "\xEF\xBF\xBD";
+
+struct ByteRange {
+  u8 low = 0;
+  u8 high = 0;
+  bool holds(u8 byte) const { return byte >= low && byte <= high; }
+};
+
+// Of a well-formed character (Unicode 15, table 3-7): bytes in all, 0 for what starts none.
+u32 strict_bytes(u8 lead) {
+  if (lead < 0x80) return 1;
+  if (lead < 0xC2 || lead > 0xF4) return 0;
+  return lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+}
+
+// What may stand behind `lead`; overlong forms, surrogates and what lies past U+10FFFF may not.
+ByteRange second_bytes(u8 lead) {
+  switch (lead) {
+    case 0xE0:
+      return {0xA0, 0xBF};
+    case 0xED:
+      return {0x80, 0x9F};
+    case 0xF0:
+      return {0x90, 0xBF};
+    case 0xF4:
+      return {0x80, 0x8F};
+    default:
+      return {0x80, 0xBF};
+  }
+}
+
+}  // namespace
+
+u64 Detokenizer::push(TokenId id, std::span<char> out) {
+  const u64 piece_bytes_max = tokenizer_->piece_bytes_max();
+  TARN_ASSERT(out.size() >= 3 * (piece_bytes_max + 4));
+  // The piece lies at the end of `out`; what is written from the front never reaches it: each of
+  // its bytes, and each held one, gives at most three.
+  const std::span<char> piece = out.last(piece_bytes_max);
+  u64 n_piece = tokenizer_->piece(id, false, piece);
+  const char* bytes = piece.data();
+  if (at_start_ && n_piece > 0) {
+    at_start_ = false;
+    const bool drops = tokenizer_->adds_space_prefix() && bytes[0] == ' ';
+    bytes += drops ? 1 : 0;
+    n_piece -= drops ? 1 : 0;
+  }
+
+  u64 n_out = 0;
+  const auto flush_held = [&] {
+    std::copy(held_, held_ + n_held_, out.begin() + static_cast<std::ptrdiff_t>(n_out));
+    n_out += n_held_;
+    n_held_ = 0;
+  };
+  for (u64 i = 0; i < n_piece; ++i) {
+    const u8 byte = static_cast<u8>(bytes[i]);
+    if (n_held_ > 0) {
+      const ByteRange range = n_held_ == 1 ? second_bytes(held_[0]) : ByteRange{0x80, 0xBF};
+      if (range.holds(byte)) {
+        held_[n_held_++] = byte;
+        if (n_held_ == strict_bytes(held_[0])) flush_held();
+        continue;
+      }
+      n_out += finish(out.subspan(n_out));
+    }
+    held_[n_held_++] = byte;
+    const u32 n_bytes = strict_bytes(byte);
+    if (n_bytes == 0) n_out += finish(out.subspan(n_out));
+    if (n_bytes == 1) flush_held();
+  }
+  return n_out;
+}
+
+u64 Detokenizer::finish(std::span<char> out) {
+  if (n_held_ == 0) return 0;
+  n_held_ = 0;
+  TARN_ASSERT(out.size() >= kReplacementBytes.size());
+  return kReplacementBytes.copy(out.data(), kReplacementBytes.size());
+}
+
+}  // namespace tarn::text

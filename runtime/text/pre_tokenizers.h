@@ -1,0 +1,22 @@
+// runtime/text/pre_tokenizers.h
+//
+// The names that tokenizer.ggml.pre takes, and what each one means beyond its splitter.
+#pragma once
+
+#include <string_view>
+
+#include "runtime/text/tokenizer.h"
+
+namespace tarn::text {
+
+struct PreTokenizerRules {
+  std::string_view name;
+  PreTokenizer splitter = PreTokenizer::none;
+  bool whole_words_first = false;  // a pre-token that is a token is not merged up to
+  bool adds_bos = false;           // unless the file says otherwise
+};
+
+// nullptr for a name that is not in the table.
+const PreTokenizerRules* find_pre_tokenizer(std::string_view name);
+
+}  // namespace tarn::text

@@ -1,0 +1,130 @@
+#include "runtime/text/special_matches.h"
+
+#include <algorithm>
+
+#include "runtime/text/tables.h"
+
+namespace tarn::text {
+namespace {
+
+class Finder {
+ public:
+  Finder(const Tokenizer::Tables& tables, std::string_view text, bool parse_special)
+      : tables_(tables),
+        text_(text),
+        all_(parse_special),
+        starts_(parse_special ? tables.special_starts : tables.user_defined_starts) {}
+
+  bool may_start(u64 at) const { return starts_[static_cast<u8>(text_[at])]; }
+  std::string_view text_of(TokenId id) const { return tables_.texts.at(id); }
+
+  // The longest token at `at` of at most `bytes_max`; kNoToken if there is none. Narrows the sorted
+  // list one byte at a time to those that agree so far.
+  TokenId longest(u64 at, u64 bytes_max) const {
+    const std::string_view rest = text_.substr(at, bytes_max);
+    const u32* low = tables_.specials.data();
+    const u32* high = low + tables_.specials.size();
+    TokenId found = kNoToken;
+    for (u64 n_agree = 0; low != high; ++n_agree) {
+      if (high - low == 1) {  // what remains is one comparison
+        return rest.starts_with(text_of(*low)) && wanted(*low) ? *low : found;
+      }
+      if (text_of(*low).size() == n_agree) {
+        if (wanted(*low)) found = *low;
+        ++low;  // the only one that ends here: texts differ
+      }
+      if (n_agree == rest.size()) break;
+      const u8 byte = static_cast<u8>(rest[n_agree]);
+      const auto at_byte = [&](u32 id) { return static_cast<u8>(text_of(id)[n_agree]); };
+      low = std::partition_point(low, high, [&](u32 id) { return at_byte(id) < byte; });
+      high = std::partition_point(low, high, [&](u32 id) { return at_byte(id) == byte; });
+    }
+    return found;
+  }
+
+  // Whether `a` is taken before `b`.
+  bool before(const SpecialMatch& a, const SpecialMatch& b) const {
+    const u64 a_bytes = text_of(a.id).size();
+    const u64 b_bytes = text_of(b.id).size();
+    if (a_bytes != b_bytes) return a_bytes > b_bytes;
+    return a.id != b.id ? a.id < b.id : a.at < b.at;
+  }
+
+ private:
+  bool wanted(TokenId id) const { return all_ || tables_.kind_of(id) == TokenKind::user_defined; }
+
+  const Tokenizer::Tables& tables_;
+  std::string_view text_;
+  bool all_;
+  const std::array<bool, 256>& starts_;
+};
+
+// From the longest match at each place to those that are taken. `matches` holds two things that
+// grow towards each other: a heap of candidates from the front, the taken ones from the back.
+std::span<SpecialMatch> take_best(const Finder& finder, std::span<SpecialMatch> matches,
+                                  std::span<u8> taken) {
+  const auto later = [&](const SpecialMatch& a, const SpecialMatch& b) {
+    return finder.before(b, a);
+  };
+  SpecialMatch* const heap = matches.data();
+  u64 n_heap = matches.size();
+  u64 first_taken = matches.size();
+  std::make_heap(heap, heap + n_heap, later);
+  while (n_heap > 0) {
+    std::pop_heap(heap, heap + n_heap, later);
+    SpecialMatch match = heap[--n_heap];
+    const u64 n_bytes = finder.text_of(match.id).size();
+    if (taken[match.at] != 0) continue;
+    // What is taken is at least as long as this one, so an overlap covers one of its ends.
+    if (taken[match.at + n_bytes - 1] == 0) {
+      std::fill_n(taken.begin() + match.at, n_bytes, u8{1});
+      heap[--first_taken] = match;
+      continue;
+    }
+    const auto begin = taken.begin() + match.at;
+    const u64 room = static_cast<u64>(std::find(begin, taken.end(), u8{1}) - begin);
+    match.id = finder.longest(match.at, room);
+    if (match.id == kNoToken) continue;
+    heap[n_heap++] = match;
+    std::push_heap(heap, heap + n_heap, later);
+  }
+  return matches.subspan(first_taken);
+}
+
+Unexpected too_little_scratch() {
+  return fail({.status = Status::invalid_request,
+               .hint = "the scratch for encoding is too small for this text's special tokens; lend "
+                       "encode_scratch_bytes()"});
+}
+
+}  // namespace
+
+Result<std::span<const SpecialMatch>> special_matches(const Tokenizer::Tables& tables,
+                                                      std::string_view text, bool parse_special,
+                                                      Bump& scratch) {
+  const Finder finder(tables, text, parse_special);
+  u64 n_starts = 0;
+  for (u64 at = 0; at < text.size(); ++at) n_starts += finder.may_start(at) ? u64{1} : u64{0};
+  if (n_starts == 0) return std::span<const SpecialMatch>();
+
+  const auto places = scratch.alloc<SpecialMatch>(n_starts);
+  if (!places) return too_little_scratch();
+  const u64 keep = scratch.used_bytes();
+  const auto taken = scratch.alloc<u8>(text.size());
+  if (!taken) return too_little_scratch();
+  std::fill(taken->begin(), taken->end(), u8{0});
+  u64 n_matches = 0;
+  for (u64 at = 0; at < text.size(); ++at) {
+    if (!finder.may_start(at)) continue;
+    const TokenId id = finder.longest(at, text.size() - at);
+    if (id != kNoToken) (*places)[n_matches++] = {.at = static_cast<u32>(at), .id = id};
+  }
+  const std::span<SpecialMatch> best = take_best(finder, places->first(n_matches), *taken);
+  std::sort(best.begin(), best.end(),
+            [](const SpecialMatch& a, const SpecialMatch& b) { return a.at < b.at; });
+  std::copy(best.begin(), best.end(), places->begin());
+  scratch.rewind(keep - (n_starts - best.size()) * sizeof(SpecialMatch));
+  return std::span<const SpecialMatch>(places->first(best.size()));
+}
+
+}  // namespace tarn::text

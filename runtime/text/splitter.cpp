@@ -1,0 +1,112 @@
+#include "runtime/text/splitter.h"
+
+#include "platform/base/assert.h"
+
+namespace tarn::text {
+namespace {
+
+bool is_newline(u32 code_point) { return code_point == '\r' || code_point == '\n'; }
+
+char lower(char letter) {
+  return letter >= 'A' && letter <= 'Z' ? static_cast<char>(letter - 'A' + 'a') : letter;
+}
+
+}  // namespace
+
+Splitter::Char Splitter::char_at(u64 at) const {
+  if (at >= text_.size()) return {.value = 0, .kind = CharClass::none, .end = at};
+  const CodePoint point = decode_lenient(text_, at);
+  return {.value = point.value, .kind = class_of(point.value), .end = at + point.n_bytes};
+}
+
+u64 Splitter::skip(CharClass kind, u64 at) const {
+  for (Char c = char_at(at); c.kind == kind; c = char_at(at)) at = c.end;
+  return at;
+}
+
+// Where the contraction that starts at at_ ends; at_ if there is none.
+u64 Splitter::contraction_end(bool any_case) const {
+  if (text_[at_] != '\'') return at_;
+  const std::string_view rest = text_.substr(at_ + 1, 2);
+  const auto letter = [&](u64 i) {
+    return i >= rest.size() ? '\0' : any_case ? lower(rest[i]) : rest[i];
+  };
+  const char first = letter(0);
+  const char second = letter(1);
+  if (first == 's' || first == 't' || first == 'm' || first == 'd') return at_ + 2;
+  const bool two_letters = (first == 'r' && second == 'e') || (first == 'v' && second == 'e') ||
+                           (first == 'l' && second == 'l');
+  return two_letters ? at_ + 3 : at_;
+}
+
+// The alternatives that start with white space, at a run of it: up to its last newline if newlines
+// bind, else all but the last character if something follows, else all.
+u64 Splitter::spaces_end(bool newlines_end) const {
+  u64 end = at_;
+  u64 last_start = at_;
+  u64 newline_end = at_;
+  for (Char c = char_at(end); c.kind == CharClass::space; c = char_at(end)) {
+    last_start = end;
+    end = c.end;
+    if (is_newline(c.value)) newline_end = end;
+  }
+  if (newlines_end && newline_end > at_) return newline_end;
+  if (end < text_.size() && last_start > at_) return last_start;
+  return end;
+}
+
+u64 Splitter::gpt2_end() const {
+  if (const u64 end = contraction_end(false); end > at_) return end;
+  Char c = char_at(at_);
+  if (c.value == ' ') c = char_at(c.end);
+  if (c.kind == CharClass::space || c.kind == CharClass::none) return spaces_end(false);
+  return skip(c.kind, c.end);
+}
+
+u64 Splitter::llama_end(u32 digits_max) const {
+  if (const u64 end = contraction_end(true); end > at_) return end;
+  const Char first = char_at(at_);
+  if (first.kind == CharClass::letter) return skip(CharClass::letter, first.end);
+  if (first.kind == CharClass::number) {
+    u64 end = first.end;
+    for (u32 n = 1; n < digits_max; ++n) {
+      const Char c = char_at(end);
+      if (c.kind != CharClass::number) break;
+      end = c.end;
+    }
+    return end;
+  }
+  const Char second = char_at(first.end);
+  if (!is_newline(first.value) && second.kind == CharClass::letter) {
+    return skip(CharClass::letter, second.end);
+  }
+  const Char& sign = first.value == ' ' ? second : first;
+  if (sign.kind != CharClass::other) return spaces_end(true);
+  u64 end = skip(CharClass::other, sign.end);
+  while (end < text_.size() && is_newline(static_cast<u8>(text_[end]))) ++end;
+  return end;
+}
+
+std::string_view Splitter::next() {
+  if (at_ >= text_.size()) return {};
+  u64 end = at_;
+  switch (pre_) {
+    case PreTokenizer::gpt2:
+      end = gpt2_end();
+      break;
+    case PreTokenizer::llama_bpe:
+      end = llama_end(3);
+      break;
+    case PreTokenizer::qwen2:
+      end = llama_end(1);
+      break;
+    case PreTokenizer::none:
+      break;
+  }
+  TARN_ASSERT(end > at_);
+  const std::string_view piece = text_.substr(at_, end - at_);
+  at_ = end;
+  return piece;
+}
+
+}  // namespace tarn::text

@@ -1,0 +1,70 @@
+// runtime/text/text_index.h
+//
+// From a token's text to its id, and from a pair of ids to the merge that joins them: two hash
+// tables with open addressing in lent memory, filled once. Both are half full, probe linearly, and
+// refuse an entry that lies more than kProbesMax from its place, so that no vocabulary makes a
+// look-up slow.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "platform/base/types.h"
+#include "runtime/text/tokenizer.h"
+
+namespace tarn::text {
+
+// The tokens' texts, one behind the other.
+struct TextTable {
+  const char* bytes = nullptr;
+  const u32* starts = nullptr;  // [n + 1]
+
+  std::string_view at(u32 id) const { return {bytes + starts[id], starts[id + 1] - starts[id]}; }
+};
+
+enum class Insertion : u8 { done, repeated, crowded };
+
+class TextIndex {
+ public:
+  // Slots for n entries at half load.
+  static constexpr u64 slots_for(u64 n) { return 2 * n + 1; }
+
+  TextIndex() = default;
+  // Borrows both; `texts` may still grow.
+  TextIndex(const TextTable& texts, std::span<u64> slots);
+
+  Insertion insert(u32 id);
+  TokenId find(std::string_view text) const;
+
+ private:
+  TextTable texts_{};
+  std::span<u64> slots_{};  // hash's low half << 32 | id + 1; 0 is free
+};
+
+struct Merge {
+  u32 left = kNoToken;  // kNoToken: the slot is free
+  u32 right = 0;
+  u32 rank = 0;  // the merge's place in the file: low ranks merge first
+  u32 result = 0;
+};
+
+class MergeIndex {
+ public:
+  static constexpr u64 slots_for(u64 n) { return 2 * n + 1; }
+
+  MergeIndex() = default;
+  explicit MergeIndex(std::span<Merge> slots);
+
+  Insertion insert(const Merge& merge);
+  // The slot of a pair; kNoSlot if nothing joins it.
+  u32 find(u32 left, u32 right) const;
+  const Merge& at(u32 slot) const { return slots_[slot]; }
+
+  static constexpr u32 kNoSlot = ~u32{0};
+
+ private:
+  std::span<Merge> slots_{};
+};
+
+}  // namespace tarn::text

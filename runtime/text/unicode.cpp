@@ -1,0 +1,76 @@
+#include "runtime/text/unicode.h"
+
+#include <array>
+
+#include "platform/base/assert.h"
+#include "runtime/text/unicode_ranges.h"
+
+namespace tarn::text {
+namespace {
+
+constexpr u32 kCodePoints = 0x110000;
+constexpr u32 kPageShift = 8;
+constexpr u32 kPages = kCodePoints >> kPageShift;
+
+constexpr u32 run_start(u32 run) { return kClassRuns[run] >> 2; }
+
+// The run that holds the first code point of each page of 256, so that a look-up starts there and
+// walks the few runs of one page. Made by the compiler from the table: 8.5 KiB.
+constexpr std::array<u16, kPages> pages_of_runs() {
+  std::array<u16, kPages> pages{};
+  u32 run = 0;
+  for (u32 page = 0; page < kPages; ++page) {
+    while (run_start(run + 1) <= page << kPageShift) ++run;
+    pages[page] = static_cast<u16>(run);
+  }
+  return pages;
+}
+
+constexpr std::array<u16, kPages> kPageRuns = pages_of_runs();
+
+bool continues(std::string_view text, u64 at) {
+  return at < text.size() && (static_cast<u8>(text[at]) & 0xC0) == 0x80;
+}
+
+u32 low_bits(char byte, u32 mask) { return static_cast<u8>(byte) & mask; }
+
+}  // namespace
+
+CharClass class_of(u32 code_point) {
+  TARN_DEBUG_ASSERT(code_point < kCodePoints);
+  u32 run = kPageRuns[code_point >> kPageShift];
+  while (run_start(run + 1) <= code_point) ++run;
+  return static_cast<CharClass>(kClassRuns[run] & 3);
+}
+
+CodePoint decode_lenient(std::string_view text, u64 at) {
+  const u8 lead = static_cast<u8>(text[at]);
+  if (lead < 0x80) return {lead, 1};
+  const u32 n_bytes = lead < 0xC0 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : lead < 0xF8 ? 4 : 1;
+  if (n_bytes == 1) return {kReplacement, 1};
+  u32 value = low_bits(text[at], 0xFFu >> (n_bytes + 1));
+  for (u32 i = 1; i < n_bytes; ++i) {
+    if (!continues(text, at + i)) return {kReplacement, 1};
+    value = value << 6 | low_bits(text[at + i], 0x3F);
+  }
+  if (value >= kCodePoints) return {kReplacement, 1};
+  return {value, n_bytes};
+}
+
+u32 encode_utf8(u32 code_point, char* out) {
+  TARN_DEBUG_ASSERT(code_point < kCodePoints);
+  if (code_point < 0x80) {
+    out[0] = static_cast<char>(code_point);
+    return 1;
+  }
+  const u32 n_bytes = code_point < 0x800 ? 2 : code_point < 0x10000 ? 3 : 4;
+  for (u32 i = n_bytes - 1; i > 0; --i) {
+    out[i] = static_cast<char>(0x80 | (code_point & 0x3F));
+    code_point >>= 6;
+  }
+  constexpr u8 kLead[5] = {0, 0, 0xC0, 0xE0, 0xF0};
+  out[0] = static_cast<char>(kLead[n_bytes] | code_point);
+  return n_bytes;
+}
+
+}  // namespace tarn::text

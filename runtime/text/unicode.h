@@ -1,0 +1,40 @@
+// runtime/text/unicode.h
+//
+// Code points for the tokenizers: their class, and UTF-8 read the way the vocabularies' own tools
+// read it. Decoding is lenient on purpose: ids of ill-formed text must equal llama.cpp's, which
+// takes overlong forms and surrogates for what they spell and every other stray byte for U+FFFD.
+// (Beyond U+10FFFF, where llama.cpp throws, each byte is U+FFFD here.) What is shown to people goes
+// through the strict Utf8Stream in detokenizer.cpp instead.
+#pragma once
+
+#include <string_view>
+
+#include "platform/base/types.h"
+
+namespace tarn::text {
+
+enum class CharClass : u8 { other = 0, letter = 1, number = 2, space = 3, none = 4 };
+
+inline constexpr u32 kReplacement = 0xFFFD;
+
+// Class of a code point below U+110000.
+CharClass class_of(u32 code_point);
+
+struct CodePoint {
+  u32 value = 0;
+  u32 n_bytes = 0;  // of the text; 1 for a byte that decodes to nothing
+};
+
+// The code point that starts at `at`, which is inside `text`.
+CodePoint decode_lenient(std::string_view text, u64 at);
+
+// UTF-8 of a code point below U+110000 into at most 4 bytes; returns how many.
+u32 encode_utf8(u32 code_point, char* out);
+
+// Bytes of one UTF-8 character by its first byte alone; 1 for a byte that cannot start one.
+constexpr u32 utf8_bytes_by_lead(char lead) {
+  const u32 high = static_cast<u8>(lead) >> 4;
+  return high < 12 ? 1 : high < 14 ? 2 : high == 14 ? 3 : 4;
+}
+
+}  // namespace tarn::text

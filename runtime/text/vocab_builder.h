@@ -1,0 +1,73 @@
+// runtime/text/vocab_builder.h
+//
+// Fills a region with a vocabulary, one token and one merge at a time, checking each against what
+// is there. Tokenizer::build() feeds it from a file, tests from memory. The order of calls:
+//
+//   begin, add_token x n_tokens, [scores(), kinds()], finish_tokens, add_merge x n_merges, finish
+//
+// Everything that comes in is hostile. An error leaves the region in any state and the builder
+// dead.
+#pragma once
+
+#include <array>
+#include <optional>
+
+#include "runtime/text/named_tokens.h"
+#include "runtime/text/pre_tokenizers.h"
+#include "runtime/text/tables.h"
+
+namespace tarn::text {
+
+struct VocabCounts {
+  VocabKind kind = VocabKind::spm;
+  u64 n_tokens = 0;
+  u64 text_bytes = 0;  // of all tokens' texts together
+  u64 n_merges = 0;    // 0 for an SPM
+};
+
+struct VocabRules {
+  PreTokenizerRules pre{};                               // BPE
+  std::array<std::optional<u64>, kRoles> special_ids{};  // what the file says, by Role
+  std::optional<bool> adds_bos{};                        // missing: as the family does
+  std::optional<bool> adds_eos{};
+  std::optional<bool> adds_space_prefix{};
+  bool specials_eat_spaces = false;  // Phi-3: white space behind a special token belongs to it
+};
+
+class VocabBuilder {
+ public:
+  // What begin() wants at most.
+  static Result<u64> region_bytes(const VocabCounts& counts);
+  static Result<VocabBuilder> begin(const VocabCounts& counts, std::span<std::byte> region);
+
+  Result<void> add_token(std::string_view text);
+  // To be filled if the file has them, before finish_tokens(). Scores: SPM only, else empty.
+  std::span<f32> scores() { return tables_->scores; }
+  std::span<i32> kinds() { return kinds_; }
+  Result<void> finish_tokens(const VocabRules& rules);
+
+  // "left right", in the order of rank.
+  Result<void> add_merge(std::string_view text);
+  Result<Tokenizer> finish();
+
+ private:
+  Result<void> set_attributes();
+  Result<void> set_roles(const VocabRules& rules);
+  void mark_ends(const VocabRules& rules);
+  void set_kind(TokenId id, TokenKind kind);
+  void keep_specials();
+  void set_byte_ids();
+  TokenId merge_result(std::string_view left, std::string_view right) const;
+
+  Tokenizer::Tables* tables_ = nullptr;
+  VocabCounts counts_{};
+  std::span<char> texts_{};
+  std::span<u32> starts_{};  // [n_tokens + 1]
+  std::span<i32> kinds_{};   // until finish_tokens(); then the place of Tables::specials
+  std::array<TokenId, kRoles> roles_{};
+  u32 n_tokens_ = 0;
+  u32 n_merges_ = 0;
+  TokenId last_result_ = kNoToken;
+};
+
+}  // namespace tarn::text

@@ -1,0 +1,192 @@
+// Tokenizer::memory_bytes() and build(): from a GGUF file's tokenizer.* keys to a VocabBuilder.
+#include "platform/base/assert.h"
+#include "runtime/text/vocab_builder.h"
+#include "runtime/text/vocab_limits.h"
+
+namespace tarn::text {
+namespace {
+
+using model::GgufFile;
+using model::GgufKey;
+using model::GgufType;
+
+constexpr char kModelKey[] = "tokenizer.ggml.model";
+constexpr char kPreKey[] = "tokenizer.ggml.pre";
+constexpr char kTokensKey[] = "tokenizer.ggml.tokens";
+constexpr char kMergesKey[] = "tokenizer.ggml.merges";
+constexpr char kScoresKey[] = "tokenizer.ggml.scores";
+constexpr char kKindsKey[] = "tokenizer.ggml.token_type";
+constexpr u64 kNameBytesMax = 128;
+
+Unexpected invalid_key(const char* hint, const char* key, u64 count = 0) {
+  return fail({.status = Status::invalid_model,
+               .hint = hint,
+               .detail = Detail(key),
+               .figures = {{{"elements", count}}}});
+}
+
+// A short string of the file, copied to where its user can keep it.
+struct Name {
+  char bytes[kNameBytesMax + 1] = {};
+  std::optional<std::string_view> text;
+};
+
+Result<void> read_name(const GgufFile& file, const char* key, Name& name) {
+  Bump memory(std::as_writable_bytes(std::span(name.bytes)));
+  TARN_TRY(name.text, file.get_string(key, memory, kNameBytesMax));
+  return {};
+}
+
+// What the directory alone says about a vocabulary.
+struct Survey {
+  VocabCounts counts{};
+  const GgufKey* tokens = nullptr;
+  const GgufKey* merges = nullptr;
+};
+
+Result<const GgufKey*> strings_key(const GgufFile& file, const char* name) {
+  const GgufKey* key = file.find_key(name);
+  if (key == nullptr) return invalid_key("the file has no vocabulary: a key is missing", name);
+  if (key->type != GgufType::array || key->element != GgufType::string) {
+    return invalid_key("this key must be an array of strings", name);
+  }
+  return key;
+}
+
+Result<Survey> survey(const GgufFile& file) {
+  Name model;
+  TARN_CHECK(read_name(file, kModelKey, model));
+  if (!model.text) {
+    return invalid_key("the file has no vocabulary: a key is missing", kModelKey);
+  }
+  const bool spm = *model.text == "llama";
+  if (!spm && *model.text != "gpt2") {
+    return fail({.status = Status::unsupported,
+                 .hint = "tokenizer.ggml.model is none of: llama (SPM), gpt2 (byte-level BPE)",
+                 .detail = Detail(*model.text)});
+  }
+  Survey survey;
+  TARN_TRY(survey.tokens, strings_key(file, kTokensKey));
+  if (!spm) {
+    TARN_TRY(survey.merges, strings_key(file, kMergesKey));
+  }
+  const u64 n_tokens = survey.tokens->count;
+  constexpr u64 kLengthBytes = sizeof(u64);  // in front of each string in the file
+  const auto text_bytes = (Checked(survey.tokens->bytes) - Checked(n_tokens) * kLengthBytes).get();
+  if (!text_bytes)
+    return invalid_key("the array is shorter than its strings", kTokensKey, n_tokens);
+  survey.counts = {.kind = spm ? VocabKind::spm : VocabKind::bpe,
+                   .n_tokens = n_tokens,
+                   .text_bytes = *text_bytes,
+                   .n_merges = spm ? 0 : survey.merges->count};
+  return survey;
+}
+
+Result<PreTokenizerRules> read_pre_tokenizer(const GgufFile& file) {
+  Name name;
+  TARN_CHECK(read_name(file, kPreKey, name));
+  if (!name.text) {
+    return fail({.status = Status::unsupported,
+                 .hint =
+                     "the file does not name its pre-tokenizer (tokenizer.ggml.pre); convert the "
+                     "model again with a newer converter"});
+  }
+  const PreTokenizerRules* rules = find_pre_tokenizer(*name.text);
+  if (rules == nullptr) {
+    return fail({.status = Status::unsupported,
+                 .hint =
+                     "this pre-tokenizer (tokenizer.ggml.pre) is not known; those of the gpt-2, "
+                     "llama-bpe and qwen2 families are",
+                 .detail = Detail(*name.text)});
+  }
+  return *rules;
+}
+
+char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
+
+// Phi-3's files do not say that white space behind a special token belongs to it; their names do.
+Result<bool> is_phi3(const GgufFile& file) {
+  const GgufKey* key = file.find_key("general.name");
+  if (key == nullptr || key->type != GgufType::string || key->bytes > kNameBytesMax) return false;
+  Name name;
+  TARN_CHECK(read_name(file, "general.name", name));
+  for (char& c : name.bytes) c = lower(c);
+  return name.text->find("phi-3") != std::string_view::npos ||
+         name.text->find("phi3") != std::string_view::npos;
+}
+
+Result<VocabRules> read_rules(const GgufFile& file, VocabKind kind) {
+  VocabRules rules;
+  if (kind == VocabKind::bpe) {
+    TARN_TRY(rules.pre, read_pre_tokenizer(file));
+  }
+  for (const RoleKey& role : role_keys()) {
+    TARN_TRY(const std::optional<u64> id, file.get_u64(role.key));
+    if (id) rules.special_ids[static_cast<u64>(role.role)] = id;
+  }
+  TARN_TRY(rules.adds_bos, file.get_bool("tokenizer.ggml.add_bos_token"));
+  TARN_TRY(rules.adds_eos, file.get_bool("tokenizer.ggml.add_eos_token"));
+  TARN_TRY(rules.adds_space_prefix, file.get_bool("tokenizer.ggml.add_space_prefix"));
+  TARN_TRY(rules.specials_eat_spaces, is_phi3(file));
+  return rules;
+}
+
+// An array beside the tokens; nullptr where there is none.
+Result<const GgufKey*> parallel_key(const GgufFile& file, const char* name, u64 n_tokens) {
+  const GgufKey* key = file.find_key(name);
+  if (key == nullptr) return key;
+  if (key->type != GgufType::array) return invalid_key("this key must be an array", name);
+  if (key->count != n_tokens) {
+    return fail({.status = Status::invalid_model,
+                 .hint = "an array about the tokens has not one element for each",
+                 .detail = Detail(name),
+                 .figures = {{{"tokens", n_tokens}, {"elements", key->count}}}});
+  }
+  return key;
+}
+
+Result<void> read_scores(const GgufFile& file, VocabBuilder& builder, u64 n_tokens) {
+  TARN_TRY(const GgufKey* key, parallel_key(file, kScoresKey, n_tokens));
+  if (key == nullptr) return {};
+  return file.read_f32(*key, builder.scores());
+}
+
+Result<void> read_kinds(const GgufFile& file, VocabBuilder& builder, u64 n_tokens) {
+  TARN_TRY(const GgufKey* key, parallel_key(file, kKindsKey, n_tokens));
+  if (key == nullptr) return {};
+  return file.read_i32(*key, builder.kinds());
+}
+
+Result<void> add_token(void* builder, u64, std::string_view text) {
+  return static_cast<VocabBuilder*>(builder)->add_token(text);
+}
+
+Result<void> add_merge(void* builder, u64, std::string_view text) {
+  return static_cast<VocabBuilder*>(builder)->add_merge(text);
+}
+
+}  // namespace
+
+Result<u64> Tokenizer::memory_bytes(const GgufFile& file) {
+  TARN_TRY(const Survey found, survey(file));
+  return VocabBuilder::region_bytes(found.counts);
+}
+
+Result<Tokenizer> Tokenizer::build(const GgufFile& file, std::span<std::byte> region) {
+  TARN_TRY(const Survey found, survey(file));
+  TARN_TRY(const VocabRules rules, read_rules(file, found.counts.kind));
+  TARN_TRY(VocabBuilder builder, VocabBuilder::begin(found.counts, region));
+  TARN_CHECK(file.each_string(*found.tokens, add_token, &builder));
+  const u64 n_tokens = found.counts.n_tokens;
+  if (found.counts.kind == VocabKind::spm) {
+    TARN_CHECK(read_scores(file, builder, n_tokens));
+  }
+  TARN_CHECK(read_kinds(file, builder, n_tokens));
+  TARN_CHECK(builder.finish_tokens(rules));
+  if (found.merges != nullptr) {
+    TARN_CHECK(file.each_string(*found.merges, add_merge, &builder));
+  }
+  return builder.finish();
+}
+
+}  // namespace tarn::text

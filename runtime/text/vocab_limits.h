@@ -1,0 +1,25 @@
+// runtime/text/vocab_limits.h
+//
+// Every limit of a vocabulary, with its reason: the one table. GGUF's own limits stand before
+// these.
+#pragma once
+
+#include "platform/base/types.h"
+
+namespace tarn::text {
+
+struct VocabLimits {
+  // The largest in use have 0.26 M tokens and 0.51 M merges.
+  static constexpr u64 kTokensMax = 2 * 1024 * 1024;
+  static constexpr u64 kMergesMax = 4 * 1024 * 1024;
+  // The longest tokens in use are 512 spaces, 1 KiB as byte-level BPE stores them. The limit bounds
+  // what one look-up hashes, and so the time that hostile text and vocabulary can cost together.
+  static constexpr u64 kTokenBytesMax = 4 * 1024;
+  // How far a table entry may lie from its place. At half load a natural vocabulary stays below 40
+  // (256 has odds under 1e-15): one that reaches it was made to.
+  static constexpr u32 kProbesMax = 256;
+  // Positions in prepared text, up to three bytes for one, are 32 bit numbers.
+  static constexpr u64 kTextBytesMax = u64{1} << 30;
+};
+
+}  // namespace tarn::text
