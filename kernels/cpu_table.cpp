@@ -6,7 +6,7 @@ namespace tarn::kernels {
 namespace {
 
 constexpr CpuTable kTables[] = {
-// Where an ISA lists another one's body, that body is bound by memory, or its own is not written yet.
+// Where an ISA lists another one's body, that body is bound by memory.
 #ifdef TARN_HAVE_AVX512
     {.isa = "avx512",
      .runs_here = [] { return cpu_features().avx512; },
@@ -26,7 +26,7 @@ constexpr CpuTable kTables[] = {
      .runs_here = [] { return cpu_features().avx2; },
      .tile_rows = tile_rows_avx2,
      .quantize_activations = quantize_activations_avx2,
-     .matmul = matmul_generic,
+     .matmul = matmul_avx2,
      .rms_norm = rms_norm_avx2,
      .rope = rope_avx2,
      .swiglu = swiglu_avx2,

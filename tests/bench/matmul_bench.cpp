@@ -25,8 +25,8 @@
 #include <vector>
 
 #include "kernels/matmul/matmul_tuning.h"
-#include "tests/kernels/quant/isa_list.h"
 #include "tests/kernels/quant/random_rows.h"
+#include "tests/kernels/quant/runnable_tables.h"
 #include "tests/support/seed.h"
 
 #ifdef TARN_HAVE_AVX512
@@ -205,10 +205,10 @@ bool wanted(const Options& o, const TypeTraits& traits) {
   return o.type.empty() || o.type == traits.name;
 }
 
-void bench_prefill(const Options& o, const test::Isa& isa) {
+void bench_prefill(const Options& o, const CpuTable& table) {
   const f64 peak = dot_peak(o.n_threads);
   std::printf("prefill %u x %u, isa %s, %u threads, dot product peak %.0f GMAC/s\n", o.n_out, o.k,
-              isa.name, o.n_threads, peak);
+              table.isa, o.n_threads, peak);
   for (const TypeTraits& traits : kTypeTraits) {
     if (!wanted(o, traits)) continue;
     const u64 n_tiles = o.n_out / kTileRows;
@@ -217,7 +217,7 @@ void bench_prefill(const Options& o, const test::Isa& isa) {
     const Acts acts = make_acts(512, o.k);
     std::printf("  %-5s", traits.name);
     for (u32 n : {4u, 8u, 16u, 32u, 64u, 128u, 512u}) {
-      const f64 s = product_seconds(o, isa.matmul, traits.type, n_tiles, weights.bytes, acts, n);
+      const f64 s = product_seconds(o, table.matmul, traits.type, n_tiles, weights.bytes, acts, n);
       const f64 rate = static_cast<f64>(u64{o.n_out} * o.k * n) / s * 1e-9;
       std::printf("  n=%u %.0f (%.0f%%)", n, rate, peak > 0 ? 100 * rate / peak : 0.0);
     }
@@ -226,7 +226,7 @@ void bench_prefill(const Options& o, const test::Isa& isa) {
   }
 }
 
-void bench_decode(const Options& o, const test::Isa& isa) {
+void bench_decode(const Options& o, const CpuTable& table) {
   Mapping memory(768 * kMiB);
   for (const TypeTraits& traits : kTypeTraits) {
     if (!wanted(o, traits)) continue;
@@ -234,11 +234,11 @@ void bench_decode(const Options& o, const test::Isa& isa) {
     fill_tiles(traits.type, o.k, n_tiles, memory.bytes);
     const f64 peak = read_rate(memory, o.n_threads, o.n_reps);
     std::printf("decode  %-5s k %u, isa %s, %u threads, reads %.1f GB/s:", traits.name, o.k,
-                isa.name, o.n_threads, peak);
+                table.isa, o.n_threads, peak);
     const f64 bytes = static_cast<f64>(n_tiles * tiled_bytes(traits.type, kTileRows, o.k));
     const Acts acts = make_acts(8, o.k);
     for (u32 n : {1u, 2u, 4u, 8u}) {
-      const f64 s = product_seconds(o, isa.matmul, traits.type, n_tiles, memory.bytes, acts, n);
+      const f64 s = product_seconds(o, table.matmul, traits.type, n_tiles, memory.bytes, acts, n);
       std::printf("  n=%u %.1f GB/s (%.0f%%)", n, bytes / s * 1e-9, 100 * bytes / s * 1e-9 / peak);
     }
     std::printf("\n");
@@ -246,7 +246,7 @@ void bench_decode(const Options& o, const test::Isa& isa) {
   munmap(memory.bytes, memory.n_bytes);
 }
 
-void bench_tile(const Options& o, const test::Isa& isa) {
+void bench_tile(const Options& o, const CpuTable& table) {
   for (const TypeTraits& traits : kTypeTraits) {
     if (!wanted(o, traits)) continue;
     constexpr u64 kTiles = 64;
@@ -255,24 +255,24 @@ void bench_tile(const Options& o, const test::Isa& isa) {
     tarn::test::Random random(3);
     const std::vector<u8> rows = test::random_rows(random, traits.type, kTiles * kTileRows, o.k);
     const f64 s = best_seconds(1, o.n_reps, kTiles, [&](u64 t) {
-      isa.tile_rows({traits.type, rows.data() + t * tile_bytes, kTileRows, o.k,
-                     target.bytes + t * tile_bytes});
+      table.tile_rows({traits.type, rows.data() + t * tile_bytes, kTileRows, o.k,
+                       target.bytes + t * tile_bytes});
     });
-    std::printf("tile    %-5s isa %s: %.2f GB/s a core\n", traits.name, isa.name,
+    std::printf("tile    %-5s isa %s: %.2f GB/s a core\n", traits.name, table.isa,
                 static_cast<f64>(kTiles * tile_bytes) / s * 1e-9);
     munmap(target.bytes, target.n_bytes);
   }
   Acts acts = make_acts(64, o.k);
   const f64 s = best_seconds(1, o.n_reps, 8, [&](u64) {
-    isa.quantize_activations({.x = acts.x.data(),
-                              .x_stride = o.k,
-                              .q = acts.q.data(),
-                              .scales = acts.scales.data(),
-                              .sums = acts.sums.data(),
-                              .n_rows = 64,
-                              .k = o.k});
+    table.quantize_activations({.x = acts.x.data(),
+                                .x_stride = o.k,
+                                .q = acts.q.data(),
+                                .scales = acts.scales.data(),
+                                .sums = acts.sums.data(),
+                                .n_rows = 64,
+                                .k = o.k});
   });
-  std::printf("quantize_activations isa %s: %.2f Gelem/s a core\n", isa.name,
+  std::printf("quantize_activations isa %s: %.2f Gelem/s a core\n", table.isa,
               8 * static_cast<f64>(acts.x.size()) / s * 1e-9);
 }
 
@@ -299,12 +299,12 @@ Options parse(int argc, char** argv) {
 }
 
 void run(const Options& o) {
-  for (const test::Isa& isa : test::isa_list()) {
-    if (!o.isa.empty() ? o.isa != isa.name : std::string("generic") == isa.name) continue;
+  for (const CpuTable& table : test::runnable_tables()) {
+    if (!o.isa.empty() ? o.isa != table.isa : std::string("generic") == table.isa) continue;
     for (const std::string& part : o.parts) {
-      if (part == "prefill") bench_prefill(o, isa);
-      if (part == "decode") bench_decode(o, isa);
-      if (part == "tile") bench_tile(o, isa);
+      if (part == "prefill") bench_prefill(o, table);
+      if (part == "decode") bench_decode(o, table);
+      if (part == "tile") bench_tile(o, table);
       if (part == "peak") {
         Mapping memory(768 * kMiB);
         std::memset(memory.bytes, 1, memory.n_bytes);

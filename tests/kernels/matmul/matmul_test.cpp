@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "kernels/matmul/matmul.h"
-#include "tests/kernels/quant/isa_list.h"
 #include "tests/kernels/quant/random_rows.h"
+#include "tests/kernels/quant/runnable_tables.h"
 #include "tests/support/seed.h"
 
 namespace tarn::kernels {
@@ -168,12 +168,12 @@ TEST_CASE("products agree with the f64 oracle and the generic bits on every ISA"
       const u32 k = traits.block_elems == 1 ? c.blocks * 172 : c.blocks * traits.block_elems;
       const Problem p = make_problem(random, traits.type, c.n_out, k, c.n_acts, c.codes, c.acts);
       const std::vector<f32> want = run(matmul_generic, p, whole(p));
-      for (const test::Isa& isa : test::isa_list()) {
-        CAPTURE(isa.name);
+      for (const CpuTable& table : test::runnable_tables()) {
+        CAPTURE(table.isa);
         CAPTURE(traits.name);
         CAPTURE(c.name);
         CAPTURE(random.seed());
-        const std::vector<f32> got = run(isa.matmul, p, whole(p));
+        const std::vector<f32> got = run(table.matmul, p, whole(p));
         const f64 roundings = traits.block_elems == 1 ? k / 4 + 3 : k / 32 + 4;
         for (u64 n = 0; n < c.n_acts; ++n) {
           for (u64 r = 0; r < c.n_out; ++r) {
@@ -195,16 +195,16 @@ TEST_CASE("one activation row and many give the same bits") {
     const Problem p = make_problem(random, traits.type, 85, k, 512);
     const std::vector<f32> want = run(matmul_generic, p, whole(p));
     const u64 stride = p.n_out + 5;
-    for (const test::Isa& isa : test::isa_list()) {
+    for (const CpuTable& table : test::runnable_tables()) {
       for (u32 n_acts : {1u,  2u,  3u,  4u,  5u,  6u,  7u,  8u,  9u,  10u,  11u,
                          12u, 13u, 14u, 15u, 16u, 17u, 31u, 64u, 65u, 127u, 512u}) {
-        CAPTURE(isa.name);
+        CAPTURE(table.isa);
         CAPTURE(traits.name);
         CAPTURE(n_acts);
         Call call = whole(p);
         call.n_acts = n_acts;
         call.act_begin = static_cast<u32>(random.below(512 - n_acts + 1));
-        const std::vector<f32> got = run(isa.matmul, p, call);
+        const std::vector<f32> got = run(table.matmul, p, call);
         REQUIRE(same_bits(got.data(), want.data() + call.act_begin * stride, n_acts * stride));
       }
     }
@@ -221,9 +221,9 @@ TEST_CASE("a range of tiles writes its columns and nothing else; bias is added o
     for (u64 n = 0; n < p.n_acts; ++n) {
       for (u64 r = 0; r < kOut; ++r) want[n * (kOut + 5) + r] += p.bias[r];
     }
-    for (const test::Isa& isa : test::isa_list()) {
+    for (const CpuTable& table : test::runnable_tables()) {
       for (u32 round = 0; round < 24; ++round) {
-        CAPTURE(isa.name);
+        CAPTURE(table.isa);
         CAPTURE(traits.name);
         CAPTURE(random.seed());
         Call call = whole(p);
@@ -231,7 +231,7 @@ TEST_CASE("a range of tiles writes its columns and nothing else; bias is added o
         call.tile_begin = random.below(12);
         call.tile_end = call.tile_begin + random.below(13 - call.tile_begin);
         call.n_acts = 1 + static_cast<u32>(random.below(p.n_acts));
-        const std::vector<f32> got = run(isa.matmul, p, call);
+        const std::vector<f32> got = run(table.matmul, p, call);
         for (u64 n = 0; n < call.n_acts; ++n) {
           for (u64 r = 0; r < kOut + 5; ++r) {
             const bool written =
@@ -265,10 +265,10 @@ TEST_CASE("an activation that is not finite makes its own row's results NaN, and
                                     .k = 512});
     }
     const std::vector<f32> want = run(matmul_generic, clean, whole(clean));
-    for (const test::Isa& isa : test::isa_list()) {
-      CAPTURE(isa.name);
+    for (const CpuTable& table : test::runnable_tables()) {
+      CAPTURE(table.isa);
       CAPTURE(traits.name);
-      const std::vector<f32> got = run(isa.matmul, p, whole(p));
+      const std::vector<f32> got = run(table.matmul, p, whole(p));
       for (u64 n = 0; n < 6; ++n) {
         for (u64 r = 0; r < 19; ++r) {
           if (n == 2) {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "kernels/quant/activations.h"
-#include "tests/kernels/quant/isa_list.h"
+#include "tests/kernels/quant/runnable_tables.h"
 #include "tests/support/seed.h"
 
 namespace tarn::kernels {
@@ -55,11 +55,11 @@ TEST_CASE("quantised activations agree with the f64 oracle on every ISA") {
     const f32 magnitude = std::exp2(random.uniform(-60.0f, 60.0f));
     x[i] = random.normal() * (i / 32 % 3 == 0 ? magnitude : 1.0f);
   }
-  for (const test::Isa& isa : test::isa_list()) {
-    CAPTURE(isa.name);
+  for (const CpuTable& table : test::runnable_tables()) {
+    CAPTURE(table.isa);
     CAPTURE(random.seed());
     const f32* start = x.data() + 1;  // unaligned
-    const Quantized got = quantize(isa.quantize_activations, start, kStride, kRows, kK);
+    const Quantized got = quantize(table.quantize_activations, start, kStride, kRows, kK);
     REQUIRE(same_bits(got, quantize(quantize_activations_generic, start, kStride, kRows, kK)));
     for (u64 n = 0; n < kRows; ++n) {
       for (u64 b = 0; b < kK / 32; ++b) {
@@ -83,7 +83,7 @@ TEST_CASE("quantised activations agree with the f64 oracle on every ISA") {
     }
     for (u64 n = 0; n < kRows; ++n) {  // a row alone is the row among others
       const Quantized alone =
-          quantize(isa.quantize_activations, start + n * kStride, kStride, 1, kK);
+          quantize(table.quantize_activations, start + n * kStride, kStride, 1, kK);
       REQUIRE(std::memcmp(alone.q.data(), got.q.data() + n * kK, kK) == 0);
     }
   }
@@ -92,8 +92,8 @@ TEST_CASE("quantised activations agree with the f64 oracle on every ISA") {
 TEST_CASE("ties go to even, extremes to zero, and what is not finite reaches the scale") {
   constexpr f32 kInfinity = std::numeric_limits<f32>::infinity();
   constexpr f32 kNan = std::numeric_limits<f32>::quiet_NaN();
-  for (const test::Isa& isa : test::isa_list()) {
-    CAPTURE(isa.name);
+  for (const CpuTable& table : test::runnable_tables()) {
+    CAPTURE(table.isa);
     std::vector<f32> x(32 * 6);
     f32* ties = x.data();
     ties[0] = 127.0f, ties[1] = 0.5f, ties[2] = 1.5f, ties[3] = -2.5f, ties[4] = -127.0f;
@@ -107,7 +107,7 @@ TEST_CASE("ties go to even, extremes to zero, and what is not finite reaches the
     smallest[5] = 0x1.0p-120f, smallest[6] = -0x1.0p-121f;
     f32* zero = ties + 160;
     zero[9] = -0.0f;
-    const Quantized got = quantize(isa.quantize_activations, x.data(), x.size(), 1, 32 * 6);
+    const Quantized got = quantize(table.quantize_activations, x.data(), x.size(), 1, 32 * 6);
     CHECK(got.q[0] == 127);
     CHECK(got.q[1] == 0);
     CHECK(got.q[2] == 2);

@@ -13,8 +13,8 @@
 #include <string>
 
 #include "kernels/quant/dequant.h"
-#include "tests/kernels/quant/isa_list.h"
 #include "tests/kernels/quant/random_rows.h"
+#include "tests/kernels/quant/runnable_tables.h"
 #include "tests/support/seed.h"
 
 namespace tarn::kernels {
@@ -109,11 +109,11 @@ TEST_CASE("a tile holds its rows' values, and every ISA makes the same bytes") {
         for (f32 value : from_tile) REQUIRE(value == 0.0f);
       }
 
-      for (const test::Isa& isa : test::isa_list()) {
-        CAPTURE(isa.name);
+      for (const CpuTable& table : test::runnable_tables()) {
+        CAPTURE(table.isa);
         test::AlignedBytes tile = test::aligned_bytes(tile_bytes + 1);
         std::memset(tile.get(), 0xA5, tile_bytes + 1);
-        isa.tile_rows({traits.type, rows.data() + 1, c.n_rows, k, tile.get()});
+        table.tile_rows({traits.type, rows.data() + 1, c.n_rows, k, tile.get()});
         REQUIRE(std::memcmp(tile.get(), want.get(), tile_bytes) == 0);
         REQUIRE(tile[tile_bytes] == 0xA5);
       }
