@@ -4,6 +4,9 @@
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 jobs=$(nproc)
+if command -v ccache >/dev/null; then
+  export CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache
+fi
 
 say() { printf '%s\n' "$*" >&2; }
 die() { say "toolchain: $*"; exit 1; }
@@ -62,9 +65,6 @@ configure() {
   local dir=$1 generator=()
   shift
   [ -e "$dir/CMakeCache.txt" ] || { command -v ninja >/dev/null && generator=(-G Ninja); }
-  if command -v ccache >/dev/null; then
-    export CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache
-  fi
   cmake -S "$root" -B "$dir" "${generator[@]}" "$@" >&2
 }
 

@@ -166,7 +166,8 @@ TEST_CASE("every key can be set, and is refused with a value of another type or 
   Examples examples;
   Config{}.visit(examples);
   for (u32 idx = 0; idx < examples.good_and_bad.size(); ++idx) {
-    const auto& [good, bad] = examples.good_and_bad[idx];
+    const std::string& good = examples.good_and_bad[idx].first;
+    const std::string& bad = examples.good_and_bad[idx].second;
     CAPTURE(good);
     Origins origins{};
     Config base;
