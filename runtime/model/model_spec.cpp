@@ -362,8 +362,7 @@ Error Describer::unknown_tensor() const {
   for (const tables::UnknownRow& row : tables::kUnknown) {
     if (name.find(row.piece) != std::string_view::npos) return unsupported(row.hint, name);
   }
-  return unsupported(
-      "a tensor that this architecture does not have; without it the model would be wrong", name);
+  return unsupported("a tensor that this architecture does not have would be left out", name);
 }
 
 // The embedding's rows are the vocabulary; the token list must agree, or else the key.
@@ -379,6 +378,10 @@ Result<void> Describer::check_vocabulary() {
   spec_.n_vocab = static_cast<u32>(embedding.n_rows);
   TARN_TRY(const auto n_vocab, integer(tables::IntegerId::vocab_size));
   const GgufKey* tokens = file_.find_key("tokenizer.ggml.tokens");
+  if (tokens != nullptr &&
+      (tokens->type != GgufType::array || tokens->element != GgufType::string)) {
+    return fail(invalid("the key has the wrong type; it must be an array of texts", tokens->name));
+  }
   if (tokens != nullptr && tokens->count != spec_.n_vocab) {
     return fail(invalid("the token list is not as long as the embedding table", tokens->name,
                         {"n_tokens", tokens->count}, {"n_rows", spec_.n_vocab}));

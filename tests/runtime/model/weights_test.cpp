@@ -1,8 +1,9 @@
-// Goal    every tensor of the file is in memory afterwards, bit for bit, in its layout and at its place,
-//         whatever the types, the row counts, the order of the completions and the depth of the queue;
-//         nothing else of the region is touched, and a failed read leaves nothing in flight.
-// Method  tiny models through an in-memory backend that completes in random order; rows read back from
-//         the tiled layout against the file's rows; each read failed in turn.
+// Goal    every tensor of the file is in memory afterwards, bit for bit, in its layout and at its
+//         place, whatever the types, the row counts, the order of the completions and the depth of
+//         the queue; nothing else of the region is touched, and a failed read leaves nothing in
+//         flight.
+// Method  tiny models through an in-memory backend that completes in random order; rows read back
+//         from the tiled layout against the file's rows; each read failed in turn.
 #include "runtime/model/weights.h"
 
 #include <doctest/doctest.h>

@@ -1,0 +1,97 @@
+// Goal    no file, whatever its bytes, gets further than a stated error, and the refusal is cheap.
+// Method  the hostile corpus through the reader and the description of the model: status and text as the
+//         table says, 16 MiB of memory at most, 100 ms at most (not under sanitizers), and nothing of
+//         the memory kept. Every class of known faults has its files.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <ctime>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "runtime/model/model_spec.h"
+#include "tests/runtime/model/hostile_corpus.h"
+
+namespace tarn::model {
+namespace {
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kSanitized = true;
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+constexpr bool kSanitized = true;
+#else
+constexpr bool kSanitized = false;
+#endif
+#else
+constexpr bool kSanitized = false;
+#endif
+
+constexpr u64 kMemoryBytes = 16 * kMiB;
+constexpr f64 kRefusalMsMax = 100.0;
+
+struct Outcome {
+  Status status = Status::ok;
+  std::string error;
+  f64 ms = 0;  // of the processor: the machine may be busy elsewhere
+};
+
+Outcome refuse(const test::HostileCase& hostile, std::span<std::byte> memory) {
+  const test::Bytes bytes = hostile.make();
+  test::MemoryIo io;
+  io.script = hostile.script;
+  const IoFile handle = io.add(bytes);
+  Bump bump{memory};
+  const std::clock_t begin = std::clock();
+  Result<ModelDescription> model = fail({});
+  auto file = GgufFile::read(io, handle, bump);
+  const u64 kept_bytes = bump.used_bytes();
+  if (file) model = describe_model(*file, bump);
+  const f64 ms = static_cast<f64>(std::clock() - begin) * 1000.0 / CLOCKS_PER_SEC;
+  if (!file) CHECK(kept_bytes == 0);
+  CHECK(bump.used_bytes() == kept_bytes);
+  if (file && model) return {};
+  const Error& error = file ? model.error() : file.error();
+  char line[512];
+  format_error(error, line, sizeof line);
+  return {.status = error.status, .error = line, .ms = ms};
+}
+
+TEST_CASE("every file of the corpus is refused for its own reason, quickly") {
+  const auto corpus = test::hostile_corpus();
+  CHECK(corpus.size() >= 200);
+  std::vector<std::byte> memory(kMemoryBytes);
+  f64 slowest_ms = 0;
+  for (const test::HostileCase& hostile : corpus) {
+    CAPTURE(hostile.hazard);
+    CAPTURE(hostile.name);
+    const Outcome outcome = refuse(hostile, memory);
+    CAPTURE(outcome.error);
+    CHECK(std::string(status_name(outcome.status)) == status_name(hostile.status));
+    CHECK_FALSE(hostile.error.empty());
+    CHECK(outcome.error.find(hostile.error) != std::string::npos);
+    if (!kSanitized) CHECK(outcome.ms <= kRefusalMsMax);
+    slowest_ms = std::max(slowest_ms, outcome.ms);
+  }
+  MESSAGE(corpus.size() << " files refused, the slowest in " << slowest_ms << " ms");
+}
+
+TEST_CASE("the corpus has files of every class, and no two of one name") {
+  std::map<std::string, u32> n_of_hazard;
+  std::set<std::string> names;
+  for (const test::HostileCase& hostile : test::hostile_corpus()) {
+    ++n_of_hazard[hostile.hazard];
+    CAPTURE(hostile.name);
+    CHECK(names.insert(std::string(hostile.hazard) + hostile.name).second);
+  }
+  for (const char* hazard :
+       {"G1", "G2", "G3", "G4", "G5", "G6", "G7", "G8", "G9", "T4", "F", "S"}) {
+    CAPTURE(hazard);
+    CHECK(n_of_hazard[hazard] > 0);
+  }
+}
+
+}  // namespace
+}  // namespace tarn::model
