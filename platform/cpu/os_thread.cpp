@@ -20,12 +20,16 @@ Result<void> OsThread::start(const Args& args) {
   body_ = args.body;
   context_ = args.context;
 
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  if (args.stack_bytes != 0) pthread_attr_setstacksize(&attributes, args.stack_bytes);
   // The mask is inherited, so it is set around the creation; there is no moment without it.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  const int status = pthread_create(&thread_, nullptr, &OsThread::entry, this);
+  const int status = pthread_create(&thread_, &attributes, &OsThread::entry, this);
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  pthread_attr_destroy(&attributes);
   if (status != 0) {
     return fail({.status = Status::io_failed,
                  .hint = "the system refused a thread: raise the limit of processes (ulimit -u, or "

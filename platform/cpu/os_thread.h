@@ -1,7 +1,7 @@
 // platform/cpu/os_thread.h
 //
-// A thread of the system, started with all signals blocked (they belong to the host) and, if asked, on
-// given CPUs. Unlike std::thread, a refusal by the system is a Result.
+// A thread of the system, started with all signals blocked (they belong to the host) and, if asked,
+// on given CPUs. Unlike std::thread, a refusal by the system is a Result.
 #pragma once
 
 #include <pthread.h>
@@ -19,13 +19,15 @@ class OsThread {
   OsThread& operator=(const OsThread&) = delete;
   ~OsThread();  // joins
 
-  // Runs body(context). `name` (static, at most 15 bytes) shows in the system's tools. An empty `cpus` leaves
-  // the affinity as it is; a refused affinity is not an error.
+  // Runs body(context). `name` (static, at most 15 bytes) shows in the system's tools. An empty `cpus`
+  // leaves the affinity as it is; a refused affinity is not an error. 0 stack_bytes: as much as the
+  // system gives (8 MiB of addresses, as a rule).
   struct Args {
     void (*body)(void* context) = nullptr;
     void* context = nullptr;
     const char* name = "tarn";
     std::span<const u32> cpus{};
+    u64 stack_bytes = 0;
   };
   Result<void> start(const Args& args);
   bool running() const { return running_; }

@@ -1,14 +1,11 @@
 #include "platform/cpu/worker_pool.h"
 
-#include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
+#include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-#include <algorithm>
 
 #include "platform/clock/clock.h"
 
@@ -20,7 +17,10 @@ constexpr u64 kTaskBits = 24;
 constexpr u64 kTaskMask = (u64{1} << kTaskBits) - 1;
 static_assert(kTasksMax == kTaskMask);
 
-// How long a thread looks for work, or for the end of others' work, before it sleeps.
+// How long a thread looks for work, or for the end of others' work, before it sleeps. Loops of 300 runs
+// of 4 tasks of 20 us with 8 us of the caller's own between them, 2 cores of an EPYC 9005, not pinned:
+// 20 us take 0.6 to 0.85 of the time of 2 us alone and the same beside a busy process; 100 us gain
+// nothing more. Pinned, a busy process costs 2.9x instead of 1.4x to 2.2x.
 constexpr u64 kSpinNs = 20'000;
 
 void pause_cpu() {
@@ -58,17 +58,13 @@ void futex_wake(std::atomic<u32>& word, u32 n_threads) {
   syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, n_threads, nullptr, nullptr, 0);
 }
 
-u32 cpus_allowed() {
+// What this process may use; all there can be where a machine has more CPUs than a set can hold.
+cpu_set_t cpus_allowed() {
   cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) == 0) return set;
   CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return kWorkersMax;  // more than 1,024 of them
-  return static_cast<u32>(CPU_COUNT(&set));
-}
-
-Unexpected start_failed(const char* hint, u32 worker_idx, int error) {
-  return fail({.status = Status::invalid_config,
-               .hint = hint,
-               .figures = {{{"worker", worker_idx}, {"errno", static_cast<u64>(error)}}}});
+  for (u32 cpu = 0; cpu < CPU_SETSIZE; ++cpu) CPU_SET(cpu, &set);
+  return set;
 }
 
 }  // namespace
@@ -82,53 +78,43 @@ Result<void> WorkerPool::start(const Options& options) {
                  .hint = "the number of threads is out of range",
                  .figures = {{{"threads", options.n_workers}, {"threads_max", kWorkersMax}}}});
   }
+  const cpu_set_t allowed = cpus_allowed();
+  for (const u32 cpu : options.cpus) {
+    if (cpu < CPU_SETSIZE && CPU_ISSET(cpu, &allowed)) continue;
+    return fail({.status = Status::invalid_config,
+                 .hint = "threads cannot be pinned there: name CPUs that this process may use",
+                 .figures = {{{"cpu", cpu}}}});
+  }
   // With more workers than CPUs a spinning one keeps a working one from its CPU.
-  spin_ns_ = options.n_workers <= cpus_allowed() ? kSpinNs : 0;
+  spin_ns_ = options.n_workers <= static_cast<u32>(CPU_COUNT(&allowed)) ? kSpinNs : 0;
   sink_ = options.sink;
   stopping_ = false;
-
-  const auto cpu_of = [&](u32 worker_idx, cpu_set_t& set) {
-    const u32 cpu = options.cpus[worker_idx % options.cpus.size()];
-    CPU_ZERO(&set);
-    if (cpu < CPU_SETSIZE) CPU_SET(cpu, &set);  // an empty set is refused below
-  };
-  constexpr const char* kPinHint = "a thread cannot be pinned: name CPUs that this process may use";
-  cpu_set_t set;
   if (options.pin_caller && !options.cpus.empty()) {
-    cpu_of(0, set);
-    const int error = pthread_setaffinity_np(pthread_self(), sizeof set, &set);
-    if (error != 0) return start_failed(kPinHint, 0, error);
+    cpu_set_t first;
+    CPU_ZERO(&first);
+    CPU_SET(options.cpus[0], &first);
+    static_cast<void>(pthread_setaffinity_np(pthread_self(), sizeof first, &first));  // was checked
   }
 
-  pthread_attr_t attributes;
-  pthread_attr_init(&attributes);
-  pthread_attr_setstacksize(&attributes, kStackBytes);
-  sigset_t all, before;
-  sigfillset(&all);  // signals are the host's threads' business
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  int error = 0;
   n_workers_ = 1;
-  while (error == 0 && n_workers_ < options.n_workers) {
+  while (n_workers_ < options.n_workers) {
     Thread& thread = threads_[n_workers_];
     thread.pool = this;
     thread.worker_idx = n_workers_;
-    if (!options.cpus.empty()) {
-      cpu_of(n_workers_, set);
-      pthread_attr_setaffinity_np(&attributes, sizeof set, &set);
+    std::span<const u32> cpu{};
+    if (!options.cpus.empty()) cpu = options.cpus.subspan(n_workers_ % options.cpus.size(), 1);
+    const auto started = thread.os.start({.body = &thread_main,
+                                          .context = &thread,
+                                          .name = "tarn-worker",
+                                          .cpus = cpu,
+                                          .stack_bytes = kStackBytes});
+    if (!started) {
+      stop();
+      return fail(started.error());
     }
-    error = pthread_create(&thread.handle, &attributes, &thread_main, &thread);
-    if (error == 0) ++n_workers_;
+    ++n_workers_;
   }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  pthread_attr_destroy(&attributes);
-  if (error == 0) return {};
-  const u32 failed_idx = n_workers_;
-  stop();
-  return start_failed(error == EINVAL
-                          ? kPinHint
-                          : "a thread cannot be started: lower the number of threads, or "
-                            "raise RLIMIT_NPROC or the pids limit",
-                      failed_idx, error);
+  return {};
 }
 
 void WorkerPool::stop() {
@@ -136,7 +122,7 @@ void WorkerPool::stop() {
   stopping_.store(true);
   wake_word_.fetch_add(1);
   futex_wake(wake_word_, INT_MAX);
-  for (u32 i = 1; i < n_workers_; ++i) pthread_join(threads_[i].handle, nullptr);
+  for (u32 i = 1; i < n_workers_; ++i) threads_[i].os.join();
   n_workers_ = 0;
 }
 
@@ -226,11 +212,10 @@ void WorkerPool::serve(u32 worker_idx) {
   }
 }
 
-void* WorkerPool::thread_main(void* thread) {
+void WorkerPool::thread_main(void* thread) {
   const Thread& self = *static_cast<const Thread*>(thread);
   set_thread_fatal_sink(self.pool->sink_);
   self.pool->serve(self.worker_idx);
-  return nullptr;
 }
 
 }  // namespace tarn

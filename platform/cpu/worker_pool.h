@@ -13,8 +13,6 @@
 // Napkin: a token takes about 300 runs, so a run may cost a few microseconds where a task takes 20.
 #pragma once
 
-#include <pthread.h>
-
 #include <array>
 #include <atomic>
 #include <span>
@@ -23,6 +21,7 @@
 #include "platform/base/assert.h"
 #include "platform/base/result.h"
 #include "platform/base/types.h"
+#include "platform/cpu/os_thread.h"
 
 namespace tarn {
 
@@ -44,6 +43,7 @@ class WorkerPool {
   WorkerPool& operator=(const WorkerPool&) = delete;
   ~WorkerPool();  // joins
 
+  // A CPU that this process may not use is an error.
   Result<void> start(const Options& options);
   void stop();  // joins; idempotent
   u32 n_workers() const { return n_workers_; }
@@ -69,10 +69,10 @@ class WorkerPool {
   struct Thread {
     WorkerPool* pool = nullptr;
     u32 worker_idx = 0;
-    pthread_t handle{};
+    OsThread os{};
   };
 
-  static void* thread_main(void* thread);
+  static void thread_main(void* thread);
   void serve(u32 worker_idx);
   bool has_work_or_stop() const;
   void sleep_until_work();

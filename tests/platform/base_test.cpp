@@ -52,8 +52,8 @@ TEST_CASE("an error becomes one printable line of any length") {
                     .figures = {{{"errno", 5}, {"offset", 18446744073709551615ull}}}};
   char line[256];
   const u64 n = format_error(error, line, sizeof line);
-  const std::string want = "the read failed: a?[2Jb" + std::string(57, 'x') +
-                           " (errno 5, offset 18446744073709551615)";
+  const std::string want =
+      "the read failed: a?[2Jb" + std::string(57, 'x') + " (errno 5, offset 18446744073709551615)";
   CHECK(std::string(line) == want);
   CHECK(n == want.size());
   for (u64 size = 1; size <= want.size(); ++size) {
