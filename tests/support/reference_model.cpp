@@ -167,7 +167,7 @@ void ReferenceModel::ffn_block(const Layer& layer, Rows& stream) const {
   }
 }
 
-std::vector<f64> ReferenceModel::logits(std::span<const u32> ids) const {
+std::vector<f64> ReferenceModel::logits(std::span<const u32> ids, u64 first) const {
   Rows stream;
   for (const u32 id : ids) {
     const auto row = std::span(embedding_.values).subspan(id * d_model_, d_model_);
@@ -178,9 +178,9 @@ std::vector<f64> ReferenceModel::logits(std::span<const u32> ids) const {
     ffn_block(layer, stream);
   }
   std::vector<f64> out;
-  out.reserve(ids.size() * n_vocab_);
-  for (const auto& row : stream) {
-    const auto logits = output_.times(rms_norm(row, output_norm_));
+  out.reserve((ids.size() - first) * n_vocab_);
+  for (u64 t = first; t < ids.size(); ++t) {
+    const auto logits = output_.times(rms_norm(stream[t], output_norm_));
     out.insert(out.end(), logits.begin(), logits.end());
   }
   return out;

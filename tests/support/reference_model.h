@@ -21,8 +21,8 @@ class ReferenceModel {
   explicit ReferenceModel(const std::string& path);
 
   u32 n_vocab() const { return static_cast<u32>(n_vocab_); }
-  // Row-major [ids.size(), n_vocab]: row i is the prediction after ids 0..i.
-  std::vector<f64> logits(std::span<const u32> ids) const;
+  // Row-major [ids.size() - first, n_vocab]: row i is the prediction after ids 0..first + i.
+  std::vector<f64> logits(std::span<const u32> ids, u64 first = 0) const;
 
  private:
   struct Matrix {

@@ -34,13 +34,6 @@ void append_text(std::string& out, std::string_view text) {
 
 u64 aligned_up(u64 n) { return (n + kAlignment - 1) / kAlignment * kAlignment; }
 
-const kernels::TypeTraits& traits_of(kernels::TensorType type) {
-  for (const auto& traits : kernels::kTypeTraits) {
-    if (traits.type == type) return traits;
-  }
-  throw std::runtime_error("unknown tensor type");
-}
-
 struct SlabPlace {
   u32 tensor_idx;
   u64 slab_idx;
@@ -51,7 +44,7 @@ struct SlabPlace {
 std::vector<SlabPlace> cut_into_slabs(std::span<const GgufTensorInfo> tensors) {
   std::vector<SlabPlace> places;
   for (u32 t = 0; t < tensors.size(); ++t) {
-    const u64 block_bytes = traits_of(tensors[t].type).block_bytes;
+    const u64 block_bytes = kernels::type_traits(tensors[t].type).block_bytes;
     const u64 slab_bytes = kSlabBytesMax / block_bytes * block_bytes;
     for (u64 first = 0; first < tensors[t].bytes; first += slab_bytes) {
       const u64 n_bytes = std::min(slab_bytes, tensors[t].bytes - first);
@@ -132,7 +125,7 @@ void GgufWriter::set_i32s(std::string_view key, std::span<const i32> values) {
 }
 
 u32 GgufWriter::add_tensor(std::string name, kernels::TensorType type, std::vector<u64> dims) {
-  const auto& traits = traits_of(type);
+  const auto& traits = kernels::type_traits(type);
   if (dims.empty() || dims[0] % traits.block_elems != 0) {
     throw std::invalid_argument(name + ": rows of " + std::to_string(dims.empty() ? 0 : dims[0]) +
                                 " are no multiple of " + traits.name + "'s block of " +
@@ -184,9 +177,10 @@ u64 GgufWriter::write(const std::string& path, u32 n_threads, const Fill& fill,
       for (u64 i = next++; i < places.size(); i = next++) {
         const SlabPlace& place = places[i];
         const GgufTensorInfo& tensor = tensors_[place.tensor_idx];
-        const auto& traits = traits_of(tensor.type);
+        const auto& traits = kernels::type_traits(tensor.type);
         fill({.tensor_idx = place.tensor_idx,
               .slab_idx = place.slab_idx,
+              .first_byte = place.first_byte,
               .first_element = place.first_byte / traits.block_bytes * traits.block_elems,
               .n_elements = place.n_bytes / traits.block_bytes * traits.block_elems,
               .out = std::span(buffer).first(place.n_bytes)});

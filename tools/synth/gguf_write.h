@@ -36,6 +36,7 @@ struct GgufTensorInfo {
 struct GgufSlab {
   u32 tensor_idx = 0;
   u64 slab_idx = 0;       // within the tensor
+  u64 first_byte = 0;     // within the tensor
   u64 first_element = 0;  // in row-major order
   u64 n_elements = 0;
   std::span<u8> out;

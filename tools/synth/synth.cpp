@@ -8,6 +8,7 @@
 
 #include "tools/synth/gguf_write.h"
 #include "tools/synth/random_blocks.h"
+#include "tools/synth/recall.h"
 
 namespace tarn::synth {
 namespace {
@@ -346,7 +347,7 @@ std::optional<SynthQuant> parse_quant(std::string_view name) {
 
 std::string_view arch_names() {
   return "llama-2-7b, llama-3.1-8b, mistral-7b, qwen2.5-7b, qwen3-8b, tiny-llama, tiny-qwen2, "
-         "tiny-qwen3";
+         "tiny-qwen3, recall";
 }
 
 std::optional<SynthShape> find_shape(std::string_view arch) {
@@ -374,12 +375,20 @@ SynthReport synth_write(const SynthShape& shape, SynthQuant quant, u64 seed,
 }
 
 SynthReport synth_write(const SynthOptions& options) {
+  const bool recall = options.arch == "recall";
   const bool tiny = options.arch.starts_with("tiny-");
-  const std::string name = !options.quant.empty() ? options.quant : tiny ? "q8_0" : "q4_k_m";
+  const std::string name = !options.quant.empty() ? options.quant
+                           : recall               ? "f16"
+                           : tiny                 ? "q8_0"
+                                                  : "q4_k_m";
   const auto quant = parse_quant(name);
   if (!quant) {
     throw std::invalid_argument("unknown --quant " + name +
                                 "; one of f32, f16, bf16, q8_0, q4_0, q4_k, q5_k, q6_k, q4_k_m");
+  }
+  if (recall) {
+    if (options.layers != 0) throw std::invalid_argument("the recall model has two layers, always");
+    return recall_write(*quant, options.path);
   }
   auto shape = find_shape(options.arch);
   if (!shape) {

@@ -59,7 +59,7 @@ std::optional<SynthQuant> parse_quant(std::string_view name);  // f32 ... q6_k, 
 
 struct SynthOptions {
   std::string arch = "tiny-llama";  // a name of arch_names()
-  std::string quant;                // empty: q8_0 for the tiny ones, else q4_k_m
+  std::string quant;                // empty: q8_0 for the tiny ones, f16 for recall, else q4_k_m
   u32 layers = 0;                   // 0: the architecture's own
   u64 seed = 1;
   std::string path;

@@ -21,18 +21,19 @@ constexpr const char* kHelp =
     "usage: tarn synth [--arch NAME] [--quant TYPE] [--layers N] [--seed S] OUT\n"
     "\n"
     "Writes a model without a download: random weights in a real model's shape (for speed,\n"
-    "memory and correctness, not for sense).\n"
+    "memory and correctness, not for sense), or the recall model, whose weights are computed\n"
+    "so that it answers `... a 7 ... b 3 ... a` with `7` at any length.\n"
     "\n"
     "  --arch NAME    llama-2-7b llama-3.1-8b mistral-7b qwen2.5-7b qwen3-8b\n"
-    "                 tiny-llama tiny-qwen2 tiny-qwen3                    (tiny-llama)\n"
+    "                 tiny-llama tiny-qwen2 tiny-qwen3 recall             (tiny-llama)\n"
     "  --quant TYPE   f32 f16 bf16 q8_0 q4_0 q4_k q5_k q6_k, or q4_k_m, llama.cpp's mix\n"
-    "                 (q4_k_m; tiny ones: q8_0)\n"
+    "                 (q4_k_m; tiny ones: q8_0; recall: f16)\n"
     "  --layers N     fewer or more layers than the architecture has\n"
     "  --seed S       same seed, same file                                 (1)\n"
     "\n"
     "examples:\n"
     "  tarn synth /tmp/tiny.gguf\n"
-    "  tarn synth --arch qwen3-8b --layers 2 /tmp/short.gguf\n"
+    "  tarn synth --arch recall /tmp/recall.gguf\n"
     "  tarn synth --arch llama-3.1-8b /tmp/8b.gguf          4.9 GB, for tarn-bench\n";
 
 u64 parse_number(std::string_view option, std::string_view text) {

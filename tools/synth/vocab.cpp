@@ -128,10 +128,10 @@ std::vector<Merge> make_merges(u64 n, const std::string& space, VocabFamily fami
     }
   }
   for (const auto& left : parts) {
-    for (const auto& right : parts) list.add(left, right);
+    for (const auto& right : parts) list.add(space + left, right);
   }
   for (const auto& left : parts) {
-    for (const auto& right : parts) list.add(space + left, right);
+    for (const auto& right : parts) list.add(left, right);
   }
   if (family != VocabFamily::spm) add_characters(list);
   // Words of three syllables, in an order that mixes them: the stride is coprime to their number.
@@ -168,7 +168,7 @@ Vocabulary make_spm(u32 n_tokens) {
   // The characters close the list, as in the real file; a small vocabulary has ASCII alone.
   std::vector<std::string> characters{std::string(kSpmSpace)};
   for (u32 c = '!'; c <= '~'; ++c) characters.push_back(utf8(c));
-  if (n_tokens >= 8192) {
+  if (n_tokens > 8192) {
     for (u32 c = 0xA1; c < 0x460; ++c) characters.push_back(utf8(c));
     for (u32 c = 0x4E00; c < 0x5000; ++c) characters.push_back(utf8(c));
   }
