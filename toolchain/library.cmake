@@ -21,7 +21,8 @@ add_custom_command(
   OUTPUT ${archive}
   # Section groups are dissolved: a group whose name became local could otherwise be thrown away in
   # favour of the host's copy of the same template, and our references would point into nothing.
-  COMMAND ${CMAKE_LINKER} -r --force-group-allocation -o ${one_object} ${library_objects}
+  COMMAND ${CMAKE_CXX_COMPILER} -r -nostdlib -Wl,--force-group-allocation -o ${one_object}
+          ${library_objects}
   COMMAND ${CMAKE_OBJCOPY} --wildcard --keep-global-symbol=tarn_* ${one_object}
   COMMAND ${CMAKE_COMMAND} -E rm -f ${archive}
   COMMAND ${CMAKE_AR} qcs ${archive} ${one_object}
