@@ -37,6 +37,8 @@ __m512 load_f16(const u8* at) {
   return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(at)));
 }
 __m512i load_bytes(const u8* at) { return _mm512_loadu_si512(at); }
+void prefetch(const void* at) { _mm_prefetch(static_cast<const char*>(at), _MM_HINT_T1); }
+__m512i broadcast(const i8* at) { return _mm512_set1_epi32(*reinterpret_cast<const i32*>(at)); }
 __m512i load_u8_as_i32(const u8* at) {
   return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(at)));
 }
@@ -70,12 +72,17 @@ void or_bits(__m512i& codes, __m512i high, __m512i mask) {
 // are added for one activation row and kTiles tiles. The tiles share every broadcast of
 // activations, or loads would be the limit.
 
+// Dot products over the strip's first and its second 16 k, added to what first and second hold. Two
+// chains per tile, even where one sum is wanted: one chain of 8 would keep the ports waiting.
 template <u32 kTiles, class Weights>
-void add_dots(const Weights (&w)[kTiles], const i8* q, u32 group_begin, u32 n_groups,
-              __m512i (&dots)[kTiles]) {
-  for (u32 g = group_begin; g < group_begin + n_groups; ++g) {
-    const __m512i x = _mm512_set1_epi32(*reinterpret_cast<const i32*>(q + g * 4));
-    for (u32 t = 0; t < kTiles; ++t) dots[t] = _mm512_dpbusd_epi32(dots[t], w[t].codes[g], x);
+void add_dots(const Weights (&w)[kTiles], const i8* q, __m512i (&first)[kTiles],
+              __m512i (&second)[kTiles]) {
+  for (u32 g = 0; g < kGroups / 2; ++g) {
+    const __m512i x = broadcast(q + g * 4), y = broadcast(q + 16 + g * 4);
+    for (u32 t = 0; t < kTiles; ++t) {
+      first[t] = _mm512_dpbusd_epi32(first[t], w[t].codes[g], x);
+      second[t] = _mm512_dpbusd_epi32(second[t], w[t].codes[4 + g], y);
+    }
   }
 }
 
@@ -86,13 +93,17 @@ struct OneScale {
 
   template <u32 kTiles>
   static void add_terms(const OneScale (&w)[kTiles], const PackedAct& act, u32 s, __m512* sums) {
-    __m512i dots[kTiles];
-    for (u32 t = 0; t < kTiles; ++t) dots[t] = _mm512_set1_epi32(act.sums[2 * s]);
-    add_dots(w, act.q + s * kStripElems, 0, kGroups, dots);
+    __m512i first[kTiles], second[kTiles];
+    for (u32 t = 0; t < kTiles; ++t) {
+      first[t] = _mm512_set1_epi32(act.sums[2 * s]);
+      second[t] = _mm512_setzero_si512();
+    }
+    add_dots(w, act.q + s * kStripElems, first, second);
     const __m512 d_x = _mm512_set1_ps(act.scales[s]);
     for (u32 t = 0; t < kTiles; ++t) {
+      const __m512i dot = _mm512_add_epi32(first[t], second[t]);
       const __m512 scale = _mm512_mul_ps(w[t].d, d_x);
-      sums[t] = _mm512_add_ps(sums[t], _mm512_mul_ps(_mm512_cvtepi32_ps(dots[t]), scale));
+      sums[t] = _mm512_add_ps(sums[t], _mm512_mul_ps(_mm512_cvtepi32_ps(dot), scale));
     }
   }
 };
@@ -104,14 +115,15 @@ struct ScaleAndMin {
 
   template <u32 kTiles>
   static void add_terms(const ScaleAndMin (&w)[kTiles], const PackedAct& act, u32 s, __m512* sums) {
-    __m512i dots[kTiles];
-    for (u32 t = 0; t < kTiles; ++t) dots[t] = _mm512_setzero_si512();
-    add_dots(w, act.q + s * kStripElems, 0, kGroups, dots);
+    __m512i first[kTiles], second[kTiles];
+    for (u32 t = 0; t < kTiles; ++t) first[t] = second[t] = _mm512_setzero_si512();
+    add_dots(w, act.q + s * kStripElems, first, second);
     // Here the packed sums are f32.
     const __m512 sum_x = _mm512_castsi512_ps(_mm512_set1_epi32(act.sums[2 * s]));
     const __m512 d_x = _mm512_set1_ps(act.scales[s]);
     for (u32 t = 0; t < kTiles; ++t) {
-      const __m512 dot = _mm512_mul_ps(_mm512_cvtepi32_ps(dots[t]), w[t].scale);
+      const __m512i sum = _mm512_add_epi32(first[t], second[t]);
+      const __m512 dot = _mm512_mul_ps(_mm512_cvtepi32_ps(sum), w[t].scale);
       const __m512 term = _mm512_sub_ps(dot, _mm512_mul_ps(sum_x, w[t].low));
       sums[t] = _mm512_add_ps(sums[t], _mm512_mul_ps(term, d_x));
     }
@@ -131,8 +143,7 @@ struct TwoScales {
       first[t] = _mm512_set1_epi32(act.sums[2 * s]);
       second[t] = _mm512_set1_epi32(act.sums[2 * s + 1]);
     }
-    add_dots(w, act.q + s * kStripElems, 0, kGroups / 2, first);
-    add_dots(w, act.q + s * kStripElems, kGroups / 2, kGroups / 2, second);
+    add_dots(w, act.q + s * kStripElems, first, second);
     const __m512 d_x = _mm512_set1_ps(act.scales[s]);
     for (u32 t = 0; t < kTiles; ++t) {
       const __m512i dot = _mm512_add_epi32(_mm512_mullo_epi32(first[t], w[t].scales[0]),
@@ -293,6 +304,10 @@ void pack_acts(const Job& job, u32 k, u32 n_strips, PackedAct* packed) {
   const __mmask8 scales_mask = static_cast<__mmask8>((1u << n_strips) - 1);
   for (u32 a = 0; a < job.n_acts; ++a) {
     const u64 at = (job.act_begin + a) * args.k + k;
+    // The next 256 k, as far as they exist or not: a prefetch reads nothing.
+    for (u32 i = 0; i < kSpanElems; i += 64) prefetch(args.q + at + kSpanElems + i);
+    prefetch(args.sums + (at + kSpanElems) / 16);
+    prefetch(args.scales + (at + kSpanElems) / 32);
     for (u32 s = 0; s < n_strips; ++s) {
       const u32 i = s * kStripElems;
       _mm256_store_si256(reinterpret_cast<__m256i*>(packed[a].q + i),
@@ -308,6 +323,7 @@ void pack_acts(const Job& job, u32 k, u32 n_strips, PackedAct* packed) {
 template <class Type, u32 kTiles>
 void add_span(const Job& job, const u8* span, u32 n_strips, const PackedAct* packed, __m512* sums) {
   constexpr u64 kBlockBytes = Type::kAt.strips + Type::kBlockStrips * Type::kAt.strip_bytes;
+  constexpr u64 kSpanBytes = kBlockBytes * (kSpanStrips / Type::kBlockStrips);
   typename Type::Head heads[kTiles];
   typename Type::Weights weights[kTiles];
   for (u32 s = 0; s < n_strips; ++s) {
@@ -316,6 +332,8 @@ void add_span(const Job& job, const u8* span, u32 n_strips, const PackedAct* pac
       const u8* at = block + t * job.tile_bytes;
       if (s % Type::kBlockStrips == 0) Type::read_head(at, heads[t]);
       Type::read_strip(at, heads[t], s % Type::kBlockStrips, weights[t]);
+      const u8* ahead = span + t * job.tile_bytes + kSpanBytes + s * (kSpanBytes / kSpanStrips);
+      for (u32 i = 0; i < kSpanBytes / kSpanStrips; i += 64) prefetch(ahead + i);
     }
     for (u32 a = 0; a < job.n_acts; ++a) {
       Type::Weights::template add_terms<kTiles>(weights, packed[a], s, sums + a * kTiles);

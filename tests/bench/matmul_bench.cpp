@@ -6,7 +6,7 @@
 //
 //   matmul_bench [peak] [prefill] [decode] [tile] [--isa NAME] [--type NAME] [--threads N] [--reps
 //   N]
-//                [--out ROWS] [--k K]
+//                [--out ROWS] [--k K] [--acts N]
 //
 // Prefill multiplies one matrix (14336 x 4096 unless told otherwise) again and again. Decode walks
 // through copies of it, more than the last-level cache holds. Times are the best of the
@@ -40,6 +40,7 @@ struct Options {
   std::vector<std::string> parts;
   std::string isa, type;
   u32 n_threads = 2, n_reps = 5, n_out = 14336, k = 4096;
+  u32 n_acts = 0;  // 0: a list of them
 };
 
 f64 cpu_seconds() {
@@ -217,6 +218,7 @@ void bench_prefill(const Options& o, const CpuTable& table) {
     const Acts acts = make_acts(512, o.k);
     std::printf("  %-5s", traits.name);
     for (u32 n : {4u, 8u, 16u, 32u, 64u, 128u, 512u}) {
+      if (o.n_acts != 0 && o.n_acts != n) continue;
       const f64 s = product_seconds(o, table.matmul, traits.type, n_tiles, weights.bytes, acts, n);
       const f64 rate = static_cast<f64>(u64{o.n_out} * o.k * n) / s * 1e-9;
       std::printf("  n=%u %.0f (%.0f%%)", n, rate, peak > 0 ? 100 * rate / peak : 0.0);
@@ -238,6 +240,7 @@ void bench_decode(const Options& o, const CpuTable& table) {
     const f64 bytes = static_cast<f64>(n_tiles * tiled_bytes(traits.type, kTileRows, o.k));
     const Acts acts = make_acts(8, o.k);
     for (u32 n : {1u, 2u, 4u, 8u}) {
+      if (o.n_acts != 0 && o.n_acts != n) continue;
       const f64 s = product_seconds(o, table.matmul, traits.type, n_tiles, memory.bytes, acts, n);
       std::printf("  n=%u %.1f GB/s (%.0f%%)", n, bytes / s * 1e-9, 100 * bytes / s * 1e-9 / peak);
     }
@@ -292,6 +295,7 @@ Options parse(int argc, char** argv) {
     if (arg == "--reps") o.n_reps = number;
     if (arg == "--out") o.n_out = number;
     if (arg == "--k") o.k = number;
+    if (arg == "--acts") o.n_acts = number;
     ++i;
   }
   if (o.parts.empty()) o.parts = {"peak", "prefill", "decode", "tile"};
