@@ -11,6 +11,7 @@
 #include "runtime/model/weights.h"
 #include "runtime/plan/session_shape.h"
 #include "runtime/plan/step_shape.h"
+#include "runtime/text/tokenizer.h"
 
 namespace tarn::plan {
 namespace {
@@ -89,19 +90,20 @@ void add_scratch(Builder& builder, const model::ModelSpec& spec, const Plan& pla
 }
 
 void add_others(Builder& builder, const Inputs& inputs, const Plan& plan) {
-  const u32 n_vocab = inputs.model->spec.n_vocab;
   builder.add(RegionId::tokenizer, "tokenizer", RegionKind::other, inputs.tokenizer_bytes,
               Formula() << "from the counts and bytes of the file's vocabulary");
-  builder.add(
-      RegionId::sessions, "sessions", RegionKind::other,
-      session_bytes(plan.context_tokens, n_vocab).aligned_up(kPieceAlignment) * plan.sessions_max,
-      Formula() << plan.sessions_max << " x (" << kSessionFixedBytes << " B + "
-                << plan.context_tokens << " tokens x " << kSessionTokenBytes << " B + " << n_vocab
-                << " of vocabulary x " << kSessionVocabBytes << " B)");
+  builder.add(RegionId::sessions, "sessions", RegionKind::other,
+              session_bytes(plan.context_tokens).aligned_up(kPieceAlignment) * plan.sessions_max,
+              Formula() << plan.sessions_max << " x (" << kSessionFixedBytes << " B + "
+                        << plan.context_tokens << " tokens x " << kSessionTokenBytes << " B)");
   builder.add(RegionId::io_staging, "io_staging", RegionKind::io, model::loader_staging_bytes(),
               Formula() << "what the loader reads ahead");
-  builder.add(RegionId::directory, "directory", RegionKind::other, inputs.directory_bytes,
-              Formula() << "keys and tensors of the model file");
+  builder.add(RegionId::text, "text", RegionKind::scratch,
+              Checked(text::Tokenizer::encode_ids_max(plan.text_bytes_max)) * sizeof(u32) +
+                  text::Tokenizer::encode_scratch_bytes(plan.text_bytes_max) + 2 * kShownBytesMax +
+                  4 * kPieceAlignment,
+              Formula() << "to tokenize " << plan.text_bytes_max << " B, to show " << kShownBytesMax
+                        << " B");
 }
 
 Unexpected refuse(Status status, const char* hint, const char* key, Figure first, Figure second) {
@@ -136,7 +138,9 @@ Result<void> derive_sizes(const Inputs& inputs, Plan* plan) {
   plan->sessions_max = config.sessions_max;
   plan->rows_max = std::min(config.batch_rows_max, plan->context_tokens);
   plan->n_workers = inputs.n_workers;
-  plan->logit_rows_max = config.sessions_max;
+  plan->logit_rows_max = std::max(config.sessions_max, kLogitRowsMin);
+  plan->text_bytes_max =
+      std::min(std::max<u64>(plan->context_tokens * kTextBytesATokenMax, 16 * kKiB), kTextBytesMax);
   plan->group_shape = {
       .n_kv_heads = spec.n_kv_heads,
       .page_tokens = config.page_tokens,

@@ -27,7 +27,7 @@ enum class RegionId : u8 {
   tokenizer,
   sessions,    // sessions_max times session_bytes(), 64-byte aligned each
   io_staging,  // the loader's
-  directory,   // of the model file
+  text,        // ids and scratch of the tokenizer, pieces on their way out
   count,
 };
 
@@ -44,6 +44,7 @@ struct Plan {
   u32 rows_max = 0;  // batch_rows_max, but no more than there are slots
   u32 n_workers = 0;
   u32 logit_rows_max = 0;
+  u64 text_bytes_max = 0;           // of one call of the tokenizer
   u32 pages_max = 0;                // of one layer of one session
   u64 attention_stride_bytes = 0;   // from one worker's piece of `attention` to the next
   u64 page_table_offset_bytes = 0;  // of the page pointers in a worker's piece
@@ -51,13 +52,17 @@ struct Plan {
 };
 
 inline constexpr u64 kSamplerScratchBytes = 64 * kKiB;
+inline constexpr u32 kLogitRowsMin = 8;           // evaluation wants many rows, a generation one
+inline constexpr u64 kTextBytesATokenMax = 8;     // of context, to bound what one call tokenizes
+inline constexpr u64 kTextBytesMax = 256 * kKiB;  // longer texts come in pieces
+inline constexpr u64 kPieceBytesMax = 2 * kKiB;   // of one token
+inline constexpr u64 kShownBytesMax = 3 * (kPieceBytesMax + 4) + 256;  // what a token can show
 
 struct Inputs {
   const model::ModelDescription* model = nullptr;
   const Config* config = nullptr;
   DeviceFacts device{};
   u64 tokenizer_bytes = 0;  // text::Tokenizer::memory_bytes
-  u64 directory_bytes = 0;  // what the directory used of its Bump
   u32 n_workers = 1;
 };
 

@@ -1,7 +1,7 @@
 // runtime/plan/session_shape.h
 //
-// What one session needs beside its KV: the ids of its tokens with what belongs to each, what the
-// sampler and the detokenizer keep, and the ring in which text waits for its reader.
+// What one session needs beside its KV: its state with the rings in which tokens and text wait for
+// their reader, and the ids of its tokens.
 #pragma once
 
 #include "platform/base/checked.h"
@@ -9,13 +9,11 @@
 
 namespace tarn::plan {
 
-inline constexpr u64 kSessionFixedBytes = 64 * kKiB;  // state and output ring
-inline constexpr u64 kSessionTokenBytes = 12;         // for each token of the context
-inline constexpr u64 kSessionVocabBytes = 8;          // for each token of the vocabulary
+inline constexpr u64 kSessionFixedBytes = 80 * kKiB;  // the engine asserts that it suffices
+inline constexpr u64 kSessionTokenBytes = 4;          // for each token of the context
 
-constexpr Checked session_bytes(u64 context_tokens, u64 n_vocab) {
-  return Checked(kSessionFixedBytes) + Checked(kSessionTokenBytes) * context_tokens +
-         Checked(kSessionVocabBytes) * n_vocab;
+constexpr Checked session_bytes(u64 context_tokens) {
+  return Checked(kSessionFixedBytes) + Checked(kSessionTokenBytes) * context_tokens;
 }
 
 }  // namespace tarn::plan

@@ -48,7 +48,6 @@ TEST_CASE("an 8B in 6 GiB at its full context: the error a user reads") {
   const Inputs inputs{.model = &model.description,
                       .config = &config,
                       .tokenizer_bytes = 32 * kMiB,
-                      .directory_bytes = kMiB,
                       .n_workers = 2};
   const Result<Plan> plan = plan_memory(inputs);
   REQUIRE(plan.has_value());

@@ -27,15 +27,13 @@ using test::kLlama31Of8B;
 using test::ShapeArgs;
 using test::ShapedModel;
 
-// About what a vocabulary of 128 K tokens and 280 K merges, and the file's directory, need.
+// About what a vocabulary of 128 K tokens and 280 K merges needs.
 constexpr u64 kTokenizerBytes = 32 * kMiB;
-constexpr u64 kDirectoryBytes = kMiB;
 
 Result<Plan> plan_of(const ShapedModel& model, const Config& config, u32 n_workers = 2) {
   return plan_memory({.model = &model.description,
                       .config = &config,
                       .tokenizer_bytes = kTokenizerBytes,
-                      .directory_bytes = kDirectoryBytes,
                       .n_workers = n_workers});
 }
 
@@ -223,11 +221,9 @@ TEST_CASE("configurations and models that do not go together are refused") {
 TEST_CASE("sizes that pass 64 bits are an error") {
   const ShapedModel model({});
   const Config config;
-  for (const u64 bytes : {~u64{0}, ~u64{0} - 4096, u64{1} << 63}) {
-    const Result<Plan> plan = plan_memory({.model = &model.description,
-                                           .config = &config,
-                                           .tokenizer_bytes = bytes,
-                                           .directory_bytes = u64{1} << 63});
+  for (const u64 bytes : {~u64{0}, ~u64{0} - 4096, ~u64{0} - kMiB}) {
+    const Result<Plan> plan = plan_memory(
+        {.model = &model.description, .config = &config, .tokenizer_bytes = bytes});
     REQUIRE_FALSE(plan.has_value());
     CHECK(plan.error().status == Status::invalid_model);
   }
