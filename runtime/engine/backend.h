@@ -27,6 +27,7 @@ struct RowRun {
   u32 row_begin = 0;
   u32 n_rows = 0;
   kv::Sequence* sequence = nullptr;
+  u32 owner = 0;  // the engine's own mark: the session's index
 };
 
 // What the kernels of a step read: lengths, positions and places. Fixed arrays that the engine fills
@@ -53,6 +54,8 @@ class Backend {
   // out[n] = row tokens[n] of the table
   virtual void embed(const model::WeightMatrix& table, const u32* tokens, u32 n, Rows out) = 0;
   virtual void rms_norm(Rows x, const f32* weight, f32 eps, u32 d, u32 n, Rows out) = 0;
+  // The same for each of n_heads heads of head_dim, in place.
+  virtual void rms_norm_heads(Rows x, const f32* weight, f32 eps, u32 n_heads, u32 n) = 0;
   // Several products of the same rows: out_j = x * w_j^T (+ bias_j). Fused: x is prepared once.
   virtual void project(Rows x, u32 n, std::span<const Projection> projections) = 0;
   // cos and sin of the step's positions, kept by the backend until the next call.

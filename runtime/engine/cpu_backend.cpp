@@ -52,6 +52,23 @@ void CpuBackend::rms_norm(Rows x, const f32* weight, f32 eps, u32 d, u32 n, Rows
   });
 }
 
+void CpuBackend::rms_norm_heads(Rows x, const f32* weight, f32 eps, u32 n_heads, u32 n) {
+  const u32 head_dim = args_.spec->head_dim;
+  for_rows(n, kRowsPerTask, [&](u32 begin, u32 count) {
+    for (u32 i = begin; i < begin + count; ++i) {
+      f32* heads = x.data + i * x.stride;
+      args_.table->rms_norm({.x = heads,
+                             .x_stride = head_dim,
+                             .weight = weight,
+                             .out = heads,
+                             .out_stride = head_dim,
+                             .n_rows = n_heads,
+                             .d = head_dim,
+                             .eps = eps});
+    }
+  });
+}
+
 void CpuBackend::quantize(Rows x, u32 k, u32 n) {
   for_rows(n, kRowsPerTask, [&](u32 begin, u32 count) {
     args_.table->quantize_activations({.x = x.data + begin * x.stride,
@@ -72,8 +89,8 @@ void CpuBackend::project(Rows x, u32 n, std::span<const Projection> projections)
   for (const Projection& p : projections) {
     TARN_ASSERT(p.weight->k == k);
     quantized = quantized || kernels::wants_quantized_activations(p.weight->type);
-    n_tasks += static_cast<u32>(
-        ceil_div(count_tiles(p.weight->n_out), kernels::matmul_tiles_per_task(p.weight->type, k, n)));
+    n_tasks += static_cast<u32>(ceil_div(count_tiles(p.weight->n_out),
+                                         kernels::matmul_tiles_per_task(p.weight->type, k, n)));
     traffic_.weight_bytes += p.weight->bytes();
   }
   if (quantized) quantize(x, k, n);
@@ -123,16 +140,16 @@ void CpuBackend::rope_prepare(const StepState& step) {
 void CpuBackend::rope(Rows x, u32 n, u32 n_heads) {
   const model::ModelSpec& spec = *args_.spec;
   for_rows(n, kRowsPerTask, [&](u32 begin, u32 count) {
-    args_.table->rope({.x = x.data + begin * x.stride,
-                       .x_stride = x.stride,
-                       .cos = args_.rope_cos + u64{begin} * (spec.n_rot / 2),
-                       .sin = args_.rope_sin + u64{begin} * (spec.n_rot / 2),
-                       .n_rows = count,
-                       .n_heads = n_heads,
-                       .head_dim = spec.head_dim,
-                       .n_rot = spec.n_rot,
-                       .pairs = spec.rope_halves ? kernels::RopePairs::halves
-                                                 : kernels::RopePairs::adjacent});
+    args_.table->rope(
+        {.x = x.data + begin * x.stride,
+         .x_stride = x.stride,
+         .cos = args_.rope_cos + u64{begin} * (spec.n_rot / 2),
+         .sin = args_.rope_sin + u64{begin} * (spec.n_rot / 2),
+         .n_rows = count,
+         .n_heads = n_heads,
+         .head_dim = spec.head_dim,
+         .n_rot = spec.n_rot,
+         .pairs = spec.rope_halves ? kernels::RopePairs::halves : kernels::RopePairs::adjacent});
   });
 }
 
@@ -158,8 +175,7 @@ void CpuBackend::attend_task(const StepState& step, const RowRun& run, u32 cache
                              u32 block, Rows q, Rows out, u32 worker_idx) {
   const model::ModelSpec& spec = *args_.spec;
   const u32 row = run.row_begin + block * kernels::kAttnRowsMax;
-  const u32 n_rows =
-      std::min(kernels::kAttnRowsMax, run.row_begin + run.n_rows - row);
+  const u32 n_rows = std::min(kernels::kAttnRowsMax, run.row_begin + run.n_rows - row);
   const u32 n_group_heads = spec.n_heads / spec.n_kv_heads;
   const u64 head_offset = u64{kv_head} * n_group_heads * spec.head_dim;
   std::byte* memory = args_.attention + worker_idx * args_.attention_stride_bytes;

@@ -43,6 +43,7 @@ class CpuBackend final : public Backend {
   const char* isa() const override { return args_.table->isa; }
   void embed(const model::WeightMatrix& table, const u32* tokens, u32 n, Rows out) override;
   void rms_norm(Rows x, const f32* weight, f32 eps, u32 d, u32 n, Rows out) override;
+  void rms_norm_heads(Rows x, const f32* weight, f32 eps, u32 n_heads, u32 n) override;
   void project(Rows x, u32 n, std::span<const Projection> projections) override;
   void rope_prepare(const StepState& step) override;
   void rope(Rows x, u32 n, u32 n_heads) override;
@@ -58,8 +59,8 @@ class CpuBackend final : public Backend {
   template <class Fn>
   void for_rows(u32 n, u32 rows_per_task, Fn&& fn);
   void quantize(Rows x, u32 k, u32 n);
-  void attend_task(const StepState& step, const RowRun& run, u32 cache_layer, u32 kv_head, u32 block,
-                   Rows q, Rows out, u32 worker_idx);
+  void attend_task(const StepState& step, const RowRun& run, u32 cache_layer, u32 kv_head,
+                   u32 block, Rows q, Rows out, u32 worker_idx);
 
   CpuBackendArgs args_{};
   Traffic traffic_{};

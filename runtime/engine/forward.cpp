@@ -28,14 +28,8 @@ void attention(const ForwardArgs& args, u32 layer_idx) {
                             {&layer.attn_v, layer.attn_v_bias, v}};
   backend.project(b.normed, n, qkv);
   if (spec.qk_norm) {
-    for (u32 h = 0; h < spec.n_heads; ++h) {
-      const Rows head = from_column(q, u64{h} * spec.head_dim);
-      backend.rms_norm(head, layer.attn_q_norm, spec.rms_eps, spec.head_dim, n, head);
-    }
-    for (u32 h = 0; h < spec.n_kv_heads; ++h) {
-      const Rows head = from_column(k, u64{h} * spec.head_dim);
-      backend.rms_norm(head, layer.attn_k_norm, spec.rms_eps, spec.head_dim, n, head);
-    }
+    backend.rms_norm_heads(q, layer.attn_q_norm, spec.rms_eps, spec.n_heads, n);
+    backend.rms_norm_heads(k, layer.attn_k_norm, spec.rms_eps, spec.n_kv_heads, n);
   }
   backend.rope(q, n, spec.n_heads);
   const u32 cache_layer = spec.kv_source[layer_idx];

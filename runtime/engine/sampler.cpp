@@ -75,8 +75,7 @@ void report_top(const SampleArgs& args, f64 log_sum, Sampled& sampled) {
   kernels::select_top(args.logits.data(), args.logits.size(), sampled.n_top,
                       args.candidates.data());
   for (u32 i = 0; i < sampled.n_top; ++i) {
-    sampled.top[i] = {args.candidates[i].id,
-                      static_cast<f32>(args.candidates[i].logit - log_sum)};
+    sampled.top[i] = {args.candidates[i].id, static_cast<f32>(args.candidates[i].logit - log_sum)};
   }
 }
 
@@ -158,7 +157,8 @@ Result<void> validate(const SamplerParams& p, u32 n_vocab) {
                    .figures = {{{"token", p.logit_biases[i].token}, {"n_vocab", n_vocab}}}});
     }
     const f32 bias = p.logit_biases[i].bias;
-    if (std::isnan(bias) || bias == INFINITY) return bad_field("a logit bias must be below infinity");
+    if (std::isnan(bias) || bias == INFINITY)
+      return bad_field("a logit bias must be below infinity");
   }
   return {};
 }
@@ -171,8 +171,9 @@ Result<Sampled> sample(const SampleArgs& args) {
       kernels::summarize_logits(args.logits.data(), args.logits.size());
   if (summary.n_not_finite > 0 || summary.max == -INFINITY) {
     return fail({.status = Status::not_finite,
-                 .hint = "the model produced logits that are not finite numbers: its weights or its "
-                         "KV are damaged",
+                 .hint =
+                     "the model produced logits that are not finite numbers: its weights or its "
+                     "KV are damaged",
                  .figures = {{{"logits", summary.n_not_finite}}}});
   }
   Sampled sampled;

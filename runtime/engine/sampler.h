@@ -60,10 +60,10 @@ struct Sampled {
 inline constexpr u32 kSavedLogitsMax = kPenaltyWindowMax + kLogitBiasesMax;
 
 struct SampleArgs {
-  std::span<f32> logits{};           // [n_vocab]; biases and penalties are applied in place
-  std::span<const u32> history{};    // tokens of the sequence so far, oldest first
+  std::span<f32> logits{};         // [n_vocab]; biases and penalties are applied in place
+  std::span<const u32> history{};  // tokens of the sequence so far, oldest first
   const SamplerParams* params = nullptr;
-  u64 draw_idx = 0;                  // tokens drawn before in this generation
+  u64 draw_idx = 0;                            // tokens drawn before in this generation
   std::span<kernels::Candidate> candidates{};  // scratch, [n_vocab]
   std::span<u32> sorted_window{};              // scratch, [kPenaltyWindowMax]
   std::span<TokenLogprob> saved{};             // scratch, [kSavedLogitsMax]

@@ -1,0 +1,376 @@
+// Sessions and steps. How an engine is built is in engine_open.cpp.
+#include "runtime/engine/engine.h"
+
+#include <algorithm>
+
+#include "platform/base/assert.h"
+
+namespace tarn::engine {
+namespace {
+
+Unexpected refused(const char* hint, Figure a = {}, Figure b = {}) {
+  return fail({.status = Status::invalid_request, .hint = hint, .figures = {{a, b}}});
+}
+
+// Adds the time and the traffic of one run of a segment to its trace.
+class SegmentTimer {
+ public:
+  SegmentTimer(StepTrace& trace, SegmentKind kind, Clock& clock)
+      : segment_(trace.segments[static_cast<u64>(kind)]), clock_(clock), start_ns_(clock.now_ns()) {
+    if (segment_.n_runs++ == 0) segment_.start_ns = start_ns_;
+  }
+  ~SegmentTimer() { segment_.busy_ns += clock_.now_ns() - start_ns_; }
+  SegmentTimer(const SegmentTimer&) = delete;
+  SegmentTimer& operator=(const SegmentTimer&) = delete;
+  void add(const Backend::Traffic& traffic) {
+    segment_.weight_bytes += traffic.weight_bytes;
+    segment_.kv_bytes += traffic.kv_bytes;
+  }
+
+ private:
+  SegmentTrace& segment_;
+  Clock& clock_;
+  u64 start_ns_;
+};
+
+}  // namespace
+
+const char* segment_name(SegmentKind kind) {
+  switch (kind) {
+    case SegmentKind::layers:
+      return "layers";
+    case SegmentKind::logits:
+      return "logits";
+    case SegmentKind::sample:
+      return "sample";
+    case SegmentKind::count:
+      break;
+  }
+  return "none";
+}
+
+Engine::~Engine() { close(); }
+
+// ---- Sessions -------------------------------------------------------------------------------
+
+Result<SessionIdx> Engine::create_session() {
+  for (SessionIdx idx = 0; idx < n_session_slots_; ++idx) {
+    Session& s = session(idx);
+    if (s.state != SessionState::free) continue;
+    s.state = SessionState::idle;
+    s.n_ids = 0;
+    s.fed_ns = 0;
+    s.cancel.store(false);
+    s.events.clear();
+    s.on_logits = nullptr;
+    return idx;
+  }
+  return fail({.status = Status::would_block,
+               .hint = "all sessions are in use: destroy one, or raise engine.sessions_max",
+               .figures = {{{"sessions_max", n_session_slots_}}}});
+}
+
+void Engine::destroy_session(SessionIdx idx) {
+  Session& s = session(idx);
+  TARN_ASSERT(s.state != SessionState::free);
+  s.sequence.clear();
+  s.n_ids = 0;
+  s.state = SessionState::free;
+}
+
+Result<void> Engine::feed(SessionIdx idx, std::span<const u32> ids) {
+  Session& s = session(idx);
+  if (s.state == SessionState::generating) {
+    return refused("the session is generating: wait for its end, or cancel it");
+  }
+  for (u64 i = 0; i < ids.size(); ++i) {
+    if (ids[i] >= spec_.n_vocab) {
+      return refused("a token is not in the vocabulary", {"token", ids[i]},
+                     {"n_vocab", spec_.n_vocab});
+    }
+  }
+  if (ids.size() > plan_.context_tokens - s.n_ids) {
+    return refused(
+        "the session would be longer than the context: shorten the text, or raise -c "
+        "(kv.context_tokens)",
+        {"tokens", s.n_ids + ids.size()}, {"context", plan_.context_tokens});
+  }
+  if (!s.sequence.reserve(static_cast<u32>(ids.size()))) {
+    return fail({.status = Status::would_block,
+                 .hint = "other sessions hold the KV now: end or truncate one, or raise -c "
+                         "(kv.context_tokens)",
+                 .figures = {{{"tokens", ids.size()}, {"groups_free", pool_.groups_free()}}}});
+  }
+  std::copy(ids.begin(), ids.end(), s.ids.begin() + s.n_ids);
+  s.n_ids += static_cast<u32>(ids.size());
+  s.state = s.n_computable() > 0 ? SessionState::computing : SessionState::idle;
+  if (s.fed_ns == 0) s.fed_ns = clock_->now_ns();
+  return {};
+}
+
+Result<void> Engine::generate(SessionIdx idx, const GenerateParams& params) {
+  Session& s = session(idx);
+  if (s.state == SessionState::generating) return refused("the session is generating already");
+  if (s.n_ids == 0) return refused("nothing was fed: feed at least one token (BOS, say) first");
+  TARN_CHECK(validate(params.sampler, spec_.n_vocab));
+  TARN_CHECK(s.text.reset(params.stops));
+  if (s.n_pending() == 0) {  // a cut behind a computed token: its logits are wanted again
+    if (!s.sequence.truncate(s.n_ids - 1) || !s.sequence.reserve(1)) {
+      return fail({.status = Status::would_block,
+                   .hint = "no KV group is free to redo the last token: end another session"});
+    }
+  }
+  s.sampler = params.sampler;
+  s.max_tokens = params.max_tokens;
+  s.ignore_end = params.ignore_end;
+  s.n_generated = 0;
+  s.detokenizer = text::Detokenizer(tokenizer_, /*at_start=*/false);
+  s.first_token_ns = 0;
+  s.last_token_ns = 0;
+  if (s.fed_ns == 0) s.fed_ns = clock_->now_ns();
+  s.cancel.store(false);
+  s.events.clear();
+  s.state = SessionState::generating;
+  return {};
+}
+
+Result<void> Engine::truncate(SessionIdx idx, u32 n_tokens) {
+  Session& s = session(idx);
+  if (s.state == SessionState::generating) {
+    return refused("the session is generating: wait for its end, or cancel it");
+  }
+  if (n_tokens > s.n_ids) {
+    return refused("the session has fewer tokens than that", {"asked", n_tokens},
+                   {"tokens", s.n_ids});
+  }
+  s.sequence.abandon();
+  if (n_tokens < s.sequence.n_slots() && !s.sequence.truncate(n_tokens)) {
+    const bool restored = s.sequence.reserve(s.n_pending());
+    TARN_ASSERT(restored);  // what abandon() gave back a moment ago
+    return fail({.status = Status::would_block,
+                 .hint = "no KV group is free to copy the shared tail: end another session"});
+  }
+  s.n_ids = n_tokens;
+  const bool reserved = s.sequence.reserve(s.n_pending());
+  TARN_ASSERT(reserved);
+  s.state = s.n_computable() > 0 ? SessionState::computing : SessionState::idle;
+  return {};
+}
+
+Result<SessionIdx> Engine::fork(SessionIdx idx) {
+  Session& source = session(idx);
+  if (source.state != SessionState::idle) {
+    return refused("only an idle session can be forked: wait until it has computed and generated");
+  }
+  TARN_TRY(const SessionIdx copy_idx, create_session());
+  Session& copy = session(copy_idx);
+  if (!copy.sequence.fork_from(source.sequence) || !copy.sequence.reserve(source.n_pending())) {
+    destroy_session(copy_idx);
+    return fail({.status = Status::would_block,
+                 .hint = "no KV group is free to copy the tail: end another session"});
+  }
+  std::copy_n(source.ids.begin(), source.n_ids, copy.ids.begin());
+  copy.n_ids = source.n_ids;
+  return copy_idx;
+}
+
+void Engine::watch_logits(SessionIdx idx, LogitsFn on_logits, void* context) {
+  session(idx).on_logits = on_logits;
+  session(idx).logits_context = context;
+}
+
+u32 Engine::n_sessions() const {
+  return static_cast<u32>(std::count_if(sessions_.begin(), sessions_.end(), [](const Session& s) {
+    return s.state != SessionState::free;
+  }));
+}
+
+// ---- One step -------------------------------------------------------------------------------
+
+// Rows that a session could put into a step now.
+u32 Engine::rows_ready(const Session& s) const {
+  if (s.state == SessionState::computing) return s.n_computable();
+  if (s.state != SessionState::generating) return 0;
+  return s.events.has_room(2 * shown_.size()) ? s.n_pending() : 0;
+}
+
+bool Engine::has_work() const {
+  return std::any_of(sessions_.begin(), sessions_.end(), [this](const Session& s) {
+    const bool active = s.state == SessionState::computing || s.state == SessionState::generating;
+    return active && (s.cancel.load() || rows_ready(s) > 0);
+  });
+}
+
+void Engine::handle_cancels() {
+  for (Session& s : sessions_) {
+    if (!s.cancel.load()) continue;
+    if (s.state == SessionState::generating && !s.events.has_room(2 * shown_.size())) continue;
+    if (s.n_generated == 0 || s.state == SessionState::computing) {  // what is left of a prefill
+      s.sequence.abandon();
+      s.n_ids = s.sequence.n_slots();
+    }
+    if (s.state == SessionState::generating) finish(s, Finish::cancelled, Status::ok);
+    if (s.state == SessionState::computing) s.state = SessionState::idle;
+    s.cancel.store(false);
+  }
+}
+
+void Engine::add_rows(Session& s, u32 n) {
+  runs_[n_runs_++] = {.row_begin = step_state_.n_rows,
+                      .n_rows = n,
+                      .sequence = &s.sequence,
+                      .owner = static_cast<SessionIdx>(&s - sessions_.data())};
+  const u32 first_slot = s.sequence.n_slots();
+  for (u32 i = 0; i < n; ++i) {
+    const u32 row = step_state_.n_rows++;
+    step_state_.tokens[row] = s.ids[first_slot + i];
+    step_state_.positions[row] = first_slot + i;
+    step_state_.visible[row] = first_slot + i + 1;
+    const bool is_last = s.state == SessionState::generating && first_slot + i + 1 == s.n_ids;
+    if (is_last || s.on_logits != nullptr) wanted_[n_wanted_++] = row;
+  }
+  const bool is_decode = n == 1 && s.n_generated > 0 && s.state == SessionState::generating;
+  (is_decode ? trace_.n_decode_rows : trace_.n_prefill_rows) += n;
+}
+
+// Decode rows first, one each; then slices of what is to be prefilled, in turn.
+void Engine::collect_rows() {
+  n_runs_ = 0;
+  n_wanted_ = 0;
+  step_state_.n_rows = 0;
+  for (Session& s : sessions_) {
+    if (step_state_.n_rows == plan_.rows_max) break;
+    if (s.state == SessionState::generating && rows_ready(s) == 1) add_rows(s, 1);
+  }
+  const u32 first = next_session_;
+  for (u32 i = 0; i < n_session_slots_; ++i) {
+    const u32 idx = (first + i) % n_session_slots_;
+    Session& s = session(idx);
+    const u32 n_left = plan_.rows_max - step_state_.n_rows;
+    const u32 n_ready = rows_ready(s);
+    if (n_left == 0) break;
+    if (n_ready == 0 || (s.state == SessionState::generating && n_ready == 1)) continue;
+    add_rows(s, std::min(n_ready, n_left));
+    next_session_ = (idx + 1) % n_session_slots_;
+  }
+  step_state_.runs = runs_.first(n_runs_);
+}
+
+const StepTrace& Engine::step() {
+  trace_ = StepTrace{.step_idx = counters_.n_steps, .start_ns = clock_->now_ns()};
+  handle_cancels();
+  collect_rows();
+  trace_.n_rows = step_state_.n_rows;
+  trace_.n_sequences = n_runs_;
+  trace_.n_logit_rows = n_wanted_;
+  if (step_state_.n_rows > 0) {
+    const ForwardArgs forward{.backend = &backend_,
+                              .spec = &spec_,
+                              .weights = &weights_,
+                              .buffers = &buffers_,
+                              .step = &step_state_,
+                              .wanted = wanted_.first(n_wanted_)};
+    {
+      SegmentTimer timer(trace_, SegmentKind::layers, *clock_);
+      forward_layers(forward);
+      timer.add(backend_.take_traffic());
+    }
+    for (const RowRun& run : step_state_.runs) run.sequence->commit(run.n_rows);
+    run_logits(forward);
+    for (const RowRun& run : step_state_.runs) {
+      Session& s = session(run.owner);
+      if (s.state == SessionState::computing && s.n_computable() == 0) {
+        s.state = SessionState::idle;
+      }
+    }
+  }
+  trace_.groups_free = pool_.groups_free();
+  trace_.end_ns = clock_->now_ns();
+  count_step();
+  return trace_;
+}
+
+void Engine::run_logits(const ForwardArgs& forward) {
+  const RowRun* run = step_state_.runs.data();
+  for (u32 begin = 0; begin < n_wanted_; begin += logit_rows_max_) {
+    const u32 n = std::min(logit_rows_max_, n_wanted_ - begin);
+    {
+      SegmentTimer timer(trace_, SegmentKind::logits, *clock_);
+      forward_logits(forward, begin, n, logits_);
+      timer.add(backend_.take_traffic());
+    }
+    SegmentTimer timer(trace_, SegmentKind::sample, *clock_);
+    for (u32 i = 0; i < n; ++i) {
+      const u32 row = wanted_[begin + i];
+      while (row >= run->row_begin + run->n_rows) ++run;
+      const std::span<f32> logits(logits_.data + i * logits_.stride, spec_.n_vocab);
+      consume_logits(session(run->owner), step_state_.positions[row], logits);
+    }
+  }
+}
+
+void Engine::consume_logits(Session& s, u32 position, std::span<f32> logits) {
+  if (s.on_logits != nullptr) s.on_logits(s.logits_context, position, logits);
+  if (s.state != SessionState::generating || position + 1 != s.n_ids) return;
+  const Result<Sampled> sampled = sample({.logits = logits,
+                                          .history = s.ids.first(s.n_ids),
+                                          .params = &s.sampler,
+                                          .draw_idx = s.n_generated,
+                                          .candidates = candidates_,
+                                          .sorted_window = sorted_window_,
+                                          .saved = saved_logits_});
+  if (!sampled) return finish(s, Finish::error, sampled.error().status);
+  accept_token(s, *sampled);
+}
+
+void Engine::accept_token(Session& s, const Sampled& sampled) {
+  s.last_token_ns = clock_->now_ns();
+  if (s.n_generated++ == 0) s.first_token_ns = s.last_token_ns;
+  ++trace_.n_tokens_out;
+  s.events.push_token(sampled);
+
+  const bool has_place = s.n_ids < plan_.context_tokens && s.sequence.reserve(1);
+  if (has_place) s.ids[s.n_ids++] = sampled.token;
+
+  // Embeddings may have more rows than the vocabulary has tokens; such an id has no text.
+  const bool has_text = sampled.token < tokenizer_.n_vocab();
+  if (has_text && tokenizer_.is_end(sampled.token) && !s.ignore_end) {
+    return finish(s, Finish::end, Status::ok);
+  }
+  const u64 n_bytes = has_text ? s.detokenizer.push(sampled.token, piece_) : 0;
+  const u64 n_shown = s.text.push({piece_.data(), n_bytes}, shown_);
+  s.events.push_text({shown_.data(), n_shown});
+  if (s.text.stopped()) return finish(s, Finish::stop, Status::ok);
+  if (!has_place || s.n_generated == s.max_tokens) finish(s, Finish::length, Status::ok);
+}
+
+void Engine::finish(Session& s, Finish reason, Status status) {
+  if (!s.text.stopped()) {
+    const u64 n_bytes = s.detokenizer.finish(piece_);
+    const u64 n_shown = s.text.push({piece_.data(), n_bytes}, shown_);
+    s.events.push_text({shown_.data(), n_shown});
+    s.events.push_text({shown_.data(), s.text.finish(shown_)});
+  }
+  s.events.push_done({.finish = reason,
+                      .status = status,
+                      .n_tokens = s.n_generated,
+                      .prefill_ns = s.first_token_ns > 0 ? s.first_token_ns - s.fed_ns : 0,
+                      .decode_ns = s.last_token_ns - s.first_token_ns});
+  s.fed_ns = 0;
+  s.state = SessionState::idle;
+}
+
+void Engine::count_step() {
+  if (trace_.n_rows == 0) return;
+  ++counters_.n_steps;
+  counters_.n_prefill_rows += trace_.n_prefill_rows;
+  counters_.n_decode_rows += trace_.n_decode_rows;
+  (trace_.n_prefill_rows > 0 ? counters_.prefill_ns : counters_.decode_ns) +=
+      trace_.end_ns - trace_.start_ns;
+  for (const SegmentTrace& segment : trace_.segments) {
+    counters_.weight_bytes += segment.weight_bytes;
+    counters_.kv_bytes += segment.kv_bytes;
+  }
+}
+
+}  // namespace tarn::engine

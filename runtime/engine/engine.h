@@ -1,0 +1,170 @@
+// runtime/engine/engine.h
+//
+// A model in memory and the sessions on it. Advances only by step(): each step takes the next rows of all
+// sessions that have something to do, runs one forward pass over them and samples.
+//
+//   thread   one thread, the engine's (engine_thread.h); only request_cancel() and take_event() may be
+//            called from others
+//   memory   everything lies in the arena that open() reserved; nothing is asked of the system afterwards
+//   errors   Result; a session's own failure ends its generation with an event, never the engine
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "kernels/cpu_table.h"
+#include "platform/clock/clock.h"
+#include "platform/cpu/worker_pool.h"
+#include "platform/io/io_backend.h"
+#include "platform/log/log.h"
+#include "platform/mem/reserve.h"
+#include "runtime/arena/arena.h"
+#include "runtime/config/config.h"
+#include "runtime/engine/cpu_backend.h"
+#include "runtime/engine/forward.h"
+#include "runtime/engine/session.h"
+#include "runtime/engine/step_trace.h"
+#include "runtime/kv/group_pool.h"
+#include "runtime/plan/plan.h"
+#include "runtime/plan/step_shape.h"
+#include "runtime/text/tokenizer.h"
+
+namespace tarn::engine {
+
+struct OpenArgs {
+  const char* model_path = "";
+  Config config{};
+  Reserve* reserve = nullptr;  // borrowed until close()
+  Clock* clock = nullptr;      // borrowed until close()
+  Log log{};
+  const FatalSink* sink = nullptr;  // for the worker threads
+  std::span<const u32> cpus{};      // that workers may use; empty: those of the process
+  bool (*on_progress)(void* context, u64 done_bytes, u64 total_bytes) = nullptr;
+  void* progress_context = nullptr;
+};
+
+// The plan that open() would reserve; reads the file's directory only.
+struct PlanReport {
+  plan::Plan plan{};
+  Error why_not{};  // where the plan does not fit: what to lower
+};
+Result<PlanReport> plan_model(const OpenArgs& args);
+
+struct EngineCounters {
+  u64 load_ns = 0;
+  u64 n_steps = 0;
+  u64 n_prefill_rows = 0, n_decode_rows = 0;
+  u64 prefill_ns = 0, decode_ns = 0;  // steps with, and without, prefill rows
+  u64 weight_bytes = 0, kv_bytes = 0;
+};
+
+inline constexpr u32 kSessionsMax = 1024;  // the configuration allows no more
+using SessionIdx = u32;
+
+class Engine {
+ public:
+  Engine() = default;
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+  ~Engine();
+
+  // Reserves exactly the plan, streams the weights in, seals. On failure nothing is kept.
+  Result<void> open(const OpenArgs& args);
+  void close();
+
+  Result<SessionIdx> create_session();
+  void destroy_session(SessionIdx idx);
+  Result<void> feed(SessionIdx idx, std::span<const u32> ids);
+  Result<void> generate(SessionIdx idx, const GenerateParams& params);
+  Result<void> truncate(SessionIdx idx, u32 n_tokens);
+  Result<SessionIdx> fork(SessionIdx idx);
+  // Ids of `text`, and the bytes of a token; in buffers that the next call overwrites.
+  Result<std::span<const u32>> encode(std::string_view text, text::EncodeOptions options);
+  std::string_view piece(u32 token);
+
+  // Called with the logits of every row that the session computes from now on; nullptr ends it.
+  void watch_logits(SessionIdx idx, LogitsFn on_logits, void* context);
+
+  void request_cancel(SessionIdx idx) { session(idx).cancel.store(true); }  // any thread
+  bool take_event(SessionIdx idx, Event* event, std::span<char> text) {     // the session's reader
+    return session(idx).events.pop(event, text);
+  }
+
+  // True if step() would do something.
+  bool has_work() const;
+  // One step over what there is to do; a trace with n_rows = 0 if there is nothing.
+  const StepTrace& step();
+
+  const Session& session_state(SessionIdx idx) const { return sessions_[idx]; }
+  const model::ModelSpec& spec() const { return spec_; }
+  const text::Tokenizer& tokenizer() const { return tokenizer_; }
+  const plan::Plan& plan() const { return plan_; }
+  const EngineCounters& counters() const { return counters_; }
+  const kv::GroupPool& pool() const { return pool_; }
+  const char* isa() const { return backend_.isa(); }
+  const char* io_name() const { return io_name_; }
+  bool memory_locked() const { return arena_.locked(); }
+  u32 n_workers() const { return workers_.n_workers(); }
+  u32 n_sessions() const;
+  u32 sessions_max() const { return n_session_slots_; }
+
+ private:
+  Session& session(SessionIdx idx) { return sessions_[idx]; }
+  std::span<std::byte> region(plan::RegionId id) { return arena_.region(static_cast<u32>(id)); }
+  Result<void> load(const OpenArgs& args);
+  void place_step_buffers();
+  void place_backend(const OpenArgs& args);
+  void place_sessions();
+  Result<void> place_text();
+
+  u32 rows_ready(const Session& session) const;
+  void collect_rows();
+  void add_rows(Session& session, u32 n);
+  void run_logits(const ForwardArgs& forward);
+  void consume_logits(Session& session, u32 position, std::span<f32> logits);
+  void accept_token(Session& session, const Sampled& sampled);
+  void finish(Session& session, Finish finish, Status status);
+  void handle_cancels();
+  void count_step();
+
+  // Parts, in the order in which they are built.
+  Reserve* reserve_ = nullptr;
+  Clock* clock_ = nullptr;
+  Log log_{};
+  plan::Plan plan_{};
+  model::ModelSpec spec_{};
+  RegionArena arena_{};
+  WorkerPool workers_{};
+  const kernels::CpuTable* table_ = nullptr;
+  const char* io_name_ = "";
+  text::Tokenizer tokenizer_{};
+  model::Weights weights_{};
+  kv::GroupPool pool_{};
+  CpuBackendArgs backend_args_{};
+  CpuBackend backend_{};
+  std::span<Session> sessions_{};
+  u32 n_session_slots_ = 0;
+
+  // One step.
+  StepBuffers buffers_{};
+  StepState step_state_{};
+  std::span<RowRun> runs_{};  // [rows_max]
+  u32 n_runs_ = 0;
+  std::span<u32> wanted_{};  // [rows_max] rows whose logits are wanted
+  u32 n_wanted_ = 0;
+  Rows logits_{};  // [logit_rows_max, n_vocab]
+  u32 logit_rows_max_ = 0;
+  std::span<kernels::Candidate> candidates_{};  // [n_vocab]
+  std::span<u32> sorted_window_{};              // [kPenaltyWindowMax]
+  std::span<TokenLogprob> saved_logits_{};      // [kSavedLogitsMax]
+  std::span<u32> encoded_{};                    // ids of a text
+  std::span<std::byte> encode_scratch_{};
+  u64 text_bytes_max_ = 0;
+  std::span<char> piece_{};  // bytes of one token
+  std::span<char> shown_{};  // text that a token makes visible
+  u32 next_session_ = 0;     // round robin of prefill slices
+  StepTrace trace_{};
+  EngineCounters counters_{};
+};
+
+}  // namespace tarn::engine

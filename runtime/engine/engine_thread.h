@@ -1,0 +1,89 @@
+// runtime/engine/engine_thread.h
+//
+// The one thread that drives an engine. Callers lend their turn, not their stack: call() hands a piece of
+// work to that thread and waits; between such calls the thread steps while there is something to do.
+//
+//   thread       any; calls are carried out one after another
+//   when dead    after a failed assertion (on this thread or on any worker) every waiting and every later
+//                call returns Status::internal; the failed thread is parked for ever
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+
+#include "platform/base/assert.h"
+#include "platform/base/result.h"
+#include "platform/cpu/os_thread.h"
+#include "runtime/engine/engine.h"
+
+namespace tarn::engine {
+
+using FatalFn = void (*)(void* context, const AssertSite& site);
+
+class EngineThread {
+ public:
+  EngineThread() = default;
+  EngineThread(const EngineThread&) = delete;
+  EngineThread& operator=(const EngineThread&) = delete;
+  ~EngineThread() { stop(); }
+
+  // Where failed assertions go; give it to OpenArgs.sink before the engine is opened.
+  const FatalSink* prepare(FatalFn on_fatal, void* context);
+  // `engine` is open and borrowed until stop().
+  Result<void> start(Engine* engine, std::span<const u32> cpus);
+  void stop();  // joins, unless the engine is dead
+
+  // Runs fn(context) on the engine's thread and waits for it.
+  Result<void> call(void (*fn)(void* context), void* context);
+  // The same for a callable that returns Result<void>.
+  template <class Fn>
+  Result<void> call(Fn&& fn) {
+    struct Frame {
+      std::remove_reference_t<Fn>* fn;
+      Result<void> result;
+    } frame{&fn, {}};
+    TARN_CHECK(call(
+        [](void* context) {
+          auto* f = static_cast<Frame*>(context);
+          f->result = (*f->fn)();
+        },
+        &frame));
+    return frame.result;
+  }
+
+  // The next event of a session; waits up to timeout_ms (< 0: for ever). would_block when there is none.
+  Result<void> next_event(SessionIdx idx, i32 timeout_ms, Event* event, std::span<char> text);
+  // Waits until the session computes nothing. would_block when it still does after timeout_ms.
+  Result<void> wait_computed(SessionIdx idx, i32 timeout_ms);
+  // Asks for a cancel without waiting for a turn.
+  void request_cancel(SessionIdx idx);
+  bool dead() const { return dead_.load(std::memory_order_acquire); }
+
+ private:
+  struct Command {
+    void (*fn)(void* context) = nullptr;
+    void* context = nullptr;
+    bool done = false;
+    Command* next = nullptr;
+  };
+  static void on_assert(void* self, const AssertSite& site);
+  void loop();
+  bool take_and_run_command(std::unique_lock<std::mutex>& lock);
+
+  Engine* engine_ = nullptr;
+  FatalSink sink_{};
+  FatalFn on_fatal_ = nullptr;
+  void* fatal_context_ = nullptr;
+  std::atomic<bool> dead_{false};
+
+  std::mutex mutex_;
+  std::condition_variable work_;  // for the engine's thread
+  std::condition_variable news_;  // for those who wait: a command is done, a step was made
+  Command* first_ = nullptr;      // commands stand on their callers' stacks
+  Command* last_ = nullptr;
+  bool stopping_ = false;
+  OsThread thread_{};
+};
+
+}  // namespace tarn::engine

@@ -1,0 +1,95 @@
+#include "runtime/engine/event_ring.h"
+
+#include <algorithm>
+
+#include "platform/base/assert.h"
+
+namespace tarn::engine {
+
+const char* finish_name(Finish finish) {
+  switch (finish) {
+    case Finish::none:
+      return "none";
+    case Finish::end:
+      return "stop";
+    case Finish::stop:
+      return "stop";
+    case Finish::length:
+      return "length";
+    case Finish::cancelled:
+      return "cancelled";
+    case Finish::error:
+      return "error";
+  }
+  return "none";
+}
+
+bool EventRing::init(Bump& bump) {
+  const auto events = bump.alloc<Event>(kEvents);
+  const auto text = bump.alloc<char>(kTextBytes);
+  if (!events || !text) return false;
+  events_ = *events;
+  text_ = *text;
+  clear();
+  return true;
+}
+
+void EventRing::clear() {
+  events_written_.store(0);
+  events_read_.store(0);
+  text_written_.store(0);
+  text_read_.store(0);
+}
+
+bool EventRing::has_room(u64 text_bytes) const {
+  const u64 n_events = events_written_.load(std::memory_order_relaxed) -
+                       events_read_.load(std::memory_order_acquire);
+  const u64 n_bytes =
+      text_written_.load(std::memory_order_relaxed) - text_read_.load(std::memory_order_acquire);
+  constexpr u64 kEventsAToken = 5;  // token, its text, what was held back twice, the end
+  return n_events + kEventsAToken <= kEvents && n_bytes + text_bytes <= kTextBytes;
+}
+
+void EventRing::push_token(const Sampled& token) {
+  Event& event = slot(events_written_.load(std::memory_order_relaxed));
+  event = Event{.type = EventType::token, .token = token};
+  publish();
+}
+
+void EventRing::push_text(std::string_view text) {
+  if (text.empty()) return;
+  const u64 begin = text_written_.load(std::memory_order_relaxed);
+  TARN_ASSERT(begin + text.size() - text_read_.load(std::memory_order_acquire) <= kTextBytes);
+  for (u64 i = 0; i < text.size(); ++i) text_[(begin + i) % kTextBytes] = text[i];
+  text_written_.store(begin + text.size(), std::memory_order_relaxed);
+  Event& event = slot(events_written_.load(std::memory_order_relaxed));
+  event = Event{.type = EventType::text, .text_bytes = static_cast<u32>(text.size())};
+  publish();  // releases the bytes with the event
+}
+
+void EventRing::push_done(const DoneEvent& done) {
+  Event& event = slot(events_written_.load(std::memory_order_relaxed));
+  event = Event{.type = EventType::done, .done = done};
+  publish();
+}
+
+bool EventRing::pop(Event* event, std::span<char> text) {
+  const u64 idx = events_read_.load(std::memory_order_relaxed);
+  if (idx == events_written_.load(std::memory_order_acquire)) return false;
+  *event = slot(idx);
+  if (event->type == EventType::text) {
+    const u64 begin = text_read_.load(std::memory_order_relaxed);
+    const u32 n = static_cast<u32>(std::min<u64>(event->text_bytes, text.size()));
+    for (u32 i = 0; i < n; ++i) text[i] = text_[(begin + i) % kTextBytes];
+    text_read_.store(begin + n, std::memory_order_release);
+    event->text_bytes = n;
+    if (n < slot(idx).text_bytes) {  // the reader owns this slot until it moves on
+      slot(idx).text_bytes -= n;
+      return true;
+    }
+  }
+  events_read_.store(idx + 1, std::memory_order_release);
+  return true;
+}
+
+}  // namespace tarn::engine

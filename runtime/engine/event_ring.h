@@ -1,0 +1,77 @@
+// runtime/engine/event_ring.h
+//
+// What a generation has to say to its reader: tokens, text, the end. Two bounded rings, one of events and
+// one of text bytes, with one writer (the engine thread) and one reader (any thread of the host); the
+// counters are the only thing they share.
+//
+//   when full    the writer asks has_room() before it lets a session decode: a slow reader stops its own
+//                session and nobody else's
+//
+// Invariant: 0 <= written - read <= capacity, for both rings.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <span>
+
+#include "platform/base/bump.h"
+#include "platform/base/result.h"
+#include "runtime/engine/sampler.h"
+
+namespace tarn::engine {
+
+enum class Finish : u8 { none, end, stop, length, cancelled, error };
+const char* finish_name(Finish finish);
+
+enum class EventType : u8 { token, text, done };
+
+struct DoneEvent {
+  Finish finish = Finish::none;
+  Status status = Status::ok;
+  u32 n_tokens = 0;
+  u64 prefill_ns = 0;
+  u64 decode_ns = 0;
+};
+
+struct Event {
+  EventType type = EventType::token;
+  u32 text_bytes = 0;  // text: that many bytes of the text ring belong to it
+  Sampled token{};
+  DoneEvent done{};
+};
+
+class EventRing {
+ public:
+  static constexpr u32 kEvents = 128;
+  static constexpr u32 kTextBytes = 16 * 1024;
+  static constexpr u64 memory_bytes() { return kEvents * sizeof(Event) + kTextBytes + 64; }
+
+  // False if `bump` is too small.
+  bool init(Bump& bump);
+  void clear();  // only while no reader is inside
+
+  // Writer. A token may bring text; room for both and for a final text and the end is asked for at once.
+  bool has_room(u64 text_bytes) const;
+  void push_token(const Sampled& token);
+  void push_text(std::string_view text);
+  void push_done(const DoneEvent& done);
+
+  // Reader. The next event, or false. Text longer than `text` comes in several events.
+  bool pop(Event* event, std::span<char> text);
+
+ private:
+  Event& slot(u64 idx) { return events_[idx % kEvents]; }
+  void publish() {
+    events_written_.store(events_written_.load(std::memory_order_relaxed) + 1,
+                          std::memory_order_release);
+  }
+
+  std::span<Event> events_{};
+  std::span<char> text_{};
+  std::atomic<u64> events_written_{0};
+  std::atomic<u64> events_read_{0};
+  std::atomic<u64> text_written_{0};
+  std::atomic<u64> text_read_{0};
+};
+
+}  // namespace tarn::engine

@@ -1,0 +1,110 @@
+#include "runtime/engine/instance.h"
+
+#include <new>
+
+namespace tarn::engine {
+namespace {
+
+void forward_log(void* context, LogLevel level, const char* text) {
+  const auto* hooks = static_cast<const HostHooks*>(context);
+  hooks->log(hooks->log_context, static_cast<i32>(level), text);
+}
+
+bool forward_progress(void* context, u64 done_bytes, u64 total_bytes) {
+  const auto* hooks = static_cast<const HostHooks*>(context);
+  return hooks->progress(hooks->progress_context, done_bytes, total_bytes) == 0;
+}
+
+void forward_fatal(void* context, const AssertSite& site) {
+  const auto* hooks = static_cast<const HostHooks*>(context);
+  if (hooks->fatal == nullptr) return;
+  hooks->fatal(hooks->fatal_context, site.condition, site.file, site.line);
+}
+
+Result<Config> read_config(const InstanceArgs& args) {
+  Config config;
+  if (args.config_toml != nullptr) {
+    TARN_TRY(config, config_from_toml(args.config_toml, config));
+  }
+  if (args.budget_bytes != 0) config.budget_bytes = args.budget_bytes;
+  TARN_CHECK(config_validate(config));
+  return config;
+}
+
+}  // namespace
+
+OpenArgs Instance::open_args(const InstanceArgs& args, const Config& config) {
+  hooks_ = args.hooks;
+  reserve_ = args.reserve != nullptr ? args.reserve : &system_reserve_;
+  OpenArgs open{.model_path = args.model_path,
+                .config = config,
+                .reserve = reserve_,
+                .clock = &clock_,
+                .sink = thread.prepare(&forward_fatal, &hooks_),
+                .cpus = args.cpus};
+  if (hooks_.log != nullptr) open.log = Log(&forward_log, &hooks_, hooks_.log_least);
+  if (hooks_.progress != nullptr) {
+    open.on_progress = &forward_progress;
+    open.progress_context = &hooks_;
+  }
+  return open;
+}
+
+Result<Instance*> Instance::open(const InstanceArgs& args) {
+  if (args.model_path == nullptr) {
+    return fail(
+        {.status = Status::invalid_config, .hint = "model_path is missing: name a GGUF file"});
+  }
+  TARN_TRY(const Config config, read_config(args));
+  if (config.budget_bytes == 0) {
+    return fail({.status = Status::invalid_config,
+                 .hint = "no memory budget is set: set memory.budget_bytes (or budget_bytes of the "
+                         "options) to the most that the engine may take"});
+  }
+  SystemReserve system_reserve;
+  Reserve* reserve = args.reserve != nullptr ? args.reserve : &system_reserve;
+  TARN_TRY(const ReserveOutcome memory,
+           reserve->reserve({.name = "engine", .bytes = sizeof(Instance), .huge_pages = false}));
+  auto* instance = new (memory.bytes.data()) Instance();
+  instance->memory_ = memory.bytes;
+  for (SessionIdx idx = 0; idx < kSessionsMax; ++idx) {
+    instance->sessions[idx] = {.instance = instance, .idx = idx};
+  }
+  // Even opening happens on the engine's thread: an assertion there must not stop the host's.
+  const OpenArgs open = instance->open_args(args, config);
+  Result<void> opened = instance->thread.start(&instance->engine, args.cpus);
+  if (opened) opened = instance->thread.call([&] { return instance->engine.open(open); });
+  if (!opened) {
+    close(instance);
+    return fail(opened.error());
+  }
+  return instance;
+}
+
+void Instance::close(Instance* instance) {
+  instance->thread.stop();
+  if (instance->thread.dead()) return;
+  instance->engine.close();  // its workers' joiner may be any thread
+  const std::span<std::byte> memory = instance->memory_;
+  SystemReserve system_reserve;
+  Reserve* reserve =
+      instance->reserve_ == &instance->system_reserve_ ? &system_reserve : instance->reserve_;
+  instance->~Instance();
+  reserve->release(memory);
+}
+
+Result<PlanReport> Instance::plan(const InstanceArgs& args) {
+  if (args.model_path == nullptr) {
+    return fail(
+        {.status = Status::invalid_config, .hint = "model_path is missing: name a GGUF file"});
+  }
+  TARN_TRY(const Config config, read_config(args));
+  SystemReserve system_reserve;
+  OpenArgs open{.model_path = args.model_path,
+                .config = config,
+                .reserve = args.reserve != nullptr ? args.reserve : &system_reserve,
+                .cpus = args.cpus};
+  return plan_model(open);
+}
+
+}  // namespace tarn::engine

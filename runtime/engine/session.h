@@ -1,0 +1,67 @@
+// runtime/engine/session.h
+//
+// One conversation: its tokens, its KV, and the generation that runs on it, if any.
+//
+//   idle         nothing to do; the last token, fed or sampled, is not in the KV yet
+//   computing    fed tokens are being put into the KV, all but the last: its row runs when its logits are
+//                wanted, so that they never have to be computed again
+//   generating   the same, and the last row's logits are sampled
+//
+//   thread       the engine's, but for `cancel` and the reader's end of `events`
+//
+// Invariant: KV slots <= n_ids; slots are reserved for all n_ids tokens.
+#pragma once
+
+#include <atomic>
+#include <span>
+
+#include "runtime/engine/event_ring.h"
+#include "runtime/engine/sampler.h"
+#include "runtime/engine/text_stream.h"
+#include "runtime/kv/sequence.h"
+#include "runtime/text/tokenizer.h"
+
+namespace tarn::engine {
+
+enum class SessionState : u8 { free, idle, computing, generating };
+
+// Every row's logits, for evaluation: row `position` predicts what follows tokens 0..position.
+using LogitsFn = void (*)(void* context, u32 position, std::span<const f32> logits);
+
+struct GenerateParams {
+  SamplerParams sampler{};
+  u32 max_tokens = 0;  // 0: until the model ends or the KV is full
+  bool ignore_end = false;
+  std::span<const std::string_view> stops{};  // copied
+};
+
+struct Session {
+  SessionState state = SessionState::free;
+  kv::Sequence sequence{};
+  std::span<u32> ids{};  // [slots_max]
+  u32 n_ids = 0;
+  EventRing events{};
+  std::atomic<bool> cancel{false};
+
+  // The running generation.
+  SamplerParams sampler{};
+  u32 max_tokens = 0;
+  bool ignore_end = false;
+  u32 n_generated = 0;
+  TextStream text{};
+  text::Detokenizer detokenizer{};
+  u64 fed_ns = 0;  // first feed since the last end; 0: none
+  u64 first_token_ns = 0;
+  u64 last_token_ns = 0;
+
+  LogitsFn on_logits = nullptr;
+  void* logits_context = nullptr;
+
+  // Tokens that are not in the KV yet, and those of them that can go there without a generation.
+  u32 n_pending() const { return n_ids - sequence.n_slots(); }
+  u32 n_computable() const {
+    return on_logits != nullptr || n_pending() == 0 ? n_pending() : n_pending() - 1;
+  }
+};
+
+}  // namespace tarn::engine

@@ -1,0 +1,42 @@
+// runtime/engine/step_trace.h
+//
+// What a step did, in a fixed struct: the bench, the tests and later the load controller read only this.
+#pragma once
+
+#include <array>
+
+#include "platform/base/types.h"
+
+namespace tarn::engine {
+
+enum class SegmentKind : u8 {
+  layers,  // device: embedding, all layers, the last norm
+  logits,  // device: the output product of the wanted rows
+  sample,  // host: sampler, text, events
+  count,
+};
+const char* segment_name(SegmentKind kind);
+
+struct SegmentTrace {
+  u64 start_ns = 0;  // of the first run in this step
+  u64 busy_ns = 0;   // of all its runs: logits and sample alternate when many rows want logits
+  u32 n_runs = 0;
+  u64 weight_bytes = 0;
+  u64 kv_bytes = 0;
+};
+
+struct StepTrace {
+  u64 step_idx = 0;
+  u64 start_ns = 0;
+  u64 end_ns = 0;
+  u32 n_rows = 0;
+  u32 n_prefill_rows = 0;
+  u32 n_decode_rows = 0;
+  u32 n_logit_rows = 0;
+  u32 n_sequences = 0;
+  u32 n_tokens_out = 0;
+  u32 groups_free = 0;
+  std::array<SegmentTrace, static_cast<u64>(SegmentKind::count)> segments{};
+};
+
+}  // namespace tarn::engine
