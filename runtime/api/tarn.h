@@ -28,9 +28,6 @@
 #define TARN_H
 #include <stddef.h>
 #include <stdint.h>
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 #define TARN_VERSION_MAJOR 0
 #define TARN_VERSION_MINOR 1
@@ -43,9 +40,19 @@ extern "C" {
 
 /* Initialises a struct of this header: tarn_options options = TARN_INIT(tarn_options); */
 #ifdef __cplusplus
-#define TARN_INIT(type) (type{sizeof(type)})
+template <class T>
+inline T tarn_init_struct() {
+  T value{};
+  value.struct_size = sizeof(T);
+  return value;
+}
+#define TARN_INIT(type) tarn_init_struct<type>()
 #else
 #define TARN_INIT(type) ((type){.struct_size = sizeof(type)})
+#endif
+
+#ifdef __cplusplus
+extern "C" {
 #endif
 
 /* Values are stable: new ones are appended. */
@@ -88,7 +95,7 @@ typedef struct tarn_options {
   void* log_context;
   tarn_fatal_fn fatal;
   void* fatal_context;
-  tarn_progress_fn progress; /* called on the thread that called tarn_open */
+  tarn_progress_fn progress; /* called on the engine's thread, while tarn_open waits */
   void* progress_context;
   const uint32_t* cpus;      /* CPUs the engine's threads may use; NULL: those of the process */
   uint32_t n_cpus;
@@ -183,8 +190,9 @@ TARN_API int32_t tarn_session_create(tarn_engine* engine, tarn_session** session
 TARN_API void tarn_session_destroy(tarn_session* session);
 
 /* Appends tokens. KV for them is set aside at once, or nothing happens (TARN_WOULD_BLOCK: other
- * sessions hold the KV now; TARN_INVALID_REQUEST: it can never fit). They are computed in the
- * background from now on. Not while the session generates. */
+ * sessions hold the KV now; TARN_INVALID_REQUEST: it can never fit). All but the last are computed
+ * in the background from now on; the last one waits for what comes next. Not while the session
+ * generates. */
 TARN_API int32_t tarn_session_feed(tarn_session* session, const uint32_t* ids, uint64_t n_ids);
 /* tokenize and feed in one call. */
 TARN_API int32_t tarn_session_feed_text(tarn_session* session, const char* text,
@@ -276,7 +284,7 @@ TARN_API int32_t tarn_session_info_get(tarn_session* session, tarn_session_info*
 /* The session's tokens from `begin`; n_out is how many were written. */
 TARN_API int32_t tarn_session_tokens(tarn_session* session, uint64_t begin, uint32_t* ids_out,
                                      uint64_t ids_max, uint64_t* n_out);
-/* Waits until everything that was fed is computed; timeout as in poll. */
+/* Waits until all that was fed but the last token is computed; timeout as in poll. */
 TARN_API int32_t tarn_session_wait(tarn_session* session, int32_t timeout_ms);
 
 /* Keeps the first n_tokens. Not while the session generates. */
