@@ -1,0 +1,203 @@
+#include "tools/support/engine_options.h"
+
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <sstream>
+
+#include "platform/mem/reserve.h"
+#include "tools/support/exit_code.h"
+#include "tools/support/input.h"
+
+namespace tarn::tools {
+namespace {
+
+template <class T>
+std::vector<std::string> names_of(const T& names) {
+  return {std::begin(names), std::end(names)};
+}
+
+// Sets a choice field by name; the command line's own check has made sure that the name is known.
+struct ByName {
+  std::string key, name;
+  void operator()(const char*, auto&, u64, u64, const char*) {}
+  void operator()(const char*, bool&, const char*) {}
+  template <class Enum>
+  void operator()(const char* k, Enum& field, ChoiceNames names, const char*) {
+    if (k == key) assign(field, names);
+  }
+  template <class Enum>
+  void assign(Enum& field, ChoiceNames names) {
+    for (size_t i = 0; i < names.size(); ++i) {
+      if (name == names[i]) field = static_cast<Enum>(i);
+    }
+  }
+  template <size_t n>
+  void assign(std::array<char, n>& field, ChoiceNames) {
+    field.fill('\0');
+    std::copy_n(name.begin(), std::min(name.size(), n - 1), field.begin());
+  }
+};
+
+void set_choice(Config& config, const char* key, const std::optional<std::string>& name) {
+  if (name) config.visit(ByName{key, *name});
+}
+
+struct TomlWriter {
+  std::ostringstream& out;
+  void operator()(const char* key, const auto& field, u64, u64, const char*) {
+    out << key << " = " << field << "\n";
+  }
+  void operator()(const char* key, const bool& field, const char*) {
+    out << key << " = " << (field ? "true" : "false") << "\n";
+  }
+  template <size_t n>
+  void operator()(const char* key, const std::array<char, n>& field, ChoiceNames, const char*) {
+    out << key << " = \"" << field.data() << "\"\n";
+  }
+  template <class Enum>
+  void operator()(const char* key, const Enum& field, ChoiceNames names, const char*) {
+    out << key << " = \"" << names[static_cast<size_t>(field)] << "\"\n";
+  }
+};
+
+void print_log(void*, int32_t level, const char* text) {
+  const char* names[] = {"debug", "info", "warning", "error"};
+  std::fprintf(stderr, "tarn %s: %s\n", names[std::clamp(level, 0, 3)], text);
+}
+
+void on_fatal(void*, const char* condition, const char* file, uint32_t line) {
+  std::fprintf(stderr, "tarn: internal error: %s (%s:%u). Please report this line.\n", condition,
+               file, line);
+  std::fflush(nullptr);
+  _exit(kExitInternal);
+}
+
+int32_t show_progress(void*, uint64_t done, uint64_t total) {
+  std::fprintf(stderr, "\rloading %3.0f %%",
+               total > 0 ? 100.0 * static_cast<f64>(done) / static_cast<f64>(total) : 100.0);
+  if (done == total) std::fprintf(stderr, "\r             \r");
+  return 0;
+}
+
+}  // namespace
+
+void EngineOptions::add_to(CLI::App& command, bool model_required) {
+  CLI::Option* option = command.add_option("-m,--model", model, "the model, a GGUF file");
+  if (model_required) option->required();
+  command.add_option("-c,--ctx-size", context_tokens, "tokens that KV is planned for");
+  command.add_option("--budget", budget, "ceiling over all memory: bytes, 6GiB, 512MiB, or auto")
+      ->capture_default_str();
+  command.add_option("--device", device, "where the model runs (default auto)")
+      ->check(CLI::IsMember(names_of(kDeviceNames)));
+  command.add_option("--kv-type", kv_type, "number format of K and V (default f16)")
+      ->check(CLI::IsMember(names_of(kKvTypeNames)));
+  command.add_option("-t,--threads", n_threads, "worker threads (default: one per physical core)");
+  command.add_option("--isa", isa, "instruction set of the kernels (default auto)")
+      ->check(CLI::IsMember(names_of(kIsaNames)));
+  command.add_option("--io", io, "how files are read (default auto)")
+      ->check(CLI::IsMember(names_of(kIoNames)));
+  command.add_option("--lock", lock, "lock the memory against swapping (default try)")
+      ->check(CLI::IsMember(names_of(kLockNames)));
+  command.add_option("--config", config_path, "configuration file (TOML; keys: configs/README.md)");
+  command.add_flag("-v,--verbose", verbose, "show what the engine says while it starts");
+}
+
+u64 automatic_budget_bytes() {
+  const u64 available = memory_available_bytes();
+  const u64 headroom = std::max(available / 10, 256 * kMiB);
+  return available > headroom ? available - headroom : 0;
+}
+
+Config EngineOptions::config() const {
+  Config config;
+  config.lock = LockChoice::attempt;
+  if (!config_path.empty()) {
+    config = value_of(config_from_toml(read_file(config_path), config));
+  }
+  if (context_tokens) config.context_tokens = *context_tokens;
+  if (n_threads) config.n_threads = *n_threads;
+  if (rows_max) config.batch_rows_max = *rows_max;
+  if (sessions_max) config.sessions_max = *sessions_max;
+  set_choice(config, "kv.type", kv_type);
+  set_choice(config, "cpu.isa", isa);
+  set_choice(config, "device.kind", device);
+  set_choice(config, "io.backend", io);
+  set_choice(config, "memory.lock", lock);
+  if (budget != "auto") {
+    config.budget_bytes = value_of(parse_bytes(budget));
+  } else if (config.budget_bytes == 0) {
+    config.budget_bytes = automatic_budget_bytes();
+  }
+  value_of(config_validate(config));
+  return config;
+}
+
+std::string to_toml(const Config& config) {
+  std::ostringstream out;
+  out.imbue(std::locale::classic());
+  config.visit(TomlWriter{out});
+  return out.str();
+}
+
+EngineHandle::EngineHandle(const std::string& model_path, const Config& config, bool verbose) {
+  const std::string toml = to_toml(config);
+  tarn_options options = TARN_INIT(tarn_options);
+  options.model_path = model_path.c_str();
+  options.config_toml = toml.c_str();
+  options.log = print_log;
+  options.log_level = verbose ? 0 : 2;
+  options.fatal = on_fatal;
+  if (isatty(STDERR_FILENO) != 0) options.progress = show_progress;
+  check_api(tarn_open(&options, &engine_));
+}
+
+tarn_engine_status EngineHandle::status() const {
+  tarn_engine_status status = TARN_INIT(tarn_engine_status);
+  check_api(tarn_engine_status_get(engine_, &status));
+  return status;
+}
+
+tarn_plan EngineHandle::plan() const {
+  tarn_plan plan = TARN_INIT(tarn_plan);
+  check_api(tarn_engine_plan(engine_, &plan));
+  return plan;
+}
+
+std::string format_bytes(u64 bytes) {
+  const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  f64 value = static_cast<f64>(bytes);
+  size_t unit = 0;
+  while (value >= 1024.0 && unit < 4) {
+    value /= 1024.0;
+    ++unit;
+  }
+  char text[32];
+  std::snprintf(text, sizeof text, unit == 0 ? "%.0f %s" : "%.2f %s", value, units[unit]);
+  return text;
+}
+
+std::string format_plan(const tarn_plan& plan) {
+  std::string out;
+  char line[256];
+  std::snprintf(line, sizeof line, "%-14s %-6s %-8s %12s  %s\n", "region", "space", "kind", "bytes",
+                "how it came about");
+  out += line;
+  for (uint32_t i = 0; i < plan.n_regions; ++i) {
+    const tarn_region& r = plan.regions[i];
+    if (r.bytes == 0) continue;
+    std::snprintf(line, sizeof line, "%-14s %-6s %-8s %12llu  %s\n", r.name, r.space, r.kind,
+                  static_cast<unsigned long long>(r.bytes), r.formula);
+    out += line;
+  }
+  std::snprintf(
+      line, sizeof line, "%-14s %-6s %-8s %12llu  %s for %llu tokens of context; budget %s\n",
+      "total", "", "", static_cast<unsigned long long>(plan.total_bytes),
+      format_bytes(plan.total_bytes).c_str(), static_cast<unsigned long long>(plan.context_tokens),
+      plan.budget_bytes == 0 ? "not set" : format_bytes(plan.budget_bytes).c_str());
+  return out + line;
+}
+
+}  // namespace tarn::tools

@@ -1,0 +1,63 @@
+// tools/support/engine_options.h
+//
+// The options that every program with an engine has, and an engine that owns itself. Defaults, file and
+// command line meet here: options go over the file, the file over the defaults.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "platform/base/types.h"
+#include "runtime/api/tarn.h"
+#include "runtime/config/config.h"
+
+namespace CLI {
+class App;
+}
+
+namespace tarn::tools {
+
+struct EngineOptions {
+  std::string model;
+  std::string config_path;
+  std::string budget = "auto";  // bytes, or auto: what is available minus a headroom
+  std::optional<u64> context_tokens;
+  std::optional<u32> n_threads;
+  std::optional<std::string> kv_type, isa, device, io, lock;
+  std::optional<u32> rows_max, sessions_max;
+  bool verbose = false;
+
+  // Adds the options to a command. `model_required`: -m must be given.
+  void add_to(CLI::App& command, bool model_required);
+  // The effective configuration. Throws Failure.
+  Config config() const;
+};
+
+// Memory that `--budget auto` allows: what is available now minus a headroom of a tenth, at least 256 MiB.
+u64 automatic_budget_bytes();
+
+// The configuration as a TOML text with every key.
+std::string to_toml(const Config& config);
+
+class EngineHandle {
+ public:
+  // Opens with progress on a terminal and log lines on standard error. Throws Failure.
+  EngineHandle(const std::string& model_path, const Config& config, bool verbose);
+  EngineHandle(const EngineHandle&) = delete;
+  EngineHandle& operator=(const EngineHandle&) = delete;
+  ~EngineHandle() { tarn_close(engine_); }
+  tarn_engine* get() const { return engine_; }
+  tarn_engine_status status() const;
+  tarn_plan plan() const;
+
+ private:
+  tarn_engine* engine_ = nullptr;
+};
+
+// "4.58 GiB"
+std::string format_bytes(u64 bytes);
+// The table of `tarn plan`, and of the first lines of `tarn run`.
+std::string format_plan(const tarn_plan& plan);
+
+}  // namespace tarn::tools

@@ -1,0 +1,39 @@
+// tools/support/exit_code.h
+//
+// The exit codes of all our programs; scripts rely on them (sysexits.h has their names).
+#pragma once
+
+#include <string>
+
+#include "platform/base/result.h"
+
+namespace tarn::tools {
+
+enum ExitCode : int {
+  kExitOk = 0,
+  kExitUsage = 64,     // the command line is wrong
+  kExitInternal = 70,  // one of our assertions failed
+  kExitIo = 74,        // the system refused a read or a write
+  kExitGpuLost = 75,   // start again
+  kExitRefused = 78,   // model, configuration, budget or request refused
+};
+
+ExitCode exit_code(Status status);
+
+// What a tool throws when it cannot go on; main() prints it and exits.
+struct Failure {
+  ExitCode code = kExitRefused;
+  std::string text;
+};
+
+// The value, or a Failure with the error's sentence.
+[[noreturn]] void throw_failure(const Error& error);
+template <class T>
+T value_of(Result<T> result) {
+  if (!result) throw_failure(result.error());
+  if constexpr (!std::is_void_v<T>) return std::move(*result);
+}
+// The same for a status of the C API.
+void check_api(int status);
+
+}  // namespace tarn::tools

@@ -1,0 +1,60 @@
+#include "tools/support/input.h"
+
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <string_view>
+
+#include "tools/support/exit_code.h"
+
+namespace tarn::tools {
+namespace {
+
+using File = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
+
+[[noreturn]] void fail_io(const char* what, const std::string& path) {
+  throw Failure{kExitIo, std::string(what) + " " + path + ": " + std::strerror(errno)};
+}
+
+}  // namespace
+
+std::string read_file(const std::string& path) {
+  const File file(std::fopen(path.c_str(), "rb"), std::fclose);
+  if (file == nullptr) fail_io("cannot open", path);
+  std::string text;
+  char piece[65536];
+  while (const size_t n = std::fread(piece, 1, sizeof piece, file.get())) text.append(piece, n);
+  if (std::ferror(file.get()) != 0) fail_io("cannot read", path);
+  return text;
+}
+
+std::vector<u32> read_ids(const std::string& path) {
+  const std::string text = read_file(path);
+  constexpr std::string_view kSpace = " \t\r\n\v\f";
+  std::vector<u32> ids;
+  for (size_t begin = text.find_first_not_of(kSpace); begin != std::string::npos;) {
+    const size_t end = std::min(text.find_first_of(kSpace, begin), text.size());
+    u32 id = 0;
+    const auto [stop, error] = std::from_chars(text.data() + begin, text.data() + end, id);
+    if (error != std::errc() || stop != text.data() + end) {
+      throw Failure{kExitRefused, path + ": not a token id: '" +
+                                      text.substr(begin, std::min<size_t>(end - begin, 32)) +
+                                      "' (whole numbers with white space between them are wanted)"};
+    }
+    ids.push_back(id);
+    begin = text.find_first_not_of(kSpace, end);
+  }
+  return ids;
+}
+
+void write_file(const std::string& path, const void* bytes, u64 n_bytes) {
+  const File file(std::fopen(path.c_str(), "wb"), std::fclose);
+  if (file == nullptr) fail_io("cannot create", path);
+  if (std::fwrite(bytes, 1, n_bytes, file.get()) != n_bytes || std::fflush(file.get()) != 0) {
+    fail_io("cannot write", path);
+  }
+}
+
+}  // namespace tarn::tools

@@ -1,0 +1,20 @@
+// tools/support/input.h
+//
+// Files and ids as our programs take them from the command line.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "platform/base/types.h"
+
+namespace tarn::tools {
+
+// Every byte of a file, a pipe or /dev/stdin; nothing is stripped. Throws Failure (exit code 74).
+std::string read_file(const std::string& path);
+// Token ids with any white space between them. Throws Failure naming the first word that is no id.
+std::vector<u32> read_ids(const std::string& path);
+// Throws Failure (exit code 74) where the system refuses.
+void write_file(const std::string& path, const void* bytes, u64 n_bytes);
+
+}  // namespace tarn::tools

@@ -1,0 +1,50 @@
+// tools/support/model_file.h
+//
+// A GGUF file as the tools look at it without an engine: its directory, and on request its description
+// and its tokenizer. Owns everything it needs; failures are thrown as Failure.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "platform/io/io_backend.h"
+#include "platform/mem/reserve.h"
+#include "runtime/model/gguf.h"
+#include "runtime/model/model_spec.h"
+#include "runtime/text/tokenizer.h"
+
+namespace tarn::tools {
+
+class ModelFile {
+ public:
+  explicit ModelFile(const std::string& path);
+  ModelFile(const ModelFile&) = delete;
+  ModelFile& operator=(const ModelFile&) = delete;
+  ~ModelFile();
+
+  const model::GgufFile& gguf() const { return gguf_; }
+  u64 directory_bytes() const { return bump_.used_bytes(); }
+  // Checks the hyper-parameters and the tensors.
+  const model::ModelDescription& description();
+  // Builds the vocabulary on first use.
+  const text::Tokenizer& tokenizer();
+  std::vector<text::TokenId> encode(const std::string& text, text::EncodeOptions options);
+  // The bytes of one token; control tokens as they are written.
+  std::string piece(text::TokenId id);
+  // A text value of the directory, or `otherwise`.
+  std::string text_key(const char* key, const std::string& otherwise);
+
+ private:
+  SystemReserve reserve_;
+  std::span<std::byte> memory_{};
+  std::span<std::byte> tokenizer_memory_{};
+  IoBackend* io_ = nullptr;
+  IoFile file_{};
+  Bump bump_{};
+  model::GgufFile gguf_{};
+  std::unique_ptr<model::ModelDescription> description_;
+  text::Tokenizer tokenizer_{};
+};
+
+}  // namespace tarn::tools

@@ -1,0 +1,19 @@
+// tools/tarn/commands.h
+//
+// The subcommands of `tarn`. Each adds its options to the command line and leaves behind what is to be run;
+// failures are thrown as tools::Failure, main() turns them into an exit code.
+#pragma once
+
+namespace CLI {
+class App;
+}
+
+namespace tarn::tools {
+
+void add_run(CLI::App& app);
+void add_plan(CLI::App& app);
+void add_inspect(CLI::App& app);
+void add_tokenize(CLI::App& app);
+void add_eval(CLI::App& app);
+
+}  // namespace tarn::tools

@@ -1,0 +1,233 @@
+// tarn eval: what a model makes of a text, position by position: perplexity, the raw logits, and how far two
+// runs are apart (Kullback-Leibler divergence of the base from this run, agreement of the best token).
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "runtime/engine/engine.h"
+#include "tools/support/engine_options.h"
+#include "tools/support/exit_code.h"
+#include "tools/support/input.h"
+#include "tools/support/json.h"
+#include "tools/support/model_file.h"
+#include "tools/tarn/commands.h"
+
+namespace tarn::tools {
+namespace {
+
+struct EvalCommand {
+  EngineOptions engine;
+  std::string suite, ids_file, text_file, base_file, logits_file;
+  bool json = false;
+};
+
+struct Softmax {
+  f64 max = 0, log_sum = 0;  // log p = logit - log_sum
+  u64 argmax = 0;
+};
+
+Softmax softmax_of(std::span<const f32> logits) {
+  Softmax out;
+  out.argmax = static_cast<u64>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+  out.max = logits[out.argmax];
+  f64 sum = 0;
+  for (const f32 logit : logits) sum += std::exp(logit - out.max);
+  out.log_sum = out.max + std::log(sum);
+  return out;
+}
+
+// Takes the logits row by row, in order; keeps figures, never all logits.
+class Measure {
+ public:
+  Measure(std::vector<u32> ids, u32 n_vocab) : ids_(std::move(ids)), n_vocab_(n_vocab) {}
+
+  void write_to(const std::string& path) {
+    out_ = open(path, "wb");
+    out_path_ = path;
+  }
+  void compare_with(const std::string& path) {
+    base_ = open(path, "rb");
+    base_path_ = path;
+    base_row_.resize(n_vocab_);
+    const u64 want = ids_.size() * n_vocab_ * sizeof(f32);
+    std::fseek(base_.get(), 0, SEEK_END);
+    const u64 have = static_cast<u64>(std::ftell(base_.get()));
+    std::rewind(base_.get());
+    if (have != want) {
+      throw Failure{kExitRefused, path + ": not the logits of these ids with this vocabulary: " +
+                                      std::to_string(have) + " bytes, " + std::to_string(want) +
+                                      " wanted"};
+    }
+  }
+
+  static void on_logits(void* context, u32 position, std::span<const f32> logits) {
+    static_cast<Measure*>(context)->take(position, logits);
+  }
+
+  f64 perplexity() const {
+    return n_scored_ > 0 ? std::exp(nll_ / static_cast<f64>(n_scored_)) : NAN;
+  }
+  u64 n_scored() const { return n_scored_; }
+  bool compared() const { return base_ != nullptr; }
+  f64 kl_mean() const {
+    f64 sum = 0;
+    for (const f64 kl : kls_) sum += kl;
+    return kls_.empty() ? NAN : sum / static_cast<f64>(kls_.size());
+  }
+  f64 kl_p99() {
+    if (kls_.empty()) return NAN;
+    std::sort(kls_.begin(), kls_.end());
+    return kls_[std::min(kls_.size() - 1, kls_.size() * 99 / 100)];
+  }
+  f64 top1_agreement() const {
+    return kls_.empty() ? NAN : static_cast<f64>(n_agree_) / static_cast<f64>(kls_.size());
+  }
+  void finish() {
+    if (out_ != nullptr && std::fflush(out_.get()) != 0) fail_io("cannot write", out_path_);
+  }
+
+ private:
+  struct Closer {
+    void operator()(std::FILE* file) const { std::fclose(file); }
+  };
+  using File = std::unique_ptr<std::FILE, Closer>;
+
+  [[noreturn]] static void fail_io(const char* what, const std::string& path) {
+    throw Failure{kExitIo, std::string(what) + " " + path + ": " + std::strerror(errno)};
+  }
+  static File open(const std::string& path, const char* mode) {
+    File file(std::fopen(path.c_str(), mode));
+    if (file == nullptr) fail_io("cannot open", path);
+    return file;
+  }
+
+  void take(u32 position, std::span<const f32> logits) {
+    const Softmax ours = softmax_of(logits);
+    if (position + 1 < ids_.size()) {
+      nll_ += ours.log_sum - logits[ids_[position + 1]];
+      ++n_scored_;
+    }
+    if (out_ != nullptr &&
+        std::fwrite(logits.data(), sizeof(f32), n_vocab_, out_.get()) != n_vocab_) {
+      fail_io("cannot write", out_path_);
+    }
+    if (base_ == nullptr) return;
+    if (std::fread(base_row_.data(), sizeof(f32), n_vocab_, base_.get()) != n_vocab_) {
+      fail_io("cannot read", base_path_);
+    }
+    const Softmax base = softmax_of(base_row_);
+    f64 kl = 0;
+    for (u32 i = 0; i < n_vocab_; ++i) {
+      const f64 log_p = base_row_[i] - base.log_sum;
+      kl += std::exp(log_p) * (log_p - (logits[i] - ours.log_sum));
+    }
+    kls_.push_back(kl);
+    n_agree_ += base.argmax == ours.argmax ? 1 : 0;
+  }
+
+  std::vector<u32> ids_;
+  u32 n_vocab_;
+  f64 nll_ = 0;
+  u64 n_scored_ = 0;
+  std::vector<f64> kls_;
+  u64 n_agree_ = 0;
+  File out_, base_;
+  std::string out_path_, base_path_;
+  std::vector<f32> base_row_;
+};
+
+std::vector<u32> ids_of(const EvalCommand& command) {
+  if (!command.ids_file.empty()) return read_ids(command.ids_file);
+  ModelFile file(command.engine.model);
+  return file.encode(read_file(command.text_file), {.add_special = true});
+}
+
+void compute(engine::Engine& engine, const std::vector<u32>& ids, Measure& measure) {
+  const bool on_terminal = isatty(STDERR_FILENO) != 0;
+  const engine::SessionIdx session = value_of(engine.create_session());
+  engine.watch_logits(session, &Measure::on_logits, &measure);
+  value_of(engine.feed(session, ids));
+  while (engine.has_work()) {
+    engine.step();
+    if (!on_terminal) continue;
+    std::fprintf(stderr, "\r%u of %zu tokens ", engine.session_state(session).sequence.n_slots(),
+                 ids.size());
+  }
+  if (on_terminal) std::fprintf(stderr, "\r%40s\r", "");
+  measure.finish();
+}
+
+void print(const EvalCommand& command, Measure& measure, u64 n_ids) {
+  if (command.json) {
+    Json json;
+    json.begin_object();
+    json.key("n_tokens").number(n_ids);
+    json.key("perplexity").real(measure.perplexity());
+    if (measure.compared()) {
+      json.key("kl_mean").real(measure.kl_mean());
+      json.key("kl_p99").real(measure.kl_p99());
+      json.key("top1_agreement").real(measure.top1_agreement());
+    }
+    json.end_object();
+    print_json(json);
+    return;
+  }
+  std::printf("tokens           %llu\n", static_cast<unsigned long long>(n_ids));
+  std::printf("perplexity       %.6g over %llu predictions\n", measure.perplexity(),
+              static_cast<unsigned long long>(measure.n_scored()));
+  if (!measure.compared()) return;
+  std::printf("KL(base || this) mean %.6g, p99 %.6g\n", measure.kl_mean(), measure.kl_p99());
+  std::printf("top-1 agreement  %.4f\n", measure.top1_agreement());
+}
+
+void run(const EvalCommand& command) {
+  if (command.ids_file.empty() && command.text_file.empty()) {
+    throw Failure{kExitUsage, "eval needs --text FILE or --ids FILE"};
+  }
+  const std::vector<u32> ids = ids_of(command);
+  if (ids.empty()) throw Failure{kExitRefused, "there are no tokens to evaluate"};
+  Config config = command.engine.config();
+  if (config.context_tokens == 0) config.context_tokens = ids.size();
+  config.sessions_max = 1;
+  SystemReserve reserve;
+  SystemClock clock;
+  engine::Engine engine;
+  value_of(engine.open({.model_path = command.engine.model.c_str(),
+                        .config = config,
+                        .reserve = &reserve,
+                        .clock = &clock}));
+  Measure measure(ids, engine.spec().n_vocab);
+  if (!command.logits_file.empty()) measure.write_to(command.logits_file);
+  if (!command.base_file.empty()) measure.compare_with(command.base_file);
+  compute(engine, ids, measure);
+  print(command, measure, ids.size());
+}
+
+}  // namespace
+
+void add_eval(CLI::App& app) {
+  auto command = std::make_shared<EvalCommand>();
+  CLI::App* sub =
+      app.add_subcommand("eval", "perplexity, raw logits, and how far two runs are apart");
+  command->engine.add_to(*sub, /*model_required=*/true);
+  sub->add_option("SUITE", command->suite, "what to measure")
+      ->check(CLI::IsMember({"perplexity"}))
+      ->default_val("perplexity");
+  CLI::Option* text = sub->add_option("--text", command->text_file, "the text, from a file");
+  sub->add_option("--ids", command->ids_file, "the tokens as ids from a file; nothing is added")
+      ->excludes(text);
+  sub->add_option("--logits-out", command->logits_file,
+                  "write raw little-endian f32 [positions, vocabulary]; row i predicts token i+1");
+  sub->add_option("--base", command->base_file,
+                  "logits of an earlier --logits-out: adds KL(base || this) and top-1 agreement");
+  sub->add_flag("--json", command->json, "one JSON object on standard output");
+  sub->callback([command] { run(*command); });
+}
+
+}  // namespace tarn::tools

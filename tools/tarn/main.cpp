@@ -1,0 +1,60 @@
+// tools/tarn/main.cpp: the command line. Exit codes: tools/support/exit_code.h.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+
+#include "tools/support/exit_code.h"
+#include "tools/synth/synth.h"
+#include "tools/tarn/commands.h"
+
+namespace {
+
+constexpr const char* kFooter =
+    "\nExamples:\n"
+    "  tarn run                                        the built-in model answers from a fixed "
+    "budget\n"
+    "  tarn run -m model.gguf -p \"Once upon a time\" -n 64\n"
+    "  tarn plan -m model.gguf -c 8192 --budget 6GiB   what would be reserved, without loading\n"
+    "  tarn synth --arch llama-3.1-8b --quant q4_k_m m.gguf   a model of a real shape, no "
+    "download\n"
+    "\nExit codes: 0 ok, 64 usage, 70 internal error, 74 I/O failed, 75 GPU lost (start again),\n"
+    "78 model, configuration, budget or request refused.\n";
+
+int run_command_line(int argc, char** argv) {
+  // `synth` has a parser of its own; it shares the programs' exit codes.
+  if (argc > 1 && std::strcmp(argv[1], "synth") == 0) {
+    return tarn::synth::synth_main(argc - 1, argv + 1);
+  }
+  CLI::App app{"Tarn runs a quantised language model inside one fixed memory budget."};
+  app.name("tarn");
+  app.footer(kFooter);
+  app.set_version_flag("--version", "tarn " TARN_VERSION);
+  app.require_subcommand(1);
+  tarn::tools::add_run(app);
+  tarn::tools::add_plan(app);
+  tarn::tools::add_inspect(app);
+  tarn::tools::add_tokenize(app);
+  tarn::tools::add_eval(app);
+  app.add_subcommand("synth", "write a random model of a real shape (tarn synth --help)");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? tarn::tools::kExitOk : tarn::tools::kExitUsage;
+  }
+  return tarn::tools::kExitOk;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run_command_line(argc, argv);
+  } catch (const tarn::tools::Failure& failure) {
+    std::fprintf(stderr, "tarn: %s\n", failure.text.c_str());
+    return failure.code;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "tarn: %s\n", error.what());
+    return tarn::tools::kExitRefused;
+  }
+}

@@ -1,0 +1,68 @@
+// tarn plan: the memory plan, without loading anything.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <memory>
+
+#include "tools/support/engine_options.h"
+#include "tools/support/exit_code.h"
+#include "tools/support/json.h"
+#include "tools/tarn/commands.h"
+
+namespace tarn::tools {
+namespace {
+
+struct PlanCommand {
+  EngineOptions engine;
+  bool json = false;
+};
+
+void print_plan_json(const tarn_plan& plan) {
+  Json json;
+  json.begin_object();
+  json.key("fits").boolean(plan.fits != 0);
+  json.key("budget_bytes").number(plan.budget_bytes);
+  json.key("total_bytes").number(plan.total_bytes);
+  json.key("context_tokens").number(plan.context_tokens);
+  json.key("regions").begin_array();
+  for (uint32_t i = 0; i < plan.n_regions; ++i) {
+    const tarn_region& region = plan.regions[i];
+    json.begin_object();
+    json.key("name").text(region.name);
+    json.key("space").text(region.space);
+    json.key("kind").text(region.kind);
+    json.key("bytes").number(region.bytes);
+    json.key("formula").text(region.formula);
+    json.end_object();
+  }
+  json.end_array();
+  json.end_object();
+  print_json(json);
+}
+
+void run(const PlanCommand& command) {
+  const std::string toml = to_toml(command.engine.config());
+  tarn_options options = TARN_INIT(tarn_options);
+  options.model_path = command.engine.model.c_str();
+  options.config_toml = toml.c_str();
+  tarn_plan plan = TARN_INIT(tarn_plan);
+  check_api(tarn_plan_memory(&options, &plan));
+  const std::string why_not = tarn_error_text();
+  if (command.json) {
+    print_plan_json(plan);
+  } else {
+    std::fputs(format_plan(plan).c_str(), stdout);
+  }
+  if (plan.fits == 0) throw Failure{kExitRefused, why_not};
+}
+
+}  // namespace
+
+void add_plan(CLI::App& app) {
+  auto command = std::make_shared<PlanCommand>();
+  CLI::App* sub = app.add_subcommand("plan", "print the memory plan; exit 0 if it fits, 78 if not");
+  command->engine.add_to(*sub, /*model_required=*/true);
+  sub->add_flag("--json", command->json, "one JSON object on standard output");
+  sub->callback([command] { run(*command); });
+}
+
+}  // namespace tarn::tools

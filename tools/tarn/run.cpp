@@ -1,0 +1,163 @@
+// tarn run: a prompt is answered from one fixed budget.
+#include <sys/resource.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <memory>
+
+#include "platform/cpu/topology.h"
+#include "tools/support/engine_options.h"
+#include "tools/support/exit_code.h"
+#include "tools/support/input.h"
+#include "tools/support/json.h"
+#include "tools/support/model_file.h"
+#include "tools/tarn/commands.h"
+#include "tools/tarn/generation.h"
+
+namespace tarn::tools {
+namespace {
+
+struct RunCommand {
+  EngineOptions engine;
+  std::string text, file, ids_file;
+  std::string select = "full";
+  bool parse_special = false;
+  bool ignore_end = false;
+  bool json = false;
+  std::vector<std::string> stops;
+  tarn_generate_options options = TARN_INIT(tarn_generate_options);
+  bool has_prompt = false;
+};
+
+u64 peak_rss_bytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<u64>(usage.ru_maxrss) * 1024;
+}
+
+std::vector<u32> prompt_ids(const RunCommand& command) {
+  if (!command.ids_file.empty()) return read_ids(command.ids_file);
+  const std::string text = command.file.empty() ? command.text : read_file(command.file);
+  ModelFile file(command.engine.model);
+  return file.encode(text, {.add_special = true, .parse_special = command.parse_special});
+}
+
+const char* finish_reason(const GenerationResult& result) {
+  return tarn_finish_name(result.finish);
+}
+
+void write_common_json(const EngineHandle& engine, const std::string& select,
+                       const GenerationResult& result, Json& json) {
+  const tarn_engine_status status = engine.status();
+  json.key("text").text(result.text);
+  json.key("tokens").begin_array();
+  for (const u32 id : result.tokens) json.number(id);
+  json.end_array();
+  json.key("prompt_tokens").number(result.n_prompt_tokens);
+  json.key("finish_reason").text(finish_reason(result));
+  json.key("timings").begin_object();
+  json.key("load_s").real(static_cast<f64>(status.load_ns) * 1e-9);
+  json.key("prefill_s").real(result.prefill_s);
+  json.key("decode_s").real(result.decode_s);
+  json.key("prefill_tok_s").real(result.prefill_tokens_per_s());
+  json.key("decode_tok_s").real(result.decode_tokens_per_s());
+  json.end_object();
+  json.key("memory").begin_object();
+  json.key("plan_bytes").number(engine.plan().total_bytes);
+  json.key("peak_rss_bytes").number(peak_rss_bytes());
+  json.key("allocations_after_ready");
+  if (result.n_allocations) {
+    json.number(*result.n_allocations);
+  } else {
+    json.null();
+  }
+  json.end_object();
+  json.key("device").text(status.device);
+  json.key("isa").text(status.isa);
+  json.key("select").text(select);
+  json.key("verified").boolean(true);  // full attention is exact
+}
+
+void print_figures(const EngineHandle& engine, const GenerationResult& result) {
+  const tarn_engine_status status = engine.status();
+  std::fprintf(stderr,
+               "\n[%s] loaded in %.2f s; prefill %llu tokens, %.1f tok/s; decode %zu tokens, %.1f "
+               "tok/s; %s\n",
+               finish_reason(result), static_cast<f64>(status.load_ns) * 1e-9,
+               static_cast<unsigned long long>(result.n_prompt_tokens),
+               result.prefill_tokens_per_s(), result.tokens.size(), result.decode_tokens_per_s(),
+               status.isa);
+  std::fprintf(
+      stderr, "memory: plan %s, peak RSS %s, allocations after READY: %s\n",
+      format_bytes(engine.plan().total_bytes).c_str(), format_bytes(peak_rss_bytes()).c_str(),
+      result.n_allocations ? std::to_string(*result.n_allocations).c_str() : "not counted");
+}
+
+void run_prompt(RunCommand& command) {
+  const std::vector<u32> prompt = prompt_ids(command);
+  Config config = command.engine.config();
+  if (config.context_tokens == 0)
+    config.context_tokens = prompt.size() + command.options.max_tokens;
+  config.sessions_max = 1;
+  if (prompt.size() > config.context_tokens) {
+    throw Failure{kExitRefused, "the prompt has " + std::to_string(prompt.size()) +
+                                    " tokens, more than -c " +
+                                    std::to_string(config.context_tokens) + ": raise -c"};
+  }
+  const EngineHandle engine(command.engine.model, config, command.engine.verbose);
+  std::vector<const char*> stops;
+  for (const std::string& stop : command.stops) stops.push_back(stop.c_str());
+  command.options.stops = stops.data();
+  command.options.n_stops = static_cast<uint32_t>(stops.size());
+  command.options.ignore_end = command.ignore_end ? 1 : 0;
+  const GenerationResult result =
+      generate(engine.get(), prompt, command.options, /*stream=*/!command.json);
+  if (!command.json) return print_figures(engine, result);
+  Json json;
+  json.begin_object();
+  write_common_json(engine, command.select, result, json);
+  json.end_object();
+  print_json(json);
+}
+
+void add_sampler_options(CLI::App& sub, RunCommand& command) {
+  tarn_generate_options& o = command.options;
+  o.max_tokens = 128;
+  sub.add_option("-n,--n-predict", o.max_tokens, "tokens to generate")->capture_default_str();
+  sub.add_option("--temp", o.temperature, "temperature; 0 is greedy")->capture_default_str();
+  sub.add_option("--top-k", o.top_k, "draw from the k best; 0 is off")->capture_default_str();
+  sub.add_option("--top-p", o.top_p, "draw from the best that hold this share; 0 is off");
+  sub.add_option("--min-p", o.min_p, "drop what is less likely than this share of the best");
+  sub.add_option("--repeat-penalty", o.repetition_penalty, "divides the logits of what was said");
+  sub.add_option("--frequency-penalty", o.frequency_penalty, "lowers by the number of times said");
+  sub.add_option("--presence-penalty", o.presence_penalty, "lowers once what was said");
+  sub.add_option("--repeat-last-n", o.penalty_last_tokens, "tokens that the penalties look at");
+  sub.add_option("-s,--seed", o.seed, "of the draws")->capture_default_str();
+  sub.add_option("--stop", command.stops, "text that ends the answer; may be given several times");
+  sub.add_flag("--ignore-eos", command.ignore_end, "go on after the model's end token");
+}
+
+}  // namespace
+
+void add_run(CLI::App& app) {
+  auto command = std::make_shared<RunCommand>();
+  CLI::App* sub = app.add_subcommand("run", "answer a prompt from one fixed budget");
+  command->engine.add_to(*sub, /*model_required=*/true);
+  CLI::Option* text = sub->add_option("-p,--prompt", command->text, "the prompt");
+  CLI::Option* file = sub->add_option("-f,--file", command->file,
+                                      "the prompt, from a file or /dev/stdin, byte for byte");
+  CLI::Option* ids = sub->add_option("--prompt-ids", command->ids_file,
+                                     "the prompt as token ids from a file; nothing is added");
+  text->excludes(file)->excludes(ids);
+  file->excludes(ids);
+  sub->add_flag("--parse-special", command->parse_special,
+                "control tokens in the prompt become themselves");
+  sub->add_option("--select", command->select, "how the KV is read; full is exact")
+      ->check(CLI::IsMember({"full"}))
+      ->capture_default_str();
+  add_sampler_options(*sub, *command);
+  sub->add_flag("--json", command->json, "one JSON object on standard output");
+  sub->callback([command] { run_prompt(*command); });
+}
+
+}  // namespace tarn::tools

@@ -1,0 +1,82 @@
+// tarn tokenize: ids and pieces of a text; vocabulary-only files will do.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <memory>
+
+#include "tools/support/exit_code.h"
+#include "tools/support/input.h"
+#include "tools/support/json.h"
+#include "tools/support/model_file.h"
+#include "tools/tarn/commands.h"
+
+namespace tarn::tools {
+namespace {
+
+struct TokenizeCommand {
+  std::string model, text, file;
+  text::EncodeOptions options;
+  bool json = false;
+};
+
+// A piece on one line of a terminal: quotes, and escapes for what cannot be shown.
+std::string quoted(const std::string& piece) {
+  std::string out = "\"";
+  const bool whole = is_utf8(piece);
+  for (const char c : piece) {
+    char escape[8];
+    const bool shown =
+        (c >= ' ' && c <= '~' && c != '"' && c != '\\') || (whole && (c & 0x80) != 0);
+    std::snprintf(escape, sizeof escape, c == '\n' ? "\\n" : "\\x%02x",
+                  static_cast<unsigned>(static_cast<u8>(c)));
+    out += shown ? std::string(1, c) : std::string(escape);
+  }
+  return out + "\"";
+}
+
+void run(const TokenizeCommand& command) {
+  ModelFile file(command.model);
+  const std::string text = command.file.empty() ? command.text : read_file(command.file);
+  const std::vector<text::TokenId> ids =
+      text.empty() ? std::vector<text::TokenId>{} : file.encode(text, command.options);
+  if (!command.json) {
+    for (const text::TokenId id : ids) std::printf("%6u  %s\n", id, quoted(file.piece(id)).c_str());
+    return;
+  }
+  Json json;
+  json.begin_object();
+  json.key("tokens").begin_array();
+  for (const text::TokenId id : ids) {
+    const std::string piece = file.piece(id);
+    json.begin_object();
+    json.key("id").number(id);
+    json.key("piece");
+    if (is_utf8(piece)) {
+      json.text(piece);
+    } else {
+      json.bytes(piece);
+    }
+    json.end_object();
+  }
+  json.end_array();
+  json.end_object();
+  print_json(json);
+}
+
+}  // namespace
+
+void add_tokenize(CLI::App& app) {
+  auto command = std::make_shared<TokenizeCommand>();
+  CLI::App* sub = app.add_subcommand("tokenize", "ids and pieces of a text");
+  sub->add_option("-m,--model", command->model, "a GGUF file; a vocabulary alone will do")
+      ->required();
+  CLI::Option* text = sub->add_option("-p,--prompt", command->text, "the text");
+  sub->add_option("-f,--file", command->file, "the text, from a file or /dev/stdin, byte for byte")
+      ->excludes(text);
+  sub->add_flag("--add-special", command->options.add_special, "BOS and EOS as the file says");
+  sub->add_flag("--parse-special", command->options.parse_special,
+                "control tokens in the text become themselves");
+  sub->add_flag("--json", command->json, "one JSON object on standard output");
+  sub->callback([command] { run(*command); });
+}
+
+}  // namespace tarn::tools
