@@ -23,6 +23,7 @@ std::span<const std::byte> elements_of(const std::vector<T>& values) {
 
 Bytes directory_of(const GgufImage& image) {
   Bytes out;
+  out.reserve(4 * kKiB);
   put_u32(out, image.magic);
   put_u32(out, image.version);
   put_u64(out, image.n_tensors.value_or(image.tensors.size()));
