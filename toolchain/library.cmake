@@ -5,11 +5,13 @@ get_property(modules GLOBAL PROPERTY TARN_MODULES)
 # What our own tools and tests link: the same objects with their C++ names visible.
 add_library(tarn_core INTERFACE)
 set(library_objects "")
+set(library_modules "")
 foreach(module ${modules})
   get_target_property(type ${module} TYPE)
   if(type STREQUAL "OBJECT_LIBRARY")
     target_sources(tarn_core INTERFACE $<TARGET_OBJECTS:${module}>)
     list(APPEND library_objects $<TARGET_OBJECTS:${module}>)
+    list(APPEND library_modules ${module})
   endif()
 endforeach()
 target_include_directories(tarn_core INTERFACE ${CMAKE_SOURCE_DIR})
@@ -30,4 +32,5 @@ add_custom_command(
   COMMAND_EXPAND_LISTS VERBATIM
   COMMENT "Linking libtarn.a")
 add_custom_target(tarn_archive ALL DEPENDS ${archive})
+add_dependencies(tarn_archive ${library_modules})  # make, unlike Ninja, looks no object's rule up
 set(TARN_ARCHIVE ${archive})

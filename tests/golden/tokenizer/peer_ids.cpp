@@ -18,7 +18,7 @@
 #include <string>
 #include <vector>
 
-#include "llama.h"
+#include <llama.h>
 
 namespace {
 
