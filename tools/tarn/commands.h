@@ -10,7 +10,7 @@ class App;
 
 namespace tarn::tools {
 
-void add_run(CLI::App& app);
+void add_run(CLI::App& app);  // run.cpp; without a model it runs sample.cpp
 void add_plan(CLI::App& app);
 void add_inspect(CLI::App& app);
 void add_tokenize(CLI::App& app);

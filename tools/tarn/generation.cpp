@@ -10,18 +10,6 @@
 namespace tarn::tools {
 namespace {
 
-class Session {
- public:
-  explicit Session(tarn_engine* engine) { check_api(tarn_session_create(engine, &session_)); }
-  ~Session() { tarn_session_destroy(session_); }
-  Session(const Session&) = delete;
-  Session& operator=(const Session&) = delete;
-  tarn_session* get() const { return session_; }
-
- private:
-  tarn_session* session_ = nullptr;
-};
-
 // Says how far the prefill is, on a terminal.
 void show_prefill(tarn_session* session) {
   tarn_session_info info = TARN_INIT(tarn_session_info);
@@ -76,6 +64,14 @@ void read_events(tarn_session* session, bool stream, GenerationResult& result) {
 
 }  // namespace
 
+ApiSession::ApiSession(tarn_engine* engine) { check_api(tarn_session_create(engine, &session_)); }
+
+ApiSession ApiSession::fork_of(const ApiSession& source) {
+  tarn_session* copy = nullptr;
+  check_api(tarn_session_fork(source.get(), &copy));
+  return ApiSession(copy);
+}
+
 f64 GenerationResult::prefill_tokens_per_s() const {
   return prefill_s > 0 ? static_cast<f64>(n_prompt_tokens) / prefill_s : 0;
 }
@@ -84,7 +80,7 @@ f64 GenerationResult::decode_tokens_per_s() const {
   return decode_s > 0 ? static_cast<f64>(tokens.size() - 1) / decode_s : 0;
 }
 
-GenerationResult generate(tarn_engine* engine, const std::vector<u32>& prompt,
+GenerationResult generate(const ApiSession& session, const std::vector<u32>& prompt,
                           const tarn_generate_options& options, bool stream) {
   constexpr size_t kTextBytesATokenMax = 64;
   GenerationResult result;
@@ -92,7 +88,6 @@ GenerationResult generate(tarn_engine* engine, const std::vector<u32>& prompt,
   // Room for everything before the first token, so that what is counted below is the engine's.
   result.tokens.reserve(options.max_tokens);
   result.text.reserve(options.max_tokens * kTextBytesATokenMax);
-  const Session session(engine);
   const AllocScope scope;
   check_api(tarn_session_feed(session.get(), prompt.data(), prompt.size()));
   check_api(tarn_session_generate(session.get(), &options));

@@ -25,9 +25,24 @@ struct GenerationResult {
   f64 decode_tokens_per_s() const;  // of the tokens after the first
 };
 
-// Feeds `prompt` to a new session and generates. `stream`: text is printed as it comes, and a prefill that
-// takes long shows its progress on a terminal. Throws Failure.
-GenerationResult generate(tarn_engine* engine, const std::vector<u32>& prompt,
+class ApiSession {
+ public:
+  explicit ApiSession(tarn_engine* engine);
+  ApiSession(const ApiSession&) = delete;
+  ApiSession& operator=(const ApiSession&) = delete;
+  ~ApiSession() { tarn_session_destroy(session_); }
+  // A second session with the same tokens and KV.
+  static ApiSession fork_of(const ApiSession& source);
+  tarn_session* get() const { return session_; }
+
+ private:
+  explicit ApiSession(tarn_session* owned) : session_(owned) {}
+  tarn_session* session_ = nullptr;
+};
+
+// Feeds `prompt` and generates. `stream`: text is printed as it comes, and a prefill that takes long
+// shows its progress on a terminal. Throws Failure.
+GenerationResult generate(const ApiSession& session, const std::vector<u32>& prompt,
                           const tarn_generate_options& options, bool stream);
 
 }  // namespace tarn::tools

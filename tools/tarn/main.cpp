@@ -48,6 +48,9 @@ int run_command_line(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  // Its own buffer, so that the first line printed asks for no memory after READY.
+  static char output_buffer[1 << 16];
+  std::setvbuf(stdout, output_buffer, _IOFBF, sizeof output_buffer);
   try {
     return run_command_line(argc, argv);
   } catch (const tarn::tools::Failure& failure) {

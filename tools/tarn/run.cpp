@@ -1,18 +1,17 @@
 // tarn run: a prompt is answered from one fixed budget.
-#include <sys/resource.h>
-
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <memory>
+#include <optional>
 
-#include "platform/cpu/topology.h"
 #include "tools/support/engine_options.h"
 #include "tools/support/exit_code.h"
 #include "tools/support/input.h"
 #include "tools/support/json.h"
 #include "tools/support/model_file.h"
 #include "tools/tarn/commands.h"
-#include "tools/tarn/generation.h"
+#include "tools/tarn/report.h"
+#include "tools/tarn/sample.h"
 
 namespace tarn::tools {
 namespace {
@@ -26,14 +25,8 @@ struct RunCommand {
   bool json = false;
   std::vector<std::string> stops;
   tarn_generate_options options = TARN_INIT(tarn_generate_options);
-  bool has_prompt = false;
+  CLI::Option* prompt_option = nullptr;
 };
-
-u64 peak_rss_bytes() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  return static_cast<u64>(usage.ru_maxrss) * 1024;
-}
 
 std::vector<u32> prompt_ids(const RunCommand& command) {
   if (!command.ids_file.empty()) return read_ids(command.ids_file);
@@ -42,58 +35,17 @@ std::vector<u32> prompt_ids(const RunCommand& command) {
   return file.encode(text, {.add_special = true, .parse_special = command.parse_special});
 }
 
-const char* finish_reason(const GenerationResult& result) {
-  return tarn_finish_name(result.finish);
-}
-
-void write_common_json(const EngineHandle& engine, const std::string& select,
-                       const GenerationResult& result, Json& json) {
-  const tarn_engine_status status = engine.status();
-  json.key("text").text(result.text);
-  json.key("tokens").begin_array();
-  for (const u32 id : result.tokens) json.number(id);
-  json.end_array();
-  json.key("prompt_tokens").number(result.n_prompt_tokens);
-  json.key("finish_reason").text(finish_reason(result));
-  json.key("timings").begin_object();
-  json.key("load_s").real(static_cast<f64>(status.load_ns) * 1e-9);
-  json.key("prefill_s").real(result.prefill_s);
-  json.key("decode_s").real(result.decode_s);
-  json.key("prefill_tok_s").real(result.prefill_tokens_per_s());
-  json.key("decode_tok_s").real(result.decode_tokens_per_s());
-  json.end_object();
-  json.key("memory").begin_object();
-  json.key("plan_bytes").number(engine.plan().total_bytes);
-  json.key("peak_rss_bytes").number(peak_rss_bytes());
-  json.key("allocations_after_ready");
-  if (result.n_allocations) {
-    json.number(*result.n_allocations);
-  } else {
-    json.null();
+void run(RunCommand& command) {
+  const bool has_prompt =
+      command.prompt_option->count() > 0 || !command.file.empty() || !command.ids_file.empty();
+  if (command.engine.model.empty() && !has_prompt) {
+    return run_sample(command.engine, {.json = command.json, .select = command.select});
   }
-  json.end_object();
-  json.key("device").text(status.device);
-  json.key("isa").text(status.isa);
-  json.key("select").text(select);
-  json.key("verified").boolean(true);  // full attention is exact
-}
-
-void print_figures(const EngineHandle& engine, const GenerationResult& result) {
-  const tarn_engine_status status = engine.status();
-  std::fprintf(stderr,
-               "\n[%s] loaded in %.2f s; prefill %llu tokens, %.1f tok/s; decode %zu tokens, %.1f "
-               "tok/s; %s\n",
-               finish_reason(result), static_cast<f64>(status.load_ns) * 1e-9,
-               static_cast<unsigned long long>(result.n_prompt_tokens),
-               result.prefill_tokens_per_s(), result.tokens.size(), result.decode_tokens_per_s(),
-               status.isa);
-  std::fprintf(
-      stderr, "memory: plan %s, peak RSS %s, allocations after READY: %s\n",
-      format_bytes(engine.plan().total_bytes).c_str(), format_bytes(peak_rss_bytes()).c_str(),
-      result.n_allocations ? std::to_string(*result.n_allocations).c_str() : "not counted");
-}
-
-void run_prompt(RunCommand& command) {
+  if (!has_prompt) {
+    throw Failure{kExitUsage, "run -m MODEL needs a prompt: -p TEXT, -f FILE or --prompt-ids FILE"};
+  }
+  std::optional<BuiltInModel> built_in;
+  if (command.engine.model.empty()) command.engine.model = built_in.emplace().path();
   const std::vector<u32> prompt = prompt_ids(command);
   Config config = command.engine.config();
   if (config.context_tokens == 0)
@@ -110,12 +62,13 @@ void run_prompt(RunCommand& command) {
   command.options.stops = stops.data();
   command.options.n_stops = static_cast<uint32_t>(stops.size());
   command.options.ignore_end = command.ignore_end ? 1 : 0;
+  const ApiSession session(engine.get());
   const GenerationResult result =
-      generate(engine.get(), prompt, command.options, /*stream=*/!command.json);
+      generate(session, prompt, command.options, /*stream=*/!command.json);
   if (!command.json) return print_figures(engine, result);
   Json json;
   json.begin_object();
-  write_common_json(engine, command.select, result, json);
+  write_answer(engine, command.select, result, json);
   json.end_object();
   print_json(json);
 }
@@ -141,13 +94,15 @@ void add_sampler_options(CLI::App& sub, RunCommand& command) {
 
 void add_run(CLI::App& app) {
   auto command = std::make_shared<RunCommand>();
-  CLI::App* sub = app.add_subcommand("run", "answer a prompt from one fixed budget");
-  command->engine.add_to(*sub, /*model_required=*/true);
+  CLI::App* sub = app.add_subcommand(
+      "run", "answer a prompt from one fixed budget; without a model: the built-in one");
+  command->engine.add_to(*sub, /*model_required=*/false);
   CLI::Option* text = sub->add_option("-p,--prompt", command->text, "the prompt");
   CLI::Option* file = sub->add_option("-f,--file", command->file,
                                       "the prompt, from a file or /dev/stdin, byte for byte");
   CLI::Option* ids = sub->add_option("--prompt-ids", command->ids_file,
                                      "the prompt as token ids from a file; nothing is added");
+  command->prompt_option = text;
   text->excludes(file)->excludes(ids);
   file->excludes(ids);
   sub->add_flag("--parse-special", command->parse_special,
@@ -157,7 +112,7 @@ void add_run(CLI::App& app) {
       ->capture_default_str();
   add_sampler_options(*sub, *command);
   sub->add_flag("--json", command->json, "one JSON object on standard output");
-  sub->callback([command] { run_prompt(*command); });
+  sub->callback([command] { run(*command); });
 }
 
 }  // namespace tarn::tools

@@ -1,0 +1,72 @@
+#include "tools/tarn/report.h"
+
+#include <sys/resource.h>
+
+#include <cstdio>
+
+#include "platform/cpu/topology.h"
+
+namespace tarn::tools {
+
+u64 peak_rss_bytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<u64>(usage.ru_maxrss) * 1024;
+}
+
+void write_answer(const EngineHandle& engine, const std::string& select,
+                  const GenerationResult& result, Json& json) {
+  const tarn_engine_status status = engine.status();
+  json.key("text").text(result.text);
+  json.key("tokens").begin_array();
+  for (const u32 id : result.tokens) json.number(id);
+  json.end_array();
+  json.key("prompt_tokens").number(result.n_prompt_tokens);
+  json.key("finish_reason").text(tarn_finish_name(result.finish));
+  json.key("timings").begin_object();
+  json.key("load_s").real(static_cast<f64>(status.load_ns) * 1e-9);
+  json.key("prefill_s").real(result.prefill_s);
+  json.key("decode_s").real(result.decode_s);
+  json.key("prefill_tok_s").real(result.prefill_tokens_per_s());
+  json.key("decode_tok_s").real(result.decode_tokens_per_s());
+  json.end_object();
+  json.key("memory").begin_object();
+  json.key("plan_bytes").number(engine.plan().total_bytes);
+  json.key("peak_rss_bytes").number(peak_rss_bytes());
+  json.key("allocations_after_ready");
+  if (result.n_allocations) {
+    json.number(*result.n_allocations);
+  } else {
+    json.null();
+  }
+  json.end_object();
+  json.key("device").text(status.device);
+  json.key("isa").text(status.isa);
+  json.key("select").text(select);
+  json.key("verified").boolean(true);  // full attention is exact
+}
+
+void print_figures(const EngineHandle& engine, const GenerationResult& result) {
+  const tarn_engine_status status = engine.status();
+  std::fprintf(stderr,
+               "\n[%s] loaded in %.2f s; prefill %llu tokens, %.1f tok/s; decode %zu tokens, %.1f "
+               "tok/s; %s\n",
+               tarn_finish_name(result.finish), static_cast<f64>(status.load_ns) * 1e-9,
+               static_cast<unsigned long long>(result.n_prompt_tokens),
+               result.prefill_tokens_per_s(), result.tokens.size(), result.decode_tokens_per_s(),
+               status.isa);
+  std::fprintf(
+      stderr, "memory: plan %s, peak RSS %s, allocations after READY: %s\n",
+      format_bytes(engine.plan().total_bytes).c_str(), format_bytes(peak_rss_bytes()).c_str(),
+      result.n_allocations ? std::to_string(*result.n_allocations).c_str() : "not counted");
+}
+
+std::string describe_machine(const EngineHandle& engine) {
+  const CpuTopology topology = cpu_topology();
+  const tarn_engine_status status = engine.status();
+  return std::string(topology.model_name.data()) + ", " + std::to_string(status.n_workers) +
+         " of " + std::to_string(topology.n_cpus) + " CPUs used, " + status.isa +
+         ", weights read by " + status.io;
+}
+
+}  // namespace tarn::tools
