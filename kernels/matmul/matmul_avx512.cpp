@@ -37,7 +37,7 @@ __m512 load_f16(const u8* at) {
   return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(at)));
 }
 __m512i load_bytes(const u8* at) { return _mm512_loadu_si512(at); }
-void prefetch(const void* at) { _mm_prefetch(static_cast<const char*>(at), _MM_HINT_T1); }
+void prefetch(const void* at) { _mm_prefetch(static_cast<const char*>(at), _MM_HINT_T0); }
 __m512i broadcast(const i8* at) { return _mm512_set1_epi32(*reinterpret_cast<const i32*>(at)); }
 __m512i load_u8_as_i32(const u8* at) {
   return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(at)));
@@ -304,7 +304,7 @@ void pack_acts(const Job& job, u32 k, u32 n_strips, PackedAct* packed) {
   const __mmask8 scales_mask = static_cast<__mmask8>((1u << n_strips) - 1);
   for (u32 a = 0; a < job.n_acts; ++a) {
     const u64 at = (job.act_begin + a) * args.k + k;
-    // The next 256 k, as far as they exist or not: a prefetch reads nothing.
+    // The next 256 k, whether they exist or not: a prefetch reads nothing.
     for (u32 i = 0; i < kSpanElems; i += 64) prefetch(args.q + at + kSpanElems + i);
     prefetch(args.sums + (at + kSpanElems) / 16);
     prefetch(args.scales + (at + kSpanElems) / 32);

@@ -1,16 +1,15 @@
 // tests/bench/matmul_bench.cpp
 //
-// Speed of the matrix products as a share of what the machine can do, both measured in the same
-// run: the peak of int8 dot products (registers only) for prefill, the rate of plain reads for
-// decode.
+// Speed of the matrix products as a share of what the machine can do, both measured in the same run:
+// the peak of int8 dot products (registers only) for prefill, the rate of plain reads for decode.
 //
-//   matmul_bench [peak] [prefill] [decode] [tile] [--isa NAME] [--type NAME] [--threads N] [--reps
-//   N]
-//                [--out ROWS] [--k K] [--acts N]
+//   matmul_bench [peak] [prefill] [decode] [tile] [--isa NAME] [--type NAME] [--threads N]
+//                [--reps N] [--out ROWS] [--k K] [--acts N] [--tiles N]
 //
 // Prefill multiplies one matrix (14336 x 4096 unless told otherwise) again and again. Decode walks
-// through copies of it, more than the last-level cache holds. Times are the best of the
-// repetitions: other work on the machine only ever adds to them. Build with -DTARN_BENCH=ON.
+// through more tiles than the last-level cache holds. Times are the threads' CPU time, the best of
+// the repetitions: on a busy machine two threads may in truth have run one after the other, and then
+// GB/s are those of one thread alone, twice. Build with -DTARN_BENCH=ON.
 #include <sys/mman.h>
 #include <time.h>
 
@@ -40,7 +39,8 @@ struct Options {
   std::vector<std::string> parts;
   std::string isa, type;
   u32 n_threads = 2, n_reps = 5, n_out = 14336, k = 4096;
-  u32 n_acts = 0;  // 0: a list of them
+  u32 n_acts = 0;   // 0: a list of them
+  u32 n_tiles = 0;  // per task; 0: as matmul_tuning.h says
 };
 
 f64 cpu_seconds() {
@@ -126,19 +126,40 @@ struct Mapping {
   Mapping(const Mapping&) = delete;
 };
 
+#ifdef TARN_HAVE_AVX512
+__attribute__((target("avx512f"))) u64 sum_of_lines(const u8* bytes, u64 n_bytes) {
+  __m512i a = _mm512_setzero_si512(), b = a, c = a, d = a;
+  for (u64 i = 0; i < n_bytes; i += 256) {
+    for (u64 j = 0; j < 256; j += 64) {
+      _mm_prefetch(reinterpret_cast<const char*>(bytes + i + j + 2048), _MM_HINT_T0);
+    }
+    a = _mm512_xor_si512(a, _mm512_load_si512(bytes + i));
+    b = _mm512_xor_si512(b, _mm512_load_si512(bytes + i + 64));
+    c = _mm512_xor_si512(c, _mm512_load_si512(bytes + i + 128));
+    d = _mm512_xor_si512(d, _mm512_load_si512(bytes + i + 192));
+  }
+  u64 words[8];
+  _mm512_storeu_si512(words, _mm512_xor_si512(_mm512_xor_si512(a, b), _mm512_xor_si512(c, d)));
+  return words[0] ^ words[1] ^ words[2] ^ words[3] ^ words[4] ^ words[5] ^ words[6] ^ words[7];
+}
+#else
+u64 sum_of_lines(const u8* bytes, u64 n_bytes) {
+  u64 sum = 0;
+  for (u64 i = 0; i < n_bytes; i += sizeof sum) {
+    u64 word;
+    std::memcpy(&word, bytes + i, sizeof word);
+    sum ^= word;
+  }
+  return sum;
+}
+#endif
+
 // GB/s of reading memory that no cache holds.
 f64 read_rate(const Mapping& memory, u32 n_threads, u32 n_reps) {
   constexpr u64 kChunk = 256 * kKiB;
   std::atomic<u64> sink{0};
   const f64 s = best_seconds(n_threads, n_reps, memory.n_bytes / kChunk, [&](u64 task) {
-    const u8* chunk = memory.bytes + task * kChunk;
-    u64 sum[8] = {};
-    for (u64 i = 0; i < kChunk; i += 64) {
-      u64 line[8];
-      std::memcpy(line, chunk + i, sizeof line);
-      for (u32 j = 0; j < 8; ++j) sum[j] ^= line[j];
-    }
-    sink ^= sum[0] ^ sum[1] ^ sum[2] ^ sum[3] ^ sum[4] ^ sum[5] ^ sum[6] ^ sum[7];
+    sink ^= sum_of_lines(memory.bytes + task * kChunk, kChunk);
   });
   return static_cast<f64>(memory.n_bytes) / s * 1e-9;
 }
@@ -181,7 +202,8 @@ f64 product_seconds(const Options& o, MatmulFn matmul, TensorType type, u64 n_ti
                     const u8* weights, const Acts& acts, u32 n_acts) {
   const u64 n_out = n_tiles * kTileRows;
   std::vector<f32> out(n_out * n_acts);
-  const u32 per_task = matmul_tiles_per_task(type, o.k, n_acts);
+  const u32 tuned = matmul_tiles_per_task(type, o.k, n_acts);
+  const u32 per_task = o.n_tiles != 0 ? o.n_tiles : tuned;
   return best_seconds(o.n_threads, o.n_reps, (n_tiles + per_task - 1) / per_task, [&](u64 task) {
     const u64 begin = task * per_task, end = begin + per_task;
     matmul({.type = type,
@@ -296,6 +318,7 @@ Options parse(int argc, char** argv) {
     if (arg == "--out") o.n_out = number;
     if (arg == "--k") o.k = number;
     if (arg == "--acts") o.n_acts = number;
+    if (arg == "--tiles") o.n_tiles = number;
     ++i;
   }
   if (o.parts.empty()) o.parts = {"peak", "prefill", "decode", "tile"};
