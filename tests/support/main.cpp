@@ -35,13 +35,11 @@ void note_skipped(const char* why) {
   std::printf("skipped: %s\n", why);
 }
 
-int skipped_exit_code(int exit_code, unsigned n_cases_run) {
-  return exit_code == 0 && n_skipped > 0 && n_skipped >= n_cases_run ? 77 : exit_code;
-}
-
 }  // namespace tarn::test
 
 int main(int argc, char** argv) {
   doctest::Context context(argc, argv);
-  return tarn::test::skipped_exit_code(context.run(), tarn::test::n_run);
+  const int exit_code = context.run();
+  const bool all_skipped = tarn::test::n_skipped > 0 && tarn::test::n_skipped >= tarn::test::n_run;
+  return exit_code == 0 && all_skipped ? 77 : exit_code;
 }

@@ -8,7 +8,6 @@
 namespace tarn::test {
 
 void note_skipped(const char* why);  // once a test case
-int skipped_exit_code(int exit_code, unsigned n_cases_run);
 
 }  // namespace tarn::test
 
