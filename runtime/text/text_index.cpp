@@ -21,7 +21,16 @@ u64 load(const char* bytes, u64 n_bytes) {
   return word;
 }
 
-u64 hash(std::string_view text) {
+u64 pair_hash(u32 left, u32 right) { return mix(u64{left} << 32 | right); }
+
+// The high half of a hash to a place below n, without a division.
+u64 place(u64 hash, u64 n) { return (hash >> 32) * n >> 32; }
+
+constexpr u64 kLowHalf = 0xFFFFFFFFull;
+
+}  // namespace
+
+u64 TextIndex::hash(std::string_view text) {
   constexpr u64 kMultiplier = 0x9E3779B97F4A7C15ull;
   const char* bytes = text.data();
   const u64 n = text.size();
@@ -37,15 +46,6 @@ u64 hash(std::string_view text) {
   for (u64 at = 0; at < n; ++at) state ^= static_cast<u64>(static_cast<u8>(bytes[at])) << 8 * at;
   return mix(state);
 }
-
-u64 hash(u32 left, u32 right) { return mix(u64{left} << 32 | right); }
-
-// The high half of a hash to a place below n, without a division.
-u64 place(u64 hash, u64 n) { return (hash >> 32) * n >> 32; }
-
-constexpr u64 kLowHalf = 0xFFFFFFFFull;
-
-}  // namespace
 
 TextIndex::TextIndex(const TextTable& texts, std::span<u64> slots) : texts_(texts), slots_(slots) {
   std::fill(slots_.begin(), slots_.end(), u64{0});
@@ -69,8 +69,16 @@ Insertion TextIndex::insert(u32 id) {
   return Insertion::crowded;
 }
 
-TokenId TextIndex::find(std::string_view text) const {
-  const u64 key = hash(text);
+void TextIndex::prefetch_slot(u64 hash) const {
+  __builtin_prefetch(&slots_[place(hash, slots_.size())]);
+}
+
+void TextIndex::prefetch_text(u64 hash) const {
+  const u64 entry = slots_[place(hash, slots_.size())];
+  if (entry != 0) __builtin_prefetch(texts_.at(static_cast<u32>(entry) - 1).data());
+}
+
+TokenId TextIndex::find(std::string_view text, u64 key) const {
   u64 slot = place(key, slots_.size());
   for (u32 n_probes = 0; n_probes < VocabLimits::kProbesMax; ++n_probes) {
     const u64 entry = slots_[slot];
@@ -87,7 +95,7 @@ MergeIndex::MergeIndex(std::span<Merge> slots) : slots_(slots) {
 }
 
 Insertion MergeIndex::insert(const Merge& merge) {
-  u64 slot = place(hash(merge.left, merge.right), slots_.size());
+  u64 slot = place(pair_hash(merge.left, merge.right), slots_.size());
   for (u32 n_probes = 0; n_probes < VocabLimits::kProbesMax; ++n_probes) {
     Merge& entry = slots_[slot];
     if (entry.left == kNoToken) {
@@ -100,8 +108,12 @@ Insertion MergeIndex::insert(const Merge& merge) {
   return Insertion::crowded;
 }
 
+void MergeIndex::prefetch(u32 left, u32 right) const {
+  __builtin_prefetch(&slots_[place(pair_hash(left, right), slots_.size())]);
+}
+
 u32 MergeIndex::find(u32 left, u32 right) const {
-  u64 slot = place(hash(left, right), slots_.size());
+  u64 slot = place(pair_hash(left, right), slots_.size());
   for (u32 n_probes = 0; n_probes < VocabLimits::kProbesMax; ++n_probes) {
     const Merge& entry = slots_[slot];
     if (entry.left == kNoToken) break;

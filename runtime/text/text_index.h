@@ -35,7 +35,14 @@ class TextIndex {
   TextIndex(const TextTable& texts, std::span<u64> slots);
 
   Insertion insert(u32 id);
-  TokenId find(std::string_view text) const;
+  TokenId find(std::string_view text) const { return find(text, hash(text)); }
+
+  // For many look-ups at once: a find() costs two cache misses, one after the other, and those of
+  // different texts can overlap. Ask for all slots, then for all texts, then find.
+  static u64 hash(std::string_view text);
+  void prefetch_slot(u64 hash) const;
+  void prefetch_text(u64 hash) const;  // of the entry that is probably it
+  TokenId find(std::string_view text, u64 hash) const;
 
  private:
   TextTable texts_{};
@@ -57,6 +64,7 @@ class MergeIndex {
   explicit MergeIndex(std::span<Merge> slots);
 
   Insertion insert(const Merge& merge);
+  void prefetch(u32 left, u32 right) const;
   // The slot of a pair; kNoSlot if nothing joins it.
   u32 find(u32 left, u32 right) const;
   const Merge& at(u32 slot) const { return slots_[slot]; }

@@ -19,6 +19,8 @@ Unexpected invalid(const char* hint, std::string_view about, const char* figure,
                .figures = {{{figure, value}}}});
 }
 
+constexpr char kNotTokens[] = "a part of a merge, or what it gives, is no token";
+
 u64 place(Role role) { return static_cast<u64>(role); }
 
 // <0xHH> with upper-case digits, as the encoder looks it up, or lower-case ones.
@@ -309,18 +311,44 @@ Result<void> VocabBuilder::add_merge(std::string_view text) {
   }
   const std::string_view left = text.substr(0, space);
   const std::string_view right = text.substr(space + 1);
-  const Merge merge{.left = tables_->index.find(left),
-                    .right = tables_->index.find(right),
-                    .rank = rank,
-                    .result = merge_result(left, right)};
-  if (merge.left == kNoToken || merge.right == kNoToken || merge.result == kNoToken) {
-    return invalid("a part of a merge, or what it gives, is no token", text, "merge", rank);
+  const TokenId result = merge_result(left, right);
+  if (result == kNoToken) return invalid(kNotTokens, text, "merge", rank);
+  last_result_ = result;
+  PendingMerge& pending = pending_[n_pending_++];
+  pending = {.left_bytes = static_cast<u32>(left.size()),
+             .left_hash = TextIndex::hash(left),
+             .right_hash = TextIndex::hash(right),
+             .merge = {.left = kNoToken, .right = kNoToken, .rank = rank, .result = result}};
+  tables_->index.prefetch_slot(pending.left_hash);
+  tables_->index.prefetch_slot(pending.right_hash);
+  return n_pending_ == pending_.size() ? insert_pending_merges() : Result<void>();
+}
+
+Result<void> VocabBuilder::insert_pending_merges() {
+  const std::span<PendingMerge> pending = std::span(pending_).first(n_pending_);
+  n_pending_ = 0;
+  for (const PendingMerge& p : pending) {
+    tables_->index.prefetch_text(p.left_hash);
+    tables_->index.prefetch_text(p.right_hash);
   }
-  last_result_ = merge.result;
-  if (is_reserved(tables_->kind_of(merge.result))) return {};  // text may not become one
-  // A repeated pair keeps its first rank.
-  if (tables_->merges.insert(merge) != Insertion::crowded) return {};
-  return invalid("the merges were made to collide", text, "merge", rank);
+  for (PendingMerge& p : pending) {
+    const std::string_view text = tables_->texts.at(p.merge.result);
+    p.merge.left = tables_->index.find(text.substr(0, p.left_bytes), p.left_hash);
+    p.merge.right = tables_->index.find(text.substr(p.left_bytes), p.right_hash);
+    if (p.merge.left == kNoToken || p.merge.right == kNoToken) {
+      return invalid(kNotTokens, text, "merge", p.merge.rank);
+    }
+    tables_->merges.prefetch(p.merge.left, p.merge.right);
+  }
+  for (const PendingMerge& p : pending) {
+    if (is_reserved(tables_->kind_of(p.merge.result))) continue;  // text may not become one
+    // A repeated pair keeps its first rank.
+    if (tables_->merges.insert(p.merge) == Insertion::crowded) {
+      return invalid("the merges were made to collide", tables_->texts.at(p.merge.result), "merge",
+                     p.merge.rank);
+    }
+  }
+  return {};
 }
 
 Result<Tokenizer> VocabBuilder::finish() {
@@ -328,6 +356,7 @@ Result<Tokenizer> VocabBuilder::finish() {
     return invalid("there are fewer merges than the directory said", "tokenizer.ggml.merges",
                    "merges", n_merges_);
   }
+  TARN_CHECK(insert_pending_merges());
   Tokenizer tokenizer;
   tokenizer.tables_ = tables_;
   return tokenizer;

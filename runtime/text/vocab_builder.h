@@ -57,6 +57,7 @@ class VocabBuilder {
   void set_kind(TokenId id, TokenKind kind);
   void keep_specials();
   void set_byte_ids();
+  Result<void> insert_pending_merges();
   TokenId merge_result(std::string_view left, std::string_view right) const;
 
   Tokenizer::Tables* tables_ = nullptr;
@@ -68,6 +69,17 @@ class VocabBuilder {
   u32 n_tokens_ = 0;
   u32 n_merges_ = 0;
   TokenId last_result_ = kNoToken;
+
+  // Merges wait here for their neighbours, so that their look-ups can overlap in memory. A merge's
+  // parts are read from its result's text, which lies in the region.
+  struct PendingMerge {
+    u32 left_bytes = 0;
+    u64 left_hash = 0;
+    u64 right_hash = 0;
+    Merge merge{};
+  };
+  std::array<PendingMerge, 64> pending_{};
+  u32 n_pending_ = 0;
 };
 
 }  // namespace tarn::text
