@@ -8,9 +8,10 @@ that Unicode 15.1 added are put in by name below, because tokenizers in use are 
 added nothing else that changes a class. The output is committed, so that the ids of a text do not
 depend on the machine that built the program.
 """
+
 import sys
 
-# Unicode 15.1: CJK Unified Ideographs Extension I, category Lo. Its other five additions are symbols.
+# Unicode 15.1: CJK Unified Ideographs Extension I, category Lo. Its other additions are symbols.
 ADDED_BY_15_1 = range(0x2EBF0, 0x2EE5D + 1)
 
 OTHER, LETTER, NUMBER, SPACE = range(4)
@@ -69,11 +70,17 @@ def main():
     if len(sys.argv) != 2:
         sys.exit(__doc__)
     of = classes(sys.argv[1])
-    runs = [point << 2 | of[point] for point in range(len(of)) if point == 0 or of[point] != of[point - 1]]
+    runs = [
+        point << 2 | of[point]
+        for point in range(len(of))
+        if point == 0 or of[point] != of[point - 1]
+    ]
     runs.append(len(of) << 2)
     sys.stdout.write(HEADER)
     for at in range(0, len(runs), PER_LINE):
-        sys.stdout.write("    " + " ".join(f"0x{run:07x}," for run in runs[at:at + PER_LINE]) + "\n")
+        sys.stdout.write(
+            "    " + " ".join(f"0x{run:07x}," for run in runs[at : at + PER_LINE]) + "\n"
+        )
     sys.stdout.write(FOOTER)
 
 

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Compares our ids with llama.cpp's on real vocabularies. For a maintainer; nothing of it is built.
+"""Compares our ids with llama.cpp's on real vocabularies. For a maintainer; not part of the build.
 
-    compare_peer.py --llama SOURCE --library DIR --vocabs DIR --test PROGRAM [--n 3000] [--seed S] [FAMILY ...]
+    compare_peer.py --llama SOURCE --library DIR --vocabs DIR --test PROGRAM
+                    [--n 3000] [--seed S] [FAMILY ...]
 
-SOURCE is a llama.cpp checkout (for its headers), DIR the folder of libllama.so, the vocabularies are its
-models/ggml-vocab-FAMILY.gguf, PROGRAM our test_runtime_text. Needs nothing beside Python and a C++ compiler.
+SOURCE is a llama.cpp checkout (for its headers), --library the folder of libllama.so, --vocabs
+that of ggml-vocab-FAMILY.gguf (its models/), PROGRAM our test_runtime_text. Needs a C++ compiler.
 Each text is asked four times, with and without add_special and parse_special.
 """
+
 import argparse
 import os
 import subprocess
@@ -18,14 +20,42 @@ sys.dont_write_bytecode = True
 import peer  # noqa: E402
 
 FAMILIES = ["llama-spm", "phi-3", "baichuan", "gpt-2", "mpt", "llama-bpe", "qwen2"]
-SPECIALS = [text.encode() for text in (
-    "<s>", "</s>", "<unk>", "<0x0A>", "<|endoftext|>", "<|begin_of_text|>", "<|eot_id|>", "<|im_start|>", "<|im_end|>",
-    "<|start_header_id|>", "<|end_header_id|>", "<|reserved_special_token_7|>", "<|user|>", "<|end|>", "<|assistant|>",
-    "<|box_start|>", "<|fim_prefix|>", "<|fim_pad|>", "<tool_call>", "</tool_call>", "<|padding|>", "    ", "<|eot_id|", "<|", "|>")]
+SPECIALS = [
+    text.encode()
+    for text in (
+        "<s>",
+        "</s>",
+        "<unk>",
+        "<0x0A>",
+        "<|endoftext|>",
+        "<|begin_of_text|>",
+        "<|eot_id|>",
+        "<|im_start|>",
+        "<|im_end|>",
+        "<|start_header_id|>",
+        "<|end_header_id|>",
+        "<|reserved_special_token_7|>",
+        "<|user|>",
+        "<|end|>",
+        "<|assistant|>",
+        "<|box_start|>",
+        "<|fim_prefix|>",
+        "<|fim_pad|>",
+        "<tool_call>",
+        "</tool_call>",
+        "<|padding|>",
+        "    ",
+        "<|eot_id|",
+        "<|",
+        "|>",
+    )
+]
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     for name in ("--llama", "--library", "--vocabs", "--test"):
         parser.add_argument(name, required=True)
     parser.add_argument("--n", type=int, default=3000, help="random texts a family")
@@ -33,15 +63,29 @@ def main():
     parser.add_argument("families", nargs="*", default=FAMILIES)
     args = parser.parse_args()
     rng = peer.new_random(args.seed)
-    texts = peer.curated() + SPECIALS + peer.each_category(40, rng) + peer.random_texts(rng, args.n, SPECIALS) + peer.long_texts()
+    texts = (
+        peer.curated()
+        + SPECIALS
+        + peer.each_category(40, rng)
+        + peer.random_texts(rng, args.n, SPECIALS)
+        + peer.long_texts()
+    )
     requests = [(flags, text) for text in texts for flags in range(4)]
     with tempfile.TemporaryDirectory() as work:
         oracle = peer.Peer(args.llama, args.library, work)
         for family in args.families:
-            oracle.ask(Path(args.vocabs) / f"ggml-vocab-{family}.gguf", requests, Path(work) / f"{family}.cases")
+            oracle.ask(
+                Path(args.vocabs) / f"ggml-vocab-{family}.gguf",
+                requests,
+                Path(work) / f"{family}.cases",
+            )
             print(f"{family}: {len(texts)} texts, {len(requests)} requests", flush=True)
         environment = {**os.environ, "TARN_VOCAB_DIR": args.vocabs, "TARN_TEXT_CASES": work}
-        sys.exit(subprocess.run([args.test, "--source-file=*real_vocab_test.cpp"], env=environment, check=False).returncode)
+        sys.exit(
+            subprocess.run(
+                [args.test, "--source-file=*real_vocab_test.cpp"], env=environment, check=False
+            ).returncode
+        )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""Shared by make_golden.py and compare_peer.py: llama.cpp as an oracle, and texts that try a tokenizer."""
+"""Shared by make_golden.py and compare_peer.py: llama.cpp as an oracle, and texts to ask it."""
+
 import random
 import struct
 import subprocess
@@ -9,34 +10,82 @@ ADD_SPECIAL, PARSE_SPECIAL = 1, 2
 THREW = 0xFFFFFFFF
 
 CURATED = """
-Hello world|Hello, world!| Hello|  Hello|Hello |Hello  | |  |   |\\t|\\n|\\r\\n|\\n\\n|\\n \\n|  \\n  x|x\\r\\n\\r\\ny
-a\\n  b|a \\n\\n  b|a\\t\\tb|\\t a|\\t\\ta| \\ta|a \\t b|x   y    z|trailing   \\n|...\\n\\n...| !\\n|! \\n!|\\r|\\r\\r\\n|\\v\\f a
-I'm you're he's we'll they'd I've can't|I'M YOU'RE HE'S WE'LL THEY'D I'VE CAN'T|'s'S's 't'T 'Re 'rE 'vE 'lL 'Ll 'LL 'L 'r 'v
+Hello world|Hello, world!| Hello|  Hello|Hello |Hello  | |  |   |\\t|\\n|\\r\\n|\\n\\n|\\n \\n
+  \\n  x|x\\r\\n\\r\\ny
+a\\n  b|a \\n\\n  b|a\\t\\tb|\\t a|\\t\\ta| \\ta|a \\t b|x   y    z|trailing   \\n|...\\n\\n...
+ !\\n|! \\n!|\\r|\\r\\r\\n|\\v\\f a
+I'm you're he's we'll they'd I've can't|I'M YOU'RE HE'S WE'LL THEY'D I'VE CAN'T
+'s'S's 't'T 'Re 'rE 'vE 'lL 'Ll 'LL 'L 'r 'v
 ''''s|' s|'|''|a'|'a|don''t|O'Neil's|'ſ ' ſ|’s|it’s|'sa|'llama|'d'|x'd|9's|\\n's| 's| 'll|'m\\n
-0|1|12|123|1234|12345|123456|1234567890|3.14159|1,000,000|1e-5|0x1F|١٢٣٤|１２３４|½⅓²³|ⅣⅫ|Ⅷ9a1b22c333d4444|v1.2.3|९८७६५
-price: $5.00 (10%)|a_b-c*d/e+f=g|<html>&amp;</html>|{"key": [1, 2, null]}|if (x==y) { return -1; }|#include <stdio.h>\\n
-https://example.org/a?b=c&d=%20#e|user@example.org|C:\\\\dir\\\\file|/usr/bin|~!@#$%^&*()_+`-=[]\\\\;',./{}|:"<>?|!!!???...
-русский текст|Ελληνικά|עברית שלום|العربية نص|हिन्दी में|ภาษาไทย|日本語のテキスト|中文文本，标点。|한국어 텍스트|ქართული|አማርኛ
+0|1|12|123|1234|12345|123456|1234567890|3.14159|1,000,000|1e-5|0x1F|١٢٣٤|１２３４|½⅓²³|ⅣⅫ
+Ⅷ9a1b22c333d4444|v1.2.3|९८७६५
+price: $5.00 (10%)|a_b-c*d/e+f=g|<html>&amp;</html>|{"key": [1, 2, null]}
+if (x==y) { return -1; }|#include <stdio.h>\\n
+https://example.org/a?b=c&d=%20#e|user@example.org|C:\\\\dir\\\\file|/usr/bin
+~!@#$%^&*()_+`-=[]\\\\;',./{}|:"<>?|!!!???...
+русский текст|Ελληνικά|עברית שלום|العربية نص|हिन्दी में|ภาษาไทย|日本語のテキスト|中文文本，标点。|한국어 텍스트
+ქართული|አማርኛ
 naïve café|naïve café|Å Å Å|ÀÉÎÕÜ|ßẞſﬃﬁ|İıIi|ǅǈ|ZWJ a‍b|nbsp a b|em sp a　b|bom ﻿x|a​b|a­b|᠎x
 😀|😀😃|👍🏽|👨‍👩‍👧‍👦|🏳️‍🌈|🇩🇪🇫🇷|🇩|👩🏿‍🚀x|❤️|1️⃣#️⃣|☃|♥︎|a😀b| 😀 | 🇩🇪 x|🤷🏽‍♀️.|🧑‍💻's
-▁|▁▁|▁a|a▁b| ▁|a ▁ b|<0x41>|<0x0A>|<s>|</s>|<unk>|<|endoftext|>|<|im_start|>user|[INST] x [/INST]|<|eot_id|>|<pad>
-e\u0301|a\u0300\u0301\u0302|\u0301|\u0301a| \u0301|\u0644\u0627|\u0e33|\u1100\u1161\u11a8|\uac01|\ufdfa|\u2028|\u2029|\u0085|\u00a0\u00a0
+▁|▁▁|▁a|a▁b| ▁|a ▁ b|<0x41>|<0x0A>|<s>|</s>|<unk>|<|endoftext|>|<|im_start|>user
+[INST] x [/INST]|<|eot_id|>|<pad>
+e\u0301|a\u0300\u0301\u0302|\u0301|\u0301a| \u0301|\u0644\u0627|\u0e33|\u1100\u1161\u11a8|\uac01
+\ufdfa|\u2028|\u2029|\u0085|\u00a0\u00a0
 """
 
 ILL_FORMED = [
-    b"\x80", b"\xbf", b"\xc0", b"\xc0\x80", b"\xc1\x81", b"\xc2", b"\xc3\x28", b"\xe0\x80\x80", b"\xe0\xa0", b"\xe2\x82",
-    b"\xe2\x28\xa1", b"\xed\xa0\x80", b"\xed\xb0\x80", b"\xef\xbf\xbd", b"\xf0\x9f\x98", b"\xf0\x9f", b"\xf0", b"\xf0\x80\x80\x80",
-    b"\xf8\x88\x80\x80\x80", b"\xff", b"\xfe\xff", b"a\xffb", b" \xff ", b"abc\xf0\x9f\x98 def", b"\xe4\xb8", b"x\xe4\xb8y",
-    b"\xff" * 9, b"\xc3\xa9\xc3", b"\x00", b"a\x00b", b"\x7f", b"1\x802", b"'\xc0s", b"\n\xff\n", b"\xe2\x96", b"\xe2\x96\x81\xe2",
-    b"\xed\xa0\xbd\xed\xb8\x80", b"\xc0\xa0x", b"\xf0\x82\x82\xac", b"\x80" * 5 + b"a",
+    b"\x80",
+    b"\xbf",
+    b"\xc0",
+    b"\xc0\x80",
+    b"\xc1\x81",
+    b"\xc2",
+    b"\xc3\x28",
+    b"\xe0\x80\x80",
+    b"\xe0\xa0",
+    b"\xe2\x82",
+    b"\xe2\x28\xa1",
+    b"\xed\xa0\x80",
+    b"\xed\xb0\x80",
+    b"\xef\xbf\xbd",
+    b"\xf0\x9f\x98",
+    b"\xf0\x9f",
+    b"\xf0",
+    b"\xf0\x80\x80\x80",
+    b"\xf8\x88\x80\x80\x80",
+    b"\xff",
+    b"\xfe\xff",
+    b"a\xffb",
+    b" \xff ",
+    b"abc\xf0\x9f\x98 def",
+    b"\xe4\xb8",
+    b"x\xe4\xb8y",
+    b"\xff" * 9,
+    b"\xc3\xa9\xc3",
+    b"\x00",
+    b"a\x00b",
+    b"\x7f",
+    b"1\x802",
+    b"'\xc0s",
+    b"\n\xff\n",
+    b"\xe2\x96",
+    b"\xe2\x96\x81\xe2",
+    b"\xed\xa0\xbd\xed\xb8\x80",
+    b"\xc0\xa0x",
+    b"\xf0\x82\x82\xac",
+    b"\x80" * 5 + b"a",
 ]
 
-WORDS = ("the of and to in a is that for it was on as with he be at by I this had not are but from or have an they which one "
-         "you were her all she there would their we him been has when who will no more if out so said what up its about than "
-         "into them can only other time new some could these two may first then do any like my now over such our man me even "
-         "most made after also did many off before must well back through years much where your way tokenizer inference "
-         "memory arena deterministic embedding überraschung información naïveté programmation данные сервер мир 模型 推理 内存 "
-         "東京 テスト 데이터 모델 δοκιμή נתונים بيانات परीक्षा").split()
+WORDS = """
+the of and to in a is that for it was on as with he be at by I this had not are but from
+or have an they which one you were her all she there would their we him been has when
+who will no more if out so said what up its about than into them can only other time new
+some could these two may first then do any like my now over such our man me even most
+made after also did many off before must well back through years much where your way
+tokenizer inference memory arena deterministic embedding überraschung información
+naïveté programmation данные сервер мир 模型 推理 内存 東京 テスト 데이터 모델 δοκιμή נתונים بيانات
+परीक्षा
+""".split()
 
 
 def curated():
@@ -52,7 +101,7 @@ def unescape(text):
     while at < len(text):
         if text[at] == "\\" and at + 1 < len(text):
             if text[at + 1] == "u":
-                out.append(chr(int(text[at + 2:at + 6], 16)))
+                out.append(chr(int(text[at + 2 : at + 6], 16)))
                 at += 6
                 continue
             out.append(simple[text[at + 1]])
@@ -75,11 +124,43 @@ def utf8(point):
 
 
 def random_texts(rng, n, specials):
-    """Mixtures of words, spaces, signs, numbers, single characters of every category, stray bytes."""
+    """Mixtures of words, spaces, signs, numbers, characters of every category, stray bytes."""
     categories = by_category()
     names = sorted(categories)
-    spaces = ["", " ", " ", "  ", "   ", "\n", "\n\n", "\r\n", "\t", " \n", "\n ", "\u00a0", "\u3000", "\u2003", "     ", "\u0085"]
-    signs = list(".,;:!?-_()[]{}<>/\\|@#$%^&*+=~`\"'") + ["...", "--", "'s", "'t", "'LL", "'Ve", "=>", "!=", "//", "**", "€", "«", "。", "、"]
+    spaces = [
+        "",
+        " ",
+        " ",
+        "  ",
+        "   ",
+        "\n",
+        "\n\n",
+        "\r\n",
+        "\t",
+        " \n",
+        "\n ",
+        "\u00a0",
+        "\u3000",
+        "\u2003",
+        "     ",
+        "\u0085",
+    ]
+    signs = list(".,;:!?-_()[]{}<>/\\|@#$%^&*+=~`\"'") + [
+        "...",
+        "--",
+        "'s",
+        "'t",
+        "'LL",
+        "'Ve",
+        "=>",
+        "!=",
+        "//",
+        "**",
+        "€",
+        "«",
+        "。",
+        "、",
+    ]
     texts = []
     for index in range(n):
         kind = rng.randrange(5)
@@ -88,7 +169,9 @@ def random_texts(rng, n, specials):
             choice = rng.randrange(10)
             if choice < 3:
                 word = rng.choice(WORDS)
-                parts.append(rng.choice([word, word.upper(), word.capitalize(), " " + word]).encode())
+                parts.append(
+                    rng.choice([word, word.upper(), word.capitalize(), " " + word]).encode()
+                )
             elif choice == 3:
                 parts.append(rng.choice(spaces).encode())
             elif choice == 4:
@@ -97,12 +180,16 @@ def random_texts(rng, n, specials):
                 parts.append(str(rng.randrange(10 ** rng.randrange(1, 9))).encode())
             elif choice < 8 or (choice == 8 and kind != 0):
                 category = names[(index + rng.randrange(len(names))) % len(names)]
-                parts += [utf8(rng.choice(categories[category])) for _ in range(rng.randrange(1, 4))]
+                parts += [
+                    utf8(rng.choice(categories[category])) for _ in range(rng.randrange(1, 4))
+                ]
             elif choice == 8:
                 parts.append(rng.choice(ILL_FORMED))
             elif specials:
                 special = rng.choice(specials)
-                parts.append(special if rng.randrange(4) else special[:rng.randrange(len(special)) + 1])
+                parts.append(
+                    special if rng.randrange(4) else special[: rng.randrange(len(special)) + 1]
+                )
         texts.append(b"".join(parts))
     return texts
 
@@ -111,16 +198,30 @@ def each_category(per_category, rng):
     texts = []
     for category, points in sorted(by_category().items()):
         for point in rng.sample(points, min(per_category, len(points))):
-            texts.append(rng.choice([b"", b"a", b" ", b"1", b".", b"  ", b"\n"]) + utf8(point) + rng.choice([b"", b"a", b" ", b"7", b"'s", b"\n"]))
+            texts.append(
+                rng.choice([b"", b"a", b" ", b"1", b".", b"  ", b"\n"])
+                + utf8(point)
+                + rng.choice([b"", b"a", b" ", b"7", b"'s", b"\n"])
+            )
     return texts
 
 
 def long_texts():
     n = 100_000
     texts = [byte * n for byte in (b"a", b" ", b"\n", b"0", b"'", b".", b"\t", b"\xff", b"Z")]
-    texts += [b"ab" * (n // 2), b" a" * (n // 2), b"'s" * (n // 2), " 中".encode() * (n // 4), "é".encode() * (n // 2),
-              "\u2581".encode() * (n // 3), "😀".encode() * (n // 4), b"\r\n" * (n // 2), b" \n" * (n // 2), b" " * n + b"x",
-              b"\n" + b" " * n + b"x"]
+    texts += [
+        b"ab" * (n // 2),
+        b" a" * (n // 2),
+        b"'s" * (n // 2),
+        " 中".encode() * (n // 4),
+        "é".encode() * (n // 2),
+        "\u2581".encode() * (n // 3),
+        "😀".encode() * (n // 4),
+        b"\r\n" * (n // 2),
+        b" \n" * (n // 2),
+        b" " * n + b"x",
+        b"\n" + b" " * n + b"x",
+    ]
     return texts
 
 
@@ -130,9 +231,24 @@ class Peer:
     def __init__(self, source, library, work):
         self.program = Path(work) / "peer_ids"
         source, library = Path(source), Path(library)
-        subprocess.run(["c++", "-O1", "-std=c++17", str(Path(__file__).with_name("peer_ids.cpp")), "-o", str(self.program),
-                        f"-I{source / 'include'}", f"-I{source / 'ggml/include'}", f"-L{library}", f"-Wl,-rpath,{library}",
-                        "-lllama", "-lggml", "-lggml-base"], check=True)
+        subprocess.run(
+            [
+                "c++",
+                "-O1",
+                "-std=c++17",
+                str(Path(__file__).with_name("peer_ids.cpp")),
+                "-o",
+                str(self.program),
+                f"-I{source / 'include'}",
+                f"-I{source / 'ggml/include'}",
+                f"-L{library}",
+                f"-Wl,-rpath,{library}",
+                "-lllama",
+                "-lggml",
+                "-lggml-base",
+            ],
+            check=True,
+        )
         self.work = Path(work)
 
     def ask(self, vocab, requests, answers):
@@ -149,9 +265,9 @@ def read_answers(path):
     answers = []
     for _ in range(struct.unpack_from("<I", data, 0)[0]):
         flags, n_bytes = struct.unpack_from("<II", data, at)
-        text = data[at + 8:at + 8 + n_bytes]
+        text = data[at + 8 : at + 8 + n_bytes]
         at += 8 + n_bytes
-        n_ids, = struct.unpack_from("<I", data, at)
+        (n_ids,) = struct.unpack_from("<I", data, at)
         at += 4
         ids = None
         if n_ids != THREW:

@@ -1,7 +1,7 @@
 // tests/golden/tokenizer/peer_ids.cpp
 //
-// llama.cpp's ids for a file of texts: the oracle of compare_peer.py and make_golden.py. Not part of
-// the build; those scripts compile it against a llama.cpp that its user names.
+// llama.cpp's ids for a file of texts: the oracle of compare_peer.py and make_golden.py. Not part
+// of the build; those scripts compile it against a llama.cpp that its user names.
 //
 //   peer_ids VOCAB.gguf REQUESTS ANSWERS
 //
@@ -45,12 +45,13 @@ void put(std::ofstream& out, const std::string& text) {
   out.write(text.data(), static_cast<std::streamsize>(text.size()));
 }
 
-void put_ids(std::ofstream& out, const llama_vocab* vocab, const std::string& text, uint32_t flags) {
+void put_ids(std::ofstream& out, const llama_vocab* vocab, const std::string& text,
+             uint32_t flags) {
   std::vector<llama_token> ids(4 * text.size() + 8);
   try {
-    const int32_t n = llama_tokenize(vocab, text.data(), static_cast<int32_t>(text.size()),
-                                     ids.data(), static_cast<int32_t>(ids.size()), (flags & 1) != 0,
-                                     (flags & 2) != 0);
+    const int32_t n =
+        llama_tokenize(vocab, text.data(), static_cast<int32_t>(text.size()), ids.data(),
+                       static_cast<int32_t>(ids.size()), (flags & 1) != 0, (flags & 2) != 0);
     if (n < 0) std::exit(3);
     put(out, static_cast<uint32_t>(n));
     out.write(reinterpret_cast<const char*>(ids.data()), static_cast<std::streamsize>(n) * 4);

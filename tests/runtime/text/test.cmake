@@ -1,0 +1,11 @@
+# PCRE2 is the splitters' oracle, in tests alone; without it those cases are skipped.
+find_path(TARN_PCRE2_INCLUDE pcre2.h)
+find_library(TARN_PCRE2_LIBRARY pcre2-8)
+mark_as_advanced(TARN_PCRE2_INCLUDE TARN_PCRE2_LIBRARY)
+if(TARN_PCRE2_INCLUDE AND TARN_PCRE2_LIBRARY)
+  target_compile_definitions(${TARN_TEST_TARGET} PRIVATE TARN_HAVE_PCRE2=1)
+  target_include_directories(${TARN_TEST_TARGET} PRIVATE ${TARN_PCRE2_INCLUDE})
+  target_link_libraries(${TARN_TEST_TARGET} PRIVATE ${TARN_PCRE2_LIBRARY})
+else()
+  message(STATUS "No PCRE2 (package libpcre2-dev): its comparison with the splitters is skipped")
+endif()
