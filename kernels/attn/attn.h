@@ -13,10 +13,10 @@
 //   tile = one page; tiles in ascending order from slot 0. Within a tile, for its visible slots t:
 //     s[t] = (sum over i ascending of q[i]*k[t][i]) * scale            sequential f32 from 0
 //     m' = max(m, max s);  c = exp(m - m');  p[t] = exp(s[t] - m')
-//     l = l*c + sum16(p)      16 lanes (t mod 16, ascending), then halves as in kernels/norm/norm.h
+//     l[j] = l[j]*c + (sum over t ascending with t mod 16 = j of p[t])   16 lanes, each sum from 0
 //     o[i] = o[i]*c + (sum over t ascending of p[t]*v[t][i])           sequential f32 from 0
-//   out[i] = o[i] / l.  First tile: m = -inf, c = 0 by definition, o = l = 0.
-//   visible = 0 gives zeros.
+//   out[i] = o[i] / sum16(l), whose tree adds halves as in kernels/norm/norm.h.
+//   First tile: m = -inf, c = 0 by definition, o = l = 0. visible = 0 gives zeros.
 // No FMA; the same bits on every ISA, for any batch and any split of the rows. K and V enter as f32
 // (exact from f16; q8_0: f32(d) * f32(q)). A NaN or +inf among the scores of a row makes its output
 // NaN; what a row may not see is never used, whatever it holds.
@@ -58,10 +58,12 @@ struct AttnArgs {
 };
 inline constexpr u32 kAttnRowsMax = 16;
 constexpr u64 attn_scratch_bytes(u32 page_tokens, u32 head_dim, u32 n_group_heads) {
-  // K and V of one tile as f32 (K transposed, dims padded to 16); then per (row, head) o, a tile's
-  // scores, m, l and c.
-  const u64 d = (u64{head_dim} + 15) / 16 * 16;
-  return 4 * (2 * page_tokens * d + u64{kAttnRowsMax} * n_group_heads * (d + page_tokens + 16));
+  // K and V of a tile as f32 (K of 32 slots at least; dims padded to 64); then per (row, head) o, a
+  // page's scores, l, m, c and what a body keeps of it.
+  const u64 d = (u64{head_dim} + 63) / 64 * 64;
+  const u64 k_slots = page_tokens < 32 ? 32 : page_tokens;
+  const u64 n_states = u64{kAttnRowsMax} * n_group_heads;
+  return 4 * ((k_slots + page_tokens) * d + n_states * (d + page_tokens + 32));
 }
 using AttnFn = void (*)(const AttnArgs& args);
 void attn_generic(const AttnArgs& args);

@@ -45,37 +45,37 @@ struct Tile {
 // What one (row, head) carries from tile to tile.
 struct State {
   f32* o;  // [head_dim]
-  f32 m;
-  f32 l;
+  f32* l;  // [16]
+  f32* m;
 };
 
 // Takes the first n_slots slots of the tile into `state`. `p` and `sums` are scratch.
-void attend_tile(const Tile& tile, const f32* q, f32 scale, u32 n_slots, State& state, f32* p,
+void attend_tile(const Tile& tile, const f32* q, f32 scale, u32 n_slots, const State& state, f32* p,
                  f32* sums) {
   for (u32 t = 0; t < n_slots; ++t) p[t] = 0.0f;
   for (u32 i = 0; i < tile.head_dim; ++i) {
     const f32* k = tile.k + u64{i} * tile.page_tokens;
     for (u32 t = 0; t < n_slots; ++t) p[t] = p[t] + q[i] * k[t];
   }
-  f32 m = state.m;
+  f32 m = *state.m;
   for (u32 t = 0; t < n_slots; ++t) {
     p[t] = p[t] * scale;
     m = p[t] > m ? p[t] : m;
   }
-  const f32 c = state.m == -std::numeric_limits<f32>::infinity() ? 0.0f : exp_f32(state.m - m);
+  const f32 c = *state.m == -std::numeric_limits<f32>::infinity() ? 0.0f : exp_f32(*state.m - m);
   f32 lanes[16] = {};
   for (u32 t = 0; t < n_slots; ++t) {
     p[t] = exp_f32(p[t] - m);
     lanes[t % 16] = lanes[t % 16] + p[t];
   }
+  for (u32 j = 0; j < 16; ++j) state.l[j] = state.l[j] * c + lanes[j];
+  *state.m = m;
   for (u32 i = 0; i < tile.head_dim; ++i) sums[i] = 0.0f;
   for (u32 t = 0; t < n_slots; ++t) {
     const f32* v = tile.v + u64{t} * tile.head_dim;
     for (u32 i = 0; i < tile.head_dim; ++i) sums[i] = sums[i] + p[t] * v[i];
   }
   for (u32 i = 0; i < tile.head_dim; ++i) state.o[i] = state.o[i] * c + sums[i];
-  state.l = state.l * c + sum16(lanes);
-  state.m = m;
 }
 
 void store_vector_q8_0(const f32* x, u32 head_dim, u8* out) {
@@ -106,9 +106,9 @@ void attn_generic(const AttnArgs& args) {
   f32* k = static_cast<f32*>(args.scratch);
   f32* v = k + u64{args.page_tokens} * d;
   f32* o = v + u64{args.page_tokens} * d;
-  f32* m = o + u64{n_states} * d;
-  f32* l = m + n_states;
-  f32* p = l + n_states;
+  f32* l = o + u64{n_states} * d;
+  f32* m = l + u64{n_states} * 16;
+  f32* p = m + n_states;
   f32* sums = p + args.page_tokens;
   u32 visible_max = 0;
   for (u32 n = 0; n < args.n_rows; ++n) {
@@ -117,7 +117,7 @@ void attn_generic(const AttnArgs& args) {
   for (u64 i = 0; i < u64{n_states} * d; ++i) o[i] = 0.0f;
   for (u32 s = 0; s < n_states; ++s) {
     m[s] = -std::numeric_limits<f32>::infinity();
-    l[s] = 0.0f;
+    for (u32 j = 0; j < 16; ++j) l[16 * s + j] = 0.0f;
   }
 
   for (u32 begin = 0; begin < visible_max; begin += args.page_tokens) {
@@ -134,18 +134,17 @@ void attn_generic(const AttnArgs& args) {
       const u32 n = s / args.n_group_heads;
       if (args.visible[n] <= begin) continue;
       const u32 seen = args.visible[n] - begin;
-      State state{.o = o + u64{s} * d, .m = m[s], .l = l[s]};
+      const State state{.o = o + u64{s} * d, .l = l + 16 * s, .m = m + s};
       attend_tile({.k = k, .v = v, .page_tokens = args.page_tokens, .head_dim = d},
                   args.q + n * args.q_stride + u64{s % args.n_group_heads} * d, args.scale,
                   seen < args.page_tokens ? seen : args.page_tokens, state, p, sums);
-      m[s] = state.m;
-      l[s] = state.l;
     }
   }
   for (u32 s = 0; s < n_states; ++s) {
     const u32 n = s / args.n_group_heads;
     f32* out = args.out + n * args.out_stride + u64{s % args.n_group_heads} * d;
-    for (u32 i = 0; i < d; ++i) out[i] = args.visible[n] == 0 ? 0.0f : o[u64{s} * d + i] / l[s];
+    const f32 sum = sum16(l + 16 * s);
+    for (u32 i = 0; i < d; ++i) out[i] = args.visible[n] == 0 ? 0.0f : o[u64{s} * d + i] / sum;
   }
 }
 

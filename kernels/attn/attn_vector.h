@@ -1,14 +1,17 @@
 // kernels/attn/attn_vector.h
 //
-// The body of attn.h for one ISA's F32x (kernels/common/f32x_<isa>.h). Included by the ISA files
-// alone.
+// The body of attn.h for one ISA's F32x (kernels/common/f32x_<isa>.h). Included by the ISA files alone.
 //
-// Per page: K becomes f32 in scratch, transposed, so that a lane is a slot and a dot product needs
-// no sum over lanes; V becomes f32 too, or is widened where it is used when one pass over it is
-// enough (decode). Then three passes over the (row, head) pairs, "states": scores, weights, values.
-// Scores and values are computed for up to 4 states by kWide registers at a time, so that each K or
-// V register is used 4 times, and 16 sums hide the latency of an addition.
+// A (row, head) pair is a "state". Per page: scores of all states, weights of all states, values of all
+// states; a block of up to 4 states at a time, so that a K or V register is used 4 times and their sums
+// hide the latency of an addition. In the scores a lane is a slot: K is widened to f32 and transposed
+// into a tile of 32 (16) slots that stays in L1, and a dot product needs no sum over lanes. V is widened
+// into a tile of the page, or, where one block is all there is (decode), in registers where it is used.
+// Meanwhile the next page's lines are asked for: it lies anywhere, and left to the hardware its rows came
+// at a third of the speed.
 #pragma once
+
+#include <cstring>
 
 #include "kernels/attn/attn.h"
 #include "kernels/common/exp_vector.h"
@@ -21,17 +24,22 @@ class AttnVector {
  public:
   explicit AttnVector(const AttnArgs& args)
       : args_(args),
+        n_states_(args.n_rows * args.n_group_heads),
+        decode_(n_states_ <= kStatesMax && args.head_dim % 16 == 0),
         slot_bytes_(2 * kv_vector_bytes(args.type, args.head_dim)),
         dims_(round_up(args.head_dim)) {
-    const u64 n_states = u64{args.n_rows} * args.n_group_heads;
     const u64 page_tokens = args.page_tokens;
+    const u64 n_states = n_states_;
     k_ = static_cast<f32*>(args.scratch);
-    v_ = k_ + page_tokens * args.head_dim;
-    o_ = v_ + page_tokens * dims_;
+    v_ = k_ + kTileSlots * dims_;
+    o_ = v_ + page_tokens * ((dims_ + kPanel - 1) / kPanel * kPanel);
     p_ = o_ + n_states * dims_;
-    m_ = p_ + n_states * page_tokens;
-    l_ = m_ + n_states;
-    c_ = l_ + n_states;
+    l_ = p_ + n_states * page_tokens;
+    m_ = l_ + n_states * 16;
+    c_ = m_ + n_states;
+    static_assert(sizeof(Block) <= 14 * sizeof(f32) * kStatesMax);  // what 32 a state leave
+    blocks_ =
+        reinterpret_cast<Block*>(c_ + n_states);  // at an even place: all before are multiples of 2
   }
 
   void run() {
@@ -39,17 +47,17 @@ class AttnVector {
     for (u32 n = 0; n < args_.n_rows; ++n) {
       visible_max = args_.visible[n] > visible_max ? args_.visible[n] : visible_max;
     }
-    const u32 n_states = args_.n_rows * args_.n_group_heads;
-    for (u64 i = 0; i < u64{n_states} * dims_; ++i) o_[i] = 0.0f;
-    for (u32 s = 0; s < n_states; ++s) {
-      m_[s] = -__builtin_inff();
-      l_[s] = 0.0f;
+    for (u64 i = 0; i < u64{n_states_} * dims_; ++i) o_[i] = 0.0f;
+    for (u32 s = 0; s < n_states_; ++s) {
+      m_[s] = kNone;
+      for (u32 j = 0; j < 16; ++j) l_[u64{s} * 16 + j] = 0.0f;
     }
     for (u32 begin = 0; begin < visible_max; begin += args_.page_tokens) {
       const u32 left = visible_max - begin;
       const u8* const* page = args_.pages + begin / args_.page_tokens;
       const bool last = left <= args_.page_tokens;
-      attend_page(page[0], last ? nullptr : page[1], begin, last ? left : args_.page_tokens);
+      ahead_ = last ? page[0] : page[1];
+      attend_page(page[0], begin, last ? left : args_.page_tokens);
     }
     for (u32 n = 0; n < args_.n_rows; ++n) {
       for (u32 h = 0; h < args_.n_group_heads; ++h) write_out(n, h);
@@ -59,13 +67,20 @@ class AttnVector {
  private:
   using V = typename F::V;
   using Words = typename F::Words;
-  static constexpr u32 kParts = 16 / F::kLanes;          // registers that make 16 lanes
-  static constexpr u32 kWide = F::kLanes == 16 ? 4 : 2;  // registers a state has at a time
-  static constexpr u32 kStatesMax = 4;                   // states at a time
+  static constexpr u32 kParts = 16 / F::kLanes;  // registers that make 16 lanes
+  static constexpr u32 kStatesMax = 4;           // states at a time
+  static constexpr u32 kTile = 2;                // registers of slots in a tile of K
+  static constexpr u32 kTileSlots = kTile * F::kLanes;
+  static constexpr u32 kPanel = F::kLanes == 16 ? 64 : 16;  // dims of a tile of V that lie together
+  static constexpr f32 kNone = -__builtin_inff();
+  static constexpr u32 kChunkBytes = 16;  // what load_columns takes of a slot
+  static constexpr u32 kQ8Elems = 32;
+  static constexpr u32 kQ8Bytes = 34;
 
-  // States whose rows see something of the page, with how much.
+  // States whose rows see something of the page, with how much; all of them see as much in an even one.
   struct Block {
-    u32 n = 0;
+    u32 n;
+    bool even;
     u32 states[kStatesMax];
     u32 n_slots[kStatesMax];
     const f32* q[kStatesMax];
@@ -73,154 +88,163 @@ class AttnVector {
 
   static u32 round_up(u32 n) { return (n + 15) / 16 * 16; }
 
-  void attend_page(const u8* page, const u8* next, u32 begin, u32 n_slots) {
-    load_k(page, next, n_slots);
+  void attend_page(const u8* page, u32 begin, u32 n_slots) {
+    make_blocks(begin);
+    // A tile may carry slots that no row sees: lanes stay apart, and compute_weights drops them.
+    for (u32 t = 0; t < n_slots;) {
+      const u32 n_tile = args_.page_tokens - t < kTileSlots ? F::kLanes : kTileSlots;
+      score_tile(page + t * slot_bytes_, t, n_tile);
+      t += n_tile;
+    }
+    for (u32 b = 0; b < n_blocks_; ++b) compute_weights(blocks_[b]);
     const u8* v = page + slot_bytes_ / 2;
-    const bool once = args_.n_rows * args_.n_group_heads <= kStatesMax && args_.head_dim % 16 == 0;
-    if (!once) load_v(v, n_slots);
-    for_each_block(begin, [&](const Block& block) { compute_scores(block); });
-    for_each_block(begin, [&](const Block& block) {
-      for (u32 j = 0; j < block.n; ++j) compute_weights(block.states[j], block.n_slots[j]);
-    });
-    for_each_block(begin, [&](const Block& block) {
-      if (!once) {
-        add_values(block, TileValues{v_, dims_});
-      } else if (args_.type == KvType::f16) {
-        add_values(block, F16Values{v, slot_bytes_});
-      } else {
-        add_values(block, Q8Values{v, slot_bytes_});
-      }
-    });
+    if (!decode_) {
+      load_v(v, n_slots);
+      add_values(TileValues{v_, u64{args_.page_tokens} * kPanel});
+    } else if (args_.type == KvType::f16) {
+      add_values(F16Values{v, slot_bytes_});
+    } else {
+      add_values(Q8Values{v, slot_bytes_});
+    }
   }
 
-  template <class Body>
-  void for_each_block(u32 begin, Body body) const {
-    Block block;
+  void make_blocks(u32 begin) {
+    n_blocks_ = 0;
+    u32 n_in_block = kStatesMax;
     for (u32 n = 0; n < args_.n_rows; ++n) {
       if (args_.visible[n] <= begin) continue;
       const u32 left = args_.visible[n] - begin;
+      const u32 n_slots = left < args_.page_tokens ? left : args_.page_tokens;
       for (u32 h = 0; h < args_.n_group_heads; ++h) {
-        block.states[block.n] = n * args_.n_group_heads + h;
-        block.n_slots[block.n] = left < args_.page_tokens ? left : args_.page_tokens;
-        block.q[block.n] = args_.q + n * args_.q_stride + u64{h} * args_.head_dim;
-        block.n += 1;
-        if (block.n == kStatesMax) {
-          body(block);
-          block.n = 0;
+        if (n_in_block == kStatesMax) {
+          blocks_[n_blocks_].even = true;
+          n_blocks_ += 1;
+          n_in_block = 0;
         }
-      }
-    }
-    if (block.n > 0) body(block);
-  }
-
-  // Whole registers of slots, so the last one may carry slots that no row sees: lanes stay apart,
-  // and compute_weights drops them.
-  void load_k(const u8* page, const u8* next, u32 n_slots) {
-    for (u32 t = 0; t < n_slots; t += F::kLanes) {
-      const u8* slots = page + t * slot_bytes_;
-      const u8* ahead = next == nullptr ? nullptr : next + t * slot_bytes_;
-      if (args_.type == KvType::f16) {
-        load_k_f16(slots, ahead, k_ + t);
-      } else {
-        load_k_q8_0(slots, ahead, k_ + t);
+        Block& block = blocks_[n_blocks_ - 1];
+        block.states[n_in_block] = n * args_.n_group_heads + h;
+        block.n_slots[n_in_block] = n_slots;
+        block.q[n_in_block] = args_.q + n * args_.q_stride + u64{h} * args_.head_dim;
+        block.even = block.even && n_slots == block.n_slots[0];
+        n_in_block += 1;
+        block.n = n_in_block;
       }
     }
   }
 
-  // A page is read in order but the next one lies anywhere, so its lines are asked for one page
-  // ahead, a few at a time.
-  void prefetch(const u8* ahead, u64 n_bytes) const {
-    if (ahead == nullptr) return;
-    for (u64 i = 0; i < n_bytes; i += 64) __builtin_prefetch(ahead + i);
-  }
-
-  void load_k_f16(const u8* slots, const u8* ahead, f32* k) {
-    const u32 n_words = args_.head_dim / 2;
-    const u64 row = args_.page_tokens;
-    for (u32 w = 0; w < n_words; w += F::kLanes) {
-      const u32 n = n_words - w < F::kLanes ? n_words - w : F::kLanes;
-      prefetch(ahead == nullptr ? ahead : ahead + w * (4 * 2) * F::kLanes, u64{n} * 8 * F::kLanes);
-      Words words[F::kLanes];
-      F::load_transposed(slots + 4 * w, slot_bytes_, n, words);
-      for (u32 j = 0; j < n; ++j) {
-        V pair[2];
-        F::widen_f16(words[j], pair);
-        F::store(k + (2 * (w + j)) * row, pair[0]);
-        F::store(k + (2 * (w + j) + 1) * row, pair[1]);
-      }
+  // body(the constant n): so that sums are registers.
+  template <class Body>
+  static void with_constant(u32 n, Body body) {
+    switch (n) {
+      case 1:
+        return body(Constant<1>{});
+      case 2:
+        return body(Constant<2>{});
+      case 3:
+        return body(Constant<3>{});
+      default:
+        return body(Constant<4>{});
     }
   }
-
-  void load_k_q8_0(const u8* slots, const u8* ahead, f32* k) {
-    prefetch(ahead, slot_bytes_ * F::kLanes);
-    const u64 row = args_.page_tokens;
-    for (u32 i = 0; i < args_.head_dim; i += kQ8Elems, slots += kQ8Bytes) {
-      f32 d[F::kLanes];
-      for (u32 t = 0; t < F::kLanes; ++t) d[t] = F::f16_at(slots + t * slot_bytes_);
-      const V scale = F::load(d);
-      Words words[F::kLanes];
-      F::load_transposed(slots + 2, slot_bytes_, kQ8Elems / 4, words);
-      for (u32 j = 0; j < kQ8Elems / 4; ++j) {
-        V four[4];
-        F::widen_i8(words[j], four);
-        for (u32 b = 0; b < 4; ++b) F::store(k + (i + 4 * j + b) * row, F::mul(scale, four[b]));
-      }
-    }
-  }
-
-  void load_v(const u8* v, u32 n_slots) {
-    const u32 d = args_.head_dim;
-    for (u32 t = 0; t < n_slots; ++t, v += slot_bytes_) {
-      f32* out = v_ + u64{t} * dims_;
-      u32 i = 0;
-      if (args_.type == KvType::q8_0) {
-        const Q8Values values{v, 0};
-        for (; i < d; i += F::kLanes) F::store(out + i, values.load(0, i));
-        continue;
-      }
-      for (; i + F::kLanes <= d; i += F::kLanes) F::store(out + i, F::load_f16(v + 2 * i));
-      for (; i < d; ++i) out[i] = F::f16_at(v + 2 * i);
-      for (; i < dims_; ++i) out[i] = 0.0f;
-    }
-  }
+  template <u32 kValue>
+  struct Constant {
+    static constexpr u32 value = kValue;
+  };
 
   // --- scores ---
 
-  void compute_scores(const Block& block) {
-    switch (block.n) {
-      case 1:
-        return compute_scores_of<1>(block);
-      case 2:
-        return compute_scores_of<2>(block);
-      case 3:
-        return compute_scores_of<3>(block);
-      default:
-        return compute_scores_of<4>(block);
+  // Slots [t, t + n_tile) of the page, which begin at `slots`; n_tile is F::kLanes or kTileSlots.
+  void score_tile(const u8* slots, u32 t, u32 n_tile) {
+    for (u32 part = 0; part < n_tile; part += F::kLanes) {
+      load_k(slots + part * slot_bytes_, n_tile, k_ + part);
+    }
+    for (u32 b = 0; b < n_blocks_; ++b) {
+      const Block& block = blocks_[b];
+      with_constant(block.n, [&](auto n) {
+        n_tile == kTileSlots ? score<n.value, kTile>(block, t) : score<n.value, 1>(block, t);
+      });
     }
   }
 
-  template <u32 kStates>
-  void compute_scores_of(const Block& block) {
-    u32 n_slots = 0;
-    for (u32 r = 0; r < kStates; ++r) n_slots = max_of(n_slots, block.n_slots[r]);
-    const u32 n = round_up(n_slots);
-    u32 t = 0;
-    for (; t + kWide * F::kLanes <= n; t += kWide * F::kLanes) score<kStates, kWide>(block, t);
-    for (; t < n; t += 16) score<kStates, kParts>(block, t);
+  void ask_ahead(u64 n_bytes) {
+    for (u64 i = 0; i < n_bytes; i += 64) F::prefetch(ahead_ + i);
+    ahead_ += n_bytes;
+  }
+
+  // kLanes slots into columns of the tile [head_dim, n_tile].
+  void load_k(const u8* slots, u64 n_tile, f32* k) {
+    if (args_.type == KvType::f16) {
+      load_k_f16(slots, n_tile, k);
+    } else {
+      load_k_q8_0(slots, n_tile, k);
+    }
+  }
+
+  void load_k_f16(const u8* slots, u64 n_tile, f32* k) {
+    constexpr u32 kElems = kChunkBytes / 2;
+    const u64 ahead_bytes = F::kLanes * slot_bytes_ * kElems / args_.head_dim;
+    u32 i = 0;
+    for (; i + kElems <= args_.head_dim; i += kElems) {
+      ask_ahead(ahead_bytes);
+      load_chunk_f16(slots + 2 * i, slot_bytes_, kElems / 2, n_tile, k + i * n_tile);
+    }
+    if (i == args_.head_dim) return;
+    // The last 2, 4 or 6: a whole chunk would run past the last slot of the page.
+    u8 rest[F::kLanes * kChunkBytes] = {};
+    const u32 n = args_.head_dim - i;
+    for (u32 t = 0; t < F::kLanes; ++t) {
+      std::memcpy(rest + t * kChunkBytes, slots + t * slot_bytes_ + 2 * i, 2 * n);
+    }
+    load_chunk_f16(rest, kChunkBytes, n / 2, n_tile, k + i * n_tile);
+  }
+
+  static void load_chunk_f16(const u8* chunk, u64 stride, u32 n_words, u64 n_tile, f32* k) {
+    Words words[4];
+    F::load_columns(chunk, stride, words);
+    for (u32 j = 0; j < n_words; ++j) {
+      V pair[2];
+      F::widen_f16(words[j], pair);
+      F::store(k + (2 * j) * n_tile, pair[0]);
+      F::store(k + (2 * j + 1) * n_tile, pair[1]);
+    }
+  }
+
+  void load_k_q8_0(const u8* slots, u64 n_tile, f32* k) {
+    for (u32 i = 0; i < args_.head_dim; i += kQ8Elems, slots += kQ8Bytes) {
+      ask_ahead(F::kLanes * slot_bytes_ * kQ8Elems / args_.head_dim);
+      Words words[4];
+      F::load_columns(slots, slot_bytes_, words);
+      V scales[2];  // the first two bytes of a block are its scale
+      F::widen_f16(words[0], scales);
+      for (u32 half = 0; half < 2; ++half) {
+        F::load_columns(slots + 2 + half * kChunkBytes, slot_bytes_, words);
+        for (u32 j = 0; j < 4; ++j) {
+          V four[4];
+          F::widen_i8(words[j], four);
+          for (u32 b = 0; b < 4; ++b) {
+            F::store(k + (i + half * kChunkBytes + 4 * j + b) * n_tile, F::mul(scales[0], four[b]));
+          }
+        }
+      }
+    }
   }
 
   template <u32 kStates, u32 kRegisters>
   void score(const Block& block, u32 t) {
     V sums[kStates][kRegisters];
-    const f32* q[kStates];
-    for (u32 r = 0; r < kStates; ++r) {
-      q[r] = block.q[r];
-      for (u32 j = 0; j < kRegisters; ++j) sums[r][j] = F::zero();
+    for (auto& state : sums) {
+      for (V& sum : state) sum = F::zero();
     }
-    const f32* k = k_ + t;
-    for (u32 i = 0; i < args_.head_dim; ++i, k += args_.page_tokens) {
+    const f32* q[kStates];
+    for (u32 r = 0; r < kStates; ++r) q[r] = block.q[r];
+    const f32* k = k_;
+#pragma GCC unroll 2
+    for (u32 i = 0; i < args_.head_dim; ++i) {
       V slots[kRegisters];
-      for (u32 j = 0; j < kRegisters; ++j) slots[j] = F::load(k + j * F::kLanes);
+      for (V& slot : slots) {
+        slot = F::load(k);
+        k += F::kLanes;
+      }
       for (u32 r = 0; r < kStates; ++r) {
         const V element = F::set(q[r][i]);
         for (u32 j = 0; j < kRegisters; ++j) {
@@ -228,6 +252,11 @@ class AttnVector {
         }
       }
     }
+    store_scores<kStates, kRegisters>(block, t, sums);
+  }
+
+  template <u32 kStates, u32 kRegisters>
+  void store_scores(const Block& block, u32 t, const V (&sums)[kStates][kRegisters]) {
     const V scale = F::set(args_.scale);
     for (u32 r = 0; r < kStates; ++r) {
       f32* p = p_ + u64{block.states[r]} * args_.page_tokens + t;
@@ -239,49 +268,65 @@ class AttnVector {
 
   // --- weights: scores to p in place, and m, l, c of the state ---
 
-  void compute_weights(u32 state, u32 n_slots) {
-    constexpr f32 kNone = -__builtin_inff();
-    f32* p = p_ + u64{state} * args_.page_tokens;
+  // The maxima of all states first: their chains of latency then run side by side.
+  void compute_weights(const Block& block) {
+    f32 m_before[kStatesMax];
+    for (u32 r = 0; r < block.n; ++r) {
+      f32& m = m_[block.states[r]];
+      m_before[r] = m;
+      const f32 page_max = max_score(scores(block, r), block.n_slots[r]);
+      m = page_max > m ? page_max : m;
+    }
+    for (u32 r = 0; r < block.n; ++r) {
+      const u32 state = block.states[r];
+      f32 c = 1.0f;  // exp(0), exactly
+      if (m_before[r] == kNone) {
+        c = 0.0f;
+      } else if (m_[state] != m_before[r]) {
+        c = F::max_lane(exp_vector<F>(F::set(m_before[r] - m_[state])));
+      }
+      c_[state] = c;
+      weigh(scores(block, r), block.n_slots[r], m_[state], c, l_ + u64{state} * 16);
+    }
+  }
+
+  f32* scores(const Block& block, u32 r) { return p_ + u64{block.states[r]} * args_.page_tokens; }
+
+  // A NaN score is passed over here, as in the generic body, and makes its weight NaN.
+  static f32 max_score(const f32* scores, u32 n_slots) {
     V maxima = F::set(kNone);
     for (u32 t = 0; t < n_slots; t += F::kLanes) {
-      // A NaN score is passed over here, as in the generic body, and makes its weight NaN below.
-      maxima = F::max(F::keep_first(F::load(p + t), n_slots - t, kNone), maxima);
+      maxima = F::max(F::keep_first(F::load(scores + t), n_slots - t, kNone), maxima);
     }
-    const f32 tile_max = F::max_lane(maxima);
-    const f32 m_before = m_[state];
-    const f32 m = tile_max > m_before ? tile_max : m_before;
+    return F::max_lane(maxima);
+  }
+
+  static void weigh(f32* p, u32 n_slots, f32 m, f32 c, f32* l) {
     V lanes[kParts];
     for (V& part : lanes) part = F::zero();
     for (u32 t = 0; t < n_slots; t += 16) {
       for (u32 j = 0; j < kParts; ++j) {
         const u32 at = t + j * F::kLanes;
-        if (at >= n_slots) break;
         const V weights = exp_vector<F>(F::sub(F::load(p + at), F::set(m)));
-        const V kept = F::keep_first(weights, n_slots - at, 0.0f);
+        const V kept = F::keep_first(weights, at < n_slots ? n_slots - at : 0, 0.0f);
         F::store(p + at, kept);
         lanes[j] = F::add(lanes[j], kept);
       }
     }
-    f32 c = 1.0f;  // exp(0), exactly
-    if (m_before == kNone) {
-      c = 0.0f;
-    } else if (m != m_before) {
-      c = F::max_lane(exp_vector<F>(F::set(m_before - m)));
+    for (u32 j = 0; j < kParts; ++j) {
+      const V before = F::load(l + j * F::kLanes);
+      F::store(l + j * F::kLanes, F::add(F::mul(before, F::set(c)), lanes[j]));
     }
-    m_[state] = m;
-    l_[state] = l_[state] * c + F::sum16(lanes);
-    c_[state] = c;
   }
 
   // --- values: o = o * c + sum of p * v ---
 
-  static constexpr u32 kQ8Elems = 32;
-  static constexpr u32 kQ8Bytes = 34;
-
   struct TileValues {
     const f32* v;
-    u64 stride;
-    V load(u32 t, u32 i) const { return F::load(v + t * stride + i); }
+    u64 panel_elems;
+    V load(u32 t, u32 i) const {
+      return F::load(v + i / kPanel * panel_elems + t * kPanel + i % kPanel);
+    }
   };
   struct F16Values {
     const u8* v;
@@ -297,35 +342,44 @@ class AttnVector {
     }
   };
 
-  template <class Values>
-  void add_values(const Block& block, const Values& values) {
-    bool even = true;
-    for (u32 r = 1; r < block.n; ++r) even = even && block.n_slots[r] == block.n_slots[0];
-    if (!even) {  // at the end of a slice: what a state does not see may be NaN, so none goes
-                  // further
-      for (u32 r = 0; r < block.n; ++r)
-        add_values_of<1>(block.states + r, block.n_slots[r], values);
-      return;
-    }
-    switch (block.n) {
-      case 1:
-        return add_values_of<1>(block.states, block.n_slots[0], values);
-      case 2:
-        return add_values_of<2>(block.states, block.n_slots[0], values);
-      case 3:
-        return add_values_of<3>(block.states, block.n_slots[0], values);
-      default:
-        return add_values_of<4>(block.states, block.n_slots[0], values);
+  void load_v(const u8* v, u32 n_slots) {
+    const u64 panel_elems = u64{args_.page_tokens} * kPanel;
+    for (u32 t = 0; t < n_slots; ++t, v += slot_bytes_) {
+      for (u32 i = 0; i < dims_; i += F::kLanes) {
+        f32* out = v_ + i / kPanel * panel_elems + t * kPanel + i % kPanel;
+        F::store(out, load_v_part(v, i));
+      }
     }
   }
 
-  template <u32 kStates, class Values>
-  void add_values_of(const u32* states, u32 n_slots, const Values& values) {
-    u32 i = 0;
-    for (; i + kWide * F::kLanes <= dims_; i += kWide * F::kLanes) {
-      add_value<kStates, kWide>(states, n_slots, values, i);
+  // Elements [i, i + kLanes) of one V; zeros behind head_dim.
+  V load_v_part(const u8* v, u32 i) const {
+    if (args_.type == KvType::q8_0) return Q8Values{v, 0}.load(0, i);
+    if (i + F::kLanes <= args_.head_dim) return F::load_f16(v + 2 * i);
+    f32 part[F::kLanes] = {};
+    for (u32 x = 0; i + x < args_.head_dim; ++x) part[x] = F::f16_at(v + 2 * (i + x));
+    return F::load(part);
+  }
+
+  // Dims outside, blocks inside: one panel of the page's V stays in L1 for all states.
+  template <class Values>
+  void add_values(const Values& values) {
+    constexpr u32 kWide = kPanel / F::kLanes;
+    for (u32 i = 0; i < dims_;) {
+      const bool whole = i + kPanel <= dims_;
+      for (u32 b = 0; b < n_blocks_; ++b) {
+        const Block& block = blocks_[b];
+        // Where rows see unequal parts, what one does not see may be NaN: each goes as far as it sees.
+        const u32 n_together = block.even ? block.n : 1;
+        for (u32 r = 0; r < block.n; r += n_together) {
+          with_constant(n_together, [&](auto n) {
+            whole ? add_value<n.value, kWide>(block.states + r, block.n_slots[r], values, i)
+                  : add_value<n.value, 1>(block.states + r, block.n_slots[r], values, i);
+          });
+        }
+      }
+      i += whole ? kPanel : F::kLanes;
     }
-    for (; i < dims_; i += 16) add_value<kStates, kParts>(states, n_slots, values, i);
   }
 
   template <u32 kStates, u32 kRegisters, class Values>
@@ -359,7 +413,9 @@ class AttnVector {
   void write_out(u32 n, u32 h) {
     const u64 state = u64{n} * args_.n_group_heads + h;
     f32* out = args_.out + n * args_.out_stride + u64{h} * args_.head_dim;
-    const V l = F::set(l_[state]);
+    V lanes[kParts];
+    for (u32 j = 0; j < kParts; ++j) lanes[j] = F::load(l_ + state * 16 + j * F::kLanes);
+    const V l = F::set(F::sum16(lanes));
     for (u32 i = 0; i < args_.head_dim; i += F::kLanes) {
       const u32 left = args_.head_dim - i;
       const V o = F::load(o_ + state * dims_ + i);
@@ -368,18 +424,21 @@ class AttnVector {
     }
   }
 
-  static u32 max_of(u32 a, u32 b) { return a > b ? a : b; }
-
   const AttnArgs& args_;
+  const u32 n_states_;
+  const bool decode_;
   const u64 slot_bytes_;
-  const u32 dims_;  // head_dim, padded to 16
-  f32* k_;          // [head_dim, page_tokens]
-  f32* v_;          // [page_tokens, dims_]
-  f32* o_;          // [n_states, dims_]
-  f32* p_;          // [n_states, page_tokens], scores, then weights
-  f32* m_;          // [n_states] each
-  f32* l_;
-  f32* c_;
+  const u32 dims_;             // head_dim, padded to 16
+  const u8* ahead_ = nullptr;  // the next line of the next page to ask for
+  f32* k_;                     // [head_dim, kTileSlots], or [head_dim, kLanes] for half a tile
+  f32* v_;                     // [dims_ / kPanel, page_tokens, kPanel]
+  f32* o_;                     // [n_states, dims_]
+  f32* p_;                     // [n_states, page_tokens], scores, then weights
+  f32* l_;                     // [n_states, 16]
+  f32* m_;                     // [n_states]
+  f32* c_;                     // [n_states]
+  Block* blocks_;              // [n_states / kStatesMax, rounded up]
+  u32 n_blocks_ = 0;
 };
 
 }  // namespace

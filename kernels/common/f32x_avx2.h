@@ -86,27 +86,20 @@ struct F32x {
     return _mm_cvtss_f32(_mm_castsi128_ps(four));
   }
 
-  static void load_transposed(const u8* rows, u64 stride, u32 n_words, Words (&out)[8]) {
-    __m256i a[8], b[8];
-    const __m256i mask = first(n_words);
-    for (u32 r = 0; r < 8; ++r) {
-      a[r] = _mm256_maskload_epi32(reinterpret_cast<const int*>(rows + r * stride), mask);
+  static void load_columns(const u8* rows, u64 stride, Words (&out)[4]) {
+    __m256i a[4];  // 128-bit lane w of a[r]: row r + 4w
+    for (u32 r = 0; r < 4; ++r, rows += stride) {
+      a[r] = _mm256_inserti128_si256(_mm256_castsi128_si256(load_16_bytes(rows)),
+                                     load_16_bytes(rows + 4 * stride), 1);
     }
-    for (u32 r = 0; r < 8; r += 2) {
-      b[r] = _mm256_unpacklo_epi32(a[r], a[r + 1]);
-      b[r + 1] = _mm256_unpackhi_epi32(a[r], a[r + 1]);
-    }
-    for (u32 r = 0; r < 8; r += 4) {
-      for (u32 j = 0; j < 2; ++j) {
-        a[r + 2 * j] = _mm256_unpacklo_epi64(b[r + j], b[r + j + 2]);
-        a[r + 2 * j + 1] = _mm256_unpackhi_epi64(b[r + j], b[r + j + 2]);
-      }
-    }
-    // a[4*g + j], 128-bit lane w: rows 4g..4g+3 of word 4w + j.
-    for (u32 j = 0; j < 4; ++j) {
-      out[j] = _mm256_permute2x128_si256(a[j], a[4 + j], 0x20);
-      out[4 + j] = _mm256_permute2x128_si256(a[j], a[4 + j], 0x31);
-    }
+    const __m256i low01 = _mm256_unpacklo_epi32(a[0], a[1]);
+    const __m256i high01 = _mm256_unpackhi_epi32(a[0], a[1]);
+    const __m256i low23 = _mm256_unpacklo_epi32(a[2], a[3]);
+    const __m256i high23 = _mm256_unpackhi_epi32(a[2], a[3]);
+    out[0] = _mm256_unpacklo_epi64(low01, low23);
+    out[1] = _mm256_unpackhi_epi64(low01, low23);
+    out[2] = _mm256_unpacklo_epi64(high01, high23);
+    out[3] = _mm256_unpackhi_epi64(high01, high23);
   }
   static void widen_f16(Words words, V (&out)[2]) {
     const __m256i evens_first =
@@ -123,6 +116,8 @@ struct F32x {
     out[3] = _mm256_cvtepi32_ps(_mm256_srai_epi32(words, 24));
   }
 
+  static void prefetch(const u8* line) { __asm__ volatile("prefetcht0 (%0)" : : "r"(line)); }
+
   static V swap_pairs(V v) { return _mm256_permute_ps(v, 0xb1); }
   static V load_doubled(const f32* source) {
     const __m128 four = _mm_loadu_ps(source);
@@ -137,6 +132,9 @@ struct F32x {
     const i32 n_lanes = static_cast<i32>(n < kLanes ? n : kLanes);
     return _mm256_cmpgt_epi32(_mm256_set1_epi32(n_lanes),
                               _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+  }
+  static __m128i load_16_bytes(const u8* source) {
+    return _mm_loadu_si128(reinterpret_cast<const __m128i*>(source));
   }
   static V power_of_two(__m256i exponent) {
     return _mm256_castsi256_ps(

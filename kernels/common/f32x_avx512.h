@@ -91,38 +91,32 @@ struct F32x {
     return _mm512_cvtss_f32(_mm512_castsi512_ps(_mm512_set1_epi32(_mm512_reduce_max_epi32(bits))));
   }
 
-  // out[j], lane r = word j of row r: kLanes rows, `stride` bytes apart, of n_words <= kLanes
-  // words.
-  static void load_transposed(const u8* rows, u64 stride, u32 n_words, Words (&out)[16]) {
-    __m512i a[16], b[16];
-    const __mmask16 mask = first(n_words);
-    for (u32 r = 0; r < 16; ++r) a[r] = _mm512_maskz_loadu_epi32(mask, rows + r * stride);
-    for (u32 r = 0; r < 16; r += 2) {
-      b[r] = _mm512_unpacklo_epi32(a[r], a[r + 1]);
-      b[r + 1] = _mm512_unpackhi_epi32(a[r], a[r + 1]);
+  // out[j], lane r = word j of row r, of the first 16 bytes of kLanes rows, `stride` bytes apart.
+  static void load_columns(const u8* rows, u64 stride, Words (&out)[4]) {
+    __m512i a[4];  // 128-bit lane w of a[r]: row r + 4w
+    for (u32 r = 0; r < 4; ++r, rows += stride) {
+      a[r] = _mm512_castsi128_si512(load_16_bytes(rows));
+      a[r] = _mm512_mask_broadcast_i32x4(a[r], 0x00f0, load_16_bytes(rows + 4 * stride));
+      a[r] = _mm512_mask_broadcast_i32x4(a[r], 0x0f00, load_16_bytes(rows + 8 * stride));
+      a[r] = _mm512_mask_broadcast_i32x4(a[r], 0xf000, load_16_bytes(rows + 12 * stride));
     }
-    for (u32 r = 0; r < 16; r += 4) {
-      for (u32 j = 0; j < 2; ++j) {
-        a[r + 2 * j] = _mm512_unpacklo_epi64(b[r + j], b[r + j + 2]);
-        a[r + 2 * j + 1] = _mm512_unpackhi_epi64(b[r + j], b[r + j + 2]);
-      }
-    }
-    // a[4*g + j], 128-bit lane w: rows 4g..4g+3 of word 4w + j.
-    for (u32 j = 0; j < 4; ++j) {
-      const __m512i low01 = _mm512_shuffle_i32x4(a[j], a[4 + j], 0x88);
-      const __m512i high01 = _mm512_shuffle_i32x4(a[j], a[4 + j], 0xdd);
-      const __m512i low23 = _mm512_shuffle_i32x4(a[8 + j], a[12 + j], 0x88);
-      const __m512i high23 = _mm512_shuffle_i32x4(a[8 + j], a[12 + j], 0xdd);
-      out[j] = _mm512_shuffle_i32x4(low01, low23, 0x88);
-      out[4 + j] = _mm512_shuffle_i32x4(high01, high23, 0x88);
-      out[8 + j] = _mm512_shuffle_i32x4(low01, low23, 0xdd);
-      out[12 + j] = _mm512_shuffle_i32x4(high01, high23, 0xdd);
-    }
+    const __m512i low01 = _mm512_unpacklo_epi32(a[0], a[1]);
+    const __m512i high01 = _mm512_unpackhi_epi32(a[0], a[1]);
+    const __m512i low23 = _mm512_unpacklo_epi32(a[2], a[3]);
+    const __m512i high23 = _mm512_unpackhi_epi32(a[2], a[3]);
+    out[0] = _mm512_unpacklo_epi64(low01, low23);
+    out[1] = _mm512_unpackhi_epi64(low01, low23);
+    out[2] = _mm512_unpacklo_epi64(high01, high23);
+    out[3] = _mm512_unpackhi_epi64(high01, high23);
   }
   // The two f16 of each word.
   static void widen_f16(Words words, V (&out)[2]) {
-    out[0] = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(words));
-    out[1] = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32(words, 16)));
+    const __m512i evens_first =
+        _mm512_set_epi16(31, 29, 27, 25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1,  //
+                         30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
+    const __m512i split = _mm512_permutexvar_epi16(evens_first, words);
+    out[0] = _mm512_cvtph_ps(_mm512_castsi512_si256(split));
+    out[1] = _mm512_cvtph_ps(_mm512_extracti64x4_epi64(split, 1));
   }
   // The four i8 of each word.
   static void widen_i8(Words words, V (&out)[4]) {
@@ -131,6 +125,9 @@ struct F32x {
     out[2] = _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(words, 8), 24));
     out[3] = _mm512_cvtepi32_ps(_mm512_srai_epi32(words, 24));
   }
+
+  // An instruction of its own: GCC drops a function that does nothing but __builtin_prefetch.
+  static void prefetch(const u8* line) { __asm__ volatile("prefetcht0 (%0)" : : "r"(line)); }
 
   // Neighbouring pairs (a, b): the pairs swapped, and each of 8 values twice.
   static V swap_pairs(V v) { return _mm512_permute_ps(v, 0xb1); }
@@ -154,6 +151,9 @@ struct F32x {
   static __m256i to_f16(V v) {
     // The form without a mask is a macro in GCC's -O0 header, and warns of its own sign conversion.
     return _mm512_maskz_cvtps_ph(first(16), v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  }
+  static __m128i load_16_bytes(const u8* source) {
+    return _mm_loadu_si128(reinterpret_cast<const __m128i*>(source));
   }
   static V power_of_two(__m512i exponent) {
     return _mm512_castsi512_ps(

@@ -37,7 +37,7 @@ inline f32 exp_f32(f32 x) {
 }
 
 // The fixed tree over 16 lanes: halves are added, 0-7 to 8-15, then 0-3 to 4-7, then 2, then 1.
-inline f32 sum16(const f32 (&lanes)[16]) {
+inline f32 sum16(const f32* lanes) {
   f32 sums[16];
   for (u32 j = 0; j < 16; ++j) sums[j] = lanes[j];
   for (u32 half = 8; half > 0; half /= 2) {
