@@ -38,7 +38,11 @@ __m256 load_f16(const u8* at) {
   return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(at)));
 }
 __m128i load_8_bytes(const u8* at) { return _mm_loadl_epi64(reinterpret_cast<const __m128i*>(at)); }
-__m256i broadcast(const i8* at) { return _mm256_set1_epi32(*reinterpret_cast<const i32*>(at)); }
+__m256i broadcast(const i8* at) {
+  i32 four;
+  __builtin_memcpy(&four, at, sizeof four);
+  return _mm256_set1_epi32(four);
+}
 
 // i16 sums of 4 k of each row, two to a row.
 __m256i dot_pairs(__m256i codes, const i8* q) { return _mm256_maddubs_epi16(codes, broadcast(q)); }

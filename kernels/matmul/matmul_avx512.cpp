@@ -38,7 +38,11 @@ __m512 load_f16(const u8* at) {
 }
 __m512i load_bytes(const u8* at) { return _mm512_loadu_si512(at); }
 void prefetch(const void* at) { _mm_prefetch(static_cast<const char*>(at), _MM_HINT_T0); }
-__m512i broadcast(const i8* at) { return _mm512_set1_epi32(*reinterpret_cast<const i32*>(at)); }
+__m512i broadcast(const i8* at) {
+  i32 four;
+  __builtin_memcpy(&four, at, sizeof four);
+  return _mm512_set1_epi32(four);
+}
 __m512i load_u8_as_i32(const u8* at) {
   return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(at)));
 }

@@ -65,9 +65,9 @@ Strip file_q4_k_q5_k(const u8* block, u32 strip_idx, const FileBlock& at) {
   const u8* low = block + at.low + u64{strip_idx / 2} * 32;
   const u32 shift = (strip_idx & 1u) * 4;
   for (u32 e = 0; e < kStripElems; ++e) {
-    strip.codes[e] = static_cast<u8>((low[e] >> shift) & 15u);
+    strip.codes[e] = static_cast<u8>((u32{low[e]} >> shift) & 15u);
     if (at.high != 0) {
-      strip.codes[e] |= static_cast<u8>(((block[at.high + e] >> strip_idx) & 1u) << 4);
+      strip.codes[e] |= static_cast<u8>(((u32{block[at.high + e]} >> strip_idx) & 1u) << 4);
     }
   }
   return strip;
@@ -82,8 +82,8 @@ Strip file_q6_k(const u8* block, u32 strip_idx) {
   const u8* low = block + kFileQ6K.low + u64{half} * 64 + u64{quarter & 1u} * 32;
   const u8* high = block + kFileQ6K.high + u64{half} * 32;
   for (u32 e = 0; e < kStripElems; ++e) {
-    const u32 nibble = (low[e] >> (quarter / 2 * 4)) & 15u;
-    const u32 upper = (high[e] >> (quarter * 2)) & 3u;
+    const u32 nibble = (u32{low[e]} >> (quarter / 2 * 4)) & 15u;
+    const u32 upper = (u32{high[e]} >> (quarter * 2)) & 3u;
     strip.codes[e] = static_cast<u8>(nibble | upper << 4);
   }
   for (u32 i = 0; i < 2; ++i) {
@@ -97,7 +97,7 @@ u64 nibble_at(u32 row, u32 e) { return u64{(e & 15u) / 4} * 64 + u64{row} * 4 + 
 
 void read_nibbles(const u8* low, u32 row, u8* codes) {
   for (u32 e = 0; e < kStripElems; ++e) {
-    codes[e] = static_cast<u8>((low[nibble_at(row, e)] >> (e / 16 * 4)) & 15u);
+    codes[e] = static_cast<u8>((u32{low[nibble_at(row, e)]} >> (e / 16 * 4)) & 15u);
   }
 }
 
@@ -146,7 +146,7 @@ Strip strip_from_tile(TensorType type, const u8* block, u32 row, u32 strip_idx) 
       const u8* bytes = block + at.strips + u64{strip_idx} * at.strip_bytes;
       read_nibbles(bytes, row, strip.codes);
       for (u32 e = 0; at.high != 0 && e < kStripElems; ++e) {
-        const u32 upper = (bytes[at.high + u64{row} * 4 + e % 4] >> (e / 4)) & 1u;
+        const u32 upper = (u32{bytes[at.high + u64{row} * 4 + e % 4]} >> (e / 4)) & 1u;
         strip.codes[e] |= static_cast<u8>(upper << 4);
       }
       break;
@@ -161,7 +161,7 @@ Strip strip_from_tile(TensorType type, const u8* block, u32 row, u32 strip_idx) 
       read_nibbles(bytes, row, strip.codes);
       for (u32 e = 0; e < kStripElems; ++e) {
         const u64 at = kTileQ6K.high + u64{e / 16} * 64 + u64{row} * 4 + e % 4;
-        const u32 upper = (bytes[at] >> (e % 16 / 4 * 2)) & 3u;
+        const u32 upper = (u32{bytes[at]} >> (e % 16 / 4 * 2)) & 3u;
         strip.codes[e] |= static_cast<u8>(upper << 4);
       }
       break;
