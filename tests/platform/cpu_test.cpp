@@ -60,6 +60,20 @@ TEST_CASE("every task runs exactly once, in runs of every size") {
   }
 }
 
+TEST_CASE("many empty tasks, so that workers meet at every claim") {
+  for (const u32 n_workers : {2u, 8u}) {
+    CAPTURE(n_workers);
+    WorkerPool pool;
+    REQUIRE(pool.start({.n_workers = n_workers}).has_value());
+    constexpr u32 kTasks = 100'000;
+    std::vector<std::atomic<u32>> n_times(kTasks);
+    for (u32 round = 1; round <= 10; ++round) {
+      pool.run(kTasks, [&](u32 task_idx, u32) { n_times[task_idx].fetch_add(1); });
+      for (const auto& n : n_times) REQUIRE(n.load() == round);
+    }
+  }
+}
+
 TEST_CASE("workers that sleep wake up, and a pool of sleepers stops") {
   WorkerPool pool;
   REQUIRE(pool.start({.n_workers = 3}).has_value());
@@ -83,15 +97,19 @@ TEST_CASE("workers that sleep wake up, and a pool of sleepers stops") {
   CHECK(total == 1);
 }
 
-TEST_CASE("a straggler is waited for, and only for") {
+TEST_CASE("a straggler is waited for, far beyond the time that the caller spins") {
   WorkerPool pool;
   REQUIRE(pool.start({.n_workers = 2}).has_value());
-  std::vector<u32> done(8);
-  pool.run(8, [&](u32 task_idx, u32) {
-    if (task_idx == 0) usleep(20'000);
-    done[task_idx] = 1;
+  u32 done[2] = {};
+  std::atomic<u32> n_here{0};
+  pool.run(2, [&](u32, u32 worker_idx) {
+    ++n_here;
+    while (n_here < 2) sched_yield();  // one task each
+    if (worker_idx == 1) usleep(20'000);
+    done[worker_idx] = 1;
   });
-  for (const u32 one : done) CHECK(one == 1);
+  CHECK(done[0] == 1);
+  CHECK(done[1] == 1);
 }
 
 TEST_CASE("workers block every signal, carry the sink and stay where they were pinned") {

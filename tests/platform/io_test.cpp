@@ -254,6 +254,46 @@ TEST_CASE("what was written and synced is there, also in a new backend of the ot
   }
 }
 
+TEST_CASE("registered memory is found, and memory beside it is served as well") {
+  test::Random random(test::seed_from_environment());
+  CAPTURE(random.seed());
+  const auto truth = random_bytes(random, 16 * kSectorBytes);
+  const test::ScratchFile file("io_test_registered");
+  write_file(file.path(), truth);
+  for (const IoKind kind : test::io_kinds_here()) {
+    CAPTURE(kind_name(kind));
+    test::OwnedIo io({.kind = kind});
+    REQUIRE(io);
+    const auto opened = io->open({.path = file.path()});
+    REQUIRE(opened.has_value());
+    Buffer memory(6 * kSectorBytes);
+    // Sectors 1 and 3 are registered, then only 4; reads may lie in one, in none, or across a border.
+    const std::span<std::byte> first[] = {memory.span().subspan(1 * kSectorBytes, kSectorBytes),
+                                          memory.span().subspan(3 * kSectorBytes, kSectorBytes)};
+    const std::span<std::byte> second[] = {memory.span().subspan(4 * kSectorBytes, kSectorBytes)};
+    for (const std::span<const std::span<std::byte>> registered :
+         {std::span<const std::span<std::byte>>(first),
+          std::span<const std::span<std::byte>>(second), std::span<const std::span<std::byte>>()}) {
+      const bool taken = io->register_buffers(registered);
+      if (kind == IoKind::threads || registered.empty()) CHECK_FALSE(taken);
+      for (u64 sector = 0; sector < 6; ++sector) {
+        for (u64 n_sectors = 1; sector + n_sectors <= 6; ++n_sectors) {
+          CAPTURE(sector);
+          CAPTURE(n_sectors);
+          const auto piece = memory.span().subspan(sector * kSectorBytes, n_sectors * kSectorBytes);
+          std::fill(piece.begin(), piece.end(), std::byte{0xEE});
+          const u64 offset = (sector + n_sectors) * kSectorBytes;
+          REQUIRE(run_one(*io,
+                          {.op = IoOp::read, .file = *opened, .offset = offset, .buffer = piece}) ==
+                  static_cast<i64>(piece.size()));
+          REQUIRE(std::equal(piece.begin(), piece.end(),
+                             truth.begin() + static_cast<std::ptrdiff_t>(offset)));
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("no more is in flight than agreed, and what is not reaped counts") {
   const test::ScratchFile file("io_test_bound");
   write_file(file.path(), std::vector<std::byte>(16 * kSectorBytes));
@@ -511,6 +551,14 @@ TEST_CASE("io_read_exact is exact whatever the order, and the first failure ends
       const auto beyond = io_read_exact(io, file, 0, memory.span());
       REQUIRE_FALSE(beyond.has_value());
       CHECK(beyond.error().figures[0].value == truth.size());
+      if (order_seed == 0) {  // two pieces are missing: the first is the one to tell
+        test::MemoryIo cut;
+        cut.script = io.script;
+        const auto short_file = std::span(truth).first(3 * kMiB + kMiB / 2);
+        const auto missing = io_read_exact(cut, cut.add(short_file), 0, whole);
+        REQUIRE_FALSE(missing.has_value());
+        CHECK(missing.error().figures[0].value == short_file.size());
+      }
       for (u64 failing = 0; failing < 5; ++failing) {
         test::MemoryIo bad;
         bad.script = io.script;
