@@ -25,8 +25,8 @@
 //   then             out = acc, or acc + bias[r]
 //
 // Bound  f32 types: |error| <= (k/4 + 3) * eps * sum|x*w|. Quantised: against the exact product of
-//        the dequantised operands, (k/32 + 4) * eps * sum over blocks of |term|, where both parts of a
-//        q4_k or q5_k term count, since they may cancel.
+//        the dequantised operands, (k/32 + 4) * eps * sum over blocks of |term|, where both parts
+//        of a q4_k or q5_k term count, since they may cancel.
 // Cost   reads the tiles once per 64 activation rows: decode is bound by weight bytes, prefill by
 //        integer multiply-adds. Up to 64 KiB of stack.
 #pragma once

@@ -1,14 +1,14 @@
 // kernels/matmul/matmul_avx2.cpp
 //
-// Quantised products without VNNI. The loops are those of matmul_avx512.cpp, with half a tile (8 rows,
-// one register of i32) at a time: activations packed into L1, weights unpacked once per block of
-// activation rows. vpmaddubsw adds pairs of u8 * i8 products in i16 and would saturate, so each type
-// adds up in i16 only as far as its codes allow (|q| <= 127):
+// Quantised products without VNNI. The loops are those of matmul_avx512.cpp, with half a tile (8
+// rows, one register of i32) at a time: activations packed into L1, weights unpacked once per block
+// of activation rows. vpmaddubsw adds pairs of u8 * i8 products in i16 and would saturate, so each
+// type adds up in i16 only as far as its codes allow (|q| <= 127):
 //
 //   q4_0, q4_k   8 pairs of codes <= 15:   8 * 2 * 15 * 127 = 30480
 //   q5_k         4 pairs of codes <= 31:   4 * 2 * 31 * 127 = 31496
 //   q6_k         2 pairs of codes <= 63:   2 * 2 * 63 * 127 = 32004
-//   q8_0         1 pair of |w| <= 128:         2 * 128 * 127 = 32512, the sign moved to the activation
+//   q8_0         1 pair of |w| <= 128:         2 * 128 * 127 = 32512, the sign moved to q
 #include <immintrin.h>
 
 #include "kernels/matmul/matmul.h"
@@ -49,7 +49,7 @@ __m256i dot_pairs(__m256i codes, const i8* q) { return _mm256_maddubs_epi16(code
 
 __m256i add_pairs(__m256i pairs) { return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)); }
 
-// codes[i] the low, codes[4 + i] the high nibbles of the half tile's part of the strip's i-th 64 bytes.
+// codes[i] the low, codes[4 + i] the high nibbles of our half of the strip's i-th 64 bytes.
 void load_nibbles(const u8* strip, __m256i* codes) {
   const __m256i mask = _mm256_set1_epi8(15);
   for (u32 i = 0; i < 4; ++i) {
@@ -59,8 +59,8 @@ void load_nibbles(const u8* strip, __m256i* codes) {
   }
 }
 
-// codes |= (high shifted left by kLeft, right if negative) & mask; what a 16-bit shift carries over a
-// byte's border is outside of every mask used.
+// codes |= (high shifted left by kLeft, right if negative) & mask; what a 16-bit shift carries over
+// a byte's border is outside of every mask used.
 template <i32 kLeft>
 void or_bits(__m256i& codes, __m256i high, __m256i mask) {
   __m256i moved = high;
@@ -209,7 +209,7 @@ struct Q5K : ScaleAndMin {
   }
 };
 
-// The scales go into vpmaddwd in place of ones: it multiplies the i16 sums by (sc, sc) and adds them.
+// The scales take the place of vpmaddwd's ones: it multiplies the i16 sums by (sc, sc) and adds.
 struct Q6K {
   static constexpr TileBlock kAt = kTileQ6K;
   static constexpr u32 kBlockStrips = 8;

@@ -7,10 +7,11 @@
 
 namespace tarn::kernels {
 
-// Tiles per matmul() call. The bodies share one packing of the activations among 8 tiles, so prefill
-// wants a multiple of 8; a single row has little to pack and streams best over 4. More than 8 gains
-// nothing and leaves fewer tasks to balance. Measured for q4_k, k = 4096, on an EPYC of family 26
-// (Zen 5, 2 cores, 1 MiB of L2 each): matmul_bench decode --type q4_k --tiles N, N = 2 to 32.
+// Tiles per matmul() call. The bodies share one packing of the activations among 8 tiles, so
+// prefill wants a multiple of 8; a single row has little to pack and streams best over 4. More than
+// 8 gains nothing and leaves fewer tasks to balance. Measured for q4_k, k = 4096, on an EPYC of
+// family 26 (Zen 5, 2 cores, 1 MiB of L2 each): matmul_bench decode --type q4_k --tiles N,
+// N = 2 to 32.
 constexpr u32 matmul_tiles_per_task(TensorType type, u32 k, u32 n_acts) {
   static_cast<void>(type);  // the same for every type and k measured so far
   static_cast<void>(k);
