@@ -1,15 +1,15 @@
 // tests/bench/matmul_bench.cpp
 //
-// Speed of the matrix products as a share of what the machine can do, both measured in the same run:
-// the peak of int8 dot products (registers only) for prefill, the rate of plain reads for decode.
+// Speed of the matrix products as a share of what the machine can do, both measured in the same
+// run: the peak of int8 dot products (registers only) for prefill, the rate of plain reads for decode.
 //
 //   matmul_bench [peak] [prefill] [decode] [tile] [--isa NAME] [--type NAME] [--threads N]
 //                [--reps N] [--out ROWS] [--k K] [--acts N] [--tiles N]
 //
 // Prefill multiplies one matrix (14336 x 4096 unless told otherwise) again and again. Decode walks
 // through more tiles than the last-level cache holds. Times are the threads' CPU time, the best of
-// the repetitions: on a busy machine two threads may in truth have run one after the other, and then
-// GB/s are those of one thread alone, twice. Build with -DTARN_BENCH=ON.
+// the repetitions: on a busy machine two threads may in truth have run one after the other, and
+// then GB/s are those of one thread alone, twice. Build with -DTARN_BENCH=ON.
 #include <sys/mman.h>
 #include <time.h>
 
