@@ -1,7 +1,7 @@
 // tests/bench/matmul_bench.cpp
 //
 // Speed of the matrix products as a share of what the machine can do, both measured in the same
-// run: the peak of int8 dot products (registers only) for prefill, the rate of plain reads for decode.
+// run: int8 dot products on registers alone for prefill, the rate of plain reads for decode.
 //
 //   matmul_bench [peak] [prefill] [decode] [tile] [--isa NAME] [--type NAME] [--threads N]
 //                [--reps N] [--out ROWS] [--k K] [--acts N] [--tiles N]
