@@ -1,14 +1,15 @@
 // kernels/attn/attn_vector.h
 //
-// The body of attn.h for one ISA's F32x (kernels/common/f32x_<isa>.h). Included by the ISA files alone.
+// The body of attn.h for one ISA's F32x (kernels/common/f32x_<isa>.h). Included by the ISA files
+// alone.
 //
-// A (row, head) pair is a "state". Per page: scores of all states, weights of all states, values of all
-// states; a block of up to 4 states at a time, so that a K or V register is used 4 times and their sums
-// hide the latency of an addition. In the scores a lane is a slot: K is widened to f32 and transposed
-// into a tile of 32 (16) slots that stays in L1, and a dot product needs no sum over lanes. V is widened
-// into a tile of the page, or, where one block is all there is (decode), in registers where it is used.
-// Meanwhile the next page's lines are asked for: it lies anywhere, and left to the hardware its rows came
-// at a third of the speed.
+// A (row, head) pair is a "state". Per page: scores of all states, weights of all states, values of
+// all states; a block of up to 4 states at a time, so that a K or V register is used 4 times and
+// their sums hide the latency of an addition. In the scores a lane is a slot: K is widened to f32
+// and transposed into a tile of 32 (16) slots that stays in L1, and a dot product needs no sum over
+// lanes. V is widened into a tile of the page, or, where one block is all there is (decode), in
+// registers where it is used. Meanwhile the next page's lines are asked for: it lies anywhere, and
+// left to the hardware its rows came at a third of the speed.
 #pragma once
 
 #include <cstring>
@@ -27,7 +28,10 @@ class AttnVector {
         n_states_(args.n_rows * args.n_group_heads),
         decode_(n_states_ <= kStatesMax && args.head_dim % 16 == 0),
         slot_bytes_(2 * kv_vector_bytes(args.type, args.head_dim)),
-        dims_(round_up(args.head_dim)) {
+        dims_(round_up(args.head_dim)),
+        ask_load_bytes_(slot_bytes_ * F::kLanes * 8 / args.head_dim / 4),
+        ask_score_bytes_(slot_bytes_ * kTileSlots / args.head_dim / 2),
+        ask_value_bytes_(slot_bytes_ * kPanel / args.head_dim / 4) {
     const u64 page_tokens = args.page_tokens;
     const u64 n_states = n_states_;
     k_ = static_cast<f32*>(args.scratch);
@@ -37,9 +41,9 @@ class AttnVector {
     l_ = p_ + n_states * page_tokens;
     m_ = l_ + n_states * 16;
     c_ = m_ + n_states;
-    static_assert(sizeof(Block) <= 14 * sizeof(f32) * kStatesMax);  // what 32 a state leave
-    blocks_ =
-        reinterpret_cast<Block*>(c_ + n_states);  // at an even place: all before are multiples of 2
+    // m_ and c_ are as long, and all before them are multiples of 2 long: a place for pointers.
+    blocks_ = reinterpret_cast<Block*>(c_ + n_states);
+    static_assert(sizeof(Block) <= 14 * sizeof(f32) * kStatesMax);  // 18 of a state's 32 are taken
   }
 
   void run() {
@@ -77,7 +81,8 @@ class AttnVector {
   static constexpr u32 kQ8Elems = 32;
   static constexpr u32 kQ8Bytes = 34;
 
-  // States whose rows see something of the page, with how much; all of them see as much in an even one.
+  // States whose rows see something of the page, with how much; all of them see as much in an even
+  // one.
   struct Block {
     u32 n;
     bool even;
@@ -160,12 +165,21 @@ class AttnVector {
     }
     for (u32 b = 0; b < n_blocks_; ++b) {
       const Block& block = blocks_[b];
+      if (!decode_) ask_ahead(n_tile * slot_bytes_ / n_blocks_);
       with_constant(block.n, [&](auto n) {
-        n_tile == kTileSlots ? score<n.value, kTile>(block, t) : score<n.value, 1>(block, t);
+        if (n_tile < kTileSlots) {
+          score<n.value, 1, false>(block, t);
+        } else if (decode_) {
+          score<n.value, kTile, true>(block, t);
+        } else {
+          score<n.value, kTile, false>(block, t);
+        }
       });
     }
   }
 
+  // The next page's lines are asked for in all loops over the page, about as they pass in time: a
+  // burst would fill the queue of misses and stall.
   void ask_ahead(u64 n_bytes) {
     for (u64 i = 0; i < n_bytes; i += 64) F::prefetch(ahead_ + i);
     ahead_ += n_bytes;
@@ -182,10 +196,9 @@ class AttnVector {
 
   void load_k_f16(const u8* slots, u64 n_tile, f32* k) {
     constexpr u32 kElems = kChunkBytes / 2;
-    const u64 ahead_bytes = F::kLanes * slot_bytes_ * kElems / args_.head_dim;
     u32 i = 0;
     for (; i + kElems <= args_.head_dim; i += kElems) {
-      ask_ahead(ahead_bytes);
+      if (decode_) ask_ahead(ask_load_bytes_);
       load_chunk_f16(slots + 2 * i, slot_bytes_, kElems / 2, n_tile, k + i * n_tile);
     }
     if (i == args_.head_dim) return;
@@ -211,7 +224,7 @@ class AttnVector {
 
   void load_k_q8_0(const u8* slots, u64 n_tile, f32* k) {
     for (u32 i = 0; i < args_.head_dim; i += kQ8Elems, slots += kQ8Bytes) {
-      ask_ahead(F::kLanes * slot_bytes_ * kQ8Elems / args_.head_dim);
+      if (decode_) ask_ahead(ask_load_bytes_ * kQ8Elems / 8);
       Words words[4];
       F::load_columns(slots, slot_bytes_, words);
       V scales[2];  // the first two bytes of a block are its scale
@@ -229,7 +242,7 @@ class AttnVector {
     }
   }
 
-  template <u32 kStates, u32 kRegisters>
+  template <u32 kStates, u32 kRegisters, bool kAsk>
   void score(const Block& block, u32 t) {
     V sums[kStates][kRegisters];
     for (auto& state : sums) {
@@ -238,8 +251,11 @@ class AttnVector {
     const f32* q[kStates];
     for (u32 r = 0; r < kStates; ++r) q[r] = block.q[r];
     const f32* k = k_;
+    const u8* ahead = ahead_;
 #pragma GCC unroll 2
     for (u32 i = 0; i < args_.head_dim; ++i) {
+      if (kAsk) F::prefetch(ahead);
+      ahead += ask_score_bytes_;
       V slots[kRegisters];
       for (V& slot : slots) {
         slot = F::load(k);
@@ -252,6 +268,7 @@ class AttnVector {
         }
       }
     }
+    if (kAsk) ahead_ = ahead;
     store_scores<kStates, kRegisters>(block, t, sums);
   }
 
@@ -322,6 +339,7 @@ class AttnVector {
   // --- values: o = o * c + sum of p * v ---
 
   struct TileValues {
+    static constexpr bool kAsk = false;
     const f32* v;
     u64 panel_elems;
     V load(u32 t, u32 i) const {
@@ -329,11 +347,13 @@ class AttnVector {
     }
   };
   struct F16Values {
+    static constexpr bool kAsk = true;
     const u8* v;
     u64 slot_bytes;
     V load(u32 t, u32 i) const { return F::load_f16(v + t * slot_bytes + 2 * i); }
   };
   struct Q8Values {
+    static constexpr bool kAsk = true;
     const u8* v;
     u64 slot_bytes;
     V load(u32 t, u32 i) const {
@@ -369,12 +389,13 @@ class AttnVector {
       const bool whole = i + kPanel <= dims_;
       for (u32 b = 0; b < n_blocks_; ++b) {
         const Block& block = blocks_[b];
-        // Where rows see unequal parts, what one does not see may be NaN: each goes as far as it sees.
+        // Where rows see unequal parts, what one does not see may be NaN: each goes as far as it
+        // sees.
         const u32 n_together = block.even ? block.n : 1;
         for (u32 r = 0; r < block.n; r += n_together) {
           with_constant(n_together, [&](auto n) {
-            whole ? add_value<n.value, kWide>(block.states + r, block.n_slots[r], values, i)
-                  : add_value<n.value, 1>(block.states + r, block.n_slots[r], values, i);
+            whole ? add_value<n.value, kWide>(block, r, values, i)
+                  : add_value<n.value, 1>(block, r, values, i);
           });
         }
       }
@@ -383,14 +404,18 @@ class AttnVector {
   }
 
   template <u32 kStates, u32 kRegisters, class Values>
-  void add_value(const u32* states, u32 n_slots, const Values& values, u32 i) {
+  void add_value(const Block& block, u32 first, const Values& values, u32 i) {
+    const u32* states = block.states + first;
     V sums[kStates][kRegisters];
     const f32* p[kStates];
     for (u32 r = 0; r < kStates; ++r) {
       p[r] = p_ + u64{states[r]} * args_.page_tokens;
       for (u32 j = 0; j < kRegisters; ++j) sums[r][j] = F::zero();
     }
-    for (u32 t = 0; t < n_slots; ++t) {
+    const u8* ahead = ahead_;
+    for (u32 t = 0; t < block.n_slots[first]; ++t) {
+      if (Values::kAsk) F::prefetch(ahead);
+      ahead += ask_value_bytes_;
       V dims[kRegisters];
       for (u32 j = 0; j < kRegisters; ++j) dims[j] = values.load(t, i + j * F::kLanes);
       for (u32 r = 0; r < kStates; ++r) {
@@ -400,6 +425,7 @@ class AttnVector {
         }
       }
     }
+    if (Values::kAsk) ahead_ = ahead;
     for (u32 r = 0; r < kStates; ++r) {
       f32* o = o_ + u64{states[r]} * dims_ + i;
       const V c = F::set(c_[states[r]]);
@@ -429,7 +455,10 @@ class AttnVector {
   const bool decode_;
   const u64 slot_bytes_;
   const u32 dims_;             // head_dim, padded to 16
-  const u8* ahead_ = nullptr;  // the next line of the next page to ask for
+  const u64 ask_load_bytes_;   // of the next page, for each 8 elements of kLanes slots of K
+  const u64 ask_score_bytes_;  // for each element of a tile of K
+  const u64 ask_value_bytes_;  // for each slot of a panel of V
+  const u8* ahead_ = nullptr;  // the next line to ask for
   f32* k_;                     // [head_dim, kTileSlots], or [head_dim, kLanes] for half a tile
   f32* v_;                     // [dims_ / kPanel, page_tokens, kPanel]
   f32* o_;                     // [n_states, dims_]
