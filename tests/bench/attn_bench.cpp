@@ -1,14 +1,14 @@
 // tests/bench/attn_bench.cpp
 //
-// Speed of attention and of the small ops as a share of what the machine can do, both measured in the
-// same run: plain reads for decode, f32 multiplications and additions on registers for prefill.
+// Speed of attention and of the small ops as a share of what the machine can do, both measured in
+// the same run: plain reads for decode, f32 multiplications and additions on registers for prefill.
 //
-//   attn_bench [peak] [decode] [prefill] [ops] [--isa NAME] [--type f16|q8_0] [--threads N] [--reps N]
-//              [--slots N] [--group N] [--heads N] [--dim N] [--page N]
+//   attn_bench [peak] [decode] [prefill] [ops] [--isa NAME] [--type f16|q8_0] [--threads N]
+//              [--reps N] [--slots N] [--group N] [--heads N] [--dim N] [--page N]
 //
-// Decode: one row a sequence against `slots` slots, one task a KV head, more KV than the last-level cache
-// holds. Prefill: 16 rows a task. A multiply-accumulate (MAC) is one multiplication and one addition:
-// 2 * dim of them per (row, q head, slot). Build with -DTARN_BENCH=ON.
+// Decode: one row a sequence against `slots` slots, one task a KV head, more KV than the last-level
+// cache holds. Prefill: 16 rows a task. A multiply-accumulate (MAC) is one multiplication and one
+// addition: 2 * dim of them per (row, q head, slot). Build with -DTARN_BENCH=ON.
 #include <cmath>
 #include <cstdio>
 #include <string>

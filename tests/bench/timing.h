@@ -1,7 +1,7 @@
 // tests/bench/timing.h
 //
-// What the kernel benches share: the best time of repeated tasks on threads, huge-page memory, and the
-// rate of plain reads that bandwidth-bound results are a share of.
+// What the kernel benches share: the best time of repeated tasks on threads, huge-page memory, and
+// the rate of plain reads that bandwidth-bound results are a share of.
 #pragma once
 
 #include <sys/mman.h>
