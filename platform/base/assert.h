@@ -29,9 +29,11 @@ void set_thread_fatal_sink(const FatalSink* sink);
 
 }  // namespace tarn
 
-#define TARN_ASSERT(condition)                                                                   \
-  do {                                                                                           \
-    if (__builtin_expect(!(condition), 0)) ::tarn::assert_failed({#condition, __FILE__, __LINE__}); \
+#define TARN_ASSERT(condition)                                 \
+  do {                                                         \
+    if (__builtin_expect(!(condition), 0)) {                   \
+      ::tarn::assert_failed({#condition, __FILE__, __LINE__}); \
+    }                                                          \
   } while (false)
 
 #ifdef TARN_DEBUG

@@ -26,7 +26,7 @@ enum class Status : i32 {
   invalid_request = 7,   // this model cannot serve what was asked (prompt too long, bad token, ...)
   would_block = 8,       // a bounded queue or pool is full; try again after the engine has advanced
   cancelled = 9,         // the request was cancelled by its owner
-  unsupported = 10,      // a valid file or request that this build does not know; the hint says what
+  unsupported = 10,      // valid, but nothing that this build knows; the hint says what
   not_finite = 11,       // the model produced a logit that is not a finite number
 };
 
@@ -38,8 +38,8 @@ struct Figure {
   u64 value = 0;
 };
 
-// A copy of at most 63 bytes of text from outside. Bytes that are not printable ASCII become '?', so
-// that an error line cannot carry terminal escapes out of a hostile file.
+// A copy of at most 63 bytes of text from outside. Bytes that are not printable ASCII become '?',
+// so that an error line cannot carry terminal escapes out of a hostile file.
 class Detail {
  public:
   Detail() = default;
@@ -77,7 +77,8 @@ inline Unexpected fail(const Error& error) { return Unexpected(error); }
 #define TARN_CONCAT(a, b) TARN_CONCAT_(a, b)
 
 // TARN_TRY(auto plan, plan_memory(config)): bind the value, or hand the error to our caller.
-#define TARN_TRY(target, expression) TARN_TRY_(TARN_CONCAT(result_at_, __LINE__), target, expression)
+#define TARN_TRY(target, expression) \
+  TARN_TRY_(TARN_CONCAT(result_at_, __LINE__), target, expression)
 #define TARN_TRY_(result, target, expression)               \
   auto result = (expression);                               \
   if (!result) return ::tarn::Unexpected(result.error());   \

@@ -19,9 +19,9 @@ class OsThread {
   OsThread& operator=(const OsThread&) = delete;
   ~OsThread();  // joins
 
-  // Runs body(context). `name` (static, at most 15 bytes) shows in the system's tools. An empty `cpus`
-  // leaves the affinity as it is; a refused affinity is not an error. 0 stack_bytes: as much as the
-  // system gives (8 MiB of addresses, as a rule).
+  // Runs body(context). `name` (static, at most 15 bytes) shows in the system's tools. An empty
+  // `cpus` leaves the affinity as it is; a refused affinity is not an error. 0 stack_bytes: as much
+  // as the system gives (8 MiB of addresses, as a rule).
   struct Args {
     void (*body)(void* context) = nullptr;
     void* context = nullptr;

@@ -17,10 +17,11 @@ constexpr u64 kTaskBits = 24;
 constexpr u64 kTaskMask = (u64{1} << kTaskBits) - 1;
 static_assert(kTasksMax == kTaskMask);
 
-// How long a thread looks for work, or for the end of others' work, before it sleeps. Loops of 300 runs
-// of 4 tasks of 20 us with 8 us of the caller's own between them, 2 cores of an EPYC 9005, not pinned:
-// 20 us take 0.6 to 0.85 of the time of 2 us alone and the same beside a busy process; 100 us gain
-// nothing more. Pinned, a busy process costs 2.9x instead of 1.4x to 2.2x.
+// How long a thread looks for work, or for the end of others' work, before it sleeps. Loops of 300
+// runs of 4 tasks of 20 us with 8 us of the caller's own between them, 2 cores of an EPYC 9005, not
+// pinned and not idle otherwise: 20 us take 0.6 to 0.85 of the time of 2 us alone and the same
+// beside a busy process; 100 us gain nothing more. Pinned, a busy process costs 2.9x instead of
+// 1.4x to 2.2x.
 constexpr u64 kSpinNs = 20'000;
 
 void pause_cpu() {

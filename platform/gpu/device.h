@@ -1,8 +1,8 @@
 // platform/gpu/device.h
 //
 // What a GPU is to the runtime. platform/gpu/cuda and platform/gpu/none implement it; CMake links
-// one of them (absence is a folder). This build has no GPU ops yet: discovery and the budget are all
-// that the plan needs to know.
+// one of them (absence is a folder). This build has no GPU ops yet: discovery and the budget are
+// all that the plan needs to know.
 #pragma once
 
 #include <array>

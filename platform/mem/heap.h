@@ -19,8 +19,8 @@ class Heap {
   static constexpr u64 kAlignmentMax = 4096;
 
   virtual const char* name() const = 0;
-  // At least `bytes`, aligned to a power of two of at most kAlignmentMax; nullptr when full. 0 bytes
-  // are a piece of their own.
+  // At least `bytes`, aligned to a power of two of at most kAlignmentMax; nullptr when full. 0
+  // bytes are a piece of their own.
   virtual void* allocate(u64 bytes, u64 alignment) = 0;
   virtual void deallocate(void* piece) = 0;  // nullptr does nothing
 
@@ -33,9 +33,9 @@ class Heap {
 // Benefits  no dependency, no system call, no byte outside the region; a freed heap is whole again.
 // Costs     a search is linear in the number of free blocks; 16 bytes a block.
 //
-//   invariant   blocks lie without gaps: block.bytes is the distance to the next, and the next one's
-//               previous_bytes says the same; no two free blocks are neighbours; the sum of free
-//               blocks' bytes + used_bytes() = the region less its end mark
+//   invariant   blocks lie without gaps: block.bytes is the distance to the next, and the next
+//               one's previous_bytes says the same; no two free blocks are neighbours; the sum of
+//               free blocks' bytes + used_bytes() = the region less its end mark
 class RegionHeap final : public Heap {
  public:
   // Borrows the region until the heap is no longer used. At least 64 bytes.
@@ -54,7 +54,8 @@ class RegionHeap final : public Heap {
 
   void insert_free(Block* block);
   void remove_free(Block* block);
-  // Makes `block` (not in the free list) end after `bytes` and frees the rest, if it can stand alone.
+  // Makes `block` (not in the free list) end after `bytes` and frees the rest, if it can stand
+  // alone.
   void cut_tail(Block* block, u64 bytes);
 
   Block* first_ = nullptr;

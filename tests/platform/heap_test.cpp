@@ -1,5 +1,5 @@
-// Goal    a heap in a region hands out pieces that do not touch each other, refuses when full, and is
-//         whole again when everything came back.
+// Goal    a heap in a region hands out pieces that do not touch each other, refuses when full, and
+//         is whole again when everything came back.
 // Method  random work from a printed seed with the invariants walked after every call; the borders.
 #include "platform/mem/heap.h"
 

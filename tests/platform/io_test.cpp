@@ -267,7 +267,8 @@ TEST_CASE("registered memory is found, and memory beside it is served as well") 
     const auto opened = io->open({.path = file.path()});
     REQUIRE(opened.has_value());
     Buffer memory(6 * kSectorBytes);
-    // Sectors 1 and 3 are registered, then only 4; reads may lie in one, in none, or across a border.
+    // Sectors 1 and 3 are registered, then only 4; reads may lie in one, in none, or across a
+    // border.
     const std::span<std::byte> first[] = {memory.span().subspan(1 * kSectorBytes, kSectorBytes),
                                           memory.span().subspan(3 * kSectorBytes, kSectorBytes)};
     const std::span<std::byte> second[] = {memory.span().subspan(4 * kSectorBytes, kSectorBytes)};

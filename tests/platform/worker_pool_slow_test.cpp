@@ -1,7 +1,7 @@
 // Goal    a run is cheap enough to be called 300 times a token, and a busy neighbour on one of the
 //         CPUs costs about its share of them, not a multiple (a spin barrier lost 8x there).
-// Method  loops of 300 runs of tasks of about 20 us, alone and beside a process that never sleeps, in
-//         turns; medians and spread are printed. The limits are loose: the machine is shared.
+// Method  loops of 300 runs of tasks of about 20 us, alone and beside a process that never sleeps,
+//         in turns; medians and spread are printed. The limits are loose: the machine is shared.
 #include <doctest/doctest.h>
 #include <signal.h>
 #include <sys/wait.h>

@@ -1,7 +1,7 @@
 // tests/support/heap_exercise.h
 //
-// What every Heap must stand: random pieces that are aligned, do not overlap, keep what was written,
-// and can be had again after they were given back.
+// What every Heap must stand: random pieces that are aligned, do not overlap, keep what was
+// written, and can be had again after they were given back.
 #pragma once
 
 #include <doctest/doctest.h>

@@ -65,7 +65,8 @@ AllocCounts AllocScope::so_far() const {
 }  // namespace tarn::tools
 
 #if TARN_COUNTS
-// glibc's own allocator under the names that it keeps for interposers. Its operator new calls malloc.
+// glibc's own allocator under the names that it keeps for interposers. Its operator new calls
+// malloc.
 extern "C" {
 void* __libc_malloc(size_t bytes);
 void* __libc_calloc(size_t n, size_t bytes);

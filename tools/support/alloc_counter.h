@@ -2,9 +2,10 @@
 //
 // Counts what this process asks its allocator and the system for, on every thread: malloc and its
 // kin, operator new and delete (which call them), mmap, mremap and munmap as called by name. For
-// `allocations_after_ready` of the tools and for tests that demand zero. It counts by defining these
-// functions in the executable, so it is a library of its own (tarn_alloc_counter), for executables.
-// What glibc maps inside itself (a thread's stack) goes through no name and is not seen: strace is.
+// `allocations_after_ready` of the tools and for tests that demand zero. It counts by defining
+// these functions in the executable, so it is a library of its own (tarn_alloc_counter), for
+// executables. What glibc maps inside itself (a thread's stack) goes through no name and is not
+// seen: strace is.
 #pragma once
 
 #include "platform/base/types.h"

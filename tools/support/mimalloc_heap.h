@@ -1,10 +1,12 @@
 // tools/support/mimalloc_heap.h
 //
-// mimalloc's heap inside a region, for executables: Debian's libmimalloc replaces the malloc and new of
-// the whole process, which a library may not do. The target tarn_mimalloc exists where it is found.
+// mimalloc's heap inside a region, for executables: Debian's libmimalloc replaces the malloc and
+// new of the whole process, which a library may not do. The target tarn_mimalloc exists where it is
+// found.
 //
 // libmimalloc 2.0.9 takes no less than 64 MiB, in multiples of 32 MiB, aligned likewise, and never
-// gives a region back: it must outlive the process' last allocation. Created and used by one thread.
+// gives a region back: it must outlive the process' last allocation. Created and used by one
+// thread.
 #pragma once
 
 #include "platform/base/result.h"
