@@ -1,8 +1,8 @@
 // tools/synth/quantize.h
 //
-// Computed weights as a tensor type's blocks, by rounding to the nearest code of a scale that fits the
-// largest magnitude of each sub-block. Meant for matrices of few distinct magnitudes, {-a, 0, a} in
-// each 32: those keep their zeros exactly and their magnitudes within 1 %.
+// Computed weights as a tensor type's blocks, by rounding to the nearest code of a scale that fits
+// the largest magnitude of each sub-block. Meant for matrices of few distinct magnitudes, {-a, 0,
+// a} in each 32: those keep their zeros exactly and their magnitudes within 1 %.
 #pragma once
 
 #include <span>

@@ -49,7 +49,7 @@ struct ScaleTable {
 };
 
 // Sub-block scales of the K types: kSubLow .. kSubLow + 27, so that six bits hold them and the
-// minima, which differ from them by -2..1.
+// minima, which differ from them by -1..1.
 constexpr u32 kSubLow = 34, kSubSteps = 28;
 
 f64 sub_scale_mean_square() {
@@ -79,11 +79,14 @@ void fill_q8_0(f32 rms, FastRandom& random, std::span<u8> out) {
   }
 }
 
+// Codes reach one step further down than up; scales of either sign keep the mean at 0.
 void fill_q4_0(f32 rms, FastRandom& random, std::span<u8> out) {
   const f64 unit = std::sqrt(code_mean_square(16, -8) * ScaleTable::mean_square());
   const ScaleTable scales(rms / unit, 0);
   for (u64 at = 0; at < out.size(); at += 18) {
-    put_u16(out.data() + at, scales.d[random.next() % kScaleSteps]);
+    const u64 bits = random.next();
+    const auto sign = static_cast<u16>(bits >> 48 & 0x8000);
+    put_u16(out.data() + at, static_cast<u16>(scales.d[bits % kScaleSteps] | sign));
   }
 }
 
@@ -94,7 +97,7 @@ void put_sub_scales(FastRandom& random, u8* out) {
   std::array<u32, 8> minimum{};
   for (u32 j = 0; j < 8; ++j, bits >>= 8) {
     scale[j] = kSubLow + (static_cast<u32>(bits & 63) * kSubSteps >> 6);
-    minimum[j] = scale[j] + static_cast<u32>(bits >> 6 & 3) - 2;
+    minimum[j] = scale[j] + static_cast<u32>(bits >> 6 & 1) - static_cast<u32>(bits >> 7 & 1);
   }
   for (u32 j = 0; j < 4; ++j) {
     out[j] = static_cast<u8>(scale[j] | scale[j + 4] >> 4 << 6);
@@ -107,9 +110,9 @@ void put_sub_scales(FastRandom& random, u8* out) {
 // puts the mean at 0.
 void fill_k(i32 n_codes, u64 block_bytes, f32 rms, FastRandom& random, std::span<u8> out) {
   const f64 middle = (n_codes - 1) / 2.0;
-  // The minima's offsets, -2..1 with mean -0.5 and mean square 1.5, add (middle * offset)^2.
+  // The minima's offsets, -1, 0, 0, 1, have mean square 0.5 and add (middle * offset)^2.
   const f64 unit = std::sqrt(
-      (code_mean_square(n_codes, -middle) * sub_scale_mean_square() + middle * middle * 1.5) *
+      (code_mean_square(n_codes, -middle) * sub_scale_mean_square() + middle * middle * 0.5) *
       ScaleTable::mean_square());
   const ScaleTable scales(rms / unit, middle);
   for (u64 at = 0; at < out.size(); at += block_bytes) {

@@ -30,9 +30,9 @@ constexpr f64 kMatchScore = 128;  // layer 2's
 // Where each part of the residual begins.
 constexpr u32 kThis = 0, kPrevious = 64, kAnswer = 128, kOnes = 192;
 
-// Frequencies spread over 0.3..3, one in each 32nd of it, placed there by the fractional part of the
-// square root of a prime: no two have a common measure. The mean of their cosines stays below 0.53 at
-// every distance up to 128K but the one that layer 1 looks for.
+// Frequencies spread over 0.3..3, one in each 32nd of it, placed there by the fractional part of
+// the square root of a prime: no two have a common measure. The mean of their cosines stays below
+// 0.53 at every distance up to 128K but the one that layer 1 looks for.
 std::array<f64, kRotating> frequencies() {
   constexpr std::array<u32, kRotating> kPrimes = {2,  3,  5,  7,   11,  13,  17,  19,  23,  29, 31,
                                                   37, 41, 43, 47,  53,  59,  61,  67,  71,  73, 79,
@@ -222,8 +222,8 @@ void shuffle(std::vector<u32>& ids, FastRandom& random) {
 
 u64 recall_identity(u32 token) {
   const u32 base = token % 5 == 4 ? token - 1 : token;
-  // Reed-Muller RM(2,6): entry d is a quadratic polynomial in the six bits of d; the token's 13 bits
-  // choose its coefficients, those of the six linear terms and of seven products. Minimum distance 16.
+  // Reed-Muller RM(2,6), minimum distance 16: entry d is a quadratic polynomial in the six bits of
+  // d; the token's 13 bits choose its coefficients, of the six linear terms and of seven products.
   constexpr u32 kProducts[7][2] = {{0, 1}, {2, 3}, {4, 5}, {1, 2}, {3, 4}, {5, 0}, {0, 3}};
   u64 word = 0;
   for (u32 d = 0; d < kIdentity; ++d) {

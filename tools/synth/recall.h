@@ -1,8 +1,8 @@
 // tools/synth/recall.h
 //
-// A model whose weights are computed, not trained: two layers of the llama architecture that do exact
-// associative recall at any length, `... a 7 ... b 3 ... a` -> `7` (the induction head of Elhage et
-// al. 2021, "A Mathematical Framework for Transformer Circuits", written down by hand).
+// A model whose weights are computed, not trained: two layers of the llama architecture that do
+// exact associative recall at any length, `... a 7 ... b 3 ... a` -> `7` (the induction head of
+// Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits", written down by hand).
 //
 //   residual  [identity 64 | previous token's identity 64 | answer 64 | ones 64], all entries +-1
 //   identity  a codeword of 64 signs; of a second-order Reed-Muller code, so two tokens' cosine is
@@ -45,8 +45,8 @@ struct RecallQuestion {
   std::string answer;  // the words with a space between them
 };
 
-// Filler words with records strewn in: a key and the words of its answer, which appear nowhere else;
-// every record's key has a decoy that has a record of its own.
+// Filler words with records strewn in: a key and the words of its answer, which appear nowhere
+// else; every record's key has a decoy that has a record of its own.
 //   prompt   ids, then a question's key_id; or text, a space, and the key
 struct RecallDocument {
   std::vector<u32> ids;                   // BOS first
