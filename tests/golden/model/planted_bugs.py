@@ -1,0 +1,90 @@
+#!/usr/bin/env python3
+"""Shows that the whole-model test can fail: plants one mistake at a time and expects it red.
+
+    planted_bugs.py BUILD_DIR [NAME ...]      BUILD_DIR: an empty or earlier folder for the work
+
+Works on a copy of the tree inside BUILD_DIR. A mistake whose lines are no longer in the source, or
+that does not build, is an error: bring it up to date. Takes some minutes.
+"""
+import os
+import shutil
+import subprocess
+import sys
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+FORWARD = "runtime/engine/forward.cpp"
+BACKEND = "runtime/engine/cpu_backend.cpp"
+ROPE = "kernels/rope/rope_table.cpp"
+
+# name, file, the right line, the wrong one
+BUGS = [
+    ("rope pair order", BACKEND, "spec.rope_halves ? kernels::RopePairs::halves : kernels::RopePairs::adjacent",
+     "spec.rope_halves ? kernels::RopePairs::adjacent : kernels::RopePairs::halves"),
+    ("rope factors ignored", ROPE, "factors != nullptr ? f64{factors[i]} : 1.0",
+     "factors != nullptr ? 1.0 : 1.0"),
+    ("rope exponent", ROPE, "-2.0 * i / n_rot", "-2.0 * i / (n_rot + 2)"),
+    ("keys not rotated", FORWARD, "backend.rope(k, n, spec.n_kv_heads);", ""),
+    ("gqa map", BACKEND, "run.sequence->pages(cache_layer, kv_head,",
+     "run.sequence->pages(cache_layer, (kv_head + 1) % spec.n_kv_heads,"),
+    ("missing scale", BACKEND, "1.0f / __builtin_sqrtf(static_cast<f32>(spec.head_dim))", "1.0f"),
+    ("gate and up swapped", FORWARD, "backend.swiglu(b.gate, b.up,", "backend.swiglu(b.up, b.gate,"),
+    ("norm epsilon", FORWARD, "layer.attn_norm, spec.rms_eps,", "layer.attn_norm, 1e-6f,"),
+    ("value bias left out", FORWARD, "{&layer.attn_v, layer.attn_v_bias, v}",
+     "{&layer.attn_v, nullptr, v}"),
+    ("key norm left out", FORWARD,
+     "backend.rms_norm_heads(k, layer.attn_k_norm, spec.rms_eps, spec.n_kv_heads, n);", ""),
+    ("attention not added", FORWARD,
+     "backend.project(b.attn_out, n, output);\n  backend.add(b.x, b.normed, spec.d_model, n);",
+     "backend.project(b.attn_out, n, output);"),
+    ("ffn reads the attention's norm", FORWARD, "backend.rms_norm(b.x, layer.ffn_norm,",
+     "backend.rms_norm(b.x, layer.attn_norm,"),
+]
+
+
+def build(work):
+    return subprocess.run(["cmake", "--build", os.path.join(work, "build"), "--target",
+                           "test_golden_model"], capture_output=True, text=True)
+
+
+def test_passes(work):
+    return subprocess.run([os.path.join(work, "build", "tests", "test_golden_model"),
+                           "--source-file=*model_golden_test.cpp", "--abort-after=1"],
+                          capture_output=True).returncode == 0
+
+
+def main():
+    work, names = os.path.abspath(sys.argv[1]), sys.argv[2:]
+    tree = os.path.join(work, "tree")
+    shutil.rmtree(tree, ignore_errors=True)
+    files = subprocess.run(["git", "ls-files"], cwd=ROOT, check=True, capture_output=True,
+                           text=True).stdout.split("\n")
+    for name in filter(None, files):
+        os.makedirs(os.path.dirname(os.path.join(tree, name)), exist_ok=True)
+        shutil.copy2(os.path.join(ROOT, name), os.path.join(tree, name))
+    subprocess.run(["cmake", "-S", tree, "-B", os.path.join(work, "build"), "-G", "Ninja",
+                    "-DTARN_TESTS=ON"], check=True, capture_output=True)
+    if build(work).returncode != 0 or not test_passes(work):
+        sys.exit("the unchanged tree does not build, or is red")
+    n_failed = 0
+    for name, path, right, wrong in BUGS:
+        if names and name not in names:
+            continue
+        place = os.path.join(tree, path)
+        with open(place, encoding="utf-8") as file:
+            source = file.read()
+        if source.count(right) != 1:
+            verdict = "ERROR: stands %d times in %s" % (source.count(right), path)
+        else:
+            with open(place, "w", encoding="utf-8") as file:
+                file.write(source.replace(right, wrong))
+            built = build(work)
+            verdict = "ERROR: does not build" if built.returncode else \
+                "NOT SEEN" if test_passes(work) else "red"
+            with open(place, "w", encoding="utf-8") as file:
+                file.write(source)
+        n_failed += verdict != "red"
+        print(f"{name}: {verdict}", flush=True)
+    sys.exit(n_failed != 0)
+
+
+main()
