@@ -11,7 +11,7 @@ namespace tarn {
 namespace {
 
 constexpr u64 kKeyBytesMax = 32;
-constexpr u64 kNameBytesMax = 63;  // of a name that is compared; the rest is cut
+constexpr u64 kNameBytesMax = 40;  // of a name that is compared; the rest is cut
 
 // Calls on(key) for every key.
 template <class Fn>
@@ -30,7 +30,7 @@ u32 edit_distance(std::string_view name, std::string_view key) {
     for (u32 j = 0; j < key.size(); ++j) {
       const u32 replaced = diagonal + (name[i] == key[j] ? 0 : 1);
       diagonal = row[j + 1];
-      row[j + 1] = std::min({replaced, row[j] + 1, row[j + 1] + 1});
+      row[j + 1] = std::min(replaced, std::min(row[j], row[j + 1]) + 1);
     }
   }
   return row[key.size()];

@@ -65,6 +65,10 @@ backend = "threads"
         123);
 }
 
+// Where toml++ itself refuses a text, words and column are its own and differ by version.
+constexpr const char* kTheirWords = "";
+constexpr u64 kNone = ~u64{0}, kTheirColumn = kNone - 1;
+
 struct Case {
   const char* name;
   const char* text;
@@ -72,51 +76,82 @@ struct Case {
   const char* detail;  // all of it
   u64 line, column;
 };
-// clang-format off
 constexpr Case kBad[] = {
-  {"unknown key", "[kv]\ncontxt_tokens = 1\n", "a key is unknown", "kv.contxt_tokens -> kv.context_tokens", 2, 1},
-  {"unknown section", "[memry]\nbudget_bytes = 1", "a key is unknown", "memry.budget_bytes -> memory.budget_bytes", 2, 1},
-  {"unknown empty section", "\n[kvs]\n", "a key is unknown", "kvs -> kv.type", 2, 2},
-  {"no section", "context_tokens = 1", "a key is unknown", "context_tokens -> kv.context_tokens", 1, 1},
-  {"a section as a value", "kv = 1", "a key is unknown", "kv -> kv.type", 1, 1},
-  {"a list of sections", "[[kv]]\ntype = 'f16'", "a key is unknown", "kv -> kv.type", 1, 3},
-  {"too deep", "[kv.type]\nx = 1", "a value is none of the names", "kv.type = f16 | q8_0", 1, 1},
-  {"quoted whole key", "\"kv.type\" = 'q8_0'", "a key is unknown", "kv.type -> kv.type", 1, 1},
-  {"key with a zero byte", "[kv]\n\"type\\u0000\" = 'q8_0'", "a key is unknown", "kv.type? -> kv.type", 2, 1},
-  {"long key", "[kv]\naaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa = 1",
-   "a key is unknown", "kv.aaaaaaaaaaaaaaaaaaaaaaaaaaaaa -> kv.page_tokens", 2, 1},
-  {"twice", "[kv]\ntype = 'f16'\ntype = 'f16'", "the configuration is not valid TOML, or gives a key twice",
-   "key-value pair: cannot redefine existing string 'type'", 3, 8},
-  {"section twice", "[kv]\ntype = 'f16'\n[kv]\n", "the configuration is not valid TOML, or gives a key twice",
-   "table header: cannot redefine existing table 'kv'", 3, 1},
-  {"twice in two ways", "kv.type = 'f16'\n[kv]\ntype = 'f16'", "the configuration is not valid TOML, or gives a key twice",
-   "table header: cannot redefine existing table 'kv'", 2, 1},
-  {"cut off", "[kv]\ntype = ", "the configuration is not valid TOML", "key-value pair: encountered end-of-file", 2, 8},
-  {"invalid UTF-8", "[kv] # \xff\n", "the configuration is not valid TOML", "Encountered invalid utf-8 sequence", 1, 7},
-  {"deep list", "[kv]\ntype = [[[[[[1]]]]]]", "the configuration is not valid TOML",
-   "value: exceeded maximum nested value depth of 4 (TOML_MAX_NESTE", 2, 12},
-  {"deep dotted key", "a.b.c.d.e.f.g.h.i.j.k.l.m.n.o.p.q.r.s = 1", "a line has more dots", "", 1, ~u64{0}},
-  {"negative", "[kv]\n context_tokens = -1", "a value is out of its range", "kv.context_tokens", 2, 19},
-  {"above the range", "[kv]\ncontext_tokens = 16777217", "a value is out of its range", "kv.context_tokens", 2, 18},
-  {"above 32 bits", "[cpu]\nthreads = 4294967297", "a value is out of its range", "cpu.threads", 2, 11},
-  {"below the range", "[engine]\nsessions_max = 0", "a value is out of its range", "engine.sessions_max", 2, 16},
-  {"size above the range", "[memory]\nbudget_bytes = '17TiB'", "a value is out of its range", "memory.budget_bytes", 2, 16},
-  {"number too large for TOML", "[memory]\nbudget_bytes = 9223372036854775808", "the configuration is not valid TOML",
-   "decimal integer: '9223372036854775808' is not representable in ", 2, 35},
-  {"text for a number", "[kv]\ncontext_tokens = '64'", "a whole number is expected", "kv.context_tokens", 2, 18},
-  {"float for a number", "[kv]\ncontext_tokens = 64.0", "a whole number is expected", "kv.context_tokens", 2, 18},
-  {"date for a size", "[memory]\nbudget_bytes = 1979-05-27", "a size is expected", "memory.budget_bytes", 2, 16},
-  {"bad unit", "[memory]\nbudget_bytes = '6GB'", "a size is a whole number of bytes, or", "memory.budget_bytes", 2, 16},
-  {"number for a choice", "[kv]\ntype = 8", "a value is none of the names", "kv.type = f16 | q8_0", 2, 8},
-  {"unknown choice", "[kv]\ntype = 'q4_0'", "a value is none of the names", "kv.type = f16 | q8_0", 2, 8},
-  {"choice with a zero byte", "[kv]\ntype = \"f16\\u0000\"", "a value is none of the names", "kv.type = f16 | q8_0", 2, 8},
-  {"unknown text", "[device]\nkind = 'gpu'", "a value is none of the names", "device.kind = auto | cpu | cuda", 2, 8},
-  {"number for a flag", "[cpu]\npin_threads = 1", "true or false is expected", "cpu.pin_threads", 2, 15},
-  {"text for a flag", "[cpu]\npin_threads = 'true'", "true or false is expected", "cpu.pin_threads", 2, 15},
-  {"relation", "[engine]\nsessions_max = 8\nbatch_rows_max = 4", "a step must hold one row", "engine.batch_rows_max", ~u64{0}, ~u64{0}},
-  {"page of no multiple of 16", "[kv]\npage_tokens = 24", "a page holds a multiple of 16", "kv.page_tokens", ~u64{0}, ~u64{0}},
+    {"unknown key", "[kv]\ncontxt_tokens = 1\n", "a key is unknown",
+     "kv.contxt_tokens -> kv.context_tokens", 2, 1},
+    {"unknown section", "[memry]\nbudget_bytes = 1", "a key is unknown",
+     "memry.budget_bytes -> memory.budget_bytes", 2, 1},
+    {"unknown empty section", "\n[kvs]\n", "a key is unknown", "kvs -> kv.type", 2, 2},
+    {"no section", "context_tokens = 1", "a key is unknown", "context_tokens -> kv.context_tokens",
+     1, 1},
+    {"a section as a value", "kv = 1", "a key is unknown", "kv -> kv.type", 1, 1},
+    {"a list of sections", "[[kv]]\ntype = 'f16'", "a key is unknown", "kv -> kv.type", 1, 3},
+    {"too deep", "[kv.type]\nx = 1", "a value is none of the names", "kv.type = f16 | q8_0", 1, 1},
+    {"quoted whole key", "\"kv.type\" = 'q8_0'", "a key is unknown", "kv.type -> kv.type", 1, 1},
+    {"key with a zero byte", "[kv]\n\"type\\u0000\" = 'q8_0'", "a key is unknown",
+     "kv.type? -> kv.type", 2, 1},
+    {"long key",
+     "[kv]\naaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa = 1",
+     "a key is unknown", "kv.aaaaaaaaaaaaaaaaaaaaaaaaaaaaa -> kv.page_tokens", 2, 1},
+    {"twice", "[kv]\ntype = 'f16'\ntype = 'f16'",
+     "the configuration is not valid TOML, or gives a key twice", kTheirWords, 3, kTheirColumn},
+    {"section twice", "[kv]\ntype = 'f16'\n[kv]\n",
+     "the configuration is not valid TOML, or gives a key twice", kTheirWords, 3, kTheirColumn},
+    {"twice in two ways", "kv.type = 'f16'\n[kv]\ntype = 'f16'",
+     "the configuration is not valid TOML, or gives a key twice", kTheirWords, 2, kTheirColumn},
+    {"no key in a header", "\n[~kv]\n", "the configuration is not valid TOML", kTheirWords, 2,
+     kTheirColumn},
+    {"cut off", "[kv]\ntype = ", "the configuration is not valid TOML", kTheirWords, 2,
+     kTheirColumn},
+    {"letters beyond ASCII in a key", "[kv]\ntyp\u00e9 = 'f16'",
+     "the configuration is not valid TOML", kTheirWords, 2, kTheirColumn},
+    {"a word joiner in a key", "\xef\xbb\xb7 = 1", "the configuration is not valid TOML",
+     kTheirWords, 1, kTheirColumn},
+    {"letters beyond ASCII before a value", "[kv]\n\"t\u00e9\" = 'f16'", "a key is unknown",
+     "kv.t? -> kv.type", 2, 1},
+    {"letters beyond ASCII in a value", "[kv]\ntype = 'f\u00e916'", "a value is none of the names",
+     "kv.type = f16 | q8_0", 2, 8},
+    {"deep list", "[kv]\ntype = [[[[[[1]]]]]]", "the configuration is not valid TOML", kTheirWords,
+     2, kTheirColumn},
+    {"deep dotted key", "a.b.c.d.e.f.g.h.i.j.k.l.m.n.o.p.q.r.s = 1", "a line has more dots", "", 1,
+     kNone},
+    {"negative", "[kv]\n context_tokens = -1", "a value is out of its range", "kv.context_tokens",
+     2, 19},
+    {"above the range", "[kv]\ncontext_tokens = 16777217", "a value is out of its range",
+     "kv.context_tokens", 2, 18},
+    {"above 32 bits", "[cpu]\nthreads = 4294967297", "a value is out of its range", "cpu.threads",
+     2, 11},
+    {"below the range", "[engine]\nsessions_max = 0", "a value is out of its range",
+     "engine.sessions_max", 2, 16},
+    {"size above the range", "[memory]\nbudget_bytes = '17TiB'", "a value is out of its range",
+     "memory.budget_bytes", 2, 16},
+    {"number too large for TOML", "[memory]\nbudget_bytes = 9223372036854775808",
+     "the configuration is not valid TOML", kTheirWords, 2, kTheirColumn},
+    {"text for a number", "[kv]\ncontext_tokens = '64'", "a whole number is expected",
+     "kv.context_tokens", 2, 18},
+    {"float for a number", "[kv]\ncontext_tokens = 64.0", "a whole number is expected",
+     "kv.context_tokens", 2, 18},
+    {"date for a size", "[memory]\nbudget_bytes = 1979-05-27", "a size is expected",
+     "memory.budget_bytes", 2, 16},
+    {"bad unit", "[memory]\nbudget_bytes = '6GB'", "a size is a whole number of bytes, or",
+     "memory.budget_bytes", 2, 16},
+    {"number for a choice", "[kv]\ntype = 8", "a value is none of the names",
+     "kv.type = f16 | q8_0", 2, 8},
+    {"unknown choice", "[kv]\ntype = 'q4_0'", "a value is none of the names",
+     "kv.type = f16 | q8_0", 2, 8},
+    {"choice with a zero byte", "[kv]\ntype = \"f16\\u0000\"", "a value is none of the names",
+     "kv.type = f16 | q8_0", 2, 8},
+    {"unknown text", "[device]\nkind = 'gpu'", "a value is none of the names",
+     "device.kind = auto | cpu | cuda", 2, 8},
+    {"number for a flag", "[cpu]\npin_threads = 1", "true or false is expected", "cpu.pin_threads",
+     2, 15},
+    {"text for a flag", "[cpu]\npin_threads = 'true'", "true or false is expected",
+     "cpu.pin_threads", 2, 15},
+    {"relation", "[engine]\nsessions_max = 8\nbatch_rows_max = 4", "a step must hold one row",
+     "engine.batch_rows_max", kNone, kNone},
+    {"page of no multiple of 16", "[kv]\npage_tokens = 24", "a page holds a multiple of 16",
+     "kv.page_tokens", kNone, kNone},
 };
-// clang-format on
 
 TEST_CASE("every broken text is refused with its place") {
   for (const Case& c : kBad) {
@@ -126,10 +161,25 @@ TEST_CASE("every broken text is refused with its place") {
     const Error& error = config.error();
     CHECK(error.status == Status::invalid_config);
     CHECK(std::string(error.hint).substr(0, std::string(c.hint).size()) == c.hint);
-    CHECK(std::string(error.detail.c_str()) == c.detail);
     CHECK(figure(error, "line") == c.line);
-    CHECK(figure(error, "column") == c.column);
+    if (c.column == kTheirColumn) {
+      CHECK_FALSE(error.detail.empty());
+      CHECK(figure(error, "column") != kNone);
+    } else {
+      CHECK(std::string(error.detail.c_str()) == c.detail);
+      CHECK(figure(error, "column") == c.column);
+    }
   }
+}
+
+TEST_CASE("comments may hold any bytes, and a byte order mark is passed over") {
+  const Result<Config> config = config_from_toml(
+      "\xef\xbb\xbf# gr\u00f6\u00dfer \u4e2d \xff\xfe\x80\n[kv]\ntype = 'q8_0' # \xef\xbb\xb7\n",
+      Config{});
+  REQUIRE(config.has_value());
+  CHECK(config->kv_type == KvTypeChoice::q8_0);
+  const Result<Config> bad = config_from_toml("[kv]\nkv_\u4e2d.x = 1", Config{});
+  CHECK_FALSE(bad.has_value());
 }
 
 TEST_CASE("a text is read up to its limit and not beyond") {

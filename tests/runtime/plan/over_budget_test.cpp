@@ -1,5 +1,5 @@
-// Goal    a plan that does not fit says what to lower, and the value it names fits while the next larger
-//         one does not.
+// Goal    a plan that does not fit says what to lower, and the value it names fits while the next
+//         larger one does not.
 // Method  random budgets below random plans; whatever the error proposes is planned again.
 #include <doctest/doctest.h>
 

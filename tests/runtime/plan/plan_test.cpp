@@ -1,5 +1,5 @@
-// Goal    the plan is the sum of its regions, each as its formula says; it grows with every limit, stays
-//         within weights x 1.01 + KV + 192 MiB for an 8B, and never wraps.
+// Goal    the plan is the sum of its regions, each as its formula says; it grows with every limit,
+//         stays within weights x 1.01 + KV + 192 MiB for an 8B, and never wraps.
 // Method  the real shape of Llama 3.1 8B in Q4_K_M made by hand; sizes computed again from first
 //         principles; random configurations for the properties; one golden table
 //         (TARN_UPDATE_GOLDEN=1 rewrites it).
@@ -258,15 +258,21 @@ TEST_CASE("a step's pieces lie apart, aligned, within the total") {
     ShapeArgs model;
     u32 rows_max;
   };
-  // clang-format off
   const Case kCases[] = {
-      {"8B",                     kLlama31Of8B, 512},
-      {"one row",                {}, 1},
-      {"odd sizes",              {.d_model = 72, .d_ff = 172, .n_heads = 9, .n_kv_heads = 3, .head_dim = 10,
-                                  .type = kernels::TensorType::f32}, 7},
-      {"heads longer than rows", {.d_model = 256, .d_ff = 256, .n_heads = 8, .n_kv_heads = 8, .head_dim = 128}, 64},
+      {"8B", kLlama31Of8B, 512},
+      {"one row", {}, 1},
+      {"odd sizes",
+       {.d_model = 72,
+        .d_ff = 172,
+        .n_heads = 9,
+        .n_kv_heads = 3,
+        .head_dim = 10,
+        .type = kernels::TensorType::f32},
+       7},
+      {"heads longer than rows",
+       {.d_model = 256, .d_ff = 256, .n_heads = 8, .n_kv_heads = 8, .head_dim = 128},
+       64},
   };
-  // clang-format on
   for (const Case& c : kCases) {
     CAPTURE(c.name);
     const ShapedModel model(c.model);
