@@ -10,20 +10,14 @@
 // through more tiles than the last-level cache holds. Times are the threads' CPU time, the best of
 // the repetitions: on a busy machine two threads may in truth have run one after the other, and
 // then GB/s are those of one thread alone, twice. Build with -DTARN_BENCH=ON.
-#include <sys/mman.h>
-#include <time.h>
-
-#include <algorithm>
-#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <functional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "kernels/matmul/matmul_tuning.h"
+#include "tests/bench/timing.h"
 #include "tests/kernels/quant/random_rows.h"
 #include "tests/kernels/quant/runnable_tables.h"
 #include "tests/support/seed.h"
@@ -35,6 +29,10 @@
 namespace tarn::kernels {
 namespace {
 
+using bench::best_seconds;
+using bench::Mapping;
+using bench::read_rate;
+
 struct Options {
   std::vector<std::string> parts;
   std::string isa, type;
@@ -42,43 +40,6 @@ struct Options {
   u32 n_acts = 0;   // 0: a list of them
   u32 n_tiles = 0;  // per task; 0: as matmul_tuning.h says
 };
-
-f64 cpu_seconds() {
-  timespec at{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &at);
-  return static_cast<f64>(at.tv_sec) + 1e-9 * static_cast<f64>(at.tv_nsec);
-}
-
-// Runs fn(task) for all tasks on n threads, tasks handed out one by one. The time of a repetition
-// is the threads' mean CPU time, so that being preempted does not count; the best repetition's is
-// returned, since other work on the machine can only add.
-f64 best_seconds(u32 n_threads, u32 n_reps, u64 n_tasks, const std::function<void(u64)>& fn) {
-  std::atomic<u32> at_start{0}, at_end{0};
-  std::atomic<u64> next{0};
-  std::vector<f64> seconds(n_threads * n_reps);
-  const auto work = [&](u32 thread) {
-    for (u32 rep = 0; rep < n_reps; ++rep) {
-      at_start.fetch_add(1);
-      while (at_start.load() < n_threads * (rep + 1)) std::this_thread::yield();
-      const f64 start = cpu_seconds();
-      for (u64 task = next.fetch_add(1); task < n_tasks; task = next.fetch_add(1)) fn(task);
-      seconds[rep * n_threads + thread] = cpu_seconds() - start;
-      at_end.fetch_add(1);
-      while (at_end.load() < n_threads * (rep + 1)) std::this_thread::yield();
-      if (thread == 0) next.store(0);
-    }
-  };
-  std::vector<std::thread> threads;
-  for (u32 t = 0; t < n_threads; ++t) threads.emplace_back(work, t);
-  for (std::thread& thread : threads) thread.join();
-  f64 best = 1e30;
-  for (u32 rep = 0; rep < n_reps; ++rep) {
-    f64 sum = 0;
-    for (u32 t = 0; t < n_threads; ++t) sum += seconds[rep * n_threads + t];
-    best = std::min(best, sum / n_threads);
-  }
-  return best;
-}
 
 #ifdef TARN_HAVE_AVX512
 __attribute__((target("avx512f,avx512vnni"))) void dot_products(u64 n) {
@@ -104,64 +65,12 @@ f64 dot_peak(u32 n_threads) {
 #ifdef TARN_HAVE_AVX512
   if (__builtin_cpu_supports("avx512vnni")) {
     constexpr u64 kDots = 2'000'000;
-    const f64 s = best_seconds(n_threads, 15, n_threads * 4, [](u64) { dot_products(kDots); });
+    const f64 s = best_seconds(n_threads, 15, n_threads * 4, [](u64, u32) { dot_products(kDots); });
     return static_cast<f64>(n_threads * 4 * kDots * 64) / s * 1e-9;
   }
 #endif
   static_cast<void>(n_threads);
   return 0;
-}
-
-struct Mapping {
-  u8* bytes;
-  u64 n_bytes;
-  explicit Mapping(u64 size) : n_bytes((size + (2u << 20) - 1) & ~u64{(2u << 20) - 1}) {
-    const int access = PROT_READ | PROT_WRITE;
-    void* at = mmap(nullptr, n_bytes + (2u << 20), access, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (at == MAP_FAILED) std::abort();
-    const u64 base = (reinterpret_cast<u64>(at) + (2u << 20) - 1) & ~u64{(2u << 20) - 1};
-    bytes = reinterpret_cast<u8*>(base);
-    madvise(bytes, n_bytes, MADV_HUGEPAGE);
-  }
-  Mapping(const Mapping&) = delete;
-};
-
-#ifdef TARN_HAVE_AVX512
-__attribute__((target("avx512f"))) u64 sum_of_lines(const u8* bytes, u64 n_bytes) {
-  __m512i a = _mm512_setzero_si512(), b = a, c = a, d = a;
-  for (u64 i = 0; i < n_bytes; i += 256) {
-    for (u64 j = 0; j < 256; j += 64) {
-      _mm_prefetch(reinterpret_cast<const char*>(bytes + i + j + 2048), _MM_HINT_T0);
-    }
-    a = _mm512_xor_si512(a, _mm512_load_si512(bytes + i));
-    b = _mm512_xor_si512(b, _mm512_load_si512(bytes + i + 64));
-    c = _mm512_xor_si512(c, _mm512_load_si512(bytes + i + 128));
-    d = _mm512_xor_si512(d, _mm512_load_si512(bytes + i + 192));
-  }
-  u64 words[8];
-  _mm512_storeu_si512(words, _mm512_xor_si512(_mm512_xor_si512(a, b), _mm512_xor_si512(c, d)));
-  return words[0] ^ words[1] ^ words[2] ^ words[3] ^ words[4] ^ words[5] ^ words[6] ^ words[7];
-}
-#else
-u64 sum_of_lines(const u8* bytes, u64 n_bytes) {
-  u64 sum = 0;
-  for (u64 i = 0; i < n_bytes; i += sizeof sum) {
-    u64 word;
-    std::memcpy(&word, bytes + i, sizeof word);
-    sum ^= word;
-  }
-  return sum;
-}
-#endif
-
-// GB/s of reading memory that no cache holds.
-f64 read_rate(const Mapping& memory, u32 n_threads, u32 n_reps) {
-  constexpr u64 kChunk = 256 * kKiB;
-  std::atomic<u64> sink{0};
-  const f64 s = best_seconds(n_threads, n_reps, memory.n_bytes / kChunk, [&](u64 task) {
-    sink ^= sum_of_lines(memory.bytes + task * kChunk, kChunk);
-  });
-  return static_cast<f64>(memory.n_bytes) / s * 1e-9;
 }
 
 struct Acts {
@@ -204,24 +113,25 @@ f64 product_seconds(const Options& o, MatmulFn matmul, TensorType type, u64 n_ti
   std::vector<f32> out(n_out * n_acts);
   const u32 tuned = matmul_tiles_per_task(type, o.k, n_acts);
   const u32 per_task = o.n_tiles != 0 ? o.n_tiles : tuned;
-  return best_seconds(o.n_threads, o.n_reps, (n_tiles + per_task - 1) / per_task, [&](u64 task) {
-    const u64 begin = task * per_task, end = begin + per_task;
-    matmul({.type = type,
-            .weights = weights,
-            .n_out = n_out,
-            .k = o.k,
-            .tile_begin = begin,
-            .tile_end = end < n_tiles ? end : n_tiles,
-            .n_acts = n_acts,
-            .x = acts.x.data(),
-            .x_stride = o.k,
-            .q = acts.q.data(),
-            .scales = acts.scales.data(),
-            .sums = acts.sums.data(),
-            .bias = nullptr,
-            .out = out.data(),
-            .out_stride = n_out});
-  });
+  return best_seconds(o.n_threads, o.n_reps, (n_tiles + per_task - 1) / per_task,
+                      [&](u64 task, u32) {
+                        const u64 begin = task * per_task, end = begin + per_task;
+                        matmul({.type = type,
+                                .weights = weights,
+                                .n_out = n_out,
+                                .k = o.k,
+                                .tile_begin = begin,
+                                .tile_end = end < n_tiles ? end : n_tiles,
+                                .n_acts = n_acts,
+                                .x = acts.x.data(),
+                                .x_stride = o.k,
+                                .q = acts.q.data(),
+                                .scales = acts.scales.data(),
+                                .sums = acts.sums.data(),
+                                .bias = nullptr,
+                                .out = out.data(),
+                                .out_stride = n_out});
+                      });
 }
 
 bool wanted(const Options& o, const TypeTraits& traits) {
@@ -246,7 +156,6 @@ void bench_prefill(const Options& o, const CpuTable& table) {
       std::printf("  n=%u %.0f (%.0f%%)", n, rate, peak > 0 ? 100 * rate / peak : 0.0);
     }
     std::printf("\n");
-    munmap(weights.bytes, weights.n_bytes);
   }
 }
 
@@ -268,7 +177,6 @@ void bench_decode(const Options& o, const CpuTable& table) {
     }
     std::printf("\n");
   }
-  munmap(memory.bytes, memory.n_bytes);
 }
 
 void bench_tile(const Options& o, const CpuTable& table) {
@@ -279,16 +187,15 @@ void bench_tile(const Options& o, const CpuTable& table) {
     Mapping target(kTiles * tile_bytes);
     tarn::test::Random random(3);
     const std::vector<u8> rows = test::random_rows(random, traits.type, kTiles * kTileRows, o.k);
-    const f64 s = best_seconds(1, o.n_reps, kTiles, [&](u64 t) {
+    const f64 s = best_seconds(1, o.n_reps, kTiles, [&](u64 t, u32) {
       table.tile_rows({traits.type, rows.data() + t * tile_bytes, kTileRows, o.k,
                        target.bytes + t * tile_bytes});
     });
     std::printf("tile    %-5s isa %s: %.2f GB/s a core\n", traits.name, table.isa,
                 static_cast<f64>(kTiles * tile_bytes) / s * 1e-9);
-    munmap(target.bytes, target.n_bytes);
   }
   Acts acts = make_acts(64, o.k);
-  const f64 s = best_seconds(1, o.n_reps, 8, [&](u64) {
+  const f64 s = best_seconds(1, o.n_reps, 8, [&](u64, u32) {
     table.quantize_activations({.x = acts.x.data(),
                                 .x_stride = o.k,
                                 .q = acts.q.data(),
@@ -339,7 +246,6 @@ void run(const Options& o) {
           std::printf("peak    %u threads: %.0f GMAC/s, %.1f GB/s\n", n, dot_peak(n),
                       read_rate(memory, n, o.n_reps));
         }
-        munmap(memory.bytes, memory.n_bytes);
       }
     }
   }

@@ -27,7 +27,8 @@ inline f64 cpu_seconds() {
 
 // Runs fn(task, thread) for all tasks on n threads, tasks handed out one by one. The time of a
 // repetition is the threads' mean CPU time, so that being preempted does not count; the best
-// repetition's is returned, since other work on the machine can only add.
+// repetition's is returned, since other work on the machine can only add. On a busy machine two
+// threads may have run one after the other; rates of memory are then those of one thread, twice.
 inline f64 best_seconds(u32 n_threads, u32 n_reps, u64 n_tasks,
                         const std::function<void(u64, u32)>& fn) {
   std::atomic<u32> at_start{0}, at_end{0};
