@@ -1,0 +1,199 @@
+// Goal    the same tokens give the same logits, bit for bit, however they are computed: slice length,
+//         number of threads, the batch a sequence rides in, truncate and redo, fork, ISA.
+// Method  the reference is one row at a time on one thread with the generic kernels; everything else is
+//         compared with it as bytes, every position, every architecture and type. Random cuts come from a
+//         printed seed (TARN_TEST_SEED).
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/cpu_table.h"
+#include "tests/support/open_engine.h"
+
+namespace tarn::engine {
+namespace {
+
+using test::LogitsRecord;
+using test::OpenEngine;
+using test::SmallModel;
+
+constexpr u32 kTokens = 150;  // two full pages and a part
+
+struct How {
+  const char* isa = "generic";
+  u32 rows_max = 1;
+  u32 n_threads = 1;
+  const char* kv_type = "f16";
+};
+
+Config config_of(const How& how) {
+  Config config = test::small_config();
+  config.batch_rows_max = how.rows_max;
+  config.n_threads = how.n_threads;
+  config.kv_type = std::string(how.kv_type) == "q8_0" ? KvTypeChoice::q8_0 : KvTypeChoice::f16;
+  config.isa.fill('\0');
+  std::copy_n(how.isa, std::strlen(how.isa), config.isa.begin());
+  return config;
+}
+
+LogitsRecord logits_of(const std::string& path, const std::vector<u32>& ids, const How& how) {
+  OpenEngine open(path, config_of(how));
+  LogitsRecord record;
+  const Result<SessionIdx> session = open.engine.create_session();
+  REQUIRE(session.has_value());
+  open.engine.watch_logits(*session, &LogitsRecord::on_logits, &record);
+  REQUIRE(open.engine.feed(*session, ids).has_value());
+  open.run();
+  return record;
+}
+
+void require_same_bits(const LogitsRecord& a, const LogitsRecord& b) {
+  REQUIRE(a.rows.size() == b.rows.size());
+  for (size_t i = 0; i < a.rows.size(); ++i) {
+    CAPTURE(i);
+    REQUIRE(a.rows[i].size() == b.rows[i].size());
+    REQUIRE(std::memcmp(a.rows[i].data(), b.rows[i].data(), a.rows[i].size() * sizeof(f32)) == 0);
+  }
+}
+
+std::vector<const char*> isas() {
+  std::vector<const char*> names;
+  for (const kernels::CpuTable& table : kernels::cpu_tables()) {
+    if (table.runs_here()) names.push_back(table.isa);
+  }
+  return names;
+}
+
+TEST_CASE("slices, threads and ISA change no bit, for every architecture and type") {
+  const std::vector<u32> ids = test::random_ids(7, kTokens);
+  for (const char* arch : {"llama", "qwen2", "qwen3"}) {
+    for (const char* type : {"f32", "f16", "bf16", "q8_0", "q4_0", "q4_k", "q5_k", "q6_k"}) {
+      // Every type on one architecture, every architecture on one type.
+      if (std::string(arch) != "llama" && std::string(type) != "q4_k") continue;
+      CAPTURE(arch);
+      CAPTURE(type);
+      const SmallModel model(arch, type);
+      const LogitsRecord want = logits_of(model.path(), ids, {});
+      REQUIRE(want.rows.size() == kTokens);
+      for (const char* isa : isas()) {
+        CAPTURE(isa);
+        require_same_bits(want, logits_of(model.path(), ids, {isa, 512, 2}));
+        require_same_bits(want, logits_of(model.path(), ids, {isa, 7, 3}));
+        require_same_bits(want, logits_of(model.path(), ids, {isa, 64, 1}));
+        require_same_bits(want, logits_of(model.path(), ids, {isa, 1, 2}));
+      }
+    }
+  }
+}
+
+TEST_CASE("the same holds for q8_0 KV") {
+  const std::vector<u32> ids = test::random_ids(8, kTokens);
+  const SmallModel model("llama", "q8_0");
+  const LogitsRecord want = logits_of(model.path(), ids, {.kv_type = "q8_0"});
+  for (const char* isa : isas()) {
+    CAPTURE(isa);
+    require_same_bits(want, logits_of(model.path(), ids, {isa, 64, 2, "q8_0"}));
+  }
+  // The other KV type is another computation: equal bits would mean that it was ignored.
+  const LogitsRecord f16 = logits_of(model.path(), ids, {});
+  CHECK(std::memcmp(want.rows.back().data(), f16.rows.back().data(),
+                    want.rows.back().size() * sizeof(f32)) != 0);
+}
+
+TEST_CASE("a sequence's logits do not depend on what rides beside it") {
+  const SmallModel model("llama", "q4_k");
+  test::Random random(test::seed_from_environment());
+  CAPTURE(random.seed());
+  for (u32 round = 0; round < 6; ++round) {
+    const std::vector<u32> ids = test::random_ids(100 + round, 40 + static_cast<u32>(random.below(80)));
+    const LogitsRecord want = logits_of(model.path(), ids, {});
+    How how{isas().front(), 16 + static_cast<u32>(random.below(100)), 2};
+    Config config = config_of(how);
+    config.sessions_max = 8;
+    config.context_tokens = 2048;
+    OpenEngine open(model.path(), config);
+    LogitsRecord record;
+    const SessionIdx watched = *open.engine.create_session();
+    open.engine.watch_logits(watched, &LogitsRecord::on_logits, &record);
+    std::vector<SessionIdx> others;
+    for (u32 i = 0; i < 1 + random.below(7); ++i) {
+      others.push_back(open.session_with(test::random_ids(random.next(), 3 + static_cast<u32>(random.below(60)))));
+      REQUIRE(open.engine.generate(others.back(), {.max_tokens = 10, .ignore_end = true}).has_value());
+    }
+    // Fed in random cuts, steps in between.
+    for (size_t begin = 0; begin < ids.size();) {
+      const size_t n = std::min<size_t>(1 + random.below(50), ids.size() - begin);
+      REQUIRE(open.engine.feed(watched, std::span(ids).subspan(begin, n)).has_value());
+      begin += n;
+      for (u64 i = 0; i < random.below(4); ++i) open.engine.step();
+    }
+    open.run();
+    require_same_bits(want, record);
+  }
+}
+
+TEST_CASE("truncate and redo, and a fork, give the bits of a fresh run") {
+  const SmallModel model("qwen3", "q6_k");
+  const std::vector<u32> ids = test::random_ids(9, kTokens);
+  const LogitsRecord want = logits_of(model.path(), ids, {});
+  Config config = config_of({isas().front(), 64, 2});
+  config.context_tokens = 1024;
+  OpenEngine open(model.path(), config);
+  test::Random random(test::seed_from_environment());
+  CAPTURE(random.seed());
+  const SessionIdx session = open.session_with(ids);
+  open.run();
+  for (u32 round = 0; round < 12; ++round) {
+    const u32 cut = static_cast<u32>(random.below(kTokens));
+    CAPTURE(cut);
+    SessionIdx redone = session;
+    if (round % 2 == 1) {
+      const Result<SessionIdx> fork = open.engine.fork(session);
+      REQUIRE(fork.has_value());
+      redone = *fork;
+    }
+    LogitsRecord record;
+    open.engine.watch_logits(redone, &LogitsRecord::on_logits, &record);
+    REQUIRE(open.engine.truncate(redone, cut).has_value());
+    REQUIRE(open.engine.feed(redone, std::span(ids).subspan(cut)).has_value());
+    open.run();
+    REQUIRE(record.rows.size() == kTokens);
+    for (u32 i = cut; i < kTokens; ++i) {
+      CAPTURE(i);
+      REQUIRE(std::memcmp(want.rows[i].data(), record.rows[i].data(),
+                          want.rows[i].size() * sizeof(f32)) == 0);
+    }
+    open.engine.watch_logits(redone, nullptr, nullptr);
+    if (redone != session) open.engine.destroy_session(redone);
+    open.engine.pool().check_invariants();
+  }
+}
+
+TEST_CASE("greedy tokens of a batch of eight are those of each alone") {
+  const SmallModel model("llama", "q4_k");
+  Config config = config_of({isas().front(), 64, 2});
+  config.sessions_max = 8;
+  config.context_tokens = 2048;
+  OpenEngine open(model.path(), config);
+  const GenerateParams params{.max_tokens = 24, .ignore_end = true};
+  std::vector<std::vector<u32>> alone;
+  for (u32 i = 0; i < 8; ++i) {
+    const SessionIdx session = open.session_with(test::random_ids(i, 5 + 9 * i));
+    REQUIRE(open.engine.generate(session, params).has_value());
+    alone.push_back(test::read_all(open.engine, session).tokens);
+    open.engine.destroy_session(session);
+  }
+  std::vector<SessionIdx> batch;
+  for (u32 i = 0; i < 8; ++i) {
+    batch.push_back(open.session_with(test::random_ids(i, 5 + 9 * i)));
+    REQUIRE(open.engine.generate(batch.back(), params).has_value());
+  }
+  for (u32 i = 0; i < 8; ++i) {
+    CAPTURE(i);
+    CHECK(test::read_all(open.engine, batch[i]).tokens == alone[i]);
+  }
+}
+
+}  // namespace
+}  // namespace tarn::engine

@@ -1,0 +1,124 @@
+// tests/support/open_engine.h
+//
+// An engine on a small random model, for tests that pump it themselves.
+#pragma once
+
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+#include "runtime/engine/engine.h"
+#include "tests/support/seed.h"
+#include "tests/support/temp_file.h"
+#include "tools/synth/synth.h"
+
+namespace tarn::test {
+
+// A model of `arch` ("llama", "qwen2", "qwen3") whose matrices are of one type, 1024 tokens.
+class SmallModel {
+ public:
+  SmallModel(const std::string& arch, const std::string& type, u64 seed = 1)
+      : file_(arch + "_" + type + ".gguf") {
+    synth::SynthShape shape{.name = "small", .n_layers = 2, .n_vocab = 1024};
+    shape.d_ff = type[0] == 'f' ? 172 : 512;
+    if (arch == "qwen2") {
+      shape.arch = synth::Arch::qwen2;
+      shape.n_kv_heads = 1;
+      shape.vocab = synth::VocabFamily::qwen2;
+      shape.output = synth::Output::tied;
+    }
+    if (arch == "qwen3") {
+      shape.arch = synth::Arch::qwen3;
+      shape.n_kv_heads = 4;
+      shape.vocab = synth::VocabFamily::qwen3;
+    }
+    synth::synth_write(shape, *synth::parse_quant(type), seed, file_.path(), 1);
+  }
+  const std::string& path() const { return file_.path(); }
+
+ private:
+  TempFile file_;
+};
+
+inline Config small_config() {
+  Config config;
+  config.context_tokens = 512;
+  config.n_threads = 1;
+  config.pin_threads = false;
+  config.huge_pages = false;
+  return config;
+}
+
+struct OpenEngine {
+  OpenEngine(const std::string& path, const Config& config) {
+    const Result<void> opened = engine.open(
+        {.model_path = path.c_str(), .config = config, .reserve = &reserve, .clock = &clock});
+    if (!opened) FAIL(opened.error().hint);
+  }
+  ~OpenEngine() { engine.close(); }
+
+  void run() {
+    while (engine.has_work()) engine.step();
+  }
+  engine::SessionIdx session_with(const std::vector<u32>& ids) {
+    const Result<engine::SessionIdx> session = engine.create_session();
+    REQUIRE(session.has_value());
+    REQUIRE(engine.feed(*session, ids).has_value());
+    return *session;
+  }
+
+  SystemReserve reserve;
+  SystemClock clock;
+  engine::Engine engine;
+};
+
+inline std::vector<u32> random_ids(u64 seed, u32 n, u32 n_vocab = 1024) {
+  Random random(seed);
+  std::vector<u32> ids(n);
+  for (u32& id : ids) id = static_cast<u32>(random.below(n_vocab));
+  return ids;
+}
+
+// All logits of a session, position by position, to be compared bit for bit.
+struct LogitsRecord {
+  std::vector<std::vector<f32>> rows;
+  static void on_logits(void* context, u32 position, std::span<const f32> logits) {
+    auto& rows = static_cast<LogitsRecord*>(context)->rows;
+    if (rows.size() <= position) rows.resize(position + 1);
+    rows[position].assign(logits.begin(), logits.end());
+  }
+};
+
+// What a generation said.
+struct Said {
+  std::vector<u32> tokens;
+  std::string text;
+  engine::DoneEvent done;
+  std::vector<engine::Sampled> sampled;
+};
+
+// Reads events until the end; pumps the engine where there are none.
+inline Said read_all(engine::Engine& engine, engine::SessionIdx session) {
+  Said said;
+  engine::Event event;
+  char text[256];
+  for (;;) {
+    if (!engine.take_event(session, &event, text)) {
+      REQUIRE(engine.has_work());
+      engine.step();
+      continue;
+    }
+    if (event.type == engine::EventType::token) {
+      said.tokens.push_back(event.token.token);
+      said.sampled.push_back(event.token);
+    }
+    if (event.type == engine::EventType::text) said.text.append(text, event.text_bytes);
+    if (event.type == engine::EventType::done) {
+      said.done = event.done;
+      return said;
+    }
+  }
+}
+
+}  // namespace tarn::test
