@@ -54,7 +54,7 @@ struct OpenEngine {
   OpenEngine(const std::string& path, const Config& config) {
     const Result<void> opened = engine.open(
         {.model_path = path.c_str(), .config = config, .reserve = &reserve, .clock = &clock});
-    if (!opened) FAIL(opened.error().hint);
+    if (!opened) FAIL(std::string(opened.error().hint));
   }
   ~OpenEngine() { engine.close(); }
 

@@ -30,6 +30,7 @@ struct How {
 Config config_of(const How& how) {
   Config config = test::small_config();
   config.batch_rows_max = how.rows_max;
+  config.sessions_max = 1;
   config.n_threads = how.n_threads;
   config.kv_type = std::string(how.kv_type) == "q8_0" ? KvTypeChoice::q8_0 : KvTypeChoice::f16;
   config.isa.fill('\0');
@@ -67,17 +68,17 @@ std::vector<const char*> isas() {
 
 TEST_CASE("slices, threads and ISA change no bit, for every architecture and type") {
   const std::vector<u32> ids = test::random_ids(7, kTokens);
-  for (const char* arch : {"llama", "qwen2", "qwen3"}) {
-    for (const char* type : {"f32", "f16", "bf16", "q8_0", "q4_0", "q4_k", "q5_k", "q6_k"}) {
+  for (const std::string arch : {"llama", "qwen2", "qwen3"}) {
+    for (const std::string type : {"f32", "f16", "bf16", "q8_0", "q4_0", "q4_k", "q5_k", "q6_k"}) {
       // Every type on one architecture, every architecture on one type.
-      if (std::string(arch) != "llama" && std::string(type) != "q4_k") continue;
+      if (arch != "llama" && type != "q4_k") continue;
       CAPTURE(arch);
       CAPTURE(type);
       const SmallModel model(arch, type);
       const LogitsRecord want = logits_of(model.path(), ids, {});
       REQUIRE(want.rows.size() == kTokens);
       for (const char* isa : isas()) {
-        CAPTURE(isa);
+        CAPTURE(std::string(isa));
         require_same_bits(want, logits_of(model.path(), ids, {isa, 512, 2}));
         require_same_bits(want, logits_of(model.path(), ids, {isa, 7, 3}));
         require_same_bits(want, logits_of(model.path(), ids, {isa, 64, 1}));
@@ -92,7 +93,7 @@ TEST_CASE("the same holds for q8_0 KV") {
   const SmallModel model("llama", "q8_0");
   const LogitsRecord want = logits_of(model.path(), ids, {.kv_type = "q8_0"});
   for (const char* isa : isas()) {
-    CAPTURE(isa);
+    CAPTURE(std::string(isa));
     require_same_bits(want, logits_of(model.path(), ids, {isa, 64, 2, "q8_0"}));
   }
   // The other KV type is another computation: equal bits would mean that it was ignored.
@@ -106,7 +107,8 @@ TEST_CASE("a sequence's logits do not depend on what rides beside it") {
   test::Random random(test::seed_from_environment());
   CAPTURE(random.seed());
   for (u32 round = 0; round < 6; ++round) {
-    const std::vector<u32> ids = test::random_ids(100 + round, 40 + static_cast<u32>(random.below(80)));
+    const std::vector<u32> ids =
+        test::random_ids(100 + round, 40 + static_cast<u32>(random.below(80)));
     const LogitsRecord want = logits_of(model.path(), ids, {});
     How how{isas().front(), 16 + static_cast<u32>(random.below(100)), 2};
     Config config = config_of(how);
@@ -118,8 +120,10 @@ TEST_CASE("a sequence's logits do not depend on what rides beside it") {
     open.engine.watch_logits(watched, &LogitsRecord::on_logits, &record);
     std::vector<SessionIdx> others;
     for (u32 i = 0; i < 1 + random.below(7); ++i) {
-      others.push_back(open.session_with(test::random_ids(random.next(), 3 + static_cast<u32>(random.below(60)))));
-      REQUIRE(open.engine.generate(others.back(), {.max_tokens = 10, .ignore_end = true}).has_value());
+      others.push_back(open.session_with(
+          test::random_ids(random.next(), 3 + static_cast<u32>(random.below(60)))));
+      REQUIRE(
+          open.engine.generate(others.back(), {.max_tokens = 10, .ignore_end = true}).has_value());
     }
     // Fed in random cuts, steps in between.
     for (size_t begin = 0; begin < ids.size();) {
@@ -139,6 +143,7 @@ TEST_CASE("truncate and redo, and a fork, give the bits of a fresh run") {
   const LogitsRecord want = logits_of(model.path(), ids, {});
   Config config = config_of({isas().front(), 64, 2});
   config.context_tokens = 1024;
+  config.sessions_max = 2;
   OpenEngine open(model.path(), config);
   test::Random random(test::seed_from_environment());
   CAPTURE(random.seed());

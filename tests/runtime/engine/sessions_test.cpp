@@ -143,7 +143,8 @@ TEST_CASE("a draw depends on seed and position alone; a seed makes a difference"
     params.top_p = 0.95f;
     params.seed = seed;
     params.n_top_logprobs = 3;
-    REQUIRE(open.engine.generate(session, {.sampler = params, .max_tokens = 30, .ignore_end = true}).has_value());
+    REQUIRE(open.engine.generate(session, {.sampler = params, .max_tokens = 30, .ignore_end = true})
+                .has_value());
     const test::Said said = test::read_all(open.engine, session);
     for (const Sampled& sampled : said.sampled) {
       CHECK(sampled.n_top == 3);
@@ -163,22 +164,36 @@ TEST_CASE("every reservation that fails at start gives a clean error and leaves 
   test::FailingReserve counting;
   {
     Engine engine;
-    REQUIRE(engine.open({.model_path = model.path().c_str(), .config = test::small_config(), .reserve = &counting, .clock = &clock}).has_value());
+    REQUIRE(engine
+                .open({.model_path = model.path().c_str(),
+                       .config = test::small_config(),
+                       .reserve = &counting,
+                       .clock = &clock})
+                .has_value());
     engine.close();
   }
   CHECK(counting.n_held() == 0);
   REQUIRE(counting.n_calls() >= 2);
   for (u64 call = 0; call < counting.n_calls(); ++call) {
-    for (const auto mode : {test::FailingReserve::Mode::once, test::FailingReserve::Mode::from_then_on}) {
+    for (const auto mode :
+         {test::FailingReserve::Mode::once, test::FailingReserve::Mode::from_then_on}) {
       CAPTURE(call);
       test::FailingReserve failing(call, mode);
       Engine engine;
-      const Result<void> opened = engine.open({.model_path = model.path().c_str(), .config = test::small_config(), .reserve = &failing, .clock = &clock});
+      const Result<void> opened = engine.open({.model_path = model.path().c_str(),
+                                               .config = test::small_config(),
+                                               .reserve = &failing,
+                                               .clock = &clock});
       REQUIRE_FALSE(opened.has_value());
       CHECK(opened.error().status == Status::over_budget);
       CHECK(failing.n_held() == 0);
       SystemReserve system;
-      REQUIRE(engine.open({.model_path = model.path().c_str(), .config = test::small_config(), .reserve = &system, .clock = &clock}).has_value());
+      REQUIRE(engine
+                  .open({.model_path = model.path().c_str(),
+                         .config = test::small_config(),
+                         .reserve = &system,
+                         .clock = &clock})
+                  .has_value());
       engine.close();
     }
   }
@@ -196,7 +211,8 @@ TEST_CASE("1,000 tokens ask nothing of the allocator or the system") {
   params.temperature = 0.8f;
   params.top_k = 40;
   params.repetition_penalty = 1.1f;
-  REQUIRE(open.engine.generate(session, {.sampler = params, .max_tokens = 1000, .ignore_end = true}).has_value());
+  REQUIRE(open.engine.generate(session, {.sampler = params, .max_tokens = 1000, .ignore_end = true})
+              .has_value());
   const tools::AllocScope scope;
   Event event;
   char text[256];

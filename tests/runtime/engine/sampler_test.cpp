@@ -1,0 +1,169 @@
+// Goal    the sampler does what sampler.h says: order of its steps, cuts, penalties, logprobs, refusals.
+// Method  small logits whose outcome is worked out by hand; frequencies of many draws against the softmax in
+//         f64, within five standard deviations.
+#include "runtime/engine/sampler.h"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+namespace tarn::engine {
+namespace {
+
+constexpr f32 kInfinity = std::numeric_limits<f32>::infinity();
+
+struct Scratch {
+  std::vector<kernels::Candidate> candidates = std::vector<kernels::Candidate>(64);
+  std::vector<u32> window = std::vector<u32>(kPenaltyWindowMax);
+  std::vector<TokenLogprob> saved = std::vector<TokenLogprob>(kSavedLogitsMax);
+};
+
+Result<Sampled> sample_of(std::vector<f32> logits, const SamplerParams& params,
+                          std::vector<u32> history = {}, u64 draw_idx = 0) {
+  static Scratch scratch;
+  return sample({.logits = logits,
+                 .history = history,
+                 .params = &params,
+                 .draw_idx = draw_idx,
+                 .candidates = scratch.candidates,
+                 .sorted_window = scratch.window,
+                 .saved = scratch.saved});
+}
+
+u32 token_of(std::vector<f32> logits, const SamplerParams& params, std::vector<u32> history = {}) {
+  const Result<Sampled> sampled = sample_of(std::move(logits), params, std::move(history));
+  REQUIRE(sampled.has_value());
+  return sampled->token;
+}
+
+TEST_CASE("greedy takes the best, the first of equals, and reports the model's own logprob") {
+  CHECK(token_of({1, 3, 2}, {}) == 1);
+  CHECK(token_of({1, 3, 3}, {}) == 1);
+  SamplerParams params;
+  params.n_top_logprobs = 2;
+  const Result<Sampled> sampled = sample_of({0, 1, 2}, params);
+  REQUIRE(sampled.has_value());
+  const f64 log_sum = std::log(std::exp(0.0) + std::exp(1.0) + std::exp(2.0));
+  CHECK(sampled->logprob == doctest::Approx(2 - log_sum));
+  CHECK(sampled->n_top == 2);
+  CHECK(sampled->top[1].token == 1);
+  CHECK(sampled->top[1].logprob == doctest::Approx(1 - log_sum));
+}
+
+TEST_CASE("bias and penalties move the choice, not the reported logprob") {
+  SamplerParams biased;
+  biased.n_logit_biases = 2;
+  biased.logit_biases[0] = {0, 10.0f};
+  biased.logit_biases[1] = {1, -kInfinity};
+  const Result<Sampled> sampled = sample_of({1, 3, 2}, biased);
+  REQUIRE(sampled.has_value());
+  CHECK(sampled->token == 0);
+  CHECK(sampled->logprob ==
+        doctest::Approx(1 - std::log(std::exp(1.0) + std::exp(3.0) + std::exp(2.0))));
+
+  SamplerParams repetition;
+  repetition.repetition_penalty = 2.0f;
+  CHECK(token_of({1, 3, 2}, repetition, {1}) == 2);     // 3 / 2 < 2
+  CHECK(token_of({-3, -2, -9}, repetition, {1}) == 0);  // -2 * 2 < -3
+  repetition.penalty_last_tokens = 1;
+  CHECK(token_of({1, 3, 2}, repetition, {1, 0}) == 1);  // out of the window
+
+  SamplerParams frequency;
+  frequency.frequency_penalty = 0.6f;
+  CHECK(token_of({1, 3, 2}, frequency, {1}) == 1);
+  CHECK(token_of({1, 3, 2}, frequency, {1, 1}) == 2);
+  SamplerParams presence;
+  presence.presence_penalty = 1.5f;
+  CHECK(token_of({1, 3, 2}, presence, {1, 1, 1}) == 2);
+  presence.presence_penalty = 0.9f;
+  CHECK(token_of({1, 3, 2}, presence, {1, 1, 1}) == 1);
+}
+
+TEST_CASE("draws follow the distribution that is left after top-k, top-p and min-p") {
+  struct Case {
+    const char* name;
+    f32 temperature;
+    u32 top_k;
+    f32 top_p, min_p;
+    std::vector<f64> want;  // of the tokens 0..3, not normalised
+  };
+  const std::vector<f32> logits = {0.0f, 1.0f, 2.0f, 3.0f};
+  const auto e = [](f64 x) { return std::exp(x); };
+  const Case cases[] = {
+      {"all", 1.0f, 0, 1.0f, 0.0f, {1, e(1), e(2), e(3)}},
+      {"hot", 2.0f, 0, 1.0f, 0.0f, {1, e(0.5), e(1), e(1.5)}},
+      {"top-k", 1.0f, 2, 1.0f, 0.0f, {0, 0, e(2), e(3)}},
+      {"top-p takes the one that passes the share", 1.0f, 0, 0.7f, 0.0f, {0, 0, e(2), e(3)}},
+      {"top-p of a small share is greedy", 1.0f, 0, 0.1f, 0.0f, {0, 0, 0, 1}},
+      {"min-p", 1.0f, 0, 1.0f, 0.1f, {0, e(1), e(2), e(3)}},
+      {"top-p counts within top-k", 1.0f, 2, 0.7f, 0.0f, {0, 0, 0, 1}},
+  };
+  constexpr u64 kDraws = 20000;
+  for (const Case& c : cases) {
+    CAPTURE(c.name);
+    SamplerParams params;
+    params.temperature = c.temperature;
+    params.top_k = c.top_k;
+    params.top_p = c.top_p;
+    params.min_p = c.min_p;
+    params.seed = 99;
+    std::vector<u64> counts(4);
+    for (u64 i = 0; i < kDraws; ++i) {
+      const Result<Sampled> sampled = sample_of(logits, params, {}, i);
+      REQUIRE(sampled.has_value());
+      ++counts[sampled->token];
+    }
+    f64 sum = 0;
+    for (const f64 w : c.want) sum += w;
+    for (size_t i = 0; i < 4; ++i) {
+      CAPTURE(i);
+      const f64 p = c.want[i] / sum;
+      const f64 deviation = std::sqrt(p * (1 - p) * kDraws);
+      CHECK(std::abs(static_cast<f64>(counts[i]) - p * kDraws) <= 5 * deviation);
+    }
+  }
+}
+
+TEST_CASE("logits that are no numbers end the request, not the process") {
+  const f32 nan = std::numeric_limits<f32>::quiet_NaN();
+  CHECK(sample_of({1, nan, 2}, {}).error().status == Status::not_finite);
+  CHECK(sample_of({1, kInfinity, 2}, {}).error().status == Status::not_finite);
+  CHECK(sample_of({-kInfinity, -kInfinity}, {}).error().status == Status::not_finite);
+  CHECK(token_of({-kInfinity, 1}, {}) == 1);
+  SamplerParams forbidding;
+  forbidding.n_logit_biases = 2;
+  forbidding.logit_biases[0] = {0, -kInfinity};
+  forbidding.logit_biases[1] = {1, -kInfinity};
+  CHECK(sample_of({1, 2}, forbidding).error().status == Status::invalid_request);
+}
+
+TEST_CASE("parameters outside their ranges are refused by name") {
+  const auto refused = [](auto&& change) {
+    SamplerParams params;
+    change(params);
+    const Result<void> result = validate(params, 10);
+    return result ? std::string() : std::string(result.error().hint);
+  };
+  const f32 nan = std::numeric_limits<f32>::quiet_NaN();
+  CHECK(refused([](SamplerParams&) {}).empty());
+  CHECK(refused([](SamplerParams& p) { p.temperature = -0.1f; }).find("temperature") == 0);
+  CHECK(refused([&](SamplerParams& p) { p.temperature = nan; }).find("temperature") == 0);
+  CHECK(refused([](SamplerParams& p) { p.top_p = 1.5f; }).find("top_p") == 0);
+  CHECK(refused([](SamplerParams& p) { p.min_p = -1.0f; }).find("min_p") == 0);
+  CHECK(refused([](SamplerParams& p) { p.repetition_penalty = 0.0f; }).find("repetition") == 0);
+  CHECK(refused([&](SamplerParams& p) { p.frequency_penalty = nan; }).find("frequency") == 0);
+  CHECK(refused([](SamplerParams& p) { p.presence_penalty = 1e9f; }).find("presence") == 0);
+  CHECK(refused([](SamplerParams& p) { p.penalty_last_tokens = 4097; }).find("penalty_last") == 0);
+  CHECK_FALSE(refused([](SamplerParams& p) { p.n_logit_biases = 257; }).empty());
+  CHECK_FALSE(refused([](SamplerParams& p) { p.n_top_logprobs = 21; }).empty());
+  CHECK_FALSE(refused([](SamplerParams& p) {
+                p.n_logit_biases = 1;
+                p.logit_biases[0] = {10, 1.0f};
+              }).empty());
+}
+
+}  // namespace
+}  // namespace tarn::engine
