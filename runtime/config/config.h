@@ -44,7 +44,7 @@ struct Config {
   std::array<char, 8> device{"auto"};
   std::array<char, 8> io{"auto"};
   bool huge_pages = true;
-  bool pin_threads = true;
+  bool pin_threads = false;
 
   // Calls, in a fixed order:
   //   on(key, field, min, max, help)  for numbers, u32 or u64; a key that ends in _bytes is a size
@@ -79,7 +79,8 @@ void Config::visit_fields(Self& self, Visitor& on) {
   on("engine.batch_rows_max", self.batch_rows_max, u64{1}, u64{8192},
      "rows of one step: prefill slice and decode batch together");
   on("cpu.threads", self.n_threads, u64{0}, u64{1024}, "worker threads; 0: one per physical core");
-  on("cpu.pin_threads", self.pin_threads, "keep each worker thread on its core");
+  on("cpu.pin_threads", self.pin_threads,
+     "keep each worker thread on its core; slower where other programs run");
   on("cpu.isa", self.isa, ChoiceNames(kIsaNames),
      "instruction set of the kernels; a name that this machine lacks is an error");
   on("device.kind", self.device, ChoiceNames(kDeviceNames), "where the model runs");
