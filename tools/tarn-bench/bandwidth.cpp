@@ -1,0 +1,48 @@
+#include "tools/tarn-bench/bandwidth.h"
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+#include <vector>
+
+namespace tarn::bench {
+namespace {
+
+constexpr u64 kBufferBytes = 512 * kMiB;
+constexpr int kPasses = 6;
+
+// Eight independent sums, so that the loads and not the additions are the limit.
+u64 read_all(const u64* words, u64 n) {
+  u64 sums[8] = {};
+  for (u64 i = 0; i + 8 <= n; i += 8) {
+    for (u64 j = 0; j < 8; ++j) sums[j] += words[i + j];
+  }
+  u64 sum = 0;
+  for (const u64 s : sums) sum += s;
+  return sum;
+}
+
+}  // namespace
+
+f64 measure_read_bandwidth(u32 n_threads) {
+  using Clock = std::chrono::steady_clock;
+  const u64 n_each = kBufferBytes / sizeof(u64) / n_threads;
+  std::vector<u64> buffer(n_each * n_threads, 1);
+  std::vector<u64> sums(n_threads);
+  f64 best = 0;
+  for (int pass = 0; pass < kPasses; ++pass) {
+    const auto begin = Clock::now();
+    std::vector<std::thread> threads;
+    for (u32 t = 0; t < n_threads; ++t) {
+      threads.emplace_back([&, t] { sums[t] = read_all(buffer.data() + t * n_each, n_each); });
+    }
+    for (std::thread& thread : threads) thread.join();
+    const f64 seconds = std::chrono::duration<f64>(Clock::now() - begin).count();
+    best = std::max(best, static_cast<f64>(buffer.size() * sizeof(u64)) / seconds);
+  }
+  // What was read must be used, or the compiler leaves the reading out.
+  for (const u64 sum : sums) best += sum == 0 ? 1.0 : 0.0;
+  return best;
+}
+
+}  // namespace tarn::bench

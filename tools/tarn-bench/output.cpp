@@ -1,0 +1,213 @@
+#include "tools/tarn-bench/output.h"
+
+#include <rapidjson/prettywriter.h>
+#include <rapidjson/stringbuffer.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <functional>
+
+#include "tools/support/engine_options.h"
+
+namespace tarn::bench {
+namespace {
+
+std::string fixed(f64 value, int decimals) {
+  char text[64];
+  std::snprintf(text, sizeof text, "%.*f", decimals, value);
+  return std::isfinite(value) ? text : "-";
+}
+
+struct Column {
+  const char* title;
+  bool only_if_varied;
+  std::function<std::string(const Row&)> value;
+};
+
+std::vector<Column> columns() {
+  return {
+      {"model", false, [](const Row& r) { return r.model_type; }},
+      {"size", false, [](const Row& r) { return tools::format_bytes(r.model_bytes); }},
+      {"params", false,
+       [](const Row& r) { return fixed(static_cast<f64>(r.n_params) * 1e-9, 2) + " B"; }},
+      {"backend", false, [](const Row& r) { return "CPU " + r.isa; }},
+      {"ngl", true, [](const Row&) { return std::string("0"); }},
+      {"threads", false, [](const Row& r) { return std::to_string(r.n_threads); }},
+      {"n_ubatch", true, [](const Row& r) { return std::to_string(r.n_ubatch); }},
+      {"type_k", true, [](const Row& r) { return r.kv_type; }},
+      {"test", false, [](const Row& r) { return r.test.name(); }},
+      {"t/s", false,
+       [](const Row& r) {
+         const Statistics s = r.tokens_per_s();
+         return fixed(s.mean, 2) + " ± " + fixed(s.deviation, 2);
+       }},
+      {"MB/token", false, [](const Row& r) { return fixed(r.bytes_per_token() * 1e-6, 1); }},
+      {"GB/s", false, [](const Row& r) { return fixed(r.bytes_per_s() * 1e-9, 2); }},
+      {"share", false, [](const Row& r) { return fixed(r.bandwidth_share(), 2); }},
+  };
+}
+
+template <class Writer>
+void write_row(const Row& r, Writer& w) {
+  const auto text = [&](const char* key, const std::string& value) {
+    w.Key(key);
+    w.String(value.c_str(), static_cast<rapidjson::SizeType>(value.size()));
+  };
+  const auto number = [&](const char* key, u64 value) {
+    w.Key(key);
+    w.Uint64(value);
+  };
+  const auto boolean = [&](const char* key, bool value) {
+    w.Key(key);
+    w.Bool(value);
+  };
+  const auto real = [&](const char* key, f64 value) {
+    w.Key(key);
+    if (std::isfinite(value)) {
+      w.Double(value);
+    } else {
+      w.Null();
+    }
+  };
+  w.StartObject();
+  text("build_commit", TARN_VERSION);
+  number("build_number", 0);
+  text("cpu_info", r.cpu_info);
+  text("gpu_info", "");
+  text("backends", "CPU");
+  text("model_filename", r.model_path);
+  text("model_type", r.model_type);
+  number("model_size", r.model_bytes);
+  number("model_n_params", r.n_params);
+  number("n_batch", r.n_batch);
+  number("n_ubatch", r.n_ubatch);
+  number("n_threads", r.n_threads);
+  text("cpu_mask", "0x0");
+  boolean("cpu_strict", false);
+  number("poll", 0);
+  text("type_k", r.kv_type);
+  text("type_v", r.kv_type);
+  number("n_gpu_layers", 0);
+  text("split_mode", "none");
+  number("main_gpu", 0);
+  boolean("no_kv_offload", false);
+  boolean("flash_attn", true);
+  text("devices", "CPU");
+  text("tensor_split", "0.00");
+  boolean("use_mmap", false);
+  boolean("use_direct_io", true);
+  boolean("embeddings", false);
+  number("n_prompt", r.test.n_prompt);
+  number("n_gen", r.test.n_gen);
+  number("n_depth", r.test.n_depth);
+  text("test_time", r.test_time);
+  number("avg_ns", static_cast<u64>(r.ns().mean));
+  number("stddev_ns", static_cast<u64>(r.ns().deviation));
+  real("avg_ts", r.tokens_per_s().mean);
+  real("stddev_ts", r.tokens_per_s().deviation);
+  w.Key("samples_ns");
+  w.StartArray();
+  for (const Sample& sample : r.samples) w.Uint64(sample.ns);
+  w.EndArray();
+  w.Key("samples_ts");
+  w.StartArray();
+  for (const Sample& sample : r.samples) {
+    w.Double(r.test.n_tokens() * 1e9 / static_cast<f64>(sample.ns));
+  }
+  w.EndArray();
+  number("n_parallel", r.test.n_parallel);
+  text("isa", r.isa);
+  text("io", r.io);
+  real("bytes_per_token", r.bytes_per_token());
+  real("achieved_gb_per_s", r.bytes_per_s() * 1e-9);
+  real("bandwidth_gb_per_s", r.bandwidth_bytes_per_s > 0 ? r.bandwidth_bytes_per_s * 1e-9 : NAN);
+  real("bandwidth_share", r.bandwidth_share());
+  number("plan_bytes", r.plan_bytes);
+  number("peak_rss_bytes", r.peak_rss_bytes);
+  w.EndObject();
+}
+
+// Bytes in a row of the table; "±" is two bytes and one column.
+size_t width_of(const std::string& text) {
+  return static_cast<size_t>(
+      std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
+}
+
+}  // namespace
+
+Statistics Row::tokens_per_s() const {
+  std::vector<f64> values;
+  for (const Sample& s : samples) values.push_back(test.n_tokens() * 1e9 / static_cast<f64>(s.ns));
+  return statistics_of(values);
+}
+
+Statistics Row::ns() const {
+  std::vector<f64> values;
+  for (const Sample& s : samples) values.push_back(static_cast<f64>(s.ns));
+  return statistics_of(values);
+}
+
+f64 Row::bytes_per_token() const {
+  f64 bytes = 0;
+  for (const Sample& s : samples) bytes += static_cast<f64>(s.weight_bytes + s.kv_bytes);
+  return bytes / static_cast<f64>(samples.size() * test.n_tokens());
+}
+
+f64 Row::bytes_per_s() const {
+  f64 bytes = 0, seconds = 0;
+  for (const Sample& s : samples) {
+    bytes += static_cast<f64>(s.weight_bytes + s.kv_bytes);
+    seconds += static_cast<f64>(s.ns) * 1e-9;
+  }
+  return bytes / seconds;
+}
+
+f64 Row::bandwidth_share() const {
+  const bool memory_bound = test.n_prompt == 0;
+  return memory_bound && bandwidth_bytes_per_s > 0 ? bytes_per_s() / bandwidth_bytes_per_s : NAN;
+}
+
+std::string to_markdown(const std::vector<Row>& rows) {
+  std::vector<Column> shown;
+  for (const Column& column : columns()) {
+    const bool varies = std::any_of(rows.begin(), rows.end(), [&](const Row& row) {
+      return column.value(row) != column.value(rows.front());
+    });
+    if (!column.only_if_varied || varies) shown.push_back(column);
+  }
+  std::string head = "|", rule = "|";
+  std::vector<std::string> lines(rows.size(), "|");
+  for (const Column& column : shown) {
+    size_t width = std::char_traits<char>::length(column.title);
+    for (const Row& row : rows) width = std::max(width, width_of(column.value(row)));
+    const auto cell = [&](const std::string& text) {
+      return " " + std::string(width - width_of(text), ' ') + text + " |";
+    };
+    head += cell(column.title);
+    rule += " " + std::string(width - 1, '-') + ": |";
+    for (size_t i = 0; i < rows.size(); ++i) lines[i] += cell(column.value(rows[i]));
+  }
+  std::string out = head + "\n" + rule + "\n";
+  for (const std::string& line : lines) out += line + "\n";
+  return out;
+}
+
+std::string to_json(const std::vector<Row>& rows) {
+  rapidjson::StringBuffer buffer;
+  rapidjson::PrettyWriter<rapidjson::StringBuffer> writer(buffer);
+  writer.SetIndent(' ', 2);
+  writer.StartArray();
+  for (const Row& row : rows) write_row(row, writer);
+  writer.EndArray();
+  return std::string(buffer.GetString()) + "\n";
+}
+
+std::string to_json_line(const Row& row) {
+  rapidjson::StringBuffer buffer;
+  rapidjson::Writer<rapidjson::StringBuffer> writer(buffer);
+  write_row(row, writer);
+  return std::string(buffer.GetString()) + "\n";
+}
+
+}  // namespace tarn::bench

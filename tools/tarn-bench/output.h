@@ -1,0 +1,39 @@
+// tools/tarn-bench/output.h
+//
+// llama-bench's formats: a markdown table whose constant columns are left out, JSON and JSON lines with its keys,
+// each with our own behind them (bytes a token, GB/s, share of the bandwidth measured in this run, memory).
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tools/tarn-bench/case.h"
+
+namespace tarn::bench {
+
+struct Row {
+  Case test;
+  // What was measured on.
+  std::string model_path, model_type, cpu_info, isa, kv_type, io, test_time;
+  u64 model_bytes = 0, n_params = 0;
+  u32 n_batch = 0, n_ubatch = 0, n_threads = 0;
+  // What was measured.
+  std::vector<Sample> samples;
+  f64 bandwidth_bytes_per_s = 0;  // 0: not measured
+  u64 plan_bytes = 0, peak_rss_bytes = 0;
+
+  Statistics tokens_per_s() const;
+  Statistics ns() const;
+  f64 bytes_per_token() const;
+  f64 bytes_per_s() const;
+  f64 bandwidth_share()
+      const;  // NaN where it was not measured, or where compute is the limit (prompts)
+};
+
+enum class Format : u8 { none, md, json, jsonl };
+
+std::string to_markdown(const std::vector<Row>& rows);
+std::string to_json(const std::vector<Row>& rows);
+std::string to_json_line(const Row& row);
+
+}  // namespace tarn::bench
