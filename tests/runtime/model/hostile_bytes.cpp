@@ -67,7 +67,7 @@ void add_header(CorpusBuilder& corpus) {
     corpus.add("F", "big-endian version " + std::to_string(version), kUnsupported, "big-endian",
                [version](GgufImage& i) { i.version = version; });
   }
-  // CVE-2024-23605 and CVE-2024-21836: counts times the size of an entry wrap to a small allocation.
+  // CVE-2024-23605 and CVE-2024-21836: counts times the size of an entry wrap to a small number.
   for (const u64 n : {kMax, u64{1} << 63, (u64{1} << 61) + 1, u64{0x0555555555555556},
                       (u64{1} << 32) + 1, Limits::kKeysMax + 1}) {
     corpus.add("G1", "CVE-2024-23605: " + std::to_string(n) + " keys", kInvalid, kManyKeys,
@@ -373,8 +373,8 @@ void add_extents(CorpusBuilder& corpus) {
   });
 }
 
-// PR 19856 and #19919: the check for duplicates must not be quadratic. Names differ in their last bytes
-// only, so that comparing is as slow as it gets; the last repeats the first.
+// PR 19856 and #19919: the check for duplicates must not be quadratic. Names differ in their last
+// bytes only, so that comparing is as slow as it gets; the last repeats the first.
 void add_slow_names(CorpusBuilder& corpus) {
   corpus.add_bytes("G9", "PR 19856: as many keys as there may be, the last a duplicate", kInvalid,
                    "the key is in the file twice", [] {
