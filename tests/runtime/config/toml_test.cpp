@@ -33,7 +33,7 @@ type = "q8_0"
 sessions_max = 2
 [cpu]
 isa = "avx2"
-pin_threads = false
+pin_threads = true
 [device]
 [io]
 backend = "threads"
@@ -51,7 +51,7 @@ backend = "threads"
   CHECK(config->sessions_max == 2);
   CHECK(config->n_threads == 7);
   CHECK(std::string(config->isa.data()) == "avx2");
-  CHECK_FALSE(config->pin_threads);
+  CHECK(config->pin_threads);
   CHECK(config->huge_pages);
   CHECK(std::string(config->device.data()) == "auto");
   CHECK(std::string(config->io.data()) == "threads");
