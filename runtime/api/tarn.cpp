@@ -1,5 +1,6 @@
-// The C border: every function checks what it is given, hands the work to the engine's thread and turns a
-// Result into a status and a sentence. Nothing here may throw: the core is built without exceptions.
+// The C border: every function checks what it is given, hands the work to the engine's thread and
+// turns a Result into a status and a sentence. Nothing here may throw: the core is built without
+// exceptions.
 #include "runtime/api/tarn.h"
 
 #include <algorithm>
@@ -84,7 +85,7 @@ tarn::engine::InstanceArgs instance_args(const tarn_options& options) {
   return {.model_path = options.model_path,
           .config_toml = options.config_toml,
           .budget_bytes = options.budget_bytes,
-          .hooks = {.log = options.log,
+          .hooks = {.on_log = options.log,
                     .log_context = options.log_context,
                     .log_least = static_cast<tarn::LogLevel>(std::clamp(options.log_level, 0, 3)),
                     .fatal = options.fatal,

@@ -9,17 +9,18 @@
  * Link with:  cc host.c libtarn.a -luring -lstdc++ -lpthread -lm
  *
  * A guest in your process. The library installs no signal handler, reads no environment variable,
- * changes no locale, prints nothing, and never ends the process. It starts its own threads (one that
- * drives the engine, and workers), blocks all signals on them, and exports only names that begin with
- * tarn_. Two engines in one process do not know of each other.
+ * changes no locale, prints nothing, and never ends the process. It starts its own threads (one
+ * that drives the engine, and workers), blocks all signals on them, and exports only names that
+ * begin with tarn_. Two engines in one process do not know of each other.
  *
  * Threads. Every function may be called from any thread. Calls on one engine are carried out one
- * after another by the engine's own thread; a call waits for its turn. One session wants one reader.
+ * after another by the engine's own thread; a call waits for its turn. One session wants one
+ * reader.
  *
- * Errors. Functions return a tarn_status; 0 is success. tarn_error_text() then has one sentence that
- * names the remedy. Out-parameters are zeroed on failure. If an assertion inside the library fails,
- * the fatal hook is called once, the engine is dead, and every later call on it returns TARN_INTERNAL;
- * the process goes on.
+ * Errors. Functions return a tarn_status; 0 is success. tarn_error_text() then has one sentence
+ * that names the remedy. Out-parameters are zeroed on failure. If an assertion inside the library
+ * fails, the fatal hook is called once, the engine is dead, and every later call on it returns
+ * TARN_INTERNAL; the process goes on.
  *
  * Structs. Set struct_size to sizeof the struct (TARN_INIT does), so that later versions can append
  * fields; fields you leave zero take their default.
@@ -40,13 +41,12 @@
 
 /* Initialises a struct of this header: tarn_options options = TARN_INIT(tarn_options); */
 #ifdef __cplusplus
-template <class T>
-inline T tarn_init_struct() {
-  T value{};
-  value.struct_size = sizeof(T);
-  return value;
-}
-#define TARN_INIT(type) tarn_init_struct<type>()
+#define TARN_INIT(type)                \
+  ([] {                                \
+    type value{};                      \
+    value.struct_size = sizeof(value); \
+    return value;                      \
+  }())
 #else
 #define TARN_INIT(type) ((type){.struct_size = sizeof(type)})
 #endif
@@ -76,9 +76,9 @@ typedef struct tarn_engine tarn_engine;
 /* Owned by the caller from create or fork to destroy; dies with its engine at the latest. */
 typedef struct tarn_session tarn_session;
 
-/* level: 0 debug, 1 info, 2 warning, 3 error. One line without a line break, valid during the call. */
+/* level: 0 debug, 1 info, 2 warning, 3 error. One line, valid during the call. */
 typedef void (*tarn_log_fn)(void* context, int32_t level, const char* text);
-/* Called at most once an engine, on the thread that failed. It returns; the thread is then parked. */
+/* Called at most once an engine, on the thread that failed; which is parked when it returns. */
 typedef void (*tarn_fatal_fn)(void* context, const char* condition, const char* file,
                               uint32_t line);
 /* done and total in bytes while the weights are read. Non-zero gives up: TARN_CANCELLED. */
@@ -101,9 +101,10 @@ typedef struct tarn_options {
   uint32_t n_cpus;
 } tarn_options;
 
-/* Reserves every byte the engine will ever use and reads the weights, or fails having kept nothing. */
+/* Reserves every byte the engine will use and reads the weights, or fails having kept nothing. */
 TARN_API int32_t tarn_open(const tarn_options* options, tarn_engine** engine_out);
-/* Cancels what runs, joins the threads, gives the memory back. NULL is allowed. Sessions die with it.
+/* Cancels what runs, joins the threads, gives the memory back. NULL is allowed. Sessions die with
+ * it.
  * An engine that is dead is given up, not freed: its parked threads still stand in its memory. */
 TARN_API void tarn_close(tarn_engine* engine);
 
@@ -240,8 +241,9 @@ typedef struct tarn_logprob {
   float logprob; /* natural logarithm, of the model's own distribution (before the sampler) */
 } tarn_logprob;
 
-/* One token, a piece of text, or the end. Text is valid UTF-8 at every moment; it may lag behind the
- * tokens (an unfinished character, the beginning of a stop string), and all of it comes before DONE. */
+/* One token, a piece of text, or the end. Text is valid UTF-8 at every moment; it may lag behind
+ * the tokens (an unfinished character, the beginning of a stop string), and all of it comes before
+ * DONE. */
 typedef struct tarn_event {
   uint32_t struct_size;
   int32_t type;
@@ -258,15 +260,16 @@ typedef struct tarn_event {
   uint64_t decode_ns;   /* DONE: from the first token to the last */
 } tarn_event;
 
-/* Starts to generate after what was fed; at least one token must have been fed. Read the events with
- * tarn_session_poll until DONE. A reader that stays away stops its own session, nobody else's. */
+/* Starts to generate after what was fed; at least one token must have been fed. Read the events
+ * with tarn_session_poll until DONE. A reader that stays away stops its own
+ * session, nobody else's. */
 TARN_API int32_t tarn_session_generate(tarn_session* session,
                                        const tarn_generate_options* options);
 /* The next event. Waits up to timeout_ms (-1: for ever); TARN_WOULD_BLOCK when there is none by
  * then, TARN_INVALID_REQUEST when the session generates nothing. */
 TARN_API int32_t tarn_session_poll(tarn_session* session, int32_t timeout_ms,
                                    tarn_event* event_out);
-/* The same with a callback, on this thread, until DONE. A callback that returns non-zero cancels. */
+/* The same with a callback, on this thread, until DONE. A non-zero return cancels. */
 typedef int32_t (*tarn_event_fn)(void* context, const tarn_event* event);
 TARN_API int32_t tarn_session_run(tarn_session* session, const tarn_generate_options* options,
                                   tarn_event_fn on_event, void* context);

@@ -1,7 +1,7 @@
 // runtime/engine/backend.h
 //
-// The ops of a forward pass on a queue. The forward pass (forward.cpp) is written once over this; a CPU
-// backend carries an op out when it is called, a GPU backend enqueues it. Addresses are in the
+// The ops of a forward pass on a queue. The forward pass (forward.cpp) is written once over this; a
+// CPU backend carries an op out when it is called, a GPU backend enqueues it. Addresses are in the
 // backend's own space: host code may not read through them unless the backend is the CPU's.
 //
 //   rows     [n, stride] f32, stride in elements
@@ -30,8 +30,8 @@ struct RowRun {
   u32 owner = 0;  // the engine's own mark: the session's index
 };
 
-// What the kernels of a step read: lengths, positions and places. Fixed arrays that the engine fills
-// before the step; nothing variable is baked into an op (DESIGN section 5).
+// What the kernels of a step read: lengths, positions and places. Fixed arrays that the engine
+// fills before the step; nothing variable is baked into an op (DESIGN section 5).
 struct StepState {
   u32 n_rows = 0;
   u32* tokens = nullptr;     // [rows_max]

@@ -1,7 +1,8 @@
 // runtime/engine/cpu_backend.h
 //
-// The ops of backend.h on the CPU: every op is cut into tasks for the worker pool, and a task's result
-// depends on its rows and columns alone, so the number of workers and the claiming order change nothing.
+// The ops of backend.h on the CPU: every op is cut into tasks for the worker pool, and a task's
+// result depends on its rows and columns alone, so the number of workers and the claiming order
+// change nothing.
 //
 //   memory   scratch that the plan set aside; the backend owns none
 //   thread   the engine's, which is worker 0 of the pool

@@ -1,11 +1,12 @@
 // runtime/engine/engine.h
 //
-// A model in memory and the sessions on it. Advances only by step(): each step takes the next rows of all
-// sessions that have something to do, runs one forward pass over them and samples.
+// A model in memory and the sessions on it. Advances only by step(): each step takes the next rows
+// of all sessions that have something to do, runs one forward pass over them and samples.
 //
-//   thread   one thread, the engine's (engine_thread.h); only request_cancel() and take_event() may be
-//            called from others
-//   memory   everything lies in the arena that open() reserved; nothing is asked of the system afterwards
+//   thread   one thread, the engine's (engine_thread.h); only request_cancel() and take_event() may
+//            be called from others
+//   memory   everything lies in the arena that open() reserved; nothing is asked of the system
+//            afterwards
 //   errors   Result; a session's own failure ends its generation with an event, never the engine
 #pragma once
 

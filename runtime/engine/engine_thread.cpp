@@ -1,13 +1,12 @@
 #include "runtime/engine/engine_thread.h"
 
 #include <algorithm>
-#include <chrono>
 
 namespace tarn::engine {
 namespace {
 
 // A thread that died of an assertion cannot wake those who wait for it; they look for themselves.
-constexpr auto kDeadCheck = std::chrono::milliseconds(50);
+constexpr u64 kDeadCheckNs = 50'000'000;
 
 Unexpected is_dead() {
   return fail({.status = Status::internal,
@@ -19,18 +18,19 @@ Unexpected is_dead() {
 // A timeout in milliseconds, negative for none, cut into looks at whether the engine still lives.
 class Deadline {
  public:
-  explicit Deadline(i32 timeout_ms)
-      : never_(timeout_ms < 0), at_(SteadyClock::now() + std::chrono::milliseconds(timeout_ms)) {}
-  bool passed() const { return !never_ && SteadyClock::now() >= at_; }
-  std::chrono::nanoseconds next_look() const {
-    const std::chrono::nanoseconds look = kDeadCheck;
-    return never_ ? look : std::min<std::chrono::nanoseconds>(look, at_ - SteadyClock::now());
+  explicit Deadline(i32 timeout_ms) : never_(timeout_ms < 0) {
+    if (!never_) at_ns_ = SystemClock().now_ns() + static_cast<u64>(timeout_ms) * 1'000'000;
   }
+  bool passed() const { return left_ns() == 0; }
+  u64 next_look_ns() const { return std::min(kDeadCheckNs, left_ns()); }
 
  private:
-  using SteadyClock = std::chrono::steady_clock;
+  u64 left_ns() const {
+    const u64 now_ns = SystemClock().now_ns();
+    return never_ ? ~u64{0} : now_ns < at_ns_ ? at_ns_ - now_ns : 0;
+  }
   bool never_;
-  SteadyClock::time_point at_;
+  u64 at_ns_ = 0;
 };
 
 }  // namespace
@@ -59,7 +59,7 @@ Result<void> EngineThread::start(Engine* engine, std::span<const u32> cpus) {
 void EngineThread::stop() {
   if (!thread_.running()) return;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const Lock lock(mutex_);
     stopping_ = true;
   }
   work_.notify_all();
@@ -70,7 +70,7 @@ void EngineThread::stop() {
   }
 }
 
-bool EngineThread::take_and_run_command(std::unique_lock<std::mutex>& lock) {
+bool EngineThread::take_and_run_command(Lock& lock) {
   Command* command = first_;
   if (command == nullptr) return false;
   first_ = command->next;
@@ -85,7 +85,7 @@ bool EngineThread::take_and_run_command(std::unique_lock<std::mutex>& lock) {
 
 void EngineThread::loop() {
   set_thread_fatal_sink(&sink_);
-  std::unique_lock<std::mutex> lock(mutex_);
+  Lock lock(mutex_);
   while (!stopping_) {
     if (take_and_run_command(lock)) continue;
     if (!engine_->has_work()) {
@@ -102,13 +102,13 @@ void EngineThread::loop() {
 
 Result<void> EngineThread::call(void (*fn)(void* context), void* context) {
   Command command{.fn = fn, .context = context};
-  std::unique_lock<std::mutex> lock(mutex_);
+  Lock lock(mutex_);
   if (dead()) return is_dead();
   (last_ != nullptr ? last_->next : first_) = &command;
   last_ = &command;
   work_.notify_one();
   while (!command.done) {
-    news_.wait_for(lock, kDeadCheck);
+    news_.wait_for(lock, kDeadCheckNs);
     if (dead() && !command.done) return is_dead();
   }
   return {};
@@ -117,7 +117,7 @@ Result<void> EngineThread::call(void (*fn)(void* context), void* context) {
 Result<void> EngineThread::next_event(SessionIdx idx, i32 timeout_ms, Event* event,
                                       std::span<char> text) {
   const Deadline deadline(timeout_ms);
-  std::unique_lock<std::mutex> lock(mutex_);
+  Lock lock(mutex_);
   for (;;) {
     if (engine_->take_event(idx, event, text)) {
       work_.notify_one();  // the session may have been waiting for room
@@ -127,7 +127,7 @@ Result<void> EngineThread::next_event(SessionIdx idx, i32 timeout_ms, Event* eve
     if (deadline.passed()) {
       return fail({.status = Status::would_block, .hint = "no event within the time allowed"});
     }
-    news_.wait_for(lock, deadline.next_look());
+    news_.wait_for(lock, deadline.next_look_ns());
   }
 }
 
@@ -143,14 +143,14 @@ Result<void> EngineThread::wait_computed(SessionIdx idx, i32 timeout_ms) {
     if (deadline.passed()) {
       return fail({.status = Status::would_block, .hint = "the session still computes its tokens"});
     }
-    std::unique_lock<std::mutex> lock(mutex_);
-    news_.wait_for(lock, deadline.next_look());
+    Lock lock(mutex_);
+    news_.wait_for(lock, deadline.next_look_ns());
   }
 }
 
 void EngineThread::request_cancel(SessionIdx idx) {
   engine_->request_cancel(idx);
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const Lock lock(mutex_);
   work_.notify_one();
 }
 

@@ -1,20 +1,21 @@
 // runtime/engine/engine_thread.h
 //
-// The one thread that drives an engine. Callers lend their turn, not their stack: call() hands a piece of
-// work to that thread and waits; between such calls the thread steps while there is something to do.
+// The one thread that drives an engine. Callers lend their turn, not their stack: call() hands a
+// piece of work to that thread and waits; between such calls the thread steps while there is
+// something to do.
 //
 //   thread       any; calls are carried out one after another
-//   when dead    after a failed assertion (on this thread or on any worker) every waiting and every later
+//   when dead    after a failed assertion (on this thread or on any worker) every waiting and every
+//   later
 //                call returns Status::internal; the failed thread is parked for ever
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
-#include <mutex>
 
 #include "platform/base/assert.h"
 #include "platform/base/result.h"
 #include "platform/cpu/os_thread.h"
+#include "platform/cpu/sync.h"
 #include "runtime/engine/engine.h"
 
 namespace tarn::engine {
@@ -52,7 +53,8 @@ class EngineThread {
     return frame.result;
   }
 
-  // The next event of a session; waits up to timeout_ms (< 0: for ever). would_block when there is none.
+  // The next event of a session; waits up to timeout_ms (< 0: for ever). would_block when there is
+  // none.
   Result<void> next_event(SessionIdx idx, i32 timeout_ms, Event* event, std::span<char> text);
   // Waits until the session computes nothing. would_block when it still does after timeout_ms.
   Result<void> wait_computed(SessionIdx idx, i32 timeout_ms);
@@ -69,7 +71,7 @@ class EngineThread {
   };
   static void on_assert(void* self, const AssertSite& site);
   void loop();
-  bool take_and_run_command(std::unique_lock<std::mutex>& lock);
+  bool take_and_run_command(Lock& lock);
 
   Engine* engine_ = nullptr;
   FatalSink sink_{};
@@ -77,10 +79,10 @@ class EngineThread {
   void* fatal_context_ = nullptr;
   std::atomic<bool> dead_{false};
 
-  std::mutex mutex_;
-  std::condition_variable work_;  // for the engine's thread
-  std::condition_variable news_;  // for those who wait: a command is done, a step was made
-  Command* first_ = nullptr;      // commands stand on their callers' stacks
+  Mutex mutex_;
+  Condition work_;            // for the engine's thread
+  Condition news_;            // for those who wait: a command is done, a step was made
+  Command* first_ = nullptr;  // commands stand on their callers' stacks
   Command* last_ = nullptr;
   bool stopping_ = false;
   OsThread thread_{};

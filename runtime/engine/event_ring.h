@@ -1,10 +1,11 @@
 // runtime/engine/event_ring.h
 //
-// What a generation has to say to its reader: tokens, text, the end. Two bounded rings, one of events and
-// one of text bytes, with one writer (the engine thread) and one reader (any thread of the host); the
-// counters are the only thing they share.
+// What a generation has to say to its reader: tokens, text, the end. Two bounded rings, one of
+// events and one of text bytes, with one writer (the engine thread) and one reader (any thread of
+// the host); the counters are the only thing they share.
 //
-//   when full    the writer asks has_room() before it lets a session decode: a slow reader stops its own
+//   when full    the writer asks has_room() before it lets a session decode: a slow reader stops
+//   its own
 //                session and nobody else's
 //
 // Invariant: 0 <= written - read <= capacity, for both rings.
@@ -50,7 +51,8 @@ class EventRing {
   bool init(Bump& bump);
   void clear();  // only while no reader is inside
 
-  // Writer. A token may bring text; room for both and for a final text and the end is asked for at once.
+  // Writer. A token may bring text; room for both and for a final text and the end is asked for at
+  // once.
   bool has_room(u64 text_bytes) const;
   void push_token(const Sampled& token);
   void push_text(std::string_view text);

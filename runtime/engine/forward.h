@@ -5,10 +5,11 @@
 //   embed -> { norm -> q,k,v -> (qk norm) -> rope -> append KV -> attend -> output -> add
 //              norm -> gate,up -> swiglu -> down -> add } x layers -> norm -> logits
 //
-// In the last layer, rows whose logits nobody wants are dropped after the attention (their K and V are
-// in place by then): a prefill slice pays for one row from there on.
+// In the last layer, rows whose logits nobody wants are dropped after the attention (their K and V
+// are in place by then): a prefill slice pays for one row from there on.
 //
-// Source  Touvron et al. 2023 (arXiv:2302.13971), section 2.2; QK norm as in Qwen3; QKV bias as in Qwen2.
+// Source  Touvron et al. 2023 (arXiv:2302.13971), section 2.2; QK norm as in Qwen3; QKV bias as in
+//         Qwen2.
 #pragma once
 
 #include <span>
@@ -38,8 +39,8 @@ struct ForwardArgs {
   std::span<const u32> wanted{};  // rows whose logits are wanted, ascending; may be empty
 };
 
-// Runs all layers, then gathers and normalises the wanted rows: on return row i of buffers.normed is
-// the normed hidden state of row wanted[i]. K and V of all rows are in their slots.
+// Runs all layers, then gathers and normalises the wanted rows: on return row i of buffers.normed
+// is the normed hidden state of row wanted[i]. K and V of all rows are in their slots.
 void forward_layers(const ForwardArgs& args);
 
 // Logits of rows [begin, begin + n) of what forward_layers left: out [n, n_vocab].

@@ -7,7 +7,7 @@ namespace {
 
 void forward_log(void* context, LogLevel level, const char* text) {
   const auto* hooks = static_cast<const HostHooks*>(context);
-  hooks->log(hooks->log_context, static_cast<i32>(level), text);
+  hooks->on_log(hooks->log_context, static_cast<i32>(level), text);
 }
 
 bool forward_progress(void* context, u64 done_bytes, u64 total_bytes) {
@@ -42,7 +42,7 @@ OpenArgs Instance::open_args(const InstanceArgs& args, const Config& config) {
                 .clock = &clock_,
                 .sink = thread.prepare(&forward_fatal, &hooks_),
                 .cpus = args.cpus};
-  if (hooks_.log != nullptr) open.log = Log(&forward_log, &hooks_, hooks_.log_least);
+  if (hooks_.on_log != nullptr) open.log = Log(&forward_log, &hooks_, hooks_.log_least);
   if (hooks_.progress != nullptr) {
     open.on_progress = &forward_progress;
     open.progress_context = &hooks_;

@@ -1,6 +1,7 @@
 // runtime/engine/instance.h
 //
-// What a host holds: an engine, the thread that drives it, and the host's hooks, in one reservation. The C
+// What a host holds: an engine, the thread that drives it, and the host's hooks, in one
+// reservation. The C
 // API (runtime/api) is a thin border around it.
 #pragma once
 
@@ -14,7 +15,7 @@ namespace tarn::engine {
 
 // The host's functions; each may be nullptr. Their contexts are handed back as they came.
 struct HostHooks {
-  void (*log)(void* context, i32 level, const char* text) = nullptr;
+  void (*on_log)(void* context, i32 level, const char* text) = nullptr;
   void* log_context = nullptr;
   LogLevel log_least = LogLevel::info;
   void (*fatal)(void* context, const char* condition, const char* file, u32 line) = nullptr;
@@ -41,8 +42,8 @@ class Instance {
     bool reading = false;  // a generation was started and its end was not read yet
   };
 
-  // A new instance in a reservation of its own; close() gives everything back. A dead one is given up
-  // as it is, because its parked threads stand in its memory.
+  // A new instance in a reservation of its own; close() gives everything back. A dead one is given
+  // up as it is, because its parked threads stand in its memory.
   static Result<Instance*> open(const InstanceArgs& args);
   static void close(Instance* instance);
   // What open() would reserve.

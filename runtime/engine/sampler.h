@@ -1,12 +1,14 @@
 // runtime/engine/sampler.h
 //
-// From a row of logits to one token. In this order: logit bias, penalties (repetition, then frequency
-// and presence) over the last tokens, then greedy; or top-k, top-p, min-p, temperature, one draw.
+// From a row of logits to one token. In this order: logit bias, penalties (repetition, then
+// frequency and presence) over the last tokens, then greedy; or top-k, top-p, min-p, temperature,
+// one draw.
 //
-// The result is a function of (logits, history, parameters, seed, number of draws so far): the draw is
-// counter-based, so a fork or a replay continues the same stream.
-// Sources  top-p: Holtzman et al. 2020 (arXiv:1904.09751); min-p: Nguyen et al. 2024 (arXiv:2407.01082);
-//          repetition penalty: Keskar et al. 2019 (arXiv:1909.05858), section 4.1.
+// The result is a function of (logits, history, parameters, seed, number of draws so far): the draw
+// is counter-based, so a fork or a replay continues the same stream.
+// Sources  top-p: Holtzman et al. 2020 (arXiv:1904.09751); min-p: Nguyen et al. 2024
+//          (arXiv:2407.01082); repetition penalty: Keskar et al. 2019 (arXiv:1909.05858), section
+//          4.1.
 #pragma once
 
 #include <array>

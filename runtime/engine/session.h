@@ -3,8 +3,8 @@
 // One conversation: its tokens, its KV, and the generation that runs on it, if any.
 //
 //   idle         nothing to do; the last token, fed or sampled, is not in the KV yet
-//   computing    fed tokens are being put into the KV, all but the last: its row runs when its logits are
-//                wanted, so that they never have to be computed again
+//   computing    fed tokens are being put into the KV, all but the last: its row runs when its
+//                logits are wanted, so that they never have to be computed again
 //   generating   the same, and the last row's logits are sampled
 //
 //   thread       the engine's, but for `cancel` and the reader's end of `events`

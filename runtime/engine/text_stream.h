@@ -22,8 +22,8 @@ class TextStream {
   // Forgets everything. invalid_request if there are too many stops, or one is empty or too long.
   Result<void> reset(std::span<const std::string_view> stops);
 
-  // Takes `bytes`; writes what can be shown to `out` (bytes.size() + kStopBytesMax suffice) and returns
-  // its length. After a stop was found nothing more is shown.
+  // Takes `bytes`; writes what can be shown to `out` (bytes.size() + kStopBytesMax suffice) and
+  // returns its length. After a stop was found nothing more is shown.
   u64 push(std::string_view bytes, std::span<char> out);
   // What was held back, when the text ends without a stop.
   u64 finish(std::span<char> out);
@@ -31,8 +31,8 @@ class TextStream {
 
  private:
   std::string_view stop(u32 idx) const { return {stops_[idx].data(), stop_bytes_[idx]}; }
-  // Length of the longest end of what is held that is a beginning of some stop; `complete` is set to
-  // the stop's length if it is a whole one.
+  // Length of the longest end of what is held that is a beginning of some stop; `complete` is set
+  // to the stop's length if it is a whole one.
   u64 longest_match(u64* complete) const;
 
   std::array<std::array<char, kStopBytesMax>, kStopsMax> stops_{};

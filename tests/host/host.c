@@ -1,7 +1,8 @@
-/* Goal    libtarn is a guest: two engines in one C program that has a SIGPIPE handler of its own work side
- *         by side, and leave the handler, the signal mask, the locale and standard output as they were.
- * Method  engines on one model answer the same prompt from two threads; a write into a closed pipe must reach
- *         the host's handler; states of the process before and after are compared. */
+/* Goal    libtarn is a guest: two engines in one C program that has a SIGPIPE handler of its own
+ *         work side by side, and leave the handler, the signal mask, the locale and standard output
+ *         as they were.
+ * Method  engines on one model answer the same prompt from two threads; a write into a closed pipe
+ *         must reach the host's handler; states of the process before and after are compared. */
 #define _GNU_SOURCE
 #include <locale.h>
 #include <pthread.h>

@@ -1,7 +1,7 @@
 // tools/support/engine_options.h
 //
-// The options that every program with an engine has, and an engine that owns itself. Defaults, file and
-// command line meet here: options go over the file, the file over the defaults.
+// The options that every program with an engine has, and an engine that owns itself. Defaults, file
+// and command line meet here: options go over the file, the file over the defaults.
 #pragma once
 
 #include <optional>
@@ -34,7 +34,8 @@ struct EngineOptions {
   Config config() const;
 };
 
-// Memory that `--budget auto` allows: what is available now minus a headroom of a tenth, at least 256 MiB.
+// Memory that `--budget auto` allows: what is available now minus a headroom of a tenth, at least
+// 256 MiB.
 u64 automatic_budget_bytes();
 
 // The configuration as a TOML text with every key.

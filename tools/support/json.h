@@ -1,7 +1,7 @@
 // tools/support/json.h
 //
-// A JSON writer for our programs' output: one object, keys in the order in which they are written. Text that
-// is not valid UTF-8 must be written as bytes().
+// A JSON writer for our programs' output: one object, keys in the order in which they are written.
+// Text that is not valid UTF-8 must be written as bytes().
 #pragma once
 
 #include <rapidjson/prettywriter.h>

@@ -1,7 +1,7 @@
 // tools/support/model_file.h
 //
-// A GGUF file as the tools look at it without an engine: its directory, and on request its description
-// and its tokenizer. Owns everything it needs; failures are thrown as Failure.
+// A GGUF file as the tools look at it without an engine: its directory, and on request its
+// description and its tokenizer. Owns everything it needs; failures are thrown as Failure.
 #pragma once
 
 #include <memory>

@@ -19,7 +19,8 @@ std::vector<u32> random_ids(u64 seed, u32 n, u32 n_vocab) {
   return ids;
 }
 
-// Steps until every generation has ended; nobody reads text here, so the rings are emptied as they fill.
+// Steps until every generation has ended; nobody reads text here, so the rings are emptied as they
+// fill.
 void run_to_end(engine::Engine& engine, const std::vector<engine::SessionIdx>& sessions) {
   engine::Event event;
   char text[4096];
@@ -63,7 +64,8 @@ Sample run_case(engine::Engine& engine, const Case& c, u64 seed) {
   SystemClock clock;
   const u64 begin_ns = clock.now_ns();
   for (u32 i = 0; i < c.n_parallel; ++i) {
-    // At depth, one token of the prompt is waiting already; a generation alone starts from one token.
+    // At depth, one token of the prompt is waiting already; a generation alone starts from one
+    // token.
     const u32 n_waiting = c.n_depth > 0 ? 1 : 0;
     const u32 n_fed = std::max(c.n_prompt, 1u);
     value_of(engine.feed(sessions[i], random_ids(seed + 100 + i, n_fed - n_waiting, n_vocab)));

@@ -1,7 +1,7 @@
 // tools/tarn-bench/case.h
 //
-// One line of the benchmark: prompt and generation of given lengths at a given depth, repeated, with what the
-// engine moved meanwhile.
+// One line of the benchmark: prompt and generation of given lengths at a given depth, repeated,
+// with what the engine moved meanwhile.
 #pragma once
 
 #include <string>

@@ -208,7 +208,8 @@ void run(const Options& options) {
   }
 }
 
-// Options of llama-bench that have one legal value here: scripts may pass them, and nothing is ignored silently.
+// Options of llama-bench that have one legal value here: scripts may pass them, and nothing is
+// ignored silently.
 void add_fixed_options(CLI::App& app) {
   const auto only = [&](const char* flag, const char* help, std::vector<std::string> allowed) {
     app.add_option_function<std::string>(

@@ -1,7 +1,8 @@
 // tools/tarn-bench/output.h
 //
-// llama-bench's formats: a markdown table whose constant columns are left out, JSON and JSON lines with its keys,
-// each with our own behind them (bytes a token, GB/s, share of the bandwidth measured in this run, memory).
+// llama-bench's formats: a markdown table whose constant columns are left out, JSON and JSON lines
+// with its keys, each with our own behind them (bytes a token, GB/s, share of the bandwidth
+// measured in this run, memory).
 #pragma once
 
 #include <string>

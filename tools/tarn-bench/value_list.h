@@ -1,7 +1,7 @@
 // tools/tarn-bench/value_list.h
 //
-// llama-bench's lists of numbers: "512", "1,2,4", "1-4" (step 1), "16-64+16", "1-8*2", and any of them with
-// commas between.
+// llama-bench's lists of numbers: "512", "1,2,4", "1-4" (step 1), "16-64+16", "1-8*2", and any of
+// them with commas between.
 #pragma once
 
 #include <string>
@@ -11,7 +11,8 @@
 
 namespace tarn::bench {
 
-// Throws std::invalid_argument naming the part that is none of these. Ranges are inclusive; at most 1000 values.
+// Throws std::invalid_argument naming the part that is none of these. Ranges are inclusive; at most
+// 1000 values.
 std::vector<u32> parse_values(const std::string& text);
 
 // "512,128" -> {512, 128}. Throws std::invalid_argument.

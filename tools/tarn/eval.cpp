@@ -1,5 +1,6 @@
-// tarn eval: what a model makes of a text, position by position: perplexity, the raw logits, and how far two
-// runs are apart (Kullback-Leibler divergence of the base from this run, agreement of the best token).
+// tarn eval: what a model makes of a text, position by position: perplexity, the raw logits, and
+// how far two runs are apart (Kullback-Leibler divergence of the base from this run, agreement of
+// the best token).
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>

@@ -40,8 +40,8 @@ class ApiSession {
   tarn_session* session_ = nullptr;
 };
 
-// Feeds `prompt` and generates. `stream`: text is printed as it comes, and a prefill that takes long
-// shows its progress on a terminal. Throws Failure.
+// Feeds `prompt` and generates. `stream`: text is printed as it comes, and a prefill that takes
+// long shows its progress on a terminal. Throws Failure.
 GenerationResult generate(const ApiSession& session, const std::vector<u32>& prompt,
                           const tarn_generate_options& options, bool stream);
 

@@ -1,7 +1,7 @@
 // tools/tarn/sample.h
 //
-// What `tarn run` does when it is given no model: the built-in recall model reads a generated document once
-// and answers three questions about it, each on a fork of the session that read it.
+// What `tarn run` does when it is given no model: the built-in recall model reads a generated
+// document once and answers three questions about it, each on a fork of the session that read it.
 #pragma once
 
 #include "tools/support/engine_options.h"

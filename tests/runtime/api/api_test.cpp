@@ -1,6 +1,7 @@
-// Goal    the C API does what tarn.h says: refusals with a sentence, events until DONE, cancel, fork, truncate,
-//         and a dead engine that answers TARN_INTERNAL while the process lives on.
-// Method  a small random model behind the real threads; every call that can be wrong is called wrongly once.
+// Goal    the C API does what tarn.h says: refusals with a sentence, events until DONE, cancel,
+//         fork, truncate, and a dead engine that answers TARN_INTERNAL while the process lives on.
+// Method  a small random model behind the real threads; every call that can be wrong is called
+//         wrongly once.
 #include <doctest/doctest.h>
 
 #include <cstring>

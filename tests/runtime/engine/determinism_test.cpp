@@ -1,8 +1,8 @@
-// Goal    the same tokens give the same logits, bit for bit, however they are computed: slice length,
-//         number of threads, the batch a sequence rides in, truncate and redo, fork, ISA.
-// Method  the reference is one row at a time on one thread with the generic kernels; everything else is
-//         compared with it as bytes, every position, every architecture and type. Random cuts come from a
-//         printed seed (TARN_TEST_SEED).
+// Goal    the same tokens give the same logits, bit for bit, however they are computed: slice
+//         length, number of threads, the batch a sequence rides in, truncate and redo, fork, ISA.
+// Method  the reference is one row at a time on one thread with the generic kernels; everything
+//         else is compared with it as bytes, every position, every architecture and type. Random
+//         cuts come from a printed seed (TARN_TEST_SEED).
 #include <doctest/doctest.h>
 
 #include <algorithm>

@@ -1,7 +1,8 @@
-// Goal    the recall model answers every question of a document exactly, at any length, and each fork of
-//         the session that read it answers alike.
-// Method  documents of tools/synth/recall.h at 1K and 16K tokens with f16 KV (128K: recall_slow_test); the
-//         control asks for keys that the document does not have and must not find the answers.
+// Goal    the recall model answers every question of a document exactly, at any length, and each
+//         fork of the session that read it answers alike.
+// Method  documents of tools/synth/recall.h at 1K and 16K tokens with f16 KV (128K:
+//         recall_slow_test); the control asks for keys that the document does not have and must not
+//         find the answers.
 #include <doctest/doctest.h>
 
 #include "tests/runtime/engine/recall_document.h"

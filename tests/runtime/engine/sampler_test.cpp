@@ -1,6 +1,7 @@
-// Goal    the sampler does what sampler.h says: order of its steps, cuts, penalties, logprobs, refusals.
-// Method  small logits whose outcome is worked out by hand; frequencies of many draws against the softmax in
-//         f64, within five standard deviations.
+// Goal    the sampler does what sampler.h says: order of its steps, cuts, penalties, logprobs,
+//         refusals.
+// Method  small logits whose outcome is worked out by hand; frequencies of many draws against the
+//         softmax in f64, within five standard deviations.
 #include "runtime/engine/sampler.h"
 
 #include <doctest/doctest.h>

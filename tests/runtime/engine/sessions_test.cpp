@@ -1,5 +1,6 @@
-// Goal    a session's life: what is refused and why, how a generation ends, that a slow reader or a cancelled
-//         neighbour changes nobody else, that everything comes back, that nothing is asked of the system.
+// Goal    a session's life: what is refused and why, how a generation ends, that a slow reader or a
+//         cancelled neighbour changes nobody else, that everything comes back, that nothing is
+//         asked of the system.
 // Method  small random models, pumped by the test; counters of allocations and of reservations.
 #include <doctest/doctest.h>
 

@@ -1,4 +1,5 @@
-// Goal    a stop string ends the text wherever token borders fall, and nothing is lost or shown early.
+// Goal    a stop string ends the text wherever token borders fall, and nothing is lost or shown
+//         early.
 // Method  every way to cut short texts into pieces, against what a search in the whole text gives.
 #include "runtime/engine/text_stream.h"
 
