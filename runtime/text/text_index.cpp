@@ -51,9 +51,8 @@ TextIndex::TextIndex(const TextTable& texts, std::span<u64> slots) : texts_(text
   std::fill(slots_.begin(), slots_.end(), u64{0});
 }
 
-Insertion TextIndex::insert(u32 id) {
+Insertion TextIndex::insert(u32 id, u64 key) {
   const std::string_view text = texts_.at(id);
-  const u64 key = hash(text);
   u64 slot = place(key, slots_.size());
   for (u32 n_probes = 0; n_probes < VocabLimits::kProbesMax; ++n_probes) {
     const u64 entry = slots_[slot];

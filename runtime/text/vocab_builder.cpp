@@ -129,16 +129,28 @@ Result<void> VocabBuilder::add_token(std::string_view text) {
   starts_[id + 1] = start + static_cast<u32>(text.size());
   tables_->text_bytes_max = std::max(tables_->text_bytes_max, static_cast<u32>(text.size()));
   n_tokens_ += 1;
-  if (text.empty()) return {};
-  switch (tables_->index.insert(id)) {
-    case Insertion::done:
-      return {};
-    case Insertion::repeated:
-      return invalid("two tokens have the same text", text, "token", id);
-    case Insertion::crowded:
-      break;
+  pending_hashes_[n_pending_++] = TextIndex::hash(text);
+  tables_->index.prefetch_slot(pending_hashes_[n_pending_ - 1]);
+  return n_pending_ == kPendingMax ? insert_pending_tokens() : Result<void>();
+}
+
+Result<void> VocabBuilder::insert_pending_tokens() {
+  const u32 n = n_pending_;
+  n_pending_ = 0;
+  for (u32 i = 0; i < n; ++i) {
+    const u32 id = n_tokens_ - n + i;
+    const std::string_view text = tables_->texts.at(id);
+    if (text.empty()) continue;
+    switch (tables_->index.insert(id, pending_hashes_[i])) {
+      case Insertion::done:
+        break;
+      case Insertion::repeated:
+        return invalid("two tokens have the same text", text, "token", id);
+      case Insertion::crowded:
+        return invalid("the tokens' texts were made to collide", text, "token", id);
+    }
   }
-  return invalid("the tokens' texts were made to collide", text, "token", id);
+  return {};
 }
 
 void VocabBuilder::set_kind(TokenId id, TokenKind kind) {
@@ -278,6 +290,7 @@ Result<void> VocabBuilder::finish_tokens(const VocabRules& rules) {
     return invalid("there are fewer tokens than the directory said", "tokenizer.ggml.tokens",
                    "tokens", n_tokens_);
   }
+  TARN_CHECK(insert_pending_tokens());
   TARN_CHECK(set_attributes());
   TARN_CHECK(set_roles(rules));
   mark_ends(rules);
@@ -314,18 +327,18 @@ Result<void> VocabBuilder::add_merge(std::string_view text) {
   const TokenId result = merge_result(left, right);
   if (result == kNoToken) return invalid(kNotTokens, text, "merge", rank);
   last_result_ = result;
-  PendingMerge& pending = pending_[n_pending_++];
+  PendingMerge& pending = pending_merges_[n_pending_++];
   pending = {.left_bytes = static_cast<u32>(left.size()),
              .left_hash = TextIndex::hash(left),
              .right_hash = TextIndex::hash(right),
              .merge = {.left = kNoToken, .right = kNoToken, .rank = rank, .result = result}};
   tables_->index.prefetch_slot(pending.left_hash);
   tables_->index.prefetch_slot(pending.right_hash);
-  return n_pending_ == pending_.size() ? insert_pending_merges() : Result<void>();
+  return n_pending_ == kPendingMax ? insert_pending_merges() : Result<void>();
 }
 
 Result<void> VocabBuilder::insert_pending_merges() {
-  const std::span<PendingMerge> pending = std::span(pending_).first(n_pending_);
+  const std::span<PendingMerge> pending = std::span(pending_merges_).first(n_pending_);
   n_pending_ = 0;
   for (const PendingMerge& p : pending) {
     tables_->index.prefetch_text(p.left_hash);

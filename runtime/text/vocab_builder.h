@@ -51,6 +51,7 @@ class VocabBuilder {
   Result<Tokenizer> finish();
 
  private:
+  Result<void> insert_pending_tokens();
   Result<void> set_attributes();
   Result<void> set_roles(const VocabRules& rules);
   void mark_ends(const VocabRules& rules);
@@ -70,16 +71,19 @@ class VocabBuilder {
   u32 n_merges_ = 0;
   TokenId last_result_ = kNoToken;
 
-  // Merges wait here for their neighbours, so that their look-ups can overlap in memory. A merge's
-  // parts are read from its result's text, which lies in the region.
+  // Tokens and merges wait for their neighbours, so that their look-ups can overlap in memory: the
+  // last tokens by the hashes of their texts, merges with all but their parts, which are read from
+  // the text of what they give.
+  static constexpr u32 kPendingMax = 64;
+  std::array<u64, kPendingMax> pending_hashes_{};
   struct PendingMerge {
     u32 left_bytes = 0;
     u64 left_hash = 0;
     u64 right_hash = 0;
     Merge merge{};
   };
-  std::array<PendingMerge, 64> pending_{};
-  u32 n_pending_ = 0;
+  std::array<PendingMerge, kPendingMax> pending_merges_{};
+  u32 n_pending_ = 0;  // of whichever is being added
 };
 
 }  // namespace tarn::text
