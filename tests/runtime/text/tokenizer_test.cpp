@@ -107,14 +107,22 @@ TestVocab doubling_vocab(const std::string& pre) {
     vocab.add("a", TokenKind::normal, -1.0f);
     vocab.add("b", TokenKind::normal, -1.0f);
     vocab.add("\u2581", TokenKind::normal, -1.0f);
+    vocab.add("ab", TokenKind::normal, 5.0f);
+    vocab.add("abc", TokenKind::normal, -8.0f);
+    for (const char* text : {"c", "ca", "bc", "cab"}) {
+      vocab.add(text, TokenKind::normal, -9.0f);
+    }
     for (const u32 n : {2u, 3u, 4u, 8u, 16u}) {
       vocab.add(std::string(n, 'a'), TokenKind::normal, -static_cast<f32>(n % 3));
     }
     return vocab;
   }
+  for (const auto& [left, right] : {std::pair("a", "b"), std::pair("c", "a"), std::pair("b", "c"),
+                                    std::pair("ab", "c"), std::pair("c", "ab")}) {
+    vocab.add_merge(left, right);
+  }
   for (const u32 n : {1u, 2u, 4u, 8u}) vocab.add_merge(std::string(n, 'a'), std::string(n, 'a'));
   vocab.add_merge("aa", "a");
-  vocab.add_merge("a", "b");
   vocab.add_merge("b", "aaaa");
   return vocab;
 }
@@ -130,6 +138,9 @@ TEST_CASE("long words give the ids of the slow tokenizer") {
     for (u32 round = 0; round < 6; ++round) {
       std::string text(200 + random.below(300), 'a');
       for (char& c : text) c = round > 0 && random.below(u64{3} * round) == 0 ? 'b' : c;
+      if (round == 5) {  // each merge leaves two entries stale and adds two: the queue overflows
+        for (u64 at = 0; at < text.size(); ++at) text[at] = "cab"[at % 3];
+      }
       const auto ids = encode(*built.tokenizer, text);
       REQUIRE(ids.has_value());
       CHECK(*ids == slow.encode(text, {}));
@@ -183,6 +194,11 @@ TEST_CASE("SPM keeps stray bytes, BPE makes each U+FFFD") {
   const std::string text = "a\xff\xc3(\xe4\xb8";
   CHECK(pieces(*spm.tokenizer, *encode(*spm.tokenizer, text)) == " " + text);
   CHECK(pieces(*bpe.tokenizer, *encode(*bpe.tokenizer, text)) == "a\uFFFD\uFFFD(\uFFFD\uFFFD");
+  // Overlong forms and surrogates are what they spell, what lies beyond Unicode is nothing.
+  CHECK(pieces(*bpe.tokenizer, *encode(*bpe.tokenizer, "\xc1\x81\xe0\x81\x82\xed\xa0\x80")) ==
+        "AB\xed\xa0\x80");
+  CHECK(pieces(*bpe.tokenizer, *encode(*bpe.tokenizer, "\xf4\x90\x80\x80")) ==
+        "\uFFFD\uFFFD\uFFFD\uFFFD");
 }
 
 TEST_CASE("too little scratch or room is refused and never overrun") {
