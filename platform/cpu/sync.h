@@ -1,7 +1,7 @@
 // platform/cpu/sync.h
 //
-// A mutex and a condition of the system, without exceptions; waits are on the monotonic clock. For the border
-// between a host's threads and an engine's, not for the path of a token.
+// A mutex and a condition of the system, without exceptions; waits are on the monotonic clock. For
+// the border between a host's threads and an engine's, not for the path of a token.
 #pragma once
 
 #include <pthread.h>

@@ -38,8 +38,8 @@ class TextIndex {
   Insertion insert(u32 id, u64 hash);  // of its text
   TokenId find(std::string_view text) const { return find(text, hash(text)); }
 
-  // For many at once: an insert() costs a cache miss, a find() two, one after the other, and those of
-  // different texts can overlap. Ask for all slots, then for all texts, then insert or find.
+  // For many at once: an insert() costs a cache miss, a find() two, one after the other, and those
+  // of different texts can overlap. Ask for all slots, then for all texts, then insert or find.
   void prefetch_slot(u64 hash) const;
   void prefetch_text(u64 hash) const;  // of the entry that is probably it
   TokenId find(std::string_view text, u64 hash) const;

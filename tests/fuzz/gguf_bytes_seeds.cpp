@@ -1,5 +1,5 @@
-// The seeds of gguf_bytes: the hostile corpus, and whole tiny models of every architecture. Only what
-// a fuzz input can hold.
+// The seeds of gguf_bytes: the hostile corpus, and whole tiny models of every architecture. Only
+// what a fuzz input can hold.
 #include <fstream>
 #include <string>
 

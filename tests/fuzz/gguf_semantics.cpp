@@ -1,6 +1,6 @@
-// Fuzz target: a valid model file whose values were changed. The input is a list of changes to a tiny
-// model: keys get other values or other types, tensors other names, shapes, types and places. So the
-// checks behind the format are reached in every run.
+// Fuzz target: a valid model file whose values were changed. The input is a list of changes to a
+// tiny model: keys get other values or other types, tensors other names, shapes, types and places.
+// So the checks behind the format are reached in every run.
 #include <algorithm>
 #include <array>
 #include <string>

@@ -8,7 +8,8 @@
 
 namespace tarn::test {
 
-// TARN_TEST_SEED if it is set, else a fixed default: a test run is the same every time unless asked.
+// TARN_TEST_SEED if it is set, else a fixed default: a test run is the same every time unless
+// asked.
 u64 seed_from_environment();
 
 // splitmix64: small, well mixed, the same on every machine.

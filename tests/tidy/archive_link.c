@@ -1,6 +1,6 @@
 /* Goal    libtarn.a links into a C program with the one line that tarn.h promises, and answers.
- * Method  a C11 program that is linked by the C compiler with nothing but that line's libraries; it asks
- *         what can be asked without a model, and is refused politely. */
+ * Method  a C11 program that is linked by the C compiler with nothing but that line's libraries; it
+ *         asks what can be asked without a model, and is refused politely. */
 #include <stdio.h>
 #include <string.h>
 

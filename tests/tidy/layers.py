@@ -1,8 +1,8 @@
 # Who may include whom: the one table, to which CMakeLists.txt's DEPENDS must be equal.
 #
-# A module is named by its folder. It may include itself, platform/base, and what stands here beside its
-# name; nothing by way of another. Rows are in the order of the layers, so a row can only name rows
-# above it, and no cycle can be written down.
+# A module is named by its folder. It may include itself, platform/base, and what stands here beside
+# its name; nothing by way of another. Rows are in the order of the layers, so a row can only name
+# rows above it, and no cycle can be written down.
 
 BASE = "platform/base"
 
@@ -34,8 +34,9 @@ TOOLS_MAY = ["platform/clock", "platform/log", "platform/cpu", "platform/io", "p
              "runtime/text", "runtime/kv", "runtime/plan", "runtime/engine", "runtime/api"]
 ENGINE_PUBLIC = "runtime/engine/engine.h"
 
-# Inside kernels/, a family sees itself, common/ and the tensor types of quant/. The table of kernels
-# sees every family's contract, and is alone in asking platform/cpu what this machine can run.
+# Inside kernels/, a family sees itself, common/ and the tensor types of quant/. The table of
+# kernels sees every family's contract, and is alone in asking platform/cpu what this machine can
+# run.
 KERNEL_SHARED = ["kernels/common", "kernels/quant"]
 KERNEL_TABLE = "kernels/cpu_table"
 

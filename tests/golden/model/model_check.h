@@ -102,8 +102,8 @@ inline Totals measure(std::string_view arch, std::string_view type, u32 n_seeds,
   return totals;
 }
 
-// The bounds: no further from the reference than llama.cpp, but for a tenth and 1e-6 nats; the first
-// token the reference's on 99.5 % of the positions that llama.cpp's own error leaves decided.
+// The bounds: no further from the reference than llama.cpp, but for a tenth and 1e-6 nats; the
+// first token the reference's on 99.5 % of the positions that llama.cpp's own error leaves decided.
 inline void check_against_peer(std::string_view arch, std::string_view type, u32 n_seeds,
                                const char* isa = "auto") {
   const std::string name = std::string(arch) + " " + std::string(type) + " on " + isa;

@@ -1,6 +1,7 @@
 // Goal    another program's GGUF files are read as that program reads them.
-// Method  a file written by the gguf package and its reader's dump of it (tests/golden/gguf, remade by
-//         make_golden.py); with TARN_GGUF_PEER_FOLDER every *.gguf of that folder that has its .txt.
+// Method  a file written by the gguf package and its reader's dump of it (tests/golden/gguf, remade
+//         by make_golden.py); with TARN_GGUF_PEER_FOLDER every *.gguf of that folder that has its
+//         .txt.
 #include <doctest/doctest.h>
 
 #include <bit>

@@ -1,7 +1,8 @@
-// Goal    what is shown is well-formed UTF-8 after every token, and in the end all of it; a character
-//         that is cut over tokens appears once it is whole; the encoder's space is not shown.
-// Method  a table of byte sequences from Unicode 15, table 3-8 and around it, one byte a token; random
-//         bytes against a decoder written from table 3-7; random ids.
+// Goal    what is shown is well-formed UTF-8 after every token, and in the end all of it; a
+//         character that is cut over tokens appears once it is whole; the encoder's space is not
+//         shown.
+// Method  a table of byte sequences from Unicode 15, table 3-8 and around it, one byte a token;
+//         random bytes against a decoder written from table 3-7; random ids.
 #include <doctest/doctest.h>
 
 #include "tests/runtime/text/test_vocab.h"

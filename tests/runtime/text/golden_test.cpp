@@ -1,6 +1,7 @@
 // Goal    ids are llama.cpp's under every family's rules, on any machine, without llama.cpp.
 // Method  four small trained vocabularies and llama.cpp's ids of some 300 requests under each, in
-//         tests/golden/tokenizer; make_golden.py there writes them anew and says how they are built.
+//         tests/golden/tokenizer; make_golden.py there writes them anew and says how they are
+//         built.
 #include <doctest/doctest.h>
 
 #include <fstream>

@@ -1,8 +1,9 @@
 // Goal    the hand-written splitters are the regular expressions they stand for; the classes of all
 //         code points are those of a second Unicode implementation.
-// Method  PCRE2 in UTF mode with the original patterns on generated strings: 10^5 here, 10^6 and more
-//         with TARN_TEST_SCALE=10. PCRE2's Unicode may be older or newer than the table's: code points
-//         that it does not know, or knows otherwise only because it is newer, take no part.
+// Method  PCRE2 in UTF mode with the original patterns on generated strings: 10^5 here, 10^6 and
+//         more with TARN_TEST_SCALE=10. PCRE2's Unicode may be older or newer than the table's:
+//         code points that it does not know, or knows otherwise only because it is newer, take no
+//         part.
 #include <doctest/doctest.h>
 
 #include "tests/support/skip.h"

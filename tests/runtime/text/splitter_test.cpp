@@ -1,6 +1,6 @@
 // Goal    each splitter cuts where its regular expression would.
-// Method  a table of texts and pre-tokens, read off the expressions by hand; ill-formed UTF-8, which
-//         no regex engine takes, decoded as unicode.h says; every cut text is whole again.
+// Method  a table of texts and pre-tokens, read off the expressions by hand; ill-formed UTF-8,
+//         which no regex engine takes, decoded as unicode.h says; every cut text is whole again.
 #include "runtime/text/splitter.h"
 
 #include <doctest/doctest.h>

@@ -16,7 +16,8 @@ namespace {
 
 const std::string kFamilies[] = {"", "gpt-2", "llama-bpe", "qwen2"};
 
-// Few letters, so that random words meet the merges; spaces, a character of two bytes, one of three.
+// Few letters, so that random words meet the merges; spaces, a character of two bytes, one of
+// three.
 std::string random_piece(test::Random& random) {
   constexpr std::string_view kPieces[] = {"a",      "b",      "c", "a", "b",  "e",
                                           "\u00e9", "\u4e2d", " ", "1", "'s", "<"};

@@ -1,5 +1,5 @@
-// Goal    a vocabulary that contradicts itself is refused for its own reason, one that is merely odd
-//         is read as the contract says, and nothing that a file holds breaks more than itself.
+// Goal    a vocabulary that contradicts itself is refused for its own reason, one that is merely
+//         odd is read as the contract says, and nothing that a file holds breaks more than itself.
 // Method  a sound BPE and a sound SPM, each bent in one way, with the status and the hint that must
 //         come (ROBUSTNESS G5, G6, T4); then random bytes changed in sound images, built and used.
 #include <doctest/doctest.h>

@@ -1,6 +1,6 @@
-// Goal    what files and custom say about special tokens: BOS and EOS, ends of generation, kinds that
-//         the rules change; the aliases of pre-tokenizers; the tables' bounded probes; a vocabulary of
-//         full size is built fast.
+// Goal    what files and custom say about special tokens: BOS and EOS, ends of generation, kinds
+//         that the rules change; the aliases of pre-tokenizers; the tables' bounded probes; a
+//         vocabulary of full size is built fast.
 // Method  small vocabularies with the names in question; tables filled to the brim.
 #include <doctest/doctest.h>
 
@@ -159,8 +159,8 @@ TEST_CASE("texts that were made to collide are refused") {
   CHECK(hint_of(built.tokenizer) == "the tokens' texts were made to collide");
 }
 
-// 128 K tokens and 250 K merges: all words of one to three letters out of fifty, each merged in both
-// ways.
+// 128 K tokens and 250 K merges: all words of one to three letters out of fifty, each merged in
+// both ways.
 TEST_CASE("a vocabulary of full size is built fast, in the planned memory") {
   TestVocab vocab;
   vocab.pre = "llama-bpe";
