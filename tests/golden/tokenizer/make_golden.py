@@ -8,7 +8,7 @@ SOURCE is a llama.cpp checkout (for its headers), DIR the folder of its libllama
 Python packages gguf and regex, and a C++ compiler. Without --update-golden the files are compared
 with what they would become.
 
-    texts.txt      one request a line: flags (1 add_special, 2 parse_special), the text, escaped
+    texts.txt      one request a line: flags (1 add_special, 2 parse_special) | the text, escaped
     FAMILY.vocab   `merge LEFT RIGHT` (BPE, by rank) or `piece TEXT` (SPM, by falling score), then
                    `special KIND TEXT`; ids count up in the order build_vocab() below gives them
     FAMILY.ids     llama.cpp's ids, one line for each request
@@ -148,8 +148,11 @@ def write_gguf(path, family, tokens, merges):
 
 
 def escape(text):
+    """Printable ASCII as it is; all else, backslashes and a space at the end as \\xHH."""
+    plain = {byte for byte in range(0x20, 0x7F)} - {0x5C}
     return "".join(
-        chr(byte) if 0x20 <= byte < 0x7F and byte != 0x5C else f"\\x{byte:02x}" for byte in text
+        chr(byte) if byte in plain and (byte != 0x20 or at + 1 < len(text)) else f"\\x{byte:02x}"
+        for at, byte in enumerate(text)
     )
 
 
@@ -193,7 +196,7 @@ def main():
     parser.add_argument("--update-golden", action="store_true")
     args = parser.parse_args()
     asked = requests()
-    files = {"texts.txt": [f"{flags} {escape(text)}" for flags, text in asked]}
+    files = {"texts.txt": [f"{flags}|{escape(text)}" for flags, text in asked]}
     with tempfile.TemporaryDirectory() as work:
         oracle = peer.Peer(args.llama, args.library, work)
         for family in ["llama", *PATTERNS]:
@@ -219,8 +222,9 @@ def main():
             stale.append(name)
         if args.update_golden:
             path.write_text(text, encoding="utf-8")
+    n_bytes = sum(len("\n".join(lines)) for lines in files.values())
     print(
-        f"{sum(len(chr(10).join(lines)) for lines in files.values())} bytes, {len(asked)} requests; "
+        f"{n_bytes} bytes, {len(asked)} requests; "
         f"{'written' if args.update_golden else 'differ'}: {' '.join(stale) or 'none'}"
     )
     sys.exit(1 if stale and not args.update_golden else 0)
