@@ -92,9 +92,8 @@ GenerationResult generate(const ApiSession& session, const std::vector<u32>& pro
   check_api(tarn_session_feed(session.get(), prompt.data(), prompt.size()));
   check_api(tarn_session_generate(session.get(), &options));
   read_events(session.get(), stream, result);
-  if (alloc_counter_works()) {
-    result.n_allocations = scope.so_far().n_allocations + scope.so_far().n_maps;
-  }
+  const AllocCounts counts = scope.so_far();  // before the counter is tried, which takes one itself
+  if (alloc_counter_works()) result.n_allocations = counts.n_allocations + counts.n_maps;
   return result;
 }
 
