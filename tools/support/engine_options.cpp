@@ -107,7 +107,7 @@ void EngineOptions::add_to(CLI::App& command, bool model_required) {
 
 u64 automatic_budget_bytes() {
   const u64 available = memory_available_bytes();
-  const u64 headroom = std::max(available / 10, 256 * kMiB);
+  const u64 headroom = std::max(available / 10, std::min(256 * kMiB, available / 4));
   return available > headroom ? available - headroom : 0;
 }
 

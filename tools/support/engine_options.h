@@ -34,8 +34,8 @@ struct EngineOptions {
   Config config() const;
 };
 
-// Memory that `--budget auto` allows: what is available now minus a headroom of a tenth, at least
-// 256 MiB.
+// Memory that `--budget auto` allows: what is available now minus a headroom of a tenth, and of at
+// least 256 MiB where that is less than a quarter.
 u64 automatic_budget_bytes();
 
 // The configuration as a TOML text with every key.
