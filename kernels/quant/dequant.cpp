@@ -25,7 +25,8 @@ f32 element(TensorType type, const u8* bytes) {
 void strip_values(const Strip& strip, bool has_min, f32* out) {
   const f32 low = strip.dmin * static_cast<f32>(strip.min);
   for (u32 e = 0; e < kStripElems; ++e) {
-    const f32 scale = strip.d * static_cast<f32>(strip.scale[e / 16]);
+    const i32 scale_code = strip.scale[e / 16];
+    const f32 scale = strip.d * static_cast<f32>(scale_code);
     const f32 value = scale * static_cast<f32>(strip.codes[e] - strip.zero);
     out[e] = has_min ? value - low : value;
   }

@@ -21,7 +21,7 @@ struct GgufLimits {
   // their merges) has 16 MiB, and the walk over 32 MiB stays within the time of a refusal (100 ms).
   static constexpr u64 kDirectoryBytesMax = 32 * kMiB;
   // The largest vocabulary has 0.3 M tokens and 0.5 M merges.
-  static constexpr u64 kArrayElementsMax = 4 * 1024 * 1024;
+  static constexpr u64 kArrayElementsMax = u64{4} * 1024 * 1024;
   // A single string value: the largest chat templates have 30 KiB, a licence text 40 KiB.
   static constexpr u64 kStringBytesMax = kMiB;
   // A string in an array must fit the window below; the longest tokens are runs of some hundred

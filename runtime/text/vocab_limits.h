@@ -10,11 +10,11 @@ namespace tarn::text {
 
 struct VocabLimits {
   // The largest in use have 0.26 M tokens and 0.51 M merges.
-  static constexpr u64 kTokensMax = 2 * 1024 * 1024;
-  static constexpr u64 kMergesMax = 4 * 1024 * 1024;
+  static constexpr u64 kTokensMax = u64{2} * 1024 * 1024;
+  static constexpr u64 kMergesMax = u64{4} * 1024 * 1024;
   // The longest tokens in use are 512 spaces, 1 KiB as byte-level BPE stores them. The limit bounds
   // what one look-up hashes, and so the time that hostile text and vocabulary can cost together.
-  static constexpr u64 kTokenBytesMax = 4 * 1024;
+  static constexpr u64 kTokenBytesMax = u64{4} * 1024;
   // How far a table entry may lie from its place. At half load a natural vocabulary stays below 40
   // (256 has odds under 1e-15): one that reaches it was made to.
   static constexpr u32 kProbesMax = 256;

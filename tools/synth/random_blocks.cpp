@@ -167,6 +167,7 @@ std::vector<f32> make_normal_table() {
     sum_squares += values[i] * values[i];
   }
   std::vector<f32> out;
+  out.reserve(values.size());
   for (const f64 value : values)
     out.push_back(static_cast<f32>(value / std::sqrt(sum_squares / 4096)));
   return out;
