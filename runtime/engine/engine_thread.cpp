@@ -44,8 +44,10 @@ const FatalSink* EngineThread::prepare(FatalFn on_fatal, void* context) {
 
 void EngineThread::on_assert(void* self, const AssertSite& site) {
   auto* thread = static_cast<EngineThread*>(self);
-  const bool was_dead = thread->dead_.exchange(true, std::memory_order_acq_rel);
-  if (!was_dead && thread->on_fatal_ != nullptr) thread->on_fatal_(thread->fatal_context_, site);
+  if (thread->failed_.exchange(true)) return;
+  if (thread->on_fatal_ != nullptr) thread->on_fatal_(thread->fatal_context_, site);
+  // Only now do callers learn of it: what the hook wrote is there when they read it.
+  thread->dead_.store(true, std::memory_order_release);
 }
 
 Result<void> EngineThread::start(Engine* engine, std::span<const u32> cpus) {

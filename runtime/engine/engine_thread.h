@@ -77,7 +77,8 @@ class EngineThread {
   FatalSink sink_{};
   FatalFn on_fatal_ = nullptr;
   void* fatal_context_ = nullptr;
-  std::atomic<bool> dead_{false};
+  std::atomic<bool> failed_{false};  // an assertion failed; its hook may still run
+  std::atomic<bool> dead_{false};    // the hook has returned
 
   Mutex mutex_;
   Condition work_;            // for the engine's thread
