@@ -8,7 +8,7 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   set(TARN_ISA_FLAGS_avx512 -mavx2 -mf16c -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni
       -mprefer-vector-width=512)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    # gcc's own AVX-512 intrinsics start from an undefined register and warn about it (gcc PR 105593).
+    # gcc's own AVX-512 intrinsics start from an undefined register and warn about it (PR 105593).
     list(APPEND TARN_ISA_FLAGS_avx512 -Wno-uninitialized -Wno-maybe-uninitialized)
   endif()
   set(TARN_ISA_DEFINITIONS TARN_HAVE_AVX2=1 TARN_HAVE_AVX512=1)

@@ -1,10 +1,12 @@
 # TARN_URING: is there a liburing for the target? A native build wants it (the thread pool is its
-# equal in function, not in speed); a cross build goes without where the target's library is missing.
+# equal in function, not in speed); a cross build goes without where the target's library is
+# missing.
 include(CheckCSourceCompiles)
 set(CMAKE_REQUIRED_LIBRARIES uring)
 check_c_source_compiles("#define _GNU_SOURCE
 #include <liburing.h>
-int main(void) { struct io_uring ring; return io_uring_queue_init(1, &ring, 0); }" TARN_FOUND_LIBURING)
+int main(void) { struct io_uring ring; return io_uring_queue_init(1, &ring, 0); }"
+  TARN_FOUND_LIBURING)
 unset(CMAKE_REQUIRED_LIBRARIES)
 option(TARN_URING "Build the io_uring backend" ON)
 if(TARN_URING AND NOT TARN_FOUND_LIBURING)

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """archive_symbols.py NM OBJDUMP ARCHIVE HEADER: libtarn.a is a guest in its host's process.
 
-Goal    the archive exports the functions of the public header and nothing else, needs no symbol that
-        ends, prints to or changes the host's process, and keeps no writable state beside the few
-        statics that are listed here.
+Goal    the archive exports the functions of the public header and nothing else, needs no symbol
+        that ends, prints to or changes the host's process, and keeps no writable state beside the
+        few statics that are listed here.
 Method  nm and objdump on the finished archive; the lists below. archive_symbols_test.py feeds the
         readers of those listings bad ones.
 """
@@ -12,18 +12,24 @@ import subprocess
 import sys
 
 FORBIDDEN = {
-    "ends the process": "exit _exit _Exit quick_exit abort atexit raise kill __assert_fail __assert "
-                        "__chk_fail __cxa_throw longjmp",
-    "changes the process": "signal sigaction sigprocmask prctl setlocale newlocale mlockall umask chdir "
-                           "setrlimit setenv putenv unsetenv fork vfork execve system cudaDeviceReset",
-    "reads the environment": "getenv secure_getenv environ __environ",
-    "prints": "printf fprintf vprintf vfprintf dprintf puts fputs putchar fputc putc fwrite perror "
-              "syslog stdout stderr __printf_chk __fprintf_chk _ZSt4cout _ZSt4cerr _ZSt4clog",
-    "knows locales": "strtol strtoul strtoll strtoull strtod strtof sscanf __isoc99_sscanf atoi atol "
-                     "atof",
-    "gives libm's bits, which differ by CPU": "exp expf exp2 exp2f log logf log2 pow powf sin sinf cos "
-                                              "cosf sincos sincosf tan tanf tanh tanhf fma fmaf",
-    "is a stack that grows with its input": "alloca regcomp regexec",
+    "ends the process":
+        "exit _exit _Exit quick_exit abort atexit raise kill __assert_fail __assert "
+        "__chk_fail __cxa_throw longjmp",
+    "changes the process":
+        "signal sigaction sigprocmask prctl setlocale newlocale mlockall umask chdir "
+        "setrlimit setenv putenv unsetenv fork vfork execve system cudaDeviceReset",
+    "reads the environment":
+        "getenv secure_getenv environ __environ",
+    "prints":
+        "printf fprintf vprintf vfprintf dprintf puts fputs putchar fputc putc fwrite perror "
+        "syslog stdout stderr __printf_chk __fprintf_chk _ZSt4cout _ZSt4cerr _ZSt4clog",
+    "knows locales":
+        "strtol strtoul strtoll strtoull strtod strtof sscanf __isoc99_sscanf atoi atol atof",
+    "gives libm's bits, which differ by CPU":
+        "exp expf exp2 exp2f log logf log2 pow powf sin sinf cos cosf sincos sincosf tan tanf "
+        "tanh tanhf fma fmaf",
+    "is a stack that grows with its input":
+        "alloca regcomp regexec",
 }
 
 # std::terminate and __cxa_rethrow are needed by runtime/config/toml_reader.cpp alone, which catches
@@ -84,7 +90,8 @@ def main():
     nm, objdump, archive, header = sys.argv[1:]
 
     def run(*command):
-        return subprocess.run([*command, archive], capture_output=True, text=True, check=True).stdout
+        return subprocess.run([*command, archive], capture_output=True, text=True,
+                              check=True).stdout
 
     with open(header, encoding="utf-8") as file:
         found = list(name_problems(run(nm), file.read()))

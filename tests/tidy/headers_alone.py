@@ -2,8 +2,8 @@
 """headers_alone.py ROOT COMPILER FLAG...: every header compiles when it is all that is included.
 
 Goal    no header leans on what its includer happened to include before it.
-Method  one -fsyntax-only run for each header, on a source of two lines: twice the same include, so that
-        a missing guard fails as well. The public C header is compiled as C11 too.
+Method  one -fsyntax-only run for each header, on a source of two lines: twice the same include, so
+        that a missing guard fails as well. The public C header is compiled as C11 too.
 """
 import concurrent.futures
 import os

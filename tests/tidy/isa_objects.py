@@ -2,10 +2,10 @@
 """isa_objects.py NM ROOT OBJECT...: the objects of the ISA files are sterile.
 
 Goal    an object that was compiled for AVX2 or AVX-512 defines its kernels and nothing else. Of an
-        inline function that several objects define, the linker keeps any one; were it this object's,
-        the generic path would die of SIGILL on a machine without the ISA.
-Method  nm on each object whose name ends in _<isa>.cpp.o: every symbol that it defines for others is
-        a strong function named ..._<isa>, which a header of the same folder declares.
+        inline function that several objects define, the linker keeps any one; were it this
+        object's, the generic path would die of SIGILL on a machine without the ISA.
+Method  nm on each object whose name ends in _<isa>.cpp.o: every symbol that it defines for others
+        is a strong function named ..._<isa>, which a header of the same folder declares.
         isa_objects_test.py compiles objects with one fault each.
 """
 import re
@@ -55,7 +55,8 @@ def main():
         n_seen += 1
         folder, isa = match.group(1), match.group(2)
         headers = [h.read_text() for h in Path(root, folder).glob("*.h")]
-        listing = subprocess.run([nm, "-C", path], check=True, capture_output=True, text=True).stdout
+        listing = subprocess.run([nm, "-C", path], check=True, capture_output=True,
+                                 text=True).stdout
         for sentence in problems(listing, isa, declared_names(headers)):
             n_bad += 1
             print(f"{match.group(0)}: {sentence}")

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """isa_objects_test.py COMPILER NM: tests isa_objects.py.
 
-Goal    each way in which an ISA object can give code to others is reported, and a sterile one is not.
+Goal    each way in which an ISA object can give code to others is reported, and a sterile one is
+        not.
 Method  small sources, compiled and listed by the build's own tools, each with one fault.
 """
 import subprocess
@@ -25,7 +26,8 @@ def listing(source):
     with tempfile.TemporaryDirectory() as folder:
         file, target = Path(folder, "add_avx2.cpp"), Path(folder, "add_avx2.cpp.o")
         file.write_text(source)
-        subprocess.run([COMPILER, "-std=c++20", "-O0", "-c", str(file), "-o", str(target)], check=True)
+        subprocess.run([COMPILER, "-std=c++20", "-O0", "-c", str(file), "-o", str(target)],
+                       check=True)
         return subprocess.run([NM, "-C", str(target)], check=True, capture_output=True,
                               text=True).stdout
 
@@ -65,7 +67,8 @@ class IsaObjectsTest(unittest.TestCase):
         self.one_problem(GOOD + "namespace tarn::kernels { void sub_avx2() {} }\n", "no header")
 
     def test_a_function_of_another_name(self):
-        self.one_problem(GOOD + "namespace tarn::kernels { void add_generic() {} }\n", "add_generic")
+        self.one_problem(GOOD + "namespace tarn::kernels { void add_generic() {} }\n",
+                         "add_generic")
 
     def test_an_object_without_a_kernel(self):
         self.assertEqual(self.problems(HELPER), ["it defines no kernel at all"])

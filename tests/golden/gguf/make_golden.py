@@ -32,7 +32,8 @@ def value_text(field):
     """The value as the test prints it."""
     kind = field.types[0]
     if kind == GGUFValueType.STRING:
-        return f'string {len(field.parts[field.data[0]])} {fnv(bytes(field.parts[field.data[0]])):016x}'
+        text = field.parts[field.data[0]]
+        return f'string {len(text)} {fnv(bytes(text)):016x}'
     if kind == GGUFValueType.ARRAY:
         # The package forgets the element type of an empty array.
         count = len(field.data)
@@ -86,7 +87,8 @@ def random_file(path, rng):
         key = f'{name(rng.randrange(1, 60))}{i}'
         kind = rng.randrange(8)
         if kind == 0:
-            writer.add_string(key, ''.join(chr(rng.randrange(32, 0x3000)) for _ in range(rng.randrange(1, 50))))
+            writer.add_string(
+                key, ''.join(chr(rng.randrange(32, 0x3000)) for _ in range(rng.randrange(1, 50))))
         elif kind == 1:
             writer.add_bool(key, rng.random() < 0.5)
         elif kind == 2:
@@ -94,9 +96,11 @@ def random_file(path, rng):
         elif kind == 3:
             writer.add_float64(key, rng.gauss(0, 1))
         elif kind == 4:
-            writer.add_array(key, [name(rng.randrange(1, 30)) for _ in range(rng.randrange(1, 300))])
+            writer.add_array(
+                key, [name(rng.randrange(1, 30)) for _ in range(rng.randrange(1, 300))])
         elif kind == 5:
-            writer.add_array(key, [rng.randrange(-2**31, 2**31) for _ in range(rng.randrange(1, 300))])
+            writer.add_array(
+                key, [rng.randrange(-2**31, 2**31) for _ in range(rng.randrange(1, 300))])
         elif kind == 6:
             writer.add_array(key, [rng.gauss(0, 1) for _ in range(rng.randrange(1, 300))])
         else:
@@ -104,7 +108,8 @@ def random_file(path, rng):
             add(key, rng.randrange(low, high))
     for i in range(rng.randrange(12)):
         dims = [rng.randrange(1, 9) for _ in range(rng.randrange(1, 5))]
-        dtype = rng.choice([np.float32, np.float16, np.float64, np.int8, np.int16, np.int32, np.int64])
+        dtype = rng.choice(
+            [np.float32, np.float16, np.float64, np.int8, np.int16, np.int32, np.int64])
         data = np.frombuffer(rng.randbytes(int(np.prod(dims)) * np.dtype(dtype).itemsize), dtype)
         writer.add_tensor(f't{i}.{name(rng.randrange(1, 40))}', data.reshape(dims))
     writer.write_header_to_file()

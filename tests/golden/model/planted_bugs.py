@@ -18,7 +18,8 @@ ROPE = "kernels/rope/rope_table.cpp"
 
 # name, file, the right line, the wrong one
 BUGS = [
-    ("rope pair order", BACKEND, "spec.rope_halves ? kernels::RopePairs::halves : kernels::RopePairs::adjacent",
+    ("rope pair order", BACKEND,
+     "spec.rope_halves ? kernels::RopePairs::halves : kernels::RopePairs::adjacent",
      "spec.rope_halves ? kernels::RopePairs::adjacent : kernels::RopePairs::halves"),
     ("rope factors ignored", ROPE, "factors != nullptr ? f64{factors[i]} : 1.0",
      "factors != nullptr ? 1.0 : 1.0"),
@@ -27,7 +28,8 @@ BUGS = [
     ("gqa map", BACKEND, "run.sequence->pages(cache_layer, kv_head,",
      "run.sequence->pages(cache_layer, (kv_head + 1) % spec.n_kv_heads,"),
     ("missing scale", BACKEND, "1.0f / __builtin_sqrtf(static_cast<f32>(spec.head_dim))", "1.0f"),
-    ("gate and up swapped", FORWARD, "backend.swiglu(b.gate, b.up,", "backend.swiglu(b.up, b.gate,"),
+    ("gate and up swapped", FORWARD, "backend.swiglu(b.gate, b.up,",
+     "backend.swiglu(b.up, b.gate,"),
     ("norm epsilon", FORWARD, "layer.attn_norm, spec.rms_eps,", "layer.attn_norm, 1e-6f,"),
     ("value bias left out", FORWARD, "{&layer.attn_v, layer.attn_v_bias, v}",
      "{&layer.attn_v, nullptr, v}"),

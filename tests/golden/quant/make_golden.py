@@ -3,14 +3,14 @@
 
     make_golden.py LIBGGML_BASE [OUT]      LIBGGML_BASE: path of libggml-base.so
 
-The reference is ggml's own to_float, called through ctypes on the shared library, so nothing of it is
-copied here. One line per block:
+The reference is ggml's own to_float, called through ctypes on the shared library, so nothing of it
+is copied here. One line per block:
 
     TYPE  HEX OF THE BLOCK  FNV-1a-64 OF THE f32 BYTES  [HEX OF THE f32 VALUES]
 
-The first block of a type also spells out its values, so that a difference can be looked at. Blocks are
-chosen to meet every 6-bit scale and minimum (8 blocks hold 64 of each), every signed 8-bit scale, f16
-scales that are subnormal, largest, zero, negative zero and negative, and random codes.
+The first block of a type also spells out its values, so that a difference can be looked at. Blocks
+are chosen to meet every 6-bit scale and minimum (8 blocks hold 64 of each), every signed 8-bit
+scale, f16 scales that are subnormal, largest, zero, negative zero and negative, and random codes.
 """
 import ctypes
 import random
@@ -19,8 +19,8 @@ import sys
 
 TYPES = {"q8_0": (8, 32, 34), "q4_0": (2, 32, 18), "q4_k": (12, 256, 144),
          "q5_k": (13, 256, 176), "q6_k": (14, 256, 210)}
-F16_SCALES = [0x2E66, 0x0001, 0x03FF, 0x0400, 0x7BFF, 0x8001, 0xFBFF, 0x0000, 0x8000, 0x3C00, 0xAE66,
-              0x1234]
+F16_SCALES = [0x2E66, 0x0001, 0x03FF, 0x0400, 0x7BFF, 0x8001, 0xFBFF, 0x0000, 0x8000, 0x3C00,
+              0xAE66, 0x1234]
 
 
 class Traits(ctypes.Structure):
