@@ -5,7 +5,7 @@
 // the same whatever the number of threads.
 //
 //   order    set_*() and add_tensor() in any order, then write() once
-//   memory   the directory, and one slab per thread; tensors of any length stream
+//   memory   the directory, and 17 MiB per thread; tensors of any length stream
 //   errors   std::runtime_error with the path; std::invalid_argument for impossible tensors
 #pragma once
 
@@ -58,12 +58,17 @@ class GgufWriter {
 
   using Fill = std::function<void(const GgufSlab& slab)>;
   using Progress = std::function<void(u64 done_bytes, u64 total_bytes)>;
-  // `fill` is called from n_threads threads at a time, `progress` (may be empty) from one.
+  // `fill` is called from n_threads threads at a time, now and then twice for a slab, and gives the
+  // same bytes each time; `progress` (may be empty) is called from one thread.
   // Returns the file's length.
   u64 write(const std::string& path, u32 n_threads, const Fill& fill,
             const Progress& progress) const;
 
  private:
+  std::string directory() const;
+  // Puts the tensors' part of one chunk of the file in place. data_at: where tensor data begins.
+  void fill_chunk(u64 data_at, u64 chunk_at, std::span<u8> chunk, std::span<u8> buffer,
+                  const Fill& fill) const;
   void begin_key(std::string_view key, u32 type);
   void begin_array(std::string_view key, u32 element_type, u64 count);
 

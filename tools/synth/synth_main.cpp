@@ -9,13 +9,11 @@
 #include <stdexcept>
 #include <string_view>
 
+#include "tools/support/exit_code.h"
 #include "tools/synth/synth.h"
 
 namespace tarn::synth {
 namespace {
-
-constexpr int kExitUsage = 64;
-constexpr int kExitIo = 74;
 
 constexpr const char* kHelp =
     "usage: tarn synth [--arch NAME] [--quant TYPE] [--layers N] [--seed S] OUT\n"
@@ -86,7 +84,7 @@ int synth_main(int argc, char** argv) {
   for (const std::string_view argument : arguments) {
     if (argument == "--help" || argument == "-h") {
       std::fputs(kHelp, stdout);
-      return 0;
+      return tools::kExitOk;
     }
   }
   try {
@@ -105,13 +103,13 @@ int synth_main(int argc, char** argv) {
       std::printf("expected mean entropy of the output: %.2f nats, %.2f of ln V\n",
                   report.entropy_nats, report.entropy_nats / report.ln_vocab);
     }
-    return 0;
+    return tools::kExitOk;
   } catch (const std::invalid_argument& error) {
-    std::fprintf(stderr, "tarn synth: %s\n%s", error.what(), kHelp);
-    return kExitUsage;
+    std::fprintf(stderr, "tarn synth: %s (see tarn synth --help)\n", error.what());
+    return tools::kExitUsage;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "tarn synth: %s\n", error.what());
-    return kExitIo;
+    return tools::kExitIo;
   }
 }
 

@@ -144,8 +144,8 @@ TEST_CASE("the f64 reference finds every answer of a document in every tensor ty
     const test::TempFile path("recall.gguf");
     recall_write(*parse_quant(quant), path.path());
     const test::ReferenceModel model(path.path());
-    const auto document = recall_document(3, 200, 2);
-    for (u64 i = 0; i < document.questions.size(); i += 4) {
+    const auto document = recall_document(3, 120, 2);
+    for (u64 i = 0; i < document.questions.size(); i += 5) {
       const auto& question = document.questions[i];
       CAPTURE(question.key);
       auto ids = document.ids;
