@@ -159,10 +159,11 @@ void CpuBackend::kv_append(const StepState& step, u32 cache_layer, Rows k, Rows 
     for_rows(run.n_rows, kRowsPerTask, [&](u32 begin, u32 count) {
       for (u32 i = run.row_begin + begin; i < run.row_begin + begin + count; ++i) {
         for (u32 h = 0; h < args_.spec->n_kv_heads; ++h) {
+          const u64 first = u64{h} * head_dim;
           args_.table->kv_store(
               {.type = args_.kv_type,
-               .k = k.data + i * k.stride + h * head_dim,
-               .v = v.data + i * v.stride + h * head_dim,
+               .k = k.data + i * k.stride + first,
+               .v = v.data + i * v.stride + first,
                .slot = run.sequence->slot_for_write(cache_layer, h, step.positions[i]),
                .head_dim = head_dim});
         }

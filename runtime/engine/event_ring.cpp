@@ -11,7 +11,6 @@ const char* finish_name(Finish finish) {
     case Finish::none:
       return "none";
     case Finish::end:
-      return "stop";
     case Finish::stop:
       return "stop";
     case Finish::length:
