@@ -1,5 +1,4 @@
 // tools/tarn-bench/main.cpp: llama-bench's flags and formats on Tarn's engine.
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -14,6 +13,7 @@
 #include "platform/cpu/topology.h"
 #include "tools/support/engine_options.h"
 #include "tools/support/exit_code.h"
+#include "tools/support/memory_use.h"
 #include "tools/support/model_file.h"
 #include "tools/tarn-bench/bandwidth.h"
 #include "tools/tarn-bench/output.h"
@@ -42,12 +42,6 @@ struct Setup {
   u32 n_threads = 0;
   u32 n_ubatch = 0;
 };
-
-u64 peak_rss_bytes() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  return static_cast<u64>(usage.ru_maxrss) * 1024;
-}
 
 std::string utc_now() {
   const std::time_t now = std::time(nullptr);
@@ -138,6 +132,7 @@ void run_setup(const Options& options, const Setup& setup, const std::vector<Cas
     const u32 n = setup.n_threads != 0 ? setup.n_threads : cpu_topology().n_physical_cores;
     base.bandwidth_bytes_per_s = measure_read_bandwidth(n);
   }
+  tools::reset_peak_rss();  // the figure is this engine's: not the buffer's that was just measured
   SystemReserve reserve;
   SystemClock clock;
   engine::Engine engine;
@@ -172,7 +167,7 @@ void run_setup(const Options& options, const Setup& setup, const std::vector<Cas
       if (options.delay_s > 0) std::this_thread::sleep_for(std::chrono::seconds(options.delay_s));
       row.samples.push_back(run_case(engine, c, 1000 + i));
     }
-    row.peak_rss_bytes = peak_rss_bytes();
+    row.peak_rss_bytes = tools::peak_rss_bytes();
     rows.push_back(std::move(row));
   }
 }
@@ -293,6 +288,7 @@ std::vector<std::string> with_two_dashes(int argc, char** argv) {
 int main(int argc, char** argv) {
   std::vector<std::string> arguments = tarn::bench::with_two_dashes(argc, argv);
   std::vector<char*> pointers;
+  pointers.reserve(arguments.size());
   for (std::string& argument : arguments) pointers.push_back(argument.data());
   try {
     return tarn::bench::run_command_line(static_cast<int>(pointers.size()), pointers.data());

@@ -1,18 +1,11 @@
 #include "tools/tarn/report.h"
 
-#include <sys/resource.h>
-
 #include <cstdio>
 
 #include "platform/cpu/topology.h"
+#include "tools/support/memory_use.h"
 
 namespace tarn::tools {
-
-u64 peak_rss_bytes() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  return static_cast<u64>(usage.ru_maxrss) * 1024;
-}
 
 void write_answer(const EngineHandle& engine, const std::string& select,
                   const GenerationResult& result, Json& json) {

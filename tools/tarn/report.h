@@ -11,8 +11,6 @@
 
 namespace tarn::tools {
 
-u64 peak_rss_bytes();
-
 // The keys of one answer, into an object that is open: text, tokens, prompt_tokens, ... verified.
 void write_answer(const EngineHandle& engine, const std::string& select,
                   const GenerationResult& result, Json& json);

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "tools/support/exit_code.h"
+#include "tools/support/memory_use.h"
 #include "tools/synth/recall.h"
 #include "tools/tarn/report.h"
 
