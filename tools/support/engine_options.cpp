@@ -87,8 +87,12 @@ int32_t show_progress(void*, uint64_t done, uint64_t total) {
 void EngineOptions::add_to(CLI::App& command, bool model_required) {
   CLI::Option* option = command.add_option("-m,--model", model, "the model, a GGUF file");
   if (model_required) option->required();
-  command.add_option("-c,--ctx-size", context_tokens, "tokens that KV is planned for");
-  command.add_option("--budget", budget, "ceiling over all memory: bytes, 6GiB, 512MiB, or auto")
+  command.add_option(
+      "-c,--ctx-size", context_tokens,
+      "tokens that KV is planned for (default: run what the prompt and -n need; else the model's)");
+  command
+      .add_option("--budget", budget,
+                  "ceiling over all memory: bytes, 6GiB, 512MiB; auto: nine tenths of what is free")
       ->capture_default_str();
   command.add_option("--device", device, "where the model runs (default auto)")
       ->check(CLI::IsMember(names_of(kDeviceNames)));
@@ -101,7 +105,8 @@ void EngineOptions::add_to(CLI::App& command, bool model_required) {
       ->check(CLI::IsMember(names_of(kIoNames)));
   command.add_option("--lock", lock, "lock the memory against swapping (default try)")
       ->check(CLI::IsMember(names_of(kLockNames)));
-  command.add_option("--config", config_path, "configuration file (TOML; keys: configs/README.md)");
+  command.add_option("--config", config_path,
+                     "configuration file (TOML; keys: configs/README.md); options go over it");
   command.add_flag("-v,--verbose", verbose, "show what the engine says while it starts");
 }
 

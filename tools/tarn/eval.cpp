@@ -216,6 +216,14 @@ void add_eval(CLI::App& app) {
   auto command = std::make_shared<EvalCommand>();
   CLI::App* sub =
       app.add_subcommand("eval", "perplexity, raw logits, and how far two runs are apart");
+  sub->footer(
+      "\nExamples:\n"
+      "  tarn eval -m model.gguf --text book.txt\n"
+      "  tarn eval -m f16.gguf --text book.txt --logits-out f16.logits\n"
+      "  tarn eval -m q4.gguf --text book.txt --base f16.logits   what the quantisation lost\n"
+      "\nLogits take 4 bytes a token and vocabulary entry: 1,000 tokens of a 128,256 vocabulary "
+      "are\n"
+      "513 MB.\n");
   command->engine.add_to(*sub, /*model_required=*/true);
   sub->add_option("SUITE", command->suite, "what to measure")
       ->check(CLI::IsMember({"perplexity"}))

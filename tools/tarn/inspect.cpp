@@ -139,6 +139,10 @@ void run(const InspectCommand& command) {
 void add_inspect(CLI::App& app) {
   auto command = std::make_shared<InspectCommand>();
   CLI::App* sub = app.add_subcommand("inspect", "what is in a model file, validated");
+  sub->footer(
+      "\nExamples:\n"
+      "  tarn inspect model.gguf\n"
+      "  tarn inspect model.gguf --json\n");
   sub->add_option("MODEL,-m,--model", command->model, "a GGUF file; a vocabulary alone will do")
       ->required();
   sub->add_flag("--json", command->json, "one JSON object on standard output");

@@ -10,14 +10,12 @@
 
 namespace {
 
+// Every command's own examples stand above it.
 constexpr const char* kFooter =
     "\nExamples:\n"
-    "  tarn run                                        the built-in model answers from a fixed "
-    "budget\n"
+    "  tarn run                    the built-in model answers from a fixed budget\n"
     "  tarn run -m model.gguf -p \"Once upon a time\" -n 64\n"
-    "  tarn plan -m model.gguf -c 8192 --budget 6GiB   what would be reserved, without loading\n"
-    "  tarn synth --arch llama-3.1-8b --quant q4_k_m m.gguf   a model of a real shape, no "
-    "download\n"
+    "  tarn run --help             a command's options, and examples of it\n"
     "\nExit codes: 0 ok, 64 usage, 70 internal error, 74 I/O failed, 75 GPU lost (start again),\n"
     "78 model, configuration, budget or request refused.\n";
 

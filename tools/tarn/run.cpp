@@ -81,11 +81,16 @@ void add_sampler_options(CLI::App& sub, RunCommand& command) {
   sub.add_option("--top-k", o.top_k, "draw from the k best; 0 is off")->capture_default_str();
   sub.add_option("--top-p", o.top_p, "draw from the best that hold this share; 0 is off");
   sub.add_option("--min-p", o.min_p, "drop what is less likely than this share of the best");
-  sub.add_option("--repeat-penalty", o.repetition_penalty, "divides the logits of what was said");
-  sub.add_option("--frequency-penalty", o.frequency_penalty, "lowers by the number of times said");
-  sub.add_option("--presence-penalty", o.presence_penalty, "lowers once what was said");
-  sub.add_option("--repeat-last-n", o.penalty_last_tokens, "tokens that the penalties look at");
-  sub.add_option("-s,--seed", o.seed, "of the draws")->capture_default_str();
+  sub.add_option("--repeat-penalty", o.repetition_penalty,
+                 "divides the logits of what was said, 1.1 say; 0 is off");
+  sub.add_option("--frequency-penalty", o.frequency_penalty,
+                 "takes this off a logit for each time it was said");
+  sub.add_option("--presence-penalty", o.presence_penalty,
+                 "takes this off the logits of what was said");
+  sub.add_option("--repeat-last-n", o.penalty_last_tokens,
+                 "last tokens that the penalties look at; 0 is 64, at most 4096");
+  sub.add_option("-s,--seed", o.seed, "of the draws; the same seed draws the same tokens")
+      ->capture_default_str();
   sub.add_option("--stop", command.stops, "text that ends the answer; may be given several times");
   sub.add_flag("--ignore-eos", command.ignore_end, "go on after the model's end token");
 }
@@ -96,6 +101,15 @@ void add_run(CLI::App& app) {
   auto command = std::make_shared<RunCommand>();
   CLI::App* sub = app.add_subcommand(
       "run", "answer a prompt from one fixed budget; without a model: the built-in one");
+  sub->footer(
+      "\nExamples:\n"
+      "  tarn run                                          the built-in model, on a sample\n"
+      "  tarn run -m model.gguf -p \"Once upon a time\" -n 64\n"
+      "  tarn run -m model.gguf -f question.txt --parse-special -c 8192 --budget 6GiB\n"
+      "  tarn run -m model.gguf -p \"A list:\" --temp 0.7 --top-p 0.9 --seed 7 --stop Note --json\n"
+      "\nThe answer goes to standard output, everything else to standard error. What a memory "
+      "limit\n"
+      "allows is shown by tarn plan, before anything is loaded.\n");
   command->engine.add_to(*sub, /*model_required=*/false);
   CLI::Option* text = sub->add_option("-p,--prompt", command->text, "the prompt");
   CLI::Option* file = sub->add_option("-f,--file", command->file,

@@ -67,6 +67,10 @@ void run(const TokenizeCommand& command) {
 void add_tokenize(CLI::App& app) {
   auto command = std::make_shared<TokenizeCommand>();
   CLI::App* sub = app.add_subcommand("tokenize", "ids and pieces of a text");
+  sub->footer(
+      "\nExamples:\n"
+      "  tarn tokenize -m model.gguf -p \"Hello there\"\n"
+      "  tarn tokenize -m model.gguf -f chat.txt --add-special --parse-special --json\n");
   sub->add_option("-m,--model", command->model, "a GGUF file; a vocabulary alone will do")
       ->required();
   CLI::Option* text = sub->add_option("-p,--prompt", command->text, "the text");
