@@ -43,7 +43,8 @@ u64 kv_vector_bytes(KvType type, u32 head_dim);
 // one KV head, its q heads.
 struct AttnArgs {
   KvType type;
-  const u8* const* pages;  // [n_pages] of this KV head, in slot order
+  const u8* const* pages;  // [n_pages] of this KV head, in slot order; each readable whole: slots
+                           // that no row sees are read, and have no weight, whatever they hold
   u32 page_tokens;         // multiple of 16
   u32 head_dim;            // even, 8..256
   const f32* q;            // first q head of this KV head in row 0
