@@ -15,8 +15,8 @@
 //
 //   f32, f16, bf16   four partial sums p[j], j = k mod 4, each over ascending k from 0:
 //                    p[j] = p[j] + x[k]*w[k]; out = (p[0]+p[1]) + (p[2]+p[3])
-//   q8_0, q4_0       acc = 0; per 32: i = exact integer dot of q and w (w = stored - 8 for q4_0);
-//                    acc = acc + f32(i) * (d_w * d_x)
+//   q8_0, q4_0, q5_0 acc = 0; per 32: i = exact integer dot of q and w (w = stored - 8 for q4_0,
+//                    stored - 16 for q5_0); acc = acc + f32(i) * (d_w * d_x)
 //   q4_k, q5_k       acc = 0; per 32: i = exact integer dot with the unsigned stored value, s = sum
 //                    of q over the 32 (both i32); t = f32(i) * (d*sc) - f32(s) * (dmin*m);
 //                    acc = acc + t * d_x

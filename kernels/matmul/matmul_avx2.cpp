@@ -6,7 +6,7 @@
 // type adds up in i16 only as far as its codes allow (|q| <= 127):
 //
 //   q4_0, q4_k   8 pairs of codes <= 15:   8 * 2 * 15 * 127 = 30480
-//   q5_k         4 pairs of codes <= 31:   4 * 2 * 31 * 127 = 31496
+//   q5_0, q5_k   4 pairs of codes <= 31:   4 * 2 * 31 * 127 = 31496
 //   q6_k         2 pairs of codes <= 63:   2 * 2 * 63 * 127 = 32004
 //   q8_0         1 pair of |w| <= 128:         2 * 128 * 127 = 32512, the sign moved to q
 #include <immintrin.h>
@@ -69,6 +69,31 @@ void or_bits(__m256i& codes, __m256i high, __m256i mask) {
   codes = _mm256_or_si256(codes, _mm256_and_si256(moved, mask));
 }
 
+// The codes of q5_0 and q5_k: bit g of a high byte is bit 4 of group g's code.
+void load_5_bits(const u8* strip, u32 high_at, __m256i* codes) {
+  load_nibbles(strip, codes);
+  const __m256i high = load_bytes(strip + high_at);
+  const __m256i bit4 = _mm256_set1_epi8(16);
+  or_bits<4>(codes[0], high, bit4);
+  or_bits<3>(codes[1], high, bit4);
+  or_bits<2>(codes[2], high, bit4);
+  or_bits<1>(codes[3], high, bit4);
+  or_bits<0>(codes[4], high, bit4);
+  or_bits<-1>(codes[5], high, bit4);
+  or_bits<-2>(codes[6], high, bit4);
+  or_bits<-3>(codes[7], high, bit4);
+}
+
+// Their dot product with 32 activations; twice 4 pairs stay within i16.
+__m256i dot_5_bits(const __m256i* codes, const i8* q) {
+  __m256i first = dot_pairs(codes[0], q), second = dot_pairs(codes[4], q + 16);
+  for (u32 g = 1; g < 4; ++g) {
+    first = _mm256_add_epi16(first, dot_pairs(codes[g], q + g * 4));
+    second = _mm256_add_epi16(second, dot_pairs(codes[4 + g], q + 16 + g * 4));
+  }
+  return _mm256_add_epi32(add_pairs(first), add_pairs(second));
+}
+
 __m256 scaled(__m256i dot, __m256 d, f32 d_x) {
   return _mm256_mul_ps(_mm256_cvtepi32_ps(dot), _mm256_mul_ps(d, _mm256_set1_ps(d_x)));
 }
@@ -120,6 +145,23 @@ struct Q4_0 {
     }
     const __m256i dot = _mm256_add_epi32(add_pairs(pairs), _mm256_set1_epi32(act.sums[s]));
     return scaled(dot, d, act.scales[s]);
+  }
+};
+
+struct Q5_0 {
+  static constexpr TileBlock kAt = kTileQ5_0;
+  static constexpr u32 kBlockStrips = 1;
+  __m256i codes[kGroups];
+  __m256 d;
+
+  static i32 sum_of(const i32* sums) { return -16 * (sums[0] + sums[1]); }
+  void read(const u8* block, u32, u32 half) {
+    load_5_bits(block + kAt.strips + half * 32, kAt.high, codes);
+    d = load_f16(block + half * 16);
+  }
+  __m256 term(const PackedAct& act, u32 s) const {
+    const __m256i dot = dot_5_bits(codes, act.q + s * kStripElems);
+    return scaled(_mm256_add_epi32(dot, _mm256_set1_epi32(act.sums[s])), d, act.scales[s]);
   }
 };
 
@@ -184,28 +226,11 @@ struct Q5K : ScaleAndMin {
   __m256i codes[kGroups];
 
   void read(const u8* block, u32 s, u32 half) {
-    const u8* strip = block + kAt.strips + s * kAt.strip_bytes + half * 32;
-    load_nibbles(strip, codes);
-    const __m256i high = load_bytes(strip + kAt.high);
-    const __m256i bit4 = _mm256_set1_epi8(16);
-    or_bits<4>(codes[0], high, bit4);  // bit g of a byte belongs to group g
-    or_bits<3>(codes[1], high, bit4);
-    or_bits<2>(codes[2], high, bit4);
-    or_bits<1>(codes[3], high, bit4);
-    or_bits<0>(codes[4], high, bit4);
-    or_bits<-1>(codes[5], high, bit4);
-    or_bits<-2>(codes[6], high, bit4);
-    or_bits<-3>(codes[7], high, bit4);
+    load_5_bits(block + kAt.strips + s * kAt.strip_bytes + half * 32, kAt.high, codes);
     read_scales(block, s, half);
   }
   __m256 term(const PackedAct& act, u32 s) const {
-    const i8* q = act.q + s * kStripElems;
-    __m256i first = dot_pairs(codes[0], q), second = dot_pairs(codes[4], q + 16);
-    for (u32 g = 1; g < 4; ++g) {
-      first = _mm256_add_epi16(first, dot_pairs(codes[g], q + g * 4));
-      second = _mm256_add_epi16(second, dot_pairs(codes[4 + g], q + 16 + g * 4));
-    }
-    return term_of(_mm256_add_epi32(add_pairs(first), add_pairs(second)), act, s);
+    return term_of(dot_5_bits(codes, act.q + s * kStripElems), act, s);
   }
 };
 
@@ -370,6 +395,8 @@ void matmul_avx2(const MatmulArgs& args) {
       return matmul_of<Q8_0>(args);
     case TensorType::q4_0:
       return matmul_of<Q4_0>(args);
+    case TensorType::q5_0:
+      return matmul_of<Q5_0>(args);
     case TensorType::q4_k:
       return matmul_of<Q4K>(args);
     case TensorType::q5_k:

@@ -72,6 +72,21 @@ void or_bits(__m512i& codes, __m512i high, __m512i mask) {
   codes = _mm512_ternarylogic_epi32(codes, moved, mask, kOrAnd);
 }
 
+// The codes of q5_0 and q5_k: bit g of a high byte is bit 4 of group g's code.
+void load_5_bits(const u8* strip, u32 high_at, __m512i* codes) {
+  load_nibbles(strip, codes);
+  const __m512i high = load_bytes(strip + high_at);
+  const __m512i bit4 = _mm512_set1_epi8(16);
+  or_bits<4>(codes[0], high, bit4);
+  or_bits<3>(codes[1], high, bit4);
+  or_bits<2>(codes[2], high, bit4);
+  or_bits<1>(codes[3], high, bit4);
+  or_bits<0>(codes[4], high, bit4);
+  or_bits<-1>(codes[5], high, bit4);
+  or_bits<-2>(codes[6], high, bit4);
+  or_bits<-3>(codes[7], high, bit4);
+}
+
 // What each type knows: how a block's head and a strip's weights are read, and how a strip's terms
 // are added for one activation row and kTiles tiles. The tiles share every broadcast of
 // activations, or loads would be the limit.
@@ -90,7 +105,7 @@ void add_dots(const Weights (&w)[kTiles], const i8* q, __m512i (&first)[kTiles],
   }
 }
 
-// q8_0 and q4_0: sum + f32(i) * (d_w * d_x)
+// q8_0, q4_0 and q5_0: sum + f32(i) * (d_w * d_x)
 struct OneScale {
   __m512i codes[kGroups];
   __m512 d;
@@ -187,6 +202,19 @@ struct Q4_0 {
   }
 };
 
+struct Q5_0 {
+  using Weights = OneScale;
+  static constexpr TileBlock kAt = kTileQ5_0;
+  static constexpr u32 kBlockStrips = 1;
+  static constexpr i32 kZero = 16;
+  struct Head {};
+  static void read_head(const u8*, Head&) {}
+  static void read_strip(const u8* block, const Head&, u32, Weights& weights) {
+    load_5_bits(block + kTileQ5_0.strips, kTileQ5_0.high, weights.codes);
+    weights.d = load_f16(block);
+  }
+};
+
 // The head of q4_k and q5_k with its 6-bit fields apart: one byte per strip and row.
 struct ScaleMinHead {
   alignas(64) u8 scales[kSpanStrips][kTileRows];
@@ -238,17 +266,7 @@ struct Q5K {
   static void read_head(const u8* block, Head& head) { head.read(block); }
   static void read_strip(const u8* block, const Head& head, u32 s, Weights& weights) {
     const u8* strip = block + kTileQ5K.strips + s * kTileQ5K.strip_bytes;
-    load_nibbles(strip, weights.codes);
-    const __m512i high = load_bytes(strip + kTileQ5K.high);
-    const __m512i bit4 = _mm512_set1_epi8(16);
-    or_bits<4>(weights.codes[0], high, bit4);  // bit g of a byte belongs to group g
-    or_bits<3>(weights.codes[1], high, bit4);
-    or_bits<2>(weights.codes[2], high, bit4);
-    or_bits<1>(weights.codes[3], high, bit4);
-    or_bits<0>(weights.codes[4], high, bit4);
-    or_bits<-1>(weights.codes[5], high, bit4);
-    or_bits<-2>(weights.codes[6], high, bit4);
-    or_bits<-3>(weights.codes[7], high, bit4);
+    load_5_bits(strip, kTileQ5K.high, weights.codes);
     head.read_strip(s, weights);
   }
 };
@@ -291,7 +309,7 @@ struct Job {
 };
 
 // Sums over 16 become what a strip's dot product starts from: -32 * sum for q6_k, -zero * (sum over
-// 32) for q8_0 and q4_0; and f32(sum over 32) for q4_k and q5_k. Sums over 32 are at the even
+// 32) for q8_0, q4_0 and q5_0; and f32(sum over 32) for q4_k and q5_k. Sums over 32 are at the even
 // places.
 template <class Type>
 __m512i sums_for(__m512i sums) {
@@ -416,6 +434,8 @@ void matmul_avx512(const MatmulArgs& args) {
       return matmul_of<Q8_0>(args);
     case TensorType::q4_0:
       return matmul_of<Q4_0>(args);
+    case TensorType::q5_0:
+      return matmul_of<Q5_0>(args);
     case TensorType::q4_k:
       return matmul_of<Q4K>(args);
     case TensorType::q5_k:

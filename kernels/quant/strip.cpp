@@ -55,6 +55,18 @@ Strip file_q4_0(const u8* block) {
   return strip;
 }
 
+// As q4_0, with bit 4 of element e in bit e of the four high bytes.
+Strip file_q5_0(const u8* block) {
+  Strip strip = empty_strip(16);
+  strip.d = f16_at(block + kFileQ5_0.d);
+  for (u32 e = 0; e < kStripElems; ++e) {
+    const u32 nibble = (u32{block[kFileQ5_0.low + e % 16]} >> (e / 16 * 4)) & 15u;
+    const u32 upper = (u32{block[kFileQ5_0.high + e / 8]} >> (e % 8)) & 1u;
+    strip.codes[e] = static_cast<u8>(nibble | upper << 4);
+  }
+  return strip;
+}
+
 // q4_k and q5_k: 32 bytes hold 64 elements, the first 32 in the low nibbles. In q5_k bit strip_idx
 // of high byte e is bit 4 of element e.
 Strip file_q4_k_q5_k(const u8* block, u32 strip_idx, const FileBlock& at) {
@@ -101,6 +113,14 @@ void read_nibbles(const u8* low, u32 row, u8* codes) {
   }
 }
 
+// q5_0 and q5_k: bit e / 4 of byte e % 4 is bit 4 of element e.
+void read_bit_4(const u8* high, u32 row, u8* codes) {
+  for (u32 e = 0; e < kStripElems; ++e) {
+    const u32 upper = (u32{high[u64{row} * 4 + e % 4]} >> (e / 4)) & 1u;
+    codes[e] |= static_cast<u8>(upper << 4);
+  }
+}
+
 }  // namespace
 
 Strip strip_from_file(TensorType type, const u8* block, u32 strip_idx) {
@@ -109,6 +129,8 @@ Strip strip_from_file(TensorType type, const u8* block, u32 strip_idx) {
       return file_q8_0(block);
     case TensorType::q4_0:
       return file_q4_0(block);
+    case TensorType::q5_0:
+      return file_q5_0(block);
     case TensorType::q4_k:
       return file_q4_k_q5_k(block, strip_idx, kFileQ4K);
     case TensorType::q5_k:
@@ -138,6 +160,11 @@ Strip strip_from_tile(TensorType type, const u8* block, u32 row, u32 strip_idx) 
       strip.zero = 8;
       read_nibbles(block + kTileQ4_0.strips, row, strip.codes);
       break;
+    case TensorType::q5_0:
+      strip.zero = 16;
+      read_nibbles(block + kTileQ5_0.strips, row, strip.codes);
+      read_bit_4(block + kTileQ5_0.strips + kTileQ5_0.high, row, strip.codes);
+      break;
     case TensorType::q4_k:
     case TensorType::q5_k: {
       const TileBlock& at = type == TensorType::q4_k ? kTileQ4K : kTileQ5K;
@@ -145,10 +172,7 @@ Strip strip_from_tile(TensorType type, const u8* block, u32 row, u32 strip_idx) 
       read_scale_min(block + at.scales + row, kTileRows, strip_idx, strip);
       const u8* bytes = block + at.strips + u64{strip_idx} * at.strip_bytes;
       read_nibbles(bytes, row, strip.codes);
-      for (u32 e = 0; at.high != 0 && e < kStripElems; ++e) {
-        const u32 upper = (u32{bytes[at.high + u64{row} * 4 + e % 4]} >> (e / 4)) & 1u;
-        strip.codes[e] |= static_cast<u8>(upper << 4);
-      }
+      if (at.high != 0) read_bit_4(bytes + at.high, row, strip.codes);
       break;
     }
     case TensorType::q6_k: {
@@ -183,6 +207,7 @@ void strip_codes_to_tile(TensorType type, const Strip& strip, u8* block, u32 row
     return;
   }
   const TileBlock& at = type == TensorType::q4_0   ? kTileQ4_0
+                        : type == TensorType::q5_0 ? kTileQ5_0
                         : type == TensorType::q4_k ? kTileQ4K
                         : type == TensorType::q5_k ? kTileQ5K
                                                    : kTileQ6K;
@@ -190,7 +215,7 @@ void strip_codes_to_tile(TensorType type, const Strip& strip, u8* block, u32 row
   for (u32 e = 0; e < kStripElems; ++e) {
     const u32 code = strip.codes[e];
     bytes[nibble_at(row, e)] |= static_cast<u8>((code & 15u) << (e / 16 * 4));
-    if (type == TensorType::q5_k) {
+    if (type == TensorType::q5_0 || type == TensorType::q5_k) {
       bytes[at.high + u64{row} * 4 + e % 4] |= static_cast<u8>(code >> 4 << (e / 4));
     } else if (type == TensorType::q6_k) {
       const u64 high = at.high + u64{e / 16} * 64 + u64{row} * 4 + e % 4;

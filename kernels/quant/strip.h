@@ -18,7 +18,7 @@ inline constexpr u32 kStripElems = 32;
 
 struct Strip {
   u8 codes[kStripElems];  // unsigned; q8_0: stored byte + 128
-  i32 zero;               // the code that means 0: 128, 8, 0, 0, 32
+  i32 zero;               // the code that means 0: 128, 8, 16, 0, 0, 32
   f32 d, dmin;
   i32 scale[2];  // one per 16 elements
   i32 min;
@@ -30,6 +30,7 @@ struct FileBlock {
 };
 inline constexpr FileBlock kFileQ8_0 = {0, 0, 0, 2, 0};
 inline constexpr FileBlock kFileQ4_0 = {0, 0, 0, 2, 0};
+inline constexpr FileBlock kFileQ5_0 = {0, 0, 0, 6, 2};
 inline constexpr FileBlock kFileQ4K = {0, 2, 4, 16, 0};
 inline constexpr FileBlock kFileQ5K = {0, 2, 4, 48, 16};
 inline constexpr FileBlock kFileQ6K = {208, 0, 192, 0, 128};
@@ -43,6 +44,7 @@ struct TileBlock {
 };
 inline constexpr TileBlock kTileQ8_0 = {0, 0, 32, 512, 0};
 inline constexpr TileBlock kTileQ4_0 = {0, 0, 32, 256, 0};
+inline constexpr TileBlock kTileQ5_0 = {0, 0, 32, 320, 256};
 inline constexpr TileBlock kTileQ4K = {32, 64, 256, 256, 0};
 inline constexpr TileBlock kTileQ5K = {32, 64, 256, 320, 256};
 inline constexpr TileBlock kTileQ6K = {0, 32, 288, 384, 256};

@@ -78,6 +78,22 @@ __m256i swap_bits64(__m256i x, i64 mask) {
   return _mm256_xor_si256(_mm256_xor_si256(x, t), _mm256_slli_epi64(t, kShift));
 }
 
+template <int kShift>
+__m256i swap_bits32(__m256i x, i32 mask) {
+  const __m256i t =
+      _mm256_and_si256(_mm256_xor_si256(x, _mm256_srli_epi32(x, kShift)), _mm256_set1_epi32(mask));
+  return _mm256_xor_si256(_mm256_xor_si256(x, t), _mm256_slli_epi32(t, kShift));
+}
+
+// q5_0, 8 rows, one to a dword: bit 4j + c becomes bit j of byte c, a rotation of the 5-bit index
+// by two places, done as four exchanges of two index bits each.
+__m256i high_bits_q5_0(__m256i rows) {
+  __m256i x = swap_bits32<14>(rows, 0x0000CCCC);  // index bits 4 and 1
+  x = swap_bits32<7>(x, 0x00AA00AA);              // 3 and 0
+  x = swap_bits32<2>(x, 0x0C0C0C0C);              // 2 and 1
+  return swap_bits32<1>(x, 0x22222222);           // 1 and 0
+}
+
 // q5_k: bit s of byte e becomes bit e/4 of byte e%4 of strip s's dword, so each of the four columns
 // e%4 is an 8 x 8 bit matrix to transpose.
 void high_bits_q5_k(const u8* row, u8* strips, u32 r) {
@@ -103,13 +119,6 @@ void high_bits_q5_k(const u8* row, u8* strips, u32 r) {
   }
 }
 
-template <int kShift>
-__m256i swap_bits32(__m256i x, i32 mask) {
-  const __m256i t =
-      _mm256_and_si256(_mm256_xor_si256(x, _mm256_srli_epi32(x, kShift)), _mm256_set1_epi32(mask));
-  return _mm256_xor_si256(_mm256_xor_si256(x, t), _mm256_slli_epi32(t, kShift));
-}
-
 // q6_k, one half of a block, one row: byte e holds two bits of each of four strips. Each column e%4
 // of 16 bytes is a 4 x 4 matrix of bit pairs to transpose; then dword s of lane v is what strip s
 // wants for elements 16v..16v+15.
@@ -133,12 +142,26 @@ void block_q8_0(const u8* rows, u64 stride, u8* block) {
   }
 }
 
-// A file's 16 bytes already pair elements e and e + 16.
+// q4_0 and q5_0: a file's 16 bytes already pair elements e and e + 16.
+void nibbles_q4_0_q5_0(const u8* rows, u64 stride, u8* strip) {
+  for (u32 half = 0; half < 2; ++half) {
+    transpose_bytes(rows + half * 8 * stride, stride, strip + half * 32, 64);
+  }
+}
+
 void block_q4_0(const u8* rows, u64 stride, u8* block) {
   scatter(rows + kFileQ4_0.d, stride, 1, 2, block);
+  nibbles_q4_0_q5_0(rows + kFileQ4_0.low, stride, block + kTileQ4_0.strips);
+}
+
+void block_q5_0(const u8* rows, u64 stride, u8* block) {
+  scatter(rows + kFileQ5_0.d, stride, 1, 2, block);
+  nibbles_q4_0_q5_0(rows + kFileQ5_0.low, stride, block + kTileQ5_0.strips);
+  u8* high = block + kTileQ5_0.strips + kTileQ5_0.high;
+  scatter(rows + kFileQ5_0.high, stride, 1, 4, high);
   for (u32 half = 0; half < 2; ++half) {
-    transpose_bytes(rows + half * 8 * stride + kFileQ4_0.low, stride,
-                    block + kTileQ4_0.strips + half * 32, 64);
+    u8* at = high + half * 32;
+    store(at, high_bits_q5_0(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(at))));
   }
 }
 
@@ -241,6 +264,8 @@ TypeSteps steps_of(TensorType type) {
       return {34, block_q8_0};
     case TensorType::q4_0:
       return {18, block_q4_0};
+    case TensorType::q5_0:
+      return {22, block_q5_0};
     case TensorType::q4_k:
       return {144, block_q4_k};
     case TensorType::q5_k:

@@ -52,6 +52,17 @@ void put_q4_0(std::span<const f32> values, u8* block) {
   }
 }
 
+// As q4_0 behind four bytes of fifth bits, element by element.
+void put_q5_0(std::span<const f32> values, u8* block) {
+  const f32 scale = short_scale(largest_magnitude(values) / 15);
+  put_f16(block, scale);
+  for (u64 i = 0; i < 32; ++i) {
+    const i32 value = code(values[i], scale, 15) + 16;
+    block[6 + i % 16] |= static_cast<u8>((value & 15) << (i / 16 * 4));
+    block[2 + i / 8] |= static_cast<u8>((value >> 4) << (i % 8));
+  }
+}
+
 // Integer scales of n_subs sub-blocks, up to scale_max, and the f32 that one unit is worth.
 template <u64 n_subs>
 f32 sub_scales(std::span<const f32> values, i32 code_max, i32 scale_max,
@@ -121,6 +132,8 @@ void put_block(TensorType type, std::span<const f32> values, u8* block) {
       return put_q8_0(values, block);
     case TensorType::q4_0:
       return put_q4_0(values, block);
+    case TensorType::q5_0:
+      return put_q5_0(values, block);
     case TensorType::q4_k:
       return put_k(7, values, block);
     case TensorType::q5_k:

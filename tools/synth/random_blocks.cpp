@@ -79,11 +79,12 @@ void fill_q8_0(f32 rms, FastRandom& random, std::span<u8> out) {
   }
 }
 
-// Codes reach one step further down than up; scales of either sign keep the mean at 0.
-void fill_q4_0(f32 rms, FastRandom& random, std::span<u8> out) {
-  const f64 unit = std::sqrt(code_mean_square(16, -8) * ScaleTable::mean_square());
+// q4_0 and q5_0. Codes reach one step further down than up; scales of either sign keep the mean at
+// 0.
+void fill_centred(i32 n_codes, u64 block_bytes, f32 rms, FastRandom& random, std::span<u8> out) {
+  const f64 unit = std::sqrt(code_mean_square(n_codes, -n_codes / 2) * ScaleTable::mean_square());
   const ScaleTable scales(rms / unit, 0);
-  for (u64 at = 0; at < out.size(); at += 18) {
+  for (u64 at = 0; at < out.size(); at += block_bytes) {
     const u64 bits = random.next();
     const auto sign = static_cast<u16>(bits >> 48 & 0x8000);
     put_u16(out.data() + at, static_cast<u16>(scales.d[bits % kScaleSteps] | sign));
@@ -223,7 +224,9 @@ void random_blocks(TensorType type, f32 rms, FastRandom& random, std::span<u8> o
     case TensorType::q8_0:
       return fill_q8_0(rms, random, out);
     case TensorType::q4_0:
-      return fill_q4_0(rms, random, out);
+      return fill_centred(16, 18, rms, random, out);
+    case TensorType::q5_0:
+      return fill_centred(32, 22, rms, random, out);
     case TensorType::q4_k:
       return fill_k(16, 144, rms, random, out);
     case TensorType::q5_k:

@@ -160,6 +160,8 @@ u32 file_type(SynthQuant quant) {
       return 2;
     case TensorType::q8_0:
       return 7;
+    case TensorType::q5_0:
+      return 8;
     case TensorType::q4_k:
       return 14;
     case TensorType::q5_k:
@@ -383,8 +385,9 @@ SynthReport synth_write(const SynthOptions& options) {
                                                   : "q4_k_m";
   const auto quant = parse_quant(name);
   if (!quant) {
-    throw std::invalid_argument("unknown --quant " + name +
-                                "; one of f32, f16, bf16, q8_0, q4_0, q4_k, q5_k, q6_k, q4_k_m");
+    throw std::invalid_argument(
+        "unknown --quant " + name +
+        "; one of f32, f16, bf16, q8_0, q4_0, q5_0, q4_k, q5_k, q6_k, q4_k_m");
   }
   if (recall) {
     if (options.layers != 0) throw std::invalid_argument("the recall model has two layers, always");

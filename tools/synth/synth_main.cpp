@@ -24,7 +24,7 @@ constexpr const char* kHelp =
     "\n"
     "  --arch NAME    llama-2-7b llama-3.1-8b mistral-7b qwen2.5-7b qwen3-8b\n"
     "                 tiny-llama tiny-qwen2 tiny-qwen3 recall             (tiny-llama)\n"
-    "  --quant TYPE   f32 f16 bf16 q8_0 q4_0 q4_k q5_k q6_k, or q4_k_m, llama.cpp's mix\n"
+    "  --quant TYPE   f32 f16 bf16 q8_0 q4_0 q5_0 q4_k q5_k q6_k, or llama.cpp's mix q4_k_m\n"
     "                 (q4_k_m; tiny ones: q8_0; recall: f16)\n"
     "  --layers N     fewer or more layers than the architecture has\n"
     "  --seed S       same seed, same file                                 (1)\n"

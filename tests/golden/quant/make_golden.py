@@ -18,7 +18,7 @@ import struct
 import sys
 
 TYPES = {"q8_0": (8, 32, 34), "q4_0": (2, 32, 18), "q4_k": (12, 256, 144),
-         "q5_k": (13, 256, 176), "q6_k": (14, 256, 210)}
+         "q5_k": (13, 256, 176), "q6_k": (14, 256, 210), "q5_0": (6, 32, 22)}
 F16_SCALES = [0x2E66, 0x0001, 0x03FF, 0x0400, 0x7BFF, 0x8001, 0xFBFF, 0x0000, 0x8000, 0x3C00,
               0xAE66, 0x1234]
 
@@ -48,6 +48,8 @@ def make_block(name, i, rng):
         return d + codes
     if name == "q4_0":
         return d + rng.randbytes(16)
+    if name == "q5_0":
+        return d + rng.randbytes(20)
     if name == "q6_k":
         scales = bytes((i * 16 + j) & 255 for j in range(16))
         return rng.randbytes(192) + scales + d

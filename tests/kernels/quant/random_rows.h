@@ -58,6 +58,7 @@ inline std::vector<u8> random_rows(tarn::test::Random& random, TensorType type, 
       }
       case TensorType::q8_0:
       case TensorType::q4_0:
+      case TensorType::q5_0:
         put_f16(block, value * 0.01f);
         break;
       case TensorType::q4_k:

@@ -69,7 +69,8 @@ std::vector<const char*> isas() {
 TEST_CASE("slices, threads and ISA change no bit, for every architecture and type") {
   const std::vector<u32> ids = test::random_ids(7, kTokens);
   for (const std::string arch : {"llama", "qwen2", "qwen3"}) {
-    for (const std::string type : {"f32", "f16", "bf16", "q8_0", "q4_0", "q4_k", "q5_k", "q6_k"}) {
+    for (const std::string type :
+         {"f32", "f16", "bf16", "q8_0", "q4_0", "q5_0", "q4_k", "q5_k", "q6_k"}) {
       // Every type on one architecture, every architecture on one type.
       if (arch != "llama" && type != "q4_k") continue;
       CAPTURE(arch);

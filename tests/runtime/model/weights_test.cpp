@@ -162,6 +162,7 @@ TEST_CASE("all types, architectures and shapes arrive bit for bit") {
       {"qwen3 bf16, bf16 vectors", {.arch = "qwen3", .type = 30, .vector_type = 30, .tied = true}},
       {"llama q8_0", {.d_ff = 96, .n_vocab = 33, .type = 8}},
       {"qwen2 q4_0", {.arch = "qwen2", .n_vocab = 47, .type = 2}},
+      {"qwen2 q5_0", {.arch = "qwen2", .d_ff = 96, .n_vocab = 47, .type = 6}},
       {"llama q4_k", {.d_model = 256, .d_ff = 256, .n_heads = 4, .head_dim = 64, .type = 12}},
       {"qwen3 q5_k", {.arch = "qwen3", .d_model = 256, .d_ff = 512, .head_dim = 64, .type = 13}},
       {"llama q6_k, tied", {.d_model = 256, .d_ff = 256, .head_dim = 64, .type = 14, .tied = true}},

@@ -20,7 +20,7 @@ namespace {
 TEST_CASE("the output's mean entropy is 0.2 to 0.7 of ln V in every architecture") {
   for (const Arch arch : {Arch::llama, Arch::qwen2, Arch::qwen3}) {
     for (const Output output : {Output::own, Output::tied}) {
-      for (const char* quant : {"f32", "q8_0", "q4_0", "q4_k_m", "q5_k"}) {
+      for (const char* quant : {"f32", "q8_0", "q4_0", "q5_0", "q4_k_m", "q5_k"}) {
         CAPTURE(static_cast<u32>(arch));
         CAPTURE(static_cast<u32>(output));
         CAPTURE(quant);

@@ -139,7 +139,7 @@ TEST_CASE("a document has the asked length, words that stand once, and text that
 }
 
 TEST_CASE("the f64 reference finds every answer of a document in every tensor type") {
-  for (const char* quant : {"f32", "f16", "bf16", "q8_0", "q4_0", "q4_k", "q5_k", "q6_k"}) {
+  for (const char* quant : {"f32", "f16", "bf16", "q8_0", "q4_0", "q5_0", "q4_k", "q5_k", "q6_k"}) {
     CAPTURE(quant);
     const test::TempFile path("recall.gguf");
     recall_write(*parse_quant(quant), path.path());
