@@ -1,10 +1,10 @@
-// Greedy answers of llama.cpp's CPU backend. Built by compare_peer.py against an installed libllama.
+// Greedy answers of llama.cpp's CPU backend. Built by compare_peer.py, against a libllama.
 //
 //   peer_answers MODEL CONTEXT_TOKENS
 //
-// Standard input: "PROMPT_BYTES ANSWER_BYTES\n", the prompt, the expected answer; and so on. Standard
-// output, for each: "BYTES\n" and the text that follows the prompt, as many tokens as the expected
-// answer has, fewer if the end token comes. KV of what two prompts have in common is kept.
+// Standard input: "PROMPT_BYTES ANSWER_BYTES\n", the prompt, the expected answer; and so on.
+// Standard output, for each: "BYTES\n" and the text that follows the prompt, as many tokens as the
+// expected answer has, fewer if the end token comes. KV that two prompts have in common is kept.
 #include <algorithm>
 #include <cstddef>
 #include <iostream>
