@@ -6,12 +6,14 @@
 #include <cmath>
 #include <cstring>
 
-#include "tools/synth/gguf_write.h"
+#include "tools/support/gguf_write.h"
 
 namespace tarn::synth {
 namespace {
 
 using kernels::TensorType;
+using tools::bf16_bits;
+using tools::f16_bits;
 
 f32 largest_magnitude(std::span<const f32> values) {
   f32 largest = 0;

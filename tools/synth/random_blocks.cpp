@@ -8,12 +8,14 @@
 #include <stdexcept>
 #include <vector>
 
-#include "tools/synth/gguf_write.h"
+#include "tools/support/gguf_write.h"
 
 namespace tarn::synth {
 namespace {
 
 using kernels::TensorType;
+using tools::bf16_bits;
+using tools::f16_bits;
 
 u64 splitmix(u64& state) {
   state += 0x9E3779B97F4A7C15ull;

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <stdexcept>
 
-#include "tools/synth/gguf_write.h"
+#include "tools/support/gguf_write.h"
 #include "tools/synth/quantize.h"
 #include "tools/synth/random_blocks.h"
 #include "tools/synth/vocab.h"
@@ -15,6 +15,8 @@ namespace tarn::synth {
 namespace {
 
 using kernels::TensorType;
+using tools::GgufSlab;
+using tools::GgufWriter;
 
 constexpr u32 kModel = 256;  // d_model
 constexpr u32 kFeedForward = 256;

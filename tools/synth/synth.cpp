@@ -6,7 +6,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "tools/synth/gguf_write.h"
+#include "tools/support/gguf_write.h"
 #include "tools/synth/random_blocks.h"
 #include "tools/synth/recall.h"
 
@@ -14,6 +14,8 @@ namespace tarn::synth {
 namespace {
 
 using kernels::TensorType;
+using tools::GgufSlab;
+using tools::GgufWriter;
 
 constexpr f64 kNormJitter = 0.1;     // of norm weights around 1
 constexpr f64 kBiasRms = 0.3;        // of q, k, v biases

@@ -294,7 +294,7 @@ Vocabulary make_vocabulary(VocabFamily family, u32 n_tokens) {
   return out;
 }
 
-void set_vocabulary(GgufWriter& writer, const Vocabulary& vocabulary) {
+void set_vocabulary(tools::GgufWriter& writer, const Vocabulary& vocabulary) {
   const bool spm = vocabulary.family == VocabFamily::spm;
   const bool qwen = !spm && vocabulary.family != VocabFamily::llama_bpe;
   writer.set_string("tokenizer.ggml.model", spm ? "llama" : "gpt2");

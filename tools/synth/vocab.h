@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "platform/base/types.h"
-#include "tools/synth/gguf_write.h"
+#include "tools/support/gguf_write.h"
 
 namespace tarn::synth {
 
@@ -39,6 +39,6 @@ struct Vocabulary {
 Vocabulary make_vocabulary(VocabFamily family, u32 n_tokens);
 
 // Writes the tokenizer.* keys as llama.cpp's converter does.
-void set_vocabulary(GgufWriter& writer, const Vocabulary& vocabulary);
+void set_vocabulary(tools::GgufWriter& writer, const Vocabulary& vocabulary);
 
 }  // namespace tarn::synth

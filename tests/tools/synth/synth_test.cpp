@@ -15,13 +15,15 @@
 #include "kernels/quant/dequant.h"
 #include "tests/support/gguf_reader.h"
 #include "tests/support/temp_file.h"
-#include "tools/synth/gguf_write.h"
+#include "tools/support/gguf_write.h"
 #include "tools/synth/random_blocks.h"
 
 namespace tarn::synth {
 namespace {
 
 using kernels::TensorType;
+using tools::bf16_bits;
+using tools::f16_bits;
 
 SynthShape small_shape(Arch arch) {
   return {.arch = arch, .n_layers = 8, .d_model = 256, .d_ff = 256, .n_vocab = 1024};

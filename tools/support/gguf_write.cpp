@@ -1,4 +1,4 @@
-#include "tools/synth/gguf_write.h"
+#include "tools/support/gguf_write.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -15,7 +15,7 @@
 #include <thread>
 #include <utility>
 
-namespace tarn::synth {
+namespace tarn::tools {
 namespace {
 
 static_assert(std::endian::native == std::endian::little, "GGUF files are written as they lie");
@@ -271,4 +271,4 @@ u64 GgufWriter::write(const std::string& path, u32 n_threads, const Fill& fill,
   return file_bytes;
 }
 
-}  // namespace tarn::synth
+}  // namespace tarn::tools

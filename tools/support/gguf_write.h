@@ -1,4 +1,4 @@
-// tools/synth/gguf_write.h
+// tools/support/gguf_write.h
 //
 // Writes a GGUF v3 file: keys and tensor names first, then the tensors' data in slabs that several
 // threads fill and write side by side. Each slab's bytes depend on its place alone, so the file is
@@ -17,7 +17,7 @@
 
 #include "kernels/quant/tensor_type.h"
 
-namespace tarn::synth {
+namespace tarn::tools {
 
 // f32 to f16 bits, to nearest even, subnormals kept, too large becomes infinity.
 u16 f16_bits(f32 value);
@@ -52,6 +52,7 @@ class GgufWriter {
   void set_f32s(std::string_view key, std::span<const f32> values);
   void set_i32s(std::string_view key, std::span<const i32> values);
 
+
   // Returns the tensor's index. Throws where the rows are no multiple of the type's block.
   u32 add_tensor(std::string name, kernels::TensorType type, std::vector<u64> dims);
   std::span<const GgufTensorInfo> tensors() const { return tensors_; }
@@ -78,4 +79,4 @@ class GgufWriter {
   u64 data_bytes_ = 0;
 };
 
-}  // namespace tarn::synth
+}  // namespace tarn::tools
