@@ -1,19 +1,17 @@
 #include "tools/synth/quantize.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cmath>
-#include <cstring>
 
-#include "tools/support/gguf_write.h"
+#include "kernels/common/half.h"
+#include "tools/quantize/blocks.h"
 
 namespace tarn::synth {
 namespace {
 
 using kernels::TensorType;
-using tools::bf16_bits;
-using tools::f16_bits;
+using tools::BlockParts;
 
 f32 largest_magnitude(std::span<const f32> values) {
   f32 largest = 0;
@@ -28,131 +26,52 @@ f32 short_scale(f32 scale) {
   return std::bit_cast<f32>((bits + 0x10000u) & 0xFFFE0000u);
 }
 
-i32 code(f32 value, f32 scale, i32 code_max) {
+i32 nearest(f32 value, f32 scale, i32 magnitude_max) {
   if (scale == 0) return 0;
-  return std::clamp(static_cast<i32>(std::lround(value / scale)), -code_max, code_max);
+  return std::clamp(static_cast<i32>(std::lround(value / scale)), -magnitude_max, magnitude_max);
 }
 
-void put_f16(u8* out, f32 value) {
-  const u16 bits = f16_bits(value);
-  std::memcpy(out, &bits, sizeof bits);
-}
-
-void put_q8_0(std::span<const f32> values, u8* block) {
-  const f32 scale = short_scale(largest_magnitude(values) / 127);
-  put_f16(block, scale);
-  for (u64 i = 0; i < 32; ++i) block[2 + i] = static_cast<u8>(code(values[i], scale, 127));
-}
-
-void put_q4_0(std::span<const f32> values, u8* block) {
-  const f32 scale = short_scale(largest_magnitude(values) / 7);
-  put_f16(block, scale);
-  for (u64 i = 0; i < 16; ++i) {
-    const i32 low = code(values[i], scale, 7) + 8;
-    const i32 high = code(values[i + 16], scale, 7) + 8;
-    block[2 + i] = static_cast<u8>(low | high << 4);
-  }
-}
-
-// As q4_0 behind four bytes of fifth bits, element by element.
-void put_q5_0(std::span<const f32> values, u8* block) {
-  const f32 scale = short_scale(largest_magnitude(values) / 15);
-  put_f16(block, scale);
-  for (u64 i = 0; i < 32; ++i) {
-    const i32 value = code(values[i], scale, 15) + 16;
-    block[6 + i % 16] |= static_cast<u8>((value & 15) << (i / 16 * 4));
-    block[2 + i / 8] |= static_cast<u8>((value >> 4) << (i % 8));
-  }
-}
-
-// Integer scales of n_subs sub-blocks, up to scale_max, and the f32 that one unit is worth.
-template <u64 n_subs>
-f32 sub_scales(std::span<const f32> values, i32 code_max, i32 scale_max,
-               std::array<i32, n_subs>& scales) {
-  const f32 largest = largest_magnitude(values);
-  const f32 unit = short_scale(largest / static_cast<f32>(code_max * scale_max));
+// Codes symmetric around the middle one. In q4_k and q5_k the minimum makes that zero: it equals
+// the scale, and dmin is d times the middle code.
+BlockParts exact_parts(TensorType type, std::span<const f32> values) {
+  const bool has_minima = type == TensorType::q4_k || type == TensorType::q5_k;
+  const i32 middle = has_minima ? tools::code_max(type) / 2 : tools::code_of_zero(type);
+  const i32 code_reach = has_minima ? middle : tools::code_max(type) - middle;
+  const u64 n_subs = has_minima ? 8 : type == TensorType::q6_k ? 16 : 1;
+  const i32 scale_max = has_minima ? 63 : type == TensorType::q6_k ? 127 : 1;
   const u64 n_each = values.size() / n_subs;
+
+  BlockParts parts;
+  const f32 unit =
+      short_scale(largest_magnitude(values) / static_cast<f32>(code_reach * scale_max));
+  parts.d = kernels::f32_to_f16(unit);
+  parts.dmin = kernels::f32_to_f16(unit * static_cast<f32>(middle));
   for (u64 j = 0; j < n_subs; ++j) {
-    const f32 magnitude = largest_magnitude(values.subspan(j * n_each, n_each));
-    scales[j] = unit == 0 ? 0 : code(magnitude / static_cast<f32>(code_max), unit, scale_max);
-  }
-  return unit;
-}
-
-// q4_k and q5_k: codes 0 .. 2 * middle around the middle, which the minimum makes zero.
-void put_k(i32 middle, std::span<const f32> values, u8* block) {
-  std::array<i32, 8> scales{};
-  const f32 unit = sub_scales<8>(values, middle, 63, scales);
-  put_f16(block, unit);
-  put_f16(block + 2, unit * static_cast<f32>(middle));
-  for (u64 j = 0; j < 4; ++j) {
-    const i32 low = scales[j], high = scales[j + 4];
-    block[4 + j] = block[8 + j] = static_cast<u8>(low | high >> 4 << 6);
-    block[12 + j] = static_cast<u8>((high & 15) | (high & 15) << 4);
-  }
-  u8* high_bits = block + 16;  // q5_k only
-  u8* nibbles = middle == 7 ? block + 16 : block + 48;
-  for (u64 i = 0; i < 256; ++i) {
-    const f32 scale = unit * static_cast<f32>(scales[i / 32]);
-    const i32 value = code(values[i], scale, middle) + middle;
-    const u64 pair = i / 64, within = i % 32;
-    const bool upper = i % 64 >= 32;
-    nibbles[pair * 32 + within] |= static_cast<u8>((value & 15) << (upper ? 4 : 0));
-    if (middle == 15) high_bits[within] |= static_cast<u8>((value >> 4) << (i / 32));
-  }
-}
-
-void put_q6_k(std::span<const f32> values, u8* block) {
-  std::array<i32, 16> scales{};
-  const f32 unit = sub_scales<16>(values, 31, 127, scales);
-  put_f16(block + 208, unit);
-  for (u64 j = 0; j < 16; ++j) block[192 + j] = static_cast<u8>(scales[j]);
-  for (u64 i = 0; i < 256; ++i) {
-    const f32 scale = unit * static_cast<f32>(scales[i / 16]);
-    const i32 value = code(values[i], scale, 31) + 32;
-    const u64 half = i / 128, quarter = i % 128 / 32, within = i % 32;
-    const u64 low_at = half * 64 + quarter % 2 * 32 + within;
-    block[low_at] |= static_cast<u8>((value & 15) << (quarter / 2 * 4));
-    block[128 + half * 32 + within] |= static_cast<u8>((value >> 4) << (quarter * 2));
-  }
-}
-
-void put_block(TensorType type, std::span<const f32> values, u8* block) {
-  switch (type) {
-    case TensorType::f32: {
-      std::memcpy(block, values.data(), sizeof(f32));
-      return;
+    const auto sub = values.subspan(j * n_each, n_each);
+    const f32 wanted = largest_magnitude(sub) / static_cast<f32>(code_reach);
+    parts.scales[j] = n_subs == 1 ? 1 : nearest(wanted, unit, scale_max);
+    if (has_minima) parts.minima[j] = parts.scales[j];
+    const f32 scale = unit * static_cast<f32>(parts.scales[j]);
+    for (u64 i = 0; i < n_each; ++i) {
+      parts.codes[j * n_each + i] = static_cast<u8>(nearest(sub[i], scale, code_reach) + middle);
     }
-    case TensorType::f16:
-      return put_f16(block, values[0]);
-    case TensorType::bf16: {
-      const u16 bits = bf16_bits(values[0]);
-      std::memcpy(block, &bits, sizeof bits);
-      return;
-    }
-    case TensorType::q8_0:
-      return put_q8_0(values, block);
-    case TensorType::q4_0:
-      return put_q4_0(values, block);
-    case TensorType::q5_0:
-      return put_q5_0(values, block);
-    case TensorType::q4_k:
-      return put_k(7, values, block);
-    case TensorType::q5_k:
-      return put_k(15, values, block);
-    case TensorType::q6_k:
-      return put_q6_k(values, block);
   }
+  return parts;
 }
 
 }  // namespace
 
 std::vector<u8> quantize(TensorType type, std::span<const f32> values) {
   const auto& traits = kernels::type_traits(type);
-  std::vector<u8> out(values.size() / traits.block_elems * traits.block_bytes);
-  for (u64 i = 0; i < values.size() / traits.block_elems; ++i) {
-    put_block(type, values.subspan(i * traits.block_elems, traits.block_elems),
-              out.data() + i * traits.block_bytes);
+  const u64 n_blocks = values.size() / traits.block_elems;
+  std::vector<u8> out(n_blocks * traits.block_bytes);
+  if (traits.block_elems == 1) {
+    tools::put_floats(type, values, out.data());
+    return out;
+  }
+  for (u64 i = 0; i < n_blocks; ++i) {
+    const auto block_values = values.subspan(i * traits.block_elems, traits.block_elems);
+    put_block(type, exact_parts(type, block_values), out.data() + i * traits.block_bytes);
   }
   return out;
 }
