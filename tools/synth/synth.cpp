@@ -152,37 +152,12 @@ const char* arch_key(Arch arch) {
   }
 }
 
-// general.file_type: llama.cpp's number for what most tensors are.
-u32 file_type(SynthQuant quant) {
-  if (quant.mix == SynthQuant::Mix::q4_k_m) return 15;
-  switch (quant.type) {
-    case TensorType::f16:
-      return 1;
-    case TensorType::q4_0:
-      return 2;
-    case TensorType::q8_0:
-      return 7;
-    case TensorType::q5_0:
-      return 8;
-    case TensorType::q4_k:
-      return 14;
-    case TensorType::q5_k:
-      return 16;
-    case TensorType::q6_k:
-      return 18;
-    case TensorType::bf16:
-      return 32;
-    default:
-      return 0;
-  }
-}
-
 void set_hyper_parameters(GgufWriter& writer, const SynthShape& shape, SynthQuant quant, u64 seed) {
   const std::string arch = arch_key(shape.arch);
   writer.set_string("general.architecture", arch);
   writer.set_string("general.type", "model");
   writer.set_string("general.name", shape.name + " synthetic, seed " + std::to_string(seed));
-  writer.set_u32("general.file_type", file_type(quant));
+  writer.set_u32("general.file_type", tools::file_type(quant));
   writer.set_u32("general.quantization_version", 2);
   writer.set_u32(arch + ".block_count", shape.n_layers);
   writer.set_u32(arch + ".context_length", shape.n_ctx);
@@ -221,12 +196,6 @@ std::vector<f32> llama3_rope_factors(const SynthShape& shape) {
     factors.push_back(static_cast<f32>(factor));
   }
   return factors;
-}
-
-// llama.cpp's choice of the layers whose attn_v and ffn_down get more bits in q4_k_m.
-bool gets_more_bits(u32 layer, u32 n_layers) {
-  const u32 eighth = n_layers / 8;
-  return layer < eighth || layer >= 7 * n_layers / 8 || (layer - eighth) % 3 == 2;
 }
 
 // Declares a model's tensors in a writer, with the recipe of each.
@@ -273,7 +242,7 @@ class ModelTensors {
     const u64 d = shape_.d_model;
     const u64 d_q = u64{shape_.n_heads} * shape_.head_dim;
     const u64 d_kv = u64{shape_.n_kv_heads} * shape_.head_dim;
-    const bool more_bits = gets_more_bits(layer, shape_.n_layers);
+    const bool more_bits = tools::gets_more_bits(layer, shape_.n_layers);
     const auto vector = [&](const char* name, u64 n, Recipe recipe) {
       add(writer, prefix + name, TensorType::f32, {n}, std::move(recipe));
     };
@@ -341,14 +310,6 @@ void check_shape(const SynthShape& shape) {
 
 }  // namespace
 
-std::optional<SynthQuant> parse_quant(std::string_view name) {
-  if (name == "q4_k_m") return SynthQuant{TensorType::q4_k, SynthQuant::Mix::q4_k_m};
-  for (const auto& traits : kernels::kTypeTraits) {
-    if (name == traits.name) return SynthQuant{traits.type, SynthQuant::Mix::none};
-  }
-  return std::nullopt;
-}
-
 std::string_view arch_names() {
   return "llama-2-7b, llama-3.1-8b, mistral-7b, qwen2.5-7b, qwen3-8b, tiny-llama, tiny-qwen2, "
          "tiny-qwen3, recall";
@@ -387,9 +348,7 @@ SynthReport synth_write(const SynthOptions& options) {
                                                   : "q4_k_m";
   const auto quant = parse_quant(name);
   if (!quant) {
-    throw std::invalid_argument(
-        "unknown --quant " + name +
-        "; one of f32, f16, bf16, q8_0, q4_0, q5_0, q4_k, q5_k, q6_k, q4_k_m");
+    throw std::invalid_argument("unknown --quant " + name + "; one of " + tools::kQuantNames);
   }
   if (recall) {
     if (options.layers != 0) throw std::invalid_argument("the recall model has two layers, always");

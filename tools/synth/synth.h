@@ -20,7 +20,7 @@
 #include <string>
 #include <string_view>
 
-#include "kernels/quant/tensor_type.h"
+#include "tools/quantize/mix.h"
 #include "tools/synth/vocab.h"
 
 namespace tarn::synth {
@@ -49,13 +49,9 @@ struct SynthShape {
   f32 embedding_rms = 1.0f;  // a tied output sets it; small ones make rms_eps count
 };
 
-// One tensor type for all matrices, or llama.cpp's mix: q6_k for the output and for attn_v and
-// ffn_down of about half of the layers, q4_k elsewhere. Vectors are f32 in either case.
-struct SynthQuant {
-  kernels::TensorType type = kernels::TensorType::q4_k;
-  enum class Mix : u8 { none, q4_k_m } mix = Mix::none;
-};
-std::optional<SynthQuant> parse_quant(std::string_view name);  // f32 ... q6_k, q4_k_m
+// One tensor type for all matrices, or llama.cpp's mix. Vectors are f32 in either case.
+using SynthQuant = tools::Quant;
+using tools::parse_quant;
 
 struct SynthOptions {
   std::string arch = "tiny-llama";  // a name of arch_names()
