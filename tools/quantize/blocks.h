@@ -5,8 +5,8 @@
 //
 //   value of element e = (codes[e] - code_of_zero) * (d * scale) - dmin * minimum
 //
-// with the scale and minimum of e's sub-block (of 32 elements in q4_k and q5_k, of 16 in q6_k), or 1
-// and 0 in the types that have none.
+// with the scale and minimum of e's sub-block (of 32 elements in q4_k and q5_k, of 16 in q6_k), or
+// 1 and 0 in the types that have none.
 #pragma once
 
 #include <array>

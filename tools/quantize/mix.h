@@ -7,9 +7,9 @@
 //             is tied to it) and for attn_v and ffn_down of about half of the layers, else q4_k
 //
 // Vectors, norms and everything else that is no weight matrix stay as they are. Where a matrix's
-// rows are no whole number of the type's blocks it gets llama.cpp's replacement: q5_0 for q4_k, q8_0
-// for q6_k, and f16 where the rows are no multiple of 32 either. For q5_k llama.cpp takes q5_1,
-// which this build lacks; q8_0 stands in for it.
+// rows are no whole number of the type's blocks it gets llama.cpp's replacement: q5_0 for q4_k,
+// q8_0 for q6_k, and f16 where the rows are no multiple of 32 either. For q5_k llama.cpp takes
+// q5_1, which this build lacks; q8_0 stands in for it.
 #pragma once
 
 #include <optional>
