@@ -265,7 +265,7 @@ def make_document(seed, tokens, encode, ask_tokens=None, rounds=1):
     room = tokens - 64 if ask_tokens is None else tokens - ask_tokens - 24
     plant, facts = Plant(draw), []
     left = int(room * draw.uniform(0.2, 0.65))
-    while left > 0 and not plant.is_full():
+    while (left > 0 or not plant.value) and not plant.is_full():  # there is something to ask for
         facts.append(encoded(plant.next_fact()))
         left -= n_tokens(facts[-1])
         room -= n_tokens(facts[-1])

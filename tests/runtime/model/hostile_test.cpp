@@ -1,7 +1,8 @@
 // Goal    no file, whatever its bytes, gets further than a stated error, and the refusal is cheap.
 // Method  the hostile corpus through the reader and the description of the model: status and text
 //         as the table says, 16 MiB of memory at most, 100 ms of the processor at most (not under
-//         sanitizers and emulators), and nothing of the memory kept. Every class of known faults has its files.
+//         sanitizers and emulators), and nothing of the memory kept. Every class of known faults
+//         has its files.
 #include <doctest/doctest.h>
 
 #include <algorithm>
