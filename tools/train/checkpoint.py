@@ -20,7 +20,7 @@ OLD_EMBEDDING = "e.weight"
 
 def save(path, model, step):
     """Writes beside the old file first, so that a crash leaves one of the two."""
-    weights = {name: p.half() for name, p in model.state_dict().items()}
+    weights = {name: p.half().cpu() for name, p in model.state_dict().items()}
     torch.save({"weights": weights, "step": step}, f"{path}.new")
     os.replace(f"{path}.new", path)
 

@@ -65,6 +65,7 @@ class Reader:
     def __init__(self, model, tokenizer, window=None, shuffle_keys=False):
         self._model, self._tokenizer = model, tokenizer
         self._window, self._shuffle_keys = window, shuffle_keys
+        self._device = next(model.parameters()).device
 
     @torch.no_grad()
     def score(self, lines):
@@ -85,7 +86,8 @@ class Reader:
             owner += [i] * len(rest)
             positions += range(n_shared, n_shared + len(rest))
             ends.append(len(ids))
-        logits = self._read(torch.tensor(ids), torch.tensor(owner), torch.tensor(positions))
+        logits = self._read(*(torch.tensor(column, device=self._device)
+                              for column in (ids, owner, positions))).cpu()
         for line, answer, end in zip(group, answers, ends):
             said = logits[end - len(answer) - 1:end - 1]
             right = torch.tensor(answer)
@@ -93,7 +95,7 @@ class Reader:
             yield line, bool((said.argmax(-1) == right).all()), loss, len(answer)
 
     def _read(self, ids, owner, positions):
-        index = torch.arange(len(ids))
+        index = torch.arange(len(ids), device=self._device)
         mask = (index[:, None] >= index) & ((owner == -1) | (owner[:, None] == owner))
         if self._window:
             mask &= positions[:, None] - positions < self._window

@@ -21,7 +21,7 @@ import bpe
 import logbook
 from draw import Draw
 
-LENGTHS = (256, 512, 1024, 2048, 4096, 8192)
+LENGTHS = (256, 512, 1024, 2048, 4096, 8192, 16384)
 # (tokens, documents, lines of each at most) of the book in the tree. Its seeds are far from those
 # that training looks at while it runs.
 SAMPLE = ((512, 6, 14), (1024, 4, 6), (2048, 1, 4), (4096, 1, 2))

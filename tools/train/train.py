@@ -23,7 +23,7 @@ import checkpoint
 import logbook
 import make_logbook
 from evaluate import evaluate
-from model import Model
+from model import CONTEXT, Model
 from muon import Muon
 from prime import order_numbers, prime
 
@@ -37,6 +37,7 @@ MUON_RATE = 0.02
 ADAM_RATE = 1.5e-3
 ADAM_DECAY = 0.01
 GRADIENT_NORM_MAX = 1.0
+WAIT_MAX_S = 1800  # for the other process, which may be measuring, or dead
 SKIP_SHARE = 0.3  # of the steps leave positions out (PoSE), so that far ones are met early
 SKIP_FROM = 0.05  # of the time
 EVALUATED = {512: 12, 1024: 8}  # documents of each length, while training
@@ -70,7 +71,7 @@ class Team:
 
     def wait(self):
         if self._barrier:
-            self._barrier.wait()
+            self._barrier.wait(WAIT_MAX_S)
 
 
 class Trainer:
@@ -113,11 +114,11 @@ class Trainer:
         lengths = next((lengths for until, lengths in self.stages if progress < until),
                        self.stages[-1][1])
         tokens = choose.choices(list(lengths), list(lengths.values()))[0]
-        skip = progress > SKIP_FROM and choose.random() < SKIP_SHARE and tokens < 8192
-        far = choose.choice((2, 4, 8)) * tokens if skip else 0
+        skip = progress > SKIP_FROM and choose.random() < SKIP_SHARE
+        far = min(choose.choice((2, 4, 8)) * tokens, CONTEXT - tokens) if skip else 0
         warm = min(1.0, (self.step - self.first_step + 1) / WARMUP_STEPS)
         decay = min(1.0, max(RATE_MIN_RATIO, (1 - progress) / DECAY_SHARE))
-        self.team.plan.copy_(torch.tensor([progress, warm * decay, tokens, min(far, 10_000)]))
+        self.team.plan.copy_(torch.tensor([progress, warm * decay, tokens, far]))
 
     def train_step(self, progress, rate, tokens, skipped):
         options = self.options
