@@ -1,6 +1,6 @@
 // tarn eval: what a model makes of a text, position by position: perplexity, the raw logits, and
 // how far two runs are apart (Kullback-Leibler divergence of the base from this run, agreement of
-// the best token).
+// the best token). Log books: eval_logbook.cpp.
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -18,6 +18,8 @@
 #include "tools/support/json.h"
 #include "tools/support/model_file.h"
 #include "tools/tarn/commands.h"
+#include "tools/tarn/eval_logbook.h"
+#include "tools/tarn/softmax.h"
 
 namespace tarn::tools {
 namespace {
@@ -25,23 +27,9 @@ namespace {
 struct EvalCommand {
   EngineOptions engine;
   std::string suite, ids_file, text_file, base_file, logits_file;
+  LogbookCommand logbook;
   bool json = false;
 };
-
-struct Softmax {
-  f64 max = 0, log_sum = 0;  // log p = logit - log_sum
-  u64 argmax = 0;
-};
-
-Softmax softmax_of(std::span<const f32> logits) {
-  Softmax out;
-  out.argmax = static_cast<u64>(std::max_element(logits.begin(), logits.end()) - logits.begin());
-  out.max = logits[out.argmax];
-  f64 sum = 0;
-  for (const f32 logit : logits) sum += std::exp(logit - out.max);
-  out.log_sum = out.max + std::log(sum);
-  return out;
-}
 
 // Takes the logits row by row, in order; keeps figures, never all logits.
 class Measure {
@@ -187,9 +175,16 @@ void print(const EvalCommand& command, Measure& measure, u64 n_ids) {
   std::printf("top-1 agreement  %.4f\n", measure.top1_agreement());
 }
 
-void run(const EvalCommand& command) {
+void run(EvalCommand& command) {
+  if (command.suite == "logbook") {
+    if (command.logbook.file.empty()) {
+      throw Failure{kExitUsage, "eval logbook needs the log book: eval -m MODEL logbook FILE"};
+    }
+    command.logbook.json = command.json;
+    return run_logbook(command.engine, command.logbook);
+  }
   if (command.ids_file.empty() && command.text_file.empty()) {
-    throw Failure{kExitUsage, "eval needs --text FILE or --ids FILE"};
+    throw Failure{kExitUsage, "eval needs --text FILE or --ids FILE, or logbook FILE"};
   }
   const std::vector<u32> ids = ids_of(command);
   if (ids.empty()) throw Failure{kExitRefused, "there are no tokens to evaluate"};
@@ -215,19 +210,23 @@ void run(const EvalCommand& command) {
 void add_eval(CLI::App& app) {
   auto command = std::make_shared<EvalCommand>();
   CLI::App* sub =
-      app.add_subcommand("eval", "perplexity, raw logits, and how far two runs are apart");
+      app.add_subcommand("eval", "perplexity, raw logits, how far two runs are apart, log books");
   sub->footer(
       "\nExamples:\n"
       "  tarn eval -m model.gguf --text book.txt\n"
       "  tarn eval -m f16.gguf --text book.txt --logits-out f16.logits\n"
       "  tarn eval -m q4.gguf --text book.txt --base f16.logits   what the quantisation lost\n"
+      "  tarn eval -m model.gguf logbook books.jsonl    questions with one right answer\n"
       "\nLogits take 4 bytes a token and vocabulary entry: 1,000 tokens of a 128,256 vocabulary "
       "are\n"
       "513 MB.\n");
   command->engine.add_to(*sub, /*model_required=*/true);
   sub->add_option("SUITE", command->suite, "what to measure")
-      ->check(CLI::IsMember({"perplexity"}))
+      ->check(CLI::IsMember({"perplexity", "logbook"}))
       ->default_val("perplexity");
+  sub->add_option("FILE", command->logbook.file, "logbook: the log books, JSON lines");
+  sub->add_option("--answers-out", command->logbook.answers_file,
+                  "logbook: write every answer, {seed, index, kind, expected, given} a line");
   CLI::Option* text = sub->add_option("--text", command->text_file, "the text, from a file");
   sub->add_option("--ids", command->ids_file, "the tokens as ids from a file; nothing is added")
       ->excludes(text);

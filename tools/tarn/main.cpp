@@ -35,6 +35,11 @@ int run_command_line(int argc, char** argv) {
   tarn::tools::add_tokenize(app);
   tarn::tools::add_eval(app);
   app.add_subcommand("synth", "write a random model of a real shape (tarn synth --help)");
+  const auto is_named = [&](const CLI::App* command) { return command->check_name(argv[1]); };
+  if (argc > 1 && argv[1][0] != '-' && app.get_subcommands(is_named).empty()) {
+    std::fprintf(stderr, "tarn: no command '%s'; tarn --help lists them\n", argv[1]);
+    return tarn::tools::kExitUsage;
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -1,0 +1,259 @@
+#include "tools/tarn/eval_logbook.h"
+
+#include <rapidjson/stringbuffer.h>
+#include <rapidjson/writer.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "runtime/engine/engine.h"
+#include "tools/support/exit_code.h"
+#include "tools/support/input.h"
+#include "tools/support/json.h"
+#include "tools/support/logbook.h"
+#include "tools/support/model_file.h"
+#include "tools/tarn/softmax.h"
+
+namespace tarn::tools {
+namespace {
+
+constexpr const char* kProse = "prose";
+constexpr u64 kAllLengths = 0;
+
+using Ids = std::vector<u32>;
+
+// A line as the model sees it.
+struct Question {
+  Ids prompt, answer;
+};
+
+// The answer's ids are those that the whole text has behind the prompt's: a model that was trained
+// on whole texts knows no others.
+Question encode(ModelFile& model, const LogbookLine& line, const std::string& where) {
+  Question question{.prompt = model.encode(line.prompt, {.add_special = true}), .answer = {}};
+  const Ids whole = model.encode(line.prompt + line.answer, {.add_special = true});
+  const bool continues = whole.size() > question.prompt.size() &&
+                         std::equal(question.prompt.begin(), question.prompt.end(), whole.begin());
+  if (!continues) {
+    throw Failure{kExitRefused, where + ": a document of seed " + std::to_string(line.seed) +
+                                    ": this vocabulary has a token across the border of prompt "
+                                    "and answer; write the log book for this model's vocabulary"};
+  }
+  question.answer.assign(whole.begin() + static_cast<std::ptrdiff_t>(question.prompt.size()),
+                         whole.end());
+  return question;
+}
+
+// One session that goes from question to question and keeps what their prompts share.
+class Reader {
+ public:
+  explicit Reader(engine::Engine& engine)
+      : engine_(engine), session_(value_of(engine.create_session())) {}
+
+  // What the model says behind the prompt, as many tokens as the answer has.
+  Ids answer(const Question& question) {
+    take_up(question.prompt);
+    value_of(engine_.generate(session_, {.sampler = {},
+                                         .max_tokens = static_cast<u32>(question.answer.size()),
+                                         .ignore_end = true}));
+    Ids ids;
+    engine::Event event;
+    std::vector<char> text(engine::EventRing::kTextBytes);
+    for (bool done = false; !done;) {
+      engine_.step();
+      while (engine_.take_event(session_, &event, text)) {
+        if (event.type == engine::EventType::token) ids.push_back(event.token.token);
+        done = event.type == engine::EventType::done;
+        if (done && event.done.status != Status::ok) {
+          throw Failure{kExitRefused, std::string("the model failed on a question: ") +
+                                          status_name(event.done.status)};
+        }
+      }
+    }
+    return ids;
+  }
+
+  // Nats that the model takes for the answer's tokens.
+  f64 nll(const Question& question) {
+    take_up(question.prompt);
+    Scored scored{.ids = &question.answer, .first = question.prompt.size()};
+    engine_.watch_logits(session_, &Reader::score, &scored);
+    feed(question.answer);
+    engine_.watch_logits(session_, nullptr, nullptr);
+    return scored.nll;
+  }
+
+ private:
+  struct Scored {
+    const Ids* ids = nullptr;
+    u64 first = 0;  // position of the first of them
+    f64 nll = 0;
+  };
+
+  static void score(void* context, u32 position, std::span<const f32> logits) {
+    auto& scored = *static_cast<Scored*>(context);
+    const u64 predicted = u64{position} + 1;
+    if (predicted < scored.first || predicted >= scored.first + scored.ids->size()) return;
+    scored.nll += softmax_of(logits).log_sum - logits[(*scored.ids)[predicted - scored.first]];
+  }
+
+  void take_up(const Ids& prompt) {
+    const auto& session = engine_.session_state(session_);
+    const auto have = session.ids.first(session.n_ids);
+    const auto differ = std::mismatch(have.begin(), have.end(), prompt.begin(), prompt.end());
+    // The last token's logits are wanted, so it runs in any case.
+    const auto n_shared = static_cast<u32>(
+        std::min<u64>(static_cast<u64>(differ.first - have.begin()), prompt.size() - 1));
+    if (n_shared < session.n_ids) value_of(engine_.truncate(session_, n_shared));
+    feed(std::span(prompt).subspan(n_shared));
+  }
+
+  void feed(std::span<const u32> ids) {
+    if (!ids.empty()) value_of(engine_.feed(session_, ids));
+    while (engine_.has_work()) engine_.step();
+  }
+
+  engine::Engine& engine_;
+  engine::SessionIdx session_;
+};
+
+// What came out, by kind and by length; kAllLengths sums up a kind.
+struct Results {
+  std::map<std::string, std::map<u64, Rate>> rates;
+  f64 prose_nll = 0;
+  u64 n_prose_tokens = 0;
+
+  f64 perplexity() const {
+    return n_prose_tokens == 0 ? NAN : std::exp(prose_nll / static_cast<f64>(n_prose_tokens));
+  }
+};
+
+// {seed, index, kind, expected, given} a line, to compare engines by.
+class AnswersFile {
+ public:
+  explicit AnswersFile(std::string path) : path_(std::move(path)) {}
+  void add(u64 index, const LogbookLine& line, const std::string& given) {
+    rapidjson::StringBuffer buffer;
+    rapidjson::Writer<rapidjson::StringBuffer> writer(buffer);
+    writer.StartObject();
+    writer.Key("seed"), writer.Uint64(line.seed);
+    writer.Key("index"), writer.Uint64(index);
+    writer.Key("kind"), writer.String(line.kind.c_str());
+    writer.Key("expected"), writer.String(line.answer.c_str());
+    writer.Key("given"), writer.String(given.c_str());
+    writer.EndObject();
+    text_ += buffer.GetString();
+    text_ += '\n';
+  }
+  void write() const {
+    if (!path_.empty()) write_file(path_, text_.data(), text_.size());
+  }
+
+ private:
+  std::string path_, text_;
+};
+
+Results answer_all(engine::Engine& engine, ModelFile& model, const std::vector<LogbookLine>& lines,
+                   const std::vector<Question>& questions, AnswersFile& answers) {
+  const bool on_terminal = isatty(STDERR_FILENO) != 0;
+  Results results;
+  Reader reader(engine);
+  for (u64 i = 0; i < lines.size(); ++i) {
+    if (on_terminal) std::fprintf(stderr, "\rquestion %zu of %zu ", i + 1, lines.size());
+    const LogbookLine& line = lines[i];
+    if (line.kind == kProse) {
+      results.prose_nll += reader.nll(questions[i]);
+      results.n_prose_tokens += questions[i].answer.size();
+      continue;
+    }
+    const Ids given = reader.answer(questions[i]);
+    auto& by_length = results.rates[line.kind];
+    const bool right = given == questions[i].answer;
+    by_length[logbook_length(line.n_tokens)].count(right);
+    by_length[kAllLengths].count(right);
+    std::string text;
+    for (const u32 id : given) text += model.piece(id);
+    answers.add(i, line, text);
+  }
+  if (on_terminal) std::fprintf(stderr, "\r%40s\r", "");
+  return results;
+}
+
+void print(const Results& results) {
+  std::printf("%-8s %8s %7s %7s %9s   %s\n", "kind", "tokens", "asked", "right", "accuracy",
+              "95 % interval");
+  for (const auto& [kind, by_length] : results.rates) {
+    for (const auto& [length, rate] : by_length) {
+      const std::string tokens = length == kAllLengths ? "all" : "<=" + std::to_string(length);
+      std::printf("%-8s %8s %7llu %7llu %8.1f%%   %.1f .. %.1f%%\n", kind.c_str(), tokens.c_str(),
+                  static_cast<unsigned long long>(rate.n),
+                  static_cast<unsigned long long>(rate.n_true), 100 * rate.share(),
+                  100 * rate.low(), 100 * rate.high());
+    }
+  }
+  if (results.n_prose_tokens > 0) {
+    std::printf("perplexity of the prose: %.3f over %llu tokens\n", results.perplexity(),
+                static_cast<unsigned long long>(results.n_prose_tokens));
+  }
+}
+
+void print_as_json(const Results& results) {
+  Json json;
+  json.begin_object();
+  json.key("accuracy").begin_object();
+  for (const auto& [kind, by_length] : results.rates) {
+    json.key(kind).begin_object();
+    for (const auto& [length, rate] : by_length) {
+      json.key(length == kAllLengths ? "all" : std::to_string(length)).begin_object();
+      json.key("asked").number(rate.n);
+      json.key("right").number(rate.n_true);
+      json.key("accuracy").real(rate.share());
+      json.key("low").real(rate.low());
+      json.key("high").real(rate.high());
+      json.end_object();
+    }
+    json.end_object();
+  }
+  json.end_object();
+  json.key("perplexity").real(results.perplexity());
+  json.key("prose_tokens").number(results.n_prose_tokens);
+  json.end_object();
+  print_json(json);
+}
+
+}  // namespace
+
+void run_logbook(const EngineOptions& options, const LogbookCommand& command) {
+  const std::vector<LogbookLine> lines = parse_logbook(read_file(command.file), command.file);
+  ModelFile model(options.model);
+  std::vector<Question> questions;
+  questions.reserve(lines.size());
+  u64 n_tokens_max = 0;
+  for (const LogbookLine& line : lines) {
+    questions.push_back(encode(model, line, command.file));
+    const Question& question = questions.back();
+    n_tokens_max = std::max(n_tokens_max, question.prompt.size() + question.answer.size());
+  }
+  Config config = options.config();
+  if (config.context_tokens == 0) config.context_tokens = n_tokens_max;
+  config.sessions_max = 1;
+  SystemReserve reserve;
+  SystemClock clock;
+  engine::Engine engine;
+  value_of(engine.open({.model_path = options.model.c_str(),
+                        .config = config,
+                        .reserve = &reserve,
+                        .clock = &clock}));
+  AnswersFile answers(command.answers_file);
+  const Results results = answer_all(engine, model, lines, questions, answers);
+  answers.write();
+  if (command.json) return print_as_json(results);
+  print(results);
+}
+
+}  // namespace tarn::tools

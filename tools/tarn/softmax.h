@@ -1,0 +1,29 @@
+// tools/tarn/softmax.h
+//
+// What evaluation needs of a row of logits, in double precision.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <span>
+
+#include "platform/base/types.h"
+
+namespace tarn::tools {
+
+struct Softmax {
+  f64 max = 0, log_sum = 0;  // log p = logit - log_sum
+  u64 argmax = 0;
+};
+
+inline Softmax softmax_of(std::span<const f32> logits) {
+  Softmax out;
+  out.argmax = static_cast<u64>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+  out.max = logits[out.argmax];
+  f64 sum = 0;
+  for (const f32 logit : logits) sum += std::exp(logit - out.max);
+  out.log_sum = out.max + std::log(sum);
+  return out;
+}
+
+}  // namespace tarn::tools
