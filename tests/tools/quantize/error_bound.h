@@ -1,0 +1,86 @@
+// tests/tools/quantize/error_bound.h
+//
+// The bound of tools/quantize/quantizer.h, evaluated on a block: the root mean square error of each
+// group of elements that share a scale is at most
+//
+//   that of even steps over the group's range      half a step; for the types without minima a step
+//                                                   is max|x| / (n - 0.6), one of the ranges tried
+//   + what rounding the scales to whole numbers adds   half a unit of d for each code, half of dmin
+//   + f16's rounding of d and dmin                 2^-11 of the largest magnitude, taken twice
+#pragma once
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <span>
+#include <vector>
+
+#include "kernels/quant/dequant.h"
+#include "kernels/quant/strip.h"
+
+namespace tarn::tools::test {
+
+inline f64 rms_bound(kernels::TensorType type, std::span<const f32> group,
+                     const kernels::Strip& strip) {
+  using kernels::TensorType;
+  const auto [low_at, high_at] = std::ranges::minmax_element(group);
+  const f64 low = std::min(*low_at, 0.0f), range = *high_at - low;
+  const f64 largest = std::max(std::abs(*low_at), std::abs(*high_at));
+  const f64 d = std::abs(strip.d), dmin = std::abs(strip.dmin);
+  const f64 half = 0.5 * largest, f16_rounding = largest * 0x1p-10;
+  switch (type) {
+    case TensorType::q8_0:
+      return half / 127 + f16_rounding;
+    case TensorType::q4_0:
+      return half / 7.4 + f16_rounding;
+    case TensorType::q5_0:
+      return half / 15.4 + f16_rounding;
+    case TensorType::q6_k:
+      return half / 31.4 + 32 * 0.5 * d + f16_rounding;
+    case TensorType::q4_k:
+      return 0.5 * range / 15 + 15 * 0.5 * d + 0.5 * dmin + f16_rounding;
+    case TensorType::q5_k:
+      return 0.5 * range / 31 + 31 * 0.5 * d + 0.5 * dmin + f16_rounding;
+    case TensorType::f16:
+      return largest * 0x1p-11 + 0x1p-25;  // the second below 2^-14
+    case TensorType::bf16:
+      return largest * 0x1p-8;
+    case TensorType::f32:
+      return 0;
+  }
+  return 0;
+}
+
+// `blocks` are what became of `values`. Returns the root mean square error of all.
+inline f64 check_error(kernels::TensorType type, std::span<const f32> values,
+                       std::span<const u8> blocks) {
+  const kernels::TypeTraits& traits = kernels::type_traits(type);
+  std::vector<f32> back(values.size());
+  kernels::dequantize_row(type, blocks.data(), values.size(), back.data());
+  const bool is_float = traits.block_elems == 1;
+  const u64 n_group = is_float ? 1 : type == kernels::TensorType::q6_k ? 16 : 32;
+  f64 total = 0;
+  for (u64 at = 0; at < values.size(); at += n_group) {
+    const u8* block = blocks.data() + at / traits.block_elems * traits.block_bytes;
+    const u32 strip_idx = static_cast<u32>(at % traits.block_elems / kernels::kStripElems);
+    f64 squares = 0;
+    for (u64 i = at; i < at + n_group; ++i) {
+      const f64 error = f64{back[i]} - f64{values[i]};
+      squares += error * error;
+    }
+    const auto strip = kernels::strip_from_file(type, block, strip_idx);
+    const f64 bound = rms_bound(type, values.subspan(at, n_group), strip);
+    const f64 rms = std::sqrt(squares / static_cast<f64>(n_group));
+    if (!(rms <= bound)) {
+      CAPTURE(at);
+      CAPTURE(rms);
+      CAPTURE(bound);
+      FAIL_CHECK("the error is above its bound");
+    }
+    total += squares;
+  }
+  return std::sqrt(total / static_cast<f64>(values.size()));
+}
+
+}  // namespace tarn::tools::test
