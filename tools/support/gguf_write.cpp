@@ -169,6 +169,11 @@ void GgufWriter::set_i32s(std::string_view key, std::span<const i32> values) {
   for (const i32 value : values) append(keys_, value);
 }
 
+void GgufWriter::copy_value(std::string_view key, u32 type, std::span<const u8> value) {
+  begin_key(key, type);
+  keys_.append(reinterpret_cast<const char*>(value.data()), value.size());
+}
+
 u32 GgufWriter::add_tensor(std::string name, kernels::TensorType type, std::vector<u64> dims) {
   const auto& traits = kernels::type_traits(type);
   if (dims.empty() || dims[0] % traits.block_elems != 0) {

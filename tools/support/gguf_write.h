@@ -52,6 +52,8 @@ class GgufWriter {
   void set_f32s(std::string_view key, std::span<const f32> values);
   void set_i32s(std::string_view key, std::span<const i32> values);
 
+  // A value as it lies in another file, behind its type id.
+  void copy_value(std::string_view key, u32 type, std::span<const u8> value);
 
   // Returns the tensor's index. Throws where the rows are no multiple of the type's block.
   u32 add_tensor(std::string name, kernels::TensorType type, std::vector<u64> dims);

@@ -15,5 +15,6 @@ void add_plan(CLI::App& app);
 void add_inspect(CLI::App& app);
 void add_tokenize(CLI::App& app);
 void add_eval(CLI::App& app);
+void add_quantize(CLI::App& app);
 
 }  // namespace tarn::tools

@@ -1,0 +1,95 @@
+// Goal    `tarn quantize` answers every command line with the exit code that scripts rely on.
+// Method  a table of command lines, run through the subcommand as main() does; a file is there
+//         afterwards exactly where the code is 0.
+#include <doctest/doctest.h>
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "tests/support/temp_file.h"
+#include "tools/support/exit_code.h"
+#include "tools/synth/synth.h"
+#include "tools/tarn/commands.h"
+
+namespace tarn::tools {
+namespace {
+
+int exit_code_of(std::vector<std::string> words) {
+  CLI::App app{"tarn"};
+  app.require_subcommand(1);
+  add_quantize(app);
+  std::reverse(words.begin(), words.end());  // as CLI11 wants them
+  try {
+    app.parse(words);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? kExitOk : kExitUsage;
+  } catch (const Failure& failure) {
+    return failure.code;
+  }
+  return kExitOk;
+}
+
+struct Case {
+  const char* name;
+  std::vector<std::string> words;  // IN, OUT, TEXT, Q4: paths of this test
+  int exit_code;
+  bool writes;
+};
+
+const Case kCases[] = {
+    {"a type", {"IN", "OUT", "q8_0"}, 0, true},
+    {"the mix", {"IN", "OUT", "q4_k_m"}, 0, true},
+    {"options in front", {"--threads", "1", "IN", "OUT", "bf16"}, 0, true},
+    {"dequantise", {"Q4", "OUT", "f32"}, 0, true},
+    {"round again, on request", {"Q4", "OUT", "q8_0", "--requantize"}, 0, true},
+    {"round again", {"Q4", "OUT", "q8_0"}, 78, false},
+    {"help", {"--help"}, 0, false},
+    {"nothing", {}, 64, false},
+    {"no type", {"IN", "OUT"}, 64, false},
+    {"unknown type", {"IN", "OUT", "q3_k"}, 64, false},
+    {"a type in capitals", {"IN", "OUT", "Q8_0"}, 64, false},
+    {"one word too many", {"IN", "OUT", "q8_0", "more"}, 64, false},
+    {"unknown option", {"IN", "OUT", "q8_0", "--fast"}, 64, false},
+    {"no threads", {"IN", "OUT", "q8_0", "-t", "0"}, 64, false},
+    {"OUT is IN", {"IN", "IN", "q8_0"}, 64, false},
+    {"OUT is IN by another path", {"IN", "LINK", "q8_0"}, 64, false},
+    {"OUT is a folder", {"IN", "FOLDER", "q8_0"}, 64, false},
+    {"OUT is a device", {"IN", "/dev/null", "q8_0"}, 64, false},
+    {"OUT in a folder that is not there", {"IN", "/nowhere/at/all.gguf", "q8_0"}, 74, false},
+    {"no such file", {"/nowhere/at/all.gguf", "OUT", "q8_0"}, 74, false},
+    {"no model", {"TEXT", "OUT", "q8_0"}, 78, false},
+};
+
+TEST_CASE("exit codes") {
+  using tarn::test::TempFile;
+  const TempFile in("main_in.gguf"), q4("main_q4.gguf"), text("main_text"), link("main_link");
+  synth::synth_write({.n_layers = 1, .n_vocab = 1024}, *parse_quant("f16"), 1, in.path(), 1);
+  synth::synth_write({.n_layers = 1, .n_vocab = 1024}, *parse_quant("q4_0"), 1, q4.path(), 1);
+  std::ofstream(text.path()) << "This is a text of more than twenty-four bytes, and no model.\n";
+  std::filesystem::create_symlink(in.path(), link.path());
+  const auto in_bytes = std::filesystem::file_size(in.path());
+  for (const Case& c : kCases) {
+    CAPTURE(c.name);
+    const TempFile out("main_out.gguf");
+    std::vector<std::string> words = {"quantize"};
+    for (const std::string& word : c.words) {
+      words.push_back(word == "IN"       ? in.path()
+                      : word == "OUT"    ? out.path()
+                      : word == "Q4"     ? q4.path()
+                      : word == "TEXT"   ? text.path()
+                      : word == "LINK"   ? link.path()
+                      : word == "FOLDER" ? std::filesystem::temp_directory_path().string()
+                                         : word);
+    }
+    CHECK(exit_code_of(words) == c.exit_code);
+    CHECK(std::filesystem::exists(out.path()) == c.writes);
+    CHECK_FALSE(std::filesystem::exists(out.path() + ".part"));
+    CHECK(std::filesystem::file_size(in.path()) == in_bytes);
+  }
+}
+
+}  // namespace
+}  // namespace tarn::tools

@@ -1,0 +1,100 @@
+// tarn quantize: a model file in another tensor type.
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <thread>
+
+#include "tools/quantize/quantize_file.h"
+#include "tools/support/engine_options.h"
+#include "tools/support/exit_code.h"
+#include "tools/tarn/commands.h"
+
+namespace tarn::tools {
+namespace {
+
+constexpr const char* kFooter =
+    "\nA type is given to every weight matrix; q4_k_m is llama.cpp's mix of q4_k and q6_k. "
+    "Vectors\n"
+    "stay as they are. Rows that are no whole number of a type's blocks get the type that "
+    "llama.cpp\n"
+    "would give them: q5_0 for q4_k, q8_0 for q6_k (and for q5_k), f16 where 32 does not divide "
+    "them.\n"
+    "OUT appears when it is whole; a file of that name is replaced.\n"
+    "\nExamples:\n"
+    "  tarn quantize m-f16.gguf m-q8.gguf q8_0       half the size, next to no loss\n"
+    "  tarn quantize m-f16.gguf m-q4.gguf q4_k_m     less than a third\n"
+    "  tarn quantize m-q8.gguf m-f32.gguf f32        dequantise, for a comparison\n";
+
+struct QuantizeCommand {
+  QuantizeOptions options{.in = {}, .out = {}};
+  std::string type;
+  bool requantize = false;
+};
+
+void show_progress(u64 done_bytes, u64 total_bytes) {
+  std::fprintf(stderr, "\r%5.1f of %.1f GB", static_cast<f64>(done_bytes) / 1e9,
+               static_cast<f64>(total_bytes) / 1e9);
+}
+
+void print_report(const QuantizeOptions& options, const QuantizeReport& report, f64 seconds) {
+  if (!report.quantized_in.empty()) {
+    std::fprintf(stderr,
+                 "note: %s was quantised already (%s); its rounding is part of the new file\n",
+                 options.in.c_str(), report.quantized_in.c_str());
+  }
+  if (report.n_replaced > 0) {
+    std::fprintf(stderr,
+                 "note: the rows of %u matrices are no whole number of the chosen type's blocks; "
+                 "they got the type that stands in for it\n",
+                 report.n_replaced);
+  }
+  std::printf("%s: %s, %s from %s, %.2f bits a weight, in %.1f s\n", options.out.c_str(),
+              std::string(quant_name(options.quant)).c_str(),
+              format_bytes(report.out_bytes).c_str(), format_bytes(report.in_bytes).c_str(),
+              report.bits_per_weight, seconds);
+  for (const auto& per_type : report.types) {
+    std::printf("  %-5s %5u tensors %12s\n", kernels::type_traits(per_type.type).name,
+                per_type.n_tensors, format_bytes(per_type.bytes).c_str());
+  }
+}
+
+void run(QuantizeCommand& command) {
+  QuantizeOptions& options = command.options;
+  const auto quant = parse_quant(command.type);
+  if (!quant) {
+    throw Failure{kExitUsage, "unknown TYPE " + command.type + "; one of " + kQuantNames};
+  }
+  options.quant = *quant;
+  if (command.requantize) options.requantize = Requantize::accept;
+  const bool terminal = isatty(STDERR_FILENO) != 0;
+  if (terminal) options.progress = show_progress;
+  const auto start = std::chrono::steady_clock::now();
+  const QuantizeReport report = quantize_file(options);
+  const std::chrono::duration<f64> elapsed = std::chrono::steady_clock::now() - start;
+  if (terminal) std::fputs("\r\033[K", stderr);
+  print_report(options, report, elapsed.count());
+}
+
+}  // namespace
+
+void add_quantize(CLI::App& app) {
+  auto command = std::make_shared<QuantizeCommand>();
+  command->options.n_threads = std::max(1u, std::thread::hardware_concurrency());
+  CLI::App* sub = app.add_subcommand("quantize", "write a model in another tensor type");
+  sub->add_option("IN", command->options.in, "a GGUF file, best in f32, f16 or bf16")->required();
+  sub->add_option("OUT", command->options.out, "the file to write")->required();
+  sub->add_option("TYPE", command->type, kQuantNames)->required();
+  sub->add_flag("--requantize", command->requantize,
+                "round again what is quantised already: worse than starting from the original");
+  sub->add_option("-t,--threads", command->options.n_threads, "threads that round and write")
+      ->check(CLI::Range(1u, 256u))
+      ->capture_default_str();
+  sub->footer(kFooter);
+  sub->callback([command] { run(*command); });
+}
+
+}  // namespace tarn::tools
