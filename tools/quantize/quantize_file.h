@@ -9,8 +9,8 @@
 //   memory   the directory, and about 40 MiB per thread; tensors of any size stream
 //   output   written beside its place and renamed when it is whole and on disk, so that a file of
 //            that name is never half a model
-//   errors   Failure with the exit code; nothing is left behind (a killed run leaves OUT.part, which
-//            the next one overwrites)
+//   errors   Failure with the exit code; nothing is left behind (a killed run leaves OUT.part,
+//            which the next one overwrites)
 #pragma once
 
 #include <functional>
