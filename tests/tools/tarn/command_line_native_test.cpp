@@ -6,7 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/temp_file.h"
 #include "tests/tools/tarn/command_line.h"
+#include "tools/support/input.h"
 #include "tools/synth/synth.h"
 
 namespace tarn {
