@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstring>
 #include <new>
+#include <optional>
 #include <string_view>
 
 #include "runtime/engine/instance.h"
@@ -16,7 +18,9 @@ using tarn::Result;
 using tarn::Status;
 using tarn::u32;
 using tarn::u64;
+using tarn::engine::Engine;
 using tarn::engine::Instance;
+using tarn::engine::SessionIdx;
 
 namespace {
 
@@ -28,10 +32,6 @@ int32_t report(const Error& error) {
 }
 
 int32_t report(const Result<void>& result) { return result ? TARN_OK : report(result.error()); }
-
-Instance::SessionHandle* handle(tarn_session* session) {
-  return reinterpret_cast<Instance::SessionHandle*>(session);
-}
 
 int32_t refuse(const char* hint) {
   return report(Error{.status = Status::invalid_request, .hint = hint});
@@ -120,6 +120,66 @@ tarn::engine::SamplerParams sampler_params(const tarn_generate_options& options)
   return params;
 }
 
+constexpr const char* kNoEngine = "engine is NULL: open one with tarn_open";
+constexpr const char* kNoSession = "session is NULL: create one with tarn_session_create";
+
+// The handle of a session that has just begun, as its first call finds it.
+tarn_session* begin_session(Instance* instance, SessionIdx idx) {
+  Instance::SessionHandle& handle = instance->sessions[idx];
+  handle.reading.store(false);
+  return reinterpret_cast<tarn_session*>(&handle);
+}
+
+// One call on an engine: while this stands, tarn_close waits.
+class EngineCall {
+ public:
+  explicit EngineCall(tarn_engine* engine) : instance_(reinterpret_cast<Instance*>(engine)) {
+    if (instance_ != nullptr) visit_.emplace(instance_->thread);
+  }
+  explicit operator bool() const { return instance_ != nullptr; }
+  Engine& engine() const { return instance_->engine; }
+  tarn_session* begin_session(SessionIdx idx) const { return ::begin_session(instance_, idx); }
+  // fn() on the engine's thread.
+  template <class Fn>
+  Result<void> run(Fn&& fn) const {
+    return instance_->thread.call(fn);
+  }
+
+ private:
+  Instance* instance_;
+  std::optional<tarn::engine::EngineThread::Visit> visit_;
+};
+
+// One call on a session. A destroyed one is an error as long as nobody else has its place.
+class SessionCall {
+ public:
+  explicit SessionCall(tarn_session* session)
+      : handle_(reinterpret_cast<Instance::SessionHandle*>(session)) {
+    if (handle_ != nullptr) visit_.emplace(handle_->instance->thread);
+  }
+  explicit operator bool() const { return handle_ != nullptr; }
+  Instance::SessionHandle* handle() const { return handle_; }
+  // fn(engine, idx) on the engine's thread.
+  template <class Fn>
+  Result<void> run(Fn&& fn) const {
+    if (handle_ == nullptr) {
+      return tarn::fail({.status = Status::invalid_request, .hint = kNoSession});
+    }
+    return handle_->instance->thread.call([&]() -> Result<void> {
+      Engine& engine = handle_->instance->engine;
+      if (engine.session_state(handle_->idx).state == tarn::engine::SessionState::free) {
+        return tarn::fail({.status = Status::invalid_request,
+                     .hint = "the session was destroyed: create another one"});
+      }
+      return fn(engine, handle_->idx);
+    });
+  }
+
+ private:
+  Instance::SessionHandle* handle_;
+  std::optional<tarn::engine::EngineThread::Visit> visit_;
+};
+
 }  // namespace
 
 extern "C" {
@@ -164,16 +224,19 @@ int32_t tarn_plan_memory(const tarn_options* options, tarn_plan* plan_out) {
 }
 
 int32_t tarn_engine_plan(tarn_engine* engine, tarn_plan* plan_out) {
+  const EngineCall call(engine);
+  if (!call) return refuse(kNoEngine);
   tarn_plan out{};
-  describe_plan(reinterpret_cast<Instance*>(engine)->engine.plan(), &out);
+  describe_plan(call.engine().plan(), &out);
   return copy_out(out, plan_out) ? TARN_OK : refuse(kBadStruct);
 }
 
 int32_t tarn_engine_status_get(tarn_engine* handle, tarn_engine_status* status_out) {
-  auto* instance = reinterpret_cast<Instance*>(handle);
-  const tarn::engine::Engine& engine = instance->engine;
+  const EngineCall call(handle);
+  if (!call) return refuse(kNoEngine);
+  const Engine& engine = call.engine();
   tarn_engine_status out{};
-  const Result<void> done = instance->thread.call([&]() -> Result<void> {
+  const Result<void> done = call.run([&]() -> Result<void> {
     const tarn::engine::EngineCounters& counters = engine.counters();
     copy_text(out.device, "cpu");
     copy_text(out.isa, engine.isa());
@@ -206,13 +269,15 @@ int32_t tarn_engine_status_get(tarn_engine* handle, tarn_engine_status* status_o
 
 int32_t tarn_tokenize(tarn_engine* engine, const char* text, uint64_t text_bytes, uint32_t flags,
                       uint32_t* ids_out, uint64_t ids_max, uint64_t* n_out) {
+  const EngineCall call(engine);
+  if (!call) return refuse(kNoEngine);
   if (n_out == nullptr) return refuse("n_out is NULL");
   *n_out = 0;
   if (text == nullptr && text_bytes > 0) return refuse("text is NULL");
-  auto* instance = reinterpret_cast<Instance*>(engine);
+  if (ids_out == nullptr && ids_max > 0) return refuse("ids_out is NULL and ids_max is not 0");
   u64 n = 0;
-  const Result<void> done = instance->thread.call([&]() -> Result<void> {
-    TARN_TRY(const auto ids, instance->engine.encode({text, text_bytes}, encode_options(flags)));
+  const Result<void> done = call.run([&]() -> Result<void> {
+    TARN_TRY(const auto ids, call.engine().encode({text, text_bytes}, encode_options(flags)));
     n = ids.size();
     if (n <= ids_max) std::copy(ids.begin(), ids.end(), ids_out);
     return {};
@@ -226,15 +291,18 @@ int32_t tarn_tokenize(tarn_engine* engine, const char* text, uint64_t text_bytes
 
 int32_t tarn_piece(tarn_engine* engine, uint32_t token, char* bytes_out, uint64_t bytes_max,
                    uint64_t* n_out) {
+  const EngineCall call(engine);
+  if (!call) return refuse(kNoEngine);
   if (n_out == nullptr) return refuse("n_out is NULL");
   *n_out = 0;
-  auto* instance = reinterpret_cast<Instance*>(engine);
-  if (token >= instance->engine.tokenizer().n_vocab()) {
+  if (bytes_out == nullptr && bytes_max > 0)
+    return refuse("bytes_out is NULL and bytes_max is not 0");
+  if (token >= call.engine().tokenizer().n_vocab()) {
     return refuse("the token is not in the vocabulary");
   }
   u64 n = 0;
-  const Result<void> done = instance->thread.call([&]() -> Result<void> {
-    const std::string_view piece = instance->engine.piece(token);
+  const Result<void> done = call.run([&]() -> Result<void> {
+    const std::string_view piece = call.engine().piece(token);
     n = piece.size();
     if (n <= bytes_max) std::copy(piece.begin(), piece.end(), bytes_out);
     return {};
@@ -245,50 +313,55 @@ int32_t tarn_piece(tarn_engine* engine, uint32_t token, char* bytes_out, uint64_
 }
 
 int32_t tarn_is_end(tarn_engine* engine, uint32_t token) {
-  const auto& tokenizer = reinterpret_cast<Instance*>(engine)->engine.tokenizer();
+  const EngineCall call(engine);
+  if (!call) return 0;
+  const auto& tokenizer = call.engine().tokenizer();
   return token < tokenizer.n_vocab() && tokenizer.is_end(token) ? 1 : 0;
 }
 
 int32_t tarn_session_create(tarn_engine* engine, tarn_session** session_out) {
+  const EngineCall call(engine);
+  if (!call) return refuse(kNoEngine);
   if (session_out == nullptr) return refuse("session_out is NULL");
   *session_out = nullptr;
-  auto* instance = reinterpret_cast<Instance*>(engine);
-  tarn::engine::SessionIdx idx = 0;
-  const Result<void> done = instance->thread.call([&]() -> Result<void> {
-    TARN_TRY(idx, instance->engine.create_session());
+  return report(call.run([&]() -> Result<void> {
+    TARN_TRY(const auto idx, call.engine().create_session());
+    *session_out = call.begin_session(idx);
     return {};
-  });
-  if (done) *session_out = reinterpret_cast<tarn_session*>(&instance->sessions[idx]);
-  return report(done);
+  }));
 }
 
 void tarn_session_destroy(tarn_session* session) {
+  const SessionCall call(session);
   if (session == nullptr) return;
-  const Result<void> done = handle(session)->instance->thread.call([&]() -> Result<void> {
-    handle(session)->instance->engine.destroy_session(handle(session)->idx);
+  const Result<void> done = call.run([&](Engine& engine, SessionIdx idx) -> Result<void> {
+    engine.destroy_session(idx);
+    call.handle()->reading.store(false);  // whoever waits for an event is told so
     return {};
   });
   static_cast<void>(done);  // a dead engine has nothing left to give back
 }
 
 int32_t tarn_session_feed(tarn_session* session, const uint32_t* ids, uint64_t n_ids) {
+  const SessionCall call(session);
   if (ids == nullptr && n_ids > 0) return refuse("ids is NULL");
-  return report(handle(session)->instance->thread.call([&] {
-    return handle(session)->instance->engine.feed(handle(session)->idx, {ids, n_ids});
+  return report(call.run([&](Engine& engine, SessionIdx idx) {
+    return engine.feed(idx, {ids, n_ids});
   }));
 }
 
 int32_t tarn_session_feed_text(tarn_session* session, const char* text, uint64_t text_bytes,
                                uint32_t flags) {
+  const SessionCall call(session);
   if (text == nullptr && text_bytes > 0) return refuse("text is NULL");
-  Instance* instance = handle(session)->instance;
-  return report(instance->thread.call([&]() -> Result<void> {
-    TARN_TRY(const auto ids, instance->engine.encode({text, text_bytes}, encode_options(flags)));
-    return instance->engine.feed(handle(session)->idx, ids);
+  return report(call.run([&](Engine& engine, SessionIdx idx) -> Result<void> {
+    TARN_TRY(const auto ids, engine.encode({text, text_bytes}, encode_options(flags)));
+    return engine.feed(idx, ids);
   }));
 }
 
 int32_t tarn_session_generate(tarn_session* session, const tarn_generate_options* options) {
+  const SessionCall call(session);
   tarn_generate_options own;
   if (!copy_in(options, &own)) return refuse(kBadStruct);
   if (own.n_stops > tarn::engine::kStopsMax) return refuse("at most 16 stop strings are allowed");
@@ -303,24 +376,24 @@ int32_t tarn_session_generate(tarn_session* session, const tarn_generate_options
                                             .max_tokens = own.max_tokens,
                                             .ignore_end = own.ignore_end != 0,
                                             .stops = std::span(stops).first(own.n_stops)};
-  return report(handle(session)->instance->thread.call([&]() -> Result<void> {
-    TARN_CHECK(handle(session)->instance->engine.generate(handle(session)->idx, params));
-    handle(session)->reading = true;
+  return report(call.run([&](Engine& engine, SessionIdx idx) -> Result<void> {
+    TARN_CHECK(engine.generate(idx, params));
+    call.handle()->reading.store(true);
     return {};
   }));
 }
 
 int32_t tarn_session_poll(tarn_session* session, int32_t timeout_ms, tarn_event* event_out) {
+  const SessionCall call(session);
+  if (!call) return refuse(kNoSession);
   tarn_event out{};
-  if (!handle(session)->reading)
-    return refuse("the session generates nothing: call tarn_session_generate");
+  if (!copy_out(out, event_out)) return refuse(kBadStruct);  // before an event is taken
+  std::atomic<bool>& reading = call.handle()->reading;
   tarn::engine::Event event;
-  const Result<void> done = handle(session)->instance->thread.next_event(
-      handle(session)->idx, timeout_ms, &event, std::span(out.text).first(sizeof out.text - 1));
-  if (!done) {
-    copy_out(tarn_event{}, event_out);
-    return report(done);
-  }
+  const Result<void> done =
+      call.handle()->instance->thread.next_event(call.handle()->idx, reading, timeout_ms, &event,
+                                                 std::span(out.text).first(sizeof out.text - 1));
+  if (!done) return report(done);
   switch (event.type) {
     case tarn::engine::EventType::token:
       out.type = TARN_EVENT_TOKEN;
@@ -342,14 +415,16 @@ int32_t tarn_session_poll(tarn_session* session, int32_t timeout_ms, tarn_event*
       out.n_tokens = event.done.n_tokens;
       out.prefill_ns = event.done.prefill_ns;
       out.decode_ns = event.done.decode_ns;
-      handle(session)->reading = false;
+      reading.store(false);
       break;
   }
-  return copy_out(out, event_out) ? TARN_OK : refuse(kBadStruct);
+  copy_out(out, event_out);
+  return TARN_OK;
 }
 
 int32_t tarn_session_run(tarn_session* session, const tarn_generate_options* options,
                          tarn_event_fn on_event, void* context) {
+  const SessionCall call(session);
   int32_t status = tarn_session_generate(session, options);
   if (status != TARN_OK) return status;
   tarn_event event = TARN_INIT(tarn_event);
@@ -364,16 +439,16 @@ int32_t tarn_session_run(tarn_session* session, const tarn_generate_options* opt
 }
 
 int32_t tarn_session_cancel(tarn_session* session) {
-  if (handle(session)->instance->thread.dead()) return TARN_INTERNAL;
-  handle(session)->instance->thread.request_cancel(handle(session)->idx);
-  return TARN_OK;
+  const SessionCall call(session);
+  if (!call) return refuse(kNoSession);
+  return report(call.handle()->instance->thread.request_cancel(call.handle()->idx));
 }
 
 int32_t tarn_session_info_get(tarn_session* session, tarn_session_info* info_out) {
+  const SessionCall call(session);
   tarn_session_info out{};
-  const Result<void> done = handle(session)->instance->thread.call([&]() -> Result<void> {
-    const tarn::engine::Session& state =
-        handle(session)->instance->engine.session_state(handle(session)->idx);
+  const Result<void> done = call.run([&](Engine& engine, SessionIdx idx) -> Result<void> {
+    const tarn::engine::Session& state = engine.session_state(idx);
     out.generating = state.state == tarn::engine::SessionState::generating ? 1 : 0;
     out.n_tokens = state.n_ids;
     out.n_computed = state.sequence.n_slots();
@@ -385,11 +460,12 @@ int32_t tarn_session_info_get(tarn_session* session, tarn_session_info* info_out
 
 int32_t tarn_session_tokens(tarn_session* session, uint64_t begin, uint32_t* ids_out,
                             uint64_t ids_max, uint64_t* n_out) {
+  const SessionCall call(session);
   if (n_out == nullptr) return refuse("n_out is NULL");
   *n_out = 0;
-  return report(handle(session)->instance->thread.call([&]() -> Result<void> {
-    const tarn::engine::Session& state =
-        handle(session)->instance->engine.session_state(handle(session)->idx);
+  if (ids_out == nullptr && ids_max > 0) return refuse("ids_out is NULL and ids_max is not 0");
+  return report(call.run([&](Engine& engine, SessionIdx idx) -> Result<void> {
+    const tarn::engine::Session& state = engine.session_state(idx);
     if (begin >= state.n_ids) return {};
     *n_out = std::min<u64>(ids_max, state.n_ids - begin);
     std::copy_n(state.ids.begin() + static_cast<std::ptrdiff_t>(begin), *n_out, ids_out);
@@ -398,28 +474,28 @@ int32_t tarn_session_tokens(tarn_session* session, uint64_t begin, uint32_t* ids
 }
 
 int32_t tarn_session_wait(tarn_session* session, int32_t timeout_ms) {
-  return report(handle(session)->instance->thread.wait_computed(handle(session)->idx, timeout_ms));
+  const SessionCall call(session);
+  if (!call) return refuse(kNoSession);
+  return report(call.handle()->instance->thread.wait_computed(call.handle()->idx, timeout_ms));
 }
 
 int32_t tarn_session_truncate(tarn_session* session, uint64_t n_tokens) {
+  const SessionCall call(session);
   if (n_tokens > UINT32_MAX) return refuse("the session has fewer tokens than that");
-  return report(handle(session)->instance->thread.call([&] {
-    return handle(session)->instance->engine.truncate(handle(session)->idx,
-                                                      static_cast<u32>(n_tokens));
+  return report(call.run([&](Engine& engine, SessionIdx idx) {
+    return engine.truncate(idx, static_cast<u32>(n_tokens));
   }));
 }
 
 int32_t tarn_session_fork(tarn_session* session, tarn_session** session_out) {
+  const SessionCall call(session);
   if (session_out == nullptr) return refuse("session_out is NULL");
   *session_out = nullptr;
-  Instance* instance = handle(session)->instance;
-  tarn::engine::SessionIdx idx = 0;
-  const Result<void> done = instance->thread.call([&]() -> Result<void> {
-    TARN_TRY(idx, instance->engine.fork(handle(session)->idx));
+  return report(call.run([&](Engine& engine, SessionIdx idx) -> Result<void> {
+    TARN_TRY(const auto copy_idx, engine.fork(idx));
+    *session_out = begin_session(call.handle()->instance, copy_idx);
     return {};
-  });
-  if (done) *session_out = reinterpret_cast<tarn_session*>(&instance->sessions[idx]);
-  return report(done);
+  }));
 }
 
 }  // extern "C"

@@ -15,12 +15,13 @@
  *
  * Threads. Every function may be called from any thread. Calls on one engine are carried out one
  * after another by the engine's own thread; a call waits for its turn. One session wants one
- * reader.
+ * reader. The hooks for log, progress and failure run on the engine's threads: what they call on
+ * their own engine is refused (TARN_INVALID_REQUEST), and tarn_close does nothing there.
  *
  * Errors. Functions return a tarn_status; 0 is success. tarn_error_text() then has one sentence
  * that names the remedy. Out-parameters are zeroed on failure. If an assertion inside the library
- * fails, the fatal hook is called once, the engine is dead, and every later call on it returns
- * TARN_INTERNAL; the process goes on.
+ * fails, the fatal hook is called once, the engine is dead, and every later call on it that needs
+ * its thread returns TARN_INTERNAL; the process goes on.
  *
  * Structs. Set struct_size to sizeof the struct (TARN_INIT does), so that later versions can append
  * fields; fields you leave zero take their default.
@@ -104,7 +105,8 @@ typedef struct tarn_options {
 /* Reserves every byte the engine will use and reads the weights, or fails having kept nothing. */
 TARN_API int32_t tarn_open(const tarn_options* options, tarn_engine** engine_out);
 /* Cancels what runs, joins the threads, gives the memory back. NULL is allowed. Sessions die with
- * it.
+ * it. Calls of other threads that are inside come back with TARN_CANCELLED first; none may begin
+ * any more. Not from the callback of tarn_session_run, which is such a call.
  * An engine that is dead is given up, not freed: its parked threads still stand in its memory. */
 TARN_API void tarn_close(tarn_engine* engine);
 
@@ -173,7 +175,8 @@ enum {
 };
 
 /* Ids of `text` (any bytes) into ids_out. n_out is the count, also when ids_max is too small: then
- * the answer is TARN_INVALID_REQUEST and nothing was written; ids_max = 0 asks for the count. */
+ * the answer is TARN_INVALID_REQUEST and nothing was written; ids_max = 0 asks for the count. One
+ * call takes 256 KiB of text at most: cut longer ones at line breaks. */
 TARN_API int32_t tarn_tokenize(tarn_engine* engine, const char* text, uint64_t text_bytes,
                                uint32_t flags, uint32_t* ids_out, uint64_t ids_max,
                                uint64_t* n_out);
@@ -195,7 +198,7 @@ TARN_API void tarn_session_destroy(tarn_session* session);
  * in the background from now on; the last one waits for what comes next. Not while the session
  * generates. */
 TARN_API int32_t tarn_session_feed(tarn_session* session, const uint32_t* ids, uint64_t n_ids);
-/* tokenize and feed in one call. */
+/* tokenize and feed in one call, of 256 KiB of text at most. */
 TARN_API int32_t tarn_session_feed_text(tarn_session* session, const char* text,
                                         uint64_t text_bytes, uint32_t flags);
 
@@ -274,7 +277,8 @@ typedef int32_t (*tarn_event_fn)(void* context, const tarn_event* event);
 TARN_API int32_t tarn_session_run(tarn_session* session, const tarn_generate_options* options,
                                   tarn_event_fn on_event, void* context);
 /* Asks a running generation, or what is left of a prefill, to end. Returns at once; a generation's
- * DONE follows. Tokens that were fed and not yet computed are taken back. */
+ * DONE follows. Tokens that were fed last and are not yet computed are taken back; what the session
+ * had before stays. Without effect on what is fed or begun later. */
 TARN_API int32_t tarn_session_cancel(tarn_session* session);
 
 typedef struct tarn_session_info {

@@ -59,6 +59,7 @@ Result<SessionIdx> Engine::create_session() {
     if (s.state != SessionState::free) continue;
     s.state = SessionState::idle;
     s.n_ids = 0;
+    s.n_settled = 0;
     s.fed_ns = 0;
     s.cancel.store(false);
     s.events.clear();
@@ -101,6 +102,10 @@ Result<void> Engine::feed(SessionIdx idx, std::span<const u32> ids) {
                          "(kv.context_tokens)",
                  .figures = {{{"tokens", ids.size()}, {"groups_free", pool_.groups_free()}}}});
   }
+  if (s.state == SessionState::idle) {
+    s.cancel.store(false);  // one that came too late for what it meant
+    s.n_settled = s.n_ids;
+  }
   std::copy(ids.begin(), ids.end(), s.ids.begin() + s.n_ids);
   s.n_ids += static_cast<u32>(ids.size());
   s.state = s.n_computable() > 0 ? SessionState::computing : SessionState::idle;
@@ -128,6 +133,7 @@ Result<void> Engine::generate(SessionIdx idx, const GenerateParams& params) {
   s.first_token_ns = 0;
   s.last_token_ns = 0;
   if (s.fed_ns == 0) s.fed_ns = clock_->now_ns();
+  if (s.state == SessionState::idle) s.n_settled = s.n_ids;
   s.cancel.store(false);
   s.events.clear();
   s.state = SessionState::generating;
@@ -151,6 +157,7 @@ Result<void> Engine::truncate(SessionIdx idx, u32 n_tokens) {
                  .hint = "no KV group is free to copy the shared tail: end another session"});
   }
   s.n_ids = n_tokens;
+  s.n_settled = n_tokens;
   const bool reserved = s.sequence.reserve(s.n_pending());
   TARN_ASSERT(reserved);
   s.state = s.n_computable() > 0 ? SessionState::computing : SessionState::idle;
@@ -194,20 +201,26 @@ u32 Engine::rows_ready(const Session& s) const {
   return s.events.has_room(2 * shown_.size()) ? s.n_pending() : 0;
 }
 
+// Whether a cancel could be carried out now: the end of a generation has to find room.
+bool Engine::can_cancel(const Session& s) const {
+  if (s.state == SessionState::computing) return true;
+  return s.state == SessionState::generating && s.events.has_room(2 * shown_.size());
+}
+
 bool Engine::has_work() const {
   return std::any_of(sessions_.begin(), sessions_.end(), [this](const Session& s) {
-    const bool active = s.state == SessionState::computing || s.state == SessionState::generating;
-    return active && (s.cancel.load() || rows_ready(s) > 0);
+    return rows_ready(s) > 0 || (s.cancel.load() && can_cancel(s));
   });
 }
 
 void Engine::handle_cancels() {
   for (Session& s : sessions_) {
-    if (!s.cancel.load()) continue;
-    if (s.state == SessionState::generating && !s.events.has_room(2 * shown_.size())) continue;
+    if (!s.cancel.load() || !can_cancel(s)) continue;
     if (s.n_generated == 0 || s.state == SessionState::computing) {  // what is left of a prefill
       s.sequence.abandon();
-      s.n_ids = s.sequence.n_slots();
+      s.n_ids = std::max(s.sequence.n_slots(), s.n_settled);
+      const bool reserved = s.sequence.reserve(s.n_pending());
+      TARN_ASSERT(reserved);  // what abandon() gave back a moment ago
     }
     if (s.state == SessionState::generating) finish(s, Finish::cancelled, Status::ok);
     if (s.state == SessionState::computing) s.state = SessionState::idle;

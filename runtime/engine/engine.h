@@ -86,8 +86,10 @@ class Engine {
   // Called with the logits of every row that the session computes from now on; nullptr ends it.
   void watch_logits(SessionIdx idx, LogitsFn on_logits, void* context);
 
-  void request_cancel(SessionIdx idx) { session(idx).cancel.store(true); }  // any thread
-  bool take_event(SessionIdx idx, Event* event, std::span<char> text) {     // the session's reader
+  // Any thread. What runs now ends at the next step; what is fed or begun later is not touched. What
+  // a cancelled prefill has not computed is dropped, what was there before it stays.
+  void request_cancel(SessionIdx idx) { session(idx).cancel.store(true); }
+  bool take_event(SessionIdx idx, Event* event, std::span<char> text) {  // the session's reader
     return session(idx).events.pop(event, text);
   }
 
@@ -119,6 +121,7 @@ class Engine {
   Result<void> place_text();
 
   u32 rows_ready(const Session& session) const;
+  bool can_cancel(const Session& session) const;
   void collect_rows();
   void add_rows(Session& session, u32 n);
   void run_logits(const ForwardArgs& forward);

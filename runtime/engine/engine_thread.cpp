@@ -15,6 +15,10 @@ Unexpected is_dead() {
                    "new engine"});
 }
 
+Unexpected is_closing() {
+  return fail({.status = Status::cancelled, .hint = "the engine is being closed"});
+}
+
 // A timeout in milliseconds, negative for none, cut into looks at whether the engine still lives.
 class Deadline {
  public:
@@ -45,6 +49,7 @@ const FatalSink* EngineThread::prepare(FatalFn on_fatal, void* context) {
 void EngineThread::on_assert(void* self, const AssertSite& site) {
   auto* thread = static_cast<EngineThread*>(self);
   if (thread->failed_.exchange(true)) return;
+  thread->failing_.store(pthread_self());
   if (thread->on_fatal_ != nullptr) thread->on_fatal_(thread->fatal_context_, site);
   // Only now do callers learn of it: what the hook wrote is there when they read it.
   thread->dead_.store(true, std::memory_order_release);
@@ -58,18 +63,51 @@ Result<void> EngineThread::start(Engine* engine, std::span<const u32> cpus) {
                         .cpus = cpus});
 }
 
-void EngineThread::stop() {
-  if (!thread_.running()) return;
+bool EngineThread::stop() {
+  if (!thread_.running()) return true;
+  if (on_own_thread()) return false;
   {
-    const Lock lock(mutex_);
+    Lock lock(mutex_);
     stopping_ = true;
+    work_.notify_all();
+    news_.notify_all();
+    while ((!ended_ || n_visitors_ > 0) && !dead()) news_.wait_for(lock, kDeadCheckNs);
   }
-  work_.notify_all();
   if (dead()) {
     thread_.detach();
   } else {
     thread_.join();
   }
+  return true;
+}
+
+EngineThread::Visit::Visit(EngineThread& thread) : thread_(thread) {
+  const Lock lock(thread_.mutex_);
+  ++thread_.n_visitors_;
+}
+
+EngineThread::Visit::~Visit() {
+  const Lock lock(thread_.mutex_);
+  --thread_.n_visitors_;
+  thread_.news_.notify_all();
+}
+
+// True on the engine's thread, and on a worker whose assertion failed: in the host's callbacks.
+bool EngineThread::on_own_thread() const {
+  const pthread_t self = pthread_self();
+  return pthread_equal(driver_.load(), self) != 0 ||
+         (failed_.load() && pthread_equal(failing_.load(), self) != 0);
+}
+
+Result<void> EngineThread::may_wait() const {
+  if (dead()) return is_dead();
+  if (on_own_thread()) {
+    return fail({.status = Status::invalid_request,
+                 .hint = "called from one of the engine's own callbacks, which it waits for: note "
+                         "what happened there and act on it from another thread"});
+  }
+  if (stopping_) return is_closing();
+  return {};
 }
 
 bool EngineThread::take_and_run_command(Lock& lock) {
@@ -85,8 +123,19 @@ bool EngineThread::take_and_run_command(Lock& lock) {
   return true;
 }
 
+void EngineThread::drop_commands() {
+  for (Command* command = first_; command != nullptr;) {
+    Command* next = command->next;  // its caller may be gone when it is marked
+    command->dropped = true;
+    command = next;
+  }
+  first_ = nullptr;
+  last_ = nullptr;
+}
+
 void EngineThread::loop() {
   set_thread_fatal_sink(&sink_);
+  driver_.store(pthread_self());
   Lock lock(mutex_);
   while (!stopping_) {
     if (take_and_run_command(lock)) continue;
@@ -99,33 +148,41 @@ void EngineThread::loop() {
     lock.lock();
     news_.notify_all();
   }
+  drop_commands();
+  ended_ = true;
+  news_.notify_all();
   set_thread_fatal_sink(nullptr);
 }
 
 Result<void> EngineThread::call(void (*fn)(void* context), void* context) {
   Command command{.fn = fn, .context = context};
   Lock lock(mutex_);
-  if (dead()) return is_dead();
+  TARN_CHECK(may_wait());
   (last_ != nullptr ? last_->next : first_) = &command;
   last_ = &command;
   work_.notify_one();
-  while (!command.done) {
+  while (!command.done && !command.dropped) {
     news_.wait_for(lock, kDeadCheckNs);
     if (dead() && !command.done) return is_dead();
   }
+  if (command.dropped) return is_closing();
   return {};
 }
 
-Result<void> EngineThread::next_event(SessionIdx idx, i32 timeout_ms, Event* event,
-                                      std::span<char> text) {
+Result<void> EngineThread::next_event(SessionIdx idx, const std::atomic<bool>& expected,
+                                      i32 timeout_ms, Event* event, std::span<char> text) {
   const Deadline deadline(timeout_ms);
   Lock lock(mutex_);
   for (;;) {
+    if (!expected.load()) {
+      return fail({.status = Status::invalid_request,
+                   .hint = "the session generates nothing: call tarn_session_generate"});
+    }
     if (engine_->take_event(idx, event, text)) {
       work_.notify_one();  // the session may have been waiting for room
       return {};
     }
-    if (dead()) return is_dead();
+    TARN_CHECK(may_wait());
     if (deadline.passed()) {
       return fail({.status = Status::would_block, .hint = "no event within the time allowed"});
     }
@@ -150,10 +207,12 @@ Result<void> EngineThread::wait_computed(SessionIdx idx, i32 timeout_ms) {
   }
 }
 
-void EngineThread::request_cancel(SessionIdx idx) {
+Result<void> EngineThread::request_cancel(SessionIdx idx) {
+  if (dead()) return is_dead();
   engine_->request_cancel(idx);
   const Lock lock(mutex_);
   work_.notify_one();
+  return {};
 }
 
 }  // namespace tarn::engine

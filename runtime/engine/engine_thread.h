@@ -4,10 +4,11 @@
 // piece of work to that thread and waits; between such calls the thread steps while there is
 // something to do.
 //
-//   thread       any; calls are carried out one after another
+//   thread       any but the engine's own: what its callbacks call is refused. Calls are carried
+//                out one after another
 //   when dead    after a failed assertion (on this thread or on any worker) every waiting and every
-//   later
-//                call returns Status::internal; the failed thread is parked for ever
+//                later call returns Status::internal; the failed thread is parked for ever
+//   when stopped every waiting call returns Status::cancelled; stop() waits until callers are out
 #pragma once
 
 #include <atomic>
@@ -33,7 +34,21 @@ class EngineThread {
   const FatalSink* prepare(FatalFn on_fatal, void* context);
   // `engine` is open and borrowed until stop().
   Result<void> start(Engine* engine, std::span<const u32> cpus);
-  void stop();  // joins, unless the engine is dead
+  // Joins, unless the engine is dead. False from one of the engine's own callbacks, where it does
+  // nothing.
+  bool stop();
+
+  // Around everything that a host's call does here: stop() waits for its end.
+  class Visit {
+   public:
+    explicit Visit(EngineThread& thread);
+    Visit(const Visit&) = delete;
+    Visit& operator=(const Visit&) = delete;
+    ~Visit();
+
+   private:
+    EngineThread& thread_;
+  };
 
   // Runs fn(context) on the engine's thread and waits for it.
   Result<void> call(void (*fn)(void* context), void* context);
@@ -54,12 +69,13 @@ class EngineThread {
   }
 
   // The next event of a session; waits up to timeout_ms (< 0: for ever). would_block when there is
-  // none.
-  Result<void> next_event(SessionIdx idx, i32 timeout_ms, Event* event, std::span<char> text);
+  // none; an error once `expected` is false, that is when the session is destroyed.
+  Result<void> next_event(SessionIdx idx, const std::atomic<bool>& expected, i32 timeout_ms,
+                          Event* event, std::span<char> text);
   // Waits until the session computes nothing. would_block when it still does after timeout_ms.
   Result<void> wait_computed(SessionIdx idx, i32 timeout_ms);
   // Asks for a cancel without waiting for a turn.
-  void request_cancel(SessionIdx idx);
+  Result<void> request_cancel(SessionIdx idx);
   bool dead() const { return dead_.load(std::memory_order_acquire); }
 
  private:
@@ -67,18 +83,25 @@ class EngineThread {
     void (*fn)(void* context) = nullptr;
     void* context = nullptr;
     bool done = false;
+    bool dropped = false;
     Command* next = nullptr;
   };
   static void on_assert(void* self, const AssertSite& site);
   void loop();
+  void drop_commands();
+  // Why nobody may wait for a turn now, if so.
+  Result<void> may_wait() const;
+  bool on_own_thread() const;
   bool take_and_run_command(Lock& lock);
 
   Engine* engine_ = nullptr;
   FatalSink sink_{};
   FatalFn on_fatal_ = nullptr;
   void* fatal_context_ = nullptr;
-  std::atomic<bool> failed_{false};  // an assertion failed; its hook may still run
-  std::atomic<bool> dead_{false};    // the hook has returned
+  std::atomic<bool> failed_{false};   // an assertion failed; its hook may still run
+  std::atomic<bool> dead_{false};     // the hook has returned
+  std::atomic<pthread_t> driver_{};   // the engine's thread, once it runs
+  std::atomic<pthread_t> failing_{};  // the one whose assertion failed
 
   Mutex mutex_;
   Condition work_;            // for the engine's thread
@@ -86,6 +109,8 @@ class EngineThread {
   Command* first_ = nullptr;  // commands stand on their callers' stacks
   Command* last_ = nullptr;
   bool stopping_ = false;
+  bool ended_ = false;  // the loop has left
+  u32 n_visitors_ = 0;
   OsThread thread_{};
 };
 

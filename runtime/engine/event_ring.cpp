@@ -78,7 +78,15 @@ bool EventRing::pop(Event* event, std::span<char> text) {
   *event = slot(idx);
   if (event->type == EventType::text) {
     const u64 begin = text_read_.load(std::memory_order_relaxed);
-    const u32 n = static_cast<u32>(std::min<u64>(event->text_bytes, text.size()));
+    u32 n = static_cast<u32>(std::min<u64>(event->text_bytes, text.size()));
+    if (n < event->text_bytes) {  // a cut stands between characters
+      const auto is_inside = [&](u32 i) {
+        return (text_[(begin + i) % kTextBytes] & 0xC0) == 0x80;
+      };
+      u32 whole = n;
+      while (whole > 0 && is_inside(whole)) --whole;
+      if (whole > 0) n = whole;
+    }
     for (u32 i = 0; i < n; ++i) text[i] = text_[(begin + i) % kTextBytes];
     text_read_.store(begin + n, std::memory_order_release);
     event->text_bytes = n;

@@ -68,7 +68,8 @@ Result<Instance*> Instance::open(const InstanceArgs& args) {
   auto* instance = new (memory.bytes.data()) Instance();
   instance->memory_ = memory.bytes;
   for (SessionIdx idx = 0; idx < kSessionsMax; ++idx) {
-    instance->sessions[idx] = {.instance = instance, .idx = idx};
+    instance->sessions[idx].instance = instance;
+    instance->sessions[idx].idx = idx;
   }
   // Even opening happens on the engine's thread: an assertion there must not stop the host's.
   const OpenArgs open = instance->open_args(args, config);
@@ -82,8 +83,7 @@ Result<Instance*> Instance::open(const InstanceArgs& args) {
 }
 
 void Instance::close(Instance* instance) {
-  instance->thread.stop();
-  if (instance->thread.dead()) return;
+  if (!instance->thread.stop() || instance->thread.dead()) return;
   instance->engine.close();  // its workers' joiner may be any thread
   const std::span<std::byte> memory = instance->memory_;
   SystemReserve system_reserve;

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <span>
 
 #include "runtime/engine/engine.h"
@@ -39,7 +40,7 @@ class Instance {
   struct SessionHandle {
     Instance* instance = nullptr;
     SessionIdx idx = 0;
-    bool reading = false;  // a generation was started and its end was not read yet
+    std::atomic<bool> reading{false};  // a generation was begun and its end was not read yet
   };
 
   // A new instance in a reservation of its own; close() gives everything back. A dead one is given
