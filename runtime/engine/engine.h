@@ -86,8 +86,8 @@ class Engine {
   // Called with the logits of every row that the session computes from now on; nullptr ends it.
   void watch_logits(SessionIdx idx, LogitsFn on_logits, void* context);
 
-  // Any thread. What runs now ends at the next step; what is fed or begun later is not touched. What
-  // a cancelled prefill has not computed is dropped, what was there before it stays.
+  // Any thread. What runs now ends at the next step; what is fed or begun later is not touched.
+  // What a cancelled prefill has not computed is dropped, what was there before it stays.
   void request_cancel(SessionIdx idx) { session(idx).cancel.store(true); }
   bool take_event(SessionIdx idx, Event* event, std::span<char> text) {  // the session's reader
     return session(idx).events.pop(event, text);
