@@ -49,7 +49,10 @@ class Peer {
 
   bool answer(const std::string& prompt, const std::string& expected, std::string& given) {
     const Tokens wanted = tokenize(vocab_, prompt, /*add_special=*/true);
-    const size_t n_answer = tokenize(vocab_, expected, /*add_special=*/false).size();
+    // The answer's tokens are those behind the prompt's: alone, some vocabularies begin it
+    // otherwise.
+    const size_t n_whole = tokenize(vocab_, prompt + expected, /*add_special=*/true).size();
+    const size_t n_answer = n_whole - std::min(n_whole, wanted.size());
     const auto shared = std::mismatch(wanted.begin(), wanted.end(), held_.begin(), held_.end());
     // The last token is always read, for its logits.
     const size_t kept =
