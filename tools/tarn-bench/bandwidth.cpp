@@ -8,7 +8,6 @@
 namespace tarn::bench {
 namespace {
 
-constexpr u64 kBufferBytes = 512 * kMiB;
 constexpr int kPasses = 6;
 
 // Eight independent sums and a prefetch some lines ahead, as the kernels have: without it the loop
@@ -29,7 +28,7 @@ u64 read_all(const u64* words, u64 n) {
 
 f64 measure_read_bandwidth(u32 n_threads) {
   using Clock = std::chrono::steady_clock;
-  const u64 n_each = kBufferBytes / sizeof(u64) / n_threads;
+  const u64 n_each = kBandwidthBufferBytes / sizeof(u64) / n_threads;
   std::vector<u64> buffer(n_each * n_threads, 1);
   std::vector<u64> sums(n_threads);
   f64 best = 0;

@@ -7,8 +7,10 @@
 
 namespace tarn::bench {
 
+inline constexpr u64 kBandwidthBufferBytes = 512 * kMiB;  // far larger than the caches
+
 // Bytes a second that n_threads threads read from memory: the best of several passes over a buffer
-// far larger than the caches. Takes about half a second.
+// of that size, which is asked for and given back. Takes about half a second.
 f64 measure_read_bandwidth(u32 n_threads);
 
 }  // namespace tarn::bench
