@@ -101,6 +101,8 @@ SAMPLES = [
     ("machine-path", "tests/bad.txt", "see /ho" + "me/somebody/file\n"),
     ("binary", "tests/bad.dat", "a\0b"),
     ("binary", "tests/golden/large.bin", "\0" * (64 * 1024 + 1)),
+    ("binary", "tools/builtin/logbook.gguf", "\0" * (12 * 1024 * 1024 + 1)),
+    ("binary", "tools/builtin/other.gguf", "\0"),
     ("top-level", "notes.txt", "x\n"),
     ("test-header", "tests/runtime/kv_test.cpp", "// Goal    only that.\n"),
     ("package", "tests/CMakeLists.txt", "tarn_require_header(x.h libx-dev)\n"),
@@ -111,6 +113,7 @@ ALLOWED = [
      "// clang-format off\n// " + "x" * 98 + "\n// clang-format on\n"),
     ("todo", "runtime/kv/good.cpp", f"// {TODO}(#12): later\n"),
     ("binary", "tests/golden/small.bin", "\0" * 100),
+    ("binary", "tools/builtin/logbook.gguf", "\0" * 100_000),
     ("layer", "tools/tarn/good.cpp", CPP + '#include "runtime/engine/engine.h"\n'),
     ("machine-path", "tests/good.txt", "a temporary file in /tmp/x, see https://x.org/home/y\n"),
 ]

@@ -20,6 +20,7 @@ struct RunCommand {
   EngineOptions engine;
   std::string text, file, ids_file;
   std::string select = "full";
+  std::string sample = kBuiltInNames[0];
   bool parse_special = false;
   bool ignore_end = false;
   bool json = false;
@@ -35,17 +36,25 @@ std::vector<u32> prompt_ids(const RunCommand& command) {
   return file.encode(text, {.add_special = true, .parse_special = command.parse_special});
 }
 
+BuiltIn built_in_of(const RunCommand& command) {
+  return command.sample == kBuiltInNames[0] ? BuiltIn::logbook : BuiltIn::recall;
+}
+
 void run(RunCommand& command) {
   const bool has_prompt =
       command.prompt_option->count() > 0 || !command.file.empty() || !command.ids_file.empty();
   if (command.engine.model.empty() && !has_prompt) {
-    return run_sample(command.engine, {.json = command.json, .select = command.select});
+    return run_sample(
+        command.engine,
+        {.which = built_in_of(command), .json = command.json, .select = command.select});
   }
   if (!has_prompt) {
     throw Failure{kExitUsage, "run -m MODEL needs a prompt: -p TEXT, -f FILE or --prompt-ids FILE"};
   }
   std::optional<BuiltInModel> built_in;
-  if (command.engine.model.empty()) command.engine.model = built_in.emplace().path();
+  if (command.engine.model.empty()) {
+    command.engine.model = built_in.emplace(built_in_of(command)).path();
+  }
   const std::vector<u32> prompt = prompt_ids(command);
   Config config = command.engine.config();
   if (config.context_tokens == 0)
@@ -104,6 +113,7 @@ void add_run(CLI::App& app) {
   sub->footer(
       "\nExamples:\n"
       "  tarn run                                          the built-in model, on a sample\n"
+      "  tarn run --sample recall -c 131072                recall over 128K tokens\n"
       "  tarn run -m model.gguf -p \"Once upon a time\" -n 64\n"
       "  tarn run -m model.gguf -f question.txt --parse-special -c 8192 --budget 6GiB\n"
       "  tarn run -m model.gguf -p \"A list:\" --temp 0.7 --top-p 0.9 --seed 7 --stop Note --json\n"
@@ -123,6 +133,11 @@ void add_run(CLI::App& app) {
                 "control tokens in the prompt become themselves");
   sub->add_option("--select", command->select, "how the KV is read; full is exact")
       ->check(CLI::IsMember({"full"}))
+      ->capture_default_str();
+  sub->add_option("--sample", command->sample,
+                  "without -m: logbook, a trained model on its log book, or recall, a computed one "
+                  "on a document of any length (-c)")
+      ->check(CLI::IsMember({kBuiltInNames[0], kBuiltInNames[1]}))
       ->capture_default_str();
   add_sampler_options(*sub, *command);
   sub->add_flag("--json", command->json, "one JSON object on standard output");

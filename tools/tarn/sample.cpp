@@ -1,57 +1,41 @@
 #include "tools/tarn/sample.h"
 
-#include <sys/mman.h>
-#include <unistd.h>
-
+#include <algorithm>
 #include <cstdio>
 #include <optional>
 
 #include "tools/support/exit_code.h"
 #include "tools/support/memory_use.h"
-#include "tools/synth/recall.h"
+#include "tools/tarn/generation.h"
 #include "tools/tarn/report.h"
 
 namespace tarn::tools {
 namespace {
 
-constexpr u64 kDocumentSeed = 2026;
-constexpr u32 kDocumentTokens = 2048;
-constexpr u32 kAnswerWords = 2;
-constexpr size_t kQuestions = 3;
+constexpr u32 kRecallTokens = 2048;  // of the recall model's document; -c sets more
+constexpr u32 kRoomTokens = 64;      // for a question and its answer
 
 struct Answered {
-  const synth::RecallQuestion* question = nullptr;
+  const SampleQuestion* question = nullptr;
   GenerationResult result;
-  bool ok() const { return result.tokens == question->answer_ids; }
-  // The model's words are written with a space in front.
-  std::string answer() const { return result.text.substr(result.text.empty() ? 0 : 1); }
+  bool ok() const { return result.tokens == question->expected_ids; }
+  // A word of the models' begins with the space in front of it.
+  std::string answer() const { return result.text.substr(result.text.starts_with(' ') ? 1 : 0); }
 };
 
-// Questions from the beginning, the middle and the end of the document.
-std::vector<const synth::RecallQuestion*> pick(const synth::RecallDocument& document) {
-  std::vector<const synth::RecallQuestion*> picked;
-  for (size_t i = 0; i < kQuestions; ++i) {
-    picked.push_back(&document.questions[i * (document.questions.size() - 1) / (kQuestions - 1)]);
-  }
-  return picked;
-}
-
-void print_introduction(const EngineHandle& engine, const synth::RecallDocument& document) {
+void print_introduction(const EngineHandle& engine, const Sample& sample) {
   std::printf("machine   %s\n", describe_machine(engine).c_str());
-  std::printf(
-      "model     built in: an associative-recall model whose weights are computed, not trained\n");
-  std::printf("document  %zu tokens, generated; its first words: %.60s ...\n\n",
-              document.ids.size(), document.text.c_str());
+  std::printf("model     %s\n", sample.model.c_str());
+  std::printf("document  %zu tokens, %s\n\n", sample.document_ids.size(), sample.document.c_str());
   std::printf("memory plan (reserved at start, nothing is asked of the system afterwards)\n%s\n",
               format_plan(engine.plan()).c_str());
 }
 
 void print_answers(const EngineHandle& engine, const std::vector<Answered>& answers) {
   for (const Answered& a : answers) {
-    std::printf("question  what follows '%s' (token %llu)?\n", a.question->key.c_str(),
-                static_cast<unsigned long long>(a.question->key_pos));
-    std::printf("answer    %s | expected %s | %s\n", a.answer().c_str(), a.question->answer.c_str(),
-                a.ok() ? "ok" : "WRONG");
+    std::printf("question  %s\n", a.question->text.c_str());
+    std::printf("answer    %s | expected %s | %s\n", a.answer().c_str(),
+                a.question->expected.c_str(), a.ok() ? "ok" : "WRONG");
   }
   const tarn_engine_status status = engine.status();
   std::printf(
@@ -70,71 +54,68 @@ void print_memory(const EngineHandle& engine, std::optional<u64> n_allocations) 
               format_bytes(peak_rss_bytes()).c_str(),
               n_allocations ? std::to_string(*n_allocations).c_str() : "not counted");
   std::printf(
-      "\nNot shown by this run: a real language model (tarn run -m FILE -p TEXT), its speed\n"
+      "\nNot shown by this run: a large language model (tarn run -m FILE -p TEXT), its speed\n"
       "(tarn-bench -m FILE; tarn synth writes one of a real shape), a GPU, KV on a disk.\n");
 }
 
-void print_as_json(const EngineHandle& engine, const SampleOptions& sample,
+void print_as_json(const EngineHandle& engine, const SampleOptions& options,
                    const std::vector<Answered>& answers) {
   Json json;
   json.begin_object();
   json.key("questions").begin_array();
   for (const Answered& a : answers) {
     json.begin_object();
-    json.key("question").text(a.question->key);
+    json.key("question").text(a.question->text);
     json.key("answer").text(a.answer());
-    json.key("expected").text(a.question->answer);
+    json.key("expected").text(a.question->expected);
     json.key("ok").boolean(a.ok());
     json.end_object();
   }
   json.end_array();
-  write_answer(engine, sample.select, answers.back().result, json);
+  write_answer(engine, options.select, answers.back().result, json);
   json.end_object();
   print_json(json);
 }
 
 }  // namespace
 
-BuiltInModel::BuiltInModel() {
-  fd_ = memfd_create("tarn-built-in-model", MFD_CLOEXEC);
-  if (fd_ < 0) {
-    throw Failure{kExitIo,
-                  "the system gives no memory file (memfd_create) for the built-in model: "
-                  "name a model with -m"};
-  }
-  path_ = "/proc/self/fd/" + std::to_string(fd_);
-  synth::recall_write({.type = kernels::TensorType::f16}, path_);
-}
-
-BuiltInModel::~BuiltInModel() { close(fd_); }
-
-void run_sample(const EngineOptions& options, const SampleOptions& sample) {
-  Config config = options.config();
-  if (config.context_tokens == 0) config.context_tokens = kDocumentTokens + 64;
-  config.sessions_max = 2;
-  const synth::RecallDocument document =
-      synth::recall_document(kDocumentSeed, kDocumentTokens, kAnswerWords);
+void run_sample(const EngineOptions& engine_options, const SampleOptions& options) {
+  Config config = engine_options.config();
+  const u64 room = std::max<u64>(config.context_tokens, 2 * kRoomTokens) - kRoomTokens;
+  const u32 n_recall =
+      config.context_tokens == 0 ? kRecallTokens : static_cast<u32>(std::min<u64>(room, ~0U));
   std::optional<EngineHandle> engine;
+  Sample sample;
   {
-    const BuiltInModel model;  // needed only while it is loaded
-    engine.emplace(model.path(), config, options.verbose);
+    const BuiltInModel model(options.which);  // needed only while it is loaded
+    sample = built_in_sample(options.which, model, n_recall);
+    const u64 n_needed = sample.document_ids.size() + kRoomTokens;
+    if (config.context_tokens == 0) config.context_tokens = n_needed;
+    if (config.context_tokens < n_needed) {
+      throw Failure{kExitRefused, "the sample takes " + std::to_string(n_needed) +
+                                      " tokens, more than -c " +
+                                      std::to_string(config.context_tokens) + ": raise -c"};
+    }
+    config.sessions_max = 2;
+    engine.emplace(model.path(), config, engine_options.verbose);
   }
-  if (!sample.json) print_introduction(*engine, document);
+  if (!options.json) print_introduction(*engine, sample);
 
   const ApiSession reader(engine->get());
-  check_api(tarn_session_feed(reader.get(), document.ids.data(), document.ids.size()));
+  check_api(
+      tarn_session_feed(reader.get(), sample.document_ids.data(), sample.document_ids.size()));
   check_api(tarn_session_wait(reader.get(), -1));
-  tarn_generate_options generate_options = TARN_INIT(tarn_generate_options);
-  generate_options.max_tokens = kAnswerWords;
   std::vector<Answered> answers;
   std::optional<u64> n_allocations = 0;
-  for (const synth::RecallQuestion* question : pick(document)) {
+  for (const SampleQuestion& question : sample.questions) {
     const ApiSession fork = ApiSession::fork_of(reader);
-    answers.push_back({question, generate(fork, {question->key_id}, generate_options, false)});
+    tarn_generate_options generate_options = TARN_INIT(tarn_generate_options);
+    generate_options.max_tokens = static_cast<uint32_t>(question.expected_ids.size());
+    answers.push_back({&question, generate(fork, question.ids, generate_options, false)});
     const std::optional<u64>& n = answers.back().result.n_allocations;
     n_allocations = n && n_allocations ? std::optional<u64>(*n_allocations + *n) : std::nullopt;
   }
-  if (sample.json) return print_as_json(*engine, sample, answers);
+  if (options.json) return print_as_json(*engine, options, answers);
   print_answers(*engine, answers);
   print_memory(*engine, n_allocations);
 }

@@ -42,6 +42,12 @@ const Case kCases[] = {
     {"a log book that is none", {"eval", "-m", "MODEL", "logbook", "NOISE"}, 78, "no JSON"},
     {"a log book", {"eval", "-m", "MODEL", "logbook", "BOOK"}, 0, "95 % interval"},
     {"ids of a text", {"tokenize", "-m", "MODEL", "-p", "a b"}, 0, "a"},
+    {"the built-in model", {"run"}, 0, "allocations after READY: 0"},
+    {"the built-in model asked", {"run", "-p", "Log.\nQ:", "-n", "2"}, 0, ""},
+    {"the recall model", {"run", "--sample", "recall"}, 0, "| ok\n"},
+    {"the recall model on more", {"run", "--sample", "recall", "-c", "9000"}, 0, "document  89"},
+    {"too short a sample", {"run", "-c", "100"}, 78, "raise -c"},
+    {"no such sample", {"run", "--sample", "poem"}, 64, "poem"},
     {"a file looked at", {"inspect", "MODEL"}, 0, "llama"},
 };
 
