@@ -82,9 +82,10 @@ void fill_q8_0(f32 rms, FastRandom& random, std::span<u8> out) {
 }
 
 // q4_0 and q5_0. Codes reach one step further down than up; scales of either sign keep the mean at
-// 0.
+// 0. n_codes is even.
 void fill_centred(i32 n_codes, u64 block_bytes, f32 rms, FastRandom& random, std::span<u8> out) {
-  const f64 unit = std::sqrt(code_mean_square(n_codes, -n_codes / 2) * ScaleTable::mean_square());
+  const i32 least = -(n_codes / 2);
+  const f64 unit = std::sqrt(code_mean_square(n_codes, least) * ScaleTable::mean_square());
   const ScaleTable scales(rms / unit, 0);
   for (u64 at = 0; at < out.size(); at += block_bytes) {
     const u64 bits = random.next();
