@@ -64,11 +64,20 @@ class SourceFile {
   int fd_ = -1;
 };
 
-// The output under another name until it is whole. In the same folder, since a rename does not
-// cross file systems.
+// The output under another name until it is whole: a name that no other file has, since even the
+// input could be called what we would choose. In the same folder, since a rename does not cross
+// file systems.
 class PartFile {
  public:
-  explicit PartFile(const std::string& path) : path_(path), part_(path + ".part") {}
+  explicit PartFile(const std::string& path) : path_(path) {
+    int fd = -1;
+    for (u32 i = 0; fd < 0; ++i) {
+      part_ = path + "." + std::to_string(i) + ".part";
+      fd = ::open(part_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+      if (fd < 0 && errno != EEXIST) fail_io(part_, "cannot be created");
+    }
+    ::close(fd);
+  }
   PartFile(const PartFile&) = delete;
   PartFile& operator=(const PartFile&) = delete;
   ~PartFile() {

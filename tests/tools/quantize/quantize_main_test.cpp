@@ -34,7 +34,7 @@ int exit_code_of(std::vector<std::string> words) {
 
 struct Case {
   const char* name;
-  std::vector<std::string> words;  // IN, OUT, TEXT, Q4: paths of this test
+  std::vector<std::string> words;  // IN, OUT, TEXT, Q4, PART, PART0: paths of this test
   int exit_code;
   bool writes;
 };
@@ -42,6 +42,8 @@ struct Case {
 const Case kCases[] = {
     {"a type", {"IN", "OUT", "q8_0"}, 0, true},
     {"the mix", {"IN", "OUT", "q4_k_m"}, 0, true},
+    {"IN has a name that OUT could have on its way", {"PART", "OUT", "q8_0"}, 0, true},
+    {"IN has another such name", {"PART0", "OUT", "q8_0"}, 0, true},
     {"options in front", {"--threads", "1", "IN", "OUT", "bf16"}, 0, true},
     {"dequantise", {"Q4", "OUT", "f32"}, 0, true},
     {"round again, on request", {"Q4", "OUT", "q8_0", "--requantize"}, 0, true},
@@ -71,6 +73,9 @@ TEST_CASE("exit codes") {
   std::ofstream(text.path()) << "This is a text of more than twenty-four bytes, and no model.\n";
   std::filesystem::create_symlink(in.path(), link.path());
   const auto in_bytes = std::filesystem::file_size(in.path());
+  const TempFile part("main_out.gguf.part"), part0("main_out.gguf.0.part");
+  std::filesystem::copy_file(in.path(), part.path());
+  std::filesystem::copy_file(in.path(), part0.path());
   for (const Case& c : kCases) {
     CAPTURE(c.name);
     const TempFile out("main_out.gguf");
@@ -80,14 +85,18 @@ TEST_CASE("exit codes") {
                       : word == "OUT"    ? out.path()
                       : word == "Q4"     ? q4.path()
                       : word == "TEXT"   ? text.path()
+                      : word == "PART"   ? part.path()
+                      : word == "PART0"  ? part0.path()
                       : word == "LINK"   ? link.path()
                       : word == "FOLDER" ? std::filesystem::temp_directory_path().string()
                                          : word);
     }
     CHECK(exit_code_of(words) == c.exit_code);
     CHECK(std::filesystem::exists(out.path()) == c.writes);
-    CHECK_FALSE(std::filesystem::exists(out.path() + ".part"));
-    CHECK(std::filesystem::file_size(in.path()) == in_bytes);
+    CHECK_FALSE(std::filesystem::exists(out.path() + ".1.part"));
+    for (const TempFile* kept : {&in, &part, &part0}) {
+      CHECK(std::filesystem::file_size(kept->path()) == in_bytes);
+    }
   }
 }
 
