@@ -64,12 +64,29 @@ std::string_view to_ascii(std::string_view text, std::span<char> out) {
   return {out.data(), n};
 }
 
+// A comment's dots do not count. Only a text without strings of many lines has comments for us:
+// there a quote is open at most to the end of its line. The text must be what toml++ gets to see.
 std::optional<Error> find_too_many_dots(std::string_view text) {
+  constexpr auto kNone = std::string_view::npos;
+  const bool finds_comments = text.find("\"\"\"") == kNone && text.find("'''") == kNone;
   u32 line = 1, n_dots = 0;
+  char quote = 0;  // the one that is open
+  bool escaped = false, in_comment = false;
   for (const char c : text) {
     if (c == '\n') {
       ++line;
       n_dots = 0;
+      quote = 0;
+      escaped = in_comment = false;
+    }
+    if (in_comment) continue;
+    if (quote != 0) {
+      if (c == quote && !escaped) quote = 0;
+      escaped = c == '\\' && quote == '"' && !escaped;
+    } else if (c == '"' || c == '\'') {
+      quote = c;
+    } else if (c == '#') {
+      in_comment = finds_comments;
     }
     if (c == '.') ++n_dots;
     if (n_dots > kDotsPerLineMax) {
@@ -210,10 +227,11 @@ Result<Config> config_from_toml(std::string_view text, Config base, Origins* ori
                  .hint = "the configuration is larger than any real one",
                  .figures = {{{"bytes", text.size()}, {"bytes_max", kConfigTextBytesMax}}}});
   }
-  if (const auto error = find_too_many_dots(text)) return fail(*error);
   std::array<char, kConfigTextBytesMax> ascii;  // on the stack: the core has no heap of its own
+  text = to_ascii(text, ascii);
+  if (const auto error = find_too_many_dots(text)) return fail(*error);
   try {
-    return read(to_ascii(text, ascii), base, origins);
+    return read(text, base, origins);
   } catch (...) {
     return fail(
         {.status = Status::invalid_config,

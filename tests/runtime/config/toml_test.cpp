@@ -115,6 +115,18 @@ constexpr Case kBad[] = {
      2, kTheirColumn},
     {"deep dotted key", "a.b.c.d.e.f.g.h.i.j.k.l.m.n.o.p.q.r.s = 1", "a line has more dots", "", 1,
      kNone},
+    {"deep dotted key behind a hash in a text",
+     "x = { y = '#', a.b.c.d.e.f.g.h.i.j.k.l.m.n.o.p.q.r.s = 1 }", "a line has more dots", "", 1,
+     kNone},
+    {"deep dotted key behind a hash and quotes in a text",
+     "x = { y = \"'\\\"#'\", a.b.c.d.e.f.g.h.i.j.k.l.m.n.o.p.q.r.s = 1 }", "a line has more dots",
+     "", 1, kNone},
+    {"deep dotted key behind a hash in a text of two lines",
+     "x = { y = '''\n#''', a.b.c.d.e.f.g.h.i.j.k.l.m.n.o.p.q.r.s = 1 }", "a line has more dots", "",
+     2, kNone},
+    {"the same with a stray byte between the quotes",
+     "x = { y = '\x80''\n#''', a.b.c.d.e.f.g.h.i.j.k.l.m.n.o.p.q.r.s = 1 }", "a line has more dots",
+     "", 2, kNone},
     {"negative", "[kv]\n context_tokens = -1", "a value is out of its range", "kv.context_tokens",
      2, 19},
     {"above the range", "[kv]\ncontext_tokens = 16777217", "a value is out of its range",
@@ -180,6 +192,17 @@ TEST_CASE("comments may hold any bytes, and a byte order mark is passed over") {
   CHECK(config->kv_type == KvTypeChoice::q8_0);
   const Result<Config> bad = config_from_toml("[kv]\nkv_\u4e2d.x = 1", Config{});
   CHECK_FALSE(bad.has_value());
+}
+
+TEST_CASE("comments may hold any number of dots") {
+  const Result<Config> config = config_from_toml(
+      "# ................................................................\n[kv]\n"
+      "type = 'q8_0'  # it's ........................ \"..............................\n"
+      "page_tokens = 32 # ................................................................",
+      Config{});
+  REQUIRE(config.has_value());
+  CHECK(config->kv_type == KvTypeChoice::q8_0);
+  CHECK(config->page_tokens == 32);
 }
 
 TEST_CASE("a text is read up to its limit and not beyond") {
