@@ -69,10 +69,7 @@ void print_log(void*, int32_t level, const char* text) {
 }
 
 void on_fatal(void*, const char* condition, const char* file, uint32_t line) {
-  std::fprintf(stderr, "tarn: internal error: %s (%s:%u). Please report this line.\n", condition,
-               file, line);
-  std::fflush(nullptr);
-  _exit(kExitInternal);
+  exit_internal(condition, file, line);
 }
 
 int32_t show_progress(void*, uint64_t done, uint64_t total) {

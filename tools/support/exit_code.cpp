@@ -1,5 +1,9 @@
 #include "tools/support/exit_code.h"
 
+#include <unistd.h>
+
+#include <cstdio>
+
 #include "runtime/api/tarn.h"
 
 namespace tarn::tools {
@@ -28,6 +32,26 @@ void throw_failure(const Error& error) {
 void check_api(int status) {
   if (status == TARN_OK) return;
   throw Failure{exit_code(static_cast<Status>(status)), tarn_error_text()};
+}
+
+int code_after_output(const char* program, int code) {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
+  std::fprintf(stderr, "%s: standard output could not be written; is its disk full?\n", program);
+  return code == kExitOk ? kExitIo : code;
+}
+
+const FatalSink& fatal_sink() {
+  static constexpr FatalSink kSink = {.on_fatal = [](void*, const AssertSite& site) {
+    exit_internal(site.condition, site.file, site.line);
+  }};
+  return kSink;
+}
+
+void exit_internal(const char* condition, const char* file, u32 line) {
+  std::fprintf(stderr, "tarn: internal error: %s (%s:%u). Please report this line.\n", condition,
+               file, line);
+  std::fflush(nullptr);
+  _exit(kExitInternal);
 }
 
 }  // namespace tarn::tools

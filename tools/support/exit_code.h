@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "platform/base/assert.h"
 #include "platform/base/result.h"
 
 namespace tarn::tools {
@@ -35,5 +36,13 @@ T value_of(Result<T> result) {
 }
 // The same for a status of the C API.
 void check_api(int status);
+
+// What main() returns: `code`, or kExitIo where standard output did not take all that was printed.
+int code_after_output(const char* program, int code);
+
+// Where a program's failed assertions go: says which, and exits with kExitInternal. main() and
+// every thread of a program set it; workers of an engine get it in OpenArgs.
+const FatalSink& fatal_sink();
+[[noreturn]] void exit_internal(const char* condition, const char* file, u32 line);
 
 }  // namespace tarn::tools

@@ -143,7 +143,8 @@ void run_setup(const Options& options, const Setup& setup, const std::vector<Cas
   tools::value_of(engine.open({.model_path = setup.model.c_str(),
                                .config = config_of(options, setup, cases),
                                .reserve = &reserve,
-                               .clock = &clock}));
+                               .clock = &clock,
+                               .sink = &tools::fatal_sink()}));
   base.model_path = setup.model;
   base.cpu_info = cpu_topology().model_name.data();
   base.isa = engine.isa();
@@ -289,24 +290,30 @@ std::vector<std::string> with_two_dashes(int argc, char** argv) {
   return arguments;
 }
 
-}  // namespace
-}  // namespace tarn::bench
-
-int main(int argc, char** argv) {
-  std::vector<std::string> arguments = tarn::bench::with_two_dashes(argc, argv);
-  std::vector<char*> pointers;
-  pointers.reserve(arguments.size());
-  for (std::string& argument : arguments) pointers.push_back(argument.data());
+int code_of(int argc, char** argv) {
   try {
-    return tarn::bench::run_command_line(static_cast<int>(pointers.size()), pointers.data());
-  } catch (const tarn::tools::Failure& failure) {
+    return run_command_line(argc, argv);
+  } catch (const tools::Failure& failure) {
     std::fprintf(stderr, "tarn-bench: %s\n", failure.text.c_str());
     return failure.code;
   } catch (const std::invalid_argument& error) {
     std::fprintf(stderr, "tarn-bench: %s\n", error.what());
-    return tarn::tools::kExitUsage;
+    return tools::kExitUsage;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "tarn-bench: %s\n", error.what());
-    return tarn::tools::kExitRefused;
+    return tools::kExitRefused;
   }
+}
+
+}  // namespace
+}  // namespace tarn::bench
+
+int main(int argc, char** argv) {
+  tarn::set_thread_fatal_sink(&tarn::tools::fatal_sink());
+  std::vector<std::string> arguments = tarn::bench::with_two_dashes(argc, argv);
+  std::vector<char*> pointers;
+  pointers.reserve(arguments.size());
+  for (std::string& argument : arguments) pointers.push_back(argument.data());
+  return tarn::tools::code_after_output(
+      "tarn-bench", tarn::bench::code_of(static_cast<int>(pointers.size()), pointers.data()));
 }

@@ -197,7 +197,8 @@ void run(EvalCommand& command) {
   value_of(engine.open({.model_path = command.engine.model.c_str(),
                         .config = config,
                         .reserve = &reserve,
-                        .clock = &clock}));
+                        .clock = &clock,
+                        .sink = &fatal_sink()}));
   Measure measure(ids, engine.spec().n_vocab);
   if (!command.logits_file.empty()) measure.write_to(command.logits_file);
   if (!command.base_file.empty()) measure.compare_with(command.base_file);

@@ -248,7 +248,8 @@ void run_logbook(const EngineOptions& options, const LogbookCommand& command) {
   value_of(engine.open({.model_path = options.model.c_str(),
                         .config = config,
                         .reserve = &reserve,
-                        .clock = &clock}));
+                        .clock = &clock,
+                        .sink = &fatal_sink()}));
   AnswersFile answers(command.answers_file);
   const Results results = answer_all(engine, model, lines, questions, answers);
   answers.write();

@@ -49,12 +49,7 @@ int run_command_line(int argc, char** argv) {
   return tarn::tools::kExitOk;
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  // Its own buffer, so that the first line printed asks for no memory after READY.
-  static char output_buffer[1 << 16];
-  std::setvbuf(stdout, output_buffer, _IOFBF, sizeof output_buffer);
+int code_of(int argc, char** argv) {
   try {
     return run_command_line(argc, argv);
   } catch (const tarn::tools::Failure& failure) {
@@ -64,4 +59,14 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "tarn: %s\n", error.what());
     return tarn::tools::kExitRefused;
   }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  tarn::set_thread_fatal_sink(&tarn::tools::fatal_sink());
+  // Its own buffer, so that the first line printed asks for no memory after READY.
+  static char output_buffer[1 << 16];
+  std::setvbuf(stdout, output_buffer, _IOFBF, sizeof output_buffer);
+  return tarn::tools::code_after_output("tarn", code_of(argc, argv));
 }
