@@ -10,6 +10,7 @@
 #include <cstring>
 #include <filesystem>
 #include <limits>
+#include <new>
 #include <span>
 
 #include "kernels/quant/dequant.h"
@@ -139,6 +140,9 @@ class Conversion {
           options_.progress);
     } catch (const std::runtime_error& error) {
       throw Failure{kExitIo, error.what()};
+    } catch (const std::bad_alloc&) {
+      refuse("memory ran out with " + std::to_string(options_.n_threads) +
+             " threads; choose fewer (-t)");
     }
     part.rename_to_place();
     finish_report();

@@ -11,9 +11,13 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <stdexcept>
+#include <system_error>
 #include <thread>
 #include <utility>
+
+#include "tools/support/exit_code.h"
 
 namespace tarn::tools {
 namespace {
@@ -243,9 +247,9 @@ u64 GgufWriter::write(const std::string& path, u32 n_threads, const Fill& fill,
   std::atomic<u64> done_bytes{0};
   std::mutex mutex;
   std::exception_ptr error;
-  const auto work = [&](bool reports) {
+  const auto work = [&](std::vector<u8> memory, bool reports) {
+    if (!reports) set_thread_fatal_sink(&fatal_sink());
     try {
-      std::vector<u8> memory(kChunkBytes + kWriteAlignment + kSlabBytesMax);
       void* place = memory.data();
       u64 room = memory.size();
       auto* aligned = static_cast<u8*>(std::align(kWriteAlignment, kChunkBytes, place, room));
@@ -267,9 +271,20 @@ u64 GgufWriter::write(const std::string& path, u32 n_threads, const Fill& fill,
       next_chunk = file_bytes / kChunkBytes + 1;
     }
   };
+  const auto new_memory = [] {
+    return std::vector<u8>(kChunkBytes + kWriteAlignment + kSlabBytesMax);
+  };
+  std::vector<u8> own_memory = new_memory();
+  const u64 n_workers = std::min<u64>(n_threads, (file_bytes + kChunkBytes - 1) / kChunkBytes);
   std::vector<std::thread> threads;
-  for (u32 t = 1; t < n_threads; ++t) threads.emplace_back(work, false);
-  work(true);
+  threads.reserve(n_workers);
+  // Where the system refuses one more thread, or memory for it, those that run do all the work.
+  try {
+    for (u64 t = 1; t < n_workers; ++t) threads.emplace_back(work, new_memory(), false);
+  } catch (const std::system_error&) {
+  } catch (const std::bad_alloc&) {
+  }
+  work(std::move(own_memory), true);
   for (auto& thread : threads) thread.join();
   if (error) std::rethrow_exception(error);
   file.close_at(file_bytes);

@@ -61,9 +61,9 @@ class GgufWriter {
 
   using Fill = std::function<void(const GgufSlab& slab)>;
   using Progress = std::function<void(u64 done_bytes, u64 total_bytes)>;
-  // `fill` is called from n_threads threads at a time, now and then twice for a slab, and gives the
-  // same bytes each time; `progress` (may be empty) is called from one thread.
-  // Returns the file's length.
+  // `fill` is called from at most n_threads threads at a time (fewer where the system refuses more,
+  // or the file is small), now and then twice for a slab, and gives the same bytes each time;
+  // `progress` (may be empty) is called from one thread. Returns the file's length.
   u64 write(const std::string& path, u32 n_threads, const Fill& fill,
             const Progress& progress) const;
 

@@ -5,7 +5,9 @@
 #include "tools/synth/synth.h"
 
 #include <doctest/doctest.h>
+#include <sys/syscall.h>
 
+#include <cerrno>
 #include <cmath>
 #include <fstream>
 #include <iterator>
@@ -13,6 +15,7 @@
 #include <vector>
 
 #include "kernels/quant/dequant.h"
+#include "tests/support/forked.h"
 #include "tests/support/gguf_reader.h"
 #include "tests/support/temp_file.h"
 #include "tools/support/gguf_write.h"
@@ -178,6 +181,21 @@ TEST_CASE("every architecture by name has a shape, and unknown names are refused
   options = {};
   options.quant = "q3_k";
   CHECK_THROWS_AS(synth_write(options), std::invalid_argument);
+}
+
+TEST_CASE("a file is written whole where the system gives no more threads") {
+  const test::TempFile file("synth_alone.gguf");
+  const SynthShape shape{.n_layers = 1, .n_vocab = 32000};  // three chunks of work
+  const int answer = test::in_child([&] {
+    for (const int number : {SYS_clone, SYS_clone3}) {
+      if (!test::deny_syscall(number, EAGAIN)) return 77;
+    }
+    synth_write(shape, *parse_quant("f16"), 1, file.path(), 3);
+    return 0;
+  });
+  if (answer == 77) return;
+  REQUIRE(answer == 0);
+  CHECK(bytes_of(file.path()) == written(shape, "f16", 1, 3));
 }
 
 }  // namespace
