@@ -34,6 +34,16 @@ void check_api(int status) {
   throw Failure{exit_code(static_cast<Status>(status)), tarn_error_text()};
 }
 
+void throw_ended_early(Status status) {
+  std::string text = std::string("the generation ended early: ") + status_name(status);
+  if (status == Status::not_finite) {
+    text +=
+        ": the model's logits are not finite numbers: its weights are damaged, get the file "
+        "again";
+  }
+  throw Failure{exit_code(status), text};
+}
+
 int code_after_output(const char* program, int code) {
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
   std::fprintf(stderr, "%s: standard output could not be written; is its disk full?\n", program);

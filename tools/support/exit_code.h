@@ -36,6 +36,8 @@ T value_of(Result<T> result) {
 }
 // The same for a status of the C API.
 void check_api(int status);
+// For a generation that ended with a status other than ok.
+[[noreturn]] void throw_ended_early(Status status);
 
 // What main() returns: `code`, or kExitIo where standard output did not take all that was printed.
 int code_after_output(const char* program, int code);

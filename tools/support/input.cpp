@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <string_view>
 
@@ -54,6 +55,15 @@ void write_file(const std::string& path, const void* bytes, u64 n_bytes) {
   if (file == nullptr) fail_io("cannot create", path);
   if (std::fwrite(bytes, 1, n_bytes, file.get()) != n_bytes || std::fflush(file.get()) != 0) {
     fail_io("cannot write", path);
+  }
+}
+
+void refuse_overwriting(const std::string& out, const std::vector<std::string>& read) {
+  std::error_code ignored;  // what does not exist is the business of who opens it
+  if (!std::filesystem::is_regular_file(out, ignored)) return;
+  for (const std::string& in : read) {
+    if (!std::filesystem::equivalent(out, in, ignored)) continue;
+    throw Failure{kExitUsage, out + ": is read, and would be written over: name another file"};
   }
 }
 

@@ -16,5 +16,8 @@ std::string read_file(const std::string& path);
 std::vector<u32> read_ids(const std::string& path);
 // Throws Failure (exit code 74) where the system refuses.
 void write_file(const std::string& path, const void* bytes, u64 n_bytes);
+// Throws Failure (exit code 64) where `out` is one of the files that are read. Empty names are
+// none.
+void refuse_overwriting(const std::string& out, const std::vector<std::string>& read);
 
 }  // namespace tarn::tools

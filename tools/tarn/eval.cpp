@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "runtime/engine/engine.h"
@@ -56,7 +57,17 @@ class Measure {
   }
 
   static void on_logits(void* context, u32 position, std::span<const f32> logits) {
-    static_cast<Measure*>(context)->take(position, logits);
+    auto& measure = *static_cast<Measure*>(context);
+    if (measure.failure_) return;
+    try {
+      measure.take(position, logits);
+    } catch (const Failure& failure) {  // not through the engine, which is built without exceptions
+      measure.failure_ = failure;
+    }
+  }
+  // Throws what went wrong with a row.
+  void check() const {
+    if (failure_) throw *failure_;
   }
 
   f64 perplexity() const {
@@ -98,6 +109,7 @@ class Measure {
 
   void take(u32 position, std::span<const f32> logits) {
     const Softmax ours = softmax_of(logits);
+    check_finite(ours.log_sum, position);
     if (position + 1 < ids_.size()) {
       nll_ += ours.log_sum - logits[ids_[position + 1]];
       ++n_scored_;
@@ -126,6 +138,7 @@ class Measure {
   u64 n_scored_ = 0;
   std::vector<f64> kls_;
   u64 n_agree_ = 0;
+  std::optional<Failure> failure_;
   File out_, base_;
   std::string out_path_, base_path_;
   std::vector<f32> base_row_;
@@ -144,6 +157,7 @@ void compute(engine::Engine& engine, const std::vector<u32>& ids, Measure& measu
   value_of(engine.feed(session, ids));
   while (engine.has_work()) {
     engine.step();
+    measure.check();
     if (!on_terminal) continue;
     std::fprintf(stderr, "\r%u of %zu tokens ", engine.session_state(session).sequence.n_slots(),
                  ids.size());
@@ -186,6 +200,8 @@ void run(EvalCommand& command) {
   if (command.ids_file.empty() && command.text_file.empty()) {
     throw Failure{kExitUsage, "eval needs --text FILE or --ids FILE, or logbook FILE"};
   }
+  refuse_overwriting(command.logits_file, {command.engine.model, command.base_file,
+                                           command.text_file, command.ids_file});
   const std::vector<u32> ids = ids_of(command);
   if (ids.empty()) throw Failure{kExitRefused, "there are no tokens to evaluate"};
   Config config = command.engine.config();

@@ -69,10 +69,7 @@ class Reader {
       while (engine_.take_event(session_, &event, text)) {
         if (event.type == engine::EventType::token) ids.push_back(event.token.token);
         done = event.type == engine::EventType::done;
-        if (done && event.done.status != Status::ok) {
-          throw Failure{kExitRefused, std::string("the model failed on a question: ") +
-                                          status_name(event.done.status)};
-        }
+        if (done && event.done.status != Status::ok) throw_ended_early(event.done.status);
       }
     }
     return ids;
@@ -85,6 +82,7 @@ class Reader {
     engine_.watch_logits(session_, &Reader::score, &scored);
     feed(question.answer);
     engine_.watch_logits(session_, nullptr, nullptr);
+    check_finite(scored.nll, scored.first);
     return scored.nll;
   }
 
@@ -229,6 +227,7 @@ void print_as_json(const Results& results) {
 }  // namespace
 
 void run_logbook(const EngineOptions& options, const LogbookCommand& command) {
+  refuse_overwriting(command.answers_file, {options.model, command.file});
   const std::vector<LogbookLine> lines = parse_logbook(read_file(command.file), command.file);
   ModelFile model(options.model);
   std::vector<Question> questions;

@@ -57,8 +57,7 @@ void read_events(tarn_session* session, bool stream, GenerationResult& result) {
     take(event, stream, result);
   } while (event.type != TARN_EVENT_DONE);
   if (event.status != TARN_OK) {
-    throw Failure{exit_code(static_cast<Status>(event.status)),
-                  std::string("the generation ended early: ") + tarn_status_name(event.status)};
+    throw_ended_early(static_cast<Status>(event.status));
   }
 }
 

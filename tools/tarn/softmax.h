@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <cmath>
 #include <span>
+#include <string>
 
 #include "platform/base/types.h"
+#include "tools/support/exit_code.h"
 
 namespace tarn::tools {
 
@@ -24,6 +26,14 @@ inline Softmax softmax_of(std::span<const f32> logits) {
   for (const f32 logit : logits) sum += std::exp(logit - out.max);
   out.log_sum = out.max + std::log(sum);
   return out;
+}
+
+// Throws Failure where what was computed of the logits at `position` is no number.
+inline void check_finite(f64 value, u64 position) {
+  if (std::isfinite(value)) return;
+  throw Failure{kExitRefused, "the logits of position " + std::to_string(position) +
+                                  " are not finite numbers: the weights are damaged, get the file "
+                                  "again"};
 }
 
 }  // namespace tarn::tools

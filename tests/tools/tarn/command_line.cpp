@@ -18,14 +18,15 @@ std::string quoted(const std::string& word) {
 
 }  // namespace
 
-Ended run_tarn(const std::vector<std::string>& arguments) {
+Ended run_tarn(const std::vector<std::string>& arguments, const std::string& out_path) {
   const TempFile out("stdout.txt"), err("stderr.txt");
   std::string line = quoted(TARN_PROGRAM);
   for (const auto& argument : arguments) line += " " + quoted(argument);
-  line += " >" + quoted(out.path()) + " 2>" + quoted(err.path()) + " </dev/null";
+  line += " >" + quoted(out_path.empty() ? out.path() : out_path) + " 2>" + quoted(err.path()) +
+          " </dev/null";
   const int status = std::system(line.c_str());
   return {.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1,
-          .out = tools::read_file(out.path()),
+          .out = out_path.empty() ? tools::read_file(out.path()) : "",
           .err = tools::read_file(err.path())};
 }
 

@@ -13,6 +13,7 @@ struct Ended {
   std::string out, err;
 };
 
-Ended run_tarn(const std::vector<std::string>& arguments);
+// `out_path`: where standard output goes, instead of into Ended::out.
+Ended run_tarn(const std::vector<std::string>& arguments, const std::string& out_path = "");
 
 }  // namespace tarn::test

@@ -1,14 +1,18 @@
 // Goal    a wrong command line, a missing or a broken file ends with its exit code and a sentence
 //         that names the remedy, and every command explains itself.
-// Method  a table of command lines of the program itself, on a tiny model.
+// Method  a table of command lines of the program itself, on a tiny model and on one whose weights
+//         are damaged.
 #include <doctest/doctest.h>
 
+#include <cmath>
+#include <cstring>
 #include <string>
 #include <vector>
 
 #include "tests/support/temp_file.h"
 #include "tests/tools/tarn/command_line.h"
 #include "tools/support/input.h"
+#include "tools/support/model_file.h"
 #include "tools/synth/synth.h"
 
 namespace tarn {
@@ -16,7 +20,7 @@ namespace {
 
 struct Case {
   const char* name;
-  std::vector<std::string> arguments;  // MODEL, BOOK, NOISE: files of this test
+  std::vector<std::string> arguments;  // MODEL, NAN, BOOK, PROSE, NOISE: files of this test
   int exit_code;
   const char* says;  // on standard error, or on standard output where the code is 0
 };
@@ -36,6 +40,18 @@ const Case kCases[] = {
     {"too small a budget", {"plan", "-m", "MODEL", "--budget", "1MiB"}, 78, "raise it to"},
     {"a plan", {"plan", "-m", "MODEL", "-c", "256"}, 0, "kv_groups"},
     {"a prompt longer than -c", {"run", "-m", "MODEL", "-c", "1", "-p", "a b c"}, 78, "raise -c"},
+    {"a damaged model", {"run", "-m", "NAN", "-c", "32", "-p", "a"}, 78, "get the file again"},
+    {"a damaged model evaluated", {"eval", "-m", "NAN", "--text", "NOISE"}, 78, "get the file"},
+    {"a damaged model's prose", {"eval", "-m", "NAN", "logbook", "PROSE"}, 78, "get the file"},
+    {"a damaged model's answers", {"eval", "-m", "NAN", "logbook", "BOOK"}, 78, "get the file"},
+    {"logits over the base",
+     {"eval", "-m", "MODEL", "--text", "NOISE", "--base", "BOOK", "--logits-out", "BOOK"},
+     64,
+     "another file"},
+    {"answers over the log book",
+     {"eval", "-m", "MODEL", "logbook", "BOOK", "--answers-out", "BOOK"},
+     64,
+     "another file"},
     {"no such type of KV", {"run", "-m", "MODEL", "--kv-type", "q3", "-p", "a"}, 64, "q3"},
     {"nothing to evaluate", {"eval", "-m", "MODEL"}, 64, "--text FILE"},
     {"no log book", {"eval", "-m", "MODEL", "logbook"}, 64, "logbook FILE"},
@@ -51,28 +67,80 @@ const Case kCases[] = {
     {"a file looked at", {"inspect", "MODEL"}, 0, "llama"},
 };
 
+// The models, log books and other files that command lines name.
+struct Files {
+  const test::TempFile model{"model.gguf"}, nan{"nan.gguf"}, book{"book.jsonl"},
+      prose{"prose.jsonl"}, noise{"noise.bin"};
+
+  Files() {
+    synth::SynthOptions options;
+    options.path = model.path();
+    synth::synth_write(options);
+    write_nan_model();
+    const std::string line =
+        R"({"seed":1000000,"kind":"hop0","tokens":3,"prompt":"Log.\nA:","answer":" x"})";
+    const std::string prose_line =
+        R"({"seed":1000000,"kind":"prose","tokens":3,"prompt":"Log.\nA:","answer":" x"})";
+    tools::write_file(book.path(), line.data(), line.size());
+    tools::write_file(prose.path(), prose_line.data(), prose_line.size());
+    tools::write_file(noise.path(), "noise\n", 6);
+  }
+  // The model with a weight that is no number in its last vector.
+  void write_nan_model() const {
+    std::string bytes = tools::read_file(model.path());
+    const tools::ModelFile file(model.path());
+    for (const model::GgufTensor& tensor : file.gguf().tensors()) {
+      const f32 value = NAN;
+      if (tensor.name == "output_norm.weight") {
+        std::memcpy(bytes.data() + tensor.offset, &value, sizeof value);
+      }
+    }
+    tools::write_file(nan.path(), bytes.data(), bytes.size());
+  }
+  std::string path_of(const std::string& word) const {
+    return word == "MODEL"   ? model.path()
+           : word == "NAN"   ? nan.path()
+           : word == "BOOK"  ? book.path()
+           : word == "PROSE" ? prose.path()
+           : word == "NOISE" ? noise.path()
+                             : word;
+  }
+};
+
 TEST_CASE("every command line has its exit code and its sentence") {
-  const test::TempFile model("model.gguf"), book("book.jsonl"), noise("noise.bin");
-  synth::SynthOptions options;
-  options.path = model.path();
-  synth::synth_write(options);
-  const std::string line =
-      R"({"seed":1000000,"kind":"hop0","tokens":3,"prompt":"Log.\nA:","answer":" x"})";
-  tools::write_file(book.path(), line.data(), line.size());
-  tools::write_file(noise.path(), "noise\n", 6);
+  const Files files;
+  const std::string model_bytes = tools::read_file(files.model.path());
+  const std::string book_bytes = tools::read_file(files.book.path());
   for (const Case& c : kCases) {
     CAPTURE(c.name);
     std::vector<std::string> words = c.arguments;
-    for (auto& word : words) {
-      if (word == "MODEL") word = model.path();
-      if (word == "BOOK") word = book.path();
-      if (word == "NOISE") word = noise.path();
-    }
+    for (auto& word : words) word = files.path_of(word);
     const test::Ended ended = test::run_tarn(words);
     const std::string& text = c.exit_code == 0 ? ended.out : ended.err;
     CAPTURE(ended.err);
     CHECK(ended.exit_code == c.exit_code);
     CHECK(text.find(c.says) != std::string::npos);
+  }
+  const bool unharmed = tools::read_file(files.model.path()) == model_bytes &&
+                        tools::read_file(files.book.path()) == book_bytes;
+  CHECK(unharmed);
+}
+
+TEST_CASE("a report that cannot be written is an I/O failure") {
+  const Files files;
+  const std::vector<std::string> lines[] = {
+      {"--help"},
+      {"inspect", "MODEL", "--json"},
+      {"plan", "-m", "MODEL", "-c", "32"},
+      {"tokenize", "-m", "MODEL", "-p", "a"},
+      {"run", "-m", "MODEL", "-c", "32", "-p", "a", "-n", "2"},
+  };
+  for (auto words : lines) {
+    CAPTURE(words[0]);
+    for (auto& word : words) word = files.path_of(word);
+    const test::Ended ended = test::run_tarn(words, "/dev/full");
+    CHECK(ended.exit_code == 74);
+    CHECK(ended.err.find("standard output") != std::string::npos);
   }
 }
 
