@@ -104,6 +104,13 @@ void EngineOptions::add_to(CLI::App& command, bool model_required) {
       ->check(CLI::IsMember(names_of(kLockNames)));
   command.add_option("--config", config_path,
                      "configuration file (TOML; keys: configs/README.md); options go over it");
+  // What llama.cpp's users write by habit must not pass as something else.
+  command
+      .add_option_function<std::string>(
+          "--n-gpu-layers,--ngl", [](const std::string&) {}, "0 (also -ngl): this build has no GPU")
+      ->check([](const std::string& n) {
+        return n == "0" ? "" : "this build has no GPU: leave it out, or give 0";
+      });
   command.add_flag("-v,--verbose", verbose, "show what the engine says while it starts");
 }
 

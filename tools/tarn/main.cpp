@@ -41,6 +41,11 @@ int run_command_line(int argc, char** argv) {
     std::fprintf(stderr, "tarn: no command '%s'; tarn --help lists them\n", argv[1]);
     return tarn::tools::kExitUsage;
   }
+  // As llama.cpp writes it, with one dash, it would be -n with the value "gl".
+  static char gpu_layers[] = "--ngl";
+  for (int i = 1; i < argc; ++i) {
+    if (std::strcmp(argv[i], "-ngl") == 0) argv[i] = gpu_layers;
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -1,5 +1,6 @@
 // tarn run: a prompt is answered from one fixed budget.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <optional>
@@ -29,6 +30,18 @@ struct RunCommand {
   CLI::Option* prompt_option = nullptr;
 };
 
+void warn_beyond_training(const std::string& model, u64 context_tokens) {
+  if (context_tokens == 0) return;  // the model's own
+  ModelFile file(model);
+  const u64 n_trained = file.description().spec.n_ctx_train;
+  if (context_tokens <= n_trained) return;
+  std::fprintf(stderr,
+               "tarn warning: a context of %llu tokens, and the model was trained for %llu: what "
+               "it says beyond them may make no sense\n",
+               static_cast<unsigned long long>(context_tokens),
+               static_cast<unsigned long long>(n_trained));
+}
+
 std::vector<u32> prompt_ids(const RunCommand& command) {
   if (!command.ids_file.empty()) return read_ids(command.ids_file);
   const std::string text = command.file.empty() ? command.text : read_file(command.file);
@@ -57,15 +70,20 @@ void run(RunCommand& command) {
   }
   const std::vector<u32> prompt = prompt_ids(command);
   Config config = command.engine.config();
-  if (config.context_tokens == 0)
+  if (config.context_tokens == 0 && command.options.max_tokens > 0)
     config.context_tokens = prompt.size() + command.options.max_tokens;
   config.sessions_max = 1;
-  if (prompt.size() > config.context_tokens) {
+  if (config.context_tokens != 0 && prompt.size() > config.context_tokens) {
     throw Failure{kExitRefused, "the prompt has " + std::to_string(prompt.size()) +
                                     " tokens, more than -c " +
                                     std::to_string(config.context_tokens) + ": raise -c"};
   }
+  warn_beyond_training(command.engine.model, config.context_tokens);
   const EngineHandle engine(command.engine.model, config, command.engine.verbose);
+  // No more than the context holds: what an answer takes is set aside before it begins.
+  const auto n_max = static_cast<u32>(engine.status().context_tokens);
+  u32& n_wanted = command.options.max_tokens;
+  n_wanted = n_wanted == 0 ? n_max : std::min(n_wanted, n_max);
   std::vector<const char*> stops;
   for (const std::string& stop : command.stops) stops.push_back(stop.c_str());
   command.options.stops = stops.data();
@@ -85,7 +103,11 @@ void run(RunCommand& command) {
 void add_sampler_options(CLI::App& sub, RunCommand& command) {
   tarn_generate_options& o = command.options;
   o.max_tokens = 128;
-  sub.add_option("-n,--n-predict", o.max_tokens, "tokens to generate")->capture_default_str();
+  sub.add_option_function<i64>(
+         "-n,--n-predict", [&o](i64 n) { o.max_tokens = static_cast<u32>(std::max<i64>(n, 0)); },
+         "tokens to generate; 0 or -1: until the model ends or the context is full")
+      ->check(CLI::Range(i64{-1}, i64{~u32{0}}))
+      ->default_str("128");
   sub.add_option("--temp", o.temperature, "temperature; 0 is greedy")->capture_default_str();
   sub.add_option("--top-k", o.top_k, "draw from the k best; 0 is off")->capture_default_str();
   sub.add_option("--top-p", o.top_p, "draw from the best that hold this share; 0 is off");

@@ -74,13 +74,19 @@ void add_tokenize(CLI::App& app) {
   sub->add_option("-m,--model", command->model, "a GGUF file; a vocabulary alone will do")
       ->required();
   CLI::Option* text = sub->add_option("-p,--prompt", command->text, "the text");
-  sub->add_option("-f,--file", command->file, "the text, from a file or /dev/stdin, byte for byte")
-      ->excludes(text);
+  CLI::Option* file = sub->add_option("-f,--file", command->file,
+                                      "the text, from a file or /dev/stdin, byte for byte");
+  file->excludes(text);
   sub->add_flag("--add-special", command->options.add_special, "BOS and EOS as the file says");
   sub->add_flag("--parse-special", command->options.parse_special,
                 "control tokens in the text become themselves");
   sub->add_flag("--json", command->json, "one JSON object on standard output");
-  sub->callback([command] { run(*command); });
+  sub->callback([command, text, file] {
+    if (text->count() + file->count() == 0) {
+      throw Failure{kExitUsage, "tokenize needs a text: -p TEXT or -f FILE"};
+    }
+    run(*command);
+  });
 }
 
 }  // namespace tarn::tools

@@ -40,6 +40,14 @@ const Case kCases[] = {
     {"too small a budget", {"plan", "-m", "MODEL", "--budget", "1MiB"}, 78, "raise it to"},
     {"a plan", {"plan", "-m", "MODEL", "-c", "256"}, 0, "kv_groups"},
     {"a prompt longer than -c", {"run", "-m", "MODEL", "-c", "1", "-p", "a b c"}, 78, "raise -c"},
+    {"until the end", {"run", "-m", "MODEL", "-c", "32", "-p", "a", "-n", "-1"}, 0, ""},
+    {"more than there is room for",
+     {"run", "-m", "MODEL", "-c", "32", "-p", "a", "-n", "4000000000"},
+     0,
+     ""},
+    {"fewer than none", {"run", "-m", "MODEL", "-p", "a", "-n", "-2"}, 64, "-n"},
+    {"layers on a GPU", {"run", "-m", "MODEL", "-p", "a", "-ngl", "99"}, 64, "has no GPU"},
+    {"no layers on a GPU", {"plan", "-m", "MODEL", "-c", "32", "-ngl", "0"}, 0, "kv_groups"},
     {"a damaged model", {"run", "-m", "NAN", "-c", "32", "-p", "a"}, 78, "get the file again"},
     {"a damaged model evaluated", {"eval", "-m", "NAN", "--text", "NOISE"}, 78, "get the file"},
     {"a damaged model's prose", {"eval", "-m", "NAN", "logbook", "PROSE"}, 78, "get the file"},
@@ -52,6 +60,8 @@ const Case kCases[] = {
      {"eval", "-m", "MODEL", "logbook", "BOOK", "--answers-out", "BOOK"},
      64,
      "another file"},
+    {"no text to tokenize", {"tokenize", "-m", "MODEL"}, 64, "-p TEXT or -f FILE"},
+    {"an empty text to tokenize", {"tokenize", "-m", "MODEL", "-p", ""}, 0, ""},
     {"no such type of KV", {"run", "-m", "MODEL", "--kv-type", "q3", "-p", "a"}, 64, "q3"},
     {"nothing to evaluate", {"eval", "-m", "MODEL"}, 64, "--text FILE"},
     {"no log book", {"eval", "-m", "MODEL", "logbook"}, 64, "logbook FILE"},
@@ -141,6 +151,17 @@ TEST_CASE("a report that cannot be written is an I/O failure") {
     const test::Ended ended = test::run_tarn(words, "/dev/full");
     CHECK(ended.exit_code == 74);
     CHECK(ended.err.find("standard output") != std::string::npos);
+  }
+}
+
+TEST_CASE("a context beyond what the model was trained for is warned of, one within is not") {
+  const Files files;
+  for (const char* n_context : {"4096", "4097"}) {
+    const test::Ended ended =
+        test::run_tarn({"run", "-m", files.model.path(), "-p", "a", "-n", "1", "-c", n_context});
+    CHECK(ended.exit_code == 0);
+    const bool warned = ended.err.find("was trained for 4096") != std::string::npos;
+    CHECK(warned == (std::string(n_context) == "4097"));
   }
 }
 
