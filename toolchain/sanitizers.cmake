@@ -4,6 +4,9 @@ if(TARN_SANITIZE)
   add_compile_options(-fsanitize=${TARN_SANITIZE} -fno-omit-frame-pointer -g
                       -fno-sanitize-recover=all -fno-sanitize=vptr)
   add_link_options(-fsanitize=${TARN_SANITIZE})
+  if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")  # GCC has no such list
+    add_compile_options(-fsanitize-ignorelist=${CMAKE_CURRENT_LIST_DIR}/sanitizer_ignores.txt)
+  endif()
 endif()
 if(TARN_FUZZ)
   if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
