@@ -42,9 +42,31 @@ f32 clamped(f32 value, f32 low, f32 high) {
   return value > high ? high : value;
 }
 
-// What codes and values have in common; enough for a least squares fit.
+// How much the squared error of each element counts.
+using Weights = std::array<f32, kFitElemsMax>;
+
+Weights equal_weights() {
+  Weights weights;
+  weights.fill(1);
+  return weights;
+}
+
+// The values' root mean square and their own magnitude: large ones count up to several times.
+Weights magnitude_weights(Values values) {
+  Lanes squares{};
+  for (u64 i = 0; i < values.size(); i += kLanes) {
+    for (u32 l = 0; l < kLanes; ++l) squares[l] += values[i + l] * values[i + l];
+  }
+  const f32 rms = std::sqrt(sum_of(squares) / static_cast<f32>(values.size()));
+  if (rms == 0) return equal_weights();
+  Weights weights{};
+  for (u64 i = 0; i < values.size(); ++i) weights[i] = rms + std::abs(values[i]);
+  return weights;
+}
+
+// Weighted sums of what codes and values have in common; enough for a least squares fit.
 struct Moments {
-  f32 x = 0, q = 0, xq = 0, qq = 0;
+  f32 w = 0, x = 0, q = 0, xq = 0, qq = 0;
 };
 
 // Codes are nearest((x - low) * inverse), within code_low .. code_high.
@@ -52,24 +74,28 @@ struct Grid {
   f32 low = 0, inverse = 0, code_low = 0, code_high = 0;
 };
 
-Moments moments_of(Values values, const Grid& grid) {
-  Lanes x{}, q{}, xq{}, qq{};
+Moments moments_of(Values values, const Weights& weights, const Grid& grid) {
+  Lanes w{}, x{}, q{}, xq{}, qq{};
   for (u64 i = 0; i < values.size(); i += kLanes) {
     for (u32 l = 0; l < kLanes; ++l) {
       const f32 value = values[i + l];
       const f32 code =
           clamped(nearest((value - grid.low) * grid.inverse), grid.code_low, grid.code_high);
-      x[l] += value;
-      q[l] += code;
-      xq[l] += value * code;
-      qq[l] += code * code;
+      const f32 weight = weights[i + l], weighted_code = weight * code;
+      w[l] += weight;
+      x[l] += weight * value;
+      q[l] += weighted_code;
+      xq[l] += weighted_code * value;
+      qq[l] += weighted_code * code;
     }
   }
-  return {sum_of(x), sum_of(q), sum_of(xq), sum_of(qq)};
+  return {sum_of(w), sum_of(x), sum_of(q), sum_of(xq), sum_of(qq)};
 }
 
-// The squared error of value ~ scale * code - minimum with the nearest codes, which are kept.
-f32 squared_error(Values values, f32 scale, f32 minimum, const Grid& grid, f32* codes) {
+// The weighted squared error of value ~ scale * code - minimum with the nearest codes, which are
+// kept.
+f32 squared_error(Values values, const Weights& weights, f32 scale, f32 minimum, const Grid& grid,
+                  f32* codes) {
   Lanes squares{};
   for (u64 i = 0; i < values.size(); i += kLanes) {
     for (u32 l = 0; l < kLanes; ++l) {
@@ -77,7 +103,7 @@ f32 squared_error(Values values, f32 scale, f32 minimum, const Grid& grid, f32* 
       const f32 code = clamped(nearest(value * grid.inverse), grid.code_low, grid.code_high);
       const f32 error = value - scale * code;
       codes[i + l] = code;
-      squares[l] += error * error;
+      squares[l] += weights[i + l] * (error * error);
     }
   }
   return sum_of(squares);
@@ -95,11 +121,12 @@ f32 largest_magnitude(Values values) {
 f32 best_scale(Values values, f32 n) {
   const f32 largest = largest_magnitude(values);
   if (largest < kSmallest) return 0;
+  const Weights weights = equal_weights();
   f32 best_gain = 0, best = 0;
   for (i32 step = kScaleStepsLow; step <= kScaleStepsHigh; ++step) {
     const f32 reach = n + static_cast<f32>(step) * kStep;
     for (const f32 inverse : {reach / largest, -reach / largest}) {
-      const Moments m = moments_of(values, {0, inverse, -n, n - 1});
+      const Moments m = moments_of(values, weights, {0, inverse, -n, n - 1});
       // With the best scale, xq / qq, the squared error is xx - xq * xq / qq.
       if (m.xq * m.xq > best_gain * m.qq) {
         best_gain = m.xq * m.xq / m.qq;
@@ -114,25 +141,25 @@ struct ScaleMin {
   f32 scale = 0, minimum = 0;
 };
 
-// value ~ scale * code - minimum, minimum >= 0, for codes 0 .. n with the least squared error.
-ScaleMin best_scale_min(Values values, f32 n) {
+// value ~ scale * code - minimum, minimum >= 0, for codes 0 .. n with the least weighted squared
+// error.
+ScaleMin best_scale_min(Values values, const Weights& weights, f32 n) {
   const auto [low_at, high_at] = std::minmax_element(values.begin(), values.end());
   const f32 low = std::min(*low_at, 0.0f), range = *high_at - low;
   if (range < kSmallest) return {0, -low};
-  const f64 count = static_cast<f64>(values.size());
   ScaleMin best;
   f64 best_gain = -1;
   for (i32 step = kMinStepsLow; step <= kMinStepsHigh; ++step) {
     const f32 reach = n + static_cast<f32>(step) * kStep;
-    const Moments m = moments_of(values, {low, reach / range, 0, n});
-    const f64 x{m.x}, q{m.q}, xq{m.xq}, qq{m.qq};
-    const f64 determinant = count * qq - q * q;
+    const Moments m = moments_of(values, weights, {low, reach / range, 0, n});
+    const f64 w{m.w}, x{m.x}, q{m.q}, xq{m.xq}, qq{m.qq};
+    const f64 determinant = w * qq - q * q;
     f64 offset = determinant > 0 ? (qq * x - q * xq) / determinant : 0;
     offset = std::min(offset, 0.0);
     const f64 scale = (xq - offset * q) / qq;
     // The squared error is xx less this.
     const f64 gain = 2 * (scale * xq + offset * x) - scale * scale * qq - 2 * scale * offset * q -
-                     offset * offset * count;
+                     offset * offset * w;
     if (gain > best_gain) {
       best_gain = gain;
       best = {static_cast<f32>(scale), static_cast<f32>(-offset)};
@@ -164,7 +191,8 @@ BlockParts fit_one_scale(TensorType type, Values values) {
   parts.d = kernels::f32_to_f16(scale);
   const f32 d = kernels::f16_to_f32(parts.d);
   Codes codes;
-  squared_error(values, d, 0, {0, inverse_of(d), wide ? 1 - n : -n, n - 1}, codes.data());
+  squared_error(values, equal_weights(), d, 0, {0, inverse_of(d), wide ? 1 - n : -n, n - 1},
+                codes.data());
   keep_codes(codes, 0, values.size(), zero, parts);
   return parts;
 }
@@ -185,7 +213,7 @@ BlockParts fit_q6_k(Values values) {
     parts.scales[j] = whole(scales[j], d, kScaleMin, kScaleMax);
     const f32 scale = d * static_cast<f32>(parts.scales[j]);
     Codes codes;
-    squared_error(values.subspan(j * kEach, kEach), scale, 0,
+    squared_error(values.subspan(j * kEach, kEach), equal_weights(), scale, 0,
                   {0, inverse_of(scale), -kCodes, kCodes - 1}, codes.data());
     keep_codes(codes, j * kEach, kEach, code_of_zero(TensorType::q6_k), parts);
   }
@@ -198,9 +226,12 @@ BlockParts fit_k(TensorType type, Values values) {
   constexpr f32 kWholeMax = 63;
   const f32 n = static_cast<f32>(code_max(type));
   std::array<ScaleMin, kSubs> fits;
+  std::array<Weights, kSubs> weights{};
   f32 largest_scale = 0, largest_minimum = 0;
   for (u64 j = 0; j < kSubs; ++j) {
-    fits[j] = best_scale_min(values.subspan(j * kEach, kEach), n);
+    const Values sub = values.subspan(j * kEach, kEach);
+    weights[j] = magnitude_weights(sub);
+    fits[j] = best_scale_min(sub, weights[j], n);
     largest_scale = std::max(largest_scale, fits[j].scale);
     largest_minimum = std::max(largest_minimum, fits[j].minimum);
   }
@@ -218,8 +249,8 @@ BlockParts fit_k(TensorType type, Values values) {
       for (i32 m = std::max(minimum_near - 1, 0); m <= std::min(minimum_near + 1, 63); ++m) {
         const f32 minimum = dmin * static_cast<f32>(m);
         Codes codes;
-        const f32 error =
-            squared_error(sub, scale, minimum, {0, inverse_of(scale), 0, n}, codes.data());
+        const f32 error = squared_error(sub, weights[j], scale, minimum,
+                                        {0, inverse_of(scale), 0, n}, codes.data());
         if (error >= least) continue;
         least = error;
         parts.scales[j] = s;

@@ -7,6 +7,9 @@
 //                                                   is max|x| / (n - 0.6), one of the ranges tried
 //   + what rounding the scales to whole numbers adds   half a unit of d for each code, half of dmin
 //   + f16's rounding of d and dmin                 2^-11 of the largest magnitude, taken twice
+//
+// all times sqrt(2) for q4_k and q5_k, whose search weights each element with w = rms + |x|: then
+// sum(e^2) <= sum(w e^2) / rms, and sum(w) = n (rms + mean |x|) <= 2 n rms.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -39,9 +42,9 @@ inline f64 rms_bound(kernels::TensorType type, std::span<const f32> group,
     case TensorType::q6_k:
       return half / 31.4 + 32 * 0.5 * d + f16_rounding;
     case TensorType::q4_k:
-      return 0.5 * range / 15 + 15 * 0.5 * d + 0.5 * dmin + f16_rounding;
+      return std::sqrt(2) * (0.5 * range / 15 + 15 * 0.5 * d + 0.5 * dmin + f16_rounding);
     case TensorType::q5_k:
-      return 0.5 * range / 31 + 31 * 0.5 * d + 0.5 * dmin + f16_rounding;
+      return std::sqrt(2) * (0.5 * range / 31 + 31 * 0.5 * d + 0.5 * dmin + f16_rounding);
     case TensorType::f16:
       return largest * 0x1p-11 + 0x1p-25;  // the second below 2^-14
     case TensorType::bf16:
