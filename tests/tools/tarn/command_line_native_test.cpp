@@ -11,6 +11,7 @@
 
 #include "tests/support/temp_file.h"
 #include "tests/tools/tarn/command_line.h"
+#include "tools/support/alloc_counter.h"
 #include "tools/support/input.h"
 #include "tools/support/model_file.h"
 #include "tools/synth/synth.h"
@@ -68,7 +69,10 @@ const Case kCases[] = {
     {"a log book that is none", {"eval", "-m", "MODEL", "logbook", "NOISE"}, 78, "no JSON"},
     {"a log book", {"eval", "-m", "MODEL", "logbook", "BOOK"}, 0, "95 % interval"},
     {"ids of a text", {"tokenize", "-m", "MODEL", "-p", "a b"}, 0, "a"},
-    {"the built-in model", {"run"}, 0, "allocations after READY: 0"},
+    {"the built-in model",
+     {"run"},
+     0,
+     tools::alloc_counter_works() ? "allocations after READY: 0" : "READY: not counted"},
     {"the built-in model asked", {"run", "-p", "Log.\nQ:", "-n", "2"}, 0, ""},
     {"the recall model", {"run", "--sample", "recall"}, 0, "| ok\n"},
     {"the recall model on more", {"run", "--sample", "recall", "-c", "9000"}, 0, "document  89"},
