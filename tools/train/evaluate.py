@@ -32,7 +32,7 @@ def wilson(hits, n, z=Z_95):
     center = hits / n + z * z / (2 * n)
     spread = z * math.sqrt(hits / n * (1 - hits / n) / n + z * z / (4 * n * n))
     scale = 1 + z * z / n
-    return (center - spread) / scale, (center + spread) / scale
+    return max(0.0, center - spread) / scale, (center + spread) / scale
 
 
 def length_of(tokens):
@@ -149,7 +149,8 @@ class Tally:
                 hits, n = self.hits[length, kind], self.asked[length, kind]
                 low, high = wilson(hits, n)
                 yield f"{length:6} {kind:7} {hits / n:.3f} [{low:.3f}, {high:.3f}] of {n}"
-            yield f"{length:6} prose   perplexity {self.perplexity(length):.2f}"
+            if self.tokens[length]:
+                yield f"{length:6} prose   perplexity {self.perplexity(length):.2f}"
 
 
 def evaluate(model, tokenizer, lines, window=None, shuffle_keys=False):
