@@ -7,18 +7,6 @@
 #include "runtime/text/unicode.h"
 
 namespace tarn::engine {
-namespace {
-
-bool is_utf8(std::string_view text) {
-  for (u64 at = 0; at < text.size();) {
-    const text::CodePoint c = text::decode_lenient(text, at);
-    if (c.value == text::kReplacement && c.n_bytes == 1) return false;
-    at += c.n_bytes;
-  }
-  return true;
-}
-
-}  // namespace
 
 Result<void> TextStream::reset(std::span<const std::string_view> stops) {
   if (stops.size() > kStopsMax) {
@@ -30,7 +18,7 @@ Result<void> TextStream::reset(std::span<const std::string_view> stops) {
                    .hint = "a stop string must have 1 to 128 bytes",
                    .figures = {{{"bytes", text.size()}}}});
     }
-    if (!is_utf8(text)) {
+    if (!text::is_utf8(text)) {
       return fail({.status = Status::invalid_request,
                    .hint = "a stop string must be UTF-8: the text it is looked for in is"});
     }

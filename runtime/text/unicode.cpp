@@ -57,6 +57,21 @@ CodePoint decode_lenient(std::string_view text, u64 at) {
   return {value, n_bytes};
 }
 
+bool is_utf8(std::string_view text) {
+  for (u64 at = 0; at < text.size();) {
+    const CodePoint point = decode_lenient(text, at);
+    const bool surrogate = point.value >= 0xD800 && point.value < 0xE000;
+    // A well-formed character is one that is spelled as we would spell it.
+    char again[4];
+    const u32 n_bytes = encode_utf8(point.value, again);
+    if (surrogate || text.substr(at, point.n_bytes) != std::string_view(again, n_bytes)) {
+      return false;
+    }
+    at += point.n_bytes;
+  }
+  return true;
+}
+
 u32 encode_utf8(u32 code_point, char* out) {
   TARN_DEBUG_ASSERT(code_point < kCodePoints);
   if (code_point < 0x80) {

@@ -4,7 +4,7 @@
 // read it. Decoding is lenient on purpose: ids of ill-formed text must equal llama.cpp's, which
 // takes overlong forms and surrogates for what they spell and every other stray byte for U+FFFD.
 // (Beyond U+10FFFF, where llama.cpp throws, each byte is U+FFFD here.) What is shown to people goes
-// through the strict Utf8Stream in detokenizer.cpp instead.
+// through the strict Utf8Stream in detokenizer.cpp instead, and is_utf8 is strict.
 #pragma once
 
 #include <string_view>
@@ -27,6 +27,9 @@ struct CodePoint {
 
 // The code point that starts at `at`, which is inside `text`.
 CodePoint decode_lenient(std::string_view text, u64 at);
+
+// Whether `text` is valid UTF-8 (RFC 3629): no overlong form, no surrogate, nothing above U+10FFFF.
+bool is_utf8(std::string_view text);
 
 // UTF-8 of a code point below U+110000 into at most 4 bytes; returns how many.
 u32 encode_utf8(u32 code_point, char* out);

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/text/unicode.h"
 #include "tests/fuzz/fuzz_input.h"
 #include "tests/runtime/text/test_vocab.h"
 #include "tests/runtime/text/vocabs.h"
@@ -84,19 +85,6 @@ bool has_any(std::string_view text, std::initializer_list<std::string_view> part
   return std::any_of(parts.begin(), parts.end(), [&](std::string_view part) {
     return text.find(part) != std::string_view::npos;
   });
-}
-
-bool is_utf8(std::string_view text) {
-  for (u64 at = 0; at < text.size();) {
-    const CodePoint point = decode_lenient(text, at);
-    char again[4];
-    const u32 n_bytes = encode_utf8(point.value, again);
-    const bool surrogate = point.value >= 0xD800 && point.value < 0xE000;
-    if (surrogate || text.substr(at, point.n_bytes) != std::string_view(again, n_bytes))
-      return false;
-    at += point.n_bytes;
-  }
-  return true;
 }
 
 void expect(bool condition) {

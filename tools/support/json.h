@@ -59,7 +59,4 @@ class Json {
 // Prints the object and a line break on standard output.
 void print_json(const Json& json);
 
-// Whether `text` is valid UTF-8 (RFC 3629).
-bool is_utf8(std::string_view text);
-
 }  // namespace tarn::tools

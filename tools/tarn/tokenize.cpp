@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <memory>
 
+#include "runtime/text/unicode.h"
 #include "tools/support/exit_code.h"
 #include "tools/support/input.h"
 #include "tools/support/json.h"
@@ -21,7 +22,7 @@ struct TokenizeCommand {
 // A piece on one line of a terminal: quotes, and escapes for what cannot be shown.
 std::string quoted(const std::string& piece) {
   std::string out = "\"";
-  const bool whole = is_utf8(piece);
+  const bool whole = text::is_utf8(piece);
   for (const char c : piece) {
     char escape[8];
     const bool shown =
@@ -50,7 +51,7 @@ void run(const TokenizeCommand& command) {
     json.begin_object();
     json.key("id").number(id);
     json.key("piece");
-    if (is_utf8(piece)) {
+    if (text::is_utf8(piece)) {
       json.text(piece);
     } else {
       json.bytes(piece);
