@@ -21,7 +21,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-CONTEXT_TOKENS = 8704
+SPARE_TOKENS = 512  # for the answer, and where the tokenizers should not agree
 
 
 def build_driver(options, folder):
@@ -37,7 +37,8 @@ def build_driver(options, folder):
 
 def ask(driver, model, questions):
     """llama.cpp's continuation of each question's prompt."""
-    with subprocess.Popen([driver, model, str(CONTEXT_TOKENS)], stdin=subprocess.PIPE,
+    context_tokens = max(question["tokens"] for question in questions) + SPARE_TOKENS
+    with subprocess.Popen([driver, model, str(context_tokens)], stdin=subprocess.PIPE,
                           stdout=subprocess.PIPE) as process:
         for question in questions:
             prompt, answer = question["prompt"].encode(), question["answer"].encode()
