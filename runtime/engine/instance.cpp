@@ -22,6 +22,10 @@ void forward_fatal(void* context, const AssertSite& site) {
 }
 
 Result<Config> read_config(const InstanceArgs& args) {
+  if (args.model_path == nullptr) {
+    return fail(
+        {.status = Status::invalid_config, .hint = "model_path is missing: name a GGUF file"});
+  }
   Config config;
   if (args.config_toml != nullptr) {
     TARN_TRY(config, config_from_toml(args.config_toml, config));
@@ -50,17 +54,7 @@ OpenArgs Instance::open_args(const InstanceArgs& args, const Config& config) {
   return open;
 }
 
-Result<Instance*> Instance::open(const InstanceArgs& args) {
-  if (args.model_path == nullptr) {
-    return fail(
-        {.status = Status::invalid_config, .hint = "model_path is missing: name a GGUF file"});
-  }
-  TARN_TRY(const Config config, read_config(args));
-  if (config.budget_bytes == 0) {
-    return fail({.status = Status::invalid_config,
-                 .hint = "no memory budget is set: set memory.budget_bytes (or budget_bytes of the "
-                         "options) to the most that the engine may take"});
-  }
+Result<Instance*> Instance::start(const InstanceArgs& args, const Config& config, OpenArgs* open) {
   SystemReserve system_reserve;
   Reserve* reserve = args.reserve != nullptr ? args.reserve : &system_reserve;
   TARN_TRY(const ReserveOutcome memory,
@@ -71,10 +65,25 @@ Result<Instance*> Instance::open(const InstanceArgs& args) {
     instance->sessions[idx].instance = instance;
     instance->sessions[idx].idx = idx;
   }
-  // Even opening happens on the engine's thread: an assertion there must not stop the host's.
-  const OpenArgs open = instance->open_args(args, config);
-  Result<void> opened = instance->thread.start(&instance->engine, args.cpus);
-  if (opened) opened = instance->thread.call([&] { return instance->engine.open(open); });
+  *open = instance->open_args(args, config);
+  const Result<void> started = instance->thread.start(&instance->engine, args.cpus);
+  if (!started) {
+    close(instance);
+    return fail(started.error());
+  }
+  return instance;
+}
+
+Result<Instance*> Instance::open(const InstanceArgs& args) {
+  TARN_TRY(const Config config, read_config(args));
+  if (config.budget_bytes == 0) {
+    return fail({.status = Status::invalid_config,
+                 .hint = "no memory budget is set: set memory.budget_bytes (or budget_bytes of the "
+                         "options) to the most that the engine may take"});
+  }
+  OpenArgs open;
+  TARN_TRY(Instance* const instance, start(args, config, &open));
+  const Result<void> opened = instance->thread.call([&] { return instance->engine.open(open); });
   if (!opened) {
     close(instance);
     return fail(opened.error());
@@ -94,17 +103,17 @@ void Instance::close(Instance* instance) {
 }
 
 Result<PlanReport> Instance::plan(const InstanceArgs& args) {
-  if (args.model_path == nullptr) {
-    return fail(
-        {.status = Status::invalid_config, .hint = "model_path is missing: name a GGUF file"});
-  }
   TARN_TRY(const Config config, read_config(args));
-  SystemReserve system_reserve;
-  OpenArgs open{.model_path = args.model_path,
-                .config = config,
-                .reserve = args.reserve != nullptr ? args.reserve : &system_reserve,
-                .cpus = args.cpus};
-  return plan_model(open);
+  OpenArgs open;
+  TARN_TRY(Instance* const instance, start(args, config, &open));
+  PlanReport report;
+  const Result<void> planned = instance->thread.call([&]() -> Result<void> {
+    TARN_TRY(report, plan_model(open));
+    return {};
+  });
+  close(instance);
+  if (!planned) return fail(planned.error());
+  return report;
 }
 
 }  // namespace tarn::engine

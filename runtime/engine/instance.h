@@ -1,8 +1,7 @@
 // runtime/engine/instance.h
 //
 // What a host holds: an engine, the thread that drives it, and the host's hooks, in one
-// reservation. The C
-// API (runtime/api) is a thin border around it.
+// reservation. The C API (runtime/api) is a thin border around it.
 #pragma once
 
 #include <array>
@@ -57,6 +56,9 @@ class Instance {
  private:
   Instance() = default;
   ~Instance() = default;
+  // An instance whose thread runs and whose engine is not open. Reading a file happens on that
+  // thread, for a plan as for an engine: an assertion there must not stop the host's.
+  static Result<Instance*> start(const InstanceArgs& args, const Config& config, OpenArgs* open);
   OpenArgs open_args(const InstanceArgs& args, const Config& config);
 
   SystemReserve system_reserve_{};

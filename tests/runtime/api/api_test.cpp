@@ -153,6 +153,31 @@ TEST_CASE("sessions are generated side by side, read from their own threads") {
   CHECK(status.n_decode_rows == 2 * 4 * 39);
 }
 
+// Asserts where a plan reserves what it reads the file with.
+struct BrokenReserve final : Reserve {
+  Result<ReserveOutcome> reserve(const ReserveArgs& args) override {
+    TARN_ASSERT(n_calls++ == 0);
+    return system.reserve(args);
+  }
+  void release(std::span<std::byte> bytes) override { system.release(bytes); }
+  SystemReserve system{};
+  u32 n_calls = 0;
+};
+
+TEST_CASE("an assertion while planning leaves the host's thread alone") {
+  const SmallModel model("llama", "f16");
+  // Static: the thread that failed stays parked in what it was given.
+  static BrokenReserve reserve;
+  static u32 n_fatal = 0;
+  const auto count = [](void*, const char*, const char*, u32) { ++n_fatal; };
+  const auto report = engine::Instance::plan(
+      {.model_path = model.path().c_str(), .hooks = {.fatal = count}, .reserve = &reserve});
+  REQUIRE(!report);
+  CHECK(report.error().status == Status::internal);
+  CHECK(n_fatal == 1);
+  CHECK(reserve.n_calls == 2);
+}
+
 TEST_CASE("a failed assertion kills the engine, not the process; the next one works") {
   const SmallModel model("llama", "f16");
   // No workers: what a dead engine leaves behind is its one parked thread, detached.
