@@ -2,7 +2,8 @@
 //
 // Asynchronous file I/O with a fixed bound on what is in flight. Two real implementations pass the
 // same tests: io_uring, and a pool of threads that call pread and pwrite where the ring is refused
-// (containers, old kernels). A third one, simulated, belongs to the tests.
+// (containers, old kernels). A third one, simulated, belongs to the tests
+// (tests/support/sim_disk.h).
 //
 //   thread       one thread uses a backend
 //   alignment    direct files want offset, length and buffer in multiples of kSectorBytes, and end
@@ -37,6 +38,10 @@ struct IoOpenArgs {
   bool create = false;
   bool direct =
       true;  // O_DIRECT; falls back to buffered where the file system refuses, see is_direct
+  // Nobody else may have the file open so, in this process or another (advisory, flock); a file
+  // that is taken ends the open with errno EWOULDBLOCK. Closing it lets it go; so does dying, but
+  // where the dead process had a ring, the kernel may take some milliseconds for it.
+  bool exclusive = false;
 };
 
 struct IoRequest {
@@ -61,7 +66,12 @@ class IoBackend {
   virtual Result<IoFile> open(const IoOpenArgs& args) = 0;
   virtual bool is_direct(IoFile file) const = 0;
   virtual Result<u64> size_bytes(IoFile file) = 0;  // asked from the system each time
-  virtual void close(IoFile file) = 0;              // nothing of it may be in flight
+  // Makes the file exactly `bytes` long and reserves its space on the disk, so that later writes
+  // inside of it cannot meet a full one (where the file system can reserve; else only the length).
+  // What was there stays, new bytes read as zero. Waits for the system; nothing of the file may be
+  // in flight.
+  virtual Result<void> allocate(IoFile file, u64 bytes) = 0;
+  virtual void close(IoFile file) = 0;  // nothing of it may be in flight
 
   // Registers memory for faster direct I/O where the backend can, in place of what was registered
   // before; nothing may be in flight. A refusal (RLIMIT_MEMLOCK, a backend that cannot) is no

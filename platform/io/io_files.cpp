@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -15,6 +16,7 @@ Unexpected open_failed(const IoOpenArgs& args, int error) {
   if (error == ENOENT) hint = "there is no such file: check the path";
   if (error == EACCES || error == EPERM) hint = "no permission for the file";
   if (error == ENODEV) hint = "not a regular file or block device";
+  if (error == EWOULDBLOCK && args.exclusive) hint = "another process or engine has the file open";
   if (error == EMFILE || error == ENFILE) hint = "too many open files: raise RLIMIT_NOFILE";
   return fail({.status = Status::io_failed,
                .hint = hint,
@@ -48,8 +50,14 @@ int check_kind(int fd) {
 
 IoFileTable::~IoFileTable() {
   for (const Entry& open_entry : entries_) {
-    if (open_entry.fd >= 0) ::close(open_entry.fd);
+    if (open_entry.fd >= 0) close_entry(open_entry);
   }
+}
+
+void IoFileTable::close_entry(const Entry& open_entry) {
+  // A ring that is torn down keeps its registered files for a while after this.
+  if (open_entry.exclusive) flock(open_entry.fd, LOCK_UN);
+  ::close(open_entry.fd);
 }
 
 i32 IoFileTable::free_index() const {
@@ -86,25 +94,27 @@ Result<IoFile> IoFileTable::open(const IoOpenArgs& args) {
   }
   if (fd < 0) return open_failed(args, errno);
   int error = check_kind(fd);
+  // flock belongs to this opening of the file, so a second engine in this process is kept out too.
+  if (error == 0 && args.exclusive && flock(fd, LOCK_EX | LOCK_NB) != 0) error = errno;
   if (error == 0 && direct) direct = direct_works(fd);
   if (error == 0 && fcntl(fd, F_SETFL, direct ? O_DIRECT : 0) != 0) error = errno;
   if (error != 0) {
     ::close(fd);
     return open_failed(args, error);
   }
-  entries_[static_cast<u32>(index)] = {.fd = fd, .direct = direct};
+  entries_[static_cast<u32>(index)] = {.fd = fd, .direct = direct, .exclusive = args.exclusive};
   return IoFile{index};
 }
 
 IoFile IoFileTable::adopt(i32 fd) {
   const i32 index = free_index();
   TARN_ASSERT(index >= 0 && fd >= 0);
-  entries_[static_cast<u32>(index)] = {.fd = fd, .direct = false};
+  entries_[static_cast<u32>(index)] = {.fd = fd};
   return IoFile{index};
 }
 
 void IoFileTable::close(IoFile file) {
-  ::close(entry(file).fd);
+  close_entry(entry(file));
   entries_[static_cast<u32>(file.index)] = {};
 }
 
@@ -114,6 +124,26 @@ Result<u64> IoFileTable::size_bytes(IoFile file) const {
   return fail({.status = Status::io_failed,
                .hint = "the file's size cannot be read",
                .figures = {{{"errno", static_cast<u64>(errno)}}}});
+}
+
+Result<void> IoFileTable::allocate(IoFile file, u64 bytes) const {
+  const int fd = entry(file).fd;
+  constexpr u64 kLengthMax = ~u64{0} >> 1;  // off_t is signed
+  int error = bytes <= kLengthMax ? 0 : EFBIG;
+  const auto length = static_cast<off_t>(bytes);
+  if (error == 0 && length > 0) {
+    do {
+      error = fallocate(fd, 0, 0, length) == 0 ? 0 : errno;
+    } while (error == EINTR);
+    if (error == EOPNOTSUPP) error = 0;
+  }
+  if (error == 0 && ftruncate(fd, length) != 0) error = errno;
+  if (error == 0) return {};
+  const bool full = error == ENOSPC || error == EDQUOT;
+  return fail({.status = Status::io_failed,
+               .hint = full ? "no room on the disk for the file: ask for fewer bytes or free some"
+                            : "the file cannot be given its size",
+               .figures = {{{"errno", static_cast<u64>(error)}, {"bytes", bytes}}}});
 }
 
 }  // namespace tarn

@@ -26,12 +26,15 @@ class IoFileTable {
   bool is_direct(IoFile file) const { return entry(file).direct; }
   i32 descriptor(IoFile file) const { return entry(file).fd; }
   Result<u64> size_bytes(IoFile file) const;
+  Result<void> allocate(IoFile file, u64 bytes) const;
 
  private:
   struct Entry {
     i32 fd = -1;
     bool direct = false;
+    bool exclusive = false;
   };
+  static void close_entry(const Entry& open_entry);
   const Entry& entry(IoFile file) const;
   i32 free_index() const;  // -1 when full
 

@@ -83,6 +83,7 @@ class ThreadsBackend final : public IoBackend {
   Result<IoFile> open(const IoOpenArgs& args) override { return files_.open(args); }
   bool is_direct(IoFile file) const override { return files_.is_direct(file); }
   Result<u64> size_bytes(IoFile file) override { return files_.size_bytes(file); }
+  Result<void> allocate(IoFile file, u64 bytes) override { return files_.allocate(file, bytes); }
   void close(IoFile file) override { files_.close(file); }
   bool register_buffers(std::span<const std::span<std::byte>>) override { return false; }
 

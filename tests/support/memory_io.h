@@ -39,6 +39,9 @@ class MemoryIo final : public IoBackend {
   Result<IoFile> open(const IoOpenArgs& args) override;
   bool is_direct(IoFile) const override { return script.direct; }
   Result<u64> size_bytes(IoFile file) override;
+  Result<void> allocate(IoFile, u64) override {
+    return fail({.status = Status::unsupported, .hint = "files in memory are lent, not made"});
+  }
   void close(IoFile) override {}
   bool register_buffers(std::span<const std::span<std::byte>>) override { return false; }
   bool submit(const IoRequest& request) override;

@@ -88,6 +88,7 @@ class UringBackend final : public IoBackend {
   }
   bool is_direct(IoFile file) const override { return files_.is_direct(file); }
   Result<u64> size_bytes(IoFile file) override { return files_.size_bytes(file); }
+  Result<void> allocate(IoFile file, u64 bytes) override { return files_.allocate(file, bytes); }
 
   void close(IoFile file) override {
     const u32 index = static_cast<u32>(file.index);
