@@ -38,7 +38,7 @@ ENGINE_PUBLIC = "runtime/engine/engine.h"
 # kernels sees every family's contract, and is alone in asking platform/cpu what this machine can
 # run.
 KERNEL_SHARED = ["kernels/common", "kernels/quant"]
-KERNEL_TABLE = "kernels/cpu_table"
+KERNEL_TABLE = ("kernels/cpu_table", "kernels/gpu_table")
 
 
 def module_of(path):

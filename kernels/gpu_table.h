@@ -1,0 +1,27 @@
+// kernels/gpu_table.h
+//
+// Every GPU kernel's launcher, as plain function pointers. A launcher enqueues on the stream,
+// allocates nothing, waits for nothing and returns nothing. Its args are a POD of device addresses
+// and of sizes that are fixed for a captured graph; what varies from step to step (row counts,
+// tokens, positions, visible slots, places of pages) is read from device memory by the kernels.
+//
+// The same sources are compiled twice: for CUDA (gpu_table_cuda, in builds with TARN_CUDA) and for
+// the emulator of tests/support/emulator, whose header declares gpu_table_emulated.
+#pragma once
+
+#include "kernels/norm/norm_gpu.h"
+#include "platform/base/gpu_stream.h"
+
+namespace tarn::kernels {
+
+template <class Args>
+using GpuLauncher = void(const Args& args, GpuStream* stream);
+
+struct GpuTable {
+  const char* name;  // "cuda" or "emulated"
+  GpuLauncher<GpuRmsNormArgs>* rms_norm;
+};
+
+const GpuTable& gpu_table_cuda();  // defined where the build has CUDA
+
+}  // namespace tarn::kernels

@@ -1,0 +1,59 @@
+// kernels/norm/norm_cuda.cu: a CTA a row, or a warp a head.
+#include "kernels/norm/norm_gpu.h"
+
+#include "kernels/common/cta.h"
+#include "kernels/common/reduce_cta.h"
+
+namespace tarn::kernels::TARN_GPU {
+namespace {
+
+struct RmsNormRows {
+  static constexpr u32 kThreads = 256;
+  using Args = GpuRmsNormArgs;
+
+  TARN_DEVICE static void run(Cta& cta, const Args& args) {
+    const Shared<f32> partial = cta.shared<f32>(kThreads / kWarpLanes);
+    const u32 n = cta.block();
+    if (n >= load<u32>(args.n_rows)) return;
+    const f32* x = args.x + n * args.x_stride;
+    f32* out = args.out + n * args.out_stride;
+    f32 squares = 0.0f;
+    for (u32 i = cta.thread(); i < args.d; i += kThreads) squares = squares + x[i] * x[i];
+    const f32 mean = sum_cta(cta, squares, partial) / static_cast<f32>(args.d);
+    const f32 r = 1.0f / sqrt(mean + args.eps);
+    for (u32 i = cta.thread(); i < args.d; i += kThreads) out[i] = (x[i] * r) * args.weight[i];
+  }
+};
+
+struct RmsNormHeads {
+  static constexpr u32 kThreads = 128;
+  static constexpr u32 kHeads = kThreads / kWarpLanes;
+  using Args = GpuRmsNormArgs;
+
+  TARN_DEVICE static void run(Cta& cta, const Args& args) {
+    const u32 n = cta.block_y();
+    const u32 head = cta.block() * kHeads + cta.warp();
+    if (n >= load<u32>(args.n_rows) || head >= args.n_heads) return;  // a whole warp
+    const f32* x = args.x + n * args.x_stride + u64{head} * args.d;
+    f32* out = args.out + n * args.out_stride + u64{head} * args.d;
+    f32 squares = 0.0f;
+    for (u32 i = cta.lane(); i < args.d; i += kWarpLanes) squares = squares + x[i] * x[i];
+    const f32 mean = sum_warp(cta, squares) / static_cast<f32>(args.d);
+    const f32 r = 1.0f / sqrt(mean + args.eps);
+    for (u32 i = cta.lane(); i < args.d; i += kWarpLanes) out[i] = (x[i] * r) * args.weight[i];
+  }
+};
+
+}  // namespace
+
+void rms_norm_gpu(const GpuRmsNormArgs& args, GpuStream* stream) {
+  if (args.n_heads == 1) {
+    constexpr u64 kSharedBytes = shared_bytes_of(RmsNormRows::kThreads / kWarpLanes, sizeof(f32));
+    launch<RmsNormRows>({.n_ctas = args.rows_max, .shared_bytes = kSharedBytes}, stream, args);
+    return;
+  }
+  const u32 n_ctas = (args.n_heads + RmsNormHeads::kHeads - 1) / RmsNormHeads::kHeads;
+  launch<RmsNormHeads>({.n_ctas = n_ctas, .n_ctas_y = args.rows_max}, stream, args);
+}
+
+}  // namespace tarn::kernels::TARN_GPU

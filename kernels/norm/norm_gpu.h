@@ -1,0 +1,36 @@
+// kernels/norm/norm_gpu.h
+//
+// kernels/norm/norm.h's formula on a GPU, for rows, and for the heads of rows:
+//
+//   out[n, h, i] = (x[n, h, i] * r) * weight[i],   r = 1 / sqrt(mean of x[n, h]^2 + eps)
+//
+//   x, out   [rows_max, stride] f32 on the device, head h at h * d; out may be x
+//   weight   [d] f32
+//   n_rows   on the device: rows [n_rows, rows_max) are left alone
+//
+// Sum of squares, one head to a row (n_heads = 1): thread j of 256 adds x[i]*x[i] for i mod 256 = j
+// in ascending i, then reduce_cta.h's tree. More heads: lane j of 32, then the butterfly. No FMA.
+// A row's result depends on that row alone.
+// Bound   |error| <= (d/64 + 8) * eps * |out|, eps = 2^-23: d/32 + 9 roundings under the root,
+//         which halves them, and four after it.
+// Cost    reads a row twice, the second time from L1.
+#pragma once
+
+#include "platform/base/types.h"
+
+namespace tarn::kernels {
+
+struct GpuRmsNormArgs {
+  const f32* x;
+  u64 x_stride;  // elements
+  const f32* weight;
+  f32* out;
+  u64 out_stride;
+  const u32* n_rows;
+  u32 rows_max;
+  u32 n_heads;
+  u32 d;
+  f32 eps;
+};
+
+}  // namespace tarn::kernels

@@ -1,0 +1,291 @@
+// Goal    the emulator catches every broken rule of kernels/common/cta.h, names the line, and lets
+//         what is right pass; its matrix products are those of the PTX manual.
+// Method  for each rule the smallest kernel that breaks it, run under a RuleTrap in several seeded
+//         orders: each of them must be caught. The right twin of each runs without a trap, where a
+//         finding would end the process.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "kernels/common/cta.h"
+#include "kernels/common/half.h"
+#include "tests/kernels/gpu/gpus.h"
+#include "tests/support/seed.h"
+
+namespace tarn::kernels::emulated {
+namespace {
+
+constexpr u32 kCtaThreads = 64;
+
+struct RuleArgs {
+  f32* out;       // [kCtaThreads]
+  const f32* in;  // [4 * kCtaThreads]
+};
+
+struct Rule {
+  static constexpr u32 kThreads = kCtaThreads;
+  using Args = RuleArgs;
+};
+
+// Each `Flaw` leaves out one thing that the kernel needs.
+enum class Flaw { none, first, second };
+
+template <Flaw flaw>
+struct Neighbour : Rule {  // reads what another warp wrote
+  static void run(Cta& cta, const Args& args) {
+    const Shared<f32> words = cta.shared<f32>(kCtaThreads);
+    words[cta.thread()] = args.in[cta.thread()];
+    if constexpr (flaw != Flaw::first) cta.barrier();
+    args.out[cta.thread()] = words[(cta.thread() + 32) % kCtaThreads];
+  }
+};
+
+template <Flaw flaw>
+struct Reuse : Rule {  // writes what another warp may still be reading
+  static void run(Cta& cta, const Args& args) {
+    const Shared<f32> words = cta.shared<f32>(kCtaThreads);
+    words[cta.thread()] = args.in[cta.thread()];
+    cta.barrier();
+    const f32 other = words[kCtaThreads - 1 - cta.thread()];
+    if constexpr (flaw != Flaw::first) cta.barrier();
+    words[cta.thread()] = other;
+    args.out[cta.thread()] = words[cta.thread()];
+  }
+};
+
+template <Flaw flaw>
+struct Unwritten : Rule {
+  static void run(Cta& cta, const Args& args) {
+    const Shared<f32> words = cta.shared<f32>(kCtaThreads);
+    if (flaw != Flaw::first || cta.thread() != 7) words[cta.thread()] = args.in[cta.thread()];
+    cta.barrier();
+    args.out[cta.thread()] = words[cta.thread()];
+  }
+};
+
+template <Flaw flaw>
+struct SameWord : Rule {  // two threads write one word
+  static void run(Cta& cta, const Args& args) {
+    const Shared<f32> word = cta.shared<f32>(1);
+    if (flaw == Flaw::first || cta.thread() == 0) word[0] = 1.0f;
+    cta.barrier();
+    args.out[cta.thread()] = word[0];
+  }
+};
+
+template <Flaw flaw>
+struct WarpOnly : Rule {  // lanes of a warp exchange words
+  static void run(Cta& cta, const Args& args) {
+    const Shared<f32> words = cta.shared<f32>(kCtaThreads);
+    words[cta.thread()] = args.in[cta.thread()];
+    if constexpr (flaw != Flaw::first) cta.sync_warp();
+    const f32 other = words[cta.thread() ^ 1u];
+    if constexpr (flaw != Flaw::second) cta.sync_warp();
+    words[cta.thread()] = other;
+    args.out[cta.thread()] = words[cta.thread()];
+  }
+};
+
+template <Flaw flaw>
+struct Copy : Rule {
+  static void run(Cta& cta, const Args& args) {
+    const Shared<U32x4> chunks = cta.shared<U32x4>(kCtaThreads);
+    cta.copy_async(chunks, cta.thread(), args.in + 4 * cta.thread());
+    cta.copy_commit();
+    if constexpr (flaw != Flaw::first) cta.copy_wait<0>();
+    if constexpr (flaw != Flaw::second) cta.barrier();
+    args.out[cta.thread()] = chunks.as<f32>()[4 * (kCtaThreads - 1 - cta.thread())];
+  }
+};
+
+template <Flaw flaw>
+struct OldestCopy : Rule {  // two groups are on their way, the first is wanted
+  static void run(Cta& cta, const Args& args) {
+    const Shared<U32x4> chunks = cta.shared<U32x4>(2 * kCtaThreads);
+    cta.copy_async(chunks, cta.thread(), args.in + 4 * cta.thread());
+    cta.copy_commit();
+    cta.copy_async(chunks, kCtaThreads + cta.thread(), args.in + 4 * cta.thread());
+    cta.copy_commit();
+    cta.copy_wait<1>();
+    const u32 wanted = flaw == Flaw::first ? kCtaThreads : 0;
+    args.out[cta.thread()] = chunks.as<f32>()[4 * (wanted + cta.thread())];
+    if constexpr (flaw != Flaw::second) cta.copy_wait<0>();
+  }
+};
+
+template <Flaw flaw>
+struct Diverging : Rule {  // some threads leave before the barrier, or wait at another
+  static void run(Cta& cta, const Args& args) {
+    if (flaw == Flaw::first && cta.thread() == 3) return;
+    if (flaw == Flaw::second && cta.thread() == 3) {
+      cta.barrier();
+    } else {
+      cta.barrier();
+    }
+    args.out[cta.thread()] = args.in[cta.thread()];
+  }
+};
+template <>
+void Diverging<Flaw::none>::run(Cta& cta, const Args& args) {
+  cta.barrier();
+  args.out[cta.thread()] = args.in[cta.thread()];
+}
+
+template <Flaw flaw>
+struct Shuffling : Rule {
+  static void run(Cta& cta, const Args& args) {
+    f32 value = args.in[cta.thread()];
+    if (flaw == Flaw::none || cta.lane() != 5) value = value + cta.shuffle_xor(value, 1);
+    if (flaw == Flaw::second && cta.lane() == 5) value = value + cta.shuffle_xor(value, 1);
+    args.out[cta.thread()] = value;
+  }
+};
+
+template <Flaw flaw>
+struct TooFar : Rule {  // an index past a shared array, or more of it than the launch gave
+  static void run(Cta& cta, const Args& args) {
+    const Shared<f32> words = cta.shared<f32>(kCtaThreads);
+    if constexpr (flaw == Flaw::second) cta.shared<f32>(1024);
+    words[cta.thread() + (flaw == Flaw::first ? 1 : 0)] = args.in[cta.thread()];
+    cta.barrier();
+    args.out[cta.thread()] = words[cta.thread()];
+  }
+};
+
+template <class Kernel>
+std::string run_trapped(u64 seed) {
+  std::vector<f32> out(kCtaThreads), in(u64{4} * kCtaThreads, 1.0f);
+  tarn::test::set_emulator_seed(seed);
+  const tarn::test::RuleTrap trap;
+  launch<Kernel>({.n_ctas = 2, .shared_bytes = 2048}, nullptr, {out.data(), in.data()});
+  return trap.text();
+}
+
+constexpr u64 kOrders = 8;
+
+template <class Kernel>
+void check_caught(const char* text) {
+  for (u64 seed = 0; seed < kOrders; ++seed) {
+    CAPTURE(seed);
+    const std::string caught = run_trapped<Kernel>(seed);
+    CAPTURE(caught);
+    CHECK(caught.find(text) != std::string::npos);
+    CHECK(caught.find("emulator_test.cpp:") == 0);
+  }
+}
+
+template <class Kernel>
+void check_passes() {
+  for (u64 seed = 0; seed < kOrders; ++seed) CHECK(run_trapped<Kernel>(seed) == "");
+}
+
+TEST_CASE("each broken rule is caught in every order, and its right twin is not") {
+  check_caught<Neighbour<Flaw::first>>("reads ");
+  check_passes<Neighbour<Flaw::none>>();
+  check_caught<Reuse<Flaw::first>>("with no barrier between");
+  check_passes<Reuse<Flaw::none>>();
+  check_caught<Unwritten<Flaw::first>>("that nobody wrote");
+  check_passes<Unwritten<Flaw::none>>();
+  check_caught<SameWord<Flaw::first>>("writes where another thread wrote");
+  check_passes<SameWord<Flaw::none>>();
+  check_caught<WarpOnly<Flaw::first>>("reads ");
+  check_caught<WarpOnly<Flaw::second>>("with no barrier between");
+  check_passes<WarpOnly<Flaw::none>>();
+  check_caught<Copy<Flaw::first>>("asynchronous copy to this word is under way");
+  check_caught<Copy<Flaw::second>>("");
+  check_passes<Copy<Flaw::none>>();
+  check_caught<OldestCopy<Flaw::first>>("asynchronous copy to this word is under way");
+  check_caught<OldestCopy<Flaw::second>>("never waited for");
+  check_passes<OldestCopy<Flaw::none>>();
+  check_caught<Diverging<Flaw::first>>("not every thread");
+  check_caught<Diverging<Flaw::second>>("threads of one CTA wait here and at");
+  check_passes<Diverging<Flaw::none>>();
+  check_caught<Shuffling<Flaw::first>>("not every lane");
+  check_caught<Shuffling<Flaw::second>>("lanes of one warp are here and at");
+  check_passes<Shuffling<Flaw::none>>();
+  check_caught<TooFar<Flaw::first>>("of a shared array of 64");
+  check_caught<TooFar<Flaw::second>>("bytes of shared memory");
+  check_passes<TooFar<Flaw::none>>();
+}
+
+std::vector<u32> order_seen;
+
+struct NotesOrder : Rule {
+  static void run(Cta& cta, const Args&) { order_seen.push_back(cta.block() * 64 + cta.thread()); }
+};
+
+std::vector<u32> order_of(u64 seed) {
+  order_seen.clear();
+  CHECK(run_trapped<NotesOrder>(seed) == "");
+  return order_seen;
+}
+
+TEST_CASE("one seed gives one order, and another seed another") {
+  const std::vector<u32> first = order_of(1);
+  CHECK(first.size() == 128);
+  CHECK(order_of(1) == first);
+  CHECK(order_of(2) != first);
+}
+
+struct MmaArgs {
+  const u32* a;  // [16][8] words along k
+  const u32* b;  // [8][8]
+  i32* c_i8;     // [16][8]
+  f32* c_f16;
+};
+
+struct MmaBoth {
+  static constexpr u32 kThreads = 32;
+  using Args = MmaArgs;
+  static void run(Cta& cta, const Args& args) {
+    const u32 group = cta.lane() / 4, within = cta.lane() % 4;
+    const u32 a[4] = {args.a[group * 8 + within], args.a[(group + 8) * 8 + within],
+                      args.a[group * 8 + within + 4], args.a[(group + 8) * 8 + within + 4]};
+    const u32 b[2] = {args.b[group * 8 + within], args.b[group * 8 + within + 4]};
+    i32 sums[4] = {0, 0, 0, 0};
+    f32 sums_f16[4] = {0, 0, 0, 0};
+    cta.mma_i8(sums, a, b);
+    cta.mma_f16(sums_f16, a, b);
+    for (u32 i = 0; i < 4; ++i) {
+      const u32 at = (group + 8 * (i / 2)) * 8 + 2 * within + i % 2;
+      args.c_i8[at] = sums[i];
+      args.c_f16[at] = sums_f16[i];
+    }
+  }
+};
+
+TEST_CASE("matrix products of fragments are those of the rows they stand for") {
+  tarn::test::Random random(tarn::test::seed_from_environment());
+  CAPTURE(random.seed());
+  std::vector<u32> a(16 * 8), b(8 * 8);
+  for (std::vector<u32>* words : {&a, &b}) {
+    for (u32& word : *words) {
+      word = f32_to_f16(random.normal()) | u32{f32_to_f16(random.normal())} << 16;
+    }
+  }
+  std::vector<i32> c_i8(128, -1);
+  std::vector<f32> c_f16(128, -1.0f);
+  launch<MmaBoth>({.n_ctas = 1}, nullptr, {a.data(), b.data(), c_i8.data(), c_f16.data()});
+  for (u32 row = 0; row < 16; ++row) {
+    for (u32 column = 0; column < 8; ++column) {
+      i32 sum_i8 = 0;
+      f64 sum_f16 = 0.0, magnitude = 0.0;
+      for (u32 k = 0; k < 32; ++k) {
+        sum_i8 += static_cast<i8>(a[row * 8 + k / 4] >> (8 * (k % 4))) *
+                  static_cast<i8>(b[column * 8 + k / 4] >> (8 * (k % 4)));
+      }
+      for (u32 k = 0; k < 16; ++k) {
+        const f64 term = f64{f16_to_f32(static_cast<u16>(a[row * 8 + k / 2] >> (16 * (k % 2))))} *
+                         f64{f16_to_f32(static_cast<u16>(b[column * 8 + k / 2] >> (16 * (k % 2))))};
+        sum_f16 += term;
+        magnitude += std::abs(term);
+      }
+      CHECK(c_i8[row * 8 + column] == sum_i8);
+      CHECK(std::abs(c_f16[row * 8 + column] - sum_f16) <= 16 * 0x1p-23 * magnitude);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tarn::kernels::emulated

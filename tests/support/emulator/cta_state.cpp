@@ -1,0 +1,238 @@
+#include "tests/support/emulator/cta_state.h"
+
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+namespace tarn::kernels::emulated {
+namespace {
+
+// Unwinds a fiber whose CTA has broken a rule.
+struct Abandoned {};
+
+constexpr u32 kWordBytes = 4;
+
+bool same(Site a, Site b) { return a.line == b.line && std::strcmp(a.file, b.file) == 0; }
+
+std::string text(Site site) {
+  const char* slash = std::strrchr(site.file, '/');
+  return std::string(slash != nullptr ? slash + 1 : site.file) + ":" + std::to_string(site.line);
+}
+
+}  // namespace
+
+CtaState::CtaState(std::vector<Thread>& threads, tarn::test::Random& random)
+    : threads_(threads), random_(random) {}
+
+std::string CtaState::run(const Job& job) {
+  job_ = &job;
+  const u32 n_threads = job.kernel->n_threads;
+  while (threads_.size() < n_threads) threads_.emplace_back();
+  warps_.assign(n_threads / kWarpLanes, Warp{});
+  // The bytes are never written by us: a real CTA finds what the one before it left.
+  shared_ = std::make_unique<u8[]>(job.shared_bytes + sizeof(U32x4));
+  for (u64 i = 0; i < job.shared_bytes; ++i) shared_[i] = static_cast<u8>(random_.next());
+  shadow_.assign(job.shared_bytes / kWordBytes, Shadow{});
+  runnable_.clear();
+  for (u32 i = 0; i < n_threads; ++i) {
+    Thread& thread = threads_[i];
+    thread.cta = this;
+    thread.index = i;
+    thread.wait = Thread::Wait::nothing;
+    thread.abandoned = false;
+    thread.groups.clear();
+    thread.open_group.clear();
+    thread.fiber->start(&CtaState::body, &thread);
+    runnable_.push_back(i);
+  }
+  while (!runnable_.empty() && broken_.empty()) {
+    const u64 pick = random_.below(runnable_.size());
+    running_ = runnable_[pick];
+    runnable_[pick] = runnable_.back();
+    runnable_.pop_back();
+    threads_[running_].fiber->resume();
+  }
+  if (broken_.empty() && n_done_ < n_threads) {
+    for (u32 i = 0; i < n_threads && broken_.empty(); ++i) {
+      if (threads_[i].wait == Thread::Wait::nothing) continue;
+      const bool at_barrier = threads_[i].wait == Thread::Wait::barrier;
+      broken_ = text(at_barrier ? barrier_site_ : warps_[i / kWarpLanes].site) +
+                (at_barrier ? ": not every thread of the CTA reaches this barrier"
+                            : ": not every lane of the warp reaches this collective");
+    }
+  }
+  if (!broken_.empty()) {
+    for (u32 i = 0; i < n_threads; ++i) {
+      running_ = i;
+      threads_[i].abandoned = true;
+      if (!threads_[i].fiber->done()) threads_[i].fiber->resume();
+    }
+  }
+  return std::move(broken_);
+}
+
+void CtaState::body(void* context) {
+  Thread& thread = *static_cast<Thread*>(context);
+  CtaState& state = *thread.cta;
+  if (!thread.abandoned) {
+    try {
+      Cta cta(state, thread.index, state.job_->block, state.job_->block_y);
+      state.job_->kernel->run(cta, state.job_->args);
+      if (!thread.groups.empty() || !thread.open_group.empty()) {
+        const auto& group = thread.groups.empty() ? thread.open_group : thread.groups.front();
+        if (!group.empty()) state.broken(group.front().site, "this copy is never waited for");
+      }
+    } catch (const Abandoned&) {
+    }
+  }
+  ++state.n_done_;
+}
+
+void CtaState::broken(Site site, const std::string& what) {
+  if (broken_.empty()) broken_ = text(site) + ": " + what;
+  throw Abandoned{};
+}
+
+void CtaState::suspend(u32 thread, Thread::Wait wait) {
+  threads_[thread].wait = wait;
+  threads_[thread].fiber->suspend();
+  if (threads_[thread].abandoned) throw Abandoned{};
+}
+
+void CtaState::wake(u32 thread) {
+  threads_[thread].wait = Thread::Wait::nothing;
+  runnable_.push_back(thread);
+}
+
+void CtaState::wait_barrier(u32 thread, Site site) {
+  if (n_at_barrier_ == 0) barrier_site_ = site;
+  if (!same(site, barrier_site_)) {
+    broken(site, "threads of one CTA wait here and at " + text(barrier_site_));
+  }
+  if (++n_at_barrier_ == job_->kernel->n_threads) {
+    n_at_barrier_ = 0;
+    ++epoch_;
+    for (u32 i = 0; i < job_->kernel->n_threads; ++i) {
+      if (i != thread) wake(i);
+    }
+    // The last to arrive goes on in its turn, not first.
+    runnable_.push_back(thread);
+    suspend(thread, Thread::Wait::nothing);
+    return;
+  }
+  suspend(thread, Thread::Wait::barrier);
+}
+
+void CtaState::meet(u32 thread, const Warp::Deposit& deposit, Site site, bool orders_memory) {
+  Warp& warp = warps_[thread / kWarpLanes];
+  if (warp.n_arrived == 0) warp.site = site;
+  if (!same(site, warp.site)) {
+    broken(site, "lanes of one warp are here and at " + text(warp.site));
+  }
+  warp.deposits[thread % kWarpLanes] = deposit;
+  if (++warp.n_arrived < kWarpLanes) {
+    suspend(thread, Thread::Wait::warp);
+    return;
+  }
+  warp.n_arrived = 0;
+  std::memcpy(warp.met, warp.deposits, sizeof warp.met);
+  if (orders_memory) ++warp.epoch;
+  const u32 first = thread / kWarpLanes * kWarpLanes;
+  for (u32 i = first; i < first + kWarpLanes; ++i) {
+    if (i != thread) wake(i);
+  }
+  runnable_.push_back(thread);
+  suspend(thread, Thread::Wait::nothing);
+}
+
+const Warp::Deposit& CtaState::met(u32 thread, u32 lane) const {
+  return warps_[thread / kWarpLanes].met[lane];
+}
+
+CtaState::Stamp CtaState::stamp(u32 thread) const {
+  return {thread, epoch_, warps_[thread / kWarpLanes].epoch};
+}
+
+bool CtaState::ordered(const Stamp& earlier, u32 thread) const {
+  if (earlier.thread == kNobody || earlier.thread == thread || earlier.epoch < epoch_) return true;
+  if (earlier.thread == kSeveral) return false;
+  const u32 its_warp = (earlier.thread & ~kSeveralLanes) / kWarpLanes;
+  return its_warp == thread / kWarpLanes && earlier.warp_epoch < warps_[its_warp].epoch;
+}
+
+void CtaState::note_read(Shadow& shadow, u32 thread) {
+  const Stamp now = stamp(thread);
+  Stamp& last = shadow.reader;
+  if (last.thread == kNobody || last.epoch < epoch_ || last.thread == thread) {
+    last = now;
+    return;
+  }
+  if (last.thread == kSeveral) return;
+  const u32 its_warp = (last.thread & ~kSeveralLanes) / kWarpLanes;
+  if (its_warp != thread / kWarpLanes) {
+    last.thread = kSeveral;
+  } else if (last.warp_epoch < now.warp_epoch) {
+    last = now;
+  } else {
+    last.thread = kSeveralLanes | (its_warp * kWarpLanes);
+  }
+}
+
+void* CtaState::touch(u32 offset, u32 n_bytes, Access access, Site site) {
+  for (u32 word = offset / kWordBytes; word < (offset + n_bytes) / kWordBytes; ++word) {
+    Shadow& shadow = shadow_[word];
+    if (shadow.copies_pending != 0) broken(site, "an asynchronous copy to this word is under way");
+    if (access == Access::read) {
+      if (shadow.writer.thread == kNobody) broken(site, "reads shared memory that nobody wrote");
+      if (!ordered(shadow.writer, running_)) {
+        broken(site, "reads what thread " + std::to_string(shadow.writer.thread) +
+                         " wrote, with no barrier between");
+      }
+      note_read(shadow, running_);
+    } else {
+      if (!ordered(shadow.writer, running_)) {
+        broken(site, "writes where another thread wrote, with no barrier between");
+      }
+      if (!ordered(shadow.reader, running_)) {
+        broken(site, "writes where another thread read, with no barrier between");
+      }
+      shadow.writer = stamp(running_);
+    }
+  }
+  return shared_.get() + offset;
+}
+
+void CtaState::check_carved(u64 end, Site site) {
+  if (end > job_->shared_bytes) {
+    broken(site, "needs " + std::to_string(end) + " bytes of shared memory; the launch gave " +
+                     std::to_string(job_->shared_bytes));
+  }
+}
+
+void CtaState::copy_async(u32 thread, u32 offset, const void* source, Site site) {
+  touch(offset, sizeof(U32x4), Access::write, site);
+  for (u32 i = 0; i < 4; ++i) ++shadow_[offset / kWordBytes + i].copies_pending;
+  threads_[thread].open_group.push_back({offset, source, site});
+}
+
+void CtaState::copy_commit(u32 thread) {
+  threads_[thread].groups.push_back(std::move(threads_[thread].open_group));
+  threads_[thread].open_group.clear();
+}
+
+void CtaState::land_copies(u32 thread, u32 n_in_flight, Site) {
+  auto& groups = threads_[thread].groups;
+  while (groups.size() > n_in_flight) {
+    for (const Thread::Copy& copy : groups.front()) {
+      std::memcpy(shared_.get() + copy.offset, copy.source, sizeof(U32x4));
+      for (u32 i = 0; i < 4; ++i) {
+        Shadow& shadow = shadow_[copy.offset / kWordBytes + i];
+        --shadow.copies_pending;
+        shadow.writer = stamp(thread);
+      }
+    }
+    groups.erase(groups.begin());
+  }
+}
+
+}  // namespace tarn::kernels::emulated

@@ -1,0 +1,197 @@
+#include "tests/support/emulator/emulator.h"
+
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <numeric>
+
+#include "kernels/common/half.h"
+#include "tests/support/emulator/cta_state.h"
+
+namespace tarn::test {
+
+class Emulator {
+ public:
+  void seed(u64 seed) { random_ = Random(seed); }
+  RuleTrap* trap = nullptr;
+
+  void run(const kernels::emulated::EmulatedKernel& kernel, const kernels::LaunchShape& shape,
+           const void* args) {
+    // The grid's CTAs in any order: nothing may lean on one running before another.
+    std::vector<u32> order(u64{shape.n_ctas} * shape.n_ctas_y);
+    std::iota(order.begin(), order.end(), 0u);
+    for (u64 i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random_.below(i)]);
+    for (const u32 cta : order) {
+      kernels::emulated::CtaState state(threads_, random_);
+      const std::string broken = state.run({.kernel = &kernel,
+                                            .args = args,
+                                            .block = cta % shape.n_ctas,
+                                            .block_y = cta / shape.n_ctas,
+                                            .shared_bytes = shape.shared_bytes});
+      if (broken.empty()) continue;
+      if (trap == nullptr) {
+        std::fprintf(stderr,
+                     "a rule of kernels/common/cta.h is broken (TARN_TEST_SEED=%llu):\n%s\n",
+                     static_cast<unsigned long long>(random_.seed()), broken.c_str());
+        std::abort();
+      }
+      if (trap->text_.empty()) trap->text_ = broken;
+      return;
+    }
+  }
+
+ private:
+  std::vector<kernels::emulated::Thread> threads_;
+  Random random_{seed_from_environment()};
+};
+
+namespace {
+Emulator& emulator() {
+  static thread_local Emulator instance;
+  return instance;
+}
+}  // namespace
+
+RuleTrap::RuleTrap() : outer_(emulator().trap) { emulator().trap = this; }
+RuleTrap::~RuleTrap() { emulator().trap = outer_; }
+void set_emulator_seed(u64 seed) { emulator().seed(seed); }
+
+}  // namespace tarn::test
+
+namespace tarn::kernels::emulated {
+
+void run_emulated(const EmulatedKernel& kernel, const LaunchShape& shape, GpuStream* stream,
+                  const void* args) {
+  if (stream != nullptr) ++stream->n_launches;
+  test::emulator().run(kernel, shape, args);
+}
+
+void* touch_shared(CtaState& state, u32 offset, u32 n_bytes, Access access, Site site) {
+  return state.touch(offset, n_bytes, access, site);
+}
+
+void check_index(CtaState& state, u32 index, u32 count, Site site) {
+  if (index >= count) {
+    state.broken(
+        site, "index " + std::to_string(index) + " of a shared array of " + std::to_string(count));
+  }
+}
+
+void check_alignment(const void* address, u32 n_bytes, Site site) {
+  if (reinterpret_cast<std::uintptr_t>(address) % n_bytes == 0) return;
+  std::fprintf(stderr, "%s:%u: a load of %u bytes is not aligned\n", site.file, site.line, n_bytes);
+  std::abort();
+}
+
+void Cta::barrier(const char* file, u32 line) { state_.wait_barrier(thread_, {file, line}); }
+void Cta::sync_warp(const char* file, u32 line) { state_.meet(thread_, {}, {file, line}, true); }
+
+u32 Cta::exchange(u32 value, u32 from_lane, Site site) {
+  Warp::Deposit deposit{};
+  deposit.words[0] = value;
+  state_.meet(thread_, deposit, site, false);
+  return state_.met(thread_, from_lane % kWarpLanes).words[0];
+}
+
+bool Cta::any(bool condition, const char* file, u32 line) {
+  Warp::Deposit deposit{};
+  deposit.words[0] = condition ? 1u : 0u;
+  state_.meet(thread_, deposit, {file, line}, false);
+  for (u32 i = 0; i < kWarpLanes; ++i) {
+    if (state_.met(thread_, i).words[0] != 0) return true;
+  }
+  return false;
+}
+
+u32 Cta::carve(u64 n_bytes, Site site) {
+  const u32 offset = shared_used_;
+  state_.check_carved(offset + n_bytes, site);
+  shared_used_ += static_cast<u32>(n_bytes);
+  return offset;
+}
+
+void Cta::copy_async(const Shared<U32x4>& target, At at, const void* source) {
+  check_alignment(source, sizeof(U32x4), at.site);
+  state_.copy_async(thread_, target.offset_of(at), source, at.site);
+}
+void Cta::copy_commit() { state_.copy_commit(thread_); }
+void Cta::land_copies(u32 n_in_flight, Site site) {
+  state_.land_copies(thread_, n_in_flight, site);
+}
+
+namespace {
+
+i32 byte_of(u32 word, u32 i) { return static_cast<i8>(word >> (8 * i)); }
+
+// Fragments of mma.m16n8: what lane `4 * row_group + column_group` holds (PTX ISA, "Matrix
+// fragments for mma.m16n8k16" and "k32"). A register of a holds 32 bits of one row: registers 0 and
+// 2 of row group, 1 and 3 of row group + 8; 0 and 1 of the lower half of k, 2 and 3 of the upper.
+struct MmaWords {
+  u32 a[16][16];  // [row][register along k], u32 each
+  u32 b[8][16];   // [column][register along k]
+};
+constexpr u32 kRegistersAlongK = 8;  // 16 f16 or 32 i8
+
+MmaWords gather(const CtaState& state, u32 thread) {
+  MmaWords words{};
+  for (u32 lane = 0; lane < kWarpLanes; ++lane) {
+    const Warp::Deposit& deposit = state.met(thread, lane);
+    const u32 group = lane / 4, within = lane % 4;
+    for (u32 r = 0; r < 4; ++r) {
+      words.a[group + 8 * (r % 2)][within + 4 * (r / 2)] = deposit.words[r];
+    }
+    for (u32 r = 0; r < 2; ++r) words.b[group][within + 4 * r] = deposit.words[4 + r];
+  }
+  return words;
+}
+
+void deposit_fragments(CtaState& state, u32 thread, const u32 (&a)[4], const u32 (&b)[2],
+                       Site site) {
+  Warp::Deposit deposit{};
+  std::memcpy(deposit.words, a, sizeof a);
+  std::memcpy(deposit.words + 4, b, sizeof b);
+  state.meet(thread, deposit, site, false);
+}
+
+}  // namespace
+
+void Cta::mma_i8(i32 (&c)[4], const u32 (&a)[4], const u32 (&b)[2], const char* file, u32 line) {
+  deposit_fragments(state_, thread_, a, b, {file, line});
+  const MmaWords words = gather(state_, thread_);
+  for (u32 i = 0; i < 4; ++i) {
+    const u32 row = lane() / 4 + 8 * (i / 2), column = lane() % 4 * 2 + i % 2;
+    for (u32 r = 0; r < kRegistersAlongK; ++r) {
+      c[i] = dp4a(words.a[row][r], words.b[column][r], c[i]);
+    }
+  }
+}
+
+void Cta::mma_f16(f32 (&c)[4], const u32 (&a)[4], const u32 (&b)[2], const char* file, u32 line) {
+  deposit_fragments(state_, thread_, a, b, {file, line});
+  const MmaWords words = gather(state_, thread_);
+  for (u32 i = 0; i < 4; ++i) {
+    const u32 row = lane() / 4 + 8 * (i / 2), column = lane() % 4 * 2 + i % 2;
+    for (u32 r = 0; r < kRegistersAlongK; ++r) {
+      for (u32 half = 0; half < 2; ++half) {
+        const f32 x = widen_f16(static_cast<u16>(words.a[row][r] >> (16 * half)));
+        const f32 y = widen_f16(static_cast<u16>(words.b[column][r] >> (16 * half)));
+        c[i] = c[i] + x * y;
+      }
+    }
+  }
+}
+
+i32 dp4a(u32 a, u32 b, i32 c) {
+  for (u32 i = 0; i < 4; ++i) c += byte_of(a, i) * byte_of(b, i);
+  return c;
+}
+i32 dp2a_low(u32 a, u32 b, i32 c) {
+  return c + static_cast<i16>(a) * byte_of(b, 0) + static_cast<i16>(a >> 16) * byte_of(b, 1);
+}
+f32 fma(f32 a, f32 b, f32 c) { return std::fma(a, b, c); }
+f32 sqrt(f32 x) { return std::sqrt(x); }
+f32 widen_f16(u16 half) { return f16_to_f32(half); }
+u16 narrow_f16(f32 value) { return f32_to_f16(value); }
+
+}  // namespace tarn::kernels::emulated

@@ -1,0 +1,144 @@
+#include "tests/support/emulator/fiber.h"
+
+#include <sys/mman.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+#if defined(__SANITIZE_ADDRESS__)
+#define TARN_FIBER_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define TARN_FIBER_ASAN 1
+#endif
+#endif
+#if defined(__SANITIZE_THREAD__)
+#define TARN_FIBER_TSAN 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define TARN_FIBER_TSAN 1
+#endif
+#endif
+#ifdef TARN_FIBER_ASAN
+#include <sanitizer/common_interface_defs.h>
+#endif
+#ifdef TARN_FIBER_TSAN
+#include <sanitizer/tsan_interface.h>
+#endif
+
+// Saves what the ABI lets a callee keep on the running stack and its pointer at *save; goes on from
+// the same of another stack.
+extern "C" void tarn_fiber_switch(void** save, void* load);
+
+#if defined(__x86_64__)
+__asm__(
+    ".text\n.globl tarn_fiber_switch\n.hidden tarn_fiber_switch\n"
+    ".type tarn_fiber_switch,@function\ntarn_fiber_switch:\n"
+    "  pushq %rbp\n  pushq %rbx\n  pushq %r12\n  pushq %r13\n  pushq %r14\n  pushq %r15\n"
+    "  movq %rsp, (%rdi)\n  movq %rsi, %rsp\n"
+    "  popq %r15\n  popq %r14\n  popq %r13\n  popq %r12\n  popq %rbx\n  popq %rbp\n"
+    "  ret\n.size tarn_fiber_switch,.-tarn_fiber_switch\n");
+namespace {
+constexpr tarn::u64 kEntryWord = 6;   // which of the words is where to go on
+constexpr tarn::u64 kFrameWords = 8;  // a function begins 8 bytes off a multiple of 16
+}  // namespace
+#elif defined(__aarch64__)
+__asm__(
+    ".text\n.globl tarn_fiber_switch\n.hidden tarn_fiber_switch\n"
+    ".type tarn_fiber_switch,%function\ntarn_fiber_switch:\n"
+    "  sub sp, sp, #160\n"
+    "  stp x19, x20, [sp]\n  stp x21, x22, [sp, #16]\n  stp x23, x24, [sp, #32]\n"
+    "  stp x25, x26, [sp, #48]\n  stp x27, x28, [sp, #64]\n  stp x29, x30, [sp, #80]\n"
+    "  stp d8, d9, [sp, #96]\n  stp d10, d11, [sp, #112]\n  stp d12, d13, [sp, #128]\n"
+    "  stp d14, d15, [sp, #144]\n"
+    "  mov x9, sp\n  str x9, [x0]\n  mov sp, x1\n"
+    "  ldp x19, x20, [sp]\n  ldp x21, x22, [sp, #16]\n  ldp x23, x24, [sp, #32]\n"
+    "  ldp x25, x26, [sp, #48]\n  ldp x27, x28, [sp, #64]\n  ldp x29, x30, [sp, #80]\n"
+    "  ldp d8, d9, [sp, #96]\n  ldp d10, d11, [sp, #112]\n  ldp d12, d13, [sp, #128]\n"
+    "  ldp d14, d15, [sp, #144]\n"
+    "  add sp, sp, #160\n  ret\n.size tarn_fiber_switch,.-tarn_fiber_switch\n");
+namespace {
+constexpr tarn::u64 kEntryWord = 11;  // x30
+constexpr tarn::u64 kFrameWords = 20;
+}  // namespace
+#else
+#error "write the switch of stacks for this architecture"
+#endif
+
+namespace tarn::test {
+namespace {
+// Which fiber the entry function finds itself in: no argument survives the first switch.
+thread_local Fiber* entered = nullptr;
+}  // namespace
+
+Fiber::Fiber() {
+  void* bytes = mmap(nullptr, kGuardBytes + kStackBytes, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (bytes == MAP_FAILED || mprotect(bytes, kGuardBytes, PROT_NONE) != 0) {
+    std::fprintf(stderr, "no memory for a fiber's stack\n");
+    std::abort();
+  }
+  stack_ = static_cast<u8*>(bytes) + kGuardBytes;
+#ifdef TARN_FIBER_TSAN
+  own_tsan_ = __tsan_create_fiber(0);
+#endif
+}
+
+Fiber::~Fiber() {
+#ifdef TARN_FIBER_TSAN
+  __tsan_destroy_fiber(own_tsan_);
+#endif
+  munmap(stack_ - kGuardBytes, kGuardBytes + kStackBytes);
+}
+
+void Fiber::start(Body body, void* context) {
+  body_ = body;
+  context_ = context;
+  done_ = false;
+  u64* top = reinterpret_cast<u64*>(stack_ + kStackBytes) - kFrameWords;
+  for (u64 i = 0; i < kFrameWords; ++i) top[i] = 0;
+  top[kEntryWord] = reinterpret_cast<u64>(&Fiber::enter);
+  own_sp_ = top;
+  own_shadow_ = nullptr;
+}
+
+void Fiber::resume() {
+  entered = this;
+#ifdef TARN_FIBER_TSAN
+  caller_tsan_ = __tsan_get_current_fiber();
+  __tsan_switch_to_fiber(own_tsan_, 0);
+#endif
+#ifdef TARN_FIBER_ASAN
+  __sanitizer_start_switch_fiber(&caller_shadow_, stack_, kStackBytes);
+#endif
+  tarn_fiber_switch(&caller_sp_, own_sp_);
+#ifdef TARN_FIBER_ASAN
+  __sanitizer_finish_switch_fiber(caller_shadow_, nullptr, nullptr);
+#endif
+}
+
+void Fiber::suspend() {
+#ifdef TARN_FIBER_TSAN
+  __tsan_switch_to_fiber(caller_tsan_, 0);
+#endif
+#ifdef TARN_FIBER_ASAN
+  __sanitizer_start_switch_fiber(done_ ? nullptr : &own_shadow_, caller_bottom_, caller_bytes_);
+#endif
+  tarn_fiber_switch(&own_sp_, caller_sp_);
+#ifdef TARN_FIBER_ASAN
+  __sanitizer_finish_switch_fiber(own_shadow_, &caller_bottom_, &caller_bytes_);
+#endif
+}
+
+void Fiber::enter() {
+  Fiber& self = *entered;
+#ifdef TARN_FIBER_ASAN
+  __sanitizer_finish_switch_fiber(nullptr, &self.caller_bottom_, &self.caller_bytes_);
+#endif
+  self.body_(self.context_);
+  self.done_ = true;
+  self.suspend();
+  std::abort();  // nobody resumes a fiber that is done
+}
+
+}  // namespace tarn::test

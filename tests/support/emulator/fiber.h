@@ -1,0 +1,52 @@
+// tests/support/emulator/fiber.h
+//
+// A stack of its own that a thread of the host can run on for a while: a thread of an emulated CTA.
+// Switched by hand (swapcontext makes a system call each way), and announced to AddressSanitizer
+// and ThreadSanitizer, which would take a changed stack pointer for an error.
+//
+//   thread    a fiber belongs to the host thread that made it
+//   stacks    kStackBytes with a guard below; kept and used again, never returned
+#pragma once
+
+#include "platform/base/types.h"
+
+namespace tarn::test {
+
+class Fiber {
+ public:
+  using Body = void (*)(void* context);
+
+  Fiber();
+  ~Fiber();
+  Fiber(const Fiber&) = delete;
+  Fiber& operator=(const Fiber&) = delete;
+
+  // Sets the body that the next resume() begins. Not while one is unfinished.
+  void start(Body body, void* context);
+  // Runs it until it suspends or ends.
+  void resume();
+  // From inside the body: back to who resumed.
+  void suspend();
+  bool done() const { return done_; }
+
+ private:
+  static constexpr u64 kStackBytes = 256 * kKiB;
+  static constexpr u64 kGuardBytes = 64 * kKiB;  // a whole number of pages wherever we run
+  static void enter();
+
+  u8* stack_ = nullptr;  // lowest usable byte
+  void* own_sp_ = nullptr;
+  void* caller_sp_ = nullptr;
+  Body body_ = nullptr;
+  void* context_ = nullptr;
+  bool done_ = true;
+  // The sanitizers' marks of the two stacks.
+  [[maybe_unused]] void* own_shadow_ = nullptr;
+  [[maybe_unused]] void* caller_shadow_ = nullptr;
+  [[maybe_unused]] const void* caller_bottom_ = nullptr;
+  [[maybe_unused]] u64 caller_bytes_ = 0;
+  [[maybe_unused]] void* own_tsan_ = nullptr;
+  [[maybe_unused]] void* caller_tsan_ = nullptr;
+};
+
+}  // namespace tarn::test
