@@ -15,7 +15,7 @@ foreach(module ${modules})
   endif()
 endforeach()
 target_include_directories(tarn_core INTERFACE ${CMAKE_SOURCE_DIR})
-target_link_libraries(tarn_core INTERFACE ${TARN_URING_LIBRARY} Threads::Threads)
+target_link_libraries(tarn_core INTERFACE ${TARN_URING_LIBRARY} ${TARN_CUDART} Threads::Threads)
 
 set(one_object ${CMAKE_BINARY_DIR}/libtarn.o)
 set(archive ${CMAKE_BINARY_DIR}/libtarn.a)

@@ -2,7 +2,8 @@
 #
 # Sources are globbed with CONFIGURE_DEPENDS: a file that lies in a module's folder belongs to it,
 # and there is no second list to forget it in. Folders named cuda/ and none/ are alternatives
-# (absence is a folder); files *_<isa>.cpp are built only where the architecture has that ISA.
+# (absence is a folder); files *_<isa>.cpp are built only where the architecture has that ISA, and
+# .cu files only with TARN_CUDA.
 function(tarn_require_header header package)
   include(CheckIncludeFileCXX)
   string(MAKE_C_IDENTIFIER "TARN_FOUND_${header}" found)
@@ -14,7 +15,8 @@ function(tarn_require_header header package)
   mark_as_advanced(${found})
 endfunction()
 
-set(TARN_CXX_FLAGS_COMMON -ffp-contract=off -fvisibility=hidden
+set(TARN_CXX_FLAGS_COMMON $<$<COMPILE_LANGUAGE:C,CXX>:-ffp-contract=off>
+    $<$<COMPILE_LANGUAGE:C,CXX>:-fvisibility=hidden>
     $<$<COMPILE_LANGUAGE:CXX>:-fvisibility-inlines-hidden>
     # GCC's "unique" symbols stay global whatever library.cmake does, and would tie two copies of
     # the library in one process together.
@@ -26,8 +28,11 @@ function(tarn_module dir)
   string(REPLACE "/" "_" name "tarn_${dir}")
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS
        ${CMAKE_SOURCE_DIR}/${dir}/*.cpp ${CMAKE_SOURCE_DIR}/${dir}/*.c)
+  set(cuda_sources "")
   if(TARN_CUDA)
     list(FILTER sources EXCLUDE REGEX "/none/")
+    file(GLOB_RECURSE cuda_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${dir}/*.cu)
+    list(APPEND sources ${cuda_sources})
   else()
     list(FILTER sources EXCLUDE REGEX "/cuda/")
   endif()
@@ -50,6 +55,10 @@ function(tarn_module dir)
     add_library(${name} OBJECT ${sources})
     target_include_directories(${name} PUBLIC ${CMAKE_SOURCE_DIR})
     target_compile_options(${name} PRIVATE ${TARN_CXX_FLAGS_COMMON} ${TARN_CXX_FLAGS_CORE})
+    if(cuda_sources)
+      target_compile_options(${name} PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:${TARN_CUDA_FLAGS}>")
+      target_include_directories(${name} SYSTEM PRIVATE ${TARN_CUDA_INCLUDE})
+    endif()
     target_compile_definitions(${name} PRIVATE ${TARN_ISA_DEFINITIONS}
                                $<$<CONFIG:Debug>:TARN_DEBUG=1>)
     target_link_libraries(${name} PRIVATE tarn_warnings)

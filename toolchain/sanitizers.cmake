@@ -1,8 +1,8 @@
 # TARN_SANITIZE=address,undefined or thread; fuzz targets add libFuzzer's coverage everywhere.
 if(TARN_SANITIZE)
   # vptr needs the type information that the core is built without.
-  add_compile_options(-fsanitize=${TARN_SANITIZE} -fno-omit-frame-pointer -g
-                      -fno-sanitize-recover=all -fno-sanitize=vptr)
+  add_compile_options("$<$<COMPILE_LANGUAGE:C,CXX>:-fsanitize=${TARN_SANITIZE};\
+-fno-omit-frame-pointer;-g;-fno-sanitize-recover=all;-fno-sanitize=vptr>")
   add_link_options(-fsanitize=${TARN_SANITIZE})
   if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")  # GCC has no such list
     add_compile_options(-fsanitize-ignorelist=${CMAKE_CURRENT_LIST_DIR}/sanitizer_ignores.txt)

@@ -7,6 +7,8 @@
  *   tarn_close       gives everything back
  *
  * Link with:  cc host.c libtarn.a -luring -lstdc++ -lpthread -lm
+ * and, if it was built with CUDA, with -lcudart_static -ldl -lrt before -lpthread. The GPU's driver
+ * is not linked: where there is none, the CPU computes.
  *
  * A guest in your process. The library installs no signal handler, reads no environment variable,
  * changes no locale, prints nothing, and never ends the process. It starts its own threads (one

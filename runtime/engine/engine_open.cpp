@@ -85,12 +85,34 @@ struct Workers {
   }
 };
 
+constexpr const char* kNoGpuOps =
+    "this version computes on the CPU: its GPU backend has no kernels for a model yet; choose the "
+    "device \"cpu\" or \"auto\"";
+
+// Where the model runs, and on `log` why not on a GPU.
+Result<DeviceFacts> chosen_device(const OpenArgs& args) {
+  const std::string_view wanted = args.config.device.data();
+  TARN_TRY(DeviceChoice choice, device_choose(args.config.device.data()));
+  if (choice.facts.kind != DeviceKind::cpu) {
+    if (wanted == "cuda") return fail({.status = Status::unsupported, .hint = kNoGpuOps});
+    TARN_TRY(choice, device_choose("cpu"));
+    choice.why_cpu = kNoGpuOps;
+  }
+  // A build that has a GPU backend was made for a GPU, so its absence is worth a warning.
+  if (choice.why_cpu != nullptr && choice.built) {
+    args.log.warning("runs on the CPU: %s", choice.why_cpu);
+  } else if (choice.why_cpu != nullptr) {
+    args.log.info("runs on the CPU: %s", choice.why_cpu);
+  }
+  return choice.facts;
+}
+
 Result<plan::Inputs> plan_inputs(const ModelFile& file, const OpenArgs& args, u32 n_workers) {
-  TARN_TRY(const DeviceChoice device, device_choose(args.config.device.data()));
+  TARN_TRY(const DeviceFacts device, chosen_device(args));
   TARN_TRY(const u64 tokenizer_bytes, text::Tokenizer::memory_bytes(file.gguf()));
   return plan::Inputs{.model = &file.description(),
                       .config = &args.config,
-                      .device = device.facts,
+                      .device = device,
                       .tokenizer_bytes = tokenizer_bytes,
                       .n_workers = n_workers};
 }

@@ -1,6 +1,4 @@
-// Goal    the clock runs forward; a log line is whole, bounded and clean; without a GPU every
-// device
-//         name gets the answer its contract states.
+// Goal    the clock runs forward; a log line is whole, bounded and clean.
 // Method  tables; a host function that keeps the lines.
 #include <doctest/doctest.h>
 
@@ -8,7 +6,6 @@
 #include <vector>
 
 #include "platform/clock/clock.h"
-#include "platform/gpu/device.h"
 #include "platform/log/log.h"
 
 namespace tarn {
@@ -52,30 +49,6 @@ TEST_CASE("a log line is formatted, bounded and free of control characters") {
   CHECK(got.lines[2].second == std::string(Log::kLineBytesMax - 1, 'x'));
   Log().error("nobody listens");  // must not crash
 }
-
-#ifndef TARN_CUDA
-TEST_CASE(
-    "without a GPU backend the CPU answers, and a wish for a GPU is refused with the reason") {
-  const auto cpu = device_choose("cpu");
-  REQUIRE(cpu.has_value());
-  CHECK(cpu->facts.kind == DeviceKind::cpu);
-  CHECK(cpu->why_cpu == nullptr);
-  const auto automatic = device_choose("auto");
-  REQUIRE(automatic.has_value());
-  CHECK(automatic->facts.kind == DeviceKind::cpu);
-  CHECK(std::string(automatic->why_cpu).find("TARN_CUDA") != std::string::npos);
-  const auto cuda = device_choose("cuda");
-  REQUIRE_FALSE(cuda.has_value());
-  CHECK(cuda.error().status == Status::unsupported);
-  for (const std::string name : {"", "gpu", "CPU", "cuda:0"}) {
-    CAPTURE(name);
-    const auto wrong = device_choose(name.c_str());
-    REQUIRE_FALSE(wrong.has_value());
-    CHECK(wrong.error().status == Status::invalid_config);
-    CHECK(std::string(wrong.error().detail.c_str()) == name);
-  }
-}
-#endif
 
 }  // namespace
 }  // namespace tarn

@@ -61,6 +61,19 @@ class ArchiveSymbolsTest(unittest.TestCase):
             line = f"0000000000000000 l     O {section}\t0000000000000004 tarn::counter\n"
             self.assertEqual(len(list(archive_symbols.state_problems(STATE_GOOD + line))), 1)
 
+    def test_what_nvcc_adds_is_excused_in_a_build_with_cuda_alone(self):
+        names = GOOD + "                 U atexit@GLIBC_2.2.5\n"
+        state = STATE_GOOD + (
+            "0000000000000000 l     O .bss\t0000000000000008 __cudaFatCubinHandle\n"
+            "0000000000000000 l     O .bss\t0000000000000008 __device_stub__Zprobe(int)::__tmp\n")
+        self.one_problem(names, "atexit")
+        self.assertEqual(len(list(archive_symbols.state_problems(state))), 2)
+        cuda = (archive_symbols.CUDA_NAMES, archive_symbols.CUDA_STATE)
+        self.assertEqual(list(archive_symbols.name_problems(names, HEADER, cuda[0])), [])
+        self.assertEqual(list(archive_symbols.state_problems(state, cuda[1])), [])
+        counter = state + "0000000000000000 l     O .bss\t0000000000000004 tarn::counter\n"
+        self.assertEqual(len(list(archive_symbols.state_problems(counter, cuda[1]))), 1)
+
     def test_a_header_that_cannot_be_read_is_a_problem(self):
         found = list(archive_symbols.name_problems("", "nothing here"))
         self.assertEqual(len(found), 1)

@@ -3,7 +3,8 @@
 
 Goal    no header leans on what its includer happened to include before it.
 Method  one -fsyntax-only run for each header, on a source of two lines: twice the same include, so
-        that a missing guard fails as well. The public C header is compiled as C11 too.
+        that a missing guard fails as well. The public C header is compiled as C11 too. Headers
+        below a folder cuda/ need CUDA's own: with a flag --cuda=DIR, which says where those are.
 """
 import concurrent.futures
 import os
@@ -29,7 +30,10 @@ def compile_alone(job):
 def main():
     root, compiler, *flags = sys.argv[1:]
     tree = tidy.Tree(root)
-    headers = [p for p in tree.files if p.endswith(".h")]
+    cuda = [f.split("=", 1)[1] for f in flags if f.startswith("--cuda=")]
+    flags = [f for f in flags if not f.startswith("--cuda=")]
+    flags += [word for folder in cuda for word in ("-isystem", folder)]
+    headers = [p for p in tree.files if p.endswith(".h") and (cuda or "/cuda/" not in p)]
     jobs = [(h, "c++", [compiler, "-std=c++20", "-I", root, *flags]) for h in headers]
     if PUBLIC in headers:
         jobs.append((PUBLIC, "c", [compiler, "-std=c11", "-pedantic-errors", "-I", root]))

@@ -13,7 +13,7 @@ LAYERS = {
     "platform/cpu": ["platform/clock", "platform/log"],
     "platform/mem": ["platform/log"],
     "platform/io": ["platform/clock", "platform/log"],
-    "platform/gpu": ["platform/log"],
+    "platform/gpu": ["platform/clock", "platform/log"],
     "kernels": ["platform/cpu"],
     "runtime/config": [],
     "runtime/arena": ["platform/mem", "platform/gpu", "runtime/config"],

@@ -1,0 +1,79 @@
+// platform/gpu/cuda/cuda_device.h
+//
+// The Device of CUDA's runtime (12.2 to 13.x, linked statically). Events and graphs are the
+// runtime's own handles; nothing of it is allocated here.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include "platform/gpu/device.h"
+#include "platform/gpu/gpu_errors.h"
+
+namespace tarn {
+
+class CudaDevice final : public Device {
+ public:
+  // Facts come from gpu_discover(). On failure close() has been done.
+  Result<void> open(const DeviceFacts& facts, const DeviceOpenArgs& args);
+  void close();
+
+  const DeviceFacts& facts() const override { return facts_; }
+  Result<void> bind_thread() override;
+  Result<u64> memory_free_bytes() override;
+  Result<u64> driver_bytes(u64 host_bytes) override;
+
+  Result<DeviceSlab> reserve(const char* name, u64 bytes) override;
+  void release(const DeviceSlab& slab) override;
+  Result<DeviceBytes> register_host(std::span<std::byte> bytes) override;
+  void unregister_host(std::span<std::byte> bytes) override;
+  Result<std::span<std::byte>> reserve_pinned(const char* name, u64 bytes) override;
+  void release_pinned(std::span<std::byte> bytes) override;
+
+  GpuStream* stream(StreamId id) override;
+  void copy_in(DeviceBytes to, std::span<const std::byte> from, GpuStream* on) override;
+  void copy_out(std::span<std::byte> to, DeviceBytes from, GpuStream* on) override;
+  void copy(DeviceBytes to, DeviceBytes from, u64 bytes, GpuStream* on) override;
+  void fill(DeviceBytes to, u8 value, u64 bytes, GpuStream* on) override;
+  void read(DeviceBytes from, u64 bytes, GpuStream* on) override;
+
+  Result<GpuEvent*> create_event() override;
+  void destroy_event(GpuEvent* event) override;
+  void record(GpuEvent* event, GpuStream* on) override;
+  void wait(GpuStream* waits, GpuEvent* event) override;
+  Result<bool> is_done(GpuEvent* event) override;
+  Result<u64> elapsed_ns(GpuEvent* from, GpuEvent* to) override;
+
+  Result<void> begin_capture(GpuStream* on) override;
+  Result<GpuGraph*> end_capture(GpuStream* on) override;
+  void launch(GpuGraph* graph, GpuStream* on) override;
+  void destroy_graph(GpuGraph* graph) override;
+  GraphUse graph_use() const override { return graphs_; }
+
+  Result<void> check() override;
+  bool is_lost() const override { return errors_.is_lost(); }
+
+ private:
+  // For a call whose failure its caller hears of at once.
+  Result<void> answer(cudaError_t code, const char* what);
+  // For what is enqueued.
+  void enqueued(cudaError_t code, const char* what) { errors_.note(code, what); }
+  void copy_any(void* to, const void* from, u64 bytes, cudaMemcpyKind kind, GpuStream* on,
+                const char* what);
+
+  DeviceFacts facts_{};
+  GpuErrorLatch errors_{};
+  i32 gpu_idx_ = 0;
+  cudaStream_t streams_[kStreams] = {};
+  u64 free_at_open_bytes_ = 0;
+  u64 reserved_bytes_ = 0;  // slabs and pinned memory, of what memory_free_bytes() counts
+  u32 n_slabs_ = 0;
+  u32 n_events_ = 0;
+  GraphUse graphs_{};
+};
+
+static_assert(sizeof(CudaDevice) <= kSystemDeviceBytes);
+
+// Reads `bytes` (a multiple of 16) from an aligned address and drops them, on every SM.
+void launch_read_probe(const void* from, u64 bytes, u32 n_sms, cudaStream_t on);
+
+}  // namespace tarn

@@ -1,0 +1,44 @@
+#include "platform/gpu/discovery.h"
+
+#include <algorithm>
+#include <string_view>
+
+namespace tarn {
+namespace {
+
+// Tegra's own: Orin, and Thor under its name before and since CUDA 13.
+bool is_tegra(u32 compute_capability) {
+  return compute_capability == 87 || compute_capability == 101 || compute_capability == 110;
+}
+
+}  // namespace
+
+bool has_cubin_for(u32 compute_capability, std::span<const u32> archs) {
+  return std::ranges::any_of(archs, [&](u32 arch) {
+    if (arch == compute_capability) return true;
+    return arch / 10 == compute_capability / 10 && arch < compute_capability && !is_tegra(arch) &&
+           !is_tegra(compute_capability);
+  });
+}
+
+Result<DeviceChoice> device_choose(const char* wanted) {
+  const std::string_view name = wanted;
+  if (name != "cpu" && name != "auto" && name != "cuda") {
+    return fail({.status = Status::invalid_config,
+                 .hint = "the device must be \"auto\", \"cpu\" or \"cuda\"",
+                 .detail = Detail(name)});
+  }
+  DeviceChoice choice{.facts = {.kind = DeviceKind::cpu, .name = {"CPU"}}, .built = gpu_is_built()};
+  if (name == "cpu") return choice;
+  const Result<DeviceFacts> gpu = gpu_discover(0);
+  if (gpu) {
+    choice.facts = *gpu;
+  } else if (name == "auto") {
+    choice.why_cpu = gpu.error().hint;
+  } else {
+    return fail(gpu.error());
+  }
+  return choice;
+}
+
+}  // namespace tarn
