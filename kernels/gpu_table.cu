@@ -6,6 +6,8 @@ namespace tarn::kernels {
 namespace TARN_GPU {
 
 GpuLauncher<GpuRmsNormArgs> rms_norm_gpu;
+GpuLauncher<GpuQuantizeArgs> quantize_gpu;
+GpuLauncher<GpuMatvecArgs> matvec_gpu;
 
 }  // namespace TARN_GPU
 
@@ -21,6 +23,8 @@ const GpuTable& TARN_GPU_TABLE() {
   static constexpr GpuTable kTable = {
       .name = kTableName,
       .rms_norm = TARN_GPU::rms_norm_gpu,
+      .quantize = TARN_GPU::quantize_gpu,
+      .matvec = TARN_GPU::matvec_gpu,
   };
   return kTable;
 }

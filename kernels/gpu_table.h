@@ -9,7 +9,9 @@
 // the emulator of tests/support/emulator, whose header declares gpu_table_emulated.
 #pragma once
 
+#include "kernels/matmul/matvec_gpu.h"
 #include "kernels/norm/norm_gpu.h"
+#include "kernels/quant/activations_gpu.h"
 #include "platform/base/gpu_stream.h"
 
 namespace tarn::kernels {
@@ -20,6 +22,8 @@ using GpuLauncher = void(const Args& args, GpuStream* stream);
 struct GpuTable {
   const char* name;  // "cuda" or "emulated"
   GpuLauncher<GpuRmsNormArgs>* rms_norm;
+  GpuLauncher<GpuQuantizeArgs>* quantize;
+  GpuLauncher<GpuMatvecArgs>* matvec;
 };
 
 const GpuTable& gpu_table_cuda();  // defined where the build has CUDA

@@ -23,6 +23,7 @@
 //   loads         load<T>(address): read-only data, aligned to T; load_once<T> for what is read
 //                 once by the whole launch (weights)
 //   arithmetic    dp4a, dp2a_low, fma, sqrt, widen_f16, narrow_f16, bits_of, float_of, funnel_right
+//   TARN_UNROLL(n)  in front of a loop
 //
 // Floating point is IEEE on both sides, with no contraction but fma(): emulated and real results
 // are the same bits, except mma_f16 (f32 sums in an order of the hardware's own; the emulator's is

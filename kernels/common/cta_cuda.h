@@ -7,6 +7,8 @@
 
 #define TARN_GPU cuda
 #define TARN_DEVICE __device__ __forceinline__
+#define TARN_PRAGMA(text) _Pragma(#text)
+#define TARN_UNROLL(n) TARN_PRAGMA(unroll n)
 
 namespace tarn::kernels::cuda {
 

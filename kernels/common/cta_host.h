@@ -11,6 +11,7 @@
 
 #define TARN_GPU emulated
 #define TARN_DEVICE inline
+#define TARN_UNROLL(n)
 
 namespace tarn::kernels::emulated {
 

@@ -3,6 +3,7 @@
 
 #include "kernels/common/cta.h"
 #include "kernels/common/reduce_cta.h"
+#include "kernels/quant/quantize_cta.h"
 
 namespace tarn::kernels::TARN_GPU {
 namespace {
@@ -16,12 +17,16 @@ struct RmsNormRows {
     const u32 n = cta.block();
     if (n >= load<u32>(args.n_rows)) return;
     const f32* x = args.x + n * args.x_stride;
-    f32* out = args.out + n * args.out_stride;
     f32 squares = 0.0f;
     for (u32 i = cta.thread(); i < args.d; i += kThreads) squares = squares + x[i] * x[i];
     const f32 mean = sum_cta(cta, squares, partial) / static_cast<f32>(args.d);
     const f32 r = 1.0f / sqrt(mean + args.eps);
-    for (u32 i = cta.thread(); i < args.d; i += kThreads) out[i] = (x[i] * r) * args.weight[i];
+    for (u32 i = cta.thread(); i < args.d; i += kThreads) {
+      const f32 value = (x[i] * r) * args.weight[i];
+      if (args.out != nullptr) args.out[n * args.out_stride + i] = value;
+      // Whole warps come here: 32 divides d where this is wanted.
+      if (args.quantized.q != nullptr) quantize_element(cta, value, args.quantized, n, args.d, i);
+    }
   }
 };
 

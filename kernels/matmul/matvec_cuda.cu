@@ -1,0 +1,230 @@
+// kernels/matmul/matvec_cuda.cu
+//
+// A warp owns kRows neighbouring output rows and all activation rows. It reads each weight byte once
+// from memory, past L1, and the activations (k bytes a row) from L1, where its CTA's other warps
+// find them too. No shared memory, no barrier: what limits this kernel is how many loads are under
+// way, so nothing may make a warp wait for another.
+#include "kernels/common/cta.h"
+#include "kernels/common/reduce_cta.h"
+#include "kernels/matmul/matvec_gpu.h"
+#include "kernels/matmul/matvec_tuning.h"
+
+namespace tarn::kernels::TARN_GPU {
+namespace {
+
+constexpr u32 kNibbles = 0x0f0f0f0fu;
+
+// 32 activations of one row and what goes with them.
+struct Acts {
+  U32x4 low, high;  // elements 0..15 and 16..31
+  f32 d;
+  u32 sums;
+};
+
+TARN_DEVICE Acts load_acts(const GpuQuantized& acts, u64 k, u32 n, u32 strip) {
+  const i8* q = acts.q + n * k + u64{strip} * 32;
+  const U32x2 side = load<U32x2>(acts.side + n * (k / 32) + strip);
+  return {load<U32x4>(q), load<U32x4>(q + 16), float_of(side.w[0]), side.w[1]};
+}
+
+TARN_DEVICE i32 dot16(const u32 (&words)[4], const U32x4& q) {
+  i32 dot = 0;
+  TARN_UNROLL(4) for (u32 i = 0; i < 4; ++i) dot = dp4a(words[i], q.w[i], dot);
+  return dot;
+}
+
+// Each type: the chunk of one lane of one row, loaded and unpacked (unpack), and its product with
+// the activations of one row (add_to).
+struct F16 {
+  static constexpr u32 kChunk = 8;  // elements along k
+  f32 w[8];
+  struct X {
+    F32x4 low, high;
+  };
+  TARN_DEVICE static X activations(const GpuMatvecArgs& args, u32 n, u32 chunk) {
+    const f32* x = args.x + n * args.x_stride + u64{chunk} * kChunk;
+    return {load<F32x4>(x), load<F32x4>(x + 4)};
+  }
+  TARN_DEVICE void unpack(const u8* tile, u64 k, u32 row, u32 chunk) {
+    const U32x4 words = load_once<U32x4>(tile + (row * k + u64{chunk} * kChunk) * 2);
+    TARN_UNROLL(4) for (u32 i = 0; i < 4; ++i) {
+      w[2 * i] = widen_f16(static_cast<u16>(words.w[i] & 0xffffu));
+      w[2 * i + 1] = widen_f16(static_cast<u16>(words.w[i] >> 16));
+    }
+  }
+  TARN_DEVICE f32 add_to(f32 acc, const X& x) const {
+    TARN_UNROLL(4) for (u32 i = 0; i < 4; ++i) acc = fma(x.low.v[i], w[i], acc);
+    TARN_UNROLL(4) for (u32 i = 0; i < 4; ++i) acc = fma(x.high.v[i], w[4 + i], acc);
+    return acc;
+  }
+};
+
+struct Q8_0 {
+  static constexpr u32 kChunk = 16;
+  u32 codes[4];
+  f32 d;
+  struct X {
+    U32x4 q;
+    f32 d;
+  };
+  TARN_DEVICE static X activations(const GpuMatvecArgs& args, u32 n, u32 chunk) {
+    const u64 k = args.k;
+    const U32x2 side = load<U32x2>(args.acts.side + n * (k / 32) + chunk / 2);
+    return {load<U32x4>(args.acts.q + n * k + u64{chunk} * kChunk), float_of(side.w[0])};
+  }
+  TARN_DEVICE void unpack(const u8* tile, u64 k, u32 row, u32 chunk) {
+    const U32x4 words = load_once<U32x4>(tile + row * k + u64{chunk} * kChunk);
+    TARN_UNROLL(4) for (u32 i = 0; i < 4; ++i) codes[i] = words.w[i];
+    d = widen_f16(load<u16>(tile + gpu_q8_0_d(k) + (row * (k / 32) + chunk / 2) * 2));
+  }
+  TARN_DEVICE f32 add_to(f32 acc, const X& x) const {
+    return fma(static_cast<f32>(dot16(codes, x.q)), d * x.d, acc);
+  }
+};
+
+struct Q4K {
+  static constexpr u32 kChunk = 32;
+  u32 low[4], high[4];  // the codes of elements 0..15 and 16..31, a byte each
+  f32 scale, min;
+  using X = Acts;
+  TARN_DEVICE static X activations(const GpuMatvecArgs& args, u32 n, u32 chunk) {
+    return load_acts(args.acts, args.k, n, chunk);
+  }
+  TARN_DEVICE void unpack(const u8* tile, u64 k, u32 row, u32 chunk) {
+    const U32x4 words = load_once<U32x4>(tile + row * (k / 2) + u64{chunk} * 16);
+    const U32x4 head = load<U32x4>(tile + gpu_q4_k_heads(k) + (row * (k / 256) + chunk / 8) * 16);
+    TARN_UNROLL(4) for (u32 i = 0; i < 4; ++i) {
+      low[i] = words.w[i] & kNibbles;
+      high[i] = words.w[i] >> 4 & kNibbles;
+    }
+    // Strip s has 12 bits from bit 12s of the last three words; s is the same in all of a lane's
+    // chunks, so the choice of words is made once.
+    const u32 s = chunk % 8;
+    const u32 first = s < 3 ? head.w[1] : s < 6 ? head.w[2] : head.w[3];
+    const u32 next = s < 3 ? head.w[2] : head.w[3];
+    const u32 bits = funnel_right(first, next, 12 * s % 32);
+    scale = widen_f16(static_cast<u16>(head.w[0] & 0xffffu)) * static_cast<f32>(bits & 63u);
+    min = widen_f16(static_cast<u16>(head.w[0] >> 16)) * static_cast<f32>(bits >> 6 & 63u);
+  }
+  TARN_DEVICE f32 add_to(f32 acc, const X& x) const {
+    const f32 dot = static_cast<f32>(dot16(low, x.low) + dot16(high, x.high));
+    const f32 sum = static_cast<f32>(dp2a_low(x.sums, 0x0101u, 0));
+    return fma(fma(dot, scale, -(sum * min)), x.d, acc);
+  }
+};
+
+struct Q6K {
+  static constexpr u32 kChunk = 32;
+  u32 low[4], high[4];  // 4 * (code - 32) of elements 0..15 and 16..31, an i8 each
+  i32 scales[2];
+  f32 d;
+  using X = Acts;
+  TARN_DEVICE static X activations(const GpuMatvecArgs& args, u32 n, u32 chunk) {
+    return load_acts(args.acts, args.k, n, chunk);
+  }
+  TARN_DEVICE void unpack(const u8* tile, u64 k, u32 row, u32 chunk) {
+    const U32x4 nibbles = load_once<U32x4>(tile + row * (k / 2) + u64{chunk} * 16);
+    const U32x2 upper = load_once<U32x2>(tile + gpu_q6_k_high(k) + row * (k / 4) + u64{chunk} * 8);
+    const u32 both = load<u16>(tile + gpu_q6_k_scales(k) + row * (k / 16) + u64{chunk} * 2);
+    TARN_UNROLL(4) for (u32 g = 0; g < 4; ++g) {
+      constexpr u32 kMiddle = 0x3c3c3c3cu, kTop = 0xc0c0c0c0u;
+      low[g] = (nibbles.w[g] << 2 & kMiddle) | (upper.w[0] << (6 - 2 * g) & kTop);
+      high[g] = (nibbles.w[g] >> 2 & kMiddle) | (upper.w[1] << (6 - 2 * g) & kTop);
+    }
+    scales[0] = static_cast<i8>(both & 0xffu);
+    scales[1] = static_cast<i8>(both >> 8);
+    d = widen_f16(load<u16>(tile + gpu_q6_k_d(k) + (row * (k / 256) + chunk / 8) * 2)) * 0.25f;
+  }
+  TARN_DEVICE f32 add_to(f32 acc, const X& x) const {
+    const i32 dot = scales[0] * dot16(low, x.low) + scales[1] * dot16(high, x.high);
+    return fma(static_cast<f32>(dot), d * x.d, acc);
+  }
+};
+
+template <class Type, u32 kActs, u32 kRows>
+TARN_DEVICE void multiply(Cta& cta, const GpuMatvecArgs& args, const GpuMatrix& matrix, u32 row) {
+  const u64 k = args.k;
+  const u8* tile = static_cast<const u8*>(matrix.weights) +
+                   u64{row / kTileRows} * gpu_tile_bytes(matrix.type, k);
+  f32 acc[kRows][kActs] = {};
+  TARN_UNROLL(kMatvecUnroll)
+  for (u32 chunk = cta.lane(); chunk < args.k / Type::kChunk; chunk += kWarpLanes) {
+    Type weights[kRows];
+    TARN_UNROLL(kRows) for (u32 r = 0; r < kRows; ++r) {
+      weights[r].unpack(tile, k, row % kTileRows + r, chunk);
+    }
+    TARN_UNROLL(kActs) for (u32 n = 0; n < kActs; ++n) {
+      const typename Type::X x = Type::activations(args, n, chunk);
+      TARN_UNROLL(kRows) for (u32 r = 0; r < kRows; ++r) {
+        acc[r][n] = weights[r].add_to(acc[r][n], x);
+      }
+    }
+  }
+  const u32 n_rows = load<u32>(args.n_rows);
+  TARN_UNROLL(kRows) for (u32 r = 0; r < kRows; ++r) {
+    TARN_UNROLL(kActs) for (u32 n = 0; n < kActs; ++n) {
+      f32 sum = sum_warp(cta, acc[r][n]);
+      // Each result has a lane that stores it; rows of the last tile that are not there have none.
+      if (cta.lane() != r * kActs + n || n >= n_rows || row + r >= matrix.n_out) continue;
+      if (matrix.bias != nullptr) sum = sum + matrix.bias[row + r];
+      f32* out = matrix.out + n * matrix.out_stride + row + r;
+      *out = matrix.store == Store::add ? *out + sum : sum;
+    }
+  }
+}
+
+template <u32 kActs>
+struct Matvec {
+  static constexpr u32 kRows = kActs == 1 ? 1 : 2;  // a tile has a multiple of it
+  static constexpr u32 kThreads = kMatvecThreads;
+  static constexpr u32 kCtaRows = kThreads / kWarpLanes * kRows;
+  using Args = GpuMatvecArgs;
+
+  TARN_DEVICE static void run(Cta& cta, const Args& args) {
+    u32 block = cta.block(), j = 0;
+    for (; j + 1 < args.n_matrices; ++j) {
+      const u32 n_ctas = (args.matrices[j].n_out + kCtaRows - 1) / kCtaRows;
+      if (block < n_ctas) break;
+      block -= n_ctas;
+    }
+    const GpuMatrix& matrix = args.matrices[j];
+    const u32 row = block * kCtaRows + cta.warp() * kRows;
+    if (row >= matrix.n_out) return;  // a whole warp
+    switch (matrix.type) {
+      case TensorType::f16:
+        return multiply<F16, kActs, kRows>(cta, args, matrix, row);
+      case TensorType::q8_0:
+        return multiply<Q8_0, kActs, kRows>(cta, args, matrix, row);
+      case TensorType::q4_k:
+        return multiply<Q4K, kActs, kRows>(cta, args, matrix, row);
+      default:
+        return multiply<Q6K, kActs, kRows>(cta, args, matrix, row);
+    }
+  }
+};
+
+template <u32 kActs>
+void launch_for(const GpuMatvecArgs& args, GpuStream* stream) {
+  u32 n_ctas = 0;
+  for (u32 j = 0; j < args.n_matrices; ++j) {
+    n_ctas += (args.matrices[j].n_out + Matvec<kActs>::kCtaRows - 1) / Matvec<kActs>::kCtaRows;
+  }
+  launch<Matvec<kActs>>({.n_ctas = n_ctas}, stream, args);
+}
+
+}  // namespace
+
+void matvec_gpu(const GpuMatvecArgs& args, GpuStream* stream) {
+  switch (args.rows_max) {
+    case 1:
+      return launch_for<1>(args, stream);
+    case 2:
+      return launch_for<2>(args, stream);
+    case 4:
+      return launch_for<4>(args, stream);
+    default:
+      return launch_for<8>(args, stream);
+  }
+}
+
+}  // namespace tarn::kernels::TARN_GPU
