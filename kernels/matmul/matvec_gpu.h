@@ -12,8 +12,9 @@
 //   n_rows   on the device. Rows [n_rows, rows_max) of x and acts are read and must be there; those
 //            of out are left alone.
 //
-// One arithmetic, whatever the batch, the matrix's place in the launch and the GPU: lane j of a warp
-// takes the chunks c = j (mod 32) in ascending order, then reduce_cta.h's butterfly over the lanes.
+// One arithmetic, whatever the batch, the matrix's place in the launch and the GPU: lane j of a
+// warp takes the chunks c = j (mod 32) in ascending order, then reduce_cta.h's butterfly over the
+// lanes.
 //
 //   f16    a chunk is 8 k:   acc = fma(x, w, acc), ascending k
 //   q8_0   a chunk is 16 k:  acc = fma(f32(i), d_w * d_x, acc), i the exact integer dot

@@ -6,8 +6,8 @@
 //
 //   x, out   [rows_max, stride] f32 on the device, head h at h * d; out may be x
 //   weight   [d] f32
-//   quantized  if wanted (n_heads = 1, d % 32 = 0): out as kernels/quant/activations_gpu.h has it, for
-//            the product that follows; out may then be nullptr
+//   quantized  if wanted (n_heads = 1, d % 32 = 0): out as kernels/quant/activations_gpu.h has it,
+//            for the product that follows; out may then be nullptr
 //   n_rows   on the device: rows [n_rows, rows_max) are left alone
 //
 // Sum of squares, one head to a row (n_heads = 1): thread j of 256 adds x[i]*x[i] for i mod 256 = j
@@ -28,7 +28,7 @@ struct GpuRmsNormArgs {
   const f32* weight;
   f32* out;
   u64 out_stride;
-  GpuQuantized quantized;
+  GpuQuantized quantized{};
   const u32* n_rows;
   u32 rows_max;
   u32 n_heads;

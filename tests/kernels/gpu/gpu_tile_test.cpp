@@ -1,7 +1,8 @@
-// Goal    the GPU's layout keeps every bit of a row, needs no more bytes, and is what gpu_tile.h says.
-// Method  random rows are repacked, then read back by a reader written from the header's text alone;
-//         codes, scales and minima must be those that strip.h finds in the file. Fewer than 16 rows
-//         leave zeros; a canary behind the tile.
+// Goal    the GPU's layout keeps every bit of a row, needs no more bytes, and is what gpu_tile.h
+//         says.
+// Method  random rows are repacked, then read back by a reader written from the header's text
+//         alone; codes, scales and minima must be those that strip.h finds in the file. Fewer than
+//         16 rows leave zeros; a canary behind the tile.
 #include <doctest/doctest.h>
 
 #include <cstring>

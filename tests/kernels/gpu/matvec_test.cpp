@@ -1,8 +1,9 @@
 // Goal    every GPU computes the products that kernels/matmul/matvec_gpu.h describes, with the same
 //         bits whatever the batch, the bucket and the other matrices of the launch.
-// Method  an f64 oracle over the dequantised rows of the file; sizes around a warp's chunks, a CTA's
-//         rows and a tile; mixed types in one launch; bias, sums into the output; canaries in unused
-//         rows and gaps. Buffers end where their last row ends, so AddressSanitizer sees a step too far.
+// Method  an f64 oracle over the dequantised rows of the file; sizes around a warp's chunks, a
+//         CTA's rows and a tile; mixed types in one launch; bias, sums into the output; canaries in
+//         unused rows and gaps. Buffers end where their last row ends, so AddressSanitizer sees a
+//         step too far.
 #include <doctest/doctest.h>
 
 #include <cmath>

@@ -1,6 +1,7 @@
 // Goal    every GPU quantises activations to the bits of the CPU's portable body, alone and as the
 //         second output of rms_norm.
-// Method  rows of every size of magnitude, ties, zeros, infinities and NaN; canaries in unused rows.
+// Method  rows of every size of magnitude, ties, zeros, infinities and NaN; canaries in unused
+//         rows.
 #include <doctest/doctest.h>
 
 #include <algorithm>
