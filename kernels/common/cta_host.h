@@ -181,8 +181,9 @@ inline u32 funnel_right(u32 low, u32 high, u32 shift) {
 struct EmulatedKernel {
   void (*run)(Cta& cta, const void* args);
   u32 n_threads;
+  u32 args_bytes;
 };
-// Carries the whole launch out before it returns.
+// Carries the whole launch out before it returns, unless the stream takes it to run it later.
 void run_emulated(const EmulatedKernel& kernel, const LaunchShape& shape, GpuStream* stream,
                   const void* args);
 
@@ -190,7 +191,7 @@ template <class Kernel>
 void launch(const LaunchShape& shape, GpuStream* stream, const typename Kernel::Args& args) {
   using Args = typename Kernel::Args;
   run_emulated({[](Cta& cta, const void* a) { Kernel::run(cta, *static_cast<const Args*>(a)); },
-                Kernel::kThreads},
+                Kernel::kThreads, sizeof(Args)},
                shape, stream, &args);
 }
 

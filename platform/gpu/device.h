@@ -41,6 +41,7 @@ struct DeviceFacts {
   u64 l2_bytes = 0;
   u64 memory_bytes = 0;          // device memory in all; 0 for the CPU
   u64 memory_free_bytes = 0;     // when it was asked; 0: not known before open() (a discrete GPU)
+  u64 slab_bytes_max = 0;        // what one reserve() should ask for; a larger piece gets its own
   u64 slab_alignment_bytes = 0;  // what the driver rounds a slab up to; slabs are planned in it
 };
 
@@ -84,7 +85,7 @@ enum class StreamId : u8 { compute, copy_in, copy_out };
 inline constexpr u32 kStreams = 3;
 inline constexpr u32 kDeviceEventsMax = 64;
 inline constexpr u32 kDeviceGraphsMax = 256;
-inline constexpr u32 kDeviceSlabsMax = 256;
+inline constexpr u32 kDeviceSlabsMax = 512;
 
 struct GpuEvent;
 struct GpuGraph;
@@ -148,6 +149,8 @@ class Device {
   // The first error of anything enqueued, or nothing. device_lost stays; others are told once.
   virtual Result<void> check() = 0;
   virtual bool is_lost() const = 0;
+  // Takes the device for lost: it hung, or said nonsense.
+  virtual void give_up() = 0;
 
  protected:
   ~Device() = default;

@@ -51,6 +51,7 @@ class CudaDevice final : public Device {
 
   Result<void> check() override;
   bool is_lost() const override { return errors_.is_lost(); }
+  void give_up() override { errors_.note(kGpuLaunchTimeout, "it does not answer"); }
 
  private:
   // For a call whose failure its caller hears of at once.

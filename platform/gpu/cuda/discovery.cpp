@@ -74,6 +74,8 @@ Result<DeviceFacts> gpu_discover(u32 gpu_idx) {
                     .memory_bytes = properties.totalGlobalMem,
                     // What cudaMalloc hands out lies in pages of 2 MiB; a smaller slab shares one.
                     .slab_alignment_bytes = 2 * kMiB};
+  // Jetson's allocator fails on large pieces (since L4T 36.4.7) long before the memory ends.
+  facts.slab_bytes_max = facts.integrated ? 256 * kMiB : kGiB;
   facts.host_register = attribute(cudaDevAttrHostRegisterSupported, idx) != 0 &&
                         attribute(cudaDevAttrCanMapHostMemory, idx) != 0;
   if (facts.integrated) facts.memory_free_bytes = available_bytes();

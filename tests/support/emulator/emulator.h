@@ -10,6 +10,7 @@
 //   thread   each host thread has an emulator of its own
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "kernels/gpu_table.h"
@@ -17,9 +18,11 @@
 
 namespace tarn {
 
-// The emulator's stream: work is done when its launch returns.
+// The emulator's stream: work is done when its launch returns, or is handed to `take`, if there is
+// one, to be run later and perhaps again: a queue of tests/support/fake_device, a graph.
 struct GpuStream {
   u64 n_launches = 0;
+  std::function<void(std::function<void()>)> take;
 };
 
 namespace test {

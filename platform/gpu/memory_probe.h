@@ -1,0 +1,35 @@
+// platform/gpu/memory_probe.h
+//
+// How fast the GPU reads its two kinds of memory here. Where shared memory reaches nine tenths of
+// device memory (Thor's, perhaps; an Orin bypasses its cache), promoting a page from one to the
+// other copies nothing; elsewhere it is worth the copy.
+#pragma once
+
+#include "platform/clock/clock.h"
+#include "platform/gpu/device.h"
+
+namespace tarn {
+
+struct MemoryProbe {
+  u64 device_bytes_per_s = 0;
+  u64 shared_bytes_per_s = 0;  // 0 where host memory cannot be registered
+  bool promotes_without_copy() const {
+    return shared_bytes_per_s * 10 >= device_bytes_per_s * 9 && shared_bytes_per_s > 0;
+  }
+};
+
+struct MemoryProbeArgs {
+  Device* device = nullptr;
+  Clock* clock = nullptr;
+  DeviceBytes device_memory{};  // at least n_bytes; what it holds is read, not written
+  std::span<std::byte>
+      host_memory{};  // n_bytes, not registered; several times the L2, or the cache
+                      // is measured
+  u64 wait_ns_max = 0;
+};
+
+// The faster of two reads of each kind, after one that is not counted. A few milliseconds on a
+// board; leaves nothing behind.
+Result<MemoryProbe> probe_memory(const MemoryProbeArgs& args);
+
+}  // namespace tarn

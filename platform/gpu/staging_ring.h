@@ -1,0 +1,58 @@
+// platform/gpu/staging_ring.h
+//
+// The way into memory that the CPU cannot address: a few pieces of host memory that the disk fills
+// (or the caller) and the copy stream empties, one after the other.
+//
+//   memory   lent host memory (anonymous, sector-aligned: a DMA target, and what io_uring
+//            registers), registered with the GPU; where that is unsupported, the driver's own
+//   thread   the device's
+//   when full  next() waits for the oldest copy, with a limit
+#pragma once
+
+#include <array>
+
+#include "platform/clock/clock.h"
+#include "platform/gpu/device.h"
+
+namespace tarn {
+
+inline constexpr u32 kStagingPieces = 4;
+
+class StagingRing {
+ public:
+  StagingRing() = default;
+  StagingRing(const StagingRing&) = delete;
+  StagingRing& operator=(const StagingRing&) = delete;
+  ~StagingRing() { close(); }
+
+  struct Args {
+    Device* device = nullptr;  // borrowed until close(), and the clock
+    Clock* clock = nullptr;
+    std::span<std::byte> memory{};  // lent; a multiple of kStagingPieces sectors. Not used where it
+                                    // cannot be registered.
+    u64 wait_ns_max = 0;            // of next() and finish()
+  };
+  // On failure nothing is kept.
+  Result<void> open(const Args& args);
+  void close();
+
+  u64 piece_bytes() const { return memory_.size() / kStagingPieces; }
+  bool is_registered() const { return is_registered_; }
+  // A piece that nothing reads any more, to be filled; the same one until send().
+  Result<std::span<std::byte>> next();
+  // Enqueues the front `n_bytes` of that piece for `to`.
+  void send(DeviceBytes to, u64 n_bytes);
+  // Until all that was sent has arrived; then the device's first error, if there was one.
+  Result<void> finish();
+
+ private:
+  Device* device_ = nullptr;
+  Clock* clock_ = nullptr;
+  std::span<std::byte> memory_{};
+  std::array<GpuEvent*, kStagingPieces> events_{};
+  u64 wait_ns_max_ = 0;
+  u32 next_ = 0;
+  bool is_registered_ = false;
+};
+
+}  // namespace tarn

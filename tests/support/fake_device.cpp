@@ -1,0 +1,323 @@
+#include "tests/support/fake_device.h"
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+#include <numeric>
+
+#include "platform/gpu/slabs.h"
+
+namespace tarn::test {
+namespace {
+
+constexpr std::align_val_t kAlignment{kDevicePieceAlignment};
+constexpr int kUnwritten = 0xA5;
+
+GpuEvent* handle(const void* event) { return static_cast<GpuEvent*>(const_cast<void*>(event)); }
+
+}  // namespace
+
+void FakeDevice::AlignedDelete::operator()(std::byte* bytes) const {
+  ::operator delete(bytes, kAlignment);
+}
+
+FakeDevice::FakeDevice(const DeviceFacts& facts, u64 seed) : facts_(facts), random_(seed) {
+  for (Queue& queue : queues_) {
+    queue.stream.take = [this, &queue](std::function<void()> kernel) {
+      if (!enqueues("a kernel")) return;
+      put(&queue.stream, [kernel = std::move(kernel)] {
+        kernel();
+        return true;
+      });
+    };
+  }
+}
+
+std::string FakeDevice::leaks() const {
+  std::string text;
+  const auto count = [&](u64 n, const char* what) {
+    if (n > 0) text += (text.empty() ? "" : ", ") + std::to_string(n) + " " + what;
+  };
+  count(slabs_.size(), "slabs");
+  count(pinned_.size(), "pinned");
+  count(registered_.size(), "registered");
+  count(events_.size(), "events");
+  count(graphs_.size(), "graphs");
+  return text;
+}
+
+i32 FakeDevice::next_call(const char* what) {
+  ++n_calls_;
+  calls_.emplace_back(what);
+  const bool now = n_calls_ == failure_.call;
+  const bool later = failure_.for_ever && failure_.call != 0 && n_calls_ > failure_.call;
+  return now || later ? failure_.code : kGpuSuccess;
+}
+
+Result<void> FakeDevice::answer(const char* what) {
+  const i32 code = next_call(what);
+  if (gpu_error_class(code) == GpuErrorClass::lost) errors_.note(code, what);
+  if (is_lost()) return errors_.take();
+  if (code == kGpuSuccess) return {};
+  return fail(gpu_error(code, what));
+}
+
+bool FakeDevice::enqueues(const char* what) {
+  const i32 code = next_call(what);
+  if (is_lost()) return false;
+  errors_.note(code, what);
+  return code == kGpuSuccess;
+}
+
+u64 FakeDevice::used_bytes() const {
+  u64 used = driver_takes_bytes + graph_bytes * graphs_.size();
+  for (const auto& [begin, piece] : slabs_) used += piece.bytes;
+  if (facts_.integrated) {
+    used += host_takes_bytes;
+    for (const auto& [begin, piece] : pinned_) used += piece.bytes;
+  }
+  return used;
+}
+
+Result<u64> FakeDevice::memory_free_bytes() {
+  TARN_CHECK(answer("memory_free_bytes"));
+  return facts_.memory_free_bytes - std::min(facts_.memory_free_bytes, used_bytes());
+}
+
+Result<u64> FakeDevice::driver_bytes(u64 host_bytes) {
+  TARN_TRY(const u64 free_bytes, memory_free_bytes());
+  u64 ours = free_bytes + (facts_.integrated ? host_bytes : 0);
+  for (const auto& [begin, piece] : slabs_) ours += piece.bytes;
+  if (facts_.integrated) {
+    for (const auto& [begin, piece] : pinned_) ours += piece.bytes;
+  }
+  return facts_.memory_free_bytes - std::min(facts_.memory_free_bytes, ours);
+}
+
+std::byte* FakeDevice::add_piece(Pieces& pieces, u64 bytes) {
+  auto* begin = static_cast<std::byte*>(::operator new(bytes, kAlignment));
+  std::memset(begin, kUnwritten, bytes);
+  pieces[begin] = {.owned = std::unique_ptr<std::byte, AlignedDelete>(begin), .bytes = bytes};
+  return begin;
+}
+
+Result<DeviceSlab> FakeDevice::reserve(const char* name, u64 bytes) {
+  TARN_CHECK(answer(name));
+  if (used_bytes() + bytes > facts_.memory_free_bytes) {
+    return fail(gpu_error(kGpuOutOfMemory, name));
+  }
+  return DeviceSlab{DeviceBytes(add_piece(slabs_, bytes)), bytes};
+}
+
+void FakeDevice::release(const DeviceSlab& slab) {
+  run_queues();  // as cudaFree waits for the device
+  slabs_.erase(slab.begin.raw());
+}
+
+Result<DeviceBytes> FakeDevice::register_host(std::span<std::byte> bytes) {
+  TARN_CHECK(answer("register_host"));
+  if (!facts_.host_register) return fail(gpu_error(kGpuNotSupported, "register_host"));
+  registered_[bytes.data()] = {.owned = {}, .bytes = bytes.size()};
+  return DeviceBytes(bytes.data());
+}
+
+void FakeDevice::unregister_host(std::span<std::byte> bytes) {
+  run_queues();
+  registered_.erase(bytes.data());
+}
+
+Result<std::span<std::byte>> FakeDevice::reserve_pinned(const char* name, u64 bytes) {
+  TARN_CHECK(answer(name));
+  return std::span<std::byte>(add_piece(pinned_, bytes), bytes);
+}
+
+void FakeDevice::release_pinned(std::span<std::byte> bytes) {
+  run_queues();
+  pinned_.erase(bytes.data());
+}
+
+bool FakeDevice::has(const std::byte* begin, u64 bytes) const {
+  for (const Pieces* pieces : {&slabs_, &pinned_, &registered_}) {
+    for (const auto& [at, piece] : *pieces) {
+      if (begin >= at && begin + bytes <= at + piece.bytes) return true;
+    }
+  }
+  return false;
+}
+
+GpuStream* FakeDevice::stream(StreamId id) { return &queues_[static_cast<u32>(id)].stream; }
+
+FakeDevice::Queue& FakeDevice::queue_of(GpuStream* stream) {
+  for (Queue& queue : queues_) {
+    if (&queue.stream == stream) return queue;
+  }
+  errors_.note(kGpuUnknown, "a stream of another device");
+  return queues_[0];
+}
+
+void FakeDevice::put(GpuStream* on, Work work) {
+  Queue& queue = queue_of(on);
+  ++n_enqueued_;
+  if (queue.captured != nullptr) {
+    queue.captured->push_back(std::move(work));
+  } else {
+    queue.work.push_back(std::move(work));
+  }
+}
+
+void FakeDevice::copy_in(DeviceBytes to, std::span<const std::byte> from, GpuStream* on) {
+  if (!enqueues("copy_in")) return;
+  put(on, [=, this] {
+    if (!has(to.raw(), from.size())) {
+      errors_.note(kGpuIllegalAddress, "copy_in");
+    } else if (!from.empty()) {
+      std::memcpy(to.raw(), from.data(), from.size());
+    }
+    return true;
+  });
+}
+
+void FakeDevice::copy_out(std::span<std::byte> to, DeviceBytes from, GpuStream* on) {
+  if (!enqueues("copy_out")) return;
+  put(on, [=, this] {
+    if (!has(from.raw(), to.size())) {
+      errors_.note(kGpuIllegalAddress, "copy_out");
+    } else if (!to.empty()) {
+      std::memcpy(to.data(), from.raw(), to.size());
+    }
+    return true;
+  });
+}
+
+void FakeDevice::copy(DeviceBytes to, DeviceBytes from, u64 bytes, GpuStream* on) {
+  if (!enqueues("copy")) return;
+  put(on, [=, this] {
+    if (!has(to.raw(), bytes) || !has(from.raw(), bytes)) {
+      errors_.note(kGpuIllegalAddress, "copy");
+    } else {
+      std::memmove(to.raw(), from.raw(), bytes);
+    }
+    return true;
+  });
+}
+
+void FakeDevice::fill(DeviceBytes to, u8 value, u64 bytes, GpuStream* on) {
+  if (!enqueues("fill")) return;
+  put(on, [=, this] {
+    if (!has(to.raw(), bytes)) {
+      errors_.note(kGpuIllegalAddress, "fill");
+    } else {
+      std::memset(to.raw(), value, bytes);
+    }
+    return true;
+  });
+}
+
+void FakeDevice::read(DeviceBytes from, u64 bytes, GpuStream* on) {
+  if (!enqueues("read")) return;
+  Queue& queue = queue_of(on);
+  put(on, [=, this, &queue] {
+    if (!has(from.raw(), bytes)) errors_.note(kGpuIllegalAddress, "read");
+    const bool is_shared = registered_.contains(from.raw());
+    queue.now_ns += bytes * 1'000'000'000 / (is_shared ? shared_bytes_per_s : device_bytes_per_s);
+    return true;
+  });
+}
+
+Result<GpuEvent*> FakeDevice::create_event() {
+  TARN_CHECK(answer("create_event"));
+  auto event = std::make_shared<Event>();
+  GpuEvent* named = handle(event.get());
+  events_[named] = std::move(event);
+  return named;
+}
+
+void FakeDevice::destroy_event(GpuEvent* event) { events_.erase(event); }
+
+void FakeDevice::record(GpuEvent* event, GpuStream* on) {
+  if (!enqueues("record")) return;
+  const std::shared_ptr<Event> recorded = events_.at(event);
+  const u64 mark = ++recorded->n_recorded;
+  Queue& queue = queue_of(on);
+  put(on, [recorded, mark, &queue] {
+    recorded->n_reached = mark;
+    recorded->at_ns = queue.now_ns;
+    return true;
+  });
+}
+
+void FakeDevice::wait(GpuStream* waits, GpuEvent* event) {
+  if (!enqueues("wait")) return;
+  const std::shared_ptr<Event> awaited = events_.at(event);
+  const u64 mark = awaited->n_recorded;
+  put(waits, [awaited, mark] { return awaited->n_reached >= mark; });
+}
+
+Result<bool> FakeDevice::is_done(GpuEvent* event) {
+  TARN_CHECK(answer("is_done"));
+  run_queues();
+  if (is_lost()) return fail(errors_.take().error());
+  const Event& asked = *events_.at(event);
+  return asked.n_reached == asked.n_recorded;
+}
+
+Result<u64> FakeDevice::elapsed_ns(GpuEvent* from, GpuEvent* to) {
+  TARN_CHECK(answer("elapsed_ns"));
+  return events_.at(to)->at_ns - events_.at(from)->at_ns;
+}
+
+Result<void> FakeDevice::begin_capture(GpuStream* on) {
+  TARN_CHECK(answer("begin_capture"));
+  queue_of(on).captured = std::make_shared<Graph>();
+  return {};
+}
+
+Result<GpuGraph*> FakeDevice::end_capture(GpuStream* on) {
+  const std::shared_ptr<Graph> graph = std::exchange(queue_of(on).captured, nullptr);
+  TARN_CHECK(answer("end_capture"));
+  if (graph == nullptr) return fail(gpu_error(901, "end_capture"));
+  auto* named = reinterpret_cast<GpuGraph*>(graph.get());
+  graphs_[named] = graph;
+  return named;
+}
+
+void FakeDevice::launch(GpuGraph* graph, GpuStream* on) {
+  if (!enqueues("launch")) return;
+  put(on, [kept = graphs_.at(graph)] {
+    return std::ranges::all_of(*kept, [](const Work& work) { return work(); });
+  });
+}
+
+void FakeDevice::destroy_graph(GpuGraph* graph) { graphs_.erase(graph); }
+
+GraphUse FakeDevice::graph_use() const {
+  return {.n_graphs = static_cast<u32>(graphs_.size()), .bytes = graph_bytes * graphs_.size()};
+}
+
+Result<void> FakeDevice::check() {
+  const i32 code = next_call("check");
+  errors_.note(code, "check");
+  return errors_.take();
+}
+
+void FakeDevice::run_queues() {
+  if (hangs_ || is_lost()) {
+    if (is_lost()) {
+      for (Queue& queue : queues_) queue.work.clear();
+    }
+    return;
+  }
+  bool advances = true;
+  while (advances) {
+    advances = false;
+    const u64 first = random_.below(kStreams);
+    for (u64 i = 0; i < kStreams && !advances; ++i) {
+      Queue& queue = queues_[(first + i) % kStreams];
+      advances = !queue.work.empty() && queue.work.front()();
+      if (advances) queue.work.pop_front();
+      if (is_lost()) return run_queues();
+    }
+  }
+}
+
+}  // namespace tarn::test

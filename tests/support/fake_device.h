@@ -1,0 +1,155 @@
+// tests/support/fake_device.h
+//
+// A GPU without a GPU: a Device in host memory. Kernels are those of tests/support/emulator; what
+// is enqueued waits in its stream's queue until somebody asks an event, so a host that reads too
+// early reads old bytes; streams go on in a seeded order, as far as their events let them; a graph
+// is what was enqueued while it was captured, run again at each launch. A copy from or to memory
+// that the device does not have is an illegal address, as on a real one.
+//
+// It fails on demand: every call that could reach a driver has a number, and a script says which of
+// them fail with which error of CUDA's. A loss stays, as a real one does.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "platform/clock/clock.h"
+#include "platform/gpu/device.h"
+#include "platform/gpu/gpu_errors.h"
+#include "tests/support/emulator/emulator.h"
+#include "tests/support/seed.h"
+
+namespace tarn::test {
+
+inline constexpr DeviceFacts kOrinFacts = {.kind = DeviceKind::cuda,
+                                           .name = {"fake Orin"},
+                                           .integrated = true,
+                                           .host_register = true,
+                                           .compute_capability = 87,
+                                           .n_sms = 8,
+                                           .l2_bytes = 2 * kMiB,
+                                           .memory_bytes = 256 * kMiB,
+                                           .memory_free_bytes = 256 * kMiB,
+                                           .slab_bytes_max = 8 * kMiB,
+                                           .slab_alignment_bytes = 64 * kKiB};
+inline constexpr DeviceFacts kDiscreteFacts = {.kind = DeviceKind::cuda,
+                                               .name = {"fake RTX"},
+                                               .integrated = false,
+                                               .host_register = true,
+                                               .compute_capability = 86,
+                                               .n_sms = 28,
+                                               .l2_bytes = 3 * kMiB,
+                                               .memory_bytes = 256 * kMiB,
+                                               .memory_free_bytes = 256 * kMiB,
+                                               .slab_bytes_max = 32 * kMiB,
+                                               .slab_alignment_bytes = 64 * kKiB};
+
+class FakeDevice final : public Device {
+ public:
+  explicit FakeDevice(const DeviceFacts& facts = kOrinFacts, u64 seed = 1);
+
+  // The script. `call` counts from 1; `for_ever`: that call and all behind it.
+  struct Failure {
+    u64 call = 0;
+    i32 code = 0;
+    bool for_ever = false;
+  };
+  void fail_at(const Failure& failure) { failure_ = failure; }
+  // From now on no event is done any more.
+  void hang() { hangs_ = true; }
+  u64 n_calls() const { return n_calls_; }
+  const std::vector<std::string>& calls() const { return calls_; }
+  // What is still held: "2 slabs, 1 event", or nothing.
+  std::string leaks() const;
+  // Sent to streams, run or not.
+  u64 n_enqueued() const { return n_enqueued_; }
+
+  u64 device_bytes_per_s = 100'000'000'000;
+  u64 shared_bytes_per_s = 50'000'000'000;
+  u64 driver_takes_bytes = 24 * kMiB;  // of the free memory since open()
+  u64 graph_bytes = 64 * kKiB;         // of each
+  u64 host_takes_bytes = 0;            // this process' host memory, where both are the same
+
+  const DeviceFacts& facts() const override { return facts_; }
+  Result<void> bind_thread() override { return answer("bind_thread"); }
+  Result<u64> memory_free_bytes() override;
+  Result<u64> driver_bytes(u64 host_bytes) override;
+  Result<DeviceSlab> reserve(const char* name, u64 bytes) override;
+  void release(const DeviceSlab& slab) override;
+  Result<DeviceBytes> register_host(std::span<std::byte> bytes) override;
+  void unregister_host(std::span<std::byte> bytes) override;
+  Result<std::span<std::byte>> reserve_pinned(const char* name, u64 bytes) override;
+  void release_pinned(std::span<std::byte> bytes) override;
+  GpuStream* stream(StreamId id) override;
+  void copy_in(DeviceBytes to, std::span<const std::byte> from, GpuStream* on) override;
+  void copy_out(std::span<std::byte> to, DeviceBytes from, GpuStream* on) override;
+  void copy(DeviceBytes to, DeviceBytes from, u64 bytes, GpuStream* on) override;
+  void fill(DeviceBytes to, u8 value, u64 bytes, GpuStream* on) override;
+  void read(DeviceBytes from, u64 bytes, GpuStream* on) override;
+  Result<GpuEvent*> create_event() override;
+  void destroy_event(GpuEvent* event) override;
+  void record(GpuEvent* event, GpuStream* on) override;
+  void wait(GpuStream* waits, GpuEvent* event) override;
+  Result<bool> is_done(GpuEvent* event) override;
+  Result<u64> elapsed_ns(GpuEvent* from, GpuEvent* to) override;
+  Result<void> begin_capture(GpuStream* on) override;
+  Result<GpuGraph*> end_capture(GpuStream* on) override;
+  void launch(GpuGraph* graph, GpuStream* on) override;
+  void destroy_graph(GpuGraph* graph) override;
+  GraphUse graph_use() const override;
+  Result<void> check() override;
+  bool is_lost() const override { return errors_.is_lost(); }
+  void give_up() override { errors_.note(kGpuLaunchTimeout, "it does not answer"); }
+
+ private:
+  struct Event {
+    u64 n_recorded = 0, n_reached = 0;  // done when they are equal
+    u64 at_ns = 0;
+  };
+  // One piece of work; false: it cannot go on yet.
+  using Work = std::function<bool()>;
+  using Graph = std::vector<Work>;
+  struct Queue {
+    GpuStream stream{};
+    std::deque<Work> work{};
+    std::shared_ptr<Graph> captured{};  // while capturing
+    u64 now_ns = 0;
+  };
+  struct AlignedDelete {
+    void operator()(std::byte* bytes) const;
+  };
+  struct Piece {
+    std::unique_ptr<std::byte, AlignedDelete> owned{};  // nothing where the memory is the host's
+    u64 bytes = 0;
+  };
+  using Pieces = std::map<std::byte*, Piece>;
+
+  i32 next_call(const char* what);
+  Result<void> answer(const char* what);
+  // Whether the call goes through; notes its error otherwise.
+  bool enqueues(const char* what);
+  Queue& queue_of(GpuStream* stream);
+  void put(GpuStream* on, Work work);
+  void run_queues();
+  bool has(const std::byte* begin, u64 bytes) const;
+  static std::byte* add_piece(Pieces& pieces, u64 bytes);
+  u64 used_bytes() const;
+
+  DeviceFacts facts_;
+  GpuErrorLatch errors_{};
+  Random random_;
+  Failure failure_{};
+  bool hangs_ = false;
+  u64 n_calls_ = 0, n_enqueued_ = 0;
+  std::vector<std::string> calls_;
+  std::array<Queue, kStreams> queues_{};
+  Pieces slabs_, pinned_, registered_;
+  std::map<GpuEvent*, std::shared_ptr<Event>> events_;
+  std::map<GpuGraph*, std::shared_ptr<Graph>> graphs_;
+};
+
+}  // namespace tarn::test
