@@ -47,10 +47,11 @@ CpuFeatures detect() {
   const CpuidAnswer basic = cpuid(1);
   const CpuidAnswer extended = cpuid(7);
   const bool osxsave = bit(basic.ecx, 27);
-  if (!osxsave || !bit(basic.ecx, 28)) return {};
+  CpuFeatures features;
+  features.crc32c = bit(basic.ecx, 20);
+  if (!osxsave || !bit(basic.ecx, 28)) return features;
   constexpr u64 kYmm = 0x6, kZmm = 0xE6;  // SSE and AVX; and opmask, upper ZMM halves, ZMM16-31
   const u64 saved = saved_states();
-  CpuFeatures features;
   features.avx2 = (saved & kYmm) == kYmm && bit(extended.ebx, 5) && bit(basic.ecx, 29);
   features.avx512 = features.avx2 && (saved & kZmm) == kZmm && bit(extended.ebx, 16) &&  // F
                     bit(extended.ebx, 17) && bit(extended.ebx, 30) &&                    // DQ, BW
@@ -78,6 +79,7 @@ CpuFeatures detect() {
   CpuFeatures features;
 #if defined(__aarch64__)
   features.neon_dotprod = (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
+  features.crc32c = (getauxval(AT_HWCAP) & HWCAP_CRC32) != 0;
 #endif
   return features;
 }

@@ -19,6 +19,7 @@ LAYERS = {
     "runtime/arena": ["platform/mem", "platform/gpu", "runtime/config"],
     "runtime/model": ["platform/cpu", "platform/io", "kernels", "runtime/config", "runtime/arena"],
     "runtime/text": ["runtime/model"],
+    "runtime/store": ["platform/clock", "platform/cpu", "platform/io"],
     "runtime/kv": ["runtime/config", "runtime/arena"],
     "runtime/plan": ["platform/gpu", "kernels", "runtime/config", "runtime/arena", "runtime/model",
                      "runtime/text", "runtime/kv"],

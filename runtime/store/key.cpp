@@ -1,0 +1,60 @@
+// The one file that knows xxHash; its code is inlined here, so the library carries no symbol of it.
+#include "runtime/store/key.h"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <cstring>
+
+#include "platform/base/assert.h"
+
+namespace tarn::store {
+namespace {
+
+Key hash(const Secret& secret, const void* bytes, u64 n_bytes) {
+  const XXH128_hash_t value = XXH3_128bits_withSecret(bytes, n_bytes, secret.data(), secret.size());
+  return {.low = value.low64, .high = value.high64};
+}
+
+// Keys of different kinds cannot be equal by construction of their bytes.
+enum class Domain : u32 { root = 1, chain = 2, layer = 3 };
+
+}  // namespace
+
+Secret make_secret(std::span<const u8, 32> entropy) {
+  Secret secret{};
+  u8 seeded[40];
+  std::memcpy(seeded, entropy.data(), entropy.size());
+  for (u64 i = 0; i < kSecretBytes / 16; ++i) {
+    std::memcpy(seeded + 32, &i, sizeof i);
+    const XXH128_hash_t part = XXH3_128bits(seeded, sizeof seeded);
+    std::memcpy(secret.data() + i * 16, &part.low64, 8);
+    std::memcpy(secret.data() + i * 16 + 8, &part.high64, 8);
+  }
+  return secret;
+}
+
+Key root_key(const Secret& secret, std::span<const std::byte> identity) {
+  const Key of_bytes = hash(secret, identity.data(), identity.size());
+  const u64 words[4] = {static_cast<u64>(Domain::root), identity.size(), of_bytes.low,
+                        of_bytes.high};
+  return hash(secret, words, sizeof words);
+}
+
+Key chain_key(const Secret& secret, const Key& before, std::span<const u32> token_ids) {
+  const Key of_tokens = hash(secret, token_ids.data(), token_ids.size_bytes());
+  const u64 words[6] = {static_cast<u64>(Domain::chain),
+                        before.low,
+                        before.high,
+                        token_ids.size(),
+                        of_tokens.low,
+                        of_tokens.high};
+  return hash(secret, words, sizeof words);
+}
+
+Key layer_key(const Secret& secret, const Key& chain, u32 cache_layer) {
+  const u64 words[4] = {static_cast<u64>(Domain::layer), chain.low, chain.high, cache_layer};
+  return hash(secret, words, sizeof words);
+}
+
+}  // namespace tarn::store

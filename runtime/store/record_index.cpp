@@ -1,0 +1,426 @@
+#include "runtime/store/record_index.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "platform/base/assert.h"
+#include "platform/base/checked.h"
+
+namespace tarn::store {
+namespace {
+
+u64 bucket_count(u32 n_frames) { return std::bit_ceil(u64{n_frames}); }
+
+}  // namespace
+
+const char* life_name(Life life) {
+  constexpr const char* kNames[kLives] = {"free",      "reserved",  "writing",
+                                          "verified",  "published", "retired",
+                                          "completed", "part",      "seen"};
+  return kNames[static_cast<u32>(life)];
+}
+
+u64 RecordIndex::bytes(u32 n_frames) {
+  return n_frames * sizeof(IndexEntry) + bucket_count(n_frames) * sizeof(u32) +
+         ceil_div(n_frames, 64) * sizeof(u64) + 64;
+}
+
+void RecordIndex::init(u32 n_frames, Bump& memory) {
+  const auto entries = memory.alloc<IndexEntry>(n_frames);
+  const auto free_bits = memory.alloc<u64>(ceil_div(n_frames, 64));
+  const auto buckets = memory.alloc<u32>(bucket_count(n_frames));
+  TARN_ASSERT(n_frames > 0 && entries && free_bits && buckets);
+  n_frames_ = n_frames;
+  entries_ = *entries;
+  free_bits_ = *free_bits;
+  buckets_ = *buckets;
+  steps_ = {};
+  n_evicted_ = 0;
+  forget_all();
+}
+
+void RecordIndex::forget_all() {
+  std::fill(entries_.begin(), entries_.end(), IndexEntry{});
+  std::fill(buckets_.begin(), buckets_.end(), kNoFrame);
+  std::fill(free_bits_.begin(), free_bits_.end(), u64{0});
+  n_free_ = n_records_ = cursor_ = 0;
+  oldest_ = youngest_ = kNoFrame;
+  set_free(0, n_frames_);
+}
+
+u32 RecordIndex::bucket(const Key& key) const {
+  return static_cast<u32>(key.low & (buckets_.size() - 1));  // the key is a hash already
+}
+
+std::optional<RecordIndex::Found> RecordIndex::find(const Key& key) const {
+  std::optional<Found> best;
+  for (u32 i = buckets_[bucket(key)]; i != kNoFrame; i = entries_[i].next) {
+    if (!(entries_[i].key == key)) continue;
+    const bool is_alias = entries_[i].life == Life::part;
+    const u32 first = is_alias ? entries_[i].older : i;
+    const IndexEntry& record = entries_[first];
+    if (record.life != Life::published) continue;
+    const Found found{.ref = {first, record.generation},
+                      .alias_idx = is_alias ? i - first - 1 : kNoFrame};
+    const bool better =
+        !best || (best->alias_idx != kNoFrame && !is_alias) ||
+        ((best->alias_idx != kNoFrame) == is_alias && record.generation > best->ref.generation);
+    if (better) best = found;
+  }
+  return best;
+}
+
+bool RecordIndex::is_known(const Key& key) const {
+  for (u32 i = buckets_[bucket(key)]; i != kNoFrame; i = entries_[i].next) {
+    if (entries_[i].key == key && entries_[i].life != Life::part) return true;
+  }
+  return false;
+}
+
+IndexEntry& RecordIndex::at(RecordRef ref) {
+  TARN_ASSERT(ref.frame_idx < n_frames_);
+  IndexEntry& entry = entries_[ref.frame_idx];
+  TARN_ASSERT(entry.generation == ref.generation);
+  TARN_ASSERT(entry.life != Life::free && entry.life != Life::part);
+  return entry;
+}
+
+const IndexEntry& RecordIndex::entry(RecordRef ref) const {
+  return const_cast<RecordIndex*>(this)->at(ref);
+}
+
+bool RecordIndex::is_current(RecordRef ref) const {
+  return ref.frame_idx < n_frames_ && entries_[ref.frame_idx].generation == ref.generation &&
+         entries_[ref.frame_idx].life == Life::published;
+}
+
+void RecordIndex::move(IndexEntry& entry, Life to) {
+  ++steps_[static_cast<u32>(entry.life) * kLives + static_cast<u32>(to)];
+  entry.life = to;
+}
+
+void RecordIndex::insert(u32 frame_idx) {
+  u32& head = buckets_[bucket(entries_[frame_idx].key)];
+  entries_[frame_idx].next = head;
+  head = frame_idx;
+}
+
+void RecordIndex::remove(u32 frame_idx) {
+  u32* link = &buckets_[bucket(entries_[frame_idx].key)];
+  while (*link != frame_idx) {
+    TARN_ASSERT(*link != kNoFrame);
+    link = &entries_[*link].next;
+  }
+  *link = entries_[frame_idx].next;
+  entries_[frame_idx].next = kNoFrame;
+}
+
+void RecordIndex::insert_keys(u32 frame_idx) {
+  for (u32 i = 0; i <= entries_[frame_idx].n_aliases; ++i) insert(frame_idx + i);
+}
+
+void RecordIndex::remove_keys(u32 frame_idx) {
+  for (u32 i = 0; i <= entries_[frame_idx].n_aliases; ++i) remove(frame_idx + i);
+}
+
+void RecordIndex::push_youngest(u32 frame_idx) {
+  IndexEntry& entry = entries_[frame_idx];
+  entry.older = youngest_;
+  entry.younger = kNoFrame;
+  (youngest_ == kNoFrame ? oldest_ : entries_[youngest_].younger) = frame_idx;
+  youngest_ = frame_idx;
+}
+
+void RecordIndex::unlink(u32 frame_idx) {
+  IndexEntry& entry = entries_[frame_idx];
+  (entry.older == kNoFrame ? oldest_ : entries_[entry.older].younger) = entry.younger;
+  (entry.younger == kNoFrame ? youngest_ : entries_[entry.younger].older) = entry.older;
+  entry.older = entry.younger = kNoFrame;
+}
+
+void RecordIndex::set_free(u32 first, u32 n) {
+  for (u32 i = first; i < first + n; ++i) {
+    TARN_ASSERT(!frame_is_free(i));
+    free_bits_[i / 64] |= u64{1} << (i % 64);
+    entries_[i] = IndexEntry{};
+  }
+  n_free_ += n;
+}
+
+void RecordIndex::set_used(u32 first, u32 n) {
+  for (u32 i = first; i < first + n; ++i) {
+    TARN_ASSERT(frame_is_free(i));
+    free_bits_[i / 64] &= ~(u64{1} << (i % 64));
+  }
+  n_free_ -= n;
+}
+
+// The first run of n free frames from the cursor on, then from the beginning. Words without a free
+// frame are passed at once.
+std::optional<u32> RecordIndex::free_run(u32 n) const {
+  if (n_free_ < n) return std::nullopt;
+  for (const u32 start : {cursor_, u32{0}}) {
+    u32 length = 0;
+    for (u32 i = start; i < n_frames_; ++i) {
+      if (i % 64 == 0 && free_bits_[i / 64] == 0) {
+        length = 0;
+        i += 63;
+        continue;
+      }
+      length = frame_is_free(i) ? length + 1 : 0;
+      if (length == n) return i + 1 - n;
+    }
+  }
+  return std::nullopt;
+}
+
+void RecordIndex::evict(u32 frame_idx) {
+  const RecordRef ref{frame_idx, entries_[frame_idx].generation};
+  const bool completed = retire(ref);
+  TARN_ASSERT(completed);
+  free_completed(ref);
+  ++n_evicted_;
+}
+
+// For one frame the least recently used record gives way. A longer run takes the first window from
+// the cursor on in which nothing is held: the cursor follows the writes around the file, so what it
+// comes to next is the oldest, or nearly.
+std::optional<u32> RecordIndex::evictable_run(u32 n) {
+  if (n == 1) {
+    if (oldest_ == kNoFrame) return std::nullopt;
+    const u32 victim = oldest_;
+    evict(victim);
+    return victim;
+  }
+  for (const u32 start : {cursor_, u32{0}}) {
+    u32 begin = start, end = start;  // frames [begin, end) can be had
+    while (end < n_frames_ && end - begin < n) {
+      const u32 first = entries_[end].life == Life::part ? entries_[end].older : end;
+      const IndexEntry& there = entries_[first];
+      const bool evictable = there.life == Life::published && there.holds == 0;
+      const u32 length = there.life == Life::free ? 1 : there.n_frames;
+      end = first + length;
+      if (there.life != Life::free && !evictable) begin = end;
+    }
+    if (end - begin < n) continue;
+    for (u32 i = begin; i < begin + n; ++i) {
+      const u32 first = entries_[i].life == Life::part ? entries_[i].older : i;
+      if (entries_[first].life != Life::free) evict(first);
+    }
+    return begin;
+  }
+  return std::nullopt;
+}
+
+std::optional<RecordRef> RecordIndex::reserve(const NewRecord& record) {
+  TARN_ASSERT(record.n_frames > 0 && record.n_frames > record.aliases.size());
+  if (record.n_frames > n_frames_) return std::nullopt;
+  auto first = free_run(record.n_frames);
+  if (!first) first = evictable_run(record.n_frames);
+  if (!first) return std::nullopt;
+  set_used(*first, record.n_frames);
+  cursor_ = (*first + record.n_frames) % n_frames_;
+  IndexEntry& entry = entries_[*first];
+  entry.key = record.key;
+  entry.generation = record.generation;
+  entry.payload_bytes = record.shape.payload_bytes;
+  entry.n_frames = record.n_frames;
+  entry.n_tokens = record.shape.n_tokens;
+  entry.n_aliases = static_cast<u8>(record.aliases.size());
+  entry.kind = record.kind;
+  for (u32 i = 1; i < record.n_frames; ++i) {
+    IndexEntry& part = entries_[*first + i];
+    part.life = Life::part;
+    part.older = *first;
+    if (i <= record.aliases.size()) part.key = record.aliases[i - 1];
+  }
+  move(entry, Life::reserved);
+  insert_keys(*first);
+  return RecordRef{*first, record.generation};
+}
+
+void RecordIndex::step(RecordRef ref, Life from, Life to) {
+  IndexEntry& entry = at(ref);
+  TARN_ASSERT(entry.life == from);
+  TARN_ASSERT((from == Life::reserved && to == Life::writing) ||
+              (from == Life::writing && to == Life::verified));
+  move(entry, to);
+}
+
+void RecordIndex::publish(RecordRef ref) {
+  IndexEntry& entry = at(ref);
+  TARN_ASSERT(entry.life == Life::verified && entry.holds == 0);
+  move(entry, Life::published);
+  push_youngest(ref.frame_idx);
+  ++n_records_;
+}
+
+void RecordIndex::fail(RecordRef ref) {
+  IndexEntry& entry = at(ref);
+  TARN_ASSERT(entry.life == Life::reserved || entry.life == Life::writing ||
+              entry.life == Life::verified);
+  remove_keys(ref.frame_idx);
+  move(entry, Life::completed);
+  free_completed(ref);
+}
+
+bool RecordIndex::retire(RecordRef ref) {
+  IndexEntry& entry = at(ref);
+  TARN_ASSERT(entry.life == Life::published);
+  remove_keys(ref.frame_idx);
+  if (entry.holds == 0) unlink(ref.frame_idx);
+  --n_records_;
+  move(entry, Life::retired);
+  if (entry.holds > 0) return false;
+  move(entry, Life::completed);
+  return true;
+}
+
+void RecordIndex::free_completed(RecordRef ref) {
+  IndexEntry& entry = at(ref);
+  TARN_ASSERT(entry.life == Life::completed && entry.holds == 0);
+  move(entry, Life::free);
+  set_free(ref.frame_idx, entry.n_frames);
+}
+
+void RecordIndex::hold(RecordRef ref) {
+  IndexEntry& entry = at(ref);
+  TARN_ASSERT(entry.life == Life::published && entry.holds < ~u32{0});
+  if (entry.holds++ == 0) unlink(ref.frame_idx);
+}
+
+bool RecordIndex::let_go(RecordRef ref) {
+  IndexEntry& entry = at(ref);
+  TARN_ASSERT(entry.life == Life::published || entry.life == Life::retired);
+  TARN_ASSERT(entry.holds > 0);
+  if (--entry.holds > 0) return false;
+  if (entry.life == Life::retired) {
+    move(entry, Life::completed);
+    return true;
+  }
+  push_youngest(ref.frame_idx);
+  return false;
+}
+
+void RecordIndex::touch(RecordRef ref) {
+  const IndexEntry& entry = at(ref);
+  if (entry.life != Life::published || entry.holds > 0) return;
+  unlink(ref.frame_idx);
+  push_youngest(ref.frame_idx);
+}
+
+void RecordIndex::see(u32 frame_idx, const HeadView& view) {
+  IndexEntry& entry = entries_[frame_idx];
+  TARN_ASSERT(entry.life == Life::free);
+  entry.key = view.head().key;
+  entry.generation = view.head().generation;
+  entry.payload_bytes = view.head().payload_bytes;
+  entry.n_frames = view.head().n_frames;
+  entry.n_tokens = view.head().n_tokens;
+  entry.n_aliases = static_cast<u8>(view.head().n_aliases);
+  entry.kind = view.kind();
+  move(entry, Life::seen);
+}
+
+void RecordIndex::forget_seen(u32 frame_idx) {
+  ++steps_[static_cast<u32>(Life::seen) * kLives + static_cast<u32>(Life::free)];
+  entries_[frame_idx] = IndexEntry{};
+}
+
+void RecordIndex::weigh(u32 frame_idx) {
+  IndexEntry& entry = entries_[frame_idx];
+  if (entry.life != Life::seen) return;
+  const u32 end = frame_idx + entry.n_frames;
+  for (u32 i = frame_idx + 1; i < end; ++i) {
+    if (entries_[i].life == Life::seen && entries_[i].generation > entry.generation) {
+      forget_seen(frame_idx);
+      return;
+    }
+  }
+  for (u32 i = frame_idx + 1; i < end; ++i) {
+    if (entries_[i].life == Life::seen) forget_seen(i);
+    entries_[i].life = Life::part;
+    entries_[i].older = frame_idx;
+  }
+  set_used(frame_idx, entry.n_frames);
+  if (entry.n_aliases == 0) publish_seen(frame_idx);
+}
+
+bool RecordIndex::waits_for_aliases(u32 frame_idx) const {
+  return entries_[frame_idx].life == Life::seen;
+}
+
+void RecordIndex::adopt(u32 frame_idx, const HeadView* view) {
+  IndexEntry& entry = entries_[frame_idx];
+  TARN_ASSERT(entry.life == Life::seen);
+  if (view == nullptr || view->head().generation != entry.generation) {
+    move(entry, Life::free);
+    set_free(frame_idx, entry.n_frames);
+    return;
+  }
+  for (u32 i = 0; i < entry.n_aliases; ++i) entries_[frame_idx + 1 + i].key = view->alias(i);
+  publish_seen(frame_idx);
+}
+
+// The LRU list is made when all have been seen; until then published records are in no list.
+void RecordIndex::publish_seen(u32 frame_idx) {
+  IndexEntry& entry = entries_[frame_idx];
+  for (u32 i = buckets_[bucket(entry.key)]; i != kNoFrame; i = entries_[i].next) {
+    if (!(entries_[i].key == entry.key) || entries_[i].life == Life::part) continue;
+    const u32 loser = entries_[i].generation > entry.generation ? frame_idx : i;
+    if (loser == i) {
+      remove_keys(i);
+      --n_records_;
+    }
+    move(entries_[loser], Life::free);
+    set_free(loser, entries_[loser].n_frames);
+    if (loser == frame_idx) return;
+    break;  // never more than one of a key
+  }
+  move(entry, Life::published);
+  ++n_records_;
+  insert_keys(frame_idx);
+}
+
+void RecordIndex::finish_scan(u32 youngest_frame_idx) {
+  TARN_ASSERT(oldest_ == kNoFrame && youngest_frame_idx < n_frames_);
+  const u32 n_last = std::max(entries_[youngest_frame_idx].n_frames, u32{1});
+  cursor_ = (youngest_frame_idx + n_last) % n_frames_;
+  for (u32 i = 0; i < n_frames_; ++i) {
+    const u32 frame_idx = (cursor_ + i) % n_frames_;
+    if (entries_[frame_idx].life == Life::published) push_youngest(frame_idx);
+  }
+}
+
+void RecordIndex::check_invariants() const {
+  u32 n_free = 0, n_used = 0, n_evictable = 0, n_published = 0, n_keys = 0, n_chained = 0;
+  for (u32 i = 0; i < n_frames_; ++i) {
+    const IndexEntry& entry = entries_[i];
+    TARN_ASSERT(frame_is_free(i) == (entry.life == Life::free));
+    if (entry.life == Life::free) ++n_free;
+    if (entry.life == Life::free || entry.life == Life::part) continue;
+    n_used += entry.n_frames;
+    for (u32 k = 1; k < entry.n_frames; ++k) {
+      TARN_ASSERT(entries_[i + k].life == Life::part && entries_[i + k].older == i);
+    }
+    if (entry.life == Life::published) ++n_published;
+    if (entry.life == Life::published && entry.holds == 0) ++n_evictable;
+    if (entry.life >= Life::reserved && entry.life <= Life::published)
+      n_keys += 1 + entry.n_aliases;
+  }
+  TARN_ASSERT(n_free == n_free_);
+  TARN_ASSERT(n_free + n_used == n_frames_);
+  TARN_ASSERT(n_published == n_records_);
+  u32 n_listed = 0;
+  for (u32 i = oldest_; i != kNoFrame; i = entries_[i].younger) {
+    TARN_ASSERT(entries_[i].life == Life::published && entries_[i].holds == 0);
+    ++n_listed;
+  }
+  TARN_ASSERT(n_listed == n_evictable);
+  for (const u32 head : buckets_) {
+    for (u32 i = head; i != kNoFrame; i = entries_[i].next) ++n_chained;
+  }
+  TARN_ASSERT(n_chained == n_keys);
+}
+
+}  // namespace tarn::store

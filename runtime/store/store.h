@@ -1,0 +1,310 @@
+// runtime/store/store.h
+//
+// One file that keeps records (groups of KV, extents, session manifests, codebooks) over restarts
+// and power cuts. To the store a payload is bytes under a key. It is a cache: whatever goes wrong
+// with a record, it is treated as absent, and bytes that do not have their checksums are never
+// handed out (ROBUSTNESS K1 to K7). record.h has the bytes of the file.
+//
+//   thread     its owner's alone. It has no thread: put(), read(), erase() and flush() begin,
+//              poll() goes on, and each ends with one event.
+//   buffers    of a payload: multiples of 4 KiB at multiples of 4 KiB, the store's from the call to
+//              its event. A read lands in the caller's frame, with no copy. Where an event says
+//              `lent`, the disk still has the buffer, and an event `returned` follows.
+//   memory     store_bytes(limits), lent by the caller; nothing is allocated
+//   when full  Begun says so; the least recently used records give way that nobody holds
+//   off        no path: every call answers off, at no cost
+//
+// A record's life: reserved -> writing (its payload) -> verified (on the disk: a sync came back,
+// and the buffer still has its checksums) -> published (its head, one sector, is written) -> held
+// by pins and reads, or evictable -> retired -> completed -> free. A record is found once it is
+// published. It surely outlives a power cut when a flush() that began later has ended well.
+//
+// Writing. Payloads go out as they come, side by side in the file, so that the disk sees long runs;
+// one sync serves all that were written before it. Reading. The sectors that are wanted, those
+// within gap_sectors_max of each other in one request, and the head beside them; all is verified.
+//
+// Failures. A record that could not be read or does not verify is dropped and not asked again. The
+// first failed sync or second failed write makes the store read-only until it is opened again; read
+// errors beyond read_errors_max, or a request that does not end in io_deadline_ns, turn it off.
+// mode() and why() say so.
+//
+// The write budget is a bucket of write_bytes_per_day that fills by the monotonic clock while the
+// store is open. Its level is in every head, and the youngest record's level is what a restart goes
+// on with: a box that restarts all day does not write all day.
+//
+// Benefits: no index on disk to go wrong, nothing to repair, a start that reads one sector a frame.
+// Costs: that start (4 KiB of each frame_bytes), a table of 64 bytes a frame in memory, frames that
+// a small record does not fill, and the order of use forgotten at a restart (that of writing
+// stays).
+#pragma once
+
+#include <optional>
+#include <span>
+
+#include "platform/base/bump.h"
+#include "platform/base/result.h"
+#include "platform/clock/clock.h"
+#include "platform/io/io_backend.h"
+#include "runtime/store/record_index.h"
+
+namespace tarn::store {
+
+inline constexpr u32 kOpsMax = 256;
+inline constexpr u32 kRunsMax = 16;  // requests of one read
+
+struct StoreLimits {
+  u64 file_bytes = 0;   // the file's size, and the quota; 0: the store is off
+  u64 frame_bytes = 0;  // RecordShape::record_bytes() of the most frequent record suits
+  u64 head_bytes_max = kSectorBytes;  // RecordShape::head_bytes() of the longest
+  u32 ops_max = 64;                   // puts, reads, erasures and flushes at one time
+  u64 write_bytes_per_day = 0;        // 0: no limit
+  u64 io_deadline_ns = 30'000'000'000;
+  u64 lock_wait_ns = 2'000'000'000;  // for a predecessor that has just died
+  u32 read_errors_max = 8;
+  u32 gap_sectors_max = 4;  // unwanted sectors that a read takes along to save a request
+};
+
+enum class Mode : u8 { off, opening, on, read_only };
+
+struct StoreOpenArgs {
+  IoBackend* io = nullptr;  // the store's own
+  Clock* clock = nullptr;
+  const char* path = nullptr;  // of the file, in a directory of the owner's; nullptr: off
+  StoreLimits limits{};
+  std::span<std::byte> memory{};
+  std::array<u8, 32> entropy{};  // for the secret, should the file be new
+  const Crc32c* crc = nullptr;   // of crc32c_ways()
+};
+
+// How a call began. Everything but `begun` means that nothing happens and no event follows.
+enum class Begun : u8 {
+  begun,
+  known,        // a record of this key is here or on its way
+  busy,         // ops_max are on their way: poll first
+  no_room,      // all frames are held, or too few in a row are not
+  over_budget,  // of written bytes: later
+  gone,         // the record is no longer there
+  not_now,      // off, opening, or read-only: mode() says which
+};
+
+enum class Outcome : u8 {
+  ok,
+  other_tokens,  // read: the key's, but not of these tokens (a collision); the record stays
+  corrupt,       // read: a checksum or the identity did not hold; dropped
+  io_failed,     // read: dropped. put: nothing is kept
+  stalled,       // the store was turned off before this ended
+  returned,      // a buffer that was lent at the first event is the caller's again
+};
+
+enum class Op : u8 { none, put, read, erase, flush };
+
+struct Event {
+  Op op = Op::none;
+  Outcome outcome = Outcome::ok;
+  bool lent = false;  // the buffer is still the disk's; `returned` will follow
+  u64 tag = 0;
+  RecordRef ref{};
+};
+
+struct PutArgs {
+  Kind kind = Kind::group;
+  Key key{};
+  std::span<const Key> aliases{};    // copied
+  std::span<const u32> token_ids{};  // copied
+  std::span<std::byte> payload{};    // padded to 4 KiB, kept by the store until the event
+  u64 payload_bytes = 0;
+  enum class If : u8 {
+    absent,
+    replace
+  } known = If::absent;  // replace: the old one is erased after
+  u64 tag = 0;
+};
+
+struct ReadArgs {
+  RecordRef ref{};
+  std::span<const u32> token_ids{};  // that the record must have, from first_token on; kept
+  u32 first_token = 0;
+  std::span<std::byte> payload{};  // as long as the padded payload; kept
+  std::span<const u32> sectors{};  // wanted ones, ascending; empty: all. Others may be overwritten
+  // Lent for good by a reader that comes often: holds the record's head after a read that went
+  // well, and the next read that brings it asks the disk for payload alone. Of head_bytes(ref).
+  std::span<std::byte> head{};
+  u64 tag = 0;
+};
+
+struct StoreStats {
+  u64 n_puts = 0, n_published = 0, n_reads = 0, n_reads_ok = 0, n_dropped = 0, n_erased = 0;
+  u64 n_put_failures = 0, n_read_errors = 0, n_write_errors = 0, n_syncs = 0, n_requests = 0;
+  u64 bytes_written = 0, bytes_read = 0;  // since open
+  u64 bytes_written_ever = 0;             // of the file's life, as far as is known
+  u64 budget_left_bytes = 0;
+  u64 scan_ns = 0;
+  u32 n_found_at_start = 0;
+};
+
+class Store {
+ public:
+  Store() = default;
+  Store(const Store&) = delete;
+  Store& operator=(const Store&) = delete;
+  // What open() wants as memory; 0 for a store that is off. Pure.
+  static Result<u64> bytes(const StoreLimits& limits);
+  ~Store();  // nothing may be in flight: poll() until idle()
+
+  // Begins; poll() until mode() is not `opening`. Then it is `on`, or `off` with why().
+  Result<void> open(const StoreOpenArgs& args);
+  void close();  // as the destructor
+
+  Mode mode() const { return mode_; }
+  // Why the store is off or read-only; hint == "" while all is well.
+  const Error& why() const { return why_; }
+  const Secret& secret() const { return label_.secret; }
+  const RecordIndex& index() const { return index_; }
+  StoreStats stats() const;
+
+  std::optional<RecordIndex::Found> find(const Key& key) const;
+  u64 head_bytes(RecordRef ref) const;
+  // A record that is pinned is not evicted. Pins count.
+  void pin(RecordRef ref) { index_.hold(ref); }
+  void unpin(RecordRef ref);
+
+  Begun put(const PutArgs& args);
+  Begun read(const ReadArgs& args);
+  // No longer found from now on; the event says that its head is gone from the disk too.
+  Begun erase(RecordRef ref, u64 tag);
+  // Ends when all that was begun before it has ended and would outlive a power cut.
+  Begun flush(u64 tag);
+
+  // Goes on, waiting at most `timeout_ns` for the disk; returns how many events were written.
+  u32 poll(std::span<Event> events, u64 timeout_ns);
+  bool idle() const { return n_ops_ == 0 && n_io_ == 0; }
+
+ private:
+  enum class Stage : u8 {
+    none,
+    payload,  // put: written. read: everything is read
+    written,  // put: waits for a sync
+    syncing,
+    head,         // put: written
+    waiting,      // flush: for what began before it
+    erase_waits,  // for readers of what is to be erased
+    erasing,
+    ended,  // the event waits for poll()
+    lent,   // the event was given out, I/O is still in flight
+  };
+  struct Run {
+    u32 first_sector = 0, n_sectors = 0;
+  };
+  struct Slot {
+    Op op = Op::none;
+    Stage stage = Stage::none;
+    Outcome outcome = Outcome::ok;
+    bool head_wanted = false;  // read: still to be asked for
+    bool has_record = false;   // the index waits for this to be released
+    bool failed = false;       // a request of this did not end well
+    u32 n_io = 0;              // in flight
+    u32 n_runs = 0, next_run = 0;
+    u32 first_token = 0;
+    u64 tag = 0;
+    u64 sequence = 0;
+    u64 deadline_ns = 0;
+    RecordRef ref{};
+    RecordRef replaced{};  // held by a put until it is published
+    RecordRef erased{};    // retired, and to be freed by this
+    std::span<std::byte> payload{};
+    std::span<std::byte> head{};  // ours or lent
+    std::span<const u32> token_ids{};
+    std::array<Run, kRunsMax> runs{};
+  };
+  enum class Opening : u8 { locking, labels, new_labels, label_sync, scan, weigh, aliases, done };
+
+  // store_open.cpp
+  void go_on_opening();
+  void try_lock();
+  void ask_for_labels();
+  void take_labels(i64 result);
+  void begin_new_file();
+  void write_labels();
+  void scan_more();
+  void take_scan(Slot& slot, i64 result);
+  void weigh_more();
+  void adopt_more();
+  void take_adoption(Slot& slot, i64 result);
+  void finish_opening();
+  void fail_opening(const Error& error);
+  void take_opening(const IoCompletion& completion);
+  bool submit_opening(const IoRequest& request);
+
+  // store.cpp
+  Slot* free_slot();
+  u64 slot_idx(const Slot& slot) const;
+  std::span<std::byte> own_head(const Slot& slot) const;
+  void plan_runs(Slot& slot, std::span<const u32> sectors, u64 n_sectors) const;
+  void refill_budget();
+  u64 offset_of(u32 frame_idx) const;
+  Place place_of(u32 frame_idx) const;
+  RecordShape shape_of(RecordRef ref) const;
+
+  // store_work.cpp
+  bool submit(Slot& slot, u32 run, const IoRequest& request);
+  void go_on();
+  void go_on_put(Slot& slot);
+  void go_on_read(Slot& slot);
+  void go_on_erase(Slot& slot);
+  void go_on_sync();
+  bool flush_is_due(const Slot& slot) const;
+  void take(const IoCompletion& completion);
+  void take_put(Slot& slot);
+  void take_sync(i64 result);
+  bool put_still_holds(const Slot& slot) const;
+  Outcome verified_read(const Slot& slot) const;
+  void publish(Slot& slot);
+  void end(Slot& slot, Outcome outcome);
+  void release(Slot& slot);
+  void let_go(RecordRef ref);
+  void drop(RecordRef ref);
+  void note_write_error(i64 result);
+  void note_read_error(i64 result);
+  void turn(Mode mode, const char* hint, i64 result);
+  void check_deadlines();
+  u64 until_deadline_ns(u64 timeout_ns);
+  u32 hand_out(std::span<Event> events);
+
+  IoBackend* io_ = nullptr;
+  Clock* clock_ = nullptr;
+  const Crc32c* crc_ = nullptr;
+  StoreLimits limits_{};
+  Mode mode_ = Mode::off;
+  Error why_{};
+  IoFile file_{};
+  bool file_is_open_ = false;
+  std::array<char, 1024> path_{};
+  Label label_{};
+  std::array<u8, 32> entropy_{};
+  bool file_is_new_ = false;
+  RecordIndex index_{};
+  std::span<Slot> slots_{};
+  std::span<std::byte> heads_{};   // [ops_max][head_bytes_max]
+  std::span<std::byte> labels_{};  // two sectors; later zeros, for erasures
+  u32 n_ops_ = 0;
+  u32 n_io_ = 0;  // requests in flight, the sync and the opening's included
+  u64 next_sequence_ = 1;
+  u64 next_generation_ = 1;
+  bool sync_in_flight_ = false;
+  u64 sync_deadline_ns_ = 0;
+  u64 budget_bytes_ = 0;
+  u64 budget_at_ns_ = 0;
+  u64 written_before_bytes_ = 0;
+  StoreStats stats_{};
+
+  Opening opening_ = Opening::locking;
+  u64 opened_at_ns_ = 0;
+  u64 opening_deadline_ns_ = 0;
+  u32 scan_next_ = 0, scan_in_flight_ = 0, weigh_next_ = 0;
+  u32 youngest_frame_ = 0;
+  u64 youngest_generation_ = 0;
+};
+
+inline Result<u64> store_bytes(const StoreLimits& limits) { return Store::bytes(limits); }
+
+}  // namespace tarn::store

@@ -1,0 +1,247 @@
+// How the store comes up: take the file for ourselves, read its label or cut a new one, read the
+// first sector of every frame, weigh what was found, read again the heads that have aliases. All of
+// it by poll(), in slices; nothing that stands in the file can stop it, only a disk that fails.
+#include <errno.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "platform/base/assert.h"
+#include "runtime/store/store.h"
+
+namespace tarn::store {
+namespace {
+
+constexpr u64 kRunsOfTag = 256;  // as in store_work.cpp: the slot of a scan's request
+constexpr u64 kLabelTag = ~u64{0} - 2;
+constexpr u32 kFramesOfSlice = 65536;
+
+}  // namespace
+
+bool Store::submit_opening(const IoRequest& request) {
+  IoRequest of_file = request;
+  of_file.file = file_;
+  if (!io_->submit(of_file)) return false;
+  ++n_io_;
+  opening_deadline_ns_ = clock_->now_ns() + limits_.io_deadline_ns;
+  return true;
+}
+
+void Store::fail_opening(const Error& error) {
+  mode_ = Mode::off;
+  why_ = error;
+  if (why_.detail.empty()) why_.detail = Detail(path_.data());
+}
+
+void Store::go_on_opening() {
+  switch (opening_) {
+    case Opening::locking:
+      return try_lock();
+    case Opening::scan:
+      return scan_more();
+    case Opening::weigh:
+      return weigh_more();
+    case Opening::aliases:
+      return adopt_more();
+    case Opening::labels:
+    case Opening::new_labels:
+    case Opening::label_sync:
+    case Opening::done:
+      return;  // their completions go on
+  }
+}
+
+void Store::try_lock() {
+  const auto opened =
+      io_->open({.path = path_.data(), .write = true, .create = true, .exclusive = true});
+  if (!opened) {
+    const bool taken = opened.error().figures[0].value == EWOULDBLOCK;
+    const bool may_pass = taken && clock_->now_ns() - opened_at_ns_ < limits_.lock_wait_ns;
+    if (!may_pass) fail_opening(opened.error());
+    return;
+  }
+  file_ = *opened;
+  file_is_open_ = true;
+  const auto size_bytes = io_->size_bytes(file_);
+  if (!size_bytes) return fail_opening(size_bytes.error());
+  if (*size_bytes < kFramesBegin) return begin_new_file();
+  opening_ = Opening::labels;
+  const IoRequest request{.op = IoOp::read, .buffer = labels_, .tag = kLabelTag};
+  if (!submit_opening(request)) fail_opening({.hint = "store: its I/O backend is in use"});
+}
+
+// One good label suffices. None: the file was not a store's, or both were lost; then it is a new
+// store, and what lies in the file belongs to nobody.
+void Store::take_labels(i64 result) {
+  Label found[kLabels];
+  LabelState states[kLabels];
+  const bool is_read = result == static_cast<i64>(labels_.size());
+  for (u64 i = 0; i < kLabels; ++i) {
+    const auto sector = labels_.subspan(i * kSectorBytes, kSectorBytes);
+    states[i] = is_read ? parse_label(*crc_, sector, found[i]) : LabelState::absent;
+    if (states[i] == LabelState::newer) {
+      return fail_opening({.status = Status::unsupported,
+                           .hint = "the store's file was written by a newer version of Tarn: give "
+                                   "this one another directory"});
+    }
+  }
+  if (!is_read) {
+    return fail_opening({.status = Status::io_failed,
+                         .hint = "the store's file cannot be read: check the disk",
+                         .figures = {{{"errno", result < 0 ? static_cast<u64>(-result) : 0}}}});
+  }
+  const bool first_is_good = states[0] == LabelState::good;
+  if (!first_is_good && states[1] != LabelState::good) return begin_new_file();
+  const Label& label = found[first_is_good ? 0 : 1];
+  const bool is_cut_alike =
+      label.frame_bytes == limits_.frame_bytes && label.n_frames == index_.n_frames();
+  if (!is_cut_alike) return begin_new_file();
+  label_ = label;
+  const u64 want_bytes = offset_of(index_.n_frames());
+  const auto size_bytes = io_->size_bytes(file_);
+  if (!size_bytes) return fail_opening(size_bytes.error());
+  if (*size_bytes != want_bytes) {  // cut short: what is missing is missing
+    const auto allocated = io_->allocate(file_, want_bytes);
+    if (!allocated) return fail_opening(allocated.error());
+  }
+  const bool both_good = first_is_good && states[1] == LabelState::good;
+  if (!both_good) return write_labels();
+  opening_ = Opening::scan;
+  scan_more();
+}
+
+void Store::begin_new_file() {
+  file_is_new_ = true;
+  const auto allocated = io_->allocate(file_, offset_of(index_.n_frames()));
+  if (!allocated) return fail_opening(allocated.error());
+  label_ = {.n_frames = index_.n_frames(), .frame_bytes = limits_.frame_bytes};
+  label_.secret = make_secret(entropy_);
+  // Records of the store that this file was before have another id, so nobody takes them for ours.
+  label_.store_id = root_key(label_.secret, {}).low;
+  write_labels();
+}
+
+void Store::write_labels() {
+  for (u64 i = 0; i < kLabels; ++i) {
+    encode_label(*crc_, label_, labels_.subspan(i * kSectorBytes, kSectorBytes));
+  }
+  opening_ = Opening::new_labels;
+  const IoRequest request{.op = IoOp::write, .buffer = labels_, .tag = kLabelTag};
+  if (!submit_opening(request)) fail_opening({.hint = "store: its I/O backend is in use"});
+}
+
+void Store::scan_more() {
+  for (Slot& slot : slots_) {
+    if (scan_next_ == index_.n_frames()) break;
+    if (slot.n_io > 0) continue;
+    const IoRequest request{.op = IoOp::read,
+                            .offset = offset_of(scan_next_),
+                            .buffer = own_head(slot).first(kSectorBytes),
+                            .tag = slot_idx(slot) * kRunsOfTag};
+    if (!submit_opening(request)) break;
+    slot.n_io = 1;
+    slot.deadline_ns = opening_deadline_ns_;
+    slot.ref.frame_idx = scan_next_++;
+    ++scan_in_flight_;
+  }
+  if (scan_next_ == index_.n_frames() && scan_in_flight_ == 0) {
+    opening_ = Opening::weigh;
+    weigh_next_ = 0;
+  }
+}
+
+void Store::take_scan(Slot& slot, i64 result) {
+  slot.n_io = 0;
+  --scan_in_flight_;
+  if (result != static_cast<i64>(kSectorBytes)) return note_read_error(result);
+  const u32 frame_idx = slot.ref.frame_idx;
+  const auto view = parse_head(*crc_, place_of(frame_idx), own_head(slot).first(kSectorBytes));
+  if (!view) return;
+  index_.see(frame_idx, *view);
+  const RecordHead& head = view->head();
+  if (head.generation <= youngest_generation_) return;
+  youngest_generation_ = head.generation;
+  youngest_frame_ = frame_idx;
+  budget_bytes_ = std::min(limits_.write_bytes_per_day, head.budget_left_bytes);
+  written_before_bytes_ = head.written_bytes;
+}
+
+void Store::weigh_more() {
+  for (u32 i = 0; i < kFramesOfSlice && weigh_next_ < index_.n_frames(); ++i) {
+    index_.weigh(weigh_next_++);
+  }
+  if (weigh_next_ < index_.n_frames()) return;
+  opening_ = Opening::aliases;
+  weigh_next_ = 0;
+  adopt_more();
+}
+
+void Store::adopt_more() {
+  Slot& slot = slots_[0];
+  if (slot.n_io > 0) return;
+  while (weigh_next_ < index_.n_frames() && !index_.waits_for_aliases(weigh_next_)) ++weigh_next_;
+  if (weigh_next_ == index_.n_frames()) return finish_opening();
+  const IoRequest request{.op = IoOp::read,
+                          .offset = offset_of(weigh_next_),
+                          .buffer = own_head(slot).first(kSectorBytes),
+                          .tag = 0};
+  if (!submit_opening(request)) return;
+  slot.n_io = 1;
+  slot.deadline_ns = opening_deadline_ns_;
+}
+
+void Store::take_adoption(Slot& slot, i64 result) {
+  slot.n_io = 0;
+  if (result != static_cast<i64>(kSectorBytes)) {
+    index_.adopt(weigh_next_, nullptr);
+    return note_read_error(result);
+  }
+  const auto view = parse_head(*crc_, place_of(weigh_next_), own_head(slot).first(kSectorBytes));
+  index_.adopt(weigh_next_, view ? &*view : nullptr);
+}
+
+void Store::finish_opening() {
+  index_.finish_scan(youngest_frame_);
+  std::fill(slots_.begin(), slots_.end(), Slot{});
+  std::memset(labels_.data(), 0, labels_.size());  // from here on: what erases a head
+  next_generation_ = youngest_generation_ + 1;
+  stats_.n_found_at_start = index_.n_records();
+  stats_.scan_ns = clock_->now_ns() - opened_at_ns_;
+  budget_at_ns_ = clock_->now_ns();
+  opening_ = Opening::done;
+  mode_ = Mode::on;
+}
+
+void Store::take_opening(const IoCompletion& completion) {
+  TARN_ASSERT(n_io_ > 0);
+  --n_io_;
+  const bool is_label = completion.tag == kLabelTag;
+  Slot* slot = is_label ? nullptr : &slots_[completion.tag / kRunsOfTag];
+  if (mode_ == Mode::off) {  // it was given up before this came
+    if (slot != nullptr) slot->n_io = 0;
+    return;
+  }
+  opening_deadline_ns_ = clock_->now_ns() + limits_.io_deadline_ns;
+  if (opening_ == Opening::labels) return take_labels(completion.result);
+  if (opening_ == Opening::scan) return take_scan(*slot, completion.result);
+  if (opening_ == Opening::aliases) return take_adoption(*slot, completion.result);
+  const bool is_write = opening_ == Opening::new_labels;
+  const i64 want = is_write ? static_cast<i64>(labels_.size()) : 0;
+  if (completion.result != want) {
+    return fail_opening(
+        {.status = Status::io_failed,
+         .hint = "the store's label cannot be written: check the disk",
+         .figures = {
+             {{"errno", completion.result < 0 ? static_cast<u64>(-completion.result) : 0}}}});
+  }
+  if (is_write) {
+    opening_ = Opening::label_sync;
+    const bool asked = submit_opening({.op = IoOp::sync_data, .tag = kLabelTag});
+    TARN_ASSERT(asked);  // nothing else is in flight
+    return;
+  }
+  // A file that is new has no records; a label that was mended has all of its own.
+  opening_ = file_is_new_ ? Opening::weigh : Opening::scan;
+}
+
+}  // namespace tarn::store

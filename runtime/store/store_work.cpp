@@ -1,0 +1,405 @@
+// What poll() does: hands requests to the disk, takes their ends, verifies, and ends operations.
+#include <algorithm>
+
+#include "platform/base/assert.h"
+#include "runtime/store/store.h"
+
+namespace tarn::store {
+namespace {
+
+// Tags of requests: an operation's slot and which of its requests; the sync has its own.
+constexpr u64 kRunsOfTag = 256;
+constexpr u32 kHeadRun = 255;
+constexpr u64 kSyncTag = ~u64{0} - 1;
+constexpr u32 kWriteErrorsMax = 2;
+constexpr u64 kCrcsAtOnce = 64;
+
+// Whether sectors [first, first + n) of a payload have the checksums of its head.
+bool sectors_hold(const Crc32c& crc, std::span<const std::byte> payload, std::span<const u32> crcs,
+                  u64 first, u64 n) {
+  std::array<u32, kCrcsAtOnce> found;
+  for (u64 i = 0; i < n; i += kCrcsAtOnce) {
+    const u64 n_now = std::min(kCrcsAtOnce, n - i);
+    crc.sectors(payload.data() + (first + i) * kSectorBytes, n_now, found.data());
+    if (!std::equal(found.begin(), found.begin() + n_now, crcs.data() + first + i)) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+bool Store::submit(Slot& slot, u32 run, const IoRequest& request) {
+  IoRequest tagged = request;
+  tagged.file = file_;
+  tagged.tag = slot_idx(slot) * kRunsOfTag + run;
+  if (!io_->submit(tagged)) return false;
+  ++slot.n_io;
+  ++n_io_;
+  ++stats_.n_requests;
+  slot.deadline_ns = clock_->now_ns() + limits_.io_deadline_ns;
+  const u64 bytes = request.buffer.size();
+  (request.op == IoOp::read ? stats_.bytes_read : stats_.bytes_written) += bytes;
+  return true;
+}
+
+// Run 0 of a put is its payload, run 1 what of its head lies behind the head sector; the head
+// sector itself is the last to be written, and publishes the record.
+void Store::go_on_put(Slot& slot) {
+  const u64 offset = offset_of(slot.ref.frame_idx);
+  if (slot.stage == Stage::payload) {
+    const auto meta = slot.head.subspan(kSectorBytes);
+    while (slot.next_run < 2 && !slot.failed) {
+      const auto buffer = slot.next_run == 0 ? slot.payload : meta;
+      const u64 at = slot.next_run == 0 ? offset + slot.head.size() : offset + kSectorBytes;
+      const IoRequest request{.op = IoOp::write, .offset = at, .buffer = buffer};
+      if (!buffer.empty() && !submit(slot, slot.next_run, request)) return;
+      ++slot.next_run;
+    }
+    if (slot.n_io == 0) take_put(slot);
+  } else if (slot.stage == Stage::head && slot.next_run == 0) {
+    const IoRequest request{
+        .op = IoOp::write, .offset = offset, .buffer = slot.head.first(kSectorBytes)};
+    if (submit(slot, 0, request)) ++slot.next_run;
+  }
+}
+
+// All that was asked for in this stage has ended.
+void Store::take_put(Slot& slot) {
+  if (slot.failed) {
+    end(slot, Outcome::io_failed);
+  } else if (slot.stage == Stage::payload) {
+    slot.stage = Stage::written;
+  } else if (slot.stage == Stage::head) {
+    publish(slot);
+  }
+}
+
+bool Store::put_still_holds(const Slot& slot) const {
+  auto view = parse_head(*crc_, place_of(slot.ref.frame_idx), slot.head);
+  TARN_ASSERT(view && parse_meta(*crc_, slot.head, *view));
+  return sectors_hold(*crc_, slot.payload, view->payload_crcs(), 0, view->payload_crcs().size());
+}
+
+void Store::publish(Slot& slot) {
+  index_.publish(slot.ref);
+  slot.has_record = false;
+  ++stats_.n_published;
+  if (slot.replaced.frame_idx == kNoFrame) {
+    end(slot, Outcome::ok);
+    return;
+  }
+  // The old one goes from the disk too, or a restart could find it when this one is evicted.
+  slot.erased = slot.replaced;
+  slot.replaced = {};
+  slot.stage = Stage::erase_waits;
+  if (index_.is_current(slot.erased)) index_.retire(slot.erased);
+  let_go(slot.erased);
+}
+
+void Store::go_on_sync() {
+  if (sync_in_flight_) return;
+  u32 n_written = 0, n_on_their_way = 0, n_flushes = 0;
+  for (const Slot& slot : slots_) {
+    if (slot.op == Op::put && slot.stage == Stage::written) ++n_written;
+    if (slot.op == Op::put && slot.stage == Stage::payload) ++n_on_their_way;
+    if (flush_is_due(slot)) ++n_flushes;
+  }
+  // One sync for many: it waits for payloads that are on their way, but not for all for ever.
+  const bool enough = n_written > 0 && (n_on_their_way == 0 || n_written >= slots_.size() / 4);
+  if (!enough && n_flushes == 0) return;
+  if (!io_->submit({.op = IoOp::sync_data, .file = file_, .tag = kSyncTag})) return;
+  sync_in_flight_ = true;
+  ++n_io_;
+  ++stats_.n_syncs;
+  sync_deadline_ns_ = clock_->now_ns() + limits_.io_deadline_ns;
+  for (Slot& slot : slots_) {
+    const bool is_written = slot.op == Op::put && slot.stage == Stage::written;
+    if (is_written || flush_is_due(slot)) slot.stage = Stage::syncing;
+  }
+}
+
+bool Store::flush_is_due(const Slot& slot) const {
+  if (slot.op != Op::flush || slot.stage != Stage::waiting) return false;
+  return std::none_of(slots_.begin(), slots_.end(), [&](const Slot& other) {
+    const bool writes = other.op == Op::put || other.op == Op::erase;
+    const bool has_ended = other.stage == Stage::ended || other.stage == Stage::lent;
+    return writes && !has_ended && other.sequence < slot.sequence;
+  });
+}
+
+void Store::take_sync(i64 result) {
+  sync_in_flight_ = false;
+  if (result < 0) {
+    ++stats_.n_write_errors;
+    if (mode_ == Mode::on) {
+      turn(Mode::read_only,
+           "a sync of the store's file failed: nothing is written any more until "
+           "it is opened again; check the disk",
+           result);
+    }
+  }
+  for (Slot& slot : slots_) {
+    if (slot.stage != Stage::syncing) continue;
+    if (result < 0) {
+      end(slot, Outcome::io_failed);
+    } else if (slot.op == Op::flush) {
+      end(slot, Outcome::ok);
+    } else if (!put_still_holds(slot)) {
+      end(slot, Outcome::corrupt);  // somebody wrote to the buffer that was lent to us
+    } else {
+      index_.step(slot.ref, Life::writing, Life::verified);
+      slot.stage = Stage::head;
+      slot.next_run = 0;
+    }
+  }
+}
+
+void Store::go_on_read(Slot& slot) {
+  if (slot.stage != Stage::payload) return;
+  const u64 offset = offset_of(slot.ref.frame_idx);
+  if (slot.head_wanted && !slot.failed) {
+    const IoRequest request{.op = IoOp::read, .offset = offset, .buffer = slot.head};
+    if (!submit(slot, kHeadRun, request)) return;
+    slot.head_wanted = false;
+  }
+  while (slot.next_run < slot.n_runs && !slot.failed) {
+    const Run& run = slot.runs[slot.next_run];
+    const u64 begin = run.first_sector * kSectorBytes;
+    const IoRequest request{.op = IoOp::read,
+                            .offset = offset + slot.head.size() + begin,
+                            .buffer = slot.payload.subspan(begin, run.n_sectors * kSectorBytes)};
+    if (!submit(slot, slot.next_run, request)) return;
+    ++slot.next_run;
+  }
+  if (slot.n_io > 0) return;
+  const Outcome outcome = slot.failed ? Outcome::io_failed : verified_read(slot);
+  if (outcome == Outcome::ok) ++stats_.n_reads_ok;
+  if (outcome == Outcome::corrupt || outcome == Outcome::io_failed) drop(slot.ref);
+  end(slot, outcome);
+}
+
+Outcome Store::verified_read(const Slot& slot) const {
+  const IndexEntry& entry = index_.entry(slot.ref);
+  auto view = parse_head(*crc_, place_of(slot.ref.frame_idx), slot.head);
+  if (!view || view->head().generation != slot.ref.generation) return Outcome::corrupt;
+  if (!(view->head().key == entry.key)) return Outcome::corrupt;
+  if (view->head().payload_bytes != entry.payload_bytes) return Outcome::corrupt;
+  if (!parse_meta(*crc_, slot.head, *view)) return Outcome::corrupt;
+  for (const Run& run : std::span(slot.runs).first(slot.n_runs)) {
+    if (!sectors_hold(*crc_, slot.payload, view->payload_crcs(), run.first_sector, run.n_sectors)) {
+      return Outcome::corrupt;
+    }
+  }
+  const auto tokens = view->token_ids();
+  const u64 n = slot.token_ids.size();
+  if (slot.first_token > tokens.size() || n > tokens.size() - slot.first_token ||
+      !std::equal(slot.token_ids.begin(), slot.token_ids.end(),
+                  tokens.begin() + slot.first_token)) {
+    return Outcome::other_tokens;
+  }
+  return Outcome::ok;
+}
+
+// Zeros over the head, once nobody reads the record any more.
+void Store::go_on_erase(Slot& slot) {
+  if (slot.stage != Stage::erase_waits) return;
+  if (index_.entry(slot.erased).life != Life::completed) return;
+  const IoRequest request{.op = IoOp::write,
+                          .offset = offset_of(slot.erased.frame_idx),
+                          .buffer = labels_.first(kSectorBytes)};
+  if (submit(slot, 0, request)) slot.stage = Stage::erasing;
+}
+
+void Store::go_on() {
+  for (Slot& slot : slots_) {
+    if (slot.stage == Stage::ended || slot.stage == Stage::lent) continue;
+    const bool writes = slot.op == Op::put || slot.op == Op::erase || slot.op == Op::flush;
+    if (writes && mode_ != Mode::on && slot.n_io == 0 && slot.stage != Stage::syncing) {
+      const bool is_published = slot.op == Op::put && slot.stage == Stage::erase_waits;
+      end(slot, is_published ? Outcome::ok : Outcome::io_failed);
+      continue;
+    }
+    if (slot.op == Op::put) go_on_put(slot);
+    if (slot.op == Op::read) go_on_read(slot);
+    go_on_erase(slot);
+  }
+  if (mode_ == Mode::on) go_on_sync();
+}
+
+void Store::take(const IoCompletion& completion) {
+  TARN_ASSERT(n_io_ > 0);
+  --n_io_;
+  if (completion.tag == kSyncTag) return take_sync(completion.result);
+  const u64 idx = completion.tag / kRunsOfTag;
+  const u32 run = static_cast<u32>(completion.tag % kRunsOfTag);
+  TARN_ASSERT(idx < slots_.size() && slots_[idx].n_io > 0);
+  Slot& slot = slots_[idx];
+  --slot.n_io;
+  if (slot.stage == Stage::ended || slot.stage == Stage::lent) {
+    if (slot.n_io > 0) return;
+    release(slot);
+    if (slot.stage == Stage::lent) {
+      slot.outcome = Outcome::returned;
+      slot.stage = Stage::ended;
+    }
+    return;
+  }
+  u64 want_bytes = kSectorBytes;
+  if (slot.op == Op::put && slot.stage == Stage::payload) {
+    want_bytes = run == 0 ? slot.payload.size() : slot.head.size() - kSectorBytes;
+  }
+  if (slot.op == Op::read) {
+    want_bytes = run == kHeadRun ? slot.head.size() : slot.runs[run].n_sectors * kSectorBytes;
+  }
+  if (completion.result != static_cast<i64>(want_bytes)) {
+    slot.failed = true;
+    if (slot.op == Op::read) note_read_error(completion.result);
+    if (slot.op != Op::read) note_write_error(completion.result);
+  }
+  if (slot.stage == Stage::ended) return;  // the store was turned off by this
+  if (slot.n_io > 0) return;
+  if (slot.stage == Stage::erasing) {
+    if (!slot.failed) ++stats_.n_erased;
+    end(slot, slot.failed && slot.op == Op::erase ? Outcome::io_failed : Outcome::ok);
+  } else if (slot.op == Op::put && (slot.stage == Stage::head || slot.failed)) {
+    take_put(slot);
+  }
+}
+
+void Store::end(Slot& slot, Outcome outcome) {
+  TARN_ASSERT(slot.op != Op::none && slot.stage != Stage::ended && slot.stage != Stage::lent);
+  slot.outcome = outcome;
+  slot.stage = Stage::ended;
+  if (slot.n_io == 0) release(slot);
+}
+
+// The index may have back what this operation kept from it.
+void Store::release(Slot& slot) {
+  TARN_ASSERT(slot.n_io == 0);
+  if (slot.has_record && slot.op == Op::read) let_go(slot.ref);
+  if (slot.has_record && slot.op == Op::put) {
+    ++stats_.n_put_failures;
+    index_.fail(slot.ref);
+    if (slot.replaced.frame_idx != kNoFrame) let_go(slot.replaced);
+  }
+  slot.has_record = false;
+  if (slot.erased.frame_idx == kNoFrame) return;
+  const RecordRef erased = slot.erased;
+  slot.erased = {};
+  // Where somebody still reads it, the last reader frees it.
+  if (index_.entry(erased).life == Life::completed) index_.free_completed(erased);
+}
+
+void Store::let_go(RecordRef ref) {
+  if (!index_.let_go(ref)) return;
+  const bool will_be_erased = std::any_of(slots_.begin(), slots_.end(),
+                                          [&](const Slot& slot) { return slot.erased == ref; });
+  if (!will_be_erased) index_.free_completed(ref);
+}
+
+void Store::drop(RecordRef ref) {
+  if (!index_.is_current(ref)) return;
+  ++stats_.n_dropped;
+  const bool completed = index_.retire(ref);
+  TARN_ASSERT(!completed);  // whoever drops it holds it
+}
+
+void Store::note_write_error(i64 result) {
+  if (++stats_.n_write_errors < kWriteErrorsMax || mode_ != Mode::on) return;
+  turn(Mode::read_only,
+       "writes to the store's file fail: nothing is written any more until it is opened again; "
+       "check the disk and its free space",
+       result);
+}
+
+void Store::note_read_error(i64 result) {
+  if (++stats_.n_read_errors < limits_.read_errors_max) return;
+  turn(Mode::off, "reads of the store's file fail: it is turned off; check the disk", result);
+}
+
+void Store::turn(Mode mode, const char* hint, i64 result) {
+  if (mode_ == Mode::off) return;
+  mode_ = mode;
+  why_ = {.status = Status::io_failed,
+          .hint = hint,
+          .detail = Detail(path_.data()),
+          .figures = {{{"errno", result < 0 ? static_cast<u64>(-result) : 0}}}};
+  if (mode != Mode::off) return;
+  for (Slot& slot : slots_) {
+    if (slot.op == Op::none || slot.stage == Stage::ended || slot.stage == Stage::lent) continue;
+    end(slot, Outcome::stalled);
+  }
+}
+
+void Store::check_deadlines() {
+  if (mode_ == Mode::off || n_io_ == 0) return;
+  const u64 now_ns = clock_->now_ns();
+  bool late = sync_in_flight_ && now_ns > sync_deadline_ns_;
+  late = late || (mode_ == Mode::opening && now_ns > opening_deadline_ns_);
+  for (const Slot& slot : slots_) late = late || (slot.n_io > 0 && now_ns > slot.deadline_ns);
+  if (!late) return;
+  turn(Mode::off, "the disk did not answer in time: the store is turned off", 0);
+}
+
+u64 Store::until_deadline_ns(u64 timeout_ns) {
+  if (mode_ == Mode::off || n_io_ == 0) return timeout_ns;
+  u64 first_ns = mode_ == Mode::opening ? opening_deadline_ns_ : ~u64{0};
+  if (sync_in_flight_) first_ns = std::min(first_ns, sync_deadline_ns_);
+  for (const Slot& slot : slots_) {
+    if (slot.n_io > 0) first_ns = std::min(first_ns, slot.deadline_ns);
+  }
+  const u64 now_ns = clock_->now_ns();
+  return std::min(timeout_ns, first_ns >= now_ns ? first_ns - now_ns + 1 : 0);
+}
+
+u32 Store::hand_out(std::span<Event> events) {
+  u32 n = 0;
+  for (Slot& slot : slots_) {
+    if (n == events.size()) break;
+    if (slot.op == Op::none || slot.stage != Stage::ended) continue;
+    const bool lent = slot.n_io > 0;
+    events[n++] = {
+        .op = slot.op, .outcome = slot.outcome, .lent = lent, .tag = slot.tag, .ref = slot.ref};
+    if (lent) {
+      slot.stage = Stage::lent;
+    } else {
+      slot = Slot{};
+      --n_ops_;
+    }
+  }
+  return n;
+}
+
+u32 Store::poll(std::span<Event> events, u64 timeout_ns) {
+  if (io_ == nullptr) return 0;  // never had a path
+  if (mode_ == Mode::opening) {
+    go_on_opening();
+  } else {
+    go_on();
+  }
+  u32 n = hand_out(events);
+  std::array<IoCompletion, 64> completions;
+  u64 wait_ns = n > 0 ? 0 : until_deadline_ns(timeout_ns);
+  u32 n_done = 0;
+  do {
+    n_done = io_->reap(completions, wait_ns > 0 ? 1 : 0, wait_ns);
+    for (const IoCompletion& completion : std::span(completions).first(n_done)) {
+      if (opening_ != Opening::done) {
+        take_opening(completion);
+      } else {
+        take(completion);
+      }
+    }
+    wait_ns = 0;
+  } while (n_done == completions.size());
+  check_deadlines();
+  if (mode_ == Mode::opening) {
+    go_on_opening();
+  } else {
+    go_on();
+  }
+  n += hand_out(events.subspan(n));
+  return n;
+}
+
+}  // namespace tarn::store

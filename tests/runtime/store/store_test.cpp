@@ -1,0 +1,482 @@
+// Goal    what goes into the store comes out, the same bytes, now and after a restart, on every
+//         backend; limits, budgets, pins, replacement and erasure do what store.h says.
+// Method  small stores on io_uring, on the threads and on the simulated disk, one after another;
+//         records whose bytes follow from a number (tests/support/store_harness.h). Faults are in
+//         tests/sim.
+#include "runtime/store/store.h"
+
+#include <doctest/doctest.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "tests/support/seed.h"
+#include "tests/support/store_harness.h"
+
+namespace tarn::store {
+namespace {
+
+using test::record_of;
+using test::StoreHarness;
+using test::TestRecord;
+using Got = StoreHarness::Got;
+
+constexpr u64 kFrameBytes = 16 * kKiB;
+
+StoreLimits limits_of(u32 n_frames) {
+  return {.file_bytes = kFramesBegin + n_frames * kFrameBytes,
+          .frame_bytes = kFrameBytes,
+          .head_bytes_max = 4 * kSectorBytes,
+          .ops_max = 8};
+}
+
+// The clock of a backend's world: real ones wait in real time.
+template <class Body>
+void on_each_world(const char* name, Body&& body) {
+  for (const auto& world : test::io_worlds_here(name)) {
+    CAPTURE(world->name());
+    SystemClock system_clock;
+    VirtualClock virtual_clock;
+    Clock& clock = world->name() == "simulated" ? static_cast<Clock&>(virtual_clock) : system_clock;
+    body(*world, clock);
+  }
+}
+
+TEST_CASE("records come back, at once and after a restart, on every backend") {
+  on_each_world("store_round_trip", [](test::IoWorld& world, Clock& clock) {
+    std::vector<TestRecord> records;
+    u64 id = 1;
+    for (const Kind kind : {Kind::group, Kind::extent, Kind::manifest, Kind::codebook}) {
+      for (const u64 n_bytes :
+           {u64{0}, u64{1}, kSectorBytes, 3 * kSectorBytes, 5 * kFrameBytes + 5}) {
+        for (const u32 n_tokens : {0u, 64u, 1500u}) {
+          records.push_back(
+              record_of(id++, {.payload_bytes = n_bytes, .n_tokens = n_tokens, .kind = kind}));
+        }
+      }
+    }
+    for (u32 boot = 0; boot < 3; ++boot) {
+      const auto io = world.make({});
+      StoreHarness bench(*io, clock, world.path(), limits_of(200));
+      REQUIRE(bench.open() == Mode::on);
+      CHECK(bench.store.stats().n_found_at_start == (boot == 0 ? 0 : records.size()));
+      for (const TestRecord& record : records) {
+        CAPTURE(record.payload_bytes);
+        CAPTURE(record.token_ids.size());
+        if (boot == 0) CHECK(bench.get(record) == Got::absent);
+        if (boot == 0) REQUIRE(bench.put(record));
+        CHECK(bench.get(record) == Got::right);
+        CHECK_FALSE(bench.put(record));  // known
+        const auto found = bench.store.find(record.key);
+        REQUIRE(found.has_value());
+        CHECK(bench.store.index().entry(found->ref).kind == record.kind);
+      }
+      bench.check();
+      REQUIRE(bench.flush());
+      bench.close();
+    }
+  });
+}
+
+TEST_CASE("many at once end each with one event, and no more begin than agreed") {
+  on_each_world("store_many", [](test::IoWorld& world, Clock& clock) {
+    const auto io = world.make({.in_flight_max = 4});
+    StoreHarness bench(*io, clock, world.path(), limits_of(64));
+    REQUIRE(bench.open() == Mode::on);
+    u64 n_begun = 0, n_busy = 0, n_ok = 0;
+    std::vector<u32> seen(200);
+    while (n_ok < seen.size()) {
+      while (n_begun < seen.size()) {
+        const Begun begun = bench.begin_put(record_of(n_begun + 1), n_begun);
+        n_busy += begun == Begun::busy;
+        if (begun != Begun::begun) break;
+        ++n_begun;
+      }
+      bench.poll(1'000'000'000);
+      for (const Event& event : bench.events) {
+        CHECK(event.op == Op::put);
+        REQUIRE(event.outcome == Outcome::ok);
+        CHECK_FALSE(event.lent);
+        ++seen[event.tag];
+        ++n_ok;
+      }
+      bench.events.clear();
+      bench.check();
+    }
+    CHECK(n_busy > 0);
+    CHECK(std::all_of(seen.begin(), seen.end(), [](u32 n) { return n == 1; }));
+    // 64 frames: the 64 youngest are left. One sync served several.
+    u64 n_right = 0;
+    for (u64 i = 0; i < seen.size(); ++i) n_right += bench.get(record_of(i + 1)) == Got::right;
+    CHECK(n_right == 64);
+    CHECK(bench.store.index().n_evicted() == 200 - 64);
+    CHECK(bench.store.stats().n_syncs < 150);
+    bench.close();
+  });
+}
+
+// One simulated disk that outlives its stores.
+struct Box {
+  explicit Box(u64 seed = 1) : disk(seed) {}
+  std::unique_ptr<StoreHarness> boot(const StoreLimits& limits, u64 entropy = 1) {
+    io.reset();
+    io = std::make_unique<test::SimIo>(disk, clock);
+    auto bench = std::make_unique<StoreHarness>(*io, clock, "store", limits, entropy);
+    bench->open();
+    return bench;
+  }
+  test::SimDisk disk;
+  VirtualClock clock;
+  std::unique_ptr<test::SimIo> io;
+};
+
+TEST_CASE("the least recently used gives way, and what is held stays") {
+  Box box;
+  auto bench = box.boot(limits_of(8));
+  for (u64 id = 1; id <= 8; ++id) REQUIRE(bench->put(record_of(id)));
+  CHECK(bench->get(record_of(1)) == Got::right);  // used now
+  const RecordRef second = bench->store.find(test::key_of(2))->ref;
+  bench->store.pin(second);
+  REQUIRE(bench->put(record_of(9)));  // 3 goes
+  CHECK(bench->store.find(test::key_of(1)).has_value());
+  CHECK(bench->store.find(test::key_of(2)).has_value());
+  CHECK_FALSE(bench->store.find(test::key_of(3)).has_value());
+  bench->store.pin(second);
+  bench->store.unpin(second);
+  for (u64 id = 10; id < 30; ++id) REQUIRE(bench->put(record_of(id)));
+  CHECK(bench->get(record_of(2)) == Got::right);
+  bench->store.unpin(second);
+  for (u64 id = 30; id < 40; ++id) REQUIRE(bench->put(record_of(id)));
+  CHECK_FALSE(bench->store.find(test::key_of(2)).has_value());
+  for (u64 id = 32; id < 40; ++id) bench->store.pin(bench->store.find(test::key_of(id))->ref);
+  CHECK(bench->begin_put(record_of(50), 1) == Begun::no_room);
+  bench->store.unpin(bench->store.find(test::key_of(35))->ref);
+  CHECK(bench->put(record_of(50)));
+  CHECK(bench->begin_put(record_of(51, {.payload_bytes = 3 * kFrameBytes}), 1) == Begun::no_room);
+  CHECK(bench->begin_put(record_of(51, {.payload_bytes = 30 * kFrameBytes}), 1) == Begun::no_room);
+  bench->check();
+  bench->close();
+}
+
+TEST_CASE("a record of many frames takes them from smaller ones, and gives them back") {
+  Box box;
+  auto bench = box.boot(limits_of(20));
+  test::Random random(test::seed_from_environment());
+  CAPTURE(random.seed());
+  for (u64 id = 1; id < 300; ++id) {
+    const u64 n_bytes = random.below(4) == 0 ? random.below(6 * kFrameBytes) : 6000;
+    REQUIRE(bench->put(record_of(id, {.payload_bytes = n_bytes})));
+    CHECK(bench->get(record_of(id, {.payload_bytes = n_bytes})) == Got::right);
+    bench->check();
+    if (id % 50 == 0) {
+      REQUIRE(bench->flush());
+      const u32 n_records = bench->store.index().n_records();
+      bench->close();
+      bench = box.boot(limits_of(20));
+      // What was evicted and not yet written over is found again; never less than what was there.
+      CHECK(bench->store.stats().n_found_at_start >= n_records);
+      bench->check();
+      CHECK(bench->get(record_of(id, {.payload_bytes = n_bytes})) == Got::right);
+    }
+  }
+  bench->close();
+}
+
+TEST_CASE("an extent is found by any of its groups' keys, and by its own") {
+  Box box;
+  const auto extent = record_of(
+      7,
+      {.payload_bytes = 9 * kFrameBytes, .n_tokens = 640, .n_aliases = 10, .kind = Kind::extent});
+  const auto group = record_of(7 * 1000 + 1 + 3);  // as its alias 3
+  auto bench = box.boot(limits_of(40));
+  REQUIRE(bench->put(extent));
+  for (u32 boot = 0; boot < 2; ++boot) {
+    CHECK(bench->get(extent) == Got::right);
+    for (u32 i = 0; i < 10; ++i) {
+      const auto found = bench->store.find(extent.aliases[i]);
+      REQUIRE(found.has_value());
+      CHECK(found->alias_idx == i);
+      const auto payload = bench->buffer(extent.payload.size());
+      REQUIRE(bench->store.read({.ref = found->ref,
+                                 .token_ids = std::span(extent.token_ids).subspan(i * 64, 64),
+                                 .first_token = i * 64,
+                                 .payload = payload,
+                                 .tag = i}) == Begun::begun);
+      CHECK(bench->wait_for(i).outcome == Outcome::ok);
+      REQUIRE(bench->store.read({.ref = found->ref,
+                                 .token_ids = std::span(extent.token_ids).subspan(i * 64, 64),
+                                 .first_token = (i + 1) * 64,
+                                 .payload = payload,
+                                 .tag = i}) == Begun::begun);
+      CHECK(bench->wait_for(i).outcome == Outcome::other_tokens);
+    }
+    if (boot == 0) {
+      REQUIRE(bench->flush());
+      bench->close();
+      bench = box.boot(limits_of(40));
+    }
+  }
+  CHECK(extent.aliases[3] == group.key);
+  REQUIRE(bench->put(group));  // an alias does not stand in its way
+  CHECK(bench->store.find(group.key)->alias_idx == kNoFrame);
+  CHECK(bench->get(group) == Got::right);
+  bench->close();
+}
+
+TEST_CASE("tokens are compared at a hit, and a collision does no harm") {
+  Box box;
+  auto bench = box.boot(limits_of(8));
+  const auto record = record_of(1);
+  REQUIRE(bench->put(record));
+  for (u64 i = 0; i < record.token_ids.size(); ++i) {
+    TestRecord other = record;
+    other.token_ids[i] ^= 1;
+    CHECK(bench->get(other) == Got::absent);
+    CHECK(bench->last.outcome == Outcome::other_tokens);
+  }
+  TestRecord longer = record;
+  longer.token_ids.push_back(1);
+  CHECK(bench->get(longer) == Got::absent);
+  CHECK(bench->get(record) == Got::right);
+  bench->close();
+}
+
+TEST_CASE(
+    "of a record some sectors can be had, neighbours in one request, with a head that is lent") {
+  Box box;
+  auto bench = box.boot(limits_of(40));
+  const auto record = record_of(1, {.payload_bytes = 60 * kSectorBytes});
+  REQUIRE(bench->put(record));
+  const RecordRef ref = bench->store.find(record.key)->ref;
+  const auto head = bench->buffer(bench->store.head_bytes(ref));
+  struct Case {
+    std::string name;
+    std::vector<u32> sectors;
+    u64 n_requests;
+    u64 n_sectors;
+  };
+  std::vector<u32> every_sixth;
+  for (u32 i = 0; i < 60; i += 6) every_sixth.push_back(i);
+  std::vector<u32> too_many;
+  for (u32 i = 0; i < 60; i += 2) too_many.push_back(i);
+  const Case cases[] = {
+      {"one, and the head for the first time", {5}, 2, 1},
+      {"one", {59}, 1, 1},
+      {"two neighbours", {5, 6}, 1, 2},
+      {"near: what lies between comes along", {5, 10}, 1, 6},
+      {"far", {5, 11}, 2, 2},
+      {"all apart", every_sixth, 10, 10},
+      {"near each other from end to end", too_many, 1, 59},
+      {"everything", {}, 1, 60},
+  };
+  for (const Case& c : cases) {
+    CAPTURE(c.name);
+    const auto payload = bench->buffer(record.payload.size());
+    const StoreStats before = bench->store.stats();
+    REQUIRE(bench->store.read({.ref = ref,
+                               .token_ids = record.token_ids,
+                               .payload = payload,
+                               .sectors = c.sectors,
+                               .head = head,
+                               .tag = 3}) == Begun::begun);
+    CHECK(bench->wait_for(3).outcome == Outcome::ok);
+    const StoreStats after = bench->store.stats();
+    CHECK(after.n_requests - before.n_requests == c.n_requests);
+    const u64 n_heads = c.name == cases[0].name ? 1 : 0;
+    CHECK(after.bytes_read - before.bytes_read == (c.n_sectors + n_heads) * kSectorBytes);
+    for (u64 i = 0; i < 60; ++i) {
+      const bool wanted =
+          c.sectors.empty() || std::find(c.sectors.begin(), c.sectors.end(), i) != c.sectors.end();
+      if (!wanted) continue;
+      CHECK(std::memcmp(payload.data() + i * kSectorBytes, record.payload.data() + i * kSectorBytes,
+                        kSectorBytes) == 0);
+    }
+  }
+  // Further apart than gaps go, and more than requests there are: the last one takes the rest.
+  StoreLimits no_gaps = limits_of(40);
+  no_gaps.gap_sectors_max = 0;
+  REQUIRE(bench->flush());
+  bench->close();
+  bench = box.boot(no_gaps);
+  const auto payload = bench->buffer(record.payload.size());
+  const RecordRef again = bench->store.find(record.key)->ref;
+  REQUIRE(bench->store.read({.ref = again, .payload = payload, .sectors = too_many, .tag = 4}) ==
+          Begun::begun);
+  CHECK(bench->wait_for(4).outcome == Outcome::ok);
+  CHECK(bench->store.stats().n_requests == kRunsMax + 1);
+  CHECK(std::memcmp(payload.data() + 58 * kSectorBytes, record.payload.data() + 58 * kSectorBytes,
+                    kSectorBytes) == 0);
+  bench->close();
+}
+
+TEST_CASE("a manifest is replaced, and the old one never comes back") {
+  Box box;
+  auto bench = box.boot(limits_of(8));
+  const auto version = [](u64 n) {
+    return record_of(1, {.payload_bytes = 2000, .kind = Kind::manifest, .version = n});
+  };
+  for (u64 n = 1; n <= 5; ++n) {
+    REQUIRE(bench->put(version(n), PutArgs::If::replace));
+    CHECK(bench->get(version(n)) == Got::right);
+    CHECK(bench->store.index().n_records() == 1);
+    CHECK(bench->store.index().n_free() == 7);
+  }
+  CHECK(bench->store.stats().n_erased == 4);
+  REQUIRE(bench->flush());
+  bench->close();
+  bench = box.boot(limits_of(8));
+  CHECK(bench->store.stats().n_found_at_start == 1);
+  CHECK(bench->get(version(5)) == Got::right);
+  // While somebody reads the old one, it stays for him.
+  const RecordRef old = bench->store.find(test::key_of(1))->ref;
+  bench->store.pin(old);
+  REQUIRE(bench->begin_put(version(6), 1, PutArgs::If::replace) == Begun::begun);
+  for (u32 i = 0; i < 100; ++i) bench->poll(1'000'000);
+  CHECK(bench->events.empty());  // the replacement ends when the old one is gone
+  CHECK(bench->get(version(6)) == Got::right);
+  bench->store.unpin(old);
+  CHECK(bench->wait_for(1).outcome == Outcome::ok);
+  // Erased for good.
+  REQUIRE(bench->store.erase(bench->store.find(test::key_of(1))->ref, 2) == Begun::begun);
+  CHECK_FALSE(bench->store.find(test::key_of(1)).has_value());
+  CHECK(bench->wait_for(2).outcome == Outcome::ok);
+  CHECK(bench->store.erase(old, 2) == Begun::gone);
+  CHECK(bench->store.index().n_free() == 8);
+  bench->check();
+  REQUIRE(bench->flush());
+  bench->close();
+  bench = box.boot(limits_of(8));
+  CHECK(bench->store.stats().n_found_at_start == 0);
+  bench->close();
+}
+
+TEST_CASE("the write budget fills by the clock and outlives a restart") {
+  Box box;
+  constexpr u64 kRecordBytes = 3 * kSectorBytes;  // of 6,000 bytes
+  constexpr u64 kDayNs = u64{86400} * 1'000'000'000;
+  StoreLimits limits = limits_of(100);
+  limits.write_bytes_per_day = 10 * kRecordBytes;
+  auto bench = box.boot(limits);
+  u64 id = 1;
+  for (u32 i = 0; i < 10; ++i) REQUIRE(bench->put(record_of(id++)));
+  CHECK(bench->begin_put(record_of(id), 1) == Begun::over_budget);
+  REQUIRE(bench->flush());
+  for (u32 boot = 0; boot < 5; ++boot) {
+    bench->close();
+    bench = box.boot(limits);
+    CHECK(bench->begin_put(record_of(id), 1) == Begun::over_budget);
+    CHECK(bench->store.stats().bytes_written_ever >= 9 * kRecordBytes);
+  }
+  box.clock.advance_ns(kDayNs / 10);
+  REQUIRE(bench->put(record_of(id++)));
+  CHECK(bench->begin_put(record_of(id), 1) == Begun::over_budget);
+  box.clock.advance_ns(10 * kDayNs);  // a day's worth is all that it saves up
+  for (u32 i = 0; i < 10; ++i) REQUIRE(bench->put(record_of(id++)));
+  CHECK(bench->begin_put(record_of(id), 1) == Begun::over_budget);
+  bench->close();
+}
+
+TEST_CASE("what the file was before decides nothing: foreign, cut, other sizes, one label, newer") {
+  Box box;
+  const auto record = record_of(1);
+  const auto fresh = [&] {
+    box.disk.write_file("store", {});
+    auto bench = box.boot(limits_of(8));
+    REQUIRE(bench->put(record));
+    REQUIRE(bench->flush());
+    bench->close();
+  };
+  fresh();
+  auto bench = box.boot(limits_of(9));  // cut otherwise: a new store
+  CHECK(bench->store.mode() == Mode::on);
+  CHECK(bench->get(record) == Got::absent);
+  bench->close();
+
+  fresh();
+  const auto image = box.disk.file_bytes("store");
+  const Secret secret = [&] {
+    auto other = box.boot(limits_of(8), 2);
+    const Secret found = other->store.secret();
+    other->close();
+    return found;
+  }();
+  for (const u64 label : {0u, 1u}) {  // one label is lost: the other one serves, and mends it
+    auto bytes = image;
+    bytes[label * kSectorBytes + 100] ^= std::byte{1};
+    box.disk.write_file("store", bytes);
+    bench = box.boot(limits_of(8), 99);
+    CHECK(bench->store.secret() == secret);
+    CHECK(bench->get(record) == Got::right);
+    bench->close();
+    CHECK(box.disk.file_bytes("store") == image);
+  }
+  auto bytes = image;
+  std::fill(bytes.begin(), bytes.begin() + kFramesBegin, std::byte{0});
+  box.disk.write_file("store", bytes);
+  bench = box.boot(limits_of(8), 99);  // both: a new store with a new secret, and nobody's records
+  CHECK(bench->store.mode() == Mode::on);
+  CHECK(bench->store.secret() != secret);
+  CHECK(bench->get(record) == Got::absent);
+  bench->close();
+
+  box.disk.write_file("store", std::span(image).first(kFramesBegin + 100));  // cut short
+  bench = box.boot(limits_of(8));
+  CHECK(bench->store.mode() == Mode::on);
+  CHECK(bench->get(record) == Got::absent);
+  CHECK(bench->put(record));
+  bench->close();
+
+  box.disk.write_file("store", std::vector<std::byte>(100'000, std::byte{7}));  // another's file
+  bench = box.boot(limits_of(8));
+  CHECK(bench->store.mode() == Mode::on);
+  CHECK(bench->put(record));
+  bench->close();
+
+  bytes = image;
+  const Crc32c& crc = crc32c_ways()[0];
+  Label label{};
+  REQUIRE(parse_label(crc, std::span(image).first(kSectorBytes), label) == LabelState::good);
+  encode_label(crc, label, std::span(bytes).first(kSectorBytes));
+  bytes[8] = std::byte{2};  // version
+  std::memset(bytes.data() + kSectorBytes - 4, 0, 4);
+  const u32 value = crc.bytes(bytes.data(), kSectorBytes);
+  std::memcpy(bytes.data() + kSectorBytes - 4, &value, 4);
+  box.disk.write_file("store", bytes);
+  bench = box.boot(limits_of(8));
+  CHECK(bench->store.mode() == Mode::off);
+  CHECK(bench->store.why().status == Status::unsupported);
+  CHECK(box.disk.file_bytes("store") == bytes);  // untouched
+  bench->close();
+}
+
+TEST_CASE("without a path there is no store, and limits that cannot be are refused") {
+  Store store;
+  REQUIRE(store.open({}).has_value());
+  CHECK(store.mode() == Mode::off);
+  CHECK_FALSE(store.find({}).has_value());
+  CHECK(store.put({}) == Begun::not_now);
+  CHECK(store.read({}) == Begun::not_now);
+  CHECK(store.erase({}, 0) == Begun::not_now);
+  CHECK(store.flush(0) == Begun::not_now);
+  CHECK(store.poll({}, 0) == 0);
+  CHECK(store.idle());
+  CHECK(store_bytes({}).value() == 0);
+  const auto refused = [](auto change) {
+    StoreLimits limits = limits_of(8);
+    change(limits);
+    const auto bytes = store_bytes(limits);
+    return !bytes && bytes.error().status == Status::invalid_config;
+  };
+  CHECK_FALSE(refused([](StoreLimits&) {}));
+  CHECK(refused([](StoreLimits& l) { l.file_bytes = kFramesBegin + kFrameBytes - 1; }));
+  CHECK(refused([](StoreLimits& l) { l.frame_bytes = 4096; }));
+  CHECK(refused([](StoreLimits& l) { l.frame_bytes = 10000; }));
+  CHECK(refused([](StoreLimits& l) { l.file_bytes = ~u64{0}; }));
+  CHECK(refused([](StoreLimits& l) { l.ops_max = 0; }));
+  CHECK(refused([](StoreLimits& l) { l.ops_max = kOpsMax + 1; }));
+  CHECK(refused([](StoreLimits& l) { l.head_bytes_max = 0; }));
+  CHECK(refused([](StoreLimits& l) { l.head_bytes_max = 1 * kMiB; }));
+}
+
+}  // namespace
+}  // namespace tarn::store
