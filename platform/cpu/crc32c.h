@@ -8,9 +8,9 @@
 //   sectors   of each kCrcSectorBytes by themselves: four chains side by side, which hides that one
 //             step of a chain waits three cycles for the step before
 //
-// Cost on one core of an AMD EPYC with AVX-512 (2026-11, 256 KiB in cache, best of 200): instructions 43
-// GB/s by sectors and 11 by bytes, portable 2.2. A disk of 7 GB/s costs a sixth of a core, and a
-// machine without the instructions reads at 2.2 GB/s at most.
+// Cost on one core of an AMD EPYC with AVX-512 (2026-11, 256 KiB in cache, best of 200):
+// instructions 43 GB/s by sectors and 11 by bytes, portable 2.2. A disk of 7 GB/s costs a sixth of
+// a core; a machine without the instructions reads at 2.2 GB/s at most.
 #pragma once
 
 #include <span>

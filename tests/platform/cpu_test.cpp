@@ -276,6 +276,7 @@ TEST_CASE("this machine is described, and agrees with what the compiler's librar
 #else
   const bool f16c = __builtin_cpu_supports("f16c");
 #endif
+  CHECK(features.crc32c == (__builtin_cpu_supports("sse4.2") != 0));
   CHECK(features.avx2 == (__builtin_cpu_supports("avx2") && f16c));
   CHECK(features.avx512 ==
         (features.avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
