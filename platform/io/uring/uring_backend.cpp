@@ -196,7 +196,7 @@ class UringBackend final : public IoBackend {
         break;
     }
     if (fixed_file) io_uring_sqe_set_flags(sqe, IOSQE_FIXED_FILE);
-    io_uring_sqe_set_data64(sqe, slot);
+    sqe->user_data = slot;
   }
 
   // Hands the kernel what waits. At most one SQE is filled and not yet taken by it; a kernel that
@@ -234,7 +234,7 @@ class UringBackend final : public IoBackend {
   void take_completions() {
     io_uring_cqe* cqe = nullptr;
     while (io_uring_peek_cqe(&ring_, &cqe) == 0) {
-      const u32 slot = static_cast<u32>(io_uring_cqe_get_data64(cqe));
+      const u32 slot = static_cast<u32>(cqe->user_data);
       const i32 result = cqe->res;
       io_uring_cqe_seen(&ring_, cqe);
       TARN_ASSERT(slot < in_flight_max_ && n_in_kernel_ > 0);
