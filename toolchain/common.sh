@@ -32,9 +32,41 @@ missing_packages() {
   while read -r group package kind value where; do
     case $group in '' | '#'*) continue ;; esac
     [[ $wanted == *" $group "* ]] || continue
-    [[ $where == all || ",$where," == *",$here,"* ]] || continue
+    [[ $where == all || $where == !* && $where != "!$here" || ",$where," == *",$here,"* ]] || continue
     is_present "$kind" "$value" || echo "$package"
   done <"$root/toolchain/packages"
+}
+
+# unpack_package DIR ARCHITECTURE SUITE NAME: a package of another architecture or release into
+# DIR/unpacked. An apt of its own fetches it, so that the machine's sources and its list of
+# architectures stay as they are.
+unpack_package() {
+  local dir=$1 arch=$2 suite=$3 package=$4 server=http://archive.ubuntu.com/ubuntu apt
+  mkdir -p "$dir/apt/lists/partial" "$dir/apt/archives/partial"
+  apt=(apt-get -qq -o "APT::Architecture=$arch" -o "APT::Architectures=$arch"
+    -o APT::Sandbox::User=root -o "Dir::State=$dir/apt" -o Dir::State::status=/dev/null
+    -o "Dir::Cache=$dir/apt")
+  if [[ $(distribution) == ubuntu-* ]]; then  # what is not for PCs lives on another server there
+    [ "$arch" = amd64 ] || server=http://ports.ubuntu.com/ubuntu-ports
+    echo "deb [signed-by=/usr/share/keyrings/ubuntu-archive-keyring.gpg]" \
+      "$server $suite main universe" >"$dir/apt/sources"
+    apt+=(-o "Dir::Etc::sourcelist=$dir/apt/sources" -o Dir::Etc::sourceparts=/dev/null)
+  fi
+  "${apt[@]}" update || return
+  (cd "$dir/apt" && "${apt[@]}" download "$package" && dpkg-deb -x "$package"_*.deb ../unpacked)
+}
+
+# need_headers SUITE:NAME: the headers of a later release's package.
+need_headers() {
+  local dir
+  dir=$(mktemp -d)
+  say "This release has no ${1#*:}: taking the headers of ${1%%:*}'s to /usr/local/include ..."
+  if ! unpack_package "$dir" "$(dpkg --print-architecture)" "${1%%:*}" "${1#*:}" >&2; then
+    rm -rf "$dir"
+    die "the package ${1#*:} of ${1%%:*} could not be had: put its headers into /usr/local/include"
+  fi
+  "${sudo[@]}" cp -r "$dir/unpacked/usr/include/." /usr/local/include/
+  rm -rf "$dir"
 }
 
 # need_packages GROUP...: lists what is missing, installs it, and checks that it arrived.
@@ -53,8 +85,12 @@ need_packages() {
   say "Installing them with apt-get ..."
   local apt=("${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300)
   "${apt[@]}" update >&2 || say "apt-get update failed; trying with the package lists that are here"
-  "${apt[@]}" install -y --no-install-recommends "${missing[@]}" </dev/null >&2 ||
-    die "apt-get could not install: ${missing[*]}. Install them by hand and start again."
+  local package own=()
+  for package in "${missing[@]}"; do [[ $package == *:* ]] || own+=("$package"); done
+  [ ${#own[@]} -eq 0 ] ||
+    "${apt[@]}" install -y --no-install-recommends "${own[@]}" </dev/null >&2 ||
+    die "apt-get could not install: ${own[*]}. Install them by hand and start again."
+  for package in "${missing[@]}"; do [[ $package != *:* ]] || need_headers "$package"; done
   mapfile -t missing < <(missing_packages "$@")
   [ ${#missing[@]} -eq 0 ] || die "still missing after the installation: ${missing[*]}"
 }
