@@ -19,7 +19,13 @@ constexpr CpuTable kTables[] = {
      .add = add_avx512,
      .exp = exp_avx512,
      .attn = attn_avx512,
-     .kv_store = kv_store_avx512},
+     .kv_store = kv_store_avx512,
+     .pq_assign = pq_assign_avx512,
+     .pq_accumulate = pq_accumulate_avx512,
+     .pq_lut = pq_lut_avx512,
+     .pq_score = pq_score_avx512,
+     .pq_weigh = pq_weigh_avx512,
+     .top_k = top_k_avx512},
 #endif
 #ifdef TARN_HAVE_AVX2
     {.isa = "avx2",
@@ -33,7 +39,13 @@ constexpr CpuTable kTables[] = {
      .add = add_avx2,
      .exp = exp_avx2,
      .attn = attn_avx2,
-     .kv_store = kv_store_avx2},
+     .kv_store = kv_store_avx2,
+     .pq_assign = pq_assign_avx2,
+     .pq_accumulate = pq_accumulate_avx2,
+     .pq_lut = pq_lut_avx2,
+     .pq_score = pq_score_avx2,
+     .pq_weigh = pq_weigh_avx2,
+     .top_k = top_k_avx2},
 #endif
     {.isa = "generic",
      .runs_here = [] { return true; },
@@ -46,7 +58,13 @@ constexpr CpuTable kTables[] = {
      .add = add_generic,
      .exp = exp_generic,
      .attn = attn_generic,
-     .kv_store = kv_store_generic},
+     .kv_store = kv_store_generic,
+     .pq_assign = pq_assign_generic,
+     .pq_accumulate = pq_accumulate_generic,
+     .pq_lut = pq_lut_generic,
+     .pq_score = pq_score_generic,
+     .pq_weigh = pq_weigh_generic,
+     .top_k = top_k_generic},
 };
 
 }  // namespace

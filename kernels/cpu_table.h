@@ -11,9 +11,12 @@
 #include "kernels/attn/attn.h"
 #include "kernels/matmul/matmul.h"
 #include "kernels/norm/norm.h"
+#include "kernels/pq/pq_cluster.h"
+#include "kernels/pq/pq_score.h"
 #include "kernels/quant/activations.h"
 #include "kernels/quant/dequant.h"
 #include "kernels/rope/rope.h"
+#include "kernels/topk/topk.h"
 #include "platform/base/result.h"
 
 namespace tarn::kernels {
@@ -31,6 +34,12 @@ struct CpuTable {
   ExpFn exp;
   AttnFn attn;
   KvStoreFn kv_store;
+  PqAssignFn pq_assign;
+  PqAccumulateFn pq_accumulate;
+  PqLutFn pq_lut;
+  PqScoreFn pq_score;
+  PqWeighFn pq_weigh;
+  TopKFn top_k;
 };
 
 // Best first; the last one, "generic", runs everywhere. Tests walk all of them.

@@ -25,6 +25,12 @@ TEST_CASE("every table is complete, and the last one is generic") {
     CHECK((table.exp != nullptr));
     CHECK((table.attn != nullptr));
     CHECK((table.kv_store != nullptr));
+    CHECK((table.pq_assign != nullptr));
+    CHECK((table.pq_accumulate != nullptr));
+    CHECK((table.pq_lut != nullptr));
+    CHECK((table.pq_score != nullptr));
+    CHECK((table.pq_weigh != nullptr));
+    CHECK((table.top_k != nullptr));
   }
 }
 
