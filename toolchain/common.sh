@@ -32,7 +32,8 @@ missing_packages() {
   while read -r group package kind value where; do
     case $group in '' | '#'*) continue ;; esac
     [[ $wanted == *" $group "* ]] || continue
-    [[ $where == all || $where == !* && $where != "!$here" || ",$where," == *",$here,"* ]] || continue
+    [[ $where == all || ",$where," == *",$here,"* ||
+      $where == !* && $where != "!$here" ]] || continue
     is_present "$kind" "$value" || echo "$package"
   done <"$root/toolchain/packages"
 }
