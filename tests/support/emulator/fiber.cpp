@@ -80,13 +80,13 @@ Fiber::Fiber() {
   }
   stack_ = static_cast<u8*>(bytes) + kGuardBytes;
 #ifdef TARN_FIBER_TSAN
-  own_tsan_ = __tsan_create_fiber(0);
+  marks_.own_tsan = __tsan_create_fiber(0);
 #endif
 }
 
 Fiber::~Fiber() {
 #ifdef TARN_FIBER_TSAN
-  __tsan_destroy_fiber(own_tsan_);
+  __tsan_destroy_fiber(marks_.own_tsan);
 #endif
   munmap(stack_ - kGuardBytes, kGuardBytes + kStackBytes);
 }
@@ -99,41 +99,42 @@ void Fiber::start(Body body, void* context) {
   for (u64 i = 0; i < kFrameWords; ++i) top[i] = 0;
   top[kEntryWord] = reinterpret_cast<u64>(&Fiber::enter);
   own_sp_ = top;
-  own_shadow_ = nullptr;
+  marks_.own_shadow = nullptr;
 }
 
 void Fiber::resume() {
   entered = this;
 #ifdef TARN_FIBER_TSAN
-  caller_tsan_ = __tsan_get_current_fiber();
-  __tsan_switch_to_fiber(own_tsan_, 0);
+  marks_.caller_tsan = __tsan_get_current_fiber();
+  __tsan_switch_to_fiber(marks_.own_tsan, 0);
 #endif
 #ifdef TARN_FIBER_ASAN
-  __sanitizer_start_switch_fiber(&caller_shadow_, stack_, kStackBytes);
+  __sanitizer_start_switch_fiber(&marks_.caller_shadow, stack_, kStackBytes);
 #endif
   tarn_fiber_switch(&caller_sp_, own_sp_);
 #ifdef TARN_FIBER_ASAN
-  __sanitizer_finish_switch_fiber(caller_shadow_, nullptr, nullptr);
+  __sanitizer_finish_switch_fiber(marks_.caller_shadow, nullptr, nullptr);
 #endif
 }
 
 void Fiber::suspend() {
 #ifdef TARN_FIBER_TSAN
-  __tsan_switch_to_fiber(caller_tsan_, 0);
+  __tsan_switch_to_fiber(marks_.caller_tsan, 0);
 #endif
 #ifdef TARN_FIBER_ASAN
-  __sanitizer_start_switch_fiber(done_ ? nullptr : &own_shadow_, caller_bottom_, caller_bytes_);
+  __sanitizer_start_switch_fiber(done_ ? nullptr : &marks_.own_shadow, marks_.caller_bottom,
+                                 marks_.caller_bytes);
 #endif
   tarn_fiber_switch(&own_sp_, caller_sp_);
 #ifdef TARN_FIBER_ASAN
-  __sanitizer_finish_switch_fiber(own_shadow_, &caller_bottom_, &caller_bytes_);
+  __sanitizer_finish_switch_fiber(marks_.own_shadow, &marks_.caller_bottom, &marks_.caller_bytes);
 #endif
 }
 
 void Fiber::enter() {
   Fiber& self = *entered;
 #ifdef TARN_FIBER_ASAN
-  __sanitizer_finish_switch_fiber(nullptr, &self.caller_bottom_, &self.caller_bytes_);
+  __sanitizer_finish_switch_fiber(nullptr, &self.marks_.caller_bottom, &self.marks_.caller_bytes);
 #endif
   self.body_(self.context_);
   self.done_ = true;

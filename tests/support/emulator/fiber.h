@@ -40,13 +40,15 @@ class Fiber {
   Body body_ = nullptr;
   void* context_ = nullptr;
   bool done_ = true;
-  // The sanitizers' marks of the two stacks.
-  [[maybe_unused]] void* own_shadow_ = nullptr;
-  [[maybe_unused]] void* caller_shadow_ = nullptr;
-  [[maybe_unused]] const void* caller_bottom_ = nullptr;
-  [[maybe_unused]] u64 caller_bytes_ = 0;
-  [[maybe_unused]] void* own_tsan_ = nullptr;
-  [[maybe_unused]] void* caller_tsan_ = nullptr;
+  // The sanitizers' marks of the two stacks; without sanitizers nobody reads them.
+  struct Marks {
+    void* own_shadow = nullptr;
+    void* caller_shadow = nullptr;
+    const void* caller_bottom = nullptr;
+    u64 caller_bytes = 0;
+    void* own_tsan = nullptr;
+    void* caller_tsan = nullptr;
+  } marks_;
 };
 
 }  // namespace tarn::test
