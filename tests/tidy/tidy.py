@@ -6,6 +6,7 @@ one. Files are those that git tracks, or all but build folders where there is no
 feeds every rule a sample that it must refuse. Standard library only.
 """
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -100,16 +101,23 @@ class Tree:
         self._code = {}
 
     def _listed(self):
+        names = self._tracked()
+        if names is None:
+            names = [str(p.relative_to(self.root)) for p in self.root.rglob("*")]
+            names = [n for n in names if not n.startswith((".git/", "build")) and ".pyc" not in n]
+        return [n for n in names if n and (self.root / n).is_file()]
+
+    def _tracked(self):
+        """What git tracks; None where there is no git, or no repository with this root."""
+        if not shutil.which("git"):
+            return None
         git = ["git", "-c", "safe.directory=*", "-C", str(self.root)]
         listing = subprocess.run([*git, "ls-files", "-z"], capture_output=True, check=False)
         inside = subprocess.run([*git, "rev-parse", "--show-prefix"], capture_output=True,
                                 text=True, check=False)
-        if listing.returncode == 0 and listing.stdout and not inside.stdout.strip():
-            names = listing.stdout.decode().split("\0")
-        else:
-            names = [str(p.relative_to(self.root)) for p in self.root.rglob("*")]
-            names = [n for n in names if not n.startswith((".git/", "build")) and ".pyc" not in n]
-        return [n for n in names if n and (self.root / n).is_file()]
+        if listing.returncode != 0 or not listing.stdout or inside.stdout.strip():
+            return None
+        return listing.stdout.decode().split("\0")
 
     def bytes(self, path):
         return (self.root / path).read_bytes()
