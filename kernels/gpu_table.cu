@@ -5,9 +5,18 @@
 namespace tarn::kernels {
 namespace TARN_GPU {
 
+GpuLauncher<GpuEmbedArgs> embed_gpu;
+GpuLauncher<GpuDequantizeArgs> dequantize_gpu;
 GpuLauncher<GpuRmsNormArgs> rms_norm_gpu;
 GpuLauncher<GpuQuantizeArgs> quantize_gpu;
 GpuLauncher<GpuMatvecArgs> matvec_gpu;
+GpuLauncher<GpuRopeArgs> rope_gpu;
+GpuLauncher<GpuKvAppendArgs> kv_append_gpu;
+GpuLauncher<GpuAttnArgs> attend_gpu;
+GpuLauncher<GpuSwigluArgs> swiglu_gpu;
+GpuLauncher<GpuAddArgs> add_gpu;
+GpuLauncher<GpuGatherArgs> gather_gpu;
+GpuLauncher<GpuSampleArgs> sample_gpu;
 
 }  // namespace TARN_GPU
 
@@ -22,9 +31,18 @@ constexpr const char* kTableName = "emulated";
 const GpuTable& TARN_GPU_TABLE() {
   static constexpr GpuTable kTable = {
       .name = kTableName,
+      .embed = TARN_GPU::embed_gpu,
+      .dequantize = TARN_GPU::dequantize_gpu,
       .rms_norm = TARN_GPU::rms_norm_gpu,
       .quantize = TARN_GPU::quantize_gpu,
       .matvec = TARN_GPU::matvec_gpu,
+      .rope = TARN_GPU::rope_gpu,
+      .kv_append = TARN_GPU::kv_append_gpu,
+      .attend = TARN_GPU::attend_gpu,
+      .swiglu = TARN_GPU::swiglu_gpu,
+      .add = TARN_GPU::add_gpu,
+      .gather = TARN_GPU::gather_gpu,
+      .sample = TARN_GPU::sample_gpu,
   };
   return kTable;
 }

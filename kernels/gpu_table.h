@@ -9,9 +9,14 @@
 // the emulator of tests/support/emulator, whose header declares gpu_table_emulated.
 #pragma once
 
+#include "kernels/act/act_gpu.h"
+#include "kernels/attn/attn_gpu.h"
 #include "kernels/matmul/matvec_gpu.h"
 #include "kernels/norm/norm_gpu.h"
 #include "kernels/quant/activations_gpu.h"
+#include "kernels/quant/dequant_gpu.h"
+#include "kernels/rope/rope_gpu.h"
+#include "kernels/sample/sample_gpu.h"
 #include "platform/base/gpu_stream.h"
 
 namespace tarn::kernels {
@@ -21,9 +26,18 @@ using GpuLauncher = void(const Args& args, GpuStream* stream);
 
 struct GpuTable {
   const char* name;  // "cuda" or "emulated"
+  GpuLauncher<GpuEmbedArgs>* embed;
+  GpuLauncher<GpuDequantizeArgs>* dequantize;
   GpuLauncher<GpuRmsNormArgs>* rms_norm;
   GpuLauncher<GpuQuantizeArgs>* quantize;
   GpuLauncher<GpuMatvecArgs>* matvec;
+  GpuLauncher<GpuRopeArgs>* rope;
+  GpuLauncher<GpuKvAppendArgs>* kv_append;
+  GpuLauncher<GpuAttnArgs>* attend;
+  GpuLauncher<GpuSwigluArgs>* swiglu;
+  GpuLauncher<GpuAddArgs>* add;
+  GpuLauncher<GpuGatherArgs>* gather;
+  GpuLauncher<GpuSampleArgs>* sample;
 };
 
 const GpuTable& gpu_table_cuda();  // defined where the build has CUDA

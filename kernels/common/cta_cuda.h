@@ -119,6 +119,12 @@ TARN_DEVICE T load_once(const void* address) {
   }
 }
 
+// T aligned to its size.
+template <class T>
+TARN_DEVICE void store(void* address, const T& value) {
+  *static_cast<T*>(address) = value;
+}
+
 TARN_DEVICE i32 dp4a(u32 a, u32 b, i32 c) {
   return __dp4a(static_cast<i32>(a), static_cast<i32>(b), c);
 }

@@ -166,6 +166,12 @@ T load_once(const void* address, TARN_SITE_ARGUMENTS) {
   return load<T>(address, file, line);
 }
 
+template <class T>
+void store(void* address, const T& value, TARN_SITE_ARGUMENTS) {
+  check_alignment(address, sizeof(T), {file, line});
+  __builtin_memcpy(address, &value, sizeof value);
+}
+
 i32 dp4a(u32 a, u32 b, i32 c);
 i32 dp2a_low(u32 a, u32 b, i32 c);
 f32 fma(f32 a, f32 b, f32 c);

@@ -1,0 +1,80 @@
+// kernels/attn/attn_gpu.h
+//
+// attn.h's pages on a GPU: the append that fills them, and a decode step's attention over them.
+//
+//   groups    [n_tables, table_stride] device addresses of groups of one cache layer, in slot
+//             order: a group is the pages of all KV heads over page_tokens slots, page of head h at
+//             h * page_stride bytes; all multiples of 16
+//   tables    [rows_max]: which table a row's sequence has
+//   positions [rows_max]: the slot that a row writes;  visible [rows_max]: it attends to slots
+//             [0, visible). Both on the device, as all that varies from step to step.
+//
+// kv_append writes K and V of each row into slot positions[n], with kv_store's bits (attn.h).
+//
+// attend cuts the slots into spans of 256 at fixed absolute places, takes each in tiles of 32, and
+// merges the spans in ascending order, so that the bits depend on neither the batch, the grid, nor
+// where pages lie. Per q head and span, as in attn.h, with fma and these orders:
+//   s[t] = (fma over i ascending of q[i]*k[t][i]) * scale;  m' = max(m, max s);  c = exp(m - m');
+//   l of lane t mod 32 = l*c + p[t], then reduce_cta.h's butterfly;  o[i] = o[i]*c, then fma over
+//   the tile's t = part (mod parts) ascending of p[t]*v[t][i];  the parts are added in ascending
+//   order; parts = 128 / (head_dim / 2) or 1.
+// Merge: M = max m; w = exp(m - M); L = fma(w, l, L) and o = fma(w, o_span, o) over the spans
+// ascending; out = o / L. visible = 0 gives zeros.
+//
+// Bound  |error| <= eps * max|v| * ((head_dim + 5)*A + 8*(T + S) + 64 * S + 64), eps = 2^-23, A as
+//        in attn.h, T tiles, S spans. What a row may not see is never used, whatever it holds.
+// Cost   reads K and V once per KV head; writes and reads head_dim + 2 f32 a q head and span, 3 %
+//        of that at head_dim 128 and 4 q heads.
+#pragma once
+
+#include "kernels/attn/attn.h"
+#include "kernels/quant/activations_gpu.h"
+
+namespace tarn::kernels {
+
+struct GpuPages {
+  KvType type;
+  u32 page_tokens;  // 32, 64, 128 or 256
+  u32 head_dim;     // f16: a multiple of 8, q8_0: of 32; 256 at most
+  u32 n_kv_heads;
+  u8* const* groups;
+  u64 table_stride;  // elements
+  u64 page_stride;   // bytes
+  const u32* tables;
+};
+
+struct GpuKvAppendArgs {
+  GpuPages pages;
+  const f32* k;  // [rows_max, k_stride], head h at h * head_dim
+  u64 k_stride;  // elements
+  const f32* v;
+  u64 v_stride;
+  const u32* positions;
+  const u32* n_rows;
+  u32 rows_max;
+};
+
+inline constexpr u32 kGpuSpanSlots = 256;
+
+struct GpuAttnArgs {
+  GpuPages pages;
+  const f32* q;  // [rows_max, q_stride]
+  u64 q_stride;
+  f32* out;  // [rows_max, out_stride], head h at h * head_dim; nullptr: quantized alone
+  u64 out_stride;
+  GpuQuantized quantized{};  // of all heads of a row: k = n_heads * head_dim, head_dim % 32 = 0
+  const u32* visible;
+  const u32* n_rows;
+  u32 rows_max;
+  u32 n_group_heads;  // q heads that share a KV head, consecutive
+  u32 spans_max;      // the grid's: visible <= spans_max * kGpuSpanSlots
+  f32 scale;
+  f32* partial;  // gpu_attn_partial_bytes()
+};
+
+// For each row, q head and span: o [head_dim], then m and l.
+constexpr u64 gpu_attn_partial_bytes(u32 rows_max, u32 n_heads, u32 spans_max, u32 head_dim) {
+  return u64{rows_max} * n_heads * spans_max * (u64{head_dim} + 2) * sizeof(f32);
+}
+
+}  // namespace tarn::kernels

@@ -1,0 +1,24 @@
+// kernels/attn/pages_cta.h
+//
+// Device code: where the slots of a row lie. A slot is K then V of one head and token.
+#pragma once
+
+#include "kernels/attn/attn_gpu.h"
+#include "kernels/common/cta.h"
+
+namespace tarn::kernels::TARN_GPU {
+
+constexpr u32 kKvBlock = 32;  // elements of a q8_0 block
+constexpr u32 kKvBlockBytes = 2 + kKvBlock;
+
+TARN_DEVICE u32 vector_bytes(KvType type, u32 head_dim) {
+  return type == KvType::f16 ? head_dim * 2 : head_dim / kKvBlock * kKvBlockBytes;
+}
+
+TARN_DEVICE u8* slot_address(const GpuPages& pages, u32 row, u32 kv_head, u32 slot) {
+  u8* const* groups = pages.groups + pages.tables[row] * pages.table_stride;
+  return groups[slot / pages.page_tokens] + kv_head * pages.page_stride +
+         u64{slot % pages.page_tokens} * 2 * vector_bytes(pages.type, pages.head_dim);
+}
+
+}  // namespace tarn::kernels::TARN_GPU

@@ -1,0 +1,32 @@
+// kernels/rope/rope_gpu.h
+//
+// rope.h's turn of heads in place, on a GPU, of q and k in one launch; the same bits as the CPU's.
+//
+//   heads     [rows_max, stride] f32: n_heads heads of head_dim, those of q and those of k
+//   cos, sin  [rows_max, n_rot/2] f32 of the step's positions, from rope_table() on the host: they
+//             are part of what a step uploads
+//   rows      [n_rows, rows_max) are left alone
+#pragma once
+
+#include "kernels/rope/rope.h"
+
+namespace tarn::kernels {
+
+struct GpuHeads {
+  f32* x;
+  u64 stride;  // elements
+  u32 n_heads;
+};
+
+struct GpuRopeArgs {
+  GpuHeads q, k;  // k.n_heads may be 0
+  const f32* cos;
+  const f32* sin;
+  const u32* n_rows;
+  u32 rows_max;
+  u32 head_dim;
+  u32 n_rot;  // <= head_dim
+  RopePairs pairs;
+};
+
+}  // namespace tarn::kernels

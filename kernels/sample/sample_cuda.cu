@@ -1,0 +1,120 @@
+// kernels/sample/sample_cuda.cu
+//
+// A CTA a row. A logit and its id are one 64-bit key whose order is "better": each thread keeps the
+// best of its share that is still below the last key taken, and only the thread that had the winner
+// looks for its next one.
+#include "kernels/common/cta.h"
+#include "kernels/common/reduce_cta.h"
+#include "kernels/sample/sample_gpu.h"
+
+namespace tarn::kernels::TARN_GPU {
+namespace {
+
+constexpr u32 kInfinity = 0x7f800000u;
+constexpr u32 kNobody = 0xffffffffu;
+
+struct Key {
+  u32 high, low;  // ordered bits of the logit, then the id reversed; 0, 0 is below all
+};
+
+TARN_DEVICE bool above(const Key& a, const Key& b) {
+  return a.high > b.high || (a.high == b.high && a.low > b.low);
+}
+
+// Floats in ascending order as integers in ascending order; -0 and 0 are one.
+TARN_DEVICE u32 ordered_bits(f32 logit) {
+  const u32 bits = bits_of(logit == 0.0f ? 0.0f : logit);
+  return bits >> 31 != 0 ? ~bits : bits | 0x80000000u;
+}
+
+TARN_DEVICE bool is_broken(f32 logit) {
+  const u32 bits = bits_of(logit);
+  return bits == kInfinity || (bits & 0x7fffffffu) > kInfinity;
+}
+
+TARN_DEVICE Key max_warp_key(Cta& cta, Key key) {
+  for (u32 mask = kWarpLanes / 2; mask > 0; mask /= 2) {
+    const Key other{cta.shuffle_xor(key.high, mask), cta.shuffle_xor(key.low, mask)};
+    if (above(other, key)) key = other;
+  }
+  return key;
+}
+
+struct Sample {
+  static constexpr u32 kThreads = 512;
+  static constexpr u32 kWarps = kThreads / kWarpLanes;
+  using Args = GpuSampleArgs;
+
+  // The best key of this thread's share that is below `limit`.
+  TARN_DEVICE static Key best_below(Cta& cta, const f32* logits, u32 n, const Key& limit) {
+    Key best{0, 0};
+    for (u32 i = cta.thread(); i < n; i += kThreads) {
+      const f32 logit = logits[i];
+      if (is_broken(logit)) continue;
+      const Key key{ordered_bits(logit), ~i};
+      if (above(limit, key) && above(key, best)) best = key;
+    }
+    return best;
+  }
+
+  TARN_DEVICE static void run(Cta& cta, const Args& args) {
+    const Shared<U32x2> best_of_warp = cta.shared<U32x2>(kWarps);
+    const Shared<u32> broken_of_warp = cta.shared<u32>(kWarps);
+    const u32 row = cta.block();
+    if (row >= load<u32>(args.n_rows)) return;
+    const f32* logits = args.logits + row * args.stride;
+    u32 n_broken = 0;
+    for (u32 i = cta.thread(); i < args.n; i += kThreads)
+      n_broken += is_broken(logits[i]) ? 1u : 0u;
+    for (u32 mask = kWarpLanes / 2; mask > 0; mask /= 2) {
+      n_broken += cta.shuffle_xor(n_broken, mask);
+    }
+    if (cta.lane() == 0) broken_of_warp[cta.warp()] = n_broken;
+
+    Key mine = best_below(cta, logits, args.n, {kNobody, kNobody});
+    const u32 n_turns = args.k == 0 ? 1 : args.k;
+    for (u32 turn = 0; turn < n_turns; ++turn) {
+      const Key of_warp = max_warp_key(cta, mine);
+      if (cta.lane() == 0) best_of_warp[cta.warp()] = U32x2{{of_warp.high, of_warp.low}};
+      cta.barrier();  // every warp's best is there
+      Key best{0, 0};
+      for (u32 w = 0; w < kWarps; ++w) {
+        const U32x2 words = best_of_warp[w];
+        const Key key{words.w[0], words.w[1]};
+        if (above(key, best)) best = key;
+      }
+      const bool found = best.high != 0;
+      if (cta.thread() == 0) {
+        if (turn == 0) write_summary(args, row, logits, best, broken_of_warp);
+        if (args.k != 0) {
+          args.top[u64{row} * args.k + turn] = {found ? logits[~best.low] : 0.0f,
+                                                found ? ~best.low : kNobody};
+        }
+      }
+      if (found && mine.high == best.high && mine.low == best.low) {
+        mine = best_below(cta, logits, args.n, best);
+      }
+      cta.barrier();  // all have read the warps' bests, which the next turn overwrites
+    }
+  }
+
+  TARN_DEVICE static void write_summary(const Args& args, u32 row, const f32* logits,
+                                        const Key& best, const Shared<u32>& broken_of_warp) {
+    u32 n_broken = 0;
+    for (u32 w = 0; w < kWarps; ++w) n_broken += broken_of_warp[w];
+    // -inf is a legal logit, but not a maximum.
+    const f32 max = best.high != 0 ? logits[~best.low] : float_of(kInfinity | 0x80000000u);
+    const bool finite = bits_of(max) != (kInfinity | 0x80000000u);
+    args.summary[row] = {finite ? ~best.low : 0, max, n_broken};
+  }
+};
+
+}  // namespace
+
+void sample_gpu(const GpuSampleArgs& args, GpuStream* stream) {
+  constexpr u64 kSharedBytes =
+      shared_bytes_of(Sample::kWarps, sizeof(U32x2)) + shared_bytes_of(Sample::kWarps, sizeof(u32));
+  launch<Sample>({.n_ctas = args.rows_max, .shared_bytes = kSharedBytes}, stream, args);
+}
+
+}  // namespace tarn::kernels::TARN_GPU

@@ -1,0 +1,320 @@
+// Goal    every GPU attends as kernels/attn/attn_gpu.h says, with the same bits whatever the batch,
+//         the number of spans in the grid and the place of the pages; and its append writes the
+//         bytes of the CPU's kv_store.
+// Method  an f64 oracle over the decoded pages; slots around a tile, a page and a span; both KV
+//         types; every group in memory of its own, so AddressSanitizer sees a step outside;
+//         canaries in unused rows and gaps; NaN in every slot that a row may not see.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <memory>
+
+#include "kernels/common/half.h"
+#include "tests/kernels/gpu/gpus.h"
+#include "tests/kernels/gpu/random_acts.h"
+#include "tests/support/seed.h"
+
+namespace tarn::kernels {
+namespace {
+
+using test::DeviceArray;
+
+struct Case {
+  const char* name;
+  KvType type;
+  u32 head_dim, n_kv_heads, n_group_heads, page_tokens;
+  std::vector<u32> visible;
+};
+
+// clang-format off
+const Case kCases[] = {
+    // name                               type         dim kv group page visible
+    {"f16: one slot",                     KvType::f16,  64, 1, 1,  32, {1}},
+    {"f16: around a tile",                KvType::f16,  16, 2, 2,  64, {31, 32, 33}},
+    {"f16: around a page",                KvType::f16,  80, 1, 3,  64, {63, 64, 65}},
+    {"f16: around a span",                KvType::f16,  32, 1, 4,  64, {255, 256, 257}},
+    {"f16: a model's head",               KvType::f16, 128, 1, 4,  64, {70}},
+    {"f16: seven heads, no slot",         KvType::f16,  64, 2, 7,  32, {0, 40}},
+    {"f16: nine heads are two chunks",    KvType::f16,   8, 1, 9, 128, {34}},
+    {"f16: the largest head",             KvType::f16, 256, 1, 2,  64, {66}},
+    {"f16: dims that leave threads over", KvType::f16,  96, 1, 1, 256, {300}},
+    {"q8_0: one slot",                    KvType::q8_0, 32, 1, 1,  32, {1}},
+    {"q8_0: around a tile",               KvType::q8_0, 64, 2, 2,  64, {31, 32, 33}},
+    {"q8_0: around a span",               KvType::q8_0, 32, 1, 5,  64, {255, 256, 257}},
+    {"q8_0: a model's head",              KvType::q8_0, 128, 1, 4, 64, {97}},
+    {"q8_0: the largest head",            KvType::q8_0, 256, 1, 8, 32, {65}},
+};
+// clang-format on
+
+constexpr f32 kCanary = -12345.0f;
+constexpr f64 kEpsilonF32 = std::numeric_limits<f32>::epsilon();
+constexpr u32 kGap = 3;
+
+f64 decode(KvType type, const u8* vector, u32 i) {
+  u16 half;
+  if (type == KvType::f16) {
+    std::memcpy(&half, vector + 2 * i, sizeof half);
+    return f64{f16_to_f32(half)};
+  }
+  const u8* block = vector + i / 32 * 34;
+  std::memcpy(&half, block, sizeof half);
+  return f64{f16_to_f32(half)} * static_cast<i8>(block[2 + i % 32]);
+}
+
+class Problem {
+ public:
+  Problem(const Case& c, tarn::test::Random& random) : case_(c) {
+    vector_bytes_ = kv_vector_bytes(c.type, c.head_dim);
+    page_bytes_ = 2 * vector_bytes_ * c.page_tokens;
+    n_rows_ = static_cast<u32>(c.visible.size());
+    n_heads_ = c.n_kv_heads * c.n_group_heads;
+    stride_ = u64{n_heads_} * c.head_dim + kGap;
+    q_.resize(stride_ * n_rows_);
+    for (f32& x : q_) x = random.normal() * 2.0f;
+    std::vector<f32> k(c.head_dim), v(c.head_dim);
+    for (u32 n = 0; n < n_rows_; ++n) {
+      const u32 n_groups = c.visible[n] / c.page_tokens + 1;
+      // 0xff is NaN in f16, as d of q8_0 too: whoever uses an unseen slot is found out.
+      groups_.emplace_back(n_groups, std::vector<u8>(page_bytes_ * c.n_kv_heads, 0xff));
+      for (u32 t = 0; t < c.visible[n]; ++t) {
+        for (u32 h = 0; h < c.n_kv_heads; ++h) {
+          for (f32& x : k) x = random.normal();
+          for (f32& x : v) x = random.normal() + 0.5f;
+          kv_store_generic({c.type, k.data(), v.data(), slot(n, h, t), c.head_dim});
+        }
+      }
+    }
+  }
+
+  // Rows [begin, begin + n) as one launch, in tables given out from the last row on if `reversed`.
+  struct Launch {
+    u32 begin, n_rows, rows_max, spans_max;
+    bool reversed;
+  };
+  struct Output {
+    std::vector<f32> out;
+    std::vector<i8> q;
+    std::vector<U32x2> side;
+  };
+  Output run(const test::Gpu& gpu, const Launch& launch) const {
+    u64 table_stride = 0;
+    for (const auto& groups : groups_) table_stride = std::max<u64>(table_stride, groups.size());
+    std::vector<std::unique_ptr<DeviceArray<u8>>> memory;
+    std::vector<u8*> addresses(table_stride * launch.n_rows + 1, nullptr);
+    std::vector<u32> tables(launch.rows_max), visible(launch.rows_max, 1u << 30);
+    for (u32 row = 0; row < launch.n_rows; ++row) {
+      const u32 n = launch.begin + row;
+      tables[row] = launch.reversed ? launch.n_rows - 1 - row : row;
+      visible[row] = case_.visible[n];
+      for (u64 g = 0; g < groups_[n].size(); ++g) {
+        memory.push_back(std::make_unique<DeviceArray<u8>>(gpu, groups_[n][g]));
+        addresses[tables[row] * table_stride + g] = memory.back()->data();
+      }
+    }
+    std::vector<f32> q_rows(stride_ * launch.rows_max, kCanary);
+    for (u64 i = 0; i < launch.n_rows * stride_; ++i) {
+      q_rows[i] = q_[launch.begin * stride_ + i];
+    }
+    const DeviceArray<f32> q(gpu, q_rows), out(gpu, q_rows.size(), kCanary);
+    const u64 k = u64{n_heads_} * case_.head_dim;
+    const DeviceArray<i8> quantized(gpu, launch.rows_max * k, i8{0});
+    const DeviceArray<U32x2> side(gpu, launch.rows_max * k / 32, {{0, 0}});
+    const DeviceArray<u8*> groups(gpu, addresses);
+    const DeviceArray<u32> device_tables(gpu, tables), device_visible(gpu, visible);
+    const DeviceArray<u32> n_rows(gpu, {launch.n_rows});
+    const DeviceArray<u8> partial(
+        gpu, gpu_attn_partial_bytes(launch.rows_max, n_heads_, launch.spans_max, case_.head_dim),
+        u8{0xff});
+    const bool quantizes = case_.head_dim % 32 == 0;
+    gpu.table->attend({.pages = pages(groups.data(), table_stride, device_tables.data()),
+                       .q = q.data(),
+                       .q_stride = stride_,
+                       .out = out.data(),
+                       .out_stride = stride_,
+                       .quantized = {quantizes ? quantized.data() : nullptr, side.data()},
+                       .visible = device_visible.data(),
+                       .n_rows = n_rows.data(),
+                       .rows_max = launch.rows_max,
+                       .n_group_heads = case_.n_group_heads,
+                       .spans_max = launch.spans_max,
+                       .scale = scale(),
+                       .partial = reinterpret_cast<f32*>(partial.data())},
+                      gpu.stream);
+    return {out.host(), quantized.host(), side.host()};
+  }
+
+  GpuPages pages(u8* const* groups, u64 table_stride, const u32* tables) const {
+    return {.type = case_.type,
+            .page_tokens = case_.page_tokens,
+            .head_dim = case_.head_dim,
+            .n_kv_heads = case_.n_kv_heads,
+            .groups = groups,
+            .table_stride = table_stride,
+            .page_stride = page_bytes_,
+            .tables = tables};
+  }
+
+  void check_against_oracle(const std::vector<f32>& out) {
+    for (u64 at = 0; at < out.size(); ++at) {
+      if (at / stride_ >= n_rows_ || at % stride_ >= stride_ - kGap) REQUIRE(out[at] == kCanary);
+    }
+    for (u32 n = 0; n < n_rows_; ++n) {
+      for (u32 h = 0; h < n_heads_; ++h) check_head(out, n, h);
+    }
+  }
+
+  u32 spans() const {
+    u32 most = 1;
+    for (const u32 v : case_.visible) most = std::max(most, (v + 255) / 256);
+    return most;
+  }
+  u32 n_rows() const { return n_rows_; }
+  u64 stride() const { return stride_; }
+  u32 k() const { return n_heads_ * case_.head_dim; }
+  f32 scale() const { return 1.0f / std::sqrt(static_cast<f32>(case_.head_dim)); }
+
+ private:
+  u8* slot(u32 n, u32 kv_head, u32 t) {
+    return groups_[n][t / case_.page_tokens].data() + kv_head * page_bytes_ +
+           t % case_.page_tokens * 2 * vector_bytes_;
+  }
+
+  void check_head(const std::vector<f32>& out, u32 n, u32 h) {
+    const u32 visible = case_.visible[n], d = case_.head_dim;
+    const u64 first = n * stride_ + u64{h} * d;
+    std::vector<f64> weights(visible), want(d, 0.0);
+    f64 magnitude = 0.0, v_max = 0.0, sum = 0.0;
+    f64 max = -std::numeric_limits<f64>::infinity();
+    for (u32 t = 0; t < visible; ++t) {
+      const u8* k = slot(n, h / case_.n_group_heads, t);
+      f64 terms = 0.0;
+      for (u32 i = 0; i < d; ++i) {
+        const f64 term = f64{q_[first + i]} * decode(case_.type, k, i) * f64{scale()};
+        weights[t] += term;
+        terms += std::abs(term);
+      }
+      magnitude = std::max(magnitude, terms);
+      max = std::max(max, weights[t]);
+    }
+    for (u32 t = 0; t < visible; ++t) {
+      const u8* v = slot(n, h / case_.n_group_heads, t) + vector_bytes_;
+      weights[t] = std::exp(weights[t] - max);
+      sum += weights[t];
+      for (u32 i = 0; i < d; ++i) {
+        want[i] += weights[t] * decode(case_.type, v, i);
+        v_max = std::max(v_max, std::abs(decode(case_.type, v, i)));
+      }
+    }
+    const f64 n_tiles = (visible + 31) / 32, n_spans = (visible + 255) / 256;
+    // As the header promises.
+    const f64 bound =
+        kEpsilonF32 * v_max * ((d + 5) * magnitude + 8 * (n_tiles + n_spans) + 64 * n_spans + 64);
+    for (u32 i = 0; i < d; ++i) {
+      const f64 expected = visible == 0 ? 0.0 : want[i] / sum;
+      REQUIRE(std::abs(f64{out[first + i]} - expected) <= bound);
+    }
+  }
+
+  const Case& case_;
+  u64 vector_bytes_, page_bytes_, stride_;
+  u32 n_rows_, n_heads_;
+  std::vector<f32> q_;
+  std::vector<std::vector<std::vector<u8>>> groups_;  // of each row's sequence
+};
+
+TEST_CASE("attend agrees with the f64 oracle on every GPU, and its quantised output with its own") {
+  tarn::test::Random random(tarn::test::seed_from_environment());
+  CAPTURE(random.seed());
+  for (const test::Gpu& gpu : test::gpus()) {
+    CAPTURE(gpu.table->name);
+    for (const Case& c : kCases) {
+      CAPTURE(c.name);
+      Problem p(c, random);
+      const u32 n = p.n_rows();
+      const Problem::Output got = p.run(gpu, {0, n, n + 1, p.spans(), false});
+      p.check_against_oracle(got.out);
+      if (c.head_dim % 32 != 0) continue;
+      const test::HostActs acts = test::quantize_on_host(got.out, p.stride(), n, p.k());
+      CHECK(std::equal(acts.q.begin(), acts.q.end(), got.q.begin()));
+      CHECK(std::memcmp(acts.side.data(), got.side.data(), acts.side.size() * 8) == 0);
+    }
+  }
+}
+
+TEST_CASE("a row alone, more spans in the grid and other places of pages give the same bits") {
+  tarn::test::Random random(tarn::test::seed_from_environment());
+  CAPTURE(random.seed());
+  for (const test::Gpu& gpu : test::gpus()) {
+    CAPTURE(gpu.table->name);
+    for (const Case& c : kCases) {
+      if (c.visible.size() < 2) continue;
+      CAPTURE(c.name);
+      Problem p(c, random);
+      const u32 n = p.n_rows();
+      const auto batch = p.run(gpu, {0, n, n, p.spans(), false}).out;
+      const auto other = p.run(gpu, {0, n, n + 2, p.spans() + 3, true}).out;
+      CHECK(std::memcmp(batch.data(), other.data(), batch.size() * sizeof(f32)) == 0);
+      for (u32 row = 0; row < n; ++row) {
+        const auto alone = p.run(gpu, {row, 1, 1, p.spans() + row, false}).out;
+        CHECK(std::memcmp(alone.data(), &batch[row * p.stride()], p.stride() * sizeof(f32)) == 0);
+      }
+    }
+  }
+}
+
+TEST_CASE("kv_append writes the bytes of the CPU's kv_store, into its slot alone") {
+  tarn::test::Random random(tarn::test::seed_from_environment());
+  CAPTURE(random.seed());
+  for (const test::Gpu& gpu : test::gpus()) {
+    for (const Case& c : kCases) {
+      CAPTURE(c.name);
+      const u64 vector_bytes = kv_vector_bytes(c.type, c.head_dim);
+      const u64 page_bytes = 2 * vector_bytes * c.page_tokens;
+      // Three rows, the last unused: row 0 in table 1, row 1 in table 0, two groups each.
+      const u32 positions[] = {c.page_tokens + 3, c.page_tokens - 1, 0};
+      const u64 k_stride = u64{c.n_kv_heads} * c.head_dim + kGap;
+      std::vector<f32> k_rows(3 * k_stride), v_rows(3 * k_stride);
+      for (f32& x : k_rows) x = random.normal() * 10.0f;
+      for (f32& x : v_rows) x = random.below(40) == 0 ? 0.0f : random.normal();
+      if (c.n_kv_heads == 2) v_rows[1] = std::numeric_limits<f32>::infinity();
+      std::vector<std::vector<u8>> want(4, std::vector<u8>(page_bytes * c.n_kv_heads, 0xa5));
+      const DeviceArray<u8> g0(gpu, want[0]), g1(gpu, want[1]), g2(gpu, want[2]), g3(gpu, want[3]);
+      const DeviceArray<u8>* const arrays[] = {&g0, &g1, &g2, &g3};
+      for (u32 n = 0; n < 2; ++n) {
+        for (u32 h = 0; h < c.n_kv_heads; ++h) {
+          u8* slot = want[(1 - n) * 2 + positions[n] / c.page_tokens].data() + h * page_bytes +
+                     positions[n] % c.page_tokens * 2 * vector_bytes;
+          kv_store_generic({c.type, &k_rows[n * k_stride + h * c.head_dim],
+                            &v_rows[n * k_stride + h * c.head_dim], slot, c.head_dim});
+        }
+      }
+      const DeviceArray<u8*> groups(gpu, {g0.data(), g1.data(), g2.data(), g3.data()});
+      const DeviceArray<u32> tables(gpu, {1, 0, 0}), n_rows(gpu, {2});
+      const DeviceArray<u32> at(gpu, {positions[0], positions[1], positions[2]});
+      const DeviceArray<f32> k(gpu, k_rows), v(gpu, v_rows);
+      gpu.table->kv_append({.pages = {.type = c.type,
+                                      .page_tokens = c.page_tokens,
+                                      .head_dim = c.head_dim,
+                                      .n_kv_heads = c.n_kv_heads,
+                                      .groups = groups.data(),
+                                      .table_stride = 2,
+                                      .page_stride = page_bytes,
+                                      .tables = tables.data()},
+                            .k = k.data(),
+                            .k_stride = k_stride,
+                            .v = v.data(),
+                            .v_stride = k_stride,
+                            .positions = at.data(),
+                            .n_rows = n_rows.data(),
+                            .rows_max = 3},
+                           gpu.stream);
+      for (u32 g = 0; g < 4; ++g) CHECK(arrays[g]->host() == want[g]);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tarn::kernels
