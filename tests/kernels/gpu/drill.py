@@ -1,0 +1,236 @@
+#!/usr/bin/env python3
+"""drill.py [--compiler CXX] [--build DIR] [--only TEXT] [--list]
+
+Breaks the GPU kernels on purpose, and counts what their tests notice.
+
+Goal    a missing barrier, a missing wait and a wrong index in a kernel each turn a test red.
+Method  every barrier(), sync_warp() and copy_wait() in kernels/**/*.cu and kernels/**/*_cta.h is
+        deleted, one at a time, and in every kernel one index is shifted by one. A mutant is one
+        changed file: the .cu files that contain it are compiled again, linked with the rest, and
+        the tests of their family are run, under AddressSanitizer. Caught means that a test failed,
+        that the emulator or the sanitizer stopped it, or that it ran for too long. Survivors are
+        listed; fewer than 95 % caught is a failure.
+
+The tree itself is not touched: mutants lie in the build folder, which comes first among the include
+paths. Standard library only.
+"""
+import argparse
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+CAUGHT_RATIO_MIN = 0.95
+TEST_SECONDS_MAX = 60
+
+# What the kernels' tests link beside the kernels.
+SUPPORT = ["tests/support/emulator/*.cpp", "tests/support/seed.cpp", "tests/support/main.cpp",
+           "tests/kernels/gpu/*.cpp", "kernels/*/*_generic.cpp", "kernels/quant/*.cpp",
+           "kernels/common/*.cpp", "kernels/rope/rope_table.cpp", "kernels/sample/*.cpp",
+           "platform/base/assert.cpp"]
+FLAGS = ["-std=c++20", "-O1", "-g1", "-ffp-contract=off", "-fsanitize=address",
+         "-fno-omit-frame-pointer"]
+
+# Which test files look at a kernel file.
+TESTS = {
+    "kernels/act/act_cuda.cu": ["elementwise"],
+    "kernels/attn/attn_cuda.cu": ["attn"],
+    "kernels/attn/kv_append_cuda.cu": ["attn"],
+    "kernels/matmul/matvec_cuda.cu": ["matvec"],
+    "kernels/norm/norm_cuda.cu": ["norm", "quantize"],
+    "kernels/quant/activations_cuda.cu": ["quantize"],
+    "kernels/quant/dequant_cuda.cu": ["elementwise"],
+    "kernels/rope/rope_cuda.cu": ["elementwise"],
+    "kernels/sample/sample_cuda.cu": ["sample"],
+}
+
+WAITS = re.compile(r"cta\.(?:barrier\(\)|sync_warp\(\)|copy_wait<\d+>\(\)|copy_commit\(\));")
+KERNEL = re.compile(r"^struct (\w+) (?::[^{]*)?\{$", re.MULTILINE)
+# The first subscript behind which something is read or written by a computed place.
+INDEX = re.compile(r"(?<![\w.>])((?:\w+(?:\.|->))*\w+)\[([^\[\]]*(?:\[[^\[\]]*\][^\[\]]*)*)\]")
+
+
+class Mutant:
+    def __init__(self, path, line, what, text):
+        self.path, self.line, self.what, self.text = path, line, what, text
+
+    def __str__(self):
+        return f"{self.path}:{self.line}: {self.what}"
+
+
+def line_of(text, at):
+    return text.count("\n", 0, at) + 1
+
+
+def without_waits(path, text):
+    for match in WAITS.finditer(text):
+        changed = text[:match.start()] + ";" + text[match.end():]
+        yield Mutant(path, line_of(text, match.start()), f"without {match.group(0)}", changed)
+
+
+def bodies(text):
+    """(name, begin, end) of each kernel: a struct that has run()."""
+    for match in KERNEL.finditer(text):
+        end = text.find("\n};", match.start())
+        if "static void run(Cta& cta" in text[match.start():end]:
+            yield match.group(1), match.start(), end
+
+
+def shifted_indices(path, text):
+    """In each kernel the last subscript of a global or shared array that is no literal."""
+    for name, begin, end in bodies(text):
+        found = [m for m in INDEX.finditer(text, begin, end)
+                 if not re.fullmatch(r"\d*|k\w+", m.group(2))
+                 and not text[text.rfind("\n", 0, m.start()):m.start()].strip()
+                 .startswith(("f32 m", "static", "const Shared", "//"))]
+        if not found:
+            # All of its work is done by address: shift the element that a thread takes.
+            match = re.search(r"cta\.(?:thread|lane)\(\)", text[begin:end])
+            at = begin + match.end()
+            changed = text[:at] + " + 1" + text[at:]
+            yield Mutant(path, line_of(text, at), f"{name}: thread shifted", changed)
+            continue
+        match = found[-1]
+        changed = text[:match.start(2)] + f"({match.group(2)}) + 1" + text[match.end(2):]
+        yield Mutant(path, line_of(text, match.start()), f"{name}: {match.group(0)} shifted",
+                     changed)
+
+
+def all_mutants():
+    for path in sorted(ROOT.glob("kernels/*/*.cu")) + sorted(ROOT.glob("kernels/*/*_cta.h")):
+        name = str(path.relative_to(ROOT))
+        text = path.read_text()
+        yield from without_waits(name, text)
+        if name.endswith(".cu"):
+            yield from shifted_indices(name, text)
+
+
+class Builder:
+    def __init__(self, compiler, folder):
+        self.compiler, self.folder = compiler, Path(folder)
+        self.mutant_root = self.folder / "mutant"
+        self.folder.mkdir(parents=True, exist_ok=True)
+
+    def compile(self, source, target, mutated=None):
+        command = self.compiler.split() + FLAGS
+        if mutated:
+            command += ["-I", str(self.mutant_root)]
+        command += ["-I", str(ROOT)]
+        if str(source).endswith(".cu"):
+            command += ["-x", "c++"]
+        command += ["-c", str(source), "-o", str(target)]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    def base_object(self, name):
+        return self.folder / (name.replace("/", "_") + ".o")
+
+    def build_base(self):
+        kernels = [str(p.relative_to(ROOT)) for p in sorted(ROOT.glob("kernels/**/*.cu"))]
+        support = sorted({str(p.relative_to(ROOT)) for pattern in SUPPORT
+                          for p in ROOT.glob(pattern)})
+        for name in kernels + support:
+            target = self.base_object(name)
+            run = self.compile(ROOT / name, target)
+            if run.returncode != 0:
+                sys.exit(f"{name} does not compile:\n{run.stderr}")
+        self.kernels = kernels
+        self.objects = {name: self.base_object(name) for name in kernels + support}
+
+    def link(self, objects, program):
+        command = self.compiler.split() + ["-fsanitize=address", *map(str, objects), "-lpthread",
+                                           "-o", str(program)]
+        return subprocess.run(command, capture_output=True, text=True, check=False).returncode
+
+    def users(self, name):
+        """The .cu files in which a change of `name` matters."""
+        if name.endswith(".cu"):
+            return [name]
+        wanted, changed = {name}, True
+        headers = [str(p.relative_to(ROOT)) for p in ROOT.glob("kernels/*/*.h")]
+        while changed:
+            changed = False
+            for header in headers:
+                text = (ROOT / header).read_text()
+                if header not in wanted and any(f'"{w}"' in text for w in wanted):
+                    wanted.add(header)
+                    changed = True
+        return [k for k in self.kernels
+                if k in TESTS and any(f'"{w}"' in (ROOT / k).read_text() for w in wanted)]
+
+    def run_tests(self, program, kernels):
+        """None if all pass, else how it was noticed."""
+        files = sorted({test for kernel in kernels for test in TESTS[kernel]})
+        filters = ",".join(f"*/{test}_test.cpp" for test in files)
+        try:
+            run = subprocess.run([str(program), f"--source-file={filters}", "--abort-after=1"],
+                                 capture_output=True, text=True, check=False,
+                                 timeout=TEST_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            return "ran for too long"
+        if run.returncode == 0:
+            return None
+        if "a rule of kernels/common/cta.h" in run.stderr:
+            return "emulator"
+        return "sanitizer" if "AddressSanitizer" in run.stderr else "test"
+
+    def try_mutant(self, mutant):
+        source = self.mutant_root / mutant.path
+        source.parent.mkdir(parents=True, exist_ok=True)
+        source.write_text(mutant.text)
+        try:
+            users = self.users(mutant.path)
+            objects = dict(self.objects)
+            for i, user in enumerate(users):
+                target = self.folder / f"mutant{i}.o"
+                run = self.compile(source if user == mutant.path else ROOT / user, target, True)
+                if run.returncode != 0:
+                    return "does not compile"
+                objects[user] = target
+            program = self.folder / "mutant_tests"
+            if self.link(objects.values(), program) != 0:
+                return "does not link"
+            return self.run_tests(program, users)
+        finally:
+            source.unlink()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[2])
+    parser.add_argument("--compiler", default="clang++-14")
+    parser.add_argument("--build", default="build/drill")
+    parser.add_argument("--only", default="", help="mutants whose line contains this")
+    parser.add_argument("--list", action="store_true")
+    options = parser.parse_args()
+    mutants = [m for m in all_mutants() if options.only in str(m)]
+    unknown = {m.path for m in mutants if m.path.endswith(".cu")} - set(TESTS)
+    if unknown:
+        sys.exit(f"no tests are named for {', '.join(sorted(unknown))}")
+    if options.list:
+        print(*mutants, sep="\n")
+        return
+    builder = Builder(options.compiler, options.build)
+    builder.build_base()
+    program = builder.folder / "tests"
+    builder.link(builder.objects.values(), program)
+    noticed = builder.run_tests(program, list(TESTS))
+    if noticed:
+        sys.exit(f"the tests are red without any change: {noticed}")
+    survivors, n_tried = [], 0
+    for mutant in mutants:
+        how = builder.try_mutant(mutant)
+        if how in ("does not compile", "does not link"):
+            sys.exit(f"{mutant}: {how}; the drill must learn to change it otherwise")
+        n_tried += 1
+        print(f"{mutant}: {how or 'SURVIVED'}", flush=True)
+        if how is None:
+            survivors.append(mutant)
+    n_caught = n_tried - len(survivors)
+    print(f"{n_caught} of {n_tried} caught ({100 * n_caught / max(n_tried, 1):.1f} %)")
+    for mutant in survivors:
+        print(f"survivor: {mutant}")
+    sys.exit(0 if n_tried and n_caught >= CAUGHT_RATIO_MIN * n_tried else 1)
+
+
+if __name__ == "__main__":
+    main()
