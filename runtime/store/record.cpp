@@ -60,11 +60,13 @@ void encode_head(const Crc32c& crc, const Place& place, const RecordArgs& args,
                    .budget_left_bytes = args.budget_left_bytes,
                    .written_bytes = args.written_bytes};
   auto* words = reinterpret_cast<u32*>(head.data() + sizeof fixed);
-  std::memcpy(words, args.aliases.data(), args.aliases.size_bytes());
-  words += 4 * shape.n_aliases;
+  for (const Key& alias : args.aliases) {
+    std::memcpy(words, &alias, sizeof alias);
+    words += 4;
+  }
   u32* meta = words;  // inline, or behind the head sector
   if (shape.meta_sectors() > 0) meta = reinterpret_cast<u32*>(head.data() + kSectorBytes);
-  std::memcpy(meta, args.token_ids.data(), args.token_ids.size_bytes());
+  std::copy(args.token_ids.begin(), args.token_ids.end(), meta);
   crc.sectors(args.payload.data(), n_sectors, meta + shape.n_tokens);
   if (shape.meta_sectors() > 0) {
     crc.sectors(head.data() + kSectorBytes, shape.meta_sectors(), words);

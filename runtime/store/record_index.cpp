@@ -70,9 +70,10 @@ std::optional<RecordIndex::Found> RecordIndex::find(const Key& key) const {
   return best;
 }
 
-bool RecordIndex::is_known(const Key& key) const {
+bool RecordIndex::is_on_its_way(const Key& key) const {
   for (u32 i = buckets_[bucket(key)]; i != kNoFrame; i = entries_[i].next) {
-    if (entries_[i].key == key && entries_[i].life != Life::part) return true;
+    const Life life = entries_[i].life;
+    if (entries_[i].key == key && life != Life::part && life != Life::published) return true;
   }
   return false;
 }

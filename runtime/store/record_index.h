@@ -75,8 +75,8 @@ class RecordIndex {
   };
   // The youngest published record of this key; whole keys go before aliases.
   std::optional<Found> find(const Key& key) const;
-  // Whether a record of this very key is on its way or published.
-  bool is_known(const Key& key) const;
+  // Whether a record of this very key is reserved, writing or verified.
+  bool is_on_its_way(const Key& key) const;
   const IndexEntry& entry(RecordRef ref) const;  // asserts the generation
   bool is_current(RecordRef ref) const;          // published, of this generation
   const IndexEntry& frame(u32 frame_idx) const { return entries_[frame_idx]; }

@@ -173,10 +173,10 @@ Begun Store::put(const PutArgs& args) {
   TARN_ASSERT(reinterpret_cast<std::uintptr_t>(args.payload.data()) % kSectorBytes == 0);
   if (mode_ != Mode::on) return Begun::not_now;
   RecordRef replaced{};
-  if (index_.is_known(args.key)) {
-    const auto found = index_.find(args.key);
-    const bool is_whole = found && found->alias_idx == kNoFrame;
-    if (args.known == PutArgs::If::absent || !is_whole) return Begun::known;
+  if (index_.is_on_its_way(args.key)) return Begun::known;
+  const auto found = index_.find(args.key);
+  if (found && found->alias_idx == kNoFrame) {
+    if (args.known == PutArgs::If::absent) return Begun::known;
     replaced = found->ref;
   }
   Slot* slot = free_slot();

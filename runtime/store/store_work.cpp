@@ -84,16 +84,17 @@ void Store::publish(Slot& slot) {
   index_.publish(slot.ref);
   slot.has_record = false;
   ++stats_.n_published;
-  if (slot.replaced.frame_idx == kNoFrame) {
-    end(slot, Outcome::ok);
-    return;
-  }
-  // The old one goes from the disk too, or a restart could find it when this one is evicted.
-  slot.erased = slot.replaced;
+  const RecordRef replaced = slot.replaced;
   slot.replaced = {};
-  slot.stage = Stage::erase_waits;
-  if (index_.is_current(slot.erased)) index_.retire(slot.erased);
-  let_go(slot.erased);
+  if (replaced.frame_idx != kNoFrame && index_.is_current(replaced)) {
+    // The old one goes from the disk too, or a restart could find it when this one is evicted.
+    index_.retire(replaced);
+    slot.erased = replaced;
+    slot.stage = Stage::erase_waits;
+  } else {
+    end(slot, Outcome::ok);
+  }
+  if (replaced.frame_idx != kNoFrame) let_go(replaced);  // erased or dropped by others, perhaps
 }
 
 void Store::go_on_sync() {

@@ -8,9 +8,10 @@
 
 #include <algorithm>
 #include <cstring>
-#include <map>
 #include <memory>
+#include <new>
 
+#include "platform/base/checked.h"
 #include "runtime/store/store.h"
 #include "tests/support/io_worlds.h"
 
@@ -57,6 +58,11 @@ class StoreHarness {
     const auto bytes = store::store_bytes(limits);
     REQUIRE(bytes.has_value());
     memory_.resize(*bytes + 64, std::byte{0x5A});
+  }
+  StoreHarness(const StoreHarness&) = delete;
+  StoreHarness& operator=(const StoreHarness&) = delete;
+  ~StoreHarness() {
+    if (!was_killed) store.~Store();
   }
 
   store::Mode open() {
@@ -153,16 +159,22 @@ class StoreHarness {
   }
   void check() {
     if (store.mode() != store::Mode::off) store.index().check_invariants();
-    for (u64 i = 0; i < 64; ++i) REQUIRE(memory_[memory_.size() - 1 - i] == std::byte{0x5A});
+    const auto canary = std::span(memory_).last(64);
+    REQUIRE(std::count(canary.begin(), canary.end(), std::byte{0x5A}) == 64);
   }
   void close() {
     drain();
     store.close();
   }
 
-  store::Store store;
+ private:
+  alignas(store::Store) std::byte store_memory_[sizeof(store::Store)];
+
+ public:
+  store::Store& store = *new (store_memory_) store::Store;
   std::vector<store::Event> events;
   store::Event last{};
+  bool was_killed = false;  // a process that dies runs no destructors
 
  private:
   IoBackend& io_;
