@@ -1,7 +1,7 @@
 // tests/sim/store_random.h
 //
-// Random lives of a store on a faulty disk, one a seed, and what they met on the way: the fast slice
-// and the long run are the same code.
+// Random lives of a store on a faulty disk, one a seed, and what they met on the way: the fast
+// slice and the long run are the same code.
 #pragma once
 
 #include <array>
