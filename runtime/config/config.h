@@ -32,7 +32,9 @@ inline constexpr u64 kBudgetBytesMax = 16384 * kGiB;
 inline constexpr u64 kContextTokensMax = u64{1} << 24;  // rope's angles are exact enough below it
 
 struct Config {
-  u64 budget_bytes = 0;    // no default: only the owner of the box knows what else runs there
+  u64 budget_bytes = 0;  // no default: only the owner of the box knows what else runs there
+  u64 device_budget_bytes = 0;
+  u64 driver_limit_bytes = 512 * kMiB;
   u64 context_tokens = 0;  // slots planned for, of all sessions together
   u32 sessions_max = 4;
   u32 batch_rows_max = 512;
@@ -84,6 +86,10 @@ void Config::visit_fields(Self& self, Visitor& on) {
   on("cpu.isa", self.isa, ChoiceNames(kIsaNames),
      "instruction set of the kernels; a name that this machine lacks is an error");
   on("device.kind", self.device, ChoiceNames(kDeviceNames), "where the model runs");
+  on("device.budget_bytes", self.device_budget_bytes, u64{0}, kBudgetBytesMax,
+     "ceiling over a discrete GPU's own memory; 0: not set; an integrated one has none of its own");
+  on("device.driver_limit_bytes", self.driver_limit_bytes, u64{0}, kBudgetBytesMax,
+     "what the GPU's driver may take for kernels, graphs and libraries");
   on("io.backend", self.io, ChoiceNames(kIoNames), "how files are read");
 }
 

@@ -58,8 +58,8 @@ class Layout {
 // Walks over every tensor that is there, in the order of the region, and gives its place to
 // `visit(row, layer or kNoLayer, tensor, target)`.
 constexpr u32 kNoLayer = ~u32{0};
-template <class Visit>
-void lay_out(const ModelDescription& model, Layout& layout, Visit&& visit) {
+template <class Places, class Visit>
+void lay_out(const ModelDescription& model, Places& layout, Visit&& visit) {
   const auto place = [&](const tables::TensorRow& row, u32 layer, const TensorRef& tensor) {
     if (!tensor.present()) return;
     const bool is_vector = row.n_rows == tables::Dim::one;
@@ -348,9 +348,26 @@ Result<void> Loader::check_rope_factors() const {
 
 }  // namespace
 
+u64 weights_table_bytes(const ModelDescription& model) {
+  return model.spec.n_layers * sizeof(LayerWeights);
+}
+
+void each_weight_piece(const ModelDescription& model,
+                       void (*on_piece)(void* context, Checked bytes), void* context) {
+  struct Places {
+    void (*on_piece)(void* context, Checked bytes);
+    void* context;
+    std::byte* place(Checked n_bytes) {
+      on_piece(context, n_bytes);
+      return nullptr;
+    }
+  } places{on_piece, context};
+  lay_out(model, places, [](const tables::TensorRow&, u32, const TensorRef&, std::byte*) {});
+}
+
 Result<u64> weights_region_bytes(const ModelDescription& model) {
   Layout layout(nullptr);
-  layout.place(model.spec.n_layers * sizeof(LayerWeights));
+  layout.place(weights_table_bytes(model));
   lay_out(model, layout, [](const tables::TensorRow&, u32, const TensorRef&, std::byte*) {});
   if (const auto bytes = layout.bytes()) return *bytes;
   return fail({.status = Status::invalid_model,

@@ -12,6 +12,7 @@
 #include <span>
 
 #include "kernels/quant/dequant.h"
+#include "platform/base/checked.h"
 #include "platform/cpu/worker_pool.h"
 #include "platform/io/io_backend.h"
 #include "runtime/model/model_spec.h"
@@ -48,6 +49,11 @@ struct Weights {
 // What the region must hold: matrices, vectors, and the table of LayerWeights. An error where the
 // sizes do not add up within 64 bits.
 Result<u64> weights_region_bytes(const ModelDescription& model);
+// The same in parts, for a device whose memory comes in slabs: calls on_piece for every tensor, in
+// the order of the region. What is left of it is the table of LayerWeights, which the host reads.
+void each_weight_piece(const ModelDescription& model,
+                       void (*on_piece)(void* context, Checked bytes), void* context);
+u64 weights_table_bytes(const ModelDescription& model);
 // Fixed: the table of pieces and enough reads in flight to keep a disk busy, whatever the model.
 u64 loader_staging_bytes();
 

@@ -46,7 +46,8 @@ u32 largest_batch(const Inputs& inputs, u32 rows_end, Config config) {
   return rows >= config.sessions_max ? rows : 0;
 }
 
-u64 least_bytes(const Inputs& inputs) {
+// Of the smallest plan there is.
+BudgetedPart least_part(const Inputs& inputs) {
   Config config = *inputs.config;
   config.context_tokens = config.page_tokens;
   config.sessions_max = 1;
@@ -55,18 +56,18 @@ u64 least_bytes(const Inputs& inputs) {
   changed.config = &config;
   const Result<Plan> plan = plan_memory(changed);
   TARN_ASSERT(plan.has_value());
-  return plan->total_bytes;
+  return tightest_part(*plan);
 }
 
 // For a budget that holds no page of context as configured: one session, and as many rows as let a
 // page in; then as much context as still fits.
 void propose_least(const Inputs& inputs, const Plan& plan, Error* error) {
-  const u64 bytes = least_bytes(inputs);
-  if (bytes > plan.budget_bytes) {
+  const BudgetedPart least = least_part(inputs);
+  if (!least.fits()) {
     error->hint =
         "not even the shortest context fits the budget: raise it to least_bytes or more, or take a "
         "model with smaller weights";
-    error->figures[2] = {"least_bytes", bytes};
+    error->figures[2] = {"least_bytes", least.bytes};
     return;
   }
   Config config = *inputs.config;
@@ -98,10 +99,12 @@ Detail largest_regions(const Plan& plan) {
 
 Error over_budget_error(const Plan& plan, const Inputs& inputs) {
   TARN_ASSERT(!plan.fits);
+  const BudgetedPart part = tightest_part(plan);
   Error error{
       .status = Status::over_budget,
       .detail = largest_regions(plan),
-      .figures = {{{"total_bytes", plan.total_bytes}, {"budget_bytes", plan.budget_bytes}}}};
+      .figures = {{{part.on_device ? "device_bytes" : "total_bytes", part.bytes},
+                   {part.on_device ? "device_budget_bytes" : "budget_bytes", part.budget_bytes}}}};
   Config config = *inputs.config;
 
   const u32 context = largest_context(inputs, plan, config);

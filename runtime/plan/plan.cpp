@@ -9,6 +9,7 @@
 #include "runtime/config/fixed_text.h"
 #include "runtime/kv/sequence.h"
 #include "runtime/model/weights.h"
+#include "runtime/plan/gpu_shape.h"
 #include "runtime/plan/session_shape.h"
 #include "runtime/plan/step_shape.h"
 #include "runtime/text/tokenizer.h"
@@ -24,39 +25,81 @@ using Formula = FixedText<sizeof(Region::formula)>;
 // Collects the regions; a size that overflowed makes the whole plan invalid.
 class Builder {
  public:
-  explicit Builder(Plan* plan) : plan_(plan) {}
+  Builder(Plan* plan, const DeviceFacts& device) : plan_(plan), device_(device) {
+    if (has_gpu()) plan_->slabs = SlabCutter(device);
+  }
+  bool has_gpu() const { return device_.kind != DeviceKind::cpu; }
 
   void add(RegionId id, const char* name, RegionKind kind, Checked bytes, const Formula& formula) {
-    total_ = total_ + bytes.aligned_up(kRegionAlignment);
+    host_ = host_ + bytes.aligned_up(kRegionAlignment);
+    put(id, name, RegionSpace::host, kind, bytes, formula);
+  }
+  // Of the GPU's memory where there is a GPU; in `n` pieces, each of which is contiguous there.
+  void add_near(RegionId id, const char* name, RegionKind kind, Checked piece_bytes, u64 n,
+                const Formula& formula) {
+    if (!has_gpu()) return add(id, name, kind, piece_bytes * n, formula);
+    plan_->slabs.add(piece_bytes, n);
+    put(id, name, RegionSpace::device, kind, piece_bytes * n, formula);
+  }
+  void add_weights_near(const model::ModelDescription& model, u64 bytes, const Formula& formula) {
+    model::each_weight_piece(
+        model, [](void* slabs, Checked piece) { static_cast<SlabCutter*>(slabs)->add(piece); },
+        &plan_->slabs);
+    put(RegionId::weights, "weights", RegionSpace::device, RegionKind::weights,
+        bytes - model::weights_table_bytes(model), formula);
+  }
+  // Not a reservation of ours: what somebody else takes of the GPU's memory.
+  void add_driver(u64 bytes, const Formula& formula) {
+    driver_bytes_ = bytes;
+    put(RegionId::driver, "driver", RegionSpace::device, RegionKind::driver, bytes, formula);
+  }
+  // False where a size passed 64 bits.
+  bool sum_up() {
+    const Checked device =
+        (has_gpu() ? plan_->slabs.total_bytes() : Checked(0)) + Checked(driver_bytes_);
+    const Checked total = host_ + device;
+    plan_->host_bytes = host_.get().value_or(0);
+    plan_->device_bytes = device.get().value_or(0);
+    plan_->total_bytes = total.get().value_or(0);
+    return total.valid();
+  }
+
+ private:
+  void put(RegionId id, const char* name, RegionSpace space, RegionKind kind, Checked bytes,
+           const Formula& formula) {
     plan_->regions[static_cast<u64>(id)] = {.name = name,
-                                            .space = RegionSpace::host,
+                                            .space = space,
                                             .kind = kind,
                                             .bytes = bytes.get().value_or(0),
                                             .formula = formula.array()};
   }
-  Checked total() const { return total_; }
 
- private:
   Plan* plan_;
-  Checked total_ = 0;
+  const DeviceFacts& device_;
+  Checked host_ = 0;
+  u64 driver_bytes_ = 0;
 };
 
 void add_weights(Builder& builder, const model::ModelDescription& description, u64 bytes) {
   u64 n_tensors = 0;
   for (const model::TensorRef& tensor : description.tensors.model) n_tensors += tensor.present();
   for (const model::TensorRef& tensor : description.tensors.layers) n_tensors += tensor.present();
-  builder.add(RegionId::weights, "weights", RegionKind::weights, bytes,
-              Formula() << n_tensors << " tensors of " << description.spec.weights_file_bytes
-                        << " B in the file, matrices in tiles of 16 rows");
+  const Formula formula = Formula()
+                          << n_tensors << " tensors of " << description.spec.weights_file_bytes
+                          << " B in the file, matrices in tiles of 16 rows";
+  if (builder.has_gpu()) {
+    builder.add_weights_near(description, bytes, formula);
+  } else {
+    builder.add(RegionId::weights, "weights", RegionKind::weights, bytes, formula);
+  }
 }
 
 void add_kv(Builder& builder, const model::ModelSpec& spec, const Plan& plan) {
   const u64 group_bytes = plan.group_shape.group_bytes();
-  builder.add(RegionId::kv_groups, "kv_groups", RegionKind::kv,
-              Checked(plan.groups_max) * group_bytes,
-              Formula() << spec.n_cache_layers << " layers x (" << plan.pages_max << " pages of "
-                        << plan.group_shape.page_tokens << " tokens + " << plan.sessions_max
-                        << " tails) x " << group_bytes << " B");
+  builder.add_near(RegionId::kv_groups, "kv_groups", RegionKind::kv, group_bytes, plan.groups_max,
+                   Formula() << spec.n_cache_layers << " layers x (" << plan.pages_max
+                             << " pages of " << plan.group_shape.page_tokens << " tokens + "
+                             << plan.sessions_max << " tails) x " << group_bytes << " B");
 
   const u64 pool_bytes =
       align_up(kv::GroupPool::bookkeeping_bytes(plan.groups_max), kPieceAlignment);
@@ -70,23 +113,53 @@ void add_kv(Builder& builder, const model::ModelSpec& spec, const Plan& plan) {
                         << pool_bytes << " B for " << plan.groups_max << " groups");
 }
 
+constexpr u64 kCandidateBytes = sizeof(kernels::Candidate);
+
+// What the host samples from: logits, candidates, the sampler's own.
+Checked sampling_bytes(const model::ModelSpec& spec, const Plan& plan) {
+  const Checked n_vocab = spec.n_vocab;
+  return (n_vocab * plan.logit_rows_max * sizeof(f32)).aligned_up(kPieceAlignment) +
+         (n_vocab * kCandidateBytes).aligned_up(kPieceAlignment) + kSamplerScratchBytes;
+}
+
+void add_gpu_scratch(Builder& builder, const model::ModelSpec& spec, const Plan& plan) {
+  const Checked partials = gpu_partials_bytes(spec, plan.context_tokens);
+  const Checked tables = gpu_page_tables_bytes(spec, plan.sessions_max, plan.pages_max);
+  builder.add_near(RegionId::attention, "attention", RegionKind::scratch,
+                   partials.aligned_up(kDevicePieceAlignment) + tables, 1,
+                   Formula() << kGpuDecodeRowsMax << " rows x " << spec.n_heads << " heads x "
+                             << ceil_div(plan.context_tokens, kGpuSpanTokens) << " spans x "
+                             << (spec.head_dim + 2) * sizeof(f32) << " B + "
+                             << tables.get().value_or(0) << " B of page tables");
+  builder.add_near(RegionId::logits, "logits", RegionKind::scratch,
+                   Checked(spec.n_vocab) * plan.logit_rows_max * sizeof(f32), 1,
+                   Formula() << plan.logit_rows_max << " rows x " << spec.n_vocab << " x "
+                             << sizeof(f32) << " B");
+  const u64 weights_table_bytes = spec.n_layers * sizeof(model::LayerWeights);
+  builder.add(RegionId::mirror, "mirror", RegionKind::io,
+              sampling_bytes(spec, plan) + tables + Checked(plan.rows_max) * kGpuRowMirrorBytes +
+                  weights_table_bytes + 4 * kPieceAlignment,
+              Formula() << "logits and sampler + " << tables.get().value_or(0)
+                        << " B of page tables + " << plan.rows_max << " rows x "
+                        << kGpuRowMirrorBytes << " B + layers");
+}
+
 void add_scratch(Builder& builder, const model::ModelSpec& spec, const Plan& plan) {
   const StepShape step = step_shape(spec, plan.rows_max);
-  builder.add(RegionId::activations, "activations", RegionKind::scratch, step.total_bytes,
-              Formula() << plan.rows_max << " rows x " << step.row_bytes << " B + "
-                        << step.inv_freq.bytes << " B of frequencies");
+  builder.add_near(RegionId::activations, "activations", RegionKind::scratch, step.total_bytes, 1,
+                   Formula() << plan.rows_max << " rows x " << step.row_bytes << " B + "
+                             << step.inv_freq.bytes << " B of frequencies");
+  if (builder.has_gpu()) return add_gpu_scratch(builder, spec, plan);
   builder.add(RegionId::attention, "attention", RegionKind::scratch,
               Checked(plan.n_workers) * plan.attention_stride_bytes,
               Formula() << plan.n_workers << " workers x (" << plan.page_table_offset_bytes
                         << " B of tiles + " << plan.pages_max << " page pointers)");
-  constexpr u64 kCandidateBytes = sizeof(kernels::Candidate);
-  const Checked n_vocab = spec.n_vocab;
-  builder.add(RegionId::logits, "logits", RegionKind::scratch,
-              (n_vocab * plan.logit_rows_max * sizeof(f32)).aligned_up(kPieceAlignment) +
-                  (n_vocab * kCandidateBytes).aligned_up(kPieceAlignment) + kSamplerScratchBytes,
+  builder.add(RegionId::logits, "logits", RegionKind::scratch, sampling_bytes(spec, plan),
               Formula() << plan.logit_rows_max << " rows x " << spec.n_vocab << " x " << sizeof(f32)
                         << " B + " << spec.n_vocab << " x " << kCandidateBytes << " B + "
                         << kSamplerScratchBytes << " B to sample");
+  builder.add(RegionId::mirror, "mirror", RegionKind::io, 0,
+              Formula() << "none: the CPU reads what the host writes");
 }
 
 void add_others(Builder& builder, const Inputs& inputs, const Plan& plan) {
@@ -98,6 +171,13 @@ void add_others(Builder& builder, const Inputs& inputs, const Plan& plan) {
                         << plan.context_tokens << " tokens x " << kSessionTokenBytes << " B)");
   builder.add(RegionId::io_staging, "io_staging", RegionKind::io, model::loader_staging_bytes(),
               Formula() << "what the loader reads ahead");
+  if (builder.has_gpu()) {
+    builder.add_driver(
+        inputs.config->driver_limit_bytes,
+        Formula() << "at most, for kernels, graphs and libraries; measured at start");
+  } else {
+    builder.add_driver(0, Formula() << "none: no GPU");
+  }
   builder.add(RegionId::text, "text", RegionKind::scratch,
               Checked(text::Tokenizer::encode_ids_max(plan.text_bytes_max)) * sizeof(u32) +
                   text::Tokenizer::encode_scratch_bytes(plan.text_bytes_max) + 2 * kShownBytesMax +
@@ -165,6 +245,12 @@ Result<void> derive_sizes(const Inputs& inputs, Plan* plan) {
 
 }  // namespace
 
+BudgetedPart tightest_part(const Plan& plan) {
+  if (plan.one_budget) return {plan.total_bytes, plan.budget_bytes};
+  const BudgetedPart device{plan.device_bytes, plan.device_budget_bytes, /*on_device=*/true};
+  return device.fits() ? BudgetedPart{plan.host_bytes, plan.budget_bytes} : device;
+}
+
 Result<Plan> plan_memory(const Inputs& inputs) {
   TARN_ASSERT(inputs.model != nullptr);
   TARN_ASSERT(inputs.config != nullptr);
@@ -176,21 +262,23 @@ Result<Plan> plan_memory(const Inputs& inputs) {
 
   Plan plan;
   TARN_CHECK(derive_sizes(inputs, &plan));
-  Builder builder(&plan);
+  Builder builder(&plan, inputs.device);
   add_weights(builder, *inputs.model, weights_bytes);
   add_kv(builder, spec, plan);
   add_scratch(builder, spec, plan);
   add_others(builder, inputs, plan);
 
-  const auto total = builder.total().get();
-  if (!total) {
-    return refuse(Status::invalid_model, "the sizes of this model and context pass 64 bits", "", {},
-                  {});
+  if (!builder.sum_up()) {
+    return refuse(Status::invalid_model,
+                  "the sizes of this model and context pass what a device "
+                  "can hold",
+                  "", {}, {});
   }
-  plan.total_bytes = *total;
-  TARN_ASSERT(plan.total_bytes == RegionArena::total_bytes(plan.regions));
+  TARN_ASSERT(plan.host_bytes == RegionArena::total_bytes(plan.regions));
+  plan.one_budget = inputs.device.kind == DeviceKind::cpu || inputs.device.integrated;
   plan.budget_bytes = inputs.config->budget_bytes;
-  plan.fits = plan.budget_bytes == 0 || plan.total_bytes <= plan.budget_bytes;
+  plan.device_budget_bytes = plan.one_budget ? 0 : inputs.config->device_budget_bytes;
+  plan.fits = tightest_part(plan).fits();
   return plan;
 }
 

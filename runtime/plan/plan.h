@@ -3,12 +3,18 @@
 // The memory plan: a pure function from the model's description, the configuration and the device
 // to a table of regions. `tarn plan` prints it without loading anything; opening an engine reserves
 // exactly it.
+//
+//   CPU              host regions under one budget
+//   integrated GPU   device regions (its own kind of the same memory) and host regions (the shared
+//                    kind) under one budget
+//   discrete GPU     device regions under the device's budget, host regions under the other
 #pragma once
 
 #include <array>
 #include <span>
 
 #include "platform/gpu/device.h"
+#include "platform/gpu/slabs.h"
 #include "runtime/arena/arena.h"
 #include "runtime/config/config.h"
 #include "runtime/kv/group_pool.h"
@@ -28,13 +34,20 @@ enum class RegionId : u8 {
   sessions,    // sessions_max times session_bytes(), 64-byte aligned each
   io_staging,  // the loader's
   text,        // ids and scratch of the tokenizer, pieces on their way out
+  mirror,      // with a GPU: what the host writes for a step and reads of it, registered
+  driver,      // with a GPU: what its driver may take, measured before READY; a limit, not reserved
   count,
 };
 
 struct Plan {
   std::array<Region, static_cast<u64>(RegionId::count)> regions{};
-  u64 total_bytes = 0;   // what will be reserved, alignment included
-  u64 budget_bytes = 0;  // the ceiling it was held against; 0: none given
+  u64 total_bytes = 0;   // of everything, alignment included
+  u64 host_bytes = 0;    // of it, host regions
+  u64 device_bytes = 0;  // of it, slabs of device regions, and the driver's limit
+  SlabCutter slabs{};    // of the device regions, weights, groups, activations, attention, logits
+  u64 budget_bytes = 0;  // the ceiling over all, or over the host's part; 0: none given
+  u64 device_budget_bytes = 0;  // over the device's part; 0: none given, or one budget for both
+  bool one_budget = true;       // false with a discrete GPU
   bool fits = true;
   // Sizes that follow from the plan and that the engine uses.
   kv::GroupShape group_shape{};
@@ -65,6 +78,15 @@ struct Inputs {
   u64 tokenizer_bytes = 0;  // text::Tokenizer::memory_bytes
   u32 n_workers = 1;
 };
+
+// The part of a plan that passes its budget, or, where none does, the one that a budget is for.
+struct BudgetedPart {
+  u64 bytes = 0;
+  u64 budget_bytes = 0;    // 0: none given
+  bool on_device = false;  // of a discrete GPU
+  bool fits() const { return budget_bytes == 0 || bytes <= budget_bytes; }
+};
+BudgetedPart tightest_part(const Plan& plan);
 
 // Does not fail for the budget: it sets `fits`. Fails with invalid_config where configuration and
 // model do not go together.

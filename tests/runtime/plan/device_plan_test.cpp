@@ -1,0 +1,181 @@
+// Goal    the plan for a GPU is what is taken, to the byte: slabs of device memory and the driver's
+//         limit beside the host's regions; one budget where both are one memory, two where they are
+//         not; and without a GPU no byte of any of it.
+// Method  a table of boxes; the plan's slabs reserved on a fake GPU and counted there; the sizes of
+//         device regions computed again from first principles; budgets one byte too small.
+#include <doctest/doctest.h>
+
+#include <string>
+
+#include "platform/gpu/slabs.h"
+#include "runtime/model/weights.h"
+#include "runtime/plan/gpu_shape.h"
+#include "runtime/plan/plan.h"
+#include "runtime/plan/step_shape.h"
+#include "tests/runtime/plan/model_shapes.h"
+#include "tests/support/fake_device.h"
+
+namespace tarn::plan {
+namespace {
+
+using test::FakeDevice;
+using test::kLlama31Of8B;
+using test::ShapedModel;
+
+constexpr u64 kTokenizerBytes = 4 * kMiB;
+
+Result<Plan> plan_of(const ShapedModel& model, const Config& config, const DeviceFacts& device) {
+  return plan_memory({.model = &model.description,
+                      .config = &config,
+                      .device = device,
+                      .tokenizer_bytes = kTokenizerBytes,
+                      .n_workers = 2});
+}
+
+u64 figure(const Error& error, std::string_view name) {
+  for (const Figure& f : error.figures) {
+    if (f.name != nullptr && name == f.name) return f.value;
+  }
+  return 0;
+}
+
+constexpr DeviceFacts kNone{};
+
+struct Box {
+  const char* name;
+  DeviceFacts facts;
+  bool one_budget;
+};
+constexpr Box kBoxes[] = {{"no GPU", kNone, true},
+                          {"integrated", test::kOrinFacts, true},
+                          {"discrete", test::kDiscreteFacts, false}};
+
+TEST_CASE("what the plan says is what a device gives, to the byte") {
+  const ShapedModel model({.n_layers = 4, .n_vocab = 3000, .type = kernels::TensorType::q8_0});
+  Config config;
+  config.context_tokens = 2048;
+  config.sessions_max = 2;
+  config.driver_limit_bytes = 30 * kMiB;
+  for (const Box& box : kBoxes) {
+    CAPTURE(box.name);
+    const Result<Plan> plan = plan_of(model, config, box.facts);
+    REQUIRE(plan.has_value());
+    CHECK(plan->one_budget == box.one_budget);
+    CHECK(plan->total_bytes == plan->host_bytes + plan->device_bytes);
+    CHECK(plan->host_bytes == RegionArena::total_bytes(plan->regions));
+    const bool has_gpu = box.facts.kind == DeviceKind::cuda;
+    for (const RegionId id : {RegionId::weights, RegionId::kv_groups, RegionId::activations,
+                              RegionId::attention, RegionId::logits}) {
+      CAPTURE(plan->of(id).name);
+      CHECK((plan->of(id).space == RegionSpace::device) == has_gpu);
+    }
+    for (const RegionId id : {RegionId::kv_tables, RegionId::tokenizer, RegionId::sessions,
+                              RegionId::io_staging, RegionId::text, RegionId::mirror}) {
+      CHECK(plan->of(id).space == RegionSpace::host);
+    }
+    CHECK((plan->of(RegionId::mirror).bytes > 0) == has_gpu);
+    CHECK(plan->of(RegionId::driver).kind == RegionKind::driver);
+    CHECK(plan->of(RegionId::driver).bytes == (has_gpu ? 30 * kMiB : 0));
+    if (!has_gpu) {
+      CHECK(plan->device_bytes == 0);
+      continue;
+    }
+    FakeDevice device(box.facts);
+    device.driver_takes_bytes = 0;
+    DeviceSlabs slabs;
+    REQUIRE(slabs.reserve(device, plan->slabs).has_value());
+    const u64 taken_bytes = box.facts.memory_free_bytes - device.memory_free_bytes().value();
+    CHECK(taken_bytes + 30 * kMiB == plan->device_bytes);
+    u64 region_bytes = 0;
+    for (const Region& region : plan->regions) {
+      if (region.space == RegionSpace::device && region.kind != RegionKind::driver) {
+        region_bytes += region.bytes;
+      }
+    }
+    CHECK(slabs.total_bytes() >= region_bytes);
+    // Every piece may be followed by up to 255 bytes, every slab by up to one alignment.
+    const u64 n_pieces = plan->groups_max + 64;
+    CHECK(slabs.total_bytes() <= region_bytes + n_pieces * kDevicePieceAlignment +
+                                     plan->slabs.n_slabs() * box.facts.slab_alignment_bytes);
+  }
+}
+
+TEST_CASE("device regions from first principles: an 8B on an Orin with 8,192 tokens") {
+  const ShapedModel model(kLlama31Of8B);
+  Config config;
+  config.context_tokens = 8192;
+  DeviceFacts orin = test::kOrinFacts;
+  orin.slab_bytes_max = 256 * kMiB;
+  orin.slab_alignment_bytes = 2 * kMiB;
+  const Result<Plan> plan = plan_of(model, config, orin);
+  REQUIRE(plan.has_value());
+  const Result<Plan> on_cpu = plan_of(model, config, kNone);
+  REQUIRE(on_cpu.has_value());
+  // The same tensors; the table of layers stays with the host.
+  CHECK(plan->of(RegionId::weights).bytes ==
+        on_cpu->of(RegionId::weights).bytes - model::weights_table_bytes(model.description));
+  CHECK(plan->of(RegionId::kv_groups).bytes == u64{32} * (128 + 4) * 262144);
+  // 8 rows x 32 heads x 32 spans x 130 floats, and 4 sessions x 32 layers x 128 pages.
+  CHECK(plan->of(RegionId::attention).bytes == 8 * 32 * 32 * 130 * 4 + 4 * 32 * 128 * 8);
+  CHECK(plan->of(RegionId::logits).bytes == u64{8} * 128256 * 4);
+  // No slab above the limit but the one that holds the output matrix, which is a piece of its own.
+  u32 n_long = 0;
+  for (u32 i = 0; i < plan->slabs.n_slabs(); ++i) n_long += plan->slabs.slab_bytes(i) > 256 * kMiB;
+  CHECK(n_long <= 2);
+  CHECK(plan->slabs.n_slabs() < 40);
+  CHECK(plan->device_bytes > plan->host_bytes);
+}
+
+TEST_CASE("one budget or two, each kept to the byte and named by the error") {
+  const ShapedModel model({.n_layers = 4, .type = kernels::TensorType::q8_0});
+  for (const Box& box : kBoxes) {
+    CAPTURE(box.name);
+    Config config;
+    config.context_tokens = 4096;
+    const Plan whole = plan_of(model, config, box.facts).value();
+    CHECK(whole.fits);
+    config.budget_bytes = box.one_budget ? whole.total_bytes : whole.host_bytes;
+    config.device_budget_bytes = whole.device_bytes;
+    CHECK(plan_of(model, config, box.facts)->fits);
+
+    Config less = config;
+    --less.budget_bytes;
+    const Plan over = plan_of(model, less, box.facts).value();
+    CHECK_FALSE(over.fits);
+    const Inputs inputs{.model = &model.description,
+                        .config = &less,
+                        .device = box.facts,
+                        .tokenizer_bytes = kTokenizerBytes,
+                        .n_workers = 2};
+    const Error error = over_budget_error(over, inputs);
+    CHECK(error.status == Status::over_budget);
+    CHECK(figure(error, "budget_bytes") == less.budget_bytes);
+    CHECK(figure(error, "total_bytes") == less.budget_bytes + 1);
+
+    Config less_device = config;
+    less_device.device_budget_bytes -= whole.device_bytes > 0 ? 1 : 0;
+    const Plan over_device = plan_of(model, less_device, box.facts).value();
+    CHECK(over_device.fits == box.one_budget);  // one budget knows no second one
+    if (box.one_budget) continue;
+    Inputs device_inputs = inputs;
+    device_inputs.config = &less_device;
+    const Error device_error = over_budget_error(over_device, device_inputs);
+    CHECK(figure(device_error, "device_budget_bytes") == whole.device_bytes - 1);
+    CHECK(figure(device_error, "device_bytes") == whole.device_bytes);
+    // What it proposes fits.
+    Config proposed = less_device;
+    proposed.context_tokens = figure(device_error, "context_tokens");
+    REQUIRE(proposed.context_tokens > 0);
+    CHECK(proposed.context_tokens < 4096);
+    CHECK(plan_of(model, proposed, box.facts)->fits);
+    // Not even the least plan fits one MiB.
+    Config tiny = less_device;
+    tiny.device_budget_bytes = kMiB;
+    const Plan hopeless = plan_of(model, tiny, box.facts).value();
+    device_inputs.config = &tiny;
+    CHECK(figure(over_budget_error(hopeless, device_inputs), "least_bytes") > kMiB);
+  }
+}
+
+}  // namespace
+}  // namespace tarn::plan
