@@ -57,7 +57,8 @@ function(tarn_module dir)
     target_compile_options(${name} PRIVATE ${TARN_CXX_FLAGS_COMMON} ${TARN_CXX_FLAGS_CORE})
     if(cuda_sources)
       target_compile_options(${name} PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:${TARN_CUDA_FLAGS}>")
-      target_include_directories(${name} SYSTEM PRIVATE ${TARN_CUDA_INCLUDE})
+      target_include_directories(${name} SYSTEM PRIVATE
+                                 $<$<COMPILE_LANGUAGE:CUDA>:${TARN_CUDA_INCLUDE}>)
     endif()
     target_compile_definitions(${name} PRIVATE ${TARN_ISA_DEFINITIONS}
                                $<$<CONFIG:Debug>:TARN_DEBUG=1>)
