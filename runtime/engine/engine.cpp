@@ -2,6 +2,7 @@
 #include "runtime/engine/engine.h"
 
 #include <algorithm>
+#include <array>
 
 #include "platform/base/assert.h"
 
@@ -208,9 +209,10 @@ bool Engine::can_cancel(const Session& s) const {
 }
 
 bool Engine::has_work() const {
-  return std::any_of(sessions_.begin(), sessions_.end(), [this](const Session& s) {
-    return rows_ready(s) > 0 || (s.cancel.load() && can_cancel(s));
-  });
+  return !device_lost() &&
+         std::any_of(sessions_.begin(), sessions_.end(), [this](const Session& s) {
+           return rows_ready(s) > 0 || (s.cancel.load() && can_cancel(s));
+         });
 }
 
 void Engine::handle_cancels() {
@@ -269,8 +271,23 @@ void Engine::collect_rows() {
   step_state_.runs = runs_.first(n_runs_);
 }
 
+// Whether what the step has computed so far may be believed. An error of any kind ends the engine:
+// which of the step's results it spoilt cannot be told, and after most of them the context is dead.
+bool Engine::device_works() {
+  if (device_ == nullptr) return true;
+  const Result<void> checked = device_->check();
+  if (checked) return true;
+  std::array<char, 256> text{};
+  format_error(checked.error(), text.data(), text.size());
+  log_.error("the GPU is lost: %s", text.data());
+  device_->give_up();
+  device_lost_.store(true, std::memory_order_release);
+  return false;
+}
+
 const StepTrace& Engine::step() {
   trace_ = StepTrace{.step_idx = counters_.n_steps, .start_ns = clock_->now_ns()};
+  if (device_lost()) return trace_;
   handle_cancels();
   collect_rows();
   trace_.n_rows = step_state_.n_rows;
@@ -288,8 +305,9 @@ const StepTrace& Engine::step() {
       forward_layers(forward);
       timer.add(backend_.take_traffic());
     }
+    if (!device_works()) return trace_;
     for (const RowRun& run : step_state_.runs) run.sequence->commit(run.n_rows);
-    run_logits(forward);
+    if (!run_logits(forward)) return trace_;
     for (const RowRun& run : step_state_.runs) {
       Session& s = session(run.owner);
       if (s.state == SessionState::computing && s.n_computable() == 0) {
@@ -303,7 +321,8 @@ const StepTrace& Engine::step() {
   return trace_;
 }
 
-void Engine::run_logits(const ForwardArgs& forward) {
+// False when the device was lost before all were computed.
+bool Engine::run_logits(const ForwardArgs& forward) {
   const RowRun* run = step_state_.runs.data();
   for (u32 begin = 0; begin < n_wanted_; begin += logit_rows_max_) {
     const u32 n = std::min(logit_rows_max_, n_wanted_ - begin);
@@ -312,6 +331,7 @@ void Engine::run_logits(const ForwardArgs& forward) {
       forward_logits(forward, begin, n, logits_);
       timer.add(backend_.take_traffic());
     }
+    if (!device_works()) return false;
     SegmentTimer timer(trace_, SegmentKind::sample, *clock_);
     for (u32 i = 0; i < n; ++i) {
       const u32 row = wanted_[begin + i];
@@ -320,6 +340,7 @@ void Engine::run_logits(const ForwardArgs& forward) {
       consume_logits(session(run->owner), step_state_.positions[row], logits);
     }
   }
+  return true;
 }
 
 void Engine::consume_logits(Session& s, u32 position, std::span<f32> logits) {

@@ -10,12 +10,14 @@
 //   errors   Result; a session's own failure ends its generation with an event, never the engine
 #pragma once
 
+#include <atomic>
 #include <span>
 #include <string_view>
 
 #include "kernels/cpu_table.h"
 #include "platform/clock/clock.h"
 #include "platform/cpu/worker_pool.h"
+#include "platform/gpu/device.h"
 #include "platform/io/io_backend.h"
 #include "platform/log/log.h"
 #include "platform/mem/reserve.h"
@@ -37,6 +39,9 @@ struct OpenArgs {
   Config config{};
   Reserve* reserve = nullptr;  // borrowed until close()
   Clock* clock = nullptr;      // borrowed until close()
+  // Borrowed until close(). Its errors are the engine's: no token and no KV of a step is accepted
+  // before check() has said that the step's work was done. Its kernels are not used yet.
+  Device* device = nullptr;
   Log log{};
   const FatalSink* sink = nullptr;  // for the worker threads
   std::span<const u32> cpus{};      // that workers may use; empty: those of the process
@@ -93,6 +98,9 @@ class Engine {
     return session(idx).events.pop(event, text);
   }
 
+  // The GPU is gone: no step does anything any more, and close() is all that is left. Any thread.
+  bool device_lost() const { return device_lost_.load(std::memory_order_acquire); }
+
   // True if step() would do something.
   bool has_work() const;
   // One step over what there is to do; a trace with n_rows = 0 if there is nothing.
@@ -124,7 +132,8 @@ class Engine {
   bool can_cancel(const Session& session) const;
   void collect_rows();
   void add_rows(Session& session, u32 n);
-  void run_logits(const ForwardArgs& forward);
+  bool device_works();
+  bool run_logits(const ForwardArgs& forward);
   void consume_logits(Session& session, u32 position, std::span<f32> logits);
   void accept_token(Session& session, const Sampled& sampled);
   void finish(Session& session, Finish finish, Status status);
@@ -135,6 +144,8 @@ class Engine {
   Reserve* reserve_ = nullptr;
   Clock* clock_ = nullptr;
   Log log_{};
+  Device* device_ = nullptr;
+  std::atomic<bool> device_lost_{false};
   plan::Plan plan_{};
   model::ModelSpec spec_{};
   RegionArena arena_{};

@@ -152,12 +152,15 @@ Result<void> Engine::open(const OpenArgs& args) {
   reserve_ = args.reserve;
   clock_ = args.clock;
   log_ = args.log;
+  device_ = args.device;
+  device_lost_.store(false);
   Result<void> opened = load(args);
   if (!opened) close();
   return opened;
 }
 
 Result<void> Engine::load(const OpenArgs& args) {
+  if (device_ != nullptr) TARN_CHECK(device_->bind_thread());
   TARN_TRY(table_, kernels::cpu_table_select(args.config.isa.data()));
   ModelFile file;
   TARN_CHECK(file.open(args));
@@ -206,6 +209,7 @@ Result<void> Engine::load(const OpenArgs& args) {
 void Engine::close() {
   workers_.stop();
   arena_.tear_down();
+  device_ = nullptr;
   sessions_ = {};
   n_session_slots_ = 0;
 }

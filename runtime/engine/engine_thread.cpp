@@ -15,6 +15,13 @@ Unexpected is_dead() {
                    "new engine"});
 }
 
+Unexpected is_lost() {
+  return fail({.status = Status::device_lost,
+               .hint =
+                   "the GPU is lost, and with it this engine: close it, and restart the process "
+                   "to use the GPU again"});
+}
+
 Unexpected is_closing() {
   return fail({.status = Status::cancelled, .hint = "the engine is being closed"});
 }
@@ -107,6 +114,7 @@ Result<void> EngineThread::may_wait() const {
                          "what happened there and act on it from another thread"});
   }
   if (stopping_) return is_closing();
+  if (engine_->device_lost()) return is_lost();
   return {};
 }
 
@@ -116,8 +124,10 @@ bool EngineThread::take_and_run_command(Lock& lock) {
   first_ = command->next;
   if (first_ == nullptr) last_ = nullptr;
   lock.unlock();
-  command->fn(command->context);
+  const bool lost = engine_->device_lost();
+  if (!lost) command->fn(command->context);
   lock.lock();
+  command->lost = lost;
   command->done = true;
   news_.notify_all();
   return true;
@@ -166,6 +176,7 @@ Result<void> EngineThread::call(void (*fn)(void* context), void* context) {
     if (dead() && !command.done) return is_dead();
   }
   if (command.dropped) return is_closing();
+  if (command.lost) return is_lost();
   return {};
 }
 
@@ -209,6 +220,7 @@ Result<void> EngineThread::wait_computed(SessionIdx idx, i32 timeout_ms) {
 
 Result<void> EngineThread::request_cancel(SessionIdx idx) {
   if (dead()) return is_dead();
+  if (engine_->device_lost()) return is_lost();
   engine_->request_cancel(idx);
   const Lock lock(mutex_);
   work_.notify_one();

@@ -8,6 +8,8 @@
 //                out one after another
 //   when dead    after a failed assertion (on this thread or on any worker) every waiting and every
 //                later call returns Status::internal; the failed thread is parked for ever
+//   when lost    after the GPU was lost every waiting and every later call returns
+//                Status::device_lost; events from before it can still be read
 //   when stopped every waiting call returns Status::cancelled; stop() waits until callers are out
 #pragma once
 
@@ -84,6 +86,7 @@ class EngineThread {
     void* context = nullptr;
     bool done = false;
     bool dropped = false;
+    bool lost = false;  // not carried out: the GPU was lost before its turn came
     Command* next = nullptr;
   };
   static void on_assert(void* self, const AssertSite& site);

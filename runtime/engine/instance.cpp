@@ -44,6 +44,7 @@ OpenArgs Instance::open_args(const InstanceArgs& args, const Config& config) {
                 .config = config,
                 .reserve = reserve_,
                 .clock = &clock_,
+                .device = args.device,
                 .sink = thread.prepare(&forward_fatal, &hooks_),
                 .cpus = args.cpus};
   if (hooks_.on_log != nullptr) open.log = Log(&forward_log, &hooks_, hooks_.log_least);

@@ -31,6 +31,7 @@ struct InstanceArgs {
   HostHooks hooks{};
   std::span<const u32> cpus{};
   Reserve* reserve = nullptr;  // nullptr: the system's
+  Device* device = nullptr;    // nullptr: none
 };
 
 class Instance {
