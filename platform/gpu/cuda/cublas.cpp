@@ -1,0 +1,104 @@
+// platform/gpu/cuda/cublas.cpp: cuBLAS behind dlopen. The few functions and numbers that we use are
+// part of its ABI since cuBLAS 11 and are declared here, so that no header of it is needed either.
+#include <cuda_runtime.h>
+#include <dlfcn.h>
+
+#include "platform/base/assert.h"
+#include "platform/gpu/gpu_blas.h"
+
+namespace tarn {
+namespace {
+
+using Handle = void*;
+using CreateFn = int (*)(Handle* handle);
+using DestroyFn = int (*)(Handle handle);
+using SetStreamFn = int (*)(Handle handle, cudaStream_t stream);
+using SetWorkspaceFn = int (*)(Handle handle, void* workspace, size_t bytes);
+using GemmExFn = int (*)(Handle handle, int transposes_a, int transposes_b, int m, int n, int k,
+                         const void* alpha, const void* a, int a_type, int a_stride, const void* b,
+                         int b_type, int b_stride, const void* beta, void* c, int c_type,
+                         int c_stride, int compute_type, int algorithm);
+
+enum Function : u32 { kCreate, kDestroy, kSetStream, kSetWorkspace, kGemmEx };
+constexpr const char* kNames[] = {"cublasCreate_v2", "cublasDestroy_v2", "cublasSetStream_v2",
+                                  "cublasSetWorkspace_v2", "cublasGemmEx"};
+
+constexpr int kOpN = 0, kOpT = 1;          // cublasOperation_t
+constexpr int kRealF32 = 0, kRealF16 = 2;  // cudaDataType
+constexpr int kCompute32F = 68;            // cublasComputeType_t: f32 sums, no shortcuts
+constexpr int kDefaultAlgorithm = -1;      // cublasGemmAlgo_t
+
+#if CUDART_VERSION >= 13000
+constexpr const char* kLibrary = "libcublas.so.13";
+#else
+constexpr const char* kLibrary = "libcublas.so.12";
+#endif
+
+template <class Fn>
+Fn function(void* const (&functions)[5], Function which) {
+  return reinterpret_cast<Fn>(functions[which]);
+}
+
+}  // namespace
+
+Result<void> GpuBlas::open(const GpuBlasOpenArgs& args) {
+  TARN_ASSERT(library_ == nullptr);
+  const char* path = args.library_path != nullptr ? args.library_path : kLibrary;
+  library_ = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  if (library_ == nullptr) {
+    return fail({.status = Status::unsupported,
+                 .hint = "cuBLAS is absent: our own kernels compute large products",
+                 .detail = Detail(path)});
+  }
+  for (u32 i = 0; i < 5; ++i) functions_[i] = dlsym(library_, kNames[i]);
+  int status = 0;
+  for (const void* found : functions_) status = found == nullptr ? -1 : status;
+  if (status == 0) status = function<CreateFn>(functions_, kCreate)(&handle_);
+  if (status == 0) {
+    status = function<SetWorkspaceFn>(functions_, kSetWorkspace)(handle_, args.workspace.raw(),
+                                                                 args.workspace_bytes);
+  }
+  (void)cudaGetLastError();  // what it met on its way is told by its status
+  if (status == 0) return {};
+  close();
+  return fail({.status = Status::unsupported,
+               .hint = "cuBLAS is there and does not start: our own kernels compute large products",
+               .detail = Detail(path),
+               .figures = {{{"cublas_status", static_cast<u64>(status)}}}});
+}
+
+void GpuBlas::close() {
+  if (handle_ != nullptr) (void)function<DestroyFn>(functions_, kDestroy)(handle_);
+  if (library_ != nullptr) dlclose(library_);
+  handle_ = nullptr;
+  library_ = nullptr;
+  error_ = 0;
+}
+
+void GpuBlas::product(const GpuBlasArgs& args, GpuStream* on) {
+  TARN_ASSERT(is_open());
+  TARN_ASSERT(args.k % 8 == 0);
+  const f32 one = 1, zero = 0;
+  // cuBLAS counts by columns: our rows are its columns, so it computes out^T = w * x^T.
+  const int m = static_cast<int>(args.m), n = static_cast<int>(args.n),
+            k = static_cast<int>(args.k);
+  int status =
+      function<SetStreamFn>(functions_, kSetStream)(handle_, reinterpret_cast<cudaStream_t>(on));
+  if (status == 0) {
+    status = function<GemmExFn>(functions_, kGemmEx)(
+        handle_, kOpT, kOpN, n, m, k, &one, args.w, kRealF16, k, args.x, kRealF16, k, &zero,
+        args.out, kRealF32, n, kCompute32F, kDefaultAlgorithm);
+  }
+  if (error_ == 0) error_ = status;
+}
+
+Result<void> GpuBlas::check() {
+  if (error_ == 0) return {};
+  const i32 status = error_;
+  error_ = 0;
+  return fail({.status = Status::internal,
+               .hint = "cuBLAS refused a product",
+               .figures = {{{"cublas_status", static_cast<u64>(status)}}}});
+}
+
+}  // namespace tarn

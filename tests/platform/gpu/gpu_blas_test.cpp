@@ -1,0 +1,41 @@
+// Goal    a vendor's library that is absent, or that does not start here, is a normal answer which
+//         leaves nothing open, and can be asked for again.
+// Method  the real opening of this build, by the loader's name and by wrong paths; where there is a
+//         GPU, the gpu tests compare products.
+#include "platform/gpu/gpu_blas.h"
+
+#include <doctest/doctest.h>
+
+#include <string>
+
+#include "platform/gpu/discovery.h"
+
+namespace tarn {
+namespace {
+
+TEST_CASE("what is no library is absent, by any name") {
+  GpuBlas blas;
+  for (const char* path : {"/nowhere/libcublas.so", TARN_SOURCE_DIR "/README.md", "libc.so.6"}) {
+    CAPTURE(path);
+    const auto opened = blas.open({.library_path = path});
+    REQUIRE_FALSE(opened.has_value());
+    CHECK(opened.error().status == Status::unsupported);
+    CHECK(std::string(opened.error().hint).find("cuBLAS") != std::string::npos);
+    CHECK_FALSE(blas.is_open());
+    CHECK(blas.check().has_value());
+  }
+}
+
+TEST_CASE("without a GPU the library, if it is there, does not start, and says so") {
+  if (gpu_discover(0).has_value()) return;  // there it would open
+  GpuBlas blas;
+  for (u32 i = 0; i < 2; ++i) {
+    const auto opened = blas.open({});
+    REQUIRE_FALSE(opened.has_value());
+    CHECK(opened.error().status == Status::unsupported);
+    CHECK_FALSE(blas.is_open());
+  }
+}
+
+}  // namespace
+}  // namespace tarn
