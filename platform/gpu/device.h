@@ -146,7 +146,8 @@ class Device {
   virtual void destroy_graph(GpuGraph* graph) = 0;
   virtual GraphUse graph_use() const = 0;
 
-  // The first error of anything enqueued, or nothing. device_lost stays; others are told once.
+  // The first error of anything enqueued, or nothing. device_lost stays; others are told once. Not
+  // while capturing.
   virtual Result<void> check() = 0;
   virtual bool is_lost() const = 0;
   // Takes the device for lost: it hung, or said nonsense.

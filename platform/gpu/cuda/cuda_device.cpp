@@ -2,7 +2,6 @@
 #include "platform/gpu/cuda/cuda_device.h"
 
 #include "platform/base/assert.h"
-#include "platform/gpu/discovery.h"
 
 namespace tarn {
 
@@ -53,10 +52,7 @@ Result<void> CudaDevice::bind_thread() { return answer(cudaSetDevice(gpu_idx_), 
 
 Result<u64> CudaDevice::memory_free_bytes() {
   if (is_lost()) return fail(errors_.take().error());
-  if (facts_.integrated) {
-    TARN_TRY(const DeviceFacts now, gpu_discover(static_cast<u32>(gpu_idx_)));
-    return now.memory_free_bytes;
-  }
+  if (facts_.integrated) return available_bytes();
   size_t free_bytes = 0, total_bytes = 0;
   TARN_CHECK(answer(cudaMemGetInfo(&free_bytes, &total_bytes), "cudaMemGetInfo"));
   return u64{free_bytes};

@@ -74,6 +74,9 @@ class CudaDevice final : public Device {
 
 static_assert(sizeof(CudaDevice) <= kSystemDeviceBytes);
 
+// The system's MemAvailable, which is what an integrated GPU can get; 0 where it is not told.
+u64 available_bytes();
+
 // Reads `bytes` (a multiple of 16) from an aligned address and drops them, on every SM.
 void launch_read_probe(const void* from, u64 bytes, u32 n_sms, cudaStream_t on);
 

@@ -27,13 +27,13 @@ i32 attribute(cudaDeviceAttr which, i32 gpu_idx) {
   return cudaDeviceGetAttribute(&value, which, gpu_idx) == cudaSuccess ? value : 0;
 }
 
+}  // namespace
+
 u64 available_bytes() {
   SystemText text;
   if (!text.read("", "/proc/meminfo")) return 0;
   return text.number_after("MemAvailable:").value_or(0) * kKiB;
 }
-
-}  // namespace
 
 bool gpu_is_built() { return true; }
 

@@ -7,12 +7,7 @@
 //         then on; on a GPU that registers host memory and on one that does not.
 #include <doctest/doctest.h>
 
-#include <cstring>
-
-#include "platform/gpu/device_wait.h"
-#include "platform/gpu/memory_probe.h"
-#include "platform/gpu/slabs.h"
-#include "platform/gpu/staging_ring.h"
+#include "tests/platform/gpu/device_scenario.h"
 #include "tests/support/fake_device.h"
 
 namespace tarn {
@@ -20,89 +15,14 @@ namespace {
 
 using test::FakeDevice;
 
-// Every look at it is a tenth of a millisecond later.
-class TickingClock final : public Clock {
- public:
-  u64 now_ns() override { return now_ns_ += 100'000; }
+using test::kWaitNs;
+using test::Scenario;
+using test::TickingClock;
 
- private:
-  u64 now_ns_ = 0;
-};
-
-constexpr u64 kWaitNs = 10'000'000;
-constexpr u64 kWeightBytes = 40000;  // ten pieces of the ring, the last one short
-
-struct Scenario {
-  std::vector<std::byte> ring_memory = std::vector<std::byte>(kStagingPieces * 4096);
-  std::vector<std::byte> probe_memory = std::vector<std::byte>(8192);
-  std::vector<std::byte> weights = std::vector<std::byte>(kWeightBytes);
-  std::vector<std::byte> result = std::vector<std::byte>(kWeightBytes);
-  u64 driver_bytes = 0;
-
-  Scenario() {
-    for (u64 i = 0; i < weights.size(); ++i) weights[i] = static_cast<std::byte>(i * 7 + i / 256);
-  }
-
-  // The weights through the ring to the device, from there by a graph to a second place, and back.
-  Result<void> run(Device& device) {
-    TickingClock clock;
-    TARN_CHECK(device.bind_thread());
-    TARN_TRY(const u64 free_bytes, device.memory_free_bytes());
-    CHECK(free_bytes > 0);
-    SlabCutter cut(device.facts());
-    const SlabPlace first = cut.add(kWeightBytes);
-    const SlabPlace second = cut.add(9 * kMiB);
-    DeviceSlabs slabs;
-    TARN_CHECK(slabs.reserve(device, cut));
-    StagingRing ring;
-    TARN_CHECK(ring.open(
-        {.device = &device, .clock = &clock, .memory = ring_memory, .wait_ns_max = kWaitNs}));
-    TARN_TRY(const MemoryProbe probe, probe_memory_of(device, clock, slabs.at(second)));
-    CHECK(probe.device_bytes_per_s > 0);
-    for (u64 at = 0; at < kWeightBytes;) {
-      TARN_TRY(const auto piece, ring.next());
-      const u64 n_bytes = std::min<u64>(piece.size(), kWeightBytes - at);
-      std::memcpy(piece.data(), weights.data() + at, n_bytes);
-      ring.send(slabs.at(first) + at, n_bytes);
-      at += n_bytes;
-    }
-    TARN_CHECK(ring.finish());
-    return step(device, clock, slabs.at(first), slabs.at(second));
-  }
-
-  Result<MemoryProbe> probe_memory_of(Device& device, Clock& clock, DeviceBytes memory) {
-    return tarn::probe_memory({.device = &device,
-                               .clock = &clock,
-                               .device_memory = memory,
-                               .host_memory = probe_memory,
-                               .wait_ns_max = kWaitNs});
-  }
-
-  Result<void> step(Device& device, Clock& clock, DeviceBytes from, DeviceBytes to) {
-    GpuStream* compute = device.stream(StreamId::compute);
-    TARN_CHECK(device.begin_capture(compute));
-    device.fill(to, 0, kWeightBytes, compute);
-    device.copy(to, from, kWeightBytes, compute);
-    const Result<GpuGraph*> graph = device.end_capture(compute);
-    if (!graph) return fail(graph.error());
-    const Result<GpuEvent*> done = device.create_event();
-    Result<void> ended;
-    if (done) {
-      device.launch(*graph, compute);
-      device.copy_out(result, to, compute);
-      device.record(*done, compute);
-      ended = wait_done(device, *done, clock, kWaitNs);
-      if (ended) ended = device.check();
-      device.destroy_event(*done);
-    } else {
-      ended = fail(done.error());
-    }
-    device.destroy_graph(*graph);
-    TARN_CHECK(ended);
-    TARN_TRY(driver_bytes, device.driver_bytes(0));
-    return {};
-  }
-};
+Result<void> run(Scenario& scenario, Device& device) {
+  TickingClock clock;
+  return scenario.run(device, clock);
+}
 
 DeviceFacts without_registration() {
   DeviceFacts facts = test::kOrinFacts;
@@ -118,7 +38,7 @@ TEST_CASE("a whole device carries the weights there and back") {
     for (u64 seed = 1; seed <= 10; ++seed) {
       FakeDevice device(facts, seed);
       Scenario scenario;
-      REQUIRE(scenario.run(device).has_value());
+      REQUIRE(run(scenario, device).has_value());
       CHECK(scenario.result == scenario.weights);
       CHECK(scenario.driver_bytes >= device.driver_takes_bytes);
       CHECK(device.leaks().empty());
@@ -132,7 +52,8 @@ TEST_CASE("every call fails in turn, with every error, once and for ever") {
                             kGpuMisalignedAddress, kGpuLaunchFailure,  kGpuUnknown};
   for (const DeviceFacts& facts : {test::kDiscreteFacts, without_registration()}) {
     FakeDevice whole(facts);
-    REQUIRE(Scenario().run(whole).has_value());
+    Scenario unharmed;
+    REQUIRE(run(unharmed, whole).has_value());
     const u64 n_calls = whole.n_calls();
     REQUIRE(n_calls > 60);
     u64 n_clean = 0, n_lost = 0;
@@ -142,7 +63,7 @@ TEST_CASE("every call fails in turn, with every error, once and for ever") {
           FakeDevice device(facts);
           device.fail_at({.call = call, .code = code, .for_ever = for_ever});
           Scenario scenario;
-          const Result<void> ran = scenario.run(device);
+          const Result<void> ran = run(scenario, device);
           CAPTURE(call);
           CAPTURE(whole.calls()[call - 1]);
           CAPTURE(code);
@@ -156,14 +77,14 @@ TEST_CASE("every call fails in turn, with every error, once and for ever") {
           if (loses) {
             ++n_lost;
             const u64 before = device.n_enqueued();
-            const Result<void> again = scenario.run(device);
+            const Result<void> again = run(scenario, device);
             REQUIRE_FALSE(again.has_value());
             REQUIRE(again.error().status == Status::device_lost);
             REQUIRE(device.n_enqueued() == before);
             REQUIRE(device.leaks().empty());
           } else if (!for_ever) {
             ++n_clean;
-            REQUIRE(scenario.run(device).has_value());
+            REQUIRE(run(scenario, device).has_value());
             REQUIRE(scenario.result == scenario.weights);
           }
         }
@@ -178,7 +99,7 @@ TEST_CASE("a GPU that hangs is lost when the wait is over") {
   FakeDevice device;
   device.hang();
   Scenario scenario;
-  const Result<void> ran = scenario.run(device);
+  const Result<void> ran = run(scenario, device);
   REQUIRE_FALSE(ran.has_value());
   CHECK(ran.error().status == Status::device_lost);
   CHECK(device.is_lost());
