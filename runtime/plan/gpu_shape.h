@@ -4,20 +4,23 @@
 // tables there, and on the host's side the copies that the two exchange.
 #pragma once
 
+#include "kernels/attn/attn_gpu.h"
+#include "kernels/matmul/matvec_gpu.h"
 #include "platform/base/checked.h"
 #include "runtime/model/model_spec.h"
 
 namespace tarn::plan {
 
-inline constexpr u32 kGpuSpanTokens = 256;   // attention is split over spans of so many slots
-inline constexpr u32 kGpuDecodeRowsMax = 8;  // rows of a step whose attention is split
-
-// Of each row, head and span: the span's result before the merge, its largest score, its sum.
-constexpr Checked gpu_partials_bytes(const model::ModelSpec& spec, u64 context_tokens) {
-  return Checked(kGpuDecodeRowsMax) * spec.n_heads * ceil_div(context_tokens, kGpuSpanTokens) *
-         (Checked(spec.head_dim) + 2) * sizeof(f32);
+// Attention's partial results, of as many rows as one of its launches takes.
+inline constexpr u32 kGpuAttnRowsMax = kernels::kGpuMatvecRowsMax;
+constexpr u32 gpu_spans(u64 context_tokens) {
+  return static_cast<u32>(ceil_div(context_tokens, kernels::kGpuSpanSlots));
 }
-// Addresses of pages, for every session and cache layer.
+constexpr u64 gpu_partials_bytes(const model::ModelSpec& spec, u64 context_tokens) {
+  return kernels::gpu_attn_partial_bytes(kGpuAttnRowsMax, spec.n_heads, gpu_spans(context_tokens),
+                                         spec.head_dim);
+}
+// Addresses of groups, for every session and cache layer.
 constexpr Checked gpu_page_tables_bytes(const model::ModelSpec& spec, u64 sessions_max,
                                         u64 pages_max) {
   return Checked(sessions_max) * spec.n_cache_layers * pages_max * sizeof(u64);

@@ -127,8 +127,8 @@ void add_gpu_scratch(Builder& builder, const model::ModelSpec& spec, const Plan&
   const Checked tables = gpu_page_tables_bytes(spec, plan.sessions_max, plan.pages_max);
   builder.add_near(RegionId::attention, "attention", RegionKind::scratch,
                    partials.aligned_up(kDevicePieceAlignment) + tables, 1,
-                   Formula() << kGpuDecodeRowsMax << " rows x " << spec.n_heads << " heads x "
-                             << ceil_div(plan.context_tokens, kGpuSpanTokens) << " spans x "
+                   Formula() << kGpuAttnRowsMax << " rows x " << spec.n_heads << " heads x "
+                             << u64{gpu_spans(plan.context_tokens)} << " spans x "
                              << (spec.head_dim + 2) * sizeof(f32) << " B + "
                              << tables.get().value_or(0) << " B of page tables");
   builder.add_near(RegionId::logits, "logits", RegionKind::scratch,
