@@ -10,6 +10,8 @@ GpuLauncher<GpuDequantizeArgs> dequantize_gpu;
 GpuLauncher<GpuRmsNormArgs> rms_norm_gpu;
 GpuLauncher<GpuQuantizeArgs> quantize_gpu;
 GpuLauncher<GpuMatvecArgs> matvec_gpu;
+GpuLauncher<GpuNarrowArgs> narrow_gpu;
+GpuLauncher<GpuMatmulArgs> matmul_gpu;
 GpuLauncher<GpuRopeArgs> rope_gpu;
 GpuLauncher<GpuKvAppendArgs> kv_append_gpu;
 GpuLauncher<GpuAttnArgs> attend_gpu;
@@ -36,6 +38,8 @@ const GpuTable& TARN_GPU_TABLE() {
       .rms_norm = TARN_GPU::rms_norm_gpu,
       .quantize = TARN_GPU::quantize_gpu,
       .matvec = TARN_GPU::matvec_gpu,
+      .narrow = TARN_GPU::narrow_gpu,
+      .matmul = TARN_GPU::matmul_gpu,
       .rope = TARN_GPU::rope_gpu,
       .kv_append = TARN_GPU::kv_append_gpu,
       .attend = TARN_GPU::attend_gpu,

@@ -11,6 +11,7 @@
 
 #include "kernels/act/act_gpu.h"
 #include "kernels/attn/attn_gpu.h"
+#include "kernels/matmul/matmul_gpu.h"
 #include "kernels/matmul/matvec_gpu.h"
 #include "kernels/norm/norm_gpu.h"
 #include "kernels/quant/activations_gpu.h"
@@ -31,6 +32,8 @@ struct GpuTable {
   GpuLauncher<GpuRmsNormArgs>* rms_norm;
   GpuLauncher<GpuQuantizeArgs>* quantize;
   GpuLauncher<GpuMatvecArgs>* matvec;
+  GpuLauncher<GpuNarrowArgs>* narrow;
+  GpuLauncher<GpuMatmulArgs>* matmul;
   GpuLauncher<GpuRopeArgs>* rope;
   GpuLauncher<GpuKvAppendArgs>* kv_append;
   GpuLauncher<GpuAttnArgs>* attend;
