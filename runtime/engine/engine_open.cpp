@@ -86,7 +86,8 @@ struct Workers {
 };
 
 constexpr const char* kNoGpuOps =
-    "this version computes on the CPU: its GPU backend has no kernels for a model yet; choose the "
+    "this version runs models on the CPU: its engine does not use the GPU's kernels yet; choose "
+    "the "
     "device \"cpu\" or \"auto\"";
 
 // Where the model runs, and on `log` why not on a GPU.
