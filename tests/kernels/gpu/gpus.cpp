@@ -2,6 +2,16 @@
 
 #include <cstring>
 
+#ifdef TARN_HAVE_CUDA
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+
+#include "platform/clock/clock.h"
+#include "platform/gpu/device.h"
+#include "platform/gpu/device_wait.h"
+#endif
+
 namespace tarn::kernels::test {
 namespace {
 
@@ -11,13 +21,93 @@ void* allocate(u64 n_bytes) { return ::operator new(n_bytes, kAlignment); }
 void release(void* bytes) { ::operator delete(bytes, kAlignment); }
 void copy(void* target, const void* source, u64 n_bytes) { std::memcpy(target, source, n_bytes); }
 
+#ifdef TARN_HAVE_CUDA
+
+// This machine's GPU, behind the functions of Gpu. Its failures end the program: a test that went
+// on would only say so later and less clearly.
+class RealGpu {
+ public:
+  // nullptr where there is none.
+  static RealGpu* instance() {
+    static RealGpu gpu;
+    return gpu.device_ != nullptr ? &gpu : nullptr;
+  }
+  GpuStream* stream() { return device_->stream(StreamId::compute); }
+
+  static void* allocate(u64 n_bytes) {
+    if (n_bytes == 0) return nullptr;
+    const DeviceSlab slab = instance()->must(instance()->device_->reserve("test", n_bytes));
+    instance()->slabs_[slab.begin.raw()] = slab;
+    return slab.begin.raw();
+  }
+  static void release(void* bytes) {
+    if (bytes == nullptr) return;
+    const auto found = instance()->slabs_.find(bytes);
+    instance()->device_->release(found->second);
+    instance()->slabs_.erase(found);
+  }
+  static void upload(void* device, const void* host, u64 n_bytes) {
+    const auto* bytes = static_cast<const std::byte*>(host);
+    instance()->device_->copy_in(DeviceBytes(static_cast<std::byte*>(device)), {bytes, n_bytes},
+                                 instance()->stream());
+    instance()->finish();
+  }
+  static void download(void* host, const void* device, u64 n_bytes) {
+    // The seam has no address of constant device memory.
+    auto* from = static_cast<std::byte*>(const_cast<void*>(device));
+    instance()->device_->copy_out({static_cast<std::byte*>(host), n_bytes}, DeviceBytes(from),
+                                  instance()->stream());
+    instance()->finish();
+  }
+
+ private:
+  static constexpr u64 kWaitNsMax = 60'000'000'000;
+
+  RealGpu() {
+    const Result<Device*> opened = system_device_open(memory_, {});
+    if (!opened) return;
+    device_ = *opened;
+    event_ = must(device_->create_event());
+  }
+  void finish() {
+    device_->record(event_, stream());
+    must(wait_done(*device_, event_, clock_, kWaitNsMax));
+    must(device_->check());
+  }
+  template <class T>
+  T must(const Result<T>& result) {
+    if (!result) {
+      std::fprintf(stderr, "the GPU failed: %s\n", result.error().hint);
+      std::abort();
+    }
+    if constexpr (!std::is_void_v<T>) return *result;
+  }
+
+  SystemDeviceMemory memory_{};
+  SystemClock clock_;
+  Device* device_ = nullptr;
+  GpuEvent* event_ = nullptr;
+  std::map<void*, DeviceSlab> slabs_;
+};
+
+#endif
+
+std::vector<Gpu> find_gpus() {
+  static GpuStream stream;
+  std::vector<Gpu> found = {{&gpu_table_emulated(), &stream, allocate, release, copy, copy}};
+#ifdef TARN_HAVE_CUDA
+  if (RealGpu* real = RealGpu::instance()) {
+    found.push_back({&gpu_table_cuda(), real->stream(), RealGpu::allocate, RealGpu::release,
+                     RealGpu::upload, RealGpu::download});
+  }
+#endif
+  return found;
+}
+
 }  // namespace
 
 std::span<const Gpu> gpus() {
-  static GpuStream stream;
-  static const Gpu kGpus[] = {
-      {&gpu_table_emulated(), &stream, allocate, release, copy, copy},
-  };
+  static const std::vector<Gpu> kGpus = find_gpus();
   return kGpus;
 }
 
