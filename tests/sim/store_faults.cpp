@@ -1,0 +1,258 @@
+#include "tests/sim/store_faults.h"
+
+#include <doctest/doctest.h>
+
+#include <cerrno>
+#include <functional>
+
+#include "tests/sim/store_world.h"
+
+namespace tarn::test {
+namespace {
+
+using store::Mode;
+using Got = StoreHarness::Got;
+
+constexpr u32 kFrames = 14;
+
+// What the scenario has begun, and what of it was flushed and not given up since.
+struct Ledger {
+  std::map<u64, u64> begun;    // id -> youngest version
+  std::map<u64, u64> flushed;  // id -> version that must be there, or a younger one
+};
+
+// Puts, evicts and replaces one after the other, flushing now and then; goes on where a call fails.
+void run_scenario(SimBox& box, Ledger& ledger) {
+  StoreHarness& bench = *box.bench;
+  u64 tag = 1;
+  const auto finish = [&](store::Begun begun, u64 of_tag) {
+    if (begun != store::Begun::begun) return false;
+    for (u64 i = 0; i < 10'000; ++i) {
+      bench.poll(5'000'000);
+      for (const store::Event& event : bench.events) {
+        if (event.tag != of_tag || event.outcome == store::Outcome::returned) continue;
+        const bool ok = event.outcome == store::Outcome::ok;
+        bench.events.clear();
+        return ok;
+      }
+    }
+    FAIL("an operation never ended");
+    return false;
+  };
+  std::map<u64, u64> published;
+  for (const u64 id : {1u, 2u, 3u, 100u, 0u, 4u, 5u, 100u, 0u, 8u, 9u, 100u, 0u}) {
+    if (id == 0) {
+      ++tag;
+      if (finish(bench.store.flush(tag), tag)) ledger.flushed = published;
+      continue;
+    }
+    const u64 version = id >= 100 ? ledger.begun[id] + 1 : 0;
+    ledger.begun[id] = version;
+    ++tag;
+    const auto known = id >= 100 ? store::PutArgs::If::replace : store::PutArgs::If::absent;
+    const bool is_put = finish(bench.begin_put(world_record(id, version), tag, known), tag);
+    if (is_put) published[id] = version;
+    if (!is_put && id >= 100) continue;  // an older version may be there
+    const Got got = bench.get(world_record(id, version));
+    CHECK(got != Got::wrong);
+  }
+}
+
+// Bursts of puts that are on their way together, then a flush: many writes that no sync has kept.
+void run_bursts(SimBox& box, Ledger& ledger, const std::function<void()>& look) {
+  StoreHarness& bench = *box.bench;
+  constexpr u64 kBursts[][4] = {{1, 2, 3, 100}, {4, 5, 8, 9}, {100, 10, 15, 16}};
+  for (const auto& burst : kBursts) {
+    std::map<u64, u64> begun;
+    for (const u64 id : burst) {
+      const u64 version = id >= 100 ? ledger.begun[id] + 1 : 0;
+      const auto known = id >= 100 ? store::PutArgs::If::replace : store::PutArgs::If::absent;
+      ledger.begun[id] = version;
+      REQUIRE(bench.begin_put(world_record(id, version), id, known) == store::Begun::begun);
+      begun[id] = version;
+    }
+    REQUIRE(bench.store.flush(1000) == store::Begun::begun);
+    for (u64 i = 0; !bench.store.idle(); ++i) {
+      REQUIRE(i < 10'000);
+      bench.poll(20'000);
+      look();
+    }
+    for (const store::Event& event : bench.events) CHECK(event.outcome == store::Outcome::ok);
+    bench.events.clear();
+    ledger.flushed = begun;  // older ones may be evicted by what follows
+  }
+}
+
+// The right bytes of some version, or nothing; and of what was flushed nothing less.
+void check_records(SimBox& box, const Ledger& ledger, bool keeps_promises) {
+  for (const auto& [id, last] : ledger.begun) {
+    bool found = false;
+    const auto flushed = ledger.flushed.find(id);
+    for (u64 version = 0; version <= last; ++version) {
+      if (!box.bench->store.find(key_of(id))) break;
+      const auto there = box.bench->store.find(key_of(id));
+      const auto record = world_record(id, version);
+      const auto payload = box.bench->buffer(record.payload.size());
+      if (box.bench->store.read({.ref = there->ref, .payload = payload, .tag = 7}) !=
+          store::Begun::begun) {
+        break;
+      }
+      if (box.bench->wait_for(7).outcome != store::Outcome::ok) break;
+      if (std::equal(payload.begin(), payload.end(), record.payload.begin())) {
+        found = flushed == ledger.flushed.end() || version >= flushed->second;
+        break;
+      }
+      REQUIRE(version < last);  // bytes of no version at all
+    }
+    if (keeps_promises && flushed != ledger.flushed.end() && !found) {
+      FAIL_CHECK("lost record ", id);
+    }
+  }
+}
+
+void open_and_check(const SimDisk& image, const Ledger& ledger, u64 seed) {
+  SimBox box(image, kFrames);
+  REQUIRE(box.boot() == Mode::on);
+  check_records(box, ledger, true);
+  box.bench->check();
+  box.shut_down();
+  // A second loss of power, at some moment of the recovery and of the first write after it.
+  SimBox again(image, kFrames);
+  Random random(seed);
+  again.power_on();
+  CHECK(again.bench->open() == Mode::on);
+  Ledger more = ledger;
+  more.begun[11] = 0;
+  again.bench->begin_put(world_record(11), 1);
+  for (u64 n = random.below(8); n > 0; --n) again.bench->poll(200'000);
+  SimDisk after = again.disk;
+  after.power_loss({.kept = SimKept::some, .torn = true, .seed = seed});
+  again.kill();
+  again.disk = after;
+  REQUIRE(again.boot() == Mode::on);
+  check_records(again, more, false);  // the new record may have taken another's place
+  again.shut_down();
+}
+
+}  // namespace
+
+u64 try_power_losses(u64 stride) {
+  constexpr u64 kSeeds = 24;
+  u64 n_images = 0, n_outcomes = 0;
+  for (u64 seed = 0; seed < kSeeds; ++seed) {
+    u64 seen_events = ~u64{0};
+    SimBox box(seed, kFrames);
+    REQUIRE(box.boot() == Mode::on);
+    Ledger ledger;
+    run_bursts(box, ledger, [&] {
+      if (box.disk.n_write_events() == seen_events) return;
+      seen_events = box.disk.n_write_events();
+      const u64 n_writes = box.disk.unsynced_writes();
+      const u64 n_subsets = n_writes <= 8 ? u64{1} << n_writes : 64;
+      for (u64 subset = 0; subset < n_subsets; ++subset) {
+        for (const bool torn : {false, true}) {
+          if (n_outcomes++ % stride != 0) continue;
+          SimPowerLoss how{
+              .kept = SimKept::by_mask, .mask = subset, .torn = torn, .seed = n_outcomes};
+          if (n_writes > 8) how.kept = SimKept::some;
+          SimDisk image = box.disk;
+          image.power_loss(how);
+          CAPTURE(n_outcomes);
+          open_and_check(image, ledger, n_outcomes);
+          n_images += 2;
+        }
+      }
+    });
+    box.shut_down();
+  }
+  return n_images;
+}
+
+u64 try_failing_calls(u64 stride) {
+  const auto run = [](const SimScriptedFault* fault, u64 latency_seed) {
+    SimBox box(latency_seed, kFrames);
+    REQUIRE(box.boot() == Mode::on);
+    if (fault != nullptr) {
+      box.disk.script.faults = {*fault};
+      box.disk.script.faults[0].first_call += box.disk.n_calls();
+    }
+    const u64 before = box.disk.n_calls();
+    Ledger ledger;
+    run_scenario(box, ledger);
+    const u64 n_calls = box.disk.n_calls() - before;
+    const u64 n_hits = fault == nullptr ? 1 : box.disk.hits(fault->fault);
+    CHECK(n_hits > 0);
+    // The fault is over, late answers come in, and the next start is as if nothing had been.
+    box.disk.script.faults.clear();
+    box.shut_down();
+    REQUIRE(box.boot() == Mode::on);
+    check_records(box, ledger, false);
+    CHECK(box.bench->put(world_record(12)));
+    CHECK(box.get(12) == Got::right);
+    box.bench->check();
+    box.shut_down();
+    return n_calls;
+  };
+  const u64 n_calls = run(nullptr, 1);
+  std::vector<SimScriptedFault> faults;
+  for (const int error : {EIO, ENOSPC, EDQUOT, EINTR, EAGAIN, ENOMEM, EROFS, EBADF, ECANCELED}) {
+    faults.push_back({.fault = SimFault::error, .error = error});
+  }
+  for (const SimFault fault : {SimFault::no_progress, SimFault::slow, SimFault::never}) {
+    faults.push_back({.fault = fault});
+  }
+  u64 n_runs = 0, n_tried = 0;
+  for (u64 call = 0; call < n_calls; ++call) {
+    for (SimScriptedFault fault : faults) {
+      for (const u64 n : {u64{1}, ~u64{0}}) {
+        const bool never_for_a_sync = fault.fault == SimFault::no_progress && n == 1;
+        if (never_for_a_sync) continue;  // the call may be one that this fault cannot befall
+        if (n_tried++ % stride != 0) continue;
+        fault.first_call = call;
+        fault.n_calls = n;
+        CAPTURE(call);
+        CAPTURE(fault.error);
+        CAPTURE(sim_fault_name(fault.fault));
+        if (call + 4 < n_calls) run(&fault, 1), ++n_runs;
+      }
+    }
+  }
+  return n_runs;
+}
+
+u64 try_flipped_bits(u64 stride) {
+  SimBox box(1, kFrames);
+  REQUIRE(box.boot() == Mode::on);
+  std::vector<u64> ids = {1, 3, 4, 5, 100};  // each kind, with and without meta sectors
+  for (const u64 id : ids) REQUIRE(box.bench->put(world_record(id)));
+  REQUIRE(box.bench->flush());
+  struct Place {
+    u64 id, begin, end;
+  };
+  std::vector<Place> places;
+  for (const u64 id : ids) {
+    const auto ref = box.bench->store.find(key_of(id))->ref;
+    const auto& entry = box.bench->store.index().entry(ref);
+    const store::RecordShape shape{entry.payload_bytes, entry.n_tokens, entry.n_aliases};
+    const u64 begin = store::kFramesBegin + ref.frame_idx * kSimFrameBytes;
+    places.push_back({id, begin, begin + shape.record_bytes()});
+  }
+  box.shut_down();
+  const SimDisk image = box.disk;
+  u64 n_flips = 0;
+  for (const Place& place : places) {
+    for (u64 bit = place.begin * 8 + n_flips % stride; bit < place.end * 8; bit += stride) {
+      SimBox other(image, kFrames);
+      other.disk.flip_bit("store", bit);
+      REQUIRE(other.boot() == Mode::on);
+      CAPTURE(bit);
+      for (const u64 id : ids) CHECK(other.get(id) == (id == place.id ? Got::absent : Got::right));
+      CHECK(other.get(place.id) == Got::absent);  // dropped, and not asked again
+      other.shut_down();
+      ++n_flips;
+    }
+  }
+  return n_flips;
+}
+
+}  // namespace tarn::test

@@ -1,0 +1,16 @@
+// tests/sim/store_faults.h
+//
+// One fixed scenario of the store, and everything that can happen to it, one after the other: power
+// loss at every moment (ROBUSTNESS R9), every call failed in every way (R8), every bit flipped
+// (R11). The fast slice takes every `stride`-th of each.
+#pragma once
+
+#include "platform/base/types.h"
+
+namespace tarn::test {
+
+u64 try_power_losses(u64 stride);   // images that were opened
+u64 try_failing_calls(u64 stride);  // runs
+u64 try_flipped_bits(u64 stride);   // flips
+
+}  // namespace tarn::test
