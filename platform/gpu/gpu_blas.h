@@ -39,16 +39,18 @@ class GpuBlas {
 
   Result<void> open(const GpuBlasOpenArgs& args);
   void close();
-  bool is_open() const { return handle_ != nullptr; }
+  bool is_open() const { return cublas_.handle != nullptr; }
   void product(const GpuBlasArgs& args, GpuStream* on);
   // The first error of a product, or nothing; told once.
   Result<void> check();
 
  private:
-  [[maybe_unused]] void* library_ = nullptr;  // the build without a GPU has no use for them
-  void* handle_ = nullptr;
-  [[maybe_unused]] void* functions_[5] = {};
-  [[maybe_unused]] i32 error_ = 0;
+  struct Library {  // the build without a GPU never fills it
+    void* library = nullptr;
+    void* handle = nullptr;
+    void* functions[5] = {};
+    i32 error = 0;
+  } cublas_;
 };
 
 }  // namespace tarn

@@ -42,21 +42,21 @@ Fn function(void* const (&functions)[5], Function which) {
 }  // namespace
 
 Result<void> GpuBlas::open(const GpuBlasOpenArgs& args) {
-  TARN_ASSERT(library_ == nullptr);
+  TARN_ASSERT(cublas_.library == nullptr);
   const char* path = args.library_path != nullptr ? args.library_path : kLibrary;
-  library_ = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-  if (library_ == nullptr) {
+  cublas_.library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  if (cublas_.library == nullptr) {
     return fail({.status = Status::unsupported,
                  .hint = "cuBLAS is absent: our own kernels compute large products",
                  .detail = Detail(path)});
   }
-  for (u32 i = 0; i < 5; ++i) functions_[i] = dlsym(library_, kNames[i]);
+  for (u32 i = 0; i < 5; ++i) cublas_.functions[i] = dlsym(cublas_.library, kNames[i]);
   int status = 0;
-  for (const void* found : functions_) status = found == nullptr ? -1 : status;
-  if (status == 0) status = function<CreateFn>(functions_, kCreate)(&handle_);
+  for (const void* found : cublas_.functions) status = found == nullptr ? -1 : status;
+  if (status == 0) status = function<CreateFn>(cublas_.functions, kCreate)(&cublas_.handle);
   if (status == 0) {
-    status = function<SetWorkspaceFn>(functions_, kSetWorkspace)(handle_, args.workspace.raw(),
-                                                                 args.workspace_bytes);
+    status = function<SetWorkspaceFn>(cublas_.functions, kSetWorkspace)(
+        cublas_.handle, args.workspace.raw(), args.workspace_bytes);
   }
   (void)cudaGetLastError();  // what it met on its way is told by its status
   if (status == 0) return {};
@@ -68,11 +68,12 @@ Result<void> GpuBlas::open(const GpuBlasOpenArgs& args) {
 }
 
 void GpuBlas::close() {
-  if (handle_ != nullptr) (void)function<DestroyFn>(functions_, kDestroy)(handle_);
-  if (library_ != nullptr) dlclose(library_);
-  handle_ = nullptr;
-  library_ = nullptr;
-  error_ = 0;
+  if (cublas_.handle != nullptr)
+    (void)function<DestroyFn>(cublas_.functions, kDestroy)(cublas_.handle);
+  if (cublas_.library != nullptr) dlclose(cublas_.library);
+  cublas_.handle = nullptr;
+  cublas_.library = nullptr;
+  cublas_.error = 0;
 }
 
 void GpuBlas::product(const GpuBlasArgs& args, GpuStream* on) {
@@ -82,20 +83,20 @@ void GpuBlas::product(const GpuBlasArgs& args, GpuStream* on) {
   // cuBLAS counts by columns: our rows are its columns, so it computes out^T = w * x^T.
   const int m = static_cast<int>(args.m), n = static_cast<int>(args.n),
             k = static_cast<int>(args.k);
-  int status =
-      function<SetStreamFn>(functions_, kSetStream)(handle_, reinterpret_cast<cudaStream_t>(on));
+  int status = function<SetStreamFn>(cublas_.functions, kSetStream)(
+      cublas_.handle, reinterpret_cast<cudaStream_t>(on));
   if (status == 0) {
-    status = function<GemmExFn>(functions_, kGemmEx)(
-        handle_, kOpT, kOpN, n, m, k, &one, args.w, kRealF16, k, args.x, kRealF16, k, &zero,
+    status = function<GemmExFn>(cublas_.functions, kGemmEx)(
+        cublas_.handle, kOpT, kOpN, n, m, k, &one, args.w, kRealF16, k, args.x, kRealF16, k, &zero,
         args.out, kRealF32, n, kCompute32F, kDefaultAlgorithm);
   }
-  if (error_ == 0) error_ = status;
+  if (cublas_.error == 0) cublas_.error = status;
 }
 
 Result<void> GpuBlas::check() {
-  if (error_ == 0) return {};
-  const i32 status = error_;
-  error_ = 0;
+  if (cublas_.error == 0) return {};
+  const i32 status = cublas_.error;
+  cublas_.error = 0;
   return fail({.status = Status::internal,
                .hint = "cuBLAS refused a product",
                .figures = {{{"cublas_status", static_cast<u64>(status)}}}});
