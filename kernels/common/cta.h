@@ -33,8 +33,8 @@
 // Rules that the emulator holds a kernel to: every thread of a CTA reaches every barrier, from the
 // same line; lanes of a warp meet at the same collective; a shared word is read only after it was
 // written, and neither read nor written where another thread wrote or read it with no barrier (or
-// sync_warp, within a warp) between; copies are waited for. Out-of-bounds global accesses are
-// AddressSanitizer's.
+// sync_warp, within a warp) between; copies are waited for; a launch has 48 KiB of shared memory
+// and 65,535 CTAs along y at most. Out-of-bounds global accesses are AddressSanitizer's.
 #pragma once
 
 #ifdef __CUDACC__

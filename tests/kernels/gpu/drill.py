@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""drill.py [--compiler CXX] [--build DIR] [--only TEXT] [--list]
+"""drill.py [--compiler CXX] [--build DIR] [--only TEXT] [--list] [--every-index]
 
 Breaks the GPU kernels on purpose, and counts what their tests notice.
 
@@ -76,6 +76,18 @@ def bodies(text):
             yield match.group(1), match.start(), end
 
 
+def every_index(path, text):
+    """Every subscript of a .cu file's code that is no literal."""
+    for match in INDEX.finditer(text):
+        line = text[text.rfind("\n", 0, match.start()) + 1:match.start()]
+        if re.fullmatch(r"\d*|k\w+", match.group(2)) or "//" in line or line.endswith("&"):
+            continue
+        if re.search(r"\b(?:[uif](?:8|16|32|64)|U32x\d|Type) (?:\(&\w*)?$", line):
+            continue  # a declaration
+        changed = text[:match.start(2)] + f"({match.group(2)}) + 1" + text[match.end(2):]
+        yield Mutant(path, line_of(text, match.start()), f"{match.group(0)} shifted", changed)
+
+
 def shifted_indices(path, text):
     """In each kernel the last subscript of a global or shared array that is no literal."""
     for name, begin, end in bodies(text):
@@ -96,13 +108,13 @@ def shifted_indices(path, text):
                      changed)
 
 
-def all_mutants():
+def all_mutants(indices):
     for path in sorted(ROOT.glob("kernels/*/*.cu")) + sorted(ROOT.glob("kernels/*/*_cta.h")):
         name = str(path.relative_to(ROOT))
         text = path.read_text()
         yield from without_waits(name, text)
         if name.endswith(".cu"):
-            yield from shifted_indices(name, text)
+            yield from indices(name, text)
 
 
 class Builder:
@@ -201,8 +213,10 @@ def main():
     parser.add_argument("--build", default="build/drill")
     parser.add_argument("--only", default="", help="mutants whose line contains this")
     parser.add_argument("--list", action="store_true")
+    parser.add_argument("--every-index", action="store_true", help="not one of each kernel alone")
     options = parser.parse_args()
-    mutants = [m for m in all_mutants() if options.only in str(m)]
+    indices = every_index if options.every_index else shifted_indices
+    mutants = [m for m in all_mutants(indices) if options.only in str(m)]
     unknown = {m.path for m in mutants if m.path.endswith(".cu")} - set(TESTS)
     if unknown:
         sys.exit(f"no tests are named for {', '.join(sorted(unknown))}")

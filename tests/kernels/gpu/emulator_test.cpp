@@ -209,6 +209,22 @@ TEST_CASE("each broken rule is caught in every order, and its right twin is not"
   check_passes<TooFar<Flaw::none>>();
 }
 
+std::string launch_shaped(const LaunchShape& shape) {
+  std::vector<f32> out(kCtaThreads), in(u64{4} * kCtaThreads, 1.0f);
+  const tarn::test::RuleTrap trap;
+  launch<Neighbour<Flaw::none>>(shape, nullptr, {out.data(), in.data()});
+  return trap.text();
+}
+
+TEST_CASE("a launch that CUDA would refuse is refused") {
+  CHECK(launch_shaped({.n_ctas = 1, .shared_bytes = 48 * kKiB}) == "");
+  CHECK(launch_shaped({.n_ctas = 1, .shared_bytes = 48 * kKiB + 16}).find("48 KiB") !=
+        std::string::npos);
+  CHECK(launch_shaped({.n_ctas = 0, .shared_bytes = 256}) == "a launch of no CTA");
+  CHECK(launch_shaped({.n_ctas = 1, .n_ctas_y = 65536, .shared_bytes = 256}).find("along y") !=
+        std::string::npos);
+}
+
 std::vector<u32> order_seen;
 
 struct NotesOrder : Rule {

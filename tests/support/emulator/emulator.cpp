@@ -18,6 +18,7 @@ class Emulator {
 
   void run(const kernels::emulated::EmulatedKernel& kernel, const kernels::LaunchShape& shape,
            const void* args) {
+    if (const char* refused = why_refused(kernel, shape)) return note(refused);
     // The grid's CTAs in any order: nothing may lean on one running before another.
     std::vector<u32> order(u64{shape.n_ctas} * shape.n_ctas_y);
     std::iota(order.begin(), order.end(), 0u);
@@ -29,19 +30,33 @@ class Emulator {
                                             .block = cta % shape.n_ctas,
                                             .block_y = cta / shape.n_ctas,
                                             .shared_bytes = shape.shared_bytes});
-      if (broken.empty()) continue;
-      if (trap == nullptr) {
-        std::fprintf(stderr,
-                     "a rule of kernels/common/cta.h is broken (TARN_TEST_SEED=%llu):\n%s\n",
-                     static_cast<unsigned long long>(random_.seed()), broken.c_str());
-        std::abort();
-      }
-      if (trap->text_.empty()) trap->text_ = broken;
-      return;
+      if (!broken.empty()) return note(broken);
     }
   }
 
  private:
+  // What CUDA would answer with an invalid configuration. Our launchers ask for no more shared
+  // memory than a CTA gets unasked.
+  static const char* why_refused(const kernels::emulated::EmulatedKernel& kernel,
+                                 const kernels::LaunchShape& shape) {
+    constexpr u64 kSharedBytesMax = 48 * kKiB;
+    constexpr u32 kCtasYMax = 65535, kThreadsMax = 1024;
+    if (shape.n_ctas == 0 || shape.n_ctas_y == 0) return "a launch of no CTA";
+    if (shape.n_ctas_y > kCtasYMax) return "a grid of more than 65,535 CTAs along y";
+    if (shape.shared_bytes > kSharedBytesMax) return "a CTA with more than 48 KiB of shared memory";
+    if (kernel.n_threads > kThreadsMax) return "a CTA of more than 1,024 threads";
+    return kernel.n_threads % kernels::kWarpLanes != 0 ? "a CTA of part of a warp" : nullptr;
+  }
+
+  void note(const std::string& broken) {
+    if (trap == nullptr) {
+      std::fprintf(stderr, "a rule of kernels/common/cta.h is broken (TARN_TEST_SEED=%llu):\n%s\n",
+                   static_cast<unsigned long long>(random_.seed()), broken.c_str());
+      std::abort();
+    }
+    if (trap->text_.empty()) trap->text_ = broken;
+  }
+
   std::vector<kernels::emulated::Thread> threads_;
   Random random_{seed_from_environment()};
 };
