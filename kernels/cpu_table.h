@@ -34,6 +34,7 @@ struct CpuTable {
   ExpFn exp;
   AttnFn attn;
   KvStoreFn kv_store;
+  PqLoadFn pq_load;
   PqAssignFn pq_assign;
   PqAccumulateFn pq_accumulate;
   PqLutFn pq_lut;

@@ -41,6 +41,7 @@ void add_subspace(const u8* codes, const f32* lut, const PqTile& tile, f32* scor
 
 }  // namespace
 
+void pq_load_avx2(const PqLoadArgs& args) { PqVector<F32x>::load_keys(args); }
 void pq_assign_avx2(const PqAssignArgs& args) { PqVector<F32x>::assign(args, equal_lanes); }
 void pq_lut_avx2(const PqLutArgs& args) { PqVector<F32x>::lut(args); }
 void pq_weigh_avx2(const PqWeighArgs& args) { PqVector<F32x>::weigh(args); }

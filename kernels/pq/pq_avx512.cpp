@@ -70,6 +70,7 @@ void add_subspace(u32 n_padded, const u8* codes, const f32* lut, const PqTile& t
 
 }  // namespace
 
+void pq_load_avx512(const PqLoadArgs& args) { PqVector<F32x>::load_keys(args); }
 void pq_assign_avx512(const PqAssignArgs& args) { PqVector<F32x>::assign(args, equal_lanes); }
 void pq_lut_avx512(const PqLutArgs& args) { PqVector<F32x>::lut(args); }
 void pq_weigh_avx512(const PqWeighArgs& args) { PqVector<F32x>::weigh(args); }

@@ -11,6 +11,8 @@
 //   sums        [n_centroids, dims] i64 in units of 2^-24
 //   counts      [n_centroids] u32
 //
+//   load        x[r][i] = the dims of a stored key as f32: f16 exactly; q8_0 f32(d) * f32(q),
+//               exactly
 //   assign      codes[r] = the c with the largest (sum over i ascending of x[r][i]*centroid[i][c])
 //               - half_norm[c], the lowest c of equals: the nearest centroid by L2. f32, sequential
 //               from 0, no FMA. A value that is NaN or -inf never wins; if all are, the code is 0.
@@ -33,8 +35,22 @@
 #pragma once
 
 #include "kernels/pq/pq_codes.h"
+#include "kernels/quant/tensor_type.h"
 
 namespace tarn::kernels {
+
+struct PqLoadArgs {
+  TensorType type;   // f16 or q8_0
+  const u8* rows;    // the sub-space's dims of the first key
+  u64 stride_bytes;  // from key to key
+  f32* x;            // [n_rows, dims]
+  u32 n_rows;
+  u32 dims;  // % 32 == 0 for q8_0
+};
+using PqLoadFn = void (*)(const PqLoadArgs& args);
+void pq_load_generic(const PqLoadArgs& args);
+void pq_load_avx2(const PqLoadArgs& args);
+void pq_load_avx512(const PqLoadArgs& args);
 
 struct PqAssignArgs {
   const f32* x;

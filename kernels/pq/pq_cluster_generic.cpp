@@ -1,6 +1,8 @@
 // kernels/pq/pq_cluster_generic.cpp: the portable bodies, and the ones to read first.
 #include <bit>
+#include <cstring>
 
+#include "kernels/common/half.h"
 #include "kernels/pq/pq_cluster.h"
 
 namespace tarn::kernels {
@@ -20,6 +22,25 @@ i64 to_fixed(f32 x) {
 }
 
 }  // namespace
+
+void pq_load_generic(const PqLoadArgs& args) {
+  constexpr u32 kBlock = 32;
+  for (u32 r = 0; r < args.n_rows; ++r) {
+    const u8* row = args.rows + r * args.stride_bytes;
+    f32* x = args.x + u64{r} * args.dims;
+    u16 half = 0;
+    for (u32 i = 0; i < args.dims; ++i) {
+      if (args.type == TensorType::f16) {
+        std::memcpy(&half, row + u64{i} * 2, 2);
+        x[i] = f16_to_f32(half);
+        continue;
+      }
+      const u8* block = row + u64{i / kBlock} * (2 + kBlock);
+      std::memcpy(&half, block, 2);
+      x[i] = f16_to_f32(half) * static_cast<f32>(static_cast<i8>(block[2 + i % kBlock]));
+    }
+  }
+}
 
 void pq_assign_generic(const PqAssignArgs& args) {
   for (u32 r = 0; r < args.n_rows; ++r) {

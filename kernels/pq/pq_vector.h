@@ -21,6 +21,26 @@ struct PqVector {
   static constexpr u32 kRegisters = F::kLanes == 16 ? 4 : 2;  // of centroids at a time
   static constexpr f32 kNone = -__builtin_inff();
 
+  static void load_keys(const PqLoadArgs& args) {
+    constexpr u32 kBlock = 32;
+    for (u32 r = 0; r < args.n_rows; ++r) {
+      const u8* row = args.rows + r * args.stride_bytes;
+      f32* x = args.x + u64{r} * args.dims;
+      u32 i = 0;
+      if (args.type == TensorType::f16) {
+        for (; i + F::kLanes <= args.dims; i += F::kLanes)
+          F::store(x + i, F::load_f16(row + 2 * i));
+        for (; i < args.dims; ++i) x[i] = F::f16_at(row + 2 * i);
+        continue;
+      }
+      for (; i < args.dims; i += F::kLanes) {
+        const u8* block = row + i / kBlock * (2 + kBlock);
+        const V q = F::load_i8(block + 2 + i % kBlock);
+        F::store(x + i, F::mul(F::set(F::f16_at(block)), q));
+      }
+    }
+  }
+
   // `equal(value, f32)` gives a bit for each lane that is equal.
   template <class Equal>
   static void assign(const PqAssignArgs& args, Equal equal) {

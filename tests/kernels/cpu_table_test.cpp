@@ -25,6 +25,7 @@ TEST_CASE("every table is complete, and the last one is generic") {
     CHECK((table.exp != nullptr));
     CHECK((table.attn != nullptr));
     CHECK((table.kv_store != nullptr));
+    CHECK((table.pq_load != nullptr));
     CHECK((table.pq_assign != nullptr));
     CHECK((table.pq_accumulate != nullptr));
     CHECK((table.pq_lut != nullptr));

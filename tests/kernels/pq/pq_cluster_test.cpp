@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <vector>
 
@@ -70,6 +71,44 @@ std::vector<u8> assign(const CpuTable& table, const Codebook& book, const f32* x
   REQUIRE(codes.front() == kCanary);
   REQUIRE(codes.back() == kCanary);
   return {codes.begin() + 1, codes.end() - 1};
+}
+
+TEST_CASE("load widens stored keys exactly, every bit pattern, alike on every ISA") {
+  constexpr u32 kRows = 512;
+  for (const u32 dims : {32u, 64u, 128u}) {
+    for (const TensorType type : {TensorType::f16, TensorType::q8_0}) {
+      CAPTURE(dims);
+      const u64 stride = type == TensorType::f16 ? 2 * dims + 6 : dims / 32 * 34 + 6;
+      std::vector<u8> rows(kRows * stride + 1);
+      std::vector<f32> want(u64{kRows} * dims);
+      u32 next = 0;
+      for (u32 r = 0; r < kRows; ++r) {
+        u8* row = rows.data() + 1 + r * stride;
+        for (u32 i = 0; i < dims; ++i) {
+          if (type == TensorType::f16) {
+            const u16 half = static_cast<u16>(next++);
+            std::memcpy(row + 2 * i, &half, 2);
+            want[u64{r} * dims + i] = f16_to_f32(half);
+            continue;
+          }
+          u8* block = row + i / 32 * 34;
+          const u16 half = static_cast<u16>((r * 61 + i / 32) % 0x7c00);
+          const i8 q = static_cast<i8>(next++ * 7);
+          std::memcpy(block, &half, 2);
+          std::memcpy(block + 2 + i % 32, &q, 1);
+          want[u64{r} * dims + i] = f16_to_f32(half) * static_cast<f32>(q);
+        }
+      }
+      for (const CpuTable& table : cpu_tables()) {
+        if (!table.runs_here()) continue;
+        CAPTURE(table.isa);
+        std::vector<f32> x(want.size() + 1, -5.0f);
+        table.pq_load({type, rows.data() + 1, stride, x.data(), kRows, dims});
+        CHECK(std::memcmp(x.data(), want.data(), want.size() * sizeof(f32)) == 0);
+        CHECK(x.back() == -5.0f);
+      }
+    }
+  }
 }
 
 TEST_CASE("assign finds the nearest centroid within its bound, alike on every ISA") {

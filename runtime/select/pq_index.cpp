@@ -1,0 +1,263 @@
+#include "runtime/select/pq_index.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "platform/base/assert.h"
+#include "runtime/select/random_at.h"
+
+namespace tarn::select {
+namespace {
+
+using kernels::CpuTable;
+
+u64 round_up(u64 n) { return (n + 63) / 64 * 64; }
+
+u64 codebook_elems(const PqShape& shape) { return u64{shape.head_dim} * shape.n_padded(); }
+u64 half_norm_elems(const PqShape& shape) { return u64{shape.n_subspaces} * shape.n_padded(); }
+
+// n distinct numbers below n_rows (Floyd 1987, in Bentley, CACM 30(9)).
+void draw_rows(u64 n_rows, u32 n, u32* out) {
+  for (u32 i = 0; i < n; ++i) {
+    const u64 last = n_rows - n + i;
+    const u32 drawn = static_cast<u32>(random_at(PqIndex::kSeed, i) % (last + 1));
+    const bool taken = std::find(out, out + i, drawn) != out + i;
+    out[i] = taken ? static_cast<u32>(last) : drawn;
+  }
+}
+
+// What train() works in.
+struct TrainScratch {
+  f32* tile;    // [kTileTokens, dims]
+  i64* sums;    // [n_centroids, dims]
+  u32* counts;  // [n_centroids]
+  u32* drawn;   // [n_centroids]
+  u8* codes;    // [kTileTokens]
+};
+
+TrainScratch carve(const PqShape& shape, std::span<std::byte> scratch) {
+  TARN_ASSERT(scratch.size() >= PqIndex::train_scratch_bytes(shape));
+  Bump bump(scratch);
+  const u64 n_elems = u64{shape.n_centroids()} * shape.dims();
+  return {.tile = bump.alloc<f32>(u64{PqIndex::kTileTokens} * shape.head_dim)->data(),
+          .sums = bump.alloc<i64>(n_elems)->data(),
+          .counts = bump.alloc<u32>(shape.n_centroids())->data(),
+          .drawn = bump.alloc<u32>(shape.n_centroids())->data(),
+          .codes = bump.alloc<u8>(PqIndex::kTileTokens)->data()};
+}
+
+}  // namespace
+
+void KeyPages::load(const CpuTable& table, const Part& part, f32* out) const {
+  const bool is_f16 = type == kernels::KvType::f16;
+  const u64 slot_bytes = 2 * kernels::kv_vector_bytes(type, head_dim);
+  const u64 offset = is_f16 ? u64{part.dim_begin} * 2 : u64{part.dim_begin} / 32 * 34;
+  for (u32 done = 0; done < part.n_slots;) {
+    const u32 slot = part.slot_begin + done;
+    const u32 n = std::min(part.n_slots - done, page_tokens - slot % page_tokens);
+    const u8* first = pages[slot / page_tokens] + slot % page_tokens * slot_bytes;
+    table.pq_load({.type = is_f16 ? kernels::TensorType::f16 : kernels::TensorType::q8_0,
+                   .rows = first + offset,
+                   .stride_bytes = slot_bytes,
+                   .x = out + u64{done} * part.n_dims,
+                   .n_rows = n,
+                   .dims = part.n_dims});
+    done += n;
+  }
+}
+
+u64 PqIndex::region_bytes(const PqShape& shape) {
+  return round_up(shape.codebooks_max * codebook_elems(shape) * sizeof(f32)) +
+         round_up(shape.codebooks_max * half_norm_elems(shape) * sizeof(f32)) +
+         round_up(shape.n_subspaces * kernels::pq_row_bytes(shape.format, shape.capacity_tokens)) +
+         round_up(shape.codebooks_max * sizeof(u32));
+}
+
+u64 PqIndex::train_scratch_bytes(const PqShape& shape) {
+  const u64 n_elems = u64{shape.n_centroids()} * shape.dims();
+  return round_up(u64{kTileTokens} * shape.head_dim * sizeof(f32) + n_elems * sizeof(i64) +
+                  u64{2} * shape.n_centroids() * sizeof(u32) + kTileTokens);
+}
+
+void PqIndex::init(const PqShape& shape, std::span<std::byte> region) {
+  TARN_ASSERT(shape.code_bits >= 1 && shape.code_bits <= kernels::pq_bits_max(shape.format));
+  TARN_ASSERT(shape.n_subspaces >= 1 && shape.n_subspaces <= kernels::kPqSubspacesMax);
+  TARN_ASSERT(shape.head_dim % shape.n_subspaces == 0);
+  TARN_ASSERT(shape.codebooks_max >= 1);
+  TARN_ASSERT(region.size() >= region_bytes(shape));
+  shape_ = shape;
+  row_bytes_ = kernels::pq_row_bytes(shape.format, shape.capacity_tokens);
+  std::byte* at = region.data();
+  centroids_ = reinterpret_cast<f32*>(at);
+  at += round_up(shape.codebooks_max * codebook_elems(shape) * sizeof(f32));
+  half_norms_ = reinterpret_cast<f32*>(at);
+  at += round_up(shape.codebooks_max * half_norm_elems(shape) * sizeof(f32));
+  codes_ = reinterpret_cast<u8*>(at);
+  at += round_up(shape.n_subspaces * row_bytes_);
+  firsts_ = reinterpret_cast<u32*>(at);
+  start(0);
+}
+
+void PqIndex::start(u32 slot_begin) {
+  slot_begin_ = slot_begin;
+  n_tokens_ = n_codebooks_ = n_training_ = 0;
+  // A block that is not full is scored whole: what lies behind the last row is a code, too.
+  std::memset(codes_, 0, shape_.n_subspaces * row_bytes_);
+}
+
+void PqIndex::begin_codebook(u32 n_rows) {
+  TARN_ASSERT(n_training_ == 0);
+  TARN_ASSERT(n_codebooks_ < shape_.codebooks_max);
+  TARN_ASSERT(n_rows >= shape_.n_centroids());
+  TARN_ASSERT(u64{n_tokens_} + n_rows <= shape_.capacity_tokens);
+  n_training_ = n_rows;
+  firsts_[n_codebooks_] = n_tokens_;
+}
+
+u32 PqIndex::train(const Training& training) {
+  TARN_ASSERT(n_training_ != 0 && training.subspace < shape_.n_subspaces);
+  TARN_ASSERT(training.keys.head_dim == shape_.head_dim);
+  const TrainScratch scratch = carve(shape_, training.scratch);
+  const CpuTable& table = training.table;
+  const u32 dims = shape_.dims(), n_centroids = shape_.n_centroids();
+  const std::span<f32> centroids = this->centroids(n_codebooks_, training.subspace);
+  f32* norms = half_norms(n_codebooks_, training.subspace);
+  const auto load = [&](u32 first, u32 n) {
+    training.keys.load(table, {slot_begin_ + n_tokens_ + first, n, training.subspace * dims, dims},
+                       scratch.tile);
+  };
+  const auto assign = [&](u32 n) {
+    table.pq_assign({.x = scratch.tile,
+                     .x_stride = dims,
+                     .centroids = centroids.data(),
+                     .half_norms = norms,
+                     .codes = scratch.codes,
+                     .n_rows = n,
+                     .dims = dims,
+                     .n_padded = shape_.n_padded()});
+  };
+  std::ranges::fill(centroids, 0.0f);
+  draw_rows(n_training_, n_centroids, scratch.drawn);
+  for (u32 c = 0; c < n_centroids; ++c) {
+    load(scratch.drawn[c], 1);
+    for (u32 i = 0; i < dims; ++i) centroids[u64{i} * shape_.n_padded() + c] = scratch.tile[i];
+  }
+  kernels::pq_half_norms(centroids.data(), dims, n_centroids, norms);
+
+  u32 n_updates = 0;
+  for (f64 way = kTolerance + 1; n_updates < training.iterations && way > kTolerance; ++n_updates) {
+    std::fill_n(scratch.sums, u64{n_centroids} * dims, 0);
+    std::fill_n(scratch.counts, n_centroids, 0);
+    for (u32 first = 0; first < n_training_; first += kTileTokens) {
+      const u32 n = std::min(kTileTokens, n_training_ - first);
+      load(first, n);
+      assign(n);
+      table.pq_accumulate(
+          {scratch.tile, dims, scratch.codes, scratch.sums, scratch.counts, n, dims});
+    }
+    way = kernels::pq_update(
+        {scratch.sums, scratch.counts, centroids.data(), norms, dims, n_centroids});
+  }
+  for (u32 first = 0; first < n_training_; first += kTileTokens) {
+    const u32 n = std::min(kTileTokens, n_training_ - first);
+    load(first, n);
+    assign(n);
+    put_codes(training.subspace, n_tokens_ + first, scratch.codes, n);
+  }
+  return n_updates;
+}
+
+void PqIndex::end_codebook() {
+  TARN_ASSERT(n_training_ != 0);
+  n_tokens_ += n_training_;
+  n_codebooks_ += 1;
+  n_training_ = 0;
+}
+
+void PqIndex::encode(const CpuTable& table, const KeyPages& keys, u32 slot_end,
+                     std::span<std::byte> scratch) {
+  TARN_ASSERT(n_codebooks_ > 0 && n_training_ == 0);
+  TARN_ASSERT(slot_end >= slot_begin_ + n_tokens_);
+  TARN_ASSERT(slot_end - slot_begin_ <= shape_.capacity_tokens);
+  const TrainScratch mine = carve(shape_, scratch);
+  while (slot_begin_ + n_tokens_ < slot_end) {
+    const u32 n = std::min(kTileTokens, slot_end - slot_begin_ - n_tokens_);
+    keys.load(table, {slot_begin_ + n_tokens_, n, 0, shape_.head_dim}, mine.tile);
+    for (u32 m = 0; m < shape_.n_subspaces; ++m) {
+      table.pq_assign({.x = mine.tile + u64{m} * shape_.dims(),
+                       .x_stride = shape_.head_dim,
+                       .centroids = centroids(n_codebooks_ - 1, m).data(),
+                       .half_norms = half_norms(n_codebooks_ - 1, m),
+                       .codes = mine.codes,
+                       .n_rows = n,
+                       .dims = shape_.dims(),
+                       .n_padded = shape_.n_padded()});
+      put_codes(m, n_tokens_, mine.codes, n);
+    }
+    n_tokens_ += n;
+  }
+}
+
+void PqIndex::score(const CpuTable& table, const Query& query, f32* lut, f32* scores,
+                    u64 stride) const {
+  // A packed block that two codebooks share is scored by both, the earlier one last: rows before a
+  // codebook's first one get their own scores then.
+  for (u32 idx = n_codebooks_; idx-- > 0;) {
+    const u32 end = idx + 1 < n_codebooks_ ? firsts_[idx + 1] : n_tokens_;
+    const u32 begin = firsts_[idx] - firsts_[idx] % kernels::kPqBlockTokens;
+    table.pq_lut({.q = query.q,
+                  .q_stride = shape_.head_dim,
+                  .codebook = codebook(idx).data(),
+                  .lut = lut,
+                  .n_heads = query.n_heads,
+                  .n_subspaces = shape_.n_subspaces,
+                  .dims = shape_.dims(),
+                  .n_padded = shape_.n_padded()});
+    table.pq_score({.format = shape_.format,
+                    .codes = codes_ + kernels::pq_row_bytes(shape_.format, begin),
+                    .codes_stride = row_bytes_,
+                    .lut = lut,
+                    .scores = scores + begin,
+                    .scores_stride = stride,
+                    .n_tokens = end - begin,
+                    .n_heads = query.n_heads,
+                    .n_subspaces = shape_.n_subspaces,
+                    .n_padded = shape_.n_padded(),
+                    .scale = query.scale});
+  }
+}
+
+u8 PqIndex::code(u32 subspace, u32 row_idx) const {
+  TARN_ASSERT(subspace < shape_.n_subspaces && row_idx < n_tokens_);
+  return kernels::pq_code_get(shape_.format, row(subspace), row_idx);
+}
+
+void PqIndex::reconstruct(u32 row_idx, f32* out) const {
+  u32 idx = n_codebooks_ - 1;
+  while (firsts_[idx] > row_idx) --idx;
+  for (u32 m = 0; m < shape_.n_subspaces; ++m) {
+    const f32* column = centroids(idx, m).data() + code(m, row_idx);
+    for (u32 i = 0; i < shape_.dims(); ++i) *out++ = column[u64{i} * shape_.n_padded()];
+  }
+}
+
+std::span<const f32> PqIndex::codebook(u32 idx) const {
+  return {centroids_ + idx * codebook_elems(shape_), codebook_elems(shape_)};
+}
+
+std::span<f32> PqIndex::centroids(u32 idx, u32 subspace) const {
+  const u64 n_elems = u64{shape_.dims()} * shape_.n_padded();
+  return {centroids_ + idx * codebook_elems(shape_) + subspace * n_elems, n_elems};
+}
+
+f32* PqIndex::half_norms(u32 idx, u32 subspace) const {
+  return half_norms_ + idx * half_norm_elems(shape_) + u64{subspace} * shape_.n_padded();
+}
+
+void PqIndex::put_codes(u32 subspace, u32 first, const u8* codes, u32 n) const {
+  for (u32 i = 0; i < n; ++i) {
+    kernels::pq_code_put(shape_.format, row(subspace), u64{first} + i, codes[i]);
+  }
+}
+
+}  // namespace tarn::select

@@ -1,0 +1,124 @@
+// runtime/select/pq_index.h
+//
+// The product-quantisation index of one (layer, KV head): codebooks and codes of the middle's keys,
+// as they lie in the cache, after RoPE. Rows of the index are slots from `slot_begin` on.
+//
+//   codebooks   one per turn (METHODS 3.1, multi-turn b), each over the rows from its first one to
+//               the next one's; scores compare across them, since each approximates q.k itself
+//   life        start(slot); then for every turn: begin_codebook(rows), train() for each sub-space
+//               on any threads, end_codebook(); encode() for tokens that leave the local window. A
+//               rebuild fills a second index in the same way while this one serves, then takes its
+//               place
+//   memory      a region of region_bytes(), scratch of train_scratch_bytes(); nothing else
+//   thread      one at a time, but for train(), which touches its own sub-space alone
+//   errors      none: the caller keeps capacity_tokens and codebooks_max, else it is our bug
+//
+// K-Means: Lloyd from 2^b distinct rows that a fixed seed draws (the same rows for every job of as
+// many rows), `iterations` updates or until the centroids went less than kTolerance, then one
+// assignment. Sums are exact integers, so the result is a function of rows, seed and iterations.
+// Cost  (iterations + 1) * rows * 2^b * head_dim multiplications; encode 2^b * head_dim a token.
+#pragma once
+
+#include <span>
+
+#include "kernels/cpu_table.h"
+#include "platform/base/bump.h"
+
+namespace tarn::select {
+
+// One KV head's keys where attention reads them: pages as in kernels/attn/attn.h.
+struct KeyPages {
+  kernels::KvType type;
+  const u8* const* pages;  // in slot order
+  u32 page_tokens;
+  u32 head_dim;
+  // Dims [dim_begin, dim_begin + n_dims) of n slots as f32 [n, n_dims]; in q8_0 both are multiples
+  // of 32.
+  struct Part {
+    u32 slot_begin, n_slots, dim_begin, n_dims;
+  };
+  void load(const kernels::CpuTable& table, const Part& part, f32* out) const;
+};
+
+struct PqShape {
+  u32 head_dim = 0;
+  u32 n_subspaces = 0;  // head_dim % n_subspaces == 0
+  u32 code_bits = 0;    // 1..8
+  kernels::PqCodeFormat format = kernels::PqCodeFormat::bytes;
+  u32 capacity_tokens = 0;
+  u32 codebooks_max = 1;
+  constexpr u32 dims() const { return head_dim / n_subspaces; }
+  constexpr u32 n_centroids() const { return 1u << code_bits; }
+  constexpr u32 n_padded() const { return kernels::pq_padded(n_centroids()); }
+};
+
+class PqIndex {
+ public:
+  static constexpr u64 kSeed = 4321;       // as in PQCache's code
+  static constexpr f64 kTolerance = 1e-4;  // sum of the squared ways of the centroids
+  static constexpr u32 kTileTokens = 64;   // keys that are loaded at a time
+
+  static u64 region_bytes(const PqShape& shape);
+  static u64 train_scratch_bytes(const PqShape& shape);
+
+  // Borrows the region, 64-byte aligned, until the index is not used any more.
+  void init(const PqShape& shape, std::span<std::byte> region);
+  // Forgets everything; row 0 is slot_begin.
+  void start(u32 slot_begin);
+
+  // The next n_rows slots get a codebook of their own. 2^b rows at least.
+  void begin_codebook(u32 n_rows);
+  struct Training {
+    const kernels::CpuTable& table;
+    KeyPages keys;
+    u32 subspace;
+    u32 iterations;
+    std::span<std::byte> scratch;  // 64-byte aligned
+  };
+  // Centroids of one sub-space, and its codes of the rows. Returns the updates that were made.
+  u32 train(const Training& training);
+  void end_codebook();  // the rows are searched from now on
+
+  // Codes of the slots up to slot_end, which have none yet, by the last codebook's nearest
+  // centroids.
+  void encode(const kernels::CpuTable& table, const KeyPages& keys, u32 slot_end,
+              std::span<std::byte> scratch);
+
+  struct Query {
+    const f32* q;  // [n_heads, head_dim], the q heads of this KV head, after RoPE
+    u32 n_heads;
+    f32 scale;
+  };
+  // scores [n_heads, stride] of all rows; lut [n_heads, n_subspaces, n_padded].
+  void score(const kernels::CpuTable& table, const Query& query, f32* lut, f32* scores,
+             u64 stride) const;
+
+  const PqShape& shape() const { return shape_; }
+  u32 n_tokens() const { return n_tokens_; }
+  u32 slot_begin() const { return slot_begin_; }
+  u32 n_codebooks() const { return n_codebooks_; }
+  u8 code(u32 subspace, u32 row) const;
+  // The key that a row's codes stand for.
+  void reconstruct(u32 row, f32* out) const;
+  // [n_subspaces, dims, n_padded]
+  std::span<const f32> codebook(u32 idx) const;
+
+ private:
+  std::span<f32> centroids(u32 idx, u32 subspace) const;
+  f32* half_norms(u32 idx, u32 subspace) const;
+  u8* row(u32 subspace) const { return codes_ + subspace * row_bytes_; }
+  void put_codes(u32 subspace, u32 first, const u8* codes, u32 n) const;
+
+  PqShape shape_{};
+  f32* centroids_ = nullptr;   // [codebooks_max, n_subspaces, dims, n_padded]
+  f32* half_norms_ = nullptr;  // [codebooks_max, n_subspaces, n_padded]
+  u8* codes_ = nullptr;        // [n_subspaces, row_bytes_]
+  u32* firsts_ = nullptr;      // [codebooks_max], first row of each codebook
+  u64 row_bytes_ = 0;
+  u32 slot_begin_ = 0;
+  u32 n_tokens_ = 0;
+  u32 n_codebooks_ = 0;
+  u32 n_training_ = 0;  // rows of the codebook that is being trained
+};
+
+}  // namespace tarn::select

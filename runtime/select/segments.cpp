@@ -1,0 +1,45 @@
+#include "runtime/select/segments.h"
+
+#include <algorithm>
+
+namespace tarn::select {
+
+Segments segments(u32 n_tokens, u32 n_sinks, u32 n_local, u32 middle_end_before) {
+  const u32 begin = std::min(n_tokens, n_sinks);
+  const u32 end = n_tokens - std::min(n_tokens - begin, n_local);
+  return {.middle_begin = begin,
+          .middle_end = std::min(n_tokens, std::max(end, middle_end_before)),
+          .n_tokens = n_tokens};
+}
+
+Budget budget(const BudgetRule& rule, u32 n_tokens) {
+  if (rule.context_divisor == 0) return {.n_local = rule.n_local, .k = rule.k};
+  const u32 behind = n_tokens - std::min(n_tokens, rule.n_sinks);
+  const bool is_short = n_tokens < u64{rule.tokens_min} * rule.context_divisor;
+  const u32 both = is_short ? std::min(rule.tokens_min, behind) : behind / rule.context_divisor;
+  return {.n_local = both / 2, .k = both / 2};
+}
+
+IndexEvent IndexLife::advance(u32 n_tokens) {
+  if (rows_pending_ != 0) {
+    segments_ = select::segments(n_tokens, rule_.n_sinks, budget_.n_local, segments_.middle_end);
+    if (n_tokens < swap_at_) return IndexEvent::none;
+    rows_used_ = rows_pending_;
+    rows_pending_ = 0;
+    return IndexEvent::swap;
+  }
+  // Without an index, and at a trigger, local and k follow the length.
+  const Budget now = budget(rule_, n_tokens);
+  const u32 n_local = rows_used_ == 0 ? now.n_local : budget_.n_local;
+  segments_ = select::segments(n_tokens, rule_.n_sinks, n_local, segments_.middle_end);
+  const u32 n_rows = segments_.n_middle();
+  const bool builds = rows_used_ == 0 && n_rows >= rows_min_;
+  const bool rebuilds = rows_used_ != 0 && u64{n_rows - rows_used_} * 2 > n_rows;
+  if (rows_used_ == 0 || rebuilds) budget_ = now;
+  if (!builds && !rebuilds) return IndexEvent::none;
+  rows_pending_ = n_rows;
+  swap_at_ = n_tokens + kSwapTokens;
+  return builds ? IndexEvent::build : IndexEvent::rebuild;
+}
+
+}  // namespace tarn::select

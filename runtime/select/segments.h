@@ -1,0 +1,74 @@
+// runtime/select/segments.h
+//
+// Which slots of a sequence are what, and when an index over the middle is built: pure functions of
+// token counts, so that no timing can change a decision (METHODS 3.1).
+//
+//   slots   [0, n_tokens) = sinks | middle | local, disjoint
+//   sinks   the first ones, always attended to
+//   middle  indexed; of these k are chosen in each step
+//   local   the last ones, the current token among them, always attended to
+//
+// A token leaves local for the middle in the step that evicts it, and is a candidate in it.
+#pragma once
+
+#include "platform/base/types.h"
+
+namespace tarn::select {
+
+struct Segments {
+  u32 middle_begin = 0;
+  u32 middle_end = 0;
+  u32 n_tokens = 0;
+  u32 n_sinks() const { return middle_begin; }
+  u32 n_middle() const { return middle_end - middle_begin; }
+  u32 n_local() const { return n_tokens - middle_end; }
+};
+// The middle never shrinks: where `local` has grown since, local fills up before anything is
+// evicted.
+Segments segments(u32 n_tokens, u32 n_sinks, u32 n_local, u32 middle_end_before = 0);
+
+// How many tokens are chosen and how many are local, fixed when an index is built.
+struct Budget {
+  u32 n_local = 0;
+  u32 k = 0;
+};
+struct BudgetRule {
+  u32 context_divisor;  // 1/rho: both together are that share of the tokens behind the sinks
+  u32 tokens_min;       // rho_min_tokens: prompts shorter than tokens_min * divisor share this many
+  u32 n_sinks;
+  u32 n_local;  // absolute, where context_divisor is 0; so is k
+  u32 k;
+};
+Budget budget(const BudgetRule& rule, u32 n_tokens);
+
+// Builds and rebuilds of one sequence's index. A trigger says that the rows [middle_begin, row_end)
+// are to be clustered in the background; the swap, kSwapTokens tokens later, that what they became
+// is used from this step on (a late job is waited for). Until the first swap attention is dense.
+//   trigger   no index and the middle has rows_min rows; or more than half of the middle was coded
+//             without being clustered
+//   invariant rows clustered <= rows in the middle; at most one job at a time
+enum class IndexEvent : u8 { none, build, rebuild, swap };
+class IndexLife {
+ public:
+  static constexpr u32 kSwapTokens = 64;
+  IndexLife(const BudgetRule& rule, u32 code_bits) : rule_(rule), rows_min_(8u << code_bits) {}
+
+  // The sequence has n_tokens now, the current one among them; called with ascending counts, once a
+  // step (after prefill: once for all of it).
+  IndexEvent advance(u32 n_tokens);
+  Segments segments() const { return segments_; }
+  u32 k() const { return budget_.k; }
+  bool is_dense() const { return rows_used_ == 0; }
+  u32 n_rows_clustering() const { return rows_pending_; }  // of the job that was triggered last
+
+ private:
+  BudgetRule rule_;
+  u32 rows_min_;
+  Budget budget_{};
+  Segments segments_{};
+  u32 rows_used_ = 0;     // clustered, in the index that is in use
+  u32 rows_pending_ = 0;  // clustered by the job under way; 0: none
+  u32 swap_at_ = 0;
+};
+
+}  // namespace tarn::select

@@ -1,0 +1,251 @@
+// Goal    the index of one KV head holds what METHODS 3.1 and 14.2 ask: codes of the nearest
+//         centroid, centroids that later tokens do not move, scores that are the query times what
+//         the codes stand for, the same decisions in every format, ISA and order of training.
+// Method  clustered keys in f16 and q8_0 pages; brute force over the centroids; keys of few
+//         distinct sub-vectors for the lossless case; two turns whose border lies inside a packed
+//         block; regions and scratch of exactly the asked size with canaries behind them.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+
+#include "tests/runtime/select/synthetic_keys.h"
+
+namespace tarn::select {
+namespace {
+
+using kernels::CpuTable;
+using kernels::PqCodeFormat;
+using test::Index;
+using test::Keys;
+
+PqShape shape_2x6(u32 head_dim, u32 capacity, PqCodeFormat format = PqCodeFormat::bytes) {
+  return {.head_dim = head_dim,
+          .n_subspaces = 2,
+          .code_bits = 6,
+          .format = format,
+          .capacity_tokens = capacity,
+          .codebooks_max = 2};
+}
+
+std::vector<u8> codes_of(const Index& index) {
+  std::vector<u8> codes;
+  for (u32 m = 0; m < index.shape.n_subspaces; ++m) {
+    for (u32 t = 0; t < index.pq.n_tokens(); ++t) codes.push_back(index.pq.code(m, t));
+  }
+  return codes;
+}
+
+std::vector<f32> codebook_of(const Index& index, u32 idx) {
+  const std::span<const f32> book = index.pq.codebook(idx);
+  return {book.begin(), book.end()};
+}
+
+// Scores of all rows, heads side by side.
+std::vector<f32> scores_of(const CpuTable& table, const Index& index, const std::vector<f32>& q,
+                           f32 scale) {
+  const u32 n_heads = static_cast<u32>(q.size()) / index.shape.head_dim;
+  std::vector<f32> lut(u64{n_heads} * index.shape.n_subspaces * index.shape.n_padded());
+  std::vector<f32> scores(u64{n_heads} * index.pq.n_tokens());
+  index.pq.score(table, {q.data(), n_heads, scale}, lut.data(), scores.data(), index.pq.n_tokens());
+  return scores;
+}
+
+// |score - q.reconstruct(code)| <= 1e-6 of the sum of magnitudes, for all rows and heads.
+void check_scores(const CpuTable& table, const Index& index, const std::vector<f32>& q) {
+  const u32 d = index.shape.head_dim, n = index.pq.n_tokens();
+  const std::vector<f32> scores = scores_of(table, index, q, 0.25f);
+  std::vector<f32> key(d);
+  for (u32 t = 0; t < n; ++t) {
+    index.pq.reconstruct(t, key.data());
+    for (u32 h = 0; h < q.size() / d; ++h) {
+      f64 want = 0.0, magnitude = 0.0;
+      for (u32 i = 0; i < d; ++i) {
+        want += 0.25 * f64{q[u64{h} * d + i]} * f64{key[i]};
+        magnitude += 0.25 * std::abs(f64{q[u64{h} * d + i]} * f64{key[i]});
+      }
+      REQUIRE(std::abs(f64{scores[u64{h} * n + t]} - want) <= 1e-6 * (1.0 + magnitude));
+    }
+  }
+}
+
+TEST_CASE("a score is the query times the key that the codes stand for, and that is not the key") {
+  test::Random random(tarn::test::seed_from_environment());
+  CAPTURE(random.seed());
+  constexpr u32 kDim = 64, kRows = 1000;
+  const test::Clusters clusters(random, kRows, kDim, 80, 4, 0.5f);
+  std::vector<f32> q = clusters.query(random);
+  for (const f32 x : clusters.query(random)) q.push_back(x);
+  for (const kernels::KvType type : {kernels::KvType::f16, kernels::KvType::q8_0}) {
+    const Keys keys(clusters.rows, kDim, type);
+    for (const CpuTable& table : kernels::cpu_tables()) {
+      if (!table.runs_here()) continue;
+      CAPTURE(table.isa);
+      Index index(shape_2x6(kDim, kRows));
+      index.train(table, keys, kRows, 3);
+      CHECK(index.region.intact());
+      CHECK(index.scratch.intact());
+      check_scores(table, index, q);
+      f64 error = 0.0;
+      const std::vector<f32> stored = keys.stored();
+      std::vector<f32> key(kDim);
+      for (u32 t = 0; t < kRows; ++t) {
+        index.pq.reconstruct(t, key.data());
+        for (u32 i = 0; i < kDim; ++i) error += std::abs(key[i] - stored[u64{t} * kDim + i]);
+      }
+      CHECK(error / (u64{kRows} * kDim) > 0.1);  // else nothing was compressed
+    }
+  }
+}
+
+TEST_CASE("training gives the same bits on every ISA and in any order of sub-spaces") {
+  test::Random random(tarn::test::seed_from_environment());
+  CAPTURE(random.seed());
+  constexpr u32 kDim = 128, kRows = 2050;
+  const test::Clusters clusters(random, kRows, kDim, 80, 7, 0.5f);
+  const Keys keys(clusters.rows, kDim);
+  Index want(shape_2x6(kDim, kRows));
+  want.train(kernels::cpu_tables().back(), keys, kRows, 4);
+  for (const CpuTable& table : kernels::cpu_tables()) {
+    if (!table.runs_here()) continue;
+    CAPTURE(table.isa);
+    Index index(shape_2x6(kDim, kRows));
+    index.pq.begin_codebook(kRows);
+    CHECK(index.pq.train({table, keys.view(), 1, 4, index.scratch.span()}) == 4);
+    CHECK(index.pq.train({table, keys.view(), 0, 4, index.scratch.span()}) == 4);
+    index.pq.end_codebook();
+    CHECK(codebook_of(index, 0) == codebook_of(want, 0));
+    CHECK(codes_of(index) == codes_of(want));
+  }
+}
+
+TEST_CASE("more iterations end by themselves, and bring the keys closer") {
+  test::Random random(tarn::test::seed_from_environment());
+  CAPTURE(random.seed());
+  constexpr u32 kDim = 32, kRows = 1500;
+  const test::Clusters clusters(random, kRows, kDim, 80, 1, 0.5f);
+  const Keys keys(clusters.rows, kDim);
+  const std::vector<f32> stored = keys.stored();
+  const CpuTable& table = kernels::cpu_tables().front().runs_here() ? kernels::cpu_tables().front()
+                                                                    : kernels::cpu_tables().back();
+  f64 before = 1e30;
+  for (const u32 iterations : {0u, 3u, 300u}) {
+    Index index({.head_dim = kDim, .n_subspaces = 1, .code_bits = 6, .capacity_tokens = kRows});
+    index.pq.begin_codebook(kRows);
+    const u32 n_updates = index.pq.train({table, keys.view(), 0, iterations, index.scratch.span()});
+    index.pq.end_codebook();
+    if (iterations < 300) CHECK(n_updates == iterations);
+    if (iterations == 300) CHECK(n_updates < 300);
+    f64 inertia = 0.0;
+    std::vector<f32> key(kDim);
+    for (u32 t = 0; t < kRows; ++t) {
+      index.pq.reconstruct(t, key.data());
+      for (u32 i = 0; i < kDim; ++i) {
+        const f64 difference = f64{key[i]} - f64{stored[u64{t} * kDim + i]};
+        inertia += difference * difference;
+      }
+    }
+    CHECK(inertia < before);
+    before = inertia;
+  }
+}
+
+TEST_CASE("tokens that leave the local window get the nearest centroid, and move none") {
+  test::Random random(tarn::test::seed_from_environment());
+  CAPTURE(random.seed());
+  constexpr u32 kDim = 64, kRows = 1010;
+  const test::Clusters clusters(random, kRows, kDim, 80, 3, 0.5f);
+  const Keys keys(clusters.rows, kDim);
+  const std::vector<f32> stored = keys.stored();
+  for (const PqCodeFormat format : {PqCodeFormat::bytes, PqCodeFormat::packed6}) {
+    for (const CpuTable& table : kernels::cpu_tables()) {
+      if (!table.runs_here()) continue;
+      CAPTURE(table.isa);
+      Index index(shape_2x6(kDim, kRows, format));
+      index.pq.start(32);
+      index.train(table, keys, 904, 5);
+      const std::vector<f32> before = codebook_of(index, 0);
+      const std::vector<u8> codes_before = codes_of(index);
+      for (u32 slot = 936; slot < 946; ++slot) {  // ten tokens, one a step
+        index.pq.encode(table, keys.view(), slot + 1, index.scratch.span());
+      }
+      REQUIRE(index.pq.n_tokens() == 914);
+      CHECK(codebook_of(index, 0) == before);
+      for (u32 m = 0; m < 2; ++m) {
+        for (u32 t = 0; t < 904; ++t) {
+          REQUIRE(index.pq.code(m, t) == codes_before[u64{m} * 904 + t]);
+        }
+        for (u32 t = 904; t < 914; ++t) {
+          f64 best = 1e30, chosen = 0.0;
+          for (u32 c = 0; c < 64; ++c) {
+            f64 distance = 0.0;
+            for (u32 i = 0; i < 32; ++i) {
+              const f64 x = stored[u64{32 + t} * kDim + m * 32 + i];
+              const f64 difference = x - f64{before[(u64{m} * 32 + i) * 64 + c]};
+              distance += difference * difference;
+            }
+            best = std::min(best, distance);
+            if (c == index.pq.code(m, t)) chosen = distance;
+          }
+          REQUIRE(chosen <= best * (1 + 1e-5));
+        }
+      }
+      CHECK(index.region.intact());
+    }
+  }
+}
+
+TEST_CASE("few distinct sub-vectors are kept without loss") {
+  test::Random random(tarn::test::seed_from_environment());
+  CAPTURE(random.seed());
+  constexpr u32 kDim = 16, kRows = 256;
+  std::vector<f32> rows(u64{kRows} * kDim);
+  for (u32 t = 0; t < kRows; ++t) {
+    for (u32 i = 0; i < kDim; ++i) {
+      // 16 values in the first sub-space, 16 in the second, all 256 pairs; exact in f16.
+      const u32 value = i < 8 ? t % 16 : t / 16;
+      rows[u64{t} * kDim + i] = static_cast<f32>((value * (i + 3)) % 17) - 8.0f;
+    }
+  }
+  const Keys keys(rows, kDim);
+  Index index({.head_dim = kDim, .n_subspaces = 2, .code_bits = 8, .capacity_tokens = kRows});
+  index.train(kernels::cpu_tables().back(), keys, kRows, 2);  // all rows are centroids
+  std::vector<f32> key(kDim);
+  for (u32 t = 0; t < kRows; ++t) {
+    index.pq.reconstruct(t, key.data());
+    for (u32 i = 0; i < kDim; ++i) REQUIRE(key[i] == rows[u64{t} * kDim + i]);
+  }
+}
+
+TEST_CASE("each turn is searched with its own codebook, in every format") {
+  test::Random random(tarn::test::seed_from_environment());
+  CAPTURE(random.seed());
+  constexpr u32 kDim = 64, kFirst = 300, kSecond = 350, kRows = 700;
+  const test::Clusters clusters(random, kRows, kDim, 80, 5, 0.5f);
+  const Keys keys(clusters.rows, kDim);
+  std::vector<f32> q = clusters.query(random);
+  for (const f32 x : clusters.query(random)) q.push_back(x);
+  std::vector<f32> want;
+  for (const PqCodeFormat format : {PqCodeFormat::bytes, PqCodeFormat::packed6}) {
+    for (const CpuTable& table : kernels::cpu_tables()) {
+      if (!table.runs_here()) continue;
+      CAPTURE(table.isa);
+      Index index(shape_2x6(kDim, kRows, format));
+      index.train(table, keys, kFirst, 3);
+      index.train(table, keys, kSecond, 3);
+      index.pq.encode(table, keys.view(), kRows, index.scratch.span());
+      REQUIRE(index.pq.n_codebooks() == 2);
+      CHECK(codebook_of(index, 0) != codebook_of(index, 1));
+      check_scores(table, index, q);
+      const std::vector<f32> scores = scores_of(table, index, q, 0.25f);
+      if (want.empty()) want = scores;
+      CHECK(scores == want);
+      CHECK(index.region.intact());
+    }
+  }
+  Index bytes(shape_2x6(kDim, 6400)), packed(shape_2x6(kDim, 6400, PqCodeFormat::packed6));
+  CHECK(bytes.region.span().size() - packed.region.span().size() ==
+        2 * 6400 / 4);  // 1.5 bytes a token
+}
+
+}  // namespace
+}  // namespace tarn::select

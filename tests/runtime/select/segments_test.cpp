@@ -1,0 +1,116 @@
+// Goal    sinks, middle and local are disjoint and complete at every step, and an index is built,
+//         rebuilt and swapped at the documented token counts, whatever the time anything takes.
+// Method  METHODS' worked numbers (sinks 32, local 64, 1,000 tokens; 2x6 from 100 tokens on: 672,
+//         1,185, 2,211); then every count up to 5,000 for several rules.
+#include "runtime/select/segments.h"
+
+#include <doctest/doctest.h>
+
+#include <vector>
+
+namespace tarn::select {
+namespace {
+
+TEST_CASE("the worked example: sinks 32, local 64") {
+  const Segments prompt = segments(1000, 32, 64);
+  CHECK(prompt.middle_begin == 32);
+  CHECK(prompt.middle_end == 936);  // the middle is 32..935
+  const Segments later = segments(1010, 32, 64, prompt.middle_end);
+  CHECK(later.middle_end == 946);
+  CHECK(later.n_local() == 64);
+}
+
+TEST_CASE("short sequences, and a local window that grows by not evicting") {
+  CHECK(segments(0, 32, 64).n_tokens == 0);
+  CHECK(segments(10, 32, 64).n_sinks() == 10);
+  CHECK(segments(10, 32, 64).n_middle() == 0);
+  CHECK(segments(90, 32, 64).n_local() == 58);
+  CHECK(segments(97, 32, 64).n_middle() == 1);
+  const Segments grown = segments(1001, 32, 128, 936);
+  CHECK(grown.middle_end == 936);
+  CHECK(grown.n_local() == 65);
+  CHECK(segments(1065, 32, 128, 936).middle_end == 937);
+}
+
+TEST_CASE(
+    "budgets: a share of the tokens behind the sinks, a floor for short prompts, or absolute") {
+  const BudgetRule tenth = {
+      .context_divisor = 10, .tokens_min = 256, .n_sinks = 32, .n_local = 0, .k = 0};
+  CHECK(budget(tenth, 100).k == 34);      // half of 68
+  CHECK(budget(tenth, 672).k == 128);     // half of 256
+  CHECK(budget(tenth, 2559).k == 128);    // the last short one
+  CHECK(budget(tenth, 20032).k == 1000);  // half of a tenth of 20,000
+  CHECK(budget(tenth, 20032).n_local == 1000);
+  const BudgetRule absolute = {
+      .context_divisor = 0, .tokens_min = 256, .n_sinks = 32, .n_local = 512, .k = 2048};
+  CHECK(budget(absolute, 100).k == 2048);
+  CHECK(budget(absolute, 100000).n_local == 512);
+}
+
+struct Seen {
+  IndexEvent event;
+  u32 n_tokens;
+  bool operator==(const Seen&) const = default;
+};
+
+TEST_CASE("an index is built at 672 tokens, rebuilt at 1,185 and 2,211, each in use 64 later") {
+  for (const u32 divisor : {5u, 10u}) {
+    CAPTURE(divisor);
+    IndexLife life(
+        {.context_divisor = divisor, .tokens_min = 256, .n_sinks = 32, .n_local = 0, .k = 0}, 6);
+    std::vector<Seen> seen;
+    u32 n_dense = 0;
+    for (u32 n = 100; n <= 100 + 4096; ++n) {
+      // At a fifth the documented lengths hold while the floor does: up to 1,280 tokens.
+      if (divisor == 5 && n > 1280) break;
+      const IndexEvent event = life.advance(n);
+      if (event != IndexEvent::none) seen.push_back({event, n});
+      if (life.is_dense()) n_dense = n;
+    }
+    std::vector<Seen> want = {{IndexEvent::build, 672},
+                              {IndexEvent::swap, 736},
+                              {IndexEvent::rebuild, 1185},
+                              {IndexEvent::swap, 1249}};
+    if (divisor == 10) {
+      want.push_back({IndexEvent::rebuild, 2211});
+      want.push_back({IndexEvent::swap, 2275});
+    }
+    CHECK((seen == want));
+    CHECK(n_dense == 735);
+  }
+}
+
+TEST_CASE("a long prompt asks for its index at once; a short middle never gets one") {
+  IndexLife life({.context_divisor = 0, .tokens_min = 0, .n_sinks = 32, .n_local = 512, .k = 2048},
+                 6);
+  CHECK((life.advance(32768) == IndexEvent::build));
+  CHECK(life.n_rows_clustering() == 32768 - 32 - 512);
+  CHECK(life.is_dense());
+  CHECK((life.advance(32769) == IndexEvent::none));
+  CHECK((life.advance(32832) == IndexEvent::swap));
+  CHECK_FALSE(life.is_dense());
+  IndexLife idle({.context_divisor = 0, .tokens_min = 0, .n_sinks = 32, .n_local = 512, .k = 64},
+                 6);
+  for (u32 n = 1; n < 32 + 512 + 512; ++n) REQUIRE((idle.advance(n) == IndexEvent::none));
+  CHECK((idle.advance(32 + 512 + 512) == IndexEvent::build));
+}
+
+TEST_CASE("segments cover every token once at every step, and the middle never shrinks") {
+  for (const BudgetRule& rule :
+       {BudgetRule{10, 256, 32, 0, 0}, BudgetRule{5, 100, 4, 0, 0}, BudgetRule{0, 0, 0, 1, 8}}) {
+    IndexLife life(rule, 4);
+    u32 middle_end = 0;
+    for (u32 n = 1; n <= 5000; ++n) {
+      life.advance(n);
+      const Segments s = life.segments();
+      REQUIRE(s.n_tokens == n);
+      REQUIRE(s.n_sinks() + s.n_middle() + s.n_local() == n);
+      REQUIRE(s.middle_begin <= s.middle_end);
+      REQUIRE(s.middle_end >= middle_end);
+      middle_end = s.middle_end;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tarn::select
