@@ -92,7 +92,7 @@ struct RecordShape {
   }
   constexpr u32 meta_sectors() const {
     const u64 words = n_tokens + payload_sectors();
-    if (4 * n_aliases + words <= kHeadWords) return 0;
+    if (u64{4} * n_aliases + words <= kHeadWords) return 0;
     return static_cast<u32>((words + kSectorWords - 1) / kSectorWords);
   }
   constexpr u64 head_bytes() const { return (1 + u64{meta_sectors()}) * kSectorBytes; }

@@ -153,7 +153,7 @@ class RecordIndex {
   std::span<IndexEntry> entries_{};
   std::span<u32> buckets_{};
   std::span<u64> free_bits_{};
-  std::array<u64, kLives * kLives> steps_{};
+  std::array<u64, u64{kLives} * kLives> steps_{};
 };
 
 }  // namespace tarn::store

@@ -223,8 +223,11 @@ void Store::take_opening(const IoCompletion& completion) {
   }
   opening_deadline_ns_ = clock_->now_ns() + limits_.io_deadline_ns;
   if (opening_ == Opening::labels) return take_labels(completion.result);
-  if (opening_ == Opening::scan) return take_scan(*slot, completion.result);
-  if (opening_ == Opening::aliases) return take_adoption(*slot, completion.result);
+  if (opening_ == Opening::scan || opening_ == Opening::aliases) {
+    TARN_ASSERT(slot != nullptr);  // both read records, never a label
+    if (opening_ == Opening::scan) return take_scan(*slot, completion.result);
+    return take_adoption(*slot, completion.result);
+  }
   const bool is_write = opening_ == Opening::new_labels;
   const i64 want = is_write ? static_cast<i64>(labels_.size()) : 0;
   if (completion.result != want) {
