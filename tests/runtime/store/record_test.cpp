@@ -156,7 +156,8 @@ TEST_CASE("any changed bit of a head is found") {
     CAPTURE(c.name);
     Sample sample(c.shape);
     const u64 n_bits = sample.head().size() * 8;
-    const u64 stride = c.n_meta_sectors > 2 ? 61 : 1;
+    // Every bit of the head that most records have, a sample of the others.
+    const u64 stride = c.shape.n_tokens == 64 ? 1 : 61;
     for (u64 bit = 0; bit < n_bits; bit += stride) {
       const auto mask = static_cast<std::byte>(1u << (bit % 8));
       sample.head()[bit / 8] ^= mask;
