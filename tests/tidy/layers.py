@@ -21,7 +21,7 @@ LAYERS = {
     "runtime/text": ["runtime/model"],
     "runtime/store": ["platform/clock", "platform/cpu", "platform/io"],
     "runtime/kv": ["runtime/config", "runtime/arena"],
-    "runtime/select": ["kernels"],
+    "runtime/select": ["runtime/config", "kernels"],
     "runtime/plan": ["platform/gpu", "kernels", "runtime/config", "runtime/arena", "runtime/model",
                      "runtime/text", "runtime/kv"],
     "runtime/engine": ["platform/clock", "platform/log", "platform/cpu", "platform/io",
