@@ -16,6 +16,7 @@
 
 #include "kernels/cpu_table.h"
 #include "kernels/sample/sample.h"
+#include "tests/bench/options.h"
 #include "tests/bench/timing.h"
 #include "tests/support/seed.h"
 
@@ -225,25 +226,15 @@ void bench_ops(const Options& o, const CpuTable& table) {
 
 Options parse(int argc, char** argv) {
   Options o;
-  for (int i = 1; i < argc; ++i) {
-    const std::string arg = argv[i];
-    const char* value = i + 1 < argc ? argv[i + 1] : "";
-    if (arg.rfind("--", 0) != 0) {
-      o.parts.push_back(arg);
-      continue;
-    }
-    const u32 number = static_cast<u32>(std::strtoul(value, nullptr, 10));
-    if (arg == "--isa") o.isa = value;
-    if (arg == "--type") o.type = value;
-    if (arg == "--threads") o.n_threads = number;
-    if (arg == "--reps") o.n_reps = number;
-    if (arg == "--slots") o.n_slots = number;
-    if (arg == "--group") o.n_group = number;
-    if (arg == "--heads") o.n_heads = number;
-    if (arg == "--dim") o.dim = number;
-    if (arg == "--page") o.page_tokens = number;
-    ++i;
-  }
+  o.parts = bench::parse_options(argc, argv,
+                                 {.texts = {{"--isa", &o.isa}, {"--type", &o.type}},
+                                  .numbers = {{"--threads", &o.n_threads},
+                                              {"--reps", &o.n_reps},
+                                              {"--slots", &o.n_slots},
+                                              {"--group", &o.n_group},
+                                              {"--heads", &o.n_heads},
+                                              {"--dim", &o.dim},
+                                              {"--page", &o.page_tokens}}});
   if (o.parts.empty()) o.parts = {"peak", "decode", "prefill", "ops"};
   return o;
 }

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "kernels/matmul/matmul_tuning.h"
+#include "tests/bench/options.h"
 #include "tests/bench/timing.h"
 #include "tests/kernels/quant/random_rows.h"
 #include "tests/kernels/quant/runnable_tables.h"
@@ -210,24 +211,14 @@ void bench_tile(const Options& o, const CpuTable& table) {
 
 Options parse(int argc, char** argv) {
   Options o;
-  for (int i = 1; i < argc; ++i) {
-    const std::string arg = argv[i];
-    const char* value = i + 1 < argc ? argv[i + 1] : "";
-    if (arg.rfind("--", 0) != 0) {
-      o.parts.push_back(arg);
-      continue;
-    }
-    const u32 number = static_cast<u32>(std::strtoul(value, nullptr, 10));
-    if (arg == "--isa") o.isa = value;
-    if (arg == "--type") o.type = value;
-    if (arg == "--threads") o.n_threads = number;
-    if (arg == "--reps") o.n_reps = number;
-    if (arg == "--out") o.n_out = number;
-    if (arg == "--k") o.k = number;
-    if (arg == "--acts") o.n_acts = number;
-    if (arg == "--tiles") o.n_tiles = number;
-    ++i;
-  }
+  o.parts = bench::parse_options(argc, argv,
+                                 {.texts = {{"--isa", &o.isa}, {"--type", &o.type}},
+                                  .numbers = {{"--threads", &o.n_threads},
+                                              {"--reps", &o.n_reps},
+                                              {"--out", &o.n_out},
+                                              {"--k", &o.k},
+                                              {"--acts", &o.n_acts},
+                                              {"--tiles", &o.n_tiles}}});
   if (o.parts.empty()) o.parts = {"peak", "prefill", "decode", "tile"};
   return o;
 }

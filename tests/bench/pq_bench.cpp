@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "kernels/cpu_table.h"
+#include "tests/bench/options.h"
 #include "tests/bench/timing.h"
 #include "tests/support/seed.h"
 
@@ -234,22 +235,13 @@ void bench_cluster(const Options& o, const CpuTable& table) {
 
 Options parse(int argc, char** argv) {
   Options o;
-  for (int i = 1; i < argc; ++i) {
-    const std::string arg = argv[i];
-    const char* value = i + 1 < argc ? argv[i + 1] : "";
-    if (arg.rfind("--", 0) != 0) {
-      o.parts.push_back(arg);
-      continue;
-    }
-    const u32 number = static_cast<u32>(std::strtoul(value, nullptr, 10));
-    if (arg == "--isa") o.isa = value;
-    if (arg == "--threads") o.n_threads = number;
-    if (arg == "--reps") o.n_reps = number;
-    if (arg == "--group") o.n_group = number;
-    if (arg == "--k") o.k = number;
-    if (arg == "--layers") o.n_layers = number;
-    ++i;
-  }
+  o.parts = bench::parse_options(argc, argv,
+                                 {.texts = {{"--isa", &o.isa}},
+                                  .numbers = {{"--threads", &o.n_threads},
+                                              {"--reps", &o.n_reps},
+                                              {"--group", &o.n_group},
+                                              {"--k", &o.k},
+                                              {"--layers", &o.n_layers}}});
   if (o.parts.empty()) o.parts = {"score", "step", "cluster"};
   return o;
 }
