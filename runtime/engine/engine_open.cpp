@@ -87,8 +87,7 @@ struct Workers {
 
 constexpr const char* kNoGpuOps =
     "this version runs models on the CPU: its engine does not use the GPU's kernels yet; choose "
-    "the "
-    "device \"cpu\" or \"auto\"";
+    "the device \"cpu\" or \"auto\"";
 
 // Where the model runs, and on `log` why not on a GPU.
 Result<DeviceFacts> chosen_device(const OpenArgs& args) {
