@@ -14,21 +14,10 @@
 
 #include "runtime/model/model_spec.h"
 #include "tests/runtime/model/hostile_corpus.h"
+#include "tests/support/slow_build.h"
 
 namespace tarn::model {
 namespace {
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(TARN_EMULATED)
-constexpr bool kTimed = false;
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-constexpr bool kTimed = false;
-#else
-constexpr bool kTimed = true;
-#endif
-#else
-constexpr bool kTimed = true;
-#endif
 
 constexpr u64 kMemoryBytes = 16 * kMiB;
 constexpr f64 kRefusalMsMax = 100.0;
@@ -73,7 +62,7 @@ TEST_CASE("every file of the corpus is refused for its own reason, quickly") {
     CHECK(std::string(status_name(outcome.status)) == status_name(hostile.status));
     CHECK_FALSE(hostile.error.empty());
     CHECK(outcome.error.find(hostile.error) != std::string::npos);
-    if (kTimed) CHECK(outcome.ms <= kRefusalMsMax);
+    if (!test::kSlowBuild) CHECK(outcome.ms <= kRefusalMsMax);
     slowest_ms = std::max(slowest_ms, outcome.ms);
   }
   MESSAGE(corpus.size() << " files refused, the slowest in " << slowest_ms << " ms");
