@@ -17,6 +17,10 @@
 //     o[i] = o[i]*c + (sum over t ascending of p[t]*v[t][i])           sequential f32 from 0
 //   out[i] = o[i] / sum16(l), whose tree adds halves as in kernels/norm/norm.h.
 //   First tile: m = -inf, c = 0 by definition, o = l = 0. visible = 0 gives zeros.
+// A call may take a part of the slots, [slot_begin, slot_end), and leave m, l and o in `state` for
+// the next: parts in ascending order, cut at borders of pages, give the bits of one call over all.
+// The part that begins at slot 0 sets the state; `out` is written by the part that reaches the last
+// slot that any row sees. So KV can pass through memory that holds a few pages of it.
 // No FMA; the same bits on every ISA, for any batch and any split of the rows. K and V enter as f32
 // (exact from f16; q8_0: f32(d) * f32(q)). A NaN or +inf among the scores of a row makes its output
 // NaN; what a row may not see is never used, whatever it holds.
@@ -43,8 +47,9 @@ u64 kv_vector_bytes(KvType type, u32 head_dim);
 // one KV head, its q heads.
 struct AttnArgs {
   KvType type;
-  const u8* const* pages;  // [n_pages] of this KV head, in slot order; each readable whole: slots
-                           // that no row sees are read, and have no weight, whatever they hold
+  const u8* const* pages;  // [n_pages] of this KV head, in slot order from slot_begin on; each
+                           // readable whole: slots that no row sees are read, and have no weight,
+                           // whatever they hold
   u32 page_tokens;         // multiple of 16
   u32 head_dim;            // even, 8..256
   const f32* q;            // first q head of this KV head in row 0
@@ -55,9 +60,17 @@ struct AttnArgs {
   u32 n_group_heads;   // q heads that share this KV head, consecutive, >= 1
   const u32* visible;  // [n_rows], slots each row may see
   f32 scale;
-  void* scratch;  // attn_scratch_bytes(), 64-byte aligned, one per worker
+  void* scratch;           // attn_scratch_bytes(), 64-byte aligned, one per worker
+  u32 slot_begin = 0;      // a multiple of page_tokens
+  u32 slot_end = ~u32{0};  // likewise, or past what any row sees
+  // attn_state_bytes(): o [n_states, head_dim up to 16s], l [n_states, 16], m [n_states], f32;
+  // n_states = n_rows * n_group_heads. nullptr: this call takes all slots.
+  f32* state = nullptr;
 };
 inline constexpr u32 kAttnRowsMax = 16;
+constexpr u64 attn_state_bytes(u32 head_dim, u32 n_states) {
+  return sizeof(f32) * n_states * ((u64{head_dim} + 15) / 16 * 16 + 17);
+}
 constexpr u64 attn_scratch_bytes(u32 page_tokens, u32 head_dim, u32 n_group_heads) {
   // K and V of a tile as f32 (K of 32 slots at least; dims padded to 64); then per (row, head) o, a
   // page's scores, l, m, c and what a body keeps of it.

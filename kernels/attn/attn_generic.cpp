@@ -101,28 +101,30 @@ void store_vector_q8_0(const f32* x, u32 head_dim, u8* out) {
 
 void attn_generic(const AttnArgs& args) {
   const u32 d = args.head_dim;
+  const u32 dims = (d + 15) / 16 * 16;
   const u64 slot_bytes = 2 * kv_vector_bytes(args.type, d);
   const u32 n_states = args.n_rows * args.n_group_heads;
   f32* k = static_cast<f32*>(args.scratch);
   f32* v = k + u64{args.page_tokens} * d;
-  f32* o = v + u64{args.page_tokens} * d;
-  f32* l = o + u64{n_states} * d;
-  f32* m = l + u64{n_states} * 16;
-  f32* p = m + n_states;
+  f32* p = v + u64{args.page_tokens} * d;
   f32* sums = p + args.page_tokens;
+  f32* o = args.state != nullptr ? args.state : sums + d;
+  f32* l = o + u64{n_states} * dims;
+  f32* m = l + u64{n_states} * 16;
   u32 visible_max = 0;
   for (u32 n = 0; n < args.n_rows; ++n) {
     visible_max = args.visible[n] > visible_max ? args.visible[n] : visible_max;
   }
-  for (u64 i = 0; i < u64{n_states} * d; ++i) o[i] = 0.0f;
-  for (u32 s = 0; s < n_states; ++s) {
-    m[s] = -std::numeric_limits<f32>::infinity();
-    for (u32 j = 0; j < 16; ++j) l[16 * s + j] = 0.0f;
+  if (args.slot_begin == 0) {
+    for (u64 i = 0; i < u64{n_states} * dims; ++i) o[i] = 0.0f;
+    for (u64 i = 0; i < u64{n_states} * 16; ++i) l[i] = 0.0f;
+    for (u32 s = 0; s < n_states; ++s) m[s] = -std::numeric_limits<f32>::infinity();
   }
 
-  for (u32 begin = 0; begin < visible_max; begin += args.page_tokens) {
-    const u8* page = args.pages[begin / args.page_tokens];
-    const u32 left = visible_max - begin;
+  const u32 end = visible_max < args.slot_end ? visible_max : args.slot_end;
+  for (u32 begin = args.slot_begin; begin < end; begin += args.page_tokens) {
+    const u8* page = args.pages[(begin - args.slot_begin) / args.page_tokens];
+    const u32 left = end - begin;
     const u32 n_loaded = left < args.page_tokens ? left : args.page_tokens;
     for (u32 t = 0; t < n_loaded; ++t) {
       const u8* slot = page + t * slot_bytes;
@@ -134,17 +136,18 @@ void attn_generic(const AttnArgs& args) {
       const u32 n = s / args.n_group_heads;
       if (args.visible[n] <= begin) continue;
       const u32 seen = args.visible[n] - begin;
-      const State state{.o = o + u64{s} * d, .l = l + 16 * s, .m = m + s};
+      const State state{.o = o + u64{s} * dims, .l = l + u64{s} * 16, .m = m + s};
       attend_tile({.k = k, .v = v, .page_tokens = args.page_tokens, .head_dim = d},
                   args.q + n * args.q_stride + u64{s % args.n_group_heads} * d, args.scale,
                   seen < args.page_tokens ? seen : args.page_tokens, state, p, sums);
     }
   }
+  if (end < visible_max) return;
   for (u32 s = 0; s < n_states; ++s) {
     const u32 n = s / args.n_group_heads;
     f32* out = args.out + n * args.out_stride + u64{s % args.n_group_heads} * d;
-    const f32 sum = sum16(l + 16 * s);
-    for (u32 i = 0; i < d; ++i) out[i] = args.visible[n] == 0 ? 0.0f : o[u64{s} * d + i] / sum;
+    const f32 sum = sum16(l + u64{s} * 16);
+    for (u32 i = 0; i < d; ++i) out[i] = args.visible[n] == 0 ? 0.0f : o[u64{s} * dims + i] / sum;
   }
 }
 

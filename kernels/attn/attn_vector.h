@@ -36,11 +36,11 @@ class AttnVector {
     const u64 n_states = n_states_;
     k_ = static_cast<f32*>(args.scratch);
     v_ = k_ + kTileSlots * dims_;
-    o_ = v_ + page_tokens * ((dims_ + kPanel - 1) / kPanel * kPanel);
-    p_ = o_ + n_states * dims_;
-    l_ = p_ + n_states * page_tokens;
+    p_ = v_ + page_tokens * ((dims_ + kPanel - 1) / kPanel * kPanel);
+    o_ = args.state != nullptr ? args.state : p_ + n_states * page_tokens;
+    l_ = o_ + n_states * dims_;
     m_ = l_ + n_states * 16;
-    c_ = m_ + n_states;
+    c_ = p_ + n_states * (page_tokens + dims_ + 17);
     // m_ and c_ are as long, and all before them are multiples of 2 long: a place for pointers.
     blocks_ = reinterpret_cast<Block*>(c_ + n_states);
     static_assert(sizeof(Block) <= 14 * sizeof(f32) * kStatesMax);  // 18 of a state's 32 are taken
@@ -51,18 +51,16 @@ class AttnVector {
     for (u32 n = 0; n < args_.n_rows; ++n) {
       visible_max = args_.visible[n] > visible_max ? args_.visible[n] : visible_max;
     }
-    for (u64 i = 0; i < u64{n_states_} * dims_; ++i) o_[i] = 0.0f;
-    for (u32 s = 0; s < n_states_; ++s) {
-      m_[s] = kNone;
-      for (u32 j = 0; j < 16; ++j) l_[u64{s} * 16 + j] = 0.0f;
-    }
-    for (u32 begin = 0; begin < visible_max; begin += args_.page_tokens) {
-      const u32 left = visible_max - begin;
-      const u8* const* page = args_.pages + begin / args_.page_tokens;
+    if (args_.slot_begin == 0) start();
+    const u32 end = visible_max < args_.slot_end ? visible_max : args_.slot_end;
+    const u8* const* page = args_.pages;
+    for (u32 begin = args_.slot_begin; begin < end; begin += args_.page_tokens, ++page) {
+      const u32 left = end - begin;
       const bool last = left <= args_.page_tokens;
       ahead_ = last ? page[0] : page[1];
       attend_page(page[0], begin, last ? left : args_.page_tokens);
     }
+    if (end < visible_max) return;
     for (u32 n = 0; n < args_.n_rows; ++n) {
       for (u32 h = 0; h < args_.n_group_heads; ++h) write_out(n, h);
     }
@@ -90,6 +88,12 @@ class AttnVector {
     u32 n_slots[kStatesMax];
     const f32* q[kStatesMax];
   };
+
+  void start() {
+    for (u64 i = 0; i < u64{n_states_} * dims_; ++i) o_[i] = 0.0f;
+    for (u64 i = 0; i < u64{n_states_} * 16; ++i) l_[i] = 0.0f;
+    for (u32 s = 0; s < n_states_; ++s) m_[s] = kNone;
+  }
 
   static u32 round_up(u32 n) { return (n + 15) / 16 * 16; }
 

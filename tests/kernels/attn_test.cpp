@@ -149,30 +149,30 @@ class Problem {
 
   // The output with its gaps, canaries in the gaps. Rows [begin, begin + n) as one call.
   std::vector<f32> run(const CpuTable& table, u32 begin, u32 n) const {
-    const u64 scratch_bytes =
-        attn_scratch_bytes(case_.page_tokens, case_.head_dim, case_.n_group_heads);
-    std::vector<u8> memory(scratch_bytes + 128, 0xff);
-    u8* scratch = memory.data();
-    while (reinterpret_cast<std::uintptr_t>(scratch) % 64 != 0) ++scratch;
-    std::memset(scratch + scratch_bytes, 0xa5, 64);
     std::vector<f32> out(q_.size() + 16, kCanary);
-    table.attn({.type = case_.type,
-                .pages = pages_.pointers(),
-                .page_tokens = case_.page_tokens,
-                .head_dim = case_.head_dim,
-                .q = q_.data() + kOffset + begin * stride_,
-                .q_stride = stride_,
-                .out = out.data() + kOffset + begin * stride_,
-                .out_stride = stride_,
-                .n_rows = n,
-                .n_group_heads = case_.n_group_heads,
-                .visible = case_.visible.data() + begin,
-                .scale = scale_,
-                .scratch = scratch});
-    for (u32 i = 0; i < 64; ++i) REQUIRE(scratch[scratch_bytes + i] == 0xa5);
+    call(table, begin, n, {}, out);
     return out;
   }
   std::vector<f32> run(const CpuTable& table) const { return run(table, 0, n_rows_); }
+
+  // All rows, one page or some at a time, each part with a scratch of its own; a part may be the
+  // last before it is known to be.
+  std::vector<f32> run_in_parts(const CpuTable& table, test::Random& random) const {
+    const u64 n_states = u64{n_rows_} * case_.n_group_heads;
+    const u64 state_bytes = attn_state_bytes(case_.head_dim, static_cast<u32>(n_states));
+    std::vector<f32> state(state_bytes / sizeof(f32) + 1, std::nanf(""));
+    state.back() = kCanary;
+    std::vector<f32> out(q_.size() + 16, kCanary);
+    for (u32 begin = 0; begin == 0 || begin < n_slots_;) {
+      const u32 n_pages = static_cast<u32>(1 + random.below(3));
+      const u32 end = begin + n_pages * case_.page_tokens;
+      const bool ends = end >= n_slots_ && random.below(2) == 0;
+      call(table, 0, n_rows_, {begin, ends ? ~u32{0} : end, state.data()}, out);
+      REQUIRE(state.back() == kCanary);
+      begin = end;
+    }
+    return out;
+  }
 
   u64 index(u32 n, u32 h, u32 i) const {
     return kOffset + n * stride_ + u64{h} * case_.head_dim + i;
@@ -226,6 +226,38 @@ class Problem {
       const f64 expected = visible == 0 ? 0.0 : want[i] / sum;
       REQUIRE(std::abs(f64{out[index(n, h, i)]} - expected) <= bound);
     }
+  }
+
+  struct Part {
+    u32 slot_begin = 0;
+    u32 slot_end = ~u32{0};
+    f32* state = nullptr;
+  };
+  void call(const CpuTable& table, u32 begin, u32 n, const Part& part,
+            std::vector<f32>& out) const {
+    const u64 scratch_bytes =
+        attn_scratch_bytes(case_.page_tokens, case_.head_dim, case_.n_group_heads);
+    std::vector<u8> memory(scratch_bytes + 128, 0xff);
+    u8* scratch = memory.data();
+    while (reinterpret_cast<std::uintptr_t>(scratch) % 64 != 0) ++scratch;
+    std::memset(scratch + scratch_bytes, 0xa5, 64);
+    table.attn({.type = case_.type,
+                .pages = pages_.pointers() + part.slot_begin / case_.page_tokens,
+                .page_tokens = case_.page_tokens,
+                .head_dim = case_.head_dim,
+                .q = q_.data() + kOffset + begin * stride_,
+                .q_stride = stride_,
+                .out = out.data() + kOffset + begin * stride_,
+                .out_stride = stride_,
+                .n_rows = n,
+                .n_group_heads = case_.n_group_heads,
+                .visible = case_.visible.data() + begin,
+                .scale = scale_,
+                .scratch = scratch,
+                .slot_begin = part.slot_begin,
+                .slot_end = part.slot_end,
+                .state = part.state});
+    for (u32 i = 0; i < 64; ++i) REQUIRE(scratch[scratch_bytes + i] == 0xa5);
   }
 
   const Case& case_;
@@ -304,6 +336,21 @@ TEST_CASE("a row alone, and rows cut anywhere, give the bits of the batch") {
         }
         begin += n;
       }
+    }
+  }
+}
+
+TEST_CASE("slots taken in parts, with the state carried, give the bits of one call") {
+  test::Random random(test::seed_from_environment());
+  CAPTURE(random.seed());
+  for (const CpuTable& table : cpu_tables()) {
+    if (!table.runs_here()) continue;
+    CAPTURE(table.isa);
+    for (const Case& c : kCases) {
+      CAPTURE(c.name);
+      Problem problem(c, random);
+      const std::vector<f32> whole = problem.run(table);
+      CHECK(same_bits(problem.run_in_parts(table, random), whole));
     }
   }
 }
