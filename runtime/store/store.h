@@ -16,10 +16,10 @@
 //   off        no path: every call answers off, at no cost
 //
 // A record's life: reserved -> writing (its payload) -> verified (the buffer still had its
-// checksums when the disk had taken it, and a sync that began later came back) -> published (its head, one
-// sector, is written) -> held by pins and reads, or evictable -> retired -> completed -> free. A
-// record is found once it is published. It surely outlives a power cut when a flush() that began
-// later has ended well.
+// checksums when the disk had taken it, and a sync that began later came back) -> published (its
+// head, one sector, is written) -> held by pins and reads, or evictable -> retired -> completed ->
+// free. A record is found once it is published. It surely outlives a power cut when a flush() that
+// began later has ended well.
 //
 // Writing. Payloads go out as they come, side by side in the file, so that the disk sees long runs;
 // one sync serves all that were written before it. It begins when sync_bytes or half of ops_max
