@@ -169,7 +169,7 @@ class SessionCall {
       Engine& engine = handle_->instance->engine;
       if (engine.session_state(handle_->idx).state == tarn::engine::SessionState::free) {
         return tarn::fail({.status = Status::invalid_request,
-                     .hint = "the session was destroyed: create another one"});
+                           .hint = "the session was destroyed: create another one"});
       }
       return fn(engine, handle_->idx);
     });
@@ -260,6 +260,8 @@ int32_t tarn_engine_status_get(tarn_engine* handle, tarn_engine_status* status_o
     out.decode_ns = counters.decode_ns;
     out.weight_bytes_read = counters.weight_bytes;
     out.kv_bytes_read = counters.kv_bytes;
+    copy_text(out.select, engine.select_name());
+    out.verified = engine.select_verified() ? 1 : 0;
     return {};
   });
   out.dead = done ? 0 : 1;

@@ -150,7 +150,7 @@ Result<void> config_validate(const Config& config) {
                  .figures = {{{"batch_rows_max", config.batch_rows_max},
                               {"sessions_max", config.sessions_max}}}});
   }
-  return {};
+  return select_config_validate(config.select);
 }
 
 Result<u64> parse_bytes(std::string_view text) {

@@ -14,6 +14,7 @@
 
 #include "platform/base/result.h"
 #include "platform/base/types.h"
+#include "runtime/config/select_config.h"
 
 namespace tarn {
 
@@ -47,6 +48,7 @@ struct Config {
   std::array<char, 8> io{"auto"};
   bool huge_pages = true;
   bool pin_threads = false;
+  SelectConfig select{};
 
   // Calls, in a fixed order:
   //   on(key, field, min, max, help)  for numbers, u32 or u64; a key that ends in _bytes is a size
@@ -77,6 +79,7 @@ void Config::visit_fields(Self& self, Visitor& on) {
      "tokens that KV is planned for, all sessions together; 0: the model's context length");
   on("kv.type", self.kv_type, ChoiceNames(kKvTypeNames), "number format of K and V");
   on("kv.page_tokens", self.page_tokens, u64{16}, u64{256}, "tokens a page, a multiple of 16");
+  self.select.visit(on);
   on("engine.sessions_max", self.sessions_max, u64{1}, u64{1024}, "sessions open at a time");
   on("engine.batch_rows_max", self.batch_rows_max, u64{1}, u64{8192},
      "rows of one step: prefill slice and decode batch together");

@@ -27,7 +27,8 @@ struct RowRun {
   u32 row_begin = 0;
   u32 n_rows = 0;
   kv::Sequence* sequence = nullptr;
-  u32 owner = 0;  // the engine's own mark: the session's index
+  u32 owner = 0;         // the engine's own mark: the session's index
+  bool selects = false;  // its one row reads chosen slots only
 };
 
 // What the kernels of a step read: lengths, positions and places. Fixed arrays that the engine

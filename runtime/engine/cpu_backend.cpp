@@ -198,6 +198,20 @@ void CpuBackend::attend_task(const StepState& step, const RowRun& run, u32 cache
                      .scratch = memory});
 }
 
+void CpuBackend::attend_chosen(const RowRun& run, u32 cache_layer, u32 kv_head, Rows q, Rows out,
+                               u32 worker_idx) {
+  const model::ModelSpec& spec = *args_.spec;
+  const u64 head_offset = u64{kv_head} * (spec.n_heads / spec.n_kv_heads) * spec.head_dim;
+  args_.selector->attend({.session = run.owner,
+                          .sequence = run.sequence,
+                          .cache_layer = cache_layer,
+                          .kv_head = kv_head,
+                          .q = q.data + run.row_begin * q.stride + head_offset,
+                          .out = out.data + run.row_begin * out.stride + head_offset,
+                          .attention = args_.attention + worker_idx * args_.attention_stride_bytes},
+                         worker_idx);
+}
+
 void CpuBackend::attend(const StepState& step, u32 cache_layer, Rows q, Rows out) {
   const u32 n_kv_heads = args_.spec->n_kv_heads;
   const u64 token_bytes =
@@ -206,6 +220,7 @@ void CpuBackend::attend(const StepState& step, u32 cache_layer, Rows q, Rows out
   for (const RowRun& run : step.runs) {
     const u32 n_blocks = static_cast<u32>(ceil_div(run.n_rows, kernels::kAttnRowsMax));
     n_tasks += n_blocks * n_kv_heads;
+    if (run.selects) continue;  // counted where it is known what is read
     for (u32 block = 0; block < n_blocks; ++block) {
       const u32 last = std::min((block + 1) * kernels::kAttnRowsMax, run.n_rows) - 1;
       traffic_.kv_bytes += step.visible[run.row_begin + last] * token_bytes;
@@ -215,6 +230,7 @@ void CpuBackend::attend(const StepState& step, u32 cache_layer, Rows q, Rows out
     for (const RowRun& run : step.runs) {
       const u32 n_blocks = static_cast<u32>(ceil_div(run.n_rows, kernels::kAttnRowsMax));
       if (task_idx < n_blocks * n_kv_heads) {
+        if (run.selects) return attend_chosen(run, cache_layer, task_idx, q, out, worker_idx);
         // The last block sees the most slots: it goes first, so that the tasks end together.
         attend_task(step, run, cache_layer, task_idx % n_kv_heads,
                     n_blocks - 1 - task_idx / n_kv_heads, q, out, worker_idx);

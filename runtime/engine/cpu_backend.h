@@ -13,6 +13,7 @@
 #include "kernels/cpu_table.h"
 #include "platform/cpu/worker_pool.h"
 #include "runtime/engine/backend.h"
+#include "runtime/engine/selector.h"
 #include "runtime/model/model_spec.h"
 
 namespace tarn::engine {
@@ -35,6 +36,7 @@ struct CpuBackendArgs {
   u64 attention_stride_bytes = 0;
   u64 page_table_offset_bytes = 0;
   u32 pages_max = 0;
+  Selector* selector = nullptr;  // what runs that select ask
 };
 
 class CpuBackend final : public Backend {
@@ -60,6 +62,8 @@ class CpuBackend final : public Backend {
   template <class Fn>
   void for_rows(u32 n, u32 rows_per_task, Fn&& fn);
   void quantize(Rows x, u32 k, u32 n);
+  void attend_chosen(const RowRun& run, u32 cache_layer, u32 kv_head, Rows q, Rows out,
+                     u32 worker_idx);
   void attend_task(const StepState& step, const RowRun& run, u32 cache_layer, u32 kv_head,
                    u32 block, Rows q, Rows out, u32 worker_idx);
 

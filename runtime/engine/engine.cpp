@@ -44,6 +44,14 @@ const char* segment_name(SegmentKind kind) {
       return "logits";
     case SegmentKind::sample:
       return "sample";
+    case SegmentKind::select:
+      return "select";
+    case SegmentKind::gather:
+      return "gather";
+    case SegmentKind::attend:
+      return "attend";
+    case SegmentKind::cluster:
+      return "cluster";
     case SegmentKind::count:
       break;
   }
@@ -65,6 +73,7 @@ Result<SessionIdx> Engine::create_session() {
     s.cancel.store(false);
     s.events.clear();
     s.on_logits = nullptr;
+    selector_.forget(idx);
     return idx;
   }
   return fail({.status = Status::would_block,
@@ -76,6 +85,7 @@ void Engine::destroy_session(SessionIdx idx) {
   Session& s = session(idx);
   TARN_ASSERT(s.state != SessionState::free);
   s.sequence.clear();
+  selector_.forget(idx);
   s.n_ids = 0;
   s.state = SessionState::free;
 }
@@ -157,6 +167,7 @@ Result<void> Engine::truncate(SessionIdx idx, u32 n_tokens) {
     return fail({.status = Status::would_block,
                  .hint = "no KV group is free to copy the shared tail: end another session"});
   }
+  selector_.truncate(idx, n_tokens);
   s.n_ids = n_tokens;
   s.n_settled = n_tokens;
   const bool reserved = s.sequence.reserve(s.n_pending());
@@ -179,6 +190,7 @@ Result<SessionIdx> Engine::fork(SessionIdx idx) {
   }
   std::copy_n(source.ids.begin(), source.n_ids, copy.ids.begin());
   copy.n_ids = source.n_ids;
+  selector_.copy(idx, copy_idx, copy.sequence);
   return copy_idx;
 }
 
@@ -210,9 +222,10 @@ bool Engine::can_cancel(const Session& s) const {
 
 bool Engine::has_work() const {
   return !device_lost() &&
-         std::any_of(sessions_.begin(), sessions_.end(), [this](const Session& s) {
-           return rows_ready(s) > 0 || (s.cancel.load() && can_cancel(s));
-         });
+         (selector_.has_work() ||
+          std::any_of(sessions_.begin(), sessions_.end(), [this](const Session& s) {
+            return rows_ready(s) > 0 || (s.cancel.load() && can_cancel(s));
+          }));
 }
 
 void Engine::handle_cancels() {
@@ -265,10 +278,43 @@ void Engine::collect_rows() {
     const u32 n_ready = rows_ready(s);
     if (n_left == 0) break;
     if (n_ready == 0 || (s.state == SessionState::generating && n_ready == 1)) continue;
-    add_rows(s, std::min(n_ready, n_left));
+    // A row that may select is alone in its run: those before it are in the KV by then.
+    const bool leaves_last = selector_.is_on() && s.state == SessionState::generating;
+    add_rows(s, std::min(leaves_last ? n_ready - 1 : n_ready, n_left));
     next_session_ = (idx + 1) % n_session_slots_;
   }
   step_state_.runs = runs_.first(n_runs_);
+}
+
+// Which rows select; before it, clustering: what is due, and a part of what is not where nobody
+// waits for a first token.
+void Engine::prepare_selection() {
+  if (!selector_.is_on()) return;
+  SegmentTimer timer(trace_, SegmentKind::cluster, *clock_);
+  if (n_runs_ == 0) return selector_.work();
+  for (RowRun& run : runs_.first(n_runs_)) {
+    const Session& s = session(run.owner);
+    const u32 n_tokens = s.sequence.n_slots() + run.n_rows;
+    if (s.state != SessionState::generating || n_tokens != s.n_ids) continue;
+    if (trace_.n_prefill_rows == 0) selector_.work_for(run.owner);
+    run.selects = selector_.begin_row(run.owner, s.sequence, n_tokens);
+  }
+}
+
+void Engine::trace_selection() {
+  if (!selector_.is_on()) return;
+  const Selector::Spent spent = selector_.take_spent();
+  trace_.n_cluster_units = spent.n_units;
+  trace_.n_slots_chosen = spent.n_slots;
+  if (spent.n_slots == 0) return;
+  const auto put = [&](SegmentKind kind, u64 busy_ns, u64 kv_bytes) {
+    const SegmentTrace& layers = trace_.segments[static_cast<u64>(SegmentKind::layers)];
+    trace_.segments[static_cast<u64>(kind)] = {
+        .start_ns = layers.start_ns, .busy_ns = busy_ns, .n_runs = 1, .kv_bytes = kv_bytes};
+  };
+  put(SegmentKind::select, spent.select_ns, 0);
+  put(SegmentKind::gather, spent.gather_ns, spent.kv_bytes);
+  put(SegmentKind::attend, spent.attend_ns, 0);
 }
 
 // Whether what the step has computed so far may be believed. An error of any kind ends the engine:
@@ -290,6 +336,7 @@ const StepTrace& Engine::step() {
   if (device_lost()) return trace_;
   handle_cancels();
   collect_rows();
+  prepare_selection();
   trace_.n_rows = step_state_.n_rows;
   trace_.n_sequences = n_runs_;
   trace_.n_logit_rows = n_wanted_;
@@ -315,6 +362,7 @@ const StepTrace& Engine::step() {
       }
     }
   }
+  trace_selection();
   trace_.groups_free = pool_.groups_free();
   trace_.end_ns = clock_->now_ns();
   count_step();

@@ -25,6 +25,7 @@
 #include "runtime/config/config.h"
 #include "runtime/engine/cpu_backend.h"
 #include "runtime/engine/forward.h"
+#include "runtime/engine/selector.h"
 #include "runtime/engine/session.h"
 #include "runtime/engine/step_trace.h"
 #include "runtime/kv/group_pool.h"
@@ -114,6 +115,10 @@ class Engine {
   const kv::GroupPool& pool() const { return pool_; }
   const char* isa() const { return backend_.isa(); }
   const char* io_name() const { return io_name_; }
+  const char* select_name() const {
+    return kSelectMethodNames[static_cast<u64>(select_config_.method)];
+  }
+  bool select_verified() const { return select_config_.is_full(); }  // exact
   bool memory_locked() const { return arena_.locked(); }
   u32 n_workers() const { return workers_.n_workers(); }
   u32 n_sessions() const;
@@ -125,12 +130,15 @@ class Engine {
   Result<void> load(const OpenArgs& args);
   void place_step_buffers();
   void place_backend(const OpenArgs& args);
+  void place_selector(const OpenArgs& args);
   void place_sessions();
   Result<void> place_text();
 
   u32 rows_ready(const Session& session) const;
   bool can_cancel(const Session& session) const;
   void collect_rows();
+  void prepare_selection();
+  void trace_selection();
   void add_rows(Session& session, u32 n);
   bool device_works();
   bool run_logits(const ForwardArgs& forward);
@@ -157,6 +165,8 @@ class Engine {
   kv::GroupPool pool_{};
   CpuBackendArgs backend_args_{};
   CpuBackend backend_{};
+  Selector selector_{};
+  SelectConfig select_config_{};
   std::span<Session> sessions_{};
   u32 n_session_slots_ = 0;
 

@@ -196,6 +196,7 @@ Result<void> Engine::load(const OpenArgs& args) {
   counters_.load_ns = clock_->now_ns() - start_ns;
   TARN_TRY(tokenizer_, text::Tokenizer::build(file.gguf(), region(RegionId::tokenizer)));
   place_step_buffers();
+  place_selector(args);
   place_backend(args);
   place_sessions();
   TARN_CHECK(place_text());
@@ -246,6 +247,22 @@ void Engine::place_step_buffers() {
   saved_logits_ = take<TokenLogprob>(logits_bump, kSavedLogitsMax);
 }
 
+void Engine::place_selector(const OpenArgs& args) {
+  select_config_ = args.config.select;
+  if (select_config_.is_full()) return;
+  selector_.init({.config = &select_config_,
+                  .plan = &plan_,
+                  .spec = &spec_,
+                  .table = table_,
+                  .kv_type = args.config.kv_type == KvTypeChoice::q8_0 ? kernels::KvType::q8_0
+                                                                       : kernels::KvType::f16,
+                  .workers = &workers_,
+                  .clock = clock_,
+                  .indexes = region(RegionId::select_index),
+                  .scratch = region(RegionId::select_scratch)});
+  log_.info("select: %s, verified: false", select_name());
+}
+
 void Engine::place_backend(const OpenArgs& args) {
   const std::span<std::byte> attention = region(RegionId::attention);
   backend_args_.table = table_;
@@ -259,6 +276,7 @@ void Engine::place_backend(const OpenArgs& args) {
   backend_args_.attention_stride_bytes = plan_.attention_stride_bytes;
   backend_args_.page_table_offset_bytes = plan_.page_table_offset_bytes;
   backend_args_.pages_max = plan_.pages_max;
+  backend_args_.selector = &selector_;
   backend_.init(backend_args_);
 }
 

@@ -14,6 +14,11 @@ enum class SegmentKind : u8 {
   layers,  // device: embedding, all layers, the last norm
   logits,  // device: the output product of the wanted rows
   sample,  // host: sampler, text, events
+  // Rows that select, inside of layers; busy_ns is that of all workers together.
+  select,   // the choice: codes of new tokens, scores, the best of them
+  gather,   // copying what was chosen
+  attend,   // attention over it
+  cluster,  // making an index, before the layers
   count,
 };
 const char* segment_name(SegmentKind kind);
@@ -37,6 +42,8 @@ struct StepTrace {
   u32 n_sequences = 0;
   u32 n_tokens_out = 0;
   u32 groups_free = 0;
+  u32 n_cluster_units = 0;  // of clustering, done in this step
+  u64 n_slots_chosen = 0;   // attended to by rows that select, of all layers and KV heads
   std::array<SegmentTrace, static_cast<u64>(SegmentKind::count)> segments{};
 };
 

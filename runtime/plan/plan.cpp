@@ -186,6 +186,24 @@ void add_others(Builder& builder, const Inputs& inputs, const Plan& plan) {
                         << " B");
 }
 
+void add_select(Builder& builder, const Plan& plan) {
+  const SelectShape& shape = plan.select;
+  Formula indexes, scratch;
+  if (shape.n_heads == 0) {
+    indexes << "none: every token is read";
+    scratch << "none: every token is read";
+  } else {
+    indexes << shape.n_sets << " sets x (" << shape.n_heads << " heads x " << shape.index_bytes
+            << " B + their table) + " << plan.sessions_max << " x " << kSelectSessionBytes << " B";
+    scratch << plan.n_workers << " workers x (" << shape.search_bytes << " B to search + "
+            << shape.gather_bytes << " B of chosen KV + others)";
+  }
+  builder.add(RegionId::select_index, "select_index", RegionKind::codes,
+              shape.sets_bytes(plan.sessions_max), indexes);
+  builder.add(RegionId::select_scratch, "select_scratch", RegionKind::scratch,
+              Checked(plan.n_workers) * shape.scratch_bytes(), scratch);
+}
+
 Unexpected refuse(Status status, const char* hint, const char* key, Figure first, Figure second) {
   return fail(
       {.status = status, .hint = hint, .detail = Detail(key), .figures = {{first, second}}});
@@ -205,6 +223,17 @@ Result<void> derive_sizes(const Inputs& inputs, Plan* plan) {
     return refuse(Status::invalid_config,
                   "q8_0 KV needs heads of a multiple of 32: use kv.type = \"f16\" (--kv-type f16)",
                   "kv.type", {"head_dim", spec.head_dim}, {});
+  }
+  const SelectConfig& select = config.select;
+  const bool cuts_blocks =
+      config.kv_type == KvTypeChoice::q8_0 && spec.head_dim / select.n_subspaces % 32 != 0;
+  if (select.method == SelectMethod::pq &&
+      (spec.head_dim % select.n_subspaces != 0 || cuts_blocks)) {
+    return refuse(Status::invalid_config,
+                  "a key's parts are equal, and whole blocks of 32 in q8_0 KV: set "
+                  "select.subspaces to a divisor of head_dim",
+                  "select.subspaces", {"head_dim", spec.head_dim},
+                  {"subspaces", select.n_subspaces});
   }
   const u64 asked = config.context_tokens != 0 ? config.context_tokens : spec.n_ctx_train;
   if (asked == 0 || asked > kContextTokensMax) {
@@ -240,6 +269,7 @@ Result<void> derive_sizes(const Inputs& inputs, Plan* plan) {
                kPieceAlignment);
   plan->attention_stride_bytes =
       plan->page_table_offset_bytes + align_up(plan->pages_max * sizeof(u8*), kPieceAlignment);
+  plan->select = select_shape(spec, config, plan->context_tokens);
   return {};
 }
 
@@ -267,6 +297,7 @@ Result<Plan> plan_memory(const Inputs& inputs) {
   add_kv(builder, spec, plan);
   add_scratch(builder, spec, plan);
   add_others(builder, inputs, plan);
+  add_select(builder, plan);
 
   if (!builder.sum_up()) {
     return refuse(Status::invalid_model,

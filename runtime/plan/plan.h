@@ -19,6 +19,7 @@
 #include "runtime/config/config.h"
 #include "runtime/kv/group_pool.h"
 #include "runtime/model/model_spec.h"
+#include "runtime/plan/select_shape.h"
 
 namespace tarn::plan {
 
@@ -31,11 +32,13 @@ enum class RegionId : u8 {
   attention,    // of every worker: attn_scratch_bytes(), then pages_max page pointers
   logits,  // [logit_rows_max, n_vocab] f32, then [n_vocab] candidates, then the sampler's scratch
   tokenizer,
-  sessions,    // sessions_max times session_bytes(), 64-byte aligned each
-  io_staging,  // the loader's
-  text,        // ids and scratch of the tokenizer, pieces on their way out
-  mirror,      // with a GPU: what the host writes for a step and reads of it, registered
-  driver,      // with a GPU: what its driver may take, measured before READY; a limit, not reserved
+  sessions,        // sessions_max times session_bytes(), 64-byte aligned each
+  io_staging,      // the loader's
+  text,            // ids and scratch of the tokenizer, pieces on their way out
+  select_index,    // select_shape()'s sets, then what is kept of each session's selection
+  select_scratch,  // of every worker, as select_shape() says
+  mirror,          // with a GPU: what the host writes for a step and reads of it, registered
+  driver,  // with a GPU: what its driver may take, measured before READY; a limit, not reserved
   count,
 };
 
@@ -61,6 +64,7 @@ struct Plan {
   u32 pages_max = 0;                // of one layer of one session
   u64 attention_stride_bytes = 0;   // from one worker's piece of `attention` to the next
   u64 page_table_offset_bytes = 0;  // of the page pointers in a worker's piece
+  SelectShape select{};
   const Region& of(RegionId id) const { return regions[static_cast<u64>(id)]; }
 };
 

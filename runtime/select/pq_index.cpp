@@ -100,7 +100,7 @@ void PqIndex::init(const PqShape& shape, std::span<std::byte> region) {
 
 void PqIndex::start(u32 slot_begin) {
   slot_begin_ = slot_begin;
-  n_tokens_ = n_codebooks_ = n_training_ = 0;
+  n_tokens_ = n_codebooks_ = n_training_ = n_clustered_ = 0;
   // A block that is not full is scored whole: what lies behind the last row is a code, too.
   std::memset(codes_, 0, shape_.n_subspaces * row_bytes_);
 }
@@ -170,8 +170,28 @@ u32 PqIndex::train(const Training& training) {
 void PqIndex::end_codebook() {
   TARN_ASSERT(n_training_ != 0);
   n_tokens_ += n_training_;
+  n_clustered_ = n_tokens_;
   n_codebooks_ += 1;
   n_training_ = 0;
+}
+
+void PqIndex::truncate(u32 n_rows) {
+  TARN_ASSERT(n_rows >= n_clustered_ && n_rows <= n_tokens_);
+  n_tokens_ = n_rows;
+}
+
+void PqIndex::copy_from(const PqIndex& source) {
+  TARN_ASSERT(source.row_bytes_ == row_bytes_);
+  TARN_ASSERT(source.shape_.codebooks_max == shape_.codebooks_max);
+  start(source.slot_begin_);
+  n_tokens_ = source.n_tokens_;
+  n_codebooks_ = source.n_codebooks_;
+  n_clustered_ = source.n_clustered_;
+  std::copy_n(source.centroids_, n_codebooks_ * codebook_elems(shape_), centroids_);
+  std::copy_n(source.half_norms_, n_codebooks_ * half_norm_elems(shape_), half_norms_);
+  std::copy_n(source.firsts_, n_codebooks_, firsts_);
+  const u64 n_bytes = kernels::pq_row_bytes(shape_.format, n_tokens_);
+  for (u32 m = 0; m < shape_.n_subspaces; ++m) std::memcpy(row(m), source.row(m), n_bytes);
 }
 
 void PqIndex::encode(const CpuTable& table, const KeyPages& keys, u32 slot_end,

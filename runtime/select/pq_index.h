@@ -77,12 +77,18 @@ class PqIndex {
   };
   // Centroids of one sub-space, and its codes of the rows. Returns the updates that were made.
   u32 train(const Training& training);
-  void end_codebook();  // the rows are searched from now on
+  void end_codebook();                       // the rows are searched from now on
+  void drop_codebook() { n_training_ = 0; }  // the one that is being trained
 
   // Codes of the slots up to slot_end, which have none yet, by the last codebook's nearest
   // centroids.
   void encode(const kernels::CpuTable& table, const KeyPages& keys, u32 slot_end,
               std::span<std::byte> scratch);
+
+  // Forgets the rows behind the first n_rows; those of the last codebook's clustering stay.
+  void truncate(u32 n_rows);
+  // Becomes a copy of an index of the same shape; of its rows and codebooks, not of its training.
+  void copy_from(const PqIndex& source);
 
   struct Query {
     const f32* q;  // [n_heads, head_dim], the q heads of this KV head, after RoPE
@@ -97,6 +103,7 @@ class PqIndex {
   u32 n_tokens() const { return n_tokens_; }
   u32 slot_begin() const { return slot_begin_; }
   u32 n_codebooks() const { return n_codebooks_; }
+  u32 n_rows_clustered() const { return n_clustered_; }
   u8 code(u32 subspace, u32 row) const;
   // The key that a row's codes stand for.
   void reconstruct(u32 row, f32* out) const;
@@ -118,7 +125,8 @@ class PqIndex {
   u32 slot_begin_ = 0;
   u32 n_tokens_ = 0;
   u32 n_codebooks_ = 0;
-  u32 n_training_ = 0;  // rows of the codebook that is being trained
+  u32 n_clustered_ = 0;  // rows up to the end of the last codebook's clustering
+  u32 n_training_ = 0;   // rows of the codebook that is being trained
 };
 
 }  // namespace tarn::select

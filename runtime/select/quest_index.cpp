@@ -35,6 +35,17 @@ void QuestIndex::append(const kernels::CpuTable& table, const KeyPages& keys, u3
   }
 }
 
+void QuestIndex::truncate(u32 n_slots) {
+  if (n_slots < n_slots_) n_slots_ = n_slots / kPageTokens * kPageTokens;
+}
+
+void QuestIndex::copy_from(const QuestIndex& source) {
+  TARN_ASSERT(source.head_dim_ == head_dim_ && source.capacity_tokens_ == capacity_tokens_);
+  n_slots_ = source.n_slots_;
+  const u64 n_pages = (u64{n_slots_} + kPageTokens - 1) / kPageTokens;
+  std::copy_n(source.ends_, n_pages * 2 * head_dim_, ends_);
+}
+
 f32 QuestIndex::bound(u32 page, const f32* q) const {
   const f32* min = ends_ + u64{page} * 2 * head_dim_;
   const f32* max = min + head_dim_;

@@ -23,6 +23,11 @@ class QuestIndex {
   // Takes in the slots up to slot_end that it has not seen. `row` [head_dim] is scratch.
   void append(const kernels::CpuTable& table, const KeyPages& keys, u32 slot_end,
               std::span<f32> row);
+  // Forgets the slots from n_slots on, and those before them in a page that is cut: append() takes
+  // these in again.
+  void truncate(u32 n_slots);
+  // Becomes a copy of an index of the same shape.
+  void copy_from(const QuestIndex& source);
   u32 head_dim() const { return head_dim_; }
   u32 n_slots() const { return n_slots_; }
   f32 bound(u32 page, const f32* q) const;

@@ -17,7 +17,8 @@ Budget budget(const BudgetRule& rule, u32 n_tokens) {
   const u32 behind = n_tokens - std::min(n_tokens, rule.n_sinks);
   const bool is_short = n_tokens < u64{rule.tokens_min} * rule.context_divisor;
   const u32 both = is_short ? std::min(rule.tokens_min, behind) : behind / rule.context_divisor;
-  return {.n_local = both / 2, .k = both / 2};
+  // The current token is always local.
+  return {.n_local = std::max(both / 2, 1u), .k = std::max(both / 2, 1u)};
 }
 
 IndexEvent IndexLife::advance(u32 n_tokens) {
@@ -25,6 +26,7 @@ IndexEvent IndexLife::advance(u32 n_tokens) {
     segments_ = select::segments(n_tokens, rule_.n_sinks, budget_.n_local, segments_.middle_end);
     if (n_tokens < swap_at_) return IndexEvent::none;
     rows_used_ = rows_pending_;
+    used_since_ = swap_at_;
     rows_pending_ = 0;
     return IndexEvent::swap;
   }
@@ -35,11 +37,36 @@ IndexEvent IndexLife::advance(u32 n_tokens) {
   const u32 n_rows = segments_.n_middle();
   const bool builds = rows_used_ == 0 && n_rows >= rows_min_;
   const bool rebuilds = rows_used_ != 0 && u64{n_rows - rows_used_} * 2 > n_rows;
+  budget_before_ = budget_;
   if (rows_used_ == 0 || rebuilds) budget_ = now;
   if (!builds && !rebuilds) return IndexEvent::none;
   rows_pending_ = n_rows;
-  swap_at_ = n_tokens + kSwapTokens;
+  trigger_at_ = n_tokens;
+  swap_at_ = n_tokens + swap_tokens_;
   return builds ? IndexEvent::build : IndexEvent::rebuild;
+}
+
+void IndexLife::forget() {
+  budget_ = budget_before_ = {};
+  segments_ = {};
+  rows_used_ = used_since_ = rows_pending_ = trigger_at_ = swap_at_ = 0;
+}
+
+bool IndexLife::truncate(u32 n_tokens) {
+  const bool keeps_index = rows_used_ != 0 && n_tokens >= used_since_;
+  const bool keeps_job = rows_pending_ != 0 && n_tokens >= trigger_at_;
+  if (rows_used_ != 0 ? !keeps_index : !keeps_job) {
+    forget();
+    return false;
+  }
+  if (rows_pending_ != 0 && !keeps_job) {
+    rows_pending_ = 0;
+    budget_ = budget_before_;
+  }
+  const u32 n_rows = std::max(rows_used_, rows_pending_);
+  const u32 n_local = budget_.n_local;
+  segments_ = select::segments(n_tokens, rule_.n_sinks, n_local, rule_.n_sinks + n_rows);
+  return true;
 }
 
 }  // namespace tarn::select

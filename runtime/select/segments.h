@@ -42,8 +42,8 @@ struct BudgetRule {
 Budget budget(const BudgetRule& rule, u32 n_tokens);
 
 // Builds and rebuilds of one sequence's index. A trigger says that the rows [middle_begin, row_end)
-// are to be clustered in the background; the swap, kSwapTokens tokens later, that what they became
-// is used from this step on (a late job is waited for). Until the first swap attention is dense.
+// are to be clustered in the background; the swap, swap_tokens later, that what they became is used
+// from this step on (a late job is waited for). Until the first swap attention is dense.
 //   trigger   no index and the middle has rows_min rows; or more than half of the middle was coded
 //             without being clustered
 //   invariant rows clustered <= rows in the middle; at most one job at a time
@@ -51,23 +51,38 @@ enum class IndexEvent : u8 { none, build, rebuild, swap };
 class IndexLife {
  public:
   static constexpr u32 kSwapTokens = 64;
-  IndexLife(const BudgetRule& rule, u32 code_bits) : rule_(rule), rows_min_(8u << code_bits) {}
+  IndexLife() = default;
+  IndexLife(const BudgetRule& rule, u32 code_bits, u32 swap_tokens = kSwapTokens)
+      : rule_(rule), rows_min_(8u << code_bits), swap_tokens_(swap_tokens) {}
 
   // The sequence has n_tokens now, the current one among them; called with ascending counts, once a
-  // step (after prefill: once for all of it).
+  // step (after prefill: once for all of it), and again until it answers none: with swap_tokens = 0
+  // a swap follows its trigger at once.
   IndexEvent advance(u32 n_tokens);
+  // What the first n_tokens leave of it: the state that advance() had with them, as long as the
+  // index in use was in use by then; else nothing, and false. A job that was triggered later is
+  // off.
+  bool truncate(u32 n_tokens);
+  void forget();
+
   Segments segments() const { return segments_; }
   u32 k() const { return budget_.k; }
   bool is_dense() const { return rows_used_ == 0; }
-  u32 n_rows_clustering() const { return rows_pending_; }  // of the job that was triggered last
+  bool is_clustering() const { return rows_pending_ != 0; }  // triggered, and not swapped in
+  u32 n_rows_clustering() const { return rows_pending_; }    // of the job that was triggered last
+  u32 swap_at() const { return swap_at_; }                   // of that job
 
  private:
-  BudgetRule rule_;
-  u32 rows_min_;
+  BudgetRule rule_{};
+  u32 rows_min_ = 0;
+  u32 swap_tokens_ = 0;
   Budget budget_{};
+  Budget budget_before_{};  // of the trigger under way
   Segments segments_{};
   u32 rows_used_ = 0;     // clustered, in the index that is in use
+  u32 used_since_ = 0;    // tokens there were when it came into use
   u32 rows_pending_ = 0;  // clustered by the job under way; 0: none
+  u32 trigger_at_ = 0;
   u32 swap_at_ = 0;
 };
 

@@ -23,10 +23,11 @@ LAYERS = {
     "runtime/kv": ["runtime/config", "runtime/arena"],
     "runtime/select": ["runtime/config", "kernels"],
     "runtime/plan": ["platform/gpu", "kernels", "runtime/config", "runtime/arena", "runtime/model",
-                     "runtime/text", "runtime/kv"],
+                     "runtime/text", "runtime/kv", "runtime/select"],
     "runtime/engine": ["platform/clock", "platform/log", "platform/cpu", "platform/io",
                        "platform/mem", "platform/gpu", "kernels", "runtime/config", "runtime/arena",
-                       "runtime/model", "runtime/text", "runtime/kv", "runtime/plan"],
+                       "runtime/model", "runtime/text", "runtime/kv", "runtime/select",
+                       "runtime/plan"],
     "runtime/api": ["runtime/engine"],
 }
 

@@ -45,6 +45,23 @@ void set_choice(Config& config, const char* key, const std::optional<std::string
   if (name) config.visit(ByName{key, *name});
 }
 
+// A method's name, or a preset's.
+SelectConfig selected(SelectConfig select, const std::string& name) {
+  for (const char* preset : kSelectPresetNames) {
+    if (name == preset) return value_of(with_preset(select, name));
+  }
+  for (size_t i = 0; i < std::size(kSelectMethodNames); ++i) {
+    if (name == kSelectMethodNames[i]) select.method = static_cast<SelectMethod>(i);
+  }
+  return select;
+}
+
+std::vector<std::string> select_names() {
+  std::vector<std::string> names = names_of(kSelectMethodNames);
+  for (const char* preset : kSelectPresetNames) names.emplace_back(preset);
+  return names;
+}
+
 struct TomlWriter {
   std::ostringstream& out;
   void operator()(const char* key, const auto& field, u64, u64, const char*) {
@@ -95,6 +112,11 @@ void EngineOptions::add_to(CLI::App& command, bool model_required) {
       ->check(CLI::IsMember(names_of(kDeviceNames)));
   command.add_option("--kv-type", kv_type, "number format of K and V (default f16)")
       ->check(CLI::IsMember(names_of(kKvTypeNames)));
+  command
+      .add_option("--select", select,
+                  "which K and V a step reads: a method or a preset (default full, exact; "
+                  "budgets: select.* of the configuration)")
+      ->check(CLI::IsMember(select_names()));
   command.add_option("-t,--threads", n_threads, "worker threads (default: one per physical core)");
   command.add_option("--isa", isa, "instruction set of the kernels (default auto)")
       ->check(CLI::IsMember(names_of(kIsaNames)));
@@ -130,6 +152,7 @@ Config EngineOptions::config() const {
   if (n_threads) config.n_threads = *n_threads;
   if (rows_max) config.batch_rows_max = *rows_max;
   if (sessions_max) config.sessions_max = *sessions_max;
+  if (select) config.select = selected(config.select, *select);
   set_choice(config, "kv.type", kv_type);
   set_choice(config, "cpu.isa", isa);
   set_choice(config, "device.kind", device);

@@ -24,7 +24,7 @@ struct EngineOptions {
   std::string budget = "auto";  // bytes, or auto: what is available minus a headroom
   std::optional<u64> context_tokens;
   std::optional<u32> n_threads;
-  std::optional<std::string> kv_type, isa, device, io, lock;
+  std::optional<std::string> kv_type, isa, device, io, lock, select;
   std::optional<u32> rows_max, sessions_max;
   bool verbose = false;
 

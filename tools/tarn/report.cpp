@@ -7,8 +7,7 @@
 
 namespace tarn::tools {
 
-void write_answer(const EngineHandle& engine, const std::string& select,
-                  const GenerationResult& result, Json& json) {
+void write_answer(const EngineHandle& engine, const GenerationResult& result, Json& json) {
   const tarn_engine_status status = engine.status();
   json.key("text").text(result.text);
   json.key("tokens").begin_array();
@@ -35,19 +34,19 @@ void write_answer(const EngineHandle& engine, const std::string& select,
   json.end_object();
   json.key("device").text(status.device);
   json.key("isa").text(status.isa);
-  json.key("select").text(select);
-  json.key("verified").boolean(true);  // full attention is exact
+  json.key("select").text(status.select);
+  json.key("verified").boolean(status.verified != 0);
 }
 
 void print_figures(const EngineHandle& engine, const GenerationResult& result) {
   const tarn_engine_status status = engine.status();
   std::fprintf(stderr,
                "\n[%s] loaded in %.2f s; prefill %llu tokens, %.1f tok/s; decode %zu tokens, %.1f "
-               "tok/s; %s\n",
+               "tok/s; %s; select %s, verified: %s\n",
                tarn_finish_name(result.finish), static_cast<f64>(status.load_ns) * 1e-9,
                static_cast<unsigned long long>(result.n_prompt_tokens),
                result.prefill_tokens_per_s(), result.tokens.size(), result.decode_tokens_per_s(),
-               status.isa);
+               status.isa, status.select, status.verified != 0 ? "true" : "false");
   std::fprintf(
       stderr, "memory: plan %s, peak RSS %s, allocations after READY: %s\n",
       format_bytes(engine.plan().total_bytes).c_str(), format_bytes(peak_rss_bytes()).c_str(),

@@ -12,8 +12,7 @@
 namespace tarn::tools {
 
 // The keys of one answer, into an object that is open: text, tokens, prompt_tokens, ... verified.
-void write_answer(const EngineHandle& engine, const std::string& select,
-                  const GenerationResult& result, Json& json);
+void write_answer(const EngineHandle& engine, const GenerationResult& result, Json& json);
 // Speeds and memory on standard error.
 void print_figures(const EngineHandle& engine, const GenerationResult& result);
 // "AMD EPYC, 2 of 2 cores, avx512"

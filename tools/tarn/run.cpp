@@ -20,7 +20,6 @@ namespace {
 struct RunCommand {
   EngineOptions engine;
   std::string text, file, ids_file;
-  std::string select = "full";
   std::string sample = kBuiltInNames[0];
   bool parse_special = false;
   bool ignore_end = false;
@@ -57,9 +56,7 @@ void run(RunCommand& command) {
   const bool has_prompt =
       command.prompt_option->count() > 0 || !command.file.empty() || !command.ids_file.empty();
   if (command.engine.model.empty() && !has_prompt) {
-    return run_sample(
-        command.engine,
-        {.which = built_in_of(command), .json = command.json, .select = command.select});
+    return run_sample(command.engine, {.which = built_in_of(command), .json = command.json});
   }
   if (!has_prompt) {
     throw Failure{kExitUsage, "run -m MODEL needs a prompt: -p TEXT, -f FILE or --prompt-ids FILE"};
@@ -95,7 +92,7 @@ void run(RunCommand& command) {
   if (!command.json) return print_figures(engine, result);
   Json json;
   json.begin_object();
-  write_answer(engine, command.select, result, json);
+  write_answer(engine, result, json);
   json.end_object();
   print_json(json);
 }
@@ -153,9 +150,6 @@ void add_run(CLI::App& app) {
   file->excludes(ids);
   sub->add_flag("--parse-special", command->parse_special,
                 "control tokens in the prompt become themselves");
-  sub->add_option("--select", command->select, "how the KV is read; full is exact")
-      ->check(CLI::IsMember({"full"}))
-      ->capture_default_str();
   sub->add_option("--sample", command->sample,
                   "without -m: logbook, a trained model on its log book, or recall, a computed one "
                   "on a document of any length (-c)")

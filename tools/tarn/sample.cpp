@@ -58,8 +58,7 @@ void print_memory(const EngineHandle& engine, std::optional<u64> n_allocations) 
       "(tarn-bench -m FILE; tarn synth writes one of a real shape), a GPU, KV on a disk.\n");
 }
 
-void print_as_json(const EngineHandle& engine, const SampleOptions& options,
-                   const std::vector<Answered>& answers) {
+void print_as_json(const EngineHandle& engine, const std::vector<Answered>& answers) {
   Json json;
   json.begin_object();
   json.key("questions").begin_array();
@@ -72,7 +71,7 @@ void print_as_json(const EngineHandle& engine, const SampleOptions& options,
     json.end_object();
   }
   json.end_array();
-  write_answer(engine, options.select, answers.back().result, json);
+  write_answer(engine, answers.back().result, json);
   json.end_object();
   print_json(json);
 }
@@ -115,7 +114,7 @@ void run_sample(const EngineOptions& engine_options, const SampleOptions& option
     const std::optional<u64>& n = answers.back().result.n_allocations;
     n_allocations = n && n_allocations ? std::optional<u64>(*n_allocations + *n) : std::nullopt;
   }
-  if (options.json) return print_as_json(*engine, options, answers);
+  if (options.json) return print_as_json(*engine, answers);
   print_answers(*engine, answers);
   print_memory(*engine, n_allocations);
 }

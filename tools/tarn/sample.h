@@ -12,7 +12,6 @@ namespace tarn::tools {
 struct SampleOptions {
   BuiltIn which = BuiltIn::logbook;
   bool json = false;
-  std::string select = "full";
 };
 // `options.model` is ignored. Throws Failure.
 void run_sample(const EngineOptions& options, const SampleOptions& sample);

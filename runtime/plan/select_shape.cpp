@@ -1,0 +1,48 @@
+#include "runtime/plan/select_shape.h"
+
+#include <algorithm>
+
+namespace tarn::plan {
+namespace {
+
+constexpr u64 kAlignment = 64;
+
+}  // namespace
+
+SelectShape select_shape(const model::ModelSpec& spec, const Config& config, u32 context_tokens) {
+  const SelectConfig& select = config.select;
+  SelectShape shape;
+  if (select.is_full()) return shape;
+  const u32 d = spec.head_dim;
+  const u32 n_group_heads = spec.n_heads / spec.n_kv_heads;
+  const auto kv_type =
+      config.kv_type == KvTypeChoice::q8_0 ? kernels::KvType::q8_0 : kernels::KvType::f16;
+  const bool is_pq = select.method == SelectMethod::pq;
+  const select::PqShape pq = select::pq_shape(select, d, context_tokens);
+
+  shape.n_heads = spec.n_cache_layers * spec.n_kv_heads;
+  shape.n_sets = config.sessions_max + (is_pq ? 1 : 0);
+  shape.index_bytes = select::HeadIndex::region_bytes(select, d, context_tokens);
+  shape.set_bytes = align_up(shape.n_heads * sizeof(select::HeadIndex), kAlignment) +
+                    shape.n_heads * shape.index_bytes;
+  shape.search_bytes = align_up(
+      select::selection_scratch_bytes({.n_group_heads = n_group_heads,
+                                       .head_dim = d,
+                                       .lut_elems = is_pq ? pq.n_subspaces * pq.n_padded() : 0,
+                                       .middle_tokens_max = context_tokens}),
+      kAlignment);
+  shape.train_bytes =
+      align_up(is_pq ? select::PqIndex::train_scratch_bytes(pq) : d * sizeof(f32), kAlignment);
+  shape.slots_bytes = align_up(u64{context_tokens} * sizeof(u32), kAlignment);
+  shape.pages_bytes =
+      align_up(ceil_div(context_tokens, config.page_tokens) * sizeof(u8*), kAlignment);
+  const u64 gather_pages = ceil_div(kGatherTokens, config.page_tokens);
+  shape.gather_bytes =
+      align_up(gather_pages * config.page_tokens * 2 * kernels::kv_vector_bytes(kv_type, d) +
+                   gather_pages * sizeof(u8*),
+               kAlignment);
+  shape.state_bytes = align_up(kernels::attn_state_bytes(d, n_group_heads), kAlignment);
+  return shape;
+}
+
+}  // namespace tarn::plan

@@ -1,0 +1,44 @@
+// runtime/plan/select_shape.h
+//
+// What selection needs beside the KV: an index of every (cache layer, KV head) of every session,
+// one set more for an index that is rebuilt while the old one serves, and scratch of every worker.
+// The planner reserves it, the engine's selector cuts it at the same places.
+#pragma once
+
+#include "kernels/attn/attn.h"
+#include "platform/base/checked.h"
+#include "runtime/config/config.h"
+#include "runtime/model/model_spec.h"
+#include "runtime/select/head_index.h"
+
+namespace tarn::plan {
+
+inline constexpr u64 kSelectSessionBytes = 256;  // the engine asserts that it suffices
+inline constexpr u32 kGatherTokens = 256;        // chosen slots that attention takes at a time
+
+struct SelectShape {
+  u32 n_heads = 0;      // (cache layer, KV head) pairs; 0: no selection
+  u32 n_sets = 0;       // of indexes: a session each, and the spare one
+  u64 index_bytes = 0;  // of one pair
+  u64 set_bytes = 0;    // of a session: what it is told by, then its indexes
+  // A worker's scratch, in this order.
+  u64 search_bytes = 0;  // of select::SelectionArgs
+  u64 train_bytes = 0;   // of PqIndex::train
+  u64 slots_bytes = 0;   // chosen slots
+  u64 pages_bytes = 0;   // addresses of a head's pages
+  u64 gather_bytes = 0;  // chosen K and V, whole pages
+  u64 state_bytes = 0;   // of attention in parts
+
+  Checked sets_bytes(u32 sessions_max) const {
+    return Checked(n_sets) * set_bytes +
+           Checked(n_heads == 0 ? 0 : sessions_max) * kSelectSessionBytes;
+  }
+  u64 scratch_bytes() const {
+    return search_bytes + train_bytes + slots_bytes + pages_bytes + gather_bytes + state_bytes;
+  }
+};
+
+// `spec`, `config` and the context are the plan's.
+SelectShape select_shape(const model::ModelSpec& spec, const Config& config, u32 context_tokens);
+
+}  // namespace tarn::plan

@@ -1,0 +1,33 @@
+// runtime/select/select_shape.h
+//
+// What the configuration's selection means to the parts of runtime/select.
+#pragma once
+
+#include "runtime/config/select_config.h"
+#include "runtime/select/pq_index.h"
+#include "runtime/select/quest_index.h"
+#include "runtime/select/segments.h"
+
+namespace tarn::select {
+
+static_assert(kSubspacesMax == kernels::kPqSubspacesMax);
+static_assert(kPackedCodeBitsMax == kernels::pq_bits_max(kernels::PqCodeFormat::packed6));
+static_assert(kQuestPageTokens == QuestIndex::kPageTokens);
+
+inline BudgetRule budget_rule(const SelectConfig& config) {
+  return {config.context_divisor, config.tokens_min, config.n_sinks, config.n_local, config.k};
+}
+
+// Of the index of one KV head; head_dim must be a multiple of n_subspaces.
+inline PqShape pq_shape(const SelectConfig& config, u32 head_dim, u32 capacity_tokens) {
+  const auto packed = config.code_bits <= kernels::pq_bits_max(kernels::PqCodeFormat::packed4)
+                          ? kernels::PqCodeFormat::packed4
+                          : kernels::PqCodeFormat::packed6;
+  return {.head_dim = head_dim,
+          .n_subspaces = config.n_subspaces,
+          .code_bits = config.code_bits,
+          .format = config.code_format == CodeFormat::bytes ? kernels::PqCodeFormat::bytes : packed,
+          .capacity_tokens = capacity_tokens};
+}
+
+}  // namespace tarn::select

@@ -1,0 +1,59 @@
+// Goal    the relations between the selection's keys name what is broken, and the presets are the
+//         paper's settings. Ranges: config_test.
+// Method  each relation broken alone; what presets give against the paper's figures.
+#include <doctest/doctest.h>
+
+#include <string>
+
+#include "runtime/config/config.h"
+#include "runtime/select/select_shape.h"
+
+namespace tarn {
+namespace {
+
+bool names(const Result<void>& result, const char* key) {
+  if (result) return false;
+  char text[256];
+  format_error(result.error(), text, sizeof text);
+  return std::string(text).find(key) != std::string::npos;
+}
+
+TEST_CASE("relations between keys") {
+  Config config;
+  CHECK(config_validate(config).has_value());
+  config.select.code_format = CodeFormat::packed, config.select.code_bits = 8;
+  CHECK(names(config_validate(config), "select.code_bits"));
+  config.select.code_bits = 6;
+  CHECK(config_validate(config).has_value());
+  CHECK((select::pq_shape(config.select, 128, 100).format == kernels::PqCodeFormat::packed6));
+  config.select.code_bits = 3;
+  CHECK((select::pq_shape(config.select, 128, 100).format == kernels::PqCodeFormat::packed4));
+  config = {};
+  config.select.method = SelectMethod::quest, config.select.k = 15;
+  CHECK(names(config_validate(config), "select.k_tokens"));
+  config.select.method = static_cast<SelectMethod>(99);
+  CHECK(names(config_validate(config), "select.method"));
+}
+
+TEST_CASE("presets are the paper's settings") {
+  for (const char* name : kSelectPresetNames) {
+    CAPTURE(name);
+    const Result<SelectConfig> config = with_preset({}, name);
+    REQUIRE(config.has_value());
+    CHECK(select_config_validate(*config).has_value());
+    const bool is_wide = std::string(name) == "pqcache-infinitebench";
+    const select::PqShape shape = select::pq_shape(*config, 128, 1000);
+    CHECK(shape.n_subspaces == (is_wide ? 4 : 2));
+    CHECK(shape.n_centroids() == (is_wide ? 256 : 64));
+    CHECK(select::budget(select::budget_rule(*config), 32768).k == 1636);  // half of 32,736 / 10
+    CHECK(select::budget(select::budget_rule(*config), 672).k == 128);
+  }
+  CHECK((with_preset({}, "pqcache-longbench")->method == SelectMethod::pq));
+  SelectConfig oracle;
+  oracle.method = SelectMethod::oracle;
+  CHECK((with_preset(oracle, "compare-pqcache")->method == SelectMethod::oracle));
+  CHECK_FALSE(with_preset({}, "pqcache").has_value());
+}
+
+}  // namespace
+}  // namespace tarn

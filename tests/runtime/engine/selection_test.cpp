@@ -1,0 +1,282 @@
+// Goal    decoding by selection: all chosen is full attention, to the bit, by every method; fewer
+//         give the same bits however they are computed (slice, threads, batch, ISA, idle steps, who
+//         else clusters), over forks, cuts and cancels; clustering stays out of the way of a first
+//         token, and what is not meant to work does not.
+// Method  small random models; logits of every sampled row compared as bytes. Indexes of 2 bits, so
+//         that short prompts get one.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/cpu_table.h"
+#include "tests/support/open_engine.h"
+
+namespace tarn::engine {
+namespace {
+
+using test::OpenEngine;
+using test::SmallModel;
+
+constexpr u32 kPrompt = 150;
+constexpr u32 kGenerated = 90;
+constexpr SelectMethod kMethods[] = {SelectMethod::pq, SelectMethod::oracle, SelectMethod::quest,
+                                     SelectMethod::window, SelectMethod::random};
+
+// An index from 32 rows on, 4 + 8 + 16 tokens read.
+SelectConfig few(SelectMethod method, u32 swap_tokens = 16) {
+  SelectConfig select;
+  select.method = method;
+  select.code_bits = 2;
+  select.n_sinks = 4;
+  select.n_local = 8;
+  select.k = 16;
+  select.iterations = 3;
+  select.swap_tokens = swap_tokens;
+  return select;
+}
+
+SelectConfig all(SelectMethod method) {
+  SelectConfig select = few(method, 0);
+  select.k = 512;
+  return select;
+}
+
+struct How {
+  const char* isa = "auto";
+  u32 rows_max = 64;
+  u32 n_threads = 2;
+};
+
+Config config_of(const SelectConfig& select, const How& how = {}) {
+  Config config = test::small_config();
+  config.select = select;
+  config.sessions_max = 4;
+  config.context_tokens = 2048;
+  config.batch_rows_max = std::max(how.rows_max, config.sessions_max);
+  config.n_threads = how.n_threads;
+  config.isa.fill('\0');
+  std::copy_n(how.isa, std::strlen(how.isa), config.isa.begin());
+  return config;
+}
+
+// What a generation's tokens were, with how likely each was: a step's bits in short.
+struct Answer {
+  std::vector<u32> tokens;
+  std::vector<f32> logprobs;
+  bool operator==(const Answer& other) const {
+    return tokens == other.tokens && logprobs.size() == other.logprobs.size() &&
+           std::memcmp(logprobs.data(), other.logprobs.data(), logprobs.size() * sizeof(f32)) == 0;
+  }
+};
+
+Answer read(Engine& engine, SessionIdx session) {
+  const test::Said said = test::read_all(engine, session);
+  Answer answer{.tokens = said.tokens, .logprobs = {}};
+  for (const Sampled& sampled : said.sampled) answer.logprobs.push_back(sampled.logprob);
+  return answer;
+}
+
+void begin(Engine& engine, SessionIdx session, u32 n = kGenerated) {
+  REQUIRE(engine.generate(session, {.max_tokens = n, .ignore_end = true}).has_value());
+}
+
+Answer answer_of(const std::string& path, const Config& config, u64 seed = 7) {
+  OpenEngine open(path, config);
+  const SessionIdx session = open.session_with(test::random_ids(seed, kPrompt));
+  begin(open.engine, session);
+  return read(open.engine, session);
+}
+
+TEST_CASE("everything chosen is full attention, by every method and of both KV types") {
+  const SmallModel model("llama", "q4_k");
+  for (const KvTypeChoice type : {KvTypeChoice::f16, KvTypeChoice::q8_0}) {
+    Config full = config_of({});
+    full.kv_type = type;
+    const Answer want = answer_of(model.path(), full);
+    for (const SelectMethod method : kMethods) {
+      CAPTURE(kSelectMethodNames[static_cast<u64>(method)]);
+      Config config = config_of(all(method));
+      config.kv_type = type;
+      if (type == KvTypeChoice::q8_0) config.select.n_subspaces = 1;
+      CHECK((answer_of(model.path(), config) == want));
+      config.select.k = 16;
+      CHECK_FALSE((answer_of(model.path(), config) == want));  // else nothing was chosen
+    }
+  }
+}
+
+TEST_CASE(
+    "all chosen equals full before, at and after each swap, while an index grows and renews") {
+  const SmallModel model("llama", "f16");
+  const std::vector<u32> prompt = test::random_ids(3, 20);
+  const auto answer = [&](const SelectConfig& select) {
+    OpenEngine open(model.path(), config_of(select));
+    const SessionIdx session = open.session_with(prompt);
+    begin(open.engine, session, 400);
+    return read(open.engine, session);
+  };
+  const Answer want = answer({});
+  SelectConfig select = all(SelectMethod::pq);
+  for (const u32 swap_tokens : {0u, 1u, 16u}) {
+    select.swap_tokens = swap_tokens;
+    CHECK((answer(select) == want));
+  }
+  select.code_format = CodeFormat::packed;
+  CHECK((answer(select) == want));
+}
+
+TEST_CASE("slices, threads and ISA change no bit of what is read by selection") {
+  const SmallModel model("qwen3", "q4_k");
+  for (const SelectMethod method : {SelectMethod::pq, SelectMethod::oracle}) {
+    const SelectConfig select = few(method);
+    const Answer want = answer_of(model.path(), config_of(select, {"generic", 1, 1}));
+    for (const kernels::CpuTable& table : kernels::cpu_tables()) {
+      if (!table.runs_here()) continue;
+      CAPTURE(table.isa);
+      for (const u32 rows_max : {4u, 512u}) {
+        for (const u32 n_threads : {1u, 3u}) {
+          CHECK((answer_of(model.path(), config_of(select, {table.isa, rows_max, n_threads})) ==
+                 want));
+        }
+      }
+    }
+    SelectConfig packed = select;
+    packed.code_format = CodeFormat::packed;
+    CHECK((answer_of(model.path(), config_of(packed)) == want));
+  }
+}
+
+TEST_CASE("four sessions that cluster at once say what each says alone") {
+  const SmallModel model("llama", "q4_k");
+  // Rebuilds too: they share one spare set of indexes.
+  SelectConfig select = few(SelectMethod::pq, 40);
+  const auto prompt = [](u32 i) { return test::random_ids(i, 50 + 3 * i); };
+  OpenEngine open(model.path(), config_of(select));
+  std::vector<Answer> alone;
+  for (u32 i = 0; i < 4; ++i) {
+    const SessionIdx session = open.session_with(prompt(i));
+    begin(open.engine, session, 200);
+    alone.push_back(read(open.engine, session));
+    open.engine.destroy_session(session);
+  }
+  std::vector<SessionIdx> batch;
+  for (u32 i = 0; i < 4; ++i) {
+    batch.push_back(open.session_with(prompt(i)));
+    begin(open.engine, batch.back(), 200);
+  }
+  for (u32 i = 0; i < 4; ++i) {
+    CAPTURE(i);
+    CHECK((read(open.engine, batch[i]) == alone[i]));
+  }
+}
+
+TEST_CASE("idle steps, which cluster ahead, change no bit") {
+  const SmallModel model("llama", "f16");
+  const Answer want = answer_of(model.path(), config_of(few(SelectMethod::pq)));
+  OpenEngine open(model.path(), config_of(few(SelectMethod::pq)));
+  const SessionIdx session = open.session_with(test::random_ids(7, kPrompt));
+  Answer got;
+  u32 n_units_idle = 0;
+  for (u32 n = 0; n < kGenerated; n += 5) {
+    begin(open.engine, session, 5);
+    const Answer part = read(open.engine, session);
+    got.tokens.insert(got.tokens.end(), part.tokens.begin(), part.tokens.end());
+    got.logprobs.insert(got.logprobs.end(), part.logprobs.begin(), part.logprobs.end());
+    while (open.engine.has_work()) n_units_idle += open.engine.step().n_cluster_units;
+  }
+  CHECK((got == want));
+  CHECK(n_units_idle > 0);
+}
+
+TEST_CASE("a fork goes on as its source would: dense, while it clusters, after, and rebuilding") {
+  const SmallModel model("llama", "f16");
+  const SelectConfig select = few(SelectMethod::pq, 30);
+  for (const u32 n_before : {1u, 10u, 40u, 140u, 190u}) {
+    CAPTURE(n_before);
+    OpenEngine open(model.path(), config_of(select));
+    const SessionIdx session = open.session_with(test::random_ids(7, 60));
+    begin(open.engine, session, n_before);
+    read(open.engine, session);  // its job may be half done now
+    const Result<SessionIdx> fork = open.engine.fork(session);
+    REQUIRE(fork.has_value());
+    begin(open.engine, session);
+    const Answer want = read(open.engine, session);
+    begin(open.engine, *fork);
+    CHECK((read(open.engine, *fork) == want));
+  }
+}
+
+TEST_CASE("cut back behind its swap, an index serves as before; before it, it is built anew") {
+  const SmallModel model("llama", "f16");
+  OpenEngine open(model.path(), config_of(few(SelectMethod::pq, 0)));
+  Engine& engine = open.engine;
+  const SessionIdx session = open.session_with(test::random_ids(7, kPrompt));
+  begin(engine, session);
+  const Answer first = read(engine, session);
+  // The tokens that it said up to here, and once more what it said from there on.
+  REQUIRE(engine.truncate(session, kPrompt + 20).has_value());
+  begin(engine, session, kGenerated - 20);
+  const Answer again = read(engine, session);
+  CHECK(std::equal(again.tokens.begin(), again.tokens.end(), first.tokens.begin() + 20));
+  CHECK(std::memcmp(again.logprobs.data(), first.logprobs.data() + 20,
+                    again.logprobs.size() * sizeof(f32)) == 0);
+  REQUIRE(engine.truncate(session, kPrompt - 1).has_value());
+  const std::vector<u32> prompt = test::random_ids(7, kPrompt);
+  REQUIRE(engine.feed(session, std::span(prompt).last(1)).has_value());
+  begin(engine, session);
+  CHECK((read(engine, session) == first));
+  engine.pool().check_invariants();
+}
+
+TEST_CASE("a session that ends while it clusters leaves nothing behind") {
+  const SmallModel model("llama", "f16");
+  const SelectConfig select = few(SelectMethod::pq, 64);
+  const Answer want = answer_of(model.path(), config_of(select));
+  OpenEngine open(model.path(), config_of(select));
+  Engine& engine = open.engine;
+  for (u32 round = 0; round < 3; ++round) {
+    const SessionIdx session = open.session_with(test::random_ids(round, kPrompt + round));
+    begin(engine, session);
+    for (u32 i = 0; i < 5 + 60 * round; ++i) engine.step();
+    if (round == 1) engine.request_cancel(session);
+    engine.step();
+    engine.request_cancel(session);
+    read(engine, session);
+    engine.destroy_session(session);
+    CHECK_FALSE(engine.has_work());
+  }
+  const SessionIdx session = open.session_with(test::random_ids(7, kPrompt));
+  begin(engine, session);
+  CHECK((read(engine, session) == want));
+}
+
+TEST_CASE("no clustering before a first token; from then on a part a step, done in time") {
+  const SmallModel model("llama", "f16");
+  constexpr u32 kSwap = 32;
+  OpenEngine open(model.path(), config_of(few(SelectMethod::pq, kSwap)));
+  Engine& engine = open.engine;
+  const SessionIdx session = open.session_with(test::random_ids(7, kPrompt));
+  begin(engine, session);
+  u32 n_tokens = 0, n_units = 0, n_units_max = 0;
+  while (n_tokens < kSwap + 4) {
+    const StepTrace& trace = engine.step();
+    if (n_tokens == 0) CHECK(trace.n_cluster_units == 0);
+    n_tokens += trace.n_tokens_out;
+    n_units += trace.n_cluster_units;
+    n_units_max = std::max(n_units_max, trace.n_cluster_units);
+    // The row of the first token is the trigger's; the swap's is kSwap later.
+    CHECK((trace.n_slots_chosen > 0) == (n_tokens > kSwap));
+    if (n_tokens == kSwap) CHECK(n_units_max <= n_units / (kSwap - 1) + 2);
+  }
+  const u32 n_heads = engine.spec().n_cache_layers * engine.spec().n_kv_heads;
+  CHECK(n_units == n_heads * 2);
+  const StepTrace& trace = engine.step();
+  CHECK(trace.n_slots_chosen == u64{n_heads} * (4 + 8 + 16));
+  CHECK(trace.segments[static_cast<u64>(SegmentKind::select)].busy_ns > 0);
+  CHECK(trace.segments[static_cast<u64>(SegmentKind::gather)].kv_bytes ==
+        trace.n_slots_chosen * 2 * engine.spec().head_dim * 2);
+}
+
+}  // namespace
+}  // namespace tarn::engine
