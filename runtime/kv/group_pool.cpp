@@ -1,5 +1,7 @@
 #include "runtime/kv/group_pool.h"
 
+#include <cstring>
+
 #include "platform/base/assert.h"
 #include "platform/base/bump.h"
 #include "platform/base/checked.h"
@@ -23,13 +25,27 @@ u64 GroupPool::bookkeeping_bytes(u32 groups_max) {
 
 void GroupPool::init(const GroupShape& shape, u32 groups_max, std::span<std::byte> region,
                      std::span<std::byte> bookkeeping) {
+  TARN_ASSERT(region.size() >= region_bytes(shape, groups_max));
+  init_bookkeeping(shape, groups_max, bookkeeping);
+  region_ = reinterpret_cast<u8*>(region.data());
+  memory_ = nullptr;
+}
+
+void GroupPool::init(const GroupShape& shape, u32 groups_max, GroupMemory* memory,
+                     std::span<std::byte> bookkeeping) {
+  TARN_ASSERT(memory != nullptr);
+  init_bookkeeping(shape, groups_max, bookkeeping);
+  region_ = nullptr;
+  memory_ = memory;
+}
+
+void GroupPool::init_bookkeeping(const GroupShape& shape, u32 groups_max,
+                                 std::span<std::byte> bookkeeping) {
   TARN_ASSERT(shape.payload_bytes() > 0);
   TARN_ASSERT(groups_max < kNoFrame);
-  TARN_ASSERT(region.size() >= region_bytes(shape, groups_max));
   TARN_ASSERT(bookkeeping.size() >= bookkeeping_bytes(groups_max));
   shape_ = shape;
   groups_max_ = groups_max;
-  region_ = reinterpret_cast<u8*>(region.data());
 
   Bump bump(bookkeeping);
   const auto generations = bump.alloc<u32>(groups_max);
@@ -108,17 +124,36 @@ u32 GroupPool::references(GroupRef group) const {
   return references_[group.frame];
 }
 
-const u8* GroupPool::page(GroupRef group, u32 kv_head) const {
+u8* GroupPool::address(GroupRef group) const {
   assert_current(group);
+  return region_ != nullptr ? region_ + group.frame * shape_.group_bytes()
+                            : memory_->group(group.frame);
+}
+
+const u8* GroupPool::page(GroupRef group, u32 kv_head) const {
   TARN_ASSERT(kv_head < shape_.n_kv_heads);
-  return region_ + group.frame * shape_.group_bytes() + kv_head * shape_.page_bytes();
+  return address(group) + kv_head * shape_.page_bytes();
 }
 
 u8* GroupPool::page_for_write(GroupRef group, u32 kv_head) {
-  assert_current(group);
   TARN_ASSERT(kv_head < shape_.n_kv_heads);
+  u8* first_page = address(group);
   TARN_ASSERT(sealed_[group.frame] == 0);
-  return region_ + group.frame * shape_.group_bytes() + kv_head * shape_.page_bytes();
+  return first_page + kv_head * shape_.page_bytes();
+}
+
+void GroupPool::copy_slots(GroupRef source, GroupRef target, u32 n_slots) {
+  TARN_ASSERT(n_slots <= shape_.page_tokens);
+  const u64 bytes = u64{n_slots} * 2 * shape_.vector_bytes;
+  for (u32 head = 0; head < shape_.n_kv_heads; ++head) {
+    u8* to = page_for_write(target, head);
+    const u8* from = page(source, head);
+    if (memory_ != nullptr) {
+      memory_->copy(to, from, bytes);
+    } else {
+      std::memcpy(to, from, bytes);
+    }
+  }
 }
 
 void GroupPool::check_invariants() const {

@@ -9,6 +9,8 @@
 //   states       free -> writable (exactly one owner) -> sealed (immutable, counted) -> free;
 //                sealed -> writable for its only owner, under a new generation
 //   thread       engine thread only
+//   elsewhere    in a GPU's memory groups are addressed, never read; GroupMemory says where each
+//                lies and copies between them
 //   when full    acquire() returns nothing: the caller waits, evicts or refuses; it never allocates
 //
 // Invariant: groups_free + groups in use = groups_max; a group is in use iff its references > 0;
@@ -39,6 +41,17 @@ struct GroupShape {
   constexpr u64 group_bytes() const { return (payload_bytes() + 4095) / 4096 * 4096; }
 };
 
+// The memory of groups that the CPU cannot address. Copies are in order with whatever else uses the
+// groups.
+class GroupMemory {
+ public:
+  virtual u8* group(u32 frame) = 0;
+  virtual void copy(u8* to, const u8* from, u64 bytes) = 0;
+
+ protected:
+  ~GroupMemory() = default;
+};
+
 class GroupPool {
  public:
   // What the planner reserves. Pure.
@@ -47,6 +60,8 @@ class GroupPool {
 
   // Borrows both spans until the arena is torn down. `bookkeeping` is 8-byte aligned.
   void init(const GroupShape& shape, u32 groups_max, std::span<std::byte> region,
+            std::span<std::byte> bookkeeping);
+  void init(const GroupShape& shape, u32 groups_max, GroupMemory* memory,
             std::span<std::byte> bookkeeping);
 
   std::optional<GroupRef>
@@ -63,6 +78,9 @@ class GroupPool {
   // Page of one KV head. Writing to a sealed group is our bug: page_for_write asserts.
   const u8* page(GroupRef group, u32 kv_head) const;
   u8* page_for_write(GroupRef group, u32 kv_head);
+  u8* address(GroupRef group) const;  // of its first page, which the others follow
+  // The first n slots of every head.
+  void copy_slots(GroupRef source, GroupRef target, u32 n_slots);
 
   const GroupShape& shape() const { return shape_; }
   u32 groups_max() const { return groups_max_; }
@@ -70,11 +88,13 @@ class GroupPool {
   void check_invariants() const;
 
  private:
+  void init_bookkeeping(const GroupShape& shape, u32 groups_max, std::span<std::byte> bookkeeping);
   void assert_current(GroupRef group) const;
 
   GroupShape shape_{};
   u32 groups_max_ = 0;
-  u8* region_ = nullptr;
+  u8* region_ = nullptr;  // nullptr: the groups lie in memory_
+  GroupMemory* memory_ = nullptr;
   u32* generations_ = nullptr;  // [groups_max]
   u32* references_ = nullptr;   // [groups_max]
   u32* next_free_ = nullptr;    // [groups_max], singly linked

@@ -1,7 +1,5 @@
 #include "runtime/kv/sequence.h"
 
-#include <cstring>
-
 #include "platform/base/assert.h"
 #include "platform/base/bump.h"
 #include "platform/base/checked.h"
@@ -11,16 +9,6 @@ namespace {
 
 u32 groups_of(u32 n_slots, u32 page_tokens) {
   return static_cast<u32>(ceil_div(n_slots, page_tokens));
-}
-
-// The first n slots of every head.
-void copy_slots(GroupPool& pool, GroupRef source, GroupRef target, u32 n_slots) {
-  const GroupShape& shape = pool.shape();
-  TARN_ASSERT(n_slots <= shape.page_tokens);
-  for (u32 head = 0; head < shape.n_kv_heads; ++head) {
-    std::memcpy(pool.page_for_write(target, head), pool.page(source, head),
-                u64{n_slots} * 2 * shape.vector_bytes);
-  }
 }
 
 }  // namespace
@@ -140,7 +128,7 @@ bool Sequence::truncate(u32 n) {
     }
     const auto copy = pool_->acquire();
     TARN_ASSERT(copy.has_value());
-    copy_slots(*pool_, tail, *copy, tail_slots);
+    pool_->copy_slots(tail, *copy, tail_slots);
     pool_->release(tail);
     tail = *copy;
   }
@@ -168,7 +156,7 @@ bool Sequence::fork_from(const Sequence& source) {
     if (tail_slots == 0) continue;
     const auto tail = pool_->acquire();
     TARN_ASSERT(tail.has_value());
-    copy_slots(*pool_, source.group(layer, n_full), *tail, tail_slots);
+    pool_->copy_slots(source.group(layer, n_full), *tail, tail_slots);
     entry(layer, n_full) = *tail;
   }
   return true;
@@ -178,6 +166,10 @@ void Sequence::clear() {
   drop_groups_from(0);
   n_slots_ = 0;
   n_reserved_ = 0;
+}
+
+u64 Sequence::group_address(u32 cache_layer, u32 group_idx) const {
+  return reinterpret_cast<std::uintptr_t>(pool_->address(group(cache_layer, group_idx)));
 }
 
 u32 Sequence::pages(u32 cache_layer, u32 kv_head, std::span<const u8*> out) const {

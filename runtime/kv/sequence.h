@@ -53,6 +53,8 @@ class Sequence {
   // page_tokens) pointers; returns how many.
   u32 pages(u32 cache_layer, u32 kv_head, std::span<const u8*> out) const;
   GroupRef group(u32 cache_layer, u32 group_idx) const;
+  // Where that group lies, for the tables of a GPU's kernels.
+  u64 group_address(u32 cache_layer, u32 group_idx) const;
   void check_invariants() const;
 
   // Groups in each layer's table.
