@@ -9,7 +9,7 @@
 namespace tarn::kv {
 namespace {
 
-constexpr u32 kNoFrame = ~u32{0};
+constexpr u32 kNone = ~u32{0};
 constexpr u64 kBytesPerGroup =
     3 * sizeof(u32) + sizeof(u8);  // generation, references, link, sealed
 
@@ -42,7 +42,7 @@ void GroupPool::init(const GroupShape& shape, u32 groups_max, GroupMemory* memor
 void GroupPool::init_bookkeeping(const GroupShape& shape, u32 groups_max,
                                  std::span<std::byte> bookkeeping) {
   TARN_ASSERT(shape.payload_bytes() > 0);
-  TARN_ASSERT(groups_max < kNoFrame);
+  TARN_ASSERT(groups_max < kNone);
   TARN_ASSERT(bookkeeping.size() >= bookkeeping_bytes(groups_max));
   shape_ = shape;
   groups_max_ = groups_max;
@@ -57,77 +57,81 @@ void GroupPool::init_bookkeeping(const GroupShape& shape, u32 groups_max,
   references_ = references->data();
   next_free_ = next_free->data();
   sealed_ = sealed->data();
-  for (u32 frame = 0; frame < groups_max; ++frame) {
-    generations_[frame] = 0;
-    references_[frame] = 0;
-    next_free_[frame] = frame + 1 < groups_max ? frame + 1 : kNoFrame;
-    sealed_[frame] = 0;
+  for (u32 idx = 0; idx < groups_max; ++idx) {
+    generations_[idx] = 0;
+    references_[idx] = 0;
+    next_free_[idx] = idx + 1 < groups_max ? idx + 1 : kNone;
+    sealed_[idx] = 0;
   }
-  free_head_ = groups_max > 0 ? 0 : kNoFrame;
+  free_head_ = groups_max > 0 ? 0 : kNone;
   groups_free_ = groups_max;
 }
 
 void GroupPool::assert_current(GroupRef group) const {
-  TARN_ASSERT(group.frame < groups_max_);
-  TARN_ASSERT(group.generation == generations_[group.frame]);
-  TARN_ASSERT(references_[group.frame] > 0);
+  TARN_ASSERT(group.idx < groups_max_);
+  TARN_ASSERT(group.generation == generations_[group.idx]);
+  TARN_ASSERT(references_[group.idx] > 0);
 }
 
 std::optional<GroupRef> GroupPool::acquire() {
-  if (free_head_ == kNoFrame) return std::nullopt;
-  const u32 frame = free_head_;
-  TARN_ASSERT(references_[frame] == 0);
-  free_head_ = next_free_[frame];
+  if (free_head_ == kNone) return std::nullopt;
+  const u32 idx = free_head_;
+  TARN_ASSERT(references_[idx] == 0);
+  free_head_ = next_free_[idx];
   --groups_free_;
-  references_[frame] = 1;
-  return GroupRef{.frame = frame, .generation = generations_[frame]};
+  references_[idx] = 1;
+  if (memory_ != nullptr) memory_->on_acquire(idx);
+  return GroupRef{.idx = idx, .generation = generations_[idx]};
 }
 
 void GroupPool::seal(GroupRef group) {
   assert_current(group);
-  TARN_ASSERT(sealed_[group.frame] == 0);
-  sealed_[group.frame] = 1;
+  TARN_ASSERT(sealed_[group.idx] == 0);
+  sealed_[group.idx] = 1;
+  if (memory_ != nullptr) memory_->on_seal(group.idx);
 }
 
 GroupRef GroupPool::reopen(GroupRef group) {
   assert_current(group);
-  TARN_ASSERT(sealed_[group.frame] == 1);
-  TARN_ASSERT(references_[group.frame] == 1);
-  sealed_[group.frame] = 0;
-  return GroupRef{.frame = group.frame, .generation = ++generations_[group.frame]};
+  TARN_ASSERT(sealed_[group.idx] == 1);
+  TARN_ASSERT(references_[group.idx] == 1);
+  sealed_[group.idx] = 0;
+  if (memory_ != nullptr) memory_->on_reopen(group.idx);
+  return GroupRef{.idx = group.idx, .generation = ++generations_[group.idx]};
 }
 
 void GroupPool::add_reference(GroupRef group) {
   assert_current(group);
-  TARN_ASSERT(sealed_[group.frame] == 1);
-  TARN_ASSERT(references_[group.frame] < ~u32{0});
-  ++references_[group.frame];
+  TARN_ASSERT(sealed_[group.idx] == 1);
+  TARN_ASSERT(references_[group.idx] < ~u32{0});
+  ++references_[group.idx];
 }
 
 void GroupPool::release(GroupRef group) {
   assert_current(group);
-  if (--references_[group.frame] > 0) return;
-  ++generations_[group.frame];
-  sealed_[group.frame] = 0;
-  next_free_[group.frame] = free_head_;
-  free_head_ = group.frame;
+  if (--references_[group.idx] > 0) return;
+  if (memory_ != nullptr) memory_->on_release(group.idx);
+  ++generations_[group.idx];
+  sealed_[group.idx] = 0;
+  next_free_[group.idx] = free_head_;
+  free_head_ = group.idx;
   ++groups_free_;
 }
 
 bool GroupPool::is_sealed(GroupRef group) const {
   assert_current(group);
-  return sealed_[group.frame] == 1;
+  return sealed_[group.idx] == 1;
 }
 
 u32 GroupPool::references(GroupRef group) const {
   assert_current(group);
-  return references_[group.frame];
+  return references_[group.idx];
 }
 
 u8* GroupPool::address(GroupRef group) const {
   assert_current(group);
-  return region_ != nullptr ? region_ + group.frame * shape_.group_bytes()
-                            : memory_->group(group.frame);
+  return region_ != nullptr ? region_ + group.idx * shape_.group_bytes()
+                            : memory_->group(group.idx);
 }
 
 const u8* GroupPool::page(GroupRef group, u32 kv_head) const {
@@ -138,7 +142,7 @@ const u8* GroupPool::page(GroupRef group, u32 kv_head) const {
 u8* GroupPool::page_for_write(GroupRef group, u32 kv_head) {
   TARN_ASSERT(kv_head < shape_.n_kv_heads);
   u8* first_page = address(group);
-  TARN_ASSERT(sealed_[group.frame] == 0);
+  TARN_ASSERT(sealed_[group.idx] == 0);
   return first_page + kv_head * shape_.page_bytes();
 }
 
@@ -158,19 +162,19 @@ void GroupPool::copy_slots(GroupRef source, GroupRef target, u32 n_slots) {
 
 void GroupPool::check_invariants() const {
   u32 n_used = 0;
-  for (u32 frame = 0; frame < groups_max_; ++frame) {
-    TARN_ASSERT(sealed_[frame] <= 1);
-    if (references_[frame] == 0) {
-      TARN_ASSERT(sealed_[frame] == 0);
+  for (u32 idx = 0; idx < groups_max_; ++idx) {
+    TARN_ASSERT(sealed_[idx] <= 1);
+    if (references_[idx] == 0) {
+      TARN_ASSERT(sealed_[idx] == 0);
     } else {
       ++n_used;
-      TARN_ASSERT(sealed_[frame] == 1 || references_[frame] == 1);
+      TARN_ASSERT(sealed_[idx] == 1 || references_[idx] == 1);
     }
   }
   u32 n_free = 0;
-  for (u32 frame = free_head_; frame != kNoFrame; frame = next_free_[frame]) {
-    TARN_ASSERT(frame < groups_max_);
-    TARN_ASSERT(references_[frame] == 0);
+  for (u32 idx = free_head_; idx != kNone; idx = next_free_[idx]) {
+    TARN_ASSERT(idx < groups_max_);
+    TARN_ASSERT(references_[idx] == 0);
     TARN_ASSERT(n_free < groups_max_);  // otherwise the list is a circle
     ++n_free;
   }

@@ -9,8 +9,8 @@
 //   states       free -> writable (exactly one owner) -> sealed (immutable, counted) -> free;
 //                sealed -> writable for its only owner, under a new generation
 //   thread       engine thread only
-//   elsewhere    in a GPU's memory groups are addressed, never read; GroupMemory says where each
-//                lies and copies between them
+//   elsewhere    in a GPU's memory groups are addressed, never read; with tiers they are not all in
+//                memory. GroupMemory says where each lies and copies between them
 //   when full    acquire() returns nothing: the caller waits, evicts or refuses; it never allocates
 //
 // Invariant: groups_free + groups in use = groups_max; a group is in use iff its references > 0;
@@ -24,12 +24,12 @@
 
 namespace tarn::kv {
 
-// Names a group without pointing at it. A generation behind its slot's is stale; every access
+// Names a group without pointing at it. A generation behind the group's is stale; every access
 // asserts.
 struct GroupRef {
-  u32 frame = ~u32{0};
+  u32 idx = ~u32{0};
   u32 generation = 0;
-  bool valid() const { return frame != ~u32{0}; }
+  bool valid() const { return idx != ~u32{0}; }
 };
 
 struct GroupShape {
@@ -41,12 +41,18 @@ struct GroupShape {
   constexpr u64 group_bytes() const { return (payload_bytes() + 4095) / 4096 * 4096; }
 };
 
-// The memory of groups that the CPU cannot address. Copies are in order with whatever else uses the
+// Memory of groups that is more than one region: a GPU's, which the CPU cannot address, or frames
+// that are fewer than the groups (residency.h). Copies are in order with whatever else uses the
 // groups.
 class GroupMemory {
  public:
-  virtual u8* group(u32 frame) = 0;
+  virtual u8* group(u32 group_idx) = 0;
   virtual void copy(u8* to, const u8* from, u64 bytes) = 0;
+  // What becomes of a group. The defaults are for memory where each has a place for good.
+  virtual void on_acquire(u32 /*group_idx*/) {}
+  virtual void on_seal(u32 /*group_idx*/) {}
+  virtual void on_reopen(u32 /*group_idx*/) {}
+  virtual void on_release(u32 /*group_idx*/) {}
 
  protected:
   ~GroupMemory() = default;

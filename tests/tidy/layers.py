@@ -20,7 +20,7 @@ LAYERS = {
     "runtime/model": ["platform/cpu", "platform/io", "kernels", "runtime/config", "runtime/arena"],
     "runtime/text": ["runtime/model"],
     "runtime/store": ["platform/clock", "platform/cpu", "platform/io"],
-    "runtime/kv": ["runtime/config", "runtime/arena"],
+    "runtime/kv": ["platform/clock", "runtime/config", "runtime/arena", "runtime/store"],
     "runtime/select": ["runtime/config", "kernels"],
     "runtime/plan": ["platform/gpu", "kernels", "runtime/config", "runtime/arena", "runtime/model",
                      "runtime/text", "runtime/kv", "runtime/select"],

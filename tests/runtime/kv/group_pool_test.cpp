@@ -79,7 +79,7 @@ TEST_CASE("every misuse asserts") {
   const GroupRef freed = *pool.acquire();
   pool.release(freed);
   const GroupRef reused = *pool.acquire();  // the same frame under a new generation
-  REQUIRE(reused.frame == freed.frame);
+  REQUIRE(reused.idx == freed.idx);
 
   CHECK_FALSE(test::asserts([&] { pool.page_for_write(writable, 1); }));
   CHECK(test::asserts([&] { pool.page_for_write(sealed, 0); }));
@@ -132,7 +132,7 @@ TEST_CASE("random operations agree with a map") {
           std::memset(pool.page_for_write(*group, head), content ^ static_cast<u8>(head), 640);
         }
         REQUIRE(
-            model.emplace(group->frame, std::pair(*group, Modelled{.content = content})).second);
+            model.emplace(group->idx, std::pair(*group, Modelled{.content = content})).second);
       }
     } else if (what <= 2) {
       pool.release(it->second.first);

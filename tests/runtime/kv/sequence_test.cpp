@@ -74,7 +74,7 @@ struct World {
       REQUIRE(sequence.n_slots() == tokens[s].size());
       std::vector<const u8*> pages(sequence.n_groups());
       for (u32 layer = 0; layer < n_layers; ++layer) {
-        for (u32 g = 0; g < sequence.n_groups(); ++g) ++references[sequence.group(layer, g).frame];
+        for (u32 g = 0; g < sequence.n_groups(); ++g) ++references[sequence.group(layer, g).idx];
         for (u32 head = 0; head < kHeads; ++head) {
           REQUIRE(sequence.pages(layer, head, pages) == sequence.n_groups());
           for (u32 slot = 0; slot < sequence.n_slots(); ++slot) {
@@ -90,7 +90,7 @@ struct World {
       for (u32 layer = 0; layer < n_layers; ++layer) {
         for (u32 g = 0; g < sequences[s].n_groups(); ++g) {
           const GroupRef ref = sequences[s].group(layer, g);
-          REQUIRE(pool.references(ref) == references[ref.frame]);
+          REQUIRE(pool.references(ref) == references[ref.idx]);
         }
       }
     }
@@ -185,7 +185,7 @@ TEST_CASE("truncate inside a sealed group reopens an own one and copies a shared
   const GroupRef before = world.sequences[0].group(0, 1);
   REQUIRE(world.sequences[0].truncate(6));
   world.tokens[0].resize(6);
-  CHECK(world.sequences[0].group(0, 1).frame == before.frame);
+  CHECK(world.sequences[0].group(0, 1).idx == before.idx);
   CHECK(world.sequences[0].group(0, 1).generation != before.generation);
   world.check();
   REQUIRE(world.sequences[0].reserve(2));
@@ -195,7 +195,7 @@ TEST_CASE("truncate inside a sealed group reopens an own one and copies a shared
   world.tokens[1] = world.tokens[0];
   REQUIRE(world.sequences[1].truncate(7));
   world.tokens[1].resize(7);
-  CHECK(world.sequences[1].group(0, 1).frame != world.sequences[0].group(0, 1).frame);
+  CHECK(world.sequences[1].group(0, 1).idx != world.sequences[0].group(0, 1).idx);
   REQUIRE(world.sequences[1].reserve(1));
   world.write(1, 1, random);  // must not show in the first
   world.sequences[1].commit(1);

@@ -1,0 +1,383 @@
+#include "tests/sim/mover_random.h"
+
+#include <doctest/doctest.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <set>
+
+#include "runtime/kv/mover.h"
+#include "tests/support/store_harness.h"
+
+namespace tarn::test {
+namespace {
+
+using kv::GroupPool;
+using kv::GroupShape;
+using kv::Mover;
+using kv::Residency;
+using kv::Sequence;
+using kv::Visit;
+using kv::Where;
+
+constexpr u32 kLayers = 2;
+constexpr u32 kSequences = 3;
+constexpr u32 kSlotsMax = 40;
+constexpr u32 kSteps = 40;
+constexpr GroupShape kShape{.n_kv_heads = 2, .page_tokens = 4, .vector_bytes = 400};  // two sectors
+constexpr u32 kSlotBytes = 16;  // that are looked at
+constexpr u64 kRecordBytes = 3 * kSectorBytes;
+constexpr u32 kGroupsMax = kLayers * (kSequences * kSlotsMax / 4 + kSequences);
+
+// Byte `i` of slot `slot` of a sequence whose tokens chain to `history` there.
+u8 byte_of(u64 history, u32 layer, u32 head, u32 i) {
+  return static_cast<u8>((history >> (8 * (i % 8))) + layer * 31 + head * 7 + i);
+}
+
+class MoverLife {
+ public:
+  MoverLife(u64 seed, MoverRunCounts& counts)
+      : random_(seed), counts_(counts), disk_(seed), region_(kShape.group_bytes() * 64) {
+    choose_character();
+    // Frames for tails, for what a step appends, for a window, and a few.
+    const u32 n_frames = static_cast<u32>(2 * kLayers * (kSequences + 2) + 4 + random_.below(12));
+    pool_tables_.resize(GroupPool::bookkeeping_bytes(kGroupsMax) / 8 + 1);
+    frame_tables_.resize(Residency::bookkeeping_bytes(kGroupsMax, n_frames) / 8 + 1);
+    mover_tables_.resize(Mover::bookkeeping_bytes(kSequences, kLayers) / 8 + 1);
+    io_ = std::make_unique<SimIo>(disk_, clock_, 8);
+    bench_ = std::make_unique<StoreHarness>(*io_, clock_, "store", limits_, seed);
+    bench_->open();
+    residency_.init(kShape, kGroupsMax, n_frames, region_.span(),
+                    std::as_writable_bytes(std::span(frame_tables_)), &bench_->store);
+    pool_.init(kShape, kGroupsMax, &residency_, std::as_writable_bytes(std::span(pool_tables_)));
+    mover_.init({.residency = &residency_,
+                 .store = &bench_->store,
+                 .clock = &clock_,
+                 .n_cache_layers = kLayers,
+                 .window_groups = static_cast<u32>(1 + random_.below(4)),
+                 .loads_max = static_cast<u32>(1 + random_.below(5)),
+                 .spills_max = static_cast<u32>(1 + random_.below(5)),
+                 .nonce = random_.next()},
+                kSequences, std::as_writable_bytes(std::span(mover_tables_)));
+    mover_.set_room(static_cast<u32>(random_.below(8)));
+    for (u32 i = 0; i < kSequences; ++i) {
+      tables_[i].resize(Sequence::bookkeeping_bytes(kLayers, kSlotsMax, kShape.page_tokens) / 8);
+      sequences_[i].init(&pool_, kLayers, kSlotsMax, std::as_writable_bytes(std::span(tables_[i])));
+    }
+  }
+
+  void live() {
+    for (u32 step = 0; step < kSteps; ++step) {
+      act();
+      residency_.check_invariants();
+      pool_.check_invariants();
+    }
+    end();
+  }
+
+ private:
+  // A third of the disks is well, a third has one kind of fault, a third has them all; some stores
+  // are small or may write little.
+  void choose_character() {
+    disk_.script.errors = {EIO, ENOSPC, EDQUOT, EINTR, EAGAIN, ENOMEM, EROFS, EBADF, ECANCELED};
+    const u64 character = random_.below(3);
+    for (u32 i = 0; i < kSimFaults; ++i) {
+      const bool has = character == 2 || (character == 1 && random_.below(kSimFaults) == i);
+      if (!has) continue;
+      disk_.script.ppm[i] = static_cast<u32>(random_.below(character == 1 ? 60'000 : 8'000));
+      may_fail_ = true;
+    }
+    const u64 size = random_.below(4);
+    const u64 n_frames = size == 0 ? 4 + random_.below(20) : 100;
+    limits_ = {.file_bytes = store::kFramesBegin + n_frames * kRecordBytes,
+               .frame_bytes = kRecordBytes,
+               .ops_max = static_cast<u32>(3 + random_.below(6)),
+               .io_deadline_ns = 5'000'000'000};
+    if (size == 1) limits_.write_bytes_per_day = (1 + random_.below(60)) * kRecordBytes;
+    may_be_stuck_ = may_fail_ || size <= 1;
+  }
+
+  u32 any() { return static_cast<u32>(random_.below(kSequences)); }
+
+  void act() {
+    const u64 what = random_.below(12);
+    if (what < 7) return step();
+    if (what == 7) return truncate(any());
+    if (what == 8) return fork(any(), any());
+    if (what == 9 && random_.below(3) == 0) return clear(any());
+    mover_.pump(random_.below(300'000));
+  }
+
+  // A sequence without its KV: what the engine does when a part of it was lost.
+  void clear(u32 i) {
+    sequences_[i].clear();
+    histories_[i].clear();
+    ++counts_.clears;
+  }
+
+  // Whether an error is one that this life allows.
+  void note(const Error& error, bool is_lost) {
+    CAPTURE(std::string(error.hint));
+    CHECK(std::strlen(error.hint) > 40);
+    if (is_lost) {
+      CHECK(may_fail_);
+      ++counts_.lost;
+    } else {
+      CHECK(may_be_stuck_);
+      counts_.over_budget += std::strstr(error.hint, "write budget") != nullptr;
+      ++counts_.stuck;
+    }
+  }
+  bool has_lost(u32 i) {
+    for (u32 layer = 0; layer < kLayers; ++layer) {
+      for (u32 group = 0; group < sequences_[i].n_groups(); ++group) {
+        const u32 idx = sequences_[i].group(layer, group).idx;
+        if (residency_.where(idx) == Where::lost) return true;
+      }
+    }
+    return false;
+  }
+
+  // Some sequences get some slots, and attend to all they have.
+  void step() {
+    std::array<Visit, kSequences> visits;
+    std::array<u32, kSequences> who{}, n_new{};
+    u32 n = 0;
+    for (u32 i = 0; i < kSequences; ++i) {
+      if (random_.below(3) == 0) continue;
+      const u32 n_slots = static_cast<u32>(1 + random_.below(random_.below(2) == 0 ? 2 : 7));
+      if (!sequences_[i].reserve(n_slots)) continue;
+      const Result<void> writable = mover_.make_writable(sequences_[i], n_slots);
+      if (!writable) {
+        note(writable.error(), false);
+        sequences_[i].abandon();
+        continue;
+      }
+      for (u32 s = 0; s < n_slots; ++s) {
+        const u64 before = histories_[i].empty() ? 1 : histories_[i].back();
+        histories_[i].push_back(Random(before ^ random_.next()).next());
+      }
+      n_new[n] = n_slots;
+      who[n] = i;
+      visits[n++] = {&sequences_[i], (sequences_[i].n_slots() + n_slots + 3) / 4};
+    }
+    mover_.plan_step(std::span(visits).first(n));
+    std::set<u32> failed;
+    for (u32 layer = 0; layer < kLayers; ++layer) {
+      for (u32 v = 0; v < n; ++v) write(who[v], layer, n_new[v]);
+      if (random_.below(2) == 0) mover_.pump(0);
+      for (u32 v = 0; v < n; ++v) {
+        if (!failed.contains(who[v]) && !attend(who[v], layer, visits[v].n_groups)) {
+          failed.insert(who[v]);
+        }
+      }
+    }
+    for (u32 v = 0; v < n; ++v) {
+      if (failed.contains(who[v])) {
+        clear(who[v]);
+      } else {
+        sequences_[who[v]].commit(n_new[v]);
+      }
+    }
+  }
+
+  void write(u32 i, u32 layer, u32 n_new) {
+    Sequence& sequence = sequences_[i];
+    for (u32 slot = sequence.n_slots(); slot < sequence.n_slots() + n_new; ++slot) {
+      for (u32 head = 0; head < kShape.n_kv_heads; ++head) {
+        u8* bytes = sequence.slot_for_write(layer, head, slot);
+        for (u32 b = 0; b < kSlotBytes; ++b)
+          bytes[b] = byte_of(histories_[i][slot], layer, head, b);
+      }
+    }
+  }
+
+  bool attend(u32 i, u32 layer, u32 n_groups) {
+    for (u32 begin = 0; begin < n_groups;) {
+      const Result<u32> n = mover_.pin(sequences_[i], layer, begin, n_groups);
+      if (!n) {
+        note(n.error(), has_lost(i));
+        return false;
+      }
+      REQUIRE(*n > 0);
+      for (u32 group = begin; group < begin + *n; ++group) check_bytes(i, layer, group);
+      mover_.unpin(sequences_[i], layer, begin, begin + *n);
+      begin += *n;
+      ++counts_.windows;
+    }
+    return true;
+  }
+
+  void check_bytes(u32 i, u32 layer, u32 group) {
+    const u32 page_tokens = kShape.page_tokens;
+    for (u32 head = 0; head < kShape.n_kv_heads; ++head) {
+      const u8* page = pool_.page(sequences_[i].group(layer, group), head);
+      for (u32 t = 0; t < page_tokens; ++t) {
+        const u32 slot = group * page_tokens + t;
+        if (slot >= histories_[i].size()) return;
+        for (u32 b = 0; b < kSlotBytes; ++b) {
+          if (page[t * 2 * kShape.vector_bytes + b] !=
+              byte_of(histories_[i][slot], layer, head, b)) {
+            FAIL("sequence ", i, " layer ", layer, " slot ", slot, " has other bytes");
+          }
+        }
+      }
+    }
+  }
+
+  void truncate(u32 i) {
+    Sequence& sequence = sequences_[i];
+    if (sequence.n_slots() == 0) return;
+    const u32 n = static_cast<u32>(random_.below(sequence.n_slots() + 1));
+    const bool reopens = n % kShape.page_tokens != 0;
+    const u32 group = n / kShape.page_tokens;
+    if (reopens) {
+      Result<void> held = mover_.hold(sequence, group);
+      const bool is_lost = !held && has_lost(i);
+      if (held) {
+        held = mover_.make_room(kLayers);
+        if (!held) mover_.drop_hold();
+      }
+      if (!held) {
+        note(held.error(), is_lost);
+        if (is_lost) clear(i);
+        return;
+      }
+    }
+    if (sequence.truncate(n)) {
+      histories_[i].resize(n);
+      ++counts_.truncations;
+    }
+    if (reopens) mover_.drop_hold();
+  }
+
+  void fork(u32 from, u32 to) {
+    if (from == to) return;
+    clear(to);
+    const Result<void> room = mover_.make_room(kLayers);
+    if (!room) return note(room.error(), false);
+    if (!sequences_[to].fork_from(sequences_[from])) return;
+    histories_[to] = histories_[from];
+    ++counts_.forks;
+  }
+
+  // Every frame comes back, however late.
+  void end() {
+    for (u32 i = 0; i < kSequences; ++i) sequences_[i].clear();
+    residency_.check_invariants();
+    mover_.stop();
+    counts_.late_frames += residency_.n_returning() > 0;
+    for (u32 i = 0; !mover_.idle() || !bench_->store.idle(); ++i) {
+      REQUIRE(i < 10'000);
+      mover_.pump(1'000'000'000);
+      io_->let_stuck_go();
+    }
+    residency_.check_invariants();
+    CHECK(residency_.n_frames_free() == residency_.n_frames());
+    bench_->check();
+    bench_->close();
+    const kv::MoverStats& stats = mover_.stats();
+    counts_.hits += stats.n_hits;
+    counts_.waited += stats.n_waited;
+    counts_.loads += stats.n_loads;
+    counts_.spills += stats.n_spills;
+    counts_.spill_failures += stats.n_spill_failures;
+    counts_.evictions += stats.n_evictions;
+    for (u32 from = 0; from < kv::kWheres; ++from) {
+      for (u32 to = 0; to < kv::kWheres; ++to) {
+        counts_.edges[from][to] +=
+            residency_.edges(static_cast<Where>(from), static_cast<Where>(to));
+      }
+    }
+    for (u32 i = 0; i < kSimFaults; ++i) {
+      counts_.faults[i] += disk_.hits(static_cast<SimFault>(i));
+    }
+  }
+
+  Random random_;
+  MoverRunCounts& counts_;
+  SimDisk disk_;
+  VirtualClock clock_;
+  store::StoreLimits limits_{};
+  bool may_fail_ = false, may_be_stuck_ = false;
+  SectorBuffer region_;
+  std::vector<u64> pool_tables_, frame_tables_, mover_tables_;
+  std::array<std::vector<u64>, kSequences> tables_;
+  std::unique_ptr<SimIo> io_;
+  std::unique_ptr<StoreHarness> bench_;
+  Residency residency_;
+  GroupPool pool_;
+  Mover mover_;
+  std::array<Sequence, kSequences> sequences_;
+  std::array<std::vector<u64>, kSequences> histories_;  // of each slot, all before it included
+};
+
+}  // namespace
+
+void run_mover_lives(u64 first_seed, u64 n_seeds, MoverRunCounts& counts) {
+  for (u64 seed = first_seed; seed < first_seed + n_seeds; ++seed) {
+    CAPTURE(seed);
+    MoverLife(seed, counts).live();
+  }
+}
+
+void check_mover_counts(const MoverRunCounts& counts, u64 n_min) {
+  const std::set<std::pair<Where, Where>> edges = {
+      {Where::free, Where::reserved},  {Where::reserved, Where::writing},
+      {Where::reserved, Where::free},  {Where::writing, Where::memory},
+      {Where::writing, Where::free},   {Where::memory, Where::storing},
+      {Where::memory, Where::writing}, {Where::memory, Where::free},
+      {Where::storing, Where::both},   {Where::storing, Where::memory},
+      {Where::storing, Where::free},   {Where::both, Where::disk},
+      {Where::both, Where::writing},   {Where::both, Where::free},
+      {Where::disk, Where::loading},   {Where::disk, Where::free},
+      {Where::loading, Where::both},   {Where::loading, Where::disk},
+      {Where::loading, Where::lost},   {Where::loading, Where::free},
+      {Where::lost, Where::free},
+  };
+  for (u32 from = 0; from < kv::kWheres; ++from) {
+    for (u32 to = 0; to < kv::kWheres; ++to) {
+      const u64 n = counts.edges[from][to];
+      const bool is_edge = edges.contains({static_cast<Where>(from), static_cast<Where>(to)});
+      const char* names[2] = {kv::where_name(static_cast<Where>(from)),
+                              kv::where_name(static_cast<Where>(to))};
+      CAPTURE(std::string(names[0]) + " -> " + names[1]);
+      if (is_edge) {
+        std::printf("%9s -> %-9s %9llu\n", names[0], names[1], static_cast<unsigned long long>(n));
+        CHECK(n >= n_min);
+      } else {
+        CHECK(n == 0);
+      }
+    }
+  }
+  for (u32 i = 0; i < kSimFaults; ++i) {
+    std::printf("fault %-17s %6llu\n", sim_fault_name(static_cast<SimFault>(i)),
+                static_cast<unsigned long long>(counts.faults[i]));
+    CHECK(counts.faults[i] >= n_min);
+  }
+  const std::pair<const char*, u64> others[] = {
+      {"window", counts.windows},
+      {"hit", counts.hits},
+      {"waited for", counts.waited},
+      {"lost", counts.lost},
+      {"nothing could move", counts.stuck},
+      {"of them, write budget", counts.over_budget},
+      {"load", counts.loads},
+      {"spill", counts.spills},
+      {"spill failed", counts.spill_failures},
+      {"eviction", counts.evictions},
+      {"truncation", counts.truncations},
+      {"fork", counts.forks},
+      {"clear", counts.clears},
+      {"frame returned late", counts.late_frames},
+  };
+  for (const auto& other : others) {
+    std::printf("%-22s %9llu\n", other.first, static_cast<unsigned long long>(other.second));
+    CAPTURE(other.first);
+    CHECK(other.second >= n_min);
+  }
+}
+
+}  // namespace tarn::test
