@@ -89,18 +89,18 @@ typedef int32_t (*tarn_progress_fn)(void* context, uint64_t done, uint64_t total
 
 typedef struct tarn_options {
   uint32_t struct_size;
-  int32_t log_level;       /* least level that is reported: 0 debug, 1 info, 2 warning, 3 error */
-  const char* model_path;  /* a GGUF file */
-  const char* config_toml; /* configuration as text (keys: configs/README.md); NULL: defaults.
+  int32_t log_level;        /* least level that is reported: 0 debug, 1 info, 2 warning, 3 error */
+  const char* model_path;   /* a GGUF file */
+  const char* config_toml;  /* configuration as text (keys: configs/README.md); NULL: defaults.
                                memory.budget_bytes has no default: set it there or below */
-  uint64_t budget_bytes;   /* ceiling over all memory of the engine; 0: as in config_toml */
+  uint64_t budget_bytes;    /* ceiling over all memory of the engine; 0: as in config_toml */
   tarn_log_fn log;
   void* log_context;
   tarn_fatal_fn fatal;
   void* fatal_context;
   tarn_progress_fn progress; /* called on the engine's thread, while tarn_open waits */
   void* progress_context;
-  const uint32_t* cpus; /* CPUs the engine's threads may use; NULL: those of the process */
+  const uint32_t* cpus;      /* CPUs the engine's threads may use; NULL: those of the process */
   uint32_t n_cpus;
 } tarn_options;
 
@@ -121,8 +121,8 @@ TARN_API const char* tarn_status_name(int32_t status);
 
 typedef struct tarn_region {
   char name[32];
-  char space[16]; /* device, host, disk */
-  char kind[16];  /* weights, kv, codes, scratch, heap, io, driver, other */
+  char space[16];   /* device, host, disk */
+  char kind[16];    /* weights, kv, codes, scratch, heap, io, driver, other */
   uint64_t bytes;
   char formula[96]; /* how the bytes came about */
 } tarn_region;
@@ -224,11 +224,11 @@ typedef struct tarn_generate_options {
   uint32_t penalty_last_tokens; /* window of the three penalties; 0: 64; at most 4096 */
   uint64_t seed;                /* of the draws; the same seed gives the same tokens */
   const tarn_logit_bias* logit_biases;
-  uint32_t n_logit_biases;  /* at most 256 */
-  uint32_t n_stops;         /* at most 16, each 1..128 bytes */
-  const char* const* stops; /* UTF-8; the text ends before the first of them that appears */
-  uint32_t n_top_logprobs;  /* alternatives reported with each token, at most 20 */
-  int32_t ignore_end;       /* 1: go on after the model's end token */
+  uint32_t n_logit_biases;      /* at most 256 */
+  uint32_t n_stops;             /* at most 16, each 1..128 bytes */
+  const char* const* stops;     /* UTF-8; the text ends before the first of them that appears */
+  uint32_t n_top_logprobs;      /* alternatives reported with each token, at most 20 */
+  int32_t ignore_end;           /* 1: go on after the model's end token */
 } tarn_generate_options;
 
 enum {
@@ -254,23 +254,24 @@ typedef struct tarn_logprob {
 typedef struct tarn_event {
   uint32_t struct_size;
   int32_t type;
-  uint32_t token; /* TOKEN */
-  float logprob;  /* TOKEN */
-  uint32_t n_top; /* TOKEN: entries of top, best first */
+  uint32_t token;       /* TOKEN */
+  float logprob;        /* TOKEN */
+  uint32_t n_top;       /* TOKEN: entries of top, best first */
   tarn_logprob top[20];
-  uint32_t text_bytes; /* TEXT */
-  char text[512];      /* TEXT; terminated, may hold zero bytes before its end */
-  int32_t finish;      /* DONE */
-  int32_t status;      /* DONE: a tarn_status, 0 unless finish is TARN_FINISH_ERROR */
-  uint32_t n_tokens;   /* DONE: generated */
-  uint64_t prefill_ns; /* DONE: from the first feed since the last DONE to the first token */
-  uint64_t decode_ns;  /* DONE: from the first token to the last */
+  uint32_t text_bytes;  /* TEXT */
+  char text[512];       /* TEXT; terminated, may hold zero bytes before its end */
+  int32_t finish;       /* DONE */
+  int32_t status;       /* DONE: a tarn_status, 0 unless finish is TARN_FINISH_ERROR */
+  uint32_t n_tokens;    /* DONE: generated */
+  uint64_t prefill_ns;  /* DONE: from the first feed since the last DONE to the first token */
+  uint64_t decode_ns;   /* DONE: from the first token to the last */
 } tarn_event;
 
 /* Starts to generate after what was fed; at least one token must have been fed. Read the events
  * with tarn_session_poll until DONE. A reader that stays away stops its own
  * session, nobody else's. */
-TARN_API int32_t tarn_session_generate(tarn_session* session, const tarn_generate_options* options);
+TARN_API int32_t tarn_session_generate(tarn_session* session,
+                                       const tarn_generate_options* options);
 /* The next event. Waits up to timeout_ms (-1: for ever); TARN_WOULD_BLOCK when there is none by
  * then, TARN_INVALID_REQUEST when the session generates nothing. */
 TARN_API int32_t tarn_session_poll(tarn_session* session, int32_t timeout_ms,

@@ -201,6 +201,7 @@ Begun Store::put(const PutArgs& args) {
   *slot = {.op = Op::put,
            .stage = Stage::payload,
            .has_record = true,
+           .gives_back = args.kept == PutArgs::Payload::until_written,
            .tag = args.tag,
            .sequence = next_sequence_++,
            .ref = *ref,

@@ -9,19 +9,28 @@
 //              poll() goes on, and each ends with one event.
 //   buffers    of a payload: multiples of 4 KiB at multiples of 4 KiB, the store's from the call to
 //              its event. A read lands in the caller's frame, with no copy. Where an event says
-//              `lent`, the disk still has the buffer, and an event `returned` follows.
+//              `lent`, the disk still has the buffer, and an event `returned` follows. A put may
+//              give its buffer back with an event `written` of its own, before the sync.
 //   memory     store_bytes(limits), lent by the caller; nothing is allocated
 //   when full  Begun says so; the least recently used records give way that nobody holds
 //   off        no path: every call answers off, at no cost
 //
-// A record's life: reserved -> writing (its payload) -> verified (on the disk: a sync came back,
-// and the buffer still has its checksums) -> published (its head, one sector, is written) -> held
-// by pins and reads, or evictable -> retired -> completed -> free. A record is found once it is
-// published. It surely outlives a power cut when a flush() that began later has ended well.
+// A record's life: reserved -> writing (its payload) -> verified (the buffer still had its
+// checksums when the disk had taken it, and a sync that began later came back) -> published (its
+// head, one sector, is written) -> held by pins and reads, or evictable -> retired -> completed ->
+// free. A record is found once it is published. It surely outlives a power cut when a flush() that
+// began later has ended well.
 //
 // Writing. Payloads go out as they come, side by side in the file, so that the disk sees long runs;
-// one sync serves all that were written before it. Reading. The sectors that are wanted, those
-// within gap_sectors_max of each other in one request, and the head beside them; all is verified.
+// one sync serves all that were written before it. It begins when sync_bytes or half of ops_max
+// wait for it, or one has waited sync_wait_ns, or no other is on its way and the caller, who has
+// heard of it, began none; meanwhile further payloads, and the heads of those before, go out. A
+// sync takes 5 to 15 ms on a busy disk, and what comes in that time must find a place: 60 MB at
+// 4 GB/s. So a payload's buffer need not wait for it (Payload::until_written), only the operation
+// does: let ops_max be a few times the buffers.
+//
+// Reading. The sectors that are wanted, those within gap_sectors_max of each other in one request,
+// and the head beside them; all is verified.
 //
 // Failures. A record that could not be read or does not verify is dropped and not asked again. The
 // first failed sync or second failed write makes the store read-only until it is opened again; read
@@ -60,6 +69,8 @@ struct StoreLimits {
   u64 write_bytes_per_day = 0;        // 0: no limit
   u64 io_deadline_ns = 30'000'000'000;
   u64 lock_wait_ns = 2'000'000'000;  // for a predecessor that has just died
+  u64 sync_bytes = 16 * kMiB;        // written payload that is enough for a sync
+  u64 sync_wait_ns = 10'000'000;     // how long a written payload waits for more to share its sync
   u32 read_errors_max = 8;
   u32 gap_sectors_max = 4;  // unwanted sectors that a read takes along to save a request
 };
@@ -94,6 +105,7 @@ enum class Outcome : u8 {
   io_failed,     // read: dropped. put: nothing is kept
   stalled,       // the store was turned off before this ended
   returned,      // a buffer that was lent at the first event is the caller's again
+  written,       // put until_written: the buffer is the caller's again; the put's own event follows
 };
 
 enum class Op : u8 { none, put, read, erase, flush };
@@ -117,6 +129,10 @@ struct PutArgs {
     absent,
     replace
   } known = If::absent;  // replace: the old one is erased after
+  enum class Payload : u8 {
+    until_event,
+    until_written
+  } kept = Payload::until_event;  // until_written: an event `written` may come before the event
   u64 tag = 0;
 };
 
@@ -199,15 +215,18 @@ class Store {
     Op op = Op::none;
     Stage stage = Stage::none;
     Outcome outcome = Outcome::ok;
-    bool head_wanted = false;  // read: still to be asked for
-    bool has_record = false;   // the index waits for this to be released
-    bool failed = false;       // a request of this did not end well
-    u32 n_io = 0;              // in flight
+    bool head_wanted = false;   // read: still to be asked for
+    bool has_record = false;    // the index waits for this to be released
+    bool failed = false;        // a request of this did not end well
+    bool gives_back = false;    // put: an event `written` is wanted
+    bool tell_written = false;  // and waits for poll()
+    u32 n_io = 0;               // in flight
     u32 n_runs = 0, next_run = 0;
     u32 first_token = 0;
     u64 tag = 0;
     u64 sequence = 0;
     u64 deadline_ns = 0;
+    u64 written_at_ns = 0;
     RecordRef ref{};
     RecordRef replaced{};  // held by a put until it is published
     RecordRef erased{};    // retired, and to be freed by this
@@ -247,11 +266,13 @@ class Store {
 
   // store_work.cpp
   bool submit(Slot& slot, u32 run, const IoRequest& request);
-  void go_on();
+  enum class When : u8 { poll_begins, poll_ends };
+  void go_on(When when);
   void go_on_put(Slot& slot);
   void go_on_read(Slot& slot);
   void go_on_erase(Slot& slot);
-  void go_on_sync();
+  void go_on_sync(When when);
+  bool sync_is_due(When when) const;
   bool flush_is_due(const Slot& slot) const;
   void take(const IoCompletion& completion);
   void take_put(Slot& slot);

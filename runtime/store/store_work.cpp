@@ -68,7 +68,11 @@ void Store::take_put(Slot& slot) {
   if (slot.failed) {
     end(slot, Outcome::io_failed);
   } else if (slot.stage == Stage::payload) {
+    // What the disk has taken is what the buffer held all the while, or somebody wrote to it.
+    if (!put_still_holds(slot)) return end(slot, Outcome::corrupt);
     slot.stage = Stage::written;
+    slot.written_at_ns = clock_->now_ns();
+    slot.tell_written = slot.gives_back;
   } else if (slot.stage == Stage::head) {
     publish(slot);
   }
@@ -97,17 +101,28 @@ void Store::publish(Slot& slot) {
   if (replaced.frame_idx != kNoFrame) let_go(replaced);  // erased or dropped by others, perhaps
 }
 
-void Store::go_on_sync() {
-  if (sync_in_flight_) return;
-  u32 n_written = 0, n_on_their_way = 0, n_flushes = 0;
+// One sync for many: it waits for payloads that are on their way, but not for all for ever. Where
+// none is, more may come as soon as the caller hears of those that are written: he has had his turn
+// when the next poll begins.
+bool Store::sync_is_due(When when) const {
+  u64 n_written = 0, n_on_their_way = 0, written_bytes = 0, first_at_ns = ~u64{0};
   for (const Slot& slot : slots_) {
-    if (slot.op == Op::put && slot.stage == Stage::written) ++n_written;
-    if (slot.op == Op::put && slot.stage == Stage::payload) ++n_on_their_way;
-    if (flush_is_due(slot)) ++n_flushes;
+    if (flush_is_due(slot)) return true;
+    if (slot.op != Op::put) continue;
+    if (slot.stage == Stage::payload) ++n_on_their_way;
+    if (slot.stage != Stage::written) continue;
+    ++n_written;
+    written_bytes += index_.entry(slot.ref).payload_bytes;
+    first_at_ns = std::min(first_at_ns, slot.written_at_ns);
   }
-  // One sync for many: it waits for payloads that are on their way, but not for all for ever.
-  const bool enough = n_written > 0 && (n_on_their_way == 0 || n_written >= slots_.size() / 4);
-  if (!enough && n_flushes == 0) return;
+  if (n_written == 0) return false;
+  const bool alone = n_on_their_way == 0 && when == When::poll_begins;
+  return alone || n_written >= slots_.size() / 2 || written_bytes >= limits_.sync_bytes ||
+         clock_->now_ns() - first_at_ns >= limits_.sync_wait_ns;
+}
+
+void Store::go_on_sync(When when) {
+  if (sync_in_flight_ || !sync_is_due(when)) return;
   if (!io_->submit({.op = IoOp::sync_data, .file = file_, .tag = kSyncTag})) return;
   sync_in_flight_ = true;
   ++n_io_;
@@ -145,8 +160,6 @@ void Store::take_sync(i64 result) {
       end(slot, Outcome::io_failed);
     } else if (slot.op == Op::flush) {
       end(slot, Outcome::ok);
-    } else if (!put_still_holds(slot)) {
-      end(slot, Outcome::corrupt);  // somebody wrote to the buffer that was lent to us
     } else {
       index_.step(slot.ref, Life::writing, Life::verified);
       slot.stage = Stage::head;
@@ -211,7 +224,8 @@ void Store::go_on_erase(Slot& slot) {
   if (submit(slot, 0, request)) slot.stage = Stage::erasing;
 }
 
-void Store::go_on() {
+void Store::go_on(When when) {
+  if (mode_ == Mode::on) go_on_sync(when);  // before payloads take the last place in the queue
   for (Slot& slot : slots_) {
     if (slot.stage == Stage::ended || slot.stage == Stage::lent) continue;
     const bool writes = slot.op == Op::put || slot.op == Op::erase || slot.op == Op::flush;
@@ -224,7 +238,7 @@ void Store::go_on() {
     if (slot.op == Op::read) go_on_read(slot);
     go_on_erase(slot);
   }
-  if (mode_ == Mode::on) go_on_sync();
+  if (mode_ == Mode::on) go_on_sync(when);
 }
 
 void Store::take(const IoCompletion& completion) {
@@ -271,6 +285,7 @@ void Store::end(Slot& slot, Outcome outcome) {
   TARN_ASSERT(slot.op != Op::none && slot.stage != Stage::ended && slot.stage != Stage::lent);
   slot.outcome = outcome;
   slot.stage = Stage::ended;
+  slot.tell_written = false;  // this event says as much
   if (slot.n_io == 0) release(slot);
 }
 
@@ -357,6 +372,12 @@ u32 Store::hand_out(std::span<Event> events) {
   u32 n = 0;
   for (Slot& slot : slots_) {
     if (n == events.size()) break;
+    if (slot.tell_written) {
+      events[n++] = {.op = slot.op, .outcome = Outcome::written, .tag = slot.tag, .ref = slot.ref};
+      slot.tell_written = false;
+      slot.payload = {};
+      continue;  // its own event will follow
+    }
     if (slot.op == Op::none || slot.stage != Stage::ended) continue;
     const bool lent = slot.n_io > 0;
     events[n++] = {
@@ -376,7 +397,7 @@ u32 Store::poll(std::span<Event> events, u64 timeout_ns) {
   if (mode_ == Mode::opening) {
     go_on_opening();
   } else {
-    go_on();
+    go_on(When::poll_begins);
   }
   u32 n = hand_out(events);
   std::array<IoCompletion, 64> completions;
@@ -397,7 +418,7 @@ u32 Store::poll(std::span<Event> events, u64 timeout_ns) {
   if (mode_ == Mode::opening) {
     go_on_opening();
   } else {
-    go_on();
+    go_on(When::poll_ends);
   }
   n += hand_out(events.subspan(n));
   return n;

@@ -9,8 +9,11 @@
 
 namespace tarn::test {
 
-u64 try_power_losses(u64 stride);   // images that were opened
-u64 try_failing_calls(u64 stride);  // runs
-u64 try_flipped_bits(u64 stride);   // flips
+u64 try_power_losses(u64 stride);  // images that were opened
+// Where nothing was evicted, whatever is found after a power loss is whole: no head came before its
+// payload's sync.
+u64 try_publication_order(u64 stride);  // images
+u64 try_failing_calls(u64 stride);      // runs
+u64 try_flipped_bits(u64 stride);       // flips
 
 }  // namespace tarn::test

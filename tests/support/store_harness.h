@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <new>
 
@@ -87,10 +88,13 @@ class StoreHarness {
     return buffers_.back()->span();
   }
 
+  // An odd tag's buffer comes back early, and is then written to as its owner may.
   store::Begun begin_put(const TestRecord& record, u64 tag,
                          store::PutArgs::If known = store::PutArgs::If::absent) {
     const auto payload = buffer(record.payload.size());
     std::copy(record.payload.begin(), record.payload.end(), payload.begin());
+    using Payload = store::PutArgs::Payload;
+    if (tag % 2 == 1) given_back_early_[tag] = payload;
     return store.put({.kind = record.kind,
                       .key = record.key,
                       .aliases = record.aliases,
@@ -98,13 +102,22 @@ class StoreHarness {
                       .payload = payload,
                       .payload_bytes = record.payload_bytes,
                       .known = known,
+                      .kept = tag % 2 == 1 ? Payload::until_written : Payload::until_event,
                       .tag = tag});
   }
 
   void poll(u64 timeout_ns) {
     std::array<store::Event, 8> out;
     const u32 n = store.poll(out, timeout_ns);
-    for (u32 i = 0; i < n; ++i) events.push_back(out[i]);
+    for (u32 i = 0; i < n; ++i) {
+      if (out[i].outcome != store::Outcome::written) {
+        events.push_back(out[i]);
+        continue;
+      }
+      const auto payload = given_back_early_.at(out[i].tag);
+      std::fill(payload.begin(), payload.end(), std::byte{0xEE});
+      ++n_written_early;
+    }
   }
 
   // Until the event of this operation has come; takes it.
@@ -174,6 +187,7 @@ class StoreHarness {
   store::Store& store = *new (store_memory_) store::Store;
   std::vector<store::Event> events;
   store::Event last{};
+  u64 n_written_early = 0;  // buffers that came back before their put ended
   bool was_killed = false;  // a process that dies runs no destructors
 
  private:
@@ -185,6 +199,7 @@ class StoreHarness {
   u64 next_tag_ = 1'000'000;
   std::vector<std::byte> memory_;
   std::vector<std::unique_ptr<SectorBuffer>> buffers_;
+  std::map<u64, std::span<std::byte>> given_back_early_;  // by tag
 };
 
 }  // namespace tarn::test

@@ -182,6 +182,106 @@ TEST_CASE("a record of many frames takes them from smaller ones, and gives them 
   bench->close();
 }
 
+TEST_CASE("a buffer that is wanted back early comes before the sync, and one sync serves many") {
+  struct Case {
+    const char* name;
+    u64 sync_bytes, sync_wait_ns;
+    u64 n_syncs_min, n_syncs_max;  // of 32 puts, 16 operations at a time
+  };
+  constexpr u64 kLongNs = 1'000'000'000;
+  const Case cases[] = {
+      {"by number: half of the operations wait", kGiB, kLongNs, 2, 8},
+      {"by bytes: two records are enough", 2 * 6000, kLongNs, 8, 20},
+      {"by time: the first of them has waited", kGiB, 1, 8, 32},
+  };
+  for (const Case& c : cases) {
+    CAPTURE(c.name);
+    test::SimDisk disk(1);
+    VirtualClock clock;
+    test::SimIo io(disk, clock, 4);
+    StoreLimits limits = limits_of(64);
+    limits.ops_max = 16;
+    limits.sync_bytes = c.sync_bytes;
+    limits.sync_wait_ns = c.sync_wait_ns;
+    StoreHarness bench(io, clock, "store", limits);
+    REQUIRE(bench.open() == Mode::on);
+    const u64 n_before = disk.n_syncs();
+    u64 n_begun = 0, n_ended = 0, n_early_max = 0;
+    while (n_ended < 32) {
+      while (n_begun < 32 &&
+             bench.begin_put(record_of(n_begun + 1), 2 * n_begun + 1) == Begun::begun) {
+        ++n_begun;
+      }
+      bench.poll(1'000'000'000);
+      for (const Event& event : bench.events) CHECK(event.outcome == Outcome::ok);
+      n_ended += bench.events.size();
+      bench.events.clear();
+      n_early_max =
+          std::max(n_early_max, bench.n_written_early - std::min(n_ended, bench.n_written_early));
+    }
+    const u64 n_syncs = disk.n_syncs() - n_before;
+    CHECK(n_syncs >= c.n_syncs_min);
+    CHECK(n_syncs <= c.n_syncs_max);
+    CHECK(bench.n_written_early == 32);
+    CHECK(n_early_max >= 2);
+    // The owner wrote to each buffer as soon as he had it.
+    for (u64 id = 1; id <= 32; ++id) CHECK(bench.get(record_of(id)) == Got::right);
+    bench.check();
+    bench.close();
+  }
+}
+
+// Somebody who writes to a buffer that the store still has.
+class MeddlingIo final : public IoBackend {
+ public:
+  explicit MeddlingIo(IoBackend& inner) : inner_(inner) {}
+  std::byte* victim = nullptr;
+
+  const char* name() const override { return inner_.name(); }
+  u32 in_flight_max() const override { return inner_.in_flight_max(); }
+  Result<IoFile> open(const IoOpenArgs& args) override { return inner_.open(args); }
+  bool is_direct(IoFile file) const override { return inner_.is_direct(file); }
+  Result<u64> size_bytes(IoFile file) override { return inner_.size_bytes(file); }
+  Result<void> allocate(IoFile file, u64 bytes) override { return inner_.allocate(file, bytes); }
+  void close(IoFile file) override { inner_.close(file); }
+  bool register_buffers(std::span<const std::span<std::byte>> buffers) override {
+    return inner_.register_buffers(buffers);
+  }
+  bool submit(const IoRequest& request) override {
+    if (request.op == IoOp::write && request.buffer.size() > kSectorBytes) {
+      victim = request.buffer.data();
+    }
+    return inner_.submit(request);
+  }
+  u32 reap(std::span<IoCompletion> completions, u32 n_min, u64 timeout_ns) override {
+    const u32 n = inner_.reap(completions, n_min, timeout_ns);
+    if (n > 0 && victim != nullptr) *victim ^= std::byte{1};
+    return n;
+  }
+
+ private:
+  IoBackend& inner_;
+};
+
+TEST_CASE("a payload that somebody wrote to while the store had it is not published") {
+  test::SimDisk disk(1);
+  VirtualClock clock;
+  test::SimIo io(disk, clock, 4);
+  MeddlingIo meddling(io);
+  StoreHarness bench(meddling, clock, "store", limits_of(8));
+  REQUIRE(bench.open() == Mode::on);
+  for (const u64 tag : {u64{1}, u64{2}}) {
+    meddling.victim = nullptr;
+    REQUIRE(bench.begin_put(record_of(tag), tag) == Begun::begun);
+    CHECK(bench.wait_for(tag).outcome == Outcome::corrupt);
+    CHECK_FALSE(bench.store.find(test::key_of(tag)).has_value());
+  }
+  CHECK(bench.n_written_early == 0);
+  CHECK(bench.store.mode() == Mode::on);
+  bench.check();
+  bench.close();
+}
+
 TEST_CASE("an extent is found by any of its groups' keys, and by its own") {
   Box box;
   const auto extent = record_of(
