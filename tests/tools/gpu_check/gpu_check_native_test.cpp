@@ -1,0 +1,262 @@
+// Goal    gpu-check run comes to its end and says what happened whatever its steps do: pass, miss
+//         a target, crash, hang, refuse, say nonsense, find no GPU, run out of time; whoever kills
+//         it finds valid JSON and no process left.
+// Method  the real gpu-check-run over a bundle of shell scripts, one of which misbehaves; JSON,
+//         table and exit code are read.
+#include <doctest/doctest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <thread>
+
+#include "tests/support/skip.h"
+#include "tests/tools/gpu_check/fake_bundle.h"
+#include "tools/support/input.h"
+
+namespace tarn::test {
+namespace {
+
+namespace fs = std::filesystem;
+using rapidjson::Value;
+
+const Value* find(const rapidjson::Document& json, const char* list, const std::string& name) {
+  for (const Value& entry : json[list].GetArray()) {
+    if (entry["name"].GetString() == name) return &entry;
+  }
+  return nullptr;
+}
+
+std::string status_of(const rapidjson::Document& json, const std::string& step) {
+  const Value* found = find(json, "steps", step);
+  return found != nullptr ? (*found)["status"].GetString() : "missing";
+}
+std::string why_of(const rapidjson::Document& json, const std::string& step) {
+  const Value* found = find(json, "steps", step);
+  return found != nullptr && found->HasMember("why") ? (*found)["why"].GetString() : "";
+}
+std::string verdict_of(const rapidjson::Document& json, const std::string& name_begin) {
+  for (const Value& entry : json["targets"].GetArray()) {
+    if (std::string(entry["name"].GetString()).starts_with(name_begin)) {
+      return entry["verdict"].GetString();
+    }
+  }
+  return "missing";
+}
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+// Whether `condition` came true within ten seconds.
+template <class Condition>
+bool wait_for(const Condition& condition) {
+  for (int i = 0; i < 500; ++i) {
+    if (condition()) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  return false;
+}
+
+bool is_running(pid_t process) {
+  std::error_code ignored;
+  if (!fs::exists("/proc/" + std::to_string(process), ignored)) return false;
+  // One that nobody has waited for is dead all the same.
+  const std::string stat = tools::read_file("/proc/" + std::to_string(process) + "/stat");
+  return !contains(stat, ") Z ");
+}
+
+TEST_CASE("a bundle in which all is well meets every target") {
+  const FakeBundle bundle;
+  CHECK(bundle.run() == 0);
+  const rapidjson::Document json = bundle.json();
+  CHECK(std::string(json["state"].GetString()) == "finished");
+  for (const Value& step : json["steps"].GetArray()) {
+    CAPTURE(step["name"].GetString());
+    CHECK(std::string(step["status"].GetString()) == "ok");
+  }
+  for (const Value& target : json["targets"].GetArray()) {
+    CAPTURE(target["name"].GetString());
+    CHECK(std::string(target["verdict"].GetString()) == "met");
+  }
+  const std::string table = bundle.table();
+  CAPTURE(table);
+  CHECK(contains(table, "# Fake H100, 20"));
+  CHECK(contains(table, "| tg128 beside llama.cpp's | >= 1.3x | 1.60x | met |"));
+  CHECK(contains(table, "| tg128, share of the copy bandwidth | >= 0.40 | 0.50 | met |"));
+  CHECK(contains(table, ">= 0.85 | 0.88 (q6_k) | met |"));
+  CHECK(contains(table, "| 0 | 1 | 9000.0 | 12000.0 | 0.75 | 200.0 | 125.0 | 1.60 |"));
+  CHECK(contains(table, "| 0 | 8 | 9000.0 | - | - | 200.0 | 700.0 | 0.29 |"));
+  CHECK(contains(table, "| 32768 | 1 |"));
+  // A token of 5,000 us, 4,000 of them in 356 kernels.
+  CHECK(contains(table, "so 1000 us are gaps, 2809 ns a kernel"));
+  CHECK(fs::is_empty(bundle.dir() / "work"));
+}
+
+TEST_CASE("without a GPU every step is absent, and the exit code says so") {
+  FakeBundle bundle;
+  bundle.set_program("gpu-bench", "echo 'no NVIDIA driver' >&2; exit 77");
+  CHECK(bundle.run() == 77);
+  const rapidjson::Document json = bundle.json();
+  CHECK(json["steps"].Size() >= 7);
+  for (const Value& step : json["steps"].GetArray()) {
+    CHECK(std::string(step["status"].GetString()) == "absent");
+    CHECK(contains(step["why"].GetString(), "no NVIDIA driver"));
+  }
+  for (const Value& target : json["targets"].GetArray()) {
+    CHECK(std::string(target["verdict"].GetString()) == "absent");
+  }
+  CHECK(contains(bundle.table(), "# no GPU, 20"));
+}
+
+struct Misbehaviour {
+  const char* name;
+  const char* program;
+  const char* lines;
+  const char* step;
+  const char* status;
+  const char* why;
+  int exit_code;
+};
+
+const Misbehaviour kMisbehaviours[] = {
+    {"a crash", "tarn-bench", "kill -SEGV $$", "decode d0 x1", "failed", "Segmentation fault", 1},
+    {"a failed test", "test_runtime_engine_gpu", "echo 'row 3 differs' >&2; exit 1",
+     "test test_runtime_engine_gpu batch_test.cpp", "failed", "row 3 differs", 1},
+    {"a hang", "test_runtime_engine_gpu", "sleep 100",
+     "test test_runtime_engine_gpu batch_test.cpp", "timed_out", "cut after 1 s", 1},
+    {"a hang behind a shell", "peer/llama-batched-bench", "(sleep 100) & wait", "peer batch",
+     "timed_out", "cut after 1 s", 1},
+    {"a model that does not fit", "tarn-bench", "echo 'over the budget' >&2; exit 78",
+     "decode d32768 x8", "refused", "over the budget", 0},
+    {"a peer whose library is missing", "peer/llama-bench",
+     "echo 'error while loading shared libraries: libcublas.so.13' >&2; exit 127", "peer d0",
+     "absent", "libcublas.so.13", 0},
+    {"nonsense for JSON", "gpu-bench",
+     "case \"$*\" in *--facts*) echo '{\"name\": \"x\"}' ;; *) echo nan ;; esac", "kernels",
+     "failed", "no JSON", 1},
+    {"an error of the sanitizer", "compute-sanitizer", "echo '= ERROR SUMMARY: 4 errors'; exit 99",
+     "memcheck", "failed", "4 errors", 1},
+};
+
+TEST_CASE("a step that misbehaves is written down, and the rest goes on") {
+  for (const Misbehaviour& m : kMisbehaviours) {
+    CAPTURE(std::string(m.name));
+    FakeBundle bundle;
+    bundle.set_program(m.program, m.lines);
+    const bool hangs = std::string(m.status) == "timed_out";
+    CHECK(bundle.run({"--step-seconds", hangs ? "1" : "60"}) == m.exit_code);
+    const rapidjson::Document json = bundle.json();
+    CHECK(std::string(json["state"].GetString()) == "finished");
+    CHECK(status_of(json, m.step) == m.status);
+    CHECK(contains(why_of(json, m.step), m.why));
+    CHECK(contains(bundle.table(), m.why));
+    CHECK(json["steps"].Size() == 22);
+    const bool is_last = std::string(m.program) == "compute-sanitizer";
+    CHECK(status_of(json, "racecheck") == (is_last ? "failed" : "ok"));
+  }
+}
+
+TEST_CASE("targets that are missed are called so") {
+  FakeBundle bundle;
+  bundle.set_program("tarn-bench", R"(echo '[
+{"n_prompt": 0, "n_gen": 128, "avg_ts": 125.0, "achieved_gb_per_s": 600.0}]')");
+  bundle.set_program("tarn", R"(echo '{"kl_mean": 0.01, "top1_agreement": 1.0}')");
+  CHECK(bundle.run() == 1);
+  const rapidjson::Document json = bundle.json();
+  CHECK(verdict_of(json, "tg128 beside") == "missed");
+  CHECK(verdict_of(json, "tg128, share") == "missed");
+  CHECK(verdict_of(json, "logits") == "missed");
+  CHECK(verdict_of(json, "slowest kernel") == "met");
+}
+
+TEST_CASE("an H200 is asked for less than an H100, a board for more") {
+  for (const auto& [device, wanted] :
+       {std::pair{"NVIDIA H200", ">= 0.33"}, std::pair{"NVIDIA H100 PCIe", ">= 0.40"},
+        std::pair{"Orin", ">= 0.90"}}) {
+    FakeBundle bundle;
+    bundle.set_program("gpu-bench", std::string("echo '{\"name\": \"") + device + "\"}'");
+    bundle.run();
+    CHECK(contains(bundle.table(), std::string("share of the copy bandwidth | ") + wanted));
+  }
+}
+
+TEST_CASE("without libcublas the peer is absent, and Tarn runs") {
+  FakeBundle bundle;
+  CHECK(bundle.run({"--cublas", ""}) == 0);
+  const rapidjson::Document json = bundle.json();
+  CHECK(status_of(json, "peer d0") == "absent");
+  CHECK(status_of(json, "decode d0 x1") == "ok");
+  CHECK(verdict_of(json, "tg128 beside") == "absent");
+  CHECK(contains(bundle.table(), "cuBLAS: absent"));
+}
+
+TEST_CASE("a folder in memory is refused for the model, and what needs none goes on") {
+  if (!fs::is_directory("/dev/shm")) TARN_SKIP("no /dev/shm");
+  const FakeBundle bundle;
+  CHECK(bundle.run({"-m", "", "--dir", "/dev/shm"}) == 0);
+  const rapidjson::Document json = bundle.json();
+  CHECK(status_of(json, "model") == "absent");
+  CHECK(contains(why_of(json, "model"), "--dir"));
+  CHECK(why_of(json, "decode d0 x1") == "there is no model");
+  CHECK(status_of(json, "memcheck") == "ok");
+}
+
+TEST_CASE("when the minutes are over, what is left is called so") {
+  FakeBundle bundle;
+  bundle.set_program("tarn-bench", "sleep 100");
+  CHECK(bundle.run({"--minutes", "0.05"}) == 1);
+  const rapidjson::Document json = bundle.json();
+  CHECK(status_of(json, "kernels") == "ok");
+  CHECK(status_of(json, "decode d0 x1") == "timed_out");
+  CHECK(status_of(json, "logits cpu") == "no_time");
+  CHECK(status_of(json, "racecheck") == "no_time");
+}
+
+TEST_CASE("whoever ends it finds what was seen, and nothing that still runs") {
+  for (const int signal_number : {SIGKILL, SIGTERM}) {
+    CAPTURE(signal_number);
+    FakeBundle bundle;
+    const std::string pid_file = (bundle.dir() / "pid").string();
+    bundle.set_program("tarn-bench", "echo $$ >'" + pid_file + "'; exec sleep 100");
+    std::vector<std::string> words = bundle.command();
+    std::vector<char*> arguments;
+    for (std::string& word : words) arguments.push_back(word.data());
+    arguments.push_back(nullptr);
+    const pid_t child = fork();
+    if (child == 0) {
+      execv(arguments[0], arguments.data());
+      _exit(127);
+    }
+    const auto has_begun = [&] {
+      return fs::exists(pid_file) && tools::read_file(pid_file).ends_with("\n");
+    };
+    REQUIRE(wait_for(has_begun));
+    const pid_t step = std::stoi(tools::read_file(pid_file));
+    CHECK(is_running(step));
+    kill(child, signal_number);
+    int status = 0;
+    CHECK(waitpid(child, &status, 0) == child);
+    CHECK(wait_for([&] { return !is_running(step); }));
+    const rapidjson::Document json = bundle.json();
+    CHECK(status_of(json, "kernels") == "ok");
+    const bool was_killed = signal_number == SIGKILL;
+    CHECK(std::string(json["state"].GetString()) == (was_killed ? "running" : "interrupted"));
+    if (was_killed) continue;
+    CHECK(WIFEXITED(status));
+    CHECK(WEXITSTATUS(status) == 130);
+    CHECK(status_of(json, "decode d0 x1") == "no_time");
+    CHECK(fs::is_empty(bundle.dir() / "work"));
+  }
+}
+
+TEST_CASE("a wrong command line and a folder that cannot be written") {
+  const FakeBundle bundle;
+  CHECK(bundle.run({"--minutes", "soon"}) == 64);
+  CHECK(bundle.run({"--dir", "/nowhere/at/all"}) == 74);
+  CHECK(bundle.run({"-o", "/nowhere/at/all.json"}) == 74);
+}
+
+}  // namespace
+}  // namespace tarn::test
