@@ -17,7 +17,7 @@ Key hash(const Secret& secret, const void* bytes, u64 n_bytes) {
 }
 
 // Keys of different kinds cannot be equal by construction of their bytes.
-enum class Domain : u32 { root = 1, chain = 2, layer = 3 };
+enum class Domain : u32 { root = 1, chain = 2, layer = 3, session = 4 };
 
 }  // namespace
 
@@ -54,6 +54,17 @@ Key chain_key(const Secret& secret, const Key& before, std::span<const u32> toke
 
 Key layer_key(const Secret& secret, const Key& chain, u32 cache_layer) {
   const u64 words[4] = {static_cast<u64>(Domain::layer), chain.low, chain.high, cache_layer};
+  return hash(secret, words, sizeof words);
+}
+
+Key session_key(const Secret& secret, const Key& tenant, std::string_view name) {
+  const Key of_name = hash(secret, name.data(), name.size());
+  const u64 words[6] = {static_cast<u64>(Domain::session),
+                        tenant.low,
+                        tenant.high,
+                        name.size(),
+                        of_name.low,
+                        of_name.high};
   return hash(secret, words, sizeof words);
 }
 

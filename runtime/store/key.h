@@ -7,11 +7,13 @@
 //
 //   root key    of (model, layout, dtype, rope, tenant, numerics_id, prefill policy): whatever
 //               makes KV of equal tokens differ belongs into its bytes
-//   chain key   of (key before, token ids, cache layer)
+//   chain key   of (key before, token ids); the record of each cache layer under layer_key()
+//   session     of (tenant, name): where a session's manifest lies, whatever model it is of
 #pragma once
 
 #include <array>
 #include <span>
+#include <string_view>
 
 #include "platform/base/types.h"
 
@@ -32,5 +34,6 @@ Key root_key(const Secret& secret, std::span<const std::byte> identity);
 Key chain_key(const Secret& secret, const Key& before, std::span<const u32> token_ids);
 // The key of one cache layer's group, from the chain over the tokens.
 Key layer_key(const Secret& secret, const Key& chain, u32 cache_layer);
+Key session_key(const Secret& secret, const Key& tenant, std::string_view name);
 
 }  // namespace tarn::store

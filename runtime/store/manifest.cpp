@@ -1,0 +1,267 @@
+#include "runtime/store/manifest.h"
+
+#include <cmath>
+#include <cstring>
+
+#include "platform/base/assert.h"
+#include "platform/base/checked.h"
+#include "runtime/store/record.h"
+
+namespace tarn::store {
+namespace {
+
+constexpr std::array<char, 8> kManifestMagic = {'T', 'A', 'R', 'N', 'S', 'E', 'S', 'S'};
+
+struct ManifestHead {
+  std::array<char, 8> magic{};
+  u32 version = 0;
+  u32 crc = 0;  // of everything, with this field as zero
+  u64 n_bytes = 0;
+  u64 revision = 0;
+  KvIdentity identity{};
+  Key tail{};
+  SamplerState sampler{};
+  ManifestSegments segments{};
+  u32 n_slots = 0;
+  u32 n_groups = 0;
+  u32 n_codebooks = 0;
+  u32 n_tokens = 0;
+  u32 n_turns = 0;
+  u32 n_biases = 0;
+  u32 name_bytes = 0;
+  u32 policy_bytes = 0;
+  std::array<u32, 20> reserved{};
+};
+static_assert(sizeof(ManifestHead) == 320);
+constexpr u64 kPartAlignment = 8;
+
+template <class T>
+constexpr u64 part_bytes(u64 n) {
+  return align_up(n * sizeof(T), kPartAlignment);
+}
+
+// The limits keep the sum far below what wraps, and a record can hold it.
+u64 body_bytes(const ManifestHead& head) {
+  return part_bytes<Key>(head.n_groups) + part_bytes<ManifestCodebook>(head.n_codebooks) +
+         part_bytes<u32>(head.n_tokens) + part_bytes<u32>(head.n_turns) +
+         part_bytes<ManifestBias>(head.n_biases) + part_bytes<char>(head.name_bytes) +
+         part_bytes<char>(head.policy_bytes);
+}
+static_assert(sizeof(ManifestHead) + 16 * u64{kManifestGroupsMax} + 4 * u64{kManifestTokensMax} +
+                  (32 + 4) * u64{kManifestTurnsMax} + 8 * kManifestBiasesMax +
+                  kManifestNameBytesMax + kManifestPolicyBytesMax <=
+              kPayloadBytesMax);
+
+bool is_finite(const SamplerState& s) {
+  for (const f32 value : {s.temperature, s.top_p, s.min_p, s.repetition_penalty,
+                          s.frequency_penalty, s.presence_penalty}) {
+    if (!std::isfinite(value)) return false;
+  }
+  return true;
+}
+
+const char* codebooks_fault(const Manifest& manifest) {
+  u64 end = 0;
+  for (const ManifestCodebook& codebook : manifest.codebooks) {
+    if (codebook.reserved != 0 || codebook.first_slot < end) return "codebooks";
+    end = u64{codebook.first_slot} + codebook.n_slots;
+    if (end > manifest.n_slots) return "codebooks";
+  }
+  const ManifestSegments& s = manifest.segments;
+  if (s.middle_begin > s.middle_end || s.middle_end > manifest.n_slots) return "segments";
+  return nullptr;
+}
+
+const char* counts_fault(const ManifestHead& head) {
+  if (head.n_groups > kManifestGroupsMax) return "n_groups";
+  if (head.n_codebooks > kManifestTurnsMax) return "n_codebooks";
+  if (head.n_tokens > kManifestTokensMax) return "n_tokens";
+  if (head.n_turns > kManifestTurnsMax) return "n_turns";
+  if (head.n_biases > kManifestBiasesMax) return "n_biases";
+  if (head.name_bytes > kManifestNameBytesMax) return "name";
+  if (head.policy_bytes > kManifestPolicyBytesMax) return "policy";
+  return nullptr;
+}
+
+ManifestHead head_of(const Manifest& manifest) {
+  return {.magic = kManifestMagic,
+          .version = kManifestVersion,
+          .revision = manifest.revision,
+          .identity = manifest.identity,
+          .tail = manifest.tail,
+          .sampler = manifest.sampler,
+          .segments = manifest.segments,
+          .n_slots = manifest.n_slots,
+          .n_groups = static_cast<u32>(manifest.groups.size()),
+          .n_codebooks = static_cast<u32>(manifest.codebooks.size()),
+          .n_tokens = static_cast<u32>(manifest.token_ids.size()),
+          .n_turns = static_cast<u32>(manifest.turn_begins.size()),
+          .n_biases = static_cast<u32>(manifest.biases.size()),
+          .name_bytes = static_cast<u32>(manifest.name.size()),
+          .policy_bytes = static_cast<u32>(manifest.policy.size())};
+}
+
+Unexpected damaged(const char* part) {
+  return fail({.status = Status::io_failed,
+               .hint = "a saved session is damaged and cannot be taken up: begin a new one",
+               .detail = Detail(part)});
+}
+
+u32 crc_of(const Crc32c& crc, std::span<const std::byte> bytes, ManifestHead head) {
+  head.crc = 0;
+  const u32 body = crc.bytes(bytes.data() + sizeof head, bytes.size() - sizeof head);
+  alignas(8) std::array<std::byte, sizeof head + sizeof body> both;
+  std::memcpy(both.data(), &head, sizeof head);
+  std::memcpy(both.data() + sizeof head, &body, sizeof body);
+  return crc.bytes(both.data(), both.size());
+}
+
+// Writes parts one behind the other; what pads them is zero already.
+class PartWriter {
+ public:
+  explicit PartWriter(std::byte* at) : at_(at) {}
+  template <class T>
+  void put(std::span<const T> items) {
+    if (!items.empty()) std::memcpy(at_, items.data(), items.size_bytes());
+    at_ += part_bytes<T>(items.size());
+  }
+
+ private:
+  std::byte* at_;
+};
+
+class PartReader {
+ public:
+  explicit PartReader(const std::byte* at) : at_(at) {}
+  template <class T>
+  std::span<const T> take(u64 n) {
+    const std::span<const T> items(reinterpret_cast<const T*>(at_), n);
+    for (u64 i = n * sizeof(T); i < part_bytes<T>(n); ++i) {
+      padding_is_zero_ = padding_is_zero_ && at_[i] == std::byte{0};
+    }
+    at_ += part_bytes<T>(n);
+    return items;
+  }
+  bool padding_is_zero() const { return padding_is_zero_; }
+
+ private:
+  const std::byte* at_;
+  bool padding_is_zero_ = true;
+};
+
+}  // namespace
+
+Key identity_key(const Secret& secret, const KvIdentity& identity) {
+  return root_key(secret, std::as_bytes(std::span(&identity, 1)));
+}
+
+const char* first_difference(const KvIdentity& one, const KvIdentity& other) {
+  if (!(one.model == other.model)) return "model";
+  if (!(one.tenant == other.tenant)) return "tenant";
+  if (one.n_cache_layers != other.n_cache_layers) return "n_cache_layers";
+  if (one.n_kv_heads != other.n_kv_heads) return "n_kv_heads";
+  if (one.head_dim != other.head_dim) return "head_dim";
+  if (one.page_tokens != other.page_tokens) return "kv.page_tokens";
+  if (one.kv_type != other.kv_type) return "kv.type";
+  if (one.layout != other.layout) return "layout";
+  if (one.rope_type != other.rope_type) return "rope_type";
+  if (one.rope_dims != other.rope_dims) return "rope_dims";
+  if (one.rope_scaling != other.rope_scaling) return "rope_scaling";
+  if (one.numerics_id != other.numerics_id) return "numerics_id";
+  if (one.prefill_policy != other.prefill_policy) return "prefill_policy";
+  return nullptr;
+}
+
+const char* manifest_fault(const Manifest& manifest) {
+  const u32 page_tokens = manifest.identity.page_tokens;
+  if (page_tokens == 0) return "kv.page_tokens";
+  if (manifest.token_ids.size() > kManifestTokensMax) return "n_tokens";
+  if (manifest.n_slots > manifest.token_ids.size()) return "n_slots";
+  if (manifest.groups.size() > kManifestGroupsMax) return "n_groups";
+  if (manifest.groups.size() != manifest.n_slots / page_tokens) return "n_groups";
+  const bool has_tail = manifest.n_slots % page_tokens != 0;
+  if (has_tail == (manifest.tail == Key{})) return "tail";
+  if (manifest.turn_begins.size() > kManifestTurnsMax) return "n_turns";
+  for (u64 i = 0; i < manifest.turn_begins.size(); ++i) {
+    const u32 begin = manifest.turn_begins[i];
+    if (begin >= manifest.token_ids.size()) return "turn_begins";
+    if (i > 0 && begin <= manifest.turn_begins[i - 1]) return "turn_begins";
+  }
+  if (manifest.codebooks.size() > kManifestTurnsMax) return "n_codebooks";
+  if (const char* fault = codebooks_fault(manifest)) return fault;
+  if (manifest.biases.size() > kManifestBiasesMax) return "n_biases";
+  for (const ManifestBias& bias : manifest.biases) {
+    if (std::isnan(bias.bias)) return "biases";
+  }
+  if (!is_finite(manifest.sampler)) return "sampler";
+  if (manifest.sampler.is_generating > 1 || manifest.sampler.ignores_end > 1) return "sampler";
+  if (manifest.name.empty() || manifest.name.size() > kManifestNameBytesMax) return "name";
+  if (manifest.policy.size() > kManifestPolicyBytesMax) return "policy";
+  return nullptr;
+}
+
+u64 manifest_bytes(const Manifest& manifest) {
+  return sizeof(ManifestHead) + body_bytes(head_of(manifest));
+}
+
+void encode_manifest(const Crc32c& crc, const Manifest& manifest, std::span<std::byte> out) {
+  TARN_ASSERT(manifest_fault(manifest) == nullptr);
+  ManifestHead head = head_of(manifest);
+  head.n_bytes = sizeof head + body_bytes(head);
+  TARN_ASSERT(out.size() == head.n_bytes);
+  std::memset(out.data(), 0, out.size());
+  PartWriter parts(out.data() + sizeof head);
+  parts.put(manifest.groups);
+  parts.put(manifest.codebooks);
+  parts.put(manifest.token_ids);
+  parts.put(manifest.turn_begins);
+  parts.put(manifest.biases);
+  parts.put(std::span<const char>(manifest.name));
+  parts.put(std::span<const char>(manifest.policy));
+  head.crc = crc_of(crc, out, head);
+  std::memcpy(out.data(), &head, sizeof head);
+}
+
+Result<Manifest> decode_manifest(const Crc32c& crc, std::span<const std::byte> bytes) {
+  TARN_ASSERT(reinterpret_cast<std::uintptr_t>(bytes.data()) % kPartAlignment == 0);
+  ManifestHead head;
+  if (bytes.size() < sizeof head) return damaged("length");
+  std::memcpy(&head, bytes.data(), sizeof head);
+  if (head.magic != kManifestMagic) return damaged("magic");
+  if (head.n_bytes != bytes.size()) return damaged("length");
+  // Later formats keep the magic, the version, the length and the checksum of all behind 320 bytes.
+  if (head.crc != crc_of(crc, bytes, head)) return damaged("checksum");
+  if (head.version > kManifestVersion) {
+    return fail({.status = Status::unsupported,
+                 .hint = "this session was saved by a newer version of Tarn: take it up with that "
+                         "one, or begin a new session",
+                 .figures = {{{"version", head.version}, {"version_max", kManifestVersion}}}});
+  }
+  if (head.version != kManifestVersion) return damaged("version");
+  if (const char* fault = counts_fault(head)) return damaged(fault);
+  if (sizeof head + body_bytes(head) != bytes.size()) return damaged("length");
+  for (const u32 word : head.reserved) {
+    if (word != 0) return damaged("reserved");
+  }
+  PartReader parts(bytes.data() + sizeof head);
+  Manifest manifest{.identity = head.identity,
+                    .revision = head.revision,
+                    .n_slots = head.n_slots,
+                    .tail = head.tail,
+                    .sampler = head.sampler,
+                    .segments = head.segments};
+  manifest.groups = parts.take<Key>(head.n_groups);
+  manifest.codebooks = parts.take<ManifestCodebook>(head.n_codebooks);
+  manifest.token_ids = parts.take<u32>(head.n_tokens);
+  manifest.turn_begins = parts.take<u32>(head.n_turns);
+  manifest.biases = parts.take<ManifestBias>(head.n_biases);
+  const auto name = parts.take<char>(head.name_bytes);
+  const auto policy = parts.take<char>(head.policy_bytes);
+  manifest.name = {name.data(), name.size()};
+  manifest.policy = {policy.data(), policy.size()};
+  if (!parts.padding_is_zero()) return damaged("padding");
+  if (const char* fault = manifest_fault(manifest)) return damaged(fault);
+  return manifest;
+}
+
+}  // namespace tarn::store

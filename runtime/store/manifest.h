@@ -1,0 +1,133 @@
+// runtime/store/manifest.h
+//
+// A session as bytes: what must be known, beside the KV, codes and codebooks that lie in records of
+// their own, to go on with a conversation after a restart, bit-equal. It is the payload of a record
+// of Kind::manifest under session_key(), and what an exported session begins with.
+//
+//   group keys   one for each full group of slots, in slot order; the record of cache layer l lies
+//                under layer_key(secret, key, l). A group that others may share has its chain key
+//   tail         the slots behind the last full group, a private group of its own: likewise, under
+//                layer_key(secret, tail, l)
+//   codebooks    one for each turn that was clustered, likewise by cache layer; with how many
+//                updates it was made, since the result is a function of them (DESIGN.md section 8)
+//   identity     what makes KV of equal tokens differ; the root key is made of the same bytes
+//
+// Format version 1, little-endian: ManifestHead (320 bytes), then, each padded with zeros to 8
+// bytes: group keys [n_groups] of 16 bytes, codebooks [n_codebooks] of 32, token ids [n_tokens] of
+// 4, turn begins [n_turns] of 4, logit biases [n_biases] of 8, name, policy. Nothing follows. A
+// CRC32C covers it all, so that an export can be checked without a store.
+//
+//   memory   decode() copies nothing: its spans point into the bytes, which are 8-byte aligned
+//   errors   bytes are checked, never believed: a damaged manifest is a session that is not there
+//            (Status::io_failed with the part at fault), one of a later format is unsupported
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "platform/base/result.h"
+#include "platform/cpu/crc32c.h"
+#include "runtime/store/key.h"
+
+namespace tarn::store {
+
+inline constexpr u32 kManifestVersion = 1;
+inline constexpr u32 kManifestTokensMax = 1u << 23;
+inline constexpr u32 kManifestGroupsMax = 1u << 20;
+inline constexpr u32 kManifestTurnsMax = 1u << 16;
+inline constexpr u32 kManifestBiasesMax = 256;
+inline constexpr u32 kManifestNameBytesMax = 128;
+inline constexpr u32 kManifestPolicyBytesMax = 4096;
+
+// Whatever makes KV of equal tokens differ. Every field counts; zero where something has no say.
+struct KvIdentity {
+  Key model{};   // hash of the model file's tensors and hyper-parameters
+  Key tenant{};  // who may share it
+  u32 n_cache_layers = 0;
+  u32 n_kv_heads = 0;
+  u32 head_dim = 0;
+  u32 page_tokens = 0;
+  u32 kv_type = 0;         // kernels::KvType
+  u32 layout = 0;          // of a page; raised when it changes
+  u32 rope_type = 0;       // which pairs turn
+  u32 rope_dims = 0;       // of head_dim
+  u64 rope_scaling = 0;    // hash of base, scale and factors, by their bits
+  u32 numerics_id = 0;     // backend, ISA and kernel revision, raised by hand when results change
+  u32 prefill_policy = 0;  // 0: exact; else whatever lossy way the prompt was read in
+  friend bool operator==(const KvIdentity&, const KvIdentity&) = default;
+};
+static_assert(sizeof(KvIdentity) == 80);
+
+// The root of all chains of this identity.
+Key identity_key(const Secret& secret, const KvIdentity& identity);
+// The first field in which two differ, by its name; nullptr: none.
+const char* first_difference(const KvIdentity& one, const KvIdentity& other);
+
+// The draw of a token is a function of the seed and its number: there is no other state.
+struct SamplerState {
+  f32 temperature = 0.0f;
+  f32 top_p = 1.0f;
+  f32 min_p = 0.0f;
+  f32 repetition_penalty = 1.0f;
+  f32 frequency_penalty = 0.0f;
+  f32 presence_penalty = 0.0f;
+  u32 top_k = 0;
+  u32 penalty_last_tokens = 0;
+  u32 n_top_logprobs = 0;
+  u32 max_tokens = 0;
+  u32 is_generating = 0;  // 1: a generation was cut off, 0: the session was idle
+  u32 ignores_end = 0;    // 0 or 1
+  u64 seed = 0;
+  u64 n_drawn = 0;  // in this generation
+};
+static_assert(sizeof(SamplerState) == 64);
+
+struct ManifestBias {
+  u32 token = 0;
+  f32 bias = 0.0f;
+};
+
+struct ManifestCodebook {
+  Key key{};
+  u32 first_slot = 0;  // of the slots that it was made from
+  u32 n_slots = 0;
+  u32 iterations = 0;
+  u32 reserved = 0;
+};
+static_assert(sizeof(ManifestCodebook) == 32);
+
+// Which slots are sinks, middle and local, and what was chosen of them, fixed when the index was
+// built.
+struct ManifestSegments {
+  u32 middle_begin = 0;
+  u32 middle_end = 0;
+  u32 n_local = 0;
+  u32 k = 0;
+};
+
+struct Manifest {
+  KvIdentity identity{};
+  u64 revision = 0;  // of this session: grows with every save
+  u32 n_slots = 0;   // tokens that are in the KV, the first of token_ids
+  Key tail{};        // zero where the last group is full
+  SamplerState sampler{};
+  ManifestSegments segments{};
+  std::span<const Key> groups{};  // n_slots / page_tokens
+  std::span<const ManifestCodebook> codebooks{};
+  std::span<const u32> token_ids{};
+  std::span<const u32> turn_begins{};  // ascending: where inputs of the conversation begin
+  std::span<const ManifestBias> biases{};
+  std::string_view name{};
+  std::string_view policy{};  // the preset in words, as its owner writes it; compared at resume
+};
+
+// Whether a manifest holds together; encode() asserts it and decode() has checked it. nullptr, or
+// the part at fault.
+const char* manifest_fault(const Manifest& manifest);
+
+u64 manifest_bytes(const Manifest& manifest);
+// `out` has manifest_bytes().
+void encode_manifest(const Crc32c& crc, const Manifest& manifest, std::span<std::byte> out);
+Result<Manifest> decode_manifest(const Crc32c& crc, std::span<const std::byte> bytes);
+
+}  // namespace tarn::store

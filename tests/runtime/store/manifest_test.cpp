@@ -1,0 +1,306 @@
+// Goal    a session's manifest comes back as it was saved; its format stays what it is to the byte;
+//         bytes that are not exactly it are refused with the part at fault.
+// Method  samples from nothing to everything: round trip and golden checksums; every bit flipped,
+//         every length cut, bytes behind; each field wrong by itself with the checksum made good;
+//         each field of the identity changed alone.
+#include "runtime/store/manifest.h"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tests/support/asserts.h"
+
+namespace tarn::store {
+namespace {
+
+const Crc32c& crc() { return crc32c_ways()[0]; }
+
+constexpr u64 kHeadBytes = 320;
+
+struct Sample {
+  Sample(u32 n_tokens, u32 n_slots, u32 n_turns) {
+    for (u32 i = 0; i < n_tokens; ++i) tokens.push_back(i * 7 + 1);
+    for (u32 i = 0; i < n_slots / 16; ++i) groups.push_back({i + 1, i + 1000});
+    for (u32 i = 0; i < n_turns; ++i) {
+      turns.push_back(i * 20);
+      codebooks.push_back(
+          {.key = {i, 5}, .first_slot = 16 + i * 10, .n_slots = 10, .iterations = 3});
+      biases.push_back({.token = i, .bias = -1.5f});
+    }
+    manifest = {.identity = {.model = {1, 2},
+                             .tenant = {3, 4},
+                             .n_cache_layers = 5,
+                             .n_kv_heads = 6,
+                             .head_dim = 7,
+                             .page_tokens = 16,
+                             .kv_type = 8,
+                             .layout = 9,
+                             .rope_type = 10,
+                             .rope_dims = 11,
+                             .rope_scaling = 12,
+                             .numerics_id = 13,
+                             .prefill_policy = 14},
+                .revision = 99,
+                .n_slots = n_slots,
+                .tail = n_slots % 16 != 0 ? Key{8, 9} : Key{},
+                .sampler = {.temperature = 0.5f,
+                            .top_k = 40,
+                            .max_tokens = 100,
+                            .is_generating = 1,
+                            .seed = 77,
+                            .n_drawn = 33},
+                .segments = {.middle_begin = 0, .middle_end = n_slots, .n_local = 8, .k = 4},
+                .groups = groups,
+                .codebooks = codebooks,
+                .token_ids = tokens,
+                .turn_begins = turns,
+                .biases = biases,
+                .name = "a session",
+                .policy = n_turns > 0 ? "select.method = 'pq'" : ""};
+    encode();
+  }
+  void encode() {
+    n_bytes = manifest_bytes(manifest);
+    words.assign((n_bytes + 64) / 8, 0);
+    encode_manifest(crc(), manifest, bytes());
+  }
+  std::span<std::byte> bytes() { return std::as_writable_bytes(std::span(words)).first(n_bytes); }
+  void put_u32(u64 at, u32 value) { std::memcpy(bytes().data() + at, &value, sizeof value); }
+  // The checksum over the head with its field as zero, then the checksum of the rest.
+  void mend() {
+    put_u32(12, 0);
+    std::vector<std::byte> both(bytes().begin(), bytes().begin() + kHeadBytes);
+    const u32 body = crc().bytes(bytes().data() + kHeadBytes, n_bytes - kHeadBytes);
+    both.resize(kHeadBytes + sizeof body);
+    std::memcpy(both.data() + kHeadBytes, &body, sizeof body);
+    put_u32(12, crc().bytes(both.data(), both.size()));
+  }
+  std::string fault() {
+    const auto decoded = decode_manifest(crc(), bytes());
+    return decoded ? "" : decoded.error().detail.c_str();
+  }
+
+  std::vector<u32> tokens, turns;
+  std::vector<Key> groups;
+  std::vector<ManifestCodebook> codebooks;
+  std::vector<ManifestBias> biases;
+  Manifest manifest;
+  u64 n_bytes = 0;
+  std::vector<u64> words;
+};
+
+template <class T>
+bool same_bytes(std::span<const T> one, std::span<const T> other) {
+  return one.size() == other.size() &&
+         (one.empty() || std::memcmp(one.data(), other.data(), one.size_bytes()) == 0);
+}
+
+TEST_CASE("a manifest comes back as it was, and its bytes never change") {
+  struct Case {
+    const char* name;
+    u32 n_tokens, n_slots, n_turns;
+    u64 n_bytes;
+    u32 golden;  // CRC32C of the whole: changing one is changing the format
+  };
+  // clang-format off
+  const Case cases[] = {
+      // name                         tokens slots turns bytes golden
+      {"nothing said yet",              0,     0,   0,    336, 0xDDBC6357},
+      {"a token that is not in the KV", 1,     0,   0,    344, 0xFEFCD415},
+      {"a tail alone",                  9,     8,   0,    376, 0x9D3960D9},
+      {"full groups, no tail",          64,    64,  1,    728, 0x0745C51D},
+      {"all of it",                     101,   100, 3,    1000, 0x18EFE6E2},
+  };
+  // clang-format on
+  for (const Case& c : cases) {
+    CAPTURE(c.name);
+    Sample sample(c.n_tokens, c.n_slots, c.n_turns);
+    CHECK(sample.n_bytes == c.n_bytes);
+    CHECK(crc().bytes(sample.bytes().data(), sample.n_bytes) == c.golden);
+    const auto decoded = decode_manifest(crc(), sample.bytes());
+    REQUIRE(decoded.has_value());
+    const Manifest& was = sample.manifest;
+    CHECK(decoded->identity == was.identity);
+    CHECK(decoded->revision == was.revision);
+    CHECK(decoded->n_slots == was.n_slots);
+    CHECK(decoded->tail == was.tail);
+    CHECK(std::memcmp(&decoded->sampler, &was.sampler, sizeof was.sampler) == 0);
+    CHECK(std::memcmp(&decoded->segments, &was.segments, sizeof was.segments) == 0);
+    CHECK(same_bytes(decoded->groups, was.groups));
+    CHECK(same_bytes(decoded->codebooks, was.codebooks));
+    CHECK(same_bytes(decoded->token_ids, was.token_ids));
+    CHECK(same_bytes(decoded->turn_begins, was.turn_begins));
+    CHECK(same_bytes(decoded->biases, was.biases));
+    CHECK(decoded->name == was.name);
+    CHECK(decoded->policy == was.policy);
+  }
+}
+
+TEST_CASE("the places of the fields are the format's") {
+  Sample sample(101, 100, 3);
+  CHECK(std::memcmp(sample.bytes().data(), "TARNSESS", 8) == 0);
+  struct Field {
+    const char* name;
+    u64 offset;
+    u32 value;
+  };
+  const Field fields[] = {
+      {"version", 8, 1},           {"n_bytes", 16, 1000},
+      {"revision", 24, 99},        {"model", 32, 1},
+      {"tenant", 48, 3},           {"n_cache_layers", 64, 5},
+      {"page_tokens", 76, 16},     {"rope_scaling", 96, 12},
+      {"prefill_policy", 108, 14}, {"tail", 112, 8},
+      {"top_k", 152, 40},          {"seed", 176, 77},
+      {"n_drawn", 184, 33},        {"middle_end", 196, 100},
+      {"n_slots", 208, 100},       {"n_groups", 212, 6},
+      {"n_codebooks", 216, 3},     {"n_tokens", 220, 101},
+      {"n_turns", 224, 3},         {"n_biases", 228, 3},
+      {"name_bytes", 232, 9},      {"policy_bytes", 236, 20},
+      {"group 1", 320 + 16, 2},    {"codebook 0", 320 + 96 + 8, 5},
+      {"token 1", 516, 8},         {"turn 1", 512 + 408 + 4, 20},
+  };
+  for (const Field& field : fields) {
+    CAPTURE(field.name);
+    u32 value = 0;
+    std::memcpy(&value, sample.bytes().data() + field.offset, sizeof value);
+    CHECK(value == field.value);
+  }
+}
+
+TEST_CASE("a flipped bit, a cut, bytes behind: refused, and never read past") {
+  Sample sample(101, 100, 3);
+  CHECK(sample.fault().empty());
+  for (u64 bit = 0; bit < sample.n_bytes * 8; ++bit) {
+    sample.bytes()[bit / 8] ^= static_cast<std::byte>(1u << (bit % 8));
+    if (sample.fault().empty()) FAIL("bit ", bit);
+    sample.bytes()[bit / 8] ^= static_cast<std::byte>(1u << (bit % 8));
+  }
+  for (u64 n = 0; n < sample.n_bytes; ++n) {
+    if (decode_manifest(crc(), sample.bytes().first(n))) FAIL("cut at ", n);
+  }
+  const auto longer = std::as_bytes(std::span(sample.words)).first(sample.n_bytes + 8);
+  CHECK_FALSE(decode_manifest(crc(), longer).has_value());
+}
+
+TEST_CASE("what is whole but wrong is refused with the part at fault") {
+  struct Wrong {
+    const char* fault;
+    u64 at;
+    u32 value;
+  };
+  const Wrong wrongs[] = {
+      {"magic", 0, 1},
+      {"version", 8, 0},
+      {"length", 16, 1},
+      {"kv.page_tokens", 76, 0},
+      {"n_groups", 76, 17},
+      {"sampler", 128, 0x7F800000},  // temperature = infinity
+      {"sampler", 136, 0x7FC00001},  // min_p is no number
+      {"sampler", 168, 2},
+      {"sampler", 172, 2},
+      {"segments", 192, 101},
+      {"segments", 196, 101},
+      {"n_slots", 208, 102},
+      {"n_groups", 208, 90},
+      {"tail", 208, 96},
+      {"n_groups", 212, kManifestGroupsMax + 1},
+      {"length", 212, 7},
+      {"n_codebooks", 216, kManifestTurnsMax + 1},
+      {"n_tokens", 220, ~u32{0}},
+      {"length", 220, 103},
+      {"n_turns", 224, ~u32{0}},
+      {"n_biases", 228, kManifestBiasesMax + 1},
+      {"name", 232, kManifestNameBytesMax + 1},
+      {"name", 232, 0},
+      {"policy", 236, kManifestPolicyBytesMax + 1},
+      {"reserved", 240, 1},
+      {"reserved", 316, 1},
+      {"codebooks", 320 + 96 + 16, 200},  // behind the slots
+      {"codebooks", 320 + 96 + 20, 50},   // reaches into the next
+      {"codebooks", 320 + 96 + 28, 1},    // reserved
+      {"turn_begins", 512 + 408, 20},     // not ascending
+      {"turn_begins", 512 + 408 + 8, 101},
+      {"biases", 936 + 4, 0x7FC00000},
+      {"padding", 916, 1},  // behind the last token
+  };
+  for (const Wrong& wrong : wrongs) {
+    CAPTURE(wrong.fault);
+    CAPTURE(wrong.at);
+    Sample sample(101, 100, 3);
+    sample.put_u32(wrong.at, wrong.value);
+    sample.mend();
+    if (wrong.at == 232 && wrong.value == 0) {  // what is left over is then what is wrong
+      CHECK(sample.fault() == "length");
+      continue;
+    }
+    CHECK(sample.fault() == wrong.fault);
+  }
+  Sample newer(101, 100, 3);
+  newer.put_u32(8, 2);
+  newer.mend();
+  const auto decoded = decode_manifest(crc(), newer.bytes());
+  REQUIRE_FALSE(decoded.has_value());
+  CHECK(decoded.error().status == Status::unsupported);
+}
+
+TEST_CASE("what does not hold together is not written: our bug, not the file's") {
+  const auto refused = [](const std::function<void(Sample&)>& change) {
+    Sample sample(101, 100, 3);
+    change(sample);
+    return test::asserts([&] { sample.encode(); });
+  };
+  CHECK_FALSE(refused([](Sample&) {}));
+  CHECK(refused([](Sample& s) { s.manifest.groups = s.manifest.groups.first(5); }));
+  CHECK(refused([](Sample& s) { s.manifest.tail = {}; }));
+  CHECK(refused([](Sample& s) { s.manifest.n_slots = 96; }));
+  CHECK(refused([](Sample& s) { s.manifest.name = ""; }));
+  CHECK(
+      refused([](Sample& s) { s.manifest.sampler.top_p = std::numeric_limits<f32>::quiet_NaN(); }));
+}
+
+TEST_CASE("each field of the identity makes another root, and is named where it differs") {
+  Secret secret = make_secret(std::array<u8, 32>{1});
+  const KvIdentity base{.page_tokens = 64};
+  const std::pair<const char*, std::function<void(KvIdentity&)>> changes[] = {
+      {"model", [](KvIdentity& i) { i.model.high = 1; }},
+      {"tenant", [](KvIdentity& i) { i.tenant.low = 1; }},
+      {"n_cache_layers", [](KvIdentity& i) { i.n_cache_layers = 1; }},
+      {"n_kv_heads", [](KvIdentity& i) { i.n_kv_heads = 1; }},
+      {"head_dim", [](KvIdentity& i) { i.head_dim = 1; }},
+      {"kv.page_tokens", [](KvIdentity& i) { i.page_tokens = 1; }},
+      {"kv.type", [](KvIdentity& i) { i.kv_type = 1; }},
+      {"layout", [](KvIdentity& i) { i.layout = 1; }},
+      {"rope_type", [](KvIdentity& i) { i.rope_type = 1; }},
+      {"rope_dims", [](KvIdentity& i) { i.rope_dims = 1; }},
+      {"rope_scaling", [](KvIdentity& i) { i.rope_scaling = 1; }},
+      {"numerics_id", [](KvIdentity& i) { i.numerics_id = 1; }},
+      {"prefill_policy", [](KvIdentity& i) { i.prefill_policy = 1; }},
+  };
+  std::set<u64> roots = {identity_key(secret, base).low};
+  CHECK(first_difference(base, base) == nullptr);
+  for (const auto& [name, change] : changes) {
+    KvIdentity other = base;
+    change(other);
+    CHECK_FALSE(other == base);
+    CHECK(std::string(first_difference(base, other)) == name);
+    roots.insert(identity_key(secret, other).low);
+  }
+  CHECK(roots.size() == std::size(changes) + 1);
+  std::set<u64> sessions;
+  for (const Key tenant : {Key{0, 0}, Key{1, 0}, Key{0, 1}}) {
+    for (const char* name : {"", "a", "b", "ab"}) {
+      sessions.insert(session_key(secret, tenant, name).low);
+    }
+  }
+  CHECK(sessions.size() == 12);
+}
+
+}  // namespace
+}  // namespace tarn::store
