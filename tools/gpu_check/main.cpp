@@ -69,7 +69,8 @@ fs::path bundle_of(const Options& options) {
 
 int code_of(const Report& report) {
   if (report.state == "interrupted") return kInterrupted;
-  if (report.steps.front().status == Status::absent) return kNoGpu;
+  const Status device = report.steps.front().status;
+  if (device != Status::ok) return device == Status::absent ? kNoGpu : kMissed;
   for (const Step& step : report.steps) {
     if (step.status == Status::failed || step.status == Status::timed_out) return kMissed;
   }

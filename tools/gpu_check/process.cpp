@@ -23,6 +23,7 @@ volatile sig_atomic_t g_interrupted = 0;
 void on_signal(int) { g_interrupted = 1; }
 
 constexpr int kPollMs = 50;
+constexpr int kEndingMs = 2;  // between a program's last word and its end
 
 struct Pipe {
   int read = -1, write = -1;
@@ -97,7 +98,8 @@ Outcome follow(pid_t child, int out, int err, f64 limit_s) {
   bool is_gone = false;
   Ending cut = Ending::exited;
   while (!is_gone) {
-    poll(streams.data(), streams.size(), kPollMs);
+    const bool is_closed = streams[0].fd < 0 && streams[1].fd < 0;
+    poll(streams.data(), streams.size(), is_closed ? kEndingMs : kPollMs);
     if (streams[0].revents != 0 && !take(out, outcome.out, false)) streams[0].fd = -1;
     if (streams[1].revents != 0 && !take(err, outcome.err, true)) streams[1].fd = -1;
     is_gone = waitpid(child, &status, WNOHANG) == child;

@@ -125,6 +125,7 @@ class Runner {
           step.status = Status::absent;
         }
         if (outcome.code != 0) step.why = "exit code " + std::to_string(outcome.code) + behind;
+        if (outcome.code == kSkipped && !said.empty()) step.why = said;
         break;
       case Ending::signalled:
         step.why = std::string("crashed: ") + strsignal(outcome.code) + behind;

@@ -138,7 +138,8 @@ Target kernels_target(const Report& report) {
   Figure least;
   for (const Value& kernel : kernels->GetArray()) {
     const Figure share = number(&kernel, "share");
-    const bool counts = number(&kernel, "rows") == 1 && number(&kernel, "bytes") >= kBigWeightBytes;
+    const bool counts =
+        number(&kernel, "rows") == 1 && number(&kernel, "weight_bytes") >= kBigWeightBytes;
     if (!counts || !share || (least && *least <= *share)) continue;
     least = share;
     t.seen = fixed(share, 2) + " (" + text(&kernel, "name") + ")";

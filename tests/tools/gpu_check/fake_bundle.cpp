@@ -16,10 +16,14 @@ constexpr const char* kGpuBench = R"(case "$*" in
 *) echo '{"copy_gb_per_s": 2000.0, "read_gb_per_s": 2100.0,
  "graph_launch_ns": 1500, "stream_launch_ns": 4000,
  "kernels": [
- {"name": "q4_k", "rows": 1, "bytes": 75497472, "ns": 40000, "gb_per_s": 1800, "share": 0.9},
- {"name": "q6_k", "rows": 1, "bytes": 75497472, "ns": 41000, "gb_per_s": 1760, "share": 0.88},
- {"name": "q6_k", "rows": 8, "bytes": 75497472, "ns": 99000, "gb_per_s": 762, "share": 0.38},
- {"name": "small", "rows": 1, "bytes": 1048576, "ns": 2000, "gb_per_s": 524, "share": 0.26}],
+ {"name": "q4_k", "rows": 1, "weight_bytes": 75497472, "bytes": 75497472,
+  "ns": 40000, "gb_per_s": 1800, "share": 0.9},
+ {"name": "q6_k", "rows": 1, "weight_bytes": 75497472, "bytes": 75497472,
+  "ns": 41000, "gb_per_s": 1760, "share": 0.88},
+ {"name": "q6_k", "rows": 8, "weight_bytes": 75497472, "bytes": 75497472,
+  "ns": 99000, "gb_per_s": 762, "share": 0.38},
+ {"name": "small", "rows": 1, "weight_bytes": 1048576, "bytes": 1048576,
+  "ns": 2000, "gb_per_s": 524, "share": 0.26}],
  "step": {"launches": 356, "busy_ns": 4000000}}' ;;
 esac)";
 

@@ -1,0 +1,161 @@
+// Goal    the kernel bench runs every kernel of a decode step in memory that is its own, walks
+//         through its pool, counts calls, kernels and bytes as they are, takes times from the
+//         device's events, and leaves nothing on the device, also where a call fails.
+// Method  a tiny model on the fake device, whose reads take virtual time, and the emulated kernels;
+//         the fake calls an address that it does not have an error.
+#include "tools/gpu_check/kernel_bench.h"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <string>
+
+#include "kernels/quant/gpu_tile.h"
+#include "tests/support/fake_device.h"
+#include "tools/gpu_check/bench_device.h"
+#include "tools/support/exit_code.h"
+
+namespace tarn::gpu_check {
+namespace {
+
+using test::FakeDevice;
+
+BenchShape tiny() {
+  return {.d_model = 256,
+          .n_ff = 512,
+          .n_heads = 4,
+          .n_kv_heads = 2,
+          .head_dim = 64,
+          .n_layers = 3,
+          .n_layers_more_bits = 1,
+          .n_vocab = 320,
+          .weight_bytes_min = 10'000,
+          .pool_bytes_min = 128 * kKiB,
+          .depths = {100, 600},
+          .step_depth = 70,
+          .calls_per_graph = 2,
+          .repetitions = 1};
+}
+
+DeviceFacts small_l2() {
+  DeviceFacts facts = test::kOrinFacts;
+  facts.l2_bytes = 16 * kKiB;
+  return facts;
+}
+
+const KernelFigure* find(const BenchFigures& figures, const std::string& name, u32 rows) {
+  for (const KernelFigure& kernel : figures.kernels) {
+    if (kernel.name == name && kernel.rows == rows) return &kernel;
+  }
+  return nullptr;
+}
+
+TEST_CASE("every kernel is run, and its bytes are those of its matrices and pages") {
+  FakeDevice device(small_l2());
+  SystemClock clock;
+  const BenchFigures figures = bench_kernels({.device = &device,
+                                              .table = &kernels::gpu_table_emulated(),
+                                              .clock = &clock,
+                                              .shape = tiny()});
+  CHECK(device.leaks().empty());
+  CHECK(figures.kernels.size() == 4 * 3 + 2 * 2);
+  for (const u32 rows : {1u, 4u, 8u}) {
+    const KernelFigure* q4_k = find(figures, "matvec q4_k", rows);
+    REQUIRE(q4_k != nullptr);
+    CHECK(q4_k->weight_bytes == 5 * kernels::gpu_tile_bytes(kernels::TensorType::q4_k, 256));
+    CHECK(q4_k->weight_bytes >= 10'000);
+  }
+  const KernelFigure* deep = find(figures, "attend f16 d600", 1);
+  REQUIRE(deep != nullptr);
+  CHECK(deep->bytes == 600 * 2 * 2 * 64 * 2);  // slots, heads, K and V, head_dim, f16
+  CHECK(deep->weight_bytes == 0);
+  CHECK(find(figures, "attend q8_0 d100", 1)->bytes == 100 * 2 * 2 * 68);
+}
+
+TEST_CASE("times are the device's own") {
+  FakeDevice device;  // reads 100 bytes a ns
+  SystemClock clock;
+  {
+    BenchDevice bench(device, clock);
+    const DeviceBytes memory = bench.reserve_random(64 * kKiB);
+    for (const bool in_graph : {true, false}) {
+      u32 n_enqueued = 0;
+      const f64 ns =
+          bench.ns_per_call({.n_calls = 4, .repetitions = 3, .in_graph = in_graph}, [&](u32 i) {
+            ++n_enqueued;
+            device.read(memory, (i + 1) * u64{10'000}, bench.stream());
+          });
+      CHECK(ns == (100 + 200 + 300 + 400) / 4);
+      CHECK(n_enqueued == (in_graph ? 4 : 4 * (1 + 3)));
+    }
+  }
+  CHECK(device.leaks().empty());
+}
+
+TEST_CASE("what fills the pool is finite in every format") {
+  FakeDevice device;
+  SystemClock clock;
+  BenchDevice bench(device, clock);
+  const DeviceBytes memory = bench.reserve_random(9 * kMiB);  // more than is sent at once
+  const u16* halves = memory.as<u16>().raw();
+  const f32* floats = memory.as<f32>().raw();
+  u64 n_not_finite = 0, n_set = 0;
+  for (u64 i = 0; i < 9 * kMiB / 4; ++i) {
+    n_not_finite += std::isfinite(floats[i]) ? 0u : 1u;
+    n_set += floats[i] != 0 ? 1u : 0u;
+  }
+  for (u64 i = 0; i < 9 * kMiB / 2; ++i) n_not_finite += (halves[i] & 0x7c00) == 0x7c00 ? 1u : 0u;
+  CHECK(n_not_finite == 0);
+  CHECK(n_set > 9 * kMiB / 4 / 2);
+}
+
+TEST_CASE("a token of Llama 3.1 8B is 356 kernels") {
+  FakeDevice device(small_l2());
+  SystemClock clock;
+  BenchShape shape = tiny();
+  shape.depths = {};
+  const BenchFigures figures = bench_kernels({.device = &device,
+                                              .table = &kernels::gpu_table_emulated(),
+                                              .clock = &clock,
+                                              .shape = shape});
+  // What the stream counted is what the figures say: `launches_a_call` is no guess.
+  u64 of_step = 0;
+  for (const StepKernel& kernel : figures.step) of_step += kernel.launches_a_call;
+  const u64 n_calls = shape.calls_per_graph;
+  const u64 of_products = 4 * 3 * n_calls;
+  const u64 of_nothing = n_calls + n_calls * (1 + shape.repetitions);
+  CHECK(device.stream(StreamId::compute)->n_launches ==
+        of_step * n_calls + of_products + of_nothing);
+  // 11 kernels a layer, and 4 around the layers.
+  CHECK(figures.step_launches() == 3 * 11 + 4);
+  const u32 of_8b = (figures.step_launches() - 4) / shape.n_layers * BenchShape{}.n_layers + 4;
+  CHECK(of_8b == 356);
+  MESSAGE("kernels of a token of Llama 3.1 8B: ", of_8b);
+}
+
+TEST_CASE("a call that fails ends the bench with the device's word, and nothing is left") {
+  FakeDevice counting(small_l2());
+  SystemClock clock;
+  const auto run = [&](FakeDevice& device) {
+    BenchShape shape = tiny();
+    shape.depths = {100};
+    shape.calls_per_graph = 1;
+    bench_kernels({.device = &device,
+                   .table = &kernels::gpu_table_emulated(),
+                   .clock = &clock,
+                   .shape = shape});
+  };
+  run(counting);
+  const u64 n_calls = counting.n_calls();
+  CHECK(n_calls > 100);
+  for (u64 call = 1; call <= n_calls; call += 1 + call / 2) {
+    CAPTURE(call);
+    FakeDevice device(small_l2());
+    device.fail_at({.call = call, .code = kGpuIllegalAddress, .for_ever = true});
+    CHECK_THROWS_AS(run(device), tools::Failure);
+    CHECK(device.leaks().empty());
+  }
+}
+
+}  // namespace
+}  // namespace tarn::gpu_check

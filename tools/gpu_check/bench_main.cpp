@@ -1,0 +1,60 @@
+// tools/gpu_check/bench_main.cpp: gpu-bench, the figures of kernel_bench.h as JSON on standard
+// output. Exit code 77 where there is no GPU that this build can use.
+//
+//   gpu-bench [--facts]      --facts: what GPU this is, and nothing measured
+#include <cstdio>
+#include <cstring>
+
+#include "tools/gpu_check/kernel_bench.h"
+#include "tools/support/exit_code.h"
+
+namespace {
+
+constexpr int kNoGpu = 77;
+
+#ifdef TARN_HAVE_CUDA
+void print_figures() {
+  tarn::SystemDeviceMemory memory{};
+  tarn::SystemClock clock;
+  tarn::Device* device = tarn::tools::value_of(tarn::system_device_open(memory, {}));
+  const tarn::gpu_check::BenchFigures figures = tarn::gpu_check::bench_kernels(
+      {.device = device, .table = &tarn::kernels::gpu_table_cuda(), .clock = &clock, .shape = {}});
+  tarn::system_device_close(device);
+  std::puts(to_json(figures).c_str());
+}
+#else
+void print_figures() {}  // never asked for: such a build finds no GPU
+#endif
+
+int code_of(int argc, char** argv) {
+  const bool facts_alone = argc == 2 && std::strcmp(argv[1], "--facts") == 0;
+  if (argc > 1 && !facts_alone) {
+    std::fputs("usage: gpu-bench [--facts]\n", stderr);
+    return tarn::tools::kExitUsage;
+  }
+  const tarn::Result<tarn::DeviceChoice> choice = tarn::device_choose("cuda");
+  if (!choice) {
+    std::fprintf(stderr, "gpu-bench: %s\n", choice.error().hint);
+    return kNoGpu;
+  }
+  if (facts_alone) {
+    std::puts(tarn::gpu_check::to_json(choice->facts).c_str());
+  } else {
+    print_figures();
+  }
+  return tarn::tools::kExitOk;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  tarn::set_thread_fatal_sink(&tarn::tools::fatal_sink());
+  int code = tarn::tools::kExitRefused;
+  try {
+    code = code_of(argc, argv);
+  } catch (const tarn::tools::Failure& failure) {
+    std::fprintf(stderr, "gpu-bench: %s\n", failure.text.c_str());
+    code = failure.code;
+  }
+  return tarn::tools::code_after_output("gpu-bench", code);
+}

@@ -1,0 +1,80 @@
+// tools/gpu_check/kernel_bench.h
+//
+// How long each GPU kernel of a decode step takes, and what share of the rate of plain copies it
+// reads, all measured in one run by the device's own events.
+//
+//   products   of each type with a layout, on a matrix of at least weight_bytes_min, 1, 4 and 8
+//              rows; attention over KV at depth. The calls of a measurement walk through copies in
+//              a pool several times the L2, so that no cache answers: what an Orin would see.
+//   step       every kernel of one token of an 8B in its real shape: how many there are, and what
+//              they take together without the gaps between them
+//   launches   a kernel with nothing to do, in a graph and without
+//
+// A figure is the best of `repetitions` graphs of `calls_per_graph` calls, after one that does not
+// count.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "kernels/gpu_table.h"
+#include "platform/clock/clock.h"
+#include "platform/gpu/device.h"
+
+namespace tarn::gpu_check {
+
+// Defaults: Llama 3.1 8B as Q4_K_M.
+struct BenchShape {
+  u32 d_model = 4096, n_ff = 14336, n_heads = 32, n_kv_heads = 8, head_dim = 128;
+  u32 n_layers = 32;
+  u32 n_layers_more_bits = 16;  // whose v and down are q6_k, by llama.cpp's mix
+  u32 n_vocab = 128256;
+  u64 weight_bytes_min = 64 * kMiB;
+  u64 pool_bytes_min = 256 * kMiB;
+  std::vector<u32> depths = {4096, 32768};
+  u32 step_depth = 576;  // pp512 and half of tg128
+  u32 calls_per_graph = 32;
+  u32 repetitions = 5;
+};
+
+struct KernelFigure {
+  std::string name;
+  u32 rows = 1;
+  u64 weight_bytes = 0;  // 0: it reads KV
+  u64 bytes = 0;         // all that it has to read
+  f64 ns = 0;
+};
+
+struct StepKernel {
+  std::string name;
+  u32 calls = 0;            // a token
+  u32 launches_a_call = 1;  // kernels that the launcher enqueues
+  u64 bytes = 0;            // of a call
+  f64 ns = 0;
+};
+
+struct BenchFigures {
+  f64 copy_bytes_per_s = 0;  // read and written bytes together
+  f64 read_bytes_per_s = 0;
+  f64 graph_launch_ns = 0, stream_launch_ns = 0;
+  std::vector<KernelFigure> kernels;
+  std::vector<StepKernel> step;
+
+  u32 step_launches() const;
+  f64 step_ns() const;
+};
+
+struct BenchArgs {
+  Device* device = nullptr;
+  const kernels::GpuTable* table = nullptr;
+  Clock* clock = nullptr;
+  BenchShape shape{};
+};
+
+// Throws tools::Failure. Leaves nothing behind on the device.
+BenchFigures bench_kernels(const BenchArgs& args);
+
+std::string to_json(const BenchFigures& figures);
+std::string to_json(const DeviceFacts& facts);
+
+}  // namespace tarn::gpu_check
