@@ -12,6 +12,7 @@ struct RecallCase {
   KvTypeChoice kv_type = KvTypeChoice::f16;
   const char* weights = "f16";
   u32 drop_first = 0;  // tokens of the document that the model does not get to see
+  SelectConfig select{};
 };
 
 // The share of questions whose answer is exact, token for token.
@@ -25,6 +26,7 @@ inline f64 share_recalled(const RecallCase& c) {
   config.sessions_max = 2;
   config.n_threads = 2;
   config.kv_type = c.kv_type;
+  config.select = c.select;
   OpenEngine open(file.path(), config);
   const std::vector<u32> seen(document.ids.begin() + static_cast<std::ptrdiff_t>(c.drop_first),
                               document.ids.end());

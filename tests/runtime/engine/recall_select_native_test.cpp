@@ -1,0 +1,29 @@
+// Goal    the recall model answers as exactly when a step reads 1/64 of the tokens, if the right
+//         ones: by PQCache's index, whose codes lose something, and not by chance or a window.
+// Method  documents of 4K tokens (128K: recall_select_slow_test); every sampled token selects. The
+//         index that a step searches is made again from the session's own KV, to see that its
+//         reconstruction is not exact: a lossless one would prove nothing.
+#include <doctest/doctest.h>
+
+#include "tests/runtime/engine/recall_document.h"
+#include "tests/runtime/engine/recall_select.h"
+
+namespace tarn::engine {
+
+TEST_CASE("1/64 of 4K tokens is enough for PQCache's index, and for no other of its size") {
+  const auto share = [](SelectMethod method) {
+    return test::share_recalled({.n_tokens = 4096,
+                                 .n_questions_max = 12,
+                                 .select = test::one_in(64, 4096, method)});
+  };
+  CHECK(share(SelectMethod::pq) == 1.0);
+  CHECK(share(SelectMethod::oracle) == 1.0);
+  CHECK(share(SelectMethod::window) < 0.5);
+  CHECK(share(SelectMethod::random) < 0.5);
+}
+
+TEST_CASE("its codes do not give the keys back") {
+  CHECK(test::reconstruction_error(4096, test::one_in(64, 4096, SelectMethod::pq)) > 1e-3);
+}
+
+}  // namespace tarn::engine

@@ -1,0 +1,23 @@
+// Goal    128K tokens, of which a step reads 2,048: every answer is exact by PQCache's index, none
+//         is found by chance.
+// Method  as recall_select_native_test. Minutes: run by hand.
+#include <doctest/doctest.h>
+
+#include "tests/runtime/engine/recall_document.h"
+#include "tests/runtime/engine/recall_select.h"
+
+namespace tarn::engine {
+
+TEST_CASE("1/64 of 128K tokens") {
+  constexpr u32 kTokens = 128 * 1024;
+  const auto share = [](SelectMethod method) {
+    return test::share_recalled({.n_tokens = kTokens,
+                                 .n_questions_max = 12,
+                                 .select = test::one_in(64, kTokens, method)});
+  };
+  CHECK(share(SelectMethod::pq) == 1.0);
+  CHECK(share(SelectMethod::random) < 0.5);
+  CHECK(test::reconstruction_error(kTokens, test::one_in(64, kTokens, SelectMethod::pq)) > 1e-3);
+}
+
+}  // namespace tarn::engine
