@@ -8,13 +8,17 @@
 
 namespace tarn::test {
 
-// Reads one in `divisor` of n_tokens, 8 of them sinks, from the first sampled token on.
+// Reads one in `divisor` of n_tokens, 8 of them sinks, from the first sampled token on; codes of
+// 4 x 8 bits: half of this model's key says nothing, so 2 x 6 tells 64 of its tokens apart.
 inline SelectConfig one_in(u32 divisor, u32 n_tokens, SelectMethod method) {
   SelectConfig select;
   select.method = method;
   select.n_sinks = 8;
   select.n_local = n_tokens / divisor / 2;
   select.k = n_tokens / divisor - select.n_sinks - select.n_local;
+  select.n_subspaces = 4;
+  select.code_bits = 8;
+  select.iterations = 4;
   select.swap_tokens = 0;
   return select;
 }

@@ -12,9 +12,8 @@ namespace tarn::engine {
 
 TEST_CASE("1/64 of 4K tokens is enough for PQCache's index, and for no other of its size") {
   const auto share = [](SelectMethod method) {
-    return test::share_recalled({.n_tokens = 4096,
-                                 .n_questions_max = 12,
-                                 .select = test::one_in(64, 4096, method)});
+    return test::share_recalled(
+        {.n_tokens = 4096, .n_questions_max = 12, .select = test::one_in(64, 4096, method)});
   };
   CHECK(share(SelectMethod::pq) == 1.0);
   CHECK(share(SelectMethod::oracle) == 1.0);

@@ -11,9 +11,8 @@ namespace tarn::engine {
 TEST_CASE("1/64 of 128K tokens") {
   constexpr u32 kTokens = 128 * 1024;
   const auto share = [](SelectMethod method) {
-    return test::share_recalled({.n_tokens = kTokens,
-                                 .n_questions_max = 12,
-                                 .select = test::one_in(64, kTokens, method)});
+    return test::share_recalled(
+        {.n_tokens = kTokens, .n_questions_max = 12, .select = test::one_in(64, kTokens, method)});
   };
   CHECK(share(SelectMethod::pq) == 1.0);
   CHECK(share(SelectMethod::random) < 0.5);
