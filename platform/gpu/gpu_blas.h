@@ -49,8 +49,13 @@ class GpuBlas {
     void* library = nullptr;
     void* handle = nullptr;
     void* functions[5] = {};
+    Device* device = nullptr;
+    GpuStream* stream = nullptr;  // for which the workspace was set
+    DeviceBytes workspace{};
+    u64 workspace_bytes = 0;
     i32 error = 0;
   } cublas_;
+  i32 bind(GpuStream* stream);
 };
 
 }  // namespace tarn

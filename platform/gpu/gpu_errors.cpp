@@ -14,6 +14,9 @@ GpuErrorClass gpu_error_class(i32 code) {
     case kGpuInvalidValue:
     case 8:   // invalid PTX or device function
     case 9:   // invalid configuration of a launch
+    case 17:  // invalid device pointer
+    case 21:  // invalid direction of a copy
+    case 34:  // the driver's library is the toolkit's stub
     case 35:  // the driver is older than the runtime, or missing
     case 36:  // call of a newer driver
     case 46:  // the device is busy in exclusive mode, or shut away
@@ -21,10 +24,14 @@ GpuErrorClass gpu_error_class(i32 code) {
     case kGpuNoDevice:
     case 101:  // invalid device
     case 200:  // invalid kernel image
+    case 201:  // this thread has no context
     case 209:  // no kernel image for this device
     case 400:  // invalid handle
+    case 500:  // a symbol is not found
     case 712:  // host memory is registered already
     case 713:  // host memory is not registered
+    case 720:  // a cooperative launch that does not fit
+    case 800:  // not permitted
     case kGpuNotSupported:
     case 802:  // the system is not ready yet
     case 803:  // driver and its libraries do not go together

@@ -28,11 +28,15 @@ constexpr int kRealF32 = 0, kRealF16 = 2;  // cudaDataType
 constexpr int kCompute32F = 68;            // cublasComputeType_t: f32 sums, no shortcuts
 constexpr int kDefaultAlgorithm = -1;      // cublasGemmAlgo_t
 
+// It brings a runtime of its own, so any that this driver starts will do: this build's major first.
 #if CUDART_VERSION >= 13000
-constexpr const char* kLibrary = "libcublas.so.13";
+constexpr const char* kLibraries[] = {"libcublas.so.13", "libcublas.so.12"};
 #else
-constexpr const char* kLibrary = "libcublas.so.12";
+constexpr const char* kLibraries[] = {"libcublas.so.12", "libcublas.so.13"};
 #endif
+
+// Stays in the process once it is there: its runtime has handlers that run at the process's end.
+void* open_library(const char* path) { return dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE); }
 
 template <class Fn>
 Fn function(void* const (&functions)[5], Function which) {
@@ -43,8 +47,12 @@ Fn function(void* const (&functions)[5], Function which) {
 
 Result<void> GpuBlas::open(const GpuBlasOpenArgs& args) {
   TARN_ASSERT(cublas_.library == nullptr);
-  const char* path = args.library_path != nullptr ? args.library_path : kLibrary;
-  cublas_.library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  const char* path = args.library_path != nullptr ? args.library_path : kLibraries[0];
+  cublas_.library = open_library(path);
+  if (cublas_.library == nullptr && args.library_path == nullptr) {
+    path = kLibraries[1];
+    cublas_.library = open_library(path);
+  }
   if (cublas_.library == nullptr) {
     return fail({.status = Status::unsupported,
                  .hint = "cuBLAS is absent: our own kernels compute large products",
@@ -54,11 +62,11 @@ Result<void> GpuBlas::open(const GpuBlasOpenArgs& args) {
   int status = 0;
   for (const void* found : cublas_.functions) status = found == nullptr ? -1 : status;
   if (status == 0) status = function<CreateFn>(cublas_.functions, kCreate)(&cublas_.handle);
-  if (status == 0) {
-    status = function<SetWorkspaceFn>(cublas_.functions, kSetWorkspace)(
-        cublas_.handle, args.workspace.raw(), args.workspace_bytes);
-  }
   (void)cudaGetLastError();  // what it met on its way is told by its status
+  cublas_.device = args.device;
+  cublas_.workspace = args.workspace;
+  cublas_.workspace_bytes = args.workspace_bytes;
+  if (status == 0) status = bind(args.device->stream(StreamId::compute));
   if (status == 0) return {};
   close();
   return fail({.status = Status::unsupported,
@@ -68,12 +76,27 @@ Result<void> GpuBlas::open(const GpuBlasOpenArgs& args) {
 }
 
 void GpuBlas::close() {
-  if (cublas_.handle != nullptr)
+  // It waits for the GPU, which one that is lost may never answer.
+  if (cublas_.handle != nullptr && !cublas_.device->is_lost()) {
     (void)function<DestroyFn>(cublas_.functions, kDestroy)(cublas_.handle);
+  }
   if (cublas_.library != nullptr) dlclose(cublas_.library);
-  cublas_.handle = nullptr;
-  cublas_.library = nullptr;
-  cublas_.error = 0;
+  cublas_ = {};
+}
+
+// Of a handle's stream and workspace. The library drops the workspace whenever its stream is set
+// (cublasSetStream), and would take memory of its own, inside a capture too.
+i32 GpuBlas::bind(GpuStream* stream) {
+  if (cublas_.stream == stream) return 0;
+  cublas_.stream = nullptr;
+  i32 status = function<SetStreamFn>(cublas_.functions, kSetStream)(
+      cublas_.handle, reinterpret_cast<cudaStream_t>(stream));
+  if (status == 0) {
+    status = function<SetWorkspaceFn>(cublas_.functions, kSetWorkspace)(
+        cublas_.handle, cublas_.workspace.raw(), cublas_.workspace_bytes);
+  }
+  if (status == 0) cublas_.stream = stream;
+  return status;
 }
 
 void GpuBlas::product(const GpuBlasArgs& args, GpuStream* on) {
@@ -83,8 +106,7 @@ void GpuBlas::product(const GpuBlasArgs& args, GpuStream* on) {
   // cuBLAS counts by columns: our rows are its columns, so it computes out^T = w * x^T.
   const int m = static_cast<int>(args.m), n = static_cast<int>(args.n),
             k = static_cast<int>(args.k);
-  int status = function<SetStreamFn>(cublas_.functions, kSetStream)(
-      cublas_.handle, reinterpret_cast<cudaStream_t>(on));
+  int status = bind(on);
   if (status == 0) {
     status = function<GemmExFn>(cublas_.functions, kGemmEx)(
         cublas_.handle, kOpT, kOpN, n, m, k, &one, args.w, kRealF16, k, args.x, kRealF16, k, &zero,

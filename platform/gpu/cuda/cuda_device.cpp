@@ -17,6 +17,7 @@ Result<void> CudaDevice::open(const DeviceFacts& facts, const DeviceOpenArgs& ar
   facts_ = facts;
   gpu_idx_ = static_cast<i32>(args.gpu_idx);
   free_at_open_bytes_ = facts.memory_free_bytes;  // of an integrated GPU: before the context
+  (void)cudaGetLastError();  // whatever this thread did before is not ours to tell
   Result<void> made = answer(cudaSetDevice(gpu_idx_), "cudaSetDevice");
   int least = 0, greatest = 0;
   if (made) {
@@ -41,11 +42,10 @@ Result<void> CudaDevice::open(const DeviceFacts& facts, const DeviceOpenArgs& ar
 void CudaDevice::close() {
   for (cudaStream_t& stream : streams_) {
     if (stream == nullptr) continue;
-    (void)cudaStreamSynchronize(stream);  // on a lost device this answers at once
-    (void)cudaStreamDestroy(stream);
+    give_back([&] { return cudaStreamSynchronize(stream); });
+    give_back([&] { return cudaStreamDestroy(stream); });
     stream = nullptr;
   }
-  (void)cudaGetLastError();
 }
 
 Result<void> CudaDevice::bind_thread() { return answer(cudaSetDevice(gpu_idx_), "cudaSetDevice"); }
@@ -84,8 +84,7 @@ Result<DeviceSlab> CudaDevice::reserve(const char* name, u64 bytes) {
 
 void CudaDevice::release(const DeviceSlab& slab) {
   TARN_ASSERT(n_slabs_ > 0);
-  (void)cudaFree(slab.begin.raw());
-  (void)cudaGetLastError();
+  give_back([&] { return cudaFree(slab.begin.raw()); });
   --n_slabs_;
   reserved_bytes_ -= slab.bytes;
 }
@@ -108,8 +107,7 @@ Result<DeviceBytes> CudaDevice::register_host(std::span<std::byte> bytes) {
 }
 
 void CudaDevice::unregister_host(std::span<std::byte> bytes) {
-  (void)cudaHostUnregister(bytes.data());
-  (void)cudaGetLastError();
+  give_back([&] { return cudaHostUnregister(bytes.data()); });
 }
 
 Result<std::span<std::byte>> CudaDevice::reserve_pinned(const char* name, u64 bytes) {
@@ -120,13 +118,12 @@ Result<std::span<std::byte>> CudaDevice::reserve_pinned(const char* name, u64 by
 }
 
 void CudaDevice::release_pinned(std::span<std::byte> bytes) {
-  (void)cudaFreeHost(bytes.data());
-  (void)cudaGetLastError();
+  give_back([&] { return cudaFreeHost(bytes.data()); });
   if (facts_.integrated) reserved_bytes_ -= bytes.size();
 }
 
 Result<void> CudaDevice::check() {
-  enqueued(cudaGetLastError(), "a kernel");
+  collect_launches();
   // A dead context answers every call with its error; this one waits for nothing.
   const cudaError_t state = cudaStreamQuery(streams_[static_cast<u32>(StreamId::compute)]);
   if (state != cudaSuccess) (void)cudaGetLastError();

@@ -58,6 +58,19 @@ class CudaDevice final : public Device {
   Result<void> answer(cudaError_t code, const char* what);
   // For what is enqueued.
   void enqueued(cudaError_t code, const char* what) { errors_.note(code, what); }
+  // A launch answers nothing: its refusal is the runtime's last error until a later call that is
+  // not answered with success takes its place (a query of what still runs is one). So it is read
+  // before such calls.
+  void collect_launches() { enqueued(cudaGetLastError(), "a kernel's launch"); }
+  // For what gives back: a dead context has nothing left to give, and a GPU that hangs would keep
+  // the calls that wait for it (cudaFree, cudaStreamSynchronize) for ever.
+  template <class Call>
+  void give_back(Call&& call) {
+    if (is_lost()) return;
+    collect_launches();
+    enqueued(call(), "what gives back");
+    (void)cudaGetLastError();  // it is noted
+  }
   void copy_any(void* to, const void* from, u64 bytes, cudaMemcpyKind kind, GpuStream* on,
                 const char* what);
 

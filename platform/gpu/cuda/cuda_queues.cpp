@@ -30,7 +30,8 @@ void CudaDevice::copy_out(std::span<std::byte> to, DeviceBytes from, GpuStream* 
 }
 
 void CudaDevice::copy(DeviceBytes to, DeviceBytes from, u64 bytes, GpuStream* on) {
-  copy_any(to.raw(), from.raw(), bytes, cudaMemcpyDeviceToDevice, on, "a copy on the GPU");
+  // Either side may be registered host memory: the driver tells them apart by their addresses.
+  copy_any(to.raw(), from.raw(), bytes, cudaMemcpyDefault, on, "a copy on the GPU");
 }
 
 void CudaDevice::fill(DeviceBytes to, u8 value, u64 bytes, GpuStream* on) {
@@ -54,8 +55,7 @@ Result<GpuEvent*> CudaDevice::create_event() {
 
 void CudaDevice::destroy_event(GpuEvent* event) {
   TARN_ASSERT(n_events_ > 0);
-  (void)cudaEventDestroy(native(event));
-  (void)cudaGetLastError();
+  give_back([&] { return cudaEventDestroy(native(event)); });
   --n_events_;
 }
 
@@ -70,6 +70,7 @@ void CudaDevice::wait(GpuStream* waits, GpuEvent* event) {
 }
 
 Result<bool> CudaDevice::is_done(GpuEvent* event) {
+  collect_launches();
   const cudaError_t state = is_lost() ? cudaSuccess : cudaEventQuery(native(event));
   if (state == cudaErrorNotReady) {
     (void)cudaGetLastError();
@@ -86,12 +87,15 @@ Result<u64> CudaDevice::elapsed_ns(GpuEvent* from, GpuEvent* to) {
 }
 
 Result<void> CudaDevice::begin_capture(GpuStream* on) {
-  return answer(cudaStreamBeginCapture(native(on), cudaStreamCaptureModeThreadLocal),
+  // Relaxed: a kernel that was never launched is loaded when it is first captured, which the other
+  // modes may refuse as unsafe. We do nothing else of that kind between begin and end.
+  return answer(cudaStreamBeginCapture(native(on), cudaStreamCaptureModeRelaxed),
                 "cudaStreamBeginCapture");
 }
 
 Result<GpuGraph*> CudaDevice::end_capture(GpuStream* on) {
   TARN_ASSERT(graphs_.n_graphs < kDeviceGraphsMax);
+  collect_launches();
   cudaGraph_t graph = nullptr;
   TARN_CHECK(answer(cudaStreamEndCapture(native(on), &graph), "cudaStreamEndCapture"));
   const Result<u64> before = memory_free_bytes();
@@ -101,7 +105,7 @@ Result<GpuGraph*> CudaDevice::end_capture(GpuStream* on) {
   // Its memory is taken here, and not at the first launch, which must be as fast as the others.
   if (made) made = answer(cudaGraphUpload(exec, native(on)), "cudaGraphUpload");
   if (!made) {
-    if (exec != nullptr) (void)cudaGraphExecDestroy(exec);
+    if (exec != nullptr) give_back([&] { return cudaGraphExecDestroy(exec); });
     return fail(made.error());
   }
   const Result<u64> after = memory_free_bytes();
@@ -116,8 +120,7 @@ void CudaDevice::launch(GpuGraph* graph, GpuStream* on) {
 
 void CudaDevice::destroy_graph(GpuGraph* graph) {
   TARN_ASSERT(graphs_.n_graphs > 0);
-  (void)cudaGraphExecDestroy(native(graph));
-  (void)cudaGetLastError();
+  give_back([&] { return cudaGraphExecDestroy(native(graph)); });
   --graphs_.n_graphs;
 }
 
