@@ -3,6 +3,7 @@
 // All that a GPU kernel may use of CUDA. A kernel is a struct with
 //
 //   kThreads                      threads of a CTA, a multiple of 32
+//   kCtasASm                      CTAs for which an SM must have registers; may be missing
 //   Args                          a POD, passed by value
 //   static run(Cta&, const Args&) TARN_DEVICE, the body of one thread
 //

@@ -151,8 +151,15 @@ TARN_DEVICE u32 funnel_right(u32 low, u32 high, u32 shift) {
   return __funnelshift_r(low, high, shift);
 }
 
+// 0 leaves the registers to the compiler, which takes others than for 1.
 template <class Kernel>
-__global__ void __launch_bounds__(Kernel::kThreads)
+constexpr u32 ctas_a_sm() {
+  if constexpr (requires { Kernel::kCtasASm; }) return Kernel::kCtasASm;
+  return 0;
+}
+
+template <class Kernel>
+__global__ void __launch_bounds__(Kernel::kThreads, ctas_a_sm<Kernel>())
     enter_kernel(const __grid_constant__ typename Kernel::Args args) {
   Cta cta;
   Kernel::run(cta, args);

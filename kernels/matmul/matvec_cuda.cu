@@ -14,18 +14,10 @@ namespace {
 
 constexpr u32 kNibbles = 0x0f0f0f0fu;
 
-// 32 activations of one row and what goes with them.
-struct Acts {
-  U32x4 low, high;  // elements 0..15 and 16..31
-  f32 d;
-  u32 sums;
-};
-
-TARN_DEVICE Acts load_acts(const GpuQuantized& acts, u64 k, u32 n, u32 strip) {
-  const i8* q = acts.q + n * k + u64{strip} * 32;
-  const U32x2 side = load<U32x2>(acts.side + n * (k / 32) + strip);
-  return {load<U32x4>(q), load<U32x4>(q + 16), float_of(side.w[0]), side.w[1]};
-}
+// A type is: what a lane has of one row of weights. The 32 lanes of a warp take 32 neighbouring
+// chunks in a turn, so a lane's chunk of turn t is lane + 32t, and each of the addresses in a Place
+// (those of turn 0) grows by the same bytes from turn to turn. fetch() loads a chunk, unpack()
+// makes numbers of it, add_to() multiplies them with the chunk of one row of activations.
 
 TARN_DEVICE i32 dot16(const u32 (&words)[4], const U32x4& q) {
   i32 dot = 0;
@@ -33,20 +25,56 @@ TARN_DEVICE i32 dot16(const u32 (&words)[4], const U32x4& q) {
   return dot;
 }
 
-// Each type: the chunk of one lane of one row, loaded and unpacked (unpack), and its product with
-// the activations of one row (add_to).
+// A chunk of 32 quantised activations, and what goes with them.
+struct Acts {
+  struct Place {
+    const i8* q;
+    const U32x2* side;
+  };
+  U32x4 low, high;  // elements 0..15 and 16..31
+  f32 d;
+  u32 sums;
+
+  TARN_DEVICE static Place place(const GpuMatvecArgs& args, u32 lane) {
+    return {args.acts.q + lane * 32, args.acts.side + lane};
+  }
+  TARN_DEVICE static Acts load_from(const Place& place, u64 k, u32 n, u32 turn) {
+    const i8* q = place.q + n * k + u64{turn} * (kWarpLanes * 32);
+    const U32x2 side = load<U32x2>(place.side + n * (k / 32) + u64{turn} * kWarpLanes);
+    return {load<U32x4>(q), load<U32x4>(q + 16), float_of(side.w[0]), side.w[1]};
+  }
+};
+
 struct F16 {
   static constexpr u32 kChunk = 8;  // elements along k
-  f32 w[8];
-  struct X {
-    F32x4 low, high;
+  using Raw = U32x4;
+  struct Place {
+    const u8* values;
   };
-  TARN_DEVICE static X activations(const GpuMatvecArgs& args, u32 n, u32 chunk) {
-    const f32* x = args.x + n * args.x_stride + u64{chunk} * kChunk;
-    return {load<F32x4>(x), load<F32x4>(x + 4)};
+  struct X {
+    struct Place {
+      const f32* x;
+      u64 stride;
+    };
+    F32x4 low, high;
+
+    TARN_DEVICE static Place place(const GpuMatvecArgs& args, u32 lane) {
+      return {args.x + lane * kChunk, args.x_stride};
+    }
+    TARN_DEVICE static X load_from(const Place& place, u64 /*k*/, u32 n, u32 turn) {
+      const f32* x = place.x + n * place.stride + u64{turn} * (kWarpLanes * kChunk);
+      return {load<F32x4>(x), load<F32x4>(x + 4)};
+    }
+  };
+  f32 w[8];
+
+  TARN_DEVICE static Place place(const u8* tile, u64 k, u32 row, u32 lane) {
+    return {tile + row * k * 2 + lane * 16};
   }
-  TARN_DEVICE void unpack(const u8* tile, u64 k, u32 row, u32 chunk) {
-    const U32x4 words = load_once<U32x4>(tile + (row * k + u64{chunk} * kChunk) * 2);
+  TARN_DEVICE static Raw fetch(const Place& place, u32 turn) {
+    return load_once<U32x4>(place.values + u64{turn} * 512);
+  }
+  TARN_DEVICE void unpack(const Raw& words, u32 /*lane*/) {
     TARN_UNROLL(4) for (u32 i = 0; i < 4; ++i) {
       w[2 * i] = widen_f16(static_cast<u16>(words.w[i] & 0xffffu));
       w[2 * i + 1] = widen_f16(static_cast<u16>(words.w[i] >> 16));
@@ -61,21 +89,41 @@ struct F16 {
 
 struct Q8_0 {
   static constexpr u32 kChunk = 16;
-  u32 codes[4];
-  f32 d;
+  struct Place {
+    const u8* codes;
+    const u8* d;
+  };
+  struct Raw {
+    U32x4 words;
+    u16 d;
+  };
   struct X {
+    using Place = Acts::Place;
     U32x4 q;
     f32 d;
+
+    TARN_DEVICE static Place place(const GpuMatvecArgs& args, u32 lane) {
+      return {args.acts.q + lane * kChunk, args.acts.side + lane / 2};
+    }
+    TARN_DEVICE static X load_from(const Place& place, u64 k, u32 n, u32 turn) {
+      const i8* q = place.q + n * k + u64{turn} * (kWarpLanes * kChunk);
+      const U32x2 side = load<U32x2>(place.side + n * (k / 32) + u64{turn} * (kWarpLanes / 2));
+      return {load<U32x4>(q), float_of(side.w[0])};
+    }
   };
-  TARN_DEVICE static X activations(const GpuMatvecArgs& args, u32 n, u32 chunk) {
-    const u64 k = args.k;
-    const U32x2 side = load<U32x2>(args.acts.side + n * (k / 32) + chunk / 2);
-    return {load<U32x4>(args.acts.q + n * k + u64{chunk} * kChunk), float_of(side.w[0])};
+  u32 codes[4];
+  f32 d;
+
+  TARN_DEVICE static Place place(const u8* tile, u64 k, u32 row, u32 lane) {
+    return {tile + row * k + lane * 16, tile + gpu_q8_0_d(k) + row * (k / 16) + lane / 2 * 2};
   }
-  TARN_DEVICE void unpack(const u8* tile, u64 k, u32 row, u32 chunk) {
-    const U32x4 words = load_once<U32x4>(tile + row * k + u64{chunk} * kChunk);
-    TARN_UNROLL(4) for (u32 i = 0; i < 4; ++i) codes[i] = words.w[i];
-    d = widen_f16(load<u16>(tile + gpu_q8_0_d(k) + (row * (k / 32) + chunk / 2) * 2));
+  TARN_DEVICE static Raw fetch(const Place& place, u32 turn) {
+    return {load_once<U32x4>(place.codes + u64{turn} * 512),
+            load<u16>(place.d + u64{turn} * kWarpLanes)};
+  }
+  TARN_DEVICE void unpack(const Raw& raw, u32 /*lane*/) {
+    TARN_UNROLL(4) for (u32 i = 0; i < 4; ++i) codes[i] = raw.words.w[i];
+    d = widen_f16(raw.d);
   }
   TARN_DEVICE f32 add_to(f32 acc, const X& x) const {
     return fma(static_cast<f32>(dot16(codes, x.q)), d * x.d, acc);
@@ -84,22 +132,34 @@ struct Q8_0 {
 
 struct Q4K {
   static constexpr u32 kChunk = 32;
+  using X = Acts;
+  struct Place {
+    const u8* codes;
+    const u8* heads;
+  };
+  struct Raw {
+    U32x4 words, head;
+  };
   u32 low[4], high[4];  // the codes of elements 0..15 and 16..31, a byte each
   f32 scale, min;
-  using X = Acts;
-  TARN_DEVICE static X activations(const GpuMatvecArgs& args, u32 n, u32 chunk) {
-    return load_acts(args.acts, args.k, n, chunk);
+
+  TARN_DEVICE static Place place(const u8* tile, u64 k, u32 row, u32 lane) {
+    return {tile + row * (k / 2) + lane * 16,
+            tile + gpu_q4_k_heads(k) + row * (k / 16) + lane / 8 * 16};
   }
-  TARN_DEVICE void unpack(const u8* tile, u64 k, u32 row, u32 chunk) {
-    const U32x4 words = load_once<U32x4>(tile + row * (k / 2) + u64{chunk} * 16);
-    const U32x4 head = load<U32x4>(tile + gpu_q4_k_heads(k) + (row * (k / 256) + chunk / 8) * 16);
+  TARN_DEVICE static Raw fetch(const Place& place, u32 turn) {
+    return {load_once<U32x4>(place.codes + u64{turn} * 512),
+            load<U32x4>(place.heads + u64{turn} * 64)};
+  }
+  TARN_DEVICE void unpack(const Raw& raw, u32 lane) {
+    const U32x4& head = raw.head;
     TARN_UNROLL(4) for (u32 i = 0; i < 4; ++i) {
-      low[i] = words.w[i] & kNibbles;
-      high[i] = words.w[i] >> 4 & kNibbles;
+      low[i] = raw.words.w[i] & kNibbles;
+      high[i] = raw.words.w[i] >> 4 & kNibbles;
     }
     // Strip s has 12 bits from bit 12s of the last three words; s is the same in all of a lane's
     // chunks, so the choice of words is made once.
-    const u32 s = chunk % 8;
+    const u32 s = lane % 8;
     const u32 first = s < 3 ? head.w[1] : s < 6 ? head.w[2] : head.w[3];
     const u32 next = s < 3 ? head.w[2] : head.w[3];
     const u32 bits = funnel_right(first, next, 12 * s % 32);
@@ -115,25 +175,41 @@ struct Q4K {
 
 struct Q6K {
   static constexpr u32 kChunk = 32;
+  using X = Acts;
+  struct Place {
+    const u8* low;
+    const u8* high;
+    const u8* scales;
+    const u8* d;
+  };
+  struct Raw {
+    U32x4 nibbles;
+    U32x2 upper;
+    u16 scales, d;
+  };
   u32 low[4], high[4];  // 4 * (code - 32) of elements 0..15 and 16..31, an i8 each
   i32 scales[2];
   f32 d;
-  using X = Acts;
-  TARN_DEVICE static X activations(const GpuMatvecArgs& args, u32 n, u32 chunk) {
-    return load_acts(args.acts, args.k, n, chunk);
+
+  TARN_DEVICE static Place place(const u8* tile, u64 k, u32 row, u32 lane) {
+    return {tile + row * (k / 2) + lane * 16, tile + gpu_q6_k_high(k) + row * (k / 4) + lane * 8,
+            tile + gpu_q6_k_scales(k) + row * (k / 16) + lane * 2,
+            tile + gpu_q6_k_d(k) + row * (k / 128) + lane / 8 * 2};
   }
-  TARN_DEVICE void unpack(const u8* tile, u64 k, u32 row, u32 chunk) {
-    const U32x4 nibbles = load_once<U32x4>(tile + row * (k / 2) + u64{chunk} * 16);
-    const U32x2 upper = load_once<U32x2>(tile + gpu_q6_k_high(k) + row * (k / 4) + u64{chunk} * 8);
-    const u32 both = load<u16>(tile + gpu_q6_k_scales(k) + row * (k / 16) + u64{chunk} * 2);
+  TARN_DEVICE static Raw fetch(const Place& place, u32 turn) {
+    return {load_once<U32x4>(place.low + u64{turn} * 512),
+            load_once<U32x2>(place.high + u64{turn} * 256),
+            load<u16>(place.scales + u64{turn} * 64), load<u16>(place.d + u64{turn} * 8)};
+  }
+  TARN_DEVICE void unpack(const Raw& raw, u32 /*lane*/) {
     TARN_UNROLL(4) for (u32 g = 0; g < 4; ++g) {
       constexpr u32 kMiddle = 0x3c3c3c3cu, kTop = 0xc0c0c0c0u;
-      low[g] = (nibbles.w[g] << 2 & kMiddle) | (upper.w[0] << (6 - 2 * g) & kTop);
-      high[g] = (nibbles.w[g] >> 2 & kMiddle) | (upper.w[1] << (6 - 2 * g) & kTop);
+      low[g] = (raw.nibbles.w[g] << 2 & kMiddle) | (raw.upper.w[0] << (6 - 2 * g) & kTop);
+      high[g] = (raw.nibbles.w[g] >> 2 & kMiddle) | (raw.upper.w[1] << (6 - 2 * g) & kTop);
     }
-    scales[0] = static_cast<i8>(both & 0xffu);
-    scales[1] = static_cast<i8>(both >> 8);
-    d = widen_f16(load<u16>(tile + gpu_q6_k_d(k) + (row * (k / 256) + chunk / 8) * 2)) * 0.25f;
+    scales[0] = static_cast<i8>(raw.scales & 0xffu);
+    scales[1] = static_cast<i8>(raw.scales >> 8);
+    d = widen_f16(raw.d) * 0.25f;
   }
   TARN_DEVICE f32 add_to(f32 acc, const X& x) const {
     const i32 dot = scales[0] * dot16(low, x.low) + scales[1] * dot16(high, x.high);
@@ -141,31 +217,53 @@ struct Q6K {
   }
 };
 
+// The weights of kAhead turns are under way at any time: a turn's are asked for as soon as the turn
+// kAhead before it is done with its registers. Nothing else hides the memory's latency.
 template <class Type, u32 kActs, u32 kRows>
 TARN_DEVICE void multiply(Cta& cta, const GpuMatvecArgs& args, const GpuMatrix& matrix, u32 row) {
+  constexpr u32 kAhead = matvec_ahead(kActs);
   const u64 k = args.k;
   const u8* tile = static_cast<const u8*>(matrix.weights) +
                    u64{row / kTileRows} * gpu_tile_bytes(matrix.type, k);
+  const u32 lane = cta.lane(), n_chunks = args.k / Type::kChunk;
+  const u32 n_turns = (n_chunks + kWarpLanes - 1 - lane) / kWarpLanes;  // this lane's
+  typename Type::Place places[kRows];
+  TARN_UNROLL(kRows) for (u32 r = 0; r < kRows; ++r) {
+    places[r] = Type::place(tile, k, row % kTileRows + r, lane);
+  }
+  typename Type::Raw ahead[kAhead][kRows];
+  TARN_UNROLL(kAhead) for (u32 a = 0; a < kAhead; ++a) {
+    if (a >= n_turns) continue;
+    TARN_UNROLL(kRows) for (u32 r = 0; r < kRows; ++r) ahead[a][r] = Type::fetch(places[r], a);
+  }
+  const u32 n_rows = load<u32>(args.n_rows);
+  if (n_rows == 0) return;  // asked here, while weights are under way, and not behind the sums
+  const typename Type::X::Place acts = Type::X::place(args, lane);
   f32 acc[kRows][kActs] = {};
-  TARN_UNROLL(kMatvecUnroll)
-  for (u32 chunk = cta.lane(); chunk < args.k / Type::kChunk; chunk += kWarpLanes) {
-    Type weights[kRows];
-    TARN_UNROLL(kRows) for (u32 r = 0; r < kRows; ++r) {
-      weights[r].unpack(tile, k, row % kTileRows + r, chunk);
-    }
-    TARN_UNROLL(kActs) for (u32 n = 0; n < kActs; ++n) {
-      const typename Type::X x = Type::activations(args, n, chunk);
+  for (u32 first = 0; first < n_turns; first += kAhead) {
+    TARN_UNROLL(kAhead) for (u32 a = 0; a < kAhead; ++a) {
+      const u32 turn = first + a;
+      // A branch in every turn also keeps the compiler from moving loads from one to another.
+      if (turn >= n_turns) break;
+      Type weights[kRows];
+      TARN_UNROLL(kRows) for (u32 r = 0; r < kRows; ++r) { weights[r].unpack(ahead[a][r], lane); }
+      TARN_UNROLL(kActs) for (u32 n = 0; n < kActs; ++n) {
+        const typename Type::X x = Type::X::load_from(acts, k, n, turn);
+        TARN_UNROLL(kRows) for (u32 r = 0; r < kRows; ++r) {
+          acc[r][n] = weights[r].add_to(acc[r][n], x);
+        }
+      }
+      if (turn + kAhead >= n_turns) continue;
       TARN_UNROLL(kRows) for (u32 r = 0; r < kRows; ++r) {
-        acc[r][n] = weights[r].add_to(acc[r][n], x);
+        ahead[a][r] = Type::fetch(places[r], turn + kAhead);
       }
     }
   }
-  const u32 n_rows = load<u32>(args.n_rows);
   TARN_UNROLL(kRows) for (u32 r = 0; r < kRows; ++r) {
     TARN_UNROLL(kActs) for (u32 n = 0; n < kActs; ++n) {
       f32 sum = sum_warp(cta, acc[r][n]);
       // Each result has a lane that stores it; rows of the last tile that are not there have none.
-      if (cta.lane() != r * kActs + n || n >= n_rows || row + r >= matrix.n_out) continue;
+      if (lane != r * kActs + n || n >= n_rows || row + r >= matrix.n_out) continue;
       if (matrix.bias != nullptr) sum = sum + matrix.bias[row + r];
       f32* out = matrix.out + n * matrix.out_stride + row + r;
       *out = matrix.store == Store::add ? *out + sum : sum;
@@ -177,6 +275,7 @@ template <u32 kActs>
 struct Matvec {
   static constexpr u32 kRows = kActs == 1 ? 1 : 2;  // a tile has a multiple of it
   static constexpr u32 kThreads = kMatvecThreads;
+  static constexpr u32 kCtasASm = matvec_ctas_a_sm(kActs);
   static constexpr u32 kCtaRows = kThreads / kWarpLanes * kRows;
   using Args = GpuMatvecArgs;
 

@@ -27,8 +27,7 @@
 // Bound  f16: |error| <= (k/32 + 8) * eps * sum|x*w|, eps = 2^-23. Quantised: against the exact
 //        product of the dequantised operands, (k/512 + 12) * eps * sum over 32s of |term|, where
 //        both parts of a q4_k term count.
-// Cost   reads the weights once for all rows: bytes / bandwidth. A lane's 16 weight bytes take 8
-//        dp4a a row and about 30 instructions once.
+// Cost   reads the weights once for all rows: bytes / bandwidth; matvec_tuning.h counts the rest.
 #pragma once
 
 #include "kernels/quant/activations_gpu.h"

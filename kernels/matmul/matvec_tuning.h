@@ -1,15 +1,25 @@
 // kernels/matmul/matvec_tuning.h
 //
-// Sizes of matvec_cuda.cu. Chosen by count, not yet by measurement: four warps keep a CTA's share
-// of an SM's registers small enough for 11 CTAs (44 registers a thread for one row), and two chunks
-// under way in each of their lanes are 44 KiB of loads an SM, three times what 102 GB/s at 600 ns
-// over 8 SMs (Orin Nano) needs.
+// Sizes of matvec_cuda.cu. Chosen by count, not yet by measurement.
 //
-// Instructions of a lane per 32 weight bytes, one activation row, from sm_87 SASS (nvcc 13.0, `nvcc
-// -cubin -arch=sm_87`, the inner loop in nvdisasm): q4_k 96, q6_k 80, q8_0 51, f16 45. An Orin Nano
-// at 1.02 GHz issues 1.04e12 a second, and 102 GB/s want 3.2e9 times that many: 29 %, 25 %, 16 %
-// and 14 % of its issue slots. For 8 rows q4_k takes 298 for 32 bytes: 91 %, so a full batch is
-// bound by instructions there, not by bytes.
+// Loads under way. Memory of B bytes a second and of latency t has to have B * t of them under way,
+// an SM its share: 29 KiB on an H200 (4.8 TB/s, 800 ns, 132 SMs), 20 on an H100, 8 on an Orin
+// (102 GB/s, 600 ns, 8 SMs; twice both on AGX). Batch 1 has 64 registers a thread on every
+// architecture: 8 CTAs of 4 warps an SM, 4 turns of 576 bytes (q4_k) each: 72 KiB at the start of a
+// row of 4096, 36 in the mean. Eight CTAs are also what an H100 needs to take 4096 rows at once
+// (1,024 CTAs for 1,056 places). A batch of 8 has 128 registers: 4 CTAs, 2 rows, 1 turn: 18 KiB.
+//
+// Instructions of a warp for one turn of one row of weights, from SASS (nvcc 13.0, sm_87; sm_90 is
+// within one of it), and of the issue slots (4 an SM and cycle) what full bandwidth takes:
+//
+//   rows of acts     1      2      4      8       Orin Nano, 1.02 GHz    H100, 1.7 GHz, 3.35 TB/s
+//   q4_k  576 B    53.5   69.5    105  175.5       29 % to  95 %          35 % to 114 %
+//   q6_k  840 B    68.5   87.5  118.5  182.5       25 % to  68 %          30 % to  81 %
+//   q8_0  544 B    20.5     30     53     89       12 % to  51 %          14 % to  61 %
+//   f16   512 B      26     34     55     95       16 % to  58 %          19 % to  69 %
+//
+// So bytes are the limit of 1 to 4 rows, with room for what the count leaves out (a row's beginning
+// and end: about 150 instructions, as much as 3 turns); 8 rows of q4_k are bound by instructions.
 #pragma once
 
 #include "platform/base/types.h"
@@ -17,6 +27,9 @@
 namespace tarn::kernels {
 
 inline constexpr u32 kMatvecThreads = 128;
-inline constexpr u32 kMatvecUnroll = 2;
+// Turns of a lane's weights, of each of the warp's rows, that are under way at any time.
+constexpr u32 matvec_ahead(u32 n_acts) { return n_acts == 1 ? 4 : n_acts == 2 ? 2 : 1; }
+// CTAs for which an SM must have registers; 0: the compiler's choice.
+constexpr u32 matvec_ctas_a_sm(u32 n_acts) { return n_acts >= 4 ? 4 : 0; }
 
 }  // namespace tarn::kernels
