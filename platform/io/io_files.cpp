@@ -17,6 +17,9 @@ Unexpected open_failed(const IoOpenArgs& args, int error) {
   if (error == EACCES || error == EPERM) hint = "no permission for the file";
   if (error == ENODEV) hint = "not a regular file or block device";
   if (error == EWOULDBLOCK && args.exclusive) hint = "another process or engine has the file open";
+  if (error == EROFS) hint = "the file system is read-only: mount it writable, or use another one";
+  if (error == ENOSPC) hint = "no room on the disk for the file: free some, or use another one";
+  if (error == EDQUOT) hint = "this user's disk quota is used up: raise it, or free some";
   if (error == EMFILE || error == ENFILE) hint = "too many open files: raise RLIMIT_NOFILE";
   return fail({.status = Status::io_failed,
                .hint = hint,
@@ -139,10 +142,17 @@ Result<void> IoFileTable::allocate(IoFile file, u64 bytes) const {
   }
   if (error == 0 && ftruncate(fd, length) != 0) error = errno;
   if (error == 0) return {};
-  const bool full = error == ENOSPC || error == EDQUOT;
+  const char* hint = "the file cannot be given its size";
+  if (error == ENOSPC) hint = "no room on the disk for the file: ask for fewer bytes or free some";
+  if (error == EDQUOT)
+    hint = "this user's disk quota is too small for the file: raise it or ask for fewer bytes";
+  if (error == EROFS) hint = "the file system is read-only: mount it writable, or use another one";
+  if (error == EFBIG)
+    hint =
+        "the file system or the file-size limit (ulimit -f) forbids so large a file: ask for fewer "
+        "bytes";
   return fail({.status = Status::io_failed,
-               .hint = full ? "no room on the disk for the file: ask for fewer bytes or free some"
-                            : "the file cannot be given its size",
+               .hint = hint,
                .figures = {{{"errno", static_cast<u64>(error)}, {"bytes", bytes}}}});
 }
 

@@ -58,6 +58,10 @@ struct RangeChecker {
     if (result && !known) result = fail(choice_error(key, names));
   }
   void operator()(const char*, const bool&, const char*) {}
+  template <u64 n>
+  void operator()(const char* key, const std::array<char, n>& text, const char*) {
+    if (result && !is_plain_text(text)) result = fail(text_error(key, n - 1));
+  }
 };
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
@@ -92,6 +96,24 @@ Error choice_error(const char* key, ChoiceNames names) {
   return {.status = Status::invalid_config,
           .hint = "a value is none of the names that its key takes",
           .detail = Detail(detail.view())};
+}
+
+bool is_plain_text(std::span<const char> text) {
+  constexpr std::string_view kRefused = "\"'\\?";
+  for (const char c : text) {
+    if (c == '\0') return true;
+    if (c < ' ' || c > '~' || kRefused.find(c) != std::string_view::npos) return false;
+  }
+  return false;  // it has no end
+}
+
+Error text_error(const char* key, u64 bytes_max) {
+  return {.status = Status::invalid_config,
+          .hint =
+              "a path here is made of printable ASCII characters without quotes, backslash and "
+              "question mark, and is no longer than bytes_max",
+          .detail = Detail(key),
+          .figures = {{{"bytes_max", bytes_max}}}};
 }
 
 Error unknown_key_error(std::string_view name) {
@@ -150,7 +172,8 @@ Result<void> config_validate(const Config& config) {
                  .figures = {{{"batch_rows_max", config.batch_rows_max},
                               {"sessions_max", config.sessions_max}}}});
   }
-  return select_config_validate(config.select);
+  TARN_CHECK(select_config_validate(config.select));
+  return store_config_validate(config.store);
 }
 
 Result<u64> parse_bytes(std::string_view text) {

@@ -15,6 +15,7 @@
 #include "platform/base/result.h"
 #include "platform/base/types.h"
 #include "runtime/config/select_config.h"
+#include "runtime/config/store_config.h"
 
 namespace tarn {
 
@@ -49,11 +50,12 @@ struct Config {
   bool huge_pages = true;
   bool pin_threads = false;
   SelectConfig select{};
+  StoreConfig store{};
 
   // Calls, in a fixed order:
   //   on(key, field, min, max, help)  for numbers, u32 or u64; a key that ends in _bytes is a size
   //   on(key, field, names, help)     for choices: an enum, or text that is one of the names
-  //   on(key, field, help)            for true or false
+  //   on(key, field, help)            for true or false, and for a text (an array of char)
   template <class Visitor>
   void visit(Visitor&& on) {
     visit_fields(*this, on);
@@ -80,6 +82,7 @@ void Config::visit_fields(Self& self, Visitor& on) {
   on("kv.type", self.kv_type, ChoiceNames(kKvTypeNames), "number format of K and V");
   on("kv.page_tokens", self.page_tokens, u64{16}, u64{256}, "tokens a page, a multiple of 16");
   self.select.visit(on);
+  self.store.visit(on);
   on("engine.sessions_max", self.sessions_max, u64{1}, u64{1024}, "sessions open at a time");
   on("engine.batch_rows_max", self.batch_rows_max, u64{1}, u64{8192},
      "rows of one step: prefill slice and decode batch together");

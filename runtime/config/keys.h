@@ -12,6 +12,10 @@ namespace tarn {
 
 Error range_error(const char* key, u64 min, u64 max);
 Error choice_error(const char* key, ChoiceNames names);
+// Texts must come out of a TOML text as they went in, on every file system and in every log. The
+// question mark is what the reader makes of characters beyond ASCII.
+bool is_plain_text(std::span<const char> text);
+Error text_error(const char* key, u64 bytes_max);
 Error unknown_key_error(std::string_view name);
 // Whether any key begins with "section.".
 bool is_section(std::string_view section);

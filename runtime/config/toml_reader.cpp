@@ -173,6 +173,26 @@ class FieldReader {
     }
   }
 
+  template <u64 n>
+  void operator()(const char* key, std::array<char, n>& field, const char*) {
+    const toml::node* node = next(key);
+    if (node == nullptr) return;
+    const auto* text = node->as_string();
+    if (text == nullptr) {
+      error_ = key_error("a text is expected", key, *node);
+      return;
+    }
+    std::array<char, n> value{};
+    const std::string_view given = text->get();
+    const bool fits = given.size() < n && given.find('\0') == std::string_view::npos;
+    if (fits) std::copy(given.begin(), given.end(), value.begin());
+    if (fits && is_plain_text(value)) {
+      field = value;
+    } else {
+      error_ = at_position(text_error(key, n - 1), node->source().begin);
+    }
+  }
+
  private:
   // The value given for the next key of visit(); nullptr if there is none or there was an error.
   const toml::node* next(const char* key) {

@@ -1,4 +1,6 @@
 // What poll() does: hands requests to the disk, takes their ends, verifies, and ends operations.
+#include <errno.h>
+
 #include <algorithm>
 
 #include "platform/base/assert.h"
@@ -24,6 +26,24 @@ bool sectors_hold(const Crc32c& crc, std::span<const std::byte> payload, std::sp
     if (!std::equal(found.begin(), found.begin() + n_now, crcs.data() + first + i)) return false;
   }
   return true;
+}
+
+// Why nothing is written any more, and what helps; always the same after it: open the store again.
+const char* write_failure_hint(i64 result) {
+  switch (-result) {
+    case ENOSPC:
+      return "the disk is full: nothing is written to the store until it is opened again; free "
+             "some, or lower store.quota_bytes";
+    case EDQUOT:
+      return "this user's disk quota is used up: nothing is written to the store until it is "
+             "opened again; raise the quota, or lower store.quota_bytes";
+    case EROFS:
+      return "the store's file system has become read-only, as it does after errors: nothing is "
+             "written until it is opened again; check the disk, and mount it writable";
+    default:
+      return "writes to the store's file fail: nothing is written any more until it is opened "
+             "again; check the disk (dmesg), or name another folder as store.path";
+  }
 }
 
 }  // namespace
@@ -147,12 +167,7 @@ void Store::take_sync(i64 result) {
   sync_in_flight_ = false;
   if (result < 0) {
     ++stats_.n_write_errors;
-    if (mode_ == Mode::on) {
-      turn(Mode::read_only,
-           "a sync of the store's file failed: nothing is written any more until "
-           "it is opened again; check the disk",
-           result);
-    }
+    if (mode_ == Mode::on) turn(Mode::read_only, write_failure_hint(result), result);
   }
   for (Slot& slot : slots_) {
     if (slot.stage != Stage::syncing) continue;
@@ -322,15 +337,15 @@ void Store::drop(RecordRef ref) {
 
 void Store::note_write_error(i64 result) {
   if (++stats_.n_write_errors < kWriteErrorsMax || mode_ != Mode::on) return;
-  turn(Mode::read_only,
-       "writes to the store's file fail: nothing is written any more until it is opened again; "
-       "check the disk and its free space",
-       result);
+  turn(Mode::read_only, write_failure_hint(result), result);
 }
 
 void Store::note_read_error(i64 result) {
   if (++stats_.n_read_errors < limits_.read_errors_max) return;
-  turn(Mode::off, "reads of the store's file fail: it is turned off; check the disk", result);
+  turn(Mode::off,
+       "reads of the store's file fail: it is turned off; check the disk (dmesg), or name another "
+       "folder as store.path",
+       result);
 }
 
 void Store::turn(Mode mode, const char* hint, i64 result) {

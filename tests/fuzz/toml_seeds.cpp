@@ -18,6 +18,10 @@ struct Lines {
     for (const char* name : names) add(key, std::string("\"").append(name).append("\""));
   }
   void operator()(const char* key, const bool&, const char*) { add(key, "false"); }
+  template <tarn::u64 n>
+  void operator()(const char* key, const std::array<char, n>&, const char*) {
+    add(key, "'a/folder'");
+  }
   void add(const char* key, const std::string& value) {
     lines.push_back(std::string(key) + " = " + value + "\n");
   }

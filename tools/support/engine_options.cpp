@@ -24,6 +24,8 @@ struct ByName {
   std::string key, name;
   void operator()(const char*, auto&, u64, u64, const char*) {}
   void operator()(const char*, bool&, const char*) {}
+  template <size_t n>
+  void operator()(const char*, std::array<char, n>&, const char*) {}
   template <class Enum>
   void operator()(const char* k, Enum& field, ChoiceNames names, const char*) {
     if (k == key) assign(field, names);
@@ -69,6 +71,10 @@ struct TomlWriter {
   }
   void operator()(const char* key, const bool& field, const char*) {
     out << key << " = " << (field ? "true" : "false") << "\n";
+  }
+  template <size_t n>
+  void operator()(const char* key, const std::array<char, n>& text, const char*) {
+    out << key << " = '" << text.data() << "'\n";
   }
   template <size_t n>
   void operator()(const char* key, const std::array<char, n>& field, ChoiceNames, const char*) {

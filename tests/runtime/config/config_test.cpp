@@ -61,6 +61,10 @@ struct SetNumber {  // puts `max` or `min` plus `delta` into the number at `idx`
   }
   void operator()(const char*, auto&, ChoiceNames, const char*) { ++n_visited; }
   void operator()(const char*, bool&, const char*) { ++n_visited; }
+  template <u64 n>
+  void operator()(const char*, std::array<char, n>&, const char*) {
+    ++n_visited;
+  }
 };
 
 TEST_CASE("the defaults are valid and every number is held to its range") {

@@ -54,6 +54,10 @@ struct TableMaker {
   void operator()(const char* key, const bool& value, const char* help) {
     row(key, value ? "true" : "false", "true, false", help);
   }
+  template <u64 n>
+  void operator()(const char* key, const std::array<char, n>& value, const char* help) {
+    row(key, std::string(value.data()), "a text of at most " + std::to_string(n - 1), help);
+  }
   void row(const char* key, const std::string& value, const std::string& range, const char* help) {
     out << "| `" << key << "` | " << value << " | " << range << " | " << help << " |\n";
   }

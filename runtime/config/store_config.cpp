@@ -1,0 +1,30 @@
+#include "runtime/config/store_config.h"
+
+namespace tarn {
+namespace {
+
+Unexpected broken(const char* key, const char* hint, u64 value) {
+  return fail({.status = Status::invalid_config,
+               .hint = hint,
+               .detail = Detail(key),
+               .figures = {Figure{"value", value}}});
+}
+
+}  // namespace
+
+Result<void> store_config_validate(const StoreConfig& config) {
+  constexpr u64 kSector = 4096;
+  if (config.frame_bytes % kSector != 0 || config.frame_bytes == kSector) {
+    return broken("store.frame_bytes",
+                  "a frame is a multiple of 4 KiB and at least two of them, head and payload; 0 "
+                  "takes what a group of KV needs",
+                  config.frame_bytes);
+  }
+  if (!config.is_off() && config.quota_bytes == 0) {
+    return broken("store.quota_bytes",
+                  "a store needs a size: say what it may take of the disk, such as \"16GiB\"", 0);
+  }
+  return {};
+}
+
+}  // namespace tarn

@@ -1,0 +1,58 @@
+// runtime/config/store_config.h
+//
+// The store's share of the configuration: where KV, sessions and codebooks lie on disk, and how
+// much of the disk they may take and wear. Off until a folder is named. Sizes have no default: only
+// the owner of the box knows what else is on the disk, and how much it may be written to.
+#pragma once
+
+#include <array>
+#include <string_view>
+
+#include "platform/base/result.h"
+#include "platform/base/types.h"
+
+namespace tarn {
+
+inline constexpr u64 kStoreBytesMax = 16384 * kGiB;
+inline constexpr u64 kStoreFrameBytesMax = 64 * kMiB;
+
+struct StoreConfig {
+  std::array<char, 256> path{};  // the folder; empty: off
+  u64 quota_bytes = 0;
+  u64 daily_write_bytes = 0;
+  u64 frame_bytes = 0;
+  u32 requests_max = 256;
+
+  std::string_view folder() const { return {path.data()}; }
+  bool is_off() const { return path[0] == '\0'; }
+
+  // As Config::visit(), which calls it.
+  template <class Visitor>
+  void visit(Visitor& on) {
+    visit_fields(*this, on);
+  }
+  template <class Visitor>
+  void visit(Visitor& on) const {
+    visit_fields(*this, on);
+  }
+
+ private:
+  template <class Self, class Visitor>
+  static void visit_fields(Self& self, Visitor& on);
+};
+
+template <class Self, class Visitor>
+void StoreConfig::visit_fields(Self& self, Visitor& on) {
+  on("store.path", self.path, "folder of the store, made with mode 0700; empty: no store");
+  on("store.quota_bytes", self.quota_bytes, u64{0}, kStoreBytesMax,
+     "what the store may take of the disk, all of it at once; needed with a path");
+  on("store.daily_write_bytes", self.daily_write_bytes, u64{0}, kStoreBytesMax,
+     "what may be written in a day, so that the disk does not wear out; 0: no limit");
+  on("store.frame_bytes", self.frame_bytes, u64{0}, kStoreFrameBytesMax,
+     "unit of the file, a multiple of 4 KiB; another one begins a new store; 0: a group of KV");
+  on("store.requests_max", self.requests_max, u64{1}, u64{256}, "records on their way at one time");
+}
+
+Result<void> store_config_validate(const StoreConfig& config);
+
+}  // namespace tarn
