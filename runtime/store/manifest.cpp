@@ -48,7 +48,7 @@ u64 body_bytes(const ManifestHead& head) {
          part_bytes<char>(head.policy_bytes);
 }
 static_assert(sizeof(ManifestHead) + 16 * u64{kManifestGroupsMax} + 4 * u64{kManifestTokensMax} +
-                  (32 + 4) * u64{kManifestTurnsMax} + 8 * kManifestBiasesMax +
+                  (32 + 4) * u64{kManifestTurnsMax} + 8 * u64{kManifestBiasesMax} +
                   kManifestNameBytesMax + kManifestPolicyBytesMax <=
               kPayloadBytesMax);
 

@@ -79,6 +79,7 @@ struct SamplerState {
   u32 ignores_end = 0;    // 0 or 1
   u64 seed = 0;
   u64 n_drawn = 0;  // in this generation
+  friend bool operator==(const SamplerState&, const SamplerState&) = default;
 };
 static_assert(sizeof(SamplerState) == 64);
 
@@ -103,6 +104,7 @@ struct ManifestSegments {
   u32 middle_end = 0;
   u32 n_local = 0;
   u32 k = 0;
+  friend bool operator==(const ManifestSegments&, const ManifestSegments&) = default;
 };
 
 struct Manifest {

@@ -131,8 +131,8 @@ TEST_CASE("a manifest comes back as it was, and its bytes never change") {
     CHECK(decoded->revision == was.revision);
     CHECK(decoded->n_slots == was.n_slots);
     CHECK(decoded->tail == was.tail);
-    CHECK(std::memcmp(&decoded->sampler, &was.sampler, sizeof was.sampler) == 0);
-    CHECK(std::memcmp(&decoded->segments, &was.segments, sizeof was.segments) == 0);
+    CHECK(decoded->sampler == was.sampler);
+    CHECK(decoded->segments == was.segments);
     CHECK(same_bytes(decoded->groups, was.groups));
     CHECK(same_bytes(decoded->codebooks, was.codebooks));
     CHECK(same_bytes(decoded->token_ids, was.token_ids));
