@@ -26,6 +26,7 @@ constexpr CpuTable kTables[] = {
      .pq_lut = pq_lut_avx512,
      .pq_score = pq_score_avx512,
      .pq_weigh = pq_weigh_avx512,
+     .pq_pairs = pq_pairs_avx512,
      .top_k = top_k_avx512},
 #endif
 #ifdef TARN_HAVE_AVX2
@@ -47,6 +48,7 @@ constexpr CpuTable kTables[] = {
      .pq_lut = pq_lut_avx2,
      .pq_score = pq_score_avx2,
      .pq_weigh = pq_weigh_avx2,
+     .pq_pairs = pq_pairs_avx2,
      .top_k = top_k_avx2},
 #endif
     {.isa = "generic",
@@ -67,6 +69,7 @@ constexpr CpuTable kTables[] = {
      .pq_lut = pq_lut_generic,
      .pq_score = pq_score_generic,
      .pq_weigh = pq_weigh_generic,
+     .pq_pairs = pq_pairs_generic,
      .top_k = top_k_generic},
 };
 

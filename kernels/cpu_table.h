@@ -12,6 +12,7 @@
 #include "kernels/matmul/matmul.h"
 #include "kernels/norm/norm.h"
 #include "kernels/pq/pq_cluster.h"
+#include "kernels/pq/pq_pairs.h"
 #include "kernels/pq/pq_score.h"
 #include "kernels/quant/activations.h"
 #include "kernels/quant/dequant.h"
@@ -40,6 +41,7 @@ struct CpuTable {
   PqLutFn pq_lut;
   PqScoreFn pq_score;
   PqWeighFn pq_weigh;
+  PqPairsFn pq_pairs;
   TopKFn top_k;
 };
 

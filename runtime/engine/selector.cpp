@@ -227,7 +227,8 @@ void Selector::run_units(Session& s, u32 n) {
   s.n_units_done += n;
   n_units_spent_ += n;
   if (s.n_units_done < n_units()) return;
-  for (u32 head = 0; head < args_.plan->select.n_heads; ++head) s.target[head].pq.end_codebook();
+  args_.workers->run(args_.plan->select.n_heads,
+                     [&](u32 head, u32) { s.target[head].pq.end_codebook(); });
   s.has_job = false;
 }
 

@@ -16,6 +16,10 @@ u64 round_up(u64 n) { return (n + 63) / 64 * 64; }
 u64 codebook_elems(const PqShape& shape) { return u64{shape.head_dim} * shape.n_padded(); }
 u64 half_norm_elems(const PqShape& shape) { return u64{shape.n_subspaces} * shape.n_padded(); }
 
+u64 n_pairs(const PqShape& shape) {
+  return shape.has_pairs() ? u64{shape.n_padded()} * shape.n_padded() : 0;
+}
+
 // n distinct numbers below n_rows (Floyd 1987, in Bentley, CACM 30(9)).
 void draw_rows(u64 n_rows, u32 n, u32* out) {
   for (u32 i = 0; i < n; ++i) {
@@ -70,7 +74,7 @@ u64 PqIndex::region_bytes(const PqShape& shape) {
   return round_up(shape.codebooks_max * codebook_elems(shape) * sizeof(f32)) +
          round_up(shape.codebooks_max * half_norm_elems(shape) * sizeof(f32)) +
          round_up(shape.n_subspaces * kernels::pq_row_bytes(shape.format, shape.capacity_tokens)) +
-         round_up(shape.codebooks_max * sizeof(u32));
+         round_up(shape.codebooks_max * sizeof(u32)) + round_up(n_pairs(shape) * sizeof(u32));
 }
 
 u64 PqIndex::train_scratch_bytes(const PqShape& shape) {
@@ -95,6 +99,8 @@ void PqIndex::init(const PqShape& shape, std::span<std::byte> region) {
   codes_ = reinterpret_cast<u8*>(at);
   at += round_up(shape.n_subspaces * row_bytes_);
   firsts_ = reinterpret_cast<u32*>(at);
+  at += round_up(shape.codebooks_max * sizeof(u32));
+  counts_ = reinterpret_cast<u32*>(at);
   start(0);
 }
 
@@ -103,6 +109,7 @@ void PqIndex::start(u32 slot_begin) {
   n_tokens_ = n_codebooks_ = n_training_ = n_clustered_ = 0;
   // A block that is not full is scored whole: what lies behind the last row is a code, too.
   std::memset(codes_, 0, shape_.n_subspaces * row_bytes_);
+  std::fill_n(counts_, n_pairs(shape_), 0u);
 }
 
 void PqIndex::begin_codebook(u32 n_rows) {
@@ -169,6 +176,7 @@ u32 PqIndex::train(const Training& training) {
 
 void PqIndex::end_codebook() {
   TARN_ASSERT(n_training_ != 0);
+  count_pairs(n_tokens_, n_tokens_ + n_training_, 1);
   n_tokens_ += n_training_;
   n_clustered_ = n_tokens_;
   n_codebooks_ += 1;
@@ -177,6 +185,7 @@ void PqIndex::end_codebook() {
 
 void PqIndex::truncate(u32 n_rows) {
   TARN_ASSERT(n_rows >= n_clustered_ && n_rows <= n_tokens_);
+  count_pairs(n_rows, n_tokens_, -1);
   n_tokens_ = n_rows;
 }
 
@@ -190,6 +199,7 @@ void PqIndex::copy_from(const PqIndex& source) {
   std::copy_n(source.centroids_, n_codebooks_ * codebook_elems(shape_), centroids_);
   std::copy_n(source.half_norms_, n_codebooks_ * half_norm_elems(shape_), half_norms_);
   std::copy_n(source.firsts_, n_codebooks_, firsts_);
+  std::copy_n(source.counts_, n_pairs(shape_), counts_);
   const u64 n_bytes = kernels::pq_row_bytes(shape_.format, n_tokens_);
   for (u32 m = 0; m < shape_.n_subspaces; ++m) std::memcpy(row(m), source.row(m), n_bytes);
 }
@@ -214,6 +224,7 @@ void PqIndex::encode(const CpuTable& table, const KeyPages& keys, u32 slot_end,
                        .n_padded = shape_.n_padded()});
       put_codes(m, n_tokens_, mine.codes, n);
     }
+    count_pairs(n_tokens_, n_tokens_ + n, 1);
     n_tokens_ += n;
   }
 }
@@ -247,6 +258,31 @@ void PqIndex::score(const CpuTable& table, const Query& query, f32* lut, f32* sc
   }
 }
 
+u32 PqIndex::choose_by_pairs(const CpuTable& table, const Query& query, u32 k, f32* lut,
+                             void* scratch, u32* out) const {
+  TARN_ASSERT(shape_.has_pairs() && n_codebooks_ == 1);
+  table.pq_lut({.q = query.q,
+                .q_stride = shape_.head_dim,
+                .codebook = codebook(0).data(),
+                .lut = lut,
+                .n_heads = query.n_heads,
+                .n_subspaces = 2,
+                .dims = shape_.dims(),
+                .n_padded = shape_.n_padded()});
+  return table.pq_pairs({.format = shape_.format,
+                         .codes = codes_,
+                         .codes_stride = row_bytes_,
+                         .lut = lut,
+                         .counts = counts_,
+                         .scratch = scratch,
+                         .out = out,
+                         .n_tokens = n_tokens_,
+                         .n_heads = query.n_heads,
+                         .side = shape_.n_padded(),
+                         .k = k,
+                         .scale = query.scale});
+}
+
 u8 PqIndex::code(u32 subspace, u32 row_idx) const {
   TARN_ASSERT(subspace < shape_.n_subspaces && row_idx < n_tokens_);
   return kernels::pq_code_get(shape_.format, row(subspace), row_idx);
@@ -272,6 +308,15 @@ std::span<f32> PqIndex::centroids(u32 idx, u32 subspace) const {
 
 f32* PqIndex::half_norms(u32 idx, u32 subspace) const {
   return half_norms_ + idx * half_norm_elems(shape_) + u64{subspace} * shape_.n_padded();
+}
+
+void PqIndex::count_pairs(u32 begin, u32 end, i32 step) const {
+  if (!shape_.has_pairs()) return;
+  for (u32 i = begin; i < end; ++i) {
+    const u32 first = kernels::pq_code_get(shape_.format, row(0), i);
+    counts_[first * shape_.n_padded() + kernels::pq_code_get(shape_.format, row(1), i)] +=
+        static_cast<u32>(step);
+  }
 }
 
 void PqIndex::put_codes(u32 subspace, u32 first, const u8* codes, u32 n) const {

@@ -50,6 +50,10 @@ struct PqShape {
   constexpr u32 dims() const { return head_dim / n_subspaces; }
   constexpr u32 n_centroids() const { return 1u << code_bits; }
   constexpr u32 n_padded() const { return kernels::pq_padded(n_centroids()); }
+  // A token's scores follow from a pair of codes, and the pairs are counted (kernels/pq/pq_pairs.h).
+  constexpr bool has_pairs() const {
+    return n_subspaces == 2 && n_padded() <= kernels::kPqPairSideMax && codebooks_max == 1;
+  }
 };
 
 class PqIndex {
@@ -99,6 +103,11 @@ class PqIndex {
   void score(const kernels::CpuTable& table, const Query& query, f32* lut, f32* scores,
              u64 stride) const;
 
+  // The k best rows by the softmax of their scores, summed over the group's heads, ascending; where
+  // the shape has pairs. scratch of kPqPairScratchBytes; out has room for k.
+  u32 choose_by_pairs(const kernels::CpuTable& table, const Query& query, u32 k, f32* lut,
+                      void* scratch, u32* out) const;
+
   const PqShape& shape() const { return shape_; }
   u32 n_tokens() const { return n_tokens_; }
   u32 slot_begin() const { return slot_begin_; }
@@ -114,6 +123,7 @@ class PqIndex {
   std::span<f32> centroids(u32 idx, u32 subspace) const;
   f32* half_norms(u32 idx, u32 subspace) const;
   u8* row(u32 subspace) const { return codes_ + subspace * row_bytes_; }
+  void count_pairs(u32 begin, u32 end, i32 step) const;
   void put_codes(u32 subspace, u32 first, const u8* codes, u32 n) const;
 
   PqShape shape_{};
@@ -121,6 +131,7 @@ class PqIndex {
   f32* half_norms_ = nullptr;  // [codebooks_max, n_subspaces, n_padded]
   u8* codes_ = nullptr;        // [n_subspaces, row_bytes_]
   u32* firsts_ = nullptr;      // [codebooks_max], first row of each codebook
+  u32* counts_ = nullptr;      // [n_padded, n_padded], rows of each pair of codes; or none
   u64 row_bytes_ = 0;
   u32 slot_begin_ = 0;
   u32 n_tokens_ = 0;

@@ -11,13 +11,14 @@ namespace {
 constexpr u32 kTileTokens = PqIndex::kTileTokens;
 
 struct Scratch {
-  f32* lut;      // [n_heads, lut_elems]; the oracle's products of a tile
-  f32* keys;     // [kTileTokens, head_dim] and its transpose
-  f32* scores;   // [n_heads, n]
-  f32* weights;  // [n]
-  u32* places;   // [n]
-  std::byte* radix;
+  f32* lut;          // [n_heads, lut_elems]; the oracle's products of a tile
+  f32* keys;         // [kTileTokens, head_dim] and its transpose
+  f32* scores;       // [n_heads, n]
+  f32* weights;      // [n]
+  u32* places;       // [n]
+  std::byte* radix;  // the radix' counts; weights of pairs
 };
+constexpr u64 kRankBytes = std::max(kernels::kTopKScratchBytes, kernels::kPqPairScratchBytes);
 
 u64 lut_elems(const SelectionShape& shape) {
   return u64{shape.n_group_heads} * std::max(shape.lut_elems, kTileTokens);
@@ -37,7 +38,7 @@ Scratch carve(const SelectionArgs& args, const SelectionShape& shape) {
   };
   const u64 n = n_candidates(shape);
   Scratch scratch{};
-  scratch.radix = take(kernels::kTopKScratchBytes);
+  scratch.radix = take(kRankBytes);
   scratch.lut = reinterpret_cast<f32*>(take(lut_elems(shape) * sizeof(f32)));
   scratch.keys = reinterpret_cast<f32*>(take(key_elems(shape) * sizeof(f32)));
   scratch.scores = reinterpret_cast<f32*>(take(shape.n_group_heads * n * sizeof(f32)));
@@ -119,7 +120,7 @@ void score_exactly(const SelectionArgs& args, const KeyPages& keys, const Scratc
 
 u64 selection_scratch_bytes(const SelectionShape& shape) {
   const u64 n = n_candidates(shape);
-  const u64 pieces[] = {kernels::kTopKScratchBytes,
+  const u64 pieces[] = {kRankBytes,
                         lut_elems(shape) * sizeof(f32),
                         key_elems(shape) * sizeof(f32),
                         shape.n_group_heads * n * sizeof(f32),
@@ -137,6 +138,11 @@ u32 select_pq(const SelectionArgs& args, const PqIndex& index) {
   const Scratch scratch =
       carve(args, shape_of(args, shape.head_dim, shape.n_subspaces * shape.n_padded()));
   const u32 n = args.segments.n_middle();
+  if (shape.has_pairs()) {
+    const u32 n_places = index.choose_by_pairs(args.table, args.query, args.k, scratch.lut,
+                                               scratch.radix, scratch.places);
+    return compose(args, scratch.places, n_places);
+  }
   index.score(args.table, args.query, scratch.lut, scratch.scores, n);
   return choose(args, scratch, rank(args, scratch, n));
 }
