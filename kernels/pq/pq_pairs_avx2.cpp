@@ -4,7 +4,7 @@
 namespace tarn::kernels {
 namespace {
 
-struct Pairs8 : PqPairsVector<F32x>, TakeSingly {};
+struct Pairs8 : PqPairsVector<F32x>, Singly {};
 
 }  // namespace
 

@@ -49,6 +49,14 @@ u32 put(u32 lanes, u32 place, u32* out) {
 }
 
 struct Pairs16 : PqPairsVector<F32x> {
+  static u32 above(const u32* keys, u32 key) {
+    return _mm512_cmpgt_epu32_mask(_mm512_loadu_si512(keys),
+                                   _mm512_set1_epi32(static_cast<i32>(key)));
+  }
+  static u32 equal(const u32* keys, u32 key) {
+    return _mm512_cmpeq_epu32_mask(_mm512_loadu_si512(keys),
+                                   _mm512_set1_epi32(static_cast<i32>(key)));
+  }
   static u32 take(const PqPairsArgs& args, const PqMarks& marks, u32 n_equal) {
     const MarkTable above(marks.above), equal(marks.equal);
     u32 n_out = 0;

@@ -5,6 +5,7 @@
 // file includes this; their sums are exact in any order.
 //
 //   W::weigh_pairs(args, scores, weights)   weights [side^2] of the pairs; scores is scratch
+//   W::above(keys, key), W::equal(keys, key)   a bit for each of 16 keys
 //   W::take(args, marks, n_equal)           places to args.out; returns how many
 #pragma once
 
@@ -39,27 +40,21 @@ u32 choose_by_pairs(const PqPairsArgs& args) {
     const i32 bits = std::bit_cast<i32>(weights[i] + 0.0f);
     keys[i] = static_cast<u32>(bits ^ ((bits >> 31) & 0x7fffffff)) ^ 0x80000000u;
   }
+  const u32* counts = args.counts;
   u32 key = 0;
   for (u32 bit = 0x80000000u; bit != 0; bit >>= 1) {
     const u32 tried = key | bit;
     u32 n_reach = 0;
-    for (u32 i = 0; i < n; ++i) n_reach += keys[i] >= tried ? args.counts[i] : 0;
+    for (u32 i = 0; i < n; ++i) n_reach += counts[i] & (keys[i] >= tried ? ~0u : 0u);
     if (n_reach >= args.k) key = tried;
   }
-  PqMarks marks;
   u32 n_above = 0;
-  for (u32 c0 = 0; c0 < args.side; ++c0) {
-    u64 above = 0, equal = 0;
-    for (u32 c1 = 0; c1 < args.side; ++c1) {
-      const u32 i = c0 * args.side + c1;
-      above |= u64{keys[i] > key} << c1;
-      equal |= u64{keys[i] == key} << c1;
-      n_above += keys[i] > key ? args.counts[i] : 0;
-    }
-    marks.above[c0] = above;
-    marks.equal[c0] = equal;
+  for (u32 i = 0; i < n; ++i) n_above += counts[i] & (keys[i] > key ? ~0u : 0u);
+  PqMarks marks{};
+  for (u32 i = 0; i < n; i += 16) {
+    marks.above[i / args.side] |= u64{W::above(keys + i, key)} << i % args.side;
+    marks.equal[i / args.side] |= u64{W::equal(keys + i, key)} << i % args.side;
   }
-  for (u32 c0 = args.side; c0 < kPqPairSideMax; ++c0) marks.above[c0] = marks.equal[c0] = 0;
   return W::take(args, marks, args.k - n_above);
 }
 
@@ -79,8 +74,18 @@ void pq_for_pair_tiles(const PqPairsArgs& args, Take take) {
   }
 }
 
-// One token at a time; for bodies that have nothing better.
-struct TakeSingly {
+// One key and one token at a time; for bodies that have nothing better.
+struct Singly {
+  static u32 above(const u32* keys, u32 key) {
+    u32 lanes = 0;
+    for (u32 i = 0; i < 16; ++i) lanes |= (keys[i] > key ? 1u : 0u) << i;
+    return lanes;
+  }
+  static u32 equal(const u32* keys, u32 key) {
+    u32 lanes = 0;
+    for (u32 i = 0; i < 16; ++i) lanes |= (keys[i] == key ? 1u : 0u) << i;
+    return lanes;
+  }
   static u32 take(const PqPairsArgs& args, const PqMarks& marks, u32 n_equal) {
     u32 n_out = 0;
     pq_for_pair_tiles(args, [&](const u8* c0, const u8* c1, u32 begin, u32 n) {

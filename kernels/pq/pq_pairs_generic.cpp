@@ -7,7 +7,7 @@
 namespace tarn::kernels {
 namespace {
 
-struct Scalar : TakeSingly {
+struct Scalar : Singly {
   static void weigh_pairs(const PqPairsArgs& args, f32* scores, f32* weights) {
     const u32 side = args.side, n = side * side;
     for (u32 h = 0; h < args.n_heads; ++h) {

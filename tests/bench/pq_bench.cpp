@@ -8,7 +8,9 @@
 //
 // score    codes of more tokens than any cache holds, 4,096 tokens a call, against plain reads
 // step     tables, scores, weights and top-k of 8 KV heads times `layers`, at 8K, 32K, 128K tokens:
-//          ms a step, and each part's share; codes come from memory, scores stay where they fall
+//          ms a step, and each part's share; codes come from memory, scores stay where they fall.
+//          Where there are pairs of codes (two sub-spaces), the choice by these, which takes the
+//          place of all but the tables
 // cluster  assign and accumulate, rows a second and GMAC/s
 //
 // Napkin, 2x6, 8 KV heads of 4 q heads, 32 layers, 32K tokens: 16 MiB of codes, which 60 GB/s read
@@ -164,6 +166,39 @@ struct Search {
   }
 };
 
+f64 pairs_seconds(const Search& search) {
+  const Options& o = search.o;
+  const Preset& preset = search.preset;
+  const u32 side = pq_padded(preset.n_centroids), n_tokens = search.n_tokens;
+  const u64 row_bytes = pq_row_bytes(preset.format, n_tokens), head_bytes = 2 * row_bytes;
+  const u64 n_heads = search.codes.n_bytes / head_bytes;
+  std::vector<u32> counts(u64{kHeads} * o.n_layers * side * side);
+  for (u64 head = 0; head < u64{kHeads} * o.n_layers; ++head) {
+    const u8* row = search.codes.bytes + head % n_heads * head_bytes;
+    for (u32 t = 0; t < n_tokens; ++t) {
+      counts[(head * side + pq_code_get(preset.format, row, t)) * side +
+             pq_code_get(preset.format, row + row_bytes, t)] += 1;
+    }
+  }
+  std::vector<Search::Scratch> scratch(o.n_threads);
+  for (Search::Scratch& of_thread : scratch) search.prepare(of_thread);
+  return best_seconds(o.n_threads, o.n_reps, u64{kHeads} * o.n_layers, [&](u64 head, u32 thread) {
+    search.run(head, scratch[thread], 1);
+    search.table.pq_pairs({.format = preset.format,
+                           .codes = search.codes.bytes + head % n_heads * head_bytes,
+                           .codes_stride = row_bytes,
+                           .lut = scratch[thread].lut.data(),
+                           .counts = counts.data() + head * side * side,
+                           .scratch = scratch[thread].radix.bytes,
+                           .out = scratch[thread].places.data(),
+                           .n_tokens = n_tokens,
+                           .n_heads = o.n_group,
+                           .side = side,
+                           .k = o.k,
+                           .scale = 0.1f});
+  });
+}
+
 void bench_step(const Options& o, const CpuTable& table) {
   constexpr const char* kParts[] = {"lut", "score", "weigh", "top-k"};
   for (const Preset& preset : {kPresets[0], kPresets[1], kPresets[3]}) {
@@ -186,7 +221,9 @@ void bench_step(const Options& o, const CpuTable& table) {
         std::printf("  %s %.2f", kParts[part - 1], (s - before) * 1e3);
         before = s;
       }
-      std::printf("  sum %.2f ms\n", before * 1e3);
+      std::printf("  sum %.2f ms", before * 1e3);
+      if (preset.n_subspaces == 2) std::printf("; by pairs %.2f ms", pairs_seconds(search) * 1e3);
+      std::printf("\n");
     }
   }
 }
