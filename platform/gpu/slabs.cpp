@@ -48,6 +48,17 @@ SlabPlace SlabCutter::add(Checked bytes, u64 n) {
   return first;
 }
 
+SlabPlace SlabCutter::of_run(SlabPlace first, u64 piece_bytes, u64 idx) const {
+  const u64 step_bytes = align_up(piece_bytes, kDevicePieceAlignment);
+  const u64 room_bytes =
+      slab_bytes_max_ > first.offset_bytes ? slab_bytes_max_ - first.offset_bytes : 0;
+  const u64 n_first = std::max<u64>(1, room_bytes / step_bytes);
+  if (idx < n_first) return {first.slab_idx, first.offset_bytes + idx * step_bytes};
+  const u64 n_whole = std::max<u64>(1, slab_bytes_max_ / step_bytes);
+  return {first.slab_idx + 1 + static_cast<u32>((idx - n_first) / n_whole),
+          (idx - n_first) % n_whole * step_bytes};
+}
+
 u64 SlabCutter::slab_bytes(u32 slab_idx) const {
   TARN_ASSERT(slab_idx < n_slabs_);
   return Checked(filled_bytes_[slab_idx]).aligned_up(alignment_bytes_).get().value_or(0);

@@ -40,6 +40,9 @@ class SlabCutter {
   // The same for `n` pieces of one size, as fast as for one; the place of the first.
   SlabPlace add(Checked bytes, u64 n);
 
+  // The place of the idx-th of such pieces.
+  SlabPlace of_run(SlabPlace first, u64 piece_bytes, u64 idx) const;
+
   bool valid() const { return valid_; }
   u32 n_slabs() const { return n_slabs_; }
   u64 slab_bytes(u32 slab_idx) const;
