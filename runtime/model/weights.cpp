@@ -20,6 +20,9 @@ constexpr u64 kAlignment = 64;  // a cache line, and the widest vector
 constexpr u64 kSlotBytes = 2 * kMiB;
 constexpr u64 kSlotsBytes = 32 * kMiB;
 constexpr u32 kSlotsMax = kSlotsBytes / kSlotBytes;
+// With a sink, a quarter of that memory is its own: as many copies under way as its ring has pieces.
+constexpr u64 kSinkPieceBytes = 2 * kMiB;
+constexpr u64 kSinkBytes = 4 * kSinkPieceBytes;
 // What one task of the worker pool tiles, at least: a task costs about a microsecond to claim.
 constexpr u64 kTaskBytes = 64 * kKiB;
 constexpr u64 kReapNs = 1'000'000'000;
@@ -32,6 +35,7 @@ struct Item {
   const TensorRef* tensor = nullptr;
   std::byte* target = nullptr;
   bool is_vector = false;
+  bool is_sent = false;  // to the sink; else the target is host memory
 };
 constexpr u64 kItemsBytes = align_up(kTensorsMax * sizeof(Item), kSectorBytes);
 
@@ -140,16 +144,25 @@ struct Piece {
   u64 n_bytes = 0;      // of the piece itself
 };
 
+u64 tile_bytes_of(const TensorRef& tensor) {
+  return kernels::tiled_bytes(tensor.type, kTileRows, tensor.k);
+}
+std::byte* target_of(const Piece& piece) {
+  return piece.item->target + piece.row_begin / kTileRows * tile_bytes_of(*piece.item->tensor);
+}
+
 class Loader {
  public:
   explicit Loader(const LoadArgs& args) : args_(args) {}
 
   Result<Weights> load() {
     resolve();
+    TARN_CHECK(check_sink());
     plan_slots();
     args_.io->register_buffers({&slots_, 1});
-    const Result<void> done = stream();
+    Result<void> done = stream();
     args_.io->register_buffers({});
+    if (done && args_.sink != nullptr) done = args_.sink->finish();
     if (!done) return fail(done.error());
     if (weights_.rope_factors != nullptr) TARN_CHECK(check_rope_factors());
     return weights_;
@@ -162,7 +175,9 @@ class Loader {
   Result<void> take(const IoCompletion& completion);
   std::optional<Piece> next_piece();
   bool submit_next();
-  void tile(const Piece& piece, const std::byte* rows);
+  void tile(const Piece& piece, const std::byte* rows, u64 tile_begin, u64 n_tiles, std::byte* to);
+  Result<void> send(const Piece& piece, const std::byte* rows);
+  Result<void> check_sink() const;
   Result<void> check_rope_factors() const;
 
   const LoadArgs& args_;
@@ -183,7 +198,8 @@ class Loader {
 void Loader::resolve() {
   const ModelDescription& model = *args_.model;
   items_ = {reinterpret_cast<Item*>(args_.staging.data()), kTensorsMax};
-  slots_ = args_.staging.subspan(kItemsBytes, kSlotsBytes);
+  slots_ =
+      args_.staging.subspan(kItemsBytes, kSlotsBytes - (args_.sink != nullptr ? kSinkBytes : 0));
   Layout layout(args_.region.data());
   const std::span<LayerWeights> layers(
       reinterpret_cast<LayerWeights*>(layout.place(model.spec.n_layers * sizeof(LayerWeights))),
@@ -191,13 +207,29 @@ void Loader::resolve() {
   std::fill(layers.begin(), layers.end(), LayerWeights{});
   weights_.layers = layers;
   u64 n_items = 0;
-  lay_out(model, layout,
+  // A tensor's place is in the region, or the sink's; the rope factors have both with a sink.
+  struct Places {
+    Layout* region;
+    WeightSink* sink;
+    std::byte* place(Checked n_bytes) {
+      const auto bytes = n_bytes.get();
+      TARN_ASSERT(bytes.has_value());  // the planner added them up
+      return sink != nullptr ? sink->place(*bytes) : region->place(n_bytes);
+    }
+  } places{&layout, args_.sink};
+  lay_out(model, places,
           [&](const tables::TensorRow& row, u32 layer, const TensorRef& tensor, std::byte* target) {
             const bool is_layer = layer != kNoLayer;
             const auto layer_id = static_cast<LayerTensor>(row.idx);
             const auto model_id = static_cast<ModelTensor>(row.idx);
             const bool is_vector = row.n_rows == tables::Dim::one;
-            items_[n_items++] = {.tensor = &tensor, .target = target, .is_vector = is_vector};
+            const bool is_factors = !is_layer && model_id == ModelTensor::rope_freqs;
+            const bool is_sent = args_.sink != nullptr && !is_factors;
+            if (args_.sink != nullptr && is_factors) {
+              target = layout.place(Checked(tensor.k) * sizeof(f32));
+            }
+            items_[n_items++] = {
+                .tensor = &tensor, .target = target, .is_vector = is_vector, .is_sent = is_sent};
             if (is_vector) {
               const f32** vector =
                   is_layer ? vector_of(layers[layer], layer_id) : vector_of(weights_, model_id);
@@ -297,11 +329,13 @@ Result<void> Loader::take(const IoCompletion& completion) {
     return fail(read_error(completion.result, piece.read_offset));
   }
   const std::byte* rows = slots_.data() + completion.tag * slot_bytes_ + piece.lead_bytes;
-  if (piece.item->is_vector) {
+  if (piece.item->is_sent) {
+    TARN_CHECK(send(piece, rows));
+  } else if (piece.item->is_vector) {
     kernels::dequantize_row(piece.item->tensor->type, rows, piece.item->tensor->k,
                             reinterpret_cast<f32*>(piece.item->target));
   } else {
-    tile(piece, rows);
+    tile(piece, rows, 0, ceil_div(piece.n_rows, kTileRows), target_of(piece));
   }
   done_bytes_ += piece.n_bytes;
   if (args_.on_progress != nullptr && !args_.on_progress(args_.progress_context, done_bytes_,
@@ -311,25 +345,59 @@ Result<void> Loader::take(const IoCompletion& completion) {
   return {};
 }
 
-void Loader::tile(const Piece& piece, const std::byte* rows) {
+// The host's memory is too small a window for whole pieces: their tiles go in parts.
+Result<void> Loader::send(const Piece& piece, const std::byte* rows) {
+  const TensorRef& tensor = *piece.item->tensor;
+  if (piece.item->is_vector) {
+    TARN_TRY(const std::span<std::byte> window, args_.sink->next());
+    kernels::dequantize_row(tensor.type, rows, tensor.k, reinterpret_cast<f32*>(window.data()));
+    args_.sink->send(piece.item->target, tensor.k * sizeof(f32));
+    return {};
+  }
+  const u64 tile_bytes = tile_bytes_of(tensor);
+  const u64 n_tiles = ceil_div(piece.n_rows, kTileRows);
+  const u64 n_fit = kSinkPieceBytes / tile_bytes;
+  for (u64 tile_begin = 0; tile_begin < n_tiles; tile_begin += n_fit) {
+    const u64 n_now = std::min(n_fit, n_tiles - tile_begin);
+    TARN_TRY(const std::span<std::byte> window, args_.sink->next());
+    tile(piece, rows, tile_begin, n_now, window.data());
+    args_.sink->send(target_of(piece) + tile_begin * tile_bytes, n_now * tile_bytes);
+  }
+  return {};
+}
+
+// Tiles [tile_begin, tile_begin + n_tiles) of a piece, the first of them at `to`.
+void Loader::tile(const Piece& piece, const std::byte* rows, u64 tile_begin, u64 n_tiles,
+                  std::byte* to) {
   const TensorRef& tensor = *piece.item->tensor;
   const u64 row_bytes = kernels::row_bytes(tensor.type, tensor.k);
-  const u64 tile_bytes = kernels::tiled_bytes(tensor.type, kTileRows, tensor.k);
-  std::byte* target = piece.item->target + piece.row_begin / kTileRows * tile_bytes;
-  const u64 n_tiles = ceil_div(piece.n_rows, kTileRows);
+  const u64 tile_bytes = tile_bytes_of(tensor);
   const u64 tiles_per_task = std::max<u64>(1, kTaskBytes / tile_bytes);
   args_.workers->run(static_cast<u32>(ceil_div(n_tiles, tiles_per_task)), [&](u32 task, u32) {
-    const u64 tile_begin = task * tiles_per_task;
-    const u64 tile_end = std::min(n_tiles, tile_begin + tiles_per_task);
-    for (u64 tile = tile_begin; tile < tile_end; ++tile) {
-      const u64 row = tile * kTileRows;
+    const u64 task_begin = task * tiles_per_task;
+    const u64 task_end = std::min(n_tiles, task_begin + tiles_per_task);
+    for (u64 tile = task_begin; tile < task_end; ++tile) {
+      const u64 row = (tile_begin + tile) * kTileRows;
       args_.tile_rows({.type = tensor.type,
                        .rows = rows + row * row_bytes,
                        .n_rows = static_cast<u32>(std::min<u64>(kTileRows, piece.n_rows - row)),
                        .k = tensor.k,
-                       .tile = target + tile * tile_bytes});
+                       .tile = to + tile * tile_bytes});
     }
   });
+}
+
+// What goes through a sink goes in whole tiles and vectors.
+Result<void> Loader::check_sink() const {
+  for (const Item& item : items_) {
+    if (!item.is_sent) continue;
+    const u64 bytes = item.is_vector ? item.tensor->k * sizeof(f32) : tile_bytes_of(*item.tensor);
+    if (bytes <= kSinkPieceBytes) continue;
+    return fail({.status = Status::unsupported,
+                 .hint = "the model's rows are too long for the way to the GPU: use --device cpu",
+                 .figures = {{{"row_elements", item.tensor->k}}}});
+  }
+  return {};
 }
 
 // Angles are divided by them: a factor of zero or no number would reach the sine's range reduction.
@@ -351,6 +419,17 @@ Result<void> Loader::check_rope_factors() const {
 u64 weights_table_bytes(const ModelDescription& model) {
   return model.spec.n_layers * sizeof(LayerWeights);
 }
+
+u64 weights_host_bytes(const ModelSpec& spec) {
+  return align_up(spec.n_layers * sizeof(LayerWeights), kAlignment) +
+         align_up(spec.n_rot / 2 * sizeof(f32), kAlignment);
+}
+
+std::span<std::byte> sink_staging(std::span<std::byte> staging) {
+  return staging.subspan(kItemsBytes + kSlotsBytes - kSinkBytes, kSinkBytes);
+}
+
+u64 sink_piece_bytes() { return kSinkPieceBytes; }
 
 void each_weight_piece(const ModelDescription& model,
                        void (*on_piece)(void* context, Checked bytes), void* context) {
@@ -377,7 +456,8 @@ Result<u64> weights_region_bytes(const ModelDescription& model) {
 u64 loader_staging_bytes() { return kItemsBytes + kSlotsBytes; }
 
 Result<Weights> load_weights(const LoadArgs& args) {
-  TARN_TRY(const u64 region_bytes, weights_region_bytes(*args.model));
+  TARN_TRY(u64 region_bytes, weights_region_bytes(*args.model));
+  if (args.sink != nullptr) region_bytes = weights_host_bytes(args.model->spec);
   TARN_ASSERT(args.region.size() >= region_bytes);
   TARN_ASSERT(reinterpret_cast<std::uintptr_t>(args.region.data()) % kAlignment == 0);
   TARN_ASSERT(args.staging.size() >= loader_staging_bytes());

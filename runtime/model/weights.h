@@ -2,7 +2,8 @@
 //
 // The weights in memory, and the loader that streams them there: direct reads in the file's order,
 // tiled 16 rows at a time on the worker pool while the next reads are in flight. Nothing is held
-// twice: only the staging region holds the file's own layout.
+// twice: only the staging region holds the file's own layout. Into memory that the CPU cannot
+// address, tiles go through a WeightSink.
 //
 //   matrices   tiled layout (kernels/quant/tensor_type.h), 64-byte aligned
 //   vectors    norms, biases, rope factors: f32, widened from f16 and bf16
@@ -54,14 +55,38 @@ Result<u64> weights_region_bytes(const ModelDescription& model);
 void each_weight_piece(const ModelDescription& model,
                        void (*on_piece)(void* context, Checked bytes), void* context);
 u64 weights_table_bytes(const ModelDescription& model);
+// With a sink, what the host keeps: that table, and the rope factors, which it computes with.
+u64 weights_host_bytes(const ModelSpec& spec);
 // Fixed: the table of pieces and enough reads in flight to keep a disk busy, whatever the model.
 u64 loader_staging_bytes();
+
+// Where weights go that the CPU cannot address. Addresses are the device's: the loader passes them
+// on and reads through none of them.
+class WeightSink {
+ public:
+  // The next tensor's memory; called for every piece of each_weight_piece(), in its order.
+  virtual std::byte* place(u64 n_bytes) = 0;
+  // Host memory to be filled, sink_piece_bytes(); the same until send().
+  virtual Result<std::span<std::byte>> next() = 0;
+  // Sends its first n_bytes; returns before they have arrived.
+  virtual void send(std::byte* to, u64 n_bytes) = 0;
+  // Until everything has arrived.
+  virtual Result<void> finish() = 0;
+
+ protected:
+  ~WeightSink() = default;
+};
+// The part of the staging region that the loader leaves to a sink, and a piece of it.
+std::span<std::byte> sink_staging(std::span<std::byte> staging);
+u64 sink_piece_bytes();
 
 struct LoadArgs {
   IoBackend* io = nullptr;  // nothing else may be in flight on it
   IoFile file{};
   const ModelDescription* model = nullptr;
-  std::span<std::byte> region{};   // weights_region_bytes, 64-byte aligned, zeroed
+  // weights_region_bytes, or weights_host_bytes with a sink; 64-byte aligned, zeroed
+  std::span<std::byte> region{};
+  WeightSink* sink = nullptr;      // nullptr: everything goes into the region
   std::span<std::byte> staging{};  // loader_staging_bytes, 4 KiB aligned; free again afterwards
   kernels::TileFn tile_rows = nullptr;
   WorkerPool* workers = nullptr;
