@@ -8,6 +8,7 @@
 #include "kernels/matmul/matvec_gpu.h"
 #include "platform/base/checked.h"
 #include "runtime/model/model_spec.h"
+#include "runtime/plan/step_shape.h"
 
 namespace tarn::plan {
 
@@ -25,7 +26,18 @@ constexpr Checked gpu_page_tables_bytes(const model::ModelSpec& spec, u64 sessio
                                         u64 pages_max) {
   return Checked(sessions_max) * spec.n_cache_layers * pages_max * sizeof(u64);
 }
-// Token, position, visible slots and session of a row, and whether its logits are wanted.
-inline constexpr u64 kGpuRowMirrorBytes = 5 * sizeof(u32);
+// Kernels read whole buckets of rows, so a step's buffers have whole buckets.
+constexpr u32 gpu_step_rows(u32 rows_max) {
+  return static_cast<u32>(align_up(rows_max, kernels::kGpuMatvecRowsMax));
+}
+// Of a row on the host: token, position, visible slots, session, wanted row, a count; its run; cos
+// and sin of its position.
+constexpr u64 gpu_mirror_row_bytes(const model::ModelSpec& spec) {
+  return 6 * sizeof(u32) + kStepRunBytes + u64{spec.n_rot} * sizeof(f32);
+}
+// On the device, in the piece `runs` of the step's shape, which is the host's otherwise: the session
+// of each row, then the counts 0, 1, 2, ..., rows_max.
+constexpr u64 gpu_counts_offset_bytes(u32 step_rows) { return u64{step_rows} * sizeof(u32); }
+static_assert(sizeof(u32) * 3 <= kStepRunBytes);
 
 }  // namespace tarn::plan

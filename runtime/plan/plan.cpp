@@ -19,6 +19,7 @@ namespace {
 
 constexpr u64 kPieceAlignment = 64;
 constexpr u64 kRegionAlignment = 4096;  // the arena's
+constexpr u64 kMirrorPiecesMax = 20;    // whose alignment is counted
 
 using Formula = FixedText<sizeof(Region::formula)>;
 
@@ -135,19 +136,22 @@ void add_gpu_scratch(Builder& builder, const model::ModelSpec& spec, const Plan&
                    Checked(spec.n_vocab) * plan.logit_rows_max * sizeof(f32), 1,
                    Formula() << plan.logit_rows_max << " rows x " << spec.n_vocab << " x "
                              << sizeof(f32) << " B");
-  const u64 weights_table_bytes = spec.n_layers * sizeof(model::LayerWeights);
+  const u32 step_rows = gpu_step_rows(plan.rows_max);
+  const u64 row_bytes = gpu_mirror_row_bytes(spec);
   builder.add(RegionId::mirror, "mirror", RegionKind::io,
-              sampling_bytes(spec, plan) + tables + Checked(plan.rows_max) * kGpuRowMirrorBytes +
-                  weights_table_bytes + 4 * kPieceAlignment,
+              sampling_bytes(spec, plan) + tables + Checked(step_rows) * row_bytes +
+                  model::weights_host_bytes(spec) + u64{spec.n_rot} / 2 * sizeof(f64) +
+                  kMirrorPiecesMax * kPieceAlignment,
               Formula() << "logits and sampler + " << tables.get().value_or(0)
-                        << " B of page tables + " << plan.rows_max << " rows x "
-                        << kGpuRowMirrorBytes << " B + layers");
+                        << " B of page tables + " << step_rows << " rows x " << row_bytes
+                        << " B + layers");
 }
 
 void add_scratch(Builder& builder, const model::ModelSpec& spec, const Plan& plan) {
-  const StepShape step = step_shape(spec, plan.rows_max);
+  const u32 step_rows = builder.has_gpu() ? gpu_step_rows(plan.rows_max) : plan.rows_max;
+  const StepShape step = step_shape(spec, step_rows);
   builder.add_near(RegionId::activations, "activations", RegionKind::scratch, step.total_bytes, 1,
-                   Formula() << plan.rows_max << " rows x " << step.row_bytes << " B + "
+                   Formula() << step_rows << " rows x " << step.row_bytes << " B + "
                              << step.inv_freq.bytes << " B of frequencies");
   if (builder.has_gpu()) return add_gpu_scratch(builder, spec, plan);
   builder.add(RegionId::attention, "attention", RegionKind::scratch,
