@@ -238,7 +238,7 @@ int32_t tarn_engine_status_get(tarn_engine* handle, tarn_engine_status* status_o
   tarn_engine_status out{};
   const Result<void> done = call.run([&]() -> Result<void> {
     const tarn::engine::EngineCounters& counters = engine.counters();
-    copy_text(out.device, "cpu");
+    copy_text(out.device, engine.device_name());
     copy_text(out.isa, engine.isa());
     copy_text(out.io, engine.io_name());
     copy_text(out.arch, tarn::model::arch_name(engine.spec().arch));

@@ -148,7 +148,7 @@ TARN_API int32_t tarn_engine_plan(tarn_engine* engine, tarn_plan* plan_out);
 typedef struct tarn_engine_status {
   uint32_t struct_size;
   int32_t dead;    /* 1 after a failed assertion */
-  char device[16]; /* cpu */
+  char device[16]; /* cpu, cuda */
   char isa[16];    /* avx512, avx2, generic */
   char io[16];     /* io_uring, threads */
   char arch[16];   /* llama, qwen2, qwen3 */

@@ -1,16 +1,19 @@
 // runtime/engine/backend.h
 //
 // The ops of a forward pass on a queue. The forward pass (forward.cpp) is written once over this; a
-// CPU backend carries an op out when it is called, a GPU backend enqueues it. Addresses are in the
-// backend's own space: host code may not read through them unless the backend is the CPU's.
+// CPU backend carries an op out when it is called, a GPU backend enqueues it. Addresses of rows and
+// weights are in the backend's own space: host code may not read through them. The step's state is
+// the host's, and a backend takes what its kernels need of it in begin_step().
 //
 //   rows     [n, stride] f32, stride in elements
 //   thread   the engine's
+//   errors   ops answer nothing; finish() tells whether they were carried out
 #pragma once
 
 #include <span>
 
 #include "kernels/rope/rope.h"
+#include "platform/base/result.h"
 #include "platform/base/types.h"
 #include "runtime/kv/sequence.h"
 #include "runtime/model/weights.h"
@@ -31,14 +34,16 @@ struct RowRun {
   bool selects = false;  // its one row reads chosen slots only
 };
 
-// What the kernels of a step read: lengths, positions and places. Fixed arrays that the engine
-// fills before the step; nothing variable is baked into an op (DESIGN section 5).
+// What the kernels of a step read: lengths, positions and places. Fixed arrays in host memory that
+// the engine fills before the step and leaves alone until its end; nothing variable is baked into
+// an op (DESIGN section 5).
 struct StepState {
   u32 n_rows = 0;
   u32* tokens = nullptr;     // [rows_max]
   u32* positions = nullptr;  // [rows_max]; also the slot the row writes
   u32* visible = nullptr;    // [rows_max]; the row attends to slots [0, visible)
   std::span<const RowRun> runs{};
+  std::span<const u32> wanted{};  // rows whose logits are wanted, ascending; may be empty
 };
 
 struct Projection {
@@ -52,23 +57,29 @@ class Backend {
   virtual ~Backend() = default;
   virtual const char* isa() const = 0;
 
-  // out[n] = row tokens[n] of the table
-  virtual void embed(const model::WeightMatrix& table, const u32* tokens, u32 n, Rows out) = 0;
+  // Comes before the ops of a step: readies what they read of it, also cos and sin of its
+  // positions, until the next call.
+  virtual void begin_step(const StepState& step) = 0;
+  // out[i] = row tokens[i] of the table, for all rows of the step
+  virtual void embed(const model::WeightMatrix& table, const StepState& step, Rows out) = 0;
   virtual void rms_norm(Rows x, const f32* weight, f32 eps, u32 d, u32 n, Rows out) = 0;
   // The same for each of n_heads heads of head_dim, in place.
   virtual void rms_norm_heads(Rows x, const f32* weight, f32 eps, u32 n_heads, u32 n) = 0;
   // Several products of the same rows: out_j = x * w_j^T (+ bias_j). Fused: x is prepared once.
   virtual void project(Rows x, u32 n, std::span<const Projection> projections) = 0;
-  // cos and sin of the step's positions, kept by the backend until the next call.
-  virtual void rope_prepare(const StepState& step) = 0;
   virtual void rope(Rows x, u32 n, u32 n_heads) = 0;
   // K and V of every row go to slot positions[row] of its sequence.
   virtual void kv_append(const StepState& step, u32 cache_layer, Rows k, Rows v) = 0;
   virtual void attend(const StepState& step, u32 cache_layer, Rows q, Rows out) = 0;
   virtual void swiglu(Rows gate, Rows up, u32 d, u32 n, Rows out) = 0;
   virtual void add(Rows x, Rows y, u32 d, u32 n) = 0;
-  // out[i] = x[rows[i]]; out may be x when rows[i] >= i ascending.
-  virtual void gather(Rows x, std::span<const u32> rows, u32 d, Rows out) = 0;
+  // out[i] = x[wanted[i]], for all wanted rows of the step; out does not overlap x.
+  virtual void gather(const StepState& step, Rows x, u32 d, Rows out) = 0;
+  // Brings n rows to host memory, where finish() finds them. Where rows lie there anyway, `to` is
+  // `from`.
+  virtual void fetch(Rows from, u32 n, u64 d, Rows to) = 0;
+  // Until everything so far has been carried out, or cannot be any more.
+  virtual Result<void> finish() = 0;
 
   // Bytes that ops since the last call read from weights and from KV.
   struct Traffic {

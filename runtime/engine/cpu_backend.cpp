@@ -29,14 +29,14 @@ void CpuBackend::for_rows(u32 n, u32 rows_per_task, Fn&& fn) {
   });
 }
 
-void CpuBackend::embed(const model::WeightMatrix& table, const u32* tokens, u32 n, Rows out) {
-  for_rows(n, kRowsPerTask, [&](u32 begin, u32 count) {
+void CpuBackend::embed(const model::WeightMatrix& table, const StepState& step, Rows out) {
+  for_rows(step.n_rows, kRowsPerTask, [&](u32 begin, u32 count) {
     for (u32 i = begin; i < begin + count; ++i) {
-      kernels::dequantize_tiled_row(table.type, table.tiled, tokens[i], table.k,
+      kernels::dequantize_tiled_row(table.type, table.tiled, step.tokens[i], table.k,
                                     out.data + i * out.stride);
     }
   });
-  traffic_.weight_bytes += n * kernels::row_bytes(table.type, table.k);
+  traffic_.weight_bytes += step.n_rows * kernels::row_bytes(table.type, table.k);
 }
 
 void CpuBackend::rms_norm(Rows x, const f32* weight, f32 eps, u32 d, u32 n, Rows out) {
@@ -125,7 +125,7 @@ void CpuBackend::project(Rows x, u32 n, std::span<const Projection> projections)
   });
 }
 
-void CpuBackend::rope_prepare(const StepState& step) {
+void CpuBackend::begin_step(const StepState& step) {
   const u32 n_rot = args_.spec->n_rot;
   for_rows(step.n_rows, kRowsPerTask, [&](u32 begin, u32 count) {
     kernels::rope_table({.positions = step.positions + begin,
@@ -260,12 +260,13 @@ void CpuBackend::add(Rows x, Rows y, u32 d, u32 n) {
   });
 }
 
-void CpuBackend::gather(Rows x, std::span<const u32> rows, u32 d, Rows out) {
-  for (u32 i = 0; i < rows.size(); ++i) {
-    TARN_DEBUG_ASSERT(rows[i] >= i);
-    std::memmove(out.data + i * out.stride, x.data + rows[i] * x.stride, d * sizeof(f32));
+void CpuBackend::gather(const StepState& step, Rows x, u32 d, Rows out) {
+  for (u32 i = 0; i < step.wanted.size(); ++i) {
+    std::memcpy(out.data + i * out.stride, x.data + step.wanted[i] * x.stride, d * sizeof(f32));
   }
 }
+
+void CpuBackend::fetch(Rows from, u32, u64, Rows to) { TARN_ASSERT(to.data == from.data); }
 
 Backend::Traffic CpuBackend::take_traffic() {
   const Traffic traffic = traffic_;

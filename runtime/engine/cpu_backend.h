@@ -44,17 +44,19 @@ class CpuBackend final : public Backend {
   void init(const CpuBackendArgs& args) { args_ = args; }
 
   const char* isa() const override { return args_.table->isa; }
-  void embed(const model::WeightMatrix& table, const u32* tokens, u32 n, Rows out) override;
+  void begin_step(const StepState& step) override;
+  void embed(const model::WeightMatrix& table, const StepState& step, Rows out) override;
   void rms_norm(Rows x, const f32* weight, f32 eps, u32 d, u32 n, Rows out) override;
   void rms_norm_heads(Rows x, const f32* weight, f32 eps, u32 n_heads, u32 n) override;
   void project(Rows x, u32 n, std::span<const Projection> projections) override;
-  void rope_prepare(const StepState& step) override;
   void rope(Rows x, u32 n, u32 n_heads) override;
   void kv_append(const StepState& step, u32 cache_layer, Rows k, Rows v) override;
   void attend(const StepState& step, u32 cache_layer, Rows q, Rows out) override;
   void swiglu(Rows gate, Rows up, u32 d, u32 n, Rows out) override;
   void add(Rows x, Rows y, u32 d, u32 n) override;
-  void gather(Rows x, std::span<const u32> rows, u32 d, Rows out) override;
+  void gather(const StepState& step, Rows x, u32 d, Rows out) override;
+  void fetch(Rows from, u32 n, u64 d, Rows to) override;
+  Result<void> finish() override { return {}; }
   Traffic take_traffic() override;
 
  private:

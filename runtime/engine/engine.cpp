@@ -284,6 +284,7 @@ void Engine::collect_rows() {
     next_session_ = (idx + 1) % n_session_slots_;
   }
   step_state_.runs = runs_.first(n_runs_);
+  step_state_.wanted = wanted_.first(n_wanted_);
 }
 
 // Which rows select; before it, clustering: what is due, and a part of what is not where nobody
@@ -320,8 +321,8 @@ void Engine::trace_selection() {
 // Whether what the step has computed so far may be believed. An error of any kind ends the engine:
 // which of the step's results it spoilt cannot be told, and after most of them the context is dead.
 bool Engine::device_works() {
-  if (device_ == nullptr) return true;
-  const Result<void> checked = device_->check();
+  Result<void> checked = backend_->finish();
+  if (checked && device_ != nullptr && !on_gpu()) checked = device_->check();
   if (checked) return true;
   std::array<char, 256> text{};
   format_error(checked.error(), text.data(), text.size());
@@ -341,19 +342,18 @@ const StepTrace& Engine::step() {
   trace_.n_sequences = n_runs_;
   trace_.n_logit_rows = n_wanted_;
   if (step_state_.n_rows > 0) {
-    const ForwardArgs forward{.backend = &backend_,
+    const ForwardArgs forward{.backend = backend_,
                               .spec = &spec_,
                               .weights = &weights_,
                               .buffers = &buffers_,
-                              .step = &step_state_,
-                              .wanted = wanted_.first(n_wanted_)};
+                              .step = &step_state_};
     {
       SegmentTimer timer(trace_, SegmentKind::layers, *clock_);
       forward_layers(forward);
-      timer.add(backend_.take_traffic());
+      if (!device_works()) return trace_;
+      timer.add(backend_->take_traffic());
     }
-    if (!device_works()) return trace_;
-    for (const RowRun& run : step_state_.runs) run.sequence->commit(run.n_rows);
+    if (n_wanted_ == 0) commit_rows();
     if (!run_logits(forward)) return trace_;
     for (const RowRun& run : step_state_.runs) {
       Session& s = session(run.owner);
@@ -369,7 +369,12 @@ const StepTrace& Engine::step() {
   return trace_;
 }
 
-// False when the device was lost before all were computed.
+void Engine::commit_rows() {
+  for (const RowRun& run : step_state_.runs) run.sequence->commit(run.n_rows);
+}
+
+// False when the device was lost before all were computed. A decode step may be one graph, which
+// ends with its first logits: its KV counts from then on.
 bool Engine::run_logits(const ForwardArgs& forward) {
   const RowRun* run = step_state_.runs.data();
   for (u32 begin = 0; begin < n_wanted_; begin += logit_rows_max_) {
@@ -377,14 +382,16 @@ bool Engine::run_logits(const ForwardArgs& forward) {
     {
       SegmentTimer timer(trace_, SegmentKind::logits, *clock_);
       forward_logits(forward, begin, n, logits_);
-      timer.add(backend_.take_traffic());
+      backend_->fetch(logits_, n, spec_.n_vocab, host_logits_);
+      if (!device_works()) return false;
+      timer.add(backend_->take_traffic());
     }
-    if (!device_works()) return false;
+    if (begin == 0) commit_rows();
     SegmentTimer timer(trace_, SegmentKind::sample, *clock_);
     for (u32 i = 0; i < n; ++i) {
       const u32 row = wanted_[begin + i];
       while (row >= run->row_begin + run->n_rows) ++run;
-      const std::span<f32> logits(logits_.data + i * logits_.stride, spec_.n_vocab);
+      const std::span<f32> logits(host_logits_.data + i * host_logits_.stride, spec_.n_vocab);
       consume_logits(session(run->owner), step_state_.positions[row], logits);
     }
   }

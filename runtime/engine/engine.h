@@ -25,6 +25,8 @@
 #include "runtime/config/config.h"
 #include "runtime/engine/cpu_backend.h"
 #include "runtime/engine/forward.h"
+#include "runtime/engine/gpu_backend.h"
+#include "runtime/engine/gpu_memory.h"
 #include "runtime/engine/selector.h"
 #include "runtime/engine/session.h"
 #include "runtime/engine/step_trace.h"
@@ -41,8 +43,10 @@ struct OpenArgs {
   Reserve* reserve = nullptr;  // borrowed until close()
   Clock* clock = nullptr;      // borrowed until close()
   // Borrowed until close(). Its errors are the engine's: no token and no KV of a step is accepted
-  // before check() has said that the step's work was done. Its kernels are not used yet.
+  // before check() has said that the step's work was done.
   Device* device = nullptr;
+  // Its kernels: the model runs there unless the configuration says "cpu". nullptr: on the CPU.
+  const kernels::GpuTable* gpu_kernels = nullptr;
   Log log{};
   const FatalSink* sink = nullptr;  // for the worker threads
   std::span<const u32> cpus{};      // that workers may use; empty: those of the process
@@ -113,7 +117,8 @@ class Engine {
   const plan::Plan& plan() const { return plan_; }
   const EngineCounters& counters() const { return counters_; }
   const kv::GroupPool& pool() const { return pool_; }
-  const char* isa() const { return backend_.isa(); }
+  const char* isa() const { return backend_->isa(); }
+  const char* device_name() const { return on_gpu() ? "cuda" : "cpu"; }
   const char* io_name() const { return io_name_; }
   const char* select_name() const {
     return kSelectMethodNames[static_cast<u64>(select_config_.method)];
@@ -128,8 +133,15 @@ class Engine {
   Session& session(SessionIdx idx) { return sessions_[idx]; }
   std::span<std::byte> region(plan::RegionId id) { return arena_.region(static_cast<u32>(id)); }
   Result<void> load(const OpenArgs& args);
-  void place_step_buffers();
-  void place_backend(const OpenArgs& args);
+  Result<model::Weights> load_weights(const OpenArgs& args, model::LoadArgs load);
+  Result<void> open_gpu(const OpenArgs& args, const model::ModelDescription& model);
+  Result<void> capture_graphs();
+  Result<void> check_driver_bytes();
+  bool on_gpu() const { return backend_ == &gpu_backend_; }
+  void place_buffers(std::byte* step, const plan::StepShape& shape);
+  void place_sampling(Bump& bump);
+  void place_cpu_backend(const OpenArgs& args);
+  Result<void> place_gpu_backend(const OpenArgs& args);
   void place_selector(const OpenArgs& args);
   void place_sessions();
   Result<void> place_text();
@@ -141,6 +153,7 @@ class Engine {
   void trace_selection();
   void add_rows(Session& session, u32 n);
   bool device_works();
+  void commit_rows();
   bool run_logits(const ForwardArgs& forward);
   void consume_logits(Session& session, u32 position, std::span<f32> logits);
   void accept_token(Session& session, const Sampled& sampled);
@@ -163,10 +176,14 @@ class Engine {
   text::Tokenizer tokenizer_{};
   model::Weights weights_{};
   kv::GroupPool pool_{};
-  CpuBackendArgs backend_args_{};
-  CpuBackend backend_{};
+  CpuBackend cpu_backend_{};
   Selector selector_{};
   SelectConfig select_config_{};
+  GpuMemory gpu_memory_{};
+  GpuBackend gpu_backend_{};
+  Backend* backend_ = &cpu_backend_;
+  Bump mirror_{};                      // with a GPU: the region of that name
+  std::span<std::byte> registered_{};  // of it, with the device
   std::span<Session> sessions_{};
   u32 n_session_slots_ = 0;
 
@@ -177,7 +194,8 @@ class Engine {
   u32 n_runs_ = 0;
   std::span<u32> wanted_{};  // [rows_max] rows whose logits are wanted
   u32 n_wanted_ = 0;
-  Rows logits_{};  // [logit_rows_max, n_vocab]
+  Rows logits_{};       // [logit_rows_max, n_vocab], the backend's
+  Rows host_logits_{};  // the same where the host samples from them
   u32 logit_rows_max_ = 0;
   std::span<kernels::Candidate> candidates_{};  // [n_vocab]
   std::span<u32> sorted_window_{};              // [kPenaltyWindowMax]

@@ -2,11 +2,14 @@
 #include <algorithm>
 #include <new>
 
+#include "kernels/quant/gpu_tile.h"
 #include "platform/base/assert.h"
 #include "platform/base/checked.h"
 #include "platform/cpu/topology.h"
 #include "platform/gpu/device.h"
 #include "runtime/engine/engine.h"
+#include "runtime/engine/gpu_support.h"
+#include "runtime/engine/take.h"
 
 namespace tarn::engine {
 namespace {
@@ -85,18 +88,19 @@ struct Workers {
   }
 };
 
-constexpr const char* kNoGpuOps =
-    "this version runs models on the CPU: its engine does not use the GPU's kernels yet; choose "
-    "the device \"cpu\" or \"auto\"";
+constexpr const char* kNoGpuLent =
+    "the engine was lent no GPU with its kernels: choose the device \"cpu\" or \"auto\"";
 
 // Where the model runs, and on `log` why not on a GPU.
 Result<DeviceFacts> chosen_device(const OpenArgs& args) {
   const std::string_view wanted = args.config.device.data();
+  const bool has_kernels = args.gpu_kernels != nullptr;
+  if (has_kernels && args.device != nullptr && wanted != "cpu") return args.device->facts();
   TARN_TRY(DeviceChoice choice, device_choose(args.config.device.data()));
-  if (choice.facts.kind != DeviceKind::cpu) {
-    if (wanted == "cuda") return fail({.status = Status::unsupported, .hint = kNoGpuOps});
+  if (choice.facts.kind != DeviceKind::cpu && !has_kernels) {
+    if (wanted == "cuda") return fail({.status = Status::unsupported, .hint = kNoGpuLent});
     TARN_TRY(choice, device_choose("cpu"));
-    choice.why_cpu = kNoGpuOps;
+    choice.why_cpu = kNoGpuLent;
   }
   // A build that has a GPU backend was made for a GPU, so its absence is worth a warning.
   if (choice.why_cpu != nullptr && choice.built) {
@@ -109,30 +113,13 @@ Result<DeviceFacts> chosen_device(const OpenArgs& args) {
 
 Result<plan::Inputs> plan_inputs(const ModelFile& file, const OpenArgs& args, u32 n_workers) {
   TARN_TRY(const DeviceFacts device, chosen_device(args));
+  if (device.kind != DeviceKind::cpu) TARN_CHECK(gpu_can_run(file.description(), args.config));
   TARN_TRY(const u64 tokenizer_bytes, text::Tokenizer::memory_bytes(file.gguf()));
   return plan::Inputs{.model = &file.description(),
                       .config = &args.config,
                       .device = device,
                       .tokenizer_bytes = tokenizer_bytes,
                       .n_workers = n_workers};
-}
-
-// A piece of a region whose size the plan worked out: if it does not fit, the plan is wrong.
-template <class T>
-std::span<T> take(Bump& bump, u64 n) {
-  const auto bytes = bump.alloc_bytes(n * sizeof(T), 64);
-  TARN_ASSERT(bytes.has_value());
-  return {reinterpret_cast<T*>(bytes->data()), n};
-}
-
-// A piece of the step's region, where the planner put it.
-template <class T>
-T* piece_at(std::span<std::byte> step, const plan::Piece& piece) {
-  return reinterpret_cast<T*>(step.data() + piece.offset_bytes);
-}
-
-Rows take_rows(Bump& bump, u64 n_rows, u64 stride) {
-  return {take<f32>(bump, n_rows * stride).data(), stride};
 }
 
 }  // namespace
@@ -183,68 +170,113 @@ Result<void> Engine::load(const OpenArgs& args) {
       workers_.start({.n_workers = workers.n,
                       .cpus = args.config.pin_threads ? workers.cpus : std::span<const u32>{},
                       .sink = args.sink}));
+  if (inputs.device.kind != DeviceKind::cpu) TARN_CHECK(open_gpu(args, file.description()));
   const u64 start_ns = clock_->now_ns();
-  TARN_TRY(weights_, model::load_weights({.io = &file.io(),
-                                          .file = file.file(),
-                                          .model = &file.description(),
-                                          .region = region(RegionId::weights),
-                                          .staging = region(RegionId::io_staging),
-                                          .tile_rows = table_->tile_rows,
-                                          .workers = &workers_,
-                                          .on_progress = args.on_progress,
-                                          .progress_context = args.progress_context}));
+  TARN_TRY(weights_, load_weights(args, {.io = &file.io(),
+                                         .file = file.file(),
+                                         .model = &file.description(),
+                                         .staging = region(RegionId::io_staging)}));
   counters_.load_ns = clock_->now_ns() - start_ns;
   TARN_TRY(tokenizer_, text::Tokenizer::build(file.gguf(), region(RegionId::tokenizer)));
-  place_step_buffers();
-  place_selector(args);
-  place_backend(args);
+  if (on_gpu()) {
+    TARN_CHECK(place_gpu_backend(args));
+  } else {
+    place_selector(args);
+    place_cpu_backend(args);
+  }
   place_sessions();
   TARN_CHECK(place_text());
+  if (on_gpu()) {
+    TARN_CHECK(capture_graphs());
+    TARN_CHECK(check_driver_bytes());
+  }
   arena_.seal();
   log_.info("ready: %s, %u layers, isa %s, %u workers, %llu bytes reserved",
-            model::arch_name(spec_.arch), spec_.n_layers, table_->isa, workers_.n_workers(),
+            model::arch_name(spec_.arch), spec_.n_layers, isa(), workers_.n_workers(),
             static_cast<unsigned long long>(plan_.total_bytes));
   return {};
 }
 
 void Engine::close() {
   workers_.stop();
+  gpu_backend_.close();
+  if (!registered_.empty()) device_->unregister_host(registered_);
+  registered_ = {};
+  gpu_memory_.release();
+  backend_ = &cpu_backend_;
   arena_.tear_down();
   device_ = nullptr;
   sessions_ = {};
   n_session_slots_ = 0;
 }
 
-void Engine::place_step_buffers() {
-  const plan::StepShape shape = plan::step_shape(spec_, plan_.rows_max);
-  const std::span<std::byte> step = region(RegionId::activations);
+// Tiled as the backend's kernels want them, in the host's region or through the GPU's sink.
+Result<model::Weights> Engine::load_weights(const OpenArgs& args, model::LoadArgs load) {
+  load.tile_rows = table_->tile_rows;
+  load.workers = &workers_;
+  load.on_progress = args.on_progress;
+  load.progress_context = args.progress_context;
+  if (!on_gpu()) {
+    load.region = region(RegionId::weights);
+    return model::load_weights(load);
+  }
+  load.tile_rows = &kernels::gpu_repack_rows;
+  load.region = take<std::byte>(mirror_, model::weights_host_bytes(spec_));
+  load.sink = &gpu_memory_;
+  TARN_CHECK(gpu_memory_.open_staging(load.staging, *clock_));
+  const Result<model::Weights> loaded = model::load_weights(load);
+  gpu_memory_.close_staging();
+  return loaded;
+}
+
+void Engine::place_buffers(std::byte* step, const plan::StepShape& shape) {
   buffers_ = {.x = {piece_at<f32>(step, shape.x), spec_.d_model},
               .normed = {piece_at<f32>(step, shape.normed), spec_.d_model},
               .qkv = {piece_at<f32>(step, shape.qkv), shape.d_qkv},
               .attn_out = {piece_at<f32>(step, shape.attn_out), shape.d_q},
               .gate = {piece_at<f32>(step, shape.gate), spec_.d_ff},
               .up = {piece_at<f32>(step, shape.up), spec_.d_ff}};
+}
+
+void Engine::place_sampling(Bump& bump) {
+  logit_rows_max_ = plan_.logit_rows_max;
+  host_logits_ = take_rows(bump, logit_rows_max_, spec_.n_vocab);
+  candidates_ = take<kernels::Candidate>(bump, spec_.n_vocab);
+  sorted_window_ = take<u32>(bump, kPenaltyWindowMax);
+  saved_logits_ = take<TokenLogprob>(bump, kSavedLogitsMax);
+}
+
+void Engine::place_cpu_backend(const OpenArgs& args) {
+  const plan::StepShape shape = plan::step_shape(spec_, plan_.rows_max);
+  std::byte* step = region(RegionId::activations).data();
+  place_buffers(step, shape);
   step_state_.tokens = piece_at<u32>(step, shape.tokens);
   step_state_.positions = piece_at<u32>(step, shape.positions);
   step_state_.visible = piece_at<u32>(step, shape.visible);
   wanted_ = {piece_at<u32>(step, shape.wanted), plan_.rows_max};
-  static_assert(sizeof(RowRun) <= plan::kStepRunBytes);
   runs_ = {piece_at<RowRun>(step, shape.runs), plan_.rows_max};
-  backend_args_.act_q = piece_at<i8>(step, shape.act_q);
-  backend_args_.act_scales = piece_at<f32>(step, shape.act_scales);
-  backend_args_.act_sums = piece_at<i32>(step, shape.act_sums);
-  backend_args_.rope_cos = piece_at<f32>(step, shape.rope_cos);
-  backend_args_.rope_sin = piece_at<f32>(step, shape.rope_sin);
-  backend_args_.inv_freq = piece_at<f64>(step, shape.inv_freq);
   kernels::rope_frequencies(spec_.rope_base, spec_.rope_scale, spec_.n_rot, weights_.rope_factors,
                             piece_at<f64>(step, shape.inv_freq));
-
   Bump logits_bump(region(RegionId::logits));
-  logit_rows_max_ = plan_.logit_rows_max;
-  logits_ = take_rows(logits_bump, logit_rows_max_, spec_.n_vocab);
-  candidates_ = take<kernels::Candidate>(logits_bump, spec_.n_vocab);
-  sorted_window_ = take<u32>(logits_bump, kPenaltyWindowMax);
-  saved_logits_ = take<TokenLogprob>(logits_bump, kSavedLogitsMax);
+  place_sampling(logits_bump);
+  logits_ = host_logits_;
+  cpu_backend_.init({.table = table_,
+                     .workers = &workers_,
+                     .spec = &spec_,
+                     .kv_type = kv_type(args.config),
+                     .page_tokens = plan_.group_shape.page_tokens,
+                     .rows_max = plan_.rows_max,
+                     .inv_freq = piece_at<f64>(step, shape.inv_freq),
+                     .act_q = piece_at<i8>(step, shape.act_q),
+                     .act_scales = piece_at<f32>(step, shape.act_scales),
+                     .act_sums = piece_at<i32>(step, shape.act_sums),
+                     .rope_cos = piece_at<f32>(step, shape.rope_cos),
+                     .rope_sin = piece_at<f32>(step, shape.rope_sin),
+                     .attention = region(RegionId::attention).data(),
+                     .attention_stride_bytes = plan_.attention_stride_bytes,
+                     .page_table_offset_bytes = plan_.page_table_offset_bytes,
+                     .pages_max = plan_.pages_max,
+                     .selector = &selector_});
 }
 
 void Engine::place_selector(const OpenArgs& args) {
@@ -254,8 +286,7 @@ void Engine::place_selector(const OpenArgs& args) {
                   .plan = &plan_,
                   .spec = &spec_,
                   .table = table_,
-                  .kv_type = args.config.kv_type == KvTypeChoice::q8_0 ? kernels::KvType::q8_0
-                                                                       : kernels::KvType::f16,
+                  .kv_type = kv_type(args.config),
                   .workers = &workers_,
                   .clock = clock_,
                   .indexes = region(RegionId::select_index),
@@ -263,28 +294,15 @@ void Engine::place_selector(const OpenArgs& args) {
   log_.info("select: %s, verified: false", select_name());
 }
 
-void Engine::place_backend(const OpenArgs& args) {
-  const std::span<std::byte> attention = region(RegionId::attention);
-  backend_args_.table = table_;
-  backend_args_.workers = &workers_;
-  backend_args_.spec = &spec_;
-  backend_args_.kv_type =
-      args.config.kv_type == KvTypeChoice::q8_0 ? kernels::KvType::q8_0 : kernels::KvType::f16;
-  backend_args_.page_tokens = plan_.group_shape.page_tokens;
-  backend_args_.rows_max = plan_.rows_max;
-  backend_args_.attention = attention.data();
-  backend_args_.attention_stride_bytes = plan_.attention_stride_bytes;
-  backend_args_.page_table_offset_bytes = plan_.page_table_offset_bytes;
-  backend_args_.pages_max = plan_.pages_max;
-  backend_args_.selector = &selector_;
-  backend_.init(backend_args_);
-}
-
 void Engine::place_sessions() {
   Bump bump(region(RegionId::kv_tables));
   const auto pool_tables =
       take<std::byte>(bump, kv::GroupPool::bookkeeping_bytes(plan_.groups_max));
-  pool_.init(plan_.group_shape, plan_.groups_max, region(RegionId::kv_groups), pool_tables);
+  if (on_gpu()) {
+    pool_.init(plan_.group_shape, plan_.groups_max, &gpu_memory_, pool_tables);
+  } else {
+    pool_.init(plan_.group_shape, plan_.groups_max, region(RegionId::kv_groups), pool_tables);
+  }
 
   n_session_slots_ = plan_.sessions_max;
   TARN_ASSERT(n_session_slots_ <= kSessionsMax);

@@ -8,6 +8,8 @@ namespace {
 Rows from_row(Rows rows, u32 row) { return {rows.data + row * rows.stride, rows.stride}; }
 Rows from_column(Rows rows, u64 column) { return {rows.data + column, rows.stride}; }
 
+Rows q_rows(const StepBuffers& b) { return b.qkv; }
+
 // norm -> q,k,v -> (qk norm) -> rope -> append KV -> attend. Leaves the heads' outputs in attn_out.
 void attention(const ForwardArgs& args, u32 layer_idx) {
   Backend& backend = *args.backend;
@@ -18,7 +20,7 @@ void attention(const ForwardArgs& args, u32 layer_idx) {
   const u32 n = step.n_rows;
   const u64 d_q = u64{spec.n_heads} * spec.head_dim;
   const u64 d_kv = u64{spec.n_kv_heads} * spec.head_dim;
-  const Rows q = b.qkv;
+  const Rows q = q_rows(b);
   const Rows k = from_column(b.qkv, d_q);
   const Rows v = from_column(b.qkv, d_q + d_kv);
 
@@ -39,11 +41,10 @@ void attention(const ForwardArgs& args, u32 layer_idx) {
 }
 
 // output -> add -> norm -> gate,up -> swiglu -> down -> add, for the first n rows.
-void output_and_ffn(const ForwardArgs& args, u32 layer_idx, u32 n) {
+void output_and_ffn(const ForwardArgs& args, const StepBuffers& b, u32 layer_idx, u32 n) {
   Backend& backend = *args.backend;
   const model::ModelSpec& spec = *args.spec;
   const model::LayerWeights& layer = args.weights->layers[layer_idx];
-  const StepBuffers& b = *args.buffers;
 
   const Projection output[] = {{&layer.attn_output, nullptr, b.normed}};
   backend.project(b.attn_out, n, output);
@@ -58,30 +59,41 @@ void output_and_ffn(const ForwardArgs& args, u32 layer_idx, u32 n) {
   backend.add(b.x, b.normed, spec.d_model, n);
 }
 
+// The wanted rows of the residual stream and of the heads' outputs, in other buffers: queries and
+// the normed rows are of no use any more. From here on these are the step's.
+StepBuffers keep_wanted(const ForwardArgs& args) {
+  const model::ModelSpec& spec = *args.spec;
+  const StepBuffers& b = *args.buffers;
+  args.backend->gather(*args.step, b.x, spec.d_model, b.normed);
+  args.backend->gather(*args.step, b.attn_out, spec.n_heads * spec.head_dim, q_rows(b));
+  StepBuffers kept = b;
+  kept.x = b.normed;
+  kept.normed = b.x;
+  kept.attn_out = q_rows(b);
+  return kept;
+}
+
 }  // namespace
 
 void forward_layers(const ForwardArgs& args) {
   Backend& backend = *args.backend;
   const model::ModelSpec& spec = *args.spec;
-  const StepBuffers& b = *args.buffers;
+  StepBuffers b = *args.buffers;
   const StepState& step = *args.step;
+  const u32 n_wanted = static_cast<u32>(step.wanted.size());
   TARN_ASSERT(step.n_rows > 0);
 
-  backend.embed(args.weights->token_embd, step.tokens, step.n_rows, b.x);
-  backend.rope_prepare(step);
+  backend.begin_step(step);
+  backend.embed(args.weights->token_embd, step, b.x);
   for (u32 layer_idx = 0; layer_idx < spec.n_layers; ++layer_idx) {
     attention(args, layer_idx);
-    u32 n = step.n_rows;
-    if (layer_idx + 1 == spec.n_layers) {
-      n = static_cast<u32>(args.wanted.size());
-      if (n == 0) return;
-      backend.gather(b.x, args.wanted, spec.d_model, b.x);
-      backend.gather(b.attn_out, args.wanted, spec.n_heads * spec.head_dim, b.attn_out);
-    }
-    output_and_ffn(args, layer_idx, n);
+    const bool is_last = layer_idx + 1 == spec.n_layers;
+    if (is_last && n_wanted == 0) return;
+    if (is_last && n_wanted < step.n_rows) b = keep_wanted(args);
+    output_and_ffn(args, b, layer_idx, is_last ? n_wanted : step.n_rows);
   }
-  const u32 n = static_cast<u32>(args.wanted.size());
-  backend.rms_norm(b.x, args.weights->output_norm, spec.rms_eps, spec.d_model, n, b.normed);
+  const Rows normed = args.buffers->normed;
+  backend.rms_norm(b.x, args.weights->output_norm, spec.rms_eps, spec.d_model, n_wanted, normed);
 }
 
 void forward_logits(const ForwardArgs& args, u32 begin, u32 n, Rows out) {

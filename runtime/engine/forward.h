@@ -12,8 +12,6 @@
 //         Qwen2.
 #pragma once
 
-#include <span>
-
 #include "runtime/engine/backend.h"
 #include "runtime/model/model_spec.h"
 #include "runtime/model/weights.h"
@@ -36,11 +34,10 @@ struct ForwardArgs {
   const model::Weights* weights = nullptr;
   const StepBuffers* buffers = nullptr;
   const StepState* step = nullptr;
-  std::span<const u32> wanted{};  // rows whose logits are wanted, ascending; may be empty
 };
 
 // Runs all layers, then gathers and normalises the wanted rows: on return row i of buffers.normed
-// is the normed hidden state of row wanted[i]. K and V of all rows are in their slots.
+// is the normed hidden state of row step.wanted[i]. K and V of all rows are in their slots.
 void forward_layers(const ForwardArgs& args);
 
 // Logits of rows [begin, begin + n) of what forward_layers left: out [n, n_vocab].

@@ -2,6 +2,8 @@
 
 #include <new>
 
+#include "runtime/engine/built_kernels.h"
+
 namespace tarn::engine {
 namespace {
 
@@ -50,6 +52,7 @@ OpenArgs Instance::open_args(const InstanceArgs& args, const Config& config) {
                 .reserve = reserve_,
                 .clock = &clock_,
                 .device = args.device,
+                .gpu_kernels = args.gpu_kernels,
                 .sink = thread.prepare(&forward_fatal, &hooks_),
                 .cpus = args.cpus};
   if (hooks_.on_log != nullptr) open.log = Log(&forward_log, &hooks_, hooks_.log_least);
@@ -80,6 +83,18 @@ Result<Instance*> Instance::start(const InstanceArgs& args, const Config& config
   return instance;
 }
 
+Result<void> Instance::open_system_device(OpenArgs* open) {
+  const kernels::GpuTable* gpu_kernels = built_gpu_kernels();
+  const char* wanted = open->config.device.data();
+  if (open->device != nullptr || gpu_kernels == nullptr) return {};
+  TARN_TRY(const DeviceChoice choice, device_choose(wanted));
+  if (choice.facts.kind == DeviceKind::cpu) return {};
+  TARN_TRY(own_device_, system_device_open(device_memory_, {}));
+  open->device = own_device_;
+  open->gpu_kernels = gpu_kernels;
+  return {};
+}
+
 Result<Instance*> Instance::open(const InstanceArgs& args) {
   TARN_TRY(const Config config, read_config(args));
   if (config.budget_bytes == 0) {
@@ -89,7 +104,10 @@ Result<Instance*> Instance::open(const InstanceArgs& args) {
   }
   OpenArgs open;
   TARN_TRY(Instance* const instance, start(args, config, &open));
-  const Result<void> opened = instance->thread.call([&] { return instance->engine.open(open); });
+  const Result<void> opened = instance->thread.call([&]() -> Result<void> {
+    TARN_CHECK(instance->open_system_device(&open));
+    return instance->engine.open(open);
+  });
   if (!opened) {
     close(instance);
     return fail(opened.error());
@@ -100,6 +118,7 @@ Result<Instance*> Instance::open(const InstanceArgs& args) {
 void Instance::close(Instance* instance) {
   if (!instance->thread.stop() || instance->thread.dead()) return;
   instance->engine.close();  // its workers' joiner may be any thread
+  if (instance->own_device_ != nullptr) system_device_close(instance->own_device_);
   const std::span<std::byte> memory = instance->memory_;
   SystemReserve system_reserve;
   Reserve* reserve =
@@ -113,6 +132,7 @@ Result<PlanReport> Instance::plan(const InstanceArgs& args) {
   OpenArgs open;
   TARN_TRY(Instance* const instance, start(args, config, &open));
   PlanReport report;
+  if (open.device == nullptr) open.gpu_kernels = built_gpu_kernels();  // planning takes no device
   const Result<void> planned = instance->thread.call([&]() -> Result<void> {
     TARN_TRY(report, plan_model(open));
     return {};

@@ -31,7 +31,9 @@ struct InstanceArgs {
   HostHooks hooks{};
   std::span<const u32> cpus{};
   Reserve* reserve = nullptr;  // nullptr: the system's
-  Device* device = nullptr;    // nullptr: none
+  // nullptr: the system's, if the configuration and this build want one.
+  Device* device = nullptr;
+  const kernels::GpuTable* gpu_kernels = nullptr;  // of `device`; nullptr: it is watched alone
 };
 
 class Instance {
@@ -61,10 +63,14 @@ class Instance {
   // thread, for a plan as for an engine: an assertion there must not stop the host's.
   static Result<Instance*> start(const InstanceArgs& args, const Config& config, OpenArgs* open);
   OpenArgs open_args(const InstanceArgs& args, const Config& config);
+  // The system's GPU, for an engine that may use one and was lent none.
+  Result<void> open_system_device(OpenArgs* open);
 
   SystemReserve system_reserve_{};
   SystemClock clock_{};
   Reserve* reserve_ = nullptr;
+  Device* own_device_ = nullptr;  // the system's, in device_memory_
+  SystemDeviceMemory device_memory_{};
   std::span<std::byte> memory_{};  // where this object stands
   HostHooks hooks_{};
 };

@@ -20,7 +20,7 @@ constexpr u64 kAlignment = 64;  // a cache line, and the widest vector
 constexpr u64 kSlotBytes = 2 * kMiB;
 constexpr u64 kSlotsBytes = 32 * kMiB;
 constexpr u32 kSlotsMax = kSlotsBytes / kSlotBytes;
-// With a sink, a quarter of that memory is its own: as many copies under way as its ring has pieces.
+// With a sink, a quarter of that memory is its own, in the four pieces of its ring.
 constexpr u64 kSinkPieceBytes = 2 * kMiB;
 constexpr u64 kSinkBytes = 4 * kSinkPieceBytes;
 // What one task of the worker pool tiles, at least: a task costs about a microsecond to claim.

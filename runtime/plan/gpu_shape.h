@@ -35,8 +35,8 @@ constexpr u32 gpu_step_rows(u32 rows_max) {
 constexpr u64 gpu_mirror_row_bytes(const model::ModelSpec& spec) {
   return 6 * sizeof(u32) + kStepRunBytes + u64{spec.n_rot} * sizeof(f32);
 }
-// On the device, in the piece `runs` of the step's shape, which is the host's otherwise: the session
-// of each row, then the counts 0, 1, 2, ..., rows_max.
+// On the device, in the piece `runs` of the step's shape, which is the host's otherwise: the
+// session of each row, then the counts 0, 1, 2, ..., rows_max and the step's own.
 constexpr u64 gpu_counts_offset_bytes(u32 step_rows) { return u64{step_rows} * sizeof(u32); }
 static_assert(sizeof(u32) * 3 <= kStepRunBytes);
 

@@ -1,0 +1,12 @@
+// runtime/engine/built_kernels.h
+//
+// The GPU kernels that this build holds; cuda/ and none/ implement it, CMake links one of them.
+#pragma once
+
+#include "kernels/gpu_table.h"
+
+namespace tarn::engine {
+
+const kernels::GpuTable* built_gpu_kernels();  // nullptr: none
+
+}  // namespace tarn::engine

@@ -1,0 +1,120 @@
+// How an engine is built on a GPU: the slabs, the host's mirror of what the two exchange, the
+// backend over both.
+#include <algorithm>
+#include <bit>
+
+#include "platform/base/checked.h"
+#include "runtime/engine/engine.h"
+#include "runtime/engine/take.h"
+#include "runtime/plan/gpu_shape.h"
+
+namespace tarn::engine {
+
+using plan::RegionId;
+
+Result<void> Engine::open_gpu(const OpenArgs& args, const model::ModelDescription& model) {
+  TARN_ASSERT(args.device != nullptr);
+  backend_ = &gpu_backend_;
+  const std::span<std::byte> mirror = region(RegionId::mirror);
+  mirror_ = Bump(mirror);
+  if (device_->facts().host_register) {
+    TARN_CHECK(device_->register_host(mirror));  // copies find it by its address on the host
+    registered_ = mirror;
+  }
+  return gpu_memory_.reserve(*device_, model, plan_);
+}
+
+Result<void> Engine::place_gpu_backend(const OpenArgs& args) {
+  const u32 step_rows = plan::gpu_step_rows(plan_.rows_max);
+  const plan::StepShape shape = plan::step_shape(spec_, step_rows);
+  std::byte* step = gpu_memory_.activations();
+  place_buffers(step, shape);
+  place_sampling(mirror_);
+  logits_ = {reinterpret_cast<f32*>(gpu_memory_.logits()), spec_.n_vocab};
+  step_state_.tokens = take<u32>(mirror_, step_rows).data();
+  step_state_.positions = take<u32>(mirror_, step_rows).data();
+  step_state_.visible = take<u32>(mirror_, step_rows).data();
+  wanted_ = take<u32>(mirror_, step_rows);
+  runs_ = take<RowRun>(mirror_, step_rows);
+  const u64 n_pairs = spec_.n_rot / 2;
+  const std::span<f64> inv_freq = take<f64>(mirror_, n_pairs);
+  kernels::rope_frequencies(spec_.rope_base, spec_.rope_scale, spec_.n_rot, weights_.rope_factors,
+                            inv_freq.data());
+
+  const u64 partials_bytes =
+      align_up(plan::gpu_partials_bytes(spec_, plan_.context_tokens), kDevicePieceAlignment);
+  const u64 n_groups = u64{plan_.sessions_max} * spec_.n_cache_layers * plan_.pages_max;
+  std::byte* runs_on_device = step + shape.runs.offset_bytes;
+  auto* counts = reinterpret_cast<u32*>(runs_on_device + plan::gpu_counts_offset_bytes(step_rows));
+  return gpu_backend_.open(
+      {.device = device_,
+       .table = args.gpu_kernels,
+       .clock = clock_,
+       .spec = &spec_,
+       .kv_type = kv_type(args.config),
+       .page_tokens = plan_.group_shape.page_tokens,
+       .page_bytes = plan_.group_shape.page_bytes(),
+       .rows_max = step_rows,
+       .sessions_max = plan_.sessions_max,
+       .pages_max = plan_.pages_max,
+       .acts = {.q = piece_at<i8>(step, shape.act_q),
+                .side = piece_at<kernels::U32x2>(step, shape.act_sums)},
+       .rope_cos = piece_at<f32>(step, shape.rope_cos),
+       .rope_sin = piece_at<f32>(step, shape.rope_sin),
+       .tokens = piece_at<u32>(step, shape.tokens),
+       .positions = piece_at<u32>(step, shape.positions),
+       .visible = piece_at<u32>(step, shape.visible),
+       .wanted = piece_at<u32>(step, shape.wanted),
+       .owners = reinterpret_cast<u32*>(runs_on_device),
+       .counts = counts,
+       .n_rows = counts + step_rows + 1,
+       .groups = reinterpret_cast<u64*>(gpu_memory_.attention() + partials_bytes),
+       .partial = reinterpret_cast<f32*>(gpu_memory_.attention()),
+       .inv_freq = inv_freq.data(),
+       .host_cos = take<f32>(mirror_, u64{step_rows} * n_pairs).data(),
+       .host_sin = take<f32>(mirror_, u64{step_rows} * n_pairs).data(),
+       .host_owners = take<u32>(mirror_, step_rows).data(),
+       .host_counts = take<u32>(mirror_, u64{step_rows} + 1).data(),
+       .host_n_rows = take<u32>(mirror_, 1).data(),
+       .host_groups = take<u64>(mirror_, n_groups).data()});
+}
+
+// Every decode step's graph, so that nothing is captured after READY. The state that the ops see
+// stands for a full bucket; what the kernels read is in the device's memory when a graph runs.
+Result<void> Engine::capture_graphs() {
+  const u32 rows_max = std::min(plan_.sessions_max, kernels::kGpuMatvecRowsMax);
+  const u32 spans_max = plan::gpu_spans(plan_.context_tokens);
+  for (u32 n_rows = 1; n_rows <= std::bit_ceil(rows_max); n_rows *= 2) {
+    for (u32 n_spans = 1; n_spans <= std::bit_ceil(spans_max); n_spans *= 2) {
+      StepState step = step_state_;
+      step.n_rows = n_rows;
+      step.wanted = wanted_.first(n_rows);  // as many, which is all that counts
+      const ForwardArgs forward{.backend = &gpu_backend_,
+                                .spec = &spec_,
+                                .weights = &weights_,
+                                .buffers = &buffers_,
+                                .step = &step};
+      TARN_CHECK(gpu_backend_.begin_graph(n_rows, std::min(n_spans, spans_max)));
+      forward_layers(forward);
+      forward_logits(forward, 0, n_rows, logits_);
+      TARN_CHECK(gpu_backend_.end_graph());
+    }
+  }
+  return gpu_backend_.finish();
+}
+
+// What the driver took beside our slabs, against the limit that the plan counted.
+Result<void> Engine::check_driver_bytes() {
+  TARN_TRY(const u64 driver_bytes, device_->driver_bytes(plan_.host_bytes));
+  const u64 limit_bytes = plan_.of(RegionId::driver).bytes;
+  log_.info("gpu: %s, its driver took %llu bytes of at most %llu", device_->facts().name.data(),
+            static_cast<unsigned long long>(driver_bytes),
+            static_cast<unsigned long long>(limit_bytes));
+  if (driver_bytes <= limit_bytes) return {};
+  return fail({.status = Status::over_budget,
+               .hint = "the GPU's driver took more memory than it may: raise "
+                       "device.driver_limit_bytes",
+               .figures = {{{"driver_bytes", driver_bytes}, {"limit_bytes", limit_bytes}}}});
+}
+
+}  // namespace tarn::engine

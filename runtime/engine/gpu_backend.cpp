@@ -1,0 +1,356 @@
+#include "runtime/engine/gpu_backend.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "kernels/quant/gpu_tile.h"
+#include "platform/base/assert.h"
+#include "platform/base/checked.h"
+#include "platform/gpu/device_wait.h"
+
+namespace tarn::engine {
+namespace {
+
+constexpr u32 kRowsMax = kernels::kGpuMatvecRowsMax;  // of one launch of a product or of attention
+
+u32 count_spans(u32 n_slots) { return static_cast<u32>(ceil_div(n_slots, kernels::kGpuSpanSlots)); }
+
+u32 bucket(u32 n_rows) { return std::bit_ceil(n_rows); }
+
+Rows from_row(Rows rows, u32 row) { return {rows.data + row * rows.stride, rows.stride}; }
+
+// Calls fn(row_begin, n_rows) for all of [0, n), kRowsMax at a time.
+template <class Fn>
+void for_launches(u32 n, Fn&& fn) {
+  for (u32 begin = 0; begin < n; begin += kRowsMax) fn(begin, std::min(kRowsMax, n - begin));
+}
+
+}  // namespace
+
+Result<void> GpuBackend::open(const GpuBackendArgs& args) {
+  TARN_ASSERT(done_ == nullptr);
+  TARN_ASSERT(args.rows_max % kRowsMax == 0);
+  args_ = args;
+  stream_ = args_.device->stream(StreamId::compute);
+  TARN_TRY(done_, args_.device->create_event());
+  for (u32 n = 0; n <= args_.rows_max; ++n) args_.host_counts[n] = n;
+  send(args_.counts, args_.host_counts, args_.rows_max + 1);
+  return finish();
+}
+
+void GpuBackend::close() {
+  if (done_ != nullptr) args_.device->destroy_event(done_);
+  done_ = nullptr;
+  for (auto& of_rows : graphs_) {
+    for (GpuGraph*& graph : of_rows) {
+      if (graph != nullptr) args_.device->destroy_graph(graph);
+      graph = nullptr;
+    }
+  }
+  mode_ = Mode::eager;
+}
+
+template <class Args>
+void GpuBackend::enqueue(kernels::GpuLauncher<Args>* kernel, const Args& args) {
+  if (mode_ != Mode::replay) kernel(args, stream_);
+}
+
+// The graph of the smallest buckets that hold a step.
+GpuGraph*& GpuBackend::graph(u32 n_rows, u32 n_spans) {
+  const auto rows_idx = static_cast<u32>(std::countr_zero(std::bit_ceil(n_rows)));
+  const auto spans_idx = static_cast<u32>(std::countr_zero(std::bit_ceil(n_spans)));
+  TARN_ASSERT(rows_idx < kRowBuckets);
+  TARN_ASSERT(spans_idx < kSpanBuckets);
+  return graphs_[rows_idx][spans_idx];
+}
+
+Result<void> GpuBackend::begin_graph(u32 n_rows, u32 n_spans) {
+  TARN_ASSERT(mode_ == Mode::eager);
+  TARN_ASSERT(graph(n_rows, n_spans) == nullptr);
+  TARN_CHECK(args_.device->begin_capture(stream_));
+  mode_ = Mode::capture;
+  graph_rows_ = n_rows;
+  graph_spans_ = n_spans;
+  return {};
+}
+
+Result<void> GpuBackend::end_graph() {
+  TARN_ASSERT(mode_ == Mode::capture);
+  mode_ = Mode::eager;
+  traffic_ = {};
+  TARN_TRY(graph(graph_rows_, graph_spans_), args_.device->end_capture(stream_));
+  return {};
+}
+
+template <class T>
+void GpuBackend::send(T* to, const T* from, u64 n) {
+  args_.device->copy_in(DevicePtr<T>(to).template as<std::byte>(),
+                        std::as_bytes(std::span(from, n)), stream_);
+}
+
+const u32* GpuBackend::count(u32 n) const {
+  TARN_ASSERT(n <= args_.rows_max);
+  return mode_ == Mode::eager ? args_.counts + n : args_.n_rows;
+}
+
+// Whether the step is one of a graph's, which is then on its way.
+bool GpuBackend::launch_graph(const StepState& step) {
+  const bool is_decode = step.n_rows <= kRowsMax && step.runs.size() == step.n_rows &&
+                         step.wanted.size() == step.n_rows;
+  if (!is_decode) return false;
+  const u32 visible_max = *std::max_element(step.visible, step.visible + step.n_rows);
+  GpuGraph* captured = graph(step.n_rows, count_spans(visible_max));
+  TARN_ASSERT(captured != nullptr);  // before READY, for every session and span of the plan
+  *args_.host_n_rows = step.n_rows;
+  send(args_.n_rows, args_.host_n_rows, 1);
+  args_.device->launch(captured, stream_);
+  return true;
+}
+
+void GpuBackend::begin_step(const StepState& step) {
+  if (mode_ == Mode::capture) return;
+  mode_ = Mode::eager;
+  const u32 n = step.n_rows;
+  const u32 n_pairs = args_.spec->n_rot / 2;
+  kernels::rope_table({.positions = step.positions,
+                       .n_rows = n,
+                       .n_rot = args_.spec->n_rot,
+                       .inv_freq = args_.inv_freq,
+                       .cos = args_.host_cos,
+                       .sin = args_.host_sin});
+  for (const RowRun& run : step.runs) {
+    std::fill_n(args_.host_owners + run.row_begin, run.n_rows, run.owner);
+    send_groups(run);
+  }
+  send(args_.rope_cos, args_.host_cos, u64{n} * n_pairs);
+  send(args_.rope_sin, args_.host_sin, u64{n} * n_pairs);
+  send(args_.tokens, step.tokens, n);
+  send(args_.positions, step.positions, n);
+  send(args_.visible, step.visible, n);
+  send(args_.owners, args_.host_owners, n);
+  if (!step.wanted.empty()) send(args_.wanted, step.wanted.data(), step.wanted.size());
+  if (launch_graph(step)) mode_ = Mode::replay;
+}
+
+// The part of a sequence's tables that is not on the device yet. The groups of a decode step are
+// mostly those of the step before.
+void GpuBackend::send_groups(const RowRun& run) {
+  TARN_ASSERT(run.owner < args_.sessions_max);
+  const u32 n_layers = args_.spec->n_cache_layers;
+  const u32 n_groups = run.sequence->n_groups();
+  TARN_ASSERT(n_groups <= args_.pages_max);
+  for (u32 layer = 0; layer < n_layers; ++layer) {
+    const u64 table = (u64{run.owner} * n_layers + layer) * args_.pages_max;
+    u64* known = args_.host_groups + table;
+    u32 begin = n_groups, end = 0;
+    for (u32 group_idx = 0; group_idx < n_groups; ++group_idx) {
+      const u64 address = run.sequence->group_address(layer, group_idx);
+      if (known[group_idx] == address) continue;
+      known[group_idx] = address;
+      begin = std::min(begin, group_idx);
+      end = group_idx + 1;
+    }
+    if (begin < end) send(args_.groups + table + begin, known + begin, end - begin);
+  }
+}
+
+void GpuBackend::embed(const model::WeightMatrix& table, const StepState& step, Rows out) {
+  enqueue(args_.table->embed, kernels::GpuEmbedArgs{.type = table.type,
+                                                    .weights = table.tiled,
+                                                    .k = table.k,
+                                                    .tokens = args_.tokens,
+                                                    .out = out.data,
+                                                    .out_stride = out.stride,
+                                                    .n_rows = count(step.n_rows),
+                                                    .rows_max = step.n_rows});
+  traffic_.weight_bytes += step.n_rows * kernels::row_bytes(table.type, table.k);
+}
+
+void GpuBackend::rms_norm(Rows x, const f32* weight, f32 eps, u32 d, u32 n, Rows out) {
+  enqueue(args_.table->rms_norm, kernels::GpuRmsNormArgs{.x = x.data,
+                                                         .x_stride = x.stride,
+                                                         .weight = weight,
+                                                         .out = out.data,
+                                                         .out_stride = out.stride,
+                                                         .n_rows = count(n),
+                                                         .rows_max = n,
+                                                         .n_heads = 1,
+                                                         .d = d,
+                                                         .eps = eps});
+}
+
+void GpuBackend::rms_norm_heads(Rows x, const f32* weight, f32 eps, u32 n_heads, u32 n) {
+  enqueue(args_.table->rms_norm, kernels::GpuRmsNormArgs{.x = x.data,
+                                                         .x_stride = x.stride,
+                                                         .weight = weight,
+                                                         .out = x.data,
+                                                         .out_stride = x.stride,
+                                                         .n_rows = count(n),
+                                                         .rows_max = n,
+                                                         .n_heads = n_heads,
+                                                         .d = args_.spec->head_dim,
+                                                         .eps = eps});
+}
+
+void GpuBackend::project(Rows x, u32 n, std::span<const Projection> projections) {
+  TARN_ASSERT(projections.size() <= kernels::kGpuMatricesMax);
+  const u32 k = projections[0].weight->k;
+  bool is_quantized = false;
+  for (const Projection& p : projections) {
+    TARN_ASSERT(p.weight->k == k);
+    is_quantized = is_quantized || p.weight->type != kernels::TensorType::f16;
+    traffic_.weight_bytes += p.weight->bytes() * ceil_div(n, kRowsMax);
+  }
+  if (is_quantized) {
+    enqueue(args_.table->quantize, kernels::GpuQuantizeArgs{.x = x.data,
+                                                            .x_stride = x.stride,
+                                                            .out = args_.acts,
+                                                            .n_rows = count(n),
+                                                            .rows_max = n,
+                                                            .k = k});
+  }
+  for_launches(n, [&](u32 begin, u32 n_rows) {
+    kernels::GpuMatvecArgs product{.matrices = {},
+                                   .n_matrices = static_cast<u32>(projections.size()),
+                                   .k = k,
+                                   .x = from_row(x, begin).data,
+                                   .x_stride = x.stride,
+                                   .acts = {.q = args_.acts.q + u64{begin} * k,
+                                            .side = args_.acts.side + u64{begin} * (k / 32)},
+                                   .n_rows = count(n_rows),
+                                   .rows_max = bucket(n_rows)};
+    for (u32 i = 0; i < product.n_matrices; ++i) {
+      const Projection& p = projections[i];
+      product.matrices[i] = {.type = p.weight->type,
+                             .store = kernels::Store::set,
+                             .n_out = static_cast<u32>(p.weight->n_out),
+                             .weights = p.weight->tiled,
+                             .bias = p.bias,
+                             .out = from_row(p.out, begin).data,
+                             .out_stride = p.out.stride};
+    }
+    enqueue(args_.table->matvec, product);
+  });
+}
+
+void GpuBackend::rope(Rows x, u32 n, u32 n_heads) {
+  const model::ModelSpec& spec = *args_.spec;
+  enqueue(args_.table->rope,
+          kernels::GpuRopeArgs{.q = {.x = x.data, .stride = x.stride, .n_heads = n_heads},
+                               .k = {},
+                               .cos = args_.rope_cos,
+                               .sin = args_.rope_sin,
+                               .n_rows = count(n),
+                               .rows_max = n,
+                               .head_dim = spec.head_dim,
+                               .n_rot = spec.n_rot,
+                               .pairs = spec.rope_halves ? kernels::RopePairs::halves
+                                                         : kernels::RopePairs::adjacent});
+}
+
+kernels::GpuPages GpuBackend::pages(u32 cache_layer, u32 row) const {
+  const u64 first = u64{cache_layer} * args_.pages_max;
+  return {.type = args_.kv_type,
+          .page_tokens = args_.page_tokens,
+          .head_dim = args_.spec->head_dim,
+          .n_kv_heads = args_.spec->n_kv_heads,
+          .groups = reinterpret_cast<u8* const*>(args_.groups + first),
+          .table_stride = u64{args_.spec->n_cache_layers} * args_.pages_max,
+          .page_stride = args_.page_bytes,
+          .tables = args_.owners + row};
+}
+
+void GpuBackend::kv_append(const StepState& step, u32 cache_layer, Rows k, Rows v) {
+  enqueue(args_.table->kv_append, kernels::GpuKvAppendArgs{.pages = pages(cache_layer, 0),
+                                                           .k = k.data,
+                                                           .k_stride = k.stride,
+                                                           .v = v.data,
+                                                           .v_stride = v.stride,
+                                                           .positions = args_.positions,
+                                                           .n_rows = count(step.n_rows),
+                                                           .rows_max = step.n_rows});
+}
+
+void GpuBackend::attend(const StepState& step, u32 cache_layer, Rows q, Rows out) {
+  const model::ModelSpec& spec = *args_.spec;
+  const u64 token_bytes =
+      2 * kernels::kv_vector_bytes(args_.kv_type, spec.head_dim) * spec.n_kv_heads;
+  for_launches(step.n_rows, [&](u32 begin, u32 n_rows) {
+    u32 visible_max = 0;
+    for (u32 row = begin; row < begin + n_rows; ++row) {
+      visible_max = std::max(visible_max, step.visible[row]);
+      traffic_.kv_bytes += step.visible[row] * token_bytes;
+    }
+    enqueue(args_.table->attend,
+            kernels::GpuAttnArgs{
+                .pages = pages(cache_layer, begin),
+                .q = from_row(q, begin).data,
+                .q_stride = q.stride,
+                .out = from_row(out, begin).data,
+                .out_stride = out.stride,
+                .visible = args_.visible + begin,
+                .n_rows = count(n_rows),
+                .rows_max = n_rows,
+                .n_group_heads = spec.n_heads / spec.n_kv_heads,
+                .spans_max = mode_ == Mode::capture ? graph_spans_ : count_spans(visible_max),
+                .scale = 1.0f / __builtin_sqrtf(static_cast<f32>(spec.head_dim)),
+                .partial = args_.partial});
+  });
+}
+
+void GpuBackend::swiglu(Rows gate, Rows up, u32 d, u32 n, Rows out) {
+  TARN_ASSERT(gate.stride == up.stride);
+  enqueue(args_.table->swiglu, kernels::GpuSwigluArgs{.gate = gate.data,
+                                                      .up = up.data,
+                                                      .in_stride = gate.stride,
+                                                      .out = out.data,
+                                                      .out_stride = out.stride,
+                                                      .n_rows = count(n),
+                                                      .rows_max = n,
+                                                      .d = d});
+}
+
+void GpuBackend::add(Rows x, Rows y, u32 d, u32 n) {
+  enqueue(args_.table->add, kernels::GpuAddArgs{.x = x.data,
+                                                .x_stride = x.stride,
+                                                .y = y.data,
+                                                .y_stride = y.stride,
+                                                .n_rows = count(n),
+                                                .rows_max = n,
+                                                .d = d});
+}
+
+void GpuBackend::gather(const StepState& step, Rows x, u32 d, Rows out) {
+  const u32 n = static_cast<u32>(step.wanted.size());
+  enqueue(args_.table->gather, kernels::GpuGatherArgs{.x = x.data,
+                                                      .x_stride = x.stride,
+                                                      .rows = args_.wanted,
+                                                      .out = out.data,
+                                                      .out_stride = out.stride,
+                                                      .n_rows = count(n),
+                                                      .rows_max = n,
+                                                      .d = d});
+}
+
+void GpuBackend::fetch(Rows from, u32 n, u64 d, Rows to) {
+  mode_ = Mode::eager;
+  TARN_ASSERT(from.stride == d);
+  TARN_ASSERT(to.stride == d);
+  args_.device->copy_out(std::as_writable_bytes(std::span(to.data, n * d)),
+                         DevicePtr<f32>(from.data).as<std::byte>(), stream_);
+}
+
+Result<void> GpuBackend::finish() {
+  if (mode_ == Mode::replay) return {};  // its logits are still to be fetched
+  args_.device->record(done_, stream_);
+  TARN_CHECK(wait_done(*args_.device, done_, *args_.clock, kGpuWaitNsMax));
+  return args_.device->check();
+}
+
+Backend::Traffic GpuBackend::take_traffic() {
+  const Traffic traffic = traffic_;
+  traffic_ = {};
+  return traffic;
+}
+
+}  // namespace tarn::engine

@@ -1,0 +1,121 @@
+// runtime/engine/gpu_backend.h
+//
+// The ops of backend.h on a GPU: each enqueues kernels on the device's compute stream. begin_step()
+// sends what they read of the step; nothing is waited for before finish().
+//
+//   graphs    a decode step, that is one row of each of at most 8 sequences whose logits are all
+//             wanted, is a graph, captured before READY for each bucket of rows and of spans. Such
+//             a step launches it in begin_step() and its ops, up to fetch(), enqueue nothing.
+//   memory    the plan's: the device's part and the host's part of it are lent, the backend owns an
+//             event alone
+//   products  of 8 rows at a time, so that a row's bits do not depend on what runs beside it
+//   tables    where a session's groups lie, kept on both sides; only what changed is sent
+//   thread    the engine's
+//   errors    finish() tells the device's first one; a GPU that does not answer is taken for lost
+#pragma once
+
+#include <array>
+#include <span>
+
+#include "kernels/gpu_table.h"
+#include "platform/clock/clock.h"
+#include "platform/gpu/device.h"
+#include "runtime/engine/backend.h"
+#include "runtime/model/model_spec.h"
+
+namespace tarn::engine {
+
+// The longest that a step may take before its GPU counts as hung.
+inline constexpr u64 kGpuWaitNsMax = 30'000'000'000;
+
+struct GpuBackendArgs {
+  Device* device = nullptr;
+  const kernels::GpuTable* table = nullptr;
+  Clock* clock = nullptr;
+  const model::ModelSpec* spec = nullptr;
+  kernels::KvType kv_type = kernels::KvType::f16;
+  u32 page_tokens = 0;
+  u64 page_bytes = 0;
+  u32 rows_max = 0;  // a multiple of kernels::kGpuMatvecRowsMax
+  u32 sessions_max = 0;
+  u32 pages_max = 0;  // of one cache layer of one session
+
+  // On the device.
+  kernels::GpuQuantized acts{};  // [rows_max, k_max]
+  f32* rope_cos = nullptr;       // [rows_max, n_rot / 2]
+  f32* rope_sin = nullptr;       // [rows_max, n_rot / 2]
+  u32* tokens = nullptr;         // [rows_max]
+  u32* positions = nullptr;      // [rows_max]
+  u32* visible = nullptr;        // [rows_max]
+  u32* wanted = nullptr;         // [rows_max]
+  u32* owners = nullptr;         // [rows_max]: whose table of groups a row has
+  u32* counts = nullptr;         // [rows_max + 1]: 0, 1, 2, ..., where kernels read how many rows
+  u32* n_rows = nullptr;         // the same for graphs: the step's rows
+  u64* groups = nullptr;         // [sessions_max, n_cache_layers, pages_max] addresses
+  f32* partial = nullptr;        // attention's, of 8 rows
+
+  // On the host, the other end of the copies.
+  const f64* inv_freq = nullptr;  // [n_rot / 2]
+  f32* host_cos = nullptr;        // as rope_cos
+  f32* host_sin = nullptr;
+  u32* host_owners = nullptr;
+  u32* host_counts = nullptr;
+  u32* host_n_rows = nullptr;
+  u64* host_groups = nullptr;  // zeros
+};
+
+class GpuBackend final : public Backend {
+ public:
+  GpuBackend() = default;
+  GpuBackend(const GpuBackend&) = delete;
+  GpuBackend& operator=(const GpuBackend&) = delete;
+  ~GpuBackend() { close(); }
+
+  Result<void> open(const GpuBackendArgs& args);
+  void close();
+
+  // Captures a decode step's graph: begin_graph(), the ops of such a step of `n_rows` rows (a
+  // bucket), end_graph(). A graph serves up to that many rows and `n_spans` spans of slots.
+  static constexpr u32 kRowBuckets = 4;  // 1, 2, 4, 8 rows
+  Result<void> begin_graph(u32 n_rows, u32 n_spans);
+  Result<void> end_graph();
+
+  const char* isa() const override { return args_.table->name; }
+  void begin_step(const StepState& step) override;
+  void embed(const model::WeightMatrix& table, const StepState& step, Rows out) override;
+  void rms_norm(Rows x, const f32* weight, f32 eps, u32 d, u32 n, Rows out) override;
+  void rms_norm_heads(Rows x, const f32* weight, f32 eps, u32 n_heads, u32 n) override;
+  void project(Rows x, u32 n, std::span<const Projection> projections) override;
+  void rope(Rows x, u32 n, u32 n_heads) override;
+  void kv_append(const StepState& step, u32 cache_layer, Rows k, Rows v) override;
+  void attend(const StepState& step, u32 cache_layer, Rows q, Rows out) override;
+  void swiglu(Rows gate, Rows up, u32 d, u32 n, Rows out) override;
+  void add(Rows x, Rows y, u32 d, u32 n) override;
+  void gather(const StepState& step, Rows x, u32 d, Rows out) override;
+  void fetch(Rows from, u32 n, u64 d, Rows to) override;
+  Result<void> finish() override;
+  Traffic take_traffic() override;
+
+ private:
+  enum class Mode : u8 { eager, capture, replay };
+  template <class Args>
+  void enqueue(kernels::GpuLauncher<Args>* kernel, const Args& args);
+  GpuGraph*& graph(u32 n_rows, u32 n_spans);
+  bool launch_graph(const StepState& step);
+  template <class T>
+  void send(T* to, const T* from, u64 n);
+  void send_groups(const RowRun& run);
+  const u32* count(u32 n) const;
+  kernels::GpuPages pages(u32 cache_layer, u32 row) const;
+
+  GpuBackendArgs args_{};
+  GpuStream* stream_ = nullptr;
+  GpuEvent* done_ = nullptr;
+  Mode mode_ = Mode::eager;
+  u32 graph_rows_ = 0, graph_spans_ = 0;   // of the one that is captured
+  static constexpr u32 kSpanBuckets = 24;  // 1, 2, 4, ... spans
+  std::array<std::array<GpuGraph*, kSpanBuckets>, kRowBuckets> graphs_{};
+  Traffic traffic_{};
+};
+
+}  // namespace tarn::engine

@@ -1,0 +1,53 @@
+#include "runtime/engine/gpu_memory.h"
+
+#include "platform/base/assert.h"
+#include "runtime/engine/gpu_backend.h"
+
+namespace tarn::engine {
+
+using plan::RegionId;
+
+Result<void> GpuMemory::reserve(Device& device, const model::ModelDescription& model,
+                                const plan::Plan& plan) {
+  TARN_ASSERT(device_ == nullptr);
+  cut_ = SlabCutter(device.facts());
+  weights_ = SlabCutter(device.facts());
+  group_bytes_ = plan.group_shape.group_bytes();
+  model::each_weight_piece(
+      model, [](void* cut, Checked bytes) { static_cast<SlabCutter*>(cut)->add(bytes); }, &cut_);
+  groups_ = cut_.add(group_bytes_, plan.groups_max);
+  activations_ = cut_.add(plan.of(RegionId::activations).bytes);
+  attention_ = cut_.add(plan.of(RegionId::attention).bytes);
+  logits_ = cut_.add(plan.of(RegionId::logits).bytes);
+  TARN_ASSERT(cut_.total_bytes().get() == plan.slabs.total_bytes().get());
+  TARN_CHECK(slabs_.reserve(device, cut_));
+  device_ = &device;
+  return {};
+}
+
+void GpuMemory::release() {
+  ring_.close();
+  slabs_.release();
+  device_ = nullptr;
+}
+
+Result<void> GpuMemory::open_staging(std::span<std::byte> staging, Clock& clock) {
+  const std::span<std::byte> memory = model::sink_staging(staging);
+  TARN_ASSERT(memory.size() == kStagingPieces * model::sink_piece_bytes());
+  return ring_.open(
+      {.device = device_, .clock = &clock, .memory = memory, .wait_ns_max = kGpuWaitNsMax});
+}
+
+std::byte* GpuMemory::place(u64 n_bytes) { return slabs_.at(weights_.add(n_bytes)).raw(); }
+
+u8* GpuMemory::group(u32 frame) {
+  return slabs_.at(cut_.of_run(groups_, group_bytes_, frame)).as<u8>().raw();
+}
+
+void GpuMemory::copy(u8* to, const u8* from, u64 bytes) {
+  auto* source = const_cast<u8*>(from);  // addresses on the device have no const
+  device_->copy(DevicePtr<u8>(to).as<std::byte>(), DevicePtr<u8>(source).as<std::byte>(), bytes,
+                device_->stream(StreamId::compute));
+}
+
+}  // namespace tarn::engine

@@ -1,0 +1,180 @@
+// Goal    on a GPU the same tokens give the same logits, bit for bit, whatever rides in the step,
+//         how the prompt is cut, and where weights and KV lie, in a graph or not; memory is the
+//         plan's and is given back;
+//         what the kernels do not compute is refused; a GPU that fails while a model loads leaves
+//         nothing behind.
+// Method  the fake device and the emulated kernels. The reference is one row at a time. Slabs are
+//         small, so that weights and groups lie in many. Faults: calls of an opening fail, one at
+//         a time, the first 16 all of them.
+#include <cstring>
+
+#include "platform/gpu/gpu_errors.h"
+#include "tests/runtime/engine_gpu/gpu_engine.h"
+
+namespace tarn::test {
+namespace {
+
+using engine::SessionIdx;
+
+Config config_of(u32 rows_max, u32 sessions_max = 1) {
+  Config config = small_config();
+  config.context_tokens = 64 * sessions_max;
+  config.page_tokens = 32;
+  config.batch_rows_max = rows_max;
+  config.sessions_max = sessions_max;
+  return config;
+}
+
+void require_open(GpuEngine& gpu, const std::string& path, const Config& config) {
+  const Result<void> opened = gpu.open(path, config);
+  if (!opened) FAIL(std::string(opened.error().hint));
+}
+
+void require_same_bits(const LogitsRecord& a, const LogitsRecord& b) {
+  REQUIRE(a.rows.size() == b.rows.size());
+  for (u64 i = 0; i < a.rows.size(); ++i) {
+    CAPTURE(i);
+    REQUIRE(a.rows[i].size() == b.rows[i].size());
+    REQUIRE(std::memcmp(a.rows[i].data(), b.rows[i].data(), a.rows[i].size() * sizeof(f32)) == 0);
+  }
+}
+
+TEST_CASE("how a prompt is cut and where things lie changes no bit") {
+  const GpuModel model("llama", "q8_0");
+  const std::vector<u32> ids = random_ids(seed_from_environment(), 33, GpuModel::kVocab);
+  GpuEngine one;
+  require_open(one, model.path(), config_of(1));
+  const LogitsRecord expected = logits_of(one.engine, ids);
+  for (const u32 rows_max : {7u, 64u}) {
+    CAPTURE(rows_max);
+    DeviceFacts facts = rows_max == 64 ? kDiscreteFacts : kOrinFacts;
+    facts.slab_bytes_max = 64 * kKiB;
+    facts.host_register = rows_max != 7;
+    GpuEngine other(facts);
+    require_open(other, model.path(), config_of(rows_max));
+    require_same_bits(expected, logits_of(other.engine, ids));
+  }
+}
+
+TEST_CASE("a sequence decodes the same bits alone and beside seven others") {
+  const GpuModel model("qwen3", "q8_0");
+  constexpr u32 kSessions = 8, kTokens = 3;
+  std::vector<std::vector<u32>> prompts;
+  for (u32 i = 0; i < kSessions; ++i) {
+    prompts.push_back(random_ids(seed_from_environment() + i, 1 + i, GpuModel::kVocab));
+  }
+  const engine::GenerateParams greedy{.max_tokens = kTokens, .ignore_end = true};
+  std::vector<LogitsRecord> alone(kSessions);
+  for (u32 i = 0; i < kSessions; ++i) {
+    GpuEngine gpu;
+    require_open(gpu, model.path(), config_of(1));
+    const SessionIdx session = *gpu.engine.create_session();
+    gpu.engine.watch_logits(session, &LogitsRecord::on_logits, &alone[i]);
+    REQUIRE(gpu.engine.feed(session, prompts[i]).has_value());
+    REQUIRE(gpu.engine.generate(session, greedy).has_value());
+    CHECK(read_all(gpu.engine, session).tokens.size() == kTokens);
+  }
+  for (const u32 n : {3u, 8u}) {
+    CAPTURE(n);
+    GpuEngine gpu;
+    require_open(gpu, model.path(), config_of(64, kSessions));
+    std::vector<LogitsRecord> together(n);
+    std::vector<SessionIdx> sessions;
+    for (u32 i = 0; i < n; ++i) {
+      sessions.push_back(*gpu.engine.create_session());
+      gpu.engine.watch_logits(sessions[i], &LogitsRecord::on_logits, &together[i]);
+      REQUIRE(gpu.engine.feed(sessions[i], prompts[i]).has_value());
+      REQUIRE(gpu.engine.generate(sessions[i], greedy).has_value());
+    }
+    gpu.run();
+    for (u32 i = 0; i < n; ++i) require_same_bits(alone[i], together[i]);
+  }
+}
+
+TEST_CASE("a fork and a cut go on as if nothing had been there") {
+  const GpuModel model("qwen2", "q8_0");
+  GpuEngine gpu;
+  require_open(gpu, model.path(), config_of(16, 4));
+  const std::vector<u32> ids = random_ids(seed_from_environment(), 37, GpuModel::kVocab);
+  const LogitsRecord expected = logits_of(gpu.engine, ids);
+
+  const std::span<const u32> all(ids);
+  const SessionIdx first = *gpu.engine.create_session();
+  REQUIRE(gpu.engine.feed(first, all.first(34)).has_value());
+  gpu.run();
+  const SessionIdx fork = *gpu.engine.fork(first);
+  REQUIRE(gpu.engine.truncate(first, 20).has_value());  // into a group that the fork shares
+  for (const SessionIdx session : {fork, first}) {
+    LogitsRecord record;
+    gpu.engine.watch_logits(session, &LogitsRecord::on_logits, &record);
+    const u32 n_kept = gpu.engine.session_state(session).n_ids;
+    REQUIRE(gpu.engine.feed(session, all.subspan(n_kept)).has_value());
+    gpu.run();
+    REQUIRE(record.rows.size() == ids.size());
+    for (u64 i = n_kept; i < ids.size(); ++i) {
+      CAPTURE(i);
+      REQUIRE(record.rows[i] == expected.rows[i]);
+    }
+    gpu.engine.watch_logits(session, nullptr, nullptr);
+  }
+}
+
+TEST_CASE("device memory is the plan's, and all of it is given back") {
+  const GpuModel model("llama", "f16");
+  GpuEngine gpu;
+  REQUIRE(gpu.device.leaks().empty());
+  const Result<u64> before = gpu.device.memory_free_bytes();
+  require_open(gpu, model.path(), config_of(16));
+  const Result<u64> after = gpu.device.memory_free_bytes();
+  const plan::Plan& plan = gpu.engine.plan();
+  const u64 ours = plan.device_bytes - plan.of(plan::RegionId::driver).bytes;
+  CHECK(*before - *after == ours + gpu.device.graph_use().bytes);
+  gpu.engine.close();
+  CHECK(gpu.device.leaks() == "");
+}
+
+TEST_CASE("what the kernels do not compute is refused, and names what does") {
+  const auto refusal = [](const char* type, const Config& config) {
+    const GpuModel model("llama", type);
+    GpuEngine gpu(kDiscreteFacts);
+    const Result<void> opened = gpu.open(model.path(), config);
+    REQUIRE(!opened.has_value());
+    CHECK(gpu.device.leaks() == "");
+    return opened.error();
+  };
+  for (const char* type : {"f32", "bf16", "q5_k"}) {
+    CAPTURE(std::string(type));
+    const Error error = refusal(type, config_of(16));
+    CHECK(error.status == Status::unsupported);
+    CHECK(std::string(error.hint).find("--device cpu") != std::string::npos);
+  }
+  Config small_pages = config_of(16);
+  small_pages.page_tokens = 16;
+  CHECK(refusal("q8_0", small_pages).status == Status::invalid_config);
+  Config small_driver = config_of(16);
+  small_driver.driver_limit_bytes = 1;
+  CHECK(refusal("q8_0", small_driver).status == Status::over_budget);
+}
+
+TEST_CASE("a GPU that fails at any call of an opening leaves nothing behind") {
+  const GpuModel model("llama", "q8_0");
+  u64 n_calls = 0;
+  {
+    GpuEngine gpu;
+    require_open(gpu, model.path(), config_of(16));
+    n_calls = gpu.device.n_calls();
+  }
+  REQUIRE(n_calls > 10);
+  for (u64 call = 1; call <= n_calls; call += 1 + call / 16) {
+    CAPTURE(call);
+    GpuEngine gpu;
+    gpu.device.fail_at({.call = call, .code = kGpuIllegalAddress});
+    const Result<void> opened = gpu.open(model.path(), config_of(16));
+    CHECK(!opened.has_value());
+    if (!opened) CHECK(opened.error().status == Status::device_lost);
+    CHECK(gpu.device.leaks() == "");
+  }
+}
+
+}  // namespace
+}  // namespace tarn::test

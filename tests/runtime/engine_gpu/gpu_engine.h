@@ -1,0 +1,91 @@
+// tests/runtime/engine_gpu/gpu_engine.h
+//
+// An engine on a GPU without a GPU: the fake device, the emulated kernels, small models of types
+// that the kernels compute.
+#pragma once
+
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+#include "runtime/engine/engine.h"
+#include "tests/support/emulator/emulator.h"
+#include "tests/support/fake_device.h"
+#include "tests/support/open_engine.h"
+
+namespace tarn::test {
+
+// As small as the type allows: the emulator runs every thread of a kernel.
+class GpuModel {
+ public:
+  GpuModel(const std::string& arch, const std::string& type, u64 seed = 1)
+      : file_("gpu_" + arch + "_" + type + ".gguf") {
+    const bool has_long_blocks = type.ends_with("_k");
+    synth::SynthShape shape{.name = "gpu",
+                            .n_layers = has_long_blocks ? 1u : 2u,
+                            .d_model = has_long_blocks ? 256u : 64u,
+                            .d_ff = has_long_blocks ? 256u : 64u,
+                            .head_dim = has_long_blocks ? 64u : 32u,
+                            .n_vocab = kVocab};
+    shape.rope_factors = synth::RopeFactors::llama3;
+    if (arch == "qwen2") {
+      shape.arch = synth::Arch::qwen2;
+      shape.n_kv_heads = 1;
+      shape.vocab = synth::VocabFamily::qwen2;
+      shape.output = synth::Output::tied;
+      shape.rope_factors = synth::RopeFactors::none;
+    }
+    if (arch == "qwen3") {
+      shape.arch = synth::Arch::qwen3;
+      shape.n_kv_heads = 4;
+      shape.vocab = synth::VocabFamily::qwen3;
+      shape.rope_factors = synth::RopeFactors::none;
+    }
+    synth::synth_write(shape, *synth::parse_quant(type), seed, file_.path(), 1);
+  }
+  const std::string& path() const { return file_.path(); }
+
+  static constexpr u32 kVocab = 1024;
+
+ private:
+  TempFile file_;
+};
+
+struct GpuEngine {
+  explicit GpuEngine(const DeviceFacts& facts = kOrinFacts)
+      : device(facts, seed_from_environment()) {}
+  ~GpuEngine() { engine.close(); }
+
+  Result<void> open(const std::string& path, const Config& config) {
+    return engine.open({.model_path = path.c_str(),
+                        .config = config,
+                        .reserve = &reserve,
+                        .clock = &clock,
+                        .device = &device,
+                        .gpu_kernels = &kernels::gpu_table_emulated()});
+  }
+  void run() {
+    while (engine.has_work()) engine.step();
+  }
+
+  FakeDevice device;
+  SystemReserve reserve;
+  SystemClock clock;
+  engine::Engine engine;
+};
+
+// Logits of all positions of a prompt, on whichever engine.
+inline LogitsRecord logits_of(engine::Engine& engine, const std::vector<u32>& ids) {
+  LogitsRecord record;
+  const Result<engine::SessionIdx> session = engine.create_session();
+  REQUIRE(session.has_value());
+  engine.watch_logits(*session, &LogitsRecord::on_logits, &record);
+  REQUIRE(engine.feed(*session, ids).has_value());
+  while (engine.has_work()) engine.step();
+  REQUIRE(!engine.device_lost());
+  engine.destroy_session(*session);
+  return record;
+}
+
+}  // namespace tarn::test
