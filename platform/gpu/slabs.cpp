@@ -50,6 +50,7 @@ SlabPlace SlabCutter::add(Checked bytes, u64 n) {
 
 SlabPlace SlabCutter::of_run(SlabPlace first, u64 piece_bytes, u64 idx) const {
   const u64 step_bytes = align_up(piece_bytes, kDevicePieceAlignment);
+  TARN_ASSERT(step_bytes > 0);
   const u64 room_bytes =
       slab_bytes_max_ > first.offset_bytes ? slab_bytes_max_ - first.offset_bytes : 0;
   const u64 n_first = std::max<u64>(1, room_bytes / step_bytes);

@@ -73,7 +73,7 @@ TEST_CASE("random pieces: no two overlap, none leaves its slab") {
   }
 }
 
-TEST_CASE("many pieces of one size lie as they do one by one") {
+TEST_CASE("many pieces of one size lie as they do one by one, and each is found again") {
   for (const u64 bytes : {0u, 1u, 256u, 1000u, 4096u, 5000u}) {
     for (const u64 n : {0u, 1u, 2u, 7u, 100u}) {
       CAPTURE(bytes);
@@ -84,9 +84,10 @@ TEST_CASE("many pieces of one size lie as they do one by one") {
       const SlabPlace first = at_once.add(bytes, n);
       for (u64 i = 0; i < n; ++i) {
         const SlabPlace place = singly.add(bytes);
-        if (i > 0) continue;
-        CHECK(first.slab_idx == place.slab_idx);
-        CHECK(first.offset_bytes == place.offset_bytes);
+        if (bytes == 0) continue;  // nothing to be found
+        const SlabPlace found = at_once.of_run(first, bytes, i);
+        CHECK(found.slab_idx == place.slab_idx);
+        CHECK(found.offset_bytes == place.offset_bytes);
       }
       REQUIRE(at_once.n_slabs() == singly.n_slabs());
       for (u32 i = 0; i < singly.n_slabs(); ++i) {
