@@ -45,7 +45,8 @@ struct OpenArgs {
   // Borrowed until close(). Its errors are the engine's: no token and no KV of a step is accepted
   // before check() has said that the step's work was done.
   Device* device = nullptr;
-  // Its kernels: the model runs there unless the configuration says "cpu". nullptr: on the CPU.
+  // Its kernels: the model runs there unless the configuration says "cpu", or "auto" and the
+  // kernels do not compute this model; the device is let go then. nullptr: on the CPU.
   const kernels::GpuTable* gpu_kernels = nullptr;
   Log log{};
   const FatalSink* sink = nullptr;  // for the worker threads
@@ -118,6 +119,7 @@ class Engine {
   const EngineCounters& counters() const { return counters_; }
   const kv::GroupPool& pool() const { return pool_; }
   const char* isa() const { return backend_->isa(); }
+  bool on_gpu() const { return backend_ == &gpu_backend_; }
   const char* device_name() const { return on_gpu() ? "cuda" : "cpu"; }
   const char* io_name() const { return io_name_; }
   const char* select_name() const {
@@ -136,8 +138,8 @@ class Engine {
   Result<model::Weights> load_weights(const OpenArgs& args, model::LoadArgs load);
   Result<void> open_gpu(const OpenArgs& args, const model::ModelDescription& model);
   Result<void> capture_graphs();
+  Result<void> warm_up();
   Result<void> check_driver_bytes();
-  bool on_gpu() const { return backend_ == &gpu_backend_; }
   void place_buffers(std::byte* step, const plan::StepShape& shape);
   void place_sampling(Bump& bump);
   void place_cpu_backend(const OpenArgs& args);

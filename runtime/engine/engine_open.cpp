@@ -1,5 +1,6 @@
 // How an engine is built: file -> description -> plan -> arena -> weights -> sealed.
 #include <algorithm>
+#include <array>
 #include <new>
 
 #include "kernels/quant/gpu_tile.h"
@@ -91,8 +92,8 @@ struct Workers {
 constexpr const char* kNoGpuLent =
     "the engine was lent no GPU with its kernels: choose the device \"cpu\" or \"auto\"";
 
-// Where the model runs, and on `log` why not on a GPU.
-Result<DeviceFacts> chosen_device(const OpenArgs& args) {
+// The GPU that the configuration wants and that has kernels here, or the CPU and on `log` why.
+Result<DeviceFacts> wanted_device(const OpenArgs& args) {
   const std::string_view wanted = args.config.device.data();
   const bool has_kernels = args.gpu_kernels != nullptr;
   if (has_kernels && args.device != nullptr && wanted != "cpu") return args.device->facts();
@@ -111,9 +112,23 @@ Result<DeviceFacts> chosen_device(const OpenArgs& args) {
   return choice.facts;
 }
 
+// Where this model runs. "auto" is whatever works: what the GPU's kernels do not compute, the CPU
+// does; "cuda" is refused with the reason.
+Result<DeviceFacts> chosen_device(const ModelFile& file, const OpenArgs& args) {
+  TARN_TRY(const DeviceFacts wanted, wanted_device(args));
+  if (wanted.kind == DeviceKind::cpu) return wanted;
+  const Result<void> can_run = gpu_can_run(file.description(), args.config);
+  if (can_run) return wanted;
+  if (std::string_view(args.config.device.data()) == "cuda") return fail(can_run.error());
+  std::array<char, 256> why{};
+  format_error(can_run.error(), why.data(), why.size());
+  args.log.warning("runs on the CPU: %s", why.data());
+  TARN_TRY(const DeviceChoice choice, device_choose("cpu"));
+  return choice.facts;
+}
+
 Result<plan::Inputs> plan_inputs(const ModelFile& file, const OpenArgs& args, u32 n_workers) {
-  TARN_TRY(const DeviceFacts device, chosen_device(args));
-  if (device.kind != DeviceKind::cpu) TARN_CHECK(gpu_can_run(file.description(), args.config));
+  TARN_TRY(const DeviceFacts device, chosen_device(file, args));
   TARN_TRY(const u64 tokenizer_bytes, text::Tokenizer::memory_bytes(file.gguf()));
   return plan::Inputs{.model = &file.description(),
                       .config = &args.config,
@@ -155,6 +170,8 @@ Result<void> Engine::load(const OpenArgs& args) {
   io_name_ = file.io().name();
   const Workers workers(args);
   TARN_TRY(const plan::Inputs inputs, plan_inputs(file, args, workers.n));
+  const bool runs_on_gpu = inputs.device.kind != DeviceKind::cpu;
+  if (!runs_on_gpu && args.gpu_kernels != nullptr) device_ = nullptr;  // it is not asked any more
   TARN_TRY(plan_, plan::plan_memory(inputs));
   if (!plan_.fits) return fail(plan::over_budget_error(plan_, inputs));
   spec_ = file.description().spec;
@@ -170,7 +187,7 @@ Result<void> Engine::load(const OpenArgs& args) {
       workers_.start({.n_workers = workers.n,
                       .cpus = args.config.pin_threads ? workers.cpus : std::span<const u32>{},
                       .sink = args.sink}));
-  if (inputs.device.kind != DeviceKind::cpu) TARN_CHECK(open_gpu(args, file.description()));
+  if (runs_on_gpu) TARN_CHECK(open_gpu(args, file.description()));
   const u64 start_ns = clock_->now_ns();
   TARN_TRY(weights_, load_weights(args, {.io = &file.io(),
                                          .file = file.file(),
@@ -188,6 +205,7 @@ Result<void> Engine::load(const OpenArgs& args) {
   TARN_CHECK(place_text());
   if (on_gpu()) {
     TARN_CHECK(capture_graphs());
+    TARN_CHECK(warm_up());
     TARN_CHECK(check_driver_bytes());
   }
   arena_.seal();
@@ -199,6 +217,9 @@ Result<void> Engine::load(const OpenArgs& args) {
 
 void Engine::close() {
   workers_.stop();
+  // The thread that closes may be another than the engine's. What a lost device answers here is of
+  // no use any more.
+  if (device_ != nullptr) (void)device_->bind_thread();
   gpu_backend_.close();
   if (!registered_.empty()) device_->unregister_host(registered_);
   registered_ = {};

@@ -69,7 +69,7 @@ class GpuBackend final : public Backend {
   GpuBackend() = default;
   GpuBackend(const GpuBackend&) = delete;
   GpuBackend& operator=(const GpuBackend&) = delete;
-  ~GpuBackend() { close(); }
+  ~GpuBackend() override { close(); }
 
   Result<void> open(const GpuBackendArgs& args);
   void close();

@@ -3,6 +3,7 @@
 #include <bit>
 
 #include "kernels/quant/gpu_tile.h"
+#include "runtime/model/weights.h"
 
 namespace tarn::engine {
 namespace {
@@ -11,17 +12,23 @@ constexpr u32 kPageTokensMin = 32;  // a tile of attention lies in one page
 constexpr u32 kHeadElements = 8;    // 16 bytes of f16
 constexpr u32 kRowElements = 8;     // the same, of a row that a product reads
 
-Result<void> matrix_runs(const model::TensorRef& tensor) {
-  if (tensor.n_rows <= 1) return {};  // absent, or a vector, which is widened to f32
-  if (!kernels::has_gpu_layout(tensor.type)) {
+Result<void> tensor_runs(const model::TensorRef& tensor) {
+  const bool is_matrix = tensor.n_rows > 1;  // else absent, or a vector, which is widened to f32
+  if (is_matrix && !kernels::has_gpu_layout(tensor.type)) {
     return fail({.status = Status::unsupported,
                  .hint = "the GPU computes with f16, q8_0, q4_k and q6_k tensors alone: use "
                          "--device cpu, or quantize the model to one of them",
                  .detail = Detail(tensor.name)});
   }
-  if (tensor.k % kRowElements != 0) {
+  if (is_matrix && tensor.k % kRowElements != 0) {
     return fail({.status = Status::unsupported,
                  .hint = "the GPU needs rows of a multiple of 8 elements: use --device cpu",
+                 .detail = Detail(tensor.name),
+                 .figures = {{{"row_elements", tensor.k}}}});
+  }
+  if (tensor.present() && !model::fits_sink(tensor)) {
+    return fail({.status = Status::unsupported,
+                 .hint = "the model's rows are too long for the way to the GPU: use --device cpu",
                  .detail = Detail(tensor.name),
                  .figures = {{{"row_elements", tensor.k}}}});
   }
@@ -31,8 +38,13 @@ Result<void> matrix_runs(const model::TensorRef& tensor) {
 }  // namespace
 
 Result<void> gpu_can_run(const model::ModelDescription& model, const Config& config) {
-  for (const model::TensorRef& tensor : model.tensors.model) TARN_CHECK(matrix_runs(tensor));
-  for (const model::TensorRef& tensor : model.tensors.layers) TARN_CHECK(matrix_runs(tensor));
+  for (const model::TensorRef& tensor : model.tensors.model) TARN_CHECK(tensor_runs(tensor));
+  for (const model::TensorRef& tensor : model.tensors.layers) TARN_CHECK(tensor_runs(tensor));
+  if (!config.select.is_full()) {
+    return fail({.status = Status::unsupported,
+                 .hint = "selection runs on the CPU alone: use --device cpu, or --select full",
+                 .detail = Detail("select.method")});
+  }
   if (model.spec.head_dim % kHeadElements != 0) {
     return fail({.status = Status::unsupported,
                  .hint = "the GPU needs heads of a multiple of 8 elements: use --device cpu",

@@ -95,6 +95,11 @@ Result<void> Instance::open_system_device(OpenArgs* open) {
   return {};
 }
 
+void Instance::close_system_device() {
+  if (own_device_ != nullptr) system_device_close(own_device_);
+  own_device_ = nullptr;
+}
+
 Result<Instance*> Instance::open(const InstanceArgs& args) {
   TARN_TRY(const Config config, read_config(args));
   if (config.budget_bytes == 0) {
@@ -106,7 +111,9 @@ Result<Instance*> Instance::open(const InstanceArgs& args) {
   TARN_TRY(Instance* const instance, start(args, config, &open));
   const Result<void> opened = instance->thread.call([&]() -> Result<void> {
     TARN_CHECK(instance->open_system_device(&open));
-    return instance->engine.open(open);
+    TARN_CHECK(instance->engine.open(open));
+    if (!instance->engine.on_gpu()) instance->close_system_device();
+    return {};
   });
   if (!opened) {
     close(instance);
@@ -118,7 +125,7 @@ Result<Instance*> Instance::open(const InstanceArgs& args) {
 void Instance::close(Instance* instance) {
   if (!instance->thread.stop() || instance->thread.dead()) return;
   instance->engine.close();  // its workers' joiner may be any thread
-  if (instance->own_device_ != nullptr) system_device_close(instance->own_device_);
+  instance->close_system_device();
   const std::span<std::byte> memory = instance->memory_;
   SystemReserve system_reserve;
   Reserve* reserve =

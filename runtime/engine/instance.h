@@ -65,6 +65,7 @@ class Instance {
   OpenArgs open_args(const InstanceArgs& args, const Config& config);
   // The system's GPU, for an engine that may use one and was lent none.
   Result<void> open_system_device(OpenArgs* open);
+  void close_system_device();  // if there is one
 
   SystemReserve system_reserve_{};
   SystemClock clock_{};

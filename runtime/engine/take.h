@@ -3,6 +3,7 @@
 // Cutting the regions of the plan into the engine's parts, while it is built.
 #pragma once
 
+#include "kernels/attn/attn.h"
 #include "platform/base/assert.h"
 #include "platform/base/bump.h"
 #include "runtime/config/config.h"

@@ -157,7 +157,6 @@ class Loader {
 
   Result<Weights> load() {
     resolve();
-    TARN_CHECK(check_sink());
     plan_slots();
     args_.io->register_buffers({&slots_, 1});
     Result<void> done = stream();
@@ -177,7 +176,6 @@ class Loader {
   bool submit_next();
   void tile(const Piece& piece, const std::byte* rows, u64 tile_begin, u64 n_tiles, std::byte* to);
   Result<void> send(const Piece& piece, const std::byte* rows);
-  Result<void> check_sink() const;
   Result<void> check_rope_factors() const;
 
   const LoadArgs& args_;
@@ -348,6 +346,7 @@ Result<void> Loader::take(const IoCompletion& completion) {
 // The host's memory is too small a window for whole pieces: their tiles go in parts.
 Result<void> Loader::send(const Piece& piece, const std::byte* rows) {
   const TensorRef& tensor = *piece.item->tensor;
+  TARN_ASSERT(fits_sink(tensor));
   if (piece.item->is_vector) {
     TARN_TRY(const std::span<std::byte> window, args_.sink->next());
     kernels::dequantize_row(tensor.type, rows, tensor.k, reinterpret_cast<f32*>(window.data()));
@@ -387,19 +386,6 @@ void Loader::tile(const Piece& piece, const std::byte* rows, u64 tile_begin, u64
   });
 }
 
-// What goes through a sink goes in whole tiles and vectors.
-Result<void> Loader::check_sink() const {
-  for (const Item& item : items_) {
-    if (!item.is_sent) continue;
-    const u64 bytes = item.is_vector ? item.tensor->k * sizeof(f32) : tile_bytes_of(*item.tensor);
-    if (bytes <= kSinkPieceBytes) continue;
-    return fail({.status = Status::unsupported,
-                 .hint = "the model's rows are too long for the way to the GPU: use --device cpu",
-                 .figures = {{{"row_elements", item.tensor->k}}}});
-  }
-  return {};
-}
-
 // Angles are divided by them: a factor of zero or no number would reach the sine's range reduction.
 Result<void> Loader::check_rope_factors() const {
   constexpr f32 kFactorMin = 1e-4f;
@@ -430,6 +416,11 @@ std::span<std::byte> sink_staging(std::span<std::byte> staging) {
 }
 
 u64 sink_piece_bytes() { return kSinkPieceBytes; }
+
+bool fits_sink(const TensorRef& tensor) {
+  const u64 bytes = tensor.n_rows > 1 ? tile_bytes_of(tensor) : tensor.k * sizeof(f32);
+  return bytes <= kSinkPieceBytes;
+}
 
 void each_weight_piece(const ModelDescription& model,
                        void (*on_piece)(void* context, Checked bytes), void* context) {

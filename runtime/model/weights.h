@@ -79,6 +79,8 @@ class WeightSink {
 // The part of the staging region that the loader leaves to a sink, and a piece of it.
 std::span<std::byte> sink_staging(std::span<std::byte> staging);
 u64 sink_piece_bytes();
+// Tensors go in whole tiles and whole vectors: whether one of them fits a piece.
+bool fits_sink(const TensorRef& tensor);
 
 struct LoadArgs {
   IoBackend* io = nullptr;  // nothing else may be in flight on it

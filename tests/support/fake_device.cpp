@@ -46,7 +46,17 @@ std::string FakeDevice::leaks() const {
   return text;
 }
 
+void FakeDevice::note_thread() {
+  if (std::this_thread::get_id() != bound_) ++n_unbound_calls_;
+}
+
+Result<void> FakeDevice::bind_thread() {
+  bound_ = std::this_thread::get_id();
+  return answer("bind_thread");
+}
+
 i32 FakeDevice::next_call(const char* what) {
+  note_thread();
   ++n_calls_;
   calls_.emplace_back(what);
   const bool now = n_calls_ == failure_.call;
@@ -71,6 +81,7 @@ bool FakeDevice::enqueues(const char* what) {
 
 u64 FakeDevice::used_bytes() const {
   u64 used = driver_takes_bytes + graph_bytes * graphs_.size();
+  if (was_launched_) used += launch_takes_bytes;
   for (const auto& [begin, piece] : slabs_) used += piece.bytes;
   if (facts_.integrated) {
     used += host_takes_bytes;
@@ -110,6 +121,7 @@ Result<DeviceSlab> FakeDevice::reserve(const char* name, u64 bytes) {
 }
 
 void FakeDevice::release(const DeviceSlab& slab) {
+  note_thread();
   run_queues();  // as cudaFree waits for the device
   slabs_.erase(slab.begin.raw());
 }
@@ -122,6 +134,7 @@ Result<DeviceBytes> FakeDevice::register_host(std::span<std::byte> bytes) {
 }
 
 void FakeDevice::unregister_host(std::span<std::byte> bytes) {
+  note_thread();
   run_queues();
   registered_.erase(bytes.data());
 }
@@ -132,6 +145,7 @@ Result<std::span<std::byte>> FakeDevice::reserve_pinned(const char* name, u64 by
 }
 
 void FakeDevice::release_pinned(std::span<std::byte> bytes) {
+  note_thread();
   run_queues();
   pinned_.erase(bytes.data());
 }
@@ -232,7 +246,10 @@ Result<GpuEvent*> FakeDevice::create_event() {
   return named;
 }
 
-void FakeDevice::destroy_event(GpuEvent* event) { events_.erase(event); }
+void FakeDevice::destroy_event(GpuEvent* event) {
+  note_thread();
+  events_.erase(event);
+}
 
 void FakeDevice::record(GpuEvent* event, GpuStream* on) {
   if (!enqueues("record")) return;
@@ -283,12 +300,16 @@ Result<GpuGraph*> FakeDevice::end_capture(GpuStream* on) {
 
 void FakeDevice::launch(GpuGraph* graph, GpuStream* on) {
   if (!enqueues("launch")) return;
+  was_launched_ = true;
   put(on, [kept = graphs_.at(graph)] {
     return std::ranges::all_of(*kept, [](const Work& work) { return work(); });
   });
 }
 
-void FakeDevice::destroy_graph(GpuGraph* graph) { graphs_.erase(graph); }
+void FakeDevice::destroy_graph(GpuGraph* graph) {
+  note_thread();
+  graphs_.erase(graph);
+}
 
 GraphUse FakeDevice::graph_use() const {
   return {.n_graphs = static_cast<u32>(graphs_.size()), .bytes = graph_bytes * graphs_.size()};

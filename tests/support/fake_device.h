@@ -7,7 +7,8 @@
 // that the device does not have is an illegal address, as on a real one.
 //
 // It fails on demand: every call that could reach a driver has a number, and a script says which of
-// them fail with which error of CUDA's. A loss stays, as a real one does.
+// them fail with which error of CUDA's. A loss stays, as a real one does. Calls from a thread that
+// it is not bound to are counted.
 #pragma once
 
 #include <deque>
@@ -15,6 +16,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "platform/clock/clock.h"
@@ -63,6 +65,8 @@ class FakeDevice final : public Device {
   void hang() { hangs_ = true; }
   u64 n_calls() const { return n_calls_; }
   const std::vector<std::string>& calls() const { return calls_; }
+  // Of any kind, by a thread that neither made the device nor was bound to it last.
+  u64 n_unbound_calls() const { return n_unbound_calls_; }
   // What is still held: "2 slabs, 1 event", or nothing.
   std::string leaks() const;
   // Sent to streams, run or not.
@@ -72,10 +76,11 @@ class FakeDevice final : public Device {
   u64 shared_bytes_per_s = 50'000'000'000;
   u64 driver_takes_bytes = 24 * kMiB;  // of the free memory since open()
   u64 graph_bytes = 64 * kKiB;         // of each
+  u64 launch_takes_bytes = 0;          // when the first graph is launched, as modules load late
   u64 host_takes_bytes = 0;            // this process' host memory, where both are the same
 
   const DeviceFacts& facts() const override { return facts_; }
-  Result<void> bind_thread() override { return answer("bind_thread"); }
+  Result<void> bind_thread() override;
   Result<u64> memory_free_bytes() override;
   Result<u64> driver_bytes(u64 host_bytes) override;
   Result<DeviceSlab> reserve(const char* name, u64 bytes) override;
@@ -129,6 +134,7 @@ class FakeDevice final : public Device {
   using Pieces = std::map<std::byte*, Piece>;
 
   i32 next_call(const char* what);
+  void note_thread();
   Result<void> answer(const char* what);
   // Whether the call goes through; notes its error otherwise.
   bool enqueues(const char* what);
@@ -144,7 +150,9 @@ class FakeDevice final : public Device {
   Random random_;
   Failure failure_{};
   bool hangs_ = false;
-  u64 n_calls_ = 0, n_enqueued_ = 0;
+  u64 n_calls_ = 0, n_enqueued_ = 0, n_unbound_calls_ = 0;
+  std::thread::id bound_ = std::this_thread::get_id();
+  bool was_launched_ = false;
   std::vector<std::string> calls_;
   std::array<Queue, kStreams> queues_{};
   Pieces slabs_, pinned_, registered_;

@@ -84,10 +84,10 @@ TEST_CASE("whichever step the GPU is lost in, nothing of it is accepted and ever
   FakeDevice whole;
   tarn_engine* engine = open_on(model, &whole);
   const Outcome wanted = converse(engine);
+  const u64 n_calls = whole.n_calls();
   tarn_close(engine);
   REQUIRE(wanted.last == TARN_OK);
   REQUIRE(wanted.tokens.size() == kTokens);
-  const u64 n_calls = whole.n_calls();
   REQUIRE(n_calls == 2 + 2 * kTokens);  // bind_thread, the prefill, two for each token
 
   constexpr i32 kCodes[] = {kGpuIllegalAddress, kGpuEccUncorrectable, kGpuOutOfMemory};

@@ -1,14 +1,16 @@
-// Goal    on a GPU the same tokens give the same logits, bit for bit, whatever rides in the step,
-//         how the prompt is cut, and where weights and KV lie, in a graph or not; memory is the
-//         plan's and is given back;
-//         what the kernels do not compute is refused; a GPU that fails while a model loads leaves
-//         nothing behind.
+// Goal    on a GPU the same tokens give the same logits, bit for bit, whatever rides in the step or
+//         rode in one before, how the prompt is cut, and where weights and KV lie, in a graph or
+//         not; memory is the plan's and is given back, what the driver takes is measured when
+//         everything is loaded; what the kernels do not compute is refused, or left to the CPU
+//         where the user left the choice; a GPU that fails while a model loads leaves nothing
+//         behind.
 // Method  the fake device and the emulated kernels. The reference is one row at a time. Slabs are
 //         small, so that weights and groups lie in many. Faults: calls of an opening fail, one at
 //         a time, the first 16 all of them.
 #include <cstring>
 
 #include "platform/gpu/gpu_errors.h"
+#include "runtime/engine/instance.h"
 #include "tests/runtime/engine_gpu/gpu_engine.h"
 
 namespace tarn::test {
@@ -35,16 +37,18 @@ void require_same_bits(const LogitsRecord& a, const LogitsRecord& b) {
   for (u64 i = 0; i < a.rows.size(); ++i) {
     CAPTURE(i);
     REQUIRE(a.rows[i].size() == b.rows[i].size());
+    if (a.rows[i].empty()) continue;  // not watched
     REQUIRE(std::memcmp(a.rows[i].data(), b.rows[i].data(), a.rows[i].size() * sizeof(f32)) == 0);
   }
 }
 
 TEST_CASE("how a prompt is cut and where things lie changes no bit") {
   const GpuModel model("llama", "q8_0");
-  const std::vector<u32> ids = random_ids(seed_from_environment(), 33, GpuModel::kVocab);
+  const std::vector<u32> ids = random_ids(seed_from_environment(), 34, GpuModel::kVocab);
+  constexpr u32 kBefore = 30;  // the last positions are on both sides of a page's end
   GpuEngine one;
   require_open(one, model.path(), config_of(1));
-  const LogitsRecord expected = logits_of(one.engine, ids);
+  const LogitsRecord expected = logits_of(one.engine, ids, kBefore);
   for (const u32 rows_max : {7u, 64u}) {
     CAPTURE(rows_max);
     DeviceFacts facts = rows_max == 64 ? kDiscreteFacts : kOrinFacts;
@@ -52,27 +56,28 @@ TEST_CASE("how a prompt is cut and where things lie changes no bit") {
     facts.host_register = rows_max != 7;
     GpuEngine other(facts);
     require_open(other, model.path(), config_of(rows_max));
-    require_same_bits(expected, logits_of(other.engine, ids));
+    require_same_bits(expected, logits_of(other.engine, ids, kBefore));
   }
 }
 
 TEST_CASE("a sequence decodes the same bits alone and beside seven others") {
   const GpuModel model("qwen3", "q8_0");
-  constexpr u32 kSessions = 8, kTokens = 3;
+  constexpr u32 kSessions = 8, kTokens = 2;
   std::vector<std::vector<u32>> prompts;
   for (u32 i = 0; i < kSessions; ++i) {
-    prompts.push_back(random_ids(seed_from_environment() + i, 1 + i, GpuModel::kVocab));
+    prompts.push_back(random_ids(seed_from_environment() + i, 1 + i % 3, GpuModel::kVocab));
   }
   const engine::GenerateParams greedy{.max_tokens = kTokens, .ignore_end = true};
   std::vector<LogitsRecord> alone(kSessions);
+  GpuEngine one;
+  require_open(one, model.path(), config_of(1));
   for (u32 i = 0; i < kSessions; ++i) {
-    GpuEngine gpu;
-    require_open(gpu, model.path(), config_of(1));
-    const SessionIdx session = *gpu.engine.create_session();
-    gpu.engine.watch_logits(session, &LogitsRecord::on_logits, &alone[i]);
-    REQUIRE(gpu.engine.feed(session, prompts[i]).has_value());
-    REQUIRE(gpu.engine.generate(session, greedy).has_value());
-    CHECK(read_all(gpu.engine, session).tokens.size() == kTokens);
+    const SessionIdx session = *one.engine.create_session();
+    one.engine.watch_logits(session, &LogitsRecord::on_logits, &alone[i]);
+    REQUIRE(one.engine.feed(session, prompts[i]).has_value());
+    REQUIRE(one.engine.generate(session, greedy).has_value());
+    CHECK(read_all(one.engine, session).tokens.size() == kTokens);
+    one.engine.destroy_session(session);
   }
   for (const u32 n : {3u, 8u}) {
     CAPTURE(n);
@@ -91,12 +96,48 @@ TEST_CASE("a sequence decodes the same bits alone and beside seven others") {
   }
 }
 
+TEST_CASE("a row that a graph has room for and the step has not writes nothing") {
+  const GpuModel model("llama", "q8_0");
+  constexpr u32 kLong = 28, kTokens = 10, kFew = 3;
+  const std::vector<u32> ids = random_ids(seed_from_environment(), kLong, GpuModel::kVocab);
+  // Sessions on prompts of these lengths, computed; then the first is watched and all generate.
+  const auto begin = [&](engine::Engine& engine, std::vector<u32> prompts, LogitsRecord* record) {
+    std::vector<SessionIdx> sessions;
+    for (const u32 n_ids : prompts) {
+      sessions.push_back(*engine.create_session());
+      REQUIRE(engine.feed(sessions.back(), std::span(ids).first(n_ids)).has_value());
+    }
+    while (engine.has_work()) engine.step();
+    engine.watch_logits(sessions[0], &LogitsRecord::on_logits, record);
+    for (u32 i = 0; i < sessions.size(); ++i) {
+      const u32 n_tokens = i == 3 ? kFew : kTokens;
+      REQUIRE(engine.generate(sessions[i], {.max_tokens = n_tokens, .ignore_end = true}));
+    }
+    return sessions;
+  };
+  GpuEngine alone, gpu;
+  LogitsRecord expected, record;
+  require_open(alone, model.path(), config_of(32));
+  begin(alone.engine, {kLong}, &expected);
+  alone.run();
+
+  // The fourth ends, and the first takes its groups as its own grows past a page: the place that
+  // the fourth wrote last is seen by the first from then on.
+  require_open(gpu, model.path(), config_of(64, 4));
+  const std::vector<SessionIdx> sessions = begin(gpu.engine, {kLong, 2, 2, 2}, &record);
+  CHECK(read_all(gpu.engine, sessions[3]).tokens.size() == kFew);
+  gpu.engine.destroy_session(sessions[3]);
+  gpu.run();
+  require_same_bits(expected, record);
+}
+
 TEST_CASE("a fork and a cut go on as if nothing had been there") {
   const GpuModel model("qwen2", "q8_0");
   GpuEngine gpu;
   require_open(gpu, model.path(), config_of(16, 4));
   const std::vector<u32> ids = random_ids(seed_from_environment(), 37, GpuModel::kVocab);
-  const LogitsRecord expected = logits_of(gpu.engine, ids);
+  constexpr u32 kBefore = 31;
+  const LogitsRecord expected = logits_of(gpu.engine, ids, kBefore);
 
   const std::span<const u32> all(ids);
   const SessionIdx first = *gpu.engine.create_session();
@@ -104,6 +145,8 @@ TEST_CASE("a fork and a cut go on as if nothing had been there") {
   gpu.run();
   const SessionIdx fork = *gpu.engine.fork(first);
   REQUIRE(gpu.engine.truncate(first, 20).has_value());  // into a group that the fork shares
+  REQUIRE(gpu.engine.feed(first, all.subspan(20, kBefore - 20)).has_value());
+  gpu.run();
   for (const SessionIdx session : {fork, first}) {
     LogitsRecord record;
     gpu.engine.watch_logits(session, &LogitsRecord::on_logits, &record);
@@ -133,8 +176,25 @@ TEST_CASE("device memory is the plan's, and all of it is given back") {
   CHECK(gpu.device.leaks() == "");
 }
 
+TEST_CASE("what a driver takes late, when a graph first runs, counts too") {
+  const GpuModel model("llama", "q8_0");
+  Config config = config_of(16);
+  for (const bool fits : {true, false}) {
+    CAPTURE(fits);
+    GpuEngine gpu(kDiscreteFacts);
+    gpu.device.launch_takes_bytes = 100 * kMiB;
+    config.driver_limit_bytes = (fits ? 200 : 100) * kMiB;
+    const Result<void> opened = gpu.open(model.path(), config);
+    REQUIRE(opened.has_value() == fits);
+    if (!fits) CHECK(opened.error().status == Status::over_budget);
+    if (fits) CHECK(gpu.engine.counters().n_steps == 0);  // what warmed it up is no step of ours
+    if (fits) CHECK(gpu.engine.pool().groups_free() == gpu.engine.plan().groups_max);
+  }
+}
+
 TEST_CASE("what the kernels do not compute is refused, and names what does") {
-  const auto refusal = [](const char* type, const Config& config) {
+  const auto refusal = [](const char* type, Config config) {
+    config.device = {"cuda"};
     const GpuModel model("llama", type);
     GpuEngine gpu(kDiscreteFacts);
     const Result<void> opened = gpu.open(model.path(), config);
@@ -151,9 +211,46 @@ TEST_CASE("what the kernels do not compute is refused, and names what does") {
   Config small_pages = config_of(16);
   small_pages.page_tokens = 16;
   CHECK(refusal("q8_0", small_pages).status == Status::invalid_config);
+  Config selects = config_of(16);
+  selects.select.method = SelectMethod::window;
+  CHECK(refusal("q8_0", selects).status == Status::unsupported);
   Config small_driver = config_of(16);
   small_driver.driver_limit_bytes = 1;
   CHECK(refusal("q8_0", small_driver).status == Status::over_budget);
+}
+
+TEST_CASE("where the choice is left to it, the engine runs on the CPU what the GPU cannot") {
+  for (const char* type : {"bf16", "q5_k", "q8_0"}) {
+    CAPTURE(std::string(type));
+    const GpuModel model("llama", type);
+    const bool is_known = std::string(type) == "q8_0";
+    GpuEngine gpu(kDiscreteFacts);
+    require_open(gpu, model.path(), config_of(16));
+    CHECK(std::string(gpu.engine.device_name()) == (is_known ? "cuda" : "cpu"));
+    const bool says_so =
+        gpu.log.find("runs on the CPU: the GPU computes with") != std::string::npos;
+    CHECK(says_so == !is_known);
+    const u64 n_calls = gpu.device.n_calls();
+    const std::vector<u32> ids = random_ids(seed_from_environment(), 3, GpuModel::kVocab);
+    logits_of(gpu.engine, ids);
+    CHECK((gpu.device.n_calls() > n_calls) == is_known);
+  }
+}
+
+TEST_CASE("an engine may be closed by another thread than its own") {
+  const GpuModel model("llama", "q8_0");
+  FakeDevice device;
+  const Result<engine::Instance*> opened =
+      engine::Instance::open({.model_path = model.path().c_str(),
+                              .config_toml = "kv.context_tokens = 64\ncpu.threads = 1\n",
+                              .budget_bytes = kGiB,
+                              .device = &device,
+                              .gpu_kernels = &kernels::gpu_table_emulated()});
+  if (!opened) FAIL(std::string(opened.error().hint));
+  CHECK((*opened)->engine.on_gpu());
+  engine::Instance::close(*opened);
+  CHECK(device.n_unbound_calls() == 0);
+  CHECK(device.leaks() == "");
 }
 
 TEST_CASE("a GPU that fails at any call of an opening leaves nothing behind") {

@@ -63,27 +63,37 @@ struct GpuEngine {
                         .reserve = &reserve,
                         .clock = &clock,
                         .device = &device,
-                        .gpu_kernels = &kernels::gpu_table_emulated()});
+                        .gpu_kernels = &kernels::gpu_table_emulated(),
+                        .log = Log(&keep_log, this, LogLevel::info)});
   }
   void run() {
     while (engine.has_work()) engine.step();
   }
 
+  static void keep_log(void* context, LogLevel, const char* text) {
+    static_cast<GpuEngine*>(context)->log += std::string(text) + "\n";
+  }
+
   FakeDevice device;
+  std::string log;
   SystemReserve reserve;
   SystemClock clock;
   engine::Engine engine;
 };
 
-// Logits of all positions of a prompt, on whichever engine.
-inline LogitsRecord logits_of(engine::Engine& engine, const std::vector<u32>& ids) {
+// Logits of a prompt's positions from `n_before` on, on whichever engine; those before are computed
+// without: the emulator needs longer for a row's logits than for all else of it.
+inline LogitsRecord logits_of(engine::Engine& engine, std::span<const u32> ids, u32 n_before = 0) {
   LogitsRecord record;
   const Result<engine::SessionIdx> session = engine.create_session();
   REQUIRE(session.has_value());
+  REQUIRE(engine.feed(*session, ids.first(n_before)).has_value());
+  while (engine.has_work()) engine.step();
   engine.watch_logits(*session, &LogitsRecord::on_logits, &record);
-  REQUIRE(engine.feed(*session, ids).has_value());
+  REQUIRE(engine.feed(*session, ids.subspan(n_before)).has_value());
   while (engine.has_work()) engine.step();
   REQUIRE(!engine.device_lost());
+  REQUIRE(record.rows.size() == ids.size());
   engine.destroy_session(*session);
   return record;
 }

@@ -57,11 +57,13 @@ void compare(const std::string& arch, const std::string& type, KvTypeChoice kv_t
 }
 
 TEST_CASE("logits of the GPU are as near the reference as the CPU's") {
-  for (const char* arch : {"llama", "qwen2", "qwen3"}) {
-    for (const char* type : {"f16", "q8_0", "q4_k", "q6_k"}) {
-      compare(arch, type, KvTypeChoice::f16);
-    }
+  for (const char* type : {"f16", "q8_0", "q4_k", "q6_k"}) {
+    compare("llama", type, KvTypeChoice::f16);
   }
+  compare("qwen2", "f16", KvTypeChoice::f16);
+  compare("qwen2", "q4_k", KvTypeChoice::f16);
+  compare("qwen3", "q8_0", KvTypeChoice::f16);
+  compare("qwen3", "q6_k", KvTypeChoice::f16);
   compare("llama", "q8_0", KvTypeChoice::q8_0);
   compare("qwen3", "f16", KvTypeChoice::q8_0, 37);  // a page of 32 and a part
 }
