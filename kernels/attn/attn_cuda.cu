@@ -4,6 +4,10 @@
 // once. Tiles of 32 slots, K and V together, are contiguous in a page and come by asynchronous
 // copies, the next one while this one is computed. Scores: a warp has a q head, a lane a slot, so a
 // dot is sequential and needs no exchange. Values: a thread has two dims and every parts-th slot.
+//
+// For a tile of f16, head_dim 128 and 4 q heads, by SASS (sm_90): 640 cycles of shared memory (128
+// to fill it, 384 for scores, 128 for values) and 800 instructions in each of the 4 warps, where an
+// H100's share of bandwidth takes 1,130 cycles to bring its 16 KiB and an Orin Nano's 1,310.
 #include "kernels/attn/pages_cta.h"
 #include "kernels/common/exp_cta.h"
 #include "kernels/common/reduce_cta.h"
@@ -64,17 +68,27 @@ struct AttendSpan {
     u32 row, kv_head, first_head, n_heads, begin, end;  // slots [begin, end) of the row
   };
 
+  // A weight of each of the q heads, as one vector. Heads that are not there have zeros.
+  struct alignas(kHeads * sizeof(f32) < 16 ? kHeads * sizeof(f32) : 16) Weights {
+    f32 v[kHeads < 4 ? kHeads : 4];
+  };
+  static constexpr u32 kVectors = kHeads * sizeof(f32) / sizeof(Weights);  // for all heads
+
   // What the threads of a CTA share.
   struct Room {
-    Shared<U32x4> tiles;  // one after the other
+    Shared<U32x4> tiles;  // one after the other; at the end the parts of o
     Shared<f32> q;        // [kHeads, head_dim]
-    Shared<f32> weights;  // [kHeads, kTileSlots]
+    Shared<f32> weights;  // [kTileSlots, kHeads]
     Shared<f32> decay;    // [kHeads]
   };
 
+  static constexpr u32 room_chunks(u32 head_dim) {
+    const u32 n_tiles = (fetches_ahead(head_dim) ? 2 : 1) * tile_shape(type, head_dim).n_chunks;
+    constexpr u32 kParts = kHeads * kThreads * sizeof(F32x2) / kChunkBytes;
+    return n_tiles > kParts ? n_tiles : kParts;
+  }
   static u64 shared_bytes(u32 head_dim) {
-    const u64 n_buffers = fetches_ahead(head_dim) ? 2 : 1;
-    return n_buffers * shared_bytes_of(tile_shape(type, head_dim).n_chunks, sizeof(U32x4)) +
+    return shared_bytes_of(room_chunks(head_dim), sizeof(U32x4)) +
            shared_bytes_of(u64{kHeads} * head_dim, sizeof(f32)) +
            shared_bytes_of(u64{kHeads} * kTileSlots, sizeof(f32)) +
            shared_bytes_of(kHeads, sizeof(f32));
@@ -84,32 +98,78 @@ struct AttendSpan {
                                 const Shared<U32x4>& tile) {
     const TileShape shape = tile_shape(type, args.pages.head_dim);
     const u8* source = slot_address(args.pages, place.row, place.kv_head, slot);
-    const u32 n_chunks = shape.slot_bytes * kTileSlots / kChunkBytes;
-    for (u32 c = cta.thread(); c < n_chunks; c += kThreads) {
-      const u32 slot_chunks = shape.slot_bytes / kChunkBytes;
-      const u32 target = type == KvType::f16
-                             ? c / slot_chunks * (shape.stride / kChunkBytes) + c % slot_chunks
-                             : c;
-      cta.copy_async(tile, target, source + u64{c} * kChunkBytes);
+    if constexpr (type == KvType::f16) {  // a warp a slot: no division
+      const u32 chunks = shape.slot_bytes / kChunkBytes, stride = shape.stride / kChunkBytes;
+      TARN_UNROLL(4) for (u32 i = cta.warp(); i < kTileSlots; i += kCtaWarps) {
+        TARN_UNROLL(1) for (u32 c = cta.lane(); c < chunks; c += kWarpLanes) {  // one, mostly
+          cta.copy_async(tile, i * stride + c, source + u64{i * chunks + c} * kChunkBytes);
+        }
+      }
+    } else {
+      for (u32 c = cta.thread(); c < shape.n_chunks; c += kThreads) {
+        cta.copy_async(tile, c, source + u64{c} * kChunkBytes);
+      }
     }
     cta.copy_commit();
+  }
+
+  // sum + four elements of q times as many of k, ascending.
+  TARN_DEVICE static f32 add_products(f32 sum, const F32x4& q, const F32x4& k) {
+    TARN_UNROLL(4) for (u32 i = 0; i < 4; ++i) sum = fma(q.v[i], k.v[i], sum);
+    return sum;
   }
 
   // The score of this lane's slot for q head h.
   TARN_DEVICE static f32 score(Cta& cta, const Args& args, const Room& room,
                                const Shared<U32x4>& tile, u32 h) {
     const u32 head_dim = args.pages.head_dim;
-    const u32 byte = cta.lane() * tile_shape(type, head_dim).stride;
-    const Shared<F32x2> q = room.q.template as<F32x2>();
+    const u32 stride = tile_shape(type, head_dim).stride;
+    const Shared<F32x4> all_q = room.q.template as<F32x4>();
+    const Shared<F32x4> q = all_q.part(h * (head_dim / 4), head_dim / 4);
+    return args.scale * (type == KvType::f16 ? dot_f16(cta.lane() * (stride / kChunkBytes), tile, q)
+                                             : dot_q8_0(cta.lane() * (stride / 4), tile, q));
+  }
+
+  TARN_DEVICE static f32 dot_f16(u32 first, const Shared<U32x4>& tile, const Shared<F32x4>& q) {
+    f32 sum = 0.0f;
+    TARN_UNROLL(4) for (u32 c = 0; c < q.count() / 2; ++c) {
+      const U32x4 words = tile[first + c];
+      F32x4 low, high;
+      TARN_UNROLL(2) for (u32 i = 0; i < 2; ++i) {
+        low.v[2 * i] = widen_f16(static_cast<u16>(words.w[i] & 0xffffu));
+        low.v[2 * i + 1] = widen_f16(static_cast<u16>(words.w[i] >> 16));
+        high.v[2 * i] = widen_f16(static_cast<u16>(words.w[2 + i] & 0xffffu));
+        high.v[2 * i + 1] = widen_f16(static_cast<u16>(words.w[2 + i] >> 16));
+      }
+      const F32x4 q_low = q[2 * c], q_high = q[2 * c + 1];
+      sum = add_products(add_products(sum, q_low, low), q_high, high);
+    }
+    return sum;
+  }
+
+  // A block is 34 bytes: of two neighbours the first begins with a word, the second half a word
+  // later, and so do their codes the other way round.
+  TARN_DEVICE static f32 dot_q8_0(u32 first, const Shared<U32x4>& tile, const Shared<F32x4>& q) {
     const Shared<u32> words = tile.template as<u32>();
     f32 sum = 0.0f;
-    for (u32 i = 0; i < head_dim / 2; ++i) {
-      const F32x2 k = pair_at(type, words, byte, i);
-      const F32x2 its_q = q[h * (head_dim / 2) + i];
-      sum = fma(its_q.v[0], k.v[0], sum);
-      sum = fma(its_q.v[1], k.v[1], sum);
+    for (u32 block = 0; block < q.count() / 8; ++block) {
+      const bool odd = block % 2 != 0;
+      const u32 begin = first + block * kKvBlockBytes / 4;
+      u32 word = words[begin];
+      const f32 d = widen_f16(static_cast<u16>(odd ? word >> 16 : word & 0xffffu));
+      TARN_UNROLL(8) for (u32 i = 0; i < 8; ++i) {
+        const u32 next = words[begin + 1 + i];
+        const u32 codes = odd ? next : funnel_right(word, next, 16);
+        word = next;
+        F32x4 k;
+        TARN_UNROLL(4) for (u32 e = 0; e < 4; ++e) {
+          k.v[e] = d * static_cast<f32>(static_cast<i8>(codes >> (8 * e) & 0xffu));
+        }
+        const F32x4 its_q = q[block * 8 + i];
+        sum = add_products(sum, its_q, k);
+      }
     }
-    return sum * args.scale;
+    return sum;
   }
 
   TARN_DEVICE static void run(Cta& cta, const Args& args) {
@@ -127,9 +187,7 @@ struct AttendSpan {
     if (place.end <= place.begin) return;
     if (place.end > place.begin + kGpuSpanSlots) place.end = place.begin + kGpuSpanSlots;
 
-    const u32 n_chunks = tile_shape(type, head_dim).n_chunks;
-    const u32 n_buffers = fetches_ahead(head_dim) ? 2 : 1;
-    const Room room{.tiles = cta.shared<U32x4>(n_buffers * n_chunks),
+    const Room room{.tiles = cta.shared<U32x4>(room_chunks(head_dim)),
                     .q = cta.shared<f32>(kHeads * head_dim),
                     .weights = cta.shared<f32>(kHeads * kTileSlots),
                     .decay = cta.shared<f32>(kHeads)};
@@ -171,40 +229,39 @@ struct AttendSpan {
       const u32 n_slots = place.end - slot < kTileSlots ? place.end - slot : kTileSlots;
       TARN_UNROLL(kWarpHeads) for (u32 j = 0; j < kWarpHeads; ++j) {
         const u32 h = cta.warp() + j * kCtaWarps;
-        if (h >= place.n_heads) continue;  // a whole warp
-        const bool seen = cta.lane() < n_slots;
-        const f32 s = seen ? score(cta, args, room, tile, h) : kNoScore;
-        f32 m_next = s;
-        for (u32 mask = kWarpLanes / 2; mask > 0; mask /= 2) {
-          const f32 other = cta.shuffle_xor(m_next, mask);
-          m_next = other > m_next ? other : m_next;
+        if (h >= kHeads) continue;  // a whole warp, and below
+        f32 c = 0.0f, p = 0.0f;
+        if (h < place.n_heads) {
+          const bool seen = cta.lane() < n_slots;
+          const f32 s = seen ? score(cta, args, room, tile, h) : kNoScore;
+          f32 m_next = s;
+          for (u32 mask = kWarpLanes / 2; mask > 0; mask /= 2) {
+            const f32 other = cta.shuffle_xor(m_next, mask);
+            m_next = other > m_next ? other : m_next;
+          }
+          m_next = m[j] > m_next ? m[j] : m_next;
+          c = m[j] == kNoScore ? 0.0f : exp_f32(m[j] - m_next);
+          p = seen ? exp_f32(s - m_next) : 0.0f;
+          m[j] = m_next;
+          l[j] = l[j] * c + p;
         }
-        m_next = m[j] > m_next ? m[j] : m_next;
-        const f32 c = m[j] == kNoScore ? 0.0f : exp_f32(m[j] - m_next);
-        const f32 p = seen ? exp_f32(s - m_next) : 0.0f;
-        m[j] = m_next;
-        l[j] = l[j] * c + p;
-        room.weights[h * kTileSlots + cta.lane()] = p;
+        room.weights[cta.lane() * kHeads + h] = p;
         if (cta.lane() == 0) room.decay[h] = c;
       }
       cta.barrier();  // the weights of all heads are there
       if (part < parts) {
-        TARN_UNROLL(kHeads) for (u32 h = 0; h < kHeads; ++h) {
-          if (h >= place.n_heads) continue;
-          const f32 c = room.decay[h];
+        for_weights(room.decay, 0, [&](u32 h, f32 c) {
           o[h][0] = o[h][0] * c;
           o[h][1] = o[h][1] * c;
-        }
+        });
         const Shared<u32> words = tile.template as<u32>();
         const u32 stride = tile_shape(type, head_dim).stride;
-        for (u32 t = part; t < n_slots; t += parts) {
+        TARN_UNROLL(4) for (u32 t = part; t < n_slots; t += parts) {
           const F32x2 v = pair_at(type, words, t * stride + vector, pair);
-          TARN_UNROLL(kHeads) for (u32 h = 0; h < kHeads; ++h) {
-            if (h >= place.n_heads) continue;
-            const f32 p = room.weights[h * kTileSlots + t];
+          for_weights(room.weights, t, [&](u32 h, f32 p) {
             o[h][0] = fma(p, v.v[0], o[h][0]);
             o[h][1] = fma(p, v.v[1], o[h][1]);
-          }
+          });
         }
       }
       cta.barrier();  // the tile and the weights may be overwritten
@@ -221,6 +278,19 @@ struct AttendSpan {
     }
   }
 
+  // Calls fn(head, its weight) for the weights of slot t.
+  template <class Fn>
+  TARN_DEVICE static void for_weights(const Shared<f32>& weights, u32 t, Fn&& fn) {
+    const Shared<Weights> vectors = weights.template as<Weights>();
+    TARN_UNROLL(kVectors) for (u32 i = 0; i < kVectors; ++i) {
+      const Weights of_heads = vectors[t * kVectors + i];
+      constexpr u32 kInVector = kHeads / kVectors;
+      TARN_UNROLL(kInVector) for (u32 j = 0; j < kInVector; ++j) {
+        fn(i * kInVector + j, of_heads.v[j]);
+      }
+    }
+  }
+
   TARN_DEVICE static f32* partial_of(Cta& cta, const Args& args, const Place& place, u32 h) {
     const u32 n_heads = args.pages.n_kv_heads * args.n_group_heads;
     const u32 head = place.kv_head * args.n_group_heads + place.first_head + h;
@@ -228,39 +298,43 @@ struct AttendSpan {
     return args.partial + at * (u64{args.pages.head_dim} + 2);
   }
 
-  // The parts of o, which lie with different threads, through the room of the first tile.
+  // The parts of o, which lie with different threads, through the room of the tiles.
   TARN_DEVICE static void add_parts(Cta& cta, const Args& args, const Place& place,
                                     const Room& room, const f32 (&o)[kHeads][2]) {
     const u32 pairs = args.pages.head_dim / 2;
     const u32 parts = kThreads / pairs;
-    const u32 part = cta.thread() / pairs, pair = cta.thread() % pairs;
-    const Shared<F32x2> sums = room.tiles.template as<F32x2>();  // [parts, pairs]
-    TARN_UNROLL(kHeads) for (u32 h = 0; h < kHeads; ++h) {
-      if (h >= place.n_heads) continue;  // the whole CTA
-      if (part < parts) sums[part * pairs + pair] = F32x2{{o[h][0], o[h][1]}};
-      cta.barrier();  // all parts are there
-      if (part == 0) {
-        f32 first = o[h][0], second = o[h][1];
-        for (u32 other = 1; other < parts; ++other) {
-          const F32x2 more = sums[other * pairs + pair];
-          first = first + more.v[0];
-          second = second + more.v[1];
-        }
-        f32* partial = partial_of(cta, args, place, h);
-        partial[2 * pair] = first;
-        partial[2 * pair + 1] = second;
+    const Shared<F32x2> sums = room.tiles.template as<F32x2>();  // [kHeads, parts, pairs]
+    if (cta.thread() < parts * pairs) {
+      TARN_UNROLL(kHeads) for (u32 h = 0; h < kHeads; ++h) {
+        sums[h * parts * pairs + cta.thread()] = F32x2{{o[h][0], o[h][1]}};
       }
-      cta.barrier();  // the next head's parts take the same place
+    }
+    cta.barrier();  // all parts are there
+    for (u32 i = cta.thread(); i < place.n_heads * pairs; i += kThreads) {
+      const u32 h = i / pairs, pair = i % pairs;
+      F32x2 sum = sums[h * parts * pairs + pair];
+      for (u32 part = 1; part < parts; ++part) {
+        const F32x2 more = sums[(h * parts + part) * pairs + pair];
+        sum.v[0] = sum.v[0] + more.v[0];
+        sum.v[1] = sum.v[1] + more.v[1];
+      }
+      f32* partial = partial_of(cta, args, place, h);
+      partial[2 * pair] = sum.v[0];
+      partial[2 * pair + 1] = sum.v[1];
     }
   }
 };
 
-// A thread a dim of one row and q head.
+// A thread a dim of one row and q head; the spans' weights, a thread each, through shared memory.
 struct MergeSpans {
   static constexpr u32 kThreads = 128;
+  static constexpr u64 kSharedBytes = shared_bytes_of(kThreads, sizeof(F32x2)) +
+                                      shared_bytes_of(kThreads / kWarpLanes, sizeof(f32));
   using Args = GpuAttnArgs;
 
   TARN_DEVICE static void run(Cta& cta, const Args& args) {
+    const Shared<F32x2> weights = cta.shared<F32x2>(kThreads);  // of kThreads spans, and their l
+    const Shared<f32> max_of_warp = cta.shared<f32>(kThreads / kWarpLanes);
     const u32 head_dim = args.pages.head_dim;
     const u32 n_heads = args.pages.n_kv_heads * args.n_group_heads;
     const u32 head = cta.block(), row = cta.block_y();
@@ -268,26 +342,54 @@ struct MergeSpans {
     const u32 n_spans = (args.visible[row] + kGpuSpanSlots - 1) / kGpuSpanSlots;
     const u64 stride = u64{head_dim} + 2;
     const f32* partial = args.partial + (u64{row} * n_heads + head) * args.spans_max * stride;
-    f32 max = kNoScore;
-    for (u32 s = 0; s < n_spans; ++s) {
-      const f32 m = partial[s * stride + head_dim];
-      max = m > max ? m : max;
-    }
-    for (u32 i = cta.thread(); i < head_dim; i += kThreads) {
+    const f32 max = max_of(cta, partial + head_dim, stride, n_spans, max_of_warp);
+    for (u32 first = 0; first < head_dim; first += kThreads) {
+      const u32 i = first + cta.thread();
       f32 sum = 0.0f, o = 0.0f;
-      for (u32 s = 0; s < n_spans; ++s) {
-        const f32* span = partial + s * stride;
-        const f32 weight = exp_f32(span[head_dim] - max);
-        sum = fma(weight, span[head_dim + 1], sum);
-        o = fma(weight, span[i], o);
+      for (u32 begin = 0; begin < n_spans; begin += kThreads) {
+        const u32 n = n_spans - begin < kThreads ? n_spans - begin : kThreads;
+        const f32* spans = partial + begin * stride;
+        if (cta.thread() < n) {
+          const f32* its = spans + cta.thread() * stride + head_dim;
+          weights[cta.thread()] = F32x2{{exp_f32(its[0] - max), its[1]}};
+        }
+        cta.barrier();  // the weights of these spans are there
+        TARN_UNROLL(8) for (u32 s = 0; s < n; ++s) {
+          const F32x2 weight = weights[s];
+          sum = fma(weight.v[0], weight.v[1], sum);
+          if (i < head_dim) o = fma(weight.v[0], spans[s * stride + i], o);
+        }
+        cta.barrier();  // all have read them
       }
       const f32 value = n_spans == 0 ? 0.0f : o / sum;
+      if (i >= head_dim) continue;  // whole warps, where 32 divides head_dim
       if (args.out != nullptr) args.out[row * args.out_stride + u64{head} * head_dim + i] = value;
-      if (args.quantized.q != nullptr) {  // whole warps, because 32 divides head_dim
+      if (args.quantized.q != nullptr) {
         quantize_element(cta, value, args.quantized, row, u64{n_heads} * head_dim,
                          head * head_dim + i);
       }
     }
+  }
+
+  // The largest of every stride-th of n numbers.
+  TARN_DEVICE static f32 max_of(Cta& cta, const f32* numbers, u64 stride, u32 n,
+                                const Shared<f32>& of_warp) {
+    f32 max = kNoScore;
+    for (u32 s = cta.thread(); s < n; s += kThreads) {
+      const f32 m = numbers[s * stride];
+      max = m > max ? m : max;
+    }
+    for (u32 mask = kWarpLanes / 2; mask > 0; mask /= 2) {
+      const f32 other = cta.shuffle_xor(max, mask);
+      max = other > max ? other : max;
+    }
+    if (cta.lane() == 0) of_warp[cta.warp()] = max;
+    cta.barrier();  // every thread needs every warp's
+    for (u32 w = 0; w < of_warp.count(); ++w) {
+      const f32 other = of_warp[w];
+      max = other > max ? other : max;
+    }
+    return max;
   }
 };
 
@@ -318,7 +420,9 @@ void attend_gpu(const GpuAttnArgs& args, GpuStream* stream) {
     attend_type<KvType::q8_0>(args, stream);
   }
   const u32 n_heads = args.pages.n_kv_heads * args.n_group_heads;
-  launch<MergeSpans>({.n_ctas = n_heads, .n_ctas_y = args.rows_max}, stream, args);
+  launch<MergeSpans>(
+      {.n_ctas = n_heads, .n_ctas_y = args.rows_max, .shared_bytes = MergeSpans::kSharedBytes},
+      stream, args);
 }
 
 }  // namespace tarn::kernels::TARN_GPU

@@ -41,6 +41,7 @@ const Case kCases[] = {
     {"f16: nine heads are two chunks",    KvType::f16,   8, 1, 9, 128, {34}},
     {"f16: the largest head",             KvType::f16, 256, 1, 2,  64, {66}},
     {"f16: dims that leave threads over", KvType::f16,  96, 1, 1, 256, {300}},
+    {"f16: spans for two turns of merge", KvType::f16,   8, 1, 1, 256, {32800}},
     {"q8_0: one slot",                    KvType::q8_0, 32, 1, 1,  32, {1}},
     {"q8_0: around a tile",               KvType::q8_0, 64, 2, 2,  64, {31, 32, 33}},
     {"q8_0: around a span",               KvType::q8_0, 32, 1, 5,  64, {255, 256, 257}},
