@@ -10,11 +10,12 @@ bundle_asks='gpus\(\)|system_device_open'
 bundle_libraries='lib(c|m|dl|rt|pthread)\.so\..*|ld-linux.*'
 bundle_glibc_max=2.35
 
-# static_libraries DIR: a folder that the linker searches first, with the static ones alone.
+# static_libraries DIR MACHINE: a folder that the linker searches first, with static ones alone.
 static_libraries() {
   local dir=$1/static library
   mkdir -p "$dir"
-  for library in /usr/lib/"$(uname -m)"-linux-gnu/liburing.a /usr/lib64/liburing.a; do
+  for library in /usr/lib64/liburing.a "/usr/lib/$2-linux-gnu/liburing.a" \
+    "$root/build/$2-libs/liburing.a"; do
     [ ! -e "$library" ] || ln -sf "$library" "$dir/liburing.a"
   done
   echo "$dir"
@@ -80,7 +81,7 @@ make_bundle() {
   mapfile -t tests < <(cut -d' ' -f1 <<<"$list" | sort -u)
   configure "$build_dir" -DCMAKE_BUILD_TYPE=Release -DTARN_CUDA=ON "-DTARN_CUDA_ARCHS=$arch" \
     -DTARN_TESTS=ON "-DCMAKE_EXE_LINKER_FLAGS=-static-libstdc++ -static-libgcc -Wl,--gc-sections \
--L$(static_libraries "$build_dir")" "$@"
+-L$(static_libraries "$build_dir" "$machine") -L$root/build/$machine-libs/lib" "$@"
   targets=("${programs[@]}" "${tests[@]}")
   build "$build_dir" "${targets[@]}"
   stage=$build_dir/bundle

@@ -57,6 +57,17 @@ unpack_package() {
   (cd "$dir/apt" && "${apt[@]}" download "$package" && dpkg-deb -x "$package"_*.deb ../unpacked)
 }
 
+# arm64_liburing DIR: the one library that the cross build links. qemu-user knows no io_uring, so
+# this is about compiling the ring for the boards; without it the threads are built alone.
+arm64_liburing() {
+  local dir=$1
+  [ -e "$dir/liburing.a" ] || [ -e /usr/lib/aarch64-linux-gnu/liburing.so ] && return
+  command -v apt-get >/dev/null || die "no apt-get to fetch liburing for arm64 with"
+  unpack_package "$dir" arm64 "$(. /etc/os-release && echo "$VERSION_CODENAME")" liburing-dev
+  cp "$dir"/unpacked/usr/lib/aarch64-linux-gnu/liburing.a "$dir/liburing.a"
+  rm -rf "$dir/apt" "$dir/unpacked"
+}
+
 # need_headers SUITE:NAME: the headers of a later release's package.
 need_headers() {
   local dir

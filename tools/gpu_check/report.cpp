@@ -84,6 +84,11 @@ const rapidjson::Value* Report::figures(const std::string& name) const {
   return &step->figures;
 }
 
+std::string decode_step_name(u32 depth, u32 n_parallel, const std::string& kv_type) {
+  return "decode d" + std::to_string(depth) + " x" + std::to_string(n_parallel) +
+         (kv_type == "f16" ? "" : " " + kv_type);
+}
+
 std::string to_json(const Report& report) {
   rapidjson::StringBuffer buffer;
   Writer w(buffer);

@@ -52,6 +52,9 @@ struct Report {
   const rapidjson::Value* figures(const std::string& name) const;  // of a step that is ok
 };
 
+// "decode d4096 x8", "decode d4096 x1 q8_0"
+std::string decode_step_name(u32 depth, u32 n_parallel, const std::string& kv_type = "f16");
+
 std::string to_json(const Report& report);
 std::string to_table(const Report& report);
 std::vector<Target> targets_of(const Report& report);

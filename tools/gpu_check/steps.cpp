@@ -65,8 +65,10 @@ class Runner {
     for (const u32 n_parallel : {4u, 8u}) bench(0, n_parallel);
     peer_batch();
     for (const u32 depth : {4096u, 32768u}) {
-      for (const u32 n_parallel : {1u, 4u, 8u}) bench(depth, n_parallel);
+      bench(depth, 1);
       peer_bench(depth);
+      bench(depth, 1, "q8_0");
+      for (const u32 n_parallel : {4u, 8u}) bench(depth, n_parallel);
     }
     sanitize("racecheck");
   }
@@ -210,13 +212,31 @@ class Runner {
     return !model_.empty();
   }
 
-  void bench(u32 depth, u32 n_parallel) {
+  void bench(u32 depth, u32 n_parallel, const char* kv_type = "f16") {
     const std::string d = std::to_string(depth), np = std::to_string(n_parallel);
-    const std::string name = "decode d" + d + " x" + np;
+    const std::string name = decode_step_name(depth, n_parallel, kv_type);
     if (!needs_model(name)) return;
     json_step(name,
-              {program("tarn-bench"), "-m", model_, "-p", "512", "-n", "128", "-d", d, "--np", np,
-               "-r", depth == 0 ? "3" : "2", "--device", "cuda", "--no-bandwidth", "-o", "json"},
+              {program("tarn-bench"),
+               "-m",
+               model_,
+               "-p",
+               "512",
+               "-n",
+               "128",
+               "-d",
+               d,
+               "--np",
+               np,
+               "--ctk",
+               kv_type,
+               "-r",
+               depth == 0 ? "3" : "2",
+               "--device",
+               "cuda",
+               "--no-bandwidth",
+               "-o",
+               "json"},
               depth == 0 ? 60 : 90);
   }
 

@@ -63,9 +63,6 @@ const Value* bench_row(const Report& report, const std::string& step, u32 n_prom
 }
 Figure ratio(Figure a, Figure b) { return a && b && *b > 0 ? Figure(*a / *b) : std::nullopt; }
 
-std::string decode_name(u32 depth, u32 n_parallel) {
-  return "decode d" + std::to_string(depth) + " x" + std::to_string(n_parallel);
-}
 Figure peer_decode(const Report& report, u32 depth, u32 n_parallel) {
   if (n_parallel == 1) {
     return number(bench_row(report, "peer d" + std::to_string(depth), 0, 128), "avg_ts");
@@ -81,7 +78,7 @@ Figure peer_decode(const Report& report, u32 depth, u32 n_parallel) {
 std::string device_name(const Report& report) { return text(report.figures("device"), "name"); }
 
 Figure bandwidth_share(const Report& report) {
-  return ratio(number(bench_row(report, decode_name(0, 1), 0, 128), "achieved_gb_per_s"),
+  return ratio(number(bench_row(report, decode_step_name(0, 1), 0, 128), "achieved_gb_per_s"),
                number(report.figures("kernels"), "copy_gb_per_s"));
 }
 
@@ -152,7 +149,7 @@ Target kernels_target(const Report& report) {
 void add_gap(const Report& report, std::string& out) {
   const Value* step = member(report.figures("kernels"), "step");
   const Figure launches = number(step, "launches"), busy_ns = number(step, "busy_ns");
-  const Figure tokens_per_s = number(bench_row(report, decode_name(0, 1), 0, 128), "avg_ts");
+  const Figure tokens_per_s = number(bench_row(report, decode_step_name(0, 1), 0, 128), "avg_ts");
   if (!launches || !busy_ns) return;
   out += "\nOne token of the 8B: " + fixed(launches, 0) + " kernels, " + fixed(*busy_ns * 1e-3, 0) +
          " us in them when each is run by itself";
@@ -167,31 +164,41 @@ void add_gap(const Report& report, std::string& out) {
          fixed(number(report.figures("kernels"), "stream_launch_ns"), 0) + " ns without.\n";
 }
 
+struct Place {
+  u32 depth, n_parallel;
+  const char* kv_type;
+};
+constexpr Place kPlaces[] = {{0, 1, "f16"},     {0, 4, "f16"},     {0, 8, "f16"},
+                             {4096, 1, "f16"},  {4096, 4, "f16"},  {4096, 8, "f16"},
+                             {4096, 1, "q8_0"}, {32768, 1, "f16"}, {32768, 4, "f16"},
+                             {32768, 8, "f16"}, {32768, 1, "q8_0"}};
+
 void add_speeds(const Report& report, std::string& out) {
   out +=
-      "\n| depth | batch | pp512 t/s | llama.cpp | ratio | tg128 t/s | llama.cpp | ratio |\n"
-      "|---|---|---|---|---|---|---|---|\n";
-  for (const u32 depth : {0u, 4096u, 32768u}) {
-    for (const u32 n_parallel : {1u, 4u, 8u}) {
-      const std::string name = decode_name(depth, n_parallel);
-      const Step* step = report.find(name);
-      const std::string place =
-          "| " + std::to_string(depth) + " | " + std::to_string(n_parallel) + " | ";
-      if (step == nullptr || step->status != Status::ok) {
-        out += place + (step == nullptr ? "absent" : status_name(step->status)) + " | | | | | |\n";
-        continue;
-      }
-      const Figure prompt = number(bench_row(report, name, 512, 0), "avg_ts");
-      const Figure decode = number(bench_row(report, name, 0, 128), "avg_ts");
-      const Figure peer_prompt =
-          n_parallel == 1
-              ? number(bench_row(report, "peer d" + std::to_string(depth), 512, 0), "avg_ts")
-              : std::nullopt;
-      const Figure peer = peer_decode(report, depth, n_parallel);
-      out += place + fixed(prompt, 1) + " | " + fixed(peer_prompt, 1) + " | " +
-             fixed(ratio(prompt, peer_prompt), 2) + " | " + fixed(decode, 1) + " | " +
-             fixed(peer, 1) + " | " + fixed(ratio(decode, peer), 2) + " |\n";
+      "\n| depth | batch | KV | pp512 t/s | llama.cpp | ratio | tg128 t/s | llama.cpp | ratio |\n"
+      "|---|---|---|---|---|---|---|---|---|\n";
+  for (const Place& p : kPlaces) {
+    const std::string name = decode_step_name(p.depth, p.n_parallel, p.kv_type);
+    const Step* step = report.find(name);
+    out += "| " + std::to_string(p.depth) + " | " + std::to_string(p.n_parallel) + " | " +
+           p.kv_type + " | ";
+    if (step == nullptr || step->status != Status::ok) {
+      out += step == nullptr ? "absent" : status_name(step->status);
+      out += " | | | | | |\n";
+      continue;
     }
+    const bool has_peer = std::string(p.kv_type) == "f16";
+    const Figure prompt = number(bench_row(report, name, 512, 0), "avg_ts");
+    const Figure decode = number(bench_row(report, name, 0, 128), "avg_ts");
+    Figure peer_prompt, peer;
+    if (has_peer) peer = peer_decode(report, p.depth, p.n_parallel);
+    if (has_peer && p.n_parallel == 1) {
+      const std::string peer_name = "peer d" + std::to_string(p.depth);
+      peer_prompt = number(bench_row(report, peer_name, 512, 0), "avg_ts");
+    }
+    out += fixed(prompt, 1) + " | " + fixed(peer_prompt, 1) + " | " +
+           fixed(ratio(prompt, peer_prompt), 2) + " | " + fixed(decode, 1) + " | " +
+           fixed(peer, 1) + " | " + fixed(ratio(decode, peer), 2) + " |\n";
   }
 }
 
@@ -221,7 +228,7 @@ std::vector<Target> targets_of(const Report& report) {
                    "test test_runtime_engine_gpu"),
       logits_target(report), sanitizer_target(report, "memcheck"),
       sanitizer_target(report, "racecheck")};
-  const Figure ours = number(bench_row(report, decode_name(0, 1), 0, 128), "avg_ts");
+  const Figure ours = number(bench_row(report, decode_step_name(0, 1), 0, 128), "avg_ts");
   const Figure gain = ratio(ours, peer_decode(report, 0, 1));
   Target peer = target("tg128 beside llama.cpp's", ">= " + fixed(kPeerRatio, 1) + "x");
   if (gain) judge(peer, gain, *gain >= kPeerRatio, fixed(gain, 2) + "x");

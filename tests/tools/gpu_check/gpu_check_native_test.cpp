@@ -86,9 +86,9 @@ TEST_CASE("a bundle in which all is well meets every target") {
   CHECK(contains(table, "| tg128 beside llama.cpp's | >= 1.3x | 1.60x | met |"));
   CHECK(contains(table, "| tg128, share of the copy bandwidth | >= 0.40 | 0.50 | met |"));
   CHECK(contains(table, ">= 0.85 | 0.88 (q6_k) | met |"));
-  CHECK(contains(table, "| 0 | 1 | 9000.0 | 12000.0 | 0.75 | 200.0 | 125.0 | 1.60 |"));
-  CHECK(contains(table, "| 0 | 8 | 9000.0 | - | - | 200.0 | 700.0 | 0.29 |"));
-  CHECK(contains(table, "| 32768 | 1 |"));
+  CHECK(contains(table, "| 0 | 1 | f16 | 9000.0 | 12000.0 | 0.75 | 200.0 | 125.0 | 1.60 |"));
+  CHECK(contains(table, "| 0 | 8 | f16 | 9000.0 | - | - | 200.0 | 700.0 | 0.29 |"));
+  CHECK(contains(table, "| 32768 | 1 | q8_0 | 9000.0 | - |"));
   // A token of 5,000 us, 4,000 of them in 356 kernels.
   CHECK(contains(table, "so 1000 us are gaps, 2809 ns a kernel"));
   CHECK(fs::is_empty(bundle.dir() / "work"));
@@ -164,7 +164,7 @@ TEST_CASE("a step that misbehaves is written down, and the rest goes on") {
     CHECK(contains(why_of(json, m.step), m.why));
     CHECK(contains(bundle.table(), m.why));
     if (std::string(m.step) == "device") continue;  // the rest needs it
-    CHECK(json["steps"].Size() == 22);
+    CHECK(json["steps"].Size() == 24);
     const bool is_last = std::string(m.program) == "compute-sanitizer";
     CHECK(status_of(json, "racecheck") == (is_last ? "failed" : "ok"));
   }
