@@ -17,7 +17,7 @@ N_KERNELS = 356        # a token: tests/tools/gpu_check/kernel_bench_test.cpp co
 N_SMALL_KERNELS = 195  # of these, the ones that read neither weights nor KV
 
 # Assumptions; `tarn-board-check` measures each.
-READ_SHARE = 0.92     # of the nominal bandwidth, a plain read: MLC's 8B reaches 0.86 on a Nano Super
+READ_SHARE = 0.92     # of the nominal bandwidth, a plain read: MLC reaches 0.86 on a Nano Super
 PRODUCT_SHARE = 0.97  # of a plain read, the products and attention; the target is 0.85 of a copy
 GAP_US = 1.0          # between two kernels of a graph
 SMALL_US = 2.0        # of a kernel that has next to nothing to do

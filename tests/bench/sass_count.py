@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """sass_count.py NVCC NVDISASM [--arch 87]
 
-Counts the instructions that a lane of the decode products executes for 32 bytes of weights, from the
-machine code of their inner loops, and says what share of the issue slots and of the integer units of
-two boards that is while their memory gives all it can: the table of kernels/NAPKIN.md.
+Counts the instructions that a lane of the decode products executes for 32 bytes of weights, from
+the machine code of their inner loops, and says what share of the issue slots and of the integer
+units of two boards that is while their memory gives all it can: the table of kernels/NAPKIN.md.
 
 A loop is told by its instructions: only q4_k adds pairs (IDP.2A), only q6_k has the mask 0x3c, only
 q8_0 multiplies bytes without either, only f16 without any. An SM of sm_87 issues 128 lanes a clock,

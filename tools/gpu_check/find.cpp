@@ -1,9 +1,9 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
-#include <cstdlib>
 #include <sstream>
 
+#include "tools/gpu_check/machine.h"
 #include "tools/gpu_check/process.h"
 #include "tools/gpu_check/steps.h"
 
@@ -20,21 +20,10 @@ constexpr const char* kAskPython =
     "for path in nvidia.__path__:\n"
     "  for name in sorted(glob.glob(path + '/*/lib/libcublas.so.1[23]')): print(name)\n";
 
-fs::path in_path(const std::string& program) {
-  const char* path = std::getenv("PATH");
-  std::istringstream dirs(path != nullptr ? path : "");
-  std::string dir;
-  while (std::getline(dirs, dir, ':')) {
-    fs::path file = fs::path(dir) / program;
-    if (!dir.empty() && access(file.c_str(), X_OK) == 0) return file;
-  }
-  return {};
-}
-
 }  // namespace
 
 fs::path find_sanitizer() {
-  fs::path found = in_path("compute-sanitizer");
+  fs::path found = find_program("compute-sanitizer");
   fs::path usual = "/usr/local/cuda/bin/compute-sanitizer";
   if (found.empty() && access(usual.c_str(), X_OK) == 0) return usual;
   return found;
@@ -48,7 +37,7 @@ void find_cublas(Setup& setup) {
     setup.cublas = name;
     return;
   }
-  const fs::path python = in_path("python3");
+  const fs::path python = find_program("python3");
   if (python.empty()) return;
   const Outcome outcome = run_command(
       {.arguments = {python.string(), "-c", kAskPython}, .library_dir = {}, .limit_s = 10});

@@ -9,6 +9,7 @@
 #include <optional>
 #include <sstream>
 
+#include "tools/gpu_check/machine.h"
 #include "tools/gpu_check/process.h"
 #include "tools/support/input.h"
 
@@ -53,6 +54,15 @@ class Runner {
 
   void run() {
     if (!find_device()) return everything_absent();
+    look("machine before");
+    run_steps();
+    look("machine after");
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  void run_steps() {
     tests_ = test_files();
     if (!tests_.empty()) test(tests_.front());
     json_step("kernels", {program("gpu-bench")}, 90);
@@ -72,9 +82,6 @@ class Runner {
     }
     sanitize("racecheck");
   }
-
- private:
-  using Clock = std::chrono::steady_clock;
 
   std::string program(const char* name) const { return (setup_.bundle / name).string(); }
   f64 seconds_left() const {
@@ -160,6 +167,13 @@ class Runner {
     step.figures.SetNull();
     step.status = Status::failed;
     step.why = "what it printed is no JSON: " + last_line(text);
+  }
+
+  void look(const std::string& name) {
+    Step& step = add(name);
+    step.status = Status::ok;
+    step.figures = look_at_machine();
+    after_step_();
   }
 
   bool find_device() { return json_step("device", {program("gpu-bench"), "--facts"}, 60); }

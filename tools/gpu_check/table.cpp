@@ -202,6 +202,18 @@ void add_speeds(const Report& report, std::string& out) {
   }
 }
 
+void add_machine(const Report& report, std::string& out) {
+  for (const char* when : {"machine before", "machine after"}) {
+    const Value* texts = report.figures(when);
+    if (texts == nullptr || !texts->IsObject() || texts->ObjectEmpty()) continue;
+    out += std::string("\n") + when + ": ";
+    for (const auto& entry : texts->GetObject()) {
+      out += std::string(entry.name.GetString()) + " " + entry.value.GetString() + ". ";
+    }
+    out += "\n";
+  }
+}
+
 void add_kernels(const Report& report, std::string& out) {
   const Value* figures = report.figures("kernels");
   const Value* kernels = member(figures, "kernels");
@@ -255,6 +267,7 @@ std::string to_table(const Report& report) {
     out += "| " + t.name + " | " + t.wanted + " | " + t.seen + " | " + verdict_name(t.verdict) +
            " |\n";
   }
+  add_machine(report, out);
   if (report.find("decode d0 x1") != nullptr && !device.empty()) {
     add_speeds(report, out);
     add_gap(report, out);

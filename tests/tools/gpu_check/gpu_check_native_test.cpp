@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <thread>
 
 #include "tests/support/skip.h"
@@ -94,6 +95,17 @@ TEST_CASE("a bundle in which all is well meets every target") {
   CHECK(fs::is_empty(bundle.dir() / "work"));
 }
 
+TEST_CASE("the table says in which state the machine was") {
+  FakeBundle bundle;
+  bundle.set_program("nvpmodel", "echo 'NV Power Mode: MAXN_SUPER'");
+  const std::string path = std::getenv("PATH");
+  setenv("PATH", (bundle.dir().string() + ":" + path).c_str(), 1);
+  bundle.run();
+  setenv("PATH", path.c_str(), 1);
+  CHECK(contains(bundle.table(), "nvpmodel NV Power Mode: MAXN_SUPER. "));
+  CHECK(status_of(bundle.json(), "machine after") == "ok");
+}
+
 TEST_CASE("without a GPU every step is absent, and the exit code says so") {
   FakeBundle bundle;
   bundle.set_program("gpu-bench", "echo 'no NVIDIA driver' >&2; exit 77");
@@ -164,7 +176,7 @@ TEST_CASE("a step that misbehaves is written down, and the rest goes on") {
     CHECK(contains(why_of(json, m.step), m.why));
     CHECK(contains(bundle.table(), m.why));
     if (std::string(m.step) == "device") continue;  // the rest needs it
-    CHECK(json["steps"].Size() == 24);
+    CHECK(json["steps"].Size() == 26);
     const bool is_last = std::string(m.program) == "compute-sanitizer";
     CHECK(status_of(json, "racecheck") == (is_last ? "failed" : "ok"));
   }
