@@ -55,6 +55,24 @@ struct OpenArgs {
   void* progress_context = nullptr;
 };
 
+// The system's GPU, opened for an engine that may use one; outlives it.
+class SystemGpu {
+ public:
+  SystemGpu() = default;
+  SystemGpu(const SystemGpu&) = delete;
+  SystemGpu& operator=(const SystemGpu&) = delete;
+  ~SystemGpu() { close(); }
+
+  // Fills in `device` and `gpu_kernels` where the configuration wants a GPU, this build has kernels
+  // for one, and none was lent.
+  Result<void> lend(OpenArgs* args);
+  void close();
+
+ private:
+  Device* device_ = nullptr;  // in memory_
+  SystemDeviceMemory memory_{};
+};
+
 // The plan that open() would reserve; reads the file's directory only.
 struct PlanReport {
   plan::Plan plan{};
@@ -121,6 +139,7 @@ class Engine {
   const char* isa() const { return backend_->isa(); }
   bool on_gpu() const { return backend_ == &gpu_backend_; }
   const char* device_name() const { return on_gpu() ? "cuda" : "cpu"; }
+  const char* gpu_name() const { return on_gpu() ? device_->facts().name.data() : ""; }
   const char* io_name() const { return io_name_; }
   const char* select_name() const {
     return kSelectMethodNames[static_cast<u64>(select_config_.method)];

@@ -83,23 +83,6 @@ Result<Instance*> Instance::start(const InstanceArgs& args, const Config& config
   return instance;
 }
 
-Result<void> Instance::open_system_device(OpenArgs* open) {
-  const kernels::GpuTable* gpu_kernels = built_gpu_kernels();
-  const char* wanted = open->config.device.data();
-  if (open->device != nullptr || gpu_kernels == nullptr) return {};
-  TARN_TRY(const DeviceChoice choice, device_choose(wanted));
-  if (choice.facts.kind == DeviceKind::cpu) return {};
-  TARN_TRY(own_device_, system_device_open(device_memory_, {}));
-  open->device = own_device_;
-  open->gpu_kernels = gpu_kernels;
-  return {};
-}
-
-void Instance::close_system_device() {
-  if (own_device_ != nullptr) system_device_close(own_device_);
-  own_device_ = nullptr;
-}
-
 Result<Instance*> Instance::open(const InstanceArgs& args) {
   TARN_TRY(const Config config, read_config(args));
   if (config.budget_bytes == 0) {
@@ -110,9 +93,9 @@ Result<Instance*> Instance::open(const InstanceArgs& args) {
   OpenArgs open;
   TARN_TRY(Instance* const instance, start(args, config, &open));
   const Result<void> opened = instance->thread.call([&]() -> Result<void> {
-    TARN_CHECK(instance->open_system_device(&open));
+    TARN_CHECK(instance->gpu_.lend(&open));
     TARN_CHECK(instance->engine.open(open));
-    if (!instance->engine.on_gpu()) instance->close_system_device();
+    if (!instance->engine.on_gpu()) instance->gpu_.close();
     return {};
   });
   if (!opened) {
@@ -125,7 +108,7 @@ Result<Instance*> Instance::open(const InstanceArgs& args) {
 void Instance::close(Instance* instance) {
   if (!instance->thread.stop() || instance->thread.dead()) return;
   instance->engine.close();  // its workers' joiner may be any thread
-  instance->close_system_device();
+  instance->gpu_.close();
   const std::span<std::byte> memory = instance->memory_;
   SystemReserve system_reserve;
   Reserve* reserve =

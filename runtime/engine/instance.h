@@ -63,15 +63,11 @@ class Instance {
   // thread, for a plan as for an engine: an assertion there must not stop the host's.
   static Result<Instance*> start(const InstanceArgs& args, const Config& config, OpenArgs* open);
   OpenArgs open_args(const InstanceArgs& args, const Config& config);
-  // The system's GPU, for an engine that may use one and was lent none.
-  Result<void> open_system_device(OpenArgs* open);
-  void close_system_device();  // if there is one
 
   SystemReserve system_reserve_{};
   SystemClock clock_{};
   Reserve* reserve_ = nullptr;
-  Device* own_device_ = nullptr;  // the system's, in device_memory_
-  SystemDeviceMemory device_memory_{};
+  SystemGpu gpu_{};
   std::span<std::byte> memory_{};  // where this object stands
   HostHooks hooks_{};
 };

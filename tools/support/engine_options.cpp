@@ -135,9 +135,11 @@ void EngineOptions::add_to(CLI::App& command, bool model_required) {
   // What llama.cpp's users write by habit must not pass as something else.
   command
       .add_option_function<std::string>(
-          "--n-gpu-layers,--ngl", [](const std::string&) {}, "0 (also -ngl): this build has no GPU")
+          "--n-gpu-layers,--ngl", [](const std::string&) {},
+          "0 (also -ngl): a model is on the GPU as a whole or not at all, see --device")
       ->check([](const std::string& n) {
-        return n == "0" ? "" : "this build has no GPU: leave it out, or give 0";
+        return n == "0" ? ""
+                        : "a model is on the GPU as a whole or not at all: use --device instead";
       });
   command.add_flag("-v,--verbose", verbose, "show what the engine says while it starts");
 }

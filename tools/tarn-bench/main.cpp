@@ -11,11 +11,11 @@
 
 #include "kernels/quant/tensor_type.h"
 #include "platform/cpu/topology.h"
-#include "platform/mem/reserve.h"
 #include "tools/support/engine_options.h"
 #include "tools/support/exit_code.h"
 #include "tools/support/memory_use.h"
 #include "tools/support/model_file.h"
+#include "tools/support/own_engine.h"
 #include "tools/tarn-bench/bandwidth.h"
 #include "tools/tarn-bench/output.h"
 #include "tools/tarn-bench/value_list.h"
@@ -130,23 +130,22 @@ void run_setup(const Options& options, const Setup& setup, const std::vector<Cas
     base.n_params = file.description().spec.n_params;
   }
   const u32 n_readers = setup.n_threads != 0 ? setup.n_threads : cpu_topology().n_physical_cores;
+  bool has_limit = true;  // the CPU's reads: what a GPU reads has another
   const auto measure_bandwidth = [&](f64& best) {
-    if (options.no_bandwidth || memory_available_bytes() < 2 * kBandwidthBufferBytes) return;
+    if (!has_limit || options.no_bandwidth || memory_available_bytes() < 2 * kBandwidthBufferBytes)
+      return;
     best = std::max(best, measure_read_bandwidth(n_readers));
     tools::reset_peak_rss();  // that figure is the engine's, without the buffer read here
   };
   measure_bandwidth(base.bandwidth_bytes_per_s);
-  SystemReserve reserve;
-  SystemClock clock;
-  engine::Engine engine;
   print_progress(options, "loading " + setup.model);
-  tools::value_of(engine.open({.model_path = setup.model.c_str(),
-                               .config = config_of(options, setup, cases),
-                               .reserve = &reserve,
-                               .clock = &clock,
-                               .sink = &tools::fatal_sink()}));
+  tools::OwnEngine own(setup.model, config_of(options, setup, cases));
+  engine::Engine& engine = own.get();
+  has_limit = !engine.on_gpu();
+  if (!has_limit) base.bandwidth_bytes_per_s = 0;
   base.model_path = setup.model;
   base.cpu_info = cpu_topology().model_name.data();
+  base.gpu_info = engine.gpu_name();
   base.isa = engine.isa();
   base.io = engine.io_name();
   base.kv_type = setup.kv_type;
@@ -218,7 +217,8 @@ void add_fixed_options(CLI::App& app) {
            flag, [](const std::string&) {}, help)
         ->check(CLI::IsMember(std::move(allowed)));
   };
-  only("--n-gpu-layers,--ngl", "0: this build has no GPU", {"0"});
+  only("--n-gpu-layers,--ngl", "0: a model is on the GPU as a whole or not at all, see --device",
+       {"0"});
   only("--flash-attn,--fa", "attention is always computed in tiles", {"1", "on", "auto"});
   only("--mmap", "weights are always read directly", {"0"});
   only("--split-mode,--sm", "none", {"none"});
@@ -254,7 +254,9 @@ int run_command_line(int argc, char** argv) {
   app.add_option("--isa", o.isa, "instruction set of the kernels")->capture_default_str();
   app.add_option("--io", o.io, "how files are read: auto, uring, threads")->capture_default_str();
   app.add_option("--budget", o.budget, "ceiling over all memory")->capture_default_str();
-  app.add_option("--device,--dev", o.device, "auto or cpu")->capture_default_str();
+  app.add_option("--device,--dev", o.device, "where the model runs")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
+      ->capture_default_str();
   app.add_option("-r,--repetitions", o.repetitions, "runs of each case")->capture_default_str();
   app.add_option("--delay", o.delay_s, "seconds between runs")->capture_default_str();
   app.add_flag("--no-warmup", o.no_warmup, "measure the first run too");

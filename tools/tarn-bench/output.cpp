@@ -31,7 +31,7 @@ std::vector<Column> columns() {
       {"size", false, [](const Row& r) { return tools::format_bytes(r.model_bytes); }},
       {"params", false,
        [](const Row& r) { return fixed(static_cast<f64>(r.n_params) * 1e-9, 2) + " B"; }},
-      {"backend", false, [](const Row& r) { return "CPU " + r.isa; }},
+      {"backend", false, [](const Row& r) { return r.backend() + (" " + r.isa); }},
       {"ngl", true, [](const Row&) { return std::string("0"); }},
       {"threads", false, [](const Row& r) { return std::to_string(r.n_threads); }},
       {"n_ubatch", true, [](const Row& r) { return std::to_string(r.n_ubatch); }},
@@ -74,8 +74,8 @@ void write_row(const Row& r, Writer& w) {
   text("build_commit", TARN_VERSION);
   number("build_number", 0);
   text("cpu_info", r.cpu_info);
-  text("gpu_info", "");
-  text("backends", "CPU");
+  text("gpu_info", r.gpu_info);
+  text("backends", r.backend());
   text("model_filename", r.model_path);
   text("model_type", r.model_type);
   number("model_size", r.model_bytes);
@@ -93,7 +93,7 @@ void write_row(const Row& r, Writer& w) {
   number("main_gpu", 0);
   boolean("no_kv_offload", false);
   boolean("flash_attn", true);
-  text("devices", "CPU");
+  text("devices", r.backend());
   text("tensor_split", "0.00");
   boolean("use_mmap", false);
   boolean("use_direct_io", true);

@@ -14,8 +14,8 @@ namespace tarn::bench {
 
 struct Row {
   Case test;
-  // What was measured on.
-  std::string model_path, model_type, cpu_info, isa, kv_type, io, test_time;
+  // What was measured on; gpu_info is empty on the CPU.
+  std::string model_path, model_type, cpu_info, gpu_info, isa, kv_type, io, test_time;
   u64 model_bytes = 0, n_params = 0;
   u32 n_batch = 0, n_ubatch = 0, n_threads = 0;
   // What was measured.
@@ -23,6 +23,7 @@ struct Row {
   f64 bandwidth_bytes_per_s = 0;  // 0: not measured
   u64 plan_bytes = 0, peak_rss_bytes = 0;
 
+  const char* backend() const { return gpu_info.empty() ? "CPU" : "CUDA"; }
   Statistics tokens_per_s() const;
   Statistics ns() const;
   f64 bytes_per_token() const;

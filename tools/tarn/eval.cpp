@@ -18,6 +18,7 @@
 #include "tools/support/input.h"
 #include "tools/support/json.h"
 #include "tools/support/model_file.h"
+#include "tools/support/own_engine.h"
 #include "tools/tarn/commands.h"
 #include "tools/tarn/eval_logbook.h"
 #include "tools/tarn/softmax.h"
@@ -207,14 +208,8 @@ void run(EvalCommand& command) {
   Config config = command.engine.config();
   if (config.context_tokens == 0) config.context_tokens = ids.size();
   config.sessions_max = 1;
-  SystemReserve reserve;
-  SystemClock clock;
-  engine::Engine engine;
-  value_of(engine.open({.model_path = command.engine.model.c_str(),
-                        .config = config,
-                        .reserve = &reserve,
-                        .clock = &clock,
-                        .sink = &fatal_sink()}));
+  OwnEngine own(command.engine.model, config);
+  engine::Engine& engine = own.get();
   Measure measure(ids, engine.spec().n_vocab);
   if (!command.logits_file.empty()) measure.write_to(command.logits_file);
   if (!command.base_file.empty()) measure.compare_with(command.base_file);

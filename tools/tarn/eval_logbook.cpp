@@ -17,6 +17,7 @@
 #include "tools/support/json.h"
 #include "tools/support/logbook.h"
 #include "tools/support/model_file.h"
+#include "tools/support/own_engine.h"
 #include "tools/tarn/softmax.h"
 
 namespace tarn::tools {
@@ -241,14 +242,8 @@ void run_logbook(const EngineOptions& options, const LogbookCommand& command) {
   Config config = options.config();
   if (config.context_tokens == 0) config.context_tokens = n_tokens_max;
   config.sessions_max = 1;
-  SystemReserve reserve;
-  SystemClock clock;
-  engine::Engine engine;
-  value_of(engine.open({.model_path = options.model.c_str(),
-                        .config = config,
-                        .reserve = &reserve,
-                        .clock = &clock,
-                        .sink = &fatal_sink()}));
+  OwnEngine own(options.model, config);
+  engine::Engine& engine = own.get();
   AnswersFile answers(command.answers_file);
   const Results results = answer_all(engine, model, lines, questions, answers);
   answers.write();

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "platform/gpu/device.h"
 #include "tests/support/temp_file.h"
 #include "tests/tools/tarn/command_line.h"
 #include "tools/support/alloc_counter.h"
@@ -47,7 +48,7 @@ const Case kCases[] = {
      0,
      ""},
     {"fewer than none", {"run", "-m", "MODEL", "-p", "a", "-n", "-2"}, 64, "-n"},
-    {"layers on a GPU", {"run", "-m", "MODEL", "-p", "a", "-ngl", "99"}, 64, "has no GPU"},
+    {"layers on a GPU", {"run", "-m", "MODEL", "-p", "a", "-ngl", "99"}, 64, "use --device"},
     {"no layers on a GPU", {"plan", "-m", "MODEL", "-c", "32", "-ngl", "0"}, 0, "kv_groups"},
     {"a damaged model", {"run", "-m", "NAN", "-c", "32", "-p", "a"}, 78, "get the file again"},
     {"a damaged model evaluated", {"eval", "-m", "NAN", "--text", "NOISE"}, 78, "get the file"},
@@ -155,6 +156,25 @@ TEST_CASE("a report that cannot be written is an I/O failure") {
     const test::Ended ended = test::run_tarn(words, "/dev/full");
     CHECK(ended.exit_code == 74);
     CHECK(ended.err.find("standard output") != std::string::npos);
+  }
+}
+
+TEST_CASE("a GPU that is not there is refused where it is asked for, and not missed elsewhere") {
+  if (device_choose("cuda")) return;  // there is one
+  const Files files;
+  const std::vector<std::string> lines[] = {
+      {"run", "-m", files.model.path(), "-p", "a", "-n", "1"},
+      {"plan", "-m", files.model.path(), "-c", "32"},
+      {"eval", "-m", files.model.path(), "--text", files.noise.path()},
+  };
+  for (auto words : lines) {
+    CAPTURE(words[0]);
+    words.insert(words.end(), {"--device", "auto"});
+    CHECK(test::run_tarn(words).exit_code == 0);
+    words.back() = "cuda";
+    const test::Ended ended = test::run_tarn(words);
+    CHECK(ended.exit_code == 78);
+    CHECK(ended.err.find("choose the device \"cpu\"") != std::string::npos);
   }
 }
 

@@ -1,0 +1,25 @@
+// The system's GPU, lent to an engine.
+#include "platform/base/assert.h"
+#include "runtime/engine/built_kernels.h"
+#include "runtime/engine/engine.h"
+
+namespace tarn::engine {
+
+Result<void> SystemGpu::lend(OpenArgs* args) {
+  TARN_ASSERT(device_ == nullptr);
+  const kernels::GpuTable* gpu_kernels = built_gpu_kernels();
+  if (args->device != nullptr || gpu_kernels == nullptr) return {};
+  TARN_TRY(const DeviceChoice choice, device_choose(args->config.device.data()));
+  if (choice.facts.kind == DeviceKind::cpu) return {};
+  TARN_TRY(device_, system_device_open(memory_, {}));
+  args->device = device_;
+  args->gpu_kernels = gpu_kernels;
+  return {};
+}
+
+void SystemGpu::close() {
+  if (device_ != nullptr) system_device_close(device_);
+  device_ = nullptr;
+}
+
+}  // namespace tarn::engine

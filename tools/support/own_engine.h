@@ -1,0 +1,46 @@
+// tools/support/own_engine.h
+//
+// An engine that a program drives itself, step by step, on the GPU where the configuration and this
+// build want one. What it warns of goes to standard error.
+#pragma once
+
+#include <cstdio>
+#include <string>
+
+#include "platform/mem/reserve.h"
+#include "runtime/engine/engine.h"
+#include "tools/support/exit_code.h"
+
+namespace tarn::tools {
+
+class OwnEngine {
+ public:
+  // Throws Failure.
+  OwnEngine(const std::string& model_path, const Config& config) {
+    engine::OpenArgs args{.model_path = model_path.c_str(),
+                          .config = config,
+                          .reserve = &reserve_,
+                          .clock = &clock_,
+                          .log = Log(&print_warning, nullptr, LogLevel::warning),
+                          .sink = &fatal_sink()};
+    value_of(gpu_.lend(&args));
+    value_of(engine_.open(args));
+    if (!engine_.on_gpu()) gpu_.close();
+  }
+  OwnEngine(const OwnEngine&) = delete;
+  OwnEngine& operator=(const OwnEngine&) = delete;
+
+  engine::Engine& get() { return engine_; }
+
+ private:
+  static void print_warning(void*, LogLevel, const char* text) {
+    std::fprintf(stderr, "tarn warning: %s\n", text);
+  }
+
+  SystemReserve reserve_;
+  SystemClock clock_;
+  engine::SystemGpu gpu_;  // the engine goes first
+  engine::Engine engine_;
+};
+
+}  // namespace tarn::tools
