@@ -156,8 +156,8 @@ void add_gap(const Report& report, std::string& out) {
   if (tokens_per_s && *tokens_per_s > 0) {
     const f64 gap_ns = 1e9 / *tokens_per_s - *busy_ns;
     out += "; the token takes " + fixed(1e6 / *tokens_per_s, 0) + " us, so " +
-           fixed(gap_ns * 1e-3, 0) + " us are gaps, " + fixed(gap_ns / *launches, 0) +
-           " ns a kernel";
+           fixed(gap_ns * 1e-3, 0) + " us are gaps and the host's part, " +
+           fixed(gap_ns / *launches, 0) + " ns a kernel";
   }
   out += ". A kernel that does nothing takes " +
          fixed(number(report.figures("kernels"), "graph_launch_ns"), 0) + " ns in a graph, " +
