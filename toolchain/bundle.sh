@@ -4,7 +4,7 @@
 bundle_bytes_max=$((40 * 1024 * 1024))
 # Folders of tests/ with files that run on a real GPU where there is one: those that ask for it.
 bundle_tests=(kernels/gpu platform/gpu runtime/engine_gpu)
-bundle_asks='gpus\(\)|system_device_open'
+bundle_asks='gpus\(\)|system_device_open|SystemGpu'
 # What a program of the bundle may ask of a system: its C library. The newest version of it is that
 # of Ubuntu 22.04, which JetPack 6 is.
 bundle_libraries='lib(c|m|dl|rt|pthread)\.so\..*|ld-linux.*'
