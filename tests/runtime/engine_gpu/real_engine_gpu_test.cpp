@@ -1,8 +1,8 @@
 // Goal    on this machine's own GPU: a sequence has the same bits alone and beside up to seven
 //         others, in graphs, over pages and spans; a prompt has them however it is cut; logits are
 //         as near the reference as the CPU's.
-// Method  the same cases on the fake device with the emulated kernels, in small, and on the real GPU
-//         at lengths that the emulator has no time for. Skipped (77) where it is alone.
+// Method  the same cases on the fake device with the emulated kernels, in small, and on the real
+//         GPU at lengths that the emulator has no time for.
 #include <cstring>
 
 #include "platform/gpu/device.h"
