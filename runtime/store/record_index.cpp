@@ -367,14 +367,18 @@ void RecordIndex::adopt(u32 frame_idx, const HeadView* view) {
 void RecordIndex::publish_seen(u32 frame_idx) {
   IndexEntry& entry = entries_[frame_idx];
   for (u32 i = buckets_[bucket(entry.key)]; i != kNoFrame; i = entries_[i].next) {
-    if (!(entries_[i].key == entry.key) || entries_[i].life == Life::part) continue;
+    if (!(entries_[i].key == entry.key) || entries_[i].life != Life::published) continue;
     const u32 loser = entries_[i].generation > entry.generation ? frame_idx : i;
     if (loser == i) {
       remove_keys(i);
       --n_records_;
     }
-    move(entries_[loser], Life::free);
-    set_free(loser, entries_[loser].n_frames);
+    if (entries_[loser].kind == Kind::manifest) {
+      move(entries_[loser], Life::completed);  // an older version: to be erased on disk too
+    } else {
+      move(entries_[loser], Life::free);
+      set_free(loser, entries_[loser].n_frames);
+    }
     if (loser == frame_idx) return;
     break;  // never more than one of a key
   }

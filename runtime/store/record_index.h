@@ -106,7 +106,9 @@ class RecordIndex {
 
   // The scan's part. see() every head that was found; then weigh() every frame in ascending order:
   // where records overlap, the younger was written over the older, and of two with one key the
-  // younger counts. A record with aliases waits for adopt(), with its head read again. At last
+  // younger counts (of manifests the older is left completed, for the store to erase: it is another
+  // version, and must not be found when the younger one is gone). A record with aliases waits for
+  // adopt(), with its head read again. At last
   // finish_scan(): records become evictable in the order in which they were written, as far as
   // their places tell, since the file is written round and round.
   void see(u32 frame_idx, const HeadView& view);

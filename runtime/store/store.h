@@ -201,7 +201,9 @@ class Store {
     payload,  // put: written. read: everything is read
     written,  // put: waits for a sync
     syncing,
-    head,         // put: written
+    head,       // put: written
+    published,  // put: found; its head waits for a sync before the replaced one may be erased
+    syncing_head,
     waiting,      // flush: for what began before it
     erase_waits,  // for readers of what is to be erased
     erasing,
@@ -235,7 +237,18 @@ class Store {
     std::span<const u32> token_ids{};
     std::array<Run, kRunsMax> runs{};
   };
-  enum class Opening : u8 { locking, labels, new_labels, label_sync, scan, weigh, aliases, done };
+  enum class Opening : u8 {
+    locking,
+    labels,
+    new_labels,
+    label_sync,
+    scan,
+    weigh,
+    aliases,
+    stale_sync,
+    stale,
+    done
+  };
 
   // store_open.cpp
   void go_on_opening();
@@ -249,6 +262,9 @@ class Store {
   void weigh_more();
   void adopt_more();
   void take_adoption(Slot& slot, i64 result);
+  void begin_stale();
+  void erase_stale();
+  void take_stale(Slot& slot, i64 result);
   void finish_opening();
   void fail_opening(const Error& error);
   void take_opening(const IoCompletion& completion);

@@ -16,6 +16,12 @@ constexpr u64 kRunsOfTag = 256;  // as in store_work.cpp: the slot of a scan's r
 constexpr u64 kLabelTag = ~u64{0} - 2;
 constexpr u32 kFramesOfSlice = 65536;
 
+Error sync_failed(i64 result) {
+  return {.status = Status::io_failed,
+          .hint = "the store's file cannot be synced: check the disk",
+          .figures = {{{"errno", static_cast<u64>(-result)}}}};
+}
+
 }  // namespace
 
 bool Store::submit_opening(const IoRequest& request) {
@@ -43,9 +49,12 @@ void Store::go_on_opening() {
       return weigh_more();
     case Opening::aliases:
       return adopt_more();
+    case Opening::stale:
+      return erase_stale();
     case Opening::labels:
     case Opening::new_labels:
     case Opening::label_sync:
+    case Opening::stale_sync:
     case Opening::done:
       return;  // their completions go on
   }
@@ -180,7 +189,7 @@ void Store::adopt_more() {
   Slot& slot = slots_[0];
   if (slot.n_io > 0) return;
   while (weigh_next_ < index_.n_frames() && !index_.waits_for_aliases(weigh_next_)) ++weigh_next_;
-  if (weigh_next_ == index_.n_frames()) return finish_opening();
+  if (weigh_next_ == index_.n_frames()) return begin_stale();
   const IoRequest request{.op = IoOp::read,
                           .offset = offset_of(weigh_next_),
                           .buffer = own_head(slot).first(kSectorBytes),
@@ -200,10 +209,47 @@ void Store::take_adoption(Slot& slot, i64 result) {
   index_.adopt(weigh_next_, view ? &*view : nullptr);
 }
 
+// A crash between the publication of a manifest and the erasure of the one that it replaces leaves
+// both. The older one is erased now; but first a sync, since a process that was killed may have
+// left the younger one's head where a power loss could still take it.
+void Store::begin_stale() {
+  std::memset(labels_.data(), 0, labels_.size());  // from here on: what erases a head
+  weigh_next_ = 0;
+  for (u32 i = 0; i < index_.n_frames(); ++i) {
+    if (index_.frame(i).life != Life::completed) continue;
+    opening_ = Opening::stale_sync;
+    const bool asked = submit_opening({.op = IoOp::sync_data, .tag = kLabelTag});
+    TARN_ASSERT(asked);  // nothing else is in flight
+    return;
+  }
+  finish_opening();
+}
+
+void Store::erase_stale() {
+  Slot& slot = slots_[0];
+  if (slot.n_io > 0) return;
+  while (weigh_next_ < index_.n_frames() && index_.frame(weigh_next_).life != Life::completed) {
+    ++weigh_next_;
+  }
+  if (weigh_next_ == index_.n_frames()) return finish_opening();
+  const IoRequest request{.op = IoOp::write,
+                          .offset = offset_of(weigh_next_),
+                          .buffer = labels_.first(kSectorBytes),
+                          .tag = 0};
+  if (!submit_opening(request)) return;
+  slot.n_io = 1;
+  slot.deadline_ns = opening_deadline_ns_;
+}
+
+void Store::take_stale(Slot& slot, i64 result) {
+  slot.n_io = 0;
+  if (result != static_cast<i64>(kSectorBytes)) ++stats_.n_write_errors;  // the next start tries
+  index_.free_completed({weigh_next_, index_.frame(weigh_next_).generation});
+}
+
 void Store::finish_opening() {
   index_.finish_scan(youngest_frame_);
   std::fill(slots_.begin(), slots_.end(), Slot{});
-  std::memset(labels_.data(), 0, labels_.size());  // from here on: what erases a head
   next_generation_ = youngest_generation_ + 1;
   stats_.n_found_at_start = index_.n_records();
   stats_.scan_ns = clock_->now_ns() - opened_at_ns_;
@@ -223,10 +269,16 @@ void Store::take_opening(const IoCompletion& completion) {
   }
   opening_deadline_ns_ = clock_->now_ns() + limits_.io_deadline_ns;
   if (opening_ == Opening::labels) return take_labels(completion.result);
-  if (opening_ == Opening::scan || opening_ == Opening::aliases) {
-    TARN_ASSERT(slot != nullptr);  // both read records, never a label
+  if (opening_ == Opening::scan || opening_ == Opening::aliases || opening_ == Opening::stale) {
+    TARN_ASSERT(slot != nullptr);  // these are about records, never a label
+    if (opening_ == Opening::stale) return take_stale(*slot, completion.result);
     if (opening_ == Opening::scan) return take_scan(*slot, completion.result);
     return take_adoption(*slot, completion.result);
+  }
+  if (opening_ == Opening::stale_sync) {
+    if (completion.result < 0) return fail_opening(sync_failed(completion.result));
+    opening_ = Opening::stale;
+    return erase_stale();
   }
   const bool is_write = opening_ == Opening::new_labels;
   const i64 want = is_write ? static_cast<i64>(labels_.size()) : 0;

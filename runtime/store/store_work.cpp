@@ -111,10 +111,12 @@ void Store::publish(Slot& slot) {
   const RecordRef replaced = slot.replaced;
   slot.replaced = {};
   if (replaced.frame_idx != kNoFrame && index_.is_current(replaced)) {
-    // The old one goes from the disk too, or a restart could find it when this one is evicted.
+    // The old one goes from the disk too, or a restart could find it when this one is evicted; but
+    // not before a sync has kept the new one's head, or a power loss could leave neither.
     index_.retire(replaced);
     slot.erased = replaced;
-    slot.stage = Stage::erase_waits;
+    slot.stage = Stage::published;
+    slot.written_at_ns = clock_->now_ns();
   } else {
     end(slot, Outcome::ok);
   }
@@ -130,9 +132,9 @@ bool Store::sync_is_due(When when) const {
     if (flush_is_due(slot)) return true;
     if (slot.op != Op::put) continue;
     if (slot.stage == Stage::payload) ++n_on_their_way;
-    if (slot.stage != Stage::written) continue;
+    if (slot.stage != Stage::written && slot.stage != Stage::published) continue;
     ++n_written;
-    written_bytes += index_.entry(slot.ref).payload_bytes;
+    if (slot.stage == Stage::written) written_bytes += index_.entry(slot.ref).payload_bytes;
     first_at_ns = std::min(first_at_ns, slot.written_at_ns);
   }
   if (n_written == 0) return false;
@@ -151,6 +153,7 @@ void Store::go_on_sync(When when) {
   for (Slot& slot : slots_) {
     const bool is_written = slot.op == Op::put && slot.stage == Stage::written;
     if (is_written || flush_is_due(slot)) slot.stage = Stage::syncing;
+    if (slot.stage == Stage::published) slot.stage = Stage::syncing_head;
   }
 }
 
@@ -170,6 +173,10 @@ void Store::take_sync(i64 result) {
     if (mode_ == Mode::on) turn(Mode::read_only, write_failure_hint(result), result);
   }
   for (Slot& slot : slots_) {
+    if (slot.stage == Stage::syncing_head) {
+      slot.stage = Stage::erase_waits;  // go_on() ends it where nothing may be written any more
+      continue;
+    }
     if (slot.stage != Stage::syncing) continue;
     if (result < 0) {
       end(slot, Outcome::io_failed);
@@ -244,8 +251,10 @@ void Store::go_on(When when) {
   for (Slot& slot : slots_) {
     if (slot.stage == Stage::ended || slot.stage == Stage::lent) continue;
     const bool writes = slot.op == Op::put || slot.op == Op::erase || slot.op == Op::flush;
-    if (writes && mode_ != Mode::on && slot.n_io == 0 && slot.stage != Stage::syncing) {
-      const bool is_published = slot.op == Op::put && slot.stage == Stage::erase_waits;
+    const bool syncs = slot.stage == Stage::syncing || slot.stage == Stage::syncing_head;
+    if (writes && mode_ != Mode::on && slot.n_io == 0 && !syncs) {
+      const bool waits = slot.stage == Stage::published || slot.stage == Stage::erase_waits;
+      const bool is_published = slot.op == Op::put && waits;
       end(slot, is_published ? Outcome::ok : Outcome::io_failed);
       continue;
     }

@@ -191,6 +191,51 @@ u64 try_publication_order(u64 stride) {
   return n_images;
 }
 
+u64 try_replacements() {
+  constexpr u64 kSession = 100;
+  u64 n_images = 0, n_both = 0;
+  for (u64 seed = 0; seed < 12; ++seed) {
+    SimBox box(seed, kFrames);
+    REQUIRE(box.boot() == Mode::on);
+    for (const u64 id : {u64{1}, kSession, u64{2}}) REQUIRE(box.bench->put(world_record(id)));
+    REQUIRE(box.bench->flush());
+    const auto known = store::PutArgs::If::replace;
+    REQUIRE(box.bench->begin_put(world_record(kSession, 1), 4, known) == store::Begun::begun);
+    u64 seen_events = ~u64{0};
+    while (!box.bench->store.idle()) {
+      box.bench->poll(20'000);
+      if (box.disk.n_write_events() == seen_events) continue;
+      seen_events = box.disk.n_write_events();
+      for (const SimKept kept : {SimKept::none, SimKept::all, SimKept::some}) {
+        SimBox after(box.disk, kFrames);
+        after.disk.power_loss({.kept = kept, .torn = kept == SimKept::some, .seed = seed});
+        REQUIRE(after.boot() == Mode::on);
+        const u64 n_written = after.disk.n_write_events();
+        const bool is_new = after.get(kSession, 1) == Got::right;
+        CHECK((is_new || after.get(kSession, 0) == Got::right));
+        n_both += after.bench->store.index().steps(store::Life::seen, store::Life::completed) +
+                  after.bench->store.index().steps(store::Life::published, store::Life::completed);
+        // Deleted is deleted, whatever older version lay about.
+        const auto ref = after.bench->store.find(key_of(kSession))->ref;
+        REQUIRE(after.bench->store.erase(ref, 9) == store::Begun::begun);
+        CHECK(after.bench->wait_for(9).outcome == store::Outcome::ok);
+        REQUIRE(after.bench->flush());
+        REQUIRE(after.disk.n_write_events() > n_written);
+        after.shut_down();
+        REQUIRE(after.boot() == Mode::on);
+        CHECK_FALSE(after.bench->store.find(key_of(kSession)).has_value());
+        CHECK(after.get(1) == Got::right);
+        after.bench->check();
+        after.shut_down();
+        ++n_images;
+      }
+    }
+    box.shut_down();
+  }
+  CHECK(n_both > 0);
+  return n_images;
+}
+
 u64 try_failing_calls(u64 stride) {
   const auto run = [](const SimScriptedFault* fault, u64 latency_seed) {
     SimBox box(latency_seed, kFrames);

@@ -13,7 +13,10 @@ u64 try_power_losses(u64 stride);  // images that were opened
 // Where nothing was evicted, whatever is found after a power loss is whole: no head came before its
 // payload's sync.
 u64 try_publication_order(u64 stride);  // images
-u64 try_failing_calls(u64 stride);      // runs
-u64 try_flipped_bits(u64 stride);       // flips
+// Power lost while a manifest is replaced: a start has one version or the other, and neither comes
+// back once the session is deleted.
+u64 try_replacements();             // images
+u64 try_failing_calls(u64 stride);  // runs
+u64 try_flipped_bits(u64 stride);   // flips
 
 }  // namespace tarn::test
