@@ -1,0 +1,62 @@
+// Goal    no bytes given as a saved session end the process or reach past their end; what is
+//         accepted holds together and is written again as the same bytes.
+// Method  libFuzzer; the first byte says which of magic, version, length and checksum are made good,
+//         since random bytes never have them.
+#include <cstring>
+#include <vector>
+
+#include "runtime/store/manifest.h"
+
+namespace {
+
+using tarn::u32;
+using tarn::u64;
+using tarn::u8;
+
+constexpr u64 kHeadBytes = 320;
+
+void require(bool condition) {
+  if (!condition) __builtin_trap();
+}
+
+const tarn::Crc32c& crc() { return tarn::crc32c_ways()[0]; }
+
+void mend(u8 what, std::span<std::byte> bytes) {
+  if (bytes.size() < kHeadBytes) return;
+  const u32 version = 1, zero = 0;
+  const u64 length = bytes.size();
+  if ((what & 1) == 0) std::memcpy(bytes.data(), "TARNSESS", 8);
+  if ((what & 2) == 0) std::memcpy(bytes.data() + 8, &version, sizeof version);
+  if ((what & 4) == 0) std::memcpy(bytes.data() + 16, &length, sizeof length);
+  if ((what & 8) != 0) return;
+  std::memcpy(bytes.data() + 12, &zero, sizeof zero);
+  std::vector<std::byte> both(bytes.begin(), bytes.begin() + kHeadBytes);
+  const u32 body = crc().bytes(bytes.data() + kHeadBytes, bytes.size() - kHeadBytes);
+  both.resize(kHeadBytes + sizeof body);
+  std::memcpy(both.data() + kHeadBytes, &body, sizeof body);
+  const u32 value = crc().bytes(both.data(), both.size());
+  std::memcpy(bytes.data() + 12, &value, sizeof value);
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const u8* data, std::size_t n_bytes) {
+  if (n_bytes == 0) return 0;
+  const u64 n = n_bytes - 1;
+  std::vector<u64> words(n / 8 + 1);
+  const auto bytes = std::as_writable_bytes(std::span(words)).first(n);
+  std::memcpy(bytes.data(), data + 1, n);
+  mend(data[0], bytes);
+  const auto manifest = tarn::store::decode_manifest(crc(), bytes);
+  if (!manifest) {
+    require(std::strlen(manifest.error().hint) > 0);
+    return 0;
+  }
+  require(tarn::store::manifest_fault(*manifest) == nullptr);
+  require(tarn::store::manifest_bytes(*manifest) == n);
+  std::vector<u64> again_words(n / 8 + 1);
+  const auto again = std::as_writable_bytes(std::span(again_words)).first(n);
+  tarn::store::encode_manifest(crc(), *manifest, again);
+  require(std::memcmp(again.data(), bytes.data(), n) == 0);
+  return 0;
+}

@@ -1,0 +1,184 @@
+// Goal    no bytes in the frames of a store's file end the process, reach past a sector, or leave
+//         an index whose invariants do not hold; what is accepted is a record of this place.
+// Method  libFuzzer; each frame's head is taken from the input raw, or as fields with the checksum
+//         made good (random bytes never have one), then the index is rebuilt from them as a start
+//         does it and used: found, held, evicted, reserved.
+#include <cstring>
+#include <vector>
+
+#include "runtime/store/record_index.h"
+#include "tests/fuzz/fuzz_input.h"
+
+namespace tarn::store {
+namespace {
+
+constexpr u32 kFrames = 16;
+
+void require(bool condition) {
+  if (!condition) __builtin_trap();
+}
+
+const Crc32c& crc() { return crc32c_ways()[0]; }
+
+struct Frame {
+  alignas(8) std::array<std::byte, kSectorBytes> sector{};
+  std::vector<u64> meta{};  // the whole head, where there are meta sectors
+};
+
+u64 length_of(test::FuzzInput& input) {
+  switch (input.below(4)) {
+    case 0:
+      return input.number<u8>();
+    case 1:
+      return input.number<u16>();
+    case 2:
+      return input.number<u32>();
+    default:
+      return input.number<u64>();
+  }
+}
+
+// A head with fields from the input; most that would only be refused at once are right.
+void write_fields(test::FuzzInput& input, const Place& place, Frame& frame) {
+  const u8 wrong = input.number<u8>();  // one bit for each field that is not to be right
+  RecordHead head{.magic = {'T', 'A', 'R', 'N', 'R', 'E', 'C', '1'},
+                  .version = (wrong & 1) != 0 ? input.number<u32>() : kFormatVersion,
+                  .kind = (wrong & 2) != 0 ? input.number<u32>() : 1 + input.below(kKinds),
+                  .generation = input.number<u8>(),
+                  .payload_bytes = length_of(input),
+                  .key = {input.below(8), 0},
+                  .store_id = (wrong & 4) != 0 ? input.number<u64>() : place.store_id,
+                  .frame_idx = (wrong & 8) != 0 ? input.number<u32>() : place.frame_idx,
+                  .n_tokens = static_cast<u32>(length_of(input)),
+                  .n_aliases = input.below(4) == 0 ? input.number<u32>() : input.below(6)};
+  const RecordShape shape{head.payload_bytes, head.n_tokens, head.n_aliases};
+  if (shape.within_limits()) {
+    head.n_frames = shape.frames(place.frame_bytes);
+    head.n_meta_sectors = shape.meta_sectors();
+  }
+  if ((wrong & 16) != 0) head.n_frames = input.number<u32>();
+  if ((wrong & 32) != 0) head.n_meta_sectors = input.number<u32>();
+  if ((wrong & 64) != 0) head.reserved[input.below(7)] = input.number<u32>();
+  const auto words = input.take(input.below(kHeadWords * sizeof(u32) + 1));
+  std::memcpy(frame.sector.data() + sizeof head, words.data(), words.size());
+  std::memcpy(frame.sector.data(), &head, sizeof head);
+  if (shape.within_limits() && shape.meta_sectors() > 0) {
+    frame.meta.resize(shape.head_bytes() / sizeof(u64));
+    auto* bytes = reinterpret_cast<std::byte*>(frame.meta.data());
+    const auto meta = input.take(input.below(2048));
+    std::memcpy(bytes + kSectorBytes, meta.data(), meta.size());
+    // Its checksums behind the aliases, where they have room.
+    auto* crcs = reinterpret_cast<u32*>(frame.sector.data() + sizeof head) + 4 * shape.n_aliases;
+    if ((wrong & 128) == 0) crc().sectors(bytes + kSectorBytes, shape.meta_sectors(), crcs);
+  }
+  head.head_crc = crc().bytes(frame.sector.data(), kSectorBytes);
+  std::memcpy(frame.sector.data(), &head, sizeof head);
+}
+
+void check_view(const HeadView& view, const Place& place) {
+  const RecordShape shape = view.shape();
+  require(shape.within_limits());
+  require(view.head().frame_idx == place.frame_idx && view.head().store_id == place.store_id);
+  require(view.head().n_frames >= 1 && place.frame_idx + view.head().n_frames <= place.n_frames);
+  require(shape.record_bytes() <= view.head().n_frames * place.frame_bytes);
+  require(view.head().n_frames > shape.n_aliases);
+  u64 sum = 0;  // every word that it points at can be read
+  for (u32 i = 0; i < shape.n_aliases; ++i) sum += view.alias(i).low;
+  for (const u32 token : view.token_ids()) sum += token;
+  for (const u32 value : view.payload_crcs()) sum += value;
+  require(view.token_ids().empty() || view.token_ids().size() == shape.n_tokens);
+  volatile u64 used = sum;
+  static_cast<void>(used);
+}
+
+struct Rebuild {
+  explicit Rebuild(test::FuzzInput& input) : memory(RecordIndex::bytes(kFrames) / 8 + 8) {
+    place.frame_bytes = 2 * kSectorBytes << input.below(6);
+    Bump bump(std::as_writable_bytes(std::span(memory)));
+    index.init(kFrames, bump);
+    for (u32 i = 0; i < kFrames; ++i) {
+      place.frame_idx = i;
+      switch (input.below(3)) {
+        case 0: {
+          const auto raw = input.take(input.below(kSectorBytes + 1));
+          std::memcpy(frames[i].sector.data(), raw.data(), raw.size());
+          break;
+        }
+        case 1:
+          write_fields(input, place, frames[i]);
+          break;
+        default:
+          break;
+      }
+    }
+  }
+  std::optional<HeadView> view_of(u32 frame_idx) {
+    place.frame_idx = frame_idx;
+    return parse_head(crc(), place, frames[frame_idx].sector);
+  }
+
+  Place place{.store_id = 0x5EED, .frame_bytes = 0, .n_frames = kFrames, .frame_idx = 0};
+  std::array<Frame, kFrames> frames{};
+  std::vector<u64> memory;
+  RecordIndex index{};
+};
+
+void rebuild(Rebuild& it) {
+  u32 youngest_frame = 0;
+  u64 youngest = 0;
+  for (u32 i = 0; i < kFrames; ++i) {
+    auto view = it.view_of(i);
+    if (!view) continue;
+    check_view(*view, it.place);
+    it.index.see(i, *view);
+    if (view->head().generation > youngest) youngest_frame = i;
+    youngest = std::max(youngest, view->head().generation);
+    if (it.frames[i].meta.empty()) continue;
+    std::memcpy(it.frames[i].meta.data(), it.frames[i].sector.data(), kSectorBytes);
+    const auto whole = std::as_bytes(std::span(it.frames[i].meta));
+    auto with_meta = parse_head(crc(), it.place, whole);
+    require(with_meta.has_value());
+    if (parse_meta(crc(), whole, *with_meta)) check_view(*with_meta, it.place);
+  }
+  for (u32 i = 0; i < kFrames; ++i) it.index.weigh(i);
+  for (u32 i = 0; i < kFrames; ++i) {
+    if (!it.index.waits_for_aliases(i)) continue;
+    const auto view = it.view_of(i);
+    it.index.adopt(i, view ? &*view : nullptr);
+  }
+  it.index.finish_scan(youngest_frame);
+  it.index.check_invariants();
+}
+
+void use(Rebuild& it, test::FuzzInput& input) {
+  u64 generation = 1000;
+  for (u32 step = 0; step < 8; ++step) {
+    const auto found = it.index.find({input.below(8), 0});
+    if (found) {
+      require(it.index.is_current(found->ref));
+      it.index.hold(found->ref);
+      it.index.let_go(found->ref);
+    }
+    const RecordShape shape{.payload_bytes = input.below(8) * it.place.frame_bytes};
+    const auto ref = it.index.reserve({.key = {100 + step, 0},
+                                       .shape = shape,
+                                       .n_frames = shape.frames(it.place.frame_bytes),
+                                       .generation = ++generation});
+    if (!ref) continue;
+    it.index.step(*ref, Life::reserved, Life::writing);
+    it.index.step(*ref, Life::writing, Life::verified);
+    it.index.publish(*ref);
+    it.index.check_invariants();
+  }
+}
+
+}  // namespace
+}  // namespace tarn::store
+
+extern "C" int LLVMFuzzerTestOneInput(const tarn::u8* data, std::size_t n_bytes) {
+  tarn::test::FuzzInput input(data, n_bytes);
+  tarn::store::Rebuild it(input);
+  tarn::store::rebuild(it);
+  tarn::store::use(it, input);
+  return 0;
+}
