@@ -31,7 +31,9 @@ struct Input {
 int main(int argc, char** argv) {
   if (argc != 2) return 64;
   std::vector<Input> inputs;
-  for (const tarn::u8 wrong : {0, 1, 2, 4, 8, 16, 32, 64, 128}) {
+  inputs.push_back(Input{}.put(tarn::u32{0}).head(0, 3, 6000, 0, 0));
+  for (tarn::u32 bit = 0; bit < 8; ++bit) {
+    const auto wrong = static_cast<tarn::u8>(1u << bit);
     inputs.push_back(Input{}.put(tarn::u32{0}).head(wrong, 3, 6000, 0, 0));
   }
   Input all;
