@@ -76,6 +76,7 @@ list_tests() {
 make_bundle() {
   local build_dir=$1 arch=$2 machine=$3 strip=$4 out=$5 program stage bytes
   shift 5
+  build_dir=$(realpath -m "$build_dir")  # the linker runs inside of it
   local programs=(gpu-check-run gpu-bench tarn tarn-bench) tests list targets
   list=$(list_tests)
   mapfile -t tests < <(cut -d' ' -f1 <<<"$list" | sort -u)
