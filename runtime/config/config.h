@@ -37,6 +37,7 @@ struct Config {
   u64 budget_bytes = 0;  // no default: only the owner of the box knows what else runs there
   u64 device_budget_bytes = 0;
   u64 driver_limit_bytes = 512 * kMiB;
+  u64 kv_memory_bytes = 0;
   u64 context_tokens = 0;  // slots planned for, of all sessions together
   u32 sessions_max = 4;
   u32 batch_rows_max = 512;
@@ -79,6 +80,9 @@ void Config::visit_fields(Self& self, Visitor& on) {
   on("memory.huge_pages", self.huge_pages, "ask for transparent huge pages");
   on("kv.context_tokens", self.context_tokens, u64{0}, kContextTokensMax,
      "tokens that KV is planned for, all sessions together; 0: the model's context length");
+  on("kv.memory_bytes", self.kv_memory_bytes, u64{0}, kBudgetBytesMax,
+     "memory for KV; what is more goes to the store; 0: all of it, or with a store what the budget "
+     "leaves");
   on("kv.type", self.kv_type, ChoiceNames(kKvTypeNames), "number format of K and V");
   on("kv.page_tokens", self.page_tokens, u64{16}, u64{256}, "tokens a page, a multiple of 16");
   self.select.visit(on);

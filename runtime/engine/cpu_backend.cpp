@@ -83,6 +83,7 @@ void CpuBackend::quantize(Rows x, u32 k, u32 n) {
 
 void CpuBackend::project(Rows x, u32 n, std::span<const Projection> projections) {
   TARN_ASSERT(n <= args_.rows_max);
+  if (args_.kv_stream != nullptr) args_.kv_stream->pump(0);
   const u32 k = projections[0].weight->k;
   bool quantized = false;
   u32 n_tasks = 0;
@@ -172,30 +173,36 @@ void CpuBackend::kv_append(const StepState& step, u32 cache_layer, Rows k, Rows 
   }
 }
 
-void CpuBackend::attend_task(const StepState& step, const RowRun& run, u32 cache_layer, u32 kv_head,
-                             u32 block, Rows q, Rows out, u32 worker_idx) {
+// All slots, with no pages yet.
+kernels::AttnArgs CpuBackend::attn_args(const StepState& step, const RowRun& run, u32 kv_head,
+                                        u32 block, Rows q, Rows out, u32 worker_idx) const {
   const model::ModelSpec& spec = *args_.spec;
   const u32 row = run.row_begin + block * kernels::kAttnRowsMax;
-  const u32 n_rows = std::min(kernels::kAttnRowsMax, run.row_begin + run.n_rows - row);
   const u32 n_group_heads = spec.n_heads / spec.n_kv_heads;
   const u64 head_offset = u64{kv_head} * n_group_heads * spec.head_dim;
-  std::byte* memory = args_.attention + worker_idx * args_.attention_stride_bytes;
+  return {.type = args_.kv_type,
+          .pages = nullptr,
+          .page_tokens = args_.page_tokens,
+          .head_dim = spec.head_dim,
+          .q = q.data + row * q.stride + head_offset,
+          .q_stride = q.stride,
+          .out = out.data + row * out.stride + head_offset,
+          .out_stride = out.stride,
+          .n_rows = std::min(kernels::kAttnRowsMax, run.row_begin + run.n_rows - row),
+          .n_group_heads = n_group_heads,
+          .visible = step.visible + row,
+          .scale = 1.0f / __builtin_sqrtf(static_cast<f32>(spec.head_dim)),
+          .scratch = args_.attention + worker_idx * args_.attention_stride_bytes};
+}
+
+void CpuBackend::attend_task(const StepState& step, const RowRun& run, u32 cache_layer, u32 kv_head,
+                             u32 block, Rows q, Rows out, u32 worker_idx) {
+  kernels::AttnArgs attn = attn_args(step, run, kv_head, block, q, out, worker_idx);
+  auto* memory = static_cast<std::byte*>(attn.scratch);
   auto* pages = reinterpret_cast<const u8**>(memory + args_.page_table_offset_bytes);
   run.sequence->pages(cache_layer, kv_head, {pages, args_.pages_max});
-  f32 inv_sqrt_d = 1.0f / __builtin_sqrtf(static_cast<f32>(spec.head_dim));
-  args_.table->attn({.type = args_.kv_type,
-                     .pages = pages,
-                     .page_tokens = args_.page_tokens,
-                     .head_dim = spec.head_dim,
-                     .q = q.data + row * q.stride + head_offset,
-                     .q_stride = q.stride,
-                     .out = out.data + row * out.stride + head_offset,
-                     .out_stride = out.stride,
-                     .n_rows = n_rows,
-                     .n_group_heads = n_group_heads,
-                     .visible = step.visible + row,
-                     .scale = inv_sqrt_d,
-                     .scratch = memory});
+  attn.pages = pages;
+  args_.table->attn(attn);
 }
 
 void CpuBackend::attend_chosen(const RowRun& run, u32 cache_layer, u32 kv_head, Rows q, Rows out,
@@ -226,6 +233,7 @@ void CpuBackend::attend(const StepState& step, u32 cache_layer, Rows q, Rows out
       traffic_.kv_bytes += step.visible[run.row_begin + last] * token_bytes;
     }
   }
+  if (args_.kv_stream != nullptr) return attend_streamed(step, cache_layer, q, out);
   args_.workers->run(n_tasks, [&](u32 task_idx, u32 worker_idx) {
     for (const RowRun& run : step.runs) {
       const u32 n_blocks = static_cast<u32>(ceil_div(run.n_rows, kernels::kAttnRowsMax));

@@ -13,6 +13,7 @@
 #include "kernels/cpu_table.h"
 #include "platform/cpu/worker_pool.h"
 #include "runtime/engine/backend.h"
+#include "runtime/engine/kv_stream.h"
 #include "runtime/engine/selector.h"
 #include "runtime/model/model_spec.h"
 
@@ -37,6 +38,10 @@ struct CpuBackendArgs {
   u64 page_table_offset_bytes = 0;
   u32 pages_max = 0;
   Selector* selector = nullptr;  // what runs that select ask
+  // KV over memory and disk; nullptr: it is in memory. Then the state of attention in parts, a
+  // piece for each block of rows and KV head.
+  KvStream* kv_stream = nullptr;
+  std::byte* attn_states = nullptr;
 };
 
 class CpuBackend final : public Backend {
@@ -64,6 +69,11 @@ class CpuBackend final : public Backend {
   template <class Fn>
   void for_rows(u32 n, u32 rows_per_task, Fn&& fn);
   void quantize(Rows x, u32 k, u32 n);
+  void attend_streamed(const StepState& step, u32 cache_layer, Rows q, Rows out);
+  void attend_window(const StepState& step, const RowRun& run, u32 cache_layer, u32 group_begin,
+                     u32 group_end, Rows q, Rows out);
+  kernels::AttnArgs attn_args(const StepState& step, const RowRun& run, u32 kv_head, u32 block,
+                              Rows q, Rows out, u32 worker_idx) const;
   void attend_chosen(const RowRun& run, u32 cache_layer, u32 kv_head, Rows q, Rows out,
                      u32 worker_idx);
   void attend_task(const StepState& step, const RowRun& run, u32 cache_layer, u32 kv_head,

@@ -13,6 +13,8 @@ Unexpected refused(const char* hint, Figure a = {}, Figure b = {}) {
   return fail({.status = Status::invalid_request, .hint = hint, .figures = {{a, b}}});
 }
 
+constexpr u64 kIdleWaitNs = 1'000'000;  // for the disk, where a step has no rows
+
 // Adds the time and the traffic of one run of a segment to its trace.
 class SegmentTimer {
  public:
@@ -131,7 +133,8 @@ Result<void> Engine::generate(SessionIdx idx, const GenerateParams& params) {
   TARN_CHECK(validate(params.sampler, spec_.n_vocab));
   TARN_CHECK(s.text.reset(params.stops));
   if (s.n_pending() == 0) {  // a cut behind a computed token: its logits are wanted again
-    if (!s.sequence.truncate(s.n_ids - 1) || !s.sequence.reserve(1)) {
+    TARN_CHECK(cut(s, s.n_ids - 1));
+    if (!s.sequence.reserve(s.n_pending())) {
       return fail({.status = Status::would_block,
                    .hint = "no KV group is free to redo the last token: end another session"});
     }
@@ -161,11 +164,13 @@ Result<void> Engine::truncate(SessionIdx idx, u32 n_tokens) {
                    {"tokens", s.n_ids});
   }
   s.sequence.abandon();
-  if (n_tokens < s.sequence.n_slots() && !s.sequence.truncate(n_tokens)) {
-    const bool restored = s.sequence.reserve(s.n_pending());
-    TARN_ASSERT(restored);  // what abandon() gave back a moment ago
-    return fail({.status = Status::would_block,
-                 .hint = "no KV group is free to copy the shared tail: end another session"});
+  if (n_tokens < s.sequence.n_slots()) {
+    const Result<void> is_cut = cut(s, n_tokens);
+    if (!is_cut) {
+      const bool restored = s.sequence.reserve(s.n_pending());
+      TARN_ASSERT(restored);  // what abandon() gave back a moment ago
+      return is_cut;
+    }
   }
   selector_.truncate(idx, n_tokens);
   s.n_ids = n_tokens;
@@ -183,6 +188,12 @@ Result<SessionIdx> Engine::fork(SessionIdx idx) {
   }
   TARN_TRY(const SessionIdx copy_idx, create_session());
   Session& copy = session(copy_idx);
+  if (kv_stream_.is_on()) {
+    if (const Result<void> room = kv_stream_.prepare_fork(); !room) {
+      destroy_session(copy_idx);
+      return fail(room.error());
+    }
+  }
   if (!copy.sequence.fork_from(source.sequence) || !copy.sequence.reserve(source.n_pending())) {
     destroy_session(copy_idx);
     return fail({.status = Status::would_block,
@@ -222,7 +233,7 @@ bool Engine::can_cancel(const Session& s) const {
 
 bool Engine::has_work() const {
   return !device_lost() &&
-         (selector_.has_work() ||
+         (selector_.has_work() || kv_stream_.is_moving() ||
           std::any_of(sessions_.begin(), sessions_.end(), [this](const Session& s) {
             return rows_ready(s) > 0 || (s.cancel.load() && can_cancel(s));
           }));
@@ -266,6 +277,7 @@ void Engine::collect_rows() {
   n_runs_ = 0;
   n_wanted_ = 0;
   step_state_.n_rows = 0;
+  trace_.n_decode_rows = trace_.n_prefill_rows = 0;
   for (Session& s : sessions_) {
     if (step_state_.n_rows == plan_.rows_max) break;
     if (s.state == SessionState::generating && rows_ready(s) == 1) add_rows(s, 1);
@@ -337,6 +349,8 @@ const StepTrace& Engine::step() {
   if (device_lost()) return trace_;
   handle_cancels();
   collect_rows();
+  const kv::MoverStats moved_before = kv_stream_.stats();
+  find_frames();
   prepare_selection();
   trace_.n_rows = step_state_.n_rows;
   trace_.n_sequences = n_runs_;
@@ -363,14 +377,12 @@ const StepTrace& Engine::step() {
     }
   }
   trace_selection();
+  if (kv_stream_.is_moving()) kv_stream_.pump(trace_.n_rows == 0 ? kIdleWaitNs : 0);
+  trace_disk(moved_before);
   trace_.groups_free = pool_.groups_free();
   trace_.end_ns = clock_->now_ns();
   count_step();
   return trace_;
-}
-
-void Engine::commit_rows() {
-  for (const RowRun& run : step_state_.runs) run.sequence->commit(run.n_rows);
 }
 
 // False when the device was lost before all were computed. A decode step may be one graph, which
@@ -399,6 +411,7 @@ bool Engine::run_logits(const ForwardArgs& forward) {
 }
 
 void Engine::consume_logits(Session& s, u32 position, std::span<f32> logits) {
+  if (kv_failed(s)) return;
   if (s.on_logits != nullptr) s.on_logits(s.logits_context, position, logits);
   if (s.state != SessionState::generating || position + 1 != s.n_ids) return;
   const Result<Sampled> sampled = sample({.logits = logits,
@@ -450,6 +463,11 @@ void Engine::finish(Session& s, Finish reason, Status status) {
 }
 
 void Engine::count_step() {
+  counters_.disk.bytes_read += trace_.disk.bytes_read;
+  counters_.disk.bytes_written += trace_.disk.bytes_written;
+  counters_.disk.wait_ns += trace_.disk.wait_ns;
+  counters_.disk.n_hits += trace_.disk.n_hits;
+  counters_.disk.n_waited += trace_.disk.n_waited;
   if (trace_.n_rows == 0) return;
   ++counters_.n_steps;
   counters_.n_prefill_rows += trace_.n_prefill_rows;

@@ -27,6 +27,7 @@
 #include "runtime/engine/forward.h"
 #include "runtime/engine/gpu_backend.h"
 #include "runtime/engine/gpu_memory.h"
+#include "runtime/engine/kv_stream.h"
 #include "runtime/engine/selector.h"
 #include "runtime/engine/session.h"
 #include "runtime/engine/step_trace.h"
@@ -48,6 +49,7 @@ struct OpenArgs {
   // Its kernels: the model runs there unless the configuration says "cpu", or "auto" and the
   // kernels do not compute this model; the device is let go then. nullptr: on the CPU.
   const kernels::GpuTable* gpu_kernels = nullptr;
+  IoBackend* store_io = nullptr;  // of the store, borrowed until close(); nullptr: its own
   Log log{};
   const FatalSink* sink = nullptr;  // for the worker threads
   std::span<const u32> cpus{};      // that workers may use; empty: those of the process
@@ -86,6 +88,7 @@ struct EngineCounters {
   u64 n_prefill_rows = 0, n_decode_rows = 0;
   u64 prefill_ns = 0, decode_ns = 0;  // steps with, and without, prefill rows
   u64 weight_bytes = 0, kv_bytes = 0;
+  DiskTrace disk{};
 };
 
 inline constexpr u32 kSessionsMax = 1024;  // the configuration allows no more
@@ -136,6 +139,7 @@ class Engine {
   const plan::Plan& plan() const { return plan_; }
   const EngineCounters& counters() const { return counters_; }
   const kv::GroupPool& pool() const { return pool_; }
+  const KvStream& kv_stream() const { return kv_stream_; }
   const char* isa() const { return backend_->isa(); }
   bool on_gpu() const { return backend_ == &gpu_backend_; }
   const char* device_name() const { return on_gpu() ? "cuda" : "cpu"; }
@@ -164,7 +168,8 @@ class Engine {
   void place_cpu_backend(const OpenArgs& args);
   Result<void> place_gpu_backend(const OpenArgs& args);
   void place_selector(const OpenArgs& args);
-  void place_sessions();
+  Result<void> place_sessions(const OpenArgs& args);
+  Result<void> open_kv_stream(const OpenArgs& args, std::span<std::byte> tables);
   Result<void> place_text();
 
   u32 rows_ready(const Session& session) const;
@@ -182,6 +187,14 @@ class Engine {
   void handle_cancels();
   void count_step();
 
+  // engine_kv.cpp
+  void find_frames();
+  void give_up(Session& session, const Error& error);
+  bool lose_kv(Session& session);
+  bool kv_failed(const Session& session) const;
+  Result<void> cut(Session& session, u32 n_slots);
+  void trace_disk(const kv::MoverStats& before);
+
   // Parts, in the order in which they are built.
   Reserve* reserve_ = nullptr;
   Clock* clock_ = nullptr;
@@ -197,6 +210,7 @@ class Engine {
   text::Tokenizer tokenizer_{};
   model::Weights weights_{};
   kv::GroupPool pool_{};
+  KvStream kv_stream_{};
   CpuBackend cpu_backend_{};
   Selector selector_{};
   SelectConfig select_config_{};

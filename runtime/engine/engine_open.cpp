@@ -17,6 +17,12 @@ namespace {
 
 using plan::RegionId;
 
+IoKind io_kind(const Config& config) {
+  const std::string_view name = config.io.data();
+  if (name == "uring") return IoKind::uring;
+  return name == "threads" ? IoKind::threads : IoKind::automatic;
+}
+
 // What is needed only until the weights are in: the file, its directory, the io backend. One
 // reservation whose untouched part costs nothing; given back before READY.
 class ModelFile {
@@ -57,12 +63,6 @@ class ModelFile {
 
  private:
   static constexpr u64 kDirectoryBytesMax = 64 * kMiB;
-
-  static IoKind io_kind(const Config& config) {
-    const std::string_view name = config.io.data();
-    if (name == "uring") return IoKind::uring;
-    return name == "threads" ? IoKind::threads : IoKind::automatic;
-  }
 
   Reserve* reserve_ = nullptr;
   std::span<std::byte> memory_{};
@@ -201,7 +201,7 @@ Result<void> Engine::load(const OpenArgs& args) {
     place_selector(args);
     place_cpu_backend(args);
   }
-  place_sessions();
+  TARN_CHECK(place_sessions(args));
   TARN_CHECK(place_text());
   if (on_gpu()) {
     TARN_CHECK(capture_graphs());
@@ -217,6 +217,7 @@ Result<void> Engine::load(const OpenArgs& args) {
 
 void Engine::close() {
   workers_.stop();
+  kv_stream_.close();
   // The thread that closes may be another than the engine's. What a lost device answers here is of
   // no use any more.
   if (device_ != nullptr) (void)device_->bind_thread();
@@ -278,6 +279,7 @@ void Engine::place_cpu_backend(const OpenArgs& args) {
   runs_ = {piece_at<RowRun>(step, shape.runs), plan_.rows_max};
   kernels::rope_frequencies(spec_.rope_base, spec_.rope_scale, spec_.n_rot, weights_.rope_factors,
                             piece_at<f64>(step, shape.inv_freq));
+  std::byte* attention = region(RegionId::attention).data();
   Bump logits_bump(region(RegionId::logits));
   place_sampling(logits_bump);
   logits_ = host_logits_;
@@ -293,11 +295,13 @@ void Engine::place_cpu_backend(const OpenArgs& args) {
                      .act_sums = piece_at<i32>(step, shape.act_sums),
                      .rope_cos = piece_at<f32>(step, shape.rope_cos),
                      .rope_sin = piece_at<f32>(step, shape.rope_sin),
-                     .attention = region(RegionId::attention).data(),
+                     .attention = attention,
                      .attention_stride_bytes = plan_.attention_stride_bytes,
                      .page_table_offset_bytes = plan_.page_table_offset_bytes,
                      .pages_max = plan_.pages_max,
-                     .selector = &selector_});
+                     .selector = &selector_,
+                     .kv_stream = plan_.tiers.is_on() ? &kv_stream_ : nullptr,
+                     .attn_states = attention + plan_.n_workers * plan_.attention_stride_bytes});
 }
 
 void Engine::place_selector(const OpenArgs& args) {
@@ -315,12 +319,14 @@ void Engine::place_selector(const OpenArgs& args) {
   log_.info("select: %s, verified: false", select_name());
 }
 
-void Engine::place_sessions() {
+Result<void> Engine::place_sessions(const OpenArgs& args) {
   Bump bump(region(RegionId::kv_tables));
   const auto pool_tables =
       take<std::byte>(bump, kv::GroupPool::bookkeeping_bytes(plan_.groups_max));
   if (on_gpu()) {
     pool_.init(plan_.group_shape, plan_.groups_max, &gpu_memory_, pool_tables);
+  } else if (plan_.tiers.is_on()) {
+    pool_.init(plan_.group_shape, plan_.groups_max, kv_stream_.memory(), pool_tables);
   } else {
     pool_.init(plan_.group_shape, plan_.groups_max, region(RegionId::kv_groups), pool_tables);
   }
@@ -340,6 +346,24 @@ void Engine::place_sessions() {
     TARN_ASSERT(placed);
   }
   sessions_ = raw;
+  if (!plan_.tiers.is_on()) return {};
+  return open_kv_stream(args, take<std::byte>(bump, plan_.tiers.tables_bytes));
+}
+
+Result<void> Engine::open_kv_stream(const OpenArgs& args, std::span<std::byte> tables) {
+  TARN_CHECK(kv_stream_.open({.plan = &plan_,
+                              .n_cache_layers = spec_.n_cache_layers,
+                              .folder = args.config.store.path.data(),
+                              .io_kind = io_kind(args.config),
+                              .io = args.store_io,
+                              .clock = clock_,
+                              .log = log_,
+                              .frames = region(RegionId::kv_groups),
+                              .tables = tables,
+                              .store_memory = region(RegionId::store)}));
+  log_.info("kv: %u of %u groups in memory, the rest in %s", plan_.tiers.n_frames, plan_.groups_max,
+            args.config.store.path.data());
+  return {};
 }
 
 Result<void> Engine::place_text() {

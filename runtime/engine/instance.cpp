@@ -34,11 +34,6 @@ Result<Config> read_config(const InstanceArgs& args) {
   }
   if (args.budget_bytes != 0) config.budget_bytes = args.budget_bytes;
   TARN_CHECK(config_validate(config));
-  if (!config.store.is_off()) {
-    return fail({.status = Status::unsupported,
-                 .hint = "no engine of this build keeps anything in a store yet: leave the key out",
-                 .detail = Detail("store.path")});
-  }
   return config;
 }
 

@@ -31,6 +31,13 @@ struct SegmentTrace {
   u64 kv_bytes = 0;
 };
 
+// What passed between memory and the store, from the step's begin to its end.
+struct DiskTrace {
+  u64 bytes_read = 0, bytes_written = 0;  // of moves that began
+  u64 wait_ns = 0;                        // that the step stood still for them
+  u64 n_hits = 0, n_waited = 0;           // groups that attention found in memory, or waited for
+};
+
 struct StepTrace {
   u64 step_idx = 0;
   u64 start_ns = 0;
@@ -44,6 +51,7 @@ struct StepTrace {
   u32 groups_free = 0;
   u32 n_cluster_units = 0;  // of clustering, done in this step
   u64 n_slots_chosen = 0;   // attended to by rows that select, of all layers and KV heads
+  DiskTrace disk{};
   std::array<SegmentTrace, static_cast<u64>(SegmentKind::count)> segments{};
 };
 

@@ -49,17 +49,22 @@ u64 Mover::position(u32 layer, u32 visit, u32 group) const {
   return before + group;
 }
 
-void Mover::plan_step(std::span<const Visit> visits) {
-  TARN_ASSERT(visits.size() <= visits_storage_.size());
-  // Ticks of the cycle after the last one, which reads have worked ahead into, are behind these.
+// Ticks of the cycle after the last one, which reads have worked ahead into, are behind these.
+void Mover::begin_plan() {
   first_tick_ += 2 * cycle_groups_;
-  std::copy(visits.begin(), visits.end(), visits_storage_.begin());
-  visits_ = visits_storage_.first(visits.size());
+  visits_ = visits_storage_.first(0);
+}
+
+void Mover::add_visit(const Visit& visit) {
+  TARN_ASSERT(visits_.size() < visits_storage_.size());
+  TARN_ASSERT(visit.n_groups <= visit.sequence->n_groups());
+  visits_storage_[visits_.size()] = visit;
+  visits_ = visits_storage_.first(visits_.size() + 1);
+}
+
+void Mover::end_plan() {
   u64 layer_groups = 0;
-  for (const Visit& visit : visits_) {
-    TARN_ASSERT(visit.n_groups <= visit.sequence->n_groups());
-    layer_groups += visit.n_groups;
-  }
+  for (const Visit& visit : visits_) layer_groups += visit.n_groups;
   cycle_groups_ = layer_groups * args_.n_cache_layers;
   used_tick_ = first_tick_;
   ahead_ = {.tick = first_tick_};
@@ -274,13 +279,13 @@ Unexpected Mover::stuck() const {
   if (refused_ == store::Begun::over_budget) {
     return fail({.status = Status::would_block,
                  .hint = "the KV in memory is full and the store's write budget is used up: raise "
-                         "kv.memory_bytes or store.write_bytes_per_day, or end a session",
+                         "kv.memory_bytes or store.daily_write_bytes, or end a session",
                  .figures = {{frames, unsaved}}});
   }
   if (refused_ == store::Begun::no_room) {
     return fail({.status = Status::would_block,
                  .hint = "the KV in memory is full, and so is the store: raise kv.memory_bytes or "
-                         "store.bytes, or end a session",
+                         "store.quota_bytes, or end a session",
                  .figures = {{frames, unsaved}}});
   }
   if (refused_ == store::Begun::not_now) {

@@ -5,16 +5,16 @@
 //
 //   uses       full attention touches every group of a step in an order that is known: layer by
 //              layer, in each the step's sequences, in each the groups in order; then it begins
-//              anew. plan_step() says it. Reads work ahead along that order, over the end of a
-//              layer and of the step; what was just used comes next a whole cycle later, so it goes
-//              first (Belady 1966), and before it whatever the step does not touch, the longest
-//              untouched first. A resident part of the cycle so stays resident, where LRU would
-//              evict each group just before its use.
+//              anew. A plan of the step says it. Reads work ahead along that order, over the end of
+//              a layer and of the step; what was just used comes next a whole cycle later, so it
+//              goes first (Belady 1966), and before it whatever the step does not touch, the
+//              longest untouched first. A resident part of the cycle so stays resident, where LRU
+//              would evict each group just before its use.
 //   spills     what is sealed, unpinned and on no disk, the oldest first, in batches, and only when
 //              frames are short: a context that fits is never written
 //   room       before a step, make_writable() gives frames to what it appends
-//   waiting    pin(), make_room() and hold() wait for the disk; pump() between the ops of a step goes on
-//              without waiting, so that reads run behind the compute
+//   waiting    pin(), make_room() and hold() wait for the disk; pump() between the ops of a step
+//              goes on without waiting, so that reads run behind the compute
 //   bounds     loads_max and spills_max moves under way, kMovesMax in all
 //   errors     a record that cannot be read back or does not verify makes its group lost: pin()
 //              says so to whoever needs it, with the remedy, and nobody else notices. A group that
@@ -66,8 +66,11 @@ class Mover {
   static u64 bookkeeping_bytes(u32 visits_max, u32 n_cache_layers);
   void init(const MoverArgs& args, u32 visits_max, std::span<std::byte> bookkeeping);
 
-  // The uses of the step that begins: from now on reads work ahead along them.
-  void plan_step(std::span<const Visit> visits);
+  // The uses of the step that begins: begin_plan(), add_visit() for each of its sequences, and
+  // end_plan(); from then on reads work ahead along them.
+  void begin_plan();
+  void add_visit(const Visit& visit);
+  void end_plan();
   // Frames that the steps to come will take: spills keep as many free or evictable.
   void set_room(u32 n_frames) { room_ = n_frames; }
   // Waits until n_frames frames are free, and a window can still pass through the others: before

@@ -172,12 +172,17 @@ u64 Sequence::group_address(u32 cache_layer, u32 group_idx) const {
   return reinterpret_cast<std::uintptr_t>(pool_->address(group(cache_layer, group_idx)));
 }
 
+void Sequence::pages(u32 cache_layer, u32 kv_head, u32 begin, u32 end,
+                     std::span<const u8*> out) const {
+  TARN_ASSERT(begin <= end && out.size() >= end - begin);
+  for (u32 group_idx = begin; group_idx < end; ++group_idx) {
+    out[group_idx - begin] = pool_->page(group(cache_layer, group_idx), kv_head);
+  }
+}
+
 u32 Sequence::pages(u32 cache_layer, u32 kv_head, std::span<const u8*> out) const {
   const u32 n = n_groups();
-  TARN_ASSERT(out.size() >= n);
-  for (u32 group_idx = 0; group_idx < n; ++group_idx) {
-    out[group_idx] = pool_->page(group(cache_layer, group_idx), kv_head);
-  }
+  pages(cache_layer, kv_head, 0, n, out);
   return n;
 }
 

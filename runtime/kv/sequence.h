@@ -52,6 +52,8 @@ class Sequence {
   // Pages of one KV head of one layer, in slot order, for attention: writes ceil(n_reserved /
   // page_tokens) pointers; returns how many.
   u32 pages(u32 cache_layer, u32 kv_head, std::span<const u8*> out) const;
+  // The same of groups [begin, end), which are pinned where they may be on disk.
+  void pages(u32 cache_layer, u32 kv_head, u32 begin, u32 end, std::span<const u8*> out) const;
   GroupRef group(u32 cache_layer, u32 group_idx) const;
   // Where that group lies, for the tables of a GPU's kernels.
   u64 group_address(u32 cache_layer, u32 group_idx) const;

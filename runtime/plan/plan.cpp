@@ -49,6 +49,11 @@ class Builder {
     put(RegionId::weights, "weights", RegionSpace::device, RegionKind::weights,
         bytes - model::weights_table_bytes(model), formula);
   }
+  // Of a disk: no memory, and under no budget of memory.
+  void add_disk(RegionId id, const char* name, RegionKind kind, u64 bytes, const Formula& formula) {
+    plan_->disk_bytes += bytes;
+    put(id, name, RegionSpace::disk, kind, bytes, formula);
+  }
   // Not a reservation of ours: what somebody else takes of the GPU's memory.
   void add_driver(u64 bytes, const Formula& formula) {
     driver_bytes_ = bytes;
@@ -97,10 +102,25 @@ void add_weights(Builder& builder, const model::ModelDescription& description, u
 
 void add_kv(Builder& builder, const model::ModelSpec& spec, const Plan& plan) {
   const u64 group_bytes = plan.group_shape.group_bytes();
-  builder.add_near(RegionId::kv_groups, "kv_groups", RegionKind::kv, group_bytes, plan.groups_max,
-                   Formula() << spec.n_cache_layers << " layers x (" << plan.pages_max
-                             << " pages of " << plan.group_shape.page_tokens << " tokens + "
-                             << plan.sessions_max << " tails) x " << group_bytes << " B");
+  const TierShape& tiers = plan.tiers;
+  Formula groups, disk, store;
+  if (tiers.is_on()) {
+    groups << tiers.n_frames << " frames for " << plan.groups_max << " groups of " << group_bytes
+           << " B, " << tiers.window_groups << " a window";
+    disk << "file of " << (tiers.disk_bytes - store::kFramesBegin) / tiers.store.frame_bytes
+         << " records of " << tiers.store.frame_bytes << " B";
+    store << "the store's index and " << tiers.store.ops_max << " heads, its I/O";
+  } else {
+    groups << spec.n_cache_layers << " layers x (" << plan.pages_max << " pages of "
+           << plan.group_shape.page_tokens << " tokens + " << plan.sessions_max << " tails) x "
+           << group_bytes << " B";
+    disk << "none: KV is in memory";
+    store << "none: KV is in memory";
+  }
+  builder.add_near(RegionId::kv_groups, "kv_groups", RegionKind::kv, group_bytes,
+                   tiers.is_on() ? tiers.n_frames : plan.groups_max, groups);
+  builder.add(RegionId::store, "store", RegionKind::io, tiers.store_bytes, store);
+  builder.add_disk(RegionId::kv_disk, "kv_disk", RegionKind::kv, tiers.disk_bytes, disk);
 
   const u64 pool_bytes =
       align_up(kv::GroupPool::bookkeeping_bytes(plan.groups_max), kPieceAlignment);
@@ -109,9 +129,10 @@ void add_kv(Builder& builder, const model::ModelSpec& spec, const Plan& plan) {
                                                plan.group_shape.page_tokens),
                kPieceAlignment);
   builder.add(RegionId::kv_tables, "kv_tables", RegionKind::kv,
-              Checked(plan.sessions_max) * sequence_bytes + pool_bytes,
+              Checked(plan.sessions_max) * sequence_bytes + pool_bytes + tiers.tables_bytes,
               Formula() << plan.sessions_max << " sessions x " << sequence_bytes << " B + "
-                        << pool_bytes << " B for " << plan.groups_max << " groups");
+                        << pool_bytes + tiers.tables_bytes << " B for " << plan.groups_max
+                        << " groups");
 }
 
 constexpr u64 kCandidateBytes = sizeof(kernels::Candidate);
@@ -154,10 +175,13 @@ void add_scratch(Builder& builder, const model::ModelSpec& spec, const Plan& pla
                    Formula() << step_rows << " rows x " << step.row_bytes << " B + "
                              << step.inv_freq.bytes << " B of frequencies");
   if (builder.has_gpu()) return add_gpu_scratch(builder, spec, plan);
+  Formula attention;
+  attention << plan.n_workers << " workers x (" << plan.page_table_offset_bytes << " B of tiles + "
+            << plan.pages_max << " page pointers)";
+  if (plan.tiers.is_on()) attention << " + " << plan.tiers.state_bytes << " B";
   builder.add(RegionId::attention, "attention", RegionKind::scratch,
-              Checked(plan.n_workers) * plan.attention_stride_bytes,
-              Formula() << plan.n_workers << " workers x (" << plan.page_table_offset_bytes
-                        << " B of tiles + " << plan.pages_max << " page pointers)");
+              Checked(plan.n_workers) * plan.attention_stride_bytes + plan.tiers.state_bytes,
+              attention);
   builder.add(RegionId::logits, "logits", RegionKind::scratch, sampling_bytes(spec, plan),
               Formula() << plan.logit_rows_max << " rows x " << spec.n_vocab << " x " << sizeof(f32)
                         << " B + " << spec.n_vocab << " x " << kCandidateBytes << " B + "
@@ -213,14 +237,21 @@ Unexpected refuse(Status status, const char* hint, const char* key, Figure first
       {.status = status, .hint = hint, .detail = Detail(key), .figures = {{first, second}}});
 }
 
+TierInputs tier_inputs(const Plan& plan) {
+  return {.group_shape = plan.group_shape,
+          .groups_max = plan.groups_max,
+          .sessions_max = plan.sessions_max,
+          .rows_max = plan.rows_max};
+}
+
 kernels::KvType kv_type(const Config& config) {
   return config.kv_type == KvTypeChoice::q8_0 ? kernels::KvType::q8_0 : kernels::KvType::f16;
 }
 
 bool can_be_q8_0(const model::ModelSpec& spec) { return spec.head_dim % 32 == 0; }
 
-// Sets the sizes that the regions are made from.
-Result<void> derive_sizes(const Inputs& inputs, Plan* plan) {
+// Sets the sizes that the regions are made from. n_frames: 0 for KV in memory whole.
+Result<void> derive_sizes(const Inputs& inputs, u32 n_frames, Plan* plan) {
   const model::ModelSpec& spec = inputs.model->spec;
   const Config& config = *inputs.config;
   if (config.kv_type == KvTypeChoice::q8_0 && !can_be_q8_0(spec)) {
@@ -274,7 +305,72 @@ Result<void> derive_sizes(const Inputs& inputs, Plan* plan) {
   plan->attention_stride_bytes =
       plan->page_table_offset_bytes + align_up(plan->pages_max * sizeof(u8*), kPieceAlignment);
   plan->select = select_shape(spec, config, plan->context_tokens);
+  if (n_frames > 0) {
+    TARN_TRY(plan->tiers, tier_shape(spec, config, tier_inputs(*plan), n_frames));
+  }
   return {};
+}
+
+// Why KV cannot lie over memory and disk here.
+Result<void> check_tiers(const Inputs& inputs, const Plan& whole) {
+  const Figure needed{"kv_bytes", whole.of(RegionId::kv_groups).bytes};
+  if (inputs.config->store.is_off()) {
+    return refuse(
+        Status::invalid_config,
+        "the context's KV is more than kv.memory_bytes: give a place on disk for the rest "
+        "(--store DIR), raise it, or lower -c (kv.context_tokens)",
+        "kv.memory_bytes", {"kv_memory_bytes", inputs.config->kv_memory_bytes}, needed);
+  }
+  if (inputs.device.kind != DeviceKind::cpu) {
+    return refuse(Status::unsupported,
+                  "this version keeps KV on disk for the CPU alone: choose the device \"cpu\", or "
+                  "lower -c (kv.context_tokens)",
+                  "kv.memory_bytes", needed, {});
+  }
+  if (!inputs.config->select.is_full()) {
+    return refuse(Status::unsupported,
+                  "this version selects from KV in memory alone: set select.method to \"full\", "
+                  "raise kv.memory_bytes, or lower -c (kv.context_tokens)",
+                  "select.method", needed, {});
+  }
+  return {};
+}
+
+Result<Plan> plan_with(const Inputs& inputs, u32 n_frames) {
+  const model::ModelSpec& spec = inputs.model->spec;
+  TARN_TRY(const u64 weights_bytes, model::weights_region_bytes(*inputs.model));
+
+  Plan plan;
+  TARN_CHECK(derive_sizes(inputs, n_frames, &plan));
+  Builder builder(&plan, inputs.device);
+  add_weights(builder, *inputs.model, weights_bytes);
+  add_kv(builder, spec, plan);
+  add_scratch(builder, spec, plan);
+  add_others(builder, inputs, plan);
+  add_select(builder, plan);
+
+  if (!builder.sum_up()) {
+    return refuse(Status::invalid_model,
+                  "the sizes of this model and context pass what a device can hold", "", {}, {});
+  }
+  TARN_ASSERT(plan.host_bytes == RegionArena::total_bytes(plan.regions));
+  plan.one_budget = inputs.device.kind == DeviceKind::cpu || inputs.device.integrated;
+  plan.budget_bytes = inputs.config->budget_bytes;
+  plan.device_budget_bytes = plan.one_budget ? 0 : inputs.config->device_budget_bytes;
+  plan.fits = tightest_part(plan).fits();
+  return plan;
+}
+
+// As many frames as the budget leaves room for.
+Result<Plan> plan_with_frames_that_fit(const Inputs& inputs, const Plan& whole, u32 n_least) {
+  TARN_TRY(const Plan least, plan_with(inputs, n_least));
+  if (!least.fits) return least;
+  constexpr u64 kTableBytes = 8;  // of a frame, at most
+  const u64 left_bytes = least.budget_bytes - least.total_bytes;
+  const u64 spare_bytes = std::min(left_bytes, 4 * kRegionAlignment);  // regions are aligned
+  const u64 more = (left_bytes - spare_bytes) / (whole.group_shape.group_bytes() + kTableBytes);
+  const u64 n_frames = std::min<u64>(n_least + more, whole.groups_max - 1);
+  return plan_with(inputs, static_cast<u32>(n_frames));
 }
 
 }  // namespace
@@ -290,31 +386,27 @@ Result<Plan> plan_memory(const Inputs& inputs) {
   TARN_ASSERT(inputs.config != nullptr);
   TARN_ASSERT(inputs.n_workers > 0);
   TARN_CHECK(config_validate(*inputs.config));
-  const model::ModelSpec& spec = inputs.model->spec;
 
-  TARN_TRY(const u64 weights_bytes, model::weights_region_bytes(*inputs.model));
-
-  Plan plan;
-  TARN_CHECK(derive_sizes(inputs, &plan));
-  Builder builder(&plan, inputs.device);
-  add_weights(builder, *inputs.model, weights_bytes);
-  add_kv(builder, spec, plan);
-  add_scratch(builder, spec, plan);
-  add_others(builder, inputs, plan);
-  add_select(builder, plan);
-
-  if (!builder.sum_up()) {
-    return refuse(Status::invalid_model,
-                  "the sizes of this model and context pass what a device "
-                  "can hold",
-                  "", {}, {});
+  TARN_TRY(const Plan whole, plan_with(inputs, 0));
+  const u64 memory_bytes = inputs.config->kv_memory_bytes;
+  if (memory_bytes == 0 && (whole.fits || inputs.config->store.is_off())) return whole;
+  const u64 n_frames = memory_bytes / whole.group_shape.group_bytes();
+  const u32 n_least = tier_frames_least(inputs.model->spec, tier_inputs(whole));
+  if (n_frames >= whole.groups_max) return whole;
+  const Result<void> possible = check_tiers(inputs, whole);
+  if (memory_bytes == 0) {
+    if (!possible || n_least >= whole.groups_max) return whole;
+    return plan_with_frames_that_fit(inputs, whole, n_least);
   }
-  TARN_ASSERT(plan.host_bytes == RegionArena::total_bytes(plan.regions));
-  plan.one_budget = inputs.device.kind == DeviceKind::cpu || inputs.device.integrated;
-  plan.budget_bytes = inputs.config->budget_bytes;
-  plan.device_budget_bytes = plan.one_budget ? 0 : inputs.config->device_budget_bytes;
-  plan.fits = tightest_part(plan).fits();
-  return plan;
+  if (!possible) return fail(possible.error());
+  if (n_frames < n_least) {
+    return refuse(Status::invalid_config,
+                  "kv.memory_bytes holds fewer groups of KV than a step needs: raise it to "
+                  "least_bytes, or lower engine.batch_rows_max or engine.sessions_max",
+                  "kv.memory_bytes", {"kv_memory_bytes", memory_bytes},
+                  {"least_bytes", n_least * whole.group_shape.group_bytes()});
+  }
+  return plan_with(inputs, static_cast<u32>(n_frames));
 }
 
 }  // namespace tarn::plan

@@ -20,16 +20,19 @@
 #include "runtime/kv/group_pool.h"
 #include "runtime/model/model_spec.h"
 #include "runtime/plan/select_shape.h"
+#include "runtime/plan/tier_shape.h"
 
 namespace tarn::plan {
 
 // The order of the regions in a plan; the engine asks the arena for them by this index.
 enum class RegionId : u8 {
   weights,      // tiled matrices, vectors in f32
-  kv_groups,    // GroupPool's region
-  kv_tables,    // GroupPool's bookkeeping, then Sequence's of every session, 64-byte aligned each
+  kv_groups,    // GroupPool's region, or with a store the frames that groups pass through
+  kv_tables,    // GroupPool's bookkeeping, then Sequence's of every session, 64-byte aligned each,
+                // then with a store Residency's and the Mover's
   activations,  // as step_shape() cuts it
-  attention,    // of every worker: attn_scratch_bytes(), then pages_max page pointers
+  attention,    // of every worker: attn_scratch_bytes(), then pages_max page pointers; with a store
+                // the state of attention in parts
   logits,  // [logit_rows_max, n_vocab] f32, then [n_vocab] candidates, then the sampler's scratch
   tokenizer,
   sessions,        // sessions_max times session_bytes(), 64-byte aligned each
@@ -37,6 +40,8 @@ enum class RegionId : u8 {
   text,            // ids and scratch of the tokenizer, pieces on their way out
   select_index,    // select_shape()'s sets, then what is kept of each session's selection
   select_scratch,  // of every worker, as select_shape() says
+  store,           // with a store: its memory, then its I/O backend's
+  kv_disk,         // with a store: its file
   mirror,          // with a GPU: what the host writes for a step and reads of it, registered
   driver,  // with a GPU: what its driver may take, measured before READY; a limit, not reserved
   count,
@@ -48,6 +53,7 @@ struct Plan {
   u64 host_bytes = 0;    // of it, host regions
   u64 device_bytes = 0;  // of it, slabs of device regions, and the driver's limit
   SlabCutter slabs{};    // of the device regions, weights, groups, activations, attention, logits
+  u64 disk_bytes = 0;    // of the store's file; not in total_bytes
   u64 budget_bytes = 0;  // the ceiling over all, or over the host's part; 0: none given
   u64 device_budget_bytes = 0;  // over the device's part; 0: none given, or one budget for both
   bool one_budget = true;       // false with a discrete GPU
@@ -65,6 +71,7 @@ struct Plan {
   u64 attention_stride_bytes = 0;   // from one worker's piece of `attention` to the next
   u64 page_table_offset_bytes = 0;  // of the page pointers in a worker's piece
   SelectShape select{};
+  TierShape tiers{};
   const Region& of(RegionId id) const { return regions[static_cast<u64>(id)]; }
 };
 

@@ -163,7 +163,9 @@ class MoverLife {
       who[n] = i;
       visits[n++] = {&sequences_[i], (sequences_[i].n_slots() + n_slots + 3) / 4};
     }
-    mover_.plan_step(std::span(visits).first(n));
+    mover_.begin_plan();
+    for (u32 v = 0; v < n; ++v) mover_.add_visit(visits[v]);
+    mover_.end_plan();
     std::set<u32> failed;
     for (u32 layer = 0; layer < kLayers; ++layer) {
       for (u32 v = 0; v < n; ++v) write(who[v], layer, n_new[v]);

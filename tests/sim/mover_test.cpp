@@ -1,5 +1,5 @@
-// Goal    what fits into memory is never written; of a cycle that does not fit, no more is read than
-//         must be, and it is read before attention comes to it; the errors name their remedy.
+// Goal    what fits into memory is never written; of a cycle that does not fit, no more is read
+//         than must be, and it is read before attention comes to it; the errors name their remedy.
 // Method  one sequence over a store on a simulated disk, decode-like steps over all of its groups
 //         with a given time of compute between windows; reads, writes and waits are counted.
 #include "runtime/kv/mover.h"
@@ -70,10 +70,15 @@ struct World {
     }
     return writable;
   }
+  void plan(const kv::Visit& visit) {
+    mover.begin_plan();
+    mover.add_visit(visit);
+    mover.end_plan();
+  }
   // Attention of one step, `compute_ns` a window.
   void attend(u64 compute_ns) {
     const kv::Visit visit{&sequence, sequence.n_groups()};
-    mover.plan_step({&visit, 1});
+    plan(visit);
     for (u32 layer = 0; layer < kLayers; ++layer) {
       for (u32 begin = 0; begin < visit.n_groups;) {
         const Result<u32> n = mover.pin(sequence, layer, begin, visit.n_groups);
@@ -134,8 +139,8 @@ TEST_CASE("what may not be written stays in memory, and the error says what to r
     const char* remedy;
   };
   const Case cases[] = {
-      {{.write_bytes_per_day = 20 * kRecordBytes}, "store.write_bytes_per_day"},
-      {{.file_bytes = store::kFramesBegin + 20 * kRecordBytes}, "store.bytes"},
+      {{.write_bytes_per_day = 20 * kRecordBytes}, "store.daily_write_bytes"},
+      {{.file_bytes = store::kFramesBegin + 20 * kRecordBytes}, "store.quota_bytes"},
   };
   for (const Case& c : cases) {
     World world(48, c.limits);
@@ -158,7 +163,7 @@ TEST_CASE("a lost group is an error for its sequence, once it is needed") {
   world.attend(0);
   world.disk.script.ppm[static_cast<u32>(SimFault::flipped_read)] = 1'000'000;
   const kv::Visit visit{&world.sequence, kGroups};
-  world.mover.plan_step({&visit, 1});
+  world.plan(visit);
   Result<u32> n = 0u;
   for (u32 begin = 0; begin < kGroups && n; begin += n ? *n : 0) {
     n = world.mover.pin(world.sequence, 1, begin, kGroups);

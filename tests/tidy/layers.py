@@ -22,12 +22,13 @@ LAYERS = {
     "runtime/store": ["platform/clock", "platform/cpu", "platform/io"],
     "runtime/kv": ["platform/clock", "runtime/config", "runtime/arena", "runtime/store"],
     "runtime/select": ["runtime/config", "kernels"],
-    "runtime/plan": ["platform/gpu", "kernels", "runtime/config", "runtime/arena", "runtime/model",
-                     "runtime/text", "runtime/kv", "runtime/select"],
+    "runtime/plan": ["platform/io", "platform/gpu", "kernels", "runtime/config", "runtime/arena",
+                     "runtime/model", "runtime/text", "runtime/store", "runtime/kv",
+                     "runtime/select"],
     "runtime/engine": ["platform/clock", "platform/log", "platform/cpu", "platform/io",
                        "platform/mem", "platform/gpu", "kernels", "runtime/config", "runtime/arena",
-                       "runtime/model", "runtime/text", "runtime/kv", "runtime/select",
-                       "runtime/plan"],
+                       "runtime/model", "runtime/text", "runtime/store", "runtime/kv",
+                       "runtime/select", "runtime/plan"],
     "runtime/api": ["runtime/engine"],
 }
 

@@ -5,7 +5,9 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <sstream>
+#include <string_view>
 
 #include "platform/mem/reserve.h"
 #include "tools/support/exit_code.h"
@@ -62,6 +64,20 @@ std::vector<std::string> select_names() {
   std::vector<std::string> names = names_of(kSelectMethodNames);
   for (const char* preset : kSelectPresetNames) names.emplace_back(preset);
   return names;
+}
+
+// Half of what is free on the disk, unless the configuration says how much.
+void set_store(Config& config, const std::string& folder) {
+  if (folder.size() >= config.store.path.size()) throw Failure{kExitUsage, "--store: too long"};
+  config.store.path = {};
+  std::copy(folder.begin(), folder.end(), config.store.path.begin());
+  if (config.store.quota_bytes != 0) return;
+  namespace fs = std::filesystem;
+  const fs::path path = fs::absolute(folder);
+  std::error_code error;
+  const fs::space_info space = fs::space(fs::exists(path) ? path : path.parent_path(), error);
+  if (error) throw Failure{kExitIo, "--store " + folder + ": " + error.message()};
+  config.store.quota_bytes = std::min<u64>(space.available / 2, kStoreBytesMax);
 }
 
 struct TomlWriter {
@@ -123,6 +139,8 @@ void EngineOptions::add_to(CLI::App& command, bool model_required) {
                   "which K and V a step reads: a method or a preset (default full, exact; "
                   "budgets: select.* of the configuration)")
       ->check(CLI::IsMember(select_names()));
+  command.add_option("--store", store_dir,
+                     "directory for KV that the budget, or kv.memory_bytes, does not hold");
   command.add_option("-t,--threads", n_threads, "worker threads (default: one per physical core)");
   command.add_option("--isa", isa, "instruction set of the kernels (default auto)")
       ->check(CLI::IsMember(names_of(kIsaNames)));
@@ -161,6 +179,7 @@ Config EngineOptions::config() const {
   if (rows_max) config.batch_rows_max = *rows_max;
   if (sessions_max) config.sessions_max = *sessions_max;
   if (select) config.select = selected(config.select, *select);
+  if (!store_dir.empty()) set_store(config, store_dir);
   set_choice(config, "kv.type", kv_type);
   set_choice(config, "cpu.isa", isa);
   set_choice(config, "device.kind", device);
@@ -237,6 +256,15 @@ std::string format_plan(const tarn_plan& plan) {
       "total", "", "", static_cast<unsigned long long>(plan.total_bytes),
       format_bytes(plan.total_bytes).c_str(), static_cast<unsigned long long>(plan.context_tokens),
       plan.budget_bytes == 0 ? "not set" : format_bytes(plan.budget_bytes).c_str());
+  out += line;
+  u64 memory = 0, disk = 0;
+  for (uint32_t i = 0; i < plan.n_regions; ++i) {
+    const tarn_region& r = plan.regions[i];
+    if (std::string_view(r.kind) != "kv") continue;
+    (std::string_view(r.space) == "disk" ? disk : memory) += r.bytes;
+  }
+  std::snprintf(line, sizeof line, "%-14s %s in memory, %s on disk\n", "kv",
+                format_bytes(memory).c_str(), format_bytes(disk).c_str());
   return out + line;
 }
 

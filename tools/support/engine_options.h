@@ -26,6 +26,7 @@ struct EngineOptions {
   std::optional<u32> n_threads;
   std::optional<std::string> kv_type, isa, device, io, lock, select;
   std::optional<u32> rows_max, sessions_max;
+  std::string store_dir;  // empty: none
   bool verbose = false;
 
   // Adds the options to a command. `model_required`: -m must be given.

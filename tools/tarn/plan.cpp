@@ -63,7 +63,9 @@ void add_plan(CLI::App& app) {
   sub->footer(
       "\nExamples:\n"
       "  tarn plan -m model.gguf -c 8192 --budget 6GiB     does it fit\n"
-      "  tarn plan -m model.gguf -c 32768 --kv-type q8_0   17/32 of the bytes for KV\n");
+      "  tarn plan -m model.gguf -c 32768 --kv-type q8_0   17/32 of the bytes for KV\n"
+      "  tarn plan -m model.gguf -c 131072 --budget 6GiB --store /var/tmp/tarn   the rest on "
+      "disk\n");
   command->engine.add_to(*sub, /*model_required=*/true);
   sub->add_flag("--json", command->json, "one JSON object on standard output");
   sub->callback([command] { run(*command); });

@@ -1,0 +1,56 @@
+// Attention over KV that is not all in memory: each layer window by window, the softmax state
+// carried from one to the next (kernels/attn/attn.h), with the bits of a pass over all of it.
+#include <algorithm>
+
+#include "platform/base/assert.h"
+#include "platform/base/checked.h"
+#include "runtime/engine/cpu_backend.h"
+
+namespace tarn::engine {
+
+void CpuBackend::attend_streamed(const StepState& step, u32 cache_layer, Rows q, Rows out) {
+  const u64 row_elems = u64{args_.spec->n_heads} * args_.spec->head_dim;
+  for (const RowRun& run : step.runs) {
+    const u32 n_slots = step.visible[run.row_begin + run.n_rows - 1];
+    const u32 n_groups = static_cast<u32>(ceil_div(n_slots, args_.page_tokens));
+    for (u32 begin = 0; begin < n_groups;) {
+      const u32 n = args_.kv_stream->pin(run, cache_layer, begin, n_groups);
+      if (n == 0) break;  // nobody will look at these rows
+      attend_window(step, run, cache_layer, begin, begin + n, q, out);
+      args_.kv_stream->unpin(run, cache_layer, begin, begin + n);
+      begin += n;
+    }
+    if (!args_.kv_stream->failed(run.owner)) continue;
+    for (u32 row = run.row_begin; row < run.row_begin + run.n_rows; ++row) {
+      std::fill_n(out.data + row * out.stride, row_elems, 0.0f);
+    }
+  }
+}
+
+void CpuBackend::attend_window(const StepState& step, const RowRun& run, u32 cache_layer,
+                               u32 group_begin, u32 group_end, Rows q, Rows out) {
+  const u32 n_kv_heads = args_.spec->n_kv_heads;
+  const u32 n_blocks = static_cast<u32>(ceil_div(run.n_rows, kernels::kAttnRowsMax));
+  const u32 n_group_heads = args_.spec->n_heads / n_kv_heads;
+  const u64 state_bytes = align_up(
+      kernels::attn_state_bytes(args_.spec->head_dim, kernels::kAttnRowsMax * n_group_heads),
+      u64{64});
+  args_.workers->run(n_blocks * n_kv_heads, [&](u32 task_idx, u32 worker_idx) {
+    const u32 kv_head = task_idx % n_kv_heads;
+    const u32 block = n_blocks - 1 - task_idx / n_kv_heads;
+    kernels::AttnArgs attn = attn_args(step, run, kv_head, block, q, out, worker_idx);
+    attn.slot_begin = group_begin * args_.page_tokens;
+    attn.slot_end = group_end * args_.page_tokens;
+    const u32 visible_max = attn.visible[attn.n_rows - 1];  // positions ascend
+    if (attn.slot_begin >= visible_max) return;             // it had its last window
+    auto* memory = static_cast<std::byte*>(attn.scratch);
+    auto* pages = reinterpret_cast<const u8**>(memory + args_.page_table_offset_bytes);
+    run.sequence->pages(cache_layer, kv_head, group_begin, group_end, {pages, args_.pages_max});
+    attn.pages = pages;
+    attn.state = reinterpret_cast<f32*>(args_.attn_states +
+                                        (u64{block} * n_kv_heads + kv_head) * state_bytes);
+    args_.table->attn(attn);
+  });
+}
+
+}  // namespace tarn::engine

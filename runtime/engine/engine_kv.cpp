@@ -1,0 +1,97 @@
+// KV over memory and disk: what the engine does about it around a step, and when it fails.
+#include <algorithm>
+#include <array>
+
+#include "platform/base/assert.h"
+#include "runtime/engine/engine.h"
+
+namespace tarn::engine {
+
+static_assert(kSessionsMax <= KvStream::kOwnersMax);
+
+// Every row of the step gets its place in memory. A session for which there is none ends what it
+// does; the others go on.
+void Engine::find_frames() {
+  if (!kv_stream_.is_on() || n_runs_ == 0) return;
+  for (u32 i = 0; i < n_runs_;) {
+    const RowRun& run = runs_[i];
+    const Result<void> writable = kv_stream_.make_writable(*run.sequence, run.n_rows);
+    if (writable) {
+      ++i;
+      continue;
+    }
+    give_up(session(run.owner), writable.error());
+    collect_rows();
+    i = 0;
+  }
+  kv_stream_.begin_step(step_state_);
+}
+
+void Engine::give_up(Session& s, const Error& error) {
+  std::array<char, 512> text{};
+  format_error(error, text.data(), text.size());
+  log_.warning("session %u: %s", static_cast<u32>(&s - sessions_.data()), text.data());
+  if (s.state == SessionState::generating) return finish(s, Finish::error, error.status);
+  s.state = SessionState::idle;
+  s.fed_ns = 0;
+}
+
+// A part of it could not be read back. The tokens stay: the next generation computes them anew.
+// False where others hold the groups that it had shared with them: then nothing of it is left.
+bool Engine::lose_kv(Session& s) {
+  s.sequence.clear();
+  selector_.forget(static_cast<u32>(&s - sessions_.data()));
+  if (s.sequence.reserve(s.n_ids)) return true;
+  s.n_ids = 0;
+  s.n_settled = 0;
+  return false;
+}
+
+bool Engine::kv_failed(const Session& s) const {
+  return kv_stream_.is_on() && kv_stream_.failed(static_cast<u32>(&s - sessions_.data()));
+}
+
+// Rows whose KV failed do not count; their sessions end what they do.
+void Engine::commit_rows() {
+  for (const RowRun& run : step_state_.runs) {
+    Session& s = session(run.owner);
+    if (!kv_failed(s)) {
+      run.sequence->commit(run.n_rows);
+      continue;
+    }
+    (void)lose_kv(s);
+    give_up(s, kv_stream_.error());
+  }
+}
+
+// Sequence::truncate(), with what it reopens or copies in memory.
+Result<void> Engine::cut(Session& s, u32 n_slots) {
+  constexpr const char* kNoGroup =
+      "no KV group is free to copy the shared tail: end another session";
+  if (!kv_stream_.is_on()) {
+    if (s.sequence.truncate(n_slots)) return {};
+    return fail({.status = Status::would_block, .hint = kNoGroup});
+  }
+  const Result<void> prepared = kv_stream_.prepare_cut(s.sequence, n_slots);
+  if (!prepared && prepared.error().status == Status::io_failed) {
+    if (!lose_kv(s)) return fail(prepared.error());
+    s.sequence.abandon();
+    return {};
+  }
+  TARN_CHECK(prepared);
+  const bool is_cut = s.sequence.truncate(n_slots);
+  kv_stream_.end_cut();
+  if (!is_cut) return fail({.status = Status::would_block, .hint = kNoGroup});
+  return {};
+}
+
+void Engine::trace_disk(const kv::MoverStats& before) {
+  const kv::MoverStats& after = kv_stream_.stats();
+  trace_.disk = {.bytes_read = after.bytes_loaded - before.bytes_loaded,
+                 .bytes_written = after.bytes_spilled - before.bytes_spilled,
+                 .wait_ns = after.wait_ns - before.wait_ns,
+                 .n_hits = after.n_hits - before.n_hits,
+                 .n_waited = after.n_waited - before.n_waited};
+}
+
+}  // namespace tarn::engine

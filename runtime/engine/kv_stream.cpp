@@ -1,0 +1,129 @@
+#include "runtime/engine/kv_stream.h"
+
+#include <bit>
+#include <cstring>
+
+#include "platform/base/assert.h"
+#include "platform/base/bump.h"
+#include "platform/base/checked.h"
+#include "platform/cpu/crc32c.h"
+#include "platform/io/private_folder.h"
+
+namespace tarn::engine {
+namespace {
+
+constexpr u64 kWaitNs = 10'000'000;
+constexpr char kFileName[] = "/kv.tarn";
+constexpr u64 kPathBytesMax = 512;
+constexpr u64 kPieceAlignment = 64;  // the plan's
+
+}  // namespace
+
+Result<void> KvStream::open(const KvStreamArgs& args) {
+  TARN_ASSERT(!is_on_ && args.plan != nullptr && args.plan->tiers.is_on());
+  const plan::TierShape& tiers = args.plan->tiers;
+  n_cache_layers_ = args.n_cache_layers;
+  page_tokens_ = args.plan->group_shape.page_tokens;
+  failed_ = {};
+  if (Result<void> opened = open_store(args); !opened) {
+    close();
+    return opened;
+  }
+  std::array<u8, 8> nonce{};
+  TARN_CHECK(fill_random(nonce));
+  Bump bump(args.tables);
+  const auto frame_tables = bump.alloc_bytes(
+      kv::Residency::bookkeeping_bytes(args.plan->groups_max, tiers.n_frames), kPieceAlignment);
+  const auto mover_tables = bump.alloc_bytes(
+      kv::Mover::bookkeeping_bytes(args.plan->sessions_max, n_cache_layers_), kPieceAlignment);
+  TARN_ASSERT(frame_tables && mover_tables);
+  residency_.init(args.plan->group_shape, args.plan->groups_max, tiers.n_frames, args.frames,
+                  *frame_tables, &store_);
+  mover_.init({.residency = &residency_,
+               .store = &store_,
+               .clock = args.clock,
+               .n_cache_layers = n_cache_layers_,
+               .window_groups = tiers.window_groups,
+               .loads_max = plan::kTierMovesMax,
+               .spills_max = plan::kTierMovesMax,
+               .nonce = std::bit_cast<u64>(nonce)},
+              args.plan->sessions_max, *mover_tables);
+  is_on_ = true;
+  return {};
+}
+
+Result<void> KvStream::open_store(const KvStreamArgs& args) {
+  const plan::TierShape& tiers = args.plan->tiers;
+  std::array<char, kPathBytesMax> path{};
+  const u64 folder_bytes = std::strlen(args.folder);
+  TARN_ASSERT(folder_bytes > 0 && folder_bytes + sizeof kFileName <= path.size());
+  std::memcpy(path.data(), args.folder, folder_bytes);
+  std::memcpy(path.data() + folder_bytes, kFileName, sizeof kFileName);
+
+  const u64 io_bytes = align_up(io_backend_bytes(), kSectorBytes);
+  TARN_ASSERT(args.store_memory.size() >= io_bytes);
+  io_ = args.io;
+  if (io_ == nullptr) {
+    TARN_CHECK(make_private_folder(args.folder));
+    TARN_TRY(const IoBackendHandle handle,
+             io_backend_create({.kind = args.io_kind, .in_flight_max = plan::kTierIoInFlight},
+                               args.store_memory.first(io_bytes)));
+    io_ = handle.backend;
+    owns_io_ = true;
+    if (handle.why_not != nullptr) args.log.info("store io: threads (%s)", handle.why_not);
+  }
+  const std::span<std::byte> buffers[] = {args.frames};
+  io_->register_buffers(buffers);  // a refusal costs speed alone
+  store::StoreOpenArgs open{.io = io_,
+                            .clock = args.clock,
+                            .path = path.data(),
+                            .limits = tiers.store,
+                            .memory = args.store_memory.subspan(io_bytes),
+                            .crc = &crc32c_ways()[0]};
+  TARN_CHECK(fill_random(open.entropy));
+  TARN_CHECK(store_.open(open));
+  while (store_.mode() == store::Mode::opening) store_.poll({}, kWaitNs);
+  if (store_.mode() != store::Mode::on) return fail(store_.why());
+  return {};
+}
+
+void KvStream::close() {
+  if (is_on_) mover_.stop();
+  while (is_on_ && !(mover_.idle() && store_.idle())) mover_.pump(kWaitNs);
+  while (!store_.idle()) store_.poll({}, kWaitNs);
+  store_.close();
+  if (owns_io_) io_backend_destroy(io_);
+  owns_io_ = false;
+  io_ = nullptr;
+  is_on_ = false;
+}
+
+void KvStream::begin_step(const StepState& step) {
+  failed_ = {};
+  const auto n_groups = [&](const RowRun& run) {
+    const u32 n_slots = step.visible[run.row_begin + run.n_rows - 1];
+    return static_cast<u32>(ceil_div(n_slots, page_tokens_));
+  };
+  mover_.begin_plan();
+  for (const RowRun& run : step.runs) mover_.add_visit({run.sequence, n_groups(run)});
+  mover_.end_plan();
+}
+
+u32 KvStream::pin(const RowRun& run, u32 cache_layer, u32 begin, u32 end) {
+  if (failed(run.owner)) return 0;
+  const Result<u32> n = mover_.pin(*run.sequence, cache_layer, begin, end);
+  if (n) return *n;
+  error_ = n.error();
+  failed_[run.owner / 64] |= u64{1} << (run.owner % 64);
+  return 0;
+}
+
+Result<void> KvStream::prepare_cut(const kv::Sequence& sequence, u32 n) {
+  if (n % page_tokens_ == 0 || n == sequence.n_slots()) return {};
+  TARN_CHECK(mover_.hold(sequence, n / page_tokens_));
+  Result<void> room = mover_.make_room(n_cache_layers_);
+  if (!room) mover_.drop_hold();
+  return room;
+}
+
+}  // namespace tarn::engine

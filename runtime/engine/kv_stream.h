@@ -1,0 +1,96 @@
+// runtime/engine/kv_stream.h
+//
+// KV over memory and disk, as the engine sees it: the frames, the store and the mover of one
+// engine, and which sessions' KV failed in a step. Off, it costs nothing.
+//
+//   a step     begin_step() gives frames to what the rows append and tells the mover the order of
+//              uses; attention takes each layer window by window, pin() to unpin(); pump() between
+//              other ops lets reads run behind them
+//   a cut      prepare_cut() brings what truncate() reopens or copies; end_cut() after it
+//   failures   of a session: its run is marked, the others go on
+//   memory     the plan's regions kv_groups, kv_tables (their last part) and store
+//   thread     the engine's
+#pragma once
+
+#include <array>
+#include <span>
+
+#include "platform/clock/clock.h"
+#include "platform/io/io_backend.h"
+#include "platform/log/log.h"
+#include "runtime/engine/backend.h"
+#include "runtime/kv/mover.h"
+#include "runtime/plan/plan.h"
+
+namespace tarn::engine {
+
+struct KvStreamArgs {
+  const plan::Plan* plan = nullptr;
+  u32 n_cache_layers = 0;
+  const char* folder = nullptr;  // of the store
+  IoKind io_kind = IoKind::automatic;
+  IoBackend* io = nullptr;  // borrowed; nullptr: one of its own
+  Clock* clock = nullptr;
+  Log log{};
+  std::span<std::byte> frames{};
+  std::span<std::byte> tables{};
+  std::span<std::byte> store_memory{};
+};
+
+class KvStream {
+ public:
+  static constexpr u32 kOwnersMax = 1024;  // RowRun::owner is below
+
+  KvStream() = default;
+  KvStream(const KvStream&) = delete;
+  KvStream& operator=(const KvStream&) = delete;
+  ~KvStream() { close(); }
+
+  // Opens the store and waits until it takes records.
+  Result<void> open(const KvStreamArgs& args);
+  // Waits for what is under way, as long as the store's deadlines let it.
+  void close();
+  bool is_on() const { return is_on_; }
+  kv::GroupMemory* memory() { return &residency_; }
+
+  // Frames for the rows that a sequence appends; before begin_step(), run by run.
+  Result<void> make_writable(const kv::Sequence& sequence, u32 n_rows) {
+    return mover_.make_writable(sequence, n_rows);
+  }
+  void begin_step(const StepState& step);
+  // Groups [begin, end) of the run's layer, or fewer; returns how many. 0: the run has failed.
+  u32 pin(const RowRun& run, u32 cache_layer, u32 begin, u32 end);
+  void unpin(const RowRun& run, u32 cache_layer, u32 begin, u32 end) {
+    mover_.unpin(*run.sequence, cache_layer, begin, end);
+  }
+  // Whether the owner's run of this step has failed, and why the last one did.
+  bool failed(u32 owner) const { return (failed_[owner / 64] >> (owner % 64) & 1) != 0; }
+  const Error& error() const { return error_; }
+
+  // Before and after a cut of the sequence to n slots, which may fail.
+  Result<void> prepare_cut(const kv::Sequence& sequence, u32 n);
+  void end_cut() { mover_.drop_hold(); }
+  Result<void> prepare_fork() { return mover_.make_room(n_cache_layers_); }
+
+  void pump(u64 timeout_ns) { mover_.pump(timeout_ns); }
+  bool is_moving() const { return is_on_ && !mover_.idle(); }
+  const kv::MoverStats& stats() const { return mover_.stats(); }
+  const kv::Residency& residency() const { return residency_; }
+  const store::Store& store() const { return store_; }
+
+ private:
+  Result<void> open_store(const KvStreamArgs& args);
+
+  bool is_on_ = false;
+  bool owns_io_ = false;
+  u32 n_cache_layers_ = 0;
+  u32 page_tokens_ = 0;
+  IoBackend* io_ = nullptr;
+  kv::Residency residency_{};
+  kv::Mover mover_{};
+  store::Store store_{};
+  std::array<u64, kOwnersMax / 64> failed_{};  // of this step, a bit an owner
+  Error error_{};                              // of the last of them
+};
+
+}  // namespace tarn::engine

@@ -1,0 +1,60 @@
+#include "runtime/plan/tier_shape.h"
+
+#include <algorithm>
+
+#include "kernels/attn/attn.h"
+#include "platform/io/io_backend.h"
+#include "runtime/kv/mover.h"
+
+namespace tarn::plan {
+namespace {
+
+constexpr u64 kPieceAlignment = 64;
+constexpr u32 kSpareRecords = 128;  // published for groups that are released meanwhile
+constexpr u32 kWindowsLeast = 4;    // one attended to, two on their way, one being spilled
+
+}  // namespace
+
+// Each session's tail, what each session may begin in a step beside it, what a slice of a prefill
+// fills, and windows to let the rest pass through.
+u32 tier_frames_least(const model::ModelSpec& spec, const TierInputs& inputs) {
+  const u64 slice = ceil_div(inputs.rows_max, inputs.group_shape.page_tokens);
+  return static_cast<u32>(spec.n_cache_layers * (u64{2} * inputs.sessions_max + slice)) +
+         kWindowsLeast;
+}
+
+Result<TierShape> tier_shape(const model::ModelSpec& spec, const Config& config,
+                             const TierInputs& inputs, u32 n_frames) {
+  TierShape shape{.n_frames = n_frames, .n_frames_least = tier_frames_least(spec, inputs)};
+  const u32 n_to_pass = n_frames - std::min(n_frames, shape.n_frames_least - kWindowsLeast);
+  shape.window_groups = std::clamp(n_to_pass / kWindowsLeast, 1u, kTierWindowGroups);
+  shape.tables_bytes =
+      align_up(kv::Residency::bookkeeping_bytes(inputs.groups_max, n_frames), kPieceAlignment) +
+      align_up(kv::Mover::bookkeeping_bytes(inputs.sessions_max, spec.n_cache_layers),
+               kPieceAlignment);
+  // Rows in blocks of kAttnRowsMax, a state for each block and KV head.
+  const u64 n_blocks = ceil_div(inputs.rows_max, kernels::kAttnRowsMax);
+  const u32 n_group_heads = spec.n_heads / spec.n_kv_heads;
+  shape.state_bytes =
+      n_blocks * spec.n_kv_heads *
+      align_up(kernels::attn_state_bytes(spec.head_dim, kernels::kAttnRowsMax * n_group_heads),
+               kPieceAlignment);
+
+  const store::RecordShape record{.payload_bytes = inputs.group_shape.group_bytes()};
+  const u64 records = u64{inputs.groups_max} + kSpareRecords;
+  const u64 frame_bytes = std::max(config.store.frame_bytes, record.record_bytes());
+  // What the context needs; the quota is a ceiling.
+  shape.disk_bytes =
+      std::min(config.store.quota_bytes, store::kFramesBegin + records * frame_bytes);
+  shape.store = {.file_bytes = shape.disk_bytes,
+                 .frame_bytes = frame_bytes,
+                 .head_bytes_max = record.head_bytes(),
+                 .ops_max = config.store.requests_max,
+                 .write_bytes_per_day = config.store.daily_write_bytes};
+  TARN_TRY(const u64 store_bytes, store::store_bytes(shape.store));
+  shape.store_bytes = align_up(store_bytes, store::kSectorBytes) +
+                      align_up(io_backend_bytes(), store::kSectorBytes) + store::kSectorBytes;
+  return shape;
+}
+
+}  // namespace tarn::plan

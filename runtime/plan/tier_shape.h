@@ -1,0 +1,44 @@
+// runtime/plan/tier_shape.h
+//
+// What KV over memory and disk needs: how many frames of memory, how the store's file is cut, and
+// the memory of what moves groups between them. The planner reserves it, the engine's KvStream cuts
+// it at the same places.
+#pragma once
+
+#include "platform/base/checked.h"
+#include "runtime/config/config.h"
+#include "runtime/kv/group_pool.h"
+#include "runtime/model/model_spec.h"
+#include "runtime/store/store.h"
+
+namespace tarn::plan {
+
+struct TierShape {
+  u32 n_frames = 0;  // 0: every group has its place in memory
+  u32 n_frames_least = 0;
+  u32 window_groups = 0;  // that attention takes at a time
+  u64 tables_bytes = 0;   // of kv::Residency and kv::Mover, behind the pool's and the sequences'
+  u64 state_bytes = 0;    // of attention in parts, behind the workers' pieces
+  store::StoreLimits store{};
+  u64 store_bytes = 0;  // the store's memory, and behind it the I/O backend's
+  u64 disk_bytes = 0;
+  bool is_on() const { return n_frames > 0; }
+};
+
+struct TierInputs {
+  kv::GroupShape group_shape{};
+  u32 groups_max = 0;
+  u32 sessions_max = 0;
+  u32 rows_max = 0;
+};
+
+// Frames that the steps of such a plan need at least.
+u32 tier_frames_least(const model::ModelSpec& spec, const TierInputs& inputs);
+Result<TierShape> tier_shape(const model::ModelSpec& spec, const Config& config,
+                             const TierInputs& inputs, u32 n_frames);
+
+inline constexpr u32 kTierMovesMax = 48;      // in each direction
+inline constexpr u32 kTierIoInFlight = 128;   // requests of the store
+inline constexpr u32 kTierWindowGroups = 16;  // where there are frames enough
+
+}  // namespace tarn::plan

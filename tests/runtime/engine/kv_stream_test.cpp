@@ -1,0 +1,262 @@
+// Goal    a context larger than the memory for its KV gives the bits of one that is in memory
+//         whole; a fault of the disk ends the generation that needs it, with a remedy that works,
+//         and no other; what a plan says of the disk and of memory is what is used.
+// Method  the same calls (batch of two, truncate inside a page, fork) on an engine with all KV in
+//         memory and on one with frames for an eighth of the context, over a simulated disk and
+//         over a real file; every position's logits compared as bytes.
+#include <doctest/doctest.h>
+
+#include <unistd.h>
+#include <cstring>
+#include <filesystem>
+
+#include "tests/support/open_engine.h"
+#include "tests/support/sim_disk.h"
+#include "tests/support/slow_build.h"
+
+namespace tarn::engine {
+namespace {
+
+using test::LogitsRecord;
+using test::SmallModel;
+
+constexpr u32 kContext = 2048;
+constexpr u32 kPage = 16;
+constexpr u32 kLayers = 2;
+constexpr u32 kFrames = kLayers * kContext / kPage / 8;
+
+class TempDir {
+ public:
+  explicit TempDir(const char* name)
+      : path_(std::string(TARN_BINARY_DIR "/") + name + "." + std::to_string(getpid())) {
+    std::filesystem::remove_all(path_);
+  }
+  ~TempDir() { std::filesystem::remove_all(path_); }
+  TempDir(const TempDir&) = delete;
+  TempDir& operator=(const TempDir&) = delete;
+  const char* path() const { return path_.c_str(); }
+
+ private:
+  std::string path_;
+};
+
+struct How {
+  bool streamed = false;
+  const char* folder = "store";
+  IoBackend* io = nullptr;
+  Clock* clock = nullptr;
+  KvTypeChoice kv_type = KvTypeChoice::f16;
+  const char* io_name = "auto";
+  u32 n_threads = 1;
+  u64 group_bytes = 8192;  // of the model's KV
+};
+
+struct Opened {
+  Opened(const std::string& path, const How& how) {
+    Config config = test::small_config();
+    config.context_tokens = kContext;
+    config.page_tokens = kPage;
+    config.sessions_max = 3;
+    config.batch_rows_max = 64;
+    config.kv_type = how.kv_type;
+    config.n_threads = how.n_threads;
+    config.io.fill('\0');
+    std::copy_n(how.io_name, std::strlen(how.io_name), config.io.begin());
+    if (how.streamed) {
+      config.kv_memory_bytes = kFrames * how.group_bytes;
+      config.store.quota_bytes = kGiB;
+      std::copy_n(how.folder, std::strlen(how.folder), config.store.path.begin());
+    }
+    const Result<void> opened = engine.open({.model_path = path.c_str(),
+                                             .config = config,
+                                             .reserve = &reserve,
+                                             .clock = how.clock != nullptr ? how.clock : &clock,
+                                             .store_io = how.io});
+    if (!opened) FAIL(std::string(opened.error().hint));
+    REQUIRE(engine.kv_stream().is_on() == how.streamed);
+  }
+  ~Opened() { engine.close(); }
+  void run() {
+    while (engine.has_work()) engine.step();
+  }
+  SessionIdx create() {
+    const Result<SessionIdx> session = engine.create_session();
+    REQUIRE(session.has_value());
+    return *session;
+  }
+  void feed(SessionIdx session, const std::vector<u32>& ids) {
+    REQUIRE(engine.feed(session, ids).has_value());
+  }
+
+  SystemReserve reserve;
+  SystemClock clock;
+  Engine engine;
+};
+
+// Every position's logits of three sessions, and what two generations said.
+struct Answers {
+  std::vector<LogitsRecord> logits = std::vector<LogitsRecord>(3);
+  std::vector<std::vector<u32>> tokens;
+};
+
+Answers answers_of(Opened& open) {
+  Answers answers;
+  Engine& engine = open.engine;
+  const SessionIdx a = open.create(), b = open.create();
+  engine.watch_logits(a, &LogitsRecord::on_logits, &answers.logits[0]);
+  engine.watch_logits(b, &LogitsRecord::on_logits, &answers.logits[1]);
+  open.feed(a, test::random_ids(1, 400));
+  open.feed(b, test::random_ids(2, 700));
+  open.run();
+  for (const SessionIdx session : {a, b}) {
+    REQUIRE(engine.generate(session, {.max_tokens = 40, .ignore_end = true}).has_value());
+  }
+  for (const SessionIdx session : {a, b}) {
+    answers.tokens.push_back(test::read_all(engine, session).tokens);
+  }
+  open.run();
+  REQUIRE(engine.truncate(a, 203).has_value());
+  open.feed(a, test::random_ids(3, 60));
+  open.run();
+  engine.watch_logits(b, nullptr, nullptr);
+  const Result<SessionIdx> c = engine.fork(b);
+  REQUIRE(c.has_value());
+  engine.watch_logits(*c, &LogitsRecord::on_logits, &answers.logits[2]);
+  engine.watch_logits(b, &LogitsRecord::on_logits, &answers.logits[1]);
+  open.feed(*c, test::random_ids(4, 30));
+  open.feed(b, test::random_ids(5, 50));
+  open.run();
+  REQUIRE(engine.truncate(*c, 521).has_value());  // inside a group that b shares
+  open.feed(*c, test::random_ids(6, 20));
+  open.run();
+  return answers;
+}
+
+void require_same(const Answers& want, const Answers& got) {
+  CHECK(want.tokens == got.tokens);
+  for (u32 i = 0; i < 3; ++i) {
+    REQUIRE(want.logits[i].rows.size() == got.logits[i].rows.size());
+    for (size_t row = 0; row < want.logits[i].rows.size(); ++row) {
+      const auto& w = want.logits[i].rows[row];
+      const auto& g = got.logits[i].rows[row];
+      REQUIRE(w.size() == g.size());
+      if (w.empty()) continue;  // shared with the one that it was forked from
+      CAPTURE(i);
+      CAPTURE(row);
+      REQUIRE(std::memcmp(w.data(), g.data(), w.size() * sizeof(f32)) == 0);
+    }
+  }
+}
+
+void check_streamed(const Engine& engine) {
+  const u64 group_bytes = engine.plan().group_shape.group_bytes();
+  const kv::MoverStats& stats = engine.kv_stream().stats();
+  CHECK(stats.bytes_loaded > 20 * kFrames * group_bytes);
+  CHECK(stats.bytes_spilled > kFrames * group_bytes);
+  CHECK(stats.n_lost == 0);
+  CHECK(engine.counters().disk.bytes_read > stats.bytes_loaded * 9 / 10);  // cuts read, too
+  CHECK(engine.counters().disk.n_hits + engine.counters().disk.n_waited ==
+        stats.n_hits + stats.n_waited);
+  CHECK(engine.kv_stream().residency().n_frames() == kFrames);
+  CHECK(engine.plan().of(plan::RegionId::kv_groups).bytes == kFrames * group_bytes);
+}
+
+TEST_CASE("KV over memory and a disk gives the bits of KV in memory, on a simulated disk") {
+  const SmallModel model("llama", "q8_0");
+  for (const KvTypeChoice type : {KvTypeChoice::f16, KvTypeChoice::q8_0}) {
+    CAPTURE(type);
+    Opened resident(model.path(), {.kv_type = type});
+    const Answers want = answers_of(resident);
+    test::SimDisk disk(1);
+    VirtualClock clock;
+    test::SimIo io(disk, clock, 64);
+    Opened streamed(model.path(), {.streamed = true, .io = &io, .clock = &clock, .kv_type = type});
+    require_same(want, answers_of(streamed));
+    check_streamed(streamed.engine);
+    CHECK(streamed.engine.plan().disk_bytes == disk.file_bytes("store/kv.tarn").size());
+  }
+}
+
+TEST_CASE("the same over a real file, by ring and by threads, with two workers") {
+  const SmallModel model("qwen3", "q4_k");
+  Opened resident(model.path(), {});
+  const Answers want = answers_of(resident);
+  for (const char* io_name : {"auto", "threads"}) {
+    CAPTURE(std::string(io_name));
+    const TempDir dir("kv_stream_test");
+    Opened streamed(model.path(), {.streamed = true,
+                                   .folder = dir.path(),
+                                   .io_name = io_name,
+                                   .n_threads = 2,
+                                   .group_bytes = 16384});
+    require_same(want, answers_of(streamed));
+    check_streamed(streamed.engine);
+  }
+}
+
+TEST_CASE("a part that cannot be read back ends its generation, and is computed anew") {
+  const SmallModel model("llama", "q8_0");
+  const std::vector<u32> ids = test::random_ids(7, 900), other_ids = test::random_ids(8, 40);
+  std::vector<u32> want, want_other;
+  {
+    Opened resident(model.path(), {});
+    const SessionIdx session = resident.create(), other = resident.create();
+    resident.feed(session, ids);
+    resident.feed(other, other_ids);
+    REQUIRE(resident.engine.generate(session, {.max_tokens = 8, .ignore_end = true}).has_value());
+    REQUIRE(resident.engine.generate(other, {.max_tokens = 60, .ignore_end = true}).has_value());
+    want = test::read_all(resident.engine, session).tokens;
+    want_other = test::read_all(resident.engine, other).tokens;
+  }
+  test::SimDisk disk(1);
+  VirtualClock clock;
+  test::SimIo io(disk, clock, 64);
+  Opened open(model.path(), {.streamed = true, .io = &io, .clock = &clock});
+  const SessionIdx session = open.create(), other = open.create();
+  open.feed(session, ids);
+  open.run();
+  open.feed(other, other_ids);
+  // Every read comes back with a wrong bit, until one was seen.
+  disk.script.ppm[static_cast<u32>(test::SimFault::flipped_read)] = 1'000'000;
+  REQUIRE(open.engine.generate(session, {.max_tokens = 8, .ignore_end = true}).has_value());
+  REQUIRE(open.engine.generate(other, {.max_tokens = 60, .ignore_end = true}).has_value());
+  while (open.engine.kv_stream().stats().n_lost == 0) open.engine.step();
+  disk.script.ppm = {};
+  const test::Said failed = test::read_all(open.engine, session);
+  CHECK(failed.done.finish == Finish::error);
+  CHECK(failed.done.status == Status::io_failed);
+  CHECK(failed.tokens.empty());
+  CHECK(test::read_all(open.engine, other).tokens == want_other);
+  // The remedy.
+  REQUIRE(open.engine.generate(session, {.max_tokens = 8, .ignore_end = true}).has_value());
+  CHECK(test::read_all(open.engine, session).tokens == want);
+}
+
+TEST_CASE("when the disk takes nothing more, the session that grows ends, and the others go on") {
+  const SmallModel model("llama", "q8_0");
+  test::SimDisk disk(1);
+  VirtualClock clock;
+  test::SimIo io(disk, clock, 64);
+  Opened open(model.path(), {.streamed = true, .io = &io, .clock = &clock});
+  disk.script.errors = {28};  // ENOSPC
+  disk.script.ppm[static_cast<u32>(test::SimFault::error)] = 1'000'000;
+  const SessionIdx small = open.create(), large = open.create();
+  open.feed(small, test::random_ids(9, 20));
+  open.run();
+  open.feed(large, test::random_ids(10, 900));
+  REQUIRE(open.engine.generate(large, {.max_tokens = 4}).has_value());
+  const test::Said said = test::read_all(open.engine, large);
+  CHECK(said.done.finish == Finish::error);
+  CHECK(said.done.status == Status::io_failed);
+  REQUIRE(open.engine.generate(small, {.max_tokens = 4, .ignore_end = true}).has_value());
+  CHECK(test::read_all(open.engine, small).done.finish == Finish::length);
+  // Room again.
+  open.engine.destroy_session(large);
+  open.feed(small, test::random_ids(11, 100));
+  open.run();
+  CHECK(open.engine.session_state(small).sequence.n_slots() >= 120);
+  disk.script.ppm = {};
+}
+
+}  // namespace
+}  // namespace tarn::engine
