@@ -7,7 +7,7 @@
 // (102 GB/s, 600 ns, 8 SMs; twice both on AGX). Batch 1 has 64 registers a thread on every
 // architecture: 8 CTAs of 4 warps an SM, 4 turns of 576 bytes (q4_k) each: 72 KiB at the start of a
 // row of 4096, 36 in the mean. Eight CTAs are also what an H100 needs to take 4096 rows at once
-// (1,024 CTAs for 1,056 places). A batch of 8 has 128 registers: 4 CTAs, 2 rows, 1 turn: 18 KiB.
+// (1,024 CTAs for 1,056 places). A batch of 8 has 168 registers: 3 CTAs, 2 rows, 1 turn: 14 KiB.
 //
 // Instructions of a warp for one turn of one row of weights, from SASS (nvcc 13.0, sm_87; sm_90 is
 // within one of it), and of the issue slots (4 an SM and cycle) what full bandwidth takes:
@@ -30,6 +30,6 @@ inline constexpr u32 kMatvecThreads = 128;
 // Turns of a lane's weights, of each of the warp's rows, that are under way at any time.
 constexpr u32 matvec_ahead(u32 n_acts) { return n_acts == 1 ? 4 : n_acts == 2 ? 2 : 1; }
 // CTAs for which an SM must have registers; 0: the compiler's choice.
-constexpr u32 matvec_ctas_a_sm(u32 n_acts) { return n_acts >= 4 ? 4 : 0; }
+constexpr u32 matvec_ctas_a_sm(u32 n_acts) { return n_acts == 4 ? 4 : n_acts == 8 ? 3 : 0; }
 
 }  // namespace tarn::kernels

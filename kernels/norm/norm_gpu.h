@@ -10,12 +10,13 @@
 //            for the product that follows; out may then be nullptr
 //   n_rows   on the device: rows [n_rows, rows_max) are left alone
 //
-// Sum of squares, one head to a row (n_heads = 1): thread j of 256 adds x[i]*x[i] for i mod 256 = j
-// in ascending i, then reduce_cta.h's tree. More heads: lane j of 32, then the butterfly. No FMA.
+// Sum of squares, one head to a row (n_heads = 1): thread j of 1,024 adds x[i]*x[i] for i = j (mod
+// 1,024) in ascending i, then reduce_cta.h's tree. More heads: lane j of 32, then the butterfly. No
+// FMA.
 // A row's result depends on that row alone.
 // Bound   |error| <= (d/64 + 8) * eps * |out|, eps = 2^-23: d/32 + 9 roundings under the root,
 //         which halves them, and four after it.
-// Cost    reads a row twice, the second time from L1.
+// Cost    reads a row once, where d is at most 4,096.
 #pragma once
 
 #include "kernels/quant/activations_gpu.h"
