@@ -25,7 +25,7 @@ GpuErrorClass gpu_error_class(i32 code) {
     case 101:  // invalid device
     case 200:  // invalid kernel image
     case 201:  // this thread has no context
-    case 209:  // no kernel image for this device
+    case kGpuNoKernelImage:
     case 400:  // invalid handle
     case 500:  // a symbol is not found
     case 712:  // host memory is registered already
@@ -45,6 +45,14 @@ GpuErrorClass gpu_error_class(i32 code) {
 
 Error gpu_error(i32 code, const char* what) {
   const std::array<Figure, 4> figures{{{"cuda_error", static_cast<u64>(code)}}};
+  if (code == kGpuNoKernelImage) {
+    return {.status = Status::unsupported,
+            .hint =
+                "this build has no kernels for this GPU: build with TARN_CUDA_ARCHS set to its "
+                "compute capability, or choose the device \"cpu\"",
+            .detail = Detail(what),
+            .figures = figures};
+  }
   switch (gpu_error_class(code)) {
     case GpuErrorClass::memory:
       return {.status = Status::over_budget,

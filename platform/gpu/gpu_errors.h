@@ -21,6 +21,7 @@ inline constexpr i32 kGpuSuccess = 0;
 inline constexpr i32 kGpuInvalidValue = 1;
 inline constexpr i32 kGpuOutOfMemory = 2;
 inline constexpr i32 kGpuNoDevice = 100;
+inline constexpr i32 kGpuNoKernelImage = 209;
 inline constexpr i32 kGpuEccUncorrectable = 214;
 inline constexpr i32 kGpuNotReady = 600;
 inline constexpr i32 kGpuIllegalAddress = 700;

@@ -20,7 +20,10 @@ TEST_CASE("codes and what they mean") {
       {kGpuOutOfMemory, GpuErrorClass::memory, Status::over_budget},
       {kGpuInvalidValue, GpuErrorClass::refused, Status::unsupported},
       {kGpuNotSupported, GpuErrorClass::refused, Status::unsupported},
-      {209, GpuErrorClass::refused, Status::unsupported},  // no image for this GPU
+      {kGpuNoKernelImage, GpuErrorClass::refused, Status::unsupported},
+      {17, GpuErrorClass::refused, Status::unsupported},   // an address that is none
+      {34, GpuErrorClass::refused, Status::unsupported},   // the toolkit's stub of the driver
+      {800, GpuErrorClass::refused, Status::unsupported},  // not permitted
       {901, GpuErrorClass::refused, Status::unsupported},  // capture was invalidated
       {kGpuIllegalAddress, GpuErrorClass::lost, Status::device_lost},
       {kGpuLaunchTimeout, GpuErrorClass::lost, Status::device_lost},
@@ -37,6 +40,8 @@ TEST_CASE("codes and what they mean") {
     CHECK(std::string(error.detail.c_str()) == "a copy");
     CHECK(error.figures[0].value == static_cast<u64>(c.code));
   }
+  CHECK(std::string(gpu_error(kGpuNoKernelImage, "").hint).find("TARN_CUDA_ARCHS") !=
+        std::string::npos);
   CHECK(gpu_error_class(kGpuSuccess) == GpuErrorClass::none);
   CHECK(gpu_error_class(kGpuNotReady) == GpuErrorClass::not_ready);
 }
