@@ -1,0 +1,102 @@
+// Goal    with a store a context larger than the memory for its KV has a plan: as many frames as
+//         the budget leaves, never more; without one, or where a step could not run, the error says
+//         what to set.
+// Method  the 8B shape at full context under budgets from small to ample, each plan's figures
+//         against first principles; each refusal's key and figures.
+#include <doctest/doctest.h>
+
+#include <string>
+
+#include "runtime/plan/plan.h"
+#include "tests/runtime/plan/model_shapes.h"
+
+namespace tarn::plan {
+namespace {
+
+using test::ShapedModel;
+
+constexpr u64 kGroupBytes = 256 * kKiB;  // of the 8B shape: 8 heads of 128, 64 slots, f16
+
+Config with_store() {
+  Config config;
+  config.sessions_max = 1;
+  config.store.path[0] = '.';
+  config.store.quota_bytes = 64 * kGiB;
+  return config;
+}
+
+Result<Plan> planned(const ShapedModel& model, const Config& config) {
+  return plan_memory({.model = &model.description, .config = &config, .n_workers = 2});
+}
+
+TEST_CASE("the budget decides how much of the context's KV is in memory") {
+  const ShapedModel model(test::kLlama31Of8B);
+  Config config = with_store();
+  config.context_tokens = 131072;
+  u32 n_frames_before = 0;
+  for (const u64 budget_gib : {u64{6}, u64{8}, u64{16}}) {
+    CAPTURE(budget_gib);
+    config.budget_bytes = budget_gib * kGiB;
+    const Result<Plan> plan = planned(model, config);
+    REQUIRE(plan.has_value());
+    CHECK(plan->fits);
+    REQUIRE(plan->tiers.is_on());
+    CHECK(plan->total_bytes <= config.budget_bytes);
+    CHECK(plan->total_bytes > config.budget_bytes - 4 * kMiB);  // nothing is left unused
+    CHECK(plan->of(RegionId::kv_groups).bytes == plan->tiers.n_frames * kGroupBytes);
+    CHECK(plan->tiers.n_frames > n_frames_before);
+    n_frames_before = plan->tiers.n_frames;
+    // Every group has a place on disk, head included; it counts against no budget of memory.
+    const u64 n_groups = 32 * (131072 / 64 + 1);
+    CHECK(plan->groups_max == n_groups);
+    CHECK(plan->disk_bytes >= n_groups * (kGroupBytes + 4096));
+    CHECK(plan->disk_bytes < n_groups * (kGroupBytes + 4096) + 64 * kMiB);
+    CHECK(plan->of(RegionId::kv_disk).space == RegionSpace::disk);
+  }
+}
+
+TEST_CASE("what fits stays in memory, and the quota bounds the file") {
+  const ShapedModel model(test::kLlama31Of8B);
+  Config config = with_store();
+  config.context_tokens = 8192;
+  config.budget_bytes = 16 * kGiB;
+  Result<Plan> plan = planned(model, config);
+  REQUIRE(plan.has_value());
+  CHECK_FALSE(plan->tiers.is_on());
+  CHECK(plan->disk_bytes == 0);
+  config.kv_memory_bytes = 512 * kMiB;
+  config.store.quota_bytes = 100 * kMiB;
+  plan = planned(model, config);
+  REQUIRE(plan.has_value());
+  CHECK(plan->tiers.n_frames == 512 * kMiB / kGroupBytes);
+  CHECK(plan->disk_bytes == 100 * kMiB);
+}
+
+TEST_CASE("a step that could not run is refused with what it needs") {
+  const ShapedModel model(test::kLlama31Of8B);
+  Config config = with_store();
+  config.context_tokens = 32768;
+  config.kv_memory_bytes = kMiB;
+  const Result<Plan> too_small = planned(model, config);
+  REQUIRE_FALSE(too_small.has_value());
+  CHECK(std::string(too_small.error().detail.c_str()) == "kv.memory_bytes");
+  const u64 least_bytes = too_small.error().figures[1].value;
+  config.kv_memory_bytes = least_bytes;
+  const Result<Plan> least = planned(model, config);
+  REQUIRE(least.has_value());
+  CHECK(least->tiers.window_groups == 1);
+  config.kv_memory_bytes = least_bytes - 1;
+  CHECK_FALSE(planned(model, config).has_value());
+
+  config.kv_memory_bytes = kGiB;
+  config.select.method = SelectMethod::pq;
+  CHECK(std::string(planned(model, config).error().detail.c_str()) == "select.method");
+  config.select.method = SelectMethod::full;
+  config.store = {};
+  const Result<Plan> no_store = planned(model, config);
+  REQUIRE_FALSE(no_store.has_value());
+  CHECK(std::string(no_store.error().hint).find("--store DIR") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace tarn::plan
