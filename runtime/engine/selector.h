@@ -58,6 +58,7 @@ class Selector {
 
   // Without it nothing selects.
   void init(const SelectorArgs& args);
+  void close() { args_ = {}; }
   bool is_on() const { return args_.config != nullptr; }
 
   // A session begins anew, is cut, or becomes the copy of another one.
@@ -102,7 +103,6 @@ class Selector {
   };
 
   Session& session(u32 idx) const;
-  u32 idx_of(const Session& s) const;
   Scratch scratch(u32 worker_idx) const;
   select::KeyPages key_pages(const kv::Sequence& sequence, u32 head, const u8** pages) const;
   u32 n_units() const;

@@ -50,7 +50,7 @@ struct PqShape {
   constexpr u32 dims() const { return head_dim / n_subspaces; }
   constexpr u32 n_centroids() const { return 1u << code_bits; }
   constexpr u32 n_padded() const { return kernels::pq_padded(n_centroids()); }
-  // A token's scores follow from a pair of codes, and the pairs are counted (kernels/pq/pq_pairs.h).
+  // A token's scores follow from a pair of codes; the pairs are counted (kernels/pq/pq_pairs.h).
   constexpr bool has_pairs() const {
     return n_subspaces == 2 && n_padded() <= kernels::kPqPairSideMax && codebooks_max == 1;
   }

@@ -1,7 +1,7 @@
 // Goal    the choice by pairs of codes is the k best tokens by the softmax over tokens, summed over
 //         the group, the lower place of equals; the same on every ISA and for every format.
-// Method  weights a token in f64 from the definition: no token left out may beat one that was
-//         chosen by more than rounding, and among those with one pair of codes the first are chosen.
+// Method  weights a token in f64 from the definition: no token left out may beat a chosen one by
+//         more than rounding, and among those with one pair of codes the first are chosen.
 //         Every body against the portable one. Seeds printed.
 #include "kernels/pq/pq_pairs.h"
 
