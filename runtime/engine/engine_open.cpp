@@ -171,11 +171,6 @@ Result<void> Engine::load(const OpenArgs& args) {
   const Workers workers(args);
   TARN_TRY(const plan::Inputs inputs, plan_inputs(file, args, workers.n));
   const bool runs_on_gpu = inputs.device.kind != DeviceKind::cpu;
-  if (runs_on_gpu && !args.config.select.is_full()) {
-    return fail({.status = Status::unsupported,
-                 .hint = "selection runs on the CPU so far: choose the device \"cpu\", or "
-                         "select.method = \"full\""});
-  }
   if (!runs_on_gpu && args.gpu_kernels != nullptr) device_ = nullptr;  // it is not asked any more
   TARN_TRY(plan_, plan::plan_memory(inputs));
   if (!plan_.fits) return fail(plan::over_budget_error(plan_, inputs));
