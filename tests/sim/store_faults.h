@@ -15,8 +15,8 @@ u64 try_power_losses(u64 stride);  // images that were opened
 u64 try_publication_order(u64 stride);  // images
 // Power lost while a manifest is replaced: a start has one version or the other, and neither comes
 // back once the session is deleted.
-u64 try_replacements();             // images
-u64 try_failing_calls(u64 stride);  // runs
-u64 try_flipped_bits(u64 stride);   // flips
+u64 try_replacements();                                  // images
+u64 try_failing_calls(u64 stride, u64 n_latency_seeds);  // runs
+u64 try_flipped_bits(u64 stride);                        // flips
 
 }  // namespace tarn::test

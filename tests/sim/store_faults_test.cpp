@@ -11,7 +11,7 @@ namespace {
 TEST_CASE("power lost at every moment: a slice") { CHECK(try_power_losses(37) > 100); }
 TEST_CASE("no head before its payload: a slice") { CHECK(try_publication_order(37) > 200); }
 TEST_CASE("power lost in a replacement, then deleted") { CHECK(try_replacements() > 100); }
-TEST_CASE("every call failed in turn: a slice") { CHECK(try_failing_calls(23) > 50); }
+TEST_CASE("every call failed in turn: a slice") { CHECK(try_failing_calls(23, 1) > 50); }
 TEST_CASE("every bit flipped: a slice") { CHECK(try_flipped_bits(1009) > 500); }
 
 }  // namespace
