@@ -12,7 +12,7 @@ namespace {
 
 TEST_CASE("power lost at every moment, calls failed, bits flipped") {
   const u64 n_images = try_power_losses(1), n_ordered = try_publication_order(1),
-            n_runs = try_failing_calls(1, 10), n_flips = try_flipped_bits(17);
+            n_runs = try_failing_calls(1, 16), n_flips = try_flipped_bits(17);
   std::printf(
       "%llu + %llu images after power loss, %llu runs with failing calls, "
       "%llu flipped bits\n",
