@@ -1,7 +1,7 @@
 // Goal    no bytes given as a saved session end the process or reach past their end; what is
 //         accepted holds together and is written again as the same bytes.
-// Method  libFuzzer; the first byte says which of magic, version, length and checksum are made good,
-//         since random bytes never have them.
+// Method  libFuzzer; the first byte says which of magic, version, length and checksum are made
+//         good, since random bytes never have them.
 #include <cstring>
 #include <vector>
 
