@@ -52,6 +52,14 @@ struct Projection {
   Rows out{};
 };
 
+// x += in * w^T.
+struct ResidualProjection {
+  const model::WeightMatrix* weight = nullptr;
+  Rows in{};
+  Rows product{};  // room for the product, [n, n_out], where it is not added at once
+  Rows x{};
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -67,12 +75,12 @@ class Backend {
   virtual void rms_norm_heads(Rows x, const f32* weight, f32 eps, u32 n_heads, u32 n) = 0;
   // Several products of the same rows: out_j = x * w_j^T (+ bias_j). Fused: x is prepared once.
   virtual void project(Rows x, u32 n, std::span<const Projection> projections) = 0;
-  virtual void rope(Rows x, u32 n, u32 n_heads) = 0;
+  virtual void project_add(const ResidualProjection& projection, u32 n) = 0;
+  virtual void rope(Rows q, Rows k, u32 n) = 0;
   // K and V of every row go to slot positions[row] of its sequence.
   virtual void kv_append(const StepState& step, u32 cache_layer, Rows k, Rows v) = 0;
   virtual void attend(const StepState& step, u32 cache_layer, Rows q, Rows out) = 0;
   virtual void swiglu(Rows gate, Rows up, u32 d, u32 n, Rows out) = 0;
-  virtual void add(Rows x, Rows y, u32 d, u32 n) = 0;
   // out[i] = x[wanted[i]], for all wanted rows of the step; out does not overlap x.
   virtual void gather(const StepState& step, Rows x, u32 d, Rows out) = 0;
   // Brings n rows to host memory, where finish() finds them. Where rows lie there anyway, `to` is

@@ -138,7 +138,24 @@ void CpuBackend::begin_step(const StepState& step) {
   });
 }
 
-void CpuBackend::rope(Rows x, u32 n, u32 n_heads) {
+void CpuBackend::project_add(const ResidualProjection& p, u32 n) {
+  const Projection product[] = {{p.weight, nullptr, p.product}};
+  project(p.in, n, product);
+  for_rows(n, kRowsPerTask, [&](u32 begin, u32 count) {
+    for (u32 i = begin; i < begin + count; ++i) {
+      args_.table->add({.x = p.x.data + i * p.x.stride,
+                        .y = p.product.data + i * p.product.stride,
+                        .n = static_cast<u32>(p.weight->n_out)});
+    }
+  });
+}
+
+void CpuBackend::rope(Rows q, Rows k, u32 n) {
+  rope_heads(q, n, args_.spec->n_heads);
+  rope_heads(k, n, args_.spec->n_kv_heads);
+}
+
+void CpuBackend::rope_heads(Rows x, u32 n, u32 n_heads) {
   const model::ModelSpec& spec = *args_.spec;
   for_rows(n, kRowsPerTask, [&](u32 begin, u32 count) {
     args_.table->rope(
@@ -256,14 +273,6 @@ void CpuBackend::swiglu(Rows gate, Rows up, u32 d, u32 n, Rows out) {
                            .up = up.data + i * up.stride,
                            .out = out.data + i * out.stride,
                            .n = d});
-    }
-  });
-}
-
-void CpuBackend::add(Rows x, Rows y, u32 d, u32 n) {
-  for_rows(n, kRowsPerTask, [&](u32 begin, u32 count) {
-    for (u32 i = begin; i < begin + count; ++i) {
-      args_.table->add({.x = x.data + i * x.stride, .y = y.data + i * y.stride, .n = d});
     }
   });
 }

@@ -54,11 +54,11 @@ class CpuBackend final : public Backend {
   void rms_norm(Rows x, const f32* weight, f32 eps, u32 d, u32 n, Rows out) override;
   void rms_norm_heads(Rows x, const f32* weight, f32 eps, u32 n_heads, u32 n) override;
   void project(Rows x, u32 n, std::span<const Projection> projections) override;
-  void rope(Rows x, u32 n, u32 n_heads) override;
+  void project_add(const ResidualProjection& projection, u32 n) override;
+  void rope(Rows q, Rows k, u32 n) override;
   void kv_append(const StepState& step, u32 cache_layer, Rows k, Rows v) override;
   void attend(const StepState& step, u32 cache_layer, Rows q, Rows out) override;
   void swiglu(Rows gate, Rows up, u32 d, u32 n, Rows out) override;
-  void add(Rows x, Rows y, u32 d, u32 n) override;
   void gather(const StepState& step, Rows x, u32 d, Rows out) override;
   void fetch(Rows from, u32 n, u64 d, Rows to) override;
   Result<void> finish() override { return {}; }
@@ -69,6 +69,7 @@ class CpuBackend final : public Backend {
   template <class Fn>
   void for_rows(u32 n, u32 rows_per_task, Fn&& fn);
   void quantize(Rows x, u32 k, u32 n);
+  void rope_heads(Rows x, u32 n, u32 n_heads);
   void attend_streamed(const StepState& step, u32 cache_layer, Rows q, Rows out);
   void attend_window(const StepState& step, const RowRun& run, u32 cache_layer, u32 group_begin,
                      u32 group_end, Rows q, Rows out);

@@ -13,6 +13,21 @@ namespace tarn::engine {
 
 using plan::RegionId;
 
+namespace {
+
+bool has_quantized_layers(const model::Weights& weights) {
+  const auto is_quantized = [](const model::WeightMatrix& weight) {
+    return weight.type != kernels::TensorType::f16;
+  };
+  return std::ranges::any_of(weights.layers, [&](const model::LayerWeights& layer) {
+    return is_quantized(layer.attn_q) || is_quantized(layer.attn_k) || is_quantized(layer.attn_v) ||
+           is_quantized(layer.attn_output) || is_quantized(layer.ffn_gate) ||
+           is_quantized(layer.ffn_up) || is_quantized(layer.ffn_down);
+  });
+}
+
+}  // namespace
+
 Result<void> Engine::open_gpu(const OpenArgs& args, const model::ModelDescription& model) {
   TARN_ASSERT(args.device != nullptr);
   backend_ = &gpu_backend_;
@@ -60,6 +75,7 @@ Result<void> Engine::place_gpu_backend(const OpenArgs& args) {
        .pages_max = plan_.pages_max,
        .acts = {.q = piece_at<i8>(step, shape.act_q),
                 .side = piece_at<kernels::U32x2>(step, shape.act_sums)},
+       .quantizes = has_quantized_layers(weights_),
        .rope_cos = piece_at<f32>(step, shape.rope_cos),
        .rope_sin = piece_at<f32>(step, shape.rope_sin),
        .tokens = piece_at<u32>(step, shape.tokens),

@@ -33,9 +33,8 @@ void attention(const ForwardArgs& args, u32 layer_idx) {
     backend.rms_norm_heads(q, layer.attn_q_norm, spec.rms_eps, spec.n_heads, n);
     backend.rms_norm_heads(k, layer.attn_k_norm, spec.rms_eps, spec.n_kv_heads, n);
   }
-  backend.rope(q, n, spec.n_heads);
   const u32 cache_layer = spec.kv_source[layer_idx];
-  backend.rope(k, n, spec.n_kv_heads);
+  backend.rope(q, k, n);
   backend.kv_append(step, cache_layer, k, v);
   backend.attend(step, cache_layer, q, b.attn_out);
 }
@@ -46,17 +45,13 @@ void output_and_ffn(const ForwardArgs& args, const StepBuffers& b, u32 layer_idx
   const model::ModelSpec& spec = *args.spec;
   const model::LayerWeights& layer = args.weights->layers[layer_idx];
 
-  const Projection output[] = {{&layer.attn_output, nullptr, b.normed}};
-  backend.project(b.attn_out, n, output);
-  backend.add(b.x, b.normed, spec.d_model, n);
+  backend.project_add({&layer.attn_output, b.attn_out, b.normed, b.x}, n);
 
   backend.rms_norm(b.x, layer.ffn_norm, spec.rms_eps, spec.d_model, n, b.normed);
   const Projection gate_up[] = {{&layer.ffn_gate, nullptr, b.gate}, {&layer.ffn_up, nullptr, b.up}};
   backend.project(b.normed, n, gate_up);
   backend.swiglu(b.gate, b.up, spec.d_ff, n, b.gate);
-  const Projection down[] = {{&layer.ffn_down, nullptr, b.normed}};
-  backend.project(b.gate, n, down);
-  backend.add(b.x, b.normed, spec.d_model, n);
+  backend.project_add({&layer.ffn_down, b.gate, b.normed, b.x}, n);
 }
 
 // The wanted rows of the residual stream and of the heads' outputs, in other buffers: queries and

@@ -11,6 +11,7 @@
 namespace tarn::engine {
 namespace {
 
+constexpr u32 kActBlock = 32;  // elements of a row that are quantised together
 constexpr u32 kRowsMax = kernels::kGpuMatvecRowsMax;  // of one launch of a product or of attention
 
 u32 count_spans(u32 n_slots) { return static_cast<u32>(ceil_div(n_slots, kernels::kGpuSpanSlots)); }
@@ -108,6 +109,7 @@ bool GpuBackend::launch_graph(const StepState& step) {
 }
 
 void GpuBackend::begin_step(const StepState& step) {
+  quantized_ = nullptr;
   if (mode_ == Mode::capture) return;
   mode_ = Mode::eager;
   const u32 n = step.n_rows;
@@ -166,12 +168,25 @@ void GpuBackend::embed(const model::WeightMatrix& table, const StepState& step, 
   traffic_.weight_bytes += step.n_rows * kernels::row_bytes(table.type, table.k);
 }
 
+// Where an op that writes rows of k elements at x leaves their quantised form as well, if a product
+// may want it. Every op that writes rows forgets the one before.
+kernels::GpuQuantized GpuBackend::acts_for(Rows x, u64 k) {
+  const bool is_wanted = args_.quantizes && k % kActBlock == 0;
+  quantized_ = is_wanted ? x.data : nullptr;
+  return is_wanted ? args_.acts : kernels::GpuQuantized{};
+}
+
+kernels::GpuQuantized GpuBackend::acts_from(u32 row, u64 k) const {
+  return {.q = args_.acts.q + row * k, .side = args_.acts.side + row * (k / kActBlock)};
+}
+
 void GpuBackend::rms_norm(Rows x, const f32* weight, f32 eps, u32 d, u32 n, Rows out) {
   enqueue(args_.table->rms_norm, kernels::GpuRmsNormArgs{.x = x.data,
                                                          .x_stride = x.stride,
                                                          .weight = weight,
                                                          .out = out.data,
                                                          .out_stride = out.stride,
+                                                         .quantized = acts_for(out, d),
                                                          .n_rows = count(n),
                                                          .rows_max = n,
                                                          .n_heads = 1,
@@ -192,7 +207,26 @@ void GpuBackend::rms_norm_heads(Rows x, const f32* weight, f32 eps, u32 n_heads,
                                                          .eps = eps});
 }
 
+void GpuBackend::quantize(Rows x, u32 k, u32 n) {
+  enqueue(args_.table->quantize, kernels::GpuQuantizeArgs{.x = x.data,
+                                                          .x_stride = x.stride,
+                                                          .out = args_.acts,
+                                                          .n_rows = count(n),
+                                                          .rows_max = n,
+                                                          .k = k});
+}
+
 void GpuBackend::project(Rows x, u32 n, std::span<const Projection> projections) {
+  multiply(x, n, projections, kernels::Store::set);
+}
+
+void GpuBackend::project_add(const ResidualProjection& p, u32 n) {
+  const Projection product[] = {{p.weight, nullptr, p.x}};
+  multiply(p.in, n, product, kernels::Store::add);
+}
+
+void GpuBackend::multiply(Rows x, u32 n, std::span<const Projection> projections,
+                          kernels::Store store) {
   TARN_ASSERT(projections.size() <= kernels::kGpuMatricesMax);
   const u32 k = projections[0].weight->k;
   bool is_quantized = false;
@@ -201,28 +235,21 @@ void GpuBackend::project(Rows x, u32 n, std::span<const Projection> projections)
     is_quantized = is_quantized || p.weight->type != kernels::TensorType::f16;
     traffic_.weight_bytes += p.weight->bytes() * ceil_div(n, kRowsMax);
   }
-  if (is_quantized) {
-    enqueue(args_.table->quantize, kernels::GpuQuantizeArgs{.x = x.data,
-                                                            .x_stride = x.stride,
-                                                            .out = args_.acts,
-                                                            .n_rows = count(n),
-                                                            .rows_max = n,
-                                                            .k = k});
-  }
+  if (is_quantized && quantized_ != x.data) quantize(x, k, n);
+  quantized_ = nullptr;
   for_launches(n, [&](u32 begin, u32 n_rows) {
     kernels::GpuMatvecArgs product{.matrices = {},
                                    .n_matrices = static_cast<u32>(projections.size()),
                                    .k = k,
                                    .x = from_row(x, begin).data,
                                    .x_stride = x.stride,
-                                   .acts = {.q = args_.acts.q + u64{begin} * k,
-                                            .side = args_.acts.side + u64{begin} * (k / 32)},
+                                   .acts = acts_from(begin, k),
                                    .n_rows = count(n_rows),
                                    .rows_max = bucket(n_rows)};
     for (u32 i = 0; i < product.n_matrices; ++i) {
       const Projection& p = projections[i];
       product.matrices[i] = {.type = p.weight->type,
-                             .store = kernels::Store::set,
+                             .store = store,
                              .n_out = static_cast<u32>(p.weight->n_out),
                              .weights = p.weight->tiled,
                              .bias = p.bias,
@@ -233,11 +260,11 @@ void GpuBackend::project(Rows x, u32 n, std::span<const Projection> projections)
   });
 }
 
-void GpuBackend::rope(Rows x, u32 n, u32 n_heads) {
+void GpuBackend::rope(Rows q, Rows k, u32 n) {
   const model::ModelSpec& spec = *args_.spec;
   enqueue(args_.table->rope,
-          kernels::GpuRopeArgs{.q = {.x = x.data, .stride = x.stride, .n_heads = n_heads},
-                               .k = {},
+          kernels::GpuRopeArgs{.q = {.x = q.data, .stride = q.stride, .n_heads = spec.n_heads},
+                               .k = {.x = k.data, .stride = k.stride, .n_heads = spec.n_kv_heads},
                                .cos = args_.rope_cos,
                                .sin = args_.rope_sin,
                                .n_rows = count(n),
@@ -273,6 +300,8 @@ void GpuBackend::kv_append(const StepState& step, u32 cache_layer, Rows k, Rows 
 
 void GpuBackend::attend(const StepState& step, u32 cache_layer, Rows q, Rows out) {
   const model::ModelSpec& spec = *args_.spec;
+  const u64 d_out = u64{spec.n_heads} * spec.head_dim;
+  const bool leaves_acts = spec.head_dim % kActBlock == 0 && acts_for(out, d_out).q != nullptr;
   const u64 token_bytes =
       2 * kernels::kv_vector_bytes(args_.kv_type, spec.head_dim) * spec.n_kv_heads;
   for_launches(step.n_rows, [&](u32 begin, u32 n_rows) {
@@ -288,6 +317,7 @@ void GpuBackend::attend(const StepState& step, u32 cache_layer, Rows q, Rows out
                 .q_stride = q.stride,
                 .out = from_row(out, begin).data,
                 .out_stride = out.stride,
+                .quantized = leaves_acts ? acts_from(begin, d_out) : kernels::GpuQuantized{},
                 .visible = args_.visible + begin,
                 .n_rows = count(n_rows),
                 .rows_max = n_rows,
@@ -305,22 +335,14 @@ void GpuBackend::swiglu(Rows gate, Rows up, u32 d, u32 n, Rows out) {
                                                       .in_stride = gate.stride,
                                                       .out = out.data,
                                                       .out_stride = out.stride,
+                                                      .quantized = acts_for(out, d),
                                                       .n_rows = count(n),
                                                       .rows_max = n,
                                                       .d = d});
 }
 
-void GpuBackend::add(Rows x, Rows y, u32 d, u32 n) {
-  enqueue(args_.table->add, kernels::GpuAddArgs{.x = x.data,
-                                                .x_stride = x.stride,
-                                                .y = y.data,
-                                                .y_stride = y.stride,
-                                                .n_rows = count(n),
-                                                .rows_max = n,
-                                                .d = d});
-}
-
 void GpuBackend::gather(const StepState& step, Rows x, u32 d, Rows out) {
+  quantized_ = nullptr;
   const u32 n = static_cast<u32>(step.wanted.size());
   enqueue(args_.table->gather, kernels::GpuGatherArgs{.x = x.data,
                                                       .x_stride = x.stride,

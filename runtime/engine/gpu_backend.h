@@ -9,6 +9,9 @@
 //   memory    the plan's: the device's part and the host's part of it are lent, the backend owns an
 //             event alone
 //   products  of 8 rows at a time, so that a row's bits do not depend on what runs beside it
+//   fused     where a product of quantised weights reads what a norm, an activation or attention
+//             writes, those write the quantised form too; q and k turn in one launch; the output
+//             and down products add to the residual stream themselves. 11 launches a layer
 //   tables    where a session's groups lie, kept on both sides; only what changed is sent
 //   thread    the engine's
 //   errors    finish() tells the device's first one; a GPU that does not answer is taken for lost
@@ -42,6 +45,7 @@ struct GpuBackendArgs {
 
   // On the device.
   kernels::GpuQuantized acts{};  // [rows_max, k_max]
+  bool quantizes = false;        // some layer's product reads them
   f32* rope_cos = nullptr;       // [rows_max, n_rot / 2]
   f32* rope_sin = nullptr;       // [rows_max, n_rot / 2]
   u32* tokens = nullptr;         // [rows_max]
@@ -86,11 +90,11 @@ class GpuBackend final : public Backend {
   void rms_norm(Rows x, const f32* weight, f32 eps, u32 d, u32 n, Rows out) override;
   void rms_norm_heads(Rows x, const f32* weight, f32 eps, u32 n_heads, u32 n) override;
   void project(Rows x, u32 n, std::span<const Projection> projections) override;
-  void rope(Rows x, u32 n, u32 n_heads) override;
+  void project_add(const ResidualProjection& projection, u32 n) override;
+  void rope(Rows q, Rows k, u32 n) override;
   void kv_append(const StepState& step, u32 cache_layer, Rows k, Rows v) override;
   void attend(const StepState& step, u32 cache_layer, Rows q, Rows out) override;
   void swiglu(Rows gate, Rows up, u32 d, u32 n, Rows out) override;
-  void add(Rows x, Rows y, u32 d, u32 n) override;
   void gather(const StepState& step, Rows x, u32 d, Rows out) override;
   void fetch(Rows from, u32 n, u64 d, Rows to) override;
   Result<void> finish() override;
@@ -106,13 +110,18 @@ class GpuBackend final : public Backend {
   void send(T* to, const T* from, u64 n);
   void send_groups(const RowRun& run);
   const u32* count(u32 n) const;
+  kernels::GpuQuantized acts_for(Rows x, u64 k);
+  kernels::GpuQuantized acts_from(u32 row, u64 k) const;
+  void quantize(Rows x, u32 k, u32 n);
+  void multiply(Rows x, u32 n, std::span<const Projection> projections, kernels::Store store);
   kernels::GpuPages pages(u32 cache_layer, u32 row) const;
 
   GpuBackendArgs args_{};
   GpuStream* stream_ = nullptr;
   GpuEvent* done_ = nullptr;
   Mode mode_ = Mode::eager;
-  u32 graph_rows_ = 0, graph_spans_ = 0;   // of the one that is captured
+  const f32* quantized_ = nullptr;        // the rows whose quantised form is in acts; nullptr: none
+  u32 graph_rows_ = 0, graph_spans_ = 0;  // of the one that is captured
   static constexpr u32 kSpanBuckets = 24;  // 1, 2, 4, ... spans
   std::array<std::array<GpuGraph*, kSpanBuckets>, kRowBuckets> graphs_{};
   Traffic traffic_{};

@@ -55,6 +55,12 @@ Result<void> FakeDevice::bind_thread() {
   return answer("bind_thread");
 }
 
+u64 FakeDevice::graph_work_max() const {
+  u64 n = 0;
+  for (const auto& [handle, graph] : graphs_) n = std::max<u64>(n, graph->size());
+  return n;
+}
+
 i32 FakeDevice::next_call(const char* what) {
   note_thread();
   ++n_calls_;

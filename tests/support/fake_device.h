@@ -69,6 +69,8 @@ class FakeDevice final : public Device {
   u64 n_unbound_calls() const { return n_unbound_calls_; }
   // What is still held: "2 slabs, 1 event", or nothing.
   std::string leaks() const;
+  // What the longest graph does: kernels, copies.
+  u64 graph_work_max() const;
   // Sent to streams, run or not.
   u64 n_enqueued() const { return n_enqueued_; }
 

@@ -113,7 +113,7 @@ class Bench {
     figures_.stream_launch_ns = ns([&](u32) { add(32); }, /*in_graph=*/false);
   }
 
-  void product(const std::vector<Part>& parts, u32 k, u32 rows, u32 i) {
+  void product(const std::vector<Part>& parts, u32 k, u32 rows, u32 i, kernels::Store store) {
     kernels::GpuMatvecArgs args{.matrices = {},
                                 .n_matrices = static_cast<u32>(parts.size()),
                                 .k = k,
@@ -126,7 +126,7 @@ class Bench {
     f32* out = y_;
     for (u32 j = 0; j < parts.size(); ++j) {
       args.matrices[j] = {.type = parts[j].type,
-                          .store = kernels::Store::set,
+                          .store = store,
                           .n_out = parts[j].n_out,
                           .weights = weights,
                           .bias = nullptr,
@@ -152,7 +152,7 @@ class Bench {
     const u32 k = shape_.d_model;
     const std::vector<Part> parts = {{type, big_rows(type)}};
     const u64 bytes = bytes_of(parts, k);
-    const f64 call_ns = ns([&](u32 i) { product(parts, k, rows, i); });
+    const f64 call_ns = ns([&](u32 i) { product(parts, k, rows, i, kernels::Store::set); });
     figures_.kernels.push_back({.name = std::string("matvec ") + kernels::type_traits(type).name,
                                 .rows = rows,
                                 .weight_bytes = bytes,
@@ -204,8 +204,9 @@ class Bench {
     table_.attend({.pages = pages,
                    .q = x_,
                    .q_stride = row_floats_,
-                   .out = y_,
-                   .out_stride = row_floats_,
+                   .out = nullptr,
+                   .out_stride = 0,
+                   .quantized = acts_,
                    .visible = a.visible,
                    .n_rows = counts_[1],
                    .rows_max = 1,
@@ -235,8 +236,9 @@ class Bench {
                              .bytes = bytes,
                              .ns = calls > 0 ? ns(enqueue) : 0});
   }
-  void step_product(const char* name, u32 calls, const std::vector<Part>& parts, u32 k) {
-    step(name, calls, bytes_of(parts, k), [&](u32 i) { product(parts, k, 1, i); });
+  void step_product(const char* name, u32 calls, const std::vector<Part>& parts, u32 k,
+                    kernels::Store store) {
+    step(name, calls, bytes_of(parts, k), [&](u32 i) { product(parts, k, 1, i, store); });
   }
 
   // One token, the kernels that the engine launches for it (runtime/engine/gpu_backend.cpp).
@@ -244,24 +246,22 @@ class Bench {
     const u32 d = shape_.d_model, n = shape_.n_layers, more = shape_.n_layers_more_bits;
     const u32 d_kv = shape_.n_kv_heads * shape_.head_dim, d_q = shape_.n_heads * shape_.head_dim;
     const TensorType q4 = TensorType::q4_k, q6 = TensorType::q6_k;
-    const Attention a = attention(kernels::KvType::f16, shape_.step_depth);
+    using kernels::Store;
     step("embed", 1, kernels::row_bytes(q4, d), [&](u32 i) { embed(i); });
     step("rms_norm", 2 * n + 1, 0, [&](u32) { rms_norm(); });
-    step("quantize", 3 * n + 1, 0, [&](u32) { quantize(d); });
-    step("quantize (down's input)", n, 0, [&](u32) { quantize(shape_.n_ff); });
-    step_product("q, k, v", n - more, {{q4, d_q}, {q4, d_kv}, {q4, d_kv}}, d);
-    step_product("q, k, v (q6_k)", more, {{q4, d_q}, {q4, d_kv}, {q6, d_kv}}, d);
-    step("rope", 2 * n, 0, [&](u32) { rope(); });
+    step_product("q, k, v", n - more, {{q4, d_q}, {q4, d_kv}, {q4, d_kv}}, d, Store::set);
+    step_product("q, k, v (q6_k)", more, {{q4, d_q}, {q4, d_kv}, {q6, d_kv}}, d, Store::set);
+    step("rope", n, 0, [&](u32) { rope(); });
+    const Attention a = attention(kernels::KvType::f16, shape_.step_depth);
     step("kv_append", n, 0, [&](u32) { kv_append(a); });
     step(
         "attend", n, a.bytes, [&](u32 i) { attend(a, i); }, 2);
-    step_product("output of attention", n, {{q4, d}}, d_q);
-    step("add", 2 * n, 0, [&](u32) { add(d); });
-    step_product("gate, up", n, {{q4, shape_.n_ff}, {q4, shape_.n_ff}}, d);
+    step_product("output of attention", n, {{q4, d}}, d_q, Store::add);
+    step_product("gate, up", n, {{q4, shape_.n_ff}, {q4, shape_.n_ff}}, d, Store::set);
     step("swiglu", n, 0, [&](u32) { swiglu(); });
-    step_product("down", n - more, {{q4, d}}, shape_.n_ff);
-    step_product("down (q6_k)", more, {{q6, d}}, shape_.n_ff);
-    step_product("logits", 1, {{q6, shape_.n_vocab}}, d);
+    step_product("down", n - more, {{q4, d}}, shape_.n_ff, Store::add);
+    step_product("down (q6_k)", more, {{q6, d}}, shape_.n_ff, Store::add);
+    step_product("logits", 1, {{q6, shape_.n_vocab}}, d, Store::set);
   }
   void embed(u32 i) {
     const u64 bytes = matrix_bytes(TensorType::q4_k, kernels::kTileRows, shape_.d_model);
@@ -278,9 +278,10 @@ class Bench {
   void rms_norm() {
     table_.rms_norm({.x = x_,
                      .x_stride = row_floats_,
-                     .weight = x_,
-                     .out = y_,
-                     .out_stride = row_floats_,
+                     .weight = y_,
+                     .out = nullptr,
+                     .out_stride = 0,
+                     .quantized = acts_,
                      .n_rows = counts_[1],
                      .rows_max = 1,
                      .n_heads = 1,
@@ -289,8 +290,9 @@ class Bench {
                     stream());
   }
   void rope() {
+    f32* k = y_ + u64{shape_.n_heads} * shape_.head_dim;
     table_.rope({.q = {.x = y_, .stride = row_floats_, .n_heads = shape_.n_heads},
-                 .k = {},
+                 .k = {.x = k, .stride = row_floats_, .n_heads = shape_.n_kv_heads},
                  .cos = x_,
                  .sin = x_,
                  .n_rows = counts_[1],
@@ -315,21 +317,13 @@ class Bench {
     table_.swiglu({.gate = x_,
                    .up = x_ + shape_.n_ff,
                    .in_stride = row_floats_,
-                   .out = y_,
-                   .out_stride = row_floats_,
+                   .out = nullptr,
+                   .out_stride = 0,
+                   .quantized = acts_,
                    .n_rows = counts_[1],
                    .rows_max = 1,
                    .d = shape_.n_ff},
                   stream());
-  }
-  void quantize(u32 k) {
-    table_.quantize({.x = x_,
-                     .x_stride = row_floats_,
-                     .out = acts_,
-                     .n_rows = counts_[1],
-                     .rows_max = 1,
-                     .k = k},
-                    stream());
   }
 
   BenchDevice device_;

@@ -162,6 +162,25 @@ TEST_CASE("a fork and a cut go on as if nothing had been there") {
   }
 }
 
+TEST_CASE("a decode step is one graph of 11 launches a layer and 3 more") {
+  constexpr u64 kLayers = 2;
+  struct Case {
+    const char* arch;
+    const char* type;
+    u64 launches_a_layer;
+  };
+  for (const Case& c : {Case{"llama", "q8_0", 11}, Case{"llama", "f16", 11},
+                        Case{"qwen2", "q8_0", 11}, Case{"qwen3", "q8_0", 13}}) {
+    CAPTURE(c.arch);
+    CAPTURE(c.type);
+    const GpuModel model(c.arch, c.type);
+    GpuEngine gpu;
+    require_open(gpu, model.path(), config_of(16));
+    CHECK(gpu.engine.spec().n_layers == kLayers);
+    CHECK(gpu.device.graph_work_max() == kLayers * c.launches_a_layer + 3);
+  }
+}
+
 TEST_CASE("device memory is the plan's, and all of it is given back") {
   const GpuModel model("llama", "f16");
   GpuEngine gpu;
