@@ -34,6 +34,16 @@ struct RowRun {
   bool selects = false;  // its one row reads chosen slots only
 };
 
+// Says whether anybody still wants what a step computes. A prefill slice of an 8B takes seconds on
+// two cores; a cancel must not wait for its end.
+class StepWatch {
+ public:
+  virtual bool is_wanted() = 0;  // asked often, by the engine's thread
+
+ protected:
+  ~StepWatch() = default;
+};
+
 // What the kernels of a step read: lengths, positions and places. Fixed arrays in host memory that
 // the engine fills before the step and leaves alone until its end; nothing variable is baked into
 // an op (DESIGN section 5).
@@ -44,6 +54,7 @@ struct StepState {
   u32* visible = nullptr;    // [rows_max]; the row attends to slots [0, visible)
   std::span<const RowRun> runs{};
   std::span<const u32> wanted{};  // rows whose logits are wanted, ascending; may be empty
+  StepWatch* watch = nullptr;     // nullptr: wanted to the end
 };
 
 struct Projection {
@@ -68,6 +79,9 @@ class Backend {
   // Comes before the ops of a step: readies what they read of it, also cos and sin of its
   // positions, until the next call.
   virtual void begin_step(const StepState& step) = 0;
+  // The step's watch has said no: ops do nothing any more, and what the step left means nothing.
+  // Until the next step begins. A backend that cannot stop half way never says so.
+  virtual bool is_abandoned() const { return false; }
   // out[i] = row tokens[i] of the table, for all rows of the step
   virtual void embed(const model::WeightMatrix& table, const StepState& step, Rows out) = 0;
   virtual void rms_norm(Rows x, const f32* weight, f32 eps, u32 d, u32 n, Rows out) = 0;

@@ -13,7 +13,7 @@ void CpuBackend::attend_streamed(const StepState& step, u32 cache_layer, Rows q,
   for (const RowRun& run : step.runs) {
     const u32 n_slots = step.visible[run.row_begin + run.n_rows - 1];
     const u32 n_groups = static_cast<u32>(ceil_div(n_slots, args_.page_tokens));
-    for (u32 begin = 0; begin < n_groups;) {
+    for (u32 begin = 0; begin < n_groups && !is_abandoned();) {
       const u32 n = args_.kv_stream->pin(run, cache_layer, begin, n_groups);
       if (n == 0) break;  // nobody will look at these rows
       attend_window(step, run, cache_layer, begin, begin + n, q, out);
@@ -36,6 +36,7 @@ void CpuBackend::attend_window(const StepState& step, const RowRun& run, u32 cac
       kernels::attn_state_bytes(args_.spec->head_dim, kernels::kAttnRowsMax * n_group_heads),
       u64{64});
   args_.workers->run(n_blocks * n_kv_heads, [&](u32 task_idx, u32 worker_idx) {
+    if (skips_task(worker_idx)) return;
     const u32 kv_head = task_idx % n_kv_heads;
     const u32 block = n_blocks - 1 - task_idx / n_kv_heads;
     kernels::AttnArgs attn = attn_args(step, run, kv_head, block, q, out, worker_idx);

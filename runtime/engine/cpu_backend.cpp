@@ -96,7 +96,8 @@ void CpuBackend::project(Rows x, u32 n, std::span<const Projection> projections)
   }
   if (quantized) quantize(x, k, n);
 
-  args_.workers->run(n_tasks, [&](u32 task_idx, u32) {
+  args_.workers->run(n_tasks, [&](u32 task_idx, u32 worker_idx) {
+    if (skips_task(worker_idx)) return;
     for (const Projection& p : projections) {
       const u32 n_tiles = count_tiles(p.weight->n_out);
       const u32 per_task = kernels::matmul_tiles_per_task(p.weight->type, k, n);
@@ -126,7 +127,16 @@ void CpuBackend::project(Rows x, u32 n, std::span<const Projection> projections)
   });
 }
 
+bool CpuBackend::skips_task(u32 worker_idx) {
+  if (worker_idx == 0 && watch_ != nullptr && !is_abandoned() && !watch_->is_wanted()) {
+    abandoned_.store(true, std::memory_order_relaxed);
+  }
+  return is_abandoned();
+}
+
 void CpuBackend::begin_step(const StepState& step) {
+  watch_ = step.watch;
+  abandoned_.store(false, std::memory_order_relaxed);
   const u32 n_rot = args_.spec->n_rot;
   for_rows(step.n_rows, kRowsPerTask, [&](u32 begin, u32 count) {
     kernels::rope_table({.positions = step.positions + begin,
@@ -252,6 +262,7 @@ void CpuBackend::attend(const StepState& step, u32 cache_layer, Rows q, Rows out
   }
   if (args_.kv_stream != nullptr) return attend_streamed(step, cache_layer, q, out);
   args_.workers->run(n_tasks, [&](u32 task_idx, u32 worker_idx) {
+    if (skips_task(worker_idx)) return;
     for (const RowRun& run : step.runs) {
       const u32 n_blocks = static_cast<u32>(ceil_div(run.n_rows, kernels::kAttnRowsMax));
       if (task_idx < n_blocks * n_kv_heads) {

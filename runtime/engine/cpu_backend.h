@@ -8,6 +8,7 @@
 //   thread   the engine's, which is worker 0 of the pool
 #pragma once
 
+#include <atomic>
 #include <span>
 
 #include "kernels/cpu_table.h"
@@ -50,6 +51,7 @@ class CpuBackend final : public Backend {
 
   const char* isa() const override { return args_.table->isa; }
   void begin_step(const StepState& step) override;
+  bool is_abandoned() const override { return abandoned_.load(std::memory_order_relaxed); }
   void embed(const model::WeightMatrix& table, const StepState& step, Rows out) override;
   void rms_norm(Rows x, const f32* weight, f32 eps, u32 d, u32 n, Rows out) override;
   void rms_norm_heads(Rows x, const f32* weight, f32 eps, u32 n_heads, u32 n) override;
@@ -80,8 +82,13 @@ class CpuBackend final : public Backend {
   void attend_task(const StepState& step, const RowRun& run, u32 cache_layer, u32 kv_head,
                    u32 block, Rows q, Rows out, u32 worker_idx);
 
+  // Asked by the tasks that take long, before they begin. Worker 0, the engine's thread, looks.
+  bool skips_task(u32 worker_idx);
+
   CpuBackendArgs args_{};
   Traffic traffic_{};
+  StepWatch* watch_ = nullptr;
+  std::atomic<bool> abandoned_{false};  // no order: whoever sees it late computes a task in vain
 };
 
 }  // namespace tarn::engine

@@ -254,6 +254,16 @@ void Engine::handle_cancels() {
   }
 }
 
+// What runs is wanted while one of its sessions is. A row that may select has told the index so
+// already: its step is a single token, and goes on to its end.
+bool Engine::is_wanted() {
+  if (!may_abandon_ || (selector_.is_on() && n_wanted_ > 0)) return true;
+  return std::any_of(step_state_.runs.begin(), step_state_.runs.end(), [this](const RowRun& run) {
+    const Session& s = session(run.owner);
+    return !s.cancel.load(std::memory_order_relaxed) || !can_cancel(s);
+  });
+}
+
 void Engine::add_rows(Session& s, u32 n) {
   runs_[n_runs_++] = {.row_begin = step_state_.n_rows,
                       .n_rows = n,
@@ -356,6 +366,7 @@ const StepTrace& Engine::step() {
   trace_.n_sequences = n_runs_;
   trace_.n_logit_rows = n_wanted_;
   if (step_state_.n_rows > 0) {
+    step_state_.watch = this;
     const ForwardArgs forward{.backend = backend_,
                               .spec = &spec_,
                               .weights = &weights_,
@@ -363,18 +374,14 @@ const StepTrace& Engine::step() {
                               .step = &step_state_};
     {
       SegmentTimer timer(trace_, SegmentKind::layers, *clock_);
+      may_abandon_ = true;
       forward_layers(forward);
+      may_abandon_ = false;
       if (!device_works()) return trace_;
       timer.add(backend_->take_traffic());
     }
-    if (n_wanted_ == 0) commit_rows();
-    if (!run_logits(forward)) return trace_;
-    for (const RowRun& run : step_state_.runs) {
-      Session& s = session(run.owner);
-      if (s.state == SessionState::computing && s.n_computable() == 0) {
-        s.state = SessionState::idle;
-      }
-    }
+    trace_.abandoned = backend_->is_abandoned();
+    if (!trace_.abandoned && !accept_rows(forward)) return trace_;
   }
   trace_selection();
   if (kv_stream_.is_moving()) kv_stream_.pump(trace_.n_rows == 0 ? kIdleWaitNs : 0);
@@ -383,6 +390,17 @@ const StepTrace& Engine::step() {
   trace_.end_ns = clock_->now_ns();
   count_step();
   return trace_;
+}
+
+// What the layers left counts. False when the device was lost on the way.
+bool Engine::accept_rows(const ForwardArgs& forward) {
+  if (n_wanted_ == 0) commit_rows();
+  if (!run_logits(forward)) return false;
+  for (const RowRun& run : step_state_.runs) {
+    Session& s = session(run.owner);
+    if (s.state == SessionState::computing && s.n_computable() == 0) s.state = SessionState::idle;
+  }
+  return true;
 }
 
 // False when the device was lost before all were computed. A decode step may be one graph, which
@@ -468,7 +486,7 @@ void Engine::count_step() {
   counters_.disk.wait_ns += trace_.disk.wait_ns;
   counters_.disk.n_hits += trace_.disk.n_hits;
   counters_.disk.n_waited += trace_.disk.n_waited;
-  if (trace_.n_rows == 0) return;
+  if (trace_.n_rows == 0 || trace_.abandoned) return;
   ++counters_.n_steps;
   counters_.n_prefill_rows += trace_.n_prefill_rows;
   counters_.n_decode_rows += trace_.n_decode_rows;

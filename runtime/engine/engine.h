@@ -94,7 +94,7 @@ struct EngineCounters {
 inline constexpr u32 kSessionsMax = 1024;  // the configuration allows no more
 using SessionIdx = u32;
 
-class Engine {
+class Engine final : private StepWatch {
  public:
   Engine() = default;
   Engine(const Engine&) = delete;
@@ -118,9 +118,13 @@ class Engine {
   // Called with the logits of every row that the session computes from now on; nullptr ends it.
   void watch_logits(SessionIdx idx, LogitsFn on_logits, void* context);
 
-  // Any thread. What runs now ends at the next step; what is fed or begun later is not touched.
+  // Any thread. What runs now ends with the step, which stops half way where nobody else's rows are
+  // in it (on a CPU: in front of its next tasks); what is fed or begun later is not touched.
   // What a cancelled prefill has not computed is dropped, what was there before it stays.
   void request_cancel(SessionIdx idx) { session(idx).cancel.store(true); }
+  void request_cancel_all() {
+    for (Session& s : sessions_) s.cancel.store(true);
+  }
   bool take_event(SessionIdx idx, Event* event, std::span<char> text) {  // the session's reader
     return session(idx).events.pop(event, text);
   }
@@ -180,11 +184,13 @@ class Engine {
   void add_rows(Session& session, u32 n);
   bool device_works();
   void commit_rows();
+  bool accept_rows(const ForwardArgs& forward);
   bool run_logits(const ForwardArgs& forward);
   void consume_logits(Session& session, u32 position, std::span<f32> logits);
   void accept_token(Session& session, const Sampled& sampled);
   void finish(Session& session, Finish finish, Status status);
   void handle_cancels();
+  bool is_wanted() override;
   void count_step();
 
   // engine_kv.cpp
@@ -242,6 +248,7 @@ class Engine {
   std::span<char> shown_{};  // text that a token makes visible
   u32 next_session_ = 0;     // round robin of prefill slices
   StepTrace trace_{};
+  bool may_abandon_ = false;  // while the layers are computed: nothing of the step counts yet
   EngineCounters counters_{};
 };
 

@@ -81,6 +81,7 @@ void forward_layers(const ForwardArgs& args) {
   backend.begin_step(step);
   backend.embed(args.weights->token_embd, step, b.x);
   for (u32 layer_idx = 0; layer_idx < spec.n_layers; ++layer_idx) {
+    if (backend.is_abandoned()) return;
     attention(args, layer_idx);
     const bool is_last = layer_idx + 1 == spec.n_layers;
     if (is_last && n_wanted == 0) return;

@@ -37,7 +37,8 @@ struct ForwardArgs {
 };
 
 // Runs all layers, then gathers and normalises the wanted rows: on return row i of buffers.normed
-// is the normed hidden state of row step.wanted[i]. K and V of all rows are in their slots.
+// is the normed hidden state of row step.wanted[i]. K and V of all rows are in their slots. Returns
+// early, with neither, where the backend has abandoned the step.
 void forward_layers(const ForwardArgs& args);
 
 // Logits of rows [begin, begin + n) of what forward_layers left: out [n, n_vocab].

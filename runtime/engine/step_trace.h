@@ -48,6 +48,7 @@ struct StepTrace {
   u32 n_logit_rows = 0;
   u32 n_sequences = 0;
   u32 n_tokens_out = 0;
+  bool abandoned = false;  // all its sessions were cancelled while it ran: its rows do not count
   u32 groups_free = 0;
   u32 n_cluster_units = 0;  // of clustering, done in this step
   u64 n_slots_chosen = 0;   // attended to by rows that select, of all layers and KV heads

@@ -51,9 +51,10 @@ inline Config small_config() {
 }
 
 struct OpenEngine {
-  OpenEngine(const std::string& path, const Config& config) {
+  OpenEngine(const std::string& path, const Config& config, Clock* lent_clock = nullptr) {
+    Clock* engine_clock = lent_clock != nullptr ? lent_clock : &clock;
     const Result<void> opened = engine.open(
-        {.model_path = path.c_str(), .config = config, .reserve = &reserve, .clock = &clock});
+        {.model_path = path.c_str(), .config = config, .reserve = &reserve, .clock = engine_clock});
     if (!opened) FAIL(std::string(opened.error().hint));
   }
   ~OpenEngine() { engine.close(); }
