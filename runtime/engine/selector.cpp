@@ -5,8 +5,8 @@
 #include <new>
 
 #include "platform/base/assert.h"
-#include "platform/base/bump.h"
 #include "platform/base/checked.h"
+#include "runtime/engine/take.h"
 #include "runtime/select/random_at.h"
 
 namespace tarn::engine {
@@ -16,14 +16,6 @@ using select::HeadIndex;
 using select::IndexEvent;
 
 constexpr u64 kRandomSeed = 20240715;  // of method random
-constexpr u64 kAlignment = 64;
-
-template <class T>
-std::span<T> take(Bump& bump, u64 n) {
-  const auto bytes = bump.alloc_bytes(n * sizeof(T), kAlignment);
-  TARN_ASSERT(bytes.has_value());
-  return {reinterpret_cast<T*>(bytes->data()), n};
-}
 
 }  // namespace
 
@@ -64,7 +56,7 @@ void ResidentSlots::gather(std::span<const u32> slots, u8* out) const {
 
 void Selector::init(const SelectorArgs& args) {
   static_assert(sizeof(Session) <= plan::kSelectSessionBytes);
-  static_assert(alignof(Session) <= kAlignment);
+  static_assert(alignof(Session) <= kTakeAlignment);
   args_ = args;
   const plan::SelectShape& shape = args.plan->select;
   TARN_ASSERT(shape.n_heads > 0);

@@ -5,26 +5,23 @@
 #include <cstdio>
 #include <cstring>
 
+#include "runtime/engine/engine.h"
 #include "tools/gpu_check/kernel_bench.h"
+#include "tools/gpu_check/report.h"
 #include "tools/support/exit_code.h"
 
 namespace {
 
-constexpr int kNoGpu = 77;
-
-#ifdef TARN_HAVE_CUDA
 void print_figures() {
-  tarn::SystemDeviceMemory memory{};
+  tarn::engine::OpenArgs args;
+  args.config.device = {"cuda"};
   tarn::SystemClock clock;
-  tarn::Device* device = tarn::tools::value_of(tarn::system_device_open(memory, {}));
+  tarn::engine::SystemGpu gpu;
+  tarn::tools::value_of(gpu.lend(&args));
   const tarn::gpu_check::BenchFigures figures = tarn::gpu_check::bench_kernels(
-      {.device = device, .table = &tarn::kernels::gpu_table_cuda(), .clock = &clock, .shape = {}});
-  tarn::system_device_close(device);
+      {.device = args.device, .table = args.gpu_kernels, .clock = &clock, .shape = {}});
   std::puts(to_json(figures).c_str());
 }
-#else
-void print_figures() {}  // never asked for: such a build finds no GPU
-#endif
 
 int code_of(int argc, char** argv) {
   const bool facts_alone = argc == 2 && std::strcmp(argv[1], "--facts") == 0;
@@ -35,7 +32,7 @@ int code_of(int argc, char** argv) {
   const tarn::Result<tarn::DeviceChoice> choice = tarn::device_choose("cuda");
   if (!choice) {
     std::fprintf(stderr, "gpu-bench: %s\n", choice.error().hint);
-    return kNoGpu;
+    return tarn::gpu_check::kExitAbsent;
   }
   if (facts_alone) {
     std::puts(tarn::gpu_check::to_json(choice->facts).c_str());

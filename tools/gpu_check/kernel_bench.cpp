@@ -4,6 +4,7 @@
 
 #include "kernels/attn/attn.h"
 #include "kernels/quant/gpu_tile.h"
+#include "platform/base/checked.h"
 #include "tools/gpu_check/bench_device.h"
 #include "tools/support/json.h"
 
@@ -17,8 +18,6 @@ constexpr u32 kPageTokens = 64;
 constexpr u32 kPoolL2s = 4;  // the pool's bytes in L2s
 constexpr TensorType kTypes[] = {TensorType::q4_k, TensorType::q6_k, TensorType::q8_0,
                                  TensorType::f16};
-
-u64 round_up(u64 value, u64 to) { return (value + to - 1) / to * to; }
 
 u64 matrix_bytes(TensorType type, u64 n_out, u64 k) {
   return n_out / kernels::kTileRows * kernels::gpu_tile_bytes(type, k);
@@ -39,8 +38,8 @@ class Bench {
                   2 * matrix_bytes(TensorType::q4_k, shape_.n_ff, shape_.d_model)});
     const u64 pool_bytes =
         std::max({shape_.pool_bytes_min, kPoolL2s * args.device->facts().l2_bytes,
-                  round_up(biggest_of_step, kAlignment), 2 * shape_.weight_bytes_min});
-    pool_bytes_ = round_up(pool_bytes, 2 * kAlignment);
+                  align_up(biggest_of_step, kAlignment), 2 * shape_.weight_bytes_min});
+    pool_bytes_ = align_up(pool_bytes, 2 * kAlignment);
     pool_ = device_.reserve_random(pool_bytes_);
     row_floats_ = std::max({shape_.d_model + 2 * shape_.n_kv_heads * shape_.head_dim,
                             2 * shape_.n_ff, shape_.n_vocab});
@@ -85,7 +84,7 @@ class Bench {
   }
   // The pool's i-th piece of so many bytes, round and round.
   const std::byte* piece(u64 bytes, u32 i) const {
-    const u64 stride = std::max(kAlignment, round_up(bytes, kAlignment));
+    const u64 stride = std::max(kAlignment, align_up(bytes, kAlignment));
     return pool_.raw() + i % std::max<u64>(1, pool_bytes_ / stride) * stride;
   }
 
@@ -167,18 +166,19 @@ class Bench {
     f32* partial;
     u64 bytes;  // of K and V
     u32 n_groups_a_call;
+    u64 n_in_pool;  // groups
   };
   // Groups of one layer over the whole pool; a call takes the next of them.
   Attention attention(kernels::KvType type, u32 depth) {
     const u64 page = 2 * kPageTokens * kernels::kv_vector_bytes(type, shape_.head_dim);
-    const u64 group = round_up(page * shape_.n_kv_heads, 256);
+    const u64 group = align_up(page * shape_.n_kv_heads, 256);
     const u64 n_in_pool = pool_bytes_ / group;
-    const u32 n_groups = (depth + kPageTokens - 1) / kPageTokens;
+    const u32 n_groups = static_cast<u32>(ceil_div(depth, kPageTokens));
     std::vector<u8*> groups;
     for (u64 i = 0; i < std::max<u64>(n_in_pool, n_groups) + n_groups; ++i) {
       groups.push_back((pool_ + i % n_in_pool * group).as<u8>().raw());
     }
-    const u32 spans = (depth + kernels::kGpuSpanSlots - 1) / kernels::kGpuSpanSlots;
+    const u32 spans = static_cast<u32>(ceil_div(depth, kernels::kGpuSpanSlots));
     return {.pages = {.type = type,
                       .page_tokens = kPageTokens,
                       .head_dim = shape_.head_dim,
@@ -195,12 +195,12 @@ class Bench {
                            .as<f32>()
                            .raw(),
             .bytes = page * shape_.n_kv_heads * depth / kPageTokens,
-            .n_groups_a_call = n_groups};
+            .n_groups_a_call = n_groups,
+            .n_in_pool = n_in_pool};
   }
   void attend(const Attention& a, u32 i) {
-    const u64 n_in_pool = pool_bytes_ / round_up(a.pages.page_stride * shape_.n_kv_heads, 256);
     kernels::GpuPages pages = a.pages;
-    pages.groups += u64{i} * a.n_groups_a_call % std::max<u64>(n_in_pool, 1);
+    pages.groups += u64{i} * a.n_groups_a_call % a.n_in_pool;
     table_.attend({.pages = pages,
                    .q = x_,
                    .q_stride = row_floats_,

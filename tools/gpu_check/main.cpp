@@ -6,12 +6,12 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <ctime>
 
 #include "tools/gpu_check/process.h"
 #include "tools/gpu_check/steps.h"
 #include "tools/support/exit_code.h"
 #include "tools/support/input.h"
+#include "tools/support/utc.h"
 
 namespace tarn::gpu_check {
 namespace {
@@ -19,7 +19,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kMissed = 1;         // a step failed or a target was missed
-constexpr int kNoGpu = 77;         // nothing could be checked
 constexpr int kInterrupted = 130;  // what was seen until then is written
 
 struct Options {
@@ -53,15 +52,6 @@ class WorkDir {
   fs::path path_;
 };
 
-std::string utc_now() {
-  const std::time_t now = std::time(nullptr);
-  std::tm utc{};
-  gmtime_r(&now, &utc);
-  char text[32];
-  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc);
-  return text;
-}
-
 fs::path bundle_of(const Options& options) {
   if (!options.bundle.empty()) return options.bundle;
   return fs::canonical("/proc/self/exe").parent_path();
@@ -70,7 +60,7 @@ fs::path bundle_of(const Options& options) {
 int code_of(const Report& report) {
   if (report.state == "interrupted") return kInterrupted;
   const Status device = report.steps.front().status;
-  if (device != Status::ok) return device == Status::absent ? kNoGpu : kMissed;
+  if (device != Status::ok) return device == Status::absent ? kExitAbsent : kMissed;
   for (const Step& step : report.steps) {
     if (step.status == Status::failed || step.status == Status::timed_out) return kMissed;
   }
@@ -100,7 +90,7 @@ int run(const Options& options) {
     setup.cublas = options.cublas;
   }
   Report report;
-  report.date = utc_now();
+  report.date = tools::utc_now();
   report.bundle = tools::read_file((setup.bundle / "bundle.txt").string());
   while (report.bundle.ends_with("\n")) report.bundle.pop_back();
   report.bundle += setup.cublas.empty() ? "; cuBLAS: absent" : "; cuBLAS: " + setup.cublas;
@@ -119,7 +109,7 @@ int run(const Options& options) {
   std::fputs(table.c_str(), stdout);
   if (!options.table.empty()) write_whole(options.table, table);
   const int code = code_of(report);
-  if (code == kNoGpu) {
+  if (code == kExitAbsent) {
     std::fprintf(stderr, "gpu-check: nothing was checked: %s\n", report.steps.front().why.c_str());
   }
   return code;

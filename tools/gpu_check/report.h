@@ -14,6 +14,8 @@
 
 namespace tarn::gpu_check {
 
+inline constexpr int kExitAbsent = 77;  // of every program here: what it needs is not there
+
 enum class Status : u8 {
   ok,
   failed,     // it ran and said no, or crashed

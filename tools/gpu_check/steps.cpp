@@ -11,6 +11,7 @@
 
 #include "tools/gpu_check/machine.h"
 #include "tools/gpu_check/process.h"
+#include "tools/support/exit_code.h"
 #include "tools/support/input.h"
 
 namespace tarn::gpu_check {
@@ -19,7 +20,6 @@ namespace {
 namespace fs = std::filesystem;
 using Arguments = std::vector<std::string>;
 
-constexpr int kSkipped = 77, kRefused = 78;
 constexpr u64 kModelBytes = 5'300'000'000;  // the 8B of `tarn synth`, and logits of kIds tokens
 constexpr f64 kSecondsWorthwhile = 2;
 constexpr u32 kIds = 64;
@@ -127,14 +127,14 @@ class Runner {
     switch (outcome.ending) {
       case Ending::exited:
         if (outcome.code == 0) step.status = Status::ok;
-        if (outcome.code == kSkipped) step.status = Status::absent;
-        if (outcome.code == kRefused) step.status = Status::refused;
+        if (outcome.code == kExitAbsent) step.status = Status::absent;
+        if (outcome.code == tools::kExitRefused) step.status = Status::refused;
         // The loader's word for a library that is not here.
         if (outcome.code == 127 && outcome.err.find("shared libraries") != std::string::npos) {
           step.status = Status::absent;
         }
         if (outcome.code != 0) step.why = "exit code " + std::to_string(outcome.code) + behind;
-        if (outcome.code == kSkipped && !said.empty()) step.why = said;
+        if (outcome.code == kExitAbsent && !said.empty()) step.why = said;
         break;
       case Ending::signalled:
         step.why = std::string("crashed: ") + strsignal(outcome.code) + behind;

@@ -35,21 +35,18 @@ std::string short_form(f64 value) {
   return text;
 }
 
-Figure number(const Value* object, const char* key) {
-  if (object == nullptr || !object->IsObject()) return std::nullopt;
-  const auto member = object->FindMember(key);
-  if (member == object->MemberEnd() || !member->value.IsNumber()) return std::nullopt;
-  return member->value.GetDouble();
-}
-std::string text(const Value* object, const char* key) {
-  if (object == nullptr || !object->IsObject()) return "";
-  const auto member = object->FindMember(key);
-  return member != object->MemberEnd() && member->value.IsString() ? member->value.GetString() : "";
-}
 const Value* member(const Value* object, const char* key) {
   if (object == nullptr || !object->IsObject()) return nullptr;
   const auto found = object->FindMember(key);
   return found != object->MemberEnd() ? &found->value : nullptr;
+}
+Figure number(const Value* object, const char* key) {
+  const Value* value = member(object, key);
+  return value != nullptr && value->IsNumber() ? Figure(value->GetDouble()) : std::nullopt;
+}
+std::string text(const Value* object, const char* key) {
+  const Value* value = member(object, key);
+  return value != nullptr && value->IsString() ? value->GetString() : "";
 }
 
 // The row of llama-bench's JSON with this many tokens of prompt and of generation.

@@ -3,7 +3,6 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
-#include <ctime>
 #include <map>
 #include <memory>
 #include <stdexcept>
@@ -16,6 +15,7 @@
 #include "tools/support/memory_use.h"
 #include "tools/support/model_file.h"
 #include "tools/support/own_engine.h"
+#include "tools/support/utc.h"
 #include "tools/tarn-bench/bandwidth.h"
 #include "tools/tarn-bench/output.h"
 #include "tools/tarn-bench/value_list.h"
@@ -43,15 +43,6 @@ struct Setup {
   u32 n_threads = 0;
   u32 n_ubatch = 0;
 };
-
-std::string utc_now() {
-  const std::time_t now = std::time(nullptr);
-  std::tm utc{};
-  gmtime_r(&now, &utc);
-  char text[32];
-  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc);
-  return text;
-}
 
 // "llama 8.03B q4_k": the type that holds most of the bytes.
 std::string model_type(tools::ModelFile& file) {
@@ -156,7 +147,7 @@ void run_setup(const Options& options, const Setup& setup, const std::vector<Cas
   for (const Case& c : cases) {
     Row row = base;
     row.test = c;
-    row.test_time = utc_now();
+    row.test_time = tools::utc_now();
     if (!options.no_warmup) {  // the same work in small
       Case warm = c;
       warm.n_depth = 0;

@@ -47,11 +47,15 @@ Fn function(void* const (&functions)[5], Function which) {
 
 Result<void> GpuBlas::open(const GpuBlasOpenArgs& args) {
   TARN_ASSERT(cublas_.library == nullptr);
-  const char* path = args.library_path != nullptr ? args.library_path : kLibraries[0];
-  cublas_.library = open_library(path);
-  if (cublas_.library == nullptr && args.library_path == nullptr) {
-    path = kLibraries[1];
+  const char* path = args.library_path;
+  if (path != nullptr) {
     cublas_.library = open_library(path);
+  } else {
+    for (const char* name : kLibraries) {
+      path = name;
+      cublas_.library = open_library(path);
+      if (cublas_.library != nullptr) break;
+    }
   }
   if (cublas_.library == nullptr) {
     return fail({.status = Status::unsupported,
