@@ -85,8 +85,8 @@ void Config::visit_fields(Self& self, Visitor& on) {
      "leaves");
   on("kv.type", self.kv_type, ChoiceNames(kKvTypeNames), "number format of K and V");
   on("kv.page_tokens", self.page_tokens, u64{16}, u64{256}, "tokens a page, a multiple of 16");
-  self.select.visit(on);
-  self.store.visit(on);
+  SelectConfig::visit_fields(self.select, on);
+  StoreConfig::visit_fields(self.store, on);
   on("engine.sessions_max", self.sessions_max, u64{1}, u64{1024}, "sessions open at a time");
   on("engine.batch_rows_max", self.batch_rows_max, u64{1}, u64{8192},
      "rows of one step: prefill slice and decode batch together");

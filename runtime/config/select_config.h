@@ -42,17 +42,7 @@ struct SelectConfig {
   // Exact: every token is read.
   bool is_full() const { return method == SelectMethod::full; }
 
-  // As Config::visit(), which calls it.
-  template <class Visitor>
-  void visit(Visitor& on) {
-    visit_fields(*this, on);
-  }
-  template <class Visitor>
-  void visit(Visitor& on) const {
-    visit_fields(*this, on);
-  }
-
- private:
+  // Config::visit()'s share of it.
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor& on);
 };

@@ -26,17 +26,7 @@ struct StoreConfig {
   std::string_view folder() const { return {path.data()}; }
   bool is_off() const { return path[0] == '\0'; }
 
-  // As Config::visit(), which calls it.
-  template <class Visitor>
-  void visit(Visitor& on) {
-    visit_fields(*this, on);
-  }
-  template <class Visitor>
-  void visit(Visitor& on) const {
-    visit_fields(*this, on);
-  }
-
- private:
+  // Config::visit()'s share of it.
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor& on);
 };

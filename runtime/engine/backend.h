@@ -24,6 +24,7 @@ struct Rows {
   f32* data = nullptr;
   u64 stride = 0;
 };
+inline Rows from_row(Rows rows, u32 row) { return {rows.data + row * rows.stride, rows.stride}; }
 
 // Rows of one sequence that stand next to each other in a step; ascending positions.
 struct RowRun {

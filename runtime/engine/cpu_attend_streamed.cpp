@@ -31,10 +31,6 @@ void CpuBackend::attend_window(const StepState& step, const RowRun& run, u32 cac
                                u32 group_begin, u32 group_end, Rows q, Rows out) {
   const u32 n_kv_heads = args_.spec->n_kv_heads;
   const u32 n_blocks = static_cast<u32>(ceil_div(run.n_rows, kernels::kAttnRowsMax));
-  const u32 n_group_heads = args_.spec->n_heads / n_kv_heads;
-  const u64 state_bytes = align_up(
-      kernels::attn_state_bytes(args_.spec->head_dim, kernels::kAttnRowsMax * n_group_heads),
-      u64{64});
   args_.workers->run(n_blocks * n_kv_heads, [&](u32 task_idx, u32 worker_idx) {
     if (skips_task(worker_idx)) return;
     const u32 kv_head = task_idx % n_kv_heads;
@@ -48,8 +44,8 @@ void CpuBackend::attend_window(const StepState& step, const RowRun& run, u32 cac
     auto* pages = reinterpret_cast<const u8**>(memory + args_.page_table_offset_bytes);
     run.sequence->pages(cache_layer, kv_head, group_begin, group_end, {pages, args_.pages_max});
     attn.pages = pages;
-    attn.state = reinterpret_cast<f32*>(args_.attn_states +
-                                        (u64{block} * n_kv_heads + kv_head) * state_bytes);
+    attn.state = reinterpret_cast<f32*>(args_.attn_states + (u64{block} * n_kv_heads + kv_head) *
+                                                                args_.attn_state_stride_bytes);
     args_.table->attn(attn);
   });
 }

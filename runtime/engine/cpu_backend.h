@@ -43,6 +43,7 @@ struct CpuBackendArgs {
   // piece for each block of rows and KV head.
   KvStream* kv_stream = nullptr;
   std::byte* attn_states = nullptr;
+  u64 attn_state_stride_bytes = 0;
 };
 
 class CpuBackend final : public Backend {

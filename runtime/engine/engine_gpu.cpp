@@ -67,7 +67,7 @@ Result<void> Engine::place_gpu_backend(const OpenArgs& args) {
        .table = args.gpu_kernels,
        .clock = clock_,
        .spec = &spec_,
-       .kv_type = kv_type(args.config),
+       .kv_type = plan::kv_type(args.config),
        .page_tokens = plan_.group_shape.page_tokens,
        .page_bytes = plan_.group_shape.page_bytes(),
        .rows_max = step_rows,
@@ -128,7 +128,7 @@ Result<void> Engine::warm_up() {
   TARN_TRY(const SessionIdx idx, create_session());
   TARN_CHECK(feed(idx, kPrompt));
   TARN_CHECK(generate(idx, {.max_tokens = 2, .ignore_end = true}));
-  while (has_work() && !device_lost()) step();
+  while (has_work()) step();
   if (device_lost()) {
     const Result<void> lost = device_->check();
     TARN_ASSERT(!lost);  // for ever

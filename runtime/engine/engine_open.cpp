@@ -162,6 +162,7 @@ Result<void> Engine::open(const OpenArgs& args) {
 }
 
 Result<void> Engine::load(const OpenArgs& args) {
+  select_config_ = args.config.select;
   if (device_ != nullptr) TARN_CHECK(device_->bind_thread());
   TARN_TRY(table_, kernels::cpu_table_select(args.config.isa.data()));
   ModelFile file;
@@ -287,7 +288,7 @@ void Engine::place_cpu_backend(const OpenArgs& args) {
   cpu_backend_.init({.table = table_,
                      .workers = &workers_,
                      .spec = &spec_,
-                     .kv_type = kv_type(args.config),
+                     .kv_type = plan::kv_type(args.config),
                      .page_tokens = plan_.group_shape.page_tokens,
                      .rows_max = plan_.rows_max,
                      .inv_freq = piece_at<f64>(step, shape.inv_freq),
@@ -302,17 +303,17 @@ void Engine::place_cpu_backend(const OpenArgs& args) {
                      .pages_max = plan_.pages_max,
                      .selector = &selector_,
                      .kv_stream = plan_.tiers.is_on() ? &kv_stream_ : nullptr,
-                     .attn_states = attention + plan_.n_workers * plan_.attention_stride_bytes});
+                     .attn_states = attention + plan_.n_workers * plan_.attention_stride_bytes,
+                     .attn_state_stride_bytes = plan_.tiers.state_stride_bytes});
 }
 
 void Engine::place_selector(const OpenArgs& args) {
-  select_config_ = args.config.select;
   if (select_config_.is_full()) return;
   selector_.init({.config = &select_config_,
                   .plan = &plan_,
                   .spec = &spec_,
                   .table = table_,
-                  .kv_type = kv_type(args.config),
+                  .kv_type = plan::kv_type(args.config),
                   .workers = &workers_,
                   .clock = clock_,
                   .indexes = region(RegionId::select_index),

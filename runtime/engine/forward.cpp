@@ -5,7 +5,6 @@
 namespace tarn::engine {
 namespace {
 
-Rows from_row(Rows rows, u32 row) { return {rows.data + row * rows.stride, rows.stride}; }
 Rows from_column(Rows rows, u64 column) { return {rows.data + column, rows.stride}; }
 
 Rows q_rows(const StepBuffers& b) { return b.qkv; }

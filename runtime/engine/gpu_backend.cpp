@@ -7,18 +7,13 @@
 #include "platform/base/assert.h"
 #include "platform/base/checked.h"
 #include "platform/gpu/device_wait.h"
+#include "runtime/plan/gpu_shape.h"
 
 namespace tarn::engine {
 namespace {
 
 constexpr u32 kActBlock = 32;  // elements of a row that are quantised together
 constexpr u32 kRowsMax = kernels::kGpuMatvecRowsMax;  // of one launch of a product or of attention
-
-u32 count_spans(u32 n_slots) { return static_cast<u32>(ceil_div(n_slots, kernels::kGpuSpanSlots)); }
-
-u32 bucket(u32 n_rows) { return std::bit_ceil(n_rows); }
-
-Rows from_row(Rows rows, u32 row) { return {rows.data + row * rows.stride, rows.stride}; }
 
 // Calls fn(row_begin, n_rows) for all of [0, n), kRowsMax at a time.
 template <class Fn>
@@ -100,7 +95,7 @@ bool GpuBackend::launch_graph(const StepState& step) {
                          step.wanted.size() == step.n_rows;
   if (!is_decode) return false;
   const u32 visible_max = *std::max_element(step.visible, step.visible + step.n_rows);
-  GpuGraph* captured = graph(step.n_rows, count_spans(visible_max));
+  GpuGraph* captured = graph(step.n_rows, plan::gpu_spans(visible_max));
   TARN_ASSERT(captured != nullptr);  // before READY, for every session and span of the plan
   *args_.host_n_rows = step.n_rows;
   send(args_.n_rows, args_.host_n_rows, 1);
@@ -245,7 +240,7 @@ void GpuBackend::multiply(Rows x, u32 n, std::span<const Projection> projections
                                    .x_stride = x.stride,
                                    .acts = acts_from(begin, k),
                                    .n_rows = count(n_rows),
-                                   .rows_max = bucket(n_rows)};
+                                   .rows_max = std::bit_ceil(n_rows)};
     for (u32 i = 0; i < product.n_matrices; ++i) {
       const Projection& p = projections[i];
       product.matrices[i] = {.type = p.weight->type,
@@ -322,7 +317,7 @@ void GpuBackend::attend(const StepState& step, u32 cache_layer, Rows q, Rows out
                 .n_rows = count(n_rows),
                 .rows_max = n_rows,
                 .n_group_heads = spec.n_heads / spec.n_kv_heads,
-                .spans_max = mode_ == Mode::capture ? graph_spans_ : count_spans(visible_max),
+                .spans_max = mode_ == Mode::capture ? graph_spans_ : plan::gpu_spans(visible_max),
                 .scale = 1.0f / __builtin_sqrtf(static_cast<f32>(spec.head_dim)),
                 .partial = args_.partial});
   });

@@ -4,10 +4,10 @@
 #include <cstring>
 
 #include "platform/base/assert.h"
-#include "platform/base/bump.h"
 #include "platform/base/checked.h"
 #include "platform/cpu/crc32c.h"
 #include "platform/io/private_folder.h"
+#include "runtime/engine/take.h"
 
 namespace tarn::engine {
 namespace {
@@ -15,7 +15,6 @@ namespace {
 constexpr u64 kWaitNs = 10'000'000;
 constexpr char kFileName[] = "/kv.tarn";
 constexpr u64 kPathBytesMax = 512;
-constexpr u64 kPieceAlignment = 64;  // the plan's
 
 }  // namespace
 
@@ -32,13 +31,12 @@ Result<void> KvStream::open(const KvStreamArgs& args) {
   std::array<u8, 8> nonce{};
   TARN_CHECK(fill_random(nonce));
   Bump bump(args.tables);
-  const auto frame_tables = bump.alloc_bytes(
-      kv::Residency::bookkeeping_bytes(args.plan->groups_max, tiers.n_frames), kPieceAlignment);
-  const auto mover_tables = bump.alloc_bytes(
-      kv::Mover::bookkeeping_bytes(args.plan->sessions_max, n_cache_layers_), kPieceAlignment);
-  TARN_ASSERT(frame_tables && mover_tables);
+  const auto frame_tables = take<std::byte>(
+      bump, kv::Residency::bookkeeping_bytes(args.plan->groups_max, tiers.n_frames));
+  const auto mover_tables =
+      take<std::byte>(bump, kv::Mover::bookkeeping_bytes(args.plan->sessions_max, n_cache_layers_));
   residency_.init(args.plan->group_shape, args.plan->groups_max, tiers.n_frames, args.frames,
-                  *frame_tables, &store_);
+                  frame_tables, &store_);
   mover_.init({.residency = &residency_,
                .store = &store_,
                .clock = args.clock,
@@ -47,7 +45,7 @@ Result<void> KvStream::open(const KvStreamArgs& args) {
                .loads_max = plan::kTierMovesMax,
                .spills_max = plan::kTierMovesMax,
                .nonce = std::bit_cast<u64>(nonce)},
-              args.plan->sessions_max, *mover_tables);
+              args.plan->sessions_max, mover_tables);
   is_on_ = true;
   return {};
 }

@@ -60,6 +60,9 @@ void Selector::init(const SelectorArgs& args) {
   args_ = args;
   const plan::SelectShape& shape = args.plan->select;
   TARN_ASSERT(shape.n_heads > 0);
+  const u64 offset = shape.n_sets * shape.set_bytes;  // of the sessions, behind the sets
+  TARN_ASSERT(offset + args.plan->sessions_max * plan::kSelectSessionBytes <= args.indexes.size());
+  sessions_ = args.indexes.data() + offset;
   Bump bump(args.indexes);
   for (u32 set = 0; set < shape.n_sets; ++set) {
     const auto heads = take<HeadIndex>(bump, shape.n_heads);
@@ -72,13 +75,6 @@ void Selector::init(const SelectorArgs& args) {
     if (set == args.plan->sessions_max) {
       spare_ = heads.data();
       continue;
-    }
-    if (set == 0) {
-      // Sessions come last in the region, but their indexes are known from here on.
-      const u64 offset = shape.n_sets * shape.set_bytes;
-      TARN_ASSERT(offset + args.plan->sessions_max * plan::kSelectSessionBytes <=
-                  args.indexes.size());
-      sessions_ = args.indexes.data() + offset;
     }
     auto* s = new (sessions_ + set * plan::kSelectSessionBytes) Session();
     s->life = select::IndexLife(select::budget_rule(*args.config), args.config->code_bits,

@@ -89,7 +89,7 @@ class Selector {
   // Of all workers together, since the last call.
   struct Spent {
     u64 select_ns = 0, gather_ns = 0, attend_ns = 0;
-    u64 kv_bytes = 0;  // read, also for the choice
+    u64 kv_bytes = 0;  // of the slots attended to
     u64 n_slots = 0;   // attended to, a head each
     u32 n_units = 0;   // of clustering
   };

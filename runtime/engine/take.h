@@ -3,11 +3,10 @@
 // Cutting the regions of the plan into the engine's parts, while it is built.
 #pragma once
 
-#include "kernels/attn/attn.h"
 #include "platform/base/assert.h"
 #include "platform/base/bump.h"
-#include "runtime/config/config.h"
 #include "runtime/engine/backend.h"
+#include "runtime/plan/kv_type.h"
 #include "runtime/plan/step_shape.h"
 
 namespace tarn::engine {
@@ -32,10 +31,6 @@ inline Rows take_rows(Bump& bump, u64 n_rows, u64 stride) {
 template <class T>
 T* piece_at(std::byte* step, const plan::Piece& piece) {
   return reinterpret_cast<T*>(step + piece.offset_bytes);
-}
-
-inline kernels::KvType kv_type(const Config& config) {
-  return config.kv_type == KvTypeChoice::q8_0 ? kernels::KvType::q8_0 : kernels::KvType::f16;
 }
 
 }  // namespace tarn::engine

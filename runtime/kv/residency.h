@@ -67,7 +67,6 @@ class Residency final : public GroupMemory {
   void on_release(u32 group_idx) override;
 
   Where where(u32 group_idx) const { return entries_[group_idx].where; }
-  bool is_resident(u32 group_idx) const { return entries_[group_idx].frame != kNone; }
   u32 generation(u32 group_idx) const { return entries_[group_idx].generation; }
   const GroupShape& shape() const { return shape_; }
   u32 n_frames() const { return n_frames_; }
@@ -79,7 +78,6 @@ class Residency final : public GroupMemory {
   void take_frame(u32 group_idx);  // reserved -> writing; a frame is free
   void pin(u32 group_idx);         // its bytes are in memory: memory, storing, both or writing
   void unpin(u32 group_idx);
-  u32 pins(u32 group_idx) const { return entries_[group_idx].pins; }
 
   // The oldest group without a copy on disk and without pins; kNone if there is none.
   u32 first_unsaved() const { return unsaved_.head; }

@@ -10,6 +10,7 @@
 #include "runtime/kv/sequence.h"
 #include "runtime/model/weights.h"
 #include "runtime/plan/gpu_shape.h"
+#include "runtime/plan/kv_type.h"
 #include "runtime/plan/session_shape.h"
 #include "runtime/plan/step_shape.h"
 #include "runtime/text/tokenizer.h"
@@ -242,10 +243,6 @@ TierInputs tier_inputs(const Plan& plan) {
           .groups_max = plan.groups_max,
           .sessions_max = plan.sessions_max,
           .rows_max = plan.rows_max};
-}
-
-kernels::KvType kv_type(const Config& config) {
-  return config.kv_type == KvTypeChoice::q8_0 ? kernels::KvType::q8_0 : kernels::KvType::f16;
 }
 
 bool can_be_q8_0(const model::ModelSpec& spec) { return spec.head_dim % 32 == 0; }

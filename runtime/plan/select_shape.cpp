@@ -1,5 +1,7 @@
 #include "runtime/plan/select_shape.h"
 
+#include "runtime/plan/kv_type.h"
+
 #include <algorithm>
 
 namespace tarn::plan {
@@ -15,8 +17,6 @@ SelectShape select_shape(const model::ModelSpec& spec, const Config& config, u32
   if (select.is_full()) return shape;
   const u32 d = spec.head_dim;
   const u32 n_group_heads = spec.n_heads / spec.n_kv_heads;
-  const auto kv_type =
-      config.kv_type == KvTypeChoice::q8_0 ? kernels::KvType::q8_0 : kernels::KvType::f16;
   const bool is_pq = select.method == SelectMethod::pq;
   const select::PqShape pq = select::pq_shape(select, d, context_tokens);
 
@@ -37,10 +37,10 @@ SelectShape select_shape(const model::ModelSpec& spec, const Config& config, u32
   shape.pages_bytes =
       align_up(ceil_div(context_tokens, config.page_tokens) * sizeof(u8*), kAlignment);
   const u64 gather_pages = ceil_div(kGatherTokens, config.page_tokens);
-  shape.gather_bytes =
-      align_up(gather_pages * config.page_tokens * 2 * kernels::kv_vector_bytes(kv_type, d) +
-                   gather_pages * sizeof(u8*),
-               kAlignment);
+  shape.gather_bytes = align_up(
+      gather_pages * config.page_tokens * 2 * kernels::kv_vector_bytes(kv_type(config), d) +
+          gather_pages * sizeof(u8*),
+      kAlignment);
   shape.state_bytes = align_up(kernels::attn_state_bytes(d, n_group_heads), kAlignment);
   return shape;
 }

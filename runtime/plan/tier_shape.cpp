@@ -25,8 +25,9 @@ u32 tier_frames_least(const model::ModelSpec& spec, const TierInputs& inputs) {
 
 Result<TierShape> tier_shape(const model::ModelSpec& spec, const Config& config,
                              const TierInputs& inputs, u32 n_frames) {
-  TierShape shape{.n_frames = n_frames, .n_frames_least = tier_frames_least(spec, inputs)};
-  const u32 n_to_pass = n_frames - std::min(n_frames, shape.n_frames_least - kWindowsLeast);
+  TierShape shape{.n_frames = n_frames};
+  const u32 n_frames_least = tier_frames_least(spec, inputs);
+  const u32 n_to_pass = n_frames - std::min(n_frames, n_frames_least - kWindowsLeast);
   shape.window_groups = std::clamp(n_to_pass / kWindowsLeast, 1u, kTierWindowGroups);
   shape.tables_bytes =
       align_up(kv::Residency::bookkeeping_bytes(inputs.groups_max, n_frames), kPieceAlignment) +
@@ -35,10 +36,10 @@ Result<TierShape> tier_shape(const model::ModelSpec& spec, const Config& config,
   // Rows in blocks of kAttnRowsMax, a state for each block and KV head.
   const u64 n_blocks = ceil_div(inputs.rows_max, kernels::kAttnRowsMax);
   const u32 n_group_heads = spec.n_heads / spec.n_kv_heads;
-  shape.state_bytes =
-      n_blocks * spec.n_kv_heads *
+  shape.state_stride_bytes =
       align_up(kernels::attn_state_bytes(spec.head_dim, kernels::kAttnRowsMax * n_group_heads),
                kPieceAlignment);
+  shape.state_bytes = n_blocks * spec.n_kv_heads * shape.state_stride_bytes;
 
   const store::RecordShape record{.payload_bytes = inputs.group_shape.group_bytes()};
   const u64 records = u64{inputs.groups_max} + kSpareRecords;

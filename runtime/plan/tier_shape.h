@@ -14,11 +14,11 @@
 namespace tarn::plan {
 
 struct TierShape {
-  u32 n_frames = 0;  // 0: every group has its place in memory
-  u32 n_frames_least = 0;
+  u32 n_frames = 0;       // 0: every group has its place in memory
   u32 window_groups = 0;  // that attention takes at a time
   u64 tables_bytes = 0;   // of kv::Residency and kv::Mover, behind the pool's and the sequences'
   u64 state_bytes = 0;    // of attention in parts, behind the workers' pieces
+  u64 state_stride_bytes = 0;  // of them, for a block of rows and a KV head
   store::StoreLimits store{};
   u64 store_bytes = 0;  // the store's memory, and behind it the I/O backend's
   u64 disk_bytes = 0;

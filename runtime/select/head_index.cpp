@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "platform/base/assert.h"
+#include "platform/base/checked.h"
 
 namespace tarn::select {
 
@@ -11,7 +12,7 @@ u64 HeadIndex::region_bytes(const SelectConfig& config, u32 head_dim, u32 capaci
     return PqIndex::region_bytes(pq_shape(config, head_dim, capacity_tokens));
   }
   if (config.method == SelectMethod::quest) {
-    return (QuestIndex::region_bytes(head_dim, capacity_tokens) + 63) / 64 * 64;
+    return align_up(QuestIndex::region_bytes(head_dim, capacity_tokens), 64);
   }
   return 0;
 }

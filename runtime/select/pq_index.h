@@ -82,7 +82,6 @@ class PqIndex {
   // Centroids of one sub-space, and its codes of the rows. Returns the updates that were made.
   u32 train(const Training& training);
   void end_codebook();                       // the rows are searched from now on
-  void drop_codebook() { n_training_ = 0; }  // the one that is being trained
 
   // Codes of the slots up to slot_end, which have none yet, by the last codebook's nearest
   // centroids.
@@ -112,7 +111,6 @@ class PqIndex {
   u32 n_tokens() const { return n_tokens_; }
   u32 slot_begin() const { return slot_begin_; }
   u32 n_codebooks() const { return n_codebooks_; }
-  u32 n_rows_clustered() const { return n_clustered_; }
   u8 code(u32 subspace, u32 row) const;
   // The key that a row's codes stand for.
   void reconstruct(u32 row, f32* out) const;

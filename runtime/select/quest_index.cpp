@@ -3,11 +3,12 @@
 #include <algorithm>
 
 #include "platform/base/assert.h"
+#include "platform/base/checked.h"
 
 namespace tarn::select {
 
 u64 QuestIndex::region_bytes(u32 head_dim, u32 capacity_tokens) {
-  const u64 n_pages = (u64{capacity_tokens} + kPageTokens - 1) / kPageTokens;
+  const u64 n_pages = ceil_div(capacity_tokens, kPageTokens);
   return n_pages * 2 * head_dim * sizeof(f32);
 }
 
@@ -42,7 +43,7 @@ void QuestIndex::truncate(u32 n_slots) {
 void QuestIndex::copy_from(const QuestIndex& source) {
   TARN_ASSERT(source.head_dim_ == head_dim_ && source.capacity_tokens_ == capacity_tokens_);
   n_slots_ = source.n_slots_;
-  const u64 n_pages = (u64{n_slots_} + kPageTokens - 1) / kPageTokens;
+  const u64 n_pages = ceil_div(n_slots_, kPageTokens);
   std::copy_n(source.ends_, n_pages * 2 * head_dim_, ends_);
 }
 
