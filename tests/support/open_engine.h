@@ -5,7 +5,10 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <cstring>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "runtime/engine/engine.h"
@@ -50,11 +53,22 @@ inline Config small_config() {
   return config;
 }
 
+// A text of the configuration.
+template <u64 n>
+void set_text(std::array<char, n>& to, std::string_view text) {
+  REQUIRE(text.size() < n);
+  to.fill('\0');
+  std::copy(text.begin(), text.end(), to.begin());
+}
+
 struct OpenEngine {
-  OpenEngine(const std::string& path, const Config& config, Clock* lent_clock = nullptr) {
-    Clock* engine_clock = lent_clock != nullptr ? lent_clock : &clock;
-    const Result<void> opened = engine.open(
-        {.model_path = path.c_str(), .config = config, .reserve = &reserve, .clock = engine_clock});
+  OpenEngine(const std::string& path, const Config& config, Clock* lent_clock = nullptr,
+             IoBackend* store_io = nullptr) {
+    const Result<void> opened = engine.open({.model_path = path.c_str(),
+                                             .config = config,
+                                             .reserve = &reserve,
+                                             .clock = lent_clock != nullptr ? lent_clock : &clock,
+                                             .store_io = store_io});
     if (!opened) FAIL(std::string(opened.error().hint));
   }
   ~OpenEngine() { engine.close(); }
@@ -90,6 +104,16 @@ struct LogitsRecord {
     rows[position].assign(logits.begin(), logits.end());
   }
 };
+
+inline void require_same_bits(const LogitsRecord& a, const LogitsRecord& b) {
+  REQUIRE(a.rows.size() == b.rows.size());
+  for (u64 i = 0; i < a.rows.size(); ++i) {
+    CAPTURE(i);
+    REQUIRE(a.rows[i].size() == b.rows[i].size());
+    if (a.rows[i].empty()) continue;  // not watched
+    REQUIRE(std::memcmp(a.rows[i].data(), b.rows[i].data(), a.rows[i].size() * sizeof(f32)) == 0);
+  }
+}
 
 // What a generation said.
 struct Said {

@@ -35,8 +35,7 @@ Config config_of(const How& how) {
   config.sessions_max = 1;
   config.n_threads = how.n_threads;
   config.kv_type = std::string(how.kv_type) == "q8_0" ? KvTypeChoice::q8_0 : KvTypeChoice::f16;
-  config.isa.fill('\0');
-  std::copy_n(how.isa, std::strlen(how.isa), config.isa.begin());
+  test::set_text(config.isa, how.isa);
   return config;
 }
 
@@ -49,15 +48,6 @@ LogitsRecord logits_of(const std::string& path, const std::vector<u32>& ids, con
   REQUIRE(open.engine.feed(*session, ids).has_value());
   open.run();
   return record;
-}
-
-void require_same_bits(const LogitsRecord& a, const LogitsRecord& b) {
-  REQUIRE(a.rows.size() == b.rows.size());
-  for (size_t i = 0; i < a.rows.size(); ++i) {
-    CAPTURE(i);
-    REQUIRE(a.rows[i].size() == b.rows[i].size());
-    REQUIRE(std::memcmp(a.rows[i].data(), b.rows[i].data(), a.rows[i].size() * sizeof(f32)) == 0);
-  }
 }
 
 std::vector<const char*> isas() {

@@ -51,33 +51,26 @@ struct How {
   u64 group_bytes = 8192;  // of the model's KV
 };
 
-struct Opened {
-  Opened(const std::string& path, const How& how) {
-    Config config = test::small_config();
-    config.context_tokens = kContext;
-    config.page_tokens = kPage;
-    config.sessions_max = 3;
-    config.batch_rows_max = 64;
-    config.kv_type = how.kv_type;
-    config.n_threads = how.n_threads;
-    config.io.fill('\0');
-    std::copy_n(how.io_name, std::strlen(how.io_name), config.io.begin());
-    if (how.streamed) {
-      config.kv_memory_bytes = kFrames * how.group_bytes;
-      config.store.quota_bytes = kGiB;
-      std::copy_n(how.folder, std::strlen(how.folder), config.store.path.begin());
-    }
-    const Result<void> opened = engine.open({.model_path = path.c_str(),
-                                             .config = config,
-                                             .reserve = &reserve,
-                                             .clock = how.clock != nullptr ? how.clock : &clock,
-                                             .store_io = how.io});
-    if (!opened) FAIL(std::string(opened.error().hint));
+Config config_of(const How& how) {
+  Config config = test::small_config();
+  config.context_tokens = kContext;
+  config.page_tokens = kPage;
+  config.sessions_max = 3;
+  config.batch_rows_max = 64;
+  config.kv_type = how.kv_type;
+  config.n_threads = how.n_threads;
+  test::set_text(config.io, how.io_name);
+  if (!how.streamed) return config;
+  config.kv_memory_bytes = kFrames * how.group_bytes;
+  config.store.quota_bytes = kGiB;
+  test::set_text(config.store.path, how.folder);
+  return config;
+}
+
+struct Opened : test::OpenEngine {
+  Opened(const std::string& path, const How& how)
+      : OpenEngine(path, config_of(how), how.clock, how.io) {
     REQUIRE(engine.kv_stream().is_on() == how.streamed);
-  }
-  ~Opened() { engine.close(); }
-  void run() {
-    while (engine.has_work()) engine.step();
   }
   SessionIdx create() {
     const Result<SessionIdx> session = engine.create_session();
@@ -87,10 +80,6 @@ struct Opened {
   void feed(SessionIdx session, const std::vector<u32>& ids) {
     REQUIRE(engine.feed(session, ids).has_value());
   }
-
-  SystemReserve reserve;
-  SystemClock clock;
-  Engine engine;
 };
 
 // Every position's logits of three sessions, and what two generations said.
@@ -135,16 +124,8 @@ Answers answers_of(Opened& open) {
 void require_same(const Answers& want, const Answers& got) {
   CHECK(want.tokens == got.tokens);
   for (u32 i = 0; i < 3; ++i) {
-    REQUIRE(want.logits[i].rows.size() == got.logits[i].rows.size());
-    for (size_t row = 0; row < want.logits[i].rows.size(); ++row) {
-      const auto& w = want.logits[i].rows[row];
-      const auto& g = got.logits[i].rows[row];
-      REQUIRE(w.size() == g.size());
-      if (w.empty()) continue;  // shared with the one that it was forked from
-      CAPTURE(i);
-      CAPTURE(row);
-      REQUIRE(std::memcmp(w.data(), g.data(), w.size() * sizeof(f32)) == 0);
-    }
+    CAPTURE(i);
+    test::require_same_bits(want.logits[i], got.logits[i]);
   }
 }
 

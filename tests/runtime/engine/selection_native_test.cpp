@@ -55,8 +55,7 @@ Config config_of(const SelectConfig& select, const How& how = {}) {
   config.context_tokens = 2048;
   config.batch_rows_max = std::max(how.rows_max, config.sessions_max);
   config.n_threads = how.n_threads;
-  config.isa.fill('\0');
-  std::copy_n(how.isa, std::strlen(how.isa), config.isa.begin());
+  test::set_text(config.isa, how.isa);
   return config;
 }
 

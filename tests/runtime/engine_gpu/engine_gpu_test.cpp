@@ -32,16 +32,6 @@ void require_open(GpuEngine& gpu, const std::string& path, const Config& config)
   if (!opened) FAIL(std::string(opened.error().hint));
 }
 
-void require_same_bits(const LogitsRecord& a, const LogitsRecord& b) {
-  REQUIRE(a.rows.size() == b.rows.size());
-  for (u64 i = 0; i < a.rows.size(); ++i) {
-    CAPTURE(i);
-    REQUIRE(a.rows[i].size() == b.rows[i].size());
-    if (a.rows[i].empty()) continue;  // not watched
-    REQUIRE(std::memcmp(a.rows[i].data(), b.rows[i].data(), a.rows[i].size() * sizeof(f32)) == 0);
-  }
-}
-
 TEST_CASE("how a prompt is cut and where things lie changes no bit") {
   const GpuModel model("llama", "q8_0");
   const std::vector<u32> ids = random_ids(seed_from_environment(), 34, GpuModel::kVocab);

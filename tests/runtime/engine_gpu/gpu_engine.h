@@ -98,4 +98,10 @@ inline LogitsRecord logits_of(engine::Engine& engine, std::span<const u32> ids, 
   return record;
 }
 
+inline std::vector<f32> flat(const LogitsRecord& record) {
+  std::vector<f32> all;
+  for (const std::vector<f32>& row : record.rows) all.insert(all.end(), row.begin(), row.end());
+  return all;
+}
+
 }  // namespace tarn::test

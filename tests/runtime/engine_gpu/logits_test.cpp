@@ -13,12 +13,6 @@
 namespace tarn::test {
 namespace {
 
-std::vector<f32> flat(const LogitsRecord& record) {
-  std::vector<f32> all;
-  for (const std::vector<f32>& row : record.rows) all.insert(all.end(), row.begin(), row.end());
-  return all;
-}
-
 void compare(const std::string& arch, const std::string& type, KvTypeChoice kv_type,
              u32 n_positions = 6) {
   CAPTURE(arch);

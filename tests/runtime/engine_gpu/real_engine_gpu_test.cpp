@@ -56,15 +56,6 @@ void require_open(AnyGpu& gpu, const std::string& path, const Config& config) {
   REQUIRE(gpu.engine.on_gpu());
 }
 
-void require_same_bits(const LogitsRecord& a, const LogitsRecord& b) {
-  REQUIRE(a.rows.size() == b.rows.size());
-  for (u64 i = 0; i < a.rows.size(); ++i) {
-    CAPTURE(i);
-    REQUIRE(a.rows[i].size() == b.rows[i].size());
-    REQUIRE(std::memcmp(a.rows[i].data(), b.rows[i].data(), a.rows[i].size() * sizeof(f32)) == 0);
-  }
-}
-
 // Each prompt in a session of its own, side by side; the logits of what was generated.
 std::vector<LogitsRecord> decode(engine::Engine& engine, std::span<const std::vector<u32>> prompts,
                                  u32 n_tokens) {
@@ -130,11 +121,6 @@ void check_logits(const char* type, const Scale& scale) {
   const std::vector<u32> ids =
       random_ids(seed_from_environment(), std::min(scale.n_prompt, 40u), GpuModel::kVocab);
   const Config config = config_of(scale, 64, 1);
-  const auto flat = [](const LogitsRecord& record) {
-    std::vector<f32> all;
-    for (const std::vector<f32>& row : record.rows) all.insert(all.end(), row.begin(), row.end());
-    return all;
-  };
   OpenEngine on_cpu(model.path(), config);
   AnyGpu on_gpu;
   require_open(on_gpu, model.path(), config);
