@@ -21,11 +21,13 @@ namespace tarn {
 
 enum class KvTypeChoice : u8 { f16, q8_0 };
 enum class LockChoice : u8 { off, attempt, require };
+enum class EmbeddingChoice : u8 { memory, disk };
 
 // The names of a choice; for an enum, in the order of its values.
 using ChoiceNames = std::span<const char* const>;
 inline constexpr const char* kKvTypeNames[] = {"f16", "q8_0"};
 inline constexpr const char* kLockNames[] = {"off", "try", "require"};
+inline constexpr const char* kEmbeddingNames[] = {"memory", "disk"};
 inline constexpr const char* kIsaNames[] = {"auto", "generic", "avx2", "avx512", "neon"};
 inline constexpr const char* kDeviceNames[] = {"auto", "cpu", "cuda"};
 inline constexpr const char* kIoNames[] = {"auto", "uring", "threads"};
@@ -45,6 +47,7 @@ struct Config {
   u32 page_tokens = 64;
   KvTypeChoice kv_type = KvTypeChoice::f16;
   LockChoice lock = LockChoice::off;
+  EmbeddingChoice embedding = EmbeddingChoice::memory;
   std::array<char, 16> isa{"auto"};
   std::array<char, 8> device{"auto"};
   std::array<char, 8> io{"auto"};
@@ -78,6 +81,9 @@ void Config::visit_fields(Self& self, Visitor& on) {
   on("memory.lock", self.lock, ChoiceNames(kLockNames),
      "lock the memory against swapping; require fails where it cannot");
   on("memory.huge_pages", self.huge_pages, "ask for transparent huge pages");
+  on("model.embedding", self.embedding, ChoiceNames(kEmbeddingNames),
+     "where the embedding table lies; disk: in the model's file, read a row per token, unless the "
+     "output has the same table");
   on("kv.context_tokens", self.context_tokens, u64{0}, kContextTokensMax,
      "tokens that KV is planned for, all sessions together; 0: the model's context length");
   on("kv.memory_bytes", self.kv_memory_bytes, u64{0}, kBudgetBytesMax,
@@ -105,7 +111,7 @@ void Config::visit_fields(Self& self, Visitor& on) {
 
 // Where a value came from, printed beside it at start.
 enum class Origin : u8 { built_in, file, option };
-inline constexpr u32 kConfigKeysMax = 32;
+inline constexpr u32 kConfigKeysMax = 48;
 using Origins = std::array<Origin, kConfigKeysMax>;  // in the order of visit()
 
 // The place of `key` in the order of visit(); kConfigKeysMax if there is no such key.

@@ -282,12 +282,18 @@ void Engine::add_rows(Session& s, u32 n) {
   (is_decode ? trace_.n_decode_rows : trace_.n_prefill_rows) += n;
 }
 
-// Decode rows first, one each; then slices of what is to be prefilled, in turn.
-void Engine::collect_rows() {
+void Engine::drop_rows() {
   n_runs_ = 0;
   n_wanted_ = 0;
   step_state_.n_rows = 0;
+  step_state_.runs = {};
+  step_state_.wanted = {};
   trace_.n_decode_rows = trace_.n_prefill_rows = 0;
+}
+
+// Decode rows first, one each; then slices of what is to be prefilled, in turn.
+void Engine::collect_rows() {
+  drop_rows();
   for (Session& s : sessions_) {
     if (step_state_.n_rows == plan_.rows_max) break;
     if (s.state == SessionState::generating && rows_ready(s) == 1) add_rows(s, 1);
@@ -307,6 +313,16 @@ void Engine::collect_rows() {
   }
   step_state_.runs = runs_.first(n_runs_);
   step_state_.wanted = wanted_.first(n_wanted_);
+}
+
+// The rows' embeddings, where they are in the file. Nobody's step goes on without them.
+void Engine::read_embeddings() {
+  if (!embedding_.is_open() || n_runs_ == 0) return;
+  const std::span<const u32> tokens(step_state_.tokens, step_state_.n_rows);
+  const Result<void> read = embedding_.read(tokens, buffers_.x.data, buffers_.x.stride);
+  if (read) return;
+  for (const RowRun& run : step_state_.runs) give_up(session(run.owner), read.error());
+  drop_rows();
 }
 
 // Which rows select; before it, clustering: what is due, and a part of what is not where nobody
@@ -361,6 +377,7 @@ const StepTrace& Engine::step() {
   collect_rows();
   const kv::MoverStats moved_before = kv_stream_.stats();
   find_frames();
+  read_embeddings();
   prepare_selection();
   trace_.n_rows = step_state_.n_rows;
   trace_.n_sequences = n_runs_;

@@ -32,6 +32,7 @@
 #include "runtime/engine/session.h"
 #include "runtime/engine/step_trace.h"
 #include "runtime/kv/group_pool.h"
+#include "runtime/model/embedding_file.h"
 #include "runtime/plan/plan.h"
 #include "runtime/plan/step_shape.h"
 #include "runtime/text/tokenizer.h"
@@ -178,7 +179,9 @@ class Engine final : private StepWatch {
 
   u32 rows_ready(const Session& session) const;
   bool can_cancel(const Session& session) const;
+  void drop_rows();
   void collect_rows();
+  void read_embeddings();
   void prepare_selection();
   void trace_selection();
   void add_rows(Session& session, u32 n);
@@ -215,6 +218,7 @@ class Engine final : private StepWatch {
   const char* io_name_ = "";
   text::Tokenizer tokenizer_{};
   model::Weights weights_{};
+  model::EmbeddingFile embedding_{};  // open where the table is not in memory
   kv::GroupPool pool_{};
   KvStream kv_stream_{};
   CpuBackend cpu_backend_{};

@@ -52,6 +52,8 @@ class ModelFile {
     bump_ = Bump(memory_.subspan(io_bytes));
     TARN_TRY(gguf_, model::GgufFile::read(*io_.backend, file_, bump_));
     TARN_TRY(description_, model::describe_model(gguf_, bump_));
+    description_.spec.embedding_on_disk =
+        args.config.embedding == EmbeddingChoice::disk && !description_.spec.tied_output;
     return {};
   }
 
@@ -190,11 +192,18 @@ Result<void> Engine::load(const OpenArgs& args) {
                       .sink = args.sink}));
   if (runs_on_gpu) TARN_CHECK(open_gpu(args, file.description()));
   const u64 start_ns = clock_->now_ns();
+  const std::span<std::byte> staging = region(RegionId::io_staging);
   TARN_TRY(weights_, load_weights(args, {.io = &file.io(),
                                          .file = file.file(),
                                          .model = &file.description(),
-                                         .staging = region(RegionId::io_staging)}));
+                                         .staging = staging}));
   counters_.load_ns = clock_->now_ns() - start_ns;
+  if (weights_.embedding_on_disk()) {  // the loader is done with its memory
+    TARN_CHECK(embedding_.open({.path = args.model_path,
+                                .io_kind = io_kind(args.config),
+                                .table = weights_.token_embd_on_disk,
+                                .memory = staging}));
+  }
   TARN_TRY(tokenizer_, text::Tokenizer::build(file.gguf(), region(RegionId::tokenizer)));
   if (on_gpu()) {
     TARN_CHECK(place_gpu_backend(args));
@@ -228,6 +237,7 @@ void Engine::close() {
   gpu_memory_.release();
   backend_ = &cpu_backend_;
   selector_.close();
+  embedding_.close();
   arena_.tear_down();
   device_ = nullptr;
   sessions_ = {};

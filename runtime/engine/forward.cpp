@@ -78,7 +78,8 @@ void forward_layers(const ForwardArgs& args) {
   TARN_ASSERT(step.n_rows > 0);
 
   backend.begin_step(step);
-  backend.embed(args.weights->token_embd, step, b.x);
+  // Rows of a table on disk were read before the step.
+  if (!args.weights->embedding_on_disk()) backend.embed(args.weights->token_embd, step, b.x);
   for (u32 layer_idx = 0; layer_idx < spec.n_layers; ++layer_idx) {
     if (backend.is_abandoned()) return;
     attention(args, layer_idx);

@@ -39,7 +39,8 @@ struct ModelSpec {
   bool qkv_bias = false;     // some of the biases are there; each tensor says for itself
   bool qk_norm = false;
   bool tied_output = false;
-  u32 n_cache_layers = 0;                   // distinct values of kv_source
+  bool embedding_on_disk = false;  // not the file's: its reader may set it where nothing is tied
+  u32 n_cache_layers = 0;          // distinct values of kv_source
   std::array<u16, kLayersMax> kv_source{};  // model layer -> cache layer
   u64 n_params = 0;                         // elements of all tensors
   u64 weights_file_bytes = 0;               // of all tensors used

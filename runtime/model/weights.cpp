@@ -5,6 +5,7 @@
 
 #include "platform/base/assert.h"
 #include "platform/base/checked.h"
+#include "platform/cpu/crc32c.h"
 #include "runtime/model/file_cursor.h"
 #include "runtime/model/model_tables.h"
 
@@ -35,7 +36,8 @@ struct Item {
   const TensorRef* tensor = nullptr;
   std::byte* target = nullptr;
   bool is_vector = false;
-  bool is_sent = false;  // to the sink; else the target is host memory
+  bool is_sent = false;     // to the sink; else the target is host memory
+  bool is_checked = false;  // stays in the file: its rows' checksums are what goes to the target
 };
 constexpr u64 kItemsBytes = align_up(kTensorsMax * sizeof(Item), kSectorBytes);
 
@@ -59,6 +61,10 @@ class Layout {
   Checked end_ = 0;
 };
 
+bool stays_on_disk(const ModelDescription& model, const TensorRef& tensor) {
+  return model.spec.embedding_on_disk && &tensor == &model.tensors.of(ModelTensor::token_embd);
+}
+
 // Walks over every tensor that is there, in the order of the region, and gives its place to
 // `visit(row, layer or kNoLayer, tensor, target)`.
 constexpr u32 kNoLayer = ~u32{0};
@@ -69,7 +75,9 @@ void lay_out(const ModelDescription& model, Places& layout, Visit&& visit) {
     const bool is_vector = row.n_rows == tables::Dim::one;
     const Checked rows = is_vector ? Checked(1) : Checked(tensor.n_rows).aligned_up(kTileRows);
     const Checked row_bytes = is_vector ? Checked(tensor.k) * sizeof(f32)
-                                        : Checked(kernels::row_bytes(tensor.type, tensor.k));
+                              : stays_on_disk(model, tensor)
+                                  ? Checked(sizeof(u32))
+                                  : Checked(kernels::row_bytes(tensor.type, tensor.k));
     visit(row, layer, tensor, layout.place(rows * row_bytes));
   };
   for (const tables::TensorRow& row : tables::kModelTensors) {
@@ -176,6 +184,7 @@ class Loader {
   bool submit_next();
   void tile(const Piece& piece, const std::byte* rows, u64 tile_begin, u64 n_tiles, std::byte* to);
   Result<void> send(const Piece& piece, const std::byte* rows);
+  static void check_rows(const Piece& piece, const std::byte* rows);
   Result<void> check_rope_factors() const;
 
   const LoadArgs& args_;
@@ -226,8 +235,12 @@ void Loader::resolve() {
             if (args_.sink != nullptr && is_factors) {
               target = layout.place(Checked(tensor.k) * sizeof(f32));
             }
-            items_[n_items++] = {
-                .tensor = &tensor, .target = target, .is_vector = is_vector, .is_sent = is_sent};
+            const bool is_checked = stays_on_disk(model, tensor);
+            items_[n_items++] = {.tensor = &tensor,
+                                 .target = target,
+                                 .is_vector = is_vector,
+                                 .is_sent = is_sent,
+                                 .is_checked = is_checked};
             if (is_vector) {
               const f32** vector =
                   is_layer ? vector_of(layers[layer], layer_id) : vector_of(weights_, model_id);
@@ -236,6 +249,13 @@ void Loader::resolve() {
             }
             WeightMatrix* matrix =
                 is_layer ? matrix_of(layers[layer], layer_id) : matrix_of(weights_, model_id);
+            if (is_checked) {
+              weights_.token_embd_on_disk = {.type = tensor.type,
+                                             .k = static_cast<u32>(tensor.k),
+                                             .file_offset = tensor.file_offset,
+                                             .row_checksums = reinterpret_cast<const u32*>(target)};
+              return;
+            }
             *matrix = {.type = tensor.type,
                        .tiled = target,
                        .n_out = tensor.n_rows,
@@ -327,7 +347,9 @@ Result<void> Loader::take(const IoCompletion& completion) {
     return fail(read_error(completion.result, piece.read_offset));
   }
   const std::byte* rows = slots_.data() + completion.tag * slot_bytes_ + piece.lead_bytes;
-  if (piece.item->is_sent) {
+  if (piece.item->is_checked) {
+    check_rows(piece, rows);
+  } else if (piece.item->is_sent) {
     TARN_CHECK(send(piece, rows));
   } else if (piece.item->is_vector) {
     kernels::dequantize_row(piece.item->tensor->type, rows, piece.item->tensor->k,
@@ -341,6 +363,16 @@ Result<void> Loader::take(const IoCompletion& completion) {
     return fail({.status = Status::cancelled, .hint = "loading the model was cancelled"});
   }
   return {};
+}
+
+void Loader::check_rows(const Piece& piece, const std::byte* rows) {
+  const u64 row_bytes = kernels::row_bytes(piece.item->tensor->type, piece.item->tensor->k);
+  const std::span<u32> checksums(reinterpret_cast<u32*>(piece.item->target) + piece.row_begin,
+                                 piece.n_rows);
+  const Crc32c& crc = crc32c_ways()[0];
+  for (u64 row = 0; row < piece.n_rows; ++row) {
+    checksums[row] = crc.bytes(rows + row * row_bytes, row_bytes);
+  }
 }
 
 // The host's memory is too small a window for whole pieces: their tiles go in parts.
@@ -449,6 +481,7 @@ u64 loader_staging_bytes() { return kItemsBytes + kSlotsBytes; }
 Result<Weights> load_weights(const LoadArgs& args) {
   TARN_TRY(u64 region_bytes, weights_region_bytes(*args.model));
   if (args.sink != nullptr) region_bytes = weights_host_bytes(args.model->spec);
+  TARN_ASSERT(args.sink == nullptr || !args.model->spec.embedding_on_disk);
   TARN_ASSERT(args.region.size() >= region_bytes);
   TARN_ASSERT(reinterpret_cast<std::uintptr_t>(args.region.data()) % kAlignment == 0);
   TARN_ASSERT(args.staging.size() >= loader_staging_bytes());

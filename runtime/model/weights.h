@@ -39,12 +39,22 @@ struct LayerWeights {
   const f32* attn_k_norm = nullptr;
 };
 
+// A matrix whose rows stay in the file (embedding_file.h).
+struct MatrixOnDisk {
+  kernels::TensorType type = kernels::TensorType::f32;
+  u32 k = 0;
+  u64 file_offset = 0;
+  const u32* row_checksums = nullptr;  // CRC32C of each
+};
+
 struct Weights {
-  WeightMatrix token_embd;
+  WeightMatrix token_embd;  // empty where it stays on disk
+  MatrixOnDisk token_embd_on_disk;
   WeightMatrix output;  // token_embd where the output is tied
   const f32* output_norm = nullptr;
   const f32* rope_factors = nullptr;  // [n_rot / 2] or nullptr
   std::span<const LayerWeights> layers{};
+  bool embedding_on_disk() const { return token_embd_on_disk.row_checksums != nullptr; }
 };
 
 // What the region must hold: matrices, vectors, and the table of LayerWeights. An error where the

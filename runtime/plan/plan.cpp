@@ -91,9 +91,14 @@ void add_weights(Builder& builder, const model::ModelDescription& description, u
   u64 n_tensors = 0;
   for (const model::TensorRef& tensor : description.tensors.model) n_tensors += tensor.present();
   for (const model::TensorRef& tensor : description.tensors.layers) n_tensors += tensor.present();
-  const Formula formula = Formula()
-                          << n_tensors << " tensors of " << description.spec.weights_file_bytes
-                          << " B in the file, matrices in tiles of 16 rows";
+  Formula formula;
+  formula << n_tensors << " tensors of " << description.spec.weights_file_bytes << " B in the file";
+  if (description.spec.embedding_on_disk) {
+    formula << " less " << description.tensors.of(model::ModelTensor::token_embd).file_bytes
+            << " B of embeddings, in tiles";
+  } else {
+    formula << ", matrices in tiles of 16 rows";
+  }
   if (builder.has_gpu()) {
     builder.add_weights_near(description, bytes, formula);
   } else {

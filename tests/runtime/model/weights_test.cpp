@@ -8,83 +8,24 @@
 
 #include <doctest/doctest.h>
 
-#include <cstdlib>
 #include <cstring>
 #include <limits>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "runtime/model/gguf_limits.h"
-#include "tests/support/memory_io.h"
+#include "tests/runtime/model/loaded_model.h"
 #include "tests/support/tiny_model.h"
 
 namespace tarn::model {
 namespace {
 
-using kernels::TensorType;
 using test::GgufImage;
-using test::MemoryIo;
 using test::TinyModelArgs;
 
-constexpr u64 kGuardBytes = 256;
-constexpr std::byte kGuard{0xA5};
+using test::LoadedModel;
 
-struct AlignedBytes {
-  explicit AlignedBytes(u64 n_bytes)
-      : n(n_bytes),
-        data(static_cast<std::byte*>(std::aligned_alloc(4096, align_up(n_bytes, 4096)))) {
-    std::memset(data.get(), 0, n_bytes);
-  }
-  struct Free {
-    void operator()(std::byte* p) const { std::free(p); }
-  };
-  std::span<std::byte> span() { return {data.get(), n}; }
-  u64 n;
-  std::unique_ptr<std::byte, Free> data;
-};
-
-struct Loaded {
-  test::Bytes bytes;
-  MemoryIo io;
-  IoFile handle{};
-  std::vector<std::byte> memory = std::vector<std::byte>(kModelMemoryBytesMax);
-  Bump bump{memory};
-  ModelDescription model{};
-  u64 region_bytes = 0;
-  std::unique_ptr<AlignedBytes> region;
-  AlignedBytes staging{loader_staging_bytes()};
-  WorkerPool workers;
-  LoadArgs args{};
-
-  explicit Loaded(const GgufImage& image) : bytes(image.bytes()) {
-    handle = io.add(bytes);
-    auto file = GgufFile::read(io, handle, bump);
-    REQUIRE_MESSAGE(file.has_value(), file.error().hint);
-    auto description = describe_model(*file, bump);
-    REQUIRE_MESSAGE(description.has_value(), description.error().hint);
-    model = *description;
-    region_bytes = *weights_region_bytes(model);
-    region = std::make_unique<AlignedBytes>(region_bytes + kGuardBytes);
-    std::memset(region->data.get() + region_bytes, static_cast<int>(kGuard), kGuardBytes);
-    REQUIRE(workers.start({.n_workers = 2}).has_value());
-    args = {.io = &io,
-            .file = handle,
-            .model = &model,
-            .region = region->span().first(region_bytes),
-            .staging = staging.span(),
-            .tile_rows = kernels::tile_rows_generic,
-            .workers = &workers};
-  }
-  bool guard_is_whole() {
-    for (const std::byte byte : region->span().subspan(region_bytes)) {
-      if (byte != kGuard) return false;
-    }
-    return true;
-  }
-};
-
-void check_matrix(const Loaded& loaded, const TensorRef& ref, const WeightMatrix& matrix) {
+void check_matrix(const LoadedModel& loaded, const TensorRef& ref, const WeightMatrix& matrix) {
   CAPTURE(ref.name);
   REQUIRE(matrix.tiled != nullptr);
   CHECK(reinterpret_cast<std::uintptr_t>(matrix.tiled) % 64 == 0);
@@ -111,7 +52,7 @@ void check_matrix(const Loaded& loaded, const TensorRef& ref, const WeightMatrix
   CHECK(equal);
 }
 
-void check_vector(const Loaded& loaded, const TensorRef& ref, const f32* vector) {
+void check_vector(const LoadedModel& loaded, const TensorRef& ref, const f32* vector) {
   CAPTURE(ref.name);
   REQUIRE((vector != nullptr) == ref.present());
   if (!ref.present()) return;
@@ -121,7 +62,7 @@ void check_vector(const Loaded& loaded, const TensorRef& ref, const f32* vector)
   CHECK(std::memcmp(want.data(), vector, ref.k * sizeof(f32)) == 0);
 }
 
-void check_weights(Loaded& loaded, const Weights& weights) {
+void check_weights(LoadedModel& loaded, const Weights& weights) {
   const ModelTensors& tensors = loaded.model.tensors;
   check_matrix(loaded, tensors.of(ModelTensor::token_embd), weights.token_embd);
   const bool tied = loaded.model.spec.tied_output;
@@ -172,7 +113,7 @@ TEST_CASE("all types, architectures and shapes arrive bit for bit") {
     CAPTURE(c.name);
     for (const u32 depth : {1u, 3u, 64u}) {
       CAPTURE(depth);
-      Loaded loaded(test::tiny_model(c.args));
+      LoadedModel loaded(test::tiny_model(c.args));
       loaded.io.script.order_seed = test::seed_from_environment() + depth;
       loaded.io.script.in_flight_max = depth;
       const auto weights = load_weights(loaded.args);
@@ -184,7 +125,7 @@ TEST_CASE("all types, architectures and shapes arrive bit for bit") {
 
 TEST_CASE("tensors larger than a slot are read in pieces, several at a time") {
   const TinyModelArgs args{.n_layers = 1, .d_model = 96, .n_vocab = 70001, .type = 1};
-  Loaded loaded(test::tiny_model(args));
+  LoadedModel loaded(test::tiny_model(args));
   loaded.io.script.order_seed = test::seed_from_environment();
   loaded.io.script.in_flight_max = 64;
   const u64 n_reads_before = loaded.io.n_reads();
@@ -214,7 +155,7 @@ TEST_CASE("tensors larger than a slot are read in pieces, several at a time") {
 
 TEST_CASE("the widest tile that the limits let through fits the staging") {
   const TinyModelArgs args{.n_layers = 1, .d_model = 16, .d_ff = 262144, .n_vocab = 3};
-  Loaded loaded(test::tiny_model(args));
+  LoadedModel loaded(test::tiny_model(args));
   const auto weights = load_weights(loaded.args);
   REQUIRE(weights.has_value());
   check_weights(loaded, *weights);
@@ -222,7 +163,7 @@ TEST_CASE("the widest tile that the limits let through fits the staging") {
 
 TEST_CASE("a read that fails or comes short ends the load, with nothing in flight") {
   const GgufImage image = test::tiny_model({});
-  Loaded whole(image);
+  LoadedModel whole(image);
   const u64 n_before = whole.io.n_reads();
   REQUIRE(load_weights(whole.args).has_value());
   const u64 n_reads = whole.io.n_reads();
@@ -231,7 +172,7 @@ TEST_CASE("a read that fails or comes short ends the load, with nothing in fligh
     for (const bool shrinks : {false, true}) {
       CAPTURE(i);
       CAPTURE(shrinks);
-      Loaded loaded(image);
+      LoadedModel loaded(image);
       (shrinks ? loaded.io.script.shrink_at_read : loaded.io.script.fail_at_read) = i;
       loaded.io.script.shrink_to_bytes =
           loaded.model.tensors.of(ModelTensor::token_embd).file_offset;
@@ -249,7 +190,7 @@ TEST_CASE("the host can give up after any piece") {
   const GgufImage image = test::tiny_model({});
   for (u64 stop_at = 1; stop_at <= image.tensors.size(); ++stop_at) {
     CAPTURE(stop_at);
-    Loaded loaded(image);
+    LoadedModel loaded(image);
     u64 left = stop_at;
     loaded.args.progress_context = &left;
     loaded.args.on_progress = [](void* context, u64, u64) {
@@ -270,7 +211,7 @@ TEST_CASE("RoPE factors that no angle can be divided by are refused") {
     CAPTURE(bad);
     GgufImage image = test::tiny_model({.rope_factors = true});
     std::memcpy(image.tensor("rope_freqs.weight").data.data() + 12, &bad, sizeof bad);
-    Loaded loaded(image);
+    LoadedModel loaded(image);
     const auto weights = load_weights(loaded.args);
     REQUIRE_FALSE(weights.has_value());
     CHECK(weights.error().status == Status::invalid_model);

@@ -1,0 +1,115 @@
+#include "runtime/model/embedding_file.h"
+
+#include <algorithm>
+#include <array>
+
+#include "platform/base/assert.h"
+#include "platform/base/checked.h"
+#include "runtime/model/file_cursor.h"
+
+namespace tarn::model {
+namespace {
+
+constexpr u32 kReadsMax = 32;  // in flight: a disk's queue
+constexpr u64 kReapNs = 1'000'000'000;
+constexpr u32 kNoRow = ~u32{0};
+
+}  // namespace
+
+Result<void> EmbeddingFile::open(const Args& args) {
+  TARN_ASSERT(!is_open() && args.table.row_checksums != nullptr);
+  const u64 io_bytes = align_up(io_backend_bytes(), kSectorBytes);
+  TARN_ASSERT(args.memory.size() >= loader_staging_bytes() && io_bytes < args.memory.size());
+  args_ = args;
+  if (args_.io == nullptr) {
+    TARN_TRY(const IoBackendHandle handle,
+             io_backend_create({.kind = args.io_kind, .in_flight_max = kReadsMax},
+                               args.memory.first(io_bytes)));
+    args_.io = handle.backend;
+    owns_io_ = true;
+  }
+  Result<IoFile> file = args_.io->open({.path = args.path});
+  if (!file) {
+    close();
+    return fail(file.error());
+  }
+  file_ = *file;
+  crc_ = &crc32c_ways()[0];
+  row_bytes_ = kernels::row_bytes(args.table.type, args.table.k);
+  window_bytes_ = align_up(row_bytes_, kSectorBytes) + kSectorBytes;
+  windows_ = args.memory.subspan(io_bytes);
+  n_windows_ = static_cast<u32>(std::min<u64>(windows_.size() / window_bytes_, kReadsMax));
+  n_windows_ = std::min(n_windows_, args_.io->in_flight_max());
+  TARN_ASSERT(n_windows_ > 0);  // the loader had room for 16 rows of the widest
+  return {};
+}
+
+void EmbeddingFile::close() {
+  if (args_.io != nullptr && file_.index >= 0) args_.io->close(file_);
+  if (owns_io_) io_backend_destroy(args_.io);
+  owns_io_ = false;
+  file_ = {};
+  args_ = {};
+}
+
+bool EmbeddingFile::submit_row(u32 slot, u64 row) {
+  const u64 begin = args_.table.file_offset + row * row_bytes_;
+  const u64 read_begin = begin / kSectorBytes * kSectorBytes;
+  const u64 read_bytes = align_up(begin + row_bytes_, kSectorBytes) - read_begin;
+  return args_.io->submit({.op = IoOp::read,
+                           .file = file_,
+                           .offset = read_begin,
+                           .buffer = windows_.subspan(slot * window_bytes_, read_bytes),
+                           .tag = slot});
+}
+
+Result<void> EmbeddingFile::take(const IoCompletion& completion, u32 token, f32* out) const {
+  const u64 begin = args_.table.file_offset + token * row_bytes_;
+  const u64 lead_bytes = begin % kSectorBytes;
+  if (completion.result < 0 || static_cast<u64>(completion.result) < lead_bytes + row_bytes_) {
+    return fail(read_error(completion.result, begin - lead_bytes));
+  }
+  const std::byte* row = windows_.data() + completion.tag * window_bytes_ + lead_bytes;
+  if (crc_->bytes(row, row_bytes_) != args_.table.row_checksums[token]) {
+    return fail({.status = Status::io_failed,
+                 .hint = "the model's file is not what it was when the engine was opened: put the "
+                         "model back and open the engine again, or set model.embedding = "
+                         "\"memory\"",
+                 .figures = {{{"offset", begin}, {"token", token}}}});
+  }
+  kernels::dequantize_row(args_.table.type, row, args_.table.k, out);
+  return {};
+}
+
+// Keeps every window reading; after an error only what is in flight is waited for.
+Result<void> EmbeddingFile::read(std::span<const u32> tokens, f32* out, u64 stride) {
+  TARN_ASSERT(is_open());
+  std::array<u32, kReadsMax> row_of{};  // by window; kNoRow: free
+  row_of.fill(kNoRow);
+  Result<void> result;
+  u32 next = 0, n_busy = 0;
+  const auto submit_next = [&](u32 slot) {
+    if (!result || next == tokens.size()) return;
+    const bool submitted = submit_row(slot, tokens[next]);
+    TARN_ASSERT(submitted);  // no more than the backend has, and it is ours alone
+    row_of[slot] = next++;
+    ++n_busy;
+  };
+  for (u32 slot = 0; slot < n_windows_; ++slot) submit_next(slot);
+  while (n_busy > 0) {
+    std::array<IoCompletion, kReadsMax> completions;
+    const u32 n = args_.io->reap(completions, 1, kReapNs);
+    for (const IoCompletion& completion : std::span(completions).first(n)) {
+      const u32 slot = static_cast<u32>(completion.tag);
+      const u32 row = row_of[slot];
+      TARN_ASSERT(row != kNoRow);
+      if (result) result = take(completion, tokens[row], out + row * stride);
+      row_of[slot] = kNoRow;
+      --n_busy;
+      submit_next(slot);
+    }
+  }
+  return result;
+}
+
+}  // namespace tarn::model

@@ -1,0 +1,101 @@
+// Goal    an engine whose embedding table stays in the file says what one with the table in memory
+//         says, bit for bit, in less memory; where the file is gone wrong, a generation ends with
+//         an error, nothing wrong is said, and the next one goes on once the file is whole.
+// Method  small random models, prompt and decode steps of two sessions; the file cut short under
+//         the engine.
+#include <doctest/doctest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "tests/support/open_engine.h"
+
+namespace tarn::engine {
+namespace {
+
+using test::LogitsRecord;
+using test::OpenEngine;
+using test::SmallModel;
+
+Config config_of(EmbeddingChoice embedding) {
+  Config config = test::small_config();
+  config.embedding = embedding;
+  config.batch_rows_max = 48;
+  return config;
+}
+
+u64 weights_bytes(const Engine& engine) { return engine.plan().of(plan::RegionId::weights).bytes; }
+
+TEST_CASE("a table in the file gives the same bits in less memory") {
+  const std::pair<const char*, const char*> kCases[] = {{"llama", "q4_k_m"}, {"qwen3", "f16"}};
+  for (const auto& c : kCases) {
+    CAPTURE(c.first);
+    const SmallModel model(c.first, c.second);
+    OpenEngine in_memory(model.path(), config_of(EmbeddingChoice::memory));
+    OpenEngine on_disk(model.path(), config_of(EmbeddingChoice::disk));
+    CHECK(weights_bytes(on_disk.engine) < weights_bytes(in_memory.engine));
+    LogitsRecord records[2];
+    std::vector<u32> said[2];
+    u32 i = 0;
+    for (OpenEngine* open : {&in_memory, &on_disk}) {
+      Engine& engine = open->engine;
+      const SessionIdx other = open->session_with(test::random_ids(2, 60));
+      const SessionIdx session = *engine.create_session();
+      engine.watch_logits(session, LogitsRecord::on_logits, &records[i]);
+      REQUIRE(engine.feed(session, test::random_ids(1, 130)).has_value());
+      open->run();
+      REQUIRE(engine.generate(other, {.max_tokens = 12, .ignore_end = true}).has_value());
+      REQUIRE(engine.generate(session, {.max_tokens = 12, .ignore_end = true}).has_value());
+      said[i] = test::read_all(engine, session).tokens;
+      const std::vector<u32> others = test::read_all(engine, other).tokens;
+      said[i].insert(said[i].end(), others.begin(), others.end());
+      ++i;
+    }
+    test::require_same_bits(records[0], records[1]);
+    CHECK(said[0] == said[1]);
+    CHECK(said[0].size() == 24);
+  }
+}
+
+TEST_CASE("a tied table is the output's, and stays in memory") {
+  const SmallModel model("qwen2", "q4_k_m");
+  OpenEngine in_memory(model.path(), config_of(EmbeddingChoice::memory));
+  OpenEngine on_disk(model.path(), config_of(EmbeddingChoice::disk));
+  CHECK(weights_bytes(on_disk.engine) == weights_bytes(in_memory.engine));
+}
+
+TEST_CASE("a file that was cut ends what needs it, and nothing else") {
+  const SmallModel model("llama", "f16");
+  OpenEngine open(model.path(), config_of(EmbeddingChoice::disk));
+  Engine& engine = open.engine;
+  const SessionIdx session = open.session_with(test::random_ids(1, 40));
+  open.run();
+  REQUIRE(engine.generate(session, {.max_tokens = 8, .ignore_end = true}).has_value());
+  const std::vector<u32> want = test::read_all(engine, session).tokens;
+  REQUIRE(engine.truncate(session, 40).has_value());
+  open.run();
+
+  std::ifstream in(model.path(), std::ios::binary);
+  const std::vector<char> whole((std::istreambuf_iterator<char>(in)), {});
+  std::filesystem::resize_file(model.path(), 8192);
+  REQUIRE(engine.generate(session, {.max_tokens = 8, .ignore_end = true}).has_value());
+  const test::Said cut = test::read_all(engine, session);
+  CHECK(cut.tokens.empty());
+  CHECK(cut.done.finish == Finish::error);
+  CHECK(cut.done.status == Status::io_failed);
+  const SessionIdx prompt = *engine.create_session();
+  REQUIRE(engine.feed(prompt, test::random_ids(3, 100)).has_value());
+  open.run();  // ends: what cannot be computed is not tried for ever
+  CHECK(engine.session_state(prompt).sequence.n_slots() == 0);
+
+  std::ofstream(model.path(), std::ios::binary | std::ios::in)
+      .write(whole.data(), static_cast<std::streamsize>(whole.size()));
+  REQUIRE(engine.generate(session, {.max_tokens = 8, .ignore_end = true}).has_value());
+  CHECK(test::read_all(engine, session).tokens == want);
+  CHECK(engine.session_state(prompt).state == SessionState::idle);
+  engine.pool().check_invariants();
+}
+
+}  // namespace
+}  // namespace tarn::engine
