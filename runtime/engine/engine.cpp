@@ -92,17 +92,20 @@ void Engine::destroy_session(SessionIdx idx) {
   s.state = SessionState::free;
 }
 
+Result<void> Engine::check_ids(std::span<const u32> ids) const {
+  for (const u32 id : ids) {
+    if (id < spec_.n_vocab) continue;
+    return refused("a token is not in the vocabulary", {"token", id}, {"n_vocab", spec_.n_vocab});
+  }
+  return {};
+}
+
 Result<void> Engine::feed(SessionIdx idx, std::span<const u32> ids) {
   Session& s = session(idx);
   if (s.state == SessionState::generating) {
     return refused("the session is generating: wait for its end, or cancel it");
   }
-  for (u64 i = 0; i < ids.size(); ++i) {
-    if (ids[i] >= spec_.n_vocab) {
-      return refused("a token is not in the vocabulary", {"token", ids[i]},
-                     {"n_vocab", spec_.n_vocab});
-    }
-  }
+  TARN_CHECK(check_ids(ids));
   if (ids.size() > plan_.context_tokens - s.n_ids) {
     return refused(
         "the session would be longer than the context: shorten the text, or raise -c "
@@ -131,6 +134,7 @@ Result<void> Engine::generate(SessionIdx idx, const GenerateParams& params) {
   if (s.state == SessionState::generating) return refused("the session is generating already");
   if (s.n_ids == 0) return refused("nothing was fed: feed at least one token (BOS, say) first");
   TARN_CHECK(validate(params.sampler, spec_.n_vocab));
+  TARN_CHECK(check_ids(params.forced));
   TARN_CHECK(s.text.reset(params.stops));
   if (s.n_pending() == 0) {  // a cut behind a computed token: its logits are wanted again
     TARN_CHECK(cut(s, s.n_ids - 1));
@@ -142,6 +146,7 @@ Result<void> Engine::generate(SessionIdx idx, const GenerateParams& params) {
   s.sampler = params.sampler;
   s.max_tokens = params.max_tokens;
   s.ignore_end = params.ignore_end;
+  s.forced = params.forced;
   s.n_generated = 0;
   s.detokenizer = text::Detokenizer(tokenizer_, /*at_start=*/false);
   s.first_token_ns = 0;
@@ -449,14 +454,15 @@ void Engine::consume_logits(Session& s, u32 position, std::span<f32> logits) {
   if (kv_failed(s)) return;
   if (s.on_logits != nullptr) s.on_logits(s.logits_context, position, logits);
   if (s.state != SessionState::generating || position + 1 != s.n_ids) return;
-  const Result<Sampled> sampled = sample({.logits = logits,
-                                          .history = s.ids.first(s.n_ids),
-                                          .params = &s.sampler,
-                                          .draw_idx = s.n_generated,
-                                          .candidates = candidates_,
-                                          .sorted_window = sorted_window_,
-                                          .saved = saved_logits_});
+  Result<Sampled> sampled = sample({.logits = logits,
+                                    .history = s.ids.first(s.n_ids),
+                                    .params = &s.sampler,
+                                    .draw_idx = s.n_generated,
+                                    .candidates = candidates_,
+                                    .sorted_window = sorted_window_,
+                                    .saved = saved_logits_});
   if (!sampled) return finish(s, Finish::error, sampled.error().status);
+  if (s.n_generated < s.forced.size()) sampled->token = s.forced[s.n_generated];
   accept_token(s, *sampled);
 }
 

@@ -177,6 +177,7 @@ class Engine final : private StepWatch {
   Result<void> open_kv_stream(const OpenArgs& args, std::span<std::byte> tables);
   Result<void> place_text();
 
+  Result<void> check_ids(std::span<const u32> ids) const;
   u32 rows_ready(const Session& session) const;
   bool can_cancel(const Session& session) const;
   void drop_rows();

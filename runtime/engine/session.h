@@ -33,6 +33,9 @@ struct GenerateParams {
   u32 max_tokens = 0;  // 0: until the model ends or the KV is full
   bool ignore_end = false;
   std::span<const std::string_view> stops{};  // copied
+  // What the first draws are to come to, whatever the logits say, for evaluation: a text read by
+  // decode steps. In the vocabulary; lent until the end.
+  std::span<const u32> forced{};
 };
 
 struct Session {
@@ -48,6 +51,7 @@ struct Session {
   SamplerParams sampler{};
   u32 max_tokens = 0;
   bool ignore_end = false;
+  std::span<const u32> forced{};
   u32 n_generated = 0;
   TextStream text{};
   text::Detokenizer detokenizer{};

@@ -49,20 +49,9 @@ void set_choice(Config& config, const char* key, const std::optional<std::string
   if (name) config.visit(ByName{key, *name});
 }
 
-// A method's name, or a preset's.
-SelectConfig selected(SelectConfig select, const std::string& name) {
-  for (const char* preset : kSelectPresetNames) {
-    if (name == preset) return value_of(with_preset(select, name));
-  }
-  for (size_t i = 0; i < std::size(kSelectMethodNames); ++i) {
-    if (name == kSelectMethodNames[i]) select.method = static_cast<SelectMethod>(i);
-  }
-  return select;
-}
-
 std::vector<std::string> select_names() {
-  std::vector<std::string> names = names_of(kSelectMethodNames);
-  for (const char* preset : kSelectPresetNames) names.emplace_back(preset);
+  std::vector<std::string> names = lossy_select_names();
+  names.insert(names.begin(), kSelectMethodNames[static_cast<u64>(SelectMethod::full)]);
   return names;
 }
 
@@ -119,6 +108,20 @@ int32_t show_progress(void*, uint64_t done, uint64_t total) {
 }
 
 }  // namespace
+
+SelectConfig select_named(SelectConfig select, const std::string& name) {
+  for (const char* preset : kSelectPresetNames) {
+    if (name == preset) return value_of(with_preset(select, name));
+  }
+  ByName{"select.method", name}.assign(select.method, ChoiceNames(kSelectMethodNames));
+  return select;
+}
+
+std::vector<std::string> lossy_select_names() {
+  std::vector<std::string> names = names_of(std::span(kSelectMethodNames).subspan(1));
+  for (const char* preset : kSelectPresetNames) names.emplace_back(preset);
+  return names;
+}
 
 void EngineOptions::add_to(CLI::App& command, bool model_required) {
   CLI::Option* option = command.add_option("-m,--model", model, "the model, a GGUF file");
@@ -178,7 +181,7 @@ Config EngineOptions::config() const {
   if (n_threads) config.n_threads = *n_threads;
   if (rows_max) config.batch_rows_max = *rows_max;
   if (sessions_max) config.sessions_max = *sessions_max;
-  if (select) config.select = selected(config.select, *select);
+  if (select) config.select = select_named(config.select, *select);
   if (!store_dir.empty()) set_store(config, store_dir);
   set_choice(config, "kv.type", kv_type);
   set_choice(config, "cpu.isa", isa);

@@ -35,6 +35,10 @@ struct EngineOptions {
   Config config() const;
 };
 
+// What `--select` names: a method, or a preset. All but "full".
+SelectConfig select_named(SelectConfig select, const std::string& name);
+std::vector<std::string> lossy_select_names();
+
 // Memory that `--budget auto` allows: what is available now minus a headroom of a tenth, and of at
 // least 256 MiB where that is less than a quarter.
 u64 automatic_budget_bytes();

@@ -54,6 +54,40 @@ TEST_CASE("what cannot be served is refused with its reason, and nothing changes
   CHECK(test::read_all(engine, session).tokens.size() == 4);
 }
 
+TEST_CASE("forced draws read a text by decode steps, with a prompt's logits") {
+  const SmallModel model("llama", "q4_k_m");
+  OpenEngine open(model.path(), test::small_config());
+  Engine& engine = open.engine;
+  const std::vector<u32> ids = test::random_ids(5, 60);
+  test::LogitsRecord fed, forced;
+  const SessionIdx by_feed = *engine.create_session();
+  engine.watch_logits(by_feed, test::LogitsRecord::on_logits, &fed);
+  REQUIRE(engine.feed(by_feed, ids).has_value());
+  open.run();
+
+  const SessionIdx by_steps = open.session_with({ids.begin(), ids.begin() + 20});
+  engine.watch_logits(by_steps, test::LogitsRecord::on_logits, &forced);
+  const std::span<const u32> rest = std::span(ids).subspan(20);
+  REQUIRE(engine.generate(by_steps, {.max_tokens = 40, .ignore_end = true, .forced = rest}));
+  const test::Said said = test::read_all(engine, by_steps);
+  CHECK(std::equal(said.tokens.begin(), said.tokens.end(), rest.begin(), rest.end()));
+  forced.rows.resize(60);
+  for (u32 i = 20; i < 59; ++i) {
+    CAPTURE(i);
+    REQUIRE(forced.rows[i].size() == fed.rows[i].size());
+    CHECK(std::equal(forced.rows[i].begin(), forced.rows[i].end(), fed.rows[i].begin()));
+  }
+
+  const u32 unknown[] = {1, 1024};
+  CHECK(engine.generate(by_steps, {.forced = unknown}).error().status == Status::invalid_request);
+  // Fewer than the generation has: the rest is the model's.
+  REQUIRE(
+      engine.generate(by_steps, {.max_tokens = 4, .ignore_end = true, .forced = rest.first(2)}));
+  const test::Said more = test::read_all(engine, by_steps);
+  REQUIRE(more.tokens.size() == 4);
+  CHECK(more.tokens[1] == rest[1]);
+}
+
 TEST_CASE("a generation ends by length, by the context, by a stop, by its end token, by a cancel") {
   const SmallModel model("llama", "f16");
   Config config = test::small_config();

@@ -1,0 +1,100 @@
+// Goal    `tarn verify` tells a selection that reads everything from one that reads little, by KL,
+//         best tokens and planted facts; its verdict follows its limits, and what it cannot measure
+//         is refused with the remedy.
+// Method  the built-in model on prose of this repository, short; the program as a shell starts it.
+#include <doctest/doctest.h>
+#include <rapidjson/document.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/support/temp_file.h"
+#include "tests/tools/tarn/command_line.h"
+#include "tools/support/input.h"
+
+namespace tarn {
+namespace {
+
+const std::string kModel = TARN_SOURCE_DIR "/tools/builtin/logbook.gguf";
+const std::string kText = TARN_SOURCE_DIR "/runtime/ARCHITECTURE.md";
+
+std::vector<std::string> verify(const std::vector<std::string>& more) {
+  std::vector<std::string> arguments = {"verify", "-m", kModel, "--text", kText, "--lock", "off"};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return arguments;
+}
+
+const rapidjson::Value& member(const rapidjson::Value& of, const char* name) {
+  const auto it = of.FindMember(name);
+  REQUIRE(it != of.MemberEnd());
+  return it->value;
+}
+
+TEST_CASE("all tokens chosen is exact, few are worse, and the verdict says so") {
+  const test::TempFile config("verify.toml");
+  const std::string toml = "[select]\nsink_tokens = 4\nlocal_tokens = 16\n";
+  tools::write_file(config.path(), toml.data(), toml.size());
+  const test::Ended ended =
+      test::run_tarn(verify({"--config", config.path(), "-c", "1000", "--steps", "24", "--needles",
+                             "2", "--presets", "pq,window", "--budgets", "16,4096", "--json"}));
+  CAPTURE(ended.err);
+  REQUIRE(ended.exit_code == 0);
+  rapidjson::Document json;
+  json.Parse(ended.out.c_str());
+  REQUIRE(json.IsObject());
+  const auto& trials = member(json, "trials");
+  REQUIRE(trials.Size() == 5);
+  CHECK(member(trials[0], "name").GetString() == std::string("full"));
+  const auto kl = [&](u32 i) { return member(trials[i], "kl_mean").GetDouble(); };
+  const auto verdict = [&](u32 i) { return std::string(member(trials[i], "verdict").GetString()); };
+  for (const u32 i : {1u, 3u}) {  // 16 tokens
+    CAPTURE(i);
+    CHECK(member(trials[i], "steps_selected").GetUint64() >= 20);
+    CHECK(member(trials[i], "tokens_read").GetDouble() == 4 + 16 + 16);
+    CHECK(kl(i) > 1e-3);
+    CHECK(verdict(i) == (kl(i) <= 0.05 && member(trials[i], "top1_agreement").GetDouble() >= 0.95
+                             ? "passed"
+                             : "failed"));
+  }
+  CHECK(kl(1) < kl(3));  // pq chooses better than a window does
+  for (const u32 i : {2u, 4u}) {
+    CAPTURE(i);
+    CHECK(kl(i) == 0);
+    CHECK(member(trials[i], "top1_agreement").GetDouble() == 1);
+    CHECK(verdict(i) != "failed");
+  }
+}
+
+TEST_CASE("where nothing passes it ends with 78 and says what to do") {
+  const test::Ended ended =
+      test::run_tarn(verify({"-c", "1200", "--steps", "8", "--needles", "0", "--presets", "window",
+                             "--budgets", "16", "--kl-max", "0"}));
+  CHECK(ended.exit_code == 78);
+  CHECK(ended.out.find("failed") != std::string::npos);
+  CHECK(ended.err.find("--select full") != std::string::npos);
+}
+
+TEST_CASE("what cannot be measured is refused") {
+  const test::TempFile text("short.txt");
+  tools::write_file(text.path(), "too short", 9);
+  struct Case {
+    std::vector<std::string> arguments;
+    int exit_code;
+    const char* says;
+  };
+  const Case kCases[] = {
+      {{"verify", "-m", kModel, "--text", text.path()}, 78, "give a longer text"},
+      {verify({"-c", "64"}), 78, "raise -c to"},
+      {verify({"--presets", "full"}), 64, "presets"},
+      {{"verify", "-m", kModel, "--text", "/nowhere/at/all"}, 74, "/nowhere/at/all"},
+  };
+  for (const Case& c : kCases) {
+    CAPTURE(c.says);
+    const test::Ended ended = test::run_tarn(c.arguments);
+    CHECK(ended.exit_code == c.exit_code);
+    CHECK(ended.err.find(c.says) != std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace tarn

@@ -1,0 +1,397 @@
+// tarn verify: what reading by selection loses on this model and this text, against reading
+// everything, in the same run. One document for all: the text with facts planted at even depths.
+// Each preset and budget reads it, decodes what follows it in the text (the text's own tokens,
+// whatever the model would have said), and answers for each fact.
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/engine/engine.h"
+#include "tools/support/engine_options.h"
+#include "tools/support/exit_code.h"
+#include "tools/support/input.h"
+#include "tools/support/json.h"
+#include "tools/support/model_file.h"
+#include "tools/support/own_engine.h"
+#include "tools/tarn/commands.h"
+#include "tools/tarn/softmax.h"
+
+namespace tarn::tools {
+namespace {
+
+using Ids = std::vector<u32>;
+using SteadyClock = std::chrono::steady_clock;
+
+constexpr u32 kContextDefault = 8192;
+constexpr u32 kAnswerTokens = 12;
+constexpr std::array kPlaces = {"archive", "bakery", "cellar",   "dairy",   "engine", "forge",
+                                "garden",  "harbor", "island",   "kitchen", "ladder", "market",
+                                "nursery", "office", "pantry",   "quarry",  "river",  "stable",
+                                "tower",   "vault",  "windmill", "yard",    "zoo",    "bridge"};
+
+struct VerifyCommand {
+  EngineOptions engine;
+  std::string text_file;
+  std::vector<std::string> presets{"pq", "pqcache-infinitebench"};
+  std::vector<u32> budgets{512, 1024, 2048};
+  u32 n_steps = 128;
+  u32 n_needles = 8;
+  f64 kl_max = 0.05, top1_min = 0.95;
+  bool json = false;
+};
+
+// A planted fact, and how it is asked for.
+struct Needle {
+  Ids question;
+  std::string answer;
+};
+
+struct Exam {
+  Ids document, continuation;
+  std::vector<Needle> needles;
+};
+
+// Facts are put between the text's own tokens.
+Exam exam_of(ModelFile& model, const VerifyCommand& command, u32 n_context) {
+  const Ids text = model.encode(read_file(command.text_file), {.add_special = true});
+  Exam exam;
+  std::vector<Ids> facts;
+  u64 n_taken = command.n_steps;
+  u64 n_question_max = 0;
+  for (u32 i = 0; i < command.n_needles; ++i) {
+    const std::string line = std::string("\nThe code of the ") + kPlaces[i] + " is";
+    const std::string code = std::to_string(100'000 + (i + 1) * 611'953ull % 900'000);
+    facts.push_back(model.encode(line + " " + code + ".\n", {.add_special = false}));
+    exam.needles.push_back({model.encode(line, {.add_special = false}), code});
+    n_taken += facts.back().size();
+    n_question_max = std::max<u64>(n_question_max, exam.needles.back().question.size());
+  }
+  n_taken += n_question_max + kAnswerTokens;
+  const u64 n_least = n_taken + 2 * command.n_needles + 64;
+  if (n_context < n_least) {
+    throw Failure{kExitRefused, "a context of " + std::to_string(n_context) +
+                                    " tokens has no room for the planted facts and " +
+                                    std::to_string(command.n_steps) + " steps: raise -c to " +
+                                    std::to_string(n_least) + " or more"};
+  }
+  const u64 n_body = n_context - n_taken;
+  if (text.size() < n_body + command.n_steps) {
+    throw Failure{kExitRefused, command.text_file + " has " + std::to_string(text.size()) +
+                                    " tokens, " + std::to_string(n_body + command.n_steps) +
+                                    " are needed: give a longer text, or lower -c"};
+  }
+  for (u64 i = 0; i < n_body; ++i) {
+    for (u32 n = 0; n < facts.size(); ++n) {
+      if (i == (2 * n + 1) * n_body / (2 * facts.size())) {
+        exam.document.insert(exam.document.end(), facts[n].begin(), facts[n].end());
+      }
+    }
+    exam.document.push_back(text[i]);
+  }
+  const auto from = text.begin() + static_cast<std::ptrdiff_t>(n_body);
+  exam.continuation.assign(from, from + command.n_steps);
+  return exam;
+}
+
+// One preset with one budget, and how it did.
+struct Trial {
+  std::string name;
+  SelectConfig select{};
+  std::vector<f64> kls{};  // of the steps that selected
+  u32 n_agree = 0;         // of them, the best token is full attention's
+  u32 n_steps = 0;
+  u32 n_right = 0;      // of the needles
+  f64 tokens_read = 0;  // a step, in the mean
+  f64 ms_per_token = 0;
+
+  f64 kl_mean() const {
+    f64 sum = 0;
+    for (const f64 kl : kls) sum += kl;
+    return kls.empty() ? 0.0 : sum / static_cast<f64>(kls.size());
+  }
+  f64 kl_p99() const {
+    std::vector<f64> sorted = kls;
+    std::sort(sorted.begin(), sorted.end());
+    return sorted.empty() ? 0.0 : sorted[(sorted.size() - 1) * 99 / 100];
+  }
+  f64 top1() const {
+    return kls.empty() ? 1.0 : static_cast<f64>(n_agree) / static_cast<f64>(kls.size());
+  }
+  bool selected() const { return !kls.empty(); }
+  bool passes(const VerifyCommand& command, const Trial& full) const {
+    return selected() && kl_mean() <= command.kl_max && top1() >= command.top1_min &&
+           n_right >= full.n_right;
+  }
+};
+
+// Takes an exam with an engine of its own; full attention's logits are kept for the others.
+class Examinee {
+ public:
+  Examinee(const VerifyCommand& command, Config config, const Exam& exam, Trial& trial,
+           std::vector<f32>& full_logits)
+      : command_(command), exam_(exam), trial_(trial), full_logits_(full_logits) {
+    config.select = trial.select;
+    own_ = std::make_unique<OwnEngine>(command.engine.model, config);
+    session_ = value_of(own_->get().create_session());
+  }
+
+  void run() {
+    read_document();
+    decode_continuation();
+    for (const Needle& needle : exam_.needles) trial_.n_right += answers(needle) ? 1u : 0u;
+  }
+
+ private:
+  engine::Engine& engine() { return own_->get(); }
+
+  void read_document() {
+    const bool on_terminal = isatty(STDERR_FILENO) != 0;
+    value_of(engine().feed(session_, exam_.document));
+    const auto begin = SteadyClock::now();
+    while (engine().has_work()) {
+      engine().step();
+      if (!on_terminal) continue;
+      const u32 n = engine().session_state(session_).sequence.n_slots();
+      const f64 spent_s = std::chrono::duration<f64>(SteadyClock::now() - begin).count();
+      const f64 left_s = n == 0 ? 0 : spent_s * (static_cast<f64>(exam_.document.size()) / n - 1);
+      std::fprintf(stderr, "\r%s: read %u of %zu tokens, %.0f s left   ", trial_.name.c_str(), n,
+                   exam_.document.size(), left_s);
+    }
+    if (on_terminal) std::fprintf(stderr, "\r%60s\r", "");
+  }
+
+  void decode_continuation() {
+    engine().watch_logits(session_, &Examinee::on_logits, this);
+    value_of(engine().generate(session_, {.sampler = {},
+                                          .max_tokens = command_.n_steps,
+                                          .ignore_end = true,
+                                          .forced = exam_.continuation}));
+    u64 n_read = 0;
+    f64 seconds = 0;
+    // The first row is the document's last, which is read exactly.
+    step_ = 0;
+    for (bool done = false; !done; ++step_) {
+      const auto begin = SteadyClock::now();
+      const engine::StepTrace& trace = engine().step();
+      if (step_ > 0) {
+        seconds += std::chrono::duration<f64>(SteadyClock::now() - begin).count();
+        n_read += trace.n_slots_chosen;
+        ++trial_.n_steps;
+      }
+      keep(trace.n_slots_chosen > 0);
+      done = drain(nullptr);
+    }
+    engine().watch_logits(session_, nullptr, nullptr);
+    const model::ModelSpec& spec = engine().spec();
+    const f64 n_heads = static_cast<f64>(spec.n_cache_layers) * spec.n_kv_heads;
+    trial_.ms_per_token = 1e3 * seconds / std::max(1u, trial_.n_steps);
+    trial_.tokens_read = kept_steps_ == 0 ? 0 : static_cast<f64>(n_read) / n_heads / kept_steps_;
+  }
+
+  static void on_logits(void* context, u32, std::span<const f32> logits) {
+    auto& self = *static_cast<Examinee*>(context);
+    self.row_.assign(logits.begin(), logits.end());
+  }
+
+  // The step's logits: kept by full attention, compared by a step that selected.
+  void keep(bool selected) {
+    if (row_.empty()) return;
+    const Softmax ours = softmax_of(row_);
+    if (!std::isfinite(ours.log_sum)) {
+      throw Failure{kExitRefused, trial_.name +
+                                      ": logits are not finite numbers: the weights are "
+                                      "damaged, get the file again"};
+    }
+    if (trial_.select.is_full()) {
+      full_logits_.insert(full_logits_.end(), row_.begin(), row_.end());
+    } else if (selected) {
+      const std::span<const f32> base(full_logits_.data() + step_ * row_.size(), row_.size());
+      const Softmax theirs = softmax_of(base);
+      f64 kl = 0;
+      for (u64 i = 0; i < base.size(); ++i) {
+        const f64 log_p = base[i] - theirs.log_sum;
+        kl += std::exp(log_p) * (log_p - (row_[i] - ours.log_sum));
+      }
+      trial_.kls.push_back(std::max(kl, 0.0));
+      trial_.n_agree += theirs.argmax == ours.argmax ? 1u : 0u;
+      ++kept_steps_;
+    }
+    row_.clear();
+  }
+
+  bool answers(const Needle& needle) {
+    value_of(engine().truncate(session_, static_cast<u32>(exam_.document.size())));
+    value_of(engine().feed(session_, needle.question));
+    value_of(engine().generate(session_,
+                               {.sampler = {}, .max_tokens = kAnswerTokens, .ignore_end = true}));
+    std::string said;
+    while (!drain(&said)) engine().step();
+    return said.find(needle.answer) != std::string::npos;
+  }
+
+  bool drain(std::string* said) {
+    engine::Event event;
+    std::vector<char> text(engine::EventRing::kTextBytes);
+    while (engine().take_event(session_, &event, text)) {
+      if (event.type == engine::EventType::text && said != nullptr) {
+        said->append(text.data(), event.text_bytes);
+      }
+      if (event.type != engine::EventType::done) continue;
+      if (event.done.status != Status::ok) throw_ended_early(event.done.status);
+      return true;
+    }
+    return false;
+  }
+
+  const VerifyCommand& command_;
+  const Exam& exam_;
+  Trial& trial_;
+  std::vector<f32>& full_logits_;  // [steps, n_vocab]
+  std::unique_ptr<OwnEngine> own_;
+  engine::SessionIdx session_ = 0;
+  std::vector<f32> row_;
+  u64 step_ = 0;
+  u32 kept_steps_ = 0;
+};
+
+std::vector<Trial> trials_of(const VerifyCommand& command, const SelectConfig& base) {
+  std::vector<Trial> trials(1);
+  trials[0].name = "full";
+  for (const std::string& preset : command.presets) {
+    for (const u32 budget : command.budgets) {
+      Trial trial;
+      trial.name = preset + " " + std::to_string(budget);
+      trial.select = select_named(base, preset);
+      trial.select.context_divisor = 0;  // absolute, as a box with a fixed budget has it
+      trial.select.k = budget;
+      trial.select.swap_tokens = 1;  // the index serves from the second step on
+      trials.push_back(trial);
+    }
+  }
+  return trials;
+}
+
+const char* verdict(const VerifyCommand& command, const Trial& trial, const Trial& full) {
+  if (trial.select.is_full()) return "exact";
+  if (!trial.selected()) return "read everything: exact at this length";
+  return trial.passes(command, full) ? "passed" : "failed";
+}
+
+void print(const VerifyCommand& command, const std::vector<Trial>& trials) {
+  std::printf("%-28s %7s %9s %9s %7s %8s %9s  %s\n", "preset, tokens chosen", "read", "KL mean",
+              "KL p99", "top-1", "needles", "ms/token", "verdict");
+  for (const Trial& trial : trials) {
+    std::printf("%-28s ", trial.name.c_str());
+    if (trial.selected()) {
+      std::printf("%7.0f %9.2g %9.2g %6.1f%%", trial.tokens_read, trial.kl_mean(), trial.kl_p99(),
+                  100 * trial.top1());
+    } else {
+      std::printf("%7s %9s %9s %7s", "all", "-", "-", "-");
+    }
+    std::printf(" %4u/%-3u %9.1f  %s\n", trial.n_right, command.n_needles, trial.ms_per_token,
+                verdict(command, trial, trials[0]));
+  }
+  if (command.n_needles > 0 && trials[0].n_right == 0) {
+    std::printf("\nFull attention finds no planted fact either: needles say nothing here.\n");
+  }
+}
+
+void print_as_json(const VerifyCommand& command, const std::vector<Trial>& trials, u64 n_context) {
+  Json json;
+  json.begin_object();
+  json.key("context_tokens").number(n_context);
+  json.key("kl_max").real(command.kl_max);
+  json.key("top1_min").real(command.top1_min);
+  json.key("needles").number(command.n_needles);
+  json.key("trials").begin_array();
+  for (const Trial& trial : trials) {
+    json.begin_object();
+    json.key("name").text(trial.name);
+    json.key("method").text(kSelectMethodNames[static_cast<u64>(trial.select.method)]);
+    json.key("k_tokens").number(trial.select.k);
+    json.key("steps_selected").number(trial.kls.size());
+    json.key("tokens_read").real(trial.tokens_read);
+    json.key("kl_mean").real(trial.kl_mean());
+    json.key("kl_p99").real(trial.kl_p99());
+    json.key("top1_agreement").real(trial.top1());
+    json.key("needles_right").number(trial.n_right);
+    json.key("ms_per_token").real(trial.ms_per_token);
+    json.key("verdict").text(verdict(command, trial, trials[0]));
+    json.end_object();
+  }
+  json.end_array();
+  json.end_object();
+  print_json(json);
+}
+
+void run(const VerifyCommand& command) {
+  if (command.n_needles > kPlaces.size()) {
+    throw Failure{kExitUsage, "--needles: at most " + std::to_string(kPlaces.size())};
+  }
+  ModelFile model(command.engine.model);
+  Config config = command.engine.config();
+  if (config.context_tokens == 0) {
+    config.context_tokens = std::min<u64>(kContextDefault, model.description().spec.n_ctx_train);
+  }
+  const u32 n_context = static_cast<u32>(config.context_tokens);
+  const Exam exam = exam_of(model, command, n_context);
+  config.sessions_max = 1;
+  std::vector<Trial> trials = trials_of(command, config.select);
+  std::vector<f32> full_logits;
+  for (Trial& trial : trials) {
+    Examinee(command, config, exam, trial, full_logits).run();
+  }
+  command.json ? print_as_json(command, trials, n_context) : print(command, trials);
+  const bool any = std::any_of(trials.begin() + 1, trials.end(), [&](const Trial& trial) {
+    return !trial.selected() || trial.passes(command, trials[0]);
+  });
+  if (!any) throw Failure{kExitRefused, "no preset passed: keep --select full, or raise --budgets"};
+}
+
+}  // namespace
+
+void add_verify(CLI::App& app) {
+  auto command = std::make_shared<VerifyCommand>();
+  CLI::App* sub = app.add_subcommand(
+      "verify", "what reading by selection loses on your model and your text; exit 0: one passed");
+  sub->footer(
+      "\nExamples:\n"
+      "  tarn verify -m model.gguf --text manual.txt                      8192 tokens of it\n"
+      "  tarn verify -m model.gguf --text manual.txt -c 32768 --presets pq --budgets 1024,4096\n"
+      "\nEach preset and budget reads the text anew, so it takes as many times a prompt of -c\n"
+      "tokens, and one more for full attention. KL and top-1 are over the steps that selected;\n"
+      "needles are facts planted in the text at even depths, of which the digits must be said.\n");
+  command->engine.add_to(*sub, /*model_required=*/true);
+  sub->add_option("--text", command->text_file, "a text like those that the model will read")
+      ->required();
+  sub->add_option("--presets", command->presets, "methods and presets of --select")
+      ->delimiter(',')
+      ->check(CLI::IsMember(lossy_select_names()))
+      ->capture_default_str();
+  sub->add_option("--budgets", command->budgets, "tokens chosen in a step, beside sinks and local")
+      ->delimiter(',')
+      ->check(CLI::Range(1u, 1u << 20))
+      ->capture_default_str();
+  sub->add_option("--steps", command->n_steps, "tokens of the text that are decoded behind it")
+      ->check(CLI::Range(4u, 4096u))
+      ->capture_default_str();
+  sub->add_option("--needles", command->n_needles, "facts that are planted")
+      ->check(CLI::Range(0u, static_cast<u32>(kPlaces.size())))
+      ->capture_default_str();
+  sub->add_option("--kl-max", command->kl_max, "most KL divergence in the mean that passes, nats")
+      ->capture_default_str();
+  sub->add_option("--top1-min", command->top1_min, "least share of equal best tokens that passes")
+      ->capture_default_str();
+  sub->add_flag("--json", command->json, "one JSON object on standard output");
+  sub->callback([command] { run(*command); });
+}
+
+}  // namespace tarn::tools
