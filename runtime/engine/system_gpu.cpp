@@ -1,4 +1,7 @@
 // The system's GPU, lent to an engine.
+#include <array>
+#include <string_view>
+
 #include "platform/base/assert.h"
 #include "runtime/engine/built_kernels.h"
 #include "runtime/engine/engine.h"
@@ -11,7 +14,16 @@ Result<void> SystemGpu::lend(OpenArgs* args) {
   if (args->device != nullptr || gpu_kernels == nullptr) return {};
   TARN_TRY(const DeviceChoice choice, device_choose(args->config.device.data()));
   if (choice.facts.kind == DeviceKind::cpu) return {};
-  TARN_TRY(device_, system_device_open(memory_, {}));
+  const Result<Device*> opened = system_device_open(memory_, {});
+  if (!opened && std::string_view(args->config.device.data()) == "auto") {
+    std::array<char, 256> why{};
+    format_error(opened.error(), why.data(), why.size());
+    args->log.warning("runs on the CPU: %s", why.data());
+    args->config.device = {"cpu"};
+    return {};
+  }
+  if (!opened) return fail(opened.error());
+  device_ = *opened;
   args->device = device_;
   args->gpu_kernels = gpu_kernels;
   return {};
