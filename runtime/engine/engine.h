@@ -67,8 +67,8 @@ class SystemGpu {
   ~SystemGpu() { close(); }
 
   // Fills in `device` and `gpu_kernels` where the configuration wants a GPU, this build has kernels
-  // for one, and none was lent. Where "auto" meets one that does not open, the configuration becomes
-  // "cpu", and the log says why.
+  // for one, and none was lent. Where "auto" meets one that does not open, the configuration
+  // becomes "cpu", and the log says why.
   Result<void> lend(OpenArgs* args);
   void close();
 
