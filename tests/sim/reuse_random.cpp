@@ -1,0 +1,311 @@
+#include "tests/sim/reuse_random.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "tests/support/open_engine.h"
+
+namespace tarn::test {
+namespace {
+
+using engine::Engine;
+using engine::Event;
+using engine::EventType;
+using engine::Finish;
+using engine::GenerateParams;
+using engine::SessionIdx;
+using engine::SessionState;
+
+constexpr u32 kContext = 1024;
+constexpr u32 kPage = 16;
+constexpr u32 kLayers = 2;
+constexpr u32 kSessions = 3;
+constexpr u64 kFrames = 44;  // of the 128 groups that the context has, and the sessions' tails
+constexpr u64 kGroupBytes = 8192;
+constexpr u32 kRequestsALife = 10;
+constexpr u32 kStepsToRest = 15'000;  // of a millisecond: a slow call takes ten seconds
+
+Config config_of(bool streamed, bool q8_0) {
+  Config config = small_config();
+  config.context_tokens = kContext;
+  config.page_tokens = kPage;
+  config.sessions_max = kSessions;
+  config.batch_rows_max = 48;
+  config.kv_type = q8_0 ? KvTypeChoice::q8_0 : KvTypeChoice::f16;
+  if (!streamed) return config;
+  config.kv_memory_bytes = kFrames * kGroupBytes;
+  config.store.quota_bytes = 32 * kMiB;
+  set_text(config.store.path, "store");
+  return config;
+}
+
+// What a session was asked, and what it has said so far.
+struct Request {
+  std::vector<u32> ids;
+  engine::SamplerParams sampler{};
+  u32 max_tokens = 0;
+  std::vector<u32> said;
+};
+
+// Answers from an empty cache.
+class Reference {
+ public:
+  Reference(const std::string& path, const Config& config) : open_(path, config) {}
+  std::vector<u32> answer(const Request& request) {
+    Engine& engine = open_.engine;
+    const SessionIdx session = open_.session_with(request.ids);
+    REQUIRE(engine
+                .generate(session, {.sampler = request.sampler,
+                                    .max_tokens = request.max_tokens,
+                                    .ignore_end = true})
+                .has_value());
+    const std::vector<u32> tokens = read_all(engine, session).tokens;
+    engine.destroy_session(session);
+    return tokens;
+  }
+
+ private:
+  OpenEngine open_;
+};
+
+class Life {
+ public:
+  Life(u64 seed, const std::string& model, Reference& reference, bool q8_0, ReuseCounts& counts)
+      : random_(seed),
+        reference_(reference),
+        counts_(counts),
+        disk_(seed),
+        io_(disk_, clock_, 32),
+        open_(model, config_of(true, q8_0), &clock_, &io_) {
+    faulty_ = seed % 4 != 0;
+    fault_ = static_cast<u32>(seed / 4 * 3 + seed % 4) % kSimFaults;
+  }
+  ~Life() {
+    disk_.script.ppm = {};
+    io_.let_stuck_go();
+  }
+
+  void run() {
+    const u64 until = counts_.requests + kRequestsALife;
+    for (u32 i = 0; i < 40 * kRequestsALife && counts_.requests < until; ++i) act();
+    disk_.script.ppm = {};
+    io_.let_stuck_go();
+    for (u32 i = 0; i < kStepsToRest && engine().has_work(); ++i) step();
+    CAPTURE(random_.seed());
+    CHECK_FALSE(engine().has_work());
+    engine().pool().check_invariants();
+    engine().kv_stream().residency().check_invariants();
+    const kv::MoverStats& stats = engine().kv_stream().stats();
+    counts_.loads += stats.n_loads;
+    counts_.spills += stats.n_spills;
+    counts_.lost += stats.n_lost;
+    for (u32 i = 0; i < kSimFaults; ++i) counts_.faults[i] += disk_.hits(static_cast<SimFault>(i));
+  }
+
+ private:
+  Engine& engine() { return open_.engine; }
+  const engine::Session& state(SessionIdx s) { return engine().session_state(s); }
+  bool chance(u32 percent) { return random_.below(100) < percent; }
+
+  // The sessions that there are, each a slot of `requests_`.
+  std::optional<SessionIdx> any(bool (*fits)(SessionState)) {
+    std::vector<SessionIdx> found;
+    for (SessionIdx s = 0; s < kSessions; ++s) {
+      if (state(s).state != SessionState::free && fits(state(s).state)) found.push_back(s);
+    }
+    if (found.empty()) return std::nullopt;
+    return found[random_.below(found.size())];
+  }
+  static bool is_any(SessionState) { return true; }
+  static bool is_idle(SessionState s) { return s == SessionState::idle; }
+  static bool is_quiet(SessionState s) { return s != SessionState::generating; }
+  static bool is_busy(SessionState s) { return s != SessionState::idle; }
+
+  void act() {
+    if (faulty_ && chance(10)) change_disk();
+    const u64 what = random_.below(100);
+    if (what < 8) return create();
+    if (what < 30) return feed();
+    if (what < 50) return generate();
+    if (what < 58) return truncate();
+    if (what < 64) return fork();
+    if (what < 66) return destroy();
+    if (what < 69) return cancel();
+    for (u64 n = random_.below(30); n > 0 && engine().has_work(); --n) step();
+  }
+
+  void change_disk() {
+    disk_.script.ppm = {};
+    if (chance(40)) return;
+    disk_.script.errors = {chance(50) ? 5 : 28};  // EIO, ENOSPC
+    disk_.script.ppm[fault_] = chance(50) ? 30'000 : 300'000;
+    if (chance(50)) io_.let_stuck_go();
+  }
+
+  void create() {
+    const Result<SessionIdx> session = engine().create_session();
+    if (session) requests_[*session].reset();
+  }
+
+  void feed() {
+    const auto s = any(is_quiet);
+    if (!s) return create();
+    std::vector<u32> ids(1 + random_.below(chance(20) ? 300 : 60));
+    for (u32& id : ids) id = static_cast<u32>(random_.below(1024));
+    if (!engine().feed(*s, ids)) ++counts_.refused;
+  }
+
+  void generate() {
+    const auto s = any(is_quiet);
+    if (!s || state(*s).n_ids == 0) return;
+    Request request;
+    request.ids.assign(state(*s).ids.begin(), state(*s).ids.begin() + state(*s).n_ids);
+    request.max_tokens = static_cast<u32>(1 + random_.below(10));
+    if (chance(50)) {
+      request.sampler.temperature = 0.9f;
+      request.sampler.seed = random_.next();
+    }
+    const Result<void> begun = engine().generate(
+        *s, {.sampler = request.sampler, .max_tokens = request.max_tokens, .ignore_end = true});
+    if (!begun) {
+      CHECK((faulty_ || begun.error().status == Status::would_block));
+      ++counts_.refused;
+      return;
+    }
+    requests_[*s] = std::move(request);
+  }
+
+  void truncate() {
+    const auto s = any(is_quiet);
+    if (!s) return;
+    const u32 n = static_cast<u32>(random_.below(state(*s).n_ids + 1u));
+    const Result<void> cut = engine().truncate(*s, n);
+    if (cut) CHECK(state(*s).n_ids == n);
+    if (!cut) CHECK((faulty_ || cut.error().status == Status::would_block));
+    ++counts_.truncations;
+  }
+
+  void fork() {
+    const auto s = any(is_idle);
+    if (!s) return;
+    const Result<SessionIdx> copy = engine().fork(*s);
+    if (!copy) return void(++counts_.refused);
+    requests_[*copy].reset();
+    ++counts_.forks;
+  }
+
+  void destroy() {
+    const auto s = any(is_idle);
+    if (!s) return;
+    engine().destroy_session(*s);
+    ++counts_.destroyed;
+  }
+
+  void cancel() {
+    const auto s = any(is_busy);
+    if (!s) return;
+    if (state(*s).state == SessionState::computing) ++counts_.prefill_cancels;
+    engine().request_cancel(*s);
+  }
+
+  void step() {
+    engine().step();
+    for (SessionIdx s = 0; s < kSessions; ++s) {
+      if (requests_[s]) drain(s);
+    }
+  }
+
+  void drain(SessionIdx s) {
+    Event event;
+    char text[engine::EventRing::kTextBytes];
+    while (requests_[s] && engine().take_event(s, &event, text)) {
+      if (event.type == EventType::token) requests_[s]->said.push_back(event.token.token);
+      if (event.type == EventType::done) compare(*std::exchange(requests_[s], std::nullopt), event);
+    }
+  }
+
+  void compare(const Request& request, const Event& event) {
+    const std::vector<u32> want = reference_.answer(request);
+    CAPTURE(random_.seed());
+    CAPTURE(counts_.requests);
+    REQUIRE(request.said.size() <= want.size());
+    CHECK(std::equal(request.said.begin(), request.said.end(), want.begin()));
+    ++counts_.requests;
+    counts_.tokens += request.said.size();
+    switch (event.done.finish) {
+      case Finish::error:
+        CHECK((faulty_ || event.done.status == Status::would_block));
+        ++counts_.failed;
+        break;
+      case Finish::cancelled:
+        ++counts_.cancelled;
+        break;
+      default:
+        // Shorter where other sessions hold what the next token would need.
+        CHECK((request.said.size() == want.size() || engine().pool().groups_free() < kLayers));
+        ++counts_.whole;
+    }
+  }
+
+  Random random_;
+  Reference& reference_;
+  ReuseCounts& counts_;
+  VirtualClock clock_;
+  SimDisk disk_;
+  SimIo io_;
+  OpenEngine open_;
+  bool faulty_ = false;
+  u32 fault_ = 0;  // of this life
+  std::array<std::optional<Request>, kSessions> requests_{};
+};
+
+}  // namespace
+
+void run_reuse(u64 first_seed, u64 n_requests, ReuseCounts& counts) {
+  const SmallModel model("llama", "q8_0");
+  std::array<std::unique_ptr<Reference>, 2> references;
+  for (const bool q8_0 : {false, true}) {
+    references[q8_0] = std::make_unique<Reference>(model.path(), config_of(false, q8_0));
+  }
+  for (u64 seed = first_seed; counts.requests < n_requests; ++seed) {
+    const bool q8_0 = seed % 3 == 1;
+    Life(seed, model.path(), *references[q8_0], q8_0, counts).run();
+  }
+}
+
+void check_reuse_counts(const ReuseCounts& counts, u64 n_min) {
+  const std::pair<const char*, u64> events[] = {
+      {"answer", counts.requests},
+      {"whole", counts.whole},
+      {"ended by an error", counts.failed},
+      {"cancelled", counts.cancelled},
+      {"token", counts.tokens},
+      {"refused for room", counts.refused},
+      {"truncation", counts.truncations},
+      {"fork", counts.forks},
+      {"session destroyed", counts.destroyed},
+      {"prompt cancelled", counts.prefill_cancels},
+      {"load", counts.loads},
+      {"spill", counts.spills},
+      {"lost group", counts.lost},
+  };
+  for (const auto& event : events) {
+    std::printf("%-22s %9llu\n", event.first, static_cast<unsigned long long>(event.second));
+    CAPTURE(event.first);
+    CHECK(event.second >= n_min);
+  }
+  for (u32 i = 0; i < kSimFaults; ++i) {
+    std::printf("fault %-17s %8llu\n", sim_fault_name(static_cast<SimFault>(i)),
+                static_cast<unsigned long long>(counts.faults[i]));
+    CHECK(counts.faults[i] >= n_min);
+  }
+  CHECK(counts.whole >= counts.requests / 2);  // or the comparison says little
+}
+
+}  // namespace tarn::test
