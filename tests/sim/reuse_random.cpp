@@ -18,7 +18,6 @@ using engine::Engine;
 using engine::Event;
 using engine::EventType;
 using engine::Finish;
-using engine::GenerateParams;
 using engine::SessionIdx;
 using engine::SessionState;
 
@@ -65,7 +64,7 @@ class Reference {
                                     .max_tokens = request.max_tokens,
                                     .ignore_end = true})
                 .has_value());
-    const std::vector<u32> tokens = read_all(engine, session).tokens;
+    std::vector<u32> tokens = read_all(engine, session).tokens;
     engine.destroy_session(session);
     return tokens;
   }
