@@ -1,6 +1,8 @@
 #include "tools/tarn-bench/case.h"
 
+#include <algorithm>
 #include <cmath>
+#include <span>
 
 #include "tools/support/exit_code.h"
 
@@ -19,14 +21,36 @@ std::vector<u32> random_ids(u64 seed, u32 n, u32 n_vocab) {
   return ids;
 }
 
+void add_step(const engine::StepTrace& trace, u64 now_ns, Sample& out) {
+  const auto busy_ns = [&](engine::SegmentKind kind) {
+    return trace.segments[static_cast<u64>(kind)].busy_ns;
+  };
+  out.select_ns += busy_ns(engine::SegmentKind::select);
+  out.gather_ns += busy_ns(engine::SegmentKind::gather);
+  out.attend_ns += busy_ns(engine::SegmentKind::attend);
+  out.cluster_ns += busy_ns(engine::SegmentKind::cluster);
+  out.n_slots_chosen += trace.n_slots_chosen;
+  if (trace.n_tokens_out == 0) return;
+  if (out.first_ns == 0) {
+    out.first_ns = now_ns;
+  } else if (out.second_ns == 0) {
+    out.second_ns = now_ns - out.first_ns;
+  }
+}
+
 // Steps until every generation has ended; nobody reads text here, so the rings are emptied as they
 // fill.
-void run_to_end(engine::Engine& engine, const std::vector<engine::SessionIdx>& sessions) {
+Sample run_to_end(engine::Engine& engine, const std::vector<engine::SessionIdx>& sessions) {
   engine::Event event;
   char text[4096];
   size_t n_done = 0;
+  Sample out;
+  SystemClock clock;
+  const engine::EngineCounters before = engine.counters();
+  const u64 begin_ns = clock.now_ns();
   while (n_done < sessions.size()) {
-    engine.step();
+    const engine::StepTrace& trace = engine.step();
+    add_step(trace, clock.now_ns() - begin_ns, out);
     for (const engine::SessionIdx session : sessions) {
       while (engine.take_event(session, &event, text)) {
         n_done += event.type == engine::EventType::done ? 1 : 0;
@@ -36,6 +60,10 @@ void run_to_end(engine::Engine& engine, const std::vector<engine::SessionIdx>& s
       }
     }
   }
+  out.ns = clock.now_ns() - begin_ns;
+  out.weight_bytes = engine.counters().weight_bytes - before.weight_bytes;
+  out.kv_bytes = engine.counters().kv_bytes - before.kv_bytes;
+  return out;
 }
 
 }  // namespace
@@ -49,37 +77,60 @@ std::string Case::name() const {
   return text;
 }
 
-Sample run_case(engine::Engine& engine, const Case& c, u64 seed) {
-  const u32 n_vocab = engine.spec().n_vocab;
-  std::vector<engine::SessionIdx> sessions;
+CaseRun::CaseRun(engine::Engine& engine, const Case& c, u64 seed) : engine_(engine), case_(c) {
   for (u32 i = 0; i < c.n_parallel; ++i) {
-    sessions.push_back(value_of(engine.create_session()));
+    sessions_.push_back(value_of(engine.create_session()));
+    n_held_.push_back(0);
     if (c.n_depth == 0) continue;
     // One token more: the last one waits for what follows, and it belongs to what is measured.
-    value_of(engine.feed(sessions.back(), random_ids(seed + i, c.n_depth + 1, n_vocab)));
+    value_of(engine.feed(sessions_[i], random_ids(seed + i, c.n_depth + 1, engine.spec().n_vocab)));
+    n_held_[i] = c.n_depth + 1;
   }
   while (engine.has_work()) engine.step();
-
-  const engine::EngineCounters before = engine.counters();
-  SystemClock clock;
-  const u64 begin_ns = clock.now_ns();
   for (u32 i = 0; i < c.n_parallel; ++i) {
+    if (c.n_depth > 0 && c.n_settle > 0) settle(sessions_[i]);
+    n_held_[i] = engine.session_state(sessions_[i]).n_ids;
+  }
+}
+
+CaseRun::~CaseRun() {
+  for (const engine::SessionIdx session : sessions_) engine_.destroy_session(session);
+}
+
+// Until a row of the session has selected: the index of what it holds is in use from then on.
+void CaseRun::settle(engine::SessionIdx session) {
+  for (u32 i = 0; i < case_.n_settle; ++i) {
+    value_of(engine_.generate(session, {.max_tokens = 1, .ignore_end = true}));
+    if (run_to_end(engine_, {session}).n_slots_chosen > 0) return;
+  }
+}
+
+void CaseRun::cut_back() {
+  for (u32 i = 0; i < sessions_.size(); ++i) {
+    if (n_held_[i] == 0) {
+      value_of(engine_.truncate(sessions_[i], 0));
+      continue;
+    }
+    const u32 waiting = engine_.session_state(sessions_[i]).ids[n_held_[i] - 1];
+    value_of(engine_.truncate(sessions_[i], n_held_[i] - 1));
+    value_of(engine_.feed(sessions_[i], std::span(&waiting, 1)));
+  }
+}
+
+Sample CaseRun::run(u64 seed) {
+  for (u32 i = 0; i < case_.n_parallel; ++i) {
     // At depth, one token of the prompt is waiting already; a generation alone starts from one
     // token.
-    const u32 n_waiting = c.n_depth > 0 ? 1 : 0;
-    const u32 n_fed = std::max(c.n_prompt, 1u);
-    value_of(engine.feed(sessions[i], random_ids(seed + 100 + i, n_fed - n_waiting, n_vocab)));
+    const u32 n_waiting = case_.n_depth > 0 ? 1 : 0;
+    const u32 n_fed = std::max(case_.n_prompt, 1u) - n_waiting;
+    value_of(engine_.feed(sessions_[i], random_ids(seed + 100 + i, n_fed, engine_.spec().n_vocab)));
     // The prompt's last row gives the first token; a generation behind a prompt decodes n_gen more.
-    const u32 n_out = c.n_prompt > 0 ? c.n_gen + 1 : c.n_gen;
-    value_of(engine.generate(sessions[i], {.max_tokens = n_out, .ignore_end = true}));
+    const u32 n_out = case_.n_prompt > 0 ? case_.n_gen + 1 : case_.n_gen;
+    value_of(engine_.generate(sessions_[i], {.max_tokens = n_out, .ignore_end = true}));
   }
-  run_to_end(engine, sessions);
-  const u64 end_ns = clock.now_ns();
-  for (const engine::SessionIdx session : sessions) engine.destroy_session(session);
-  const engine::EngineCounters after = engine.counters();
-  return {.ns = end_ns - begin_ns,
-          .weight_bytes = after.weight_bytes - before.weight_bytes,
-          .kv_bytes = after.kv_bytes - before.kv_bytes};
+  const Sample sample = run_to_end(engine_, sessions_);
+  cut_back();
+  return sample;
 }
 
 Statistics statistics_of(const std::vector<f64>& values) {

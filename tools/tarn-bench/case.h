@@ -16,19 +16,42 @@ struct Case {
   u32 n_gen = 0;
   u32 n_depth = 0;
   u32 n_parallel = 1;        // sequences side by side; each has its own prompt and generation
+  u32 n_settle = 0;          // tokens at most until a selection's index is in use; not measured
   std::string name() const;  // "pp512", "tg128", "pp512+tg128", " @ d4096", " x4"
   u32 n_tokens() const { return n_parallel * (n_prompt + n_gen); }
-  u32 context_tokens() const { return n_parallel * (n_depth + n_prompt + n_gen + 2); }
+  u32 context_tokens() const { return n_parallel * (n_depth + n_settle + n_prompt + n_gen + 2); }
 };
 
 struct Sample {
   u64 ns = 0;
   u64 weight_bytes = 0;
   u64 kv_bytes = 0;
+  u64 first_ns = 0, second_ns = 0;  // until the first token, and from it to the second; 0: none
+  // Of rows that select, over all workers (StepTrace).
+  u64 select_ns = 0, gather_ns = 0, attend_ns = 0;
+  u64 cluster_ns = 0;
+  u64 n_slots_chosen = 0;
 };
 
-// Runs the case once: the depth is computed first and not measured. Throws tools::Failure.
-Sample run_case(engine::Engine& engine, const Case& c, u64 seed);
+// The sequences of a case. What they hold before each run is computed once, cut back to after it,
+// and not measured. Throws tools::Failure.
+class CaseRun {
+ public:
+  CaseRun(engine::Engine& engine, const Case& c, u64 seed);
+  CaseRun(const CaseRun&) = delete;
+  CaseRun& operator=(const CaseRun&) = delete;
+  ~CaseRun();
+  Sample run(u64 seed);
+
+ private:
+  void settle(engine::SessionIdx session);
+  void cut_back();
+
+  engine::Engine& engine_;
+  Case case_;
+  std::vector<engine::SessionIdx> sessions_;
+  std::vector<u32> n_held_;  // tokens of each session before a run, the waiting one among them
+};
 
 struct Statistics {
   f64 mean = 0;

@@ -36,6 +36,7 @@ std::vector<Column> columns() {
       {"threads", false, [](const Row& r) { return std::to_string(r.n_threads); }},
       {"n_ubatch", true, [](const Row& r) { return std::to_string(r.n_ubatch); }},
       {"type_k", true, [](const Row& r) { return r.kv_type; }},
+      {"select", true, [](const Row& r) { return r.select; }},
       {"test", false, [](const Row& r) { return r.test.name(); }},
       {"t/s", false,
        [](const Row& r) {
@@ -117,6 +118,15 @@ void write_row(const Row& r, Writer& w) {
   }
   w.EndArray();
   number("n_parallel", r.test.n_parallel);
+  text("select", r.select);
+  boolean("verified", r.select == "full");
+  const Row::PerToken per_token = r.per_token();
+  real("slots_per_head", per_token.slots);
+  real("select_ms", per_token.select_ms);
+  real("gather_ms", per_token.gather_ms);
+  real("attend_ms", per_token.attend_ms);
+  real("first_token_s", r.mean_s(&Sample::first_ns));
+  real("second_token_s", r.mean_s(&Sample::second_ns));
   text("isa", r.isa);
   text("io", r.io);
   real("bytes_per_token", r.bytes_per_token());
@@ -146,6 +156,22 @@ Statistics Row::ns() const {
   std::vector<f64> values;
   for (const Sample& s : samples) values.push_back(static_cast<f64>(s.ns));
   return statistics_of(values);
+}
+
+f64 Row::mean_s(u64 Sample::*ns) const {
+  f64 sum_s = 0;
+  for (const Sample& s : samples) sum_s += static_cast<f64>(s.*ns) * 1e-9;
+  return sum_s / static_cast<f64>(samples.size());
+}
+
+Row::PerToken Row::per_token() const {
+  const f64 n = std::max(test.n_gen * test.n_parallel, 1u);
+  f64 slots = 0;
+  for (const Sample& s : samples) slots += static_cast<f64>(s.n_slots_chosen);
+  return {.slots = slots / static_cast<f64>(samples.size()) / n / std::max(n_heads_select, 1u),
+          .select_ms = mean_s(&Sample::select_ns) * 1e3 / n,
+          .gather_ms = mean_s(&Sample::gather_ns) * 1e3 / n,
+          .attend_ms = mean_s(&Sample::attend_ns) * 1e3 / n};
 }
 
 f64 Row::bytes_per_token() const {

@@ -15,9 +15,10 @@ namespace tarn::bench {
 struct Row {
   Case test;
   // What was measured on; gpu_info is empty on the CPU.
-  std::string model_path, model_type, cpu_info, gpu_info, isa, kv_type, io, test_time;
+  std::string model_path, model_type, cpu_info, gpu_info, isa, kv_type, select, io, test_time;
   u64 model_bytes = 0, n_params = 0;
   u32 n_batch = 0, n_ubatch = 0, n_threads = 0;
+  u32 n_heads_select = 0;  // cache layers times KV heads
   // What was measured.
   std::vector<Sample> samples;
   f64 bandwidth_bytes_per_s = 0;  // 0: not measured
@@ -26,6 +27,13 @@ struct Row {
   const char* backend() const { return gpu_info.empty() ? "CPU" : "CUDA"; }
   Statistics tokens_per_s() const;
   Statistics ns() const;
+  // Of rows that select, over all workers; per generated token.
+  struct PerToken {
+    f64 slots = 0;  // that a KV head attends to
+    f64 select_ms = 0, gather_ms = 0, attend_ms = 0;
+  };
+  PerToken per_token() const;
+  f64 mean_s(u64 Sample::*ns) const;
   f64 bytes_per_token() const;
   f64 bytes_per_s() const;
   f64 bandwidth_share()

@@ -1,0 +1,69 @@
+// Goal    tarn-bench measures what its flags say: a generation by selection reads the configured
+//         number of tokens a KV head, and fewer bytes than one that reads everything, at the same
+//         depth; repetitions all start at that depth.
+// Method  the program itself on a small random model, its JSON read back.
+#include <doctest/doctest.h>
+#include <rapidjson/document.h>
+
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "tests/support/open_engine.h"
+#include "tests/tools/tarn/command_line.h"
+
+namespace tarn::bench {
+namespace {
+
+rapidjson::Document rows_of(std::vector<std::string> arguments) {
+  arguments.insert(arguments.end(), {"-o", "json", "--no-bandwidth", "-t", "1"});
+  const test::Ended ended = test::run_tarn(arguments);
+  INFO(ended.err);
+  REQUIRE(ended.exit_code == 0);
+  rapidjson::Document rows;
+  rows.Parse(ended.out.c_str());
+  REQUIRE(rows.IsArray());
+  return rows;
+}
+
+TEST_CASE("a generation by selection reads as many tokens as configured, at every repetition") {
+  const test::SmallModel model("llama", "q8_0");
+  const test::TempFile config("bench.toml");
+  std::ofstream(config.path()) << "[select]\nsink_tokens = 16\nlocal_tokens = 64\n"
+                                  "k_tokens = 48\ncode_bits = 4\nswap_tokens = 4\n";
+  const rapidjson::Document rows =
+      rows_of({"-m", model.path(), "-p", "0", "-n", "8", "-d", "0,400", "-r", "3", "--select",
+               "full,pq,window", "--config", config.path()});
+  REQUIRE(rows.Size() == 6);
+  const auto row = [&](u32 method, u32 depth) -> const rapidjson::Value& {
+    return rows[method * 2 + depth];
+  };
+  CHECK(std::string(row(0, 1)["select"].GetString()) == "full");
+  CHECK(row(0, 1)["verified"].GetBool());
+  CHECK(row(0, 1)["slots_per_head"].GetDouble() == 0);
+  for (const u32 method : {1u, 2u}) {
+    CAPTURE(method);
+    CHECK(row(method, 0)["slots_per_head"].GetDouble() == 0);  // too short for an index
+    CHECK(row(method, 1)["slots_per_head"].GetDouble() == 16 + 64 + 48);
+    CHECK(!row(method, 1)["verified"].GetBool());
+    CHECK(row(method, 1)["bytes_per_token"].GetDouble() < row(0, 1)["bytes_per_token"].GetDouble());
+  }
+  // Eight tokens behind 400: each run reads the same, whichever came before it.
+  CHECK(row(0, 1)["samples_ns"].Size() == 3);
+  const f64 kv_bytes =
+      row(0, 1)["bytes_per_token"].GetDouble() - row(0, 0)["bytes_per_token"].GetDouble();
+  const rapidjson::Document once =
+      rows_of({"-m", model.path(), "-p", "0", "-n", "8", "-d", "0,400", "-r", "1"});
+  CHECK(kv_bytes ==
+        once[1]["bytes_per_token"].GetDouble() - once[0]["bytes_per_token"].GetDouble());
+}
+
+TEST_CASE("a method that is none is refused as usage") {
+  const test::SmallModel model("llama", "q8_0");
+  const test::Ended ended = test::run_tarn({"-m", model.path(), "--select", "some"});
+  CHECK(ended.exit_code == 64);
+  CHECK(ended.err.find("--select") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace tarn::bench

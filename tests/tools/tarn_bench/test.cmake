@@ -1,0 +1,4 @@
+target_sources(${TARN_TEST_TARGET} PRIVATE ${CMAKE_SOURCE_DIR}/tests/tools/tarn/command_line.cpp)
+target_compile_definitions(${TARN_TEST_TARGET} PRIVATE TARN_PROGRAM="$<TARGET_FILE:tarn-bench>")
+target_link_libraries(${TARN_TEST_TARGET} PRIVATE tarn_tool_support)
+add_dependencies(${TARN_TEST_TARGET} tarn-bench)

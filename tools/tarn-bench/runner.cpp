@@ -1,0 +1,181 @@
+#include "tools/tarn-bench/runner.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <map>
+#include <thread>
+
+#include "kernels/quant/tensor_type.h"
+#include "platform/cpu/topology.h"
+#include "tools/support/engine_options.h"
+#include "tools/support/exit_code.h"
+#include "tools/support/memory_use.h"
+#include "tools/support/model_file.h"
+#include "tools/support/own_engine.h"
+#include "tools/support/utc.h"
+#include "tools/tarn-bench/bandwidth.h"
+#include "tools/tarn-bench/value_list.h"
+
+namespace tarn::bench {
+namespace {
+
+// One engine's worth of settings.
+struct Setup {
+  std::string model, kv_type, select;
+  u32 n_threads = 0;
+  u32 n_ubatch = 0;
+};
+
+// "llama 8.03B q4_k": the type that holds most of the bytes.
+std::string model_type(tools::ModelFile& file) {
+  std::map<u32, u64> bytes_by_type;
+  for (const model::GgufTensor& t : file.gguf().tensors()) bytes_by_type[t.type_id] += t.bytes;
+  u32 type = 0;
+  for (const auto& [id, bytes] : bytes_by_type) type = bytes > bytes_by_type[type] ? id : type;
+  const model::ModelSpec& spec = file.description().spec;
+  char text[64];
+  std::snprintf(text, sizeof text, "%s %.2fB %s", model::arch_name(spec.arch),
+                static_cast<f64>(spec.n_params) * 1e-9, kernels::type_traits(type)->name);
+  return text;
+}
+
+std::vector<Case> cases_of(const Options& options) {
+  std::vector<Case> cases;
+  for (const u32 depth : parse_values(options.depths)) {
+    for (const u32 parallel : parse_values(options.parallels)) {
+      const auto add = [&](u32 n_prompt, u32 n_gen) {
+        if (n_prompt + n_gen > 0) cases.push_back({n_prompt, n_gen, depth, parallel});
+      };
+      for (const u32 n : parse_values(options.prompts)) add(n, 0);
+      for (const u32 n : parse_values(options.gens)) add(0, n);
+      for (const std::string& pair : options.prompt_gens) {
+        const auto [n_prompt, n_gen] = parse_pair(pair);
+        add(n_prompt, n_gen);
+      }
+    }
+  }
+  return cases;
+}
+
+Config config_of(const Options& options, const Setup& setup, std::vector<Case>& cases) {
+  tools::EngineOptions engine;
+  engine.budget = options.budget;
+  engine.isa = options.isa;
+  engine.io = options.io;
+  engine.device = options.device;
+  engine.kv_type = setup.kv_type;
+  engine.n_threads = setup.n_threads;
+  engine.rows_max = setup.n_ubatch;
+  engine.config_path = options.config_path;
+  engine.select = setup.select;
+  const SelectConfig select = engine.config().select;
+  u64 context_tokens = 0;
+  u32 sessions = 1;
+  for (Case& c : cases) {
+    // A first token at its depth finds the index in the making; what follows is what is measured.
+    if (!select.is_full() && c.n_prompt == 0) c.n_settle = select.swap_tokens + 2;
+    context_tokens = std::max<u64>(context_tokens, c.context_tokens());
+    sessions = std::max(sessions, c.n_parallel);
+  }
+  engine.context_tokens = context_tokens;
+  engine.sessions_max = sessions;
+  return engine.config();
+}
+
+void print_progress(const Options& options, const std::string& text) {
+  if (options.progress || isatty(STDERR_FILENO) != 0)
+    std::fprintf(stderr, "tarn-bench: %s\n", text.c_str());
+}
+
+// All cases on one engine.
+void run_setup(const Options& options, const Setup& setup, std::vector<Case> cases,
+               std::vector<Row>& rows) {
+  Row base;
+  {
+    tools::ModelFile file(setup.model);
+    base.model_type = model_type(file);
+    base.model_bytes = file.description().spec.weights_file_bytes;
+    base.n_params = file.description().spec.n_params;
+  }
+  const u32 n_readers = setup.n_threads != 0 ? setup.n_threads : cpu_topology().n_physical_cores;
+  bool has_limit = true;  // the CPU's reads: what a GPU reads has another
+  const auto measure_bandwidth = [&](f64& best) {
+    if (!has_limit || options.no_bandwidth || memory_available_bytes() < 2 * kBandwidthBufferBytes)
+      return;
+    best = std::max(best, measure_read_bandwidth(n_readers));
+    tools::reset_peak_rss();  // that figure is the engine's, without the buffer read here
+  };
+  measure_bandwidth(base.bandwidth_bytes_per_s);
+  print_progress(options, "loading " + setup.model);
+  tools::OwnEngine own(setup.model, config_of(options, setup, cases));
+  engine::Engine& engine = own.get();
+  has_limit = !engine.on_gpu();
+  if (!has_limit) base.bandwidth_bytes_per_s = 0;
+  base.model_path = setup.model;
+  base.cpu_info = cpu_topology().model_name.data();
+  base.gpu_info = engine.gpu_name();
+  base.isa = engine.isa();
+  base.io = engine.io_name();
+  base.kv_type = setup.kv_type;
+  base.select = setup.select;
+  base.n_batch = parse_values(options.batches).front();
+  base.n_ubatch = setup.n_ubatch;
+  base.n_threads = engine.n_workers();
+  base.n_heads_select = engine.spec().n_cache_layers * engine.spec().n_kv_heads;
+  base.plan_bytes = engine.plan().total_bytes;
+  for (const Case& c : cases) {
+    Row row = base;
+    row.test = c;
+    row.test_time = tools::utc_now();
+    if (!options.no_warmup) {  // the same work in small
+      Case warm = c;
+      warm.n_depth = 0;
+      warm.n_gen = std::min(c.n_gen, 1u);
+      print_progress(options, c.name() + ": warm-up");
+      CaseRun(engine, warm, 1).run(1);
+    }
+    if (c.n_depth > 0) print_progress(options, c.name() + ": filling the depth");
+    CaseRun at_depth(engine, c, 1000);
+    for (u32 i = 0; i < options.repetitions; ++i) {
+      print_progress(options, c.name() + ": run " + std::to_string(i + 1) + " of " +
+                                  std::to_string(options.repetitions));
+      if (options.delay_s > 0) std::this_thread::sleep_for(std::chrono::seconds(options.delay_s));
+      row.samples.push_back(at_depth.run(1000 + i));
+      row.peak_rss_bytes = std::max(row.peak_rss_bytes, tools::peak_rss_bytes());
+      // A machine whose neighbours share its memory has another bandwidth every few seconds; the
+      // best that was seen around the runs is the limit.
+      measure_bandwidth(row.bandwidth_bytes_per_s);
+    }
+    rows.push_back(std::move(row));
+  }
+}
+
+}  // namespace
+
+std::vector<Row> run_all(const Options& options) {
+  const std::vector<Case> cases = cases_of(options);
+  if (cases.empty())
+    throw tools::Failure{tools::kExitUsage,
+                         "there is nothing to measure: -p, -n and -pg are all 0"};
+  if (options.repetitions == 0) throw tools::Failure{tools::kExitUsage, "-r must be at least 1"};
+  const std::vector<u32> threads =
+      options.threads.empty() ? std::vector<u32>{0} : parse_values(options.threads);
+  std::vector<Row> rows;
+  for (const std::string& model : options.models) {
+    for (const std::string& kv_type : options.kv_types) {
+      for (const u32 n_ubatch : parse_values(options.ubatches)) {
+        for (const u32 n_threads : threads) {
+          for (const std::string& select : options.selects) {
+            run_setup(options, {model, kv_type, select, n_threads, n_ubatch}, cases, rows);
+          }
+        }
+      }
+    }
+  }
+  return rows;
+}
+
+}  // namespace tarn::bench

@@ -1,0 +1,32 @@
+// tools/tarn-bench/runner.h
+//
+// What the command line asks for, measured: an engine for each combination of model, KV type, slice
+// length, threads and selection, and on it every case.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tools/tarn-bench/output.h"
+
+namespace tarn::bench {
+
+struct Options {
+  std::vector<std::string> models;
+  std::string prompts = "512", gens = "128", depths = "0", ubatches = "512", threads,
+              parallels = "1";
+  std::string batches = "2048";
+  std::vector<std::string> prompt_gens;
+  std::vector<std::string> kv_types = {"f16"}, selects = {"full"};
+  std::string config_path;  // of the keys that no option sets
+  std::string isa = "auto", io = "auto", budget = "auto", device = "auto";
+  u32 repetitions = 5;
+  u32 delay_s = 0;
+  bool no_warmup = false, progress = false, no_bandwidth = false;
+  std::string output = "md", output_err = "none";
+};
+
+// Throws tools::Failure and std::invalid_argument.
+std::vector<Row> run_all(const Options& options);
+
+}  // namespace tarn::bench
