@@ -49,24 +49,6 @@ void set_choice(Config& config, const char* key, const std::optional<std::string
   if (name) config.visit(ByName{key, *name});
 }
 
-<<<<<<< HEAD
-std::vector<std::string> select_names() {
-  std::vector<std::string> names = lossy_select_names();
-  names.insert(names.begin(), kSelectMethodNames[static_cast<u64>(SelectMethod::full)]);
-  return names;
-=======
-// A method's name, or a preset's.
-SelectConfig selected(SelectConfig select, const std::string& name) {
-  for (const char* preset : kSelectPresetNames) {
-    if (name == preset) return value_of(with_preset(select, name));
-  }
-  for (size_t i = 0; i < std::size(kSelectMethodNames); ++i) {
-    if (name == kSelectMethodNames[i]) select.method = static_cast<SelectMethod>(i);
-  }
-  return select;
->>>>>>> 0142b1b (Measure decoding by selection in tarn-bench)
-}
-
 // Half of what is free on the disk, unless the configuration says how much.
 void set_store(Config& config, const std::string& folder) {
   if (folder.size() >= config.store.path.size()) throw Failure{kExitUsage, "--store: too long"};
@@ -121,7 +103,6 @@ int32_t show_progress(void*, uint64_t done, uint64_t total) {
 
 }  // namespace
 
-<<<<<<< HEAD
 SelectConfig select_named(SelectConfig select, const std::string& name) {
   for (const char* preset : kSelectPresetNames) {
     if (name == preset) return value_of(with_preset(select, name));
@@ -132,11 +113,13 @@ SelectConfig select_named(SelectConfig select, const std::string& name) {
 
 std::vector<std::string> lossy_select_names() {
   std::vector<std::string> names = names_of(std::span(kSelectMethodNames).subspan(1));
-=======
-std::vector<std::string> select_names() {
-  std::vector<std::string> names = names_of(kSelectMethodNames);
->>>>>>> 0142b1b (Measure decoding by selection in tarn-bench)
   for (const char* preset : kSelectPresetNames) names.emplace_back(preset);
+  return names;
+}
+
+std::vector<std::string> select_names() {
+  std::vector<std::string> names = lossy_select_names();
+  names.insert(names.begin(), kSelectMethodNames[static_cast<u64>(SelectMethod::full)]);
   return names;
 }
 

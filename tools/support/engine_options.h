@@ -35,14 +35,10 @@ struct EngineOptions {
   Config config() const;
 };
 
-<<<<<<< HEAD
-// What `--select` names: a method, or a preset. All but "full".
+// What `--select` names: a method, or a preset. Lossy ones are all but "full".
 SelectConfig select_named(SelectConfig select, const std::string& name);
 std::vector<std::string> lossy_select_names();
-=======
-// What --select takes: methods, then presets.
 std::vector<std::string> select_names();
->>>>>>> 0142b1b (Measure decoding by selection in tarn-bench)
 
 // Memory that `--budget auto` allows: what is available now minus a headroom of a tenth, and of at
 // least 256 MiB where that is less than a quarter.
