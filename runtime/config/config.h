@@ -33,6 +33,8 @@ inline constexpr const char* kDeviceNames[] = {"auto", "cpu", "cuda"};
 inline constexpr const char* kIoNames[] = {"auto", "uring", "threads"};
 
 inline constexpr u64 kBudgetBytesMax = 16384 * kGiB;
+inline constexpr u64 kTextBytesMin = 4 * kKiB;
+inline constexpr u64 kTextBytesMax = 256 * kKiB;
 inline constexpr u64 kContextTokensMax = u64{1} << 24;  // rope's angles are exact enough below it
 
 struct Config {
@@ -43,6 +45,7 @@ struct Config {
   u64 context_tokens = 0;  // slots planned for, of all sessions together
   u32 sessions_max = 4;
   u32 batch_rows_max = 512;
+  u64 text_bytes_max = kTextBytesMax;
   u32 n_threads = 0;
   u32 page_tokens = 64;
   KvTypeChoice kv_type = KvTypeChoice::f16;
@@ -96,6 +99,8 @@ void Config::visit_fields(Self& self, Visitor& on) {
   on("engine.sessions_max", self.sessions_max, u64{1}, u64{1024}, "sessions open at a time");
   on("engine.batch_rows_max", self.batch_rows_max, u64{1}, u64{8192},
      "rows of one step: prefill slice and decode batch together");
+  on("engine.text_bytes_max", self.text_bytes_max, kTextBytesMin, kTextBytesMax,
+     "longest text that one call tokenizes, in 90 times its bytes of memory");
   on("cpu.threads", self.n_threads, u64{0}, u64{1024}, "worker threads; 0: one per physical core");
   on("cpu.pin_threads", self.pin_threads,
      "keep each worker thread on its core; slower where other programs run");

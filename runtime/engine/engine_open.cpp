@@ -396,11 +396,11 @@ Result<void> Engine::place_text() {
 
 Result<std::span<const u32>> Engine::encode(std::string_view text, text::EncodeOptions options) {
   if (text.size() > text_bytes_max_) {
-    const bool is_capped = text_bytes_max_ == plan::kTextBytesMax;
+    const bool is_capped = text_bytes_max_ < plan_.context_tokens * plan::kTextBytesATokenMax;
     return fail({.status = Status::invalid_request,
                  .hint = is_capped
-                             ? "the text is longer than one call takes: cut it at line breaks "
-                               "and tokenize the pieces one by one"
+                             ? "the text is longer than one call takes (engine.text_bytes_max): "
+                               "cut it at line breaks and tokenize the pieces one by one"
                              : "the text is longer than the context could hold: shorten it, "
                                "or raise -c (kv.context_tokens)",
                  .figures = {{{"bytes", text.size()}, {"limit", text_bytes_max_}}}});

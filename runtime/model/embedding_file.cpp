@@ -13,13 +13,26 @@ namespace {
 constexpr u32 kReadsMax = 32;  // in flight: a disk's queue
 constexpr u64 kReapNs = 1'000'000'000;
 constexpr u32 kNoRow = ~u32{0};
+constexpr u64 kWindowsBytesMax = 4 * kMiB;  // of rows so wide, a few keep the disk busy
+
+u64 window_bytes(u64 row_bytes) { return align_up(row_bytes, kSectorBytes) + kSectorBytes; }
+
+u32 n_windows_of(u64 row_bytes) {
+  const u64 n_fit = std::max<u64>(1, kWindowsBytesMax / window_bytes(row_bytes));
+  return static_cast<u32>(std::min<u64>(n_fit, kReadsMax));
+}
 
 }  // namespace
+
+u64 EmbeddingFile::memory_bytes(const TensorRef& table) {
+  const u64 row_bytes = kernels::row_bytes(table.type, table.k);
+  return align_up(io_backend_bytes(), kSectorBytes) +
+         n_windows_of(row_bytes) * window_bytes(row_bytes);
+}
 
 Result<void> EmbeddingFile::open(const Args& args) {
   TARN_ASSERT(!is_open() && args.table.row_checksums != nullptr);
   const u64 io_bytes = align_up(io_backend_bytes(), kSectorBytes);
-  TARN_ASSERT(args.memory.size() >= loader_staging_bytes() && io_bytes < args.memory.size());
   args_ = args;
   if (args_.io == nullptr) {
     TARN_TRY(const IoBackendHandle handle,
@@ -36,11 +49,10 @@ Result<void> EmbeddingFile::open(const Args& args) {
   file_ = *file;
   crc_ = &crc32c_ways()[0];
   row_bytes_ = kernels::row_bytes(args.table.type, args.table.k);
-  window_bytes_ = align_up(row_bytes_, kSectorBytes) + kSectorBytes;
+  window_bytes_ = window_bytes(row_bytes_);
   windows_ = args.memory.subspan(io_bytes);
-  n_windows_ = static_cast<u32>(std::min<u64>(windows_.size() / window_bytes_, kReadsMax));
-  n_windows_ = std::min(n_windows_, args_.io->in_flight_max());
-  TARN_ASSERT(n_windows_ > 0);  // the loader had room for 16 rows of the widest
+  n_windows_ = std::min(n_windows_of(row_bytes_), args_.io->in_flight_max());
+  TARN_ASSERT(n_windows_ * window_bytes_ <= windows_.size());
   return {};
 }
 

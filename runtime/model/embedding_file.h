@@ -25,8 +25,11 @@ class EmbeddingFile {
     IoKind io_kind = IoKind::automatic;
     IoBackend* io = nullptr;  // borrowed, with nothing in flight; nullptr: one of its own
     MatrixOnDisk table{};
-    std::span<std::byte> memory{};  // loader_staging_bytes(), 4 KiB aligned
+    std::span<std::byte> memory{};  // memory_bytes(), 4 KiB aligned
   };
+
+  // For the table of this tensor.
+  static u64 memory_bytes(const TensorRef& table);
 
   EmbeddingFile() = default;
   EmbeddingFile(const EmbeddingFile&) = delete;

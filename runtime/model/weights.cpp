@@ -19,6 +19,7 @@ constexpr u64 kAlignment = 64;  // a cache line, and the widest vector
 // A read of about this size keeps the overhead of the sectors at its ends under 1 %; with a dozen
 // in flight a disk has its queue and the workers have tiles while it is filled again.
 constexpr u64 kSlotBytes = 2 * kMiB;
+constexpr u64 kSlotBytesMin = 64 * kKiB;
 constexpr u64 kSlotsBytes = 32 * kMiB;
 constexpr u32 kSlotsMax = kSlotsBytes / kSlotBytes;
 // With a sink, a quarter of that memory is its own, in the four pieces of its ring.
@@ -39,7 +40,13 @@ struct Item {
   bool is_sent = false;     // to the sink; else the target is host memory
   bool is_checked = false;  // stays in the file: its rows' checksums are what goes to the target
 };
-constexpr u64 kItemsBytes = align_up(kTensorsMax * sizeof(Item), kSectorBytes);
+constexpr u64 kItemsBytesMax = align_up(kTensorsMax * sizeof(Item), kSectorBytes);
+
+u64 items_bytes(const ModelSpec& spec) {
+  const u64 n_tensors = static_cast<u64>(ModelTensor::count) +
+                        u64{spec.n_layers} * static_cast<u64>(LayerTensor::count);
+  return align_up(n_tensors * sizeof(Item), kSectorBytes);
+}
 
 // One tile of the widest rows that the table of hyper-parameters lets through must fit the slots,
 // wherever it lies between two sectors.
@@ -142,6 +149,22 @@ const f32** vector_of(Weights& weights, ModelTensor id) {
   return id == ModelTensor::rope_freqs ? &weights.rope_factors : nullptr;
 }
 
+// What one read brings, at most. Larger than usual only for a model whose tiles are; smaller for one
+// that has not many such pieces.
+u64 slot_bytes_of(const ModelDescription& model) {
+  u64 tile_bytes_max = 0;
+  const auto look_at = [&](const TensorRef& tensor) {
+    if (!tensor.present()) return;
+    const u64 row_bytes = kernels::row_bytes(tensor.type, tensor.k);
+    tile_bytes_max = std::max(tile_bytes_max, row_bytes * std::min<u64>(tensor.n_rows, kTileRows));
+  };
+  for (const TensorRef& tensor : model.tensors.model) look_at(tensor);
+  for (const TensorRef& tensor : model.tensors.layers) look_at(tensor);
+  const u64 share = align_up(model.spec.weights_file_bytes / (2 * kSlotsMax), kSectorBytes);
+  return std::max(std::clamp(share, kSlotBytesMin, kSlotBytes),
+                  align_up(tile_bytes_max, kSectorBytes) + 2 * kSectorBytes);
+}
+
 // A run of whole tiles of one tensor, or a vector: what one read brings.
 struct Piece {
   const Item* item = nullptr;
@@ -204,9 +227,11 @@ class Loader {
 // Gives every tensor its place and makes the list of what is to be read, in the file's order.
 void Loader::resolve() {
   const ModelDescription& model = *args_.model;
-  items_ = {reinterpret_cast<Item*>(args_.staging.data()), kTensorsMax};
-  slots_ =
-      args_.staging.subspan(kItemsBytes, kSlotsBytes - (args_.sink != nullptr ? kSinkBytes : 0));
+  const u64 table_bytes = items_bytes(model.spec);
+  items_ = {reinterpret_cast<Item*>(args_.staging.data()), table_bytes / sizeof(Item)};
+  const u64 staging_bytes = loader_staging_bytes(model, args_.sink != nullptr);
+  slots_ = args_.staging.first(staging_bytes - (args_.sink != nullptr ? kSinkBytes : 0))
+               .subspan(table_bytes);
   Layout layout(args_.region.data());
   const std::span<LayerWeights> layers(
       reinterpret_cast<LayerWeights*>(layout.place(model.spec.n_layers * sizeof(LayerWeights))),
@@ -268,14 +293,8 @@ void Loader::resolve() {
   });
 }
 
-// Slots are larger than usual only for a model whose tiles are.
 void Loader::plan_slots() {
-  u64 tile_bytes_max = 0;
-  for (const Item& item : items_) {
-    const u64 row_bytes = kernels::row_bytes(item.tensor->type, item.tensor->k);
-    tile_bytes_max = std::max(tile_bytes_max, row_bytes * (item.is_vector ? 1 : kTileRows));
-  }
-  slot_bytes_ = std::max(kSlotBytes, align_up(tile_bytes_max, kSectorBytes) + 2 * kSectorBytes);
+  slot_bytes_ = slot_bytes_of(*args_.model);
   TARN_ASSERT(slot_bytes_ <= slots_.size());
   n_slots_ = static_cast<u32>(slots_.size() / slot_bytes_);
   n_slots_ = std::min(n_slots_, args_.io->in_flight_max());
@@ -443,9 +462,7 @@ u64 weights_host_bytes(const ModelSpec& spec) {
          align_up(spec.n_rot / 2 * sizeof(f32), kAlignment);
 }
 
-std::span<std::byte> sink_staging(std::span<std::byte> staging) {
-  return staging.subspan(kItemsBytes + kSlotsBytes - kSinkBytes, kSinkBytes);
-}
+std::span<std::byte> sink_staging(std::span<std::byte> staging) { return staging.last(kSinkBytes); }
 
 u64 sink_piece_bytes() { return kSinkPieceBytes; }
 
@@ -476,7 +493,13 @@ Result<u64> weights_region_bytes(const ModelDescription& model) {
                .hint = "the model's tensors add up to more than can be addressed"});
 }
 
-u64 loader_staging_bytes() { return kItemsBytes + kSlotsBytes; }
+u64 loader_staging_bytes(const ModelDescription& model, bool with_sink) {
+  const u64 slot_bytes = slot_bytes_of(model);
+  const u64 n_slots = std::min<u64>(kSlotsBytes / slot_bytes, kSlotsMax);
+  return items_bytes(model.spec) + (with_sink ? kSlotsBytes : n_slots * slot_bytes);
+}
+
+u64 loader_staging_bytes_max() { return kItemsBytesMax + kSlotsBytes; }
 
 Result<Weights> load_weights(const LoadArgs& args) {
   TARN_TRY(u64 region_bytes, weights_region_bytes(*args.model));
@@ -484,7 +507,7 @@ Result<Weights> load_weights(const LoadArgs& args) {
   TARN_ASSERT(args.sink == nullptr || !args.model->spec.embedding_on_disk);
   TARN_ASSERT(args.region.size() >= region_bytes);
   TARN_ASSERT(reinterpret_cast<std::uintptr_t>(args.region.data()) % kAlignment == 0);
-  TARN_ASSERT(args.staging.size() >= loader_staging_bytes());
+  TARN_ASSERT(args.staging.size() >= loader_staging_bytes(*args.model, args.sink != nullptr));
   TARN_ASSERT(reinterpret_cast<std::uintptr_t>(args.staging.data()) % kSectorBytes == 0);
   return Loader(args).load();
 }

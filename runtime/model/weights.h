@@ -67,8 +67,10 @@ void each_weight_piece(const ModelDescription& model,
 u64 weights_table_bytes(const ModelDescription& model);
 // With a sink, what the host keeps: that table, and the rope factors, which it computes with.
 u64 weights_host_bytes(const ModelSpec& spec);
-// Fixed: the table of pieces and enough reads in flight to keep a disk busy, whatever the model.
-u64 loader_staging_bytes();
+// The table of pieces, and reads in flight: for a large model as many as keep a disk busy, 32 MiB;
+// for a small one half of its bytes. With a sink always the former, the sink's ring in it.
+u64 loader_staging_bytes(const ModelDescription& model, bool with_sink);
+u64 loader_staging_bytes_max();
 
 // Where weights go that the CPU cannot address. Addresses are the device's: the loader passes them
 // on and reads through none of them.
@@ -86,7 +88,7 @@ class WeightSink {
  protected:
   ~WeightSink() = default;
 };
-// The part of the staging region that the loader leaves to a sink, and a piece of it.
+// The part of a staging region with a sink that the loader leaves to it, and a piece of it.
 std::span<std::byte> sink_staging(std::span<std::byte> staging);
 u64 sink_piece_bytes();
 // Tensors go in whole tiles and whole vectors: whether one of them fits a piece.

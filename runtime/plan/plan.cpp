@@ -8,6 +8,7 @@
 #include "platform/base/checked.h"
 #include "runtime/config/fixed_text.h"
 #include "runtime/kv/sequence.h"
+#include "runtime/model/embedding_file.h"
 #include "runtime/model/weights.h"
 #include "runtime/plan/gpu_shape.h"
 #include "runtime/plan/kv_type.h"
@@ -203,7 +204,13 @@ void add_others(Builder& builder, const Inputs& inputs, const Plan& plan) {
               session_bytes(plan.context_tokens).aligned_up(kPieceAlignment) * plan.sessions_max,
               Formula() << plan.sessions_max << " x (" << kSessionFixedBytes << " B + "
                         << plan.context_tokens << " tokens x " << kSessionTokenBytes << " B)");
-  builder.add(RegionId::io_staging, "io_staging", RegionKind::io, model::loader_staging_bytes(),
+  const model::ModelDescription& model = *inputs.model;
+  u64 staging_bytes = model::loader_staging_bytes(model, builder.has_gpu());
+  if (model.spec.embedding_on_disk) {
+    staging_bytes = std::max(staging_bytes, model::EmbeddingFile::memory_bytes(
+                                                model.tensors.of(model::ModelTensor::token_embd)));
+  }
+  builder.add(RegionId::io_staging, "io_staging", RegionKind::io, staging_bytes,
               Formula() << "what the loader reads ahead");
   if (builder.has_gpu()) {
     builder.add_driver(
@@ -285,8 +292,9 @@ Result<void> derive_sizes(const Inputs& inputs, u32 n_frames, Plan* plan) {
   plan->rows_max = std::min(config.batch_rows_max, plan->context_tokens);
   plan->n_workers = inputs.n_workers;
   plan->logit_rows_max = std::max(config.sessions_max, kLogitRowsMin);
-  plan->text_bytes_max =
-      std::min(std::max<u64>(plan->context_tokens * kTextBytesATokenMax, 16 * kKiB), kTextBytesMax);
+  // No more than the context could hold.
+  plan->text_bytes_max = std::min(
+      std::max<u64>(plan->context_tokens * kTextBytesATokenMax, 16 * kKiB), config.text_bytes_max);
   plan->group_shape = {
       .n_kv_heads = spec.n_kv_heads,
       .page_tokens = config.page_tokens,

@@ -78,7 +78,6 @@ struct Plan {
 inline constexpr u64 kSamplerScratchBytes = 64 * kKiB;
 inline constexpr u32 kLogitRowsMin = 8;           // evaluation wants many rows, a generation one
 inline constexpr u64 kTextBytesATokenMax = 8;     // of context, to bound what one call tokenizes
-inline constexpr u64 kTextBytesMax = 256 * kKiB;  // longer texts come in pieces
 inline constexpr u64 kPieceBytesMax = 2 * kKiB;   // of one token
 inline constexpr u64 kShownBytesMax = 3 * (kPieceBytesMax + 4) + 256;  // what a token can show
 

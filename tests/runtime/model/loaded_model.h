@@ -45,7 +45,7 @@ struct LoadedModel {
   model::ModelDescription model{};
   u64 region_bytes = 0;
   std::unique_ptr<AlignedBytes> region;
-  AlignedBytes staging{model::loader_staging_bytes()};
+  AlignedBytes staging{model::loader_staging_bytes_max()};
   WorkerPool workers;
   model::LoadArgs args{};
 

@@ -45,10 +45,8 @@ TEST_CASE("an 8B in 6 GiB at its full context: the error a user reads") {
   const ShapedModel model(test::kLlama31Of8B);
   Config config;
   config.budget_bytes = 6 * kGiB;
-  const Inputs inputs{.model = &model.description,
-                      .config = &config,
-                      .tokenizer_bytes = 32 * kMiB,
-                      .n_workers = 2};
+  const Inputs inputs{
+      .model = &model.description, .config = &config, .tokenizer_bytes = 32 * kMiB, .n_workers = 2};
   const Result<Plan> plan = plan_memory(inputs);
   REQUIRE(plan.has_value());
   REQUIRE_FALSE(plan->fits);
@@ -81,7 +79,7 @@ TEST_CASE("what the error proposes fits, and nothing larger does") {
     const Inputs inputs{.model = &model.description, .config = &config};
     const u64 full_bytes = plan_memory(inputs)->total_bytes;
     // Most of a small plan is the loader's: budgets below it would all end in the same advice.
-    const u64 staging_bytes = model::loader_staging_bytes();
+    const u64 staging_bytes = model::loader_staging_bytes(model.description, false);
     config.budget_bytes =
         full_bytes - 1 -
         random.below(full_bytes > staging_bytes + 2 * kMiB ? full_bytes - staging_bytes
