@@ -149,8 +149,8 @@ const f32** vector_of(Weights& weights, ModelTensor id) {
   return id == ModelTensor::rope_freqs ? &weights.rope_factors : nullptr;
 }
 
-// What one read brings, at most. Larger than usual only for a model whose tiles are; smaller for one
-// that has not many such pieces.
+// What one read brings, at most. Larger than usual only for a model whose tiles are; smaller for
+// one that has not many such pieces.
 u64 slot_bytes_of(const ModelDescription& model) {
   u64 tile_bytes_max = 0;
   const auto look_at = [&](const TensorRef& tensor) {
@@ -160,7 +160,7 @@ u64 slot_bytes_of(const ModelDescription& model) {
   };
   for (const TensorRef& tensor : model.tensors.model) look_at(tensor);
   for (const TensorRef& tensor : model.tensors.layers) look_at(tensor);
-  const u64 share = align_up(model.spec.weights_file_bytes / (2 * kSlotsMax), kSectorBytes);
+  const u64 share = align_up(model.spec.weights_file_bytes / 2 / kSlotsMax, kSectorBytes);
   return std::max(std::clamp(share, kSlotBytesMin, kSlotBytes),
                   align_up(tile_bytes_max, kSectorBytes) + 2 * kSectorBytes);
 }
