@@ -10,6 +10,7 @@ GpuLauncher<GpuDequantizeArgs> dequantize_gpu;
 GpuLauncher<GpuRmsNormArgs> rms_norm_gpu;
 GpuLauncher<GpuQuantizeArgs> quantize_gpu;
 GpuLauncher<GpuMatvecArgs> matvec_gpu;
+GpuLauncher<GpuMatvecArgs> matmat_gpu;
 GpuLauncher<GpuNarrowArgs> narrow_gpu;
 GpuLauncher<GpuMatmulArgs> matmul_gpu;
 GpuLauncher<GpuRopeArgs> rope_gpu;
@@ -38,6 +39,7 @@ const GpuTable& TARN_GPU_TABLE() {
       .rms_norm = TARN_GPU::rms_norm_gpu,
       .quantize = TARN_GPU::quantize_gpu,
       .matvec = TARN_GPU::matvec_gpu,
+      .matmat = TARN_GPU::matmat_gpu,
       .narrow = TARN_GPU::narrow_gpu,
       .matmul = TARN_GPU::matmul_gpu,
       .rope = TARN_GPU::rope_gpu,

@@ -11,6 +11,7 @@
 
 #include "kernels/act/act_gpu.h"
 #include "kernels/attn/attn_gpu.h"
+#include "kernels/matmul/matmat_gpu.h"
 #include "kernels/matmul/matmul_gpu.h"
 #include "kernels/matmul/matvec_gpu.h"
 #include "kernels/norm/norm_gpu.h"
@@ -32,6 +33,7 @@ struct GpuTable {
   GpuLauncher<GpuRmsNormArgs>* rms_norm;
   GpuLauncher<GpuQuantizeArgs>* quantize;
   GpuLauncher<GpuMatvecArgs>* matvec;
+  GpuLauncher<GpuMatvecArgs>* matmat;
   GpuLauncher<GpuNarrowArgs>* narrow;
   GpuLauncher<GpuMatmulArgs>* matmul;
   GpuLauncher<GpuRopeArgs>* rope;

@@ -19,7 +19,8 @@
 //                 copy_async(shared, i, from) 16 bytes from global memory; land at copy_wait
 //                 copy_commit(), copy_wait<n>() all but the n latest groups have landed, for this
 //                                             thread: others see them after a barrier
-//                 mma_i8, mma_f16             m16n8k32 and m16n8k16, fragments as in the PTX manual
+//                 mma_i8, mma_i8_k16, mma_f16 m16n8k32, m16n8k16 of i8 and of f16; fragments as in
+//                                             the PTX manual; those of i8 begin with a number
 //   Shared<T>     s[i] reads and writes; copy it out (`const T v = s[i]`, never auto)
 //   loads         load<T>(address): read-only data, aligned to T; load_once<T> for what is read
 //                 once by the whole launch (weights)

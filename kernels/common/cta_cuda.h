@@ -68,12 +68,19 @@ class Cta {
     asm volatile("cp.async.wait_group %0;" ::"n"(n_in_flight) : "memory");
   }
 
-  // c += a * b: a 16x32, b 32x8 of i8, c 16x8 of i32.
-  TARN_DEVICE void mma_i8(i32 (&c)[4], const u32 (&a)[4], const u32 (&b)[2]) {
+  // out = start + a * b: a 16x32, b 32x8 of i8, out 16x8 of i32.
+  TARN_DEVICE void mma_i8(i32 (&out)[4], const u32 (&a)[4], const u32 (&b)[2], i32 start) {
     asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-        "{%0,%1,%2,%3};"
-        : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+        "{%10,%10,%10,%10};"
+        : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(start));
+  }
+  // The same of a 16x16 and b 16x8.
+  TARN_DEVICE void mma_i8_k16(i32 (&out)[4], const u32 (&a)[2], u32 b, i32 start) {
+    asm("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5}, {%6}, "
+        "{%7,%7,%7,%7};"
+        : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
+        : "r"(a[0]), "r"(a[1]), "r"(b), "r"(start));
   }
   // c += a * b: a 16x16, b 16x8 of f16, c 16x8 of f32.
   TARN_DEVICE void mma_f16(f32 (&c)[4], const u32 (&a)[4], const u32 (&b)[2]) {

@@ -122,7 +122,8 @@ class Cta {
     land_copies(n_in_flight, {file, line});
   }
 
-  void mma_i8(i32 (&c)[4], const u32 (&a)[4], const u32 (&b)[2], TARN_SITE_ARGUMENTS);
+  void mma_i8(i32 (&out)[4], const u32 (&a)[4], const u32 (&b)[2], i32 start, TARN_SITE_ARGUMENTS);
+  void mma_i8_k16(i32 (&out)[4], const u32 (&a)[2], u32 b, i32 start, TARN_SITE_ARGUMENTS);
   void mma_f16(f32 (&c)[4], const u32 (&a)[4], const u32 (&b)[2], TARN_SITE_ARGUMENTS);
 
  private:

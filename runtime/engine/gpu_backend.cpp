@@ -224,32 +224,43 @@ void GpuBackend::multiply(Rows x, u32 n, std::span<const Projection> projections
                           kernels::Store store) {
   TARN_ASSERT(projections.size() <= kernels::kGpuMatricesMax);
   const u32 k = projections[0].weight->k;
+  const kernels::GpuMatvecArgs none{.matrices = {},
+                                    .n_matrices = 0,
+                                    .k = k,
+                                    .x = x.data,
+                                    .x_stride = x.stride,
+                                    .acts = args_.acts,
+                                    .n_rows = count(n),
+                                    .rows_max = n};
+  kernels::GpuMatvecArgs few = none, many = none;  // by 8 rows, and all rows at once
   bool is_quantized = false;
   for (const Projection& p : projections) {
+    const kernels::TensorType type = p.weight->type;
     TARN_ASSERT(p.weight->k == k);
-    is_quantized = is_quantized || p.weight->type != kernels::TensorType::f16;
-    traffic_.weight_bytes += p.weight->bytes() * ceil_div(n, kRowsMax);
+    is_quantized = is_quantized || type != kernels::TensorType::f16;
+    const bool at_once = n > kRowsMax && kernels::gpu_matmat_takes(type, k);
+    traffic_.weight_bytes += p.weight->bytes() * (at_once ? 1 : ceil_div(n, kRowsMax));
+    kernels::GpuMatvecArgs& product = at_once ? many : few;
+    product.matrices[product.n_matrices++] = {.type = type,
+                                              .store = store,
+                                              .n_out = static_cast<u32>(p.weight->n_out),
+                                              .weights = p.weight->tiled,
+                                              .bias = p.bias,
+                                              .out = p.out.data,
+                                              .out_stride = p.out.stride};
   }
   if (is_quantized && quantized_ != x.data) quantize(x, k, n);
   quantized_ = nullptr;
+  if (many.n_matrices > 0) enqueue(args_.table->matmat, many);
+  if (few.n_matrices == 0) return;
   for_launches(n, [&](u32 begin, u32 n_rows) {
-    kernels::GpuMatvecArgs product{.matrices = {},
-                                   .n_matrices = static_cast<u32>(projections.size()),
-                                   .k = k,
-                                   .x = from_row(x, begin).data,
-                                   .x_stride = x.stride,
-                                   .acts = acts_from(begin, k),
-                                   .n_rows = count(n_rows),
-                                   .rows_max = std::bit_ceil(n_rows)};
+    kernels::GpuMatvecArgs product = few;
+    product.x = from_row(x, begin).data;
+    product.acts = acts_from(begin, k);
+    product.n_rows = count(n_rows);
+    product.rows_max = std::bit_ceil(n_rows);
     for (u32 i = 0; i < product.n_matrices; ++i) {
-      const Projection& p = projections[i];
-      product.matrices[i] = {.type = p.weight->type,
-                             .store = store,
-                             .n_out = static_cast<u32>(p.weight->n_out),
-                             .weights = p.weight->tiled,
-                             .bias = p.bias,
-                             .out = from_row(p.out, begin).data,
-                             .out_stride = p.out.stride};
+      product.matrices[i].out += begin * product.matrices[i].out_stride;
     }
     enqueue(args_.table->matvec, product);
   });

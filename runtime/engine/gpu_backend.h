@@ -8,7 +8,8 @@
 //             a step launches it in begin_step() and its ops, up to fetch(), enqueue nothing.
 //   memory    the plan's: the device's part and the host's part of it are lent, the backend owns an
 //             event alone
-//   products  of 8 rows at a time, so that a row's bits do not depend on what runs beside it
+//   products  a row's bits do not depend on what runs beside it: up to 8 rows by matvec, more of
+//             quantised weights by matmat, which has its bits; of f16, 8 rows at a time
 //   fused     where a product of quantised weights reads what a norm, an activation or attention
 //             writes, those write the quantised form too; q and k turn in one launch; the output
 //             and down products add to the residual stream themselves. 11 launches a layer

@@ -47,10 +47,7 @@ class Bench {
     x_ = floats(u64{kRowsMax} * row_floats_);
     y_ = floats(u64{kRowsMax} * row_floats_);
     const u64 k_max = std::max(shape_.d_model, shape_.n_ff);
-    acts_ = {.q = device_.reserve_random(kRowsMax * k_max).as<i8>().raw(),
-             .side = device_.reserve_random(kRowsMax * k_max / 32 * sizeof(kernels::U32x2))
-                         .as<kernels::U32x2>()
-                         .raw()};
+    acts_ = random_acts(kRowsMax * k_max);
     for (u32 n = 0; n <= kRowsMax; ++n) counts_.push_back(device_.upload(std::vector<u32>{n}));
     ids_ = device_.upload(std::vector<u32>(kRowsMax, 1));
     zeros_ = device_.upload(std::vector<u32>(kRowsMax, 0));
@@ -62,6 +59,7 @@ class Bench {
     for (const TensorType type : kTypes) {
       for (const u32 rows : {1u, 4u, 8u}) measure_product(type, rows);
     }
+    measure_prompt();
     for (const u32 depth : shape_.depths) {
       measure_attention(kernels::KvType::f16, depth);
       measure_attention(kernels::KvType::q8_0, depth);
@@ -73,6 +71,11 @@ class Bench {
  private:
   static constexpr u64 kAlignment = 4 * kKiB;
 
+  kernels::GpuQuantized random_acts(u64 n) {
+    return {
+        .q = device_.reserve_random(n).as<i8>().raw(),
+        .side = device_.reserve_random(n / 32 * sizeof(kernels::U32x2)).as<kernels::U32x2>().raw()};
+  }
   f32* floats(u64 n) { return device_.reserve_random(n * sizeof(f32)).as<f32>().raw(); }
   GpuStream* stream() const { return device_.stream(); }
 
@@ -157,6 +160,42 @@ class Bench {
                                 .weight_bytes = bytes,
                                 .bytes = bytes,
                                 .ns = call_ns});
+  }
+
+  // Gate's or up's product.
+  void measure_prompt() {
+    if (shape_.prompt_rows.empty()) return;
+    const u32 k = shape_.d_model, n_out = shape_.n_ff;
+    const u64 rows_max = *std::ranges::max_element(shape_.prompt_rows);
+    const kernels::GpuQuantized acts = random_acts(rows_max * k);
+    f32* out = floats(rows_max * n_out);
+    for (const TensorType type : kTypes) {
+      if (!kernels::gpu_matmat_takes(type, k)) continue;
+      for (const u32 rows : shape_.prompt_rows) {
+        const u32* n_rows = device_.upload(std::vector<u32>{rows});
+        const f64 call_ns = ns([&](u32 i) {
+          table_.matmat({.matrices = {{.type = type,
+                                       .store = kernels::Store::set,
+                                       .n_out = n_out,
+                                       .weights = piece(matrix_bytes(type, n_out, k), i),
+                                       .bias = nullptr,
+                                       .out = out,
+                                       .out_stride = n_out}},
+                         .n_matrices = 1,
+                         .k = k,
+                         .x = nullptr,
+                         .x_stride = 0,
+                         .acts = acts,
+                         .n_rows = n_rows,
+                         .rows_max = rows},
+                        stream());
+        });
+        figures_.prompt.push_back({.name = std::string("matmat ") + kernels::type_traits(type).name,
+                                   .rows = rows,
+                                   .ops = 2 * u64{rows} * n_out * k,
+                                   .ns = call_ns});
+      }
+    }
   }
 
   struct Attention {
@@ -375,6 +414,16 @@ std::string to_json(const BenchFigures& figures) {
     json.key("ns").real(kernel.ns);
     json.key("gb_per_s").real(bytes_per_s * 1e-9);
     json.key("share").real(bytes_per_s / figures.copy_bytes_per_s);
+    json.end_object();
+  }
+  json.end_array();
+  json.key("prompt").begin_array();
+  for (const PromptFigure& kernel : figures.prompt) {
+    json.begin_object();
+    json.key("name").text(kernel.name);
+    json.key("rows").number(kernel.rows);
+    json.key("ns").real(kernel.ns);
+    json.key("tera_ops_per_s").real(static_cast<f64>(kernel.ops) * 1e-3 / kernel.ns);
     json.end_object();
   }
   json.end_array();

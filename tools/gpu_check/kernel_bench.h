@@ -6,6 +6,7 @@
 //   products   of each type with a layout, on a matrix of at least weight_bytes_min, 1, 4 and 8
 //              rows; attention over KV at depth. The calls of a measurement walk through copies in
 //              a pool several times the L2, so that no cache answers: what an Orin would see.
+//   prompt     the products of a prompt's rows, of each type that they take: operations a second
 //   step       every kernel of one token of an 8B in its real shape: how many there are, and what
 //              they take together without the gaps between them
 //   launches   a kernel with nothing to do, in a graph and without
@@ -32,7 +33,8 @@ struct BenchShape {
   u64 weight_bytes_min = 64 * kMiB;
   u64 pool_bytes_min = 256 * kMiB;
   std::vector<u32> depths = {4096, 32768};
-  u32 step_depth = 576;  // pp512 and half of tg128
+  std::vector<u32> prompt_rows = {16, 64, 512};  // 16: against two decode products of 8
+  u32 step_depth = 576;                          // pp512 and half of tg128
   u32 calls_per_graph = 32;
   u32 repetitions = 5;
 };
@@ -42,6 +44,13 @@ struct KernelFigure {
   u32 rows = 1;
   u64 weight_bytes = 0;  // 0: it reads KV
   u64 bytes = 0;         // all that it has to read
+  f64 ns = 0;
+};
+
+struct PromptFigure {
+  std::string name;
+  u32 rows = 0;
+  u64 ops = 0;  // multiplications and additions
   f64 ns = 0;
 };
 
@@ -58,6 +67,7 @@ struct BenchFigures {
   f64 read_bytes_per_s = 0;
   f64 graph_launch_ns = 0, stream_launch_ns = 0;
   std::vector<KernelFigure> kernels;
+  std::vector<PromptFigure> prompt;
   std::vector<StepKernel> step;
 
   u32 step_launches() const;

@@ -226,6 +226,15 @@ void add_kernels(const Report& report, std::string& out) {
            fixed(ns ? Figure(*ns * 1e-3) : ns, 1) + " | " + fixed(number(&kernel, "gb_per_s"), 0) +
            " | " + fixed(number(&kernel, "share"), 2) + " |\n";
   }
+  const Value* prompt = member(figures, "prompt");
+  if (prompt == nullptr || !prompt->IsArray()) return;
+  out += "\n| a prompt's product | rows | us | TOPS |\n|---|---|---|---|\n";
+  for (const Value& kernel : prompt->GetArray()) {
+    const Figure ns = number(&kernel, "ns");
+    out += "| " + text(&kernel, "name") + " | " + fixed(number(&kernel, "rows"), 0) + " | " +
+           fixed(ns ? Figure(*ns * 1e-3) : ns, 1) + " | " +
+           fixed(number(&kernel, "tera_ops_per_s"), 1) + " |\n";
+  }
 }
 
 }  // namespace

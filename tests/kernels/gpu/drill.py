@@ -35,6 +35,7 @@ TESTS = {
     "kernels/act/act_cuda.cu": ["elementwise"],
     "kernels/attn/attn_cuda.cu": ["attn"],
     "kernels/attn/kv_append_cuda.cu": ["attn"],
+    "kernels/matmul/matmat_cuda.cu": ["matmat"],
     "kernels/matmul/matmul_cuda.cu": ["matmul"],
     "kernels/matmul/matvec_cuda.cu": ["matvec"],
     "kernels/norm/norm_cuda.cu": ["norm", "quantize"],

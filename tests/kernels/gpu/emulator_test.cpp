@@ -248,24 +248,28 @@ struct MmaArgs {
   const u32* a;  // [16][8] words along k
   const u32* b;  // [8][8]
   i32* c_i8;     // [16][8]
+  i32* c_k16;    // of the first half of k
   f32* c_f16;
 };
 
-struct MmaBoth {
+struct MmaAll {
   static constexpr u32 kThreads = 32;
+  static constexpr i32 kStart = 1000;
   using Args = MmaArgs;
   static void run(Cta& cta, const Args& args) {
     const u32 group = cta.lane() / 4, within = cta.lane() % 4;
     const u32 a[4] = {args.a[group * 8 + within], args.a[(group + 8) * 8 + within],
                       args.a[group * 8 + within + 4], args.a[(group + 8) * 8 + within + 4]};
     const u32 b[2] = {args.b[group * 8 + within], args.b[group * 8 + within + 4]};
-    i32 sums[4] = {0, 0, 0, 0};
+    i32 sums[4], sums_k16[4];
     f32 sums_f16[4] = {0, 0, 0, 0};
-    cta.mma_i8(sums, a, b);
+    cta.mma_i8(sums, a, b, kStart);
+    cta.mma_i8_k16(sums_k16, {a[0], a[1]}, b[0], -kStart);
     cta.mma_f16(sums_f16, a, b);
     for (u32 i = 0; i < 4; ++i) {
       const u32 at = (group + 8 * (i / 2)) * 8 + 2 * within + i % 2;
       args.c_i8[at] = sums[i];
+      args.c_k16[at] = sums_k16[i];
       args.c_f16[at] = sums_f16[i];
     }
   }
@@ -280,16 +284,18 @@ TEST_CASE("matrix products of fragments are those of the rows they stand for") {
       word = f32_to_f16(random.normal()) | u32{f32_to_f16(random.normal())} << 16;
     }
   }
-  std::vector<i32> c_i8(128, -1);
+  std::vector<i32> c_i8(128, -1), c_k16(128, -1);
   std::vector<f32> c_f16(128, -1.0f);
-  launch<MmaBoth>({.n_ctas = 1}, nullptr, {a.data(), b.data(), c_i8.data(), c_f16.data()});
+  launch<MmaAll>({.n_ctas = 1}, nullptr,
+                 {a.data(), b.data(), c_i8.data(), c_k16.data(), c_f16.data()});
   for (u32 row = 0; row < 16; ++row) {
     for (u32 column = 0; column < 8; ++column) {
-      i32 sum_i8 = 0;
+      i32 sum_i8 = 0, sum_k16 = 0;
       f64 sum_f16 = 0.0, magnitude = 0.0;
       for (u32 k = 0; k < 32; ++k) {
         sum_i8 += static_cast<i8>(a[row * 8 + k / 4] >> (8 * (k % 4))) *
                   static_cast<i8>(b[column * 8 + k / 4] >> (8 * (k % 4)));
+        if (k == 15) sum_k16 = sum_i8;
       }
       for (u32 k = 0; k < 16; ++k) {
         const f64 term = f64{f16_to_f32(static_cast<u16>(a[row * 8 + k / 2] >> (16 * (k % 2))))} *
@@ -297,7 +303,8 @@ TEST_CASE("matrix products of fragments are those of the rows they stand for") {
         sum_f16 += term;
         magnitude += std::abs(term);
       }
-      CHECK(c_i8[row * 8 + column] == sum_i8);
+      CHECK(c_i8[row * 8 + column] == MmaAll::kStart + sum_i8);
+      CHECK(c_k16[row * 8 + column] == sum_k16 - MmaAll::kStart);
       CHECK(std::abs(c_f16[row * 8 + column] - sum_f16) <= 16 * 0x1p-23 * magnitude);
     }
   }

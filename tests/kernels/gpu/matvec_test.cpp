@@ -10,29 +10,21 @@
 #include <cstring>
 #include <limits>
 
-#include "tests/kernels/gpu/gpus.h"
-#include "tests/kernels/gpu/random_acts.h"
-#include "tests/kernels/quant/random_rows.h"
+#include "tests/kernels/gpu/products.h"
 
 namespace tarn::kernels {
 namespace {
 
-using test::DeviceArray;
+using test::kCanary;
+using test::kGap;
+using test::ProductCase;
+using test::ProductProblem;
 
 constexpr TensorType kF16 = TensorType::f16, kQ8 = TensorType::q8_0, kQ4K = TensorType::q4_k,
                      kQ6K = TensorType::q6_k;
 
-struct Case {
-  const char* name;
-  u32 k, n_rows, bucket;
-  std::vector<TensorType> types;
-  std::vector<u32> n_out;
-  bool with_bias;
-  Store store;
-};
-
 // clang-format off
-const Case kCases[] = {
+const ProductCase kCases[] = {
     // name                                k rows bucket types              rows of each    bias   store
     {"f16: one chunk",                     8,  1, 1, {kF16},             {1},            false, Store::set},
     {"f16: one chunk over a warp",       264,  2, 2, {kF16},             {17},           true,  Store::set},
@@ -56,86 +48,18 @@ const Case kCases[] = {
 };
 // clang-format on
 
-constexpr f32 kCanary = -12345.0f;
-constexpr u32 kGap = 3;  // elements between the rows of an output
 constexpr f64 kEpsilonF32 = std::numeric_limits<f32>::epsilon();
 
-struct Problem {
-  std::vector<f32> x;  // [bucket, k]
-  test::HostActs acts;
-  std::vector<std::vector<u8>> rows;   // of each matrix, as in the file
-  std::vector<std::vector<u8>> tiles;  // as on the GPU
-  std::vector<std::vector<f32>> bias;
-};
+using Outputs = std::vector<std::vector<f32>>;
 
-Problem make_problem(const Case& c, tarn::test::Random& random, test::Codes codes) {
-  Problem p;
-  p.x.resize(u64{c.bucket} * c.k);
-  for (f32& value : p.x) value = random.normal();
-  p.acts = c.k % 32 == 0 ? test::quantize_on_host(p.x, c.k, c.bucket, c.k) : test::HostActs{};
-  for (u64 j = 0; j < c.types.size(); ++j) {
-    const TensorType type = c.types[j];
-    const u64 bytes = row_bytes(type, c.k);
-    p.rows.push_back(test::random_rows(random, type, c.n_out[j], c.k, codes));
-    p.tiles.emplace_back(tiled_bytes(type, c.n_out[j], c.k));
-    for (u32 r = 0; r < c.n_out[j]; r += kTileRows) {
-      gpu_repack_rows({.type = type,
-                       .rows = &p.rows[j][r * bytes],
-                       .n_rows = std::min(c.n_out[j] - r, kTileRows),
-                       .k = c.k,
-                       .tile = &p.tiles[j][r * bytes]});
-    }
-    p.bias.emplace_back(c.n_out[j]);
-    for (f32& b : p.bias.back()) b = random.normal();
-  }
-  return p;
-}
-
-// Outputs of the first n_rows rows in a bucket, each matrix's in a buffer of its own.
-std::vector<std::vector<f32>> run(const test::Gpu& gpu, const Case& c, const Problem& p, u32 n_rows,
-                                  u32 bucket) {
-  std::vector<f32> x_rows(p.x.begin(), p.x.begin() + bucket * c.k);
-  const DeviceArray<f32> x(gpu, x_rows);
-  std::vector<i8> q_rows;
-  std::vector<U32x2> side_rows;
-  if (!p.acts.q.empty()) {
-    q_rows.assign(p.acts.q.begin(), p.acts.q.begin() + bucket * c.k);
-    side_rows.assign(p.acts.side.begin(), p.acts.side.begin() + bucket * c.k / 32);
-  }
-  const DeviceArray<i8> q(gpu, q_rows);
-  const DeviceArray<U32x2> side(gpu, side_rows);
-  const DeviceArray<u32> device_n_rows(gpu, {n_rows});
-  std::vector<std::unique_ptr<DeviceArray<u8>>> weights;
-  std::vector<std::unique_ptr<DeviceArray<f32>>> biases, outs;
-  GpuMatvecArgs args{.matrices = {},
-                     .n_matrices = static_cast<u32>(c.types.size()),
-                     .k = c.k,
-                     .x = x.data(),
-                     .x_stride = c.k,
-                     .acts = {q.data(), side.data()},
-                     .n_rows = device_n_rows.data(),
-                     .rows_max = bucket};
-  for (u64 j = 0; j < c.types.size(); ++j) {
-    const u64 stride = c.n_out[j] + kGap;
-    weights.push_back(std::make_unique<DeviceArray<u8>>(gpu, p.tiles[j]));
-    biases.push_back(std::make_unique<DeviceArray<f32>>(gpu, p.bias[j]));
-    outs.push_back(std::make_unique<DeviceArray<f32>>(gpu, stride * bucket, kCanary));
-    args.matrices[j] = {.type = c.types[j],
-                        .store = c.store,
-                        .n_out = c.n_out[j],
-                        .weights = weights[j]->data(),
-                        .bias = c.with_bias ? biases[j]->data() : nullptr,
-                        .out = outs[j]->data(),
-                        .out_stride = stride};
-  }
-  gpu.table->matvec(args, gpu.stream);
-  std::vector<std::vector<f32>> results;
-  for (const auto& out : outs) results.push_back(out->host());
-  return results;
+Outputs run(const test::Gpu& gpu, const ProductCase& c, const ProductProblem& p, u32 n_rows,
+            u32 bucket) {
+  return test::run_product(gpu, gpu.table->matvec, c, p,
+                           {.row_begin = 0, .n_rows = n_rows, .rows_max = bucket});
 }
 
 // What the row's product is, and what the header allows it to be off.
-void check_element(const Case& c, const Problem& p, u64 j, u32 n, u32 r, f32 got) {
+void check_element(const ProductCase& c, const ProductProblem& p, u64 j, u32 n, u32 r, f32 got) {
   const TensorType type = c.types[j];
   std::vector<f32> w(c.k);
   dequantize_row(type, &p.rows[j][r * row_bytes(type, c.k)], c.k, w.data());
@@ -183,8 +107,7 @@ void check_element(const Case& c, const Problem& p, u64 j, u32 n, u32 r, f32 got
   REQUIRE(std::abs(f64{got} - want) <= kEpsilonF32 * (roundings * magnitude + 2 * extra));
 }
 
-void check_against_oracle(const Case& c, const Problem& p,
-                          const std::vector<std::vector<f32>>& outs) {
+void check_against_oracle(const ProductCase& c, const ProductProblem& p, const Outputs& outs) {
   for (u64 j = 0; j < outs.size(); ++j) {
     const u64 stride = c.n_out[j] + kGap;
     for (u64 at = 0; at < outs[j].size(); ++at) {
@@ -203,12 +126,12 @@ TEST_CASE("matvec agrees with the f64 oracle, and a row alone with the batch, on
   CAPTURE(random.seed());
   for (const test::Gpu& gpu : test::gpus()) {
     CAPTURE(gpu.table->name);
-    for (const Case& c : kCases) {
+    for (const ProductCase& c : kCases) {
       CAPTURE(c.name);
-      const Problem p = make_problem(c, random, test::Codes::random);
-      const auto batch = run(gpu, c, p, c.n_rows, c.bucket);
+      const ProductProblem p = test::make_problem(c, random, test::Codes::random);
+      const auto batch = run(gpu, c, p, c.n_rows, c.rows_max);
       check_against_oracle(c, p, batch);
-      for (u32 bucket = 1; bucket <= c.bucket; bucket *= 2) {
+      for (u32 bucket = 1; bucket <= c.rows_max; bucket *= 2) {
         const u32 n_rows = std::min(bucket, c.n_rows);
         const auto part = run(gpu, c, p, n_rows, bucket);
         for (u64 j = 0; j < part.size(); ++j) {
@@ -228,10 +151,10 @@ TEST_CASE("codes at the ends of their range overflow nothing") {
       for (const test::Codes codes :
            {test::Codes::all_ones, test::Codes::all_zeros, test::Codes::sign_bits}) {
         CAPTURE(type_traits(type).name);
-        const Case c{"ends", 512, 1, 1, {type}, {4}, false, Store::set};
-        Problem p = make_problem(c, random, codes);
+        const ProductCase c{"ends", 512, 1, 1, {type}, {4}, false, Store::set};
+        ProductProblem p = test::make_problem(c, random, codes);
         for (f32& value : p.x) value = value < 0.0f ? -1.0f : 1.0f;  // every q is 127 or -127
-        p.acts = test::quantize_on_host(p.x, c.k, c.bucket, c.k);
+        p.acts = test::quantize_on_host(p.x, c.k, c.rows_max, c.k);
         check_against_oracle(c, p, run(gpu, c, p, 1, 1));
       }
     }

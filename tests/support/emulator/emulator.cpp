@@ -178,15 +178,23 @@ void deposit_fragments(CtaState& state, u32 thread, const u32 (&a)[4], const u32
 
 }  // namespace
 
-void Cta::mma_i8(i32 (&c)[4], const u32 (&a)[4], const u32 (&b)[2], const char* file, u32 line) {
+void Cta::mma_i8(i32 (&out)[4], const u32 (&a)[4], const u32 (&b)[2], i32 start, const char* file,
+                 u32 line) {
   deposit_fragments(state_, thread_, a, b, {file, line});
   const MmaWords words = gather(state_, thread_);
   for (u32 i = 0; i < 4; ++i) {
     const u32 row = lane() / 4 + 8 * (i / 2), column = lane() % 4 * 2 + i % 2;
+    out[i] = start;
     for (u32 r = 0; r < kRegistersAlongK; ++r) {
-      c[i] = dp4a(words.a[row][r], words.b[column][r], c[i]);
+      out[i] = dp4a(words.a[row][r], words.b[column][r], out[i]);
     }
   }
+}
+
+// Half as long: its registers are the first of the longer one's.
+void Cta::mma_i8_k16(i32 (&out)[4], const u32 (&a)[2], u32 b, i32 start, const char* file,
+                     u32 line) {
+  mma_i8(out, {a[0], a[1], 0, 0}, {b, 0}, start, file, line);
 }
 
 void Cta::mma_f16(f32 (&c)[4], const u32 (&a)[4], const u32 (&b)[2], const char* file, u32 line) {

@@ -36,6 +36,7 @@ BenchShape tiny() {
           .weight_bytes_min = 10'000,
           .pool_bytes_min = 128 * kKiB,
           .depths = {100, 600},
+          .prompt_rows = {40},
           .step_depth = 70,
           .calls_per_graph = 2,
           .repetitions = 1};
@@ -69,6 +70,8 @@ TEST_CASE("every kernel is run, and its bytes are those of its matrices and page
     CHECK(q4_k->weight_bytes == 5 * kernels::gpu_tile_bytes(kernels::TensorType::q4_k, 256));
     CHECK(q4_k->weight_bytes >= 10'000);
   }
+  REQUIRE(figures.prompt.size() == 3);  // f16 is no matter of the matrix units
+  for (const PromptFigure& prompt : figures.prompt) CHECK(prompt.ops == 2 * 40 * 512 * 256);
   const KernelFigure* deep = find(figures, "attend f16 d600", 1);
   REQUIRE(deep != nullptr);
   CHECK(deep->bytes == 600 * 2 * 2 * 64 * 2);  // slots, heads, K and V, head_dim, f16
@@ -163,7 +166,7 @@ TEST_CASE("the bench's token is the engine's: as many kernels, 355 for Llama 3.1
   u64 of_step = 0;
   for (const StepKernel& kernel : figures.step) of_step += kernel.launches_a_call;
   const u64 n_calls = shape.calls_per_graph;
-  const u64 of_products = 4 * 3 * n_calls;
+  const u64 of_products = (4 * 3 + 3) * n_calls;
   const u64 of_nothing = n_calls + n_calls * (1 + shape.repetitions);
   CHECK(device.stream(StreamId::compute)->n_launches ==
         of_step * n_calls + of_products + of_nothing);
@@ -182,6 +185,7 @@ TEST_CASE("a call that fails ends the bench with the device's word, and nothing 
   const auto run = [&](FakeDevice& device) {
     BenchShape shape = tiny();
     shape.depths = {100};
+    shape.prompt_rows = {};
     shape.calls_per_graph = 1;
     bench_kernels({.device = &device,
                    .table = &kernels::gpu_table_emulated(),
