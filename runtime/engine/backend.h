@@ -33,6 +33,8 @@ struct RowRun {
   kv::Sequence* sequence = nullptr;
   u32 owner = 0;         // the engine's own mark: the session's index
   bool selects = false;  // its one row reads chosen slots only
+  // Then groups of which it reads single slots; of the others all, or nearly.
+  u32 far_begin = 0, far_end = 0;
 };
 
 // Says whether anybody still wants what a step computes. A prefill slice of an 8B takes seconds on

@@ -11,6 +11,10 @@ namespace tarn::engine {
 void CpuBackend::attend_streamed(const StepState& step, u32 cache_layer, Rows q, Rows out) {
   const u64 row_elems = u64{args_.spec->n_heads} * args_.spec->head_dim;
   for (const RowRun& run : step.runs) {
+    if (run.selects) {
+      attend_fetched(run, cache_layer, q, out);
+      continue;
+    }
     const u32 n_slots = step.visible[run.row_begin + run.n_rows - 1];
     const u32 n_groups = static_cast<u32>(ceil_div(n_slots, args_.page_tokens));
     for (u32 begin = 0; begin < n_groups && !is_abandoned();) {
@@ -25,6 +29,24 @@ void CpuBackend::attend_streamed(const StepState& step, u32 cache_layer, Rows q,
       std::fill_n(out.data + row * out.stride, row_elems, 0.0f);
     }
   }
+}
+
+void CpuBackend::attend_fetched(const RowRun& run, u32 cache_layer, Rows q, Rows out) {
+  const u64 row_elems = u64{args_.spec->n_heads} * args_.spec->head_dim;
+  f32* result = out.data + run.row_begin * out.stride;
+  Result<void> attended{};
+  if (!args_.kv_stream->failed(run.owner)) {
+    attended =
+        args_.selector->attend_fetched({.session = run.owner,
+                                        .sequence = run.sequence,
+                                        .cache_layer = cache_layer,
+                                        .q = q.data + run.row_begin * q.stride,
+                                        .out = result,
+                                        .attention = args_.attention,
+                                        .attention_stride_bytes = args_.attention_stride_bytes});
+  }
+  if (!attended) args_.kv_stream->note_failure(run.owner, attended.error());
+  if (args_.kv_stream->failed(run.owner)) std::fill_n(result, row_elems, 0.0f);
 }
 
 void CpuBackend::attend_window(const StepState& step, const RowRun& run, u32 cache_layer,

@@ -74,6 +74,7 @@ class CpuBackend final : public Backend {
   void quantize(Rows x, u32 k, u32 n);
   void rope_heads(Rows x, u32 n, u32 n_heads);
   void attend_streamed(const StepState& step, u32 cache_layer, Rows q, Rows out);
+  void attend_fetched(const RowRun& run, u32 cache_layer, Rows q, Rows out);
   void attend_window(const StepState& step, const RowRun& run, u32 cache_layer, u32 group_begin,
                      u32 group_end, Rows q, Rows out);
   kernels::AttnArgs attn_args(const StepState& step, const RowRun& run, u32 kv_head, u32 block,

@@ -340,8 +340,14 @@ void Engine::prepare_selection() {
     const Session& s = session(run.owner);
     const u32 n_tokens = s.sequence.n_slots() + run.n_rows;
     if (s.state != SessionState::generating || n_tokens != s.n_ids) continue;
-    if (trace_.n_prefill_rows == 0) selector_.work_for(run.owner);
-    run.selects = selector_.begin_row(run.owner, s.sequence, n_tokens);
+    const Result<bool> selects =
+        selector_.begin_row(run.owner, s.sequence, n_tokens, trace_.n_prefill_rows == 0);
+    if (!selects) {
+      kv_stream_.note_failure(run.owner, selects.error());
+      continue;
+    }
+    run.selects = *selects;
+    if (run.selects) selector_.far_groups(run.owner, &run.far_begin, &run.far_end);
   }
 }
 
@@ -384,6 +390,7 @@ const StepTrace& Engine::step() {
   find_frames();
   read_embeddings();
   prepare_selection();
+  if (kv_stream_.is_on() && n_runs_ > 0) kv_stream_.plan_step(step_state_);
   trace_.n_rows = step_state_.n_rows;
   trace_.n_sequences = n_runs_;
   trace_.n_logit_rows = n_wanted_;

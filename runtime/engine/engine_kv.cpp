@@ -12,7 +12,8 @@ static_assert(kSessionsMax <= KvStream::kOwnersMax);
 // Every row of the step gets its place in memory. A session for which there is none ends what it
 // does; the others go on.
 void Engine::find_frames() {
-  if (!kv_stream_.is_on() || n_runs_ == 0) return;
+  if (!kv_stream_.is_on()) return;
+  kv_stream_.begin_step();
   for (u32 i = 0; i < n_runs_;) {
     const RowRun& run = runs_[i];
     const Result<void> writable = kv_stream_.make_writable(*run.sequence, run.n_rows);
@@ -24,7 +25,6 @@ void Engine::find_frames() {
     collect_rows();
     i = 0;
   }
-  kv_stream_.begin_step(step_state_);
 }
 
 void Engine::give_up(Session& s, const Error& error) {

@@ -326,6 +326,7 @@ void Engine::place_selector(const OpenArgs& args) {
                   .kv_type = plan::kv_type(args.config),
                   .workers = &workers_,
                   .clock = clock_,
+                  .kv_stream = plan_.tiers.is_on() ? &kv_stream_ : nullptr,
                   .indexes = region(RegionId::select_index),
                   .scratch = region(RegionId::select_scratch)});
   log_.info("select: %s, verified: false", select_name());

@@ -34,7 +34,8 @@ Result<void> KvStream::open(const KvStreamArgs& args) {
   const auto frame_tables = take<std::byte>(
       bump, kv::Residency::bookkeeping_bytes(args.plan->groups_max, tiers.n_frames));
   const auto mover_tables =
-      take<std::byte>(bump, kv::Mover::bookkeeping_bytes(args.plan->sessions_max, n_cache_layers_));
+      take<std::byte>(bump, kv::Mover::bookkeeping_bytes(args.plan->group_shape,
+                                                         args.plan->sessions_max, n_cache_layers_));
   residency_.init(args.plan->group_shape, args.plan->groups_max, tiers.n_frames, args.frames,
                   frame_tables, &store_);
   mover_.init({.residency = &residency_,
@@ -96,14 +97,17 @@ void KvStream::close() {
   is_on_ = false;
 }
 
-void KvStream::begin_step(const StepState& step) {
-  failed_ = {};
+void KvStream::begin_step() { failed_ = {}; }
+
+void KvStream::plan_step(const StepState& step) {
   const auto n_groups = [&](const RowRun& run) {
     const u32 n_slots = step.visible[run.row_begin + run.n_rows - 1];
     return static_cast<u32>(ceil_div(n_slots, page_tokens_));
   };
   mover_.begin_plan();
-  for (const RowRun& run : step.runs) mover_.add_visit({run.sequence, n_groups(run)});
+  for (const RowRun& run : step.runs) {
+    mover_.add_visit({run.sequence, n_groups(run), run.far_begin, run.far_end});
+  }
   mover_.end_plan();
 }
 
@@ -111,9 +115,18 @@ u32 KvStream::pin(const RowRun& run, u32 cache_layer, u32 begin, u32 end) {
   if (failed(run.owner)) return 0;
   const Result<u32> n = mover_.pin(*run.sequence, cache_layer, begin, end);
   if (n) return *n;
-  error_ = n.error();
-  failed_[run.owner / 64] |= u64{1} << (run.owner % 64);
+  note_failure(run.owner, n.error());
   return 0;
+}
+
+void KvStream::note_failure(u32 owner, const Error& error) {
+  error_ = error;
+  failed_[owner / 64] |= u64{1} << (owner % 64);
+}
+
+void KvStream::drop_plan() {
+  mover_.begin_plan();
+  mover_.end_plan();
 }
 
 Result<void> KvStream::prepare_cut(const kv::Sequence& sequence, u32 n) {

@@ -3,9 +3,9 @@
 // KV over memory and disk, as the engine sees it: the frames, the store and the mover of one
 // engine, and which sessions' KV failed in a step. Off, it costs nothing.
 //
-//   a step     begin_step() gives frames to what the rows append and tells the mover the order of
-//              uses; attention takes each layer window by window, pin() to unpin(); pump() between
-//              other ops lets reads run behind them
+//   a step     make_writable() gives frames to what the rows append; plan_step() tells the mover
+//              the order of uses; attention takes each layer window by window, pin() to unpin(), or
+//              gathers single slots; pump() between other ops lets reads run behind them
 //   a cut      prepare_cut() brings what truncate() reopens or copies; end_cut() after it
 //   failures   of a session: its run is marked, the others go on
 //   memory     the plan's regions kv_groups, kv_tables (their last part) and store
@@ -53,16 +53,27 @@ class KvStream {
   bool is_on() const { return is_on_; }
   kv::GroupMemory* memory() { return &residency_; }
 
-  // Frames for the rows that a sequence appends; before begin_step(), run by run.
+  void begin_step();
+  // Frames for the rows that a sequence appends; before plan_step(), run by run.
   Result<void> make_writable(const kv::Sequence& sequence, u32 n_rows) {
     return mover_.make_writable(sequence, n_rows);
   }
-  void begin_step(const StepState& step);
+  void plan_step(const StepState& step);
   // Groups [begin, end) of the run's layer, or fewer; returns how many. 0: the run has failed.
   u32 pin(const RowRun& run, u32 cache_layer, u32 begin, u32 end);
   void unpin(const RowRun& run, u32 cache_layer, u32 begin, u32 end) {
     mover_.unpin(*run.sequence, cache_layer, begin, end);
   }
+  // The same for whoever is not attention, and has dropped the step's plan.
+  void drop_plan();
+  Result<u32> pin(const kv::Sequence& sequence, u32 cache_layer, u32 begin, u32 end) {
+    return mover_.pin(sequence, cache_layer, begin, end);
+  }
+  void unpin(const kv::Sequence& sequence, u32 cache_layer, u32 begin, u32 end) {
+    mover_.unpin(sequence, cache_layer, begin, end);
+  }
+  Result<void> gather(const kv::GatherArgs& args) { return mover_.gather(args); }
+  void note_failure(u32 owner, const Error& error);
   // Whether the owner's run of this step has failed, and why the last one did.
   bool failed(u32 owner) const { return (failed_[owner / 64] >> (owner % 64) & 1) != 0; }
   const Error& error() const { return error_; }

@@ -6,15 +6,18 @@
 //
 //   session   an IndexLife, and an index of every (cache layer, KV head). What is chosen follows
 //             from tokens, the turns' borders, configuration and seed; no timing is in it
-//   job       the clustering that a trigger asks for, cut into (head, sub-space) units. A step of
-//             its session does as many as bring it to its end in time; a step without rows does
-//             some; what is left at the swap is done then, and waited for
+//   job       the clustering that a trigger asks for, a cache layer a unit: keys are sampled, the
+//             sample clustered, all rows coded. A step of its session does as many as bring it to
+//             its end in time; a step without rows does one; what is left at the swap is done then,
+//             and waited for
 //   rebuild   fills the spare set of indexes while the session's own serves; where another job
 //             has it, the session's own at the swap, which gives the same bits
-//   KV        is resident here: ResidentSlots is where another tier would hand out a slot's bytes
+//   KV        keys are read window by window, in memory or through a KvStream's frames; K and V
+//             of chosen slots come from a SlotSource
 //
 //   memory    the plan's regions select_index and select_scratch
 //   thread    the engine's; attend() on any worker, a (layer, KV head) a task
+//   errors    of the disk alone, where KV lies there: the session's KV is lost then
 #pragma once
 
 #include <array>
@@ -22,6 +25,7 @@
 
 #include "platform/clock/clock.h"
 #include "platform/cpu/worker_pool.h"
+#include "runtime/engine/kv_stream.h"
 #include "runtime/kv/sequence.h"
 #include "runtime/model/model_spec.h"
 #include "runtime/plan/plan.h"
@@ -29,13 +33,16 @@
 
 namespace tarn::engine {
 
-// K and V of one KV head's slots.
-struct ResidentSlots {
-  const u8* const* pages;
-  u32 page_tokens;
-  u64 slot_bytes;
-  // The bytes of the slots, one behind the other.
-  void gather(std::span<const u32> slots, u8* out) const;
+// Where attention finds K and V of the slots that one KV head chose.
+class SlotSource {
+ public:
+  // Pages with the slots of ranks [first, first + slots.size()), one behind the other; `tile` has
+  // room for their bytes, and `tile_pages` are its pages.
+  virtual const u8* const* pages_of(u32 first, std::span<const u32> slots, u8* tile,
+                                    const u8* const* tile_pages) const = 0;
+
+ protected:
+  ~SlotSource() = default;
 };
 
 struct SelectorArgs {
@@ -46,6 +53,7 @@ struct SelectorArgs {
   kernels::KvType kv_type = kernels::KvType::f16;
   WorkerPool* workers = nullptr;
   Clock* clock = nullptr;
+  KvStream* kv_stream = nullptr;  // KV over memory and disk; nullptr: it is in memory
   std::span<std::byte> indexes{};
   std::span<std::byte> scratch{};
 };
@@ -67,10 +75,11 @@ class Selector {
   void copy(u32 from, u32 to, const kv::Sequence& sequence);
 
   // The session's next row is its n_tokens-th token, alone in its run, and its logits are sampled;
-  // all before it are in the KV. Whether it selects. Waits for a clustering that is due.
-  bool begin_row(u32 session, const kv::Sequence& sequence, u32 n_tokens);
-  // Some of the clustering of a session whose row is in this step.
-  void work_for(u32 session);
+  // all before it are in the KV. Whether it selects. Does some of a clustering where `may_work`,
+  // and waits for one that is due.
+  Result<bool> begin_row(u32 session, const kv::Sequence& sequence, u32 n_tokens, bool may_work);
+  // Groups of the row that selects of which it reads chosen slots alone: those of the middle.
+  void far_groups(u32 session, u32* begin, u32* end) const;
   // Some of any session's.
   bool has_work() const;
   void work();
@@ -86,6 +95,19 @@ class Selector {
   };
   void attend(const Head& head, u32 worker_idx);
 
+  // The same for all KV heads of a layer, with KV over memory and disk. A piece of `attention` a
+  // worker.
+  struct Layer {
+    u32 session;
+    const kv::Sequence* sequence;
+    u32 cache_layer;
+    const f32* q;
+    f32* out;
+    std::byte* attention;
+    u64 attention_stride_bytes;
+  };
+  Result<void> attend_fetched(const Layer& layer);
+
   // Of all workers together, since the last call.
   struct Spent {
     u64 select_ns = 0, gather_ns = 0, attend_ns = 0;
@@ -98,20 +120,42 @@ class Selector {
  private:
   struct Session;
   struct Scratch;
+  struct Fetched;
+  struct LayerTable;
   struct alignas(64) OfWorker {
     Spent spent{};
+  };
+  // Groups of one layer that are in memory, and of their slots those that are wanted.
+  struct Window {
+    u32 group_begin = 0, group_end = 0;
+    u32 slot_begin = 0, slot_end = 0;
   };
 
   Session& session(u32 idx) const;
   Scratch scratch(u32 worker_idx) const;
-  select::KeyPages key_pages(const kv::Sequence& sequence, u32 head, const u8** pages) const;
+  Fetched fetched(u32 kv_head) const;
+  LayerTable layer_table() const;
+  std::byte* sample_of(u32 kv_head) const;
+  select::KeyPages key_pages(const kv::Sequence& sequence, u32 head, const Window& window,
+                             const u8** pages) const;
+  template <class Fn>
+  Result<void> each_window(const kv::Sequence& sequence, u32 cache_layer, u32 slot_begin,
+                           u32 slot_end, Fn&& fn);
   u32 n_units() const;
   void start_job(Session& s, const kv::Sequence& sequence, bool is_rebuild);
   void drop_job(Session& s);
   bool can_work(const Session& s) const;
   void begin_training(Session& s, select::HeadIndex* target);
-  void run_units(Session& s, u32 n);
-  void swap(Session& s);
+  Result<void> run_units(Session& s, u32 n);
+  Result<void> cluster_layer(Session& s, u32 cache_layer);
+  Result<void> swap(Session& s);
+  Result<void> advance(Session& s, const kv::Sequence& sequence, u32 n_tokens);
+  Result<void> take_in(const Layer& layer);
+  Result<void> fetch(const Layer& layer);
+  u32 choose(const Head& head, const select::KeyPages& keys, std::span<u32> slots, u32 worker_idx);
+  void attend_chosen(const Head& head, const SlotSource& source, std::span<const u32> slots,
+                     u32 worker_idx);
+  Head head_of(const Layer& layer, u32 kv_head, u32 worker_idx) const;
 
   SelectorArgs args_{};
   std::byte* sessions_ = nullptr;  // [sessions_max] of kSelectSessionBytes

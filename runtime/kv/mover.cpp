@@ -1,6 +1,7 @@
 #include "runtime/kv/mover.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "platform/base/assert.h"
 #include "platform/base/bump.h"
@@ -21,8 +22,10 @@ constexpr Error kLost{
 
 }  // namespace
 
-u64 Mover::bookkeeping_bytes(u32 visits_max, u32 n_cache_layers) {
-  return u64{visits_max} * sizeof(Visit) + align_up(u64{n_cache_layers} * sizeof(u32), sizeof(u64));
+u64 Mover::bookkeeping_bytes(const GroupShape& shape, u32 visits_max, u32 n_cache_layers) {
+  const u64 n_sectors = shape.group_bytes() / store::kSectorBytes;
+  return u64{visits_max} * sizeof(Visit) +
+         align_up((n_cache_layers + n_sectors) * sizeof(u32), sizeof(u64));
 }
 
 void Mover::init(const MoverArgs& args, u32 visits_max, std::span<std::byte> bookkeeping) {
@@ -36,17 +39,33 @@ void Mover::init(const MoverArgs& args, u32 visits_max, std::span<std::byte> boo
   Bump bump(bookkeeping);
   const auto visits = bump.alloc<Visit>(visits_max);
   const auto held = bump.alloc<u32>(args.n_cache_layers);
-  TARN_ASSERT(visits && held);
+  const auto sectors = bump.alloc<u32>(residency_->shape().group_bytes() / store::kSectorBytes);
+  TARN_ASSERT(visits && held && sectors);
+  sectors_ = *sectors;
   visits_storage_ = *visits;
   held_ = *held;
 }
 
 // ---- The order of uses --------------------------------------------------------------------------
 
-u64 Mover::position(u32 layer, u32 visit, u32 group) const {
+u64 Mover::position(u32 layer, u32 visit, u32 use) const {
   u64 before = u64{layer} * (cycle_groups_ / args_.n_cache_layers);
-  for (const Visit& v : visits_.first(visit)) before += v.n_groups;
-  return before + group;
+  for (const Visit& v : visits_.first(visit)) before += v.n_uses();
+  return before + use;
+}
+
+// Attention has come to this group. Its tick; 0 where the step does not plan it.
+u64 Mover::note_use(const Sequence& sequence, u32 cache_layer, u32 group) {
+  u32 visit = 0;
+  while (visit < visits_.size() && visits_[visit].sequence != &sequence) ++visit;
+  if (visit == visits_.size()) return 0;
+  const Visit& of = visits_[visit];
+  if (group >= of.n_groups || of.is_far(group)) return 0;
+  const u32 use = group < of.far_begin ? group : group - (of.far_end - of.far_begin);
+  const u64 tick = first_tick_ + position(cache_layer, visit, use);
+  used_tick_ = std::max(used_tick_, tick);
+  if (ahead_.tick < tick) ahead_ = {cache_layer, visit, use, tick};
+  return tick;
 }
 
 // Ticks of the cycle after the last one, which reads have worked ahead into, are behind these.
@@ -58,13 +77,14 @@ void Mover::begin_plan() {
 void Mover::add_visit(const Visit& visit) {
   TARN_ASSERT(visits_.size() < visits_storage_.size());
   TARN_ASSERT(visit.n_groups <= visit.sequence->n_groups());
+  TARN_ASSERT(visit.far_begin <= visit.far_end && visit.far_end <= visit.n_groups);
   visits_storage_[visits_.size()] = visit;
   visits_ = visits_storage_.first(visits_.size() + 1);
 }
 
 void Mover::end_plan() {
   u64 layer_groups = 0;
-  for (const Visit& visit : visits_) layer_groups += visit.n_groups;
+  for (const Visit& visit : visits_) layer_groups += visit.n_uses();
   cycle_groups_ = layer_groups * args_.n_cache_layers;
   used_tick_ = first_tick_;
   ahead_ = {.tick = first_tick_};
@@ -73,22 +93,23 @@ void Mover::end_plan() {
   u64 tick = first_tick_ + cycle_groups_;
   for (u32 layer = args_.n_cache_layers; layer-- > 0;) {
     for (u64 i = visits_.size(); i-- > 0;) {
-      for (u32 group = visits_[i].n_groups; group-- > 0;) {
-        residency_->expect(visits_[i].sequence->group(layer, group).idx, --tick);
+      const Visit& visit = visits_[i];
+      for (u32 use = visit.n_uses(); use-- > 0;) {
+        residency_->expect(visit.sequence->group(layer, visit.group(use)).idx, --tick);
       }
     }
   }
   TARN_ASSERT(tick == first_tick_);
-  if (!at_end_ && visits_[0].n_groups == 0) at_end_ = !advance(ahead_);
+  if (!at_end_ && visits_[0].n_uses() == 0) at_end_ = !advance(ahead_);
 }
 
 bool Mover::advance(Cursor& cursor) const {
-  if (cursor.group < visits_[cursor.visit].n_groups) {
-    ++cursor.group;
+  if (cursor.use < visits_[cursor.visit].n_uses()) {
+    ++cursor.use;
     ++cursor.tick;
   }
-  while (cursor.group >= visits_[cursor.visit].n_groups) {
-    cursor.group = 0;
+  while (cursor.use >= visits_[cursor.visit].n_uses()) {
+    cursor.use = 0;
     if (++cursor.visit < visits_.size()) continue;
     cursor.visit = 0;
     if (++cursor.layer == args_.n_cache_layers) cursor.layer = 0;
@@ -112,21 +133,21 @@ store::Key Mover::key_of(u32 group_idx) const {
 }
 
 // False where there is no place or no frame for it now.
-bool Mover::begin_load(u32 group_idx, u64 tick, bool demanded) {
+bool Mover::begin_load(const Load& load) {
   Move* move = free_move();
   if (move == nullptr || n_loading_ >= args_.loads_max) return false;
   if (residency_->n_frames_free() == 0) {
     const u32 victim = residency_->victim();
     if (victim == Residency::kNone) return false;
-    if (!demanded && !residency_->goes_before(victim, tick)) return false;
+    if (!load.demanded && !residency_->goes_before(victim, load.tick)) return false;
     residency_->evict(victim);
     ++stats_.n_evictions;
   }
-  const store::RecordRef record = residency_->record(group_idx);
-  const Ticket ticket = residency_->begin_loading(group_idx);
+  const store::RecordRef record = residency_->record(load.group_idx);
+  const Ticket ticket = residency_->begin_loading(load.group_idx);
   const std::span<std::byte> bytes = residency_->bytes(ticket);
-  const store::Begun begun =
-      args_.store->read({.ref = record, .payload = bytes, .tag = tag_of(*move)});
+  const store::Begun begun = args_.store->read(
+      {.ref = record, .payload = bytes, .sectors = load.sectors, .tag = tag_of(*move)});
   if (begun == store::Begun::busy) {
     residency_->abandon_loading(ticket);
     return false;
@@ -135,12 +156,18 @@ bool Mover::begin_load(u32 group_idx, u64 tick, bool demanded) {
     residency_->fail_loading(ticket);
     residency_->give_back(ticket);
     ++stats_.n_lost;
+    gather_lost_ = gather_lost_ || !load.sectors.empty();
     return true;
   }
-  *move = {.kind = MoveKind::load, .ticket = ticket};
+  const bool is_part = !load.sectors.empty();
+  const u64 n_bytes = is_part ? load.sectors.size() * store::kSectorBytes : bytes.size();
+  *move = {
+      .kind = is_part ? MoveKind::part : MoveKind::load, .ticket = ticket, .group = load.group};
   ++n_loading_;
   ++stats_.n_loads;
-  stats_.bytes_loaded += bytes.size();
+  stats_.bytes_loaded += n_bytes;
+  stats_.n_gather_reads += is_part;
+  stats_.bytes_gathered += is_part ? n_bytes : 0;
   return true;
 }
 
@@ -176,7 +203,7 @@ void Mover::take(const store::Event& event) {
   TARN_ASSERT(event.tag < moves_.size());
   Move& move = moves_[event.tag];
   TARN_ASSERT(move.kind != MoveKind::none);
-  const bool is_load = move.kind == MoveKind::load;
+  const bool is_load = move.kind != MoveKind::store;
   if (event.outcome == store::Outcome::returned) {
     TARN_ASSERT(move.lent);
     --n_lent_;
@@ -209,10 +236,16 @@ void Mover::end_load(Move& move) {
   if (residency_->is_current(move.ticket)) {
     if (move.ok) {
       TARN_ASSERT(!move.lent);
-      residency_->end_loading(move.ticket);
+      if (move.kind == MoveKind::part) {
+        copy_wanted(move.group, reinterpret_cast<u8*>(residency_->bytes(move.ticket).data()));
+        residency_->abandon_loading(move.ticket);
+      } else {
+        residency_->end_loading(move.ticket);
+      }
       move = {};
       return;
     }
+    gather_lost_ = gather_lost_ || move.kind == MoveKind::part;
     residency_->fail_loading(move.ticket);
     ++stats_.n_lost;
   }
@@ -246,10 +279,11 @@ void Mover::work_ahead() {
   while (!at_end_ && ahead_.tick < used_tick_ + cycle_groups_ &&
          residency_->n_unused() < 2 * args_.window_groups) {
     const Visit& visit = visits_[ahead_.visit];
-    if (ahead_.group < visit.sequence->n_groups()) {  // it may have been cut since
-      const u32 group_idx = visit.sequence->group(ahead_.layer, ahead_.group).idx;
+    const u32 group = visit.group(ahead_.use);
+    if (group < visit.sequence->n_groups()) {  // it may have been cut since
+      const u32 group_idx = visit.sequence->group(ahead_.layer, group).idx;
       const bool wanted = residency_->where(group_idx) == Where::disk;
-      if (wanted && !begin_load(group_idx, ahead_.tick, /*demanded=*/false)) return;
+      if (wanted && !begin_load({.group_idx = group_idx, .tick = ahead_.tick})) return;
     }
     at_end_ = !advance(ahead_);
   }
@@ -341,22 +375,34 @@ Result<void> Mover::make_writable(const Sequence& sequence, u32 n) {
   return {};
 }
 
+// Waits until the load has begun, and says so, or what it is of is no longer on the disk alone.
+Result<bool> Mover::wait_for_load(const Load& load) {
+  while (residency_->where(load.group_idx) == Where::disk) {
+    if (begin_load(load)) return true;
+    // Frames that others hold must be written before they are free.
+    urgent_room_ = residency_->victim() == Residency::kNone ? n_available() + 1 : 0;
+    const bool possible = go_on();
+    urgent_room_ = 0;
+    if (possible || residency_->where(load.group_idx) != Where::disk) continue;
+    if (!begin_load(load)) return stuck();
+    return true;
+  }
+  return false;
+}
+
 // Waits until the group is in memory, and pins it.
 Result<void> Mover::bring(u32 group_idx, u64 tick) {
   for (;;) {
     const Where where = residency_->where(group_idx);
     if (where == Where::lost) return fail(kLost);
-    if (where != Where::disk && where != Where::loading) {
+    if (where == Where::disk) {
+      TARN_CHECK(wait_for_load({.group_idx = group_idx, .tick = tick, .demanded = true}));
+    } else if (where == Where::loading) {
+      go_on();
+    } else {
       residency_->pin(group_idx);
       return {};
     }
-    if (where == Where::disk && begin_load(group_idx, tick, /*demanded=*/true)) continue;
-    // Frames that others hold must be written before they are free.
-    urgent_room_ = residency_->victim() == Residency::kNone ? n_available() + 1 : 0;
-    const bool possible = go_on();
-    urgent_room_ = 0;
-    if (possible || residency_->where(group_idx) != Where::disk) continue;
-    if (!begin_load(group_idx, tick, /*demanded=*/true)) return stuck();
   }
 }
 
@@ -376,12 +422,7 @@ u64 Mover::pin_present(const Sequence& sequence, u32 cache_layer, u32 begin, u32
 Result<u32> Mover::pin(const Sequence& sequence, u32 cache_layer, u32 begin, u32 end) {
   const u32 n = std::min(end - begin, args_.window_groups);
   TARN_ASSERT(begin < end && n <= kWindowGroupsMax);
-  u32 visit = 0;
-  while (visit < visits_.size() && visits_[visit].sequence != &sequence) ++visit;
-  const bool is_planned = visit < visits_.size();
-  window_tick_ = is_planned ? first_tick_ + position(cache_layer, visit, begin) : 0;
-  used_tick_ = std::max(used_tick_, window_tick_);
-  if (is_planned && ahead_.tick < window_tick_) ahead_ = {cache_layer, visit, begin, window_tick_};
+  window_tick_ = note_use(sequence, cache_layer, begin);
 
   // All that are there first, so that none of them has to go for another.
   const u64 present = pin_present(sequence, cache_layer, begin, n);
@@ -393,6 +434,11 @@ Result<u32> Mover::pin(const Sequence& sequence, u32 cache_layer, u32 begin, u32
     return n;
   }
   const u64 start_ns = args_.clock->now_ns();
+  for (u32 i = 0; i < n; ++i) {  // side by side
+    const u32 group_idx = sequence.group(cache_layer, begin + i).idx;
+    if (residency_->where(group_idx) != Where::disk) continue;
+    if (!begin_load({.group_idx = group_idx, .tick = window_tick_ + i, .demanded = true})) break;
+  }
   u32 n_pinned = 0;
   Result<void> brought{};
   for (; n_pinned < n; ++n_pinned) {
@@ -420,6 +466,104 @@ void Mover::unpin(const Sequence& sequence, u32 cache_layer, u32 begin, u32 end)
     const u64 next_tick = window_tick_ + (group - begin) + cycle_groups_;
     residency_->used(group_idx, window_tick_ == 0 ? 0 : next_tick);
     residency_->unpin(group_idx);
+  }
+}
+
+// ---- Single slots -------------------------------------------------------------------------------
+
+Result<void> Mover::gather(const GatherArgs& args) {
+  TARN_ASSERT(gather_ == nullptr && args.wanted.size() == args.out.size());
+  TARN_ASSERT(args.wanted.size() == residency_->shape().n_kv_heads);
+  const u64 start_ns = args_.clock->now_ns();
+  gather_ = &args;
+  gather_lost_ = false;
+  Result<void> gathered = gather_groups();
+  const auto is_reading = [this] {
+    return std::any_of(moves_.begin(), moves_.end(),
+                       [](const Move& move) { return move.kind == MoveKind::part && !move.lent; });
+  };
+  while (is_reading()) go_on();
+  gather_ = nullptr;
+  stats_.wait_ns += args_.clock->now_ns() - start_ns;
+  if (gathered && gather_lost_) gathered = fail(kLost);
+  return gathered;
+}
+
+Result<void> Mover::gather_groups() {
+  const u32 page_tokens = residency_->shape().page_tokens;
+  for (u32 from = 0;;) {  // the first group that may be wanted
+    u32 group = Residency::kNone;
+    for (const std::span<const WantedSlot> wanted : gather_->wanted) {
+      const auto next =
+          std::lower_bound(wanted.begin(), wanted.end(), u64{from} * page_tokens,
+                           [](const WantedSlot& w, u64 slot) { return w.slot < slot; });
+      if (next != wanted.end()) group = std::min(group, next->slot / page_tokens);
+    }
+    if (group == Residency::kNone) return {};
+    TARN_CHECK(gather_group(group));
+    from = group + 1;
+  }
+}
+
+Result<void> Mover::gather_group(u32 group) {
+  const Sequence& sequence = *gather_->sequence;
+  const u32 group_idx = sequence.group(gather_->cache_layer, group).idx;
+  const bool is_far = group >= gather_->far_begin && group < gather_->far_end;
+  if (is_far && residency_->where(group_idx) == Where::disk) {
+    TARN_TRY(const bool has_begun, wait_for_load({.group_idx = group_idx,
+                                                  .demanded = true,
+                                                  .sectors = wanted_sectors(group),
+                                                  .group = group}));
+    if (has_begun) return {};  // else it is brought for somebody else
+  }
+  const u64 tick = note_use(sequence, gather_->cache_layer, group);
+  const bool is_here = residency_->where(group_idx) != Where::disk;
+  ++(is_here ? stats_.n_hits : stats_.n_waited);
+  TARN_CHECK(bring(group_idx, tick));
+  copy_wanted(group, residency_->group(group_idx));
+  residency_->used(group_idx, tick == 0 ? 0 : tick + cycle_groups_);
+  residency_->unpin(group_idx);
+  return {};
+}
+
+std::span<const WantedSlot> Mover::wanted_of(u32 kv_head, u32 group) const {
+  const u64 page_tokens = residency_->shape().page_tokens;
+  const std::span<const WantedSlot> wanted = gather_->wanted[kv_head];
+  const auto from = [&](u64 first) {
+    return std::lower_bound(wanted.begin(), wanted.end(), first,
+                            [](const WantedSlot& w, u64 slot) { return w.slot < slot; });
+  };
+  return {from(group * page_tokens), from((group + u64{1}) * page_tokens)};
+}
+
+std::span<const u32> Mover::wanted_sectors(u32 group) {
+  const GroupShape& shape = residency_->shape();
+  const u64 slot_bytes = u64{2} * shape.vector_bytes;
+  u32 n = 0;
+  for (u32 head = 0; head < shape.n_kv_heads; ++head) {
+    for (const WantedSlot& wanted : wanted_of(head, group)) {
+      const u64 begin = head * shape.page_bytes() + wanted.slot % shape.page_tokens * slot_bytes;
+      u64 sector = begin / store::kSectorBytes;
+      if (n > 0) sector = std::max(sector, sectors_[n - 1] + u64{1});
+      for (; sector * store::kSectorBytes < begin + slot_bytes; ++sector) {
+        sectors_[n++] = static_cast<u32>(sector);
+      }
+    }
+  }
+  return sectors_.first(n);
+}
+
+void Mover::copy_wanted(u32 group, const u8* bytes) {
+  const GroupShape& shape = residency_->shape();
+  const u64 slot_bytes = u64{2} * shape.vector_bytes;
+  for (u32 head = 0; head < shape.n_kv_heads; ++head) {
+    const u8* page = bytes + head * shape.page_bytes();
+    const std::span<const WantedSlot> wanted = wanted_of(head, group);
+    for (const WantedSlot& w : wanted) {
+      std::memcpy(gather_->out[head] + w.place * slot_bytes,
+                  page + w.slot % shape.page_tokens * slot_bytes, slot_bytes);
+    }
+    stats_.bytes_gathered_used += wanted.size() * slot_bytes;
   }
 }
 

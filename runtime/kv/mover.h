@@ -10,6 +10,9 @@
 //              goes first (Belady 1966), and before it whatever the step does not touch, the
 //              longest untouched first. A resident part of the cycle so stays resident, where LRU
 //              would evict each group just before its use.
+//   selection  a sequence may read single slots of a range of its groups, gather(): of these the
+//              sectors that are wanted come, through frames that are free again at once, and the
+//              plan leaves them out
 //   spills     what is sealed, unpinned and on no disk, the oldest first, in batches, and only when
 //              frames are short: a context that fits is never written
 //   room       before a step, make_writable() gives frames to what it appends
@@ -36,10 +39,29 @@ namespace tarn::kv {
 inline constexpr u32 kMovesMax = 128;
 inline constexpr u32 kWindowGroupsMax = 64;
 
-// One sequence of a step: attention touches its first n_groups groups of every layer.
+// One sequence of a step: attention touches its first n_groups groups of every layer, but for the
+// far ones, of which single slots are gathered.
 struct Visit {
   const Sequence* sequence = nullptr;
   u32 n_groups = 0;
+  u32 far_begin = 0, far_end = 0;
+  u32 n_uses() const { return n_groups - (far_end - far_begin); }
+  u32 group(u32 use) const { return use < far_begin ? use : use + (far_end - far_begin); }
+  bool is_far(u32 group) const { return group >= far_begin && group < far_end; }
+};
+
+// A slot that one KV head wants, and its place in what it gets.
+struct WantedSlot {
+  u32 slot = 0;
+  u32 place = 0;
+};
+struct GatherArgs {
+  const Sequence* sequence = nullptr;
+  u32 cache_layer = 0;
+  // Sectors of these are read; others are brought whole, and stay as the plan says.
+  u32 far_begin = 0, far_end = 0;
+  std::span<const std::span<const WantedSlot>> wanted{};  // of each KV head, slots ascending
+  std::span<u8* const> out{};  // of each KV head: K and V of `place` at place * slot bytes
 };
 
 struct MoverArgs {
@@ -59,11 +81,15 @@ struct MoverStats {
   u64 wait_ns = 0;
   u64 n_loads = 0, n_spills = 0, n_lost = 0, n_spill_failures = 0, n_evictions = 0;
   u64 bytes_loaded = 0, bytes_spilled = 0;
+  // Of gather(), in part of the figures above too.
+  u64 n_gather_reads = 0;       // groups of which sectors were read
+  u64 bytes_gathered = 0;       // sectors that were wanted
+  u64 bytes_gathered_used = 0;  // of them, K and V of wanted slots
 };
 
 class Mover {
  public:
-  static u64 bookkeeping_bytes(u32 visits_max, u32 n_cache_layers);
+  static u64 bookkeeping_bytes(const GroupShape& shape, u32 visits_max, u32 n_cache_layers);
   void init(const MoverArgs& args, u32 visits_max, std::span<std::byte> bookkeeping);
 
   // The uses of the step that begins: begin_plan(), add_visit() for each of its sequences, and
@@ -84,6 +110,8 @@ class Mover {
   // was pinned before the next pin().
   Result<u32> pin(const Sequence& sequence, u32 cache_layer, u32 begin, u32 end);
   void unpin(const Sequence& sequence, u32 cache_layer, u32 begin, u32 end);
+  // Copies wanted slots of one layer out of groups in memory and of the disk, and waits for it.
+  Result<void> gather(const GatherArgs& args);
   // Pins one group of every layer with no move of it under way, so that Sequence::truncate() may
   // reopen or copy it, until drop_hold().
   Result<void> hold(const Sequence& sequence, u32 group_idx);
@@ -98,34 +126,49 @@ class Mover {
   const MoverStats& stats() const { return stats_; }
 
  private:
-  enum class MoveKind : u8 { none, store, load };
+  enum class MoveKind : u8 { none, store, load, part };
   struct Move {
     MoveKind kind = MoveKind::none;
     bool lent = false;  // ended, but the disk still has the frame
     bool ok = false;    // how it ended
     store::RecordRef record{};
     Ticket ticket{};
+    u32 group = 0;  // of a part: in the sequence's order
   };
   // A place in the order of uses.
   struct Cursor {
-    u32 layer = 0, visit = 0, group = 0;
+    u32 layer = 0, visit = 0, use = 0;
     u64 tick = 0;
+  };
+  struct Load {
+    u32 group_idx = 0;
+    u64 tick = 0;
+    bool demanded = false;
+    std::span<const u32> sectors{};  // of a part; else all
+    u32 group = 0;                   // of a part: in the sequence's order
   };
 
   Move* free_move();
   u64 tag_of(const Move& move) const { return static_cast<u64>(&move - moves_.data()); }
-  u64 position(u32 layer, u32 visit, u32 group) const;
+  u64 position(u32 layer, u32 visit, u32 use) const;
+  u64 note_use(const Sequence& sequence, u32 cache_layer, u32 group);
   bool advance(Cursor& cursor) const;  // false at the end of the next cycle
 
   void take(const store::Event& event);
   void end_store(Move& move);
   void end_load(Move& move);
-  bool begin_load(u32 group_idx, u64 tick, bool demanded);
+  bool begin_load(const Load& load);
+  Result<bool> wait_for_load(const Load& load);
   void work_ahead();
   void spill();
   bool begin_spill(u32 group_idx);
   Result<void> bring(u32 group_idx, u64 tick);
   bool go_on();
+  Result<void> gather_groups();
+  Result<void> gather_group(u32 group);
+  std::span<const WantedSlot> wanted_of(u32 kv_head, u32 group) const;
+  std::span<const u32> wanted_sectors(u32 group);
+  void copy_wanted(u32 group, const u8* bytes);
   u64 pin_present(const Sequence& sequence, u32 cache_layer, u32 begin, u32 n);
   Unexpected stuck() const;
   store::Key key_of(u32 group_idx) const;
@@ -136,6 +179,9 @@ class Mover {
   std::span<Visit> visits_storage_{};
   std::span<u32> held_{};  // [n_cache_layers]
   u32 n_held_ = 0;
+  std::span<u32> sectors_{};            // [of a group]
+  const GatherArgs* gather_ = nullptr;  // while one runs
+  bool gather_lost_ = false;
 
   std::span<Visit> visits_{};
   u64 cycle_groups_ = 0;  // uses of a whole cycle

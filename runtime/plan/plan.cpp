@@ -237,12 +237,13 @@ void add_select(Builder& builder, const Plan& plan) {
     indexes << shape.n_sets << " sets x (" << shape.n_heads << " heads x " << shape.index_bytes
             << " B + their table) + " << plan.sessions_max << " x " << kSelectSessionBytes << " B";
     scratch << plan.n_workers << " workers x (" << shape.search_bytes << " B to search + "
-            << shape.gather_bytes << " B of chosen KV + others)";
+            << shape.gather_bytes << " B of chosen KV + others) + " << shape.shared_bytes
+            << " B of a layer's sample, or of its chosen KV";
   }
   builder.add(RegionId::select_index, "select_index", RegionKind::codes,
               shape.sets_bytes(plan.sessions_max), indexes);
   builder.add(RegionId::select_scratch, "select_scratch", RegionKind::scratch,
-              Checked(plan.n_workers) * shape.scratch_bytes(), scratch);
+              Checked(plan.n_workers) * shape.scratch_bytes() + shape.shared_bytes, scratch);
 }
 
 Unexpected refuse(Status status, const char* hint, const char* key, Figure first, Figure second) {
@@ -314,7 +315,7 @@ Result<void> derive_sizes(const Inputs& inputs, u32 n_frames, Plan* plan) {
                kPieceAlignment);
   plan->attention_stride_bytes =
       plan->page_table_offset_bytes + align_up(plan->pages_max * sizeof(u8*), kPieceAlignment);
-  plan->select = select_shape(spec, config, plan->context_tokens);
+  plan->select = select_shape(spec, config, plan->context_tokens, n_frames > 0);
   if (n_frames > 0) {
     TARN_TRY(plan->tiers, tier_shape(spec, config, tier_inputs(*plan), n_frames));
   }
@@ -337,10 +338,10 @@ Result<void> check_tiers(const Inputs& inputs, const Plan& whole) {
                   "lower -c (kv.context_tokens)",
                   "kv.memory_bytes", needed, {});
   }
-  if (!inputs.config->select.is_full()) {
+  if (inputs.config->select.method == SelectMethod::oracle) {
     return refuse(Status::unsupported,
-                  "this version selects from KV in memory alone: set select.method to \"full\", "
-                  "raise kv.memory_bytes, or lower -c (kv.context_tokens)",
+                  "the oracle reads every key of KV in memory alone: set select.method to another "
+                  "one, raise kv.memory_bytes, or lower -c (kv.context_tokens)",
                   "select.method", needed, {});
   }
   return {};

@@ -1,5 +1,6 @@
 #include "runtime/plan/select_shape.h"
 
+#include "runtime/kv/mover.h"
 #include "runtime/plan/kv_type.h"
 
 #include <algorithm>
@@ -9,9 +10,19 @@ namespace {
 
 constexpr u64 kAlignment = 64;
 
+// Sinks, local window and chosen slots of one head.
+u32 chosen_max(const SelectConfig& config, u32 context_tokens) {
+  const select::Budget budget = select::budget(select::budget_rule(config), context_tokens);
+  const u64 both = std::max(u64{budget.n_local} + budget.k, u64{config.tokens_min} + 1);
+  const u64 n =
+      config.n_sinks + (config.context_divisor == 0 ? u64{config.n_local} + config.k : both);
+  return static_cast<u32>(std::min<u64>(n, context_tokens));
+}
+
 }  // namespace
 
-SelectShape select_shape(const model::ModelSpec& spec, const Config& config, u32 context_tokens) {
+SelectShape select_shape(const model::ModelSpec& spec, const Config& config, u32 context_tokens,
+                         bool is_tiered) {
   const SelectConfig& select = config.select;
   SelectShape shape;
   if (select.is_full()) return shape;
@@ -42,6 +53,21 @@ SelectShape select_shape(const model::ModelSpec& spec, const Config& config, u32
           gather_pages * sizeof(u8*),
       kAlignment);
   shape.state_bytes = align_up(kernels::attn_state_bytes(d, n_group_heads), kAlignment);
+
+  const u64 vector_bytes = kernels::kv_vector_bytes(kv_type(config), d);
+  if (is_pq) shape.n_sample = select::PqIndex::n_sample(pq, context_tokens);
+  shape.sample_bytes = align_up(shape.n_sample * vector_bytes, kAlignment) * spec.n_kv_heads;
+  shape.n_chosen_max = chosen_max(select, context_tokens);
+  if (is_tiered) {
+    const u64 n_slots = align_up(shape.n_chosen_max, config.page_tokens);
+    shape.fetched_bytes = align_up(n_slots * 2 * vector_bytes, kAlignment) +
+                          align_up(n_slots / config.page_tokens * sizeof(u8*), kAlignment) +
+                          align_up(shape.n_chosen_max * sizeof(u32), kAlignment) +
+                          align_up(shape.n_chosen_max * sizeof(kv::WantedSlot), kAlignment);
+  }
+  const u64 layer_bytes =
+      is_tiered ? spec.n_kv_heads * shape.fetched_bytes + fetch_table_bytes(spec.n_kv_heads) : 0;
+  shape.shared_bytes = std::max(shape.sample_bytes, layer_bytes);
   return shape;
 }
 

@@ -28,6 +28,12 @@ struct SelectShape {
   u64 pages_bytes = 0;   // addresses of a head's pages
   u64 gather_bytes = 0;  // chosen K and V, whole pages
   u64 state_bytes = 0;   // of attention in parts
+  // Behind those of the workers, one after the other in time.
+  u32 n_sample = 0;       // keys of a head that are clustered at most
+  u64 sample_bytes = 0;   // theirs, of one layer
+  u32 n_chosen_max = 0;   // slots that a head attends to
+  u64 fetched_bytes = 0;  // with KV on disk: what a head chose, and its K and V in whole pages
+  u64 shared_bytes = 0;
 
   Checked sets_bytes(u32 sessions_max) const {
     return Checked(n_sets) * set_bytes +
@@ -38,7 +44,14 @@ struct SelectShape {
   }
 };
 
-// `spec`, `config` and the context are the plan's.
-SelectShape select_shape(const model::ModelSpec& spec, const Config& config, u32 context_tokens);
+// What all heads of a layer fetch, in a table: each array to a multiple of 64 bytes.
+constexpr u64 fetch_table_bytes(u64 n_kv_heads) {
+  return align_up(n_kv_heads * sizeof(u32), 64) + align_up(n_kv_heads * 2 * sizeof(void*), 64) +
+         align_up(n_kv_heads * sizeof(void*), 64);
+}
+
+// `spec`, `config` and the context are the plan's. `is_tiered`: KV lies over memory and disk.
+SelectShape select_shape(const model::ModelSpec& spec, const Config& config, u32 context_tokens,
+                         bool is_tiered);
 
 }  // namespace tarn::plan

@@ -31,7 +31,8 @@ Result<TierShape> tier_shape(const model::ModelSpec& spec, const Config& config,
   shape.window_groups = std::clamp(n_to_pass / kWindowsLeast, 1u, kTierWindowGroups);
   shape.tables_bytes =
       align_up(kv::Residency::bookkeeping_bytes(inputs.groups_max, n_frames), kPieceAlignment) +
-      align_up(kv::Mover::bookkeeping_bytes(inputs.sessions_max, spec.n_cache_layers),
+      align_up(kv::Mover::bookkeeping_bytes(inputs.group_shape, inputs.sessions_max,
+                                            spec.n_cache_layers),
                kPieceAlignment);
   // Rows in blocks of kAttnRowsMax, a state for each block and KV head.
   const u64 n_blocks = ceil_div(inputs.rows_max, kernels::kAttnRowsMax);

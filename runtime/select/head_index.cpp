@@ -36,19 +36,29 @@ void HeadIndex::copy_from(const SelectConfig& config, const HeadIndex& source) {
   if (config.method == SelectMethod::quest) quest.copy_from(source.quest);
 }
 
+u32 HeadIndex::n_taken(const SelectConfig& config, u32 slot_end) const {
+  if (config.method == SelectMethod::pq) return pq.slot_begin() + pq.n_tokens();
+  if (config.method == SelectMethod::quest) return std::min(quest.n_slots(), slot_end);
+  return slot_end;
+}
+
+void HeadIndex::take_in(const SelectConfig& config, const kernels::CpuTable& table,
+                        const KeyPages& keys, u32 slot_end, std::span<std::byte> scratch) {
+  if (config.method == SelectMethod::pq) pq.encode(table, keys, slot_end, scratch);
+  if (config.method != SelectMethod::quest) return;
+  f32* row = reinterpret_cast<f32*>(scratch.data());
+  quest.append(table, keys, slot_end, {row, keys.head_dim});
+}
+
 u32 HeadIndex::choose(const SelectConfig& config, const SelectionArgs& args, const KeyPages& keys,
-                      u64 seed, std::span<std::byte> train_scratch) {
+                      u64 seed) const {
   switch (config.method) {
     case SelectMethod::pq:
-      pq.encode(args.table, keys, args.segments.middle_end, train_scratch);
       return select_pq(args, pq);
     case SelectMethod::oracle:
       return select_oracle(args, keys);
-    case SelectMethod::quest: {
-      f32* row = reinterpret_cast<f32*>(train_scratch.data());
-      quest.append(args.table, keys, args.segments.middle_end, {row, keys.head_dim});
+    case SelectMethod::quest:
       return select_quest(args, quest);
-    }
     case SelectMethod::window:
       return select_window(args);
     case SelectMethod::random:

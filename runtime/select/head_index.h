@@ -23,10 +23,14 @@ struct HeadIndex {
   void truncate(const SelectConfig& config, u32 middle_end);
   void copy_from(const SelectConfig& config, const HeadIndex& source);
 
-  // Takes in the keys that the middle has got since, then chooses; `train_scratch` as of
-  // PqIndex::encode().
-  u32 choose(const SelectConfig& config, const SelectionArgs& args, const KeyPages& keys, u64 seed,
-             std::span<std::byte> train_scratch);
+  // The first slot whose key it has not taken in; of a method that takes in none, slot_end.
+  u32 n_taken(const SelectConfig& config, u32 slot_end) const;
+  // Takes in the keys from there up to slot_end; scratch as of PqIndex::encode().
+  void take_in(const SelectConfig& config, const kernels::CpuTable& table, const KeyPages& keys,
+               u32 slot_end, std::span<std::byte> scratch);
+  // All of the middle was taken in. Method oracle reads `keys`, of the whole middle.
+  u32 choose(const SelectConfig& config, const SelectionArgs& args, const KeyPages& keys,
+             u64 seed) const;
 };
 
 }  // namespace tarn::select

@@ -54,7 +54,8 @@ TrainScratch carve(const PqShape& shape, std::span<std::byte> scratch) {
 
 void KeyPages::load(const CpuTable& table, const Part& part, f32* out) const {
   const bool is_f16 = type == kernels::KvType::f16;
-  const u64 slot_bytes = 2 * kernels::kv_vector_bytes(type, head_dim);
+  const u64 vector_bytes = kernels::kv_vector_bytes(type, head_dim);
+  const u64 slot_bytes = stride_bytes != 0 ? stride_bytes : 2 * vector_bytes;
   const u64 offset = is_f16 ? u64{part.dim_begin} * 2 : u64{part.dim_begin} / 32 * 34;
   for (u32 done = 0; done < part.n_slots;) {
     const u32 slot = part.slot_begin + done;
@@ -121,30 +122,37 @@ void PqIndex::begin_codebook(u32 n_rows) {
   firsts_[n_codebooks_] = n_tokens_;
 }
 
+u32 PqIndex::n_sample(const PqShape& shape, u32 n_rows) {
+  return std::min(n_rows, kSampleRows * shape.n_centroids());
+}
+
+void PqIndex::assign(const CpuTable& table, u32 subspace, const f32* x, u32 n, u8* codes) const {
+  const u32 dims = shape_.dims();
+  table.pq_assign({.x = x,
+                   .x_stride = dims,
+                   .centroids = centroids(n_codebooks_, subspace).data(),
+                   .half_norms = half_norms(n_codebooks_, subspace),
+                   .codes = codes,
+                   .n_rows = n,
+                   .dims = dims,
+                   .n_padded = shape_.n_padded()});
+}
+
 u32 PqIndex::train(const Training& training) {
   TARN_ASSERT(n_training_ != 0 && training.subspace < shape_.n_subspaces);
   TARN_ASSERT(training.keys.head_dim == shape_.head_dim);
   const TrainScratch scratch = carve(shape_, training.scratch);
   const CpuTable& table = training.table;
   const u32 dims = shape_.dims(), n_centroids = shape_.n_centroids();
+  const u32 n_rows = n_sample(shape_, n_training_);
   const std::span<f32> centroids = this->centroids(n_codebooks_, training.subspace);
   f32* norms = half_norms(n_codebooks_, training.subspace);
   const auto load = [&](u32 first, u32 n) {
-    training.keys.load(table, {slot_begin_ + n_tokens_ + first, n, training.subspace * dims, dims},
+    training.keys.load(table, {training.first_slot + first, n, training.subspace * dims, dims},
                        scratch.tile);
   };
-  const auto assign = [&](u32 n) {
-    table.pq_assign({.x = scratch.tile,
-                     .x_stride = dims,
-                     .centroids = centroids.data(),
-                     .half_norms = norms,
-                     .codes = scratch.codes,
-                     .n_rows = n,
-                     .dims = dims,
-                     .n_padded = shape_.n_padded()});
-  };
   std::ranges::fill(centroids, 0.0f);
-  draw_rows(n_training_, n_centroids, scratch.drawn);
+  draw_rows(n_rows, n_centroids, scratch.drawn);
   for (u32 c = 0; c < n_centroids; ++c) {
     load(scratch.drawn[c], 1);
     for (u32 i = 0; i < dims; ++i) centroids[u64{i} * shape_.n_padded() + c] = scratch.tile[i];
@@ -155,23 +163,31 @@ u32 PqIndex::train(const Training& training) {
   for (f64 way = kTolerance + 1; n_updates < training.iterations && way > kTolerance; ++n_updates) {
     std::fill_n(scratch.sums, u64{n_centroids} * dims, 0);
     std::fill_n(scratch.counts, n_centroids, 0);
-    for (u32 first = 0; first < n_training_; first += kTileTokens) {
-      const u32 n = std::min(kTileTokens, n_training_ - first);
+    for (u32 first = 0; first < n_rows; first += kTileTokens) {
+      const u32 n = std::min(kTileTokens, n_rows - first);
       load(first, n);
-      assign(n);
+      assign(table, training.subspace, scratch.tile, n, scratch.codes);
       table.pq_accumulate(
           {scratch.tile, dims, scratch.codes, scratch.sums, scratch.counts, n, dims});
     }
     way = kernels::pq_update(
         {scratch.sums, scratch.counts, centroids.data(), norms, dims, n_centroids});
   }
-  for (u32 first = 0; first < n_training_; first += kTileTokens) {
-    const u32 n = std::min(kTileTokens, n_training_ - first);
-    load(first, n);
-    assign(n);
-    put_codes(training.subspace, n_tokens_ + first, scratch.codes, n);
-  }
   return n_updates;
+}
+
+void PqIndex::code(const Coding& coding) const {
+  TARN_ASSERT(n_training_ != 0 && coding.subspace < shape_.n_subspaces);
+  const u32 row_begin = slot_begin_ + n_tokens_;
+  TARN_ASSERT(coding.slot_begin >= row_begin && coding.slot_end <= row_begin + n_training_);
+  const TrainScratch scratch = carve(shape_, coding.scratch);
+  const u32 dims = shape_.dims();
+  for (u32 slot = coding.slot_begin; slot < coding.slot_end; slot += kTileTokens) {
+    const u32 n = std::min(kTileTokens, coding.slot_end - slot);
+    coding.keys.load(coding.table, {slot, n, coding.subspace * dims, dims}, scratch.tile);
+    assign(coding.table, coding.subspace, scratch.tile, n, scratch.codes);
+    put_codes(coding.subspace, slot - slot_begin_, scratch.codes, n);
+  }
 }
 
 void PqIndex::end_codebook() {

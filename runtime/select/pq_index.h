@@ -6,17 +6,21 @@
 //   codebooks   one per turn (METHODS 3.1, multi-turn b), each over the rows from its first one to
 //               the next one's; scores compare across them, since each approximates q.k itself
 //   life        start(slot); then for every turn: begin_codebook(rows), train() for each sub-space
-//               on any threads, end_codebook(); encode() for tokens that leave the local window. A
-//               rebuild fills a second index in the same way while this one serves, then takes its
-//               place
+//               on any threads, then code() for all of its rows, window by window where they are
+//               not all in memory, end_codebook(); encode() for tokens that leave the local window.
+//               A rebuild fills a second index in the same way while this one serves, then takes
+//               its place
 //   memory      a region of region_bytes(), scratch of train_scratch_bytes(); nothing else
-//   thread      one at a time, but for train(), which touches its own sub-space alone
+//   thread      one at a time, but for train() and code(), which touch their own sub-space alone
 //   errors      none: the caller keeps capacity_tokens and codebooks_max, else it is our bug
 //
 // K-Means: Lloyd from 2^b distinct rows that a fixed seed draws (the same rows for every job of as
 // many rows), `iterations` updates or until the centroids went less than kTolerance, then one
-// assignment. Sums are exact integers, so the result is a function of rows, seed and iterations.
-// Cost  (iterations + 1) * rows * 2^b * head_dim multiplications; encode 2^b * head_dim a token.
+// assignment of all rows. Of many rows a sample is clustered, kSampleRows for each centroid, evenly
+// spaced: it is in memory where all keys would not be. Sums are exact integers, so the result is a
+// function of rows, seed and iterations.
+// Cost  (iterations * sample + rows) * 2^b * head_dim multiplications; encode 2^b * head_dim a
+// token.
 #pragma once
 
 #include <span>
@@ -32,6 +36,7 @@ struct KeyPages {
   const u8* const* pages;  // in slot order
   u32 page_tokens;
   u32 head_dim;
+  u64 stride_bytes = 0;  // from a key to the next one; 0: its V lies between
   // Dims [dim_begin, dim_begin + n_dims) of n slots as f32 [n, n_dims]; in q8_0 both are multiples
   // of 32.
   struct Part {
@@ -61,6 +66,7 @@ class PqIndex {
   static constexpr u64 kSeed = 4321;       // as in PQCache's code
   static constexpr f64 kTolerance = 1e-4;  // sum of the squared ways of the centroids
   static constexpr u32 kTileTokens = 64;   // keys that are loaded at a time
+  static constexpr u32 kSampleRows = 128;  // a centroid
 
   static u64 region_bytes(const PqShape& shape);
   static u64 train_scratch_bytes(const PqShape& shape);
@@ -70,18 +76,34 @@ class PqIndex {
   // Forgets everything; row 0 is slot_begin.
   void start(u32 slot_begin);
 
+  // How many of n_rows are clustered, and the i-th of them.
+  static u32 n_sample(const PqShape& shape, u32 n_rows);
+  static u32 sample_row(u32 i, u32 n_sample, u32 n_rows) {
+    return static_cast<u32>(u64{i} * n_rows / n_sample);
+  }
+
   // The next n_rows slots get a codebook of their own. 2^b rows at least.
   void begin_codebook(u32 n_rows);
   struct Training {
     const kernels::CpuTable& table;
-    KeyPages keys;
+    KeyPages keys;   // of the sample, one behind the other
+    u32 first_slot;  // of its first key in them
     u32 subspace;
     u32 iterations;
     std::span<std::byte> scratch;  // 64-byte aligned
   };
-  // Centroids of one sub-space, and its codes of the rows. Returns the updates that were made.
+  // Centroids of one sub-space. Returns the updates that were made.
   u32 train(const Training& training);
-  void end_codebook();                       // the rows are searched from now on
+  struct Coding {
+    const kernels::CpuTable& table;
+    KeyPages keys;
+    u32 subspace;
+    u32 slot_begin, slot_end;  // of the codebook's rows
+    std::span<std::byte> scratch;
+  };
+  // Codes of some of the rows, in any order, when the sub-space is trained.
+  void code(const Coding& coding) const;
+  void end_codebook();  // all rows have codes, and are searched from now on
 
   // Codes of the slots up to slot_end, which have none yet, by the last codebook's nearest
   // centroids.
@@ -122,6 +144,7 @@ class PqIndex {
   f32* half_norms(u32 idx, u32 subspace) const;
   u8* row(u32 subspace) const { return codes_ + subspace * row_bytes_; }
   void count_pairs(u32 begin, u32 end, i32 step) const;
+  void assign(const kernels::CpuTable& table, u32 subspace, const f32* x, u32 n, u8* codes) const;
   void put_codes(u32 subspace, u32 first, const u8* codes, u32 n) const;
 
   PqShape shape_{};

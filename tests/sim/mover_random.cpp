@@ -45,7 +45,7 @@ class MoverLife {
     const u32 n_frames = static_cast<u32>(2 * kLayers * (kSequences + 2) + 4 + random_.below(12));
     pool_tables_.resize(GroupPool::bookkeeping_bytes(kGroupsMax) / 8 + 1);
     frame_tables_.resize(Residency::bookkeeping_bytes(kGroupsMax, n_frames) / 8 + 1);
-    mover_tables_.resize(Mover::bookkeeping_bytes(kSequences, kLayers) / 8 + 1);
+    mover_tables_.resize(Mover::bookkeeping_bytes(kShape, kSequences, kLayers) / 8 + 1);
     io_ = std::make_unique<SimIo>(disk_, clock_, 8);
     bench_ = std::make_unique<StoreHarness>(*io_, clock_, "store", limits_, seed);
     bench_->open();
@@ -161,7 +161,14 @@ class MoverLife {
       }
       n_new[n] = n_slots;
       who[n] = i;
-      visits[n++] = {&sequences_[i], (sequences_[i].n_slots() + n_slots + 3) / 4};
+      visits[n] = {&sequences_[i], (sequences_[i].n_slots() + n_slots + 3) / 4};
+      if (random_.below(3) == 0) {  // this one selects
+        visits[n].far_begin = static_cast<u32>(random_.below(visits[n].n_groups));
+        visits[n].far_end =
+            visits[n].far_begin +
+            static_cast<u32>(random_.below(visits[n].n_groups - visits[n].far_begin));
+      }
+      ++n;
     }
     mover_.begin_plan();
     for (u32 v = 0; v < n; ++v) mover_.add_visit(visits[v]);
@@ -171,7 +178,7 @@ class MoverLife {
       for (u32 v = 0; v < n; ++v) write(who[v], layer, n_new[v]);
       if (random_.below(2) == 0) mover_.pump(0);
       for (u32 v = 0; v < n; ++v) {
-        if (!failed.contains(who[v]) && !attend(who[v], layer, visits[v].n_groups)) {
+        if (!failed.contains(who[v]) && !attend(who[v], layer, visits[v])) {
           failed.insert(who[v]);
         }
       }
@@ -196,9 +203,10 @@ class MoverLife {
     }
   }
 
-  bool attend(u32 i, u32 layer, u32 n_groups) {
-    for (u32 begin = 0; begin < n_groups;) {
-      const Result<u32> n = mover_.pin(sequences_[i], layer, begin, n_groups);
+  bool attend(u32 i, u32 layer, const Visit& visit) {
+    if (visit.far_end > visit.far_begin) return gather(i, layer, visit);
+    for (u32 begin = 0; begin < visit.n_groups;) {
+      const Result<u32> n = mover_.pin(sequences_[i], layer, begin, visit.n_groups);
       if (!n) {
         note(n.error(), has_lost(i));
         return false;
@@ -209,6 +217,47 @@ class MoverLife {
       begin += *n;
       ++counts_.windows;
     }
+    return true;
+  }
+
+  // Some slots of each head, all or few.
+  bool gather(u32 i, u32 layer, const Visit& visit) {
+    constexpr u64 kOutBytes = u64{2} * kShape.vector_bytes;
+    std::array<std::vector<kv::WantedSlot>, kShape.n_kv_heads> wanted;
+    std::array<std::span<const kv::WantedSlot>, kShape.n_kv_heads> views;
+    std::array<std::vector<u8>, kShape.n_kv_heads> got;
+    std::array<u8*, kShape.n_kv_heads> out;
+    const u64 one_in = 1 + random_.below(6);
+    for (u32 head = 0; head < kShape.n_kv_heads; ++head) {
+      for (u32 slot = 0; slot < histories_[i].size(); ++slot) {
+        const u32 place = static_cast<u32>(wanted[head].size());
+        if (random_.below(one_in) == 0) wanted[head].push_back({slot, place});
+      }
+      got[head].resize(wanted[head].size() * kOutBytes + 1);
+      views[head] = wanted[head];
+      out[head] = got[head].data();
+    }
+    const Result<void> gathered = mover_.gather({.sequence = &sequences_[i],
+                                                 .cache_layer = layer,
+                                                 .far_begin = visit.far_begin,
+                                                 .far_end = visit.far_end,
+                                                 .wanted = views,
+                                                 .out = out});
+    if (!gathered) {
+      note(gathered.error(), has_lost(i));
+      return false;
+    }
+    for (u32 head = 0; head < kShape.n_kv_heads; ++head) {
+      for (const kv::WantedSlot& w : wanted[head]) {
+        for (u32 b = 0; b < kSlotBytes; ++b) {
+          if (got[head][w.place * kOutBytes + b] !=
+              byte_of(histories_[i][w.slot], layer, head, b)) {
+            FAIL("sequence ", i, " layer ", layer, " slot ", w.slot, " was gathered wrong");
+          }
+        }
+      }
+    }
+    ++counts_.gathers;
     return true;
   }
 
@@ -284,6 +333,7 @@ class MoverLife {
     counts_.hits += stats.n_hits;
     counts_.waited += stats.n_waited;
     counts_.loads += stats.n_loads;
+    counts_.parts += stats.n_gather_reads;
     counts_.spills += stats.n_spills;
     counts_.spill_failures += stats.n_spill_failures;
     counts_.evictions += stats.n_evictions;
@@ -367,6 +417,8 @@ void check_mover_counts(const MoverRunCounts& counts, u64 n_min) {
       {"nothing could move", counts.stuck},
       {"of them, write budget", counts.over_budget},
       {"load", counts.loads},
+      {"gather", counts.gathers},
+      {"load of sectors", counts.parts},
       {"spill", counts.spills},
       {"spill failed", counts.spill_failures},
       {"eviction", counts.evictions},

@@ -29,7 +29,7 @@ struct World {
     constexpr u32 kGroupsMax = kLayers * (kGroups + 1);
     frame_tables.resize(kv::Residency::bookkeeping_bytes(kGroupsMax, n_frames) / 8 + 1);
     pool_tables.resize(kv::GroupPool::bookkeeping_bytes(kGroupsMax) / 8 + 1);
-    mover_tables.resize(kv::Mover::bookkeeping_bytes(1, kLayers) / 8 + 1);
+    mover_tables.resize(kv::Mover::bookkeeping_bytes(kShape, 1, kLayers) / 8 + 1);
     sequence_tables.resize(
         kv::Sequence::bookkeeping_bytes(kLayers, (kGroups + 1) * 4, kShape.page_tokens) / 8 + 1);
     residency.init(kShape, kGroupsMax, n_frames, region.span(),

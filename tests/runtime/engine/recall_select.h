@@ -53,9 +53,11 @@ inline f64 reconstruction_error(u32 n_tokens, const SelectConfig& config) {
   index.start(config.n_sinks);
   const u32 n_rows = sequence.n_slots() - config.n_sinks - config.n_local;
   index.begin_codebook(n_rows);
+  REQUIRE(select::PqIndex::n_sample(shape, n_rows) == n_rows);
   for (u32 m = 0; m < shape.n_subspaces; ++m) {
-    index.train({table, keys, m, config.iterations,
-                 aligned(scratch, select::PqIndex::train_scratch_bytes(shape))});
+    const auto room = aligned(scratch, select::PqIndex::train_scratch_bytes(shape));
+    index.train({table, keys, config.n_sinks, m, config.iterations, room});
+    index.code({table, keys, m, config.n_sinks, config.n_sinks + n_rows, room});
   }
   index.end_codebook();
   f64 error = 0, size = 0;

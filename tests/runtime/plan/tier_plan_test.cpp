@@ -89,8 +89,10 @@ TEST_CASE("a step that could not run is refused with what it needs") {
   CHECK_FALSE(planned(model, config).has_value());
 
   config.kv_memory_bytes = kGiB;
-  config.select.method = SelectMethod::pq;
+  config.select.method = SelectMethod::oracle;
   CHECK(std::string(planned(model, config).error().detail.c_str()) == "select.method");
+  config.select.method = SelectMethod::pq;
+  CHECK(planned(model, config).has_value());
   config.select.method = SelectMethod::full;
   config.store = {};
   const Result<Plan> no_store = planned(model, config);

@@ -110,8 +110,8 @@ TEST_CASE("training gives the same bits on every ISA and in any order of sub-spa
     CAPTURE(table.isa);
     Index index(shape_2x6(kDim, kRows));
     index.pq.begin_codebook(kRows);
-    CHECK(index.pq.train({table, keys.view(), 1, 4, index.scratch.span()}) == 4);
-    CHECK(index.pq.train({table, keys.view(), 0, 4, index.scratch.span()}) == 4);
+    CHECK(index.train_subspace(table, keys, kRows, 1, 4) == 4);
+    CHECK(index.train_subspace(table, keys, kRows, 0, 4) == 4);
     index.pq.end_codebook();
     CHECK(codebook_of(index, 0) == codebook_of(want, 0));
     CHECK(codes_of(index) == codes_of(want));
@@ -131,7 +131,7 @@ TEST_CASE("more iterations end by themselves, and bring the keys closer") {
   for (const u32 iterations : {0u, 3u, 300u}) {
     Index index({.head_dim = kDim, .n_subspaces = 1, .code_bits = 6, .capacity_tokens = kRows});
     index.pq.begin_codebook(kRows);
-    const u32 n_updates = index.pq.train({table, keys.view(), 0, iterations, index.scratch.span()});
+    const u32 n_updates = index.train_subspace(table, keys, kRows, 0, iterations);
     index.pq.end_codebook();
     if (iterations < 300) CHECK(n_updates == iterations);
     if (iterations == 300) CHECK(n_updates < 300);

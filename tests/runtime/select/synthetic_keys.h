@@ -46,6 +46,19 @@ class Keys {
     for (u32 p = 0; p < n_pages; ++p) pages_.push_back(bytes_.data() + p * kPage * slot_bytes);
   }
   KeyPages view() const { return {type_, pages_.data(), kPage, d_}; }
+  // Slots one by one: the sample of n_rows rows from `first_slot` on.
+  std::vector<const u8*> sample(const PqShape& shape, u32 first_slot, u32 n_rows) const {
+    std::vector<const u8*> slots(PqIndex::n_sample(shape, n_rows));
+    const u64 slot_bytes = 2 * kernels::kv_vector_bytes(type_, d_);
+    const u32 n = static_cast<u32>(slots.size());
+    for (u32 i = 0; i < n; ++i) {
+      slots[i] = bytes_.data() + (first_slot + PqIndex::sample_row(i, n, n_rows)) * slot_bytes;
+    }
+    return slots;
+  }
+  KeyPages view_of(const std::vector<const u8*>& slots) const {
+    return {type_, slots.data(), 1, d_};
+  }
   u32 n() const { return n_; }
   // As they are stored, all of them.
   std::vector<f32> stored() const {
@@ -70,11 +83,20 @@ struct Index {
       : shape(of), region(PqIndex::region_bytes(of)), scratch(PqIndex::train_scratch_bytes(of)) {
     pq.init(shape, region.span());
   }
-  // A codebook over the next n_rows slots.
+  // One sub-space of a codebook over the next n_rows slots, which was begun.
+  u32 train_subspace(const kernels::CpuTable& table, const Keys& keys, u32 n_rows, u32 subspace,
+                     u32 iterations) {
+    const u32 first = pq.slot_begin() + pq.n_tokens();
+    const std::vector<const u8*> sample = keys.sample(shape, first, n_rows);
+    const u32 n_updates =
+        pq.train({table, keys.view_of(sample), 0, subspace, iterations, scratch.span()});
+    pq.code({table, keys.view(), subspace, first, first + n_rows, scratch.span()});
+    return n_updates;
+  }
   void train(const kernels::CpuTable& table, const Keys& keys, u32 n_rows, u32 iterations) {
     pq.begin_codebook(n_rows);
     for (u32 m = 0; m < shape.n_subspaces; ++m) {
-      pq.train({table, keys.view(), m, iterations, scratch.span()});
+      train_subspace(table, keys, n_rows, m, iterations);
     }
     pq.end_codebook();
   }
