@@ -37,6 +37,19 @@ struct RowRun {
   u32 far_begin = 0, far_end = 0;
 };
 
+// K before RoPE and V of consecutive slots of one cache layer, [n, n_kv_heads * head_dim] each.
+struct KvRows {
+  u32 cache_layer = 0;
+  u32 first_slot = 0;
+  u32 n = 0;
+  Rows k{}, v{};
+};
+using KvRowsFn = void (*)(void* context, const KvRows& rows);
+struct KvWatch {
+  KvRowsFn rows = nullptr;
+  void* context = nullptr;
+};
+
 // Says whether anybody still wants what a step computes. A prefill slice of an 8B takes seconds on
 // two cores; a cancel must not wait for its end.
 class StepWatch {
@@ -58,6 +71,7 @@ struct StepState {
   std::span<const RowRun> runs{};
   std::span<const u32> wanted{};  // rows whose logits are wanted, ascending; may be empty
   StepWatch* watch = nullptr;     // nullptr: wanted to the end
+  KvWatch kv_watch{};             // of a CPU's steps, run by run
 };
 
 struct Projection {

@@ -120,6 +120,12 @@ class Engine final : private StepWatch {
   // Called with the logits of every row that the session computes from now on; nullptr ends it.
   void watch_logits(SessionIdx idx, LogitsFn on_logits, void* context);
 
+  // For measurements (engine_fill.cpp), on a CPU. fill_kv() is feed(), and all but the last of what
+  // waits then goes to the KV without a forward pass: `rows` writes K and V, on any worker, rows of
+  // a layer in any order. watch_kv() shows those that steps compute; an empty one ends it.
+  Result<void> fill_kv(SessionIdx idx, std::span<const u32> ids, KvWatch rows);
+  void watch_kv(KvWatch watch) { step_state_.kv_watch = watch; }
+
   // Any thread. What runs now ends with the step, which stops half way where nobody else's rows are
   // in it (on a CPU: in front of its next tasks); what is fed or begun later is not touched.
   // What a cancelled prefill has not computed is dropped, what was there before it stays.
@@ -197,6 +203,9 @@ class Engine final : private StepWatch {
   void handle_cancels();
   bool is_wanted() override;
   void count_step();
+
+  // engine_fill.cpp
+  Result<void> fill_rows(Session& session, u32 n, KvWatch source);
 
   // engine_kv.cpp
   void find_frames();

@@ -5,21 +5,12 @@
 #include <span>
 
 #include "tools/support/exit_code.h"
+#include "tools/tarn-bench/random_ids.h"
 
 namespace tarn::bench {
 namespace {
 
 using tools::value_of;
-
-std::vector<u32> random_ids(u64 seed, u32 n, u32 n_vocab) {
-  std::vector<u32> ids(n);
-  u64 state = seed;
-  for (u32& id : ids) {
-    state = state * 6364136223846793005ull + 1442695040888963407ull;
-    id = static_cast<u32>((state >> 33) % n_vocab);
-  }
-  return ids;
-}
 
 void add_step(const engine::StepTrace& trace, u64 now_ns, Sample& out) {
   const auto busy_ns = [&](engine::SegmentKind kind) {
@@ -77,13 +68,16 @@ std::string Case::name() const {
   return text;
 }
 
-CaseRun::CaseRun(engine::Engine& engine, const Case& c, u64 seed) : engine_(engine), case_(c) {
+CaseRun::CaseRun(engine::Engine& engine, const Case& c, u64 seed, KvModel* kv_model)
+    : engine_(engine), case_(c) {
   for (u32 i = 0; i < c.n_parallel; ++i) {
     sessions_.push_back(value_of(engine.create_session()));
     n_held_.push_back(0);
     if (c.n_depth == 0) continue;
     // One token more: the last one waits for what follows, and it belongs to what is measured.
-    value_of(engine.feed(sessions_[i], random_ids(seed + i, c.n_depth + 1, engine.spec().n_vocab)));
+    const std::vector<u32> ids = random_ids(seed + i, c.n_depth + 1, engine.spec().n_vocab);
+    value_of(c.is_filled ? engine.fill_kv(sessions_[i], ids, kv_model->source())
+                         : engine.feed(sessions_[i], ids));
     n_held_[i] = c.n_depth + 1;
   }
   while (engine.has_work()) engine.step();

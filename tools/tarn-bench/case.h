@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "runtime/engine/engine.h"
+#include "tools/tarn-bench/kv_model.h"
 
 namespace tarn::bench {
 
@@ -16,6 +17,7 @@ struct Case {
   u32 n_gen = 0;
   u32 n_depth = 0;
   u32 n_parallel = 1;        // sequences side by side; each has its own prompt and generation
+  bool is_filled = false;    // the depth is a KvModel's, and nobody computed it
   u32 n_settle = 0;          // tokens at most until a selection's index is in use; not measured
   std::string name() const;  // "pp512", "tg128", "pp512+tg128", " @ d4096", " x4"
   u32 n_tokens() const { return n_parallel * (n_prompt + n_gen); }
@@ -37,7 +39,7 @@ struct Sample {
 // and not measured. Throws tools::Failure.
 class CaseRun {
  public:
-  CaseRun(engine::Engine& engine, const Case& c, u64 seed);
+  CaseRun(engine::Engine& engine, const Case& c, u64 seed, KvModel* kv_model);
   CaseRun(const CaseRun&) = delete;
   CaseRun& operator=(const CaseRun&) = delete;
   ~CaseRun();

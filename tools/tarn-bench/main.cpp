@@ -81,7 +81,14 @@ int run_command_line(int argc, char** argv) {
   app.add_option("-p,--n-prompt", o.prompts, "tokens of the prompt")->capture_default_str();
   app.add_option("-n,--n-gen", o.gens, "tokens to generate")->capture_default_str();
   app.add_option("--pg", o.prompt_gens, "prompt and generation together: pp,tg");
-  app.add_option("-d,--n-depth", o.depths, "tokens that are in the KV already")
+  app.add_option("-d,--n-depth", o.depths, "tokens that are in the KV already (default 0)");
+  app.add_option("--fill-kv", o.fills,
+                 "depths that are filled in without a forward pass: K and V as --kv-model says, "
+                 "then converted, stored and coded as ever (also in configurations of the store)");
+  app.add_option("--kv-model", o.kv_model,
+                 "what fills them: rows recorded from a short prefill and repeated, or mixed of "
+                 "them with their covariance")
+      ->check(CLI::IsMember({kKvModelNames[0], kKvModelNames[1]}))
       ->capture_default_str();
   app.add_option("--np,--n-parallel", o.parallels, "sequences side by side")->capture_default_str();
   app.add_option("-b,--batch-size", o.batches, "accepted for llama-bench's sake; slices are --ub")

@@ -19,33 +19,37 @@ std::string fixed(f64 value, int decimals) {
   return std::isfinite(value) ? text : "-";
 }
 
+constexpr const char* kConstant = "";
+
 struct Column {
   const char* title;
-  bool only_if_varied;
+  // nullptr: always shown; kConstant: unless all rows have one value; else unless they have this.
+  const char* hidden_if;
   std::function<std::string(const Row&)> value;
 };
 
 std::vector<Column> columns() {
   return {
-      {"model", false, [](const Row& r) { return r.model_type; }},
-      {"size", false, [](const Row& r) { return tools::format_bytes(r.model_bytes); }},
-      {"params", false,
+      {"model", nullptr, [](const Row& r) { return r.model_type; }},
+      {"size", nullptr, [](const Row& r) { return tools::format_bytes(r.model_bytes); }},
+      {"params", nullptr,
        [](const Row& r) { return fixed(static_cast<f64>(r.n_params) * 1e-9, 2) + " B"; }},
-      {"backend", false, [](const Row& r) { return r.backend() + (" " + r.isa); }},
-      {"ngl", true, [](const Row&) { return std::string("0"); }},
-      {"threads", false, [](const Row& r) { return std::to_string(r.n_threads); }},
-      {"n_ubatch", true, [](const Row& r) { return std::to_string(r.n_ubatch); }},
-      {"type_k", true, [](const Row& r) { return r.kv_type; }},
-      {"select", true, [](const Row& r) { return r.select; }},
-      {"test", false, [](const Row& r) { return r.test.name(); }},
-      {"t/s", false,
+      {"backend", nullptr, [](const Row& r) { return r.backend() + (" " + r.isa); }},
+      {"ngl", kConstant, [](const Row&) { return std::string("0"); }},
+      {"threads", nullptr, [](const Row& r) { return std::to_string(r.n_threads); }},
+      {"n_ubatch", kConstant, [](const Row& r) { return std::to_string(r.n_ubatch); }},
+      {"type_k", kConstant, [](const Row& r) { return r.kv_type; }},
+      {"kv", "computed", [](const Row& r) { return r.kv; }},
+      {"select", kConstant, [](const Row& r) { return r.select; }},
+      {"test", nullptr, [](const Row& r) { return r.test.name(); }},
+      {"t/s", nullptr,
        [](const Row& r) {
          const Statistics s = r.tokens_per_s();
          return fixed(s.mean, 2) + " ± " + fixed(s.deviation, 2);
        }},
-      {"MB/token", false, [](const Row& r) { return fixed(r.bytes_per_token() * 1e-6, 1); }},
-      {"GB/s", false, [](const Row& r) { return fixed(r.bytes_per_s() * 1e-9, 2); }},
-      {"share", false, [](const Row& r) { return fixed(r.bandwidth_share(), 2); }},
+      {"MB/token", nullptr, [](const Row& r) { return fixed(r.bytes_per_token() * 1e-6, 1); }},
+      {"GB/s", nullptr, [](const Row& r) { return fixed(r.bytes_per_s() * 1e-9, 2); }},
+      {"share", nullptr, [](const Row& r) { return fixed(r.bandwidth_share(), 2); }},
   };
 }
 
@@ -118,6 +122,7 @@ void write_row(const Row& r, Writer& w) {
   }
   w.EndArray();
   number("n_parallel", r.test.n_parallel);
+  text("kv", r.kv);
   text("select", r.select);
   boolean("verified", r.select == "full");
   const Row::PerToken per_token = r.per_token();
@@ -197,10 +202,12 @@ f64 Row::bandwidth_share() const {
 std::string to_markdown(const std::vector<Row>& rows) {
   std::vector<Column> shown;
   for (const Column& column : columns()) {
-    const bool varies = std::any_of(rows.begin(), rows.end(), [&](const Row& row) {
-      return column.value(row) != column.value(rows.front());
-    });
-    if (!column.only_if_varied || varies) shown.push_back(column);
+    const std::string first = column.value(rows.front());
+    const bool varies = std::any_of(rows.begin(), rows.end(),
+                                    [&](const Row& row) { return column.value(row) != first; });
+    const bool hides =
+        column.hidden_if != nullptr && (*column.hidden_if == '\0' || first == column.hidden_if);
+    if (varies || !hides) shown.push_back(column);
   }
   std::string head = "|", rule = "|";
   std::vector<std::string> lines(rows.size(), "|");

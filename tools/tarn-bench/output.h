@@ -18,7 +18,8 @@ struct Row {
   std::string model_path, model_type, cpu_info, gpu_info, isa, kv_type, select, io, test_time;
   u64 model_bytes = 0, n_params = 0;
   u32 n_batch = 0, n_ubatch = 0, n_threads = 0;
-  u32 n_heads_select = 0;  // cache layers times KV heads
+  u32 n_heads_select = 0;       // cache layers times KV heads
+  std::string kv = "computed";  // or what filled the depth
   // What was measured.
   std::vector<Sample> samples;
   f64 bandwidth_bytes_per_s = 0;  // 0: not measured

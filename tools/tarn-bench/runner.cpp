@@ -22,6 +22,8 @@
 namespace tarn::bench {
 namespace {
 
+constexpr u32 kRecordTokens = 256;
+
 // One engine's worth of settings.
 struct Setup {
   std::string model, kv_type, select;
@@ -42,21 +44,29 @@ std::string model_type(tools::ModelFile& file) {
   return text;
 }
 
-std::vector<Case> cases_of(const Options& options) {
-  std::vector<Case> cases;
-  for (const u32 depth : parse_values(options.depths)) {
-    for (const u32 parallel : parse_values(options.parallels)) {
-      const auto add = [&](u32 n_prompt, u32 n_gen) {
-        if (n_prompt + n_gen > 0) cases.push_back({n_prompt, n_gen, depth, parallel});
-      };
-      for (const u32 n : parse_values(options.prompts)) add(n, 0);
-      for (const u32 n : parse_values(options.gens)) add(0, n);
-      for (const std::string& pair : options.prompt_gens) {
-        const auto [n_prompt, n_gen] = parse_pair(pair);
-        add(n_prompt, n_gen);
-      }
+void add_cases(const Options& options, u32 depth, bool is_filled, std::vector<Case>& cases) {
+  for (const u32 parallel : parse_values(options.parallels)) {
+    const auto add = [&](u32 n_prompt, u32 n_gen) {
+      if (n_prompt + n_gen > 0) cases.push_back({n_prompt, n_gen, depth, parallel, is_filled});
+    };
+    for (const u32 n : parse_values(options.prompts)) add(n, 0);
+    for (const u32 n : parse_values(options.gens)) add(0, n);
+    for (const std::string& pair : options.prompt_gens) {
+      const auto [n_prompt, n_gen] = parse_pair(pair);
+      add(n_prompt, n_gen);
     }
   }
+}
+
+std::vector<Case> cases_of(const Options& options) {
+  std::vector<Case> cases;
+  const bool has_fills = !options.fills.empty();
+  if (!options.depths.empty() || !has_fills) {
+    const std::string& depths = options.depths.empty() ? "0" : options.depths;
+    for (const u32 depth : parse_values(depths)) add_cases(options, depth, false, cases);
+  }
+  if (!has_fills) return cases;
+  for (const u32 depth : parse_values(options.fills)) add_cases(options, depth, true, cases);
   return cases;
 }
 
@@ -78,6 +88,7 @@ Config config_of(const Options& options, const Setup& setup, std::vector<Case>& 
     // A first token at its depth finds the index in the making; what follows is what is measured.
     if (!select.is_full() && c.n_prompt == 0) c.n_settle = select.swap_tokens + 2;
     context_tokens = std::max<u64>(context_tokens, c.context_tokens());
+    if (c.is_filled) context_tokens = std::max<u64>(context_tokens, kRecordTokens + 2);
     sessions = std::max(sessions, c.n_parallel);
   }
   engine.context_tokens = context_tokens;
@@ -126,6 +137,7 @@ void run_setup(const Options& options, const Setup& setup, std::vector<Case> cas
   base.n_threads = engine.n_workers();
   base.n_heads_select = engine.spec().n_cache_layers * engine.spec().n_kv_heads;
   base.plan_bytes = engine.plan().total_bytes;
+  std::optional<KvModel> kv_model;
   for (const Case& c : cases) {
     Row row = base;
     row.test = c;
@@ -135,10 +147,16 @@ void run_setup(const Options& options, const Setup& setup, std::vector<Case> cas
       warm.n_depth = 0;
       warm.n_gen = std::min(c.n_gen, 1u);
       print_progress(options, c.name() + ": warm-up");
-      CaseRun(engine, warm, 1).run(1);
+      CaseRun(engine, warm, 1, nullptr).run(1);
     }
     if (c.n_depth > 0) print_progress(options, c.name() + ": filling the depth");
-    CaseRun at_depth(engine, c, 1000);
+    if (c.is_filled && !kv_model) {
+      print_progress(options, "recording " + std::to_string(kRecordTokens) + " tokens");
+      kv_model.emplace(kv_model_kind(options.kv_model), 77);
+      kv_model->record(engine, kRecordTokens);
+    }
+    if (c.is_filled) row.kv = kv_model->name();
+    CaseRun at_depth(engine, c, 1000, kv_model ? &*kv_model : nullptr);
     for (u32 i = 0; i < options.repetitions; ++i) {
       print_progress(options, c.name() + ": run " + std::to_string(i + 1) + " of " +
                                   std::to_string(options.repetitions));

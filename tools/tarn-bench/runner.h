@@ -13,11 +13,13 @@ namespace tarn::bench {
 
 struct Options {
   std::vector<std::string> models;
-  std::string prompts = "512", gens = "128", depths = "0", ubatches = "512", threads,
+  std::string prompts = "512", gens = "128", depths, ubatches = "512", threads,
               parallels = "1";
   std::string batches = "2048";
   std::vector<std::string> prompt_gens;
   std::vector<std::string> kv_types = {"f16"}, selects = {"full"};
+  std::string fills;  // depths that a KvModel fills in
+  std::string kv_model = kKvModelNames[1];
   std::string config_path;  // of the keys that no option sets
   std::string isa = "auto", io = "auto", budget = "auto", device = "auto";
   u32 repetitions = 5;
