@@ -39,8 +39,9 @@ Result<void> Engine::fill_rows(Session& s, u32 n, KvWatch source) {
   add_rows(s, n);
   step_state_.runs = runs_.first(n_runs_);
   if (kv_stream_.is_on()) {
+    kv_stream_.begin_step();
     TARN_CHECK(kv_stream_.make_writable(s.sequence, n));
-    kv_stream_.begin_step({});  // nothing is read: no part of the KV is wanted back
+    kv_stream_.drop_plan();  // nothing is read: no part of the KV is wanted back
   }
   backend_->begin_step(step_state_);
   const u64 d_kv = u64{spec_.n_kv_heads} * spec_.head_dim;
