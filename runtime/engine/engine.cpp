@@ -356,6 +356,8 @@ void Engine::trace_selection() {
   const Selector::Spent spent = selector_.take_spent();
   trace_.n_cluster_units = spent.n_units;
   trace_.n_slots_chosen = spent.n_slots;
+  trace_.disk.n_far_slots = spent.n_far;
+  trace_.disk.n_cached_slots = spent.n_cached;
   if (spent.n_slots == 0) return;
   const auto put = [&](SegmentKind kind, u64 busy_ns, u64 kv_bytes) {
     const SegmentTrace& layers = trace_.segments[static_cast<u64>(SegmentKind::layers)];
@@ -516,6 +518,11 @@ void Engine::count_step() {
   counters_.disk.wait_ns += trace_.disk.wait_ns;
   counters_.disk.n_hits += trace_.disk.n_hits;
   counters_.disk.n_waited += trace_.disk.n_waited;
+  counters_.disk.n_far_slots += trace_.disk.n_far_slots;
+  counters_.disk.n_cached_slots += trace_.disk.n_cached_slots;
+  counters_.disk.n_sector_reads += trace_.disk.n_sector_reads;
+  counters_.disk.bytes_sectors += trace_.disk.bytes_sectors;
+  counters_.disk.bytes_of_slots += trace_.disk.bytes_of_slots;
   if (trace_.n_rows == 0 || trace_.abandoned) return;
   ++counters_.n_steps;
   counters_.n_prefill_rows += trace_.n_prefill_rows;

@@ -91,7 +91,12 @@ void Engine::trace_disk(const kv::MoverStats& before) {
                  .bytes_written = after.bytes_spilled - before.bytes_spilled,
                  .wait_ns = after.wait_ns - before.wait_ns,
                  .n_hits = after.n_hits - before.n_hits,
-                 .n_waited = after.n_waited - before.n_waited};
+                 .n_waited = after.n_waited - before.n_waited,
+                 .n_far_slots = trace_.disk.n_far_slots,
+                 .n_cached_slots = trace_.disk.n_cached_slots,
+                 .n_sector_reads = after.n_gather_reads - before.n_gather_reads,
+                 .bytes_sectors = after.bytes_gathered - before.bytes_gathered,
+                 .bytes_of_slots = after.bytes_gathered_used - before.bytes_gathered_used};
 }
 
 }  // namespace tarn::engine

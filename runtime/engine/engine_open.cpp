@@ -328,6 +328,7 @@ void Engine::place_selector(const OpenArgs& args) {
                   .clock = clock_,
                   .kv_stream = plan_.tiers.is_on() ? &kv_stream_ : nullptr,
                   .indexes = region(RegionId::select_index),
+                  .caches = region(RegionId::kv_cache),
                   .scratch = region(RegionId::select_scratch)});
   log_.info("select: %s, verified: false", select_name());
 }

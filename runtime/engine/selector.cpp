@@ -52,6 +52,8 @@ struct Selector::Fetched {
 // And of all its heads.
 struct Selector::LayerTable {
   std::span<u32> n_chosen;
+  std::span<u32> n_near;  // wanted slots of the sinks' groups
+  std::span<u32> n_far;   // and behind them those that the cache has not
   std::span<std::span<const kv::WantedSlot>> wanted;
   std::span<u8*> out;
 };
@@ -107,6 +109,7 @@ void Selector::init(const SelectorArgs& args) {
   static_assert(alignof(Session) <= kTakeAlignment);
   args_ = args;
   const plan::SelectShape& shape = args.plan->select;
+  init_caches();
   TARN_ASSERT(shape.n_heads > 0);
   const u64 offset = shape.n_sets * shape.set_bytes;  // of the sessions, behind the sets
   TARN_ASSERT(offset + args.plan->sessions_max * plan::kSelectSessionBytes <= args.indexes.size());
@@ -129,6 +132,27 @@ void Selector::init(const SelectorArgs& args) {
                                 args.config->swap_tokens);
     s->heads = heads.data();
   }
+}
+
+void Selector::init_caches() {
+  const plan::TierShape& tiers = args_.plan->tiers;
+  caches_ = {};
+  if (tiers.cache_slots == 0) return;
+  const u64 n = u64{args_.plan->sessions_max} * args_.plan->select.n_heads;
+  Bump bump(args_.caches);
+  caches_ = take<kv::SlotCache>(bump, n);
+  for (kv::SlotCache& cache : caches_) {
+    new (&cache) kv::SlotCache();
+    cache.init(tiers.cache_slots, 2 * args_.plan->group_shape.vector_bytes,
+               take<std::byte>(bump, tiers.cache_head_bytes));
+  }
+}
+
+// Of a session; empty where there is none.
+std::span<kv::SlotCache> Selector::caches(u32 session) const {
+  if (caches_.empty()) return {};
+  const u64 n_heads = args_.plan->select.n_heads;
+  return caches_.subspan(session * n_heads, n_heads);
 }
 
 Selector::Session& Selector::session(u32 idx) const {
@@ -178,6 +202,8 @@ Selector::LayerTable Selector::layer_table() const {
   const u64 offset = args_.plan->n_workers * shape.scratch_bytes() + n * shape.fetched_bytes;
   Bump bump(args_.scratch.subspan(offset, plan::fetch_table_bytes(n)));
   return {.n_chosen = take<u32>(bump, n),
+          .n_near = take<u32>(bump, n),
+          .n_far = take<u32>(bump, n),
           .wanted = take<std::span<const kv::WantedSlot>>(bump, n),
           .out = take<u8*>(bump, n)};
 }
@@ -231,11 +257,13 @@ void Selector::forget(u32 idx) {
   Session& s = session(idx);
   drop_job(s);
   s.life.forget();
+  for (kv::SlotCache& cache : caches(idx)) cache.clear();
 }
 
 void Selector::truncate(u32 idx, u32 n_tokens) {
   if (!is_on()) return;
   Session& s = session(idx);
+  for (kv::SlotCache& cache : caches(idx)) cache.truncate(n_tokens);
   const bool keeps = s.life.truncate(n_tokens);
   if (!s.life.is_clustering()) drop_job(s);
   if (!keeps || s.life.is_dense()) return;
@@ -249,6 +277,7 @@ void Selector::copy(u32 from, u32 to, const kv::Sequence& sequence) {
   if (!is_on()) return;
   const Session& source = session(from);
   Session& s = session(to);
+  for (kv::SlotCache& cache : caches(to)) cache.clear();
   drop_job(s);
   s.life = source.life;
   s.sequence = &sequence;
@@ -335,7 +364,7 @@ Result<void> Selector::cluster_layer(Session& s, u32 cache_layer) {
         const u32 slot =
             slot_begin + select::PqIndex::sample_row(static_cast<u32>(i), n_sample, s.n_rows);
         if (slot >= w.slot_end) break;
-        const u8* key = pages[slot / page_tokens] + slot % page_tokens * 2 * vector_bytes;
+        const u8* key = pages[slot / page_tokens] + u64{slot % page_tokens} * 2 * vector_bytes;
         std::memcpy(out + i * vector_bytes, key, vector_bytes);
       }
     });
@@ -533,7 +562,11 @@ Result<void> Selector::attend_fetched(const Layer& layer) {
     const Head head = head_of(layer, kv_head, worker_idx);
     const select::KeyPages no_keys{};
     n_chosen[kv_head] = choose(head, no_keys, fetched(kv_head).slots, worker_idx);
-    of_workers_[worker_idx].spent.select_ns += args_.clock->now_ns() - start_ns;
+    const u64 chosen_ns = args_.clock->now_ns();
+    want(layer, kv_head, worker_idx);
+    Spent& spent = of_workers_[worker_idx].spent;
+    spent.select_ns += chosen_ns - start_ns;
+    spent.gather_ns += args_.clock->now_ns() - chosen_ns;
   });
   TARN_CHECK(fetch(layer));
   args_.workers->run(n_kv_heads, [&](u32 kv_head, u32 worker_idx) {
@@ -541,8 +574,51 @@ Result<void> Selector::attend_fetched(const Layer& layer) {
     const FetchedSlots source(mine.pages, args_.plan->group_shape.page_tokens);
     attend_chosen(head_of(layer, kv_head, worker_idx), source, mine.slots.first(n_chosen[kv_head]),
                   worker_idx);
+    keep(layer, kv_head);
   });
   return {};
+}
+
+// Of what was chosen the cache gives what it has; the rest is wanted of the mover.
+void Selector::want(const Layer& layer, u32 kv_head, u32 worker_idx) {
+  const LayerTable table = layer_table();
+  const Fetched mine = fetched(kv_head);
+  const u32 page_tokens = args_.plan->group_shape.page_tokens;
+  u32 far_begin = 0, far_end = 0;
+  far_groups(layer.session, &far_begin, &far_end);
+  const std::span<const u32> slots = mine.slots.first(table.n_chosen[kv_head]);
+  const auto rank_of = [&](u32 group) {
+    const auto at = std::lower_bound(slots.begin(), slots.end(), u64{group} * page_tokens);
+    return static_cast<u32>(at - slots.begin());
+  };
+  const u32 n_near = rank_of(far_begin), n_far = rank_of(far_end) - n_near;
+  const u32 n_chosen = static_cast<u32>(slots.size());
+  u32 n = 0;
+  for (; n < n_near + n_far; ++n) mine.wanted[n] = {slots[n], n};
+  u32 n_missing = n_far;
+  const std::span<kv::SlotCache> of_session = caches(layer.session);
+  if (!of_session.empty()) {
+    const u32 head = layer.cache_layer * args_.spec->n_kv_heads + kv_head;
+    n_missing = of_session[head].take(mine.wanted.subspan(n_near, n_far), mine.bytes);
+  }
+  u32 n_wanted = n_near + n_missing;
+  for (; n < n_chosen; ++n) mine.wanted[n_wanted++] = {slots[n], n};
+  table.n_near[kv_head] = n_near;
+  table.n_far[kv_head] = n_missing;
+  table.wanted[kv_head] = mine.wanted.first(n_wanted);
+  table.out[kv_head] = mine.bytes;
+  of_workers_[worker_idx].spent.n_far += n_far;
+  of_workers_[worker_idx].spent.n_cached += n_far - n_missing;
+}
+
+void Selector::keep(const Layer& layer, u32 kv_head) {
+  const std::span<kv::SlotCache> of_session = caches(layer.session);
+  if (of_session.empty()) return;
+  const LayerTable table = layer_table();
+  const Fetched mine = fetched(kv_head);
+  const u32 head = layer.cache_layer * args_.spec->n_kv_heads + kv_head;
+  of_session[head].put(table.wanted[kv_head].subspan(table.n_near[kv_head], table.n_far[kv_head]),
+                       mine.bytes);
 }
 
 // Keys that the middle has got since the last row: one, as a rule.
@@ -565,13 +641,6 @@ Result<void> Selector::take_in(const Layer& layer) {
 
 Result<void> Selector::fetch(const Layer& layer) {
   const LayerTable table = layer_table();
-  for (u32 kv_head = 0; kv_head < args_.spec->n_kv_heads; ++kv_head) {
-    const Fetched mine = fetched(kv_head);
-    const u32 n = table.n_chosen[kv_head];
-    for (u32 i = 0; i < n; ++i) mine.wanted[i] = {mine.slots[i], i};
-    table.wanted[kv_head] = mine.wanted.first(n);
-    table.out[kv_head] = mine.bytes;
-  }
   kv::GatherArgs args{.sequence = layer.sequence,
                       .cache_layer = layer.cache_layer,
                       .wanted = table.wanted,
@@ -590,6 +659,8 @@ Selector::Spent Selector::take_spent() {
     sum.attend_ns += spent.attend_ns;
     sum.kv_bytes += spent.kv_bytes;
     sum.n_slots += spent.n_slots;
+    sum.n_far += spent.n_far;
+    sum.n_cached += spent.n_cached;
     of_worker.spent = {};
   }
   return sum;

@@ -13,9 +13,10 @@
 //   rebuild   fills the spare set of indexes while the session's own serves; where another job
 //             has it, the session's own at the swap, which gives the same bits
 //   KV        keys are read window by window, in memory or through a KvStream's frames; K and V
-//             of chosen slots come from a SlotSource
+//             of chosen slots come from a SlotSource. Over a disk each (session, layer, KV head)
+//             has a cache of what it chose: kv::SlotCache
 //
-//   memory    the plan's regions select_index and select_scratch
+//   memory    the plan's regions select_index, select_scratch and kv_cache
 //   thread    the engine's; attend() on any worker, a (layer, KV head) a task
 //   errors    of the disk alone, where KV lies there: the session's KV is lost then
 #pragma once
@@ -27,6 +28,7 @@
 #include "platform/cpu/worker_pool.h"
 #include "runtime/engine/kv_stream.h"
 #include "runtime/kv/sequence.h"
+#include "runtime/kv/slot_cache.h"
 #include "runtime/model/model_spec.h"
 #include "runtime/plan/plan.h"
 #include "runtime/select/head_index.h"
@@ -55,6 +57,7 @@ struct SelectorArgs {
   Clock* clock = nullptr;
   KvStream* kv_stream = nullptr;  // KV over memory and disk; nullptr: it is in memory
   std::span<std::byte> indexes{};
+  std::span<std::byte> caches{};  // of chosen slots; empty: none
   std::span<std::byte> scratch{};
 };
 
@@ -113,6 +116,8 @@ class Selector {
     u64 select_ns = 0, gather_ns = 0, attend_ns = 0;
     u64 kv_bytes = 0;  // of the slots attended to
     u64 n_slots = 0;   // attended to, a head each
+    u64 n_far = 0;     // of them, of groups that may be on disk
+    u64 n_cached = 0;  // of these, in the cache
     u32 n_units = 0;   // of clustering
   };
   Spent take_spent();
@@ -131,6 +136,8 @@ class Selector {
     u32 slot_begin = 0, slot_end = 0;
   };
 
+  void init_caches();
+  std::span<kv::SlotCache> caches(u32 session) const;
   Session& session(u32 idx) const;
   Scratch scratch(u32 worker_idx) const;
   Fetched fetched(u32 kv_head) const;
@@ -151,6 +158,8 @@ class Selector {
   Result<void> swap(Session& s);
   Result<void> advance(Session& s, const kv::Sequence& sequence, u32 n_tokens);
   Result<void> take_in(const Layer& layer);
+  void want(const Layer& layer, u32 kv_head, u32 worker_idx);
+  void keep(const Layer& layer, u32 kv_head);
   Result<void> fetch(const Layer& layer);
   u32 choose(const Head& head, const select::KeyPages& keys, std::span<u32> slots, u32 worker_idx);
   void attend_chosen(const Head& head, const SlotSource& source, std::span<const u32> slots,
@@ -158,7 +167,8 @@ class Selector {
   Head head_of(const Layer& layer, u32 kv_head, u32 worker_idx) const;
 
   SelectorArgs args_{};
-  std::byte* sessions_ = nullptr;  // [sessions_max] of kSelectSessionBytes
+  std::span<kv::SlotCache> caches_{};  // [sessions_max, n_heads]; empty: none
+  std::byte* sessions_ = nullptr;      // [sessions_max] of kSelectSessionBytes
   select::HeadIndex* spare_ = nullptr;
   const Session* spare_user_ = nullptr;
   u32 n_units_spent_ = 0;

@@ -36,6 +36,11 @@ struct DiskTrace {
   u64 bytes_read = 0, bytes_written = 0;  // of moves that began
   u64 wait_ns = 0;                        // that the step stood still for them
   u64 n_hits = 0, n_waited = 0;           // groups that attention found in memory, or waited for
+  // Of rows that select: slots of groups behind the sinks and before the local window, a head each.
+  u64 n_far_slots = 0;
+  u64 n_cached_slots = 0;                     // of them, in the cache
+  u64 n_sector_reads = 0;                     // groups of which sectors were read
+  u64 bytes_sectors = 0, bytes_of_slots = 0;  // of those sectors, and of what was wanted of them
 };
 
 struct StepTrace {

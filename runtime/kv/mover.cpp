@@ -237,7 +237,8 @@ void Mover::end_load(Move& move) {
     if (move.ok) {
       TARN_ASSERT(!move.lent);
       if (move.kind == MoveKind::part) {
-        copy_wanted(move.group, reinterpret_cast<u8*>(residency_->bytes(move.ticket).data()));
+        stats_.bytes_gathered_used +=
+            copy_wanted(move.group, reinterpret_cast<u8*>(residency_->bytes(move.ticket).data()));
         residency_->abandon_loading(move.ticket);
       } else {
         residency_->end_loading(move.ticket);
@@ -553,9 +554,11 @@ std::span<const u32> Mover::wanted_sectors(u32 group) {
   return sectors_.first(n);
 }
 
-void Mover::copy_wanted(u32 group, const u8* bytes) {
+// Returns how many bytes these were.
+u64 Mover::copy_wanted(u32 group, const u8* bytes) {
   const GroupShape& shape = residency_->shape();
   const u64 slot_bytes = u64{2} * shape.vector_bytes;
+  u64 n_bytes = 0;
   for (u32 head = 0; head < shape.n_kv_heads; ++head) {
     const u8* page = bytes + head * shape.page_bytes();
     const std::span<const WantedSlot> wanted = wanted_of(head, group);
@@ -563,8 +566,9 @@ void Mover::copy_wanted(u32 group, const u8* bytes) {
       std::memcpy(gather_->out[head] + w.place * slot_bytes,
                   page + w.slot % shape.page_tokens * slot_bytes, slot_bytes);
     }
-    stats_.bytes_gathered_used += wanted.size() * slot_bytes;
+    n_bytes += wanted.size() * slot_bytes;
   }
+  return n_bytes;
 }
 
 Result<void> Mover::hold(const Sequence& sequence, u32 group_idx) {

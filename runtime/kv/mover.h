@@ -168,7 +168,7 @@ class Mover {
   Result<void> gather_group(u32 group);
   std::span<const WantedSlot> wanted_of(u32 kv_head, u32 group) const;
   std::span<const u32> wanted_sectors(u32 group);
-  void copy_wanted(u32 group, const u8* bytes);
+  u64 copy_wanted(u32 group, const u8* bytes);
   u64 pin_present(const Sequence& sequence, u32 cache_layer, u32 begin, u32 n);
   Unexpected stuck() const;
   store::Key key_of(u32 group_idx) const;

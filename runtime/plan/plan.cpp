@@ -127,6 +127,14 @@ void add_kv(Builder& builder, const model::ModelSpec& spec, const Plan& plan) {
   builder.add_near(RegionId::kv_groups, "kv_groups", RegionKind::kv, group_bytes,
                    tiers.is_on() ? tiers.n_frames : plan.groups_max, groups);
   builder.add(RegionId::store, "store", RegionKind::io, tiers.store_bytes, store);
+  Formula cache;
+  if (tiers.cache_slots > 0) {
+    cache << plan.sessions_max << " sessions x " << plan.select.n_heads << " heads x "
+          << tiers.cache_slots << " slots of " << u64{2} * plan.group_shape.vector_bytes << " B";
+  } else {
+    cache << "none: no slots of groups on disk are chosen";
+  }
+  builder.add(RegionId::kv_cache, "kv_cache", RegionKind::kv, tiers.cache_bytes, cache);
   builder.add_disk(RegionId::kv_disk, "kv_disk", RegionKind::kv, tiers.disk_bytes, disk);
 
   const u64 pool_bytes =
@@ -255,7 +263,8 @@ TierInputs tier_inputs(const Plan& plan) {
   return {.group_shape = plan.group_shape,
           .groups_max = plan.groups_max,
           .sessions_max = plan.sessions_max,
-          .rows_max = plan.rows_max};
+          .rows_max = plan.rows_max,
+          .n_chosen_max = plan.select.n_chosen_max};
 }
 
 bool can_be_q8_0(const model::ModelSpec& spec) { return spec.head_dim % 32 == 0; }

@@ -41,9 +41,10 @@ enum class RegionId : u8 {
   select_index,    // select_shape()'s sets, then what is kept of each session's selection
   select_scratch,  // of every worker, as select_shape() says
   store,           // with a store: its memory, then its I/O backend's
-  kv_disk,         // with a store: its file
-  mirror,          // with a GPU: what the host writes for a step and reads of it, registered
-  driver,  // with a GPU: what its driver may take, measured before READY; a limit, not reserved
+  kv_cache,  // with a store and selection: a kv::SlotCache of every session and head, then theirs
+  kv_disk,   // with a store: its file
+  mirror,    // with a GPU: what the host writes for a step and reads of it, registered
+  driver,    // with a GPU: what its driver may take, measured before READY; a limit, not reserved
   count,
 };
 
@@ -76,9 +77,9 @@ struct Plan {
 };
 
 inline constexpr u64 kSamplerScratchBytes = 64 * kKiB;
-inline constexpr u32 kLogitRowsMin = 8;           // evaluation wants many rows, a generation one
-inline constexpr u64 kTextBytesATokenMax = 8;     // of context, to bound what one call tokenizes
-inline constexpr u64 kPieceBytesMax = 2 * kKiB;   // of one token
+inline constexpr u32 kLogitRowsMin = 8;          // evaluation wants many rows, a generation one
+inline constexpr u64 kTextBytesATokenMax = 8;    // of context, to bound what one call tokenizes
+inline constexpr u64 kPieceBytesMax = 2 * kKiB;  // of one token
 inline constexpr u64 kShownBytesMax = 3 * (kPieceBytesMax + 4) + 256;  // what a token can show
 
 struct Inputs {

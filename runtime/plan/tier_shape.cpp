@@ -5,12 +5,15 @@
 #include "kernels/attn/attn.h"
 #include "platform/io/io_backend.h"
 #include "runtime/kv/mover.h"
+#include "runtime/kv/slot_cache.h"
+#include "runtime/select/select_shape.h"
 
 namespace tarn::plan {
 namespace {
 
 constexpr u64 kPieceAlignment = 64;
 constexpr u32 kSpareRecords = 128;  // published for groups that are released meanwhile
+constexpr u32 kCacheStepsMax = 4;   // what a cache holds at most, in what a step chooses
 constexpr u32 kWindowsLeast = 4;    // one attended to, two on their way, one being spilled
 
 }  // namespace
@@ -23,9 +26,50 @@ u32 tier_frames_least(const model::ModelSpec& spec, const TierInputs& inputs) {
          kWindowsLeast;
 }
 
+namespace {
+
+// What selection keeps in memory of groups, beside what a step needs: sinks and local windows, and
+// room for the sectors that are on their way.
+u32 near_frames(const model::ModelSpec& spec, const Config& config, const TierInputs& inputs) {
+  const select::Budget budget =
+      select::budget(select::budget_rule(config.select),
+                     inputs.groups_max / spec.n_cache_layers * inputs.group_shape.page_tokens);
+  const u32 page_tokens = inputs.group_shape.page_tokens;
+  const u64 sinks = ceil_div(config.select.n_sinks, page_tokens);
+  const u64 local = ceil_div(budget.n_local, page_tokens) + 1;
+  return static_cast<u32>(u64{inputs.sessions_max} * spec.n_cache_layers * (sinks + local)) +
+         kTierMovesMax;
+}
+
+// Takes frames for the cache, no more than are useful there.
+void split_cache(const model::ModelSpec& spec, const Config& config, const TierInputs& inputs,
+                 TierShape* shape) {
+  if (inputs.n_chosen_max == 0) return;
+  const u64 group_bytes = inputs.group_shape.group_bytes();
+  const u64 n_kept = tier_frames_least(spec, inputs) + near_frames(spec, config, inputs);
+  const u64 n_heads = u64{inputs.sessions_max} * spec.n_cache_layers * spec.n_kv_heads;
+  const u32 slot_bytes = 2 * inputs.group_shape.vector_bytes;
+  const u64 spare_bytes = (shape->n_frames - std::min<u64>(shape->n_frames, n_kept)) * group_bytes;
+  const u64 most = u64{kCacheStepsMax} * inputs.n_chosen_max;
+  shape->cache_slots = static_cast<u32>(std::min<u64>(
+      most, kv::SlotCache::capacity_of(
+                spare_bytes / n_heads - std::min<u64>(spare_bytes / n_heads, sizeof(kv::SlotCache)),
+                slot_bytes)));
+  if (shape->cache_slots == 0) return;
+  shape->cache_head_bytes = kv::SlotCache::region_bytes(shape->cache_slots, slot_bytes);
+  shape->cache_bytes = align_up(n_heads * sizeof(kv::SlotCache), kPieceAlignment) +
+                       n_heads * shape->cache_head_bytes;
+  shape->n_frames -= static_cast<u32>(
+      std::min(ceil_div(shape->cache_bytes, group_bytes), spare_bytes / group_bytes));
+}
+
+}  // namespace
+
 Result<TierShape> tier_shape(const model::ModelSpec& spec, const Config& config,
                              const TierInputs& inputs, u32 n_frames) {
   TierShape shape{.n_frames = n_frames};
+  split_cache(spec, config, inputs, &shape);
+  n_frames = shape.n_frames;
   const u32 n_frames_least = tier_frames_least(spec, inputs);
   const u32 n_to_pass = n_frames - std::min(n_frames, n_frames_least - kWindowsLeast);
   shape.window_groups = std::clamp(n_to_pass / kWindowsLeast, 1u, kTierWindowGroups);

@@ -14,7 +14,10 @@
 namespace tarn::plan {
 
 struct TierShape {
-  u32 n_frames = 0;       // 0: every group has its place in memory
+  u32 n_frames = 0;     // 0: every group has its place in memory
+  u32 cache_slots = 0;  // of a head: what it chose, kept for the steps to come
+  u64 cache_bytes = 0;  // of all heads and sessions
+  u64 cache_head_bytes = 0;
   u32 window_groups = 0;  // that attention takes at a time
   u64 tables_bytes = 0;   // of kv::Residency and kv::Mover, behind the pool's and the sequences'
   u64 state_bytes = 0;    // of attention in parts, behind the workers' pieces
@@ -30,10 +33,12 @@ struct TierInputs {
   u32 groups_max = 0;
   u32 sessions_max = 0;
   u32 rows_max = 0;
+  u32 n_chosen_max = 0;  // slots that a head attends to by selection; 0: it attends to all
 };
 
 // Frames that the steps of such a plan need at least.
 u32 tier_frames_least(const model::ModelSpec& spec, const TierInputs& inputs);
+// `n_frames` of memory: with selection those that no step needs become a cache of chosen slots.
 Result<TierShape> tier_shape(const model::ModelSpec& spec, const Config& config,
                              const TierInputs& inputs, u32 n_frames);
 

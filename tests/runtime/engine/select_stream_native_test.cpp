@@ -26,7 +26,9 @@ constexpr SelectMethod kMethods[] = {SelectMethod::pq, SelectMethod::quest, Sele
                                      SelectMethod::random};
 
 // 512 keys of 900 are a sample, so that not all are clustered.
-Config config_of(SelectMethod method, bool is_streamed, KvTypeChoice kv_type = KvTypeChoice::f16) {
+enum class Memory { whole, little, some };  // little: no cache; some: with one
+
+Config config_of(SelectMethod method, Memory memory, KvTypeChoice kv_type = KvTypeChoice::f16) {
   Config config = test::small_config();
   config.context_tokens = kContext;
   config.page_tokens = kPage;
@@ -42,8 +44,8 @@ Config config_of(SelectMethod method, bool is_streamed, KvTypeChoice kv_type = K
   config.select.k = 48;
   config.select.iterations = 3;
   config.select.swap_tokens = 16;
-  if (!is_streamed) return config;
-  config.kv_memory_bytes = 2 * kContext / kPage / 6 * kGroupBytes;
+  if (memory == Memory::whole) return config;
+  config.kv_memory_bytes = (memory == Memory::little ? 42 : 150) * kGroupBytes;  // of 262 groups
   config.store.quota_bytes = kGiB;
   test::set_text(config.store.path, "store");
   return config;
@@ -96,23 +98,36 @@ void require_same(const Answer& want, const Answer& got) {
   }
 }
 
+void check_counters(const Engine& engine, SelectMethod method) {
+  const DiskTrace& disk = engine.counters().disk;
+  CHECK(engine.kv_stream().stats().n_lost == 0);
+  if (method == SelectMethod::window) return;  // what it reads is near
+  CHECK(disk.n_far_slots > 0);
+  CHECK(disk.n_sector_reads > 0);
+  CHECK(disk.bytes_of_slots > 0);
+  CHECK(disk.bytes_of_slots <= disk.bytes_sectors);  // a page of Quest is a sector
+  CHECK((disk.n_cached_slots > 0) == (engine.plan().tiers.cache_slots > 0));
+}
+
 TEST_CASE("selection over memory and disk gives the bits of KV in memory") {
   const SmallModel model("llama", "q8_0");
   for (const SelectMethod method : kMethods) {
     for (const KvTypeChoice type : {KvTypeChoice::f16, KvTypeChoice::q8_0}) {
       CAPTURE(kSelectMethodNames[static_cast<u64>(method)]);
       CAPTURE(type);
-      OpenEngine resident(model.path(), config_of(method, false, type));
+      OpenEngine resident(model.path(), config_of(method, Memory::whole, type));
       const Answer want = answer_of(resident);
-      test::SimDisk disk(1);
-      VirtualClock clock;
-      test::SimIo io(disk, clock, 64);
-      OpenEngine streamed(model.path(), config_of(method, true, type), &clock, &io);
-      REQUIRE(streamed.engine.kv_stream().is_on());
-      require_same(want, answer_of(streamed));
-      CHECK(streamed.engine.kv_stream().stats().n_lost == 0);
-      if (method == SelectMethod::window) continue;  // what it reads is near
-      CHECK(streamed.engine.kv_stream().stats().n_gather_reads > 0);
+      for (const Memory memory : {Memory::little, Memory::some}) {
+        if (memory == Memory::some && method == SelectMethod::window) continue;
+        test::SimDisk disk(1);
+        VirtualClock clock;
+        test::SimIo io(disk, clock, 64);
+        OpenEngine streamed(model.path(), config_of(method, memory, type), &clock, &io);
+        REQUIRE(streamed.engine.kv_stream().is_on());
+        CHECK((streamed.engine.plan().tiers.cache_slots > 0) == (memory == Memory::some));
+        require_same(want, answer_of(streamed));
+        check_counters(streamed.engine, method);
+      }
     }
   }
 }
@@ -122,7 +137,7 @@ TEST_CASE("a slot that cannot be read ends its generation, and no other") {
   const std::vector<u32> ids = test::random_ids(7, kPrompt), others = test::random_ids(8, 40);
   std::vector<u32> want, want_other;
   {
-    OpenEngine resident(model.path(), config_of(SelectMethod::pq, false));
+    OpenEngine resident(model.path(), config_of(SelectMethod::pq, Memory::whole));
     const SessionIdx session = resident.session_with(ids), other = resident.session_with(others);
     want = say(resident.engine, session, 40);
     want_other = say(resident.engine, other, 60);
@@ -130,7 +145,7 @@ TEST_CASE("a slot that cannot be read ends its generation, and no other") {
   test::SimDisk disk(1);
   VirtualClock clock;
   test::SimIo io(disk, clock, 64);
-  OpenEngine open(model.path(), config_of(SelectMethod::pq, true), &clock, &io);
+  OpenEngine open(model.path(), config_of(SelectMethod::pq, Memory::some), &clock, &io);
   Engine& engine = open.engine;
   const SessionIdx session = open.session_with(ids);
   REQUIRE(engine.generate(session, {.max_tokens = 200, .ignore_end = true}).has_value());
@@ -155,7 +170,7 @@ TEST_CASE("keys that cannot be read for a clustering end the generation that nee
   test::SimDisk disk(1);
   VirtualClock clock;
   test::SimIo io(disk, clock, 64);
-  OpenEngine open(model.path(), config_of(SelectMethod::pq, true), &clock, &io);
+  OpenEngine open(model.path(), config_of(SelectMethod::pq, Memory::little), &clock, &io);
   Engine& engine = open.engine;
   const SessionIdx session = open.session_with(test::random_ids(7, kPrompt));
   const std::vector<u32> first = say(engine, session, 1);  // what follows is clustered idly

@@ -1,0 +1,139 @@
+#include "runtime/kv/slot_cache.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "platform/base/assert.h"
+#include "platform/base/bump.h"
+#include "platform/base/checked.h"
+
+namespace tarn::kv {
+namespace {
+
+constexpr u64 kAlignment = 64;
+
+}  // namespace
+
+u64 SlotCache::region_bytes(u32 capacity, u32 slot_bytes) {
+  return align_up(u64{capacity} * slot_bytes, kAlignment) +
+         2 * align_up(u64{capacity} * sizeof(Entry), kAlignment) +
+         align_up(u64{capacity} * sizeof(u16), kAlignment);
+}
+
+u32 SlotCache::capacity_of(u64 region_bytes, u32 slot_bytes) {
+  constexpr u64 kPieces = 4;  // whose alignment is counted
+  const u64 entry_bytes = slot_bytes + 2 * sizeof(Entry) + sizeof(u16);
+  const u64 n = (region_bytes - std::min(region_bytes, kPieces * kAlignment)) / entry_bytes;
+  return static_cast<u32>(std::min<u64>(n, kPlacesMax));
+}
+
+void SlotCache::init(u32 capacity, u32 slot_bytes, std::span<std::byte> region, u32 keep_shift) {
+  TARN_ASSERT(capacity <= kPlacesMax && region.size() >= region_bytes(capacity, slot_bytes));
+  TARN_ASSERT(keep_shift >= 1 && keep_shift <= 7);
+  Bump bump(region);
+  const auto bytes = bump.alloc_bytes(u64{capacity} * slot_bytes, kAlignment);
+  const auto entries = bump.alloc_bytes(capacity * sizeof(Entry), kAlignment);
+  const auto merged = bump.alloc_bytes(capacity * sizeof(Entry), kAlignment);
+  const auto places = bump.alloc_bytes(capacity * sizeof(u16), kAlignment);
+  TARN_ASSERT(bytes && entries && merged && places);
+  bytes_ = reinterpret_cast<u8*>(bytes->data());
+  entries_ = {reinterpret_cast<Entry*>(entries->data()), capacity};
+  merged_ = {reinterpret_cast<Entry*>(merged->data()), capacity};
+  places_ = {reinterpret_cast<u16*>(places->data()), capacity};
+  capacity_ = capacity;
+  slot_bytes_ = slot_bytes;
+  keep_shift_ = keep_shift;
+  n_ = 0;
+}
+
+void SlotCache::truncate(u32 slot_end) {
+  while (n_ > 0 && entries_[n_ - 1].slot >= slot_end) --n_;
+}
+
+bool SlotCache::has(u32 slot) const {
+  const auto entries = entries_.first(n_);
+  return std::binary_search(entries.begin(), entries.end(), Entry{.slot = slot},
+                            [](const Entry& a, const Entry& b) { return a.slot < b.slot; });
+}
+
+u32 SlotCache::take(std::span<WantedSlot> wanted, u8* out) {
+  u32 n_missing = 0;
+  u64 next = 0;
+  for (Entry& entry : entries_.first(n_)) {
+    while (next < wanted.size() && wanted[next].slot < entry.slot) {
+      wanted[n_missing++] = wanted[next++];
+    }
+    entry.heat = static_cast<u8>(entry.heat - (entry.heat >> keep_shift_) - (entry.heat > 0));
+    if (next == wanted.size() || wanted[next].slot != entry.slot) continue;
+    entry.heat = static_cast<u8>(std::min(entry.heat + kUse, 255u));
+    std::memcpy(out + u64{wanted[next].place} * slot_bytes_,
+                bytes_ + u64{entry.place} * slot_bytes_, slot_bytes_);
+    ++next;
+  }
+  while (next < wanted.size()) wanted[n_missing++] = wanted[next++];
+  return n_missing;
+}
+
+// Frees places for at most n_wanted slots, the coldest first, none as warm as a new one.
+u32 SlotCache::make_room(u32 n_wanted, std::span<u16> places) {
+  std::array<u32, kUse> n_of_heat{};
+  for (const Entry& entry : entries_.first(n_)) {
+    if (entry.heat < kUse) ++n_of_heat[entry.heat];
+  }
+  const u32 n_unused = capacity_ - n_;
+  u32 n_to_go = n_wanted - std::min(n_wanted, n_unused);
+  u32 coldest_kept = 0;  // all that are colder go, and of its heat the first n_to_go
+  while (coldest_kept < kUse && n_of_heat[coldest_kept] <= n_to_go) {
+    n_to_go -= n_of_heat[coldest_kept++];
+  }
+  if (coldest_kept == kUse) n_to_go = 0;
+  u32 n_places = 0, n_kept = 0;
+  for (const Entry& entry : entries_.first(n_)) {
+    const bool is_last_to_go = entry.heat == coldest_kept && n_to_go > 0;
+    if (is_last_to_go) --n_to_go;
+    if (entry.heat < coldest_kept || is_last_to_go) {
+      places[n_places++] = entry.place;
+    } else {
+      entries_[n_kept++] = entry;
+    }
+  }
+  n_ = n_kept;
+  return n_places;
+}
+
+void SlotCache::put(std::span<const WantedSlot> missing, const u8* bytes) {
+  const u32 n_missing = static_cast<u32>(missing.size());
+  u32 n_places = make_room(n_missing, places_);
+  if (n_ + n_places < capacity_ && n_places < n_missing) {  // places that were never used, or cut
+    std::fill(merged_.begin(), merged_.end(), Entry{});
+    for (const Entry& entry : entries_.first(n_)) merged_[entry.place].heat = 1;
+    for (const u16 place : places_.first(n_places)) merged_[place].heat = 1;
+    for (u32 place = 0; place < capacity_ && n_places < n_missing; ++place) {
+      if (merged_[place].heat == 0) places_[n_places++] = static_cast<u16>(place);
+    }
+  }
+  // Evenly of the missing ones, and merged with what stays.
+  u32 n_merged = 0, next = 0;
+  for (u32 i = 0; i < n_places; ++i) {
+    const WantedSlot& wanted = missing[u64{i} * n_missing / n_places];
+    while (next < n_ && entries_[next].slot < wanted.slot) merged_[n_merged++] = entries_[next++];
+    merged_[n_merged++] = {wanted.slot, places_[i], static_cast<u8>(kUse)};
+    std::memcpy(bytes_ + u64{places_[i]} * slot_bytes_, bytes + u64{wanted.place} * slot_bytes_,
+                slot_bytes_);
+  }
+  while (next < n_) merged_[n_merged++] = entries_[next++];
+  n_ = n_merged;
+  std::swap(entries_, merged_);
+}
+
+void SlotCache::check_invariants() const {
+  TARN_ASSERT(n_ <= capacity_);
+  for (u32 i = 0; i < n_; ++i) {
+    TARN_ASSERT(entries_[i].place < capacity_);
+    TARN_ASSERT(i == 0 || entries_[i - 1].slot < entries_[i].slot);
+    for (u32 j = 0; j < i; ++j) TARN_ASSERT(entries_[i].place != entries_[j].place);
+  }
+}
+
+}  // namespace tarn::kv

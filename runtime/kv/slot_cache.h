@@ -1,0 +1,67 @@
+// runtime/kv/slot_cache.h
+//
+// K and V of slots that one KV head of one session has read by selection, for the steps to come:
+// what a head wants repeats from step to step, and what is not here comes from the disk (PQCache,
+// Zhang et al. 2024, arXiv:2407.12820; there in blocks of 128 tokens on the GPU, here single slots,
+// since memory holds fewer of them than one step wants).
+//
+//   policy    a slot's heat falls by a part in each step and rises when it is wanted (LRU and LFU
+//             in one, as LRFU: Lee et al. 2001, IEEE Transactions on Computers 50(12)): keep_shift
+//             1 forgets nearly at once, as LRU does, larger ones count longer. A slot that is new
+//             has the heat of one use, and goes before those that are colder
+//   results   do not depend on it: it holds bytes that were verified, of slots that do not change
+//   memory    region_bytes(); nothing else
+//   thread    one at a time
+//
+// Invariant: entries ascend by slot; no two have one place; n <= capacity.
+#pragma once
+
+#include <span>
+
+#include "platform/base/types.h"
+#include "runtime/kv/mover.h"
+
+namespace tarn::kv {
+
+class SlotCache {
+ public:
+  static constexpr u32 kKeepShift = 2;  // of the heat a quarter is lost a step
+  static u64 region_bytes(u32 capacity, u32 slot_bytes);
+  // Slots of which a region of so many bytes holds the most.
+  static u32 capacity_of(u64 region_bytes, u32 slot_bytes);
+  // Borrows the region, 64-byte aligned.
+  void init(u32 capacity, u32 slot_bytes, std::span<std::byte> region, u32 keep_shift = kKeepShift);
+  void clear() { n_ = 0; }
+  // Keeps what lies before the slot.
+  void truncate(u32 slot_end);
+
+  // One step's look-up. Copies what is here of the wanted ones, ascending, to `out` + place * slot
+  // bytes, and moves the others to the front of `wanted`; returns how many these are.
+  u32 take(std::span<WantedSlot> wanted, u8* out);
+  // After take(): puts in as many of the missing ones as are warmer than what must go for them.
+  void put(std::span<const WantedSlot> missing, const u8* bytes);
+
+  u32 n_slots() const { return n_; }
+  u32 capacity() const { return capacity_; }
+  bool has(u32 slot) const;
+  void check_invariants() const;
+
+ private:
+  struct Entry {
+    u32 slot = 0;
+    u16 place = 0;
+    u8 heat = 0;
+  };
+  static constexpr u32 kPlacesMax = 65535;
+  static constexpr u32 kUse = 32;  // of heat
+
+  u32 make_room(u32 n_wanted, std::span<u16> places);
+
+  std::span<Entry> entries_{};  // [capacity]
+  std::span<Entry> merged_{};   // [capacity], scratch of put()
+  std::span<u16> places_{};     // [capacity], likewise
+  u8* bytes_ = nullptr;         // [capacity, slot_bytes]
+  u32 capacity_ = 0, slot_bytes_ = 0, keep_shift_ = kKeepShift, n_ = 0;
+};
+
+}  // namespace tarn::kv
