@@ -37,12 +37,13 @@ struct RowRun {
   u32 far_begin = 0, far_end = 0;
 };
 
-// K before RoPE and V of consecutive slots of one cache layer, [n, n_kv_heads * head_dim] each.
+// K before RoPE and V of consecutive slots of one cache layer, [n, n_kv_heads * head_dim] each; of
+// rows that a step computes, their queries before RoPE too.
 struct KvRows {
   u32 cache_layer = 0;
   u32 first_slot = 0;
   u32 n = 0;
-  Rows k{}, v{};
+  Rows k{}, v{}, q{};
 };
 using KvRowsFn = void (*)(void* context, const KvRows& rows);
 struct KvWatch {

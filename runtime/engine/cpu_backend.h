@@ -50,6 +50,7 @@ class CpuBackend final : public Backend {
  public:
   void init(const CpuBackendArgs& args) { args_ = args; }
 
+  const f64* inv_freq() const { return args_.inv_freq; }
   const char* isa() const override { return args_.table->isa; }
   void begin_step(const StepState& step) override;
   bool is_abandoned() const override { return abandoned_.load(std::memory_order_relaxed); }

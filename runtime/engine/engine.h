@@ -122,9 +122,25 @@ class Engine final : private StepWatch {
 
   // For measurements (engine_fill.cpp), on a CPU. fill_kv() is feed(), and all but the last of what
   // waits then goes to the KV without a forward pass: `rows` writes K and V, on any worker, rows of
-  // a layer in any order. watch_kv() shows those that steps compute; an empty one ends it.
+  // a layer in any order. watch_kv() shows those that steps compute, which it may change; an empty
+  // one ends it.
   Result<void> fill_kv(SessionIdx idx, std::span<const u32> ids, KvWatch rows);
   void watch_kv(KvWatch watch) { step_state_.kv_watch = watch; }
+  // What turns their queries: [n_rot / 2], the file's factors among them.
+  const f64* rope_inv_freq() const { return cpu_backend_.inv_freq(); }
+
+  // For measurements (engine_recall.cpp), with KV in a CPU's memory: the share of the middle's k
+  // tokens of method oracle that method pq chooses too, for the q heads of one KV head, after RoPE,
+  // with the configuration's budgets. NaN where the session is too short for an index.
+  struct RecallArgs {
+    SessionIdx session = 0;
+    u32 cache_layer = 0, kv_head = 0;
+    kernels::KvType kv_type{};
+    const f32* q = nullptr;
+    std::span<std::byte> scratch{};  // recall_scratch_bytes(), 64-byte aligned
+  };
+  u64 recall_scratch_bytes() const;
+  f64 recall(const RecallArgs& args) const;
 
   // Any thread. What runs now ends with the step, which stops half way where nobody else's rows are
   // in it (on a CPU: in front of its next tasks); what is fed or begun later is not touched.

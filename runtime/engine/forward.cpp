@@ -9,13 +9,14 @@ Rows from_column(Rows rows, u64 column) { return {rows.data + column, rows.strid
 
 Rows q_rows(const StepBuffers& b) { return b.qkv; }
 
-void show_kv(const StepState& step, u32 cache_layer, Rows k, Rows v) {
+void show_kv(const StepState& step, u32 cache_layer, Rows q, Rows k, Rows v) {
   for (const RowRun& run : step.runs) {
     step.kv_watch.rows(step.kv_watch.context, {.cache_layer = cache_layer,
                                                .first_slot = step.positions[run.row_begin],
                                                .n = run.n_rows,
                                                .k = from_row(k, run.row_begin),
-                                               .v = from_row(v, run.row_begin)});
+                                               .v = from_row(v, run.row_begin),
+                                               .q = from_row(q, run.row_begin)});
   }
 }
 
@@ -43,7 +44,7 @@ void attention(const ForwardArgs& args, u32 layer_idx) {
     backend.rms_norm_heads(k, layer.attn_k_norm, spec.rms_eps, spec.n_kv_heads, n);
   }
   const u32 cache_layer = spec.kv_source[layer_idx];
-  if (step.kv_watch.rows != nullptr) show_kv(step, cache_layer, k, v);
+  if (step.kv_watch.rows != nullptr) show_kv(step, cache_layer, q, k, v);
   backend.rope(q, k, n);
   backend.kv_append(step, cache_layer, k, v);
   backend.attend(step, cache_layer, q, b.attn_out);

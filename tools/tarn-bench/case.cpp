@@ -6,6 +6,7 @@
 
 #include "tools/support/exit_code.h"
 #include "tools/tarn-bench/random_ids.h"
+#include "tools/tarn-bench/recall.h"
 
 namespace tarn::bench {
 namespace {
@@ -54,6 +55,14 @@ Sample run_to_end(engine::Engine& engine, const std::vector<engine::SessionIdx>&
   out.ns = clock.now_ns() - begin_ns;
   out.weight_bytes = engine.counters().weight_bytes - before.weight_bytes;
   out.kv_bytes = engine.counters().kv_bytes - before.kv_bytes;
+  const engine::DiskTrace& disk = engine.counters().disk;
+  out.n_hits = disk.n_hits - before.disk.n_hits;
+  out.n_waited = disk.n_waited - before.disk.n_waited;
+  out.disk_bytes_read = disk.bytes_read - before.disk.bytes_read;
+  out.n_far = disk.n_far_slots - before.disk.n_far_slots;
+  out.n_cached = disk.n_cached_slots - before.disk.n_cached_slots;
+  out.gathered_bytes = disk.bytes_sectors - before.disk.bytes_sectors;
+  out.gathered_used_bytes = disk.bytes_of_slots - before.disk.bytes_of_slots;
   return out;
 }
 
@@ -84,6 +93,7 @@ CaseRun::CaseRun(engine::Engine& engine, const Case& c, u64 seed, KvModel* kv_mo
   for (u32 i = 0; i < c.n_parallel; ++i) {
     if (c.n_depth > 0 && c.n_settle > 0) settle(sessions_[i]);
     n_held_[i] = engine.session_state(sessions_[i]).n_ids;
+    if (c.is_filled) planter_ = kv_model->planter();
   }
 }
 
@@ -122,9 +132,17 @@ Sample CaseRun::run(u64 seed) {
     const u32 n_out = case_.n_prompt > 0 ? case_.n_gen + 1 : case_.n_gen;
     value_of(engine_.generate(sessions_[i], {.max_tokens = n_out, .ignore_end = true}));
   }
+  engine_.watch_kv(planter_);
   const Sample sample = run_to_end(engine_, sessions_);
+  engine_.watch_kv({});
   cut_back();
   return sample;
+}
+
+f64 CaseRun::recall(kernels::KvType kv_type) {
+  const f64 share = recall_against_oracle(engine_, sessions_.front(), kv_type, planter_);
+  cut_back();
+  return share;
 }
 
 Statistics statistics_of(const std::vector<f64>& values) {

@@ -33,6 +33,11 @@ struct Sample {
   u64 select_ns = 0, gather_ns = 0, attend_ns = 0;
   u64 cluster_ns = 0;
   u64 n_slots_chosen = 0;
+  // With a store: groups that attention found in memory, or waited for, and what was read; of rows
+  // that select, slots that may be on disk, those of them that the cache had, bytes of the sectors
+  // that were read for the others, and of what was wanted of them.
+  u64 n_hits = 0, n_waited = 0, disk_bytes_read = 0;
+  u64 n_far = 0, n_cached = 0, gathered_bytes = 0, gathered_used_bytes = 0;
 };
 
 // The sequences of a case. What they hold before each run is computed once, cut back to after it,
@@ -44,6 +49,8 @@ class CaseRun {
   CaseRun& operator=(const CaseRun&) = delete;
   ~CaseRun();
   Sample run(u64 seed);
+  // recall.h's, of the first sequence.
+  f64 recall(kernels::KvType kv_type);
 
  private:
   void settle(engine::SessionIdx session);
@@ -52,6 +59,7 @@ class CaseRun {
   engine::Engine& engine_;
   Case case_;
   std::vector<engine::SessionIdx> sessions_;
+  engine::KvWatch planter_{};
   std::vector<u32> n_held_;  // tokens of each session before a run, the waiting one among them
 };
 

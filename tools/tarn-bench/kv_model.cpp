@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdio>
 #include <random>
 
 #include "tools/support/exit_code.h"
@@ -41,7 +42,19 @@ KvModelKind kv_model_kind(const std::string& name) {
 }
 
 std::string KvModel::name() const {
-  return std::string("filled, ") + kKvModelNames[static_cast<u64>(kind_)];
+  std::string text = std::string("filled, ") + kKvModelNames[static_cast<u64>(kind_)];
+  if (!planting_) return text;
+  char more[64];
+  std::snprintf(more, sizeof more, ", overlap %g, tail %g", planted_.overlap, planted_.tail);
+  return text + more;
+}
+
+engine::KvWatch KvModel::planter() {
+  if (!planting_) return {};
+  return {[](void* context, const engine::KvRows& rows) {
+            static_cast<Planting*>(context)->plant_queries(rows);
+          },
+          &*planting_};
 }
 
 void KvModel::begin(u32 n_layers, u32 n_tokens, u32 d) {
@@ -62,6 +75,12 @@ void KvModel::record(engine::Engine& engine, u32 n_tokens) {
   engine.watch_kv({});
   engine.destroy_session(session);
   end();
+}
+
+void KvModel::plant(const PlantingArgs& args, const engine::Engine& engine) {
+  planted_ = args;
+  planting_.emplace(args, seed_);
+  planting_->begin(engine.spec(), engine.rope_inv_freq(), engine.plan().context_tokens);
 }
 
 void KvModel::take(void* context, const engine::KvRows& rows) {
@@ -115,6 +134,7 @@ void KvModel::write_row(u32 cache_layer, u32 slot, f32* k, f32* v) const {
   };
   for (u64 j = 0; j < d_; ++j) k[j] = mixed(j);
   for (u64 j = 0; j < d_; ++j) v[j] = mixed(d_ + j);
+  if (planting_) planting_->plant_keys(cache_layer, slot, k);
 }
 
 }  // namespace tarn::bench

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "runtime/engine/engine.h"
+#include "tools/tarn-bench/planting.h"
 
 namespace tarn::bench {
 
@@ -32,6 +33,8 @@ class KvModel {
   KvModel(KvModelKind kind, u64 seed) : kind_(kind), seed_(seed) {}
   // Prefills n_tokens random ones in a session of their own. Throws tools::Failure.
   void record(engine::Engine& engine, u32 n_tokens);
+  // Also plants what the queries of steps will find, in synthetic rows. Throws tools::Failure.
+  void plant(const PlantingArgs& args, const engine::Engine& engine);
   // Its parts: room for rows, what writes them down, and their means.
   void begin(u32 n_layers, u32 n_tokens, u32 d);
   engine::KvWatch recorder() { return {&KvModel::take, this}; }
@@ -39,7 +42,9 @@ class KvModel {
 
   // What Engine::fill_kv() asks for; this outlives it.
   engine::KvWatch source() { return {&KvModel::write, this}; }
-  // "filled, synthetic"
+  // What watches decode steps behind such KV: changes their queries where something is planted.
+  engine::KvWatch planter();
+  // "filled, synthetic"; "filled, synthetic, overlap 0.6, tail 1"
   std::string name() const;
 
  private:
@@ -50,6 +55,8 @@ class KvModel {
   KvModelKind kind_;
   u64 seed_;
   u32 n_layers_ = 0, n_tokens_ = 0, d_ = 0;
+  PlantingArgs planted_{};
+  std::optional<Planting> planting_;
   std::vector<f32> rows_;   // [n_layers, n_tokens, 2, d], 2 = {K, V}
   std::vector<f32> means_;  // [n_layers, 2, d]
 };

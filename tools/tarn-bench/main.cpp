@@ -6,8 +6,11 @@
 
 #include "tools/support/engine_options.h"
 #include "tools/support/exit_code.h"
+#include "tools/support/input.h"
+#include "tools/tarn-bench/long_report.h"
 #include "tools/tarn-bench/output.h"
 #include "tools/tarn-bench/runner.h"
+#include "tools/tarn-bench/value_list.h"
 
 namespace tarn::bench {
 namespace {
@@ -51,6 +54,26 @@ void run(const Options& options) {
   print_selection(rows);
 }
 
+void run_long(LongOptions options, const std::string& command) {
+  if (options.base.fills.empty()) options.base.fills = "1024,8192,32768";
+  const std::vector<LongSeries> all = measure_long(options);
+  for (const LongSeries& series : all) {
+    if (!series.why_not.empty()) {
+      std::fprintf(stderr, "tarn-bench: %s was not measured: %s\n", series.name.c_str(),
+                   series.why_not.c_str());
+    }
+    if (!series.depths.empty()) print_rows(options.base.output, series.depths, stdout);
+  }
+  const std::string html = to_html(all, command);
+  tools::write_file(options.path, html.data(), html.size());
+}
+
+std::string command_line(int argc, char** argv) {
+  std::string text = "tarn-bench";
+  for (int i = 1; i < argc; ++i) text += std::string(" ") + argv[i];
+  return text;
+}
+
 // Options of llama-bench that have one legal value here: scripts may pass them, and nothing is
 // ignored silently.
 void add_fixed_options(CLI::App& app) {
@@ -68,6 +91,7 @@ void add_fixed_options(CLI::App& app) {
 
 int run_command_line(int argc, char** argv) {
   Options o;
+  std::string long_path, budgets = "2048,512";
   CLI::App app{
       "tarn-bench measures prompt reading (pp), generation (tg) and both (pg) as llama-bench "
       "does."};
@@ -90,6 +114,15 @@ int run_command_line(int argc, char** argv) {
                  "them with their covariance")
       ->check(CLI::IsMember({kKvModelNames[0], kKvModelNames[1]}))
       ->capture_default_str();
+  app.add_option(
+         "--overlap", o.overlap,
+         "plant in synthetic KV that this share of the k best tokens stays from step to step")
+      ->check(CLI::Range(0.05, 0.99));
+  app.add_option(
+         "--tail", o.tail,
+         "and that weights fall as their rank to this power (default 0.6 and 1 if either is "
+         "given)")
+      ->check(CLI::Range(0.1, 4.0));
   app.add_option("--np,--n-parallel", o.parallels, "sequences side by side")->capture_default_str();
   app.add_option("-b,--batch-size", o.batches, "accepted for llama-bench's sake; slices are --ub")
       ->capture_default_str();
@@ -104,6 +137,18 @@ int run_command_line(int argc, char** argv) {
       ->delimiter(',')
       ->check(CLI::IsMember(tools::select_names()))
       ->capture_default_str();
+  app.add_option("--k", o.k, "select.k_tokens: tokens chosen from the middle, a step");
+  app.add_flag("--recall", o.wants_recall,
+               "also say which share of oracle's tokens method pq chooses (in JSON)");
+  app.add_option("--store", o.store_dir, "directory for KV that memory does not hold");
+  app.add_option("--kv-memory", o.kv_memory,
+                 "bytes of KV in memory, with --store (default: what the budget has)");
+  app.add_option(
+      "--long", long_path,
+      "measure full, q8_0, PQCache and window at every --fill-kv (default "
+      "1024,8192,32768), time to first tokens at every -p, and write a report with plots "
+      "to this HTML file");
+  app.add_option("--k-list", budgets, "with --long: values of --k")->capture_default_str();
   app.add_option("--config", o.config_path,
                  "configuration file (TOML; keys: configs/README.md), as select.k_tokens");
   app.add_option("-t,--threads", o.threads, "worker threads (default: one per physical core)");
@@ -132,7 +177,12 @@ int run_command_line(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? tools::kExitOk : tools::kExitUsage;
   }
-  run(o);
+  if (long_path.empty()) {
+    run(o);
+  } else {
+    run_long({.base = o, .budgets = parse_values(budgets), .path = long_path},
+             command_line(argc, argv));
+  }
   return tools::kExitOk;
 }
 

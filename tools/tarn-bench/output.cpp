@@ -132,6 +132,11 @@ void write_row(const Row& r, Writer& w) {
   real("attend_ms", per_token.attend_ms);
   real("first_token_s", r.mean_s(&Sample::first_ns));
   real("second_token_s", r.mean_s(&Sample::second_ns));
+  real("kv_bytes_per_token", r.per_token_of(&Sample::kv_bytes));
+  real("disk_bytes_per_token", r.per_token_of(&Sample::disk_bytes_read));
+  real("hit_rate", r.hit_rate());
+  real("useful_share", r.useful_share());
+  real("recall", r.recall);
   text("isa", r.isa);
   text("io", r.io);
   real("bytes_per_token", r.bytes_per_token());
@@ -163,35 +168,45 @@ Statistics Row::ns() const {
   return statistics_of(values);
 }
 
-f64 Row::mean_s(u64 Sample::*ns) const {
-  f64 sum_s = 0;
-  for (const Sample& s : samples) sum_s += static_cast<f64>(s.*ns) * 1e-9;
-  return sum_s / static_cast<f64>(samples.size());
+f64 Row::sum(u64 Sample::*of) const {
+  f64 total = 0;
+  for (const Sample& s : samples) total += static_cast<f64>(s.*of);
+  return total;
 }
+
+f64 Row::per_token_of(u64 Sample::*of) const {
+  return sum(of) / static_cast<f64>(samples.size() * test.n_tokens());
+}
+
+f64 Row::hit_rate() const {
+  const bool is_full = select == "full";
+  const f64 n_hits = sum(is_full ? &Sample::n_hits : &Sample::n_cached);
+  const f64 n = is_full ? n_hits + sum(&Sample::n_waited) : sum(&Sample::n_far);
+  return n > 0 ? n_hits / n : NAN;
+}
+
+f64 Row::useful_share() const {
+  const f64 bytes = sum(&Sample::gathered_bytes);
+  return bytes > 0 ? sum(&Sample::gathered_used_bytes) / bytes : NAN;
+}
+
+f64 Row::mean_s(u64 Sample::*ns) const { return sum(ns) * 1e-9 / static_cast<f64>(samples.size()); }
 
 Row::PerToken Row::per_token() const {
   const f64 n = std::max(test.n_gen * test.n_parallel, 1u);
-  f64 slots = 0;
-  for (const Sample& s : samples) slots += static_cast<f64>(s.n_slots_chosen);
-  return {.slots = slots / static_cast<f64>(samples.size()) / n / std::max(n_heads_select, 1u),
+  return {.slots = sum(&Sample::n_slots_chosen) / static_cast<f64>(samples.size()) / n /
+                   std::max(n_heads_select, 1u),
           .select_ms = mean_s(&Sample::select_ns) * 1e3 / n,
           .gather_ms = mean_s(&Sample::gather_ns) * 1e3 / n,
           .attend_ms = mean_s(&Sample::attend_ns) * 1e3 / n};
 }
 
 f64 Row::bytes_per_token() const {
-  f64 bytes = 0;
-  for (const Sample& s : samples) bytes += static_cast<f64>(s.weight_bytes + s.kv_bytes);
-  return bytes / static_cast<f64>(samples.size() * test.n_tokens());
+  return per_token_of(&Sample::weight_bytes) + per_token_of(&Sample::kv_bytes);
 }
 
 f64 Row::bytes_per_s() const {
-  f64 bytes = 0, seconds = 0;
-  for (const Sample& s : samples) {
-    bytes += static_cast<f64>(s.weight_bytes + s.kv_bytes);
-    seconds += static_cast<f64>(s.ns) * 1e-9;
-  }
-  return bytes / seconds;
+  return (sum(&Sample::weight_bytes) + sum(&Sample::kv_bytes)) / (sum(&Sample::ns) * 1e-9);
 }
 
 f64 Row::bandwidth_share() const {

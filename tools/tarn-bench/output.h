@@ -5,6 +5,7 @@
 // measured in this run, memory).
 #pragma once
 
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,8 @@ struct Row {
   std::vector<Sample> samples;
   f64 bandwidth_bytes_per_s = 0;  // 0: not measured
   u64 plan_bytes = 0, peak_rss_bytes = 0;
+  bool has_store = false;
+  f64 recall = NAN;  // recall.h's, where it was asked for
 
   const char* backend() const { return gpu_info.empty() ? "CPU" : "CUDA"; }
   Statistics tokens_per_s() const;
@@ -35,10 +38,17 @@ struct Row {
   };
   PerToken per_token() const;
   f64 mean_s(u64 Sample::*ns) const;
+  f64 per_token_of(u64 Sample::*of) const;
+  // Groups found in memory; of rows that select, far slots in the cache. NaN without a store.
+  f64 hit_rate() const;
+  f64 useful_share() const;  // of the bytes that were gathered from the store; NaN without
   f64 bytes_per_token() const;
   f64 bytes_per_s() const;
   f64 bandwidth_share()
       const;  // NaN where it was not measured, or where compute is the limit (prompts)
+
+ private:
+  f64 sum(u64 Sample::*of) const;
 };
 
 enum class Format : u8 { none, md, json, jsonl };

@@ -10,6 +10,7 @@
 
 #include "kernels/quant/tensor_type.h"
 #include "platform/cpu/topology.h"
+#include "runtime/plan/kv_type.h"
 #include "tools/support/engine_options.h"
 #include "tools/support/exit_code.h"
 #include "tools/support/memory_use.h"
@@ -70,7 +71,7 @@ std::vector<Case> cases_of(const Options& options) {
   return cases;
 }
 
-Config config_of(const Options& options, const Setup& setup, std::vector<Case>& cases) {
+Config config_of(const Options& options, const Setup& setup, u64 context_tokens, u32 sessions_max) {
   tools::EngineOptions engine;
   engine.budget = options.budget;
   engine.isa = options.isa;
@@ -81,7 +82,21 @@ Config config_of(const Options& options, const Setup& setup, std::vector<Case>& 
   engine.rows_max = setup.n_ubatch;
   engine.config_path = options.config_path;
   engine.select = setup.select;
-  const SelectConfig select = engine.config().select;
+  engine.store_dir = options.store_dir;
+  engine.context_tokens = context_tokens;
+  engine.sessions_max = sessions_max;
+  Config config = engine.config();
+  if (options.k) config.select.k = *options.k;
+  if (!options.kv_memory.empty()) {
+    config.kv_memory_bytes = tools::value_of(parse_bytes(options.kv_memory));
+  }
+  tools::value_of(config_validate(config));
+  return config;
+}
+
+// Also says what each case needs until it can be measured.
+Config config_of(const Options& options, const Setup& setup, std::vector<Case>& cases) {
+  const SelectConfig select = config_of(options, setup, 0, 1).select;
   u64 context_tokens = 0;
   u32 sessions = 1;
   for (Case& c : cases) {
@@ -91,14 +106,23 @@ Config config_of(const Options& options, const Setup& setup, std::vector<Case>& 
     if (c.is_filled) context_tokens = std::max<u64>(context_tokens, kRecordTokens + 2);
     sessions = std::max(sessions, c.n_parallel);
   }
-  engine.context_tokens = context_tokens;
-  engine.sessions_max = sessions;
-  return engine.config();
+  return config_of(options, setup, context_tokens, sessions);
 }
 
 void print_progress(const Options& options, const std::string& text) {
   if (options.progress || isatty(STDERR_FILENO) != 0)
     std::fprintf(stderr, "tarn-bench: %s\n", text.c_str());
+}
+
+PlantingArgs planting_of(const Options& options, const Config& config, const Case& c) {
+  if (kv_model_kind(options.kv_model) == KvModelKind::recorded) {
+    throw tools::Failure{tools::kExitUsage, "--overlap and --tail are of --kv-model synthetic"};
+  }
+  PlantingArgs args;
+  if (options.overlap) args.overlap = *options.overlap;
+  if (options.tail) args.tail = *options.tail;
+  args.chosen_share = static_cast<f64>(config.select.k) / c.n_depth;
+  return args;
 }
 
 // All cases on one engine.
@@ -121,7 +145,8 @@ void run_setup(const Options& options, const Setup& setup, std::vector<Case> cas
   };
   measure_bandwidth(base.bandwidth_bytes_per_s);
   print_progress(options, "loading " + setup.model);
-  tools::OwnEngine own(setup.model, config_of(options, setup, cases));
+  const Config config = config_of(options, setup, cases);
+  tools::OwnEngine own(setup.model, config);
   engine::Engine& engine = own.get();
   has_limit = !engine.on_gpu();
   if (!has_limit) base.bandwidth_bytes_per_s = 0;
@@ -131,6 +156,7 @@ void run_setup(const Options& options, const Setup& setup, std::vector<Case> cas
   base.isa = engine.isa();
   base.io = engine.io_name();
   base.kv_type = setup.kv_type;
+  base.has_store = engine.kv_stream().is_on();
   base.select = setup.select;
   base.n_batch = parse_values(options.batches).front();
   base.n_ubatch = setup.n_ubatch;
@@ -145,6 +171,7 @@ void run_setup(const Options& options, const Setup& setup, std::vector<Case> cas
     if (!options.no_warmup) {  // the same work in small
       Case warm = c;
       warm.n_depth = 0;
+      warm.is_filled = false;
       warm.n_gen = std::min(c.n_gen, 1u);
       print_progress(options, c.name() + ": warm-up");
       CaseRun(engine, warm, 1, nullptr).run(1);
@@ -154,6 +181,9 @@ void run_setup(const Options& options, const Setup& setup, std::vector<Case> cas
       print_progress(options, "recording " + std::to_string(kRecordTokens) + " tokens");
       kv_model.emplace(kv_model_kind(options.kv_model), 77);
       kv_model->record(engine, kRecordTokens);
+    }
+    if (c.is_filled && (options.overlap || options.tail)) {
+      kv_model->plant(planting_of(options, config, c), engine);
     }
     if (c.is_filled) row.kv = kv_model->name();
     CaseRun at_depth(engine, c, 1000, kv_model ? &*kv_model : nullptr);
@@ -166,6 +196,11 @@ void run_setup(const Options& options, const Setup& setup, std::vector<Case> cas
       // A machine whose neighbours share its memory has another bandwidth every few seconds; the
       // best that was seen around the runs is the limit.
       measure_bandwidth(row.bandwidth_bytes_per_s);
+    }
+    if (options.wants_recall && config.select.method == SelectMethod::pq && c.n_depth > 0 &&
+        !base.has_store) {
+      print_progress(options, c.name() + ": recall");
+      row.recall = at_depth.recall(plan::kv_type(config));
     }
     rows.push_back(std::move(row));
   }
@@ -194,6 +229,18 @@ std::vector<Row> run_all(const Options& options) {
     }
   }
   return rows;
+}
+
+Planned plan_for(const Options& options, u32 context_tokens) {
+  const u32 n_threads = options.threads.empty() ? 0 : parse_values(options.threads).front();
+  const Setup setup{options.models.front(), options.kv_types.front(), options.selects.front(),
+                    n_threads, parse_values(options.ubatches).front()};
+  SystemReserve reserve;
+  SystemClock clock;
+  const Config config = config_of(options, setup, context_tokens, 1);
+  const engine::PlanReport report = tools::value_of(engine::plan_model(
+      {.model_path = setup.model.c_str(), .config = config, .reserve = &reserve, .clock = &clock}));
+  return {.total_bytes = report.plan.total_bytes, .budget_bytes = report.plan.budget_bytes};
 }
 
 }  // namespace tarn::bench

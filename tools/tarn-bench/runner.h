@@ -4,6 +4,7 @@
 // length, threads and selection, and on it every case.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,14 +14,18 @@ namespace tarn::bench {
 
 struct Options {
   std::vector<std::string> models;
-  std::string prompts = "512", gens = "128", depths, ubatches = "512", threads,
-              parallels = "1";
+  std::string prompts = "512", gens = "128", depths, ubatches = "512", threads, parallels = "1";
   std::string batches = "2048";
   std::vector<std::string> prompt_gens;
   std::vector<std::string> kv_types = {"f16"}, selects = {"full"};
   std::string fills;  // depths that a KvModel fills in
   std::string kv_model = kKvModelNames[1];
-  std::string config_path;  // of the keys that no option sets
+  std::optional<f64> overlap, tail;  // what is planted in synthetic KV; neither: nothing
+  std::string store_dir;             // empty: none
+  std::string kv_memory;      // bytes of KV in memory, with a store; empty: what the budget has
+  std::optional<u32> k;       // select.k_tokens
+  bool wants_recall = false;  // of rows by selection, against oracle
+  std::string config_path;    // of the keys that no option sets
   std::string isa = "auto", io = "auto", budget = "auto", device = "auto";
   u32 repetitions = 5;
   u32 delay_s = 0;
@@ -30,5 +35,10 @@ struct Options {
 
 // Throws tools::Failure and std::invalid_argument.
 std::vector<Row> run_all(const Options& options);
+// The plan for the first combination, with room for so many tokens; no weights are read.
+struct Planned {
+  u64 total_bytes = 0, budget_bytes = 0;
+};
+Planned plan_for(const Options& options, u32 context_tokens);
 
 }  // namespace tarn::bench

@@ -1,0 +1,142 @@
+// Goal    tarn-bench --long writes a page that stands alone and says what was measured: its plots
+//         have the figures of the runs, inside their axes; each caption has a command that gives
+//         them; figures from filled KV say so; what could not be measured is named.
+// Method  the program on a small random model, the page taken apart; plots of known points.
+#include <doctest/doctest.h>
+
+#include <regex>
+#include <string>
+#include <vector>
+
+#include "tests/support/open_engine.h"
+#include "tests/tools/tarn/command_line.h"
+#include "tools/support/input.h"
+#include "tools/tarn-bench/svg_plot.h"
+
+namespace tarn::bench {
+namespace {
+
+u64 count(const std::string& text, const std::string& part) {
+  u64 n = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++n;
+  return n;
+}
+
+// Centres of the marks, in drawing order.
+std::vector<std::pair<f64, f64>> marks_of(const std::string& svg) {
+  std::vector<std::pair<f64, f64>> marks;
+  const std::regex mark("<circle cx=\"([0-9.]+)\" cy=\"([0-9.]+)\"");
+  for (auto it = std::sregex_iterator(svg.begin(), svg.end(), mark); it != std::sregex_iterator();
+       ++it) {
+    marks.emplace_back(std::stod((*it)[1]), std::stod((*it)[2]));
+  }
+  return marks;
+}
+
+TEST_CASE("a plot's marks stand where their values are") {
+  const Plot plot{.title = "a < b & c",
+                  .x_label = "x",
+                  .y_label = "y",
+                  .series = {{.name = "one", .points = {{1024, 10}, {2048, 20}, {8192, 40}}},
+                             {.name = "none", .points = {}},
+                             {.name = "two", .points = {{1024, 30}}}},
+                  .limit = 50,
+                  .limit_label = "ceiling"};
+  const std::string svg = to_svg(plot);
+  const auto marks = marks_of(svg);
+  REQUIRE(marks.size() == 4);
+  // Logarithmic in x: 1K to 2K is half as far as 2K to 8K. Linear in y, from 0 at the bottom.
+  CHECK(2 * (marks[1].first - marks[0].first) ==
+        doctest::Approx(marks[2].first - marks[1].first).epsilon(0.01));
+  const f64 step = marks[0].second - marks[1].second;
+  CHECK(step > 10);
+  CHECK(marks[1].second - marks[2].second == doctest::Approx(2 * step).epsilon(0.01));
+  CHECK(marks[0].second - marks[3].second == doctest::Approx(2 * step).epsilon(0.01));
+  CHECK(marks[3].first == marks[0].first);
+  for (const auto& [x, y] : marks) {
+    CHECK(x > 70);
+    CHECK(x < 620);
+    CHECK(y > 34);
+    CHECK(y < 284);
+  }
+  CHECK(svg.find("a &lt; b &amp; c") != std::string::npos);
+  CHECK(svg.find(">1K<") != std::string::npos);
+  CHECK(svg.find(">8K<") != std::string::npos);
+  CHECK(svg.find(">none<") == std::string::npos);
+  CHECK(svg.find("ceiling") != std::string::npos);
+  CHECK(to_svg({.title = "empty"}).find("nothing was measured") != std::string::npos);
+}
+
+TEST_CASE("the page stands alone, with a command in each caption and the figures in a table") {
+  const test::SmallModel model("llama", "q8_0");
+  const test::TempFile page("long.html"), config("long.toml");
+  const std::string toml =
+      "[select]\nsink_tokens = 16\nlocal_tokens = 64\ncode_bits = 4\nswap_tokens = 4\n"
+      "[kv]\npage_tokens = 16\n";
+  tools::write_file(config.path(), toml.data(), toml.size());
+  const test::Ended ended = test::run_tarn({"-m",
+                                            model.path(),
+                                            "--long",
+                                            page.path(),
+                                            "--fill-kv",
+                                            "300,600",
+                                            "-n",
+                                            "4",
+                                            "-r",
+                                            "1",
+                                            "-p",
+                                            "64,128",
+                                            "--k-list",
+                                            "96,32",
+                                            "--config",
+                                            config.path(),
+                                            "--no-bandwidth",
+                                            "-t",
+                                            "1",
+                                            "-o",
+                                            "none"});
+  INFO(ended.err);
+  REQUIRE(ended.exit_code == 0);
+  const std::string html = tools::read_file(page.path());
+
+  const u64 n_plots = count(html, "<svg ");
+  CHECK(n_plots == 6);  // speed, bytes, recall, memory, TTFT, TT2T
+  CHECK(count(html, "</svg>") == n_plots);
+  CHECK(count(html, "<figcaption>") == n_plots);
+  // Nothing is fetched: the only address is the name of SVG's name space.
+  CHECK(count(html, "http") == count(html, "xmlns=\"http://www.w3.org/2000/svg\""));
+  for (const char* word : {"<script", "<link", "<img", "@import", "url("}) {
+    CAPTURE(word);
+    CHECK(html.find(word) == std::string::npos);
+  }
+  const std::regex figure("<figcaption>[^]*?</figcaption>");
+  for (auto it = std::sregex_iterator(html.begin(), html.end(), figure);
+       it != std::sregex_iterator(); ++it) {
+    CHECK(it->str().find("<code>tarn-bench -m ") != std::string::npos);
+  }
+  CHECK(html.find("filled, synthetic") != std::string::npos);
+  for (const char* name :
+       {"full, f16", "full, q8_0", "PQCache, k 96", "PQCache, k 32", "window, k 96"}) {
+    CAPTURE(name);
+    CHECK(count(html, std::string("<tr><td>") + name) == 2);  // a row for each context
+  }
+  CHECK(html.find("Not measured") == std::string::npos);
+}
+
+TEST_CASE("what cannot be measured is named, and the rest is there") {
+  const test::SmallModel model("llama", "q8_0");
+  const test::TempFile page("long.html");
+
+  const test::Ended ended = test::run_tarn({"-m", model.path(), "--long", page.path(), "--fill-kv",
+                                            "300", "-n", "2", "-r", "1", "-p", "0", "--k-list", "0",
+                                            "--no-bandwidth", "-t", "1", "-o", "none"});
+  INFO(ended.err);
+  REQUIRE(ended.exit_code == 0);
+  const std::string html = tools::read_file(page.path());
+  CHECK(html.find("Not measured: PQCache, k 0") != std::string::npos);
+  CHECK(ended.err.find("PQCache, k 0 was not measured") != std::string::npos);
+  CHECK(count(html, "<tr><td>full, f16") == 1);
+}
+
+}  // namespace
+}  // namespace tarn::bench

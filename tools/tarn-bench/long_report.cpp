@@ -1,0 +1,306 @@
+#include "tools/tarn-bench/long_report.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <functional>
+#include <set>
+
+#include "tools/support/engine_options.h"
+#include "tools/support/exit_code.h"
+#include "tools/tarn-bench/value_list.h"
+
+namespace tarn::bench {
+namespace {
+
+std::string figure(f64 value, int decimals) {
+  char text[64];
+  std::snprintf(text, sizeof text, "%.*f", decimals, value);
+  return std::isfinite(value) ? text : "";
+}
+
+// ---- What is measured -----------------------------------------------------------------------
+
+struct Wanted {
+  std::string name;
+  Options options;
+  bool has_prompts = false;
+};
+
+std::vector<Wanted> wanted_of(const LongOptions& options) {
+  std::vector<Wanted> all;
+  const auto add = [&](const std::string& name, const char* select, const char* kv_type) {
+    Wanted wanted{.name = name, .options = options.base};
+    wanted.options.selects = {select};
+    wanted.options.kv_types = {kv_type};
+    wanted.options.wants_recall = std::string(select) == "pq";
+    wanted.options.store_dir.clear();
+    wanted.options.kv_memory.clear();
+    all.push_back(wanted);
+    return &all.back();
+  };
+  add("full, f16", "full", "f16")->has_prompts = true;
+  add("full, q8_0", "full", "q8_0");
+  for (const u32 k : options.budgets) {
+    Wanted* pq = add("PQCache, k " + std::to_string(k), "pq", "f16");
+    pq->options.k = k;
+    pq->has_prompts = k == options.budgets.front();
+  }
+  Wanted* window = add("window, k " + std::to_string(options.budgets.front()), "window", "f16");
+  window->options.k = options.budgets.front();
+  if (options.base.store_dir.empty()) return all;
+  for (const char* select : {"full", "pq"}) {
+    const bool is_full = std::string(select) == "full";
+    Wanted* disk = add(is_full ? "full, f16, store" : "PQCache, store", select, "f16");
+    disk->options.store_dir = options.base.store_dir;
+    disk->options.kv_memory = options.base.kv_memory;
+    disk->options.wants_recall = false;
+    if (!is_full) disk->options.k = options.budgets.front();
+  }
+  return all;
+}
+
+std::string command_of(const Options& o) {
+  std::string planted;
+  if (o.overlap) planted += " --overlap " + figure(*o.overlap, 2);
+  if (o.tail) planted += " --tail " + figure(*o.tail, 2);
+  std::string text = "tarn-bench -m " + o.models.front() + " -p 0 -n " + o.gens + " --fill-kv " +
+                     o.fills + " --kv-model " + o.kv_model + planted + " --select " +
+                     o.selects.front() + " --ctk " + o.kv_types.front() + " -r " +
+                     std::to_string(o.repetitions);
+  if (o.k) text += " --k " + std::to_string(*o.k);
+  if (!o.threads.empty()) text += " -t " + o.threads;
+  if (o.budget != "auto") text += " --budget " + o.budget;
+  if (!o.config_path.empty()) text += " --config " + o.config_path;
+  if (!o.store_dir.empty()) text += " --store " + o.store_dir;
+  if (!o.kv_memory.empty()) text += " --kv-memory " + o.kv_memory;
+  if (o.wants_recall) text += " --recall";
+  return text + " -o json";
+}
+
+LongSeries measure(const Wanted& wanted) {
+  LongSeries out{.name = wanted.name, .command = command_of(wanted.options)};
+  Options at_depth = wanted.options;
+  at_depth.prompts = "0";
+  at_depth.prompt_gens.clear();
+  at_depth.depths.clear();
+  try {
+    for (const u32 n_tokens : parse_values(wanted.options.fills)) {
+      out.plans.emplace_back(n_tokens, plan_for(wanted.options, n_tokens));
+    }
+    out.depths = run_all(at_depth);
+    if (!wanted.has_prompts) return out;
+    Options prompts = wanted.options;
+    prompts.fills.clear();
+    prompts.prompts = prompts.gens = "0";
+    prompts.prompt_gens.clear();
+    prompts.repetitions = 1;
+    prompts.wants_recall = false;
+    for (const u32 n : parse_values(wanted.options.prompts)) {
+      if (n > 0) prompts.prompt_gens.push_back(std::to_string(n) + ",1");
+    }
+    if (!prompts.prompt_gens.empty()) out.prompts = run_all(prompts);
+  } catch (const tools::Failure& failure) {
+    out.why_not = failure.text;
+  }
+  return out;
+}
+
+// ---- The page -------------------------------------------------------------------------------
+
+using Figure = std::function<f64(const Row&)>;
+
+struct Shown {
+  const char* title;
+  const char* y_label;
+  const char* says;  // of the caption
+  Figure value;
+  int decimals;
+};
+
+// What is plotted against the context; also the columns of the table.
+std::vector<Shown> shown() {
+  return {
+      {"Decoding speed", "tokens/s", "Tokens a second behind a context of that length.",
+       [](const Row& r) { return r.tokens_per_s().mean; }, 2},
+      {"KV that a token's attention reads", "MiB a token", "Bytes per step, of K and V alone.",
+       [](const Row& r) { return r.per_token_of(&Sample::kv_bytes) / static_cast<f64>(kMiB); }, 1},
+      {"Bytes from the store", "MiB a token", "Read from the disk, per step.",
+       [](const Row& r) {
+         return r.has_store ? r.per_token_of(&Sample::disk_bytes_read) / static_cast<f64>(kMiB)
+                            : NAN;
+       },
+       1},
+      {"Useful bytes per byte gathered from the store", "share",
+       "K and V of chosen tokens, of the sectors that were read for them.",
+       [](const Row& r) { return r.useful_share(); }, 3},
+      {"Hit rate", "share",
+       "With a store: groups of KV that attention to everything need not wait for; with selection, "
+       "chosen tokens that the cache has, of those that may be on disk.",
+       [](const Row& r) { return r.hit_rate(); }, 3},
+      {"Recall against oracle", "share of oracle's k",
+       "Tokens that the codes choose among those that exact scores choose, for the queries of one "
+       "token, the mean over heads of several layers. Chance has k of the middle's tokens; keys "
+       "and "
+       "queries are this model's and this KV model's, not a text's.",
+       [](const Row& r) { return r.recall; }, 3},
+  };
+}
+
+Series series_of(const LongSeries& from, const Figure& value) {
+  Series out{.name = from.name};
+  for (const Row& row : from.depths) {
+    if (std::isfinite(value(row))) out.points.emplace_back(row.test.n_depth, value(row));
+  }
+  return out;
+}
+
+std::string caption(const std::string& says, const std::vector<LongSeries>& all, const Plot& plot) {
+  std::string out = "<figcaption>" + escaped(says);
+  for (const LongSeries& series : all) {
+    const bool is_there = std::any_of(plot.series.begin(), plot.series.end(), [&](const Series& s) {
+      return s.name == series.name && !s.points.empty();
+    });
+    if (is_there) {
+      out += "<br>" + escaped(series.name) + ": <code>" + escaped(series.command) + "</code>";
+    }
+  }
+  return out + "</figcaption>\n";
+}
+
+std::string framed(const Plot& plot, const std::string& under) {
+  return "<figure>\n" + to_svg(plot) + under + "</figure>\n";
+}
+
+std::string memory_plot(const std::vector<LongSeries>& all) {
+  u64 bytes_max = 0, budget_bytes = 0;
+  for (const LongSeries& series : all) {
+    for (const auto& [n_tokens, planned] : series.plans) {
+      bytes_max = std::max(bytes_max, planned.total_bytes);
+      budget_bytes = planned.budget_bytes;
+    }
+  }
+  const bool is_small = bytes_max < kGiB;
+  const f64 unit = static_cast<f64>(is_small ? kMiB : kGiB);
+  const bool shows_budget = budget_bytes <= 3 * bytes_max;
+  Plot plot{.title = "Memory that the plan reserves",
+            .x_label = "context, tokens",
+            .y_label = is_small ? "MiB" : "GiB",
+            .limit = shows_budget ? static_cast<f64>(budget_bytes) / unit : 0,
+            .limit_label = "budget"};
+  for (const LongSeries& series : all) {
+    Series line{.name = series.name};
+    for (const auto& [n_tokens, planned] : series.plans) {
+      line.points.emplace_back(n_tokens, static_cast<f64>(planned.total_bytes) / unit);
+    }
+    plot.series.push_back(line);
+  }
+  const std::string says = "All of it: weights, KV, indexes, scratch. The budget is " +
+                           tools::format_bytes(budget_bytes) +
+                           (shows_budget ? "." : ", beyond this plot.");
+  return framed(plot, caption(says, all, plot));
+}
+
+std::string first_tokens_plot(const std::vector<LongSeries>& all, const std::string& command,
+                              bool is_second) {
+  Plot plot{.title = is_second ? "Time from the first token to the second (TT2T)"
+                               : "Time to the first token (TTFT)",
+            .x_label = "prompt, tokens",
+            .y_label = "seconds"};
+  for (const LongSeries& series : all) {
+    Series line{.name = series.name};
+    for (const Row& row : series.prompts) {
+      line.points.emplace_back(row.test.n_prompt,
+                               row.mean_s(is_second ? &Sample::second_ns : &Sample::first_ns));
+    }
+    plot.series.push_back(line);
+  }
+  return framed(plot, "<figcaption>A real prefill, run once.<br><code>" + escaped(command) +
+                          "</code></figcaption>\n");
+}
+
+std::string facts(const Row& r) {
+  return "<p>" + escaped(r.model_type) + ", " + tools::format_bytes(r.model_bytes) + "; " +
+         escaped(r.cpu_info) + ", " + escaped(r.isa) + ", " + std::to_string(r.n_threads) +
+         " threads; measured " + escaped(r.test_time) +
+         ". Reading by selection is approximate and " +
+         "was not verified on a text here.</p>\n<p><b>KV: " + escaped(r.kv) +
+         "</b>: no forward pass computed the contexts of these figures (--fill-kv); prompts of the "
+         "first two tokens' times are real.</p>\n";
+}
+
+std::string table(const std::vector<LongSeries>& all) {
+  std::string out = "<table><tr><th>series<th>context<th>kv";
+  for (const Shown& column : shown()) {
+    out += "<th>" + escaped(column.title) + "<br>" + escaped(column.y_label);
+  }
+  out += "<th>choice, gather, attention<br>ms a token, all workers</tr>\n";
+  for (const LongSeries& series : all) {
+    for (const Row& row : series.depths) {
+      out += "<tr><td>" + escaped(series.name) + "<td>" + short_count(row.test.n_depth) + "<td>" +
+             escaped(row.kv);
+      for (const Shown& column : shown())
+        out += "<td>" + figure(column.value(row), column.decimals);
+      const Row::PerToken t = row.per_token();
+      out += "<td>";
+      if (t.slots > 0) {
+        out +=
+            figure(t.select_ms, 1) + ", " + figure(t.gather_ms, 1) + ", " + figure(t.attend_ms, 1);
+      }
+      out += "</tr>\n";
+    }
+  }
+  return out + "</table>\n";
+}
+
+constexpr const char* kHead =
+    "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
+    "<title>tarn-bench --long</title>\n<style>\n"
+    "body{font-family:sans-serif;max-width:900px;margin:2em auto;padding:0 1em;color:#222}\n"
+    "figure{margin:2em 0}svg{width:100%;height:auto;border:1px solid #ddd}\n"
+    "figcaption{font-size:.85em;color:#444;margin-top:.4em}code{overflow-wrap:anywhere}\n"
+    "table{border-collapse:collapse;font-size:.8em;display:block;overflow-x:auto}"
+    "td,th{border:1px solid #ddd;padding:.3em .5em;text-align:right}\n"
+    "</style></head><body>\n";
+
+}  // namespace
+
+std::vector<LongSeries> measure_long(const LongOptions& options) {
+  std::vector<LongSeries> all;
+  for (const Wanted& wanted : wanted_of(options)) all.push_back(measure(wanted));
+  const bool has_any =
+      std::any_of(all.begin(), all.end(), [](const LongSeries& s) { return !s.depths.empty(); });
+  if (!has_any) throw tools::Failure{tools::kExitRefused, all.front().why_not};
+  return all;
+}
+
+std::string to_html(const std::vector<LongSeries>& all, const std::string& command) {
+  std::string out = kHead;
+  out += "<h1>Long contexts</h1>\n<p><code>" + escaped(command) + "</code></p>\n";
+  const auto measured =
+      std::find_if(all.begin(), all.end(), [](const LongSeries& s) { return !s.depths.empty(); });
+  if (measured != all.end()) out += facts(measured->depths.front());
+  for (const Shown& one : shown()) {
+    Plot plot{.title = one.title, .x_label = "context, tokens", .y_label = one.y_label};
+    for (const LongSeries& series : all) plot.series.push_back(series_of(series, one.value));
+    const bool is_empty = std::all_of(plot.series.begin(), plot.series.end(),
+                                      [](const Series& s) { return s.points.empty(); });
+    if (!is_empty) out += framed(plot, caption(one.says, all, plot));
+  }
+  out += memory_plot(all);
+  const bool has_prompts =
+      std::any_of(all.begin(), all.end(), [](const LongSeries& s) { return !s.prompts.empty(); });
+  if (has_prompts) {
+    out += first_tokens_plot(all, command, false);
+    out += first_tokens_plot(all, command, true);
+  }
+  out += "<h2>All figures</h2>\n" + table(all);
+  for (const LongSeries& series : all) {
+    if (!series.why_not.empty()) {
+      out += "<p>Not measured: " + escaped(series.name) + ": " + escaped(series.why_not) + "</p>\n";
+    }
+  }
+  return out + "</body></html>\n";
+}
+
+}  // namespace tarn::bench

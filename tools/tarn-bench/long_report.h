@@ -1,0 +1,36 @@
+// tools/tarn-bench/long_report.h
+//
+// tarn-bench --long: context x budget x tier, measured and written as one HTML file with plots that
+// needs nothing beside it. Every plot says the commands that give its figures one by one.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tools/tarn-bench/runner.h"
+#include "tools/tarn-bench/svg_plot.h"
+
+namespace tarn::bench {
+
+struct LongOptions {
+  Options base;              // model, threads, repetitions, n_gen, prompts and what to fill
+  std::vector<u32> budgets;  // select.k_tokens of method pq
+  std::string path;          // of the report
+};
+
+// One line of the plots.
+struct LongSeries {
+  std::string name;
+  std::string command;
+  std::vector<Row> depths{};   // a generation at each context
+  std::vector<Row> prompts{};  // a prompt and two tokens; of some series
+  std::vector<std::pair<u32, Planned>> plans{};
+  std::string why_not{};  // where it could not be measured
+};
+
+// Throws tools::Failure where nothing at all can be measured.
+std::vector<LongSeries> measure_long(const LongOptions& options);
+// What was measured, as a page; `command` is the whole command line.
+std::string to_html(const std::vector<LongSeries>& all, const std::string& command);
+
+}  // namespace tarn::bench

@@ -1,0 +1,98 @@
+#include "tools/tarn-bench/recall.h"
+
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "tools/support/exit_code.h"
+
+namespace tarn::bench {
+namespace {
+
+using tools::value_of;
+
+// Memory as the engine wants it.
+class Region {
+ public:
+  explicit Region(u64 bytes) : bytes_(bytes), memory_(bytes + 64) {}
+  std::span<std::byte> span() {
+    void* at = memory_.data();
+    size_t space = memory_.size();
+    std::align(64, bytes_, at, space);
+    return {static_cast<std::byte*>(at), bytes_};
+  }
+
+ private:
+  u64 bytes_;
+  std::vector<std::byte> memory_;
+};
+
+// The queries of the one row of a step, [n_cache_layers, n_heads * head_dim].
+struct Queries {
+  u64 width = 0;
+  engine::KvWatch planter{};
+  u32 position = 0;
+  std::vector<f32> rows{};
+  static void take(void* context, const engine::KvRows& shown) {
+    auto& self = *static_cast<Queries*>(context);
+    if (self.planter.rows != nullptr) self.planter.rows(self.planter.context, shown);
+    std::copy_n(shown.q.data, self.width, &self.rows[shown.cache_layer * self.width]);
+    self.position = shown.first_slot;
+  }
+};
+
+Queries next_queries(engine::Engine& engine, engine::SessionIdx session, engine::KvWatch planter) {
+  const model::ModelSpec& spec = engine.spec();
+  Queries out{.width = u64{spec.n_heads} * spec.head_dim, .planter = planter};
+  out.rows.resize(out.width * spec.n_cache_layers);
+  engine.watch_kv({&Queries::take, &out});
+  value_of(engine.generate(session, {.max_tokens = 1, .ignore_end = true}));
+  engine::Event event;
+  char text[4096];
+  while (engine.has_work()) {
+    engine.step();
+    while (engine.take_event(session, &event, text)) {
+    }
+  }
+  engine.watch_kv({});
+  std::vector<f32> cos(spec.n_rot / 2), sin(spec.n_rot / 2);
+  kernels::rope_table(
+      {&out.position, 1, spec.n_rot, engine.rope_inv_freq(), cos.data(), sin.data()});
+  kernels::rope_generic(
+      {.x = out.rows.data(),
+       .x_stride = 0,
+       .cos = cos.data(),
+       .sin = sin.data(),
+       .n_rows = 1,
+       .n_heads = spec.n_heads * spec.n_cache_layers,
+       .head_dim = spec.head_dim,
+       .n_rot = spec.n_rot,
+       .pairs = spec.rope_halves ? kernels::RopePairs::halves : kernels::RopePairs::adjacent});
+  return out;
+}
+
+}  // namespace
+
+f64 recall_against_oracle(engine::Engine& engine, engine::SessionIdx session,
+                          kernels::KvType kv_type, engine::KvWatch planter) {
+  const model::ModelSpec& spec = engine.spec();
+  const Queries queries = next_queries(engine, session, planter);
+  const u64 group_width = u64{spec.n_heads / spec.n_kv_heads} * spec.head_dim;
+  Region scratch(engine.recall_scratch_bytes());
+  f64 sum = 0;
+  u32 n_heads = 0;
+  for (u32 layer = 0; layer < spec.n_cache_layers; layer += std::max(spec.n_cache_layers / 3, 1u)) {
+    for (u32 head = 0; head < spec.n_kv_heads; head += std::max(spec.n_kv_heads / 2, 1u)) {
+      sum += engine.recall({.session = session,
+                            .cache_layer = layer,
+                            .kv_head = head,
+                            .kv_type = kv_type,
+                            .q = &queries.rows[layer * queries.width + head * group_width],
+                            .scratch = scratch.span()});
+      ++n_heads;
+    }
+  }
+  return sum / n_heads;
+}
+
+}  // namespace tarn::bench
