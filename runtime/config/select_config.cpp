@@ -16,6 +16,13 @@ Result<void> select_config_validate(const SelectConfig& config) {
                  .detail = Detail("select.k_tokens"),
                  .figures = {Figure{"k_tokens", config.k}, Figure{"page", kQuestPageTokens}}});
   }
+  if (config.method == SelectMethod::pq && config.context_divisor == 0 &&
+      config.k < config.block_tokens) {
+    return fail({.status = Status::invalid_config,
+                 .hint = "blocks are chosen whole; select.k_tokens must be a block's at least",
+                 .detail = Detail("select.k_tokens"),
+                 .figures = {Figure{"k_tokens", config.k}, Figure{"block", config.block_tokens}}});
+  }
   return {};
 }
 

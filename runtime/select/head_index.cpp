@@ -53,8 +53,11 @@ void HeadIndex::take_in(const SelectConfig& config, const kernels::CpuTable& tab
 u32 HeadIndex::choose(const SelectConfig& config, const SelectionArgs& args, const KeyPages& keys,
                       u64 seed) const {
   switch (config.method) {
-    case SelectMethod::pq:
-      return select_pq(args, pq);
+    case SelectMethod::pq: {
+      SelectionArgs in_blocks = args;
+      in_blocks.block_tokens = config.block_tokens;
+      return select_pq(in_blocks, pq);
+    }
     case SelectMethod::oracle:
       return select_oracle(args, keys);
     case SelectMethod::quest:

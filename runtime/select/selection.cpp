@@ -77,6 +77,45 @@ const f32* rank(const SelectionArgs& args, const Scratch& scratch, u32 n) {
   return scratch.weights;
 }
 
+// Sinks, the middle's part of chosen blocks, `first` the first of all, and the local window. Blocks
+// of the middle's ends may be cut, so as many whole ones as fit k always fit.
+u32 compose_blocks(const SelectionArgs& args, u32 block_tokens, u32 first,
+                   std::span<const u32> places) {
+  const Segments& s = args.segments;
+  u32 n_out = 0;
+  append_range(0, s.middle_begin, args, n_out);
+  for (const u32 place : places) {
+    const u32 begin = (first + place) * block_tokens;
+    append_range(std::max(begin, s.middle_begin), std::min(begin + block_tokens, s.middle_end),
+                 args, n_out);
+  }
+  append_range(s.middle_end, s.n_tokens, args, n_out);
+  return n_out;
+}
+
+// By the sums of the tokens' weights, of one head too: scores do not add up.
+u32 choose_blocks(const SelectionArgs& args, const Scratch& scratch) {
+  const Segments& s = args.segments;
+  const u32 n = s.n_middle(), n_block = args.block_tokens;
+  if (n == 0) return compose(args, nullptr, 0);
+  args.table.pq_weigh({.scores = scratch.scores,
+                       .scores_stride = n,
+                       .weights = scratch.weights,
+                       .n_tokens = n,
+                       .n_heads = args.query.n_heads});
+  const u32 first = s.middle_begin / n_block;
+  const u32 n_blocks = (s.middle_end + n_block - 1) / n_block - first;
+  f32* sums = scratch.scores;  // they are weights by now
+  std::fill_n(sums, n_blocks, 0.0f);
+  for (u32 i = 0; i < n; ++i) sums[(s.middle_begin + i) / n_block - first] += scratch.weights[i];
+  const u32 n_chosen = args.table.top_k({.values = sums,
+                                         .out = scratch.places,
+                                         .scratch = scratch.radix,
+                                         .n = n_blocks,
+                                         .k = args.k / n_block});
+  return compose_blocks(args, n_block, first, {scratch.places, n_chosen});
+}
+
 u32 choose(const SelectionArgs& args, const Scratch& scratch, const f32* values) {
   const u32 n_places = args.table.top_k({.values = values,
                                          .out = scratch.places,
@@ -138,6 +177,10 @@ u32 select_pq(const SelectionArgs& args, const PqIndex& index) {
   const Scratch scratch =
       carve(args, shape_of(args, shape.head_dim, shape.n_subspaces * shape.n_padded()));
   const u32 n = args.segments.n_middle();
+  if (args.block_tokens > 1) {
+    index.score(args.table, args.query, scratch.lut, scratch.scores, n);
+    return choose_blocks(args, scratch);
+  }
   if (shape.has_pairs()) {
     const u32 n_places = index.choose_by_pairs(args.table, args.query, args.k, scratch.lut,
                                                scratch.radix, scratch.places);
@@ -167,21 +210,12 @@ u32 select_quest(const SelectionArgs& args, const QuestIndex& index) {
       scratch.scores[u64{h} * n_pages + p] = index.bound(first + p, q) * args.query.scale;
     }
   }
-  // Pages of the middle's ends may be cut, so k / kPage whole ones always fit.
   const u32 n_chosen = args.table.top_k({.values = rank(args, scratch, n_pages),
                                          .out = scratch.places,
                                          .scratch = scratch.radix,
                                          .n = n_pages,
                                          .k = args.k / kPage});
-  u32 n_out = 0;
-  append_range(0, s.middle_begin, args, n_out);
-  for (u32 i = 0; i < n_chosen; ++i) {
-    const u32 begin = (first + scratch.places[i]) * kPage;
-    append_range(std::max(begin, s.middle_begin), std::min(begin + kPage, s.middle_end), args,
-                 n_out);
-  }
-  append_range(s.middle_end, s.n_tokens, args, n_out);
-  return n_out;
+  return compose_blocks(args, kPage, first, {scratch.places, n_chosen});
 }
 
 u32 select_window(const SelectionArgs& args) {

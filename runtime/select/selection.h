@@ -41,11 +41,14 @@ struct SelectionArgs {
   u32 k;                         // n_sinks + k + n_local slots come out at most
   std::span<std::byte> scratch;  // 64-byte aligned
   std::span<u32> slots;          // out; room for all of them
+  u32 block_tokens = 1;          // pq: what is chosen whole
 };
 
 // Each returns how many slots were written. The index must hold the middle exactly: a token is
 // coded in the step that evicts it from the local window, before the search, and so is a candidate
 // in it.
+// In blocks (METHODS 3.1, Disk): those of the largest sums of their middle tokens' weights, k /
+// block_tokens of them. A block begins at a multiple of its size.
 u32 select_pq(const SelectionArgs& args, const PqIndex& index);
 u32 select_oracle(const SelectionArgs& args, const KeyPages& keys);
 // Of the index's pages those that lie in the middle whole or in part, best first, while all their

@@ -132,6 +132,25 @@ TEST_CASE("selection over memory and disk gives the bits of KV in memory") {
   }
 }
 
+TEST_CASE("blocks of tokens over memory and disk give the bits of KV in memory") {
+  const SmallModel model("llama", "q8_0");
+  const auto in_blocks = [](Memory memory) {
+    Config config = config_of(SelectMethod::pq, memory);
+    config.select.block_tokens = 8;
+    return config;
+  };
+  OpenEngine resident(model.path(), in_blocks(Memory::whole));
+  const Answer want = answer_of(resident);
+  OpenEngine single(model.path(), config_of(SelectMethod::pq, Memory::whole));
+  CHECK_FALSE(want.tokens == answer_of(single).tokens);  // it is another choice
+  test::SimDisk disk(1);
+  VirtualClock clock;
+  test::SimIo io(disk, clock, 64);
+  OpenEngine streamed(model.path(), in_blocks(Memory::little), &clock, &io);
+  require_same(want, answer_of(streamed));
+  check_counters(streamed.engine, SelectMethod::pq);
+}
+
 TEST_CASE("a slot that cannot be read ends its generation, and no other") {
   const SmallModel model("llama", "q8_0");
   const std::vector<u32> ids = test::random_ids(7, kPrompt), others = test::random_ids(8, 40);

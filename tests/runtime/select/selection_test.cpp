@@ -117,6 +117,65 @@ TEST_CASE("oracle takes the k best of the summed softmax of exact scores") {
   }
 }
 
+TEST_CASE("pq in blocks takes the blocks of the largest summed weights, whole") {
+  World world;
+  CAPTURE(world.random.seed());
+  const u32 n = world.segments.n_middle();
+  Index index({.head_dim = kDim, .n_subspaces = 2, .code_bits = 6, .capacity_tokens = kTokens});
+  const CpuTable& generic = kernels::cpu_tables().back();
+  index.pq.start(kSinks);
+  index.train(generic, world.keys, n, 3);
+  std::vector<f32> key(kDim);
+  for (const u32 n_heads : {1u, 4u}) {
+    std::vector<f64> weights(n);
+    for (u32 h = 0; h < n_heads; ++h) {
+      std::vector<f64> p(n);
+      f64 z = 0.0;
+      for (u32 t = 0; t < n; ++t) {
+        index.pq.reconstruct(t, key.data());
+        f64 dot = 0.0;
+        for (u32 i = 0; i < kDim; ++i) dot += f64{world.q[u64{h} * kDim + i]} * f64{key[i]};
+        z += p[t] = std::exp(dot / 8);
+      }
+      for (u32 t = 0; t < n; ++t) weights[t] += p[t] / z;
+    }
+    for (const u32 n_block : {7u, 16u}) {
+      const auto block = [&](u32 slot) { return slot / n_block - kSinks / n_block; };
+      std::vector<f64> sums(block(world.segments.middle_end - 1) + 1);
+      for (u32 t = 0; t < n; ++t) sums[block(kSinks + t)] += weights[t];
+      for (const u32 k : {n_block, 10 * n_block, n + 2 * n_block}) {
+        std::vector<u32> want;
+        for (const CpuTable& table : kernels::cpu_tables()) {
+          if (!table.runs_here()) continue;
+          const std::vector<u32> slots =
+              run_selection(table, {world.q.data(), n_heads, 0.125f}, world.segments, k,
+                            scratch_shape(n_heads, n), [&](SelectionArgs args) {
+                              args.block_tokens = n_block;
+                              return select_pq(args, index.pq);
+                            });
+          audit(slots, world.segments, kSinks + kLocal + std::min(k, n));
+          if (want.empty()) want = slots;
+          CHECK(slots == want);
+        }
+        f64 worst_in = 1e30, best_out = 0.0;
+        std::vector<u32> n_of(sums.size());
+        for (const u32 slot : want) {
+          const bool is_middle = slot >= kSinks && slot < world.segments.middle_end;
+          if (is_middle) ++n_of[block(slot)];
+        }
+        for (u32 b = 0; b < sums.size(); ++b) {
+          const u32 begin = std::max((kSinks / n_block + b) * n_block, kSinks);
+          const u32 end = std::min((kSinks / n_block + b + 1) * n_block, world.segments.middle_end);
+          CHECK((n_of[b] == 0 || n_of[b] == end - begin));
+          (n_of[b] > 0 ? worst_in : best_out) =
+              n_of[b] > 0 ? std::min(worst_in, sums[b]) : std::max(best_out, sums[b]);
+        }
+        CHECK(worst_in >= best_out * (1 - 1e-4));
+      }
+    }
+  }
+}
+
 TEST_CASE("pq takes the k best of its own scores, the same on every ISA; all of them is dense") {
   World world;
   CAPTURE(world.random.seed());
