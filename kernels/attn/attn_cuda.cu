@@ -65,7 +65,8 @@ struct AttendSpan {
   static constexpr u32 kWarpHeads = (kHeads + kCtaWarps - 1) / kCtaWarps;  // a warp's q heads
 
   struct Place {
-    u32 row, kv_head, first_head, n_heads, begin, end;  // slots [begin, end) of the row
+    u32 row, kv_head, first_head, n_heads;
+    u32 span, begin, end;  // slots [begin, end) of the row
   };
 
   // A weight of each of the q heads, as one vector. Heads that are not there have zeros.
@@ -176,13 +177,15 @@ struct AttendSpan {
     const u32 head_dim = args.pages.head_dim;
     const u32 head_chunks = (args.n_group_heads + kHeads - 1) / kHeads;
     Place place;
-    place.row = cta.block_y() / (args.pages.n_kv_heads * head_chunks);
-    place.kv_head = cta.block_y() / head_chunks % args.pages.n_kv_heads;
+    // Rows first: those of a prompt read the same span, and the L2 keeps it for them.
+    place.row = cta.block() % args.rows_max;
+    place.span = cta.block() / args.rows_max;
+    place.kv_head = cta.block_y() / head_chunks;
     place.first_head = cta.block_y() % head_chunks * kHeads;
     place.n_heads = args.n_group_heads - place.first_head;
     if (place.n_heads > kHeads) place.n_heads = kHeads;
     if (place.row >= load<u32>(args.n_rows)) return;
-    place.begin = cta.block() * kGpuSpanSlots;
+    place.begin = place.span * kGpuSpanSlots;
     place.end = args.visible[place.row];
     if (place.end <= place.begin) return;
     if (place.end > place.begin + kGpuSpanSlots) place.end = place.begin + kGpuSpanSlots;
@@ -234,12 +237,8 @@ struct AttendSpan {
         if (h < place.n_heads) {
           const bool seen = cta.lane() < n_slots;
           const f32 s = seen ? score(cta, args, room, tile, h) : kNoScore;
-          f32 m_next = s;
-          for (u32 mask = kWarpLanes / 2; mask > 0; mask /= 2) {
-            const f32 other = cta.shuffle_xor(m_next, mask);
-            m_next = other > m_next ? other : m_next;
-          }
-          m_next = m[j] > m_next ? m[j] : m_next;
+          const f32 m_tile = max_warp(cta, s);
+          const f32 m_next = m[j] > m_tile ? m[j] : m_tile;
           c = m[j] == kNoScore ? 0.0f : exp_f32(m[j] - m_next);
           p = seen ? exp_f32(s - m_next) : 0.0f;
           m[j] = m_next;
@@ -271,7 +270,7 @@ struct AttendSpan {
       const u32 h = cta.warp() + j * kCtaWarps;
       if (h >= place.n_heads) continue;
       const f32 sum = sum_warp(cta, l[j]);
-      f32* partial = partial_of(cta, args, place, h);
+      f32* partial = partial_of(args, place, h);
       if (cta.lane() != 0) continue;
       partial[head_dim] = m[j];
       partial[head_dim + 1] = sum;
@@ -291,10 +290,10 @@ struct AttendSpan {
     }
   }
 
-  TARN_DEVICE static f32* partial_of(Cta& cta, const Args& args, const Place& place, u32 h) {
+  TARN_DEVICE static f32* partial_of(const Args& args, const Place& place, u32 h) {
     const u32 n_heads = args.pages.n_kv_heads * args.n_group_heads;
     const u32 head = place.kv_head * args.n_group_heads + place.first_head + h;
-    const u64 at = (u64{place.row} * n_heads + head) * args.spans_max + cta.block();
+    const u64 at = (u64{place.row} * n_heads + head) * args.spans_max + place.span;
     return args.partial + at * (u64{args.pages.head_dim} + 2);
   }
 
@@ -318,7 +317,7 @@ struct AttendSpan {
         sum.v[0] = sum.v[0] + more.v[0];
         sum.v[1] = sum.v[1] + more.v[1];
       }
-      f32* partial = partial_of(cta, args, place, h);
+      f32* partial = partial_of(args, place, h);
       partial[2 * pair] = sum.v[0];
       partial[2 * pair + 1] = sum.v[1];
     }
@@ -379,10 +378,7 @@ struct MergeSpans {
       const f32 m = numbers[s * stride];
       max = m > max ? m : max;
     }
-    for (u32 mask = kWarpLanes / 2; mask > 0; mask /= 2) {
-      const f32 other = cta.shuffle_xor(max, mask);
-      max = other > max ? other : max;
-    }
+    max = max_warp(cta, max);
     if (cta.lane() == 0) of_warp[cta.warp()] = max;
     cta.barrier();  // every thread needs every warp's
     for (u32 w = 0; w < of_warp.count(); ++w) {
@@ -397,8 +393,8 @@ template <KvType type, u32 kHeads>
 void attend_with(const GpuAttnArgs& args, GpuStream* stream) {
   const u32 head_chunks = (args.n_group_heads + kHeads - 1) / kHeads;
   launch<AttendSpan<type, kHeads>>(
-      {.n_ctas = args.spans_max,
-       .n_ctas_y = args.rows_max * args.pages.n_kv_heads * head_chunks,
+      {.n_ctas = args.spans_max * args.rows_max,
+       .n_ctas_y = args.pages.n_kv_heads * head_chunks,
        .shared_bytes = AttendSpan<type, kHeads>::shared_bytes(args.pages.head_dim)},
       stream, args);
 }

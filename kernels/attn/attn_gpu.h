@@ -23,8 +23,9 @@
 //
 // Bound  |error| <= eps * max|v| * ((head_dim + 5)*A + 8*(T + S) + 64 * S + 64), eps = 2^-23, A as
 //        in attn.h, T tiles, S spans. What a row may not see is never used, whatever it holds.
-// Cost   reads K and V once per KV head; writes and reads head_dim + 2 f32 a q head and span, 3 %
-//        of that at head_dim 128 and 4 q heads.
+// Cost   reads K and V once per row and KV head (rows of one sequence find them in the L2, mostly);
+//        writes and reads head_dim + 2 f32 a q head and span, 3 % of that at head_dim 128 and 4 q
+//        heads.
 #pragma once
 
 #include "kernels/attn/attn.h"

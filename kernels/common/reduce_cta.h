@@ -14,9 +14,10 @@ TARN_DEVICE f32 sum_warp(Cta& cta, f32 value) {
   return value;
 }
 
-TARN_DEVICE u32 max_warp(Cta& cta, u32 value) {
+template <class T>
+TARN_DEVICE T max_warp(Cta& cta, T value) {
   for (u32 mask = kWarpLanes / 2; mask > 0; mask /= 2) {
-    const u32 other = cta.shuffle_xor(value, mask);
+    const T other = cta.shuffle_xor(value, mask);
     value = other > value ? other : value;
   }
   return value;

@@ -16,14 +16,18 @@
 
 namespace tarn::test {
 
+enum class GpuModelSize : u8 { usual, one_layer };
+
 // As small as the type allows: the emulator runs every thread of a kernel.
 class GpuModel {
  public:
-  GpuModel(const std::string& arch, const std::string& type, u64 seed = 1)
+  GpuModel(const std::string& arch, const std::string& type,
+           GpuModelSize size = GpuModelSize::usual, u64 seed = 1)
       : file_("gpu_" + arch + "_" + type + ".gguf") {
+    const bool has_one_layer = size == GpuModelSize::one_layer;
     const bool has_long_blocks = type.ends_with("_k");
     synth::SynthShape shape{.name = "gpu",
-                            .n_layers = has_long_blocks ? 1u : 2u,
+                            .n_layers = has_long_blocks || has_one_layer ? 1u : 2u,
                             .d_model = has_long_blocks ? 256u : 64u,
                             .d_ff = has_long_blocks ? 256u : 64u,
                             .head_dim = has_long_blocks ? 64u : 32u,
