@@ -10,6 +10,13 @@ bundle_asks='gpus\(\)|system_device_open|SystemGpu'
 bundle_libraries='lib(c|m|dl|rt|pthread)\.so\..*|ld-linux.*'
 bundle_glibc_max=2.35
 
+# need_cuda ARCH EXAMPLES: an architecture's number, and nvcc in the PATH.
+need_cuda() {
+  [[ $1 =~ ^[0-9]+a?$ ]] || die "which GPU? --arch $2"
+  PATH=$PATH:/usr/local/cuda/bin
+  command -v nvcc >/dev/null || die "no nvcc in the PATH or in /usr/local/cuda/bin"
+}
+
 # static_libraries DIR MACHINE: a folder that the linker searches first, with static ones alone.
 static_libraries() {
   local dir=$1/static library
