@@ -19,8 +19,13 @@ std::string quoted(const std::string& word) {
 }  // namespace
 
 Ended run_tarn(const std::vector<std::string>& arguments, const std::string& out_path) {
+  return run_program(TARN_PROGRAM, arguments, out_path);
+}
+
+Ended run_program(const std::string& program, const std::vector<std::string>& arguments,
+                  const std::string& out_path) {
   const TempFile out("stdout.txt"), err("stderr.txt");
-  std::string line = quoted(TARN_PROGRAM);
+  std::string line = quoted(program);
   for (const auto& argument : arguments) line += " " + quoted(argument);
   line += " >" + quoted(out_path.empty() ? out.path() : out_path) + " 2>" + quoted(err.path()) +
           " </dev/null";

@@ -13,6 +13,10 @@ struct Ended {
   std::string out, err;
 };
 
+// The same of another program with tarn's command line.
+Ended run_program(const std::string& program, const std::vector<std::string>& arguments,
+                  const std::string& out_path = "");
+
 // `out_path`: where standard output goes, instead of into Ended::out.
 Ended run_tarn(const std::vector<std::string>& arguments, const std::string& out_path = "");
 
