@@ -63,13 +63,16 @@ struct AttnArgs {
   void* scratch;           // attn_scratch_bytes(), 64-byte aligned, one per worker
   u32 slot_begin = 0;      // a multiple of page_tokens
   u32 slot_end = ~u32{0};  // likewise, or past what any row sees
-  // attn_state_bytes(): o [n_states, head_dim up to 16s], l [n_states, 16], m [n_states], f32;
-  // n_states = n_rows * n_group_heads. nullptr: this call takes all slots.
+  // attn_state_bytes(): o [n_states, head_dim up to whole lanes], l [n_states, kAttnLanes],
+  // m [n_states], f32; n_states = n_rows * n_group_heads. nullptr: this call takes all slots.
   f32* state = nullptr;
 };
 inline constexpr u32 kAttnRowsMax = 16;
+inline constexpr u32 kAttnLanes = 16;                   // of a state's l
+inline constexpr u32 kAttnTailFloats = kAttnLanes + 1;  // of a state behind o: l and m
 constexpr u64 attn_state_bytes(u32 head_dim, u32 n_states) {
-  return sizeof(f32) * n_states * ((u64{head_dim} + 15) / 16 * 16 + 17);
+  const u64 dims = (u64{head_dim} + kAttnLanes - 1) / kAttnLanes * kAttnLanes;
+  return sizeof(f32) * n_states * (dims + kAttnTailFloats);
 }
 constexpr u64 attn_scratch_bytes(u32 page_tokens, u32 head_dim, u32 n_group_heads) {
   // K and V of a tile as f32 (K of 32 slots at least; dims padded to 64); then per (row, head) o, a

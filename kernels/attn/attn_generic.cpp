@@ -110,7 +110,7 @@ void attn_generic(const AttnArgs& args) {
   f32* sums = p + args.page_tokens;
   f32* o = args.state != nullptr ? args.state : sums + d;
   f32* l = o + u64{n_states} * dims;
-  f32* m = l + u64{n_states} * 16;
+  f32* m = l + u64{n_states} * kAttnLanes;
   u32 visible_max = 0;
   for (u32 n = 0; n < args.n_rows; ++n) {
     visible_max = args.visible[n] > visible_max ? args.visible[n] : visible_max;
@@ -136,7 +136,7 @@ void attn_generic(const AttnArgs& args) {
       const u32 n = s / args.n_group_heads;
       if (args.visible[n] <= begin) continue;
       const u32 seen = args.visible[n] - begin;
-      const State state{.o = o + u64{s} * dims, .l = l + u64{s} * 16, .m = m + s};
+      const State state{.o = o + u64{s} * dims, .l = l + u64{s} * kAttnLanes, .m = m + s};
       attend_tile({.k = k, .v = v, .page_tokens = args.page_tokens, .head_dim = d},
                   args.q + n * args.q_stride + u64{s % args.n_group_heads} * d, args.scale,
                   seen < args.page_tokens ? seen : args.page_tokens, state, p, sums);

@@ -39,8 +39,8 @@ class AttnVector {
     p_ = v_ + page_tokens * ((dims_ + kPanel - 1) / kPanel * kPanel);
     o_ = args.state != nullptr ? args.state : p_ + n_states * page_tokens;
     l_ = o_ + n_states * dims_;
-    m_ = l_ + n_states * 16;
-    c_ = p_ + n_states * (page_tokens + dims_ + 17);
+    m_ = l_ + n_states * kAttnLanes;
+    c_ = p_ + n_states * (page_tokens + dims_ + kAttnTailFloats);
     // m_ and c_ are as long, and all before them are multiples of 2 long: a place for pointers.
     blocks_ = reinterpret_cast<Block*>(c_ + n_states);
     static_assert(sizeof(Block) <= 14 * sizeof(f32) * kStatesMax);  // 18 of a state's 32 are taken
