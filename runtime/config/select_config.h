@@ -69,8 +69,8 @@ void SelectConfig::visit_fields(Self& self, Visitor& on) {
      "pq: choose blocks of so many tokens by the sum of their weights, as a disk reads them");
   on("select.iterations", self.iterations, u64{1}, u64{kIterationsMax},
      "pq: updates of the centroids at most");
-  on("select.swap_tokens", self.swap_tokens, u64{0}, u64{4096},
-     "steps from a clustering's start to its use; 0: at once, the first token waits for it");
+  on("select.swap_tokens", self.swap_tokens, u64{1}, u64{4096},
+     "tokens from a clustering's start to its use; 1: the second token waits for it");
 }
 
 // The relations between keys; config_validate() has seen to the ranges.

@@ -70,6 +70,7 @@ Result<SessionIdx> Engine::create_session() {
     if (s.state != SessionState::free) continue;
     s.state = SessionState::idle;
     s.n_ids = 0;
+    s.n_fed = 0;
     s.n_settled = 0;
     s.fed_ns = 0;
     s.cancel.store(false);
@@ -124,6 +125,7 @@ Result<void> Engine::feed(SessionIdx idx, std::span<const u32> ids) {
   }
   std::copy(ids.begin(), ids.end(), s.ids.begin() + s.n_ids);
   s.n_ids += static_cast<u32>(ids.size());
+  if (!ids.empty()) s.n_fed = s.n_ids;
   s.state = s.n_computable() > 0 ? SessionState::computing : SessionState::idle;
   if (s.fed_ns == 0) s.fed_ns = clock_->now_ns();
   return {};
@@ -179,6 +181,7 @@ Result<void> Engine::truncate(SessionIdx idx, u32 n_tokens) {
   }
   selector_.truncate(idx, n_tokens);
   s.n_ids = n_tokens;
+  s.n_fed = std::min(s.n_fed, n_tokens);
   s.n_settled = n_tokens;
   const bool reserved = s.sequence.reserve(s.n_pending());
   TARN_ASSERT(reserved);
@@ -206,6 +209,7 @@ Result<SessionIdx> Engine::fork(SessionIdx idx) {
   }
   std::copy_n(source.ids.begin(), source.n_ids, copy.ids.begin());
   copy.n_ids = source.n_ids;
+  copy.n_fed = source.n_fed;
   selector_.copy(idx, copy_idx, copy.sequence);
   return copy_idx;
 }
@@ -250,6 +254,7 @@ void Engine::handle_cancels() {
     if (s.n_generated == 0 || s.state == SessionState::computing) {  // what is left of a prefill
       s.sequence.abandon();
       s.n_ids = std::max(s.sequence.n_slots(), s.n_settled);
+      s.n_fed = std::min(s.n_fed, s.n_ids);
       const bool reserved = s.sequence.reserve(s.n_pending());
       TARN_ASSERT(reserved);  // what abandon() gave back a moment ago
     }
@@ -259,13 +264,13 @@ void Engine::handle_cancels() {
   }
 }
 
-// What runs is wanted while one of its sessions is. A row that may select has told the index so
+// What runs is wanted while one of its sessions is. A row that selects has told the index so
 // already: its step is a single token, and goes on to its end.
 bool Engine::is_wanted() {
-  if (!may_abandon_ || (selector_.is_on() && n_wanted_ > 0)) return true;
+  if (!may_abandon_) return true;
   return std::any_of(step_state_.runs.begin(), step_state_.runs.end(), [this](const RowRun& run) {
     const Session& s = session(run.owner);
-    return !s.cancel.load(std::memory_order_relaxed) || !can_cancel(s);
+    return run.selects || !s.cancel.load(std::memory_order_relaxed) || !can_cancel(s);
   });
 }
 
@@ -311,9 +316,7 @@ void Engine::collect_rows() {
     const u32 n_ready = rows_ready(s);
     if (n_left == 0) break;
     if (n_ready == 0 || (s.state == SessionState::generating && n_ready == 1)) continue;
-    // A row that may select is alone in its run: those before it are in the KV by then.
-    const bool leaves_last = selector_.is_on() && s.state == SessionState::generating;
-    add_rows(s, std::min(leaves_last ? n_ready - 1 : n_ready, n_left));
+    add_rows(s, std::min(n_ready, n_left));
     next_session_ = (idx + 1) % n_session_slots_;
   }
   step_state_.runs = runs_.first(n_runs_);
@@ -338,10 +341,9 @@ void Engine::prepare_selection() {
   if (n_runs_ == 0) return selector_.work();
   for (RowRun& run : runs_.first(n_runs_)) {
     const Session& s = session(run.owner);
-    const u32 n_tokens = s.sequence.n_slots() + run.n_rows;
-    if (s.state != SessionState::generating || n_tokens != s.n_ids) continue;
+    if (s.state != SessionState::generating || s.n_ids == s.n_fed || run.n_rows != 1) continue;
     const Result<bool> selects =
-        selector_.begin_row(run.owner, s.sequence, n_tokens, trace_.n_prefill_rows == 0);
+        selector_.begin_row(run.owner, s.sequence, s.n_ids, trace_.n_prefill_rows == 0);
     if (!selects) {
       kv_stream_.note_failure(run.owner, selects.error());
       continue;

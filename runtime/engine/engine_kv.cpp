@@ -41,8 +41,10 @@ void Engine::give_up(Session& s, const Error& error) {
 bool Engine::lose_kv(Session& s) {
   s.sequence.clear();
   selector_.forget(static_cast<u32>(&s - sessions_.data()));
+  s.n_fed = s.n_ids;
   if (s.sequence.reserve(s.n_ids)) return true;
   s.n_ids = 0;
+  s.n_fed = 0;
   s.n_settled = 0;
   return false;
 }
@@ -57,6 +59,9 @@ void Engine::commit_rows() {
     Session& s = session(run.owner);
     if (!kv_failed(s)) {
       run.sequence->commit(run.n_rows);
+      const bool ends_turn = s.state == SessionState::generating && s.n_ids == s.n_fed &&
+                             s.sequence.n_slots() == s.n_ids;
+      if (ends_turn) selector_.end_turn(run.owner, s.sequence, s.n_ids);
       continue;
     }
     (void)lose_kv(s);

@@ -27,6 +27,7 @@ struct Selector::Session {
   u32 n_rows = 0;               // that it clusters
   u32 n_units_done = 0;
   u32 n_tokens = 0;  // of the last row
+  u32 turn_end = 0;  // tokens of a turn that ended while a job was under way; 0: none
   bool is_rebuild = false;
   bool has_job = false;   // triggered, and units are left
   bool is_stuck = false;  // the disk failed it where nobody waited: the next row tells
@@ -256,6 +257,7 @@ void Selector::forget(u32 idx) {
   if (!is_on()) return;
   Session& s = session(idx);
   drop_job(s);
+  s.turn_end = 0;
   s.life.forget();
   for (kv::SlotCache& cache : caches(idx)) cache.clear();
 }
@@ -264,9 +266,13 @@ void Selector::truncate(u32 idx, u32 n_tokens) {
   if (!is_on()) return;
   Session& s = session(idx);
   for (kv::SlotCache& cache : caches(idx)) cache.truncate(n_tokens);
+  if (n_tokens < s.turn_end) s.turn_end = 0;
+  const bool was_used = !s.life.is_dense();
   const bool keeps = s.life.truncate(n_tokens);
-  if (!s.life.is_clustering()) drop_job(s);
-  if (!keeps || s.life.is_dense()) return;
+  // A swap that is undone leaves its index, finished; a trigger, nothing.
+  if (!s.life.is_clustering() || was_used == s.life.is_dense()) drop_job(s);
+  // An index that was not finished yet, or not begun, is another life's or nothing.
+  if (!keeps || (s.life.is_dense() && s.has_job)) return;
   const u32 middle_end = s.life.segments().middle_end;
   for (u32 head = 0; head < args_.plan->select.n_heads; ++head) {
     s.heads[head].truncate(*args_.config, middle_end);
@@ -281,6 +287,7 @@ void Selector::copy(u32 from, u32 to, const kv::Sequence& sequence) {
   drop_job(s);
   s.life = source.life;
   s.sequence = &sequence;
+  s.turn_end = source.turn_end;
   s.is_rebuild = source.is_rebuild;
   s.n_rows = source.n_rows;
   const bool is_clustered = source.life.is_clustering() && !source.has_job && !source.is_rebuild;
@@ -304,6 +311,8 @@ void Selector::start_job(Session& s, const kv::Sequence& sequence, bool is_rebui
   s.has_job = n_units() > 0;
   s.target = nullptr;
   s.n_units_done = 0;
+  if (is_rebuild) return;
+  for (u32 head = 0; head < args_.plan->select.n_heads; ++head) s.heads[head].forget();
 }
 
 void Selector::drop_job(Session& s) {
@@ -428,11 +437,30 @@ Result<void> Selector::advance(Session& s, const kv::Sequence& sequence, u32 n_t
   }
 }
 
+void Selector::end_turn(u32 idx, const kv::Sequence& sequence, u32 n_tokens) {
+  if (!is_on()) return;
+  Session& s = session(idx);
+  s.sequence = &sequence;
+  s.turn_end = n_tokens;
+  if (s.life.is_clustering()) return;  // its swap may be due: the next row waits, and can fail
+  const Result<void> started = settle(s);
+  TARN_ASSERT(started.has_value());
+}
+
+Result<void> Selector::settle(Session& s) {
+  if (s.turn_end == 0) return {};
+  s.n_tokens = s.turn_end;
+  TARN_CHECK(advance(s, *s.sequence, s.turn_end));
+  s.turn_end = 0;
+  return {};
+}
+
 Result<bool> Selector::begin_row(u32 idx, const kv::Sequence& sequence, u32 n_tokens,
                                  bool may_work) {
   TARN_ASSERT(is_on());
   Session& s = session(idx);
   s.is_stuck = false;
+  TARN_CHECK(settle(s));
   if (may_work && can_work(s)) {
     const u32 n_left = n_units() - s.n_units_done;
     const u32 n_steps = std::max(s.life.swap_at() - std::min(s.life.swap_at(), s.n_tokens), 1u);

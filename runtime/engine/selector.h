@@ -1,8 +1,8 @@
 // runtime/engine/selector.h
 //
 // Reading by selection (DESIGN section 8): which rows do, by what index, and the clustering that
-// makes it. One row of a session at a time selects: the one whose logits are sampled. Prefill rows
-// attend to everything, as in PQCache (METHODS 3.1).
+// makes it. The rows of generated tokens select, one of a session at a time; those of a prefill,
+// the last one included, attend to everything, as in PQCache (METHODS 3.1).
 //
 //   session   an IndexLife, and an index of every (cache layer, KV head). What is chosen follows
 //             from tokens, the turns' borders, configuration and seed; no timing is in it
@@ -77,9 +77,12 @@ class Selector {
   void truncate(u32 session, u32 n_tokens);
   void copy(u32 from, u32 to, const kv::Sequence& sequence);
 
-  // The session's next row is its n_tokens-th token, alone in its run, and its logits are sampled;
-  // all before it are in the KV. Whether it selects. Does some of a clustering where `may_work`,
-  // and waits for one that is due.
+  // The session's n_tokens are all in the KV, and its first token is about to be sampled: what an
+  // index is made from where one is due. Clusters nothing yet.
+  void end_turn(u32 session, const kv::Sequence& sequence, u32 n_tokens);
+  // The session's next row is that of a generated token, its n_tokens-th, alone in its run; all
+  // before it are in the KV. Whether it selects. Does some of a clustering where `may_work`, and
+  // waits for one that is due.
   Result<bool> begin_row(u32 session, const kv::Sequence& sequence, u32 n_tokens, bool may_work);
   // Groups of the row that selects of which it reads chosen slots alone: those of the middle.
   void far_groups(u32 session, u32* begin, u32* end) const;
@@ -157,6 +160,7 @@ class Selector {
   Result<void> cluster_layer(Session& s, u32 cache_layer);
   Result<void> swap(Session& s);
   Result<void> advance(Session& s, const kv::Sequence& sequence, u32 n_tokens);
+  Result<void> settle(Session& s);
   Result<void> take_in(const Layer& layer);
   void want(const Layer& layer, u32 kv_head, u32 worker_idx);
   void keep(const Layer& layer, u32 kv_head);

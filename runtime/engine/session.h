@@ -43,6 +43,7 @@ struct Session {
   kv::Sequence sequence{};
   std::span<u32> ids{};  // [slots_max]
   u32 n_ids = 0;
+  u32 n_fed = 0;      // tokens up to the last one that was fed; what follows was generated
   u32 n_settled = 0;  // tokens that a cancelled prefill leaves: those of before it was fed
   EventRing events{};
   std::atomic<bool> cancel{false};

@@ -19,6 +19,8 @@ struct HeadIndex {
   static u64 region_bytes(const SelectConfig& config, u32 head_dim, u32 capacity_tokens);
   void init(const SelectConfig& config, u32 head_dim, u32 capacity_tokens,
             std::span<std::byte> region);
+  // What is not clustered begins with the next choice.
+  void forget() { quest.truncate(0); }
   // Keeps what belongs to the slots before middle_end.
   void truncate(const SelectConfig& config, u32 middle_end);
   void copy_from(const SelectConfig& config, const HeadIndex& source);

@@ -25,7 +25,9 @@ IndexEvent IndexLife::advance(u32 n_tokens) {
   if (rows_pending_ != 0) {
     segments_ = select::segments(n_tokens, rule_.n_sinks, budget_.n_local, segments_.middle_end);
     if (n_tokens < swap_at_) return IndexEvent::none;
+    used_is_first_ = rows_used_ == 0;
     rows_used_ = rows_pending_;
+    used_trigger_ = trigger_at_;
     used_since_ = swap_at_;
     rows_pending_ = 0;
     return IndexEvent::swap;
@@ -49,19 +51,26 @@ IndexEvent IndexLife::advance(u32 n_tokens) {
 void IndexLife::forget() {
   budget_ = budget_before_ = {};
   segments_ = {};
-  rows_used_ = used_since_ = rows_pending_ = trigger_at_ = swap_at_ = 0;
+  rows_used_ = used_since_ = used_trigger_ = rows_pending_ = trigger_at_ = swap_at_ = 0;
 }
 
 bool IndexLife::truncate(u32 n_tokens) {
-  const bool keeps_index = rows_used_ != 0 && n_tokens >= used_since_;
-  const bool keeps_job = rows_pending_ != 0 && n_tokens >= trigger_at_;
-  if (rows_used_ != 0 ? !keeps_index : !keeps_job) {
+  if (rows_pending_ != 0 && n_tokens < trigger_at_) {
+    rows_pending_ = 0;
+    budget_ = budget_before_;
+  }
+  const bool undoes_swap = rows_used_ != 0 && n_tokens < used_since_;
+  const bool undoes_trigger = rows_used_ != 0 && n_tokens < used_trigger_;
+  const bool is_empty = rows_used_ == 0 && rows_pending_ == 0;
+  if (is_empty || undoes_trigger || (undoes_swap && (!used_is_first_ || rows_pending_ != 0))) {
     forget();
     return false;
   }
-  if (rows_pending_ != 0 && !keeps_job) {
-    rows_pending_ = 0;
-    budget_ = budget_before_;
+  if (undoes_swap) {
+    rows_pending_ = rows_used_;
+    trigger_at_ = used_trigger_;
+    swap_at_ = used_since_;
+    rows_used_ = 0;
   }
   const u32 n_rows = std::max(rows_used_, rows_pending_);
   const u32 n_local = budget_.n_local;

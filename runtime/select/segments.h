@@ -56,12 +56,11 @@ class IndexLife {
       : rule_(rule), rows_min_(8u << code_bits), swap_tokens_(swap_tokens) {}
 
   // The sequence has n_tokens now, the current one among them; called with ascending counts, once a
-  // step (after prefill: once for all of it), and again until it answers none: with swap_tokens = 0
-  // a swap follows its trigger at once.
+  // step (after prefill: once for all of it), and again until it answers none.
   IndexEvent advance(u32 n_tokens);
-  // What the first n_tokens leave of it: the state that advance() had with them, as long as the
-  // index in use was in use by then; else nothing, and false. A job that was triggered later is
-  // off.
+  // What the first n_tokens leave of it: the state that advance() had with them, if the first index
+  // was triggered by then, and of several the last was in use; else nothing, and false. A job that
+  // was triggered later is off.
   bool truncate(u32 n_tokens);
   void forget();
 
@@ -81,6 +80,8 @@ class IndexLife {
   Segments segments_{};
   u32 rows_used_ = 0;     // clustered, in the index that is in use
   u32 used_since_ = 0;    // tokens there were when it came into use
+  u32 used_trigger_ = 0;  // and when it was triggered
+  bool used_is_first_ = false;
   u32 rows_pending_ = 0;  // clustered by the job under way; 0: none
   u32 trigger_at_ = 0;
   u32 swap_at_ = 0;

@@ -56,24 +56,20 @@ class Reader {
   explicit Reader(engine::Engine& engine)
       : engine_(engine), session_(value_of(engine.create_session())) {}
 
-  // What the model says behind the prompt, as many tokens as the answer has.
-  Ids answer(const Question& question) {
-    take_up(question.prompt);
-    value_of(engine_.generate(session_, {.sampler = {},
-                                         .max_tokens = static_cast<u32>(question.answer.size()),
-                                         .ignore_end = true}));
-    Ids ids;
-    engine::Event event;
-    std::vector<char> text(engine::EventRing::kTextBytes);
-    for (bool done = false; !done;) {
-      engine_.step();
-      while (engine_.take_event(session_, &event, text)) {
-        if (event.type == engine::EventType::token) ids.push_back(event.token.token);
-        done = event.type == engine::EventType::done;
-        if (done && event.done.status != Status::ok) throw_ended_early(event.done.status);
-      }
+  // What the model says behind the prompt, as many tokens as the answer has. `next` is what is
+  // asked after it: what both prompts begin with is a document, and a turn of its own, so that an
+  // index over it is made once.
+  Ids answer(const Question& question, const Question* next) {
+    constexpr u64 kGrid = 64;  // two questions may begin with the same words
+    const u64 n_document =
+        next == nullptr ? 0 : shared(question.prompt, next->prompt) / kGrid * kGrid;
+    if (n_document > 0 && !holds(question.prompt, n_document)) {
+      take_up({question.prompt.begin(),
+               question.prompt.begin() + static_cast<std::ptrdiff_t>(n_document)});
+      say(1);
     }
-    return ids;
+    take_up(question.prompt);
+    return say(question.answer.size());
   }
 
   // Nats that the model takes for the answer's tokens.
@@ -88,6 +84,35 @@ class Reader {
   }
 
  private:
+  Ids say(u64 n_tokens) {
+    value_of(engine_.generate(
+        session_, {.sampler = {}, .max_tokens = static_cast<u32>(n_tokens), .ignore_end = true}));
+    Ids ids;
+    engine::Event event;
+    std::vector<char> text(engine::EventRing::kTextBytes);
+    for (bool done = false; !done;) {
+      engine_.step();
+      while (engine_.take_event(session_, &event, text)) {
+        if (event.type == engine::EventType::token) ids.push_back(event.token.token);
+        done = event.type == engine::EventType::done;
+        if (done && event.done.status != Status::ok) throw_ended_early(event.done.status);
+      }
+    }
+    return ids;
+  }
+
+  static u64 shared(const Ids& a, const Ids& b) {
+    const auto differ = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
+    return static_cast<u64>(differ.first - a.begin());
+  }
+  // Whether the session begins with the prompt's first n tokens.
+  bool holds(const Ids& prompt, u64 n) const {
+    const auto& session = engine_.session_state(session_);
+    return session.n_ids >= n &&
+           std::equal(prompt.begin(), prompt.begin() + static_cast<std::ptrdiff_t>(n),
+                      session.ids.begin());
+  }
+
   struct Scored {
     const Ids* ids = nullptr;
     u64 first = 0;  // position of the first of them
@@ -170,7 +195,8 @@ Results answer_all(engine::Engine& engine, ModelFile& model, const std::vector<L
       results.n_prose_tokens += questions[i].answer.size();
       continue;
     }
-    const Ids given = reader.answer(questions[i]);
+    const Ids given =
+        reader.answer(questions[i], i + 1 < lines.size() ? &questions[i + 1] : nullptr);
     auto& by_length = results.rates[line.kind];
     const bool right = given == questions[i].answer;
     by_length[logbook_length(line.n_tokens)].count(right);

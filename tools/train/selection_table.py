@@ -5,8 +5,9 @@
 
 Every configuration answers the same questions by `tarn eval logbook`, so differences are paired:
 the share right, and the difference to full attention with its 95 % interval (normal, of the mean
-of the questions' differences). Every sampled token reads by selection (select.swap_tokens = 0);
-the prompt's other rows are exact, as they are in PQCache. Prints a table in Markdown.
+of the questions' differences). A document is a turn of its own, over which the index is made; the
+question's rows are exact, as in PQCache, and with them the answer's first token; every other one
+reads by selection. Prints a table in Markdown.
 
 `before` asks ahead of the document and prose asks nothing: both are left out. So are the kinds that
 the model cannot answer with full attention either (--kinds).
@@ -26,7 +27,7 @@ KINDS = ["hop0", "hop1", "hop2", "hop3", "bay", "again", "last", "order"]
 
 def toml(method, divisor, args):
     return (f'select.method = "{method}"\nselect.context_divisor = {divisor}\n'
-            f"select.tokens_min = 0\nselect.swap_tokens = 0\n"
+            f"select.tokens_min = 0\nselect.swap_tokens = 1\n"
             f"select.sink_tokens = {args.sinks}\nselect.iterations = {args.iterations}\n"
             f"select.subspaces = {args.subspaces}\nselect.code_bits = {args.bits}\n")
 

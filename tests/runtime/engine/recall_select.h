@@ -8,7 +8,7 @@
 
 namespace tarn::test {
 
-// Reads one in `divisor` of n_tokens, 8 of them sinks, from the first sampled token on; codes of
+// Reads one in `divisor` of n_tokens, 8 of them sinks, from the second answer token on; codes of
 // 4 x 8 bits: half of this model's key says nothing, so 2 x 6 tells 64 of its tokens apart.
 inline SelectConfig one_in(u32 divisor, u32 n_tokens, SelectMethod method) {
   SelectConfig select;
@@ -19,7 +19,7 @@ inline SelectConfig one_in(u32 divisor, u32 n_tokens, SelectMethod method) {
   select.n_subspaces = 4;
   select.code_bits = 8;
   select.iterations = 4;
-  select.swap_tokens = 0;
+  select.swap_tokens = 1;
   return select;
 }
 

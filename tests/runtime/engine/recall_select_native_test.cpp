@@ -1,8 +1,8 @@
 // Goal    the recall model answers as exactly when a step reads 1/64 of the tokens, if the right
 //         ones: by PQCache's index, whose codes lose something, and not by chance or a window.
-// Method  documents of 4K tokens (128K: recall_select_slow_test); every sampled token selects. The
-//         index that a step searches is made again from the session's own KV, to see that its
-//         reconstruction is not exact: a lossless one would prove nothing.
+// Method  documents of 4K tokens (128K: recall_select_slow_test); every answer token but the first
+//         selects. The index that a step searches is made again from the session's own KV, to see
+//         that its reconstruction is not exact: a lossless one would prove nothing.
 #include <doctest/doctest.h>
 
 #include "tests/runtime/engine/recall_document.h"

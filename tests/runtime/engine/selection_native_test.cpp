@@ -37,7 +37,7 @@ SelectConfig few(SelectMethod method, u32 swap_tokens = 16) {
 }
 
 SelectConfig all(SelectMethod method) {
-  SelectConfig select = few(method, 0);
+  SelectConfig select = few(method, 1);
   select.k = 512;
   return select;
 }
@@ -117,7 +117,7 @@ TEST_CASE(
   };
   const Answer want = answer({});
   SelectConfig select = all(SelectMethod::pq);
-  for (const u32 swap_tokens : {0u, 1u, 16u}) {
+  for (const u32 swap_tokens : {1u, 2u, 16u}) {
     select.swap_tokens = swap_tokens;
     CHECK((answer(select) == want));
   }
@@ -203,9 +203,9 @@ TEST_CASE("a fork goes on as its source would: dense, while it clusters, after, 
   }
 }
 
-TEST_CASE("cut back behind its swap, an index serves as before; before it, it is built anew") {
+TEST_CASE("cut back behind its trigger, an index serves as before; before it, it is built anew") {
   const SmallModel model("llama", "f16");
-  OpenEngine open(model.path(), config_of(few(SelectMethod::pq, 0)));
+  OpenEngine open(model.path(), config_of(few(SelectMethod::pq, 1)));
   Engine& engine = open.engine;
   const SessionIdx session = open.session_with(test::random_ids(7, kPrompt));
   begin(engine, session);
@@ -217,6 +217,16 @@ TEST_CASE("cut back behind its swap, an index serves as before; before it, it is
   CHECK(std::equal(again.tokens.begin(), again.tokens.end(), first.tokens.begin() + 20));
   CHECK(std::memcmp(again.logprobs.data(), first.logprobs.data() + 20,
                     again.logprobs.size() * sizeof(f32)) == 0);
+  // To the end of the prompt, where it was made: it comes into use again, as it is.
+  REQUIRE(engine.truncate(session, kPrompt).has_value());
+  begin(engine, session, 1);
+  read(engine, session);
+  u32 n_units = 0;
+  while (engine.has_work()) n_units += engine.step().n_cluster_units;
+  CHECK(n_units == 0);
+  REQUIRE(engine.truncate(session, kPrompt).has_value());
+  begin(engine, session);
+  CHECK((read(engine, session) == first));
   REQUIRE(engine.truncate(session, kPrompt - 1).has_value());
   const std::vector<u32> prompt = test::random_ids(7, kPrompt);
   REQUIRE(engine.feed(session, std::span(prompt).last(1)).has_value());
@@ -225,9 +235,7 @@ TEST_CASE("cut back behind its swap, an index serves as before; before it, it is
   engine.pool().check_invariants();
 }
 
-TEST_CASE("a session that ends while it clusters leaves nothing behind") {
-  const SmallModel model("llama", "f16");
-  const SelectConfig select = few(SelectMethod::pq, 64);
+void check_leaves_nothing(const SmallModel& model, const SelectConfig& select) {
   const Answer want = answer_of(model.path(), config_of(select));
   OpenEngine open(model.path(), config_of(select));
   Engine& engine = open.engine;
@@ -245,6 +253,33 @@ TEST_CASE("a session that ends while it clusters leaves nothing behind") {
   const SessionIdx session = open.session_with(test::random_ids(7, kPrompt));
   begin(engine, session);
   CHECK((read(engine, session) == want));
+}
+
+TEST_CASE("a session that ends, while it clusters or later, leaves nothing behind") {
+  const SmallModel model("llama", "f16");
+  check_leaves_nothing(model, few(SelectMethod::pq, 64));
+  check_leaves_nothing(model, few(SelectMethod::quest, 16));
+}
+
+TEST_CASE("a session cut to nothing and read anew, and cut while it clusters, says the same") {
+  const SmallModel model("llama", "f16");
+  for (const SelectMethod method : {SelectMethod::pq, SelectMethod::quest}) {
+    const SelectConfig select = few(method, 10);
+    OpenEngine open(model.path(), config_of(select));
+    Engine& engine = open.engine;
+    const SessionIdx session = open.session_with(test::random_ids(8, kPrompt + 9));
+    begin(engine, session);
+    read(engine, session);
+    REQUIRE(engine.truncate(session, 0).has_value());
+    REQUIRE(engine.feed(session, test::random_ids(7, kPrompt)).has_value());
+    for (const u32 n_before : {1u, 5u}) {  // its job is not begun, or half done
+      begin(engine, session, n_before);
+      read(engine, session);
+      REQUIRE(engine.truncate(session, kPrompt).has_value());
+    }
+    begin(engine, session);
+    CHECK((read(engine, session) == answer_of(model.path(), config_of(select))));
+  }
 }
 
 TEST_CASE("no clustering before a first token; from then on a part a step, done in time") {

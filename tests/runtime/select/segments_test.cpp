@@ -95,6 +95,38 @@ TEST_CASE("a long prompt asks for its index at once; a short middle never gets o
   CHECK((idle.advance(32 + 512 + 512) == IndexEvent::build));
 }
 
+TEST_CASE("a cut leaves what the tokens before it would have led to, or nothing") {
+  const BudgetRule rule{
+      .context_divisor = 10, .tokens_min = 256, .n_sinks = 32, .n_local = 0, .k = 0};
+  const auto life_of = [&](u32 n_tokens) {
+    IndexLife life(rule, 6);
+    for (u32 n = 100; n <= n_tokens; ++n) life.advance(n);
+    return life;
+  };
+  // Build 672, in use at 736; rebuild 1185, in use at 1249.
+  for (const u32 n_tokens : {671u, 700u, 736u, 900u, 1185u, 1220u, 1249u, 1400u}) {
+    for (u32 cut = 600; cut <= n_tokens; cut += cut % 64 == 32 ? 31 : 1) {
+      CAPTURE(n_tokens);
+      CAPTURE(cut);
+      IndexLife life = life_of(n_tokens);
+      const bool keeps = cut >= (n_tokens < 1249 ? 672u : 1249u);
+      REQUIRE(life.truncate(cut) == keeps);
+      if (!keeps) {
+        REQUIRE(life.is_dense());
+        REQUIRE_FALSE(life.is_clustering());
+        continue;
+      }
+      IndexLife want = life_of(cut);
+      for (u32 n = cut + 1; n < 1400; ++n) {
+        REQUIRE(life.advance(n) == want.advance(n));
+        REQUIRE(life.k() == want.k());
+        REQUIRE(life.is_dense() == want.is_dense());
+        REQUIRE(life.segments().middle_end == want.segments().middle_end);
+      }
+    }
+  }
+}
+
 TEST_CASE("segments cover every token once at every step, and the middle never shrinks") {
   for (const BudgetRule& rule :
        {BudgetRule{10, 256, 32, 0, 0}, BudgetRule{5, 100, 4, 0, 0}, BudgetRule{0, 0, 0, 1, 8}}) {
