@@ -115,6 +115,10 @@ void CaseRun::cut_back() {
       value_of(engine_.truncate(sessions_[i], 0));
       continue;
     }
+    if (case_.n_settle > 0) {  // the waiting token was generated: its row selects, fed it would not
+      value_of(engine_.truncate(sessions_[i], n_held_[i]));
+      continue;
+    }
     const u32 waiting = engine_.session_state(sessions_[i]).ids[n_held_[i] - 1];
     value_of(engine_.truncate(sessions_[i], n_held_[i] - 1));
     value_of(engine_.feed(sessions_[i], std::span(&waiting, 1)));
