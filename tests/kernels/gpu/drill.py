@@ -83,7 +83,7 @@ def every_index(path, text):
         line = text[text.rfind("\n", 0, match.start()) + 1:match.start()]
         if re.fullmatch(r"\d*|k\w+", match.group(2)) or "//" in line or line.endswith("&"):
             continue
-        if re.search(r"\b(?:[uif](?:8|16|32|64)|U32x\d|Type) (?:\(&\w*)?$", line):
+        if re.search(r"\b(?:[uif](?:8|16|32|64)|U32x\d|Type)\*? (?:\(&\w*)?$", line):
             continue  # a declaration
         changed = text[:match.start(2)] + f"({match.group(2)}) + 1" + text[match.end(2):]
         yield Mutant(path, line_of(text, match.start()), f"{match.group(0)} shifted", changed)
