@@ -41,6 +41,10 @@
 // store is open. Its level is in every head, and the youngest record's level is what a restart goes
 // on with: a box that restarts all day does not write all day.
 //
+// Size. A file that is opened with another file_bytes is made longer or shorter in place: records
+// in the frames that stay are kept. With another frame_bytes it becomes a new store, so whoever
+// wants to keep what is there asks read_cut() first.
+//
 // Benefits: no index on disk to go wrong, nothing to repair, a start that reads one sector a frame.
 // Costs: that start (4 KiB of each frame_bytes), a table of 64 bytes a frame in memory, frames that
 // a small record does not fill, and the order of use forgotten at a restart (that of writing
@@ -257,6 +261,7 @@ class Store {
   void take_labels(i64 result);
   void begin_new_file();
   void write_labels();
+  void write_label();
   void scan_more();
   void take_scan(Slot& slot, i64 result);
   void weigh_more();
@@ -337,10 +342,20 @@ class Store {
   Opening opening_ = Opening::locking;
   u64 opened_at_ns_ = 0;
   u64 opening_deadline_ns_ = 0;
+  u64 next_label_ = 0;
   u32 scan_next_ = 0, scan_in_flight_ = 0, weigh_next_ = 0;
   u32 youngest_frame_ = 0;
   u64 youngest_generation_ = 0;
 };
+
+// How the file at `path` is cut; nothing where there is none, or it is no store's of this version.
+// `sectors`: kFramesBegin bytes, aligned to a sector. Nothing else may be in flight on `io`.
+struct Cut {
+  u64 frame_bytes = 0;
+  u32 n_frames = 0;
+};
+std::optional<Cut> read_cut(IoBackend& io, const Crc32c& crc, const char* path,
+                            std::span<std::byte> sectors);
 
 inline Result<u64> store_bytes(const StoreLimits& limits) { return Store::bytes(limits); }
 

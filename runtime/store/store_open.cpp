@@ -24,6 +24,22 @@ Error sync_failed(i64 result) {
 
 }  // namespace
 
+std::optional<Cut> read_cut(IoBackend& io, const Crc32c& crc, const char* path,
+                            std::span<std::byte> sectors) {
+  TARN_ASSERT(sectors.size() >= kFramesBegin);
+  const auto file = io.open({.path = path});
+  if (!file) return std::nullopt;
+  const bool is_read = io_read_exact(io, *file, 0, sectors.first(kFramesBegin)).has_value();
+  io.close(*file);
+  for (u64 i = 0; is_read && i < kLabels; ++i) {
+    Label label;
+    const auto sector = sectors.subspan(i * kSectorBytes, kSectorBytes);
+    if (parse_label(crc, sector, label) != LabelState::good) continue;
+    return Cut{.frame_bytes = label.frame_bytes, .n_frames = label.n_frames};
+  }
+  return std::nullopt;
+}
+
 bool Store::submit_opening(const IoRequest& request) {
   IoRequest of_file = request;
   of_file.file = file_;
@@ -102,10 +118,10 @@ void Store::take_labels(i64 result) {
   const bool first_is_good = states[0] == LabelState::good;
   if (!first_is_good && states[1] != LabelState::good) return begin_new_file();
   const Label& label = found[first_is_good ? 0 : 1];
-  const bool is_cut_alike =
-      label.frame_bytes == limits_.frame_bytes && label.n_frames == index_.n_frames();
-  if (!is_cut_alike) return begin_new_file();
+  if (label.frame_bytes != limits_.frame_bytes) return begin_new_file();
+  const bool is_as_long = label.n_frames == index_.n_frames();
   label_ = label;
+  label_.n_frames = index_.n_frames();  // what lies in the frames that stay, stays
   const u64 want_bytes = offset_of(index_.n_frames());
   const auto size_bytes = io_->size_bytes(file_);
   if (!size_bytes) return fail_opening(size_bytes.error());
@@ -113,8 +129,9 @@ void Store::take_labels(i64 result) {
     const auto allocated = io_->allocate(file_, want_bytes);
     if (!allocated) return fail_opening(allocated.error());
   }
-  const bool both_good = first_is_good && states[1] == LabelState::good;
-  if (!both_good) return write_labels();
+  const bool both_good = first_is_good && states[1] == LabelState::good &&
+                         std::memcmp(&found[0], &found[1], sizeof(Label)) == 0;
+  if (!both_good || !is_as_long) return write_labels();
   opening_ = Opening::scan;
   scan_more();
 }
@@ -131,11 +148,17 @@ void Store::begin_new_file() {
 }
 
 void Store::write_labels() {
-  for (u64 i = 0; i < kLabels; ++i) {
-    encode_label(*crc_, label_, labels_.subspan(i * kSectorBytes, kSectorBytes));
-  }
+  next_label_ = 0;
+  write_label();
+}
+
+// The second only after a sync of the first: a power loss spoils one of them at most.
+void Store::write_label() {
+  const u64 offset = next_label_ * kSectorBytes;
+  encode_label(*crc_, label_, labels_.first(kSectorBytes));
   opening_ = Opening::new_labels;
-  const IoRequest request{.op = IoOp::write, .buffer = labels_, .tag = kLabelTag};
+  const IoRequest request{
+      .op = IoOp::write, .offset = offset, .buffer = labels_.first(kSectorBytes), .tag = kLabelTag};
   if (!submit_opening(request)) fail_opening({.hint = "store: its I/O backend is in use"});
 }
 
@@ -281,7 +304,7 @@ void Store::take_opening(const IoCompletion& completion) {
     return erase_stale();
   }
   const bool is_write = opening_ == Opening::new_labels;
-  const i64 want = is_write ? static_cast<i64>(labels_.size()) : 0;
+  const i64 want = is_write ? i64{kSectorBytes} : 0;
   if (completion.result != want) {
     return fail_opening(
         {.status = Status::io_failed,
@@ -295,6 +318,7 @@ void Store::take_opening(const IoCompletion& completion) {
     TARN_ASSERT(asked);  // nothing else is in flight
     return;
   }
+  if (++next_label_ < kLabels) return write_label();
   // A file that is new has no records; a label that was mended has all of its own.
   opening_ = file_is_new_ ? Opening::weigh : Opening::scan;
 }

@@ -17,6 +17,7 @@ namespace tarn::store {
 namespace {
 
 using test::record_of;
+using test::SimIo;
 using test::StoreHarness;
 using test::TestRecord;
 using Got = StoreHarness::Got;
@@ -487,7 +488,9 @@ TEST_CASE("what the file was before decides nothing: foreign, cut, other sizes, 
     bench->close();
   };
   fresh();
-  auto bench = box.boot(limits_of(9));  // cut otherwise: a new store
+  StoreLimits other_frames = limits_of(9);
+  other_frames.frame_bytes = 2 * kFrameBytes;
+  auto bench = box.boot(other_frames);  // cut otherwise: a new store
   CHECK(bench->store.mode() == Mode::on);
   CHECK(bench->get(record) == Got::absent);
   bench->close();
@@ -547,6 +550,53 @@ TEST_CASE("what the file was before decides nothing: foreign, cut, other sizes, 
   CHECK(bench->store.why().status == Status::unsupported);
   CHECK(box.disk.file_bytes("store") == bytes);  // untouched
   bench->close();
+}
+
+TEST_CASE("a file is made longer or shorter in place, and a crash on the way costs no record") {
+  Box box;
+  auto bench = box.boot(limits_of(8));
+  for (u64 id = 1; id <= 8; ++id) REQUIRE(bench->put(record_of(id)));
+  REQUIRE(bench->flush());
+  bench->close();
+  const Secret secret = bench->store.secret();
+  // Record 8 came last, round the end of the file into frame 0.
+  const auto expect = [&](u32 n_frames, u64 n_kept) {
+    CAPTURE(n_frames);
+    auto opened = box.boot(limits_of(n_frames), 99);
+    CHECK(opened->store.mode() == Mode::on);
+    CHECK(opened->store.secret() == secret);
+    for (u64 id = 1; id <= 8; ++id) {
+      CHECK(opened->get(record_of(id)) == (id % 8 < n_kept ? Got::right : Got::absent));
+    }
+    opened->check();
+    opened->close();
+    alignas(kSectorBytes) static std::array<std::byte, kFramesBegin> sectors;
+    SimIo io(box.disk, box.clock);
+    const auto cut = read_cut(io, crc32c_ways()[0], "store", sectors);
+    REQUIRE(cut.has_value());
+    CHECK(cut->n_frames == n_frames);
+    CHECK(cut->frame_bytes == kFrameBytes);
+    CHECK(box.disk.file_bytes("store").size() == kFramesBegin + n_frames * kFrameBytes);
+  };
+  expect(20, 8);
+  expect(5, 5);
+  expect(30, 5);
+  // Every power loss between the two labels leaves one of them.
+  const auto image = box.disk.file_bytes("store");
+  for (const u64 spoilt : {0u, 1u}) {
+    auto bytes = image;
+    std::memset(bytes.data() + spoilt * kSectorBytes + 512, 1, 512);
+    box.disk.write_file("store", bytes);
+    expect(30, 5);
+    bytes = image;
+    Label label;
+    const auto sector = std::span(bytes).subspan(spoilt * kSectorBytes, kSectorBytes);
+    REQUIRE(parse_label(crc32c_ways()[0], sector, label) == LabelState::good);
+    label.n_frames = 12;
+    encode_label(crc32c_ways()[0], label, sector);
+    box.disk.write_file("store", bytes);
+    expect(30, 5);
+  }
 }
 
 TEST_CASE("without a path there is no store, and limits that cannot be are refused") {
