@@ -126,10 +126,20 @@ Mover::Move* Mover::free_move() {
   return nullptr;
 }
 
-// Two openings of a store, two groups and two contents of one group never have the same key.
+// Without a name: two openings of a store, two groups and two contents of one group never have the
+// same key.
 store::Key Mover::key_of(u32 group_idx) const {
+  if (const u32 name = residency_->name(group_idx); name != kNoName) {
+    return args_.names->key(name, residency_->named_layer(group_idx));
+  }
   const std::array<u64, 3> words = {args_.nonce, group_idx, residency_->generation(group_idx)};
   return store::root_key(args_.store->secret(), std::as_bytes(std::span(words)));
+}
+
+// That the record of the group carries.
+std::span<const u32> Mover::token_ids_of(u32 group_idx) const {
+  const u32 name = residency_->name(group_idx);
+  return name == kNoName ? std::span<const u32>{} : args_.names->token_ids(name);
 }
 
 // False where there is no place or no frame for it now.
@@ -146,8 +156,11 @@ bool Mover::begin_load(const Load& load) {
   const store::RecordRef record = residency_->record(load.group_idx);
   const Ticket ticket = residency_->begin_loading(load.group_idx);
   const std::span<std::byte> bytes = residency_->bytes(ticket);
-  const store::Begun begun = args_.store->read(
-      {.ref = record, .payload = bytes, .sectors = load.sectors, .tag = tag_of(*move)});
+  const store::Begun begun = args_.store->read({.ref = record,
+                                                .token_ids = token_ids_of(load.group_idx),
+                                                .payload = bytes,
+                                                .sectors = load.sectors,
+                                                .tag = tag_of(*move)});
   if (begun == store::Begun::busy) {
     residency_->abandon_loading(ticket);
     return false;
@@ -179,11 +192,12 @@ bool Mover::begin_spill(u32 group_idx) {
   const std::span<std::byte> bytes = residency_->bytes(ticket);
   const store::Begun begun = args_.store->put({.kind = store::Kind::group,
                                                .key = key,
+                                               .token_ids = token_ids_of(group_idx),
                                                .payload = bytes,
                                                .payload_bytes = bytes.size(),
                                                .tag = tag_of(*move)});
+  if (begun == store::Begun::known) return take_known(ticket, key);
   if (begun != store::Begun::begun) {
-    TARN_ASSERT(begun != store::Begun::known);  // keys do not repeat
     residency_->fail_storing(ticket);
     if (begun != store::Begun::busy) {
       refused_ = begun;
@@ -199,7 +213,52 @@ bool Mover::begin_spill(u32 group_idx) {
   return true;
 }
 
+// A record of these tokens is there, or is being written for another group: then there is nothing
+// to do but wait for it.
+bool Mover::take_known(const Ticket& ticket, const store::Key& key) {
+  TARN_ASSERT(residency_->name(ticket.group_idx) != kNoName);  // other keys do not repeat
+  const auto found = args_.store->find(key);
+  if (!found) {
+    residency_->fail_storing(ticket);
+    return false;
+  }
+  refused_ = store::Begun::begun;
+  residency_->end_storing(ticket, found->ref);
+  ++stats_.n_known;
+  return true;
+}
+
+Saved Mover::save(u32 group_idx) {
+  const Where where = residency_->where(group_idx);
+  TARN_ASSERT(where >= Where::memory);
+  if (where == Where::lost) return Saved::lost;
+  if (where == Where::storing) return Saved::later;
+  if (where != Where::memory) return Saved::yes;
+  if (residency_->is_pinned(group_idx)) return Saved::later;
+  refused_ = store::Begun::begun;
+  if (begin_spill(group_idx)) {
+    return residency_->where(group_idx) == Where::both ? Saved::yes : Saved::later;
+  }
+  return refused_ == store::Begun::begun ? Saved::later : Saved::refused;
+}
+
+Unexpected Mover::why_refused() const {
+  const Error& why = args_.store->why();
+  if (refused_ == store::Begun::over_budget) {
+    return fail({.status = Status::would_block,
+                 .hint = "the session cannot be saved now, since the store's write budget is used "
+                         "up: wait, or raise store.daily_write_bytes"});
+  }
+  if (refused_ == store::Begun::no_room || why.hint[0] == '\0') {
+    return fail({.status = Status::would_block,
+                 .hint = "the session cannot be saved, since the store is full of what open "
+                         "sessions hold: raise store.quota_bytes, or end a session"});
+  }
+  return fail(why);
+}
+
 void Mover::take(const store::Event& event) {
+  if (event.tag >= kMovesMax) return args_.on_other(args_.other_context, event);
   TARN_ASSERT(event.tag < moves_.size());
   Move& move = moves_[event.tag];
   TARN_ASSERT(move.kind != MoveKind::none);

@@ -15,6 +15,12 @@
 //              plan leaves them out
 //   spills     what is sealed, unpinned and on no disk, the oldest first, in batches, and only when
 //              frames are short: a context that fits is never written
+//   names      a group with a name (page_names.h) lies in the store under the key of its tokens: what
+//              is there already is not written again. One without lies under a key of its own, which
+//              is of no use to a later opening
+//   saving     save() writes a group although frames are not short, so that a session outlives us
+//   others     operations of the store with tags from kMovesMax on are somebody else's: pump()
+//              hands their events on
 //   room       before a step, make_writable() gives frames to what it appends
 //   waiting    pin(), make_room() and hold() wait for the disk; pump() between the ops of a step
 //              goes on without waiting, so that reads run behind the compute
@@ -72,7 +78,10 @@ struct MoverArgs {
   u32 window_groups = 1;  // pinned at a time, at most
   u32 loads_max = 32;
   u32 spills_max = 32;
-  u64 nonce = 0;  // of this opening of the store: keys of groups never repeat
+  u64 nonce = 0;  // of this opening of the store: keys of groups without a name never repeat
+  const PageNames* names = nullptr;
+  void (*on_other)(void* context, const store::Event& event) = nullptr;
+  void* other_context = nullptr;
 };
 
 struct MoverStats {
@@ -80,11 +89,19 @@ struct MoverStats {
   u64 n_waited = 0;  // and those that it had to wait for
   u64 wait_ns = 0;
   u64 n_loads = 0, n_spills = 0, n_lost = 0, n_spill_failures = 0, n_evictions = 0;
+  u64 n_known = 0;  // spills that found their record there
   u64 bytes_loaded = 0, bytes_spilled = 0;
   // Of gather(), in part of the figures above too.
   u64 n_gather_reads = 0;       // groups of which sectors were read
   u64 bytes_gathered = 0;       // sectors that were wanted
   u64 bytes_gathered_used = 0;  // of them, K and V of wanted slots
+};
+
+enum class Saved : u8 {
+  yes,      // a record of it is published, and pinned
+  later,    // it is on its way, or there is no place for it now: pump() and ask again
+  refused,  // by the store: why_refused()
+  lost,     // its bytes are nowhere
 };
 
 class Mover {
@@ -116,6 +133,10 @@ class Mover {
   // reopen or copy it, until drop_hold().
   Result<void> hold(const Sequence& sequence, u32 group_idx);
   void drop_hold();
+
+  // Of a sealed group; begins to write it where it has no record.
+  Saved save(u32 group_idx);
+  Unexpected why_refused() const;
 
   // Takes what the disk has done, begins what is due; waits at most timeout_ns.
   void pump(u64 timeout_ns);
@@ -162,6 +183,7 @@ class Mover {
   void work_ahead();
   void spill();
   bool begin_spill(u32 group_idx);
+  bool take_known(const Ticket& ticket, const store::Key& key);
   Result<void> bring(u32 group_idx, u64 tick);
   bool go_on();
   Result<void> gather_groups();
@@ -172,6 +194,7 @@ class Mover {
   u64 pin_present(const Sequence& sequence, u32 cache_layer, u32 begin, u32 n);
   Unexpected stuck() const;
   store::Key key_of(u32 group_idx) const;
+  std::span<const u32> token_ids_of(u32 group_idx) const;
   u32 n_available() const;
 
   MoverArgs args_{};

@@ -24,13 +24,14 @@ u64 Residency::bookkeeping_bytes(u32 n_groups, u32 n_frames) {
 
 void Residency::init(const GroupShape& shape, u32 n_groups, u32 n_frames,
                      std::span<std::byte> region, std::span<std::byte> bookkeeping,
-                     store::Store* store) {
+                     store::Store* store, PageNames* names) {
   TARN_ASSERT(n_groups < kNone && n_frames < kNone);
   TARN_ASSERT(region.size() >= region_bytes(shape, n_frames));
   TARN_ASSERT(reinterpret_cast<std::uintptr_t>(region.data()) % store::kSectorBytes == 0);
   shape_ = shape;
   region_ = reinterpret_cast<u8*>(region.data());
   store_ = store;
+  names_ = names;
   Bump bump(bookkeeping);
   const auto entries = bump.alloc<Entry>(n_groups);
   const auto next_free = bump.alloc<u32>(n_frames);
@@ -156,8 +157,17 @@ void Residency::take_frame(u32 group_idx) {
   move(entry, Where::writing);
 }
 
+void Residency::adopt(u32 group_idx, store::RecordRef record) {
+  Entry& entry = entries_[group_idx];
+  TARN_ASSERT(entry.where == Where::reserved);
+  store_->pin(record);
+  entry.record = record;
+  move(entry, Where::disk);
+}
+
 void Residency::on_seal(u32 group_idx) {
   Entry& entry = entries_[group_idx];
+  if (entry.where == Where::disk) return;  // adopted
   TARN_ASSERT(entry.where == Where::writing);
   move(entry, Where::memory);
   if (entry.pins == 0) link(unsaved_, group_idx, unsaved_.tail);
@@ -170,6 +180,7 @@ void Residency::on_reopen(u32 group_idx) {
   if (entry.where == Where::memory && entry.pins == 0) unlink(unsaved_, group_idx);
   if (entry.where == Where::both && entry.pins == 0) unlink_saved(group_idx);
   if (entry.where == Where::both) let_record_go(entry);
+  let_name_go(entry);
   ++entry.generation;
   move(entry, Where::writing);
 }
@@ -182,6 +193,7 @@ void Residency::on_release(u32 group_idx) {
   if (entry.where == Where::both || entry.where == Where::disk || entry.where == Where::loading) {
     let_record_go(entry);
   }
+  let_name_go(entry);
   const bool is_moving = entry.where == Where::storing || entry.where == Where::loading;
   if (is_moving) {
     ++n_returning_;
@@ -197,6 +209,19 @@ void Residency::on_release(u32 group_idx) {
 void Residency::let_record_go(Entry& entry) {
   store_->unpin(entry.record);
   entry.record = {};
+}
+
+void Residency::set_name(u32 group_idx, u32 name, u32 cache_layer) {
+  Entry& entry = entries_[group_idx];
+  TARN_ASSERT(entry.name == kNoName && entry.where > Where::writing);
+  names_->hold(name);
+  entry.name = name;
+  entry.named_layer = static_cast<u16>(cache_layer);
+}
+
+void Residency::let_name_go(Entry& entry) {
+  if (entry.name != kNoName) names_->let_go(entry.name);
+  entry.name = kNoName;
 }
 
 void Residency::mark_unused(Entry& entry, bool is_unused) {

@@ -15,11 +15,14 @@
 //   lost      sealed, and its bytes are nowhere any more
 //
 //   reserved -> writing -> memory <-> storing -> both <-> disk; disk -> loading -> both | lost;
+//   reserved -> disk (adopted: its record was there before it);
 //   memory, both -> writing (reopened by truncate); anything but free -> free (released).
 //   A group that is released while the store has its frame leaves the frame `returning`: it is free
 //   once the store has given it back, and no sooner. Each move carries a ticket with the group's
 //   generation, which is asserted, or found stale, at its end.
 //
+// Names     of a sealed group, where it has one: the page's (page_names.h) and its layer; the group
+//           holds it until its bytes change or it is released
 // Pins      bytes are read through a pin alone; what is pinned is neither evicted nor begun to be
 //           stored. Tails are writable and always in memory: pins of theirs count, and need nothing
 // Order     groups in `both` without pins, the next use soonest first, then those that the running
@@ -35,6 +38,7 @@
 #include <span>
 
 #include "runtime/kv/group_pool.h"
+#include "runtime/kv/page_names.h"
 #include "runtime/store/store.h"
 
 namespace tarn::kv {
@@ -56,7 +60,7 @@ class Residency final : public GroupMemory {
   static u64 bookkeeping_bytes(u32 n_groups, u32 n_frames);
   // Borrows all; the region begins at a multiple of 4 KiB.
   void init(const GroupShape& shape, u32 n_groups, u32 n_frames, std::span<std::byte> region,
-            std::span<std::byte> bookkeeping, store::Store* store);
+            std::span<std::byte> bookkeeping, store::Store* store, PageNames* names = nullptr);
 
   // GroupMemory. A reserved group gets a free frame at its first use.
   u8* group(u32 group_idx) override;
@@ -76,8 +80,17 @@ class Residency final : public GroupMemory {
   u32 n_unused() const { return n_unused_; }  // loaded, or being loaded, and not pinned since
 
   void take_frame(u32 group_idx);  // reserved -> writing; a frame is free
-  void pin(u32 group_idx);         // its bytes are in memory: memory, storing, both or writing
+  // reserved -> disk, before it is sealed: the record holds the bytes of a full group, and is pinned
+  // from now on.
+  void adopt(u32 group_idx, store::RecordRef record);
+  void pin(u32 group_idx);  // its bytes are in memory: memory, storing, both or writing
   void unpin(u32 group_idx);
+
+  // Of a sealed group without a name.
+  void set_name(u32 group_idx, u32 name, u32 cache_layer);
+  u32 name(u32 group_idx) const { return entries_[group_idx].name; }
+  u32 named_layer(u32 group_idx) const { return entries_[group_idx].named_layer; }
+  bool is_pinned(u32 group_idx) const { return entries_[group_idx].pins > 0; }
 
   // The oldest group without a copy on disk and without pins; kNone if there is none.
   u32 first_unsaved() const { return unsaved_.head; }
@@ -122,6 +135,8 @@ class Residency final : public GroupMemory {
     u32 generation = 0;
     u32 pins = 0;
     u32 before = kNone, after = kNone;  // in the list that it is in
+    u32 name = kNoName;
+    u16 named_layer = 0;
     Where where = Where::free;
     bool is_unused = false;  // since it was loaded
   };
@@ -135,6 +150,7 @@ class Residency final : public GroupMemory {
   void link_saved(u32 group_idx, bool soonest);
   void unlink_saved(u32 group_idx);
   void let_record_go(Entry& entry);
+  void let_name_go(Entry& entry);
   void mark_unused(Entry& entry, bool is_unused);
   u32 pop_frame();
   void push_frame(u32 frame);
@@ -143,6 +159,7 @@ class Residency final : public GroupMemory {
   GroupShape shape_{};
   u8* region_ = nullptr;
   store::Store* store_ = nullptr;
+  PageNames* names_ = nullptr;
   std::span<Entry> entries_{};  // [n_groups]
   std::span<u32> next_free_{};  // [n_frames], singly linked
   u32 n_frames_ = 0, n_frames_free_ = 0, free_head_ = kNone, n_returning_ = 0;
