@@ -30,18 +30,32 @@ u64 append_number(char* out, u64 length, u64 out_bytes, u64 value) {
 
 const char* status_name(Status status) {
   switch (status) {
-    case Status::ok: return "ok";
-    case Status::invalid_config: return "invalid_config";
-    case Status::invalid_model: return "invalid_model";
-    case Status::over_budget: return "over_budget";
-    case Status::device_lost: return "device_lost";
-    case Status::io_failed: return "io_failed";
-    case Status::internal: return "internal";
-    case Status::invalid_request: return "invalid_request";
-    case Status::would_block: return "would_block";
-    case Status::cancelled: return "cancelled";
-    case Status::unsupported: return "unsupported";
-    case Status::not_finite: return "not_finite";
+    case Status::ok:
+      return "ok";
+    case Status::invalid_config:
+      return "invalid_config";
+    case Status::invalid_model:
+      return "invalid_model";
+    case Status::over_budget:
+      return "over_budget";
+    case Status::device_lost:
+      return "device_lost";
+    case Status::io_failed:
+      return "io_failed";
+    case Status::internal:
+      return "internal";
+    case Status::invalid_request:
+      return "invalid_request";
+    case Status::would_block:
+      return "would_block";
+    case Status::cancelled:
+      return "cancelled";
+    case Status::unsupported:
+      return "unsupported";
+    case Status::not_finite:
+      return "not_finite";
+    case Status::not_found:
+      return "not_found";
   }
   return "unknown";
 }

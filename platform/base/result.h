@@ -17,17 +17,18 @@ namespace tarn {
 // Values are part of the C ABI (tarn_status): append only, never renumber.
 enum class Status : i32 {
   ok = 0,
-  invalid_config = 1,    // a key or an option is unknown, missing or out of range
-  invalid_model = 2,     // the model file contradicts itself or the format
-  over_budget = 3,       // the plan does not fit; the figures name the largest regions
-  device_lost = 4,       // the GPU reported a sticky error; only a new process can use it again
-  io_failed = 5,         // figures: errno, byte offset
-  internal = 6,          // one of our assertions failed; this engine is dead
-  invalid_request = 7,   // this model cannot serve what was asked (prompt too long, bad token, ...)
-  would_block = 8,       // a bounded queue or pool is full; try again after the engine has advanced
-  cancelled = 9,         // the request was cancelled by its owner
-  unsupported = 10,      // valid, but nothing that this build knows; the hint says what
-  not_finite = 11,       // the model produced a logit that is not a finite number
+  invalid_config = 1,   // a key or an option is unknown, missing or out of range
+  invalid_model = 2,    // the model file contradicts itself or the format
+  over_budget = 3,      // the plan does not fit; the figures name the largest regions
+  device_lost = 4,      // the GPU reported a sticky error; only a new process can use it again
+  io_failed = 5,        // figures: errno, byte offset
+  internal = 6,         // one of our assertions failed; this engine is dead
+  invalid_request = 7,  // this model cannot serve what was asked (prompt too long, bad token, ...)
+  would_block = 8,      // a bounded queue or pool is full; try again after the engine has advanced
+  cancelled = 9,        // the request was cancelled by its owner
+  unsupported = 10,     // valid, but nothing that this build knows; the hint says what
+  not_finite = 11,      // the model produced a logit that is not a finite number
+  not_found = 12,       // nothing of this name is kept
 };
 
 // The status' name in lower case with underscores, as it is printed and as JSON carries it.
@@ -79,15 +80,15 @@ inline Unexpected fail(const Error& error) { return Unexpected(error); }
 // TARN_TRY(auto plan, plan_memory(config)): bind the value, or hand the error to our caller.
 #define TARN_TRY(target, expression) \
   TARN_TRY_(TARN_CONCAT(result_at_, __LINE__), target, expression)
-#define TARN_TRY_(result, target, expression)               \
-  auto result = (expression);                               \
-  if (!result) return ::tarn::Unexpected(result.error());   \
+#define TARN_TRY_(result, target, expression)             \
+  auto result = (expression);                             \
+  if (!result) return ::tarn::Unexpected(result.error()); \
   target = std::move(*result)
 
 // TARN_CHECK(expression of type Result<void>): hand the error to our caller, or go on.
 #define TARN_CHECK(expression) TARN_CHECK_(TARN_CONCAT(result_at_, __LINE__), expression)
-#define TARN_CHECK_(result, expression)                       \
-  do {                                                        \
-    auto result = (expression);                               \
-    if (!result) return ::tarn::Unexpected(result.error());   \
+#define TARN_CHECK_(result, expression)                     \
+  do {                                                      \
+    auto result = (expression);                             \
+    if (!result) return ::tarn::Unexpected(result.error()); \
   } while (false)

@@ -24,6 +24,10 @@ Result<void> store_config_validate(const StoreConfig& config) {
     return broken("store.quota_bytes",
                   "a store needs a size: say what it may take of the disk, such as \"16GiB\"", 0);
   }
+  if (config.sessions && config.is_off()) {
+    return broken("store.sessions",
+                  "sessions are kept in a folder: name one as store.path (--store DIR)", 1);
+  }
   return {};
 }
 

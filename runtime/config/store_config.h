@@ -22,6 +22,8 @@ struct StoreConfig {
   u64 daily_write_bytes = 0;
   u64 frame_bytes = 0;
   u32 requests_max = 256;
+  bool sessions = false;
+  u32 publish_ms = 1000;
 
   std::string_view folder() const { return {path.data()}; }
   bool is_off() const { return path[0] == '\0'; }
@@ -41,6 +43,10 @@ void StoreConfig::visit_fields(Self& self, Visitor& on) {
   on("store.frame_bytes", self.frame_bytes, u64{0}, kStoreFrameBytesMax,
      "unit of the file, a multiple of 4 KiB; another one begins a new store; 0: a group of KV");
   on("store.requests_max", self.requests_max, u64{1}, u64{256}, "records on their way at one time");
+  on("store.sessions", self.sessions,
+     "keep sessions: they can be saved and taken up after a restart; needs a path");
+  on("store.publish_ms", self.publish_ms, u64{0}, u64{3'600'000},
+     "a kept session's work is on disk after so long, and a step more; 0: when it is saved");
 }
 
 Result<void> store_config_validate(const StoreConfig& config);

@@ -76,6 +76,7 @@ Result<SessionIdx> Engine::create_session() {
     s.cancel.store(false);
     s.events.clear();
     s.on_logits = nullptr;
+    forget_name(s);
     selector_.forget(idx);
     return idx;
   }
@@ -87,6 +88,8 @@ Result<SessionIdx> Engine::create_session() {
 void Engine::destroy_session(SessionIdx idx) {
   Session& s = session(idx);
   TARN_ASSERT(s.state != SessionState::free);
+  kv_stream_.sessions().drop(s.sequence);
+  forget_name(s);
   s.sequence.clear();
   selector_.forget(idx);
   s.n_ids = 0;
@@ -122,6 +125,7 @@ Result<void> Engine::feed(SessionIdx idx, std::span<const u32> ids) {
   if (s.state == SessionState::idle) {
     s.cancel.store(false);  // one that came too late for what it meant
     s.n_settled = s.n_ids;
+    s.turn_begin = s.n_ids;
   }
   std::copy(ids.begin(), ids.end(), s.ids.begin() + s.n_ids);
   s.n_ids += static_cast<u32>(ids.size());
@@ -150,6 +154,7 @@ Result<void> Engine::generate(SessionIdx idx, const GenerateParams& params) {
   s.ignore_end = params.ignore_end;
   s.forced = params.forced;
   s.n_generated = 0;
+  s.first_draw = params.first_draw;
   s.detokenizer = text::Detokenizer(tokenizer_, /*at_start=*/false);
   s.first_token_ns = 0;
   s.last_token_ns = 0;
@@ -171,11 +176,14 @@ Result<void> Engine::truncate(SessionIdx idx, u32 n_tokens) {
                    {"tokens", s.n_ids});
   }
   s.sequence.abandon();
+  kv_stream_.sessions().drop(s.sequence);
   if (n_tokens < s.sequence.n_slots()) {
     const Result<void> is_cut = cut(s, n_tokens);
     if (!is_cut) {
       const bool restored = s.sequence.reserve(s.n_pending());
       TARN_ASSERT(restored);  // what abandon() gave back a moment ago
+      if (s.n_computable() == 0)
+        s.state = SessionState::idle;  // its KV was lost, and others hold it
       return is_cut;
     }
   }
@@ -183,6 +191,8 @@ Result<void> Engine::truncate(SessionIdx idx, u32 n_tokens) {
   s.n_ids = n_tokens;
   s.n_fed = std::min(s.n_fed, n_tokens);
   s.n_settled = n_tokens;
+  s.turn_begin = std::min(s.turn_begin, n_tokens);
+  s.n_published = std::min(s.n_published, n_tokens);
   const bool reserved = s.sequence.reserve(s.n_pending());
   TARN_ASSERT(reserved);
   s.state = s.n_computable() > 0 ? SessionState::computing : SessionState::idle;
@@ -210,6 +220,7 @@ Result<SessionIdx> Engine::fork(SessionIdx idx) {
   std::copy_n(source.ids.begin(), source.n_ids, copy.ids.begin());
   copy.n_ids = source.n_ids;
   copy.n_fed = source.n_fed;
+  copy.turn_begin = source.turn_begin;
   selector_.copy(idx, copy_idx, copy.sequence);
   return copy_idx;
 }
@@ -253,6 +264,7 @@ void Engine::handle_cancels() {
     if (!s.cancel.load() || !can_cancel(s)) continue;
     if (s.n_generated == 0 || s.state == SessionState::computing) {  // what is left of a prefill
       s.sequence.abandon();
+      kv_stream_.sessions().drop(s.sequence);
       s.n_ids = std::max(s.sequence.n_slots(), s.n_settled);
       s.n_fed = std::min(s.n_fed, s.n_ids);
       const bool reserved = s.sequence.reserve(s.n_pending());
@@ -312,7 +324,7 @@ void Engine::collect_rows() {
   for (u32 i = 0; i < n_session_slots_; ++i) {
     const u32 idx = (first + i) % n_session_slots_;
     Session& s = session(idx);
-    const u32 n_left = plan_.rows_max - step_state_.n_rows;
+    const u32 n_left = std::min(plan_.rows_max - step_state_.n_rows, slice_rows_max(s));
     const u32 n_ready = rows_ready(s);
     if (n_left == 0) break;
     if (n_ready == 0 || (s.state == SessionState::generating && n_ready == 1)) continue;
@@ -418,6 +430,7 @@ const StepTrace& Engine::step() {
   }
   trace_selection();
   if (kv_stream_.is_moving()) kv_stream_.pump(trace_.n_rows == 0 ? kIdleWaitNs : 0);
+  if (kv_stream_.keeps_sessions()) publish();
   trace_disk(moved_before);
   trace_.groups_free = pool_.groups_free();
   trace_.end_ns = clock_->now_ns();
@@ -468,7 +481,7 @@ void Engine::consume_logits(Session& s, u32 position, std::span<f32> logits) {
   Result<Sampled> sampled = sample({.logits = logits,
                                     .history = s.ids.first(s.n_ids),
                                     .params = &s.sampler,
-                                    .draw_idx = s.n_generated,
+                                    .draw_idx = s.first_draw + s.n_generated,
                                     .candidates = candidates_,
                                     .sorted_window = sorted_window_,
                                     .saved = saved_logits_});
@@ -526,6 +539,7 @@ void Engine::count_step() {
   counters_.disk.bytes_sectors += trace_.disk.bytes_sectors;
   counters_.disk.bytes_of_slots += trace_.disk.bytes_of_slots;
   if (trace_.n_rows == 0 || trace_.abandoned) return;
+  if (trace_.n_prefill_rows > 0) row_ns_ = (trace_.end_ns - trace_.start_ns) / trace_.n_rows;
   ++counters_.n_steps;
   counters_.n_prefill_rows += trace_.n_prefill_rows;
   counters_.n_decode_rows += trace_.n_decode_rows;

@@ -117,6 +117,30 @@ class Engine final : private StepWatch {
   Result<std::span<const u32>> encode(std::string_view text, text::EncodeOptions options);
   std::string_view piece(u32 token);
 
+  // Sessions that outlive the engine (engine_park.cpp), where the configuration keeps them.
+  // keep(): from now on its work is published under the name, at least every store.publish_ms and a
+  // step. park(): all of it is on disk when it returns, and it goes on as before. resume(): a new
+  // session that goes on where that one was, bit-equal; what the store has lost of it is computed
+  // anew from its tokens. not_found: no session of this name is there.
+  Result<void> keep(SessionIdx idx, std::string_view name);
+  struct Saved {
+    u32 n_tokens = 0;
+    u64 bytes_written = 0;
+    u64 took_ns = 0;
+  };
+  Result<Saved> park(SessionIdx idx, std::string_view name);
+  struct Resumed {
+    SessionIdx idx = 0;
+    u32 n_tokens = 0;
+    u32 n_computed = 0;       // of them, whose KV is there
+    u32 turn_begin = 0;       // where its last input begins
+    bool is_cut_off = false;  // it was computing or generating when it was published
+    u64 n_drawn = 0;          // then: tokens of that generation, of Session::sampler
+    u64 revision = 0;
+    u64 took_ns = 0;
+  };
+  Result<Resumed> resume(std::string_view name);
+
   // Called with the logits of every row that the session computes from now on; nullptr ends it.
   void watch_logits(SessionIdx idx, LogitsFn on_logits, void* context);
 
@@ -230,6 +254,16 @@ class Engine final : private StepWatch {
   bool kv_failed(const Session& session) const;
   Result<void> cut(Session& session, u32 n_slots);
   void trace_disk(const kv::MoverStats& before);
+  void commit(Session& session, u32 n_rows);
+
+  // engine_park.cpp
+  store::KvIdentity kv_identity() const;
+  Result<void> take_name(SessionIdx idx, std::string_view name);
+  void forget_name(Session& session);
+  SaveArgs save_args(Session& session, u32 n_slots) const;
+  Result<void> take_up(Session& session, const store::Manifest& manifest);
+  void publish();
+  u32 slice_rows_max(const Session& session) const;
 
   // Parts, in the order in which they are built.
   Reserve* reserve_ = nullptr;
@@ -281,6 +315,13 @@ class Engine final : private StepWatch {
   StepTrace trace_{};
   bool may_abandon_ = false;  // while the layers are computed: nothing of the step counts yet
   EngineCounters counters_{};
+
+  // Publication of kept sessions.
+  kernels::KvType kv_type_ = kernels::KvType::f16;
+  u64 publish_ns_ = 0;  // 0: when they are parked
+  Session* publishing_ = nullptr;
+  u32 n_publishing_ = 0;  // slots
+  u64 row_ns_ = 0;        // of the last step with prefill rows; 0: none yet
 };
 
 }  // namespace tarn::engine

@@ -36,13 +36,22 @@ void Engine::give_up(Session& s, const Error& error) {
   s.fed_ns = 0;
 }
 
-// A part of it could not be read back. The tokens stay: the next generation computes them anew.
-// False where others hold the groups that it had shared with them: then nothing of it is left.
+// A part of it could not be read back. What stands before it stays, and so do the tokens: the next
+// generation computes them anew. False where others hold the groups that it had shared with them:
+// then nothing of it is left.
 bool Engine::lose_kv(Session& s) {
-  s.sequence.clear();
+  s.sequence.abandon();
+  kv_stream_.sessions().drop(s.sequence);
+  const u32 n_pages = kv_stream_.first_lost_page(s.sequence);
+  // An index is made anew from exact KV.
+  const bool keeps = n_pages < s.sequence.n_groups() && !selector_.is_on();
+  const bool is_cut = s.sequence.truncate(keeps ? n_pages * plan_.group_shape.page_tokens : 0);
+  TARN_ASSERT(is_cut);  // between two pages
+  s.n_published = std::min(s.n_published, s.sequence.n_slots());
   selector_.forget(static_cast<u32>(&s - sessions_.data()));
   s.n_fed = s.n_ids;
-  if (s.sequence.reserve(s.n_ids)) return true;
+  if (s.sequence.reserve(s.n_pending())) return true;
+  s.sequence.clear();
   s.n_ids = 0;
   s.n_fed = 0;
   s.n_settled = 0;
@@ -53,12 +62,22 @@ bool Engine::kv_failed(const Session& s) const {
   return kv_stream_.is_on() && kv_stream_.failed(static_cast<u32>(&s - sessions_.data()));
 }
 
+// Rows are in the KV; pages that they filled get their names.
+void Engine::commit(Session& s, u32 n_rows) {
+  const u32 page_tokens = plan_.group_shape.page_tokens;
+  const u32 n_pages_before = s.sequence.n_slots() / page_tokens;
+  s.sequence.commit(n_rows);
+  if (!kv_stream_.keeps_sessions()) return;
+  kv_stream_.sessions().name_pages(s.sequence, s.ids, n_pages_before,
+                                   s.sequence.n_slots() / page_tokens);
+}
+
 // Rows whose KV failed do not count; their sessions end what they do.
 void Engine::commit_rows() {
   for (const RowRun& run : step_state_.runs) {
     Session& s = session(run.owner);
     if (!kv_failed(s)) {
-      run.sequence->commit(run.n_rows);
+      commit(s, run.n_rows);
       const bool ends_turn = s.state == SessionState::generating && s.n_ids == s.n_fed &&
                              s.sequence.n_slots() == s.n_ids;
       if (ends_turn) selector_.end_turn(run.owner, s.sequence, s.n_ids);

@@ -57,6 +57,16 @@ class ModelFile {
     return {};
   }
 
+  // How the file with kept sessions is cut, if there is one.
+  store::Cut store_cut(const OpenArgs& args) {
+    if (!args.config.store.sessions) return {};
+    const auto sectors = bump_.alloc_bytes(store::kFramesBegin, kSectorBytes);
+    if (!sectors) return {};
+    const StorePath path(args.config.store.path.data(), /*keeps_sessions=*/true);
+    IoBackend& disk = args.store_io != nullptr ? *args.store_io : *io_.backend;
+    return store::read_cut(disk, crc32c_ways()[0], path.c_str(), *sectors).value_or(store::Cut{});
+  }
+
   IoBackend& io() { return *io_.backend; }
   const char* io_why_not() const { return io_.why_not; }
   IoFile file() const { return file_; }
@@ -129,14 +139,15 @@ Result<DeviceFacts> chosen_device(const ModelFile& file, const OpenArgs& args) {
   return choice.facts;
 }
 
-Result<plan::Inputs> plan_inputs(const ModelFile& file, const OpenArgs& args, u32 n_workers) {
+Result<plan::Inputs> plan_inputs(ModelFile& file, const OpenArgs& args, u32 n_workers) {
   TARN_TRY(const DeviceFacts device, chosen_device(file, args));
   TARN_TRY(const u64 tokenizer_bytes, text::Tokenizer::memory_bytes(file.gguf()));
   return plan::Inputs{.model = &file.description(),
                       .config = &args.config,
                       .device = device,
                       .tokenizer_bytes = tokenizer_bytes,
-                      .n_workers = n_workers};
+                      .n_workers = n_workers,
+                      .store_cut = file.store_cut(args)};
 }
 
 }  // namespace
@@ -250,6 +261,7 @@ Result<model::Weights> Engine::load_weights(const OpenArgs& args, model::LoadArg
   load.workers = &workers_;
   load.on_progress = args.on_progress;
   load.progress_context = args.progress_context;
+  if (plan_.tiers.manifest_bytes > 0) load.hash_with = &crc32c_ways()[0];
   if (!on_gpu()) {
     load.region = region(RegionId::weights);
     return model::load_weights(load);
@@ -365,6 +377,9 @@ Result<void> Engine::place_sessions(const OpenArgs& args) {
 }
 
 Result<void> Engine::open_kv_stream(const OpenArgs& args, std::span<std::byte> tables) {
+  kv_type_ = plan::kv_type(args.config);
+  publish_ns_ = u64{args.config.store.publish_ms} * 1'000'000;
+  const store::KvIdentity identity = kv_identity();
   TARN_CHECK(kv_stream_.open({.plan = &plan_,
                               .n_cache_layers = spec_.n_cache_layers,
                               .folder = args.config.store.path.data(),
@@ -372,6 +387,7 @@ Result<void> Engine::open_kv_stream(const OpenArgs& args, std::span<std::byte> t
                               .io = args.store_io,
                               .clock = clock_,
                               .log = log_,
+                              .identity = &identity,
                               .frames = region(RegionId::kv_groups),
                               .tables = tables,
                               .store_memory = region(RegionId::store)}));

@@ -13,10 +13,19 @@ namespace tarn::engine {
 namespace {
 
 constexpr u64 kWaitNs = 10'000'000;
-constexpr char kFileName[] = "/kv.tarn";
-constexpr u64 kPathBytesMax = 512;
+// What only spills may be cut anew at any time; what keeps sessions is another file.
+constexpr char kSpillName[] = "/kv.tarn";
+constexpr char kSessionsName[] = "/sessions.tarn";
 
 }  // namespace
+
+StorePath::StorePath(const char* folder, bool keeps_sessions) {
+  const std::string_view name = keeps_sessions ? kSessionsName : kSpillName;
+  const u64 folder_bytes = std::strlen(folder);
+  TARN_ASSERT(folder_bytes > 0 && folder_bytes + name.size() < text_.size());
+  std::memcpy(text_.data(), folder, folder_bytes);
+  std::memcpy(text_.data() + folder_bytes, name.data(), name.size());
+}
 
 Result<void> KvStream::open(const KvStreamArgs& args) {
   TARN_ASSERT(!is_on_ && args.plan != nullptr && args.plan->tiers.is_on());
@@ -36,8 +45,10 @@ Result<void> KvStream::open(const KvStreamArgs& args) {
   const auto mover_tables =
       take<std::byte>(bump, kv::Mover::bookkeeping_bytes(args.plan->group_shape,
                                                          args.plan->sessions_max, n_cache_layers_));
+  const bool keeps = tiers.manifest_bytes > 0;
+  if (keeps) place_sessions(args, bump);
   residency_.init(args.plan->group_shape, args.plan->groups_max, tiers.n_frames, args.frames,
-                  frame_tables, &store_);
+                  frame_tables, &store_, &names_);
   mover_.init({.residency = &residency_,
                .store = &store_,
                .clock = args.clock,
@@ -45,22 +56,50 @@ Result<void> KvStream::open(const KvStreamArgs& args) {
                .window_groups = tiers.window_groups,
                .loads_max = plan::kTierMovesMax,
                .spills_max = plan::kTierMovesMax,
-               .nonce = std::bit_cast<u64>(nonce)},
+               .nonce = std::bit_cast<u64>(nonce),
+               .names = &names_,
+               .on_other = &SessionStore::on_event,
+               .other_context = &sessions_},
               args.plan->sessions_max, mover_tables);
   is_on_ = true;
   return {};
 }
 
+void KvStream::place_sessions(const KvStreamArgs& args, Bump& tables) {
+  const plan::TierShape& tiers = args.plan->tiers;
+  const u32 page_tokens = args.plan->group_shape.page_tokens;
+  names_.init(
+      tiers.n_names, page_tokens, &store_.secret(),
+      take<std::byte>(tables, kv::PageNames::bookkeeping_bytes(tiers.n_names, page_tokens)));
+  const auto keys = take<store::Key>(tables, args.plan->pages_max);
+  sessions_.init({.store = &store_,
+                  .mover = &mover_,
+                  .residency = &residency_,
+                  .names = &names_,
+                  .crc = &crc32c_ways()[0],
+                  .n_cache_layers = n_cache_layers_,
+                  .spills_max = plan::kTierMovesMax,
+                  .manifest = args.store_memory.subspan(tiers.io_bytes, tiers.manifest_bytes),
+                  .keys = keys});
+  sessions_.set_identity(*args.identity);
+}
+
+u32 KvStream::first_lost_page(const kv::Sequence& sequence) const {
+  u32 page = 0;
+  for (; page < sequence.n_groups(); ++page) {
+    for (u32 layer = 0; layer < n_cache_layers_; ++layer) {
+      const u32 group_idx = sequence.group(layer, page).idx;
+      if (residency_.where(group_idx) == kv::Where::lost) return page;
+    }
+  }
+  return page;
+}
+
 Result<void> KvStream::open_store(const KvStreamArgs& args) {
   const plan::TierShape& tiers = args.plan->tiers;
-  std::array<char, kPathBytesMax> path{};
-  const u64 folder_bytes = std::strlen(args.folder);
-  TARN_ASSERT(folder_bytes > 0 && folder_bytes + sizeof kFileName <= path.size());
-  std::memcpy(path.data(), args.folder, folder_bytes);
-  std::memcpy(path.data() + folder_bytes, kFileName, sizeof kFileName);
-
-  const u64 io_bytes = align_up(io_backend_bytes(), kSectorBytes);
-  TARN_ASSERT(args.store_memory.size() >= io_bytes);
+  const StorePath path(args.folder, tiers.manifest_bytes > 0);
+  const u64 io_bytes = tiers.io_bytes;
+  TARN_ASSERT(args.store_memory.size() >= io_bytes + tiers.manifest_bytes);
   io_ = args.io;
   if (io_ == nullptr) {
     TARN_CHECK(make_private_folder(args.folder));
@@ -75,9 +114,9 @@ Result<void> KvStream::open_store(const KvStreamArgs& args) {
   io_->register_buffers(buffers);  // a refusal costs speed alone
   store::StoreOpenArgs open{.io = io_,
                             .clock = args.clock,
-                            .path = path.data(),
+                            .path = path.c_str(),
                             .limits = tiers.store,
-                            .memory = args.store_memory.subspan(io_bytes),
+                            .memory = args.store_memory.subspan(io_bytes + tiers.manifest_bytes),
                             .crc = &crc32c_ways()[0]};
   TARN_CHECK(fill_random(open.entropy));
   TARN_CHECK(store_.open(open));
@@ -91,6 +130,8 @@ void KvStream::close() {
   while (is_on_ && !(mover_.idle() && store_.idle())) mover_.pump(kWaitNs);
   while (!store_.idle()) store_.poll({}, kWaitNs);
   store_.close();
+  sessions_.close();
+  names_ = {};
   if (owns_io_) io_backend_destroy(io_);
   owns_io_ = false;
   io_ = nullptr;

@@ -8,6 +8,7 @@
 //              gathers single slots; pump() between other ops lets reads run behind them
 //   a cut      prepare_cut() brings what truncate() reopens or copies; end_cut() after it
 //   failures   of a session: its run is marked, the others go on
+//   sessions   where the plan keeps them, names of pages and their manifests (session_store.h)
 //   memory     the plan's regions kv_groups, kv_tables (their last part) and store
 //   thread     the engine's
 #pragma once
@@ -19,6 +20,7 @@
 #include "platform/io/io_backend.h"
 #include "platform/log/log.h"
 #include "runtime/engine/backend.h"
+#include "runtime/engine/session_store.h"
 #include "runtime/kv/mover.h"
 #include "runtime/plan/plan.h"
 
@@ -32,9 +34,20 @@ struct KvStreamArgs {
   IoBackend* io = nullptr;  // borrowed; nullptr: one of its own
   Clock* clock = nullptr;
   Log log{};
+  const store::KvIdentity* identity = nullptr;  // where sessions are kept
   std::span<std::byte> frames{};
   std::span<std::byte> tables{};
   std::span<std::byte> store_memory{};
+};
+
+// The store's file in its folder.
+class StorePath {
+ public:
+  StorePath(const char* folder, bool keeps_sessions);
+  const char* c_str() const { return text_.data(); }
+
+ private:
+  std::array<char, 512> text_{};
 };
 
 class KvStream {
@@ -83,14 +96,23 @@ class KvStream {
   void end_cut() { mover_.drop_hold(); }
   Result<void> prepare_fork() { return mover_.make_room(n_cache_layers_); }
 
-  void pump(u64 timeout_ns) { mover_.pump(timeout_ns); }
-  bool is_moving() const { return is_on_ && !mover_.idle(); }
+  void pump(u64 timeout_ns) {
+    mover_.pump(timeout_ns);
+    (void)sessions_.pump();
+  }
+  bool is_moving() const { return is_on_ && (!mover_.idle() || sessions_.is_busy()); }
+  // Sessions in the store; off where the plan keeps none.
+  SessionStore& sessions() { return sessions_; }
+  bool keeps_sessions() const { return sessions_.is_on(); }
+  // The first page of the sequence of which a part is lost; n_groups() where none is.
+  u32 first_lost_page(const kv::Sequence& sequence) const;
   const kv::MoverStats& stats() const { return mover_.stats(); }
   const kv::Residency& residency() const { return residency_; }
   const store::Store& store() const { return store_; }
 
  private:
   Result<void> open_store(const KvStreamArgs& args);
+  void place_sessions(const KvStreamArgs& args, Bump& tables);
 
   bool is_on_ = false;
   bool owns_io_ = false;
@@ -100,6 +122,8 @@ class KvStream {
   kv::Residency residency_{};
   kv::Mover mover_{};
   store::Store store_{};
+  kv::PageNames names_{};
+  SessionStore sessions_{};
   std::array<u64, kOwnersMax / 64> failed_{};  // of this step, a bit an owner
   Error error_{};                              // of the last of them
 };

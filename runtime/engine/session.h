@@ -12,13 +12,16 @@
 // Invariant: KV slots <= n_ids; slots are reserved for all n_ids tokens.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <span>
+#include <string_view>
 
 #include "runtime/engine/event_ring.h"
 #include "runtime/engine/sampler.h"
 #include "runtime/engine/text_stream.h"
 #include "runtime/kv/sequence.h"
+#include "runtime/store/manifest.h"
 #include "runtime/text/tokenizer.h"
 
 namespace tarn::engine {
@@ -32,6 +35,7 @@ struct GenerateParams {
   SamplerParams sampler{};
   u32 max_tokens = 0;  // 0: until the model ends or the KV is full
   bool ignore_end = false;
+  u64 first_draw = 0;  // draws that a generation made which this one goes on from
   std::span<const std::string_view> stops{};  // copied
   // What the first draws are to come to, whatever the logits say, for evaluation: a text read by
   // decode steps. In the vocabulary; lent until the end.
@@ -59,6 +63,16 @@ struct Session {
   u64 fed_ns = 0;  // first feed since the last end; 0: none
   u64 first_token_ns = 0;
   u64 last_token_ns = 0;
+  u64 first_draw = 0;  // draws before this generation that it goes on from
+
+  // What it is called in the store; empty: it is not kept.
+  std::array<char, store::kManifestNameBytesMax> name_text{};
+  u32 name_bytes = 0;
+  u64 revision = 0;     // of its last manifest
+  u32 turn_begin = 0;   // where the last input begins
+  u32 n_published = 0;  // slots that a manifest has
+  u64 published_ns = 0;
+  std::string_view name() const { return {name_text.data(), name_bytes}; }
 
   LogitsFn on_logits = nullptr;
   void* logits_context = nullptr;

@@ -1,6 +1,7 @@
 #include "runtime/model/weights.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 
 #include "platform/base/assert.h"
@@ -165,6 +166,14 @@ u64 slot_bytes_of(const ModelDescription& model) {
                   align_up(tile_bytes_max, kSectorBytes) + 2 * kSectorBytes);
 }
 
+// One piece's share in a sum over all: where it lies counts, the order of the pieces does not
+// (mixing: splitmix64, Steele, Lea, Flood 2014).
+u64 mixed(u64 value) {
+  value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9;
+  value = (value ^ (value >> 27)) * 0x94D049BB133111EB;
+  return value ^ (value >> 31);
+}
+
 // A run of whole tiles of one tensor, or a vector: what one read brings.
 struct Piece {
   const Item* item = nullptr;
@@ -177,6 +186,9 @@ struct Piece {
 
 u64 tile_bytes_of(const TensorRef& tensor) {
   return kernels::tiled_bytes(tensor.type, kTileRows, tensor.k);
+}
+u64 tiles_of_task(const TensorRef& tensor) {
+  return std::max<u64>(1, kTaskBytes / tile_bytes_of(tensor));
 }
 std::byte* target_of(const Piece& piece) {
   return piece.item->target + piece.row_begin / kTileRows * tile_bytes_of(*piece.item->tensor);
@@ -195,6 +207,7 @@ class Loader {
     if (done && args_.sink != nullptr) done = args_.sink->finish();
     if (!done) return fail(done.error());
     if (weights_.rope_factors != nullptr) TARN_CHECK(check_rope_factors());
+    for (u64 i = 0; i < hash_.size(); ++i) weights_.content_hash[i] = hash_[i].load();
     return weights_;
   }
 
@@ -205,6 +218,8 @@ class Loader {
   Result<void> take(const IoCompletion& completion);
   std::optional<Piece> next_piece();
   bool submit_next();
+  void add_to_hash(u64 file_offset, const std::byte* bytes, u64 n_bytes);
+  void hash_tiles(const Piece& piece, const std::byte* rows, u64 begin, u64 end);
   void tile(const Piece& piece, const std::byte* rows, u64 tile_begin, u64 n_tiles, std::byte* to);
   Result<void> send(const Piece& piece, const std::byte* rows);
   static void check_rows(const Piece& piece, const std::byte* rows);
@@ -222,6 +237,7 @@ class Loader {
   u64 next_item_ = 0;
   u64 next_row_ = 0;
   u64 done_bytes_ = 0;
+  std::array<std::atomic<u64>, 2> hash_{};
 };
 
 // Gives every tensor its place and makes the list of what is to be read, in the file's order.
@@ -366,7 +382,15 @@ Result<void> Loader::take(const IoCompletion& completion) {
     return fail(read_error(completion.result, piece.read_offset));
   }
   const std::byte* rows = slots_.data() + completion.tag * slot_bytes_ + piece.lead_bytes;
-  if (piece.item->is_checked) {
+  if (piece.item->is_vector) {
+    add_to_hash(piece.read_offset + piece.lead_bytes, rows, piece.n_bytes);
+  }
+  if (piece.item->is_checked) {  // hashed in the pieces in which it would be tiled
+    const u64 n_tiles = ceil_div(piece.n_rows, kTileRows);
+    const u64 n_of_task = tiles_of_task(*piece.item->tensor);
+    for (u64 tile = 0; tile < n_tiles; tile += n_of_task) {
+      hash_tiles(piece, rows, tile, std::min(n_tiles, tile + n_of_task));
+    }
     check_rows(piece, rows);
   } else if (piece.item->is_sent) {
     TARN_CHECK(send(piece, rows));
@@ -416,16 +440,34 @@ Result<void> Loader::send(const Piece& piece, const std::byte* rows) {
   return {};
 }
 
+// Any thread.
+void Loader::add_to_hash(u64 file_offset, const std::byte* bytes, u64 n_bytes) {
+  if (args_.hash_with == nullptr) return;
+  const u64 crc = args_.hash_with->bytes(bytes, n_bytes);
+  const u64 piece = mixed(crc + (file_offset << 32)) ^ mixed(file_offset + 0x9E3779B97F4A7C15);
+  hash_[0].fetch_add(piece, std::memory_order_relaxed);
+  hash_[1].fetch_add(mixed(piece + n_bytes), std::memory_order_relaxed);
+}
+
+void Loader::hash_tiles(const Piece& piece, const std::byte* rows, u64 begin, u64 end) {
+  const u64 row_bytes = kernels::row_bytes(piece.item->tensor->type, piece.item->tensor->k);
+  const u64 row_begin = begin * kTileRows;
+  const u64 row_end = std::min(piece.n_rows, end * kTileRows);
+  add_to_hash(piece.read_offset + piece.lead_bytes + row_begin * row_bytes,
+              rows + row_begin * row_bytes, (row_end - row_begin) * row_bytes);
+}
+
 // Tiles [tile_begin, tile_begin + n_tiles) of a piece, the first of them at `to`.
 void Loader::tile(const Piece& piece, const std::byte* rows, u64 tile_begin, u64 n_tiles,
                   std::byte* to) {
   const TensorRef& tensor = *piece.item->tensor;
   const u64 row_bytes = kernels::row_bytes(tensor.type, tensor.k);
   const u64 tile_bytes = tile_bytes_of(tensor);
-  const u64 tiles_per_task = std::max<u64>(1, kTaskBytes / tile_bytes);
+  const u64 tiles_per_task = tiles_of_task(tensor);
   args_.workers->run(static_cast<u32>(ceil_div(n_tiles, tiles_per_task)), [&](u32 task, u32) {
     const u64 task_begin = task * tiles_per_task;
     const u64 task_end = std::min(n_tiles, task_begin + tiles_per_task);
+    hash_tiles(piece, rows, tile_begin + task_begin, tile_begin + task_end);
     for (u64 tile = task_begin; tile < task_end; ++tile) {
       const u64 row = (tile_begin + tile) * kTileRows;
       args_.tile_rows({.type = tensor.type,

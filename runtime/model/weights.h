@@ -10,10 +10,12 @@
 //   thread     the thread that builds the engine; it is the pool's worker 0
 #pragma once
 
+#include <array>
 #include <span>
 
 #include "kernels/quant/dequant.h"
 #include "platform/base/checked.h"
+#include "platform/cpu/crc32c.h"
 #include "platform/cpu/worker_pool.h"
 #include "platform/io/io_backend.h"
 #include "runtime/model/model_spec.h"
@@ -54,6 +56,9 @@ struct Weights {
   const f32* output_norm = nullptr;
   const f32* rope_factors = nullptr;  // [n_rot / 2] or nullptr
   std::span<const LayerWeights> layers{};
+  // Of the bytes of all tensors as they were read, where LoadArgs asked for it: not cryptographic,
+  // and the same whatever order the reads came in.
+  std::array<u64, 2> content_hash{};
   bool embedding_on_disk() const { return token_embd_on_disk.row_checksums != nullptr; }
 };
 
@@ -104,6 +109,7 @@ struct LoadArgs {
   std::span<std::byte> staging{};  // loader_staging_bytes, 4 KiB aligned; free again afterwards
   kernels::TileFn tile_rows = nullptr;
   WorkerPool* workers = nullptr;
+  const Crc32c* hash_with = nullptr;  // nullptr: content_hash is not wanted
   // Called after every few MiB with bytes of the file; false gives up with Status::cancelled.
   bool (*on_progress)(void* context, u64 done_bytes, u64 total_bytes) = nullptr;
   void* progress_context = nullptr;

@@ -259,12 +259,14 @@ Unexpected refuse(Status status, const char* hint, const char* key, Figure first
       {.status = status, .hint = hint, .detail = Detail(key), .figures = {{first, second}}});
 }
 
-TierInputs tier_inputs(const Plan& plan) {
+TierInputs tier_inputs(const Inputs& inputs, const Plan& plan) {
   return {.group_shape = plan.group_shape,
           .groups_max = plan.groups_max,
           .sessions_max = plan.sessions_max,
           .rows_max = plan.rows_max,
-          .n_chosen_max = plan.select.n_chosen_max};
+          .n_chosen_max = plan.select.n_chosen_max,
+          .context_tokens = plan.context_tokens,
+          .cut = inputs.store_cut};
 }
 
 bool can_be_q8_0(const model::ModelSpec& spec) { return spec.head_dim % 32 == 0; }
@@ -326,7 +328,7 @@ Result<void> derive_sizes(const Inputs& inputs, u32 n_frames, Plan* plan) {
       plan->page_table_offset_bytes + align_up(plan->pages_max * sizeof(u8*), kPieceAlignment);
   plan->select = select_shape(spec, config, plan->context_tokens, n_frames > 0);
   if (n_frames > 0) {
-    TARN_TRY(plan->tiers, tier_shape(spec, config, tier_inputs(*plan), n_frames));
+    TARN_TRY(plan->tiers, tier_shape(spec, config, tier_inputs(inputs, *plan), n_frames));
   }
   return {};
 }
@@ -334,6 +336,19 @@ Result<void> derive_sizes(const Inputs& inputs, u32 n_frames, Plan* plan) {
 // Why KV cannot lie over memory and disk here.
 Result<void> check_tiers(const Inputs& inputs, const Plan& whole) {
   const Figure needed{"kv_bytes", whole.of(RegionId::kv_groups).bytes};
+  const bool keeps = inputs.config->store.sessions;
+  if (keeps && inputs.device.kind != DeviceKind::cpu) {
+    return refuse(Status::unsupported,
+                  "this version keeps sessions of the CPU alone: choose the device \"cpu\", or set "
+                  "store.sessions to false",
+                  "store.sessions", needed, {});
+  }
+  if (keeps && !inputs.config->select.is_full()) {
+    return refuse(Status::unsupported,
+                  "this version keeps sessions that read all of their KV: set select.method to "
+                  "\"full\", or store.sessions to false",
+                  "store.sessions", needed, {});
+  }
   if (inputs.config->store.is_off()) {
     return refuse(
         Status::invalid_config,
@@ -382,14 +397,16 @@ Result<Plan> plan_with(const Inputs& inputs, u32 n_frames) {
 }
 
 // As many frames as the budget leaves room for.
-Result<Plan> plan_with_frames_that_fit(const Inputs& inputs, const Plan& whole, u32 n_least) {
+Result<Plan> plan_with_frames_that_fit(const Inputs& inputs, const Plan& whole, u32 n_least,
+                                       u32 n_most) {
   TARN_TRY(const Plan least, plan_with(inputs, n_least));
   if (!least.fits) return least;
+  if (least.budget_bytes == 0) return plan_with(inputs, n_most);
   constexpr u64 kTableBytes = 8;  // of a frame, at most
   const u64 left_bytes = least.budget_bytes - least.total_bytes;
   const u64 spare_bytes = std::min(left_bytes, 4 * kRegionAlignment);  // regions are aligned
   const u64 more = (left_bytes - spare_bytes) / (whole.group_shape.group_bytes() + kTableBytes);
-  const u64 n_frames = std::min<u64>(n_least + more, whole.groups_max - 1);
+  const u64 n_frames = std::min<u64>(n_least + more, n_most);
   return plan_with(inputs, static_cast<u32>(n_frames));
 }
 
@@ -409,14 +426,19 @@ Result<Plan> plan_memory(const Inputs& inputs) {
 
   TARN_TRY(const Plan whole, plan_with(inputs, 0));
   const u64 memory_bytes = inputs.config->kv_memory_bytes;
-  if (memory_bytes == 0 && (whole.fits || inputs.config->store.is_off())) return whole;
-  const u64 n_frames = memory_bytes / whole.group_shape.group_bytes();
-  const u32 n_least = tier_frames_least(inputs.model->spec, tier_inputs(whole));
-  if (n_frames >= whole.groups_max) return whole;
+  const bool keeps = inputs.config->store.sessions;
+  if (!keeps && memory_bytes == 0 && (whole.fits || inputs.config->store.is_off())) return whole;
+  const TierInputs tiers = tier_inputs(inputs, whole);
+  const u32 n_least = tier_frames_least(inputs.model->spec, tiers);
+  const u32 n_most = keeps ? tier_frames_for_all(inputs.model->spec, tiers) : whole.groups_max - 1;
+  u64 n_frames = memory_bytes / whole.group_shape.group_bytes();
+  if (!keeps && n_frames > n_most) return whole;
+  n_frames = std::min<u64>(n_frames, n_most);
   const Result<void> possible = check_tiers(inputs, whole);
+  if (keeps && !possible) return fail(possible.error());
   if (memory_bytes == 0) {
-    if (!possible || n_least >= whole.groups_max) return whole;
-    return plan_with_frames_that_fit(inputs, whole, n_least);
+    if (!possible || n_least > n_most) return whole;
+    return plan_with_frames_that_fit(inputs, whole, n_least, n_most);
   }
   if (!possible) return fail(possible.error());
   if (n_frames < n_least) {

@@ -88,6 +88,7 @@ struct Inputs {
   DeviceFacts device{};
   u64 tokenizer_bytes = 0;  // text::Tokenizer::memory_bytes
   u32 n_workers = 1;
+  store::Cut store_cut{};  // of the file with kept sessions; 0: there is none
 };
 
 // The part of a plan that passes its budget, or, where none does, the one that a budget is for.

@@ -7,6 +7,7 @@
 #include "runtime/kv/mover.h"
 #include "runtime/kv/slot_cache.h"
 #include "runtime/select/select_shape.h"
+#include "runtime/store/manifest.h"
 
 namespace tarn::plan {
 namespace {
@@ -14,6 +15,8 @@ namespace {
 constexpr u64 kPieceAlignment = 64;
 constexpr u32 kSpareRecords = 128;  // published for groups that are released meanwhile
 constexpr u32 kCacheStepsMax = 4;   // what a cache holds at most, in what a step chooses
+constexpr u32 kManifestsSpare = 4;  // beside two of each session: the new one before the old goes
+constexpr u32 kForeignFactor = 4;   // how much a file's frames may miss what groups here want
 constexpr u32 kWindowsLeast = 4;    // one attended to, two on their way, one being spilled
 
 }  // namespace
@@ -65,6 +68,31 @@ void split_cache(const model::ModelSpec& spec, const Config& config, const TierI
 
 }  // namespace
 
+u32 tier_frames_for_all(const model::ModelSpec& spec, const TierInputs& inputs) {
+  return std::max(inputs.groups_max + 2 * kTierWindowGroups, tier_frames_least(spec, inputs));
+}
+
+namespace {
+
+// The file's own frames where sessions lie in it, else one for each group's record.
+Result<u64> frame_bytes_of(const Config& config, const TierInputs& inputs, u64 record_bytes) {
+  const bool is_kept = config.store.sessions && config.store.frame_bytes == 0;
+  if (!is_kept || inputs.cut.frame_bytes == 0) {
+    return std::max(config.store.frame_bytes, record_bytes);
+  }
+  const u64 frame_bytes = inputs.cut.frame_bytes;
+  if (frame_bytes > kForeignFactor * record_bytes || record_bytes > kForeignFactor * frame_bytes) {
+    return fail({.status = Status::invalid_config,
+                 .hint = "the sessions in this folder are of a model with KV of another size: give "
+                         "this one a folder of its own (--store DIR)",
+                 .detail = Detail("store.path"),
+                 .figures = {{{"frame_bytes", frame_bytes}, {"record_bytes", record_bytes}}}});
+  }
+  return frame_bytes;
+}
+
+}  // namespace
+
 Result<TierShape> tier_shape(const model::ModelSpec& spec, const Config& config,
                              const TierInputs& inputs, u32 n_frames) {
   TierShape shape{.n_frames = n_frames};
@@ -86,20 +114,41 @@ Result<TierShape> tier_shape(const model::ModelSpec& spec, const Config& config,
                kPieceAlignment);
   shape.state_bytes = n_blocks * spec.n_kv_heads * shape.state_stride_bytes;
 
-  const store::RecordShape record{.payload_bytes = inputs.group_shape.group_bytes()};
-  const u64 records = u64{inputs.groups_max} + kSpareRecords;
-  const u64 frame_bytes = std::max(config.store.frame_bytes, record.record_bytes());
-  // What the context needs; the quota is a ceiling.
+  const bool keeps = config.store.sessions;
+  const u32 page_tokens = inputs.group_shape.page_tokens;
+  const store::RecordShape record{.payload_bytes = inputs.group_shape.group_bytes(),
+                                  .n_tokens = keeps ? page_tokens : 0};
+  store::RecordShape manifest{};
+  if (keeps) {
+    const u32 n_tokens = std::min(inputs.context_tokens, store::kManifestTokensMax);
+    manifest.payload_bytes = store::manifest_bytes_max(n_tokens, page_tokens, /*n_turns=*/1);
+    shape.manifest_bytes = align_up(manifest.payload_bytes, store::kSectorBytes);
+    shape.n_names = inputs.groups_max / spec.n_cache_layers;
+    shape.tables_bytes +=
+        align_up(kv::PageNames::bookkeeping_bytes(shape.n_names, page_tokens), kPieceAlignment);
+    shape.tables_bytes +=
+        align_up(inputs.context_tokens / page_tokens * sizeof(store::Key), kPieceAlignment);
+  }
+  TARN_TRY(const u64 frame_bytes, frame_bytes_of(config, inputs, record.record_bytes()));
+  // What the context needs, and where sessions are kept as much again; the quota is a ceiling.
+  const u64 records = u64{inputs.groups_max} * (keeps ? 2 : 1) + kSpareRecords;
+  const u64 n_manifests = keeps ? u64{2} * inputs.sessions_max + kManifestsSpare : 0;
+  const u64 n_frames_wanted =
+      records * record.frames(frame_bytes) + n_manifests * manifest.frames(frame_bytes);
+  const u64 n_frames_kept =
+      keeps && frame_bytes == inputs.cut.frame_bytes ? inputs.cut.n_frames : 0;
   shape.disk_bytes =
-      std::min(config.store.quota_bytes, store::kFramesBegin + records * frame_bytes);
+      std::min(config.store.quota_bytes,
+               store::kFramesBegin + std::max(n_frames_wanted, n_frames_kept) * frame_bytes);
   shape.store = {.file_bytes = shape.disk_bytes,
                  .frame_bytes = frame_bytes,
-                 .head_bytes_max = record.head_bytes(),
+                 .head_bytes_max = std::max(record.head_bytes(), manifest.head_bytes()),
                  .ops_max = config.store.requests_max,
                  .write_bytes_per_day = config.store.daily_write_bytes};
   TARN_TRY(const u64 store_bytes, store::store_bytes(shape.store));
-  shape.store_bytes = align_up(store_bytes, store::kSectorBytes) +
-                      align_up(io_backend_bytes(), store::kSectorBytes) + store::kSectorBytes;
+  shape.io_bytes = align_up(io_backend_bytes(), store::kSectorBytes);
+  shape.store_bytes = shape.io_bytes + shape.manifest_bytes +
+                      align_up(store_bytes, store::kSectorBytes) + store::kSectorBytes;
   return shape;
 }
 

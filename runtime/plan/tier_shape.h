@@ -2,7 +2,8 @@
 //
 // What KV over memory and disk needs: how many frames of memory, how the store's file is cut, and
 // the memory of what moves groups between them. The planner reserves it, the engine's KvStream cuts
-// it at the same places.
+// it at the same places. Where sessions are kept, the file that is there keeps its frames and is
+// never made shorter than the quota demands: what lies in it has no other copy.
 #pragma once
 
 #include "platform/base/checked.h"
@@ -23,7 +24,10 @@ struct TierShape {
   u64 state_bytes = 0;    // of attention in parts, behind the workers' pieces
   u64 state_stride_bytes = 0;  // of them, for a block of rows and a KV head
   store::StoreLimits store{};
-  u64 store_bytes = 0;  // the store's memory, and behind it the I/O backend's
+  u64 store_bytes = 0;     // the I/O backend's memory, with sessions a manifest's, the store's
+  u64 io_bytes = 0;        // of it
+  u64 manifest_bytes = 0;  // 0: sessions are not kept
+  u32 n_names = 0;         // of pages, likewise
   u64 disk_bytes = 0;
   bool is_on() const { return n_frames > 0; }
 };
@@ -34,6 +38,8 @@ struct TierInputs {
   u32 sessions_max = 0;
   u32 rows_max = 0;
   u32 n_chosen_max = 0;  // slots that a head attends to by selection; 0: it attends to all
+  u32 context_tokens = 0;
+  store::Cut cut{};  // of the file that is there; 0: there is none
 };
 
 // Frames that the steps of such a plan need at least.
@@ -41,6 +47,9 @@ u32 tier_frames_least(const model::ModelSpec& spec, const TierInputs& inputs);
 // `n_frames` of memory: with selection those that no step needs become a cache of chosen slots.
 Result<TierShape> tier_shape(const model::ModelSpec& spec, const Config& config,
                              const TierInputs& inputs, u32 n_frames);
+
+// Frames with which nothing is ever spilled.
+u32 tier_frames_for_all(const model::ModelSpec& spec, const TierInputs& inputs);
 
 inline constexpr u32 kTierMovesMax = 48;      // in each direction
 inline constexpr u32 kTierIoInFlight = 128;   // requests of the store

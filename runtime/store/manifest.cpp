@@ -204,6 +204,18 @@ u64 manifest_bytes(const Manifest& manifest) {
   return sizeof(ManifestHead) + body_bytes(head_of(manifest));
 }
 
+u64 manifest_bytes_max(u32 n_tokens, u32 page_tokens, u32 n_turns) {
+  TARN_ASSERT(n_tokens <= kManifestTokensMax && n_turns <= kManifestTurnsMax);
+  const ManifestHead head{.n_groups = n_tokens / page_tokens,
+                          .n_codebooks = n_turns,
+                          .n_tokens = n_tokens,
+                          .n_turns = n_turns,
+                          .n_biases = kManifestBiasesMax,
+                          .name_bytes = kManifestNameBytesMax,
+                          .policy_bytes = kManifestPolicyBytesMax};
+  return sizeof head + body_bytes(head);
+}
+
 void encode_manifest(const Crc32c& crc, const Manifest& manifest, std::span<std::byte> out) {
   TARN_ASSERT(manifest_fault(manifest) == nullptr);
   ManifestHead head = head_of(manifest);

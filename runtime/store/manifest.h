@@ -128,6 +128,8 @@ struct Manifest {
 const char* manifest_fault(const Manifest& manifest);
 
 u64 manifest_bytes(const Manifest& manifest);
+// The most that one of so many tokens takes, with one codebook a turn.
+u64 manifest_bytes_max(u32 n_tokens, u32 page_tokens, u32 n_turns);
 // `out` has manifest_bytes().
 void encode_manifest(const Crc32c& crc, const Manifest& manifest, std::span<std::byte> out);
 Result<Manifest> decode_manifest(const Crc32c& crc, std::span<const std::byte> bytes);

@@ -22,7 +22,7 @@ namespace tarn::test {
 class SmallModel {
  public:
   SmallModel(const std::string& arch, const std::string& type, u64 seed = 1)
-      : file_(arch + "_" + type + ".gguf") {
+      : file_(arch + "_" + type + "_" + std::to_string(seed) + ".gguf") {
     synth::SynthShape shape{.name = "small", .n_layers = 2, .n_vocab = 1024};
     shape.d_ff = type[0] == 'f' ? 172 : 512;
     if (arch == "qwen2") {

@@ -1,0 +1,280 @@
+// Sessions that outlive the engine: kept under a name, parked, and taken up again.
+#include <algorithm>
+#include <array>
+#include <bit>
+
+#include "platform/base/assert.h"
+#include "platform/base/checked.h"
+#include "runtime/engine/engine.h"
+
+namespace tarn::engine {
+namespace {
+
+// Raised when the CPU's kernels give other bits than before. All ISAs give the same.
+constexpr u32 kCpuNumericsId = 1;
+constexpr u32 kPageLayout = 1;
+// A slice of a kept session's prompt takes no longer, since what is within one is lost in a crash.
+constexpr u64 kSliceNs = 2'500'000'000;
+constexpr u32 kFirstSliceRows = 64;
+constexpr u32 kSliceRowsMin = 16;
+
+constexpr Error kNotKept{.status = Status::invalid_request,
+                         .hint =
+                             "this engine keeps no sessions: set store.sessions to true and "
+                             "store.path to a folder (--store DIR)"};
+
+static_assert(sizeof(LogitBias) == sizeof(store::ManifestBias));
+static_assert(kLogitBiasesMax == store::kManifestBiasesMax);
+
+SamplerParams params_of(const store::Manifest& manifest) {
+  const store::SamplerState& state = manifest.sampler;
+  SamplerParams params{.temperature = state.temperature,
+                       .top_k = state.top_k,
+                       .top_p = state.top_p,
+                       .min_p = state.min_p,
+                       .repetition_penalty = state.repetition_penalty,
+                       .frequency_penalty = state.frequency_penalty,
+                       .presence_penalty = state.presence_penalty,
+                       .penalty_last_tokens = state.penalty_last_tokens,
+                       .seed = state.seed,
+                       .n_logit_biases = static_cast<u32>(manifest.biases.size()),
+                       .n_top_logprobs = state.n_top_logprobs};
+  for (u32 i = 0; i < params.n_logit_biases; ++i) {
+    params.logit_biases[i] = {manifest.biases[i].token, manifest.biases[i].bias};
+  }
+  return params;
+}
+
+}  // namespace
+
+// Whatever makes KV of equal tokens differ. The bytes of the tensors say which model it is, and
+// those hyper-parameters that they are computed with.
+store::KvIdentity Engine::kv_identity() const {
+  const std::array<u64, 11> model = {weights_.content_hash[0],
+                                     weights_.content_hash[1],
+                                     static_cast<u64>(spec_.arch),
+                                     spec_.n_layers,
+                                     spec_.d_model,
+                                     spec_.d_ff,
+                                     spec_.n_heads,
+                                     spec_.n_vocab,
+                                     std::bit_cast<u32>(spec_.rms_eps),
+                                     spec_.qkv_bias,
+                                     spec_.qk_norm};
+  const std::span<const f32> factors(weights_.rope_factors,
+                                     weights_.rope_factors != nullptr ? spec_.n_rot / 2 : 0);
+  const std::array<u8, 32> no_entropy{};  // an identity is the same in every store
+  const store::Secret open = store::make_secret(no_entropy);
+  const std::array<u64, 3> rope = {std::bit_cast<u64>(spec_.rope_base),
+                                   std::bit_cast<u64>(spec_.rope_scale),
+                                   store::root_key(open, std::as_bytes(factors)).low};
+  return {.model = store::root_key(open, std::as_bytes(std::span(model))),
+          .n_cache_layers = spec_.n_cache_layers,
+          .n_kv_heads = spec_.n_kv_heads,
+          .head_dim = spec_.head_dim,
+          .page_tokens = plan_.group_shape.page_tokens,
+          .kv_type = static_cast<u32>(kv_type_),
+          .layout = kPageLayout,
+          .rope_type = spec_.rope_halves ? 1u : 0u,
+          .rope_dims = spec_.n_rot,
+          .rope_scaling = store::root_key(open, std::as_bytes(std::span(rope))).low,
+          .numerics_id = kCpuNumericsId};
+}
+
+void Engine::forget_name(Session& s) {
+  if (publishing_ == &s) publishing_ = nullptr;
+  s.name_bytes = 0;
+  s.revision = 0;
+  s.turn_begin = 0;
+  s.n_published = 0;
+}
+
+Result<void> Engine::take_name(SessionIdx idx, std::string_view name) {
+  if (!kv_stream_.keeps_sessions()) return fail(kNotKept);
+  if (name.empty() || name.size() > store::kManifestNameBytesMax) {
+    return fail({.status = Status::invalid_request,
+                 .hint = "a session's name has 1 to 128 bytes",
+                 .figures = {{{"bytes", name.size()}}}});
+  }
+  for (SessionIdx other = 0; other < n_session_slots_; ++other) {
+    if (other == idx || session(other).name() != name) continue;
+    return fail({.status = Status::invalid_request,
+                 .hint = "another open session has this name: destroy that one, or choose another "
+                         "name",
+                 .detail = Detail(name)});
+  }
+  if (idx >= n_session_slots_) return {};  // a look only
+  Session& s = session(idx);
+  if (s.name() == name) return {};
+  kv_stream_.sessions().drop(s.sequence);  // under the old name
+  forget_name(s);
+  std::copy(name.begin(), name.end(), s.name_text.begin());
+  s.name_bytes = static_cast<u32>(name.size());
+  return {};
+}
+
+Result<void> Engine::keep(SessionIdx idx, std::string_view name) {
+  TARN_CHECK(take_name(idx, name));
+  session(idx).published_ns = clock_->now_ns();
+  return {};
+}
+
+SaveArgs Engine::save_args(Session& s, u32 n_slots) const {
+  const SamplerParams& p = s.sampler;
+  const bool is_generating = s.state == SessionState::generating;
+  SaveArgs args{.sequence = &s.sequence,
+                .n_slots = n_slots,
+                .name = s.name(),
+                .revision = ++s.revision,
+                .sampler = {.temperature = p.temperature,
+                            .top_p = p.top_p,
+                            .min_p = p.min_p,
+                            .repetition_penalty = p.repetition_penalty,
+                            .frequency_penalty = p.frequency_penalty,
+                            .presence_penalty = p.presence_penalty,
+                            .top_k = p.top_k,
+                            .penalty_last_tokens = p.penalty_last_tokens,
+                            .n_top_logprobs = p.n_top_logprobs,
+                            .max_tokens = s.max_tokens,
+                            .is_generating = s.state == SessionState::idle ? 0u : 1u,
+                            .ignores_end = s.ignore_end ? 1u : 0u,
+                            .seed = p.seed,
+                            .n_drawn = is_generating ? s.first_draw + s.n_generated : 0},
+                .n_biases = p.n_logit_biases,
+                .ids = s.ids.first(s.n_ids),
+                .turn_begin = s.turn_begin};
+  for (u32 i = 0; i < p.n_logit_biases; ++i) {
+    args.biases[i] = {p.logit_biases[i].token, p.logit_biases[i].bias};
+  }
+  return args;
+}
+
+Result<Engine::Saved> Engine::park(SessionIdx idx, std::string_view name) {
+  TARN_CHECK(take_name(idx, name));
+  Session& s = session(idx);
+  publishing_ = nullptr;  // save() waits for it, and writes what it left
+  const u64 start_ns = clock_->now_ns();
+  const u64 written_before = kv_stream_.store().stats().bytes_written;
+  TARN_CHECK(kv_stream_.sessions().save(save_args(s, s.sequence.n_slots())));
+  s.published_ns = clock_->now_ns();
+  s.n_published = s.sequence.n_slots();
+  return Saved{.n_tokens = s.n_ids,
+               .bytes_written = kv_stream_.store().stats().bytes_written - written_before,
+               .took_ns = s.published_ns - start_ns};
+}
+
+Result<Engine::Resumed> Engine::resume(std::string_view name) {
+  TARN_CHECK(take_name(kSessionsMax, name));
+  const u64 start_ns = clock_->now_ns();
+  TARN_TRY(const store::Manifest manifest, kv_stream_.sessions().find(name));
+  publishing_ = nullptr;  // find() has waited for it
+  TARN_TRY(const SessionIdx idx, create_session());
+  Session& s = session(idx);
+  Result<void> taken = take_up(s, manifest);
+  if (taken) taken = take_name(idx, name);
+  if (!taken) {
+    destroy_session(idx);
+    return fail(taken.error());
+  }
+  s.revision = manifest.revision;
+  s.turn_begin = manifest.turn_begins.empty() ? s.n_ids : manifest.turn_begins[0];
+  s.n_published = s.sequence.n_slots();
+  s.published_ns = clock_->now_ns();
+  return Resumed{.idx = idx,
+                 .n_tokens = s.n_ids,
+                 .n_computed = s.sequence.n_slots(),
+                 .turn_begin = s.turn_begin,
+                 .is_cut_off = manifest.sampler.is_generating != 0,
+                 .n_drawn = manifest.sampler.n_drawn,
+                 .revision = s.revision,
+                 .took_ns = s.published_ns - start_ns};
+}
+
+// The pages whose records are all there stay where they are; the rest is computed from the tokens.
+Result<void> Engine::take_up(Session& s, const store::Manifest& manifest) {
+  const u32 page_tokens = plan_.group_shape.page_tokens;
+  const u64 n_ids = manifest.token_ids.size();
+  if (n_ids > plan_.context_tokens) {
+    return fail({.status = Status::invalid_request,
+                 .hint = "the session is longer than the context: raise -c (kv.context_tokens)",
+                 .figures = {{{"tokens", n_ids}, {"context", plan_.context_tokens}}}});
+  }
+  const SamplerParams params = params_of(manifest);
+  const bool has_ids = std::all_of(manifest.token_ids.begin(), manifest.token_ids.end(),
+                                   [&](u32 id) { return id < spec_.n_vocab; });
+  if (!has_ids || !validate(params, spec_.n_vocab)) {
+    return fail({.status = Status::io_failed,
+                 .hint = "a saved session is damaged and cannot be taken up: begin a new one"});
+  }
+  SessionStore& sessions = kv_stream_.sessions();
+  const u32 n_pages = sessions.n_pages_there(manifest);
+  const u32 n_there = std::min(n_pages * page_tokens, manifest.n_slots);
+  const u32 n_full = n_there / page_tokens;
+  constexpr Error kNoKv{.status = Status::would_block,
+                        .hint =
+                            "other sessions hold the KV now: end or truncate one, or raise -c "
+                            "(kv.context_tokens)"};
+  if (!s.sequence.reserve(n_pages * page_tokens)) return fail(kNoKv);
+  sessions.adopt(s.sequence, manifest, n_pages);
+  s.sequence.commit(n_pages * page_tokens);
+  std::copy(manifest.token_ids.begin(), manifest.token_ids.end(), s.ids.begin());
+  s.n_ids = static_cast<u32>(n_ids);
+  sessions.name_pages(s.sequence, s.ids, 0, n_full);
+  if (n_full < n_pages) {
+    const Result<void> prepared = kv_stream_.prepare_cut(s.sequence, n_there);
+    if (!prepared && prepared.error().status != Status::io_failed) return prepared;
+    const bool is_cut = s.sequence.truncate(prepared ? n_there : n_full * page_tokens);
+    TARN_ASSERT(is_cut);  // nobody shares the tail
+    if (prepared) kv_stream_.end_cut();
+  }
+  if (!s.sequence.reserve(s.n_pending())) return fail(kNoKv);
+  s.n_fed = s.n_settled = s.n_ids;
+  s.sampler = params;
+  s.max_tokens = manifest.sampler.max_tokens;
+  s.ignore_end = manifest.sampler.ignores_end != 0;
+  s.n_generated = 0;
+  s.state = s.n_computable() > 0 ? SessionState::computing : SessionState::idle;
+  return {};
+}
+
+// Full pages of the kept session that has waited longest, where it has new ones.
+void Engine::publish() {
+  SessionStore& sessions = kv_stream_.sessions();
+  if (publishing_ != nullptr && !sessions.is_saving()) {
+    if (sessions.last()) publishing_->n_published = n_publishing_;
+    if (!sessions.last()) {
+      std::array<char, 512> text{};
+      format_error(sessions.last().error(), text.data(), text.size());
+      log_.warning("a session's work is not on disk: %s", text.data());
+    }
+    publishing_ = nullptr;
+  }
+  if (publish_ns_ == 0 || sessions.is_saving()) return;
+  const u64 now_ns = clock_->now_ns();
+  Session* due = nullptr;
+  for (Session& s : sessions_) {
+    const bool works = s.state == SessionState::computing || s.state == SessionState::generating;
+    if (!works || s.name_bytes == 0 || now_ns - s.published_ns < publish_ns_) continue;
+    if (s.sequence.n_slots() / plan_.group_shape.page_tokens * plan_.group_shape.page_tokens <=
+        s.n_published) {
+      continue;
+    }
+    if (due == nullptr || s.published_ns < due->published_ns) due = &s;
+  }
+  if (due == nullptr) return;
+  due->published_ns = now_ns;
+  publishing_ = due;
+  const u32 page_tokens = plan_.group_shape.page_tokens;
+  n_publishing_ = due->sequence.n_slots() / page_tokens * page_tokens;
+  sessions.begin_save(save_args(*due, n_publishing_));
+  (void)sessions.pump();
+}
+
+u32 Engine::slice_rows_max(const Session& s) const {
+  if (s.name_bytes == 0 || publish_ns_ == 0) return plan_.rows_max;
+  const u64 n = row_ns_ == 0 ? kFirstSliceRows : kSliceNs / row_ns_;
+  return static_cast<u32>(
+      std::clamp<u64>(n, kSliceRowsMin, std::max(plan_.rows_max, kSliceRowsMin)));
+}
+
+}  // namespace tarn::engine

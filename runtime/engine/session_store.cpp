@@ -1,0 +1,386 @@
+#include "runtime/engine/session_store.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "platform/base/assert.h"
+#include "platform/base/checked.h"
+
+namespace tarn::engine {
+namespace {
+
+constexpr u64 kTag = kv::kMovesMax;  // the mover's are below
+constexpr u64 kWaitNs = 10'000'000;
+
+constexpr Error kLost{.status = Status::io_failed,
+                      .hint =
+                          "a part of this session's KV could not be read back from the store, "
+                          "so it cannot be saved: generate, which computes it anew, and save "
+                          "again"};
+constexpr Error kNotWritten{.status = Status::io_failed,
+                            .hint =
+                                "the session could not be written to the store: check the disk "
+                                "and open the engine again"};
+
+}  // namespace
+
+void SessionStore::init(const SessionStoreArgs& args) {
+  *this = SessionStore();
+  args_ = args;
+}
+
+void SessionStore::set_identity(const store::KvIdentity& identity) {
+  identity_ = identity;
+  root_ = store::identity_key(args_.store->secret(), identity);
+}
+
+u32 SessionStore::name_of(const kv::Sequence& sequence, u32 page) const {
+  return args_.residency->name(sequence.group(0, page).idx);
+}
+
+void SessionStore::name_pages(const kv::Sequence& sequence, std::span<const u32> ids, u32 begin,
+                              u32 end) {
+  for (u32 page = begin; page < end; ++page) {
+    const u32 before = page == 0 ? kv::kNoName : name_of(sequence, page - 1);
+    if (page > 0 && before == kv::kNoName) return;  // of no tokens that we know
+    const u32 name =
+        args_.names->make(root_, before, ids.subspan(u64{page} * page_tokens(), page_tokens()));
+    for (u32 layer = 0; layer < args_.n_cache_layers; ++layer) {
+      args_.residency->set_name(sequence.group(layer, page).idx, name, layer);
+    }
+  }
+}
+
+// ---- Saving -----------------------------------------------------------------------------------
+
+void SessionStore::begin_save(const SaveArgs& args) {
+  TARN_ASSERT(is_on() && !is_saving());
+  TARN_ASSERT(args.n_slots <= args.sequence->n_slots() && args.n_slots <= args.ids.size());
+  save_ = args;
+  stage_ = Stage::groups;
+  next_ = 0;
+  begun_ = flushes_ = failed_ = false;
+  last_ = {};
+  const u32 n_pages = args.n_slots / page_tokens();
+  if (n_pages > 0 && name_of(*args.sequence, n_pages - 1) == kv::kNoName) {
+    end(fail({.status = Status::unsupported,
+              .hint = "this session's KV was not computed from its tokens: it cannot be saved"}));
+  }
+}
+
+Result<void> SessionStore::save(const SaveArgs& args) {
+  while (is_saving()) {  // somebody's publication
+    if (!pump()) args_.mover->pump(kWaitNs);
+  }
+  begin_save(args);
+  flushes_ = true;
+  while (is_saving()) {
+    if (!pump()) args_.mover->pump(kWaitNs);
+  }
+  return last_;
+}
+
+void SessionStore::drop(const kv::Sequence& sequence) {
+  if (!is_saving(sequence)) return;
+  TARN_ASSERT(stage_ != Stage::tail);  // that is waited for
+  stage_ = Stage::none;
+}
+
+void SessionStore::end(Result<void> how) {
+  last_ = how;
+  stage_ = Stage::none;
+}
+
+bool SessionStore::pump() {
+  if (!is_saving()) return false;
+  while (go_on()) {
+  }
+  return !is_saving();
+}
+
+// True where a stage has ended and another one began.
+bool SessionStore::go_on() {
+  switch (stage_) {
+    case Stage::groups:
+      return save_groups();
+    case Stage::tail:
+      return save_tail();
+    case Stage::manifest:
+      return save_manifest();
+    case Stage::flush:
+      return flush();
+    case Stage::none:
+      return false;
+  }
+  return false;
+}
+
+bool SessionStore::save_groups() {
+  const u32 n_layers = args_.n_cache_layers;
+  const u32 n_groups = save_.n_slots / page_tokens() * n_layers;
+  u32 n_waiting = 0;
+  for (u32 i = next_; i < n_groups && n_waiting < args_.spills_max; ++i) {
+    const kv::Saved saved =
+        args_.mover->save(save_.sequence->group(i % n_layers, i / n_layers).idx);
+    if (saved == kv::Saved::yes && i == next_) ++next_;
+    if (saved == kv::Saved::later) ++n_waiting;
+    if (saved == kv::Saved::refused) end(args_.mover->why_refused());
+    if (saved == kv::Saved::lost) end(fail(kLost));
+    if (!is_saving()) return false;
+  }
+  if (next_ < n_groups) return false;
+  next_ = 0;
+  stage_ = save_.n_slots % page_tokens() != 0 ? Stage::tail : Stage::manifest;
+  return true;
+}
+
+std::span<std::byte> SessionStore::group_bytes(const kv::Sequence& sequence, u32 cache_layer,
+                                               u32 page) const {
+  u8* group = args_.residency->group(sequence.group(cache_layer, page).idx);
+  return {reinterpret_cast<std::byte*>(group), args_.residency->shape().group_bytes()};
+}
+
+// What was in the frame before is nobody's business, and equal tails have equal bytes.
+void SessionStore::zero_behind(std::span<std::byte> group, u32 n_slots) const {
+  const kv::GroupShape& shape = args_.residency->shape();
+  const u64 used_bytes = u64{n_slots} * 2 * shape.vector_bytes;
+  for (u32 head = 0; head < shape.n_kv_heads; ++head) {
+    std::byte* page = group.data() + head * shape.page_bytes();
+    std::memset(page + used_bytes, 0, shape.page_bytes() - used_bytes);
+  }
+  std::memset(group.data() + shape.payload_bytes(), 0, group.size() - shape.payload_bytes());
+}
+
+bool SessionStore::save_tail() {
+  const u32 n_pages = save_.n_slots / page_tokens();
+  const auto ids = save_.ids.first(save_.n_slots).subspan(u64{n_pages} * page_tokens());
+  const store::Key& before =
+      n_pages == 0 ? root_ : args_.names->chain(name_of(*save_.sequence, n_pages - 1));
+  tail_ = store::chain_key(args_.store->secret(), before, ids);
+  while (next_ < args_.n_cache_layers && !failed_) {
+    const auto bytes = group_bytes(*save_.sequence, next_, n_pages);
+    zero_behind(bytes, static_cast<u32>(ids.size()));
+    const store::Begun begun =
+        args_.store->put({.kind = store::Kind::group,
+                          .key = store::layer_key(args_.store->secret(), tail_, next_),
+                          .token_ids = ids,
+                          .payload = bytes,
+                          .payload_bytes = bytes.size(),
+                          .tag = kTag});
+    if (begun == store::Begun::busy) return false;
+    if (begun == store::Begun::begun) ++n_asked_;
+    if (begun != store::Begun::begun && begun != store::Begun::known) {
+      last_ = refused(begun);
+      failed_ = true;
+    }
+    ++next_;
+  }
+  if (n_asked_ > 0) return false;
+  if (failed_) {
+    end(last_ ? fail(kNotWritten) : last_);
+    return false;
+  }
+  stage_ = Stage::manifest;
+  return true;
+}
+
+bool SessionStore::save_manifest() {
+  if (begun_ && n_asked_ > 0) return false;
+  if (begun_) {
+    if (failed_ || !flushes_) {
+      end(failed_ ? Result<void>(fail(kNotWritten)) : Result<void>());
+      return false;
+    }
+    begun_ = false;
+    stage_ = Stage::flush;
+    return true;
+  }
+  if (!buffer_is_free()) return false;  // the one before is on its way
+  const u32 n_pages = save_.n_slots / page_tokens();
+  TARN_ASSERT(n_pages <= args_.keys.size());
+  for (u32 page = 0; page < n_pages; ++page) {
+    args_.keys[page] = args_.names->chain(name_of(*save_.sequence, page));
+  }
+  const bool has_turn = save_.turn_begin < save_.ids.size();
+  const store::Manifest manifest{
+      .identity = identity_,
+      .revision = save_.revision,
+      .n_slots = save_.n_slots,
+      .tail = save_.n_slots % page_tokens() != 0 ? tail_ : store::Key{},
+      .sampler = save_.sampler,
+      .groups = args_.keys.first(n_pages),
+      .token_ids = save_.ids,
+      .turn_begins = std::span<const u32>(&save_.turn_begin, has_turn ? 1 : 0),
+      .biases = std::span<const store::ManifestBias>(save_.biases).first(save_.n_biases),
+      .name = save_.name};
+  const u64 n_bytes = store::manifest_bytes(manifest);
+  const auto payload = args_.manifest.first(align_up(n_bytes, store::kSectorBytes));
+  store::encode_manifest(*args_.crc, manifest, payload.first(n_bytes));
+  std::memset(payload.data() + n_bytes, 0, payload.size() - n_bytes);
+  const store::Begun begun = args_.store->put(
+      {.kind = store::Kind::manifest,
+       .key = store::session_key(args_.store->secret(), identity_.tenant, save_.name),
+       .payload = payload,
+       .payload_bytes = n_bytes,
+       .known = store::PutArgs::If::replace,
+       .tag = kTag});
+  if (begun == store::Begun::busy || begun == store::Begun::known) return false;
+  if (begun != store::Begun::begun) {
+    end(refused(begun));
+    return false;
+  }
+  begun_ = true;
+  failed_ = false;
+  ++n_asked_;
+  return false;
+}
+
+bool SessionStore::flush() {
+  if (n_asked_ > 0) return false;
+  if (begun_) {
+    end(failed_ ? Result<void>(fail(kNotWritten)) : Result<void>());
+    return false;
+  }
+  const store::Begun begun = args_.store->flush(kTag);
+  if (begun == store::Begun::busy) return false;
+  if (begun != store::Begun::begun) {
+    end(refused(begun));
+    return false;
+  }
+  begun_ = true;
+  ++n_asked_;
+  return false;
+}
+
+Unexpected SessionStore::refused(store::Begun begun) const {
+  if (begun == store::Begun::over_budget) {
+    return fail({.status = Status::would_block,
+                 .hint = "the session cannot be saved now, since the store's write budget is used "
+                         "up: wait, or raise store.daily_write_bytes"});
+  }
+  if (begun == store::Begun::no_room) {
+    return fail({.status = Status::would_block,
+                 .hint = "the session cannot be saved, since the store is full of what open "
+                         "sessions hold: raise store.quota_bytes, or end a session"});
+  }
+  const Error& why = args_.store->why();
+  return fail(why.status == Status::ok ? kNotWritten : why);
+}
+
+void SessionStore::take(const store::Event& event) {
+  if (event.outcome == store::Outcome::returned) {
+    TARN_ASSERT(n_lent_ > 0);
+    --n_lent_;
+    return;
+  }
+  TARN_ASSERT(n_asked_ > 0);
+  --n_asked_;
+  if (event.lent) ++n_lent_;
+  if (event.outcome != store::Outcome::ok) failed_ = true;
+}
+
+void SessionStore::wait() {
+  while (n_asked_ > 0) args_.mover->pump(kWaitNs);
+}
+
+// ---- Taking up --------------------------------------------------------------------------------
+
+Result<store::Manifest> SessionStore::find(std::string_view name) {
+  while (is_saving()) {
+    if (!pump()) args_.mover->pump(kWaitNs);
+  }
+  wait();
+  if (n_lent_ > 0) return fail(kNotWritten);  // the disk has the buffer, and does not answer
+  const auto found =
+      args_.store->find(store::session_key(args_.store->secret(), identity_.tenant, name));
+  if (!found) {
+    return fail({.status = Status::not_found,
+                 .hint = "the store has no session of this name: it was never saved here, or gave "
+                         "way to others",
+                 .detail = Detail(name)});
+  }
+  const u64 n_bytes = args_.store->index().entry(found->ref).payload_bytes;
+  const u64 n_padded = align_up(n_bytes, store::kSectorBytes);
+  if (n_padded > args_.manifest.size()) {
+    return fail({.status = Status::invalid_request,
+                 .hint = "the session is longer than the context: raise -c (kv.context_tokens)",
+                 .detail = Detail(name)});
+  }
+  failed_ = false;
+  const store::Begun begun = args_.store->read(
+      {.ref = found->ref, .payload = args_.manifest.first(n_padded), .tag = kTag});
+  if (begun == store::Begun::begun) {
+    ++n_asked_;
+    wait();
+  }
+  if (begun != store::Begun::begun || failed_) {
+    return fail({.status = Status::io_failed,
+                 .hint = "a saved session is damaged and cannot be taken up: begin a new one",
+                 .detail = Detail(name)});
+  }
+  TARN_TRY(const store::Manifest manifest,
+           store::decode_manifest(*args_.crc, args_.manifest.first(n_bytes)));
+  TARN_CHECK(check(manifest, name));
+  return manifest;
+}
+
+Result<void> SessionStore::check(const store::Manifest& manifest, std::string_view name) const {
+  const auto damaged = [](const char* part) {
+    return fail({.status = Status::io_failed,
+                 .hint = "a saved session is damaged and cannot be taken up: begin a new one",
+                 .detail = Detail(part)});
+  };
+  if (manifest.name != name) return damaged("name");
+  if (const char* field = store::first_difference(manifest.identity, identity_)) {
+    return fail({.status = Status::invalid_request,
+                 .hint = "this session was saved by another model or with other settings, of which "
+                         "this is the first: use the same ones, or begin a session of another name",
+                 .detail = Detail(field)});
+  }
+  const store::Secret& secret = args_.store->secret();
+  store::Key chain = root_;
+  for (u64 page = 0; page < manifest.groups.size(); ++page) {
+    chain = store::chain_key(secret, chain,
+                             manifest.token_ids.subspan(page * page_tokens(), page_tokens()));
+    if (!(chain == manifest.groups[page])) return damaged("groups");
+  }
+  const u64 n_full = manifest.groups.size() * page_tokens();
+  if (n_full == manifest.n_slots) return {};
+  const auto ids = manifest.token_ids.first(manifest.n_slots).subspan(n_full);
+  if (!(store::chain_key(secret, chain, ids) == manifest.tail)) return damaged("tail");
+  return {};
+}
+
+std::optional<store::RecordRef> SessionStore::record(const store::Manifest& manifest,
+                                                     u32 cache_layer, u32 page) const {
+  const bool is_full = page < manifest.groups.size();
+  const store::Key& chain = is_full ? manifest.groups[page] : manifest.tail;
+  const auto found = args_.store->find(store::layer_key(args_.store->secret(), chain, cache_layer));
+  if (!found) return std::nullopt;
+  const u64 n_bytes = args_.store->index().entry(found->ref).payload_bytes;
+  if (n_bytes != args_.residency->shape().group_bytes()) return std::nullopt;
+  return found->ref;
+}
+
+u32 SessionStore::n_pages_there(const store::Manifest& manifest) const {
+  const u32 n_pages = static_cast<u32>(ceil_div(manifest.n_slots, page_tokens()));
+  for (u32 page = 0; page < n_pages; ++page) {
+    for (u32 layer = 0; layer < args_.n_cache_layers; ++layer) {
+      if (!record(manifest, layer, page)) return page;
+    }
+  }
+  return n_pages;
+}
+
+void SessionStore::adopt(const kv::Sequence& sequence, const store::Manifest& manifest,
+                         u32 n_pages) {
+  for (u32 page = 0; page < n_pages; ++page) {
+    for (u32 layer = 0; layer < args_.n_cache_layers; ++layer) {
+      const auto ref = record(manifest, layer, page);
+      TARN_ASSERT(ref.has_value());  // n_pages_there() said so
+      args_.residency->adopt(sequence.group(layer, page).idx, *ref);
+    }
+  }
+}
+
+}  // namespace tarn::engine

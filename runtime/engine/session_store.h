@@ -1,0 +1,131 @@
+// runtime/engine/session_store.h
+//
+// Sessions in the store: names for sealed pages, so that equal prefixes have equal records, and the
+// work of writing a session there and of finding it again (manifest.h has its bytes).
+//
+//   a save     begin_save() names a session and how much of its KV is meant; pump() writes the full
+//              groups that have no record yet, then the slots behind them, then the manifest, which
+//              replaces the one before. One save at a time; it goes on between the ops of a step
+//   order      the manifest is put when all that it names is published, and its head is written
+//              after a sync that began later: what a manifest names was there when it was written.
+//              The store may evict it since: whoever takes the session up computes it anew
+//   a tail     lies under the chain key of its tokens like a full group, zeros behind its slots; it
+//              is written while nobody appends, that is where the whole session is saved
+//   taking up  find() reads the manifest and checks it: name, identity, and that its keys are those
+//              of its tokens. Full groups are adopted where they lie, and so is the tail, as if it
+//              were full; a cut then makes it writable
+//   memory     the manifest's buffer is lent; nothing is allocated
+//   thread     the engine's
+#pragma once
+
+#include <array>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "platform/cpu/crc32c.h"
+#include "runtime/kv/mover.h"
+#include "runtime/kv/sequence.h"
+#include "runtime/store/manifest.h"
+
+namespace tarn::engine {
+
+struct SessionStoreArgs {
+  store::Store* store = nullptr;
+  kv::Mover* mover = nullptr;
+  kv::Residency* residency = nullptr;
+  kv::PageNames* names = nullptr;
+  const Crc32c* crc = nullptr;
+  u32 n_cache_layers = 0;
+  u32 spills_max = 0;               // groups asked for at one time
+  std::span<std::byte> manifest{};  // manifest_bytes_max(), begins at a sector
+  std::span<store::Key> keys{};     // of the pages of one session
+};
+
+// What is saved. Spans stay the session's; they are read until the save ends.
+struct SaveArgs {
+  const kv::Sequence* sequence = nullptr;
+  u32 n_slots = 0;  // whole pages, or all: then nobody appends until the save has ended
+  std::string_view name{};
+  u64 revision = 0;
+  store::SamplerState sampler{};
+  std::array<store::ManifestBias, store::kManifestBiasesMax> biases{};
+  u32 n_biases = 0;
+  std::span<const u32> ids{};
+  u32 turn_begin = 0;
+};
+
+class SessionStore {
+ public:
+  void init(const SessionStoreArgs& args);
+  bool is_on() const { return args_.store != nullptr; }
+  void set_identity(const store::KvIdentity& identity);
+  void close() { *this = SessionStore(); }
+
+  // Pages [begin, end) of the sequence were sealed: they get their names from its tokens.
+  void name_pages(const kv::Sequence& sequence, std::span<const u32> ids, u32 begin, u32 end);
+
+  void begin_save(const SaveArgs& args);
+  bool is_saving() const { return stage_ != Stage::none; }
+  bool is_busy() const { return is_saving() || n_asked_ > 0; }
+  bool is_saving(const kv::Sequence& sequence) const {
+    return is_saving() && save_.sequence == &sequence;
+  }
+  // The sequence changes or goes: its save ends here, but for a manifest that is on its way.
+  void drop(const kv::Sequence& sequence);
+  // Goes on without waiting. True when the save has ended: with last().
+  bool pump();
+  const Result<void>& last() const { return last_; }
+  // A save to its end; what it wrote outlives a power cut then.
+  Result<void> save(const SaveArgs& args);
+
+  // The manifest of this name, in the buffer until the next call. Waits for the disk.
+  Result<store::Manifest> find(std::string_view name);
+  // How many of its pages, the tail among them, have all their records.
+  u32 n_pages_there(const store::Manifest& manifest) const;
+  // Of a sequence with reserved slots: its first n_pages are what the manifest names. They are to
+  // be committed then, and the full ones named.
+  void adopt(const kv::Sequence& sequence, const store::Manifest& manifest, u32 n_pages);
+
+  // The mover hands over the events of the store that are ours.
+  static void on_event(void* self, const store::Event& event) {
+    static_cast<SessionStore*>(self)->take(event);
+  }
+
+ private:
+  enum class Stage : u8 { none, groups, tail, manifest, flush };
+
+  void take(const store::Event& event);
+  bool go_on();
+  bool save_groups();
+  bool save_tail();
+  bool save_manifest();
+  bool flush();
+  void end(Result<void> how);
+  void wait();  // for what was asked for
+  bool buffer_is_free() const { return n_asked_ + n_lent_ == 0; }
+  Result<void> check(const store::Manifest& manifest, std::string_view name) const;
+  std::optional<store::RecordRef> record(const store::Manifest& manifest, u32 cache_layer,
+                                         u32 page) const;
+  u32 page_tokens() const { return args_.residency->shape().page_tokens; }
+  u32 name_of(const kv::Sequence& sequence, u32 page) const;
+  std::span<std::byte> group_bytes(const kv::Sequence& sequence, u32 cache_layer, u32 page) const;
+  void zero_behind(std::span<std::byte> group, u32 n_slots) const;
+  Unexpected refused(store::Begun begun) const;
+
+  SessionStoreArgs args_{};
+  store::KvIdentity identity_{};
+  store::Key root_{};
+
+  Stage stage_ = Stage::none;
+  SaveArgs save_{};
+  Result<void> last_{};
+  u32 next_ = 0;        // group of the save, counted page by page; in the tail: layer
+  bool begun_ = false;  // the manifest, or the flush
+  bool flushes_ = false;
+  u32 n_asked_ = 0, n_lent_ = 0;  // operations of ours without an event, and buffers after it
+  bool failed_ = false;           // one of them
+  store::Key tail_{};
+};
+
+}  // namespace tarn::engine
