@@ -71,7 +71,8 @@ typedef enum tarn_status {
   TARN_WOULD_BLOCK = 8,     /* nothing yet, or a bounded queue is full; try again */
   TARN_CANCELLED = 9,       /* the request was cancelled by its owner */
   TARN_UNSUPPORTED = 10,    /* valid, but not known to this build; the text says what */
-  TARN_NOT_FINITE = 11      /* the model produced a logit that is not a number */
+  TARN_NOT_FINITE = 11,     /* the model produced a logit that is not a number */
+  TARN_NOT_FOUND = 12       /* nothing of this name is kept */
 } tarn_status;
 
 /* Owned by the caller from tarn_open to tarn_close. */

@@ -15,9 +15,9 @@
 //              plan leaves them out
 //   spills     what is sealed, unpinned and on no disk, the oldest first, in batches, and only when
 //              frames are short: a context that fits is never written
-//   names      a group with a name (page_names.h) lies in the store under the key of its tokens: what
-//              is there already is not written again. One without lies under a key of its own, which
-//              is of no use to a later opening
+//   names      a group with a name (page_names.h) lies in the store under the key of its tokens:
+//              what is there already is not written again. One without lies under a key of its own,
+//              which is of no use to a later opening
 //   saving     save() writes a group although frames are not short, so that a session outlives us
 //   others     operations of the store with tags from kMovesMax on are somebody else's: pump()
 //              hands their events on

@@ -40,7 +40,7 @@ u32 PageNames::make(const store::Key& root, u32 before, std::span<const u32> tok
   --n_free_;
   const store::Key& key_before = before == kNoName ? root : nodes_[before].chain;
   node = {.chain = store::chain_key(*secret_, key_before, token_ids)};
-  std::copy(token_ids.begin(), token_ids.end(), token_ids_.begin() + u64{name} * page_tokens_);
+  std::copy(token_ids.begin(), token_ids.end(), &token_ids_[u64{name} * page_tokens_]);
   return name;
 }
 

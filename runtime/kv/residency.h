@@ -80,8 +80,8 @@ class Residency final : public GroupMemory {
   u32 n_unused() const { return n_unused_; }  // loaded, or being loaded, and not pinned since
 
   void take_frame(u32 group_idx);  // reserved -> writing; a frame is free
-  // reserved -> disk, before it is sealed: the record holds the bytes of a full group, and is pinned
-  // from now on.
+  // reserved -> disk, before it is sealed: the record holds the bytes of a full group, and is
+  // pinned from now on.
   void adopt(u32 group_idx, store::RecordRef record);
   void pin(u32 group_idx);  // its bytes are in memory: memory, storing, both or writing
   void unpin(u32 group_idx);

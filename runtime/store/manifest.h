@@ -6,8 +6,8 @@
 //
 //   group keys   one for each full group of slots, in slot order; the record of cache layer l lies
 //                under layer_key(secret, key, l). A group that others may share has its chain key
-//   tail         the slots behind the last full group, a private group of its own: likewise, under
-//                layer_key(secret, tail, l)
+//   tail         the slots behind the last full group, a group of its own under the chain key of
+//                those tokens: likewise, under layer_key(secret, tail, l)
 //   codebooks    one for each turn that was clustered, likewise by cache layer; with how many
 //                updates it was made, since the result is a function of them (DESIGN.md section 8)
 //   identity     what makes KV of equal tokens differ; the root key is made of the same bytes

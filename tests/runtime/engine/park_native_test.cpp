@@ -22,7 +22,6 @@ using test::SmallModel;
 
 constexpr u32 kContext = 1024;
 constexpr u32 kPage = 16;
-constexpr u32 kLayers = 2;
 constexpr const char* kFile = "store/sessions.tarn";
 
 struct How {
