@@ -121,6 +121,7 @@ tarn::engine::SamplerParams sampler_params(const tarn_generate_options& options)
 }
 
 constexpr const char* kNoEngine = "engine is NULL: open one with tarn_open";
+constexpr const char* kNoName = "name is NULL: a kept session has one";
 constexpr const char* kNoSession = "session is NULL: create one with tarn_session_create";
 
 // The handle of a session that has just begun, as its first call finds it.
@@ -498,6 +499,44 @@ int32_t tarn_session_fork(tarn_session* session, tarn_session** session_out) {
     *session_out = begin_session(call.handle()->instance, copy_idx);
     return {};
   }));
+}
+
+int32_t tarn_session_keep(tarn_session* session, const char* name) {
+  const SessionCall call(session);
+  if (name == nullptr) return refuse(kNoName);
+  return report(call.run([&](Engine& engine, SessionIdx idx) { return engine.keep(idx, name); }));
+}
+
+int32_t tarn_session_save(tarn_session* session, const char* name) {
+  const SessionCall call(session);
+  if (name == nullptr) return refuse(kNoName);
+  return report(call.run([&](Engine& engine, SessionIdx idx) -> Result<void> {
+    TARN_CHECK(engine.park(idx, name));
+    return {};
+  }));
+}
+
+int32_t tarn_session_restore(tarn_engine* engine, const char* name, tarn_session** session_out,
+                             tarn_restored* restored_out) {
+  const EngineCall call(engine);
+  if (!call) return refuse(kNoEngine);
+  if (session_out == nullptr) return refuse("session_out is NULL");
+  *session_out = nullptr;
+  if (name == nullptr) return refuse(kNoName);
+  tarn_restored out{};
+  if (restored_out != nullptr && !copy_out(out, restored_out)) return refuse(kBadStruct);
+  const Result<void> done = call.run([&]() -> Result<void> {
+    TARN_TRY(const auto resumed, call.engine().resume(name));
+    out.cut_off = resumed.is_cut_off ? 1 : 0;
+    out.n_tokens = resumed.n_tokens;
+    out.n_computed = resumed.n_computed;
+    out.turn_begin = resumed.turn_begin;
+    out.took_ns = resumed.took_ns;
+    *session_out = call.begin_session(resumed.idx);
+    return {};
+  });
+  if (done && restored_out != nullptr) copy_out(out, restored_out);
+  return report(done);
 }
 
 }  // extern "C"

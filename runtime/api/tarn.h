@@ -306,6 +306,35 @@ TARN_API int32_t tarn_session_truncate(tarn_session* session, uint64_t n_tokens)
  * while the session generates or computes. */
 TARN_API int32_t tarn_session_fork(tarn_session* session, tarn_session** session_out);
 
+/* ---- Sessions that outlive the engine ------------------------------------------------------- */
+
+/* They need store.path, store.quota_bytes and store.sessions = true in the configuration. A name is
+ * 1 to 128 bytes, and belongs to one open session at a time. What is kept is a cache on disk: the
+ * longest unused gives way when its quota is full, and is then TARN_NOT_FOUND or computed anew. */
+
+/* From now on the session's work is published under this name while it goes on: a crash costs what
+ * it did in the last store.publish_ms and one step. */
+TARN_API int32_t tarn_session_keep(tarn_session* session, const char* name);
+/* The same, and all of the session is on disk, where it outlives a power cut, when this returns.
+ * Also while it computes or generates: it goes on afterwards. What lies on disk already is not
+ * written again. */
+TARN_API int32_t tarn_session_save(tarn_session* session, const char* name);
+
+typedef struct tarn_restored {
+  uint32_t struct_size;
+  int32_t cut_off;     /* 1: it was computing or generating when it was last published */
+  uint64_t n_tokens;   /* as in tarn_session_info */
+  uint64_t n_computed; /* of them; the rest is being computed anew */
+  uint64_t turn_begin; /* where what was fed last begins: with cut_off, to be gone on with by
+                          truncating to its end and generating with the same options */
+  uint64_t took_ns;
+} tarn_restored;
+/* A new session that goes on where the one of this name was published last, bit for bit, kept under
+ * the same name. TARN_NOT_FOUND: there is none; TARN_INVALID_REQUEST: it is of another model or of
+ * other settings, and the text says which; TARN_IO_FAILED: it is damaged. restored_out may be NULL. */
+TARN_API int32_t tarn_session_restore(tarn_engine* engine, const char* name,
+                                      tarn_session** session_out, tarn_restored* restored_out);
+
 #ifdef __cplusplus
 }
 #endif

@@ -84,7 +84,8 @@ void KvStream::place_sessions(const KvStreamArgs& args, Bump& tables) {
   sessions_.set_identity(*args.identity);
 }
 
-u32 KvStream::first_lost_page(const kv::Sequence& sequence) const {
+u32 KvStream::first_lost_page(const kv::Sequence& sequence) {
+  mover_.settle();
   u32 page = 0;
   for (; page < sequence.n_groups(); ++page) {
     for (u32 layer = 0; layer < n_cache_layers_; ++layer) {

@@ -104,8 +104,9 @@ class KvStream {
   // Sessions in the store; off where the plan keeps none.
   SessionStore& sessions() { return sessions_; }
   bool keeps_sessions() const { return sessions_.is_on(); }
-  // The first page of the sequence of which a part is lost; n_groups() where none is.
-  u32 first_lost_page(const kv::Sequence& sequence) const;
+  // The first page of the sequence of which a part is lost, once reads under way have ended;
+  // n_groups() where none is.
+  u32 first_lost_page(const kv::Sequence& sequence);
   const kv::MoverStats& stats() const { return mover_.stats(); }
   const kv::Residency& residency() const { return residency_; }
   const store::Store& store() const { return store_; }

@@ -358,6 +358,14 @@ void Mover::pump(u64 timeout_ns) {
   if (urgent_room_ == 0) work_ahead();  // or it would take what is made room for
 }
 
+void Mover::settle() {
+  std::array<store::Event, 64> events;
+  while (n_loading_ + n_storing_ > 0) {
+    const u32 n = args_.store->poll(events, kWaitNs);
+    for (const store::Event& event : std::span(events).first(n)) take(event);
+  }
+}
+
 // ---- Waiting ------------------------------------------------------------------------------------
 
 // False when nothing that could change anything is under way.

@@ -141,6 +141,8 @@ class Mover {
   // Takes what the disk has done, begins what is due; waits at most timeout_ns.
   void pump(u64 timeout_ns);
   bool idle() const { return n_loading_ + n_storing_ + n_lent_ == 0; }
+  // Waits for the moves under way, and begins none: what they lose is known then.
+  void settle();
   // Nothing new is begun: pump() until idle(), then the store may be closed.
   void stop() { stopped_ = true; }
 
