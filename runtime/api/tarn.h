@@ -331,7 +331,8 @@ typedef struct tarn_restored {
 } tarn_restored;
 /* A new session that goes on where the one of this name was published last, bit for bit, kept under
  * the same name. TARN_NOT_FOUND: there is none; TARN_INVALID_REQUEST: it is of another model or of
- * other settings, and the text says which; TARN_IO_FAILED: it is damaged. restored_out may be NULL. */
+ * other settings, and the text says which; TARN_IO_FAILED: it is damaged. restored_out may be
+ * NULL. */
 TARN_API int32_t tarn_session_restore(tarn_engine* engine, const char* name,
                                       tarn_session** session_out, tarn_restored* restored_out);
 
