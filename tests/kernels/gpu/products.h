@@ -104,6 +104,7 @@ inline std::vector<std::vector<f32>> run_product(const Gpu& gpu,
   }
   product(args, gpu.stream);
   std::vector<std::vector<f32>> results;
+  results.reserve(outs.size());
   for (const auto& out : outs) results.push_back(out->host());
   return results;
 }
