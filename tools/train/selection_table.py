@@ -1,35 +1,48 @@
+#!/usr/bin/env python3
 """What decoding by selection costs in answers, by method and share of the tokens that are read.
 
-    make-logbook --tokens 2048 --documents 100 --rounds 2 --first 600000 -o book.jsonl
-    selection_table.py TARN MODEL.gguf book.jsonl [--methods pq oracle ...] [--divisors 4 10 ...]
+    make-logbook --tokens 4096 --documents 20 --rounds 30 --first 600000 -o book.jsonl
+    selection_table.py TARN MODEL.gguf book.jsonl --results results.jsonl
+        [--methods pq-2x6 pq-4x8 oracle ...] [--divisors 4 10 ...]
 
 Every configuration answers the same questions by `tarn eval logbook`, so differences are paired:
-the share right, and the difference to full attention with its 95 % interval (normal, of the mean
-of the questions' differences). A document is a turn of its own, over which the index is made; the
-question's rows are exact, as in PQCache, and with them the answer's first token; every other one
-reads by selection. Prints a table in Markdown.
+the share right, and the difference to full attention with its 95 % interval, in points. Questions
+about one document are not independent: the interval is that of a mean over documents drawn at
+random (normal, the documents' sums of differences). A document is a turn of its own, over which the
+index is made; the question's rows are exact, as in PQCache, and with them the answer's first token,
+which is a space here; every other one reads by selection.
 
-`before` asks ahead of the document and prose asks nothing: both are left out. So are the kinds that
-the model cannot answer with full attention either (--kinds).
+Each configuration's answers are a line of the results file, and what has its line is not run again:
+a run that was stopped goes on. Prints a table in Markdown.
+
+Asked are the kinds whose answer is looked up in the document and has two tokens (--kinds): `bay`
+has one, `order` and `cmp` need no look-up or fail with full attention, `before` asks ahead of the
+document.
 """
 
 import argparse
 import json
 import math
 import pathlib
+import re
 import subprocess
 import tempfile
 
-METHODS = ["pq", "oracle", "quest", "window", "random"]
+METHODS = ["pq-2x6", "pq-2x8", "pq-4x8", "oracle", "quest", "window", "random"]
 DIVISORS = [4, 8, 10, 16, 32, 64]
-KINDS = ["hop0", "hop1", "hop2", "hop3", "bay", "again", "last", "order"]
+KINDS = ["hop0", "hop1", "hop2", "hop3", "again"]
+PQ = re.compile(r"pq-(\d+)x(\d+)")
 
 
 def toml(method, divisor, args):
-    return (f'select.method = "{method}"\nselect.context_divisor = {divisor}\n'
-            f"select.tokens_min = 0\nselect.swap_tokens = 1\n"
-            f"select.sink_tokens = {args.sinks}\nselect.iterations = {args.iterations}\n"
-            f"select.subspaces = {args.subspaces}\nselect.code_bits = {args.bits}\n")
+    lines = []
+    pq = PQ.fullmatch(method)
+    if pq:
+        lines += [f"select.subspaces = {pq[1]}", f"select.code_bits = {pq[2]}"]
+    lines += [f'select.method = "{"pq" if pq else method}"', f"select.context_divisor = {divisor}",
+              "select.tokens_min = 0", "select.swap_tokens = 1",
+              f"select.sink_tokens = {args.sinks}", f"select.iterations = {args.iterations}"]
+    return "\n".join(lines) + "\n"
 
 
 def answers(args, book, method, divisor):
@@ -45,51 +58,80 @@ def answers(args, book, method, divisor):
     return [line["given"] == line["expected"] for line in lines]
 
 
+class Results:
+    """The answers of all configurations, as a file that grows."""
+
+    def __init__(self, args, book):
+        self.args, self.book, self.path = args, book, pathlib.Path(args.results)
+        self.right = {}
+        for line in self.path.read_text().splitlines() if self.path.exists() else []:
+            result = json.loads(line)
+            self.right[result["method"], result["divisor"]] = [c == "1" for c in result["right"]]
+
+    def of(self, method, divisor):
+        if (method, divisor) not in self.right:
+            right = answers(self.args, self.book, method, divisor)
+            self.right[method, divisor] = right
+            with self.path.open("a") as file:
+                line = {"method": method, "divisor": divisor,
+                        "right": "".join("01"[r] for r in right)}
+                file.write(json.dumps(line) + "\n")
+        return self.right[method, divisor]
+
+
 def percent(share):
     return f"{100 * share:.1f}"
 
 
-def difference(some, full):
+def difference(some, full, documents):
     """Mean difference in points and half of its 95 % interval."""
     n = len(full)
     deltas = [int(a) - int(b) for a, b in zip(some, full)]
     mean = sum(deltas) / n
-    variance = sum((d - mean) ** 2 for d in deltas) / (n - 1)
-    return 100 * mean, 100 * 1.96 * math.sqrt(variance / n)
+    of_document = {}
+    for delta, document in zip(deltas, documents):
+        of_document[document] = of_document.get(document, 0) + delta - mean
+    n_documents = len(of_document)
+    variance = sum(s * s for s in of_document.values()) * n_documents / (n_documents - 1) / n**2
+    return 100 * mean, 100 * 1.96 * math.sqrt(variance)
 
 
-def main():
+def parse_options():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tarn")
     parser.add_argument("model")
     parser.add_argument("book")
-    parser.add_argument("--methods", nargs="+", default=METHODS)
+    parser.add_argument("--results", required=True, help="file of answers, kept and gone on with")
+    parser.add_argument("--methods", nargs="+", default=METHODS,
+                        help="pq-MxB is M sub-spaces of B bits")
     parser.add_argument("--divisors", nargs="+", type=int, default=DIVISORS)
     parser.add_argument("--kinds", nargs="+", default=KINDS)
-    parser.add_argument("--questions", type=int, default=1 << 30, help="at most")
     parser.add_argument("--sinks", type=int, default=32)
     parser.add_argument("--iterations", type=int, default=8)
-    parser.add_argument("--subspaces", type=int, default=2)
-    parser.add_argument("--bits", type=int, default=6)
-    parser.add_argument("--threads", type=int, default=2)
-    args = parser.parse_args()
+    parser.add_argument("--threads", type=int, default=1)
+    return parser.parse_args()
 
+
+def main():
+    args = parse_options()
     lines = [line for line in pathlib.Path(args.book).read_text().splitlines()
-             if json.loads(line)["kind"] in args.kinds][:args.questions]
+             if json.loads(line)["kind"] in args.kinds]
+    documents = [json.loads(line)["seed"] for line in lines]
     with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as book:
         book.write("\n".join(lines) + "\n")
         book.flush()
-        full = answers(args, book.name, "full", 0)
-        share = percent(sum(full) / len(full))
-        print(f"{len(full)} questions; full attention {share} % right\n", flush=True)
+        results = Results(args, book.name)
+        full = results.of("full", 0)
+        print(f"{len(full)} questions about {len(set(documents))} documents; full attention "
+              f"{percent(sum(full) / len(full))} % right\n")
         print("| read | " + " | ".join(args.methods) + " |")
         print("|---|" + "---|" * len(args.methods), flush=True)
         for divisor in args.divisors:
             cells = []
             for method in args.methods:
-                some = answers(args, book.name, method, divisor)
-                mean, half = difference(some, full)
+                some = results.of(method, divisor)
+                mean, half = difference(some, full, documents)
                 cells.append(f"{percent(sum(some) / len(some))} ({mean:+.1f} ± {half:.1f})")
             print(f"| 1/{divisor} | " + " | ".join(cells) + " |", flush=True)
 
