@@ -25,7 +25,7 @@ namespace tarn::kv {
 
 class SlotCache {
  public:
-  static constexpr u32 kKeepShift = 2;  // of the heat a quarter is lost a step
+  static constexpr u32 kKeepShift = 1;  // of the heat half is lost a step
   static u64 region_bytes(u32 capacity, u32 slot_bytes);
   // Slots of which a region of so many bytes holds the most.
   static u32 capacity_of(u64 region_bytes, u32 slot_bytes);
