@@ -62,7 +62,7 @@ Result<void> Engine::fill_rows(Session& s, u32 n, KvWatch source) {
     backend_->rope(q, k, n);
     backend_->kv_append(step_state_, layer, k, v);
   }
-  commit_rows();
+  s.sequence.commit(n);  // without a name: their tokens do not tell what is in these groups
   if (kv_stream_.is_moving()) kv_stream_.pump(0);
   trace_disk(moved_before);
   trace_.n_rows = 0;  // none was computed
