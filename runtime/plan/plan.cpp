@@ -343,12 +343,6 @@ Result<void> check_tiers(const Inputs& inputs, const Plan& whole) {
                   "store.sessions to false",
                   "store.sessions", needed, {});
   }
-  if (keeps && !inputs.config->select.is_full()) {
-    return refuse(Status::unsupported,
-                  "this version keeps sessions that read all of their KV: set select.method to "
-                  "\"full\", or store.sessions to false",
-                  "store.sessions", needed, {});
-  }
   if (inputs.config->store.is_off()) {
     return refuse(
         Status::invalid_config,

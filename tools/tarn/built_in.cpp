@@ -110,7 +110,7 @@ BuiltInModel::BuiltInModel(BuiltIn which) {
   }
   path_ = "/proc/self/fd/" + std::to_string(fd_);
   if (which == BuiltIn::recall) {
-    synth::recall_write({.type = kernels::TensorType::f16}, path_);
+    synth::recall_write({.type = kernels::TensorType::q4_0}, path_);
   } else {
     write_all(fd_, builtin::model_bytes());
   }

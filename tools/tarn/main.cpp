@@ -35,6 +35,7 @@ int run_command_line(int argc, char** argv) {
   tarn::tools::add_tokenize(app);
   tarn::tools::add_eval(app);
   tarn::tools::add_verify(app);
+  tarn::tools::add_demo(app);
   tarn::tools::add_quantize(app);
   app.add_subcommand("synth", "write a random model of a real shape (tarn synth --help)");
   const auto is_named = [&](const CLI::App* command) { return command->check_name(argv[1]); };

@@ -1,0 +1,48 @@
+// Goal    the demonstration shows what it says: a killed process goes on with the same tokens, an
+//         early line is found by full attention and by PQCache and not by a window of equal memory,
+//         inside of the limit; nothing stays on the disk.
+// Method  the program as a shell starts it, with a short document under the long one's limits.
+#include <doctest/doctest.h>
+
+#include <filesystem>
+#include <string>
+
+#include "tests/support/slow_build.h"
+#include "tests/support/temp_file.h"
+#include "tests/tools/tarn/command_line.h"
+
+namespace tarn {
+namespace {
+
+TEST_CASE("a document larger than memory: read, killed, restarted, asked" *
+          doctest::skip(test::kSlowBuild)) {
+  const test::TempFile folder("demo");
+  std::filesystem::create_directory(folder.path());
+  const test::Ended ended =
+      test::run_tarn({"demo", "--document", "16384", "--store", folder.path()});
+  CAPTURE(ended.err);
+  CAPTURE(ended.out);
+  REQUIRE(ended.exit_code == 0);
+  const auto has = [&](const char* text) { return ended.out.find(text) != std::string::npos; };
+  CHECK(has("16.00 MiB for everything"));
+  CHECK(has("killed    with -9"));
+  CHECK(has("tokens identical: yes"));
+  const auto line_of = [&](const std::string& name) {
+    const size_t begin = ended.out.find("\n" + name);
+    REQUIRE(begin != std::string::npos);
+    return ended.out.substr(begin + 1, ended.out.find('\n', begin + 1) - begin - 1);
+  };
+  CHECK(line_of("full attention").find(" right,") != std::string::npos);
+  CHECK(line_of("PQCache").find(" right,") != std::string::npos);
+  CHECK(line_of("a window").find(" wrong,") != std::string::npos);
+  CHECK(std::filesystem::is_empty(folder.path()));
+}
+
+TEST_CASE("a folder that is not there is refused") {
+  const test::Ended ended = test::run_tarn({"demo", "--store", "/nowhere/at/all"});
+  CHECK(ended.exit_code == 74);
+  CHECK(ended.err.find("/nowhere/at/all") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace tarn

@@ -1,0 +1,449 @@
+// tarn demo: what Tarn is for, shown with the recall model: a document whose KV is eight times
+// larger than all the memory that the engine may take. It is read once without a break, and once by
+// a process that is killed with -9 while it spills and started again; then an early line is asked
+// for, by full attention, by PQCache, and by a window of equal memory. Each part is a process of
+// its own.
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <new>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "runtime/engine/engine.h"
+#include "tools/support/engine_options.h"
+#include "tools/support/exit_code.h"
+#include "tools/support/model_file.h"
+#include "tools/support/own_engine.h"
+#include "tools/tarn/built_in.h"
+#include "tools/tarn/commands.h"
+
+namespace tarn::tools {
+namespace {
+
+namespace fs = std::filesystem;
+using SteadyClock = std::chrono::steady_clock;
+
+constexpr u32 kAnswerTokensMax = 8;
+constexpr u32 kRoomTokens = 64;  // for the question and its answer
+constexpr u32 kTrialTokens = 8192;
+constexpr u32 kSelectedTokens = 2048;
+
+struct DemoCommand {
+  u32 n_tokens = 131072;  // of context
+  u32 n_document = 0;     // 0: as much as the context holds
+  u32 n_threads = 0;
+  std::string folder;
+};
+
+// Ctrl-C: the folder is to be removed, so the parent ends by way of its destructors.
+volatile std::sig_atomic_t g_interrupted = 0;
+
+// What a child tells, in memory that both see; what it had told stays when it is killed.
+struct Told {
+  std::atomic<u32> n_read{0};  // tokens of the document whose KV is there
+  std::atomic<u64> spilled_bytes{0};
+  u32 n_resumed = 0;  // of them, found on disk
+  u32 n_answer = 0;
+  u32 answer[kAnswerTokensMax] = {};
+  u64 plan_bytes = 0, kv_memory_bytes = 0, codes_bytes = 0, group_bytes = 0, n_groups = 0;
+  f64 read_s = 0, answer_s = 0;
+  char failure[512] = {};
+};
+
+class Child {
+ public:
+  // Runs `work` in a process of its own, which ends with it. Nothing here has threads before that.
+  explicit Child(const std::function<void(Told&)>& work) {
+    void* memory =
+        mmap(nullptr, sizeof(Told), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) throw Failure{kExitIo, "no memory to share with a process"};
+    told_ = new (memory) Told();
+    std::fflush(stdout);
+    pid_ = fork();
+    if (pid_ < 0) throw Failure{kExitIo, std::string("fork: ") + std::strerror(errno)};
+    if (pid_ == 0) _exit(child_main(work));
+  }
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+  ~Child() {
+    if (pid_ > 0) kill_now();
+    munmap(told_, sizeof(Told));
+  }
+  const Told& told() const { return *told_; }
+  bool is_running() {
+    if (g_interrupted != 0) throw Failure{kExitRefused, "interrupted"};
+    if (pid_ <= 0) return false;
+    int status = 0;
+    if (wait4(pid_, &status, WNOHANG, &usage_) != pid_) return true;
+    pid_ = 0;
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return false;
+    throw Failure{kExitRefused, told_->failure[0] != '\0' ? told_->failure : "a process died"};
+  }
+  void wait() {
+    while (is_running()) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  void kill_now() {
+    ::kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+    pid_ = 0;
+  }
+  u64 peak_bytes() const { return static_cast<u64>(usage_.ru_maxrss) * kKiB; }
+
+ private:
+  int child_main(const std::function<void(Told&)>& work) {
+    std::signal(SIGINT, SIG_DFL);
+    std::signal(SIGTERM, SIG_DFL);
+    try {
+      work(*told_);
+      return 0;
+    } catch (const Failure& failure) {
+      std::snprintf(told_->failure, sizeof told_->failure, "%s", failure.text.c_str());
+    } catch (const std::exception& error) {
+      std::snprintf(told_->failure, sizeof told_->failure, "%s", error.what());
+    }
+    return 1;
+  }
+
+  Told* told_ = nullptr;
+  pid_t pid_ = 0;
+  rusage usage_{};
+};
+
+// What one process does: takes the session up or begins it, reads, answers.
+struct Part {
+  Config config{};
+  const BuiltInModel* model = nullptr;
+  const Sample* sample = nullptr;
+  std::string session;  // empty: none is kept
+  u32 n_tokens = 0;     // of the document
+  bool asks = true;
+};
+
+f64 seconds_since(SteadyClock::time_point begin) {
+  return std::chrono::duration<f64>(SteadyClock::now() - begin).count();
+}
+
+void read_document(engine::Engine& engine, engine::SessionIdx session, Told& told) {
+  const auto begin = SteadyClock::now();
+  while (engine.has_work()) {
+    engine.step();
+    told.n_read = engine.session_state(session).sequence.n_slots();
+    told.spilled_bytes = engine.kv_stream().stats().bytes_spilled;
+  }
+  told.read_s = seconds_since(begin);
+}
+
+void answer(engine::Engine& engine, engine::SessionIdx session, const SampleQuestion& question,
+            Told& told) {
+  const auto begin = SteadyClock::now();
+  value_of(engine.feed(session, question.ids));
+  value_of(engine.generate(session, {.sampler = {},
+                                     .max_tokens = static_cast<u32>(question.expected_ids.size()),
+                                     .ignore_end = true}));
+  engine::Event event;
+  std::vector<char> text(engine::EventRing::kTextBytes);
+  for (bool done = false; !done;) {
+    engine.step();
+    while (engine.take_event(session, &event, text)) {
+      if (event.type == engine::EventType::token && told.n_answer < kAnswerTokensMax) {
+        told.answer[told.n_answer++] = event.token.token;
+      }
+      done = event.type == engine::EventType::done;
+      if (done && event.done.status != Status::ok) throw_ended_early(event.done.status);
+    }
+  }
+  told.answer_s = seconds_since(begin);
+}
+
+void run_part(const Part& part, Told& told) {
+  OwnEngine own(part.model->path(), part.config);
+  engine::Engine& engine = own.get();
+  const plan::Plan& plan = engine.plan();
+  told.plan_bytes = plan.total_bytes;
+  told.kv_memory_bytes = plan.of(plan::RegionId::kv_groups).bytes;
+  told.codes_bytes = plan.of(plan::RegionId::select_index).bytes;
+  told.group_bytes = plan.group_shape.group_bytes();
+  told.n_groups = plan.groups_max;
+  const auto document = std::span(part.sample->document_ids).first(part.n_tokens);
+  std::optional<engine::SessionIdx> session;
+  if (!part.session.empty()) {
+    const Result<engine::Engine::Resumed> resumed = engine.resume(part.session);
+    if (resumed) {
+      session = resumed->idx;
+      told.n_resumed = resumed->n_computed;
+    } else if (resumed.error().status != Status::not_found) {
+      throw_failure(resumed.error());
+    }
+  }
+  if (!session) {
+    session = value_of(engine.create_session());
+    if (!part.session.empty()) value_of(engine.keep(*session, part.session));
+    value_of(engine.feed(*session, document));
+  }
+  read_document(engine, *session, told);
+  if (!part.session.empty() && told.n_resumed < part.n_tokens - 1) {
+    value_of(engine.park(*session, part.session));
+  }
+  if (part.asks) answer(engine, *session, part.sample->questions[0], told);
+}
+
+class Demo {
+ public:
+  explicit Demo(const DemoCommand& command)
+      : command_(command),
+        model_(BuiltIn::recall),
+        sample_(built_in_sample(
+            BuiltIn::recall, model_,
+            command.n_document != 0 ? command.n_document : command.n_tokens - kRoomTokens)) {}
+
+  void run() {
+    introduce();
+    const Told& whole = read_whole();
+    read_with_a_kill(whole);
+    compare_answers();
+  }
+
+ private:
+  Config config(const std::string& folder) const {
+    Config config;
+    config.context_tokens = command_.n_tokens;
+    config.n_threads = command_.n_threads;
+    config.sessions_max = 1;
+    config.batch_rows_max = 256;
+    config.embedding = EmbeddingChoice::disk;
+    config.text_bytes_max = kTextBytesMin;
+    config.huge_pages = false;
+    config.budget_bytes = whole_kv_bytes() / 8;
+    if (folder.empty()) return config;
+    std::copy(folder.begin(), folder.end(), config.store.path.begin());
+    config.kv_memory_bytes = whole_kv_bytes() / 64;
+    config.store.quota_bytes = whole_kv_bytes() * 2;
+    config.store.requests_max = 32;
+    config.store.sessions = true;
+    return config;
+  }
+  Part part(const std::string& session) const {
+    return {.config = config(command_.folder),
+            .model = &model_,
+            .sample = &sample_,
+            .session = session,
+            .n_tokens = static_cast<u32>(sample_.document_ids.size())};
+  }
+  // Two layers of one KV head of 128 elements, K and V, f16.
+  u64 whole_kv_bytes() const { return u64{command_.n_tokens} * 2 * 2 * 128 * 2; }
+
+  void introduce();
+  const Told& read_whole();
+  void read_with_a_kill(const Told& whole);
+  void compare_answers();
+  void watch(Child& child, const char* what, u32 until_tokens);
+  std::string said(const Told& told) const;
+  bool is_right(const Told& told) const;
+
+  const DemoCommand& command_;
+  BuiltInModel model_;
+  Sample sample_;
+  std::unique_ptr<Child> whole_;
+  u64 window_tokens_ = 0;
+  f64 estimate_s_ = 0;
+};
+
+std::string Demo::said(const Told& told) const {
+  ModelFile file(model_.path());
+  std::string text;
+  for (u32 i = 0; i < told.n_answer; ++i) text += file.piece(told.answer[i]);
+  return text.substr(text.starts_with(' ') ? 1 : 0);
+}
+
+bool Demo::is_right(const Told& told) const {
+  const auto& expected = sample_.questions[0].expected_ids;
+  return std::equal(expected.begin(), expected.end(), told.answer, told.answer + told.n_answer);
+}
+
+// Follows a child until it ends, or has read so many tokens.
+void Demo::watch(Child& child, const char* what, u32 until_tokens) {
+  const bool on_terminal = isatty(STDERR_FILENO) != 0;
+  while (child.is_running() && child.told().n_read < until_tokens) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    if (!on_terminal) continue;
+    std::fprintf(stderr, "\r%s: %u of %zu tokens, %s spilled   ", what, child.told().n_read.load(),
+                 sample_.document_ids.size(),
+                 format_bytes(child.told().spilled_bytes.load()).c_str());
+  }
+  if (on_terminal) std::fprintf(stderr, "\r%70s\r", "");
+}
+
+// How long it takes follows from two short readings: a part that grows with the tokens, and one,
+// attention, with their square.
+void Demo::introduce() {
+  f64 seconds[2] = {};
+  for (const u32 i : {0u, 1u}) {
+    Part trial = part("");
+    trial.config = config("");
+    trial.config.budget_bytes = 0;
+    trial.config.context_tokens = kTrialTokens + kRoomTokens;
+    trial.n_tokens = std::min<u32>(kTrialTokens >> (1 - i), trial.n_tokens);
+    trial.asks = false;
+    Child child([&](Told& told) { run_part(trial, told); });
+    child.wait();
+    seconds[i] = child.told().read_s;
+  }
+  const f64 n = static_cast<f64>(sample_.document_ids.size()) / kTrialTokens;
+  // Of kTrialTokens: seconds[1] = linear + quadratic, seconds[0] = linear / 2 + quadratic / 4.
+  const f64 quadratic = std::max(0.0, 2 * seconds[1] - 4 * seconds[0]);
+  const f64 linear = std::max(0.0, seconds[1] - quadratic);
+  estimate_s_ = 2.2 * (linear * n + quadratic * n * n);
+  std::printf("document  %zu tokens of a context of %u, whose KV whole takes %s\n",
+              sample_.document_ids.size(), command_.n_tokens,
+              format_bytes(whole_kv_bytes()).c_str());
+  std::printf("memory    %s for everything, an eighth of that: what does not fit is refused\n",
+              format_bytes(whole_kv_bytes() / 8).c_str());
+  std::printf("disk      %s\n", command_.folder.c_str());
+  std::printf("time      about %.0f s, from reading %u tokens: the document is read twice\n\n",
+              estimate_s_, kTrialTokens);
+}
+
+const Told& Demo::read_whole() {
+  whole_ = std::make_unique<Child>([this](Told& told) { run_part(part("whole"), told); });
+  watch(*whole_, "reading", ~0u);
+  const Told& told = whole_->told();
+  std::printf("read      in %.0f s with %s of memory (%s of it for KV), %s spilled; peak RSS %s\n",
+              told.read_s, format_bytes(told.plan_bytes).c_str(),
+              format_bytes(told.kv_memory_bytes).c_str(),
+              format_bytes(told.spilled_bytes.load()).c_str(),
+              format_bytes(whole_->peak_bytes()).c_str());
+  return told;
+}
+
+void Demo::read_with_a_kill(const Told& whole) {
+  const u32 n_kill = static_cast<u32>(sample_.document_ids.size() * 3 / 5);
+  u32 n_read = 0;
+  {
+    Child child([this](Told& told) { run_part(part("killed"), told); });
+    watch(child, "reading again", n_kill);
+    n_read = child.told().n_read;
+    child.kill_now();
+  }
+  std::printf("killed    with -9 at %u tokens, while it spilled\n", n_read);
+  Child child([this](Told& told) { run_part(part("killed"), told); });
+  watch(child, "going on", ~0u);
+  const Told& told = child.told();
+  const bool same = told.n_answer == whole.n_answer &&
+                    std::equal(told.answer, told.answer + told.n_answer, whole.answer);
+  std::printf("went on   at %u tokens (%u lost), the rest in %.0f s; tokens identical: %s\n\n",
+              told.n_resumed, n_read > told.n_resumed ? n_read - told.n_resumed : 0, told.read_s,
+              same ? "yes" : "NO");
+  if (!same) throw Failure{kExitInternal, "the restarted process said something else"};
+}
+
+void Demo::compare_answers() {
+  const SampleQuestion& question = sample_.questions[0];
+  std::printf("question  %s expected: %s\n", question.text.c_str(), question.expected.c_str());
+  struct Way {
+    const char* name;
+    SelectMethod method;
+    bool expected;
+  };
+  const Way ways[] = {{"full attention", SelectMethod::full, true},
+                      {"PQCache", SelectMethod::pq, true},
+                      {"a window", SelectMethod::window, false}};
+  u64 kv_bytes = 0;  // of what PQCache holds in memory
+  bool as_expected = true;
+  for (const Way& way : ways) {
+    Part asked = part("whole");
+    SelectConfig& select = asked.config.select;
+    asked.config.batch_rows_max = 16;  // the question's: memory for searching instead
+    asked.config.n_threads = 1;
+    select.method = way.method;
+    select.n_subspaces = 4;
+    select.code_bits = 6;
+    select.code_format = CodeFormat::packed;
+    select.swap_tokens = 1;
+    select.k = kSelectedTokens;
+    if (way.method == SelectMethod::window) {  // as many tokens as lie in as much memory
+      const u64 token_bytes = whole_kv_bytes() / command_.n_tokens;
+      select.k = static_cast<u32>(kv_bytes / token_bytes) - select.n_sinks - select.n_local;
+    }
+    Child child([&](Told& told) { run_part(asked, told); });
+    child.wait();
+    const Told& told = child.told();
+    if (way.method == SelectMethod::pq) kv_bytes = told.kv_memory_bytes + told.codes_bytes;
+    const bool right = is_right(told);
+    as_expected = as_expected && right == way.expected;
+    std::printf("%-16s %-24s %s, %.2f s, %s of memory\n", way.name, said(told).c_str(),
+                right ? "right" : "wrong", told.answer_s, format_bytes(told.plan_bytes).c_str());
+  }
+  if (!as_expected) throw Failure{kExitInternal, "the answers are not what they should be"};
+}
+
+// Gone with the object.
+class DemoFolder {
+ public:
+  explicit DemoFolder(const std::string& parent) {
+    std::string path = (fs::path(parent) / "tarn-demo-XXXXXX").string();
+    if (mkdtemp(path.data()) == nullptr) {
+      throw Failure{kExitIo, "cannot make a folder in " + parent + ": " + std::strerror(errno)};
+    }
+    path_ = path;
+  }
+  ~DemoFolder() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  DemoFolder(const DemoFolder&) = delete;
+  DemoFolder& operator=(const DemoFolder&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+void run(DemoCommand& command) {
+  const DemoFolder folder(command.folder.empty() ? fs::current_path().string() : command.folder);
+  command.folder = folder.path();
+  for (const int signal : {SIGINT, SIGTERM}) {
+    std::signal(signal, [](int) { g_interrupted = 1; });
+  }
+  Demo(command).run();
+}
+
+}  // namespace
+
+void add_demo(CLI::App& app) {
+  auto command = std::make_shared<DemoCommand>();
+  CLI::App* sub = app.add_subcommand(
+      "demo", "a document eight times larger than memory: read, killed, restarted, asked");
+  sub->footer(
+      "\nExamples:\n"
+      "  tarn demo                      131,072 tokens; some minutes, 600 MB of the disk\n"
+      "  tarn demo -c 262144 --store /mnt/nvme\n"
+      "\nThe model is the built-in recall model, whose weights are computed.\n");
+  sub->add_option("-c,--ctx-size", command->n_tokens, "tokens of the document")
+      ->check(CLI::Range(131072u, 262144u))
+      ->capture_default_str();
+  sub->add_option("--document", command->n_document,
+                  "tokens of the document (default: as many as the context holds)")
+      ->check(CLI::Range(8192u, 262080u));
+  sub->add_option("-t,--threads", command->n_threads,
+                  "worker threads (default: one per physical core)");
+  sub->add_option("--store", command->folder,
+                  "where a folder is made and removed again (default: the current one)");
+  sub->callback([command] { run(*command); });
+}
+
+}  // namespace tarn::tools
