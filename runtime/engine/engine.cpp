@@ -77,6 +77,7 @@ Result<SessionIdx> Engine::create_session() {
     s.events.clear();
     s.on_logits = nullptr;
     forget_name(s);
+    s.is_lossy = false;
     selector_.forget(idx);
     return idx;
   }
@@ -221,6 +222,7 @@ Result<SessionIdx> Engine::fork(SessionIdx idx) {
   copy.n_ids = source.n_ids;
   copy.n_fed = source.n_fed;
   copy.turn_begin = source.turn_begin;
+  copy.is_lossy = source.is_lossy;
   selector_.copy(idx, copy_idx, copy.sequence);
   return copy_idx;
 }

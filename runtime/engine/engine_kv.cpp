@@ -62,12 +62,13 @@ bool Engine::kv_failed(const Session& s) const {
   return kv_stream_.is_on() && kv_stream_.failed(static_cast<u32>(&s - sessions_.data()));
 }
 
-// Rows are in the KV; pages that they filled get their names.
+// Rows are in the KV; pages that they filled get their names, but for what a selection computed:
+// under the key of its tokens it would be taken for exact.
 void Engine::commit(Session& s, u32 n_rows) {
   const u32 page_tokens = plan_.group_shape.page_tokens;
   const u32 n_pages_before = s.sequence.n_slots() / page_tokens;
   s.sequence.commit(n_rows);
-  if (!kv_stream_.keeps_sessions()) return;
+  if (!kv_stream_.keeps_sessions() || s.is_lossy) return;
   kv_stream_.sessions().name_pages(s.sequence, s.ids, n_pages_before,
                                    s.sequence.n_slots() / page_tokens);
 }
@@ -77,6 +78,7 @@ void Engine::commit_rows() {
   for (const RowRun& run : step_state_.runs) {
     Session& s = session(run.owner);
     if (!kv_failed(s)) {
+      s.is_lossy = s.is_lossy || run.selects;
       commit(s, run.n_rows);
       const bool ends_turn = s.state == SessionState::generating && s.n_ids == s.n_fed &&
                              s.sequence.n_slots() == s.n_ids;

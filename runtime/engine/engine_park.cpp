@@ -155,7 +155,10 @@ Result<Engine::Saved> Engine::park(SessionIdx idx, std::string_view name) {
   publishing_ = nullptr;  // save() waits for it, and writes what it left
   const u64 start_ns = clock_->now_ns();
   const u64 written_before = kv_stream_.store().stats().bytes_written;
-  TARN_CHECK(kv_stream_.sessions().save(save_args(s, s.sequence.n_slots())));
+  const u32 n_exact = kv_stream_.sessions().n_named_pages(s.sequence) *
+                      plan_.group_shape.page_tokens;  // the rest is computed from its tokens then
+  const u32 n_saved = s.is_lossy ? n_exact : s.sequence.n_slots();
+  TARN_CHECK(kv_stream_.sessions().save(save_args(s, n_saved)));
   s.published_ns = clock_->now_ns();
   s.n_published = s.sequence.n_slots();
   return Saved{.n_tokens = s.n_ids,
@@ -254,7 +257,8 @@ void Engine::publish() {
   Session* due = nullptr;
   for (Session& s : sessions_) {
     const bool works = s.state == SessionState::computing || s.state == SessionState::generating;
-    if (!works || s.name_bytes == 0 || now_ns - s.published_ns < publish_ns_) continue;
+    if (!works || s.is_lossy || s.name_bytes == 0 || now_ns - s.published_ns < publish_ns_)
+      continue;
     if (s.sequence.n_slots() / plan_.group_shape.page_tokens * plan_.group_shape.page_tokens <=
         s.n_published) {
       continue;

@@ -68,9 +68,10 @@ struct Session {
   // What it is called in the store; empty: it is not kept.
   std::array<char, store::kManifestNameBytesMax> name_text{};
   u32 name_bytes = 0;
-  u64 revision = 0;     // of its last manifest
-  u32 turn_begin = 0;   // where the last input begins
-  u32 n_published = 0;  // slots that a manifest has
+  u64 revision = 0;       // of its last manifest
+  u32 turn_begin = 0;     // where the last input begins
+  u32 n_published = 0;    // slots that a manifest has
+  bool is_lossy = false;  // a row selected: KV from there on is not what its tokens say
   u64 published_ns = 0;
   std::string_view name() const { return {name_text.data(), name_bytes}; }
 

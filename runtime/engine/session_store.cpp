@@ -51,6 +51,14 @@ void SessionStore::name_pages(const kv::Sequence& sequence, std::span<const u32>
   }
 }
 
+u32 SessionStore::n_named_pages(const kv::Sequence& sequence) const {
+  u32 page = 0;
+  while (page < sequence.n_slots() / page_tokens() && name_of(sequence, page) != kv::kNoName) {
+    ++page;
+  }
+  return page;
+}
+
 // ---- Saving -----------------------------------------------------------------------------------
 
 void SessionStore::begin_save(const SaveArgs& args) {

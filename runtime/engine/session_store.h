@@ -65,6 +65,9 @@ class SessionStore {
   // Pages [begin, end) of the sequence were sealed: they get their names from its tokens.
   void name_pages(const kv::Sequence& sequence, std::span<const u32> ids, u32 begin, u32 end);
 
+  // The sequence's pages in a row, from the first on, that have names.
+  u32 n_named_pages(const kv::Sequence& sequence) const;
+
   void begin_save(const SaveArgs& args);
   bool is_saving() const { return stage_ != Stage::none; }
   bool is_busy() const { return is_saving() || n_asked_ > 0; }
