@@ -312,7 +312,7 @@ void Loader::resolve() {
 void Loader::plan_slots() {
   slot_bytes_ = slot_bytes_of(*args_.model);
   TARN_ASSERT(slot_bytes_ <= slots_.size());
-  n_slots_ = static_cast<u32>(slots_.size() / slot_bytes_);
+  n_slots_ = static_cast<u32>(std::min<u64>(slots_.size() / slot_bytes_, kSlotsMax));
   n_slots_ = std::min(n_slots_, args_.io->in_flight_max());
 }
 
