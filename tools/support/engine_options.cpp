@@ -60,7 +60,11 @@ void set_store(Config& config, const std::string& folder) {
   std::error_code error;
   const fs::space_info space = fs::space(fs::exists(path) ? path : path.parent_path(), error);
   if (error) throw Failure{kExitIo, "--store " + folder + ": " + error.message()};
-  config.store.quota_bytes = std::min<u64>(space.available / 2, kStoreBytesMax);
+  // What the store has already counts as free, or it would have to shrink each time.
+  std::error_code absent;
+  const auto has_bytes = fs::file_size(path / "sessions.tarn", absent);
+  const u64 free_bytes = space.available + (absent ? 0 : has_bytes);
+  config.store.quota_bytes = std::min<u64>(free_bytes / 2, kStoreBytesMax);
 }
 
 struct TomlWriter {

@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstdio>
 
 #include "tools/support/alloc_counter.h"
@@ -10,13 +12,15 @@
 namespace tarn::tools {
 namespace {
 
-// Says how far the prefill is, on a terminal.
-void show_prefill(tarn_session* session) {
+f64 now_s() {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration<f64>(now).count();
+}
+
+tarn_session_info info_of(tarn_session* session) {
   tarn_session_info info = TARN_INIT(tarn_session_info);
   check_api(tarn_session_info_get(session, &info));
-  std::fprintf(stderr, "\rreading %llu of %llu tokens ",
-               static_cast<unsigned long long>(info.n_computed),
-               static_cast<unsigned long long>(info.n_tokens));
+  return info;
 }
 
 void take(const tarn_event& event, bool stream, GenerationResult& result) {
@@ -38,23 +42,23 @@ void take(const tarn_event& event, bool stream, GenerationResult& result) {
   }
 }
 
-void read_events(tarn_session* session, bool stream, GenerationResult& result) {
-  constexpr int32_t kQuietMs = 500;  // a prefill that takes longer shows its progress
-  const bool on_terminal = stream && isatty(STDERR_FILENO) != 0;
-  bool shows_progress = false;
+void read_events(tarn_session* session, const GenerateHow& how, GenerationResult& result) {
+  constexpr int32_t kLookMs = 100;
+  PrefillProgress progress(session);
   tarn_event event = TARN_INIT(tarn_event);
   do {
-    const int32_t status = tarn_session_poll(session, kQuietMs, &event);
+    if (how.stop != nullptr && how.stop()) {
+      result.was_stopped = true;
+      return;
+    }
+    const int32_t status = tarn_session_poll(session, kLookMs, &event);
     if (status == TARN_WOULD_BLOCK) {
-      if (!on_terminal || !result.tokens.empty()) continue;
-      shows_progress = true;
-      show_prefill(session);
+      if (how.stream && result.tokens.empty()) progress.show();
       continue;
     }
     check_api(status);
-    if (shows_progress) std::fprintf(stderr, "\r%40s\r", "");
-    shows_progress = false;
-    take(event, stream, result);
+    progress.clear();
+    take(event, how.stream, result);
   } while (event.type != TARN_EVENT_DONE);
   if (event.status != TARN_OK) {
     throw_ended_early(static_cast<Status>(event.status));
@@ -62,6 +66,35 @@ void read_events(tarn_session* session, bool stream, GenerationResult& result) {
 }
 
 }  // namespace
+
+PrefillProgress::PrefillProgress(tarn_session* session)
+    : session_(session), start_s_(now_s()), on_terminal_(isatty(STDERR_FILENO) != 0) {
+  n_computed_at_start_ = info_of(session).n_computed;
+  shown_s_ = start_s_;
+}
+
+void PrefillProgress::show() {
+  constexpr f64 kFirstS = 0.5, kLineS = 10;
+  const f64 at_s = now_s();
+  if (at_s - start_s_ < kFirstS || (!on_terminal_ && at_s - shown_s_ < kLineS)) return;
+  const tarn_session_info info = info_of(session_);
+  const u64 n_done = info.n_computed - std::min(info.n_computed, n_computed_at_start_);
+  if (n_done == 0 || info.n_computed + 1 >= info.n_tokens) return;
+  const f64 left_s = static_cast<f64>(info.n_tokens - info.n_computed) * (at_s - start_s_) /
+                     static_cast<f64>(n_done);
+  std::fprintf(stderr,
+               on_terminal_ ? "\rreading %llu of %llu tokens, %.0f s left "
+                            : "reading %llu of %llu tokens, %.0f s left\n",
+               static_cast<unsigned long long>(info.n_computed),
+               static_cast<unsigned long long>(info.n_tokens), left_s);
+  shown_s_ = at_s;
+  is_shown_ = true;
+}
+
+void PrefillProgress::clear() {
+  if (is_shown_ && on_terminal_) std::fprintf(stderr, "\r%60s\r", "");
+  is_shown_ = false;
+}
 
 ApiSession::ApiSession(tarn_engine* engine) { check_api(tarn_session_create(engine, &session_)); }
 
@@ -80,7 +113,7 @@ f64 GenerationResult::decode_tokens_per_s() const {
 }
 
 GenerationResult generate(const ApiSession& session, const std::vector<u32>& prompt,
-                          const tarn_generate_options& options, bool stream) {
+                          const tarn_generate_options& options, const GenerateHow& how) {
   constexpr size_t kTextBytesATokenMax = 64;
   GenerationResult result;
   result.n_prompt_tokens = prompt.size();
@@ -88,9 +121,11 @@ GenerationResult generate(const ApiSession& session, const std::vector<u32>& pro
   result.tokens.reserve(options.max_tokens);
   result.text.reserve(options.max_tokens * kTextBytesATokenMax);
   const AllocScope scope;
-  check_api(tarn_session_feed(session.get(), prompt.data(), prompt.size()));
+  if (!prompt.empty()) {
+    check_api(tarn_session_feed(session.get(), prompt.data(), prompt.size()));
+  }
   check_api(tarn_session_generate(session.get(), &options));
-  read_events(session.get(), stream, result);
+  read_events(session.get(), how, result);
   const AllocCounts counts = scope.so_far();  // before the counter is tried, which takes one itself
   if (alloc_counter_works()) result.n_allocations = counts.n_allocations + counts.n_maps;
   return result;

@@ -20,6 +20,7 @@ struct GenerationResult {
   f64 prefill_s = 0;
   f64 decode_s = 0;
   std::optional<u64> n_allocations;  // from the feed to the last event
+  bool was_stopped = false;          // by GenerateHow::stop, before the end
 
   f64 prefill_tokens_per_s() const;
   f64 decode_tokens_per_s() const;  // of the tokens after the first
@@ -28,6 +29,7 @@ struct GenerationResult {
 class ApiSession {
  public:
   explicit ApiSession(tarn_engine* engine);
+  explicit ApiSession(tarn_session* owned) : session_(owned) {}
   ApiSession(const ApiSession&) = delete;
   ApiSession& operator=(const ApiSession&) = delete;
   ~ApiSession() { tarn_session_destroy(session_); }
@@ -36,13 +38,33 @@ class ApiSession {
   tarn_session* get() const { return session_; }
 
  private:
-  explicit ApiSession(tarn_session* owned) : session_(owned) {}
   tarn_session* session_ = nullptr;
 };
 
-// Feeds `prompt` and generates. `stream`: text is printed as it comes, and a prefill that takes
-// long shows its progress on a terminal. Throws Failure.
+// Says on standard error how far a prefill is and how long it will take: on a terminal all the
+// while, elsewhere a line now and then; nothing where it ends at once.
+class PrefillProgress {
+ public:
+  explicit PrefillProgress(tarn_session* session);
+  PrefillProgress(const PrefillProgress&) = delete;
+  PrefillProgress& operator=(const PrefillProgress&) = delete;
+  ~PrefillProgress() { clear(); }
+  void show();
+  void clear();
+
+ private:
+  tarn_session* session_;
+  f64 start_s_ = 0, shown_s_ = 0;
+  u64 n_computed_at_start_ = 0;
+  bool on_terminal_ = false, is_shown_ = false;
+};
+
+struct GenerateHow {
+  bool stream = false;       // text is printed as it comes, and the prefill's progress shown
+  bool (*stop)() = nullptr;  // looked at while there is nothing to read: true ends it as it is
+};
+// Feeds `prompt`, unless it is empty, and generates. Throws Failure.
 GenerationResult generate(const ApiSession& session, const std::vector<u32>& prompt,
-                          const tarn_generate_options& options, bool stream);
+                          const tarn_generate_options& options, const GenerateHow& how);
 
 }  // namespace tarn::tools

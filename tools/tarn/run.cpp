@@ -11,6 +11,7 @@
 #include "tools/support/json.h"
 #include "tools/support/model_file.h"
 #include "tools/tarn/commands.h"
+#include "tools/tarn/kept_session.h"
 #include "tools/tarn/report.h"
 #include "tools/tarn/sample.h"
 
@@ -20,6 +21,7 @@ namespace {
 struct RunCommand {
   EngineOptions engine;
   std::string text, file, ids_file;
+  std::string session;
   std::string sample = kBuiltInNames[0];
   bool parse_special = false;
   bool ignore_end = false;
@@ -28,6 +30,8 @@ struct RunCommand {
   tarn_generate_options options = TARN_INIT(tarn_generate_options);
   CLI::Option* prompt_option = nullptr;
 };
+
+constexpr u64 kSessionTokens = 8192;  // a session's context, unless -c says more
 
 void warn_beyond_training(const std::string& model, u64 context_tokens) {
   if (context_tokens == 0) return;  // the model's own
@@ -41,22 +45,41 @@ void warn_beyond_training(const std::string& model, u64 context_tokens) {
                static_cast<unsigned long long>(n_trained));
 }
 
-std::vector<u32> prompt_ids(const RunCommand& command) {
+std::vector<u32> prompt_ids(const RunCommand& command, bool add_special) {
   if (!command.ids_file.empty()) return read_ids(command.ids_file);
   const std::string text = command.file.empty() ? command.text : read_file(command.file);
   ModelFile file(command.engine.model);
-  return file.encode(text, {.add_special = true, .parse_special = command.parse_special});
+  return file.encode(text, {.add_special = add_special, .parse_special = command.parse_special});
 }
 
 BuiltIn built_in_of(const RunCommand& command) {
   return command.sample == kBuiltInNames[0] ? BuiltIn::logbook : BuiltIn::recall;
 }
 
+// The next input of a kept session, or the one that it was cut off in. Nothing where a signal came.
+std::optional<GenerationResult> answer_kept(const RunCommand& command, tarn_engine* engine,
+                                            std::vector<u32> prompt) {
+  KeptSession kept(engine, command.session);
+  const bool goes_on = kept.goes_on_with(prompt);
+  if (!goes_on && kept.n_tokens() > 0) prompt = prompt_ids(command, /*add_special=*/false);
+  const bool also_goes_on = goes_on || kept.goes_on_with(prompt);
+  GenerationResult result =
+      generate(kept.api(), also_goes_on ? std::vector<u32>{} : prompt, command.options,
+               {.stream = !command.json, .stop = &asked_to_end});
+  result.n_prompt_tokens = prompt.size() + (also_goes_on ? 0 : kept.n_tokens());
+  result.n_prompt_tokens -= std::min<u64>(result.n_prompt_tokens, kept.n_computed());
+  kept.save();
+  if (result.was_stopped) return std::nullopt;
+  return result;
+}
+
 void run(RunCommand& command) {
   const bool has_prompt =
       command.prompt_option->count() > 0 || !command.file.empty() || !command.ids_file.empty();
   if (command.engine.model.empty() && !has_prompt) {
-    return run_sample(command.engine, {.which = built_in_of(command), .json = command.json});
+    return run_sample(
+        command.engine,
+        {.which = built_in_of(command), .json = command.json, .session = command.session});
   }
   if (!has_prompt) {
     throw Failure{kExitUsage, "run -m MODEL needs a prompt: -p TEXT, -f FILE or --prompt-ids FILE"};
@@ -65,10 +88,15 @@ void run(RunCommand& command) {
   if (command.engine.model.empty()) {
     command.engine.model = built_in.emplace(built_in_of(command)).path();
   }
-  const std::vector<u32> prompt = prompt_ids(command);
+  std::vector<u32> prompt = prompt_ids(command, /*add_special=*/true);
   Config config = command.engine.config();
+  const bool keeps = !command.session.empty();
+  if (keeps) keep_sessions(config);
   if (config.context_tokens == 0 && command.options.max_tokens > 0)
     config.context_tokens = prompt.size() + command.options.max_tokens;
+  if (keeps && !command.engine.context_tokens) {
+    config.context_tokens = std::max(config.context_tokens, kSessionTokens);
+  }
   config.sessions_max = 1;
   if (config.context_tokens != 0 && prompt.size() > config.context_tokens) {
     throw Failure{kExitRefused, "the prompt has " + std::to_string(prompt.size()) +
@@ -86,9 +114,15 @@ void run(RunCommand& command) {
   command.options.stops = stops.data();
   command.options.n_stops = static_cast<uint32_t>(stops.size());
   command.options.ignore_end = command.ignore_end ? 1 : 0;
-  const ApiSession session(engine.get());
-  const GenerationResult result =
-      generate(session, prompt, command.options, /*stream=*/!command.json);
+  GenerationResult result;
+  if (keeps) {
+    const std::optional<GenerationResult> kept = answer_kept(command, engine.get(), prompt);
+    if (!kept) return;  // stopped
+    result = *kept;
+  } else {
+    const ApiSession session(engine.get());
+    result = generate(session, prompt, command.options, {.stream = !command.json});
+  }
   if (!command.json) return print_figures(engine, result);
   Json json;
   json.begin_object();
@@ -135,6 +169,7 @@ void add_run(CLI::App& app) {
       "  tarn run --sample recall -c 131072                recall over 128K tokens\n"
       "  tarn run -m model.gguf -p \"Once upon a time\" -n 64\n"
       "  tarn run -m model.gguf -f question.txt --parse-special -c 8192 --budget 6GiB\n"
+      "  tarn run -m model.gguf -f book.txt --session book --store ~/tarn -c 32768\n"
       "  tarn run -m model.gguf -p \"A list:\" --temp 0.7 --top-p 0.9 --seed 7 --stop Note --json\n"
       "\nThe answer goes to standard output, everything else to standard error. What a memory "
       "limit\n"
@@ -145,6 +180,10 @@ void add_run(CLI::App& app) {
                                       "the prompt, from a file or /dev/stdin, byte for byte");
   CLI::Option* ids = sub->add_option("--prompt-ids", command->ids_file,
                                      "the prompt as token ids from a file; nothing is added");
+  sub->add_option(
+      "--session", command->session,
+      "keep the conversation under this name in --store DIR: the next run goes on where "
+      "this one ends, or is stopped, or crashes");
   command->prompt_option = text;
   text->excludes(file)->excludes(ids);
   file->excludes(ids);

@@ -7,6 +7,7 @@
 #include "tools/support/exit_code.h"
 #include "tools/support/memory_use.h"
 #include "tools/tarn/generation.h"
+#include "tools/tarn/kept_session.h"
 #include "tools/tarn/report.h"
 
 namespace tarn::tools {
@@ -96,13 +97,28 @@ void run_sample(const EngineOptions& engine_options, const SampleOptions& option
                                       std::to_string(config.context_tokens) + ": raise -c"};
     }
     config.sessions_max = 2;
+    if (!options.session.empty()) keep_sessions(config);
     engine.emplace(model.path(), config, engine_options.verbose);
   }
   if (!options.json) print_introduction(*engine, sample);
 
-  const ApiSession reader(engine->get());
-  check_api(
-      tarn_session_feed(reader.get(), sample.document_ids.data(), sample.document_ids.size()));
+  std::optional<KeptSession> kept;
+  std::optional<ApiSession> own;
+  if (options.session.empty()) {
+    own.emplace(engine->get());
+  } else {
+    kept.emplace(engine->get(), options.session);
+  }
+  const ApiSession& reader = kept ? kept->api() : *own;
+  if (!kept || !kept->has_read(sample.document_ids)) {
+    check_api(
+        tarn_session_feed(reader.get(), sample.document_ids.data(), sample.document_ids.size()));
+  }
+  if (kept) {
+    const bool is_read = kept->wait_computed();
+    kept->save();
+    if (!is_read) return;
+  }
   check_api(tarn_session_wait(reader.get(), -1));
   std::vector<Answered> answers;
   std::optional<u64> n_allocations = 0;
@@ -110,7 +126,7 @@ void run_sample(const EngineOptions& engine_options, const SampleOptions& option
     const ApiSession fork = ApiSession::fork_of(reader);
     tarn_generate_options generate_options = TARN_INIT(tarn_generate_options);
     generate_options.max_tokens = static_cast<uint32_t>(question.expected_ids.size());
-    answers.push_back({&question, generate(fork, question.ids, generate_options, false)});
+    answers.push_back({&question, generate(fork, question.ids, generate_options, {})});
     const std::optional<u64>& n = answers.back().result.n_allocations;
     n_allocations = n && n_allocations ? std::optional<u64>(*n_allocations + *n) : std::nullopt;
   }

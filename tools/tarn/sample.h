@@ -12,6 +12,7 @@ namespace tarn::tools {
 struct SampleOptions {
   BuiltIn which = BuiltIn::logbook;
   bool json = false;
+  std::string session;  // the name under which the reading is kept; empty: it is not
 };
 // `options.model` is ignored. Throws Failure.
 void run_sample(const EngineOptions& options, const SampleOptions& sample);

@@ -1,0 +1,160 @@
+// Goal    killed with -9 at any moment while it reads a prompt, answers, or parks, a kept session
+//         goes on after a restart with no more than 5 s of work lost, and says what one says that
+//         was never killed.
+// Method  children that take the session up, or begin it, on a real file, and are killed after a
+//         random time, one after the other, until one comes to the end; when a page was first
+//         computed stands in shared memory. TARN_PARK_KILLS asks for more than the slice.
+#include <doctest/doctest.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+
+#include "tests/support/open_engine.h"
+
+namespace tarn::engine {
+namespace {
+
+constexpr u32 kPage = 16;
+constexpr u32 kPrompt = 1500;
+constexpr u32 kAnswer = 24;
+constexpr u32 kPagesMax = 128;
+constexpr u64 kLostNsMax = 5'000'000'000;
+
+struct Shared {
+  u32 answer[kAnswer];
+  u32 n_answered;
+  u64 page_at_ns[kPagesMax];  // when the page was last computed by a child; 0: never
+  u32 n_resumed_slots;        // of the last child; ~0: it began anew
+  u32 n_ready;                // children that have come so far
+};
+
+u64 now_ns() {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return static_cast<u64>(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
+}
+
+Config config_of(const std::string& folder) {
+  Config config = test::small_config();
+  config.context_tokens = 2048;
+  config.page_tokens = kPage;
+  config.sessions_max = 1;
+  config.batch_rows_max = 32;
+  config.store.sessions = !folder.empty();
+  config.store.publish_ms = 5;
+  config.store.quota_bytes = kGiB;
+  test::set_text(config.store.path, folder);
+  return config;
+}
+
+// What a host does after any start, whatever happened before.
+void live(const std::string& model, const std::string& folder, volatile Shared* shared) {
+  test::OpenEngine open(model, config_of(folder));
+  Engine& engine = open.engine;
+  SessionIdx session = 0;
+  const auto resumed = engine.resume("talk");
+  if (resumed) {
+    session = resumed->idx;
+    if (resumed->n_tokens > kPrompt && !engine.truncate(session, kPrompt)) _exit(4);
+    shared->n_resumed_slots = std::min(resumed->n_computed, kPrompt);
+  } else {
+    if (resumed.error().status != Status::not_found) _exit(5);
+    session = *engine.create_session();
+    if (!engine.keep(session, "talk")) _exit(6);
+    if (!engine.feed(session, test::random_ids(3, kPrompt))) _exit(7);
+    shared->n_resumed_slots = ~u32{0};
+  }
+  shared->n_ready = shared->n_ready + 1;
+  if (!engine.generate(session, {.max_tokens = kAnswer, .ignore_end = true})) _exit(8);
+  Event event;
+  char text[256];
+  u32 n = 0, n_seen = engine.session_state(session).sequence.n_slots() / kPage;
+  for (bool is_done = false; !is_done;) {
+    while (!is_done && engine.take_event(session, &event, text)) {
+      if (event.type == EventType::token) shared->answer[n++] = event.token.token;
+      is_done = event.type == EventType::done;
+    }
+    engine.step();
+    const u32 n_pages = engine.session_state(session).sequence.n_slots() / kPage;
+    for (; n_seen < n_pages; ++n_seen) shared->page_at_ns[n_seen] = now_ns();
+  }
+  if (!engine.park(session, "talk")) _exit(9);
+  shared->n_answered = n;
+  engine.close();
+  _exit(0);
+}
+
+std::vector<u32> answer_without_kills(const std::string& model) {
+  test::OpenEngine open(model, config_of(""));
+  const SessionIdx session = open.session_with(test::random_ids(3, kPrompt));
+  REQUIRE(open.engine.generate(session, {.max_tokens = kAnswer, .ignore_end = true}).has_value());
+  return test::read_all(open.engine, session).tokens;
+}
+
+TEST_CASE("killed with -9 at any moment, a kept session goes on, and says the same") {
+  test::Random random(test::seed_from_environment());
+  CAPTURE(random.seed());
+  const char* asked = std::getenv("TARN_PARK_KILLS");
+  const u64 n_kills_wanted = asked != nullptr ? std::strtoull(asked, nullptr, 10) : 12;
+  const test::SmallModel model("llama", "q8_0");
+  const std::vector<u32> want = answer_without_kills(model.path());
+  void* memory =
+      mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  REQUIRE(memory != MAP_FAILED);
+  auto* shared = static_cast<volatile Shared*>(memory);
+  const std::string folder = std::string(TARN_BINARY_DIR "/park_crash.") + std::to_string(getpid());
+  u64 n_kills = 0, n_ends = 0, n_taken_up = 0;
+  u64 lost_ns_max = 0;
+  std::vector<u64> page_at_ns(kPagesMax);  // when the last child was killed
+  u64 killed_at_ns = 0;
+  while (n_kills < n_kills_wanted || n_ends == 0) {
+    std::filesystem::remove_all(folder);
+    std::memset(memory, 0, sizeof(Shared));
+    std::fill(page_at_ns.begin(), page_at_ns.end(), u64{0});
+    for (bool has_ended = false; !has_ended;) {
+      const u32 n_ready = shared->n_ready;
+      const pid_t child = fork();
+      if (child == 0) live(model.path(), folder, shared);
+      // While it starts, or at any moment of its work.
+      const bool waits = random.below(8) != 0;
+      int status = 0;
+      while (waits && shared->n_ready == n_ready && waitpid(child, &status, WNOHANG) == 0) {
+        usleep(500);
+      }
+      usleep(static_cast<useconds_t>(random.below(n_kills < n_kills_wanted ? 300'000 : 4'000'000)));
+      const u64 at_ns = now_ns();
+      kill(child, SIGKILL);
+      if (waitpid(child, &status, 0) < 0) FAIL("the child ended before its time");
+      has_ended = WIFEXITED(status);
+      if (has_ended) CHECK(WEXITSTATUS(status) == 0);
+      n_kills += has_ended ? 0 : 1;
+      if (shared->n_ready == n_ready) continue;
+      // What it had to compute again, since the first such page was computed.
+      const u32 n_resumed = shared->n_resumed_slots;
+      n_taken_up += n_resumed != ~u32{0};
+      for (u32 page = n_resumed == ~u32{0} ? 0 : n_resumed / kPage; page < kPagesMax; ++page) {
+        if (page_at_ns[page] == 0) continue;
+        lost_ns_max = std::max(lost_ns_max, killed_at_ns - page_at_ns[page]);
+        break;
+      }
+      for (u32 page = 0; page < kPagesMax; ++page) page_at_ns[page] = shared->page_at_ns[page];
+      killed_at_ns = at_ns;
+    }
+    ++n_ends;
+    REQUIRE(shared->n_answered == kAnswer);
+    for (u32 i = 0; i < kAnswer; ++i) CHECK(shared->answer[i] == want[i]);
+  }
+  CHECK(n_taken_up >= 1);
+  CHECK(lost_ns_max < kLostNsMax);
+  MESSAGE(n_kills, " kills, ", n_taken_up, " times taken up, ", lost_ns_max / 1'000'000,
+          " ms of work lost at most");
+  std::filesystem::remove_all(folder);
+  munmap(memory, sizeof(Shared));
+}
+
+}  // namespace
+}  // namespace tarn::engine

@@ -1,0 +1,98 @@
+#include "tools/tarn/kept_session.h"
+
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+
+#include "tools/support/exit_code.h"
+
+namespace tarn::tools {
+namespace {
+
+volatile std::sig_atomic_t g_asked_to_end = 0;
+
+// A second signal ends the program as ever: what was published is kept.
+void catch_signals() {
+  struct sigaction action {};
+  action.sa_handler = [](int) { g_asked_to_end = 1; };
+  action.sa_flags = static_cast<int>(SA_RESETHAND);
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+}
+
+unsigned long long count(u64 n) { return n; }
+
+}  // namespace
+
+bool asked_to_end() { return g_asked_to_end != 0; }
+
+void keep_sessions(Config& config) {
+  if (config.store.is_off()) {
+    throw Failure{kExitUsage,
+                  "--session keeps the conversation in a folder: name one with --store DIR"};
+  }
+  config.store.sessions = true;
+}
+
+KeptSession::KeptSession(tarn_engine* engine, const std::string& name) : name_(name) {
+  tarn_session* session = nullptr;
+  const int32_t status = tarn_session_restore(engine, name.c_str(), &session, &restored_);
+  if (status != TARN_NOT_FOUND) check_api(status);
+  if (status == TARN_NOT_FOUND) check_api(tarn_session_create(engine, &session));
+  session_ = std::make_unique<ApiSession>(session);
+  catch_signals();
+  if (status == TARN_NOT_FOUND) {
+    check_api(tarn_session_keep(session, name.c_str()));
+    std::fprintf(stderr, "session %s: new\n", name.c_str());
+    return;
+  }
+  std::fprintf(stderr, "session %s: %llu tokens taken up in %.3f s, %llu to be computed anew%s\n",
+               name.c_str(), count(restored_.n_tokens), static_cast<f64>(restored_.took_ns) * 1e-9,
+               count(restored_.n_tokens - std::min(restored_.n_tokens, restored_.n_computed + 1)),
+               restored_.cut_off != 0 ? "; it was cut off" : "");
+}
+
+bool KeptSession::goes_on_with(const std::vector<u32>& input) {
+  if (restored_.cut_off == 0 || restored_.turn_begin + input.size() > restored_.n_tokens) {
+    return false;
+  }
+  std::vector<u32> turn(input.size());
+  u64 n = 0;
+  check_api(
+      tarn_session_tokens(session_->get(), restored_.turn_begin, turn.data(), turn.size(), &n));
+  if (n != input.size() || turn != input) return false;
+  check_api(tarn_session_truncate(session_->get(), restored_.turn_begin + input.size()));
+  return true;
+}
+
+bool KeptSession::has_read(const std::vector<u32>& ids) const {
+  if (restored_.n_tokens == 0) return false;
+  std::vector<u32> found(restored_.n_tokens);
+  u64 n = 0;
+  check_api(tarn_session_tokens(session_->get(), 0, found.data(), found.size(), &n));
+  if (found == ids) return true;
+  throw Failure{kExitRefused,
+                "the session " + name_ + " holds another text: choose another name with --session"};
+}
+
+bool KeptSession::wait_computed() const {
+  constexpr int32_t kLookMs = 100;
+  PrefillProgress progress(session_->get());
+  for (;;) {
+    const int32_t status = tarn_session_wait(session_->get(), kLookMs);
+    if (status == TARN_OK) return true;
+    if (status != TARN_WOULD_BLOCK) check_api(status);
+    if (asked_to_end()) return false;
+    progress.show();
+  }
+}
+
+void KeptSession::save() const {
+  check_api(tarn_session_save(session_->get(), name_.c_str()));
+  tarn_session_info info = TARN_INIT(tarn_session_info);
+  check_api(tarn_session_info_get(session_->get(), &info));
+  std::fprintf(stderr, "\nsession %s: %llu tokens kept%s\n", name_.c_str(), count(info.n_tokens),
+               asked_to_end() ? "; the same command goes on where it was stopped" : "");
+}
+
+}  // namespace tarn::tools

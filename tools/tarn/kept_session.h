@@ -1,0 +1,47 @@
+// tools/tarn/kept_session.h
+//
+// A session with a name, that outlives the program: taken up where it was, published while it
+// works, and saved at the end. SIGINT and SIGTERM ask for that end.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/config/config.h"
+#include "tools/tarn/generation.h"
+
+namespace tarn::tools {
+
+// What a configuration needs so that sessions are kept. Throws Failure where there is no folder.
+void keep_sessions(Config& config);
+
+class KeptSession {
+ public:
+  // Takes the session up, or begins it, and says which on standard error. Throws Failure.
+  KeptSession(tarn_engine* engine, const std::string& name);
+  const ApiSession& api() const { return *session_; }
+  u64 n_tokens() const { return restored_.n_tokens; }  // that were taken up
+  u64 n_computed() const { return restored_.n_computed; }
+
+  // True where the session was cut off while it read or answered this very input: then it is as if
+  // it had been fed just now.
+  bool goes_on_with(const std::vector<u32>& input);
+  // True where the session is this text and nothing else, read already or on the way. Throws
+  // Failure where it is another one.
+  bool has_read(const std::vector<u32>& ids) const;
+  // Waits until all is computed, with progress on standard error. False: asked to end.
+  bool wait_computed() const;
+  // All of it is on disk.
+  void save() const;
+
+ private:
+  std::string name_;
+  std::unique_ptr<ApiSession> session_;
+  tarn_restored restored_ = TARN_INIT(tarn_restored);
+};
+
+// Whether SIGINT or SIGTERM came since the first KeptSession began.
+bool asked_to_end();
+
+}  // namespace tarn::tools
