@@ -259,7 +259,6 @@ class Demo {
   BuiltInModel model_;
   Sample sample_;
   std::unique_ptr<Child> whole_;
-  u64 window_tokens_ = 0;
   f64 estimate_s_ = 0;
 };
 
