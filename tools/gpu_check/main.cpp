@@ -125,7 +125,7 @@ int run_command_line(int argc, char** argv) {
       "Exit codes: 0 all passed, 1 a step failed or a target was missed, 77 there is no GPU here\n"
       "and nothing was checked, 130 interrupted.\n\nExamples:\n"
       "  tools/gpu-check run\n"
-      "  tools/gpu-check run --minutes 20 --dir /mnt/nvme --table orin.md\n");
+      "  tools/gpu-check run --minutes 20 --dir /var/tmp --table orin.md\n");
   app.add_option("--minutes", o.minutes, "for all steps together")
       ->check(CLI::Range(0.0, 10000.0))
       ->capture_default_str();

@@ -259,7 +259,6 @@ class Demo {
   BuiltInModel model_;
   Sample sample_;
   std::unique_ptr<Child> whole_;
-  f64 estimate_s_ = 0;
 };
 
 std::string Demo::said(const Told& told) const {
@@ -306,7 +305,7 @@ void Demo::introduce() {
   // Of kTrialTokens: seconds[1] = linear + quadratic, seconds[0] = linear / 2 + quadratic / 4.
   const f64 quadratic = std::max(0.0, 2 * seconds[1] - 4 * seconds[0]);
   const f64 linear = std::max(0.0, seconds[1] - quadratic);
-  estimate_s_ = 2.2 * (linear * n + quadratic * n * n);
+  const f64 estimate_s = 2.2 * (linear * n + quadratic * n * n);
   std::printf("document  %zu tokens of a context of %u, whose KV whole takes %s\n",
               sample_.document_ids.size(), command_.n_tokens,
               format_bytes(whole_kv_bytes()).c_str());
@@ -314,7 +313,7 @@ void Demo::introduce() {
               format_bytes(whole_kv_bytes() / 8).c_str());
   std::printf("disk      %s\n", command_.folder.c_str());
   std::printf("time      about %.0f s, from reading %u tokens: the document is read twice\n\n",
-              estimate_s_, kTrialTokens);
+              estimate_s, kTrialTokens);
 }
 
 const Told& Demo::read_whole() {
@@ -430,7 +429,7 @@ void add_demo(CLI::App& app) {
   sub->footer(
       "\nExamples:\n"
       "  tarn demo                      131,072 tokens; some minutes, 600 MB of the disk\n"
-      "  tarn demo -c 262144 --store /mnt/nvme\n"
+      "  tarn demo -c 262144 --store /var/tmp\n"
       "\nThe model is the built-in recall model, whose weights are computed.\n");
   sub->add_option("-c,--ctx-size", command->n_tokens, "tokens of the document")
       ->check(CLI::Range(131072u, 262144u))

@@ -124,12 +124,7 @@ class Measure {
       fail_io("cannot read", base_path_);
     }
     const Softmax base = softmax_of(base_row_);
-    f64 kl = 0;
-    for (u32 i = 0; i < n_vocab_; ++i) {
-      const f64 log_p = base_row_[i] - base.log_sum;
-      kl += std::exp(log_p) * (log_p - (logits[i] - ours.log_sum));
-    }
-    kls_.push_back(kl);
+    kls_.push_back(kl_divergence(base_row_, base, logits, ours));
     n_agree_ += base.argmax == ours.argmax ? 1 : 0;
   }
 

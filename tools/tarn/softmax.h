@@ -28,6 +28,17 @@ inline Softmax softmax_of(std::span<const f32> logits) {
   return out;
 }
 
+// KL(base || other) in nats, of two rows of logits and their softmax.
+inline f64 kl_divergence(std::span<const f32> base, const Softmax& base_softmax,
+                         std::span<const f32> other, const Softmax& other_softmax) {
+  f64 kl = 0;
+  for (u64 i = 0; i < base.size(); ++i) {
+    const f64 log_p = base[i] - base_softmax.log_sum;
+    kl += std::exp(log_p) * (log_p - (other[i] - other_softmax.log_sum));
+  }
+  return kl;
+}
+
 // Throws Failure where what was computed of the logits at `position` is no number.
 inline void check_finite(f64 value, u64 position) {
   if (std::isfinite(value)) return;

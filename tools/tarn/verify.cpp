@@ -215,12 +215,7 @@ class Examinee {
     } else if (selected) {
       const std::span<const f32> base(full_logits_.data() + step_ * row_.size(), row_.size());
       const Softmax theirs = softmax_of(base);
-      f64 kl = 0;
-      for (u64 i = 0; i < base.size(); ++i) {
-        const f64 log_p = base[i] - theirs.log_sum;
-        kl += std::exp(log_p) * (log_p - (row_[i] - ours.log_sum));
-      }
-      trial_.kls.push_back(std::max(kl, 0.0));
+      trial_.kls.push_back(std::max(kl_divergence(base, theirs, row_, ours), 0.0));
       trial_.n_agree += theirs.argmax == ours.argmax ? 1u : 0u;
       ++kept_steps_;
     }
