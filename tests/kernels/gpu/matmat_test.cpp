@@ -84,22 +84,13 @@ TEST_CASE("a prompt's product has matvec's bits, on every GPU") {
 TEST_CASE("codes at the ends of their range give matvec's bits too") {
   tarn::test::Random random(tarn::test::seed_from_environment());
   CAPTURE(random.seed());
-  for (const test::Gpu& gpu : test::gpus()) {
-    for (const TensorType type : {kQ8, kQ4K, kQ6K}) {
-      for (const test::Codes codes :
-           {test::Codes::all_ones, test::Codes::all_zeros, test::Codes::sign_bits}) {
-        CAPTURE(type_traits(type).name);
-        const ProductCase c{"ends", 512, 8, 8, {type}, {4}, false, Store::set};
-        ProductProblem p = test::make_problem(c, random, codes);
-        for (f32& value : p.x) value = value < 0.0f ? -1.0f : 1.0f;  // every q is 127 or -127
-        p.acts = test::quantize_on_host(p.x, c.k, c.rows_max, c.k);
+  test::each_extreme_problem(
+      8, random, [](const test::Gpu& gpu, const ProductCase& c, const ProductProblem& p) {
         const auto got = test::run_product(gpu, gpu.table->matmat, c, p,
                                            {.row_begin = 0, .n_rows = 8, .rows_max = 8});
         CHECK(std::memcmp(got[0].data(), by_matvec(gpu, c, p)[0].data(),
                           got[0].size() * sizeof(f32)) == 0);
-      }
-    }
-  }
+      });
 }
 
 }  // namespace

@@ -146,19 +146,10 @@ TEST_CASE("matvec agrees with the f64 oracle, and a row alone with the batch, on
 TEST_CASE("codes at the ends of their range overflow nothing") {
   tarn::test::Random random(tarn::test::seed_from_environment());
   CAPTURE(random.seed());
-  for (const test::Gpu& gpu : test::gpus()) {
-    for (const TensorType type : {kQ8, kQ4K, kQ6K}) {
-      for (const test::Codes codes :
-           {test::Codes::all_ones, test::Codes::all_zeros, test::Codes::sign_bits}) {
-        CAPTURE(type_traits(type).name);
-        const ProductCase c{"ends", 512, 1, 1, {type}, {4}, false, Store::set};
-        ProductProblem p = test::make_problem(c, random, codes);
-        for (f32& value : p.x) value = value < 0.0f ? -1.0f : 1.0f;  // every q is 127 or -127
-        p.acts = test::quantize_on_host(p.x, c.k, c.rows_max, c.k);
+  test::each_extreme_problem(
+      1, random, [](const test::Gpu& gpu, const ProductCase& c, const ProductProblem& p) {
         check_against_oracle(c, p, run(gpu, c, p, 1, 1));
-      }
-    }
-  }
+      });
 }
 
 }  // namespace

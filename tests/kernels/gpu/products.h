@@ -4,6 +4,8 @@
 // where what may be read of them ends, so AddressSanitizer sees a step too far.
 #pragma once
 
+#include <doctest/doctest.h>
+
 #include <algorithm>
 #include <memory>
 #include <vector>
@@ -107,6 +109,24 @@ inline std::vector<std::vector<f32>> run_product(const Gpu& gpu,
   results.reserve(outs.size());
   for (const auto& out : outs) results.push_back(out->host());
   return results;
+}
+
+// Problems whose codes of weights and activations are at the ends of their range, on every GPU:
+// check(gpu, case, problem).
+template <class Check>
+void each_extreme_problem(u32 n_rows, tarn::test::Random& random, Check&& check) {
+  for (const Gpu& gpu : gpus()) {
+    for (const TensorType type : {TensorType::q8_0, TensorType::q4_k, TensorType::q6_k}) {
+      for (const Codes codes : {Codes::all_ones, Codes::all_zeros, Codes::sign_bits}) {
+        CAPTURE(type_traits(type).name);
+        const ProductCase c{"ends", 512, n_rows, n_rows, {type}, {4}, false, Store::set};
+        ProductProblem p = make_problem(c, random, codes);
+        for (f32& value : p.x) value = value < 0.0f ? -1.0f : 1.0f;  // every q is 127 or -127
+        p.acts = quantize_on_host(p.x, c.k, c.rows_max, c.k);
+        check(gpu, c, p);
+      }
+    }
+  }
 }
 
 }  // namespace tarn::kernels::test
