@@ -9,6 +9,7 @@
 #include <set>
 
 #include "runtime/kv/mover.h"
+#include "tests/sim/event_counts.h"
 #include "tests/support/store_harness.h"
 
 namespace tarn::test {
@@ -404,12 +405,8 @@ void check_mover_counts(const MoverRunCounts& counts, u64 n_min) {
       }
     }
   }
-  for (u32 i = 0; i < kSimFaults; ++i) {
-    std::printf("fault %-17s %6llu\n", sim_fault_name(static_cast<SimFault>(i)),
-                static_cast<unsigned long long>(counts.faults[i]));
-    CHECK(counts.faults[i] >= n_min);
-  }
-  const std::pair<const char*, u64> others[] = {
+  check_faults(counts.faults, n_min);
+  const EventCount others[] = {
       {"window", counts.windows},
       {"hit", counts.hits},
       {"waited for", counts.waited},
@@ -427,11 +424,7 @@ void check_mover_counts(const MoverRunCounts& counts, u64 n_min) {
       {"clear", counts.clears},
       {"frame returned late", counts.late_frames},
   };
-  for (const auto& other : others) {
-    std::printf("%-22s %9llu\n", other.first, static_cast<unsigned long long>(other.second));
-    CAPTURE(other.first);
-    CHECK(other.second >= n_min);
-  }
+  check_events(others, n_min);
 }
 
 }  // namespace tarn::test

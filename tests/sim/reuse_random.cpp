@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/sim/event_counts.h"
 #include "tests/support/open_engine.h"
 
 namespace tarn::test {
@@ -279,7 +280,7 @@ void run_reuse(u64 first_seed, u64 n_requests, ReuseCounts& counts) {
 }
 
 void check_reuse_counts(const ReuseCounts& counts, u64 n_min) {
-  const std::pair<const char*, u64> events[] = {
+  const EventCount events[] = {
       {"answer", counts.requests},
       {"whole", counts.whole},
       {"ended by an error", counts.failed},
@@ -294,16 +295,8 @@ void check_reuse_counts(const ReuseCounts& counts, u64 n_min) {
       {"spill", counts.spills},
       {"lost group", counts.lost},
   };
-  for (const auto& event : events) {
-    std::printf("%-22s %9llu\n", event.first, static_cast<unsigned long long>(event.second));
-    CAPTURE(event.first);
-    CHECK(event.second >= n_min);
-  }
-  for (u32 i = 0; i < kSimFaults; ++i) {
-    std::printf("fault %-17s %8llu\n", sim_fault_name(static_cast<SimFault>(i)),
-                static_cast<unsigned long long>(counts.faults[i]));
-    CHECK(counts.faults[i] >= n_min);
-  }
+  check_events(events, n_min);
+  check_faults(counts.faults, n_min);
   CHECK(counts.whole >= counts.requests / 2);  // or the comparison says little
 }
 

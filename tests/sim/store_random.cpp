@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstdio>
 
+#include "tests/sim/event_counts.h"
 #include "tests/sim/store_world.h"
 
 namespace tarn::test {
@@ -320,12 +321,8 @@ void check_counts(const RandomRunCounts& counts, u64 n_min) {
                 static_cast<unsigned long long>(n));
     CHECK(n >= n_min);
   }
-  for (u32 i = 0; i < kSimFaults; ++i) {
-    std::printf("fault %-17s %6llu\n", sim_fault_name(static_cast<SimFault>(i)),
-                static_cast<unsigned long long>(counts.faults[i]));
-    CHECK(counts.faults[i] >= n_min);
-  }
-  const std::pair<const char*, u64> others[] = {
+  check_faults(counts.faults, n_min);
+  const EventCount others[] = {
       {"pin", counts.pins},
       {"unpin", counts.unpins},
       {"kill", counts.kills},
@@ -343,11 +340,7 @@ void check_counts(const RandomRunCounts& counts, u64 n_min) {
       {"erased", counts.erased},
       {"replaced", counts.replaced},
   };
-  for (const auto& other : others) {
-    std::printf("%-22s %7llu\n", other.first, static_cast<unsigned long long>(other.second));
-    CAPTURE(other.first);
-    CHECK(other.second >= n_min);
-  }
+  check_events(others, n_min);
 }
 
 }  // namespace tarn::test
