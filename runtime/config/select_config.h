@@ -36,6 +36,7 @@ struct SelectConfig {
   u32 n_sinks = 32;
   u32 n_local = 512;
   u32 k = 2048;
+  u32 context_min = 0;
   u32 block_tokens = 1;
   u32 iterations = 8;
   u32 swap_tokens = 64;
@@ -65,6 +66,9 @@ void SelectConfig::visit_fields(Self& self, Visitor& on) {
   on("select.sink_tokens", self.n_sinks, u64{0}, u64{4096}, "first tokens, always read");
   on("select.local_tokens", self.n_local, u64{1}, u64{1} << 20, "last tokens, always read");
   on("select.k_tokens", self.k, u64{1}, u64{1} << 20, "tokens chosen from between them, a step");
+  on("select.context_min", self.context_min, u64{0}, u64{1} << 20,
+     "shorter contexts are read whole, which is faster; 0: twice what a step reads; with "
+     "a divisor every length is read by selection");
   on("select.block_tokens", self.block_tokens, u64{1}, u64{256},
      "pq: choose blocks of so many tokens by the sum of their weights, as a disk reads them");
   on("select.iterations", self.iterations, u64{1}, u64{kIterationsMax},

@@ -37,7 +37,7 @@ IndexEvent IndexLife::advance(u32 n_tokens) {
   const u32 n_local = rows_used_ == 0 ? now.n_local : budget_.n_local;
   segments_ = select::segments(n_tokens, rule_.n_sinks, n_local, segments_.middle_end);
   const u32 n_rows = segments_.n_middle();
-  const bool builds = rows_used_ == 0 && n_rows >= rows_min_;
+  const bool builds = rows_used_ == 0 && n_rows >= rows_min_ && n_tokens >= rule_.context_min;
   const bool rebuilds = rows_used_ != 0 && u64{n_rows - rows_used_} * 2 > n_rows;
   budget_before_ = budget_;
   if (rows_used_ == 0 || rebuilds) budget_ = now;

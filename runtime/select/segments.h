@@ -38,14 +38,15 @@ struct BudgetRule {
   u32 n_sinks;
   u32 n_local;  // absolute, where context_divisor is 0; so is k
   u32 k;
+  u32 context_min = 0;  // sequences shorter than that are read as a whole: no index is built
 };
 Budget budget(const BudgetRule& rule, u32 n_tokens);
 
 // Builds and rebuilds of one sequence's index. A trigger says that the rows [middle_begin, row_end)
 // are to be clustered in the background; the swap, swap_tokens later, that what they became is used
 // from this step on (a late job is waited for). Until the first swap attention is dense.
-//   trigger   no index and the middle has rows_min rows; or more than half of the middle was coded
-//             without being clustered
+//   trigger   no index, context_min tokens and rows_min of them in the middle; or more than half of
+//             the middle was coded without being clustered
 //   invariant rows clustered <= rows in the middle; at most one job at a time
 enum class IndexEvent : u8 { none, build, rebuild, swap };
 class IndexLife {

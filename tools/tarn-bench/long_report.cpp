@@ -8,6 +8,7 @@
 
 #include "tools/support/engine_options.h"
 #include "tools/support/exit_code.h"
+#include "tools/tarn-bench/crossover.h"
 #include "tools/tarn-bench/value_list.h"
 
 namespace tarn::bench {
@@ -36,6 +37,7 @@ std::vector<Wanted> wanted_of(const LongOptions& options) {
     wanted.options.wants_recall = std::string(select) == "pq";
     wanted.options.store_dir.clear();
     wanted.options.kv_memory.clear();
+    if (std::string(select) != "full") wanted.options.context_min = 1;
     all.push_back(wanted);
     return &all.back();
   };
@@ -69,6 +71,7 @@ std::string command_of(const Options& o) {
                      o.selects.front() + " --ctk " + o.kv_types.front() + " -r " +
                      std::to_string(o.repetitions);
   if (o.k) text += " --k " + std::to_string(*o.k);
+  if (o.context_min) text += " --context-min " + std::to_string(*o.context_min);
   if (!o.threads.empty()) text += " -t " + o.threads;
   if (o.budget != "auto") text += " --budget " + o.budget;
   if (!o.config_path.empty()) text += " --config " + o.config_path;
@@ -274,18 +277,36 @@ std::vector<LongSeries> measure_long(const LongOptions& options) {
   return all;
 }
 
+std::vector<std::string> crossovers(const std::vector<LongSeries>& all) {
+  const auto speed = [](const Row& r) { return r.tokens_per_s().mean; };
+  std::vector<std::string> lines;
+  const LongSeries& everything = all.front();
+  for (const LongSeries& series : all) {
+    if (series.name.rfind("PQCache, k", 0) != 0) continue;
+    const Crossover found = crossover(series_of(everything, speed), series_of(series, speed));
+    if (found.kind != Crossover::Kind::unknown) {
+      lines.push_back(to_text(found, everything.name, series.name));
+    }
+  }
+  return lines;
+}
+
 std::string to_html(const std::vector<LongSeries>& all, const std::string& command) {
   std::string out = kHead;
   out += "<h1>Long contexts</h1>\n<p><code>" + escaped(command) + "</code></p>\n";
   const auto measured =
       std::find_if(all.begin(), all.end(), [](const LongSeries& s) { return !s.depths.empty(); });
   if (measured != all.end()) out += facts(measured->depths.front());
-  for (const Shown& one : shown()) {
+  const std::vector<Shown> columns = shown();
+  for (const Shown& one : columns) {
     Plot plot{.title = one.title, .x_label = "context, tokens", .y_label = one.y_label};
     for (const LongSeries& series : all) plot.series.push_back(series_of(series, one.value));
     const bool is_empty = std::all_of(plot.series.begin(), plot.series.end(),
                                       [](const Series& s) { return s.points.empty(); });
-    if (!is_empty) out += framed(plot, caption(one.says, all, plot));
+    if (is_empty) continue;
+    out += framed(plot, caption(one.says, all, plot));
+    if (&one != &columns.front()) continue;
+    for (const std::string& line : crossovers(all)) out += "<p>" + escaped(line) + ".</p>\n";
   }
   out += memory_plot(all);
   const bool has_prompts =

@@ -30,6 +30,8 @@ struct LongSeries {
 
 // Throws tools::Failure where nothing at all can be measured.
 std::vector<LongSeries> measure_long(const LongOptions& options);
+// From which context on each selection in memory is faster than reading everything.
+std::vector<std::string> crossovers(const std::vector<LongSeries>& all);
 // What was measured, as a page; `command` is the whole command line.
 std::string to_html(const std::vector<LongSeries>& all, const std::string& command);
 

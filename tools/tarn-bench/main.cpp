@@ -64,6 +64,9 @@ void run_long(LongOptions options, const std::string& command) {
     }
     if (!series.depths.empty()) print_rows(options.base.output, series.depths, stdout);
   }
+  if (options.base.output == "md") {
+    for (const std::string& line : crossovers(all)) std::printf("crossover: %s\n", line.c_str());
+  }
   const std::string html = to_html(all, command);
   tools::write_file(options.path, html.data(), html.size());
 }
@@ -138,6 +141,10 @@ int run_command_line(int argc, char** argv) {
       ->check(CLI::IsMember(tools::select_names()))
       ->capture_default_str();
   app.add_option("--k", o.k, "select.k_tokens: tokens chosen from the middle, a step");
+  app.add_option(
+      "--context-min", o.context_min,
+      "select.context_min: shorter contexts are read as a whole (--long takes 1, so that "
+      "it can say where selection begins to be faster)");
   app.add_flag("--recall", o.wants_recall,
                "also say which share of oracle's tokens method pq chooses (in JSON)");
   app.add_option("--store", o.store_dir, "directory for KV that memory does not hold");

@@ -87,6 +87,7 @@ Config config_of(const Options& options, const Setup& setup, u64 context_tokens,
   engine.sessions_max = sessions_max;
   Config config = engine.config();
   if (options.k) config.select.k = *options.k;
+  if (options.context_min) config.select.context_min = *options.context_min;
   if (!options.kv_memory.empty()) {
     config.kv_memory_bytes = tools::value_of(parse_bytes(options.kv_memory));
   }

@@ -22,10 +22,11 @@ struct Options {
   std::string kv_model = kKvModelNames[1];
   std::optional<f64> overlap, tail;  // what is planted in synthetic KV; neither: nothing
   std::string store_dir;             // empty: none
-  std::string kv_memory;      // bytes of KV in memory, with a store; empty: what the budget has
-  std::optional<u32> k;       // select.k_tokens
-  bool wants_recall = false;  // of rows by selection, against oracle
-  std::string config_path;    // of the keys that no option sets
+  std::string kv_memory;  // bytes of KV in memory, with a store; empty: what the budget has
+  std::optional<u32> k;   // select.k_tokens
+  std::optional<u32> context_min;  // select.context_min
+  bool wants_recall = false;       // of rows by selection, against oracle
+  std::string config_path;         // of the keys that no option sets
   std::string isa = "auto", io = "auto", budget = "auto", device = "auto";
   u32 repetitions = 5;
   u32 delay_s = 0;

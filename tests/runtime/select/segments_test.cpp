@@ -8,6 +8,8 @@
 
 #include <vector>
 
+#include "runtime/select/select_shape.h"
+
 namespace tarn::select {
 namespace {
 
@@ -93,6 +95,20 @@ TEST_CASE("a long prompt asks for its index at once; a short middle never gets o
                  6);
   for (u32 n = 1; n < 32 + 512 + 512; ++n) REQUIRE((idle.advance(n) == IndexEvent::none));
   CHECK((idle.advance(32 + 512 + 512) == IndexEvent::build));
+}
+
+TEST_CASE("a context that is short for its budget is read as a whole") {
+  SelectConfig config;
+  CHECK(budget_rule(config).context_min == 2 * (32 + 512 + 2048));
+  config.context_divisor = 10;
+  CHECK(budget_rule(config).context_min == 0);
+  config.context_min = 3000;
+  CHECK(budget_rule(config).context_min == 3000);
+  config.context_divisor = 0;
+  IndexLife life(budget_rule(config), 6);
+  for (u32 n = 1; n < 3000; ++n) REQUIRE((life.advance(n) == IndexEvent::none));
+  CHECK((life.advance(3000) == IndexEvent::build));
+  CHECK(life.n_rows_clustering() == 3000 - 32 - 512);
 }
 
 TEST_CASE("a cut leaves what the tokens before it would have led to, or nothing") {

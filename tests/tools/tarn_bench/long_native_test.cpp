@@ -4,6 +4,7 @@
 // Method  the program on a small random model, the page taken apart; plots of known points.
 #include <doctest/doctest.h>
 
+#include <cmath>
 #include <regex>
 #include <string>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "tests/support/open_engine.h"
 #include "tests/tools/tarn/command_line.h"
 #include "tools/support/input.h"
+#include "tools/tarn-bench/crossover.h"
 #include "tools/tarn-bench/svg_plot.h"
 
 namespace tarn::bench {
@@ -67,6 +69,27 @@ TEST_CASE("a plot's marks stand where their values are") {
   CHECK(to_svg({.title = "empty"}).find("nothing was measured") != std::string::npos);
 }
 
+TEST_CASE("the crossover is where the longest tail of wins begins") {
+  using Kind = Crossover::Kind;
+  const Series full{.name = "a", .points = {{1024, 10}, {4096, 8}, {16384, 4}, {65536, 2}}};
+  const auto found = [&](std::vector<std::pair<f64, f64>> points) {
+    return crossover(full, {.name = "b", .points = std::move(points)});
+  };
+  CHECK(found({}).kind == Kind::unknown);
+  CHECK(found({{2048, 9}}).kind == Kind::unknown);
+  CHECK(found({{1024, 11}, {4096, 9}}).kind == Kind::always);
+  CHECK(found({{1024, 11}, {4096, 8}}).kind == Kind::none);
+  // One below at 1,024 and one above at 4,096: half way between their logarithms.
+  const Crossover half = found({{1024, 9}, {4096, 9}, {16384, 8}});
+  CHECK(half.kind == Kind::at);
+  CHECK(half.n_tokens == doctest::Approx(2048));
+  // Lost again at 16,384, so what came before is no crossover.
+  const Crossover late = found({{1024, 11}, {4096, 9}, {16384, 3}, {65536, 5}});
+  CHECK(late.n_tokens == doctest::Approx(16384 * std::sqrt(2.0)));
+  CHECK(to_text(half, "a", "b") == "b is faster than a from about 2000 tokens on");
+  CHECK(to_text({}, "a", "b").empty());
+}
+
 TEST_CASE("the page stands alone, with a command in each caption and the figures in a table") {
   const test::SmallModel model("llama", "q8_0");
   const test::TempFile page("long.html"), config("long.toml");
@@ -115,6 +138,7 @@ TEST_CASE("the page stands alone, with a command in each caption and the figures
     CHECK(it->str().find("<code>tarn-bench -m ") != std::string::npos);
   }
   CHECK(html.find("filled, synthetic") != std::string::npos);
+  CHECK(count(html, "<p>PQCache, k ") == 2);  // where each is faster than reading everything
   for (const char* name :
        {"full, f16", "full, q8_0", "PQCache, k 96", "PQCache, k 32", "window, k 96"}) {
     CAPTURE(name);
