@@ -95,7 +95,7 @@ class Backend {
   virtual const char* isa() const = 0;
 
   // Comes before the ops of a step: readies what they read of it, also cos and sin of its
-  // positions, until the next call.
+  // positions and, where the host reads them from disk, its rows' embeddings, until the next call.
   virtual void begin_step(const StepState& step) = 0;
   // The step's watch has said no: ops do nothing any more, and what the step left means nothing.
   // Until the next step begins. A backend that cannot stop half way never says so.

@@ -341,7 +341,7 @@ void Engine::collect_rows() {
 void Engine::read_embeddings() {
   if (!embedding_.is_open() || n_runs_ == 0) return;
   const std::span<const u32> tokens(step_state_.tokens, step_state_.n_rows);
-  const Result<void> read = embedding_.read(tokens, buffers_.x.data, buffers_.x.stride);
+  const Result<void> read = embedding_.read(tokens, embedded_.data, embedded_.stride);
   if (read) return;
   for (const RowRun& run : step_state_.runs) give_up(session(run.owner), read.error());
   drop_rows();

@@ -280,6 +280,7 @@ class Engine final : private StepWatch {
   text::Tokenizer tokenizer_{};
   model::Weights weights_{};
   model::EmbeddingFile embedding_{};  // open where the table is not in memory
+  Rows embedded_{};                   // [rows_max, d_model] of the host: its rows of a step
   kv::GroupPool pool_{};
   KvStream kv_stream_{};
   CpuBackend cpu_backend_{};

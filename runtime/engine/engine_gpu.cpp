@@ -52,6 +52,8 @@ Result<void> Engine::place_gpu_backend(const OpenArgs& args) {
   step_state_.visible = take<u32>(mirror_, step_rows).data();
   wanted_ = take<u32>(mirror_, step_rows);
   runs_ = take<RowRun>(mirror_, step_rows);
+  embedded_ = {};
+  if (weights_.embedding_on_disk()) embedded_ = take_rows(mirror_, step_rows, spec_.d_model);
   const u64 n_pairs = spec_.n_rot / 2;
   const std::span<f64> inv_freq = take<f64>(mirror_, n_pairs);
   kernels::rope_frequencies(spec_.rope_base, spec_.rope_scale, spec_.n_rot, weights_.rope_factors,
@@ -78,6 +80,7 @@ Result<void> Engine::place_gpu_backend(const OpenArgs& args) {
        .quantizes = has_quantized_layers(weights_),
        .rope_cos = piece_at<f32>(step, shape.rope_cos),
        .rope_sin = piece_at<f32>(step, shape.rope_sin),
+       .embedded = buffers_.x.data,
        .tokens = piece_at<u32>(step, shape.tokens),
        .positions = piece_at<u32>(step, shape.positions),
        .visible = piece_at<u32>(step, shape.visible),
@@ -90,6 +93,7 @@ Result<void> Engine::place_gpu_backend(const OpenArgs& args) {
        .inv_freq = inv_freq.data(),
        .host_cos = take<f32>(mirror_, u64{step_rows} * n_pairs).data(),
        .host_sin = take<f32>(mirror_, u64{step_rows} * n_pairs).data(),
+       .host_embedded = embedded_.data,
        .host_owners = take<u32>(mirror_, step_rows).data(),
        .host_counts = take<u32>(mirror_, u64{step_rows} + 1).data(),
        .host_n_rows = take<u32>(mirror_, 1).data(),

@@ -296,6 +296,7 @@ void Engine::place_cpu_backend(const OpenArgs& args) {
   const plan::StepShape shape = plan::step_shape(spec_, plan_.rows_max);
   std::byte* step = region(RegionId::activations).data();
   place_buffers(step, shape);
+  embedded_ = buffers_.x;
   step_state_.tokens = piece_at<u32>(step, shape.tokens);
   step_state_.positions = piece_at<u32>(step, shape.positions);
   step_state_.visible = piece_at<u32>(step, shape.visible);

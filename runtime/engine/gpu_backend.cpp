@@ -121,6 +121,9 @@ void GpuBackend::begin_step(const StepState& step) {
   }
   send(args_.rope_cos, args_.host_cos, u64{n} * n_pairs);
   send(args_.rope_sin, args_.host_sin, u64{n} * n_pairs);
+  if (args_.host_embedded != nullptr) {
+    send(args_.embedded, args_.host_embedded, u64{n} * args_.spec->d_model);
+  }
   send(args_.tokens, step.tokens, n);
   send(args_.positions, step.positions, n);
   send(args_.visible, step.visible, n);

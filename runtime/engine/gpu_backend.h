@@ -13,6 +13,8 @@
 //   fused     where a product of quantised weights reads what a norm, an activation or attention
 //             writes, those write the quantised form too; q and k turn in one launch; the output
 //             and down products add to the residual stream themselves. 11 launches a layer
+//   disk      rows of an embedding table that stays in the file are read by the host before the
+//             step and sent with its state
 //   tables    where a session's groups lie, kept on both sides; only what changed is sent
 //   thread    the engine's
 //   errors    finish() tells the device's first one; a GPU that does not answer is taken for lost
@@ -49,6 +51,7 @@ struct GpuBackendArgs {
   bool quantizes = false;        // some layer's product reads them
   f32* rope_cos = nullptr;       // [rows_max, n_rot / 2]
   f32* rope_sin = nullptr;       // [rows_max, n_rot / 2]
+  f32* embedded = nullptr;       // [rows_max, d_model]: where a step's rows begin
   u32* tokens = nullptr;         // [rows_max]
   u32* positions = nullptr;      // [rows_max]
   u32* visible = nullptr;        // [rows_max]
@@ -63,6 +66,7 @@ struct GpuBackendArgs {
   const f64* inv_freq = nullptr;  // [n_rot / 2]
   f32* host_cos = nullptr;        // as rope_cos
   f32* host_sin = nullptr;
+  const f32* host_embedded = nullptr;  // as embedded; nullptr: embed() looks them up
   u32* host_owners = nullptr;
   u32* host_counts = nullptr;
   u32* host_n_rows = nullptr;

@@ -62,6 +62,7 @@ class Layout {
     end_ = (end_ + n_bytes).aligned_up(kAlignment);
     return region_ != nullptr && begin ? region_ + *begin : nullptr;
   }
+  std::byte* place_checksums(Checked n_bytes) { return place(n_bytes); }
   std::optional<u64> bytes() const { return end_.get(); }
 
  private:
@@ -69,12 +70,9 @@ class Layout {
   Checked end_ = 0;
 };
 
-bool stays_on_disk(const ModelDescription& model, const TensorRef& tensor) {
-  return model.spec.embedding_on_disk && &tensor == &model.tensors.of(ModelTensor::token_embd);
-}
-
 // Walks over every tensor that is there, in the order of the region, and gives its place to
-// `visit(row, layer or kNoLayer, tensor, target)`.
+// `visit(row, layer or kNoLayer, tensor, target)`. Of the table that stays on disk that is the
+// place of its checksums, which the host reads.
 constexpr u32 kNoLayer = ~u32{0};
 template <class Places, class Visit>
 void lay_out(const ModelDescription& model, Places& layout, Visit&& visit) {
@@ -82,10 +80,11 @@ void lay_out(const ModelDescription& model, Places& layout, Visit&& visit) {
     if (!tensor.present()) return;
     const bool is_vector = row.n_rows == tables::Dim::one;
     const Checked rows = is_vector ? Checked(1) : Checked(tensor.n_rows).aligned_up(kTileRows);
+    if (stays_on_disk(model, tensor)) {
+      return visit(row, layer, tensor, layout.place_checksums(rows * sizeof(u32)));
+    }
     const Checked row_bytes = is_vector ? Checked(tensor.k) * sizeof(f32)
-                              : stays_on_disk(model, tensor)
-                                  ? Checked(sizeof(u32))
-                                  : Checked(kernels::row_bytes(tensor.type, tensor.k));
+                                        : Checked(kernels::row_bytes(tensor.type, tensor.k));
     visit(row, layer, tensor, layout.place(rows * row_bytes));
   };
   for (const tables::TensorRow& row : tables::kModelTensors) {
@@ -255,7 +254,8 @@ void Loader::resolve() {
   std::fill(layers.begin(), layers.end(), LayerWeights{});
   weights_.layers = layers;
   u64 n_items = 0;
-  // A tensor's place is in the region, or the sink's; the rope factors have both with a sink.
+  // A tensor's place is in the region, or the sink's; the rope factors have both with a sink, the
+  // checksums of a table on disk are the host's.
   struct Places {
     Layout* region;
     WeightSink* sink;
@@ -264,6 +264,7 @@ void Loader::resolve() {
       TARN_ASSERT(bytes.has_value());  // the planner added them up
       return sink != nullptr ? sink->place(*bytes) : region->place(n_bytes);
     }
+    std::byte* place_checksums(Checked n_bytes) { return region->place(n_bytes); }
   } places{&layout, args_.sink};
   lay_out(model, places,
           [&](const tables::TensorRow& row, u32 layer, const TensorRef& tensor, std::byte* target) {
@@ -272,11 +273,11 @@ void Loader::resolve() {
             const auto model_id = static_cast<ModelTensor>(row.idx);
             const bool is_vector = row.n_rows == tables::Dim::one;
             const bool is_factors = !is_layer && model_id == ModelTensor::rope_freqs;
-            const bool is_sent = args_.sink != nullptr && !is_factors;
+            const bool is_checked = stays_on_disk(model, tensor);
+            const bool is_sent = args_.sink != nullptr && !is_factors && !is_checked;
             if (args_.sink != nullptr && is_factors) {
               target = layout.place(Checked(tensor.k) * sizeof(f32));
             }
-            const bool is_checked = stays_on_disk(model, tensor);
             items_[n_items++] = {.tensor = &tensor,
                                  .target = target,
                                  .is_vector = is_vector,
@@ -495,13 +496,22 @@ Result<void> Loader::check_rope_factors() const {
 
 }  // namespace
 
+bool stays_on_disk(const ModelDescription& model, const TensorRef& tensor) {
+  return model.spec.embedding_on_disk && &tensor == &model.tensors.of(ModelTensor::token_embd);
+}
+
 u64 weights_table_bytes(const ModelDescription& model) {
   return model.spec.n_layers * sizeof(LayerWeights);
 }
 
 u64 weights_host_bytes(const ModelSpec& spec) {
   return align_up(spec.n_layers * sizeof(LayerWeights), kAlignment) +
-         align_up(spec.n_rot / 2 * sizeof(f32), kAlignment);
+         align_up(spec.n_rot / 2 * sizeof(f32), kAlignment) + row_checksums_bytes(spec);
+}
+
+u64 row_checksums_bytes(const ModelSpec& spec) {
+  if (!spec.embedding_on_disk) return 0;
+  return align_up(align_up(spec.n_vocab, kTileRows) * sizeof(u32), kAlignment);
 }
 
 std::span<std::byte> sink_staging(std::span<std::byte> staging) { return staging.last(kSinkBytes); }
@@ -522,6 +532,7 @@ void each_weight_piece(const ModelDescription& model,
       on_piece(context, n_bytes);
       return nullptr;
     }
+    static std::byte* place_checksums(Checked) { return nullptr; }
   } places{on_piece, context};
   lay_out(model, places, [](const tables::TensorRow&, u32, const TensorRef&, std::byte*) {});
 }
@@ -546,7 +557,6 @@ u64 loader_staging_bytes_max() { return kItemsBytesMax + kSlotsBytes; }
 Result<Weights> load_weights(const LoadArgs& args) {
   TARN_TRY(u64 region_bytes, weights_region_bytes(*args.model));
   if (args.sink != nullptr) region_bytes = weights_host_bytes(args.model->spec);
-  TARN_ASSERT(args.sink == nullptr || !args.model->spec.embedding_on_disk);
   TARN_ASSERT(args.region.size() >= region_bytes);
   TARN_ASSERT(reinterpret_cast<std::uintptr_t>(args.region.data()) % kAlignment == 0);
   TARN_ASSERT(args.staging.size() >= loader_staging_bytes(*args.model, args.sink != nullptr));

@@ -62,15 +62,20 @@ struct Weights {
   bool embedding_on_disk() const { return token_embd_on_disk.row_checksums != nullptr; }
 };
 
+// Whether it is the description's own embedding table, and is read from the file row by row.
+bool stays_on_disk(const ModelDescription& model, const TensorRef& tensor);
+
 // What the region must hold: matrices, vectors, and the table of LayerWeights. An error where the
 // sizes do not add up within 64 bits.
 Result<u64> weights_region_bytes(const ModelDescription& model);
 // The same in parts, for a device whose memory comes in slabs: calls on_piece for every tensor, in
-// the order of the region. What is left of it is the table of LayerWeights, which the host reads.
+// the order of the region. What is left of it the host reads: the table of LayerWeights, and the
+// checksums of the rows of a table that stays on disk.
 void each_weight_piece(const ModelDescription& model,
                        void (*on_piece)(void* context, Checked bytes), void* context);
 u64 weights_table_bytes(const ModelDescription& model);
-// With a sink, what the host keeps: that table, and the rope factors, which it computes with.
+u64 row_checksums_bytes(const ModelSpec& spec);  // 0 where no table stays on disk
+// With a sink, what the host keeps: both, and the rope factors, which it computes with.
 u64 weights_host_bytes(const ModelSpec& spec);
 // The table of pieces, and reads in flight: for a large model as many as keep a disk busy, 32 MiB;
 // for a small one half of its bytes. With a sink always the former, the sink's ring in it.

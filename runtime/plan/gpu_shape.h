@@ -31,9 +31,10 @@ constexpr u32 gpu_step_rows(u32 rows_max) {
   return static_cast<u32>(align_up(rows_max, kernels::kGpuMatvecRowsMax));
 }
 // Of a row on the host: token, position, visible slots, session, wanted row, a count; its run; cos
-// and sin of its position.
+// and sin of its position; its embedding where the host reads it from disk.
 constexpr u64 gpu_mirror_row_bytes(const model::ModelSpec& spec) {
-  return 6 * sizeof(u32) + kStepRunBytes + u64{spec.n_rot} * sizeof(f32);
+  const u64 embedding_bytes = spec.embedding_on_disk ? u64{spec.d_model} * sizeof(f32) : 0;
+  return 6 * sizeof(u32) + kStepRunBytes + u64{spec.n_rot} * sizeof(f32) + embedding_bytes;
 }
 // On the device, in the piece `runs` of the step's shape, which is the host's otherwise: the
 // session of each row, then the counts 0, 1, 2, ..., rows_max and the step's own.

@@ -49,7 +49,8 @@ class Builder {
         model, [](void* slabs, Checked piece) { static_cast<SlabCutter*>(slabs)->add(piece); },
         &plan_->slabs);
     put(RegionId::weights, "weights", RegionSpace::device, RegionKind::weights,
-        bytes - model::weights_table_bytes(model), formula);
+        bytes - model::weights_table_bytes(model) - model::row_checksums_bytes(model.spec),
+        formula);
   }
   // Of a disk: no memory, and under no budget of memory.
   void add_disk(RegionId id, const char* name, RegionKind kind, u64 bytes, const Formula& formula) {
@@ -180,7 +181,8 @@ void add_gpu_scratch(Builder& builder, const model::ModelSpec& spec, const Plan&
                   kMirrorPiecesMax * kPieceAlignment,
               Formula() << "logits and sampler + " << tables.get().value_or(0)
                         << " B of page tables + " << step_rows << " rows x " << row_bytes
-                        << " B + layers");
+                        << " B + layers"
+                        << (spec.embedding_on_disk ? " + checksums of embeddings" : ""));
 }
 
 void add_scratch(Builder& builder, const model::ModelSpec& spec, const Plan& plan) {

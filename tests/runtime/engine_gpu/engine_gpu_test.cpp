@@ -1,17 +1,20 @@
 // Goal    on a GPU the same tokens give the same logits, bit for bit, whatever rides in the step or
 //         rode in one before, how the prompt is cut, and where weights and KV lie, in a graph or
-//         not; memory is the plan's and is given back, what the driver takes is measured when
-//         everything is loaded; what the kernels do not compute is refused, or left to the CPU
-//         where the user left the choice; a GPU that fails while a model loads leaves nothing
-//         behind.
+//         not, also with the embedding table on disk; memory is the plan's and is given back, what
+//         the driver takes is measured when everything is loaded; what the kernels do not compute
+//         is refused, or left to the CPU where the user left the choice; a GPU that fails while a
+//         model loads leaves nothing behind.
 // Method  the fake device and the emulated kernels. The reference is one row at a time. Slabs are
 //         small, so that weights and groups lie in many. Faults: calls of an opening fail, one at
 //         a time, the first 16 all of them.
 #include <cstring>
+#include <filesystem>
 
 #include "platform/gpu/gpu_errors.h"
+#include "runtime/engine/gpu_support.h"
 #include "runtime/engine/instance.h"
 #include "tests/runtime/engine_gpu/gpu_engine.h"
+#include "tests/runtime/plan/model_shapes.h"
 
 namespace tarn::test {
 namespace {
@@ -119,6 +122,63 @@ TEST_CASE("a row that a graph has room for and the step has not writes nothing")
   gpu.engine.destroy_session(sessions[3]);
   gpu.run();
   require_same_bits(expected, record);
+}
+
+TEST_CASE("an embedding table on disk gives the same bits, in its bytes less of device memory") {
+  for (const char* type : {"q8_0", "f16"}) {
+    CAPTURE(type);
+    const GpuModel model("llama", type);
+    const std::vector<u32> ids = random_ids(seed_from_environment(), 10, GpuModel::kVocab);
+    LogitsRecord records[2];
+    std::vector<u32> said[2];
+    u64 weights_bytes[2] = {}, launches[2] = {};
+    for (const u32 i : {0u, 1u}) {
+      GpuEngine gpu(i == 0 ? kDiscreteFacts : kOrinFacts);
+      Config config = config_of(16);
+      config.embedding = i == 0 ? EmbeddingChoice::memory : EmbeddingChoice::disk;
+      require_open(gpu, model.path(), config);
+      CHECK(std::string(gpu.engine.device_name()) == "cuda");
+      weights_bytes[i] = gpu.engine.plan().of(plan::RegionId::weights).bytes;
+      launches[i] = gpu.device.graph_work_max();
+      records[i] = logits_of(gpu.engine, ids, 6);
+      const SessionIdx session = *gpu.engine.create_session();
+      REQUIRE(gpu.engine.feed(session, std::span(ids).first(3)).has_value());
+      REQUIRE(gpu.engine.generate(session, {.max_tokens = 4, .ignore_end = true}).has_value());
+      said[i] = read_all(gpu.engine, session).tokens;
+      REQUIRE(said[i].size() == 4);
+    }
+    require_same_bits(records[0], records[1]);
+    CHECK(said[0] == said[1]);
+    CHECK(launches[0] - launches[1] == 1);  // embed
+    const u64 row_bytes = std::string(type) == "f16" ? 2 * 64 : 2 * 34;
+    CHECK(weights_bytes[0] - weights_bytes[1] == GpuModel::kVocab * row_bytes);
+  }
+}
+
+TEST_CASE("an embedding table on disk may be of a type that the GPU does not compute") {
+  ShapedModel model({.type = kernels::TensorType::q8_0});
+  model.description.tensors.model[0].type = kernels::TensorType::q5_k;
+  REQUIRE(&model.description.tensors.of(model::ModelTensor::token_embd) ==
+          model.description.tensors.model.data());
+  CHECK(!engine::gpu_can_run(model.description, config_of(16)).has_value());
+  model.description.spec.embedding_on_disk = true;
+  CHECK(engine::gpu_can_run(model.description, config_of(16)).has_value());
+}
+
+TEST_CASE("a file cut short under a GPU's engine ends a generation, and nothing wrong is said") {
+  const GpuModel model("llama", "q8_0", GpuModelSize::one_layer);
+  Config config = config_of(16);
+  config.embedding = EmbeddingChoice::disk;
+  GpuEngine gpu;
+  require_open(gpu, model.path(), config);
+  const SessionIdx session = *gpu.engine.create_session();
+  REQUIRE(gpu.engine.feed(session, random_ids(2, 3, GpuModel::kVocab)).has_value());
+  std::filesystem::resize_file(model.path(), 8192);
+  REQUIRE(gpu.engine.generate(session, {.max_tokens = 4, .ignore_end = true}).has_value());
+  const Said said = read_all(gpu.engine, session);
+  CHECK(said.tokens.empty());
+  CHECK(said.done.status == Status::io_failed);
+  CHECK(!gpu.engine.device_lost());
 }
 
 TEST_CASE("a fork and a cut go on as if nothing had been there") {

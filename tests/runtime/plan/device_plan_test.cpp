@@ -45,19 +45,22 @@ struct Box {
   const char* name;
   DeviceFacts facts;
   bool one_budget;
+  bool embedding_on_disk = false;
 };
 constexpr Box kBoxes[] = {{"no GPU", kNone, true},
                           {"integrated", test::kOrinFacts, true},
+                          {"integrated, embedding on disk", test::kOrinFacts, true, true},
                           {"discrete", test::kDiscreteFacts, false}};
 
 TEST_CASE("what the plan says is what a device gives, to the byte") {
-  const ShapedModel model({.n_layers = 4, .n_vocab = 3000, .type = kernels::TensorType::q8_0});
   Config config;
   config.context_tokens = 2048;
   config.sessions_max = 2;
   config.driver_limit_bytes = 30 * kMiB;
   for (const Box& box : kBoxes) {
     CAPTURE(box.name);
+    ShapedModel model({.n_layers = 4, .n_vocab = 3000, .type = kernels::TensorType::q8_0});
+    model.description.spec.embedding_on_disk = box.embedding_on_disk;
     const Result<Plan> plan = plan_of(model, config, box.facts);
     REQUIRE(plan.has_value());
     CHECK(plan->one_budget == box.one_budget);
@@ -124,6 +127,24 @@ TEST_CASE("device regions from first principles: an 8B on an Orin with 8,192 tok
   CHECK(n_long <= 2);
   CHECK(plan->slabs.n_slabs() < 40);
   CHECK(plan->device_bytes > plan->host_bytes);
+}
+
+TEST_CASE("an embedding table on disk: its tiles leave the device, its rows come to the host") {
+  ShapedModel model(kLlama31Of8B);
+  Config config;
+  config.context_tokens = 8192;
+  config.batch_rows_max = 256;
+  const Plan resident = plan_of(model, config, test::kOrinFacts).value();
+  model.description.spec.embedding_on_disk = true;
+  const Plan on_disk = plan_of(model, config, test::kOrinFacts).value();
+  const u64 table_bytes = u64{128256} * 4096 / 256 * 144;  // q4_k
+  CHECK(resident.of(RegionId::weights).bytes - on_disk.of(RegionId::weights).bytes == table_bytes);
+  // A checksum a row of the table, and the rows of a step.
+  CHECK(on_disk.of(RegionId::mirror).bytes - resident.of(RegionId::mirror).bytes ==
+        u64{128256} * 4 + u64{256} * 4096 * 4);
+  const u64 saved_bytes = resident.device_bytes - on_disk.device_bytes;
+  CHECK(saved_bytes >= table_bytes - test::kOrinFacts.slab_bytes_max);
+  CHECK(saved_bytes <= table_bytes + test::kOrinFacts.slab_bytes_max);
 }
 
 TEST_CASE("one budget or two, each kept to the byte and named by the error") {
