@@ -1,8 +1,8 @@
 // kernels/sample/sample_cuda.cu
 //
-// A CTA a row. A logit and its id are one 64-bit key whose order is "better": each thread keeps the
-// best of its share that is still below the last key taken, and only the thread that had the winner
-// looks for its next one.
+// A CTA a chunk of a row. A logit and its id are one 64-bit key whose order is "better": each
+// thread keeps the best of its share that is still below the last key taken, and only the thread
+// that had the winner looks for its next one.
 #include "kernels/common/cta.h"
 #include "kernels/common/reduce_cta.h"
 #include "kernels/sample/sample_gpu.h"
@@ -41,17 +41,20 @@ TARN_DEVICE Key max_warp_key(Cta& cta, Key key) {
 }
 
 struct Sample {
-  static constexpr u32 kThreads = 512;
+  static constexpr u32 kThreads = 256;
   static constexpr u32 kWarps = kThreads / kWarpLanes;
+  static constexpr u32 kShare = kGpuSampleChunk / kThreads;  // logits of a thread
   using Args = GpuSampleArgs;
 
-  // The best key of this thread's share that is below `limit`.
-  TARN_DEVICE static Key best_below(Cta& cta, const f32* logits, u32 n, const Key& limit) {
+  // The best key of this thread's share that is below `limit`; `n` logits from its first one on
+  // are the chunk's.
+  TARN_DEVICE static Key best_below(const f32 (&share)[kShare], u32 n, u32 first_id,
+                                    const Key& limit) {
     Key best{0, 0};
-    for (u32 i = cta.thread(); i < n; i += kThreads) {
-      const f32 logit = logits[i];
-      if (is_broken(logit)) continue;
-      const Key key{ordered_bits(logit), ~i};
+    TARN_UNROLL(8)
+    for (u32 j = 0; j < kShare; ++j) {
+      if (j * kThreads >= n || is_broken(share[j])) continue;
+      const Key key{ordered_bits(share[j]), ~(first_id + j * kThreads)};
       if (above(limit, key) && above(key, best)) best = key;
     }
     return best;
@@ -60,18 +63,26 @@ struct Sample {
   TARN_DEVICE static void run(Cta& cta, const Args& args) {
     const Shared<U32x2> best_of_warp = cta.shared<U32x2>(kWarps);
     const Shared<u32> broken_of_warp = cta.shared<u32>(kWarps);
-    const u32 row = cta.block();
+    const u32 row = cta.block_y();
     if (row >= load<u32>(args.n_rows)) return;
+    const u32 first_id = cta.block() * kGpuSampleChunk + cta.thread();
+    const u32 n = first_id < args.n ? args.n - first_id : 0;
     const f32* logits = args.logits + row * args.stride;
+    f32 share[kShare];
+    TARN_UNROLL(8)
+    for (u32 j = 0; j < kShare; ++j) {
+      share[j] = j * kThreads < n ? load<f32>(logits + first_id + j * kThreads) : 0.0f;
+    }
     u32 n_broken = 0;
-    for (u32 i = cta.thread(); i < args.n; i += kThreads)
-      n_broken += is_broken(logits[i]) ? 1u : 0u;
+    TARN_UNROLL(8)
+    for (u32 j = 0; j < kShare; ++j) n_broken += is_broken(share[j]) ? 1u : 0u;
     for (u32 mask = kWarpLanes / 2; mask > 0; mask /= 2) {
       n_broken += cta.shuffle_xor(n_broken, mask);
     }
     if (cta.lane() == 0) broken_of_warp[cta.warp()] = n_broken;
 
-    Key mine = best_below(cta, logits, args.n, {kNobody, kNobody});
+    const u64 place = u64{row} * gpu_sample_chunks(args.n) + cta.block();
+    Key mine = best_below(share, n, first_id, {kNobody, kNobody});
     const u32 n_turns = args.k == 0 ? 1 : args.k;
     for (u32 turn = 0; turn < n_turns; ++turn) {
       const Key of_warp = max_warp_key(cta, mine);
@@ -85,27 +96,27 @@ struct Sample {
       }
       const bool found = best.high != 0;
       if (cta.thread() == 0) {
-        if (turn == 0) write_summary(args, row, logits, best, broken_of_warp);
+        if (turn == 0) args.summary[place] = summary_of(logits, best, broken_of_warp);
         if (args.k != 0) {
-          args.top[u64{row} * args.k + turn] = {found ? logits[~best.low] : 0.0f,
-                                                found ? ~best.low : kNobody};
+          args.top[place * args.k + turn] = {found ? logits[~best.low] : 0.0f,
+                                             found ? ~best.low : kNobody};
         }
       }
       if (found && mine.high == best.high && mine.low == best.low) {
-        mine = best_below(cta, logits, args.n, best);
+        mine = best_below(share, n, first_id, best);
       }
       cta.barrier();  // all have read the warps' bests, which the next turn overwrites
     }
   }
 
-  TARN_DEVICE static void write_summary(const Args& args, u32 row, const f32* logits,
-                                        const Key& best, const Shared<u32>& broken_of_warp) {
+  TARN_DEVICE static GpuLogitsSummary summary_of(const f32* logits, const Key& best,
+                                                 const Shared<u32>& broken_of_warp) {
     u32 n_broken = 0;
     for (u32 w = 0; w < kWarps; ++w) n_broken += broken_of_warp[w];
     // -inf is a legal logit, but not a maximum.
     const f32 max = best.high != 0 ? logits[~best.low] : float_of(kInfinity | 0x80000000u);
     const bool finite = bits_of(max) != (kInfinity | 0x80000000u);
-    args.summary[row] = {finite ? ~best.low : 0, max, n_broken};
+    return {finite ? ~best.low : 0, max, n_broken};
   }
 };
 
@@ -114,7 +125,10 @@ struct Sample {
 void sample_gpu(const GpuSampleArgs& args, GpuStream* stream) {
   constexpr u64 kSharedBytes =
       shared_bytes_of(Sample::kWarps, sizeof(U32x2)) + shared_bytes_of(Sample::kWarps, sizeof(u32));
-  launch<Sample>({.n_ctas = args.rows_max, .shared_bytes = kSharedBytes}, stream, args);
+  launch<Sample>({.n_ctas = gpu_sample_chunks(args.n),
+                  .n_ctas_y = args.rows_max,
+                  .shared_bytes = kSharedBytes},
+                 stream, args);
 }
 
 }  // namespace tarn::kernels::TARN_GPU

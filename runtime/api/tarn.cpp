@@ -112,6 +112,7 @@ tarn::engine::SamplerParams sampler_params(const tarn_generate_options& options)
   if (options.penalty_last_tokens != 0) params.penalty_last_tokens = options.penalty_last_tokens;
   params.seed = options.seed;
   params.n_top_logprobs = options.n_top_logprobs;
+  params.wants_logprob = options.no_logprobs == 0;
   params.n_logit_biases = options.n_logit_biases;
   const u32 n = std::min(options.n_logit_biases, tarn::engine::kLogitBiasesMax);
   for (u32 i = 0; i < n; ++i) {

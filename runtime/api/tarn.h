@@ -230,6 +230,8 @@ typedef struct tarn_generate_options {
   const char* const* stops;     /* UTF-8; the text ends before the first of them that appears */
   uint32_t n_top_logprobs;      /* alternatives reported with each token, at most 20 */
   int32_t ignore_end;           /* 1: go on after the model's end token */
+  int32_t no_logprobs;          /* 1: tokens come without logprob; greedy ones come faster then, on
+                                   a GPU most of all: their logits stay there */
 } tarn_generate_options;
 
 enum {
@@ -256,7 +258,7 @@ typedef struct tarn_event {
   uint32_t struct_size;
   int32_t type;
   uint32_t token;       /* TOKEN */
-  float logprob;        /* TOKEN */
+  float logprob;        /* TOKEN; 0 with no_logprobs */
   uint32_t n_top;       /* TOKEN: entries of top, best first */
   tarn_logprob top[20];
   uint32_t text_bytes;  /* TEXT */

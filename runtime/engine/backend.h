@@ -13,6 +13,7 @@
 #include <span>
 
 #include "kernels/rope/rope.h"
+#include "kernels/sample/sample.h"
 #include "platform/base/result.h"
 #include "platform/base/types.h"
 #include "runtime/kv/sequence.h"
@@ -71,6 +72,7 @@ struct StepState {
   u32* visible = nullptr;    // [rows_max]; the row attends to slots [0, visible)
   std::span<const RowRun> runs{};
   std::span<const u32> wanted{};  // rows whose logits are wanted, ascending; may be empty
+  bool takes_best = false;        // of each of them its best token alone: summarize(), no fetch()
   StepWatch* watch = nullptr;     // nullptr: wanted to the end
   KvWatch kv_watch{};             // of a CPU's steps, run by run
 };
@@ -118,6 +120,10 @@ class Backend {
   // Brings n rows to host memory, where finish() finds them. Where rows lie there anyway, `to` is
   // `from`.
   virtual void fetch(Rows from, u32 n, u64 d, Rows to) = 0;
+  // In place of fetch(), in a step that takes the best: after finish(), summary(i) is that of row i
+  // of n rows of d logits.
+  virtual void summarize(Rows logits, u32 n, u32 d) = 0;
+  virtual kernels::LogitsSummary summary(u32 row) const = 0;
   // Until everything so far has been carried out, or cannot be any more.
   virtual Result<void> finish() = 0;
 

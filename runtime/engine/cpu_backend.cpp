@@ -296,6 +296,15 @@ void CpuBackend::gather(const StepState& step, Rows x, u32 d, Rows out) {
 
 void CpuBackend::fetch(Rows from, u32, u64, Rows to) { TARN_ASSERT(to.data == from.data); }
 
+void CpuBackend::summarize(Rows logits, u32, u32 d) {
+  TARN_ASSERT(logits.stride == d);
+  summarized_ = logits;
+}
+
+kernels::LogitsSummary CpuBackend::summary(u32 row) const {
+  return kernels::summarize_logits(from_row(summarized_, row).data, summarized_.stride);
+}
+
 Backend::Traffic CpuBackend::take_traffic() {
   const Traffic traffic = traffic_;
   traffic_ = {};

@@ -65,6 +65,8 @@ class CpuBackend final : public Backend {
   void swiglu(Rows gate, Rows up, u32 d, u32 n, Rows out) override;
   void gather(const StepState& step, Rows x, u32 d, Rows out) override;
   void fetch(Rows from, u32 n, u64 d, Rows to) override;
+  void summarize(Rows logits, u32 n, u32 d) override;
+  kernels::LogitsSummary summary(u32 row) const override;
   Result<void> finish() override { return {}; }
   Traffic take_traffic() override;
 
@@ -90,6 +92,7 @@ class CpuBackend final : public Backend {
 
   CpuBackendArgs args_{};
   Traffic traffic_{};
+  Rows summarized_{};  // rows of as many logits as their stride
   StepWatch* watch_ = nullptr;
   std::atomic<bool> abandoned_{false};  // no order: whoever sees it late computes a task in vain
 };

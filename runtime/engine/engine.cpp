@@ -335,6 +335,16 @@ void Engine::collect_rows() {
   }
   step_state_.runs = runs_.first(n_runs_);
   step_state_.wanted = wanted_.first(n_wanted_);
+  step_state_.takes_best = takes_best();
+}
+
+// Whether nobody in the step wants more of its logits than the best token.
+bool Engine::takes_best() const {
+  return std::ranges::all_of(step_state_.runs, [this](const RowRun& run) {
+    const Session& s = sessions_[run.owner];
+    return s.on_logits == nullptr &&
+           (s.state != SessionState::generating || engine::takes_best(s.sampler));
+  });
 }
 
 // The rows' embeddings, where they are in the file. Nobody's step goes on without them.
@@ -460,7 +470,11 @@ bool Engine::run_logits(const ForwardArgs& forward) {
     {
       SegmentTimer timer(trace_, SegmentKind::logits, *clock_);
       forward_logits(forward, begin, n, logits_);
-      backend_->fetch(logits_, n, spec_.n_vocab, host_logits_);
+      if (step_state_.takes_best) {
+        backend_->summarize(logits_, n, spec_.n_vocab);
+      } else {
+        backend_->fetch(logits_, n, spec_.n_vocab, host_logits_);
+      }
       if (!device_works()) return false;
       timer.add(backend_->take_traffic());
     }
@@ -469,24 +483,26 @@ bool Engine::run_logits(const ForwardArgs& forward) {
     for (u32 i = 0; i < n; ++i) {
       const u32 row = wanted_[begin + i];
       while (row >= run->row_begin + run->n_rows) ++run;
-      const std::span<f32> logits(host_logits_.data + i * host_logits_.stride, spec_.n_vocab);
-      consume_logits(session(run->owner), step_state_.positions[row], logits);
+      consume_logits(session(run->owner), step_state_.positions[row], i);
     }
   }
   return true;
 }
 
-void Engine::consume_logits(Session& s, u32 position, std::span<f32> logits) {
+void Engine::consume_logits(Session& s, u32 position, u32 logits_row) {
   if (kv_failed(s)) return;
+  const std::span<f32> logits(from_row(host_logits_, logits_row).data, spec_.n_vocab);
   if (s.on_logits != nullptr) s.on_logits(s.logits_context, position, logits);
   if (s.state != SessionState::generating || position + 1 != s.n_ids) return;
-  Result<Sampled> sampled = sample({.logits = logits,
-                                    .history = s.ids.first(s.n_ids),
-                                    .params = &s.sampler,
-                                    .draw_idx = s.first_draw + s.n_generated,
-                                    .candidates = candidates_,
-                                    .sorted_window = sorted_window_,
-                                    .saved = saved_logits_});
+  Result<Sampled> sampled = step_state_.takes_best
+                                ? sample_best(backend_->summary(logits_row))
+                                : sample({.logits = logits,
+                                          .history = s.ids.first(s.n_ids),
+                                          .params = &s.sampler,
+                                          .draw_idx = s.first_draw + s.n_generated,
+                                          .candidates = candidates_,
+                                          .sorted_window = sorted_window_,
+                                          .saved = saved_logits_});
   if (!sampled) return finish(s, Finish::error, sampled.error().status);
   if (s.n_generated < s.forced.size()) sampled->token = s.forced[s.n_generated];
   accept_token(s, *sampled);

@@ -237,7 +237,8 @@ class Engine final : private StepWatch {
   void commit_rows();
   bool accept_rows(const ForwardArgs& forward);
   bool run_logits(const ForwardArgs& forward);
-  void consume_logits(Session& session, u32 position, std::span<f32> logits);
+  bool takes_best() const;
+  void consume_logits(Session& session, u32 position, u32 logits_row);
   void accept_token(Session& session, const Sampled& sampled);
   void finish(Session& session, Finish finish, Status status);
   void handle_cancels();

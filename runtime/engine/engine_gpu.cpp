@@ -61,6 +61,9 @@ Result<void> Engine::place_gpu_backend(const OpenArgs& args) {
 
   const u64 partials_bytes =
       align_up(plan::gpu_partials_bytes(spec_, plan_.context_tokens), kDevicePieceAlignment);
+  const u64 n_logits = plan_.logit_rows_max * u64{spec_.n_vocab};
+  const u64 n_summaries =
+      plan::gpu_summaries_bytes(spec_, plan_.logit_rows_max) / sizeof(kernels::GpuLogitsSummary);
   const u64 n_groups = u64{plan_.sessions_max} * spec_.n_cache_layers * plan_.pages_max;
   std::byte* runs_on_device = step + shape.runs.offset_bytes;
   auto* counts = reinterpret_cast<u32*>(runs_on_device + plan::gpu_counts_offset_bytes(step_rows));
@@ -90,13 +93,15 @@ Result<void> Engine::place_gpu_backend(const OpenArgs& args) {
        .n_rows = counts + step_rows + 1,
        .groups = reinterpret_cast<u64*>(gpu_memory_.attention() + partials_bytes),
        .partial = reinterpret_cast<f32*>(gpu_memory_.attention()),
+       .summaries = reinterpret_cast<kernels::GpuLogitsSummary*>(logits_.data + n_logits),
        .inv_freq = inv_freq.data(),
        .host_cos = take<f32>(mirror_, u64{step_rows} * n_pairs).data(),
        .host_sin = take<f32>(mirror_, u64{step_rows} * n_pairs).data(),
        .host_embedded = embedded_.data,
        .host_owners = take<u32>(mirror_, step_rows).data(),
        .host_counts = take<u32>(mirror_, u64{step_rows} + 1).data(),
-       .host_n_rows = take<u32>(mirror_, 1).data(),
+       .host_n_rows = take<u32>(mirror_, 2).data(),
+       .host_summaries = take<kernels::GpuLogitsSummary>(mirror_, n_summaries).data(),
        .host_groups = take<u64>(mirror_, n_groups).data()});
 }
 
@@ -118,6 +123,7 @@ Result<void> Engine::capture_graphs() {
       TARN_CHECK(gpu_backend_.begin_graph(n_rows, std::min(n_spans, spans_max)));
       forward_layers(forward);
       forward_logits(forward, 0, n_rows, logits_);
+      gpu_backend_.summarize(logits_, n_rows, spec_.n_vocab);
       TARN_CHECK(gpu_backend_.end_graph());
     }
   }

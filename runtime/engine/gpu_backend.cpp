@@ -97,8 +97,9 @@ bool GpuBackend::launch_graph(const StepState& step) {
   const u32 visible_max = *std::max_element(step.visible, step.visible + step.n_rows);
   GpuGraph* captured = graph(step.n_rows, plan::gpu_spans(visible_max));
   TARN_ASSERT(captured != nullptr);  // before READY, for every session and span of the plan
-  *args_.host_n_rows = step.n_rows;
-  send(args_.n_rows, args_.host_n_rows, 1);
+  args_.host_n_rows[0] = step.n_rows;
+  args_.host_n_rows[1] = step.takes_best ? step.n_rows : 0;
+  send(args_.n_rows, args_.host_n_rows, 2);
   args_.device->launch(captured, stream_);
   return true;
 }
@@ -369,6 +370,31 @@ void GpuBackend::fetch(Rows from, u32 n, u64 d, Rows to) {
   TARN_ASSERT(to.stride == d);
   args_.device->copy_out(std::as_writable_bytes(std::span(to.data, n * d)),
                          DevicePtr<f32>(from.data).as<std::byte>(), stream_);
+}
+
+void GpuBackend::summarize(Rows logits, u32 n, u32 d) {
+  enqueue(args_.table->sample,
+          kernels::GpuSampleArgs{.logits = logits.data,
+                                 .stride = logits.stride,
+                                 .n = d,
+                                 .k = 0,
+                                 .summary = args_.summaries,
+                                 .top = nullptr,
+                                 .n_rows = mode_ == Mode::eager ? count(n) : args_.n_rows + 1,
+                                 .rows_max = n});
+  if (mode_ == Mode::capture) return;
+  mode_ = Mode::eager;
+  const std::span to(args_.host_summaries, u64{n} * kernels::gpu_sample_chunks(d));
+  args_.device->copy_out(std::as_writable_bytes(to),
+                         DevicePtr<kernels::GpuLogitsSummary>(args_.summaries).as<std::byte>(),
+                         stream_);
+}
+
+kernels::LogitsSummary GpuBackend::summary(u32 row) const {
+  const u32 n_chunks = kernels::gpu_sample_chunks(args_.spec->n_vocab);
+  const kernels::GpuLogitsSummary of_row =
+      kernels::merge_summaries(args_.host_summaries + u64{row} * n_chunks, n_chunks);
+  return {.argmax = of_row.argmax, .max = of_row.max, .n_not_finite = of_row.n_not_finite};
 }
 
 Result<void> GpuBackend::finish() {

@@ -13,6 +13,8 @@
 //   fused     where a product of quantised weights reads what a norm, an activation or attention
 //             writes, those write the quantised form too; q and k turn in one launch; the output
 //             and down products add to the residual stream themselves. 11 launches a layer
+//   greedy    a step that takes the best of each row brings its summary, 12 bytes a 2,048 logits,
+//             instead of the logits; a graph has that kernel too, with no rows where nobody asks
 //   disk      rows of an embedding table that stays in the file are read by the host before the
 //             step and sent with its state
 //   tables    where a session's groups lie, kept on both sides; only what changed is sent
@@ -58,9 +60,10 @@ struct GpuBackendArgs {
   u32* wanted = nullptr;         // [rows_max]
   u32* owners = nullptr;         // [rows_max]: whose table of groups a row has
   u32* counts = nullptr;         // [rows_max + 1]: 0, 1, 2, ..., where kernels read how many rows
-  u32* n_rows = nullptr;         // the same for graphs: the step's rows
+  u32* n_rows = nullptr;         // [2], for graphs: the step's rows, and those it takes the best of
   u64* groups = nullptr;         // [sessions_max, n_cache_layers, pages_max] addresses
   f32* partial = nullptr;        // attention's, of 8 rows
+  kernels::GpuLogitsSummary* summaries = nullptr;  // [logit_rows_max, chunks]
 
   // On the host, the other end of the copies.
   const f64* inv_freq = nullptr;  // [n_rot / 2]
@@ -70,6 +73,7 @@ struct GpuBackendArgs {
   u32* host_owners = nullptr;
   u32* host_counts = nullptr;
   u32* host_n_rows = nullptr;
+  kernels::GpuLogitsSummary* host_summaries = nullptr;
   u64* host_groups = nullptr;  // zeros
 };
 
@@ -102,6 +106,8 @@ class GpuBackend final : public Backend {
   void swiglu(Rows gate, Rows up, u32 d, u32 n, Rows out) override;
   void gather(const StepState& step, Rows x, u32 d, Rows out) override;
   void fetch(Rows from, u32 n, u64 d, Rows to) override;
+  void summarize(Rows logits, u32 n, u32 d) override;
+  kernels::LogitsSummary summary(u32 row) const override;
   Result<void> finish() override;
   Traffic take_traffic() override;
 

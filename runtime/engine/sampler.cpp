@@ -125,6 +125,14 @@ u32 draw(const SampleArgs& args, const kernels::LogitsSummary& summary) {
   return best[0].id;  // rounding ate the last of the mass
 }
 
+Result<void> check_finite(const kernels::LogitsSummary& summary) {
+  if (summary.n_not_finite == 0 && summary.max != -INFINITY) return {};
+  return fail({.status = Status::not_finite,
+               .hint = "the model produced logits that are not finite numbers: its weights or its "
+                       "KV are damaged",
+               .figures = {{{"logits", summary.n_not_finite}}}});
+}
+
 Unexpected bad_field(const char* hint) {
   return fail({.status = Status::invalid_request, .hint = hint});
 }
@@ -150,6 +158,9 @@ Result<void> validate(const SamplerParams& p, u32 n_vocab) {
   }
   if (p.n_logit_biases > kLogitBiasesMax) return bad_field("at most 256 logit biases are allowed");
   if (p.n_top_logprobs > kTopLogprobsMax) return bad_field("at most 20 top logprobs are allowed");
+  if (p.n_top_logprobs > 0 && !p.wants_logprob) {
+    return bad_field("top logprobs and no logprobs are both asked for: leave one out");
+  }
   for (u32 i = 0; i < p.n_logit_biases; ++i) {
     if (p.logit_biases[i].token >= n_vocab) {
       return fail({.status = Status::invalid_request,
@@ -163,21 +174,28 @@ Result<void> validate(const SamplerParams& p, u32 n_vocab) {
   return {};
 }
 
+bool takes_best(const SamplerParams& params) {
+  return params.temperature == 0.0f && !params.wants_logprob && params.n_logit_biases == 0 &&
+         !has_penalties(params);
+}
+
+Result<Sampled> sample_best(const kernels::LogitsSummary& summary) {
+  TARN_CHECK(check_finite(summary));
+  return Sampled{.token = summary.argmax};
+}
+
 Result<Sampled> sample(const SampleArgs& args) {
   TARN_ASSERT(args.candidates.size() >= args.logits.size());
   TARN_ASSERT(args.saved.size() >= kSavedLogitsMax);
   const SamplerParams& params = *args.params;
   kernels::LogitsSummary summary =
       kernels::summarize_logits(args.logits.data(), args.logits.size());
-  if (summary.n_not_finite > 0 || summary.max == -INFINITY) {
-    return fail({.status = Status::not_finite,
-                 .hint =
-                     "the model produced logits that are not finite numbers: its weights or its "
-                     "KV are damaged",
-                 .figures = {{{"logits", summary.n_not_finite}}}});
-  }
+  if (takes_best(params)) return sample_best(summary);
+  TARN_CHECK(check_finite(summary));
   Sampled sampled;
-  const f64 log_sum = kernels::log_sum_exp(args.logits.data(), args.logits.size(), summary.max);
+  const f64 log_sum = params.wants_logprob ? kernels::log_sum_exp(args.logits.data(),
+                                                                  args.logits.size(), summary.max)
+                                           : 0.0;
   report_top(args, log_sum, sampled);
 
   Adjuster adjuster(args);
@@ -189,6 +207,7 @@ Result<Sampled> sample(const SampleArgs& args) {
                  .hint = "the logit biases forbid every token of the vocabulary"});
   }
   sampled.token = params.temperature == 0.0f ? summary.argmax : draw(args, summary);
+  if (!params.wants_logprob) return sampled;
   sampled.logprob = static_cast<f32>(adjuster.original(sampled.token) - log_sum);
   return sampled;
 }

@@ -41,7 +41,11 @@ struct SamplerParams {
   u32 n_logit_biases = 0;
   std::array<LogitBias, kLogitBiasesMax> logit_biases{};
   u32 n_top_logprobs = 0;
+  bool wants_logprob = true;  // of the chosen token; without it a greedy step needs no logits
 };
+
+// Whether the highest logit alone decides and nothing else is asked: sample_best() is enough.
+bool takes_best(const SamplerParams& params);
 
 // Ranges of every field; invalid_request names the field at fault.
 Result<void> validate(const SamplerParams& params, u32 n_vocab);
@@ -73,5 +77,7 @@ struct SampleArgs {
 
 // not_finite if a logit is NaN or +inf, or if none is left to choose from.
 Result<Sampled> sample(const SampleArgs& args);
+// The same token, for parameters that take the best, from a row's summary; without a logprob.
+Result<Sampled> sample_best(const kernels::LogitsSummary& summary);
 
 }  // namespace tarn::engine

@@ -6,6 +6,7 @@
 
 #include "kernels/attn/attn_gpu.h"
 #include "kernels/matmul/matvec_gpu.h"
+#include "kernels/sample/sample_gpu.h"
 #include "platform/base/checked.h"
 #include "runtime/model/model_spec.h"
 #include "runtime/plan/step_shape.h"
@@ -26,6 +27,10 @@ constexpr Checked gpu_page_tables_bytes(const model::ModelSpec& spec, u64 sessio
                                         u64 pages_max) {
   return Checked(sessions_max) * spec.n_cache_layers * pages_max * sizeof(u64);
 }
+// What a greedy step brings of its rows of logits.
+constexpr u64 gpu_summaries_bytes(const model::ModelSpec& spec, u64 logit_rows) {
+  return logit_rows * kernels::gpu_sample_chunks(spec.n_vocab) * sizeof(kernels::GpuLogitsSummary);
+}
 // Kernels read whole buckets of rows, so a step's buffers have whole buckets.
 constexpr u32 gpu_step_rows(u32 rows_max) {
   return static_cast<u32>(align_up(rows_max, kernels::kGpuMatvecRowsMax));
@@ -37,7 +42,7 @@ constexpr u64 gpu_mirror_row_bytes(const model::ModelSpec& spec) {
   return 6 * sizeof(u32) + kStepRunBytes + u64{spec.n_rot} * sizeof(f32) + embedding_bytes;
 }
 // On the device, in the piece `runs` of the step's shape, which is the host's otherwise: the
-// session of each row, then the counts 0, 1, 2, ..., rows_max and the step's own.
+// session of each row, then the counts 0, 1, 2, ..., rows_max and the step's own two.
 constexpr u64 gpu_counts_offset_bytes(u32 step_rows) { return u64{step_rows} * sizeof(u32); }
 static_assert(sizeof(u32) * 3 <= kStepRunBytes);
 

@@ -169,16 +169,17 @@ void add_gpu_scratch(Builder& builder, const model::ModelSpec& spec, const Plan&
                              << u64{gpu_spans(plan.context_tokens)} << " spans x "
                              << (spec.head_dim + 2) * sizeof(f32) << " B + "
                              << tables.get().value_or(0) << " B of page tables");
+  const u64 summaries_bytes = gpu_summaries_bytes(spec, plan.logit_rows_max);
   builder.add_near(RegionId::logits, "logits", RegionKind::scratch,
-                   Checked(spec.n_vocab) * plan.logit_rows_max * sizeof(f32), 1,
+                   Checked(spec.n_vocab) * plan.logit_rows_max * sizeof(f32) + summaries_bytes, 1,
                    Formula() << plan.logit_rows_max << " rows x " << spec.n_vocab << " x "
-                             << sizeof(f32) << " B");
+                             << sizeof(f32) << " B + " << summaries_bytes << " B of summaries");
   const u32 step_rows = gpu_step_rows(plan.rows_max);
   const u64 row_bytes = gpu_mirror_row_bytes(spec);
   builder.add(RegionId::mirror, "mirror", RegionKind::io,
-              sampling_bytes(spec, plan) + tables + Checked(step_rows) * row_bytes +
-                  model::weights_host_bytes(spec) + u64{spec.n_rot} / 2 * sizeof(f64) +
-                  kMirrorPiecesMax * kPieceAlignment,
+              sampling_bytes(spec, plan) + summaries_bytes + tables +
+                  Checked(step_rows) * row_bytes + model::weights_host_bytes(spec) +
+                  u64{spec.n_rot} / 2 * sizeof(f64) + kMirrorPiecesMax * kPieceAlignment,
               Formula() << "logits and sampler + " << tables.get().value_or(0)
                         << " B of page tables + " << step_rows << " rows x " << row_bytes
                         << " B + layers"

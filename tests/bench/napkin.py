@@ -13,8 +13,8 @@ D, N_FF, D_KV, HEAD_DIM, N_KV_HEADS, N_LAYERS, N_VOCAB = 4096, 14336, 1024, 128,
 LAYERS_MORE_BITS = 16  # v and down are q6_k there, in llama.cpp's mix Q4_K_M
 BITS = {"q4_k": 4.5, "q6_k": 6.5625, "q8_0": 8.5}
 KV_BYTES = {"f16": 2.0, "q8_0": 34 / 32}  # an element
-N_KERNELS = 355        # a token: tests/tools/gpu_check/kernel_bench_test.cpp counts and prints it
-N_SMALL_KERNELS = 194  # of these, the ones that read neither weights nor KV
+N_KERNELS = 356        # a token: tests/tools/gpu_check/kernel_bench_test.cpp counts and prints it
+N_SMALL_KERNELS = 195  # of these, the ones that read neither weights nor KV
 
 # Assumptions; `tarn-board-check` measures each.
 READ_SHARE = 0.92     # of the nominal bandwidth, a plain read: MLC reaches 0.86 on a Nano Super

@@ -187,6 +187,8 @@ void FakeDevice::put(GpuStream* on, Work work) {
 
 void FakeDevice::copy_in(DeviceBytes to, std::span<const std::byte> from, GpuStream* on) {
   if (!enqueues("copy_in")) return;
+  ++copied_.n_in;
+  copied_.bytes_in += from.size();
   put(on, [=, this] {
     if (!has(to.raw(), from.size())) {
       errors_.note(kGpuIllegalAddress, "copy_in");
@@ -199,6 +201,8 @@ void FakeDevice::copy_in(DeviceBytes to, std::span<const std::byte> from, GpuStr
 
 void FakeDevice::copy_out(std::span<std::byte> to, DeviceBytes from, GpuStream* on) {
   if (!enqueues("copy_out")) return;
+  ++copied_.n_out;
+  copied_.bytes_out += to.size();
   put(on, [=, this] {
     if (!has(from.raw(), to.size())) {
       errors_.note(kGpuIllegalAddress, "copy_out");

@@ -73,6 +73,12 @@ class FakeDevice final : public Device {
   u64 graph_work_max() const;
   // Sent to streams, run or not.
   u64 n_enqueued() const { return n_enqueued_; }
+  // What was to be copied between the host and the device so far; not by graphs.
+  struct Copied {
+    u64 n_in = 0, bytes_in = 0;
+    u64 n_out = 0, bytes_out = 0;
+  };
+  const Copied& copied() const { return copied_; }
 
   u64 device_bytes_per_s = 100'000'000'000;
   u64 shared_bytes_per_s = 50'000'000'000;
@@ -153,6 +159,7 @@ class FakeDevice final : public Device {
   Failure failure_{};
   bool hangs_ = false;
   u64 n_calls_ = 0, n_enqueued_ = 0, n_unbound_calls_ = 0;
+  Copied copied_{};
   std::thread::id bound_ = std::this_thread::get_id();
   bool was_launched_ = false;
   std::vector<std::string> calls_;

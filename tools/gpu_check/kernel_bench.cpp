@@ -301,6 +301,7 @@ class Bench {
     step_product("down", n - more, {{q4, d}}, shape_.n_ff, Store::add);
     step_product("down (q6_k)", more, {{q6, d}}, shape_.n_ff, Store::add);
     step_product("logits", 1, {{q6, shape_.n_vocab}}, d, Store::set);
+    step("sample", 1, u64{shape_.n_vocab} * sizeof(f32), [&](u32) { sample(); });
   }
   void embed(u32 i) {
     const u64 bytes = matrix_bytes(TensorType::q4_k, kernels::kTileRows, shape_.d_model);
@@ -362,6 +363,18 @@ class Bench {
                    .n_rows = counts_[1],
                    .rows_max = 1,
                    .d = shape_.n_ff},
+                  stream());
+  }
+
+  void sample() {
+    table_.sample({.logits = x_,
+                   .stride = row_floats_,
+                   .n = shape_.n_vocab,
+                   .k = 0,
+                   .summary = reinterpret_cast<kernels::GpuLogitsSummary*>(y_),
+                   .top = nullptr,
+                   .n_rows = counts_[1],
+                   .rows_max = 1},
                   stream());
   }
 

@@ -134,7 +134,9 @@ Sample CaseRun::run(u64 seed) {
     value_of(engine_.feed(sessions_[i], random_ids(seed + 100 + i, n_fed, engine_.spec().n_vocab)));
     // The prompt's last row gives the first token; a generation behind a prompt decodes n_gen more.
     const u32 n_out = case_.n_prompt > 0 ? case_.n_gen + 1 : case_.n_gen;
-    value_of(engine_.generate(sessions_[i], {.max_tokens = n_out, .ignore_end = true}));
+    value_of(engine_.generate(
+        sessions_[i],
+        {.sampler = {.wants_logprob = false}, .max_tokens = n_out, .ignore_end = true}));
   }
   engine_.watch_kv(planter_);
   const Sample sample = run_to_end(engine_, sessions_);

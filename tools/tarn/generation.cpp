@@ -124,7 +124,9 @@ GenerationResult generate(const ApiSession& session, const std::vector<u32>& pro
   if (!prompt.empty()) {
     check_api(tarn_session_feed(session.get(), prompt.data(), prompt.size()));
   }
-  check_api(tarn_session_generate(session.get(), &options));
+  tarn_generate_options silent = options;
+  silent.no_logprobs = 1;  // nothing here shows them
+  check_api(tarn_session_generate(session.get(), &silent));
   read_events(session.get(), how, result);
   const AllocCounts counts = scope.so_far();  // before the counter is tried, which takes one itself
   if (alloc_counter_works()) result.n_allocations = counts.n_allocations + counts.n_maps;

@@ -4,6 +4,7 @@
 //         wrongly once.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 #include <thread>
@@ -125,6 +126,23 @@ TEST_CASE("a callback cancels, a poll times out, old structs are understood") {
   options.min_p = 7.0f;
   CHECK(tarn_session_generate(session, &options) == TARN_INVALID_REQUEST);
   tarn_session_destroy(session);
+}
+
+TEST_CASE("tokens without logprobs are the same tokens") {
+  const SmallModel model("llama", "f16");
+  Host host(model.path());
+  const std::vector<u32> ids = test::random_ids(1, 20);
+  Answer answers[2];
+  for (const bool wants_logprobs : {true, false}) {
+    tarn_session* session = host.session();
+    REQUIRE(tarn_session_feed(session, ids.data(), ids.size()) == TARN_OK);
+    answers[wants_logprobs] = run(session, 10, wants_logprobs);
+    tarn_session_destroy(session);
+  }
+  CHECK(answers[0].tokens.size() == 10);
+  CHECK(answers[0].tokens == answers[1].tokens);
+  CHECK(std::ranges::all_of(answers[0].logprobs, [](float x) { return x == 0.0f; }));
+  CHECK(std::ranges::all_of(answers[1].logprobs, [](float x) { return x < 0.0f; }));
 }
 
 TEST_CASE("sessions are generated side by side, read from their own threads") {

@@ -38,20 +38,25 @@ struct Host {
 
 struct Answer {
   std::vector<u32> tokens;
+  std::vector<float> logprobs;
   std::string text;
   tarn_event done = TARN_INIT(tarn_event);
 };
 
-inline Answer run(tarn_session* session, u32 n_tokens) {
+inline Answer run(tarn_session* session, u32 n_tokens, bool wants_logprobs = true) {
   Answer answer;
   tarn_generate_options options = TARN_INIT(tarn_generate_options);
   options.max_tokens = n_tokens;
   options.ignore_end = 1;
+  options.no_logprobs = wants_logprobs ? 0 : 1;
   REQUIRE(tarn_session_run(
               session, &options,
               [](void* context, const tarn_event* event) -> int32_t {
                 auto& a = *static_cast<Answer*>(context);
-                if (event->type == TARN_EVENT_TOKEN) a.tokens.push_back(event->token);
+                if (event->type == TARN_EVENT_TOKEN) {
+                  a.tokens.push_back(event->token);
+                  a.logprobs.push_back(event->logprob);
+                }
                 if (event->type == TARN_EVENT_TEXT) {
                   a.text.append(event->text, event->text_bytes);
                 }

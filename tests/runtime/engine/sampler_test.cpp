@@ -54,6 +54,41 @@ TEST_CASE("greedy takes the best, the first of equals, and reports the model's o
   CHECK(sampled->top[1].logprob == doctest::Approx(1 - log_sum));
 }
 
+TEST_CASE("without a logprob the token is the same, and no logprob is said") {
+  SamplerParams best, drawn, biased, penalised;
+  drawn.temperature = 1.5f;
+  drawn.seed = 3;
+  biased.n_logit_biases = 1;
+  biased.logit_biases[0] = {2, 5.0f};
+  penalised.repetition_penalty = 2.0f;
+  const std::vector<std::vector<f32>> rows = {
+      {1, 3, 3}, {0.0f, -0.0f, -1}, {-kInfinity, 1, 0}, {4, 3, 2}};
+  for (const SamplerParams& with : {best, drawn, biased, penalised}) {
+    SamplerParams without = with;
+    without.wants_logprob = false;
+    CHECK(!takes_best(with));
+    CHECK(takes_best(without) == (with.temperature == 0.0f && with.n_logit_biases == 0 &&
+                                  with.repetition_penalty == 1.0f));
+    for (const std::vector<f32>& row : rows) {
+      const Result<Sampled> sampled = sample_of(row, without, {0});
+      REQUIRE(sampled.has_value());
+      CHECK(sampled->token == token_of(row, with, {0}));
+      CHECK(sampled->logprob == 0.0f);
+      if (!takes_best(without)) continue;
+      CHECK(sample_best(kernels::summarize_logits(row.data(), row.size()))->token ==
+            sampled->token);
+    }
+    const Result<Sampled> broken = sample_of({1, std::nanf(""), 2}, without);
+    REQUIRE(!broken.has_value());
+    CHECK(broken.error().status == Status::not_finite);
+  }
+  const std::vector<f32> nothing(3, -kInfinity);
+  CHECK(!sample_best(kernels::summarize_logits(nothing.data(), nothing.size())).has_value());
+  best.wants_logprob = false;
+  best.n_top_logprobs = 1;
+  CHECK(!validate(best, 3).has_value());
+}
+
 TEST_CASE("bias and penalties move the choice, not the reported logprob") {
   SamplerParams biased;
   biased.n_logit_biases = 2;

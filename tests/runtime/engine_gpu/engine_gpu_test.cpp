@@ -89,6 +89,53 @@ TEST_CASE("a sequence decodes the same bits alone and beside seven others") {
   }
 }
 
+TEST_CASE(
+    "who wants no logprobs gets the same greedy tokens, and their logits stay on the device") {
+  const GpuModel model("llama", "q8_0", GpuModelSize::one_layer);
+  constexpr u32 kTokens = 4;
+  GpuEngine gpu;
+  require_open(gpu, model.path(), config_of(64, 8));
+  const auto say = [&](u32 n, u32 n_with_logprobs, f32 temperature, u64* bytes_out) {
+    std::vector<SessionIdx> sessions;
+    for (u32 i = 0; i < n; ++i) {
+      sessions.push_back(*gpu.engine.create_session());
+      const std::vector<u32> ids = random_ids(seed_from_environment() + i, 2, GpuModel::kVocab);
+      REQUIRE(gpu.engine.feed(sessions[i], ids).has_value());
+    }
+    gpu.run();
+    for (u32 i = 0; i < n; ++i) {
+      engine::GenerateParams params{.max_tokens = kTokens, .ignore_end = true};
+      params.sampler.wants_logprob = i < n_with_logprobs;
+      params.sampler.temperature = temperature;
+      REQUIRE(gpu.engine.generate(sessions[i], params).has_value());
+    }
+    const u64 before = gpu.device.copied().bytes_out;
+    gpu.run();
+    *bytes_out = gpu.device.copied().bytes_out - before;
+    std::vector<std::vector<u32>> said;
+    for (const SessionIdx session : sessions) {
+      said.push_back(read_all(gpu.engine, session).tokens);
+      CHECK(said.back().size() == kTokens);
+      gpu.engine.destroy_session(session);
+    }
+    return said;
+  };
+  constexpr u64 kRowBytes = GpuModel::kVocab * sizeof(f32);
+  static_assert(GpuModel::kVocab <= kernels::kGpuSampleChunk);  // one summary a row
+  u64 bytes = 0;
+  for (const u32 n : {1u, 3u, 8u}) {
+    CAPTURE(n);
+    const auto expected = say(n, n, 0.0f, &bytes);
+    CHECK(bytes == kTokens * n * kRowBytes);
+    CHECK(say(n, 0, 0.0f, &bytes) == expected);
+    CHECK(bytes == kTokens * n * sizeof(kernels::GpuLogitsSummary));
+    if (n > 1) CHECK(say(n, 1, 0.0f, &bytes) == expected);
+    if (n > 1) CHECK(bytes == kTokens * n * kRowBytes);  // one that wants them brings all
+  }
+  say(2, 0, 1.0f, &bytes);
+  CHECK(bytes == kTokens * 2 * kRowBytes);  // a draw wants them too
+}
+
 TEST_CASE("a row that a graph has room for and the step has not writes nothing") {
   const GpuModel model("llama", "q8_0");
   constexpr u32 kLong = 28, kTokens = 10, kFew = 3;
@@ -212,7 +259,7 @@ TEST_CASE("a fork and a cut go on as if nothing had been there") {
   }
 }
 
-TEST_CASE("a decode step is one graph of 11 launches a layer and 3 more") {
+TEST_CASE("a decode step is one graph of 11 launches a layer and 4 more") {
   constexpr u64 kLayers = 2;
   struct Case {
     const char* arch;
@@ -227,7 +274,7 @@ TEST_CASE("a decode step is one graph of 11 launches a layer and 3 more") {
     GpuEngine gpu;
     require_open(gpu, model.path(), config_of(16));
     CHECK(gpu.engine.spec().n_layers == kLayers);
-    CHECK(gpu.device.graph_work_max() == kLayers * c.launches_a_layer + 3);
+    CHECK(gpu.device.graph_work_max() == kLayers * c.launches_a_layer + 4);
   }
 }
 
