@@ -12,7 +12,7 @@
 #include <set>
 #include <string>
 
-#include "tests/support/temp_file.h"
+#include "tests/support/temp_dir.h"
 
 namespace tarn {
 namespace {
@@ -26,13 +26,9 @@ mode_t mode_of(const std::string& path) {
 }
 
 struct Scratch {
-  Scratch() : file("private_folder"), root(file.path()) { fs::create_directory(root); }
-  ~Scratch() {
-    std::error_code ignored;
-    fs::remove_all(root, ignored);
-  }
+  Scratch() : folder("private_folder"), root(folder.path()) { fs::create_directory(root); }
   std::string at(const char* name) const { return (root / name).string(); }
-  test::TempFile file;
+  test::TempDir folder;
   fs::path root;
 };
 

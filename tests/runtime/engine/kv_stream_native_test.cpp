@@ -6,13 +6,12 @@
 //         over a real file; every position's logits compared as bytes.
 #include <doctest/doctest.h>
 
-#include <unistd.h>
 #include <cstring>
-#include <filesystem>
 
 #include "tests/support/open_engine.h"
 #include "tests/support/sim_disk.h"
 #include "tests/support/slow_build.h"
+#include "tests/support/temp_dir.h"
 
 namespace tarn::engine {
 namespace {
@@ -24,21 +23,6 @@ constexpr u32 kContext = 2048;
 constexpr u32 kPage = 16;
 constexpr u32 kLayers = 2;
 constexpr u32 kFrames = kLayers * kContext / kPage / 8;
-
-class TempDir {
- public:
-  explicit TempDir(const char* name)
-      : path_(std::string(TARN_BINARY_DIR "/") + name + "." + std::to_string(getpid())) {
-    std::filesystem::remove_all(path_);
-  }
-  ~TempDir() { std::filesystem::remove_all(path_); }
-  TempDir(const TempDir&) = delete;
-  TempDir& operator=(const TempDir&) = delete;
-  const char* path() const { return path_.c_str(); }
-
- private:
-  std::string path_;
-};
 
 struct How {
   bool streamed = false;
@@ -164,9 +148,9 @@ TEST_CASE("the same over a real file, by ring and by threads, with two workers")
   const Answers want = answers_of(resident);
   for (const char* io_name : {"auto", "threads"}) {
     CAPTURE(std::string(io_name));
-    const TempDir dir("kv_stream_test");
+    const test::TempDir dir("kv_stream_test");
     Opened streamed(model.path(), {.streamed = true,
-                                   .folder = dir.path(),
+                                   .folder = dir.path().c_str(),
                                    .io_name = io_name,
                                    .n_threads = 2,
                                    .group_bytes = 16384});
@@ -211,6 +195,40 @@ TEST_CASE("a part that cannot be read back ends its generation, and is computed 
   // The remedy.
   REQUIRE(open.engine.generate(session, {.max_tokens = 8, .ignore_end = true}).has_value());
   CHECK(test::read_all(open.engine, session).tokens == want);
+}
+
+TEST_CASE("a cut whose KV is lost, while a fork holds the rest, ends what the session computes") {
+  const SmallModel model("llama", "q8_0");
+  test::SimDisk disk(1);
+  VirtualClock clock;
+  test::SimIo io(disk, clock, 64);
+  Opened open(model.path(), {.streamed = true, .io = &io, .clock = &clock});
+  Engine& engine = open.engine;
+  const SessionIdx session = open.create();
+  open.feed(session, test::random_ids(12, 1500));
+  open.run();
+  const Result<SessionIdx> fork = engine.fork(session);
+  REQUIRE(fork.has_value());
+  open.feed(session, test::random_ids(13, 300));  // computing
+  REQUIRE(engine.session_state(session).state == SessionState::computing);
+  const kv::Sequence& sequence = engine.session_state(session).sequence;
+  u32 page = 0;
+  while (engine.kv_stream().residency().where(sequence.group(0, page).idx) != kv::Where::disk) {
+    REQUIRE(++page < 1499 / kPage);
+  }
+  disk.script.ppm[static_cast<u32>(test::SimFault::flipped_read)] = 1'000'000;
+  const Result<void> is_cut = engine.truncate(session, page * kPage + 5);
+  disk.script.ppm = {};
+  REQUIRE_FALSE(is_cut.has_value());
+  CHECK(is_cut.error().status == Status::io_failed);
+  CHECK(engine.session_state(session).n_ids == 0);
+  CHECK(engine.session_state(session).state == SessionState::idle);
+  CHECK_FALSE(engine.has_work());
+  // It can be used again, and so can the fork.
+  engine.destroy_session(*fork);
+  open.feed(session, test::random_ids(14, 40));
+  open.run();
+  CHECK(engine.session_state(session).sequence.n_slots() == 39);
 }
 
 TEST_CASE("when the disk takes nothing more, the session that grows ends, and the others go on") {

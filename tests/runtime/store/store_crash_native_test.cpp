@@ -14,6 +14,7 @@
 
 #include "tests/support/seed.h"
 #include "tests/support/store_harness.h"
+#include "tests/support/temp_dir.h"
 
 namespace tarn::store {
 namespace {
@@ -144,13 +145,13 @@ TEST_CASE("no room, no folder, no right to write: the store says so, and what is
     CHECK(nowhere.open() == Mode::off);
     CHECK(nowhere.store.why().figures[0].value == ENOENT);
 
-    const fs::path folder = fs::path(TARN_BINARY_DIR) / ("store_gone_" + std::to_string(getpid()));
-    fs::create_directory(folder);
-    const std::string path = (folder / "store").string();
+    const test::TempDir folder("store_gone");
+    fs::create_directory(folder.path());
+    const std::string path = folder.path() + "/store";
     StoreHarness bench(*io, clock, path.c_str(), kLimits);
     REQUIRE(bench.open() == Mode::on);
     REQUIRE(bench.put(record_of(1)));
-    fs::remove_all(folder);  // the file lives on without a name
+    folder.remove();  // the file lives on without a name
     CHECK(bench.put(record_of(2)));
     CHECK(bench.get(record_of(1)) == Got::right);
     CHECK(bench.flush());

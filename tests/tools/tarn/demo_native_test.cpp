@@ -8,7 +8,7 @@
 #include <string>
 
 #include "tests/support/slow_build.h"
-#include "tests/support/temp_file.h"
+#include "tests/support/temp_dir.h"
 #include "tests/tools/tarn/command_line.h"
 
 namespace tarn {
@@ -16,7 +16,7 @@ namespace {
 
 TEST_CASE("a document larger than memory: read, killed, restarted, asked" *
           doctest::skip(test::kSlowBuild)) {
-  const test::TempFile folder("demo");
+  const test::TempDir folder("demo");
   std::filesystem::create_directory(folder.path());
   const test::Ended ended =
       test::run_tarn({"demo", "--document", "16384", "--store", folder.path()});

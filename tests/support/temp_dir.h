@@ -1,0 +1,33 @@
+// tests/support/temp_dir.h
+//
+// A path for a folder of this test, gone with the object and all that is in it. It lies on the disk
+// of the build, since direct I/O wants a real one. Nothing is created here.
+#pragma once
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <string>
+
+namespace tarn::test {
+
+class TempDir {
+ public:
+  explicit TempDir(const std::string& name)
+      : path_(std::string(TARN_BINARY_DIR "/") + name + "." + std::to_string(getpid())) {
+    remove();
+  }
+  ~TempDir() { remove(); }
+  TempDir(const TempDir&) = delete;
+  TempDir& operator=(const TempDir&) = delete;
+  const std::string& path() const { return path_; }
+  void remove() const {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+
+ private:
+  std::string path_;
+};
+
+}  // namespace tarn::test
