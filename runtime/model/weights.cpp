@@ -165,7 +165,9 @@ u64 slot_bytes_of(const ModelDescription& model) {
                   align_up(tile_bytes_max, kSectorBytes) + 2 * kSectorBytes);
 }
 
-// One piece's share in a sum over all: where it lies counts, the order of the pieces does not
+using HashShare = std::array<u64, 2>;
+
+// A tile's share in the hash, which is a sum over all: where a tile lies counts, the order does not
 // (mixing: splitmix64, Steele, Lea, Flood 2014).
 u64 mixed(u64 value) {
   value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9;
@@ -217,7 +219,8 @@ class Loader {
   Result<void> take(const IoCompletion& completion);
   std::optional<Piece> next_piece();
   bool submit_next();
-  void add_to_hash(u64 file_offset, const std::byte* bytes, u64 n_bytes);
+  HashShare share_of(u64 file_offset, const std::byte* bytes, u64 n_bytes) const;
+  void add_to_hash(const HashShare& share);
   void hash_tiles(const Piece& piece, const std::byte* rows, u64 begin, u64 end);
   void tile(const Piece& piece, const std::byte* rows, u64 tile_begin, u64 n_tiles, std::byte* to);
   Result<void> send(const Piece& piece, const std::byte* rows);
@@ -384,14 +387,10 @@ Result<void> Loader::take(const IoCompletion& completion) {
   }
   const std::byte* rows = slots_.data() + completion.tag * slot_bytes_ + piece.lead_bytes;
   if (piece.item->is_vector) {
-    add_to_hash(piece.read_offset + piece.lead_bytes, rows, piece.n_bytes);
+    add_to_hash(share_of(piece.read_offset + piece.lead_bytes, rows, piece.n_bytes));
   }
-  if (piece.item->is_checked) {  // hashed in the pieces in which it would be tiled
-    const u64 n_tiles = ceil_div(piece.n_rows, kTileRows);
-    const u64 n_of_task = tiles_of_task(*piece.item->tensor);
-    for (u64 tile = 0; tile < n_tiles; tile += n_of_task) {
-      hash_tiles(piece, rows, tile, std::min(n_tiles, tile + n_of_task));
-    }
+  if (piece.item->is_checked) {
+    hash_tiles(piece, rows, 0, ceil_div(piece.n_rows, kTileRows));
     check_rows(piece, rows);
   } else if (piece.item->is_sent) {
     TARN_CHECK(send(piece, rows));
@@ -441,21 +440,33 @@ Result<void> Loader::send(const Piece& piece, const std::byte* rows) {
   return {};
 }
 
-// Any thread.
-void Loader::add_to_hash(u64 file_offset, const std::byte* bytes, u64 n_bytes) {
-  if (args_.hash_with == nullptr) return;
+// Of one tile's rows, or of a vector.
+HashShare Loader::share_of(u64 file_offset, const std::byte* bytes, u64 n_bytes) const {
+  if (args_.hash_with == nullptr) return {};
   const u64 crc = args_.hash_with->bytes(bytes, n_bytes);
-  const u64 piece = mixed(crc + (file_offset << 32)) ^ mixed(file_offset + 0x9E3779B97F4A7C15);
-  hash_[0].fetch_add(piece, std::memory_order_relaxed);
-  hash_[1].fetch_add(mixed(piece + n_bytes), std::memory_order_relaxed);
+  const u64 share = mixed(crc + (file_offset << 32)) ^ mixed(file_offset + 0x9E3779B97F4A7C15);
+  return {share, mixed(share + n_bytes)};
 }
 
+// Any thread.
+void Loader::add_to_hash(const HashShare& share) {
+  for (u64 i = 0; i < share.size(); ++i) hash_[i].fetch_add(share[i], std::memory_order_relaxed);
+}
+
+// Tile by tile, whatever pieces they came in: the size of the slots is no part of the hash.
 void Loader::hash_tiles(const Piece& piece, const std::byte* rows, u64 begin, u64 end) {
+  if (args_.hash_with == nullptr) return;
   const u64 row_bytes = kernels::row_bytes(piece.item->tensor->type, piece.item->tensor->k);
-  const u64 row_begin = begin * kTileRows;
-  const u64 row_end = std::min(piece.n_rows, end * kTileRows);
-  add_to_hash(piece.read_offset + piece.lead_bytes + row_begin * row_bytes,
-              rows + row_begin * row_bytes, (row_end - row_begin) * row_bytes);
+  HashShare sum{};
+  for (u64 tile = begin; tile < end; ++tile) {
+    const u64 row_begin = tile * kTileRows;
+    const u64 row_end = std::min(piece.n_rows, row_begin + kTileRows);
+    const HashShare share =
+        share_of(piece.read_offset + piece.lead_bytes + row_begin * row_bytes,
+                 rows + row_begin * row_bytes, (row_end - row_begin) * row_bytes);
+    for (u64 i = 0; i < sum.size(); ++i) sum[i] += share[i];
+  }
+  add_to_hash(sum);
 }
 
 // Tiles [tile_begin, tile_begin + n_tiles) of a piece, the first of them at `to`.

@@ -57,7 +57,7 @@ struct Weights {
   const f32* rope_factors = nullptr;  // [n_rot / 2] or nullptr
   std::span<const LayerWeights> layers{};
   // Of the bytes of all tensors as they were read, where LoadArgs asked for it: not cryptographic,
-  // and the same whatever order the reads came in.
+  // and the same whatever pieces the reads came in and in whatever order.
   std::array<u64, 2> content_hash{};
   bool embedding_on_disk() const { return token_embd_on_disk.row_checksums != nullptr; }
 };

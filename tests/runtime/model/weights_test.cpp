@@ -153,6 +153,40 @@ TEST_CASE("tensors larger than a slot are read in pieces, several at a time") {
   CHECK(read_bytes <= loaded.model.spec.weights_file_bytes + 8192 * progress.calls);
 }
 
+TEST_CASE("the hash of the tensors' bytes knows no pieces, and every byte") {
+  const TinyModelArgs args{.n_layers = 1, .d_model = 96, .n_vocab = 30001, .type = 1};
+  for (const bool on_disk : {false, true}) {
+    CAPTURE(on_disk);
+    LoadedModel loaded(test::tiny_model(args), on_disk);
+    loaded.io.script.order_seed = test::seed_from_environment();
+    loaded.io.script.in_flight_max = 64;
+    loaded.args.hash_with = &crc32c_ways()[0];
+    const auto hash = [&]() {
+      const auto weights = load_weights(loaded.args);
+      REQUIRE(weights.has_value());
+      return weights->content_hash;
+    };
+    const auto want = hash();
+    CHECK(want != std::array<u64, 2>{});
+    // What a file's size says of the slots: 64 KiB, 400 KiB, 1.2 MiB, 2 MiB.
+    u64 n_reads_before = 0;
+    for (const u64 file_bytes : {u64{1}, 12'800 * kKiB, 38 * kMiB, kGiB}) {
+      CAPTURE(file_bytes);
+      loaded.model.spec.weights_file_bytes = file_bytes;
+      const u64 n_before = loaded.io.n_reads();
+      CHECK(hash() == want);
+      CHECK(loaded.io.n_reads() - n_before != n_reads_before);  // other pieces indeed
+      n_reads_before = loaded.io.n_reads() - n_before;
+    }
+    for (const u64 from_end : {u64{1}, u64{100'001}, 5 * kMiB}) {
+      std::byte& byte = loaded.bytes[loaded.bytes.size() - from_end];
+      byte ^= std::byte{1};
+      CHECK(hash() != want);
+      byte ^= std::byte{1};
+    }
+  }
+}
+
 TEST_CASE("the widest tile that the limits let through fits the staging") {
   const TinyModelArgs args{.n_layers = 1, .d_model = 16, .d_ff = 262144, .n_vocab = 3};
   LoadedModel loaded(test::tiny_model(args));
