@@ -10,4 +10,10 @@ u64 SystemClock::now_ns() {
   return static_cast<u64>(now.tv_sec) * 1'000'000'000u + static_cast<u64>(now.tv_nsec);
 }
 
+u64 SystemClock::unix_s() {
+  timespec now{};
+  clock_gettime(CLOCK_REALTIME, &now);
+  return now.tv_sec > 0 ? static_cast<u64>(now.tv_sec) : 0;
+}
+
 }  // namespace tarn

@@ -1,7 +1,7 @@
 // platform/clock/clock.h
 //
-// Time behind an interface, so that tests run in virtual time. Monotonic only: nothing in the core
-// depends on the wall clock.
+// Time behind an interface, so that tests run in virtual time. Monotonic: nothing in the core
+// depends on the wall clock, which is there to be shown to people.
 #pragma once
 
 #include "platform/base/types.h"
@@ -10,7 +10,8 @@ namespace tarn {
 
 class Clock {
  public:
-  virtual u64 now_ns() = 0;  // monotonic; the zero point is arbitrary
+  virtual u64 now_ns() = 0;           // monotonic; the zero point is arbitrary
+  virtual u64 unix_s() { return 0; }  // the wall clock's, wrong as it may be; 0: there is none
 
  protected:
   ~Clock() = default;
@@ -19,6 +20,7 @@ class Clock {
 class SystemClock final : public Clock {
  public:
   u64 now_ns() override;
+  u64 unix_s() override;
 };
 
 class VirtualClock final : public Clock {

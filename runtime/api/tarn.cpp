@@ -123,6 +123,7 @@ tarn::engine::SamplerParams sampler_params(const tarn_generate_options& options)
 
 constexpr const char* kNoEngine = "engine is NULL: open one with tarn_open";
 constexpr const char* kNoName = "name is NULL: a kept session has one";
+constexpr const char* kNoPath = "path is NULL: an exported session is a file";
 constexpr const char* kNoSession = "session is NULL: create one with tarn_session_create";
 
 // The handle of a session that has just begun, as its first call finds it.
@@ -538,6 +539,37 @@ int32_t tarn_session_restore(tarn_engine* engine, const char* name, tarn_session
   });
   if (done && restored_out != nullptr) copy_out(out, restored_out);
   return report(done);
+}
+
+int32_t tarn_session_export(tarn_engine* engine, const char* name, const char* path) {
+  const EngineCall call(engine);
+  if (!call) return refuse(kNoEngine);
+  if (name == nullptr) return refuse(kNoName);
+  if (path == nullptr) return refuse(kNoPath);
+  return report(call.run([&]() -> Result<void> {
+    TARN_CHECK(call.engine().export_session(name, path));
+    return {};
+  }));
+}
+
+int32_t tarn_session_import(tarn_engine* engine, const char* path, const char* name) {
+  const EngineCall call(engine);
+  if (!call) return refuse(kNoEngine);
+  if (path == nullptr) return refuse(kNoPath);
+  return report(call.run([&]() -> Result<void> {
+    TARN_CHECK(call.engine().import_session(path, name != nullptr ? name : ""));
+    return {};
+  }));
+}
+
+int32_t tarn_session_delete(tarn_engine* engine, const char* name) {
+  const EngineCall call(engine);
+  if (!call) return refuse(kNoEngine);
+  if (name == nullptr) return refuse(kNoName);
+  return report(call.run([&]() -> Result<void> {
+    TARN_CHECK(call.engine().delete_session(name));
+    return {};
+  }));
 }
 
 }  // extern "C"

@@ -338,6 +338,21 @@ typedef struct tarn_restored {
 TARN_API int32_t tarn_session_restore(tarn_engine* engine, const char* name,
                                       tarn_session** session_out, tarn_restored* restored_out);
 
+/* A saved session as one file, to be kept elsewhere or imported by another engine: as it was saved
+ * last, tokens and what the store has of its KV. The file bears its name when it is whole and on
+ * the disk, and takes the place of what had that name; a failure leaves nothing there. These three
+ * calls hold up all sessions of the engine until they end. */
+TARN_API int32_t tarn_session_export(tarn_engine* engine, const char* name, const char* path);
+/* Takes an exported session into the store, under `name`, or its own name where that is NULL; it is
+ * then restored like any other. Every byte is checked first: TARN_INVALID_REQUEST: it is of another
+ * model or of other settings, and the text says which, or the name is taken; TARN_IO_FAILED: it is
+ * damaged. A failure leaves nothing of it in the store. Checksums find damage, not deceit: import
+ * from those only whom you would give the store itself. */
+TARN_API int32_t tarn_session_import(tarn_engine* engine, const char* path, const char* name);
+/* A saved session, of no open one's name, goes from the store, with the KV that no other saved
+ * session shares; what it lay in is written over by and by. */
+TARN_API int32_t tarn_session_delete(tarn_engine* engine, const char* name);
+
 #ifdef __cplusplus
 }
 #endif

@@ -15,6 +15,7 @@ namespace tarn {
 
 inline constexpr u64 kStoreBytesMax = 16384 * kGiB;
 inline constexpr u64 kStoreFrameBytesMax = 64 * kMiB;
+inline constexpr char kSessionsFile[] = "sessions.tarn";  // in the folder, where sessions are kept
 
 struct StoreConfig {
   std::array<char, 256> path{};  // the folder; empty: off
@@ -37,11 +38,13 @@ template <class Self, class Visitor>
 void StoreConfig::visit_fields(Self& self, Visitor& on) {
   on("store.path", self.path, "folder of the store, made with mode 0700; empty: no store");
   on("store.quota_bytes", self.quota_bytes, u64{0}, kStoreBytesMax,
-     "what the store may take of the disk, all of it at once; needed with a path");
+     "what the store may take of the disk, all of it at once; needed with a path, and no less "
+     "than a file with kept sessions has");
   on("store.daily_write_bytes", self.daily_write_bytes, u64{0}, kStoreBytesMax,
      "what may be written in a day, so that the disk does not wear out; 0: no limit");
   on("store.frame_bytes", self.frame_bytes, u64{0}, kStoreFrameBytesMax,
-     "unit of the file, a multiple of 4 KiB; another one begins a new store; 0: a group of KV");
+     "unit of the file, a multiple of 4 KiB, no less than a group of KV with its head, and what a "
+     "file with kept sessions has; 0: what suits");
   on("store.requests_max", self.requests_max, u64{1}, u64{256}, "records on their way at one time");
   on("store.sessions", self.sessions,
      "keep sessions: they can be saved and taken up after a restart; needs a path");

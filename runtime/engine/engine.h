@@ -140,6 +140,12 @@ class Engine final : private StepWatch {
     u64 took_ns = 0;
   };
   Result<Resumed> resume(std::string_view name);
+  // Saved sessions, to a file, from one, and away (store/session_copy.h). The engine does nothing
+  // else before they end. import: of this model and these settings alone; an empty name takes the
+  // file's. import and delete: of no open session.
+  Result<store::ExportDone> export_session(std::string_view name, const char* path);
+  Result<store::ImportDone> import_session(const char* path, std::string_view name);
+  Result<store::DeleteDone> delete_session(std::string_view name);
 
   // Called with the logits of every row that the session computes from now on; nullptr ends it.
   void watch_logits(SessionIdx idx, LogitsFn on_logits, void* context);

@@ -126,6 +126,7 @@ SaveArgs Engine::save_args(Session& s, u32 n_slots) const {
                 .n_slots = n_slots,
                 .name = s.name(),
                 .revision = ++s.revision,
+                .saved_at_s = clock_->unix_s(),
                 .sampler = {.temperature = p.temperature,
                             .top_p = p.top_p,
                             .min_p = p.min_p,
@@ -238,6 +239,31 @@ Result<void> Engine::take_up(Session& s, const store::Manifest& manifest) {
   s.n_generated = 0;
   s.state = s.n_computable() > 0 ? SessionState::computing : SessionState::idle;
   return {};
+}
+
+Result<store::ExportDone> Engine::export_session(std::string_view name, const char* path) {
+  if (!kv_stream_.keeps_sessions()) return fail(kNotKept);
+  publishing_ = nullptr;  // it is waited for
+  return kv_stream_.sessions().export_to(name, path);
+}
+
+Result<store::ImportDone> Engine::import_session(const char* path, std::string_view name) {
+  if (!kv_stream_.keeps_sessions()) return fail(kNotKept);
+  publishing_ = nullptr;
+  std::array<char, store::kManifestNameBytesMax> own_name{};
+  if (name.empty()) {
+    TARN_TRY(const std::string_view in_file, kv_stream_.sessions().name_in(path));
+    std::copy(in_file.begin(), in_file.end(), own_name.begin());
+    name = {own_name.data(), in_file.size()};
+  }
+  TARN_CHECK(take_name(kSessionsMax, name));
+  return kv_stream_.sessions().import_from(path, name);
+}
+
+Result<store::DeleteDone> Engine::delete_session(std::string_view name) {
+  TARN_CHECK(take_name(kSessionsMax, name));
+  publishing_ = nullptr;
+  return kv_stream_.sessions().erase(name);
 }
 
 // Full pages of the kept session that has waited longest, where it has new ones.

@@ -7,6 +7,7 @@
 #include "platform/base/checked.h"
 #include "platform/cpu/crc32c.h"
 #include "platform/io/private_folder.h"
+#include "runtime/config/store_config.h"
 #include "runtime/engine/take.h"
 
 namespace tarn::engine {
@@ -14,17 +15,17 @@ namespace {
 
 constexpr u64 kWaitNs = 10'000'000;
 // What only spills may be cut anew at any time; what keeps sessions is another file.
-constexpr char kSpillName[] = "/kv.tarn";
-constexpr char kSessionsName[] = "/sessions.tarn";
+constexpr char kSpillFile[] = "kv.tarn";
 
 }  // namespace
 
 StorePath::StorePath(const char* folder, bool keeps_sessions) {
-  const std::string_view name = keeps_sessions ? kSessionsName : kSpillName;
+  const std::string_view name = keeps_sessions ? kSessionsFile : kSpillFile;
   const u64 folder_bytes = std::strlen(folder);
-  TARN_ASSERT(folder_bytes > 0 && folder_bytes + name.size() < text_.size());
+  TARN_ASSERT(folder_bytes > 0 && folder_bytes + 1 + name.size() < text_.size());
   std::memcpy(text_.data(), folder, folder_bytes);
-  std::memcpy(text_.data() + folder_bytes, name.data(), name.size());
+  text_[folder_bytes] = '/';
+  std::memcpy(text_.data() + folder_bytes + 1, name.data(), name.size());
 }
 
 Result<void> KvStream::open(const KvStreamArgs& args) {
@@ -71,7 +72,10 @@ void KvStream::place_sessions(const KvStreamArgs& args, Bump& tables) {
   names_.init(
       tiers.n_names, page_tokens, &store_.secret(),
       take<std::byte>(tables, kv::PageNames::bookkeeping_bytes(tiers.n_names, page_tokens)));
-  const auto keys = take<store::Key>(tables, args.plan->pages_max);
+  const auto keys = take<store::Key>(tables, args.plan->pages_max + 1);
+  const auto manifest = args.store_memory.subspan(tiers.io_bytes, tiers.manifest_bytes);
+  const auto copies =
+      args.store_memory.subspan(tiers.io_bytes + tiers.manifest_bytes, tiers.copy_bytes);
   sessions_.init({.store = &store_,
                   .mover = &mover_,
                   .residency = &residency_,
@@ -79,7 +83,9 @@ void KvStream::place_sessions(const KvStreamArgs& args, Bump& tables) {
                   .crc = &crc32c_ways()[0],
                   .n_cache_layers = n_cache_layers_,
                   .spills_max = plan::kTierMovesMax,
-                  .manifest = args.store_memory.subspan(tiers.io_bytes, tiers.manifest_bytes),
+                  .manifest = manifest,
+                  .other_manifest = copies.first(tiers.manifest_bytes),
+                  .groups = copies.subspan(tiers.manifest_bytes),
                   .keys = keys});
   sessions_.set_identity(*args.identity);
 }
@@ -100,7 +106,7 @@ Result<void> KvStream::open_store(const KvStreamArgs& args) {
   const plan::TierShape& tiers = args.plan->tiers;
   const StorePath path(args.folder, tiers.manifest_bytes > 0);
   const u64 io_bytes = tiers.io_bytes;
-  TARN_ASSERT(args.store_memory.size() >= io_bytes + tiers.manifest_bytes);
+  TARN_ASSERT(args.store_memory.size() >= io_bytes + tiers.manifest_bytes + tiers.copy_bytes);
   io_ = args.io;
   if (io_ == nullptr) {
     TARN_CHECK(make_private_folder(args.folder));
@@ -113,12 +119,13 @@ Result<void> KvStream::open_store(const KvStreamArgs& args) {
   }
   const std::span<std::byte> buffers[] = {args.frames};
   io_->register_buffers(buffers);  // a refusal costs speed alone
-  store::StoreOpenArgs open{.io = io_,
-                            .clock = args.clock,
-                            .path = path.c_str(),
-                            .limits = tiers.store,
-                            .memory = args.store_memory.subspan(io_bytes + tiers.manifest_bytes),
-                            .crc = &crc32c_ways()[0]};
+  store::StoreOpenArgs open{
+      .io = io_,
+      .clock = args.clock,
+      .path = path.c_str(),
+      .limits = tiers.store,
+      .memory = args.store_memory.subspan(io_bytes + tiers.manifest_bytes + tiers.copy_bytes),
+      .crc = &crc32c_ways()[0]};
   TARN_CHECK(fill_random(open.entropy));
   TARN_CHECK(store_.open(open));
   while (store_.mode() == store::Mode::opening) store_.poll({}, kWaitNs);

@@ -9,7 +9,7 @@
 namespace tarn::engine {
 namespace {
 
-constexpr u64 kTag = kv::kMovesMax;  // the mover's are below
+constexpr u64 kTag = kv::kMovesMax;  // the mover's are below, a copy's above
 constexpr u64 kWaitNs = 10'000'000;
 
 constexpr Error kLost{.status = Status::io_failed,
@@ -27,6 +27,15 @@ constexpr Error kNotWritten{.status = Status::io_failed,
 void SessionStore::init(const SessionStoreArgs& args) {
   *this = SessionStore();
   args_ = args;
+  copy_.init({.store = args.store,
+              .crc = args.crc,
+              .manifest = args.manifest,
+              .other_manifest = args.other_manifest,
+              .groups = args.groups,
+              .keys = args.keys,
+              .first_tag = kTag + 1,
+              .pump = [](void* mover) { static_cast<kv::Mover*>(mover)->pump(kWaitNs); },
+              .context = args.mover});
 }
 
 void SessionStore::set_identity(const store::KvIdentity& identity) {
@@ -216,6 +225,7 @@ bool SessionStore::save_manifest() {
       .n_slots = save_.n_slots,
       .tail = save_.n_slots % page_tokens() != 0 ? tail_ : store::Key{},
       .sampler = save_.sampler,
+      .saved_at_s = save_.saved_at_s,
       .groups = args_.keys.first(n_pages),
       .token_ids = save_.ids,
       .turn_begins = std::span<const u32>(&save_.turn_begin, has_turn ? 1 : 0),
@@ -261,21 +271,11 @@ bool SessionStore::flush() {
 }
 
 Unexpected SessionStore::refused(store::Begun begun) const {
-  if (begun == store::Begun::over_budget) {
-    return fail({.status = Status::would_block,
-                 .hint = "the session cannot be saved now, since the store's write budget is used "
-                         "up: wait, or raise store.daily_write_bytes"});
-  }
-  if (begun == store::Begun::no_room) {
-    return fail({.status = Status::would_block,
-                 .hint = "the session cannot be saved, since the store is full of what open "
-                         "sessions hold: raise store.quota_bytes, or end a session"});
-  }
-  const Error& why = args_.store->why();
-  return fail(why.status == Status::ok ? kNotWritten : why);
+  return fail(store::why_not_begun(*args_.store, begun));
 }
 
 void SessionStore::take(const store::Event& event) {
+  if (event.tag != kTag) return copy_.take(event);
   if (event.outcome == store::Outcome::returned) {
     TARN_ASSERT(n_lent_ > 0);
     --n_lent_;
@@ -293,12 +293,17 @@ void SessionStore::wait() {
 
 // ---- Taking up --------------------------------------------------------------------------------
 
-Result<store::Manifest> SessionStore::find(std::string_view name) {
+Result<void> SessionStore::settle() {
   while (is_saving()) {
     if (!pump()) args_.mover->pump(kWaitNs);
   }
   wait();
   if (n_lent_ > 0) return fail(kNotWritten);  // the disk has the buffer, and does not answer
+  return {};
+}
+
+Result<store::Manifest> SessionStore::find(std::string_view name) {
+  TARN_CHECK(settle());
   const auto found =
       args_.store->find(store::session_key(args_.store->secret(), identity_.tenant, name));
   if (!found) {
@@ -345,24 +350,13 @@ Result<void> SessionStore::check(const store::Manifest& manifest, std::string_vi
                          "this is the first: use the same ones, or begin a session of another name",
                  .detail = Detail(field)});
   }
-  const store::Secret& secret = args_.store->secret();
-  store::Key chain = root_;
-  for (u64 page = 0; page < manifest.groups.size(); ++page) {
-    chain = store::chain_key(secret, chain,
-                             manifest.token_ids.subspan(page * page_tokens(), page_tokens()));
-    if (!(chain == manifest.groups[page])) return damaged("groups");
-  }
-  const u64 n_full = manifest.groups.size() * page_tokens();
-  if (n_full == manifest.n_slots) return {};
-  const auto ids = manifest.token_ids.first(manifest.n_slots).subspan(n_full);
-  if (!(store::chain_key(secret, chain, ids) == manifest.tail)) return damaged("tail");
+  if (const char* part = store::keys_fault(args_.store->secret(), manifest)) return damaged(part);
   return {};
 }
 
 std::optional<store::RecordRef> SessionStore::record(const store::Manifest& manifest,
                                                      u32 cache_layer, u32 page) const {
-  const bool is_full = page < manifest.groups.size();
-  const store::Key& chain = is_full ? manifest.groups[page] : manifest.tail;
+  const store::Key& chain = store::page_key(manifest, page);
   const auto found = args_.store->find(store::layer_key(args_.store->secret(), chain, cache_layer));
   if (!found) return std::nullopt;
   const u64 n_bytes = args_.store->index().entry(found->ref).payload_bytes;
@@ -389,6 +383,32 @@ void SessionStore::adopt(const kv::Sequence& sequence, const store::Manifest& ma
       args_.residency->adopt(sequence.group(layer, page).idx, *ref);
     }
   }
+}
+
+// ---- Copies -----------------------------------------------------------------------------------
+
+Result<store::ExportDone> SessionStore::export_to(std::string_view name, const char* path) {
+  TARN_CHECK(settle());
+  return copy_.write(name, path);
+}
+
+Result<std::string_view> SessionStore::name_in(const char* path) {
+  TARN_CHECK(settle());
+  TARN_TRY(const store::SessionCopy::FileFacts facts, copy_.look_at(path));
+  return facts.manifest.name;
+}
+
+Result<store::ImportDone> SessionStore::import_from(const char* path, std::string_view name) {
+  TARN_CHECK(settle());
+  return copy_.read({.path = path,
+                     .name = name,
+                     .identity = &identity_,
+                     .group_bytes = args_.residency->shape().group_bytes()});
+}
+
+Result<store::DeleteDone> SessionStore::erase(std::string_view name) {
+  TARN_CHECK(settle());
+  return copy_.erase(name);
 }
 
 }  // namespace tarn::engine

@@ -14,7 +14,8 @@
 //   taking up  find() reads the manifest and checks it: name, identity, and that its keys are those
 //              of its tokens. Full groups are adopted where they lie, and so is the tail, as if it
 //              were full; a cut then makes it writable
-//   memory     the manifest's buffer is lent; nothing is allocated
+//   copies     to a file, from one, away: store::SessionCopy does it, when no save is on its way
+//   memory     the buffers are lent; nothing is allocated
 //   thread     the engine's
 #pragma once
 
@@ -27,6 +28,7 @@
 #include "runtime/kv/mover.h"
 #include "runtime/kv/sequence.h"
 #include "runtime/store/manifest.h"
+#include "runtime/store/session_copy.h"
 
 namespace tarn::engine {
 
@@ -37,9 +39,11 @@ struct SessionStoreArgs {
   kv::PageNames* names = nullptr;
   const Crc32c* crc = nullptr;
   u32 n_cache_layers = 0;
-  u32 spills_max = 0;               // groups asked for at one time
-  std::span<std::byte> manifest{};  // manifest_bytes_max(), begins at a sector
-  std::span<store::Key> keys{};     // of the pages of one session
+  u32 spills_max = 0;                     // groups asked for at one time
+  std::span<std::byte> manifest{};        // manifest_bytes_max(), begins at a sector
+  std::span<std::byte> other_manifest{};  // likewise, of a copy
+  std::span<std::byte> groups{};          // of a copy
+  std::span<store::Key> keys{};           // of the pages of one session, and its tail
 };
 
 // What is saved. Spans stay the session's; they are read until the save ends.
@@ -48,6 +52,7 @@ struct SaveArgs {
   u32 n_slots = 0;  // whole pages, or all: then nobody appends until the save has ended
   std::string_view name{};
   u64 revision = 0;
+  u64 saved_at_s = 0;
   store::SamplerState sampler{};
   std::array<store::ManifestBias, store::kManifestBiasesMax> biases{};
   u32 n_biases = 0;
@@ -90,6 +95,13 @@ class SessionStore {
   // be committed then, and the full ones named.
   void adopt(const kv::Sequence& sequence, const store::Manifest& manifest, u32 n_pages);
 
+  // Nothing else goes on before they come back.
+  Result<store::ExportDone> export_to(std::string_view name, const char* path);
+  // The name that an import of this file would have; it is in a buffer until the next call.
+  Result<std::string_view> name_in(const char* path);
+  Result<store::ImportDone> import_from(const char* path, std::string_view name);
+  Result<store::DeleteDone> erase(std::string_view name);
+
   // The mover hands over the events of the store that are ours.
   static void on_event(void* self, const store::Event& event) {
     static_cast<SessionStore*>(self)->take(event);
@@ -105,7 +117,8 @@ class SessionStore {
   bool save_manifest();
   bool flush();
   void end(Result<void> how);
-  void wait();  // for what was asked for
+  void wait();            // for what was asked for
+  Result<void> settle();  // nothing of ours is on its way
   bool buffer_is_free() const { return n_asked_ + n_lent_ == 0; }
   Result<void> check(const store::Manifest& manifest, std::string_view name) const;
   std::optional<store::RecordRef> record(const store::Manifest& manifest, u32 cache_layer,
@@ -117,6 +130,7 @@ class SessionStore {
   Unexpected refused(store::Begun begun) const;
 
   SessionStoreArgs args_{};
+  store::SessionCopy copy_{};
   store::KvIdentity identity_{};
   store::Key root_{};
 

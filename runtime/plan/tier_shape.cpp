@@ -16,7 +16,6 @@ constexpr u64 kPieceAlignment = 64;
 constexpr u32 kSpareRecords = 128;  // published for groups that are released meanwhile
 constexpr u32 kCacheStepsMax = 4;   // what a cache holds at most, in what a step chooses
 constexpr u32 kManifestsSpare = 4;  // beside two of each session: the new one before the old goes
-constexpr u32 kForeignFactor = 4;   // how much a file's frames may miss what groups here want
 constexpr u32 kWindowsLeast = 4;    // one attended to, two on their way, one being spilled
 
 }  // namespace
@@ -76,12 +75,25 @@ namespace {
 
 // The file's own frames where sessions lie in it, else one for each group's record.
 Result<u64> frame_bytes_of(const Config& config, const TierInputs& inputs, u64 record_bytes) {
-  const bool is_kept = config.store.sessions && config.store.frame_bytes == 0;
-  if (!is_kept || inputs.cut.frame_bytes == 0) {
-    return std::max(config.store.frame_bytes, record_bytes);
+  const u64 wanted_bytes = config.store.frame_bytes;
+  if (wanted_bytes != 0 && wanted_bytes < record_bytes) {
+    return fail({.status = Status::invalid_config,
+                 .hint = "a frame of the store holds less than a group of KV with its head: raise "
+                         "it to least_bytes, or set 0, which takes what a group needs",
+                 .detail = Detail("store.frame_bytes"),
+                 .figures = {{{"frame_bytes", wanted_bytes}, {"least_bytes", record_bytes}}}});
   }
+  const bool has_sessions = config.store.sessions && inputs.cut.frame_bytes != 0;
+  if (!has_sessions) return std::max(wanted_bytes, record_bytes);
   const u64 frame_bytes = inputs.cut.frame_bytes;
-  if (frame_bytes > kForeignFactor * record_bytes || record_bytes > kForeignFactor * frame_bytes) {
+  if (wanted_bytes != 0 && wanted_bytes != frame_bytes) {
+    return fail({.status = Status::invalid_config,
+                 .hint = "the file with kept sessions is cut into other frames, and another cut "
+                         "would lose them: set 0, or name another folder (--store DIR)",
+                 .detail = Detail("store.frame_bytes"),
+                 .figures = {{{"frame_bytes", wanted_bytes}, {"file_has", frame_bytes}}}});
+  }
+  if (!store::frames_suit(frame_bytes, record_bytes)) {
     return fail({.status = Status::invalid_config,
                  .hint = "the sessions in this folder are of a model with KV of another size: give "
                          "this one a folder of its own (--store DIR)",
@@ -89,6 +101,18 @@ Result<u64> frame_bytes_of(const Config& config, const TierInputs& inputs, u64 r
                  .figures = {{{"frame_bytes", frame_bytes}, {"record_bytes", record_bytes}}}});
   }
   return frame_bytes;
+}
+
+// The store would make the file shorter, and sessions in its end would go.
+Result<void> check_quota(const StoreConfig& store, const store::Cut& cut) {
+  const u64 file_bytes = store::kFramesBegin + cut.n_frames * cut.frame_bytes;
+  if (!store.sessions || cut.n_frames == 0 || file_bytes <= store.quota_bytes) return {};
+  return fail({.status = Status::invalid_config,
+               .hint = "the file with kept sessions is larger than the store may be: raise it to "
+                       "file_bytes, or export the sessions (tarn sessions export), remove "
+                       "sessions.tarn and import them",
+               .detail = Detail("store.quota_bytes"),
+               .figures = {{{"quota_bytes", store.quota_bytes}, {"file_bytes", file_bytes}}}});
 }
 
 }  // namespace
@@ -123,13 +147,15 @@ Result<TierShape> tier_shape(const model::ModelSpec& spec, const Config& config,
     const u32 n_tokens = std::min(inputs.context_tokens, store::kManifestTokensMax);
     manifest.payload_bytes = store::manifest_bytes_max(n_tokens, page_tokens, /*n_turns=*/1);
     shape.manifest_bytes = align_up(manifest.payload_bytes, store::kSectorBytes);
+    shape.copy_bytes = shape.manifest_bytes + kTierCopyGroups * inputs.group_shape.group_bytes();
     shape.n_names = inputs.groups_max / spec.n_cache_layers;
     shape.tables_bytes +=
         align_up(kv::PageNames::bookkeeping_bytes(shape.n_names, page_tokens), kPieceAlignment);
     shape.tables_bytes +=
-        align_up(inputs.context_tokens / page_tokens * sizeof(store::Key), kPieceAlignment);
+        align_up((inputs.context_tokens / page_tokens + 1) * sizeof(store::Key), kPieceAlignment);
   }
   TARN_TRY(const u64 frame_bytes, frame_bytes_of(config, inputs, record.record_bytes()));
+  TARN_CHECK(check_quota(config.store, inputs.cut));
   // What the context needs, and where sessions are kept as much again; the quota is a ceiling.
   const u64 records = u64{inputs.groups_max} * (keeps ? 2 : 1) + kSpareRecords;
   const u64 n_manifests = keeps ? u64{2} * inputs.sessions_max + kManifestsSpare : 0;
@@ -147,7 +173,7 @@ Result<TierShape> tier_shape(const model::ModelSpec& spec, const Config& config,
                  .write_bytes_per_day = config.store.daily_write_bytes};
   TARN_TRY(const u64 store_bytes, store::store_bytes(shape.store));
   shape.io_bytes = align_up(io_backend_bytes(), store::kSectorBytes);
-  shape.store_bytes = shape.io_bytes + shape.manifest_bytes +
+  shape.store_bytes = shape.io_bytes + shape.manifest_bytes + shape.copy_bytes +
                       align_up(store_bytes, store::kSectorBytes) + store::kSectorBytes;
   return shape;
 }

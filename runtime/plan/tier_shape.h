@@ -27,6 +27,7 @@ struct TierShape {
   u64 store_bytes = 0;     // the I/O backend's memory, with sessions a manifest's, the store's
   u64 io_bytes = 0;        // of it
   u64 manifest_bytes = 0;  // 0: sessions are not kept
+  u64 copy_bytes = 0;      // of exports and imports: another manifest, and groups; likewise
   u32 n_names = 0;         // of pages, likewise
   u64 disk_bytes = 0;
   bool is_on() const { return n_frames > 0; }
@@ -54,5 +55,6 @@ u32 tier_frames_for_all(const model::ModelSpec& spec, const TierInputs& inputs);
 inline constexpr u32 kTierMovesMax = 48;      // in each direction
 inline constexpr u32 kTierIoInFlight = 128;   // requests of the store
 inline constexpr u32 kTierWindowGroups = 16;  // where there are frames enough
+inline constexpr u32 kTierCopyGroups = 4;     // of an export or an import, on their way
 
 }  // namespace tarn::plan

@@ -1,5 +1,6 @@
 #include "runtime/store/manifest.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -30,7 +31,8 @@ struct ManifestHead {
   u32 n_biases = 0;
   u32 name_bytes = 0;
   u32 policy_bytes = 0;
-  std::array<u32, 20> reserved{};
+  u64 saved_at_s = 0;
+  std::array<u32, 18> reserved{};
 };
 static_assert(sizeof(ManifestHead) == 320);
 constexpr u64 kPartAlignment = 8;
@@ -98,7 +100,8 @@ ManifestHead head_of(const Manifest& manifest) {
           .n_turns = static_cast<u32>(manifest.turn_begins.size()),
           .n_biases = static_cast<u32>(manifest.biases.size()),
           .name_bytes = static_cast<u32>(manifest.name.size()),
-          .policy_bytes = static_cast<u32>(manifest.policy.size())};
+          .policy_bytes = static_cast<u32>(manifest.policy.size()),
+          .saved_at_s = manifest.saved_at_s};
 }
 
 Unexpected damaged(const char* part) {
@@ -200,6 +203,42 @@ const char* manifest_fault(const Manifest& manifest) {
   return nullptr;
 }
 
+namespace {
+
+// Calls on_key(page, key) for every page until it says false.
+template <class OnKey>
+void each_key(const Secret& secret, const Manifest& manifest, OnKey&& on_key) {
+  const u32 page_tokens = manifest.identity.page_tokens;
+  const auto ids = manifest.token_ids.first(manifest.n_slots);
+  Key key = identity_key(secret, manifest.identity);
+  for (u32 page = 0; page < pages_of(manifest); ++page) {
+    const u64 begin = u64{page} * page_tokens;
+    const u64 n = std::min<u64>(page_tokens, ids.size() - begin);
+    key = chain_key(secret, key, ids.subspan(begin, n));
+    if (!on_key(page, key)) return;
+  }
+}
+
+}  // namespace
+
+void make_keys(const Secret& secret, const Manifest& manifest, std::span<Key> out) {
+  each_key(secret, manifest, [&](u32 page, const Key& key) {
+    out[page] = key;
+    return true;
+  });
+}
+
+const char* keys_fault(const Secret& secret, const Manifest& manifest) {
+  const char* fault = nullptr;
+  each_key(secret, manifest, [&](u32 page, const Key& key) {
+    if (!(key == page_key(manifest, page))) {
+      fault = page < manifest.groups.size() ? "groups" : "tail";
+    }
+    return fault == nullptr;
+  });
+  return fault;
+}
+
 u64 manifest_bytes(const Manifest& manifest) {
   return sizeof(ManifestHead) + body_bytes(head_of(manifest));
 }
@@ -261,7 +300,8 @@ Result<Manifest> decode_manifest(const Crc32c& crc, std::span<const std::byte> b
                     .n_slots = head.n_slots,
                     .tail = head.tail,
                     .sampler = head.sampler,
-                    .segments = head.segments};
+                    .segments = head.segments,
+                    .saved_at_s = head.saved_at_s};
   manifest.groups = parts.take<Key>(head.n_groups);
   manifest.codebooks = parts.take<ManifestCodebook>(head.n_codebooks);
   manifest.token_ids = parts.take<u32>(head.n_tokens);

@@ -2,7 +2,7 @@
 //
 // A session as bytes: what must be known, beside the KV, codes and codebooks that lie in records of
 // their own, to go on with a conversation after a restart, bit-equal. It is the payload of a record
-// of Kind::manifest under session_key(), and what an exported session begins with.
+// of Kind::manifest under session_key(), and a part of an exported session (session_file.h).
 //
 //   group keys   one for each full group of slots, in slot order; the record of cache layer l lies
 //                under layer_key(secret, key, l). A group that others may share has its chain key
@@ -114,6 +114,7 @@ struct Manifest {
   Key tail{};        // zero where the last group is full
   SamplerState sampler{};
   ManifestSegments segments{};
+  u64 saved_at_s = 0;  // by the wall clock, as its owner says: to be shown, and for nothing else
   std::span<const Key> groups{};  // n_slots / page_tokens
   std::span<const ManifestCodebook> codebooks{};
   std::span<const u32> token_ids{};
@@ -126,6 +127,21 @@ struct Manifest {
 // Whether a manifest holds together; encode() asserts it and decode() has checked it. nullptr, or
 // the part at fault.
 const char* manifest_fault(const Manifest& manifest);
+
+// Pages that it names, the tail among them, and the key of each.
+inline bool has_tail(const Manifest& manifest) {
+  return manifest.n_slots % manifest.identity.page_tokens != 0;
+}
+inline u32 pages_of(const Manifest& manifest) {
+  return static_cast<u32>(manifest.groups.size()) + (has_tail(manifest) ? 1 : 0);
+}
+inline const Key& page_key(const Manifest& manifest, u32 page) {
+  return page < manifest.groups.size() ? manifest.groups[page] : manifest.tail;
+}
+// The keys of its pages in the store with this secret: out has pages_of().
+void make_keys(const Secret& secret, const Manifest& manifest, std::span<Key> out);
+// nullptr, or the first part whose keys are not those of its tokens.
+const char* keys_fault(const Secret& secret, const Manifest& manifest);
 
 u64 manifest_bytes(const Manifest& manifest);
 // The most that one of so many tokens takes, with one codebook a turn.

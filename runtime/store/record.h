@@ -106,6 +106,13 @@ struct RecordShape {
   }
 };
 
+// Whether records of this size may lie in a file of such frames: not in one of quite another model,
+// where they would leave most of each frame empty, or take many each.
+constexpr bool frames_suit(u64 frame_bytes, u64 record_bytes) {
+  constexpr u64 kFactor = 4;
+  return frame_bytes <= kFactor * record_bytes && record_bytes <= kFactor * frame_bytes;
+}
+
 // Where bytes were found and what they must agree with.
 struct Place {
   u64 store_id = 0;

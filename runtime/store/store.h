@@ -180,6 +180,8 @@ class Store {
   const Error& why() const { return why_; }
   const Secret& secret() const { return label_.secret; }
   const RecordIndex& index() const { return index_; }
+  // What is put from now on has this generation or a later one.
+  u64 next_generation() const { return next_generation_; }
   StoreStats stats() const;
 
   std::optional<RecordIndex::Found> find(const Key& key) const;

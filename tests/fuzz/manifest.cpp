@@ -6,14 +6,13 @@
 #include <vector>
 
 #include "runtime/store/manifest.h"
+#include "tests/support/manifest_bytes.h"
 
 namespace {
 
 using tarn::u32;
 using tarn::u64;
 using tarn::u8;
-
-constexpr u64 kHeadBytes = 320;
 
 void require(bool condition) {
   if (!condition) __builtin_trap();
@@ -22,20 +21,13 @@ void require(bool condition) {
 const tarn::Crc32c& crc() { return tarn::crc32c_ways()[0]; }
 
 void mend(u8 what, std::span<std::byte> bytes) {
-  if (bytes.size() < kHeadBytes) return;
-  const u32 version = 1, zero = 0;
+  if (bytes.size() < tarn::test::kManifestHeadBytes) return;
+  const u32 version = 1;
   const u64 length = bytes.size();
   if ((what & 1) == 0) std::memcpy(bytes.data(), "TARNSESS", 8);
   if ((what & 2) == 0) std::memcpy(bytes.data() + 8, &version, sizeof version);
   if ((what & 4) == 0) std::memcpy(bytes.data() + 16, &length, sizeof length);
-  if ((what & 8) != 0) return;
-  std::memcpy(bytes.data() + 12, &zero, sizeof zero);
-  std::vector<std::byte> both(bytes.begin(), bytes.begin() + kHeadBytes);
-  const u32 body = crc().bytes(bytes.data() + kHeadBytes, bytes.size() - kHeadBytes);
-  both.resize(kHeadBytes + sizeof body);
-  std::memcpy(both.data() + kHeadBytes, &body, sizeof body);
-  const u32 value = crc().bytes(both.data(), both.size());
-  std::memcpy(bytes.data() + 12, &value, sizeof value);
+  if ((what & 8) == 0) tarn::test::mend_manifest(crc(), bytes);
 }
 
 }  // namespace

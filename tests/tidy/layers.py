@@ -35,7 +35,8 @@ LAYERS = {
 # Tools stand above the library. `tarn eval` and the benches may use the engine's public header.
 TOOLS_MAY = ["platform/clock", "platform/log", "platform/cpu", "platform/io", "platform/mem",
              "platform/gpu", "kernels", "runtime/config", "runtime/arena", "runtime/model",
-             "runtime/text", "runtime/kv", "runtime/plan", "runtime/engine", "runtime/api"]
+             "runtime/text", "runtime/store", "runtime/kv", "runtime/plan", "runtime/engine",
+             "runtime/api"]
 ENGINE_PUBLIC = "runtime/engine/engine.h"
 
 # Inside kernels/, a family sees itself, common/ and the tensor types of quant/. The table of

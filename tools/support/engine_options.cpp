@@ -60,11 +60,12 @@ void set_store(Config& config, const std::string& folder) {
   std::error_code error;
   const fs::space_info space = fs::space(fs::exists(path) ? path : path.parent_path(), error);
   if (error) throw Failure{kExitIo, "--store " + folder + ": " + error.message()};
-  // What the store has already counts as free, or it would have to shrink each time.
+  // What the store has already counts as free, and is never to be made shorter.
   std::error_code absent;
-  const auto has_bytes = fs::file_size(path / "sessions.tarn", absent);
-  const u64 free_bytes = space.available + (absent ? 0 : has_bytes);
-  config.store.quota_bytes = std::min<u64>(free_bytes / 2, kStoreBytesMax);
+  const u64 file_bytes = fs::file_size(path / kSessionsFile, absent);
+  const u64 has_bytes = absent ? 0 : file_bytes;
+  const u64 half = (space.available + has_bytes) / 2;
+  config.store.quota_bytes = std::min<u64>(std::max(half, has_bytes), kStoreBytesMax);
 }
 
 struct TomlWriter {
@@ -179,6 +180,8 @@ Config EngineOptions::config() const {
   Config config;
   config.lock = LockChoice::attempt;
   if (!config_path.empty()) {
+    // The file is checked as a whole, and it may ask for what needs a folder.
+    if (!store_dir.empty()) set_store(config, store_dir);
     config = value_of(config_from_toml(read_file(config_path), config));
   }
   if (context_tokens) config.context_tokens = *context_tokens;

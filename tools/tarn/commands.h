@@ -17,6 +17,7 @@ void add_tokenize(CLI::App& app);
 void add_eval(CLI::App& app);
 void add_verify(CLI::App& app);
 void add_demo(CLI::App& app);
+void add_sessions(CLI::App& app);
 void add_quantize(CLI::App& app);
 
 }  // namespace tarn::tools

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdio>
 #include <optional>
+#include <span>
+#include <string_view>
 
 #include "tools/support/exit_code.h"
 #include "tools/support/memory_use.h"
@@ -49,14 +51,23 @@ void print_answers(const EngineHandle& engine, const std::vector<Answered>& answ
       static_cast<f64>(status.n_decode_rows) * 1e9 / static_cast<f64>(status.decode_ns));
 }
 
+// Whether a part of the KV lay on a disk, or was kept there.
+bool uses_disk(const tarn_plan& plan) {
+  const std::span regions(plan.regions, plan.n_regions);
+  return std::any_of(regions.begin(), regions.end(), [](const tarn_region& region) {
+    return std::string_view(region.space) == "disk" && region.bytes > 0;
+  });
+}
+
 void print_memory(const EngineHandle& engine, std::optional<u64> n_allocations) {
+  const tarn_plan plan = engine.plan();
   std::printf("memory    plan %s, peak RSS %s, allocations after READY: %s\n",
-              format_bytes(engine.plan().total_bytes).c_str(),
-              format_bytes(peak_rss_bytes()).c_str(),
+              format_bytes(plan.total_bytes).c_str(), format_bytes(peak_rss_bytes()).c_str(),
               n_allocations ? std::to_string(*n_allocations).c_str() : "not counted");
   std::printf(
       "\nNot shown by this run: a large language model (tarn run -m FILE -p TEXT), its speed\n"
-      "(tarn-bench -m FILE; tarn synth writes one of a real shape), a GPU, KV on a disk.\n");
+      "(tarn-bench -m FILE; tarn synth writes one of a real shape), a GPU%s.\n",
+      uses_disk(plan) ? "" : ", KV on a disk");
 }
 
 void print_as_json(const EngineHandle& engine, const std::vector<Answered>& answers) {

@@ -7,131 +7,23 @@
 //         evicted, power lost while a prompt is read, and other models.
 #include <doctest/doctest.h>
 
-#include <cstring>
-
-#include "tests/support/open_engine.h"
-#include "tests/support/sim_disk.h"
+#include "tests/runtime/engine/kept_life.h"
 
 namespace tarn::engine {
 namespace {
 
-using test::LogitsRecord;
+using test::create;
+using test::first_part;
+using test::require_same;
+using test::Second;
+using test::second_part;
 using test::SimDisk;
-using test::SimIo;
 using test::SmallModel;
+using How = test::KeptHow;
+using Life = test::KeptLife;
 
-constexpr u32 kContext = 1024;
-constexpr u32 kPage = 16;
-constexpr const char* kFile = "store/sessions.tarn";
-
-struct How {
-  KvTypeChoice kv_type = KvTypeChoice::f16;
-  bool few_frames = false;
-  u32 page_tokens = kPage;
-  u32 context_tokens = kContext;
-  u32 publish_ms = 0;
-  u64 quota_bytes = kGiB;
-};
-
-Config config_of(const How& how, bool keeps) {
-  Config config = test::small_config();
-  config.context_tokens = how.context_tokens;
-  config.page_tokens = how.page_tokens;
-  config.sessions_max = 3;
-  config.batch_rows_max = 64;
-  config.kv_type = how.kv_type;
-  if (!keeps) return config;
-  config.store.sessions = true;
-  config.store.publish_ms = how.publish_ms;
-  config.store.quota_bytes = how.quota_bytes;
-  if (how.few_frames) config.kv_memory_bytes = 28 * 8192;
-  test::set_text(config.store.path, "store");
-  return config;
-}
-
-// An engine without a store, or with a process' own way to the disk.
-struct Life {
-  Life(const SmallModel& model, const How& how)
-      : open(model.path(), config_of(how, /*keeps=*/false)) {}
-  Life(const SmallModel& model, const How& how, SimDisk& disk)
-      : io(std::make_unique<SimIo>(disk, clock, 64)),
-        open(model.path(), config_of(how, /*keeps=*/true), &clock, io.get()) {
-    REQUIRE(open.engine.kv_stream().keeps_sessions());
-  }
-  Engine& engine() { return open.engine; }
-  std::vector<u32> generate(SessionIdx session, u32 n, f32 temperature = 0.0f) {
-    GenerateParams params{.max_tokens = n, .ignore_end = true};
-    params.sampler.temperature = temperature;
-    params.sampler.seed = 7;
-    REQUIRE(engine().generate(session, params).has_value());
-    const test::Said said = test::read_all(engine(), session);
-    REQUIRE(said.done.finish == Finish::length);
-    return said.tokens;
-  }
-  SessionIdx resume(const char* name = "talk") {
-    const auto resumed = engine().resume(name);
-    if (!resumed) FAIL(std::string(resumed.error().hint));
-    CHECK(resumed->n_tokens == engine().session_state(resumed->idx).n_ids);
-    return resumed->idx;
-  }
-  Status why_not(const char* name, std::string* field = nullptr) {
-    const auto resumed = engine().resume(name);
-    REQUIRE_FALSE(resumed.has_value());
-    CHECK(std::strlen(resumed.error().hint) > 40);
-    if (field != nullptr) *field = resumed.error().detail.c_str();
-    CHECK(engine().n_sessions() == 0);
-    return resumed.error().status;
-  }
-
-  VirtualClock clock;
-  std::unique_ptr<SimIo> io;
-  test::OpenEngine open;
-};
-
-// What is said and computed before the border, and behind it.
-std::vector<u32> first_part(Life& life, SessionIdx session, u32 n_prompt) {
-  REQUIRE(life.engine().feed(session, test::random_ids(n_prompt, n_prompt)).has_value());
-  life.open.run();
-  return life.generate(session, 20, 0.8f);
-}
-
-struct Second {
-  std::vector<u32> tokens, forked;
-  LogitsRecord logits, fork_logits;
-};
-Second second_part(Life& life, SessionIdx session) {
-  Second second;
-  Engine& engine = life.engine();
-  REQUIRE(engine.feed(session, test::random_ids(5, 50)).has_value());
-  engine.watch_logits(session, &LogitsRecord::on_logits, &second.logits);
-  second.tokens = life.generate(session, 24, 0.8f);
-  life.open.run();
-  engine.watch_logits(session, nullptr, nullptr);
-  const auto fork = engine.fork(session);
-  REQUIRE(fork.has_value());
-  REQUIRE(engine.truncate(*fork, engine.session_state(*fork).n_ids - 37).has_value());
-  REQUIRE(engine.feed(*fork, test::random_ids(6, 20)).has_value());
-  engine.watch_logits(*fork, &LogitsRecord::on_logits, &second.fork_logits);
-  second.forked = life.generate(*fork, 10);
-  life.open.run();
-  engine.watch_logits(*fork, nullptr, nullptr);
-  engine.destroy_session(*fork);
-  return second;
-}
-
-SessionIdx create(Life& life) {
-  const auto session = life.engine().create_session();
-  REQUIRE(session.has_value());
-  return *session;
-}
-
-// Logits behind the border alone: those before it were not asked for.
-void require_same(const Second& want, const Second& got) {
-  CHECK(want.tokens == got.tokens);
-  CHECK(want.forked == got.forked);
-  test::require_same_bits(want.logits, got.logits);
-  test::require_same_bits(want.fork_logits, got.fork_logits);
-}
+constexpr u32 kPage = test::kKeptPage;
+constexpr const char* kFile = test::kKeptFile;
 
 TEST_CASE("a parked session goes on in another engine with the bits of one that never was") {
   const SmallModel model("llama", "q8_0");
@@ -246,8 +138,9 @@ TEST_CASE("a session of another model, or with other settings, is refused by the
 
 // Takes the session up, if it is there, and compares; generates again where a part was lost on the
 // way. Returns how many tokens were there; ~0 where it was refused.
-u32 check_is_right(const SmallModel& model, SimDisk& disk, const std::vector<u32>& want) {
-  Life life(model, {}, disk);
+u32 check_is_right(const SmallModel& model, SimDisk& disk, const std::vector<u32>& want,
+                   const How& how = {}) {
+  Life life(model, how, disk);
   const auto resumed = life.engine().resume("talk");
   if (!resumed) {
     const Status status = resumed.error().status;
@@ -332,7 +225,7 @@ TEST_CASE("a session that gave way to others is gone, or computed anew") {
         life.engine().destroy_session(other);
       }
     }
-    const u32 n = check_is_right(model, disk, want);
+    const u32 n = check_is_right(model, disk, want, how);
     n_gone += n == ~u32{0};
     n_partly += n < n_prompt + 19;
     n_whole += n == n_prompt + 19;

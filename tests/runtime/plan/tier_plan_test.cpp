@@ -72,6 +72,50 @@ TEST_CASE("what fits stays in memory, and the quota bounds the file") {
   CHECK(plan->disk_bytes == 100 * kMiB);
 }
 
+TEST_CASE("a file with kept sessions is never made shorter, nor cut anew") {
+  const ShapedModel model(test::kLlama31Of8B);
+  Config config = with_store();
+  config.context_tokens = 8192;
+  config.store.sessions = true;
+  const u64 frame_bytes = kGroupBytes + 4096;
+  const store::Cut cut{.frame_bytes = frame_bytes, .n_frames = 30'000};
+  const u64 file_bytes = store::kFramesBegin + cut.n_frames * frame_bytes;
+  const auto with_file = [&]() {
+    return plan_memory(
+        {.model = &model.description, .config = &config, .n_workers = 2, .store_cut = cut});
+  };
+  config.store.quota_bytes = file_bytes;
+  const Result<Plan> kept = with_file();
+  REQUIRE(kept.has_value());
+  CHECK(kept->disk_bytes == file_bytes);
+  config.store.quota_bytes = file_bytes - 1;
+  const Result<Plan> shorter = with_file();
+  REQUIRE_FALSE(shorter.has_value());
+  CHECK(std::string(shorter.error().detail.c_str()) == "store.quota_bytes");
+  CHECK(shorter.error().figures[1].value == file_bytes);
+  CHECK(std::string(shorter.error().hint).find("export") != std::string::npos);
+  CHECK(planned(model, config).has_value());  // no file yet
+  config.store.sessions = false;              // another file, that only spills
+  CHECK(with_file().has_value());
+
+  config.store.sessions = true;
+  config.store.quota_bytes = 64 * kGiB;
+  config.store.frame_bytes = frame_bytes + 4096;
+  const Result<Plan> anew = with_file();
+  REQUIRE_FALSE(anew.has_value());
+  CHECK(std::string(anew.error().detail.c_str()) == "store.frame_bytes");
+  CHECK(anew.error().figures[1].value == frame_bytes);
+  CHECK(planned(model, config).has_value());
+  config.store.frame_bytes = frame_bytes;
+  CHECK(with_file().has_value());
+  config.store.frame_bytes = frame_bytes - 4096;  // holds no group, with or without a file
+  for (const auto& plan : {with_file(), planned(model, config)}) {
+    REQUIRE_FALSE(plan.has_value());
+    CHECK(std::string(plan.error().detail.c_str()) == "store.frame_bytes");
+    CHECK(plan.error().figures[1].value == frame_bytes);
+  }
+}
+
 TEST_CASE("a step that could not run is refused with what it needs") {
   const ShapedModel model(test::kLlama31Of8B);
   Config config = with_store();

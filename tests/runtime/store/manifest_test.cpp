@@ -16,13 +16,12 @@
 #include <vector>
 
 #include "tests/support/asserts.h"
+#include "tests/support/manifest_bytes.h"
 
 namespace tarn::store {
 namespace {
 
 const Crc32c& crc() { return crc32c_ways()[0]; }
-
-constexpr u64 kHeadBytes = 320;
 
 struct Sample {
   Sample(u32 n_tokens, u32 n_slots, u32 n_turns) {
@@ -73,15 +72,7 @@ struct Sample {
   }
   std::span<std::byte> bytes() { return std::as_writable_bytes(std::span(words)).first(n_bytes); }
   void put_u32(u64 at, u32 value) { std::memcpy(bytes().data() + at, &value, sizeof value); }
-  // The checksum over the head with its field as zero, then the checksum of the rest.
-  void mend() {
-    put_u32(12, 0);
-    std::vector<std::byte> both(bytes().begin(), bytes().begin() + kHeadBytes);
-    const u32 body = crc().bytes(bytes().data() + kHeadBytes, n_bytes - kHeadBytes);
-    both.resize(kHeadBytes + sizeof body);
-    std::memcpy(both.data() + kHeadBytes, &body, sizeof body);
-    put_u32(12, crc().bytes(both.data(), both.size()));
-  }
+  void mend() { test::mend_manifest(crc(), bytes()); }
   std::string fault() {
     const auto decoded = decode_manifest(crc(), bytes());
     return decoded ? "" : decoded.error().detail.c_str();
@@ -100,6 +91,38 @@ template <class T>
 bool same_bytes(std::span<const T> one, std::span<const T> other) {
   return one.size() == other.size() &&
          (one.empty() || std::memcmp(one.data(), other.data(), one.size_bytes()) == 0);
+}
+
+TEST_CASE("a manifest says when it was saved") {
+  Sample sample(101, 100, 3);
+  sample.manifest.saved_at_s = 1'763'755'445;
+  sample.encode();
+  const auto decoded = decode_manifest(crc(), sample.bytes());
+  REQUIRE(decoded.has_value());
+  CHECK(decoded->saved_at_s == 1'763'755'445);
+}
+
+TEST_CASE("keys are those of a store's secret and the tokens") {
+  Sample sample(101, 100, 3);
+  const std::array<u8, 32> entropy{1, 2, 3};
+  const Secret secret = make_secret(entropy), other = make_secret(std::array<u8, 32>{4});
+  CHECK(pages_of(sample.manifest) == 7);
+  std::vector<Key> keys(7);
+  make_keys(secret, sample.manifest, keys);
+  sample.manifest.groups = std::span(keys).first(6);
+  sample.manifest.tail = keys[6];
+  CHECK(page_key(sample.manifest, 5) == keys[5]);
+  CHECK(page_key(sample.manifest, 6) == keys[6]);
+  CHECK(keys_fault(secret, sample.manifest) == nullptr);
+  CHECK(std::string(keys_fault(other, sample.manifest)) == "groups");
+  sample.tokens[98] += 1;  // of the tail
+  CHECK(std::string(keys_fault(secret, sample.manifest)) == "tail");
+  sample.tokens[98] -= 1;
+  sample.tokens[40] += 1;
+  CHECK(std::string(keys_fault(secret, sample.manifest)) == "groups");
+  sample.tokens[40] -= 1;
+  sample.manifest.identity.kv_type ^= 1;
+  CHECK(std::string(keys_fault(secret, sample.manifest)) == "groups");
 }
 
 TEST_CASE("a manifest comes back as it was, and its bytes never change") {
@@ -220,7 +243,7 @@ TEST_CASE("what is whole but wrong is refused with the part at fault") {
       {"name", 232, kManifestNameBytesMax + 1},
       {"name", 232, 0},
       {"policy", 236, kManifestPolicyBytesMax + 1},
-      {"reserved", 240, 1},
+      {"reserved", 248, 1},
       {"reserved", 316, 1},
       {"codebooks", 320 + 96 + 16, 200},  // behind the slots
       {"codebooks", 320 + 96 + 20, 50},   // reaches into the next

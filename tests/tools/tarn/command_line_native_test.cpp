@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "platform/gpu/device.h"
+#include "tests/support/temp_dir.h"
 #include "tests/support/temp_file.h"
 #include "tests/tools/tarn/command_line.h"
 #include "tools/support/alloc_counter.h"
@@ -22,7 +23,8 @@ namespace {
 
 struct Case {
   const char* name;
-  std::vector<std::string> arguments;  // MODEL, NAN, BOOK, PROSE, NOISE: files of this test
+  std::vector<std::string> arguments;  // MODEL, NAN, BOOK, PROSE, NOISE, KEEPS: files of this
+                                       // test; STORE: a folder
   int exit_code;
   const char* says;  // on standard error, or on standard output where the code is 0
 };
@@ -79,13 +81,22 @@ const Case kCases[] = {
     {"the recall model on more", {"run", "--sample", "recall", "-c", "9000"}, 0, "document  89"},
     {"too short a sample", {"run", "-c", "100"}, 78, "raise -c"},
     {"no such sample", {"run", "--sample", "poem"}, 64, "poem"},
+    {"kept sessions without a folder",
+     {"plan", "-m", "MODEL", "-c", "256", "--config", "KEEPS"},
+     78,
+     "store.sessions"},
+    {"kept sessions in a folder",
+     {"plan", "-m", "MODEL", "-c", "256", "--config", "KEEPS", "--store", "STORE"},
+     0,
+     "kv_disk"},
     {"a file looked at", {"inspect", "MODEL"}, 0, "llama"},
 };
 
 // The models, log books and other files that command lines name.
 struct Files {
   const test::TempFile model{"model.gguf"}, nan{"nan.gguf"}, book{"book.jsonl"},
-      prose{"prose.jsonl"}, noise{"noise.bin"};
+      prose{"prose.jsonl"}, noise{"noise.bin"}, keeps{"keeps.toml"};
+  const test::TempDir store{"command_line"};
 
   Files() {
     synth::SynthOptions options;
@@ -99,6 +110,8 @@ struct Files {
     tools::write_file(book.path(), line.data(), line.size());
     tools::write_file(prose.path(), prose_line.data(), prose_line.size());
     tools::write_file(noise.path(), "noise\n", 6);
+    const std::string toml = "[store]\nsessions = true\n";
+    tools::write_file(keeps.path(), toml.data(), toml.size());
   }
   // The model with a weight that is no number in its last vector.
   void write_nan_model() const {
@@ -118,6 +131,8 @@ struct Files {
            : word == "BOOK"  ? book.path()
            : word == "PROSE" ? prose.path()
            : word == "NOISE" ? noise.path()
+           : word == "KEEPS" ? keeps.path()
+           : word == "STORE" ? store.path()
                              : word;
   }
 };
@@ -139,6 +154,18 @@ TEST_CASE("every command line has its exit code and its sentence") {
   const bool unharmed = tools::read_file(files.model.path()) == model_bytes &&
                         tools::read_file(files.book.path()) == book_bytes;
   CHECK(unharmed);
+}
+
+TEST_CASE("what a sample did not show depends on whether it had a disk") {
+  const test::TempDir store("sample_store");
+  for (const bool on_disk : {false, true}) {
+    std::vector<std::string> words = {"run", "--sample", "recall", "-c", "1024"};
+    if (on_disk) words.insert(words.end(), {"--store", store.path(), "--session", "s"});
+    const test::Ended ended = test::run_tarn(words);
+    CAPTURE(ended.err);
+    CHECK(ended.exit_code == 0);
+    CHECK(ended.out.find(on_disk ? "a GPU.\n" : "a GPU, KV on a disk.\n") != std::string::npos);
+  }
 }
 
 TEST_CASE("a report that cannot be written is an I/O failure") {

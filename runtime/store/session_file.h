@@ -1,0 +1,73 @@
+// runtime/store/session_file.h
+//
+// An exported session as bytes: one file with the manifest and the groups of KV that it names, to
+// be taken into another store. Format version 1, little-endian:
+//
+//   [SessionFileHead, a sector of 4 KiB][manifest, padded to 4 KiB]
+//   then for each page, in each of its cache layers   [SessionGroupHead, 64 bytes][group_bytes]
+//
+// Pages are the manifest's groups in their order and, where all of them are there, its tail. A file
+// may hold fewer pages than the manifest names, from the first one on: the rest is computed anew
+// when the session is taken up. Nothing follows the last group.
+//
+// Keys in it are those of the store that it came from, whose secret nobody else has: they say which
+// group is which, and a store that takes the session in makes its own from the token ids. Checksums
+// find what was damaged, not who lied: KV is believed to be that of its tokens, as in a store's own
+// file, so a session is imported from those only whom one would give the store itself.
+//
+//   errors   Status::io_failed with the part at fault; a later format is unsupported
+#pragma once
+
+#include "platform/base/result.h"
+#include "platform/cpu/crc32c.h"
+#include "runtime/store/key.h"
+#include "runtime/store/record.h"
+
+namespace tarn::store {
+
+inline constexpr u32 kSessionFileVersion = 1;
+
+struct SessionFileHead {
+  std::array<char, 8> magic{};
+  u32 version = 0;
+  u32 head_crc = 0;        // of the sector with this field as zero
+  u64 n_bytes = 0;         // of the whole file
+  u64 manifest_bytes = 0;  // without the padding
+  u64 group_bytes = 0;     // a multiple of 4 KiB
+  u32 n_layers = 0;        // groups of each page
+  u32 n_pages = 0;         // that are here
+  u32 manifest_crc = 0;    // of its bytes: groups of another file do not fit
+  u32 reserved = 0;
+  friend bool operator==(const SessionFileHead&, const SessionFileHead&) = default;
+};
+static_assert(sizeof(SessionFileHead) == 56);
+
+struct SessionGroupHead {
+  Key chain{};  // the manifest's key of this page
+  u32 cache_layer = 0;
+  u32 page = 0;
+  u32 payload_crc = 0;
+  u32 manifest_crc = 0;
+  std::array<u32, 7> reserved{};
+  u32 head_crc = 0;  // of these 64 bytes with this field as zero
+  friend bool operator==(const SessionGroupHead&, const SessionGroupHead&) = default;
+};
+static_assert(sizeof(SessionGroupHead) == 64);
+
+// Where the first group begins, and how long the file is; magic, version, checksum and length are
+// encode_session_head()'s. Within the limits of parse_session_head() these do not wrap.
+u64 session_groups_begin(const SessionFileHead& head);
+u64 session_file_bytes(const SessionFileHead& head);
+
+void encode_session_head(const Crc32c& crc, SessionFileHead head, std::span<std::byte> sector);
+// `file_bytes`: how long the file is. Its manifest and its groups are within a record's limits.
+Result<SessionFileHead> parse_session_head(const Crc32c& crc, std::span<const std::byte> sector,
+                                           u64 file_bytes);
+
+// With both checksums made.
+SessionGroupHead sealed_group_head(const Crc32c& crc, SessionGroupHead head,
+                                   std::span<const std::byte> payload);
+
+Unexpected damaged_session_file(const char* part, u64 page = 0);
+
+}  // namespace tarn::store

@@ -1,0 +1,127 @@
+// Goal    by the C API a session outlives its engine: kept, saved, restored, exported, imported and
+//         deleted; a prompt whose reading was cut off shows where it is after a restart, and can be
+//         cancelled there, at once.
+// Method  engines on a small model over real folders; every call that can be wrong called wrongly.
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "tests/runtime/api/host.h"
+#include "tests/support/open_engine.h"
+#include "tests/support/temp_dir.h"
+
+namespace tarn {
+namespace {
+
+using test::Host;
+using test::run;
+using test::SmallModel;
+
+std::string toml_of(const test::TempDir& folder, const std::string& more = "") {
+  return "kv.context_tokens = 2048\nstore.path = '" + folder.path() +
+         "'\nstore.quota_bytes = '256MiB'\nstore.sessions = true\nengine.batch_rows_max = 32\n" +
+         more;
+}
+
+std::string error() { return tarn_error_text(); }
+
+tarn_session_info info_of(tarn_session* session) {
+  tarn_session_info info = TARN_INIT(tarn_session_info);
+  REQUIRE(tarn_session_info_get(session, &info) == TARN_OK);
+  return info;
+}
+
+TEST_CASE("a session goes from one engine to another by way of a file") {
+  const SmallModel model("llama", "q8_0"), other_model("llama", "q8_0", 2);
+  const test::TempDir here("kept_here"), there("kept_there");
+  const test::TempFile file("kept.session");
+  const std::vector<u32> ids = test::random_ids(1, 300), more = test::random_ids(2, 30);
+  Host first(model.path(), toml_of(here).c_str());
+  tarn_session* session = first.session();
+  REQUIRE(tarn_session_feed(session, ids.data(), ids.size()) == TARN_OK);
+  (void)run(session, 10);
+  REQUIRE(tarn_session_save(session, "talk") == TARN_OK);
+  REQUIRE(tarn_session_export(first.engine, "talk", file.path().c_str()) == TARN_OK);
+  CHECK(tarn_session_export(first.engine, "nobody", file.path().c_str()) == TARN_NOT_FOUND);
+  CHECK(tarn_session_export(first.engine, "talk", "/nowhere/at/all") == TARN_IO_FAILED);
+  CHECK(tarn_session_export(first.engine, nullptr, file.path().c_str()) == TARN_INVALID_REQUEST);
+  CHECK(tarn_session_export(first.engine, "talk", nullptr) == TARN_INVALID_REQUEST);
+  CHECK(tarn_session_export(nullptr, "talk", file.path().c_str()) == TARN_INVALID_REQUEST);
+  REQUIRE(tarn_session_feed(session, more.data(), more.size()) == TARN_OK);
+  const std::vector<u32> want = run(session, 20).tokens;
+
+  {
+    const test::TempDir wrong("kept_wrong");
+    Host other(other_model.path(), toml_of(wrong).c_str());
+    CHECK(tarn_session_import(other.engine, file.path().c_str(), nullptr) == TARN_INVALID_REQUEST);
+    CHECK(error().find("another model") != std::string::npos);
+  }
+  Host second(model.path(), toml_of(there).c_str());
+  REQUIRE(tarn_session_import(second.engine, file.path().c_str(), "moved") == TARN_OK);
+  REQUIRE(tarn_session_import(second.engine, file.path().c_str(), nullptr) == TARN_OK);
+  CHECK(tarn_session_import(second.engine, file.path().c_str(), nullptr) == TARN_INVALID_REQUEST);
+  CHECK(tarn_session_import(second.engine, nullptr, nullptr) == TARN_INVALID_REQUEST);
+  CHECK(tarn_session_import(nullptr, file.path().c_str(), nullptr) == TARN_INVALID_REQUEST);
+  CHECK(tarn_session_delete(second.engine, "talk") == TARN_OK);
+  CHECK(tarn_session_delete(second.engine, "talk") == TARN_NOT_FOUND);
+  CHECK(tarn_session_delete(second.engine, nullptr) == TARN_INVALID_REQUEST);
+  CHECK(tarn_session_delete(nullptr, "talk") == TARN_INVALID_REQUEST);
+  tarn_session* moved = nullptr;
+  tarn_restored restored = TARN_INIT(tarn_restored);
+  CHECK(tarn_session_restore(second.engine, "talk", &moved, nullptr) == TARN_NOT_FOUND);
+  REQUIRE(tarn_session_restore(second.engine, "moved", &moved, &restored) == TARN_OK);
+  CHECK(restored.n_tokens == 310);
+  CHECK(restored.n_computed == 309);
+  CHECK(restored.cut_off == 0);
+  CHECK(tarn_session_delete(second.engine, "moved") == TARN_INVALID_REQUEST);  // it is open
+  REQUIRE(tarn_session_feed(moved, more.data(), more.size()) == TARN_OK);
+  CHECK(run(moved, 20).tokens == want);
+  tarn_session_destroy(moved);
+  CHECK(tarn_session_delete(second.engine, "moved") == TARN_OK);
+}
+
+TEST_CASE("reading that was cut off shows where it is after a restart, and ends when asked") {
+  const SmallModel model("llama", "q8_0");
+  const test::TempDir folder("kept_progress");
+  const std::string toml = toml_of(folder, "store.publish_ms = 1\n");
+  const std::vector<u32> ids = test::random_ids(1, 2000);
+  {
+    Host first(model.path(), toml.c_str());
+    tarn_session* session = first.session();
+    REQUIRE(tarn_session_keep(session, "talk") == TARN_OK);
+    REQUIRE(tarn_session_feed(session, ids.data(), ids.size()) == TARN_OK);
+    while (info_of(session).n_computed < 300) tarn_session_wait(session, 1);
+  }
+  Host second(model.path(), toml.c_str());
+  tarn_session* session = nullptr;
+  tarn_restored restored = TARN_INIT(tarn_restored);
+  REQUIRE(tarn_session_restore(second.engine, "talk", &session, &restored) == TARN_OK);
+  CHECK(restored.cut_off == 1);
+  CHECK(restored.n_tokens == ids.size());
+  REQUIRE(restored.n_computed < ids.size() - 1);
+  CHECK(restored.n_computed > 0);
+  u64 n_before = restored.n_computed;
+  for (u32 i = 0; i < 3; ++i) {  // it goes on by itself, and says how far it is
+    while (info_of(session).n_computed == n_before) {
+      CHECK(tarn_session_wait(session, 1) != TARN_IO_FAILED);
+    }
+    CHECK(info_of(session).n_tokens == ids.size());
+    CHECK(info_of(session).n_computed > n_before);
+    n_before = info_of(session).n_computed;
+  }
+  REQUIRE(n_before < ids.size() - 1);
+  const auto begin = std::chrono::steady_clock::now();
+  REQUIRE(tarn_session_cancel(session) == TARN_OK);
+  REQUIRE(tarn_session_wait(session, 5000) == TARN_OK);
+  const auto took = std::chrono::steady_clock::now() - begin;
+  MESSAGE("cancelled within ", std::chrono::duration<f64, std::milli>(took).count(), " ms");
+  CHECK(took < std::chrono::milliseconds(100));
+  const tarn_session_info info = info_of(session);
+  CHECK(info.n_computed < ids.size() - 1);
+}
+
+}  // namespace
+}  // namespace tarn

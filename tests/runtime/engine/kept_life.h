@@ -1,0 +1,131 @@
+// tests/runtime/engine/kept_life.h
+//
+// An engine's life beside others on one simulated disk: what is said before it ends, and behind it.
+#pragma once
+
+#include <doctest/doctest.h>
+
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/support/open_engine.h"
+#include "tests/support/sim_disk.h"
+
+namespace tarn::test {
+
+inline constexpr u32 kKeptContext = 1024;
+inline constexpr u32 kKeptPage = 16;
+inline constexpr const char* kKeptFile = "store/sessions.tarn";
+
+struct KeptHow {
+  KvTypeChoice kv_type = KvTypeChoice::f16;
+  bool few_frames = false;
+  u32 page_tokens = kKeptPage;
+  u32 context_tokens = kKeptContext;
+  u32 publish_ms = 0;
+  u64 quota_bytes = kGiB;
+};
+
+inline Config kept_config(const KeptHow& how, bool keeps) {
+  Config config = small_config();
+  config.context_tokens = how.context_tokens;
+  config.page_tokens = how.page_tokens;
+  config.sessions_max = 3;
+  config.batch_rows_max = 64;
+  config.kv_type = how.kv_type;
+  if (!keeps) return config;
+  config.store.sessions = true;
+  config.store.publish_ms = how.publish_ms;
+  config.store.quota_bytes = how.quota_bytes;
+  if (how.few_frames) config.kv_memory_bytes = 28 * 8192;
+  set_text(config.store.path, "store");
+  return config;
+}
+
+// An engine without a store, or with a process' own way to the disk.
+struct KeptLife {
+  KeptLife(const SmallModel& model, const KeptHow& how)
+      : open(model.path(), kept_config(how, /*keeps=*/false)) {}
+  KeptLife(const SmallModel& model, const KeptHow& how, SimDisk& disk)
+      : io(std::make_unique<SimIo>(disk, clock, 64)),
+        open(model.path(), kept_config(how, /*keeps=*/true), &clock, io.get()) {
+    REQUIRE(open.engine.kv_stream().keeps_sessions());
+  }
+  engine::Engine& engine() { return open.engine; }
+  std::vector<u32> generate(engine::SessionIdx session, u32 n, f32 temperature = 0.0f) {
+    engine::GenerateParams params{.max_tokens = n, .ignore_end = true};
+    params.sampler.temperature = temperature;
+    params.sampler.seed = 7;
+    REQUIRE(engine().generate(session, params).has_value());
+    const Said said = read_all(engine(), session);
+    REQUIRE(said.done.finish == engine::Finish::length);
+    return said.tokens;
+  }
+  engine::SessionIdx resume(const char* name = "talk") {
+    const auto resumed = engine().resume(name);
+    if (!resumed) FAIL(std::string(resumed.error().hint));
+    CHECK(resumed->n_tokens == engine().session_state(resumed->idx).n_ids);
+    return resumed->idx;
+  }
+  Status why_not(const char* name, std::string* field = nullptr) {
+    const auto resumed = engine().resume(name);
+    REQUIRE_FALSE(resumed.has_value());
+    CHECK(std::strlen(resumed.error().hint) > 40);
+    if (field != nullptr) *field = resumed.error().detail.c_str();
+    CHECK(engine().n_sessions() == 0);
+    return resumed.error().status;
+  }
+
+  VirtualClock clock;
+  std::unique_ptr<SimIo> io;
+  OpenEngine open;
+};
+
+// What is said and computed before the border, and behind it.
+inline std::vector<u32> first_part(KeptLife& life, engine::SessionIdx session, u32 n_prompt) {
+  REQUIRE(life.engine().feed(session, random_ids(n_prompt, n_prompt)).has_value());
+  life.open.run();
+  return life.generate(session, 20, 0.8f);
+}
+
+struct Second {
+  std::vector<u32> tokens, forked;
+  LogitsRecord logits, fork_logits;
+};
+inline Second second_part(KeptLife& life, engine::SessionIdx session) {
+  Second second;
+  engine::Engine& engine = life.engine();
+  REQUIRE(engine.feed(session, random_ids(5, 50)).has_value());
+  engine.watch_logits(session, &LogitsRecord::on_logits, &second.logits);
+  second.tokens = life.generate(session, 24, 0.8f);
+  life.open.run();
+  engine.watch_logits(session, nullptr, nullptr);
+  const auto fork = engine.fork(session);
+  REQUIRE(fork.has_value());
+  REQUIRE(engine.truncate(*fork, engine.session_state(*fork).n_ids - 37).has_value());
+  REQUIRE(engine.feed(*fork, random_ids(6, 20)).has_value());
+  engine.watch_logits(*fork, &LogitsRecord::on_logits, &second.fork_logits);
+  second.forked = life.generate(*fork, 10);
+  life.open.run();
+  engine.watch_logits(*fork, nullptr, nullptr);
+  engine.destroy_session(*fork);
+  return second;
+}
+
+inline engine::SessionIdx create(KeptLife& life) {
+  const auto session = life.engine().create_session();
+  REQUIRE(session.has_value());
+  return *session;
+}
+
+// Logits behind the border alone: those before it were not asked for.
+inline void require_same(const Second& want, const Second& got) {
+  CHECK(want.tokens == got.tokens);
+  CHECK(want.forked == got.forked);
+  require_same_bits(want.logits, got.logits);
+  require_same_bits(want.fork_logits, got.fork_logits);
+}
+
+}  // namespace tarn::test

@@ -1,0 +1,178 @@
+// Goal    what a folder keeps is listed; a session that is exported, and imported into another
+//         folder, goes on there as it would have here; a deleted one is gone; what is refused says
+//         why, and leaves the folders as they were.
+// Method  the program as a shell starts it, on a tiny model.
+#include <doctest/doctest.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "tests/support/temp_dir.h"
+#include "tests/support/temp_file.h"
+#include "tests/tools/tarn/command_line.h"
+#include "tools/support/input.h"
+#include "tools/synth/synth.h"
+
+namespace tarn {
+namespace {
+
+namespace fs = std::filesystem;
+using test::Ended;
+using test::run_tarn;
+
+struct World {
+  World() {
+    synth::SynthOptions options;
+    options.path = model.path();
+    synth::synth_write(options);
+    options.path = other_model.path();
+    options.seed = 77;
+    synth::synth_write(options);
+  }
+  // The next part of a conversation; what it says.
+  std::string say(const test::TempDir& store, const std::string& name, const std::string& text) {
+    const Ended ended = run_tarn({"run", "-m", model.path(), "-p", text, "-n", "12", "-c", "512",
+                                  "--ignore-eos", "--session", name, "--store", store.path()});
+    CAPTURE(ended.err);
+    REQUIRE(ended.exit_code == 0);
+    return ended.out;
+  }
+  Ended sessions(const test::TempDir& store, std::vector<std::string> words) {
+    words.insert(words.begin(), "sessions");
+    words.insert(words.end(), {"--store", store.path()});
+    return run_tarn(words);
+  }
+  std::string listed(const test::TempDir& store) {
+    const Ended ended = sessions(store, {});
+    CAPTURE(ended.err);
+    CHECK(ended.exit_code == 0);
+    return ended.out;
+  }
+  const test::TempFile model{"model.gguf"}, other_model{"other.gguf"}, file{"talk.session"};
+  const test::TempDir here{"sessions_here"}, there{"sessions_there"};
+};
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST_CASE("sessions are listed, exported, imported and deleted") {
+  World world;
+  CHECK(has(world.listed(world.here), "no sessions"));
+  CHECK_FALSE(fs::exists(world.here.path()));
+  (void)world.say(world.here, "talk", "Once upon a time there was a rook");
+  (void)world.say(world.here, "other one", "A list:");
+  const std::string list = world.listed(world.here);
+  CAPTURE(list);
+  CHECK(has(list, "\ntalk "));
+  CHECK(list.find("other one") < list.find("talk"));  // saved last
+  CHECK(has(list, " f16 "));
+  CHECK(has(list, "complete"));
+  CHECK(has(list, "T"));
+  const Ended as_json = world.sessions(world.here, {"--json"});
+  CHECK(has(as_json.out, "\"name\": \"talk\""));
+  CHECK(has(as_json.out, "\"state\": \"complete\""));
+
+  Ended ended = world.sessions(world.here, {"export", "talk", world.file.path()});
+  CAPTURE(ended.err);
+  REQUIRE(ended.exit_code == 0);
+  CHECK_FALSE(fs::exists(world.file.path() + ".part"));
+  ended = world.sessions(world.there, {"import", world.file.path(), "--as", "moved"});
+  CAPTURE(ended.err);
+  REQUIRE(ended.exit_code == 0);
+  CHECK(has(world.listed(world.there), "moved"));
+  // By an engine, into a file that must grow for it; then under a name that is taken.
+  ended = world.sessions(world.there, {"import", world.file.path(), "-m", world.model.path()});
+  CAPTURE(ended.err);
+  REQUIRE(ended.exit_code == 0);
+  CHECK(world.sessions(world.there, {"import", world.file.path()}).exit_code == 78);
+  const std::string here = world.say(world.here, "talk", " and then");
+  CHECK(world.say(world.there, "moved", " and then") == here);
+  CHECK(world.say(world.there, "talk", " and then") == here);
+
+  ended = world.sessions(world.there, {"delete", "moved"});
+  CAPTURE(ended.err);
+  CHECK(ended.exit_code == 0);
+  CHECK_FALSE(has(world.listed(world.there), "moved"));
+  CHECK(world.sessions(world.there, {"delete", "moved"}).exit_code == 78);
+  CHECK(world.say(world.there, "talk", " again") == world.say(world.here, "talk", " again"));
+}
+
+TEST_CASE("an import that is refused leaves the folder as it was") {
+  World world;
+  (void)world.say(world.here, "talk", "Once upon a time there was a rook");
+  REQUIRE(world.sessions(world.here, {"export", "talk", world.file.path()}).exit_code == 0);
+  const std::string path = world.there.path() + "/sessions.tarn";
+  const std::string whole = tools::read_file(world.file.path());
+  struct Case {
+    std::vector<std::string> words;
+    u64 n_bytes;  // of the file
+    u64 flipped;  // byte; 0: none
+    int exit_code;
+    const char* says;
+  };
+  const Case cases[] = {
+      {{"-m", world.other_model.path()}, whole.size(), 0, 78, ": model"},
+      {{"-m", world.model.path(), "--kv-type", "q8_0"}, whole.size(), 0, 78, ": kv.type"},
+      {{"-m", "/nowhere.gguf"}, whole.size(), 0, 74, "/nowhere.gguf"},
+      {{}, whole.size() - 1, 0, 74, "damaged"},
+      {{}, whole.size(), whole.size() - 5, 74, "damaged"},
+      {{}, whole.size(), 5000, 74, "damaged"},
+      {{"--as", std::string(129, 'n')}, whole.size(), 0, 78, "1 to 128 bytes"},
+  };
+  for (const bool has_file : {false, true}) {
+    if (has_file) (void)world.say(world.there, "own", "A list:");
+    for (const Case& c : cases) {
+      CAPTURE(has_file);
+      CAPTURE(c.says);
+      std::string bytes = whole.substr(0, c.n_bytes);
+      if (c.flipped > 0) bytes[c.flipped] = static_cast<char>(bytes[c.flipped] ^ 1);
+      tools::write_file(world.file.path(), bytes.data(), bytes.size());
+      const u64 n_before = has_file ? fs::file_size(path) : 0;
+      std::vector<std::string> words = {"import", world.file.path()};
+      words.insert(words.end(), c.words.begin(), c.words.end());
+      const Ended ended = world.sessions(world.there, words);
+      CAPTURE(ended.err);
+      CHECK(ended.exit_code == c.exit_code);
+      CHECK(has(ended.err, c.says));
+      CHECK(fs::exists(path) == has_file);
+      if (has_file) CHECK(fs::file_size(path) == n_before);
+      CHECK_FALSE(has(world.listed(world.there), "talk"));
+    }
+  }
+  CHECK(has(world.listed(world.there), "own"));
+}
+
+TEST_CASE("what is not there, or cannot be written, is refused with its reason") {
+  World world;
+  struct Case {
+    std::vector<std::string> words;
+    int exit_code;
+    const char* says;
+  };
+  const Case cases[] = {
+      {{"delete", "nobody"}, 78, "no session"},
+      {{"export", "nobody", world.file.path()}, 78, "no session"},
+      {{"import", "/nowhere/at/all"}, 74, "/nowhere/at/all"},
+      {{"import", world.model.path()}, 74, "no exported session"},
+      {{"export", "talk"}, 64, "FILE"},
+      {{"rename", "talk"}, 64, "rename"},
+  };
+  for (const Case& c : cases) {
+    CAPTURE(c.words[0]);
+    const Ended ended = world.sessions(world.here, c.words);
+    CAPTURE(ended.err);
+    CHECK(ended.exit_code == c.exit_code);
+    CHECK(has(ended.err, c.says));
+  }
+  CHECK_FALSE(fs::exists(world.here.path()));
+  CHECK(run_tarn({"sessions"}).exit_code == 64);
+  (void)world.say(world.here, "talk", "A list:");
+  CHECK(world.sessions(world.here, {"export", "talk", "/nowhere/at/all"}).exit_code == 74);
+  CHECK(world.sessions(world.here, {"export", "nobody", world.file.path()}).exit_code == 78);
+  CHECK_FALSE(fs::exists(world.file.path()));
+}
+
+}  // namespace
+}  // namespace tarn

@@ -1,0 +1,159 @@
+#include "tools/tarn/session_folder.h"
+
+#include <array>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <system_error>
+
+#include "platform/base/checked.h"
+#include "platform/cpu/crc32c.h"
+#include "platform/io/private_folder.h"
+#include "runtime/config/store_config.h"
+#include "tools/support/exit_code.h"
+
+namespace tarn::tools {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr u64 kWaitNs = 10'000'000;
+constexpr u32 kOpsMax = 64;
+constexpr u64 kGroupsBytes = 2 * store::kPayloadBytesMax;  // at least two of the largest groups
+constexpr u64 kKeysBytes = align_up((store::kManifestGroupsMax + 1) * sizeof(store::Key), 4096);
+// What is written here counts against nobody's budget, and leaves an engine's as it was.
+constexpr u64 kNoBudget = u64{1} << 62;
+
+u64 file_bytes_of(const store::Cut& cut) {
+  return store::kFramesBegin + cut.n_frames * cut.frame_bytes;
+}
+
+std::span<std::byte> reserve_bytes(Reserve& reserve, const char* name, u64 bytes) {
+  return value_of(
+             reserve.reserve({.name = name, .bytes = bytes, .touch = false, .huge_pages = false}))
+      .bytes;
+}
+
+}  // namespace
+
+SessionFolder::SessionFolder(const std::string& folder)
+    : folder_(folder), path_((fs::path(folder) / kSessionsFile).string()) {
+  io_memory_ = reserve_bytes(reserve_, "store io", align_up(io_backend_bytes(), kSectorBytes));
+  io_ = value_of(io_backend_create({}, io_memory_)).backend;
+  buffers_ =
+      reserve_bytes(reserve_, "sessions", 2 * store::kPayloadBytesMax + kGroupsBytes + kKeysBytes);
+  const auto keys = buffers_.last(kKeysBytes);
+  copy_.init({.store = &store_,
+              .crc = &crc32c_ways()[0],
+              .manifest = buffers_.first(store::kPayloadBytesMax),
+              .other_manifest = buffers_.subspan(store::kPayloadBytesMax, store::kPayloadBytesMax),
+              .groups = buffers_.subspan(2 * store::kPayloadBytesMax, kGroupsBytes),
+              .keys = {reinterpret_cast<store::Key*>(keys.data()), kKeysBytes / sizeof(store::Key)},
+              .pump = [](void* self) { static_cast<SessionFolder*>(self)->pump(kWaitNs); },
+              .context = this});
+}
+
+SessionFolder::~SessionFolder() {
+  close();
+  try {
+    if (restores_) restore();
+  } catch (const Failure&) {  // it is longer than it need be, and that is all
+  }
+  close();
+  io_backend_destroy(io_);
+  reserve_.release(buffers_);
+  reserve_.release(io_memory_);
+}
+
+bool SessionFolder::has_file() const {
+  std::error_code absent;
+  return fs::exists(path_, absent);
+}
+
+void SessionFolder::pump(u64 timeout_ns) {
+  std::array<store::Event, 16> events;
+  const u32 n = store_.poll(events, timeout_ns);
+  for (u32 i = 0; i < n; ++i) copy_.take(events[i]);
+}
+
+void SessionFolder::open_as(const store::Cut& cut) {
+  const store::StoreLimits limits{.file_bytes = file_bytes_of(cut),
+                                  .frame_bytes = cut.frame_bytes,
+                                  .head_bytes_max = (1 + store::kMetaSectorsMax) * kSectorBytes,
+                                  .ops_max = kOpsMax,
+                                  .write_bytes_per_day = kNoBudget};
+  const u64 bytes = value_of(store::store_bytes(limits));
+  store_memory_ = reserve_bytes(reserve_, "store", bytes);
+  store::StoreOpenArgs args{.io = io_,
+                            .clock = &clock_,
+                            .path = path_.c_str(),
+                            .limits = limits,
+                            .memory = store_memory_,
+                            .crc = &crc32c_ways()[0]};
+  value_of(fill_random(args.entropy));
+  value_of(store_.open(args));
+  is_open_ = true;
+  while (store_.mode() == store::Mode::opening) pump(kWaitNs);
+  if (store_.mode() != store::Mode::on) throw_failure(store_.why());
+}
+
+bool SessionFolder::open() {
+  std::array<std::byte, 3 * kSectorBytes> memory;
+  void* at = memory.data();
+  size_t n = memory.size();
+  std::align(kSectorBytes, store::kFramesBegin, at, n);
+  const auto cut = store::read_cut(*io_, crc32c_ways()[0], path_.c_str(),
+                                   {static_cast<std::byte*>(at), store::kFramesBegin});
+  before_ = cut.value_or(store::Cut{});
+  if (cut) {
+    open_as(*cut);
+    return true;
+  }
+  if (!has_file()) return false;
+  throw Failure{kExitRefused, path_ +
+                                  " is no file with sessions of this version of Tarn, or cannot "
+                                  "be read: name another folder with --store DIR"};
+}
+
+void SessionFolder::close() {
+  if (!is_open_) return;
+  while (!store_.idle()) pump(kWaitNs);
+  store_.close();
+  reserve_.release(store_memory_);
+  is_open_ = false;
+}
+
+void SessionFolder::make_room(const store::SessionCopy::FileFacts& facts) {
+  const store::RecordShape group{.payload_bytes = facts.head.group_bytes,
+                                 .n_tokens = facts.manifest.identity.page_tokens};
+  const store::RecordShape manifest{.payload_bytes = facts.head.manifest_bytes + kSectorBytes};
+  const u64 n_groups = u64{facts.head.n_pages} * facts.head.n_layers;
+  const bool is_there = open();
+  store::Cut cut = before_;
+  if (!is_there) {
+    value_of(make_private_folder(folder_.c_str()));
+    cut = {.frame_bytes = group.record_bytes(), .n_frames = 0};
+  }
+  if (!store::frames_suit(cut.frame_bytes, group.record_bytes())) {
+    throw Failure{kExitRefused,
+                  "the sessions in this folder are of a model with KV of another size: import this "
+                  "one into a folder of its own (--store DIR)"};
+  }
+  const u64 n_needed = n_groups * group.frames(cut.frame_bytes) + manifest.frames(cut.frame_bytes);
+  const u64 n_free = is_there ? store_.index().n_free() : 0;
+  const bool is_scattered = n_free < store_.index().n_frames();  // frames of a record lie in a row
+  const u64 n_wanted = n_needed + (is_scattered ? manifest.frames(cut.frame_bytes) : 0);
+  if (is_there && n_free >= n_wanted) return;
+  close();
+  restores_ = true;
+  cut.n_frames += static_cast<u32>(n_wanted - n_free);
+  open_as(cut);
+}
+
+void SessionFolder::restore() {
+  if (before_.n_frames > 0) return open_as(before_);
+  std::error_code ignored;
+  fs::remove(path_, ignored);
+}
+
+}  // namespace tarn::tools

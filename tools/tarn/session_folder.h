@@ -1,0 +1,53 @@
+// tools/tarn/session_folder.h
+//
+// The file with kept sessions of a folder (--store DIR), opened without a model. While it is open
+// no engine can have it, and the other way round.
+#pragma once
+
+#include <string>
+
+#include "platform/clock/clock.h"
+#include "platform/io/io_backend.h"
+#include "platform/mem/reserve.h"
+#include "runtime/store/session_copy.h"
+#include "runtime/store/store.h"
+
+namespace tarn::tools {
+
+class SessionFolder {
+ public:
+  // Opens nothing yet. Throws Failure, as all of these do.
+  explicit SessionFolder(const std::string& folder);
+  SessionFolder(const SessionFolder&) = delete;
+  SessionFolder& operator=(const SessionFolder&) = delete;
+  ~SessionFolder();
+
+  bool has_file() const;
+  // False where there is no file: then nothing is open.
+  bool open();
+  void close();
+  store::SessionCopy& copy() { return copy_; }
+
+  // Opens it with room for an exported session beside all that is there: makes the file longer
+  // where that takes it, or begins one. Until keep_room() the file is as it was when this goes.
+  void make_room(const store::SessionCopy::FileFacts& facts);
+  void keep_room() { restores_ = false; }
+
+ private:
+  void open_as(const store::Cut& cut);
+  void pump(u64 timeout_ns);
+  void restore();
+
+  std::string folder_, path_;
+  SystemReserve reserve_;
+  SystemClock clock_;
+  std::span<std::byte> io_memory_{}, buffers_{}, store_memory_{};
+  IoBackend* io_ = nullptr;
+  store::Store store_;
+  store::SessionCopy copy_;
+  bool is_open_ = false;
+  bool restores_ = false;
+  store::Cut before_{};  // of the file, before it was made longer; 0: there was none
+};
+
+}  // namespace tarn::tools
