@@ -1,0 +1,119 @@
+// The clustering of an index: jobs of a layer a unit, over keys window by window.
+#include <cstring>
+
+#include "platform/base/assert.h"
+#include "runtime/engine/selector_parts.h"
+
+namespace tarn::engine {
+
+using select::HeadIndex;
+
+u32 Selector::n_units() const {
+  return args_.config->method == SelectMethod::pq ? args_.spec->n_cache_layers : 0;
+}
+
+void Selector::start_job(Session& s, const kv::Sequence& sequence, bool is_rebuild) {
+  s.sequence = &sequence;
+  s.is_rebuild = is_rebuild;
+  s.n_rows = s.life.n_rows_clustering();
+  s.has_job = n_units() > 0;
+  s.target = nullptr;
+  s.n_units_done = 0;
+  if (is_rebuild) return;
+  for (u32 head = 0; head < args_.plan->select.n_heads; ++head) s.heads[head].forget();
+}
+
+void Selector::drop_job(Session& s) {
+  s.has_job = s.is_stuck = false;
+  s.target = nullptr;
+  s.n_units_done = 0;
+  if (spare_user_ == &s) spare_user_ = nullptr;
+}
+
+void Selector::begin_training(Session& s, HeadIndex* target) {
+  s.target = target;
+  for (u32 head = 0; head < args_.plan->select.n_heads; ++head) {
+    target[head].pq.start(s.life.segments().middle_begin);
+    target[head].pq.begin_codebook(s.n_rows);
+  }
+}
+
+// Not while another session's indexes stand in the spare set.
+bool Selector::can_work(const Session& s) const {
+  return s.has_job && !s.is_stuck &&
+         (!s.is_rebuild || s.target != nullptr || spare_user_ == nullptr);
+}
+
+Result<void> Selector::run_units(Session& s, u32 n) {
+  if (s.target == nullptr && !s.is_rebuild) begin_training(s, s.heads);
+  if (s.target == nullptr) {
+    TARN_ASSERT(spare_user_ == nullptr);
+    spare_user_ = &s;
+    begin_training(s, spare_);
+  }
+  for (; n > 0 && s.n_units_done < n_units(); --n) {
+    TARN_CHECK(cluster_layer(s, s.n_units_done));
+    ++s.n_units_done;
+    ++n_units_spent_;
+  }
+  s.has_job = s.n_units_done < n_units();
+  return {};
+}
+
+// Begun anew, it ends the same.
+Result<void> Selector::cluster_layer(Session& s, u32 cache_layer) {
+  const u32 n_kv_heads = args_.spec->n_kv_heads, n_subspaces = args_.config->n_subspaces;
+  const u32 first_head = cache_layer * n_kv_heads;
+  HeadIndex* heads = s.target + first_head;
+  const u32 slot_begin = heads[0].pq.slot_begin(), slot_end = slot_begin + s.n_rows;
+  const u32 n_sample = select::PqIndex::n_sample(heads[0].pq.shape(), s.n_rows);
+  const u64 vector_bytes = args_.plan->group_shape.vector_bytes;
+  const u32 page_tokens = args_.plan->group_shape.page_tokens;
+  if (args_.kv_stream != nullptr) args_.kv_stream->drop_plan();
+
+  TARN_CHECK(each_window(*s.sequence, cache_layer, slot_begin, slot_end, [&](const Window& w) {
+    args_.workers->run(n_kv_heads, [&](u32 kv_head, u32 worker_idx) {
+      const u8** pages = scratch(worker_idx).pages;
+      key_pages(*s.sequence, first_head + kv_head, w, pages);
+      u8* out = reinterpret_cast<u8*>(sample_of(kv_head));
+      u64 i = ceil_div(u64{w.slot_begin - slot_begin} * n_sample, s.n_rows);
+      for (; i < n_sample; ++i) {
+        const u32 slot =
+            slot_begin + select::PqIndex::sample_row(static_cast<u32>(i), n_sample, s.n_rows);
+        if (slot >= w.slot_end) break;
+        const u8* key = pages[slot / page_tokens] + u64{slot % page_tokens} * 2 * vector_bytes;
+        std::memcpy(out + i * vector_bytes, key, vector_bytes);
+      }
+    });
+  }));
+  args_.workers->run(n_kv_heads * n_subspaces, [&](u32 task_idx, u32 worker_idx) {
+    const u32 kv_head = task_idx / n_subspaces;
+    const u8* sample = reinterpret_cast<const u8*>(sample_of(kv_head));
+    heads[kv_head].pq.train({.table = *args_.table,
+                             .keys = {.type = args_.kv_type,
+                                      .pages = &sample,
+                                      .page_tokens = n_sample,
+                                      .head_dim = args_.spec->head_dim,
+                                      .stride_bytes = vector_bytes},
+                             .first_slot = 0,
+                             .subspace = task_idx % n_subspaces,
+                             .iterations = args_.config->iterations,
+                             .scratch = scratch(worker_idx).train});
+  });
+  TARN_CHECK(each_window(*s.sequence, cache_layer, slot_begin, slot_end, [&](const Window& w) {
+    args_.workers->run(n_kv_heads * n_subspaces, [&](u32 task_idx, u32 worker_idx) {
+      const u32 kv_head = task_idx / n_subspaces;
+      const Scratch mine = scratch(worker_idx);
+      heads[kv_head].pq.code({.table = *args_.table,
+                              .keys = key_pages(*s.sequence, first_head + kv_head, w, mine.pages),
+                              .subspace = task_idx % n_subspaces,
+                              .slot_begin = w.slot_begin,
+                              .slot_end = w.slot_end,
+                              .scratch = mine.train});
+    });
+  }));
+  args_.workers->run(n_kv_heads, [&](u32 kv_head, u32) { heads[kv_head].pq.end_codebook(); });
+  return {};
+}
+
+}  // namespace tarn::engine

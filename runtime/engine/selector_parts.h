@@ -1,0 +1,77 @@
+// runtime/engine/selector_parts.h
+//
+// What the files of the selector share: its private parts, and how a layer's keys are walked.
+#pragma once
+
+#include <algorithm>
+
+#include "platform/base/checked.h"
+#include "runtime/engine/selector.h"
+
+namespace tarn::engine {
+
+struct Selector::Session {
+  select::IndexLife life{};
+  const kv::Sequence* sequence = nullptr;
+  select::HeadIndex* heads = nullptr;  // [n_heads], in use, or what a build fills
+  select::HeadIndex* target =
+      nullptr;     // what the job fills; nullptr: it has not begun, or there is none
+  u32 n_rows = 0;  // that it clusters
+  u32 n_units_done = 0;
+  u32 n_tokens = 0;  // of the last row
+  u32 turn_end = 0;  // tokens of a turn that ended while a job was under way; 0: none
+  bool is_rebuild = false;
+  bool has_job = false;   // triggered, and units are left
+  bool is_stuck = false;  // the disk failed it where nobody waited: the next row tells
+};
+
+struct Selector::Scratch {
+  std::span<std::byte> search, train;
+  std::span<u32> slots;
+  const u8** pages;
+  u8* gathered;
+  const u8** gathered_pages;
+  f32* state;
+};
+
+// What a layer's heads chose of KV over memory and disk, and got: a head's piece.
+struct Selector::Fetched {
+  u8* bytes;             // K and V, in the order of attention
+  const u8** pages;      // of them
+  std::span<u32> slots;  // chosen
+  std::span<kv::WantedSlot> wanted;
+};
+
+// And of all its heads.
+struct Selector::LayerTable {
+  std::span<u32> n_chosen;
+  std::span<u32> n_near;  // wanted slots of the sinks' groups
+  std::span<u32> n_far;   // and behind them those that the cache has not
+  std::span<std::span<const kv::WantedSlot>> wanted;
+  std::span<u8*> out;
+};
+
+// Calls fn(Window) for slots [slot_begin, slot_end) of a layer, in order.
+template <class Fn>
+Result<void> Selector::each_window(const kv::Sequence& sequence, u32 cache_layer, u32 slot_begin,
+                                   u32 slot_end, Fn&& fn) {
+  const u32 page_tokens = args_.plan->group_shape.page_tokens;
+  const u32 group_end = static_cast<u32>(ceil_div(slot_end, page_tokens));
+  for (u32 begin = slot_begin / page_tokens; begin < group_end;) {
+    u32 n = group_end - begin;
+    if (args_.kv_stream != nullptr) {
+      TARN_TRY(n, args_.kv_stream->pin(sequence, cache_layer, begin, group_end));
+    }
+    fn(Window{.group_begin = begin,
+              .group_end = begin + n,
+              .slot_begin = std::max(slot_begin, begin * page_tokens),
+              .slot_end = std::min(slot_end, (begin + n) * page_tokens)});
+    if (args_.kv_stream != nullptr) {
+      args_.kv_stream->unpin(sequence, cache_layer, begin, begin + n);
+    }
+    begin += n;
+  }
+  return {};
+}
+
+}  // namespace tarn::engine
