@@ -251,7 +251,15 @@ Begun Store::read(const ReadArgs& args) {
   if (mode_ != Mode::on && mode_ != Mode::read_only) return Begun::not_now;
   if (!index_.is_current(args.ref)) return Begun::gone;
   const RecordShape shape = shape_of(args.ref);
-  TARN_ASSERT(args.payload.size() == shape.payload_sectors() * kSectorBytes);
+  const u32 first_sector = args.first_sector.value_or(0);
+  const u64 n_sectors = args.payload.size() / kSectorBytes;
+  if (args.first_sector) {
+    TARN_ASSERT(args.sectors.empty() && n_sectors > 0);
+    TARN_ASSERT(first_sector + n_sectors <= shape.payload_sectors());
+  } else {
+    TARN_ASSERT(n_sectors == shape.payload_sectors());
+  }
+  TARN_ASSERT(args.payload.size() % kSectorBytes == 0);
   TARN_ASSERT(reinterpret_cast<std::uintptr_t>(args.payload.data()) % kSectorBytes == 0);
   TARN_ASSERT(args.head.empty() || args.head.size() == shape.head_bytes());
   TARN_ASSERT(reinterpret_cast<std::uintptr_t>(args.head.data()) % kSectorBytes == 0);
@@ -263,6 +271,7 @@ Begun Store::read(const ReadArgs& args) {
            .stage = Stage::payload,
            .head_wanted = true,
            .has_record = true,
+           .landing_sector = first_sector,
            .first_token = args.first_token,
            .tag = args.tag,
            .sequence = next_sequence_++,
@@ -270,7 +279,11 @@ Begun Store::read(const ReadArgs& args) {
            .payload = args.payload,
            .head = args.head.empty() ? own_head(*slot).first(shape.head_bytes()) : args.head,
            .token_ids = args.token_ids};
-  plan_runs(*slot, args.sectors, shape.payload_sectors());
+  if (args.first_sector) {
+    slot->runs[slot->n_runs++] = {first_sector, static_cast<u32>(n_sectors)};
+  } else {
+    plan_runs(*slot, args.sectors, n_sectors);
+  }
   if (!args.head.empty()) {
     auto view = parse_head(*crc_, place_of(args.ref.frame_idx), args.head);
     slot->head_wanted = !view || view->head().generation != args.ref.generation ||

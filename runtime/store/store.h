@@ -145,6 +145,8 @@ struct ReadArgs {
   std::span<const u32> token_ids{};  // that the record must have, from first_token on; kept
   u32 first_token = 0;
   std::span<std::byte> payload{};  // as long as the padded payload; kept
+  // A part alone: the payload's sectors from this one on, as many as `payload` has room for.
+  std::optional<u32> first_sector{};
   std::span<const u32> sectors{};  // wanted ones, ascending; empty: all. Others may be overwritten
   // Lent for good by a reader that comes often: holds the record's head after a read that went
   // well, and the next read that brings it asks the disk for payload alone. Of head_bytes(ref).
@@ -230,6 +232,7 @@ class Store {
     bool tell_written = false;  // and waits for poll()
     u32 n_io = 0;               // in flight
     u32 n_runs = 0, next_run = 0;
+    u32 landing_sector = 0;  // read: which one lies at the payload's begin
     u32 first_token = 0;
     u64 tag = 0;
     u64 sequence = 0;

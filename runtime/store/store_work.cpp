@@ -16,14 +16,13 @@ constexpr u64 kSyncTag = ~u64{0} - 1;
 constexpr u32 kWriteErrorsMax = 2;
 constexpr u64 kCrcsAtOnce = 64;
 
-// Whether sectors [first, first + n) of a payload have the checksums of its head.
-bool sectors_hold(const Crc32c& crc, std::span<const std::byte> payload, std::span<const u32> crcs,
-                  u64 first, u64 n) {
+// Whether sectors have these checksums.
+bool sectors_hold(const Crc32c& crc, const std::byte* sectors, std::span<const u32> crcs) {
   std::array<u32, kCrcsAtOnce> found;
-  for (u64 i = 0; i < n; i += kCrcsAtOnce) {
-    const u64 n_now = std::min(kCrcsAtOnce, n - i);
-    crc.sectors(payload.data() + (first + i) * kSectorBytes, n_now, found.data());
-    if (!std::equal(found.begin(), found.begin() + n_now, crcs.data() + first + i)) return false;
+  for (u64 i = 0; i < crcs.size(); i += kCrcsAtOnce) {
+    const u64 n_now = std::min(kCrcsAtOnce, crcs.size() - i);
+    crc.sectors(sectors + i * kSectorBytes, n_now, found.data());
+    if (!std::equal(found.begin(), found.begin() + n_now, crcs.data() + i)) return false;
   }
   return true;
 }
@@ -101,7 +100,7 @@ void Store::take_put(Slot& slot) {
 bool Store::put_still_holds(const Slot& slot) const {
   auto view = parse_head(*crc_, place_of(slot.ref.frame_idx), slot.head);
   TARN_ASSERT(view && parse_meta(*crc_, slot.head, *view));
-  return sectors_hold(*crc_, slot.payload, view->payload_crcs(), 0, view->payload_crcs().size());
+  return sectors_hold(*crc_, slot.payload.data(), view->payload_crcs());
 }
 
 void Store::publish(Slot& slot) {
@@ -200,10 +199,10 @@ void Store::go_on_read(Slot& slot) {
   }
   while (slot.next_run < slot.n_runs && !slot.failed) {
     const Run& run = slot.runs[slot.next_run];
-    const u64 begin = run.first_sector * kSectorBytes;
+    const u64 landing = (run.first_sector - slot.landing_sector) * kSectorBytes;
     const IoRequest request{.op = IoOp::read,
-                            .offset = offset + slot.head.size() + begin,
-                            .buffer = slot.payload.subspan(begin, run.n_sectors * kSectorBytes)};
+                            .offset = offset + slot.head.size() + run.first_sector * kSectorBytes,
+                            .buffer = slot.payload.subspan(landing, run.n_sectors * kSectorBytes)};
     if (!submit(slot, slot.next_run, request)) return;
     ++slot.next_run;
   }
@@ -222,9 +221,9 @@ Outcome Store::verified_read(const Slot& slot) const {
   if (view->head().payload_bytes != entry.payload_bytes) return Outcome::corrupt;
   if (!parse_meta(*crc_, slot.head, *view)) return Outcome::corrupt;
   for (const Run& run : std::span(slot.runs).first(slot.n_runs)) {
-    if (!sectors_hold(*crc_, slot.payload, view->payload_crcs(), run.first_sector, run.n_sectors)) {
-      return Outcome::corrupt;
-    }
+    const u64 landing = (run.first_sector - slot.landing_sector) * kSectorBytes;
+    const auto crcs = view->payload_crcs().subspan(run.first_sector, run.n_sectors);
+    if (!sectors_hold(*crc_, slot.payload.data() + landing, crcs)) return Outcome::corrupt;
   }
   const auto tokens = view->token_ids();
   const u64 n = slot.token_ids.size();

@@ -410,6 +410,34 @@ TEST_CASE(
   bench->close();
 }
 
+TEST_CASE("a part of a record lands at the begin of its buffer, verified") {
+  Box box;
+  auto bench = box.boot(limits_of(40));
+  const auto record = record_of(1, {.payload_bytes = 60 * kSectorBytes});
+  REQUIRE(bench->put(record));
+  const RecordRef ref = bench->store.find(record.key)->ref;
+  const auto head = bench->buffer(bench->store.head_bytes(ref));
+  const auto part = bench->buffer(3 * kSectorBytes);
+  const auto read_from = [&](u32 first_sector) {
+    const Begun begun = bench->store.read(
+        {.ref = ref, .payload = part, .first_sector = first_sector, .head = head, .tag = 3});
+    REQUIRE(begun == Begun::begun);
+    return bench->wait_for(3).outcome;
+  };
+  for (const u32 first_sector : {0u, 7u, 57u}) {
+    CAPTURE(first_sector);
+    const StoreStats before = bench->store.stats();
+    CHECK(read_from(first_sector) == Outcome::ok);
+    const u64 n_heads = first_sector == 0 ? 1 : 0;  // it stays
+    CHECK(bench->store.stats().n_requests - before.n_requests == 1 + n_heads);
+    CHECK(std::memcmp(part.data(), record.payload.data() + first_sector * kSectorBytes,
+                      part.size()) == 0);
+  }
+  box.disk.script.ppm[static_cast<u32>(test::SimFault::flipped_read)] = 1'000'000;
+  CHECK(read_from(7) == Outcome::corrupt);
+  bench->close();
+}
+
 TEST_CASE("a manifest is replaced, and the old one never comes back") {
   Box box;
   auto bench = box.boot(limits_of(8));
