@@ -24,6 +24,7 @@ struct StoreConfig {
   u64 frame_bytes = 0;
   u32 requests_max = 256;
   bool sessions = false;
+  bool extents = true;
   u32 publish_ms = 1000;
 
   std::string_view folder() const { return {path.data()}; }
@@ -48,6 +49,9 @@ void StoreConfig::visit_fields(Self& self, Visitor& on) {
   on("store.requests_max", self.requests_max, u64{1}, u64{256}, "records on their way at one time");
   on("store.sessions", self.sessions,
      "keep sessions: they can be saved and taken up after a restart; needs a path");
+  on("store.extents", self.extents,
+     "write what selection by pairs of codes reads once more, in the order it is read in: fewer "
+     "requests a token, and up to twice the space, where the quota has it");
   on("store.publish_ms", self.publish_ms, u64{0}, u64{3'600'000},
      "a kept session's work is on disk after so long, and a step more; 0: when it is saved");
 }

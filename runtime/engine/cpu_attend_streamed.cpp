@@ -15,7 +15,9 @@ void CpuBackend::attend_streamed(const StepState& step, u32 cache_layer, Rows q,
       attend_fetched(run, cache_layer, q, out);
       continue;
     }
-    const u32 n_slots = step.visible[run.row_begin + run.n_rows - 1];
+    const u32 last_row = run.row_begin + run.n_rows - 1;
+    args_.selector->note_query(run.owner, cache_layer, q.data + last_row * q.stride);
+    const u32 n_slots = step.visible[last_row];
     const u32 n_groups = static_cast<u32>(ceil_div(n_slots, args_.page_tokens));
     for (u32 begin = 0; begin < n_groups && !is_abandoned();) {
       const u32 n = args_.kv_stream->pin(run, cache_layer, begin, n_groups);
@@ -35,6 +37,7 @@ void CpuBackend::attend_fetched(const RowRun& run, u32 cache_layer, Rows q, Rows
   const u64 row_elems = u64{args_.spec->n_heads} * args_.spec->head_dim;
   f32* result = out.data + run.row_begin * out.stride;
   Result<void> attended{};
+  args_.selector->note_query(run.owner, cache_layer, q.data + run.row_begin * q.stride);
   if (!args_.kv_stream->failed(run.owner)) {
     attended =
         args_.selector->attend_fetched({.session = run.owner,

@@ -414,7 +414,7 @@ const StepTrace& Engine::step() {
   if (device_lost()) return trace_;
   handle_cancels();
   collect_rows();
-  const kv::MoverStats moved_before = kv_stream_.stats();
+  const KvStats moved_before = kv_stats();
   find_frames();
   read_embeddings();
   prepare_selection();
@@ -554,6 +554,7 @@ void Engine::count_step() {
   counters_.disk.n_far_slots += trace_.disk.n_far_slots;
   counters_.disk.n_cached_slots += trace_.disk.n_cached_slots;
   counters_.disk.n_sector_reads += trace_.disk.n_sector_reads;
+  counters_.disk.n_extent_reads += trace_.disk.n_extent_reads;
   counters_.disk.bytes_sectors += trace_.disk.bytes_sectors;
   counters_.disk.bytes_of_slots += trace_.disk.bytes_of_slots;
   if (trace_.n_rows == 0 || trace_.abandoned) return;

@@ -260,7 +260,12 @@ class Engine final : private StepWatch {
   bool lose_kv(Session& session);
   bool kv_failed(const Session& session) const;
   Result<void> cut(Session& session, u32 n_slots);
-  void trace_disk(const kv::MoverStats& before);
+  struct KvStats {
+    kv::MoverStats moved;
+    kv::ExtentStats extents;
+  };
+  KvStats kv_stats() const;
+  void trace_disk(const KvStats& stats_before);
   void commit(Session& session, u32 n_rows);
 
   // engine_park.cpp

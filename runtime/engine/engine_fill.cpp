@@ -33,7 +33,7 @@ Result<void> Engine::fill_kv(SessionIdx idx, std::span<const u32> ids, KvWatch r
 }
 
 Result<void> Engine::fill_rows(Session& s, u32 n, KvWatch source) {
-  const kv::MoverStats moved_before = kv_stream_.stats();
+  const KvStats moved_before = kv_stats();
   trace_ = StepTrace{.step_idx = counters_.n_steps, .start_ns = clock_->now_ns()};
   drop_rows();
   add_rows(s, n);

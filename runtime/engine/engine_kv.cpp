@@ -111,18 +111,30 @@ Result<void> Engine::cut(Session& s, u32 n_slots) {
   return {};
 }
 
-void Engine::trace_disk(const kv::MoverStats& before) {
+Engine::KvStats Engine::kv_stats() const {
+  return {kv_stream_.stats(), kv_stream_.extents().stats()};
+}
+
+void Engine::trace_disk(const KvStats& stats_before) {
   const kv::MoverStats& after = kv_stream_.stats();
-  trace_.disk = {.bytes_read = after.bytes_loaded - before.bytes_loaded,
-                 .bytes_written = after.bytes_spilled - before.bytes_spilled,
-                 .wait_ns = after.wait_ns - before.wait_ns,
-                 .n_hits = after.n_hits - before.n_hits,
-                 .n_waited = after.n_waited - before.n_waited,
-                 .n_far_slots = trace_.disk.n_far_slots,
-                 .n_cached_slots = trace_.disk.n_cached_slots,
-                 .n_sector_reads = after.n_gather_reads - before.n_gather_reads,
-                 .bytes_sectors = after.bytes_gathered - before.bytes_gathered,
-                 .bytes_of_slots = after.bytes_gathered_used - before.bytes_gathered_used};
+  const kv::MoverStats& before = stats_before.moved;
+  const kv::ExtentStats& extents = kv_stream_.extents().stats();
+  const kv::ExtentStats& extents_before = stats_before.extents;
+  const u64 bytes_extents = extents.bytes_read - extents_before.bytes_read;
+  trace_.disk = {
+      .bytes_read = after.bytes_loaded - before.bytes_loaded + bytes_extents,
+      .bytes_written = after.bytes_spilled - before.bytes_spilled + extents.bytes_written -
+                       extents_before.bytes_written,
+      .wait_ns = after.wait_ns - before.wait_ns + extents.wait_ns - extents_before.wait_ns,
+      .n_hits = after.n_hits - before.n_hits,
+      .n_waited = after.n_waited - before.n_waited,
+      .n_far_slots = trace_.disk.n_far_slots,
+      .n_cached_slots = trace_.disk.n_cached_slots,
+      .n_sector_reads = after.n_gather_reads - before.n_gather_reads,
+      .n_extent_reads = extents.n_reads - extents_before.n_reads,
+      .bytes_sectors = after.bytes_gathered - before.bytes_gathered + bytes_extents,
+      .bytes_of_slots = after.bytes_gathered_used - before.bytes_gathered_used +
+                        extents.bytes_used - extents_before.bytes_used};
 }
 
 }  // namespace tarn::engine

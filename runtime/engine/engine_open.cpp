@@ -391,7 +391,8 @@ Result<void> Engine::open_kv_stream(const OpenArgs& args, std::span<std::byte> t
                               .identity = &identity,
                               .frames = region(RegionId::kv_groups),
                               .tables = tables,
-                              .store_memory = region(RegionId::store)}));
+                              .store_memory = region(RegionId::store),
+                              .extents = selector_.extents_memory()}));
   log_.info("kv: %u of %u groups in memory, the rest in %s", plan_.tiers.n_frames, plan_.groups_max,
             args.config.store.path.data());
   return {};

@@ -34,12 +34,16 @@ Result<void> KvStream::open(const KvStreamArgs& args) {
   n_cache_layers_ = args.n_cache_layers;
   page_tokens_ = args.plan->group_shape.page_tokens;
   failed_ = {};
+  extents_.init({.shape = tiers.extents, .store = &store_, .mover = &mover_, .clock = args.clock},
+                args.extents);
   if (Result<void> opened = open_store(args); !opened) {
     close();
     return opened;
   }
-  std::array<u8, 8> nonce{};
-  TARN_CHECK(fill_random(nonce));
+  std::array<u8, 8> random{};
+  TARN_CHECK(fill_random(random));
+  const u64 nonce = std::bit_cast<u64>(random);
+  extents_.set_nonce(nonce);
   Bump bump(args.tables);
   const auto frame_tables = take<std::byte>(
       bump, kv::Residency::bookkeeping_bytes(args.plan->groups_max, tiers.n_frames));
@@ -57,13 +61,19 @@ Result<void> KvStream::open(const KvStreamArgs& args) {
                .window_groups = tiers.window_groups,
                .loads_max = plan::kTierMovesMax,
                .spills_max = plan::kTierMovesMax,
-               .nonce = std::bit_cast<u64>(nonce),
+               .nonce = nonce,
                .names = &names_,
-               .on_other = &SessionStore::on_event,
-               .other_context = &sessions_},
+               .on_other = &KvStream::on_other,
+               .other_context = this},
               args.plan->sessions_max, mover_tables);
   is_on_ = true;
   return {};
+}
+
+void KvStream::on_other(void* context, const store::Event& event) {
+  auto& self = *static_cast<KvStream*>(context);
+  if (event.tag >= kv::Extents::kTag) return self.extents_.on_event(event);
+  SessionStore::on_event(&self.sessions_, event);
 }
 
 void KvStream::place_sessions(const KvStreamArgs& args, Bump& tables) {
@@ -117,8 +127,9 @@ Result<void> KvStream::open_store(const KvStreamArgs& args) {
     owns_io_ = true;
     if (handle.why_not != nullptr) args.log.info("store io: threads (%s)", handle.why_not);
   }
-  const std::span<std::byte> buffers[] = {args.frames};
-  io_->register_buffers(buffers);  // a refusal costs speed alone
+  const std::span<std::byte> buffers[] = {args.frames, extents_.landing()};
+  const u64 n_buffers = extents_.is_on() ? 2 : 1;
+  io_->register_buffers(std::span(buffers).first(n_buffers));  // a refusal costs speed alone
   store::StoreOpenArgs open{
       .io = io_,
       .clock = args.clock,
@@ -135,6 +146,7 @@ Result<void> KvStream::open_store(const KvStreamArgs& args) {
 
 void KvStream::close() {
   if (is_on_) mover_.stop();
+  if (is_on_ && keeps_sessions()) extents_.forget_all();
   while (is_on_ && !(mover_.idle() && store_.idle())) mover_.pump(kWaitNs);
   while (!store_.idle()) store_.poll({}, kWaitNs);
   store_.close();

@@ -21,6 +21,7 @@
 #include "platform/log/log.h"
 #include "runtime/engine/backend.h"
 #include "runtime/engine/session_store.h"
+#include "runtime/kv/extents.h"
 #include "runtime/kv/mover.h"
 #include "runtime/plan/plan.h"
 
@@ -38,6 +39,7 @@ struct KvStreamArgs {
   std::span<std::byte> frames{};
   std::span<std::byte> tables{};
   std::span<std::byte> store_memory{};
+  std::span<std::byte> extents{};  // memory of theirs
 };
 
 // The store's file in its folder.
@@ -86,6 +88,9 @@ class KvStream {
     mover_.unpin(sequence, cache_layer, begin, end);
   }
   Result<void> gather(const kv::GatherArgs& args) { return mover_.gather(args); }
+  // What selection reads, once more; off where the plan has none.
+  kv::Extents& extents() { return extents_; }
+  const kv::Extents& extents() const { return extents_; }
   void note_failure(u32 owner, const Error& error);
   // Whether the owner's run of this step has failed, and why the last one did.
   bool failed(u32 owner) const { return (failed_[owner / 64] >> (owner % 64) & 1) != 0; }
@@ -114,6 +119,7 @@ class KvStream {
  private:
   Result<void> open_store(const KvStreamArgs& args);
   void place_sessions(const KvStreamArgs& args, Bump& tables);
+  static void on_other(void* context, const store::Event& event);
 
   bool is_on_ = false;
   bool owns_io_ = false;
@@ -123,6 +129,7 @@ class KvStream {
   kv::Residency residency_{};
   kv::Mover mover_{};
   store::Store store_{};
+  kv::Extents extents_{};
   kv::PageNames names_{};
   SessionStore sessions_{};
   std::array<u64, kOwnersMax / 64> failed_{};  // of this step, a bit an owner

@@ -99,6 +99,8 @@ Selector::Fetched Selector::fetched(u32 kv_head) const {
   out.bytes = take<u8>(bump, n_pages * group.page_bytes()).data();
   out.slots = take<u32>(bump, shape.n_chosen_max);
   out.wanted = take<kv::WantedSlot>(bump, shape.n_chosen_max);
+  out.missing = take<kv::WantedSlot>(bump, shape.n_chosen_max);
+  out.places = take<kv::Extents::Want>(bump, shape.n_chosen_max);
   out.pages = take<const u8*>(bump, n_pages).data();
   for (u64 page = 0; page < n_pages; ++page)
     out.pages[page] = out.bytes + page * group.page_bytes();
@@ -111,10 +113,10 @@ Selector::LayerTable Selector::layer_table() const {
   const u64 offset = args_.plan->n_workers * shape.scratch_bytes() + n * shape.fetched_bytes;
   Bump bump(args_.scratch.subspan(offset, plan::fetch_table_bytes(n)));
   return {.n_chosen = take<u32>(bump, n),
-          .n_near = take<u32>(bump, n),
-          .n_far = take<u32>(bump, n),
+          .n_missing = take<u32>(bump, n),
           .wanted = take<std::span<const kv::WantedSlot>>(bump, n),
-          .out = take<u8*>(bump, n)};
+          .out = take<u8*>(bump, n),
+          .readings = take<kv::Extents::Reading>(bump, n)};
 }
 
 std::byte* Selector::sample_of(u32 kv_head) const {
@@ -145,12 +147,14 @@ void Selector::forget(u32 idx) {
   s.turn_end = 0;
   s.life.forget();
   for (kv::SlotCache& cache : caches(idx)) cache.clear();
+  forget_extents(s);
 }
 
 void Selector::truncate(u32 idx, u32 n_tokens) {
   if (!is_on()) return;
   Session& s = session(idx);
   for (kv::SlotCache& cache : caches(idx)) cache.truncate(n_tokens);
+  truncate_extents(s, n_tokens);
   if (n_tokens < s.turn_end) s.turn_end = 0;
   const bool was_used = !s.life.is_dense();
   const bool keeps = s.life.truncate(n_tokens);
@@ -169,6 +173,7 @@ void Selector::copy(u32 from, u32 to, const kv::Sequence& sequence) {
   const Session& source = session(from);
   Session& s = session(to);
   for (kv::SlotCache& cache : caches(to)) cache.clear();
+  forget_extents(s);  // they follow what was there before
   drop_job(s);
   s.life = source.life;
   s.sequence = &sequence;

@@ -12,6 +12,7 @@
 //             and waited for
 //   rebuild   fills the spare set of indexes while the session's own serves; where another job
 //             has it, the session's own at the swap, which gives the same bits
+//   extents   over a disk, a unit also writes the layer's middle once more, by pairs of codes
 //   KV        keys are read window by window, in memory or through a KvStream's frames; K and V
 //             of chosen slots come from a SlotSource. Over a disk each (session, layer, KV head)
 //             has a cache of what it chose: kv::SlotCache
@@ -71,6 +72,8 @@ class Selector {
   void init(const SelectorArgs& args);
   void close() { args_ = {}; }
   bool is_on() const { return args_.config != nullptr; }
+  // The part of the caches' region that belongs to the extents.
+  std::span<std::byte> extents_memory() const;
 
   // A session begins anew, is cut, or becomes the copy of another one.
   void forget(u32 session);
@@ -89,6 +92,9 @@ class Selector {
   // Some of any session's.
   bool has_work() const;
   void work();
+
+  // What a layer's heads asked last, [n_heads, head_dim] after RoPE: extents follow it.
+  void note_query(u32 session, u32 cache_layer, const f32* q);
 
   // Attention of a row that selects, for one KV head. `attention` is scratch of the kernel's.
   struct Head {
@@ -139,6 +145,22 @@ class Selector {
     u32 slot_begin = 0, slot_end = 0;
   };
 
+  // A part of a layer that is written to its extents.
+  struct Layout {
+    u32 cache_layer;
+    u32 slot_begin, slot_end;    // of the extents
+    u32 place_begin, place_end;  // in each head's
+    std::span<std::byte> memory;
+  };
+  struct PlaceArgs {
+    u32 session, head, worker_idx;
+    std::span<kv::Extents::Want> wants;  // out
+    std::span<kv::WantedSlot> others;    // out
+  };
+  struct Placed {
+    u32 n_wants = 0, n_others = 0;
+  };
+
   void init_caches();
   std::span<kv::SlotCache> caches(u32 session) const;
   Session& session(u32 idx) const;
@@ -165,6 +187,24 @@ class Selector {
   void want(const Layer& layer, u32 kv_head, u32 worker_idx);
   void keep(const Layer& layer, u32 kv_head);
   Result<void> fetch(const Layer& layer);
+  Result<void> gather(const Layer& layer);
+
+  // selector_extents.cpp
+  kv::Extents* extents() const;
+  u32 extent_of(const Session& s, u32 head) const;
+  void forget_extents(const Session& s);
+  void truncate_extents(const Session& s, u32 n_tokens);
+  std::span<u32> pair_counters(u32 kv_head) const;
+  f32* last_query(u32 session, u32 cache_layer) const;
+  std::span<std::byte> borrow_caches(u32 session);
+  static u32 take_place(const select::PqIndex& pq, u32 slot, std::span<u32> next);
+  Result<void> lay_out(Session& s, u32 cache_layer);
+  void place_pairs(const Session& s, u32 cache_layer, u32 slot_begin, u32 slot_end);
+  Result<void> write_part(const Session& s, const Layout& layout);
+  Placed place_missing(const PlaceArgs& args, std::span<const u32> chosen,
+                       std::span<const kv::WantedSlot> missing);
+  Result<void> fetch_lost(const Layer& layer);
+
   u32 choose(const Head& head, const select::KeyPages& keys, std::span<u32> slots, u32 worker_idx);
   void attend_chosen(const Head& head, const SlotSource& source, std::span<const u32> slots,
                      u32 worker_idx);

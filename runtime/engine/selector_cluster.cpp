@@ -53,6 +53,7 @@ Result<void> Selector::run_units(Session& s, u32 n) {
   }
   for (; n > 0 && s.n_units_done < n_units(); --n) {
     TARN_CHECK(cluster_layer(s, s.n_units_done));
+    TARN_CHECK(lay_out(s, s.n_units_done));
     ++s.n_units_done;
     ++n_units_spent_;
   }

@@ -36,19 +36,21 @@ struct Selector::Scratch {
 
 // What a layer's heads chose of KV over memory and disk, and got: a head's piece.
 struct Selector::Fetched {
-  u8* bytes;             // K and V, in the order of attention
-  const u8** pages;      // of them
-  std::span<u32> slots;  // chosen
-  std::span<kv::WantedSlot> wanted;
+  u8* bytes;                            // K and V, in the order of attention
+  const u8** pages;                     // of them
+  std::span<u32> slots;                 // chosen
+  std::span<kv::WantedSlot> wanted;     // of the mover
+  std::span<kv::WantedSlot> missing;    // far ones that the cache has not
+  std::span<kv::Extents::Want> places;  // of them, those in the extent
 };
 
 // And of all its heads.
 struct Selector::LayerTable {
   std::span<u32> n_chosen;
-  std::span<u32> n_near;  // wanted slots of the sinks' groups
-  std::span<u32> n_far;   // and behind them those that the cache has not
+  std::span<u32> n_missing;  // far ones that the cache has not
   std::span<std::span<const kv::WantedSlot>> wanted;
   std::span<u8*> out;
+  std::span<kv::Extents::Reading> readings;
 };
 
 // Calls fn(Window) for slots [slot_begin, slot_end) of a layer, in order.

@@ -165,7 +165,8 @@ Result<void> Selector::attend_fetched(const Layer& layer) {
   return {};
 }
 
-// Of what was chosen the cache gives what it has; the rest is wanted of the mover.
+// Of what was chosen the cache gives what it has; the rest is wanted of the extents, and of the
+// mover.
 void Selector::want(const Layer& layer, u32 kv_head, u32 worker_idx) {
   const LayerTable table = layer_table();
   const Fetched mine = fetched(kv_head);
@@ -179,20 +180,28 @@ void Selector::want(const Layer& layer, u32 kv_head, u32 worker_idx) {
   };
   const u32 n_near = rank_of(far_begin), n_far = rank_of(far_end) - n_near;
   const u32 n_chosen = static_cast<u32>(slots.size());
-  u32 n = 0;
-  for (; n < n_near + n_far; ++n) mine.wanted[n] = {slots[n], n};
+  for (u32 i = 0; i < n_far; ++i) mine.missing[i] = {slots[n_near + i], n_near + i};
   u32 n_missing = n_far;
+  const u32 head = layer.cache_layer * args_.spec->n_kv_heads + kv_head;
   const std::span<kv::SlotCache> of_session = caches(layer.session);
-  if (!of_session.empty()) {
-    const u32 head = layer.cache_layer * args_.spec->n_kv_heads + kv_head;
-    n_missing = of_session[head].take(mine.wanted.subspan(n_near, n_far), mine.bytes);
-  }
-  u32 n_wanted = n_near + n_missing;
-  for (; n < n_chosen; ++n) mine.wanted[n_wanted++] = {slots[n], n};
-  table.n_near[kv_head] = n_near;
-  table.n_far[kv_head] = n_missing;
+  if (!of_session.empty()) n_missing = of_session[head].take(mine.missing.first(n_far), mine.bytes);
+
+  u32 n_wanted = n_near;
+  for (u32 i = 0; i < n_near; ++i) mine.wanted[i] = {slots[i], i};
+  const Placed placed = place_missing({.session = layer.session,
+                                       .head = head,
+                                       .worker_idx = worker_idx,
+                                       .wants = mine.places,
+                                       .others = mine.wanted.subspan(n_wanted)},
+                                      slots.subspan(n_near, n_far), mine.missing.first(n_missing));
+  n_wanted += placed.n_others;
+  for (u32 i = n_near + n_far; i < n_chosen; ++i) mine.wanted[n_wanted++] = {slots[i], i};
+  table.n_missing[kv_head] = n_missing;
   table.wanted[kv_head] = mine.wanted.first(n_wanted);
   table.out[kv_head] = mine.bytes;
+  table.readings[kv_head] = {.head = extent_of(session(layer.session), head),
+                             .wants = mine.places.first(placed.n_wants),
+                             .out = mine.bytes};
   of_workers_[worker_idx].spent.n_far += n_far;
   of_workers_[worker_idx].spent.n_cached += n_far - n_missing;
 }
@@ -200,11 +209,10 @@ void Selector::want(const Layer& layer, u32 kv_head, u32 worker_idx) {
 void Selector::keep(const Layer& layer, u32 kv_head) {
   const std::span<kv::SlotCache> of_session = caches(layer.session);
   if (of_session.empty()) return;
-  const LayerTable table = layer_table();
+  const u32 n_missing = layer_table().n_missing[kv_head];
   const Fetched mine = fetched(kv_head);
   const u32 head = layer.cache_layer * args_.spec->n_kv_heads + kv_head;
-  of_session[head].put(table.wanted[kv_head].subspan(table.n_near[kv_head], table.n_far[kv_head]),
-                       mine.bytes);
+  of_session[head].put(mine.missing.first(n_missing), mine.bytes);
 }
 
 // Keys that the middle has got since the last row: one, as a rule.
@@ -226,6 +234,16 @@ Result<void> Selector::take_in(const Layer& layer) {
 }
 
 Result<void> Selector::fetch(const Layer& layer) {
+  kv::Extents* const extents = this->extents();
+  if (extents == nullptr) return gather(layer);
+  extents->begin_reads(layer_table().readings);
+  const Result<void> gathered = gather(layer);  // beside them
+  extents->finish_reads();
+  TARN_CHECK(gathered);
+  return fetch_lost(layer);
+}
+
+Result<void> Selector::gather(const Layer& layer) {
   const LayerTable table = layer_table();
   kv::GatherArgs args{.sequence = layer.sequence,
                       .cache_layer = layer.cache_layer,

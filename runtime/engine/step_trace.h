@@ -40,7 +40,8 @@ struct DiskTrace {
   u64 n_far_slots = 0;
   u64 n_cached_slots = 0;                     // of them, in the cache
   u64 n_sector_reads = 0;                     // groups of which sectors were read
-  u64 bytes_sectors = 0, bytes_of_slots = 0;  // of those sectors, and of what was wanted of them
+  u64 n_extent_reads = 0;                     // requests of extents
+  u64 bytes_sectors = 0, bytes_of_slots = 0;  // of both, and of what was wanted of them
 };
 
 struct StepTrace {

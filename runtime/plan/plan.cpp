@@ -132,10 +132,12 @@ void add_kv(Builder& builder, const model::ModelSpec& spec, const Plan& plan) {
   if (tiers.cache_slots > 0) {
     cache << plan.sessions_max << " sessions x " << plan.select.n_heads << " heads x "
           << tiers.cache_slots << " slots of " << u64{2} * plan.group_shape.vector_bytes << " B";
+    if (tiers.extents.is_on()) cache << " + " << tiers.extents_bytes << " B of extents";
   } else {
     cache << "none: no slots of groups on disk are chosen";
   }
-  builder.add(RegionId::kv_cache, "kv_cache", RegionKind::kv, tiers.cache_bytes, cache);
+  builder.add(RegionId::kv_cache, "kv_cache", RegionKind::kv,
+              tiers.cache_bytes + tiers.extents_bytes, cache);
   builder.add_disk(RegionId::kv_disk, "kv_disk", RegionKind::kv, tiers.disk_bytes, disk);
 
   const u64 pool_bytes =
@@ -262,11 +264,22 @@ Unexpected refuse(Status status, const char* hint, const char* key, Figure first
       {.status = status, .hint = hint, .detail = Detail(key), .figures = {{first, second}}});
 }
 
+// Of codes, where what a step chooses follows from them and they lie over a disk.
+u32 extent_pairs(const Inputs& inputs, const Plan& plan) {
+  const SelectConfig& select = inputs.config->select;
+  const bool by_token = select.method == SelectMethod::pq && select.block_tokens == 1;
+  if (!inputs.config->store.extents || !by_token) return 0;
+  const select::PqShape pq =
+      select::pq_shape(select, inputs.model->spec.head_dim, plan.context_tokens);
+  return pq.has_pairs() ? pq.n_padded() * pq.n_padded() : 0;
+}
+
 TierInputs tier_inputs(const Inputs& inputs, const Plan& plan) {
   return {.group_shape = plan.group_shape,
           .groups_max = plan.groups_max,
           .sessions_max = plan.sessions_max,
           .rows_max = plan.rows_max,
+          .n_pairs = extent_pairs(inputs, plan),
           .n_chosen_max = plan.select.n_chosen_max,
           .context_tokens = plan.context_tokens,
           .cut = inputs.store_cut};

@@ -1,6 +1,6 @@
 #include "runtime/plan/select_shape.h"
 
-#include "runtime/kv/mover.h"
+#include "runtime/kv/extents.h"
 #include "runtime/plan/kv_type.h"
 
 #include <algorithm>
@@ -63,7 +63,8 @@ SelectShape select_shape(const model::ModelSpec& spec, const Config& config, u32
     shape.fetched_bytes = align_up(n_slots * 2 * vector_bytes, kAlignment) +
                           align_up(n_slots / config.page_tokens * sizeof(u8*), kAlignment) +
                           align_up(shape.n_chosen_max * sizeof(u32), kAlignment) +
-                          align_up(shape.n_chosen_max * sizeof(kv::WantedSlot), kAlignment);
+                          2 * align_up(shape.n_chosen_max * sizeof(kv::WantedSlot), kAlignment) +
+                          align_up(shape.n_chosen_max * sizeof(kv::Extents::Want), kAlignment);
   }
   const u64 layer_bytes =
       is_tiered ? spec.n_kv_heads * shape.fetched_bytes + fetch_table_bytes(spec.n_kv_heads) : 0;

@@ -8,6 +8,7 @@
 #include "kernels/attn/attn.h"
 #include "platform/base/checked.h"
 #include "runtime/config/config.h"
+#include "runtime/kv/extents.h"
 #include "runtime/model/model_spec.h"
 #include "runtime/select/head_index.h"
 
@@ -47,7 +48,8 @@ struct SelectShape {
 // What all heads of a layer fetch, in a table: each array to a multiple of 64 bytes.
 constexpr u64 fetch_table_bytes(u64 n_kv_heads) {
   return 3 * align_up(n_kv_heads * sizeof(u32), 64) + align_up(n_kv_heads * 2 * sizeof(void*), 64) +
-         align_up(n_kv_heads * sizeof(void*), 64);
+         align_up(n_kv_heads * sizeof(void*), 64) +
+         align_up(n_kv_heads * sizeof(kv::Extents::Reading), 64);
 }
 
 // `spec`, `config` and the context are the plan's. `is_tiered`: KV lies over memory and disk.

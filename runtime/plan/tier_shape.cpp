@@ -16,7 +16,8 @@ constexpr u64 kPieceAlignment = 64;
 constexpr u32 kSpareRecords = 128;  // published for groups that are released meanwhile
 constexpr u32 kCacheStepsMax = 4;   // what a cache holds at most, in what a step chooses
 constexpr u32 kManifestsSpare = 4;  // beside two of each session: the new one before the old goes
-constexpr u32 kWindowsLeast = 4;    // one attended to, two on their way, one being spilled
+constexpr u32 kExtentPiecesLeast = 2;
+constexpr u32 kWindowsLeast = 4;  // one attended to, two on their way, one being spilled
 
 }  // namespace
 
@@ -43,26 +44,76 @@ u32 near_frames(const model::ModelSpec& spec, const Config& config, const TierIn
          kTierMovesMax;
 }
 
-// Takes frames for the cache, no more than are useful there.
-void split_cache(const model::ModelSpec& spec, const Config& config, const TierInputs& inputs,
-                 TierShape* shape) {
-  if (inputs.n_chosen_max == 0) return;
-  const u64 group_bytes = inputs.group_shape.group_bytes();
+// What the cache of chosen slots and the extents may take of `n_frames`.
+u64 spare_bytes(const model::ModelSpec& spec, const Config& config, const TierInputs& inputs,
+                u32 n_frames) {
+  if (inputs.n_chosen_max == 0) return 0;
   const u64 n_kept = tier_frames_least(spec, inputs) + near_frames(spec, config, inputs);
+  return (n_frames - std::min<u64>(n_frames, n_kept)) * inputs.group_shape.group_bytes();
+}
+
+u64 cache_slots_of(u64 bytes, u64 n_heads, const TierInputs& inputs) {
+  const u32 slot_bytes = 2 * inputs.group_shape.vector_bytes;
+  const u64 most = u64{kCacheStepsMax} * inputs.n_chosen_max;
+  const u64 a_head = bytes / n_heads;
+  return std::min<u64>(
+      most, kv::SlotCache::capacity_of(a_head - std::min<u64>(a_head, sizeof(kv::SlotCache)),
+                                       slot_bytes));
+}
+
+// Extents are laid out a layer at a time, in the memory of a session's caches: a record of each
+// head must find room there.
+void split_extents(const model::ModelSpec& spec, const TierInputs& inputs, u64 frame_bytes,
+                   u64 spare, TierShape* shape) {
   const u64 n_heads = u64{inputs.sessions_max} * spec.n_cache_layers * spec.n_kv_heads;
   const u32 slot_bytes = 2 * inputs.group_shape.vector_bytes;
-  const u64 spare_bytes = (shape->n_frames - std::min<u64>(shape->n_frames, n_kept)) * group_bytes;
-  const u64 most = u64{kCacheStepsMax} * inputs.n_chosen_max;
-  shape->cache_slots = static_cast<u32>(std::min<u64>(
-      most, kv::SlotCache::capacity_of(
-                spare_bytes / n_heads - std::min<u64>(spare_bytes / n_heads, sizeof(kv::SlotCache)),
-                slot_bytes)));
+  const u64 n_slots = cache_slots_of(spare / 2, n_heads, inputs);
+  if (inputs.n_pairs == 0 || n_slots == 0) return;
+  const u64 caches_bytes = u64{spec.n_cache_layers} * spec.n_kv_heads *
+                           kv::SlotCache::region_bytes(static_cast<u32>(n_slots), slot_bytes);
+  const u64 frame_sectors = frame_bytes / store::kSectorBytes;
+  const u64 most_sectors = std::min<u64>(
+      store::kHeadWords, (caches_bytes - std::min(caches_bytes, store::kSectorBytes)) /
+                             spec.n_kv_heads / store::kSectorBytes);
+  // Whole frames of the file, less the head.
+  const u64 n_frames = (most_sectors + 1) / frame_sectors;
+  const u64 sectors = n_frames > 0 ? n_frames * frame_sectors - 1 : most_sectors;
+  const u64 record_tokens = sectors * store::kSectorBytes / slot_bytes;
+  if (record_tokens == 0) return;
+  kv::ExtentShape extents{
+      .slot_bytes = slot_bytes,
+      .n_pairs = inputs.n_pairs,
+      .record_tokens = static_cast<u32>(record_tokens),
+      .records_max = static_cast<u32>(ceil_div(inputs.context_tokens, record_tokens)),
+      .n_heads = static_cast<u32>(n_heads)};
+  constexpr u64 kPieceBytes = kv::kExtentPieceSectors * store::kSectorBytes;
+  if (u64{slot_bytes} + 2 * store::kSectorBytes > kPieceBytes) return;
+  extents.n_pieces = static_cast<u32>(
+      std::clamp<u64>(spare / 16 / kPieceBytes, kExtentPiecesLeast, kv::kExtentPiecesMax));
+  const u64 bytes = extents.bytes() + extent_counters_bytes(spec.n_kv_heads, inputs.n_pairs) +
+                    extent_queries_bytes(spec, inputs.sessions_max);
+  if (bytes > spare / 2) return;
+  shape->extents = extents;
+  shape->extents_bytes = bytes;
+}
+
+// Takes frames for the cache, no more than are useful there.
+void split_cache(const model::ModelSpec& spec, const TierInputs& inputs, u64 spare,
+                 TierShape* shape) {
+  if (spare == 0) return;
+  const u64 group_bytes = inputs.group_shape.group_bytes();
+  const u64 n_heads = u64{inputs.sessions_max} * spec.n_cache_layers * spec.n_kv_heads;
+  const u32 slot_bytes = 2 * inputs.group_shape.vector_bytes;
+  shape->cache_slots =
+      static_cast<u32>(cache_slots_of(spare - shape->extents_bytes, n_heads, inputs));
   if (shape->cache_slots == 0) return;
   shape->cache_head_bytes = kv::SlotCache::region_bytes(shape->cache_slots, slot_bytes);
   shape->cache_bytes = align_up(n_heads * sizeof(kv::SlotCache), kPieceAlignment) +
                        n_heads * shape->cache_head_bytes;
-  shape->n_frames -= static_cast<u32>(
-      std::min(ceil_div(shape->cache_bytes, group_bytes), spare_bytes / group_bytes));
+  if (shape->extents.is_on())
+    shape->cache_bytes = align_up(shape->cache_bytes, store::kSectorBytes);
+  const u64 bytes = shape->cache_bytes + shape->extents_bytes;
+  shape->n_frames -= static_cast<u32>(std::min(ceil_div(bytes, group_bytes), spare / group_bytes));
 }
 
 }  // namespace
@@ -115,17 +166,78 @@ Result<void> check_quota(const StoreConfig& store, const store::Cut& cut) {
                .figures = {{{"quota_bytes", store.quota_bytes}, {"file_bytes", file_bytes}}}});
 }
 
+// In which the extents of the whole context lie; each session's last records may be short.
+u64 extent_frames(const model::ModelSpec& spec, const kv::ExtentShape& extents, u64 frame_bytes,
+                  u64 sessions_max) {
+  if (!extents.is_on()) return 0;
+  const store::RecordShape record{.payload_bytes = extents.record_bytes()};
+  const u64 n_heads = u64{spec.n_cache_layers} * spec.n_kv_heads;
+  return n_heads * (extents.records_max + sessions_max) * record.frames(frame_bytes);
+}
+
+// How the store's file is cut, what of memory goes to caches and extents, and what sessions take.
+Result<void> cut_store(const model::ModelSpec& spec, const Config& config, const TierInputs& inputs,
+                       TierShape* shape) {
+  const bool keeps = config.store.sessions;
+  const u32 page_tokens = inputs.group_shape.page_tokens;
+  const store::RecordShape record{.payload_bytes = inputs.group_shape.group_bytes(),
+                                  .n_tokens = keeps ? page_tokens : 0};
+  store::RecordShape manifest{};
+  if (keeps) {
+    const u32 n_tokens = std::min(inputs.context_tokens, store::kManifestTokensMax);
+    manifest.payload_bytes = store::manifest_bytes_max(n_tokens, page_tokens, /*n_turns=*/1);
+    shape->manifest_bytes = align_up(manifest.payload_bytes, store::kSectorBytes);
+    shape->copy_bytes = shape->manifest_bytes + kTierCopyGroups * inputs.group_shape.group_bytes();
+    shape->n_names = inputs.groups_max / spec.n_cache_layers;
+    shape->tables_bytes +=
+        align_up(kv::PageNames::bookkeeping_bytes(shape->n_names, page_tokens), kPieceAlignment);
+    shape->tables_bytes +=
+        align_up((inputs.context_tokens / page_tokens + 1) * sizeof(store::Key), kPieceAlignment);
+  }
+  TARN_TRY(const u64 frame_bytes, frame_bytes_of(config, inputs, record.record_bytes()));
+  TARN_CHECK(check_quota(config.store, inputs.cut));
+  // What the context needs, and where sessions are kept as much again; the quota is a ceiling.
+  const u64 records = u64{inputs.groups_max} * (keeps ? 2 : 1) + kSpareRecords;
+  const u64 n_manifests = keeps ? u64{2} * inputs.sessions_max + kManifestsSpare : 0;
+  u64 n_frames_wanted =
+      records * record.frames(frame_bytes) + n_manifests * manifest.frames(frame_bytes);
+  const u64 spare = spare_bytes(spec, config, inputs, shape->n_frames);
+  split_extents(spec, inputs, frame_bytes, spare, shape);
+  const u64 n_frames_extents =
+      extent_frames(spec, shape->extents, frame_bytes, inputs.sessions_max);
+  const bool have_room = store::kFramesBegin + (n_frames_wanted + n_frames_extents) * frame_bytes <=
+                         config.store.quota_bytes;
+  if (have_room) {
+    n_frames_wanted += n_frames_extents;
+  } else {  // they would push out what has no other copy
+    shape->extents = {};
+    shape->extents_bytes = 0;
+  }
+  split_cache(spec, inputs, spare, shape);
+  const u64 n_frames_kept =
+      keeps && frame_bytes == inputs.cut.frame_bytes ? inputs.cut.n_frames : 0;
+  shape->disk_bytes =
+      std::min(config.store.quota_bytes,
+               store::kFramesBegin + std::max(n_frames_wanted, n_frames_kept) * frame_bytes);
+  shape->store = {.file_bytes = shape->disk_bytes,
+                  .frame_bytes = frame_bytes,
+                  .head_bytes_max = std::max(record.head_bytes(), manifest.head_bytes()),
+                  .ops_max = config.store.requests_max,
+                  .write_bytes_per_day = config.store.daily_write_bytes};
+  return {};
+}
+
 }  // namespace
 
 Result<TierShape> tier_shape(const model::ModelSpec& spec, const Config& config,
                              const TierInputs& inputs, u32 n_frames) {
   TierShape shape{.n_frames = n_frames};
-  split_cache(spec, config, inputs, &shape);
+  TARN_CHECK(cut_store(spec, config, inputs, &shape));
   n_frames = shape.n_frames;
   const u32 n_frames_least = tier_frames_least(spec, inputs);
   const u32 n_to_pass = n_frames - std::min(n_frames, n_frames_least - kWindowsLeast);
   shape.window_groups = std::clamp(n_to_pass / kWindowsLeast, 1u, kTierWindowGroups);
-  shape.tables_bytes =
+  shape.tables_bytes +=
       align_up(kv::Residency::bookkeeping_bytes(inputs.groups_max, n_frames), kPieceAlignment) +
       align_up(kv::Mover::bookkeeping_bytes(inputs.group_shape, inputs.sessions_max,
                                             spec.n_cache_layers),
@@ -138,39 +250,6 @@ Result<TierShape> tier_shape(const model::ModelSpec& spec, const Config& config,
                kPieceAlignment);
   shape.state_bytes = n_blocks * spec.n_kv_heads * shape.state_stride_bytes;
 
-  const bool keeps = config.store.sessions;
-  const u32 page_tokens = inputs.group_shape.page_tokens;
-  const store::RecordShape record{.payload_bytes = inputs.group_shape.group_bytes(),
-                                  .n_tokens = keeps ? page_tokens : 0};
-  store::RecordShape manifest{};
-  if (keeps) {
-    const u32 n_tokens = std::min(inputs.context_tokens, store::kManifestTokensMax);
-    manifest.payload_bytes = store::manifest_bytes_max(n_tokens, page_tokens, /*n_turns=*/1);
-    shape.manifest_bytes = align_up(manifest.payload_bytes, store::kSectorBytes);
-    shape.copy_bytes = shape.manifest_bytes + kTierCopyGroups * inputs.group_shape.group_bytes();
-    shape.n_names = inputs.groups_max / spec.n_cache_layers;
-    shape.tables_bytes +=
-        align_up(kv::PageNames::bookkeeping_bytes(shape.n_names, page_tokens), kPieceAlignment);
-    shape.tables_bytes +=
-        align_up((inputs.context_tokens / page_tokens + 1) * sizeof(store::Key), kPieceAlignment);
-  }
-  TARN_TRY(const u64 frame_bytes, frame_bytes_of(config, inputs, record.record_bytes()));
-  TARN_CHECK(check_quota(config.store, inputs.cut));
-  // What the context needs, and where sessions are kept as much again; the quota is a ceiling.
-  const u64 records = u64{inputs.groups_max} * (keeps ? 2 : 1) + kSpareRecords;
-  const u64 n_manifests = keeps ? u64{2} * inputs.sessions_max + kManifestsSpare : 0;
-  const u64 n_frames_wanted =
-      records * record.frames(frame_bytes) + n_manifests * manifest.frames(frame_bytes);
-  const u64 n_frames_kept =
-      keeps && frame_bytes == inputs.cut.frame_bytes ? inputs.cut.n_frames : 0;
-  shape.disk_bytes =
-      std::min(config.store.quota_bytes,
-               store::kFramesBegin + std::max(n_frames_wanted, n_frames_kept) * frame_bytes);
-  shape.store = {.file_bytes = shape.disk_bytes,
-                 .frame_bytes = frame_bytes,
-                 .head_bytes_max = std::max(record.head_bytes(), manifest.head_bytes()),
-                 .ops_max = config.store.requests_max,
-                 .write_bytes_per_day = config.store.daily_write_bytes};
   TARN_TRY(const u64 store_bytes, store::store_bytes(shape.store));
   shape.io_bytes = align_up(io_backend_bytes(), store::kSectorBytes);
   shape.store_bytes = shape.io_bytes + shape.manifest_bytes + shape.copy_bytes +

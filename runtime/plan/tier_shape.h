@@ -8,6 +8,7 @@
 
 #include "platform/base/checked.h"
 #include "runtime/config/config.h"
+#include "runtime/kv/extents.h"
 #include "runtime/kv/group_pool.h"
 #include "runtime/model/model_spec.h"
 #include "runtime/store/store.h"
@@ -19,9 +20,11 @@ struct TierShape {
   u32 cache_slots = 0;  // of a head: what it chose, kept for the steps to come
   u64 cache_bytes = 0;  // of all heads and sessions
   u64 cache_head_bytes = 0;
-  u32 window_groups = 0;  // that attention takes at a time
-  u64 tables_bytes = 0;   // of kv::Residency and kv::Mover, behind the pool's and the sequences'
-  u64 state_bytes = 0;    // of attention in parts, behind the workers' pieces
+  kv::ExtentShape extents{};  // of what selection reads; its memory lies behind the caches
+  u64 extents_bytes = 0;      // theirs, the counters and the queries
+  u32 window_groups = 0;      // that attention takes at a time
+  u64 tables_bytes = 0;  // of kv::Residency and kv::Mover, behind the pool's and the sequences'
+  u64 state_bytes = 0;   // of attention in parts, behind the workers' pieces
   u64 state_stride_bytes = 0;  // of them, for a block of rows and a KV head
   store::StoreLimits store{};
   u64 store_bytes = 0;     // the I/O backend's memory, with sessions a manifest's, the store's
@@ -38,6 +41,7 @@ struct TierInputs {
   u32 groups_max = 0;
   u32 sessions_max = 0;
   u32 rows_max = 0;
+  u32 n_pairs = 0;       // of codes, where selection chooses by them; 0: there are no extents
   u32 n_chosen_max = 0;  // slots that a head attends to by selection; 0: it attends to all
   u32 context_tokens = 0;
   store::Cut cut{};  // of the file that is there; 0: there is none
@@ -51,6 +55,16 @@ Result<TierShape> tier_shape(const model::ModelSpec& spec, const Config& config,
 
 // Frames with which nothing is ever spilled.
 u32 tier_frames_for_all(const model::ModelSpec& spec, const TierInputs& inputs);
+
+// Behind the extents' own memory: tokens of each pair that a layer's heads have come to, and what
+// each layer was asked last.
+constexpr u64 extent_counters_bytes(u64 n_kv_heads, u64 n_pairs) {
+  return align_up(n_kv_heads * n_pairs * sizeof(u32), 64);
+}
+constexpr u64 extent_queries_bytes(const model::ModelSpec& spec, u64 sessions_max) {
+  return align_up(sessions_max * spec.n_cache_layers * spec.n_heads * spec.head_dim * sizeof(f32),
+                  64);
+}
 
 inline constexpr u32 kTierMovesMax = 48;      // in each direction
 inline constexpr u32 kTierIoInFlight = 128;   // requests of the store

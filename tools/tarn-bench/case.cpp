@@ -61,6 +61,8 @@ Sample run_to_end(engine::Engine& engine, const std::vector<engine::SessionIdx>&
   out.disk_bytes_read = disk.bytes_read - before.disk.bytes_read;
   out.n_far = disk.n_far_slots - before.disk.n_far_slots;
   out.n_cached = disk.n_cached_slots - before.disk.n_cached_slots;
+  out.n_requests = disk.n_sector_reads - before.disk.n_sector_reads + disk.n_extent_reads -
+                   before.disk.n_extent_reads;
   out.gathered_bytes = disk.bytes_sectors - before.disk.bytes_sectors;
   out.gathered_used_bytes = disk.bytes_of_slots - before.disk.bytes_of_slots;
   return out;
@@ -90,11 +92,13 @@ CaseRun::CaseRun(engine::Engine& engine, const Case& c, u64 seed, KvModel* kv_mo
     n_held_[i] = c.n_depth + 1;
   }
   while (engine.has_work()) engine.step();
+  if (c.is_filled) planter_ = kv_model->planter();
+  engine.watch_kv(planter_);  // extents follow the queries before them
   for (u32 i = 0; i < c.n_parallel; ++i) {
     if (c.n_depth > 0 && c.n_settle > 0) settle(sessions_[i]);
     n_held_[i] = engine.session_state(sessions_[i]).n_ids;
-    if (c.is_filled) planter_ = kv_model->planter();
   }
+  engine.watch_kv({});
 }
 
 CaseRun::~CaseRun() {

@@ -134,6 +134,7 @@ void write_row(const Row& r, Writer& w) {
   real("second_token_s", r.mean_s(&Sample::second_ns));
   real("kv_bytes_per_token", r.per_token_of(&Sample::kv_bytes));
   real("disk_bytes_per_token", r.per_token_of(&Sample::disk_bytes_read));
+  real("disk_requests_per_token", r.per_token_of(&Sample::n_requests));
   real("hit_rate", r.hit_rate());
   real("useful_share", r.useful_share());
   real("recall", r.recall);

@@ -5,98 +5,13 @@
 //         the context, over a simulated disk; tokens and logits of sampled rows compared as bytes.
 #include <doctest/doctest.h>
 
-#include <cstring>
-#include <string>
-
-#include "tests/support/open_engine.h"
+#include "tests/runtime/engine/selected_answers.h"
 #include "tests/support/sim_disk.h"
 
 namespace tarn::engine {
 namespace {
 
-using test::LogitsRecord;
-using test::OpenEngine;
-using test::SmallModel;
-
-constexpr u32 kContext = 2048;
-constexpr u32 kPage = 16;
-constexpr u32 kPrompt = 900;
-constexpr u64 kGroupBytes = 8192;  // of the model's KV in f16
-constexpr SelectMethod kMethods[] = {SelectMethod::pq, SelectMethod::quest, SelectMethod::window,
-                                     SelectMethod::random};
-
-// 512 keys of 900 are a sample, so that not all are clustered.
-enum class Memory { whole, little, some };  // little: no cache; some: with one
-
-Config config_of(SelectMethod method, Memory memory, KvTypeChoice kv_type = KvTypeChoice::f16) {
-  Config config = test::small_config();
-  config.context_tokens = kContext;
-  config.page_tokens = kPage;
-  config.sessions_max = 3;
-  config.batch_rows_max = 64;
-  config.kv_type = kv_type;
-  config.n_threads = 2;
-  config.select.method = method;
-  config.select.code_bits = 2;
-  config.select.n_subspaces = kv_type == KvTypeChoice::f16 ? 2 : 1;
-  config.select.n_sinks = 20;
-  config.select.n_local = 70;
-  config.select.k = 48;
-  config.select.iterations = 3;
-  config.select.swap_tokens = 16;
-  if (memory == Memory::whole) return config;
-  config.kv_memory_bytes = (memory == Memory::little ? 42 : 150) * kGroupBytes;  // of 262 groups
-  config.store.quota_bytes = kGiB;
-  test::set_text(config.store.path, "store");
-  return config;
-}
-
-struct Answer {
-  std::vector<std::vector<u32>> tokens;
-  std::vector<LogitsRecord> logits = std::vector<LogitsRecord>(3);
-};
-
-std::vector<u32> say(Engine& engine, SessionIdx session, u32 n) {
-  REQUIRE(engine.generate(session, {.max_tokens = n, .ignore_end = true}).has_value());
-  return test::read_all(engine, session).tokens;
-}
-
-// A prompt and its answer beside another's, a second turn that makes the index anew, a cut back
-// behind the swap, and a fork.
-Answer answer_of(OpenEngine& open) {
-  Engine& engine = open.engine;
-  Answer answer;
-  const SessionIdx a = open.session_with(test::random_ids(1, kPrompt));
-  const SessionIdx b = open.session_with(test::random_ids(2, 300));
-  open.run();
-  engine.watch_logits(a, &LogitsRecord::on_logits, &answer.logits[0]);
-  engine.watch_logits(b, &LogitsRecord::on_logits, &answer.logits[1]);
-  for (const SessionIdx session : {a, b}) {
-    REQUIRE(engine.generate(session, {.max_tokens = 50, .ignore_end = true}).has_value());
-  }
-  for (const SessionIdx session : {a, b}) {
-    answer.tokens.push_back(test::read_all(engine, session).tokens);
-  }
-  engine.watch_logits(b, nullptr, nullptr);
-  REQUIRE(engine.feed(b, test::random_ids(3, 400)).has_value());
-  answer.tokens.push_back(say(engine, b, 40));
-  REQUIRE(engine.truncate(a, kPrompt + 25).has_value());
-  answer.tokens.push_back(say(engine, a, 20));
-  const Result<SessionIdx> c = engine.fork(a);
-  REQUIRE(c.has_value());
-  engine.watch_logits(*c, &LogitsRecord::on_logits, &answer.logits[2]);
-  answer.tokens.push_back(say(engine, *c, 30));
-  answer.tokens.push_back(say(engine, a, 30));
-  return answer;
-}
-
-void require_same(const Answer& want, const Answer& got) {
-  CHECK(want.tokens == got.tokens);
-  for (u32 i = 0; i < 3; ++i) {
-    CAPTURE(i);
-    test::require_same_bits(want.logits[i], got.logits[i]);
-  }
-}
+using namespace test_selected;
 
 void check_counters(const Engine& engine, SelectMethod method) {
   const DiskTrace& disk = engine.counters().disk;

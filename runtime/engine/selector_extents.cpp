@@ -1,0 +1,241 @@
+// Extents: a layer's middle written down by pairs of codes when its index is made, and where in it
+// the tokens lie that a step wants (kv/extents.h, select/pair_order.h).
+#include <cstring>
+
+#include "platform/base/assert.h"
+#include "runtime/engine/selector_parts.h"
+#include "runtime/engine/take.h"
+#include "runtime/select/pair_order.h"
+
+namespace tarn::engine {
+
+kv::Extents* Selector::extents() const {
+  if (args_.kv_stream == nullptr || !args_.kv_stream->extents().is_on()) return nullptr;
+  return &args_.kv_stream->extents();
+}
+
+u32 Selector::extent_of(const Session& s, u32 head) const {
+  const auto offset = static_cast<u64>(reinterpret_cast<const std::byte*>(&s) - sessions_);
+  return static_cast<u32>(offset / plan::kSelectSessionBytes) * args_.plan->select.n_heads + head;
+}
+
+void Selector::forget_extents(const Session& s) {
+  if (extents() == nullptr) return;
+  for (u32 head = 0; head < args_.plan->select.n_heads; ++head) {
+    extents()->forget(extent_of(s, head));
+  }
+}
+
+void Selector::truncate_extents(const Session& s, u32 n_tokens) {
+  if (extents() == nullptr) return;
+  for (u32 head = 0; head < args_.plan->select.n_heads; ++head) {
+    extents()->truncate(extent_of(s, head), n_tokens);
+  }
+}
+
+// ---- Memory ---------------------------------------------------------------------------------
+
+std::span<std::byte> Selector::extents_memory() const {
+  if (!is_on() || !args_.plan->tiers.extents.is_on()) return {};
+  return args_.caches.subspan(args_.plan->tiers.cache_bytes);
+}
+
+// Behind what the extents have for themselves.
+std::span<u32> Selector::pair_counters(u32 kv_head) const {
+  const kv::ExtentShape& shape = args_.plan->tiers.extents;
+  std::byte* at = extents_memory().data() + shape.bytes();
+  return {reinterpret_cast<u32*>(at) + u64{kv_head} * shape.n_pairs, shape.n_pairs};
+}
+
+f32* Selector::last_query(u32 session, u32 cache_layer) const {
+  const kv::ExtentShape& shape = args_.plan->tiers.extents;
+  std::byte* at = extents_memory().data() + shape.bytes() +
+                  plan::extent_counters_bytes(args_.spec->n_kv_heads, shape.n_pairs);
+  const u64 row = u64{args_.spec->n_heads} * args_.spec->head_dim;
+  return reinterpret_cast<f32*>(at) +
+         (u64{session} * args_.spec->n_cache_layers + cache_layer) * row;
+}
+
+void Selector::note_query(u32 session, u32 cache_layer, const f32* q) {
+  if (!is_on() || extents() == nullptr) return;
+  const u64 row = u64{args_.spec->n_heads} * args_.spec->head_dim;
+  std::copy_n(q, row, last_query(session, cache_layer));
+}
+
+// The memory of a session's caches, which are empty from now on.
+std::span<std::byte> Selector::borrow_caches(u32 session) {
+  const plan::TierShape& tiers = args_.plan->tiers;
+  const u64 n_heads = args_.plan->select.n_heads;
+  for (kv::SlotCache& cache : caches(session)) cache.clear();
+  const u64 table_bytes = align_up(caches_.size_bytes(), kTakeAlignment);
+  const u64 begin =
+      align_up(table_bytes + session * n_heads * tiers.cache_head_bytes, store::kSectorBytes);
+  const u64 end = table_bytes + (session + u64{1}) * n_heads * tiers.cache_head_bytes;
+  return args_.caches.subspan(begin, end - std::min(begin, end));
+}
+
+// ---- Building ---------------------------------------------------------------------------------
+
+// Where a row's token comes to lie, if rows are gone through in order: `next` counts.
+u32 Selector::take_place(const select::PqIndex& pq, u32 slot, std::span<u32> next) {
+  const u32 row = slot - pq.slot_begin();
+  return next[u64{pq.code(0, row)} * pq.shape().n_padded() + pq.code(1, row)]++;
+}
+
+// A layer's part of the middle that lies in whole groups, read once for each part of it that finds
+// room in the memory of the session's caches.
+Result<void> Selector::lay_out(Session& s, u32 cache_layer) {
+  kv::Extents* const extents = this->extents();
+  if (extents == nullptr) return {};
+  const kv::ExtentShape& shape = extents->shape();
+  const u32 n_kv_heads = args_.spec->n_kv_heads, first_head = cache_layer * n_kv_heads;
+  const u32 page_tokens = args_.plan->group_shape.page_tokens;
+  const select::PqIndex& pq = s.target[first_head].pq;
+  const u32 begin = static_cast<u32>(align_up(pq.slot_begin(), page_tokens));
+  const u32 end = (pq.slot_begin() + s.n_rows) / page_tokens * page_tokens;
+  for (u32 kv_head = 0; kv_head < n_kv_heads; ++kv_head) {
+    extents->begin(extent_of(s, first_head + kv_head), begin, std::max(begin, end));
+  }
+  if (begin >= end) return {};
+  const u32 session = extent_of(s, 0) / args_.plan->select.n_heads;
+  const std::span<std::byte> memory = borrow_caches(session);
+  const u64 record_bytes = shape.record_bytes();
+  TARN_ASSERT(n_kv_heads > 0 && record_bytes > 0);
+  TARN_ASSERT(memory.size() >= n_kv_heads * record_bytes);
+  const u64 n_records = memory.size() / n_kv_heads / record_bytes;
+  place_pairs(s, cache_layer, begin, end);
+  const u64 part_tokens = n_records * shape.record_tokens;
+  for (u64 part = 0; part < end - begin; part += part_tokens) {
+    const Layout layout{
+        .cache_layer = cache_layer,
+        .slot_begin = begin,
+        .slot_end = end,
+        .place_begin = static_cast<u32>(part),
+        .place_end = static_cast<u32>(std::min<u64>(part + part_tokens, end - begin)),
+        .memory = memory.first(n_kv_heads * n_records * record_bytes)};
+    TARN_CHECK(write_part(s, layout));
+  }
+  for (u32 kv_head = 0; kv_head < n_kv_heads; ++kv_head) {
+    extents->finish(extent_of(s, first_head + kv_head), &s.target[first_head + kv_head]);
+  }
+  return {};
+}
+
+void Selector::place_pairs(const Session& s, u32 cache_layer, u32 slot_begin, u32 slot_end) {
+  const model::ModelSpec& spec = *args_.spec;
+  const u32 session = extent_of(s, 0) / args_.plan->select.n_heads;
+  const f32* q = last_query(session, cache_layer);
+  const u32 n_group_heads = spec.n_heads / spec.n_kv_heads;
+  args_.workers->run(spec.n_kv_heads, [&](u32 kv_head, u32 worker_idx) {
+    const u32 head = cache_layer * spec.n_kv_heads + kv_head;
+    const select::PqIndex& pq = s.target[head].pq;
+    const std::span<u32> firsts = extents()->firsts(extent_of(s, head));
+    std::ranges::fill(firsts, 0u);
+    for (u32 slot = slot_begin; slot < slot_end; ++slot) take_place(pq, slot, firsts);
+    f32* lut = reinterpret_cast<f32*>(scratch(worker_idx).search.data());
+    select::place_pairs(*args_.table, pq,
+                        {q + u64{kv_head} * n_group_heads * spec.head_dim, n_group_heads, 1.0f},
+                        lut, firsts);
+  });
+}
+
+// The tokens with places of one part, of all heads.
+Result<void> Selector::write_part(const Session& s, const Layout& layout) {
+  kv::Extents* const extents = this->extents();
+  const kv::ExtentShape& shape = extents->shape();
+  const u32 n_kv_heads = args_.spec->n_kv_heads, first_head = layout.cache_layer * n_kv_heads;
+  const u64 head_bytes = layout.memory.size() / n_kv_heads;
+  for (u32 kv_head = 0; kv_head < n_kv_heads; ++kv_head) {
+    const std::span<u32> firsts = extents->firsts(extent_of(s, first_head + kv_head));
+    std::copy(firsts.begin(), firsts.end(), pair_counters(kv_head).begin());
+  }
+  TARN_CHECK(each_window(
+      *s.sequence, layout.cache_layer, layout.slot_begin, layout.slot_end, [&](const Window& w) {
+        args_.workers->run(n_kv_heads, [&](u32 kv_head, u32 worker_idx) {
+          const select::KeyPages keys =
+              key_pages(*s.sequence, first_head + kv_head, w, scratch(worker_idx).pages);
+          const select::PqIndex& pq = s.target[first_head + kv_head].pq;
+          const std::span<u32> next = pair_counters(kv_head);
+          std::byte* const out = layout.memory.data() + kv_head * head_bytes;
+          for (u32 slot = w.slot_begin; slot < w.slot_end; ++slot) {
+            const u32 place = take_place(pq, slot, next);
+            if (place < layout.place_begin || place >= layout.place_end) continue;
+            const u32 in_part = place - layout.place_begin;
+            std::memcpy(out + in_part / shape.record_tokens * shape.record_bytes() +
+                            u64{in_part % shape.record_tokens} * shape.slot_bytes,
+                        keys.pages[slot / keys.page_tokens] +
+                            u64{slot % keys.page_tokens} * shape.slot_bytes,
+                        shape.slot_bytes);
+          }
+        });
+      }));
+  for (u32 kv_head = 0; kv_head < n_kv_heads; ++kv_head) {
+    std::byte* record = layout.memory.data() + kv_head * head_bytes;
+    for (u32 at = layout.place_begin; at < layout.place_end; at += shape.record_tokens) {
+      extents->put(extent_of(s, first_head + kv_head), {record, shape.record_bytes()},
+                   std::min(shape.record_tokens, layout.place_end - at));
+      record += shape.record_bytes();
+    }
+  }
+  extents->settle();
+  return {};
+}
+
+// ---- Reading ----------------------------------------------------------------------------------
+
+// Of the missing slots those that the head's extent has, by their places in it, and the others.
+// `chosen` are all far ones, ascending: what a step chooses of a pair are its first tokens
+// (kernels/pq/pq_pairs.h: of equals the lower slots), so counting finds the places.
+Selector::Placed Selector::place_missing(const PlaceArgs& args, std::span<const u32> chosen,
+                                         std::span<const kv::WantedSlot> missing) {
+  Placed placed{};
+  const kv::Extents* const extents = this->extents();
+  const Session& s = session(args.session);
+  const u32 extent = extents == nullptr ? 0 : extent_of(s, args.head);
+  if (missing.empty() || extents == nullptr || !extents->is_of(extent, &s.heads[args.head])) {
+    std::ranges::copy(missing, args.others.begin());
+    placed.n_others = static_cast<u32>(missing.size());
+    return placed;
+  }
+  const select::PqIndex& pq = s.heads[args.head].pq;
+  const std::span<u32> next = {reinterpret_cast<u32*>(scratch(args.worker_idx).search.data()),
+                               extents->shape().n_pairs};
+  std::ranges::copy(extents->firsts(extent), next.begin());
+  u64 at = 0;
+  for (const u32 slot : chosen) {
+    const bool is_in = slot >= extents->slot_begin(extent) && slot < extents->slot_end(extent);
+    const u32 place = is_in ? take_place(pq, slot, next) : 0;
+    if (at == missing.size() || missing[at].slot != slot) continue;
+    if (is_in) {
+      args.wants[placed.n_wants++] = {.place = place, .rank = missing[at].place};
+    } else {
+      args.others[placed.n_others++] = missing[at];
+    }
+    ++at;
+  }
+  TARN_ASSERT(at == missing.size());
+  const auto wants = args.wants.first(placed.n_wants);
+  std::ranges::sort(wants, {}, &kv::Extents::Want::place);
+  return placed;
+}
+
+// What an extent could not give comes from the groups.
+Result<void> Selector::fetch_lost(const Layer& layer) {
+  const LayerTable table = layer_table();
+  u32 n_lost = 0;
+  for (u32 kv_head = 0; kv_head < args_.spec->n_kv_heads; ++kv_head) {
+    const Fetched mine = fetched(kv_head);
+    u32 n = 0;
+    for (const kv::Extents::Want& want : table.readings[kv_head].wants) {
+      if (want.place != kv::Extents::kLost) continue;
+      mine.wanted[n++] = {mine.slots[want.rank], want.rank};
+    }
+    std::ranges::sort(mine.wanted.first(n), {}, &kv::WantedSlot::slot);
+    table.wanted[kv_head] = mine.wanted.first(n);
+    n_lost += n;
+  }
+  if (n_lost == 0) return {};
+  return gather(layer);
+}
+
+}  // namespace tarn::engine

@@ -1,0 +1,158 @@
+// runtime/kv/extents.h
+//
+// K and V of a session's middle once more on disk, in the order in which selection reads them. What
+// one step wants of a (layer, KV head) are all tokens of its best pairs of codes: in the order of
+// slots they lie in as many sectors as there are of them, in that of pairs in a few runs. Which
+// token is where follows from the codes in memory: a pair's tokens lie behind one another, slots
+// ascending, so no permutation is kept, and what is read is put back into the order of slots: no
+// bit of an answer depends on where a token was read from.
+//
+//   record    kind extent, of one head: tokens of `slot_bytes` (K, V) without gaps, record_tokens
+//             of them, of the pairs in the order that firsts() says. Found by nobody but us
+//   groups    stay as they are: exact attention, sessions and a later start know nothing of this.
+//             What an extent cannot give comes from them
+//   building  begin(), put() and settle() record by record, finish()
+//   reading   begin_reads(): sectors of wanted tokens, neighbours in one request, into pieces of
+//             memory of our own, all that there are at a time; finish_reads() waits for the rest
+//   checks    each sector against its checksum in the record's head, which stays in memory: 1/1024
+//             of the bytes, and a request for a head less a read
+//   memory    extents_bytes(); nothing else
+//   thread    the engine's
+//
+// Benefits: requests of a step by runs, not by tokens. Costs: the middle's bytes a second time on
+// disk, written once for each clustering.
+#pragma once
+
+#include <span>
+
+#include "runtime/kv/mover.h"
+
+namespace tarn::kv {
+
+inline constexpr u32 kExtentPieceSectors = 16;  // the longest request
+inline constexpr u32 kExtentPiecesMax = 64;     // requests under way
+inline constexpr u32 kExtentPutsMax = 64;
+
+// Of one engine; the planner's.
+struct ExtentShape {
+  u32 slot_bytes = 0;
+  u32 n_pairs = 0;        // of codes
+  u32 record_tokens = 0;  // of one record
+  u32 records_max = 0;    // of one head
+  u32 n_heads = 0;        // (session, cache layer, KV head) triples
+  u32 n_pieces = 0;       // 0: there are no extents
+  bool is_on() const { return n_pieces > 0; }
+  u64 record_bytes() const;  // padded to sectors
+  u64 bytes() const;         // what init() wants, at a multiple of a sector
+};
+
+struct ExtentStats {
+  u64 n_reads = 0;     // requests
+  u64 bytes_read = 0;  // of them
+  u64 bytes_used = 0;  // wanted tokens in them
+  u64 bytes_written = 0;
+  u64 wait_ns = 0;
+  u64 n_lost = 0;  // tokens that had to be had from their groups
+};
+
+class Extents {
+ public:
+  static constexpr u64 kTag = u64{1} << 16;  // the store's operations from here on are ours
+  static constexpr u32 kLost = ~u32{0};
+
+  struct Args {
+    ExtentShape shape{};
+    store::Store* store = nullptr;
+    Mover* mover = nullptr;  // whose pump() brings our events
+    Clock* clock = nullptr;
+  };
+  void init(const Args& args, std::span<std::byte> region);
+  void set_nonce(u64 nonce) { nonce_ = nonce; }  // of this opening of the store: keys never repeat
+  bool is_on() const { return args_.shape.is_on(); }
+  const ExtentShape& shape() const { return args_.shape; }
+  std::span<std::byte> landing() const { return landing_; }  // for the disk to register
+
+  // A head's extent of slots [slot_begin, slot_end) begins anew; the old one is erased.
+  void begin(u32 head, u32 slot_begin, u32 slot_end);
+  // [n_pairs]: the place of each pair's first token; whoever builds fills it.
+  std::span<u32> firsts(u32 head) const;
+  // The head's next record; `tokens` is a whole one's memory, ours until settle().
+  void put(u32 head, std::span<std::byte> tokens, u32 n_tokens);
+  // Waits for what was put. What fails leaves its head without an extent.
+  void settle();
+  // It is whole, and of the index at this address.
+  void finish(u32 head, const void* index);
+  void forget(u32 head);
+  void forget_all();  // or a store that outlives us would keep what nobody finds
+  void truncate(u32 head, u32 slot_end);
+
+  bool is_of(u32 head, const void* index) const { return heads_[head].index == index; }
+  u32 slot_begin(u32 head) const { return heads_[head].slot_begin; }
+  u32 slot_end(u32 head) const { return heads_[head].slot_end; }
+
+  // A token in the extent, and its place in what is read.
+  struct Want {
+    u32 place = 0;  // kLost after finish_reads(): it is to be had elsewhere
+    u32 rank = 0;
+  };
+  struct Reading {
+    u32 head = 0;
+    std::span<Want> wants{};  // places ascending
+    u8* out = nullptr;        // K and V of `rank` at rank * slot_bytes
+    u32 n_lost = 0;
+  };
+  void begin_reads(std::span<Reading> readings);
+  void finish_reads();
+
+  void on_event(const store::Event& event);
+  const ExtentStats& stats() const { return stats_; }
+
+ private:
+  struct Head {
+    const void* index = nullptr;  // that it follows; nullptr: there is none
+    u32 slot_begin = 0, slot_end = 0;
+    u32 n_records = 0;
+    bool is_broken = false;  // while it is built
+  };
+  // A request under way, or a record's head that is brought.
+  struct Part {
+    bool is_used = false;  // under way, or ended and the disk still has the piece
+    Reading* reading = nullptr;
+    u32 want_begin = 0, want_end = 0;
+    u32 first_sector = 0;
+  };
+  struct Put {
+    bool is_used = false;
+    u32 head = 0, record = 0;
+  };
+  enum class Kind : u8 { part, put, erase };
+
+  std::span<std::byte> piece(u32 idx) const;
+  std::span<store::RecordRef> records(u32 head) const;
+  std::span<std::byte> record_head(u32 head, u32 record) const;
+  Part next_part(Reading& reading, u32 want_begin, u32* n_sectors) const;
+  bool begin_part(u32 idx, const Part& part, u32 record, u32 n_sectors);
+  void read_more();
+  void load_heads(u32 head);
+  void lose(Part& part);
+  void lose_rest();
+  void end_part(Part& part, const store::Event& event);
+  void end_put(Put& put, const store::Event& event);
+  void erase(store::RecordRef ref);
+
+  Args args_{};
+  std::span<std::byte> landing_{};       // [n_pieces] of kExtentPieceSectors
+  std::span<std::byte> record_heads_{};  // [n_heads, records_max] sectors
+  std::span<u32> firsts_{};              // [n_heads, n_pairs]
+  std::span<store::RecordRef> refs_{};   // [n_heads, records_max]
+  std::span<Head> heads_{};
+  std::array<Part, kExtentPiecesMax> parts_{};
+  std::array<Put, kExtentPutsMax> puts_{};
+  u32 n_parts_ = 0, n_puts_ = 0;  // under way
+  std::span<Reading> readings_{};
+  u32 next_reading_ = 0, next_want_ = 0;
+  u64 nonce_ = 0, serial_ = 0;
+  ExtentStats stats_{};
+};
+
+}  // namespace tarn::kv

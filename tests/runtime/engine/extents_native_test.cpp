@@ -1,0 +1,127 @@
+// Goal    extents change what is read, and no bit of what is said: while an index is built, used,
+//         rebuilt, cut and forked; a flipped, failed or lost part of one is had from its groups, or
+//         the generation says that it cannot; without room, budget or wish there are none.
+// Method  the conversation of selected_answers.h over a simulated disk against KV in memory; faults
+//         by the disk's script; the reads that were made are counted.
+#include <doctest/doctest.h>
+
+#include "tests/runtime/engine/selected_answers.h"
+#include "tests/support/sim_disk.h"
+
+namespace tarn::engine {
+namespace {
+
+using namespace test_selected;
+
+struct Streamed {
+  explicit Streamed(const SmallModel& model, const Config& config, u64 seed = 1)
+      : disk(seed), io(disk, clock, 64), open(model.path(), config, &clock, &io) {}
+  const kv::ExtentStats& extents() const { return open.engine.kv_stream().extents().stats(); }
+  test::SimDisk disk;
+  VirtualClock clock;
+  test::SimIo io;
+  OpenEngine open;
+};
+
+TEST_CASE("selection over extents gives the bits of KV in memory") {
+  const SmallModel model("llama", "q8_0");
+  for (const CodeFormat format : {CodeFormat::bytes, CodeFormat::packed}) {
+    const auto with = [&](Memory memory) {
+      Config config = config_of(SelectMethod::pq, memory);
+      config.select.code_format = format;
+      return config;
+    };
+    OpenEngine resident(model.path(), with(Memory::whole));
+    const Answer want = answer_of(resident);
+    Streamed streamed(model, with(Memory::ample));
+    REQUIRE(streamed.open.engine.plan().tiers.extents.is_on());
+    require_same(want, answer_of(streamed.open));
+    CHECK(streamed.extents().n_reads > 0);
+    CHECK(streamed.extents().bytes_used > 0);
+    CHECK(streamed.extents().bytes_used <= streamed.extents().bytes_read);
+    CHECK(streamed.extents().n_lost == 0);
+    CHECK(streamed.open.engine.kv_stream().stats().n_lost == 0);
+  }
+}
+
+// Reads of everything come back with a wrong bit now and then. An answer that ends well is the
+// right one.
+TEST_CASE("a damaged extent is never believed, and its tokens come from their groups") {
+  const SmallModel model("llama", "q8_0");
+  const std::vector<u32> ids = test::random_ids(7, kPrompt);
+  std::vector<u32> want;
+  {
+    OpenEngine resident(model.path(), config_of(SelectMethod::pq, Memory::whole));
+    want = say(resident.engine, resident.session_with(ids), 80);
+  }
+  u64 n_lost = 0, n_right = 0;
+  for (u64 seed = 1; seed <= 8; ++seed) {
+    CAPTURE(seed);
+    Streamed streamed(model, config_of(SelectMethod::pq, Memory::ample), seed);
+    Engine& engine = streamed.open.engine;
+    const SessionIdx session = streamed.open.session_with(ids);
+    REQUIRE(engine.generate(session, {.max_tokens = 80, .ignore_end = true}).has_value());
+    while (streamed.extents().bytes_used == 0 && engine.has_work()) engine.step();
+    for (const auto fault : {test::SimFault::flipped_read, test::SimFault::error}) {
+      streamed.disk.script.ppm[static_cast<u32>(fault)] = 10'000;
+    }
+    const test::Said said = test::read_all(engine, session);
+    n_lost += streamed.extents().n_lost;
+    if (said.done.status == Status::ok) {
+      ++n_right;
+      CHECK(said.tokens == want);
+    } else {
+      CHECK(said.done.status == Status::io_failed);
+    }
+  }
+  CHECK(n_lost > 0);
+  CHECK(n_right > 0);
+}
+
+TEST_CASE("an extent that was written wrongly or not at all is none") {
+  const SmallModel model("llama", "q8_0");
+  const std::vector<u32> ids = test::random_ids(7, kPrompt);
+  std::vector<u32> want;
+  {
+    OpenEngine resident(model.path(), config_of(SelectMethod::pq, Memory::whole));
+    want = say(resident.engine, resident.session_with(ids), 60);
+  }
+  for (const auto fault : {test::SimFault::lost_write, test::SimFault::flipped_write,
+                           test::SimFault::zeroed_write, test::SimFault::error}) {
+    CAPTURE(test::sim_fault_name(fault));
+    Streamed streamed(model, config_of(SelectMethod::pq, Memory::ample));
+    Engine& engine = streamed.open.engine;
+    const SessionIdx session = streamed.open.session_with(ids);
+    REQUIRE(engine.generate(session, {.max_tokens = 60, .ignore_end = true}).has_value());
+    while (streamed.extents().bytes_written == 0 && engine.has_work()) engine.step();
+    const test::Said said = test::read_all(engine, session);
+    CHECK(said.done.status == Status::ok);
+    CHECK(said.tokens == want);
+  }
+}
+
+TEST_CASE("without a wish, room on the disk or write budget there are no extents") {
+  const SmallModel model("llama", "q8_0");
+  const std::vector<u32> ids = test::random_ids(7, kPrompt);
+  OpenEngine resident(model.path(), config_of(SelectMethod::pq, Memory::whole));
+  const std::vector<u32> want = say(resident.engine, resident.session_with(ids), 60);
+  const auto check = [&](const char* name, const Config& config, bool is_planned) {
+    CAPTURE(name);
+    Streamed streamed(model, config);
+    CHECK(streamed.open.engine.plan().tiers.extents.is_on() == is_planned);
+    CHECK(say(streamed.open.engine, streamed.open.session_with(ids), 60) == want);
+    CHECK(streamed.extents().n_reads == 0);
+  };
+  Config config = config_of(SelectMethod::pq, Memory::ample);
+  config.store.extents = false;
+  check("no wish", config, false);
+  config = config_of(SelectMethod::pq, Memory::ample);
+  config.store.quota_bytes = 262 * (kGroupBytes + 4096) + 2 * kMiB;
+  check("no room", config, false);
+  config = config_of(SelectMethod::pq, Memory::ample);
+  config.store.daily_write_bytes = kMiB / 2;
+  check("no budget", config, true);
+}
+
+}  // namespace
+}  // namespace tarn::engine
