@@ -123,6 +123,7 @@ tarn::engine::SamplerParams sampler_params(const tarn_generate_options& options)
 
 constexpr const char* kNoEngine = "engine is NULL: open one with tarn_open";
 constexpr const char* kNoName = "name is NULL: a kept session has one";
+constexpr const char* kDestroyed = "the session was destroyed: create another one";
 constexpr const char* kNoPath = "path is NULL: an exported session is a file";
 constexpr const char* kNoSession = "session is NULL: create one with tarn_session_create";
 
@@ -171,8 +172,7 @@ class SessionCall {
     return handle_->instance->thread.call([&]() -> Result<void> {
       Engine& engine = handle_->instance->engine;
       if (engine.session_state(handle_->idx).state == tarn::engine::SessionState::free) {
-        return tarn::fail({.status = Status::invalid_request,
-                           .hint = "the session was destroyed: create another one"});
+        return tarn::fail({.status = Status::invalid_request, .hint = kDestroyed});
       }
       return fn(engine, handle_->idx);
     });
@@ -452,15 +452,16 @@ int32_t tarn_session_cancel(tarn_session* session) {
 int32_t tarn_session_info_get(tarn_session* session, tarn_session_info* info_out) {
   const SessionCall call(session);
   tarn_session_info out{};
-  const Result<void> done = call.run([&](Engine& engine, SessionIdx idx) -> Result<void> {
-    const tarn::engine::Session& state = engine.session_state(idx);
-    out.generating = state.state == tarn::engine::SessionState::generating ? 1 : 0;
-    out.n_tokens = state.n_ids;
-    out.n_computed = state.sequence.n_slots();
-    return {};
-  });
   if (!copy_out(out, info_out)) return refuse(kBadStruct);
-  return report(done);
+  if (!call) return refuse(kNoSession);
+  const auto progress = call.handle()->instance->thread.progress(call.handle()->idx);
+  if (!progress) return report(progress.error());
+  if (progress->state == tarn::engine::SessionState::free) return refuse(kDestroyed);
+  out.generating = progress->state == tarn::engine::SessionState::generating ? 1 : 0;
+  out.n_tokens = progress->n_ids;
+  out.n_computed = progress->n_slots;
+  copy_out(out, info_out);
+  return TARN_OK;
 }
 
 int32_t tarn_session_tokens(tarn_session* session, uint64_t begin, uint32_t* ids_out,

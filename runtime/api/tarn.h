@@ -295,6 +295,8 @@ typedef struct tarn_session_info {
   uint64_t n_tokens;   /* fed and generated */
   uint64_t n_computed; /* of them in the KV: progress of a prefill */
 } tarn_session_info;
+/* As of the last step or call: a step that takes seconds is not waited for, so that a host can show
+ * progress and cancel from one thread. */
 TARN_API int32_t tarn_session_info_get(tarn_session* session, tarn_session_info* info_out);
 /* The session's tokens from `begin`; n_out is how many were written. */
 TARN_API int32_t tarn_session_tokens(tarn_session* session, uint64_t begin, uint32_t* ids_out,

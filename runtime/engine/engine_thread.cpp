@@ -128,10 +128,25 @@ bool EngineThread::take_and_run_command(Lock& lock) {
   const bool lost = engine_->device_lost();
   if (!lost) command->fn(command->context);
   lock.lock();
+  note_progress();
   command->lost = lost;
   command->done = true;
   news_.notify_all();
   return true;
+}
+
+void EngineThread::note_progress() {
+  for (SessionIdx idx = 0; idx < engine_->sessions_max(); ++idx) {
+    const Session& session = engine_->session_state(idx);
+    progress_[idx] = {
+        .state = session.state, .n_ids = session.n_ids, .n_slots = session.sequence.n_slots()};
+  }
+}
+
+Result<EngineThread::Progress> EngineThread::progress(SessionIdx idx) {
+  const Lock lock(mutex_);
+  TARN_CHECK(may_wait());
+  return progress_[idx];
 }
 
 void EngineThread::drop_commands() {
@@ -157,6 +172,7 @@ void EngineThread::loop() {
     lock.unlock();
     engine_->step();
     lock.lock();
+    note_progress();
     news_.notify_all();
   }
   drop_commands();
@@ -204,17 +220,13 @@ Result<void> EngineThread::next_event(SessionIdx idx, const std::atomic<bool>& e
 
 Result<void> EngineThread::wait_computed(SessionIdx idx, i32 timeout_ms) {
   const Deadline deadline(timeout_ms);
+  Lock lock(mutex_);
   for (;;) {
-    bool computing = false;
-    TARN_CHECK(call([&]() -> Result<void> {
-      computing = engine_->session_state(idx).state == SessionState::computing;
-      return {};
-    }));
-    if (!computing) return {};
+    TARN_CHECK(may_wait());
+    if (progress_[idx].state != SessionState::computing) return {};
     if (deadline.passed()) {
       return fail({.status = Status::would_block, .hint = "the session still computes its tokens"});
     }
-    Lock lock(mutex_);
     news_.wait_for(lock, deadline.next_look_ns());
   }
 }

@@ -13,6 +13,7 @@
 //   when stopped every waiting call returns Status::cancelled; stop() waits until callers are out
 #pragma once
 
+#include <array>
 #include <atomic>
 
 #include "platform/base/assert.h"
@@ -74,6 +75,14 @@ class EngineThread {
   // none; an error once `expected` is false, that is when the session is destroyed.
   Result<void> next_event(SessionIdx idx, const std::atomic<bool>& expected, i32 timeout_ms,
                           Event* event, std::span<char> text);
+  // How far a session is, as of the last step or call: without a turn, so a step of seconds is not
+  // waited for.
+  struct Progress {
+    SessionState state = SessionState::free;
+    u32 n_ids = 0;
+    u32 n_slots = 0;
+  };
+  Result<Progress> progress(SessionIdx idx);
   // Waits until the session computes nothing. would_block when it still does after timeout_ms.
   Result<void> wait_computed(SessionIdx idx, i32 timeout_ms);
   // Asks for a cancel without waiting for a turn.
@@ -96,6 +105,7 @@ class EngineThread {
   Result<void> may_wait() const;
   bool on_own_thread() const;
   bool take_and_run_command(Lock& lock);
+  void note_progress();
 
   Engine* engine_ = nullptr;
   FatalSink sink_{};
@@ -114,6 +124,7 @@ class EngineThread {
   bool stopping_ = false;
   bool ended_ = false;  // the loop has left
   u32 n_visitors_ = 0;
+  std::array<Progress, kSessionsMax> progress_{};
   OsThread thread_{};
 };
 

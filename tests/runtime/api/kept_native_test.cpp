@@ -4,11 +4,13 @@
 // Method  engines on a small model over real folders; every call that can be wrong called wrongly.
 #include <doctest/doctest.h>
 
+#include <atomic>
 #include <chrono>
-#include <filesystem>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "runtime/engine/instance.h"
 #include "tests/runtime/api/host.h"
 #include "tests/support/open_engine.h"
 #include "tests/support/temp_dir.h"
@@ -20,10 +22,9 @@ using test::Host;
 using test::run;
 using test::SmallModel;
 
-std::string toml_of(const test::TempDir& folder, const std::string& more = "") {
+std::string toml_of(const test::TempDir& folder) {
   return "kv.context_tokens = 2048\nstore.path = '" + folder.path() +
-         "'\nstore.quota_bytes = '256MiB'\nstore.sessions = true\nengine.batch_rows_max = 32\n" +
-         more;
+         "'\nstore.quota_bytes = '256MiB'\nstore.sessions = true\nengine.batch_rows_max = 32\n";
 }
 
 std::string error() { return tarn_error_text(); }
@@ -86,7 +87,7 @@ TEST_CASE("a session goes from one engine to another by way of a file") {
 TEST_CASE("reading that was cut off shows where it is after a restart, and ends when asked") {
   const SmallModel model("llama", "q8_0");
   const test::TempDir folder("kept_progress");
-  const std::string toml = toml_of(folder, "store.publish_ms = 1\n");
+  const std::string toml = toml_of(folder);
   const std::vector<u32> ids = test::random_ids(1, 2000);
   {
     Host first(model.path(), toml.c_str());
@@ -94,6 +95,7 @@ TEST_CASE("reading that was cut off shows where it is after a restart, and ends 
     REQUIRE(tarn_session_keep(session, "talk") == TARN_OK);
     REQUIRE(tarn_session_feed(session, ids.data(), ids.size()) == TARN_OK);
     while (info_of(session).n_computed < 300) tarn_session_wait(session, 1);
+    REQUIRE(tarn_session_save(session, "talk") == TARN_OK);  // while it reads on
   }
   Host second(model.path(), toml.c_str());
   tarn_session* session = nullptr;
@@ -121,6 +123,40 @@ TEST_CASE("reading that was cut off shows where it is after a restart, and ends 
   CHECK(took < std::chrono::milliseconds(100));
   const tarn_session_info info = info_of(session);
   CHECK(info.n_computed < ids.size() - 1);
+}
+
+TEST_CASE("progress, waits and cancels do not wait for a long step") {
+  const SmallModel model("llama", "q8_0");
+  Host host(model.path(), "kv.context_tokens = 2048\nengine.batch_rows_max = 32\n");
+  tarn_session* session = host.session();
+  const std::vector<u32> ids = test::random_ids(1, 2000);
+  REQUIRE(tarn_session_feed(session, ids.data(), ids.size()) == TARN_OK);
+  // The engine's thread stands still, as in a step of a large model, but no longer than 5 s.
+  using Clock = std::chrono::steady_clock;
+  const auto begin = Clock::now();
+  const auto has_passed = [&](u32 ms) {
+    return Clock::now() - begin > std::chrono::milliseconds(ms);
+  };
+  std::atomic<bool> stands{false}, goes_on{false};
+  auto& thread = reinterpret_cast<engine::Instance*>(host.engine)->thread;
+  std::thread long_step([&] {
+    (void)thread.call([&]() -> Result<void> {
+      stands.store(true);
+      while (!goes_on.load() && !has_passed(5000)) std::this_thread::yield();
+      return {};
+    });
+  });
+  while (!stands.load()) std::this_thread::yield();
+  const tarn_session_info info = info_of(session);
+  CHECK(info.n_tokens == ids.size());
+  CHECK(info.n_computed < ids.size() - 1);
+  CHECK(tarn_session_wait(session, 20) == TARN_WOULD_BLOCK);
+  CHECK(tarn_session_cancel(session) == TARN_OK);
+  CHECK_FALSE(has_passed(4000));
+  goes_on.store(true);
+  long_step.join();
+  REQUIRE(tarn_session_wait(session, -1) == TARN_OK);
+  CHECK(info_of(session).n_tokens < ids.size());
 }
 
 }  // namespace
