@@ -153,7 +153,8 @@ void Selector::forget(u32 idx) {
 void Selector::truncate(u32 idx, u32 n_tokens) {
   if (!is_on()) return;
   Session& s = session(idx);
-  for (kv::SlotCache& cache : caches(idx)) cache.truncate(n_tokens);
+  u32 cache_head = 0;
+  for (kv::SlotCache& cache : caches(idx)) truncate_cache(s, cache_head++, n_tokens, cache);
   truncate_extents(s, n_tokens);
   if (n_tokens < s.turn_end) s.turn_end = 0;
   const bool was_used = !s.life.is_dense();

@@ -152,13 +152,10 @@ class Selector {
     u32 place_begin, place_end;  // in each head's
     std::span<std::byte> memory;
   };
-  struct PlaceArgs {
+  static constexpr u32 kForeign = u32{1} << 31;  // in a name: the rest is the slot
+  struct NameArgs {
     u32 session, head, worker_idx;
-    std::span<kv::Extents::Want> wants;  // out
-    std::span<kv::WantedSlot> others;    // out
-  };
-  struct Placed {
-    u32 n_wants = 0, n_others = 0;
+    u32 first_rank;  // of the chosen slots among all
   };
 
   void init_caches();
@@ -197,12 +194,13 @@ class Selector {
   std::span<u32> pair_counters(u32 kv_head) const;
   f32* last_query(u32 session, u32 cache_layer) const;
   std::span<std::byte> borrow_caches(u32 session);
-  static u32 take_place(const select::PqIndex& pq, u32 slot, std::span<u32> next);
+  static u16 pair_of(const select::PqIndex& pq, u32 slot);
   Result<void> lay_out(Session& s, u32 cache_layer);
   void place_pairs(const Session& s, u32 cache_layer, u32 slot_begin, u32 slot_end);
   Result<void> write_part(const Session& s, const Layout& layout);
-  Placed place_missing(const PlaceArgs& args, std::span<const u32> chosen,
-                       std::span<const kv::WantedSlot> missing);
+  void name_slots(const NameArgs& args, std::span<const u32> chosen,
+                  std::span<kv::WantedSlot> named);
+  void truncate_cache(const Session& s, u32 head, u32 n_tokens, kv::SlotCache& cache);
   Result<void> fetch_lost(const Layer& layer);
 
   u32 choose(const Head& head, const select::KeyPages& keys, std::span<u32> slots, u32 worker_idx);

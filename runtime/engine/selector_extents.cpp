@@ -76,10 +76,9 @@ std::span<std::byte> Selector::borrow_caches(u32 session) {
 
 // ---- Building ---------------------------------------------------------------------------------
 
-// Where a row's token comes to lie, if rows are gone through in order: `next` counts.
-u32 Selector::take_place(const select::PqIndex& pq, u32 slot, std::span<u32> next) {
+u16 Selector::pair_of(const select::PqIndex& pq, u32 slot) {
   const u32 row = slot - pq.slot_begin();
-  return next[u64{pq.code(0, row)} * pq.shape().n_padded() + pq.code(1, row)]++;
+  return static_cast<u16>(u32{pq.code(0, row)} * pq.shape().n_padded() + pq.code(1, row));
 }
 
 // A layer's part of the middle that lies in whole groups, read once for each part of it that finds
@@ -93,11 +92,12 @@ Result<void> Selector::lay_out(Session& s, u32 cache_layer) {
   const select::PqIndex& pq = s.target[first_head].pq;
   const u32 begin = static_cast<u32>(align_up(pq.slot_begin(), page_tokens));
   const u32 end = (pq.slot_begin() + s.n_rows) / page_tokens * page_tokens;
+  const u32 session = extent_of(s, 0) / args_.plan->select.n_heads;
   for (u32 kv_head = 0; kv_head < n_kv_heads; ++kv_head) {
     extents->begin(extent_of(s, first_head + kv_head), begin, std::max(begin, end));
+    caches(session)[first_head + kv_head].clear();  // it may have names of what was there
   }
   if (begin >= end) return {};
-  const u32 session = extent_of(s, 0) / args_.plan->select.n_heads;
   const std::span<std::byte> memory = borrow_caches(session);
   const u64 record_bytes = shape.record_bytes();
   TARN_ASSERT(n_kv_heads > 0 && record_bytes > 0);
@@ -131,7 +131,7 @@ void Selector::place_pairs(const Session& s, u32 cache_layer, u32 slot_begin, u3
     const select::PqIndex& pq = s.target[head].pq;
     const std::span<u32> firsts = extents()->firsts(extent_of(s, head));
     std::ranges::fill(firsts, 0u);
-    for (u32 slot = slot_begin; slot < slot_end; ++slot) take_place(pq, slot, firsts);
+    for (u32 slot = slot_begin; slot < slot_end; ++slot) ++firsts[pair_of(pq, slot)];
     f32* lut = reinterpret_cast<f32*>(scratch(worker_idx).search.data());
     select::place_pairs(*args_.table, pq,
                         {q + u64{kv_head} * n_group_heads * spec.head_dim, n_group_heads, 1.0f},
@@ -158,7 +158,7 @@ Result<void> Selector::write_part(const Session& s, const Layout& layout) {
           const std::span<u32> next = pair_counters(kv_head);
           std::byte* const out = layout.memory.data() + kv_head * head_bytes;
           for (u32 slot = w.slot_begin; slot < w.slot_end; ++slot) {
-            const u32 place = take_place(pq, slot, next);
+            const u32 place = next[pair_of(pq, slot)]++;
             if (place < layout.place_begin || place >= layout.place_end) continue;
             const u32 in_part = place - layout.place_begin;
             std::memcpy(out + in_part / shape.record_tokens * shape.record_bytes() +
@@ -183,40 +183,64 @@ Result<void> Selector::write_part(const Session& s, const Layout& layout) {
 
 // ---- Reading ----------------------------------------------------------------------------------
 
-// Of the missing slots those that the head's extent has, by their places in it, and the others.
-// `chosen` are all far ones, ascending: what a step chooses of a pair are its first tokens
-// (kernels/pq/pq_pairs.h: of equals the lower slots), so counting finds the places.
-Selector::Placed Selector::place_missing(const PlaceArgs& args, std::span<const u32> chosen,
-                                         std::span<const kv::WantedSlot> missing) {
-  Placed placed{};
-  const kv::Extents* const extents = this->extents();
+// Names of the far slots of a head, which were chosen in ascending order: a slot's place in the
+// head's extent, or, behind these, kForeign and the slot. Names ascend. What a step chooses of a
+// pair are its first tokens (kernels/pq/pq_pairs.h: of equals the lower slots), so counting finds
+// the places.
+void Selector::name_slots(const NameArgs& args, std::span<const u32> chosen,
+                          std::span<kv::WantedSlot> named) {
   const Session& s = session(args.session);
-  const u32 extent = extents == nullptr ? 0 : extent_of(s, args.head);
-  if (missing.empty() || extents == nullptr || !extents->is_of(extent, &s.heads[args.head])) {
-    std::ranges::copy(missing, args.others.begin());
-    placed.n_others = static_cast<u32>(missing.size());
-    return placed;
+  const kv::Extents* const extents = this->extents();
+  const u32 extent = extent_of(s, args.head);
+  const bool has_extent = extents != nullptr && extents->is_of(extent, &s.heads[args.head]);
+  const u32 n = static_cast<u32>(chosen.size());
+  if (!has_extent) {
+    for (u32 i = 0; i < n; ++i) named[i] = {kForeign | chosen[i], args.first_rank + i};
+    return;
   }
   const select::PqIndex& pq = s.heads[args.head].pq;
-  const std::span<u32> next = {reinterpret_cast<u32*>(scratch(args.worker_idx).search.data()),
-                               extents->shape().n_pairs};
-  std::ranges::copy(extents->firsts(extent), next.begin());
-  u64 at = 0;
-  for (const u32 slot : chosen) {
-    const bool is_in = slot >= extents->slot_begin(extent) && slot < extents->slot_end(extent);
-    const u32 place = is_in ? take_place(pq, slot, next) : 0;
-    if (at == missing.size() || missing[at].slot != slot) continue;
-    if (is_in) {
-      args.wants[placed.n_wants++] = {.place = place, .rank = missing[at].place};
-    } else {
-      args.others[placed.n_others++] = missing[at];
-    }
-    ++at;
+  const std::span<const u32> firsts = extents->firsts(extent);
+  Bump bump(scratch(args.worker_idx).search);
+  const std::span<u32> begins = take<u32>(bump, firsts.size()),
+                       ends = take<u32>(bump, firsts.size());
+  const std::span<u16> pairs = take<u16>(bump, n), of_slot = take<u16>(bump, n);
+  const auto is_in = [&](u32 slot) {
+    return slot >= extents->slot_begin(extent) && slot < extents->slot_end(extent);
+  };
+  // How many of each pair, and which pairs, in the extent's order.
+  std::ranges::fill(ends, 0u);
+  u32 n_pairs = 0;
+  for (u32 i = 0; i < n; ++i) {
+    if (!is_in(chosen[i])) continue;
+    of_slot[i] = pair_of(pq, chosen[i]);
+    if (ends[of_slot[i]]++ == 0) pairs[n_pairs++] = of_slot[i];
   }
-  TARN_ASSERT(at == missing.size());
-  const auto wants = args.wants.first(placed.n_wants);
-  std::ranges::sort(wants, {}, &kv::Extents::Want::place);
-  return placed;
+  std::ranges::sort(pairs.first(n_pairs), {}, [&](u16 pair) { return firsts[pair]; });
+  u32 n_in = 0;
+  for (const u16 pair : pairs.first(n_pairs)) {
+    begins[pair] = n_in;
+    n_in += ends[pair];
+    ends[pair] = begins[pair];
+  }
+  for (u32 i = 0, n_foreign = 0; i < n; ++i) {
+    const u32 rank = args.first_rank + i;
+    if (!is_in(chosen[i])) {
+      named[n_in + n_foreign++] = {kForeign | chosen[i], rank};
+      continue;
+    }
+    const u16 pair = of_slot[i];
+    const u32 at = ends[pair]++;
+    named[at] = {firsts[pair] + at - begins[pair], rank};
+  }
+}
+
+// A cut leaves places as they are where it is behind the extent.
+void Selector::truncate_cache(const Session& s, u32 head, u32 n_tokens, kv::SlotCache& cache) {
+  const kv::Extents* const extents = this->extents();
+  const u32 extent = extent_of(s, head);
+  const bool has_extent = extents != nullptr && extents->is_of(extent, &s.heads[head]);
+  const bool keeps = extents == nullptr || (has_extent && n_tokens >= extents->slot_end(extent));
+  cache.truncate(keeps ? kForeign | n_tokens : 0);
 }
 
 // What an extent could not give comes from the groups.

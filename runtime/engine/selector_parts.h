@@ -40,14 +40,14 @@ struct Selector::Fetched {
   const u8** pages;                     // of them
   std::span<u32> slots;                 // chosen
   std::span<kv::WantedSlot> wanted;     // of the mover
-  std::span<kv::WantedSlot> missing;    // far ones that the cache has not
+  std::span<kv::WantedSlot> missing;    // far ones that the cache has not, by name
   std::span<kv::Extents::Want> places;  // of them, those in the extent
 };
 
 // And of all its heads.
 struct Selector::LayerTable {
   std::span<u32> n_chosen;
-  std::span<u32> n_missing;  // far ones that the cache has not
+  std::span<u32> n_missing;  // far ones that the cache has not, by name
   std::span<std::span<const kv::WantedSlot>> wanted;
   std::span<u8*> out;
   std::span<kv::Extents::Reading> readings;

@@ -180,27 +180,25 @@ void Selector::want(const Layer& layer, u32 kv_head, u32 worker_idx) {
   };
   const u32 n_near = rank_of(far_begin), n_far = rank_of(far_end) - n_near;
   const u32 n_chosen = static_cast<u32>(slots.size());
-  for (u32 i = 0; i < n_far; ++i) mine.missing[i] = {slots[n_near + i], n_near + i};
-  u32 n_missing = n_far;
   const u32 head = layer.cache_layer * args_.spec->n_kv_heads + kv_head;
+  name_slots({layer.session, head, worker_idx, n_near}, slots.subspan(n_near, n_far), mine.missing);
+  u32 n_missing = n_far;
   const std::span<kv::SlotCache> of_session = caches(layer.session);
   if (!of_session.empty()) n_missing = of_session[head].take(mine.missing.first(n_far), mine.bytes);
 
-  u32 n_wanted = n_near;
+  u32 n_wanted = n_near, n_places = 0;
   for (u32 i = 0; i < n_near; ++i) mine.wanted[i] = {slots[i], i};
-  const Placed placed = place_missing({.session = layer.session,
-                                       .head = head,
-                                       .worker_idx = worker_idx,
-                                       .wants = mine.places,
-                                       .others = mine.wanted.subspan(n_wanted)},
-                                      slots.subspan(n_near, n_far), mine.missing.first(n_missing));
-  n_wanted += placed.n_others;
+  for (const kv::WantedSlot& missing : mine.missing.first(n_missing)) {
+    const bool is_foreign = (missing.slot & kForeign) != 0;
+    if (is_foreign) mine.wanted[n_wanted++] = {missing.slot & ~kForeign, missing.place};
+    if (!is_foreign) mine.places[n_places++] = {missing.slot, missing.place};
+  }
   for (u32 i = n_near + n_far; i < n_chosen; ++i) mine.wanted[n_wanted++] = {slots[i], i};
   table.n_missing[kv_head] = n_missing;
   table.wanted[kv_head] = mine.wanted.first(n_wanted);
   table.out[kv_head] = mine.bytes;
   table.readings[kv_head] = {.head = extent_of(session(layer.session), head),
-                             .wants = mine.places.first(placed.n_wants),
+                             .wants = mine.places.first(n_places),
                              .out = mine.bytes};
   of_workers_[worker_idx].spent.n_far += n_far;
   of_workers_[worker_idx].spent.n_cached += n_far - n_missing;

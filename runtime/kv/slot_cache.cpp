@@ -113,10 +113,13 @@ void SlotCache::put(std::span<const WantedSlot> missing, const u8* bytes) {
       if (merged_[place].heat == 0) places_[n_places++] = static_cast<u16>(place);
     }
   }
-  // Evenly of the missing ones, and merged with what stays.
+  // Neighbours of the missing ones, from another one on each time, and merged with what stays.
+  constexpr u32 kStride = 2654435769;  // 2^32 over the golden ratio
+  const u32 start = n_places < n_missing ? ++n_puts_ * kStride % n_missing : 0;
+  const u32 n_wrapped = start + n_places - std::min(start + n_places, n_missing);
   u32 n_merged = 0, next = 0;
   for (u32 i = 0; i < n_places; ++i) {
-    const WantedSlot& wanted = missing[u64{i} * n_missing / n_places];
+    const WantedSlot& wanted = missing[i < n_wrapped ? i : start + i - n_wrapped];
     while (next < n_ && entries_[next].slot < wanted.slot) merged_[n_merged++] = entries_[next++];
     merged_[n_merged++] = {wanted.slot, places_[i], static_cast<u8>(kUse)};
     std::memcpy(bytes_ + u64{places_[i]} * slot_bytes_, bytes + u64{wanted.place} * slot_bytes_,

@@ -9,6 +9,8 @@
 //             in one, as LRFU: Lee et al. 2001, IEEE Transactions on Computers 50(12)): keep_shift
 //             1 forgets nearly at once, as LRU does, larger ones count longer. A slot that is new
 //             has the heat of one use, and goes before those that are colder
+//   names     a slot, or whatever else names one: neighbours in order are kept and let go together,
+//             which is worth most where they are neighbours on the disk, too
 //   results   do not depend on it: it holds bytes that were verified, of slots that do not change
 //   memory    region_bytes(); nothing else
 //   thread    one at a time
@@ -62,6 +64,7 @@ class SlotCache {
   std::span<u16> places_{};     // [capacity], likewise
   u8* bytes_ = nullptr;         // [capacity, slot_bytes]
   u32 capacity_ = 0, slot_bytes_ = 0, keep_shift_ = kKeepShift, n_ = 0;
+  u32 n_puts_ = 0;
 };
 
 }  // namespace tarn::kv
