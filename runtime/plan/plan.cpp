@@ -117,6 +117,7 @@ void add_kv(Builder& builder, const model::ModelSpec& spec, const Plan& plan) {
            << " B, " << tiers.window_groups << " a window";
     disk << "file of " << (tiers.disk_bytes - store::kFramesBegin) / tiers.store.frame_bytes
          << " records of " << tiers.store.frame_bytes << " B";
+    if (tiers.extents.is_on()) disk << ", for groups and, of the middle, extents";
     store << "the store's index and " << tiers.store.ops_max << " heads, its I/O";
   } else {
     groups << spec.n_cache_layers << " layers x (" << plan.pages_max << " pages of "

@@ -63,6 +63,7 @@ Sample run_to_end(engine::Engine& engine, const std::vector<engine::SessionIdx>&
   out.n_cached = disk.n_cached_slots - before.disk.n_cached_slots;
   out.n_requests = disk.n_sector_reads - before.disk.n_sector_reads + disk.n_extent_reads -
                    before.disk.n_extent_reads;
+  out.wait_ns = disk.wait_ns - before.disk.wait_ns;
   out.gathered_bytes = disk.bytes_sectors - before.disk.bytes_sectors;
   out.gathered_used_bytes = disk.bytes_of_slots - before.disk.bytes_of_slots;
   return out;

@@ -37,7 +37,8 @@ struct Sample {
   // that select, slots that may be on disk, those of them that the cache had, bytes of the sectors
   // that were read for the others, and of what was wanted of them.
   u64 n_hits = 0, n_waited = 0, disk_bytes_read = 0;
-  u64 n_far = 0, n_cached = 0, n_requests = 0, gathered_bytes = 0, gathered_used_bytes = 0;
+  u64 n_far = 0, n_cached = 0, n_requests = 0, wait_ns = 0;
+  u64 gathered_bytes = 0, gathered_used_bytes = 0;
 };
 
 // The sequences of a case. What they hold before each run is computed once, cut back to after it,

@@ -135,6 +135,7 @@ void write_row(const Row& r, Writer& w) {
   real("kv_bytes_per_token", r.per_token_of(&Sample::kv_bytes));
   real("disk_bytes_per_token", r.per_token_of(&Sample::disk_bytes_read));
   real("disk_requests_per_token", r.per_token_of(&Sample::n_requests));
+  real("disk_wait_ms", r.per_token_of(&Sample::wait_ns) * 1e-6);
   real("hit_rate", r.hit_rate());
   real("useful_share", r.useful_share());
   real("recall", r.recall);
