@@ -34,7 +34,11 @@ Result<void> KvStream::open(const KvStreamArgs& args) {
   n_cache_layers_ = args.n_cache_layers;
   page_tokens_ = args.plan->group_shape.page_tokens;
   failed_ = {};
-  extents_.init({.shape = tiers.extents, .store = &store_, .mover = &mover_, .clock = args.clock},
+  extents_.init({.shape = tiers.extents,
+                 .store = &store_,
+                 .mover = &mover_,
+                 .clock = args.clock,
+                 .daily_write_bytes = tiers.store.write_bytes_per_day},
                 args.extents);
   if (Result<void> opened = open_store(args); !opened) {
     close();

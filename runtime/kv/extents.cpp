@@ -116,6 +116,11 @@ void Extents::put(u32 head, std::span<std::byte> tokens, u32 n_tokens) {
   std::fill(tokens.begin() + static_cast<i64>(n_bytes), tokens.begin() + static_cast<i64>(n_padded),
             std::byte{0});
   const u32 record = h.n_records++;
+  const u64 reserved_bytes = args_.daily_write_bytes / 2;
+  const bool is_budgeted = args_.daily_write_bytes > 0;
+  if (is_budgeted && args_.store->stats().budget_left_bytes < reserved_bytes + n_padded) {
+    h.is_broken = true;
+  }
   if (h.is_broken) return;
   const auto unused = [](const Put& p) { return !p.is_used; };
   while (n_puts_ > 0 && std::none_of(puts_.begin(), puts_.end(), unused)) {

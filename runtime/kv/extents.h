@@ -65,6 +65,7 @@ class Extents {
     store::Store* store = nullptr;
     Mover* mover = nullptr;  // whose pump() brings our events
     Clock* clock = nullptr;
+    u64 daily_write_bytes = 0;  // the store's; half of it is left to what cannot do without
   };
   void init(const Args& args, std::span<std::byte> region);
   void set_nonce(u64 nonce) { nonce_ = nonce; }  // of this opening of the store: keys never repeat
