@@ -2,9 +2,9 @@
 //
 // attn.h's pages on a GPU: the append that fills them, and a decode step's attention over them.
 //
-//   groups    [n_tables, table_stride] device addresses of groups of one cache layer, in slot
-//             order: a group is the pages of all KV heads over page_tokens slots, page of head h at
-//             h * page_stride bytes; all multiples of 16
+//   groups    device addresses of groups of one cache layer: group g of table t at t * table_stride
+//             + g * group_stride, in slot order. A group is the pages of all KV heads over
+//             page_tokens slots, page of head h at h * page_stride bytes; all multiples of 16
 //   tables    [rows_max]: which table a row's sequence has
 //   positions [rows_max]: the slot that a row writes;  visible [rows_max]: it attends to slots
 //             [0, visible). Both on the device, as all that varies from step to step.
@@ -40,6 +40,7 @@ struct GpuPages {
   u32 n_kv_heads;
   u8* const* groups;
   u64 table_stride;  // elements
+  u32 group_stride;  // elements
   u64 page_stride;   // bytes
   const u32* tables;
 };

@@ -17,7 +17,7 @@ TARN_DEVICE u32 vector_bytes(KvType type, u32 head_dim) {
 
 TARN_DEVICE u8* slot_address(const GpuPages& pages, u32 row, u32 kv_head, u32 slot) {
   u8* const* groups = pages.groups + pages.tables[row] * pages.table_stride;
-  return groups[slot / pages.page_tokens] + kv_head * pages.page_stride +
+  return groups[u64{slot / pages.page_tokens} * pages.group_stride] + kv_head * pages.page_stride +
          u64{slot % pages.page_tokens} * 2 * vector_bytes(pages.type, pages.head_dim);
 }
 

@@ -65,8 +65,10 @@ Result<void> Engine::place_gpu_backend(const OpenArgs& args) {
   const u64 n_summaries =
       plan::gpu_summaries_bytes(spec_, plan_.logit_rows_max) / sizeof(kernels::GpuLogitsSummary);
   const u64 n_groups = u64{plan_.sessions_max} * spec_.n_cache_layers * plan_.pages_max;
-  std::byte* runs_on_device = step + shape.runs.offset_bytes;
-  auto* counts = reinterpret_cast<u32*>(runs_on_device + plan::gpu_counts_offset_bytes(step_rows));
+  std::byte* state = step + shape.rope_cos.offset_bytes;
+  const u64 state_bytes = plan::gpu_state_bytes(spec_, step_rows);
+  TARN_ASSERT(shape.rope_cos.offset_bytes + state_bytes <= shape.inv_freq.offset_bytes);
+  const u64 counts_bytes = (u64{step_rows} + 1) * sizeof(u32);
   return gpu_backend_.open(
       {.device = device_,
        .table = args.gpu_kernels,
@@ -81,26 +83,15 @@ Result<void> Engine::place_gpu_backend(const OpenArgs& args) {
        .acts = {.q = piece_at<i8>(step, shape.act_q),
                 .side = piece_at<kernels::U32x2>(step, shape.act_sums)},
        .quantizes = has_quantized_layers(weights_),
-       .rope_cos = piece_at<f32>(step, shape.rope_cos),
-       .rope_sin = piece_at<f32>(step, shape.rope_sin),
+       .state = state,
+       .counts = reinterpret_cast<u32*>(state + state_bytes - counts_bytes),
        .embedded = buffers_.x.data,
-       .tokens = piece_at<u32>(step, shape.tokens),
-       .positions = piece_at<u32>(step, shape.positions),
-       .visible = piece_at<u32>(step, shape.visible),
-       .wanted = piece_at<u32>(step, shape.wanted),
-       .owners = reinterpret_cast<u32*>(runs_on_device),
-       .counts = counts,
-       .n_rows = counts + step_rows + 1,
        .groups = reinterpret_cast<u64*>(gpu_memory_.attention() + partials_bytes),
        .partial = reinterpret_cast<f32*>(gpu_memory_.attention()),
        .summaries = reinterpret_cast<kernels::GpuLogitsSummary*>(logits_.data + n_logits),
        .inv_freq = inv_freq.data(),
-       .host_cos = take<f32>(mirror_, u64{step_rows} * n_pairs).data(),
-       .host_sin = take<f32>(mirror_, u64{step_rows} * n_pairs).data(),
+       .host_state = take<std::byte>(mirror_, state_bytes).data(),
        .host_embedded = embedded_.data,
-       .host_owners = take<u32>(mirror_, step_rows).data(),
-       .host_counts = take<u32>(mirror_, u64{step_rows} + 1).data(),
-       .host_n_rows = take<u32>(mirror_, 2).data(),
        .host_summaries = take<kernels::GpuLogitsSummary>(mirror_, n_summaries).data(),
        .host_groups = take<u64>(mirror_, n_groups).data()});
 }

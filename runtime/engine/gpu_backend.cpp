@@ -29,8 +29,9 @@ Result<void> GpuBackend::open(const GpuBackendArgs& args) {
   args_ = args;
   stream_ = args_.device->stream(StreamId::compute);
   TARN_TRY(done_, args_.device->create_event());
-  for (u32 n = 0; n <= args_.rows_max; ++n) args_.host_counts[n] = n;
-  send(args_.counts, args_.host_counts, args_.rows_max + 1);
+  auto* host_counts = reinterpret_cast<u32*>(args_.host_state);
+  for (u32 n = 0; n <= args_.rows_max; ++n) host_counts[n] = n;
+  send(args_.counts, host_counts, args_.rows_max + 1);
   return finish();
 }
 
@@ -65,6 +66,7 @@ Result<void> GpuBackend::begin_graph(u32 n_rows, u32 n_spans) {
   TARN_ASSERT(graph(n_rows, n_spans) == nullptr);
   TARN_CHECK(args_.device->begin_capture(stream_));
   mode_ = Mode::capture;
+  place_state(n_rows);
   graph_rows_ = n_rows;
   graph_spans_ = n_spans;
   return {};
@@ -86,7 +88,7 @@ void GpuBackend::send(T* to, const T* from, u64 n) {
 
 const u32* GpuBackend::count(u32 n) const {
   TARN_ASSERT(n <= args_.rows_max);
-  return mode_ == Mode::eager ? args_.counts + n : args_.n_rows;
+  return mode_ == Mode::eager ? args_.counts + n : state<u32>(state_.n_rows);
 }
 
 // Whether the step is one of a graph's, which is then on its way.
@@ -97,9 +99,6 @@ bool GpuBackend::launch_graph(const StepState& step) {
   const u32 visible_max = *std::max_element(step.visible, step.visible + step.n_rows);
   GpuGraph* captured = graph(step.n_rows, plan::gpu_spans(visible_max));
   TARN_ASSERT(captured != nullptr);  // before READY, for every session and span of the plan
-  args_.host_n_rows[0] = step.n_rows;
-  args_.host_n_rows[1] = step.takes_best ? step.n_rows : 0;
-  send(args_.n_rows, args_.host_n_rows, 2);
   args_.device->launch(captured, stream_);
   return true;
 }
@@ -108,58 +107,67 @@ void GpuBackend::begin_step(const StepState& step) {
   quantized_ = nullptr;
   if (mode_ == Mode::capture) return;
   mode_ = Mode::eager;
+  place_state(step.n_rows);
+  write_state(step);
+  for (const RowRun& run : step.runs) send_groups(run);
+  send(args_.state, args_.host_state, state_.bytes);
+  if (args_.host_embedded != nullptr) {
+    send(args_.embedded, args_.host_embedded, u64{step.n_rows} * args_.spec->d_model);
+  }
+  if (launch_graph(step)) mode_ = Mode::replay;
+}
+
+void GpuBackend::place_state(u32 n_rows) {
+  TARN_ASSERT(n_rows <= args_.rows_max);
+  state_ = plan::gpu_state_shape(*args_.spec, n_rows);
+}
+
+void GpuBackend::write_state(const StepState& step) {
+  const auto place = [this](u64 offset) {
+    return reinterpret_cast<u32*>(args_.host_state + offset);
+  };
   const u32 n = step.n_rows;
-  const u32 n_pairs = args_.spec->n_rot / 2;
+  place(state_.n_rows)[0] = n;
+  place(state_.n_rows)[1] = step.takes_best ? n : 0;
+  std::copy_n(step.tokens, n, place(state_.tokens));
+  std::copy_n(step.positions, n, place(state_.positions));
+  std::copy_n(step.visible, n, place(state_.visible));
+  std::copy(step.wanted.begin(), step.wanted.end(), place(state_.wanted));
+  for (const RowRun& run : step.runs) {
+    std::fill_n(place(state_.owners) + run.row_begin, run.n_rows, run.owner);
+  }
   kernels::rope_table({.positions = step.positions,
                        .n_rows = n,
                        .n_rot = args_.spec->n_rot,
                        .inv_freq = args_.inv_freq,
-                       .cos = args_.host_cos,
-                       .sin = args_.host_sin});
-  for (const RowRun& run : step.runs) {
-    std::fill_n(args_.host_owners + run.row_begin, run.n_rows, run.owner);
-    send_groups(run);
-  }
-  send(args_.rope_cos, args_.host_cos, u64{n} * n_pairs);
-  send(args_.rope_sin, args_.host_sin, u64{n} * n_pairs);
-  if (args_.host_embedded != nullptr) {
-    send(args_.embedded, args_.host_embedded, u64{n} * args_.spec->d_model);
-  }
-  send(args_.tokens, step.tokens, n);
-  send(args_.positions, step.positions, n);
-  send(args_.visible, step.visible, n);
-  send(args_.owners, args_.host_owners, n);
-  if (!step.wanted.empty()) send(args_.wanted, step.wanted.data(), step.wanted.size());
-  if (launch_graph(step)) mode_ = Mode::replay;
+                       .cos = reinterpret_cast<f32*>(args_.host_state + state_.cos),
+                       .sin = reinterpret_cast<f32*>(args_.host_state + state_.sin)});
 }
 
-// The part of a sequence's tables that is not on the device yet. The groups of a decode step are
-// mostly those of the step before.
+// The part of a sequence's tables that is not on the device yet: mostly nothing, and a new group of
+// every layer, side by side, where the row before filled one.
 void GpuBackend::send_groups(const RowRun& run) {
   TARN_ASSERT(run.owner < args_.sessions_max);
   const u32 n_layers = args_.spec->n_cache_layers;
   const u32 n_groups = run.sequence->n_groups();
-  TARN_ASSERT(n_groups <= args_.pages_max);
-  for (u32 layer = 0; layer < n_layers; ++layer) {
-    const u64 table = (u64{run.owner} * n_layers + layer) * args_.pages_max;
-    u64* known = args_.host_groups + table;
-    u32 begin = n_groups, end = 0;
-    for (u32 group_idx = 0; group_idx < n_groups; ++group_idx) {
-      const u64 address = run.sequence->group_address(layer, group_idx);
-      if (known[group_idx] == address) continue;
-      known[group_idx] = address;
-      begin = std::min(begin, group_idx);
-      end = group_idx + 1;
+  const u32 begin = run.sequence->take_changed_groups();
+  TARN_ASSERT(begin <= n_groups && n_groups <= args_.pages_max);
+  if (begin == n_groups) return;
+  const u64 first = (u64{run.owner} * args_.pages_max + begin) * n_layers;
+  u64* address = args_.host_groups + first;
+  for (u32 group_idx = begin; group_idx < n_groups; ++group_idx) {
+    for (u32 layer = 0; layer < n_layers; ++layer) {
+      *address++ = run.sequence->group_address(layer, group_idx);
     }
-    if (begin < end) send(args_.groups + table + begin, known + begin, end - begin);
   }
+  send(args_.groups + first, args_.host_groups + first, u64{n_groups - begin} * n_layers);
 }
 
 void GpuBackend::embed(const model::WeightMatrix& table, const StepState& step, Rows out) {
   enqueue(args_.table->embed, kernels::GpuEmbedArgs{.type = table.type,
                                                     .weights = table.tiled,
                                                     .k = table.k,
-                                                    .tokens = args_.tokens,
+                                                    .tokens = state<u32>(state_.tokens),
                                                     .out = out.data,
                                                     .out_stride = out.stride,
                                                     .n_rows = count(step.n_rows),
@@ -275,8 +283,8 @@ void GpuBackend::rope(Rows q, Rows k, u32 n) {
   enqueue(args_.table->rope,
           kernels::GpuRopeArgs{.q = {.x = q.data, .stride = q.stride, .n_heads = spec.n_heads},
                                .k = {.x = k.data, .stride = k.stride, .n_heads = spec.n_kv_heads},
-                               .cos = args_.rope_cos,
-                               .sin = args_.rope_sin,
+                               .cos = state<f32>(state_.cos),
+                               .sin = state<f32>(state_.sin),
                                .n_rows = count(n),
                                .rows_max = n,
                                .head_dim = spec.head_dim,
@@ -286,26 +294,27 @@ void GpuBackend::rope(Rows q, Rows k, u32 n) {
 }
 
 kernels::GpuPages GpuBackend::pages(u32 cache_layer, u32 row) const {
-  const u64 first = u64{cache_layer} * args_.pages_max;
   return {.type = args_.kv_type,
           .page_tokens = args_.page_tokens,
           .head_dim = args_.spec->head_dim,
           .n_kv_heads = args_.spec->n_kv_heads,
-          .groups = reinterpret_cast<u8* const*>(args_.groups + first),
+          .groups = reinterpret_cast<u8* const*>(args_.groups + cache_layer),
           .table_stride = u64{args_.spec->n_cache_layers} * args_.pages_max,
+          .group_stride = args_.spec->n_cache_layers,
           .page_stride = args_.page_bytes,
-          .tables = args_.owners + row};
+          .tables = state<u32>(state_.owners) + row};
 }
 
 void GpuBackend::kv_append(const StepState& step, u32 cache_layer, Rows k, Rows v) {
-  enqueue(args_.table->kv_append, kernels::GpuKvAppendArgs{.pages = pages(cache_layer, 0),
-                                                           .k = k.data,
-                                                           .k_stride = k.stride,
-                                                           .v = v.data,
-                                                           .v_stride = v.stride,
-                                                           .positions = args_.positions,
-                                                           .n_rows = count(step.n_rows),
-                                                           .rows_max = step.n_rows});
+  enqueue(args_.table->kv_append,
+          kernels::GpuKvAppendArgs{.pages = pages(cache_layer, 0),
+                                   .k = k.data,
+                                   .k_stride = k.stride,
+                                   .v = v.data,
+                                   .v_stride = v.stride,
+                                   .positions = state<u32>(state_.positions),
+                                   .n_rows = count(step.n_rows),
+                                   .rows_max = step.n_rows});
 }
 
 void GpuBackend::attend(const StepState& step, u32 cache_layer, Rows q, Rows out) {
@@ -328,7 +337,7 @@ void GpuBackend::attend(const StepState& step, u32 cache_layer, Rows q, Rows out
                 .out = from_row(out, begin).data,
                 .out_stride = out.stride,
                 .quantized = leaves_acts ? acts_from(begin, d_out) : kernels::GpuQuantized{},
-                .visible = args_.visible + begin,
+                .visible = state<u32>(state_.visible) + begin,
                 .n_rows = count(n_rows),
                 .rows_max = n_rows,
                 .n_group_heads = spec.n_heads / spec.n_kv_heads,
@@ -356,7 +365,7 @@ void GpuBackend::gather(const StepState& step, Rows x, u32 d, Rows out) {
   const u32 n = static_cast<u32>(step.wanted.size());
   enqueue(args_.table->gather, kernels::GpuGatherArgs{.x = x.data,
                                                       .x_stride = x.stride,
-                                                      .rows = args_.wanted,
+                                                      .rows = state<u32>(state_.wanted),
                                                       .out = out.data,
                                                       .out_stride = out.stride,
                                                       .n_rows = count(n),
@@ -380,7 +389,7 @@ void GpuBackend::summarize(Rows logits, u32 n, u32 d) {
                                  .k = 0,
                                  .summary = args_.summaries,
                                  .top = nullptr,
-                                 .n_rows = mode_ == Mode::eager ? count(n) : args_.n_rows + 1,
+                                 .n_rows = count(n) + (mode_ == Mode::eager ? 0 : 1),
                                  .rows_max = n});
   if (mode_ == Mode::capture) return;
   mode_ = Mode::eager;

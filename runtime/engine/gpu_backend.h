@@ -17,7 +17,9 @@
 //             instead of the logits; a graph has that kernel too, with no rows where nobody asks
 //   disk      rows of an embedding table that stays in the file are read by the host before the
 //             step and sent with its state
-//   tables    where a session's groups lie, kept on both sides; only what changed is sent
+//   state     of a step goes in one copy: rows, tokens, places, cos and sin
+//   tables    where a session's groups lie, kept on both sides; only what changed is looked at and
+//             sent
 //   thread    the engine's
 //   errors    finish() tells the device's first one; a GPU that does not answer is taken for lost
 #pragma once
@@ -30,6 +32,7 @@
 #include "platform/gpu/device.h"
 #include "runtime/engine/backend.h"
 #include "runtime/model/model_spec.h"
+#include "runtime/plan/gpu_shape.h"
 
 namespace tarn::engine {
 
@@ -51,28 +54,17 @@ struct GpuBackendArgs {
   // On the device.
   kernels::GpuQuantized acts{};  // [rows_max, k_max]
   bool quantizes = false;        // some layer's product reads them
-  f32* rope_cos = nullptr;       // [rows_max, n_rot / 2]
-  f32* rope_sin = nullptr;       // [rows_max, n_rot / 2]
-  f32* embedded = nullptr;       // [rows_max, d_model]: where a step's rows begin
-  u32* tokens = nullptr;         // [rows_max]
-  u32* positions = nullptr;      // [rows_max]
-  u32* visible = nullptr;        // [rows_max]
-  u32* wanted = nullptr;         // [rows_max]
-  u32* owners = nullptr;         // [rows_max]: whose table of groups a row has
+  std::byte* state = nullptr;    // a step's, by plan::gpu_state_shape()
   u32* counts = nullptr;         // [rows_max + 1]: 0, 1, 2, ..., where kernels read how many rows
-  u32* n_rows = nullptr;         // [2], for graphs: the step's rows, and those it takes the best of
-  u64* groups = nullptr;         // [sessions_max, n_cache_layers, pages_max] addresses
+  f32* embedded = nullptr;       // [rows_max, d_model]: where a step's rows begin
+  u64* groups = nullptr;         // [sessions_max, pages_max, n_cache_layers] addresses
   f32* partial = nullptr;        // attention's, of 8 rows
   kernels::GpuLogitsSummary* summaries = nullptr;  // [logit_rows_max, chunks]
 
   // On the host, the other end of the copies.
-  const f64* inv_freq = nullptr;  // [n_rot / 2]
-  f32* host_cos = nullptr;        // as rope_cos
-  f32* host_sin = nullptr;
+  const f64* inv_freq = nullptr;       // [n_rot / 2]
+  std::byte* host_state = nullptr;     // as state, and the counts behind it
   const f32* host_embedded = nullptr;  // as embedded; nullptr: embed() looks them up
-  u32* host_owners = nullptr;
-  u32* host_counts = nullptr;
-  u32* host_n_rows = nullptr;
   kernels::GpuLogitsSummary* host_summaries = nullptr;
   u64* host_groups = nullptr;  // zeros
 };
@@ -119,6 +111,12 @@ class GpuBackend final : public Backend {
   bool launch_graph(const StepState& step);
   template <class T>
   void send(T* to, const T* from, u64 n);
+  void place_state(u32 n_rows);
+  template <class T>
+  T* state(u64 offset) const {
+    return reinterpret_cast<T*>(args_.state + offset);
+  }
+  void write_state(const StepState& step);
   void send_groups(const RowRun& run);
   const u32* count(u32 n) const;
   kernels::GpuQuantized acts_for(Rows x, u64 k);
@@ -131,6 +129,7 @@ class GpuBackend final : public Backend {
   GpuStream* stream_ = nullptr;
   GpuEvent* done_ = nullptr;
   Mode mode_ = Mode::eager;
+  plan::GpuStateShape state_{};           // of the step, or of the graph that is captured
   const f32* quantized_ = nullptr;        // the rows whose quantised form is in acts; nullptr: none
   u32 graph_rows_ = 0, graph_spans_ = 0;  // of the one that is captured
   static constexpr u32 kSpanBuckets = 24;  // 1, 2, 4, ... spans

@@ -1,5 +1,7 @@
 #include "runtime/kv/sequence.h"
 
+#include <algorithm>
+
 #include "platform/base/assert.h"
 #include "platform/base/bump.h"
 #include "platform/base/checked.h"
@@ -27,6 +29,7 @@ void Sequence::init(GroupPool* pool, u32 n_cache_layers, u32 slots_max,
   slots_max_ = slots_max;
   n_slots_ = 0;
   n_reserved_ = 0;
+  changed_from_ = 0;
   Bump bump(bookkeeping);
   const auto tables = bump.alloc<GroupRef>(u64{n_cache_layers} * groups_per_layer_max_);
   TARN_ASSERT(tables.has_value());
@@ -54,6 +57,7 @@ bool Sequence::reserve(u32 n) {
   if (n > slots_max_ - n_reserved_) return false;
   if (groups_needed(n) > pool_->groups_free()) return false;
   const u32 n_before = n_groups();
+  changed_from_ = std::min(changed_from_, n_before);
   n_reserved_ += n;
   const u32 n_after = n_groups();
   for (u32 layer = 0; layer < n_cache_layers_; ++layer) {
@@ -120,6 +124,7 @@ bool Sequence::truncate(u32 n) {
   drop_groups_from(n_kept);
   n_slots_ = n;
   n_reserved_ = n;
+  if (reopens) changed_from_ = std::min(changed_from_, n_kept - 1);
   for (u32 layer = 0; reopens && layer < n_cache_layers_; ++layer) {
     GroupRef& tail = entry(layer, n_kept - 1);
     if (pool_->references(tail) == 1) {
@@ -145,6 +150,7 @@ bool Sequence::fork_from(const Sequence& source) {
   const u32 tail_slots = source.n_slots_ % page_tokens;
   if (tail_slots != 0 && n_cache_layers_ > pool_->groups_free()) return false;
 
+  changed_from_ = 0;
   n_slots_ = source.n_slots_;
   n_reserved_ = n_slots_;
   for (u32 layer = 0; layer < n_cache_layers_; ++layer) {
@@ -170,6 +176,12 @@ void Sequence::clear() {
 
 u64 Sequence::group_address(u32 cache_layer, u32 group_idx) const {
   return reinterpret_cast<std::uintptr_t>(pool_->address(group(cache_layer, group_idx)));
+}
+
+u32 Sequence::take_changed_groups() {
+  const u32 first = std::min(changed_from_, n_groups());
+  changed_from_ = n_groups();
+  return first;
 }
 
 void Sequence::pages(u32 cache_layer, u32 kv_head, u32 begin, u32 end,

@@ -57,6 +57,9 @@ class Sequence {
   GroupRef group(u32 cache_layer, u32 group_idx) const;
   // Where that group lies, for the tables of a GPU's kernels.
   u64 group_address(u32 cache_layer, u32 group_idx) const;
+  // The first group whose address may not be what it was at the last call: all before it are what
+  // they were. n_groups() if none.
+  u32 take_changed_groups();
   void check_invariants() const;
 
   // Groups in each layer's table.
@@ -72,7 +75,8 @@ class Sequence {
   u32 groups_per_layer_max_ = 0;
   u32 slots_max_ = 0;
   u32 n_slots_ = 0;
-  u32 n_reserved_ = 0;  // slots with a place, >= n_slots
+  u32 n_reserved_ = 0;    // slots with a place, >= n_slots
+  u32 changed_from_ = 0;  // groups from here on may be new to who takes them
 };
 
 }  // namespace tarn::kv

@@ -4,6 +4,8 @@
 // tables there, and on the host's side the copies that the two exchange.
 #pragma once
 
+#include <bit>
+
 #include "kernels/attn/attn_gpu.h"
 #include "kernels/matmul/matvec_gpu.h"
 #include "kernels/sample/sample_gpu.h"
@@ -35,15 +37,44 @@ constexpr u64 gpu_summaries_bytes(const model::ModelSpec& spec, u64 logit_rows) 
 constexpr u32 gpu_step_rows(u32 rows_max) {
   return static_cast<u32>(align_up(rows_max, kernels::kGpuMatvecRowsMax));
 }
-// Of a row on the host: token, position, visible slots, session, wanted row, a count; its run; cos
-// and sin of its position; its embedding where the host reads it from disk.
+// Of a row on the host: token, position, visible slots, wanted row; its run; its embedding where
+// the host reads it from disk. The state that is sent comes on top.
 constexpr u64 gpu_mirror_row_bytes(const model::ModelSpec& spec) {
   const u64 embedding_bytes = spec.embedding_on_disk ? u64{spec.d_model} * sizeof(f32) : 0;
-  return 6 * sizeof(u32) + kStepRunBytes + u64{spec.n_rot} * sizeof(f32) + embedding_bytes;
+  return 4 * sizeof(u32) + kStepRunBytes + embedding_bytes;
 }
-// On the device, in the piece `runs` of the step's shape, which is the host's otherwise: the
-// session of each row, then the counts 0, 1, 2, ..., rows_max and the step's own two.
-constexpr u64 gpu_counts_offset_bytes(u32 step_rows) { return u64{step_rows} * sizeof(u32); }
-static_assert(sizeof(u32) * 3 <= kStepRunBytes);
+
+// Where a step's state lies in the piece that goes to the device in one copy, in bytes: how many
+// rows there are and of how many the best is taken, then an element of each array a row. So many
+// rows that a decode step and its graph, which has room for a bucket's, agree on the places.
+struct GpuStateShape {
+  u32 rows = 0;
+  u64 n_rows = 0, tokens = 0, positions = 0, visible = 0, wanted = 0, owners = 0;  // u32
+  u64 cos = 0, sin = 0;                                                            // n_rot / 2 f32
+  u64 bytes = 0;
+};
+constexpr GpuStateShape gpu_state_shape(const model::ModelSpec& spec, u32 n_rows) {
+  GpuStateShape shape;
+  shape.rows = n_rows < kernels::kGpuMatvecRowsMax ? std::bit_ceil(n_rows) : gpu_step_rows(n_rows);
+  shape.bytes = 4 * sizeof(u32);
+  const auto place = [&](u64& offset, u64 row_bytes) {
+    offset = shape.bytes;
+    shape.bytes += shape.rows * row_bytes;
+  };
+  place(shape.tokens, sizeof(u32));
+  place(shape.positions, sizeof(u32));
+  place(shape.visible, sizeof(u32));
+  place(shape.wanted, sizeof(u32));
+  place(shape.owners, sizeof(u32));
+  place(shape.cos, u64{spec.n_rot} / 2 * sizeof(f32));
+  place(shape.sin, u64{spec.n_rot} / 2 * sizeof(f32));
+  return shape;
+}
+// On the device it begins where the step's shape has the cosines and takes less than what follows
+// there up to the runs' end; behind it lie the counts 0, 1, 2, ..., rows_max.
+constexpr u64 gpu_state_bytes(const model::ModelSpec& spec, u32 step_rows) {
+  return gpu_state_shape(spec, step_rows).bytes + (u64{step_rows} + 1) * sizeof(u32);
+}
+static_assert(kernels::kGpuMatvecRowsMax * (kStepRunBytes - 2 * sizeof(u32)) >= 5 * sizeof(u32));
 
 }  // namespace tarn::plan

@@ -181,11 +181,12 @@ void add_gpu_scratch(Builder& builder, const model::ModelSpec& spec, const Plan&
   const u64 row_bytes = gpu_mirror_row_bytes(spec);
   builder.add(RegionId::mirror, "mirror", RegionKind::io,
               sampling_bytes(spec, plan) + summaries_bytes + tables +
-                  Checked(step_rows) * row_bytes + model::weights_host_bytes(spec) +
-                  u64{spec.n_rot} / 2 * sizeof(f64) + kMirrorPiecesMax * kPieceAlignment,
+                  Checked(step_rows) * row_bytes + gpu_state_bytes(spec, step_rows) +
+                  model::weights_host_bytes(spec) + u64{spec.n_rot} / 2 * sizeof(f64) +
+                  kMirrorPiecesMax * kPieceAlignment,
               Formula() << "logits and sampler + " << tables.get().value_or(0)
-                        << " B of page tables + " << step_rows << " rows x " << row_bytes
-                        << " B + layers"
+                        << " B of page tables + " << step_rows << " rows x " << row_bytes << " B + "
+                        << gpu_state_bytes(spec, step_rows) << " B of state + layers"
                         << (spec.embedding_on_disk ? " + checksums of embeddings" : ""));
 }
 

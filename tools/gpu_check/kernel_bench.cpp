@@ -224,6 +224,7 @@ class Bench {
                       .n_kv_heads = shape_.n_kv_heads,
                       .groups = device_.upload(groups),
                       .table_stride = 0,
+                      .group_stride = 1,
                       .page_stride = page,
                       .tables = zeros_},
             .visible = device_.upload(std::vector<u32>(kRowsMax, depth)),

@@ -104,6 +104,8 @@ class Problem {
     u64 table_stride = 0;
     for (const auto& groups : groups_) table_stride = std::max<u64>(table_stride, groups.size());
     std::vector<std::unique_ptr<DeviceArray<u8>>> memory;
+    constexpr u32 kGroupStride = 3;  // of other layers' groups between
+    table_stride *= kGroupStride;
     std::vector<u8*> addresses(table_stride * launch.n_rows + 1, nullptr);
     std::vector<u32> tables(launch.rows_max), visible(launch.rows_max, 1u << 30);
     for (u32 row = 0; row < launch.n_rows; ++row) {
@@ -112,7 +114,7 @@ class Problem {
       visible[row] = case_.visible[n];
       for (u64 g = 0; g < groups_[n].size(); ++g) {
         memory.push_back(std::make_unique<DeviceArray<u8>>(gpu, groups_[n][g]));
-        addresses[tables[row] * table_stride + g] = memory.back()->data();
+        addresses[tables[row] * table_stride + g * kGroupStride] = memory.back()->data();
       }
     }
     std::vector<f32> q_rows(stride_ * launch.rows_max, kCanary);
@@ -130,30 +132,32 @@ class Problem {
         gpu, gpu_attn_partial_bytes(launch.rows_max, n_heads_, launch.spans_max, case_.head_dim),
         u8{0xff});
     const bool quantizes = case_.head_dim % 32 == 0;
-    gpu.table->attend({.pages = pages(groups.data(), table_stride, device_tables.data()),
-                       .q = q.data(),
-                       .q_stride = stride_,
-                       .out = out.data(),
-                       .out_stride = stride_,
-                       .quantized = {quantizes ? quantized.data() : nullptr, side.data()},
-                       .visible = device_visible.data(),
-                       .n_rows = n_rows.data(),
-                       .rows_max = launch.rows_max,
-                       .n_group_heads = case_.n_group_heads,
-                       .spans_max = launch.spans_max,
-                       .scale = scale(),
-                       .partial = reinterpret_cast<f32*>(partial.data())},
-                      gpu.stream);
+    gpu.table->attend(
+        {.pages = pages(groups.data(), table_stride, kGroupStride, device_tables.data()),
+         .q = q.data(),
+         .q_stride = stride_,
+         .out = out.data(),
+         .out_stride = stride_,
+         .quantized = {quantizes ? quantized.data() : nullptr, side.data()},
+         .visible = device_visible.data(),
+         .n_rows = n_rows.data(),
+         .rows_max = launch.rows_max,
+         .n_group_heads = case_.n_group_heads,
+         .spans_max = launch.spans_max,
+         .scale = scale(),
+         .partial = reinterpret_cast<f32*>(partial.data())},
+        gpu.stream);
     return {out.host(), quantized.host(), side.host()};
   }
 
-  GpuPages pages(u8* const* groups, u64 table_stride, const u32* tables) const {
+  GpuPages pages(u8* const* groups, u64 table_stride, u32 group_stride, const u32* tables) const {
     return {.type = case_.type,
             .page_tokens = case_.page_tokens,
             .head_dim = case_.head_dim,
             .n_kv_heads = case_.n_kv_heads,
             .groups = groups,
             .table_stride = table_stride,
+            .group_stride = group_stride,
             .page_stride = page_bytes_,
             .tables = tables};
   }
@@ -292,7 +296,7 @@ TEST_CASE("kv_append writes the bytes of the CPU's kv_store, into its slot alone
                             &v_rows[n * k_stride + h * c.head_dim], slot, c.head_dim});
         }
       }
-      const DeviceArray<u8*> groups(gpu, {g0.data(), g1.data(), g2.data(), g3.data()});
+      const DeviceArray<u8*> groups(gpu, {g0.data(), g2.data(), g1.data(), g3.data()});
       const DeviceArray<u32> tables(gpu, {1, 0, 0}), n_rows(gpu, {2});
       const DeviceArray<u32> at(gpu, {positions[0], positions[1], positions[2]});
       const DeviceArray<f32> k(gpu, k_rows), v(gpu, v_rows);
@@ -301,7 +305,8 @@ TEST_CASE("kv_append writes the bytes of the CPU's kv_store, into its slot alone
                                       .head_dim = c.head_dim,
                                       .n_kv_heads = c.n_kv_heads,
                                       .groups = groups.data(),
-                                      .table_stride = 2,
+                                      .table_stride = 1,
+                                      .group_stride = 2,
                                       .page_stride = page_bytes,
                                       .tables = tables.data()},
                             .k = k.data(),

@@ -136,6 +136,28 @@ TEST_CASE(
   CHECK(bytes == kTokens * 2 * kRowBytes);  // a draw wants them too
 }
 
+TEST_CASE("a decode step sends its state in one copy, and a new group of all layers in another") {
+  const GpuModel model("llama", "q8_0");
+  GpuEngine gpu;
+  require_open(gpu, model.path(), config_of(64, 2));
+  const SessionIdx session = *gpu.engine.create_session();
+  constexpr u32 kPrompt = 28, kTokens = 8;
+  REQUIRE(gpu.engine.feed(session, random_ids(1, kPrompt, GpuModel::kVocab)).has_value());
+  gpu.run();
+  REQUIRE(gpu.engine.generate(session, {.max_tokens = kTokens, .ignore_end = true}).has_value());
+  const model::ModelSpec& spec = gpu.engine.spec();
+  const u64 state_bytes = 4 * sizeof(u32) + 5 * sizeof(u32) + spec.n_rot * sizeof(f32);
+  for (u32 i = 0; i < kTokens; ++i) {
+    CAPTURE(i);
+    const FakeDevice::Copied before = gpu.device.copied();
+    gpu.engine.step();
+    const bool is_new_group = kPrompt - 1 + i == 32;  // the row's slot is the first of a page
+    const u64 groups_bytes = is_new_group ? spec.n_cache_layers * sizeof(u64) : 0;
+    CHECK(gpu.device.copied().n_in - before.n_in == (is_new_group ? 2 : 1));
+    CHECK(gpu.device.copied().bytes_in - before.bytes_in == state_bytes + groups_bytes);
+  }
+}
+
 TEST_CASE("a row that a graph has room for and the step has not writes nothing") {
   const GpuModel model("llama", "q8_0");
   constexpr u32 kLong = 28, kTokens = 10, kFew = 3;

@@ -1,5 +1,6 @@
 // Goal    a sequence's slots hold what was written until they are cut off, whatever other sequences
-//         of the pool do; a shortage changes nothing; every group comes back.
+//         of the pool do; a shortage changes nothing; every group comes back; who takes what
+//         changed knows where all groups lie.
 // Method  random reserve/write/commit/abandon/truncate/fork/clear over several sequences that share
 // one
 //         small pool, against a list of tokens per sequence; what the pool can give is computed
@@ -96,6 +97,23 @@ struct World {
     }
   }
 
+  // What somebody knows who asks what changed and keeps it.
+  void follow(u32 s) {
+    Sequence& sequence = sequences[s];
+    std::vector<u64>& addresses = known[s];
+    const u32 begin = sequence.take_changed_groups();
+    REQUIRE(begin <= sequence.n_groups());
+    addresses.resize(u64{sequence.n_groups()} * n_layers);
+    for (u32 layer = 0; layer < n_layers; ++layer) {
+      for (u32 g = 0; g < sequence.n_groups(); ++g) {
+        u64& address = addresses[u64{g} * n_layers + layer];
+        if (g >= begin) address = sequence.group_address(layer, g);
+        REQUIRE(address == sequence.group_address(layer, g));
+      }
+    }
+    REQUIRE(sequence.take_changed_groups() == sequence.n_groups());
+  }
+
   u32 n_layers, page_tokens, slots_max;
   std::vector<std::byte> region;
   std::vector<u64> pool_words;
@@ -103,6 +121,7 @@ struct World {
   std::vector<std::vector<u64>> tables;
   std::vector<Sequence> sequences;
   std::vector<std::vector<u64>> tokens;
+  std::map<u32, std::vector<u64>> known;  // [n_groups, n_layers] addresses of each sequence
 };
 
 TEST_CASE("slots are reserved, written, committed and found again across page borders") {
@@ -303,6 +322,7 @@ TEST_CASE("random operations over several sequences agree with lists of tokens")
       CAPTURE(op);
       random_operation(world, static_cast<u32>(random.below(c.n_sequences)), random);
       world.check();
+      if (random.below(2) == 0) world.follow(static_cast<u32>(random.below(c.n_sequences)));
     }
     for (u32 s = 0; s < c.n_sequences; ++s) world.sequences[s].clear();
     CHECK(world.pool.groups_free() == c.groups_max);
