@@ -20,6 +20,12 @@ GpuLauncher<GpuSwigluArgs> swiglu_gpu;
 GpuLauncher<GpuAddArgs> add_gpu;
 GpuLauncher<GpuGatherArgs> gather_gpu;
 GpuLauncher<GpuSampleArgs> sample_gpu;
+GpuLauncher<GpuPqLutArgs> pq_lut_gpu;
+GpuLauncher<GpuPqScoreArgs> pq_score_gpu;
+GpuLauncher<GpuPqWeighArgs> pq_weigh_gpu;
+GpuLauncher<GpuPqAssignArgs> pq_assign_gpu;
+GpuLauncher<GpuTopKArgs> top_k_gpu;
+GpuLauncher<GpuGatherSlotsArgs> gather_slots_gpu;
 
 }  // namespace TARN_GPU
 
@@ -49,6 +55,12 @@ const GpuTable& TARN_GPU_TABLE() {
       .add = TARN_GPU::add_gpu,
       .gather = TARN_GPU::gather_gpu,
       .sample = TARN_GPU::sample_gpu,
+      .pq_lut = TARN_GPU::pq_lut_gpu,
+      .pq_score = TARN_GPU::pq_score_gpu,
+      .pq_weigh = TARN_GPU::pq_weigh_gpu,
+      .pq_assign = TARN_GPU::pq_assign_gpu,
+      .top_k = TARN_GPU::top_k_gpu,
+      .gather_slots = TARN_GPU::gather_slots_gpu,
   };
   return kTable;
 }

@@ -11,14 +11,17 @@
 
 #include "kernels/act/act_gpu.h"
 #include "kernels/attn/attn_gpu.h"
+#include "kernels/attn/gather_slots_gpu.h"
 #include "kernels/matmul/matmat_gpu.h"
 #include "kernels/matmul/matmul_gpu.h"
 #include "kernels/matmul/matvec_gpu.h"
 #include "kernels/norm/norm_gpu.h"
+#include "kernels/pq/pq_gpu.h"
 #include "kernels/quant/activations_gpu.h"
 #include "kernels/quant/dequant_gpu.h"
 #include "kernels/rope/rope_gpu.h"
 #include "kernels/sample/sample_gpu.h"
+#include "kernels/topk/topk_gpu.h"
 #include "platform/base/gpu_stream.h"
 
 namespace tarn::kernels {
@@ -43,6 +46,13 @@ struct GpuTable {
   GpuLauncher<GpuAddArgs>* add;
   GpuLauncher<GpuGatherArgs>* gather;
   GpuLauncher<GpuSampleArgs>* sample;
+  // Of rows that select.
+  GpuLauncher<GpuPqLutArgs>* pq_lut;
+  GpuLauncher<GpuPqScoreArgs>* pq_score;
+  GpuLauncher<GpuPqWeighArgs>* pq_weigh;
+  GpuLauncher<GpuPqAssignArgs>* pq_assign;
+  GpuLauncher<GpuTopKArgs>* top_k;
+  GpuLauncher<GpuGatherSlotsArgs>* gather_slots;
 };
 
 const GpuTable& gpu_table_cuda();  // defined where the build has CUDA

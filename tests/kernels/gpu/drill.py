@@ -34,15 +34,18 @@ FLAGS = ["-std=c++20", "-O1", "-g1", "-ffp-contract=off", "-fsanitize=address",
 TESTS = {
     "kernels/act/act_cuda.cu": ["elementwise"],
     "kernels/attn/attn_cuda.cu": ["attn"],
+    "kernels/attn/gather_slots_cuda.cu": ["select"],
     "kernels/attn/kv_append_cuda.cu": ["attn"],
     "kernels/matmul/matmat_cuda.cu": ["matmat"],
     "kernels/matmul/matmul_cuda.cu": ["matmul"],
     "kernels/matmul/matvec_cuda.cu": ["matvec"],
     "kernels/norm/norm_cuda.cu": ["norm", "quantize"],
+    "kernels/pq/pq_cuda.cu": ["select"],
     "kernels/quant/activations_cuda.cu": ["quantize"],
     "kernels/quant/dequant_cuda.cu": ["elementwise"],
     "kernels/rope/rope_cuda.cu": ["elementwise"],
     "kernels/sample/sample_cuda.cu": ["sample"],
+    "kernels/topk/topk_cuda.cu": ["select"],
 }
 
 WAITS = re.compile(r"cta\.(?:barrier\(\)|sync_warp\(\)|copy_wait<\d+>\(\)|copy_commit\(\));")

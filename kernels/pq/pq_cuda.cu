@@ -1,0 +1,264 @@
+// kernels/pq/pq_cuda.cu: every sum in the order of the CPU's bodies, so every bit is theirs.
+#include "kernels/common/cta.h"
+#include "kernels/common/exp_cta.h"
+#include "kernels/common/reduce_cta.h"
+#include "kernels/pq/pq_gpu.h"
+
+namespace tarn::kernels::TARN_GPU {
+namespace {
+
+constexpr u32 kInfinity = 0x7f800000u;
+constexpr u32 kBlock = 32;  // elements of a q8_0 block
+constexpr u32 kBlockBytes = 2 + kBlock;
+TARN_DEVICE f32 minus_infinity() { return float_of(kInfinity | 0x80000000u); }
+
+// pq_codes.h's, of one token.
+TARN_DEVICE u32 code_of(PqCodeFormat format, const u8* row, u32 token) {
+  if (format == PqCodeFormat::bytes) return row[token];
+  const u32 t = token % kPqBlockTokens;
+  const u8* block = row + u64{token / kPqBlockTokens} * (format == PqCodeFormat::packed4 ? 32 : 48);
+  const u32 low = block[t % 32] >> (t / 32 * 4) & 15u;
+  if (format == PqCodeFormat::packed4) return low;
+  return low | (block[32 + t % 16] >> (t / 16 * 2) & 3u) << 4;
+}
+
+TARN_DEVICE u8 with_bits(u8 byte, u32 shift, u32 bits, u32 value) {
+  const u32 mask = ((1u << bits) - 1u) << shift;
+  return static_cast<u8>((byte & ~mask) | (value << shift & mask));
+}
+
+TARN_DEVICE void put_code(PqCodeFormat format, u8* row, u32 token, u32 code) {
+  if (format == PqCodeFormat::bytes) {
+    row[token] = static_cast<u8>(code);
+    return;
+  }
+  const u32 t = token % kPqBlockTokens;
+  u8* block = row + u64{token / kPqBlockTokens} * (format == PqCodeFormat::packed4 ? 32 : 48);
+  block[t % 32] = with_bits(block[t % 32], t / 32 * 4, 4, code);
+  if (format == PqCodeFormat::packed4) return;
+  block[32 + t % 16] = with_bits(block[32 + t % 16], t / 16 * 2, 2, code >> 4);
+}
+
+// A thread an entry of the table, a CTA row a q head.
+struct PqLut {
+  static constexpr u32 kThreads = 128;
+  using Args = GpuPqLutArgs;
+
+  TARN_DEVICE static void run(Cta& cta, const Args& args) {
+    const GpuPqIndex& index = args.index;
+    const u32 n_entries = index.n_subspaces * index.n_padded;
+    const u32 entry = cta.block() * kThreads + cta.thread();
+    const u32 head = cta.block_y();
+    if (entry >= n_entries) return;
+    const u32 subspace = entry / index.n_padded, centroid = entry % index.n_padded;
+    const u32 kv_head = head / index.n_group_heads;
+    const f32* q = args.q + (u64{head} * index.n_subspaces + subspace) * index.dims;
+    const f32* column =
+        index.codebooks +
+        (u64{kv_head} * index.n_subspaces + subspace) * index.dims * index.n_padded + centroid;
+    f32 sum = 0.0f;
+    for (u32 i = 0; i < index.dims; ++i) sum += q[i] * load<f32>(column + u64{i} * index.n_padded);
+    args.lut[u64{head} * n_entries + entry] = sum;
+  }
+};
+
+// A thread a token, a CTA row a q head.
+struct PqScore {
+  static constexpr u32 kThreads = 256;
+  using Args = GpuPqScoreArgs;
+
+  TARN_DEVICE static void run(Cta& cta, const Args& args) {
+    const GpuPqIndex& index = args.index;
+    const u32 token = cta.block() * kThreads + cta.thread();
+    const u32 head = cta.block_y();
+    if (token >= load<u32>(args.n_tokens)) return;
+    const f32* lut = args.lut + u64{head} * index.n_subspaces * index.n_padded;
+    const u8* row = index.codes + head / index.n_group_heads * index.head_stride;
+    f32 sum = load<f32>(lut + code_of(index.format, row, token));
+    for (u32 m = 1; m < index.n_subspaces; ++m) {
+      row += index.codes_stride;
+      lut += index.n_padded;
+      sum += load<f32>(lut + code_of(index.format, row, token));
+    }
+    args.scores[head * args.scores_stride + token] = sum * args.scale;
+  }
+};
+
+// A CTA a KV head.
+struct PqWeigh {
+  static constexpr u32 kThreads = 512;
+  static constexpr u32 kWarps = kThreads / kWarpLanes;
+  static constexpr u32 kTile = 2048;  // tokens whose p the lanes of the sum find in shared memory
+  static constexpr u32 kLanes = 16;
+  using Args = GpuPqWeighArgs;
+
+  struct Room {
+    Shared<f32> of_warp;  // [kWarps]
+    Shared<f32> tile;     // [kTile]
+    Shared<f32> lanes;    // [kLanes]
+  };
+
+  TARN_DEVICE static void run(Cta& cta, const Args& args) {
+    const Room room{.of_warp = cta.shared<f32>(kWarps),
+                    .tile = cta.shared<f32>(kTile),
+                    .lanes = cta.shared<f32>(kLanes)};
+    const u32 n = load<u32>(args.n_tokens);
+    f32* weights = args.weights + cta.block() * args.weights_stride;
+    for (u32 h = 0; h < args.n_group_heads; ++h) {
+      const u32 head = cta.block() * args.n_group_heads + h;
+      f32* p = args.scores + head * args.scores_stride;
+      const f32 max = max_of(cta, p, n, room);
+      const f32 factor = 1.0f / exponentials(cta, p, n, max, room);
+      for (u32 t = cta.thread(); t < n; t += kThreads) {  // what this thread wrote itself
+        const f32 weight = p[t] * factor;
+        weights[t] = h == 0 ? weight : weights[t] + weight;
+      }
+    }
+  }
+
+  TARN_DEVICE static f32 max_of(Cta& cta, const f32* scores, u32 n, const Room& room) {
+    f32 max = minus_infinity();
+    for (u32 t = cta.thread(); t < n; t += kThreads) max = scores[t] > max ? scores[t] : max;
+    max = max_warp(cta, max);
+    if (cta.lane() == 0) room.of_warp[cta.warp()] = max;
+    cta.barrier();  // every warp's maximum is there; the last head's are read: two barriers follow
+    for (u32 w = 0; w < kWarps; ++w) {
+      const f32 other = room.of_warp[w];
+      max = other > max ? other : max;
+    }
+    return max;
+  }
+
+  // Scores become p; returns their sum, sum16 of the sums of every 16th.
+  TARN_DEVICE static f32 exponentials(Cta& cta, f32* p, u32 n, f32 max, const Room& room) {
+    f32 lane_sum = 0.0f;
+    for (u32 begin = 0; begin < n; begin += kTile) {
+      const u32 n_tile = n - begin < kTile ? n - begin : kTile;
+      for (u32 i = cta.thread(); i < n_tile; i += kThreads) {
+        const f32 weight = exp_f32(p[begin + i] - max);
+        p[begin + i] = weight;
+        room.tile[i] = weight;
+      }
+      cta.barrier();  // the tile is whole
+      if (cta.thread() < kLanes) {
+        for (u32 i = cta.thread(); i < n_tile; i += kLanes) {
+          const f32 weight = room.tile[i];
+          lane_sum += weight;
+        }
+      }
+      cta.barrier();  // the lanes have read the tile
+    }
+    if (cta.thread() < kLanes) room.lanes[cta.thread()] = lane_sum;
+    cta.barrier();  // every lane's sum is there
+    f32 sums[kLanes];
+    TARN_UNROLL(16) for (u32 j = 0; j < kLanes; ++j) {
+      const f32 sum = room.lanes[j];
+      sums[j] = sum;
+    }
+    TARN_UNROLL(4) for (u32 half = kLanes / 2; half > 0; half /= 2) {
+      TARN_UNROLL(8) for (u32 j = 0; j < half; ++j) sums[j] = sums[j] + sums[j + half];
+    }
+    return sums[0];
+  }
+};
+
+// A CTA a KV head, a thread a centroid; token by token, since codes share bytes.
+struct PqAssign {
+  static constexpr u32 kThreads = kPqCentroidsMax;
+  static constexpr u32 kWarps = kThreads / kWarpLanes;
+  using Args = GpuPqAssignArgs;
+
+  struct Best {
+    f32 value;
+    u32 centroid;
+  };
+  TARN_DEVICE static Best better(const Best& a, const Best& b) {
+    return b.value > a.value || (b.value == a.value && b.centroid < a.centroid) ? b : a;
+  }
+
+  TARN_DEVICE static void run(Cta& cta, const Args& args) {
+    const Shared<f32> values = cta.shared<f32>(kWarps);
+    const Shared<u32> centroids = cta.shared<u32>(kWarps);
+    const GpuPqIndex& index = args.index;
+    const u32 kv_head = cta.block();
+    const u8* key = args.keys + kv_head * args.keys_head_stride;
+    const u32 end = load<u32>(args.rows + 1);
+    for (u32 token = load<u32>(args.rows); token < end; ++token, key += args.keys_stride) {
+      for (u32 m = 0; m < index.n_subspaces; ++m) {
+        Best best = of_thread(cta, args, key, kv_head * index.n_subspaces + m, m * index.dims);
+        for (u32 mask = kWarpLanes / 2; mask > 0; mask /= 2) {
+          best = better(best,
+                        {cta.shuffle_xor(best.value, mask), cta.shuffle_xor(best.centroid, mask)});
+        }
+        if (cta.lane() == 0) {
+          values[cta.warp()] = best.value;
+          centroids[cta.warp()] = best.centroid;
+        }
+        cta.barrier();  // every warp's best is there
+        if (cta.thread() == 0) {
+          for (u32 w = 1; w < kWarps; ++w) {
+            const f32 value = values[w];
+            const u32 centroid = centroids[w];
+            best = better(best, {value, centroid});
+          }
+          put_code(index.format, index.codes + kv_head * index.head_stride + m * index.codes_stride,
+                   token, best.centroid);
+        }
+        cta.barrier();  // it has read them
+      }
+    }
+  }
+
+  // This thread's centroid of a sub-space whose dims of the key begin at `first`.
+  TARN_DEVICE static Best of_thread(Cta& cta, const Args& args, const u8* key, u32 book,
+                                    u32 first) {
+    const GpuPqIndex& index = args.index;
+    const u32 c = cta.thread();
+    if (c >= index.n_padded) return {minus_infinity(), 0};
+    const f32* column = index.codebooks + u64{book} * index.dims * index.n_padded + c;
+    f32 dot = 0.0f;
+    for (u32 i = 0; i < index.dims; ++i) {
+      dot += element(args.type, key, first + i) * load<f32>(column + u64{i} * index.n_padded);
+    }
+    const f32 value = dot - load<f32>(index.half_norms + u64{book} * index.n_padded + c);
+    return value > minus_infinity() ? Best{value, c} : Best{minus_infinity(), 0};
+  }
+
+  TARN_DEVICE static f32 element(TensorType type, const u8* key, u32 i) {
+    if (type == TensorType::f16) return widen_f16(load<u16>(key + u64{i} * 2));
+    const u8* block = key + u64{i / kBlock} * kBlockBytes;
+    return widen_f16(load<u16>(block)) * static_cast<f32>(load<i8>(block + 2 + i % kBlock));
+  }
+};
+
+u32 n_heads(const GpuPqIndex& index) { return index.n_kv_heads * index.n_group_heads; }
+
+}  // namespace
+
+void pq_lut_gpu(const GpuPqLutArgs& args, GpuStream* stream) {
+  const u32 n_entries = args.index.n_subspaces * args.index.n_padded;
+  launch<PqLut>({.n_ctas = (n_entries + PqLut::kThreads - 1) / PqLut::kThreads,
+                 .n_ctas_y = n_heads(args.index)},
+                stream, args);
+}
+
+void pq_score_gpu(const GpuPqScoreArgs& args, GpuStream* stream) {
+  launch<PqScore>({.n_ctas = (args.tokens_max + PqScore::kThreads - 1) / PqScore::kThreads,
+                   .n_ctas_y = n_heads(args.index)},
+                  stream, args);
+}
+
+void pq_weigh_gpu(const GpuPqWeighArgs& args, GpuStream* stream) {
+  constexpr u64 kSharedBytes = shared_bytes_of(PqWeigh::kWarps, sizeof(f32)) +
+                               shared_bytes_of(PqWeigh::kTile, sizeof(f32)) +
+                               shared_bytes_of(PqWeigh::kLanes, sizeof(f32));
+  launch<PqWeigh>({.n_ctas = args.n_kv_heads, .shared_bytes = kSharedBytes}, stream, args);
+}
+
+void pq_assign_gpu(const GpuPqAssignArgs& args, GpuStream* stream) {
+  constexpr u64 kSharedBytes = shared_bytes_of(PqAssign::kWarps, sizeof(f32)) +
+                               shared_bytes_of(PqAssign::kWarps, sizeof(u32));
+  launch<PqAssign>({.n_ctas = args.index.n_kv_heads, .shared_bytes = kSharedBytes}, stream, args);
+}
+
+}  // namespace tarn::kernels::TARN_GPU
