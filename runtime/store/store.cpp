@@ -216,7 +216,7 @@ Begun Store::put(const PutArgs& args) {
                .payload = args.payload,
                .payload_bytes = args.payload_bytes,
                .generation = ref->generation,
-               .budget_left_bytes = budget_bytes_,
+               .budget_left_bytes = is_budgeted ? budget_bytes_ : ~u64{0},
                .written_bytes = stats().bytes_written_ever},
               slot->head);
   index_.step(*ref, Life::reserved, Life::writing);

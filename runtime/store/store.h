@@ -39,7 +39,8 @@
 //
 // The write budget is a bucket of write_bytes_per_day that fills by the monotonic clock while the
 // store is open. Its level is in every head, and the youngest record's level is what a restart goes
-// on with: a box that restarts all day does not write all day.
+// on with: a box that restarts all day does not write all day. Who opens it without a limit leaves
+// a full bucket.
 //
 // Size. A file that is opened with another file_bytes is made longer or shorter in place: records
 // in the frames that stay are kept. With another frame_bytes it becomes a new store, so whoever

@@ -21,8 +21,6 @@ constexpr u64 kWaitNs = 10'000'000;
 constexpr u32 kOpsMax = 64;
 constexpr u64 kGroupsBytes = 2 * store::kPayloadBytesMax;  // at least two of the largest groups
 constexpr u64 kKeysBytes = align_up((store::kManifestGroupsMax + 1) * sizeof(store::Key), 4096);
-// What is written here counts against nobody's budget, and leaves an engine's as it was.
-constexpr u64 kNoBudget = u64{1} << 62;
 
 u64 file_bytes_of(const store::Cut& cut) {
   return store::kFramesBegin + cut.n_frames * cut.frame_bytes;
@@ -80,8 +78,7 @@ void SessionFolder::open_as(const store::Cut& cut) {
   const store::StoreLimits limits{.file_bytes = file_bytes_of(cut),
                                   .frame_bytes = cut.frame_bytes,
                                   .head_bytes_max = (1 + store::kMetaSectorsMax) * kSectorBytes,
-                                  .ops_max = kOpsMax,
-                                  .write_bytes_per_day = kNoBudget};
+                                  .ops_max = kOpsMax};  // and no budget: who asked for it waits
   const u64 bytes = value_of(store::store_bytes(limits));
   store_memory_ = reserve_bytes(reserve_, "store", bytes);
   store::StoreOpenArgs args{.io = io_,

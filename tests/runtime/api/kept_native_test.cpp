@@ -13,6 +13,7 @@
 #include "runtime/engine/instance.h"
 #include "tests/runtime/api/host.h"
 #include "tests/support/open_engine.h"
+#include "tests/support/slow_build.h"
 #include "tests/support/temp_dir.h"
 
 namespace tarn {
@@ -120,7 +121,7 @@ TEST_CASE("reading that was cut off shows where it is after a restart, and ends 
   REQUIRE(tarn_session_wait(session, 5000) == TARN_OK);
   const auto took = std::chrono::steady_clock::now() - begin;
   MESSAGE("cancelled within ", std::chrono::duration<f64, std::milli>(took).count(), " ms");
-  CHECK(took < std::chrono::milliseconds(100));
+  CHECK(took < std::chrono::milliseconds(test::kSlowBuild ? 2000 : 100));
   const tarn_session_info info = info_of(session);
   CHECK(info.n_computed < ids.size() - 1);
 }

@@ -503,6 +503,15 @@ TEST_CASE("the write budget fills by the clock and outlives a restart") {
   for (u32 i = 0; i < 10; ++i) REQUIRE(bench->put(record_of(id++)));
   CHECK(bench->begin_put(record_of(id), 1) == Begun::over_budget);
   bench->close();
+  // A limit that is set later begins with a day's worth.
+  bench = box.boot(limits_of(100));
+  for (u32 i = 0; i < 12; ++i) REQUIRE(bench->put(record_of(id++)));
+  REQUIRE(bench->flush());
+  bench->close();
+  bench = box.boot(limits);
+  for (u32 i = 0; i < 10; ++i) REQUIRE(bench->put(record_of(id++)));
+  CHECK(bench->begin_put(record_of(id), 1) == Begun::over_budget);
+  bench->close();
 }
 
 TEST_CASE("what the file was before decides nothing: foreign, cut, other sizes, one label, newer") {
