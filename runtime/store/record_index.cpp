@@ -175,6 +175,16 @@ std::optional<u32> RecordIndex::free_run(u32 n) const {
   return std::nullopt;
 }
 
+// The last one of the file.
+std::optional<u32> RecordIndex::last_free_run(u32 n) const {
+  u32 length = 0;
+  for (u32 i = n_frames_; n_free_ >= n && i-- > 0;) {
+    length = frame_is_free(i) ? length + 1 : 0;
+    if (length == n) return i;
+  }
+  return std::nullopt;
+}
+
 void RecordIndex::evict(u32 frame_idx) {
   const RecordRef ref{frame_idx, entries_[frame_idx].generation};
   const bool completed = retire(ref);
@@ -216,11 +226,12 @@ std::optional<u32> RecordIndex::evictable_run(u32 n) {
 std::optional<RecordRef> RecordIndex::reserve(const NewRecord& record) {
   TARN_ASSERT(record.n_frames > 0 && record.n_frames > record.aliases.size());
   if (record.n_frames > n_frames_) return std::nullopt;
-  auto first = free_run(record.n_frames);
+  const bool is_manifest = record.kind == Kind::manifest;
+  auto first = is_manifest ? last_free_run(record.n_frames) : free_run(record.n_frames);
   if (!first) first = evictable_run(record.n_frames);
   if (!first) return std::nullopt;
   set_used(*first, record.n_frames);
-  cursor_ = (*first + record.n_frames) % n_frames_;
+  if (!is_manifest) cursor_ = (*first + record.n_frames) % n_frames_;
   IndexEntry& entry = entries_[*first];
   entry.key = record.key;
   entry.generation = record.generation;
@@ -393,7 +404,12 @@ void RecordIndex::finish_scan(u32 youngest_frame_idx) {
   cursor_ = (youngest_frame_idx + n_last) % n_frames_;
   for (u32 i = 0; i < n_frames_; ++i) {
     const u32 frame_idx = (cursor_ + i) % n_frames_;
-    if (entries_[frame_idx].life == Life::published) push_youngest(frame_idx);
+    const IndexEntry& entry = entries_[frame_idx];
+    if (entry.life == Life::published && entry.kind != Kind::manifest) push_youngest(frame_idx);
+  }
+  for (u32 i = 0; i < n_frames_; ++i) {  // where they lie says nothing of when
+    const IndexEntry& entry = entries_[i];
+    if (entry.life == Life::published && entry.kind == Kind::manifest) push_youngest(i);
   }
 }
 

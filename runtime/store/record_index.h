@@ -10,6 +10,10 @@
 //               free. A record that fails goes from where it is to completed. Published records are
 //               found; holds (pins and reads) keep one from being evicted, and a retired one from
 //               being completed. Every step names the generation that it means and asserts it.
+//   places      records lie in the order in which they were written, round and round the file; but
+//               manifests, which are replaced again and again, from its end: in between, each would
+//               leave a hole, groups would fill a part of it, and in the end no manifest would find
+//               its frames in a row between groups that are held
 //   thread      its owner's
 //   when full   take_frames() evicts the least recently used; with nothing to evict it returns none
 //
@@ -110,7 +114,7 @@ class RecordIndex {
   // version, and must not be found when the younger one is gone). A record with aliases waits for
   // adopt(), with its head read again. At last
   // finish_scan(): records become evictable in the order in which they were written, as far as
-  // their places tell, since the file is written round and round.
+  // their places tell, since the file is written round and round; manifests after all others.
   void see(u32 frame_idx, const HeadView& view);
   void weigh(u32 frame_idx);
   bool waits_for_aliases(u32 frame_idx) const;
@@ -144,6 +148,7 @@ class RecordIndex {
   void publish_seen(u32 frame_idx);
   void forget_seen(u32 frame_idx);
   std::optional<u32> free_run(u32 n) const;
+  std::optional<u32> last_free_run(u32 n) const;
   std::optional<u32> evictable_run(u32 n);
   void evict(u32 frame_idx);
   IndexEntry& at(RecordRef ref);

@@ -350,8 +350,9 @@ class Store {
   u64 opening_deadline_ns_ = 0;
   u64 next_label_ = 0;
   u32 scan_next_ = 0, scan_in_flight_ = 0, weigh_next_ = 0;
-  u32 youngest_frame_ = 0;
   u64 youngest_generation_ = 0;
+  u64 cursor_generation_ = 0;  // of the youngest record that is no manifest, and where it lies
+  u32 cursor_frame_ = 0;
 };
 
 // How the file at `path` is cut; nothing where there is none, or it is no store's of this version.

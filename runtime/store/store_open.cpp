@@ -191,9 +191,12 @@ void Store::take_scan(Slot& slot, i64 result) {
   if (!view) return;
   index_.see(frame_idx, *view);
   const RecordHead& head = view->head();
+  if (view->kind() != Kind::manifest && head.generation > cursor_generation_) {
+    cursor_generation_ = head.generation;
+    cursor_frame_ = frame_idx;
+  }
   if (head.generation <= youngest_generation_) return;
   youngest_generation_ = head.generation;
-  youngest_frame_ = frame_idx;
   budget_bytes_ = std::min(limits_.write_bytes_per_day, head.budget_left_bytes);
   written_before_bytes_ = head.written_bytes;
 }
@@ -271,7 +274,7 @@ void Store::take_stale(Slot& slot, i64 result) {
 }
 
 void Store::finish_opening() {
-  index_.finish_scan(youngest_frame_);
+  index_.finish_scan(cursor_frame_);
   std::fill(slots_.begin(), slots_.end(), Slot{});
   next_generation_ = youngest_generation_ + 1;
   stats_.n_found_at_start = index_.n_records();

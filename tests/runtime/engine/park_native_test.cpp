@@ -188,7 +188,9 @@ TEST_CASE("a damaged or a missing part is computed anew, or the session refused"
   u32 n_whole = 0, n_partly = 0, n_refused = 0;
   test::Random random(test::seed_from_environment());
   CAPTURE(random.seed());
-  for (u32 frame = 0; frame < 36; ++frame) {  // each record of the session, head or payload
+  const u64 n_frames = (image.size() - store::kFramesBegin) / frame_bytes;
+  for (u32 i = 0; i <= 36; ++i) {                 // each record of the session, head or payload
+    const u64 frame = i < 36 ? i : n_frames - 1;  // the manifest
     CAPTURE(frame);
     const u64 begin = store::kFramesBegin + frame * frame_bytes;
     const u64 bit = (frame % 2 == 0 ? 0 : kSectorBytes) * 8 + random.below(kSectorBytes * 8);

@@ -514,6 +514,38 @@ TEST_CASE("the write budget fills by the clock and outlives a restart") {
   bench->close();
 }
 
+TEST_CASE("a manifest finds its frames in a row, however often it was replaced between groups") {
+  Box box;
+  auto bench = box.boot(limits_of(100));
+  const auto put_manifest = [&](u64 version) {
+    const auto manifest = record_of(
+        1, {.payload_bytes = 4 * kFrameBytes, .kind = Kind::manifest, .version = version});
+    REQUIRE(bench->put(manifest, PutArgs::If::replace));  // five frames
+  };
+  u64 version = 1;
+  for (u64 id = 2; id < 72; ++id) {  // 70 that are held, and two manifests at a time
+    CAPTURE(id);
+    REQUIRE(bench->put(record_of(id)));
+    bench->store.pin(bench->store.find(record_of(id).key)->ref);
+    put_manifest(version++);
+    if (id == 30) {  // after a restart, too
+      for (u64 held = 2; held <= id; ++held) {
+        bench->store.unpin(bench->store.find(record_of(held).key)->ref);
+      }
+      bench->close();
+      bench = box.boot(limits_of(100));
+      for (u64 held = 2; held <= id; ++held) {
+        bench->store.pin(bench->store.find(record_of(held).key)->ref);
+      }
+    }
+  }
+  for (u64 id = 2; id < 72; ++id) {
+    bench->store.unpin(bench->store.find(record_of(id).key)->ref);
+  }
+  CHECK(bench->store.index().n_evicted() == 0);
+  bench->close();
+}
+
 TEST_CASE("what the file was before decides nothing: foreign, cut, other sizes, one label, newer") {
   Box box;
   const auto record = record_of(1);
