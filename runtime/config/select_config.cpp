@@ -37,6 +37,7 @@ Result<SelectConfig> with_preset(SelectConfig config, std::string_view preset) {
   if (!compares) config.method = SelectMethod::pq;
   config.n_subspaces = is_wide ? 4 : 2;
   config.code_bits = is_wide ? 8 : 6;
+  config.parts = KeyParts::contiguous;
   config.context_divisor = 10;
   config.tokens_min = 256;
   config.n_sinks = 32;

@@ -45,7 +45,7 @@ u64 Engine::recall_scratch_bytes() const {
       PqIndex::train_scratch_bytes(shape),
       select::selection_scratch_bytes({.n_group_heads = spec_.n_heads / spec_.n_kv_heads,
                                        .head_dim = spec_.head_dim,
-                                       .lut_elems = shape.n_subspaces * shape.n_padded(),
+                                       .lut_elems = shape.lut_elems(),
                                        .middle_tokens_max = n}),
       2 * u64{n} * sizeof(u32),
       u64{PqIndex::n_sample(shape, n)} * sizeof(const u8*),
@@ -71,7 +71,7 @@ f64 Engine::recall(const RecallArgs& args) const {
   const auto search = take<std::byte>(
       bump, select::selection_scratch_bytes({.n_group_heads = n_group_heads,
                                              .head_dim = spec_.head_dim,
-                                             .lut_elems = shape.n_subspaces * shape.n_padded(),
+                                             .lut_elems = shape.lut_elems(),
                                              .middle_tokens_max = plan_.context_tokens}));
   const auto exact = take<u32>(bump, plan_.context_tokens);
   const auto coded = take<u32>(bump, plan_.context_tokens);

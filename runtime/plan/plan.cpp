@@ -299,13 +299,9 @@ Result<void> derive_sizes(const Inputs& inputs, u32 n_frames, Plan* plan) {
                   "kv.type", {"head_dim", spec.head_dim}, {});
   }
   const SelectConfig& select = config.select;
-  const bool cuts_blocks =
-      config.kv_type == KvTypeChoice::q8_0 && spec.head_dim / select.n_subspaces % 32 != 0;
-  if (select.method == SelectMethod::pq &&
-      (spec.head_dim % select.n_subspaces != 0 || cuts_blocks)) {
+  if (select.method == SelectMethod::pq && spec.head_dim % select.n_subspaces != 0) {
     return refuse(Status::invalid_config,
-                  "a key's parts are equal, and whole blocks of 32 in q8_0 KV: set "
-                  "select.subspaces to a divisor of head_dim",
+                  "a key's parts are equal: set select.subspaces to a divisor of head_dim",
                   "select.subspaces", {"head_dim", spec.head_dim},
                   {"subspaces", select.n_subspaces});
   }

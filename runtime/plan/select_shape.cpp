@@ -36,12 +36,12 @@ SelectShape select_shape(const model::ModelSpec& spec, const Config& config, u32
   shape.index_bytes = select::HeadIndex::region_bytes(select, d, context_tokens);
   shape.set_bytes = align_up(shape.n_heads * sizeof(select::HeadIndex), kAlignment) +
                     shape.n_heads * shape.index_bytes;
-  shape.search_bytes = align_up(
-      select::selection_scratch_bytes({.n_group_heads = n_group_heads,
-                                       .head_dim = d,
-                                       .lut_elems = is_pq ? pq.n_subspaces * pq.n_padded() : 0,
-                                       .middle_tokens_max = context_tokens}),
-      kAlignment);
+  shape.search_bytes =
+      align_up(select::selection_scratch_bytes({.n_group_heads = n_group_heads,
+                                                .head_dim = d,
+                                                .lut_elems = is_pq ? pq.lut_elems() : 0,
+                                                .middle_tokens_max = context_tokens}),
+               kAlignment);
   shape.train_bytes =
       align_up(is_pq ? select::PqIndex::train_scratch_bytes(pq) : d * sizeof(f32), kAlignment);
   shape.slots_bytes = align_up(u64{context_tokens} * sizeof(u32), kAlignment);

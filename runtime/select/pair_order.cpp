@@ -50,14 +50,7 @@ void place_pairs(const kernels::CpuTable& table, const PqIndex& index, const PqI
   const PqShape& shape = index.shape();
   const u32 side = shape.n_padded();
   TARN_ASSERT(shape.has_pairs() && counts.size() == u64{side} * side);
-  table.pq_lut({.q = query.q,
-                .q_stride = shape.head_dim,
-                .codebook = index.codebook(0).data(),
-                .lut = lut,
-                .n_heads = query.n_heads,
-                .n_subspaces = 2,
-                .dims = shape.dims(),
-                .n_padded = side});
+  index.fill_lut(table, 0, query, lut);
   std::array<std::array<u32, kSideMax>, 2> n_tokens{};
   for (u32 pair = 0; pair < counts.size(); ++pair) {
     n_tokens[0][pair / side] += counts[pair];

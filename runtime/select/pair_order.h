@@ -17,7 +17,7 @@
 namespace tarn::select {
 
 // counts [side, side], tokens of each pair, become the place of each pair's first token. lut
-// [n_heads, 2, side] is scratch. `index` has pairs and one codebook.
+// [n_heads, lut_elems()] is scratch. `index` has pairs and one codebook.
 void place_pairs(const kernels::CpuTable& table, const PqIndex& index, const PqIndex::Query& query,
                  f32* lut, std::span<u32> counts);
 

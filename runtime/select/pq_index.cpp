@@ -32,7 +32,8 @@ void draw_rows(u64 n_rows, u32 n, u32* out) {
 
 // What train() works in.
 struct TrainScratch {
-  f32* tile;    // [kTileTokens, dims]
+  f32* tile;    // [kTileTokens, head_dim]
+  f32* row;     // [head_dim]
   i64* sums;    // [n_centroids, dims]
   u32* counts;  // [n_centroids]
   u32* drawn;   // [n_centroids]
@@ -44,6 +45,7 @@ TrainScratch carve(const PqShape& shape, std::span<std::byte> scratch) {
   Bump bump(scratch);
   const u64 n_elems = u64{shape.n_centroids()} * shape.dims();
   return {.tile = bump.alloc<f32>(u64{PqIndex::kTileTokens} * shape.head_dim)->data(),
+          .row = bump.alloc<f32>(shape.head_dim)->data(),
           .sums = bump.alloc<i64>(n_elems)->data(),
           .counts = bump.alloc<u32>(shape.n_centroids())->data(),
           .drawn = bump.alloc<u32>(shape.n_centroids())->data(),
@@ -52,21 +54,20 @@ TrainScratch carve(const PqShape& shape, std::span<std::byte> scratch) {
 
 }  // namespace
 
-void KeyPages::load(const CpuTable& table, const Part& part, f32* out) const {
+void KeyPages::load(const CpuTable& table, u32 slot_begin, u32 n_slots, f32* out) const {
   const bool is_f16 = type == kernels::KvType::f16;
   const u64 vector_bytes = kernels::kv_vector_bytes(type, head_dim);
   const u64 slot_bytes = stride_bytes != 0 ? stride_bytes : 2 * vector_bytes;
-  const u64 offset = is_f16 ? u64{part.dim_begin} * 2 : u64{part.dim_begin} / 32 * 34;
-  for (u32 done = 0; done < part.n_slots;) {
-    const u32 slot = part.slot_begin + done;
-    const u32 n = std::min(part.n_slots - done, page_tokens - slot % page_tokens);
+  for (u32 done = 0; done < n_slots;) {
+    const u32 slot = slot_begin + done;
+    const u32 n = std::min(n_slots - done, page_tokens - slot % page_tokens);
     const u8* first = pages[slot / page_tokens] + slot % page_tokens * slot_bytes;
     table.pq_load({.type = is_f16 ? kernels::TensorType::f16 : kernels::TensorType::q8_0,
-                   .rows = first + offset,
+                   .rows = first,
                    .stride_bytes = slot_bytes,
-                   .x = out + u64{done} * part.n_dims,
+                   .x = out + u64{done} * head_dim,
                    .n_rows = n,
-                   .dims = part.n_dims});
+                   .dims = head_dim});
     done += n;
   }
 }
@@ -80,7 +81,7 @@ u64 PqIndex::region_bytes(const PqShape& shape) {
 
 u64 PqIndex::train_scratch_bytes(const PqShape& shape) {
   const u64 n_elems = u64{shape.n_centroids()} * shape.dims();
-  return round_up(u64{kTileTokens} * shape.head_dim * sizeof(f32) + n_elems * sizeof(i64) +
+  return round_up((u64{kTileTokens} + 1) * shape.head_dim * sizeof(f32) + n_elems * sizeof(i64) +
                   u64{2} * shape.n_centroids() * sizeof(u32) + kTileTokens);
 }
 
@@ -126,15 +127,38 @@ u32 PqIndex::n_sample(const PqShape& shape, u32 n_rows) {
   return std::min(n_rows, kSampleRows * shape.n_centroids());
 }
 
-void PqIndex::assign(const CpuTable& table, u32 subspace, const f32* x, u32 n, u8* codes) const {
-  const u32 dims = shape_.dims();
-  table.pq_assign({.x = x,
-                   .x_stride = dims,
-                   .centroids = centroids(n_codebooks_, subspace).data(),
-                   .half_norms = half_norms(n_codebooks_, subspace),
+// n keys to out, the dims of each sub-space side by side. `row` is scratch of a key.
+void PqIndex::load(const CpuTable& table, const KeyPages& keys, u32 first, u32 n, f32* row,
+                   f32* out) const {
+  const u32 d = shape_.head_dim;
+  keys.load(table, first, n, out);
+  for (u32 i = 0; i < n; ++i) {
+    f32* const key = out + u64{i} * d;
+    if (shape_.parts == KeyParts::contiguous) continue;
+    std::copy_n(key, d, row);
+    deal(row, key);
+  }
+}
+
+void PqIndex::deal(const f32* row, f32* out) const {
+  const u32 n = shape_.deal_dims();
+  for (u32 m = 0; m < shape_.n_subspaces; ++m) {
+    for (u32 at = m * n; at < shape_.head_dim; at += shape_.n_subspaces * n) {
+      for (u32 i = 0; i < n; ++i) *out++ = row[at + i];
+    }
+  }
+}
+
+// The nearest of a codebook's centroids for keys out of load().
+void PqIndex::assign(const CpuTable& table, u32 idx, u32 subspace, const f32* keys, u32 n,
+                     u8* codes) const {
+  table.pq_assign({.x = keys + u64{subspace} * shape_.dims(),
+                   .x_stride = shape_.head_dim,
+                   .centroids = centroids(idx, subspace).data(),
+                   .half_norms = half_norms(idx, subspace),
                    .codes = codes,
                    .n_rows = n,
-                   .dims = dims,
+                   .dims = shape_.dims(),
                    .n_padded = shape_.n_padded()});
 }
 
@@ -147,15 +171,15 @@ u32 PqIndex::train(const Training& training) {
   const u32 n_rows = n_sample(shape_, n_training_);
   const std::span<f32> centroids = this->centroids(n_codebooks_, training.subspace);
   f32* norms = half_norms(n_codebooks_, training.subspace);
-  const auto load = [&](u32 first, u32 n) {
-    training.keys.load(table, {training.first_slot + first, n, training.subspace * dims, dims},
-                       scratch.tile);
+  const f32* x = scratch.tile + u64{training.subspace} * dims;
+  const auto load_rows = [&](u32 first, u32 n) {
+    load(table, training.keys, training.first_slot + first, n, scratch.row, scratch.tile);
   };
   std::ranges::fill(centroids, 0.0f);
   draw_rows(n_rows, n_centroids, scratch.drawn);
   for (u32 c = 0; c < n_centroids; ++c) {
-    load(scratch.drawn[c], 1);
-    for (u32 i = 0; i < dims; ++i) centroids[u64{i} * shape_.n_padded() + c] = scratch.tile[i];
+    load_rows(scratch.drawn[c], 1);
+    for (u32 i = 0; i < dims; ++i) centroids[u64{i} * shape_.n_padded() + c] = x[i];
   }
   kernels::pq_half_norms(centroids.data(), dims, n_centroids, norms);
 
@@ -165,10 +189,10 @@ u32 PqIndex::train(const Training& training) {
     std::fill_n(scratch.counts, n_centroids, 0);
     for (u32 first = 0; first < n_rows; first += kTileTokens) {
       const u32 n = std::min(kTileTokens, n_rows - first);
-      load(first, n);
-      assign(table, training.subspace, scratch.tile, n, scratch.codes);
+      load_rows(first, n);
+      assign(table, n_codebooks_, training.subspace, scratch.tile, n, scratch.codes);
       table.pq_accumulate(
-          {scratch.tile, dims, scratch.codes, scratch.sums, scratch.counts, n, dims});
+          {x, shape_.head_dim, scratch.codes, scratch.sums, scratch.counts, n, dims});
     }
     way = kernels::pq_update(
         {scratch.sums, scratch.counts, centroids.data(), norms, dims, n_centroids});
@@ -181,11 +205,10 @@ void PqIndex::code(const Coding& coding) const {
   const u32 row_begin = slot_begin_ + n_tokens_;
   TARN_ASSERT(coding.slot_begin >= row_begin && coding.slot_end <= row_begin + n_training_);
   const TrainScratch scratch = carve(shape_, coding.scratch);
-  const u32 dims = shape_.dims();
   for (u32 slot = coding.slot_begin; slot < coding.slot_end; slot += kTileTokens) {
     const u32 n = std::min(kTileTokens, coding.slot_end - slot);
-    coding.keys.load(coding.table, {slot, n, coding.subspace * dims, dims}, scratch.tile);
-    assign(coding.table, coding.subspace, scratch.tile, n, scratch.codes);
+    load(coding.table, coding.keys, slot, n, scratch.row, scratch.tile);
+    assign(coding.table, n_codebooks_, coding.subspace, scratch.tile, n, scratch.codes);
     put_codes(coding.subspace, slot - slot_begin_, scratch.codes, n);
   }
 }
@@ -227,22 +250,30 @@ void PqIndex::encode(const CpuTable& table, const KeyPages& keys, u32 slot_end,
   TARN_ASSERT(slot_end - slot_begin_ <= shape_.capacity_tokens);
   const TrainScratch mine = carve(shape_, scratch);
   while (slot_begin_ + n_tokens_ < slot_end) {
-    const u32 n = std::min(kTileTokens, slot_end - slot_begin_ - n_tokens_);
-    keys.load(table, {slot_begin_ + n_tokens_, n, 0, shape_.head_dim}, mine.tile);
+    const u32 first = slot_begin_ + n_tokens_, n = std::min(kTileTokens, slot_end - first);
+    load(table, keys, first, n, mine.row, mine.tile);
     for (u32 m = 0; m < shape_.n_subspaces; ++m) {
-      table.pq_assign({.x = mine.tile + u64{m} * shape_.dims(),
-                       .x_stride = shape_.head_dim,
-                       .centroids = centroids(n_codebooks_ - 1, m).data(),
-                       .half_norms = half_norms(n_codebooks_ - 1, m),
-                       .codes = mine.codes,
-                       .n_rows = n,
-                       .dims = shape_.dims(),
-                       .n_padded = shape_.n_padded()});
+      assign(table, n_codebooks_ - 1, m, mine.tile, n, mine.codes);
       put_codes(m, n_tokens_, mine.codes, n);
     }
     count_pairs(n_tokens_, n_tokens_ + n, 1);
     n_tokens_ += n;
   }
+}
+
+void PqIndex::fill_lut(const CpuTable& table, u32 idx, const Query& query, f32* lut) const {
+  f32* dealt = lut + u64{query.n_heads} * shape_.n_subspaces * shape_.n_padded();
+  for (u32 h = 0; h < query.n_heads; ++h) {
+    deal(query.q + u64{h} * shape_.head_dim, dealt + u64{h} * shape_.head_dim);
+  }
+  table.pq_lut({.q = dealt,
+                .q_stride = shape_.head_dim,
+                .codebook = codebook(idx).data(),
+                .lut = lut,
+                .n_heads = query.n_heads,
+                .n_subspaces = shape_.n_subspaces,
+                .dims = shape_.dims(),
+                .n_padded = shape_.n_padded()});
 }
 
 void PqIndex::score(const CpuTable& table, const Query& query, f32* lut, f32* scores,
@@ -252,14 +283,7 @@ void PqIndex::score(const CpuTable& table, const Query& query, f32* lut, f32* sc
   for (u32 idx = n_codebooks_; idx-- > 0;) {
     const u32 end = idx + 1 < n_codebooks_ ? firsts_[idx + 1] : n_tokens_;
     const u32 begin = firsts_[idx] - firsts_[idx] % kernels::kPqBlockTokens;
-    table.pq_lut({.q = query.q,
-                  .q_stride = shape_.head_dim,
-                  .codebook = codebook(idx).data(),
-                  .lut = lut,
-                  .n_heads = query.n_heads,
-                  .n_subspaces = shape_.n_subspaces,
-                  .dims = shape_.dims(),
-                  .n_padded = shape_.n_padded()});
+    fill_lut(table, idx, query, lut);
     table.pq_score({.format = shape_.format,
                     .codes = codes_ + kernels::pq_row_bytes(shape_.format, begin),
                     .codes_stride = row_bytes_,
@@ -277,14 +301,7 @@ void PqIndex::score(const CpuTable& table, const Query& query, f32* lut, f32* sc
 u32 PqIndex::choose_by_pairs(const CpuTable& table, const Query& query, u32 k, f32* lut,
                              void* scratch, u32* out) const {
   TARN_ASSERT(shape_.has_pairs() && n_codebooks_ == 1);
-  table.pq_lut({.q = query.q,
-                .q_stride = shape_.head_dim,
-                .codebook = codebook(0).data(),
-                .lut = lut,
-                .n_heads = query.n_heads,
-                .n_subspaces = 2,
-                .dims = shape_.dims(),
-                .n_padded = shape_.n_padded()});
+  fill_lut(table, 0, query, lut);
   return table.pq_pairs({.format = shape_.format,
                          .codes = codes_,
                          .codes_stride = row_bytes_,
@@ -309,7 +326,9 @@ void PqIndex::reconstruct(u32 row_idx, f32* out) const {
   while (firsts_[idx] > row_idx) --idx;
   for (u32 m = 0; m < shape_.n_subspaces; ++m) {
     const f32* column = centroids(idx, m).data() + code(m, row_idx);
-    for (u32 i = 0; i < shape_.dims(); ++i) *out++ = column[u64{i} * shape_.n_padded()];
+    for (u32 i = 0; i < shape_.dims(); ++i) {
+      out[shape_.dim_of(m, i)] = column[u64{i} * shape_.n_padded()];
+    }
   }
 }
 

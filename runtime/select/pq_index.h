@@ -14,6 +14,12 @@
 //   thread      one at a time, but for train() and code(), which touch their own sub-space alone
 //   errors      none: the caller keeps capacity_tokens and codebooks_max, else it is our bug
 //
+// A key's dims belong to sub-spaces by KeyParts: contiguous ones, as in PQCache's code, or dealt
+// two by two in turn. Dealt, every sub-space has a share of RoPE's fast and slow pairs; contiguous,
+// with neighbouring dims as pairs, the first one has all fast ones, and its codes say little
+// (runtime/ARCHITECTURE.md has figures). Two by two keeps a pair in one sub-space in both of RoPE's
+// layouts, where 4 * n_subspaces divides head_dim.
+//
 // K-Means: Lloyd from 2^b distinct rows that a fixed seed draws (the same rows for every job of as
 // many rows), `iterations` updates or until the centroids went less than kTolerance, then one
 // assignment of all rows. Of many rows a sample is clustered, kSampleRows for each centroid, evenly
@@ -27,6 +33,7 @@
 
 #include "kernels/cpu_table.h"
 #include "platform/base/bump.h"
+#include "runtime/config/select_config.h"
 
 namespace tarn::select {
 
@@ -37,12 +44,8 @@ struct KeyPages {
   u32 page_tokens;
   u32 head_dim;
   u64 stride_bytes = 0;  // from a key to the next one; 0: its V lies between
-  // Dims [dim_begin, dim_begin + n_dims) of n slots as f32 [n, n_dims]; in q8_0 both are multiples
-  // of 32.
-  struct Part {
-    u32 slot_begin, n_slots, dim_begin, n_dims;
-  };
-  void load(const kernels::CpuTable& table, const Part& part, f32* out) const;
+  // The keys of n slots as f32 [n_slots, head_dim].
+  void load(const kernels::CpuTable& table, u32 slot_begin, u32 n_slots, f32* out) const;
 };
 
 struct PqShape {
@@ -50,11 +53,23 @@ struct PqShape {
   u32 n_subspaces = 0;  // head_dim % n_subspaces == 0
   u32 code_bits = 0;    // 1..8
   kernels::PqCodeFormat format = kernels::PqCodeFormat::bytes;
+  KeyParts parts = KeyParts::contiguous;
   u32 capacity_tokens = 0;
   u32 codebooks_max = 1;
   constexpr u32 dims() const { return head_dim / n_subspaces; }
   constexpr u32 n_centroids() const { return 1u << code_bits; }
   constexpr u32 n_padded() const { return kernels::pq_padded(n_centroids()); }
+  // A sub-space has so many neighbouring dims of the key, then the next one has as many.
+  constexpr u32 deal_dims() const {
+    if (parts == KeyParts::contiguous) return dims();
+    return dims() % 2 == 0 ? 2 : 1;
+  }
+  // The key's dim that is dim i of a sub-space.
+  constexpr u32 dim_of(u32 subspace, u32 i) const {
+    return (i / deal_dims() * n_subspaces + subspace) * deal_dims() + i % deal_dims();
+  }
+  // Of a query's head: its look-up tables, and itself, dealt.
+  constexpr u32 lut_elems() const { return n_subspaces * n_padded() + head_dim; }
   // A token's scores follow from a pair of codes; the pairs are counted (kernels/pq/pq_pairs.h).
   constexpr bool has_pairs() const {
     return n_subspaces == 2 && n_padded() <= kernels::kPqPairSideMax && codebooks_max == 1;
@@ -120,7 +135,9 @@ class PqIndex {
     u32 n_heads;
     f32 scale;
   };
-  // scores [n_heads, stride] of all rows; lut [n_heads, n_subspaces, n_padded].
+  // lut [n_heads, n_subspaces, n_padded] of a codebook; it has room for [n_heads, lut_elems()].
+  void fill_lut(const kernels::CpuTable& table, u32 idx, const Query& query, f32* lut) const;
+  // scores [n_heads, stride] of all rows; lut is scratch, [n_heads, lut_elems()].
   void score(const kernels::CpuTable& table, const Query& query, f32* lut, f32* scores,
              u64 stride) const;
 
@@ -144,7 +161,11 @@ class PqIndex {
   f32* half_norms(u32 idx, u32 subspace) const;
   u8* row(u32 subspace) const { return codes_ + subspace * row_bytes_; }
   void count_pairs(u32 begin, u32 end, i32 step) const;
-  void assign(const kernels::CpuTable& table, u32 subspace, const f32* x, u32 n, u8* codes) const;
+  void load(const kernels::CpuTable& table, const KeyPages& keys, u32 first, u32 n, f32* row,
+            f32* out) const;
+  void deal(const f32* row, f32* out) const;
+  void assign(const kernels::CpuTable& table, u32 idx, u32 subspace, const f32* keys, u32 n,
+              u8* codes) const;
   void put_codes(u32 subspace, u32 first, const u8* codes, u32 n) const;
 
   PqShape shape_{};

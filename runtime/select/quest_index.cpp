@@ -25,7 +25,7 @@ void QuestIndex::append(const kernels::CpuTable& table, const KeyPages& keys, u3
   TARN_ASSERT(slot_end <= capacity_tokens_);
   TARN_ASSERT(keys.head_dim == head_dim_ && row.size() >= head_dim_);
   for (; n_slots_ < slot_end; ++n_slots_) {
-    keys.load(table, {n_slots_, 1, 0, head_dim_}, row.data());
+    keys.load(table, n_slots_, 1, row.data());
     f32* min = ends_ + u64{n_slots_ / kPageTokens} * 2 * head_dim_;
     f32* max = min + head_dim_;
     const bool is_first = n_slots_ % kPageTokens == 0;

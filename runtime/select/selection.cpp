@@ -132,7 +132,7 @@ void score_exactly(const SelectionArgs& args, const KeyPages& keys, const Scratc
   f32* columns = scratch.keys + u64{kTileTokens} * d;
   for (u32 begin = 0; begin < n; begin += kTileTokens) {
     const u32 n_tile = std::min(kTileTokens, n - begin);
-    keys.load(args.table, {args.segments.middle_begin + begin, n_tile, 0, d}, scratch.keys);
+    keys.load(args.table, args.segments.middle_begin + begin, n_tile, scratch.keys);
     for (u32 t = 0; t < kTileTokens; ++t) {
       for (u32 i = 0; i < d; ++i) {
         columns[u64{i} * kTileTokens + t] = t < n_tile ? scratch.keys[u64{t} * d + i] : 0.0f;
@@ -174,8 +174,7 @@ u32 select_pq(const SelectionArgs& args, const PqIndex& index) {
   const PqShape& shape = index.shape();
   TARN_ASSERT(index.slot_begin() == args.segments.middle_begin);
   TARN_ASSERT(index.n_tokens() == args.segments.n_middle());
-  const Scratch scratch =
-      carve(args, shape_of(args, shape.head_dim, shape.n_subspaces * shape.n_padded()));
+  const Scratch scratch = carve(args, shape_of(args, shape.head_dim, shape.lut_elems()));
   const u32 n = args.segments.n_middle();
   if (args.block_tokens > 1) {
     index.score(args.table, args.query, scratch.lut, scratch.scores, n);

@@ -29,7 +29,7 @@ namespace tarn::select {
 struct SelectionShape {
   u32 n_group_heads;  // q heads of a KV head
   u32 head_dim;
-  u32 lut_elems;  // n_subspaces * n_padded of the index; 0 without one
+  u32 lut_elems;  // PqShape's; 0 without an index of codes
   u32 middle_tokens_max;
 };
 u64 selection_scratch_bytes(const SelectionShape& shape);

@@ -44,6 +44,7 @@ TEST_CASE("presets are the paper's settings") {
     const bool is_wide = std::string(name) == "pqcache-infinitebench";
     const select::PqShape shape = select::pq_shape(*config, 128, 1000);
     CHECK(shape.n_subspaces == (is_wide ? 4 : 2));
+    CHECK(shape.dim_of(1, 1) == shape.dims() + 1);  // contiguous
     CHECK(shape.n_centroids() == (is_wide ? 256 : 64));
     CHECK(select::budget(select::budget_rule(*config), 32768).k == 1636);  // half of 32,736 / 10
     CHECK(select::budget(select::budget_rule(*config), 672).k == 128);

@@ -63,7 +63,7 @@ inline f64 reconstruction_error(u32 n_tokens, const SelectConfig& config) {
   f64 error = 0, size = 0;
   std::vector<f32> key(spec.head_dim), again(spec.head_dim);
   for (u32 row = 0; row < n_rows; ++row) {
-    keys.load(table, {config.n_sinks + row, 1, 0, spec.head_dim}, key.data());
+    keys.load(table, config.n_sinks + row, 1, key.data());
     index.reconstruct(row, again.data());
     for (u32 i = 0; i < spec.head_dim; ++i) {
       error += std::pow(f64{key[i]} - again[i], 2.0);

@@ -97,7 +97,6 @@ TEST_CASE("everything chosen is full attention, by every method and of both KV t
       CAPTURE(kSelectMethodNames[static_cast<u64>(method)]);
       Config config = config_of(all(method));
       config.kv_type = type;
-      if (type == KvTypeChoice::q8_0) config.select.n_subspaces = 1;
       CHECK((answer_of(model.path(), config) == want));
       config.select.k = 16;
       CHECK_FALSE((answer_of(model.path(), config) == want));  // else nothing was chosen

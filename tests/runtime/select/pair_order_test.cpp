@@ -29,7 +29,7 @@ std::vector<u32> order(const PqIndex& pq, const std::vector<f32>& q) {
   std::vector<u32> counts(u64{kSide} * kSide);
   for (u32 row = 0; row < pq.n_tokens(); ++row)
     ++counts[u64{pq.code(0, row)} * kSide + pq.code(1, row)];
-  std::vector<f32> lut(u64{kHeads} * 2 * kSide);
+  std::vector<f32> lut(u64{kHeads} * (2 * kSide + kDims));
   place_pairs(kernels::cpu_tables().front(), pq, {q.data(), kHeads, 1.0f}, lut.data(), counts);
   return counts;
 }
@@ -44,8 +44,11 @@ TEST_CASE("tokens of a step's best pairs are neighbours") {
   test::Random random(tarn::test::seed_from_environment());
   const test::Clusters clusters(random, kTokens, kDims, 40, 8, 0.6f);
   const test::Keys keys(clusters.rows, kDims);
-  test::Index index(
-      {.head_dim = kDims, .n_subspaces = 2, .code_bits = 6, .capacity_tokens = kTokens});
+  test::Index index({.head_dim = kDims,
+                     .n_subspaces = 2,
+                     .code_bits = 6,
+                     .parts = KeyParts::dealt,
+                     .capacity_tokens = kTokens});
   index.pq.start(0);
   index.train(kernels::cpu_tables().front(), keys, kTokens, 5);
   const PqIndex& pq = index.pq;
@@ -56,7 +59,7 @@ TEST_CASE("tokens of a step's best pairs are neighbours") {
     std::sort(places.begin(), places.end());
     for (u32 i = 0; i < kTokens; ++i) REQUIRE(places[i] == i);
   }
-  std::vector<f32> lut(u64{kHeads} * 2 * kSide);
+  std::vector<f32> lut(u64{kHeads} * (2 * kSide + kDims));
   alignas(64) static std::array<std::byte, kernels::kPqPairScratchBytes> scratch;
   std::vector<u32> best(256);
   best.resize(pq.choose_by_pairs(kernels::cpu_tables().front(), {q.data(), kHeads, 0.3f}, 256,

@@ -18,11 +18,13 @@ using kernels::PqCodeFormat;
 using test::Index;
 using test::Keys;
 
-PqShape shape_2x6(u32 head_dim, u32 capacity, PqCodeFormat format = PqCodeFormat::bytes) {
+PqShape shape_2x6(u32 head_dim, u32 capacity, PqCodeFormat format = PqCodeFormat::bytes,
+                  KeyParts parts = KeyParts::dealt) {
   return {.head_dim = head_dim,
           .n_subspaces = 2,
           .code_bits = 6,
           .format = format,
+          .parts = parts,
           .capacity_tokens = capacity,
           .codebooks_max = 2};
 }
@@ -44,7 +46,7 @@ std::vector<f32> codebook_of(const Index& index, u32 idx) {
 std::vector<f32> scores_of(const CpuTable& table, const Index& index, const std::vector<f32>& q,
                            f32 scale) {
   const u32 n_heads = static_cast<u32>(q.size()) / index.shape.head_dim;
-  std::vector<f32> lut(u64{n_heads} * index.shape.n_subspaces * index.shape.n_padded());
+  std::vector<f32> lut(u64{n_heads} * index.shape.lut_elems());
   std::vector<f32> scores(u64{n_heads} * index.pq.n_tokens());
   index.pq.score(table, {q.data(), n_heads, scale}, lut.data(), scores.data(), index.pq.n_tokens());
   return scores;
@@ -77,10 +79,11 @@ TEST_CASE("a score is the query times the key that the codes stand for, and that
   for (const f32 x : clusters.query(random)) q.push_back(x);
   for (const kernels::KvType type : {kernels::KvType::f16, kernels::KvType::q8_0}) {
     const Keys keys(clusters.rows, kDim, type);
+    const KeyParts parts = type == kernels::KvType::f16 ? KeyParts::contiguous : KeyParts::dealt;
     for (const CpuTable& table : kernels::cpu_tables()) {
       if (!table.runs_here()) continue;
       CAPTURE(table.isa);
-      Index index(shape_2x6(kDim, kRows));
+      Index index(shape_2x6(kDim, kRows, PqCodeFormat::bytes, parts));
       index.train(table, keys, kRows, 3);
       CHECK(index.region.intact());
       CHECK(index.scratch.intact());
@@ -157,10 +160,11 @@ TEST_CASE("tokens that leave the local window get the nearest centroid, and move
   const Keys keys(clusters.rows, kDim);
   const std::vector<f32> stored = keys.stored();
   for (const PqCodeFormat format : {PqCodeFormat::bytes, PqCodeFormat::packed6}) {
+    const KeyParts parts = format == PqCodeFormat::bytes ? KeyParts::contiguous : KeyParts::dealt;
     for (const CpuTable& table : kernels::cpu_tables()) {
       if (!table.runs_here()) continue;
       CAPTURE(table.isa);
-      Index index(shape_2x6(kDim, kRows, format));
+      Index index(shape_2x6(kDim, kRows, format, parts));
       index.pq.start(32);
       index.train(table, keys, 904, 5);
       const std::vector<f32> before = codebook_of(index, 0);
@@ -179,7 +183,7 @@ TEST_CASE("tokens that leave the local window get the nearest centroid, and move
           for (u32 c = 0; c < 64; ++c) {
             f64 distance = 0.0;
             for (u32 i = 0; i < 32; ++i) {
-              const f64 x = stored[u64{32 + t} * kDim + m * 32 + i];
+              const f64 x = stored[u64{32 + t} * kDim + index.shape.dim_of(m, i)];
               const f64 difference = x - f64{before[(u64{m} * 32 + i) * 64 + c]};
               distance += difference * difference;
             }
@@ -195,24 +199,57 @@ TEST_CASE("tokens that leave the local window get the nearest centroid, and move
 }
 
 TEST_CASE("few distinct sub-vectors are kept without loss") {
-  test::Random random(tarn::test::seed_from_environment());
-  CAPTURE(random.seed());
   constexpr u32 kDim = 16, kRows = 256;
-  std::vector<f32> rows(u64{kRows} * kDim);
-  for (u32 t = 0; t < kRows; ++t) {
-    for (u32 i = 0; i < kDim; ++i) {
-      // 16 values in the first sub-space, 16 in the second, all 256 pairs; exact in f16.
-      const u32 value = i < 8 ? t % 16 : t / 16;
-      rows[u64{t} * kDim + i] = static_cast<f32>((value * (i + 3)) % 17) - 8.0f;
+  for (const KeyParts parts : {KeyParts::contiguous, KeyParts::dealt}) {
+    const PqShape shape{.head_dim = kDim,
+                        .n_subspaces = 2,
+                        .code_bits = 8,
+                        .parts = parts,
+                        .capacity_tokens = kRows};
+    std::vector<f32> rows(u64{kRows} * kDim);
+    for (u32 t = 0; t < kRows; ++t) {
+      for (u32 i = 0; i < kDim; ++i) {
+        // 16 values in the first half, 16 in the second, all 256 pairs; exact in f16.
+        const u32 value = i < 8 ? t % 16 : t / 16;
+        rows[u64{t} * kDim + i] = static_cast<f32>((value * (i + 3)) % 17) - 8.0f;
+      }
+    }
+    const Keys keys(rows, kDim);
+    Index index(shape);
+    index.train(kernels::cpu_tables().back(), keys, kRows, 2);  // all rows are centroids
+    std::vector<f32> key(kDim);
+    for (u32 t = 0; t < kRows; ++t) {
+      index.pq.reconstruct(t, key.data());
+      for (u32 i = 0; i < kDim; ++i) REQUIRE(key[i] == rows[u64{t} * kDim + i]);
     }
   }
-  const Keys keys(rows, kDim);
-  Index index({.head_dim = kDim, .n_subspaces = 2, .code_bits = 8, .capacity_tokens = kRows});
-  index.train(kernels::cpu_tables().back(), keys, kRows, 2);  // all rows are centroids
-  std::vector<f32> key(kDim);
-  for (u32 t = 0; t < kRows; ++t) {
-    index.pq.reconstruct(t, key.data());
-    for (u32 i = 0; i < kDim; ++i) REQUIRE(key[i] == rows[u64{t} * kDim + i]);
+}
+
+TEST_CASE("every dim belongs to one sub-space; dealt, both of a rotary pair to the same one") {
+  struct Case {
+    u32 head_dim, n_subspaces;
+  };
+  for (const Case& c : {Case{64, 2}, Case{64, 4}, Case{128, 2}, Case{128, 8}, Case{6, 2}}) {
+    for (const KeyParts parts : {KeyParts::contiguous, KeyParts::dealt}) {
+      const PqShape shape{.head_dim = c.head_dim, .n_subspaces = c.n_subspaces, .parts = parts};
+      std::vector<u32> owner(c.head_dim, c.n_subspaces);
+      for (u32 m = 0; m < c.n_subspaces; ++m) {
+        for (u32 i = 0; i < shape.dims(); ++i) {
+          REQUIRE(owner[shape.dim_of(m, i)] == c.n_subspaces);  // not dealt before
+          owner[shape.dim_of(m, i)] = m;
+        }
+      }
+      if (parts == KeyParts::contiguous) {
+        CHECK(owner[c.head_dim / c.n_subspaces - 1] == 0);
+        continue;
+      }
+      if (c.head_dim % (4 * c.n_subspaces) != 0) continue;
+      for (u32 pair = 0; pair < c.head_dim / 2; ++pair) {
+        CHECK(owner[2 * pair] == owner[2 * pair + 1]);       // adjacent
+        CHECK(owner[pair] == owner[pair + c.head_dim / 2]);  // halves
+        CHECK(owner[2 * pair] == pair % c.n_subspaces);
+      }
+    }
   }
 }
 

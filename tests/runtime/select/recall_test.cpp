@@ -56,7 +56,8 @@ Recalls measure(test::Random& random, const Keys& exact, const Keys& coded, u32 
   Index index(shape_2x6());
   index.train(table, coded, kRows, iterations);
   const std::vector<f32> stored = exact.stored();
-  std::vector<f32> lut(u64{2} * 64), scores(kRows), true_scores(kFar), shuffled(kFar), noise(kFar);
+  std::vector<f32> lut(index.shape.lut_elems()), scores(kRows), true_scores(kFar), shuffled(kFar),
+      noise(kFar);
   Recalls sum;
   for (const std::vector<f32>& q : queries) {
     index.pq.score(table, {q.data(), 1, 1.0f}, lut.data(), scores.data(), kRows);

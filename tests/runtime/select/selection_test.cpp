@@ -27,8 +27,10 @@ PqShape shape_of_test() {
 }
 
 SelectionShape scratch_shape(u32 n_heads, u32 n_middle) {
-  return {
-      .n_group_heads = n_heads, .head_dim = kDim, .lut_elems = 128, .middle_tokens_max = n_middle};
+  return {.n_group_heads = n_heads,
+          .head_dim = kDim,
+          .lut_elems = 128 + kDim,
+          .middle_tokens_max = n_middle};
 }
 
 std::vector<f32> unit_rows(test::Random& random, u32 n) {

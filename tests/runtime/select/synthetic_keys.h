@@ -63,7 +63,7 @@ class Keys {
   // As they are stored, all of them.
   std::vector<f32> stored() const {
     std::vector<f32> rows(u64{n_} * d_);
-    view().load(kernels::cpu_tables().back(), {0, n_, 0, d_}, rows.data());
+    view().load(kernels::cpu_tables().back(), 0, n_, rows.data());
     return rows;
   }
 
