@@ -16,6 +16,8 @@
 
 namespace tarn {
 
+class CodeControl;
+
 enum class SelectMethod : u8 { full, pq, oracle, quest, window, random };
 inline constexpr const char* kSelectMethodNames[] = {"full",  "pq",     "oracle",
                                                      "quest", "window", "random"};
@@ -44,6 +46,8 @@ struct SelectConfig {
   u32 block_tokens = 1;
   u32 iterations = 8;
   u32 swap_tokens = 64;
+  // Breaks the index on purpose (runtime/config/code_control.h): for measurements, and no key.
+  const CodeControl* control = nullptr;
 
   // Exact: every token is read.
   bool is_full() const { return method == SelectMethod::full; }

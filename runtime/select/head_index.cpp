@@ -50,13 +50,32 @@ void HeadIndex::take_in(const SelectConfig& config, const kernels::CpuTable& tab
   quest.append(table, keys, slot_end, {row, keys.head_dim});
 }
 
+namespace {
+
+// The chosen slots, each by its stand-in.
+void misplace(const CodeControl& control, const Segments& segments, std::span<u32> slots) {
+  for (u32& slot : slots) {
+    slot = segments.middle_begin +
+           control.instead_of(slot - segments.middle_begin, segments.n_middle());
+  }
+  std::sort(slots.begin(), slots.end());
+}
+
+}  // namespace
+
 u32 HeadIndex::choose(const SelectConfig& config, const SelectionArgs& args, const KeyPages& keys,
                       u64 seed) const {
   switch (config.method) {
     case SelectMethod::pq: {
       SelectionArgs in_blocks = args;
       in_blocks.block_tokens = config.block_tokens;
-      return select_pq(in_blocks, pq);
+      const u32 n = select_pq(in_blocks, pq);
+      const Segments& s = args.segments;
+      if (config.control != nullptr) {
+        misplace(*config.control, s,
+                 args.slots.subspan(s.n_sinks(), n - s.n_sinks() - s.n_local()));
+      }
+      return n;
     }
     case SelectMethod::oracle:
       return select_oracle(args, keys);

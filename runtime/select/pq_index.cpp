@@ -127,13 +127,16 @@ u32 PqIndex::n_sample(const PqShape& shape, u32 n_rows) {
   return std::min(n_rows, kSampleRows * shape.n_centroids());
 }
 
-// n keys to out, the dims of each sub-space side by side. `row` is scratch of a key.
+// n keys to out, the dims of each sub-space side by side; the i-th one's slot is slot_of(i). `row`
+// is scratch of a key.
+template <class SlotOf>
 void PqIndex::load(const CpuTable& table, const KeyPages& keys, u32 first, u32 n, f32* row,
-                   f32* out) const {
+                   f32* out, SlotOf slot_of) const {
   const u32 d = shape_.head_dim;
   keys.load(table, first, n, out);
   for (u32 i = 0; i < n; ++i) {
     f32* const key = out + u64{i} * d;
+    if (shape_.control != nullptr) shape_.control->change(slot_of(i), key);
     if (shape_.parts == KeyParts::contiguous) continue;
     std::copy_n(key, d, row);
     deal(row, key);
@@ -173,7 +176,10 @@ u32 PqIndex::train(const Training& training) {
   f32* norms = half_norms(n_codebooks_, training.subspace);
   const f32* x = scratch.tile + u64{training.subspace} * dims;
   const auto load_rows = [&](u32 first, u32 n) {
-    load(table, training.keys, training.first_slot + first, n, scratch.row, scratch.tile);
+    load(table, training.keys, training.first_slot + first, n, scratch.row, scratch.tile,
+         [&](u32 i) {
+           return slot_begin_ + n_tokens_ + sample_row(first + i, n_rows, n_training_);
+         });
   };
   std::ranges::fill(centroids, 0.0f);
   draw_rows(n_rows, n_centroids, scratch.drawn);
@@ -207,7 +213,8 @@ void PqIndex::code(const Coding& coding) const {
   const TrainScratch scratch = carve(shape_, coding.scratch);
   for (u32 slot = coding.slot_begin; slot < coding.slot_end; slot += kTileTokens) {
     const u32 n = std::min(kTileTokens, coding.slot_end - slot);
-    load(coding.table, coding.keys, slot, n, scratch.row, scratch.tile);
+    load(coding.table, coding.keys, slot, n, scratch.row, scratch.tile,
+         [&](u32 i) { return slot + i; });
     assign(coding.table, n_codebooks_, coding.subspace, scratch.tile, n, scratch.codes);
     put_codes(coding.subspace, slot - slot_begin_, scratch.codes, n);
   }
@@ -251,7 +258,7 @@ void PqIndex::encode(const CpuTable& table, const KeyPages& keys, u32 slot_end,
   const TrainScratch mine = carve(shape_, scratch);
   while (slot_begin_ + n_tokens_ < slot_end) {
     const u32 first = slot_begin_ + n_tokens_, n = std::min(kTileTokens, slot_end - first);
-    load(table, keys, first, n, mine.row, mine.tile);
+    load(table, keys, first, n, mine.row, mine.tile, [&](u32 i) { return first + i; });
     for (u32 m = 0; m < shape_.n_subspaces; ++m) {
       assign(table, n_codebooks_ - 1, m, mine.tile, n, mine.codes);
       put_codes(m, n_tokens_, mine.codes, n);

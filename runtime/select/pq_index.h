@@ -33,6 +33,7 @@
 
 #include "kernels/cpu_table.h"
 #include "platform/base/bump.h"
+#include "runtime/config/code_control.h"
 #include "runtime/config/select_config.h"
 
 namespace tarn::select {
@@ -56,6 +57,7 @@ struct PqShape {
   KeyParts parts = KeyParts::contiguous;
   u32 capacity_tokens = 0;
   u32 codebooks_max = 1;
+  const CodeControl* control = nullptr;
   constexpr u32 dims() const { return head_dim / n_subspaces; }
   constexpr u32 n_centroids() const { return 1u << code_bits; }
   constexpr u32 n_padded() const { return kernels::pq_padded(n_centroids()); }
@@ -161,8 +163,9 @@ class PqIndex {
   f32* half_norms(u32 idx, u32 subspace) const;
   u8* row(u32 subspace) const { return codes_ + subspace * row_bytes_; }
   void count_pairs(u32 begin, u32 end, i32 step) const;
+  template <class SlotOf>
   void load(const kernels::CpuTable& table, const KeyPages& keys, u32 first, u32 n, f32* row,
-            f32* out) const;
+            f32* out, SlotOf slot_of) const;
   void deal(const f32* row, f32* out) const;
   void assign(const kernels::CpuTable& table, u32 idx, u32 subspace, const f32* keys, u32 n,
               u8* codes) const;

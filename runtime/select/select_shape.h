@@ -35,7 +35,8 @@ inline PqShape pq_shape(const SelectConfig& config, u32 head_dim, u32 capacity_t
           .code_bits = config.code_bits,
           .format = config.code_format == CodeFormat::bytes ? kernels::PqCodeFormat::bytes : packed,
           .parts = config.parts,
-          .capacity_tokens = capacity_tokens};
+          .capacity_tokens = capacity_tokens,
+          .control = config.control};
 }
 
 }  // namespace tarn::select

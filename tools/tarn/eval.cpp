@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "runtime/engine/engine.h"
+#include "tools/support/code_controls.h"
 #include "tools/support/engine_options.h"
 #include "tools/support/exit_code.h"
 #include "tools/support/input.h"
@@ -234,6 +235,10 @@ void add_eval(CLI::App& app) {
   sub->add_option("FILE", command->logbook.file, "logbook: the log books, JSON lines");
   sub->add_option("--answers-out", command->logbook.answers_file,
                   "logbook: write every answer, {seed, index, kind, expected, given} a line");
+  sub->add_option("--control", command->logbook.control,
+                  "logbook: break the codes of selection on purpose, to see that the questions "
+                  "notice it")
+      ->check(CLI::IsMember(kCodeControls));
   CLI::Option* text = sub->add_option("--text", command->text_file, "the text, from a file");
   sub->add_option("--ids", command->ids_file, "the tokens as ids from a file; nothing is added")
       ->excludes(text);

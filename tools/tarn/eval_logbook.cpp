@@ -8,10 +8,12 @@
 #include <cmath>
 #include <cstdio>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "runtime/engine/engine.h"
+#include "tools/support/code_controls.h"
 #include "tools/support/exit_code.h"
 #include "tools/support/input.h"
 #include "tools/support/json.h"
@@ -268,8 +270,16 @@ void run_logbook(const EngineOptions& options, const LogbookCommand& command) {
   Config config = options.config();
   if (config.context_tokens == 0) config.context_tokens = n_tokens_max;
   config.sessions_max = 1;
+  const std::unique_ptr<NamedControl> control = code_control(command.control);
+  if (control != nullptr && config.select.method != SelectMethod::pq) {
+    throw Failure{kExitUsage, "--control breaks codes: it needs select.method = \"pq\""};
+  }
+  config.select.control = control.get();
   OwnEngine own(options.model, config);
   engine::Engine& engine = own.get();
+  if (control != nullptr) {
+    control->set_model(engine.spec(), static_cast<u32>(config.context_tokens));
+  }
   AnswersFile answers(command.answers_file);
   const Results results = answer_all(engine, model, lines, questions, answers);
   answers.write();

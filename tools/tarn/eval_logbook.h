@@ -13,6 +13,7 @@ namespace tarn::tools {
 struct LogbookCommand {
   std::string file;          // of tools/train/make-logbook
   std::string answers_file;  // where every answer goes, a JSON object a line; empty: nowhere
+  std::string control;       // of code_controls.h; empty: none
   bool json = false;
 };
 

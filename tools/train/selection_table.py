@@ -3,7 +3,7 @@
 
     make-logbook --tokens 4096 --documents 20 --rounds 30 --first 600000 -o book.jsonl
     selection_table.py TARN MODEL.gguf book.jsonl --results results.jsonl
-        [--methods pq-2x6 pq-4x8 oracle ...] [--divisors 4 10 ...]
+        [--methods pq-2x6 pq-4x8 oracle ...] [--divisors 4 10 ...] [--documents 5]
 
 Every configuration answers the same questions by `tarn eval logbook`, so differences are paired:
 the share right, and the difference to full attention with its 95 % interval, in points. Questions
@@ -11,6 +11,14 @@ about one document are not independent: the interval is that of a mean over docu
 random (normal, the documents' sums of differences). A document is a turn of its own, over which the
 index is made; the question's rows are exact, as in PQCache, and with them the answer's first token,
 which is a space here; every other one reads by selection.
+
+Methods: those of select.method, and
+
+    pq-2x8                     2 sub-spaces of 8 bits
+    pq-2x8-contiguous          likewise, cut from the key as in the paper
+    pq-2x8+shuffled-codes      broken on purpose (tarn eval --control): must lose, or the questions
+    pq-2x8+keys-before-rope    tell nothing
+    full-q8_0                  everything, of KV in this type; the same whatever the divisor
 
 Each configuration's answers are a line of the results file, and what has its line is not run again:
 a run that was stopped goes on. Prints a table in Markdown.
@@ -28,17 +36,22 @@ import re
 import subprocess
 import tempfile
 
-METHODS = ["pq-2x6", "pq-2x8", "pq-4x8", "oracle", "quest", "window", "random"]
+METHODS = ["oracle", "pq-2x6", "pq-2x8", "pq-4x8", "quest", "window", "random"]
 DIVISORS = [4, 8, 10, 16, 32, 64]
 KINDS = ["hop0", "hop1", "hop2", "hop3", "again"]
-PQ = re.compile(r"pq-(\d+)x(\d+)")
+PQ = re.compile(r"pq-(\d+)x(\d+)(-contiguous)?(?:\+([a-z-]+))?")
 
 
 def toml(method, divisor, args):
     lines = []
     pq = PQ.fullmatch(method)
     if pq:
-        lines += [f"select.subspaces = {pq[1]}", f"select.code_bits = {pq[2]}"]
+        parts = "contiguous" if pq[3] else "dealt"
+        lines += [f"select.subspaces = {pq[1]}", f"select.code_bits = {pq[2]}",
+                  f'select.parts = "{parts}"']
+    if method.startswith("full-"):
+        method, kv_type = method.split("-")
+        lines += [f'kv.type = "{kv_type}"']
     lines += [f'select.method = "{"pq" if pq else method}"', f"select.context_divisor = {divisor}",
               "select.tokens_min = 0", "select.swap_tokens = 1",
               f"select.sink_tokens = {args.sinks}", f"select.iterations = {args.iterations}"]
@@ -51,9 +64,12 @@ def answers(args, book, method, divisor):
         config = pathlib.Path(folder, "select.toml")
         config.write_text(toml(method, divisor, args))
         out = pathlib.Path(folder, "answers.jsonl")
+        pq = PQ.fullmatch(method)
+        control = ["--control", pq[4]] if pq and pq[4] else []
         subprocess.run(
             [args.tarn, "eval", "-m", args.model, "-t", str(args.threads), "--config", config,
-             "logbook", book, "--answers-out", out], check=True, stdout=subprocess.DEVNULL)
+             *control, "logbook", book, "--answers-out", out], check=True,
+            stdout=subprocess.DEVNULL)
         lines = [json.loads(line) for line in out.read_text().splitlines()]
     return [line["given"] == line["expected"] for line in lines]
 
@@ -69,6 +85,7 @@ class Results:
             self.right[result["method"], result["divisor"]] = [c == "1" for c in result["right"]]
 
     def of(self, method, divisor):
+        divisor = 0 if method.startswith("full") else divisor
         if (method, divisor) not in self.right:
             right = answers(self.args, self.book, method, divisor)
             self.right[method, divisor] = right
@@ -84,7 +101,7 @@ def percent(share):
 
 
 def difference(some, full, documents):
-    """Mean difference in points and half of its 95 % interval."""
+    """Mean difference in points and half of its 95 % interval; one document says nothing about it."""
     n = len(full)
     deltas = [int(a) - int(b) for a, b in zip(some, full)]
     mean = sum(deltas) / n
@@ -92,6 +109,8 @@ def difference(some, full, documents):
     for delta, document in zip(deltas, documents):
         of_document[document] = of_document.get(document, 0) + delta - mean
     n_documents = len(of_document)
+    if n_documents == 1:
+        return 100 * mean, math.nan
     variance = sum(s * s for s in of_document.values()) * n_documents / (n_documents - 1) / n**2
     return 100 * mean, 100 * 1.96 * math.sqrt(variance)
 
@@ -103,8 +122,8 @@ def parse_options():
     parser.add_argument("model")
     parser.add_argument("book")
     parser.add_argument("--results", required=True, help="file of answers, kept and gone on with")
-    parser.add_argument("--methods", nargs="+", default=METHODS,
-                        help="pq-MxB is M sub-spaces of B bits")
+    parser.add_argument("--methods", nargs="+", default=METHODS)
+    parser.add_argument("--documents", type=int, help="the book's first ones alone")
     parser.add_argument("--divisors", nargs="+", type=int, default=DIVISORS)
     parser.add_argument("--kinds", nargs="+", default=KINDS)
     parser.add_argument("--sinks", type=int, default=32)
@@ -117,6 +136,8 @@ def main():
     args = parse_options()
     lines = [line for line in pathlib.Path(args.book).read_text().splitlines()
              if json.loads(line)["kind"] in args.kinds]
+    first = list(dict.fromkeys(json.loads(line)["seed"] for line in lines))[:args.documents]
+    lines = [line for line in lines if json.loads(line)["seed"] in first]
     documents = [json.loads(line)["seed"] for line in lines]
     with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as book:
         book.write("\n".join(lines) + "\n")

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "tests/support/open_engine.h"
+#include "tools/support/code_controls.h"
 #include "tools/synth/recall.h"
 
 namespace tarn::test {
@@ -13,6 +14,7 @@ struct RecallCase {
   const char* weights = "f16";
   u32 drop_first = 0;  // tokens of the document that the model does not get to see
   SelectConfig select{};
+  const char* control = "";  // of code_controls.h
 };
 
 // The share of questions whose answer is exact, token for token.
@@ -27,6 +29,8 @@ inline f64 share_recalled(const RecallCase& c) {
   config.n_threads = 2;
   config.kv_type = c.kv_type;
   config.select = c.select;
+  const auto control = tools::code_control(c.control);
+  config.select.control = control.get();
   OpenEngine open(file.path(), config);
   const std::vector<u32> seen(document.ids.begin() + static_cast<std::ptrdiff_t>(c.drop_first),
                               document.ids.end());

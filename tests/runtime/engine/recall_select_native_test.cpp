@@ -1,5 +1,6 @@
 // Goal    the recall model answers as exactly when a step reads 1/64 of the tokens, if the right
-//         ones: by PQCache's index, whose codes lose something, and not by chance or a window.
+//         ones: by PQCache's index, whose codes lose something, and not by chance, a window, or
+//         codes of other tokens.
 // Method  documents of 4K tokens (128K: recall_select_slow_test); every answer token but the first
 //         selects. The index that a step searches is made again from the session's own KV, to see
 //         that its reconstruction is not exact: a lossless one would prove nothing.
@@ -11,14 +12,17 @@
 namespace tarn::engine {
 
 TEST_CASE("1/64 of 4K tokens is enough for PQCache's index, and for no other of its size") {
-  const auto share = [](SelectMethod method) {
-    return test::share_recalled(
-        {.n_tokens = 4096, .n_questions_max = 12, .select = test::one_in(64, 4096, method)});
+  const auto share = [](SelectMethod method, const char* control = "") {
+    return test::share_recalled({.n_tokens = 4096,
+                                 .n_questions_max = 12,
+                                 .select = test::one_in(64, 4096, method),
+                                 .control = control});
   };
   CHECK(share(SelectMethod::pq) == 1.0);
   CHECK(share(SelectMethod::oracle) == 1.0);
   CHECK(share(SelectMethod::window) < 0.5);
   CHECK(share(SelectMethod::random) < 0.5);
+  CHECK(share(SelectMethod::pq, "shuffled-codes") < 0.5);
 }
 
 TEST_CASE("its codes do not give the keys back") {

@@ -1,0 +1,69 @@
+#!/usr/bin/env python3
+"""Tests that the questions about a log book tell a KV method that works from one that does not.
+
+    selection_test.py TARN
+
+Goal    with the built-in model, reading one token in ten by PQCache's codes answers nearly as many
+        questions as reading all; the same number of tokens by chance and by shuffled codes lose 20
+        points at least each, else the table in tools/builtin/README.md would prove nothing.
+Method  selection_table.py's own runs of `tarn eval` on a document of 1,024 tokens. Codes of keys
+        before RoPE are no control here: this model finds facts by pairs that hardly turn within so
+        many tokens (base 500,000); tests/runtime/select/recall_test.cpp has keys that do turn.
+"""
+import argparse
+import json
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+sys.dont_write_bytecode = True
+ROOT = Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT / "tools" / "train"))
+import bpe  # noqa: E402
+import make_logbook  # noqa: E402
+import selection_table  # noqa: E402
+
+CODES = "pq-2x6"
+ARGS = argparse.Namespace(tarn=None, model=ROOT / "tools" / "builtin" / "logbook.gguf", sinks=32,
+                          iterations=8, threads=1)
+
+
+class SelectionTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        lines = [line for line in make_logbook.book(((1024, 1, 1000),), 600_000, 12, bpe.load())
+                 if line["kind"] in selection_table.KINDS]
+        cls.n = len(lines)
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.book = Path(cls.folder.name, "book.jsonl")
+        cls.book.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="ascii")
+        cls.full = cls.points("full", 0)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    @classmethod
+    def points(cls, method, divisor=10):
+        right = selection_table.answers(ARGS, cls.book, method, divisor)
+        assert len(right) == cls.n
+        return 100 * sum(right) / cls.n
+
+    def test_full_attention_answers(self):
+        self.assertGreaterEqual(self.n, 24)
+        self.assertGreaterEqual(self.full, 90)
+
+    def test_codes_find_what_is_asked(self):
+        self.assertGreaterEqual(self.points(CODES), self.full - 10)
+
+    def test_chance_loses(self):
+        self.assertLessEqual(self.points("random"), self.full - 20)
+
+    def test_shuffled_codes_lose(self):
+        self.assertLessEqual(self.points(CODES + "+shuffled-codes"), self.full - 20)
+
+
+if __name__ == "__main__":
+    ARGS.tarn = sys.argv.pop(1)
+    unittest.main()

@@ -1,0 +1,64 @@
+#include "tools/support/code_controls.h"
+
+#include <numeric>
+
+#include "kernels/rope/rope.h"
+
+namespace tarn::tools {
+namespace {
+
+// Turns a key back by its slot, which is its position. Factors of single pairs (Llama 3.1's) are
+// not followed: such keys are turned back in part.
+class KeysBeforeRope final : public NamedControl {
+ public:
+  void set_model(const model::ModelSpec& spec, u32 n_slots) override {
+    spec_ = spec;
+    std::vector<f64> inv_freq(spec.n_rot / 2);
+    kernels::rope_frequencies(spec.rope_base, spec.rope_scale, spec.n_rot, nullptr,
+                              inv_freq.data());
+    std::vector<u32> slots(n_slots);
+    std::iota(slots.begin(), slots.end(), 0u);
+    cos_.resize(u64{n_slots} * spec.n_rot / 2);
+    sin_.resize(cos_.size());
+    kernels::rope_table(
+        {slots.data(), n_slots, spec.n_rot, inv_freq.data(), cos_.data(), sin_.data()});
+    for (f32& s : sin_) s = -s;
+  }
+  void change(u32 slot, f32* key) const override {
+    const u64 at = u64{slot} * spec_.n_rot / 2;
+    kernels::rope_generic(
+        {.x = key,
+         .x_stride = spec_.head_dim,
+         .cos = cos_.data() + at,
+         .sin = sin_.data() + at,
+         .n_rows = 1,
+         .n_heads = 1,
+         .head_dim = spec_.head_dim,
+         .n_rot = spec_.n_rot,
+         .pairs = spec_.rope_halves ? kernels::RopePairs::halves : kernels::RopePairs::adjacent});
+  }
+
+ private:
+  model::ModelSpec spec_{};
+  std::vector<f32> cos_, sin_;  // of turning back, [n_slots, n_rot / 2]
+};
+
+class ShuffledCodes final : public NamedControl {
+ public:
+  // A stride without a common factor visits every place once; the golden ratio's scatters them.
+  u32 instead_of(u32 place, u32 n) const override {
+    u32 stride = static_cast<u32>(0.618 * n) | 1u;
+    while (std::gcd(stride, n) != 1) stride += 2;
+    return static_cast<u32>((u64{place} * stride + n / 3) % n);
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<NamedControl> code_control(const std::string& name) {
+  if (name == kCodeControls[0]) return std::make_unique<ShuffledCodes>();
+  if (name == kCodeControls[1]) return std::make_unique<KeysBeforeRope>();
+  return nullptr;
+}
+
+}  // namespace tarn::tools
