@@ -8,6 +8,7 @@
 // in the paper; without a preset they are dealt, which finds more (runtime/ARCHITECTURE.md).
 #pragma once
 
+#include <array>
 #include <span>
 #include <string_view>
 
@@ -25,6 +26,9 @@ enum class CodeFormat : u8 { bytes, packed };
 inline constexpr const char* kCodeFormatNames[] = {"bytes", "packed"};
 enum class KeyParts : u8 { contiguous, dealt };
 inline constexpr const char* kKeyPartsNames[] = {"contiguous", "dealt"};
+
+// Of a model and all settings that decide what is read, as text: `tarn verify --record` writes it.
+using SelectMark = std::array<char, 40>;
 
 inline constexpr u32 kSubspacesMax = 64;      // what the kernels take
 inline constexpr u32 kPackedCodeBitsMax = 6;  // likewise
@@ -46,6 +50,7 @@ struct SelectConfig {
   u32 block_tokens = 1;
   u32 iterations = 8;
   u32 swap_tokens = 64;
+  SelectMark verified{};
   // Breaks the index on purpose (runtime/config/code_control.h): for measurements, and no key.
   const CodeControl* control = nullptr;
 
@@ -85,6 +90,8 @@ void SelectConfig::visit_fields(Self& self, Visitor& on) {
      "pq: updates of the centroids at most");
   on("select.swap_tokens", self.swap_tokens, u64{1}, u64{4096},
      "tokens from a clustering's start to its use; 1: the second token waits for it");
+  on("select.verified", self.verified,
+     "what tarn verify wrote for this model and these settings; empty: replies are not verified");
 }
 
 // The relations between keys; config_validate() has seen to the ranges.

@@ -206,7 +206,10 @@ class Engine final : private StepWatch {
   const char* select_name() const {
     return kSelectMethodNames[static_cast<u64>(select_config_.method)];
   }
-  bool select_verified() const { return select_config_.is_full(); }  // exact
+  // Exact, or `tarn verify` has passed with this model and these settings: select.verified is their
+  // mark, which needs the weights' hash: it is worked out where select.verified is not empty.
+  bool select_verified() const;
+  SelectMark select_mark() const;
   bool memory_locked() const { return arena_.locked(); }
   u32 n_workers() const { return workers_.n_workers(); }
   u32 n_sessions() const;

@@ -261,7 +261,8 @@ Result<model::Weights> Engine::load_weights(const OpenArgs& args, model::LoadArg
   load.workers = &workers_;
   load.on_progress = args.on_progress;
   load.progress_context = args.progress_context;
-  if (plan_.tiers.manifest_bytes > 0) load.hash_with = &crc32c_ways()[0];
+  const bool has_mark = select_config_.verified[0] != '\0';
+  if (plan_.tiers.manifest_bytes > 0 || has_mark) load.hash_with = &crc32c_ways()[0];
   if (!on_gpu()) {
     load.region = region(RegionId::weights);
     return model::load_weights(load);
@@ -343,7 +344,7 @@ void Engine::place_selector(const OpenArgs& args) {
                   .indexes = region(RegionId::select_index),
                   .caches = region(RegionId::kv_cache),
                   .scratch = region(RegionId::select_scratch)});
-  log_.info("select: %s, verified: false", select_name());
+  log_.info("select: %s, verified: %s", select_name(), select_verified() ? "true" : "false");
 }
 
 Result<void> Engine::place_sessions(const OpenArgs& args) {

@@ -11,6 +11,7 @@
 #include <cmath>
 #include <cstdio>
 #include <memory>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,7 @@
 #include "tools/support/json.h"
 #include "tools/support/model_file.h"
 #include "tools/support/own_engine.h"
+#include "tools/support/utc.h"
 #include "tools/tarn/commands.h"
 #include "tools/tarn/softmax.h"
 
@@ -45,6 +47,7 @@ struct VerifyCommand {
   u32 n_steps = 128;
   u32 n_needles = 8;
   f64 kl_max = 0.05, top1_min = 0.95;
+  std::string record_file;
   bool json = false;
 };
 
@@ -111,6 +114,7 @@ struct Trial {
   u32 n_right = 0;      // of the needles
   f64 tokens_read = 0;  // a step, in the mean
   f64 ms_per_token = 0;
+  SelectMark mark{};
 
   f64 kl_mean() const {
     f64 sum = 0;
@@ -141,6 +145,7 @@ class Examinee {
     config.select = trial.select;
     own_ = std::make_unique<OwnEngine>(command.engine.model, config);
     session_ = value_of(own_->get().create_session());
+    trial.mark = own_->get().select_mark();
   }
 
   void run() {
@@ -267,7 +272,8 @@ std::vector<Trial> trials_of(const VerifyCommand& command, const SelectConfig& b
       trial.select = select_named(base, preset);
       trial.select.context_divisor = 0;  // absolute, as a box with a fixed budget has it
       trial.select.k = budget;
-      trial.select.swap_tokens = 1;  // the index serves from the second step on
+      trial.select.swap_tokens = 1;   // the index serves from the second step on
+      trial.select.verified = {"none"};  // so that the weights' hash is in the mark
       trials.push_back(trial);
     }
   }
@@ -327,6 +333,30 @@ void print_as_json(const VerifyCommand& command, const std::vector<Trial>& trial
   print_json(json);
 }
 
+// The settings that passed and read least, as a configuration that names them and this model.
+void write_record(const VerifyCommand& command, const std::vector<Trial>& trials, Config config) {
+  const Trial* best = nullptr;
+  for (const Trial& trial : std::span(trials).subspan(1)) {
+    if (!trial.passes(command, trials[0])) continue;
+    if (best == nullptr || trial.tokens_read < best->tokens_read) best = &trial;
+  }
+  if (best == nullptr) return;
+  char about[256];
+  std::snprintf(
+      about, sizeof about,
+      "KL %.3g in the mean and %.3g at 99 %%, best token equal in %.1f %%, %u of %u facts",
+      best->kl_mean(), best->kl_p99(), 100 * best->top1(), best->n_right, command.n_needles);
+  std::string text = "# tarn verify, " + utc_now() + ": " + best->name + ", over " +
+                     std::to_string(config.context_tokens) + " tokens:\n# " + about + "\n";
+  config.select = best->select;
+  config.select.verified = best->mark;
+  std::istringstream lines(to_toml(config));
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("select.") || line.starts_with("kv.type")) text += line + "\n";
+  }
+  write_file(command.record_file, text.data(), text.size());
+}
+
 void run(const VerifyCommand& command) {
   if (command.n_needles > kPlaces.size()) {
     throw Failure{kExitUsage, "--needles: at most " + std::to_string(kPlaces.size())};
@@ -345,6 +375,7 @@ void run(const VerifyCommand& command) {
     Examinee(command, config, exam, trial, full_logits).run();
   }
   command.json ? print_as_json(command, trials, n_context) : print(command, trials);
+  if (!command.record_file.empty()) write_record(command, trials, config);
   const bool any = std::any_of(trials.begin() + 1, trials.end(), [&](const Trial& trial) {
     return !trial.selected() || trial.passes(command, trials[0]);
   });
@@ -385,6 +416,10 @@ void add_verify(CLI::App& app) {
       ->capture_default_str();
   sub->add_option("--top1-min", command->top1_min, "least share of equal best tokens that passes")
       ->capture_default_str();
+  sub->add_option("--record", command->record_file,
+                  "write what passed and reads least as a configuration: with --config and this "
+                  "file replies say verified: true")
+      ->type_name("FILE");
   sub->add_flag("--json", command->json, "one JSON object on standard output");
   sub->callback([command] { run(*command); });
 }

@@ -1,6 +1,7 @@
 // Goal    `tarn verify` tells a selection that reads everything from one that reads little, by KL,
 //         best tokens and planted facts; its verdict follows its limits, and what it cannot measure
 //         is refused with the remedy.
+//         Its record holds for the model and the settings that it was made with.
 // Method  the built-in model on prose of this repository, short; the program as a shell starts it.
 #include <doctest/doctest.h>
 #include <rapidjson/document.h>
@@ -63,6 +64,43 @@ TEST_CASE("all tokens chosen is exact, few are worse, and the verdict says so") 
     CHECK(member(trials[i], "top1_agreement").GetDouble() == 1);
     CHECK(verdict(i) != "failed");
   }
+}
+
+TEST_CASE("its record makes replies verified, with this model and these settings alone") {
+  const test::TempFile config("verify.toml"), record("record.toml"), other("other.gguf");
+  const std::string toml = "[select]\nsink_tokens = 4\nlocal_tokens = 16\n";
+  tools::write_file(config.path(), toml.data(), toml.size());
+  const test::Ended verified = test::run_tarn(verify(
+      {"--config", config.path(), "-c", "1000", "--steps", "8", "--needles", "0", "--presets", "pq",
+       "--budgets", "64,128", "--kl-max", "10", "--top1-min", "0", "--record", record.path()}));
+  CAPTURE(verified.err);
+  REQUIRE(verified.exit_code == 0);
+  const std::string text = tools::read_file(record.path());
+  CAPTURE(text);
+  CHECK(text.find("pq 64, over 1000 tokens") != std::string::npos);  // it reads less
+  const auto is_verified = [&](const std::string& with_toml, const std::string& model) {
+    tools::write_file(config.path(), with_toml.data(), with_toml.size());
+    const test::Ended ended =
+        test::run_tarn({"run", "-m", model, "--config", config.path(), "-p", "Log.", "-n", "4",
+                        "-c", "64", "--lock", "off", "--json"});
+    CAPTURE(ended.err);
+    REQUIRE(ended.exit_code == 0);
+    rapidjson::Document json;
+    json.Parse(ended.out.c_str());
+    REQUIRE(json.IsObject());
+    CHECK(member(json, "select") == "pq");
+    return member(json, "verified").GetBool();
+  };
+  CHECK(is_verified(text, kModel));
+  std::string changed = text;
+  const std::string key = "select.k_tokens = 64";
+  REQUIRE(changed.find(key) != std::string::npos);
+  changed.replace(changed.find(key), key.size(), "select.k_tokens = 63");
+  CHECK_FALSE(is_verified(changed, kModel));
+  std::string bytes = tools::read_file(kModel);
+  bytes[bytes.size() - 1000] ^= 1;  // of a tensor
+  tools::write_file(other.path(), bytes.data(), bytes.size());
+  CHECK_FALSE(is_verified(text, other.path()));
 }
 
 TEST_CASE("where nothing passes it ends with 78 and says what to do") {

@@ -1,0 +1,40 @@
+// What the record of `tarn verify` is compared with.
+#include "runtime/engine/engine.h"
+
+namespace tarn::engine {
+
+// Of everything that decides which tokens a step reads, the tensors' bytes among it. swap_tokens is
+// not: it says when an index begins to serve.
+SelectMark Engine::select_mark() const {
+  const SelectConfig& s = select_config_;
+  const std::array<u64, 14> what = {weights_.content_hash[0],
+                                    weights_.content_hash[1],
+                                    static_cast<u64>(kv_type_),
+                                    static_cast<u64>(s.method),
+                                    s.n_subspaces,
+                                    s.code_bits,
+                                    static_cast<u64>(s.parts),
+                                    s.context_divisor,
+                                    s.context_divisor == 0 ? 0 : s.tokens_min,
+                                    s.n_sinks,
+                                    s.context_divisor == 0 ? s.n_local : 0,
+                                    s.context_divisor == 0 ? s.k : 0,
+                                    s.block_tokens,
+                                    s.iterations};
+  const std::array<u8, 32> no_entropy{};  // a mark is the same on every machine
+  const store::Key key =
+      store::root_key(store::make_secret(no_entropy), std::as_bytes(std::span(what)));
+  SelectMark mark{};
+  for (u32 i = 0; i < 32; ++i) {
+    const u64 half = i < 16 ? key.high : key.low;
+    mark[i] = "0123456789abcdef"[half >> (60 - i % 16 * 4) & 15];
+  }
+  return mark;
+}
+
+bool Engine::select_verified() const {
+  if (select_config_.is_full()) return true;  // exact
+  return select_config_.control == nullptr && select_mark() == select_config_.verified;
+}
+
+}  // namespace tarn::engine
