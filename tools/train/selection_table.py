@@ -101,7 +101,7 @@ def percent(share):
 
 
 def difference(some, full, documents):
-    """Mean difference in points and half of its 95 % interval; one document says nothing about it."""
+    """Mean difference in points and half of its 95 % interval, which one document does not have."""
     n = len(full)
     deltas = [int(a) - int(b) for a, b in zip(some, full)]
     mean = sum(deltas) / n
