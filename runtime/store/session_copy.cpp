@@ -241,6 +241,18 @@ Result<ExportDone> SessionCopy::write(std::string_view name, const char* path) {
       .file_bytes = session_file_bytes(head)};
 }
 
+// What stands before a group in the file.
+SessionGroupHead SessionCopy::group_head_of(const Manifest& manifest, const SessionFileHead& head,
+                                            u32 group, std::span<const std::byte> payload) const {
+  const u32 page = group / head.n_layers;
+  return sealed_group_head(*args_.crc,
+                           {.chain = page_key(manifest, page),
+                            .cache_layer = group % head.n_layers,
+                            .page = page,
+                            .manifest_crc = head.manifest_crc},
+                           payload);
+}
+
 // Reads work ahead of the file by as many groups as there are buffers.
 Result<void> SessionCopy::write_groups(FileWriter& file, const Manifest& manifest,
                                        const SessionFileHead& head) {
@@ -253,13 +265,7 @@ Result<void> SessionCopy::write_groups(FileWriter& file, const Manifest& manifes
     Slot& slot = slots_[group % n_slots_];
     wait_for(slot);
     if (slot.outcome != Outcome::ok) return lost_while_exported();
-    const u32 page = group / head.n_layers;
-    const SessionGroupHead group_head = sealed_group_head(*args_.crc,
-                                                          {.chain = page_key(manifest, page),
-                                                           .cache_layer = group % head.n_layers,
-                                                           .page = page,
-                                                           .manifest_crc = head.manifest_crc},
-                                                          buffer(slot));
+    const SessionGroupHead group_head = group_head_of(manifest, head, group, buffer(slot));
     TARN_CHECK(file.write(std::as_bytes(std::span(&group_head, 1))));
     TARN_CHECK(file.write(buffer(slot)));
   }
@@ -334,14 +340,9 @@ Result<void> SessionCopy::read_group(FileReader& file, const SessionFileHead& he
   SessionGroupHead found;
   TARN_CHECK(file.read(std::as_writable_bytes(std::span(&found, 1))));
   TARN_CHECK(file.read(payload));
-  const u32 page = group / head.n_layers;
-  const SessionGroupHead want = sealed_group_head(*args_.crc,
-                                                  {.chain = page_key(manifest, page),
-                                                   .cache_layer = group % head.n_layers,
-                                                   .page = page,
-                                                   .manifest_crc = head.manifest_crc},
-                                                  payload);
-  if (!(found == want)) return damaged_session_file("group", page);
+  if (!(found == group_head_of(manifest, head, group, payload))) {
+    return damaged_session_file("group", group / head.n_layers);
+  }
   return {};
 }
 

@@ -124,6 +124,8 @@ class SessionCopy {
   Result<void> write_groups(FileWriter& file, const Manifest& manifest,
                             const SessionFileHead& head);
   Result<void> begin_read(const Manifest& manifest, u32 group, Slot& slot);
+  SessionGroupHead group_head_of(const Manifest& manifest, const SessionFileHead& head, u32 group,
+                                 std::span<const std::byte> payload) const;
   Unexpected lost_while_exported() const;
 
   Result<SessionFileHead> open(FileReader& file, const char* path);

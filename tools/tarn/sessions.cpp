@@ -179,7 +179,7 @@ constexpr const char* kExamples =
     "\nExamples:\n"
     "  tarn sessions --store ~/tarn\n"
     "  tarn sessions export book book.session --store ~/tarn\n"
-    "  tarn sessions import book.session --store /mnt/box/tarn\n"
+    "  tarn sessions import book.session --store ~/other\n"
     "  tarn sessions import book.session --as novel --store ~/tarn -m model.gguf\n"
     "  tarn sessions delete book --store ~/tarn\n"
     "\nAn exported session is one file with the tokens and their KV; tarn run --session goes on\n"
