@@ -257,10 +257,13 @@ TEST_CASE("a damaged file is refused and leaves nothing, wherever it was hit") {
   }
   check_refused(whole + "x");
   // Groups of this file in other places, and of another file.
-  std::string swapped = whole;
-  std::swap_ranges(swapped.begin() + groups_begin, swapped.begin() + groups_begin + group_bytes,
-                   swapped.begin() + groups_begin + group_bytes);
-  check_refused(swapped);
+  for (const u32 distance : {1u, kLayers}) {  // another layer of the page, the layer's next page
+    CAPTURE(distance);
+    std::string swapped = whole;
+    const auto first = swapped.begin() + groups_begin;
+    std::swap_ranges(first, first + group_bytes, first + distance * group_bytes);
+    check_refused(swapped);
+  }
   check_refused(whole.substr(0, groups_begin) + other.substr(groups_begin));
   check_refused(other.substr(0, groups_begin) + whole.substr(groups_begin));
 
