@@ -516,30 +516,31 @@ TEST_CASE("the write budget fills by the clock and outlives a restart") {
 
 TEST_CASE("a manifest finds its frames in a row, however often it was replaced between groups") {
   Box box;
-  auto bench = box.boot(limits_of(100));
-  const auto put_manifest = [&](u64 version) {
+  constexpr u64 kIds = 122;
+  constexpr u32 kFrames = 240;
+  auto bench = box.boot(limits_of(kFrames));
+  const auto put_manifest = [&](u64 n_frames) {  // as long as the session has become
     const auto manifest = record_of(
-        1, {.payload_bytes = 4 * kFrameBytes, .kind = Kind::manifest, .version = version});
-    REQUIRE(bench->put(manifest, PutArgs::If::replace));  // five frames
+        1, {.payload_bytes = n_frames * kFrameBytes - kSectorBytes, .kind = Kind::manifest});
+    REQUIRE(bench->put(manifest, PutArgs::If::replace));
   };
-  u64 version = 1;
-  for (u64 id = 2; id < 72; ++id) {  // 70 that are held, and two manifests at a time
+  for (u64 id = 2; id < kIds; ++id) {  // 120 that are held, and two manifests at a time
     CAPTURE(id);
     REQUIRE(bench->put(record_of(id)));
     bench->store.pin(bench->store.find(record_of(id).key)->ref);
-    put_manifest(version++);
+    put_manifest(1 + id / 8);
     if (id == 30) {  // after a restart, too
       for (u64 held = 2; held <= id; ++held) {
         bench->store.unpin(bench->store.find(record_of(held).key)->ref);
       }
       bench->close();
-      bench = box.boot(limits_of(100));
+      bench = box.boot(limits_of(kFrames));
       for (u64 held = 2; held <= id; ++held) {
         bench->store.pin(bench->store.find(record_of(held).key)->ref);
       }
     }
   }
-  for (u64 id = 2; id < 72; ++id) {
+  for (u64 id = 2; id < kIds; ++id) {
     bench->store.unpin(bench->store.find(record_of(id).key)->ref);
   }
   CHECK(bench->store.index().n_evicted() == 0);
