@@ -404,18 +404,19 @@ Result<Plan> plan_with(const Inputs& inputs, u32 n_frames) {
   return plan;
 }
 
-// As many frames as the budget leaves room for.
-Result<Plan> plan_with_frames_that_fit(const Inputs& inputs, const Plan& whole, u32 n_least,
-                                       u32 n_most) {
-  TARN_TRY(const Plan least, plan_with(inputs, n_least));
-  if (!least.fits) return least;
-  if (least.budget_bytes == 0) return plan_with(inputs, n_most);
-  constexpr u64 kTableBytes = 8;  // of a frame, at most
-  const u64 left_bytes = least.budget_bytes - least.total_bytes;
-  const u64 spare_bytes = std::min(left_bytes, 4 * kRegionAlignment);  // regions are aligned
-  const u64 more = (left_bytes - spare_bytes) / (whole.group_shape.group_bytes() + kTableBytes);
-  const u64 n_frames = std::min<u64>(n_least + more, n_most);
-  return plan_with(inputs, static_cast<u32>(n_frames));
+// As many frames as the budget leaves room for. More frames are more of other things too: extents
+// need entries in the store's index, and come only from some size on.
+Result<Plan> plan_with_frames_that_fit(const Inputs& inputs, u32 n_least, u32 n_most) {
+  TARN_TRY(Plan best, plan_with(inputs, n_least));
+  if (!best.fits) return best;
+  for (u32 least = n_least + 1, most = n_most; least <= most;) {
+    const u32 n_frames = least + (most - least) / 2;
+    TARN_TRY(const Plan plan, plan_with(inputs, n_frames));
+    if (plan.fits) best = plan;
+    if (plan.fits) least = n_frames + 1;
+    if (!plan.fits) most = n_frames - 1;
+  }
+  return best;
 }
 
 }  // namespace
@@ -446,7 +447,7 @@ Result<Plan> plan_memory(const Inputs& inputs) {
   if (keeps && !possible) return fail(possible.error());
   if (memory_bytes == 0) {
     if (!possible || n_least > n_most) return whole;
-    return plan_with_frames_that_fit(inputs, whole, n_least, n_most);
+    return plan_with_frames_that_fit(inputs, n_least, n_most);
   }
   if (!possible) return fail(possible.error());
   if (n_frames < n_least) {

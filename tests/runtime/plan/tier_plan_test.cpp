@@ -55,6 +55,30 @@ TEST_CASE("the budget decides how much of the context's KV is in memory") {
   }
 }
 
+TEST_CASE("with selection, too, the plan takes what the budget leaves, and fits") {
+  // Extents take frames of the cache and need entries in the store's index, from some size on.
+  const ShapedModel model(test::kLlama31Of8B);
+  Config config = with_store();
+  config.context_tokens = 131072;
+  config.kv_type = KvTypeChoice::q8_0;
+  config.select.method = SelectMethod::pq;
+  config.embedding = EmbeddingChoice::disk;
+  config.batch_rows_max = 64;
+  u32 n_with_extents = 0;
+  for (u64 budget_mib = 4955; budget_mib <= 5755; budget_mib += 50) {
+    CAPTURE(budget_mib);
+    config.budget_bytes = budget_mib * kMiB;
+    const Result<Plan> plan = planned(model, config);
+    REQUIRE(plan.has_value());
+    CHECK(plan->fits);
+    CHECK(plan->total_bytes <= config.budget_bytes);
+    CHECK(plan->total_bytes > config.budget_bytes - 8 * kMiB);
+    n_with_extents += plan->tiers.extents.is_on() ? 1u : 0u;
+  }
+  CHECK(n_with_extents > 0);
+  CHECK(n_with_extents < 17);
+}
+
 TEST_CASE("what fits stays in memory, and the quota bounds the file") {
   const ShapedModel model(test::kLlama31Of8B);
   Config config = with_store();
