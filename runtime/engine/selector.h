@@ -183,7 +183,8 @@ class Selector {
   Result<void> take_in(const Layer& layer);
   void want(const Layer& layer, u32 kv_head, u32 worker_idx);
   void keep(const Layer& layer, u32 kv_head);
-  Result<void> fetch(const Layer& layer);
+  void choose_of(const Layer& layer, u32 begin, u32 end);
+  void attend_of(const Layer& layer, u32 begin, u32 end);
   Result<void> gather(const Layer& layer);
 
   // selector_extents.cpp
@@ -201,7 +202,7 @@ class Selector {
   void name_slots(const NameArgs& args, std::span<const u32> chosen,
                   std::span<kv::WantedSlot> named);
   void truncate_cache(const Session& s, u32 head, u32 n_tokens, kv::SlotCache& cache);
-  Result<void> fetch_lost(const Layer& layer);
+  Result<void> fetch_lost(const Layer& layer, u32 begin, u32 end);
 
   u32 choose(const Head& head, const select::KeyPages& keys, std::span<u32> slots, u32 worker_idx);
   void attend_chosen(const Head& head, const SlotSource& source, std::span<const u32> slots,

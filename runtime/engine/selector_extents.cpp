@@ -243,11 +243,14 @@ void Selector::truncate_cache(const Session& s, u32 head, u32 n_tokens, kv::Slot
   cache.truncate(keeps ? kForeign | n_tokens : 0);
 }
 
-// What an extent could not give comes from the groups.
-Result<void> Selector::fetch_lost(const Layer& layer) {
+// What extents could not give to KV heads [begin, end) comes from the groups.
+Result<void> Selector::fetch_lost(const Layer& layer, u32 begin, u32 end) {
   const LayerTable table = layer_table();
   u32 n_lost = 0;
-  for (u32 kv_head = 0; kv_head < args_.spec->n_kv_heads; ++kv_head) {
+  for (u32 kv_head = begin; kv_head < end; ++kv_head) n_lost += table.readings[kv_head].n_lost;
+  if (n_lost == 0) return {};
+  std::ranges::fill(table.wanted, std::span<const kv::WantedSlot>());
+  for (u32 kv_head = begin; kv_head < end; ++kv_head) {
     const Fetched mine = fetched(kv_head);
     u32 n = 0;
     for (const kv::Extents::Want& want : table.readings[kv_head].wants) {
@@ -256,9 +259,7 @@ Result<void> Selector::fetch_lost(const Layer& layer) {
     }
     std::ranges::sort(mine.wanted.first(n), {}, &kv::WantedSlot::slot);
     table.wanted[kv_head] = mine.wanted.first(n);
-    n_lost += n;
   }
-  if (n_lost == 0) return {};
   return gather(layer);
 }
 

@@ -139,30 +139,57 @@ Selector::Head Selector::head_of(const Layer& layer, u32 kv_head, u32 worker_idx
           .attention = layer.attention + worker_idx * layer.attention_stride_bytes};
 }
 
+// Heads go as many at a time as there are workers: the disk reads for some of them while others
+// choose or attend.
 Result<void> Selector::attend_fetched(const Layer& layer) {
-  const u32 n_kv_heads = args_.spec->n_kv_heads;
   TARN_CHECK(take_in(layer));
-  const std::span<u32> n_chosen = layer_table().n_chosen;
-  args_.workers->run(n_kv_heads, [&](u32 kv_head, u32 worker_idx) {
+  kv::Extents* const extents = this->extents();
+  const u32 n_kv_heads = args_.spec->n_kv_heads;
+  const u32 n_at_once = extents == nullptr ? n_kv_heads : args_.workers->n_workers();
+  if (extents != nullptr) extents->begin_reads(layer_table().readings);
+  for (u32 begin = 0; begin < n_kv_heads; begin += n_at_once) {
+    const u32 end = std::min(begin + n_at_once, n_kv_heads);
+    choose_of(layer, begin, end);
+    if (extents != nullptr) extents->add_reads(end);
+  }
+  Result<void> fetched = gather(layer);
+  for (u32 begin = 0; fetched && begin < n_kv_heads; begin += n_at_once) {
+    const u32 end = std::min(begin + n_at_once, n_kv_heads);
+    if (extents != nullptr) {
+      extents->finish_reads(end);
+      fetched = fetch_lost(layer, begin, end);
+    }
+    if (fetched) attend_of(layer, begin, end);
+  }
+  if (extents != nullptr) extents->end_reads();
+  return fetched;
+}
+
+// Of KV heads [begin, end).
+void Selector::choose_of(const Layer& layer, u32 begin, u32 end) {
+  args_.workers->run(end - begin, [&](u32 task_idx, u32 worker_idx) {
+    const u32 kv_head = begin + task_idx;
     const u64 start_ns = args_.clock->now_ns();
-    const Head head = head_of(layer, kv_head, worker_idx);
     const select::KeyPages no_keys{};
-    n_chosen[kv_head] = choose(head, no_keys, fetched(kv_head).slots, worker_idx);
+    layer_table().n_chosen[kv_head] =
+        choose(head_of(layer, kv_head, worker_idx), no_keys, fetched(kv_head).slots, worker_idx);
     const u64 chosen_ns = args_.clock->now_ns();
     want(layer, kv_head, worker_idx);
     Spent& spent = of_workers_[worker_idx].spent;
     spent.select_ns += chosen_ns - start_ns;
     spent.gather_ns += args_.clock->now_ns() - chosen_ns;
   });
-  TARN_CHECK(fetch(layer));
-  args_.workers->run(n_kv_heads, [&](u32 kv_head, u32 worker_idx) {
+}
+
+void Selector::attend_of(const Layer& layer, u32 begin, u32 end) {
+  args_.workers->run(end - begin, [&](u32 task_idx, u32 worker_idx) {
+    const u32 kv_head = begin + task_idx;
     const Fetched mine = fetched(kv_head);
     const FetchedSlots source(mine.pages, args_.plan->group_shape.page_tokens);
-    attend_chosen(head_of(layer, kv_head, worker_idx), source, mine.slots.first(n_chosen[kv_head]),
-                  worker_idx);
+    attend_chosen(head_of(layer, kv_head, worker_idx), source,
+                  mine.slots.first(layer_table().n_chosen[kv_head]), worker_idx);
     keep(layer, kv_head);
   });
-  return {};
 }
 
 // Of what was chosen the cache gives what it has; the rest is wanted of the extents, and of the
@@ -229,16 +256,6 @@ Result<void> Selector::take_in(const Layer& layer) {
                             mine.train);
     });
   });
-}
-
-Result<void> Selector::fetch(const Layer& layer) {
-  kv::Extents* const extents = this->extents();
-  if (extents == nullptr) return gather(layer);
-  extents->begin_reads(layer_table().readings);
-  const Result<void> gathered = gather(layer);  // beside them
-  extents->finish_reads();
-  TARN_CHECK(gathered);
-  return fetch_lost(layer);
 }
 
 Result<void> Selector::gather(const Layer& layer) {

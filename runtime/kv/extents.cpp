@@ -202,20 +202,33 @@ void Extents::truncate(u32 head, u32 slot_end) {
 void Extents::begin_reads(std::span<Reading> readings) {
   TARN_ASSERT(readings_.empty() && n_parts_ == 0);
   readings_ = readings;
-  next_reading_ = next_want_ = 0;
+  n_added_ = next_reading_ = next_want_ = 0;
+}
+
+void Extents::add_reads(u32 n) {
+  TARN_ASSERT(n >= n_added_ && n <= readings_.size());
+  n_added_ = n;
   read_more();
 }
 
-void Extents::finish_reads() {
+void Extents::finish_reads(u32 n) {
+  TARN_ASSERT(n <= n_added_);
   const u64 start_ns = args_.clock->now_ns();
+  const auto is_under_way = [](const Reading& reading) { return reading.n_parts > 0; };
   for (;;) {
     read_more();
-    if (n_parts_ == 0 && next_reading_ == readings_.size()) break;
+    if (next_reading_ >= n && std::ranges::none_of(readings_.first(n), is_under_way)) break;
     args_.mover->pump(kWaitNs);
   }
-  for (const Reading& reading : readings_) stats_.n_lost += reading.n_lost;
-  readings_ = {};
   stats_.wait_ns += args_.clock->now_ns() - start_ns;
+}
+
+void Extents::end_reads() {
+  finish_reads(n_added_);
+  TARN_ASSERT(n_parts_ == 0);
+  for (const Reading& reading : readings_.first(n_added_)) stats_.n_lost += reading.n_lost;
+  readings_ = {};
+  n_added_ = next_reading_ = 0;
 }
 
 // Wants from want_begin on that one request can bring.
@@ -255,13 +268,14 @@ bool Extents::begin_part(u32 idx, const Part& part, u32 record, u32 n_sectors) {
   parts_[idx] = part;
   parts_[idx].is_used = true;
   ++n_parts_;
+  ++part.reading->n_parts;
   ++stats_.n_reads;
   stats_.bytes_read += n_sectors * kSectorBytes;
   return true;
 }
 
 void Extents::read_more() {
-  for (u32 idx = 0; idx < args_.shape.n_pieces && next_reading_ < readings_.size();) {
+  for (u32 idx = 0; idx < args_.shape.n_pieces && next_reading_ < n_added_;) {
     Reading& reading = readings_[next_reading_];
     if (next_want_ == reading.wants.size()) {
       ++next_reading_;
@@ -282,7 +296,7 @@ void Extents::read_more() {
 
 // The disk has not given back a single piece, so the store is off.
 void Extents::lose_rest() {
-  for (; next_reading_ < readings_.size(); ++next_reading_, next_want_ = 0) {
+  for (; next_reading_ < n_added_; ++next_reading_, next_want_ = 0) {
     Reading& reading = readings_[next_reading_];
     Part rest{.reading = &reading,
               .want_begin = next_want_,
@@ -310,7 +324,10 @@ void Extents::end_part(Part& part, const store::Event& event) {
   } else if (event.outcome != store::Outcome::returned) {
     lose(part);
   }
-  if (event.outcome != store::Outcome::returned) --n_parts_;
+  if (event.outcome != store::Outcome::returned) {
+    --n_parts_;
+    --part.reading->n_parts;
+  }
   part.is_used = event.lent;
 }
 

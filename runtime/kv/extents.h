@@ -12,8 +12,10 @@
 //   groups    stay as they are: exact attention, sessions and a later start know nothing of this.
 //             What an extent cannot give comes from them
 //   building  begin(), put() and settle() record by record, finish()
-//   reading   begin_reads(): sectors of wanted tokens, neighbours in one request, into pieces of
-//             memory of our own, all that there are at a time; finish_reads() waits for the rest
+//   reading   begin_reads(), then head by head add_reads(), as soon as what it wants is known:
+//             sectors of wanted tokens, neighbours in one request, into pieces of memory of our
+//             own, all that there are at a time; finish_reads() waits for the first heads while
+//             the others' are on their way
 //   checks    each sector against its checksum in the record's head, which stays in memory: 1/1024
 //             of the bytes, and a request for a head less a read
 //   memory    extents_bytes(); nothing else
@@ -101,9 +103,14 @@ class Extents {
     std::span<Want> wants{};  // places ascending
     u8* out = nullptr;        // K and V of `rank` at rank * slot_bytes
     u32 n_lost = 0;
+    u32 n_parts = 0;  // requests under way
   };
+  // Readings that are ours until end_reads(); the first n of them are complete and may begin.
   void begin_reads(std::span<Reading> readings);
-  void finish_reads();
+  void add_reads(u32 n);
+  // Waits for the first n, which were added.
+  void finish_reads(u32 n);
+  void end_reads();  // all that were added are finished
 
   void on_event(const store::Event& event);
   const ExtentStats& stats() const { return stats_; }
@@ -151,6 +158,7 @@ class Extents {
   std::array<Put, kExtentPutsMax> puts_{};
   u32 n_parts_ = 0, n_puts_ = 0;  // under way
   std::span<Reading> readings_{};
+  u32 n_added_ = 0;  // of them
   u32 next_reading_ = 0, next_want_ = 0;
   u64 nonce_ = 0, serial_ = 0;
   ExtentStats stats_{};
