@@ -50,8 +50,8 @@ void StoreConfig::visit_fields(Self& self, Visitor& on) {
   on("store.sessions", self.sessions,
      "keep sessions: they can be saved and taken up after a restart; needs a path");
   on("store.extents", self.extents,
-     "write what selection by pairs of codes reads once more, in the order it is read in: fewer "
-     "requests a token, and up to twice the space, where the quota has it");
+     "write what selection by pairs of codes reads twice more, in orders it is read in: fewer "
+     "requests a token, and up to three times the space, where the quota has it");
   on("store.publish_ms", self.publish_ms, u64{0}, u64{3'600'000},
      "a kept session's work is on disk after so long, and a step more; 0: when it is saved");
 }

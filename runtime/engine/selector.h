@@ -149,7 +149,8 @@ class Selector {
   struct Layout {
     u32 cache_layer;
     u32 slot_begin, slot_end;    // of the extents
-    u32 place_begin, place_end;  // in each head's
+    u32 order;                   // in them
+    u32 place_begin, place_end;  // of each head's, in that order
     std::span<std::byte> memory;
   };
   static constexpr u32 kForeign = u32{1} << 31;  // in a name: the rest is the slot
@@ -197,10 +198,13 @@ class Selector {
   std::span<std::byte> borrow_caches(u32 session);
   static u16 pair_of(const select::PqIndex& pq, u32 slot);
   Result<void> lay_out(Session& s, u32 cache_layer);
-  void place_pairs(const Session& s, u32 cache_layer, u32 slot_begin, u32 slot_end);
+  void place_pairs(const Session& s, const Layout& layout);
+  Result<void> write_order(const Session& s, const Layout& layout);
   Result<void> write_part(const Session& s, const Layout& layout);
   void name_slots(const NameArgs& args, std::span<const u32> chosen,
                   std::span<kv::WantedSlot> named);
+  void choose_orders(const NameArgs& args, std::span<const u32> chosen,
+                     std::span<kv::Extents::Want> places);
   void truncate_cache(const Session& s, u32 head, u32 n_tokens, kv::SlotCache& cache);
   Result<void> fetch_lost(const Layer& layer, u32 begin, u32 end);
 

@@ -98,44 +98,59 @@ Result<void> Selector::lay_out(Session& s, u32 cache_layer) {
     caches(session)[first_head + kv_head].clear();  // it may have names of what was there
   }
   if (begin >= end) return {};
-  const std::span<std::byte> memory = borrow_caches(session);
-  const u64 record_bytes = shape.record_bytes();
-  TARN_ASSERT(n_kv_heads > 0 && record_bytes > 0);
-  TARN_ASSERT(memory.size() >= n_kv_heads * record_bytes);
-  const u64 n_records = memory.size() / n_kv_heads / record_bytes;
-  place_pairs(s, cache_layer, begin, end);
-  const u64 part_tokens = n_records * shape.record_tokens;
-  for (u64 part = 0; part < end - begin; part += part_tokens) {
-    const Layout layout{
-        .cache_layer = cache_layer,
-        .slot_begin = begin,
-        .slot_end = end,
-        .place_begin = static_cast<u32>(part),
-        .place_end = static_cast<u32>(std::min<u64>(part + part_tokens, end - begin)),
-        .memory = memory.first(n_kv_heads * n_records * record_bytes)};
-    TARN_CHECK(write_part(s, layout));
-  }
+  Layout layout{.cache_layer = cache_layer,
+                .slot_begin = begin,
+                .slot_end = end,
+                .order = 0,
+                .place_begin = 0,
+                .place_end = 0,
+                .memory = borrow_caches(session)};
+  for (; layout.order < shape.n_orders; ++layout.order) TARN_CHECK(write_order(s, layout));
   for (u32 kv_head = 0; kv_head < n_kv_heads; ++kv_head) {
     extents->finish(extent_of(s, first_head + kv_head), &s.target[first_head + kv_head]);
   }
   return {};
 }
 
-void Selector::place_pairs(const Session& s, u32 cache_layer, u32 slot_begin, u32 slot_end) {
+Result<void> Selector::write_order(const Session& s, const Layout& layout) {
+  const kv::ExtentShape& shape = extents()->shape();
+  const u32 n_kv_heads = args_.spec->n_kv_heads;
+  const u64 record_bytes = shape.record_bytes();
+  TARN_ASSERT(n_kv_heads > 0 && record_bytes > 0);
+  TARN_ASSERT(layout.memory.size() >= n_kv_heads * record_bytes);
+  const u64 n_records = layout.memory.size() / n_kv_heads / record_bytes;
+  const u64 part_tokens = n_records * shape.record_tokens;
+  const u64 n_tokens = layout.slot_end - layout.slot_begin;
+  place_pairs(s, layout);
+  Layout part = layout;
+  part.memory = layout.memory.first(n_kv_heads * n_records * record_bytes);
+  for (u64 begin = 0; begin < n_tokens; begin += part_tokens) {
+    part.place_begin = static_cast<u32>(begin);
+    part.place_end = static_cast<u32>(std::min(begin + part_tokens, n_tokens));
+    TARN_CHECK(write_part(s, part));
+  }
+  return {};
+}
+
+void Selector::place_pairs(const Session& s, const Layout& layout) {
   const model::ModelSpec& spec = *args_.spec;
   const u32 session = extent_of(s, 0) / args_.plan->select.n_heads;
-  const f32* q = last_query(session, cache_layer);
+  const f32* q = last_query(session, layout.cache_layer);
   const u32 n_group_heads = spec.n_heads / spec.n_kv_heads;
   args_.workers->run(spec.n_kv_heads, [&](u32 kv_head, u32 worker_idx) {
-    const u32 head = cache_layer * spec.n_kv_heads + kv_head;
+    const u32 head = layout.cache_layer * spec.n_kv_heads + kv_head;
     const select::PqIndex& pq = s.target[head].pq;
-    const std::span<u32> firsts = extents()->firsts(extent_of(s, head));
+    const std::span<u32> firsts = extents()->firsts(extent_of(s, head), layout.order);
     std::ranges::fill(firsts, 0u);
-    for (u32 slot = slot_begin; slot < slot_end; ++slot) ++firsts[pair_of(pq, slot)];
-    f32* lut = reinterpret_cast<f32*>(scratch(worker_idx).search.data());
-    select::place_pairs(*args_.table, pq,
-                        {q + u64{kv_head} * n_group_heads * spec.head_dim, n_group_heads, 1.0f},
-                        lut, firsts);
+    for (u32 slot = layout.slot_begin; slot < layout.slot_end; ++slot) ++firsts[pair_of(pq, slot)];
+    select::place_pairs(
+        {.table = *args_.table,
+         .index = pq,
+         .query = {q + u64{kv_head} * n_group_heads * spec.head_dim, n_group_heads, 1.0f},
+         .lut = reinterpret_cast<f32*>(scratch(worker_idx).search.data()),
+         .order = layout.order,
+         .counts = firsts,
+         .places = firsts});
   });
 }
 
@@ -146,7 +161,7 @@ Result<void> Selector::write_part(const Session& s, const Layout& layout) {
   const u32 n_kv_heads = args_.spec->n_kv_heads, first_head = layout.cache_layer * n_kv_heads;
   const u64 head_bytes = layout.memory.size() / n_kv_heads;
   for (u32 kv_head = 0; kv_head < n_kv_heads; ++kv_head) {
-    const std::span<u32> firsts = extents->firsts(extent_of(s, first_head + kv_head));
+    const std::span<u32> firsts = extents->firsts(extent_of(s, first_head + kv_head), layout.order);
     std::copy(firsts.begin(), firsts.end(), pair_counters(kv_head).begin());
   }
   TARN_CHECK(each_window(
@@ -172,7 +187,8 @@ Result<void> Selector::write_part(const Session& s, const Layout& layout) {
   for (u32 kv_head = 0; kv_head < n_kv_heads; ++kv_head) {
     std::byte* record = layout.memory.data() + kv_head * head_bytes;
     for (u32 at = layout.place_begin; at < layout.place_end; at += shape.record_tokens) {
-      extents->put(extent_of(s, first_head + kv_head), {record, shape.record_bytes()},
+      extents->put(extent_of(s, first_head + kv_head), layout.order * shape.order_tokens() + at,
+                   {record, shape.record_bytes()},
                    std::min(shape.record_tokens, layout.place_end - at));
       record += shape.record_bytes();
     }
@@ -183,10 +199,10 @@ Result<void> Selector::write_part(const Session& s, const Layout& layout) {
 
 // ---- Reading ----------------------------------------------------------------------------------
 
-// Names of the far slots of a head, which were chosen in ascending order: a slot's place in the
-// head's extent, or, behind these, kForeign and the slot. Names ascend. What a step chooses of a
-// pair are its first tokens (kernels/pq/pq_pairs.h: of equals the lower slots), so counting finds
-// the places.
+// Names of the far slots of a head, which were chosen in ascending order: a slot's place in order 0
+// of the head's extent, or, behind these, kForeign and the slot. Names ascend. What a step chooses
+// of a pair are its first tokens (kernels/pq/pq_pairs.h: of equals the lower slots), so counting
+// finds the places.
 void Selector::name_slots(const NameArgs& args, std::span<const u32> chosen,
                           std::span<kv::WantedSlot> named) {
   const Session& s = session(args.session);
@@ -199,7 +215,7 @@ void Selector::name_slots(const NameArgs& args, std::span<const u32> chosen,
     return;
   }
   const select::PqIndex& pq = s.heads[args.head].pq;
-  const std::span<const u32> firsts = extents->firsts(extent);
+  const std::span<const u32> firsts = extents->firsts(extent, 0);
   Bump bump(scratch(args.worker_idx).search);
   const std::span<u32> begins = take<u32>(bump, firsts.size()),
                        ends = take<u32>(bump, firsts.size());
@@ -232,6 +248,55 @@ void Selector::name_slots(const NameArgs& args, std::span<const u32> chosen,
     const u32 at = ends[pair]++;
     named[at] = {firsts[pair] + at - begins[pair], rank};
   }
+}
+
+// Of places in order 0, ascending, those that are cheaper to read from order 1 become places there.
+void Selector::choose_orders(const NameArgs& args, std::span<const u32> chosen,
+                             std::span<kv::Extents::Want> places) {
+  const Session& s = session(args.session);
+  const kv::Extents* const extents = this->extents();
+  const u32 extent = extent_of(s, args.head);
+  if (places.empty() || extents->n_orders(extent) < 2) return;
+  const kv::ExtentShape& shape = extents->shape();
+  const select::PqIndex& pq = s.heads[args.head].pq;
+  const std::span<const u32> firsts[2] = {extents->firsts(extent, 0), extents->firsts(extent, 1)};
+  const u64 n = places.size();
+  Bump bump(scratch(args.worker_idx).search);
+  const auto pairs = take<select::WantedPair>(bump, n);
+  const auto begins = take<u32>(bump, n + 1), by = take<u32>(bump, n);
+  const auto ordered = take<kv::Extents::Want>(bump, n);
+  const auto place_in_1 = [&](u32 place, u16 pair) {
+    return shape.order_tokens() + firsts[1][pair] + (place - firsts[0][pair]);
+  };
+  const u32 last_byte = shape.slot_bytes - 1;
+  u32 n_pairs = 0;
+  for (u32 i = 0; i < n; ++i) {
+    const u32 place = places[i].place;
+    const u16 pair = pair_of(pq, chosen[places[i].rank]);
+    const u32 in_1 = place_in_1(place, pair);
+    if (n_pairs == 0 || pairs[n_pairs - 1].pair != pair) {
+      begins[n_pairs] = i;
+      pairs[n_pairs++] = {.begin = {shape.sector_of(place, 0), shape.sector_of(in_1, 0)},
+                          .pair = pair};
+    }
+    pairs[n_pairs - 1].end = {shape.sector_of(place, last_byte) + 1,
+                              shape.sector_of(in_1, last_byte) + 1};
+  }
+  begins[n_pairs] = static_cast<u32>(n);
+  select::choose_orders(pairs.first(n_pairs), by);
+  u32 n_ordered = 0, n_in_1 = 0;
+  for (u32 i = 0; i < n_pairs; ++i) {
+    if (pairs[i].order == 1) by[n_in_1++] = i;
+    if (pairs[i].order == 1) continue;
+    for (u32 at = begins[i]; at < begins[i + 1]; ++at) ordered[n_ordered++] = places[at];
+  }
+  std::ranges::sort(by.first(n_in_1), {}, [&](u32 i) { return firsts[1][pairs[i].pair]; });
+  for (const u32 i : by.first(n_in_1)) {
+    for (u32 at = begins[i]; at < begins[i + 1]; ++at) {
+      ordered[n_ordered++] = {place_in_1(places[at].place, pairs[i].pair), places[at].rank};
+    }
+  }
+  std::ranges::copy(ordered, places.begin());
 }
 
 // A cut leaves places as they are where it is behind the extent.

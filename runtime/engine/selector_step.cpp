@@ -208,7 +208,8 @@ void Selector::want(const Layer& layer, u32 kv_head, u32 worker_idx) {
   const u32 n_near = rank_of(far_begin), n_far = rank_of(far_end) - n_near;
   const u32 n_chosen = static_cast<u32>(slots.size());
   const u32 head = layer.cache_layer * args_.spec->n_kv_heads + kv_head;
-  name_slots({layer.session, head, worker_idx, n_near}, slots.subspan(n_near, n_far), mine.missing);
+  const NameArgs names{layer.session, head, worker_idx, n_near};
+  name_slots(names, slots.subspan(n_near, n_far), mine.missing);
   u32 n_missing = n_far;
   const std::span<kv::SlotCache> of_session = caches(layer.session);
   if (!of_session.empty()) n_missing = of_session[head].take(mine.missing.first(n_far), mine.bytes);
@@ -220,6 +221,7 @@ void Selector::want(const Layer& layer, u32 kv_head, u32 worker_idx) {
     if (is_foreign) mine.wanted[n_wanted++] = {missing.slot & ~kForeign, missing.place};
     if (!is_foreign) mine.places[n_places++] = {missing.slot, missing.place};
   }
+  choose_orders(names, slots, mine.places.first(n_places));
   for (u32 i = n_near + n_far; i < n_chosen; ++i) mine.wanted[n_wanted++] = {slots[i], i};
   table.n_missing[kv_head] = n_missing;
   table.wanted[kv_head] = mine.wanted.first(n_wanted);

@@ -23,12 +23,18 @@ u64 ExtentShape::record_bytes() const {
   return align_up(u64{record_tokens} * slot_bytes, kSectorBytes);
 }
 
+u32 ExtentShape::sector_of(u32 place, u32 byte) const {
+  const u64 in_record = u64{place % record_tokens} * slot_bytes + byte;
+  return static_cast<u32>(place / record_tokens * (record_bytes() / kSectorBytes) +
+                          in_record / kSectorBytes);
+}
+
 // In the order of init(): what lies at sectors first.
 u64 ExtentShape::bytes() const {
   if (!is_on()) return 0;
-  const u64 n_records = u64{n_heads} * records_max;
-  const u64 pieces[] = {u64{n_heads} * n_pairs * sizeof(u32), n_records * sizeof(store::RecordRef),
-                        n_heads * u64{64}};
+  const u64 n_records = u64{n_heads} * n_orders * records_max;
+  const u64 pieces[] = {u64{n_heads} * n_orders * n_pairs * sizeof(u32),
+                        n_records * sizeof(store::RecordRef), n_heads * u64{64}};
   u64 sum = n_pieces * kPieceBytes + n_records * kSectorBytes;
   for (const u64 n_bytes : pieces) sum += align_up(n_bytes, 64);
   return align_up(sum, kSectorBytes);
@@ -41,21 +47,22 @@ void Extents::init(const Args& args, std::span<std::byte> region) {
   TARN_ASSERT(args.store != nullptr && args.mover != nullptr && args.clock != nullptr);
   TARN_ASSERT(args.shape.n_pieces <= kExtentPiecesMax && region.size() >= args.shape.bytes());
   TARN_ASSERT(args.shape.slot_bytes <= kPieceBytes - 2 * kSectorBytes);
+  TARN_ASSERT(args.shape.n_orders > 0 && args.shape.n_orders <= kExtentOrdersMax);
   args_ = args;
   const u64 n_heads = args.shape.n_heads;
+  const u64 n_records = n_heads * records_of_head();
+  const u64 n_firsts = n_heads * args.shape.n_orders * args.shape.n_pairs;
   Bump bump(region);
   const auto landing = bump.alloc_bytes(args.shape.n_pieces * kPieceBytes, kSectorBytes);
-  const auto record_heads =
-      bump.alloc_bytes(n_heads * args.shape.records_max * kSectorBytes, kSectorBytes);
-  const auto firsts = bump.alloc_bytes(n_heads * args.shape.n_pairs * sizeof(u32), 64);
-  const auto refs =
-      bump.alloc_bytes(n_heads * args.shape.records_max * sizeof(store::RecordRef), 64);
+  const auto record_heads = bump.alloc_bytes(n_records * kSectorBytes, kSectorBytes);
+  const auto firsts = bump.alloc_bytes(n_firsts * sizeof(u32), 64);
+  const auto refs = bump.alloc_bytes(n_records * sizeof(store::RecordRef), 64);
   const auto heads = bump.alloc_bytes(n_heads * sizeof(Head), 64);
   TARN_ASSERT(landing && record_heads && firsts && refs && heads);
   landing_ = *landing;
   record_heads_ = *record_heads;
-  firsts_ = {reinterpret_cast<u32*>(firsts->data()), n_heads * args.shape.n_pairs};
-  refs_ = {reinterpret_cast<store::RecordRef*>(refs->data()), n_heads * args.shape.records_max};
+  firsts_ = {reinterpret_cast<u32*>(firsts->data()), n_firsts};
+  refs_ = {reinterpret_cast<store::RecordRef*>(refs->data()), n_records};
   heads_ = {reinterpret_cast<Head*>(heads->data()), n_heads};
   std::fill(refs_.begin(), refs_.end(), store::RecordRef{});
   std::fill(heads_.begin(), heads_.end(), Head{});
@@ -65,16 +72,17 @@ std::span<std::byte> Extents::piece(u32 idx) const {
   return landing_.subspan(idx * kPieceBytes, kPieceBytes);
 }
 
-std::span<u32> Extents::firsts(u32 head) const {
-  return firsts_.subspan(u64{head} * args_.shape.n_pairs, args_.shape.n_pairs);
+std::span<u32> Extents::firsts(u32 head, u32 order) const {
+  const u64 n_pairs = args_.shape.n_pairs;
+  return firsts_.subspan((u64{head} * args_.shape.n_orders + order) * n_pairs, n_pairs);
 }
 
 std::span<store::RecordRef> Extents::records(u32 head) const {
-  return refs_.subspan(u64{head} * args_.shape.records_max, args_.shape.records_max);
+  return refs_.subspan(u64{head} * records_of_head(), records_of_head());
 }
 
 std::span<std::byte> Extents::record_head(u32 head, u32 record) const {
-  return record_heads_.subspan((u64{head} * args_.shape.records_max + record) * kSectorBytes,
+  return record_heads_.subspan((u64{head} * records_of_head() + record) * kSectorBytes,
                                kSectorBytes);
 }
 
@@ -86,13 +94,16 @@ void Extents::erase(store::RecordRef ref) {
   while (args_.store->erase(ref, tag) == store::Begun::busy) args_.mover->pump(kWaitNs);
 }
 
-void Extents::forget(u32 head) {
-  Head& h = heads_[head];
-  for (store::RecordRef& ref : records(head).first(h.n_records)) {
+void Extents::forget_orders(u32 head, u32 begin) {
+  for (store::RecordRef& ref : records(head).subspan(u64{begin} * args_.shape.records_max)) {
     if (ref.frame_idx != store::kNoFrame) erase(ref);
     ref = {};
   }
-  h = {};
+}
+
+void Extents::forget(u32 head) {
+  forget_orders(head, 0);
+  heads_[head] = {};
 }
 
 void Extents::forget_all() {
@@ -106,29 +117,32 @@ void Extents::begin(u32 head, u32 slot_begin, u32 slot_end) {
   heads_[head].slot_end = slot_end;
 }
 
-void Extents::put(u32 head, std::span<std::byte> tokens, u32 n_tokens) {
+void Extents::put(u32 head, u32 place, std::span<std::byte> tokens, u32 n_tokens) {
   Head& h = heads_[head];
-  TARN_ASSERT(h.index == nullptr && h.n_records < args_.shape.records_max);
+  const u32 record = place / args_.shape.record_tokens;
+  const u32 order = record / args_.shape.records_max;
+  TARN_ASSERT(h.index == nullptr && place % args_.shape.record_tokens == 0);
+  TARN_ASSERT(order < args_.shape.n_orders);
   TARN_ASSERT(n_tokens > 0 && n_tokens <= args_.shape.record_tokens);
   const u64 n_bytes = u64{n_tokens} * args_.shape.slot_bytes;
   const u64 n_padded = align_up(n_bytes, kSectorBytes);
   TARN_ASSERT(tokens.size() >= n_padded);
   std::fill(tokens.begin() + static_cast<i64>(n_bytes), tokens.begin() + static_cast<i64>(n_padded),
             std::byte{0});
-  const u32 record = h.n_records++;
-  const u64 reserved_bytes = args_.daily_write_bytes / 2;
+  // Nobody can do without groups, and a second order is worth less than another layer's first.
+  const u64 reserved_bytes = args_.daily_write_bytes / 4 * (2 + order);
   const bool is_budgeted = args_.daily_write_bytes > 0;
   if (is_budgeted && args_.store->stats().budget_left_bytes < reserved_bytes + n_padded) {
-    h.is_broken = true;
+    h.is_broken[order] = true;
   }
-  if (h.is_broken) return;
+  if (h.is_broken[order]) return;
   const auto unused = [](const Put& p) { return !p.is_used; };
   while (n_puts_ > 0 && std::none_of(puts_.begin(), puts_.end(), unused)) {
     args_.mover->pump(kWaitNs);
   }
   const auto put = std::find_if(puts_.begin(), puts_.end(), unused);
   if (put == puts_.end()) {  // the disk keeps them all: the store is off
-    h.is_broken = true;
+    h.is_broken[order] = true;
     return;
   }
   const u64 slot = static_cast<u64>(put - puts_.begin());
@@ -145,7 +159,7 @@ void Extents::put(u32 head, std::span<std::byte> tokens, u32 n_tokens) {
     begun = args_.store->put(args);
   }
   if (begun != store::Begun::begun) {
-    h.is_broken = true;
+    h.is_broken[order] = true;
     return;
   }
   *put = {.is_used = true, .head = head, .record = record};
@@ -158,7 +172,7 @@ void Extents::end_put(Put& put, const store::Event& event) {
     args_.store->pin(event.ref);
     records(put.head)[put.record] = event.ref;
   } else if (event.outcome != store::Outcome::returned) {
-    heads_[put.head].is_broken = true;
+    heads_[put.head].is_broken[put.record / args_.shape.records_max] = true;
   }
   if (event.outcome != store::Outcome::returned) --n_puts_;
   put.is_used = event.lent;
@@ -170,15 +184,22 @@ void Extents::settle() {
 
 void Extents::finish(u32 head, const void* index) {
   TARN_ASSERT(n_puts_ == 0);
-  if (!heads_[head].is_broken) load_heads(head);
-  if (heads_[head].is_broken) return forget(head);
-  heads_[head].index = index;
+  Head& h = heads_[head];
+  for (; h.n_orders < args_.shape.n_orders; ++h.n_orders) {
+    if (!h.is_broken[h.n_orders]) load_heads(head, h.n_orders);
+    if (h.is_broken[h.n_orders]) break;
+  }
+  if (h.n_orders == 0) return forget(head);
+  forget_orders(head, h.n_orders);
+  h.index = index;
 }
 
-// Brings the heads of its records, with their checksums, which stay.
-void Extents::load_heads(u32 head) {
+// Brings the heads of its records in an order, with their checksums, which stay.
+void Extents::load_heads(u32 head, u32 order) {
   Reading none{.head = head};
-  for (u32 record = 0; record < heads_[head].n_records; ++record) {
+  const u32 begin = order * args_.shape.records_max;
+  for (u32 record = begin; record < begin + args_.shape.records_max; ++record) {
+    if (records(head)[record].frame_idx == store::kNoFrame) continue;
     u32 idx = 0;
     while (idx < args_.shape.n_pieces && parts_[idx].is_used) {
       if (++idx < args_.shape.n_pieces || n_parts_ == 0) continue;
@@ -190,7 +211,7 @@ void Extents::load_heads(u32 head) {
     if (!has_begun) ++none.n_lost;
   }
   while (n_parts_ > 0) args_.mover->pump(kWaitNs);
-  if (none.n_lost > 0) heads_[head].is_broken = true;
+  if (none.n_lost > 0) heads_[head].is_broken[order] = true;
 }
 
 void Extents::truncate(u32 head, u32 slot_end) {

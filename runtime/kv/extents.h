@@ -9,6 +9,9 @@
 //
 //   record    kind extent, of one head: tokens of `slot_bytes` (K, V) without gaps, record_tokens
 //             of them, of the pairs in the order that firsts() says. Found by nobody but us
+//   orders    a head's tokens lie there in one order of pairs or in two, so that what is scattered
+//             in one may be a run in the other. A place counts over both: order 1 begins at
+//             order_tokens(). Order 0 is there without order 1 where that one could not be written
 //   groups    stay as they are: exact attention, sessions and a later start know nothing of this.
 //             What an extent cannot give comes from them
 //   building  begin(), put() and settle() record by record, finish()
@@ -21,8 +24,8 @@
 //   memory    extents_bytes(); nothing else
 //   thread    the engine's
 //
-// Benefits: requests of a step by runs, not by tokens. Costs: the middle's bytes a second time on
-// disk, written once for each clustering.
+// Benefits: requests of a step by runs, not by tokens. Costs: the middle's bytes on disk once more
+// for each order, written once for each clustering.
 #pragma once
 
 #include <span>
@@ -34,18 +37,23 @@ namespace tarn::kv {
 inline constexpr u32 kExtentPieceSectors = 16;  // the longest request
 inline constexpr u32 kExtentPiecesMax = 64;     // requests under way
 inline constexpr u32 kExtentPutsMax = 64;
+inline constexpr u32 kExtentOrdersMax = 2;
 
 // Of one engine; the planner's.
 struct ExtentShape {
   u32 slot_bytes = 0;
   u32 n_pairs = 0;        // of codes
   u32 record_tokens = 0;  // of one record
-  u32 records_max = 0;    // of one head
-  u32 n_heads = 0;        // (session, cache layer, KV head) triples
-  u32 n_pieces = 0;       // 0: there are no extents
+  u32 records_max = 0;    // of one head, in each order
+  u32 n_orders = 1;
+  u32 n_heads = 0;   // (session, cache layer, KV head) triples
+  u32 n_pieces = 0;  // 0: there are no extents
   bool is_on() const { return n_pieces > 0; }
   u64 record_bytes() const;  // padded to sectors
-  u64 bytes() const;         // what init() wants, at a multiple of a sector
+  u32 order_tokens() const { return records_max * record_tokens; }
+  // Of a byte of the token there, counted over all records of a head.
+  u32 sector_of(u32 place, u32 byte) const;
+  u64 bytes() const;  // what init() wants, at a multiple of a sector
 };
 
 struct ExtentStats {
@@ -77,11 +85,12 @@ class Extents {
 
   // A head's extent of slots [slot_begin, slot_end) begins anew; the old one is erased.
   void begin(u32 head, u32 slot_begin, u32 slot_end);
-  // [n_pairs]: the place of each pair's first token; whoever builds fills it.
-  std::span<u32> firsts(u32 head) const;
-  // The head's next record; `tokens` is a whole one's memory, ours until settle().
-  void put(u32 head, std::span<std::byte> tokens, u32 n_tokens);
-  // Waits for what was put. What fails leaves its head without an extent.
+  // [n_pairs]: the place of each pair's first token in an order, counted from where that begins;
+  // whoever builds fills it.
+  std::span<u32> firsts(u32 head, u32 order) const;
+  // The record that begins at this place; `tokens` is a whole one's memory, ours until settle().
+  void put(u32 head, u32 place, std::span<std::byte> tokens, u32 n_tokens);
+  // Waits for what was put. What fails leaves its head without that order.
   void settle();
   // It is whole, and of the index at this address.
   void finish(u32 head, const void* index);
@@ -90,6 +99,7 @@ class Extents {
   void truncate(u32 head, u32 slot_end);
 
   bool is_of(u32 head, const void* index) const { return heads_[head].index == index; }
+  u32 n_orders(u32 head) const { return heads_[head].n_orders; }
   u32 slot_begin(u32 head) const { return heads_[head].slot_begin; }
   u32 slot_end(u32 head) const { return heads_[head].slot_end; }
 
@@ -119,8 +129,8 @@ class Extents {
   struct Head {
     const void* index = nullptr;  // that it follows; nullptr: there is none
     u32 slot_begin = 0, slot_end = 0;
-    u32 n_records = 0;
-    bool is_broken = false;  // while it is built
+    u32 n_orders = 0;                                // that can be read
+    std::array<bool, kExtentOrdersMax> is_broken{};  // while it is built
   };
   // A request under way, or a record's head that is brought.
   struct Part {
@@ -136,12 +146,14 @@ class Extents {
   enum class Kind : u8 { part, put, erase };
 
   std::span<std::byte> piece(u32 idx) const;
+  u32 records_of_head() const { return args_.shape.n_orders * args_.shape.records_max; }
   std::span<store::RecordRef> records(u32 head) const;
   std::span<std::byte> record_head(u32 head, u32 record) const;
   Part next_part(Reading& reading, u32 want_begin, u32* n_sectors) const;
   bool begin_part(u32 idx, const Part& part, u32 record, u32 n_sectors);
   void read_more();
-  void load_heads(u32 head);
+  void load_heads(u32 head, u32 order);
+  void forget_orders(u32 head, u32 begin);
   void lose(Part& part);
   void lose_rest();
   void end_part(Part& part, const store::Event& event);
@@ -150,9 +162,9 @@ class Extents {
 
   Args args_{};
   std::span<std::byte> landing_{};       // [n_pieces] of kExtentPieceSectors
-  std::span<std::byte> record_heads_{};  // [n_heads, records_max] sectors
-  std::span<u32> firsts_{};              // [n_heads, n_pairs]
-  std::span<store::RecordRef> refs_{};   // [n_heads, records_max]
+  std::span<std::byte> record_heads_{};  // [n_heads, n_orders, records_max] sectors
+  std::span<u32> firsts_{};              // [n_heads, n_orders, n_pairs]
+  std::span<store::RecordRef> refs_{};   // [n_heads, n_orders, records_max]
   std::span<Head> heads_{};
   std::array<Part, kExtentPiecesMax> parts_{};
   std::array<Put, kExtentPutsMax> puts_{};

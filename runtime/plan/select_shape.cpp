@@ -2,6 +2,7 @@
 
 #include "runtime/kv/extents.h"
 #include "runtime/plan/kv_type.h"
+#include "runtime/select/pair_order.h"
 
 #include <algorithm>
 
@@ -17,6 +18,14 @@ u32 chosen_max(const SelectConfig& config, u32 context_tokens) {
   const u64 n =
       config.n_sinks + (config.context_divisor == 0 ? u64{config.n_local} + config.k : both);
   return static_cast<u32>(std::min<u64>(n, context_tokens));
+}
+
+// What the orders of a head's extent are chosen in, where each slot is wanted of another pair.
+u64 order_bytes(u64 n_slots) {
+  return align_up(n_slots * sizeof(select::WantedPair), kAlignment) +
+         align_up((n_slots + 1) * sizeof(u32), kAlignment) +
+         align_up(n_slots * sizeof(u32), kAlignment) +
+         align_up(n_slots * sizeof(kv::Extents::Want), kAlignment);
 }
 
 }  // namespace
@@ -59,6 +68,9 @@ SelectShape select_shape(const model::ModelSpec& spec, const Config& config, u32
   shape.sample_bytes = align_up(shape.n_sample * vector_bytes, kAlignment) * spec.n_kv_heads;
   shape.n_chosen_max = chosen_max(select, context_tokens);
   if (is_tiered) {
+    if (pq.has_pairs()) {
+      shape.search_bytes = std::max(shape.search_bytes, order_bytes(shape.n_chosen_max));
+    }
     const u64 n_slots = align_up(shape.n_chosen_max, config.page_tokens);
     shape.fetched_bytes = align_up(n_slots * 2 * vector_bytes, kAlignment) +
                           align_up(n_slots / config.page_tokens * sizeof(u8*), kAlignment) +

@@ -64,7 +64,7 @@ u64 cache_slots_of(u64 bytes, u64 n_heads, const TierInputs& inputs) {
 // Extents are laid out a layer at a time, in the memory of a session's caches: a record of each
 // head must find room there.
 void split_extents(const model::ModelSpec& spec, const TierInputs& inputs, u64 frame_bytes,
-                   u64 spare, TierShape* shape) {
+                   u64 spare, u32 n_orders, TierShape* shape) {
   const u64 n_heads = u64{inputs.sessions_max} * spec.n_cache_layers * spec.n_kv_heads;
   const u32 slot_bytes = 2 * inputs.group_shape.vector_bytes;
   const u64 n_slots = cache_slots_of(spare / 2, n_heads, inputs);
@@ -85,6 +85,7 @@ void split_extents(const model::ModelSpec& spec, const TierInputs& inputs, u64 f
       .n_pairs = inputs.n_pairs,
       .record_tokens = static_cast<u32>(record_tokens),
       .records_max = static_cast<u32>(ceil_div(inputs.context_tokens, record_tokens)),
+      .n_orders = n_orders,
       .n_heads = static_cast<u32>(n_heads)};
   constexpr u64 kPieceBytes = kv::kExtentPieceSectors * store::kSectorBytes;
   if (u64{slot_bytes} + 2 * store::kSectorBytes > kPieceBytes) return;
@@ -172,7 +173,8 @@ u64 extent_frames(const model::ModelSpec& spec, const kv::ExtentShape& extents, 
   if (!extents.is_on()) return 0;
   const store::RecordShape record{.payload_bytes = extents.record_bytes()};
   const u64 n_heads = u64{spec.n_cache_layers} * spec.n_kv_heads;
-  return n_heads * (extents.records_max + sessions_max) * record.frames(frame_bytes);
+  return n_heads * extents.n_orders * (extents.records_max + sessions_max) *
+         record.frames(frame_bytes);
 }
 
 // How the store's file is cut, what of memory goes to caches and extents, and what sessions take.
@@ -202,14 +204,17 @@ Result<void> cut_store(const model::ModelSpec& spec, const Config& config, const
   u64 n_frames_wanted =
       records * record.frames(frame_bytes) + n_manifests * manifest.frames(frame_bytes);
   const u64 spare = spare_bytes(spec, config, inputs, shape->n_frames);
-  split_extents(spec, inputs, frame_bytes, spare, shape);
-  const u64 n_frames_extents =
-      extent_frames(spec, shape->extents, frame_bytes, inputs.sessions_max);
-  const bool have_room = store::kFramesBegin + (n_frames_wanted + n_frames_extents) * frame_bytes <=
-                         config.store.quota_bytes;
-  if (have_room) {
-    n_frames_wanted += n_frames_extents;
-  } else {  // they would push out what has no other copy
+  // Without room on the disk they would push out what has no other copy.
+  for (u32 n_orders = kv::kExtentOrdersMax; n_orders > 0; --n_orders) {
+    split_extents(spec, inputs, frame_bytes, spare, n_orders, shape);
+    const u64 n_frames_all =
+        n_frames_wanted + extent_frames(spec, shape->extents, frame_bytes, inputs.sessions_max);
+    const bool has_room =
+        store::kFramesBegin + n_frames_all * frame_bytes <= config.store.quota_bytes;
+    if (shape->extents.is_on() && has_room) {
+      n_frames_wanted = n_frames_all;
+      break;
+    }
     shape->extents = {};
     shape->extents_bytes = 0;
   }

@@ -1,6 +1,7 @@
 // Goal    extents change what is read, and no bit of what is said: while an index is built, used,
 //         rebuilt, cut and forked; a flipped, failed or lost part of one is had from its groups, or
-//         the generation says that it cannot; without room, budget or wish there are none.
+//         the generation says that it cannot; without room, budget or wish there are none, and
+//         with little of them one order.
 // Method  the conversation of selected_answers.h over a simulated disk against KV in memory; faults
 //         by the disk's script; the reads that were made are counted.
 #include <doctest/doctest.h>
@@ -33,14 +34,18 @@ TEST_CASE("selection over extents gives the bits of KV in memory") {
     };
     OpenEngine resident(model.path(), with(Memory::whole));
     const Answer want = answer_of(resident);
-    Streamed streamed(model, with(Memory::ample));
-    REQUIRE(streamed.open.engine.plan().tiers.extents.is_on());
-    require_same(want, answer_of(streamed.open));
-    CHECK(streamed.extents().n_reads > 0);
-    CHECK(streamed.extents().bytes_used > 0);
-    CHECK(streamed.extents().bytes_used <= streamed.extents().bytes_read);
-    CHECK(streamed.extents().n_lost == 0);
-    CHECK(streamed.open.engine.kv_stream().stats().n_lost == 0);
+    for (const u32 n_orders : {1u, 2u}) {
+      CAPTURE(n_orders);
+      Streamed streamed(model, with(n_orders == 1 ? Memory::ample : Memory::roomy));
+      REQUIRE(streamed.open.engine.plan().tiers.extents.is_on());
+      REQUIRE(streamed.open.engine.plan().tiers.extents.n_orders == n_orders);
+      require_same(want, answer_of(streamed.open));
+      CHECK(streamed.extents().n_reads > 0);
+      CHECK(streamed.extents().bytes_used > 0);
+      CHECK(streamed.extents().bytes_used <= streamed.extents().bytes_read);
+      CHECK(streamed.extents().n_lost == 0);
+      CHECK(streamed.open.engine.kv_stream().stats().n_lost == 0);
+    }
   }
 }
 
@@ -57,7 +62,7 @@ TEST_CASE("a damaged extent is never believed, and its tokens come from their gr
   u64 n_lost = 0, n_right = 0;
   for (u64 seed = 1; seed <= 8; ++seed) {
     CAPTURE(seed);
-    Streamed streamed(model, config_of(SelectMethod::pq, Memory::ample), seed);
+    Streamed streamed(model, config_of(SelectMethod::pq, Memory::roomy), seed);
     Engine& engine = streamed.open.engine;
     const SessionIdx session = streamed.open.session_with(ids);
     REQUIRE(engine.generate(session, {.max_tokens = 80, .ignore_end = true}).has_value());
@@ -123,6 +128,37 @@ TEST_CASE("without a wish, room on the disk or write budget there are no extents
   config = config_of(SelectMethod::pq, Memory::ample);
   config.store.daily_write_bytes = kMiB;
   check("no budget", config, true);
+}
+
+TEST_CASE("where there is no room or write budget for two orders of extents, one does") {
+  const SmallModel model("llama", "q8_0");
+  const std::vector<u32> ids = test::random_ids(7, kPrompt);
+  std::vector<u32> want;
+  u64 disk_bytes = 0, written_bytes = 0;
+  {
+    Streamed both(model, config_of(SelectMethod::pq, Memory::roomy));
+    want = say(both.open.engine, both.open.session_with(ids), 60);
+    disk_bytes = both.open.engine.plan().tiers.disk_bytes;
+    written_bytes = both.extents().bytes_written;
+    REQUIRE(both.open.engine.plan().tiers.extents.n_orders == 2);
+  }
+  const auto check = [&](const char* name, const Config& config, u32 n_orders) {
+    CAPTURE(name);
+    Streamed streamed(model, config);
+    CHECK(streamed.open.engine.plan().tiers.extents.n_orders == n_orders);
+    CHECK(say(streamed.open.engine, streamed.open.session_with(ids), 60) == want);
+    CHECK(streamed.extents().n_reads > 0);
+    CHECK(streamed.extents().bytes_written == written_bytes / 2);
+    for (u32 head = 0; head < streamed.open.engine.plan().select.n_heads; ++head) {
+      CHECK(streamed.open.engine.kv_stream().extents().n_orders(head) == 1);
+    }
+  };
+  Config config = config_of(SelectMethod::pq, Memory::roomy);
+  config.store.quota_bytes = disk_bytes - 1;
+  check("no room", config, 1);
+  config = config_of(SelectMethod::pq, Memory::roomy);
+  config.store.daily_write_bytes = written_bytes + written_bytes / 4;  // half of it for extents
+  check("no budget", config, 2);
 }
 
 }  // namespace

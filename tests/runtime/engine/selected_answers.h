@@ -24,7 +24,8 @@ inline constexpr SelectMethod kMethods[] = {SelectMethod::pq, SelectMethod::ques
                                             SelectMethod::window, SelectMethod::random};
 
 // 512 keys of 900 are a sample, so that not all are clustered.
-enum class Memory { whole, little, some, ample };  // little: no cache; ample: extents too
+// little: no cache; ample: extents too; roomy: in two orders, planned for twice the context.
+enum class Memory { whole, little, some, ample, roomy };
 
 inline Config config_of(SelectMethod method, Memory memory,
                         KvTypeChoice kv_type = KvTypeChoice::f16) {
@@ -44,7 +45,8 @@ inline Config config_of(SelectMethod method, Memory memory,
   config.select.iterations = 3;
   config.select.swap_tokens = 16;
   if (memory == Memory::whole) return config;
-  constexpr u64 kGroups[] = {0, 42, 150, 250};  // of 262
+  constexpr u64 kGroups[] = {0, 42, 150, 250, 500};  // of 262, and of 518
+  if (memory == Memory::roomy) config.context_tokens = 2 * kContext;
   config.kv_memory_bytes = kGroups[static_cast<u32>(memory)] * kGroupBytes;
   config.store.quota_bytes = kGiB;
   test::set_text(config.store.path, "store");
