@@ -100,6 +100,7 @@ Selector::Fetched Selector::fetched(u32 kv_head) const {
   out.slots = take<u32>(bump, shape.n_chosen_max);
   out.wanted = take<kv::WantedSlot>(bump, shape.n_chosen_max);
   out.missing = take<kv::WantedSlot>(bump, shape.n_chosen_max);
+  out.found = take<kv::SlotCache::Found>(bump, shape.n_chosen_max);
   out.places = take<kv::Extents::Want>(bump, shape.n_chosen_max);
   out.pages = take<const u8*>(bump, n_pages).data();
   for (u64 page = 0; page < n_pages; ++page)
@@ -114,6 +115,7 @@ Selector::LayerTable Selector::layer_table() const {
   Bump bump(args_.scratch.subspan(offset, plan::fetch_table_bytes(n)));
   return {.n_chosen = take<u32>(bump, n),
           .n_missing = take<u32>(bump, n),
+          .found = take<std::span<const kv::SlotCache::Found>>(bump, n),
           .wanted = take<std::span<const kv::WantedSlot>>(bump, n),
           .out = take<u8*>(bump, n),
           .readings = take<kv::Extents::Reading>(bump, n)};

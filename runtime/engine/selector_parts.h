@@ -36,18 +36,20 @@ struct Selector::Scratch {
 
 // What a layer's heads chose of KV over memory and disk, and got: a head's piece.
 struct Selector::Fetched {
-  u8* bytes;                            // K and V, in the order of attention
-  const u8** pages;                     // of them
-  std::span<u32> slots;                 // chosen
-  std::span<kv::WantedSlot> wanted;     // of the mover
-  std::span<kv::WantedSlot> missing;    // far ones that the cache has not, by name
-  std::span<kv::Extents::Want> places;  // of them, those in the extent
+  u8* bytes;                              // K and V, in the order of attention
+  const u8** pages;                       // of them
+  std::span<u32> slots;                   // chosen
+  std::span<kv::WantedSlot> wanted;       // of the mover
+  std::span<kv::WantedSlot> missing;      // far ones that the cache has not, by name
+  std::span<kv::SlotCache::Found> found;  // and those that it has
+  std::span<kv::Extents::Want> places;    // of the missing, those in the extent
 };
 
 // And of all its heads.
 struct Selector::LayerTable {
   std::span<u32> n_chosen;
   std::span<u32> n_missing;  // far ones that the cache has not, by name
+  std::span<std::span<const kv::SlotCache::Found>> found;
   std::span<std::span<const kv::WantedSlot>> wanted;
   std::span<u8*> out;
   std::span<kv::Extents::Reading> readings;

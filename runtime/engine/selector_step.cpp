@@ -185,6 +185,13 @@ void Selector::attend_of(const Layer& layer, u32 begin, u32 end) {
   args_.workers->run(end - begin, [&](u32 task_idx, u32 worker_idx) {
     const u32 kv_head = begin + task_idx;
     const Fetched mine = fetched(kv_head);
+    const std::span<kv::SlotCache> of_session = caches(layer.session);
+    if (!of_session.empty()) {
+      const u64 start_ns = args_.clock->now_ns();
+      const u32 head = layer.cache_layer * args_.spec->n_kv_heads + kv_head;
+      of_session[head].copy(layer_table().found[kv_head], mine.bytes);
+      of_workers_[worker_idx].spent.gather_ns += args_.clock->now_ns() - start_ns;
+    }
     const FetchedSlots source(mine.pages, args_.plan->group_shape.page_tokens);
     attend_chosen(head_of(layer, kv_head, worker_idx), source,
                   mine.slots.first(layer_table().n_chosen[kv_head]), worker_idx);
@@ -212,7 +219,10 @@ void Selector::want(const Layer& layer, u32 kv_head, u32 worker_idx) {
   name_slots(names, slots.subspan(n_near, n_far), mine.missing);
   u32 n_missing = n_far;
   const std::span<kv::SlotCache> of_session = caches(layer.session);
-  if (!of_session.empty()) n_missing = of_session[head].take(mine.missing.first(n_far), mine.bytes);
+  if (!of_session.empty()) {
+    n_missing = of_session[head].take(mine.missing.first(n_far), mine.found.first(n_far));
+  }
+  table.found[kv_head] = mine.found.subspan(n_missing, n_far - n_missing);
 
   u32 n_wanted = n_near, n_places = 0;
   for (u32 i = 0; i < n_near; ++i) mine.wanted[i] = {slots[i], i};

@@ -57,8 +57,9 @@ bool SlotCache::has(u32 slot) const {
                             [](const Entry& a, const Entry& b) { return a.slot < b.slot; });
 }
 
-u32 SlotCache::take(std::span<WantedSlot> wanted, u8* out) {
+u32 SlotCache::take(std::span<WantedSlot> wanted, std::span<Found> found) {
   u32 n_missing = 0;
+  u64 n_found = 0;
   u64 next = 0;
   for (Entry& entry : entries_.first(n_)) {
     while (next < wanted.size() && wanted[next].slot < entry.slot) {
@@ -67,12 +68,22 @@ u32 SlotCache::take(std::span<WantedSlot> wanted, u8* out) {
     entry.heat = static_cast<u8>(entry.heat - (entry.heat >> keep_shift_) - (entry.heat > 0));
     if (next == wanted.size() || wanted[next].slot != entry.slot) continue;
     entry.heat = static_cast<u8>(std::min(entry.heat + kUse, 255u));
-    std::memcpy(out + u64{wanted[next].place} * slot_bytes_,
-                bytes_ + u64{entry.place} * slot_bytes_, slot_bytes_);
-    ++next;
+    found[found.size() - ++n_found] = {entry.place, wanted[next++].place};
   }
   while (next < wanted.size()) wanted[n_missing++] = wanted[next++];
   return n_missing;
+}
+
+void SlotCache::copy(std::span<const Found> found, u8* out) const {
+  constexpr u64 kAhead = 8;  // slots asked for before they are copied
+  for (u64 i = 0; i < found.size(); ++i) {
+    if (i + kAhead < found.size()) {
+      const u8* next = bytes_ + u64{found[i + kAhead].at} * slot_bytes_;
+      for (u64 at = 0; at < slot_bytes_; at += 64) __builtin_prefetch(next + at);
+    }
+    std::memcpy(out + u64{found[i].place} * slot_bytes_, bytes_ + u64{found[i].at} * slot_bytes_,
+                slot_bytes_);
+  }
 }
 
 // Frees places for at most n_wanted slots, the coldest first, none as warm as a new one.

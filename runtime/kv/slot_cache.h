@@ -37,9 +37,17 @@ class SlotCache {
   // Keeps what lies before the slot.
   void truncate(u32 slot_end);
 
-  // One step's look-up. Copies what is here of the wanted ones, ascending, to `out` + place * slot
-  // bytes, and moves the others to the front of `wanted`; returns how many these are.
-  u32 take(std::span<WantedSlot> wanted, u8* out);
+  // A wanted slot that is here: where, and its place in what the caller gets.
+  struct Found {
+    u32 at = 0;
+    u32 place = 0;
+  };
+  // One step's look-up. Of the wanted ones, ascending, those that are here go to the end of
+  // `found`, which has room for all, and the others to the front of `wanted`; returns how many the
+  // latter are.
+  u32 take(std::span<WantedSlot> wanted, std::span<Found> found);
+  // After take(), before put(): copies them to `out` + place * slot bytes.
+  void copy(std::span<const Found> found, u8* out) const;
   // After take(): puts in as many of the missing ones as are warmer than what must go for them.
   void put(std::span<const WantedSlot> missing, const u8* bytes);
 

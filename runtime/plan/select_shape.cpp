@@ -1,6 +1,7 @@
 #include "runtime/plan/select_shape.h"
 
 #include "runtime/kv/extents.h"
+#include "runtime/kv/slot_cache.h"
 #include "runtime/plan/kv_type.h"
 #include "runtime/select/pair_order.h"
 
@@ -76,6 +77,7 @@ SelectShape select_shape(const model::ModelSpec& spec, const Config& config, u32
                           align_up(n_slots / config.page_tokens * sizeof(u8*), kAlignment) +
                           align_up(shape.n_chosen_max * sizeof(u32), kAlignment) +
                           2 * align_up(shape.n_chosen_max * sizeof(kv::WantedSlot), kAlignment) +
+                          align_up(shape.n_chosen_max * sizeof(kv::SlotCache::Found), kAlignment) +
                           align_up(shape.n_chosen_max * sizeof(kv::Extents::Want), kAlignment);
   }
   const u64 layer_bytes =

@@ -47,7 +47,8 @@ struct SelectShape {
 
 // What all heads of a layer fetch, in a table: each array to a multiple of 64 bytes.
 constexpr u64 fetch_table_bytes(u64 n_kv_heads) {
-  return 3 * align_up(n_kv_heads * sizeof(u32), 64) + align_up(n_kv_heads * 2 * sizeof(void*), 64) +
+  return 2 * align_up(n_kv_heads * sizeof(u32), 64) +
+         2 * align_up(n_kv_heads * 2 * sizeof(void*), 64) +
          align_up(n_kv_heads * sizeof(void*), 64) +
          align_up(n_kv_heads * sizeof(kv::Extents::Reading), 64);
 }

@@ -32,7 +32,9 @@ struct World {
     std::vector<WantedSlot> wanted;
     for (const u32 slot : slots) wanted.push_back({slot, static_cast<u32>(wanted.size())});
     std::vector<u8> out(slots.size() * kSlotBytes + 1);
-    const u32 n_missing = cache.take(wanted, out.data());
+    std::vector<SlotCache::Found> found(slots.size());
+    const u32 n_missing = cache.take(wanted, found);
+    cache.copy(std::span(found).subspan(n_missing), out.data());
     const auto missing = std::span(wanted).first(n_missing);
     for (const WantedSlot& w : missing) {
       CHECK_FALSE(cache.has(w.slot));
