@@ -180,19 +180,32 @@ CpuTopology cpu_topology_under(const char* root, std::span<const u32> allowed) {
   return topology;
 }
 
+namespace {
+
+// A mask of the standard size is refused on machines with more than 1,024 CPUs.
+struct CpuMask {
+  alignas(cpu_set_t) unsigned char bits[kMaskCpus / 8] = {};
+  bool is_known = sched_getaffinity(0, sizeof bits, reinterpret_cast<cpu_set_t*>(bits)) == 0;
+
+  bool has(u32 cpu) const {
+    return is_known && cpu < kMaskCpus &&
+           CPU_ISSET_S(cpu, sizeof bits, reinterpret_cast<const cpu_set_t*>(bits));
+  }
+};
+
+}  // namespace
+
 CpuTopology cpu_topology() {
-  // A mask of the standard size is refused on machines with more than 1,024 CPUs.
-  alignas(cpu_set_t) unsigned char mask[kMaskCpus / 8] = {};
-  auto* set = reinterpret_cast<cpu_set_t*>(mask);
+  const CpuMask mask;
   std::array<u32, 2 * kCpusMax> allowed{};  // room for the siblings of the cores that count
   u32 n_allowed = 0;
-  if (sched_getaffinity(0, sizeof mask, set) == 0) {
-    for (u32 cpu = 0; cpu < kMaskCpus && n_allowed < allowed.size(); ++cpu) {
-      if (CPU_ISSET_S(cpu, sizeof mask, set)) allowed[n_allowed++] = cpu;
-    }
+  for (u32 cpu = 0; cpu < kMaskCpus && n_allowed < allowed.size(); ++cpu) {
+    if (mask.has(cpu)) allowed[n_allowed++] = cpu;
   }
   if (n_allowed == 0) n_allowed = 1;  // we run somewhere
   return cpu_topology_under("", std::span(allowed).first(n_allowed));
 }
+
+bool process_may_run_on(u32 cpu) { return CpuMask().has(cpu); }
 
 }  // namespace tarn

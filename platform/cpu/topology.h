@@ -26,5 +26,6 @@ struct CpuTopology {
   u64 l2_bytes = 0, l3_bytes = 0;  // 0 where unknown
 };
 CpuTopology cpu_topology();
+bool process_may_run_on(u32 cpu);
 
 }  // namespace tarn

@@ -16,7 +16,9 @@ Unexpected open_failed(const IoOpenArgs& args, int error) {
   if (error == ENOENT) hint = "there is no such file: check the path";
   if (error == EACCES || error == EPERM) hint = "no permission for the file";
   if (error == ENODEV) hint = "not a regular file or block device";
-  if (error == EWOULDBLOCK && args.exclusive) hint = "another process or engine has the file open";
+  if (error == EWOULDBLOCK && args.exclusive) {
+    hint = "another process or engine has the file open: wait for its end, or name another folder";
+  }
   if (error == EROFS) hint = "the file system is read-only: mount it writable, or use another one";
   if (error == ENOSPC) hint = "no room on the disk for the file: free some, or use another one";
   if (error == EDQUOT) hint = "this user's disk quota is used up: raise it, or free some";

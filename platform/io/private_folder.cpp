@@ -43,16 +43,19 @@ Result<void> make_private_folder(const char* path) {
                    static_cast<u64>(errno));
   }
   if (!S_ISDIR(there.st_mode)) {
-    return refused("a link or a file stands where a folder is wanted: name the folder itself", path,
-                   "mode", there.st_mode);
+    return fail({.status = Status::io_failed,
+                 .hint = "a link or a file stands where a folder is wanted: name the folder itself",
+                 .detail = Detail(path)});
   }
   if (there.st_uid != geteuid()) {
     return refused("the folder belongs to another user: chown it, or name another folder", path,
                    "uid", there.st_uid);
   }
   if ((there.st_mode & kOfOthers) != 0) {
-    return refused("others may look into the folder, which will hold what users wrote: chmod 700",
-                   path, "mode", there.st_mode & 0777);
+    return fail({.status = Status::io_failed,
+                 .hint = "others may look into the folder, which will hold what users wrote: close "
+                         "it with chmod 700",
+                 .detail = Detail(path)});
   }
   return {};
 }

@@ -433,10 +433,14 @@ int32_t tarn_session_run(tarn_session* session, const tarn_generate_options* opt
   int32_t status = tarn_session_generate(session, options);
   if (status != TARN_OK) return status;
   tarn_event event = TARN_INIT(tarn_event);
+  bool is_cancelled = false;
   do {
     status = tarn_session_poll(session, -1, &event);
     if (status != TARN_OK) return status;
-    if (on_event != nullptr && on_event(context, &event) != 0) tarn_session_cancel(session);
+    const bool is_wanted = !is_cancelled || event.type == TARN_EVENT_DONE;
+    if (on_event == nullptr || !is_wanted || on_event(context, &event) == 0) continue;
+    is_cancelled = true;
+    tarn_session_cancel(session);
   } while (event.type != TARN_EVENT_DONE);
   if (event.status == TARN_OK) return TARN_OK;
   return report(Error{.status = static_cast<Status>(event.status),

@@ -101,7 +101,7 @@ typedef struct tarn_options {
   void* fatal_context;
   tarn_progress_fn progress; /* called on the engine's thread, while tarn_open waits */
   void* progress_context;
-  const uint32_t* cpus;      /* CPUs the engine's threads may use; NULL: those of the process */
+  const uint32_t* cpus;      /* of the process's CPUs, those for the engine's threads; NULL: all */
   uint32_t n_cpus;
 } tarn_options;
 
@@ -279,7 +279,8 @@ TARN_API int32_t tarn_session_generate(tarn_session* session,
  * then, TARN_INVALID_REQUEST when the session generates nothing. */
 TARN_API int32_t tarn_session_poll(tarn_session* session, int32_t timeout_ms,
                                    tarn_event* event_out);
-/* The same with a callback, on this thread, until DONE. A non-zero return cancels. */
+/* The same with a callback, on this thread, until DONE. A non-zero return cancels: then DONE alone
+ * follows, whose finish is CANCELLED unless the generation had come to its end by then. */
 typedef int32_t (*tarn_event_fn)(void* context, const tarn_event* event);
 TARN_API int32_t tarn_session_run(tarn_session* session, const tarn_generate_options* options,
                                   tarn_event_fn on_event, void* context);

@@ -101,6 +101,18 @@ struct Workers {
   }
 };
 
+Result<void> check_cpus(std::span<const u32> cpus) {
+  for (const u32 cpu : cpus) {
+    if (process_may_run_on(cpu)) continue;
+    return fail({.status = Status::invalid_config,
+                 .hint =
+                     "the engine was given a CPU that this process may not run on: give it some "
+                     "of those of the process, or none for all of them",
+                 .figures = {{{"cpu", cpu}}}});
+  }
+  return {};
+}
+
 constexpr const char* kNoGpuLent =
     "the engine was lent no GPU with its kernels: choose the device \"cpu\" or \"auto\"";
 
@@ -140,6 +152,7 @@ Result<DeviceFacts> chosen_device(const ModelFile& file, const OpenArgs& args) {
 }
 
 Result<plan::Inputs> plan_inputs(ModelFile& file, const OpenArgs& args, u32 n_workers) {
+  TARN_CHECK(check_cpus(args.cpus));
   TARN_TRY(const DeviceFacts device, chosen_device(file, args));
   TARN_TRY(const u64 tokenizer_bytes, text::Tokenizer::memory_bytes(file.gguf()));
   return plan::Inputs{.model = &file.description(),

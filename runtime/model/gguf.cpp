@@ -137,13 +137,23 @@ Result<void> GgufFile::Reader::read_header() {
   }
   TARN_TRY(n_tensors_, cursor_.number<u64>());
   TARN_TRY(n_keys_, cursor_.number<u64>());
-  if (n_keys_ > Limits::kKeysMax || n_keys_ > cursor_.bytes_left() / kKeyBytesMin) {
-    return fail(invalid("the file announces more keys than it or any real model can hold", "",
+  if (n_keys_ > Limits::kKeysMax) {
+    return fail(invalid("the file announces more keys than any real model has", "",
                         {"n_keys", n_keys_}, {"limit", Limits::kKeysMax}));
   }
-  if (n_tensors_ > Limits::kTensorsMax || n_tensors_ > cursor_.bytes_left() / kTensorBytesMin) {
-    return fail(invalid("the file announces more tensors than it or any real model can hold", "",
+  if (n_keys_ > cursor_.bytes_left() / kKeyBytesMin) {
+    return fail(
+        invalid("the file is cut off: it announces more keys than it can hold; get it again", "",
+                {"n_keys", n_keys_}, {"bytes_left", cursor_.bytes_left()}));
+  }
+  if (n_tensors_ > Limits::kTensorsMax) {
+    return fail(invalid("the file announces more tensors than any real model has", "",
                         {"n_tensors", n_tensors_}, {"limit", Limits::kTensorsMax}));
+  }
+  if (n_tensors_ > cursor_.bytes_left() / kTensorBytesMin) {
+    return fail(
+        invalid("the file is cut off: it announces more tensors than it can hold; get it again", "",
+                {"n_tensors", n_tensors_}, {"bytes_left", cursor_.bytes_left()}));
   }
   return {};
 }

@@ -167,6 +167,19 @@ Result<void> check_quota(const StoreConfig& store, const store::Cut& cut) {
                .figures = {{{"quota_bytes", store.quota_bytes}, {"file_bytes", file_bytes}}}});
 }
 
+// All groups of the context must find a place: in the store, or, where no session is kept there, in
+// memory. A generation that found none would end in the middle.
+Result<void> check_room(const StoreConfig& store, u64 frame_bytes, u64 n_frames, u64 n_needed) {
+  const u64 least_bytes = store::kFramesBegin + n_needed * frame_bytes;
+  if (n_frames >= n_needed) return {};
+  return fail({.status = Status::invalid_config,
+               .hint = "the context's KV finds no room in the store: raise store.quota_bytes to "
+                       "least_bytes (--store takes half of what its disk has free), or lower -c "
+                       "(kv.context_tokens)",
+               .detail = Detail("store.quota_bytes"),
+               .figures = {{{"quota_bytes", store.quota_bytes}, {"least_bytes", least_bytes}}}});
+}
+
 // In which the extents of the whole context lie; each session's last records may be short.
 u64 extent_frames(const model::ModelSpec& spec, const kv::ExtentShape& extents, u64 frame_bytes,
                   u64 sessions_max) {
@@ -224,6 +237,12 @@ Result<void> cut_store(const model::ModelSpec& spec, const Config& config, const
   shape->disk_bytes =
       std::min(config.store.quota_bytes,
                store::kFramesBegin + std::max(n_frames_wanted, n_frames_kept) * frame_bytes);
+  const u64 n_in_memory = keeps ? 0 : std::min(shape->n_frames, inputs.groups_max);
+  const u64 n_needed = (inputs.groups_max - n_in_memory) * record.frames(frame_bytes) +
+                       n_manifests * manifest.frames(frame_bytes);
+  const u64 file_bytes = std::max(shape->disk_bytes, store::kFramesBegin);
+  TARN_CHECK(check_room(config.store, frame_bytes, (file_bytes - store::kFramesBegin) / frame_bytes,
+                        n_needed));
   shape->store = {.file_bytes = shape->disk_bytes,
                   .frame_bytes = frame_bytes,
                   .head_bytes_max = std::max(record.head_bytes(), manifest.head_bytes()),

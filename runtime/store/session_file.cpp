@@ -22,12 +22,12 @@ u32 head_crc_of(const Crc32c& crc, std::span<const std::byte> sector) {
 
 }  // namespace
 
-Unexpected damaged_session_file(const char* part, u64 page) {
+Unexpected damaged_session_file(const char* part, std::optional<u64> page) {
   return fail({.status = Status::io_failed,
                .hint = "the file is no exported session, or a damaged one, and nothing was taken "
                        "from it: copy or export it again",
                .detail = Detail(part),
-               .figures = {{{"page", page}}}});
+               .figures = {page ? Figure{"page", *page} : Figure{}}});
 }
 
 u64 session_groups_begin(const SessionFileHead& head) {

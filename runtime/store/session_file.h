@@ -18,6 +18,8 @@
 //   errors   Status::io_failed with the part at fault; a later format is unsupported
 #pragma once
 
+#include <optional>
+
 #include "platform/base/result.h"
 #include "platform/cpu/crc32c.h"
 #include "runtime/store/key.h"
@@ -68,6 +70,6 @@ Result<SessionFileHead> parse_session_head(const Crc32c& crc, std::span<const st
 SessionGroupHead sealed_group_head(const Crc32c& crc, SessionGroupHead head,
                                    std::span<const std::byte> payload);
 
-Unexpected damaged_session_file(const char* part, u64 page = 0);
+Unexpected damaged_session_file(const char* part, std::optional<u64> page = {});
 
 }  // namespace tarn::store

@@ -15,8 +15,10 @@ constexpr u64 kMax = ~u64{0};
 constexpr Status kInvalid = Status::invalid_model;
 constexpr Status kUnsupported = Status::unsupported;
 constexpr const char* kCutOff = "the file ends inside what it announces";
-constexpr const char* kManyKeys = "more keys than it or any real model";
-constexpr const char* kManyTensors = "more tensors than it or any real model";
+constexpr const char* kManyKeys = "more keys than any real model";
+constexpr const char* kManyTensors = "more tensors than any real model";
+constexpr const char* kCutKeys = "more keys than it can hold";
+constexpr const char* kCutTensors = "more tensors than it can hold";
 constexpr const char* kManyElements = "the array announces more elements";
 constexpr const char* kBeyond = "reaches beyond the end of the file";
 constexpr const char* kOver = "lies over another tensor's";
@@ -78,12 +80,12 @@ void add_header(CorpusBuilder& corpus) {
     corpus.add("G1", "CVE-2024-21836: " + std::to_string(n) + " tensors", kInvalid, kManyTensors,
                [n](GgufImage& i) { i.n_tensors = n; });
   }
-  corpus.add("G7", "more keys than bytes", kInvalid, kManyKeys, [](GgufImage& i) {
+  corpus.add("G7", "more keys than bytes", kInvalid, kCutKeys, [](GgufImage& i) {
     i = GgufImage{};
     i.n_keys = 4000;
     i.trailing.resize(4000 * 13);
   });
-  corpus.add("G7", "more tensors than bytes", kInvalid, kManyTensors, [](GgufImage& i) {
+  corpus.add("G7", "more tensors than bytes", kInvalid, kCutTensors, [](GgufImage& i) {
     i = GgufImage{};
     i.n_tensors = 16000;
     i.trailing.resize(16000 * 30);
@@ -144,8 +146,8 @@ void add_keys(CorpusBuilder& corpus) {
     u64 n_bytes;
     const char* error;
   };
-  for (const Cut at : {Cut{24, kManyKeys}, Cut{31, kManyKeys}, Cut{56, kManyKeys},
-                       Cut{300, kManyTensors}, Cut{n_directory / 2, kCutOff},
+  for (const Cut at : {Cut{24, kCutKeys}, Cut{31, kCutKeys}, Cut{56, kCutKeys},
+                       Cut{300, kCutTensors}, Cut{n_directory / 2, kCutOff},
                        Cut{n_directory - 9, kCutOff}, Cut{n_directory - 1, kCutOff}}) {
     corpus.add_bytes("G3", "the directory cut at byte " + std::to_string(at.n_bytes), kInvalid,
                      at.error, [n = at.n_bytes] { return cut(tiny_model({}), n); });

@@ -89,11 +89,21 @@ TEST_CASE("what fits stays in memory, and the quota bounds the file") {
   CHECK_FALSE(plan->tiers.is_on());
   CHECK(plan->disk_bytes == 0);
   config.kv_memory_bytes = 512 * kMiB;
-  config.store.quota_bytes = 100 * kMiB;
+  config.store.quota_bytes = 600 * kMiB;
   plan = planned(model, config);
   REQUIRE(plan.has_value());
   CHECK(plan->tiers.n_frames == 512 * kMiB / kGroupBytes);
-  CHECK(plan->disk_bytes == 100 * kMiB);
+  CHECK(plan->disk_bytes == 600 * kMiB);
+  // A context that would find no room is not begun; what the error asks for is enough, to the byte.
+  config.store.quota_bytes = 100 * kMiB;
+  plan = planned(model, config);
+  REQUIRE_FALSE(plan.has_value());
+  CHECK(std::string(plan.error().detail.c_str()) == "store.quota_bytes");
+  const u64 least_bytes = plan.error().figures[1].value;
+  config.store.quota_bytes = least_bytes;
+  CHECK(planned(model, config).has_value());
+  config.store.quota_bytes = least_bytes - 1;
+  CHECK_FALSE(planned(model, config).has_value());
 }
 
 TEST_CASE("a file with kept sessions is never made shorter, nor cut anew") {
