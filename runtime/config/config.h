@@ -116,7 +116,7 @@ void Config::visit_fields(Self& self, Visitor& on) {
 
 // Where a value came from, printed beside it at start.
 enum class Origin : u8 { built_in, file, option };
-inline constexpr u32 kConfigKeysMax = 48;
+inline constexpr u32 kConfigKeysMax = 64;
 using Origins = std::array<Origin, kConfigKeysMax>;  // in the order of visit()
 
 // The place of `key` in the order of visit(); kConfigKeysMax if there is no such key.

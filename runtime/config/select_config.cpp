@@ -23,6 +23,13 @@ Result<void> select_config_validate(const SelectConfig& config) {
                  .detail = Detail("select.k_tokens"),
                  .figures = {Figure{"k_tokens", config.k}, Figure{"block", config.block_tokens}}});
   }
+  if (config.iterations == 0 && config.cost.update_ps == 0) {
+    return fail({.status = Status::invalid_config,
+                 .hint = "0 iterations are as many as the box has time for, and nothing says what "
+                         "they cost there: tarn calibrate -m MODEL -o FILE measures it, and "
+                         "--config FILE takes it",
+                 .detail = Detail("select.iterations")});
+  }
   return {};
 }
 

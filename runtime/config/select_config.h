@@ -35,6 +35,19 @@ inline constexpr u32 kPackedCodeBitsMax = 6;  // likewise
 inline constexpr u32 kQuestPageTokens = 16;   // Quest chooses pages of so many tokens
 inline constexpr u32 kIterationsMax = 300;    // of PQCache's code
 
+// What one layer costs on a box, in time by the wall; `tarn calibrate` measures it. Integers, so
+// that a text gives back what was written.
+struct LayerCost {
+  u64 job_ns = 0;      // its clustering: always,
+  u64 row_ps = 0;      // for each row,
+  u64 update_ps = 0;   // and for each row of the sample and update
+  u64 layer_ns = 0;    // its prefill: always,
+  u64 token_ps = 0;    // for each token,
+  u64 squared_fs = 0;  // and for each token and token
+  u32 share_percent = 100;
+};
+inline constexpr u64 kLayerCostMax = 1'000'000'000'000'000;  // an f64 has it exactly
+
 struct SelectConfig {
   SelectMethod method = SelectMethod::full;
   CodeFormat code_format = CodeFormat::bytes;
@@ -49,6 +62,7 @@ struct SelectConfig {
   u32 context_min = 0;
   u32 block_tokens = 1;
   u32 iterations = 8;
+  LayerCost cost{};
   u32 swap_tokens = 64;
   SelectMark verified{};
   // Breaks the index on purpose (runtime/config/code_control.h): for measurements, and no key.
@@ -86,10 +100,21 @@ void SelectConfig::visit_fields(Self& self, Visitor& on) {
      "a divisor every length is read by selection");
   on("select.block_tokens", self.block_tokens, u64{1}, u64{256},
      "pq: choose blocks of so many tokens by the sum of their weights, as a disk reads them");
-  on("select.iterations", self.iterations, u64{1}, u64{kIterationsMax},
-     "pq: updates of the centroids at most");
+  on("select.iterations", self.iterations, u64{0}, u64{kIterationsMax},
+     "pq: updates of the centroids at most; 0: as many as cost_* leave time for, 3 at least");
   on("select.swap_tokens", self.swap_tokens, u64{1}, u64{4096},
      "tokens from a clustering's start to its use; 1: the second token waits for it");
+  on("select.cost_job_ns", self.cost.job_ns, u64{0}, kLayerCostMax,
+     "clustering of a layer; cost_* are what tarn calibrate measured on this box with this model");
+  on("select.cost_row_ps", self.cost.row_ps, u64{0}, kLayerCostMax, "and for each row");
+  on("select.cost_update_ps", self.cost.update_ps, u64{0}, kLayerCostMax,
+     "and for each row that is clustered, and update");
+  on("select.cost_layer_ns", self.cost.layer_ns, u64{0}, kLayerCostMax, "prefill of a layer");
+  on("select.cost_token_ps", self.cost.token_ps, u64{0}, kLayerCostMax, "and for each token");
+  on("select.cost_squared_fs", self.cost.squared_fs, u64{0}, kLayerCostMax,
+     "and for each token times the tokens");
+  on("select.cost_share_percent", self.cost.share_percent, u64{1}, u64{100},
+     "what clustering may take of that prefill's time");
   on("select.verified", self.verified,
      "what tarn verify wrote for this model and these settings; empty: replies are not verified");
 }

@@ -170,6 +170,12 @@ class Engine final : private StepWatch {
     std::span<std::byte> scratch{};  // recall_scratch_bytes(), 64-byte aligned
   };
   u64 recall_scratch_bytes() const;
+  // What a clustering of so many rows does with these settings.
+  struct ClusterWork {
+    u32 n_sampled = 0;  // rows that are clustered
+    u32 n_updates = 0;  // of their centroids, at most
+  };
+  static ClusterWork cluster_work(const SelectConfig& config, u32 n_rows);
   f64 recall(const RecallArgs& args) const;
 
   // Any thread. What runs now ends with the step, which stops half way where nobody else's rows are

@@ -7,6 +7,7 @@
 #include "platform/base/checked.h"
 #include "runtime/engine/engine.h"
 #include "runtime/engine/take.h"
+#include "runtime/select/iterations.h"
 
 namespace tarn::engine {
 namespace {
@@ -36,6 +37,11 @@ u64 count_both(std::span<const u32> a, std::span<const u32> b) {
 }
 
 }  // namespace
+
+Engine::ClusterWork Engine::cluster_work(const SelectConfig& config, u32 n_rows) {
+  return {.n_sampled = PqIndex::n_sample({.code_bits = config.code_bits}, n_rows),
+          .n_updates = select::iterations(config, n_rows)};
+}
 
 u64 Engine::recall_scratch_bytes() const {
   const u32 n = plan_.context_tokens;
@@ -86,8 +92,9 @@ f64 Engine::recall(const RecallArgs& args) const {
   index.init(shape, region);
   index.start(segments.middle_begin);
   index.begin_codebook(segments.n_middle());
+  const u32 n_updates = select::iterations(select_config_, segments.n_middle());
   for (u32 subspace = 0; subspace < shape.n_subspaces; ++subspace) {
-    index.train({*table_, sampled, 0, subspace, select_config_.iterations, train});
+    index.train({*table_, sampled, 0, subspace, n_updates, train});
     index.code({*table_, keys, subspace, segments.middle_begin, segments.middle_end, train});
   }
   index.end_codebook();

@@ -7,7 +7,7 @@ namespace tarn::engine {
 // not: it says when an index begins to serve.
 SelectMark Engine::select_mark() const {
   const SelectConfig& s = select_config_;
-  const std::array<u64, 14> what = {weights_.content_hash[0],
+  const std::array<u64, 21> what = {weights_.content_hash[0],
                                     weights_.content_hash[1],
                                     static_cast<u64>(kv_type_),
                                     static_cast<u64>(s.method),
@@ -20,10 +20,18 @@ SelectMark Engine::select_mark() const {
                                     s.context_divisor == 0 ? s.n_local : 0,
                                     s.context_divisor == 0 ? s.k : 0,
                                     s.block_tokens,
-                                    s.iterations};
-  const std::array<u8, 32> no_entropy{};  // a mark is the same on every machine
+                                    s.iterations,
+                                    s.cost.job_ns,
+                                    s.cost.row_ps,
+                                    s.cost.update_ps,
+                                    s.cost.layer_ns,
+                                    s.cost.token_ps,
+                                    s.cost.squared_fs,
+                                    s.cost.share_percent};
+  const u64 n_told = s.iterations == 0 ? what.size() : 14;  // costs have no say in a fixed number
+  const std::array<u8, 32> no_entropy{};                    // a mark is the same on every machine
   const store::Key key =
-      store::root_key(store::make_secret(no_entropy), std::as_bytes(std::span(what)));
+      store::root_key(store::make_secret(no_entropy), std::as_bytes(std::span(what).first(n_told)));
   SelectMark mark{};
   for (u32 i = 0; i < 32; ++i) {
     const u64 half = i < 16 ? key.high : key.low;

@@ -3,6 +3,7 @@
 
 #include "platform/base/assert.h"
 #include "runtime/engine/selector_parts.h"
+#include "runtime/select/iterations.h"
 
 namespace tarn::engine {
 
@@ -68,6 +69,7 @@ Result<void> Selector::cluster_layer(Session& s, u32 cache_layer) {
   HeadIndex* heads = s.target + first_head;
   const u32 slot_begin = heads[0].pq.slot_begin(), slot_end = slot_begin + s.n_rows;
   const u32 n_sample = select::PqIndex::n_sample(heads[0].pq.shape(), s.n_rows);
+  const u32 n_updates = select::iterations(*args_.config, s.n_rows);
   const u64 vector_bytes = args_.plan->group_shape.vector_bytes;
   const u32 page_tokens = args_.plan->group_shape.page_tokens;
   if (args_.kv_stream != nullptr) args_.kv_stream->drop_plan();
@@ -98,7 +100,7 @@ Result<void> Selector::cluster_layer(Session& s, u32 cache_layer) {
                                       .stride_bytes = vector_bytes},
                              .first_slot = 0,
                              .subspace = task_idx % n_subspaces,
-                             .iterations = args_.config->iterations,
+                             .iterations = n_updates,
                              .scratch = scratch(worker_idx).train});
   });
   TARN_CHECK(each_window(*s.sequence, cache_layer, slot_begin, slot_end, [&](const Window& w) {

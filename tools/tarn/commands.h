@@ -16,6 +16,7 @@ void add_inspect(CLI::App& app);
 void add_tokenize(CLI::App& app);
 void add_eval(CLI::App& app);
 void add_verify(CLI::App& app);
+void add_calibrate(CLI::App& app);
 void add_demo(CLI::App& app);
 void add_sessions(CLI::App& app);
 void add_quantize(CLI::App& app);

@@ -35,6 +35,7 @@ int run_command_line(int argc, char** argv) {
   tarn::tools::add_tokenize(app);
   tarn::tools::add_eval(app);
   tarn::tools::add_verify(app);
+  tarn::tools::add_calibrate(app);
   tarn::tools::add_sessions(app);
   tarn::tools::add_demo(app);
   tarn::tools::add_quantize(app);

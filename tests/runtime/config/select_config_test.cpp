@@ -35,6 +35,31 @@ TEST_CASE("relations between keys") {
   CHECK(names(config_validate(config), "select.method"));
 }
 
+TEST_CASE("as many updates as the box has time for: only where it was measured") {
+  Config config;
+  config.select.iterations = 0;
+  CHECK(names(config_validate(config), "select.iterations"));
+  CHECK(names(config_validate(config), "tarn calibrate"));
+  const Result<Config> refused = config_from_toml("[select]\niterations = 0\n", {});
+  REQUIRE_FALSE(refused.has_value());
+  CHECK(std::string(refused.error().hint).find("tarn calibrate -m MODEL") != std::string::npos);
+  const Result<Config> measured = config_from_toml(
+      "[select]\niterations = 0\ncost_job_ns = 2000000\ncost_row_ps = 1\n"
+      "cost_update_ps = 100000\ncost_layer_ns = 422000\ncost_token_ps = 2539000\n"
+      "cost_squared_fs = 47500\ncost_share_percent = 3\n",
+      {});
+  REQUIRE(measured.has_value());
+  const LayerCost& cost = measured->select.cost;
+  CHECK(cost.job_ns == 2'000'000);
+  CHECK(cost.row_ps == 1);
+  CHECK(cost.update_ps == 100'000);
+  CHECK(cost.layer_ns == 422'000);
+  CHECK(cost.token_ps == 2'539'000);
+  CHECK(cost.squared_fs == 47'500);
+  CHECK(cost.share_percent == 3);
+  CHECK(measured->select.iterations == 0);
+}
+
 TEST_CASE("presets are the paper's settings") {
   for (const char* name : kSelectPresetNames) {
     CAPTURE(name);

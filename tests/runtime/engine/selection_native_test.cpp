@@ -1,7 +1,8 @@
 // Goal    decoding by selection: all chosen is full attention, to the bit, by every method; fewer
 //         give the same bits however they are computed (slice, threads, batch, ISA, idle steps, who
 //         else clusters), over forks, cuts and cancels; clustering stays out of the way of a first
-//         token, and what is not meant to work does not.
+//         token; how often it updates centroids is a number, or follows from costs and rows, and
+//         from no clock; what is not meant to work does not.
 // Method  small random models; logits of every sampled row compared as bytes. Indexes of 2 bits, so
 //         that short prompts get one.
 #include <doctest/doctest.h>
@@ -232,6 +233,61 @@ TEST_CASE("cut back behind its trigger, an index serves as before; before it, it
   begin(engine, session);
   CHECK((read(engine, session) == first));
   engine.pool().check_invariants();
+}
+
+// At 1 ns a row and update a layer of prefill takes as long as `n_updates` of them, and half of one
+// more.
+SelectConfig by_cost(u32 n_updates) {
+  constexpr u32 kRows = kPrompt - 4 - 8;
+  SelectConfig select = few(SelectMethod::pq);
+  select.iterations = 0;
+  select.cost.update_ps = 1000;
+  select.cost.layer_ns = kRows * n_updates + kRows / 2;
+  return select;
+}
+
+// A clock that goes on by so much whenever anybody looks at it.
+class SteppingClock final : public Clock {
+ public:
+  explicit SteppingClock(u64 step_ns) : step_ns_(step_ns) {}
+  u64 now_ns() override { return now_ns_ += step_ns_; }
+
+ private:
+  u64 step_ns_, now_ns_ = 0;
+};
+
+TEST_CASE("without a number a clustering makes the updates that costs allow, whatever the clock") {
+  const SmallModel model("llama", "f16");
+  SelectConfig fixed = few(SelectMethod::pq);
+  std::vector<Answer> want;  // of 3 updates and more
+  for (fixed.iterations = 3; fixed.iterations < 6; ++fixed.iterations) {
+    want.push_back(answer_of(model.path(), config_of(fixed)));
+  }
+  REQUIRE_FALSE((want[1] == want[0]));  // else the number has no say
+  REQUIRE_FALSE((want[1] == want[2]));
+  for (const u64 step_ns : {u64{0}, u64{1}, u64{1'000'000'000}}) {
+    CAPTURE(step_ns);
+    SteppingClock clock(step_ns);
+    OpenEngine open(model.path(), config_of(by_cost(4)), &clock);
+    const SessionIdx session = open.session_with(test::random_ids(7, kPrompt));
+    begin(open.engine, session);
+    CHECK((read(open.engine, session) == want[1]));
+  }
+  CHECK((answer_of(model.path(), config_of(by_cost(5))) == want[2]));
+  CHECK((answer_of(model.path(), config_of(by_cost(1))) == want[0]));  // 3 at least
+}
+
+TEST_CASE("the mark of settings has the costs in it where they decide, and only there") {
+  const SmallModel model("llama", "f16");
+  const auto mark = [&](const SelectConfig& select) {
+    OpenEngine open(model.path(), config_of(select));
+    return open.engine.select_mark();
+  };
+  SelectConfig fixed = few(SelectMethod::pq), costed = fixed;
+  costed.cost.token_ps = 7;
+  CHECK((mark(fixed) == mark(costed)));
+  CHECK_FALSE((mark(by_cost(4)) == mark(by_cost(5))));
+  CHECK((mark(by_cost(4)) == mark(by_cost(4))));
 }
 
 void check_leaves_nothing(const SmallModel& model, const SelectConfig& select) {

@@ -1,0 +1,299 @@
+// tarn calibrate: what clustering and prefill of a layer cost on this box with this model, fitted
+// by least squares (runtime/select/iterations.h has the formulas), as a configuration from which a
+// clustering knows how many updates it may make.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <limits>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "runtime/engine/engine.h"
+#include "tools/support/engine_options.h"
+#include "tools/support/exit_code.h"
+#include "tools/support/input.h"
+#include "tools/support/least_squares.h"
+#include "tools/support/model_file.h"
+#include "tools/support/own_engine.h"
+#include "tools/support/utc.h"
+#include "tools/tarn/commands.h"
+
+namespace tarn::tools {
+namespace {
+
+using SteadyClock = std::chrono::steady_clock;
+
+constexpr u32 kContextDefault = 4096;
+constexpr u32 kLengths = 6;
+constexpr std::array<u32, 2> kUpdates = {3, 9};  // as PQCache's code has it
+
+struct CalibrateCommand {
+  EngineOptions engine;
+  u32 share_percent = 3;
+  std::string out_file;
+};
+
+// One layer's time.
+struct Prefill {
+  u32 n_tokens;
+  f64 seconds;
+};
+struct Clustering {
+  u32 n_rows, n_sampled, n_updates;
+  f64 seconds;
+};
+struct Measured {
+  std::vector<f64> pieces;  // of the prompt, the least of all engines
+  std::vector<Prefill> prefills;
+  std::vector<Clustering> clusterings;
+};
+
+f64 seconds_since(SteadyClock::time_point begin) {
+  return std::chrono::duration<f64>(SteadyClock::now() - begin).count();
+}
+
+// Evenly spaced, and whole slices where a slice is short enough.
+std::vector<u32> lengths_of(const Config& config) {
+  const u32 n_max = static_cast<u32>(config.context_tokens) - 1;
+  u32 step = n_max / kLengths;
+  if (step >= config.batch_rows_max) step -= step % config.batch_rows_max;
+  std::vector<u32> lengths;
+  for (u32 i = 1; i <= kLengths; ++i) lengths.push_back(i * step);
+  return lengths;
+}
+
+// An engine that clusters with one number of updates: reads the longest prompt piece by piece, then
+// clusters each of its beginnings, a layer a step without rows.
+class Box {
+ public:
+  Box(const CalibrateCommand& command, Config config, u32 n_updates) : config_(config) {
+    config_.select.iterations = n_updates;
+    own_ = std::make_unique<OwnEngine>(command.engine.model, config_);
+    session_ = value_of(engine().create_session());
+  }
+
+  u32 n_workers() { return engine().n_workers(); }
+
+  void measure(const std::vector<u32>& lengths, Measured& measured) {
+    const f64 n_layers = engine().spec().n_cache_layers;
+    measured.pieces.resize(lengths.size(), std::numeric_limits<f64>::max());
+    f64 seconds = 0;
+    measured.prefills.clear();
+    for (u32 i = 0; i < lengths.size(); ++i) {
+      f64& least = measured.pieces[i];
+      least = std::min(least, read_up_to(lengths[i]) / n_layers);
+      seconds += least;
+      measured.prefills.push_back({lengths[i], seconds});
+    }
+    const SelectConfig& select = config_.select;
+    for (u32 i = static_cast<u32>(lengths.size()); i-- > 0;) {
+      const u32 n_rows = lengths[i] - select.n_sinks - select.n_local;
+      if (lengths[i] < select.n_sinks + select.n_local || n_rows < 8u << select.code_bits) continue;
+      const engine::Engine::ClusterWork work = engine::Engine::cluster_work(select, n_rows);
+      measured.clusterings.push_back({n_rows, work.n_sampled, work.n_updates, cluster(lengths[i])});
+    }
+  }
+
+ private:
+  engine::Engine& engine() { return own_->get(); }
+
+  f64 read_up_to(u32 n_tokens) {
+    std::vector<u32> ids;
+    for (; n_fed_ < n_tokens; ++n_fed_) {
+      ids.push_back(static_cast<u32>(n_fed_ * 2'654'435'761ull % engine().spec().n_vocab));
+    }
+    value_of(engine().feed(session_, ids));
+    const auto begin = SteadyClock::now();
+    while (engine().has_work()) engine().step();
+    return seconds_since(begin);
+  }
+
+  // The least of the layers' times: who else computes then has the least to do with it.
+  f64 cluster(u32 n_tokens) {
+    value_of(engine().truncate(session_, n_tokens));
+    value_of(engine().generate(session_, {.sampler = {}, .max_tokens = 1, .ignore_end = true}));
+    for (bool done = false; !done;) {
+      engine().step();
+      done = drain();
+    }
+    std::vector<f64> seconds;
+    while (engine().has_work()) {
+      const auto begin = SteadyClock::now();
+      const u32 n_units = engine().step().n_cluster_units;
+      if (n_units > 0) seconds.push_back(seconds_since(begin) / n_units);
+    }
+    if (seconds.empty()) throw Failure{kExitInternal, "no clustering ran"};
+    return *std::min_element(seconds.begin(), seconds.end());
+  }
+
+  bool drain() {
+    engine::Event event;
+    std::array<char, engine::EventRing::kTextBytes> text;
+    while (engine().take_event(session_, &event, text)) {
+      if (event.type != engine::EventType::done) continue;
+      if (event.done.status != Status::ok) throw_ended_early(event.done.status);
+      return true;
+    }
+    return false;
+  }
+
+  Config config_;
+  std::unique_ptr<OwnEngine> own_;
+  engine::SessionIdx session_ = 0;
+  u32 n_fed_ = 0;
+};
+
+u64 rounded(f64 x) { return static_cast<u64>(std::llround(x)); }
+
+f64 prefill_seconds(const LayerCost& cost, f64 s) {
+  return static_cast<f64>(cost.layer_ns) * 1e-9 + static_cast<f64>(cost.token_ps) * 1e-12 * s +
+         static_cast<f64>(cost.squared_fs) * 1e-15 * s * s;
+}
+
+f64 clustering_seconds(const LayerCost& cost, f64 n_rows, f64 n_sampled, f64 n_updates) {
+  return static_cast<f64>(cost.job_ns) * 1e-9 + static_cast<f64>(cost.row_ps) * 1e-12 * n_rows +
+         static_cast<f64>(cost.update_ps) * 1e-12 * n_sampled * n_updates;
+}
+
+LayerCost fit(const Measured& measured, u32 share_percent) {
+  std::vector<std::vector<f64>> points;
+  std::vector<f64> seconds;
+  for (const Prefill& p : measured.prefills) {
+    const f64 s = p.n_tokens;
+    points.push_back({1, s, s * s});
+    seconds.push_back(p.seconds);
+  }
+  const std::vector<f64> prefill = least_squares(points, seconds);
+  points.clear();
+  seconds.clear();
+  for (const Clustering& c : measured.clusterings) {
+    points.push_back({1, static_cast<f64>(c.n_rows), static_cast<f64>(c.n_sampled) * c.n_updates});
+    seconds.push_back(c.seconds);
+  }
+  const std::vector<f64> cluster = least_squares(points, seconds);
+  LayerCost cost{.job_ns = rounded(cluster[0] * 1e9),
+                 .row_ps = rounded(cluster[1] * 1e12),
+                 .update_ps = rounded(cluster[2] * 1e12),
+                 .layer_ns = rounded(prefill[0] * 1e9),
+                 .token_ps = rounded(prefill[1] * 1e12),
+                 .squared_fs = rounded(prefill[2] * 1e15),
+                 .share_percent = share_percent};
+  if (cost.update_ps == 0) {
+    throw Failure{kExitRefused,
+                  "more updates took no longer: other programs disturbed the measurement; run it "
+                  "again, or raise -c"};
+  }
+  return cost;
+}
+
+void print_line(const char* what, f64 measured, f64 fitted) {
+  std::printf("%-34s %10.3f %10.3f %+9.1f%%\n", what, 1e3 * measured, 1e3 * fitted,
+              100 * (fitted / measured - 1));
+}
+
+void print(const Measured& measured, const SelectConfig& select) {
+  const LayerCost& cost = select.cost;
+  char what[64];
+  std::printf("%-34s %10s %10s %10s\n", "of a layer", "measured", "fit, ms", "off by");
+  for (const Prefill& p : measured.prefills) {
+    std::snprintf(what, sizeof what, "prefill of %u tokens", p.n_tokens);
+    print_line(what, p.seconds, prefill_seconds(cost, p.n_tokens));
+  }
+  for (const Clustering& c : measured.clusterings) {
+    std::snprintf(what, sizeof what, "clustering %u rows, %u updates", c.n_rows, c.n_updates);
+    print_line(what, c.seconds, clustering_seconds(cost, c.n_rows, c.n_sampled, c.n_updates));
+  }
+  std::printf("\n%8s %22s %8s %24s\n", "rows", "prefill of a layer, ms", "updates",
+              "clustering of a layer, ms");
+  for (u32 s = 2048; s <= 131'072; s *= 2) {
+    const engine::Engine::ClusterWork work = engine::Engine::cluster_work(select, s);
+    std::printf("%8u %22.2f %8u %24.2f\n", s, 1e3 * prefill_seconds(cost, s), work.n_updates,
+                1e3 * clustering_seconds(cost, s, work.n_sampled, work.n_updates));
+  }
+}
+
+void write_profile(const CalibrateCommand& command, const Config& config, u32 n_workers) {
+  std::string text = "# tarn calibrate, " + utc_now() + ": " + command.engine.model + ", " +
+                     std::to_string(n_workers) + " worker threads. Measured again where the box, " +
+                     "its\n# power mode, the model or select.subspaces and code_bits change.\n";
+  std::istringstream lines(to_toml(config));
+  for (std::string line; std::getline(lines, line);) {
+    const bool is_ours = line.starts_with("select.cost_") || line.starts_with("select.iterations");
+    if (is_ours || line.starts_with("select.subspaces") || line.starts_with("select.code_bits")) {
+      text += line + "\n";
+    }
+  }
+  if (command.out_file.empty()) {
+    std::printf("\n%s", text.c_str());
+  } else {
+    write_file(command.out_file, text.data(), text.size());
+  }
+}
+
+void run(const CalibrateCommand& command) {
+  Config config = command.engine.config();
+  if (config.context_tokens == 0) {
+    ModelFile model(command.engine.model);
+    config.context_tokens = std::min<u64>(kContextDefault, model.description().spec.n_ctx_train);
+  }
+  config.sessions_max = 1;
+  const SelectConfig asked = config.select;
+  SelectConfig& select = config.select;
+  select.method = SelectMethod::pq;
+  select.n_local = 1;
+  select.context_divisor = 0;
+  select.context_min = 1;
+  select.swap_tokens = 4096;  // nobody waits for it
+  const std::vector<u32> lengths = lengths_of(config);
+  const u32 n_least = select.n_sinks + select.n_local + (8u << select.code_bits);
+  if (lengths[kLengths - 2] < n_least) {
+    throw Failure{kExitRefused, "an index of " + std::to_string(select.code_bits) +
+                                    " bits is made from " + std::to_string(n_least) +
+                                    " tokens on: raise -c to " + std::to_string(2 * n_least) +
+                                    " or more"};
+  }
+  Measured measured;
+  u32 n_workers = 0;
+  for (const u32 n_updates : kUpdates) {
+    Box box(command, config, n_updates);
+    box.measure(lengths, measured);
+    n_workers = box.n_workers();
+  }
+  config.select = asked;
+  config.select.iterations = 0;
+  config.select.cost = fit(measured, command.share_percent);
+  print(measured, config.select);
+  write_profile(command, config, n_workers);
+}
+
+}  // namespace
+
+void add_calibrate(CLI::App& app) {
+  auto command = std::make_shared<CalibrateCommand>();
+  CLI::App* sub = app.add_subcommand(
+      "calibrate", "what clustering costs on this box, so that it takes as many updates as fit");
+  sub->footer(
+      "\nExamples:\n"
+      "  tarn calibrate -m model.gguf -o box.toml           reads 4096 tokens twice\n"
+      "  tarn run -m model.gguf --select pq --config box.toml -f book.txt\n"
+      "\nA clustering then makes as many updates of its centroids as take --share percent of the\n"
+      "prefill's time, 3 at least and 300 at most: a function of the length and of what was\n"
+      "measured here, so the same prompt gives the same answer however busy the box is.\n");
+  command->engine.add_to(*sub, /*model_required=*/true);
+  sub->add_option("--share", command->share_percent,
+                  "what a layer's clustering may take of its prefill, percent; 100 where other "
+                  "hardware computes meanwhile")
+      ->check(CLI::Range(1u, 100u))
+      ->capture_default_str();
+  sub->add_option("-o,--output", command->out_file,
+                  "write the configuration there instead of to standard output")
+      ->type_name("FILE");
+  sub->callback([command] { run(*command); });
+}
+
+}  // namespace tarn::tools
