@@ -7,21 +7,16 @@
 namespace tarn::tools {
 namespace {
 
-// Turns a key back by its slot, which is its position. Factors of single pairs (Llama 3.1's) are
-// not followed: such keys are turned back in part.
+// Turns a key back by its slot, which is its position.
 class KeysBeforeRope final : public NamedControl {
  public:
-  void set_model(const model::ModelSpec& spec, u32 n_slots) override {
+  void set_model(const model::ModelSpec& spec, const f64* inv_freq, u32 n_slots) override {
     spec_ = spec;
-    std::vector<f64> inv_freq(spec.n_rot / 2);
-    kernels::rope_frequencies(spec.rope_base, spec.rope_scale, spec.n_rot, nullptr,
-                              inv_freq.data());
     std::vector<u32> slots(n_slots);
     std::iota(slots.begin(), slots.end(), 0u);
     cos_.resize(u64{n_slots} * spec.n_rot / 2);
     sin_.resize(cos_.size());
-    kernels::rope_table(
-        {slots.data(), n_slots, spec.n_rot, inv_freq.data(), cos_.data(), sin_.data()});
+    kernels::rope_table({slots.data(), n_slots, spec.n_rot, inv_freq, cos_.data(), sin_.data()});
     for (f32& s : sin_) s = -s;
   }
   void change(u32 slot, f32* key) const override {

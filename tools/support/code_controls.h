@@ -19,12 +19,13 @@ namespace tarn::tools {
 
 inline const std::vector<std::string> kCodeControls = {"shuffled-codes", "keys-before-rope"};
 
-// One of them; before the first index is made it is told the model, and how many slots a sequence
-// may have.
+// One of them; before the first index is made it is told the model, what turns its keys
+// (Engine::rope_inv_freq()), and how many slots a sequence may have.
 class NamedControl : public CodeControl {
  public:
   virtual ~NamedControl() = default;
-  virtual void set_model(const model::ModelSpec& /*spec*/, u32 /*n_slots*/) {}
+  virtual void set_model(const model::ModelSpec& /*spec*/, const f64* /*inv_freq*/,
+                         u32 /*n_slots*/) {}
 };
 // nullptr for another name.
 std::unique_ptr<NamedControl> code_control(const std::string& name);

@@ -25,9 +25,12 @@ constexpr u32 kHeadDim = 128;
 constexpr u32 kIdentity = 64;  // signs
 constexpr u32 kRotating = 32;  // pairs of a head; the others stand still
 constexpr f64 kRopeBase = 10000;
-constexpr f32 kStill = 1e12f;     // a pair's factor: 1e-8 radians after 128K tokens
-constexpr f64 kCopyScore = 48;    // layer 1's peak logit
-constexpr f64 kMatchScore = 128;  // layer 2's
+constexpr f32 kStill = 1e12f;         // a pair's factor: 1e-8 radians after 128K tokens
+constexpr f64 kCopyScore = 48;        // layer 1's peak logit
+constexpr f64 kMatchScore = 128;      // layer 2's
+constexpr f64 kTurnScore = 160;       // of a key that points where the query does
+constexpr u32 kTurnPair = 15;         // the one whose frequency is near a quarter a token anyway
+constexpr u32 kTurnSigns[] = {2, 4};  // of an identity, the two that a direction is made of
 
 // Where each part of the residual begins.
 constexpr u32 kThis = 0, kPrevious = 64, kAnswer = 128, kOnes = 192;
@@ -35,7 +38,7 @@ constexpr u32 kThis = 0, kPrevious = 64, kAnswer = 128, kOnes = 192;
 // Frequencies spread over 0.3..3, one in each 32nd of it, placed there by the fractional part of
 // the square root of a prime: no two have a common measure. The mean of their cosines stays below
 // 0.53 at every distance up to 128K but the one that layer 1 looks for.
-std::array<f64, kRotating> frequencies() {
+std::array<f64, kRotating> frequencies(RecallKeys keys) {
   constexpr std::array<u32, kRotating> kPrimes = {2,  3,  5,  7,   11,  13,  17,  19,  23,  29, 31,
                                                   37, 41, 43, 47,  53,  59,  61,  67,  71,  73, 79,
                                                   83, 89, 97, 101, 103, 107, 109, 113, 127, 131};
@@ -44,6 +47,7 @@ std::array<f64, kRotating> frequencies() {
     const f64 root = std::sqrt(kPrimes[i]);
     out[i] = 0.3 + 2.7 * (i + root - std::floor(root)) / kRotating;
   }
+  if (keys == RecallKeys::turning) out[kTurnPair] = std::acos(0.0);
   return out;
 }
 
@@ -120,12 +124,12 @@ struct Attention {
 };
 
 // Layer 1: in front of it the residual holds this token's identity and the ones.
-Attention previous_token_layer() {
+Attention previous_token_layer(RecallKeys keys) {
   Attention out;
   const f64 unit = normed(2 * kIdentity);
   const f64 entry = std::sqrt(kCopyScore * std::sqrt(f64{kHeadDim}) / kRotating);
   const f64 weight = entry / (kIdentity * unit);  // reads all of the ones
-  const auto turns = frequencies();
+  const auto turns = frequencies(keys);
   for (u32 column = kOnes; column < kModel; ++column) {
     for (u32 pair = 0; pair < kRotating; ++pair) {
       for (u32 head = 0; head < kHeads; ++head) {
@@ -140,7 +144,7 @@ Attention previous_token_layer() {
 }
 
 // Layer 2: the residual now holds the previous token's identity too.
-Attention match_layer() {
+Attention match_layer(RecallKeys keys) {
   Attention out;
   const f64 unit = normed(3 * kIdentity);
   const f64 entry = std::sqrt(kMatchScore * std::sqrt(f64{kHeadDim}) / kIdentity);
@@ -149,6 +153,16 @@ Attention match_layer() {
     const u32 still = 2 * kRotating + d;
     for (u32 head = 0; head < kHeads; ++head) out.q.at(head * kHeadDim + still, kThis + d) = weight;
     out.k.at(still, kPrevious + d) = weight;
+  }
+  const f64 turned = std::sqrt(kTurnScore * std::sqrt(f64{kHeadDim}) / 2) / unit;
+  for (u32 i = 0; keys == RecallKeys::turning && i < 2; ++i) {
+    const u32 row = 2 * kTurnPair + i;
+    out.k.at(row, kThis + kTurnSigns[i]) = static_cast<f32>(turned);
+    for (u32 column = kOnes; column < kModel; ++column) {
+      for (u32 head = 0; head < kHeads; ++head) {
+        out.q.at(head * kHeadDim + row, column) = static_cast<f32>(turned / kIdentity);
+      }
+    }
   }
   out.copy_identity(kAnswer, unit);
   return out;
@@ -168,9 +182,9 @@ void add_layer(RecallFile& file, u32 idx, const Attention& attention) {
   file.add(prefix + "ffn_down.weight", Matrix(kFeedForward, kModel));
 }
 
-std::vector<f32> rope_factors() {
+std::vector<f32> rope_factors(RecallKeys keys) {
   std::vector<f32> out;
-  const auto turns = frequencies();
+  const auto turns = frequencies(keys);
   for (u32 i = 0; i < kRotating; ++i) {
     out.push_back(static_cast<f32>(std::pow(kRopeBase, -2.0 * i / kHeadDim) / turns[i]));
   }
@@ -239,42 +253,64 @@ u64 recall_identity(u32 token) {
   return base == token ? word : word ^ 0x0000'0100'0040'0002u;
 }
 
-SynthReport recall_write(SynthQuant quant, const std::string& path) {
+u32 recall_turn(u32 token) {
+  const u64 negative = recall_identity(token);
+  const bool x = (negative >> kTurnSigns[0] & 1) != 0, y = (negative >> kTurnSigns[1] & 1) != 0;
+  return x ? (y ? 2 : 3) : (y ? 1 : 0);
+}
+
+SynthReport recall_write(SynthQuant quant, const std::string& path, RecallKeys keys) {
   if (quant.mix != SynthQuant::Mix::none) {
     throw std::invalid_argument("the recall model has one tensor type, not a mix");
   }
   RecallFile file(quant.type);
   set_keys(file.writer);
   set_vocabulary(file.writer, make_vocabulary(VocabFamily::spm, kRecallVocab));
-  file.add("rope_freqs.weight", rope_factors());
+  file.add("rope_freqs.weight", rope_factors(keys));
   file.add("token_embd.weight", identities(kThis, 1));
-  add_layer(file, 0, previous_token_layer());
-  add_layer(file, 1, match_layer());
+  add_layer(file, 0, previous_token_layer(keys));
+  add_layer(file, 1, match_layer(keys));
   file.add("output_norm.weight", std::vector<f32>(kModel, 1.0f));
   file.add("output.weight", identities(kAnswer, 0));
   return {.file_bytes = file.write(path), .entropy_nats = 0, .ln_vocab = std::log(kRecallVocab)};
 }
 
-RecallDocument recall_document(u64 seed, u32 n_tokens, u32 n_answer_words) {
+RecallDocument recall_document(u64 seed, u32 n_tokens, u32 n_answer_words, RecallKeys order) {
   const u32 n_record = 1 + n_answer_words;
   if (n_tokens < 64 || n_answer_words == 0 || n_answer_words > 16) {
     throw std::invalid_argument("a recall document has 64 tokens or more, answers 1 to 16 words");
   }
+  // Where words take turns, those of a turn are told apart, and records are whole rounds.
+  const u32 n_turns = order == RecallKeys::turning ? 4 : 1;
+  if (n_record % n_turns != 0) {
+    throw std::invalid_argument("where words take turns an answer has 3, 7, 11 or 15 words");
+  }
+  const auto turn_of = [&](u32 id) { return recall_turn(id) % n_turns; };
   const Vocabulary vocabulary = make_vocabulary(VocabFamily::spm, kRecallVocab);
   Words words = words_of(vocabulary);
   FastRandom random(seed, n_tokens, n_answer_words);
   shuffle(words.pairs, random);
   shuffle(words.others, random);
+  const u32 key_turn = (n_tokens - 1) % n_turns;
+  std::erase_if(words.pairs, [&](u32 id) { return turn_of(id) != key_turn; });
+  std::array<std::vector<u32>, 4> others;  // of each turn: answers, then fillers
+  for (const u32 id : words.others) others[turn_of(id)].push_back(id);
 
   // Records come in twos, a key and its decoy; they take at most half of the document.
   const u64 n_pairs = std::min<u64>(32, (n_tokens - 2) / 2 / (2 * n_record));
   std::vector<u32> keys;
   for (u64 i = 0; i < n_pairs; ++i) {
-    keys.push_back(words.pairs[i]);
+    keys.push_back(words.pairs.at(i));
     keys.push_back(double_of(words.pairs[i]));
   }
   shuffle(keys, random);
-  const auto fillers = std::span(words.others).subspan(keys.size() * n_answer_words);
+  std::array<u64, 4> n_answers{};  // of each turn: all, then those that stand in the document
+  for (u32 i = 0; i < n_answer_words; ++i) n_answers[(key_turn + 1 + i) % n_turns] += keys.size();
+  std::array<std::span<const u32>, 4> fillers;
+  for (u32 turn = 0; turn < n_turns; ++turn) {
+    fillers[turn] = std::span(others[turn]).subspan(n_answers[turn]);
+  }
+  n_answers = {};
 
   const auto word = [&](u32 id) { return vocabulary.tokens[id].substr(3); };
   RecallDocument out;
@@ -286,11 +322,17 @@ RecallDocument recall_document(u64 seed, u32 n_tokens, u32 n_answer_words) {
   };
   const u64 n_fillers = n_tokens - 2 - keys.size() * n_record;
   u64 n_put = 0;
+  const auto put_filler = [&] {
+    const auto& from = fillers[out.ids.size() % n_turns];
+    put(from[random.next() % from.size()]);
+    ++n_put;
+  };
+  const u64 n_strewn = n_fillers - (n_turns - 1);  // the rest brings a key to its turn
   for (u64 r = 0; r < keys.size(); ++r) {
     // Record r stands at a random place of its share of the fillers.
-    const u64 low = r * n_fillers / keys.size(), high = (r + 1) * n_fillers / keys.size();
+    const u64 low = r * n_strewn / keys.size(), high = (r + 1) * n_strewn / keys.size();
     const u64 until = low + random.next() % (high - low + 1);
-    for (; n_put < until; ++n_put) put(fillers[random.next() % fillers.size()]);
+    while (n_put < until || out.ids.size() % n_turns != key_turn) put_filler();
     RecallQuestion question{.key_id = keys[r],
                             .key = word(keys[r]),
                             .key_pos = out.ids.size(),
@@ -298,14 +340,15 @@ RecallDocument recall_document(u64 seed, u32 n_tokens, u32 n_answer_words) {
                             .answer = {}};
     put(keys[r]);
     for (u32 i = 0; i < n_answer_words; ++i) {
-      const u32 id = words.others[r * n_answer_words + i];
+      const u64 turn = out.ids.size() % n_turns;
+      const u32 id = others[turn][n_answers[turn]++];
       question.answer_ids.push_back(id);
       question.answer += (i == 0 ? "" : " ") + word(id);
       put(id);
     }
     out.questions.push_back(std::move(question));
   }
-  for (; n_put < n_fillers; ++n_put) put(fillers[random.next() % fillers.size()]);
+  while (n_put < n_fillers) put_filler();
   return out;
 }
 

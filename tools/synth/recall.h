@@ -19,6 +19,15 @@
 //   output    logit = 64 * cosine of answer and identity: the answer leads a decoy by 6
 //
 // The feed-forward blocks are there, with ffn_down = 0, so that every engine loads the file.
+//
+// RecallKeys::turning is a variant to see that an index of keys looks at them as RoPE left them: in
+// the model above what is searched for lies in still pairs, where RoPE makes no difference. Here
+// one pair turns by a quarter a token, and layer 2's keys have there one of four directions, which
+// the token's identity gives (recall_turn()); its query has a constant. In a document whose word at
+// position p has turn p mod 4 RoPE turns all of them into one, so that all scores get the same
+// amount and no weight changes. Before RoPE they stay apart: a quarter of all tokens score 160
+// more than the one that is searched for, whose direction is across the query's. So codes of such
+// keys lose it, at every position. Documents in any other order are not recalled.
 #pragma once
 
 #include <string>
@@ -31,11 +40,16 @@ namespace tarn::synth {
 inline constexpr u32 kRecallVocab = 8192;
 inline constexpr u32 kRecallContext = 262144;
 
-// Any tensor type; the signs survive each exactly.
-SynthReport recall_write(SynthQuant quant, const std::string& path);
+enum class RecallKeys : u8 { still, turning };
+
+// Any tensor type; the signs survive each exactly. Turning keys: f32, f16 or bf16.
+SynthReport recall_write(SynthQuant quant, const std::string& path,
+                         RecallKeys keys = RecallKeys::still);
 
 // The signs of a token's identity, bit set for -1.
 u64 recall_identity(u32 token);
+// Quarters by which RoPE must turn its direction, 0 to 3.
+u32 recall_turn(u32 token);
 
 struct RecallQuestion {
   u32 key_id = 0;
@@ -55,6 +69,9 @@ struct RecallDocument {
 };
 
 // A document that makes a prompt of exactly n_tokens (at least 64) with a question's key behind it.
-RecallDocument recall_document(u64 seed, u32 n_tokens, u32 n_answer_words = 1);
+// For turning keys words take turns, the question's and its answer's too; then an answer has 3, 7,
+// 11 or 15 words.
+RecallDocument recall_document(u64 seed, u32 n_tokens, u32 n_answer_words = 1,
+                               RecallKeys keys = RecallKeys::still);
 
 }  // namespace tarn::synth

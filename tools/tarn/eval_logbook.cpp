@@ -277,8 +277,12 @@ void run_logbook(const EngineOptions& options, const LogbookCommand& command) {
   config.select.control = control.get();
   OwnEngine own(options.model, config);
   engine::Engine& engine = own.get();
+  if (control != nullptr && engine.on_gpu()) {
+    throw Failure{kExitUsage, "--control breaks the codes of a CPU alone: add --device cpu"};
+  }
   if (control != nullptr) {
-    control->set_model(engine.spec(), static_cast<u32>(config.context_tokens));
+    control->set_model(engine.spec(), engine.rope_inv_freq(),
+                       static_cast<u32>(config.context_tokens));
   }
   AnswersFile answers(command.answers_file);
   const Results results = answer_all(engine, model, lines, questions, answers);

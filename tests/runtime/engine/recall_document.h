@@ -15,14 +15,17 @@ struct RecallCase {
   u32 drop_first = 0;  // tokens of the document that the model does not get to see
   SelectConfig select{};
   const char* control = "";  // of code_controls.h
+  synth::RecallKeys keys = synth::RecallKeys::still;
 };
 
 // The share of questions whose answer is exact, token for token.
 inline f64 share_recalled(const RecallCase& c) {
   const TempFile file("recall.gguf");
-  synth::recall_write(*synth::parse_quant(c.weights), file.path());
+  synth::recall_write(*synth::parse_quant(c.weights), file.path(), c.keys);
   const u64 seed = seed_from_environment();
-  const synth::RecallDocument document = synth::recall_document(seed, c.n_tokens, 2);
+  const u32 n_answer_words = c.keys == synth::RecallKeys::turning ? 3 : 2;
+  const synth::RecallDocument document =
+      synth::recall_document(seed, c.n_tokens, n_answer_words, c.keys);
   Config config = small_config();
   config.context_tokens = c.n_tokens + 64;
   config.sessions_max = 2;
@@ -32,6 +35,10 @@ inline f64 share_recalled(const RecallCase& c) {
   const auto control = tools::code_control(c.control);
   config.select.control = control.get();
   OpenEngine open(file.path(), config);
+  if (control != nullptr) {
+    control->set_model(open.engine.spec(), open.engine.rope_inv_freq(),
+                       static_cast<u32>(config.context_tokens));
+  }
   const std::vector<u32> seen(document.ids.begin() + static_cast<std::ptrdiff_t>(c.drop_first),
                               document.ids.end());
   const engine::SessionIdx reader = open.session_with(seen);

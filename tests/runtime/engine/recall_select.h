@@ -26,13 +26,13 @@ inline SelectConfig one_in(u32 divisor, u32 n_tokens, SelectMethod method) {
 // Of the index of the last layer's first KV head over a document: |key - reconstruction| by |key|.
 inline f64 reconstruction_error(u32 n_tokens, const SelectConfig& config) {
   const TempFile file("recall.gguf");
-  synth::recall_write(*synth::parse_quant("f16"), file.path());
+  synth::recall_write(*synth::parse_quant("f16"), file.path(), synth::RecallKeys::turning);
   Config engine_config = small_config();
   engine_config.context_tokens = n_tokens + 64;
   engine_config.n_threads = 2;
   OpenEngine open(file.path(), engine_config);
-  const engine::SessionIdx session =
-      open.session_with(synth::recall_document(seed_from_environment(), n_tokens, 2).ids);
+  const engine::SessionIdx session = open.session_with(
+      synth::recall_document(seed_from_environment(), n_tokens, 3, synth::RecallKeys::turning).ids);
   open.run();
   const kv::Sequence& sequence = open.engine.session_state(session).sequence;
   const model::ModelSpec& spec = open.engine.spec();

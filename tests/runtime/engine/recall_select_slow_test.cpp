@@ -1,7 +1,6 @@
 // Goal    128K tokens, of which a step reads 2,048: every answer is exact by PQCache's index, none
-//         is found by chance or by another token's codes.
-// Method  as recall_select_native_test. Keys before RoPE are no control here: what this model is
-//         found by lies in pairs that do not turn (tools/synth/recall.h). Minutes: run by hand.
+//         is found by chance, by another token's codes, or by codes of keys before RoPE.
+// Method  as recall_select_native_test. Minutes: run by hand.
 #include <doctest/doctest.h>
 
 #include "tests/runtime/engine/recall_document.h"
@@ -15,11 +14,13 @@ TEST_CASE("1/64 of 128K tokens") {
     return test::share_recalled({.n_tokens = kTokens,
                                  .n_questions_max = 12,
                                  .select = test::one_in(64, kTokens, method),
-                                 .control = control});
+                                 .control = control,
+                                 .keys = synth::RecallKeys::turning});
   };
   CHECK(share(SelectMethod::pq) == 1.0);
   CHECK(share(SelectMethod::random) < 0.5);
   CHECK(share(SelectMethod::pq, "shuffled-codes") < 0.5);
+  CHECK(share(SelectMethod::pq, "keys-before-rope") < 0.5);
   CHECK(test::reconstruction_error(kTokens, test::one_in(64, kTokens, SelectMethod::pq)) > 1e-3);
 }
 

@@ -82,21 +82,23 @@ class CopyScores {
 };
 
 TEST_CASE("layer 1 looks at the previous token and at no other, up to 128K") {
-  const test::TempFile path("recall.gguf");
-  recall_write(*parse_quant("f16"), path.path());
-  const test::GgufReader file(path.path());
-  const CopyScores scores(file);
-  const f64 peak = scores.at(1);
-  CHECK(peak >= 32);
-  f64 highest = scores.at(0), leak = std::exp(scores.at(0) - peak);
-  for (u32 distance = 2; distance <= 131072; ++distance) {
-    const f64 score = scores.at(distance);
-    highest = std::max(highest, score);
-    leak += std::exp(score - peak);
+  for (const RecallKeys keys : {RecallKeys::still, RecallKeys::turning}) {
+    const test::TempFile path("recall.gguf");
+    recall_write(*parse_quant("f16"), path.path(), keys);
+    const test::GgufReader file(path.path());
+    const CopyScores scores(file);
+    const f64 peak = scores.at(1);
+    CHECK(peak >= 32);
+    f64 highest = scores.at(0), leak = std::exp(scores.at(0) - peak);
+    for (u32 distance = 2; distance <= 131072; ++distance) {
+      const f64 score = scores.at(distance);
+      highest = std::max(highest, score);
+      leak += std::exp(score - peak);
+    }
+    CHECK(highest < peak * 2 / 3);
+    CHECK(leak < 1e-4);
+    for (const f32 value : file.f32s("blk.0.ffn_down.weight")) REQUIRE(value == 0.0f);
   }
-  CHECK(highest < peak * 2 / 3);
-  CHECK(leak < 1e-4);
-  for (const f32 value : file.f32s("blk.0.ffn_down.weight")) REQUIRE(value == 0.0f);
 }
 
 TEST_CASE("a document has the asked length, words that stand once, and text that says the same") {
@@ -138,26 +140,56 @@ TEST_CASE("a document has the asked length, words that stand once, and text that
   CHECK_THROWS(recall_document(1, 63));
 }
 
+TEST_CASE("words take turns, each in its place, where keys turn") {
+  for (const u32 n_tokens : {64u, 101u, 1022u, 4095u}) {
+    CAPTURE(n_tokens);
+    const auto document = recall_document(9, n_tokens, 3, RecallKeys::turning);
+    CHECK(document.ids.size() == n_tokens - 1);
+    for (u32 p = 0; p < document.ids.size(); ++p) REQUIRE(recall_turn(document.ids[p]) == p % 4);
+    REQUIRE(document.questions.size() >= 2);
+    for (const auto& question : document.questions) {
+      CHECK(recall_turn(question.key_id) == (n_tokens - 1) % 4);  // it stands behind the document
+      CHECK(document.ids[question.key_pos] == question.key_id);
+      CHECK(std::ranges::count(document.ids, question.key_id) == 1);
+      for (u32 i = 0; i < 3; ++i) {
+        CHECK(document.ids[question.key_pos + 1 + i] == question.answer_ids[i]);
+        CHECK(std::ranges::count(document.ids, question.answer_ids[i]) == 1);
+      }
+    }
+  }
+  CHECK_THROWS(recall_document(1, 100, 2, RecallKeys::turning));
+}
+
+// Whether the reference says the answers of every fifth question, by a margin of 5 each.
+void check_answers(const test::ReferenceModel& model, const RecallDocument& document) {
+  for (u64 i = 0; i < document.questions.size(); i += 5) {
+    const auto& question = document.questions[i];
+    CAPTURE(question.key);
+    auto ids = document.ids;
+    ids.push_back(question.key_id);
+    for (const u32 expected : question.answer_ids) {
+      auto logits = model.logits(ids, ids.size() - 1);
+      REQUIRE(std::ranges::max_element(logits) - logits.begin() == expected);
+      const f64 best = std::exchange(logits[expected], -1e9);
+      CHECK(best - *std::ranges::max_element(logits) > 5);
+      ids.push_back(expected);
+    }
+  }
+}
+
 TEST_CASE("the f64 reference finds every answer of a document in every tensor type") {
   for (const char* quant : {"f32", "f16", "bf16", "q8_0", "q4_0", "q5_0", "q4_k", "q5_k", "q6_k"}) {
     CAPTURE(quant);
     const test::TempFile path("recall.gguf");
     recall_write(*parse_quant(quant), path.path());
-    const test::ReferenceModel model(path.path());
-    const auto document = recall_document(3, 120, 2);
-    for (u64 i = 0; i < document.questions.size(); i += 5) {
-      const auto& question = document.questions[i];
-      CAPTURE(question.key);
-      auto ids = document.ids;
-      ids.push_back(question.key_id);
-      for (const u32 expected : question.answer_ids) {
-        auto logits = model.logits(ids, ids.size() - 1);
-        REQUIRE(std::ranges::max_element(logits) - logits.begin() == expected);
-        const f64 best = std::exchange(logits[expected], -1e9);
-        CHECK(best - *std::ranges::max_element(logits) > 5);
-        ids.push_back(expected);
-      }
-    }
+    check_answers(test::ReferenceModel(path.path()), recall_document(3, 120, 2));
+  }
+  for (const char* quant : {"f32", "f16", "bf16"}) {
+    CAPTURE(quant);
+    const test::TempFile path("recall.gguf");
+    recall_write(*parse_quant(quant), path.path(), RecallKeys::turning);
+    check_answers(test::ReferenceModel(path.path()),
+                  recall_document(3, 120, 3, RecallKeys::turning));
   }
 }
 
