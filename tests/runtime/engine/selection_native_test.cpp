@@ -364,5 +364,41 @@ TEST_CASE("no clustering before a first token; from then on a part a step, done 
         trace.n_slots_chosen * 2 * engine.spec().head_dim * 2);
 }
 
+// Keys as they are, a microsecond each.
+class SlowKeys final : public CodeControl {
+ public:
+  explicit SlowKeys(VirtualClock& clock) : clock_(clock) {}
+  void change(u32, f32*) const override { clock_.advance_ns(1000); }
+
+ private:
+  VirtualClock& clock_;
+};
+
+TEST_CASE("clustering, however long it takes, waits behind the first token, and is shared out") {
+  const SmallModel model("llama", "f16");
+  struct Times {
+    u64 first_ns, second_ns;
+  };
+  const auto times = [&](u32 swap_tokens, bool is_slow) {
+    VirtualClock clock;
+    const SlowKeys slow(clock);
+    Config config = config_of(few(SelectMethod::pq, swap_tokens), {.n_threads = 1});
+    if (is_slow) config.select.control = &slow;
+    OpenEngine open(model.path(), config, &clock);
+    const SessionIdx session = open.session_with(test::random_ids(7, kPrompt));
+    begin(open.engine, session, 2);
+    const test::Said said = test::read_all(open.engine, session);
+    return Times{said.done.prefill_ns, said.done.decode_ns};
+  };
+  CHECK(times(1, false).second_ns == 0);
+  const Times waits = times(1, true), shares = times(64, true);
+  CHECK(waits.first_ns == 0);
+  CHECK(shares.first_ns == 0);
+  // Each row of each head is loaded once to be coded, at least, in each sub-space.
+  const u64 coded_ns = u64{kPrompt - 4 - 8} * 2 * 2 * 2 * 1000;
+  CHECK(waits.second_ns > coded_ns);
+  CHECK(shares.second_ns <= waits.second_ns / 2);  // of two layers, one
+}
+
 }  // namespace
 }  // namespace tarn::engine
