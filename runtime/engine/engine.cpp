@@ -71,6 +71,7 @@ Result<SessionIdx> Engine::create_session() {
     s.state = SessionState::idle;
     s.n_ids = 0;
     s.n_fed = 0;
+    s.input_begin = 0;
     s.n_settled = 0;
     s.fed_ns = 0;
     s.cancel.store(false);
@@ -128,6 +129,7 @@ Result<void> Engine::feed(SessionIdx idx, std::span<const u32> ids) {
     s.n_settled = s.n_ids;
     s.turn_begin = s.n_ids;
   }
+  if (s.n_ids != s.n_fed) s.input_begin = s.n_ids;
   std::copy(ids.begin(), ids.end(), s.ids.begin() + s.n_ids);
   s.n_ids += static_cast<u32>(ids.size());
   if (!ids.empty()) s.n_fed = s.n_ids;
@@ -193,6 +195,7 @@ Result<void> Engine::truncate(SessionIdx idx, u32 n_tokens) {
   s.n_fed = std::min(s.n_fed, n_tokens);
   s.n_settled = n_tokens;
   s.turn_begin = std::min(s.turn_begin, n_tokens);
+  s.input_begin = std::min(s.input_begin, n_tokens);
   s.n_published = std::min(s.n_published, n_tokens);
   const bool reserved = s.sequence.reserve(s.n_pending());
   TARN_ASSERT(reserved);
@@ -222,6 +225,7 @@ Result<SessionIdx> Engine::fork(SessionIdx idx) {
   copy.n_ids = source.n_ids;
   copy.n_fed = source.n_fed;
   copy.turn_begin = source.turn_begin;
+  copy.input_begin = source.input_begin;
   copy.is_lossy = source.is_lossy;
   selector_.copy(idx, copy_idx, copy.sequence);
   return copy_idx;

@@ -204,6 +204,7 @@ class Engine final : private StepWatch {
   const EngineCounters& counters() const { return counters_; }
   const kv::GroupPool& pool() const { return pool_; }
   const KvStream& kv_stream() const { return kv_stream_; }
+  const Selector& selector() const { return selector_; }
   const char* isa() const { return backend_->isa(); }
   bool on_gpu() const { return backend_ == &gpu_backend_; }
   const char* device_name() const { return on_gpu() ? "cuda" : "cpu"; }

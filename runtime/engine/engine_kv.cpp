@@ -50,6 +50,7 @@ bool Engine::lose_kv(Session& s) {
   s.n_published = std::min(s.n_published, s.sequence.n_slots());
   selector_.forget(static_cast<u32>(&s - sessions_.data()));
   s.n_fed = s.n_ids;
+  s.input_begin = 0;
   if (s.sequence.reserve(s.n_pending())) return true;
   s.sequence.clear();
   s.n_ids = 0;
@@ -82,7 +83,7 @@ void Engine::commit_rows() {
       commit(s, run.n_rows);
       const bool ends_turn = s.state == SessionState::generating && s.n_ids == s.n_fed &&
                              s.sequence.n_slots() == s.n_ids;
-      if (ends_turn) selector_.end_turn(run.owner, s.sequence, s.n_ids);
+      if (ends_turn) selector_.end_turn(run.owner, s.sequence, s.input_begin, s.n_ids);
       continue;
     }
     (void)lose_kv(s);

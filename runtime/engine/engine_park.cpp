@@ -181,6 +181,7 @@ Result<Engine::Resumed> Engine::resume(std::string_view name) {
     return fail(taken.error());
   }
   s.revision = manifest.revision;
+  s.input_begin = 0;  // its index is made from all of it
   s.turn_begin = manifest.turn_begins.empty() ? s.n_ids : manifest.turn_begins[0];
   s.n_published = s.sequence.n_slots();
   s.published_ns = clock_->now_ns();

@@ -7,29 +7,30 @@ namespace tarn::engine {
 // not: it says when an index begins to serve.
 SelectMark Engine::select_mark() const {
   const SelectConfig& s = select_config_;
-  const std::array<u64, 21> what = {weights_.content_hash[0],
-                                    weights_.content_hash[1],
-                                    static_cast<u64>(kv_type_),
-                                    static_cast<u64>(s.method),
-                                    s.n_subspaces,
-                                    s.code_bits,
-                                    static_cast<u64>(s.parts),
-                                    s.context_divisor,
-                                    s.context_divisor == 0 ? 0 : s.tokens_min,
-                                    s.n_sinks,
-                                    s.context_divisor == 0 ? s.n_local : 0,
-                                    s.context_divisor == 0 ? s.k : 0,
-                                    s.block_tokens,
-                                    s.iterations,
-                                    s.cost.job_ns,
-                                    s.cost.row_ps,
-                                    s.cost.update_ps,
-                                    s.cost.layer_ns,
-                                    s.cost.token_ps,
-                                    s.cost.squared_fs,
-                                    s.cost.share_percent};
-  const u64 n_told = s.iterations == 0 ? what.size() : 14;  // costs have no say in a fixed number
-  const std::array<u8, 32> no_entropy{};                    // a mark is the same on every machine
+  std::array<u64, 22> what = {weights_.content_hash[0],
+                              weights_.content_hash[1],
+                              static_cast<u64>(kv_type_),
+                              static_cast<u64>(s.method),
+                              s.n_subspaces,
+                              s.code_bits,
+                              static_cast<u64>(s.parts),
+                              s.context_divisor,
+                              s.context_divisor == 0 ? 0 : s.tokens_min,
+                              s.n_sinks,
+                              s.context_divisor == 0 ? s.n_local : 0,
+                              s.context_divisor == 0 ? s.k : 0,
+                              s.block_tokens,
+                              s.iterations};
+  u32 n_told = 14;
+  // Costs have no say in a fixed number.
+  if (s.iterations == 0) {
+    for (const u64 part : {s.cost.job_ns, s.cost.row_ps, s.cost.update_ps, s.cost.layer_ns,
+                           s.cost.token_ps, s.cost.squared_fs, u64{s.cost.share_percent}}) {
+      what[n_told++] = part;
+    }
+  }
+  if (s.codebooks != 1) what[n_told++] = s.codebooks;
+  const std::array<u8, 32> no_entropy{};  // a mark is the same on every machine
   const store::Key key =
       store::root_key(store::make_secret(no_entropy), std::as_bytes(std::span(what).first(n_told)));
   SelectMark mark{};

@@ -69,6 +69,10 @@ Selector::Session& Selector::session(u32 idx) const {
       reinterpret_cast<Session*>(sessions_ + u64{idx} * plan::kSelectSessionBytes));
 }
 
+const select::PqIndex& Selector::pq_index(u32 idx, u32 head) const {
+  return session(idx).heads[head].pq;
+}
+
 Selector::Scratch Selector::scratch(u32 worker_idx) const {
   const plan::SelectShape& shape = args_.plan->select;
   Bump bump(args_.scratch.subspan(worker_idx * shape.scratch_bytes(), shape.scratch_bytes()));
@@ -181,7 +185,9 @@ void Selector::copy(u32 from, u32 to, const kv::Sequence& sequence) {
   s.life = source.life;
   s.sequence = &sequence;
   s.turn_end = source.turn_end;
+  s.input_begin = source.input_begin;
   s.is_rebuild = source.is_rebuild;
+  s.first_row = source.first_row;
   s.n_rows = source.n_rows;
   const bool is_clustered = source.life.is_clustering() && !source.has_job && !source.is_rebuild;
   s.has_job = source.life.is_clustering() && !is_clustered;  // anew, with the same outcome
@@ -213,6 +219,7 @@ Result<void> Selector::advance(Session& s, const kv::Sequence& sequence, u32 n_t
         start_job(s, sequence, /*is_rebuild=*/false);
         break;
       case IndexEvent::rebuild:
+      case IndexEvent::extend:
         start_job(s, sequence, /*is_rebuild=*/true);
         break;
       case IndexEvent::swap:
@@ -222,11 +229,12 @@ Result<void> Selector::advance(Session& s, const kv::Sequence& sequence, u32 n_t
   }
 }
 
-void Selector::end_turn(u32 idx, const kv::Sequence& sequence, u32 n_tokens) {
+void Selector::end_turn(u32 idx, const kv::Sequence& sequence, u32 input_begin, u32 n_tokens) {
   if (!is_on()) return;
   Session& s = session(idx);
   s.sequence = &sequence;
   s.turn_end = n_tokens;
+  s.input_begin = input_begin;
   if (s.life.is_clustering()) return;  // its swap may be due: the next row waits, and can fail
   const Result<void> started = settle(s);
   TARN_ASSERT(started.has_value());
@@ -235,6 +243,7 @@ void Selector::end_turn(u32 idx, const kv::Sequence& sequence, u32 n_tokens) {
 Result<void> Selector::settle(Session& s) {
   if (s.turn_end == 0) return {};
   s.n_tokens = s.turn_end;
+  s.life.end_input(s.input_begin);
   TARN_CHECK(advance(s, *s.sequence, s.turn_end));
   s.turn_end = 0;
   return {};

@@ -10,8 +10,9 @@
 //             sample clustered, all rows coded. A step of its session does as many as bring it to
 //             its end in time; a step without rows does one; what is left at the swap is done then,
 //             and waited for
-//   rebuild   fills the spare set of indexes while the session's own serves; where another job
-//             has it, the session's own at the swap, which gives the same bits
+//   rebuild   or an extension by an input's own codebook: fills the spare set of indexes while the
+//             session's own serves; where another job has it, the session's own at the swap, which
+//             gives the same bits
 //   extents   over a disk, a unit also writes the layer's middle once more, by pairs of codes
 //   KV        keys are read window by window, in memory or through a KvStream's frames; K and V
 //             of chosen slots come from a SlotSource. Over a disk each (session, layer, KV head)
@@ -80,9 +81,10 @@ class Selector {
   void truncate(u32 session, u32 n_tokens);
   void copy(u32 from, u32 to, const kv::Sequence& sequence);
 
-  // The session's n_tokens are all in the KV, and its first token is about to be sampled: what an
-  // index is made from where one is due. Clusters nothing yet.
-  void end_turn(u32 session, const kv::Sequence& sequence, u32 n_tokens);
+  // The session's n_tokens are all in the KV, those from input_begin on were fed since a token was
+  // generated, and its first token is about to be sampled: what an index is made from where one is
+  // due. Clusters nothing yet.
+  void end_turn(u32 session, const kv::Sequence& sequence, u32 input_begin, u32 n_tokens);
   // The session's next row is that of a generated token, its n_tokens-th, alone in its run; all
   // before it are in the KV. Whether it selects. Does some of a clustering where `may_work`, and
   // waits for one that is due.
@@ -92,6 +94,9 @@ class Selector {
   // Some of any session's.
   bool has_work() const;
   void work();
+
+  // Of a session in use, for tests. `head` counts (cache layer, KV head) pairs.
+  const select::PqIndex& pq_index(u32 session, u32 head) const;
 
   // What a layer's heads asked last, [n_heads, head_dim] after RoPE: extents follow it.
   void note_query(u32 session, u32 cache_layer, const f32* q);
@@ -176,6 +181,7 @@ class Selector {
   void drop_job(Session& s);
   bool can_work(const Session& s) const;
   void begin_training(Session& s, select::HeadIndex* target);
+  Result<void> begin_extension(Session& s, u32 cache_layer);
   Result<void> run_units(Session& s, u32 n);
   Result<void> cluster_layer(Session& s, u32 cache_layer);
   Result<void> swap(Session& s);

@@ -16,7 +16,8 @@ u32 Selector::n_units() const {
 void Selector::start_job(Session& s, const kv::Sequence& sequence, bool is_rebuild) {
   s.sequence = &sequence;
   s.is_rebuild = is_rebuild;
-  s.n_rows = s.life.n_rows_clustering();
+  s.first_row = s.life.first_row_clustering();
+  s.n_rows = s.life.n_rows_clustering() - s.first_row;
   s.has_job = n_units() > 0;
   s.target = nullptr;
   s.n_units_done = 0;
@@ -34,9 +35,37 @@ void Selector::drop_job(Session& s) {
 void Selector::begin_training(Session& s, HeadIndex* target) {
   s.target = target;
   for (u32 head = 0; head < args_.plan->select.n_heads; ++head) {
-    target[head].pq.start(s.life.segments().middle_begin);
-    target[head].pq.begin_codebook(s.n_rows);
+    if (target != s.heads || s.first_row == 0) {
+      target[head].pq.start(s.life.segments().middle_begin);
+    }
+    if (s.first_row == 0) target[head].pq.begin_codebook(s.n_rows);
   }
+}
+
+// The rows before the job's get the codes that the session's own index gives them, and the job's
+// are still to be coded.
+Result<void> Selector::begin_extension(Session& s, u32 cache_layer) {
+  const u32 n_kv_heads = args_.spec->n_kv_heads;
+  const u32 first_head = cache_layer * n_kv_heads;
+  HeadIndex* heads = s.target + first_head;
+  const HeadIndex* own = s.heads + first_head;
+  if (heads[0].pq.is_training()) return {};
+  for (u32 i = 0; i < n_kv_heads; ++i) {
+    if (heads != own) heads[i].pq.copy_from(own[i].pq);
+    heads[i].pq.truncate(std::min(heads[i].pq.n_tokens(), s.first_row));
+  }
+  const u32 slot_begin = heads[0].pq.slot_begin() + heads[0].pq.n_tokens();
+  const u32 slot_end = heads[0].pq.slot_begin() + s.first_row;
+  TARN_CHECK(each_window(*s.sequence, cache_layer, slot_begin, slot_end, [&](const Window& w) {
+    args_.workers->run(n_kv_heads, [&](u32 kv_head, u32 worker_idx) {
+      const Scratch mine = scratch(worker_idx);
+      heads[kv_head].pq.encode(
+          *args_.table, key_pages(*s.sequence, cache_layer * n_kv_heads + kv_head, w, mine.pages),
+          w.slot_end, mine.train);
+    });
+  }));
+  for (u32 i = 0; i < n_kv_heads; ++i) heads[i].pq.begin_codebook(s.n_rows);
+  return {};
 }
 
 // Not while another session's indexes stand in the spare set.
@@ -67,7 +96,9 @@ Result<void> Selector::cluster_layer(Session& s, u32 cache_layer) {
   const u32 n_kv_heads = args_.spec->n_kv_heads, n_subspaces = args_.config->n_subspaces;
   const u32 first_head = cache_layer * n_kv_heads;
   HeadIndex* heads = s.target + first_head;
-  const u32 slot_begin = heads[0].pq.slot_begin(), slot_end = slot_begin + s.n_rows;
+  if (s.first_row > 0) TARN_CHECK(begin_extension(s, cache_layer));
+  const u32 slot_begin = heads[0].pq.slot_begin() + s.first_row;
+  const u32 slot_end = slot_begin + s.n_rows;
   const u32 n_sample = select::PqIndex::n_sample(heads[0].pq.shape(), s.n_rows);
   const u32 n_updates = select::iterations(*args_.config, s.n_rows);
   const u64 vector_bytes = args_.plan->group_shape.vector_bytes;

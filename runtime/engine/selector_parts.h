@@ -15,14 +15,16 @@ struct Selector::Session {
   const kv::Sequence* sequence = nullptr;
   select::HeadIndex* heads = nullptr;  // [n_heads], in use, or what a build fills
   select::HeadIndex* target =
-      nullptr;     // what the job fills; nullptr: it has not begun, or there is none
-  u32 n_rows = 0;  // that it clusters
+      nullptr;        // what the job fills; nullptr: it has not begun, or there is none
+  u32 first_row = 0;  // that it clusters; those before it keep their codes and codebooks
+  u32 n_rows = 0;
   u32 n_units_done = 0;
-  u32 n_tokens = 0;  // of the last row
-  u32 turn_end = 0;  // tokens of a turn that ended while a job was under way; 0: none
-  bool is_rebuild = false;
-  bool has_job = false;   // triggered, and units are left
-  bool is_stuck = false;  // the disk failed it where nobody waited: the next row tells
+  u32 n_tokens = 0;         // of the last row
+  u32 turn_end = 0;         // tokens of a turn that ended while a job was under way; 0: none
+  u32 input_begin = 0;      // of that turn
+  bool is_rebuild = false;  // or an extension: the index serves meanwhile
+  bool has_job = false;     // triggered, and units are left
+  bool is_stuck = false;    // the disk failed it where nobody waited: the next row tells
 };
 
 struct Selector::Scratch {

@@ -70,6 +70,7 @@ struct Session {
   u32 name_bytes = 0;
   u64 revision = 0;       // of its last manifest
   u32 turn_begin = 0;     // where the last input begins
+  u32 input_begin = 0;    // where what was fed since a token was generated begins
   u32 n_published = 0;    // slots that a manifest has
   bool is_lossy = false;  // a row selected: KV from there on is not what its tokens say
   u64 published_ns = 0;

@@ -152,6 +152,7 @@ class PqIndex {
   u32 n_tokens() const { return n_tokens_; }
   u32 slot_begin() const { return slot_begin_; }
   u32 n_codebooks() const { return n_codebooks_; }
+  bool is_training() const { return n_training_ != 0; }
   u8 code(u32 subspace, u32 row) const;
   // The key that a row's codes stand for.
   void reconstruct(u32 row, f32* out) const;

@@ -26,6 +26,7 @@ IndexEvent IndexLife::advance(u32 n_tokens) {
     segments_ = select::segments(n_tokens, rule_.n_sinks, budget_.n_local, segments_.middle_end);
     if (n_tokens < swap_at_) return IndexEvent::none;
     used_is_first_ = rows_used_ == 0;
+    n_codebooks_ = first_pending_ == 0 ? 1 : n_codebooks_ + 1;
     rows_used_ = rows_pending_;
     used_trigger_ = trigger_at_;
     used_since_ = swap_at_;
@@ -38,13 +39,19 @@ IndexEvent IndexLife::advance(u32 n_tokens) {
   segments_ = select::segments(n_tokens, rule_.n_sinks, n_local, segments_.middle_end);
   const u32 n_rows = segments_.n_middle();
   const bool builds = rows_used_ == 0 && n_rows >= rows_min_ && n_tokens >= rule_.context_min;
-  const bool rebuilds = rows_used_ != 0 && u64{n_rows - rows_used_} * 2 > n_rows;
+  const u32 input_row = std::max(rows_used_, input_begin_ - std::min(input_begin_, rule_.n_sinks));
+  const bool extends = rows_used_ != 0 && ends_input_ && n_codebooks_ < rule_.codebooks_max &&
+                       n_rows >= u64{input_row} + rows_min_;
+  const bool rebuilds = rows_used_ != 0 && !extends && u64{n_rows - rows_used_} * 2 > n_rows;
+  ends_input_ = false;
   budget_before_ = budget_;
-  if (rows_used_ == 0 || rebuilds) budget_ = now;
-  if (!builds && !rebuilds) return IndexEvent::none;
+  if (rows_used_ == 0 || rebuilds || extends) budget_ = now;
+  if (!builds && !rebuilds && !extends) return IndexEvent::none;
+  first_pending_ = extends ? input_row : 0;
   rows_pending_ = n_rows;
   trigger_at_ = n_tokens;
   swap_at_ = n_tokens + swap_tokens_;
+  if (extends) return IndexEvent::extend;
   return builds ? IndexEvent::build : IndexEvent::rebuild;
 }
 
@@ -52,6 +59,8 @@ void IndexLife::forget() {
   budget_ = budget_before_ = {};
   segments_ = {};
   rows_used_ = used_since_ = used_trigger_ = rows_pending_ = trigger_at_ = swap_at_ = 0;
+  n_codebooks_ = first_pending_ = 0;
+  ends_input_ = false;
 }
 
 bool IndexLife::truncate(u32 n_tokens) {
@@ -68,6 +77,7 @@ bool IndexLife::truncate(u32 n_tokens) {
   }
   if (undoes_swap) {
     rows_pending_ = rows_used_;
+    first_pending_ = 0;
     trigger_at_ = used_trigger_;
     swap_at_ = used_since_;
     rows_used_ = 0;

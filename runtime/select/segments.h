@@ -39,6 +39,7 @@ struct BudgetRule {
   u32 n_local;  // absolute, where context_divisor is 0; so is k
   u32 k;
   u32 context_min = 0;  // sequences shorter than that are read as a whole: no index is built
+  u32 codebooks_max = 1;
 };
 Budget budget(const BudgetRule& rule, u32 n_tokens);
 
@@ -47,8 +48,11 @@ Budget budget(const BudgetRule& rule, u32 n_tokens);
 // from this step on (a late job is waited for). Until the first swap attention is dense.
 //   trigger   no index, context_min tokens and rows_min of them in the middle; or more than half of
 //             the middle was coded without being clustered
+//   extension at the end of an input, where a codebook is left: the input's rows in the middle, if
+//             they are rows_min, get one of their own, and rows before it stay as they are (METHODS
+//             3.1, multi-turn b). Where none is left, all is clustered anew by the rule above
 //   invariant rows clustered <= rows in the middle; at most one job at a time
-enum class IndexEvent : u8 { none, build, rebuild, swap };
+enum class IndexEvent : u8 { none, build, rebuild, extend, swap };
 class IndexLife {
  public:
   static constexpr u32 kSwapTokens = 64;
@@ -59,6 +63,11 @@ class IndexLife {
   // The sequence has n_tokens now, the current one among them; called with ascending counts, once a
   // step (after prefill: once for all of it), and again until it answers none.
   IndexEvent advance(u32 n_tokens);
+  // The next advance() is at the end of an input that begins at this slot.
+  void end_input(u32 slot_begin) {
+    input_begin_ = slot_begin;
+    ends_input_ = true;
+  }
   // What the first n_tokens leave of it: the state that advance() had with them, if the first index
   // was triggered by then, and of several the last was in use; else nothing, and false. A job that
   // was triggered later is off.
@@ -69,8 +78,10 @@ class IndexLife {
   u32 k() const { return budget_.k; }
   bool is_dense() const { return rows_used_ == 0; }
   bool is_clustering() const { return rows_pending_ != 0; }  // triggered, and not swapped in
-  u32 n_rows_clustering() const { return rows_pending_; }    // of the job that was triggered last
-  u32 swap_at() const { return swap_at_; }                   // of that job
+  // Of the job that was triggered last: rows [first_row_clustering(), n_rows_clustering()).
+  u32 first_row_clustering() const { return first_pending_; }
+  u32 n_rows_clustering() const { return rows_pending_; }
+  u32 swap_at() const { return swap_at_; }  // of that job
 
  private:
   BudgetRule rule_{};
@@ -79,11 +90,15 @@ class IndexLife {
   Budget budget_{};
   Budget budget_before_{};  // of the trigger under way
   Segments segments_{};
-  u32 rows_used_ = 0;     // clustered, in the index that is in use
+  u32 rows_used_ = 0;     // up to the last that is clustered, in the index that is in use
+  u32 n_codebooks_ = 0;   // of it
   u32 used_since_ = 0;    // tokens there were when it came into use
   u32 used_trigger_ = 0;  // and when it was triggered
   bool used_is_first_ = false;
-  u32 rows_pending_ = 0;  // clustered by the job under way; 0: none
+  u32 rows_pending_ = 0;  // up to the last that the job under way clusters; 0: none
+  u32 first_pending_ = 0;
+  u32 input_begin_ = 0;
+  bool ends_input_ = false;
   u32 trigger_at_ = 0;
   u32 swap_at_ = 0;
 };

@@ -21,8 +21,13 @@ inline u32 context_min(const SelectConfig& config) {
 }
 
 inline BudgetRule budget_rule(const SelectConfig& config) {
-  return {config.context_divisor, config.tokens_min, config.n_sinks,
-          config.n_local,         config.k,          context_min(config)};
+  return {.context_divisor = config.context_divisor,
+          .tokens_min = config.tokens_min,
+          .n_sinks = config.n_sinks,
+          .n_local = config.n_local,
+          .k = config.k,
+          .context_min = context_min(config),
+          .codebooks_max = config.codebooks};
 }
 
 // Of the index of one KV head; head_dim must be a multiple of n_subspaces.
@@ -36,6 +41,7 @@ inline PqShape pq_shape(const SelectConfig& config, u32 head_dim, u32 capacity_t
           .format = config.code_format == CodeFormat::bytes ? kernels::PqCodeFormat::bytes : packed,
           .parts = config.parts,
           .capacity_tokens = capacity_tokens,
+          .codebooks_max = config.codebooks,
           .control = config.control};
 }
 

@@ -143,6 +143,74 @@ TEST_CASE("a cut leaves what the tokens before it would have led to, or nothing"
   }
 }
 
+// Sinks 32, local 64, inputs of 128 rows and more; the first index is in use from 464 tokens on.
+IndexLife life_of_turns(u32 codebooks_max, u32 n_tokens) {
+  IndexLife life({.context_divisor = 0,
+                  .tokens_min = 0,
+                  .n_sinks = 32,
+                  .n_local = 64,
+                  .k = 8,
+                  .context_min = 0,
+                  .codebooks_max = codebooks_max},
+                 4);
+  life.end_input(0);
+  REQUIRE((life.advance(400) == IndexEvent::build));
+  REQUIRE(life.first_row_clustering() == 0);
+  for (u32 n = 401; n <= n_tokens; ++n) life.advance(n);
+  return life;
+}
+
+TEST_CASE("an input gets a codebook of its own at its end, while one is left") {
+  IndexLife life = life_of_turns(2, 500);
+  life.end_input(500);
+  REQUIRE((life.advance(900) == IndexEvent::extend));
+  CHECK(life.first_row_clustering() == 500 - 32);
+  CHECK(life.n_rows_clustering() == 900 - 32 - 64);
+  CHECK_FALSE(life.is_dense());
+  for (u32 n = 901; n < 964; ++n) REQUIRE((life.advance(n) == IndexEvent::none));
+  CHECK((life.advance(964) == IndexEvent::swap));
+  life.end_input(1000);
+  CHECK((life.advance(1400) == IndexEvent::none));  // both have theirs
+  life.end_input(1400);
+  CHECK((life.advance(1800) == IndexEvent::rebuild));  // 900 of 1704 rows are coded only
+  CHECK(life.first_row_clustering() == 0);
+  REQUIRE((life.advance(1864) == IndexEvent::swap));
+  life.end_input(1900);
+  CHECK((life.advance(2100) == IndexEvent::extend));  // one again
+}
+
+TEST_CASE("no codebook for a short input, for one of several, or where no input ended") {
+  IndexLife life = life_of_turns(2, 500);
+  life.end_input(500);
+  CHECK((life.advance(500 + 64 + 127) == IndexEvent::none));
+  life = life_of_turns(2, 500);
+  life.end_input(500);
+  CHECK((life.advance(500 + 64 + 128) == IndexEvent::extend));
+  life = life_of_turns(1, 500);
+  life.end_input(500);
+  CHECK((life.advance(900) == IndexEvent::rebuild));
+  life = life_of_turns(2, 500);
+  CHECK((life.advance(900) == IndexEvent::rebuild));
+}
+
+TEST_CASE("a cut behind an input's codebook keeps it, one before forgets the index") {
+  for (const u32 cut : {899u, 900u, 963u, 964u, 980u}) {
+    CAPTURE(cut);
+    IndexLife life = life_of_turns(2, 500);
+    life.end_input(500);
+    for (u32 n = 900; n <= 980; ++n) life.advance(n);
+    CHECK(life.truncate(cut) == (cut >= 964));
+    CHECK(life.is_dense() == (cut < 964));
+  }
+  // Under way it is dropped, and the index that serves stays.
+  IndexLife life = life_of_turns(2, 500);
+  life.end_input(500);
+  life.advance(900);
+  CHECK(life.truncate(899));
+  CHECK_FALSE(life.is_clustering());
+  CHECK_FALSE(life.is_dense());
+}
+
 TEST_CASE("segments cover every token once at every step, and the middle never shrinks") {
   for (const BudgetRule& rule :
        {BudgetRule{10, 256, 32, 0, 0}, BudgetRule{5, 100, 4, 0, 0}, BudgetRule{0, 0, 0, 1, 8}}) {
