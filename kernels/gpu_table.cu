@@ -23,6 +23,7 @@ GpuLauncher<GpuSampleArgs> sample_gpu;
 GpuLauncher<GpuPqLutArgs> pq_lut_gpu;
 GpuLauncher<GpuPqScoreArgs> pq_score_gpu;
 GpuLauncher<GpuPqWeighArgs> pq_weigh_gpu;
+GpuLauncher<GpuPqPairsArgs> pq_pairs_gpu;
 GpuLauncher<GpuPqAssignArgs> pq_assign_gpu;
 GpuLauncher<GpuTopKArgs> top_k_gpu;
 GpuLauncher<GpuGatherSlotsArgs> gather_slots_gpu;
@@ -58,6 +59,7 @@ const GpuTable& TARN_GPU_TABLE() {
       .pq_lut = TARN_GPU::pq_lut_gpu,
       .pq_score = TARN_GPU::pq_score_gpu,
       .pq_weigh = TARN_GPU::pq_weigh_gpu,
+      .pq_pairs = TARN_GPU::pq_pairs_gpu,
       .pq_assign = TARN_GPU::pq_assign_gpu,
       .top_k = TARN_GPU::top_k_gpu,
       .gather_slots = TARN_GPU::gather_slots_gpu,

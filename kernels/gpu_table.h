@@ -50,6 +50,7 @@ struct GpuTable {
   GpuLauncher<GpuPqLutArgs>* pq_lut;
   GpuLauncher<GpuPqScoreArgs>* pq_score;
   GpuLauncher<GpuPqWeighArgs>* pq_weigh;
+  GpuLauncher<GpuPqPairsArgs>* pq_pairs;
   GpuLauncher<GpuPqAssignArgs>* pq_assign;
   GpuLauncher<GpuTopKArgs>* top_k;
   GpuLauncher<GpuGatherSlotsArgs>* gather_slots;

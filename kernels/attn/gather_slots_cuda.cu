@@ -12,16 +12,24 @@ struct GatherSlots {
   static constexpr u32 kRanks = 32;
   using Args = GpuGatherSlotsArgs;
 
+  TARN_DEVICE static u32 slot_of(const GpuSegments& s, const u32* places, u32 rank) {
+    if (rank < s.n_sinks) return rank;
+    rank -= s.n_sinks;
+    if (rank < s.n_places) return s.n_sinks + load<u32>(places + rank);
+    return s.local_begin + rank - s.n_places;
+  }
+
   TARN_DEVICE static void run(Cta& cta, const Args& args) {
     const GpuPages& pages = args.pages;
     const u32 kv_head = cta.block_y();
-    const u32 n_slots = load<u32>(args.n_slots);
+    const GpuSegments segments = *args.segments;
+    const u32* places = args.places + kv_head * args.places_stride;
     const u32 slot_bytes = 2 * vector_bytes(pages.type, pages.head_dim);
     const u64 group_bytes = pages.n_kv_heads * pages.page_stride;
     const u32 begin = cta.block() * kRanks;
     for (u32 rank = begin + cta.warp(); rank < begin + kRanks; rank += kWarps) {
-      if (rank >= n_slots) return;
-      const u32 slot = load<u32>(args.slots + kv_head * args.slots_stride + rank);
+      if (rank >= segments.n_slots) return;
+      const u32 slot = slot_of(segments, places, rank);
       const u8* from = slot_address(pages, args.row, kv_head, slot);
       u8* to = args.out + rank / pages.page_tokens * group_bytes + kv_head * pages.page_stride +
                u64{rank % pages.page_tokens} * slot_bytes;

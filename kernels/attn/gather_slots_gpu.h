@@ -1,12 +1,19 @@
 // kernels/attn/gather_slots_gpu.h
 //
-// Chosen slots, one behind the other: what attention reads of a row that selects. K and V of slot
-// slots[h][i] of KV head h go to rank i of pages that lie group by group from `out` on, in the
+// Chosen slots, one behind the other: what attention reads of a row that selects. A KV head's slots
+// are, in this order,
+//
+//   sinks    [0, n_sinks)
+//   chosen   n_sinks + places[h][i], i < n_places: the order of places is the order of ranks
+//   local    [local_begin, local_begin + n_slots - n_sinks - n_places)
+//
+// K and V of the slot of rank r go to rank r of pages that lie group by group from `out` on, in the
 // layout of the pages they come from. attend over them, with visible = n_slots, is attention over
 // the chosen slots in the order of their ranks, and over all of them it is full attention's bits.
 //
-//   slots    [n_kv_heads, slots_stride] u32;  n_slots: one number on the device, slots_max at most
-//   out      groups of n_kv_heads pages, pages.page_stride bytes apart
+//   places     [n_kv_heads, places_stride] u32
+//   segments   on the device; n_slots is slots_max at most
+//   out        groups of n_kv_heads pages, pages.page_stride bytes apart
 //
 // Cost     reads and writes K and V of the chosen slots once.
 #pragma once
@@ -15,12 +22,19 @@
 
 namespace tarn::kernels {
 
+struct GpuSegments {
+  u32 n_sinks;
+  u32 n_places;
+  u32 local_begin;
+  u32 n_slots;
+};
+
 struct GpuGatherSlotsArgs {
   GpuPages pages;
   u32 row;  // of pages.tables
-  const u32* slots;
-  u64 slots_stride;  // elements
-  const u32* n_slots;
+  const u32* places;
+  u64 places_stride;  // elements
+  const GpuSegments* segments;
   u32 slots_max;
   u8* out;
 };

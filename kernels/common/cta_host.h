@@ -197,6 +197,7 @@ void run_emulated(const EmulatedKernel& kernel, const LaunchShape& shape, GpuStr
 template <class Kernel>
 void launch(const LaunchShape& shape, GpuStream* stream, const typename Kernel::Args& args) {
   using Args = typename Kernel::Args;
+  if constexpr (requires { Kernel::kCtasASm; }) static_assert(Kernel::kCtasASm <= 32);
   run_emulated({[](Cta& cta, const void* a) { Kernel::run(cta, *static_cast<const Args*>(a)); },
                 Kernel::kThreads, sizeof(Args)},
                shape, stream, &args);

@@ -1,8 +1,10 @@
 // kernels/pq/pq_cuda.cu: every sum in the order of the CPU's bodies, so every bit is theirs.
 #include "kernels/common/cta.h"
 #include "kernels/common/exp_cta.h"
+#include "kernels/common/rank_cta.h"
 #include "kernels/common/reduce_cta.h"
 #include "kernels/pq/pq_gpu.h"
+#include "kernels/pq/pq_pairs.h"
 
 namespace tarn::kernels::TARN_GPU {
 namespace {
@@ -39,6 +41,17 @@ TARN_DEVICE void put_code(PqCodeFormat format, u8* row, u32 token, u32 code) {
   block[32 + t % 16] = with_bits(block[32 + t % 16], t / 16 * 2, 2, code >> 4);
 }
 
+// The piece of a head, of all layers' where there are several.
+TARN_DEVICE u8* head_of(const GpuPqIndex& index, u32 head) {
+  return index.heads + load<u32>(index.table) * index.table_stride + head * index.head_stride;
+}
+
+// The key's dim that is dim i of a sub-space.
+TARN_DEVICE u32 dim_of(const GpuPqIndex& index, u32 subspace, u32 i) {
+  const u32 turn = i / index.deal_dims;
+  return (turn * index.n_subspaces + subspace) * index.deal_dims + i % index.deal_dims;
+}
+
 // A thread an entry of the table, a CTA row a q head.
 struct PqLut {
   static constexpr u32 kThreads = 128;
@@ -52,12 +65,13 @@ struct PqLut {
     if (entry >= n_entries) return;
     const u32 subspace = entry / index.n_padded, centroid = entry % index.n_padded;
     const u32 kv_head = head / index.n_group_heads;
-    const f32* q = args.q + (u64{head} * index.n_subspaces + subspace) * index.dims;
-    const f32* column =
-        index.codebooks +
-        (u64{kv_head} * index.n_subspaces + subspace) * index.dims * index.n_padded + centroid;
+    const f32* q = args.q + u64{head} * index.n_subspaces * index.dims;
+    const f32* column = reinterpret_cast<const f32*>(head_of(index, kv_head)) +
+                        u64{subspace} * index.dims * index.n_padded + centroid;
     f32 sum = 0.0f;
-    for (u32 i = 0; i < index.dims; ++i) sum += q[i] * load<f32>(column + u64{i} * index.n_padded);
+    for (u32 i = 0; i < index.dims; ++i) {
+      sum += q[dim_of(index, subspace, i)] * load<f32>(column + u64{i} * index.n_padded);
+    }
     args.lut[u64{head} * n_entries + entry] = sum;
   }
 };
@@ -73,7 +87,7 @@ struct PqScore {
     const u32 head = cta.block_y();
     if (token >= load<u32>(args.n_tokens)) return;
     const f32* lut = args.lut + u64{head} * index.n_subspaces * index.n_padded;
-    const u8* row = index.codes + head / index.n_group_heads * index.head_stride;
+    const u8* row = head_of(index, head / index.n_group_heads) + index.codes_at;
     f32 sum = load<f32>(lut + code_of(index.format, row, token));
     for (u32 m = 1; m < index.n_subspaces; ++m) {
       row += index.codes_stride;
@@ -83,6 +97,19 @@ struct PqScore {
     args.scores[head * args.scores_stride + token] = sum * args.scale;
   }
 };
+
+// sum16 of 16 lanes' sums, by every thread for itself.
+TARN_DEVICE f32 sum_lanes(const Shared<f32>& lanes) {
+  f32 sums[16];
+  TARN_UNROLL(16) for (u32 j = 0; j < 16; ++j) {
+    const f32 sum = lanes[j];
+    sums[j] = sum;
+  }
+  TARN_UNROLL(4) for (u32 half = 8; half > 0; half /= 2) {
+    TARN_UNROLL(8) for (u32 j = 0; j < half; ++j) sums[j] = sums[j] + sums[j + half];
+  }
+  return sums[0];
+}
 
 // A CTA a KV head.
 struct PqWeigh {
@@ -150,21 +177,127 @@ struct PqWeigh {
     }
     if (cta.thread() < kLanes) room.lanes[cta.thread()] = lane_sum;
     cta.barrier();  // every lane's sum is there
-    f32 sums[kLanes];
-    TARN_UNROLL(16) for (u32 j = 0; j < kLanes; ++j) {
-      const f32 sum = room.lanes[j];
-      sums[j] = sum;
-    }
-    TARN_UNROLL(4) for (u32 half = kLanes / 2; half > 0; half /= 2) {
-      TARN_UNROLL(8) for (u32 j = 0; j < half; ++j) sums[j] = sums[j] + sums[j + half];
-    }
-    return sums[0];
+    return sum_lanes(room.lanes);
   }
 };
 
-// A CTA a KV head, a thread a centroid; token by token, since codes share bytes.
+// A CTA a KV head.
+struct PqPairs {
+  static constexpr u32 kThreads = 256;
+  static constexpr u32 kWarps = kThreads / kWarpLanes;
+  static constexpr u32 kPairsMax = kPqPairSideMax * kPqPairSideMax;
+  static constexpr u32 kLanes = 16;
+  using Args = GpuPqPairsArgs;
+  using Rank = RankCta<kThreads>;
+
+  struct Room {
+    Shared<f32> weights;  // [kPairsMax]
+    Shared<f32> p;        // [kPairsMax], of a head, times how many tokens have the pair
+    Shared<f32> of_warp;  // [kWarps]
+    Shared<f32> lanes;    // [kLanes]
+    Shared<u32> rank;
+  };
+  struct Pairs {
+    const Shared<f32>& weights;
+    const u32* counts;
+    TARN_DEVICE u32 key(u32 i) const {
+      const f32 weight = weights[i];
+      return rank_key(weight);
+    }
+    TARN_DEVICE u32 count(u32 i) const { return counts[i]; }
+  };
+  struct Tokens {
+    const Shared<f32>& weights;
+    PqCodeFormat format;
+    u32 side;
+    const u8* first;  // row of codes
+    const u8* second;
+    TARN_DEVICE u32 key(u32 i) const {
+      const f32 weight = weights[code_of(format, first, i) * side + code_of(format, second, i)];
+      return rank_key(weight);
+    }
+  };
+
+  TARN_DEVICE static void run(Cta& cta, const Args& args) {
+    const Room room{.weights = cta.shared<f32>(kPairsMax),
+                    .p = cta.shared<f32>(kPairsMax),
+                    .of_warp = cta.shared<f32>(kWarps),
+                    .lanes = cta.shared<f32>(kLanes),
+                    .rank = cta.shared<u32>(Rank::kRoom)};
+    const GpuPqIndex& index = args.index;
+    const u8* head = head_of(index, cta.block());
+    const u32* counts = reinterpret_cast<const u32*>(head + index.counts_at);
+    u32* out = args.out + cta.block() * args.out_stride;
+    const u32 n = load<u32>(args.n_tokens), k = load<u32>(args.k), side = index.n_padded;
+    if (k == 0) return;
+    if (n <= k) {
+      for (u32 i = cta.thread(); i < n; i += kThreads) out[i] = i;
+      return;
+    }
+    for (u32 h = 0; h < index.n_group_heads; ++h) {
+      const u32 q_head = cta.block() * index.n_group_heads + h;
+      weigh(cta, args, args.lut + u64{q_head} * 2 * side, counts, h, room);
+    }
+    cta.barrier();  // all weights are there
+    const RankBound bound = Rank::kth(cta, Pairs{room.weights, counts}, side * side, k, room.rank);
+    const u8* codes = head + index.codes_at;
+    Rank::take(cta, Tokens{room.weights, index.format, side, codes, codes + index.codes_stride}, n,
+               bound, out, room.rank);
+  }
+
+  // Of q head h of the group; a thread takes the same pairs in all of it.
+  TARN_DEVICE static void weigh(Cta& cta, const Args& args, const f32* lut, const u32* counts,
+                                u32 h, const Room& room) {
+    const u32 side = args.index.n_padded, n = side * side;
+    f32 max = minus_infinity();
+    for (u32 i = cta.thread(); i < n; i += kThreads) {
+      const f32 score = score_of(args, lut, counts, i);
+      max = score > max ? score : max;
+      if (args.index.n_group_heads == 1) room.weights[i] = score;
+    }
+    if (args.index.n_group_heads == 1) return;
+    max = max_warp(cta, max);
+    if (cta.lane() == 0) room.of_warp[cta.warp()] = max;
+    cta.barrier();  // every warp's maximum is there; the last head's sum was read
+    for (u32 w = 0; w < kWarps; ++w) {
+      const f32 other = room.of_warp[w];
+      max = other > max ? other : max;
+    }
+    for (u32 i = cta.thread(); i < n; i += kThreads) {
+      const f32 p = exp_f32(score_of(args, lut, counts, i) - max);
+      room.p[i] = static_cast<f32>(counts[i]) * p;
+    }
+    cta.barrier();  // every pair's share of the sum is there
+    if (cta.thread() < kLanes) {
+      f32 sum = 0.0f;
+      for (u32 i = cta.thread(); i < n; i += kLanes) {
+        const f32 share = room.p[i];
+        sum = sum + share;
+      }
+      room.lanes[cta.thread()] = sum;
+    }
+    cta.barrier();  // every lane's sum is there
+    const f32 factor = 1.0f / sum_lanes(room.lanes);
+    for (u32 i = cta.thread(); i < n; i += kThreads) {
+      const f32 p = exp_f32(score_of(args, lut, counts, i) - max);
+      const f32 weight = p * factor;
+      const f32 before = h == 0 ? 0.0f : room.weights[i];
+      room.weights[i] = h == 0 ? weight : before + weight;
+    }
+  }
+
+  // Of a pair that has tokens.
+  TARN_DEVICE static f32 score_of(const Args& args, const f32* lut, const u32* counts, u32 pair) {
+    if (counts[pair] == 0) return minus_infinity();
+    const u32 side = args.index.n_padded;
+    return (load<f32>(lut + pair / side) + load<f32>(lut + side + pair % side)) * args.scale;
+  }
+};
+
+// A CTA a KV head of a layer, a thread a centroid; token by token, since codes share bytes.
 struct PqAssign {
   static constexpr u32 kThreads = kPqCentroidsMax;
+  static constexpr u32 kCtasASm = 4;
   static constexpr u32 kWarps = kThreads / kWarpLanes;
   using Args = GpuPqAssignArgs;
 
@@ -180,12 +313,15 @@ struct PqAssign {
     const Shared<f32> values = cta.shared<f32>(kWarps);
     const Shared<u32> centroids = cta.shared<u32>(kWarps);
     const GpuPqIndex& index = args.index;
-    const u32 kv_head = cta.block();
-    const u8* key = args.keys + kv_head * args.keys_head_stride;
-    const u32 end = load<u32>(args.rows + 1);
-    for (u32 token = load<u32>(args.rows); token < end; ++token, key += args.keys_stride) {
+    const GpuPqNewRows rows = *args.rows;
+    u8* head = head_of(index, cta.block());
+    if (cta.thread() == 0) {
+      for (u32 token = rows.begin; token < rows.counted; ++token) count(index, head, token, ~0u);
+    }
+    for (u32 token = rows.begin; token < rows.end; ++token) {
+      const u8* key = key_of(args, cta.block(), rows.slot_begin + token);
       for (u32 m = 0; m < index.n_subspaces; ++m) {
-        Best best = of_thread(cta, args, key, kv_head * index.n_subspaces + m, m * index.dims);
+        Best best = of_thread(cta, args, head, key, m);
         for (u32 mask = kWarpLanes / 2; mask > 0; mask /= 2) {
           best = better(best,
                         {cta.shuffle_xor(best.value, mask), cta.shuffle_xor(best.centroid, mask)});
@@ -201,26 +337,49 @@ struct PqAssign {
             const u32 centroid = centroids[w];
             best = better(best, {value, centroid});
           }
-          put_code(index.format, index.codes + kv_head * index.head_stride + m * index.codes_stride,
-                   token, best.centroid);
+          put_code(index.format, head + index.codes_at + m * index.codes_stride, token,
+                   best.centroid);
         }
         cta.barrier();  // it has read them
       }
+      if (cta.thread() == 0) count(index, head, token, 1);
     }
   }
 
-  // This thread's centroid of a sub-space whose dims of the key begin at `first`.
-  TARN_DEVICE static Best of_thread(Cta& cta, const Args& args, const u8* key, u32 book,
-                                    u32 first) {
+  // By the thread that wrote the codes.
+  TARN_DEVICE static void count(const GpuPqIndex& index, u8* head, u32 token, u32 step) {
+    if (index.counts_at == 0) return;
+    const u8* codes = head + index.codes_at;
+    const u32 first = code_of(index.format, codes, token);
+    const u32 second = code_of(index.format, codes + index.codes_stride, token);
+    u32* counts = reinterpret_cast<u32*>(head + index.counts_at);
+    counts[first * index.n_padded + second] += step;
+  }
+
+  TARN_DEVICE static const u8* key_of(const Args& args, u32 layer_head, u32 slot) {
+    const GpuPqKeys& keys = args.keys;
+    const u32 n_kv_heads = args.index.n_kv_heads;
+    u8* const* groups = keys.groups + load<u32>(args.index.table) * keys.table_stride;
+    const u64 group = u64{slot / keys.page_tokens} * keys.group_stride + layer_head / n_kv_heads;
+    return groups[group] + layer_head % n_kv_heads * keys.page_stride +
+           u64{slot % keys.page_tokens} * keys.slot_stride;
+  }
+
+  // This thread's centroid of a sub-space.
+  TARN_DEVICE static Best of_thread(Cta& cta, const Args& args, const u8* head, const u8* key,
+                                    u32 subspace) {
     const GpuPqIndex& index = args.index;
     const u32 c = cta.thread();
     if (c >= index.n_padded) return {minus_infinity(), 0};
-    const f32* column = index.codebooks + u64{book} * index.dims * index.n_padded + c;
+    const f32* column =
+        reinterpret_cast<const f32*>(head) + u64{subspace} * index.dims * index.n_padded + c;
+    const f32* norms = reinterpret_cast<const f32*>(head + index.half_norms_at);
     f32 dot = 0.0f;
     for (u32 i = 0; i < index.dims; ++i) {
-      dot += element(args.type, key, first + i) * load<f32>(column + u64{i} * index.n_padded);
+      dot += element(args.keys.type, key, dim_of(index, subspace, i)) *
+             load<f32>(column + u64{i} * index.n_padded);
     }
-    const f32 value = dot - load<f32>(index.half_norms + u64{book} * index.n_padded + c);
+    const f32 value = dot - load<f32>(norms + subspace * index.n_padded + c);
     return value > minus_infinity() ? Best{value, c} : Best{minus_infinity(), 0};
   }
 
@@ -255,10 +414,20 @@ void pq_weigh_gpu(const GpuPqWeighArgs& args, GpuStream* stream) {
   launch<PqWeigh>({.n_ctas = args.n_kv_heads, .shared_bytes = kSharedBytes}, stream, args);
 }
 
+void pq_pairs_gpu(const GpuPqPairsArgs& args, GpuStream* stream) {
+  constexpr u64 kSharedBytes = 2 * shared_bytes_of(PqPairs::kPairsMax, sizeof(f32)) +
+                               shared_bytes_of(PqPairs::kWarps, sizeof(f32)) +
+                               shared_bytes_of(PqPairs::kLanes, sizeof(f32)) +
+                               shared_bytes_of(PqPairs::Rank::kRoom, sizeof(u32));
+  launch<PqPairs>({.n_ctas = args.index.n_kv_heads, .shared_bytes = kSharedBytes}, stream, args);
+}
+
 void pq_assign_gpu(const GpuPqAssignArgs& args, GpuStream* stream) {
   constexpr u64 kSharedBytes = shared_bytes_of(PqAssign::kWarps, sizeof(f32)) +
                                shared_bytes_of(PqAssign::kWarps, sizeof(u32));
-  launch<PqAssign>({.n_ctas = args.index.n_kv_heads, .shared_bytes = kSharedBytes}, stream, args);
+  launch<PqAssign>(
+      {.n_ctas = args.n_cache_layers * args.index.n_kv_heads, .shared_bytes = kSharedBytes}, stream,
+      args);
 }
 
 }  // namespace tarn::kernels::TARN_GPU

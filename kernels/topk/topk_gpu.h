@@ -2,11 +2,11 @@
 //
 // topk.h on a GPU, a row of values a CTA: the same places, ascending.
 //
-//   values   [n_rows, values_stride] f32; n[0] of each, on the device
+//   values   [n_rows, values_stride] f32; n[0] of each
 //   out      [n_rows, out_stride] u32: min(n, k) of each
+//   n, k     one number each, on the device
 //
-// How    the k-th key two bits at a time: a pass counts the keys that reach each of three bounds;
-//        one more counts those above it, and a last one takes them and the first of the equal ones.
+// How    kernels/common/rank_cta.h.
 // Cost   reads the values 18 times, from the L2.
 #pragma once
 
@@ -20,8 +20,8 @@ struct GpuTopKArgs {
   u32* out;
   u64 out_stride;  // elements
   const u32* n;
+  const u32* k;
   u32 n_rows;
-  u32 k;
 };
 
 }  // namespace tarn::kernels

@@ -1,6 +1,6 @@
-// Goal    every GPU chooses what the CPU chooses: tables, scores, weights, codes and the best
-//         places have the CPU families' bits, and attention over gathered slots reads exactly
-//         those.
+// Goal    every GPU chooses what the CPU chooses: tables, scores, weights, codes, counts and the
+//         best places, by tokens and by pairs of codes, have the CPU families' bits, and attention
+//         over gathered slots reads exactly those.
 // Method  random keys, codebooks and queries over formats, heads and sizes around a block, a tile
 //         and a CTA; the portable bodies are the oracle. What a kernel may not write holds a
 //         canary.
@@ -13,6 +13,7 @@
 
 #include "kernels/attn/attn.h"
 #include "kernels/pq/pq_cluster.h"
+#include "kernels/pq/pq_pairs.h"
 #include "kernels/pq/pq_score.h"
 #include "kernels/topk/topk.h"
 #include "tests/kernels/gpu/gpus.h"
@@ -31,15 +32,16 @@ struct Case {
   const char* name;
   PqCodeFormat format;
   KvType type;
-  u32 n_kv_heads, n_group_heads, n_subspaces, dims, code_bits, n_tokens;
+  u32 n_kv_heads, n_group_heads, n_subspaces, dims, deal_dims, code_bits, n_tokens;
+  bool has_pairs() const { return n_subspaces == 2 && pq_padded(1u << code_bits) <= 64; }
 };
 constexpr Case kCases[] = {
-    {"the default", PqCodeFormat::packed6, KvType::f16, 2, 4, 2, 32, 6, 700},
-    {"one token, one head", PqCodeFormat::bytes, KvType::f16, 1, 1, 1, 8, 1, 1},
-    {"few centroids", PqCodeFormat::packed4, KvType::f16, 3, 2, 4, 8, 3, 257},
-    {"q8_0, full codes", PqCodeFormat::bytes, KvType::q8_0, 1, 3, 2, 32, 8, 64},
-    {"q8_0, packed", PqCodeFormat::packed4, KvType::q8_0, 2, 1, 2, 32, 4, 255},
-    {"over a tile of the sum", PqCodeFormat::packed6, KvType::f16, 1, 2, 2, 8, 5, 2117},
+    {"the default", PqCodeFormat::packed6, KvType::f16, 2, 4, 2, 32, 2, 6, 700},
+    {"one token, one head", PqCodeFormat::bytes, KvType::f16, 1, 1, 1, 8, 8, 1, 1},
+    {"few centroids", PqCodeFormat::packed4, KvType::f16, 3, 2, 4, 8, 2, 3, 257},
+    {"q8_0, full codes", PqCodeFormat::bytes, KvType::q8_0, 1, 3, 2, 32, 32, 8, 64},
+    {"q8_0, packed", PqCodeFormat::packed4, KvType::q8_0, 2, 1, 2, 32, 2, 4, 255},
+    {"over a tile of the sum", PqCodeFormat::packed6, KvType::f16, 1, 2, 2, 8, 8, 5, 2117},
 };
 
 TensorType tensor_type(KvType type) {
@@ -86,18 +88,64 @@ class World {
     return &codebooks_[u64{kv_head} * head_dim() * n_padded_];
   }
 
-  GpuPqIndex index(u8* codes, const f32* codebooks, const f32* half_norms) const {
+  // A key or a query with the dims of each sub-space side by side.
+  std::vector<f32> dealt(const f32* x) const {
+    std::vector<f32> out;
+    for (u32 m = 0; m < c_.n_subspaces; ++m) {
+      for (u32 at = m * c_.deal_dims; at < head_dim(); at += c_.n_subspaces * c_.deal_dims) {
+        out.insert(out.end(), x + at, x + at + c_.deal_dims);
+      }
+    }
+    return out;
+  }
+  std::vector<u32> counts(u32 kv_head, u32 n_rows) const {
+    std::vector<u32> counts(u64{n_padded_} * n_padded_);
+    const u8* codes = &codes_[u64{kv_head} * c_.n_subspaces * row_bytes_];
+    for (u32 t = 0; t < n_rows; ++t) {
+      const u32 first = pq_code_get(c_.format, codes, t);
+      counts[first * n_padded_ + pq_code_get(c_.format, codes + row_bytes_, t)] += 1;
+    }
+    return counts;
+  }
+
+  // A head's piece: codebooks, half norms, codes and the counts of n_counted rows, 64 bytes apart.
+  u64 half_norms_at() const { return u64{head_dim()} * n_padded_ * sizeof(f32) + 64; }
+  u64 codes_at() const { return half_norms_at() + lut_elems() * sizeof(f32) + 64; }
+  u64 counts_at() const { return codes_at() + c_.n_subspaces * row_bytes_ + 64; }
+  u64 head_bytes() const { return counts_at() + u64{n_padded_} * n_padded_ * sizeof(u32) + 64; }
+  // Of two tables the second.
+  static constexpr u32 kTable = 1;
+  std::vector<u8> piece(u32 n_counted) const {
+    const u64 table_bytes = c_.n_kv_heads * head_bytes();
+    std::vector<u8> bytes(2 * table_bytes, 0xee);
+    for (u32 h = 0; h < c_.n_kv_heads; ++h) {
+      u8* head = &bytes[kTable * table_bytes + h * head_bytes()];
+      std::memcpy(head, codebook(h), u64{head_dim()} * n_padded_ * sizeof(f32));
+      std::memcpy(head + half_norms_at(), &half_norms_[h * lut_elems()], lut_elems() * sizeof(f32));
+      std::memcpy(head + codes_at(), &codes_[h * c_.n_subspaces * row_bytes_],
+                  c_.n_subspaces * row_bytes_);
+      if (!c_.has_pairs()) continue;
+      const std::vector<u32> its_counts = counts(h, n_counted);
+      std::memcpy(head + counts_at(), its_counts.data(), its_counts.size() * sizeof(u32));
+    }
+    return bytes;
+  }
+  GpuPqIndex index(u8* bytes, const u32* table) const {
     return {.format = c_.format,
             .n_kv_heads = c_.n_kv_heads,
             .n_group_heads = c_.n_group_heads,
             .n_subspaces = c_.n_subspaces,
             .dims = c_.dims,
+            .deal_dims = c_.deal_dims,
             .n_padded = n_padded_,
-            .codes = codes,
-            .head_stride = c_.n_subspaces * row_bytes_,
-            .codes_stride = row_bytes_,
-            .codebooks = codebooks,
-            .half_norms = half_norms};
+            .heads = bytes,
+            .head_stride = head_bytes(),
+            .table_stride = c_.n_kv_heads * head_bytes(),
+            .table = table,
+            .half_norms_at = half_norms_at(),
+            .codes_at = codes_at(),
+            .counts_at = c_.has_pairs() ? counts_at() : 0,
+            .codes_stride = row_bytes_};
   }
 
   const Case& c_;
@@ -118,7 +166,12 @@ struct Expected {
     scores.assign(w.n_heads() * w.stride(), kCanary);
     weights.assign(c.n_kv_heads * w.stride(), kCanary);
     for (u32 h = 0; h < c.n_kv_heads; ++h) {
-      pq_lut_generic({.q = &w.q_[u64{h} * n_group * w.head_dim()],
+      std::vector<f32> q;
+      for (u32 g = 0; g < n_group; ++g) {
+        const std::vector<f32> dealt = w.dealt(&w.q_[(u64{h} * n_group + g) * w.head_dim()]);
+        q.insert(q.end(), dealt.begin(), dealt.end());
+      }
+      pq_lut_generic({.q = q.data(),
                       .q_stride = w.head_dim(),
                       .codebook = w.codebook(h),
                       .lut = &lut[h * n_group * w.lut_elems()],
@@ -158,13 +211,14 @@ TEST_CASE("tables, scores and weights have the CPU's bits") {
       World w(c, random);
       const f32 scale = 1.0f / __builtin_sqrtf(static_cast<f32>(w.head_dim()));
       const Expected want(w, scale);
-      const DeviceArray<f32> q(gpu, w.q_), codebooks(gpu, w.codebooks_);
-      const DeviceArray<u8> codes(gpu, w.codes_);
+      const DeviceArray<f32> q(gpu, w.q_);
+      const DeviceArray<u8> piece(gpu, w.piece(c.n_tokens));
+      const DeviceArray<u32> table(gpu, {World::kTable});
       const DeviceArray<f32> lut(gpu, want.lut.size(), kCanary);
       const DeviceArray<f32> scores(gpu, want.scores.size(), kCanary);
       const DeviceArray<f32> weights(gpu, want.weights.size(), kCanary);
       const DeviceArray<u32> n_tokens(gpu, {c.n_tokens});
-      const GpuPqIndex index = w.index(codes.data(), codebooks.data(), nullptr);
+      const GpuPqIndex index = w.index(piece.data(), table.data());
       gpu.table->pq_lut({.index = index, .q = q.data(), .lut = lut.data()}, gpu.stream);
       CHECK(same_bits(lut.host(), want.lut));
       gpu.table->pq_score({.index = index,
@@ -186,6 +240,54 @@ TEST_CASE("tables, scores and weights have the CPU's bits") {
                           gpu.stream);
       CHECK(same_bits(scores.host(), want.p));
       CHECK(same_bits(weights.host(), want.weights));
+    }
+  }
+}
+
+TEST_CASE("the choice by pairs of codes is the CPU's") {
+  Random random(tarn::test::seed_from_environment());
+  CAPTURE(random.seed());
+  for (const test::Gpu& gpu : test::gpus()) {
+    for (const Case& c : kCases) {
+      if (!c.has_pairs()) continue;
+      CAPTURE(c.name);
+      World w(c, random);
+      const f32 scale = 1.0f / __builtin_sqrtf(static_cast<f32>(w.head_dim()));
+      const Expected want(w, scale);
+      const DeviceArray<u8> piece(gpu, w.piece(c.n_tokens));
+      const DeviceArray<u32> table(gpu, {World::kTable}), n_tokens(gpu, {c.n_tokens});
+      const DeviceArray<f32> lut(gpu, want.lut);
+      for (const u32 k : {0u, 1u, c.n_tokens / 3, c.n_tokens, c.n_tokens + 1}) {
+        CAPTURE(k);
+        const u64 out_stride = k + 3;
+        std::vector<u32> places(c.n_kv_heads * out_stride, 77);
+        alignas(64) static u8 scratch[kPqPairScratchBytes];
+        for (u32 h = 0; h < c.n_kv_heads; ++h) {
+          const std::vector<u32> counts = w.counts(h, c.n_tokens);
+          pq_pairs_generic({.format = c.format,
+                            .codes = &w.codes_[u64{h} * 2 * w.row_bytes_],
+                            .codes_stride = w.row_bytes_,
+                            .lut = &want.lut[h * c.n_group_heads * w.lut_elems()],
+                            .counts = counts.data(),
+                            .scratch = scratch,
+                            .out = &places[h * out_stride],
+                            .n_tokens = c.n_tokens,
+                            .n_heads = c.n_group_heads,
+                            .side = w.n_padded_,
+                            .k = k,
+                            .scale = scale});
+        }
+        const DeviceArray<u32> out(gpu, places.size(), 77), device_k(gpu, {k});
+        gpu.table->pq_pairs({.index = w.index(piece.data(), table.data()),
+                             .lut = lut.data(),
+                             .out = out.data(),
+                             .out_stride = out_stride,
+                             .n_tokens = n_tokens.data(),
+                             .k = device_k.data(),
+                             .scale = scale},
+                            gpu.stream);
+        CHECK(out.host() == places);
+      }
     }
   }
 }
@@ -233,6 +335,24 @@ struct Pages {
 };
 constexpr u32 kRow = 1;  // whose table is the pages'
 
+// Where groups of each layer begin, in the second of two tables: a layer has so many of the heads.
+struct Groups {
+  Groups(const test::Gpu& gpu, const Pages& pages, u32 n_layers)
+      : table_stride(pages.groups.size() * n_layers), addresses(gpu, all(pages, n_layers)) {}
+  static std::vector<u8*> all(const Pages& pages, u32 n_layers) {
+    const u64 n_heads = pages.gpu_pages.n_kv_heads;
+    std::vector<u8*> out(pages.groups.size() * n_layers, nullptr);
+    for (const auto& group : pages.on_device) {
+      for (u32 l = 0; l < n_layers; ++l) {
+        out.push_back(group->data() + l * (n_heads / n_layers) * pages.page);
+      }
+    }
+    return out;
+  }
+  u64 table_stride;
+  DeviceArray<u8*> addresses;
+};
+
 TEST_CASE("codes of new keys are the CPU's, and no other code changes") {
   Random random(tarn::test::seed_from_environment());
   CAPTURE(random.seed());
@@ -240,9 +360,11 @@ TEST_CASE("codes of new keys are the CPU's, and no other code changes") {
     for (const Case& c : kCases) {
       CAPTURE(c.name);
       World w(c, random);
-      constexpr u32 kNew = 5;
-      const u32 first = c.n_tokens > 30 ? 30 : 0;  // over the half of a block
-      const Pages pages(gpu, c, w.head_dim(), kNew, random);
+      // Over the half of a block; their keys lie on both sides of a page's end. Four of them had
+      // other codes before, which counted.
+      constexpr u32 kNew = 5, kSlotBegin = 30, kCut = 4;
+      const u32 first = c.n_tokens > 30 ? 30 : 0;
+      const Pages pages(gpu, c, w.head_dim(), kSlotBegin + first + kNew, random);
       if (c.code_bits == 8) {  // no centroid wins, and two that are equal
         std::fill_n(&w.half_norms_[0], w.n_padded_, std::numeric_limits<f32>::infinity());
         for (u64 row = w.codebooks_.size() / w.n_padded_ / 2;
@@ -253,16 +375,17 @@ TEST_CASE("codes of new keys are the CPU's, and no other code changes") {
         f32* norms = &w.half_norms_[w.n_padded_];
         std::copy_n(norms, w.n_padded_ / 2, norms + w.n_padded_ / 2);
       }
-      std::vector<u8> want = w.codes_;
-      std::vector<f32> x(w.head_dim());
+      const DeviceArray<u8> piece(gpu, w.piece(first + kCut));
+      std::vector<f32> key(w.head_dim());
       for (u32 h = 0; h < c.n_kv_heads; ++h) {
         for (u32 t = first; t < first + kNew; ++t) {
           pq_load_generic({.type = tensor_type(c.type),
-                           .rows = pages.slot(h, t - first),
+                           .rows = pages.slot(h, kSlotBegin + t),
                            .stride_bytes = 0,
-                           .x = x.data(),
+                           .x = key.data(),
                            .n_rows = 1,
                            .dims = w.head_dim()});
+          const std::vector<f32> x = w.dealt(key.data());
           for (u32 m = 0; m < c.n_subspaces; ++m) {
             const u64 book = u64{h} * c.n_subspaces + m;
             u8 code = 0;
@@ -274,21 +397,32 @@ TEST_CASE("codes of new keys are the CPU's, and no other code changes") {
                                .n_rows = 1,
                                .dims = c.dims,
                                .n_padded = w.n_padded_});
-            pq_code_put(c.format, &want[book * w.row_bytes_], t, code);
+            pq_code_put(c.format, &w.codes_[book * w.row_bytes_], t, code);
           }
         }
       }
-      const DeviceArray<f32> codebooks(gpu, w.codebooks_), half_norms(gpu, w.half_norms_);
-      const DeviceArray<u8> codes(gpu, w.codes_);
-      const DeviceArray<u32> rows(gpu, {first, first + kNew});
-      gpu.table->pq_assign({.index = w.index(codes.data(), codebooks.data(), half_norms.data()),
-                            .type = tensor_type(c.type),
-                            .keys = pages.on_device[0]->data(),
-                            .keys_head_stride = pages.page,
-                            .keys_stride = 2 * pages.vector,
-                            .rows = rows.data()},
-                           gpu.stream);
-      CHECK(codes.host() == want);
+      const DeviceArray<u32> table(gpu, {World::kTable});
+      const DeviceArray<GpuPqNewRows> rows(gpu, {{kSlotBegin, first, first + kNew, first + kCut}});
+      // Each KV head a layer of its own, once, then all of them in one.
+      for (const u32 n_layers : {c.n_kv_heads, 1u}) {
+        CAPTURE(n_layers);
+        const DeviceArray<u8> bytes(gpu, piece.host());
+        GpuPqIndex index = w.index(bytes.data(), table.data());
+        index.n_kv_heads /= n_layers;
+        const Groups groups(gpu, pages, n_layers);
+        gpu.table->pq_assign({.index = index,
+                              .keys = {.type = tensor_type(c.type),
+                                       .page_tokens = Pages::kTokens,
+                                       .groups = groups.addresses.data(),
+                                       .table_stride = groups.table_stride,
+                                       .group_stride = n_layers,
+                                       .page_stride = pages.page,
+                                       .slot_stride = 2 * pages.vector},
+                              .n_cache_layers = n_layers,
+                              .rows = rows.data()},
+                             gpu.stream);
+        CHECK(bytes.host() == w.piece(first + kNew));
+      }
     }
   }
 }
@@ -323,14 +457,14 @@ TEST_CASE("the best places are the CPU's, ascending, ties to the lower one") {
              c.k});
       }
       const DeviceArray<f32> device(gpu, values);
-      const DeviceArray<u32> out(gpu, want.size(), 77), n(gpu, {c.n});
+      const DeviceArray<u32> out(gpu, want.size(), 77), n(gpu, {c.n}), k(gpu, {c.k});
       gpu.table->top_k({.values = device.data(),
                         .values_stride = stride,
                         .out = out.data(),
                         .out_stride = out_stride,
                         .n = n.data(),
-                        .n_rows = kRows,
-                        .k = c.k},
+                        .k = k.data(),
+                        .n_rows = kRows},
                        gpu.stream);
       CHECK(out.host() == want);
     }
@@ -350,24 +484,36 @@ TEST_CASE("chosen slots lie by rank, and attention over all of them is full atte
         CAPTURE(one_of);
         const u32 n_chosen = (n_slots + one_of - 1) / one_of, slots_max = n_chosen + kSlack;
         const u64 n_groups = (slots_max + Pages::kTokens - 1) / Pages::kTokens;
-        std::vector<u32> slots(u64{c.n_kv_heads} * slots_max, ~0u);
+        // A third of the ranks are sinks, a fourth are the last slots.
+        const u32 n_sinks = n_chosen / 3, n_local = n_chosen / 4;
+        const GpuSegments segments{.n_sinks = n_sinks,
+                                   .n_places = n_chosen - n_sinks - n_local,
+                                   .local_begin = n_slots - n_local,
+                                   .n_slots = n_chosen};
+        std::vector<u32> places(u64{c.n_kv_heads} * slots_max, ~0u);
         std::vector<u8> want(n_groups * c.n_kv_heads * pages.page, 0xaa);
         for (u32 h = 0; h < c.n_kv_heads; ++h) {
           for (u32 rank = 0; rank < n_chosen; ++rank) {
-            const u32 slot = std::min(n_slots - 1, rank * one_of + h % one_of);
-            slots[u64{h} * slots_max + rank] = slot;
+            const u32 place = rank - n_sinks;
+            u32 slot = std::min(n_slots - 1, rank * one_of + h % one_of);
+            if (rank < n_sinks) slot = rank;
+            if (rank + n_local >= n_chosen) slot = n_slots - (n_chosen - rank);
+            if (rank >= n_sinks && place < segments.n_places) {
+              places[u64{h} * slots_max + place] = slot - n_sinks;
+            }
             std::memcpy(&want[(u64{rank / Pages::kTokens} * c.n_kv_heads + h) * pages.page +
                               rank % Pages::kTokens * 2 * pages.vector],
                         pages.slot(h, slot), 2 * pages.vector);
           }
         }
-        const DeviceArray<u32> device_slots(gpu, slots), n(gpu, {n_chosen});
+        const DeviceArray<u32> device_places(gpu, places);
+        const DeviceArray<GpuSegments> device_segments(gpu, {segments});
         const DeviceArray<u8> out(gpu, want.size(), u8{0xaa});
         gpu.table->gather_slots({.pages = pages.gpu_pages,
                                  .row = kRow,
-                                 .slots = device_slots.data(),
-                                 .slots_stride = slots_max,
-                                 .n_slots = n.data(),
+                                 .places = device_places.data(),
+                                 .places_stride = slots_max,
+                                 .segments = device_segments.data(),
                                  .slots_max = slots_max,
                                  .out = out.data()},
                                 gpu.stream);
