@@ -366,12 +366,17 @@ void Engine::read_embeddings() {
 void Engine::prepare_selection() {
   if (!selector_.is_on()) return;
   SegmentTimer timer(trace_, SegmentKind::cluster, *clock_);
-  if (n_runs_ == 0) return selector_.work();
+  if (n_runs_ == 0) {
+    const Result<void> worked = selector_.work();
+    if (!worked) lose_device(worked.error());
+    return;
+  }
   for (RowRun& run : runs_.first(n_runs_)) {
     const Session& s = session(run.owner);
     if (s.state != SessionState::generating || s.n_ids == s.n_fed || run.n_rows != 1) continue;
     const Result<bool> selects =
         selector_.begin_row(run.owner, s.sequence, s.n_ids, trace_.n_prefill_rows == 0);
+    if (!selects && on_gpu()) return lose_device(selects.error());
     if (!selects) {
       kv_stream_.note_failure(run.owner, selects.error());
       continue;
@@ -404,13 +409,16 @@ void Engine::trace_selection() {
 bool Engine::device_works() {
   Result<void> checked = backend_->finish();
   if (checked && device_ != nullptr && !on_gpu()) checked = device_->check();
-  if (checked) return true;
+  if (!checked) lose_device(checked.error());
+  return checked.has_value();
+}
+
+void Engine::lose_device(const Error& error) {
   std::array<char, 256> text{};
-  format_error(checked.error(), text.data(), text.size());
+  format_error(error, text.data(), text.size());
   log_.error("the GPU is lost: %s", text.data());
   device_->give_up();
   device_lost_.store(true, std::memory_order_release);
-  return false;
 }
 
 const StepTrace& Engine::step() {
@@ -422,6 +430,7 @@ const StepTrace& Engine::step() {
   find_frames();
   read_embeddings();
   prepare_selection();
+  if (device_lost()) return trace_;
   if (kv_stream_.is_on() && n_runs_ > 0) kv_stream_.plan_step(step_state_);
   trace_.n_rows = step_state_.n_rows;
   trace_.n_sequences = n_runs_;

@@ -26,6 +26,7 @@
 #include "runtime/engine/cpu_backend.h"
 #include "runtime/engine/forward.h"
 #include "runtime/engine/gpu_backend.h"
+#include "runtime/engine/gpu_indexes.h"
 #include "runtime/engine/gpu_memory.h"
 #include "runtime/engine/kv_stream.h"
 #include "runtime/engine/selector.h"
@@ -229,12 +230,14 @@ class Engine final : private StepWatch {
   Result<model::Weights> load_weights(const OpenArgs& args, model::LoadArgs load);
   Result<void> open_gpu(const OpenArgs& args, const model::ModelDescription& model);
   Result<void> capture_graphs();
+  Result<void> capture_step(u32 n_rows);
   Result<void> warm_up();
   Result<void> check_driver_bytes();
   void place_buffers(std::byte* step, const plan::StepShape& shape);
   void place_sampling(Bump& bump);
   void place_cpu_backend(const OpenArgs& args);
   Result<void> place_gpu_backend(const OpenArgs& args);
+  GpuSelectArgs place_gpu_selection();
   void place_selector(const OpenArgs& args);
   Result<void> place_sessions(const OpenArgs& args);
   Result<void> open_kv_stream(const OpenArgs& args, std::span<std::byte> tables);
@@ -250,6 +253,7 @@ class Engine final : private StepWatch {
   void trace_selection();
   void add_rows(Session& session, u32 n);
   bool device_works();
+  void lose_device(const Error& error);
   void commit_rows();
   bool accept_rows(const ForwardArgs& forward);
   bool run_logits(const ForwardArgs& forward);
@@ -309,6 +313,7 @@ class Engine final : private StepWatch {
   Selector selector_{};
   SelectConfig select_config_{};
   GpuMemory gpu_memory_{};
+  GpuIndexes gpu_indexes_{};
   GpuBackend gpu_backend_{};
   Backend* backend_ = &cpu_backend_;
   Bump mirror_{};                      // with a GPU: the region of that name

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <utility>
 
 #include "platform/base/checked.h"
 #include "runtime/engine/engine.h"
@@ -41,6 +42,15 @@ Result<void> Engine::open_gpu(const OpenArgs& args, const model::ModelDescriptio
 }
 
 Result<void> Engine::place_gpu_backend(const OpenArgs& args) {
+  if (plan_.gpu_select.n_rows > 0) {
+    TARN_CHECK(
+        gpu_indexes_.open({.device = device_,
+                           .clock = clock_,
+                           .plan = &plan_,
+                           .indexes = gpu_memory_.select_device(),
+                           .window = take<std::byte>(mirror_, plan_.gpu_select.window_bytes)}));
+    place_selector(args);
+  }
   const u32 step_rows = plan::gpu_step_rows(plan_.rows_max);
   const plan::StepShape shape = plan::step_shape(spec_, step_rows);
   std::byte* step = gpu_memory_.activations();
@@ -64,10 +74,18 @@ Result<void> Engine::place_gpu_backend(const OpenArgs& args) {
   const u64 n_logits = plan_.logit_rows_max * u64{spec_.n_vocab};
   const u64 n_summaries =
       plan::gpu_summaries_bytes(spec_, plan_.logit_rows_max) / sizeof(kernels::GpuLogitsSummary);
-  const u64 n_groups = u64{plan_.sessions_max} * spec_.n_cache_layers * plan_.pages_max;
+  const plan::GpuSelectShape& select = plan_.gpu_select;
+  const bool may_select = select.n_rows > 0;
+  const u64 n_tables = u64{plan_.sessions_max} + select.n_rows;
+  const u64 n_groups = n_tables * spec_.n_cache_layers * plan_.pages_max;
+  const u64 state_bytes =
+      plan::gpu_state_bytes(spec_, step_rows, may_select ? plan_.sessions_max : 0);
   std::byte* state = step + shape.rope_cos.offset_bytes;
-  const u64 state_bytes = plan::gpu_state_bytes(spec_, step_rows);
-  TARN_ASSERT(shape.rope_cos.offset_bytes + state_bytes <= shape.inv_freq.offset_bytes);
+  if (may_select) {
+    state = gpu_memory_.select_gather() + (select.scratch_bytes() - select.state_bytes);
+  } else {
+    TARN_ASSERT(shape.rope_cos.offset_bytes + state_bytes <= shape.inv_freq.offset_bytes);
+  }
   const u64 counts_bytes = (u64{step_rows} + 1) * sizeof(u32);
   return gpu_backend_.open(
       {.device = device_,
@@ -93,7 +111,45 @@ Result<void> Engine::place_gpu_backend(const OpenArgs& args) {
        .host_state = take<std::byte>(mirror_, state_bytes).data(),
        .host_embedded = embedded_.data,
        .host_summaries = take<kernels::GpuLogitsSummary>(mirror_, n_summaries).data(),
-       .host_groups = take<u64>(mirror_, n_groups).data()});
+       .host_groups = take<u64>(mirror_, n_groups).data(),
+       .select = place_gpu_selection()});
+}
+
+// Empty where nothing selects.
+GpuSelectArgs Engine::place_gpu_selection() {
+  const plan::GpuSelectShape& shape = plan_.gpu_select;
+  if (shape.n_rows == 0) return {};
+  GpuSelectArgs args{.selector = &selector_,
+                     .method = select_config_.method,
+                     .shape = shape,
+                     .n_chosen_max = plan_.select.n_chosen_max};
+  if (select_config_.method == SelectMethod::pq) {
+    args.pq = select::pq_shape(select_config_, spec_.head_dim, plan_.context_tokens);
+    args.indexes = reinterpret_cast<u8*>(gpu_memory_.select_device());
+  }
+  std::byte* at = gpu_memory_.select_gather();
+  const auto piece = [&at](u64 bytes) { return std::exchange(at, at + bytes); };
+  args.lut = reinterpret_cast<f32*>(piece(shape.lut_bytes));
+  args.scores = reinterpret_cast<f32*>(piece(shape.scores_bytes));
+  args.weights = reinterpret_cast<f32*>(piece(shape.weights_bytes));
+  args.places = reinterpret_cast<u32*>(piece(shape.places_bytes));
+  args.gathered = reinterpret_cast<u8*>(piece(shape.gathered_bytes));
+  return args;
+}
+
+Result<void> Engine::capture_step(u32 n_rows) {
+  StepState step = step_state_;
+  step.n_rows = n_rows;
+  step.wanted = wanted_.first(n_rows);  // as many, which is all that counts
+  const ForwardArgs forward{.backend = &gpu_backend_,
+                            .spec = &spec_,
+                            .weights = &weights_,
+                            .buffers = &buffers_,
+                            .step = &step};
+  forward_layers(forward);
+  forward_logits(forward, 0, n_rows, logits_);
+  gpu_backend_.summarize(logits_, n_rows, spec_.n_vocab);
+  return gpu_backend_.end_graph();
 }
 
 // Every decode step's graph, so that nothing is captured after READY. The state that the ops see
@@ -103,20 +159,13 @@ Result<void> Engine::capture_graphs() {
   const u32 spans_max = plan::gpu_spans(plan_.context_tokens);
   for (u32 n_rows = 1; n_rows <= std::bit_ceil(rows_max); n_rows *= 2) {
     for (u32 n_spans = 1; n_spans <= std::bit_ceil(spans_max); n_spans *= 2) {
-      StepState step = step_state_;
-      step.n_rows = n_rows;
-      step.wanted = wanted_.first(n_rows);  // as many, which is all that counts
-      const ForwardArgs forward{.backend = &gpu_backend_,
-                                .spec = &spec_,
-                                .weights = &weights_,
-                                .buffers = &buffers_,
-                                .step = &step};
       TARN_CHECK(gpu_backend_.begin_graph(n_rows, std::min(n_spans, spans_max)));
-      forward_layers(forward);
-      forward_logits(forward, 0, n_rows, logits_);
-      gpu_backend_.summarize(logits_, n_rows, spec_.n_vocab);
-      TARN_CHECK(gpu_backend_.end_graph());
+      TARN_CHECK(capture_step(n_rows));
     }
+  }
+  if (plan_.gpu_select.n_rows > 0) {
+    TARN_CHECK(gpu_backend_.begin_selecting_graph());
+    TARN_CHECK(capture_step(1));
   }
   return gpu_backend_.finish();
 }

@@ -256,6 +256,7 @@ void Engine::close() {
   // no use any more.
   if (device_ != nullptr) (void)device_->bind_thread();
   gpu_backend_.close();
+  gpu_indexes_.close();
   if (!registered_.empty()) device_->unregister_host(registered_);
   registered_ = {};
   gpu_memory_.release();
@@ -354,6 +355,7 @@ void Engine::place_selector(const OpenArgs& args) {
                   .workers = &workers_,
                   .clock = clock_,
                   .kv_stream = plan_.tiers.is_on() ? &kv_stream_ : nullptr,
+                  .device = on_gpu() ? &gpu_indexes_ : nullptr,
                   .indexes = region(RegionId::select_index),
                   .caches = region(RegionId::kv_cache),
                   .scratch = region(RegionId::select_scratch)});

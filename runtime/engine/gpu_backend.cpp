@@ -32,6 +32,7 @@ Result<void> GpuBackend::open(const GpuBackendArgs& args) {
   auto* host_counts = reinterpret_cast<u32*>(args_.host_state);
   for (u32 n = 0; n <= args_.rows_max; ++n) host_counts[n] = n;
   send(args_.counts, host_counts, args_.rows_max + 1);
+  if (may_select()) place_gathered();
   return finish();
 }
 
@@ -44,12 +45,9 @@ void GpuBackend::close() {
       graph = nullptr;
     }
   }
+  if (selecting_graph_ != nullptr) args_.device->destroy_graph(selecting_graph_);
+  selecting_graph_ = nullptr;
   mode_ = Mode::eager;
-}
-
-template <class Args>
-void GpuBackend::enqueue(kernels::GpuLauncher<Args>* kernel, const Args& args) {
-  if (mode_ != Mode::replay) kernel(args, stream_);
 }
 
 // The graph of the smallest buckets that hold a step.
@@ -69,6 +67,18 @@ Result<void> GpuBackend::begin_graph(u32 n_rows, u32 n_spans) {
   place_state(n_rows);
   graph_rows_ = n_rows;
   graph_spans_ = n_spans;
+  graph_selects_ = false;
+  return {};
+}
+
+Result<void> GpuBackend::begin_selecting_graph() {
+  TARN_ASSERT(may_select());
+  TARN_ASSERT(selecting_graph_ == nullptr);
+  TARN_CHECK(args_.device->begin_capture(stream_));
+  mode_ = Mode::capture;
+  place_state(1);
+  graph_spans_ = plan::gpu_spans(args_.select.n_chosen_max);
+  graph_selects_ = true;
   return {};
 }
 
@@ -76,14 +86,9 @@ Result<void> GpuBackend::end_graph() {
   TARN_ASSERT(mode_ == Mode::capture);
   mode_ = Mode::eager;
   traffic_ = {};
-  TARN_TRY(graph(graph_rows_, graph_spans_), args_.device->end_capture(stream_));
+  GpuGraph*& captured = graph_selects_ ? selecting_graph_ : graph(graph_rows_, graph_spans_);
+  TARN_TRY(captured, args_.device->end_capture(stream_));
   return {};
-}
-
-template <class T>
-void GpuBackend::send(T* to, const T* from, u64 n) {
-  args_.device->copy_in(DevicePtr<T>(to).template as<std::byte>(),
-                        std::as_bytes(std::span(from, n)), stream_);
 }
 
 const u32* GpuBackend::count(u32 n) const {
@@ -96,8 +101,12 @@ bool GpuBackend::launch_graph(const StepState& step) {
   const bool is_decode = step.n_rows <= kRowsMax && step.runs.size() == step.n_rows &&
                          step.wanted.size() == step.n_rows;
   if (!is_decode) return false;
+  const auto selects = [](const RowRun& run) { return run.selects; };
+  const bool some_select = std::ranges::any_of(step.runs, selects);
+  if (some_select && step.n_rows > 1) return false;
   const u32 visible_max = *std::max_element(step.visible, step.visible + step.n_rows);
-  GpuGraph* captured = graph(step.n_rows, plan::gpu_spans(visible_max));
+  GpuGraph* captured =
+      some_select ? selecting_graph_ : graph(step.n_rows, plan::gpu_spans(visible_max));
   TARN_ASSERT(captured != nullptr);  // before READY, for every session and span of the plan
   args_.device->launch(captured, stream_);
   return true;
@@ -105,7 +114,10 @@ bool GpuBackend::launch_graph(const StepState& step) {
 
 void GpuBackend::begin_step(const StepState& step) {
   quantized_ = nullptr;
-  if (mode_ == Mode::capture) return;
+  if (mode_ == Mode::capture) {
+    each_selecting(step, [this](u32 row) { code_new_keys(row); });
+    return;
+  }
   mode_ = Mode::eager;
   place_state(step.n_rows);
   write_state(step);
@@ -115,11 +127,29 @@ void GpuBackend::begin_step(const StepState& step) {
     send(args_.embedded, args_.host_embedded, u64{step.n_rows} * args_.spec->d_model);
   }
   if (launch_graph(step)) mode_ = Mode::replay;
+  each_selecting(step, [this](u32 row) { code_new_keys(row); });
+}
+
+// Calls fn(row) for every row that selects.
+template <class Fn>
+void GpuBackend::each_selecting(const StepState& step, Fn&& fn) const {
+  if (mode_ == Mode::capture) {
+    if (graph_selects_) fn(0);
+    return;
+  }
+  for (const RowRun& run : step.runs) {
+    if (run.selects) fn(run.row_begin);
+  }
+}
+
+// Slots that a row attends to.
+u32 GpuBackend::attended(u32 row) const {
+  return reinterpret_cast<const u32*>(args_.host_state + state_.attended)[row];
 }
 
 void GpuBackend::place_state(u32 n_rows) {
   TARN_ASSERT(n_rows <= args_.rows_max);
-  state_ = plan::gpu_state_shape(*args_.spec, n_rows);
+  state_ = plan::gpu_state_shape(*args_.spec, n_rows, may_select() ? args_.sessions_max : 0);
 }
 
 void GpuBackend::write_state(const StepState& step) {
@@ -136,6 +166,7 @@ void GpuBackend::write_state(const StepState& step) {
   for (const RowRun& run : step.runs) {
     std::fill_n(place(state_.owners) + run.row_begin, run.n_rows, run.owner);
   }
+  if (may_select()) write_choices(step);
   kernels::rope_table({.positions = step.positions,
                        .n_rows = n,
                        .n_rot = args_.spec->n_rot,
@@ -324,24 +355,30 @@ void GpuBackend::attend(const StepState& step, u32 cache_layer, Rows q, Rows out
   const u64 token_bytes =
       2 * kernels::kv_vector_bytes(args_.kv_type, spec.head_dim) * spec.n_kv_heads;
   for_launches(step.n_rows, [&](u32 begin, u32 n_rows) {
-    u32 visible_max = 0;
+    u32 attended_max = 0;
     for (u32 row = begin; row < begin + n_rows; ++row) {
-      visible_max = std::max(visible_max, step.visible[row]);
-      traffic_.kv_bytes += step.visible[row] * token_bytes;
+      attended_max = std::max(attended_max, attended(row));
+      traffic_.kv_bytes += attended(row) * token_bytes;
     }
+    each_selecting(step, [&](u32 row) {
+      const bool is_here = row >= begin && row < begin + n_rows;
+      if (is_here) gather_chosen(cache_layer, row, from_row(q, row).data);
+    });
+    kernels::GpuPages read = pages(cache_layer, begin);
+    read.tables = state<u32>(state_.tables) + begin;
     enqueue(args_.table->attend,
             kernels::GpuAttnArgs{
-                .pages = pages(cache_layer, begin),
+                .pages = read,
                 .q = from_row(q, begin).data,
                 .q_stride = q.stride,
                 .out = from_row(out, begin).data,
                 .out_stride = out.stride,
                 .quantized = leaves_acts ? acts_from(begin, d_out) : kernels::GpuQuantized{},
-                .visible = state<u32>(state_.visible) + begin,
+                .visible = state<u32>(state_.attended) + begin,
                 .n_rows = count(n_rows),
                 .rows_max = n_rows,
                 .n_group_heads = spec.n_heads / spec.n_kv_heads,
-                .spans_max = mode_ == Mode::capture ? graph_spans_ : plan::gpu_spans(visible_max),
+                .spans_max = mode_ == Mode::capture ? graph_spans_ : plan::gpu_spans(attended_max),
                 .scale = 1.0f / __builtin_sqrtf(static_cast<f32>(spec.head_dim)),
                 .partial = args_.partial});
   });

@@ -18,6 +18,9 @@
 //   disk      rows of an embedding table that stays in the file are read by the host before the
 //             step and sent with its state
 //   state     of a step goes in one copy: rows, tokens, places, cos and sin
+//   select    rows that select gather what they chose into groups of their own; attention finds it
+//             by tables behind those of the sessions, and sees as many slots as were gathered. A
+//             step of one such row is a graph too; several, or others beside them, are not
 //   tables    where a session's groups lie, kept on both sides; only what changed is looked at and
 //             sent
 //   thread    the engine's
@@ -32,12 +35,30 @@
 #include "platform/gpu/device.h"
 #include "runtime/engine/backend.h"
 #include "runtime/model/model_spec.h"
-#include "runtime/plan/gpu_shape.h"
+#include "runtime/plan/gpu_select_shape.h"
 
 namespace tarn::engine {
 
 // The longest that a step may take before its GPU counts as hung.
 inline constexpr u64 kGpuWaitNsMax = 30'000'000'000;
+
+class Selector;
+
+// Of rows that select.
+struct GpuSelectArgs {
+  Selector* selector = nullptr;  // nullptr: none ever does
+  SelectMethod method = SelectMethod::full;
+  select::PqShape pq{};  // of method pq
+  plan::GpuSelectShape shape{};
+  u32 n_chosen_max = 0;
+  // On the device.
+  u8* indexes = nullptr;  // [sessions_max] of shape.table_bytes
+  f32* lut = nullptr;
+  f32* scores = nullptr;
+  f32* weights = nullptr;
+  u32* places = nullptr;  // [n_kv_heads, n_chosen_max]
+  u8* gathered = nullptr;
+};
 
 struct GpuBackendArgs {
   Device* device = nullptr;
@@ -57,7 +78,8 @@ struct GpuBackendArgs {
   std::byte* state = nullptr;    // a step's, by plan::gpu_state_shape()
   u32* counts = nullptr;         // [rows_max + 1]: 0, 1, 2, ..., where kernels read how many rows
   f32* embedded = nullptr;       // [rows_max, d_model]: where a step's rows begin
-  u64* groups = nullptr;         // [sessions_max, pages_max, n_cache_layers] addresses
+  u64* groups = nullptr;         // [tables, pages_max, n_cache_layers] addresses: of the sessions,
+                                 // then of what rows gather
   f32* partial = nullptr;        // attention's, of 8 rows
   kernels::GpuLogitsSummary* summaries = nullptr;  // [logit_rows_max, chunks]
 
@@ -67,6 +89,8 @@ struct GpuBackendArgs {
   const f32* host_embedded = nullptr;  // as embedded; nullptr: embed() looks them up
   kernels::GpuLogitsSummary* host_summaries = nullptr;
   u64* host_groups = nullptr;  // zeros
+
+  GpuSelectArgs select{};
 };
 
 class GpuBackend final : public Backend {
@@ -83,6 +107,8 @@ class GpuBackend final : public Backend {
   // bucket), end_graph(). A graph serves up to that many rows and `n_spans` spans of slots.
   static constexpr u32 kRowBuckets = 4;  // 1, 2, 4, 8 rows
   Result<void> begin_graph(u32 n_rows, u32 n_spans);
+  // The same of a step of one row that selects.
+  Result<void> begin_selecting_graph();
   Result<void> end_graph();
 
   const char* isa() const override { return args_.table->name; }
@@ -106,11 +132,17 @@ class GpuBackend final : public Backend {
  private:
   enum class Mode : u8 { eager, capture, replay };
   template <class Args>
-  void enqueue(kernels::GpuLauncher<Args>* kernel, const Args& args);
+  void enqueue(kernels::GpuLauncher<Args>* kernel, const Args& args) {
+    if (mode_ != Mode::replay) kernel(args, stream_);
+  }
   GpuGraph*& graph(u32 n_rows, u32 n_spans);
+  u32 attended(u32 row) const;
   bool launch_graph(const StepState& step);
   template <class T>
-  void send(T* to, const T* from, u64 n);
+  void send(T* to, const T* from, u64 n) {
+    args_.device->copy_in(DevicePtr<T>(to).template as<std::byte>(),
+                          std::as_bytes(std::span(from, n)), stream_);
+  }
   void place_state(u32 n_rows);
   template <class T>
   T* state(u64 offset) const {
@@ -125,6 +157,17 @@ class GpuBackend final : public Backend {
   void multiply(Rows x, u32 n, std::span<const Projection> projections, kernels::Store store);
   kernels::GpuPages pages(u32 cache_layer, u32 row) const;
 
+  // gpu_backend_select.cpp
+  bool may_select() const { return args_.select.selector != nullptr; }
+  template <class Fn>
+  void each_selecting(const StepState& step, Fn&& fn) const;
+  void place_gathered();
+  void write_choices(const StepState& step);
+  kernels::GpuPqIndex pq_index(u32 cache_layer, u32 row) const;
+  void code_new_keys(u32 row);
+  void choose(u32 cache_layer, u32 row, const f32* q);
+  void gather_chosen(u32 cache_layer, u32 row, const f32* q);
+
   GpuBackendArgs args_{};
   GpuStream* stream_ = nullptr;
   GpuEvent* done_ = nullptr;
@@ -132,8 +175,10 @@ class GpuBackend final : public Backend {
   plan::GpuStateShape state_{};           // of the step, or of the graph that is captured
   const f32* quantized_ = nullptr;        // the rows whose quantised form is in acts; nullptr: none
   u32 graph_rows_ = 0, graph_spans_ = 0;  // of the one that is captured
+  bool graph_selects_ = false;
   static constexpr u32 kSpanBuckets = 24;  // 1, 2, 4, ... spans
   std::array<std::array<GpuGraph*, kSpanBuckets>, kRowBuckets> graphs_{};
+  GpuGraph* selecting_graph_ = nullptr;
   Traffic traffic_{};
 };
 

@@ -19,6 +19,12 @@ Result<void> GpuMemory::reserve(Device& device, const model::ModelDescription& m
   activations_ = cut_.add(plan.of(RegionId::activations).bytes);
   attention_ = cut_.add(plan.of(RegionId::attention).bytes);
   logits_ = cut_.add(plan.of(RegionId::logits).bytes);
+  const auto add_if_any = [&](RegionId id) {
+    const u64 bytes = plan.of(id).bytes;
+    return bytes > 0 ? cut_.add(bytes) : SlabPlace{};
+  };
+  select_device_ = add_if_any(RegionId::select_device);
+  select_gather_ = add_if_any(RegionId::select_gather);
   TARN_ASSERT(cut_.total_bytes().get() == plan.slabs.total_bytes().get());
   TARN_CHECK(slabs_.reserve(device, cut_));
   device_ = &device;

@@ -3,8 +3,8 @@
 // The engine's memory on a GPU: the plan's slabs, reserved, and where each piece of the plan lies
 // in them. It is where the loader's weights go and where the pool's groups lie.
 //
-//   order    the planner's: weights, groups, activations, attention, logits; fed to a second
-//            cutter, so places need no table
+//   order    the planner's: weights, groups, activations, attention, logits, select_device,
+//            select_gather; fed to a second cutter, so places need no table
 //   copies   of KV on the compute stream, in order with the kernels that use it
 //   thread   the engine's
 //   errors   reserve() answers the device's and keeps nothing; copies tell theirs in
@@ -33,6 +33,8 @@ class GpuMemory final : public model::WeightSink, public kv::GroupMemory {
   std::byte* activations() const { return slabs_.at(activations_).raw(); }
   std::byte* attention() const { return slabs_.at(attention_).raw(); }
   std::byte* logits() const { return slabs_.at(logits_).raw(); }
+  std::byte* select_device() const { return slabs_.at(select_device_).raw(); }
+  std::byte* select_gather() const { return slabs_.at(select_gather_).raw(); }
 
   // Opens the way in, through the staging memory that the loader leaves; closed by release() or
   // close_staging().
@@ -52,7 +54,7 @@ class GpuMemory final : public model::WeightSink, public kv::GroupMemory {
   DeviceSlabs slabs_{};
   SlabCutter cut_{};      // of all pieces
   SlabCutter weights_{};  // of those that the loader has asked for
-  SlabPlace groups_{}, activations_{}, attention_{}, logits_{};
+  SlabPlace groups_{}, activations_{}, attention_{}, logits_{}, select_device_{}, select_gather_{};
   u64 group_bytes_ = 0;
   StagingRing ring_{};
 };

@@ -64,6 +64,11 @@ std::span<kv::SlotCache> Selector::caches(u32 session) const {
   return caches_.subspan(session * n_heads, n_heads);
 }
 
+u32 Selector::idx_of(const Session& s) const {
+  const auto* at = reinterpret_cast<const std::byte*>(&s);
+  return static_cast<u32>(static_cast<u64>(at - sessions_) / plan::kSelectSessionBytes);
+}
+
 Selector::Session& Selector::session(u32 idx) const {
   return *std::launder(
       reinterpret_cast<Session*>(sessions_ + u64{idx} * plan::kSelectSessionBytes));
@@ -81,8 +86,9 @@ Selector::Scratch Selector::scratch(u32 worker_idx) const {
   Scratch out{};
   out.search = take<std::byte>(bump, shape.search_bytes);
   out.train = take<std::byte>(bump, shape.train_bytes);
-  out.slots = take<u32>(bump, args_.plan->context_tokens);
+  out.slots = take<u32>(bump, shape.slots_bytes / sizeof(u32));
   out.pages = take<const u8*>(bump, args_.plan->pages_max).data();
+  if (args_.device != nullptr) return out;
   const u64 gathered_bytes = gather_pages * args_.plan->group_shape.page_bytes();
   out.gathered = take<u8>(bump, gathered_bytes).data();
   out.gathered_pages = take<const u8*>(bump, gather_pages).data();
@@ -136,8 +142,17 @@ std::byte* Selector::sample_of(u32 kv_head) const {
 select::KeyPages Selector::key_pages(const kv::Sequence& sequence, u32 head, const Window& window,
                                      const u8** pages) const {
   const u32 n_kv_heads = args_.spec->n_kv_heads;
-  sequence.pages(head / n_kv_heads, head % n_kv_heads, window.group_begin, window.group_end,
-                 {pages + window.group_begin, window.group_end - window.group_begin});
+  const u32 n_groups = window.group_end - window.group_begin;
+  if (args_.device == nullptr) {
+    sequence.pages(head / n_kv_heads, head % n_kv_heads, window.group_begin, window.group_end,
+                   {pages + window.group_begin, n_groups});
+  } else {
+    const kv::GroupShape& group = args_.plan->group_shape;
+    const u8* page = args_.device->window() + head % n_kv_heads * group.page_bytes();
+    for (u32 i = 0; i < n_groups; ++i) {
+      pages[window.group_begin + i] = page + i * group.group_bytes();
+    }
+  }
   return {.type = args_.kv_type,
           .pages = pages,
           .page_tokens = args_.plan->group_shape.page_tokens,
@@ -173,6 +188,7 @@ void Selector::truncate(u32 idx, u32 n_tokens) {
   for (u32 head = 0; head < args_.plan->select.n_heads; ++head) {
     s.heads[head].truncate(*args_.config, middle_end);
   }
+  s.n_coded = std::min(s.n_coded, middle_end - s.life.segments().middle_begin);
 }
 
 void Selector::copy(u32 from, u32 to, const kv::Sequence& sequence) {
@@ -195,6 +211,11 @@ void Selector::copy(u32 from, u32 to, const kv::Sequence& sequence) {
   for (u32 head = 0; head < args_.plan->select.n_heads; ++head) {
     s.heads[head].copy_from(*args_.config, source.heads[head]);
   }
+  s.n_coded = source.n_coded;
+  s.n_counted = source.n_counted;
+  if (args_.device != nullptr && n_units() > 0 && !s.life.is_dense()) {
+    args_.device->copy(from, to);
+  }
 }
 
 // ---- Their lives -----------------------------------------------------------------------------
@@ -207,6 +228,14 @@ Result<void> Selector::swap(Session& s) {
   }
   if (s.target == spare_ && spare_user_ == &s) std::swap(s.heads, spare_);
   drop_job(s);
+  return send_index(s);
+}
+
+// To the device that chooses by it, if there is one.
+Result<void> Selector::send_index(Session& s) {
+  if (args_.device == nullptr || n_units() == 0) return {};
+  TARN_CHECK(args_.device->put(idx_of(s), s.heads[0].pq.region()));
+  s.n_coded = s.n_counted = s.heads[0].pq.n_tokens();
   return {};
 }
 
@@ -280,13 +309,29 @@ bool Selector::has_work() const {
   return false;
 }
 
-void Selector::work() {
+Result<void> Selector::work() {
   for (u32 idx = 0; idx < args_.plan->sessions_max; ++idx) {
     Session& s = session(idx);
     if (!can_work(s)) continue;
-    s.is_stuck = !run_units(s, 1).has_value();
-    return;
+    const Result<void> worked = run_units(s, 1);
+    s.is_stuck = !worked.has_value();
+    if (args_.device != nullptr) return worked;
+    break;
   }
+  return {};
+}
+
+Selector::DeviceRow Selector::take_row(u32 idx) {
+  TARN_ASSERT(args_.device != nullptr);
+  Session& s = session(idx);
+  TARN_ASSERT(!s.life.is_dense());
+  const select::Segments segments = s.life.segments();
+  const DeviceRow row{segments, s.life.k(), s.n_coded, s.n_counted};
+  s.n_coded = s.n_counted = segments.n_middle();
+  const u32 n_chosen = std::min(segments.n_middle(), row.k);
+  of_workers_[0].spent.n_slots +=
+      u64{segments.n_sinks() + n_chosen + segments.n_local()} * args_.plan->select.n_heads;
+  return row;
 }
 
 }  // namespace tarn::engine

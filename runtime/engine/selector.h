@@ -18,6 +18,10 @@
 //             of chosen slots come from a SlotSource. Over a disk each (session, layer, KV head)
 //             has a cache of what it chose: kv::SlotCache
 //
+//   device    where KV lies in a GPU's memory, the rows are chosen and coded there: a finished
+//             index goes to it at the swap, and the host's copy ends with the rows that were
+//             clustered, which is all that truncation, copies and rebuilds need of it
+//
 //   memory    the plan's regions select_index, select_scratch and kv_cache
 //   thread    the engine's; attend() on any worker, a (layer, KV head) a task
 //   errors    of the disk alone, where KV lies there: the session's KV is lost then
@@ -28,6 +32,7 @@
 
 #include "platform/clock/clock.h"
 #include "platform/cpu/worker_pool.h"
+#include "runtime/engine/device_indexes.h"
 #include "runtime/engine/kv_stream.h"
 #include "runtime/kv/sequence.h"
 #include "runtime/kv/slot_cache.h"
@@ -57,7 +62,8 @@ struct SelectorArgs {
   kernels::KvType kv_type = kernels::KvType::f16;
   WorkerPool* workers = nullptr;
   Clock* clock = nullptr;
-  KvStream* kv_stream = nullptr;  // KV over memory and disk; nullptr: it is in memory
+  KvStream* kv_stream = nullptr;    // KV over memory and disk; nullptr: it is in memory
+  DeviceIndexes* device = nullptr;  // KV on a device, which chooses; nullptr: the host does
   std::span<std::byte> indexes{};
   std::span<std::byte> caches{};  // of chosen slots; empty: none
   std::span<std::byte> scratch{};
@@ -91,9 +97,19 @@ class Selector {
   Result<bool> begin_row(u32 session, const kv::Sequence& sequence, u32 n_tokens, bool may_work);
   // Groups of the row that selects of which it reads chosen slots alone: those of the middle.
   void far_groups(u32 session, u32* begin, u32* end) const;
-  // Some of any session's.
+  // Some of any session's. Fails where a device is lost; what the disk fails is told by the next
+  // row.
   bool has_work() const;
-  void work();
+  Result<void> work();
+
+  // With a device: what the row that selects has to know, once: its middle's keys [n_coded, end)
+  // get codes in the row's step. n_counted of them had one before a cut.
+  struct DeviceRow {
+    select::Segments segments;
+    u32 k;
+    u32 n_coded, n_counted;
+  };
+  DeviceRow take_row(u32 session);
 
   // Of a session in use, for tests. `head` counts (cache layer, KV head) pairs.
   const select::PqIndex& pq_index(u32 session, u32 head) const;
@@ -180,6 +196,8 @@ class Selector {
   void start_job(Session& s, const kv::Sequence& sequence, bool is_rebuild);
   void drop_job(Session& s);
   bool can_work(const Session& s) const;
+  u32 idx_of(const Session& s) const;
+  Result<void> send_index(Session& s);
   void begin_training(Session& s, select::HeadIndex* target);
   Result<void> begin_extension(Session& s, u32 cache_layer);
   Result<void> run_units(Session& s, u32 n);

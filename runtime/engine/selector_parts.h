@@ -20,6 +20,8 @@ struct Selector::Session {
   u32 n_rows = 0;
   u32 n_units_done = 0;
   u32 n_tokens = 0;         // of the last row
+  u32 n_coded = 0;          // with a device: rows of the middle that have codes there
+  u32 n_counted = 0;        // and rows that its counts stand for
   u32 turn_end = 0;         // tokens of a turn that ended while a job was under way; 0: none
   u32 input_begin = 0;      // of that turn
   bool is_rebuild = false;  // or an extension: the index serves meanwhile
@@ -67,6 +69,9 @@ Result<void> Selector::each_window(const kv::Sequence& sequence, u32 cache_layer
     u32 n = group_end - begin;
     if (args_.kv_stream != nullptr) {
       TARN_TRY(n, args_.kv_stream->pin(sequence, cache_layer, begin, group_end));
+    }
+    if (args_.device != nullptr) {
+      TARN_TRY(n, args_.device->fetch(sequence, cache_layer, begin, group_end));
     }
     fn(Window{.group_begin = begin,
               .group_end = begin + n,

@@ -4,10 +4,13 @@
 // tables there, and on the host's side the copies that the two exchange.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 
 #include "kernels/attn/attn_gpu.h"
+#include "kernels/attn/gather_slots_gpu.h"
 #include "kernels/matmul/matvec_gpu.h"
+#include "kernels/pq/pq_gpu.h"
 #include "kernels/sample/sample_gpu.h"
 #include "platform/base/checked.h"
 #include "runtime/model/model_spec.h"
@@ -24,10 +27,10 @@ constexpr u64 gpu_partials_bytes(const model::ModelSpec& spec, u64 context_token
   return kernels::gpu_attn_partial_bytes(kGpuAttnRowsMax, spec.n_heads, gpu_spans(context_tokens),
                                          spec.head_dim);
 }
-// Addresses of groups, for every session and cache layer.
-constexpr Checked gpu_page_tables_bytes(const model::ModelSpec& spec, u64 sessions_max,
-                                        u64 pages_max) {
-  return Checked(sessions_max) * spec.n_cache_layers * pages_max * sizeof(u64);
+// Addresses of groups, in tables for every cache layer: of every session, and of every row's
+// gathered slots.
+constexpr Checked gpu_page_tables_bytes(const model::ModelSpec& spec, u64 n_tables, u64 pages_max) {
+  return Checked(n_tables) * spec.n_cache_layers * pages_max * sizeof(u64);
 }
 // What a greedy step brings of its rows of logits.
 constexpr u64 gpu_summaries_bytes(const model::ModelSpec& spec, u64 logit_rows) {
@@ -44,16 +47,27 @@ constexpr u64 gpu_mirror_row_bytes(const model::ModelSpec& spec) {
   return 4 * sizeof(u32) + kStepRunBytes + embedding_bytes;
 }
 
+// What a row that selects has to know: of its index, and of the slots that it reads. Zeros for one
+// that does not.
+struct GpuChoice {
+  kernels::GpuPqNewRows rows;
+  kernels::GpuSegments segments;
+};
+
 // Where a step's state lies in the piece that goes to the device in one copy, in bytes: how many
 // rows there are and of how many the best is taken, then an element of each array a row. So many
-// rows that a decode step and its graph, which has room for a bucket's, agree on the places.
+// rows that a decode step and its graph, which has room for a bucket's, agree on the places. Where
+// rows may select, of at most n_selecting, attention reads other tables and sees as many slots as
+// were gathered; else they are the owners' and what is visible.
 struct GpuStateShape {
   u32 rows = 0;
   u64 n_rows = 0, tokens = 0, positions = 0, visible = 0, wanted = 0, owners = 0;  // u32
-  u64 cos = 0, sin = 0;                                                            // n_rot / 2 f32
+  u64 tables = 0, attended = 0;                                                    // u32
+  u64 choices = 0;       // GpuChoice, of min(rows, n_selecting) rows
+  u64 cos = 0, sin = 0;  // n_rot / 2 f32
   u64 bytes = 0;
 };
-constexpr GpuStateShape gpu_state_shape(const model::ModelSpec& spec, u32 n_rows) {
+constexpr GpuStateShape gpu_state_shape(const model::ModelSpec& spec, u32 n_rows, u32 n_selecting) {
   GpuStateShape shape;
   shape.rows = n_rows < kernels::kGpuMatvecRowsMax ? std::bit_ceil(n_rows) : gpu_step_rows(n_rows);
   shape.bytes = 4 * sizeof(u32);
@@ -66,14 +80,23 @@ constexpr GpuStateShape gpu_state_shape(const model::ModelSpec& spec, u32 n_rows
   place(shape.visible, sizeof(u32));
   place(shape.wanted, sizeof(u32));
   place(shape.owners, sizeof(u32));
+  shape.attended = shape.visible;
+  shape.tables = shape.owners;
+  if (n_selecting > 0) {
+    place(shape.tables, sizeof(u32));
+    place(shape.attended, sizeof(u32));
+    shape.choices = shape.bytes;
+    shape.bytes += std::min(shape.rows, n_selecting) * sizeof(GpuChoice);
+  }
   place(shape.cos, u64{spec.n_rot} / 2 * sizeof(f32));
   place(shape.sin, u64{spec.n_rot} / 2 * sizeof(f32));
   return shape;
 }
 // On the device it begins where the step's shape has the cosines and takes less than what follows
-// there up to the runs' end; behind it lie the counts 0, 1, 2, ..., rows_max.
-constexpr u64 gpu_state_bytes(const model::ModelSpec& spec, u32 step_rows) {
-  return gpu_state_shape(spec, step_rows).bytes + (u64{step_rows} + 1) * sizeof(u32);
+// there up to the runs' end, or where rows may select in the scratch of selection; behind it lie
+// the counts 0, 1, 2, ..., rows_max.
+constexpr u64 gpu_state_bytes(const model::ModelSpec& spec, u32 step_rows, u32 n_selecting) {
+  return gpu_state_shape(spec, step_rows, n_selecting).bytes + (u64{step_rows} + 1) * sizeof(u32);
 }
 static_assert(kernels::kGpuMatvecRowsMax * (kStepRunBytes - 2 * sizeof(u32)) >= 5 * sizeof(u32));
 

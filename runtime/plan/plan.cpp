@@ -40,7 +40,9 @@ class Builder {
   // Of the GPU's memory where there is a GPU; in `n` pieces, each of which is contiguous there.
   void add_near(RegionId id, const char* name, RegionKind kind, Checked piece_bytes, u64 n,
                 const Formula& formula) {
-    if (!has_gpu()) return add(id, name, kind, piece_bytes * n, formula);
+    if (!has_gpu() || piece_bytes.get() == u64{0}) {  // a slab has no empty pieces
+      return add(id, name, kind, piece_bytes * n, formula);
+    }
     plan_->slabs.add(piece_bytes, n);
     put(id, name, RegionSpace::device, kind, piece_bytes * n, formula);
   }
@@ -165,7 +167,8 @@ Checked sampling_bytes(const model::ModelSpec& spec, const Plan& plan) {
 
 void add_gpu_scratch(Builder& builder, const model::ModelSpec& spec, const Plan& plan) {
   const Checked partials = gpu_partials_bytes(spec, plan.context_tokens);
-  const Checked tables = gpu_page_tables_bytes(spec, plan.sessions_max, plan.pages_max);
+  const u64 n_tables = u64{plan.sessions_max} + plan.gpu_select.n_rows;
+  const Checked tables = gpu_page_tables_bytes(spec, n_tables, plan.pages_max);
   builder.add_near(RegionId::attention, "attention", RegionKind::scratch,
                    partials.aligned_up(kDevicePieceAlignment) + tables, 1,
                    Formula() << kGpuAttnRowsMax << " rows x " << spec.n_heads << " heads x "
@@ -179,15 +182,18 @@ void add_gpu_scratch(Builder& builder, const model::ModelSpec& spec, const Plan&
                              << sizeof(f32) << " B + " << summaries_bytes << " B of summaries");
   const u32 step_rows = gpu_step_rows(plan.rows_max);
   const u64 row_bytes = gpu_mirror_row_bytes(spec);
+  const u32 n_selecting = plan.gpu_select.n_rows > 0 ? plan.sessions_max : 0;
+  const u64 state_bytes = gpu_state_bytes(spec, step_rows, n_selecting);
   builder.add(RegionId::mirror, "mirror", RegionKind::io,
               sampling_bytes(spec, plan) + summaries_bytes + tables +
-                  Checked(step_rows) * row_bytes + gpu_state_bytes(spec, step_rows) +
+                  Checked(step_rows) * row_bytes + state_bytes + plan.gpu_select.window_bytes +
                   model::weights_host_bytes(spec) + u64{spec.n_rot} / 2 * sizeof(f64) +
                   kMirrorPiecesMax * kPieceAlignment,
               Formula() << "logits and sampler + " << tables.get().value_or(0)
                         << " B of page tables + " << step_rows << " rows x " << row_bytes << " B + "
-                        << gpu_state_bytes(spec, step_rows) << " B of state + layers"
-                        << (spec.embedding_on_disk ? " + checksums of embeddings" : ""));
+                        << state_bytes << " B of state + layers"
+                        << (spec.embedding_on_disk ? " + checksums of embeddings" : "") << " + "
+                        << plan.gpu_select.window_bytes << " B of keys");
 }
 
 void add_scratch(Builder& builder, const model::ModelSpec& spec, const Plan& plan) {
@@ -242,6 +248,24 @@ void add_others(Builder& builder, const Inputs& inputs, const Plan& plan) {
                         << " B");
 }
 
+void add_gpu_select(Builder& builder, const Plan& plan) {
+  const GpuSelectShape& shape = plan.gpu_select;
+  Formula indexes, gathered;
+  if (shape.n_rows == 0) {
+    indexes << "none: no GPU reads by selection";
+    gathered << "none: no GPU reads by selection";
+  } else {
+    indexes << plan.sessions_max << " sessions x " << shape.table_bytes << " B";
+    gathered << shape.n_rows << " rows x " << shape.gathered_pages
+             << " groups of chosen KV: " << shape.gathered_bytes << " B + "
+             << shape.scratch_bytes() - shape.gathered_bytes << " B to choose";
+  }
+  builder.add_near(RegionId::select_device, "select_device", RegionKind::codes,
+                   Checked(plan.sessions_max) * shape.table_bytes, 1, indexes);
+  builder.add_near(RegionId::select_gather, "select_gather", RegionKind::scratch,
+                   shape.scratch_bytes(), 1, gathered);
+}
+
 void add_select(Builder& builder, const Plan& plan) {
   const SelectShape& shape = plan.select;
   Formula indexes, scratch;
@@ -259,6 +283,7 @@ void add_select(Builder& builder, const Plan& plan) {
               shape.sets_bytes(plan.sessions_max), indexes);
   builder.add(RegionId::select_scratch, "select_scratch", RegionKind::scratch,
               Checked(plan.n_workers) * shape.scratch_bytes() + shape.shared_bytes, scratch);
+  add_gpu_select(builder, plan);
 }
 
 Unexpected refuse(Status status, const char* hint, const char* key, Figure first, Figure second) {
@@ -340,7 +365,17 @@ Result<void> derive_sizes(const Inputs& inputs, u32 n_frames, Plan* plan) {
                kPieceAlignment);
   plan->attention_stride_bytes =
       plan->page_table_offset_bytes + align_up(plan->pages_max * sizeof(u8*), kPieceAlignment);
-  plan->select = select_shape(spec, config, plan->context_tokens, n_frames > 0);
+  const bool has_gpu = inputs.device.kind != DeviceKind::cpu;
+  const KvPlace place = has_gpu ? KvPlace::gpu : n_frames > 0 ? KvPlace::tiers : KvPlace::memory;
+  plan->select = select_shape(spec, config, plan->context_tokens, place);
+  if (has_gpu) {
+    plan->gpu_select = gpu_select_shape(spec, select, plan->select,
+                                        {.context_tokens = plan->context_tokens,
+                                         .pages_max = plan->pages_max,
+                                         .sessions_max = plan->sessions_max,
+                                         .step_rows = gpu_step_rows(plan->rows_max),
+                                         .group = plan->group_shape});
+  }
   if (n_frames > 0) {
     TARN_TRY(plan->tiers, tier_shape(spec, config, tier_inputs(inputs, *plan), n_frames));
   }

@@ -19,6 +19,7 @@
 #include "runtime/config/config.h"
 #include "runtime/kv/group_pool.h"
 #include "runtime/model/model_spec.h"
+#include "runtime/plan/gpu_select_shape.h"
 #include "runtime/plan/select_shape.h"
 #include "runtime/plan/tier_shape.h"
 
@@ -40,6 +41,8 @@ enum class RegionId : u8 {
   text,            // ids and scratch of the tokenizer, pieces on their way out
   select_index,    // select_shape()'s sets, then what is kept of each session's selection
   select_scratch,  // of every worker, as select_shape() says
+  select_device,   // with a GPU and selection: every session's index that it chooses by
+  select_gather,   // likewise: scratch of the choice, what was chosen, the step's state
   store,           // with a store: its memory, then its I/O backend's
   kv_cache,  // with a store and selection: a kv::SlotCache of every session and head, then theirs
   kv_disk,   // with a store: its file
@@ -50,12 +53,12 @@ enum class RegionId : u8 {
 
 struct Plan {
   std::array<Region, static_cast<u64>(RegionId::count)> regions{};
-  u64 total_bytes = 0;   // of everything, alignment included
-  u64 host_bytes = 0;    // of it, host regions
-  u64 device_bytes = 0;  // of it, slabs of device regions, and the driver's limit
-  SlabCutter slabs{};    // of the device regions, weights, groups, activations, attention, logits
-  u64 disk_bytes = 0;    // of the store's file; not in total_bytes
-  u64 budget_bytes = 0;  // the ceiling over all, or over the host's part; 0: none given
+  u64 total_bytes = 0;          // of everything, alignment included
+  u64 host_bytes = 0;           // of it, host regions
+  u64 device_bytes = 0;         // of it, slabs of device regions, and the driver's limit
+  SlabCutter slabs{};           // of the device regions, in GpuMemory's order
+  u64 disk_bytes = 0;           // of the store's file; not in total_bytes
+  u64 budget_bytes = 0;         // the ceiling over all, or over the host's part; 0: none given
   u64 device_budget_bytes = 0;  // over the device's part; 0: none given, or one budget for both
   bool one_budget = true;       // false with a discrete GPU
   bool fits = true;
@@ -72,6 +75,7 @@ struct Plan {
   u64 attention_stride_bytes = 0;   // from one worker's piece of `attention` to the next
   u64 page_table_offset_bytes = 0;  // of the page pointers in a worker's piece
   SelectShape select{};
+  GpuSelectShape gpu_select{};
   TierShape tiers{};
   const Region& of(RegionId id) const { return regions[static_cast<u64>(id)]; }
 };

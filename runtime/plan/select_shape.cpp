@@ -32,7 +32,7 @@ u64 order_bytes(u64 n_slots) {
 }  // namespace
 
 SelectShape select_shape(const model::ModelSpec& spec, const Config& config, u32 context_tokens,
-                         bool is_tiered) {
+                         KvPlace place) {
   const SelectConfig& select = config.select;
   SelectShape shape;
   if (select.is_full()) return shape;
@@ -46,29 +46,31 @@ SelectShape select_shape(const model::ModelSpec& spec, const Config& config, u32
   shape.index_bytes = select::HeadIndex::region_bytes(select, d, context_tokens);
   shape.set_bytes = align_up(shape.n_heads * sizeof(select::HeadIndex), kAlignment) +
                     shape.n_heads * shape.index_bytes;
+  shape.n_chosen_max = chosen_max(select, context_tokens);
+  shape.train_bytes =
+      align_up(is_pq ? select::PqIndex::train_scratch_bytes(pq) : d * sizeof(f32), kAlignment);
+  shape.pages_bytes =
+      align_up(ceil_div(context_tokens, config.page_tokens) * sizeof(u8*), kAlignment);
+  const u64 vector_bytes = kernels::kv_vector_bytes(kv_type(config), d);
+  if (is_pq) shape.n_sample = select::PqIndex::n_sample(pq, context_tokens);
+  shape.sample_bytes = align_up(shape.n_sample * vector_bytes, kAlignment) * spec.n_kv_heads;
+  shape.shared_bytes = shape.sample_bytes;
+  if (place == KvPlace::gpu) return shape;
+
   shape.search_bytes =
       align_up(select::selection_scratch_bytes({.n_group_heads = n_group_heads,
                                                 .head_dim = d,
                                                 .lut_elems = is_pq ? pq.lut_elems() : 0,
                                                 .middle_tokens_max = context_tokens}),
                kAlignment);
-  shape.train_bytes =
-      align_up(is_pq ? select::PqIndex::train_scratch_bytes(pq) : d * sizeof(f32), kAlignment);
   shape.slots_bytes = align_up(u64{context_tokens} * sizeof(u32), kAlignment);
-  shape.pages_bytes =
-      align_up(ceil_div(context_tokens, config.page_tokens) * sizeof(u8*), kAlignment);
   const u64 gather_pages = ceil_div(kGatherTokens, config.page_tokens);
-  shape.gather_bytes = align_up(
-      gather_pages * config.page_tokens * 2 * kernels::kv_vector_bytes(kv_type(config), d) +
-          gather_pages * sizeof(u8*),
-      kAlignment);
+  shape.gather_bytes =
+      align_up(gather_pages * config.page_tokens * 2 * vector_bytes + gather_pages * sizeof(u8*),
+               kAlignment);
   shape.state_bytes = align_up(kernels::attn_state_bytes(d, n_group_heads), kAlignment);
 
-  const u64 vector_bytes = kernels::kv_vector_bytes(kv_type(config), d);
-  if (is_pq) shape.n_sample = select::PqIndex::n_sample(pq, context_tokens);
-  shape.sample_bytes = align_up(shape.n_sample * vector_bytes, kAlignment) * spec.n_kv_heads;
-  shape.n_chosen_max = chosen_max(select, context_tokens);
-  if (is_tiered) {
+  if (place == KvPlace::tiers) {
     if (pq.has_pairs()) {
       shape.search_bytes = std::max(shape.search_bytes, order_bytes(shape.n_chosen_max));
     }
@@ -79,10 +81,10 @@ SelectShape select_shape(const model::ModelSpec& spec, const Config& config, u32
                           2 * align_up(shape.n_chosen_max * sizeof(kv::WantedSlot), kAlignment) +
                           align_up(shape.n_chosen_max * sizeof(kv::SlotCache::Found), kAlignment) +
                           align_up(shape.n_chosen_max * sizeof(kv::Extents::Want), kAlignment);
+    const u64 layer_bytes =
+        spec.n_kv_heads * shape.fetched_bytes + fetch_table_bytes(spec.n_kv_heads);
+    shape.shared_bytes = std::max(shape.sample_bytes, layer_bytes);
   }
-  const u64 layer_bytes =
-      is_tiered ? spec.n_kv_heads * shape.fetched_bytes + fetch_table_bytes(spec.n_kv_heads) : 0;
-  shape.shared_bytes = std::max(shape.sample_bytes, layer_bytes);
   return shape;
 }
 

@@ -22,7 +22,7 @@ struct SelectShape {
   u32 n_sets = 0;       // of indexes: a session each, and the spare one
   u64 index_bytes = 0;  // of one pair
   u64 set_bytes = 0;    // of a session: what it is told by, then its indexes
-  // A worker's scratch, in this order.
+  // A worker's scratch, in this order; with a GPU what trains and the pages alone.
   u64 search_bytes = 0;  // of select::SelectionArgs
   u64 train_bytes = 0;   // of PqIndex::train
   u64 slots_bytes = 0;   // chosen slots
@@ -53,8 +53,12 @@ constexpr u64 fetch_table_bytes(u64 n_kv_heads) {
          align_up(n_kv_heads * sizeof(kv::Extents::Reading), 64);
 }
 
-// `spec`, `config` and the context are the plan's. `is_tiered`: KV lies over memory and disk.
+// Where KV lies: in memory, over memory and disk, or in the memory of a GPU, which chooses and
+// attends itself: the host only makes indexes then.
+enum class KvPlace : u8 { memory, tiers, gpu };
+
+// `spec`, `config` and the context are the plan's.
 SelectShape select_shape(const model::ModelSpec& spec, const Config& config, u32 context_tokens,
-                         bool is_tiered);
+                         KvPlace place);
 
 }  // namespace tarn::plan

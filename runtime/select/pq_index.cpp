@@ -72,11 +72,15 @@ void KeyPages::load(const CpuTable& table, u32 slot_begin, u32 n_slots, f32* out
   }
 }
 
-u64 PqIndex::region_bytes(const PqShape& shape) {
-  return round_up(shape.codebooks_max * codebook_elems(shape) * sizeof(f32)) +
-         round_up(shape.codebooks_max * half_norm_elems(shape) * sizeof(f32)) +
-         round_up(shape.n_subspaces * kernels::pq_row_bytes(shape.format, shape.capacity_tokens)) +
-         round_up(shape.codebooks_max * sizeof(u32)) + round_up(n_pairs(shape) * sizeof(u32));
+PqIndex::Layout PqIndex::layout(const PqShape& shape) {
+  Layout at;
+  at.half_norms = round_up(shape.codebooks_max * codebook_elems(shape) * sizeof(f32));
+  at.codes = at.half_norms + round_up(shape.codebooks_max * half_norm_elems(shape) * sizeof(f32));
+  at.firsts = at.codes + round_up(shape.n_subspaces *
+                                  kernels::pq_row_bytes(shape.format, shape.capacity_tokens));
+  at.counts = at.firsts + round_up(shape.codebooks_max * sizeof(u32));
+  at.bytes = at.counts + round_up(n_pairs(shape) * sizeof(u32));
+  return at;
 }
 
 u64 PqIndex::train_scratch_bytes(const PqShape& shape) {
@@ -93,16 +97,12 @@ void PqIndex::init(const PqShape& shape, std::span<std::byte> region) {
   TARN_ASSERT(region.size() >= region_bytes(shape));
   shape_ = shape;
   row_bytes_ = kernels::pq_row_bytes(shape.format, shape.capacity_tokens);
-  std::byte* at = region.data();
-  centroids_ = reinterpret_cast<f32*>(at);
-  at += round_up(shape.codebooks_max * codebook_elems(shape) * sizeof(f32));
-  half_norms_ = reinterpret_cast<f32*>(at);
-  at += round_up(shape.codebooks_max * half_norm_elems(shape) * sizeof(f32));
-  codes_ = reinterpret_cast<u8*>(at);
-  at += round_up(shape.n_subspaces * row_bytes_);
-  firsts_ = reinterpret_cast<u32*>(at);
-  at += round_up(shape.codebooks_max * sizeof(u32));
-  counts_ = reinterpret_cast<u32*>(at);
+  const Layout at = layout(shape);
+  centroids_ = reinterpret_cast<f32*>(region.data());
+  half_norms_ = reinterpret_cast<f32*>(region.data() + at.half_norms);
+  codes_ = reinterpret_cast<u8*>(region.data() + at.codes);
+  firsts_ = reinterpret_cast<u32*>(region.data() + at.firsts);
+  counts_ = reinterpret_cast<u32*>(region.data() + at.counts);
   start(0);
 }
 

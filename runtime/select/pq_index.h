@@ -85,7 +85,13 @@ class PqIndex {
   static constexpr u32 kTileTokens = 64;   // keys that are loaded at a time
   static constexpr u32 kSampleRows = 128;  // a centroid
 
-  static u64 region_bytes(const PqShape& shape);
+  // Where the parts lie in a region, in bytes from its begin; codebooks begin there.
+  struct Layout {
+    u64 half_norms = 0, codes = 0, firsts = 0, counts = 0;
+    u64 bytes = 0;
+  };
+  static Layout layout(const PqShape& shape);
+  static u64 region_bytes(const PqShape& shape) { return layout(shape).bytes; }
   static u64 train_scratch_bytes(const PqShape& shape);
 
   // Borrows the region, 64-byte aligned, until the index is not used any more.
@@ -158,6 +164,8 @@ class PqIndex {
   void reconstruct(u32 row, f32* out) const;
   // [n_subspaces, dims, n_padded]
   std::span<const f32> codebook(u32 idx) const;
+  // The region, for who searches it elsewhere.
+  const std::byte* region() const { return reinterpret_cast<const std::byte*>(centroids_); }
 
  private:
   std::span<f32> centroids(u32 idx, u32 subspace) const;

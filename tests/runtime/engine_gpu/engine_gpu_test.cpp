@@ -349,9 +349,15 @@ TEST_CASE("what the kernels do not compute is refused, and names what does") {
   Config small_pages = config_of(16);
   small_pages.page_tokens = 16;
   CHECK(refusal("q8_0", small_pages).status == Status::invalid_config);
-  Config selects = config_of(16);
-  selects.select.method = SelectMethod::window;
-  CHECK(refusal("q8_0", selects).status == Status::unsupported);
+  for (const SelectMethod method :
+       {SelectMethod::quest, SelectMethod::oracle, SelectMethod::random, SelectMethod::pq}) {
+    Config selects = config_of(16);
+    selects.select.method = method;
+    selects.select.block_tokens = 16;  // of pq
+    const Error error = refusal("q8_0", selects);
+    CHECK(error.status == Status::unsupported);
+    CHECK(std::string(error.hint).find("--device cpu") != std::string::npos);
+  }
   Config small_driver = config_of(16);
   small_driver.driver_limit_bytes = 1;
   CHECK(refusal("q8_0", small_driver).status == Status::over_budget);

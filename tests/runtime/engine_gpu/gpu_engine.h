@@ -67,7 +67,7 @@ struct GpuEngine {
                         .reserve = &reserve,
                         .clock = &clock,
                         .device = &device,
-                        .gpu_kernels = &kernels::gpu_table_emulated(),
+                        .gpu_kernels = kernels,
                         .log = Log(&keep_log, this, LogLevel::info)});
   }
   void run() {
@@ -79,6 +79,7 @@ struct GpuEngine {
   }
 
   FakeDevice device;
+  const kernels::GpuTable* kernels = &kernels::gpu_table_emulated();
   std::string log;
   SystemReserve reserve;
   SystemClock clock;

@@ -1,0 +1,56 @@
+#include "runtime/engine/gpu_indexes.h"
+
+#include <algorithm>
+
+#include "platform/base/assert.h"
+#include "platform/gpu/device_wait.h"
+#include "runtime/engine/gpu_backend.h"
+
+namespace tarn::engine {
+
+Result<void> GpuIndexes::open(const GpuIndexesArgs& args) {
+  TARN_ASSERT(done_ == nullptr);
+  args_ = args;
+  stream_ = args_.device->stream(StreamId::compute);
+  TARN_TRY(done_, args_.device->create_event());
+  return {};
+}
+
+void GpuIndexes::close() {
+  if (done_ != nullptr) args_.device->destroy_event(done_);
+  done_ = nullptr;
+}
+
+Result<void> GpuIndexes::finish() {
+  args_.device->record(done_, stream_);
+  TARN_CHECK(wait_done(*args_.device, done_, *args_.clock, kGpuWaitNsMax));
+  return args_.device->check();
+}
+
+DeviceBytes GpuIndexes::index(u32 session) const {
+  return DeviceBytes(args_.indexes + session * args_.plan->gpu_select.table_bytes);
+}
+
+Result<u32> GpuIndexes::fetch(const kv::Sequence& sequence, u32 cache_layer, u32 begin, u32 end) {
+  const u64 group_bytes = args_.plan->group_shape.group_bytes();
+  const u32 n = std::min(end - begin, args_.plan->gpu_select.window_groups);
+  for (u32 i = 0; i < n; ++i) {
+    const u64 address = sequence.group_address(cache_layer, begin + i);
+    args_.device->copy_out(args_.window.subspan(i * group_bytes, group_bytes),
+                           DeviceBytes(reinterpret_cast<std::byte*>(address)), stream_);
+  }
+  TARN_CHECK(finish());
+  return n;
+}
+
+Result<void> GpuIndexes::put(u32 session, const std::byte* index_bytes) {
+  const plan::SelectShape& shape = args_.plan->select;
+  args_.device->copy_in(index(session), {index_bytes, shape.n_heads * shape.index_bytes}, stream_);
+  return finish();  // the host's bytes may change from now on
+}
+
+void GpuIndexes::copy(u32 from, u32 to) {
+  args_.device->copy(index(to), index(from), args_.plan->gpu_select.table_bytes, stream_);
+}
+
+}  // namespace tarn::engine

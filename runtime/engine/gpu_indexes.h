@@ -1,0 +1,48 @@
+// runtime/engine/gpu_indexes.h
+//
+// The indexes that a GPU chooses by, one a session, each as the host lays it out
+// (plan/gpu_select_shape.h). Copies go on the compute stream, in order with the steps.
+//
+//   memory   the plan's, lent; of its own an event
+#pragma once
+
+#include "platform/clock/clock.h"
+#include "platform/gpu/device.h"
+#include "runtime/engine/device_indexes.h"
+#include "runtime/plan/plan.h"
+
+namespace tarn::engine {
+
+struct GpuIndexesArgs {
+  Device* device = nullptr;
+  Clock* clock = nullptr;
+  const plan::Plan* plan = nullptr;
+  std::byte* indexes = nullptr;   // on the device: [sessions_max] of table_bytes
+  std::span<std::byte> window{};  // on the host
+};
+
+class GpuIndexes final : public DeviceIndexes {
+ public:
+  GpuIndexes() = default;
+  GpuIndexes(const GpuIndexes&) = delete;
+  GpuIndexes& operator=(const GpuIndexes&) = delete;
+  ~GpuIndexes() { close(); }
+
+  Result<void> open(const GpuIndexesArgs& args);
+  void close();
+
+  Result<u32> fetch(const kv::Sequence& sequence, u32 cache_layer, u32 begin, u32 end) override;
+  const u8* window() const override { return reinterpret_cast<const u8*>(args_.window.data()); }
+  Result<void> put(u32 session, const std::byte* index) override;
+  void copy(u32 from, u32 to) override;
+
+ private:
+  DeviceBytes index(u32 session) const;
+  Result<void> finish();
+
+  GpuIndexesArgs args_{};
+  GpuStream* stream_ = nullptr;
+  GpuEvent* done_ = nullptr;
+};
+
+}  // namespace tarn::engine

@@ -1,0 +1,61 @@
+// tests/runtime/engine_gpu/select_gpu.h
+//
+// Engines on a fake GPU that read by selection: as short contexts as an index allows, for the
+// emulator's sake.
+#pragma once
+
+#include "tests/runtime/engine_gpu/gpu_engine.h"
+
+namespace tarn::test {
+
+inline Config select_config(u32 k, u32 context_tokens = 128, u32 sessions_max = 1) {
+  Config config = small_config();
+  config.context_tokens = context_tokens * sessions_max;
+  config.page_tokens = 32;
+  config.batch_rows_max = 64;
+  config.sessions_max = sessions_max;
+  config.select.method = SelectMethod::pq;
+  config.select.n_sinks = 3;
+  config.select.n_local = 6;
+  config.select.k = k;
+  config.select.code_bits = 1;
+  config.select.swap_tokens = 3;
+  config.select.context_min = 1;
+  config.select.iterations = 2;
+  return config;
+}
+inline constexpr u32 kPrompt = 30;  // a middle of 21 tokens, of which an index needs 16
+
+inline void require_open(GpuEngine& gpu, const std::string& path, const Config& config) {
+  const Result<void> opened = gpu.open(path, config);
+  if (!opened) FAIL(std::string(opened.error().hint));
+  REQUIRE(gpu.engine.on_gpu());
+}
+
+// Steps over forced tokens; calls fn(tokens there are, trace) after each.
+template <class Fn>
+void generate(engine::Engine& engine, engine::SessionIdx session, std::span<const u32> tokens,
+              Fn&& fn) {
+  REQUIRE(engine.generate(
+      session,
+      {.max_tokens = static_cast<u32>(tokens.size()), .ignore_end = true, .forced = tokens}));
+  while (engine.session_state(session).state == engine::SessionState::generating) {
+    const engine::StepTrace& trace = engine.step();
+    REQUIRE(!engine.device_lost());
+    engine::Event event;
+    std::array<char, 256> text{};
+    while (engine.take_event(session, &event, text)) {
+    }
+    fn(engine.session_state(session).sequence.n_slots(), trace);
+  }
+}
+
+// A session with a prompt, whose last token is computed with what is generated first.
+inline engine::SessionIdx prompted(engine::Engine& engine, const std::vector<u32>& ids) {
+  const engine::SessionIdx session = *engine.create_session();
+  REQUIRE(engine.feed(session, ids).has_value());
+  while (engine.has_work()) engine.step();
+  return session;
+}
+
+}  // namespace tarn::test
