@@ -20,6 +20,7 @@
 #include "tools/support/json.h"
 #include "tools/support/model_file.h"
 #include "tools/support/own_engine.h"
+#include "tools/support/percentile.h"
 #include "tools/tarn/commands.h"
 #include "tools/tarn/eval_logbook.h"
 #include "tools/tarn/softmax.h"
@@ -82,11 +83,7 @@ class Measure {
     for (const f64 kl : kls_) sum += kl;
     return kls_.empty() ? NAN : sum / static_cast<f64>(kls_.size());
   }
-  f64 kl_p99() {
-    if (kls_.empty()) return NAN;
-    std::sort(kls_.begin(), kls_.end());
-    return kls_[std::min(kls_.size() - 1, kls_.size() * 99 / 100)];
-  }
+  f64 kl_p99() const { return percentile(kls_, 99); }
   f64 top1_agreement() const {
     return kls_.empty() ? NAN : static_cast<f64>(n_agree_) / static_cast<f64>(kls_.size());
   }
@@ -143,8 +140,12 @@ class Measure {
 
 std::vector<u32> ids_of(const EvalCommand& command) {
   if (!command.ids_file.empty()) return read_ids(command.ids_file);
+  const std::string text = read_file(command.text_file);
+  if (text.empty()) {
+    throw Failure{kExitRefused, command.text_file + " is empty: there is no text to evaluate"};
+  }
   ModelFile file(command.engine.model);
-  return file.encode(read_file(command.text_file), {.add_special = true});
+  return file.encode(text, {.add_special = true});
 }
 
 void compute(engine::Engine& engine, const std::vector<u32>& ids, Measure& measure) {
@@ -179,8 +180,10 @@ void print(const EvalCommand& command, Measure& measure, u64 n_ids) {
     return;
   }
   std::printf("tokens           %llu\n", static_cast<unsigned long long>(n_ids));
-  std::printf("perplexity       %.6g over %llu predictions\n", measure.perplexity(),
-              static_cast<unsigned long long>(measure.n_scored()));
+  if (measure.n_scored() > 0) {
+    std::printf("perplexity       %.6g over %llu predictions\n", measure.perplexity(),
+                static_cast<unsigned long long>(measure.n_scored()));
+  }
   if (!measure.compared()) return;
   std::printf("KL(base || this) mean %.6g, p99 %.6g\n", measure.kl_mean(), measure.kl_p99());
   std::printf("top-1 agreement  %.4f\n", measure.top1_agreement());

@@ -22,6 +22,7 @@
 #include "tools/support/json.h"
 #include "tools/support/model_file.h"
 #include "tools/support/own_engine.h"
+#include "tools/support/percentile.h"
 #include "tools/support/utc.h"
 #include "tools/tarn/commands.h"
 #include "tools/tarn/softmax.h"
@@ -121,11 +122,7 @@ struct Trial {
     for (const f64 kl : kls) sum += kl;
     return kls.empty() ? 0.0 : sum / static_cast<f64>(kls.size());
   }
-  f64 kl_p99() const {
-    std::vector<f64> sorted = kls;
-    std::sort(sorted.begin(), sorted.end());
-    return sorted.empty() ? 0.0 : sorted[(sorted.size() - 1) * 99 / 100];
-  }
+  f64 kl_p99() const { return kls.empty() ? 0.0 : percentile(kls, 99); }
   f64 top1() const {
     return kls.empty() ? 1.0 : static_cast<f64>(n_agree) / static_cast<f64>(kls.size());
   }
@@ -272,7 +269,7 @@ std::vector<Trial> trials_of(const VerifyCommand& command, const SelectConfig& b
       trial.select = select_named(base, preset);
       trial.select.context_divisor = 0;  // absolute, as a box with a fixed budget has it
       trial.select.k = budget;
-      trial.select.swap_tokens = 1;   // the index serves from the second step on
+      trial.select.swap_tokens = 1;      // the index serves from the second step on
       trial.select.verified = {"none"};  // so that the weights' hash is in the mark
       trials.push_back(trial);
     }
