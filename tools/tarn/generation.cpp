@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 
 #include "tools/support/alloc_counter.h"
@@ -105,11 +106,13 @@ ApiSession ApiSession::fork_of(const ApiSession& source) {
 }
 
 f64 GenerationResult::prefill_tokens_per_s() const {
-  return prefill_s > 0 ? static_cast<f64>(n_prompt_tokens) / prefill_s : 0;
+  const bool timed = n_prompt_tokens > 0 && prefill_s > 0;
+  return timed ? static_cast<f64>(n_prompt_tokens) / prefill_s : NAN;
 }
 
 f64 GenerationResult::decode_tokens_per_s() const {
-  return decode_s > 0 ? static_cast<f64>(tokens.size() - 1) / decode_s : 0;
+  const bool timed = tokens.size() > 1 && decode_s > 0;
+  return timed ? static_cast<f64>(tokens.size() - 1) / decode_s : NAN;
 }
 
 GenerationResult generate(const ApiSession& session, const std::vector<u32>& prompt,

@@ -22,6 +22,7 @@ struct GenerationResult {
   std::optional<u64> n_allocations;  // from the feed to the last event
   bool was_stopped = false;          // by GenerateHow::stop, before the end
 
+  // NaN where nothing was timed.
   f64 prefill_tokens_per_s() const;
   f64 decode_tokens_per_s() const;  // of the tokens after the first
 };

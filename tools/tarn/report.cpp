@@ -1,11 +1,23 @@
 #include "tools/tarn/report.h"
 
+#include <cmath>
 #include <cstdio>
+#include <string>
 
 #include "platform/cpu/topology.h"
 #include "tools/support/memory_use.h"
 
 namespace tarn::tools {
+namespace {
+
+// Nothing where nothing was timed.
+std::string rate(f64 tokens_per_s) {
+  char text[32] = "";
+  if (std::isfinite(tokens_per_s)) std::snprintf(text, sizeof text, ", %.1f tok/s", tokens_per_s);
+  return text;
+}
+
+}  // namespace
 
 void write_answer(const EngineHandle& engine, const GenerationResult& result, Json& json) {
   const tarn_engine_status status = engine.status();
@@ -41,12 +53,13 @@ void write_answer(const EngineHandle& engine, const GenerationResult& result, Js
 void print_figures(const EngineHandle& engine, const GenerationResult& result) {
   const tarn_engine_status status = engine.status();
   std::fprintf(stderr,
-               "\n[%s] loaded in %.2f s; prefill %llu tokens, %.1f tok/s; decode %zu tokens, %.1f "
-               "tok/s; %s; select %s, verified: %s\n",
+               "\n[%s] loaded in %.2f s; prefill %llu tokens%s; decode %zu tokens%s; %s; select "
+               "%s, verified: %s\n",
                tarn_finish_name(result.finish), static_cast<f64>(status.load_ns) * 1e-9,
                static_cast<unsigned long long>(result.n_prompt_tokens),
-               result.prefill_tokens_per_s(), result.tokens.size(), result.decode_tokens_per_s(),
-               status.isa, status.select, status.verified != 0 ? "true" : "false");
+               rate(result.prefill_tokens_per_s()).c_str(), result.tokens.size(),
+               rate(result.decode_tokens_per_s()).c_str(), status.isa, status.select,
+               status.verified != 0 ? "true" : "false");
   std::fprintf(
       stderr, "memory: plan %s, peak RSS %s, allocations after READY: %s\n",
       format_bytes(engine.plan().total_bytes).c_str(), format_bytes(peak_rss_bytes()).c_str(),
