@@ -37,6 +37,10 @@ Result<void> make_private_folder(const char* path) {
   if (mkdir(path, kPrivate) != 0 && errno != EEXIST) {
     return refused(mkdir_hint(errno), path, "errno", static_cast<u64>(errno));
   }
+  return check_private_folder(path);
+}
+
+Result<void> check_private_folder(const char* path) {
   struct stat there {};
   if (lstat(path, &there) != 0) {
     return refused("the folder cannot be looked at: check the path's permissions", path, "errno",

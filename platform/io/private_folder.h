@@ -19,6 +19,8 @@
 namespace tarn {
 
 Result<void> make_private_folder(const char* path);
+// The same for a folder that is there: nothing is made.
+Result<void> check_private_folder(const char* path);
 
 // From the system's generator; waits until it is ready, right after the start of a box.
 Result<void> fill_random(std::span<u8> bytes);

@@ -86,6 +86,17 @@ TEST_CASE("what is no folder of ours is refused with the remedy") {
   }
 }
 
+TEST_CASE("a check makes nothing, and refuses what making would") {
+  const Scratch scratch;
+  const std::string absent = scratch.at("absent"), open = scratch.at("open");
+  CHECK_FALSE(check_private_folder(absent.c_str()).has_value());
+  CHECK_FALSE(fs::exists(absent));
+  REQUIRE(mkdir(open.c_str(), 0700) == 0);
+  CHECK(check_private_folder(open.c_str()).has_value());
+  REQUIRE(chmod(open.c_str(), 0711) == 0);
+  CHECK_FALSE(check_private_folder(open.c_str()).has_value());
+}
+
 TEST_CASE("random bytes are filled in whole, and differ") {
   std::set<u64> seen;
   for (u32 i = 0; i < 64; ++i) {

@@ -9,6 +9,7 @@
 #include <sstream>
 #include <string_view>
 
+#include "platform/io/private_folder.h"
 #include "platform/mem/reserve.h"
 #include "tools/support/exit_code.h"
 #include "tools/support/input.h"
@@ -108,6 +109,19 @@ int32_t show_progress(void*, uint64_t done, uint64_t total) {
 
 }  // namespace
 
+std::string is_not_empty(const std::string& value) {
+  return value.empty() ? "the value is empty: is a variable not set?" : "";
+}
+
+void check_store_folder(const std::string& folder) {
+  std::error_code unknown;  // then the check says why
+  if (std::filesystem::symlink_status(folder, unknown).type() ==
+      std::filesystem::file_type::not_found) {
+    return;
+  }
+  value_of(check_private_folder(folder.c_str()));
+}
+
 SelectConfig select_named(SelectConfig select, const std::string& name) {
   for (const char* preset : kSelectPresetNames) {
     if (name == preset) return value_of(with_preset(select, name));
@@ -147,8 +161,10 @@ void EngineOptions::add_to(CLI::App& command, bool model_required) {
                   "which K and V a step reads: a method or a preset (default full, exact; "
                   "budgets: select.* of the configuration)")
       ->check(CLI::IsMember(select_names()));
-  command.add_option("--store", store_dir,
-                     "directory for KV that the budget, or kv.memory_bytes, does not hold");
+  command
+      .add_option("--store", store_dir,
+                  "directory for KV that the budget, or kv.memory_bytes, does not hold")
+      ->check(is_not_empty);
   command.add_option("-t,--threads", n_threads, "worker threads (default: one per physical core)");
   command.add_option("--isa", isa, "instruction set of the kernels (default auto)")
       ->check(CLI::IsMember(names_of(kIsaNames)));

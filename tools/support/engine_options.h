@@ -35,6 +35,12 @@ struct EngineOptions {
   Config config() const;
 };
 
+// A check of options whose value may come from a variable that nobody set: what is wrong, or "".
+std::string is_not_empty(const std::string& value);
+
+// Refuses a folder that is there and that an engine would refuse as its store. Throws Failure.
+void check_store_folder(const std::string& folder);
+
 // What `--select` names: a method, or a preset. Lossy ones are all but "full".
 SelectConfig select_named(SelectConfig select, const std::string& name);
 std::vector<std::string> lossy_select_names();

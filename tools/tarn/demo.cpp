@@ -440,7 +440,8 @@ void add_demo(CLI::App& app) {
   sub->add_option("-t,--threads", command->n_threads,
                   "worker threads (default: one per physical core)");
   sub->add_option("--store", command->folder,
-                  "where a folder is made and removed again (default: the current one)");
+                  "where a folder is made and removed again (default: the current one)")
+      ->check(is_not_empty);
   sub->callback([command] { run(*command); });
 }
 

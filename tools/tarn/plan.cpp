@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <memory>
 
+#include "kernels/cpu_table.h"
 #include "tools/support/engine_options.h"
 #include "tools/support/exit_code.h"
 #include "tools/support/json.h"
@@ -39,8 +40,16 @@ void print_plan_json(const tarn_plan& plan) {
   print_json(json);
 }
 
+// What an engine refuses when it is opened, beside a plan that does not fit.
+void check_machine(const Config& config) {
+  value_of(kernels::cpu_table_select(config.isa.data()));
+  if (!config.store.is_off()) check_store_folder(config.store.path.data());
+}
+
 void run(const PlanCommand& command) {
-  const std::string toml = to_toml(command.engine.config());
+  const Config config = command.engine.config();
+  check_machine(config);
+  const std::string toml = to_toml(config);
   tarn_options options = TARN_INIT(tarn_options);
   options.model_path = command.engine.model.c_str();
   options.config_toml = toml.c_str();

@@ -181,9 +181,11 @@ void add_run(CLI::App& app) {
   CLI::Option* ids = sub->add_option("--prompt-ids", command->ids_file,
                                      "the prompt as token ids from a file; nothing is added");
   sub->add_option(
-      "--session", command->session,
-      "keep the conversation under this name in --store DIR: the next run goes on where "
-      "this one ends, or is stopped, or crashes");
+         "--session", command->session,
+         "keep the conversation under this name in --store DIR: the next run goes on where "
+         "this one ends, or is stopped, or crashes. When the store is full, the session not used "
+         "for longest gives way")
+      ->check(is_not_empty);
   command->prompt_option = text;
   text->excludes(file)->excludes(ids);
   file->excludes(ids);

@@ -3,8 +3,10 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "tools/support/engine_options.h"
@@ -17,6 +19,8 @@
 
 namespace tarn::tools {
 namespace {
+
+namespace fs = std::filesystem;
 
 struct SessionsCommand {
   EngineOptions engine;  // of an import that is to be of this model
@@ -99,6 +103,16 @@ void print_as_json(const std::vector<Row>& rows) {
   }
   json.end_array().end_object();
   print_json(json);
+}
+
+// An import may make the folder; all else wants one.
+void check_folder(const SessionsCommand& command, bool must_be_there) {
+  const std::string& folder = command.engine.store_dir;
+  std::error_code unknown;  // then the check says why
+  if (must_be_there && fs::symlink_status(folder, unknown).type() == fs::file_type::not_found) {
+    throw Failure{kExitIo, folder + ": there is no such folder (--store DIR of tarn run)"};
+  }
+  check_store_folder(folder);
 }
 
 void list(const SessionsCommand& command) {
@@ -197,9 +211,11 @@ void add_sessions(CLI::App& app) {
   sub->fallthrough();
   sub->require_subcommand(0, 1);
   sub->add_option("--store", command->engine.store_dir, "the folder: --store of tarn run")
-      ->required();
+      ->required()
+      ->check(is_not_empty);
   sub->add_flag("--json", command->json, "the list as one JSON object on standard output");
 
+  sub->add_subcommand("list", "what the folder keeps, as without a command");
   CLI::App* gone = sub->add_subcommand("delete", "a session, and KV that no other one shares");
   gone->add_option("NAME", command->name, "the session's")->required();
   CLI::App* out =
@@ -216,6 +232,7 @@ void add_sessions(CLI::App& app) {
       ->check(CLI::IsMember(
           std::vector<std::string>(std::begin(kKvTypeNames), std::end(kKvTypeNames))));
   sub->callback([command, gone, out, in] {
+    check_folder(*command, /*must_be_there=*/!in->parsed());
     if (gone->parsed()) return remove(*command);
     if (out->parsed()) return export_to_file(*command);
     if (in->parsed()) return import_from_file(*command);

@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -24,7 +25,7 @@ namespace {
 struct Case {
   const char* name;
   std::vector<std::string> arguments;  // MODEL, NAN, BOOK, PROSE, NOISE, KEEPS: files of this
-                                       // test; STORE: a folder
+                                       // test; STORE, OPEN: folders, the second open to others
   int exit_code;
   const char* says;  // on standard error, or on standard output where the code is 0
 };
@@ -89,6 +90,31 @@ const Case kCases[] = {
      {"plan", "-m", "MODEL", "-c", "256", "--config", "KEEPS", "--store", "STORE"},
      0,
      "kv_disk"},
+    {"a plan with a file for a folder",
+     {"plan", "-m", "MODEL", "-c", "256", "--store", "NOISE"},
+     74,
+     "a link or a file"},
+    {"a plan with a folder open to others",
+     {"plan", "-m", "MODEL", "-c", "256", "--store", "OPEN"},
+     74,
+     "chmod 700"},
+#if defined(__x86_64__)
+    {"a plan for another CPU", {"plan", "-m", "MODEL", "-c", "256", "--isa", "neon"}, 78, "neon"},
+#endif
+    {"no name of a session",
+     {"run", "-p", "a", "--session", "", "--store", "STORE"},
+     64,
+     "--session: the value is empty"},
+    {"no name of a folder", {"run", "-p", "a", "--store", ""}, 64, "--store: the value is empty"},
+    {"a plan without a name of a folder",
+     {"plan", "-m", "MODEL", "--store", ""},
+     64,
+     "--store: the value is empty"},
+    {"an empty text to evaluate",
+     {"eval", "-m", "MODEL", "--text", "/dev/null"},
+     78,
+     "there is no text"},
+    {"which session gives way", {"run", "--help"}, 0, "not used for longest"},
     {"a file looked at", {"inspect", "MODEL"}, 0, "llama"},
 };
 
@@ -96,9 +122,11 @@ const Case kCases[] = {
 struct Files {
   const test::TempFile model{"model.gguf"}, nan{"nan.gguf"}, book{"book.jsonl"},
       prose{"prose.jsonl"}, noise{"noise.bin"}, keeps{"keeps.toml"};
-  const test::TempDir store{"command_line"};
+  const test::TempDir store{"command_line"}, open{"command_line_open"};
 
   Files() {
+    std::filesystem::create_directory(open.path());
+    std::filesystem::permissions(open.path(), std::filesystem::perms::all);
     synth::SynthOptions options;
     options.path = model.path();
     synth::synth_write(options);
@@ -133,6 +161,7 @@ struct Files {
            : word == "NOISE" ? noise.path()
            : word == "KEEPS" ? keeps.path()
            : word == "STORE" ? store.path()
+           : word == "OPEN"  ? open.path()
                              : word;
   }
 };
@@ -202,6 +231,22 @@ TEST_CASE("a GPU that is not there is refused where it is asked for, and not mis
     const test::Ended ended = test::run_tarn(words);
     CHECK(ended.exit_code == 78);
     CHECK(ended.err.find("choose the device \"cpu\"") != std::string::npos);
+  }
+}
+
+TEST_CASE("a speed is told where something was timed, and left out where nothing was") {
+  for (const std::string n : {"1", "3"}) {
+    const std::vector<std::string> words = {"run", "-p", "Log.", "-n", n, "--ignore-eos"};
+    const test::Ended ended = test::run_tarn(words);
+    CAPTURE(ended.err);
+    CHECK(ended.exit_code == 0);
+    const bool told = ended.err.find("decode " + n + " tokens, ") != std::string::npos;
+    CHECK(told == (n == "3"));
+    std::vector<std::string> with_json = words;
+    with_json.push_back("--json");
+    const bool is_null =
+        test::run_tarn(with_json).out.find("\"decode_tok_s\": null") != std::string::npos;
+    CHECK(is_null == (n == "1"));
   }
 }
 

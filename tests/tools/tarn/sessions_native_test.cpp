@@ -59,8 +59,9 @@ bool has(const std::string& text, const std::string& part) {
 
 TEST_CASE("sessions are listed, exported, imported and deleted") {
   World world;
+  REQUIRE(fs::create_directory(world.here.path()));
+  fs::permissions(world.here.path(), fs::perms::owner_all);
   CHECK(has(world.listed(world.here), "no sessions"));
-  CHECK_FALSE(fs::exists(world.here.path()));
   (void)world.say(world.here, "talk", "Once upon a time there was a rook");
   (void)world.say(world.here, "other one", "A list:");
   const std::string list = world.listed(world.here);
@@ -70,6 +71,7 @@ TEST_CASE("sessions are listed, exported, imported and deleted") {
   CHECK(has(list, " f16 "));
   CHECK(has(list, "complete"));
   CHECK(has(list, "T"));
+  CHECK(world.sessions(world.here, {"list"}).out == list);
   const Ended as_json = world.sessions(world.here, {"--json"});
   CHECK(has(as_json.out, "\"name\": \"talk\""));
   CHECK(has(as_json.out, "\"state\": \"complete\""));
@@ -138,7 +140,7 @@ TEST_CASE("an import that is refused leaves the folder as it was") {
       CHECK(has(ended.err, c.says));
       CHECK(fs::exists(path) == has_file);
       if (has_file) CHECK(fs::file_size(path) == n_before);
-      CHECK_FALSE(has(world.listed(world.there), "talk"));
+      if (has_file) CHECK_FALSE(has(world.listed(world.there), "talk"));
     }
   }
   CHECK(has(world.listed(world.there), "own"));
@@ -152,15 +154,17 @@ TEST_CASE("what is not there, or cannot be written, is refused with its reason")
     const char* says;
   };
   const Case cases[] = {
-      {{"delete", "nobody"}, 78, "no session"},
-      {{"export", "nobody", world.file.path()}, 78, "no session"},
+      {{}, 74, "there is no such folder"},
+      {{"list"}, 74, "there is no such folder"},
+      {{"delete", "nobody"}, 74, "there is no such folder"},
+      {{"export", "nobody", world.file.path()}, 74, "there is no such folder"},
       {{"import", "/nowhere/at/all"}, 74, "/nowhere/at/all"},
       {{"import", world.model.path()}, 74, "no exported session"},
       {{"export", "talk"}, 64, "FILE"},
       {{"rename", "talk"}, 64, "rename"},
   };
   for (const Case& c : cases) {
-    CAPTURE(c.words[0]);
+    CAPTURE(c.says);
     const Ended ended = world.sessions(world.here, c.words);
     CAPTURE(ended.err);
     CHECK(ended.exit_code == c.exit_code);
@@ -172,6 +176,25 @@ TEST_CASE("what is not there, or cannot be written, is refused with its reason")
   CHECK(world.sessions(world.here, {"export", "talk", "/nowhere/at/all"}).exit_code == 74);
   CHECK(world.sessions(world.here, {"export", "nobody", world.file.path()}).exit_code == 78);
   CHECK_FALSE(fs::exists(world.file.path()));
+}
+
+TEST_CASE("a folder that run refuses is refused for all that is done with its sessions") {
+  World world;
+  (void)world.say(world.here, "talk", "A list:");
+  REQUIRE(world.sessions(world.here, {"export", "talk", world.file.path()}).exit_code == 0);
+  fs::permissions(world.here.path(), fs::perms::owner_all | fs::perms::group_exec);
+  for (const std::vector<std::string>& words : {std::vector<std::string>{},
+                                                {"list"},
+                                                {"export", "talk", world.file.path()},
+                                                {"import", world.file.path(), "--as", "copy"},
+                                                {"delete", "talk"}}) {
+    const Ended ended = world.sessions(world.here, words);
+    CAPTURE(ended.err);
+    CHECK(ended.exit_code == 74);
+    CHECK(has(ended.err, "chmod 700"));
+  }
+  fs::permissions(world.here.path(), fs::perms::owner_all);
+  CHECK(has(world.listed(world.here), "talk"));
 }
 
 }  // namespace
