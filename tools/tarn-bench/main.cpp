@@ -48,8 +48,10 @@ void run(const Options& options) {
               tools::format_bytes(last.plan_bytes).c_str(),
               tools::format_bytes(last.peak_rss_bytes).c_str(), last.io.c_str());
   if (last.bandwidth_bytes_per_s > 0) {
-    std::printf("share: of %.1f GB/s, the best read bandwidth around the last case's runs; %s\n",
-                last.bandwidth_bytes_per_s * 1e-9, last.cpu_info.c_str());
+    std::printf(
+        "share: of %.1f GB/s, the best read bandwidth around the last case's runs; -: of a prompt, "
+        "or\nabove 1, where weights or KV came from the CPU's caches; %s\n",
+        last.bandwidth_bytes_per_s * 1e-9, last.cpu_info.c_str());
   }
   print_selection(rows);
 }
@@ -147,7 +149,8 @@ int run_command_line(int argc, char** argv) {
       "it can say where selection begins to be faster)");
   app.add_flag("--recall", o.wants_recall,
                "also say which share of oracle's tokens method pq chooses (in JSON)");
-  app.add_option("--store", o.store_dir, "directory for KV that memory does not hold");
+  app.add_option("--store", o.store_dir, "directory for KV that memory does not hold")
+      ->check(tools::is_not_empty);
   app.add_option("--kv-memory", o.kv_memory,
                  "bytes of KV in memory, with --store (default: what the budget has)");
   app.add_option(

@@ -213,7 +213,9 @@ f64 Row::bytes_per_s() const {
 
 f64 Row::bandwidth_share() const {
   const bool memory_bound = test.n_prompt == 0;
-  return memory_bound && bandwidth_bytes_per_s > 0 ? bytes_per_s() / bandwidth_bytes_per_s : NAN;
+  if (!memory_bound || bandwidth_bytes_per_s <= 0) return NAN;
+  const f64 share = bytes_per_s() / bandwidth_bytes_per_s;
+  return share <= 1 ? share : NAN;
 }
 
 std::string to_markdown(const std::vector<Row>& rows) {

@@ -44,8 +44,9 @@ struct Row {
   f64 useful_share() const;  // of the bytes that were gathered from the store; NaN without
   f64 bytes_per_token() const;
   f64 bytes_per_s() const;
-  f64 bandwidth_share()
-      const;  // NaN where it was not measured, or where compute is the limit (prompts)
+  // NaN where it was not measured, where compute is the limit (prompts), and above 1: then the
+  // bytes came from the CPU's caches, and the memory's bandwidth says nothing about them.
+  f64 bandwidth_share() const;
 
  private:
   f64 sum(u64 Sample::*of) const;

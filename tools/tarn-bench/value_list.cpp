@@ -30,7 +30,7 @@ void append_part(const std::string& part, std::vector<u32>& values) {
       number(part, part.substr(dash + 1, by == std::string::npos ? by : by - dash - 1));
   const u32 step = by == std::string::npos ? 1 : number(part, part.substr(by + 1));
   const bool multiplies = by != std::string::npos && part[by] == '*';
-  if (step == 0 || (multiplies && (step == 1 || first == 0))) refuse(part);
+  if (last < first || step == 0 || (multiplies && (step == 1 || first == 0))) refuse(part);
   for (u64 value = first; value <= last; value = multiplies ? value * step : value + step) {
     values.push_back(static_cast<u32>(value));
     if (values.size() > kValuesMax) refuse(part);

@@ -58,6 +58,13 @@ TEST_CASE("a generation by selection reads as many tokens as configured, at ever
         once[1]["bytes_per_token"].GetDouble() - once[0]["bytes_per_token"].GetDouble());
 }
 
+TEST_CASE("a range that falls is refused as usage") {
+  const test::SmallModel model("llama", "q8_0");
+  const test::Ended ended = test::run_tarn({"-m", model.path(), "-p", "4-1", "-n", "1"});
+  CHECK(ended.exit_code == 64);
+  CHECK(ended.err.find("'4-1'") != std::string::npos);
+}
+
 TEST_CASE("a method that is none is refused as usage") {
   const test::SmallModel model("llama", "q8_0");
   const test::Ended ended = test::run_tarn({"-m", model.path(), "--select", "some"});
