@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <span>
 #include <sstream>
 #include <string_view>
 
@@ -105,6 +106,24 @@ int32_t show_progress(void*, uint64_t done, uint64_t total) {
                total > 0 ? 100.0 * static_cast<f64>(done) / static_cast<f64>(total) : 100.0);
   if (done == total) std::fprintf(stderr, "\r             \r");
   return 0;
+}
+
+// What will be reserved; a plan that is refused is tarn_open's to tell.
+void say_plan(tarn_options options, bool whole) {
+  options.log = nullptr;
+  tarn_plan plan = TARN_INIT(tarn_plan);
+  if (tarn_plan_memory(&options, &plan) != TARN_OK) return;
+  if (whole) {
+    std::fputs(format_plan(plan).c_str(), stderr);
+    return;
+  }
+  u64 disk_bytes = 0;
+  for (const tarn_region& region : std::span(plan.regions, plan.n_regions)) {
+    if (std::string_view(region.space) == "disk") disk_bytes += region.bytes;
+  }
+  std::fprintf(stderr, "plan: %s of memory, budget %s, %s on disk\n",
+               format_bytes(plan.total_bytes).c_str(), format_bytes(plan.budget_bytes).c_str(),
+               format_bytes(disk_bytes).c_str());
 }
 
 }  // namespace
@@ -235,7 +254,9 @@ EngineHandle::EngineHandle(const std::string& model_path, const Config& config, 
   options.log = print_log;
   options.log_level = verbose ? 0 : 2;
   options.fatal = on_fatal;
-  if (isatty(STDERR_FILENO) != 0) options.progress = show_progress;
+  const bool on_terminal = isatty(STDERR_FILENO) != 0;
+  if (on_terminal || verbose) say_plan(options, verbose);
+  if (on_terminal) options.progress = show_progress;
   check_api(tarn_open(&options, &engine_));
 }
 

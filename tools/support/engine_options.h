@@ -55,7 +55,8 @@ std::string to_toml(const Config& config);
 
 class EngineHandle {
  public:
-  // Opens with progress on a terminal and log lines on standard error. Throws Failure.
+  // Opens with log lines on standard error, and on a terminal the plan's total, before anything is
+  // loaded, and progress; `verbose`: the whole plan, and all log lines. Throws Failure.
   EngineHandle(const std::string& model_path, const Config& config, bool verbose);
   EngineHandle(const EngineHandle&) = delete;
   EngineHandle& operator=(const EngineHandle&) = delete;
@@ -70,7 +71,7 @@ class EngineHandle {
 
 // "4.58 GiB"
 std::string format_bytes(u64 bytes);
-// The table of `tarn plan`, and of the first lines of `tarn run`.
+// The table of `tarn plan`, and of the first lines of `tarn run` without a prompt, or with -v.
 std::string format_plan(const tarn_plan& plan);
 
 }  // namespace tarn::tools
