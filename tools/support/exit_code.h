@@ -27,6 +27,12 @@ struct Failure {
   std::string text;
 };
 
+// What a tool throws that a signal asked to end, when it has done what must be done before: main()
+// ends by that signal, so that a shell sees 128 + its number.
+struct Stopped {
+  int signal = 0;
+};
+
 // The value, or a Failure with the error's sentence.
 [[noreturn]] void throw_failure(const Error& error);
 template <class T>

@@ -31,6 +31,7 @@
 #include "tools/support/own_engine.h"
 #include "tools/tarn/built_in.h"
 #include "tools/tarn/commands.h"
+#include "tools/tarn/reading_time.h"
 
 namespace tarn::tools {
 namespace {
@@ -86,7 +87,7 @@ class Child {
   }
   const Told& told() const { return *told_; }
   bool is_running() {
-    if (g_interrupted != 0) throw Failure{kExitRefused, "interrupted"};
+    if (g_interrupted != 0) throw Stopped{g_interrupted};
     if (pid_ <= 0) return false;
     int status = 0;
     if (wait4(pid_, &status, WNOHANG, &usage_) != pid_) return true;
@@ -286,8 +287,7 @@ void Demo::watch(Child& child, const char* what, u32 until_tokens) {
   if (on_terminal) std::fprintf(stderr, "\r%70s\r", "");
 }
 
-// How long it takes follows from two short readings: a part that grows with the tokens, and one,
-// attention, with their square.
+// How long it takes follows from two short readings.
 void Demo::introduce() {
   f64 seconds[2] = {};
   for (const u32 i : {0u, 1u}) {
@@ -301,11 +301,9 @@ void Demo::introduce() {
     child.wait();
     seconds[i] = child.told().read_s;
   }
-  const f64 n = static_cast<f64>(sample_.document_ids.size()) / kTrialTokens;
-  // Of kTrialTokens: seconds[1] = linear + quadratic, seconds[0] = linear / 2 + quadratic / 4.
-  const f64 quadratic = std::max(0.0, 2 * seconds[1] - 4 * seconds[0]);
-  const f64 linear = std::max(0.0, seconds[1] - quadratic);
-  const f64 estimate_s = 2.2 * (linear * n + quadratic * n * n);
+  const ReadingTime time =
+      reading_time(0, {kTrialTokens / 2, seconds[0]}, {kTrialTokens, seconds[1]});
+  const f64 estimate_s = 2.2 * time.seconds(0, static_cast<f64>(sample_.document_ids.size()));
   std::printf("document  %zu tokens of a context of %u, whose KV whole takes %s\n",
               sample_.document_ids.size(), command_.n_tokens,
               format_bytes(whole_kv_bytes()).c_str());
@@ -415,7 +413,7 @@ void run(DemoCommand& command) {
   const DemoFolder folder(command.folder.empty() ? fs::current_path().string() : command.folder);
   command.folder = folder.path();
   for (const int signal : {SIGINT, SIGTERM}) {
-    std::signal(signal, [](int) { g_interrupted = 1; });
+    std::signal(signal, [](int number) { g_interrupted = number; });
   }
   Demo(command).run();
 }

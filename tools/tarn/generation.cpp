@@ -74,15 +74,32 @@ PrefillProgress::PrefillProgress(tarn_session* session)
   shown_s_ = start_s_;
 }
 
+// By the time until now and until half as many tokens, or about that, were read.
+f64 PrefillProgress::left_s(const tarn_session_info& info, f64 spent_s) {
+  constexpr f64 kFirstTokens = 1024;
+  const f64 begin = static_cast<f64>(n_computed_at_start_);
+  const f64 n = static_cast<f64>(info.n_computed), n_all = static_cast<f64>(info.n_tokens);
+  const f64 n_next = points_.empty() ? kFirstTokens : 2 * (points_.back().n_tokens - begin);
+  if (n - begin >= n_next) points_.push_back({n, spent_s});
+  const auto half = std::find_if(points_.rbegin(), points_.rend(), [&](const ReadingPoint& point) {
+    return 2 * (point.n_tokens - begin) <= n - begin;
+  });
+  if (half == points_.rend()) return spent_s * (n_all - n) / (n - begin);
+  return reading_time(begin, *half, {n, spent_s}).seconds(n, n_all);
+}
+
 void PrefillProgress::show() {
   constexpr f64 kFirstS = 0.5, kLineS = 10;
   const f64 at_s = now_s();
-  if (at_s - start_s_ < kFirstS || (!on_terminal_ && at_s - shown_s_ < kLineS)) return;
   const tarn_session_info info = info_of(session_);
   const u64 n_done = info.n_computed - std::min(info.n_computed, n_computed_at_start_);
   if (n_done == 0 || info.n_computed + 1 >= info.n_tokens) return;
-  const f64 left_s = static_cast<f64>(info.n_tokens - info.n_computed) * (at_s - start_s_) /
-                     static_cast<f64>(n_done);
+  const f64 left_s = this->left_s(info, at_s - start_s_);
+  const bool tells = !is_told_ && n_done >= kTimeToldTokens;
+  is_told_ = is_told_ || tells;
+  const bool is_due = on_terminal_ ? at_s - start_s_ >= kFirstS
+                                   : at_s - shown_s_ >= kLineS || (tells && left_s >= kLineS);
+  if (!is_due) return;
   std::fprintf(stderr,
                on_terminal_ ? "\rreading %llu of %llu tokens, %.0f s left "
                             : "reading %llu of %llu tokens, %.0f s left\n",
@@ -95,6 +112,18 @@ void PrefillProgress::show() {
 void PrefillProgress::clear() {
   if (is_shown_ && on_terminal_) std::fprintf(stderr, "\r%60s\r", "");
   is_shown_ = false;
+}
+
+bool wait_computed(const ApiSession& session, bool (*stop)()) {
+  constexpr int32_t kLookMs = 20;
+  PrefillProgress progress(session.get());
+  for (;;) {
+    const int32_t status = tarn_session_wait(session.get(), kLookMs);
+    if (status == TARN_OK) return true;
+    if (status != TARN_WOULD_BLOCK) check_api(status);
+    if (stop()) return false;
+    progress.show();
+  }
 }
 
 ApiSession::ApiSession(tarn_engine* engine) { check_api(tarn_session_create(engine, &session_)); }

@@ -9,6 +9,7 @@
 
 #include "platform/base/types.h"
 #include "runtime/api/tarn.h"
+#include "tools/tarn/reading_time.h"
 
 namespace tarn::tools {
 
@@ -42,8 +43,11 @@ class ApiSession {
   tarn_session* session_ = nullptr;
 };
 
+constexpr u32 kTimeToldTokens = 8192;
+
 // Says on standard error how far a prefill is and how long it will take: on a terminal all the
-// while, elsewhere a line now and then; nothing where it ends at once.
+// while, elsewhere a line when kTimeToldTokens are read and some are left for long, and one now and
+// then; nothing where it ends at once.
 class PrefillProgress {
  public:
   explicit PrefillProgress(tarn_session* session);
@@ -54,11 +58,17 @@ class PrefillProgress {
   void clear();
 
  private:
+  f64 left_s(const tarn_session_info& info, f64 spent_s);
+
   tarn_session* session_;
   f64 start_s_ = 0, shown_s_ = 0;
   u64 n_computed_at_start_ = 0;
-  bool on_terminal_ = false, is_shown_ = false;
+  std::vector<ReadingPoint> points_;  // each at twice the tokens of the one before
+  bool on_terminal_ = false, is_shown_ = false, is_told_ = false;
 };
+
+// Waits until all that was fed is computed, with progress. False where `stop` said so.
+bool wait_computed(const ApiSession& session, bool (*stop)());
 
 struct GenerateHow {
   bool stream = false;       // text is printed as it comes, and the prefill's progress shown

@@ -14,7 +14,7 @@ volatile std::sig_atomic_t g_asked_to_end = 0;
 // A second signal ends the program as ever: what was published is kept.
 void catch_signals() {
   struct sigaction action {};
-  action.sa_handler = [](int) { g_asked_to_end = 1; };
+  action.sa_handler = [](int signal) { g_asked_to_end = signal; };
   action.sa_flags = static_cast<int>(SA_RESETHAND);
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
@@ -25,6 +25,8 @@ unsigned long long count(u64 n) { return n; }
 }  // namespace
 
 bool asked_to_end() { return g_asked_to_end != 0; }
+
+void end_as_asked() { throw Stopped{g_asked_to_end}; }
 
 void keep_sessions(Config& config) {
   if (config.store.is_off()) {
@@ -73,18 +75,6 @@ bool KeptSession::has_read(const std::vector<u32>& ids) const {
   if (found == ids) return true;
   throw Failure{kExitRefused,
                 "the session " + name_ + " holds another text: choose another name with --session"};
-}
-
-bool KeptSession::wait_computed() const {
-  constexpr int32_t kLookMs = 100;
-  PrefillProgress progress(session_->get());
-  for (;;) {
-    const int32_t status = tarn_session_wait(session_->get(), kLookMs);
-    if (status == TARN_OK) return true;
-    if (status != TARN_WOULD_BLOCK) check_api(status);
-    if (asked_to_end()) return false;
-    progress.show();
-  }
 }
 
 void KeptSession::save() const {

@@ -30,8 +30,6 @@ class KeptSession {
   // True where the session is this text and nothing else, read already or on the way. Throws
   // Failure where it is another one.
   bool has_read(const std::vector<u32>& ids) const;
-  // Waits until all is computed, with progress on standard error. False: asked to end.
-  bool wait_computed() const;
   // All of it is on disk.
   void save() const;
 
@@ -41,7 +39,8 @@ class KeptSession {
   tarn_restored restored_ = TARN_INIT(tarn_restored);
 };
 
-// Whether SIGINT or SIGTERM came since the first KeptSession began.
+// Whether SIGINT or SIGTERM came since the first KeptSession began, and then: throws Stopped.
 bool asked_to_end();
+[[noreturn]] void end_as_asked();
 
 }  // namespace tarn::tools

@@ -1,5 +1,8 @@
 // tools/tarn/main.cpp: the command line. Exit codes: tools/support/exit_code.h.
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <exception>
@@ -17,7 +20,15 @@ constexpr const char* kFooter =
     "  tarn run -m model.gguf -p \"Once upon a time\" -n 64\n"
     "  tarn run --help             a command's options, and examples of it\n"
     "\nExit codes: 0 ok, 64 usage, 70 internal error, 74 I/O failed, 75 GPU lost (start again),\n"
-    "78 model, configuration, budget or request refused.\n";
+    "78 model, configuration, budget or request refused; 128 + n: ended by signal n (130 is ^C),\n"
+    "by which a run with --session saves first.\n";
+
+[[noreturn]] void end_by_signal(int signal) {
+  std::fflush(nullptr);
+  std::signal(signal, SIG_DFL);
+  std::raise(signal);
+  _exit(128 + signal);
+}
 
 int run_command_line(int argc, char** argv) {
   // `synth` has a parser of its own; it shares the programs' exit codes.
@@ -61,6 +72,8 @@ int run_command_line(int argc, char** argv) {
 int code_of(int argc, char** argv) {
   try {
     return run_command_line(argc, argv);
+  } catch (const tarn::tools::Stopped& stopped) {
+    end_by_signal(stopped.signal);
   } catch (const tarn::tools::Failure& failure) {
     std::fprintf(stderr, "tarn: %s\n", failure.text.c_str());
     return failure.code;

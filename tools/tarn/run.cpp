@@ -56,9 +56,9 @@ BuiltIn built_in_of(const RunCommand& command) {
   return command.sample == kBuiltInNames[0] ? BuiltIn::logbook : BuiltIn::recall;
 }
 
-// The next input of a kept session, or the one that it was cut off in. Nothing where a signal came.
-std::optional<GenerationResult> answer_kept(const RunCommand& command, tarn_engine* engine,
-                                            std::vector<u32> prompt) {
+// The next input of a kept session, or the one that it was cut off in.
+GenerationResult answer_kept(const RunCommand& command, tarn_engine* engine,
+                             std::vector<u32> prompt) {
   KeptSession kept(engine, command.session);
   const bool goes_on = kept.goes_on_with(prompt);
   if (!goes_on && kept.n_tokens() > 0) prompt = prompt_ids(command, /*add_special=*/false);
@@ -69,7 +69,7 @@ std::optional<GenerationResult> answer_kept(const RunCommand& command, tarn_engi
   result.n_prompt_tokens = prompt.size() + (also_goes_on ? 0 : kept.n_tokens());
   result.n_prompt_tokens -= std::min<u64>(result.n_prompt_tokens, kept.n_computed());
   kept.save();
-  if (result.was_stopped) return std::nullopt;
+  if (result.was_stopped) end_as_asked();
   return result;
 }
 
@@ -116,9 +116,7 @@ void run(RunCommand& command) {
   command.options.ignore_end = command.ignore_end ? 1 : 0;
   GenerationResult result;
   if (keeps) {
-    const std::optional<GenerationResult> kept = answer_kept(command, engine.get(), prompt);
-    if (!kept) return;  // stopped
-    result = *kept;
+    result = answer_kept(command, engine.get(), prompt);
   } else {
     const ApiSession session(engine.get());
     result = generate(session, prompt, command.options, {.stream = !command.json});

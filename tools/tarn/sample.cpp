@@ -32,6 +32,11 @@ void print_introduction(const EngineHandle& engine, const Sample& sample) {
   std::printf("document  %zu tokens, %s\n\n", sample.document_ids.size(), sample.document.c_str());
   std::printf("memory plan (reserved at start, nothing is asked of the system afterwards)\n%s\n",
               format_plan(engine.plan()).c_str());
+  if (sample.document_ids.size() >= 2 * kTimeToldTokens) {
+    std::printf("time      standard error says how long it takes when %u tokens are read\n\n",
+                kTimeToldTokens);
+  }
+  std::fflush(stdout);  // reading may take minutes
 }
 
 void print_answers(const EngineHandle& engine, const std::vector<Answered>& answers) {
@@ -125,12 +130,9 @@ void run_sample(const EngineOptions& engine_options, const SampleOptions& option
     check_api(
         tarn_session_feed(reader.get(), sample.document_ids.data(), sample.document_ids.size()));
   }
-  if (kept) {
-    const bool is_read = kept->wait_computed();
-    kept->save();
-    if (!is_read) return;
-  }
-  check_api(tarn_session_wait(reader.get(), -1));
+  const bool is_read = wait_computed(reader, &asked_to_end);
+  if (kept) kept->save();
+  if (!is_read) end_as_asked();
   std::vector<Answered> answers;
   std::optional<u64> n_allocations = 0;
   for (const SampleQuestion& question : sample.questions) {

@@ -1,7 +1,10 @@
 #include "tests/tools/tarn/command_line.h"
 
+#include <fcntl.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
+#include <csignal>
 #include <cstdlib>
 
 #include "tests/support/temp_file.h"
@@ -33,6 +36,43 @@ Ended run_program(const std::string& program, const std::vector<std::string>& ar
   return {.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1,
           .out = out_path.empty() ? tools::read_file(out.path()) : "",
           .err = tools::read_file(err.path())};
+}
+
+Stopped stop_tarn(const std::vector<std::string>& arguments, const std::string& when, int signal) {
+  const TempFile out("stdout.txt");
+  const int terminal = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+  if (terminal < 0 || grantpt(terminal) != 0 || unlockpt(terminal) != 0) return {};
+  const int err = open(ptsname(terminal), O_RDWR | O_NOCTTY | O_CLOEXEC);
+  const int to_file = open(out.path().c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  std::vector<std::string> words = arguments;
+  words.insert(words.begin(), TARN_PROGRAM);
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  const pid_t pid = fork();
+  if (pid == 0) {
+    dup2(to_file, STDOUT_FILENO);
+    dup2(err, STDERR_FILENO);
+    execv(TARN_PROGRAM, argv.data());
+    _exit(127);
+  }
+  close(err);
+  close(to_file);
+  Stopped stopped;
+  char bytes[4096];
+  // It ends with an error when the program has closed its side.
+  for (ssize_t n = 0; (n = read(terminal, bytes, sizeof bytes)) > 0;) {
+    stopped.err.append(bytes, static_cast<size_t>(n));
+    if (stopped.said || stopped.err.find(when) == std::string::npos) continue;
+    stopped.said = true;
+    kill(pid, signal);
+  }
+  int status = 0;
+  waitpid(pid, &status, 0);
+  close(terminal);
+  stopped.signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+  stopped.out = tools::read_file(out.path());
+  return stopped;
 }
 
 }  // namespace tarn::test

@@ -17,6 +17,14 @@ struct Ended {
 Ended run_program(const std::string& program, const std::vector<std::string>& arguments,
                   const std::string& out_path = "");
 
+// Starts tarn with a terminal for standard error, and sends it `signal` when it says `when` there.
+struct Stopped {
+  int signal = 0;  // that it ended by; 0: by none
+  bool said = false;
+  std::string out, err;
+};
+Stopped stop_tarn(const std::vector<std::string>& arguments, const std::string& when, int signal);
+
 // `out_path`: where standard output goes, instead of into Ended::out.
 Ended run_tarn(const std::vector<std::string>& arguments, const std::string& out_path = "");
 

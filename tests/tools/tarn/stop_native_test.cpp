@@ -1,0 +1,59 @@
+// Goal    a run that takes long says what it will take before it begins, in memory and, when it has
+//         begun, in time; a signal ends it as a signal does, and a kept session is saved before.
+// Method  the recall model on a document that takes many seconds, on a terminal, stopped when its
+//         progress is seen.
+#include <doctest/doctest.h>
+
+#include <csignal>
+#include <string>
+#include <vector>
+
+#include "tests/support/temp_dir.h"
+#include "tests/tools/tarn/command_line.h"
+
+namespace tarn {
+namespace {
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST_CASE("a long run says what it takes, and how far it is") {
+  const test::Stopped stopped =
+      test::stop_tarn({"run", "--sample", "recall", "-c", "65536"}, "tokens, ", SIGINT);
+  CAPTURE(stopped.err);
+  CAPTURE(stopped.out);
+  REQUIRE(stopped.said);
+  CHECK(stopped.signal == SIGINT);
+  CHECK(has(stopped.err, " s left"));
+  // Not kept back until the end, which did not come.
+  CHECK(has(stopped.out, "memory plan"));
+  CHECK(has(stopped.out, "\ntime "));
+  const size_t plan = stopped.err.find("plan: ");
+  CHECK(has(stopped.err.substr(0, stopped.err.find('\n')), " of memory, budget "));
+  CHECK(plan < stopped.err.find("loading"));
+}
+
+TEST_CASE("with -v all of the plan is said before anything is loaded") {
+  const test::Ended ended = test::run_tarn({"run", "-p", "Log.", "-n", "1", "-v"});
+  CHECK(ended.exit_code == 0);
+  CHECK(ended.err.starts_with("region "));
+}
+
+TEST_CASE("a signal ends a run that keeps its session, when it is saved") {
+  const test::TempDir store("stopped");
+  for (const int signal : {SIGINT, SIGTERM}) {
+    CAPTURE(signal);
+    const test::Stopped stopped = test::stop_tarn(
+        {"run", "--sample", "recall", "-c", "65536", "--store", store.path(), "--session", "long"},
+        "tokens, ", signal);
+    CAPTURE(stopped.err);
+    REQUIRE(stopped.said);
+    CHECK(stopped.signal == signal);
+    CHECK(has(stopped.err, "the same command goes on"));
+    CHECK(has(test::run_tarn({"sessions", "--store", store.path()}).out, "cut off while it read"));
+  }
+}
+
+}  // namespace
+}  // namespace tarn
