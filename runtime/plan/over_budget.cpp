@@ -86,7 +86,10 @@ void propose_least(const Inputs& inputs, const Plan& plan, Error* error) {
 
 Detail largest_regions(const Plan& plan) {
   auto regions = plan.regions;
-  std::ranges::sort(regions, std::ranges::greater{}, &Region::bytes);
+  // What lies on disk is in no budget of memory.
+  std::ranges::sort(regions, std::ranges::greater{}, [](const Region& region) {
+    return region.space == RegionSpace::disk ? 0 : region.bytes;
+  });
   FixedText<sizeof(Detail)> text;
   for (u32 i = 0; i < 3; ++i) {
     text << (i == 0 ? "" : ", ") << regions[i].name << " " << ceil_div(regions[i].bytes, kMiB)

@@ -63,6 +63,23 @@ TEST_CASE("an 8B in 6 GiB at its full context: the error a user reads") {
   CHECK(figure(error, "context_tokens_q8_0") > figure(error, "context_tokens"));
 }
 
+TEST_CASE("the largest regions that the error names are memory's, not the disk's") {
+  const ShapedModel model(test::kLlama31Of8B);
+  Config config;
+  config.context_tokens = 131072;
+  config.budget_bytes = 4 * kGiB;
+  config.store.path[0] = '.';
+  config.store.quota_bytes = 64 * kGiB;
+  const Inputs inputs{.model = &model.description, .config = &config, .n_workers = 2};
+  const Result<Plan> plan = plan_memory(inputs);
+  REQUIRE(plan.has_value());
+  REQUIRE_FALSE(plan->fits);
+  REQUIRE(plan->disk_bytes > 8 * kGiB);
+  const std::string detail = over_budget_error(*plan, inputs).detail.c_str();
+  CHECK(detail.find("weights") == 0);
+  CHECK(detail.find("disk") == std::string::npos);
+}
+
 TEST_CASE("what the error proposes fits, and nothing larger does") {
   test::Random random(test::seed_from_environment());
   CAPTURE(random.seed());
