@@ -302,7 +302,7 @@ void Demo::introduce() {
     seconds[i] = child.told().read_s;
   }
   const ReadingTime time =
-      reading_time(0, {kTrialTokens / 2, seconds[0]}, {kTrialTokens, seconds[1]});
+      reading_time(0, {0.5 * kTrialTokens, seconds[0]}, {kTrialTokens, seconds[1]});
   const f64 estimate_s = 2.2 * time.seconds(0, static_cast<f64>(sample_.document_ids.size()));
   std::printf("document  %zu tokens of a context of %u, whose KV whole takes %s\n",
               sample_.document_ids.size(), command_.n_tokens,
