@@ -8,6 +8,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 
 #include "kernels/cpu_table.h"
@@ -246,14 +247,15 @@ SelectConfig by_cost(u32 n_updates) {
   return select;
 }
 
-// A clock that goes on by so much whenever anybody looks at it.
+// A clock that goes on by so much whenever anybody looks at it, workers too.
 class SteppingClock final : public Clock {
  public:
   explicit SteppingClock(u64 step_ns) : step_ns_(step_ns) {}
-  u64 now_ns() override { return now_ns_ += step_ns_; }
+  u64 now_ns() override { return now_ns_.fetch_add(step_ns_) + step_ns_; }
 
  private:
-  u64 step_ns_, now_ns_ = 0;
+  u64 step_ns_;
+  std::atomic<u64> now_ns_ = 0;
 };
 
 TEST_CASE("without a number a clustering makes the updates that costs allow, whatever the clock") {
