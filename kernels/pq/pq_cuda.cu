@@ -184,6 +184,7 @@ struct PqWeigh {
 // A CTA a KV head.
 struct PqPairs {
   static constexpr u32 kThreads = 256;
+  static constexpr u32 kCtasASm = 4;  // registers; there are fewer CTAs than SMs
   static constexpr u32 kWarps = kThreads / kWarpLanes;
   static constexpr u32 kPairsMax = kPqPairSideMax * kPqPairSideMax;
   static constexpr u32 kLanes = 16;
