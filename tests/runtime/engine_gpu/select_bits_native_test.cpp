@@ -51,7 +51,7 @@ TEST_CASE("sessions that select give the same bits alone, beside others, forked 
   const GpuModel model("llama", "q8_0", GpuModelSize::one_layer);
   const u64 seed = seed_from_environment();
   const std::vector<u32> ids = random_ids(seed, kPrompt, GpuModel::kVocab);
-  const std::vector<u32> tokens = random_ids(seed + 1, 7, GpuModel::kVocab);
+  const std::vector<u32> tokens = random_ids(seed + 1, 20, GpuModel::kVocab);
   GpuEngine gpu;
   require_open(gpu, model.path(), select_config(5, 64, 3));
   engine::Engine& engine = gpu.engine;
@@ -70,6 +70,7 @@ TEST_CASE("sessions that select give the same bits alone, beside others, forked 
   engine.destroy_session(beside[0]);
   engine.destroy_session(beside[1]);
   const SessionIdx copy = *engine.fork(alone[0]);
+  // Counts of pairs that kept what was cut would find the k-th token too early.
   constexpr u32 kKept = kPrompt + 5;  // the index was in use
   for (const SessionIdx session : {alone[0], copy}) {
     REQUIRE(engine.truncate(session, kKept).has_value());
