@@ -15,8 +15,7 @@ kv::Extents* Selector::extents() const {
 }
 
 u32 Selector::extent_of(const Session& s, u32 head) const {
-  const auto offset = static_cast<u64>(reinterpret_cast<const std::byte*>(&s) - sessions_);
-  return static_cast<u32>(offset / plan::kSelectSessionBytes) * args_.plan->select.n_heads + head;
+  return idx_of(s) * args_.plan->select.n_heads + head;
 }
 
 void Selector::forget_extents(const Session& s) {
@@ -92,7 +91,7 @@ Result<void> Selector::lay_out(Session& s, u32 cache_layer) {
   const select::PqIndex& pq = s.target[first_head].pq;
   const u32 begin = static_cast<u32>(align_up(pq.slot_begin(), page_tokens));
   const u32 end = (pq.slot_begin() + s.n_rows) / page_tokens * page_tokens;
-  const u32 session = extent_of(s, 0) / args_.plan->select.n_heads;
+  const u32 session = idx_of(s);
   for (u32 kv_head = 0; kv_head < n_kv_heads; ++kv_head) {
     extents->begin(extent_of(s, first_head + kv_head), begin, std::max(begin, end));
     caches(session)[first_head + kv_head].clear();  // it may have names of what was there
@@ -134,7 +133,7 @@ Result<void> Selector::write_order(const Session& s, const Layout& layout) {
 
 void Selector::place_pairs(const Session& s, const Layout& layout) {
   const model::ModelSpec& spec = *args_.spec;
-  const u32 session = extent_of(s, 0) / args_.plan->select.n_heads;
+  const u32 session = idx_of(s);
   const f32* q = last_query(session, layout.cache_layer);
   const u32 n_group_heads = spec.n_heads / spec.n_kv_heads;
   args_.workers->run(spec.n_kv_heads, [&](u32 kv_head, u32 worker_idx) {
