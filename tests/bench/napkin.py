@@ -2,7 +2,7 @@
 """napkin.py [--check NAPKIN.md]
 
 What a token of an 8B should cost on two boards, from bytes, launches and the assumptions below:
-prints the table of kernels/NAPKIN.md, or holds the page to it. Standard library only.
+prints the tables of kernels/NAPKIN.md, or holds the page to them. Standard library only.
 """
 import argparse
 import sys
@@ -13,8 +13,11 @@ D, N_FF, D_KV, HEAD_DIM, N_KV_HEADS, N_LAYERS, N_VOCAB = 4096, 14336, 1024, 128,
 LAYERS_MORE_BITS = 16  # v and down are q6_k there, in llama.cpp's mix Q4_K_M
 BITS = {"q4_k": 4.5, "q6_k": 6.5625, "q8_0": 8.5}
 KV_BYTES = {"f16": 2.0, "q8_0": 34 / 32}  # an element
-N_KERNELS = 356        # a token: tests/tools/gpu_check/kernel_bench_test.cpp counts and prints it
-N_SMALL_KERNELS = 195  # of these, the ones that read neither weights nor KV
+# Launches in a layer and around the layers; tests/runtime/engine_gpu/select_test.cpp and
+# engine_gpu_test.cpp count them, tests/tools/gpu_check/kernel_bench_test.cpp those of the 8B.
+READS = {"everything": (11, 4), "by selection, pairs of codes (2 x 6 bits)": (11 + 3, 4 + 1),
+         "by selection, token by token (4 x 8 bits)": (11 + 5, 4 + 1), "a window": (11 + 1, 4)}
+N_SMALL_KERNELS = 195  # of those that read everything, the ones that read neither weights nor KV
 
 # Assumptions; `tarn-board-check` measures each.
 READ_SHARE = 0.92     # of the nominal bandwidth, a plain read: MLC reaches 0.86 on a Nano Super
@@ -46,6 +49,11 @@ def kv_bytes(kv_type, depth):
     return depth * N_LAYERS * N_KV_HEADS * 2 * HEAD_DIM * KV_BYTES[kv_type]
 
 
+def n_kernels(reads):
+    of_layer, around = READS[reads]
+    return N_LAYERS * of_layer + around
+
+
 def rows():
     for board, gb_per_s, free_gb in BOARDS:
         for mix in ("Q4_K_M", "Q8_0"):
@@ -54,12 +62,19 @@ def rows():
                     weights, kv = weight_bytes(mix), kv_bytes(kv_type, depth)
                     limit_s = (weights + kv) * 1e-9 / gb_per_s
                     seconds = limit_s / (READ_SHARE * PRODUCT_SHARE) + \
-                        (N_KERNELS * GAP_US + N_SMALL_KERNELS * SMALL_US) * 1e-6
+                        (n_kernels("everything") * GAP_US + N_SMALL_KERNELS * SMALL_US) * 1e-6
                     fits = (weights + kv) * 1e-9 + OTHER_GB <= free_gb
                     yield (f"| {board} | {mix} | {depth} | {kv_type} | {(weights + kv) * 1e-9:.2f} "
                            f"| {1 / limit_s:.1f} | "
                            + (f"{1 / seconds:.1f} | {limit_s / seconds:.2f} |" if fits else
                               "does not fit | |"))
+
+
+def kernels_table():
+    lines = ["| what a token reads | a layer | around | Llama 3.1 8B |", "|---|---|---|---|"]
+    for reads, (of_layer, around) in READS.items():
+        lines.append(f"| {reads} | {of_layer} | {around} | {n_kernels(reads)} |")
+    return "\n".join(lines)
 
 
 def table():
@@ -71,10 +86,11 @@ def main():
     parser = argparse.ArgumentParser(usage=__doc__)
     parser.add_argument("--check", type=Path)
     args = parser.parse_args()
-    if args.check is None:
-        print(table())
-    elif table() not in args.check.read_text():
-        sys.exit(f"{args.check} has another table than this script, which gives\n{table()}")
+    for text in (table(), kernels_table()):
+        if args.check is None:
+            print(text, end="\n\n")
+        elif text not in args.check.read_text():
+            sys.exit(f"{args.check} has another table than this script, which gives\n{text}")
 
 
 if __name__ == "__main__":

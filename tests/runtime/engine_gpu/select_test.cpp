@@ -1,10 +1,12 @@
 // Goal    a GPU that reads by selection reads what the CPU would choose from the same keys and
 //         queries, step by step: before, at and after an index comes into use, for the token that
-//         has just left the local window, after a rebuild.
+//         has just left the local window, after a rebuild; and launches as many kernels as
+//         kernels/NAPKIN.md says.
 // Method  the fake device and the emulated kernels. The oracle is the CPU's own index over the KV
 //         in the fake device's memory, asked with the query that the kernels were given; the
 //         places they chose and the slots they gathered are read where they lie.
 #include <algorithm>
+#include <utility>
 
 #include "runtime/select/select_shape.h"
 #include "runtime/select/selection.h"
@@ -237,6 +239,43 @@ TEST_CASE("the window reads the first tokens and the last ones") {
              ++n_seen;
            });
   CHECK(n_seen == 2);
+}
+
+TEST_CASE("a decode step that selects is one graph, of 3 launches a layer more and 1 around them") {
+  struct Case {
+    const char* arch;
+    SelectMethod method;
+    u32 n_subspaces;
+    u64 launches_a_layer, launches_around;
+  };
+  const Case cases[] = {
+      {"llama", SelectMethod::pq, 2, 11 + 3, 4 + 1},  // table, pairs, gather; codes of new keys
+      {"llama", SelectMethod::pq, 4, 11 + 5, 4 + 1},  // table, scores, weights, top k, gather
+      {"qwen3", SelectMethod::pq, 4, 13 + 4, 4 + 1},  // a q head a KV head: no weights
+      {"llama", SelectMethod::window, 2, 11 + 1, 4},  // gather
+  };
+  for (const Case& c : cases) {
+    CAPTURE(c.arch);
+    CAPTURE(c.n_subspaces);
+    const GpuModel model(c.arch, "q8_0");
+    Config config = select_config(4);
+    config.select.method = c.method;
+    config.select.n_subspaces = c.n_subspaces;
+    GpuEngine gpu;
+    require_open(gpu, model.path(), config);
+    CHECK(gpu.device.graph_work_max() ==
+          gpu.engine.spec().n_layers * c.launches_a_layer + c.launches_around);
+    const SessionIdx session = prompted(gpu.engine, random_ids(3, kPrompt, GpuModel::kVocab));
+    u64 n_sent = 0, n_steps = 0;
+    generate(gpu.engine, session, random_ids(4, 6, GpuModel::kVocab),
+             [&](u32, const engine::StepTrace& trace) {
+               const u64 n_before = std::exchange(n_sent, gpu.device.n_enqueued());
+               if (trace.n_slots_chosen == 0 || ++n_steps == 1) return;  // 1: it brings the index
+               // The step's state, a new group's address, the graph, what comes back, an event.
+               CHECK(n_sent - n_before <= 5);
+             });
+    CHECK(n_steps == 3);
+  }
 }
 
 }  // namespace

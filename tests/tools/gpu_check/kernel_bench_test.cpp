@@ -116,8 +116,8 @@ TEST_CASE("what fills the pool is finite in every format") {
   CHECK(n_set > 9 * kMiB / 4 / 2);
 }
 
-// What the engine launches for a token: its graph.
-u64 launches_of_engine(u32 n_layers) {
+// What the engine launches for a token that reads so: the longest of its graphs.
+u64 launches_of_engine(u32 n_layers, SelectMethod method = SelectMethod::full) {
   synth::SynthShape shape{.name = "gpu",
                           .n_layers = n_layers,
                           .d_model = 64,
@@ -130,6 +130,7 @@ u64 launches_of_engine(u32 n_layers) {
   config.context_tokens = 64;
   config.page_tokens = 32;
   config.sessions_max = 1;
+  config.select.method = method;
   FakeDevice device;
   SystemReserve reserve;
   SystemClock clock;
@@ -171,6 +172,14 @@ TEST_CASE("the bench's token is the engine's: as many kernels, 356 for Llama 3.1
   const u64 of_8b = of_one + (BenchShape{}.n_layers - 1) * of_layer;
   CHECK(of_8b == 356);
   MESSAGE("kernels of a token of Llama 3.1 8B: ", of_8b);
+}
+
+TEST_CASE("a token of Llama 3.1 8B that selects is 453 kernels of the engine's") {
+  const u64 of_one = launches_of_engine(1, SelectMethod::pq);
+  const u64 of_layer = launches_of_engine(2, SelectMethod::pq) - of_one;
+  const u64 of_8b = of_one + (BenchShape{}.n_layers - 1) * of_layer;
+  CHECK(of_8b == 453);
+  MESSAGE("of one that selects: ", of_8b);
 }
 
 TEST_CASE("a call that fails ends the bench with the device's word, and nothing is left") {
