@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "platform/base/assert.h"
 
@@ -54,6 +55,8 @@ const char* segment_name(SegmentKind kind) {
       return "attend";
     case SegmentKind::cluster:
       return "cluster";
+    case SegmentKind::cluster_beside:
+      return "cluster_beside";
     case SegmentKind::count:
       break;
   }
@@ -386,6 +389,16 @@ void Engine::prepare_selection() {
   }
 }
 
+// The GPU has a step to compute: its part of a clustering meanwhile, once. Not beside a prompt:
+// what takes longer than the GPU would keep a first token waiting.
+bool Engine::work_beside() {
+  if (!on_gpu() || !selector_.is_on() || !std::exchange(may_work_beside_, false)) return true;
+  SegmentTimer timer(trace_, SegmentKind::cluster_beside, *clock_);
+  const Result<void> worked = selector_.work_beside();
+  if (!worked) lose_device(worked.error());
+  return worked.has_value();
+}
+
 void Engine::trace_selection() {
   if (!selector_.is_on()) return;
   const Selector::Spent spent = selector_.take_spent();
@@ -407,6 +420,7 @@ void Engine::trace_selection() {
 // Whether what the step has computed so far may be believed. An error of any kind ends the engine:
 // which of the step's results it spoilt cannot be told, and after most of them the context is dead.
 bool Engine::device_works() {
+  if (!work_beside()) return false;
   Result<void> checked = backend_->finish();
   if (checked && device_ != nullptr && !on_gpu()) checked = device_->check();
   if (!checked) lose_device(checked.error());
@@ -444,6 +458,7 @@ const StepTrace& Engine::step() {
                               .step = &step_state_};
     {
       SegmentTimer timer(trace_, SegmentKind::layers, *clock_);
+      may_work_beside_ = trace_.n_prefill_rows == 0;
       may_abandon_ = true;
       forward_layers(forward);
       may_abandon_ = false;

@@ -253,6 +253,7 @@ class Engine final : private StepWatch {
   void trace_selection();
   void add_rows(Session& session, u32 n);
   bool device_works();
+  bool work_beside();
   void lose_device(const Error& error);
   void commit_rows();
   bool accept_rows(const ForwardArgs& forward);
@@ -341,7 +342,8 @@ class Engine final : private StepWatch {
   std::span<char> shown_{};  // text that a token makes visible
   u32 next_session_ = 0;     // round robin of prefill slices
   StepTrace trace_{};
-  bool may_abandon_ = false;  // while the layers are computed: nothing of the step counts yet
+  bool may_abandon_ = false;      // while the layers are computed: nothing of the step counts yet
+  bool may_work_beside_ = false;  // the GPU gets a step, and the host has done nothing beside it
   EngineCounters counters_{};
 
   // Publication of kept sessions.

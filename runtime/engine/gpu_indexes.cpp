@@ -12,18 +12,22 @@ Result<void> GpuIndexes::open(const GpuIndexesArgs& args) {
   TARN_ASSERT(done_ == nullptr);
   args_ = args;
   stream_ = args_.device->stream(StreamId::compute);
+  keys_stream_ = args_.device->stream(StreamId::copy_out);
   TARN_TRY(done_, args_.device->create_event());
+  TARN_TRY(fetched_, args_.device->create_event());
   return {};
 }
 
 void GpuIndexes::close() {
-  if (done_ != nullptr) args_.device->destroy_event(done_);
-  done_ = nullptr;
+  for (GpuEvent** event : {&done_, &fetched_}) {
+    if (*event != nullptr) args_.device->destroy_event(*event);
+    *event = nullptr;
+  }
 }
 
-Result<void> GpuIndexes::finish() {
-  args_.device->record(done_, stream_);
-  TARN_CHECK(wait_done(*args_.device, done_, *args_.clock, kGpuWaitNsMax));
+Result<void> GpuIndexes::finish(GpuEvent* event, GpuStream* stream) {
+  args_.device->record(event, stream);
+  TARN_CHECK(wait_done(*args_.device, event, *args_.clock, kGpuWaitNsMax));
   return args_.device->check();
 }
 
@@ -37,16 +41,16 @@ Result<u32> GpuIndexes::fetch(const kv::Sequence& sequence, u32 cache_layer, u32
   for (u32 i = 0; i < n; ++i) {
     const u64 address = sequence.group_address(cache_layer, begin + i);
     args_.device->copy_out(args_.window.subspan(i * group_bytes, group_bytes),
-                           DeviceBytes(reinterpret_cast<std::byte*>(address)), stream_);
+                           DeviceBytes(reinterpret_cast<std::byte*>(address)), keys_stream_);
   }
-  TARN_CHECK(finish());
+  TARN_CHECK(finish(fetched_, keys_stream_));
   return n;
 }
 
 Result<void> GpuIndexes::put(u32 session, const std::byte* index_bytes) {
   const plan::SelectShape& shape = args_.plan->select;
   args_.device->copy_in(index(session), {index_bytes, shape.n_heads * shape.index_bytes}, stream_);
-  return finish();  // the host's bytes may change from now on
+  return finish(done_, stream_);  // the host's bytes may change from now on
 }
 
 void GpuIndexes::copy(u32 from, u32 to) {

@@ -1,9 +1,11 @@
 // runtime/engine/gpu_indexes.h
 //
 // The indexes that a GPU chooses by, one a session, each as the host lays it out
-// (plan/gpu_select_shape.h). Copies go on the compute stream, in order with the steps.
+// (plan/gpu_select_shape.h). They go there on the compute stream, in order with the steps. Keys
+// come on a stream of their own, beside a step that computes: those of slots that earlier steps
+// wrote, which have ended.
 //
-//   memory   the plan's, lent; of its own an event
+//   memory   the plan's, lent; of its own two events
 #pragma once
 
 #include "platform/clock/clock.h"
@@ -38,11 +40,11 @@ class GpuIndexes final : public DeviceIndexes {
 
  private:
   DeviceBytes index(u32 session) const;
-  Result<void> finish();
+  Result<void> finish(GpuEvent* event, GpuStream* stream);
 
   GpuIndexesArgs args_{};
-  GpuStream* stream_ = nullptr;
-  GpuEvent* done_ = nullptr;
+  GpuStream *stream_ = nullptr, *keys_stream_ = nullptr;
+  GpuEvent *done_ = nullptr, *fetched_ = nullptr;
 };
 
 }  // namespace tarn::engine

@@ -1,6 +1,7 @@
 #include "runtime/engine/selector.h"
 
 #include <new>
+#include <utility>
 
 #include "platform/base/assert.h"
 #include "runtime/engine/selector_parts.h"
@@ -284,14 +285,21 @@ Result<bool> Selector::begin_row(u32 idx, const kv::Sequence& sequence, u32 n_to
   Session& s = session(idx);
   s.is_stuck = false;
   TARN_CHECK(settle(s));
-  if (may_work && can_work(s)) {
-    const u32 n_left = n_units() - s.n_units_done;
-    const u32 n_steps = std::max(s.life.swap_at() - std::min(s.life.swap_at(), s.n_tokens), 1u);
-    TARN_CHECK(run_units(s, static_cast<u32>(ceil_div(n_left, n_steps))));
+  s.n_units_due = 0;
+  if (args_.device == nullptr && may_work && can_work(s)) {
+    TARN_CHECK(run_units(s, units_of_step(s)));
   }
   s.n_tokens = n_tokens;
   TARN_CHECK(advance(s, sequence, n_tokens));
+  if (args_.device != nullptr && may_work && can_work(s)) s.n_units_due = units_of_step(s);
   return !s.life.is_dense();
+}
+
+// As many a step as bring a job to its end before its index is used.
+u32 Selector::units_of_step(const Session& s) const {
+  const u32 n_left = n_units() - s.n_units_done;
+  const u32 n_steps = std::max(s.life.swap_at() - std::min(s.life.swap_at(), s.n_tokens), 1u);
+  return static_cast<u32>(ceil_div(n_left, n_steps));
 }
 
 void Selector::far_groups(u32 idx, u32* begin, u32* end) const {
@@ -319,6 +327,20 @@ Result<void> Selector::work() {
     break;
   }
   return {};
+}
+
+Result<void> Selector::work_beside() {
+  if (!is_on()) return {};
+  TARN_ASSERT(args_.device != nullptr);
+  bool was_due = false;
+  for (u32 idx = 0; idx < args_.plan->sessions_max; ++idx) {
+    Session& s = session(idx);
+    const u32 n_due = std::exchange(s.n_units_due, 0);
+    if (n_due == 0 || !can_work(s)) continue;
+    was_due = true;
+    TARN_CHECK(run_units(s, n_due));
+  }
+  return was_due ? Result<void>() : work();
 }
 
 Selector::DeviceRow Selector::take_row(u32 idx) {

@@ -20,7 +20,8 @@
 //
 //   device    where KV lies in a GPU's memory, the rows are chosen and coded there: a finished
 //             index goes to it at the swap, and the host's copy ends with the rows that were
-//             clustered, which is all that truncation, copies and rebuilds need of it
+//             clustered, which is all that truncation, copies and rebuilds need of it. A step's
+//             part of a job is done while the GPU computes it: work_beside()
 //
 //   memory    the plan's regions select_index, select_scratch and kv_cache
 //   thread    the engine's; attend() on any worker, a (layer, KV head) a task
@@ -92,8 +93,8 @@ class Selector {
   // due. Clusters nothing yet.
   void end_turn(u32 session, const kv::Sequence& sequence, u32 input_begin, u32 n_tokens);
   // The session's next row is that of a generated token, its n_tokens-th, alone in its run; all
-  // before it are in the KV. Whether it selects. Does some of a clustering where `may_work`, and
-  // waits for one that is due.
+  // before it are in the KV. Whether it selects. Does some of a clustering where `may_work`, or,
+  // with a device, leaves it to work_beside(); waits for one that is due.
   Result<bool> begin_row(u32 session, const kv::Sequence& sequence, u32 n_tokens, bool may_work);
   // Groups of the row that selects of which it reads chosen slots alone: those of the middle.
   void far_groups(u32 session, u32* begin, u32* end) const;
@@ -101,6 +102,9 @@ class Selector {
   // row.
   bool has_work() const;
   Result<void> work();
+  // With a device, while it computes a step in which nobody waits for a first token: what the
+  // step's rows left to it, or some of any session's.
+  Result<void> work_beside();
 
   // With a device: what the row that selects has to know, once: its middle's keys [n_coded, end)
   // get codes in the row's step. n_counted of them had one before a cut.
@@ -196,6 +200,7 @@ class Selector {
   void start_job(Session& s, const kv::Sequence& sequence, bool is_rebuild);
   void drop_job(Session& s);
   bool can_work(const Session& s) const;
+  u32 units_of_step(const Session& s) const;
   u32 idx_of(const Session& s) const;
   Result<void> send_index(Session& s);
   void begin_training(Session& s, select::HeadIndex* target);

@@ -28,7 +28,7 @@ void Selector::start_job(Session& s, const kv::Sequence& sequence, bool is_rebui
 void Selector::drop_job(Session& s) {
   s.has_job = s.is_stuck = false;
   s.target = nullptr;
-  s.n_units_done = 0;
+  s.n_units_done = s.n_units_due = 0;
   if (spare_user_ == &s) spare_user_ = nullptr;
 }
 

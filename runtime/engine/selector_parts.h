@@ -19,6 +19,7 @@ struct Selector::Session {
   u32 first_row = 0;  // that it clusters; those before it keep their codes and codebooks
   u32 n_rows = 0;
   u32 n_units_done = 0;
+  u32 n_units_due = 0;      // with a device: of the step under way
   u32 n_tokens = 0;         // of the last row
   u32 n_coded = 0;          // with a device: rows of the middle that have codes there
   u32 n_counted = 0;        // and rows that its counts stand for

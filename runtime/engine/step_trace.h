@@ -15,10 +15,11 @@ enum class SegmentKind : u8 {
   logits,  // device: the output product of the wanted rows
   sample,  // host: sampler, text, events
   // Rows that select, inside of layers; busy_ns is that of all workers together.
-  select,   // the choice: codes of new tokens, scores, the best of them
-  gather,   // copying what was chosen
-  attend,   // attention over it
-  cluster,  // making an index, before the layers
+  select,          // the choice: codes of new tokens, scores, the best of them
+  gather,          // copying what was chosen
+  attend,          // attention over it
+  cluster,         // making an index, before the layers
+  cluster_beside,  // the same by the host, while a GPU computes the layers; inside of layers
   count,
 };
 const char* segment_name(SegmentKind kind);

@@ -204,6 +204,8 @@ void FakeDevice::copy_out(std::span<std::byte> to, DeviceBytes from, GpuStream* 
   ++copied_.n_out;
   copied_.bytes_out += to.size();
   put(on, [=, this] {
+    const Queue& compute = queues_[static_cast<u32>(StreamId::compute)];
+    if (on != &compute.stream && !compute.work.empty()) ++copied_.n_out_beside;
     if (!has(from.raw(), to.size())) {
       errors_.note(kGpuIllegalAddress, "copy_out");
     } else if (!to.empty()) {
@@ -282,9 +284,9 @@ void FakeDevice::wait(GpuStream* waits, GpuEvent* event) {
 
 Result<bool> FakeDevice::is_done(GpuEvent* event) {
   TARN_CHECK(answer("is_done"));
-  run_queues();
-  if (is_lost()) return fail(errors_.take().error());
   const Event& asked = *events_.at(event);
+  run_queues(&asked);
+  if (is_lost()) return fail(errors_.take().error());
   return asked.n_reached == asked.n_recorded;
 }
 
@@ -331,7 +333,7 @@ Result<void> FakeDevice::check() {
   return errors_.take();
 }
 
-void FakeDevice::run_queues() {
+void FakeDevice::run_queues(const Event* until) {
   if (hangs_ || is_lost()) {
     if (is_lost()) {
       for (Queue& queue : queues_) queue.work.clear();
@@ -339,14 +341,14 @@ void FakeDevice::run_queues() {
     return;
   }
   bool advances = true;
-  while (advances) {
+  while (advances && (until == nullptr || until->n_reached < until->n_recorded)) {
     advances = false;
-    const u64 first = random_.below(kStreams);
+    const u64 first = copies_first ? 1 : random_.below(kStreams);
     for (u64 i = 0; i < kStreams && !advances; ++i) {
       Queue& queue = queues_[(first + i) % kStreams];
       advances = !queue.work.empty() && queue.work.front()();
       if (advances) queue.work.pop_front();
-      if (is_lost()) return run_queues();
+      if (is_lost()) return run_queues(until);
     }
   }
 }

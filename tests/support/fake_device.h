@@ -2,9 +2,10 @@
 //
 // A GPU without a GPU: a Device in host memory. Kernels are those of tests/support/emulator; what
 // is enqueued waits in its stream's queue until somebody asks an event, so a host that reads too
-// early reads old bytes; streams go on in a seeded order, as far as their events let them; a graph
-// is what was enqueued while it was captured, run again at each launch. A copy from or to memory
-// that the device does not have is an illegal address, as on a real one.
+// early reads old bytes; streams go on in a seeded order, as far as their events let them, and
+// until the event that was asked is done; a graph is what was enqueued while it was captured, run
+// again at each launch. A copy from or to memory that the device does not have is an illegal
+// address, as on a real one.
 //
 // It fails on demand: every call that could reach a driver has a number, and a script says which of
 // them fail with which error of CUDA's. A loss stays, as a real one does. Calls from a thread that
@@ -77,9 +78,11 @@ class FakeDevice final : public Device {
   struct Copied {
     u64 n_in = 0, bytes_in = 0;
     u64 n_out = 0, bytes_out = 0;
+    u64 n_out_beside = 0;  // carried out while the compute stream had work left
   };
   const Copied& copied() const { return copied_; }
 
+  bool copies_first = false;  // the compute stream goes on where no other stream can
   u64 device_bytes_per_s = 100'000'000'000;
   u64 shared_bytes_per_s = 50'000'000'000;
   u64 driver_takes_bytes = 24 * kMiB;  // of the free memory since open()
@@ -148,7 +151,7 @@ class FakeDevice final : public Device {
   bool enqueues(const char* what);
   Queue& queue_of(GpuStream* stream);
   void put(GpuStream* on, Work work);
-  void run_queues();
+  void run_queues(const Event* until = nullptr);
   bool has(const std::byte* begin, u64 bytes) const;
   static std::byte* add_piece(Pieces& pieces, u64 bytes);
   u64 used_bytes() const;

@@ -20,7 +20,8 @@ void add_step(const engine::StepTrace& trace, u64 now_ns, Sample& out) {
   out.select_ns += busy_ns(engine::SegmentKind::select);
   out.gather_ns += busy_ns(engine::SegmentKind::gather);
   out.attend_ns += busy_ns(engine::SegmentKind::attend);
-  out.cluster_ns += busy_ns(engine::SegmentKind::cluster);
+  out.cluster_ns +=
+      busy_ns(engine::SegmentKind::cluster) + busy_ns(engine::SegmentKind::cluster_beside);
   out.n_slots_chosen += trace.n_slots_chosen;
   if (trace.n_tokens_out == 0) return;
   if (out.first_ns == 0) {

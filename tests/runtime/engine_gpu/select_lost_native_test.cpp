@@ -15,7 +15,7 @@ using engine::SessionIdx;
 
 TEST_CASE("a GPU lost at any call of a selection: no token and no step from then on") {
   const GpuModel model("llama", "q8_0", GpuModelSize::one_layer);
-  constexpr u32 kPrompt = 20, kTokens = 2;
+  constexpr u32 kPrompt = 20, kTokens = 3;
   const std::vector<u32> ids = random_ids(seed_from_environment(), kPrompt, GpuModel::kVocab);
   Config config = small_config();
   config.context_tokens = 64;
@@ -26,7 +26,7 @@ TEST_CASE("a GPU lost at any call of a selection: no token and no step from then
   config.select.n_local = 2;
   config.select.k = 4;
   config.select.code_bits = 1;
-  config.select.swap_tokens = 1;
+  config.select.swap_tokens = 2;
   config.select.context_min = 1;
   config.select.iterations = 1;
   // The prompt and its token, then the rest, in which `call` fails; 0: none.

@@ -221,6 +221,38 @@ TEST_CASE("and token by token, of q8_0 keys in packed codes") {
   CHECK(compare_choices(GpuModelSize::one_layer, config, 5).n_steps == 2);
 }
 
+TEST_CASE("the host clusters while the GPU computes a step, and never beside a prompt") {
+  const GpuModel model("llama", "q8_0");
+  for (const u32 swap_tokens : {1u, 4u}) {
+    CAPTURE(swap_tokens);
+    GpuEngine gpu;
+    gpu.device.copies_first = true;
+    Config config = select_config(5);
+    config.select.swap_tokens = swap_tokens;
+    require_open(gpu, model.path(), config);
+    const SessionIdx session = prompted(gpu.engine, random_ids(3, kPrompt, GpuModel::kVocab));
+    const u64 n_beside_before = gpu.device.copied().n_out_beside;
+    u32 n_units = 0;
+    generate(
+        gpu.engine, session, random_ids(4, 6, GpuModel::kVocab),
+        [&](u32 n, const engine::StepTrace& trace) {
+          CAPTURE(n);
+          const auto runs = [&](engine::SegmentKind kind) {
+            return trace.segments[static_cast<u64>(kind)].n_runs;
+          };
+          n_units += trace.n_cluster_units;
+          if (n == kPrompt) CHECK(trace.n_cluster_units == 0);
+          CHECK((trace.n_slots_chosen > 0) == (n >= kPrompt + swap_tokens));
+          CHECK(runs(engine::SegmentKind::cluster_beside) == (trace.n_prefill_rows == 0 ? 1 : 0));
+        });
+    CHECK(n_units == gpu.engine.spec().n_cache_layers);
+    // Keys come twice a layer, a group here. An index that is wanted at once is made before the
+    // step that reads by it.
+    CHECK(gpu.device.copied().n_out_beside - n_beside_before ==
+          (swap_tokens > 1 ? 2 * n_units : 0));
+  }
+}
+
 TEST_CASE("the window reads the first tokens and the last ones") {
   const GpuModel model("llama", "q8_0", GpuModelSize::one_layer);
   Config config = select_config(4);
