@@ -74,7 +74,7 @@ struct StepState {
   std::span<const u32> wanted{};  // rows whose logits are wanted, ascending; may be empty
   bool takes_best = false;        // of each of them its best token alone: summarize(), no fetch()
   StepWatch* watch = nullptr;     // nullptr: wanted to the end
-  KvWatch kv_watch{};             // of a CPU's steps, run by run
+  KvWatch kv_watch{};             // between the ops, run by run; rows in the backend's space
 };
 
 struct Projection {

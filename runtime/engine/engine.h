@@ -151,13 +151,13 @@ class Engine final : private StepWatch {
   // Called with the logits of every row that the session computes from now on; nullptr ends it.
   void watch_logits(SessionIdx idx, LogitsFn on_logits, void* context);
 
-  // For measurements (engine_fill.cpp), on a CPU. fill_kv() is feed(), and all but the last of what
-  // waits then goes to the KV without a forward pass: `rows` writes K and V, on any worker, rows of
-  // a layer in any order. watch_kv() shows those that steps compute, which it may change; an empty
-  // one ends it.
+  // For measurements (engine_fill.cpp). fill_kv() is feed(), and all but the last of what waits
+  // then goes to the KV without a forward pass: `rows` writes K and V, on any worker, rows of a
+  // layer in any order. watch_kv() shows those that steps compute; an empty one ends it. On a CPU
+  // it may change them; on a GPU it sees copies, and no step is a graph meanwhile.
   Result<void> fill_kv(SessionIdx idx, std::span<const u32> ids, KvWatch rows);
-  void watch_kv(KvWatch watch) { step_state_.kv_watch = watch; }
-  // What turns their queries: [n_rot / 2], the file's factors among them.
+  void watch_kv(KvWatch watch);
+  // On a CPU, what turns their queries: [n_rot / 2], the file's factors among them.
   const f64* rope_inv_freq() const { return cpu_backend_.inv_freq(); }
 
   // For measurements (engine_recall.cpp), with KV in a CPU's memory: the share of the middle's k
@@ -267,7 +267,15 @@ class Engine final : private StepWatch {
   void count_step();
 
   // engine_fill.cpp
+  struct FillPlaces {
+    Rows q, k, v;         // for the ops, in the backend's space
+    Rows made_k, made_v;  // on the host
+  };
+  FillPlaces fill_places(u32 n) const;
+  u32 host_rows_max(u64 width) const;
   Result<void> fill_rows(Session& session, u32 n, KvWatch source);
+  Result<void> fill_arrived();
+  static void bring_kv(void* context, const KvRows& rows);
 
   // engine_kv.cpp
   void find_frames();
@@ -325,6 +333,7 @@ class Engine final : private StepWatch {
   // One step.
   StepBuffers buffers_{};
   StepState step_state_{};
+  KvWatch watch_{};           // who is shown K and V
   std::span<RowRun> runs_{};  // [rows_max]
   u32 n_runs_ = 0;
   std::span<u32> wanted_{};  // [rows_max] rows whose logits are wanted

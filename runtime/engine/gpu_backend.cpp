@@ -100,7 +100,7 @@ const u32* GpuBackend::count(u32 n) const {
 bool GpuBackend::launch_graph(const StepState& step) {
   const bool is_decode = step.n_rows <= kRowsMax && step.runs.size() == step.n_rows &&
                          step.wanted.size() == step.n_rows;
-  if (!is_decode) return false;
+  if (!is_decode || step.kv_watch.rows != nullptr) return false;
   const auto selects = [](const RowRun& run) { return run.selects; };
   const bool some_select = std::ranges::any_of(step.runs, selects);
   if (some_select && step.n_rows > 1) return false;

@@ -115,7 +115,12 @@ void print_progress(const Options& options, const std::string& text) {
     std::fprintf(stderr, "tarn-bench: %s\n", text.c_str());
 }
 
-PlantingArgs planting_of(const Options& options, const Config& config, const Case& c) {
+PlantingArgs planting_of(const Options& options, const Config& config, const Case& c, bool on_gpu) {
+  if (on_gpu) {  // watching them would take the graphs out of what is measured
+    throw tools::Failure{tools::kExitUsage,
+                         "--overlap and --tail change queries, which a CPU shows: use --device "
+                         "cpu"};
+  }
   if (kv_model_kind(options.kv_model) == KvModelKind::recorded) {
     throw tools::Failure{tools::kExitUsage, "--overlap and --tail are of --kv-model synthetic"};
   }
@@ -184,7 +189,7 @@ void run_setup(const Options& options, const Setup& setup, std::vector<Case> cas
       kv_model->record(engine, kRecordTokens);
     }
     if (c.is_filled && (options.overlap || options.tail)) {
-      kv_model->plant(planting_of(options, config, c), engine);
+      kv_model->plant(planting_of(options, config, c, engine.on_gpu()), engine);
     }
     if (c.is_filled) row.kv = kv_model->name();
     CaseRun at_depth(engine, c, 1000, kv_model ? &*kv_model : nullptr);
@@ -199,7 +204,7 @@ void run_setup(const Options& options, const Setup& setup, std::vector<Case> cas
       measure_bandwidth(row.bandwidth_bytes_per_s);
     }
     if (options.wants_recall && config.select.method == SelectMethod::pq && c.n_depth > 0 &&
-        !base.has_store) {
+        !base.has_store && !engine.on_gpu()) {
       print_progress(options, c.name() + ": recall");
       row.recall = at_depth.recall(plan::kv_type(config));
     }

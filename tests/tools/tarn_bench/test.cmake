@@ -8,5 +8,5 @@ target_sources(${TARN_TEST_TARGET} PRIVATE ${CMAKE_SOURCE_DIR}/tests/tools/tarn/
                ${CMAKE_SOURCE_DIR}/tools/tarn-bench/svg_plot.cpp)
 target_compile_definitions(${TARN_TEST_TARGET} PRIVATE TARN_PROGRAM="$<TARGET_FILE:tarn-bench>"
                            TARN_VERSION="${PROJECT_VERSION}")
-target_link_libraries(${TARN_TEST_TARGET} PRIVATE tarn_tool_support)
+target_link_libraries(${TARN_TEST_TARGET} PRIVATE tarn_tool_support tarn_gpu_emulated)
 add_dependencies(${TARN_TEST_TARGET} tarn-bench)
