@@ -9,8 +9,6 @@
 namespace tarn::engine {
 namespace {
 
-constexpr u64 kRandomSeed = 20240715;  // of method random
-
 class ResidentSlots final : public SlotSource {
  public:
   ResidentSlots(const u8* const* pages, u32 page_tokens, u64 slot_bytes)
@@ -68,7 +66,7 @@ u32 Selector::choose(const Head& h, const select::KeyPages& keys, std::span<u32>
                                .k = s.life.k(),
                                .scratch = scratch(worker_idx).search,
                                .slots = slots},
-                              keys, select::random_at(kRandomSeed, head));
+                              keys, select::random_at(select::kRandomSeed, head));
 }
 
 // Chosen slots in ascending order, cut into tiles by rank: where they lie changes no bit.

@@ -56,5 +56,7 @@ u32 select_oracle(const SelectionArgs& args, const KeyPages& keys);
 u32 select_quest(const SelectionArgs& args, const QuestIndex& index);
 u32 select_window(const SelectionArgs& args);
 u32 select_random(const SelectionArgs& args, u64 seed);
+// Where all heads draw from; head i, counted over all (cache layer, KV head), has random_at(it, i).
+inline constexpr u64 kRandomSeed = 20240715;
 
 }  // namespace tarn::select

@@ -120,30 +120,36 @@ void ReferenceModel::finish_heads(std::vector<f64>& row, u64 n_heads, const std:
   }
 }
 
+// Of the last row of `keys`.
 std::vector<f64> ReferenceModel::attend(const std::vector<f64>& q, const Rows& keys,
-                                        const Rows& values, u64 n_visible) const {
+                                        const Rows& values, u32 layer, const Reads& reads) const {
   std::vector<f64> out(n_heads_ * head_dim_);
-  std::vector<f64> scores(n_visible);
   const f64 scale = 1 / std::sqrt(static_cast<f64>(head_dim_));
   for (u64 h = 0; h < n_heads_; ++h) {
-    const u64 kv_at = h / (n_heads_ / n_kv_heads_) * head_dim_;
-    for (u64 t = 0; t < n_visible; ++t) {
+    const u64 kv_head = h / (n_heads_ / n_kv_heads_), kv_at = kv_head * head_dim_;
+    std::vector<u64> slots;
+    std::vector<f64> scores;
+    for (u64 t = 0; t < keys.size(); ++t) {
+      if (reads && !reads({layer, static_cast<u32>(kv_head), keys.size() - 1, t})) continue;
       f64 sum = 0;
       for (u64 d = 0; d < head_dim_; ++d) sum += q[h * head_dim_ + d] * keys[t][kv_at + d];
-      scores[t] = sum * scale;
+      slots.push_back(t);
+      scores.push_back(sum * scale);
     }
     const f64 peak = *std::ranges::max_element(scores);
     f64 total = 0;
     for (f64& score : scores) total += score = std::exp(score - peak);
-    for (u64 t = 0; t < n_visible; ++t) {
-      const f64 weight = scores[t] / total;
-      for (u64 d = 0; d < head_dim_; ++d) out[h * head_dim_ + d] += weight * values[t][kv_at + d];
+    for (u64 i = 0; i < slots.size(); ++i) {
+      const f64 weight = scores[i] / total;
+      const std::vector<f64>& value = values[slots[i]];
+      for (u64 d = 0; d < head_dim_; ++d) out[h * head_dim_ + d] += weight * value[kv_at + d];
     }
   }
   return out;
 }
 
-void ReferenceModel::attention_block(const Layer& layer, Rows& stream) const {
+void ReferenceModel::attention_block(u32 layer_idx, Rows& stream, const Reads& reads) const {
+  const Layer& layer = layers_[layer_idx];
   Rows keys, values;
   for (u64 t = 0; t < stream.size(); ++t) {
     const auto x = rms_norm(stream[t], layer.attn_norm);
@@ -153,7 +159,7 @@ void ReferenceModel::attention_block(const Layer& layer, Rows& stream) const {
     finish_heads(q, n_heads_, layer.q_bias, layer.q_norm, t);
     finish_heads(keys.back(), n_kv_heads_, layer.k_bias, layer.k_norm, t);
     for (u64 i = 0; i < layer.v_bias.size(); ++i) values.back()[i] += f64{layer.v_bias[i]};
-    add(stream[t], layer.output.times(attend(q, keys, values, t + 1)));
+    add(stream[t], layer.output.times(attend(q, keys, values, layer_idx, reads)));
   }
 }
 
@@ -167,15 +173,16 @@ void ReferenceModel::ffn_block(const Layer& layer, Rows& stream) const {
   }
 }
 
-std::vector<f64> ReferenceModel::logits(std::span<const u32> ids, u64 first) const {
+std::vector<f64> ReferenceModel::logits(std::span<const u32> ids, u64 first,
+                                        const Reads& reads) const {
   Rows stream;
   for (const u32 id : ids) {
     const auto row = std::span(embedding_.values).subspan(id * d_model_, d_model_);
     stream.emplace_back(row.begin(), row.end());
   }
-  for (const Layer& layer : layers_) {
-    attention_block(layer, stream);
-    ffn_block(layer, stream);
+  for (u32 idx = 0; idx < n_layers_; ++idx) {
+    attention_block(idx, stream, reads);
+    ffn_block(layers_[idx], stream);
   }
   std::vector<f64> out;
   out.reserve((ids.size() - first) * n_vocab_);

@@ -8,6 +8,7 @@
 //   cost    n_weights * positions multiplications, one thread: for tiny models
 #pragma once
 
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -21,8 +22,16 @@ class ReferenceModel {
   explicit ReferenceModel(const std::string& path);
 
   u32 n_vocab() const { return static_cast<u32>(n_vocab_); }
-  // Row-major [ids.size() - first, n_vocab]: row i is the prediction after ids 0..first + i.
-  std::vector<f64> logits(std::span<const u32> ids, u64 first = 0) const;
+  // Whether a KV head of a layer reads slot `slot` (<= position) for the row at `position`.
+  struct Read {
+    u32 layer, kv_head;
+    u64 position, slot;
+  };
+  using Reads = std::function<bool(const Read&)>;
+
+  // Row-major [ids.size() - first, n_vocab]: row i is the prediction after ids 0..first + i. Every
+  // row reads all before it, or what `reads` says.
+  std::vector<f64> logits(std::span<const u32> ids, u64 first = 0, const Reads& reads = {}) const;
 
  private:
   struct Matrix {
@@ -46,8 +55,8 @@ class ReferenceModel {
   void finish_heads(std::vector<f64>& row, u64 n_heads, const std::vector<f32>& bias,
                     const std::vector<f32>& norm, u64 position) const;
   std::vector<f64> attend(const std::vector<f64>& q, const Rows& keys, const Rows& values,
-                          u64 n_visible) const;
-  void attention_block(const Layer& layer, Rows& stream) const;
+                          u32 layer, const Reads& reads) const;
+  void attention_block(u32 layer_idx, Rows& stream, const Reads& reads) const;
   void ffn_block(const Layer& layer, Rows& stream) const;
   std::vector<f64> rms_norm(std::span<const f64> x, std::span<const f32> weight) const;
 
