@@ -585,6 +585,7 @@ void Engine::count_step() {
   counters_.disk.n_extent_reads += trace_.disk.n_extent_reads;
   counters_.disk.bytes_sectors += trace_.disk.bytes_sectors;
   counters_.disk.bytes_of_slots += trace_.disk.bytes_of_slots;
+  counters_.disk.bytes_here += trace_.disk.bytes_here;
   if (trace_.n_rows == 0 || trace_.abandoned) return;
   if (trace_.n_prefill_rows > 0) row_ns_ = (trace_.end_ns - trace_.start_ns) / trace_.n_rows;
   ++counters_.n_steps;

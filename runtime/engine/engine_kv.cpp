@@ -135,7 +135,8 @@ void Engine::trace_disk(const KvStats& stats_before) {
       .n_extent_reads = extents.n_reads - extents_before.n_reads,
       .bytes_sectors = after.bytes_gathered - before.bytes_gathered + bytes_extents,
       .bytes_of_slots = after.bytes_gathered_used - before.bytes_gathered_used +
-                        extents.bytes_used - extents_before.bytes_used};
+                        extents.bytes_used - extents_before.bytes_used,
+      .bytes_here = after.bytes_gathered_here - before.bytes_gathered_here};
 }
 
 }  // namespace tarn::engine

@@ -32,9 +32,11 @@ struct SegmentTrace {
   u64 kv_bytes = 0;
 };
 
-// What passed between memory and the store, from the step's begin to its end.
+// What passed between memory and the store, from the step's begin to its end. Selection reads
+// bytes_of_slots = (far slots - cached ones) * slot bytes - bytes_here; on the link this is
+// bytes_sectors, and a sector more for each group, its record's head.
 struct DiskTrace {
-  u64 bytes_read = 0, bytes_written = 0;  // of moves that began
+  u64 bytes_read = 0, bytes_written = 0;  // of moves that began, without the records' heads
   u64 wait_ns = 0;                        // that the step stood still for them
   u64 n_hits = 0, n_waited = 0;           // groups that attention found in memory, or waited for
   // Of rows that select: slots of groups behind the sinks and before the local window, a head each.
@@ -43,6 +45,7 @@ struct DiskTrace {
   u64 n_sector_reads = 0;                     // groups of which sectors were read
   u64 n_extent_reads = 0;                     // requests of extents
   u64 bytes_sectors = 0, bytes_of_slots = 0;  // of both, and of what was wanted of them
+  u64 bytes_here = 0;                         // wanted of groups that were in memory
 };
 
 struct StepTrace {

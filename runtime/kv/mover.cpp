@@ -588,7 +588,8 @@ Result<void> Mover::gather_group(u32 group) {
   const bool is_here = residency_->where(group_idx) != Where::disk;
   ++(is_here ? stats_.n_hits : stats_.n_waited);
   TARN_CHECK(bring(group_idx, tick));
-  copy_wanted(group, residency_->group(group_idx));
+  const u64 n_bytes = copy_wanted(group, residency_->group(group_idx));
+  if (is_far) stats_.bytes_gathered_here += n_bytes;
   residency_->used(group_idx, tick == 0 ? 0 : tick + cycle_groups_);
   residency_->unpin(group_idx);
   return {};

@@ -95,6 +95,7 @@ struct MoverStats {
   u64 n_gather_reads = 0;       // groups of which sectors were read
   u64 bytes_gathered = 0;       // sectors that were wanted
   u64 bytes_gathered_used = 0;  // of them, K and V of wanted slots
+  u64 bytes_gathered_here = 0;  // K and V of wanted slots of far groups that were in memory
 };
 
 enum class Saved : u8 {
