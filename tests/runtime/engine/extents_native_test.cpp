@@ -49,6 +49,75 @@ TEST_CASE("selection over extents gives the bits of KV in memory") {
   }
 }
 
+// What the extents gave in steps of one session's rows.
+struct FromExtents {
+  u64 n_reads = 0, bytes_used = 0;
+  bool operator==(const FromExtents&) const = default;
+};
+
+struct Turn {
+  std::vector<u32> tokens;
+  FromExtents read;
+  bool operator==(const Turn&) const = default;
+};
+
+Turn turn_of(Streamed& streamed, SessionIdx session, u32 n) {
+  const kv::ExtentStats before = streamed.extents();
+  Turn turn{.tokens = say(streamed.open.engine, session, n), .read = {}};
+  turn.read = {streamed.extents().n_reads - before.n_reads,
+               streamed.extents().bytes_used - before.bytes_used};
+  return turn;
+}
+
+// In turns: each session's index and extents are made while the others have theirs.
+TEST_CASE("sessions have each its own extents at the same time, and read what they read alone") {
+  const SmallModel model("llama", "q8_0");
+  const auto config = [] {
+    Config out = config_of(SelectMethod::pq, Memory::roomy);
+    out.select.swap_tokens = 2;  // what a generation begins is done when it ends
+    return out;
+  };
+  constexpr u32 kSessions = 3, kTurns = 3, kTokens = 12;
+  const auto prompt = [](u32 i) { return test::random_ids(40 + i, kPrompt + 50 * i); };
+  std::vector<std::vector<Turn>> alone(kSessions);
+  for (u32 i = 0; i < kSessions; ++i) {
+    Streamed streamed(model, config());
+    const SessionIdx session = streamed.open.session_with(prompt(i));
+    for (u32 turn = 0; turn < kTurns; ++turn) {
+      alone[i].push_back(turn_of(streamed, session, kTokens));
+    }
+    REQUIRE(alone[i].back().read.bytes_used > 0);
+  }
+  Streamed streamed(model, config());
+  const Engine& engine = streamed.open.engine;
+  std::vector<SessionIdx> sessions;
+  for (u32 turn = 0; turn < kTurns; ++turn) {
+    for (u32 i = 0; i < kSessions; ++i) {
+      CAPTURE(turn);
+      CAPTURE(i);
+      if (turn == 0) sessions.push_back(streamed.open.session_with(prompt(i)));
+      const Turn got = turn_of(streamed, sessions[i], kTokens);
+      CHECK(got.tokens == alone[i][turn].tokens);
+      CHECK(got.read.n_reads == alone[i][turn].read.n_reads);
+      CHECK(got.read.bytes_used == alone[i][turn].read.bytes_used);
+    }
+  }
+  CHECK(streamed.extents().n_lost == 0);
+  // All of them at the end, and of one that is forgotten, its own alone.
+  const u32 n_heads = engine.plan().select.n_heads;
+  const auto n_with_extents = [&] {
+    u32 n = 0;
+    for (u32 head = 0; head < engine.plan().sessions_max * n_heads; ++head) {
+      n += engine.kv_stream().extents().n_orders(head) > 0;
+    }
+    return n;
+  };
+  CHECK(n_with_extents() == kSessions * n_heads);
+  streamed.open.engine.destroy_session(sessions[1]);
+  CHECK(n_with_extents() == (kSessions - 1) * n_heads);
+  CHECK(turn_of(streamed, sessions[0], kTokens).read.bytes_used > 0);
+}
+
 // Reads of everything come back with a wrong bit now and then. An answer that ends well is the
 // right one.
 TEST_CASE("a damaged extent is never believed, and its tokens come from their groups") {
