@@ -1,4 +1,4 @@
-"""What training keeps: weights in half precision and the step, in a file as small as the model.
+"""What training keeps: weights in half precision, the step and RoPE's base, in a small file.
 
 Optimizer state is not kept: whoever goes on warms up for some steps instead. load() takes a
 checkpoint or an exported GGUF; warm_start() takes the weights of a model with another vocabulary.
@@ -11,6 +11,7 @@ import torch
 
 import bpe
 import gguf_file
+from model import ROPE_BASE
 
 # Names in checkpoints that were written before tensors carried their GGUF names.
 OLD_LAYER = {"n1.w": "attn_norm.weight", "n2.w": "ffn_norm.weight", "q": "attn_q", "k": "attn_k",
@@ -21,17 +22,18 @@ OLD_EMBEDDING = "e.weight"
 def save(path, model, step):
     """Writes beside the old file first, so that a crash leaves one of the two."""
     weights = {name: p.half().cpu() for name, p in model.state_dict().items()}
-    torch.save({"weights": weights, "step": step}, f"{path}.new")
+    torch.save({"weights": weights, "step": step, "rope_base": model.rope_base}, f"{path}.new")
     os.replace(f"{path}.new", path)
 
 
 def load(path, model):
-    """Fills the model; the step at which it was written."""
+    """Fills the model and sets its RoPE base; the step at which it was written."""
     if str(path).endswith(".gguf"):
-        weights, step = gguf_file.read(path)
+        weights, step, model.rope_base = gguf_file.read(path)
     else:
         saved = torch.load(path, weights_only=True)
         weights, step = saved["weights"], saved["step"]
+        model.rope_base = saved.get("rope_base", ROPE_BASE)
     model.load_state_dict({name: torch.as_tensor(w).float() for name, w in weights.items()})
     return step
 

@@ -27,7 +27,7 @@ def main():
     tokenizer = bpe.load()
     model = Model(len(tokenizer.tokens))
     step = checkpoint.load(options.checkpoint, model)
-    gguf_file.write(options.output, model.state_dict(), step, tokenizer)
+    gguf_file.write(options.output, model, step, tokenizer)
     n_bytes = os.path.getsize(options.output)
     print(f"{options.output}: {n_bytes} bytes, step {step}")
     if n_bytes > BYTES_MAX:

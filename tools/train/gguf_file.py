@@ -9,6 +9,7 @@ import model as shape
 NAME = "tarn-logbook"
 FILE_TYPE_MOSTLY_F16 = 1
 STEP_KEY = "training.step"
+BASE_KEY = "llama.rope.freq_base"
 
 
 def turned_rows(n_heads):
@@ -26,7 +27,7 @@ def row_order(name):
     return None
 
 
-def write_header(writer, tokenizer, step):
+def write_header(writer, tokenizer, step, rope_base):
     writer.add_name(NAME)
     writer.add_file_type(FILE_TYPE_MOSTLY_F16)
     writer.add_context_length(shape.CONTEXT)
@@ -38,7 +39,7 @@ def write_header(writer, tokenizer, step):
     writer.add_key_length(shape.HEAD_DIM)
     writer.add_value_length(shape.HEAD_DIM)
     writer.add_rope_dimension_count(shape.HEAD_DIM)
-    writer.add_rope_freq_base(shape.ROPE_BASE)
+    writer.add_rope_freq_base(rope_base)
     writer.add_layer_norm_rms_eps(shape.EPSILON)
     writer.add_vocab_size(len(tokenizer.tokens))
     writer.add_uint32(STEP_KEY, step)
@@ -56,10 +57,10 @@ def write_header(writer, tokenizer, step):
     writer.add_add_eos_token(False)
 
 
-def write(path, weights, step, tokenizer):
+def write(path, model, step, tokenizer):
     writer = gguf.GGUFWriter(path, "llama")
-    write_header(writer, tokenizer, step)
-    for name, weight in weights.items():
+    write_header(writer, tokenizer, step, model.rope_base)
+    for name, weight in model.state_dict().items():
         array = weight.float().numpy()
         order = row_order(name)
         if order is not None:
@@ -72,11 +73,12 @@ def write(path, weights, step, tokenizer):
 
 
 def read(path):
-    """The weights in this folder's order, and the step."""
+    """The weights in this folder's order, the step, and RoPE's base."""
     reader, weights = gguf.GGUFReader(path), {}
     for tensor in reader.tensors:
         array, order = np.array(tensor.data), row_order(tensor.name)
         if order is not None:
             array = array[np.argsort(order)]
         weights[tensor.name] = torch.from_numpy(array)
-    return weights, int(reader.fields[STEP_KEY].contents())
+    return (weights, int(reader.fields[STEP_KEY].contents()),
+            float(reader.fields[BASE_KEY].contents()))

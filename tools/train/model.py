@@ -41,10 +41,10 @@ def times(matrix, x):
     return F.linear(x.bfloat16(), matrix.weight.bfloat16())
 
 
-def rope_angles(positions):
+def rope_angles(positions, base):
     """cos and sin for these positions (any shape), one angle per pair of dimensions."""
     pair = torch.arange(0, HEAD_DIM, 2, device=positions.device)
-    angles = positions[..., None].float() / ROPE_BASE ** (pair / HEAD_DIM)
+    angles = positions[..., None].float() / base ** (pair / HEAD_DIM)
     return angles.cos(), angles.sin()
 
 
@@ -106,10 +106,11 @@ def log_attention(query, key, pairs):
 
 
 class Model(nn.Module):
-    """Ids to logits."""
+    """Ids to logits. `rope_base` may be changed at any time; files of weights carry it."""
 
-    def __init__(self, n_tokens):
+    def __init__(self, n_tokens, rope_base=ROPE_BASE):
         super().__init__()
+        self.rope_base = rope_base
         self.token_embd = nn.Embedding(n_tokens, WIDTH)
         self.blk = nn.ModuleList(Layer() for _ in range(LAYERS))
         self.output_norm = Norm()
@@ -122,7 +123,7 @@ class Model(nn.Module):
         """
         if positions is None:
             positions = torch.arange(ids.shape[1], device=ids.device)
-        turn, shown = rope_angles(positions), []
+        turn, shown = rope_angles(positions, self.rope_base), []
         x = self.token_embd(ids)
         for i, layer in enumerate(self.blk):
             x, seen = layer(x, turn, mask, pairs if i in SHOWN_LAYERS else None, change_keys)

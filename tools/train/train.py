@@ -5,8 +5,9 @@
     train.py --hours 1.25 --out book.pt --resume book.pt        (a checkpoint or an exported GGUF)
 
 On a CPU two processes of one thread each share their gradients (one process with two threads is far
-slower); on a GPU there is one process. Time, not steps, drives everything: the lengths of the
-documents, how long attention is shown, the decay of the rates over the last part.
+slower); on a GPU there is one process. Time (or with --steps their number) drives everything: the
+lengths of the documents, how long attention is shown, the decay of the rates over the last part,
+how far RoPE's base has come to --rope-base.
 """
 
 import argparse
@@ -26,33 +27,16 @@ from evaluate import evaluate
 from model import CONTEXT, Model
 from muon import Muon
 from prime import order_numbers, prime
+from schedule import CURRICULUM, WARM_UP_STEPS, Schedule
 
-# Until which share of the time documents of which length are drawn, and how often.
-CURRICULUM = ("0.12:256x2,512x2,1024x1;0.4:256x1,512x2,1024x3,2048x2;"
-              "0.75:512x2,1024x3,2048x3,4096x2;1:512x2,1024x3,2048x3,4096x2,8192x1.5")
-DECAY_SHARE = 0.25  # of the time, at the end
-RATE_MIN_RATIO = 0.03
-WARMUP_STEPS = 100
 MUON_RATE = 0.02
 ADAM_RATE = 1.5e-3
 ADAM_DECAY = 0.01
 GRADIENT_NORM_MAX = 1.0
 WAIT_MAX_S = 1800  # for the other process, which may be measuring, or dead
-SKIP_SHARE = 0.3  # of the steps leave positions out (PoSE), so that far ones are met early
-SKIP_FROM = 0.05  # of the time
 EVALUATED = {512: 12, 1024: 8}  # documents of each length, while training
 EVALUATED_LAST = {512: 24, 1024: 24, 2048: 12, 4096: 8, 8192: 5}
 EVALUATION_SEED = 50_000  # + HELD_OUT_FROM: not the documents of the committed book
-
-
-def parse_curriculum(text):
-    """[(until, {tokens: weight})]"""
-    stages = []
-    for stage in text.split(";"):
-        until, lengths = stage.split(":")
-        pairs = [item.split("x") for item in lengths.split(",")]
-        stages.append((float(until), {int(tokens): float(weight) for tokens, weight in pairs}))
-    return stages
 
 
 class Team:
@@ -77,17 +61,16 @@ class Team:
 class Trainer:
     """One process of the team."""
 
-    def __init__(self, rank, team, options, weights, step):
+    def __init__(self, rank, team, options, weights, step, rope_base):
         self.rank, self.team, self.options, self.step = rank, team, options, step
         self.tokenizer = bpe.load()
-        self.model = Model(len(self.tokenizer.tokens)).to(team.device)
+        self.model = Model(len(self.tokenizer.tokens), rope_base).to(team.device)
         self.model.load_state_dict(weights)
         self.parameters = list(self.model.parameters())
         matrices, others = split_parameters(self.model)
         self.muon = Muon(matrices, team.updates, lambda i: i % team.size == rank, team.wait)
         self.adam = torch.optim.AdamW(others, lr=0, betas=(0.9, 0.95), weight_decay=ADAM_DECAY)
-        self.stages = parse_curriculum(options.curriculum)
-        self.first_step, self.began = step, time.time()
+        self.schedule, self.began = Schedule(options, step, rope_base), time.time()
         self.log = Log(self.began)
 
     def run(self):
@@ -109,19 +92,13 @@ class Trainer:
 
     def write_plan(self):
         """How far we are, how fast to learn, how long documents are, how far positions skip."""
-        progress = (time.time() - self.began) / (3600 * self.options.hours)
-        choose = random.Random(self.step)
-        lengths = next((lengths for until, lengths in self.stages if progress < until),
-                       self.stages[-1][1])
-        tokens = choose.choices(list(lengths), list(lengths.values()))[0]
-        skip = progress > SKIP_FROM and choose.random() < SKIP_SHARE
-        far = min(choose.choice((2, 4, 8)) * tokens, CONTEXT - tokens) if skip else 0
-        warm = min(1.0, (self.step - self.first_step + 1) / WARMUP_STEPS)
-        decay = min(1.0, max(RATE_MIN_RATIO, (1 - progress) / DECAY_SHARE))
-        self.team.plan.copy_(torch.tensor([progress, warm * decay, tokens, far]))
+        progress = self.schedule.progress(self.step, time.time() - self.began)
+        self.team.plan.copy_(torch.tensor([progress, self.schedule.rate(self.step, progress),
+                                           *self.schedule.lengths(self.step, progress)]))
 
     def train_step(self, progress, rate, tokens, skipped):
         options = self.options
+        self.model.rope_base = self.schedule.rope_base(progress)
         rows = max(1, options.tokens_per_step // self.team.size // tokens)
         first = (self.step * self.team.size + self.rank) * 64
         seeds = [(options.first_seed + first + i) % logbook.HELD_OUT_FROM for i in range(rows)]
@@ -161,7 +138,8 @@ class Trainer:
     def keep(self, documents):
         """Writes the checkpoint and the accuracy on held-out documents."""
         checkpoint.save(self.options.out, self.model, self.step)
-        lines = [line for tokens, n in documents.items() for i in range(n)
+        lines = [line for tokens, n in documents.items() if tokens <= self.options.context
+                 for i in range(n)
                  for line in make_logbook.lines_of(logbook.HELD_OUT_FROM + EVALUATION_SEED + i,
                                                    tokens, self.tokenizer)]
         tally = evaluate(self.model, self.tokenizer, lines)
@@ -237,7 +215,9 @@ def parse_options():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", required=True, help="checkpoint to write")
-    parser.add_argument("--hours", type=float, required=True)
+    length = parser.add_mutually_exclusive_group(required=True)
+    length.add_argument("--hours", type=float)
+    length.add_argument("--steps", type=int, help="instead: however long they take")
     parser.add_argument("--resume", metavar="FILE", help="checkpoint or GGUF to go on from")
     parser.add_argument("--warm", nargs=2, metavar=("MODEL", "TOKENS"),
                         help="weights and merges of a model with another vocabulary")
@@ -245,8 +225,13 @@ def parse_options():
     parser.add_argument("--tokens-per-step", type=int, default=4096)
     parser.add_argument("--muon-rate", type=float, default=MUON_RATE)
     parser.add_argument("--adam-rate", type=float, default=ADAM_RATE)
+    parser.add_argument("--warm-up", type=int, default=WARM_UP_STEPS, help="steps")
     parser.add_argument("--hint", type=float, default=0.5, help="weight of shown attention")
     parser.add_argument("--hint-until", type=float, default=0.6, help="share of the time")
+    parser.add_argument("--rope-base", type=float, help="end with it (default: as begun)")
+    parser.add_argument("--rope-base-until", type=float, default=0.4,
+                        help="share of the time in which RoPE's base gets there; 0: at once")
+    parser.add_argument("--context", type=int, default=CONTEXT, help="farthest position shown")
     parser.add_argument("--seed", type=int, default=1, help="of the first weights")
     parser.add_argument("--first-seed", type=int, default=0, help="of the documents")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
@@ -256,10 +241,10 @@ def parse_options():
     return parser.parse_args()
 
 
-def run_worker(rank, team, options, weights, step):
+def run_worker(rank, team, options, *start):
     if team.device == "cpu":
         torch.set_num_threads(1)
-    Trainer(rank, team, options, weights, step).run()
+    Trainer(rank, team, options, *start).run()
 
 
 def main():
@@ -272,7 +257,7 @@ def main():
     size = options.workers if options.device == "cpu" else 1
     team = Team(size, n_parameters, sum(p.numel() for p in split_parameters(model)[0]),
                 options.device)
-    arguments = (team, options, model.state_dict(), step)
+    arguments = (team, options, model.state_dict(), step, model.rope_base)
     if size == 1:
         run_worker(0, *arguments)
         return

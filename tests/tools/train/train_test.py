@@ -3,15 +3,19 @@
 
 Goal    a seed makes the same document anywhere; training and held-out words are apart; text
         survives the tokenizer; the vocabulary and the sample book are what the scripts make.
+        Training never shows a position beyond its context, and RoPE's base ends where it is told.
 Method  documents are made twice, in two processes with other hash seeds; word sets are intersected;
         answers are worked out again from the text by a reader of its own, which knows no generator.
 """
+import argparse
 import hashlib
+import importlib.util
 import json
 import os
 import re
 import subprocess
 import sys
+import tempfile
 import unittest
 from pathlib import Path
 
@@ -23,6 +27,7 @@ import bpe  # noqa: E402
 import logbook  # noqa: E402
 import make_logbook  # noqa: E402
 import prose  # noqa: E402
+import schedule  # noqa: E402
 import words  # noqa: E402
 
 SEEDS = [0, 1, 2, 77, 999_999, 1_000_000, 1_000_001, 1_234_567]
@@ -176,6 +181,56 @@ class TokenizerTest(unittest.TestCase):
     def test_vocabulary_is_what_the_script_makes(self):
         subprocess.run([sys.executable, "-B", str(TRAIN / "make_vocab.py"), "--check"], check=True,
                        stdout=subprocess.DEVNULL)
+
+
+def make_schedule(**others):
+    options = {"curriculum": schedule.CURRICULUM, "hours": None, "steps": 400, "warm_up": 100,
+               "context": 4096, "rope_base": 1000.0, "rope_base_until": 0.5, **others}
+    return schedule.Schedule(argparse.Namespace(**options), 1469, 500_000.0)
+
+
+class ScheduleTest(unittest.TestCase):
+    def test_progress_is_of_steps_or_of_hours(self):
+        self.assertEqual(make_schedule().progress(1469 + 100, 9e9), 0.25)
+        self.assertEqual(make_schedule(steps=None, hours=2).progress(9999, 3600), 0.5)
+
+    def test_base_goes_in_equal_ratios(self):
+        ways = [make_schedule().rope_base(step / 400) for step in range(401)]
+        self.assertEqual((ways[0], ways[200], ways[400]), (500_000, 1000, 1000))
+        for one, next_one in zip(ways[:200], ways[1:201]):
+            self.assertAlmostEqual(next_one / one, 500 ** (-1 / 200))
+
+    def test_base_changes_at_once_or_not_at_all(self):
+        self.assertEqual(make_schedule(rope_base_until=0).rope_base(0), 1000)
+        self.assertEqual(make_schedule(rope_base=None).rope_base(0.3), 500_000)
+
+    def test_no_position_beyond_the_context(self):
+        at, reached = make_schedule(), set()
+        for step in range(1469, 1869):
+            tokens, far = at.lengths(step, at.progress(step, 0))
+            self.assertGreaterEqual(far, 0)
+            if tokens <= 4096:
+                self.assertLessEqual(tokens + far, 4096)
+                reached.add(tokens + far)
+        self.assertIn(4096, reached)
+
+
+@unittest.skipUnless(all(map(importlib.util.find_spec, ("torch", "numpy", "gguf"))), "no torch")
+class WeightsTest(unittest.TestCase):
+    def test_files_carry_the_base_and_the_weights(self):
+        import checkpoint
+        import gguf_file
+        import model
+        old = model.Model(len(bpe.load().tokens), 1000.0)
+        with tempfile.TemporaryDirectory() as folder:
+            checkpoint.save(f"{folder}/a.pt", old, 7)
+            gguf_file.write(f"{folder}/a.gguf", old, 7, bpe.load())
+            for name in ("a.pt", "a.gguf"):
+                new = model.Model(len(bpe.load().tokens))
+                self.assertEqual((checkpoint.load(f"{folder}/{name}", new), new.rope_base),
+                                 (7, 1000.0))
+                for key, weight in old.state_dict().items():
+                    self.assertTrue((weight.half() == new.state_dict()[key].half()).all(), key)
 
 
 class BookTest(unittest.TestCase):
