@@ -31,6 +31,7 @@ void put_step(Writer& w, const Step& step) {
   put(w, "status", status_name(step.status));
   if (!step.why.empty()) put(w, "why", step.why);
   put(w, "seconds", step.seconds);
+  if (step.limit_s > 0) put(w, "limit_s", step.limit_s);
   if (!step.command.empty()) put(w, "command", step.command);
   if (!step.figures.IsNull()) {
     w.Key("figures");

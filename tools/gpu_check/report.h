@@ -30,7 +30,7 @@ struct Step {
   std::string name;  // "decode d4096 x4"
   Status status = Status::absent;
   std::string why;  // in words, unless ok
-  f64 seconds = 0;
+  f64 seconds = 0, limit_s = 0;
   std::string command;          // what was run
   rapidjson::Document figures;  // null where there are none
 };
@@ -60,6 +60,8 @@ std::string decode_step_name(u32 depth, u32 n_parallel, const std::string& kv_ty
 std::string to_json(const Report& report);
 std::string to_table(const Report& report);
 std::vector<Target> targets_of(const Report& report);
+// Whether a target rests on this step: one that does not, and ran out of its time, is no failure.
+bool is_asked_for(const std::string& step);
 
 // Throws tools::Failure.
 void write_whole(const std::string& path, const std::string& text);

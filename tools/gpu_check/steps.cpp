@@ -22,6 +22,9 @@ using Arguments = std::vector<std::string>;
 
 constexpr u64 kModelBytes = 5'300'000'000;  // the 8B of `tarn synth`, and logits of kIds tokens
 constexpr f64 kSecondsWorthwhile = 2;
+constexpr f64 kBenchSeconds = 90;          // a bench's, without KV
+constexpr f64 kBenchSecondsOfDepth = 45;   // and for each 32K tokens of it
+constexpr f64 kTokensOfDepth = 32 * 1024;  // twice what an AGX Orin takes by kernels/NAPKIN.md
 constexpr u32 kIds = 64;
 constexpr long kTmpfs = 0x01021994;  // linux/magic.h
 
@@ -115,6 +118,7 @@ class Runner {
     const Outcome outcome =
         run_command({.arguments = arguments, .library_dir = setup_.cublas_dir, .limit_s = limit_s});
     step.seconds = outcome.seconds;
+    step.limit_s = limit_s;
     judge(outcome, limit_s, step);
     if (step.status != Status::ok) return std::nullopt;
     return outcome.out;
@@ -208,7 +212,7 @@ class Runner {
     const std::string path = (setup_.work / "8b.gguf").string();
     const Arguments arguments = {program("tarn"), "synth",  "--arch", "llama-3.1-8b",
                                  "--quant",       "q4_k_m", path};
-    if (execute("model", arguments, 120)) model_ = path;
+    if (execute("model", arguments, 240)) model_ = path;
     after_step_();
   }
   std::string why_no_room() const {
@@ -226,32 +230,36 @@ class Runner {
     return !model_.empty();
   }
 
+  static f64 bench_limit_s(u32 depth, u32 n_parallel) {
+    return kBenchSeconds + kBenchSecondsOfDepth * depth * n_parallel / kTokensOfDepth;
+  }
+  // Above depth 0 KV is filled in: a real prefill of 32K takes minutes on a board.
   void bench(u32 depth, u32 n_parallel, const char* kv_type = "f16") {
     const std::string d = std::to_string(depth), np = std::to_string(n_parallel);
     const std::string name = decode_step_name(depth, n_parallel, kv_type);
     if (!needs_model(name)) return;
-    json_step(name,
-              {program("tarn-bench"),
-               "-m",
-               model_,
-               "-p",
-               "512",
-               "-n",
-               "128",
-               "-d",
-               d,
-               "--np",
-               np,
-               "--ctk",
-               kv_type,
-               "-r",
-               depth == 0 ? "3" : "2",
-               "--device",
-               "cuda",
-               "--no-bandwidth",
-               "-o",
-               "json"},
-              depth == 0 ? 60 : 90);
+    Arguments arguments = {program("tarn-bench"),
+                           "-m",
+                           model_,
+                           "-p",
+                           "512",
+                           "-n",
+                           "128",
+                           "--np",
+                           np,
+                           "--ctk",
+                           kv_type,
+                           "-r",
+                           depth == 0 ? "3" : "2",
+                           "--device",
+                           "cuda",
+                           "--no-bandwidth",
+                           "-o",
+                           "json"};
+    if (depth > 0) {
+      arguments.insert(arguments.end(), {"--fill-kv", d, "--kv-model", "recorded"});
+    }
+    json_step(name, arguments, bench_limit_s(depth, n_parallel));
   }
 
   std::string why_no_peer(const char* name) const {
@@ -267,7 +275,7 @@ class Runner {
     json_step(name,
               {(setup_.peer / "llama-bench").string(), "-m", model_, "-p", "512", "-n", "128", "-d",
                d, "-r", depth == 0 ? "3" : "2", "-ngl", "99", "-fa", "1", "-o", "json"},
-              depth == 0 ? 60 : 90);
+              bench_limit_s(depth, 1));
   }
   // A JSON line for each batch; kept as an array, as llama-bench's are.
   void peer_batch() {

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdio>
 #include <optional>
 
@@ -197,6 +198,7 @@ void add_speeds(const Report& report, std::string& out) {
            fixed(ratio(prompt, peer_prompt), 2) + " | " + fixed(decode, 1) + " | " +
            fixed(peer, 1) + " | " + fixed(ratio(decode, peer), 2) + " |\n";
   }
+  out += "\nTarn's depths are filled in (`tarn-bench --fill-kv`), llama.cpp's are prefilled.\n";
 }
 
 void add_machine(const Report& report, std::string& out) {
@@ -238,6 +240,14 @@ void add_kernels(const Report& report, std::string& out) {
 }
 
 }  // namespace
+
+bool is_asked_for(const std::string& step) {
+  static const std::string kSteps[] = {"device",   "kernels", "model",      decode_step_name(0, 1),
+                                       "peer d0",  "logits",  "logits cpu", "memcheck",
+                                       "racecheck"};
+  return step.starts_with("test ") ||
+         std::find(std::begin(kSteps), std::end(kSteps), step) != std::end(kSteps);
+}
 
 std::vector<Target> targets_of(const Report& report) {
   std::vector<Target> targets = {

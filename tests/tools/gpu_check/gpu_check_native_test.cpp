@@ -147,8 +147,13 @@ const Misbehaviour kMisbehaviours[] = {
      "test test_runtime_engine_gpu batch_test.cpp", "failed", "row 3 differs", 1},
     {"a hang", "test_runtime_engine_gpu", "sleep 100",
      "test test_runtime_engine_gpu batch_test.cpp", "timed_out", "cut after 1 s", 1},
-    {"a hang behind a shell", "peer/llama-batched-bench", "(sleep 100) & wait", "peer batch",
-     "timed_out", "cut after 1 s", 1},
+    {"a hang behind a shell", "peer/llama-bench", "(sleep 100) & wait", "peer d0", "timed_out",
+     "cut after 1 s", 1},
+    {"a hang that no target rests on", "peer/llama-batched-bench", "sleep 100", "peer batch",
+     "timed_out", "cut after 1 s", 0},
+    {"a depth that takes too long", "tarn-bench",
+     "case \"$*\" in *--fill-kv\\ 32768*) sleep 100 ;; *) echo '[]' ;; esac", "decode d32768 x8",
+     "timed_out", "cut after 1 s", 0},
     {"a model that does not fit", "tarn-bench", "echo 'over the budget' >&2; exit 78",
      "decode d32768 x8", "refused", "over the budget", 0},
     {"a peer whose library is missing", "peer/llama-bench",
@@ -180,6 +185,29 @@ TEST_CASE("a step that misbehaves is written down, and the rest goes on") {
     const bool is_last = std::string(m.program) == "compute-sanitizer";
     CHECK(status_of(json, "racecheck") == (is_last ? "failed" : "ok"));
   }
+}
+
+TEST_CASE("depths are filled in, and have time by what they hold, within the minutes") {
+  const auto limit_of = [](const rapidjson::Document& json, const char* step) {
+    return (*find(json, "steps", step))["limit_s"].GetDouble();
+  };
+  FakeBundle bundle;
+  CHECK(bundle.run({"--minutes", "60"}) == 0);
+  const rapidjson::Document json = bundle.json();
+  const f64 at_0 = limit_of(json, "decode d0 x8");
+  CHECK(at_0 == 90);
+  CHECK(limit_of(json, "decode d4096 x8") == limit_of(json, "decode d32768 x1"));
+  CHECK(limit_of(json, "decode d32768 x1") == at_0 + 45);
+  CHECK(limit_of(json, "decode d32768 x8") == at_0 + 8 * 45);
+  for (const char* step : {"decode d0 x1", "decode d4096 x1 q8_0", "decode d32768 x4"}) {
+    CAPTURE(step);
+    const std::string command = (*find(json, "steps", step))["command"].GetString();
+    CHECK(!contains(command, " -d "));
+    CHECK(contains(command, "--fill-kv") == (std::string(step) != "decode d0 x1"));
+  }
+  CHECK(contains(bundle.table(), "Tarn's depths are filled in"));
+  CHECK(bundle.run({"--minutes", "1"}) == 0);
+  CHECK(limit_of(bundle.json(), "decode d32768 x8") <= 60);
 }
 
 TEST_CASE("targets that are missed are called so") {
