@@ -91,6 +91,15 @@ Result<void> GpuBackend::end_graph() {
   return {};
 }
 
+Result<void> GpuBackend::warm_selecting_graph() {
+  TARN_ASSERT(selecting_graph_ != nullptr);
+  place_state(1);
+  std::fill_n(args_.host_state, state_.bytes, std::byte{0});
+  send(args_.state, args_.host_state, state_.bytes);
+  args_.device->launch(selecting_graph_, stream_);
+  return finish();
+}
+
 const u32* GpuBackend::count(u32 n) const {
   TARN_ASSERT(n <= args_.rows_max);
   return mode_ == Mode::eager ? args_.counts + n : state<u32>(state_.n_rows);

@@ -110,6 +110,8 @@ class GpuBackend final : public Backend {
   // The same of a step of one row that selects.
   Result<void> begin_selecting_graph();
   Result<void> end_graph();
+  // Launches that one over no rows, which choose and leave nothing, and waits for it.
+  Result<void> warm_selecting_graph();
 
   const char* isa() const override { return args_.table->name; }
   void begin_step(const StepState& step) override;

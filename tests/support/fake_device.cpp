@@ -87,7 +87,7 @@ bool FakeDevice::enqueues(const char* what) {
 
 u64 FakeDevice::used_bytes() const {
   u64 used = driver_takes_bytes + graph_bytes * graphs_.size();
-  if (was_launched_) used += launch_takes_bytes;
+  used += launch_takes_bytes * launched_.size();
   for (const auto& [begin, piece] : slabs_) used += piece.bytes;
   if (facts_.integrated) {
     used += host_takes_bytes;
@@ -312,7 +312,7 @@ Result<GpuGraph*> FakeDevice::end_capture(GpuStream* on) {
 
 void FakeDevice::launch(GpuGraph* graph, GpuStream* on) {
   if (!enqueues("launch")) return;
-  was_launched_ = true;
+  launched_.insert(graph);
   put(on, [kept = graphs_.at(graph)] {
     return std::ranges::all_of(*kept, [](const Work& work) { return work(); });
   });
@@ -321,6 +321,7 @@ void FakeDevice::launch(GpuGraph* graph, GpuStream* on) {
 void FakeDevice::destroy_graph(GpuGraph* graph) {
   note_thread();
   graphs_.erase(graph);
+  launched_.erase(graph);
 }
 
 GraphUse FakeDevice::graph_use() const {

@@ -16,6 +16,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -87,7 +88,7 @@ class FakeDevice final : public Device {
   u64 shared_bytes_per_s = 50'000'000'000;
   u64 driver_takes_bytes = 24 * kMiB;  // of the free memory since open()
   u64 graph_bytes = 64 * kKiB;         // of each
-  u64 launch_takes_bytes = 0;          // when the first graph is launched, as modules load late
+  u64 launch_takes_bytes = 0;          // for each graph, when it is first launched
   u64 host_takes_bytes = 0;            // this process' host memory, where both are the same
 
   const DeviceFacts& facts() const override { return facts_; }
@@ -164,7 +165,7 @@ class FakeDevice final : public Device {
   u64 n_calls_ = 0, n_enqueued_ = 0, n_unbound_calls_ = 0;
   Copied copied_{};
   std::thread::id bound_ = std::this_thread::get_id();
-  bool was_launched_ = false;
+  std::set<GpuGraph*> launched_;  // of the graphs that there are
   std::vector<std::string> calls_;
   std::array<Queue, kStreams> queues_{};
   Pieces slabs_, pinned_, registered_;

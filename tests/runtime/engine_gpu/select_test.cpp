@@ -1,7 +1,7 @@
 // Goal    a GPU that reads by selection reads what the CPU would choose from the same keys and
 //         queries, step by step: before, at and after an index comes into use, for the token that
 //         has just left the local window, after a rebuild; and launches as many kernels as
-//         kernels/NAPKIN.md says.
+//         kernels/NAPKIN.md says, of which none is launched for the first time after READY.
 // Method  the fake device and the emulated kernels. The oracle is the CPU's own index over the KV
 //         in the fake device's memory, asked with the query that the kernels were given; the
 //         places they chose and the slots they gathered are read where they lie.
@@ -307,6 +307,30 @@ TEST_CASE("a decode step that selects is one graph, of 3 launches a layer more a
                CHECK(n_sent - n_before <= 5);
              });
     CHECK(n_steps == 3);
+  }
+}
+
+TEST_CASE("what a driver takes for a step's graph, it took before READY") {
+  const GpuModel model("llama", "q8_0", GpuModelSize::one_layer);
+  for (const SelectMethod method : {SelectMethod::pq, SelectMethod::window}) {
+    CAPTURE(static_cast<u32>(method));
+    Config config = select_config(4);
+    config.select.method = method;
+    GpuEngine small(kDiscreteFacts), gpu(kDiscreteFacts);
+    small.device.launch_takes_bytes = gpu.device.launch_takes_bytes = 100 * kMiB;
+    config.driver_limit_bytes = 200 * kMiB;  // not for two graphs
+    const Result<void> refused = small.open(model.path(), config);
+    REQUIRE(!refused.has_value());
+    CHECK(refused.error().status == Status::over_budget);
+    config.driver_limit_bytes = 300 * kMiB;
+    require_open(gpu, model.path(), config);
+    const u64 free_bytes = *gpu.device.memory_free_bytes();
+    const SessionIdx session = prompted(gpu.engine, random_ids(3, kPrompt, GpuModel::kVocab));
+    u32 n_steps = 0;
+    generate(gpu.engine, session, random_ids(4, 5, GpuModel::kVocab),
+             [&](u32, const engine::StepTrace& trace) { n_steps += trace.n_slots_chosen > 0; });
+    CHECK(n_steps == 2);
+    CHECK(*gpu.device.memory_free_bytes() == free_bytes);
   }
 }
 
