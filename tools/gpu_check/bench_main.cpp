@@ -18,8 +18,20 @@ void print_figures() {
   tarn::SystemClock clock;
   tarn::engine::SystemGpu gpu;
   tarn::tools::value_of(gpu.lend(&args));
-  const tarn::gpu_check::BenchFigures figures = tarn::gpu_check::bench_kernels(
-      {.device = args.device, .table = args.gpu_kernels, .clock = &clock, .shape = {}});
+  constexpr tarn::u64 kWorkspaceBytes = 32 * tarn::kMiB;
+  const tarn::DeviceSlab workspace =
+      tarn::tools::value_of(args.device->reserve("cuBLAS", kWorkspaceBytes));
+  tarn::GpuBlas blas;
+  const tarn::Result<void> opened = blas.open(
+      {.device = args.device, .workspace = workspace.begin, .workspace_bytes = workspace.bytes});
+  const tarn::gpu_check::BenchFigures figures =
+      tarn::gpu_check::bench_kernels({.device = args.device,
+                                      .table = args.gpu_kernels,
+                                      .clock = &clock,
+                                      .blas = opened ? &blas : nullptr,
+                                      .shape = {}});
+  blas.close();
+  args.device->release(workspace);
   std::puts(to_json(figures).c_str());
 }
 

@@ -6,6 +6,7 @@
 #include "kernels/quant/gpu_tile.h"
 #include "platform/base/checked.h"
 #include "tools/gpu_check/bench_device.h"
+#include "tools/gpu_check/dense_bench.h"
 #include "tools/support/json.h"
 
 namespace tarn::gpu_check {
@@ -31,7 +32,10 @@ struct Part {
 class Bench {
  public:
   explicit Bench(const BenchArgs& args)
-      : device_(*args.device, *args.clock), table_(*args.table), shape_(args.shape) {
+      : device_(*args.device, *args.clock),
+        table_(*args.table),
+        blas_(args.blas),
+        shape_(args.shape) {
     const u64 biggest_of_step =
         std::max({matrix_bytes(TensorType::q6_k, shape_.n_vocab, shape_.d_model),
                   matrix_bytes(TensorType::q6_k, shape_.d_model, shape_.n_ff),
@@ -60,6 +64,7 @@ class Bench {
       for (const u32 rows : {1u, 4u, 8u}) measure_product(type, rows);
     }
     measure_prompt();
+    measure_dense();
     for (const u32 depth : shape_.depths) {
       measure_attention(kernels::KvType::f16, depth);
       measure_attention(kernels::KvType::q8_0, depth);
@@ -196,6 +201,27 @@ class Bench {
                                    .ns = call_ns});
       }
     }
+  }
+
+  void measure_dense() {
+    figures_.has_blas = blas_ != nullptr;
+    if (shape_.prompt_rows.empty()) return;
+    const u32 k = shape_.d_model, n_out = shape_.n_ff;
+    const auto weights = [&](TensorType type, u32 i) {
+      return piece(matrix_bytes(type, n_out, k), i);
+    };
+    const auto dense = bench_dense({.device = &device_,
+                                    .table = &table_,
+                                    .blas = blas_,
+                                    .rows = *std::ranges::max_element(shape_.prompt_rows),
+                                    .n_out = n_out,
+                                    .k = k,
+                                    // They take long, and a library may not want to be captured.
+                                    .timing = {.n_calls = std::min(shape_.calls_per_graph, 4u),
+                                               .repetitions = std::min(shape_.repetitions, 2u),
+                                               .in_graph = false},
+                                    .weights = weights});
+    figures_.prompt.insert(figures_.prompt.end(), dense.begin(), dense.end());
   }
 
   struct Attention {
@@ -381,6 +407,7 @@ class Bench {
 
   BenchDevice device_;
   const kernels::GpuTable& table_;
+  GpuBlas* blas_;
   const BenchShape& shape_;
   BenchFigures figures_;
   DeviceBytes pool_{};
@@ -441,6 +468,7 @@ std::string to_json(const BenchFigures& figures) {
     json.end_object();
   }
   json.end_array();
+  json.key("has_cublas").boolean(figures.has_blas);
   json.key("step").begin_object();
   json.key("launches").number(figures.step_launches());
   json.key("busy_ns").real(figures.step_ns());

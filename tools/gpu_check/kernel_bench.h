@@ -6,7 +6,8 @@
 //   products   of each type with a layout, on a matrix of at least weight_bytes_min, 1, 4 and 8
 //              rows; attention over KV at depth. The calls of a measurement walk through copies in
 //              a pool several times the L2, so that no cache answers: what an Orin would see.
-//   prompt     the products of a prompt's rows, of each type that they take: operations a second
+//   prompt     the products of a prompt's rows, of each type that they take: operations a second;
+//              at the most rows also the ways that the engine does not go (dense_bench.h)
 //   step       every kernel of one token of an 8B in its real shape: how many there are, and what
 //              they take together without the gaps between them
 //   launches   a kernel with nothing to do, in a graph and without
@@ -21,6 +22,7 @@
 #include "kernels/gpu_table.h"
 #include "platform/clock/clock.h"
 #include "platform/gpu/device.h"
+#include "platform/gpu/gpu_blas.h"
 
 namespace tarn::gpu_check {
 
@@ -69,6 +71,7 @@ struct BenchFigures {
   std::vector<KernelFigure> kernels;
   std::vector<PromptFigure> prompt;
   std::vector<StepKernel> step;
+  bool has_blas = false;  // and its products are in `prompt`
 
   u32 step_launches() const;
   f64 step_ns() const;
@@ -78,6 +81,7 @@ struct BenchArgs {
   Device* device = nullptr;
   const kernels::GpuTable* table = nullptr;
   Clock* clock = nullptr;
+  GpuBlas* blas = nullptr;  // open; nullptr: absent
   BenchShape shape{};
 };
 

@@ -237,6 +237,14 @@ void add_kernels(const Report& report, std::string& out) {
            fixed(ns ? Figure(*ns * 1e-3) : ns, 1) + " | " +
            fixed(number(&kernel, "tera_ops_per_s"), 1) + " |\n";
   }
+  const Value* has_cublas = member(figures, "has_cublas");
+  const bool is_there = has_cublas != nullptr && has_cublas->IsTrue();
+  if (!is_there) out += "| cuBLAS | absent | | |\n";
+  out +=
+      "\nmatmat is what the engine computes quantised weights with, matvec f16 what it computes "
+      "f16\n"
+      "with, 8 rows at a time; matmul and cuBLAS are the weights dequantised to f16, the rows\n"
+      "narrowed to f16, and a dense product of both.\n";
 }
 
 }  // namespace

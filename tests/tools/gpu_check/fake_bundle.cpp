@@ -24,7 +24,8 @@ constexpr const char* kGpuBench = R"(case "$*" in
   "ns": 99000, "gb_per_s": 762, "share": 0.38},
  {"name": "small", "rows": 1, "weight_bytes": 1048576, "bytes": 1048576,
   "ns": 2000, "gb_per_s": 524, "share": 0.26}],
- "step": {"launches": 356, "busy_ns": 4000000}}' ;;
+ "prompt": [{"name": "matmat q4_k", "rows": 512, "ns": 200000, "tera_ops_per_s": 300.0}],
+ "has_cublas": false, "step": {"launches": 356, "busy_ns": 4000000}}' ;;
 esac)";
 
 // 200 tokens a second move 1,000 GB/s.
