@@ -32,6 +32,7 @@ class RealGpu {
     static RealGpu gpu;
     return gpu.device_ != nullptr ? &gpu : nullptr;
   }
+  Device* device() const { return device_; }
   GpuStream* stream() { return device_->stream(StreamId::compute); }
 
   static void* allocate(u64 n_bytes) {
@@ -94,11 +95,12 @@ class RealGpu {
 
 std::vector<Gpu> find_gpus() {
   static GpuStream stream;
-  std::vector<Gpu> found = {{&gpu_table_emulated(), &stream, allocate, release, copy, copy}};
+  std::vector<Gpu> found = {
+      {&gpu_table_emulated(), &stream, allocate, release, copy, copy, nullptr}};
 #ifdef TARN_HAVE_CUDA
   if (RealGpu* real = RealGpu::instance()) {
     found.push_back({&gpu_table_cuda(), real->stream(), RealGpu::allocate, RealGpu::release,
-                     RealGpu::upload, RealGpu::download});
+                     RealGpu::upload, RealGpu::download, real->device()});
   }
 #endif
   return found;

@@ -12,6 +12,10 @@
 #include "kernels/gpu_table.h"
 #include "tests/support/emulator/emulator.h"
 
+namespace tarn {
+class Device;
+}
+
 namespace tarn::kernels::test {
 
 struct Gpu {
@@ -21,6 +25,7 @@ struct Gpu {
   void (*release)(void* bytes);
   void (*upload)(void* device, const void* host, u64 n_bytes);
   void (*download)(void* host, const void* device, u64 n_bytes);  // after all that was launched
+  Device* device;                                                 // nullptr: emulated
 };
 
 std::span<const Gpu> gpus();

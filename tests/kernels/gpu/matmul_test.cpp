@@ -1,12 +1,17 @@
-// Goal    every GPU computes the product of f16 rows that kernels/matmul/matmul_gpu.h describes.
+// Goal    every GPU computes the product of f16 rows that kernels/matmul/matmul_gpu.h describes; so
+//         does its vendor's library, where there is one.
 // Method  an f64 oracle over the f16 numbers; sizes around a CTA's square and a step along k; bias,
 //         sums into the output; canaries in gaps and unused rows; a row alone has the batch's bits.
+//         The library is held to the same bound, on a real GPU; where it is absent, the test says
+//         so.
 #include <doctest/doctest.h>
 
+#include <array>
 #include <cmath>
 #include <cstring>
 
 #include "kernels/common/half.h"
+#include "platform/gpu/gpu_blas.h"
 #include "tests/kernels/gpu/gpus.h"
 #include "tests/support/seed.h"
 
@@ -113,6 +118,55 @@ TEST_CASE("matmul agrees with the f64 oracle, and a row alone with the batch, on
       CHECK(std::memcmp(alone.data(), &batch[last * stride], stride * sizeof(f32)) == 0);
     }
   }
+}
+
+// out[m, n] of the library against f64.
+void check_product(const test::Gpu& gpu, GpuBlas& blas, u32 m, u32 n, u32 k,
+                   tarn::test::Random& random) {
+  std::vector<u16> x(u64{m} * k), w(u64{n} * k);
+  for (u16& value : x) value = f32_to_f16(random.normal());
+  for (u16& value : w) value = f32_to_f16(random.normal());
+  const DeviceArray<u16> device_x(gpu, x), device_w(gpu, w);
+  const DeviceArray<f32> device_out(gpu, u64{m} * n, kCanary);
+  blas.product({device_x.data(), device_w.data(), device_out.data(), m, n, k}, gpu.stream);
+  const std::vector<f32> out = device_out.host();
+  REQUIRE(blas.check().has_value());
+  for (u64 at = 0; at < out.size(); ++at) {
+    const u16* row = &x[at / n * k];
+    const u16* weights = &w[at % n * k];
+    f64 want = 0, magnitude = 0;
+    for (u32 i = 0; i < k; ++i) {
+      const f64 term = f64{f16_to_f32(row[i])} * f64{f16_to_f32(weights[i])};
+      want += term;
+      magnitude += std::abs(term);
+    }
+    REQUIRE(std::abs(f64{out[at]} - want) <= 0x1p-23 * 2 * (k + 16) * magnitude);
+  }
+}
+
+TEST_CASE("cuBLAS's product agrees with the f64 oracle, where it opens") {
+  constexpr u64 kWorkspaceBytes = 32 * kMiB;
+  tarn::test::Random random(tarn::test::seed_from_environment());
+  CAPTURE(random.seed());
+  for (const test::Gpu& gpu : test::gpus()) {
+    if (gpu.device == nullptr) continue;
+    auto* workspace = static_cast<std::byte*>(gpu.allocate(kWorkspaceBytes));
+    GpuBlas blas;
+    const auto opened = blas.open({.device = gpu.device,
+                                   .workspace = DeviceBytes(workspace),
+                                   .workspace_bytes = kWorkspaceBytes});
+    if (opened) {
+      for (const auto& [m, n, k] : {std::array{1u, 1u, 8u}, std::array{9u, 40u, 160u},
+                                    std::array{65u, 63u, 96u}, std::array{300u, 70u, 1024u}}) {
+        check_product(gpu, blas, m, n, k, random);
+      }
+    } else {
+      MESSAGE("cuBLAS: absent: ", opened.error().hint);
+    }
+    blas.close();
+    gpu.release(workspace);
+  }
+  if (test::gpus().size() == 1) MESSAGE("cuBLAS: absent: no GPU");
 }
 
 }  // namespace
