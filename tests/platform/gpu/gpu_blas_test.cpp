@@ -1,7 +1,7 @@
 // Goal    a vendor's library that is absent, or that does not start here, is a normal answer which
 //         leaves nothing open, and can be asked for again.
-// Method  the real opening of this build, by the loader's name and by wrong paths; where there is a
-//         GPU, the gpu tests compare products.
+// Method  the real opening of this build, by the loader's name and by wrong paths. Its products are
+//         compared in tests/kernels/gpu/matmul_test.cpp, where it opens.
 #include "platform/gpu/gpu_blas.h"
 
 #include <doctest/doctest.h>
