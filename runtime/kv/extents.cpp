@@ -282,6 +282,7 @@ bool Extents::begin_part(u32 idx, const Part& part, u32 record, u32 n_sectors) {
                                .payload = piece(idx).first(n_sectors * kSectorBytes),
                                .first_sector = part.first_sector,
                                .head = record_head(head, record),
+                               .head_is_known = heads_[head].index != nullptr,
                                .tag = kTag + static_cast<u64>(Kind::part) * kTagsOfKind + idx});
     if (begun == store::Begun::busy) args_.mover->pump(kWaitNs);
   }

@@ -131,6 +131,20 @@ bool parse_meta(const Crc32c& crc, std::span<const std::byte> whole_head, HeadVi
   return true;
 }
 
+std::optional<HeadView> view_again(std::span<const std::byte> whole_head) {
+  TARN_ASSERT(whole_head.size() >= kSectorBytes);
+  HeadView view;
+  view.head_ = reinterpret_cast<const RecordHead*>(whole_head.data());
+  const RecordShape shape = view.shape();
+  if (!shape.within_limits() || whole_head.size() != shape.head_bytes()) return std::nullopt;
+  const bool is_inline = shape.meta_sectors() == 0;
+  const u64 begin =
+      is_inline ? sizeof(RecordHead) + u64{4} * shape.n_aliases * sizeof(u32) : kSectorBytes;
+  view.words_ = {reinterpret_cast<const u32*>(whole_head.data() + begin),
+                 shape.n_tokens + shape.payload_sectors()};
+  return view;
+}
+
 void encode_label(const Crc32c& crc, const Label& label, std::span<std::byte> sector) {
   TARN_ASSERT(sector.size() == kSectorBytes);
   std::memset(sector.data(), 0, sector.size());

@@ -156,6 +156,7 @@ class HeadView {
   friend std::optional<HeadView> parse_head(const Crc32c&, const Place&,
                                             std::span<const std::byte>);
   friend bool parse_meta(const Crc32c&, std::span<const std::byte>, HeadView&);
+  friend std::optional<HeadView> view_again(std::span<const std::byte>);
   const RecordHead* head_ = nullptr;
   std::span<const u32> words_{};  // token ids, then checksums
 };
@@ -167,6 +168,9 @@ std::optional<HeadView> parse_head(const Crc32c& crc, const Place& place,
 // Gives `view` its token ids and checksums out of the whole head (meta sectors included). False if
 // a meta sector's checksum does not hold.
 bool parse_meta(const Crc32c& crc, std::span<const std::byte> whole_head, HeadView& view);
+// Of a whole head that both took before, in memory that nobody has written to since: no checksum is
+// worked out. Nothing if it says that it is of another size.
+std::optional<HeadView> view_again(std::span<const std::byte> whole_head);
 
 void encode_label(const Crc32c& crc, const Label& label, std::span<std::byte> sector);
 enum class LabelState : u8 { good, absent, newer };  // newer: of a later format, not to be touched

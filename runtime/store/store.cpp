@@ -284,7 +284,11 @@ Begun Store::read(const ReadArgs& args) {
   } else {
     plan_runs(*slot, args.sectors, n_sectors);
   }
-  if (!args.head.empty()) {
+  slot->head_is_known = args.head_is_known;
+  if (args.head_is_known) {
+    TARN_ASSERT(!args.head.empty());
+    slot->head_wanted = false;
+  } else if (!args.head.empty()) {
     auto view = parse_head(*crc_, place_of(args.ref.frame_idx), args.head);
     slot->head_wanted = !view || view->head().generation != args.ref.generation ||
                         !parse_meta(*crc_, args.head, *view);

@@ -152,6 +152,9 @@ struct ReadArgs {
   // Lent for good by a reader that comes often: holds the record's head after a read that went
   // well, and the next read that brings it asks the disk for payload alone. Of head_bytes(ref).
   std::span<std::byte> head{};
+  // It holds the head already, and nobody has written to it since: its checksums are not worked out
+  // again. Should memory have lost a bit of it, sectors look corrupt that are not.
+  bool head_is_known = false;
   u64 tag = 0;
 };
 
@@ -226,12 +229,13 @@ class Store {
     Op op = Op::none;
     Stage stage = Stage::none;
     Outcome outcome = Outcome::ok;
-    bool head_wanted = false;   // read: still to be asked for
-    bool has_record = false;    // the index waits for this to be released
-    bool failed = false;        // a request of this did not end well
-    bool gives_back = false;    // put: an event `written` is wanted
-    bool tell_written = false;  // and waits for poll()
-    u32 n_io = 0;               // in flight
+    bool head_wanted = false;    // read: still to be asked for
+    bool head_is_known = false;  // read: lent with what it holds
+    bool has_record = false;     // the index waits for this to be released
+    bool failed = false;         // a request of this did not end well
+    bool gives_back = false;     // put: an event `written` is wanted
+    bool tell_written = false;   // and waits for poll()
+    u32 n_io = 0;                // in flight
     u32 n_runs = 0, next_run = 0;
     u32 landing_sector = 0;  // read: which one lies at the payload's begin
     u32 first_token = 0;
@@ -305,6 +309,7 @@ class Store {
   void take_put(Slot& slot);
   void take_sync(i64 result);
   bool put_still_holds(const Slot& slot) const;
+  std::optional<HeadView> head_of(const Slot& slot) const;
   Outcome verified_read(const Slot& slot) const;
   void publish(Slot& slot);
   void end(Slot& slot, Outcome outcome);

@@ -213,13 +213,26 @@ void Store::go_on_read(Slot& slot) {
   end(slot, outcome);
 }
 
-Outcome Store::verified_read(const Slot& slot) const {
+// Nothing where it is not that of the record that was asked for.
+std::optional<HeadView> Store::head_of(const Slot& slot) const {
   const IndexEntry& entry = index_.entry(slot.ref);
-  auto view = parse_head(*crc_, place_of(slot.ref.frame_idx), slot.head);
-  if (!view || view->head().generation != slot.ref.generation) return Outcome::corrupt;
-  if (!(view->head().key == entry.key)) return Outcome::corrupt;
-  if (view->head().payload_bytes != entry.payload_bytes) return Outcome::corrupt;
-  if (!parse_meta(*crc_, slot.head, *view)) return Outcome::corrupt;
+  std::optional<HeadView> view;
+  if (slot.head_is_known) {
+    view = view_again(slot.head);
+  } else {
+    view = parse_head(*crc_, place_of(slot.ref.frame_idx), slot.head);
+    if (view && !parse_meta(*crc_, slot.head, *view)) return std::nullopt;
+  }
+  if (!view) return std::nullopt;
+  const RecordHead& head = view->head();
+  const bool is_its = head.generation == slot.ref.generation && head.key == entry.key &&
+                      head.payload_bytes == entry.payload_bytes;
+  return is_its ? view : std::nullopt;
+}
+
+Outcome Store::verified_read(const Slot& slot) const {
+  const std::optional<HeadView> view = head_of(slot);
+  if (!view) return Outcome::corrupt;
   for (const Run& run : std::span(slot.runs).first(slot.n_runs)) {
     const u64 landing = (run.first_sector - slot.landing_sector) * kSectorBytes;
     const auto crcs = view->payload_crcs().subspan(run.first_sector, run.n_sectors);

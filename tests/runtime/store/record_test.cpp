@@ -107,6 +107,14 @@ TEST_CASE("a head says what was put into it, and its bytes never change") {
       const u32 want = crc().bytes(sample.payload.data() + i * kSectorBytes, kSectorBytes);
       if (view->payload_crcs()[i] != want) FAIL("sector ", i);
     }
+    const auto again = view_again(sample.head());
+    REQUIRE(again.has_value());
+    CHECK(again->token_ids().data() == view->token_ids().data());
+    CHECK(again->token_ids().size() == view->token_ids().size());
+    CHECK(again->payload_crcs().data() == view->payload_crcs().data());
+    CHECK(again->payload_crcs().size() == view->payload_crcs().size());
+    const auto first = sample.head().first(kSectorBytes);
+    CHECK(view_again(first).has_value() == (c.n_meta_sectors == 0));
   }
 }
 

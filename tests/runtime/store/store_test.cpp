@@ -438,6 +438,37 @@ TEST_CASE("a part of a record lands at the begin of its buffer, verified") {
   bench->close();
 }
 
+TEST_CASE("a head that is known is believed, and no byte of the payload is") {
+  Box box;
+  auto bench = box.boot(limits_of(40));
+  const auto record = record_of(1, {.payload_bytes = 60 * kSectorBytes});
+  const auto other = record_of(2, {.payload_bytes = 60 * kSectorBytes});
+  REQUIRE(bench->put(record));
+  REQUIRE(bench->put(other));
+  const RecordRef ref = bench->store.find(record.key)->ref;
+  const auto head = bench->buffer(bench->store.head_bytes(ref));
+  const auto part = bench->buffer(3 * kSectorBytes);
+  const auto read = [&](RecordRef of, bool is_known) {
+    REQUIRE(bench->store.read({.ref = of,
+                               .payload = part,
+                               .first_sector = 7,
+                               .head = head,
+                               .head_is_known = is_known,
+                               .tag = 3}) == Begun::begun);
+    return bench->wait_for(3).outcome;
+  };
+  CHECK(read(ref, false) == Outcome::ok);
+  std::memset(part.data(), 0, part.size());
+  const u64 n_requests = bench->store.stats().n_requests;
+  CHECK(read(ref, true) == Outcome::ok);
+  CHECK(bench->store.stats().n_requests == n_requests + 1);
+  CHECK(std::memcmp(part.data(), record.payload.data() + 7 * kSectorBytes, part.size()) == 0);
+  CHECK(read(bench->store.find(other.key)->ref, true) == Outcome::corrupt);  // not its head
+  box.disk.script.ppm[static_cast<u32>(test::SimFault::flipped_read)] = 1'000'000;
+  CHECK(read(ref, true) == Outcome::corrupt);
+  bench->close();
+}
+
 TEST_CASE("a manifest is replaced, and the old one never comes back") {
   Box box;
   auto bench = box.boot(limits_of(8));
