@@ -214,7 +214,8 @@ class Selector {
   void want(const Layer& layer, u32 kv_head, u32 worker_idx);
   void keep(const Layer& layer, u32 kv_head);
   void choose_of(const Layer& layer, u32 begin, u32 end);
-  void attend_of(const Layer& layer, u32 begin, u32 end);
+  enum class Turn : u8 { first, second };
+  void attend_of(const Layer& layer, u32 begin, u32 end, Turn turn);
   Result<void> gather(const Layer& layer);
 
   // selector_extents.cpp

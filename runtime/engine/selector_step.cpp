@@ -153,11 +153,12 @@ Result<void> Selector::attend_fetched(const Layer& layer) {
   Result<void> fetched = gather(layer);
   for (u32 begin = 0; fetched && begin < n_kv_heads; begin += n_at_once) {
     const u32 end = std::min(begin + n_at_once, n_kv_heads);
-    if (extents != nullptr) {
-      extents->finish_reads(end);
-      fetched = fetch_lost(layer, begin, end);
-    }
-    if (fetched) attend_of(layer, begin, end);
+    if (extents != nullptr) extents->finish_reads(end);
+    attend_of(layer, begin, end, Turn::first);
+    if (extents == nullptr) continue;
+    extents->release_reads(end);
+    fetched = fetch_lost(layer, begin, end);
+    if (fetched) attend_of(layer, begin, end, Turn::second);
   }
   if (extents != nullptr) extents->end_reads();
   return fetched;
@@ -179,17 +180,22 @@ void Selector::choose_of(const Layer& layer, u32 begin, u32 end) {
   });
 }
 
-void Selector::attend_of(const Layer& layer, u32 begin, u32 end) {
+// What has landed is put into its place here, where all workers do it. A head that lost some of it
+// has its second turn when the groups have given that.
+void Selector::attend_of(const Layer& layer, u32 begin, u32 end, Turn turn) {
   args_.workers->run(end - begin, [&](u32 task_idx, u32 worker_idx) {
     const u32 kv_head = begin + task_idx;
     const Fetched mine = fetched(kv_head);
     const std::span<kv::SlotCache> of_session = caches(layer.session);
+    const u64 start_ns = args_.clock->now_ns();
+    if (turn == Turn::first && extents() != nullptr) extents()->place(kv_head);
+    const bool has_lost = layer_table().readings[kv_head].n_lost > 0;
+    if (has_lost != (turn == Turn::second)) return;
     if (!of_session.empty()) {
-      const u64 start_ns = args_.clock->now_ns();
       const u32 head = layer.cache_layer * args_.spec->n_kv_heads + kv_head;
       of_session[head].copy(layer_table().found[kv_head], mine.bytes);
-      of_workers_[worker_idx].spent.gather_ns += args_.clock->now_ns() - start_ns;
     }
+    of_workers_[worker_idx].spent.gather_ns += args_.clock->now_ns() - start_ns;
     const FetchedSlots source(mine.pages, args_.plan->group_shape.page_tokens);
     attend_chosen(head_of(layer, kv_head, worker_idx), source,
                   mine.slots.first(layer_table().n_chosen[kv_head]), worker_idx);

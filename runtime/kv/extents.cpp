@@ -15,6 +15,7 @@ using store::kSectorBytes;
 constexpr u64 kWaitNs = 10'000'000;  // of one look at the disk
 constexpr u64 kPieceBytes = kExtentPieceSectors * kSectorBytes;
 constexpr u32 kTagsOfKind = 256;
+static_assert(kExtentPartsMax <= kTagsOfKind && kExtentPutsMax <= kTagsOfKind);
 constexpr u32 kGapSectors = 4;  // unwanted ones that a request takes along to save another
 
 }  // namespace
@@ -68,8 +69,8 @@ void Extents::init(const Args& args, std::span<std::byte> region) {
   std::fill(heads_.begin(), heads_.end(), Head{});
 }
 
-std::span<std::byte> Extents::piece(u32 idx) const {
-  return landing_.subspan(idx * kPieceBytes, kPieceBytes);
+std::span<std::byte> Extents::landed(const Part& part) const {
+  return landing_.subspan(part.at * kSectorBytes, part.n_sectors * kSectorBytes);
 }
 
 std::span<u32> Extents::firsts(u32 head, u32 order) const {
@@ -200,15 +201,14 @@ void Extents::load_heads(u32 head, u32 order) {
   const u32 begin = order * args_.shape.records_max;
   for (u32 record = begin; record < begin + args_.shape.records_max; ++record) {
     if (records(head)[record].frame_idx == store::kNoFrame) continue;
-    u32 idx = 0;
-    while (idx < args_.shape.n_pieces && parts_[idx].is_used) {
-      if (++idx < args_.shape.n_pieces || n_parts_ == 0) continue;
+    Part part{.reading = &none, .record = record, .n_sectors = 1};
+    while (!find_room(&part) && !is_stuck()) args_.mover->pump(kWaitNs);
+    store::Begun begun = is_stuck() ? store::Begun::not_now : begin_part(part);
+    while (begun == store::Begun::busy) {
       args_.mover->pump(kWaitNs);
-      idx = 0;
+      begun = begin_part(part);
     }
-    const bool has_begun =
-        idx < args_.shape.n_pieces && begin_part(idx, {.reading = &none}, record, 1);
-    if (!has_begun) ++none.n_lost;
+    if (begun != store::Begun::begun) ++none.n_lost;
   }
   while (n_parts_ > 0) args_.mover->pump(kWaitNs);
   if (none.n_lost > 0) heads_[head].is_broken[order] = true;
@@ -223,7 +223,6 @@ void Extents::truncate(u32 head, u32 slot_end) {
 void Extents::begin_reads(std::span<Reading> readings) {
   TARN_ASSERT(readings_.empty() && n_parts_ == 0);
   readings_ = readings;
-  n_added_ = next_reading_ = next_want_ = 0;
 }
 
 void Extents::add_reads(u32 n) {
@@ -239,28 +238,48 @@ void Extents::finish_reads(u32 n) {
   for (;;) {
     read_more();
     if (next_reading_ >= n && std::ranges::none_of(readings_.first(n), is_under_way)) break;
-    args_.mover->pump(kWaitNs);
+    const u64 oldest = part_begin_;
+    if (next_reading_ < n) place_oldest();  // one head may want more than the ring holds
+    if (part_begin_ == oldest) args_.mover->pump(kWaitNs);
   }
   stats_.wait_ns += args_.clock->now_ns() - start_ns;
 }
 
+void Extents::release_reads(u32 n) {
+  TARN_ASSERT(n <= n_added_ && next_reading_ >= n);
+  for (const Reading& reading : readings_.first(n)) {
+    for (u64 i = std::max(part_begin_, reading.part_begin); i < reading.part_end; ++i) {
+      TARN_ASSERT(part(i).stage == Stage::over);
+    }
+  }
+  free_parts();
+  read_more();
+}
+
 void Extents::end_reads() {
-  finish_reads(n_added_);
-  TARN_ASSERT(n_parts_ == 0);
-  for (const Reading& reading : readings_.first(n_added_)) stats_.n_lost += reading.n_lost;
+  next_reading_ = std::max(next_reading_, n_added_);  // or more would be asked for
+  while (n_parts_ > 0) args_.mover->pump(kWaitNs);
+  for (u64 i = part_begin_; i < part_end_; ++i) part(i).stage = Stage::over;
+  free_parts();
+  for (const Reading& reading : readings_.first(n_added_)) {
+    stats_.n_lost += reading.n_lost;
+    stats_.bytes_used += reading.bytes_used;
+  }
   readings_ = {};
-  n_added_ = next_reading_ = 0;
+  n_added_ = next_reading_ = next_want_ = 0;
 }
 
 // Wants from want_begin on that one request can bring.
-Extents::Part Extents::next_part(Reading& reading, u32 want_begin, u32* n_sectors) const {
+Extents::Part Extents::next_part(Reading& reading, u32 want_begin) const {
   const u32 record_tokens = args_.shape.record_tokens;
-  const u32 record = reading.wants[want_begin].place / record_tokens;
-  Part part{.reading = &reading, .want_begin = want_begin, .want_end = want_begin};
+  Part part{.reading = &reading,
+            .want_begin = want_begin,
+            .want_end = want_begin,
+            .record = reading.wants[want_begin].place / record_tokens};
   u64 end = 0;
   for (; part.want_end < reading.wants.size(); ++part.want_end) {
     const u32 place = reading.wants[part.want_end].place;
-    if (place / record_tokens != record) break;
+    if (place / record_tokens != part.record) break;
     const u64 byte = u64{place % record_tokens} * args_.shape.slot_bytes;
     const u64 first = byte / kSectorBytes;
     const u64 last = (byte + args_.shape.slot_bytes - 1) / kSectorBytes;
@@ -270,87 +289,145 @@ Extents::Part Extents::next_part(Reading& reading, u32 want_begin, u32* n_sector
     if (last + 1 - part.first_sector > kExtentPieceSectors) break;
     end = last + 1;
   }
-  *n_sectors = static_cast<u32>(end - part.first_sector);
+  part.n_sectors = static_cast<u32>(end - part.first_sector);
   return part;
 }
 
-bool Extents::begin_part(u32 idx, const Part& part, u32 record, u32 n_sectors) {
-  const u32 head = part.reading->head;
-  store::Begun begun = store::Begun::busy;
-  while (begun == store::Begun::busy) {
-    begun = args_.store->read({.ref = records(head)[record],
-                               .payload = piece(idx).first(n_sectors * kSectorBytes),
-                               .first_sector = part.first_sector,
-                               .head = record_head(head, record),
-                               .head_is_known = heads_[head].index != nullptr,
-                               .tag = kTag + static_cast<u64>(Kind::part) * kTagsOfKind + idx});
-    if (begun == store::Begun::busy) args_.mover->pump(kWaitNs);
-  }
-  if (begun != store::Begun::begun) return false;
-  parts_[idx] = part;
-  parts_[idx].is_used = true;
+// ---- The ring -----------------------------------------------------------------------------------
+
+// Behind the last one, or at the begin, if it does not fit before the end.
+bool Extents::find_room(Part* part) const {
+  const u32 n_all = static_cast<u32>(landing_.size() / kSectorBytes);
+  const u32 n_at_end = n_all - ring_end_;
+  const bool is_at_end = part->n_sectors <= n_at_end;
+  part->at = is_at_end ? ring_end_ : 0;
+  part->n_taken = part->n_sectors + (is_at_end ? 0 : n_at_end);
+  return part_end_ - part_begin_ < kExtentPartsMax && n_ring_taken_ + part->n_taken <= n_all;
+}
+
+// The disk has what is next to be free, and may keep it: then the store is off, and no read begins.
+bool Extents::is_stuck() const {
+  return part_begin_ < part_end_ && parts_[part_begin_ % kExtentPartsMax].is_lent;
+}
+
+store::Begun Extents::begin_part(const Part& next) {
+  const u32 head = next.reading->head;
+  const u64 idx = part_end_ % kExtentPartsMax;
+  const store::Begun begun =
+      args_.store->read({.ref = records(head)[next.record],
+                         .payload = landed(next),
+                         .first_sector = next.first_sector,
+                         .head = record_head(head, next.record),
+                         .head_is_known = heads_[head].index != nullptr,
+                         .is_checked_later = true,
+                         .tag = kTag + static_cast<u64>(Kind::part) * kTagsOfKind + idx});
+  if (begun != store::Begun::begun) return begun;
+  parts_[idx] = next;
+  parts_[idx].stage = Stage::under_way;
+  if (next.reading->n_parts_begun++ == 0) next.reading->part_begin = part_end_;
+  next.reading->part_end = ++part_end_;
+  ring_end_ = next.at + next.n_sectors;
+  n_ring_taken_ += next.n_taken;
   ++n_parts_;
-  ++part.reading->n_parts;
+  ++next.reading->n_parts;
   ++stats_.n_reads;
-  stats_.bytes_read += n_sectors * kSectorBytes;
-  return true;
+  stats_.bytes_read += next.n_sectors * kSectorBytes;
+  return begun;
 }
 
 void Extents::read_more() {
-  for (u32 idx = 0; idx < args_.shape.n_pieces && next_reading_ < n_added_;) {
+  while (next_reading_ < n_added_) {
     Reading& reading = readings_[next_reading_];
     if (next_want_ == reading.wants.size()) {
       ++next_reading_;
       next_want_ = 0;
       continue;
     }
-    if (parts_[idx].is_used) {
-      if (++idx == args_.shape.n_pieces && n_parts_ == 0) lose_rest();
-      continue;
+    Part next = next_part(reading, next_want_);
+    store::Begun begun = store::Begun::not_now;
+    if (find_room(&next)) {
+      begun = begin_part(next);
+    } else if (!is_stuck()) {
+      return;
     }
-    u32 n_sectors = 0;
-    Part part = next_part(reading, next_want_, &n_sectors);
-    next_want_ = part.want_end;  // before pump() comes here again
-    const u32 record = reading.wants[part.want_begin].place / args_.shape.record_tokens;
-    if (!begin_part(idx, part, record, n_sectors)) lose(part);
+    if (begun == store::Begun::busy) return;
+    if (begun != store::Begun::begun) lose(next);
+    next_want_ = next.want_end;
   }
 }
 
-// The disk has not given back a single piece, so the store is off.
-void Extents::lose_rest() {
-  for (; next_reading_ < n_added_; ++next_reading_, next_want_ = 0) {
-    Reading& reading = readings_[next_reading_];
-    Part rest{.reading = &reading,
-              .want_begin = next_want_,
-              .want_end = static_cast<u32>(reading.wants.size())};
-    if (rest.want_begin < rest.want_end) lose(rest);
-  }
-}
-
-void Extents::lose(Part& part) {
+void Extents::lose(const Part& part) {
   for (u32 i = part.want_begin; i < part.want_end; ++i) part.reading->wants[i].place = kLost;
   part.reading->n_lost += std::max(part.want_end - part.want_begin, 1u);
 }
 
-void Extents::end_part(Part& part, const store::Event& event) {
-  if (event.outcome == store::Outcome::ok) {
-    const u64 slot_bytes = args_.shape.slot_bytes;
-    const std::byte* landed = piece(static_cast<u32>(&part - parts_.data())).data();
-    for (u32 i = part.want_begin; i < part.want_end; ++i) {
-      const Want& want = part.reading->wants[i];
-      const u64 byte = u64{want.place % args_.shape.record_tokens} * slot_bytes -
-                       u64{part.first_sector} * kSectorBytes;
-      std::memcpy(part.reading->out + want.rank * slot_bytes, landed + byte, slot_bytes);
+// Sectors that nobody wants are not verified.
+void Extents::place_part(Part& part) const {
+  if (part.stage != Stage::landed) return;
+  part.stage = Stage::over;
+  Reading& reading = *part.reading;
+  const u64 slot_bytes = args_.shape.slot_bytes;
+  const std::span<const std::byte> sectors = landed(part);
+  const auto byte_of = [&](u32 want) {
+    const u64 in_record = reading.wants[want].place % args_.shape.record_tokens * slot_bytes;
+    return in_record - u64{part.first_sector} * kSectorBytes;
+  };
+  for (u32 begin = part.want_begin, end = begin; begin < part.want_end; begin = end) {
+    const u64 first_sector = byte_of(begin) / kSectorBytes;
+    u64 end_sector = first_sector;
+    for (; end < part.want_end && byte_of(end) / kSectorBytes <= end_sector; ++end) {
+      end_sector = (byte_of(end) + slot_bytes - 1) / kSectorBytes + 1;
     }
-    stats_.bytes_used += (part.want_end - part.want_begin) * slot_bytes;
-  } else if (event.outcome != store::Outcome::returned) {
-    lose(part);
+    const bool holds = args_.store->holds(
+        record_head(reading.head, part.record), part.first_sector + static_cast<u32>(first_sector),
+        sectors.subspan(first_sector * kSectorBytes, (end_sector - first_sector) * kSectorBytes));
+    if (!holds) {
+      part.is_corrupt = true;
+      return lose(part);
+    }
+    for (u32 i = begin; i < end; ++i) {
+      std::memcpy(reading.out + reading.wants[i].rank * slot_bytes, sectors.data() + byte_of(i),
+                  slot_bytes);
+    }
   }
-  if (event.outcome != store::Outcome::returned) {
-    --n_parts_;
-    --part.reading->n_parts;
+  reading.bytes_used += (part.want_end - part.want_begin) * slot_bytes;
+}
+
+void Extents::place(u32 reading_idx) {
+  const Reading& reading = readings_[reading_idx];
+  for (u64 i = std::max(part_begin_, reading.part_begin); i < reading.part_end; ++i) {
+    place_part(part(i));
   }
-  part.is_used = event.lent;
+}
+
+// So that there is room for others; for want of it.
+void Extents::place_oldest() {
+  for (u64 i = part_begin_; i < part_end_ && part(i).stage != Stage::under_way; ++i) {
+    place_part(part(i));
+  }
+  free_parts();
+}
+
+void Extents::free_parts() {
+  for (; part_begin_ < part_end_; ++part_begin_) {
+    const Part& oldest = part(part_begin_);
+    if (oldest.stage != Stage::over || oldest.is_lent) break;
+    if (oldest.is_corrupt) args_.store->reject(records(oldest.reading->head)[oldest.record]);
+    n_ring_taken_ -= oldest.n_taken;
+  }
+  if (part_begin_ == part_end_) ring_end_ = 0;
+}
+
+void Extents::end_part(Part& part, const store::Event& event) {
+  part.is_lent = event.lent;
+  if (event.outcome == store::Outcome::returned) return free_parts();
+  --n_parts_;
+  --part.reading->n_parts;
+  const bool is_ok = event.outcome == store::Outcome::ok;
+  if (!is_ok) lose(part);
+  const bool is_wanted = is_ok && part.want_begin < part.want_end;
+  part.stage = is_wanted ? Stage::landed : Stage::over;
+  if (!is_wanted) free_parts();
 }
 
 void Extents::on_event(const store::Event& event) {

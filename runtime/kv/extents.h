@@ -16,13 +16,15 @@
 //             What an extent cannot give comes from them
 //   building  begin(), put() and settle() record by record, finish()
 //   reading   begin_reads(), then head by head add_reads(), as soon as what it wants is known:
-//             sectors of wanted tokens, neighbours in one request, into pieces of memory of our
-//             own, all that there are at a time; finish_reads() waits for the first heads while
-//             the others' are on their way
-//   checks    each sector against its checksum in the record's head, which stays in memory: 1/1024
-//             of the bytes, and a request for a head less a read
+//             sectors of wanted tokens, neighbours in one request, into a ring of memory of our
+//             own, as far as it goes; finish_reads() waits until those of the first heads have
+//             landed, while the others' are on their way; place() verifies a head's and puts them
+//             where they belong; release_reads() gives their part of the ring back
+//   checks    each sector that is wanted against its checksum in the record's head, which stays in
+//             memory: 1/1024 of the bytes, and a request for a head less a read
 //   memory    extents_bytes(); nothing else
-//   thread    the engine's
+//   thread    the engine's; place() any, one head at a time, while the engine's does nothing here
+//             but the same
 //
 // Benefits: requests of a step by runs, not by tokens. Costs: the middle's bytes on disk once more
 // for each order, written once for each clustering.
@@ -35,7 +37,8 @@
 namespace tarn::kv {
 
 inline constexpr u32 kExtentPieceSectors = 16;  // the longest request
-inline constexpr u32 kExtentPiecesMax = 64;     // requests under way
+inline constexpr u32 kExtentPiecesMax = 64;     // of the ring, each as long as that
+inline constexpr u32 kExtentPartsMax = 256;     // requests under way, or not in place yet
 inline constexpr u32 kExtentPutsMax = 64;
 inline constexpr u32 kExtentOrdersMax = 2;
 
@@ -105,22 +108,28 @@ class Extents {
 
   // A token in the extent, and its place in what is read.
   struct Want {
-    u32 place = 0;  // kLost after finish_reads(): it is to be had elsewhere
+    u32 place = 0;  // kLost after place(): it is to be had elsewhere
     u32 rank = 0;
   };
   struct Reading {
     u32 head = 0;
     std::span<Want> wants{};  // places ascending
     u8* out = nullptr;        // K and V of `rank` at rank * slot_bytes
-    u32 n_lost = 0;
-    u32 n_parts = 0;  // requests under way
+    u32 n_lost = 0;           // of the wants, after place()
+    u32 n_parts = 0;          // requests under way
+    u32 n_parts_begun = 0;
+    u64 part_begin = 0, part_end = 0;  // their numbers
+    u64 bytes_used = 0;
   };
   // Readings that are ours until end_reads(); the first n of them are complete and may begin.
   void begin_reads(std::span<Reading> readings);
   void add_reads(u32 n);
-  // Waits for the first n, which were added.
+  // Waits until what the first n, which were added, want has landed, or is lost.
   void finish_reads(u32 n);
-  void end_reads();  // all that were added are finished
+  // After finish_reads(): what has landed for this one is verified, and its tokens put into `out`.
+  void place(u32 reading_idx);
+  void release_reads(u32 n);  // the first n, which are in place
+  void end_reads();           // nobody wants what is still on its way
 
   void on_event(const store::Event& event);
   const ExtentStats& stats() const { return stats_; }
@@ -132,12 +141,18 @@ class Extents {
     u32 n_orders = 0;                                // that can be read
     std::array<bool, kExtentOrdersMax> is_broken{};  // while it is built
   };
-  // A request under way, or a record's head that is brought.
+  // A request, from its begin until its tokens are in place; or a record's head that is brought.
+  enum class Stage : u8 { under_way, landed, over };
   struct Part {
-    bool is_used = false;  // under way, or ended and the disk still has the piece
+    Stage stage = Stage::over;
+    bool is_lent = false;     // over, but the disk still has the memory: the store is off
+    bool is_corrupt = false;  // over, and the record is to be dropped
     Reading* reading = nullptr;
     u32 want_begin = 0, want_end = 0;
-    u32 first_sector = 0;
+    u32 record = 0;
+    u32 first_sector = 0, n_sectors = 0;
+    u32 at = 0;       // in the ring, in sectors
+    u32 n_taken = 0;  // of it, with what is left over at its end
   };
   struct Put {
     bool is_used = false;
@@ -145,28 +160,35 @@ class Extents {
   };
   enum class Kind : u8 { part, put, erase };
 
-  std::span<std::byte> piece(u32 idx) const;
+  std::span<std::byte> landed(const Part& part) const;
+  Part& part(u64 number) { return parts_[number % kExtentPartsMax]; }
   u32 records_of_head() const { return args_.shape.n_orders * args_.shape.records_max; }
   std::span<store::RecordRef> records(u32 head) const;
   std::span<std::byte> record_head(u32 head, u32 record) const;
-  Part next_part(Reading& reading, u32 want_begin, u32* n_sectors) const;
-  bool begin_part(u32 idx, const Part& part, u32 record, u32 n_sectors);
+  Part next_part(Reading& reading, u32 want_begin) const;
+  bool find_room(Part* part) const;
+  bool is_stuck() const;
+  store::Begun begin_part(const Part& part);
   void read_more();
+  void place_part(Part& part) const;
+  void place_oldest();
+  void free_parts();
   void load_heads(u32 head, u32 order);
   void forget_orders(u32 head, u32 begin);
-  void lose(Part& part);
-  void lose_rest();
+  static void lose(const Part& part);
   void end_part(Part& part, const store::Event& event);
   void end_put(Put& put, const store::Event& event);
   void erase(store::RecordRef ref);
 
   Args args_{};
-  std::span<std::byte> landing_{};       // [n_pieces] of kExtentPieceSectors
+  std::span<std::byte> landing_{};       // the ring: [n_pieces] of kExtentPieceSectors
   std::span<std::byte> record_heads_{};  // [n_heads, n_orders, records_max] sectors
   std::span<u32> firsts_{};              // [n_heads, n_orders, n_pairs]
   std::span<store::RecordRef> refs_{};   // [n_heads, n_orders, records_max]
   std::span<Head> heads_{};
-  std::array<Part, kExtentPiecesMax> parts_{};
+  std::array<Part, kExtentPartsMax> parts_{};  // by number
+  u64 part_begin_ = 0, part_end_ = 0;          // the numbers of those that have memory in the ring
+  u32 ring_end_ = 0, n_ring_taken_ = 0;        // sectors: where the next part goes, all parts'
   std::array<Put, kExtentPutsMax> puts_{};
   u32 n_parts_ = 0, n_puts_ = 0;  // under way
   std::span<Reading> readings_{};

@@ -285,6 +285,7 @@ Begun Store::read(const ReadArgs& args) {
     plan_runs(*slot, args.sectors, n_sectors);
   }
   slot->head_is_known = args.head_is_known;
+  slot->is_checked_later = args.is_checked_later;
   if (args.head_is_known) {
     TARN_ASSERT(!args.head.empty());
     slot->head_wanted = false;

@@ -30,7 +30,8 @@
 // does: let ops_max be a few times the buffers.
 //
 // Reading. The sectors that are wanted, those within gap_sectors_max of each other in one request,
-// and the head beside them; all is verified.
+// and the head beside them; all is verified. Who reads much may verify the payload himself, on
+// other threads (is_checked_later): then he owes a call of holds() to each sector that he looks at.
 //
 // Failures. A record that could not be read or does not verify is dropped and not asked again. The
 // first failed sync or second failed write makes the store read-only until it is opened again; read
@@ -155,6 +156,8 @@ struct ReadArgs {
   // It holds the head already, and nobody has written to it since: its checksums are not worked out
   // again. Should memory have lost a bit of it, sectors look corrupt that are not.
   bool head_is_known = false;
+  // The payload is not verified before the event: the caller does it, by holds().
+  bool is_checked_later = false;
   u64 tag = 0;
 };
 
@@ -198,6 +201,12 @@ class Store {
 
   Begun put(const PutArgs& args);
   Begun read(const ReadArgs& args);
+  // Whether these sectors, which lie in the payload from first_sector on, have their checksums;
+  // `head` is the record's, from a read that went well. Any thread, while none writes to either.
+  bool holds(std::span<const std::byte> head, u32 first_sector,
+             std::span<const std::byte> sectors) const;
+  // They had not: drops the record, which the caller has pinned.
+  void reject(RecordRef ref) { drop(ref); }
   // No longer found from now on; the event says that its head is gone from the disk too.
   Begun erase(RecordRef ref, u64 tag);
   // Ends when all that was begun before it has ended and would outlive a power cut.
@@ -229,13 +238,14 @@ class Store {
     Op op = Op::none;
     Stage stage = Stage::none;
     Outcome outcome = Outcome::ok;
-    bool head_wanted = false;    // read: still to be asked for
-    bool head_is_known = false;  // read: lent with what it holds
-    bool has_record = false;     // the index waits for this to be released
-    bool failed = false;         // a request of this did not end well
-    bool gives_back = false;     // put: an event `written` is wanted
-    bool tell_written = false;   // and waits for poll()
-    u32 n_io = 0;                // in flight
+    bool head_wanted = false;       // read: still to be asked for
+    bool head_is_known = false;     // read: lent with what it holds
+    bool is_checked_later = false;  // read: its payload
+    bool has_record = false;        // the index waits for this to be released
+    bool failed = false;            // a request of this did not end well
+    bool gives_back = false;        // put: an event `written` is wanted
+    bool tell_written = false;      // and waits for poll()
+    u32 n_io = 0;                   // in flight
     u32 n_runs = 0, next_run = 0;
     u32 landing_sector = 0;  // read: which one lies at the payload's begin
     u32 first_token = 0;

@@ -233,7 +233,7 @@ std::optional<HeadView> Store::head_of(const Slot& slot) const {
 Outcome Store::verified_read(const Slot& slot) const {
   const std::optional<HeadView> view = head_of(slot);
   if (!view) return Outcome::corrupt;
-  for (const Run& run : std::span(slot.runs).first(slot.n_runs)) {
+  for (const Run& run : std::span(slot.runs).first(slot.is_checked_later ? 0 : slot.n_runs)) {
     const u64 landing = (run.first_sector - slot.landing_sector) * kSectorBytes;
     const auto crcs = view->payload_crcs().subspan(run.first_sector, run.n_sectors);
     if (!sectors_hold(*crc_, slot.payload.data() + landing, crcs)) return Outcome::corrupt;
@@ -246,6 +246,14 @@ Outcome Store::verified_read(const Slot& slot) const {
     return Outcome::other_tokens;
   }
   return Outcome::ok;
+}
+
+bool Store::holds(std::span<const std::byte> head, u32 first_sector,
+                  std::span<const std::byte> sectors) const {
+  const std::optional<HeadView> view = view_again(head);
+  const u64 n_sectors = sectors.size() / kSectorBytes;
+  if (!view || first_sector + n_sectors > view->payload_crcs().size()) return false;
+  return sectors_hold(*crc_, sectors.data(), view->payload_crcs().subspan(first_sector, n_sectors));
 }
 
 // Zeros over the head, once nobody reads the record any more.

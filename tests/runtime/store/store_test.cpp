@@ -469,6 +469,42 @@ TEST_CASE("a head that is known is believed, and no byte of the payload is") {
   bench->close();
 }
 
+TEST_CASE("a reader who verifies a payload himself is told by holds(), and rejects the record") {
+  Box box;
+  auto bench = box.boot(limits_of(40));
+  const auto record = record_of(1, {.payload_bytes = 60 * kSectorBytes});
+  REQUIRE(bench->put(record));
+  const RecordRef ref = bench->store.find(record.key)->ref;
+  const auto head = bench->buffer(bench->store.head_bytes(ref));
+  const auto part = bench->buffer(3 * kSectorBytes);
+  const auto read = [&](std::optional<u32> first_sector) {
+    const Begun begun = bench->store.read({.ref = ref,
+                                           .payload = part,
+                                           .first_sector = first_sector,
+                                           .head = head,
+                                           .is_checked_later = true,
+                                           .tag = 3});
+    return begun == Begun::begun ? bench->wait_for(3).outcome : Outcome::io_failed;
+  };
+  CHECK(read(57) == Outcome::ok);
+  CHECK(bench->store.holds(head, 57, part));
+  CHECK(bench->store.holds(head, 58, part.subspan(kSectorBytes)));
+  CHECK_FALSE(bench->store.holds(head, 56, part));
+  CHECK_FALSE(bench->store.holds(head, 58, part));  // beyond the record's end
+  box.disk.script.ppm[static_cast<u32>(test::SimFault::flipped_read)] = 1'000'000;
+  CHECK(read(7) == Outcome::ok);  // its head was there, and nobody has looked at the rest
+  CHECK_FALSE(bench->store.holds(head, 7, part));
+  bench->store.pin(ref);
+  bench->store.reject(ref);
+  CHECK_FALSE(bench->store.find(record.key).has_value());
+  CHECK(read(7) == Outcome::io_failed);
+  CHECK(bench->store.stats().n_dropped == 1);
+  bench->store.reject(ref);  // for its next part
+  CHECK(bench->store.stats().n_dropped == 1);
+  bench->store.unpin(ref);
+  bench->close();
+}
+
 TEST_CASE("a manifest is replaced, and the old one never comes back") {
   Box box;
   auto bench = box.boot(limits_of(8));
