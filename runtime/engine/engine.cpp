@@ -73,8 +73,8 @@ Result<SessionIdx> Engine::create_session() {
     if (s.state != SessionState::free) continue;
     s.state = SessionState::idle;
     s.n_ids = 0;
-    s.n_fed = 0;
-    s.input_begin = 0;
+    s.turns.start_over(0);
+    s.turn_begin = 0;
     s.n_settled = 0;
     s.fed_ns = 0;
     s.cancel.store(false);
@@ -132,10 +132,9 @@ Result<void> Engine::feed(SessionIdx idx, std::span<const u32> ids) {
     s.n_settled = s.n_ids;
     s.turn_begin = s.n_ids;
   }
-  if (s.n_ids != s.n_fed) s.input_begin = s.n_ids;
   std::copy(ids.begin(), ids.end(), s.ids.begin() + s.n_ids);
+  s.turns.feed(s.n_ids, static_cast<u32>(ids.size()));
   s.n_ids += static_cast<u32>(ids.size());
-  if (!ids.empty()) s.n_fed = s.n_ids;
   s.state = s.n_computable() > 0 ? SessionState::computing : SessionState::idle;
   if (s.fed_ns == 0) s.fed_ns = clock_->now_ns();
   return {};
@@ -195,10 +194,9 @@ Result<void> Engine::truncate(SessionIdx idx, u32 n_tokens) {
   }
   selector_.truncate(idx, n_tokens);
   s.n_ids = n_tokens;
-  s.n_fed = std::min(s.n_fed, n_tokens);
+  s.turns.truncate(n_tokens);
   s.n_settled = n_tokens;
   s.turn_begin = std::min(s.turn_begin, n_tokens);
-  s.input_begin = std::min(s.input_begin, n_tokens);
   s.n_published = std::min(s.n_published, n_tokens);
   const bool reserved = s.sequence.reserve(s.n_pending());
   TARN_ASSERT(reserved);
@@ -226,9 +224,8 @@ Result<SessionIdx> Engine::fork(SessionIdx idx) {
   }
   std::copy_n(source.ids.begin(), source.n_ids, copy.ids.begin());
   copy.n_ids = source.n_ids;
-  copy.n_fed = source.n_fed;
+  copy.turns = source.turns;
   copy.turn_begin = source.turn_begin;
-  copy.input_begin = source.input_begin;
   copy.is_lossy = source.is_lossy;
   selector_.copy(idx, copy_idx, copy.sequence);
   return copy_idx;
@@ -275,7 +272,7 @@ void Engine::handle_cancels() {
       s.sequence.abandon();
       kv_stream_.sessions().drop(s.sequence);
       s.n_ids = std::max(s.sequence.n_slots(), s.n_settled);
-      s.n_fed = std::min(s.n_fed, s.n_ids);
+      s.turns.truncate(s.n_ids);
       const bool reserved = s.sequence.reserve(s.n_pending());
       TARN_ASSERT(reserved);  // what abandon() gave back a moment ago
     }
@@ -376,7 +373,8 @@ void Engine::prepare_selection() {
   }
   for (RowRun& run : runs_.first(n_runs_)) {
     const Session& s = session(run.owner);
-    if (s.state != SessionState::generating || s.n_ids == s.n_fed || run.n_rows != 1) continue;
+    const bool is_generated = s.state == SessionState::generating && s.n_ids != s.turns.n_fed();
+    if (!is_generated || run.n_rows != 1) continue;
     const Result<bool> selects =
         selector_.begin_row(run.owner, s.sequence, s.n_ids, trace_.n_prefill_rows == 0);
     if (!selects && on_gpu()) return lose_device(selects.error());

@@ -49,12 +49,11 @@ bool Engine::lose_kv(Session& s) {
   TARN_ASSERT(is_cut);  // between two pages
   s.n_published = std::min(s.n_published, s.sequence.n_slots());
   selector_.forget(static_cast<u32>(&s - sessions_.data()));
-  s.n_fed = s.n_ids;
-  s.input_begin = 0;
+  s.turns.start_over(s.n_ids);
   if (s.sequence.reserve(s.n_pending())) return true;
   s.sequence.clear();
   s.n_ids = 0;
-  s.n_fed = 0;
+  s.turns.start_over(0);
   s.n_settled = 0;
   return false;
 }
@@ -81,9 +80,9 @@ void Engine::commit_rows() {
     if (!kv_failed(s)) {
       s.is_lossy = s.is_lossy || run.selects;
       commit(s, run.n_rows);
-      const bool ends_turn = s.state == SessionState::generating && s.n_ids == s.n_fed &&
+      const bool ends_turn = s.state == SessionState::generating && s.n_ids == s.turns.n_fed() &&
                              s.sequence.n_slots() == s.n_ids;
-      if (ends_turn) selector_.end_turn(run.owner, s.sequence, s.input_begin, s.n_ids);
+      if (ends_turn) selector_.end_turn(run.owner, s.sequence, s.turns.input_begin(), s.n_ids);
       continue;
     }
     (void)lose_kv(s);

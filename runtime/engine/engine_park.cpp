@@ -85,7 +85,6 @@ void Engine::forget_name(Session& s) {
   if (publishing_ == &s) publishing_ = nullptr;
   s.name_bytes = 0;
   s.revision = 0;
-  s.turn_begin = 0;
   s.n_published = 0;
 }
 
@@ -181,7 +180,6 @@ Result<Engine::Resumed> Engine::resume(std::string_view name) {
     return fail(taken.error());
   }
   s.revision = manifest.revision;
-  s.input_begin = 0;  // its index is made from all of it
   s.turn_begin = manifest.turn_begins.empty() ? s.n_ids : manifest.turn_begins[0];
   s.n_published = s.sequence.n_slots();
   s.published_ns = clock_->now_ns();
@@ -233,7 +231,8 @@ Result<void> Engine::take_up(Session& s, const store::Manifest& manifest) {
     if (prepared) kv_stream_.end_cut();
   }
   if (!s.sequence.reserve(s.n_pending())) return fail(kNoKv);
-  s.n_fed = s.n_settled = s.n_ids;
+  s.turns.start_over(s.n_ids);  // its index is made from all of it
+  s.n_settled = s.n_ids;
   s.sampler = params;
   s.max_tokens = manifest.sampler.max_tokens;
   s.ignore_end = manifest.sampler.ignores_end != 0;

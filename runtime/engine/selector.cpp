@@ -204,8 +204,10 @@ void Selector::copy(u32 from, u32 to, const kv::Sequence& sequence) {
   s.turn_end = source.turn_end;
   s.input_begin = source.input_begin;
   s.is_rebuild = source.is_rebuild;
-  s.first_row = source.first_row;
-  s.n_rows = source.n_rows;
+  if (s.life.is_clustering()) {
+    s.first_row = s.life.first_row_clustering();
+    s.n_rows = s.life.n_rows_clustering() - s.first_row;
+  }
   const bool is_clustered = source.life.is_clustering() && !source.has_job && !source.is_rebuild;
   s.has_job = source.life.is_clustering() && !is_clustered;  // anew, with the same outcome
   if (s.life.is_dense() && !is_clustered) return;

@@ -26,7 +26,8 @@ void Selector::start_job(Session& s, const kv::Sequence& sequence, bool is_rebui
 }
 
 void Selector::drop_job(Session& s) {
-  s.has_job = s.is_stuck = false;
+  s.has_job = s.is_stuck = s.is_rebuild = false;
+  s.first_row = s.n_rows = 0;
   s.target = nullptr;
   s.n_units_done = s.n_units_due = 0;
   if (spare_user_ == &s) spare_user_ = nullptr;

@@ -20,6 +20,7 @@
 #include "runtime/engine/event_ring.h"
 #include "runtime/engine/sampler.h"
 #include "runtime/engine/text_stream.h"
+#include "runtime/engine/turns.h"
 #include "runtime/kv/sequence.h"
 #include "runtime/store/manifest.h"
 #include "runtime/text/tokenizer.h"
@@ -47,7 +48,7 @@ struct Session {
   kv::Sequence sequence{};
   std::span<u32> ids{};  // [slots_max]
   u32 n_ids = 0;
-  u32 n_fed = 0;      // tokens up to the last one that was fed; what follows was generated
+  Turns turns{};
   u32 n_settled = 0;  // tokens that a cancelled prefill leaves: those of before it was fed
   EventRing events{};
   std::atomic<bool> cancel{false};
@@ -70,7 +71,6 @@ struct Session {
   u32 name_bytes = 0;
   u64 revision = 0;       // of its last manifest
   u32 turn_begin = 0;     // where the last input begins
-  u32 input_begin = 0;    // where what was fed since a token was generated begins
   u32 n_published = 0;    // slots that a manifest has
   bool is_lossy = false;  // a row selected: KV from there on is not what its tokens say
   u64 published_ns = 0;

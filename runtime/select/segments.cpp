@@ -64,6 +64,7 @@ void IndexLife::forget() {
 }
 
 bool IndexLife::truncate(u32 n_tokens) {
+  ends_input_ = ends_input_ && n_tokens > input_begin_;
   if (rows_pending_ != 0 && n_tokens < trigger_at_) {
     rows_pending_ = 0;
     budget_ = budget_before_;

@@ -67,6 +67,21 @@ TEST_CASE("a parked session goes on in another engine with the bits of one that 
   }
 }
 
+TEST_CASE("a session that gets its name late knows where its last input begins") {
+  const SmallModel model("llama", "f16");
+  SimDisk disk(1);
+  {
+    Life life(model, {}, disk);
+    const SessionIdx session = create(life);
+    first_part(life, session, 100);
+    REQUIRE(life.engine().feed(session, test::random_ids(1, 30)).has_value());
+    while (life.engine().has_work()) life.engine().step();
+    REQUIRE(life.engine().park(session, "talk").has_value());
+  }
+  Life later(model, {}, disk);
+  CHECK(later.engine().session_state(later.resume()).turn_begin == 120);
+}
+
 TEST_CASE("what is on disk is not written again, by the same session or another one") {
   const SmallModel model("llama", "q8_0");
   SimDisk disk(1);

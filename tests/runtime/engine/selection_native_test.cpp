@@ -204,6 +204,58 @@ TEST_CASE("a fork goes on as its source would: dense, while it clusters, after, 
   }
 }
 
+TEST_CASE("so does one of a session that was cut while it rebuilt, back to before its index' use") {
+  const SmallModel model("llama", "f16");
+  // The first index is triggered at 60 tokens and used from 90 on; a rebuild is under way at 115.
+  for (const u32 n_left : {65u, 80u, 95u}) {
+    CAPTURE(n_left);
+    OpenEngine open(model.path(), config_of(few(SelectMethod::pq, 30)));
+    const SessionIdx session = open.session_with(test::random_ids(7, 60));
+    begin(open.engine, session, 55);
+    read(open.engine, session);
+    REQUIRE(open.engine.truncate(session, n_left).has_value());
+    const Result<SessionIdx> fork = open.engine.fork(session);
+    REQUIRE(fork.has_value());
+    while (open.engine.has_work()) open.engine.step();
+    begin(open.engine, session);
+    const Answer want = read(open.engine, session);
+    begin(open.engine, *fork);
+    CHECK((read(open.engine, *fork) == want));
+  }
+}
+
+TEST_CASE("an input that is taken back leaves what was generated before it as it was") {
+  const SmallModel model("llama", "f16");
+  OpenEngine open(model.path(), config_of(few(SelectMethod::pq)));
+  Engine& engine = open.engine;
+  const SessionIdx session = open.session_with(test::random_ids(7, kPrompt));
+  begin(engine, session);
+  const Answer first = read(engine, session);
+  const Result<SessionIdx> fork = engine.fork(session);
+  REQUIRE(fork.has_value());
+  begin(engine, *fork, 20);
+  const Answer more = read(engine, *fork);
+  const std::vector<u32> input = test::random_ids(8, 5);
+
+  // By a cancel, before its first step.
+  REQUIRE(engine.feed(session, input).has_value());
+  engine.request_cancel(session);
+  engine.step();
+  REQUIRE(engine.session_state(session).n_ids == kPrompt + kGenerated);
+  begin(engine, session, 20);
+  CHECK((read(engine, session) == more));
+
+  // By a cut into the answer before it.
+  REQUIRE(engine.feed(session, input).has_value());
+  while (engine.has_work()) engine.step();
+  REQUIRE(engine.truncate(session, kPrompt + 30).has_value());
+  begin(engine, session, kGenerated - 30);
+  const Answer again = read(engine, session);
+  CHECK(std::equal(again.tokens.begin(), again.tokens.end(), first.tokens.begin() + 30));
+  CHECK(std::memcmp(again.logprobs.data(), first.logprobs.data() + 30,
+                    again.logprobs.size() * sizeof(f32)) == 0);
+}
+
 TEST_CASE("cut back behind its trigger, an index serves as before; before it, it is built anew") {
   const SmallModel model("llama", "f16");
   OpenEngine open(model.path(), config_of(few(SelectMethod::pq, 1)));

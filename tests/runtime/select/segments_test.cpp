@@ -144,7 +144,7 @@ TEST_CASE("a cut leaves what the tokens before it would have led to, or nothing"
 }
 
 // Sinks 32, local 64, inputs of 128 rows and more; the first index is in use from 464 tokens on.
-IndexLife life_of_turns(u32 codebooks_max, u32 n_tokens) {
+IndexLife life_of_turns(u32 codebooks_max, u32 n_tokens, u32 swap_tokens = 64) {
   IndexLife life({.context_divisor = 0,
                   .tokens_min = 0,
                   .n_sinks = 32,
@@ -152,7 +152,7 @@ IndexLife life_of_turns(u32 codebooks_max, u32 n_tokens) {
                   .k = 8,
                   .context_min = 0,
                   .codebooks_max = codebooks_max},
-                 4);
+                 4, swap_tokens);
   life.end_input(0);
   REQUIRE((life.advance(400) == IndexEvent::build));
   REQUIRE(life.first_row_clustering() == 0);
@@ -209,6 +209,26 @@ TEST_CASE("a cut behind an input's codebook keeps it, one before forgets the ind
   CHECK(life.truncate(899));
   CHECK_FALSE(life.is_clustering());
   CHECK_FALSE(life.is_dense());
+}
+
+TEST_CASE("an input's end that waits for an index goes with the input") {
+  // Where the first index is still waited for, the end of the next input waits as well.
+  const auto events = [](bool was_taken_back) {
+    IndexLife life = life_of_turns(2, 420, 300);
+    REQUIRE(life.is_clustering());
+    if (was_taken_back) {
+      life.end_input(420);
+      life.advance(650);
+      REQUIRE(life.truncate(420));
+    }
+    std::vector<IndexEvent> seen;
+    for (u32 n = 421; n < 1200; ++n) {
+      while (seen.emplace_back(life.advance(n)) != IndexEvent::none) {
+      }
+    }
+    return seen;
+  };
+  CHECK((events(true) == events(false)));
 }
 
 TEST_CASE("segments cover every token once at every step, and the middle never shrinks") {
