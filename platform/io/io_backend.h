@@ -68,8 +68,8 @@ class IoBackend {
   virtual Result<u64> size_bytes(IoFile file) = 0;  // asked from the system each time
   // Makes the file exactly `bytes` long and reserves its space on the disk, so that later writes
   // inside of it cannot meet a full one (where the file system can reserve; else only the length).
-  // What was there stays, new bytes read as zero. Waits for the system; nothing of the file may be
-  // in flight.
+  // What was there stays, new bytes read as zero; where it fails, the file is as long as it was and
+  // the disk has back what it gave. Waits for the system; nothing of the file may be in flight.
   virtual Result<void> allocate(IoFile file, u64 bytes) = 0;
   virtual void close(IoFile file) = 0;  // nothing of it may be in flight
 

@@ -6,6 +6,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "platform/base/assert.h"
 
 namespace tarn {
@@ -49,6 +51,18 @@ int check_kind(int fd) {
   if (fstat(fd, &facts) != 0) return errno;
   if (S_ISDIR(facts.st_mode)) return EISDIR;
   return S_ISREG(facts.st_mode) || S_ISBLK(facts.st_mode) ? 0 : ENODEV;
+}
+
+// What fallocate got before it failed stays with the file (ext4, with and without the length), and
+// so would the disk stay full. Blocks beyond the end go when the end passes over them.
+void give_back(int fd, off_t length) {
+  struct stat facts {};
+  if (fstat(fd, &facts) != 0) return;
+  constexpr off_t kBlockBytes = 512;  // of st_blocks, whatever the file system's are
+  const off_t there = std::max(facts.st_size, facts.st_blocks * kBlockBytes);
+  // The failure that is told is the first.
+  [[maybe_unused]] const int passed = there > length ? ftruncate(fd, there) : 0;
+  [[maybe_unused]] const int back = ftruncate(fd, length);
 }
 
 }  // namespace
@@ -136,11 +150,14 @@ Result<void> IoFileTable::allocate(IoFile file, u64 bytes) const {
   constexpr u64 kLengthMax = ~u64{0} >> 1;  // off_t is signed
   int error = bytes <= kLengthMax ? 0 : EFBIG;
   const auto length = static_cast<off_t>(bytes);
+  struct stat before {};
+  if (error == 0 && fstat(fd, &before) != 0) error = errno;
   if (error == 0 && length > 0) {
     do {
       error = fallocate(fd, 0, 0, length) == 0 ? 0 : errno;
     } while (error == EINTR);
     if (error == EOPNOTSUPP) error = 0;
+    if (error != 0) give_back(fd, before.st_size);
   }
   if (error == 0 && ftruncate(fd, length) != 0) error = errno;
   if (error == 0) return {};

@@ -27,6 +27,8 @@ using Got = StoreHarness::Got;
 
 constexpr u64 kFrameBytes = 16 * kKiB;
 
+constexpr u64 kFreeBytesMax = 64 * kKiB;  // that an empty file and its folder may take
+
 StoreLimits limits_of(u32 n_frames) {
   return {.file_bytes = kFramesBegin + n_frames * kFrameBytes,
           .frame_bytes = kFrameBytes,
@@ -63,6 +65,7 @@ class SmallDisk {
     REQUIRE(mount_as(how));
     is_mounted_ = true;
   }
+  u64 free_bytes() const { return std::filesystem::space(folder_).free; }
   // From now on every call of the file system ends with EIO, as when its disk is gone.
   bool shut_down() const {
     const int fd = ::open(folder_.c_str(), O_RDONLY);
@@ -98,12 +101,14 @@ TEST_CASE("a full disk, a read-only one, and one that fails while the store is o
     SystemClock clock;
     {
       test::OwnedIo io({.kind = kind});
+      const u64 free_bytes = disk.free_bytes();
       StoreHarness full(*io, clock, path.c_str(), limits_of(4096));  // 64 MiB
       CHECK(full.open() == Mode::off);
       CHECK(full.store.why().figures[0].value == ENOSPC);
       CHECK(says(full.store, "no room on the disk"));
       full.close();
-      std::filesystem::remove(path);
+      CHECK(std::filesystem::file_size(path) == 0);
+      CHECK(disk.free_bytes() + kFreeBytesMax >= free_bytes);
       StoreHarness bench(*io, clock, path.c_str(), limits_of(64));
       REQUIRE(bench.open() == Mode::on);
       REQUIRE(bench.put(record_of(1)));
