@@ -1,5 +1,6 @@
 // What the record of `tarn verify` is compared with.
 #include "runtime/engine/engine.h"
+#include "runtime/select/select_shape.h"
 
 namespace tarn::engine {
 
@@ -7,7 +8,7 @@ namespace tarn::engine {
 // not: it says when an index begins to serve.
 SelectMark Engine::select_mark() const {
   const SelectConfig& s = select_config_;
-  std::array<u64, 22> what = {weights_.content_hash[0],
+  std::array<u64, 23> what = {weights_.content_hash[0],
                               weights_.content_hash[1],
                               static_cast<u64>(kv_type_),
                               static_cast<u64>(s.method),
@@ -20,8 +21,9 @@ SelectMark Engine::select_mark() const {
                               s.context_divisor == 0 ? s.n_local : 0,
                               s.context_divisor == 0 ? s.k : 0,
                               s.block_tokens,
-                              s.iterations};
-  u32 n_told = 14;
+                              s.iterations,
+                              select::budget_rule(s).context_min};
+  u32 n_told = 15;
   // Costs have no say in a fixed number.
   if (s.iterations == 0) {
     for (const u64 part : {s.cost.job_ns, s.cost.row_ps, s.cost.update_ps, s.cost.layer_ns,

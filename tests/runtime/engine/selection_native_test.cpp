@@ -342,6 +342,12 @@ TEST_CASE("the mark of settings has the costs in it where they decide, and only 
   CHECK((mark(fixed) == mark(costed)));
   CHECK_FALSE((mark(by_cost(4)) == mark(by_cost(5))));
   CHECK((mark(by_cost(4)) == mark(by_cost(4))));
+  // Shorter contexts would be read by selection than were tried.
+  SelectConfig said = fixed;
+  said.context_min = 2 * (fixed.n_sinks + fixed.n_local + fixed.k);  // what 0 stands for
+  CHECK((mark(said) == mark(fixed)));
+  ++said.context_min;
+  CHECK_FALSE((mark(said) == mark(fixed)));
 }
 
 void check_leaves_nothing(const SmallModel& model, const SelectConfig& select) {
