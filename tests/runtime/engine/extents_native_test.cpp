@@ -51,6 +51,24 @@ TEST_CASE("selection over extents gives the bits of KV in memory") {
   }
 }
 
+TEST_CASE("all of the middle out of extents, in their order, is full attention") {
+  const SmallModel model("llama", "q8_0");
+  const std::vector<u32> ids = test::random_ids(7, kPrompt);
+  std::vector<u32> want;
+  {
+    OpenEngine resident(model.path(), config_of(SelectMethod::full, Memory::whole));
+    want = say(resident.engine, resident.session_with(ids), 60);
+  }
+  Config config = config_of(SelectMethod::pq, Memory::roomy);
+  config.select.k = kContext;
+  config.select.context_min = 1;
+  Streamed streamed(model, config);
+  REQUIRE(streamed.open.engine.plan().tiers.extents.is_on());
+  CHECK(say(streamed.open.engine, streamed.open.session_with(ids), 60) == want);
+  CHECK(streamed.extents().n_reads > 0);
+  CHECK(streamed.extents().bytes_used > 0);
+}
+
 // What the extents gave in steps of one session's rows.
 struct FromExtents {
   u64 n_reads = 0, bytes_used = 0;

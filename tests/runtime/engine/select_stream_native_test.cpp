@@ -47,6 +47,24 @@ TEST_CASE("selection over memory and disk gives the bits of KV in memory") {
   }
 }
 
+// What leaves memory takes a second, and what is wanted of it comes as late: a token that has just
+// left the local window is a candidate all the same.
+TEST_CASE("a disk that takes a second a request changes no bit") {
+  const SmallModel model("llama", "q8_0");
+  OpenEngine resident(model.path(), config_of(SelectMethod::pq, Memory::whole));
+  const Answer want = answer_of(resident);
+  for (const Memory memory : {Memory::little, Memory::roomy}) {
+    test::SimDisk disk(1);
+    disk.script.latency_ns_min = 1'000'000'000;
+    disk.script.latency_ns_max = 1'100'000'000;
+    VirtualClock clock;
+    test::SimIo io(disk, clock, 64);
+    OpenEngine streamed(model.path(), config_of(SelectMethod::pq, memory), &clock, &io);
+    require_same(want, answer_of(streamed));
+    CHECK(clock.now_ns() > 100'000'000'000);
+  }
+}
+
 TEST_CASE("blocks of tokens over memory and disk give the bits of KV in memory") {
   const SmallModel model("llama", "q8_0");
   const auto in_blocks = [](Memory memory) {

@@ -103,6 +103,31 @@ TEST_CASE("everything chosen is full attention, by every method and of both KV t
       config.select.k = 16;
       CHECK_FALSE((answer_of(model.path(), config) == want));  // else nothing was chosen
     }
+    Config in_blocks = config_of(all(SelectMethod::pq));
+    in_blocks.kv_type = type;
+    in_blocks.select.block_tokens = 8;
+    CHECK((answer_of(model.path(), in_blocks) == want));
+    in_blocks.select.k = 16;
+    CHECK_FALSE((answer_of(model.path(), in_blocks) == want));
+  }
+}
+
+TEST_CASE("below the length that selection begins at, every method is full attention") {
+  const SmallModel model("llama", "q4_k");
+  constexpr u32 kShort = 20, kContextMin = 2 * (4 + 8 + 16);  // twice what few() reads
+  const auto answer = [&](const SelectConfig& select, u32 n) {
+    OpenEngine open(model.path(), config_of(select));
+    const SessionIdx session = open.session_with(test::random_ids(7, kShort));
+    begin(open.engine, session, n);
+    return read(open.engine, session);
+  };
+  // The last token's row is not read any more; the swap is a token behind the trigger.
+  constexpr u32 kBefore = kContextMin - kShort + 1;
+  const Answer want = answer({}, kBefore), longer = answer({}, 60);
+  for (const SelectMethod method : kMethods) {
+    CAPTURE(kSelectMethodNames[static_cast<u64>(method)]);
+    CHECK((answer(few(method, 1), kBefore) == want));
+    CHECK_FALSE((answer(few(method, 1), 60) == longer));
   }
 }
 
@@ -134,7 +159,7 @@ TEST_CASE("slices, threads and ISA change no bit of what is read by selection") 
     for (const kernels::CpuTable& table : kernels::cpu_tables()) {
       if (!table.runs_here()) continue;
       CAPTURE(table.isa);
-      for (const How& how : {How{table.isa, 4, 3}, How{table.isa, 512, 1}}) {
+      for (const How& how : {How{table.isa, 7, 8}, How{table.isa, 512, 1}}) {
         CHECK((answer_of(model.path(), config_of(select, how)) == want));
       }
     }
@@ -433,6 +458,20 @@ class SlowKeys final : public CodeControl {
  private:
   VirtualClock& clock_;
 };
+
+TEST_CASE("a clusterer that is slow changes no bit") {
+  const SmallModel model("llama", "f16");
+  const Answer want = answer_of(model.path(), config_of(few(SelectMethod::pq)));
+  VirtualClock clock;
+  const SlowKeys slow(clock);
+  Config config = config_of(few(SelectMethod::pq), {.n_threads = 1});
+  config.select.control = &slow;
+  OpenEngine open(model.path(), config, &clock);
+  const SessionIdx session = open.session_with(test::random_ids(7, kPrompt));
+  begin(open.engine, session);
+  CHECK((read(open.engine, session) == want));
+  CHECK(clock.now_ns() > 1'000'000);
+}
 
 TEST_CASE("clustering, however long it takes, waits behind the first token, and is shared out") {
   const SmallModel model("llama", "f16");

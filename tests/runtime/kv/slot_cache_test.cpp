@@ -129,6 +129,26 @@ TEST_CASE("of two cores the later one takes the place of the one before") {
   }
 }
 
+TEST_CASE("METHODS' example: of A, A, B, C with room for two, by lateness and by number") {
+  for (const u32 keep_shift : {1u, 4u}) {
+    World world(2, keep_shift);
+    for (const u32 slot : {10u, 10u, 20u, 30u}) world.step({slot});
+    CAPTURE(keep_shift);
+    CHECK(world.cache.n_slots() == 2);
+    CHECK(world.cache.has(30));
+    CHECK(world.cache.has(20) == (keep_shift == 1));  // as LRU
+    CHECK(world.cache.has(10) == (keep_shift == 4));  // as LFU
+  }
+}
+
+TEST_CASE("of two wanted slots the one that is here is a hit, and the other one is missing") {
+  World world(128);
+  std::set<u32> block;
+  for (u32 slot = 0; slot < 128; ++slot) block.insert(slot);
+  CHECK(world.step(block) == 0);
+  CHECK(world.step({5, 130}) == 1);
+}
+
 TEST_CASE("a region holds as many as it says") {
   for (const u64 bytes : {u64{0}, u64{100}, u64{4096}, u64{100'000}, u64{3'000'000}}) {
     const u32 n = SlotCache::capacity_of(bytes, kSlotBytes);

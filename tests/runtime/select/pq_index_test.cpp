@@ -282,6 +282,16 @@ TEST_CASE("each turn is searched with its own codebook, in every format") {
   Index bytes(shape_2x6(kDim, 6400)), packed(shape_2x6(kDim, 6400, PqCodeFormat::packed6));
   CHECK(bytes.region.span().size() - packed.region.span().size() ==
         2 * 6400 / 4);  // 1.5 bytes a token
+  const auto region_bytes = [](u32 capacity, u32 n_codebooks) {
+    PqShape shape = shape_2x6(kDim, capacity);
+    shape.codebooks_max = n_codebooks;
+    return PqIndex::region_bytes(shape);
+  };
+  CHECK(region_bytes(6400 + 65536, 1) - region_bytes(6400, 1) == 2 * 65536);
+  // A codebook: centroids in f32, and half the square of each one's length. With more than one
+  // there are no pairs to be counted.
+  CHECK(region_bytes(6400, 3) - region_bytes(6400, 2) == 64 * kDim * 4 + 2 * 64 * 4);
+  CHECK(region_bytes(6400, 1) + 64 * kDim * 4 + 2 * 64 * 4 - region_bytes(6400, 2) == 64 * 64 * 4);
 }
 
 }  // namespace

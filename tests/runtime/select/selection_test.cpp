@@ -141,7 +141,7 @@ TEST_CASE("pq in blocks takes the blocks of the largest summed weights, whole") 
       }
       for (u32 t = 0; t < n; ++t) weights[t] += p[t] / z;
     }
-    for (const u32 n_block : {7u, 16u}) {
+    for (const u32 n_block : {1u, 7u, 16u}) {  // of one token: a token's own weight
       const auto block = [&](u32 slot) { return slot / n_block - kSinks / n_block; };
       std::vector<f64> sums(block(world.segments.middle_end - 1) + 1);
       for (u32 t = 0; t < n; ++t) sums[block(kSinks + t)] += weights[t];
@@ -211,31 +211,130 @@ TEST_CASE("pq takes the k best of its own scores, the same on every ISA; all of 
   }
 }
 
-TEST_CASE("the token that leaves the local window is a candidate in that very step") {
+TEST_CASE("the token that leaves the local window is fetched in that very step") {
   test::Random random(tarn::test::seed_from_environment());
   CAPTURE(random.seed());
-  std::vector<f32> q(kDim);
-  for (f32& x : q) x = random.normal();
-  std::vector<f32> rows = unit_rows(random, kTokens + 1);
-  const Segments before = segments(kTokens, kSinks, kLocal);
-  plant(rows, before.middle_end, q);  // the oldest local token
-  const Keys keys(rows, kDim);
+  const CpuTable& table = kernels::cpu_tables().back();
+  u32 n_fetched = 0, n_alone = 0;
+  for (u32 i = 0; i < 20; ++i) {
+    std::vector<f32> q(kDim);
+    for (f32& x : q) x = random.normal();
+    std::vector<f32> rows = unit_rows(random, kTokens + 1);
+    const Segments before = segments(kTokens, kSinks, kLocal);
+    plant(rows, before.middle_end, q);  // the oldest local token
+    const Keys keys(rows, kDim);
+    Index index(shape_of_test());
+    index.pq.start(kSinks);
+    index.train(table, keys, before.n_middle(), 3);
+    const Segments now = segments(kTokens + 1, kSinks, kLocal, before.middle_end);
+    REQUIRE(now.middle_end == before.middle_end + 1);
+    index.pq.encode(table, keys.view(), now.middle_end, index.scratch.span());
+    // It has the codes of the nearest centroids, and with them whoever has the same ones.
+    const u32 needle = before.middle_end - kSinks;
+    u32 n_same = 0;
+    for (u32 t = 0; t <= needle; ++t) {
+      n_same += index.pq.code(0, t) == index.pq.code(0, needle) &&
+                index.pq.code(1, t) == index.pq.code(1, needle);
+    }
+    const std::vector<u32> slots =
+        run_selection(table, {q.data(), 1, 0.125f}, now, n_same, scratch_shape(1, now.n_middle()),
+                      [&](const SelectionArgs& args) { return select_pq(args, index.pq); });
+    audit(slots, now, kSinks + kLocal + n_same);
+    const bool is_fetched = slots[kSinks + n_same - 1] == before.middle_end;
+    n_fetched += is_fetched;
+    n_alone += is_fetched && n_same == 1;  // k = 1
+  }
+  // Now and then a centroid further away has the larger product.
+  CHECK(n_fetched >= 17);
+  CHECK(n_alone >= 5);
+}
+
+TEST_CASE("q heads of a group may change places, by every method") {
+  World world;
+  CAPTURE(world.random.seed());
+  const u32 n = world.segments.n_middle();
   const CpuTable& table = kernels::cpu_tables().back();
   Index index(shape_of_test());
   index.pq.start(kSinks);
-  index.train(table, keys, before.n_middle(), 3);
-  const Segments now = segments(kTokens + 1, kSinks, kLocal, before.middle_end);
-  REQUIRE(now.middle_end == before.middle_end + 1);
-  index.pq.encode(table, keys.view(), now.middle_end, index.scratch.span());
-  // Codes are those of the nearest centroids: the needle shares them with the rows around them.
-  const std::vector<u32> slots =
-      run_selection(table, {q.data(), 1, 0.125f}, now, 1, scratch_shape(1, now.n_middle()),
-                    [&](const SelectionArgs& args) { return select_pq(args, index.pq); });
-  audit(slots, now, kSinks + kLocal + 1);
-  const u32 chosen = slots[kSinks] - kSinks;
-  const u32 needle = before.middle_end - kSinks;
-  CHECK(index.pq.code(0, chosen) == index.pq.code(0, needle));
-  CHECK(index.pq.code(1, chosen) == index.pq.code(1, needle));
+  index.train(table, world.keys, n, 5);
+  test::Region region(QuestIndex::region_bytes(kDim, kTokens));
+  QuestIndex quest;
+  quest.init(kDim, kTokens, region.span());
+  std::vector<f32> row(kDim);
+  quest.append(table, world.keys.view(), kTokens, row);
+  const auto chosen = [&](const std::vector<f32>& q, auto select) {
+    return run_selection(table, {q.data(), 4, 0.125f}, world.segments, 96, scratch_shape(4, n),
+                         select);
+  };
+  // From a rotation and a swap follow all orders.
+  std::vector<f32> turned(world.q.begin() + kDim, world.q.end());
+  turned.insert(turned.end(), world.q.begin(), world.q.begin() + kDim);
+  std::vector<f32> swapped = world.q;
+  std::swap_ranges(swapped.begin(), swapped.begin() + kDim, swapped.begin() + 2 * kDim);
+  const auto check = [&](auto select) {
+    const std::vector<u32> want = chosen(world.q, select);
+    CHECK(chosen(turned, select) == want);
+    CHECK(chosen(swapped, select) == want);
+    // One query for all of them chooses otherwise, or the group had no say.
+    std::vector<f32> one;
+    for (u32 h = 0; h < 4; ++h) one.insert(one.end(), world.q.begin(), world.q.begin() + kDim);
+    CHECK_FALSE(chosen(one, select) == want);
+  };
+  check([&](const SelectionArgs& args) { return select_oracle(args, world.keys.view()); });
+  check([&](const SelectionArgs& args) { return select_pq(args, index.pq); });
+  check([&](const SelectionArgs& args) { return select_quest(args, quest); });
+  check([&](SelectionArgs args) {
+    args.block_tokens = 16;
+    return select_pq(args, index.pq);
+  });
+}
+
+TEST_CASE("keys that codes hold without loss are chosen as exact scores choose them") {
+  test::Random random(tarn::test::seed_from_environment());
+  CAPTURE(random.seed());
+  // 8 sub-vectors in each half, integers, so that every sum is exact; each row is some pair, and
+  // each of them is among the 64 rows that training begins with.
+  const Segments s = segments(kTokens, kSinks, kLocal);
+  std::vector<f32> parts(u64{2} * 8 * (kDim / 2));
+  for (f32& x : parts) x = static_cast<f32>(random.below(9)) - 4.0f;
+  const PqShape shape{.head_dim = kDim,
+                      .n_subspaces = 2,
+                      .code_bits = 6,
+                      .parts = KeyParts::contiguous,
+                      .capacity_tokens = kTokens};
+  std::vector<f32> rows(u64{kTokens} * kDim);
+  for (u32 t = 0; t < kTokens; ++t) {
+    for (u32 half = 0; half < 2; ++half) {
+      const u64 part = (u64{half} * 8 + (half == 0 ? t * 5 : t / 8) % 8) * (kDim / 2);
+      for (u32 i = 0; i < kDim / 2; ++i) {
+        rows[u64{t} * kDim + half * (kDim / 2) + i] = parts[part + i];
+      }
+    }
+  }
+  const Keys keys(rows, kDim);
+  const CpuTable& table = kernels::cpu_tables().back();
+  Index index(shape);
+  index.pq.start(kSinks);
+  index.train(table, keys, s.n_middle(), 2);
+  std::vector<f32> key(kDim);
+  for (u32 t = 0; t < s.n_middle(); ++t) {
+    index.pq.reconstruct(t, key.data());
+    for (u32 i = 0; i < kDim; ++i) REQUIRE(key[i] == rows[u64{kSinks + t} * kDim + i]);
+  }
+  std::vector<f32> q(u64{2} * kDim);
+  for (f32& x : q) x = static_cast<f32>(random.below(5)) - 2.0f;
+  for (const u32 n_heads : {1u, 2u}) {
+    for (const u32 k : {1u, 10u, 100u, s.n_middle()}) {
+      CAPTURE(n_heads);
+      CAPTURE(k);
+      const auto chosen = [&](auto select) {
+        return run_selection(table, {q.data(), n_heads, 0.125f}, s, k,
+                             scratch_shape(n_heads, s.n_middle()), select);
+      };
+      CHECK(chosen([&](const SelectionArgs& args) { return select_pq(args, index.pq); }) ==
+            chosen([&](const SelectionArgs& args) { return select_oracle(args, keys.view()); }));
+    }
+  }
 }
 
 TEST_CASE("a needle is in the smallest choice of every index of keys, and never in a window") {
