@@ -4,6 +4,7 @@
 #include <csignal>
 #include <cstdio>
 
+#include "tools/support/escaped.h"
 #include "tools/support/exit_code.h"
 
 namespace tarn::tools {
@@ -45,11 +46,12 @@ KeptSession::KeptSession(tarn_engine* engine, const std::string& name) : name_(n
   catch_signals();
   if (status == TARN_NOT_FOUND) {
     check_api(tarn_session_keep(session, name.c_str()));
-    std::fprintf(stderr, "session %s: new\n", name.c_str());
+    std::fprintf(stderr, "session %s: new\n", escaped(name).c_str());
     return;
   }
   std::fprintf(stderr, "session %s: %llu tokens taken up in %.3f s, %llu to be computed anew%s\n",
-               name.c_str(), count(restored_.n_tokens), static_cast<f64>(restored_.took_ns) * 1e-9,
+               escaped(name).c_str(), count(restored_.n_tokens),
+               static_cast<f64>(restored_.took_ns) * 1e-9,
                count(restored_.n_tokens - std::min(restored_.n_tokens, restored_.n_computed + 1)),
                restored_.cut_off != 0 ? "; it was cut off" : "");
 }
@@ -73,15 +75,16 @@ bool KeptSession::has_read(const std::vector<u32>& ids) const {
   u64 n = 0;
   check_api(tarn_session_tokens(session_->get(), 0, found.data(), found.size(), &n));
   if (found == ids) return true;
-  throw Failure{kExitRefused,
-                "the session " + name_ + " holds another text: choose another name with --session"};
+  throw Failure{kExitRefused, "the session " + escaped(name_) +
+                                  " holds another text: choose another name with --session"};
 }
 
 void KeptSession::save() const {
   check_api(tarn_session_save(session_->get(), name_.c_str()));
   tarn_session_info info = TARN_INIT(tarn_session_info);
   check_api(tarn_session_info_get(session_->get(), &info));
-  std::fprintf(stderr, "\nsession %s: %llu tokens kept%s\n", name_.c_str(), count(info.n_tokens),
+  std::fprintf(stderr, "\nsession %s: %llu tokens kept%s\n", escaped(name_).c_str(),
+               count(info.n_tokens),
                asked_to_end() ? "; the same command goes on where it was stopped" : "");
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tools/support/engine_options.h"
+#include "tools/support/escaped.h"
 #include "tools/support/exit_code.h"
 #include "tools/support/json.h"
 #include "tools/support/utc.h"
@@ -36,14 +37,6 @@ struct Row {
   u64 n_tokens = 0, n_kept = 0, bytes = 0, generation = 0, revision = 0;
 };
 
-std::string printable(std::string_view name) {
-  std::string out(name);
-  for (char& c : out) {
-    if (static_cast<unsigned char>(c) < ' ' || c == 0x7F) c = '?';
-  }
-  return out;
-}
-
 std::string state_of(const store::KeptSession& session) {
   const store::Manifest& manifest = session.manifest;
   const bool is_read = manifest.n_slots + 1 >= manifest.token_ids.size();
@@ -59,7 +52,7 @@ Row row_of(const store::KeptSession& session) {
   const u32 kv_type = manifest.identity.kv_type;
   char model[20];
   std::snprintf(model, sizeof model, "%016llx", count(manifest.identity.model.low));
-  return {.name = printable(manifest.name),
+  return {.name = std::string(manifest.name),
           .model = model,
           .kv_type = kv_type < std::size(kKvTypeNames) ? kKvTypeNames[kv_type] : "unknown",
           .state = state_of(session),
@@ -124,12 +117,12 @@ void list(const SessionsCommand& command) {
     return;
   }
   size_t n_name = 4;
-  for (const Row& row : rows) n_name = std::max(n_name, row.name.size());
+  for (const Row& row : rows) n_name = std::max(n_name, escaped(row.name).size());
   const int width = static_cast<int>(n_name);
   std::printf("%-*s %10s %10s %12s  %-16s %-7s %-20s %s\n", width, "name", "tokens", "with KV",
               "on disk", "model", "KV", "last saved", "state");
   for (const Row& row : rows) {
-    std::printf("%-*s %10llu %10llu %12s  %-16s %-7s %-20s %s\n", width, row.name.c_str(),
+    std::printf("%-*s %10llu %10llu %12s  %-16s %-7s %-20s %s\n", width, escaped(row.name).c_str(),
                 count(row.n_tokens), count(row.n_kept), format_bytes(row.bytes).c_str(),
                 row.model.c_str(), row.kv_type.c_str(),
                 row.saved_at.empty() ? "-" : row.saved_at.c_str(), row.state.c_str());
@@ -139,7 +132,8 @@ void list(const SessionsCommand& command) {
 // A name that is not there is not found in a folder without sessions, too.
 void open_for(SessionFolder& folder, const SessionsCommand& command) {
   if (folder.open()) return;
-  throw Failure{kExitRefused, "no session " + command.name + ": " + command.engine.store_dir +
+  throw Failure{kExitRefused, "no session " + escaped(command.name) + ": " +
+                                  command.engine.store_dir +
                                   " has no sessions (tarn sessions --store DIR lists them)"};
 }
 
@@ -148,7 +142,7 @@ void remove(const SessionsCommand& command) {
   open_for(folder, command);
   const store::DeleteDone done = value_of(folder.copy().erase(command.name));
   std::fprintf(stderr, "session %s: deleted, %llu records; %llu shared with others stay\n",
-               command.name.c_str(), count(done.n_erased), count(done.n_shared));
+               escaped(command.name).c_str(), count(done.n_erased), count(done.n_shared));
 }
 
 void export_to_file(const SessionsCommand& command) {
@@ -156,7 +150,7 @@ void export_to_file(const SessionsCommand& command) {
   open_for(folder, command);
   const store::ExportDone done = value_of(folder.copy().write(command.name, command.file.c_str()));
   std::fprintf(stderr, "session %s: %llu tokens, %llu with their KV, %s in %s\n",
-               command.name.c_str(), count(done.n_tokens), count(done.n_slots),
+               escaped(command.name).c_str(), count(done.n_tokens), count(done.n_slots),
                format_bytes(done.file_bytes).c_str(), command.file.c_str());
 }
 
@@ -185,7 +179,7 @@ void import_from_file(const SessionsCommand& command) {
     import_by_engine(command, folder, n_tokens);
   }
   folder.keep_room();
-  std::fprintf(stderr, "session %s: imported, %llu tokens\n", printable(name).c_str(),
+  std::fprintf(stderr, "session %s: imported, %llu tokens\n", escaped(name).c_str(),
                count(n_tokens));
 }
 

@@ -101,6 +101,29 @@ TEST_CASE("sessions are listed, exported, imported and deleted") {
   CHECK(world.say(world.there, "talk", " again") == world.say(world.here, "talk", " again"));
 }
 
+TEST_CASE("a name that would clear the screen is printed as text, by whatever names it") {
+  World world;
+  const std::string name = "a\x1b[2Jb\r\xc2\x9b", seen = "a\\x1b[2Jb\\x0d\\xc2\\x9b";
+  REQUIRE(fs::create_directory(world.here.path()));
+  fs::permissions(world.here.path(), fs::perms::owner_all);
+  (void)world.say(world.here, name, "Once upon a time");
+  std::string all = world.listed(world.here);
+  CHECK(has(all, "\n" + seen + " "));
+  const std::vector<std::vector<std::string>> calls = {
+      {"export", name, world.file.path()}, {"delete", name}, {"import", world.file.path()}};
+  for (const auto& call : calls) {
+    const Ended ended = world.sessions(world.here, call);
+    CAPTURE(ended.err);
+    CHECK(has(ended.err, "session " + seen + ": "));
+    all += ended.out + ended.err;
+  }
+  CHECK(world.sessions(world.here, {"delete", name}).exit_code == 0);
+  const Ended refused = world.sessions(world.here, {"delete", name});
+  CHECK(refused.exit_code == 78);
+  all += refused.err;
+  for (const char* raw : {"\x1b", "\r", "\xc2\x9b"}) CHECK_FALSE(has(all, raw));
+}
+
 TEST_CASE("an import that is refused leaves the folder as it was") {
   World world;
   (void)world.say(world.here, "talk", "Once upon a time there was a rook");

@@ -1,0 +1,46 @@
+// Goal    a name that somebody else chose is printed as text: whatever a terminal would obey is
+//         escaped, in one way only, and everything that is text stays.
+// Method  names by hand; every single byte, and every character of two bytes.
+#include "tools/support/escaped.h"
+
+#include <doctest/doctest.h>
+
+#include <string>
+
+namespace tarn::tools {
+namespace {
+
+TEST_CASE("control characters are seen, text stays") {
+  CHECK(escaped("") == "");
+  CHECK(escaped("my talk, 2nd") == "my talk, 2nd");
+  CHECK(escaped("Gr\xc3\xbc\xc3\x9f\x65 \xe2\x82\xac \xf0\x9f\x8c\xb2") ==
+        "Gr\xc3\xbc\xc3\x9f\x65 \xe2\x82\xac \xf0\x9f\x8c\xb2");
+  CHECK(escaped("a\x1b[2Jb\r\n\tc") == "a\\x1b[2Jb\\x0d\\x0a\\x09c");
+  CHECK(escaped("a\\x1b") == "a\\\\x1b");  // or it would look like the escaped one
+  CHECK(escaped("\x9b"
+                "2J") == "\\x9b2J");
+  CHECK(escaped("\xc2\x9b"
+                "2J") == "\\xc2\\x9b2J");
+  CHECK(escaped("cut \xe2\x82") == "cut \\xe2\\x82");
+  CHECK(escaped("\xe2(\xa1)") == "\\xe2(\\xa1)");
+  CHECK(escaped(std::string_view("\0", 1)) == "\\x00");
+}
+
+bool obeys(unsigned code) { return code < 0x20 || (code >= 0x7F && code < 0xA0); }
+
+TEST_CASE("no byte and no character of two bytes gets through that a terminal obeys") {
+  for (unsigned byte = 0; byte < 256; ++byte) {
+    CAPTURE(byte);
+    const std::string text(1, static_cast<char>(byte));
+    CHECK((escaped(text) == text) == (!obeys(byte) && byte < 0x80 && text != "\\"));
+  }
+  for (unsigned code = 0x80; code < 0x800; ++code) {
+    CAPTURE(code);
+    const std::string text = {static_cast<char>(0xC0 | (code >> 6)),
+                              static_cast<char>(0x80 | (code & 0x3F))};
+    CHECK((escaped(text) == text) == !obeys(code));
+  }
+}
+
+}  // namespace
+}  // namespace tarn::tools
