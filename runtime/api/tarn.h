@@ -125,7 +125,7 @@ typedef struct tarn_region {
   char space[16];   /* device, host, disk */
   char kind[16];    /* weights, kv, codes, scratch, heap, io, driver, other */
   uint64_t bytes;
-  char formula[96]; /* how the bytes came about */
+  char formula[256]; /* how the bytes came about */
 } tarn_region;
 
 typedef struct tarn_plan {

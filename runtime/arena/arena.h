@@ -31,8 +31,8 @@ struct Region {
   const char* name = "";
   RegionSpace space = RegionSpace::host;
   RegionKind kind = RegionKind::other;
-  u64 bytes = 0;                   // as asked; the arena aligns each region to 4 KiB
-  std::array<char, 96> formula{};  // how `bytes` came about, with its numbers
+  u64 bytes = 0;                    // as asked; the arena aligns each region to 4 KiB
+  std::array<char, 256> formula{};  // how `bytes` came about, with its numbers
 };
 
 inline constexpr u32 kRegionsMax = 32;

@@ -294,9 +294,11 @@ std::string format_plan(const tarn_plan& plan) {
   for (uint32_t i = 0; i < plan.n_regions; ++i) {
     const tarn_region& r = plan.regions[i];
     if (r.bytes == 0) continue;
-    std::snprintf(line, sizeof line, "%-14s %-6s %-8s %12llu  %s\n", r.name, r.space, r.kind,
-                  static_cast<unsigned long long>(r.bytes), r.formula);
+    std::snprintf(line, sizeof line, "%-14s %-6s %-8s %12llu  ", r.name, r.space, r.kind,
+                  static_cast<unsigned long long>(r.bytes));
     out += line;
+    out += r.formula;
+    out += '\n';
   }
   std::snprintf(
       line, sizeof line, "%-14s %-6s %-8s %12llu  %s for %llu tokens of context; budget %s\n",

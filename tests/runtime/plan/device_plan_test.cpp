@@ -5,6 +5,7 @@
 //         device regions computed again from first principles; budgets one byte too small.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <string>
 
 #include "platform/gpu/slabs.h"
@@ -51,6 +52,32 @@ constexpr Box kBoxes[] = {{"no GPU", kNone, true},
                           {"integrated", test::kOrinFacts, true},
                           {"integrated, embedding on disk", test::kOrinFacts, true, true},
                           {"discrete", test::kDiscreteFacts, false}};
+
+TEST_CASE("with selection, on a GPU or not, formulas are longer than a line, and none is cut") {
+  const ShapedModel eight(kLlama31Of8B);
+  ShapedModel small({.n_layers = 4, .n_vocab = 3000, .type = kernels::TensorType::q8_0});
+  u64 longest = 0;
+  for (const Box& box : kBoxes) {
+    CAPTURE(std::string(box.name));
+    const bool has_gpu = box.facts.kind == DeviceKind::cuda;  // the fake one is small
+    Config config;
+    config.context_tokens = has_gpu ? 2048 : 131072;
+    config.sessions_max = has_gpu ? 2 : 64;
+    config.driver_limit_bytes = 30 * kMiB;
+    config.select.method = SelectMethod::pq;
+    small.description.spec.embedding_on_disk = box.embedding_on_disk;
+    const Result<Plan> plan = plan_of(has_gpu ? small : eight, config, box.facts);
+    if (!plan) FAIL(std::string(plan.error().hint));
+    for (const Region& region : plan->regions) {
+      CAPTURE(region.name);
+      const u64 length = std::string_view(region.formula.data()).size();
+      CHECK(length < region.formula.size() - 1);
+      longest = std::max(longest, length);
+    }
+  }
+  CHECK(longest > 96);
+  CHECK(longest < 180);  // there is room for digits
+}
 
 TEST_CASE("what the plan says is what a device gives, to the byte") {
   Config config;

@@ -73,6 +73,10 @@ TEST_CASE("with selection, too, the plan takes what the budget leaves, and fits"
     CHECK(plan->fits);
     CHECK(plan->total_bytes <= config.budget_bytes);
     CHECK(plan->total_bytes > config.budget_bytes - 8 * kMiB);
+    for (const Region& region : plan->regions) {
+      const std::string_view formula = region.formula.data();
+      CHECK(formula.size() < region.formula.size() - 1);  // not cut
+    }
     n_with_extents += plan->tiers.extents.is_on() ? 1u : 0u;
   }
   CHECK(n_with_extents > 0);
