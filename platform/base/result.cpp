@@ -26,6 +26,21 @@ u64 append_number(char* out, u64 length, u64 out_bytes, u64 value) {
   return length;
 }
 
+u64 append_hint(char* out, u64 length, u64 out_bytes, const Error& error) {
+  const std::string_view hint = error.hint;
+  for (u64 i = 0; i < hint.size(); ++i) {
+    const bool is_figure = hint[i] == '{' && i + 2 < hint.size() && hint[i + 2] == '}';
+    const u64 idx = is_figure ? static_cast<u64>(hint[i + 1] - '0') : error.figures.size();
+    if (idx >= error.figures.size()) {
+      length = append(out, length, out_bytes, hint.substr(i, 1));
+      continue;
+    }
+    length = append_number(out, length, out_bytes, error.figures[idx].value);
+    i += 2;
+  }
+  return length;
+}
+
 }  // namespace
 
 const char* status_name(Status status) {
@@ -67,7 +82,8 @@ Detail::Detail(std::string_view text) {
 
 u64 format_error(const Error& error, char* out, u64 out_bytes) {
   if (out_bytes == 0) return 0;
-  u64 length = append(out, 0, out_bytes, error.hint);
+  out[0] = '\0';
+  u64 length = append_hint(out, 0, out_bytes, error);
   if (!error.detail.empty()) {
     length = append(out, length, out_bytes, ": ");
     length = append(out, length, out_bytes, error.detail.c_str());

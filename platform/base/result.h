@@ -54,13 +54,16 @@ class Detail {
 
 struct Error {
   Status status = Status::internal;
-  const char* hint = "";  // static storage: what is wrong and what to do about it, one sentence
-  Detail detail{};        // the tensor, key or path it is about; may be empty
+  // Static storage: what is wrong and what to do about it, one sentence. "{2}" stands for the value
+  // of figures[2].
+  const char* hint = "";
+  Detail detail{};  // the tensor, key or path it is about; may be empty
   std::array<Figure, 4> figures{};
 };
 
-// Writes "hint: detail (name value, name value)" into `out`, always terminated. Returns the length
-// written without the terminator; a text that does not fit is cut.
+// Writes "hint: detail (name value, name value)" into `out`, always terminated, with the figures'
+// values in the hint. Returns the length written without the terminator; a text that does not fit
+// is cut.
 u64 format_error(const Error& error, char* out, u64 out_bytes);
 
 template <class T>

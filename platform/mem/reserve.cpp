@@ -26,8 +26,8 @@ constexpr u64 kTouchSliceBytes = 256 * kMiB;
 Unexpected out_of_memory(const ReserveArgs& args, int error) {
   return fail({.status = Status::over_budget,
                .hint =
-                   "the system refused the memory: lower the budget, -c or the model's size, or "
-                   "raise RLIMIT_AS (ulimit -v)",
+                   "the system refused {0} bytes of memory: lower the budget, -c or the model's "
+                   "size, or raise RLIMIT_AS (ulimit -v)",
                .detail = Detail(args.name),
                .figures = {{{"bytes", args.bytes}, {"errno", static_cast<u64>(error)}}}});
 }
@@ -35,8 +35,9 @@ Unexpected out_of_memory(const ReserveArgs& args, int error) {
 Unexpected not_available(const ReserveArgs& args, u64 missing_bytes, u64 available_bytes) {
   return fail({.status = Status::over_budget,
                .hint =
-                   "not enough free memory: lower the budget, -c or the model's size, stop other "
-                   "programs, or raise the cgroup's limit",
+                   "not enough free memory, {1} bytes are still needed and {2} available: lower "
+                   "the budget, -c or the model's size, stop other programs, or raise the "
+                   "cgroup's limit",
                .detail = Detail(args.name),
                .figures = {{{"bytes", args.bytes},
                             {"still_needed", missing_bytes},
@@ -94,8 +95,9 @@ Result<bool> lock_all(const ReserveArgs& args, std::span<std::byte> bytes) {
   rlimit limit{};
   getrlimit(RLIMIT_MEMLOCK, &limit);
   return fail({.status = Status::over_budget,
-               .hint = "the memory cannot be locked: raise RLIMIT_MEMLOCK (ulimit -l, or "
-                       "LimitMEMLOCK= in the unit), or set lock to \"try\" or \"off\"",
+               .hint = "{0} bytes of memory cannot be locked with RLIMIT_MEMLOCK at {1}: raise it "
+                       "(ulimit -l, or LimitMEMLOCK= in the unit), or set lock to \"try\" or "
+                       "\"off\"",
                .detail = Detail(args.name),
                .figures = {{{"bytes", bytes.size()},
                             {"RLIMIT_MEMLOCK", limit.rlim_cur},

@@ -200,7 +200,7 @@ Result<void> Engine::check_driver_bytes() {
             static_cast<unsigned long long>(limit_bytes));
   if (driver_bytes <= limit_bytes) return {};
   return fail({.status = Status::over_budget,
-               .hint = "the GPU's driver took more memory than it may: raise "
+               .hint = "the GPU's driver took {0} bytes of memory and may take {1}: raise "
                        "device.driver_limit_bytes",
                .figures = {{{"driver_bytes", driver_bytes}, {"limit_bytes", limit_bytes}}}});
 }

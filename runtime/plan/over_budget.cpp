@@ -65,8 +65,9 @@ void propose_least(const Inputs& inputs, const Plan& plan, Error* error) {
   const BudgetedPart least = least_part(inputs);
   if (!least.fits()) {
     error->hint =
-        "not even the shortest context fits the budget: raise it to least_bytes or more, or take a "
-        "model with smaller weights";
+        "the plan wants {0} bytes, the budget is {1}, and not even the shortest context fits: "
+        "raise "
+        "it to {2} or more, or take a model with smaller weights";
     error->figures[2] = {"least_bytes", least.bytes};
     return;
   }
@@ -78,8 +79,8 @@ void propose_least(const Inputs& inputs, const Plan& plan, Error* error) {
         largest_batch(inputs, std::min(plan.rows_max, config.page_tokens), config);
   }
   error->hint =
-      "the budget holds one session: set engine.sessions_max to 1, engine.batch_rows_max and -c "
-      "(kv.context_tokens) to the values given, or raise the budget to total_bytes";
+      "the plan wants {0} bytes, the budget is {1} and holds one session: set engine.sessions_max "
+      "to 1, -c (kv.context_tokens) to {2} and engine.batch_rows_max to {3}, or raise the budget";
   error->figures[2] = {"context_tokens", largest_context(inputs, plan, config)};
   error->figures[3] = {"batch_rows_max", config.batch_rows_max};
 }
@@ -121,21 +122,19 @@ Error over_budget_error(const Plan& plan, const Inputs& inputs) {
   const u32 context_q8_0 = largest_context(inputs, plan, config);
   if (batch > 0) {
     error.hint =
-        "the plan does not fit the budget: lower -c (kv.context_tokens) or engine.batch_rows_max "
-        "to "
-        "the value given, or raise the budget to total_bytes";
+        "the plan wants {0} bytes, the budget is {1}: lower -c (kv.context_tokens) to {2} or "
+        "engine.batch_rows_max to {3}, or raise the budget";
     error.figures[3] = {"batch_rows_max", batch};
   } else if (context_q8_0 > context) {
     error.hint =
-        "the plan does not fit the budget: lower -c (kv.context_tokens) to the value given, the "
-        "second "
-        "one together with --kv-type q8_0, or raise the budget to total_bytes";
+        "the plan wants {0} bytes, the budget is {1}: lower -c (kv.context_tokens) to {2}, or to "
+        "{3} together with --kv-type q8_0, or raise the budget";
     error.figures[3] = {"context_tokens_q8_0", context_q8_0};
   } else {
     error.hint =
-        "the plan does not fit the budget: lower -c (kv.context_tokens) to the value given, or "
+        "the plan wants {0} bytes, the budget is {1}: lower -c (kv.context_tokens) to {2}, or "
         "raise "
-        "the budget to total_bytes";
+        "the budget";
   }
   return error;
 }

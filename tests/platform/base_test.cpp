@@ -65,5 +65,24 @@ TEST_CASE("an error becomes one printable line of any length") {
   }
 }
 
+TEST_CASE("a hint names figures by their places") {
+  const Error error{.hint = "{1} of {0}, {4} and {x} and { stay, {3}",
+                    .figures = {{{"wanted", 70}, {"had", 18446744073709551615ull}, {}, {"z", 0}}}};
+  const std::string want =
+      "18446744073709551615 of 70, {4} and {x} and { stay, 0 "
+      "(wanted 70, had 18446744073709551615, z 0)";
+  char line[256];
+  CHECK(format_error(error, line, sizeof line) == want.size());
+  CHECK(std::string(line) == want);
+  for (u64 size = 1; size <= want.size(); ++size) {
+    char cut[256];
+    CHECK(format_error(error, cut, size) == size - 1);
+    CHECK(std::string(cut) == want.substr(0, size - 1));
+  }
+  const Error ends{.hint = "an open {0"};
+  format_error(ends, line, sizeof line);
+  CHECK(std::string(line) == "an open {0");
+}
+
 }  // namespace
 }  // namespace tarn

@@ -57,6 +57,10 @@ TEST_CASE("an 8B in 6 GiB at its full context: the error a user reads") {
   char line[512];
   format_error(error, line, sizeof line);
   CHECK(std::string(line).ends_with(")"));  // the whole of it fits in a line
+  const std::string wants = "the plan wants " + std::to_string(plan->total_bytes) +
+                            " bytes, the budget is 6442450944: lower -c (kv.context_tokens) to " +
+                            std::to_string(figure(error, "context_tokens"));
+  CHECK(std::string(line).starts_with(wants));
   CHECK(figure(error, "budget_bytes") == 6 * kGiB);
   CHECK(figure(error, "total_bytes") == plan->total_bytes);
   CHECK(figure(error, "context_tokens") > 8192);
@@ -109,6 +113,12 @@ TEST_CASE("what the error proposes fits, and nothing larger does") {
     REQUIRE(error.status == Status::over_budget);
     REQUIRE(figure(error, "total_bytes") == full_bytes);
     ++n_by_hint[error.hint];
+    char line[512];
+    format_error(error, line, sizeof line);
+    const std::string begin = "the plan wants " + std::to_string(full_bytes) +
+                              " bytes, the budget is " + std::to_string(config.budget_bytes);
+    REQUIRE(std::string(line).starts_with(begin));
+    REQUIRE(std::string(line).find('{') == std::string::npos);
 
     if (const u64 least_bytes = figure(error, "least_bytes")) {
       REQUIRE(least_bytes > config.budget_bytes);
