@@ -298,6 +298,7 @@ class Engine final : private StepWatch {
   SaveArgs save_args(Session& session, u32 n_slots) const;
   Result<void> take_up(Session& session, const store::Manifest& manifest);
   void publish();
+  void tell_evictions();
   u32 slice_rows_max(const Session& session) const;
 
   // Parts, in the order in which they are built.
@@ -360,7 +361,8 @@ class Engine final : private StepWatch {
   u64 publish_ns_ = 0;  // 0: when they are parked
   Session* publishing_ = nullptr;
   u32 n_publishing_ = 0;  // slots
-  u64 row_ns_ = 0;        // of the last step with prefill rows; 0: none yet
+  u64 n_evictions_told_ = 0;
+  u64 row_ns_ = 0;  // of the last step with prefill rows; 0: none yet
 };
 
 }  // namespace tarn::engine

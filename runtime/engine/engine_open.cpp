@@ -267,6 +267,7 @@ void Engine::close() {
   device_ = nullptr;
   sessions_ = {};
   n_session_slots_ = 0;
+  n_evictions_told_ = 0;
 }
 
 // Tiled as the backend's kernels want them, in the host's region or through the GPU's sink.

@@ -161,6 +161,7 @@ Result<Engine::Saved> Engine::park(SessionIdx idx, std::string_view name) {
   TARN_CHECK(kv_stream_.sessions().save(save_args(s, n_saved)));
   s.published_ns = clock_->now_ns();
   s.n_published = s.sequence.n_slots();
+  tell_evictions();
   return Saved{.n_tokens = s.n_ids,
                .bytes_written = kv_stream_.store().stats().bytes_written - written_before,
                .took_ns = s.published_ns - start_ns};
@@ -257,13 +258,26 @@ Result<store::ImportDone> Engine::import_session(const char* path, std::string_v
     name = {own_name.data(), in_file.size()};
   }
   TARN_CHECK(take_name(kSessionsMax, name));
-  return kv_stream_.sessions().import_from(path, name);
+  const Result<store::ImportDone> done = kv_stream_.sessions().import_from(path, name);
+  tell_evictions();
+  return done;
 }
 
 Result<store::DeleteDone> Engine::delete_session(std::string_view name) {
   TARN_CHECK(take_name(kSessionsMax, name));
   publishing_ = nullptr;
   return kv_stream_.sessions().erase(name);
+}
+
+// Who kept a session hears that it is gone from the log, since nobody asks for it then.
+void Engine::tell_evictions() {
+  const u64 n = kv_stream_.store().index().n_manifests_evicted();
+  if (n == n_evictions_told_) return;
+  log_.warning(
+      "%llu kept sessions gave way to newer ones in the store: raise store.quota_bytes, or delete "
+      "those that are done with (tarn sessions delete)",
+      static_cast<unsigned long long>(n - n_evictions_told_));
+  n_evictions_told_ = n;
 }
 
 // Full pages of the kept session that has waited longest, where it has new ones.
@@ -278,6 +292,7 @@ void Engine::publish() {
     }
     publishing_ = nullptr;
   }
+  tell_evictions();
   if (publish_ns_ == 0 || sessions.is_saving()) return;
   const u64 now_ns = clock_->now_ns();
   Session* due = nullptr;

@@ -36,6 +36,7 @@ void RecordIndex::init(u32 n_frames, Bump& memory) {
   buckets_ = *buckets;
   steps_ = {};
   n_evicted_ = 0;
+  n_manifests_evicted_ = 0;
   forget_all();
 }
 
@@ -187,6 +188,7 @@ std::optional<u32> RecordIndex::last_free_run(u32 n) const {
 
 void RecordIndex::evict(u32 frame_idx) {
   const RecordRef ref{frame_idx, entries_[frame_idx].generation};
+  n_manifests_evicted_ += entries_[frame_idx].kind == Kind::manifest;
   const bool completed = retire(ref);
   TARN_ASSERT(completed);
   free_completed(ref);

@@ -126,6 +126,7 @@ class RecordIndex {
   u32 n_free() const { return n_free_; }
   u32 n_records() const { return n_records_; }  // published
   u64 n_evicted() const { return n_evicted_; }
+  u64 n_manifests_evicted() const { return n_manifests_evicted_; }
   u64 steps(Life from, Life to) const {
     return steps_[static_cast<u32>(from) * kLives + static_cast<u32>(to)];
   }
@@ -156,7 +157,7 @@ class RecordIndex {
   u32 n_frames_ = 0, n_free_ = 0, n_records_ = 0;
   u32 cursor_ = 0;  // where the last reservation ended: records of one time lie side by side
   u32 oldest_ = kNoFrame, youngest_ = kNoFrame;
-  u64 n_evicted_ = 0;
+  u64 n_evicted_ = 0, n_manifests_evicted_ = 0;
   std::span<IndexEntry> entries_{};
   std::span<u32> buckets_{};
   std::span<u64> free_bits_{};

@@ -112,6 +112,8 @@ Result<void> Store::open(const StoreOpenArgs& args) {
 StoreStats Store::stats() const {
   StoreStats stats = stats_;
   stats.budget_left_bytes = budget_bytes_;
+  stats.n_evicted = index_.n_evicted();
+  stats.n_manifests_evicted = index_.n_manifests_evicted();
   stats.bytes_written_ever = written_before_bytes_ + stats_.bytes_written;
   return stats;
 }

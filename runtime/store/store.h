@@ -169,6 +169,8 @@ struct StoreStats {
   u64 budget_left_bytes = 0;
   u64 scan_ns = 0;
   u32 n_found_at_start = 0;
+  u64 n_evicted = 0;            // records that gave way to new ones, since open
+  u64 n_manifests_evicted = 0;  // of them, sessions
 };
 
 class Store {

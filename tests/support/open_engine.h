@@ -63,12 +63,13 @@ void set_text(std::array<char, n>& to, std::string_view text) {
 
 struct OpenEngine {
   OpenEngine(const std::string& path, const Config& config, Clock* lent_clock = nullptr,
-             IoBackend* store_io = nullptr) {
+             IoBackend* store_io = nullptr, const Log& log = {}) {
     const Result<void> opened = engine.open({.model_path = path.c_str(),
                                              .config = config,
                                              .reserve = &reserve,
                                              .clock = lent_clock != nullptr ? lent_clock : &clock,
-                                             .store_io = store_io});
+                                             .store_io = store_io,
+                                             .log = log});
     if (!opened) FAIL(std::string(opened.error().hint));
   }
   ~OpenEngine() { engine.close(); }

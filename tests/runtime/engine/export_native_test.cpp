@@ -344,8 +344,7 @@ TEST_CASE("an import that finds no room, or a disk that fails, leaves nothing of
   {
     SimDisk small_disk(2);
     // Room for the context, most of which an open session holds.
-    Life life(model,
-              {.few_frames = true, .quota_bytes = store::kFramesBegin + 158 * frame_bytes},
+    Life life(model, {.few_frames = true, .quota_bytes = store::kFramesBegin + 158 * frame_bytes},
               small_disk);
     const SessionIdx own = create(life);
     (void)first_part(life, own, 990);

@@ -48,9 +48,9 @@ inline Config kept_config(const KeptHow& how, bool keeps) {
 struct KeptLife {
   KeptLife(const SmallModel& model, const KeptHow& how)
       : open(model.path(), kept_config(how, /*keeps=*/false)) {}
-  KeptLife(const SmallModel& model, const KeptHow& how, SimDisk& disk)
+  KeptLife(const SmallModel& model, const KeptHow& how, SimDisk& disk, const Log& log = {})
       : io(std::make_unique<SimIo>(disk, clock, 64)),
-        open(model.path(), kept_config(how, /*keeps=*/true), &clock, io.get()) {
+        open(model.path(), kept_config(how, /*keeps=*/true), &clock, io.get(), log) {
     REQUIRE(open.engine.kv_stream().keeps_sessions());
   }
   engine::Engine& engine() { return open.engine; }

@@ -251,6 +251,50 @@ TEST_CASE("a session that gave way to others is gone, or computed anew") {
   CHECK(n_gone + n_partly >= 1);
 }
 
+// Of the warnings that sessions gave way, how many they name together.
+struct GaveWay {
+  u64 n_sessions = 0, n_warnings = 0;
+  static void take(void* context, LogLevel level, const char* text) {
+    const char* found = std::strstr(text, " kept sessions gave way");
+    if (found == nullptr) return;
+    CHECK((level == LogLevel::warning));
+    auto& self = *static_cast<GaveWay*>(context);
+    self.n_sessions += std::strtoull(text, nullptr, 10);
+    ++self.n_warnings;
+  }
+};
+
+TEST_CASE("sessions that gave way to newer ones are told in the log, each once") {
+  const SmallModel model("llama", "q8_0");
+  SimDisk disk(1);
+  GaveWay told;
+  Life life(model, {.quota_bytes = 260 * 3 * kSectorBytes}, disk,
+            Log(&GaveWay::take, &told, LogLevel::info));
+  constexpr u32 kSessions = 60;
+  const auto name_of = [](u32 i) { return "talk " + std::to_string(i); };
+  u32 n_before = 0;  // kept before one was told
+  for (u32 i = 0; i < kSessions; ++i) {
+    const SessionIdx session = create(life);
+    REQUIRE(life.engine().feed(session, test::random_ids(700 + i, 90)).has_value());
+    life.open.run();
+    REQUIRE(life.engine().park(session, name_of(i)).has_value());
+    REQUIRE(life.engine().park(session, name_of(i)).has_value());  // a replaced one does not count
+    life.engine().destroy_session(session);
+    n_before += told.n_sessions == 0;
+  }
+  u64 n_gone = 0;
+  for (u32 i = 0; i < kSessions; ++i) {
+    const auto resumed = life.engine().resume(name_of(i));
+    n_gone += !resumed.has_value();
+    if (resumed) life.engine().destroy_session(resumed->idx);
+    if (!resumed) CHECK(resumed.error().status == Status::not_found);
+  }
+  CHECK(n_before > 5);
+  CHECK(n_gone > 5);
+  CHECK(told.n_sessions == n_gone);
+  CHECK(told.n_warnings > 1);
+}
+
 TEST_CASE("power is lost while a prompt is read: what was published is there, and all is right") {
   const SmallModel model("llama", "q8_0");
   const std::vector<u32> ids = test::random_ids(9, 900);

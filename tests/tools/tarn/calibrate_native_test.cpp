@@ -4,7 +4,11 @@
 //         fit is depends on who else computes, so only its shape is compared.
 #include <doctest/doctest.h>
 
+#include <cmath>
+#include <cstdio>
+#include <sstream>
 #include <string>
+#include <vector>
 
 #include "runtime/config/config.h"
 #include "runtime/select/iterations.h"
@@ -52,6 +56,89 @@ TEST_CASE("what it writes is a configuration, and a run with it selects") {
   CAPTURE(answer.err);
   CHECK(answer.exit_code == 0);
   CHECK(answer.out.find("\"pq\"") != std::string::npos);
+}
+
+struct Line {
+  u32 n = 0, n_updates = 0;  // tokens, or rows and updates
+  f64 measured = 0, fitted = 0;
+};
+
+// Of a table: "WHAT N ..." up to its number, and the first two figures behind its name.
+std::vector<Line> lines_of(const std::string& table, const char* format, int n_numbers) {
+  std::vector<Line> lines;
+  std::istringstream text(table);
+  for (std::string row; std::getline(text, row);) {
+    Line line;
+    const int n_read = std::sscanf(row.c_str(), format, &line.n, &line.n_updates);
+    if (n_read != n_numbers) continue;
+    REQUIRE(std::sscanf(row.c_str() + 34, "%lf %lf", &line.measured, &line.fitted) == 2);
+    lines.push_back(line);
+  }
+  return lines;
+}
+
+// Whatever was measured: least squares leave an error at right angles to what is fitted.
+void check_least(const std::vector<Line>& lines) {
+  f64 product = 0, square = 0;
+  for (const Line& line : lines) {
+    product += line.fitted * (line.measured - line.fitted);
+    square += line.fitted * line.fitted;
+  }
+  CHECK(std::abs(product) <= 0.02 * square);  // of figures in whole microseconds
+}
+
+TEST_CASE(
+    "the written coefficients are those of the table, in the units of the rule they are for") {
+  const test::SmallModel model("llama", "f16");
+  const test::TempFile index("index.toml"), profile("profile.toml");
+  write(index, kIndex);
+  const test::Ended ended =
+      test::run_tarn({"calibrate", "-m", model.path(), "-c", "1801", "--share", "40", "--config",
+                      index.path(), "--lock", "off", "-t", "1", "-o", profile.path()});
+  CAPTURE(ended.err);
+  REQUIRE(ended.exit_code == 0);
+  CAPTURE(ended.out);
+  const Result<Config> config = config_from_toml(tools::read_file(profile.path()), {});
+  REQUIRE(config.has_value());
+  const LayerCost& cost = config->select.cost;
+  const auto ms = [](u64 x, f64 unit) { return 1e3 * unit * static_cast<f64>(x); };
+
+  const std::vector<Line> prefills = lines_of(ended.out, "prefill of %u tokens", 1);
+  REQUIRE(prefills.size() == 6);
+  for (u64 i = 0; i < prefills.size(); ++i) {
+    const f64 s = prefills[i].n;
+    CHECK(prefills[i].n == 300 * (i + 1));
+    if (i > 0) CHECK(prefills[i].measured > prefills[i - 1].measured);  // sums of pieces
+    const f64 want =
+        ms(cost.layer_ns, 1e-9) + ms(cost.token_ps, 1e-12) * s + ms(cost.squared_fs, 1e-15) * s * s;
+    CHECK(std::abs(prefills[i].fitted - want) <= 1e-3);
+  }
+  check_least(prefills);
+
+  const std::vector<Line> jobs = lines_of(ended.out, "clustering %u rows, %u updates", 2);
+  REQUIRE(jobs.size() == 12);
+  for (const Line& job : jobs) {
+    SelectConfig with_number = config->select;
+    with_number.iterations = job.n_updates;
+    const engine::Engine::ClusterWork work = engine::Engine::cluster_work(with_number, job.n);
+    CHECK(work.n_updates == job.n_updates);
+    const f64 want = ms(cost.job_ns, 1e-9) + ms(cost.row_ps, 1e-12) * job.n +
+                     ms(cost.update_ps, 1e-12) * work.n_sampled * job.n_updates;
+    CHECK(std::abs(job.fitted - want) <= 1e-3);
+  }
+  check_least(jobs);
+
+  // What it announces for a length is what an engine with this configuration does.
+  for (u32 s = 2048; s <= 131'072; s *= 2) {
+    std::istringstream text(ended.out);
+    u32 n_updates = 0;
+    for (std::string row; std::getline(text, row);) {
+      u32 n_rows = 0, n = 0;
+      const int n_read = std::sscanf(row.c_str(), "%u %*f %u", &n_rows, &n);
+      if (n_read == 2 && n_rows == s) n_updates = n;
+    }
+    CHECK(n_updates == select::iterations(config->select, s));
+  }
 }
 
 TEST_CASE("no iterations without a measurement, and no measurement of too few tokens") {
