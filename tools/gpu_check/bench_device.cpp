@@ -55,6 +55,11 @@ DeviceBytes BenchDevice::reserve_random(u64 bytes) {
   return to;
 }
 
+void BenchDevice::send(DeviceBytes to, std::span<const std::byte> from) {
+  device_.copy_in(to, from, stream());
+  finish();
+}
+
 f64 BenchDevice::ns_per_call(const Timing& timing, const std::function<void(u32)>& enqueue) {
   const auto enqueue_all = [&] {
     for (u32 i = 0; i < timing.n_calls; ++i) enqueue(i);

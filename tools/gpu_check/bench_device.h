@@ -24,11 +24,12 @@ class BenchDevice {
   DeviceBytes reserve(u64 bytes);
   // Bytes that are small finite numbers in every format that kernels read.
   DeviceBytes reserve_random(u64 bytes);
+  // Copies, and waits for it.
+  void send(DeviceBytes to, std::span<const std::byte> from);
   template <class T>
   T* upload(const std::vector<T>& values) {
     const DeviceBytes to = reserve(values.size() * sizeof(T));
-    device_.copy_in(to, std::as_bytes(std::span(values)), stream());
-    finish();
+    send(to, std::as_bytes(std::span(values)));
     return to.as<T>().raw();
   }
 

@@ -7,6 +7,7 @@
 #include "platform/base/checked.h"
 #include "tools/gpu_check/bench_device.h"
 #include "tools/gpu_check/dense_bench.h"
+#include "tools/gpu_check/select_bench.h"
 #include "tools/support/json.h"
 
 namespace tarn::gpu_check {
@@ -70,6 +71,12 @@ class Bench {
       measure_attention(kernels::KvType::q8_0, depth);
     }
     measure_step();
+    bench_selection({.device = &device_,
+                     .table = &table_,
+                     .shape = &shape_,
+                     .pool = pool_,
+                     .pool_bytes = pool_bytes_},
+                    &figures_);
     return std::move(figures_);
   }
 
@@ -483,6 +490,15 @@ std::string to_json(const BenchFigures& figures) {
     json.end_object();
   }
   json.end_array().end_object();
+  json.key("select").begin_array();
+  for (const SelectFigure& token : figures.select) {
+    json.begin_object();
+    json.key("depth").number(token.depth);
+    json.key("launches").number(token.launches);
+    json.key("busy_ns").real(token.ns);
+    json.end_object();
+  }
+  json.end_array();
   return std::string(json.end_object().str());
 }
 

@@ -11,6 +11,8 @@
 //   step       every kernel of one token of an 8B in its real shape: how many there are, and what
 //              they take together without the gaps between them
 //   launches   a kernel with nothing to do, in a graph and without
+//   selection  the kernels of a row that selects, over the indexes of all layers, by pairs of codes
+//              and token by token (select_bench.h), and what those of a token take together
 //
 // A figure is the best of `repetitions` graphs of `calls_per_graph` calls, after one that does not
 // count.
@@ -37,6 +39,12 @@ struct BenchShape {
   std::vector<u32> depths = {4096, 32768};
   std::vector<u32> prompt_rows = {16, 64, 512};  // 16: against two decode products of 8
   u32 step_depth = 576;                          // pp512 and half of tg128
+  // Selection's: tokens there are, tokens read, and codes, as configured by default and as in the
+  // paper's setting for longer contexts, which has no pairs.
+  std::vector<u32> select_depths = {8192, 32768, 131072};
+  u32 n_sinks = 32, n_local = 512, k = 2048;
+  u32 pair_bits = 6;  // of 2 sub-spaces
+  u32 token_subspaces = 4, token_bits = 8;
   u32 calls_per_graph = 32;
   u32 repetitions = 5;
 };
@@ -44,8 +52,8 @@ struct BenchShape {
 struct KernelFigure {
   std::string name;
   u32 rows = 1;
-  u64 weight_bytes = 0;  // 0: it reads KV
-  u64 bytes = 0;         // all that it has to read
+  u64 weight_bytes = 0;  // 0: it reads KV or an index
+  u64 bytes = 0;         // all that it has to read; of selection's kernels, and what they write
   f64 ns = 0;
 };
 
@@ -64,6 +72,13 @@ struct StepKernel {
   f64 ns = 0;
 };
 
+// What a token that selects by pairs of codes launches beside the kernels of any other.
+struct SelectFigure {
+  u32 depth = 0;
+  u32 launches = 0;
+  f64 ns = 0;
+};
+
 struct BenchFigures {
   f64 copy_bytes_per_s = 0;  // read and written bytes together
   f64 read_bytes_per_s = 0;
@@ -72,6 +87,7 @@ struct BenchFigures {
   std::vector<PromptFigure> prompt;
   std::vector<StepKernel> step;
   bool has_blas = false;  // and its products are in `prompt`
+  std::vector<SelectFigure> select;
 
   u32 step_launches() const;
   f64 step_ns() const;

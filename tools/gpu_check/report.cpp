@@ -90,6 +90,8 @@ std::string decode_step_name(u32 depth, u32 n_parallel, const std::string& kv_ty
          (kv_type == "f16" ? "" : " " + kv_type);
 }
 
+std::string select_step_name(u32 depth) { return decode_step_name(depth, 1) + " pq"; }
+
 std::string to_json(const Report& report) {
   rapidjson::StringBuffer buffer;
   Writer w(buffer);

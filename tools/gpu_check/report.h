@@ -56,6 +56,8 @@ struct Report {
 
 // "decode d4096 x8", "decode d4096 x1 q8_0"
 std::string decode_step_name(u32 depth, u32 n_parallel, const std::string& kv_type = "f16");
+// "decode d32768 x1 pq"
+std::string select_step_name(u32 depth);
 
 std::string to_json(const Report& report);
 std::string to_table(const Report& report);

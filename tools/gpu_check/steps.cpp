@@ -26,6 +26,8 @@ constexpr f64 kBenchSeconds = 90;          // a bench's, without KV
 constexpr f64 kBenchSecondsOfDepth = 45;   // and for each 32K tokens of it
 constexpr f64 kTokensOfDepth = 32 * 1024;  // twice what an AGX Orin takes by kernels/NAPKIN.md
 constexpr u32 kIds = 64;
+constexpr u32 kSelectDepth = 32768;
+constexpr f64 kClusterSeconds = 90;  // 0.4 TFLOP of the host's: all layers' keys at that depth
 constexpr long kTmpfs = 0x01021994;  // linux/magic.h
 
 // The last line that says something, in plain ASCII.
@@ -80,6 +82,7 @@ class Runner {
     for (const u32 depth : {4096u, 32768u}) {
       bench(depth, 1);
       peer_bench(depth);
+      if (depth == kSelectDepth) bench_selection();
       bench(depth, 1, "q8_0");
       for (const u32 n_parallel : {4u, 8u}) bench(depth, n_parallel);
     }
@@ -260,6 +263,35 @@ class Runner {
       arguments.insert(arguments.end(), {"--fill-kv", d, "--kv-model", "recorded"});
     }
     json_step(name, arguments, bench_limit_s(depth, n_parallel));
+  }
+
+  // Tokens that are generated after the index came into use, which the host clusters before; a
+  // prompt is read as ever.
+  void bench_selection() {
+    const std::string name = select_step_name(kSelectDepth);
+    if (!needs_model(name)) return;
+    json_step(name,
+              {program("tarn-bench"),
+               "-m",
+               model_,
+               "-p",
+               "0",
+               "-n",
+               "128",
+               "--select",
+               "pq",
+               "-r",
+               "2",
+               "--device",
+               "cuda",
+               "--no-bandwidth",
+               "-o",
+               "json",
+               "--fill-kv",
+               std::to_string(kSelectDepth),
+               "--kv-model",
+               "recorded"},
+              bench_limit_s(kSelectDepth, 1) + kClusterSeconds);
   }
 
   std::string why_no_peer(const char* name) const {

@@ -2,7 +2,8 @@
 //
 // What gpu-check runs, in the order of what it is worth when time ends early: is there a GPU, are
 // its bits the emulator's, what each kernel reads a second, tokens a second of an 8B beside
-// llama.cpp's, logits beside the CPU's, all GPU tests, compute-sanitizer, batches and depths.
+// llama.cpp's, logits beside the CPU's, all GPU tests, compute-sanitizer, batches and depths, of
+// which the deepest also by selection.
 //
 // Every step is a program of the bundle in a process of its own. A step that crashes, hangs or does
 // not fit is written down, and the next one runs; only what needs its result (a model, a GPU) is

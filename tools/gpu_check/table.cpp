@@ -201,6 +201,26 @@ void add_speeds(const Report& report, std::string& out) {
   out += "\nTarn's depths are filled in (`tarn-bench --fill-kv`), llama.cpp's are prefilled.\n";
 }
 
+// What selection adds to a token, and what it makes of one.
+void add_selection(const Report& report, std::string& out) {
+  const Value* tokens = member(report.figures("kernels"), "select");
+  if (tokens == nullptr || !tokens->IsArray()) return;
+  out +=
+      "\n| depth, by selection | kernels more a token | us in them | tg128 t/s | all read | ratio "
+      "|\n|---|---|---|---|---|---|\n";
+  for (const Value& token : tokens->GetArray()) {
+    const Figure ns = number(&token, "busy_ns");
+    const u32 depth = static_cast<u32>(number(&token, "depth").value_or(0));
+    const auto speed = [&](const std::string& step) {
+      return number(bench_row(report, step, 0, 128), "avg_ts");
+    };
+    const Figure chosen = speed(select_step_name(depth)), all = speed(decode_step_name(depth, 1));
+    out += "| " + std::to_string(depth) + " | " + fixed(number(&token, "launches"), 0) + " | " +
+           fixed(ns ? Figure(*ns * 1e-3) : ns, 0) + " | " + fixed(chosen, 1) + " | " +
+           fixed(all, 1) + " | " + fixed(ratio(chosen, all), 2) + " |\n";
+  }
+}
+
 void add_machine(const Report& report, std::string& out) {
   for (const char* when : {"machine before", "machine after"}) {
     const Value* texts = report.figures(when);
@@ -295,6 +315,7 @@ std::string to_table(const Report& report) {
   if (report.find("decode d0 x1") != nullptr && !device.empty()) {
     add_speeds(report, out);
     add_gap(report, out);
+    add_selection(report, out);
   }
   add_kernels(report, out);
   std::string rest;

@@ -25,13 +25,19 @@ constexpr const char* kGpuBench = R"(case "$*" in
  {"name": "small", "rows": 1, "weight_bytes": 1048576, "bytes": 1048576,
   "ns": 2000, "gb_per_s": 524, "share": 0.26}],
  "prompt": [{"name": "matmat q4_k", "rows": 512, "ns": 200000, "tera_ops_per_s": 300.0}],
- "has_cublas": false, "step": {"launches": 356, "busy_ns": 4000000}}' ;;
+ "has_cublas": false, "step": {"launches": 356, "busy_ns": 4000000},
+ "select": [{"depth": 8192, "launches": 97, "busy_ns": 150000},
+ {"depth": 32768, "launches": 97, "busy_ns": 200000}]}' ;;
 esac)";
 
 // 200 tokens a second move 1,000 GB/s.
-constexpr const char* kTarnBench = R"(echo '[
+constexpr const char* kTarnBench = R"(case "$*" in
+*"-p 0 -n 128 --select pq"*"--fill-kv 32768 --kv-model recorded"*)
+ echo '[{"n_prompt": 0, "n_gen": 128, "avg_ts": 250.0, "select": "pq"}]' ;;
+*) echo '[
 {"n_prompt": 512, "n_gen": 0, "avg_ts": 9000.0, "achieved_gb_per_s": null},
-{"n_prompt": 0, "n_gen": 128, "avg_ts": 200.0, "achieved_gb_per_s": 1000.0}]')";
+{"n_prompt": 0, "n_gen": 128, "avg_ts": 200.0, "achieved_gb_per_s": 1000.0}]' ;;
+esac)";
 
 constexpr const char* kLlamaBench = R"(echo '[
 {"n_prompt": 512, "n_gen": 0, "avg_ts": 12000.0},

@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <thread>
@@ -93,7 +94,27 @@ TEST_CASE("a bundle in which all is well meets every target") {
   CHECK(contains(table, "| matmat q4_k | 512 | 200.0 | 300.0 |\n| cuBLAS | absent | | |"));
   // A token of 5,000 us, 4,000 of them in 356 kernels.
   CHECK(contains(table, "so 1000 us are gaps and the host's part, 2809 ns a kernel"));
+  CHECK(contains(table, "| 8192 | 97 | 150 | - | - | - |"));
+  CHECK(contains(table, "| 32768 | 97 | 200 | 250.0 | 200.0 | 1.25 |"));
   CHECK(fs::is_empty(bundle.dir() / "work"));
+}
+
+TEST_CASE("selection is measured behind what it is compared with, and may not fit") {
+  FakeBundle bundle;
+  bundle.set_program("tarn-bench", R"(case "$*" in
+*"--select"*) echo 'over the budget' >&2; exit 78 ;;
+*) echo '[{"n_prompt": 0, "n_gen": 128, "avg_ts": 200.0}]' ;;
+esac)");
+  bundle.run();
+  const rapidjson::Document json = bundle.json();
+  std::vector<std::string> names;
+  for (const Value& step : json["steps"].GetArray()) names.emplace_back(step["name"].GetString());
+  const auto at = [&](const char* name) { return std::ranges::find(names, name) - names.begin(); };
+  CHECK(at("decode d32768 x1") < at("decode d32768 x1 pq"));
+  CHECK(at("decode d32768 x1 pq") < at("decode d32768 x1 q8_0"));
+  CHECK(status_of(json, "decode d32768 x1 pq") == "refused");
+  CHECK(status_of(json, "decode d32768 x1 q8_0") == "ok");
+  CHECK(contains(bundle.table(), "| 32768 | 97 | 200 | - | 200.0 | - |"));
 }
 
 TEST_CASE("the table says in which state the machine was") {
@@ -182,7 +203,7 @@ TEST_CASE("a step that misbehaves is written down, and the rest goes on") {
     CHECK(contains(why_of(json, m.step), m.why));
     CHECK(contains(bundle.table(), m.why));
     if (std::string(m.step) == "device") continue;  // the rest needs it
-    CHECK(json["steps"].Size() == 26);
+    CHECK(json["steps"].Size() == 27);
     const bool is_last = std::string(m.program) == "compute-sanitizer";
     CHECK(status_of(json, "racecheck") == (is_last ? "failed" : "ok"));
   }

@@ -8,6 +8,7 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <numeric>
 #include <string>
 
 #include "kernels/quant/gpu_tile.h"
@@ -38,6 +39,13 @@ BenchShape tiny() {
           .depths = {100, 600},
           .prompt_rows = {40},
           .step_depth = 70,
+          .select_depths = {100, 300},
+          .n_sinks = 4,
+          .n_local = 8,
+          .k = 20,
+          .pair_bits = 2,
+          .token_subspaces = 4,
+          .token_bits = 3,
           .calls_per_graph = 2,
           .repetitions = 1};
 }
@@ -58,10 +66,12 @@ const KernelFigure* find(const BenchFigures& figures, const std::string& name, u
 TEST_CASE("every kernel is run, and its bytes are those of its matrices and pages") {
   FakeDevice device(small_l2());
   SystemClock clock;
+  BenchShape shape = tiny();
+  shape.select_depths = {};
   const BenchFigures figures = bench_kernels({.device = &device,
                                               .table = &kernels::gpu_table_emulated(),
                                               .clock = &clock,
-                                              .shape = tiny()});
+                                              .shape = shape});
   CHECK(device.leaks().empty());
   CHECK(figures.kernels.size() == 4 * 3 + 2 * 2);
   for (const u32 rows : {1u, 4u, 8u}) {
@@ -86,6 +96,76 @@ TEST_CASE("every kernel is run, and its bytes are those of its matrices and page
   CHECK(deep->bytes == 600 * 2 * 2 * 64 * 2);  // slots, heads, K and V, head_dim, f16
   CHECK(deep->weight_bytes == 0);
   CHECK(find(figures, "attend q8_0 d100", 1)->bytes == 100 * 2 * 2 * 68);
+}
+
+// The k places that a KV head chose ascend, and are the middle's.
+void check_places(const u32* places, const u32* n_tokens, const u32* k) {
+  for (u32 i = 0; i < *k; ++i) {
+    CHECK(places[i] < *n_tokens);
+    if (i > 0) CHECK(places[i - 1] < places[i]);
+  }
+}
+
+TEST_CASE("selection is timed over whole indexes, and bytes are what it reads and writes") {
+  kernels::GpuTable table = kernels::gpu_table_emulated();
+  static u32 n_checks;
+  n_checks = 0;
+  table.pq_pairs = [](const kernels::GpuPqPairsArgs& args, GpuStream* stream) {
+    kernels::gpu_table_emulated().pq_pairs(args, stream);
+    stream->take([args] {
+      for (u32 h = 0; h < 2; ++h) {
+        check_places(args.out + h * args.out_stride, args.n_tokens, args.k);
+        const u8* head = args.index.heads + h * args.index.head_stride;
+        const auto* counts = reinterpret_cast<const u32*>(head + args.index.counts_at);
+        CHECK(std::accumulate(counts, counts + 16 * 16, 0u) == *args.n_tokens);
+      }
+      ++n_checks;
+    });
+  };
+  table.top_k = [](const kernels::GpuTopKArgs& args, GpuStream* stream) {
+    kernels::gpu_table_emulated().top_k(args, stream);
+    stream->take([args] {
+      for (u32 h = 0; h < 2; ++h) check_places(args.out + h * args.out_stride, args.n, args.k);
+      ++n_checks;
+    });
+  };
+  table.gather_slots = [](const kernels::GpuGatherSlotsArgs& args, GpuStream* stream) {
+    const u32 n = args.segments->local_begin;
+    for (u32 h = 0; h < 2; ++h) {
+      check_places(args.places + h * args.places_stride, &n, &args.segments->n_places);
+    }
+    kernels::gpu_table_emulated().gather_slots(args, stream);
+    ++n_checks;
+  };
+  FakeDevice device(small_l2());
+  SystemClock clock;
+  BenchShape shape = tiny();
+  shape.depths = {};
+  shape.prompt_rows = {};
+  const BenchFigures figures =
+      bench_kernels({.device = &device, .table = &table, .clock = &clock, .shape = shape});
+  const u32 n_runs = shape.calls_per_graph * (1 + shape.repetitions);
+  CHECK(n_checks == 2 * (2 * n_runs + shape.calls_per_graph));
+
+  REQUIRE(figures.kernels.size() == 4 * 3 + 2 * (4 + 5));
+  const auto bytes_of = [&](const char* name) {
+    CAPTURE(std::string(name));
+    const KernelFigure* kernel = find(figures, name, 1);
+    REQUIRE(kernel != nullptr);
+    return kernel->bytes;
+  };
+  // 4 heads, 2 KV heads of 64 dims; 16 centroids of a sub-space, padded; 88 or 288 tokens to choose
+  // 20 from, 32 are read.
+  CHECK(bytes_of("pq_lut 2x2 d100") == 4 * (2 * 64 * 16 + 4 * 64 + 4 * 2 * 16));
+  CHECK(bytes_of("pq_pairs 2x2 d300") == 2 * 2 * 288 + 4 * (2 * 256 + 4 * 2 * 16 + 2 * 20));
+  CHECK(bytes_of("gather_slots f16 d300") == 2 * 32 * 2 * 2 * 128 + 2 * 20 * 4);
+  CHECK(bytes_of("pq_assign 2x2 d100") == 3 * 2 * (4 * (64 * 16 + 2 * 16) + 128));
+  CHECK(bytes_of("pq_score 4x3 d100") == 2 * 4 * 88 + 4 * (4 * 4 * 16 + 4 * 88));
+  CHECK(bytes_of("pq_weigh d100") == 4 * (2 * 4 * 88 + 2 * 88));
+  CHECK(bytes_of("top_k d300") == 4 * 2 * (288 + 20));
+  CHECK(bytes_of("pq_assign 4x3 d300") == 3 * 2 * (4 * (64 * 16 + 4 * 16) + 128));
+  REQUIRE(figures.select.size() == 2);
+  CHECK(figures.select[1].depth == 300);
 }
 
 TEST_CASE("times are the device's own") {
@@ -162,6 +242,7 @@ TEST_CASE("the bench's token is the engine's: as many kernels, 356 for Llama 3.1
   SystemClock clock;
   BenchShape shape = tiny();
   shape.depths = {};
+  shape.select_depths = {100};
   const BenchFigures figures = bench_kernels({.device = &device,
                                               .table = &kernels::gpu_table_emulated(),
                                               .clock = &clock,
@@ -174,8 +255,9 @@ TEST_CASE("the bench's token is the engine's: as many kernels, 356 for Llama 3.1
   const u64 n_eager = n_calls * (1 + shape.repetitions);
   const u64 of_nothing = n_calls + n_eager;
   const u64 of_dense = (4 * 3 + 40 / 8) * n_eager;
+  const u64 of_selection = (4 + 5) * n_calls + 2;  // scores and weights once more
   CHECK(device.stream(StreamId::compute)->n_launches ==
-        of_step * n_calls + of_products + of_nothing + of_dense);
+        of_step * n_calls + of_products + of_nothing + of_dense + of_selection);
 
   const u64 of_one = launches_of_engine(1), of_two = launches_of_engine(2);
   const u64 of_layer = of_two - of_one;
@@ -185,11 +267,23 @@ TEST_CASE("the bench's token is the engine's: as many kernels, 356 for Llama 3.1
   MESSAGE("kernels of a token of Llama 3.1 8B: ", of_8b);
 }
 
-TEST_CASE("a token of Llama 3.1 8B that selects is 453 kernels of the engine's") {
+TEST_CASE("the bench's token that selects is the engine's: 453 kernels for Llama 3.1 8B") {
   const u64 of_one = launches_of_engine(1, SelectMethod::pq);
-  const u64 of_layer = launches_of_engine(2, SelectMethod::pq) - of_one;
-  const u64 of_8b = of_one + (BenchShape{}.n_layers - 1) * of_layer;
+  const u64 of_two = launches_of_engine(2, SelectMethod::pq);
+  const u64 of_8b = of_one + (BenchShape{}.n_layers - 1) * (of_two - of_one);
   CHECK(of_8b == 453);
+  FakeDevice device(small_l2());
+  SystemClock clock;
+  BenchShape shape = tiny();
+  shape.n_layers = 2;
+  shape.depths = {};
+  shape.prompt_rows = {};
+  shape.select_depths = {100};
+  const BenchFigures figures = bench_kernels({.device = &device,
+                                              .table = &kernels::gpu_table_emulated(),
+                                              .clock = &clock,
+                                              .shape = shape});
+  CHECK(figures.step_launches() + figures.select.at(0).launches == of_two);
   MESSAGE("of one that selects: ", of_8b);
 }
 
@@ -199,6 +293,7 @@ TEST_CASE("a call that fails ends the bench with the device's word, and nothing 
   const auto run = [&](FakeDevice& device) {
     BenchShape shape = tiny();
     shape.depths = {100};
+    shape.select_depths = {100};
     shape.prompt_rows = {};
     shape.calls_per_graph = 1;
     bench_kernels({.device = &device,
