@@ -21,6 +21,7 @@ using tarn::u64;
 using tarn::engine::Engine;
 using tarn::engine::Instance;
 using tarn::engine::SessionIdx;
+using tarn::engine::SessionState;
 
 namespace {
 
@@ -171,7 +172,7 @@ class SessionCall {
     }
     return handle_->instance->thread.call([&]() -> Result<void> {
       Engine& engine = handle_->instance->engine;
-      if (engine.session_state(handle_->idx).state == tarn::engine::SessionState::free) {
+      if (engine.session_state(handle_->idx).state == SessionState::free) {
         return tarn::fail({.status = Status::invalid_request, .hint = kDestroyed});
       }
       return fn(engine, handle_->idx);
@@ -382,6 +383,13 @@ int32_t tarn_session_generate(tarn_session* session, const tarn_generate_options
                                             .ignore_end = own.ignore_end != 0,
                                             .stops = std::span(stops).first(own.n_stops)};
   return report(call.run([&](Engine& engine, SessionIdx idx) -> Result<void> {
+    const bool has_ended = engine.session_state(idx).state != SessionState::generating;
+    if (has_ended && call.handle()->reading.load()) {
+      return tarn::fail(
+          {.status = Status::invalid_request,
+           .hint = "the last generation's events are unread: call tarn_session_poll until "
+                   "DONE, then generate"});
+    }
     TARN_CHECK(engine.generate(idx, params));
     call.handle()->reading.store(true);
     return {};
@@ -420,7 +428,6 @@ int32_t tarn_session_poll(tarn_session* session, int32_t timeout_ms, tarn_event*
       out.n_tokens = event.done.n_tokens;
       out.prefill_ns = event.done.prefill_ns;
       out.decode_ns = event.done.decode_ns;
-      reading.store(false);
       break;
   }
   copy_out(out, event_out);
@@ -450,6 +457,9 @@ int32_t tarn_session_run(tarn_session* session, const tarn_generate_options* opt
 int32_t tarn_session_cancel(tarn_session* session) {
   const SessionCall call(session);
   if (!call) return refuse(kNoSession);
+  const auto progress = call.handle()->instance->thread.progress(call.handle()->idx);
+  if (!progress) return report(progress.error());
+  if (progress->state == SessionState::free) return refuse(kDestroyed);
   return report(call.handle()->instance->thread.request_cancel(call.handle()->idx));
 }
 
@@ -460,7 +470,7 @@ int32_t tarn_session_info_get(tarn_session* session, tarn_session_info* info_out
   if (!call) return refuse(kNoSession);
   const auto progress = call.handle()->instance->thread.progress(call.handle()->idx);
   if (!progress) return report(progress.error());
-  if (progress->state == tarn::engine::SessionState::free) return refuse(kDestroyed);
+  if (progress->state == SessionState::free) return refuse(kDestroyed);
   out.generating = progress->state == tarn::engine::SessionState::generating ? 1 : 0;
   out.n_tokens = progress->n_ids;
   out.n_computed = progress->n_slots;
@@ -486,6 +496,9 @@ int32_t tarn_session_tokens(tarn_session* session, uint64_t begin, uint32_t* ids
 int32_t tarn_session_wait(tarn_session* session, int32_t timeout_ms) {
   const SessionCall call(session);
   if (!call) return refuse(kNoSession);
+  const auto progress = call.handle()->instance->thread.progress(call.handle()->idx);
+  if (!progress) return report(progress.error());
+  if (progress->state == SessionState::free) return refuse(kDestroyed);
   return report(call.handle()->instance->thread.wait_computed(call.handle()->idx, timeout_ms));
 }
 

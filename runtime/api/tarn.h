@@ -271,8 +271,8 @@ typedef struct tarn_event {
 } tarn_event;
 
 /* Starts to generate after what was fed; at least one token must have been fed. Read the events
- * with tarn_session_poll until DONE. A reader that stays away stops its own
- * session, nobody else's. */
+ * with tarn_session_poll until DONE: before that, nothing new is begun. A reader that stays away
+ * stops its own session, nobody else's. */
 TARN_API int32_t tarn_session_generate(tarn_session* session,
                                        const tarn_generate_options* options);
 /* The next event. Waits up to timeout_ms (-1: for ever); TARN_WOULD_BLOCK when there is none by
@@ -335,9 +335,10 @@ typedef struct tarn_restored {
   uint64_t took_ns;
 } tarn_restored;
 /* A new session that goes on where the one of this name was published last, bit for bit, kept under
- * the same name. TARN_NOT_FOUND: there is none; TARN_INVALID_REQUEST: it is of another model or of
- * other settings, and the text says which; TARN_IO_FAILED: it is damaged. restored_out may be
- * NULL. */
+ * the same name. (With a select.method other than "full" an index is made anew, of all there is,
+ * and what is generated follows from that one.) TARN_NOT_FOUND: there is none;
+ * TARN_INVALID_REQUEST: it is of another model or of other settings, and the text says which;
+ * TARN_IO_FAILED: it is damaged. restored_out may be NULL. */
 TARN_API int32_t tarn_session_restore(tarn_engine* engine, const char* name,
                                       tarn_session** session_out, tarn_restored* restored_out);
 

@@ -197,7 +197,7 @@ Result<void> EngineThread::call(void (*fn)(void* context), void* context) {
   return {};
 }
 
-Result<void> EngineThread::next_event(SessionIdx idx, const std::atomic<bool>& expected,
+Result<void> EngineThread::next_event(SessionIdx idx, std::atomic<bool>& expected,
                                       i32 timeout_ms, Event* event, std::span<char> text) {
   const Deadline deadline(timeout_ms);
   Lock lock(mutex_);
@@ -207,6 +207,7 @@ Result<void> EngineThread::next_event(SessionIdx idx, const std::atomic<bool>& e
                    .hint = "the session generates nothing: call tarn_session_generate"});
     }
     if (engine_->take_event(idx, event, text)) {
+      if (event->type == EventType::done) expected.store(false);  // before anybody begins anew
       work_.notify_one();  // the session may have been waiting for room
       return {};
     }

@@ -72,8 +72,8 @@ class EngineThread {
   }
 
   // The next event of a session; waits up to timeout_ms (< 0: for ever). would_block when there is
-  // none; an error once `expected` is false, that is when the session is destroyed.
-  Result<void> next_event(SessionIdx idx, const std::atomic<bool>& expected, i32 timeout_ms,
+  // none; an error once `expected` is false, that is after DONE and when the session is destroyed.
+  Result<void> next_event(SessionIdx idx, std::atomic<bool>& expected, i32 timeout_ms,
                           Event* event, std::span<char> text);
   // How far a session is, as of the last step or call: without a turn, so a step of seconds is not
   // waited for.

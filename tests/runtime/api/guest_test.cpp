@@ -95,6 +95,47 @@ TEST_CASE("a cancel without a reader waits without computing") {
   CHECK(event.finish == TARN_FINISH_CANCELLED);
 }
 
+TEST_CASE("nothing new is generated while an end is unread, whoever reads it") {
+  const SmallModel model("llama", "f16");
+  Host host(model.path());
+  tarn_session* session = host.session();
+  feed(session, 10);
+  generate(session, 2);
+  tarn_session_info info = TARN_INIT(tarn_session_info);
+  do {
+    REQUIRE(tarn_session_info_get(session, &info) == TARN_OK);
+  } while (info.generating != 0);
+  tarn_generate_options options = TARN_INIT(tarn_generate_options);
+  options.max_tokens = 2;
+  CHECK(tarn_session_generate(session, &options) == TARN_INVALID_REQUEST);
+  CHECK(std::string(tarn_error_text()).find("DONE") != std::string::npos);
+  std::atomic<u32> n_done{0};
+  tarn_event event = TARN_INIT(tarn_event);
+  do {
+    REQUIRE(tarn_session_poll(session, 10'000, &event) == TARN_OK);
+    n_done += event.type == TARN_EVENT_DONE ? 1 : 0;
+  } while (n_done == 0);
+  // A reader on another thread misses no end, however soon the next generation begins.
+  constexpr u32 kRounds = 200;
+  std::atomic<bool> ends{false};
+  std::thread reader([&] {
+    tarn_event read = TARN_INIT(tarn_event);
+    while (!ends.load()) {
+      if (tarn_session_poll(session, 1, &read) != TARN_OK) continue;
+      n_done += read.type == TARN_EVENT_DONE ? 1 : 0;
+    }
+  });
+  for (u32 round = 0; round < kRounds;) {
+    (void)tarn_session_truncate(session, 10);  // refused while it generates
+    if (tarn_session_generate(session, &options) == TARN_OK) ++round;
+  }
+  while (tarn_session_generate(session, &options) != TARN_OK) {
+  }
+  ends.store(true);
+  reader.join();
+  CHECK(n_done >= 1 + kRounds);
+}
+
 TEST_CASE("a destroyed session is an error, and its place begins anew") {
   const SmallModel model("llama", "f16");
   Host host(model.path());
@@ -109,7 +150,8 @@ TEST_CASE("a destroyed session is an error, and its place begins anew") {
   tarn_session_info info = TARN_INIT(tarn_session_info);
   CHECK(tarn_session_info_get(session, &info) == TARN_INVALID_REQUEST);
   CHECK(tarn_session_truncate(session, 0) == TARN_INVALID_REQUEST);
-  CHECK(tarn_session_wait(session, 0) == TARN_OK);
+  CHECK(tarn_session_wait(session, 0) == TARN_INVALID_REQUEST);
+  CHECK(tarn_session_cancel(session) == TARN_INVALID_REQUEST);
   tarn_session* fork = nullptr;
   CHECK(tarn_session_fork(session, &fork) == TARN_INVALID_REQUEST);
   // Its successor has no generation to read from.
