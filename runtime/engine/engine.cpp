@@ -76,6 +76,7 @@ Result<SessionIdx> Engine::create_session() {
     s.turns.start_over(0);
     s.turn_begin = 0;
     s.n_settled = 0;
+    s.given_up = Status::ok;
     s.fed_ns = 0;
     s.cancel.store(false);
     s.events.clear();
@@ -127,6 +128,7 @@ Result<void> Engine::feed(SessionIdx idx, std::span<const u32> ids) {
                          "(kv.context_tokens)",
                  .figures = {{{"tokens", ids.size()}, {"groups_free", pool_.groups_free()}}}});
   }
+  s.given_up = Status::ok;
   if (s.state == SessionState::idle) {
     s.cancel.store(false);  // one that came too late for what it meant
     s.n_settled = s.n_ids;

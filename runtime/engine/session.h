@@ -50,6 +50,7 @@ struct Session {
   u32 n_ids = 0;
   Turns turns{};
   u32 n_settled = 0;  // tokens that a cancelled prefill leaves: those of before it was fed
+  Status given_up = Status::ok;  // why what was fed last is not computed; no event says it
   EventRing events{};
   std::atomic<bool> cancel{false};
 

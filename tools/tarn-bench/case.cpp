@@ -5,6 +5,7 @@
 #include <span>
 
 #include "tools/support/exit_code.h"
+#include "tools/support/stepping.h"
 #include "tools/tarn-bench/random_ids.h"
 #include "tools/tarn-bench/recall.h"
 
@@ -93,7 +94,7 @@ CaseRun::CaseRun(engine::Engine& engine, const Case& c, u64 seed, KvModel* kv_mo
                          : engine.feed(sessions_[i], ids));
     n_held_[i] = c.n_depth + 1;
   }
-  while (engine.has_work()) engine.step();
+  for (const engine::SessionIdx session : sessions_) tools::compute_all(engine, session);
   if (c.is_filled) planter_ = kv_model->planter();
   engine.watch_kv(planter_);  // extents follow the queries before them
   for (u32 i = 0; i < c.n_parallel; ++i) {

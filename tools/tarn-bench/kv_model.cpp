@@ -7,6 +7,7 @@
 #include <random>
 
 #include "tools/support/exit_code.h"
+#include "tools/support/stepping.h"
 #include "tools/tarn-bench/random_ids.h"
 
 namespace tarn::bench {
@@ -71,7 +72,7 @@ void KvModel::record(engine::Engine& engine, u32 n_tokens) {
   engine.watch_kv(recorder());
   // The last one's row waits for what follows.
   value_of(engine.feed(session, random_ids(seed_, n_tokens_ + 1, engine.spec().n_vocab)));
-  while (engine.has_work()) engine.step();
+  tools::compute_all(engine, session);
   engine.watch_kv({});
   engine.destroy_session(session);
   end();

@@ -20,6 +20,7 @@
 #include "tools/support/least_squares.h"
 #include "tools/support/model_file.h"
 #include "tools/support/own_engine.h"
+#include "tools/support/stepping.h"
 #include "tools/support/utc.h"
 #include "tools/tarn/commands.h"
 
@@ -109,7 +110,7 @@ class Box {
     }
     value_of(engine().feed(session_, ids));
     const auto begin = SteadyClock::now();
-    while (engine().has_work()) engine().step();
+    compute_all(engine(), session_);
     return seconds_since(begin);
   }
 

@@ -29,6 +29,7 @@
 #include "tools/support/exit_code.h"
 #include "tools/support/model_file.h"
 #include "tools/support/own_engine.h"
+#include "tools/support/stepping.h"
 #include "tools/tarn/built_in.h"
 #include "tools/tarn/commands.h"
 #include "tools/tarn/reading_time.h"
@@ -63,6 +64,7 @@ struct Told {
   u32 answer[kAnswerTokensMax] = {};
   u64 plan_bytes = 0, kv_memory_bytes = 0, codes_bytes = 0, group_bytes = 0, n_groups = 0;
   f64 read_s = 0, answer_s = 0;
+  ExitCode code = kExitRefused;  // of a failure
   char failure[512] = {};
 };
 
@@ -93,7 +95,7 @@ class Child {
     if (wait4(pid_, &status, WNOHANG, &usage_) != pid_) return true;
     pid_ = 0;
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return false;
-    throw Failure{kExitRefused, told_->failure[0] != '\0' ? told_->failure : "a process died"};
+    throw Failure{told_->code, told_->failure[0] != '\0' ? told_->failure : "a process died"};
   }
   void wait() {
     while (is_running()) std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -113,6 +115,7 @@ class Child {
       work(*told_);
       return 0;
     } catch (const Failure& failure) {
+      told_->code = failure.code;
       std::snprintf(told_->failure, sizeof told_->failure, "%s", failure.text.c_str());
     } catch (const std::exception& error) {
       std::snprintf(told_->failure, sizeof told_->failure, "%s", error.what());
@@ -141,11 +144,10 @@ f64 seconds_since(SteadyClock::time_point begin) {
 
 void read_document(engine::Engine& engine, engine::SessionIdx session, Told& told) {
   const auto begin = SteadyClock::now();
-  while (engine.has_work()) {
-    engine.step();
+  compute_all(engine, session, [&] {
     told.n_read = engine.session_state(session).sequence.n_slots();
     told.spilled_bytes = engine.kv_stream().stats().bytes_spilled;
-  }
+  });
   told.read_s = seconds_since(begin);
 }
 

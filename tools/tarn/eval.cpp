@@ -21,6 +21,7 @@
 #include "tools/support/model_file.h"
 #include "tools/support/own_engine.h"
 #include "tools/support/percentile.h"
+#include "tools/support/stepping.h"
 #include "tools/tarn/commands.h"
 #include "tools/tarn/eval_logbook.h"
 #include "tools/tarn/softmax.h"
@@ -153,13 +154,12 @@ void compute(engine::Engine& engine, const std::vector<u32>& ids, Measure& measu
   const engine::SessionIdx session = value_of(engine.create_session());
   engine.watch_logits(session, &Measure::on_logits, &measure);
   value_of(engine.feed(session, ids));
-  while (engine.has_work()) {
-    engine.step();
+  compute_all(engine, session, [&] {
     measure.check();
-    if (!on_terminal) continue;
+    if (!on_terminal) return;
     std::fprintf(stderr, "\r%u of %zu tokens ", engine.session_state(session).sequence.n_slots(),
                  ids.size());
-  }
+  });
   if (on_terminal) std::fprintf(stderr, "\r%40s\r", "");
   measure.finish();
 }

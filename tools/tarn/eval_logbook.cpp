@@ -20,6 +20,7 @@
 #include "tools/support/logbook.h"
 #include "tools/support/model_file.h"
 #include "tools/support/own_engine.h"
+#include "tools/support/stepping.h"
 #include "tools/tarn/softmax.h"
 
 namespace tarn::tools {
@@ -141,7 +142,7 @@ class Reader {
 
   void feed(std::span<const u32> ids) {
     if (!ids.empty()) value_of(engine_.feed(session_, ids));
-    while (engine_.has_work()) engine_.step();
+    compute_all(engine_, session_);
   }
 
   engine::Engine& engine_;

@@ -23,6 +23,7 @@
 #include "tools/support/model_file.h"
 #include "tools/support/own_engine.h"
 #include "tools/support/percentile.h"
+#include "tools/support/stepping.h"
 #include "tools/support/utc.h"
 #include "tools/tarn/commands.h"
 #include "tools/tarn/softmax.h"
@@ -158,15 +159,14 @@ class Examinee {
     const bool on_terminal = isatty(STDERR_FILENO) != 0;
     value_of(engine().feed(session_, exam_.document));
     const auto begin = SteadyClock::now();
-    while (engine().has_work()) {
-      engine().step();
-      if (!on_terminal) continue;
+    compute_all(engine(), session_, [&] {
+      if (!on_terminal) return;
       const u32 n = engine().session_state(session_).sequence.n_slots();
       const f64 spent_s = std::chrono::duration<f64>(SteadyClock::now() - begin).count();
       const f64 left_s = n == 0 ? 0 : spent_s * (static_cast<f64>(exam_.document.size()) / n - 1);
       std::fprintf(stderr, "\r%s: read %u of %zu tokens, %.0f s left   ", trial_.name.c_str(), n,
                    exam_.document.size(), left_s);
-    }
+    });
     if (on_terminal) std::fprintf(stderr, "\r%60s\r", "");
   }
 

@@ -1,0 +1,52 @@
+// tools/support/stepping.h
+//
+// How a program drives an engine of its own: what the engine can say to nobody else becomes a
+// Failure. A GPU that is lost ends no generation with an event, and a session that gives up what
+// was fed to it is only idle: without these a program waits for ever, or takes a part for the
+// whole.
+#pragma once
+
+#include <string>
+
+#include "runtime/engine/engine.h"
+#include "tools/support/exit_code.h"
+
+namespace tarn::tools {
+
+inline void check_gpu(const engine::Engine& engine) {
+  if (!engine.device_lost()) return;
+  throw Failure{kExitGpuLost, "the GPU is lost: start the program again to use it again"};
+}
+
+// One step. Throws Failure where the GPU is lost.
+inline const engine::StepTrace& step(engine::Engine& engine) {
+  const engine::StepTrace& trace = engine.step();
+  check_gpu(engine);
+  return trace;
+}
+
+// Throws Failure unless the session has computed what was fed to it last, or still does.
+inline void check_computed(const engine::Engine& engine, engine::SessionIdx session) {
+  check_gpu(engine);
+  const Status given_up = engine.session_state(session).given_up;
+  if (given_up == Status::ok) return;
+  throw Failure{exit_code(given_up), std::string("the text was not read to its end: ") +
+                                         status_name(given_up) + "; the warning above says why"};
+}
+
+// Steps while there is something to do, and calls `after` behind each step. Throws Failure where
+// the session has not computed all that was fed to it then.
+template <class After>
+void compute_all(engine::Engine& engine, engine::SessionIdx session, After&& after) {
+  check_gpu(engine);
+  while (engine.has_work()) {
+    step(engine);
+    after();
+  }
+  check_computed(engine, session);
+}
+inline void compute_all(engine::Engine& engine, engine::SessionIdx session) {
+  compute_all(engine, session, [] {});
+}
+
+}  // namespace tarn::tools
