@@ -355,17 +355,27 @@ class Runner {
     }
   }
 
-  // The kernels' tests under one of compute-sanitizer's tools; its last line counts the errors.
+  // The kernels' tests and the engine's on the real GPU, under one of compute-sanitizer's tools;
+  // its last line counts the errors. What our calls answer is no error there: we ask events
+  // whether they are done, and look at every other answer ourselves.
   void sanitize(const std::string& tool) {
-    if (setup_.sanitizer.empty()) return add_absent(tool, "no compute-sanitizer here");
-    const auto kernels = std::find_if(tests_.begin(), tests_.end(), [](const TestFile& file) {
-      return file.program.find("kernels") != std::string::npos;
+    sanitize(tool, tool, "kernels");
+    sanitize(tool + " engine", tool, "engine");
+  }
+  void sanitize(const std::string& name, const std::string& tool, const std::string& tests) {
+    if (setup_.sanitizer.empty()) return add_absent(name, "no compute-sanitizer here");
+    const auto found = std::find_if(tests_.begin(), tests_.end(), [&](const TestFile& file) {
+      return file.program.find(tests) != std::string::npos;
     });
-    if (kernels == tests_.end()) return add_absent(tool, "no kernel tests in the bundle");
-    execute(tool,
-            {setup_.sanitizer.string(), "--tool", tool, "--error-exitcode", "99",
-             program(kernels->program.c_str())},
-            120);
+    if (found == tests_.end()) return add_absent(name, "no tests of the " + tests + " here");
+    Arguments arguments = {setup_.sanitizer.string(), "--tool", tool, "--error-exitcode", "99"};
+    if (tool == "memcheck") {
+      arguments.insert(arguments.end(), {"--report-api-errors", "no"});
+    }
+    arguments.push_back(program(found->program.c_str()));
+    // Most of the engine's tests have the emulator alone.
+    if (tests == "engine") arguments.push_back("--source-file=*/" + found->file);
+    execute(name, arguments, 120);
     after_step_();
   }
 

@@ -106,11 +106,18 @@ Target steps_target(const Report& report, const std::string& name, const std::st
 }
 
 Target sanitizer_target(const Report& report, const std::string& tool) {
-  Target t = target("compute-sanitizer " + tool, "0 errors");
-  const Step* step = report.find(tool);
-  if (step == nullptr) return t;
-  if (step->status == Status::ok) judge(t, 0, true, "0 errors");
-  if (step->status == Status::failed) judge(t, 0, false, step->why);
+  Target t = target("compute-sanitizer " + tool + ", kernels' and engine's tests", "0 errors");
+  u32 n_ok = 0;
+  for (const std::string& name : {tool, tool + " engine"}) {
+    const Step* step = report.find(name);
+    if (step == nullptr) continue;
+    n_ok += step->status == Status::ok ? 1 : 0;
+    if (step->status == Status::failed) {
+      judge(t, 0, false, name + ": " + step->why);
+      return t;
+    }
+  }
+  if (n_ok == 2) judge(t, 0, true, "0 errors");
   return t;
 }
 

@@ -188,6 +188,10 @@ const Misbehaviour kMisbehaviours[] = {
      "failed", "it is lost", 1},
     {"an error of the sanitizer", "compute-sanitizer", "echo '= ERROR SUMMARY: 4 errors'; exit 99",
      "memcheck", "failed", "4 errors", 1},
+    {"an error of the sanitizer in the engine", "compute-sanitizer",
+     "case \"$*\" in *test_runtime_engine_gpu\\ --source-file=*batch_test.cpp*) echo '= ERROR "
+     "SUMMARY: 2 errors'; exit 99 ;; esac",
+     "memcheck engine", "failed", "2 errors", 1},
 };
 
 TEST_CASE("a step that misbehaves is written down, and the rest goes on") {
@@ -203,9 +207,10 @@ TEST_CASE("a step that misbehaves is written down, and the rest goes on") {
     CHECK(contains(why_of(json, m.step), m.why));
     CHECK(contains(bundle.table(), m.why));
     if (std::string(m.step) == "device") continue;  // the rest needs it
-    CHECK(json["steps"].Size() == 27);
+    CHECK(json["steps"].Size() == 29);
     const bool is_last = std::string(m.program) == "compute-sanitizer";
-    CHECK(status_of(json, "racecheck") == (is_last ? "failed" : "ok"));
+    CHECK(status_of(json, "racecheck engine") == (is_last ? "failed" : "ok"));
+    CHECK(verdict_of(json, "compute-sanitizer memcheck") == (is_last ? "missed" : "met"));
   }
 }
 
