@@ -25,13 +25,23 @@ void write(const test::TempFile& file, const std::string& text) {
   tools::write_file(file.path(), text.data(), text.size());
 }
 
+// It refuses to write what others disturbed, and a machine of tests may be busy.
+test::Ended calibrate(const test::SmallModel& model, const char* context,
+                      const test::TempFile& index, const test::TempFile& profile) {
+  for (u32 i = 0;; ++i) {
+    test::Ended ended =
+        test::run_tarn({"calibrate", "-m", model.path(), "-c", context, "--share", "40", "--config",
+                        index.path(), "--lock", "off", "-t", "1", "-o", profile.path()});
+    const bool is_disturbed = ended.err.find("disturbed the measurement") != std::string::npos;
+    if (!is_disturbed || i == 4) return ended;
+  }
+}
+
 TEST_CASE("what it writes is a configuration, and a run with it selects") {
   const test::SmallModel model("llama", "f16");
   const test::TempFile index("index.toml"), profile("profile.toml");
   write(index, kIndex);
-  const test::Ended ended =
-      test::run_tarn({"calibrate", "-m", model.path(), "-c", "601", "--share", "40", "--config",
-                      index.path(), "--lock", "off", "-t", "1", "-o", profile.path()});
+  const test::Ended ended = calibrate(model, "601", index, profile);
   CAPTURE(ended.err);
   REQUIRE(ended.exit_code == 0);
   CAPTURE(ended.out);
@@ -77,14 +87,16 @@ std::vector<Line> lines_of(const std::string& table, const char* format, int n_n
   return lines;
 }
 
-// Whatever was measured: least squares leave an error at right angles to what is fitted.
+// Whatever was measured: least squares leave an error at right angles to what is fitted. Both are
+// printed in whole microseconds.
 void check_least(const std::vector<Line>& lines) {
-  f64 product = 0, square = 0;
+  f64 product = 0, rounding = 0;
   for (const Line& line : lines) {
-    product += line.fitted * (line.measured - line.fitted);
-    square += line.fitted * line.fitted;
+    const f64 error = line.measured - line.fitted;
+    product += line.fitted * error;
+    rounding += 1.1e-3 * (line.fitted + std::abs(error));
   }
-  CHECK(std::abs(product) <= 0.02 * square);  // of figures in whole microseconds
+  CHECK(std::abs(product) <= rounding);
 }
 
 TEST_CASE(
@@ -92,9 +104,7 @@ TEST_CASE(
   const test::SmallModel model("llama", "f16");
   const test::TempFile index("index.toml"), profile("profile.toml");
   write(index, kIndex);
-  const test::Ended ended =
-      test::run_tarn({"calibrate", "-m", model.path(), "-c", "1801", "--share", "40", "--config",
-                      index.path(), "--lock", "off", "-t", "1", "-o", profile.path()});
+  const test::Ended ended = calibrate(model, "1801", index, profile);
   CAPTURE(ended.err);
   REQUIRE(ended.exit_code == 0);
   CAPTURE(ended.out);
@@ -113,6 +123,7 @@ TEST_CASE(
         ms(cost.layer_ns, 1e-9) + ms(cost.token_ps, 1e-12) * s + ms(cost.squared_fs, 1e-15) * s * s;
     CHECK(std::abs(prefills[i].fitted - want) <= 1e-3);
   }
+  CHECK(prefills.back().measured > 5 * prefills[0].measured);  // and not the last pieces
   check_least(prefills);
 
   const std::vector<Line> jobs = lines_of(ended.out, "clustering %u rows, %u updates", 2);
