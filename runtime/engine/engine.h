@@ -209,6 +209,7 @@ class Engine final : private StepWatch {
   const char* isa() const { return backend_->isa(); }
   bool on_gpu() const { return backend_ == &gpu_backend_; }
   const char* device_name() const { return on_gpu() ? "cuda" : "cpu"; }
+  u64 driver_bytes() const { return driver_bytes_; }  // a GPU's driver's, as measured before READY
   const char* gpu_name() const { return on_gpu() ? device_->facts().name.data() : ""; }
   const char* io_name() const { return io_name_; }
   const char* select_name() const {
@@ -306,6 +307,7 @@ class Engine final : private StepWatch {
   Clock* clock_ = nullptr;
   Log log_{};
   Device* device_ = nullptr;
+  u64 driver_bytes_ = 0;
   std::atomic<bool> device_lost_{false};
   plan::Plan plan_{};
   model::ModelSpec spec_{};

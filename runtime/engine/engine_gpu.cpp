@@ -194,6 +194,7 @@ Result<void> Engine::warm_up() {
 // What the driver took beside our slabs, against the limit that the plan counted.
 Result<void> Engine::check_driver_bytes() {
   TARN_TRY(const u64 driver_bytes, device_->driver_bytes(plan_.host_bytes));
+  driver_bytes_ = driver_bytes;
   const u64 limit_bytes = plan_.of(RegionId::driver).bytes;
   log_.info("gpu: %s, its driver took %llu bytes of at most %llu", device_->facts().name.data(),
             static_cast<unsigned long long>(driver_bytes),

@@ -228,6 +228,16 @@ void add_selection(const Report& report, std::string& out) {
   }
 }
 
+// What the driver took beside the plan's slabs, of what it may: an integrated GPU counts its
+// context and the graphs there, and an engine whose driver takes more does not start.
+void add_driver(const Report& report, std::string& out) {
+  const Value* row = bench_row(report, decode_step_name(0, 1), 0, 128);
+  const Figure bytes = number(row, "driver_bytes"), limit = number(row, "driver_limit_bytes");
+  if (!bytes || !limit) return;
+  out += "\nThe driver took " + fixed(*bytes * 1e-6, 0) + " MB of at most " +
+         fixed(*limit * 1e-6, 0) + " MB (`device.driver_limit_bytes`).\n";
+}
+
 void add_machine(const Report& report, std::string& out) {
   for (const char* when : {"machine before", "machine after"}) {
     const Value* texts = report.figures(when);
@@ -322,6 +332,7 @@ std::string to_table(const Report& report) {
   if (report.find("decode d0 x1") != nullptr && !device.empty()) {
     add_speeds(report, out);
     add_gap(report, out);
+    add_driver(report, out);
     add_selection(report, out);
   }
   add_kernels(report, out);

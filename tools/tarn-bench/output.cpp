@@ -147,6 +147,8 @@ void write_row(const Row& r, Writer& w) {
   real("bandwidth_share", r.bandwidth_share());
   number("plan_bytes", r.plan_bytes);
   number("peak_rss_bytes", r.peak_rss_bytes);
+  number("driver_bytes", r.driver_bytes);
+  number("driver_limit_bytes", r.driver_limit_bytes);
   w.EndObject();
 }
 

@@ -25,6 +25,7 @@ struct Row {
   std::vector<Sample> samples;
   f64 bandwidth_bytes_per_s = 0;  // 0: not measured
   u64 plan_bytes = 0, peak_rss_bytes = 0;
+  u64 driver_bytes = 0, driver_limit_bytes = 0;  // of a GPU's driver; 0 on a CPU
   bool has_store = false;
   f64 recall = NAN;  // recall.h's, where it was asked for
 

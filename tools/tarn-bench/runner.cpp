@@ -169,6 +169,8 @@ void run_setup(const Options& options, const Setup& setup, std::vector<Case> cas
   base.n_threads = engine.n_workers();
   base.n_heads_select = engine.spec().n_cache_layers * engine.spec().n_kv_heads;
   base.plan_bytes = engine.plan().total_bytes;
+  base.driver_bytes = engine.driver_bytes();
+  base.driver_limit_bytes = engine.plan().of(plan::RegionId::driver).bytes;
   std::optional<KvModel> kv_model;
   for (const Case& c : cases) {
     Row row = base;

@@ -36,7 +36,8 @@ constexpr const char* kTarnBench = R"(case "$*" in
  echo '[{"n_prompt": 0, "n_gen": 128, "avg_ts": 250.0, "select": "pq"}]' ;;
 *) echo '[
 {"n_prompt": 512, "n_gen": 0, "avg_ts": 9000.0, "achieved_gb_per_s": null},
-{"n_prompt": 0, "n_gen": 128, "avg_ts": 200.0, "achieved_gb_per_s": 1000.0}]' ;;
+{"n_prompt": 0, "n_gen": 128, "avg_ts": 200.0, "achieved_gb_per_s": 1000.0,
+ "driver_bytes": 311000000, "driver_limit_bytes": 536870912}]' ;;
 esac)";
 
 constexpr const char* kLlamaBench = R"(echo '[

@@ -92,6 +92,7 @@ TEST_CASE("a bundle in which all is well meets every target") {
   CHECK(contains(table, "| 0 | 8 | f16 | 9000.0 | - | - | 200.0 | 700.0 | 0.29 |"));
   CHECK(contains(table, "| 32768 | 1 | q8_0 | 9000.0 | - |"));
   CHECK(contains(table, "| matmat q4_k | 512 | 200.0 | 300.0 |\n| cuBLAS | absent | | |"));
+  CHECK(contains(table, "The driver took 311 MB of at most 537 MB"));
   // A token of 5,000 us, 4,000 of them in 356 kernels.
   CHECK(contains(table, "so 1000 us are gaps and the host's part, 2809 ns a kernel"));
   CHECK(contains(table, "| 8192 | 97 | 150 | - | - | - |"));

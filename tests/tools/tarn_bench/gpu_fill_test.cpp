@@ -15,8 +15,10 @@ TEST_CASE("a depth on a GPU is filled in and measured") {
   config.page_tokens = 32;
   config.batch_rows_max = 48;
   config.sessions_max = 2;
-  test::GpuEngine gpu;
+  test::GpuEngine gpu(test::kDiscreteFacts);
   REQUIRE(gpu.open(model.path(), config).has_value());
+  CHECK(gpu.engine.driver_bytes() >= gpu.device.driver_takes_bytes);
+  CHECK(gpu.engine.driver_bytes() <= gpu.engine.plan().of(plan::RegionId::driver).bytes);
   for (const KvModelKind kind : {KvModelKind::recorded, KvModelKind::synthetic}) {
     KvModel kv_model(kind, 77);
     kv_model.record(gpu.engine, 68);
