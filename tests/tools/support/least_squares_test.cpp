@@ -36,6 +36,10 @@ TEST_CASE("points of a cost give its coefficients, whatever their sizes") {
   check_close(least_squares(jobs, of_jobs), cluster);
 }
 
+TEST_CASE("a term whose figures are tiny is a term") {
+  check_close(least_squares({{1, 1e-8}, {1, 2e-8}, {1, 3e-8}}, {2.5, 3, 3.5}), {2, 5e7});
+}
+
 TEST_CASE("points that no line meets: least squares") {
   // y = 3.5 + 1.4 x has the least squares of these (residuals 1.1, -1.3, -0.7, 0.9).
   const Points line = {{1, 1}, {1, 2}, {1, 3}, {1, 4}};
