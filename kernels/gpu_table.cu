@@ -28,6 +28,30 @@ GpuLauncher<GpuPqAssignArgs> pq_assign_gpu;
 GpuLauncher<GpuTopKArgs> top_k_gpu;
 GpuLauncher<GpuGatherSlotsArgs> gather_slots_gpu;
 
+using TellKernels = void(const KernelSink& sink);
+TellKernels act_kernels;
+TellKernels attn_kernels;
+TellKernels gather_slots_kernels;
+TellKernels kv_append_kernels;
+TellKernels matmat_kernels;
+TellKernels matmul_kernels;
+TellKernels matvec_kernels;
+TellKernels norm_kernels;
+TellKernels pq_kernels;
+TellKernels activations_kernels;
+TellKernels dequant_kernels;
+TellKernels rope_kernels;
+TellKernels sample_kernels;
+TellKernels topk_kernels;
+
+void each_kernel(const KernelSink& sink) {
+  static constexpr TellKernels* kFamilies[] = {
+      act_kernels,     attn_kernels,   gather_slots_kernels, kv_append_kernels, matmat_kernels,
+      matmul_kernels,  matvec_kernels, norm_kernels,         pq_kernels,        activations_kernels,
+      dequant_kernels, rope_kernels,   sample_kernels,       topk_kernels};
+  for (TellKernels* tell_family : kFamilies) tell_family(sink);
+}
+
 }  // namespace TARN_GPU
 
 #ifdef __CUDACC__
@@ -41,6 +65,7 @@ constexpr const char* kTableName = "emulated";
 const GpuTable& TARN_GPU_TABLE() {
   static constexpr GpuTable kTable = {
       .name = kTableName,
+      .each_kernel = TARN_GPU::each_kernel,
       .embed = TARN_GPU::embed_gpu,
       .dequantize = TARN_GPU::dequantize_gpu,
       .rms_norm = TARN_GPU::rms_norm_gpu,

@@ -12,6 +12,7 @@
 #include "kernels/act/act_gpu.h"
 #include "kernels/attn/attn_gpu.h"
 #include "kernels/attn/gather_slots_gpu.h"
+#include "kernels/common/cta_types.h"
 #include "kernels/matmul/matmat_gpu.h"
 #include "kernels/matmul/matmul_gpu.h"
 #include "kernels/matmul/matvec_gpu.h"
@@ -31,6 +32,9 @@ using GpuLauncher = void(const Args& args, GpuStream* stream);
 
 struct GpuTable {
   const char* name;  // "cuda" or "emulated"
+  // Tells every kernel that a launcher may ever launch. CUDA loads one when it is first launched,
+  // into memory that it takes then: whoever is READY afterwards has them loaded before.
+  void (*each_kernel)(const KernelSink& sink);
   GpuLauncher<GpuEmbedArgs>* embed;
   GpuLauncher<GpuDequantizeArgs>* dequantize;
   GpuLauncher<GpuRmsNormArgs>* rms_norm;

@@ -60,4 +60,6 @@ void swiglu_gpu(const GpuSwigluArgs& args, GpuStream* stream) { launch_rows<Swig
 void add_gpu(const GpuAddArgs& args, GpuStream* stream) { launch_rows<Add>(args, stream); }
 void gather_gpu(const GpuGatherArgs& args, GpuStream* stream) { launch_rows<Gather>(args, stream); }
 
+void act_kernels(const KernelSink& sink) { tell<Swiglu, Add, Gather>(sink); }
+
 }  // namespace tarn::kernels::TARN_GPU

@@ -407,6 +407,11 @@ void attend_type(const GpuAttnArgs& args, GpuStream* stream) {
   return attend_with<type, 8>(args, stream);
 }
 
+template <KvType type>
+void tell_type(const KernelSink& sink) {
+  tell<AttendSpan<type, 1>, AttendSpan<type, 2>, AttendSpan<type, 4>, AttendSpan<type, 8>>(sink);
+}
+
 }  // namespace
 
 void attend_gpu(const GpuAttnArgs& args, GpuStream* stream) {
@@ -419,6 +424,12 @@ void attend_gpu(const GpuAttnArgs& args, GpuStream* stream) {
   launch<MergeSpans>(
       {.n_ctas = n_heads, .n_ctas_y = args.rows_max, .shared_bytes = MergeSpans::kSharedBytes},
       stream, args);
+}
+
+void attn_kernels(const KernelSink& sink) {
+  tell_type<KvType::f16>(sink);
+  tell_type<KvType::q8_0>(sink);
+  tell<MergeSpans>(sink);
 }
 
 }  // namespace tarn::kernels::TARN_GPU

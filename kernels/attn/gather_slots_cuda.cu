@@ -48,4 +48,6 @@ void gather_slots_gpu(const GpuGatherSlotsArgs& args, GpuStream* stream) {
                       stream, args);
 }
 
+void gather_slots_kernels(const KernelSink& sink) { tell<GatherSlots>(sink); }
+
 }  // namespace tarn::kernels::TARN_GPU

@@ -48,4 +48,6 @@ void kv_append_gpu(const GpuKvAppendArgs& args, GpuStream* stream) {
   launch<KvAppend>({.n_ctas = n_ctas, .n_ctas_y = args.rows_max}, stream, args);
 }
 
+void kv_append_kernels(const KernelSink& sink) { tell<KvAppend>(sink); }
+
 }  // namespace tarn::kernels::TARN_GPU

@@ -7,7 +7,8 @@
 //   Args                          a POD, passed by value
 //   static run(Cta&, const Args&) TARN_DEVICE, the body of one thread
 //
-// in namespace tarn::kernels::TARN_GPU, enqueued by launch<Kernel>(shape, stream, args). nvcc
+// in namespace tarn::kernels::TARN_GPU, enqueued by launch<Kernel>(shape, stream, args). A file
+// tells all of its kernels, tell<Kernel, ...>(sink), so that they can be loaded before READY. nvcc
 // compiles it over cta_cuda.h (namespace cuda, the only file with built-ins and inline PTX), the
 // host compiler over cta_host.h (namespace emulated), so that one binary may hold both.
 //

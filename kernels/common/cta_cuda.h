@@ -178,6 +178,11 @@ void launch(const LaunchShape& shape, GpuStream* stream, const typename Kernel::
                          reinterpret_cast<cudaStream_t>(stream)>>>(args);
 }
 
+template <class... Kernels>
+void tell(const KernelSink& sink) {
+  (sink.add(sink.context, reinterpret_cast<const void*>(&enter_kernel<Kernels>)), ...);
+}
+
 }  // namespace tarn::kernels::cuda
 
 #endif

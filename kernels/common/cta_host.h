@@ -195,12 +195,19 @@ void run_emulated(const EmulatedKernel& kernel, const LaunchShape& shape, GpuStr
                   const void* args);
 
 template <class Kernel>
+void enter_kernel(Cta& cta, const void* args) {
+  Kernel::run(cta, *static_cast<const typename Kernel::Args*>(args));
+}
+
+template <class Kernel>
 void launch(const LaunchShape& shape, GpuStream* stream, const typename Kernel::Args& args) {
-  using Args = typename Kernel::Args;
   if constexpr (requires { Kernel::kCtasASm; }) static_assert(Kernel::kCtasASm <= 32);
-  run_emulated({[](Cta& cta, const void* a) { Kernel::run(cta, *static_cast<const Args*>(a)); },
-                Kernel::kThreads, sizeof(Args)},
-               shape, stream, &args);
+  run_emulated({&enter_kernel<Kernel>, Kernel::kThreads, sizeof(args)}, shape, stream, &args);
+}
+
+template <class... Kernels>
+void tell(const KernelSink& sink) {
+  (sink.add(sink.context, reinterpret_cast<const void*>(&enter_kernel<Kernels>)), ...);
 }
 
 }  // namespace tarn::kernels::emulated

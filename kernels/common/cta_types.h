@@ -1,6 +1,7 @@
 // kernels/common/cta_types.h
 //
-// What both implementations of cta.h share: vectors as a thread loads them, and a launch's shape.
+// What both implementations of cta.h share: vectors as a thread loads them, a launch's shape, and
+// who is told which kernels there are.
 #pragma once
 
 #include "platform/base/gpu_stream.h"
@@ -27,6 +28,12 @@ struct LaunchShape {
   u32 n_ctas;
   u32 n_ctas_y = 1;
   u64 shared_bytes = 0;  // all of shared<T>()'s carvings, each rounded up to 16
+};
+
+// Told of kernels one by one, by what the driver knows each by (Device::load_kernel).
+struct KernelSink {
+  void* context;
+  void (*add)(void* context, const void* kernel);
 };
 
 constexpr u64 shared_bytes_of(u64 n, u64 element_bytes) {

@@ -527,4 +527,6 @@ void matmat_gpu(const GpuMatvecArgs& args, GpuStream* stream) {
   launch<Matmat>({.n_ctas = n_ctas * n_tall, .shared_bytes = Matmat::kSharedBytes}, stream, args);
 }
 
+void matmat_kernels(const KernelSink& sink) { tell<Matmat>(sink); }
+
 }  // namespace tarn::kernels::TARN_GPU

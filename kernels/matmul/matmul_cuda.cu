@@ -130,4 +130,6 @@ void matmul_gpu(const GpuMatmulArgs& args, GpuStream* stream) {
                  stream, args);
 }
 
+void matmul_kernels(const KernelSink& sink) { tell<Narrow, Matmul>(sink); }
+
 }  // namespace tarn::kernels::TARN_GPU

@@ -326,4 +326,8 @@ void matvec_gpu(const GpuMatvecArgs& args, GpuStream* stream) {
   }
 }
 
+void matvec_kernels(const KernelSink& sink) {
+  tell<Matvec<1>, Matvec<2>, Matvec<4>, Matvec<8>>(sink);
+}
+
 }  // namespace tarn::kernels::TARN_GPU

@@ -87,4 +87,6 @@ void rms_norm_gpu(const GpuRmsNormArgs& args, GpuStream* stream) {
   launch<RmsNormHeads>({.n_ctas = n_ctas, .n_ctas_y = args.rows_max}, stream, args);
 }
 
+void norm_kernels(const KernelSink& sink) { tell<RmsNormRows, RmsNormHeads>(sink); }
+
 }  // namespace tarn::kernels::TARN_GPU

@@ -431,4 +431,6 @@ void pq_assign_gpu(const GpuPqAssignArgs& args, GpuStream* stream) {
       args);
 }
 
+void pq_kernels(const KernelSink& sink) { tell<PqLut, PqScore, PqWeigh, PqPairs, PqAssign>(sink); }
+
 }  // namespace tarn::kernels::TARN_GPU

@@ -24,4 +24,6 @@ void quantize_gpu(const GpuQuantizeArgs& args, GpuStream* stream) {
   launch<Quantize>({.n_ctas = n_ctas, .n_ctas_y = args.rows_max}, stream, args);
 }
 
+void activations_kernels(const KernelSink& sink) { tell<Quantize>(sink); }
+
 }  // namespace tarn::kernels::TARN_GPU

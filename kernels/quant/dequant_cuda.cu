@@ -134,4 +134,6 @@ void dequantize_gpu(const GpuDequantizeArgs& args, GpuStream* stream) {
   launch<Dequantize>({.n_ctas = ctas_for(args.k) * args.n_out}, stream, args);
 }
 
+void dequant_kernels(const KernelSink& sink) { tell<Embed, Dequantize>(sink); }
+
 }  // namespace tarn::kernels::TARN_GPU

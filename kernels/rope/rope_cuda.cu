@@ -37,4 +37,6 @@ void rope_gpu(const GpuRopeArgs& args, GpuStream* stream) {
   launch<Rope>({.n_ctas = n_ctas, .n_ctas_y = args.rows_max}, stream, args);
 }
 
+void rope_kernels(const KernelSink& sink) { tell<Rope>(sink); }
+
 }  // namespace tarn::kernels::TARN_GPU

@@ -131,4 +131,6 @@ void sample_gpu(const GpuSampleArgs& args, GpuStream* stream) {
                  stream, args);
 }
 
+void sample_kernels(const KernelSink& sink) { tell<Sample>(sink); }
+
 }  // namespace tarn::kernels::TARN_GPU

@@ -40,4 +40,6 @@ void top_k_gpu(const GpuTopKArgs& args, GpuStream* stream) {
   launch<TopK>({.n_ctas = args.n_rows, .shared_bytes = kSharedBytes}, stream, args);
 }
 
+void topk_kernels(const KernelSink& sink) { tell<TopK>(sink); }
+
 }  // namespace tarn::kernels::TARN_GPU

@@ -122,6 +122,10 @@ class Device {
   virtual Result<std::span<std::byte>> reserve_pinned(const char* name, u64 bytes) = 0;
   virtual void release_pinned(std::span<std::byte> bytes) = 0;
 
+  // Puts a kernel's code (GpuTable::each_kernel) into the GPU's memory, which the driver would take
+  // when the kernel is first launched otherwise. Not while capturing.
+  virtual Result<void> load_kernel(const void* kernel) = 0;
+
   // In order on one stream, in any order between streams. Host memory that is neither registered
   // nor pinned is copied as well, more slowly, and perhaps before the call returns.
   virtual GpuStream* stream(StreamId id) = 0;

@@ -27,6 +27,18 @@ bool has_quantized_layers(const model::Weights& weights) {
   });
 }
 
+Result<void> load_kernels(Device& device, const kernels::GpuTable& table) {
+  struct Loading {
+    Device& device;
+    Result<void> result{};
+  } loading{device};
+  table.each_kernel({&loading, [](void* context, const void* kernel) {
+                       auto& to = *static_cast<Loading*>(context);
+                       if (to.result) to.result = to.device.load_kernel(kernel);
+                     }});
+  return loading.result;
+}
+
 }  // namespace
 
 Result<void> Engine::open_gpu(const OpenArgs& args, const model::ModelDescription& model) {
@@ -38,6 +50,7 @@ Result<void> Engine::open_gpu(const OpenArgs& args, const model::ModelDescriptio
     TARN_CHECK(device_->register_host(mirror));  // copies find it by its address on the host
     registered_ = mirror;
   }
+  TARN_CHECK(load_kernels(*device_, *args.gpu_kernels));
   return gpu_memory_.reserve(*device_, model, plan_);
 }
 
@@ -170,9 +183,9 @@ Result<void> Engine::capture_graphs() {
   return gpu_backend_.finish();
 }
 
-// A prompt of two tokens and one token more, and a step that selects: every kernel is in the GPU's
-// memory then, and a graph of each kind has run before the driver's part is measured: it may grow
-// when one first does. It leaves nothing: the session is given back, its steps are not counted.
+// A prompt of two tokens and one token more, and a step that selects: a graph of each kind has run
+// before the driver's part is measured: it may grow when one first does. It leaves nothing: the
+// session is given back, its steps are not counted.
 Result<void> Engine::warm_up() {
   constexpr std::array<u32, 2> kPrompt = {0, 0};
   TARN_TRY(const SessionIdx idx, create_session());

@@ -23,10 +23,11 @@ void FakeDevice::AlignedDelete::operator()(std::byte* bytes) const {
 
 FakeDevice::FakeDevice(const DeviceFacts& facts, u64 seed) : facts_(facts), random_(seed) {
   for (Queue& queue : queues_) {
-    queue.stream.take = [this, &queue](std::function<void()> kernel) {
+    queue.stream.take = [this, &queue](const void* kernel, std::function<void()> work) {
       if (!enqueues("a kernel")) return;
-      put(&queue.stream, [kernel = std::move(kernel)] {
-        kernel();
+      kernels_.insert(kernel);
+      put(&queue.stream, [work = std::move(work)] {
+        work();
         return true;
       });
     };
@@ -154,6 +155,12 @@ void FakeDevice::release_pinned(std::span<std::byte> bytes) {
   note_thread();
   run_queues();
   pinned_.erase(bytes.data());
+}
+
+Result<void> FakeDevice::load_kernel(const void* kernel) {
+  TARN_CHECK(answer("load_kernel"));
+  kernels_.insert(kernel);
+  return {};
 }
 
 bool FakeDevice::has(const std::byte* begin, u64 bytes) const {

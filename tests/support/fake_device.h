@@ -75,6 +75,8 @@ class FakeDevice final : public Device {
   u64 graph_work_max() const;
   // Sent to streams, run or not.
   u64 n_enqueued() const { return n_enqueued_; }
+  // Kernels in its memory: those that it was told to load, and any other when it was launched.
+  u64 n_kernels() const { return kernels_.size(); }
   // What was to be copied between the host and the device so far; not by graphs.
   struct Copied {
     u64 n_in = 0, bytes_in = 0;
@@ -101,6 +103,7 @@ class FakeDevice final : public Device {
   void unregister_host(std::span<std::byte> bytes) override;
   Result<std::span<std::byte>> reserve_pinned(const char* name, u64 bytes) override;
   void release_pinned(std::span<std::byte> bytes) override;
+  Result<void> load_kernel(const void* kernel) override;
   GpuStream* stream(StreamId id) override;
   void copy_in(DeviceBytes to, std::span<const std::byte> from, GpuStream* on) override;
   void copy_out(std::span<std::byte> to, DeviceBytes from, GpuStream* on) override;
@@ -169,6 +172,7 @@ class FakeDevice final : public Device {
   std::vector<std::string> calls_;
   std::array<Queue, kStreams> queues_{};
   Pieces slabs_, pinned_, registered_;
+  std::set<const void*> kernels_;
   std::map<GpuEvent*, std::shared_ptr<Event>> events_;
   std::map<GpuGraph*, std::shared_ptr<Graph>> graphs_;
 };

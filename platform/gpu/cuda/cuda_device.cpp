@@ -122,6 +122,11 @@ void CudaDevice::release_pinned(std::span<std::byte> bytes) {
   if (facts_.integrated) reserved_bytes_ -= bytes.size();
 }
 
+Result<void> CudaDevice::load_kernel(const void* kernel) {
+  cudaFuncAttributes asked{};  // what loads it (CUDA C++ Programming Guide, "Lazy Loading")
+  return answer(cudaFuncGetAttributes(&asked, kernel), "a kernel's code");
+}
+
 Result<void> CudaDevice::check() {
   collect_launches();
   // A dead context answers every call with its error; this one waits for nothing.

@@ -28,6 +28,7 @@ class CudaDevice final : public Device {
   void unregister_host(std::span<std::byte> bytes) override;
   Result<std::span<std::byte>> reserve_pinned(const char* name, u64 bytes) override;
   void release_pinned(std::span<std::byte> bytes) override;
+  Result<void> load_kernel(const void* kernel) override;
 
   GpuStream* stream(StreamId id) override;
   void copy_in(DeviceBytes to, std::span<const std::byte> from, GpuStream* on) override;

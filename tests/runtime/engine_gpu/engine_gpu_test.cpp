@@ -1,9 +1,9 @@
 // Goal    on a GPU the same tokens give the same logits, bit for bit, whatever rides in the step or
 //         rode in one before, how the prompt is cut, and where weights and KV lie, in a graph or
 //         not, also with the embedding table on disk; memory is the plan's and is given back, what
-//         the driver takes is measured when everything is loaded; what the kernels do not compute
-//         is refused, or left to the CPU where the user left the choice; a GPU that fails while a
-//         model loads leaves nothing behind.
+//         the driver takes is measured when everything is loaded, and nothing is loaded later; what
+//         the kernels do not compute is refused, or left to the CPU where the user left the choice;
+//         a GPU that fails while a model loads leaves nothing behind.
 // Method  the fake device and the emulated kernels. The reference is one row at a time. Slabs are
 //         small, so that weights and groups lie in many. Faults: calls of an opening fail, one at
 //         a time, the first 16 all of them.
@@ -327,6 +327,29 @@ TEST_CASE("what a driver takes late, when a graph first runs, counts too") {
     if (!fits) CHECK(opened.error().status == Status::over_budget);
     if (fits) CHECK(gpu.engine.counters().n_steps == 0);  // what warmed it up is no step of ours
     if (fits) CHECK(gpu.engine.pool().groups_free() == gpu.engine.plan().groups_max);
+  }
+}
+
+TEST_CASE("no kernel comes into the GPU's memory after READY") {
+  for (const char* type : {"q8_0", "f16"}) {
+    CAPTURE(type);
+    const GpuModel model("llama", type, GpuModelSize::one_layer);
+    GpuEngine gpu;
+    require_open(gpu, model.path(), config_of(64, 2));
+    const u64 n_kernels = gpu.device.n_kernels();
+    std::vector<SessionIdx> sessions;
+    for (u32 i = 0; i < 2; ++i) {
+      sessions.push_back(*gpu.engine.create_session());
+      const std::vector<u32> ids = random_ids(seed_from_environment(), 9 + i, GpuModel::kVocab);
+      REQUIRE(gpu.engine.feed(sessions[i], ids).has_value());
+      gpu.run();
+    }
+    for (const SessionIdx session : sessions) {
+      REQUIRE(gpu.engine.generate(session, {.max_tokens = 1, .ignore_end = true}).has_value());
+    }
+    gpu.run();
+    CHECK(!gpu.engine.device_lost());
+    CHECK(gpu.device.n_kernels() == n_kernels);
   }
 }
 

@@ -86,7 +86,8 @@ void run_emulated(const EmulatedKernel& kernel, const LaunchShape& shape, GpuStr
   // The args stand on the launcher's stack; the work keeps a copy of its own.
   const auto* begin = static_cast<const std::byte*>(args);
   const std::vector<std::byte> kept(begin, begin + kernel.args_bytes);
-  stream->take([kernel, shape, kept] { test::emulator().run(kernel, shape, kept.data()); });
+  stream->take(reinterpret_cast<const void*>(kernel.run),
+               [kernel, shape, kept] { test::emulator().run(kernel, shape, kept.data()); });
 }
 
 void* touch_shared(CtaState& state, u32 offset, u32 n_bytes, Access access, Site site) {

@@ -19,10 +19,11 @@
 namespace tarn {
 
 // The emulator's stream: work is done when its launch returns, or is handed to `take`, if there is
-// one, to be run later and perhaps again: a queue of tests/support/fake_device, a graph.
+// one, to be run later and perhaps again: a queue of tests/support/fake_device, a graph. `kernel`
+// is what GpuTable::each_kernel tells of the one that is launched.
 struct GpuStream {
   u64 n_launches = 0;
-  std::function<void(std::function<void()>)> take;
+  std::function<void(const void* kernel, std::function<void()> work)> take;
 };
 
 namespace test {

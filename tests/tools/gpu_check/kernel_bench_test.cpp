@@ -112,7 +112,7 @@ TEST_CASE("selection is timed over whole indexes, and bytes are what it reads an
   n_checks = 0;
   table.pq_pairs = [](const kernels::GpuPqPairsArgs& args, GpuStream* stream) {
     kernels::gpu_table_emulated().pq_pairs(args, stream);
-    stream->take([args] {
+    stream->take(nullptr, [args] {
       for (u32 h = 0; h < 2; ++h) {
         check_places(args.out + h * args.out_stride, args.n_tokens, args.k);
         const u8* head = args.index.heads + h * args.index.head_stride;
@@ -124,7 +124,7 @@ TEST_CASE("selection is timed over whole indexes, and bytes are what it reads an
   };
   table.top_k = [](const kernels::GpuTopKArgs& args, GpuStream* stream) {
     kernels::gpu_table_emulated().top_k(args, stream);
-    stream->take([args] {
+    stream->take(nullptr, [args] {
       for (u32 h = 0; h < 2; ++h) check_places(args.out + h * args.out_stride, args.n, args.k);
       ++n_checks;
     });
