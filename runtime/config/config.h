@@ -83,7 +83,7 @@ void Config::visit_fields(Self& self, Visitor& on) {
      "ceiling over everything the engine reserves; 0: not set");
   on("memory.lock", self.lock, ChoiceNames(kLockNames),
      "lock the memory against swapping; require fails where it cannot");
-  on("memory.huge_pages", self.huge_pages, "ask for transparent huge pages");
+  on("memory.huge_pages", self.huge_pages, "ask for transparent huge pages (not for a GPU)");
   on("model.embedding", self.embedding, ChoiceNames(kEmbeddingNames),
      "where the embedding table lies; disk: in the model's file, read a row per token, unless the "
      "output has the same table");

@@ -330,6 +330,43 @@ TEST_CASE("what a driver takes late, when a graph first runs, counts too") {
   }
 }
 
+// Notes what asks for huge pages.
+class NotingReserve final : public Reserve {
+ public:
+  Result<ReserveOutcome> reserve(const ReserveArgs& args) override {
+    if (args.huge_pages) huge += std::string(args.name) + " ";
+    return system_.reserve(args);
+  }
+  void release(std::span<std::byte> bytes) override { system_.release(bytes); }
+  std::string huge;
+
+ private:
+  SystemReserve system_;
+};
+
+TEST_CASE("memory that a GPU's driver registers has no huge pages") {
+  const GpuModel model("llama", "q8_0", GpuModelSize::one_layer);
+  for (const char* device : {"cuda", "cpu"}) {
+    CAPTURE(device);
+    NotingReserve reserve;
+    GpuEngine gpu;
+    Config config = config_of(16);
+    config.device = {};
+    std::strncpy(config.device.data(), device, config.device.size() - 1);
+    config.huge_pages = true;
+    REQUIRE(gpu.engine
+                .open({.model_path = model.path().c_str(),
+                       .config = config,
+                       .reserve = &reserve,
+                       .clock = &gpu.clock,
+                       .device = &gpu.device,
+                       .gpu_kernels = gpu.kernels})
+                .has_value());
+    CHECK(reserve.huge.empty() == gpu.engine.on_gpu());
+    gpu.engine.close();
+  }
+}
+
 TEST_CASE("no kernel comes into the GPU's memory after READY") {
   for (const char* type : {"q8_0", "f16"}) {
     CAPTURE(type);
