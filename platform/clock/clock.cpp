@@ -4,6 +4,12 @@
 
 namespace tarn {
 
+void system_nap(u64 ns) {
+  const timespec nap{static_cast<time_t>(ns / 1'000'000'000u),
+                     static_cast<long>(ns % 1'000'000'000u)};
+  (void)nanosleep(&nap, nullptr);  // a signal ends it early, which is as good
+}
+
 u64 SystemClock::now_ns() {
   timespec now{};
   clock_gettime(CLOCK_MONOTONIC, &now);  // cannot fail: the clock and the pointer are valid

@@ -8,10 +8,14 @@
 
 namespace tarn {
 
+void system_nap(u64 ns);
+
 class Clock {
  public:
   virtual u64 now_ns() = 0;           // monotonic; the zero point is arbitrary
   virtual u64 unix_s() { return 0; }  // the wall clock's, wrong as it may be; 0: there is none
+  // Gives the core away for at least so long; the system adds its timers' slack, some 50 us.
+  virtual void nap_ns(u64 ns) { system_nap(ns); }
 
  protected:
   ~Clock() = default;
@@ -26,6 +30,7 @@ class SystemClock final : public Clock {
 class VirtualClock final : public Clock {
  public:
   u64 now_ns() override { return now_ns_; }
+  void nap_ns(u64 ns) override { now_ns_ += ns; }
   void advance_ns(u64 by_ns) { now_ns_ += by_ns; }
 
  private:

@@ -63,8 +63,8 @@ class FakeDevice final : public Device {
     bool for_ever = false;
   };
   void fail_at(const Failure& failure) { failure_ = failure; }
-  // From now on no event is done any more.
-  void hang() { hangs_ = true; }
+  // From now on no event is done any more, or they are again.
+  void hang(bool hangs = true) { hangs_ = hangs; }
   u64 n_calls() const { return n_calls_; }
   const std::vector<std::string>& calls() const { return calls_; }
   // Of any kind, by a thread that neither made the device nor was bound to it last.

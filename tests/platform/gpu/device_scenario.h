@@ -18,10 +18,11 @@
 
 namespace tarn::test {
 
-// Every look at it is a tenth of a millisecond later.
+// Every look at it is a tenth of a millisecond later, and nobody sleeps.
 class TickingClock final : public Clock {
  public:
   u64 now_ns() override { return now_ns_ += 100'000; }
+  void nap_ns(u64 ns) override { now_ns_ += ns; }
 
  private:
   u64 now_ns_ = 0;

@@ -9,6 +9,7 @@
 
 #include "tests/platform/gpu/device_scenario.h"
 #include "tests/support/fake_device.h"
+#include "tests/support/slack_clock.h"
 
 namespace tarn {
 namespace {
@@ -104,6 +105,36 @@ TEST_CASE("a GPU that hangs is lost when the wait is over") {
   CHECK(ran.error().status == Status::device_lost);
   CHECK(device.is_lost());
   CHECK(device.leaks().empty());
+}
+
+TEST_CASE("a wait like the last one is seen to end at once, and naps until shortly before") {
+  FakeDevice device;
+  test::SlackClock clock(device);
+  GpuEvent* event = device.create_event().value();
+  u64 usual_ns = 0;
+  struct Seen {
+    u64 late_ns, n_naps;
+  };
+  const auto wait = [&](u64 takes_ns, u64* usual) {
+    device.record(event, device.stream(StreamId::compute));
+    const u64 begin_ns = clock.now_ns(), n_naps = clock.n_naps;
+    clock.done_ns = begin_ns + takes_ns;
+    REQUIRE(wait_done(device, event, clock, 1'000'000'000, usual).has_value());
+    return Seen{clock.now_ns() - clock.done_ns, clock.n_naps - n_naps};
+  };
+  constexpr u64 kToken = 3'000'000, kNap = 90'000;
+  CHECK(wait(kToken, &usual_ns).late_ns < 2 * kNap);
+  for (u32 i = 0; i < 20; ++i) {
+    const Seen seen = wait(kToken + i * 7'000, &usual_ns);
+    CHECK(seen.late_ns <= 5'000);
+    CHECK(seen.n_naps >= 25);
+  }
+  // One that takes much longer than the last is napped for again, after 2 ms.
+  CHECK(wait(100'000'000, &usual_ns).n_naps > 900);
+  CHECK(usual_ns >= 100'000'000);
+  CHECK(wait(kToken, &usual_ns).late_ns < 2 * kNap);  // and one that takes less was napped for
+  CHECK(wait(kToken, nullptr).n_naps > 25);
+  device.destroy_event(event);
 }
 
 TEST_CASE("the probe tells the two kinds of memory apart, or that there is one") {

@@ -1,0 +1,41 @@
+// tests/support/slack_clock.h
+//
+// Virtual time with a GPU in it: the fake device is done with what it has at `done_ns`, and hangs
+// before. A look at the clock takes a microsecond, a nap the timers' slack longer than it was to.
+#pragma once
+
+#include "platform/clock/clock.h"
+#include "tests/support/fake_device.h"
+
+namespace tarn::test {
+
+class SlackClock final : public Clock {
+ public:
+  static constexpr u64 kSlackNs = 70'000;
+
+  explicit SlackClock(FakeDevice& device) : device_(device) {}
+  u64 now_ns() override {
+    now_ns_ += 1'000;
+    device_.hang(now_ns_ < done_ns);
+    return now_ns_;
+  }
+  void nap_ns(u64 ns) override {
+    ++n_naps;
+    now_ns_ += ns + kSlackNs;
+  }
+  // What the device has now, and what it gets meanwhile, takes so long; kForEver: it hangs.
+  static constexpr u64 kForEver = ~u64{0} / 2;
+  void takes(u64 ns) {
+    done_ns = now_ns_ + ns;
+    device_.hang();
+  }
+
+  u64 done_ns = 0;
+  u64 n_naps = 0;
+
+ private:
+  FakeDevice& device_;
+  u64 now_ns_ = 0;
+};
+
+}  // namespace tarn::test
