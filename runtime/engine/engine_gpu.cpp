@@ -58,6 +58,7 @@ Result<void> Engine::place_gpu_backend(const OpenArgs& args) {
   if (plan_.gpu_select.n_rows > 0) {
     TARN_CHECK(
         gpu_indexes_.open({.device = device_,
+                           .backend = &gpu_backend_,
                            .clock = clock_,
                            .plan = &plan_,
                            .indexes = gpu_memory_.select_device(),

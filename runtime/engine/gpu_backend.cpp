@@ -123,6 +123,9 @@ bool GpuBackend::launch_graph(const StepState& step) {
 
 void GpuBackend::begin_step(const StepState& step) {
   quantized_ = nullptr;
+  step_kind_ = step.n_rows > kRowsMax ? StepKind::many_rows : StepKind::few_rows;
+  step_begin_ns_ = mode_ == Mode::capture ? 0 : args_.clock->now_ns();
+  step_bytes_ = 0;
   if (mode_ == Mode::capture) {
     each_selecting(step, [this](u32 row) { code_new_keys(row); });
     return;
@@ -292,6 +295,7 @@ void GpuBackend::multiply(Rows x, u32 n, std::span<const Projection> projections
     is_quantized = is_quantized || type != kernels::TensorType::f16;
     const bool at_once = n > kRowsMax && kernels::gpu_matmat_takes(type, k);
     traffic_.weight_bytes += p.weight->bytes() * (at_once ? 1 : ceil_div(n, kRowsMax));
+    step_bytes_ += p.weight->bytes() * n;
     kernels::GpuMatvecArgs& product = at_once ? many : few;
     product.matrices[product.n_matrices++] = {.type = type,
                                               .store = store,
@@ -368,6 +372,7 @@ void GpuBackend::attend(const StepState& step, u32 cache_layer, Rows q, Rows out
     for (u32 row = begin; row < begin + n_rows; ++row) {
       attended_max = std::max(attended_max, attended(row));
       traffic_.kv_bytes += attended(row) * token_bytes;
+      step_bytes_ += attended(row) * token_bytes;
     }
     each_selecting(step, [&](u32 row) {
       const bool is_here = row >= begin && row < begin + n_rows;
@@ -452,10 +457,27 @@ kernels::LogitsSummary GpuBackend::summary(u32 row) const {
   return {.argmax = of_row.argmax, .max = of_row.max, .n_not_finite = of_row.n_not_finite};
 }
 
+// A prompt's step takes the longer the more rows it has and the more each attends to, so its limit
+// is not a token's, and one longer than any before is not taken for a hang.
+u64 GpuBackend::wait_ns_max() const {
+  f64 ns_a_byte = times_[static_cast<u32>(step_kind_)].ns_a_byte_max;
+  if (ns_a_byte == 0) ns_a_byte = times_[static_cast<u32>(StepKind::few_rows)].ns_a_byte_max;
+  if (ns_a_byte == 0) return kGpuWaitNsMax;
+  const f64 limit_ns = 3 * ns_a_byte * static_cast<f64>(step_bytes_);
+  if (limit_ns >= static_cast<f64>(kGpuWaitNsMax)) return kGpuWaitNsMax;
+  return std::max(kGpuWaitNsMin, static_cast<u64>(limit_ns));
+}
+
 Result<void> GpuBackend::finish() {
   if (mode_ == Mode::replay) return {};  // its logits are still to be fetched
+  StepTimes& times = times_[static_cast<u32>(step_kind_)];
   args_.device->record(done_, stream_);
-  TARN_CHECK(wait_done(*args_.device, done_, *args_.clock, kGpuWaitNsMax));
+  TARN_CHECK(wait_done(*args_.device, done_, *args_.clock, wait_ns_max(), &times.usual_wait_ns));
+  if (step_begin_ns_ > 0 && step_bytes_ > 0) {
+    const auto took_ns = static_cast<f64>(args_.clock->now_ns() - step_begin_ns_);
+    times.ns_a_byte_max = std::max(times.ns_a_byte_max, took_ns / static_cast<f64>(step_bytes_));
+    step_begin_ns_ = 0;  // what is waited for later may have begun later
+  }
   return args_.device->check();
 }
 

@@ -39,8 +39,10 @@
 
 namespace tarn::engine {
 
-// The longest that a step may take before its GPU counts as hung.
+// The longest that a step may take before its GPU counts as hung: this, where none was timed yet
+// and at most; else three times what one of its kind took for as much work, and a second at least.
 inline constexpr u64 kGpuWaitNsMax = 30'000'000'000;
+inline constexpr u64 kGpuWaitNsMin = 1'000'000'000;
 
 class Selector;
 
@@ -128,6 +130,8 @@ class GpuBackend final : public Backend {
   void fetch(Rows from, u32 n, u64 d, Rows to) override;
   void summarize(Rows logits, u32 n, u32 d) override;
   kernels::LogitsSummary summary(u32 row) const override;
+  // How long to wait for what was enqueued last.
+  u64 wait_ns_max() const;
   Result<void> finish() override;
   Traffic take_traffic() override;
 
@@ -182,6 +186,17 @@ class GpuBackend final : public Backend {
   std::array<std::array<GpuGraph*, kSpanBuckets>, kRowBuckets> graphs_{};
   GpuGraph* selecting_graph_ = nullptr;
   Traffic traffic_{};
+
+  // Steps of up to 8 rows, which wait for memory, and of more, which wait for arithmetic.
+  enum class StepKind : u8 { few_rows, many_rows };
+  struct StepTimes {
+    u64 usual_wait_ns = 0;  // wait_done()'s
+    f64 ns_a_byte_max = 0;  // of what its rows would read, were each alone; 0: none was timed
+  };
+  std::array<StepTimes, 2> times_{};
+  StepKind step_kind_ = StepKind::few_rows;
+  u64 step_begin_ns_ = 0;  // 0: none is timed
+  u64 step_bytes_ = 0;
 };
 
 }  // namespace tarn::engine

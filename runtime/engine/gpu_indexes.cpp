@@ -27,7 +27,7 @@ void GpuIndexes::close() {
 
 Result<void> GpuIndexes::finish(GpuEvent* event, GpuStream* stream) {
   args_.device->record(event, stream);
-  TARN_CHECK(wait_done(*args_.device, event, *args_.clock, kGpuWaitNsMax));
+  TARN_CHECK(wait_done(*args_.device, event, *args_.clock, args_.backend->wait_ns_max()));
   return args_.device->check();
 }
 

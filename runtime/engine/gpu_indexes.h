@@ -15,8 +15,11 @@
 
 namespace tarn::engine {
 
+class GpuBackend;
+
 struct GpuIndexesArgs {
   Device* device = nullptr;
+  const GpuBackend* backend = nullptr;  // knows how long a step takes; open when it is asked
   Clock* clock = nullptr;
   const plan::Plan* plan = nullptr;
   std::byte* indexes = nullptr;   // on the device: [sessions_max] of table_bytes
