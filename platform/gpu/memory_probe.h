@@ -18,6 +18,11 @@ struct MemoryProbe {
   }
 };
 
+// So much of each kind has to be read, or a cache is measured.
+inline u64 probe_bytes(const DeviceFacts& facts) {
+  return 4 * (facts.l2_bytes > kMiB ? facts.l2_bytes : kMiB);
+}
+
 struct MemoryProbeArgs {
   Device* device = nullptr;
   Clock* clock = nullptr;

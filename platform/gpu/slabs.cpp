@@ -105,4 +105,12 @@ u64 DeviceSlabs::total_bytes() const {
   return total;
 }
 
+DeviceSlab DeviceSlabs::largest() const {
+  DeviceSlab largest{};
+  for (u32 i = 0; i < n_slabs_; ++i) {
+    if (slabs_[i].bytes > largest.bytes) largest = slabs_[i];
+  }
+  return largest;
+}
+
 }  // namespace tarn

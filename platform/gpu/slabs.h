@@ -68,6 +68,7 @@ class DeviceSlabs {
   void release();
   DeviceBytes at(SlabPlace place) const;
   u64 total_bytes() const;
+  DeviceSlab largest() const;  // none: of no bytes
 
  private:
   Device* device_ = nullptr;

@@ -168,6 +168,10 @@ typedef struct tarn_engine_status {
   uint64_t weight_bytes_read, kv_bytes_read; /* by all steps */
   char select[16];  /* which K and V a step reads: full, pq, ... (select.method) */
   int32_t verified; /* 1: exact. 0: lossy, and nobody has measured it on this model */
+  /* How fast the GPU reads its own memory and the host's, measured when the engine was opened; 0 on
+   * the CPU, or where the GPU reaches no host memory. */
+  uint64_t gpu_bytes_per_s, gpu_shared_bytes_per_s;
+  int32_t gpu_promotes_without_copy; /* 1: the two are as good as equal */
 } tarn_engine_status;
 
 TARN_API int32_t tarn_engine_status_get(tarn_engine* engine, tarn_engine_status* status_out);

@@ -86,6 +86,12 @@ Result<void> RegionArena::build(const Args& args) {
   return {};
 }
 
+std::span<std::byte> RegionArena::whole() {
+  TARN_ASSERT(!sealed_);
+  for (u32 i = 0; i < n_regions_; ++i) TARN_ASSERT(!handed_out_[i]);
+  return bytes_;
+}
+
 std::span<std::byte> RegionArena::region(u32 region_idx) {
   TARN_ASSERT(!sealed_);
   TARN_ASSERT(region_idx < n_regions_);

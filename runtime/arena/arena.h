@@ -56,6 +56,8 @@ class RegionArena {
   // Reserves total_bytes() in one piece, or fails having reserved nothing. The error is the
   // reserve's.
   Result<void> build(const Args& args);
+  // All of it, before any region is handed out; to be left as it is.
+  std::span<std::byte> whole();
   std::span<std::byte> region(u32 region_idx);  // exactly Region::bytes long, zeroed
   void seal();
   bool sealed() const { return sealed_; }

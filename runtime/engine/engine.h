@@ -18,6 +18,7 @@
 #include "platform/clock/clock.h"
 #include "platform/cpu/worker_pool.h"
 #include "platform/gpu/device.h"
+#include "platform/gpu/memory_probe.h"
 #include "platform/io/io_backend.h"
 #include "platform/log/log.h"
 #include "platform/mem/reserve.h"
@@ -210,6 +211,8 @@ class Engine final : private StepWatch {
   bool on_gpu() const { return backend_ == &gpu_backend_; }
   const char* device_name() const { return on_gpu() ? "cuda" : "cpu"; }
   u64 driver_bytes() const { return driver_bytes_; }  // a GPU's driver's, as measured before READY
+  // How fast the GPU reads; zeros on the CPU.
+  const MemoryProbe& memory_probe() const { return memory_probe_; }
   const char* gpu_name() const { return on_gpu() ? device_->facts().name.data() : ""; }
   const char* io_name() const { return io_name_; }
   const char* select_name() const {
@@ -230,6 +233,7 @@ class Engine final : private StepWatch {
   Result<void> load(const OpenArgs& args);
   Result<model::Weights> load_weights(const OpenArgs& args, model::LoadArgs load);
   Result<void> open_gpu(const OpenArgs& args, const model::ModelDescription& model);
+  Result<void> measure_gpu_memory();
   Result<void> capture_graphs();
   Result<void> capture_step(u32 n_rows);
   Result<void> warm_up();
@@ -327,6 +331,7 @@ class Engine final : private StepWatch {
   GpuMemory gpu_memory_{};
   GpuIndexes gpu_indexes_{};
   GpuBackend gpu_backend_{};
+  MemoryProbe memory_probe_{};
   Backend* backend_ = &cpu_backend_;
   Bump mirror_{};                      // with a GPU: the region of that name
   std::span<std::byte> registered_{};  // of it, with the device

@@ -16,6 +16,8 @@ using plan::RegionId;
 
 namespace {
 
+constexpr u64 kProbeStep = 4 * kKiB;  // what a region is aligned to
+
 bool has_quantized_layers(const model::Weights& weights) {
   const auto is_quantized = [](const model::WeightMatrix& weight) {
     return weight.type != kernels::TensorType::f16;
@@ -44,14 +46,43 @@ Result<void> load_kernels(Device& device, const kernels::GpuTable& table) {
 Result<void> Engine::open_gpu(const OpenArgs& args, const model::ModelDescription& model) {
   TARN_ASSERT(args.device != nullptr);
   backend_ = &gpu_backend_;
+  TARN_CHECK(load_kernels(*device_, *args.gpu_kernels));
+  TARN_CHECK(gpu_memory_.reserve(*device_, model, plan_));
+  TARN_CHECK(measure_gpu_memory());  // while nothing is registered
   const std::span<std::byte> mirror = region(RegionId::mirror);
   mirror_ = Bump(mirror);
   if (device_->facts().host_register) {
     TARN_CHECK(device_->register_host(mirror));  // copies find it by its address on the host
     registered_ = mirror;
   }
-  TARN_CHECK(load_kernels(*device_, *args.gpu_kernels));
-  return gpu_memory_.reserve(*device_, model, plan_);
+  return {};
+}
+
+// How fast the GPU reads its two kinds of memory on this box, in the plan's own: the largest slab
+// and the arena, before anything is in them.
+Result<void> Engine::measure_gpu_memory() {
+  const DeviceFacts& facts = device_->facts();
+  const std::span<std::byte> host = arena_.whole();
+  const DeviceSlab slab = gpu_memory_.largest_slab();
+  const u64 wanted = probe_bytes(facts);
+  const u64 n_bytes = std::min({wanted, u64{host.size()}, slab.bytes}) / kProbeStep * kProbeStep;
+  if (n_bytes == 0) return {};
+  TARN_TRY(memory_probe_, probe_memory({.device = device_,
+                                        .clock = clock_,
+                                        .device_memory = slab.begin,
+                                        .host_memory = host.first(n_bytes),
+                                        .wait_ns_max = kGpuWaitNsMax}));
+  if (n_bytes < wanted) {
+    log_.info("gpu: its memory is measured with %llu bytes, which its cache may hold",
+              static_cast<unsigned long long>(n_bytes));
+  }
+  log_.info(
+      "gpu: reads its own memory at %llu MB/s, the host's at %llu MB/s%s: promoting a page %s",
+      static_cast<unsigned long long>(memory_probe_.device_bytes_per_s / 1'000'000),
+      static_cast<unsigned long long>(memory_probe_.shared_bytes_per_s / 1'000'000),
+      facts.host_register ? "" : " (it registers none)",
+      memory_probe_.promotes_without_copy() ? "copies nothing" : "copies it");
+  return {};
 }
 
 Result<void> Engine::place_gpu_backend(const OpenArgs& args) {

@@ -261,6 +261,7 @@ void Engine::close() {
   if (!registered_.empty()) device_->unregister_host(registered_);
   registered_ = {};
   gpu_memory_.release();
+  memory_probe_ = {};
   backend_ = &cpu_backend_;
   selector_.close();
   embedding_.close();

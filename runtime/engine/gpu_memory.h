@@ -30,6 +30,7 @@ class GpuMemory final : public model::WeightSink, public kv::GroupMemory {
                        const plan::Plan& plan);
   void release();
 
+  DeviceSlab largest_slab() const { return slabs_.largest(); }
   std::byte* activations() const { return slabs_.at(activations_).raw(); }
   std::byte* attention() const { return slabs_.at(attention_).raw(); }
   std::byte* logits() const { return slabs_.at(logits_).raw(); }

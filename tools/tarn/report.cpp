@@ -45,6 +45,13 @@ void write_answer(const EngineHandle& engine, const GenerationResult& result, Js
   }
   json.end_object();
   json.key("device").text(status.device);
+  if (status.gpu_bytes_per_s > 0) {
+    json.key("gpu_memory").begin_object();
+    json.key("bytes_per_s").number(status.gpu_bytes_per_s);
+    json.key("shared_bytes_per_s").number(status.gpu_shared_bytes_per_s);
+    json.key("promotes_without_copy").boolean(status.gpu_promotes_without_copy != 0);
+    json.end_object();
+  }
   json.key("isa").text(status.isa);
   json.key("select").text(status.select);
   json.key("verified").boolean(status.verified != 0);

@@ -331,6 +331,38 @@ TEST_CASE("what a driver takes late, when a graph first runs, counts too") {
   }
 }
 
+TEST_CASE("an opening measures how fast the GPU reads, and says whether promoting copies") {
+  const GpuModel model("llama", "q8_0", GpuModelSize::one_layer);
+  struct Box {
+    u64 device_bytes_per_s, shared_bytes_per_s;
+    bool host_register;
+    const char* says;
+  };
+  for (const Box& box : {Box{200'000'000'000, 90'000'000'000, true, "promoting a page copies it"},
+                         Box{270'000'000'000, 270'000'000'000, true, "promoting a page copies no"},
+                         Box{200'000'000'000, 90'000'000'000, false, "it registers none"}}) {
+    CAPTURE(box.says);
+    DeviceFacts facts = kOrinFacts;
+    facts.host_register = box.host_register;
+    GpuEngine gpu(facts);
+    gpu.device.device_bytes_per_s = box.device_bytes_per_s;
+    gpu.device.shared_bytes_per_s = box.shared_bytes_per_s;
+    require_open(gpu, model.path(), config_of(16));
+    CHECK(gpu.log.find(box.says) != std::string::npos);
+    CHECK(gpu.log.find("which its cache may hold") != std::string::npos);  // it is a small one
+    const MemoryProbe& probe = gpu.engine.memory_probe();
+    const auto is_near = [](u64 measured, u64 rate) {
+      return measured > rate / 100 * 99 && measured < rate / 100 * 101;
+    };
+    CHECK(is_near(probe.device_bytes_per_s, box.device_bytes_per_s));
+    CHECK(is_near(probe.shared_bytes_per_s, box.host_register ? box.shared_bytes_per_s : 0) ==
+          box.host_register);
+    gpu.engine.close();
+    CHECK(gpu.engine.memory_probe().device_bytes_per_s == 0);
+    CHECK(gpu.device.leaks() == "");
+  }
+}
+
 // Notes what asks for huge pages.
 class NotingReserve final : public Reserve {
  public:

@@ -79,7 +79,9 @@ TEST_CASE("a GPU that is lost ends tarn with 75") {
   const std::vector<std::string> words = {
       "run", "-m", files.model.path(), "--prompt-ids", files.ids.path(), "-n", "3", "--json"};
   const FakeGpu gpu;
-  CHECK(gpu.run(words).out.find("\"cuda\"") != std::string::npos);
+  const test::Ended works = gpu.run(words);
+  CHECK(works.out.find("\"cuda\"") != std::string::npos);
+  CHECK(works.out.find("\"promotes_without_copy\"") != std::string::npos);
   const u64 n_calls = gpu.n_calls();
   check_lost(words, {n_calls - 1, n_calls - n_calls / 2, 30, 10});
 }
