@@ -1,4 +1,6 @@
 // platform/gpu/cuda/cuda_queues.cpp: what a CudaDevice enqueues: copies, events, graphs.
+#include <algorithm>
+
 #include "platform/base/assert.h"
 #include "platform/gpu/cuda/cuda_device.h"
 
@@ -120,8 +122,13 @@ void CudaDevice::launch(GpuGraph* graph, GpuStream* on) {
 
 void CudaDevice::destroy_graph(GpuGraph* graph) {
   TARN_ASSERT(graphs_.n_graphs > 0);
+  const Result<u64> before = memory_free_bytes();
   give_back([&] { return cudaGraphExecDestroy(native(graph)); });
+  const Result<u64> after = memory_free_bytes();
+  // The driver gives memory back in pieces of its own; without a graph nothing is theirs.
+  const u64 freed_bytes = before && after && *after > *before ? *after - *before : 0;
   --graphs_.n_graphs;
+  graphs_.bytes = graphs_.n_graphs > 0 ? graphs_.bytes - std::min(graphs_.bytes, freed_bytes) : 0;
 }
 
 }  // namespace tarn

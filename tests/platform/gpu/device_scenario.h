@@ -53,7 +53,7 @@ struct Scenario {
     CHECK(free_bytes > 0);
     SlabCutter cut(device.facts());
     const SlabPlace first = cut.add(kWeightBytes);
-    const SlabPlace second = cut.add(9 * kMiB);
+    const SlabPlace second = cut.add(std::max<u64>(9 * kMiB, probe_memory.size()));
     DeviceSlabs slabs;
     TARN_CHECK(slabs.reserve(device, cut));
     StagingRing ring;

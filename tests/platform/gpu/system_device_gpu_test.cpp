@@ -22,15 +22,16 @@ TEST_CASE("the weights go to this machine's GPU and come back") {
   MESSAGE(device.facts().name.data(), ", sm_", device.facts().compute_capability,
           device.facts().integrated ? ", integrated" : ", discrete");
   SystemReserve reserve;
-  const u64 probe_bytes = 4 * kMiB;  // less than the scenario's second piece
+  constexpr u64 kRingBytes = 4 * kMiB;
+  const u64 n_bytes = probe_bytes(device.facts());
   const auto host =
-      reserve.reserve({.name = "test", .bytes = 2 * probe_bytes, .huge_pages = false});
+      reserve.reserve({.name = "test", .bytes = kRingBytes + n_bytes, .huge_pages = false});
   REQUIRE(host.has_value());
   SystemClock clock;
   for (u32 i = 0; i < 2; ++i) {
     test::Scenario scenario;
-    scenario.ring_memory = host->bytes.first(probe_bytes);
-    scenario.probe_memory = host->bytes.subspan(probe_bytes, probe_bytes);
+    scenario.ring_memory = host->bytes.first(kRingBytes);
+    scenario.probe_memory = host->bytes.subspan(kRingBytes, n_bytes);
     scenario.wait_ns_max = 10'000'000'000;
     const Result<void> ran = scenario.run(device, clock);
     if (!ran) FAIL(ran.error().hint, " ", ran.error().detail.c_str());
@@ -39,6 +40,7 @@ TEST_CASE("the weights go to this machine's GPU and come back") {
             scenario.probe.shared_bytes_per_s / 1'000'000, " MB/s, driver ",
             scenario.driver_bytes / kMiB, " MiB");
     CHECK(device.graph_use().n_graphs == 0);
+    CHECK(device.graph_use().bytes == 0);
   }
   CHECK_FALSE(device.is_lost());
   system_device_close(&device);
