@@ -53,7 +53,7 @@ struct DeviceChoice {
   const char* why_cpu = nullptr;
   bool built = false;  // this build has a GPU backend, so a missing GPU is worth a warning
 };
-Result<DeviceChoice> device_choose(const char* wanted);
+Result<DeviceChoice> device_choose(const char* wanted, u32 gpu_idx = 0);
 
 // An address on the device, distinct so that host code cannot read through it; raw() is for the
 // arguments of kernels alone.

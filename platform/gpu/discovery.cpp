@@ -21,7 +21,7 @@ bool has_cubin_for(u32 compute_capability, std::span<const u32> archs) {
   });
 }
 
-Result<DeviceChoice> device_choose(const char* wanted) {
+Result<DeviceChoice> device_choose(const char* wanted, u32 gpu_idx) {
   const std::string_view name = wanted;
   if (name != "cpu" && name != "auto" && name != "cuda") {
     return fail({.status = Status::invalid_config,
@@ -30,7 +30,7 @@ Result<DeviceChoice> device_choose(const char* wanted) {
   }
   DeviceChoice choice{.facts = {.kind = DeviceKind::cpu, .name = {"CPU"}}, .built = gpu_is_built()};
   if (name == "cpu") return choice;
-  const Result<DeviceFacts> gpu = gpu_discover(0);
+  const Result<DeviceFacts> gpu = gpu_discover(gpu_idx);
   if (gpu) {
     choice.facts = *gpu;
   } else if (name == "auto") {

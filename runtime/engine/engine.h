@@ -60,6 +60,9 @@ struct OpenArgs {
   void* progress_context = nullptr;
 };
 
+// How a configuration wants its GPU opened.
+DeviceOpenArgs device_open_args(const Config& config);
+
 // The system's GPU, opened for an engine that may use one; outlives it.
 class SystemGpu {
  public:

@@ -121,7 +121,7 @@ Result<DeviceFacts> wanted_device(const OpenArgs& args) {
   const std::string_view wanted = args.config.device.data();
   const bool has_kernels = args.gpu_kernels != nullptr;
   if (has_kernels && args.device != nullptr && wanted != "cpu") return args.device->facts();
-  TARN_TRY(DeviceChoice choice, device_choose(args.config.device.data()));
+  TARN_TRY(DeviceChoice choice, device_choose(args.config.device.data(), args.config.device_index));
   if (choice.facts.kind != DeviceKind::cpu && !has_kernels) {
     if (wanted == "cuda") return fail({.status = Status::unsupported, .hint = kNoGpuLent});
     TARN_TRY(choice, device_choose("cpu"));

@@ -8,13 +8,19 @@
 
 namespace tarn::engine {
 
+DeviceOpenArgs device_open_args(const Config& config) {
+  return {.gpu_idx = config.device_index,
+          .compute_priority = -static_cast<i32>(config.device_priority)};
+}
+
 Result<void> SystemGpu::lend(OpenArgs* args) {
   TARN_ASSERT(device_ == nullptr);
   const kernels::GpuTable* gpu_kernels = built_gpu_kernels();
   if (args->device != nullptr || gpu_kernels == nullptr) return {};
-  TARN_TRY(const DeviceChoice choice, device_choose(args->config.device.data()));
+  TARN_TRY(const DeviceChoice choice,
+           device_choose(args->config.device.data(), args->config.device_index));
   if (choice.facts.kind == DeviceKind::cpu) return {};
-  const Result<Device*> opened = system_device_open(memory_, {});
+  const Result<Device*> opened = system_device_open(memory_, device_open_args(args->config));
   if (!opened && std::string_view(args->config.device.data()) == "auto") {
     std::array<char, 256> why{};
     format_error(opened.error(), why.data(), why.size());

@@ -315,6 +315,17 @@ TEST_CASE("device memory is the plan's, and all of it is given back") {
   CHECK(gpu.device.leaks() == "");
 }
 
+TEST_CASE("a configuration says which GPU, and how far its work goes first") {
+  const auto args_of = [](const char* toml) {
+    return engine::device_open_args(config_from_toml(toml, Config{}).value());
+  };
+  CHECK(args_of("").gpu_idx == 0);
+  CHECK(args_of("").compute_priority == 0);
+  const DeviceOpenArgs args = args_of("device.index = 2\ndevice.priority = 3\n");
+  CHECK(args.gpu_idx == 2);
+  CHECK(args.compute_priority == -3);
+}
+
 TEST_CASE("what a driver takes late, when a graph first runs, counts too") {
   const GpuModel model("llama", "q8_0");
   Config config = config_of(16);
