@@ -41,6 +41,7 @@ struct DeviceFacts {
   u64 l2_bytes = 0;
   u64 memory_bytes = 0;          // device memory in all; 0 for the CPU
   u64 memory_free_bytes = 0;     // when it was asked; 0: not known before open() (a discrete GPU)
+  u64 headroom_bytes = 0;        // what reserve() leaves to the system: none where it is another's
   u64 slab_bytes_max = 0;        // what one reserve() should ask for; a larger piece gets its own
   u64 slab_alignment_bytes = 0;  // what the driver rounds a slab up to; slabs are planned in it
 };

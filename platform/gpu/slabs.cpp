@@ -3,8 +3,17 @@
 #include <algorithm>
 
 #include "platform/base/assert.h"
+#include "platform/gpu/gpu_errors.h"
 
 namespace tarn {
+
+Result<void> check_headroom(const DeviceFacts& facts, const char* name, u64 bytes, u64 free_bytes) {
+  if (bytes <= free_bytes && free_bytes - bytes >= facts.headroom_bytes) return {};
+  Error error = gpu_error(kGpuOutOfMemory, name);
+  error.figures = {
+      {{"bytes", bytes}, {"free_bytes", free_bytes}, {"headroom_bytes", facts.headroom_bytes}}};
+  return fail(error);
+}
 
 SlabPlace SlabCutter::add(Checked bytes) {
   TARN_ASSERT(slab_bytes_max_ > 0);

@@ -28,6 +28,9 @@ struct SlabPlace {
   u64 offset_bytes = 0;
 };
 
+// Refuses what would leave the system less than its headroom; 0 bytes: what is taken already.
+Result<void> check_headroom(const DeviceFacts& facts, const char* name, u64 bytes, u64 free_bytes);
+
 class SlabCutter {
  public:
   SlabCutter() = default;

@@ -92,7 +92,7 @@ void Config::visit_fields(Self& self, Visitor& on) {
   on("kv.context_tokens", self.context_tokens, u64{0}, kContextTokensMax,
      "tokens that KV is planned for, all sessions together; 0: the model's context length");
   on("kv.memory_bytes", self.kv_memory_bytes, u64{0}, kBudgetBytesMax,
-     "memory for KV; what is more goes to the store; 0: not set, or with a store what the budget "
+     "memory for KV; what is more goes to the store; 0: all of it, or with a store what the budget "
      "leaves");
   on("kv.type", self.kv_type, ChoiceNames(kKvTypeNames), "number format of K and V");
   on("kv.page_tokens", self.page_tokens, u64{16}, u64{256}, "tokens a page, a multiple of 16");
@@ -114,7 +114,7 @@ void Config::visit_fields(Self& self, Visitor& on) {
   on("device.priority", self.device_priority, u64{0}, u64{5},
      "how far the GPU takes this engine's work before others'; 0: as any program's");
   on("device.budget_bytes", self.device_budget_bytes, u64{0}, kBudgetBytesMax,
-     "ceiling over a discrete GPU's own memory; 0: not set; an integrated one has none of its "
+     "ceiling over a discrete GPU's own memory; 0: all of it; an integrated one has none of its "
      "own");
   on("device.driver_limit_bytes", self.driver_limit_bytes, u64{0}, kBudgetBytesMax,
      "what the GPU's driver may take for kernels, graphs and libraries");

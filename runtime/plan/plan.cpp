@@ -414,6 +414,16 @@ Result<void> check_tiers(const Inputs& inputs, const Plan& whole) {
   return {};
 }
 
+// Of a discrete GPU's own memory. Nobody need say how much there is; where the GPU is open, its
+// context has its part of it already.
+u64 device_ceiling_bytes(const Inputs& inputs) {
+  const u64 wanted = inputs.config->device_budget_bytes;
+  const DeviceFacts& device = inputs.device;
+  return wanted != 0                     ? wanted
+         : device.memory_free_bytes != 0 ? device.memory_free_bytes
+                                         : device.memory_bytes;
+}
+
 Result<Plan> plan_with(const Inputs& inputs, u32 n_frames) {
   const model::ModelSpec& spec = inputs.model->spec;
   TARN_TRY(const u64 weights_bytes, model::weights_region_bytes(*inputs.model));
@@ -434,7 +444,7 @@ Result<Plan> plan_with(const Inputs& inputs, u32 n_frames) {
   TARN_ASSERT(plan.host_bytes == RegionArena::total_bytes(plan.regions));
   plan.one_budget = inputs.device.kind == DeviceKind::cpu || inputs.device.integrated;
   plan.budget_bytes = inputs.config->budget_bytes;
-  plan.device_budget_bytes = plan.one_budget ? 0 : inputs.config->device_budget_bytes;
+  if (!plan.one_budget) plan.device_budget_bytes = device_ceiling_bytes(inputs);
   plan.fits = tightest_part(plan).fits();
   return plan;
 }

@@ -59,7 +59,7 @@ struct Plan {
   SlabCutter slabs{};           // of the device regions, in GpuMemory's order
   u64 disk_bytes = 0;           // of the store's file; not in total_bytes
   u64 budget_bytes = 0;         // the ceiling over all, or over the host's part; 0: none given
-  u64 device_budget_bytes = 0;  // over the device's part; 0: none given, or one budget for both
+  u64 device_budget_bytes = 0;  // over the device's part, given or its memory; 0: one for both
   bool one_budget = true;       // false with a discrete GPU
   bool fits = true;
   // Sizes that follow from the plan and that the engine uses.

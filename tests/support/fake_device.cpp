@@ -121,9 +121,8 @@ std::byte* FakeDevice::add_piece(Pieces& pieces, u64 bytes) {
 
 Result<DeviceSlab> FakeDevice::reserve(const char* name, u64 bytes) {
   TARN_CHECK(answer(name));
-  if (used_bytes() + bytes > facts_.memory_free_bytes) {
-    return fail(gpu_error(kGpuOutOfMemory, name));
-  }
+  const u64 used = std::min(used_bytes(), facts_.memory_free_bytes);
+  TARN_CHECK(check_headroom(facts_, name, bytes, facts_.memory_free_bytes - used));
   return DeviceSlab{DeviceBytes(add_piece(slabs_, bytes)), bytes};
 }
 

@@ -47,8 +47,8 @@ inline constexpr DeviceFacts kDiscreteFacts = {.kind = DeviceKind::cuda,
                                                .compute_capability = 86,
                                                .n_sms = 28,
                                                .l2_bytes = 3 * kMiB,
-                                               .memory_bytes = 256 * kMiB,
-                                               .memory_free_bytes = 256 * kMiB,
+                                               .memory_bytes = 2 * kGiB,
+                                               .memory_free_bytes = 2 * kGiB,
                                                .slab_bytes_max = 32 * kMiB,
                                                .slab_alignment_bytes = 64 * kKiB};
 

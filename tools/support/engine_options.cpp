@@ -205,10 +205,10 @@ void EngineOptions::add_to(CLI::App& command, bool model_required) {
   command.add_flag("-v,--verbose", verbose, "show what the engine says while it starts");
 }
 
-u64 automatic_budget_bytes() {
-  const u64 available = memory_available_bytes();
-  const u64 headroom = std::max(available / 10, std::min(256 * kMiB, available / 4));
-  return available > headroom ? available - headroom : 0;
+u64 automatic_budget_bytes(u64 available_bytes, const DeviceFacts& device) {
+  const u64 least = std::max(std::min(256 * kMiB, available_bytes / 4), device.headroom_bytes);
+  const u64 headroom = std::max(available_bytes / 10, least);
+  return available_bytes > headroom ? available_bytes - headroom : 0;
 }
 
 Config EngineOptions::config() const {
@@ -233,7 +233,10 @@ Config EngineOptions::config() const {
   if (budget != "auto") {
     config.budget_bytes = value_of(parse_bytes(budget));
   } else if (config.budget_bytes == 0) {
-    config.budget_bytes = automatic_budget_bytes();
+    // Where no GPU can be had, opening the engine says so.
+    const auto choice = device_choose(config.device.data(), config.device_index);
+    const DeviceFacts facts = choice ? choice->facts : DeviceFacts{};
+    config.budget_bytes = automatic_budget_bytes(memory_available_bytes(), facts);
   }
   value_of(config_validate(config));
   return config;

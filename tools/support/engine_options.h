@@ -10,6 +10,7 @@
 
 #include "platform/base/types.h"
 #include "runtime/api/tarn.h"
+#include "platform/gpu/device.h"
 #include "runtime/config/config.h"
 
 namespace CLI {
@@ -46,9 +47,9 @@ SelectConfig select_named(SelectConfig select, const std::string& name);
 std::vector<std::string> lossy_select_names();
 std::vector<std::string> select_names();
 
-// Memory that `--budget auto` allows: what is available now minus a headroom of a tenth, and of at
-// least 256 MiB where that is less than a quarter.
-u64 automatic_budget_bytes();
+// Memory that `--budget auto` allows: what is available now minus a headroom of a tenth, of at
+// least 256 MiB where that is less than a quarter, and of what a GPU that shares it leaves free.
+u64 automatic_budget_bytes(u64 available_bytes, const DeviceFacts& device);
 
 // The configuration as a TOML text with every key.
 std::string to_toml(const Config& config);

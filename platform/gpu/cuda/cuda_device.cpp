@@ -2,6 +2,7 @@
 #include "platform/gpu/cuda/cuda_device.h"
 
 #include "platform/base/assert.h"
+#include "platform/gpu/slabs.h"
 
 namespace tarn {
 
@@ -68,18 +69,21 @@ Result<DeviceSlab> CudaDevice::reserve(const char* name, u64 bytes) {
   TARN_ASSERT(bytes > 0);
   TARN_ASSERT(n_slabs_ < kDeviceSlabsMax);
   // Where the memory is the system's too, a driver that hands out the last of it takes the machine
-  // down with it (no OOM killer sees it), so it is never asked for more than there is.
+  // down with it, so it is never asked for that; and what it took beside the slab is looked at.
   TARN_TRY(const u64 free_bytes, memory_free_bytes());
-  if (bytes > free_bytes) {
-    Error error = gpu_error(kGpuOutOfMemory, name);
-    error.figures = {{{"bytes", bytes}, {"free_bytes", free_bytes}}};
-    return fail(error);
-  }
-  void* slab = nullptr;
-  TARN_CHECK(answer(cudaMalloc(&slab, bytes), name));
+  TARN_CHECK(check_headroom(facts_, name, bytes, free_bytes));
+  void* memory = nullptr;
+  TARN_CHECK(answer(cudaMalloc(&memory, bytes), name));
   ++n_slabs_;
   reserved_bytes_ += bytes;
-  return DeviceSlab{DeviceBytes(static_cast<std::byte*>(slab)), bytes};
+  const DeviceSlab slab{DeviceBytes(static_cast<std::byte*>(memory)), bytes};
+  if (facts_.headroom_bytes == 0) return slab;
+  const Result<u64> left_bytes = memory_free_bytes();
+  Result<void> leaves = left_bytes ? check_headroom(facts_, name, 0, *left_bytes)
+                                   : Result<void>(fail(left_bytes.error()));
+  if (leaves) return slab;
+  release(slab);
+  return fail(leaves.error());
 }
 
 void CudaDevice::release(const DeviceSlab& slab) {

@@ -76,6 +76,8 @@ Result<DeviceFacts> gpu_discover(u32 gpu_idx) {
                     .slab_alignment_bytes = 2 * kMiB};
   // Jetson's allocator fails on large pieces (since L4T 36.4.7) long before the memory ends.
   facts.slab_bytes_max = facts.integrated ? 256 * kMiB : kGiB;
+  // A host that runs out hangs as a whole, and no OOM killer sees it.
+  if (facts.integrated) facts.headroom_bytes = std::max(u64{kGiB}, facts.memory_bytes / 10);
   facts.host_register = attribute(cudaDevAttrHostRegisterSupported, idx) != 0 &&
                         attribute(cudaDevAttrCanMapHostMemory, idx) != 0;
   if (facts.integrated) facts.memory_free_bytes = available_bytes();

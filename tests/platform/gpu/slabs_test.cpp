@@ -141,5 +141,20 @@ TEST_CASE("all slabs are reserved or none, and an address is where the cut said"
   slabs.release();
 }
 
+TEST_CASE("the system's memory keeps its headroom, to the byte") {
+  DeviceFacts facts = test::kOrinFacts;
+  facts.headroom_bytes = kGiB;
+  CHECK(check_headroom(facts, "a slab", 3 * kGiB, 4 * kGiB).has_value());
+  const Result<void> refused = check_headroom(facts, "a slab", 3 * kGiB + 1, 4 * kGiB);
+  REQUIRE_FALSE(refused.has_value());
+  CHECK(refused.error().status == Status::over_budget);
+  CHECK(std::string(refused.error().detail.c_str()) == "a slab");
+  CHECK(refused.error().figures[2].value == kGiB);
+  CHECK_FALSE(check_headroom(facts, "a slab", 0, kGiB - 1).has_value());
+  CHECK_FALSE(check_headroom(facts, "a slab", ~u64{0}, 4 * kGiB).has_value());
+  facts.headroom_bytes = 0;
+  CHECK(check_headroom(facts, "a slab", 4 * kGiB, 4 * kGiB).has_value());
+}
+
 }  // namespace
 }  // namespace tarn

@@ -315,6 +315,21 @@ TEST_CASE("device memory is the plan's, and all of it is given back") {
   CHECK(gpu.device.leaks() == "");
 }
 
+TEST_CASE("a GPU that shares the system's memory leaves the system its headroom") {
+  const GpuModel model("llama", "q8_0", GpuModelSize::one_layer);
+  for (const bool fits : {true, false}) {
+    CAPTURE(fits);
+    DeviceFacts facts = kOrinFacts;
+    facts.headroom_bytes = (fits ? 128 : 250) * kMiB;  // of 256, less what the driver took
+    GpuEngine gpu(facts);
+    const Result<void> opened = gpu.open(model.path(), config_of(16));
+    REQUIRE(opened.has_value() == fits);
+    if (!fits) CHECK(opened.error().status == Status::over_budget);
+    gpu.engine.close();
+    CHECK(gpu.device.leaks() == "");
+  }
+}
+
 TEST_CASE("a configuration says which GPU, and how far its work goes first") {
   const auto args_of = [](const char* toml) {
     return engine::device_open_args(config_from_toml(toml, Config{}).value());

@@ -226,5 +226,26 @@ TEST_CASE("one budget or two, each kept to the byte and named by the error") {
   }
 }
 
+TEST_CASE("a discrete GPU's own memory is the ceiling where none is given") {
+  const ShapedModel model({.n_layers = 4, .type = kernels::TensorType::q8_0});
+  Config config;
+  config.context_tokens = 4096;
+  DeviceFacts facts = test::kDiscreteFacts;
+  const u64 needed = plan_of(model, config, facts)->device_bytes;
+  for (const bool is_open : {false, true}) {  // its free memory is known
+    for (const u64 bytes : {needed, needed - 1}) {
+      CAPTURE(is_open);
+      facts.memory_bytes = is_open ? 2 * needed : bytes;
+      facts.memory_free_bytes = is_open ? bytes : 0;
+      const Plan plan = plan_of(model, config, facts).value();
+      CHECK(plan.fits == (bytes == needed));
+      CHECK(plan.device_budget_bytes == bytes);
+      Config given = config;
+      given.device_budget_bytes = needed;
+      CHECK(plan_of(model, given, facts)->fits);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tarn::plan
