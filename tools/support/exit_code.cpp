@@ -45,6 +45,10 @@ void throw_ended_early(Status status) {
 }
 
 int code_after_output(const char* program, int code) {
+  if (code == kExitGpuLost) {
+    std::fflush(nullptr);
+    _exit(code);
+  }
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
   std::fprintf(stderr, "%s: standard output could not be written; is its disk full?\n", program);
   return code == kExitOk ? kExitIo : code;

@@ -46,6 +46,8 @@ void check_api(int status);
 [[noreturn]] void throw_ended_early(Status status);
 
 // What main() returns: `code`, or kExitIo where standard output did not take all that was printed.
+// With kExitGpuLost it does not return: exit handlers, of which the GPU's driver has some, may wait
+// for a GPU that hangs.
 int code_after_output(const char* program, int code);
 
 // Where a program's failed assertions go: says which, and exits with kExitInternal. main() and

@@ -1,6 +1,7 @@
 // Goal    a failed assertion ends a program with exit code 70, and a report that is lost makes a
-//         success one of 74.
-// Method  child processes that assert with the programs' sink, and that print to a full device.
+//         success one of 74; a lost GPU ends one with 75 at once.
+// Method  child processes that assert with the programs' sink, that print to a full device, and
+//         that have an exit handler.
 #include "tools/support/exit_code.h"
 
 #include <doctest/doctest.h>
@@ -8,6 +9,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 
 #include "tests/support/forked.h"
@@ -37,6 +39,26 @@ TEST_CASE("a report that is lost is an I/O failure, and hides no other") {
       const bool lost = device == std::string("/dev/full");
       CHECK(ended == (code == kExitOk && lost ? kExitIo : code));
     }
+  }
+}
+
+TEST_CASE("after a lost GPU no exit handler runs, which might wait for it") {
+  for (const int code : {kExitGpuLost, kExitRefused}) {
+    CAPTURE(code);
+    int ends[2] = {};
+    REQUIRE(pipe(ends) == 0);
+    const int ended = tarn::test::in_child([&]() -> int {
+      if (dup2(ends[1], STDOUT_FILENO) < 0) return 1;
+      std::atexit([] { _exit(3); });
+      std::printf("said");
+      std::exit(code_after_output("test", code));
+    });
+    CHECK(ended == (code == kExitGpuLost ? int{kExitGpuLost} : 3));
+    close(ends[1]);
+    char text[8] = {};
+    CHECK(read(ends[0], text, sizeof text - 1) == 4);
+    CHECK(std::string(text) == "said");
+    close(ends[0]);
   }
 }
 
