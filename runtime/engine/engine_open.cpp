@@ -253,8 +253,8 @@ Result<void> Engine::load(const OpenArgs& args) {
 void Engine::close() {
   workers_.stop();
   kv_stream_.close();
-  // The thread that closes may be another than the engine's. What a lost device answers here is of
-  // no use any more.
+  // The thread that closes may be another than the engine's (of an Instance it is not). What a lost
+  // device answers here is of no use any more.
   if (device_ != nullptr) (void)device_->bind_thread();
   gpu_backend_.close();
   gpu_indexes_.close();

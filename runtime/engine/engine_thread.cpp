@@ -62,6 +62,11 @@ void EngineThread::on_assert(void* self, const AssertSite& site) {
   thread->dead_.store(true, std::memory_order_release);
 }
 
+void EngineThread::at_end(void (*fn)(void* context), void* context) {
+  at_end_ = fn;
+  at_end_context_ = context;
+}
+
 Result<void> EngineThread::start(Engine* engine, std::span<const u32> cpus) {
   engine_ = engine;
   return thread_.start({.body = [](void* self) { static_cast<EngineThread*>(self)->loop(); },
@@ -176,6 +181,13 @@ void EngineThread::loop() {
     news_.notify_all();
   }
   drop_commands();
+  news_.notify_all();
+  while (n_visitors_ > 0) news_.wait(lock);  // they may still look at the engine
+  if (at_end_ != nullptr && !dead()) {
+    lock.unlock();
+    at_end_(at_end_context_);
+    lock.lock();
+  }
   ended_ = true;
   news_.notify_all();
   set_thread_fatal_sink(nullptr);

@@ -35,6 +35,9 @@ class EngineThread {
 
   // Where failed assertions go; give it to OpenArgs.sink before the engine is opened.
   const FatalSink* prepare(FatalFn on_fatal, void* context);
+  // What the thread does last, when nobody is in a call any more; not where the engine is dead.
+  // A GPU that a host's thread gave back would stay that thread's current one.
+  void at_end(void (*fn)(void* context), void* context);
   // `engine` is open and borrowed until stop().
   Result<void> start(Engine* engine, std::span<const u32> cpus);
   // Joins, unless the engine is dead. False from one of the engine's own callbacks, where it does
@@ -111,6 +114,8 @@ class EngineThread {
   FatalSink sink_{};
   FatalFn on_fatal_ = nullptr;
   void* fatal_context_ = nullptr;
+  void (*at_end_)(void* context) = nullptr;
+  void* at_end_context_ = nullptr;
   std::atomic<bool> failed_{false};   // an assertion failed; its hook may still run
   std::atomic<bool> dead_{false};     // the hook has returned
   std::atomic<pthread_t> driver_{};   // the engine's thread, once it runs

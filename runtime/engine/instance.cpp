@@ -70,6 +70,7 @@ Result<Instance*> Instance::start(const InstanceArgs& args, const Config& config
     instance->sessions[idx].idx = idx;
   }
   *open = instance->open_args(args, config);
+  instance->thread.at_end(&close_engine, instance);
   const Result<void> started = instance->thread.start(&instance->engine, args.cpus);
   if (!started) {
     close(instance);
@@ -100,10 +101,15 @@ Result<Instance*> Instance::open(const InstanceArgs& args) {
   return instance;
 }
 
+// On the engine's own thread: a host's thread keeps its current GPU and its own pending errors.
+void Instance::close_engine(void* instance) {
+  auto* self = static_cast<Instance*>(instance);
+  self->engine.close();
+  self->gpu_.close();
+}
+
 void Instance::close(Instance* instance) {
   if (!instance->thread.stop() || instance->thread.dead()) return;
-  instance->engine.close();  // its workers' joiner may be any thread
-  instance->gpu_.close();
   const std::span<std::byte> memory = instance->memory_;
   SystemReserve system_reserve;
   Reserve* reserve =

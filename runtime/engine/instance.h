@@ -58,6 +58,7 @@ class Instance {
 
  private:
   Instance() = default;
+  static void close_engine(void* instance);
   ~Instance() = default;
   // An instance whose thread runs and whose engine is not open. Reading a file happens on that
   // thread, for a plan as for an engine: an assertion there must not stop the host's.

@@ -53,6 +53,7 @@ void FakeDevice::note_thread() {
 
 Result<void> FakeDevice::bind_thread() {
   bound_ = std::this_thread::get_id();
+  binders_.insert(bound_);
   return answer("bind_thread");
 }
 

@@ -69,6 +69,8 @@ class FakeDevice final : public Device {
   const std::vector<std::string>& calls() const { return calls_; }
   // Of any kind, by a thread that neither made the device nor was bound to it last.
   u64 n_unbound_calls() const { return n_unbound_calls_; }
+  // Whether a thread was told to use it: that one's current device was changed.
+  bool was_bound_by(std::thread::id thread) const { return binders_.contains(thread); }
   // What is still held: "2 slabs, 1 event", or nothing.
   std::string leaks() const;
   // What the longest graph does: kernels, copies.
@@ -168,6 +170,7 @@ class FakeDevice final : public Device {
   u64 n_calls_ = 0, n_enqueued_ = 0, n_unbound_calls_ = 0;
   Copied copied_{};
   std::thread::id bound_ = std::this_thread::get_id();
+  std::set<std::thread::id> binders_;
   std::set<GpuGraph*> launched_;  // of the graphs that there are
   std::vector<std::string> calls_;
   std::array<Queue, kStreams> queues_{};

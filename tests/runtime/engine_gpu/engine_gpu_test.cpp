@@ -500,7 +500,7 @@ TEST_CASE("where the choice is left to it, the engine runs on the CPU what the G
   }
 }
 
-TEST_CASE("an engine may be closed by another thread than its own") {
+TEST_CASE("whoever closes an engine keeps the GPU that was its own") {
   const GpuModel model("llama", "q8_0");
   FakeDevice device;
   const Result<engine::Instance*> opened =
@@ -513,6 +513,7 @@ TEST_CASE("an engine may be closed by another thread than its own") {
   CHECK((*opened)->engine.on_gpu());
   engine::Instance::close(*opened);
   CHECK(device.n_unbound_calls() == 0);
+  CHECK(!device.was_bound_by(std::this_thread::get_id()));
   CHECK(device.leaks() == "");
 }
 
