@@ -43,7 +43,7 @@ Sample run_to_end(engine::Engine& engine, const std::vector<engine::SessionIdx>&
   const engine::EngineCounters before = engine.counters();
   const u64 begin_ns = clock.now_ns();
   while (n_done < sessions.size()) {
-    const engine::StepTrace& trace = engine.step();
+    const engine::StepTrace& trace = tools::step(engine);
     add_step(trace, clock.now_ns() - begin_ns, out);
     for (const engine::SessionIdx session : sessions) {
       while (engine.take_event(session, &event, text)) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "tools/support/exit_code.h"
+#include "tools/support/stepping.h"
 
 namespace tarn::bench {
 namespace {
@@ -50,8 +51,10 @@ Queries next_queries(engine::Engine& engine, engine::SessionIdx session, engine:
   engine::Event event;
   char text[4096];
   while (engine.has_work()) {
-    engine.step();
+    tools::step(engine);
     while (engine.take_event(session, &event, text)) {
+      const bool failed = event.type == engine::EventType::done && event.done.status != Status::ok;
+      if (failed) tools::throw_ended_early(event.done.status);
     }
   }
   engine.watch_kv({});

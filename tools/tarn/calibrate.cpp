@@ -119,13 +119,13 @@ class Box {
     value_of(engine().truncate(session_, n_tokens));
     value_of(engine().generate(session_, {.sampler = {}, .max_tokens = 1, .ignore_end = true}));
     for (bool done = false; !done;) {
-      engine().step();
+      step(engine());
       done = drain();
     }
     std::vector<f64> seconds;
     while (engine().has_work()) {
       const auto begin = SteadyClock::now();
-      const u32 n_units = engine().step().n_cluster_units;
+      const u32 n_units = step(engine()).n_cluster_units;
       if (n_units > 0) seconds.push_back(seconds_since(begin) / n_units);
     }
     if (seconds.empty()) throw Failure{kExitInternal, "no clustering ran"};

@@ -161,7 +161,7 @@ void answer(engine::Engine& engine, engine::SessionIdx session, const SampleQues
   engine::Event event;
   std::vector<char> text(engine::EventRing::kTextBytes);
   for (bool done = false; !done;) {
-    engine.step();
+    step(engine);
     while (engine.take_event(session, &event, text)) {
       if (event.type == engine::EventType::token && told.n_answer < kAnswerTokensMax) {
         told.answer[told.n_answer++] = event.token.token;

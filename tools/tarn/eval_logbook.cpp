@@ -94,7 +94,7 @@ class Reader {
     engine::Event event;
     std::vector<char> text(engine::EventRing::kTextBytes);
     for (bool done = false; !done;) {
-      engine_.step();
+      step(engine_);
       while (engine_.take_event(session_, &event, text)) {
         if (event.type == engine::EventType::token) ids.push_back(event.token.token);
         done = event.type == engine::EventType::done;

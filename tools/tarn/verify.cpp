@@ -182,7 +182,7 @@ class Examinee {
     step_ = 0;
     for (bool done = false; !done; ++step_) {
       const auto begin = SteadyClock::now();
-      const engine::StepTrace& trace = engine().step();
+      const engine::StepTrace& trace = step(engine());
       if (step_ > 0) {
         seconds += std::chrono::duration<f64>(SteadyClock::now() - begin).count();
         n_read += trace.n_slots_chosen;
@@ -230,7 +230,7 @@ class Examinee {
     value_of(engine().generate(session_,
                                {.sampler = {}, .max_tokens = kAnswerTokens, .ignore_end = true}));
     std::string said;
-    while (!drain(&said)) engine().step();
+    while (!drain(&said)) step(engine());
     return said.find(needle.answer) != std::string::npos;
   }
 

@@ -92,5 +92,24 @@ TEST_CASE("a GPU that is lost leaves no figure of a part of the text") {
   check_lost({"eval", "-m", files.model.path(), "--ids", files.ids.path(), "--json"}, {12});
 }
 
+TEST_CASE("a GPU that is lost in an answer ends who waits for the answer's end") {
+  if (!kHasFakeGpu) TARN_SKIP("a build with CUDA has no program with a fake GPU");
+  const Files files;
+  const test::TempFile toml("gpu_lost.toml"), book("gpu_lost.jsonl");
+  std::ofstream(toml.path()) << "[select]\nsink_tokens = 4\nlocal_tokens = 16\n";
+  std::ofstream(book.path()) << R"({"seed":1,"kind":"hop0","tokens":3,"prompt":"Log.\nA:",)"
+                             << R"("answer":" x"})";
+  check_lost({"eval", "-m", files.model.path(), "logbook", book.path()}, {12});
+  const std::string text = TARN_SOURCE_DIR "/runtime/ARCHITECTURE.md";
+  check_lost({"verify",     "-m",        files.model.path(),
+              "--text",     text,        "--config",
+              toml.path(),  "-c",        "120",
+              "--steps",    "4",         "--needles",
+              "0",          "--kl-max",  "100",
+              "--top1-min", "0",         "--presets",
+              "window",     "--budgets", "16"},
+             {20});
+}
+
 }  // namespace
 }  // namespace tarn

@@ -1,5 +1,5 @@
-// Goal    tarn-bench measures nothing behind a depth that was not read to its end: what the session
-//         gave up on the way, and a GPU that is lost in the depth, end it with their exit codes.
+// Goal    tarn-bench measures nothing behind a depth that was not read to its end, and waits for no
+//         answer that will not end: what failed, and a GPU that is lost, end it with their codes.
 // Method  the parts of tarn-bench that fill a depth; the model's file, which holds the embedding,
 //         is cut once the engine is open; the fake device, whose next call fails.
 #include <filesystem>
@@ -35,6 +35,28 @@ TEST_CASE("a depth that could not be read ends tarn-bench with 74") {
   std::filesystem::resize_file(model.path(), 1);
   CHECK(code_of(fill) == tools::kExitIo);
   CHECK(code_of(record) == tools::kExitIo);
+}
+
+TEST_CASE("an answer that ended early ends tarn-bench with its code") {
+  const test::SmallModel model("llama", "q8_0");
+  Config config = test::small_config();
+  config.embedding = EmbeddingChoice::disk;
+  test::OpenEngine opened(model.path(), config);
+  CaseRun run(opened.engine, {.n_gen = 2, .n_depth = 64}, 1, nullptr);
+  std::filesystem::resize_file(model.path(), 1);
+  CHECK(code_of([&] { run.recall(kernels::KvType::f16); }) == tools::kExitIo);
+  CHECK(code_of([&] { run.run(1); }) == tools::kExitIo);
+}
+
+TEST_CASE("a GPU that is lost in an answer ends tarn-bench with 75") {
+  const test::GpuModel model("llama", "q8_0", test::GpuModelSize::one_layer);
+  test::GpuEngine gpu;
+  REQUIRE(gpu.open(model.path(), test::small_config()).has_value());
+  CaseRun run(gpu.engine, {.n_gen = 2, .n_depth = 8}, 1, nullptr);
+  CHECK(code_of([&] { run.run(1); }) == tools::kExitOk);
+  gpu.device.fail_at(
+      {.call = gpu.device.n_calls() + 1, .code = kGpuIllegalAddress, .for_ever = true});
+  CHECK(code_of([&] { run.run(2); }) == tools::kExitGpuLost);
 }
 
 TEST_CASE("a GPU that is lost in the depth ends tarn-bench with 75") {
