@@ -45,6 +45,23 @@ void warn_beyond_training(const std::string& model, u64 context_tokens) {
                static_cast<unsigned long long>(n_trained));
 }
 
+// A context for a prompt and an answer of so many tokens where -c gives none: no more than what the
+// model was trained for, where the prompt has room there.
+u64 context_for(const std::string& model, u64 n_prompt, u64 n_answer) {
+  ModelFile file(model);
+  const u64 n_trained = file.description().spec.n_ctx_train;
+  return std::min(n_prompt + n_answer, n_prompt < n_trained ? n_trained : kContextTokensMax);
+}
+
+void warn_of_full_context(const RunCommand& command, u64 n_prompt, u64 n_context) {
+  const u32 n_wanted = command.options.max_tokens;
+  if (n_context >= n_prompt + n_wanted) return;
+  std::fprintf(stderr,
+               "tarn warning: -n %u: the answer ends where the model's context of %llu tokens is "
+               "full; -c gives it another\n",
+               n_wanted, static_cast<unsigned long long>(n_context));
+}
+
 std::vector<u32> prompt_ids(const RunCommand& command, bool add_special) {
   if (!command.ids_file.empty()) return read_ids(command.ids_file);
   const std::string text = command.file.empty() ? command.text : read_file(command.file);
@@ -92,11 +109,15 @@ void run(RunCommand& command) {
   Config config = command.engine.config();
   const bool keeps = !command.session.empty();
   if (keeps) keep_sessions(config);
-  if (config.context_tokens == 0 && command.options.max_tokens > 0)
-    config.context_tokens = prompt.size() + command.options.max_tokens;
+  const bool is_sized_here = config.context_tokens == 0 && command.options.max_tokens > 0;
+  if (is_sized_here) {
+    config.context_tokens =
+        context_for(command.engine.model, prompt.size(), command.options.max_tokens);
+  }
   if (keeps && !command.engine.context_tokens) {
     config.context_tokens = std::max(config.context_tokens, kSessionTokens);
   }
+  if (is_sized_here) warn_of_full_context(command, prompt.size(), config.context_tokens);
   config.sessions_max = 1;
   if (config.context_tokens != 0 && prompt.size() > config.context_tokens) {
     throw Failure{kExitRefused, "the prompt has " + std::to_string(prompt.size()) +

@@ -3,6 +3,7 @@
 // Method  a table of command lines of the program itself, on a tiny model and on one whose weights
 //         are damaged.
 #include <doctest/doctest.h>
+#include <rapidjson/document.h>
 
 #include <cmath>
 #include <cstring>
@@ -258,6 +259,27 @@ TEST_CASE("a context beyond what the model was trained for is warned of, one wit
     CHECK(ended.exit_code == 0);
     const bool warned = ended.err.find("was trained for 4096") != std::string::npos;
     CHECK(warned == (std::string(n_context) == "4097"));
+  }
+}
+
+TEST_CASE("more tokens than the model's context holds are as many as it holds, and -n is named") {
+  const test::TempFile model("short_context.gguf"), ids("short_context.ids");
+  synth::SynthShape shape{.name = "short", .n_layers = 1, .d_ff = 172, .n_vocab = 1024};
+  shape.n_ctx = 64;  // a page
+  synth::synth_write(shape, *synth::parse_quant("f16"), 1, model.path(), 1);
+  tools::write_file(ids.path(), "1 2 3 4 5 6 7 8", 15);
+  for (const std::string n : {"56", "57", "4294967295"}) {
+    const test::Ended ended = test::run_tarn(
+        {"run", "-m", model.path(), "--prompt-ids", ids.path(), "-n", n, "--ignore-eos", "--json"});
+    CAPTURE(ended.err);
+    CHECK(ended.exit_code == 0);
+    CHECK(ended.err.find("may make no sense") == std::string::npos);
+    rapidjson::Document json;
+    json.Parse(ended.out.c_str());
+    REQUIRE(json.IsObject());
+    CHECK(json["tokens"].Size() == (n == "56" ? 56 : 57));  // the last one needs no place
+    const bool is_full = ended.err.find("-n " + n + ": the answer ends") != std::string::npos;
+    CHECK(is_full == (n != "56"));
   }
 }
 
