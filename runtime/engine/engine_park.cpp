@@ -12,7 +12,6 @@ namespace {
 
 // Raised when the CPU's kernels give other bits than before. All ISAs give the same.
 constexpr u32 kCpuNumericsId = 1;
-constexpr u32 kPageLayout = 1;
 // A slice of a kept session's prompt takes no longer, since what is within one is lost in a crash.
 constexpr u64 kSliceNs = 2'500'000'000;
 constexpr u32 kFirstSliceRows = 64;
@@ -74,7 +73,7 @@ store::KvIdentity Engine::kv_identity() const {
           .head_dim = spec_.head_dim,
           .page_tokens = plan_.group_shape.page_tokens,
           .kv_type = static_cast<u32>(kv_type_),
-          .layout = kPageLayout,
+          .layout = store::kPageLayout,
           .rope_type = spec_.rope_halves ? 1u : 0u,
           .rope_dims = spec_.n_rot,
           .rope_scaling = store::root_key(open, std::as_bytes(std::span(rope))).low,

@@ -184,6 +184,14 @@ bool Mover::begin_load(const Load& load) {
   return true;
 }
 
+// A file that somebody made may have a record under the key of these tokens that is no group of
+// ours: it gives way.
+store::PutArgs::If Mover::what_if_known(const store::Key& key, u64 n_bytes) const {
+  const auto found = args_.store->find(key);
+  const bool is_ours = !found || args_.store->index().entry(found->ref).payload_bytes == n_bytes;
+  return is_ours ? store::PutArgs::If::absent : store::PutArgs::If::replace;
+}
+
 bool Mover::begin_spill(u32 group_idx) {
   Move* move = free_move();
   if (move == nullptr || n_storing_ >= args_.spills_max) return false;
@@ -195,6 +203,7 @@ bool Mover::begin_spill(u32 group_idx) {
                                                .token_ids = token_ids_of(group_idx),
                                                .payload = bytes,
                                                .payload_bytes = bytes.size(),
+                                               .known = what_if_known(key, bytes.size()),
                                                .tag = tag_of(*move)});
   if (begun == store::Begun::known) return take_known(ticket, key);
   if (begun != store::Begun::begun) {
@@ -218,7 +227,8 @@ bool Mover::begin_spill(u32 group_idx) {
 bool Mover::take_known(const Ticket& ticket, const store::Key& key) {
   TARN_ASSERT(residency_->name(ticket.group_idx) != kNoName);  // other keys do not repeat
   const auto found = args_.store->find(key);
-  if (!found) {
+  if (!found ||
+      what_if_known(key, residency_->bytes(ticket).size()) != store::PutArgs::If::absent) {
     residency_->fail_storing(ticket);
     return false;
   }

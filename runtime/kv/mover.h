@@ -186,6 +186,7 @@ class Mover {
   void work_ahead();
   void spill();
   bool begin_spill(u32 group_idx);
+  store::PutArgs::If what_if_known(const store::Key& key, u64 n_bytes) const;
   bool take_known(const Ticket& ticket, const store::Key& key);
   Result<void> bring(u32 group_idx, u64 tick);
   bool go_on();

@@ -158,6 +158,20 @@ Key identity_key(const Secret& secret, const KvIdentity& identity) {
   return root_key(secret, std::as_bytes(std::span(&identity, 1)));
 }
 
+std::optional<u64> group_bytes(const KvIdentity& identity) {
+  constexpr u32 kF16 = 0, kQ8_0 = 1, kBlock = 32;
+  constexpr u64 kBlockBytes = 34;
+  const bool is_whole = identity.kv_type == kF16 || identity.head_dim % kBlock == 0;
+  if (identity.kv_type > kQ8_0 || !is_whole || identity.layout != kPageLayout) return std::nullopt;
+  if (identity.page_tokens > kTokensMax) return std::nullopt;
+  const u64 vector_bytes = identity.kv_type == kF16 ? u64{2} * identity.head_dim
+                                                    : identity.head_dim / kBlock * kBlockBytes;
+  const auto bytes = (Checked(identity.n_kv_heads) * identity.page_tokens * 2 * vector_bytes)
+                         .at_most(kPayloadBytesMax);
+  if (!bytes || *bytes == 0) return std::nullopt;
+  return align_up(*bytes, kSectorBytes);
+}
+
 const char* first_difference(const KvIdentity& one, const KvIdentity& other) {
   if (!(one.model == other.model)) return "model";
   if (!(one.tenant == other.tenant)) return "tenant";
@@ -177,7 +191,7 @@ const char* first_difference(const KvIdentity& one, const KvIdentity& other) {
 
 const char* manifest_fault(const Manifest& manifest) {
   const u32 page_tokens = manifest.identity.page_tokens;
-  if (page_tokens == 0) return "kv.page_tokens";
+  if (page_tokens == 0 || page_tokens > kTokensMax) return "kv.page_tokens";
   if (manifest.token_ids.size() > kManifestTokensMax) return "n_tokens";
   if (manifest.n_slots > manifest.token_ids.size()) return "n_slots";
   if (manifest.groups.size() > kManifestGroupsMax) return "n_groups";

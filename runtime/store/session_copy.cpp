@@ -15,6 +15,12 @@ Unexpected too_long(std::string_view name) {
                .detail = Detail(name)});
 }
 
+Unexpected unknown_kv() {
+  return fail({.status = Status::unsupported,
+               .hint = "this session's KV is of a type that this version of Tarn does not have: "
+                       "take it up with the one that made it"});
+}
+
 // The session as this store's own.
 Manifest with_keys(const Manifest& manifest, std::span<const Key> keys) {
   Manifest own = manifest;
@@ -136,6 +142,10 @@ std::optional<RecordRef> SessionCopy::group_record(const Manifest& manifest, u32
   const auto found = args_.store->find(
       layer_key(args_.store->secret(), page_key(manifest, group / n_layers), group % n_layers));
   if (!found) return std::nullopt;
+  // Its key is right and it is whole, and yet it is none of this session's.
+  if (args_.store->index().entry(found->ref).payload_bytes != group_bytes(manifest.identity)) {
+    return std::nullopt;
+  }
   return found->ref;
 }
 
@@ -215,13 +225,13 @@ Result<ExportDone> SessionCopy::write(std::string_view name, const char* path) {
   const Manifest& manifest = found.manifest;
   u64 record_bytes = 0;
   const u64 manifest_bytes = args_.store->index().entry(found.ref).payload_bytes;
-  const auto first = group_record(manifest, 0);
-  SessionFileHead head{
-      .manifest_bytes = manifest_bytes,
-      .group_bytes = first ? args_.store->index().entry(*first).payload_bytes : kSectorBytes,
-      .n_layers = manifest.identity.n_cache_layers,
-      .n_pages = n_pages_there(manifest, &record_bytes),
-      .manifest_crc = args_.crc->bytes(args_.manifest.data(), manifest_bytes)};
+  const auto bytes_of_group = group_bytes(manifest.identity);
+  if (!bytes_of_group) return unknown_kv();
+  SessionFileHead head{.manifest_bytes = manifest_bytes,
+                       .group_bytes = *bytes_of_group,
+                       .n_layers = manifest.identity.n_cache_layers,
+                       .n_pages = n_pages_there(manifest, &record_bytes),
+                       .manifest_crc = args_.crc->bytes(args_.manifest.data(), manifest_bytes)};
   TARN_CHECK(begin_groups(head.group_bytes));
   FileWriter file;
   TARN_CHECK(file.create(path));
@@ -280,9 +290,7 @@ Unexpected SessionCopy::lost_while_exported() const {
 
 Result<void> SessionCopy::begin_read(const Manifest& manifest, u32 group, Slot& slot) {
   const auto ref = group_record(manifest, group);
-  if (!ref || args_.store->index().entry(*ref).payload_bytes != group_bytes_) {
-    return lost_while_exported();
-  }
+  if (!ref) return lost_while_exported();
   const u64 tag = args_.first_tag + next_tag_;
   const Begun begun = begin([&](u64 new_tag) {
     return args_.store->read(
@@ -323,6 +331,11 @@ Result<Manifest> SessionCopy::read_file_manifest(FileReader& file, const Session
   if (!manifest) return damaged_session_file(manifest.error().detail.c_str());
   if (manifest->identity.n_cache_layers != head.n_layers) return damaged_session_file("n_layers");
   if (head.n_pages > pages_of(*manifest)) return damaged_session_file("n_pages");
+  const auto bytes_of_group = group_bytes(manifest->identity);
+  if (!bytes_of_group) return unknown_kv();
+  if (head.n_pages > 0 && head.group_bytes != *bytes_of_group) {
+    return damaged_session_file("group_bytes");
+  }
   if (pages_of(*manifest) > args_.keys.size()) return too_long(manifest->name);
   return *manifest;
 }
@@ -426,6 +439,8 @@ Result<void> SessionCopy::put_group(const Manifest& own, u32 group, Slot& slot) 
   const Key key =
       layer_key(args_.store->secret(), page_key(own, group / n_layers), group % n_layers);
   for (;;) {
+    // One of another size cannot be read as what its key says.
+    const auto known = group_record(own, group) ? PutArgs::If::absent : PutArgs::If::replace;
     const u64 tag = args_.first_tag + next_tag_;
     const Begun begun = begin([&](u64 new_tag) {
       return args_.store->put({.kind = Kind::group,
@@ -433,6 +448,7 @@ Result<void> SessionCopy::put_group(const Manifest& own, u32 group, Slot& slot) 
                                .token_ids = page_ids(own, group / n_layers),
                                .payload = buffer(slot),
                                .payload_bytes = group_bytes_,
+                               .known = known,
                                .kept = PutArgs::Payload::until_written,
                                .tag = new_tag});
     });

@@ -121,7 +121,8 @@ void SessionFolder::close() {
 }
 
 void SessionFolder::make_room(const store::SessionCopy::FileFacts& facts) {
-  const store::RecordShape group{.payload_bytes = facts.head.group_bytes,
+  // look_at() has said that there is a size.
+  const store::RecordShape group{.payload_bytes = *store::group_bytes(facts.manifest.identity),
                                  .n_tokens = facts.manifest.identity.page_tokens};
   const store::RecordShape manifest{.payload_bytes = facts.head.manifest_bytes + kSectorBytes};
   const u64 n_groups = u64{facts.head.n_pages} * facts.head.n_layers;

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/store/record.h"
 #include "tests/support/asserts.h"
 #include "tests/support/manifest_bytes.h"
 
@@ -223,6 +224,7 @@ TEST_CASE("what is whole but wrong is refused with the part at fault") {
       {"version", 8, 0},
       {"length", 16, 1},
       {"kv.page_tokens", 76, 0},
+      {"kv.page_tokens", 76, kTokensMax + 1},
       {"n_groups", 76, 17},
       {"sampler", 128, 0x7F800000},  // temperature = infinity
       {"sampler", 136, 0x7FC00001},  // min_p is no number
