@@ -101,6 +101,8 @@ Result<void> Store::open(const StoreOpenArgs& args) {
   budget_bytes_ = limits_.write_bytes_per_day;
   budget_at_ns_ = opened_at_ns_ = clock_->now_ns();
   written_before_bytes_ = 0;
+  label_is_read_ = {};
+  n_unread_in_a_row_ = 0;
   scan_next_ = scan_in_flight_ = weigh_next_ = cursor_frame_ = 0;
   youngest_generation_ = cursor_generation_ = 0;
   opening_ = Opening::locking;

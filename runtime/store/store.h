@@ -36,7 +36,9 @@
 // Failures. A record that could not be read or does not verify is dropped and not asked again. The
 // first failed sync or second failed write makes the store read-only until it is opened again; read
 // errors beyond read_errors_max, or a request that does not end in io_deadline_ns, turn it off.
-// mode() and why() say so.
+// mode() and why() say so. What cannot be read at open costs no more than itself: one of two labels
+// is written again, a record whose head is lost is absent; where kUnreadInARowMax heads in a row
+// are, it is the disk.
 //
 // The write budget is a bucket of write_bytes_per_day that fills by the monotonic clock while the
 // store is open. Its level is in every head, and the youngest record's level is what a restart goes
@@ -66,6 +68,7 @@ namespace tarn::store {
 
 inline constexpr u32 kOpsMax = 256;
 inline constexpr u32 kRunsMax = 16;  // requests of one read
+inline constexpr u32 kUnreadInARowMax = 64;
 
 struct StoreLimits {
   u64 file_bytes = 0;   // the file's size, and the quota; 0: the store is off
@@ -171,6 +174,7 @@ struct StoreStats {
   u32 n_found_at_start = 0;
   u64 n_evicted = 0;            // records that gave way to new ones, since open
   u64 n_manifests_evicted = 0;  // of them, sessions
+  u32 n_unread_at_start = 0;    // heads that the disk did not give; their records are absent
 };
 
 class Store {
@@ -266,6 +270,7 @@ class Store {
   enum class Opening : u8 {
     locking,
     labels,
+    each_label,
     new_labels,
     label_sync,
     scan,
@@ -279,10 +284,12 @@ class Store {
   // store_open.cpp
   void go_on_opening();
   void try_lock();
-  void ask_for_labels();
+  void read_next_label();
   void take_labels(i64 result);
+  void take_label(i64 result);
+  void weigh_labels();
   void begin_new_file();
-  void write_labels();
+  void write_labels(u64 first_label);
   void write_label();
   void scan_more();
   void take_scan(Slot& slot, i64 result);
@@ -330,6 +337,7 @@ class Store {
   void drop(RecordRef ref);
   void note_write_error(i64 result);
   void note_read_error(i64 result);
+  void note_unread_head(i64 result);
   void turn(Mode mode, const char* hint, i64 result);
   void check_deadlines();
   u64 until_deadline_ns(u64 timeout_ns);
@@ -366,6 +374,8 @@ class Store {
   u64 opened_at_ns_ = 0;
   u64 opening_deadline_ns_ = 0;
   u64 next_label_ = 0;
+  std::array<bool, kLabels> label_is_read_{};
+  u32 n_unread_in_a_row_ = 0;
   u32 scan_next_ = 0, scan_in_flight_ = 0, weigh_next_ = 0;
   u64 youngest_generation_ = 0;
   u64 cursor_generation_ = 0;  // of the youngest record that is no manifest, and where it lies

@@ -22,6 +22,12 @@ Error sync_failed(i64 result) {
           .figures = {{{"errno", static_cast<u64>(-result)}}}};
 }
 
+Error labels_unread(i64 result) {
+  return {.status = Status::io_failed,
+          .hint = "the store's file cannot be read: check the disk",
+          .figures = {{{"errno", result < 0 ? static_cast<u64>(-result) : 0}}}};
+}
+
 }  // namespace
 
 std::optional<Cut> read_cut(IoBackend& io, const Crc32c& crc, const char* path,
@@ -29,15 +35,16 @@ std::optional<Cut> read_cut(IoBackend& io, const Crc32c& crc, const char* path,
   TARN_ASSERT(sectors.size() >= kFramesBegin);
   const auto file = io.open({.path = path});
   if (!file) return std::nullopt;
-  const bool is_read = io_read_exact(io, *file, 0, sectors.first(kFramesBegin)).has_value();
-  io.close(*file);
-  for (u64 i = 0; is_read && i < kLabels; ++i) {
+  std::optional<Cut> cut;
+  for (u64 i = 0; i < kLabels && !cut; ++i) {  // each alone: one good label suffices
     Label label;
     const auto sector = sectors.subspan(i * kSectorBytes, kSectorBytes);
+    if (!io_read_exact(io, *file, i * kSectorBytes, sector)) continue;
     if (parse_label(crc, sector, label) != LabelState::good) continue;
-    return Cut{.frame_bytes = label.frame_bytes, .n_frames = label.n_frames};
+    cut = Cut{.frame_bytes = label.frame_bytes, .n_frames = label.n_frames};
   }
-  return std::nullopt;
+  io.close(*file);
+  return cut;
 }
 
 bool Store::submit_opening(const IoRequest& request) {
@@ -68,6 +75,7 @@ void Store::go_on_opening() {
     case Opening::stale:
       return erase_stale();
     case Opening::labels:
+    case Opening::each_label:
     case Opening::new_labels:
     case Opening::label_sync:
     case Opening::stale_sync:
@@ -95,28 +103,52 @@ void Store::try_lock() {
   if (!submit_opening(request)) fail_opening({.hint = "store: its I/O backend is in use"});
 }
 
-// One good label suffices. None: the file was not a store's, or both were lost; then it is a new
-// store, and what lies in the file belongs to nobody.
+// A disk that has lost a sector gives neither label in a request for both.
 void Store::take_labels(i64 result) {
+  label_is_read_.fill(result == static_cast<i64>(labels_.size()));
+  if (label_is_read_[0]) return weigh_labels();
+  next_label_ = 0;
+  read_next_label();
+}
+
+void Store::read_next_label() {
+  opening_ = Opening::each_label;
+  const u64 offset = next_label_ * kSectorBytes;
+  const IoRequest request{.op = IoOp::read,
+                          .offset = offset,
+                          .buffer = labels_.subspan(offset, kSectorBytes),
+                          .tag = kLabelTag};
+  const bool asked = submit_opening(request);
+  TARN_ASSERT(asked);  // nothing else is in flight
+}
+
+void Store::take_label(i64 result) {
+  label_is_read_[next_label_] = result == i64{kSectorBytes};
+  if (++next_label_ < kLabels) return read_next_label();
+  if (label_is_read_[0] || label_is_read_[1]) return weigh_labels();
+  fail_opening(labels_unread(result));
+}
+
+// One good label suffices. None: the file was not a store's, or both were lost; then it is a new
+// store, and what lies in the file belongs to nobody. But where one could not be read, it may be
+// the good one.
+void Store::weigh_labels() {
   Label found[kLabels];
   LabelState states[kLabels];
-  const bool is_read = result == static_cast<i64>(labels_.size());
   for (u64 i = 0; i < kLabels; ++i) {
     const auto sector = labels_.subspan(i * kSectorBytes, kSectorBytes);
-    states[i] = is_read ? parse_label(*crc_, sector, found[i]) : LabelState::absent;
+    states[i] = label_is_read_[i] ? parse_label(*crc_, sector, found[i]) : LabelState::absent;
     if (states[i] == LabelState::newer) {
       return fail_opening({.status = Status::unsupported,
                            .hint = "the store's file was written by a newer version of Tarn: give "
                                    "this one another directory"});
     }
   }
-  if (!is_read) {
-    return fail_opening({.status = Status::io_failed,
-                         .hint = "the store's file cannot be read: check the disk",
-                         .figures = {{{"errno", result < 0 ? static_cast<u64>(-result) : 0}}}});
-  }
   const bool first_is_good = states[0] == LabelState::good;
-  if (!first_is_good && states[1] != LabelState::good) return begin_new_file();
+  if (!first_is_good && states[1] != LabelState::good) {
+    if (label_is_read_[0] && label_is_read_[1]) return begin_new_file();
+    return fail_opening(labels_unread(-EIO));
+  }
   const Label& label = found[first_is_good ? 0 : 1];
   if (label.frame_bytes != limits_.frame_bytes) return begin_new_file();
   const bool is_as_long = label.n_frames == index_.n_frames();
@@ -131,7 +163,8 @@ void Store::take_labels(i64 result) {
   }
   const bool both_good = first_is_good && states[1] == LabelState::good &&
                          std::memcmp(&found[0], &found[1], sizeof(Label)) == 0;
-  if (!both_good || !is_as_long) return write_labels();
+  // The good one is left alone where it says what the other one will.
+  if (!both_good || !is_as_long) return write_labels(first_is_good && is_as_long ? 1 : 0);
   opening_ = Opening::scan;
   scan_more();
 }
@@ -144,11 +177,11 @@ void Store::begin_new_file() {
   label_.secret = make_secret(entropy_);
   // Records of the store that this file was before have another id, so nobody takes them for ours.
   label_.store_id = root_key(label_.secret, {}).low;
-  write_labels();
+  write_labels(0);
 }
 
-void Store::write_labels() {
-  next_label_ = 0;
+void Store::write_labels(u64 first_label) {
+  next_label_ = first_label;
   write_label();
 }
 
@@ -185,7 +218,8 @@ void Store::scan_more() {
 void Store::take_scan(Slot& slot, i64 result) {
   slot.n_io = 0;
   --scan_in_flight_;
-  if (result != static_cast<i64>(kSectorBytes)) return note_read_error(result);
+  if (result != static_cast<i64>(kSectorBytes)) return note_unread_head(result);
+  n_unread_in_a_row_ = 0;
   const u32 frame_idx = slot.ref.frame_idx;
   const auto view = parse_head(*crc_, place_of(frame_idx), own_head(slot).first(kSectorBytes));
   if (!view) return;
@@ -229,8 +263,9 @@ void Store::take_adoption(Slot& slot, i64 result) {
   slot.n_io = 0;
   if (result != static_cast<i64>(kSectorBytes)) {
     index_.adopt(weigh_next_, nullptr);
-    return note_read_error(result);
+    return note_unread_head(result);
   }
+  n_unread_in_a_row_ = 0;
   const auto view = parse_head(*crc_, place_of(weigh_next_), own_head(slot).first(kSectorBytes));
   index_.adopt(weigh_next_, view ? &*view : nullptr);
 }
@@ -295,6 +330,7 @@ void Store::take_opening(const IoCompletion& completion) {
   }
   opening_deadline_ns_ = clock_->now_ns() + limits_.io_deadline_ns;
   if (opening_ == Opening::labels) return take_labels(completion.result);
+  if (opening_ == Opening::each_label) return take_label(completion.result);
   if (opening_ == Opening::scan || opening_ == Opening::aliases || opening_ == Opening::stale) {
     TARN_ASSERT(slot != nullptr);  // these are about records, never a label
     if (opening_ == Opening::stale) return take_stale(*slot, completion.result);

@@ -15,6 +15,9 @@ constexpr u32 kHeadRun = 255;
 constexpr u64 kSyncTag = ~u64{0} - 1;
 constexpr u32 kWriteErrorsMax = 2;
 constexpr u64 kCrcsAtOnce = 64;
+constexpr const char* kReadsFail =
+    "reads of the store's file fail: it is turned off; check the disk (dmesg), or name another "
+    "folder as store.path";
 
 // Whether sectors have these checksums.
 bool sectors_hold(const Crc32c& crc, const std::byte* sectors, std::span<const u32> crcs) {
@@ -371,10 +374,13 @@ void Store::note_write_error(i64 result) {
 
 void Store::note_read_error(i64 result) {
   if (++stats_.n_read_errors < limits_.read_errors_max) return;
-  turn(Mode::off,
-       "reads of the store's file fail: it is turned off; check the disk (dmesg), or name another "
-       "folder as store.path",
-       result);
+  turn(Mode::off, kReadsFail, result);
+}
+
+// A few sectors that a disk has lost must not keep the rest from being read, at every start anew.
+void Store::note_unread_head(i64 result) {
+  ++stats_.n_unread_at_start;
+  if (++n_unread_in_a_row_ >= kUnreadInARowMax) turn(Mode::off, kReadsFail, result);
 }
 
 void Store::turn(Mode mode, const char* hint, i64 result) {

@@ -60,6 +60,11 @@ void SimDisk::flip_bit(const std::string& path, u64 bit_idx) {
   flip(file.durable, bit_idx);
 }
 
+void SimDisk::spoil_sector(const std::string& path, u64 offset) {
+  TARN_ASSERT(offset % kSectorBytes == 0);
+  files_[names_.at(path)].spoiled.insert(offset);
+}
+
 void SimDisk::power_loss(const SimPowerLoss& how) {
   Random random(how.seed);
   std::vector<u64> order;
@@ -182,6 +187,8 @@ void SimDisk::finish_write(u64 id, const Planned& planned) {
               write.bytes.begin() + static_cast<std::ptrdiff_t>(end), std::byte{0});
   }
   put(file.now, write.offset, write.bytes);
+  file.spoiled.erase(file.spoiled.lower_bound(write.offset),
+                     file.spoiled.lower_bound(write.offset + write.bytes.size()));
   if (file.durable.size() < file.now.size()) file.durable.resize(file.now.size());
   write.done_idx = ++n_done_writes_;
   const auto on_their_way = std::find_if(unsynced_.begin(), unsynced_.end(),
@@ -193,6 +200,9 @@ i64 SimDisk::read(u32 file_idx, u64 offset, std::span<std::byte> buffer, const P
   const std::vector<std::byte>& bytes = files_[file_idx].now;
   if (offset >= bytes.size()) return 0;
   const u64 n = std::min<u64>(buffer.size(), bytes.size() - offset);
+  const std::set<u64>& spoiled = files_[file_idx].spoiled;
+  const auto first = spoiled.lower_bound(offset / kSectorBytes * kSectorBytes);
+  if (first != spoiled.end() && *first < offset + n) return -EIO;
   std::memcpy(buffer.data(), bytes.data() + offset, n);
   bytes_read_ += n;
   if (planned.has_fault && planned.fault == SimFault::flipped_read) {

@@ -23,6 +23,7 @@
 #include <array>
 #include <deque>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -88,6 +89,8 @@ class SimDisk {
   std::vector<std::byte> file_bytes(const std::string& path) const;
   void truncate_file(const std::string& path, u64 bytes);
   void flip_bit(const std::string& path, u64 bit_idx);
+  // Reads that touch the sector at this offset end with EIO, until it is written again.
+  void spoil_sector(const std::string& path, u64 offset);
 
   // Writes that a power loss may take back, those on their way included.
   u64 unsynced_writes() const { return unsynced_.size(); }
@@ -108,6 +111,7 @@ class SimDisk {
   struct File {
     std::vector<std::byte> now;      // what a read brings
     std::vector<std::byte> durable;  // what every power loss leaves
+    std::set<u64> spoiled;           // offsets of sectors that cannot be read
     bool locked = false;
   };
   // A write between its submission and the sync that makes it durable.

@@ -1,0 +1,150 @@
+// Goal    sectors that the disk has lost cost what lay in them and no more: a label is written
+//         again from the other one, a record whose head is lost is absent and its frames are used
+//         again, and the store comes up. A disk that gives nothing turns it off.
+// Method  the simulated disk with sectors that end every read with EIO until they are written.
+#include <doctest/doctest.h>
+
+#include <memory>
+
+#include "runtime/store/store.h"
+#include "tests/support/store_harness.h"
+
+namespace tarn::store {
+namespace {
+
+using test::record_of;
+using test::StoreHarness;
+using Got = StoreHarness::Got;
+
+constexpr u64 kFrameBytes = 16 * kKiB;
+constexpr u32 kFrames = 220;
+
+struct Box {
+  std::unique_ptr<StoreHarness> boot() {
+    io.reset();
+    io = std::make_unique<test::SimIo>(disk, clock);
+    const StoreLimits limits{.file_bytes = kFramesBegin + kFrames * kFrameBytes,
+                             .frame_bytes = kFrameBytes,
+                             .head_bytes_max = 4 * kSectorBytes,
+                             .ops_max = 8};
+    auto bench = std::make_unique<StoreHarness>(*io, clock, "store", limits);
+    bench->open();
+    return bench;
+  }
+  void fill(u64 n_records, u32 n_aliases) {
+    auto bench = boot();
+    for (u64 id = 1; id <= n_records; ++id) {
+      REQUIRE(bench->put(record_of(id, {.n_aliases = n_aliases})));
+    }
+    REQUIRE(bench->flush());
+    frames.clear();
+    for (u64 id = 1; id <= n_records; ++id) {
+      frames.push_back(bench->store.find(test::key_of(id))->ref.frame_idx);
+    }
+    bench->close();
+  }
+  void spoil_frame(u64 frame) { disk.spoil_sector("store", kFramesBegin + frame * kFrameBytes); }
+
+  test::SimDisk disk{1};
+  VirtualClock clock;
+  std::unique_ptr<test::SimIo> io;
+  std::vector<u64> frames;  // of the records from 1 on
+};
+
+TEST_CASE("a label that cannot be read is written again from the other one") {
+  for (const u64 lost : {0u, 1u}) {
+    CAPTURE(lost);
+    Box box;
+    box.fill(20, 0);
+    const auto image = box.disk.file_bytes("store");
+    box.disk.spoil_sector("store", lost * kSectorBytes);
+    {
+      alignas(kSectorBytes) static std::array<std::byte, kFramesBegin> sectors;
+      test::SimIo io(box.disk, box.clock);
+      const auto cut = read_cut(io, crc32c_ways()[0], "store", sectors);
+      REQUIRE(cut.has_value());
+      CHECK(cut->n_frames == kFrames);
+    }
+    for (const u32 boot : {0u, 1u}) {
+      CAPTURE(boot);
+      auto bench = box.boot();
+      REQUIRE(bench->store.mode() == Mode::on);
+      for (u64 id = 1; id <= 20; ++id) CHECK(bench->get(record_of(id)) == Got::right);
+      bench->close();
+      CHECK(box.disk.file_bytes("store") == image);
+    }
+  }
+}
+
+TEST_CASE("without a label that is good the file is left alone where one cannot be read") {
+  for (const bool both : {false, true}) {
+    CAPTURE(both);
+    Box box;
+    box.fill(2, 0);
+    if (!both) box.disk.flip_bit("store", 8 * 100);
+    if (both) box.disk.spoil_sector("store", 0);
+    box.disk.spoil_sector("store", kSectorBytes);
+    const auto image = box.disk.file_bytes("store");
+    auto bench = box.boot();
+    CHECK(bench->store.mode() == Mode::off);
+    CHECK(bench->store.why().status == Status::io_failed);
+    CHECK(bench->store.why().figures[0].value == 5);  // EIO
+    CHECK(box.disk.file_bytes("store") == image);
+    bench->close();
+  }
+}
+
+TEST_CASE("heads that cannot be read cost their own records alone, at every start") {
+  for (const u32 n_aliases : {0u, 1u}) {
+    CAPTURE(n_aliases);
+    Box box;
+    constexpr u64 kRecords = 100;
+    box.fill(kRecords, n_aliases);
+    const auto is_lost = [](u64 id) { return id % 7 == 3; };
+    u32 n_lost = 0;
+    for (u64 id = 1; id <= kRecords; ++id) {
+      if (!is_lost(id)) continue;
+      box.spoil_frame(box.frames[id - 1]);
+      ++n_lost;
+    }
+    REQUIRE(n_lost > 10);
+    for (const u32 boot : {0u, 1u}) {
+      CAPTURE(boot);
+      auto bench = box.boot();
+      REQUIRE(bench->store.mode() == Mode::on);
+      CHECK(bench->store.stats().n_unread_at_start == n_lost);
+      CHECK(bench->store.stats().n_found_at_start == kRecords - n_lost);
+      for (u64 id = 1; id <= kRecords; ++id) {
+        const auto record = record_of(id, {.n_aliases = n_aliases});
+        CHECK(bench->get(record) == (is_lost(id) ? Got::absent : Got::right));
+      }
+      bench->check();
+      bench->close();
+    }
+    auto bench = box.boot();  // what is written over them can be read
+    for (u64 id = 1; id <= kRecords; ++id) {
+      const auto record = record_of(id, {.n_aliases = n_aliases});
+      CHECK(bench->put(record) == is_lost(id));
+    }
+    REQUIRE(bench->flush());
+    bench->close();
+    bench = box.boot();
+    for (u64 id = 1; id <= kRecords; ++id) {
+      CHECK(bench->get(record_of(id, {.n_aliases = n_aliases})) == Got::right);
+    }
+    bench->close();
+  }
+}
+
+TEST_CASE("a disk that gives no head turns the store off, with its errno") {
+  Box box;
+  box.fill(100, 0);
+  for (u64 frame = 50; frame < 50 + kUnreadInARowMax + 20; ++frame) box.spoil_frame(frame);
+  auto bench = box.boot();
+  CHECK(bench->store.mode() == Mode::off);
+  CHECK(bench->store.why().figures[0].value == 5);
+  bench->close();
+}
+
+}  // namespace
+}  // namespace tarn::store
