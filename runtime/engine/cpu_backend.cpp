@@ -96,6 +96,7 @@ void CpuBackend::project(Rows x, u32 n, std::span<const Projection> projections)
   }
   if (quantized) quantize(x, k, n);
 
+  if (skips_task(0)) return;  // asked here too: the other workers may be given all the tasks
   args_.workers->run(n_tasks, [&](u32 task_idx, u32 worker_idx) {
     if (skips_task(worker_idx)) return;
     for (const Projection& p : projections) {

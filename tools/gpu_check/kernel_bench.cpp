@@ -37,13 +37,14 @@ class Bench {
         table_(*args.table),
         blas_(args.blas),
         shape_(args.shape) {
-    const u64 biggest_of_step =
-        std::max({matrix_bytes(TensorType::q6_k, shape_.n_vocab, shape_.d_model),
+    const u64 biggest_matrix =
+        std::max({matrix_bytes(TensorType::f16, shape_.n_ff, shape_.d_model),
+                  matrix_bytes(TensorType::q6_k, shape_.n_vocab, shape_.d_model),
                   matrix_bytes(TensorType::q6_k, shape_.d_model, shape_.n_ff),
                   2 * matrix_bytes(TensorType::q4_k, shape_.n_ff, shape_.d_model)});
     const u64 pool_bytes =
         std::max({shape_.pool_bytes_min, kPoolL2s * args.device->facts().l2_bytes,
-                  align_up(biggest_of_step, kAlignment), 2 * shape_.weight_bytes_min});
+                  align_up(biggest_matrix, kAlignment), 2 * shape_.weight_bytes_min});
     pool_bytes_ = align_up(pool_bytes, 2 * kAlignment);
     pool_ = device_.reserve_random(pool_bytes_);
     row_floats_ = std::max({shape_.d_model + 2 * shape_.n_kv_heads * shape_.head_dim,
