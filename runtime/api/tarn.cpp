@@ -178,6 +178,14 @@ class SessionCall {
       return fn(engine, handle_->idx);
     });
   }
+  // As of the last step or call; the session is there, and its handle no NULL.
+  Result<tarn::engine::EngineThread::Progress> progress() const {
+    const auto progress = handle_->instance->thread.progress(handle_->idx);
+    if (progress && progress->state == SessionState::free) {
+      return tarn::fail({.status = Status::invalid_request, .hint = kDestroyed});
+    }
+    return progress;
+  }
 
  private:
   Instance::SessionHandle* handle_;
@@ -461,9 +469,8 @@ int32_t tarn_session_run(tarn_session* session, const tarn_generate_options* opt
 int32_t tarn_session_cancel(tarn_session* session) {
   const SessionCall call(session);
   if (!call) return refuse(kNoSession);
-  const auto progress = call.handle()->instance->thread.progress(call.handle()->idx);
+  const auto progress = call.progress();
   if (!progress) return report(progress.error());
-  if (progress->state == SessionState::free) return refuse(kDestroyed);
   return report(call.handle()->instance->thread.request_cancel(call.handle()->idx));
 }
 
@@ -472,10 +479,9 @@ int32_t tarn_session_info_get(tarn_session* session, tarn_session_info* info_out
   tarn_session_info out{};
   if (!copy_out(out, info_out)) return refuse(kBadStruct);
   if (!call) return refuse(kNoSession);
-  const auto progress = call.handle()->instance->thread.progress(call.handle()->idx);
+  const auto progress = call.progress();
   if (!progress) return report(progress.error());
-  if (progress->state == SessionState::free) return refuse(kDestroyed);
-  out.generating = progress->state == tarn::engine::SessionState::generating ? 1 : 0;
+  out.generating = progress->state == SessionState::generating ? 1 : 0;
   out.n_tokens = progress->n_ids;
   out.n_computed = progress->n_slots;
   copy_out(out, info_out);
@@ -500,9 +506,8 @@ int32_t tarn_session_tokens(tarn_session* session, uint64_t begin, uint32_t* ids
 int32_t tarn_session_wait(tarn_session* session, int32_t timeout_ms) {
   const SessionCall call(session);
   if (!call) return refuse(kNoSession);
-  const auto progress = call.handle()->instance->thread.progress(call.handle()->idx);
+  const auto progress = call.progress();
   if (!progress) return report(progress.error());
-  if (progress->state == SessionState::free) return refuse(kDestroyed);
   return report(call.handle()->instance->thread.wait_computed(call.handle()->idx, timeout_ms));
 }
 
