@@ -4,10 +4,8 @@
 // Method  the simulated disk with sectors that end every read with EIO until they are written.
 #include <doctest/doctest.h>
 
-#include <memory>
-
 #include "runtime/store/store.h"
-#include "tests/support/store_harness.h"
+#include "tests/runtime/store/store_box.h"
 
 namespace tarn::store {
 namespace {
@@ -16,21 +14,10 @@ using test::record_of;
 using test::StoreHarness;
 using Got = StoreHarness::Got;
 
-constexpr u64 kFrameBytes = 16 * kKiB;
 constexpr u32 kFrames = 220;
 
-struct Box {
-  std::unique_ptr<StoreHarness> boot() {
-    io.reset();
-    io = std::make_unique<test::SimIo>(disk, clock);
-    const StoreLimits limits{.file_bytes = kFramesBegin + kFrames * kFrameBytes,
-                             .frame_bytes = kFrameBytes,
-                             .head_bytes_max = 4 * kSectorBytes,
-                             .ops_max = 8};
-    auto bench = std::make_unique<StoreHarness>(*io, clock, "store", limits);
-    bench->open();
-    return bench;
-  }
+struct Box : test::StoreBox {
+  std::unique_ptr<StoreHarness> boot() { return StoreBox::boot(test::box_limits(kFrames)); }
   void fill(u64 n_records, u32 n_aliases) {
     auto bench = boot();
     for (u64 id = 1; id <= n_records; ++id) {
@@ -43,11 +30,10 @@ struct Box {
     }
     bench->close();
   }
-  void spoil_frame(u64 frame) { disk.spoil_sector("store", kFramesBegin + frame * kFrameBytes); }
+  void spoil_frame(u64 frame) {
+    disk.spoil_sector("store", kFramesBegin + frame * test::kBoxFrameBytes);
+  }
 
-  test::SimDisk disk{1};
-  VirtualClock clock;
-  std::unique_ptr<test::SimIo> io;
   std::vector<u64> frames;  // of the records from 1 on
 };
 
