@@ -97,6 +97,8 @@ Result<void> Store::open(const StoreOpenArgs& args) {
   n_ops_ = 0;
   next_sequence_ = next_generation_ = 1;
   sync_in_flight_ = false;
+  watched_ns_ = 0;
+  seen_at_ns_ = clock_->now_ns();
   stats_ = {};
   budget_bytes_ = limits_.write_bytes_per_day;
   budget_at_ns_ = opened_at_ns_ = clock_->now_ns();

@@ -36,9 +36,11 @@
 // Failures. A record that could not be read or does not verify is dropped and not asked again. The
 // first failed sync or second failed write makes the store read-only until it is opened again; read
 // errors beyond read_errors_max, or a request that does not end in io_deadline_ns, turn it off.
-// mode() and why() say so. What cannot be read at open costs no more than itself: one of two labels
-// is written again, a record whose head is lost is absent; where kUnreadInARowMax heads in a row
-// are, it is the disk.
+// mode() and why() say so. Who was stopped for a minute, in a frozen container or a paused machine,
+// has learnt nothing of the disk: of the time between two looks kUnwatchedMaxNs count, beside what
+// poll() was to wait. What cannot be read at open costs no more than itself: one of two labels is
+// written again, a record whose head is lost is absent; where kUnreadInARowMax heads in a row are,
+// it is the disk.
 //
 // The write budget is a bucket of write_bytes_per_day that fills by the monotonic clock while the
 // store is open. Its level is in every head, and the youngest record's level is what a restart goes
@@ -69,6 +71,7 @@ namespace tarn::store {
 inline constexpr u32 kOpsMax = 256;
 inline constexpr u32 kRunsMax = 16;  // requests of one read
 inline constexpr u32 kUnreadInARowMax = 64;
+inline constexpr u64 kUnwatchedMaxNs = 1'000'000'000;
 
 struct StoreLimits {
   u64 file_bytes = 0;   // the file's size, and the quota; 0: the store is off
@@ -339,6 +342,7 @@ class Store {
   void note_read_error(i64 result);
   void note_unread_head(i64 result);
   void turn(Mode mode, const char* hint, i64 result);
+  u64 watched_now(u64 waited_ns);
   void check_deadlines();
   u64 until_deadline_ns(u64 timeout_ns);
   u32 hand_out(std::span<Event> events);
@@ -364,6 +368,9 @@ class Store {
   u64 next_sequence_ = 1;
   u64 next_generation_ = 1;
   bool sync_in_flight_ = false;
+  // Deadlines are of the time for which the disk was watched, not of the clock's.
+  u64 watched_ns_ = 0;
+  u64 seen_at_ns_ = 0;  // by the clock
   u64 sync_deadline_ns_ = 0;
   u64 budget_bytes_ = 0;
   u64 budget_at_ns_ = 0;

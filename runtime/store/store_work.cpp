@@ -58,7 +58,7 @@ bool Store::submit(Slot& slot, u32 run, const IoRequest& request) {
   ++slot.n_io;
   ++n_io_;
   ++stats_.n_requests;
-  slot.deadline_ns = clock_->now_ns() + limits_.io_deadline_ns;
+  slot.deadline_ns = watched_now(0) + limits_.io_deadline_ns;
   const u64 bytes = request.buffer.size();
   (request.op == IoOp::read ? stats_.bytes_read : stats_.bytes_written) += bytes;
   return true;
@@ -151,7 +151,7 @@ void Store::go_on_sync(When when) {
   sync_in_flight_ = true;
   ++n_io_;
   ++stats_.n_syncs;
-  sync_deadline_ns_ = clock_->now_ns() + limits_.io_deadline_ns;
+  sync_deadline_ns_ = watched_now(0) + limits_.io_deadline_ns;
   for (Slot& slot : slots_) {
     const bool is_written = slot.op == Op::put && slot.stage == Stage::written;
     if (is_written || flush_is_due(slot)) slot.stage = Stage::syncing;
@@ -397,9 +397,18 @@ void Store::turn(Mode mode, const char* hint, i64 result) {
   }
 }
 
+// Of the time since the last call, waited_ns were given to the disk on purpose.
+u64 Store::watched_now(u64 waited_ns) {
+  const u64 now_ns = clock_->now_ns();
+  const u64 count_max_ns = std::min(waited_ns, limits_.io_deadline_ns) + kUnwatchedMaxNs;
+  watched_ns_ += std::min(now_ns - seen_at_ns_, count_max_ns);
+  seen_at_ns_ = now_ns;
+  return watched_ns_;
+}
+
 void Store::check_deadlines() {
   if (mode_ == Mode::off || n_io_ == 0) return;
-  const u64 now_ns = clock_->now_ns();
+  const u64 now_ns = watched_ns_;
   bool late = sync_in_flight_ && now_ns > sync_deadline_ns_;
   late = late || (mode_ == Mode::opening && now_ns > opening_deadline_ns_);
   for (const Slot& slot : slots_) late = late || (slot.n_io > 0 && now_ns > slot.deadline_ns);
@@ -414,8 +423,7 @@ u64 Store::until_deadline_ns(u64 timeout_ns) {
   for (const Slot& slot : slots_) {
     if (slot.n_io > 0) first_ns = std::min(first_ns, slot.deadline_ns);
   }
-  const u64 now_ns = clock_->now_ns();
-  return std::min(timeout_ns, first_ns >= now_ns ? first_ns - now_ns + 1 : 0);
+  return std::min(timeout_ns, first_ns >= watched_ns_ ? first_ns - watched_ns_ + 1 : 0);
 }
 
 u32 Store::hand_out(std::span<Event> events) {
@@ -444,6 +452,7 @@ u32 Store::hand_out(std::span<Event> events) {
 
 u32 Store::poll(std::span<Event> events, u64 timeout_ns) {
   if (io_ == nullptr) return 0;  // never had a path
+  watched_now(0);
   if (mode_ == Mode::opening) {
     go_on_opening();
   } else {
@@ -455,6 +464,7 @@ u32 Store::poll(std::span<Event> events, u64 timeout_ns) {
   u32 n_done = 0;
   do {
     n_done = io_->reap(completions, wait_ns > 0 ? 1 : 0, wait_ns);
+    watched_now(wait_ns);
     for (const IoCompletion& completion : std::span(completions).first(n_done)) {
       if (opening_ != Opening::done) {
         take_opening(completion);
