@@ -9,6 +9,7 @@
 
 #include "platform/gpu/gpu_errors.h"
 #include "tests/runtime/engine_gpu/select_gpu.h"
+#include "tests/support/kv_recording.h"
 
 namespace tarn::test {
 namespace {
@@ -92,36 +93,6 @@ TEST_CASE("what a GPU fills in is what a CPU fills in") {
   }
 }
 
-// K and V by (layer, slot), as they were shown.
-struct Recording {
-  u32 n_slots, d;
-  u64 n_rows = 0;
-  std::vector<f32> k, v;
-  Recording(const engine::Engine& engine, u32 n)
-      : n_slots(n), d(engine.spec().n_kv_heads * engine.spec().head_dim) {
-    k.resize(u64{engine.spec().n_cache_layers} * n * d);
-    v.resize(k.size());
-  }
-  u64 at(const engine::KvRows& rows, u32 i) const {
-    return (u64{rows.cache_layer} * n_slots + rows.first_slot + i) * d;
-  }
-  static void take(void* context, const engine::KvRows& rows) {
-    auto& self = *static_cast<Recording*>(context);
-    self.n_rows += rows.n;
-    for (u32 i = 0; i < rows.n; ++i) {
-      std::copy_n(rows.k.data + i * rows.k.stride, self.d, &self.k[self.at(rows, i)]);
-      std::copy_n(rows.v.data + i * rows.v.stride, self.d, &self.v[self.at(rows, i)]);
-    }
-  }
-  static void give(void* context, const engine::KvRows& rows) {
-    const auto& self = *static_cast<const Recording*>(context);
-    for (u32 i = 0; i < rows.n; ++i) {
-      std::copy_n(&self.k[self.at(rows, i)], self.d, rows.k.data + i * rows.k.stride);
-      std::copy_n(&self.v[self.at(rows, i)], self.d, rows.v.data + i * rows.v.stride);
-    }
-  }
-};
-
 // Three tokens more, and the logits behind the first two of them.
 LogitsRecord go_on(engine::Engine& engine, SessionIdx session) {
   LogitsRecord record;
@@ -143,12 +114,12 @@ TEST_CASE("rows that a GPU computed are shown, and filled in again give its bits
     engine::Engine& engine = gpu.engine;
     const u32 n_layers = engine.spec().n_cache_layers;
     const std::vector<u32> ids = random_ids(seed_from_environment(), kTokens + 1, GpuModel::kVocab);
-    Recording recording(engine, kTokens + 3);
-    engine.watch_kv({&Recording::take, &recording});
+    KvRecording recording(engine, kTokens + 3);
+    engine.watch_kv({&KvRecording::take, &recording});
     const SessionIdx computed = prompted(engine, ids);
     CHECK(recording.n_rows == u64{kTokens} * n_layers);
     const SessionIdx again = *engine.create_session();
-    REQUIRE(engine.fill_kv(again, ids, {&Recording::give, &recording}).has_value());
+    REQUIRE(engine.fill_kv(again, ids, {&KvRecording::give, &recording}).has_value());
     CHECK(recording.n_rows == u64{kTokens} * n_layers);  // a fill computes none
     CHECK(kv_of(engine, computed) == kv_of(engine, again));
     // The first decodes before eyes, row by row; the second in graphs.
@@ -168,12 +139,12 @@ TEST_CASE("a session filled in on a GPU reads by selection as a computed one doe
   require_open(gpu, model.path(), config);
   engine::Engine& engine = gpu.engine;
   const std::vector<u32> ids = random_ids(seed_from_environment(), kPrompt + 1, GpuModel::kVocab);
-  Recording recording(engine, kPrompt);
-  engine.watch_kv({&Recording::take, &recording});
+  KvRecording recording(engine, kPrompt);
+  engine.watch_kv({&KvRecording::take, &recording});
   const SessionIdx computed = prompted(engine, ids);
   engine.watch_kv({});
   const SessionIdx again = *engine.create_session();
-  REQUIRE(engine.fill_kv(again, ids, {&Recording::give, &recording}).has_value());
+  REQUIRE(engine.fill_kv(again, ids, {&KvRecording::give, &recording}).has_value());
   const std::vector<u32> forced = {1, 2, 3, 4, 5, 6, 7, 8};
   std::array<std::vector<u64>, 2> chosen;
   for (const SessionIdx session : {computed, again}) {

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <vector>
 
+#include "tests/support/kv_recording.h"
 #include "tests/support/open_engine.h"
 #include "tests/support/sim_disk.h"
 #include "tools/tarn-bench/kv_model.h"
@@ -16,39 +17,12 @@
 namespace tarn::bench {
 namespace {
 
+using test::KvRecording;
 using test::LogitsRecord;
 using test::OpenEngine;
 using test::SmallModel;
 
 constexpr u32 kPage = 16;
-
-// K and V by (layer, slot), as Engine::watch_kv() shows them.
-struct Recording {
-  u32 n_slots, d;
-  std::vector<f32> k, v;
-  Recording(const engine::Engine& engine, u32 n)
-      : n_slots(n), d(engine.spec().n_kv_heads * engine.spec().head_dim) {
-    k.resize(u64{engine.spec().n_cache_layers} * n * d);
-    v.resize(k.size());
-  }
-  u64 at(const engine::KvRows& rows, u32 i) const {
-    return (u64{rows.cache_layer} * n_slots + rows.first_slot + i) * d;
-  }
-  static void take(void* context, const engine::KvRows& rows) {
-    auto& self = *static_cast<Recording*>(context);
-    for (u32 i = 0; i < rows.n; ++i) {
-      std::copy_n(rows.k.data + i * rows.k.stride, self.d, &self.k[self.at(rows, i)]);
-      std::copy_n(rows.v.data + i * rows.v.stride, self.d, &self.v[self.at(rows, i)]);
-    }
-  }
-  static void give(void* context, const engine::KvRows& rows) {
-    const auto& self = *static_cast<const Recording*>(context);
-    for (u32 i = 0; i < rows.n; ++i) {
-      std::copy_n(&self.k[self.at(rows, i)], self.d, rows.k.data + i * rows.k.stride);
-      std::copy_n(&self.v[self.at(rows, i)], self.d, rows.v.data + i * rows.v.stride);
-    }
-  }
-};
 
 // Logits behind what the session holds.
 std::vector<std::vector<f32>> next_logits(engine::Engine& engine, engine::SessionIdx session) {
@@ -75,13 +49,13 @@ TEST_CASE("rows that a prefill computed, filled in again, give its bits") {
       engine::Engine& engine = opened.engine;
       const std::vector<u32> ids = test::random_ids(5, kTokens + 1);
 
-      Recording recording(engine, kTokens);
-      engine.watch_kv({&Recording::take, &recording});
+      KvRecording recording(engine, kTokens);
+      engine.watch_kv({&KvRecording::take, &recording});
       const engine::SessionIdx computed = opened.session_with(ids);
       opened.run();
       engine.watch_kv({});
       const engine::SessionIdx filled = *engine.create_session();
-      REQUIRE(engine.fill_kv(filled, ids, {&Recording::give, &recording}).has_value());
+      REQUIRE(engine.fill_kv(filled, ids, {&KvRecording::give, &recording}).has_value());
 
       CHECK(engine.session_state(filled).sequence.n_slots() == kTokens);
       CHECK(!engine.has_work());
