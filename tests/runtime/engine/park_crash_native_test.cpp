@@ -2,10 +2,11 @@
 //         goes on after a restart with no more than 5 s of work lost, and says what one says that
 //         was never killed.
 // Method  children that take the session up, or begin it, on a real file, and are killed after a
-//         random time, one after the other, until one comes to the end; when a page was last
-//         computed stands in shared memory. Work is measured in the children's CPU time: on a busy
-//         machine they stand still now and then, and lose nothing by it. TARN_PARK_KILLS asks for
-//         more than the slice.
+//         random time, one after the other, until one comes to the end; their memory has frames for
+//         a seventh of the KV, so that they write, evict and read groups all the time. When a page
+//         was last computed, and what the disk was about, stands in shared memory. Work is measured
+//         in the children's CPU time: on a busy machine they stand still now and then, and lose
+//         nothing by it. TARN_PARK_KILLS asks for more than the slice.
 #include <doctest/doctest.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -25,6 +26,8 @@ constexpr u32 kPage = 16;
 constexpr u32 kPrompt = 1500;
 constexpr u32 kAnswer = 24;
 constexpr u32 kPagesMax = 128;
+constexpr u64 kFrameBytes = 8192;  // a group of the model's KV
+constexpr u32 kFrames = 28;        // of 190 groups
 constexpr u64 kLostNsMax = 5'000'000'000;
 
 struct Shared {
@@ -34,7 +37,41 @@ struct Shared {
   u64 page_at_ns[kPagesMax];  // when the page was last computed by a child; 0: never
   u32 n_resumed_slots;        // of the last child; ~0: it began anew
   u32 n_ready;                // children that have come so far
+  // Of the last child, as they stood between two steps.
+  u64 bytes_spilled, bytes_loaded, n_evictions;
+  u32 n_storing, n_loading;  // groups that were on their way
 };
+
+// What all children did, and what was under way when they were killed.
+struct Moved {
+  u64 bytes_spilled = 0, bytes_loaded = 0, n_evictions = 0;
+  u64 n_kills_storing = 0, n_kills_loading = 0;
+};
+
+void note_moves(const KvStream& kv, volatile Shared* shared) {
+  const kv::MoverStats& stats = kv.stats();
+  shared->bytes_spilled = stats.bytes_spilled;
+  shared->bytes_loaded = stats.bytes_loaded;
+  shared->n_evictions = stats.n_evictions;
+  shared->n_storing = kv.residency().n(kv::Where::storing);
+  shared->n_loading = kv.residency().n(kv::Where::loading);
+}
+
+void add_moves(const volatile Shared* shared, bool was_killed, Moved* moved) {
+  moved->bytes_spilled += shared->bytes_spilled;
+  moved->bytes_loaded += shared->bytes_loaded;
+  moved->n_evictions += shared->n_evictions;
+  moved->n_kills_storing += was_killed && shared->n_storing > 0;
+  moved->n_kills_loading += was_killed && shared->n_loading > 0;
+}
+
+void forget_moves(volatile Shared* shared) {
+  shared->bytes_spilled = 0;
+  shared->bytes_loaded = 0;
+  shared->n_evictions = 0;
+  shared->n_storing = 0;
+  shared->n_loading = 0;
+}
 
 // Of a process, its own with 0.
 u64 cpu_ns(pid_t process) {
@@ -53,6 +90,7 @@ Config config_of(const std::string& folder) {
   config.store.sessions = !folder.empty();
   config.store.publish_ms = 5;
   config.store.quota_bytes = kGiB;
+  if (!folder.empty()) config.kv_memory_bytes = kFrames * kFrameBytes;
   test::set_text(config.store.path, folder);
   return config;
 }
@@ -85,6 +123,7 @@ void live(const std::string& model, const std::string& folder, volatile Shared* 
       is_done = event.type == EventType::done;
     }
     engine.step();
+    note_moves(engine.kv_stream(), shared);
     const u32 n_pages = engine.session_state(session).sequence.n_slots() / kPage;
     for (; n_seen < n_pages; ++n_seen) {
       shared->page_at_ns[n_seen] = shared->base_ns + cpu_ns(0);
@@ -119,12 +158,14 @@ TEST_CASE("killed with -9 at any moment, a kept session goes on, and says the sa
   u64 lost_ns_max = 0;
   std::vector<u64> page_at_ns(kPagesMax);  // when the last child was killed
   u64 killed_at_ns = 0;
+  Moved moved;
   while (n_kills < n_kills_wanted || n_ends == 0) {
     folder.remove();
     std::memset(memory, 0, sizeof(Shared));
     std::fill(page_at_ns.begin(), page_at_ns.end(), u64{0});
     for (bool has_ended = false; !has_ended;) {
       const u32 n_ready = shared->n_ready;
+      forget_moves(shared);
       const pid_t child = fork();
       if (child == 0) live(model.path(), folder.path(), shared);
       // While it starts, or at any moment of its work.
@@ -133,7 +174,12 @@ TEST_CASE("killed with -9 at any moment, a kept session goes on, and says the sa
       while (waits && shared->n_ready == n_ready && waitpid(child, &status, WNOHANG) == 0) {
         usleep(500);
       }
-      usleep(static_cast<useconds_t>(random.below(n_kills < n_kills_wanted ? 300'000 : 4'000'000)));
+      // Longer where it has all but the answer, or else most would be killed while they answer.
+      const bool is_late = n_kills >= n_kills_wanted;
+      const bool has_prompt = shared->n_resumed_slots == kPrompt;
+      usleep(static_cast<useconds_t>(random.below(is_late      ? 4'000'000
+                                                  : has_prompt ? 1'200'000
+                                                               : 300'000)));
       const u64 at_ns = shared->base_ns + cpu_ns(child);
       kill(child, SIGKILL);
       if (waitpid(child, &status, 0) < 0) FAIL("the child ended before its time");
@@ -141,6 +187,7 @@ TEST_CASE("killed with -9 at any moment, a kept session goes on, and says the sa
       shared->base_ns = at_ns;
       if (has_ended) CHECK(WEXITSTATUS(status) == 0);
       n_kills += has_ended ? 0 : 1;
+      add_moves(shared, !has_ended, &moved);
       if (shared->n_ready == n_ready) continue;
       // What it had to compute again, since the first such page was computed.
       const u32 n_resumed = shared->n_resumed_slots;
@@ -159,7 +206,15 @@ TEST_CASE("killed with -9 at any moment, a kept session goes on, and says the sa
   }
   CHECK(n_taken_up >= 1);
   CHECK(lost_ns_max < kLostNsMax);
-  MESSAGE(n_kills, " kills, ", n_taken_up, " times taken up, ", lost_ns_max / 1'000'000,
+  CHECK(moved.bytes_spilled > kFrames * kFrameBytes);
+  CHECK(moved.bytes_loaded > 20 * kFrames * kFrameBytes);
+  CHECK(moved.n_evictions > kFrames);
+  if (n_kills_wanted >= 100) CHECK(moved.n_kills_storing >= 5);
+  if (n_kills_wanted >= 100) CHECK(moved.n_kills_loading >= 5);
+  MESSAGE(n_kills, " kills in ", n_ends, " lives, of them ", moved.n_kills_storing,
+          " while groups were written and ", moved.n_kills_loading, " while they were read; ",
+          moved.bytes_spilled, " B spilled, ", moved.bytes_loaded, " B loaded, ", moved.n_evictions,
+          " evictions; ", n_taken_up, " times taken up, ", lost_ns_max / 1'000'000,
           " ms of work lost at most");
   munmap(memory, sizeof(Shared));
 }
