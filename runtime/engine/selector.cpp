@@ -286,8 +286,10 @@ Result<bool> Selector::begin_row(u32 idx, const kv::Sequence& sequence, u32 n_to
   TARN_ASSERT(is_on());
   Session& s = session(idx);
   s.is_stuck = false;
+  s.step_idx = step_idx_;
   TARN_CHECK(settle(s));
   s.n_units_due = 0;
+  if (may_work) claim_spare(s);
   if (args_.device == nullptr && may_work && can_work(s)) {
     TARN_CHECK(run_units(s, units_of_step(s)));
   }

@@ -11,8 +11,9 @@
 //             its end in time; a step without rows does one; what is left at the swap is done then,
 //             and waited for
 //   rebuild   or an extension by an input's own codebook: fills the spare set of indexes while the
-//             session's own serves; where another job has it, the session's own at the swap, which
-//             gives the same bits
+//             session's own serves; where the job of another session that steps has it, the
+//             session's own at the swap, which gives the same bits. The job of one that does not
+//             step any more loses the spare set to who wants it, and begins anew
 //   extents   over a disk, a unit also writes the layer's middle once more, by pairs of codes
 //   KV        keys are read window by window, in memory or through a KvStream's frames; K and V
 //             of chosen slots come from a SlotSource. Over a disk each (session, layer, KV head)
@@ -92,6 +93,9 @@ class Selector {
   // generated, and its first token is about to be sampled: what an index is made from where one is
   // due. Clusters nothing yet.
   void end_turn(u32 session, const kv::Sequence& sequence, u32 input_begin, u32 n_tokens);
+  // A step begins, and with begin_row() what its rows do; a session without a row in it and in the
+  // one before it has stopped.
+  void begin_step() { ++step_idx_; }
   // The session's next row is that of a generated token, its n_tokens-th, alone in its run; all
   // before it are in the KV. Whether it selects. Does some of a clustering where `may_work`, or,
   // with a device, leaves it to work_beside(); waits for one that is due.
@@ -199,6 +203,7 @@ class Selector {
   u32 n_units() const;
   void start_job(Session& s, const kv::Sequence& sequence, bool is_rebuild);
   void drop_job(Session& s);
+  void claim_spare(const Session& s);
   bool can_work(const Session& s) const;
   u32 units_of_step(const Session& s) const;
   u32 idx_of(const Session& s) const;
@@ -247,7 +252,8 @@ class Selector {
   std::span<kv::SlotCache> caches_{};  // [sessions_max, n_heads]; empty: none
   std::byte* sessions_ = nullptr;      // [sessions_max] of kSelectSessionBytes
   select::HeadIndex* spare_ = nullptr;
-  const Session* spare_user_ = nullptr;
+  Session* spare_user_ = nullptr;
+  u64 step_idx_ = 0;
   u32 n_units_spent_ = 0;
   std::array<OfWorker, kWorkersMax> of_workers_{};
 };

@@ -69,6 +69,20 @@ Result<void> Selector::begin_extension(Session& s, u32 cache_layer) {
   return {};
 }
 
+// For a session that steps, from one that does not: what its job has filled in is not used before
+// it steps again, which may be never, and made anew it is the same. Else the job that steps would
+// be done as a whole at its swap, in one step.
+void Selector::claim_spare(const Session& s) {
+  Session* holder = spare_user_;
+  const bool wants = s.has_job && s.is_rebuild && s.target == nullptr;
+  if (!wants || holder == nullptr || step_idx_ - holder->step_idx < 2) return;
+  holder->has_job = true;
+  holder->is_stuck = false;
+  holder->target = nullptr;
+  holder->n_units_done = 0;
+  spare_user_ = nullptr;
+}
+
 // Not while another session's indexes stand in the spare set.
 bool Selector::can_work(const Session& s) const {
   return s.has_job && !s.is_stuck &&

@@ -21,6 +21,7 @@ struct Selector::Session {
   u32 n_units_done = 0;
   u32 n_units_due = 0;      // with a device: of the step under way
   u32 n_tokens = 0;         // of the last row
+  u64 step_idx = 0;         // that it was in
   u32 n_coded = 0;          // with a device: rows of the middle that have codes there
   u32 n_counted = 0;        // and rows that its counts stand for
   u32 turn_end = 0;         // tokens of a turn that ended while a job was under way; 0: none
