@@ -7,16 +7,18 @@
 namespace tarn::tools {
 namespace {
 
-// Turns a key back by its slot, which is its position.
+// Turns a key back by its position, which is its slot in a sequence that begins at 0.
 class KeysBeforeRope final : public NamedControl {
  public:
+  explicit KeysBeforeRope(u32 first_position) : first_position_(first_position) {}
   void set_model(const model::ModelSpec& spec, const f64* inv_freq, u32 n_slots) override {
     spec_ = spec;
-    std::vector<u32> slots(n_slots);
-    std::iota(slots.begin(), slots.end(), 0u);
+    std::vector<u32> positions(n_slots);
+    std::iota(positions.begin(), positions.end(), first_position_);
     cos_.resize(u64{n_slots} * spec.n_rot / 2);
     sin_.resize(cos_.size());
-    kernels::rope_table({slots.data(), n_slots, spec.n_rot, inv_freq, cos_.data(), sin_.data()});
+    kernels::rope_table(
+        {positions.data(), n_slots, spec.n_rot, inv_freq, cos_.data(), sin_.data()});
     for (f32& s : sin_) s = -s;
   }
   void change(u32 slot, f32* key) const override {
@@ -34,6 +36,7 @@ class KeysBeforeRope final : public NamedControl {
   }
 
  private:
+  u32 first_position_;
   model::ModelSpec spec_{};
   std::vector<f32> cos_, sin_;  // of turning back, [n_slots, n_rot / 2]
 };
@@ -50,9 +53,9 @@ class ShuffledCodes final : public NamedControl {
 
 }  // namespace
 
-std::unique_ptr<NamedControl> code_control(const std::string& name) {
+std::unique_ptr<NamedControl> code_control(const std::string& name, u32 first_position) {
   if (name == kCodeControls[0]) return std::make_unique<ShuffledCodes>();
-  if (name == kCodeControls[1]) return std::make_unique<KeysBeforeRope>();
+  if (name == kCodeControls[1]) return std::make_unique<KeysBeforeRope>(first_position);
   return nullptr;
 }
 

@@ -242,6 +242,11 @@ void add_eval(CLI::App& app) {
                   "logbook: break the codes of selection on purpose, to see that the questions "
                   "notice it")
       ->check(CLI::IsMember(kCodeControls));
+  sub->add_option("--control-position", command->logbook.control_position,
+                  "logbook: the position in a session where keys-before-rope has each document "
+                  "begin")
+      ->check(CLI::Range(0, 1 << 30))
+      ->capture_default_str();
   CLI::Option* text = sub->add_option("--text", command->text_file, "the text, from a file");
   sub->add_option("--ids", command->ids_file, "the tokens as ids from a file; nothing is added")
       ->excludes(text);

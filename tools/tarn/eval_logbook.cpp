@@ -271,7 +271,8 @@ void run_logbook(const EngineOptions& options, const LogbookCommand& command) {
   Config config = options.config();
   if (config.context_tokens == 0) config.context_tokens = n_tokens_max;
   config.sessions_max = 1;
-  const std::unique_ptr<NamedControl> control = code_control(command.control);
+  const std::unique_ptr<NamedControl> control =
+      code_control(command.control, command.control_position);
   if (control != nullptr && config.select.method != SelectMethod::pq) {
     throw Failure{kExitUsage, "--control breaks codes: it needs select.method = \"pq\""};
   }

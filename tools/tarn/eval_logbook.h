@@ -14,6 +14,7 @@ struct LogbookCommand {
   std::string file;          // of tools/train/make-logbook
   std::string answers_file;  // where every answer goes, a JSON object a line; empty: nowhere
   std::string control;       // of code_controls.h; empty: none
+  u32 control_position = 0;  // where it has a document begin
   bool json = false;
 };
 

@@ -18,6 +18,7 @@ Methods: those of select.method, and
     pq-2x8-contiguous          likewise, cut from the key as in the paper
     pq-2x8+shuffled-codes      broken on purpose (tarn eval --control): must lose, or the questions
     pq-2x8+keys-before-rope    tell nothing
+    pq-2x8+keys-before-rope@P  likewise, the document beginning at position P of a session
     full-q8_0                  everything, of KV in this type; the same whatever the divisor
 
 Each configuration's answers are a line of the results file, and what has its line is not run again:
@@ -39,7 +40,7 @@ import tempfile
 METHODS = ["oracle", "pq-2x6", "pq-2x8", "pq-4x8", "quest", "window", "random"]
 DIVISORS = [4, 8, 10, 16, 32, 64]
 KINDS = ["hop0", "hop1", "hop2", "hop3", "again"]
-PQ = re.compile(r"pq-(\d+)x(\d+)(-contiguous)?(?:\+([a-z-]+))?")
+PQ = re.compile(r"pq-(\d+)x(\d+)(-contiguous)?(?:\+([a-z-]+)(?:@(\d+))?)?")
 
 
 def toml(method, divisor, args):
@@ -66,6 +67,7 @@ def answers(args, book, method, divisor):
         out = pathlib.Path(folder, "answers.jsonl")
         pq = PQ.fullmatch(method)
         control = ["--control", pq[4]] if pq and pq[4] else []
+        control += ["--control-position", pq[5]] if pq and pq[5] else []
         subprocess.run(
             [args.tarn, "eval", "-m", args.model, "-t", str(args.threads), "--config", config,
              *control, "logbook", book, "--answers-out", out], check=True,

@@ -4,11 +4,12 @@
     selection_test.py TARN
 
 Goal    with the built-in model, reading one token in ten by PQCache's codes answers nearly as many
-        questions as reading all; the same number of tokens by chance and by shuffled codes lose 20
-        points at least each, else the table in tools/builtin/README.md would prove nothing.
-Method  selection_table.py's own runs of `tarn eval` on a document of 1,024 tokens. Codes of keys
-        before RoPE are no control here: this model finds facts by pairs that hardly turn within so
-        many tokens (base 500,000); tests/runtime/select/recall_test.cpp has keys that do turn.
+        questions as reading all; the same number of tokens by chance, by shuffled codes and by
+        codes of keys before RoPE lose 20 points at least each, else the table in
+        tools/builtin/README.md would prove nothing.
+Method  selection_table.py's own runs of `tarn eval` on a document of 1,024 tokens. It
+        stands at the end of a session of 131,072 tokens as far as keys before RoPE go: at a
+        session's beginning the pairs by which this model finds facts hardly turn (base 500,000).
 """
 import argparse
 import json
@@ -62,6 +63,10 @@ class SelectionTest(unittest.TestCase):
 
     def test_shuffled_codes_lose(self):
         self.assertLessEqual(self.points(CODES + "+shuffled-codes"), self.full - 20)
+
+    def test_codes_of_keys_before_rope_lose(self):
+        control = CODES + f"+keys-before-rope@{131_072 - 1_024}"
+        self.assertLessEqual(self.points(control), self.full - 20)
 
 
 if __name__ == "__main__":
