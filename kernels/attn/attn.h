@@ -6,6 +6,8 @@
 //   page     K and V of `page_tokens` slots of one KV head: [page_tokens, 2, head_dim], 2 = {K, V}
 //            f16    2 * head_dim * 2 bytes a token
 //            q8_0   K then V, each head_dim/32 blocks of {d f16, q i8[32]}; head_dim % 32 == 0
+//            q4_0   likewise of {d f16, u8[16]}: element j of 32 in the low half of byte j, element
+//                   16 + j in its high half, as q + 8
 //   q        [n_rows, q_stride] f32, after RoPE; head h at h * head_dim
 //   out      [n_rows, out_stride] f32, same shape; aliases nothing
 //
@@ -22,7 +24,7 @@
 // The part that begins at slot 0 sets the state; `out` is written by the part that reaches the last
 // slot that any row sees. So KV can pass through memory that holds a few pages of it.
 // No FMA; the same bits on every ISA, for any batch and any split of the rows. K and V enter as f32
-// (exact from f16; q8_0: f32(d) * f32(q)). A NaN or +inf among the scores of a row makes its output
+// (exact from f16; else f32(d) * f32(q)). A NaN or +inf among the scores of a row makes its output
 // NaN; what a row may not see is never used, whatever it holds.
 //
 // Bound  |error| <= eps * max|v| * ((head_dim + 5)*A + 6*T + page_tokens + 8), eps = 2^-23,
@@ -34,13 +36,20 @@
 //        multiplications and additions, 2 * head_dim of each per (row, head, slot).
 #pragma once
 
+#include "kernels/quant/tensor_type.h"
 #include "platform/base/types.h"
 
 namespace tarn::kernels {
 
-enum class KvType : u8 { f16, q8_0 };
+enum class KvType : u8 { f16, q8_0, q4_0 };
 
-// Bytes of K (or V) of one token of one head. head_dim % 32 == 0 for q8_0.
+// The format of a vector's blocks, which is the one of a tensor's rows.
+constexpr TensorType kv_tensor_type(KvType type) {
+  return type == KvType::f16    ? TensorType::f16
+         : type == KvType::q8_0 ? TensorType::q8_0
+                                : TensorType::q4_0;
+}
+// Bytes of K (or V) of one token of one head. head_dim % 32 == 0 for q8_0 and q4_0.
 u64 kv_vector_bytes(KvType type, u32 head_dim);
 
 // One task of attention: rows that share a sequence's table (a prefill slice, or one decode row),
@@ -89,8 +98,9 @@ void attn_avx512(const AttnArgs& args);
 
 // Writes K and V of one token of one head into its slot. f16 by round to nearest even; q8_0 per 32:
 // d = max|x|/127 (f32 division), stored as f16; q = round to nearest even of x * (1/d), d before it
-// is rounded. Where the stored d is 0 or not finite, q = 0; a NaN among the 32 makes d NaN, so what
-// is not finite reaches the output.
+// is rounded. q4_0 per 32: d = x'/-8 of the first x' of the largest magnitude, q = the same, at
+// most 7: as llama.cpp's, but for ties. Where the stored d is 0 or not finite, q = 0; a NaN among
+// the 32 makes d NaN, so what is not finite reaches the output.
 struct KvStoreArgs {
   KvType type;
   const f32* k;  // [head_dim]

@@ -12,8 +12,9 @@
 namespace tarn::kernels {
 namespace {
 
-constexpr u32 kBlock = 32;  // elements of a q8_0 block
-constexpr u32 kBlockBytes = 2 + kBlock;
+constexpr u32 kBlock = 32;  // elements of a block of q8_0 or q4_0
+constexpr u32 kQ8Bytes = 2 + kBlock;
+constexpr u32 kQ4Bytes = 2 + kBlock / 2;
 
 // One vector of a slot (K or V) as f32.
 void load_vector(KvType type, const u8* source, u32 head_dim, f32* out) {
@@ -25,12 +26,16 @@ void load_vector(KvType type, const u8* source, u32 head_dim, f32* out) {
     }
     return;
   }
-  for (u32 begin = 0; begin < head_dim; begin += kBlock, source += kBlockBytes) {
+  const u32 block_bytes = type == KvType::q8_0 ? kQ8Bytes : kQ4Bytes;
+  for (u32 begin = 0; begin < head_dim; begin += kBlock, source += block_bytes) {
     u16 half;
     std::memcpy(&half, source, sizeof half);
     const f32 d = f16_to_f32(half);
     for (u32 i = 0; i < kBlock; ++i) {
-      out[begin + i] = d * static_cast<f32>(static_cast<i8>(source[2 + i]));
+      const u8* packed = source + 2;
+      const i32 q = type == KvType::q8_0 ? static_cast<i8>(packed[i])
+                                         : (packed[i % 16] >> (i / 16 * 4) & 15) - 8;
+      out[begin + i] = d * static_cast<f32>(q);
     }
   }
 }
@@ -78,21 +83,46 @@ void attend_tile(const Tile& tile, const f32* q, f32 scale, u32 n_slots, const S
   for (u32 i = 0; i < tile.head_dim; ++i) state.o[i] = state.o[i] * c + sums[i];
 }
 
+// The first of a block's elements that has the largest magnitude. Compared as integers NaN is above
+// inf, so it cannot get lost.
+f32 largest(const f32* x) {
+  u32 largest_bits = 0;
+  for (u32 i = 0; i < kBlock; ++i) {
+    const u32 bits = std::bit_cast<u32>(x[i]);
+    if ((bits & 0x7fffffffu) > (largest_bits & 0x7fffffffu)) largest_bits = bits;
+  }
+  return std::bit_cast<f32>(largest_bits);
+}
+
+// Stores d; what a block's elements are multiplied by, or 0 where they all are stored as 0.
+f32 store_scale(f32 d, u8* out) {
+  const u16 half = f32_to_f16(d);
+  std::memcpy(out, &half, sizeof half);
+  const u16 magnitude = half & 0x7fff;
+  return magnitude != 0 && magnitude < 0x7c00 ? 1.0f / d : 0.0f;
+}
+
+// An element in steps of its block's d.
+f32 rounded(f32 x, f32 inverse) { return inverse != 0.0f ? round_even(x * inverse) : 0.0f; }
+
 void store_vector_q8_0(const f32* x, u32 head_dim, u8* out) {
-  for (u32 begin = 0; begin < head_dim; begin += kBlock, out += kBlockBytes) {
-    u32 max_bits = 0;  // of |x|; compared as integers NaN is above inf, so it cannot get lost
+  for (; head_dim > 0; head_dim -= kBlock, x += kBlock, out += kQ8Bytes) {
+    const f32 inverse = store_scale(std::fabs(largest(x)) / 127.0f, out);
     for (u32 i = 0; i < kBlock; ++i) {
-      const u32 bits = std::bit_cast<u32>(x[begin + i]) & 0x7fffffffu;
-      max_bits = bits > max_bits ? bits : max_bits;
+      out[2 + i] = static_cast<u8>(static_cast<i8>(rounded(x[i], inverse)));
     }
-    const f32 d = std::bit_cast<f32>(max_bits) / 127.0f;
-    const u16 half = f32_to_f16(d);
-    std::memcpy(out, &half, sizeof half);
-    const bool usable = half != 0 && half < 0x7c00;
-    const f32 inverse = 1.0f / d;
-    for (u32 i = 0; i < kBlock; ++i) {
-      const f32 q = usable ? round_even(x[begin + i] * inverse) : 0.0f;
-      out[2 + i] = static_cast<u8>(static_cast<i8>(q));
+  }
+}
+
+void store_vector_q4_0(const f32* x, u32 head_dim, u8* out) {
+  const auto packed = [](f32 x_i, f32 inverse) {
+    const f32 q = rounded(x_i, inverse);
+    return static_cast<u32>((q < 7.0f ? q : 7.0f) + 8.0f);
+  };
+  for (; head_dim > 0; head_dim -= kBlock, x += kBlock, out += kQ4Bytes) {
+    const f32 inverse = store_scale(largest(x) / -8.0f, out);
+    for (u32 i = 0; i < kBlock / 2; ++i) {
+      out[2 + i] = static_cast<u8>(packed(x[i], inverse) | packed(x[16 + i], inverse) << 4);
     }
   }
 }
@@ -158,17 +188,22 @@ void kv_store_generic(const KvStoreArgs& args) {
     u8* out = args.slot + part * vector_bytes;
     if (args.type == KvType::q8_0) {
       store_vector_q8_0(sources[part], args.head_dim, out);
-      continue;
-    }
-    for (u32 i = 0; i < args.head_dim; ++i) {
-      const u16 half = f32_to_f16(sources[part][i]);
-      std::memcpy(out + 2 * i, &half, sizeof half);
+    } else if (args.type == KvType::q4_0) {
+      store_vector_q4_0(sources[part], args.head_dim, out);
+    } else {
+      for (u32 i = 0; i < args.head_dim; ++i) {
+        const u16 half = f32_to_f16(sources[part][i]);
+        std::memcpy(out + 2 * i, &half, sizeof half);
+      }
     }
   }
 }
 
 u64 kv_vector_bytes(KvType type, u32 head_dim) {
-  return type == KvType::f16 ? u64{head_dim} * 2 : u64{head_dim} / kBlock * kBlockBytes;
+  const u64 n_blocks = head_dim / kBlock;
+  return type == KvType::f16    ? u64{head_dim} * 2
+         : type == KvType::q8_0 ? n_blocks * kQ8Bytes
+                                : n_blocks * kQ4Bytes;
 }
 
 }  // namespace tarn::kernels

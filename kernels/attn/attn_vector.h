@@ -76,8 +76,9 @@ class AttnVector {
   static constexpr u32 kPanel = F::kLanes == 16 ? 64 : 16;  // dims of a tile of V that lie together
   static constexpr f32 kNone = -__builtin_inff();
   static constexpr u32 kChunkBytes = 16;  // what load_columns takes of a slot
-  static constexpr u32 kQ8Elems = 32;
+  static constexpr u32 kBlockElems = 32;
   static constexpr u32 kQ8Bytes = 34;
+  static constexpr u32 kQ4Bytes = 18;
 
   // States whose rows see something of the page, with how much; all of them see as much in an even
   // one.
@@ -112,8 +113,10 @@ class AttnVector {
       add_values(TileValues{v_, u64{args_.page_tokens} * kPanel});
     } else if (args_.type == KvType::f16) {
       add_values(F16Values{v, slot_bytes_});
-    } else {
+    } else if (args_.type == KvType::q8_0) {
       add_values(Q8Values{v, slot_bytes_});
+    } else {
+      add_values(Q4Values{v, slot_bytes_});
     }
   }
 
@@ -193,8 +196,10 @@ class AttnVector {
   void load_k(const u8* slots, u64 n_tile, f32* k) {
     if (args_.type == KvType::f16) {
       load_k_f16(slots, n_tile, k);
-    } else {
+    } else if (args_.type == KvType::q8_0) {
       load_k_q8_0(slots, n_tile, k);
+    } else {
+      load_k_q4_0(slots, n_tile, k);
     }
   }
 
@@ -227,8 +232,8 @@ class AttnVector {
   }
 
   void load_k_q8_0(const u8* slots, u64 n_tile, f32* k) {
-    for (u32 i = 0; i < args_.head_dim; i += kQ8Elems, slots += kQ8Bytes) {
-      if (decode_) ask_ahead(ask_load_bytes_ * kQ8Elems / 8);
+    for (u32 i = 0; i < args_.head_dim; i += kBlockElems, slots += kQ8Bytes) {
+      if (decode_) ask_ahead(ask_load_bytes_ * kBlockElems / 8);
       Words words[4];
       F::load_columns(slots, slot_bytes_, words);
       V scales[2];  // the first two bytes of a block are its scale
@@ -238,6 +243,26 @@ class AttnVector {
         for (u32 j = 0; j < 4; ++j) {
           V four[4];
           F::widen_i8(words[j], four);
+          for (u32 b = 0; b < 4; ++b) {
+            F::store(k + (i + half * kChunkBytes + 4 * j + b) * n_tile, F::mul(scales[0], four[b]));
+          }
+        }
+      }
+    }
+  }
+
+  void load_k_q4_0(const u8* slots, u64 n_tile, f32* k) {
+    for (u32 i = 0; i < args_.head_dim; i += kBlockElems, slots += kQ4Bytes) {
+      if (decode_) ask_ahead(ask_load_bytes_ * kBlockElems / 8);
+      Words words[4];
+      F::load_columns(slots, slot_bytes_, words);
+      V scales[2];
+      F::widen_f16(words[0], scales);
+      F::load_columns(slots + 2, slot_bytes_, words);
+      for (u32 half = 0; half < 2; ++half) {
+        for (u32 j = 0; j < 4; ++j) {
+          V four[4];
+          F::widen_i4(words[j], half, four);
           for (u32 b = 0; b < 4; ++b) {
             F::store(k + (i + half * kChunkBytes + 4 * j + b) * n_tile, F::mul(scales[0], four[b]));
           }
@@ -361,8 +386,17 @@ class AttnVector {
     const u8* v;
     u64 slot_bytes;
     V load(u32 t, u32 i) const {
-      const u8* block = v + t * slot_bytes + i / kQ8Elems * kQ8Bytes;
-      return F::mul(F::set(F::f16_at(block)), F::load_i8(block + 2 + i % kQ8Elems));
+      const u8* block = v + t * slot_bytes + i / kBlockElems * kQ8Bytes;
+      return F::mul(F::set(F::f16_at(block)), F::load_i8(block + 2 + i % kBlockElems));
+    }
+  };
+  struct Q4Values {
+    static constexpr bool kAsk = true;
+    const u8* v;
+    u64 slot_bytes;
+    V load(u32 t, u32 i) const {
+      const u8* block = v + t * slot_bytes + i / kBlockElems * kQ4Bytes;
+      return F::mul(F::set(F::f16_at(block)), F::load_i4(block + 2, i % kBlockElems));
     }
   };
 
@@ -379,6 +413,7 @@ class AttnVector {
   // Elements [i, i + kLanes) of one V; zeros behind head_dim.
   V load_v_part(const u8* v, u32 i) const {
     if (args_.type == KvType::q8_0) return Q8Values{v, 0}.load(0, i);
+    if (args_.type == KvType::q4_0) return Q4Values{v, 0}.load(0, i);
     if (i + F::kLanes <= args_.head_dim) return F::load_f16(v + 2 * i);
     f32 part[F::kLanes] = {};
     for (u32 x = 0; i + x < args_.head_dim; ++x) part[x] = F::f16_at(v + 2 * (i + x));

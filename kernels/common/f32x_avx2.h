@@ -65,6 +65,12 @@ struct F32x {
     return _mm256_cvtepi32_ps(
         _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(source))));
   }
+  static V load_i4(const u8* source, u32 i) {
+    const __m256i bytes =
+        _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(source + i % 16)));
+    const __m256i q = _mm256_srl_epi32(bytes, _mm_cvtsi32_si128(static_cast<i32>(i / 16 * 4)));
+    return from_u4(q);
+  }
   static void store_i8(u8* target, V v) {
     const __m256i words = _mm256_cvtps_epi32(v);
     const __m128i halves =
@@ -116,6 +122,14 @@ struct F32x {
     out[3] = _mm256_cvtepi32_ps(_mm256_srai_epi32(words, 24));
   }
 
+  static void widen_i4(Words words, u32 half, V (&out)[4]) {
+    const __m128i shift = _mm_cvtsi32_si128(static_cast<i32>(4 * half));
+    for (u32 b = 0; b < 4; ++b) {
+      out[b] = from_u4(_mm256_srl_epi32(words, shift));
+      words = _mm256_srli_epi32(words, 8);
+    }
+  }
+
   static void prefetch(const u8* line) { __asm__ volatile("prefetcht0 (%0)" : : "r"(line)); }
 
   static V swap_pairs(V v) { return _mm256_permute_ps(v, 0xb1); }
@@ -128,6 +142,10 @@ struct F32x {
   }
 
  private:
+  static V from_u4(__m256i words) {
+    const __m256i q = _mm256_and_si256(words, _mm256_set1_epi32(15));
+    return _mm256_cvtepi32_ps(_mm256_sub_epi32(q, _mm256_set1_epi32(8)));
+  }
   static __m256i first(u32 n) {
     const i32 n_lanes = static_cast<i32>(n < kLanes ? n : kLanes);
     return _mm256_cmpgt_epi32(_mm256_set1_epi32(n_lanes),

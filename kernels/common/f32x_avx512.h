@@ -73,6 +73,12 @@ struct F32x {
     return _mm512_cvtepi32_ps(
         _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(source))));
   }
+  // Elements [i, i + kLanes) of 32 that lie as q + 8 in 4 bits each of 16 bytes, the second 16
+  // elements in the high halves; as q.
+  static V load_i4(const u8* source, u32 i) {
+    const __m512i bytes = _mm512_cvtepu8_epi32(load_16_bytes(source));
+    return from_u4(_mm512_srl_epi32(bytes, _mm_cvtsi32_si128(static_cast<i32>(i / 16 * 4))));
+  }
   // Rounded to nearest even; every lane must fit.
   static void store_i8(u8* target, V v) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(target),
@@ -126,6 +132,15 @@ struct F32x {
     out[3] = _mm512_cvtepi32_ps(_mm512_srai_epi32(words, 24));
   }
 
+  // Of the four bytes of each word the low halves (half = 0) or the high ones, less 8.
+  static void widen_i4(Words words, u32 half, V (&out)[4]) {
+    const __m128i shift = _mm_cvtsi32_si128(static_cast<i32>(4 * half));
+    for (u32 b = 0; b < 4; ++b) {
+      out[b] = from_u4(_mm512_srl_epi32(words, shift));
+      words = _mm512_srli_epi32(words, 8);
+    }
+  }
+
   // An instruction of its own: GCC drops a function that does nothing but __builtin_prefetch.
   static void prefetch(const u8* line) { __asm__ volatile("prefetcht0 (%0)" : : "r"(line)); }
 
@@ -143,6 +158,10 @@ struct F32x {
  private:
   static constexpr i32 kSign = static_cast<i32>(0x80000000u);
 
+  static V from_u4(__m512i words) {
+    const __m512i q = _mm512_and_si512(words, _mm512_set1_epi32(15));
+    return _mm512_cvtepi32_ps(_mm512_sub_epi32(q, _mm512_set1_epi32(8)));
+  }
   static __mmask16 first(u32 n) {
     return static_cast<__mmask16>(n >= kLanes ? 0xffffu : (1u << n) - 1u);
   }

@@ -40,12 +40,12 @@
 namespace tarn::kernels {
 
 struct PqLoadArgs {
-  TensorType type;   // f16 or q8_0
+  TensorType type;   // f16, q8_0 or q4_0, the last as attn.h lays a vector out
   const u8* rows;    // the sub-space's dims of the first key
   u64 stride_bytes;  // from key to key
   f32* x;            // [n_rows, dims]
   u32 n_rows;
-  u32 dims;  // % 32 == 0 for q8_0
+  u32 dims;  // % 32 == 0 but for f16
 };
 using PqLoadFn = void (*)(const PqLoadArgs& args);
 void pq_load_generic(const PqLoadArgs& args);

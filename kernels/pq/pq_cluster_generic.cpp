@@ -35,9 +35,12 @@ void pq_load_generic(const PqLoadArgs& args) {
         x[i] = f16_to_f32(half);
         continue;
       }
-      const u8* block = row + u64{i / kBlock} * (2 + kBlock);
+      const bool is_q8 = args.type == TensorType::q8_0;
+      const u8* block = row + u64{i / kBlock} * (2 + (is_q8 ? kBlock : kBlock / 2));
       std::memcpy(&half, block, 2);
-      x[i] = f16_to_f32(half) * static_cast<f32>(static_cast<i8>(block[2 + i % kBlock]));
+      const i32 q = is_q8 ? static_cast<i8>(block[2 + i % kBlock])
+                          : (block[2 + i % 16] >> (i % kBlock / 16 * 4) & 15) - 8;
+      x[i] = f16_to_f32(half) * static_cast<f32>(q);
     }
   }
 }

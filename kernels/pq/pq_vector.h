@@ -33,6 +33,13 @@ struct PqVector {
         for (; i < args.dims; ++i) x[i] = F::f16_at(row + 2 * i);
         continue;
       }
+      if (args.type == TensorType::q4_0) {
+        for (; i < args.dims; i += F::kLanes) {
+          const u8* block = row + i / kBlock * (2 + kBlock / 2);
+          F::store(x + i, F::mul(F::set(F::f16_at(block)), F::load_i4(block + 2, i % kBlock)));
+        }
+        continue;
+      }
       for (; i < args.dims; i += F::kLanes) {
         const u8* block = row + i / kBlock * (2 + kBlock);
         const V q = F::load_i8(block + 2 + i % kBlock);

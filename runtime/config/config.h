@@ -19,13 +19,13 @@
 
 namespace tarn {
 
-enum class KvTypeChoice : u8 { f16, q8_0 };
+enum class KvTypeChoice : u8 { f16, q8_0, q4_0 };
 enum class LockChoice : u8 { off, attempt, require };
 enum class EmbeddingChoice : u8 { memory, disk };
 
 // The names of a choice; for an enum, in the order of its values.
 using ChoiceNames = std::span<const char* const>;
-inline constexpr const char* kKvTypeNames[] = {"f16", "q8_0"};
+inline constexpr const char* kKvTypeNames[] = {"f16", "q8_0", "q4_0"};
 inline constexpr const char* kLockNames[] = {"off", "try", "require"};
 inline constexpr const char* kEmbeddingNames[] = {"memory", "disk"};
 inline constexpr const char* kIsaNames[] = {"auto", "generic", "avx2", "avx512", "neon"};

@@ -94,11 +94,10 @@ kernels::GpuPqIndex GpuBackend::pq_index(u32 cache_layer, u32 row) const {
 void GpuBackend::code_new_keys(u32 row) {
   if (args_.select.method != SelectMethod::pq) return;
   const kernels::GpuPages from = pages(0, row);
-  const bool is_f16 = args_.kv_type == kernels::KvType::f16;
   enqueue(args_.table->pq_assign,
           kernels::GpuPqAssignArgs{
               .index = pq_index(0, row),
-              .keys = {.type = is_f16 ? kernels::TensorType::f16 : kernels::TensorType::q8_0,
+              .keys = {.type = kernels::kv_tensor_type(args_.kv_type),
                        .page_tokens = from.page_tokens,
                        .groups = from.groups,
                        .table_stride = from.table_stride,

@@ -9,7 +9,14 @@
 namespace tarn::plan {
 
 inline kernels::KvType kv_type(const Config& config) {
-  return config.kv_type == KvTypeChoice::q8_0 ? kernels::KvType::q8_0 : kernels::KvType::f16;
+  switch (config.kv_type) {
+    case KvTypeChoice::q8_0:
+      return kernels::KvType::q8_0;
+    case KvTypeChoice::q4_0:
+      return kernels::KvType::q4_0;
+    default:
+      return kernels::KvType::f16;
+  }
 }
 
 }  // namespace tarn::plan

@@ -312,16 +312,17 @@ TierInputs tier_inputs(const Inputs& inputs, const Plan& plan) {
           .cut = inputs.store_cut};
 }
 
-bool can_be_q8_0(const model::ModelSpec& spec) { return spec.head_dim % 32 == 0; }
+bool has_whole_blocks(const model::ModelSpec& spec) { return spec.head_dim % 32 == 0; }
 
 // Sets the sizes that the regions are made from. n_frames: 0 for KV in memory whole.
 Result<void> derive_sizes(const Inputs& inputs, u32 n_frames, Plan* plan) {
   const model::ModelSpec& spec = inputs.model->spec;
   const Config& config = *inputs.config;
-  if (config.kv_type == KvTypeChoice::q8_0 && !can_be_q8_0(spec)) {
-    return refuse(Status::invalid_config,
-                  "q8_0 KV needs heads of a multiple of 32: use kv.type = \"f16\" (--kv-type f16)",
-                  "kv.type", {"head_dim", spec.head_dim}, {});
+  if (config.kv_type != KvTypeChoice::f16 && !has_whole_blocks(spec)) {
+    return refuse(
+        Status::invalid_config,
+        "q8_0 and q4_0 KV need heads of a multiple of 32: use kv.type = \"f16\" (--kv-type f16)",
+        "kv.type", {"head_dim", spec.head_dim}, {});
   }
   const SelectConfig& select = config.select;
   if (select.method == SelectMethod::pq && spec.head_dim % select.n_subspaces != 0) {

@@ -55,14 +55,13 @@ TrainScratch carve(const PqShape& shape, std::span<std::byte> scratch) {
 }  // namespace
 
 void KeyPages::load(const CpuTable& table, u32 slot_begin, u32 n_slots, f32* out) const {
-  const bool is_f16 = type == kernels::KvType::f16;
   const u64 vector_bytes = kernels::kv_vector_bytes(type, head_dim);
   const u64 slot_bytes = stride_bytes != 0 ? stride_bytes : 2 * vector_bytes;
   for (u32 done = 0; done < n_slots;) {
     const u32 slot = slot_begin + done;
     const u32 n = std::min(n_slots - done, page_tokens - slot % page_tokens);
     const u8* first = pages[slot / page_tokens] + slot % page_tokens * slot_bytes;
-    table.pq_load({.type = is_f16 ? kernels::TensorType::f16 : kernels::TensorType::q8_0,
+    table.pq_load({.type = kernels::kv_tensor_type(type),
                    .rows = first,
                    .stride_bytes = slot_bytes,
                    .x = out + u64{done} * head_dim,

@@ -159,13 +159,13 @@ Key identity_key(const Secret& secret, const KvIdentity& identity) {
 }
 
 std::optional<u64> group_bytes(const KvIdentity& identity) {
-  constexpr u32 kF16 = 0, kQ8_0 = 1, kBlock = 32;
-  constexpr u64 kBlockBytes = 34;
+  constexpr u32 kF16 = 0, kQ8_0 = 1, kQ4_0 = 2, kBlock = 32;
   const bool is_whole = identity.kv_type == kF16 || identity.head_dim % kBlock == 0;
-  if (identity.kv_type > kQ8_0 || !is_whole || identity.layout != kPageLayout) return std::nullopt;
+  if (identity.kv_type > kQ4_0 || !is_whole || identity.layout != kPageLayout) return std::nullopt;
   if (identity.page_tokens > kTokensMax) return std::nullopt;
+  const u64 block_bytes = identity.kv_type == kQ8_0 ? 34 : 18;
   const u64 vector_bytes = identity.kv_type == kF16 ? u64{2} * identity.head_dim
-                                                    : identity.head_dim / kBlock * kBlockBytes;
+                                                    : identity.head_dim / kBlock * block_bytes;
   const auto bytes = (Checked(identity.n_kv_heads) * identity.page_tokens * 2 * vector_bytes)
                          .at_most(kPayloadBytesMax);
   if (!bytes || *bytes == 0) return std::nullopt;

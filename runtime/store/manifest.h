@@ -61,9 +61,10 @@ static_assert(sizeof(KvIdentity) == 80);
 
 inline constexpr u32 kPageLayout = 1;  // KvIdentity::layout of this version
 // A group of KV of this identity is [n_kv_heads][page_tokens][K, V][vector], padded to 4 KiB; a
-// vector is head_dim f16 (kv_type 0), or for each 32 of them an f16 and 32 bytes (1). Nothing where
-// type or layout are not this version's, or no record holds so much. What a file says of its size
-// must be equal to this: a group of another size under a good key would be read as one of this.
+// vector is head_dim f16 (kv_type 0), or for each 32 of them an f16 and 32 (1) or 16 bytes (2).
+// Nothing where type or layout are not this version's, or no record holds so much. What a file says
+// of its size must be equal to this: a group of another size under a good key would be read as one
+// of this.
 std::optional<u64> group_bytes(const KvIdentity& identity);
 
 // The root of all chains of this identity.

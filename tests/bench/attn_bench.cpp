@@ -3,7 +3,7 @@
 // Speed of attention and of the small ops as a share of what the machine can do, both measured in
 // the same run: plain reads for decode, f32 multiplications and additions on registers for prefill.
 //
-//   attn_bench [peak] [decode] [prefill] [ops] [--isa NAME] [--type f16|q8_0] [--threads N]
+//   attn_bench [peak] [decode] [prefill] [ops] [--isa NAME] [--type f16|q8_0|q4_0] [--threads N]
 //              [--reps N] [--slots N] [--group N] [--heads N] [--dim N] [--page N]
 //
 // Decode: one row a sequence against `slots` slots, one task a KV head, more KV than the last-level
@@ -149,10 +149,16 @@ f64 attn_seconds(const Options& o, const CpuTable& table, const Cache& cache, u3
   });
 }
 
+constexpr const char* kTypeNames[] = {"f16", "q8_0", "q4_0"};  // of KvType
+
+const char* name_of(KvType type) { return kTypeNames[static_cast<u32>(type)]; }
+
 std::vector<KvType> types_wanted(const Options& o) {
-  if (o.type == "f16") return {KvType::f16};
-  if (o.type == "q8_0") return {KvType::q8_0};
-  return {KvType::f16, KvType::q8_0};
+  std::vector<KvType> types;
+  for (const KvType type : {KvType::f16, KvType::q8_0, KvType::q4_0}) {
+    if (o.type.empty() || o.type == name_of(type)) types.push_back(type);
+  }
+  return types;
 }
 
 void bench_attn(const Options& o, const CpuTable& table, u32 n_rows, u32 n_slots) {
@@ -166,9 +172,9 @@ void bench_attn(const Options& o, const CpuTable& table, u32 n_rows, u32 n_slots
     std::printf(
         "%-7s %s %-4s %u threads, %u rows, %u slots, %u x %u heads of %u, pages of %u: %.1f GB/s "
         "(%.0f%% of %.1f), %.1f GMAC/s (%.0f%% of %.0f)\n",
-        n_rows == 1 ? "decode" : "prefill", table.isa, type == KvType::f16 ? "f16" : "q8_0",
-        o.n_threads, n_rows, n_slots, o.n_heads, o.n_group, o.dim, o.page_tokens, bytes,
-        100 * bytes / reads, reads, macs, peak > 0 ? 100 * macs / peak : 0.0, peak);
+        n_rows == 1 ? "decode" : "prefill", table.isa, name_of(type), o.n_threads, n_rows, n_slots,
+        o.n_heads, o.n_group, o.dim, o.page_tokens, bytes, 100 * bytes / reads, reads, macs,
+        peak > 0 ? 100 * macs / peak : 0.0, peak);
   }
 }
 
@@ -206,7 +212,7 @@ void bench_ops(const Options& o, const CpuTable& table) {
   }
   for (const KvType type : types_wanted(o)) {
     std::vector<u8> slot(2 * kv_vector_bytes(type, kDim));
-    print_rate(type == KvType::f16 ? "kv f16" : "kv q8_0", table, 2 * kDim, time([&] {
+    print_rate((std::string("kv ") + name_of(type)).c_str(), table, 2 * kDim, time([&] {
                  table.kv_store({type, x.data(), y.data(), slot.data(), kDim});
                }));
   }

@@ -20,6 +20,7 @@ namespace {
 
 constexpr f32 kCanary = -12345.0f;
 constexpr f64 kEpsilonF32 = std::numeric_limits<f32>::epsilon();
+constexpr KvType kTypes[] = {KvType::f16, KvType::q8_0, KvType::q4_0};
 
 struct Case {
   const char* name;
@@ -65,6 +66,13 @@ const Case kCases[] = {
     {"q8_0: the largest head",          KvType::q8_0, 256, 128, 8, {200, 201}},
     {"q8_0: a slice",                   KvType::q8_0, 160, 32,  3,
      {28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43}},
+    {"q4_0: one slot",                  KvType::q4_0, 32,  16,  1, {1}},
+    {"q4_0: around a page",             KvType::q4_0, 64,  64,  4, {63, 64, 65}},
+    {"q4_0: a model's decode",          KvType::q4_0, 128, 64,  4, {700}},
+    {"q4_0: a head of 96, pages of 16", KvType::q4_0, 96,  16,  5, {50, 0, 33}},
+    {"q4_0: the largest head",          KvType::q4_0, 256, 128, 8, {200, 201}},
+    {"q4_0: a slice",                   KvType::q4_0, 160, 32,  3,
+     {28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43}},
 };
 // clang-format on
 
@@ -87,8 +95,13 @@ u16 u16_at(const u8* bytes) {
 
 f64 decode(KvType type, const u8* vector, u32 i) {
   if (type == KvType::f16) return decode_f16(u16_at(vector + 2 * i));
-  const u8* block = vector + i / 32 * 34;
-  return decode_f16(u16_at(block)) * static_cast<i8>(block[2 + i % 32]);
+  if (type == KvType::q8_0) {
+    const u8* block = vector + i / 32 * 34;
+    return decode_f16(u16_at(block)) * static_cast<i8>(block[2 + i % 32]);
+  }
+  const u8* block = vector + i / 32 * 18;
+  const u8 pair = block[2 + i % 16];
+  return decode_f16(u16_at(block)) * ((i % 32 < 16 ? pair % 16 : pair / 16) - 8);
 }
 
 // The pages of one sequence and KV head, apart from each other in one buffer.
@@ -292,9 +305,9 @@ TEST_CASE("attn of random shapes is bit-equal on every ISA and within the bound"
   test::Random random(test::seed_from_environment());
   CAPTURE(random.seed());
   for (u32 round = 0; round < 120; ++round) {
-    Case c{"random", random.below(3) == 0 ? KvType::q8_0 : KvType::f16, 0, 0, 0, {}};
-    c.head_dim = static_cast<u32>(c.type == KvType::q8_0 ? 32 * (1 + random.below(8))
-                                                         : 2 * (4 + random.below(125)));
+    Case c{"random", kTypes[random.below(4) % 3], 0, 0, 0, {}};
+    c.head_dim = static_cast<u32>(c.type != KvType::f16 ? 32 * (1 + random.below(8))
+                                                        : 2 * (4 + random.below(125)));
     c.page_tokens = 16u << random.below(4);
     c.n_group_heads = static_cast<u32>(1 + random.below(9));
     c.visible.resize(1 + random.below(kAttnRowsMax));
@@ -358,7 +371,7 @@ TEST_CASE("slots taken in parts, with the state carried, give the bits of one ca
 TEST_CASE("what one row may not see changes nothing in it, even NaN; what it sees does") {
   test::Random random(test::seed_from_environment());
   CAPTURE(random.seed());
-  for (const KvType type : {KvType::f16, KvType::q8_0}) {
+  for (const KvType type : kTypes) {
     const Case c{"leak", type, 64, 64, 4, {64, 65, 70, 71, 69}};
     constexpr u32 kBroken = 69;  // seen by rows 2 and 3 alone
     Problem problem(c, random);
@@ -393,9 +406,9 @@ TEST_CASE("what one row may not see changes nothing in it, even NaN; what it see
 TEST_CASE("kv_store rounds as the header says, with the same bits on every ISA") {
   test::Random random(test::seed_from_environment());
   CAPTURE(random.seed());
-  for (const KvType type : {KvType::f16, KvType::q8_0}) {
+  for (const KvType type : kTypes) {
     for (u32 head_dim = 8; head_dim <= 256; head_dim += 2) {
-      if (type == KvType::q8_0 && head_dim % 32 != 0) continue;
+      if (type != KvType::f16 && head_dim % 32 != 0) continue;
       CAPTURE(head_dim);
       std::vector<f32> k(head_dim + 1), v(head_dim + 2);
       const f32 magnitude = std::ldexp(1.0f, static_cast<i32>(random.below(40)) - 30);
@@ -412,10 +425,16 @@ TEST_CASE("kv_store rounds as the header says, with the same bits on every ISA")
           if (type == KvType::f16) {
             const i32 exponent = std::max(x == 0.0 ? -14 : std::ilogb(x), -14);
             REQUIRE(std::abs(got - x) <= std::ldexp(0.5, exponent - 10));
-          } else {
+          } else if (type == KvType::q8_0) {
             // Half a step, the rounding of d to f16 (127 * d * 2^-11, or half its smallest unit).
             const f64 d = decode_f16(u16_at(vector + i / 32 * 34));
             REQUIRE(std::abs(got - x) <= d * (0.5 + 127 * 0x1p-11) + 127 * 0x1p-25 + d * 1e-5);
+          } else {
+            // Likewise, of 8 steps; a whole one at the end that has 7.
+            const f64 signed_d = decode_f16(u16_at(vector + i / 32 * 18));
+            const f64 d = std::abs(signed_d);
+            const f64 step = got == 7 * signed_d ? 1.0 : 0.5;
+            REQUIRE(std::abs(got - x) <= d * (step + 8 * 0x1p-11) + 8 * 0x1p-25 + d * 1e-5);
           }
         }
       }
@@ -468,20 +487,38 @@ TEST_CASE("kv_store rounds to the nearest even, and keeps what is not finite vis
       for (u32 place = 0; place < 32; ++place) {
         std::vector<f32> x(32, odd == 0.0f || odd == 1e-40f ? 0.0f : 1.0f);
         x[place] = odd;
-        u8 slot[68], generic[68];
-        table.kv_store({KvType::q8_0, x.data(), x.data(), slot, 32});
-        kv_store_generic({KvType::q8_0, x.data(), x.data(), generic, 32});
-        CHECK(std::memcmp(slot, generic, sizeof slot) == 0);
-        const bool finite = std::abs(odd) < 1.0f;
-        for (u32 i = 0; i < 32; ++i) {
-          if (finite) {
-            REQUIRE(decode(KvType::q8_0, slot, i) == 0.0);
-          } else {
-            REQUIRE(std::isnan(decode(KvType::q8_0, slot, i)));
+        for (const KvType type : {KvType::q8_0, KvType::q4_0}) {
+          u8 slot[68] = {}, generic[68] = {};
+          table.kv_store({type, x.data(), x.data(), slot, 32});
+          kv_store_generic({type, x.data(), x.data(), generic, 32});
+          CHECK(std::memcmp(slot, generic, sizeof slot) == 0);
+          const bool finite = std::abs(odd) < 1.0f;
+          for (u32 i = 0; i < 32; ++i) {
+            if (finite) {
+              REQUIRE(decode(type, slot, i) == 0.0);
+            } else {
+              REQUIRE(std::isnan(decode(type, slot, i)));
+            }
           }
         }
       }
     }
+  }
+}
+
+TEST_CASE("q4_0 is stored as llama.cpp stores it: the bytes of a block, by hand") {
+  // d = -(-4)/8 = 0.5; x/d = -8, 6, 8 (7 at most), 0, and 0.25/0.5 = 0.5, to the even 0.
+  std::vector<f32> x(32, 0.0f);
+  x[0] = -4.0f, x[1] = 3.0f, x[15] = 0.25f, x[16] = 4.0f, x[31] = -0.75f;
+  u8 expected[18] = {0x00, 0x38};
+  std::memset(expected + 2, 0x88, 16);
+  expected[2] = 0xf0, expected[3] = 0x8e, expected[17] = 0x68;  // -1.5 to the even -2
+  for (const CpuTable& table : cpu_tables()) {
+    if (!table.runs_here()) continue;
+    u8 slot[36];
+    table.kv_store({KvType::q4_0, x.data(), x.data(), slot, 32});
+    CHECK(std::memcmp(slot, expected, 18) == 0);
+    CHECK(std::memcmp(slot + 18, expected, 18) == 0);
   }
 }
 

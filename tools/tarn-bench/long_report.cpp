@@ -43,6 +43,7 @@ std::vector<Wanted> wanted_of(const LongOptions& options) {
   };
   add("full, f16", "full", "f16")->has_prompts = true;
   add("full, q8_0", "full", "q8_0");
+  add("full, q4_0", "full", "q4_0");
   for (const u32 k : options.budgets) {
     Wanted* pq = add("PQCache, k " + std::to_string(k), "pq", "f16");
     pq->options.k = k;

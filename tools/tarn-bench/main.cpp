@@ -135,7 +135,8 @@ int run_command_line(int argc, char** argv) {
   app.add_option("--ctk,--cache-type-k,--ctv,--cache-type-v", o.kv_types,
                  "number format of K and V")
       ->delimiter(',')
-      ->check(CLI::IsMember({"f16", "q8_0"}))
+      ->check(
+          CLI::IsMember(std::vector<std::string>(std::begin(kKvTypeNames), std::end(kKvTypeNames))))
       ->capture_default_str();
   app.add_option("--select", o.selects,
                  "which K and V a generated token reads: methods or presets of tarn run's --select")
@@ -155,7 +156,7 @@ int run_command_line(int argc, char** argv) {
                  "bytes of KV in memory, with --store (default: what the budget has)");
   app.add_option(
       "--long", long_path,
-      "measure full, q8_0, PQCache and window at every --fill-kv (default "
+      "measure full, q8_0, q4_0, PQCache and window at every --fill-kv (default "
       "1024,8192,32768), time to first tokens at every -p, and write a report with plots "
       "to this HTML file");
   app.add_option("--k-list", budgets, "with --long: values of --k")->capture_default_str();

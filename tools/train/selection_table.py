@@ -19,7 +19,7 @@ Methods: those of select.method, and
     pq-2x8+shuffled-codes      broken on purpose (tarn eval --control): must lose, or the questions
     pq-2x8+keys-before-rope    tell nothing
     pq-2x8+keys-before-rope@P  likewise, the document beginning at position P of a session
-    full-q8_0                  everything, of KV in this type; the same whatever the divisor
+    full-q8_0, full-q4_0       everything, of KV in this type; the same whatever the divisor
 
 Each configuration's answers are a line of the results file, and what has its line is not run again:
 a run that was stopped goes on. Prints a table in Markdown.

@@ -77,9 +77,10 @@ std::vector<u8> assign(const CpuTable& table, const Codebook& book, const f32* x
 TEST_CASE("load widens stored keys exactly, every bit pattern, alike on every ISA") {
   constexpr u32 kRows = 512;
   for (const u32 dims : {32u, 64u, 128u}) {
-    for (const TensorType type : {TensorType::f16, TensorType::q8_0}) {
+    for (const TensorType type : {TensorType::f16, TensorType::q8_0, TensorType::q4_0}) {
       CAPTURE(dims);
-      const u64 stride = type == TensorType::f16 ? 2 * dims + 6 : dims / 32 * 34 + 6;
+      const u64 block_bytes = type == TensorType::q8_0 ? 34 : 18;
+      const u64 stride = (type == TensorType::f16 ? 2 * dims : dims / 32 * block_bytes) + 6;
       std::vector<u8> rows(kRows * stride + 1);
       std::vector<f32> want(u64{kRows} * dims);
       u32 next = 0;
@@ -92,11 +93,19 @@ TEST_CASE("load widens stored keys exactly, every bit pattern, alike on every IS
             want[u64{r} * dims + i] = f16_to_f32(half);
             continue;
           }
-          u8* block = row + i / 32 * 34;
+          u8* block = row + i / 32 * block_bytes;
           const u16 half = static_cast<u16>((r * 61 + i / 32) % 0x7c00);
-          const i8 q = static_cast<i8>(next++ * 7);
+          i8 q = static_cast<i8>(next++ * 7);
           std::memcpy(block, &half, 2);
-          std::memcpy(block + 2 + i % 32, &q, 1);
+          if (type == TensorType::q8_0) {
+            std::memcpy(block + 2 + i % 32, &q, 1);
+          } else {
+            q = static_cast<i8>(q % 8);
+            const i32 nibble = q + 8;
+            u8& pair = block[2 + i % 16];
+            pair =
+                static_cast<u8>(i % 32 < 16 ? (pair & 0xf0) | nibble : (pair & 0x0f) | nibble << 4);
+          }
           want[u64{r} * dims + i] = f16_to_f32(half) * static_cast<f32>(q);
         }
       }

@@ -95,8 +95,9 @@ TEST_CASE("the defaults are valid and every number is held to its range") {
 
 TEST_CASE("choices outside their names and broken relations are refused by name") {
   Config config;
-  config.kv_type = static_cast<KvTypeChoice>(2);
-  CHECK(std::string(config_validate(config).error().detail.c_str()) == "kv.type = f16 | q8_0");
+  config.kv_type = static_cast<KvTypeChoice>(3);
+  CHECK(std::string(config_validate(config).error().detail.c_str()) ==
+        "kv.type = f16 | q8_0 | q4_0");
   config = Config{};
   config.lock = static_cast<LockChoice>(9);
   CHECK(std::string(config_validate(config).error().detail.c_str()) ==

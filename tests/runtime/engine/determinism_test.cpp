@@ -8,6 +8,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
+#include <string>
 
 #include "kernels/cpu_table.h"
 #include "tests/support/open_engine.h"
@@ -34,7 +36,9 @@ Config config_of(const How& how) {
   config.batch_rows_max = how.rows_max;
   config.sessions_max = 1;
   config.n_threads = how.n_threads;
-  config.kv_type = std::string(how.kv_type) == "q8_0" ? KvTypeChoice::q8_0 : KvTypeChoice::f16;
+  const auto* type =
+      std::find(std::begin(kKvTypeNames), std::end(kKvTypeNames), std::string(how.kv_type));
+  config.kv_type = static_cast<KvTypeChoice>(type - std::begin(kKvTypeNames));
   test::set_text(config.isa, how.isa);
   return config;
 }
@@ -85,18 +89,22 @@ TEST_CASE("slices, threads and ISA change no bit, for every architecture and typ
   }
 }
 
-TEST_CASE("the same holds for q8_0 KV") {
+TEST_CASE("the same holds for quantised KV") {
   const std::vector<u32> ids = test::random_ids(8, kTokens);
   const SmallModel model("llama", "q8_0");
-  const LogitsRecord want = logits_of(model.path(), ids, {.kv_type = "q8_0"});
-  for (const char* isa : isas()) {
-    CAPTURE(std::string(isa));
-    require_same_bits(want, logits_of(model.path(), ids, {isa, 64, 2, "q8_0"}));
+  LogitsRecord other = logits_of(model.path(), ids, {});
+  for (const char* type : {"q8_0", "q4_0"}) {
+    CAPTURE(type);
+    const LogitsRecord want = logits_of(model.path(), ids, {.kv_type = type});
+    for (const char* isa : isas()) {
+      CAPTURE(std::string(isa));
+      require_same_bits(want, logits_of(model.path(), ids, {isa, 64, 2, type}));
+    }
+    // Another KV type is another computation: equal bits would mean that it was ignored.
+    CHECK(std::memcmp(want.rows.back().data(), other.rows.back().data(),
+                      want.rows.back().size() * sizeof(f32)) != 0);
+    other = want;
   }
-  // The other KV type is another computation: equal bits would mean that it was ignored.
-  const LogitsRecord f16 = logits_of(model.path(), ids, {});
-  CHECK(std::memcmp(want.rows.back().data(), f16.rows.back().data(),
-                    want.rows.back().size() * sizeof(f32)) != 0);
 }
 
 TEST_CASE("a sequence's logits do not depend on what rides beside it") {

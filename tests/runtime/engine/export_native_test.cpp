@@ -68,7 +68,7 @@ Holds holds(Life& life) {
 
 TEST_CASE("an exported session goes on in another store with the bits of one that never was") {
   const SmallModel model("llama", "q8_0");
-  for (const KvTypeChoice kv_type : {KvTypeChoice::f16, KvTypeChoice::q8_0}) {
+  for (const KvTypeChoice kv_type : {KvTypeChoice::f16, KvTypeChoice::q8_0, KvTypeChoice::q4_0}) {
     // 19 tokens more are in the KV: no full page, full pages alone, with a tail.
     for (const u32 n_prompt : {3u, 13u, 490u}) {
       CAPTURE(kv_type);

@@ -128,14 +128,19 @@ void check_streamed(const Engine& engine) {
 
 TEST_CASE("KV over memory and a disk gives the bits of KV in memory, on a simulated disk") {
   const SmallModel model("llama", "q8_0");
-  for (const KvTypeChoice type : {KvTypeChoice::f16, KvTypeChoice::q8_0}) {
+  for (const KvTypeChoice type : {KvTypeChoice::f16, KvTypeChoice::q8_0, KvTypeChoice::q4_0}) {
     CAPTURE(type);
     Opened resident(model.path(), {.kv_type = type});
     const Answers want = answers_of(resident);
     test::SimDisk disk(1);
     VirtualClock clock;
     test::SimIo io(disk, clock, 64);
-    Opened streamed(model.path(), {.streamed = true, .io = &io, .clock = &clock, .kv_type = type});
+    Opened streamed(model.path(),
+                    {.streamed = true,
+                     .io = &io,
+                     .clock = &clock,
+                     .kv_type = type,
+                     .group_bytes = type == KvTypeChoice::q4_0 ? 4096u : 8192u});
     require_same(want, answers_of(streamed));
     check_streamed(streamed.engine);
     CHECK(streamed.engine.plan().disk_bytes == disk.file_bytes("store/kv.tarn").size());

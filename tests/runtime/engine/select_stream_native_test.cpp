@@ -27,7 +27,7 @@ void check_counters(const Engine& engine, SelectMethod method) {
 TEST_CASE("selection over memory and disk gives the bits of KV in memory") {
   const SmallModel model("llama", "q8_0");
   for (const SelectMethod method : kMethods) {
-    for (const KvTypeChoice type : {KvTypeChoice::f16, KvTypeChoice::q8_0}) {
+    for (const KvTypeChoice type : {KvTypeChoice::f16, KvTypeChoice::q8_0, KvTypeChoice::q4_0}) {
       CAPTURE(kSelectMethodNames[static_cast<u64>(method)]);
       CAPTURE(type);
       OpenEngine resident(model.path(), config_of(method, Memory::whole, type));

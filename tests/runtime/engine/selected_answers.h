@@ -19,7 +19,7 @@ using test::SmallModel;
 inline constexpr u32 kContext = 2048;
 inline constexpr u32 kPage = 16;
 inline constexpr u32 kPrompt = 900;
-inline constexpr u64 kGroupBytes = 8192;  // of the model's KV in f16
+inline constexpr u64 kGroupBytes = 8192;  // of the model's KV in f16 and q8_0
 inline constexpr SelectMethod kMethods[] = {SelectMethod::pq, SelectMethod::quest,
                                             SelectMethod::window, SelectMethod::random};
 
@@ -47,7 +47,8 @@ inline Config config_of(SelectMethod method, Memory memory,
   if (memory == Memory::whole) return config;
   constexpr u64 kGroups[] = {0, 42, 150, 250, 500};  // of 262, and of 518
   if (memory == Memory::roomy) config.context_tokens = 2 * kContext;
-  config.kv_memory_bytes = kGroups[static_cast<u32>(memory)] * kGroupBytes;
+  const u64 group_bytes = kv_type == KvTypeChoice::q4_0 ? kGroupBytes / 2 : kGroupBytes;
+  config.kv_memory_bytes = kGroups[static_cast<u32>(memory)] * group_bytes;
   config.store.quota_bytes = kGiB;
   test::set_text(config.store.path, "store");
   return config;

@@ -139,8 +139,8 @@ TEST_CASE("the page stands alone, with a command in each caption and the figures
   }
   CHECK(html.find("filled, synthetic") != std::string::npos);
   CHECK(count(html, "<p>PQCache, k ") == 2);  // where each is faster than reading everything
-  for (const char* name :
-       {"full, f16", "full, q8_0", "PQCache, k 96", "PQCache, k 32", "window, k 96"}) {
+  for (const char* name : {"full, f16", "full, q8_0", "full, q4_0", "PQCache, k 96",
+                           "PQCache, k 32", "window, k 96"}) {
     CAPTURE(name);
     CHECK(count(html, std::string("<tr><td>") + name) == 2);  // a row for each context
   }
