@@ -26,6 +26,7 @@ struct KeptHow {
   u32 context_tokens = kKeptContext;
   u32 publish_ms = 0;
   u64 quota_bytes = kGiB;
+  SelectConfig select{};
 };
 
 inline Config kept_config(const KeptHow& how, bool keeps) {
@@ -35,6 +36,7 @@ inline Config kept_config(const KeptHow& how, bool keeps) {
   config.sessions_max = 3;
   config.batch_rows_max = 64;
   config.kv_type = how.kv_type;
+  config.select = how.select;
   if (!keeps) return config;
   config.store.sessions = true;
   config.store.publish_ms = how.publish_ms;
