@@ -306,7 +306,10 @@ TARN_API int32_t tarn_session_info_get(tarn_session* session, tarn_session_info*
 /* The session's tokens from `begin`; n_out is how many were written. */
 TARN_API int32_t tarn_session_tokens(tarn_session* session, uint64_t begin, uint32_t* ids_out,
                                      uint64_t ids_max, uint64_t* n_out);
-/* Waits until all that was fed but the last token is computed; timeout as in poll. */
+/* Waits until all that was fed but the last token is computed; timeout as in poll. TARN_OK also
+ * where a cancel took the rest back. Where the session gave up on the way: TARN_IO_FAILED, the disk
+ * failed; TARN_INVALID_REQUEST, memory and disk are full; the text says of what. Its tokens stay
+ * then, and the next feed or generate computes what is missing. */
 TARN_API int32_t tarn_session_wait(tarn_session* session, int32_t timeout_ms);
 
 /* Keeps the first n_tokens. Not while the session generates. */

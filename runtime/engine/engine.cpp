@@ -76,7 +76,7 @@ Result<SessionIdx> Engine::create_session() {
     s.turns.start_over(0);
     s.turn_begin = 0;
     s.n_settled = 0;
-    s.given_up = Status::ok;
+    s.given_up = {};
     s.fed_ns = 0;
     s.cancel.store(false);
     s.events.clear();
@@ -128,7 +128,7 @@ Result<void> Engine::feed(SessionIdx idx, std::span<const u32> ids) {
                          "(kv.context_tokens)",
                  .figures = {{{"tokens", ids.size()}, {"groups_free", pool_.groups_free()}}}});
   }
-  s.given_up = Status::ok;
+  s.given_up = {};
   if (s.state == SessionState::idle) {
     s.cancel.store(false);  // one that came too late for what it meant
     s.n_settled = s.n_ids;
@@ -169,6 +169,7 @@ Result<void> Engine::generate(SessionIdx idx, const GenerateParams& params) {
   if (s.state == SessionState::idle) s.n_settled = s.n_ids;
   s.cancel.store(false);
   s.events.clear();
+  s.given_up = {};  // computed after all, or an event says why not
   s.state = SessionState::generating;
   return {};
 }
@@ -202,6 +203,7 @@ Result<void> Engine::truncate(SessionIdx idx, u32 n_tokens) {
   s.n_published = std::min(s.n_published, n_tokens);
   const bool reserved = s.sequence.reserve(s.n_pending());
   TARN_ASSERT(reserved);
+  s.given_up = {};
   s.state = s.n_computable() > 0 ? SessionState::computing : SessionState::idle;
   return {};
 }

@@ -32,7 +32,7 @@ void Engine::give_up(Session& s, const Error& error) {
   format_error(error, text.data(), text.size());
   log_.warning("session %u: %s", static_cast<u32>(&s - sessions_.data()), text.data());
   if (s.state == SessionState::generating) return finish(s, Finish::error, error.status);
-  s.given_up = error.status;
+  s.given_up = {error.status, error.hint};
   s.state = SessionState::idle;
   s.fed_ns = 0;
 }

@@ -22,6 +22,11 @@ Unexpected is_lost() {
                    "to use the GPU again"});
 }
 
+Unexpected is_given_up(const GivenUp& why) {
+  const bool is_full = why.status == Status::would_block;
+  return fail({.status = is_full ? Status::invalid_request : why.status, .hint = why.hint});
+}
+
 Unexpected is_closing() {
   return fail({.status = Status::cancelled, .hint = "the engine is being closed"});
 }
@@ -143,8 +148,10 @@ bool EngineThread::take_and_run_command(Lock& lock) {
 void EngineThread::note_progress() {
   for (SessionIdx idx = 0; idx < engine_->sessions_max(); ++idx) {
     const Session& session = engine_->session_state(idx);
-    progress_[idx] = {
-        .state = session.state, .n_ids = session.n_ids, .n_slots = session.sequence.n_slots()};
+    progress_[idx] = {.state = session.state,
+                      .n_ids = session.n_ids,
+                      .n_slots = session.sequence.n_slots(),
+                      .given_up = session.given_up};
   }
 }
 
@@ -209,8 +216,8 @@ Result<void> EngineThread::call(void (*fn)(void* context), void* context) {
   return {};
 }
 
-Result<void> EngineThread::next_event(SessionIdx idx, std::atomic<bool>& expected,
-                                      i32 timeout_ms, Event* event, std::span<char> text) {
+Result<void> EngineThread::next_event(SessionIdx idx, std::atomic<bool>& expected, i32 timeout_ms,
+                                      Event* event, std::span<char> text) {
   const Deadline deadline(timeout_ms);
   Lock lock(mutex_);
   for (;;) {
@@ -236,7 +243,11 @@ Result<void> EngineThread::wait_computed(SessionIdx idx, i32 timeout_ms) {
   Lock lock(mutex_);
   for (;;) {
     TARN_CHECK(may_wait());
-    if (progress_[idx].state != SessionState::computing) return {};
+    const Progress& progress = progress_[idx];
+    if (progress.state != SessionState::computing) {
+      if (progress.given_up.status != Status::ok) return is_given_up(progress.given_up);
+      return {};
+    }
     if (deadline.passed()) {
       return fail({.status = Status::would_block, .hint = "the session still computes its tokens"});
     }

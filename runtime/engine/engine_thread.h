@@ -76,17 +76,19 @@ class EngineThread {
 
   // The next event of a session; waits up to timeout_ms (< 0: for ever). would_block when there is
   // none; an error once `expected` is false, that is after DONE and when the session is destroyed.
-  Result<void> next_event(SessionIdx idx, std::atomic<bool>& expected, i32 timeout_ms,
-                          Event* event, std::span<char> text);
+  Result<void> next_event(SessionIdx idx, std::atomic<bool>& expected, i32 timeout_ms, Event* event,
+                          std::span<char> text);
   // How far a session is, as of the last step or call: without a turn, so a step of seconds is not
   // waited for.
   struct Progress {
     SessionState state = SessionState::free;
     u32 n_ids = 0;
     u32 n_slots = 0;
+    GivenUp given_up{};
   };
   Result<Progress> progress(SessionIdx idx);
-  // Waits until the session computes nothing. would_block when it still does after timeout_ms.
+  // Waits until the session computes nothing. would_block when it still does after timeout_ms, and
+  // never where it gave up: then there is nothing left to wait for.
   Result<void> wait_computed(SessionIdx idx, i32 timeout_ms);
   // Asks for a cancel without waiting for a turn.
   Result<void> request_cancel(SessionIdx idx);

@@ -43,6 +43,12 @@ struct GenerateParams {
   std::span<const u32> forced{};
 };
 
+// Why what was fed last is not computed: no event says it. Its tokens stay, for what comes next.
+struct GivenUp {
+  Status status = Status::ok;
+  const char* hint = "";
+};
+
 struct Session {
   SessionState state = SessionState::free;
   kv::Sequence sequence{};
@@ -50,7 +56,7 @@ struct Session {
   u32 n_ids = 0;
   Turns turns{};
   u32 n_settled = 0;  // tokens that a cancelled prefill leaves: those of before it was fed
-  Status given_up = Status::ok;  // why what was fed last is not computed; no event says it
+  GivenUp given_up{};
   EventRing events{};
   std::atomic<bool> cancel{false};
 

@@ -28,7 +28,7 @@ inline const engine::StepTrace& step(engine::Engine& engine) {
 // Throws Failure unless the session has computed what was fed to it last, or still does.
 inline void check_computed(const engine::Engine& engine, engine::SessionIdx session) {
   check_gpu(engine);
-  const Status given_up = engine.session_state(session).given_up;
+  const Status given_up = engine.session_state(session).given_up.status;
   if (given_up == Status::ok) return;
   throw Failure{exit_code(given_up), std::string("the text was not read to its end: ") +
                                          status_name(given_up) + "; the warning above says why"};

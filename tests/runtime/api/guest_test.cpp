@@ -1,12 +1,14 @@
 // Goal    no call of a host, however wrong or late, ends its process, hangs, or changes an answer
 //         that it does not belong to.
-// Method  late and repeated cancels, destroyed handles, NULL buffers, calls from the engine's own
-//         callbacks, and tarn_close and tarn_session_destroy under another thread's poll.
+// Method  late and repeated cancels, a model's file and a disk that fail, destroyed handles, NULL
+//         buffers, calls from the engine's own callbacks, and tarn_close and tarn_session_destroy
+//         under another thread's poll.
 #include <doctest/doctest.h>
 
 #include <atomic>
 #include <chrono>
 #include <ctime>
+#include <filesystem>
 #include <string>
 #include <thread>
 #include <vector>
@@ -15,6 +17,7 @@
 #include "runtime/engine/instance.h"
 #include "tests/runtime/api/host.h"
 #include "tests/support/open_engine.h"
+#include "tests/support/temp_dir.h"
 
 namespace tarn {
 namespace {
@@ -74,6 +77,56 @@ TEST_CASE("a cancelled prefill leaves what the session had, its last token too")
   CHECK(n_tokens_of(session) >= 14);
   CHECK(n_tokens_of(session) < 3014);
   CHECK(run(session, 2).tokens.size() == 2);
+}
+
+TEST_CASE("whoever waits for a prefill that is given up is told so, and what comes next goes on") {
+  const SmallModel model("llama", "q8_0");
+  const test::TempFile copy("given_up.gguf");
+  std::filesystem::copy_file(model.path(), copy.path());
+  Host host(model.path(), "kv.context_tokens = 512\nmodel.embedding = 'disk'\n");
+  tarn_session* session = host.session();
+  feed(session, 64);
+  CHECK(tarn_session_wait(session, 10'000) == TARN_OK);
+  std::filesystem::resize_file(model.path(), 1);
+  feed(session, 65);
+  CHECK(tarn_session_wait(session, 10'000) == TARN_IO_FAILED);
+  CHECK(std::string(tarn_error_text()).find("file") != std::string::npos);
+  CHECK(tarn_session_wait(session, 0) == TARN_IO_FAILED);
+  CHECK(n_tokens_of(session) == 64 + 65);
+  // The remedy, and each way to go on.
+  std::filesystem::copy_file(copy.path(), model.path(),
+                             std::filesystem::copy_options::overwrite_existing);
+  feed(session, 1);
+  CHECK(tarn_session_wait(session, 10'000) == TARN_OK);
+  for (const bool generates : {true, false}) {
+    std::filesystem::resize_file(model.path(), 1);
+    feed(session, 64);
+    CHECK(tarn_session_wait(session, 10'000) == TARN_IO_FAILED);
+    std::filesystem::copy_file(copy.path(), model.path(),
+                               std::filesystem::copy_options::overwrite_existing);
+    if (generates) {
+      CHECK(run(session, 2).tokens.size() == 2);
+    } else {
+      REQUIRE(tarn_session_truncate(session, 190) == TARN_OK);
+    }
+    CHECK(tarn_session_wait(session, 10'000) == TARN_OK);
+  }
+}
+
+// A wait that answered TARN_WOULD_BLOCK would be repeated for ever.
+TEST_CASE("a prefill that memory and disk have no room for is not waited for") {
+  const SmallModel model("llama", "q8_0");
+  const test::TempDir folder("given_up");
+  const std::string toml =
+      "kv.context_tokens = 1024\nkv.page_tokens = 16\nkv.memory_bytes = '256KiB'\n"
+      "engine.batch_rows_max = 16\nstore.quota_bytes = '64MiB'\n"
+      "store.daily_write_bytes = '64KiB'\nstore.path = '" +
+      folder.path() + "'\n";
+  Host host(model.path(), toml.c_str());
+  tarn_session* session = host.session();
+  feed(session, 1000);
+  CHECK(tarn_session_wait(session, 20'000) == TARN_INVALID_REQUEST);
+  CHECK(std::string(tarn_error_text()).find("write budget") != std::string::npos);
 }
 
 TEST_CASE("a cancel without a reader waits without computing") {
