@@ -4,7 +4,7 @@
  *
  *   tarn_open        reads the model, prints nothing, reserves every byte it will ever use
  *   tarn_session_*   a conversation: feed tokens or text, generate, fork, truncate
- *   tarn_close       gives everything back
+ *   tarn_close       gives everything back (but what a disk that does not answer still has)
  *
  * Link with:  cc host.c libtarn.a -luring -lstdc++ -lpthread -lm
  * and, if it was built with CUDA, with -lcudart_static -ldl -lrt before -lpthread. The GPU's driver

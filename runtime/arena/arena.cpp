@@ -105,6 +105,11 @@ void RegionArena::seal() {
   sealed_ = true;
 }
 
+void RegionArena::leave() {
+  bytes_ = {};
+  tear_down();
+}
+
 void RegionArena::tear_down() {
   if (!bytes_.empty()) reserve_->release(bytes_);
   reserve_ = nullptr;

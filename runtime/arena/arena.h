@@ -4,7 +4,7 @@
 //
 //   building   region() hands out each region once, by index
 //   sealed     reserving or handing out is an assertion
-//   torn down  everything is given back; the arena may be built again
+//   torn down  everything is given back, or left; the arena may be built again
 //
 //   thread     the thread that builds and tears down
 //   when full  cannot be: the regions are the plan's, and build() fails as a whole
@@ -63,6 +63,9 @@ class RegionArena {
   bool sealed() const { return sealed_; }
   bool locked() const { return locked_; }
   void tear_down();
+  // The bytes stay reserved for as long as the process lives: somebody may still write to them.
+  // The arena is as after tear_down().
+  void leave();
 
  private:
   Reserve* reserve_ = nullptr;

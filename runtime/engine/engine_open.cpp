@@ -265,6 +265,12 @@ void Engine::close() {
   backend_ = &cpu_backend_;
   selector_.close();
   embedding_.close();
+  if (kv_stream_.take_abandoned()) {
+    log_.error(
+        "requests to the store's disk do not end: memory of the engine, and the lock of the "
+        "store's file, stay until this process ends");
+    arena_.leave();
+  }
   arena_.tear_down();
   device_ = nullptr;
   sessions_ = {};

@@ -34,6 +34,7 @@ Result<void> KvStream::open(const KvStreamArgs& args) {
   n_cache_layers_ = args.n_cache_layers;
   page_tokens_ = args.plan->group_shape.page_tokens;
   failed_ = {};
+  is_abandoned_ = false;
   extents_.init({.shape = tiers.extents,
                  .store = &store_,
                  .mover = &mover_,
@@ -151,8 +152,14 @@ Result<void> KvStream::open_store(const KvStreamArgs& args) {
 void KvStream::close() {
   if (is_on_) mover_.stop();
   if (is_on_ && keeps_sessions()) extents_.forget_all();
-  while (is_on_ && !(mover_.idle() && store_.idle())) mover_.pump(kWaitNs);
-  while (!store_.idle()) store_.poll({}, kWaitNs);
+  const auto is_over = [&] { return (mover_.idle() && store_.idle()) || store_.is_stuck(); };
+  while (is_on_ && !is_over()) mover_.pump(kWaitNs);
+  while (!store_.idle() && !store_.is_stuck()) store_.poll({}, kWaitNs);
+  if (store_.is_stuck()) {  // and so would be whoever ended the backend
+    store_.abandon();
+    is_abandoned_ = true;
+    owns_io_ = false;
+  }
   store_.close();
   sessions_.close();
   names_ = {};

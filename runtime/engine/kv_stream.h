@@ -15,6 +15,7 @@
 
 #include <array>
 #include <span>
+#include <utility>
 
 #include "platform/clock/clock.h"
 #include "platform/io/io_backend.h"
@@ -65,6 +66,9 @@ class KvStream {
   Result<void> open(const KvStreamArgs& args);
   // Waits for what is under way, as long as the store's deadlines let it.
   void close();
+  // Whether the disk has kept something beyond them: all memory that was lent to open() must stay.
+  // Says so once.
+  bool take_abandoned() { return std::exchange(is_abandoned_, false); }
   bool is_on() const { return is_on_; }
   kv::GroupMemory* memory() { return &residency_; }
 
@@ -123,6 +127,7 @@ class KvStream {
 
   bool is_on_ = false;
   bool owns_io_ = false;
+  bool is_abandoned_ = false;
   u32 n_cache_layers_ = 0;
   u32 page_tokens_ = 0;
   IoBackend* io_ = nullptr;

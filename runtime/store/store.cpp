@@ -68,6 +68,17 @@ void Store::close() {
   mode_ = Mode::off;
 }
 
+bool Store::is_stuck() const {
+  return mode_ == Mode::off && n_io_ > 0 && watched_ns_ > last_deadline_ns_;
+}
+
+void Store::abandon() {
+  TARN_ASSERT(is_stuck());
+  io_ = nullptr;
+  n_io_ = n_ops_ = 0;
+  file_is_open_ = false;
+}
+
 Result<void> Store::open(const StoreOpenArgs& args) {
   TARN_ASSERT(mode_ == Mode::off && n_io_ == 0 && !file_is_open_);
   why_ = {.status = Status::ok, .hint = ""};
@@ -97,7 +108,7 @@ Result<void> Store::open(const StoreOpenArgs& args) {
   n_ops_ = 0;
   next_sequence_ = next_generation_ = 1;
   sync_in_flight_ = false;
-  watched_ns_ = 0;
+  watched_ns_ = last_deadline_ns_ = 0;
   seen_at_ns_ = clock_->now_ns();
   stats_ = {};
   budget_bytes_ = limits_.write_bytes_per_day;

@@ -192,6 +192,11 @@ class Store {
   // Begins; poll() until mode() is not `opening`. Then it is `on`, or `off` with why().
   Result<void> open(const StoreOpenArgs& args);
   void close();  // as the destructor
+  // The store is off, and the disk still has requests after the deadline of each: perhaps for ever.
+  bool is_stuck() const;
+  // For who is stuck: the store is closed, but its file is open, and locked, for as long as the
+  // process lives; what was lent to it (backend, memory, buffers) must stay where it is as long.
+  void abandon();
 
   Mode mode() const { return mode_; }
   // Why the store is off or read-only; hint == "" while all is well.
@@ -343,6 +348,7 @@ class Store {
   void note_unread_head(i64 result);
   void turn(Mode mode, const char* hint, i64 result);
   u64 watched_now(u64 waited_ns);
+  u64 next_deadline();
   void check_deadlines();
   u64 until_deadline_ns(u64 timeout_ns);
   u32 hand_out(std::span<Event> events);
@@ -371,6 +377,7 @@ class Store {
   // Deadlines are of the time for which the disk was watched, not of the clock's.
   u64 watched_ns_ = 0;
   u64 seen_at_ns_ = 0;  // by the clock
+  u64 last_deadline_ns_ = 0;
   u64 sync_deadline_ns_ = 0;
   u64 budget_bytes_ = 0;
   u64 budget_at_ns_ = 0;

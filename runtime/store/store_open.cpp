@@ -52,7 +52,7 @@ bool Store::submit_opening(const IoRequest& request) {
   of_file.file = file_;
   if (!io_->submit(of_file)) return false;
   ++n_io_;
-  opening_deadline_ns_ = watched_now(0) + limits_.io_deadline_ns;
+  opening_deadline_ns_ = next_deadline();
   return true;
 }
 
@@ -328,7 +328,7 @@ void Store::take_opening(const IoCompletion& completion) {
     if (slot != nullptr) slot->n_io = 0;
     return;
   }
-  opening_deadline_ns_ = watched_now(0) + limits_.io_deadline_ns;
+  opening_deadline_ns_ = next_deadline();
   if (opening_ == Opening::labels) return take_labels(completion.result);
   if (opening_ == Opening::each_label) return take_label(completion.result);
   if (opening_ == Opening::scan || opening_ == Opening::aliases || opening_ == Opening::stale) {

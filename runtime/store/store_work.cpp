@@ -58,7 +58,7 @@ bool Store::submit(Slot& slot, u32 run, const IoRequest& request) {
   ++slot.n_io;
   ++n_io_;
   ++stats_.n_requests;
-  slot.deadline_ns = watched_now(0) + limits_.io_deadline_ns;
+  slot.deadline_ns = next_deadline();
   const u64 bytes = request.buffer.size();
   (request.op == IoOp::read ? stats_.bytes_read : stats_.bytes_written) += bytes;
   return true;
@@ -151,7 +151,7 @@ void Store::go_on_sync(When when) {
   sync_in_flight_ = true;
   ++n_io_;
   ++stats_.n_syncs;
-  sync_deadline_ns_ = watched_now(0) + limits_.io_deadline_ns;
+  sync_deadline_ns_ = next_deadline();
   for (Slot& slot : slots_) {
     const bool is_written = slot.op == Op::put && slot.stage == Stage::written;
     if (is_written || flush_is_due(slot)) slot.stage = Stage::syncing;
@@ -404,6 +404,12 @@ u64 Store::watched_now(u64 waited_ns) {
   watched_ns_ += std::min(now_ns - seen_at_ns_, count_max_ns);
   seen_at_ns_ = now_ns;
   return watched_ns_;
+}
+
+// Of a request that begins now.
+u64 Store::next_deadline() {
+  last_deadline_ns_ = watched_now(0) + limits_.io_deadline_ns;
+  return last_deadline_ns_;
 }
 
 void Store::check_deadlines() {

@@ -429,6 +429,10 @@ void SimIo::let_stuck_go() {
   }
 }
 
+void SimIo::get_stuck() {
+  for (Call& call : calls_) call.due_ns = kNeverNs;
+}
+
 u32 SimIo::reap(std::span<IoCompletion> completions, u32 n_min, u64 timeout_ns) {
   const u64 room = std::min<u64>(completions.size(), n_in_flight());
   const u64 n_wanted = std::min<u64>(n_min, room);

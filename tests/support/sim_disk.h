@@ -163,6 +163,8 @@ class SimIo final : public IoBackend {
 
   // Requests that "never" end, end now: late, after whoever asked had given them up.
   void let_stuck_go();
+  // What is under way will never end, until then.
+  void get_stuck();
   u32 n_in_flight() const { return static_cast<u32>(calls_.size() + done_.size()); }
 
   const char* name() const override { return "simulated"; }

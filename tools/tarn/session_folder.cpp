@@ -54,10 +54,11 @@ SessionFolder::SessionFolder(const std::string& folder)
 SessionFolder::~SessionFolder() {
   close();
   try {
-    if (restores_) restore();
+    if (restores_ && io_ != nullptr) restore();
   } catch (const Failure&) {  // it is longer than it need be, and that is all
   }
   close();
+  if (io_ == nullptr) return;
   io_backend_destroy(io_);
   reserve_.release(buffers_);
   reserve_.release(io_memory_);
@@ -114,10 +115,14 @@ bool SessionFolder::open() {
 
 void SessionFolder::close() {
   if (!is_open_) return;
-  while (!store_.idle()) pump(kWaitNs);
-  store_.close();
-  reserve_.release(store_memory_);
+  while (!store_.idle() && !store_.is_stuck()) pump(kWaitNs);
   is_open_ = false;
+  if (store_.is_stuck()) {
+    store_.abandon();
+    io_ = nullptr;
+  }
+  store_.close();
+  if (io_ != nullptr) reserve_.release(store_memory_);
 }
 
 void SessionFolder::make_room(const store::SessionCopy::FileFacts& facts) {

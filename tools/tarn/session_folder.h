@@ -42,7 +42,7 @@ class SessionFolder {
   SystemReserve reserve_;
   SystemClock clock_;
   std::span<std::byte> io_memory_{}, buffers_{}, store_memory_{};
-  IoBackend* io_ = nullptr;
+  IoBackend* io_ = nullptr;  // nullptr: the disk has kept requests, and with them the memory
   store::Store store_;
   store::SessionCopy copy_;
   bool is_open_ = false;

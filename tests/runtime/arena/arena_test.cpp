@@ -105,6 +105,19 @@ TEST_CASE("the destructor gives back what was reserved") {
   CHECK(reserve.n_released == 1);
 }
 
+TEST_CASE("an arena that is left gives nothing back, and may be built again") {
+  TestReserve reserve;
+  RegionArena arena;
+  REQUIRE(arena.build({.regions = kRegions, .reserve = &reserve}));
+  arena.seal();
+  arena.leave();
+  CHECK_FALSE(arena.sealed());
+  CHECK(reserve.n_released == 0);
+  REQUIRE(arena.build({.regions = kRegions, .reserve = &reserve}));
+  arena.tear_down();
+  CHECK(reserve.n_released == 1);
+}
+
 TEST_CASE("a refused reservation is an error that leaves nothing behind") {
   TestReserve reserve;
   reserve.fails = true;

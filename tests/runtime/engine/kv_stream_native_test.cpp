@@ -262,5 +262,74 @@ TEST_CASE("when the disk takes nothing more, the session that grows ends, and th
   disk.script.ppm = {};
 }
 
+void keep_requests(test::SimDisk& disk) {
+  disk.script.faults = {
+      {.fault = test::SimFault::never, .first_call = disk.n_calls(), .n_calls = ~u64{0}}};
+}
+
+// What the disk does, late, with the memory that it was lent.
+void answer_late(test::SimIo& io) {
+  io.let_stuck_go();
+  std::array<IoCompletion, 64> completions;
+  while (io.n_in_flight() > 0) io.reap(completions, 1, 1'000'000'000);
+}
+
+TEST_CASE("an engine closes over a disk that does not answer, and leaves it what it still has") {
+  constexpr u64 kDeadlineNs = store::StoreLimits{}.io_deadline_ns;
+  const SmallModel model("llama", "q8_0");
+  for (const bool reads : {false, true}) {
+    CAPTURE(reads);
+    test::SimDisk disk(1);
+    VirtualClock clock;
+    test::SimIo io(disk, clock, 64);
+    Opened open(model.path(), {.streamed = true, .io = &io, .clock = &clock});
+    const SessionIdx session = open.create();
+    if (reads) {  // a step waits for them, and has turned the store off; else it spills
+      open.feed(session, test::random_ids(15, 1500));
+      open.run();
+      while (open.engine.kv_stream().is_moving()) open.engine.step();
+      keep_requests(disk);
+    }
+    open.feed(session, test::random_ids(16, 400));
+    while (io.n_in_flight() == 0) {
+      REQUIRE(open.engine.has_work());
+      open.engine.step();
+    }
+    io.get_stuck();
+    CHECK((open.engine.kv_stream().store().mode() == store::Mode::off) == reads);
+    const u64 begin_ns = clock.now_ns();
+    open.engine.close();
+    CHECK(clock.now_ns() - begin_ns < 3 * kDeadlineNs);
+    CHECK(io.n_in_flight() > 0);
+    disk.script.faults.clear();
+    answer_late(io);
+  }
+}
+
+TEST_CASE("an engine whose store does not come up leaves the disk what it still has") {
+  const SmallModel model("llama", "q8_0");
+  const Config config = config_of({.streamed = true});
+  for (const u64 first_call : {u64{0}, u64{3}}) {
+    CAPTURE(first_call);
+    test::SimDisk disk(1);
+    VirtualClock clock;
+    test::SimIo io(disk, clock, 64);
+    disk.script.faults = {
+        {.fault = test::SimFault::never, .first_call = first_call, .n_calls = ~u64{0}}};
+    SystemReserve reserve;
+    Engine engine;
+    const Result<void> opened = engine.open({.model_path = model.path().c_str(),
+                                             .config = config,
+                                             .reserve = &reserve,
+                                             .clock = &clock,
+                                             .store_io = &io});
+    REQUIRE_FALSE(opened.has_value());
+    CHECK(opened.error().status == Status::io_failed);
+    CHECK(io.n_in_flight() > 0);
+    disk.script.faults.clear();
+    answer_late(io);
+  }
+}
+
 }  // namespace
 }  // namespace tarn::engine
