@@ -60,10 +60,11 @@ TEST_CASE("a kept conversation that selected goes on as if its tokens had been o
     const SessionIdx one_input = test::create(whole);
     REQUIRE(whole.engine().feed(one_input, ids).has_value());
     whole.open.run();
+    const std::vector<u32> answer = whole.generate(one_input, 24);
     const test::Second want = test::second_part(whole, one_input);
     KeptLife second(model, how, disk);
     const SessionIdx resumed = second.resume();
-    second.open.run();
+    CHECK(second.generate(resumed, 24) == answer);
     test::require_same(want, test::second_part(second, resumed));
     CHECK(second.engine().session_state(resumed).is_lossy);
     // The one that was never parked has what selection left in it.
