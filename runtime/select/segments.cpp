@@ -23,6 +23,8 @@ Budget budget(const BudgetRule& rule, u32 n_tokens) {
 
 IndexEvent IndexLife::advance(u32 n_tokens) {
   if (rows_pending_ != 0) {
+    // An end that a cut to it had told again: what it was to trigger is under way.
+    ends_input_ = ends_input_ && n_tokens != trigger_at_;
     segments_ = select::segments(n_tokens, rule_.n_sinks, budget_.n_local, segments_.middle_end);
     if (n_tokens < swap_at_) return IndexEvent::none;
     used_is_first_ = rows_used_ == 0;

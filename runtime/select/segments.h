@@ -63,7 +63,8 @@ class IndexLife {
   // The sequence has n_tokens now, the current one among them; called with ascending counts, once a
   // step (after prefill: once for all of it), and again until it answers none.
   IndexEvent advance(u32 n_tokens);
-  // The next advance() is at the end of an input that begins at this slot.
+  // The next advance() is at the end of an input that begins at this slot. One that has triggered
+  // the job under way may be told again: it is answered again then.
   void end_input(u32 slot_begin) {
     input_begin_ = slot_begin;
     ends_input_ = true;

@@ -237,6 +237,31 @@ TEST_CASE("a fork and a cut go on as their source would, while the input is clus
   }
 }
 
+// Its end is told again then, while what it triggered is under way: at the swap there are rows
+// enough for a codebook behind it, which are none of an input.
+TEST_CASE("an input that is answered again, after a cut to its end, gets no second codebook") {
+  const SmallModel model("llama", "f16");
+  constexpr u32 kSwap = 40, kAnswer = 100;  // an index of 2 bits takes 32 rows
+  std::vector<u32> want;
+  {
+    OpenEngine open(model.path(), config_of(per_input(16, kSwap)));
+    say(open.engine, open.session_with(test::random_ids(7, kPrompt)), kAnswer, &want);
+  }
+  for (const u32 n_before : {1u, kSwap / 2, kSwap + 5}) {  // the index is made, or in use
+    CAPTURE(n_before);
+    OpenEngine open(model.path(), config_of(per_input(16, kSwap)));
+    Engine& engine = open.engine;
+    const SessionIdx session = open.session_with(test::random_ids(7, kPrompt));
+    std::vector<u32> got;
+    say(engine, session, n_before, &got);
+    REQUIRE(engine.truncate(session, kPrompt).has_value());
+    got.clear();
+    say(engine, session, kAnswer, &got);
+    CHECK(engine.selector().pq_index(session, 0).n_codebooks() == 1);
+    CHECK(got == want);
+  }
+}
+
 TEST_CASE("over memory and disk, with little memory and with more, the bits are those of memory") {
   using test_selected::Memory;
   const SmallModel model("llama", "q8_0");
