@@ -2,9 +2,11 @@
 // larger than all the memory that the engine may take. It is read once without a break, and once by
 // a process that is killed with -9 while it spills and started again; then an early line is asked
 // for, by full attention, by PQCache, and by a window of equal memory. Each part is a process of
-// its own.
+// its own. The two readings have a folder each: groups of KV are named by their tokens, and in one
+// folder the second would find all that it spills, and write nothing.
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -233,6 +235,7 @@ class Demo {
     config.huge_pages = false;
     config.budget_bytes = whole_kv_bytes() / 8;
     if (folder.empty()) return config;
+    if (folder.size() >= config.store.path.size()) throw Failure{kExitUsage, "--store: too long"};
     std::copy(folder.begin(), folder.end(), config.store.path.begin());
     config.kv_memory_bytes = whole_kv_bytes() / 64;
     config.store.quota_bytes = whole_kv_bytes() * 2;
@@ -240,13 +243,18 @@ class Demo {
     config.store.sessions = true;
     return config;
   }
-  Part part(const std::string& session) const {
-    return {.config = config(command_.folder),
+  // Of the folder `name`, where it keeps a session of that name; empty: of none.
+  Part part(const std::string& name) const {
+    return {.config = config(name.empty() ? "" : folder_of(name)),
             .model = &model_,
             .sample = &sample_,
-            .session = session,
+            .session = name,
             .n_tokens = static_cast<u32>(sample_.document_ids.size())};
   }
+  std::string folder_of(const std::string& name) const {
+    return (fs::path(command_.folder) / name).string();
+  }
+  void make_folder(const std::string& name) const;
   // Two layers of one KV head of 128 elements, K and V, f16.
   u64 whole_kv_bytes() const { return u64{command_.n_tokens} * 2 * 2 * 128 * 2; }
 
@@ -263,6 +271,12 @@ class Demo {
   Sample sample_;
   std::unique_ptr<Child> whole_;
 };
+
+void Demo::make_folder(const std::string& name) const {
+  if (mkdir(folder_of(name).c_str(), S_IRWXU) != 0) {
+    throw Failure{kExitIo, folder_of(name) + ": " + std::strerror(errno)};
+  }
+}
 
 std::string Demo::said(const Told& told) const {
   ModelFile file(model_.path());
@@ -294,7 +308,6 @@ void Demo::introduce() {
   f64 seconds[2] = {};
   for (const u32 i : {0u, 1u}) {
     Part trial = part("");
-    trial.config = config("");
     trial.config.budget_bytes = 0;
     trial.config.context_tokens = kTrialTokens + kRoomTokens;
     trial.n_tokens = std::min<u32>(kTrialTokens >> (1 - i), trial.n_tokens);
@@ -317,6 +330,7 @@ void Demo::introduce() {
 }
 
 const Told& Demo::read_whole() {
+  make_folder("whole");
   whole_ = std::make_unique<Child>([this](Told& told) { run_part(part("whole"), told); });
   watch(*whole_, "reading", ~0u);
   const Told& told = whole_->told();
@@ -329,15 +343,20 @@ const Told& Demo::read_whole() {
 }
 
 void Demo::read_with_a_kill(const Told& whole) {
+  make_folder("killed");
   const u32 n_kill = static_cast<u32>(sample_.document_ids.size() * 3 / 5);
   u32 n_read = 0;
+  u64 spilled_bytes = 0;
   {
     Child child([this](Told& told) { run_part(part("killed"), told); });
     watch(child, "reading again", n_kill);
     n_read = child.told().n_read;
+    spilled_bytes = child.told().spilled_bytes;
     child.kill_now();
   }
-  std::printf("killed    with -9 at %u tokens, while it spilled\n", n_read);
+  std::printf("killed    with -9 at %u tokens, %s spilled until then\n", n_read,
+              format_bytes(spilled_bytes).c_str());
+  if (spilled_bytes == 0) throw Failure{kExitInternal, "nothing had been spilled at the kill"};
   Child child([this](Told& told) { run_part(part("killed"), told); });
   watch(child, "going on", ~0u);
   const Told& told = child.told();
