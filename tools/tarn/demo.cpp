@@ -4,10 +4,7 @@
 // for, by full attention, by PQCache, and by a window of equal memory. Each part is a process of
 // its own. The two readings have a folder each: groups of KV are named by their tokens, and in one
 // folder the second would find all that it spills, and write nothing.
-#include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -18,9 +15,7 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
-#include <functional>
 #include <memory>
-#include <new>
 #include <optional>
 #include <string>
 #include <thread>
@@ -33,6 +28,7 @@
 #include "tools/support/own_engine.h"
 #include "tools/support/stepping.h"
 #include "tools/tarn/built_in.h"
+#include "tools/tarn/child_process.h"
 #include "tools/tarn/commands.h"
 #include "tools/tarn/reading_time.h"
 
@@ -42,9 +38,11 @@ namespace {
 namespace fs = std::filesystem;
 using SteadyClock = std::chrono::steady_clock;
 
-constexpr u32 kAnswerTokensMax = 8;
-constexpr u32 kRoomTokens = 64;  // for the question and its answer
+constexpr u32 kComparedTokens = 32;  // of the two readings; an answer has less
+constexpr u32 kRoomTokens = 64;      // for the question and its answer
 constexpr u32 kTrialTokens = 8192;
+// Of a shorter one a window of as much memory as PQCache's holds the line that is asked for, too.
+constexpr u32 kDocumentMin = 16384;
 constexpr u32 kSelectedTokens = 2048;
 
 struct DemoCommand {
@@ -57,78 +55,27 @@ struct DemoCommand {
 // Ctrl-C: the folder is to be removed, so the parent ends by way of its destructors.
 volatile std::sig_atomic_t g_interrupted = 0;
 
-// What a child tells, in memory that both see; what it had told stays when it is killed.
+// What a child tells.
 struct Told {
   std::atomic<u32> n_read{0};  // tokens of the document whose KV is there
   std::atomic<u64> spilled_bytes{0};
   u32 n_resumed = 0;  // of them, found on disk
   u32 n_answer = 0;
-  u32 answer[kAnswerTokensMax] = {};
+  u32 answer[kComparedTokens] = {};
   u64 plan_bytes = 0, kv_memory_bytes = 0, codes_bytes = 0, group_bytes = 0, n_groups = 0;
   f64 read_s = 0, answer_s = 0;
-  ExitCode code = kExitRefused;  // of a failure
-  char failure[512] = {};
 };
 
-class Child {
- public:
-  // Runs `work` in a process of its own, which ends with it. Nothing here has threads before that.
-  explicit Child(const std::function<void(Told&)>& work) {
-    void* memory =
-        mmap(nullptr, sizeof(Told), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED) throw Failure{kExitIo, "no memory to share with a process"};
-    told_ = new (memory) Told();
-    std::fflush(stdout);
-    pid_ = fork();
-    if (pid_ < 0) throw Failure{kExitIo, std::string("fork: ") + std::strerror(errno)};
-    if (pid_ == 0) _exit(child_main(work));
-  }
-  Child(const Child&) = delete;
-  Child& operator=(const Child&) = delete;
-  ~Child() {
-    if (pid_ > 0) kill_now();
-    munmap(told_, sizeof(Told));
-  }
-  const Told& told() const { return *told_; }
-  bool is_running() {
-    if (g_interrupted != 0) throw Stopped{g_interrupted};
-    if (pid_ <= 0) return false;
-    int status = 0;
-    if (wait4(pid_, &status, WNOHANG, &usage_) != pid_) return true;
-    pid_ = 0;
-    if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return false;
-    throw Failure{told_->code, told_->failure[0] != '\0' ? told_->failure : "a process died"};
-  }
-  void wait() {
-    while (is_running()) std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  }
-  void kill_now() {
-    ::kill(pid_, SIGKILL);
-    waitpid(pid_, nullptr, 0);
-    pid_ = 0;
-  }
-  u64 peak_bytes() const { return static_cast<u64>(usage_.ru_maxrss) * kKiB; }
+using Child = ChildProcess<Told>;
 
- private:
-  int child_main(const std::function<void(Told&)>& work) {
-    std::signal(SIGINT, SIG_DFL);
-    std::signal(SIGTERM, SIG_DFL);
-    try {
-      work(*told_);
-      return 0;
-    } catch (const Failure& failure) {
-      told_->code = failure.code;
-      std::snprintf(told_->failure, sizeof told_->failure, "%s", failure.text.c_str());
-    } catch (const std::exception& error) {
-      std::snprintf(told_->failure, sizeof told_->failure, "%s", error.what());
-    }
-    return 1;
-  }
+bool is_running(Child& child) {
+  if (g_interrupted != 0) throw Stopped{g_interrupted};
+  return child.is_running();
+}
 
-  Told* told_ = nullptr;
-  pid_t pid_ = 0;
-  rusage usage_{};
-};
+void wait_for(Child& child) {
+  while (is_running(child)) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+}
 
 // What one process does: takes the session up or begins it, reads, answers.
 struct Part {
@@ -137,7 +84,7 @@ struct Part {
   const Sample* sample = nullptr;
   std::string session;  // empty: none is kept
   u32 n_tokens = 0;     // of the document
-  bool asks = true;
+  u32 n_answer = 0;     // tokens behind the question; 0: it is not asked
 };
 
 f64 seconds_since(SteadyClock::time_point begin) {
@@ -154,18 +101,16 @@ void read_document(engine::Engine& engine, engine::SessionIdx session, Told& tol
 }
 
 void answer(engine::Engine& engine, engine::SessionIdx session, const SampleQuestion& question,
-            Told& told) {
+            u32 n_tokens, Told& told) {
   const auto begin = SteadyClock::now();
   value_of(engine.feed(session, question.ids));
-  value_of(engine.generate(session, {.sampler = {},
-                                     .max_tokens = static_cast<u32>(question.expected_ids.size()),
-                                     .ignore_end = true}));
+  value_of(engine.generate(session, {.sampler = {}, .max_tokens = n_tokens, .ignore_end = true}));
   engine::Event event;
   std::vector<char> text(engine::EventRing::kTextBytes);
   for (bool done = false; !done;) {
     step(engine);
     while (engine.take_event(session, &event, text)) {
-      if (event.type == engine::EventType::token && told.n_answer < kAnswerTokensMax) {
+      if (event.type == engine::EventType::token && told.n_answer < kComparedTokens) {
         told.answer[told.n_answer++] = event.token.token;
       }
       done = event.type == engine::EventType::done;
@@ -191,6 +136,8 @@ void run_part(const Part& part, Told& told) {
     if (resumed) {
       session = resumed->idx;
       told.n_resumed = resumed->n_computed;
+      // An answer is kept like all else where it took long enough to be published.
+      if (resumed->n_tokens > part.n_tokens) value_of(engine.truncate(*session, part.n_tokens));
     } else if (resumed.error().status != Status::not_found) {
       throw_failure(resumed.error());
     }
@@ -204,7 +151,7 @@ void run_part(const Part& part, Told& told) {
   if (!part.session.empty() && told.n_resumed < part.n_tokens - 1) {
     value_of(engine.park(*session, part.session));
   }
-  if (part.asks) answer(engine, *session, part.sample->questions[0], told);
+  if (part.n_answer > 0) answer(engine, *session, part.sample->questions[0], part.n_answer, told);
 }
 
 class Demo {
@@ -249,7 +196,8 @@ class Demo {
             .model = &model_,
             .sample = &sample_,
             .session = name,
-            .n_tokens = static_cast<u32>(sample_.document_ids.size())};
+            .n_tokens = static_cast<u32>(sample_.document_ids.size()),
+            .n_answer = kComparedTokens};
   }
   std::string folder_of(const std::string& name) const {
     return (fs::path(command_.folder) / name).string();
@@ -293,7 +241,7 @@ bool Demo::is_right(const Told& told) const {
 // Follows a child until it ends, or has read so many tokens.
 void Demo::watch(Child& child, const char* what, u32 until_tokens) {
   const bool on_terminal = isatty(STDERR_FILENO) != 0;
-  while (child.is_running() && child.told().n_read < until_tokens) {
+  while (is_running(child) && child.told().n_read < until_tokens) {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     if (!on_terminal) continue;
     std::fprintf(stderr, "\r%s: %u of %zu tokens, %s spilled   ", what, child.told().n_read.load(),
@@ -311,9 +259,9 @@ void Demo::introduce() {
     trial.config.budget_bytes = 0;
     trial.config.context_tokens = kTrialTokens + kRoomTokens;
     trial.n_tokens = std::min<u32>(kTrialTokens >> (1 - i), trial.n_tokens);
-    trial.asks = false;
+    trial.n_answer = 0;
     Child child([&](Told& told) { run_part(trial, told); });
-    child.wait();
+    wait_for(child);
     seconds[i] = child.told().read_s;
   }
   const ReadingTime time =
@@ -322,8 +270,9 @@ void Demo::introduce() {
   std::printf("document  %zu tokens of a context of %u, whose KV whole takes %s\n",
               sample_.document_ids.size(), command_.n_tokens,
               format_bytes(whole_kv_bytes()).c_str());
-  std::printf("memory    %s for everything, an eighth of that: what does not fit is refused\n",
-              format_bytes(whole_kv_bytes() / 8).c_str());
+  std::printf(
+      "memory    %s for weights, KV and all else that the engine plans, an eighth of that\n",
+      format_bytes(whole_kv_bytes() / 8).c_str());
   std::printf("disk      %s\n", command_.folder.c_str());
   std::printf("time      about %.0f s, from reading %u tokens: the document is read twice\n\n",
               estimate_s, kTrialTokens);
@@ -334,11 +283,12 @@ const Told& Demo::read_whole() {
   whole_ = std::make_unique<Child>([this](Told& told) { run_part(part("whole"), told); });
   watch(*whole_, "reading", ~0u);
   const Told& told = whole_->told();
-  std::printf("read      in %.0f s with %s of memory (%s of it for KV), %s spilled; peak RSS %s\n",
-              told.read_s, format_bytes(told.plan_bytes).c_str(),
-              format_bytes(told.kv_memory_bytes).c_str(),
-              format_bytes(told.spilled_bytes.load()).c_str(),
-              format_bytes(whole_->peak_bytes()).c_str());
+  std::printf(
+      "read      in %.0f s with %s of memory (%s of it for KV), %s spilled; the process at "
+      "most %s\n",
+      told.read_s, format_bytes(told.plan_bytes).c_str(),
+      format_bytes(told.kv_memory_bytes).c_str(), format_bytes(told.spilled_bytes.load()).c_str(),
+      format_bytes(whole_->peak_bytes()).c_str());
   return told;
 }
 
@@ -352,7 +302,11 @@ void Demo::read_with_a_kill(const Told& whole) {
     watch(child, "reading again", n_kill);
     n_read = child.told().n_read;
     spilled_bytes = child.told().spilled_bytes;
-    child.kill_now();
+    if (!child.kill_now()) {
+      throw Failure{kExitRefused,
+                    "the second reading ended before it could be killed (was this program stopped "
+                    "meanwhile?): start it again"};
+    }
   }
   std::printf("killed    with -9 at %u tokens, %s spilled until then\n", n_read,
               format_bytes(spilled_bytes).c_str());
@@ -360,11 +314,13 @@ void Demo::read_with_a_kill(const Told& whole) {
   Child child([this](Told& told) { run_part(part("killed"), told); });
   watch(child, "going on", ~0u);
   const Told& told = child.told();
-  const bool same = told.n_answer == whole.n_answer &&
+  const bool same = told.n_answer == kComparedTokens && whole.n_answer == kComparedTokens &&
                     std::equal(told.answer, told.answer + told.n_answer, whole.answer);
-  std::printf("went on   at %u tokens (%u lost), the rest in %.0f s; tokens identical: %s\n\n",
-              told.n_resumed, n_read > told.n_resumed ? n_read - told.n_resumed : 0, told.read_s,
-              same ? "yes" : "NO");
+  std::printf(
+      "went on   at %u tokens (%u lost), the rest in %.0f s; the %u tokens behind the question "
+      "identical: %s\n\n",
+      told.n_resumed, n_read > told.n_resumed ? n_read - told.n_resumed : 0, told.read_s,
+      told.n_answer, same ? "yes" : "NO");
   if (!same) throw Failure{kExitInternal, "the restarted process said something else"};
 }
 
@@ -383,6 +339,7 @@ void Demo::compare_answers() {
   bool as_expected = true;
   for (const Way& way : ways) {
     Part asked = part("whole");
+    asked.n_answer = static_cast<u32>(question.expected_ids.size());
     SelectConfig& select = asked.config.select;
     asked.config.batch_rows_max = 16;  // the question's: memory for searching instead
     asked.config.n_threads = 1;
@@ -397,7 +354,7 @@ void Demo::compare_answers() {
       select.k = static_cast<u32>(kv_bytes / token_bytes) - select.n_sinks - select.n_local;
     }
     Child child([&](Told& told) { run_part(asked, told); });
-    child.wait();
+    wait_for(child);
     const Told& told = child.told();
     if (way.method == SelectMethod::pq) kv_bytes = told.kv_memory_bytes + told.codes_bytes;
     const bool right = is_right(told);
@@ -450,12 +407,13 @@ void add_demo(CLI::App& app) {
       "  tarn demo                      131,072 tokens; some minutes, 600 MB of the disk\n"
       "  tarn demo -c 262144 --store /var/tmp\n"
       "\nThe model is the built-in recall model, whose weights are computed.\n");
-  sub->add_option("-c,--ctx-size", command->n_tokens, "tokens of the document")
+  sub->add_option("-c,--ctx-size", command->n_tokens, "tokens of context")
       ->check(CLI::Range(131072u, 262144u))
       ->capture_default_str();
-  sub->add_option("--document", command->n_document,
-                  "tokens of the document (default: as many as the context holds)")
-      ->check(CLI::Range(8192u, 262080u));
+  sub->add_option(
+         "--document", command->n_document,
+         "tokens of the document (default: as many as the context holds beside a question)")
+      ->check(CLI::Range(kDocumentMin, 262080u));
   sub->add_option("-t,--threads", command->n_threads,
                   "worker threads (default: one per physical core)");
   sub->add_option("--store", command->folder,

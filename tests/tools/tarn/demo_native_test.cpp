@@ -1,6 +1,6 @@
 // Goal    the demonstration shows what it says: a process that is killed after it has written KV
-//         goes on with the same tokens, an early line is found by full attention and by PQCache and not by a window of equal memory,
-//         inside of the limit; nothing stays on the disk.
+//         goes on with the same tokens, an early line is found by full attention and by PQCache and
+//         not by a window of equal memory, inside of the limit; nothing stays on the disk.
 // Method  the program as a shell starts it, with a short document under the long one's limits.
 #include <doctest/doctest.h>
 
@@ -25,8 +25,8 @@ TEST_CASE("a document larger than memory: read, killed, restarted, asked" *
   CAPTURE(ended.out);
   REQUIRE(ended.exit_code == 0);
   const auto has = [&](const char* text) { return ended.out.find(text) != std::string::npos; };
-  CHECK(has("16.00 MiB for everything"));
-  CHECK(has("tokens identical: yes"));
+  CHECK(has("16.00 MiB for weights, KV"));
+  CHECK(has("the 32 tokens behind the question identical: yes"));
   const auto line_of = [&](const std::string& name) {
     const size_t begin = ended.out.find("\n" + name);
     REQUIRE(begin != std::string::npos);
@@ -47,6 +47,12 @@ TEST_CASE("a folder that is not there is refused") {
   const test::Ended ended = test::run_tarn({"demo", "--store", "/nowhere/at/all"});
   CHECK(ended.exit_code == 74);
   CHECK(ended.err.find("/nowhere/at/all") != std::string::npos);
+}
+
+TEST_CASE("a document that a window of equal memory holds as well is refused") {
+  const test::Ended ended = test::run_tarn({"demo", "--document", "16383"});
+  CHECK(ended.exit_code == 64);
+  CHECK(ended.err.find("--document") != std::string::npos);
 }
 
 }  // namespace
