@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -31,6 +32,7 @@ constexpr GroupShape kShape{.n_kv_heads = 2, .page_tokens = 4, .vector_bytes = 4
 constexpr u32 kSlotBytes = 16;  // that are looked at
 constexpr u64 kRecordBytes = 3 * kSectorBytes;
 constexpr u32 kGroupsMax = kLayers * (kSequences * kSlotsMax / 4 + kSequences);
+constexpr u32 kNames = kGroupsMax / kLayers;
 
 // Byte `i` of slot `slot` of a sequence whose tokens chain to `history` there.
 u8 byte_of(u64 history, u32 layer, u32 head, u32 i) {
@@ -50,8 +52,11 @@ class MoverLife {
     io_ = std::make_unique<SimIo>(disk_, clock_, 8);
     bench_ = std::make_unique<StoreHarness>(*io_, clock_, "store", limits_, seed);
     bench_->open();
+    has_names_ = random_.below(2) == 0;
+    if (has_names_) make_names();
     residency_.init(kShape, kGroupsMax, n_frames, region_.span(),
-                    std::as_writable_bytes(std::span(frame_tables_)), &bench_->store);
+                    std::as_writable_bytes(std::span(frame_tables_)), &bench_->store,
+                    has_names_ ? &names_ : nullptr);
     pool_.init(kShape, kGroupsMax, &residency_, std::as_writable_bytes(std::span(pool_tables_)));
     mover_.init({.residency = &residency_,
                  .store = &bench_->store,
@@ -60,7 +65,8 @@ class MoverLife {
                  .window_groups = static_cast<u32>(1 + random_.below(4)),
                  .loads_max = static_cast<u32>(1 + random_.below(5)),
                  .spills_max = static_cast<u32>(1 + random_.below(5)),
-                 .nonce = random_.next()},
+                 .nonce = random_.next(),
+                 .names = has_names_ ? &names_ : nullptr},
                 kSequences, std::as_writable_bytes(std::span(mover_tables_)));
     mover_.set_room(static_cast<u32>(random_.below(8)));
     for (u32 i = 0; i < kSequences; ++i) {
@@ -100,10 +106,78 @@ class MoverLife {
     may_be_stuck_ = may_fail_ || size <= 1;
   }
 
+  // Groups have names in half of the lives, as where an engine keeps sessions: what was forgotten
+  // is said again, and finds its records there, or is adopted from them.
+  void make_names() {
+    name_tables_.resize(kv::PageNames::bookkeeping_bytes(kNames, kShape.page_tokens) / 8 + 1);
+    names_.init(kNames, kShape.page_tokens, &bench_->store.secret(),
+                std::as_writable_bytes(std::span(name_tables_)));
+    root_ = store::root_key(bench_->store.secret(), std::as_bytes(std::span("life")));
+  }
+  static std::array<u32, kShape.page_tokens> ids_of(const std::vector<u64>& history, u32 page) {
+    std::array<u32, kShape.page_tokens> ids;
+    for (u32 t = 0; t < ids.size(); ++t) {
+      ids[t] = static_cast<u32>(history[page * kShape.page_tokens + t]);
+    }
+    return ids;
+  }
+  u32 name_of(u32 i, u32 page) { return residency_.name(sequences_[i].group(0, page).idx); }
+  void name_pages(u32 i) {
+    if (!has_names_) return;
+    u32 before = kv::kNoName;
+    for (u32 page = 0; page < sequences_[i].n_slots() / kShape.page_tokens; ++page) {
+      u32 name = name_of(i, page);
+      if (name == kv::kNoName) {
+        name = names_.make(root_, before, ids_of(histories_[i], page));
+        for (u32 layer = 0; layer < kLayers; ++layer) {
+          residency_.set_name(sequences_[i].group(layer, page).idx, name, layer);
+        }
+      }
+      before = name;
+    }
+  }
+
+  // What was forgotten last, as far as all its records are found.
+  void take_up(u32 i) {
+    if (forgotten_.empty()) return;
+    clear(i);
+    const std::vector<u64> history = forgotten_;
+    std::vector<store::RecordRef> records;
+    store::Key chain = root_;
+    for (u32 page = 0; page < history.size() / kShape.page_tokens; ++page) {
+      chain = store::chain_key(bench_->store.secret(), chain, ids_of(history, page));
+      for (u32 layer = 0; layer < kLayers; ++layer) {
+        const auto found =
+            bench_->store.find(store::layer_key(bench_->store.secret(), chain, layer));
+        if (found) records.push_back(found->ref);
+      }
+      if (records.size() < (page + 1) * kLayers) break;
+    }
+    const u32 n_pages = static_cast<u32>(records.size() / kLayers);
+    if (!sequences_[i].reserve(n_pages * kShape.page_tokens)) return;
+    for (u32 g = 0; g < n_pages * kLayers; ++g) {
+      residency_.adopt(sequences_[i].group(g % kLayers, g / kLayers).idx, records[g]);
+    }
+    sequences_[i].commit(n_pages * kShape.page_tokens);
+    histories_[i].assign(history.begin(), history.begin() + n_pages * kShape.page_tokens);
+    name_pages(i);
+    counts_.taken_up += n_pages > 0;
+  }
+
+  u64 next_of(u32 i) {
+    const std::vector<u64>& history = histories_[i];
+    const bool is_begun = history.size() < forgotten_.size() &&
+                          std::equal(history.begin(), history.end(), forgotten_.begin());
+    if (is_begun && says_again_) return forgotten_[history.size()];
+    const u64 before = history.empty() ? 1 : history.back();
+    return Random(before ^ random_.next()).next();
+  }
+
   u32 any() { return static_cast<u32>(random_.below(kSequences)); }
 
   void act() {
     const u64 what = random_.below(12);
+    if (has_names_ && random_.below(12) == 0) return take_up(any());
     if (what < 7) return step();
     if (what == 7) return truncate(any());
     if (what == 8) return fork(any(), any());
@@ -113,6 +187,10 @@ class MoverLife {
 
   // A sequence without its KV: what the engine does when a part of it was lost.
   void clear(u32 i) {
+    if (has_names_ && !histories_[i].empty() && random_.below(2) == 0) {
+      forgotten_ = histories_[i];
+      says_again_ = random_.below(2) == 0;
+    }
     sequences_[i].clear();
     histories_[i].clear();
     ++counts_.clears;
@@ -156,10 +234,7 @@ class MoverLife {
         sequences_[i].abandon();
         continue;
       }
-      for (u32 s = 0; s < n_slots; ++s) {
-        const u64 before = histories_[i].empty() ? 1 : histories_[i].back();
-        histories_[i].push_back(Random(before ^ random_.next()).next());
-      }
+      for (u32 s = 0; s < n_slots; ++s) histories_[i].push_back(next_of(i));
       n_new[n] = n_slots;
       who[n] = i;
       visits[n] = {&sequences_[i], (sequences_[i].n_slots() + n_slots + 3) / 4};
@@ -189,6 +264,7 @@ class MoverLife {
         clear(who[v]);
       } else {
         sequences_[who[v]].commit(n_new[v]);
+        name_pages(who[v]);
       }
     }
   }
@@ -319,6 +395,7 @@ class MoverLife {
   void end() {
     for (u32 i = 0; i < kSequences; ++i) sequences_[i].clear();
     residency_.check_invariants();
+    if (has_names_) CHECK(names_.n_free() == kNames);
     mover_.stop();
     counts_.late_frames += residency_.n_returning() > 0;
     for (u32 i = 0; !mover_.idle() || !bench_->store.idle(); ++i) {
@@ -336,6 +413,7 @@ class MoverLife {
     counts_.loads += stats.n_loads;
     counts_.parts += stats.n_gather_reads;
     counts_.spills += stats.n_spills;
+    counts_.known += stats.n_known;
     counts_.spill_failures += stats.n_spill_failures;
     counts_.evictions += stats.n_evictions;
     for (u32 from = 0; from < kv::kWheres; ++from) {
@@ -354,17 +432,20 @@ class MoverLife {
   SimDisk disk_;
   VirtualClock clock_;
   store::StoreLimits limits_{};
-  bool may_fail_ = false, may_be_stuck_ = false;
+  bool may_fail_ = false, may_be_stuck_ = false, has_names_ = false, says_again_ = false;
   SectorBuffer region_;
-  std::vector<u64> pool_tables_, frame_tables_, mover_tables_;
+  std::vector<u64> pool_tables_, frame_tables_, mover_tables_, name_tables_;
   std::array<std::vector<u64>, kSequences> tables_;
   std::unique_ptr<SimIo> io_;
   std::unique_ptr<StoreHarness> bench_;
+  kv::PageNames names_;
+  store::Key root_{};
   Residency residency_;
   GroupPool pool_;
   Mover mover_;
   std::array<Sequence, kSequences> sequences_;
   std::array<std::vector<u64>, kSequences> histories_;  // of each slot, all before it included
+  std::vector<u64> forgotten_;                          // of a sequence that was cleared
 };
 
 }  // namespace
@@ -388,7 +469,7 @@ void check_mover_counts(const MoverRunCounts& counts, u64 n_min) {
       {Where::disk, Where::loading},   {Where::disk, Where::free},
       {Where::loading, Where::both},   {Where::loading, Where::disk},
       {Where::loading, Where::lost},   {Where::loading, Where::free},
-      {Where::lost, Where::free},
+      {Where::lost, Where::free},      {Where::reserved, Where::disk},
   };
   for (u32 from = 0; from < kv::kWheres; ++from) {
     for (u32 to = 0; to < kv::kWheres; ++to) {
@@ -417,11 +498,13 @@ void check_mover_counts(const MoverRunCounts& counts, u64 n_min) {
       {"gather", counts.gathers},
       {"load of sectors", counts.parts},
       {"spill", counts.spills},
+      {"record was known", counts.known},
       {"spill failed", counts.spill_failures},
       {"eviction", counts.evictions},
       {"truncation", counts.truncations},
       {"fork", counts.forks},
       {"clear", counts.clears},
+      {"taken up", counts.taken_up},
       {"frame returned late", counts.late_frames},
   };
   check_events(others, n_min);

@@ -1,8 +1,9 @@
 // tests/sim/mover_random.h
 //
 // Random lives of sequences whose KV lies over a few frames of memory and a store on a faulty disk,
-// one a seed, against an oracle that knows every byte: the fast slice and the long run are the same
-// code.
+// one a seed, against an oracle that knows every byte; in half of them groups have names, and what
+// was forgotten is said again or taken up from its records: the fast slice and the long run are
+// the same code.
 #pragma once
 
 #include <array>
@@ -17,7 +18,7 @@ struct MoverRunCounts {
   std::array<u64, kSimFaults> faults{};
   u64 windows = 0, hits = 0, waited = 0, lost = 0, stuck = 0, loads = 0, spills = 0,
       spill_failures = 0, evictions = 0, truncations = 0, forks = 0, clears = 0, over_budget = 0,
-      late_frames = 0, gathers = 0, parts = 0;
+      late_frames = 0, gathers = 0, parts = 0, known = 0, taken_up = 0;
 };
 
 // Adds what the lives of seeds [first, first + n) met. Checks with doctest's macros.
