@@ -27,6 +27,9 @@ inline constexpr const char* kCodeFormatNames[] = {"bytes", "packed"};
 enum class KeyParts : u8 { contiguous, dealt };
 inline constexpr const char* kKeyPartsNames[] = {"contiguous", "dealt"};
 
+enum class CachePolicy : u8 { lru, lfu };
+inline constexpr const char* kCachePolicyNames[] = {"lru", "lfu"};
+
 // Of a model and all settings that decide what is read, as text: `tarn verify --record` writes it.
 using SelectMark = std::array<char, 40>;
 
@@ -66,6 +69,8 @@ struct SelectConfig {
   u32 iterations = 8;
   LayerCost cost{};
   u32 swap_tokens = 64;
+  u32 cache_tokens = 0;
+  CachePolicy cache_policy = CachePolicy::lru;
   SelectMark verified{};
   // Breaks the index on purpose (runtime/config/code_control.h): for measurements, and no key.
   const CodeControl* control = nullptr;
@@ -109,6 +114,11 @@ void SelectConfig::visit_fields(Self& self, Visitor& on) {
      "pq: updates of the centroids at most; 0: as many as cost_* leave time for, 3 at least");
   on("select.swap_tokens", self.swap_tokens, u64{1}, u64{4096},
      "tokens from a clustering's start to its use; 1: the second token waits for it");
+  on("select.cache_tokens", self.cache_tokens, u64{0}, u64{65535},
+     "over a disk: chosen tokens that a head keeps in memory for later steps; 0: as many as "
+     "kv.memory_bytes leaves room for");
+  on("select.cache_policy", self.cache_policy, Names(kCachePolicyNames),
+     "which of them it lets go: nearly the longest unused (lru), or the least used of late (lfu)");
   on("select.cost_job_ns", self.cost.job_ns, u64{0}, kLayerCostMax,
      "clustering of a layer; cost_* are what tarn calibrate measured on this box with this model");
   on("select.cost_row_ps", self.cost.row_ps, u64{0}, kLayerCostMax, "and for each row");

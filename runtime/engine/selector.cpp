@@ -49,12 +49,14 @@ void Selector::init_caches() {
   caches_ = {};
   if (tiers.cache_slots == 0) return;
   const u64 n = u64{args_.plan->sessions_max} * args_.plan->select.n_heads;
+  const bool is_lru = args_.config->cache_policy == CachePolicy::lru;
+  const u32 keep_shift = is_lru ? kv::SlotCache::kKeepShift : kv::SlotCache::kKeepShiftLong;
   Bump bump(args_.caches);
   caches_ = take<kv::SlotCache>(bump, n);
   for (kv::SlotCache& cache : caches_) {
     new (&cache) kv::SlotCache();
     cache.init(tiers.cache_slots, 2 * args_.plan->group_shape.vector_bytes,
-               take<std::byte>(bump, tiers.cache_head_bytes));
+               take<std::byte>(bump, tiers.cache_head_bytes), keep_shift);
   }
 }
 

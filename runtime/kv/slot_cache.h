@@ -27,7 +27,8 @@ namespace tarn::kv {
 
 class SlotCache {
  public:
-  static constexpr u32 kKeepShift = 1;  // of the heat half is lost a step
+  static constexpr u32 kKeepShift = 1;      // of the heat half is lost a step: nearly LRU
+  static constexpr u32 kKeepShiftLong = 4;  // of the heat a sixteenth is: nearly LFU
   static u64 region_bytes(u32 capacity, u32 slot_bytes);
   // Slots of which a region of so many bytes holds the most.
   static u32 capacity_of(u64 region_bytes, u32 slot_bytes);

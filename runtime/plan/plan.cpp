@@ -308,6 +308,7 @@ TierInputs tier_inputs(const Inputs& inputs, const Plan& plan) {
           .rows_max = plan.rows_max,
           .n_pairs = extent_pairs(inputs, plan),
           .n_chosen_max = plan.select.n_chosen_max,
+          .cache_tokens = inputs.config->select.cache_tokens,
           .context_tokens = plan.context_tokens,
           .cut = inputs.store_cut};
 }

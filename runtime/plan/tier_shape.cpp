@@ -54,7 +54,8 @@ u64 spare_bytes(const model::ModelSpec& spec, const Config& config, const TierIn
 
 u64 cache_slots_of(u64 bytes, u64 n_heads, const TierInputs& inputs) {
   const u32 slot_bytes = 2 * inputs.group_shape.vector_bytes;
-  const u64 most = u64{kCacheStepsMax} * inputs.n_chosen_max;
+  const u64 most =
+      inputs.cache_tokens != 0 ? inputs.cache_tokens : u64{kCacheStepsMax} * inputs.n_chosen_max;
   const u64 a_head = bytes / n_heads;
   return std::min<u64>(
       most, kv::SlotCache::capacity_of(a_head - std::min<u64>(a_head, sizeof(kv::SlotCache)),

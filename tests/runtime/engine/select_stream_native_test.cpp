@@ -47,6 +47,39 @@ TEST_CASE("selection over memory and disk gives the bits of KV in memory") {
   }
 }
 
+TEST_CASE("how many slots a cache keeps, and which, changes what it has and no bit") {
+  const SmallModel model("llama", "q8_0");
+  OpenEngine resident(model.path(), config_of(SelectMethod::pq, Memory::whole));
+  const Answer want = answer_of(resident);
+  struct Case {
+    u32 cache_tokens;
+    CachePolicy policy;
+  };
+  std::vector<u64> hits;
+  for (const Case& c : {Case{0, CachePolicy::lru}, Case{40, CachePolicy::lru},
+                        Case{40, CachePolicy::lfu}, Case{9, CachePolicy::lfu}}) {
+    CAPTURE(c.cache_tokens);
+    CAPTURE(c.policy);
+    test::SimDisk disk(1);
+    VirtualClock clock;
+    test::SimIo io(disk, clock, 64);
+    Config config = config_of(SelectMethod::pq, Memory::some);
+    config.select.cache_tokens = c.cache_tokens;
+    config.select.cache_policy = c.policy;
+    OpenEngine streamed(model.path(), config, &clock, &io);
+    const plan::TierShape& tiers = streamed.engine.plan().tiers;
+    if (c.cache_tokens != 0) CHECK(tiers.cache_slots == c.cache_tokens);
+    require_same(want, answer_of(streamed));
+    hits.push_back(streamed.engine.counters().disk.n_cached_slots);
+  }
+  MESSAGE("slots found in the cache: " << hits[0] << ", " << hits[1] << ", " << hits[2] << ", "
+                                       << hits[3]);
+  CHECK(hits[0] > hits[1]);
+  CHECK(hits[1] != hits[2]);
+  CHECK(hits[2] > hits[3]);
+  CHECK(hits[3] > 0);
+}
+
 // What leaves memory takes a second, and what is wanted of it comes as late: a token that has just
 // left the local window is a candidate all the same.
 TEST_CASE("a disk that takes a second a request changes no bit") {

@@ -83,6 +83,27 @@ TEST_CASE("with selection, too, the plan takes what the budget leaves, and fits"
   CHECK(n_with_extents < 17);
 }
 
+TEST_CASE("a cache of fewer slots leaves its memory to groups") {
+  const ShapedModel model(test::kLlama31Of8B);
+  Config config = with_store();
+  config.context_tokens = 131072;
+  config.select.method = SelectMethod::pq;
+  config.store.extents = false;
+  config.kv_memory_bytes = 2 * kGiB;
+  const Result<Plan> whole = planned(model, config);
+  REQUIRE(whole.has_value());
+  REQUIRE(whole->tiers.cache_slots > 1000);
+  config.select.cache_tokens = 1000;
+  const Result<Plan> less = planned(model, config);
+  REQUIRE(less.has_value());
+  CHECK(less->tiers.cache_slots == 1000);
+  CHECK(less->tiers.n_frames > whole->tiers.n_frames);
+  const u64 frames_bytes = (less->tiers.n_frames - whole->tiers.n_frames) * kGroupBytes;
+  const u64 cache_bytes = whole->tiers.cache_bytes - less->tiers.cache_bytes;
+  CHECK(frames_bytes <= cache_bytes + kGroupBytes);
+  CHECK(frames_bytes + kGroupBytes >= cache_bytes);
+}
+
 TEST_CASE("what fits stays in memory, and the quota bounds the file") {
   const ShapedModel model(test::kLlama31Of8B);
   Config config = with_store();
