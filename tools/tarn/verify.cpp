@@ -128,9 +128,16 @@ struct Trial {
     return kls.empty() ? 1.0 : static_cast<f64>(n_agree) / static_cast<f64>(kls.size());
   }
   bool selected() const { return !kls.empty(); }
+  // But for the facts.
+  bool is_close(const VerifyCommand& command) const {
+    return selected() && kl_mean() <= command.kl_max && top1() >= command.top1_min;
+  }
   bool passes(const VerifyCommand& command, const Trial& full) const {
-    return selected() && kl_mean() <= command.kl_max && top1() >= command.top1_min &&
-           n_right >= full.n_right;
+    return is_close(command) && n_right >= full.n_right && facts_tell(command, full);
+  }
+  // Facts that full attention does not find either say nothing about a selection.
+  static bool facts_tell(const VerifyCommand& command, const Trial& full) {
+    return command.n_needles == 0 || full.n_right > 0;
   }
 };
 
@@ -280,6 +287,9 @@ std::vector<Trial> trials_of(const VerifyCommand& command, const SelectConfig& b
 const char* verdict(const VerifyCommand& command, const Trial& trial, const Trial& full) {
   if (trial.select.is_full()) return "exact";
   if (!trial.selected()) return "read everything: exact at this length";
+  if (!Trial::facts_tell(command, full) && trial.is_close(command)) {
+    return "unknown: close, but full attention finds no fact either";
+  }
   return trial.passes(command, full) ? "passed" : "failed";
 }
 
@@ -296,9 +306,6 @@ void print(const VerifyCommand& command, const std::vector<Trial>& trials) {
     }
     std::printf(" %4u/%-3u %9.1f  %s\n", trial.n_right, command.n_needles, trial.ms_per_token,
                 verdict(command, trial, trials[0]));
-  }
-  if (command.n_needles > 0 && trials[0].n_right == 0) {
-    std::printf("\nFull attention finds no planted fact either: needles say nothing here.\n");
   }
 }
 
@@ -330,14 +337,17 @@ void print_as_json(const VerifyCommand& command, const std::vector<Trial>& trial
   print_json(json);
 }
 
-// The settings that passed and read least, as a configuration that names them and this model.
-void write_record(const VerifyCommand& command, const std::vector<Trial>& trials, Config config) {
+const Trial* best_of(const VerifyCommand& command, const std::vector<Trial>& trials) {
   const Trial* best = nullptr;
   for (const Trial& trial : std::span(trials).subspan(1)) {
     if (!trial.passes(command, trials[0])) continue;
     if (best == nullptr || trial.tokens_read < best->tokens_read) best = &trial;
   }
-  if (best == nullptr) return;
+  return best;
+}
+
+// The settings that passed and read least, as a configuration that names them and this model.
+void write_record(const VerifyCommand& command, const Trial* best, Config config) {
   char about[256];
   std::snprintf(
       about, sizeof about,
@@ -352,6 +362,31 @@ void write_record(const VerifyCommand& command, const std::vector<Trial>& trials
     if (line.starts_with("select.") || line.starts_with("kv.type")) text += line + "\n";
   }
   write_file(command.record_file, text.data(), text.size());
+}
+
+// Nothing passed: all is read as a whole, which is exact, and only a record lacks; or it failed.
+void tell_none(const VerifyCommand& command, const std::vector<Trial>& trials) {
+  const auto lossy = std::span(trials).subspan(1);
+  const auto is_whole = [](const Trial& trial) { return !trial.selected(); };
+  const std::string no_record =
+      command.record_file.empty() ? "" : "; " + command.record_file + " is not written";
+  if (std::all_of(lossy.begin(), lossy.end(), is_whole)) {
+    if (no_record.empty()) return;
+    throw Failure{
+        kExitRefused,
+        "nothing was read by selection at this length: raise -c, or lower --budgets" + no_record};
+  }
+  if (std::any_of(lossy.begin(), lossy.end(), is_whole) && no_record.empty()) return;
+  const bool is_close = std::any_of(lossy.begin(), lossy.end(),
+                                    [&](const Trial& trial) { return trial.is_close(command); });
+  if (!Trial::facts_tell(command, trials[0]) && is_close) {
+    throw Failure{kExitRefused,
+                  "full attention finds no planted fact either, so they say nothing: --needles 0 "
+                  "goes by KL and the best tokens alone" +
+                      no_record};
+  }
+  throw Failure{kExitRefused,
+                "no preset passed: keep --select full, or raise --budgets" + no_record};
 }
 
 void run(const VerifyCommand& command) {
@@ -372,30 +407,32 @@ void run(const VerifyCommand& command) {
     Examinee(command, config, exam, trial, full_logits).run();
   }
   command.json ? print_as_json(command, trials, n_context) : print(command, trials);
-  if (!command.record_file.empty()) write_record(command, trials, config);
-  const bool any = std::any_of(trials.begin() + 1, trials.end(), [&](const Trial& trial) {
-    return !trial.selected() || trial.passes(command, trials[0]);
-  });
-  if (!any) throw Failure{kExitRefused, "no preset passed: keep --select full, or raise --budgets"};
+  const Trial* best = best_of(command, trials);
+  if (!command.record_file.empty() && best != nullptr) write_record(command, best, config);
+  if (best == nullptr) tell_none(command, trials);
 }
 
 }  // namespace
 
 void add_verify(CLI::App& app) {
   auto command = std::make_shared<VerifyCommand>();
-  CLI::App* sub = app.add_subcommand(
-      "verify", "what reading by selection loses on your model and your text; exit 0: one passed");
+  CLI::App* sub =
+      app.add_subcommand("verify", "what reading by selection loses on your model and your text");
   sub->footer(
       "\nExamples:\n"
       "  tarn verify -m model.gguf --text manual.txt                      8192 tokens of it\n"
       "  tarn verify -m model.gguf --text manual.txt -c 32768 --presets pq --budgets 1024,4096\n"
       "\nEach preset and budget reads the text anew, so it takes as many times a prompt of -c\n"
       "tokens, and one more for full attention. KL and top-1 are over the steps that selected;\n"
-      "needles are facts planted in the text at even depths, of which the digits must be said.\n");
+      "needles are facts planted in the text at even depths, of which the digits must be said.\n"
+      "Exit 0: one passed, or one read everything, as contexts below select.context_min are; with\n"
+      "--record: one passed, and the file is written. 78: none did. Facts that full attention\n"
+      "does not find either are no pass: --needles 0 goes by KL and the best tokens alone.\n");
   command->engine.add_to(*sub, /*model_required=*/true);
   sub->add_option("--text", command->text_file, "a text like those that the model will read")
       ->required();
-  sub->add_option("--presets", command->presets, "methods and presets of --select")
+  sub->add_option("--presets", command->presets,
+                  "methods and presets of --select; --budgets in place of their shares")
       ->delimiter(',')
       ->check(CLI::IsMember(lossy_select_names()))
       ->capture_default_str();

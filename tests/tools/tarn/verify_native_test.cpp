@@ -1,6 +1,6 @@
 // Goal    `tarn verify` tells a selection that reads everything from one that reads little, by KL,
 //         best tokens and planted facts; its verdict follows its limits, and what it cannot measure
-//         is refused with the remedy.
+//         is refused with the remedy. Where it was asked for a record, none is no success.
 //         Its record holds for the model and the settings that it was made with.
 // Method  the built-in model on prose of this repository, short; the program as a shell starts it.
 #include <doctest/doctest.h>
@@ -37,7 +37,7 @@ TEST_CASE("all tokens chosen is exact, few are worse, and the verdict says so") 
   tools::write_file(config.path(), toml.data(), toml.size());
   const test::Ended ended =
       test::run_tarn(verify({"--config", config.path(), "-c", "1000", "--steps", "24", "--needles",
-                             "2", "--presets", "pq,window", "--budgets", "16,4096", "--json"}));
+                             "0", "--presets", "pq,window", "--budgets", "16,4096", "--json"}));
   CAPTURE(ended.err);
   REQUIRE(ended.exit_code == 0);
   rapidjson::Document json;
@@ -110,6 +110,45 @@ TEST_CASE("where nothing passes it ends with 78 and says what to do") {
   CHECK(ended.exit_code == 78);
   CHECK(ended.out.find("failed") != std::string::npos);
   CHECK(ended.err.find("--select full") != std::string::npos);
+}
+
+TEST_CASE("a record that was asked for is written, or the exit code says that it is not") {
+  const test::TempFile record("record.toml");
+  const std::string old = "# an old one\n";
+  struct Case {
+    std::vector<std::string> arguments;
+    const char* prints;
+    const char* says;
+  };
+  const Case kCases[] = {
+      // All of 1,000 tokens are read where 4,096 may be.
+      {{"-c", "1000", "--needles", "0", "--budgets", "4096"}, "read everything", "raise -c"},
+      // Log books are all that this model knows about.
+      {{"-c", "2000", "--needles", "2", "--budgets", "64", "--kl-max", "99", "--top1-min", "0"},
+       "unknown",
+       "--needles 0"},
+      {{"-c", "2000", "--needles", "0", "--budgets", "16", "--kl-max", "0"},
+       "failed",
+       "--select full"},
+  };
+  for (const Case& c : kCases) {
+    CAPTURE(c.says);
+    tools::write_file(record.path(), old.data(), old.size());
+    std::vector<std::string> arguments = verify(c.arguments);
+    arguments.insert(arguments.end(),
+                     {"--steps", "8", "--presets", "pq", "--record", record.path()});
+    const test::Ended ended = test::run_tarn(arguments);
+    CAPTURE(ended.out);
+    CAPTURE(ended.err);
+    CHECK(ended.exit_code == 78);
+    CHECK(ended.out.find(c.prints) != std::string::npos);
+    CHECK(ended.err.find(c.says) != std::string::npos);
+    CHECK(ended.err.find(record.path() + " is not written") != std::string::npos);
+    CHECK(tools::read_file(record.path()) == old);
+  }
+  const test::Ended whole = test::run_tarn(verify(
+      {"-c", "1000", "--needles", "0", "--steps", "8", "--presets", "pq", "--budgets", "4096"}));
+  CHECK(whole.exit_code == 0);  // exact, and no record was asked for
 }
 
 TEST_CASE("what cannot be measured is refused") {
