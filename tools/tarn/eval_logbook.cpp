@@ -62,7 +62,11 @@ class Reader {
   // What the model says behind the prompt, as many tokens as the answer has. `next` is what is
   // asked after it: what both prompts begin with is a document, and a turn of its own, so that an
   // index over it is made once.
-  Ids answer(const Question& question, const Question* next) {
+  struct Answer {
+    Ids ids;
+    bool is_selected = false;  // a step of it read by selection
+  };
+  Answer answer(const Question& question, const Question* next) {
     constexpr u64 kGrid = 64;  // two questions may begin with the same words
     const u64 n_document =
         next == nullptr ? 0 : shared(question.prompt, next->prompt) / kGrid * kGrid;
@@ -87,21 +91,21 @@ class Reader {
   }
 
  private:
-  Ids say(u64 n_tokens) {
+  Answer say(u64 n_tokens) {
     value_of(engine_.generate(
         session_, {.sampler = {}, .max_tokens = static_cast<u32>(n_tokens), .ignore_end = true}));
-    Ids ids;
+    Answer answer;
     engine::Event event;
     std::vector<char> text(engine::EventRing::kTextBytes);
     for (bool done = false; !done;) {
-      step(engine_);
+      answer.is_selected |= step(engine_).n_slots_chosen > 0;
       while (engine_.take_event(session_, &event, text)) {
-        if (event.type == engine::EventType::token) ids.push_back(event.token.token);
+        if (event.type == engine::EventType::token) answer.ids.push_back(event.token.token);
         done = event.type == engine::EventType::done;
         if (done && event.done.status != Status::ok) throw_ended_early(event.done.status);
       }
     }
-    return ids;
+    return answer;
   }
 
   static u64 shared(const Ids& a, const Ids& b) {
@@ -160,11 +164,11 @@ struct Results {
   }
 };
 
-// {seed, index, kind, expected, given} a line, to compare engines by.
+// {seed, index, kind, expected, given, selected} a line, to compare engines by.
 class AnswersFile {
  public:
   explicit AnswersFile(std::string path) : path_(std::move(path)) {}
-  void add(u64 index, const LogbookLine& line, const std::string& given) {
+  void add(u64 index, const LogbookLine& line, const std::string& given, bool is_selected) {
     rapidjson::StringBuffer buffer;
     rapidjson::Writer<rapidjson::StringBuffer> writer(buffer);
     writer.StartObject();
@@ -173,6 +177,7 @@ class AnswersFile {
     writer.Key("kind"), writer.String(line.kind.c_str());
     writer.Key("expected"), writer.String(line.answer.c_str());
     writer.Key("given"), writer.String(given.c_str());
+    writer.Key("selected"), writer.Bool(is_selected);
     writer.EndObject();
     text_ += buffer.GetString();
     text_ += '\n';
@@ -198,15 +203,15 @@ Results answer_all(engine::Engine& engine, ModelFile& model, const std::vector<L
       results.n_prose_tokens += questions[i].answer.size();
       continue;
     }
-    const Ids given =
+    const Reader::Answer given =
         reader.answer(questions[i], i + 1 < lines.size() ? &questions[i + 1] : nullptr);
     auto& by_length = results.rates[line.kind];
-    const bool right = given == questions[i].answer;
+    const bool right = given.ids == questions[i].answer;
     by_length[logbook_length(line.n_tokens)].count(right);
     by_length[kAllLengths].count(right);
     std::string text;
-    for (const u32 id : given) text += model.piece(id);
-    answers.add(i, line, text);
+    for (const u32 id : given.ids) text += model.piece(id);
+    answers.add(i, line, text, given.is_selected);
   }
   if (on_terminal) std::fprintf(stderr, "\r%40s\r", "");
   return results;

@@ -22,7 +22,9 @@ Methods: those of select.method, and
     full-q8_0, full-q4_0       everything, of KV in this type; the same whatever the divisor
 
 Each configuration's answers are a line of the results file, and what has its line is not run again:
-a run that was stopped goes on. Prints a table in Markdown.
+a run that was stopped goes on. Prints a table in Markdown. A cell says how many answers read
+nothing by selection, since they are full attention's: an index of 2^b centroids takes a middle of
+8 * 2^b tokens, which 2,048 tokens have not for 8 bits.
 
 Asked are the kinds whose answer is looked up in the document and has two tokens (--kinds): `bay`
 has one, `order` and `cmp` need no look-up or fail with full attention, `before` asks ahead of the
@@ -60,7 +62,7 @@ def toml(method, divisor, args):
 
 
 def answers(args, book, method, divisor):
-    """Right or wrong, a question each."""
+    """Right or wrong, and whether it read by selection, a question each."""
     with tempfile.TemporaryDirectory() as folder:
         config = pathlib.Path(folder, "select.toml")
         config.write_text(toml(method, divisor, args))
@@ -73,7 +75,8 @@ def answers(args, book, method, divisor):
              *control, "logbook", book, "--answers-out", out], check=True,
             stdout=subprocess.DEVNULL)
         lines = [json.loads(line) for line in out.read_text().splitlines()]
-    return [line["given"] == line["expected"] for line in lines]
+    return ([line["given"] == line["expected"] for line in lines],
+            [line["selected"] for line in lines])
 
 
 class Results:
@@ -81,19 +84,24 @@ class Results:
 
     def __init__(self, args, book):
         self.args, self.book, self.path = args, book, pathlib.Path(args.results)
-        self.right = {}
+        self.right, self.selected = {}, {}
         for line in self.path.read_text().splitlines() if self.path.exists() else []:
             result = json.loads(line)
-            self.right[result["method"], result["divisor"]] = [c == "1" for c in result["right"]]
+            key = result["method"], result["divisor"]
+            self.right[key] = [c == "1" for c in result["right"]]
+            # A file from before this was written down does not know.
+            selected = result.get("selected", "1" * len(result["right"]))
+            self.selected[key] = [c == "1" for c in selected]
 
     def of(self, method, divisor):
         divisor = 0 if method.startswith("full") else divisor
         if (method, divisor) not in self.right:
-            right = answers(self.args, self.book, method, divisor)
-            self.right[method, divisor] = right
+            right, selected = answers(self.args, self.book, method, divisor)
+            self.right[method, divisor], self.selected[method, divisor] = right, selected
             with self.path.open("a") as file:
                 line = {"method": method, "divisor": divisor,
-                        "right": "".join("01"[r] for r in right)}
+                        "right": "".join("01"[r] for r in right),
+                        "selected": "".join("01"[s] for s in selected)}
                 file.write(json.dumps(line) + "\n")
         return self.right[method, divisor]
 
@@ -115,6 +123,17 @@ def difference(some, full, documents):
         return 100 * mean, math.nan
     variance = sum(s * s for s in of_document.values()) * n_documents / (n_documents - 1) / n**2
     return 100 * mean, 100 * 1.96 * math.sqrt(variance)
+
+
+def cell(results, method, divisor, documents):
+    some, full = results.of(method, divisor), results.of("full", 0)
+    share = percent(sum(some) / len(some))
+    n_dense = 0 if method.startswith("full") else results.selected[method, divisor].count(False)
+    if n_dense == len(some):
+        return f"{share} (no index: full attention)"
+    mean, half = difference(some, full, documents)
+    dense = f"; {n_dense} of {len(some)} without an index" if n_dense > 0 else ""
+    return f"{share} ({mean:+.1f} ± {half:.1f}{dense})"
 
 
 def parse_options():
@@ -151,11 +170,7 @@ def main():
         print("| read | " + " | ".join(args.methods) + " |")
         print("|---|" + "---|" * len(args.methods), flush=True)
         for divisor in args.divisors:
-            cells = []
-            for method in args.methods:
-                some = results.of(method, divisor)
-                mean, half = difference(some, full, documents)
-                cells.append(f"{percent(sum(some) / len(some))} ({mean:+.1f} ± {half:.1f})")
+            cells = [cell(results, method, divisor, documents) for method in args.methods]
             print(f"| 1/{divisor} | " + " | ".join(cells) + " |", flush=True)
 
 

@@ -68,6 +68,7 @@ TEST_CASE("a log book of recall documents") {
   const std::string written = tools::read_file(answers.path());
   CHECK(std::count(written.begin(), written.end(), '\n') == 12);
   CHECK(written.find("\"index\":11,\"kind\":\"wrong\"") != std::string::npos);
+  CHECK(written.find("\"selected\":true") == std::string::npos);  // full attention
 }
 
 TEST_CASE("prose is measured by what the model takes it for") {
