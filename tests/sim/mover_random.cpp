@@ -422,9 +422,7 @@ class MoverLife {
             residency_.edges(static_cast<Where>(from), static_cast<Where>(to));
       }
     }
-    for (u32 i = 0; i < kSimFaults; ++i) {
-      counts_.faults[i] += disk_.hits(static_cast<SimFault>(i));
-    }
+    counts_.faults.add(disk_);
   }
 
   Random random_;
@@ -487,6 +485,7 @@ void check_mover_counts(const MoverRunCounts& counts, u64 n_min) {
     }
   }
   check_faults(counts.faults, n_min);
+  check_errors(counts.faults, n_min);
   const EventCount others[] = {
       {"window", counts.windows},
       {"hit", counts.hits},

@@ -9,13 +9,13 @@
 #include <array>
 
 #include "runtime/kv/residency.h"
-#include "tests/support/sim_disk.h"
+#include "tests/sim/event_counts.h"
 
 namespace tarn::test {
 
 struct MoverRunCounts {
   std::array<std::array<u64, kv::kWheres>, kv::kWheres> edges{};
-  std::array<u64, kSimFaults> faults{};
+  FaultCounts faults;
   u64 windows = 0, hits = 0, waited = 0, lost = 0, stuck = 0, loads = 0, spills = 0,
       spill_failures = 0, evictions = 0, truncations = 0, forks = 0, clears = 0, over_budget = 0,
       late_frames = 0, gathers = 0, parts = 0, known = 0, taken_up = 0;

@@ -105,7 +105,7 @@ class Life {
     counts_.loads += stats.n_loads;
     counts_.spills += stats.n_spills;
     counts_.lost += stats.n_lost;
-    for (u32 i = 0; i < kSimFaults; ++i) counts_.faults[i] += disk_.hits(static_cast<SimFault>(i));
+    counts_.faults.add(disk_);
   }
 
  private:

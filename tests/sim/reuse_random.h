@@ -7,7 +7,7 @@
 
 #include <array>
 
-#include "tests/support/sim_disk.h"
+#include "tests/sim/event_counts.h"
 
 namespace tarn::test {
 
@@ -19,7 +19,7 @@ struct ReuseCounts {
   u64 refused = 0;  // feeds and forks for which there was no KV
   u64 truncations = 0, forks = 0, destroyed = 0, prefill_cancels = 0;
   u64 loads = 0, spills = 0, lost = 0;
-  std::array<u64, kSimFaults> faults{};
+  FaultCounts faults;
 };
 
 // Goes on with seed after seed until n_requests answers were compared. Checks with doctest's

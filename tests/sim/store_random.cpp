@@ -40,6 +40,7 @@ class RandomLife {
       box_.disk.script.ppm[i] = static_cast<u32>(random_.below(character == 1 ? 60'000 : 8'000));
       if (lies(static_cast<SimFault>(i))) honest_ = false;
     }
+    is_meddled_with_ = random_.below(6) == 0;
   }
 
   void live() {
@@ -50,9 +51,9 @@ class RandomLife {
       box_.bench->check();
     }
     end_life(false);
-    for (u32 i = 0; i < kSimFaults; ++i) {
-      counts_.faults[i] += box_.disk.hits(static_cast<SimFault>(i));
-    }
+    counts_.faults.add(box_.disk);
+    counts_.unreadable += box_.disk.n_spoiled_reads();
+    counts_.cut_reads += box_.disk.n_cut_reads();
   }
 
  private:
@@ -94,7 +95,67 @@ class RandomLife {
     published_.clear();
   }
 
+  // What others do to the file while the store has it open: a cut, another file's bytes, a medium
+  // that cannot read a sector any more. No promise holds from then on but the first one: right
+  // bytes or none.
+  void meddle() {
+    honest_ = false;
+    const u64 size = box_.disk.file_bytes("store").size();
+    if (size == 0) return;
+    switch (random_.below(8)) {
+      case 0:
+        box_.disk.truncate_file("store", random_.below(size));
+        ++counts_.truncated;
+        return;
+      case 1:
+        earlier_.resize(size);  // of itself, as from a backup; or nothing but zeros
+        box_.disk.write_file("store", earlier_);
+        ++counts_.replaced_files;
+        return;
+      case 2:
+        box_.disk.write_file("store", other_file());
+        ++counts_.replaced_files;
+        return;
+      case 3:
+        earlier_ = box_.disk.file_bytes("store");
+        return;
+      default:
+        box_.disk.spoil_sector("store", random_.below(size) / kSectorBytes * kSectorBytes);
+        ++counts_.spoiled;
+    }
+  }
+
+  // A store of another secret with records of the same keys.
+  static const std::vector<std::byte>& other_file() {
+    static const std::vector<std::byte> bytes = [] {
+      SimBox other(99, kFrames);
+      other.power_on();
+      other.bench =
+          std::make_unique<StoreHarness>(*other.io, other.clock, "store", sim_limits(kFrames), 99);
+      REQUIRE(other.bench->open() == Mode::on);
+      for (u64 id = 1; id <= 16; ++id) (void)other.bench->put(world_record(id));
+      other.shut_down();
+      return other.disk.file_bytes("store");
+    }();
+    return bytes;
+  }
+
+  // A second process gets no store while this one has it, and harms nothing.
+  void intrude() {
+    if (store().mode() != Mode::on) return;
+    SimIo io(box_.disk, box_.clock, 8);
+    store::StoreLimits limits = sim_limits(kFrames);
+    limits.lock_wait_ns = 0;
+    StoreHarness second(io, box_.clock, "store", limits, 7);
+    CHECK(second.open() == Mode::off);
+    CHECK(second.store.why().hint[0] != '\0');
+    second.close();
+    ++counts_.intruders;
+  }
+
   void act() {
+    if (is_meddled_with_ && random_.below(40) == 0) meddle();
+    if (random_.below(400) == 0) intrude();
     switch (random_.below(16)) {
       case 0:
       case 1:
@@ -287,7 +348,8 @@ class RandomLife {
   Random random_;
   RandomRunCounts& counts_;
   SimBox box_;
-  bool honest_ = true;
+  bool honest_ = true, is_meddled_with_ = false;
+  std::vector<std::byte> earlier_;  // bytes of the file
   u64 next_tag_ = 1;
   std::map<u64, u64> versions_;                        // of manifests: the last that was begun
   std::map<u64, std::pair<u64, u64>> puts_;            // by tag: id and version
@@ -332,6 +394,7 @@ void check_counts(const RandomRunCounts& counts, u64 n_min) {
     }
   }
   check_faults(counts.faults, n_min);
+  check_errors(counts.faults, n_min);
   const EventCount others[] = {
       {"pin", counts.pins},
       {"unpin", counts.unpins},
@@ -349,6 +412,12 @@ void check_counts(const RandomRunCounts& counts, u64 n_min) {
       {"evicted", counts.evicted},
       {"erased", counts.erased},
       {"replaced", counts.replaced},
+      {"sector spoiled", counts.spoiled},
+      {"read of one", counts.unreadable},
+      {"file cut", counts.truncated},
+      {"read past its end", counts.cut_reads},
+      {"file replaced", counts.replaced_files},
+      {"second process", counts.intruders},
   };
   check_events(others, n_min);
 }

@@ -7,16 +7,17 @@
 #include <array>
 
 #include "runtime/store/record_index.h"
-#include "tests/support/sim_disk.h"
+#include "tests/sim/event_counts.h"
 
 namespace tarn::test {
 
 struct RandomRunCounts {
   std::array<u64, store::kLives * store::kLives> steps{};
-  std::array<u64, kSimFaults> faults{};
+  FaultCounts faults;
   u64 pins = 0, unpins = 0, kills = 0, power_losses = 0, torn = 0, reads_ok = 0, misses = 0,
       corrupt = 0, flushed_checks = 0, turned_off = 0, read_only = 0, returned = 0,
-      other_tokens = 0, evicted = 0, erased = 0, replaced = 0;
+      other_tokens = 0, evicted = 0, erased = 0, replaced = 0, spoiled = 0, unreadable = 0,
+      truncated = 0, cut_reads = 0, replaced_files = 0, intruders = 0;
 };
 
 // Adds what the lives of seeds [first, first + n) met. Checks with doctest's macros.

@@ -41,7 +41,9 @@ void SimDisk::write_file(const std::string& path, std::span<const std::byte> byt
   File& file = files_[file_idx];
   file.now.assign(bytes.begin(), bytes.end());
   file.durable = file.now;
-  std::erase_if(unsynced_, [&](const Write& write) { return write.file_idx == file_idx; });
+  std::erase_if(unsynced_, [&](const Write& write) {
+    return write.file_idx == file_idx && write.done_idx > 0;
+  });
 }
 
 std::vector<std::byte> SimDisk::file_bytes(const std::string& path) const {
@@ -135,7 +137,12 @@ SimDisk::Planned SimDisk::plan_call(const IoRequest& request) {
     planned.fault = scripted.fault;
     planned.error = scripted.error;
   }
-  if (planned.has_fault) count(planned.fault);
+  if (!planned.has_fault) return planned;
+  count(planned.fault);
+  if (planned.fault == SimFault::error) {
+    ++error_hits_[planned.error];
+    n_sync_failures_ += request.op == IoOp::sync_data;
+  }
   return planned;
 }
 
@@ -198,11 +205,15 @@ void SimDisk::finish_write(u64 id, const Planned& planned) {
 
 i64 SimDisk::read(u32 file_idx, u64 offset, std::span<std::byte> buffer, const Planned& planned) {
   const std::vector<std::byte>& bytes = files_[file_idx].now;
+  n_cut_reads_ += offset + buffer.size() > bytes.size();
   if (offset >= bytes.size()) return 0;
   const u64 n = std::min<u64>(buffer.size(), bytes.size() - offset);
   const std::set<u64>& spoiled = files_[file_idx].spoiled;
   const auto first = spoiled.lower_bound(offset / kSectorBytes * kSectorBytes);
-  if (first != spoiled.end() && *first < offset + n) return -EIO;
+  if (first != spoiled.end() && *first < offset + n) {
+    ++n_spoiled_reads_;
+    return -EIO;
+  }
   std::memcpy(buffer.data(), bytes.data() + offset, n);
   bytes_read_ += n;
   if (planned.has_fault && planned.fault == SimFault::flipped_read) {

@@ -83,7 +83,8 @@ class SimDisk {
 
   SimScript script{};
 
-  // The file as it is read now; made if it is missing. Changing it changes what is durable too.
+  // The file as it is read now; made if it is missing. Changing it changes what is durable too,
+  // and writes on their way land in what it is then.
   void write_file(const std::string& path, std::span<const std::byte> bytes);
   bool has_file(const std::string& path) const { return names_.count(path) != 0; }
   std::vector<std::byte> file_bytes(const std::string& path) const;
@@ -104,6 +105,15 @@ class SimDisk {
   u64 bytes_read() const { return bytes_read_; }
   u64 bytes_written() const { return bytes_written_; }
   u64 hits(SimFault fault) const { return hits_[static_cast<u32>(fault)]; }
+  // Of the hits of SimFault::error, those of one errno, and those that met a sync.
+  u64 error_hits(int error) const {
+    const auto found = error_hits_.find(error);
+    return found == error_hits_.end() ? 0 : found->second;
+  }
+  u64 n_sync_failures() const { return n_sync_failures_; }
+  // Reads that met a spoiled sector, and that met the end of their file.
+  u64 n_spoiled_reads() const { return n_spoiled_reads_; }
+  u64 n_cut_reads() const { return n_cut_reads_; }
 
  private:
   friend class SimIo;
@@ -149,6 +159,8 @@ class SimDisk {
   u64 next_write_id_ = 1;
   u64 n_done_writes_ = 0;
   std::array<u64, kSimFaults> hits_{};
+  std::map<int, u64> error_hits_;
+  u64 n_sync_failures_ = 0, n_spoiled_reads_ = 0, n_cut_reads_ = 0;
   u64 n_calls_ = 0, n_write_events_ = 0, n_syncs_ = 0, bytes_read_ = 0, bytes_written_ = 0;
 };
 
