@@ -294,6 +294,7 @@ class Engine final : private StepWatch {
   struct KvStats {
     kv::MoverStats moved;
     kv::ExtentStats extents;
+    store::StoreStats store;
   };
   KvStats kv_stats() const;
   void trace_disk(const KvStats& stats_before);

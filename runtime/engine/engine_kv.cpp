@@ -113,7 +113,7 @@ Result<void> Engine::cut(Session& s, u32 n_slots) {
 }
 
 Engine::KvStats Engine::kv_stats() const {
-  return {kv_stream_.stats(), kv_stream_.extents().stats()};
+  return {kv_stream_.stats(), kv_stream_.extents().stats(), kv_stream_.store().stats()};
 }
 
 void Engine::trace_disk(const KvStats& stats_before) {
@@ -121,11 +121,11 @@ void Engine::trace_disk(const KvStats& stats_before) {
   const kv::MoverStats& before = stats_before.moved;
   const kv::ExtentStats& extents = kv_stream_.extents().stats();
   const kv::ExtentStats& extents_before = stats_before.extents;
+  const store::StoreStats store = kv_stream_.store().stats();
   const u64 bytes_extents = extents.bytes_read - extents_before.bytes_read;
   trace_.disk = {
-      .bytes_read = after.bytes_loaded - before.bytes_loaded + bytes_extents,
-      .bytes_written = after.bytes_spilled - before.bytes_spilled + extents.bytes_written -
-                       extents_before.bytes_written,
+      .bytes_read = store.bytes_read - stats_before.store.bytes_read,
+      .bytes_written = store.bytes_written - stats_before.store.bytes_written,
       .wait_ns = after.wait_ns - before.wait_ns + extents.wait_ns - extents_before.wait_ns,
       .n_hits = after.n_hits - before.n_hits,
       .n_waited = after.n_waited - before.n_waited,

@@ -33,12 +33,14 @@ struct SegmentTrace {
 };
 
 // What passed between memory and the store, from the step's begin to its end. Selection reads
-// bytes_of_slots = (far slots - cached ones) * slot bytes - bytes_here; on the link this is
-// bytes_sectors, and a sector more for each group, its record's head.
+// bytes_of_slots = (far slots - cached ones) * slot bytes - bytes_here; this is bytes_sectors, and
+// of bytes_read a sector more for each group, its record's head.
 struct DiskTrace {
-  u64 bytes_read = 0, bytes_written = 0;  // of moves that began, without the records' heads
-  u64 wait_ns = 0;                        // that the step stood still for them
-  u64 n_hits = 0, n_waited = 0;           // groups that attention found in memory, or waited for
+  // Asked of the disk: groups, extents and manifests, the heads of their records, and sectors that
+  // a request takes along.
+  u64 bytes_read = 0, bytes_written = 0;
+  u64 wait_ns = 0;               // that the step stood still for them
+  u64 n_hits = 0, n_waited = 0;  // groups that attention found in memory, or waited for
   // Of rows that select: slots of groups behind the sinks and before the local window, a head each.
   u64 n_far_slots = 0;
   u64 n_cached_slots = 0;                     // of them, in the cache
