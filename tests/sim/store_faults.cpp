@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <functional>
 
@@ -298,29 +299,46 @@ u64 try_failing_calls(u64 stride, u64 n_latency_seeds) {
   return n_runs;
 }
 
-u64 try_flipped_bits(u64 stride) {
-  SimBox box(1, kFrames);
-  REQUIRE(box.boot() == Mode::on);
-  std::vector<u64> ids = {1, 3, 4, 5, 100};  // each kind, with and without meta sectors
-  for (const u64 id : ids) REQUIRE(box.bench->put(world_record(id)));
-  REQUIRE(box.bench->flush());
+namespace {
+
+// Records on a disk, each kind, with and without meta sectors, and where they lie.
+struct Laid {
   struct Place {
     u64 id, begin, end;
   };
+  SimDisk disk{1};
   std::vector<Place> places;
+};
+
+Laid lay(const std::vector<u64>& ids, u64 version) {
+  SimBox box(1, kFrames);
+  REQUIRE(box.boot() == Mode::on);
+  for (const u64 id : ids) {
+    REQUIRE(box.bench->put(world_record(id, id >= 100 ? version : 0)));
+  }
+  REQUIRE(box.bench->flush());
+  Laid laid;
   for (const u64 id : ids) {
     const auto ref = box.bench->store.find(key_of(id))->ref;
     const auto& entry = box.bench->store.index().entry(ref);
     const store::RecordShape shape{entry.payload_bytes, entry.n_tokens, entry.n_aliases};
     const u64 begin = store::kFramesBegin + ref.frame_idx * kSimFrameBytes;
-    places.push_back({id, begin, begin + shape.record_bytes()});
+    laid.places.push_back({id, begin, begin + shape.record_bytes()});
   }
   box.shut_down();
-  const SimDisk image = box.disk;
+  laid.disk = box.disk;
+  return laid;
+}
+
+}  // namespace
+
+u64 try_flipped_bits(u64 stride) {
+  const std::vector<u64> ids = {1, 3, 4, 5, 100};
+  const Laid laid = lay(ids, 0);
   u64 n_flips = 0;
-  for (const Place& place : places) {
+  for (const Laid::Place& place : laid.places) {
     for (u64 bit = place.begin * 8 + n_flips % stride; bit < place.end * 8; bit += stride) {
-      SimBox other(image, kFrames);
+      SimBox other(laid.disk, kFrames);
       other.disk.flip_bit("store", bit);
       REQUIRE(other.boot() == Mode::on);
       CAPTURE(bit);
@@ -331,6 +349,81 @@ u64 try_flipped_bits(u64 stride) {
     }
   }
   return n_flips;
+}
+
+namespace {
+
+// The store over these bytes: what was harmed is absent, or right where it was not needed; all else
+// is right; and what is new finds its place.
+void check_damaged(const Laid& laid, const std::vector<std::byte>& bytes,
+                   const std::function<bool(const Laid::Place&)>& is_harmed,
+                   const std::vector<u64>& never_here) {
+  SimBox box(laid.disk, kFrames);
+  box.disk.write_file("store", bytes);
+  REQUIRE(box.boot() == Mode::on);
+  for (const Laid::Place& place : laid.places) {
+    const u64 id = place.id, version = id >= 100 ? 2 : 0;
+    CAPTURE(id);
+    CHECK(box.get(id, version) == (is_harmed(place) ? Got::absent : Got::right));
+  }
+  for (const u64 id : never_here) CHECK(box.get(id, 1) == Got::absent);
+  CHECK(box.bench->put(world_record(2)));
+  CHECK(box.get(2) == Got::right);
+  box.bench->check();
+  box.shut_down();
+}
+
+}  // namespace
+
+u64 try_damaged_blocks() {
+  // A record of the same shape lay at each place before, under another key or in another version.
+  const std::vector<u64> old_ids = {8, 10, 11, 12, 100}, ids = {1, 3, 4, 5, 100};
+  const std::vector<u64> never_here = {8, 10, 11, 12};
+  const Laid stale = lay(old_ids, 1), laid = lay(ids, 2);
+  const std::vector<std::byte> old_bytes = stale.disk.file_bytes("store");
+  const std::vector<std::byte> bytes = laid.disk.file_bytes("store");
+  u64 n = 0;
+  const auto sector = [](auto& of, u64 at) { return std::span(of).subspan(at, kSectorBytes); };
+  const auto try_one = [&](const std::vector<std::byte>& damaged, u64 a, u64 b) {
+    const auto has = [&](const Laid::Place& place, u64 at) {
+      return place.begin <= at && at < place.end &&
+             !std::ranges::equal(sector(damaged, at), sector(bytes, at));
+    };
+    CAPTURE(a);
+    CAPTURE(b);
+    check_damaged(
+        laid, damaged, [&](const Laid::Place& place) { return has(place, a) || has(place, b); },
+        never_here);
+    ++n;
+  };
+  for (u64 p = 0; p < laid.places.size(); ++p) {
+    const Laid::Place& place = laid.places[p];
+    REQUIRE(place.begin == stale.places[p].begin);
+    for (u64 at = place.begin; at < place.end; at += kSectorBytes) {
+      std::vector<std::byte> damaged = bytes;
+      std::ranges::fill(sector(damaged, at), std::byte{0});
+      try_one(damaged, at, at);
+      std::ranges::copy(sector(old_bytes, at), sector(damaged, at).begin());
+      try_one(damaged, at, at);
+      damaged.assign(bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(at));
+      CAPTURE(at);
+      check_damaged(
+          laid, damaged, [&](const Laid::Place& of) { return of.end > at; }, never_here);
+      ++n;
+      for (const Laid::Place& other : laid.places) {
+        for (u64 from = other.begin; from < other.end; from += kSectorBytes) {
+          if (from == at) continue;
+          damaged = bytes;
+          std::ranges::copy(sector(bytes, from), sector(damaged, at).begin());
+          try_one(damaged, at, at);
+          if (from < at) continue;
+          std::ranges::copy(sector(bytes, at), sector(damaged, from).begin());
+          try_one(damaged, at, from);
+        }
+      }
+    }
+  }
+  return n;
 }
 
 }  // namespace tarn::test

@@ -2,7 +2,7 @@
 //
 // One fixed scenario of the store, and everything that can happen to it, one after the other: power
 // loss at every moment (ROBUSTNESS R9), every call failed in every way (R8), every bit flipped
-// (R11). The fast slice takes every `stride`-th of each.
+// and every sector another one (R11). The fast slice takes every `stride`-th of each.
 #pragma once
 
 #include "platform/base/types.h"
@@ -18,5 +18,8 @@ u64 try_publication_order(u64 stride);  // images
 u64 try_replacements();                                  // images
 u64 try_failing_calls(u64 stride, u64 n_latency_seeds);  // runs
 u64 try_flipped_bits(u64 stride);                        // flips
+// Each sector of each record zeroed, as it was before, swapped with each other one, overwritten by
+// each other one, and the file cut there.
+u64 try_damaged_blocks();  // images
 
 }  // namespace tarn::test

@@ -1,5 +1,5 @@
-// Goal    the store survives power loss at any moment, any failing call and any flipped bit, and
-//         serves right bytes or none.
+// Goal    the store survives power loss at any moment, any failing call, any flipped bit and any
+//         damaged sector, and serves right bytes or none.
 // Method  one scenario, its faults in turn (store_faults.h); a slice of what the slow test runs.
 #include <doctest/doctest.h>
 
@@ -13,6 +13,7 @@ TEST_CASE("no head before its payload: a slice") { CHECK(try_publication_order(3
 TEST_CASE("power lost in a replacement, then deleted") { CHECK(try_replacements() > 100); }
 TEST_CASE("every call failed in turn: a slice") { CHECK(try_failing_calls(23, 1) > 50); }
 TEST_CASE("every bit flipped: a slice") { CHECK(try_flipped_bits(1009) > 500); }
+TEST_CASE("every sector zeroed, stale, another one, or gone") { CHECK(try_damaged_blocks() > 500); }
 
 }  // namespace
 }  // namespace tarn::test
