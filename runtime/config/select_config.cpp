@@ -23,6 +23,14 @@ Result<void> select_config_validate(const SelectConfig& config) {
                  .detail = Detail("select.k_tokens"),
                  .figures = {Figure{"k_tokens", config.k}, Figure{"block", config.block_tokens}}});
   }
+  if (config.preset == SelectPreset::compare_pqcache && config.is_full()) {
+    return fail({.status = Status::invalid_config,
+                 .hint = "compare-pqcache is a budget for the methods that are compared, and full "
+                         "has none: say which with select.method, or with --select "
+                         "compare-pqcache/pq, /oracle, /quest, /window or /random; tarn-bench and "
+                         "tarn verify take compare-pqcache for all five",
+                 .detail = Detail("select.preset")});
+  }
   if (config.iterations == 0 && config.cost.update_ps == 0) {
     return fail({.status = Status::invalid_config,
                  .hint = "0 iterations are as many as the box has time for, and nothing says what "
@@ -33,15 +41,11 @@ Result<void> select_config_validate(const SelectConfig& config) {
   return {};
 }
 
-Result<SelectConfig> with_preset(SelectConfig config, std::string_view preset) {
-  const bool is_wide = preset == "pqcache-infinitebench";
-  const bool compares = preset == "compare-pqcache";
-  if (!is_wide && !compares && preset != "pqcache-longbench") {
-    return fail({.status = Status::invalid_config,
-                 .hint = "a preset is pqcache-longbench, pqcache-infinitebench or compare-pqcache",
-                 .detail = Detail(preset)});
-  }
-  if (!compares) config.method = SelectMethod::pq;
+SelectConfig with_preset(SelectConfig config, SelectPreset preset) {
+  config.preset = preset;
+  if (preset == SelectPreset::none) return config;
+  const bool is_wide = preset == SelectPreset::pqcache_infinitebench;
+  if (preset != SelectPreset::compare_pqcache) config.method = SelectMethod::pq;
   config.n_subspaces = is_wide ? 4 : 2;
   config.code_bits = is_wide ? 8 : 6;
   config.parts = KeyParts::contiguous;

@@ -52,7 +52,16 @@ struct LayerCost {
 };
 inline constexpr u64 kLayerCostMax = 1'000'000'000'000'000;  // an f64 has it exactly
 
+enum class SelectPreset : u8 { none, pqcache_longbench, pqcache_infinitebench, compare_pqcache };
+inline constexpr const char* kSelectPresetNames[] = {"none", "pqcache-longbench",
+                                                     "pqcache-infinitebench", "compare-pqcache"};
+// What compare-pqcache is for.
+inline constexpr SelectMethod kComparedMethods[] = {SelectMethod::oracle, SelectMethod::pq,
+                                                    SelectMethod::quest, SelectMethod::window,
+                                                    SelectMethod::random};
+
 struct SelectConfig {
+  SelectPreset preset = SelectPreset::none;
   SelectMethod method = SelectMethod::full;
   CodeFormat code_format = CodeFormat::bytes;
   KeyParts parts = KeyParts::dealt;
@@ -86,6 +95,9 @@ struct SelectConfig {
 template <class Self, class Visitor>
 void SelectConfig::visit_fields(Self& self, Visitor& on) {
   using Names = std::span<const char* const>;
+  on("select.preset", self.preset, Names(kSelectPresetNames),
+     "settings of a paper, which go before the other keys of select; compare-pqcache leaves the "
+     "method to select.method");
   on("select.method", self.method, Names(kSelectMethodNames),
      "which K and V a step reads; full is exact");
   on("select.subspaces", self.n_subspaces, u64{1}, u64{kSubspacesMax},
@@ -140,9 +152,8 @@ Result<void> select_config_validate(const SelectConfig& config);
 // Sets what the preset says and leaves the rest.
 //   pqcache-longbench      2 x 6, 1/10 of the tokens, 32 sinks, at least 256 tokens
 //   pqcache-infinitebench  4 x 8, likewise
-//   compare-pqcache        pqcache-longbench, with the method left as it is: run it once with each
-inline constexpr const char* kSelectPresetNames[] = {"pqcache-longbench", "pqcache-infinitebench",
-                                                     "compare-pqcache"};
-Result<SelectConfig> with_preset(SelectConfig config, std::string_view preset);
+//   compare-pqcache        pqcache-longbench, with the method left as it is: run it once with each;
+//                          full, which has no budget, is refused
+SelectConfig with_preset(SelectConfig config, SelectPreset preset);
 
 }  // namespace tarn

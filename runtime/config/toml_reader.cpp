@@ -222,6 +222,15 @@ class FieldReader {
   std::optional<Error> error_;
 };
 
+// Of select.preset; none where it is not a preset's name, which FieldReader refuses.
+std::optional<SelectPreset> preset_of(const toml::table& root) {
+  const auto* text = root["select"]["preset"].as_string();
+  for (u64 i = 0; text != nullptr && i < std::size(kSelectPresetNames); ++i) {
+    if (text->get() == kSelectPresetNames[i]) return static_cast<SelectPreset>(i);
+  }
+  return std::nullopt;
+}
+
 Result<Config> read(std::string_view text, Config config, Origins* origins) {
   const toml::parse_result parsed = toml::parse(text);
   if (!parsed) {
@@ -232,6 +241,10 @@ Result<Config> read(std::string_view text, Config config, Origins* origins) {
                             error.source().begin));
   }
   if (const auto error = find_unknown_key(parsed.table())) return fail(*error);
+  // A preset goes before the keys that may say more.
+  if (const auto preset = preset_of(parsed.table())) {
+    config.select = with_preset(config.select, *preset);
+  }
   FieldReader reader(parsed.table(), origins);
   config.visit(reader);
   if (reader.error()) return fail(*reader.error());

@@ -142,16 +142,40 @@ void check_store_folder(const std::string& folder) {
 }
 
 SelectConfig select_named(SelectConfig select, const std::string& name) {
-  for (const char* preset : kSelectPresetNames) {
-    if (name == preset) return value_of(with_preset(select, name));
-  }
-  ByName{"select.method", name}.assign(select.method, ChoiceNames(kSelectMethodNames));
+  const std::string preset_name = name.substr(0, name.find('/'));
+  const std::string method_name = name.substr(std::min(name.size(), preset_name.size() + 1));
+  SelectPreset preset = SelectPreset::none;
+  ByName{"", preset_name}.assign(preset, ChoiceNames(kSelectPresetNames));
+  if (preset != SelectPreset::none) select = with_preset(select, preset);
+  // A bare method keeps what a preset of the configuration says beside it.
+  const std::string& method = preset == SelectPreset::none ? name : method_name;
+  ByName{"", method}.assign(select.method, ChoiceNames(kSelectMethodNames));
+  if (select.is_full() && preset == SelectPreset::none) select.preset = preset;
   return select;
+}
+
+std::vector<std::string> compared_select_names(const std::vector<std::string>& names) {
+  const std::string compare =
+      kSelectPresetNames[static_cast<size_t>(SelectPreset::compare_pqcache)];
+  std::vector<std::string> all;
+  for (const std::string& name : names) {
+    if (name != compare) {
+      all.push_back(name);
+      continue;
+    }
+    for (const SelectMethod method : kComparedMethods) {
+      all.push_back(compare + "/" + kSelectMethodNames[static_cast<size_t>(method)]);
+    }
+  }
+  return all;
 }
 
 std::vector<std::string> lossy_select_names() {
   std::vector<std::string> names = names_of(std::span(kSelectMethodNames).subspan(1));
-  for (const char* preset : kSelectPresetNames) names.emplace_back(preset);
+  const std::vector<std::string> presets = names_of(std::span(kSelectPresetNames).subspan(1));
+  names.insert(names.end(), presets.begin(), presets.end());
+  const std::vector<std::string> compared = compared_select_names({presets.back()});
+  names.insert(names.end(), compared.begin(), compared.end());
   return names;
 }
 
@@ -178,7 +202,7 @@ void EngineOptions::add_to(CLI::App& command, bool model_required) {
   command
       .add_option("--select", select,
                   "which K and V a step reads: a method or a preset (default full, exact; "
-                  "budgets: select.* of the configuration)")
+                  "budgets: select.* of the configuration; compare-pqcache with a method alone)")
       ->check(CLI::IsMember(select_names()));
   command
       .add_option("--store", store_dir,

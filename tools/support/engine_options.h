@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "platform/base/types.h"
-#include "runtime/api/tarn.h"
 #include "platform/gpu/device.h"
+#include "runtime/api/tarn.h"
 #include "runtime/config/config.h"
 
 namespace CLI {
@@ -42,8 +42,11 @@ std::string is_not_empty(const std::string& value);
 // Refuses a folder that is there and that an engine would refuse as its store. Throws Failure.
 void check_store_folder(const std::string& folder);
 
-// What `--select` names: a method, or a preset. Lossy ones are all but "full".
+// What `--select` names: a method, a preset, or compare-pqcache/METHOD. Lossy ones are all but
+// "full".
 SelectConfig select_named(SelectConfig select, const std::string& name);
+// The names, where compare-pqcache stands for all that it compares.
+std::vector<std::string> compared_select_names(const std::vector<std::string>& names);
 std::vector<std::string> lossy_select_names();
 std::vector<std::string> select_names();
 

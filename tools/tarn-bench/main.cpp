@@ -139,7 +139,8 @@ int run_command_line(int argc, char** argv) {
           CLI::IsMember(std::vector<std::string>(std::begin(kKvTypeNames), std::end(kKvTypeNames))))
       ->capture_default_str();
   app.add_option("--select", o.selects,
-                 "which K and V a generated token reads: methods or presets of tarn run's --select")
+                 "which K and V a generated token reads: methods or presets of tarn run's --select; "
+                 "compare-pqcache: each method at that budget")
       ->delimiter(',')
       ->check(CLI::IsMember(tools::select_names()))
       ->capture_default_str();

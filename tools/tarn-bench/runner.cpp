@@ -229,7 +229,7 @@ std::vector<Row> run_all(const Options& options) {
     for (const std::string& kv_type : options.kv_types) {
       for (const u32 n_ubatch : parse_values(options.ubatches)) {
         for (const u32 n_threads : threads) {
-          for (const std::string& select : options.selects) {
+          for (const std::string& select : tools::compared_select_names(options.selects)) {
             run_setup(options, {model, kv_type, select, n_threads, n_ubatch}, cases, rows);
           }
         }

@@ -269,7 +269,7 @@ class Examinee {
 std::vector<Trial> trials_of(const VerifyCommand& command, const SelectConfig& base) {
   std::vector<Trial> trials(1);
   trials[0].name = "full";
-  for (const std::string& preset : command.presets) {
+  for (const std::string& preset : compared_select_names(command.presets)) {
     for (const u32 budget : command.budgets) {
       Trial trial;
       trial.name = preset + " " + std::to_string(budget);

@@ -61,24 +61,64 @@ TEST_CASE("as many updates as the box has time for: only where it was measured")
 }
 
 TEST_CASE("presets are the paper's settings") {
-  for (const char* name : kSelectPresetNames) {
-    CAPTURE(name);
-    const Result<SelectConfig> config = with_preset({}, name);
-    REQUIRE(config.has_value());
-    CHECK(select_config_validate(*config).has_value());
-    const bool is_wide = std::string(name) == "pqcache-infinitebench";
-    const select::PqShape shape = select::pq_shape(*config, 128, 1000);
+  for (const SelectPreset preset :
+       {SelectPreset::pqcache_longbench, SelectPreset::pqcache_infinitebench,
+        SelectPreset::compare_pqcache}) {
+    CAPTURE(preset);
+    SelectConfig named;
+    named.method = SelectMethod::window;
+    const SelectConfig config = with_preset(named, preset);
+    CHECK(select_config_validate(config).has_value());
+    const bool is_wide = preset == SelectPreset::pqcache_infinitebench;
+    const select::PqShape shape = select::pq_shape(config, 128, 1000);
     CHECK(shape.n_subspaces == (is_wide ? 4 : 2));
     CHECK(shape.dim_of(1, 1) == shape.dims() + 1);  // contiguous
     CHECK(shape.n_centroids() == (is_wide ? 256 : 64));
-    CHECK(select::budget(select::budget_rule(*config), 32768).k == 1636);  // half of 32,736 / 10
-    CHECK(select::budget(select::budget_rule(*config), 672).k == 128);
+    CHECK(select::budget(select::budget_rule(config), 32768).k == 1636);  // half of 32,736 / 10
+    CHECK(select::budget(select::budget_rule(config), 672).k == 128);
   }
-  CHECK((with_preset({}, "pqcache-longbench")->method == SelectMethod::pq));
+  CHECK((with_preset({}, SelectPreset::pqcache_longbench).method == SelectMethod::pq));
   SelectConfig oracle;
   oracle.method = SelectMethod::oracle;
-  CHECK((with_preset(oracle, "compare-pqcache")->method == SelectMethod::oracle));
-  CHECK_FALSE(with_preset({}, "pqcache").has_value());
+  CHECK((with_preset(oracle, SelectPreset::compare_pqcache).method == SelectMethod::oracle));
+}
+
+TEST_CASE("a text names a preset, and goes over it") {
+  for (const SelectPreset preset :
+       {SelectPreset::none, SelectPreset::pqcache_longbench, SelectPreset::pqcache_infinitebench}) {
+    CAPTURE(preset);
+    const std::string name = kSelectPresetNames[static_cast<u64>(preset)];
+    const Result<Config> config = config_from_toml("[select]\npreset = \"" + name + "\"\n", {});
+    REQUIRE(config.has_value());
+    const SelectConfig expected = with_preset({}, preset);
+    CHECK(config->select.preset == preset);
+    CHECK(config->select.method == expected.method);
+    CHECK(config->select.n_subspaces == expected.n_subspaces);
+    CHECK(config->select.code_bits == expected.code_bits);
+    CHECK(config->select.parts == expected.parts);
+    CHECK(config->select.context_divisor == expected.context_divisor);
+  }
+  // Before the preset's key or behind it.
+  for (const char* text : {"[select]\nsubspaces = 8\npreset = \"pqcache-longbench\"\n",
+                           "[select]\npreset = \"pqcache-longbench\"\nsubspaces = 8\n"}) {
+    const Result<Config> config = config_from_toml(text, {});
+    REQUIRE(config.has_value());
+    CHECK(config->select.n_subspaces == 8);
+    CHECK(config->select.context_divisor == 10);
+  }
+  const Result<Config> unknown = config_from_toml("[select]\npreset = \"pqcache\"\n", {});
+  CHECK(names(unknown ? Result<void>{} : Result<void>(fail(unknown.error())), "select.preset"));
+}
+
+TEST_CASE("compare-pqcache compares nothing where everything is read") {
+  const Result<Config> alone = config_from_toml("[select]\npreset = \"compare-pqcache\"\n", {});
+  REQUIRE_FALSE(alone.has_value());
+  CHECK(std::string(alone.error().hint).find("compare-pqcache/pq") != std::string::npos);
+  const Result<Config> quest =
+      config_from_toml("[select]\npreset = \"compare-pqcache\"\nmethod = \"quest\"\n", {});
+  REQUIRE(quest.has_value());
+  CHECK((quest->select.method == SelectMethod::quest));
+  CHECK(quest->select.context_divisor == 10);
 }
 
 }  // namespace

@@ -151,6 +151,25 @@ TEST_CASE("a record that was asked for is written, or the exit code says that it
   CHECK(whole.exit_code == 0);  // exact, and no record was asked for
 }
 
+TEST_CASE("compare-pqcache is verified method by method") {
+  const test::Ended ended = test::run_tarn(
+      verify({"-c", "1400", "--steps", "4", "--needles", "0", "--presets", "compare-pqcache",
+              "--budgets", "64", "--kl-max", "99", "--top1-min", "0", "--json"}));
+  CAPTURE(ended.err);
+  REQUIRE(ended.exit_code == 0);
+  rapidjson::Document json;
+  json.Parse(ended.out.c_str());
+  REQUIRE(json.IsObject());
+  const auto& trials = member(json, "trials");
+  REQUIRE(trials.Size() == 6);
+  const char* const kMethods[] = {"full", "oracle", "pq", "quest", "window", "random"};
+  for (u32 i = 0; i < 6; ++i) {
+    CAPTURE(i);
+    CHECK(member(trials[i], "method").GetString() == std::string(kMethods[i]));
+    CHECK((member(trials[i], "steps_selected").GetUint64() > 0) == (i > 0));
+  }
+}
+
 TEST_CASE("what cannot be measured is refused") {
   const test::TempFile text("short.txt");
   tools::write_file(text.path(), "too short", 9);

@@ -58,6 +58,29 @@ TEST_CASE("a generation by selection reads as many tokens as configured, at ever
         once[1]["bytes_per_token"].GetDouble() - once[0]["bytes_per_token"].GetDouble());
 }
 
+TEST_CASE("compare-pqcache is each method at its budget, and reads less than everything") {
+  const test::SmallModel model("llama", "q8_0");
+  const rapidjson::Document rows = rows_of({"-m", model.path(), "-p", "0", "-n", "4", "-d", "800",
+                                            "-r", "1", "--select", "full,compare-pqcache"});
+  REQUIRE(rows.Size() == 6);
+  const char* const kNames[] = {"full",
+                                "compare-pqcache/oracle",
+                                "compare-pqcache/pq",
+                                "compare-pqcache/quest",
+                                "compare-pqcache/window",
+                                "compare-pqcache/random"};
+  for (u32 i = 0; i < 6; ++i) {
+    CAPTURE(i);
+    CHECK(std::string(rows[i]["select"].GetString()) == kNames[i]);
+    if (i == 0) continue;
+    CHECK_FALSE(rows[i]["verified"].GetBool());
+    // 32 sinks, and tokens_min of the rest.
+    CHECK(rows[i]["slots_per_head"].GetDouble() == doctest::Approx(32 + 256).epsilon(0.06));
+    CHECK(rows[i]["kv_bytes_per_token"].GetDouble() <
+          rows[0]["kv_bytes_per_token"].GetDouble() * 0.8);
+  }
+}
+
 TEST_CASE("a range that falls is refused as usage") {
   const test::SmallModel model("llama", "q8_0");
   const test::Ended ended = test::run_tarn({"-m", model.path(), "-p", "4-1", "-n", "1"});
