@@ -4,11 +4,13 @@
 #include <cmath>
 #include <cstdio>
 #include <functional>
-#include <set>
+#include <locale>
+#include <sstream>
 
 #include "tools/support/engine_options.h"
 #include "tools/support/exit_code.h"
 #include "tools/tarn-bench/crossover.h"
+#include "tools/tarn-bench/shell_quoted.h"
 #include "tools/tarn-bench/value_list.h"
 
 namespace tarn::bench {
@@ -20,6 +22,8 @@ std::string figure(f64 value, int decimals) {
   return std::isfinite(value) ? text : "";
 }
 
+constexpr const char* kOnDisk = ", store";
+
 // ---- What is measured -----------------------------------------------------------------------
 
 struct Wanted {
@@ -30,64 +34,98 @@ struct Wanted {
 
 std::vector<Wanted> wanted_of(const LongOptions& options) {
   std::vector<Wanted> all;
-  const auto add = [&](const std::string& name, const char* select, const char* kv_type) {
+  const auto add = [&](const std::string& name, const std::string& select, const char* kv_type) {
     Wanted wanted{.name = name, .options = options.base};
     wanted.options.selects = {select};
     wanted.options.kv_types = {kv_type};
-    wanted.options.wants_recall = std::string(select) == "pq";
+    wanted.options.wants_recall = select.ends_with("pq");
     wanted.options.store_dir.clear();
     wanted.options.kv_memory.clear();
-    if (std::string(select) != "full") wanted.options.context_min = 1;
+    if (select != "full") wanted.options.context_min = 1;
     all.push_back(wanted);
     return &all.back();
+  };
+  const auto named = [](const char* what, u32 k) {
+    return std::string(what) + ", k " + std::to_string(k);
   };
   add("full, f16", "full", "f16")->has_prompts = true;
   add("full, q8_0", "full", "q8_0");
   add("full, q4_0", "full", "q4_0");
   for (const u32 k : options.budgets) {
-    Wanted* pq = add("PQCache, k " + std::to_string(k), "pq", "f16");
+    Wanted* pq = add(named("PQCache", k), "pq", "f16");
     pq->options.k = k;
     pq->has_prompts = k == options.budgets.front();
   }
-  Wanted* window = add("window, k " + std::to_string(options.budgets.front()), "window", "f16");
-  window->options.k = options.budgets.front();
+  add(named("window", options.budgets.front()), "window", "f16")->options.k =
+      options.budgets.front();
+  for (const std::string& select : tools::compared_select_names(options.base.selects)) {
+    if (select != "full") add(select, select, "f16")->options.k.reset();
+  }
   if (options.base.store_dir.empty()) return all;
-  for (const char* select : {"full", "pq"}) {
-    const bool is_full = std::string(select) == "full";
-    Wanted* disk = add(is_full ? "full, f16, store" : "PQCache, store", select, "f16");
-    disk->options.store_dir = options.base.store_dir;
-    disk->options.kv_memory = options.base.kv_memory;
-    disk->options.wants_recall = false;
-    if (!is_full) disk->options.k = options.budgets.front();
+  const auto on_disk = [&](Wanted* wanted) {
+    wanted->options.store_dir = options.base.store_dir;
+    wanted->options.kv_memory = options.base.kv_memory;
+    wanted->options.wants_recall = false;
+    return wanted;
+  };
+  on_disk(add(std::string("full, f16") + kOnDisk, "full", "f16"));
+  for (const u32 k : options.budgets) {
+    on_disk(add(named("PQCache", k) + kOnDisk, "pq", "f16"))->options.k = k;
   }
   return all;
 }
 
+// Of one series: what its figures follow from, and nothing that another has.
 std::string command_of(const Options& o) {
-  std::string planted;
-  if (o.overlap) planted += " --overlap " + figure(*o.overlap, 2);
-  if (o.tail) planted += " --tail " + figure(*o.tail, 2);
-  std::string text = "tarn-bench -m " + o.models.front() + " -p 0 -n " + o.gens + " --fill-kv " +
-                     o.fills + " --kv-model " + o.kv_model + planted + " --select " +
-                     o.selects.front() + " --ctk " + o.kv_types.front() + " -r " +
-                     std::to_string(o.repetitions);
-  if (o.k) text += " --k " + std::to_string(*o.k);
-  if (o.context_min) text += " --context-min " + std::to_string(*o.context_min);
-  if (!o.threads.empty()) text += " -t " + o.threads;
-  if (o.budget != "auto") text += " --budget " + o.budget;
-  if (!o.config_path.empty()) text += " --config " + o.config_path;
-  if (!o.store_dir.empty()) text += " --store " + o.store_dir;
-  if (!o.kv_memory.empty()) text += " --kv-memory " + o.kv_memory;
+  std::string text = "tarn-bench";
+  const auto give = [&](const char* flag, const std::string& value) {
+    if (!value.empty()) text += std::string(" ") + flag + " " + shell_quoted(value);
+  };
+  const auto give_other = [&](const char* flag, const std::string& value, const char* standard) {
+    if (value != standard) give(flag, value);
+  };
+  const auto give_number = [&](const char* flag, const auto& value) {
+    std::ostringstream digits;
+    digits.imbue(std::locale::classic());
+    if (value) digits << *value;
+    give(flag, digits.str());
+  };
+  give("-m", o.models.front());
+  give("-p", o.prompts);
+  give("-n", o.gens);
+  for (const std::string& pair : o.prompt_gens) give("--pg", pair);
+  give("--fill-kv", o.fills);
+  if (!o.fills.empty()) give("--kv-model", o.kv_model);
+  give_number("--overlap", o.overlap);
+  give_number("--tail", o.tail);
+  give("--select", o.selects.front());
+  give("--ctk", o.kv_types.front());
+  give_number("--k", o.k);
+  give_number("--context-min", o.context_min);
+  give("--config", o.config_path);
+  give("--store", o.store_dir);
+  give("--kv-memory", o.kv_memory);
+  give_other("--np", o.parallels, "1");
+  give_other("--ub", o.ubatches, "512");
+  give("-t", o.threads);
+  give_other("--isa", o.isa, "auto");
+  give_other("--io", o.io, "auto");
+  give_other("--budget", o.budget, "auto");
+  give_other("--device", o.device, "auto");
+  give("-r", std::to_string(o.repetitions));
+  if (o.delay_s > 0) give("--delay", std::to_string(o.delay_s));
+  if (o.no_warmup) text += " --no-warmup";
+  if (o.no_bandwidth) text += " --no-bandwidth";
   if (o.wants_recall) text += " --recall";
   return text + " -o json";
 }
 
 LongSeries measure(const Wanted& wanted) {
-  LongSeries out{.name = wanted.name, .command = command_of(wanted.options)};
   Options at_depth = wanted.options;
   at_depth.prompts = "0";
   at_depth.prompt_gens.clear();
   at_depth.depths.clear();
+  LongSeries out{.name = wanted.name, .command = command_of(at_depth)};
   try {
     for (const u32 n_tokens : parse_values(wanted.options.fills)) {
       out.plans.emplace_back(n_tokens, plan_for(wanted.options, n_tokens));
@@ -99,11 +137,15 @@ LongSeries measure(const Wanted& wanted) {
     prompts.prompts = prompts.gens = "0";
     prompts.prompt_gens.clear();
     prompts.repetitions = 1;
+    prompts.depths.clear();
+    prompts.overlap = prompts.tail = std::nullopt;
     prompts.wants_recall = false;
     for (const u32 n : parse_values(wanted.options.prompts)) {
       if (n > 0) prompts.prompt_gens.push_back(std::to_string(n) + ",1");
     }
-    if (!prompts.prompt_gens.empty()) out.prompts = run_all(prompts);
+    if (prompts.prompt_gens.empty()) return out;
+    out.prompts_command = command_of(prompts);
+    out.prompts = run_all(prompts);
   } catch (const tools::Failure& failure) {
     out.why_not = failure.text;
   }
@@ -159,14 +201,15 @@ Series series_of(const LongSeries& from, const Figure& value) {
   return out;
 }
 
-std::string caption(const std::string& says, const std::vector<LongSeries>& all, const Plot& plot) {
+std::string caption(const std::string& says, const std::vector<LongSeries>& all, const Plot& plot,
+                    std::string LongSeries::*command = &LongSeries::command) {
   std::string out = "<figcaption>" + escaped(says);
   for (const LongSeries& series : all) {
     const bool is_there = std::any_of(plot.series.begin(), plot.series.end(), [&](const Series& s) {
       return s.name == series.name && !s.points.empty();
     });
     if (is_there) {
-      out += "<br>" + escaped(series.name) + ": <code>" + escaped(series.command) + "</code>";
+      out += "<br>" + escaped(series.name) + ": <code>" + escaped(series.*command) + "</code>";
     }
   }
   return out + "</figcaption>\n";
@@ -205,8 +248,20 @@ std::string memory_plot(const std::vector<LongSeries>& all) {
   return framed(plot, caption(says, all, plot));
 }
 
-std::string first_tokens_plot(const std::vector<LongSeries>& all, const std::string& command,
-                              bool is_second) {
+// What a second token waits for.
+std::string clustering(const std::vector<LongSeries>& all) {
+  for (const LongSeries& series : all) {
+    if (series.prompts.empty() || series.prompts.front().swap_tokens == 0) continue;
+    const u32 n = series.prompts.front().swap_tokens;
+    return " " + series.name + ": select.swap_tokens is " + std::to_string(n) +
+           (n == 1 ? ", so the second token waits for all of the clustering."
+                   : ", so the clustering is spread over as many tokens, the index serves behind "
+                     "them, and the second token waits for its share alone.");
+  }
+  return "";
+}
+
+std::string first_tokens_plot(const std::vector<LongSeries>& all, bool is_second) {
   Plot plot{.title = is_second ? "Time from the first token to the second (TT2T)"
                                : "Time to the first token (TTFT)",
             .x_label = "prompt, tokens",
@@ -219,8 +274,8 @@ std::string first_tokens_plot(const std::vector<LongSeries>& all, const std::str
     }
     plot.series.push_back(line);
   }
-  return framed(plot, "<figcaption>A real prefill, run once.<br><code>" + escaped(command) +
-                          "</code></figcaption>\n");
+  const std::string says = "A real prefill, run once." + (is_second ? clustering(all) : "");
+  return framed(plot, caption(says, all, plot, &LongSeries::prompts_command));
 }
 
 std::string facts(const Row& r) {
@@ -283,7 +338,7 @@ std::vector<std::string> crossovers(const std::vector<LongSeries>& all) {
   std::vector<std::string> lines;
   const LongSeries& everything = all.front();
   for (const LongSeries& series : all) {
-    if (series.name.rfind("PQCache, k", 0) != 0) continue;
+    if (!series.name.starts_with("PQCache, k") || series.name.ends_with(kOnDisk)) continue;
     const Crossover found = crossover(series_of(everything, speed), series_of(series, speed));
     if (found.kind != Crossover::Kind::unknown) {
       lines.push_back(to_text(found, everything.name, series.name));
@@ -313,8 +368,8 @@ std::string to_html(const std::vector<LongSeries>& all, const std::string& comma
   const bool has_prompts =
       std::any_of(all.begin(), all.end(), [](const LongSeries& s) { return !s.prompts.empty(); });
   if (has_prompts) {
-    out += first_tokens_plot(all, command, false);
-    out += first_tokens_plot(all, command, true);
+    out += first_tokens_plot(all, false);
+    out += first_tokens_plot(all, true);
   }
   out += "<h2>All figures</h2>\n" + table(all);
   for (const LongSeries& series : all) {

@@ -14,16 +14,17 @@ namespace tarn::bench {
 
 struct LongOptions {
   Options base;              // model, threads, repetitions, n_gen, prompts and what to fill
-  std::vector<u32> budgets;  // select.k_tokens of method pq
+  std::vector<u32> budgets;  // select.k_tokens of method pq, in memory and on disk
   std::string path;          // of the report
 };
 
 // One line of the plots.
 struct LongSeries {
   std::string name;
-  std::string command;
-  std::vector<Row> depths{};   // a generation at each context
-  std::vector<Row> prompts{};  // a prompt and two tokens; of some series
+  std::string command;            // that gives `depths`,
+  std::string prompts_command{};  // and `prompts`
+  std::vector<Row> depths{};      // a generation at each context
+  std::vector<Row> prompts{};     // a prompt and two tokens; of some series
   std::vector<std::pair<u32, Planned>> plans{};
   std::string why_not{};  // where it could not be measured
 };

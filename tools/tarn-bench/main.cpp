@@ -10,6 +10,7 @@
 #include "tools/tarn-bench/long_report.h"
 #include "tools/tarn-bench/output.h"
 #include "tools/tarn-bench/runner.h"
+#include "tools/tarn-bench/shell_quoted.h"
 #include "tools/tarn-bench/value_list.h"
 
 namespace tarn::bench {
@@ -75,7 +76,7 @@ void run_long(LongOptions options, const std::string& command) {
 
 std::string command_line(int argc, char** argv) {
   std::string text = "tarn-bench";
-  for (int i = 1; i < argc; ++i) text += std::string(" ") + argv[i];
+  for (int i = 1; i < argc; ++i) text += " " + shell_quoted(argv[i]);
   return text;
 }
 
@@ -138,9 +139,10 @@ int run_command_line(int argc, char** argv) {
       ->check(
           CLI::IsMember(std::vector<std::string>(std::begin(kKvTypeNames), std::end(kKvTypeNames))))
       ->capture_default_str();
-  app.add_option("--select", o.selects,
-                 "which K and V a generated token reads: methods or presets of tarn run's --select; "
-                 "compare-pqcache: each method at that budget")
+  app.add_option(
+         "--select", o.selects,
+         "which K and V a generated token reads: methods or presets of tarn run's --select; "
+         "compare-pqcache: each method at that budget; with --long: these, too")
       ->delimiter(',')
       ->check(CLI::IsMember(tools::select_names()))
       ->capture_default_str();
@@ -158,8 +160,8 @@ int run_command_line(int argc, char** argv) {
   app.add_option(
       "--long", long_path,
       "measure full, q8_0, q4_0, PQCache and window at every --fill-kv (default "
-      "1024,8192,32768), time to first tokens at every -p, and write a report with plots "
-      "to this HTML file");
+      "1024,8192,32768), with --store also full and PQCache over it, time to first tokens at "
+      "every -p, and write a report with plots to this HTML file");
   app.add_option("--k-list", budgets, "with --long: values of --k")->capture_default_str();
   app.add_option("--config", o.config_path,
                  "configuration file (TOML; keys: configs/README.md), as select.k_tokens");

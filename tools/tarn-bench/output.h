@@ -20,6 +20,7 @@ struct Row {
   u64 model_bytes = 0, n_params = 0;
   u32 n_batch = 0, n_ubatch = 0, n_threads = 0;
   u32 n_heads_select = 0;       // cache layers times KV heads
+  u32 swap_tokens = 0;          // of a selection; 0: there is none
   std::string kv = "computed";  // or what filled the depth
   // What was measured.
   std::vector<Sample> samples;

@@ -168,6 +168,7 @@ void run_setup(const Options& options, const Setup& setup, std::vector<Case> cas
   base.n_ubatch = setup.n_ubatch;
   base.n_threads = engine.n_workers();
   base.n_heads_select = engine.spec().n_cache_layers * engine.spec().n_kv_heads;
+  if (!config.select.is_full()) base.swap_tokens = config.select.swap_tokens;
   base.plan_bytes = engine.plan().total_bytes;
   base.driver_bytes = engine.driver_bytes();
   base.driver_limit_bytes = engine.plan().of(plan::RegionId::driver).bytes;

@@ -3,16 +3,21 @@
 //         them; figures from filled KV say so; what could not be measured is named.
 // Method  the program on a small random model, the page taken apart; plots of known points.
 #include <doctest/doctest.h>
+#include <rapidjson/document.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <regex>
+#include <sstream>
 #include <string>
 #include <vector>
 
 #include "tests/support/open_engine.h"
+#include "tests/support/temp_dir.h"
 #include "tests/tools/tarn/command_line.h"
 #include "tools/support/input.h"
 #include "tools/tarn-bench/crossover.h"
+#include "tools/tarn-bench/shell_quoted.h"
 #include "tools/tarn-bench/svg_plot.h"
 
 namespace tarn::bench {
@@ -145,6 +150,150 @@ TEST_CASE("the page stands alone, with a command in each caption and the figures
     CHECK(count(html, std::string("<tr><td>") + name) == 2);  // a row for each context
   }
   CHECK(html.find("Not measured") == std::string::npos);
+}
+
+std::string unescaped(std::string text) {
+  const std::pair<const char*, const char*> kNames[] = {
+      {"&lt;", "<"}, {"&gt;", ">"}, {"&quot;", "\""}, {"&#39;", "'"}, {"&amp;", "&"}};
+  for (const auto& [name, character] : kNames) {
+    for (size_t at = text.find(name); at != std::string::npos; at = text.find(name, at + 1)) {
+      text.replace(at, std::string(name).size(), character);
+    }
+  }
+  return text;
+}
+
+// What a shell prints that is given the command of a caption.
+rapidjson::Document rows_of(std::string command, const std::string& out_path) {
+  const std::string name = "tarn-bench ";
+  REQUIRE(command.starts_with(name));
+  command.replace(0, name.size(), "'" TARN_PROGRAM "' ");
+  CAPTURE(command);
+  REQUIRE(std::system((command + " > '" + out_path + "'").c_str()) == 0);
+  rapidjson::Document rows;
+  rows.Parse(tools::read_file(out_path).c_str());
+  REQUIRE(rows.IsArray());
+  return rows;
+}
+
+TEST_CASE("with a store there are its plots too, and the commands give their figures again") {
+  const test::SmallModel model("llama", "q8_0");
+  const test::TempFile page("long.html"), config("long one.toml"), out("rows.json");
+  const test::TempDir store("long store");
+  const std::string toml =
+      "[select]\nsink_tokens = 16\nlocal_tokens = 64\ncode_bits = 4\nswap_tokens = 4\n"
+      "[kv]\npage_tokens = 16\n";
+  tools::write_file(config.path(), toml.data(), toml.size());
+  const test::Ended ended = test::run_tarn({"-m",
+                                            model.path(),
+                                            "--long",
+                                            page.path(),
+                                            "--fill-kv",
+                                            "300,600",
+                                            "-n",
+                                            "4",
+                                            "-r",
+                                            "1",
+                                            "-p",
+                                            "64,128",
+                                            "--k-list",
+                                            "96,32",
+                                            "--config",
+                                            config.path(),
+                                            "--no-bandwidth",
+                                            "-t",
+                                            "1",
+                                            "--ub",
+                                            "48",
+                                            "--io",
+                                            "threads",
+                                            "--isa",
+                                            "generic",
+                                            "--no-warmup",
+                                            "--overlap",
+                                            "0.55",
+                                            "--store",
+                                            store.path(),
+                                            "--kv-memory",
+                                            "400KiB",
+                                            "--budget",
+                                            "256MiB",
+                                            "--select",
+                                            "quest",
+                                            "-o",
+                                            "jsonl"});
+  INFO(ended.err);
+  REQUIRE(ended.exit_code == 0);
+  const std::string html = tools::read_file(page.path());
+  CHECK(html.find("Not measured") == std::string::npos);
+  // Those of the store: its bytes, their useful share, the hit rate.
+  CHECK(count(html, "<svg ") == 9);
+  const std::regex figure("<figure>[^]*?</figure>");
+  std::vector<std::string> figures;
+  for (auto it = std::sregex_iterator(html.begin(), html.end(), figure);
+       it != std::sregex_iterator(); ++it) {
+    figures.push_back(it->str());
+  }
+  const auto figure_of = [&](const std::string& title) {
+    for (const std::string& one : figures) {
+      if (one.find(">" + title + "<") != std::string::npos) return one;
+    }
+    return std::string();
+  };
+  // Everything, and each k, over the disk, at both contexts.
+  CHECK(marks_of(figure_of("Bytes from the store")).size() == 6);
+  CHECK(marks_of(figure_of("Hit rate")).size() >= 4);
+  CHECK(marks_of(figure_of("Useful bytes per byte gathered from the store")).size() >= 2);
+  const std::string second = figure_of("Time from the first token to the second (TT2T)");
+  CHECK(second.find("select.swap_tokens is 4") != std::string::npos);
+  CHECK(second.find("--pg 64,1 --pg 128,1") != std::string::npos);
+
+  std::vector<std::string> lines;  // a row each, in the order of the captions
+  for (std::istringstream in(ended.out); std::getline(in, lines.emplace_back());) {
+  }
+  lines.pop_back();
+  const std::string speed = figure_of("Decoding speed");
+  const std::regex command("<code>([^]*?)</code>");
+  u64 n_rows = 0;
+  for (auto it = std::sregex_iterator(speed.begin(), speed.end(), command);
+       it != std::sregex_iterator(); ++it) {
+    const std::string text = unescaped((*it)[1]);
+    CAPTURE(text);
+    for (const char* option : {" --ub 48", " --io threads", " --isa generic", " --no-warmup",
+                               " --overlap 0.55", " --budget 256MiB", " -r 1 "}) {
+      CHECK(text.find(option) != std::string::npos);
+    }
+    if (n_rows % 6 != 0) {  // one of three is run again
+      n_rows += 2;
+      continue;
+    }
+    const rapidjson::Document again = rows_of(text, out.path());
+    REQUIRE(again.Size() == 2);
+    for (const auto& row : again.GetArray()) {
+      REQUIRE(n_rows < lines.size());
+      rapidjson::Document want;
+      want.Parse(lines[n_rows++].c_str());
+      REQUIRE(want.IsObject());
+      for (const char* key : {"select", "type_k", "n_depth", "n_ubatch", "n_threads", "isa", "io",
+                              "slots_per_head", "kv_bytes_per_token", "recall"}) {
+        CAPTURE(key);
+        REQUIRE(want.HasMember(key));
+        CHECK(want[key] == row[key]);
+      }
+      CHECK(want["samples_ns"].Size() == row["samples_ns"].Size());
+    }
+  }
+  // Three numbers of KV, two k, a window, quest; of the store everything and two k.
+  CHECK(n_rows == 2 * (3 + 2 + 1 + 1 + 3));
+  CHECK(n_rows == lines.size());
+}
+
+TEST_CASE("words of a command line are quoted where a shell needs it") {
+  CHECK(shell_quoted("/a/b-c_1,2.gguf") == "/a/b-c_1,2.gguf");
+  CHECK(shell_quoted("a b") == "'a b'");
+  CHECK(shell_quoted("it's") == "'it'\\''s'");
+  CHECK(shell_quoted("") == "''");
+  CHECK(shell_quoted("$HOME") == "'$HOME'");
 }
 
 TEST_CASE("what cannot be measured is named, and the rest is there") {
