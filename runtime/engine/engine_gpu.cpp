@@ -215,9 +215,9 @@ Result<void> Engine::capture_graphs() {
   return gpu_backend_.finish();
 }
 
-// A prompt of two tokens and one token more, and a step that selects: a graph of each kind has run
-// before the driver's part is measured: it may grow when one first does. It leaves nothing: the
-// session is given back, its steps are not counted.
+// A prompt of two tokens and one token more, and every graph once: all have run before the driver's
+// part is measured, as it may grow when one first does. It leaves nothing: the session is given
+// back, its steps are not counted.
 Result<void> Engine::warm_up() {
   constexpr std::array<u32, 2> kPrompt = {0, 0};
   TARN_TRY(const SessionIdx idx, create_session());
@@ -230,7 +230,7 @@ Result<void> Engine::warm_up() {
     return lost;
   }
   destroy_session(idx);
-  if (plan_.gpu_select.n_rows > 0) TARN_CHECK(gpu_backend_.warm_selecting_graph());
+  TARN_CHECK(gpu_backend_.warm_graphs());
   counters_ = {.load_ns = counters_.load_ns};
   trace_ = {};
   return {};

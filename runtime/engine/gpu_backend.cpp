@@ -91,13 +91,21 @@ Result<void> GpuBackend::end_graph() {
   return {};
 }
 
-Result<void> GpuBackend::warm_selecting_graph() {
-  TARN_ASSERT(selecting_graph_ != nullptr);
-  place_state(1);
+Result<void> GpuBackend::warm_graph(GpuGraph* graph, u32 n_rows) {
+  if (graph == nullptr) return {};
+  place_state(n_rows);
   std::fill_n(args_.host_state, state_.bytes, std::byte{0});
   send(args_.state, args_.host_state, state_.bytes);
-  args_.device->launch(selecting_graph_, stream_);
+  args_.device->launch(graph, stream_);
   return finish();
+}
+
+Result<void> GpuBackend::warm_graphs() {
+  TARN_ASSERT(mode_ == Mode::eager);
+  for (u32 rows_idx = 0; rows_idx < kRowBuckets; ++rows_idx) {
+    for (GpuGraph* graph : graphs_[rows_idx]) TARN_CHECK(warm_graph(graph, 1u << rows_idx));
+  }
+  return warm_graph(selecting_graph_, 1);
 }
 
 const u32* GpuBackend::count(u32 n) const {

@@ -112,8 +112,8 @@ class GpuBackend final : public Backend {
   // The same of a step of one row that selects.
   Result<void> begin_selecting_graph();
   Result<void> end_graph();
-  // Launches that one over no rows, which choose and leave nothing, and waits for it.
-  Result<void> warm_selecting_graph();
+  // Launches each graph over no rows, which leave nothing, and waits for it.
+  Result<void> warm_graphs();
 
   const char* isa() const override { return args_.table->name; }
   void begin_step(const StepState& step) override;
@@ -142,6 +142,7 @@ class GpuBackend final : public Backend {
     if (mode_ != Mode::replay) kernel(args, stream_);
   }
   GpuGraph*& graph(u32 n_rows, u32 n_spans);
+  Result<void> warm_graph(GpuGraph* graph, u32 n_rows);
   u32 attended(u32 row) const;
   bool launch_graph(const StepState& step);
   template <class T>

@@ -368,6 +368,30 @@ TEST_CASE("what a driver takes late, when a graph first runs, counts too") {
   }
 }
 
+TEST_CASE("no graph runs for the first time after READY, of any number of rows and spans") {
+  const GpuModel model("llama", "q8_0", GpuModelSize::one_layer);
+  Config config = config_of(16, 3);
+  config.context_tokens = 300;  // 2 spans
+  GpuEngine gpu(kDiscreteFacts);
+  gpu.device.launch_takes_bytes = kMiB;
+  require_open(gpu, model.path(), config);
+  engine::Engine& engine = gpu.engine;
+  const u64 free_bytes = *gpu.device.memory_free_bytes();
+  std::vector<SessionIdx> sessions;
+  for (u64 n_sessions = 1; n_sessions <= 3; ++n_sessions) {
+    CAPTURE(n_sessions);
+    const u32 n_prompt = n_sessions == 1 ? 255 : 2;  // its second token is in the second span
+    sessions.push_back(*engine.create_session());
+    REQUIRE(engine.feed(sessions.back(), random_ids(1, n_prompt, GpuModel::kVocab)).has_value());
+    for (const SessionIdx session : sessions) {
+      REQUIRE(engine.generate(session, {.max_tokens = 3, .ignore_end = true}).has_value());
+    }
+    while (engine.has_work()) engine.step();
+    REQUIRE(engine.counters().n_decode_rows > 0);
+    CHECK(*gpu.device.memory_free_bytes() == free_bytes);
+  }
+}
+
 TEST_CASE("an opening measures how fast the GPU reads, and says whether promoting copies") {
   const GpuModel model("llama", "q8_0", GpuModelSize::one_layer);
   struct Box {
