@@ -274,6 +274,7 @@ int32_t tarn_engine_status_get(tarn_engine* handle, tarn_engine_status* status_o
     out.kv_bytes_read = counters.kv_bytes;
     copy_text(out.select, engine.select_name());
     out.verified = engine.select_verified() ? 1 : 0;
+    copy_text(out.store, engine.kv_stream().store_name());
     const tarn::MemoryProbe& probe = engine.memory_probe();
     out.gpu_bytes_per_s = probe.device_bytes_per_s;
     out.gpu_shared_bytes_per_s = probe.shared_bytes_per_s;

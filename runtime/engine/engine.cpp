@@ -473,6 +473,7 @@ const StepTrace& Engine::step() {
   }
   trace_selection();
   if (kv_stream_.is_moving()) kv_stream_.pump(trace_.n_rows == 0 ? kIdleWaitNs : 0);
+  tell_store();
   if (kv_stream_.keeps_sessions()) publish();
   trace_disk(moved_before);
   trace_.groups_free = pool_.groups_free();

@@ -298,6 +298,7 @@ class Engine final : private StepWatch {
   };
   KvStats kv_stats() const;
   void trace_disk(const KvStats& stats_before);
+  void tell_store();
   void commit(Session& session, u32 n_rows);
 
   // engine_park.cpp

@@ -116,6 +116,14 @@ Engine::KvStats Engine::kv_stats() const {
   return {kv_stream_.stats(), kv_stream_.extents().stats(), kv_stream_.store().stats()};
 }
 
+// What is in memory goes on; who looks at nothing but answers hears it here.
+void Engine::tell_store() {
+  if (!kv_stream_.take_worse_store()) return;
+  std::array<char, 512> why{};
+  format_error(kv_stream_.store().why(), why.data(), why.size());
+  log_.warning("the store is %s from now on: %s", kv_stream_.store_name(), why.data());
+}
+
 void Engine::trace_disk(const KvStats& stats_before) {
   const kv::MoverStats& after = kv_stream_.stats();
   const kv::MoverStats& before = stats_before.moved;

@@ -146,6 +146,7 @@ Result<void> KvStream::open_store(const KvStreamArgs& args) {
   TARN_CHECK(store_.open(open));
   while (store_.mode() == store::Mode::opening) store_.poll({}, kWaitNs);
   if (store_.mode() != store::Mode::on) return fail(store_.why());
+  told_mode_ = store::Mode::on;
   return {};
 }
 
@@ -167,6 +168,16 @@ void KvStream::close() {
   owns_io_ = false;
   io_ = nullptr;
   is_on_ = false;
+}
+
+const char* KvStream::store_name() const {
+  if (!is_on_) return "none";
+  if (store_.mode() == store::Mode::on) return "on";
+  return store_.mode() == store::Mode::read_only ? "read-only" : "off";
+}
+
+bool KvStream::take_worse_store() {
+  return is_on_ && std::exchange(told_mode_, store_.mode()) != store_.mode();
 }
 
 void KvStream::begin_step() { failed_ = {}; }

@@ -119,6 +119,10 @@ class KvStream {
   const kv::MoverStats& stats() const { return mover_.stats(); }
   const kv::Residency& residency() const { return residency_; }
   const store::Store& store() const { return store_; }
+  // How the store is: none, on, read-only (its disk refuses writes), off (it refuses all).
+  const char* store_name() const;
+  // Whether that has got worse since the last call.
+  bool take_worse_store();
 
  private:
   Result<void> open_store(const KvStreamArgs& args);
@@ -134,6 +138,7 @@ class KvStream {
   kv::Residency residency_{};
   kv::Mover mover_{};
   store::Store store_{};
+  store::Mode told_mode_ = store::Mode::on;
   kv::Extents extents_{};
   kv::PageNames names_{};
   SessionStore sessions_{};

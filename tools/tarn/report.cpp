@@ -53,6 +53,7 @@ void write_answer(const EngineHandle& engine, const GenerationResult& result, Js
     json.end_object();
   }
   json.key("isa").text(status.isa);
+  json.key("store").text(status.store);
   json.key("select").text(status.select);
   json.key("verified").boolean(status.verified != 0);
 }

@@ -182,6 +182,14 @@ TEST_CASE("sessions are generated side by side, read from their own threads") {
   CHECK(status.n_sessions == 0);
   CHECK(status.kv_groups_free == status.kv_groups_max);
   CHECK(status.n_decode_rows == 2 * 4 * 39);
+  CHECK(std::string(status.store) == "none");
+  // Of a host from before that field.
+  tarn_engine_status old = TARN_INIT(tarn_engine_status);
+  std::memset(old.store, 'x', sizeof old.store);
+  old.struct_size = offsetof(tarn_engine_status, store);
+  REQUIRE(tarn_engine_status_get(host.engine, &old) == TARN_OK);
+  CHECK(old.n_decode_rows == status.n_decode_rows);
+  CHECK(old.store[0] == 'x');
 }
 
 // Asserts where a plan reserves what it reads the file with.
