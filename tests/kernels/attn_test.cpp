@@ -28,7 +28,11 @@ struct Case {
   u32 head_dim, page_tokens, n_group_heads;
   std::vector<u32> visible;
   f32 sharpness = 1.0f;  // of the softmax: scales q
+  f32 higher = 0.0f;     // added to every score
 };
+
+// K's first element where all scores are higher: with that of q it is what they have more.
+constexpr f32 kHigherKey = 8.0f;
 
 // clang-format off
 const Case kCases[] = {
@@ -59,6 +63,9 @@ const Case kCases[] = {
      {190, 191, 192, 193, 194, 195, 196}},
     {"a sharp softmax",                 KvType::f16, 128,  64,  4, {500, 501}, 20.0f},
     {"a long one",                      KvType::f16,  64,  64,  2, {20000}},
+    {"scores whose exp is infinite",    KvType::f16,  64,  64,  2, {0, 1, 299, 300}, 1.0f, 90.0f},
+    {"a long one, each exp in range",   KvType::f16,   8,  64,  1, {20000}, 1.0f, 80.0f},
+    {"q8_0: scores, exp is infinite",   KvType::q8_0, 64,  64,  2, {0, 1, 299, 300}, 1.0f, 90.0f},
     {"q8_0: one slot",                  KvType::q8_0, 32,  16,  1, {1}},
     {"q8_0: around a page",             KvType::q8_0, 64,  64,  4, {63, 64, 65}},
     {"q8_0: a model's decode",          KvType::q8_0, 128, 64,  4, {700}},
@@ -148,9 +155,14 @@ class Problem {
         pages_(c, n_slots_ + 1),
         q_(stride_ * n_rows_ + kOffset) {
     for (f32& q : q_) q = random.normal() * c.sharpness;
+    for (u64 at = 0; c.higher > 0 && at < u64{n_rows_} * c.n_group_heads; ++at) {
+      const u64 row = at / c.n_group_heads, head = at % c.n_group_heads;
+      q_[kOffset + row * stride_ + head * c.head_dim] = c.higher / (kHigherKey * scale_);
+    }
     std::vector<f32> k(c.head_dim), v(c.head_dim);
     for (u32 t = 0; t < n_slots_; ++t) {
       for (f32& x : k) x = random.normal();
+      if (c.higher > 0) k[0] = kHigherKey;
       for (f32& x : v) x = random.normal() + 0.5f;
       kv_store_generic({.type = c.type,
                         .k = k.data(),

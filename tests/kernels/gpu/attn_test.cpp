@@ -27,6 +27,7 @@ struct Case {
   KvType type;
   u32 head_dim, n_kv_heads, n_group_heads, page_tokens;
   std::vector<u32> visible;
+  f32 higher = 0.0f;  // added to every score
 };
 
 // clang-format off
@@ -42,6 +43,7 @@ const Case kCases[] = {
     {"f16: the largest head",             KvType::f16, 256, 1, 2,  64, {66}},
     {"f16: dims that leave threads over", KvType::f16,  96, 1, 1, 256, {300}},
     {"f16: spans for two turns of merge", KvType::f16,   8, 1, 1, 256, {32800}},
+    {"f16: scores whose exp is infinite", KvType::f16,  32, 1, 2,  64, {1, 300, 520}, 90.0f},
     {"q8_0: one slot",                    KvType::q8_0, 32, 1, 1,  32, {1}},
     {"q8_0: around a tile",               KvType::q8_0, 64, 2, 2,  64, {31, 32, 33}},
     {"q8_0: around a span",               KvType::q8_0, 32, 1, 5,  64, {255, 256, 257}},
@@ -75,6 +77,11 @@ class Problem {
     stride_ = u64{n_heads_} * c.head_dim + kGap;
     q_.resize(stride_ * n_rows_);
     for (f32& x : q_) x = random.normal() * 2.0f;
+    constexpr f32 kHigherKey = 8.0f;  // K's first element then
+    for (u64 at = 0; c.higher > 0 && at < u64{n_rows_} * n_heads_; ++at) {
+      const u64 row = at / n_heads_, head = at % n_heads_;
+      q_[row * stride_ + head * c.head_dim] = c.higher / (kHigherKey * scale());
+    }
     std::vector<f32> k(c.head_dim), v(c.head_dim);
     for (u32 n = 0; n < n_rows_; ++n) {
       const u32 n_groups = c.visible[n] / c.page_tokens + 1;
@@ -83,6 +90,7 @@ class Problem {
       for (u32 t = 0; t < c.visible[n]; ++t) {
         for (u32 h = 0; h < c.n_kv_heads; ++h) {
           for (f32& x : k) x = random.normal();
+          if (c.higher > 0) k[0] = kHigherKey;
           for (f32& x : v) x = random.normal() + 0.5f;
           kv_store_generic({c.type, k.data(), v.data(), slot(n, h, t), c.head_dim});
         }
