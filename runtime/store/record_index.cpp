@@ -195,9 +195,28 @@ void RecordIndex::evict(u32 frame_idx) {
   ++n_evicted_;
 }
 
-// For one frame the least recently used record gives way. A longer run takes the first window from
-// the cursor on in which nothing is held: the cursor follows the writes around the file, so what it
-// comes to next is the oldest, or nearly.
+// The first window of n frames from the cursor on in which nothing is held, nor, where they are
+// spared, a manifest lies: the cursor follows the writes around the file, so what it comes to next
+// is the oldest, or nearly.
+std::optional<u32> RecordIndex::evictable_window(u32 n, Manifests manifests) const {
+  for (const u32 start : {cursor_, u32{0}}) {
+    u32 begin = start, end = start;  // frames [begin, end) can be had
+    while (end < n_frames_ && end - begin < n) {
+      const u32 first = entries_[end].life == Life::part ? entries_[end].older : end;
+      const IndexEntry& there = entries_[first];
+      const bool is_spared = there.kind == Kind::manifest && manifests == Manifests::spared;
+      const bool evictable = there.life == Life::published && there.holds == 0 && !is_spared;
+      const u32 length = there.life == Life::free ? 1 : there.n_frames;
+      end = first + length;
+      if (there.life != Life::free && !evictable) begin = end;
+    }
+    if (end - begin >= n) return begin;
+  }
+  return std::nullopt;
+}
+
+// For one frame the least recently used record gives way. Where more in a row are wanted the use
+// does not decide, so kept sessions go last.
 std::optional<u32> RecordIndex::evictable_run(u32 n) {
   if (n == 1) {
     if (oldest_ == kNoFrame) return std::nullopt;
@@ -205,24 +224,14 @@ std::optional<u32> RecordIndex::evictable_run(u32 n) {
     evict(victim);
     return victim;
   }
-  for (const u32 start : {cursor_, u32{0}}) {
-    u32 begin = start, end = start;  // frames [begin, end) can be had
-    while (end < n_frames_ && end - begin < n) {
-      const u32 first = entries_[end].life == Life::part ? entries_[end].older : end;
-      const IndexEntry& there = entries_[first];
-      const bool evictable = there.life == Life::published && there.holds == 0;
-      const u32 length = there.life == Life::free ? 1 : there.n_frames;
-      end = first + length;
-      if (there.life != Life::free && !evictable) begin = end;
-    }
-    if (end - begin < n) continue;
-    for (u32 i = begin; i < begin + n; ++i) {
-      const u32 first = entries_[i].life == Life::part ? entries_[i].older : i;
-      if (entries_[first].life != Life::free) evict(first);
-    }
-    return begin;
+  auto begin = evictable_window(n, Manifests::spared);
+  if (!begin) begin = evictable_window(n, Manifests::taken);
+  if (!begin) return std::nullopt;
+  for (u32 i = *begin; i < *begin + n; ++i) {
+    const u32 first = entries_[i].life == Life::part ? entries_[i].older : i;
+    if (entries_[first].life != Life::free) evict(first);
   }
-  return std::nullopt;
+  return begin;
 }
 
 std::optional<RecordRef> RecordIndex::reserve(const NewRecord& record) {

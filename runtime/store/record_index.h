@@ -15,7 +15,8 @@
 //               leave a hole, groups would fill a part of it, and in the end no manifest would find
 //               its frames in a row between groups that are held
 //   thread      its owner's
-//   when full   take_frames() evicts the least recently used; with nothing to evict it returns none
+//   when full   reserve() evicts the least recently used, for a run of frames what lies together,
+//               sessions last; with nothing to evict it returns none
 //
 // Invariant: free frames + frames of records = n_frames; the LRU list has exactly the published
 //            records without holds; entry.next chains have exactly the keys and aliases of records
@@ -150,6 +151,8 @@ class RecordIndex {
   void forget_seen(u32 frame_idx);
   std::optional<u32> free_run(u32 n) const;
   std::optional<u32> last_free_run(u32 n) const;
+  enum class Manifests : u8 { spared, taken };
+  std::optional<u32> evictable_window(u32 n, Manifests manifests) const;
   std::optional<u32> evictable_run(u32 n);
   void evict(u32 frame_idx);
   IndexEntry& at(RecordRef ref);

@@ -396,6 +396,40 @@ TEST_CASE("the write budget fills by the clock and outlives a restart") {
   bench->close();
 }
 
+TEST_CASE("records of several frames leave sessions alone while anything else can go") {
+  Box box;
+  constexpr u64 kGroups = 17, kSessions = 3, kFirstExtent = 200, kExtents = 40;
+  auto bench = box.boot(box_limits(kGroups + kSessions));
+  const auto extent = [](u64 id) {
+    return record_of(id, {.payload_bytes = kBoxFrameBytes + 100, .kind = Kind::extent});
+  };
+  for (u64 id = 1; id <= kGroups; ++id) REQUIRE(bench->put(record_of(id)));
+  for (u64 id = 101; id < 101 + kSessions; ++id) {
+    REQUIRE(bench->put(record_of(id, {.payload_bytes = 2000, .kind = Kind::manifest})));
+  }
+  CHECK(bench->store.index().n_free() == 0);
+  for (u64 id = kFirstExtent; id < kFirstExtent + kExtents; ++id) {
+    REQUIRE(bench->put(extent(id)));
+    bench->check();
+  }
+  CHECK(bench->store.stats().n_manifests_evicted == 0);
+  for (u64 id = 101; id < 101 + kSessions; ++id) {
+    CHECK(bench->store.find(test::key_of(id)).has_value());
+  }
+  // Of all the rest, nothing may go.
+  std::vector<RecordRef> held;
+  for (u64 id = 1; id < kFirstExtent + kExtents; ++id) {
+    const auto found = bench->store.find(test::key_of(id));
+    if (!found || (id > 100 && id < kFirstExtent)) continue;
+    bench->store.pin(found->ref);
+    held.push_back(found->ref);
+  }
+  REQUIRE(bench->put(extent(kFirstExtent + kExtents)));
+  CHECK(bench->store.stats().n_manifests_evicted > 0);
+  for (const RecordRef ref : held) bench->store.unpin(ref);
+  bench->close();
+}
+
 TEST_CASE("a manifest finds its frames in a row, however often it was replaced between groups") {
   Box box;
   constexpr u64 kIds = 122;
