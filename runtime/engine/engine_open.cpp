@@ -58,13 +58,12 @@ class ModelFile {
   }
 
   // How the file with kept sessions is cut, if there is one.
-  store::Cut store_cut(const OpenArgs& args) {
-    if (!args.config.store.sessions) return {};
-    const auto sectors = bump_.alloc_bytes(store::kFramesBegin, kSectorBytes);
-    if (!sectors) return {};
+  Result<store::Cut> store_cut(const OpenArgs& args) {
+    if (!args.config.store.sessions) return store::Cut{};
+    alignas(kSectorBytes) std::array<std::byte, store::kFramesBegin> sectors;
     const StorePath path(args.config.store.path.data(), /*keeps_sessions=*/true);
     IoBackend& disk = args.store_io != nullptr ? *args.store_io : *io_.backend;
-    return store::read_cut(disk, crc32c_ways()[0], path.c_str(), *sectors).value_or(store::Cut{});
+    return store::read_cut(disk, crc32c_ways()[0], path.c_str(), sectors);
   }
 
   IoBackend& io() { return *io_.backend; }
@@ -155,12 +154,13 @@ Result<plan::Inputs> plan_inputs(ModelFile& file, const OpenArgs& args, u32 n_wo
   TARN_CHECK(check_cpus(args.cpus));
   TARN_TRY(const DeviceFacts device, chosen_device(file, args));
   TARN_TRY(const u64 tokenizer_bytes, text::Tokenizer::memory_bytes(file.gguf()));
+  TARN_TRY(const store::Cut store_cut, file.store_cut(args));
   return plan::Inputs{.model = &file.description(),
                       .config = &args.config,
                       .device = device,
                       .tokenizer_bytes = tokenizer_bytes,
                       .n_workers = n_workers,
-                      .store_cut = file.store_cut(args)};
+                      .store_cut = store_cut};
 }
 
 }  // namespace

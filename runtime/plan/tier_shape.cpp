@@ -248,7 +248,8 @@ Result<void> cut_store(const model::ModelSpec& spec, const Config& config, const
                   .frame_bytes = frame_bytes,
                   .head_bytes_max = std::max(record.head_bytes(), manifest.head_bytes()),
                   .ops_max = config.store.requests_max,
-                  .write_bytes_per_day = config.store.daily_write_bytes};
+                  .write_bytes_per_day = config.store.daily_write_bytes,
+                  .keeps = keeps};
   return {};
 }
 

@@ -48,8 +48,9 @@
 // a full bucket.
 //
 // Size. A file that is opened with another file_bytes is made longer or shorter in place: records
-// in the frames that stay are kept. With another frame_bytes it becomes a new store, so whoever
-// wants to keep what is there asks read_cut() first.
+// in the frames that stay are kept. With another frame_bytes it becomes a new store. Whoever wants
+// to keep what is there asks read_cut() first, and sets StoreLimits::keeps: between that look and
+// the lock somebody else may have made the file longer.
 //
 // Benefits: no index on disk to go wrong, nothing to repair, a start that reads one sector a frame.
 // Costs: that start (4 KiB of each frame_bytes), a table of 64 bytes a frame in memory, frames that
@@ -85,6 +86,7 @@ struct StoreLimits {
   u64 sync_wait_ns = 10'000'000;     // how long a written payload waits for more to share its sync
   u32 read_errors_max = 8;
   u32 gap_sectors_max = 4;  // unwanted sectors that a read takes along to save a request
+  bool keeps = false;       // refuses a file that it would have to make shorter or cut anew
 };
 
 enum class Mode : u8 { off, opening, on, read_only };
@@ -396,14 +398,15 @@ class Store {
   u32 cursor_frame_ = 0;
 };
 
-// How the file at `path` is cut; nothing where there is none, or it is no store's of this version.
-// `sectors`: kFramesBegin bytes, aligned to a sector. Nothing else may be in flight on `io`.
+// How the file at `path` is cut; 0 frames where there is none, or it is no store's of this version,
+// and an error where that cannot be known. `sectors`: kFramesBegin bytes, aligned to a sector.
+// Nothing else may be in flight on `io`.
 struct Cut {
   u64 frame_bytes = 0;
   u32 n_frames = 0;
 };
-std::optional<Cut> read_cut(IoBackend& io, const Crc32c& crc, const char* path,
-                            std::span<std::byte> sectors);
+Result<Cut> read_cut(IoBackend& io, const Crc32c& crc, const char* path,
+                     std::span<std::byte> sectors);
 
 inline Result<u64> store_bytes(const StoreLimits& limits) { return Store::bytes(limits); }
 

@@ -16,6 +16,12 @@ constexpr u64 kRunsOfTag = 256;  // as in store_work.cpp: the slot of a scan's r
 constexpr u64 kLabelTag = ~u64{0} - 2;
 constexpr u32 kFramesOfSlice = 65536;
 
+constexpr Error kOtherCut{
+    .status = Status::io_failed,
+    .hint =
+        "the store's file is cut otherwise than when it was looked at: another program has used "
+        "it in between; try again"};
+
 Error sync_failed(i64 result) {
   return {.status = Status::io_failed,
           .hint = "the store's file cannot be synced: check the disk",
@@ -30,18 +36,25 @@ Error labels_unread(i64 result) {
 
 }  // namespace
 
-std::optional<Cut> read_cut(IoBackend& io, const Crc32c& crc, const char* path,
-                            std::span<std::byte> sectors) {
+Result<Cut> read_cut(IoBackend& io, const Crc32c& crc, const char* path,
+                     std::span<std::byte> sectors) {
   TARN_ASSERT(sectors.size() >= kFramesBegin);
   const auto file = io.open({.path = path});
-  if (!file) return std::nullopt;
-  std::optional<Cut> cut;
-  for (u64 i = 0; i < kLabels && !cut; ++i) {  // each alone: one good label suffices
+  if (!file && file.error().figures[0].value == ENOENT) return Cut{};
+  if (!file) return fail(file.error());
+  const Result<u64> size_bytes = io.size_bytes(*file);
+  Result<Cut> cut = Cut{};
+  if (!size_bytes) cut = fail(size_bytes.error());
+  const u64 n_labels = size_bytes && *size_bytes >= kFramesBegin ? kLabels : 0;
+  for (u64 i = 0; i < n_labels; ++i) {  // each alone: one good label suffices
     Label label;
     const auto sector = sectors.subspan(i * kSectorBytes, kSectorBytes);
-    if (!io_read_exact(io, *file, i * kSectorBytes, sector)) continue;
-    if (parse_label(crc, sector, label) != LabelState::good) continue;
-    cut = Cut{.frame_bytes = label.frame_bytes, .n_frames = label.n_frames};
+    if (const auto read = io_read_exact(io, *file, i * kSectorBytes, sector); !read) {
+      cut = fail(read.error());
+    } else if (parse_label(crc, sector, label) == LabelState::good) {
+      cut = Cut{.frame_bytes = label.frame_bytes, .n_frames = label.n_frames};
+      break;
+    }
   }
   io.close(*file);
   return cut;
@@ -150,7 +163,11 @@ void Store::weigh_labels() {
     return fail_opening(labels_unread(-EIO));
   }
   const Label& label = found[first_is_good ? 0 : 1];
-  if (label.frame_bytes != limits_.frame_bytes) return begin_new_file();
+  const bool has_other_frames = label.frame_bytes != limits_.frame_bytes;
+  if (limits_.keeps && (has_other_frames || label.n_frames > index_.n_frames())) {
+    return fail_opening(kOtherCut);
+  }
+  if (has_other_frames) return begin_new_file();
   const bool is_as_long = label.n_frames == index_.n_frames();
   label_ = label;
   label_.n_frames = index_.n_frames();  // what lies in the frames that stay, stays

@@ -52,9 +52,8 @@ SessionFolder::SessionFolder(const std::string& folder)
 }
 
 SessionFolder::~SessionFolder() {
-  close();
   try {
-    if (restores_ && io_ != nullptr) restore();
+    if (restores_) restore();
   } catch (const Failure&) {  // it is longer than it need be, and that is all
   }
   close();
@@ -75,11 +74,12 @@ void SessionFolder::pump(u64 timeout_ns) {
   for (u32 i = 0; i < n; ++i) copy_.take(events[i]);
 }
 
-void SessionFolder::open_as(const store::Cut& cut) {
+void SessionFolder::open_as(const store::Cut& cut, Change change) {
   const store::StoreLimits limits{.file_bytes = file_bytes_of(cut),
                                   .frame_bytes = cut.frame_bytes,
                                   .head_bytes_max = (1 + store::kMetaSectorsMax) * kSectorBytes,
-                                  .ops_max = kOpsMax};  // and no budget: who asked for it waits
+                                  .ops_max = kOpsMax,  // and no budget: who asked for it waits
+                                  .keeps = change == Change::none_or_longer};
   const u64 bytes = value_of(store::store_bytes(limits));
   store_memory_ = reserve_bytes(reserve_, "store", bytes);
   store::StoreOpenArgs args{.io = io_,
@@ -100,17 +100,16 @@ bool SessionFolder::open() {
   void* at = memory.data();
   size_t n = memory.size();
   std::align(kSectorBytes, store::kFramesBegin, at, n);
-  const auto cut = store::read_cut(*io_, crc32c_ways()[0], path_.c_str(),
-                                   {static_cast<std::byte*>(at), store::kFramesBegin});
-  before_ = cut.value_or(store::Cut{});
-  if (cut) {
-    open_as(*cut);
+  before_ = value_of(store::read_cut(*io_, crc32c_ways()[0], path_.c_str(),
+                                     {static_cast<std::byte*>(at), store::kFramesBegin}));
+  if (before_.n_frames > 0) {
+    open_as(before_, Change::none_or_longer);
     return true;
   }
   if (!has_file()) return false;
   throw Failure{kExitRefused, path_ +
-                                  " is no file with sessions of this version of Tarn, or cannot "
-                                  "be read: name another folder with --store DIR"};
+                                  " is no file with sessions of this version of Tarn: name "
+                                  "another folder with --store DIR"};
 }
 
 void SessionFolder::close() {
@@ -148,13 +147,17 @@ void SessionFolder::make_room(const store::SessionCopy::FileFacts& facts) {
   const u64 n_wanted = n_needed + (is_scattered ? manifest.frames(cut.frame_bytes) : 0);
   if (is_there && n_free >= n_wanted) return;
   close();
-  restores_ = true;
   cut.n_frames += static_cast<u32>(n_wanted - n_free);
-  open_as(cut);
+  open_as(cut, Change::none_or_longer);
+  restores_ = true;  // from here on it is ours
 }
 
 void SessionFolder::restore() {
-  if (before_.n_frames > 0) return open_as(before_);
+  if (before_.n_frames > 0) {
+    close();
+    if (io_ != nullptr) open_as(before_, Change::shorter);
+    return;
+  }
   std::error_code ignored;
   fs::remove(path_, ignored);
 }

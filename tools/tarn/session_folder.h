@@ -34,7 +34,8 @@ class SessionFolder {
   void keep_room() { restores_ = false; }
 
  private:
-  void open_as(const store::Cut& cut);
+  enum class Change : u8 { none_or_longer, shorter };
+  void open_as(const store::Cut& cut, Change change);
   void pump(u64 timeout_ns);
   void restore();
 

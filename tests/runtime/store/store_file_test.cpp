@@ -141,6 +141,57 @@ TEST_CASE("a file is made longer or shorter in place, and a crash on the way cos
   }
 }
 
+TEST_CASE("who keeps what is there gets no file shorter or cut anew, only a longer one") {
+  Box box;
+  auto bench = box.boot(box_limits(30));
+  for (u64 id = 1; id <= 30; ++id) REQUIRE(bench->put(record_of(id)));
+  REQUIRE(bench->flush());
+  bench->close();
+  const auto image = box.disk.file_bytes("store");
+  StoreLimits shorter = box_limits(12), longer = box_limits(40), other = box_limits(30);
+  other.frame_bytes = 2 * kBoxFrameBytes;
+  shorter.keeps = longer.keeps = other.keeps = true;
+  for (const StoreLimits& limits : {shorter, other}) {
+    bench = box.boot(limits);
+    CHECK(bench->store.mode() == Mode::off);
+    CHECK(std::string(bench->store.why().hint).find("cut otherwise") != std::string::npos);
+    bench->close();
+    CHECK(box.disk.file_bytes("store") == image);
+  }
+  bench = box.boot(longer);
+  for (u64 id = 1; id <= 30; ++id) CHECK(bench->get(record_of(id)) == Got::right);
+  bench->close();
+}
+
+TEST_CASE("a look at a file's cut knows a file that is not there from one that cannot be read") {
+  Box box;
+  alignas(kSectorBytes) static std::array<std::byte, kFramesBegin> sectors;
+  const auto look = [&] {
+    SimIo io(box.disk, box.clock);
+    return read_cut(io, crc32c_ways()[0], "store", sectors);
+  };
+  const auto sees_none = [&] {
+    const auto cut = look();
+    return cut && cut->n_frames == 0 && cut->frame_bytes == 0;
+  };
+  CHECK(sees_none());
+  for (const u64 n_bytes : {0u, 100u, 8191u, 100'000u}) {
+    box.disk.write_file("store", std::vector<std::byte>(n_bytes, std::byte{7}));
+    CHECK(sees_none());
+  }
+  box.disk.write_file("store", {});
+  box.boot(box_limits(8))->close();
+  CHECK(look().value().n_frames == 8);
+  for (const u32 n_failing : {1u, 2u}) {  // reads, for the time of this look
+    box.disk.script.faults = {
+        {.fault = test::SimFault::error, .first_call = box.disk.n_calls(), .n_calls = n_failing}};
+    const auto cut = look();
+    REQUIRE(cut.has_value() == (n_failing == 1));
+    if (cut) CHECK(cut->n_frames == 8);
+    if (!cut) CHECK(cut.error().status == Status::io_failed);
+  }
+}
+
 TEST_CASE("without a path there is no store, and limits that cannot be are refused") {
   Store store;
   REQUIRE(store.open({}).has_value());
