@@ -169,7 +169,9 @@ void Extents::put(u32 head, u32 place, std::span<std::byte> tokens, u32 n_tokens
 }
 
 void Extents::end_put(Put& put, const store::Event& event) {
-  if (event.outcome == store::Outcome::ok) {
+  // In a full store it may have given way to another already.
+  const bool is_there = args_.store->index().is_current(event.ref);
+  if (event.outcome == store::Outcome::ok && is_there) {
     args_.store->pin(event.ref);
     records(put.head)[put.record] = event.ref;
   } else if (event.outcome != store::Outcome::returned) {

@@ -287,12 +287,13 @@ void Mover::take(const store::Event& event) {
   is_load ? end_load(move) : end_store(move);
 }
 
-// What was to be stored stays as it is until the disk has given the frame back.
+// What was to be stored stays as it is until the disk has given the frame back. Nobody has held the
+// record until now: in a full store it may have given way to another already.
 void Mover::end_store(Move& move) {
   if (move.lent) return;
   if (!residency_->is_current(move.ticket)) {
     residency_->give_back(move.ticket);  // the record is nobody's: the store's LRU has it
-  } else if (move.ok) {
+  } else if (move.ok && args_.store->index().is_current(move.record)) {
     residency_->end_storing(move.ticket, move.record);
   } else {
     residency_->fail_storing(move.ticket);

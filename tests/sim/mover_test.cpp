@@ -9,102 +9,13 @@
 #include <memory>
 #include <string>
 
-#include "tests/support/store_harness.h"
+#include "tests/sim/mover_world.h"
 
 namespace tarn::test {
 namespace {
 
-constexpr u32 kLayers = 4;
-constexpr u32 kGroups = 32;  // a layer
-constexpr kv::GroupShape kShape{.n_kv_heads = 1, .page_tokens = 4, .vector_bytes = 512};
-constexpr u64 kRecordBytes = 2 * kSectorBytes;
-
-struct World {
-  explicit World(u32 n_frames, store::StoreLimits limits = {})
-      : region(n_frames * kShape.group_bytes()),
-        disk(1),
-        io(disk, clock, 32),
-        bench(io, clock, "store", with_sizes(limits)) {
-    bench.open();
-    constexpr u32 kGroupsMax = kLayers * (kGroups + 1);
-    frame_tables.resize(kv::Residency::bookkeeping_bytes(kGroupsMax, n_frames) / 8 + 1);
-    pool_tables.resize(kv::GroupPool::bookkeeping_bytes(kGroupsMax) / 8 + 1);
-    mover_tables.resize(kv::Mover::bookkeeping_bytes(kShape, 1, kLayers) / 8 + 1);
-    sequence_tables.resize(
-        kv::Sequence::bookkeeping_bytes(kLayers, (kGroups + 1) * 4, kShape.page_tokens) / 8 + 1);
-    residency.init(kShape, kGroupsMax, n_frames, region.span(),
-                   std::as_writable_bytes(std::span(frame_tables)), &bench.store);
-    pool.init(kShape, kGroupsMax, &residency, std::as_writable_bytes(std::span(pool_tables)));
-    mover.init({.residency = &residency,
-                .store = &bench.store,
-                .clock = &clock,
-                .n_cache_layers = kLayers,
-                .window_groups = 4,
-                .loads_max = 8,
-                .spills_max = 8,
-                .nonce = 1},
-               1, std::as_writable_bytes(std::span(mover_tables)));
-    sequence.init(&pool, kLayers, (kGroups + 1) * 4,
-                  std::as_writable_bytes(std::span(sequence_tables)));
-  }
-  ~World() {
-    sequence.clear();
-    mover.stop();
-    while (!mover.idle() || !bench.store.idle()) mover.pump(1'000'000'000);
-    bench.close();
-  }
-  static store::StoreLimits with_sizes(store::StoreLimits limits) {
-    if (limits.file_bytes == 0) limits.file_bytes = store::kFramesBegin + 256 * kRecordBytes;
-    limits.frame_bytes = kRecordBytes;
-    limits.ops_max = 32;
-    return limits;
-  }
-
-  Result<void> append(u32 n) {
-    REQUIRE(sequence.reserve(n));
-    const Result<void> writable = mover.make_writable(sequence, n);
-    if (writable) {
-      sequence.commit(n);
-    } else {
-      sequence.abandon();
-    }
-    return writable;
-  }
-  void plan(const kv::Visit& visit) {
-    mover.begin_plan();
-    mover.add_visit(visit);
-    mover.end_plan();
-  }
-  // Attention of one step, `compute_ns` a window.
-  void attend(u64 compute_ns) {
-    const kv::Visit visit{&sequence, sequence.n_groups()};
-    plan(visit);
-    for (u32 layer = 0; layer < kLayers; ++layer) {
-      for (u32 begin = 0; begin < visit.n_groups;) {
-        const Result<u32> n = mover.pin(sequence, layer, begin, visit.n_groups);
-        REQUIRE(n.has_value());
-        clock.advance_ns(compute_ns);
-        mover.unpin(sequence, layer, begin, begin + *n);
-        begin += *n;
-      }
-    }
-    residency.check_invariants();
-  }
-
-  SectorBuffer region;
-  SimDisk disk;
-  VirtualClock clock;
-  SimIo io;
-  StoreHarness bench;
-  std::vector<u64> frame_tables, pool_tables, mover_tables, sequence_tables;
-  kv::Residency residency;
-  kv::GroupPool pool;
-  kv::Mover mover;
-  kv::Sequence sequence;
-};
-
 TEST_CASE("KV that fits into memory is neither written nor read") {
-  World world(kLayers * kGroups + 8);
+  MoverWorld world(kLayers * kGroups + 8);
   for (u32 i = 0; i < kGroups; ++i) REQUIRE(world.append(4).has_value());
   for (u32 i = 0; i < 3; ++i) world.attend(1000);
   CHECK(world.mover.stats().bytes_spilled == 0);
@@ -115,7 +26,7 @@ TEST_CASE("KV that fits into memory is neither written nor read") {
 TEST_CASE("a cycle that does not fit reads what cannot stay, and little more") {
   for (const u32 n_frames : {32u, 64u, 96u, 120u}) {
     CAPTURE(n_frames);
-    World world(n_frames);
+    MoverWorld world(n_frames);
     for (u32 i = 0; i < kGroups; ++i) REQUIRE(world.append(4).has_value());
     for (u32 i = 0; i < 3; ++i) world.attend(2'000'000);
     const kv::MoverStats before = world.mover.stats();
@@ -143,7 +54,7 @@ TEST_CASE("what may not be written stays in memory, and the error says what to r
       {{.file_bytes = store::kFramesBegin + 20 * kRecordBytes}, "store.quota_bytes"},
   };
   for (const Case& c : cases) {
-    World world(48, c.limits);
+    MoverWorld world(48, c.limits);
     Result<void> appended{};
     u32 n = 0;
     for (; n < kGroups && appended; ++n) appended = world.append(4);
@@ -157,8 +68,31 @@ TEST_CASE("what may not be written stays in memory, and the error says what to r
   }
 }
 
+TEST_CASE("a group whose record gave way before its owner heard of it stays in memory") {
+  constexpr u32 kSaved = 6;
+  MoverWorld world(64, {.file_bytes = store::kFramesBegin + kSaved * kRecordBytes});
+  for (u32 i = 0; i < kGroups / 4; ++i) REQUIRE(world.append(4).has_value());
+  const auto save = [&](u32 page) {
+    return world.mover.save(world.sequence.group(0, page).idx) == kv::Saved::later;
+  };
+  for (u32 page = 0; page < kSaved / 2; ++page) REQUIRE(save(page));
+  world.publish(kSaved / 2);
+  for (u32 page = kSaved / 2; page < kSaved; ++page) {
+    const u32 group_idx = world.sequence.group(1, page).idx;
+    REQUIRE(world.mover.save(group_idx) == kv::Saved::later);
+  }
+  const u32 last = world.sequence.group(2, 0).idx;
+  REQUIRE(world.mover.save(last) == kv::Saved::later);  // in the place of the first
+  REQUIRE(world.bench.store.index().n_evicted() == 1);
+  while (!world.mover.idle()) world.mover.pump(1'000'000);
+  CHECK(world.mover.stats().n_spill_failures == 1);
+  CHECK(world.residency.where(last) == kv::Where::both);
+  CHECK(world.residency.n(kv::Where::both) == kSaved);
+  world.residency.check_invariants();
+}
+
 TEST_CASE("a lost group is an error for its sequence, once it is needed") {
-  World world(32);
+  MoverWorld world(32);
   for (u32 i = 0; i < kGroups; ++i) REQUIRE(world.append(4).has_value());
   world.attend(0);
   world.disk.script.ppm[static_cast<u32>(SimFault::flipped_read)] = 1'000'000;

@@ -1,0 +1,67 @@
+// Goal    an extent whose record gave way before its owner heard of it is none.
+// Method  one head's extent of one record, over a store on a simulated disk.
+#include "runtime/kv/extents.h"
+
+#include <doctest/doctest.h>
+
+#include "tests/sim/mover_world.h"
+
+namespace tarn::test {
+namespace {
+
+constexpr kv::ExtentShape kExtent{.slot_bytes = 512,
+                                  .n_pairs = 1,
+                                  .record_tokens = 8,
+                                  .records_max = 1,
+                                  .n_heads = 1,
+                                  .n_pieces = 2};
+
+struct World : MoverWorld {
+  explicit World(const store::StoreLimits& limits)
+      : MoverWorld(16, limits), memory(kExtent.bytes()), tokens(kSectorBytes) {
+    head.init({.shape = kExtent,
+               .store = &bench.store,
+               .mover = &mover,
+               .clock = &clock,
+               .daily_write_bytes = limits.write_bytes_per_day},
+              memory.span());
+    head.set_nonce(1);
+    extents = &head;
+  }
+  // True where it began.
+  bool put() {
+    const u64 n_before = head.stats().bytes_written;
+    head.begin(0, 0, kExtent.record_tokens);
+    head.put(0, 0, tokens.span(), kExtent.record_tokens);
+    return head.stats().bytes_written > n_before;
+  }
+  bool finish() {
+    head.settle();
+    head.finish(0, this);
+    return head.is_of(0, this);
+  }
+  TestRecord record(u64 id) const {
+    return record_of(id, {.payload_bytes = kSectorBytes, .n_tokens = 0});
+  }
+
+  SectorBuffer memory, tokens;
+  kv::Extents head;
+};
+
+TEST_CASE("an extent whose record gave way before its owner heard of it is none") {
+  constexpr u64 kFrames = 4, kFirstTag = 1000;
+  World world({.file_bytes = store::kFramesBegin + kFrames * kRecordBytes});
+  REQUIRE(world.put());
+  world.publish(1);
+  for (u64 id = 1; id <= kFrames; ++id) {
+    REQUIRE(world.bench.begin_put(world.record(id), kFirstTag + 2 * id) == store::Begun::begun);
+  }
+  CHECK(world.bench.store.index().n_evicted() == 1);
+  CHECK_FALSE(world.finish());
+  while (!world.bench.store.idle()) world.mover.pump(1'000'000);
+  CHECK(world.put());  // in the place of one of those
+  CHECK(world.finish());
+}
+
+}  // namespace
+}  // namespace tarn::test

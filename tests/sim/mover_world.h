@@ -1,0 +1,115 @@
+// tests/sim/mover_world.h
+//
+// One sequence and its mover over a store on a simulated disk, in virtual time.
+#pragma once
+
+#include "runtime/kv/extents.h"
+#include "runtime/kv/mover.h"
+#include "tests/support/store_harness.h"
+
+namespace tarn::test {
+
+inline constexpr u32 kLayers = 4;
+inline constexpr u32 kGroups = 32;  // a layer
+inline constexpr kv::GroupShape kShape{.n_kv_heads = 1, .page_tokens = 4, .vector_bytes = 512};
+inline constexpr u64 kRecordBytes = 2 * kSectorBytes;
+
+struct MoverWorld {
+  explicit MoverWorld(u32 n_frames, store::StoreLimits limits = {})
+      : region(n_frames * kShape.group_bytes()),
+        disk(1),
+        io(disk, clock, 32),
+        bench(io, clock, "store", with_sizes(limits)) {
+    bench.open();
+    constexpr u32 kGroupsMax = kLayers * (kGroups + 1);
+    frame_tables.resize(kv::Residency::bookkeeping_bytes(kGroupsMax, n_frames) / 8 + 1);
+    pool_tables.resize(kv::GroupPool::bookkeeping_bytes(kGroupsMax) / 8 + 1);
+    mover_tables.resize(kv::Mover::bookkeeping_bytes(kShape, 1, kLayers) / 8 + 1);
+    sequence_tables.resize(
+        kv::Sequence::bookkeeping_bytes(kLayers, (kGroups + 1) * 4, kShape.page_tokens) / 8 + 1);
+    residency.init(kShape, kGroupsMax, n_frames, region.span(),
+                   std::as_writable_bytes(std::span(frame_tables)), &bench.store);
+    pool.init(kShape, kGroupsMax, &residency, std::as_writable_bytes(std::span(pool_tables)));
+    mover.init({.residency = &residency,
+                .store = &bench.store,
+                .clock = &clock,
+                .n_cache_layers = kLayers,
+                .window_groups = 4,
+                .loads_max = 8,
+                .spills_max = 8,
+                .nonce = 1,
+                .on_other = &MoverWorld::on_other,
+                .other_context = this},
+               1, std::as_writable_bytes(std::span(mover_tables)));
+    sequence.init(&pool, kLayers, (kGroups + 1) * 4,
+                  std::as_writable_bytes(std::span(sequence_tables)));
+  }
+  ~MoverWorld() {
+    sequence.clear();
+    mover.stop();
+    while (!mover.idle() || !bench.store.idle()) mover.pump(1'000'000'000);
+    bench.close();
+  }
+  static store::StoreLimits with_sizes(store::StoreLimits limits) {
+    if (limits.file_bytes == 0) limits.file_bytes = store::kFramesBegin + 256 * kRecordBytes;
+    limits.frame_bytes = kRecordBytes;
+    limits.ops_max = 32;
+    return limits;
+  }
+
+  Result<void> append(u32 n) {
+    REQUIRE(sequence.reserve(n));
+    const Result<void> writable = mover.make_writable(sequence, n);
+    if (writable) {
+      sequence.commit(n);
+    } else {
+      sequence.abandon();
+    }
+    return writable;
+  }
+  void plan(const kv::Visit& visit) {
+    mover.begin_plan();
+    mover.add_visit(visit);
+    mover.end_plan();
+  }
+  static void on_other(void* context, const store::Event& event) {
+    kv::Extents* extents = static_cast<MoverWorld*>(context)->extents;
+    if (extents != nullptr && event.tag >= kv::Extents::kTag) extents->on_event(event);
+  }
+  // Until that many records are published, of whose puts nobody has heard.
+  void publish(u64 n) {
+    for (u32 i = 0; bench.store.stats().n_published < n; ++i) {
+      REQUIRE(i < 10'000);
+      bench.store.poll({}, 1'000'000);
+    }
+  }
+  // Attention of one step, `compute_ns` a window.
+  void attend(u64 compute_ns) {
+    const kv::Visit visit{&sequence, sequence.n_groups()};
+    plan(visit);
+    for (u32 layer = 0; layer < kLayers; ++layer) {
+      for (u32 begin = 0; begin < visit.n_groups;) {
+        const Result<u32> n = mover.pin(sequence, layer, begin, visit.n_groups);
+        REQUIRE(n.has_value());
+        clock.advance_ns(compute_ns);
+        mover.unpin(sequence, layer, begin, begin + *n);
+        begin += *n;
+      }
+    }
+    residency.check_invariants();
+  }
+
+  SectorBuffer region;
+  SimDisk disk;
+  VirtualClock clock;
+  SimIo io;
+  StoreHarness bench;
+  std::vector<u64> frame_tables, pool_tables, mover_tables, sequence_tables;
+  kv::Residency residency;
+  kv::GroupPool pool;
+  kv::Mover mover;
+  kv::Sequence sequence;
+  kv::Extents* extents = nullptr;  // whoever has some
+};
+
+}  // namespace tarn::test
