@@ -126,7 +126,7 @@ Result<void> Store::open(const StoreOpenArgs& args) {
 
 StoreStats Store::stats() const {
   StoreStats stats = stats_;
-  stats.budget_left_bytes = budget_bytes_;
+  stats.budget_left_bytes = std::min(limits_.write_bytes_per_day, budget_bytes_ + filled_bytes());
   stats.n_evicted = index_.n_evicted();
   stats.n_manifests_evicted = index_.n_manifests_evicted();
   stats.bytes_written_ever = written_before_bytes_ + stats_.bytes_written;
@@ -169,14 +169,18 @@ std::span<std::byte> Store::own_head(const Slot& slot) const {
   return heads_.subspan(slot_idx(slot) * limits_.head_bytes_max, limits_.head_bytes_max);
 }
 
+// What has flowed into the bucket since budget_at_ns_.
+u64 Store::filled_bytes() const {
+  if (limits_.write_bytes_per_day == 0 || mode_ == Mode::opening) return 0;
+  const u64 passed_ns = std::min(clock_->now_ns() - budget_at_ns_, kBudgetSpanNs);
+  return static_cast<u64>(static_cast<f64>(limits_.write_bytes_per_day) *
+                          static_cast<f64>(passed_ns) / f64{kBudgetSpanNs});
+}
+
 void Store::refill_budget() {
-  if (limits_.write_bytes_per_day == 0) return;
-  const u64 now_ns = clock_->now_ns();
-  const u64 passed_ns = std::min(now_ns - budget_at_ns_, kBudgetSpanNs);
-  const auto filled = static_cast<u64>(static_cast<f64>(limits_.write_bytes_per_day) *
-                                       static_cast<f64>(passed_ns) / f64{kBudgetSpanNs});
+  const u64 filled = filled_bytes();
   if (filled == 0) return;  // less than a byte yet: the time is kept
-  budget_at_ns_ = now_ns;
+  budget_at_ns_ = clock_->now_ns();
   budget_bytes_ = std::min(limits_.write_bytes_per_day, budget_bytes_ + filled);
 }
 

@@ -174,7 +174,7 @@ struct StoreStats {
   u64 n_put_failures = 0, n_read_errors = 0, n_write_errors = 0, n_syncs = 0, n_requests = 0;
   u64 bytes_written = 0, bytes_read = 0;  // since open
   u64 bytes_written_ever = 0;             // of the file's life, as far as is known
-  u64 budget_left_bytes = 0;
+  u64 budget_left_bytes = 0;              // now
   u64 scan_ns = 0;
   u32 n_found_at_start = 0;
   u64 n_evicted = 0;            // records that gave way to new ones, since open
@@ -319,6 +319,7 @@ class Store {
   u64 slot_idx(const Slot& slot) const;
   std::span<std::byte> own_head(const Slot& slot) const;
   void plan_runs(Slot& slot, std::span<const u32> sectors, u64 n_sectors) const;
+  u64 filled_bytes() const;
   void refill_budget();
   u64 offset_of(u32 frame_idx) const;
   Place place_of(u32 frame_idx) const;

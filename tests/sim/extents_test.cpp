@@ -1,4 +1,5 @@
-// Goal    an extent whose record gave way before its owner heard of it is none.
+// Goal    an extent is written while the day's budget has room for it, and one whose record gave way
+//         before its owner heard of it is none.
 // Method  one head's extent of one record, over a store on a simulated disk.
 #include "runtime/kv/extents.h"
 
@@ -47,6 +48,17 @@ struct World : MoverWorld {
   SectorBuffer memory, tokens;
   kv::Extents head;
 };
+
+TEST_CASE("the budget that filled since the last write is an extent's too") {
+  constexpr u64 kDayNs = u64{86400} * 1'000'000'000;
+  World world({.write_bytes_per_day = 100 * kRecordBytes});
+  for (u64 id = 1; id <= 60; ++id) REQUIRE(world.bench.put(world.record(id)));
+  CHECK_FALSE(world.put());
+  CHECK_FALSE(world.finish());
+  world.clock.advance_ns(kDayNs);
+  CHECK(world.put());
+  CHECK(world.finish());
+}
 
 TEST_CASE("an extent whose record gave way before its owner heard of it is none") {
   constexpr u64 kFrames = 4, kFirstTag = 1000;
