@@ -31,7 +31,7 @@ bool all_zero(std::span<const u32> words) {
 }  // namespace
 
 const char* kind_name(Kind kind) {
-  constexpr const char* kNames[kKinds] = {"group", "extent", "manifest", "codebook"};
+  constexpr const char* kNames[] = {"group", "extent", "manifest", "codebook", "erased"};
   return kNames[static_cast<u32>(kind) - 1];
 }
 
@@ -92,8 +92,10 @@ std::optional<HeadView> parse_head(const Crc32c& crc, const Place& place,
   if (head->head_crc != sector_crc(crc, sector, kCrcAt)) return std::nullopt;
   // From here on somebody wrote these bytes on purpose, though perhaps not for this place or store.
   if (head->store_id != place.store_id || head->frame_idx != place.frame_idx) return std::nullopt;
-  if (head->kind < 1 || head->kind > kKinds) return std::nullopt;
   const RecordShape shape{head->payload_bytes, head->n_tokens, head->n_aliases};
+  const bool is_grave = head->kind == static_cast<u32>(Kind::erased) && head->key == Key{} &&
+                        shape.payload_bytes == 0 && shape.n_tokens == 0 && shape.n_aliases == 0;
+  if ((head->kind < 1 || head->kind > kKinds) && !is_grave) return std::nullopt;
   if (!shape.within_limits() || head->n_meta_sectors != shape.meta_sectors()) return std::nullopt;
   if (head->n_frames != shape.frames(place.frame_bytes)) return std::nullopt;
   if (place.frame_idx >= place.n_frames || head->n_frames > place.n_frames - place.frame_idx) {

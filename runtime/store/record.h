@@ -12,6 +12,8 @@
 //              or, where that is too long for the sector,   the CRC32C of each meta sector; the
 //              meta sectors then hold the token ids and the CRC32Cs, one behind the other
 //              then zeros
+//   grave    a head alone, of the kind `erased`: the record that began here is no more. It says
+//            what every head says of the write budget, which the youngest head is asked for
 //
 // A record of 4,096 tokens and 16 MiB (an extent) has 8,192 words to carry, more than a sector
 // holds, hence the meta sectors: one more level of the same checksums, and the head sector still
@@ -46,7 +48,8 @@ inline constexpr u32 kMetaSectorsMax = 80;          // for the two limits above
 static_assert(kMetaSectorsMax * u64{kSectorWords} >= kTokensMax + kPayloadBytesMax / kSectorBytes);
 static_assert(4 * kAliasesMax + kMetaSectorsMax <= kHeadWords);
 
-enum class Kind : u8 { group = 1, extent = 2, manifest = 3, codebook = 4 };
+// `erased` is no record's: it is what parse_head() finds at a grave, with nothing else in it.
+enum class Kind : u8 { group = 1, extent = 2, manifest = 3, codebook = 4, erased = 5 };
 inline constexpr u32 kKinds = 4;
 const char* kind_name(Kind kind);
 

@@ -184,6 +184,10 @@ void Store::refill_budget() {
   budget_bytes_ = std::min(limits_.write_bytes_per_day, budget_bytes_ + filled);
 }
 
+u64 Store::level_for_head() const {
+  return limits_.write_bytes_per_day > 0 ? budget_bytes_ : ~u64{0};
+}
+
 Begun Store::put(const PutArgs& args) {
   const RecordShape shape{.payload_bytes = args.payload_bytes,
                           .n_tokens = static_cast<u32>(args.token_ids.size()),
@@ -237,7 +241,7 @@ Begun Store::put(const PutArgs& args) {
                .payload = args.payload,
                .payload_bytes = args.payload_bytes,
                .generation = ref->generation,
-               .budget_left_bytes = is_budgeted ? budget_bytes_ : ~u64{0},
+               .budget_left_bytes = level_for_head(),
                .written_bytes = stats().bytes_written_ever},
               slot->head);
   index_.step(*ref, Life::reserved, Life::writing);

@@ -43,9 +43,9 @@
 // it is the disk.
 //
 // The write budget is a bucket of write_bytes_per_day that fills by the monotonic clock while the
-// store is open. Its level is in every head, and the youngest record's level is what a restart goes
-// on with: a box that restarts all day does not write all day. Who opens it without a limit leaves
-// a full bucket.
+// store is open. Its level is in every head, that of a grave (record.h) too, and the youngest's is
+// what a restart goes on with: a box that restarts all day does not write all day. Who opens it
+// without a limit leaves a full bucket.
 //
 // Size. A file that is opened with another file_bytes is made longer or shorter in place: records
 // in the frames that stay are kept. With another frame_bytes it becomes a new store. Whoever wants
@@ -321,6 +321,7 @@ class Store {
   void plan_runs(Slot& slot, std::span<const u32> sectors, u64 n_sectors) const;
   u64 filled_bytes() const;
   void refill_budget();
+  u64 level_for_head() const;
   u64 offset_of(u32 frame_idx) const;
   Place place_of(u32 frame_idx) const;
   RecordShape shape_of(RecordRef ref) const;
@@ -371,7 +372,7 @@ class Store {
   RecordIndex index_{};
   std::span<Slot> slots_{};
   std::span<std::byte> heads_{};   // [ops_max][head_bytes_max]
-  std::span<std::byte> labels_{};  // two sectors; later zeros, for erasures
+  std::span<std::byte> labels_{};  // two sectors; later zeros, for stale manifests
   u32 n_ops_ = 0;
   u32 n_io_ = 0;  // requests in flight, the sync and the opening's included
   u64 next_sequence_ = 1;

@@ -240,9 +240,10 @@ void Store::take_scan(Slot& slot, i64 result) {
   const u32 frame_idx = slot.ref.frame_idx;
   const auto view = parse_head(*crc_, place_of(frame_idx), own_head(slot).first(kSectorBytes));
   if (!view) return;
-  index_.see(frame_idx, *view);
+  const bool is_record = view->kind() != Kind::erased;
+  if (is_record) index_.see(frame_idx, *view);
   const RecordHead& head = view->head();
-  if (view->kind() != Kind::manifest && head.generation > cursor_generation_) {
+  if (is_record && view->kind() != Kind::manifest && head.generation > cursor_generation_) {
     cursor_generation_ = head.generation;
     cursor_frame_ = frame_idx;
   }
@@ -291,7 +292,7 @@ void Store::take_adoption(Slot& slot, i64 result) {
 // both. The older one is erased now; but first a sync, since a process that was killed may have
 // left the younger one's head where a power loss could still take it.
 void Store::begin_stale() {
-  std::memset(labels_.data(), 0, labels_.size());  // from here on: what erases a head
+  std::memset(labels_.data(), 0, labels_.size());  // what erases a head
   weigh_next_ = 0;
   for (u32 i = 0; i < index_.n_frames(); ++i) {
     if (index_.frame(i).life != Life::completed) continue;

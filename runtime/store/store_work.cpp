@@ -259,14 +259,24 @@ bool Store::holds(std::span<const std::byte> head, u32 first_sector,
   return sectors_hold(*crc_, sectors.data(), view->payload_crcs().subspan(first_sector, n_sectors));
 }
 
-// Zeros over the head, once nobody reads the record any more.
+// A grave over the head, once nobody reads the record any more. It is younger than all heads there
+// are, and so it is what says at the next start how full the bucket of the write budget was: zeros
+// over the youngest head would give back what has been written since the one before it.
 void Store::go_on_erase(Slot& slot) {
   if (slot.stage != Stage::erase_waits) return;
   if (index_.entry(slot.erased).life != Life::completed) return;
-  const IoRequest request{.op = IoOp::write,
-                          .offset = offset_of(slot.erased.frame_idx),
-                          .buffer = labels_.first(kSectorBytes)};
-  if (submit(slot, 0, request)) slot.stage = Stage::erasing;
+  const auto head = own_head(slot).first(kSectorBytes);
+  encode_head(*crc_, place_of(slot.erased.frame_idx),
+              {.kind = Kind::erased,
+               .generation = next_generation_,
+               .budget_left_bytes = level_for_head(),
+               .written_bytes = stats().bytes_written_ever},
+              head);
+  const IoRequest request{
+      .op = IoOp::write, .offset = offset_of(slot.erased.frame_idx), .buffer = head};
+  if (!submit(slot, 0, request)) return;
+  ++next_generation_;
+  slot.stage = Stage::erasing;
 }
 
 void Store::go_on(When when) {

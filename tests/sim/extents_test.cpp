@@ -1,5 +1,5 @@
-// Goal    an extent is written while the day's budget has room for it, and one whose record gave way
-//         before its owner heard of it is none.
+// Goal    an extent is written while the day's budget has room for it, and one whose record gave
+//         way before its owner heard of it is none.
 // Method  one head's extent of one record, over a store on a simulated disk.
 #include "runtime/kv/extents.h"
 

@@ -396,6 +396,40 @@ TEST_CASE("the write budget fills by the clock and outlives a restart") {
   bench->close();
 }
 
+TEST_CASE("erasing the youngest records gives nothing of the write budget back") {
+  Box box;
+  constexpr u64 kRecordBytes = 3 * kSectorBytes, kRecords = 20;  // of 6,000 bytes each
+  StoreLimits limits = box_limits(100);
+  limits.write_bytes_per_day = kRecords * kRecordBytes;
+  const auto erase_from = [](StoreHarness& bench, u64 first) {
+    for (u64 id = first; id <= kRecords / 2; ++id) {
+      REQUIRE(bench.store.erase(bench.store.find(test::key_of(id))->ref, 7) == Begun::begun);
+      CHECK(bench.wait_for(7).outcome == Outcome::ok);
+    }
+  };
+  for (const u64 first : {u64{2}, u64{1}}) {  // one is left, or none
+    CAPTURE(first);
+    box.disk.write_file("store", {});
+    auto bench = box.boot(limits);
+    for (u64 id = 1; id <= kRecords / 2; ++id) REQUIRE(bench->put(record_of(id)));
+    erase_from(*bench, first);
+    const u64 written_bytes = bench->store.stats().bytes_written_ever;
+    REQUIRE(bench->flush());
+    for (u32 boot = 0; boot < 2; ++boot) {
+      bench->close();
+      bench = box.boot(limits);
+      CHECK(bench->store.stats().n_found_at_start == first - 1);
+      CHECK(bench->store.stats().budget_left_bytes <= limits.write_bytes_per_day / 2 + 100);
+      CHECK(bench->store.stats().bytes_written_ever + kSectorBytes >= written_bytes);
+      bench->check();
+    }
+    for (u64 id = 1; id < first; ++id) CHECK(bench->get(record_of(id)) == Got::right);
+    for (u64 id = 50; id < 60; ++id) REQUIRE(bench->put(record_of(id)));  // over graves, too
+    CHECK(bench->begin_put(record_of(60), 2) == Begun::over_budget);
+    bench->close();
+  }
+}
+
 TEST_CASE("records of several frames leave sessions alone while anything else can go") {
   Box box;
   constexpr u64 kGroups = 17, kSessions = 3, kFirstExtent = 200, kExtents = 40;
