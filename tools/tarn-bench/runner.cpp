@@ -127,7 +127,13 @@ PlantingArgs planting_of(const Options& options, const Config& config, const Cas
   PlantingArgs args;
   if (options.overlap) args.overlap = *options.overlap;
   if (options.tail) args.tail = *options.tail;
-  args.chosen_share = static_cast<f64>(config.select.k) / c.n_depth;
+  const SelectConfig& select = config.select;
+  u32 k = select.k;
+  if (select.context_divisor != 0) {  // half of that share of what lies behind the sinks
+    const u32 n_far = c.n_depth - std::min(c.n_depth, select.n_sinks);
+    k = std::min(n_far, std::max(select.tokens_min, n_far / select.context_divisor)) / 2;
+  }
+  args.chosen_share = static_cast<f64>(k) / c.n_depth;
   return args;
 }
 
