@@ -224,6 +224,8 @@ std::optional<HeadView> Store::head_of(const Slot& slot) const {
     view = view_again(slot.head);
   } else {
     view = parse_head(*crc_, place_of(slot.ref.frame_idx), slot.head);
+    // Another record's head, as a lost write leaves it there, may be a longer one.
+    if (view && view->shape().head_bytes() > slot.head.size()) return std::nullopt;
     if (view && !parse_meta(*crc_, slot.head, *view)) return std::nullopt;
   }
   if (!view) return std::nullopt;
