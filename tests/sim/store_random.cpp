@@ -79,8 +79,9 @@ class RandomLife {
 
   // What was flushed, and still was in the index when the box went down, is there.
   void check_promises() {
-    const bool all_is_well =
-        honest_ && store().mode() == Mode::on && store().stats().n_read_errors == 0;
+    const bool all_is_well = honest_ && store().mode() == Mode::on &&
+                             store().stats().n_read_errors == 0 &&
+                             store().stats().n_unread_at_start == 0;
     for (const auto& [id, version] : promised_) {
       if (!all_is_well) break;
       const Got got = box_.get(id, id >= 100 ? version : 0);
