@@ -26,9 +26,9 @@ Result<void> select_config_validate(const SelectConfig& config) {
   if (config.preset == SelectPreset::compare_pqcache && config.is_full()) {
     return fail({.status = Status::invalid_config,
                  .hint = "compare-pqcache is a budget for the methods that are compared, and full "
-                         "has none: say which with select.method, or with --select "
-                         "compare-pqcache/pq, /oracle, /quest, /window or /random; tarn-bench and "
-                         "tarn verify take compare-pqcache for all five",
+                         "has none: say which with select.method; on a command line leave the "
+                         "key out and give --select compare-pqcache/pq, /oracle, /quest, /window "
+                         "or /random, of which tarn-bench and tarn verify take all five",
                  .detail = Detail("select.preset")});
   }
   if (config.iterations == 0 && config.cost.update_ps == 0) {

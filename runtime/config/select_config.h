@@ -128,7 +128,7 @@ void SelectConfig::visit_fields(Self& self, Visitor& on) {
      "tokens from a clustering's start to its use; 1: the second token waits for it");
   on("select.cache_tokens", self.cache_tokens, u64{0}, u64{65535},
      "over a disk: chosen tokens that a head keeps in memory for later steps; 0: as many as "
-     "kv.memory_bytes leaves room for");
+     "kv.memory_bytes leaves room for; fewer make room for groups where store.extents is false");
   on("select.cache_policy", self.cache_policy, Names(kCachePolicyNames),
      "which of them it lets go: nearly the longest unused (lru), or the least used of late (lfu)");
   on("select.cost_job_ns", self.cost.job_ns, u64{0}, kLayerCostMax,

@@ -231,6 +231,7 @@ Result<SessionIdx> Engine::fork(SessionIdx idx) {
   copy.turns = source.turns;
   copy.turn_begin = source.turn_begin;
   copy.is_lossy = source.is_lossy;
+  copy.given_up = source.given_up;
   selector_.copy(idx, copy_idx, copy.sequence);
   return copy_idx;
 }

@@ -54,8 +54,7 @@ u64 spare_bytes(const model::ModelSpec& spec, const Config& config, const TierIn
 
 u64 cache_slots_of(u64 bytes, u64 n_heads, const TierInputs& inputs) {
   const u32 slot_bytes = 2 * inputs.group_shape.vector_bytes;
-  const u64 most =
-      inputs.cache_tokens != 0 ? inputs.cache_tokens : u64{kCacheStepsMax} * inputs.n_chosen_max;
+  const u64 most = u64{kCacheStepsMax} * inputs.n_chosen_max;
   const u64 a_head = bytes / n_heads;
   return std::min<u64>(
       most, kv::SlotCache::capacity_of(a_head - std::min<u64>(a_head, sizeof(kv::SlotCache)),
@@ -99,17 +98,20 @@ void split_extents(const model::ModelSpec& spec, const TierInputs& inputs, u64 f
   shape->extents_bytes = bytes;
 }
 
-// Takes frames for the cache, no more than are useful there.
+// Takes frames for the cache, no more than are useful there. Extents are built in its memory, a
+// part of the middle at a time, so with them a bound of its slots gives none of it back.
 void split_cache(const model::ModelSpec& spec, const TierInputs& inputs, u64 spare,
                  TierShape* shape) {
   if (spare == 0) return;
   const u64 group_bytes = inputs.group_shape.group_bytes();
   const u64 n_heads = u64{inputs.sessions_max} * spec.n_cache_layers * spec.n_kv_heads;
   const u32 slot_bytes = 2 * inputs.group_shape.vector_bytes;
-  shape->cache_slots =
-      static_cast<u32>(cache_slots_of(spare - shape->extents_bytes, n_heads, inputs));
+  const u32 room = static_cast<u32>(cache_slots_of(spare - shape->extents_bytes, n_heads, inputs));
+  const u32 bound = inputs.cache_tokens != 0 ? std::min(room, inputs.cache_tokens) : room;
+  shape->cache_slots = bound;
   if (shape->cache_slots == 0) return;
-  shape->cache_head_bytes = kv::SlotCache::region_bytes(shape->cache_slots, slot_bytes);
+  shape->cache_head_bytes =
+      kv::SlotCache::region_bytes(shape->extents.is_on() ? room : bound, slot_bytes);
   shape->cache_bytes = align_up(n_heads * sizeof(kv::SlotCache), kPieceAlignment) +
                        n_heads * shape->cache_head_bytes;
   if (shape->extents.is_on())

@@ -278,6 +278,10 @@ void run_logbook(const EngineOptions& options, const LogbookCommand& command) {
   config.sessions_max = 1;
   const std::unique_ptr<NamedControl> control =
       code_control(command.control, command.control_position);
+  if (command.control_position != 0 && command.control != kCodeControls[1]) {
+    throw Failure{kExitUsage, "--control-position is where " + kCodeControls[1] +
+                                  " has a document begin: add --control " + kCodeControls[1]};
+  }
   if (control != nullptr && config.select.method != SelectMethod::pq) {
     throw Failure{kExitUsage, "--control breaks codes: it needs select.method = \"pq\""};
   }

@@ -75,6 +75,7 @@ void SessionFolder::pump(u64 timeout_ns) {
 }
 
 void SessionFolder::open_as(const store::Cut& cut, Change change) {
+  require_io();
   const store::StoreLimits limits{.file_bytes = file_bytes_of(cut),
                                   .frame_bytes = cut.frame_bytes,
                                   .head_bytes_max = (1 + store::kMetaSectorsMax) * kSectorBytes,
@@ -95,7 +96,12 @@ void SessionFolder::open_as(const store::Cut& cut, Change change) {
   if (store_.mode() != store::Mode::on) throw_failure(store_.why());
 }
 
+void SessionFolder::require_io() const {
+  if (io_ == nullptr) throw Failure{kExitIo, "the disk of " + path_ + " does not answer any more"};
+}
+
 bool SessionFolder::open() {
+  require_io();
   std::array<std::byte, 3 * kSectorBytes> memory;
   void* at = memory.data();
   size_t n = memory.size();

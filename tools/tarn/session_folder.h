@@ -36,6 +36,7 @@ class SessionFolder {
  private:
   enum class Change : u8 { none_or_longer, shorter };
   void open_as(const store::Cut& cut, Change change);
+  void require_io() const;
   void pump(u64 timeout_ns);
   void restore();
 

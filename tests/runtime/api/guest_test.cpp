@@ -93,6 +93,10 @@ TEST_CASE("whoever waits for a prefill that is given up is told so, and what com
   CHECK(std::string(tarn_error_text()).find("file") != std::string::npos);
   CHECK(tarn_session_wait(session, 0) == TARN_IO_FAILED);
   CHECK(n_tokens_of(session) == 64 + 65);
+  tarn_session* fork = nullptr;
+  REQUIRE(tarn_session_fork(session, &fork) == TARN_OK);
+  CHECK(tarn_session_wait(fork, 0) == TARN_IO_FAILED);  // it has no more than its source
+  tarn_session_destroy(fork);
   // The remedy, and each way to go on.
   std::filesystem::copy_file(copy.path(), model.path(),
                              std::filesystem::copy_options::overwrite_existing);

@@ -104,6 +104,29 @@ TEST_CASE("a cache of fewer slots leaves its memory to groups") {
   CHECK(frames_bytes + kGroupBytes >= cache_bytes);
 }
 
+TEST_CASE("a cache of fewer slots leaves extents as they are, which are built in its memory") {
+  const ShapedModel model(test::kLlama31Of8B);
+  Config config = with_store();
+  config.context_tokens = 131072;
+  config.select.method = SelectMethod::pq;
+  config.kv_memory_bytes = 2 * kGiB;
+  const Result<Plan> whole = planned(model, config);
+  REQUIRE(whole.has_value());
+  REQUIRE(whole->tiers.extents.is_on());
+  for (const u32 cache_tokens : {2000u, 200u, 1u}) {
+    CAPTURE(cache_tokens);
+    config.select.cache_tokens = cache_tokens;
+    const Result<Plan> less = planned(model, config);
+    REQUIRE(less.has_value());
+    CHECK(less->tiers.cache_slots == cache_tokens);
+    CHECK(less->tiers.extents.record_tokens == whole->tiers.extents.record_tokens);
+    CHECK(less->tiers.extents.n_orders == whole->tiers.extents.n_orders);
+    CHECK(less->tiers.extents_bytes == whole->tiers.extents_bytes);
+    CHECK(less->tiers.cache_bytes == whole->tiers.cache_bytes);
+    CHECK(less->disk_bytes == whole->disk_bytes);
+  }
+}
+
 TEST_CASE("what fits stays in memory, and the quota bounds the file") {
   const ShapedModel model(test::kLlama31Of8B);
   Config config = with_store();

@@ -4,6 +4,7 @@
 #include "tools/tarn/child_process.h"
 
 #include <doctest/doctest.h>
+#include <sys/wait.h>
 
 #include <atomic>
 #include <functional>
@@ -57,9 +58,10 @@ TEST_CASE("a kill that comes too late kills nobody") {
         }) == 0);
   CHECK(status_of([] {  // it has not, but the child has ended
           Child child([](Told& told) { told.n = 7; });
-          while (child.told().n != 7) usleep(1000);
-          usleep(100'000);
-          return !child.kill_now();
+          siginfo_t ended{};
+          while (waitid(P_ALL, 0, &ended, WEXITED | WNOWAIT) != 0) {
+          }
+          return !child.kill_now() && child.told().n == 7;
         }) == 0);
   CHECK(status_of([] {
           Child child(work_for_ever);
