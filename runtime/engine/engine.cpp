@@ -376,7 +376,7 @@ void Engine::prepare_selection() {
     if (!worked) lose_device(worked.error());
     return;
   }
-  selector_.begin_step();
+  selector_.begin_step(step_state_.runs);
   for (RowRun& run : runs_.first(n_runs_)) {
     const Session& s = session(run.owner);
     const bool is_generated = s.state == SessionState::generating && s.n_ids != s.turns.n_fed();

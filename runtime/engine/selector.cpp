@@ -283,12 +283,16 @@ Result<void> Selector::settle(Session& s) {
   return {};
 }
 
+void Selector::begin_step(std::span<const RowRun> runs) {
+  ++step_idx_;
+  for (const RowRun& run : runs) session(run.owner).step_idx = step_idx_;
+}
+
 Result<bool> Selector::begin_row(u32 idx, const kv::Sequence& sequence, u32 n_tokens,
                                  bool may_work) {
   TARN_ASSERT(is_on());
   Session& s = session(idx);
   s.is_stuck = false;
-  s.step_idx = step_idx_;
   TARN_CHECK(settle(s));
   s.n_units_due = 0;
   if (may_work) claim_spare(s);

@@ -93,9 +93,9 @@ class Selector {
   // generated, and its first token is about to be sampled: what an index is made from where one is
   // due. Clusters nothing yet.
   void end_turn(u32 session, const kv::Sequence& sequence, u32 input_begin, u32 n_tokens);
-  // A step begins, and with begin_row() what its rows do; a session without a row in it and in the
-  // one before it has stopped.
-  void begin_step() { ++step_idx_; }
+  // A step of these runs begins, and with begin_row() what their rows do; a session without a row
+  // in it and in the one before it has stopped.
+  void begin_step(std::span<const RowRun> runs);
   // The session's next row is that of a generated token, its n_tokens-th, alone in its run; all
   // before it are in the KV. Whether it selects. Does some of a clustering where `may_work`, or,
   // with a device, leaves it to work_beside(); waits for one that is due.

@@ -263,6 +263,39 @@ TEST_CASE("a session that stops while it rebuilds leaves the spare indexes to th
   }
 }
 
+TEST_CASE("a session that reads an input keeps its spare indexes until it uses them") {
+  const SmallModel model("llama", "f16");
+  Rebuilding both(model);
+  Engine& engine = both.open.engine;
+  const SessionIdx place = both.open.session_with(test::random_ids(1, 5));
+  const SessionIdx holder = both.session(7, Rebuilding::kBefore);
+  read(engine, holder);
+  engine.destroy_session(place);
+  const SessionIdx other = both.session(8, 120);  // before the holder in each step
+  REQUIRE(other < holder);
+  u32 n_units_max = 0;
+  const auto step_until = [&](u32 n_generated) {
+    Event event;
+    char text[256];
+    for (u32 i = 0; i < 500 && engine.session_state(other).n_generated < n_generated; ++i) {
+      n_units_max = std::max(n_units_max, engine.step().n_cluster_units);
+      for (const SessionIdx idx : {other, holder}) {
+        while (engine.take_event(idx, &event, text)) {
+        }
+      }
+    }
+    REQUIRE(engine.session_state(other).n_generated == n_generated);
+  };
+  step_until(49);
+  // Of several steps; meanwhile the other one's rebuild is triggered, and wants the spare indexes.
+  const u32 n_input = 4 * config_of(few(SelectMethod::pq, 30)).batch_rows_max;
+  REQUIRE(engine.feed(holder, test::random_ids(2, n_input)).has_value());
+  begin(engine, holder, 20);
+  step_until(70);
+  CHECK(engine.session_state(holder).n_generated > 5);
+  CHECK(n_units_max == 1);
+}
+
 TEST_CASE("idle steps, which cluster ahead, change no bit") {
   const SmallModel model("llama", "f16");
   const Answer want = answer_of(model.path(), config_of(few(SelectMethod::pq)));
