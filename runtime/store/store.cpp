@@ -171,7 +171,7 @@ std::span<std::byte> Store::own_head(const Slot& slot) const {
 
 // What has flowed into the bucket since budget_at_ns_.
 u64 Store::filled_bytes() const {
-  if (limits_.write_bytes_per_day == 0 || mode_ == Mode::opening) return 0;
+  if (limits_.write_bytes_per_day == 0 || mode_ == Mode::opening || !file_is_open_) return 0;
   const u64 passed_ns = std::min(clock_->now_ns() - budget_at_ns_, kBudgetSpanNs);
   return static_cast<u64>(static_cast<f64>(limits_.write_bytes_per_day) *
                           static_cast<f64>(passed_ns) / f64{kBudgetSpanNs});

@@ -194,6 +194,8 @@ class Store {
   // Begins; poll() until mode() is not `opening`. Then it is `on`, or `off` with why().
   Result<void> open(const StoreOpenArgs& args);
   void close();  // as the destructor
+  // Whether it has the file open and locked; it may, though it did not come up.
+  bool has_file() const { return file_is_open_; }
   // The store is off, and the disk still has requests after the deadline of each: perhaps for ever.
   bool is_stuck() const;
   // For who is stuck: the store is closed, but its file is open, and locked, for as long as the

@@ -267,6 +267,7 @@ bool Store::holds(std::span<const std::byte> head, u32 first_sector,
 void Store::go_on_erase(Slot& slot) {
   if (slot.stage != Stage::erase_waits) return;
   if (index_.entry(slot.erased).life != Life::completed) return;
+  refill_budget();  // it is the youngest, so the next start's level is this one's
   const auto head = own_head(slot).first(kSectorBytes);
   encode_head(*crc_, place_of(slot.erased.frame_idx),
               {.kind = Kind::erased,

@@ -63,11 +63,6 @@ SessionFolder::~SessionFolder() {
   reserve_.release(io_memory_);
 }
 
-bool SessionFolder::has_file() const {
-  std::error_code absent;
-  return fs::exists(path_, absent);
-}
-
 void SessionFolder::pump(u64 timeout_ns) {
   std::array<store::Event, 16> events;
   const u32 n = store_.poll(events, timeout_ns);
@@ -112,7 +107,9 @@ bool SessionFolder::open() {
     open_as(before_, Change::none_or_longer);
     return true;
   }
-  if (!has_file()) return false;
+  std::error_code absent;
+  const u64 n_bytes = fs::file_size(path_, absent);
+  if (absent || n_bytes == 0) return false;  // or begun, and no more
   throw Failure{kExitRefused, path_ +
                                   " is no file with sessions of this version of Tarn: name "
                                   "another folder with --store DIR"};
@@ -154,7 +151,12 @@ void SessionFolder::make_room(const store::SessionCopy::FileFacts& facts) {
   if (is_there && n_free >= n_wanted) return;
   close();
   cut.n_frames += static_cast<u32>(n_wanted - n_free);
-  open_as(cut, Change::none_or_longer);
+  try {
+    open_as(cut, Change::none_or_longer);
+  } catch (const Failure&) {
+    restores_ = store_.has_file();  // begun or made longer, and then the disk had no more
+    throw;
+  }
   restores_ = true;  // from here on it is ours
 }
 

@@ -22,7 +22,6 @@ class SessionFolder {
   SessionFolder& operator=(const SessionFolder&) = delete;
   ~SessionFolder();
 
-  bool has_file() const;
   // False where there is no file: then nothing is open.
   bool open();
   void close();

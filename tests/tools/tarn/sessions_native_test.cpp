@@ -3,8 +3,11 @@
 //         why, and leaves the folders as they were.
 // Method  the program as a shell starts it, on a tiny model.
 #include <doctest/doctest.h>
+#include <sys/resource.h>
 
+#include <csignal>
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -167,6 +170,50 @@ TEST_CASE("an import that is refused leaves the folder as it was") {
     }
   }
   CHECK(has(world.listed(world.there), "own"));
+}
+
+// Files that this process and its children write have so many bytes at most; more is an error, as
+// on a full disk.
+class SmallFiles {
+ public:
+  explicit SmallFiles(rlim_t n_bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
+    REQUIRE(getrlimit(RLIMIT_FSIZE, &before_) == 0);
+    const rlimit small{.rlim_cur = n_bytes, .rlim_max = before_.rlim_max};
+    REQUIRE(setrlimit(RLIMIT_FSIZE, &small) == 0);
+  }
+  ~SmallFiles() {
+    static_cast<void>(setrlimit(RLIMIT_FSIZE, &before_));
+    static_cast<void>(std::signal(SIGXFSZ, handler_));
+  }
+  SmallFiles(const SmallFiles&) = delete;
+  SmallFiles& operator=(const SmallFiles&) = delete;
+
+ private:
+  rlimit before_{};
+  void (*handler_)(int);
+};
+
+TEST_CASE("an import that finds no room in a new folder leaves it as it was, and comes in later") {
+  World world;
+  world.say(world.here, "talk", "The first sentence of a long conversation about the sea.");
+  REQUIRE(world.sessions(world.here, {"export", "talk", world.file.path()}).exit_code == 0);
+  const fs::path made = fs::path(world.there.path()) / "sessions.tarn";
+  for (const rlim_t n_bytes : {4096u, 12288u}) {
+    CAPTURE(n_bytes);
+    Ended ended;
+    {
+      const SmallFiles small(n_bytes);
+      ended = world.sessions(world.there, {"import", world.file.path()});
+    }
+    CAPTURE(ended.err);
+    CHECK(ended.exit_code != 0);
+    CHECK(ended.exit_code < 128);
+    CHECK_FALSE(fs::exists(made));
+    CHECK(has(world.listed(world.there), "no session"));
+  }
+  std::ofstream(made).close();  // as one that was killed before it wrote
+  CHECK(world.sessions(world.there, {"import", world.file.path()}).exit_code == 0);
+  CHECK(has(world.listed(world.there), "talk"));
 }
 
 TEST_CASE("what is not there, or cannot be written, is refused with its reason") {
