@@ -66,7 +66,8 @@ struct AttendSpan {
 
   struct Place {
     u32 row, kv_head, first_head, n_heads;
-    u32 span, begin, end;  // slots [begin, end) of the row
+    u32 span;        // of the launch
+    u32 begin, end;  // slots [begin, end) of the row
   };
 
   // A weight of each of the q heads, as one vector. Heads that are not there have zeros.
@@ -185,7 +186,7 @@ struct AttendSpan {
     place.n_heads = args.n_group_heads - place.first_head;
     if (place.n_heads > kHeads) place.n_heads = kHeads;
     if (place.row >= load<u32>(args.n_rows)) return;
-    place.begin = place.span * kGpuSpanSlots;
+    place.begin = (args.span_begin + place.span) * kGpuSpanSlots;
     place.end = args.visible[place.row];
     if (place.end <= place.begin) return;
     if (place.end > place.begin + kGpuSpanSlots) place.end = place.begin + kGpuSpanSlots;
@@ -324,41 +325,66 @@ struct AttendSpan {
   }
 };
 
-// A thread a dim of one row and q head; the spans' weights, a thread each, through shared memory.
+// A thread a dim of one row and q head; the weights of some spans, a thread each, through shared
+// memory.
 struct MergeSpans {
   static constexpr u32 kThreads = 128;
-  static constexpr u64 kSharedBytes = shared_bytes_of(kThreads, sizeof(F32x2)) +
-                                      shared_bytes_of(kThreads / kWarpLanes, sizeof(f32));
+  static_assert(kGpuMergeSpans <= kWarpLanes);  // a lane a span finds their largest m
+  static constexpr u64 kSharedBytes = shared_bytes_of(kGpuMergeSpans, sizeof(F32x2));
   using Args = GpuAttnArgs;
 
   TARN_DEVICE static void run(Cta& cta, const Args& args) {
-    const Shared<F32x2> weights = cta.shared<F32x2>(kThreads);  // of kThreads spans, and their l
-    const Shared<f32> max_of_warp = cta.shared<f32>(kThreads / kWarpLanes);
+    const Shared<F32x2> weights = cta.shared<F32x2>(kGpuMergeSpans);  // of spans, and their l
     const u32 head_dim = args.pages.head_dim;
     const u32 n_heads = args.pages.n_kv_heads * args.n_group_heads;
     const u32 head = cta.block(), row = cta.block_y();
     if (row >= load<u32>(args.n_rows)) return;
     const u32 n_spans = (args.visible[row] + kGpuSpanSlots - 1) / kGpuSpanSlots;
+    const u32 end = args.span_begin + args.spans_max;
+    if (args.span_begin > 0 && n_spans <= args.span_begin) return;  // its end was in a part before
+    const u32 n = (n_spans < end ? n_spans : end) - args.span_begin;
+    const bool goes_on = n_spans > end;
     const u64 stride = u64{head_dim} + 2;
-    const f32* partial = args.partial + (u64{row} * n_heads + head) * args.spans_max * stride;
-    const f32 max = max_of(cta, partial + head_dim, stride, n_spans, max_of_warp);
+    const u64 at = u64{row} * n_heads + head;
+    const f32* partial = args.partial + at * args.spans_max * stride;
+    f32* state = args.states == nullptr ? nullptr : args.states + at * stride;
     for (u32 first = 0; first < head_dim; first += kThreads) {
       const u32 i = first + cta.thread();
-      f32 sum = 0.0f, o = 0.0f;
-      for (u32 begin = 0; begin < n_spans; begin += kThreads) {
-        const u32 n = n_spans - begin < kThreads ? n_spans - begin : kThreads;
+      f32 max = kNoScore, sum = 0.0f, o = 0.0f;
+      if (args.span_begin > 0) {
+        max = state[head_dim];
+        sum = state[head_dim + 1];
+        if (i < head_dim) o = state[i];
+      }
+      for (u32 begin = 0; begin < n; begin += kGpuMergeSpans) {
+        const u32 n_here = n - begin < kGpuMergeSpans ? n - begin : kGpuMergeSpans;
         const f32* spans = partial + begin * stride;
-        if (cta.thread() < n) {
-          const f32* its = spans + cta.thread() * stride + head_dim;
-          weights[cta.thread()] = F32x2{{exp_f32(its[0] - max), its[1]}};
+        const bool has_span = cta.lane() < n_here;
+        const f32* its = spans + (has_span ? cta.lane() : 0) * stride + head_dim;
+        const f32 max_here = max_warp(cta, has_span ? its[0] : kNoScore);
+        const f32 next = max > max_here ? max : max_here;
+        const f32 decay = max == kNoScore ? 0.0f : exp_f32(max - next);
+        max = next;
+        if (cta.thread() < n_here) {
+          weights[cta.thread()] = F32x2{{exp_f32(its[0] - next), its[1]}};
         }
         cta.barrier();  // the weights of these spans are there
-        TARN_UNROLL(8) for (u32 s = 0; s < n; ++s) {
+        sum = sum * decay;
+        o = o * decay;
+        TARN_UNROLL(8) for (u32 s = 0; s < n_here; ++s) {
           const F32x2 weight = weights[s];
           sum = fma(weight.v[0], weight.v[1], sum);
           if (i < head_dim) o = fma(weight.v[0], spans[s * stride + i], o);
         }
-        cta.barrier();  // all have read them
+        cta.barrier();  // all have read them, and the state
+      }
+      if (goes_on) {
+        if (i < head_dim) state[i] = o;
+        if (i == head_dim - 1) {  // in the last turn
+          state[head_dim] = max;
+          state[head_dim + 1] = sum;
+        }
+        continue;
       }
       const f32 value = n_spans == 0 ? 0.0f : o / sum;
       if (i >= head_dim) continue;  // whole warps, where 32 divides head_dim
@@ -368,24 +394,6 @@ struct MergeSpans {
                          head * head_dim + i);
       }
     }
-  }
-
-  // The largest of every stride-th of n numbers.
-  TARN_DEVICE static f32 max_of(Cta& cta, const f32* numbers, u64 stride, u32 n,
-                                const Shared<f32>& of_warp) {
-    f32 max = kNoScore;
-    for (u32 s = cta.thread(); s < n; s += kThreads) {
-      const f32 m = numbers[s * stride];
-      max = m > max ? m : max;
-    }
-    max = max_warp(cta, max);
-    if (cta.lane() == 0) of_warp[cta.warp()] = max;
-    cta.barrier();  // every thread needs every warp's
-    for (u32 w = 0; w < of_warp.count(); ++w) {
-      const f32 other = of_warp[w];
-      max = other > max ? other : max;
-    }
-    return max;
   }
 };
 

@@ -18,8 +18,14 @@
 //   l of lane t mod 32 = l*c + p[t], then reduce_cta.h's butterfly;  o[i] = o[i]*c, then fma over
 //   the tile's t = part (mod parts) ascending of p[t]*v[t][i];  the parts are added in ascending
 //   order; parts = 128 / (head_dim / 2) or 1.
-// Merge: M = max m; w = exp(m - M); L = fma(w, l, L) and o = fma(w, o_span, o) over the spans
-// ascending; out = o / L. visible = 0 gives zeros.
+// Merge, kGpuMergeSpans at a time, at fixed absolute places: M' = max(M, max m); c = exp(M - M');
+// L = L*c, o = o*c; w = exp(m - M'); L = fma(w, l, L) and o = fma(w, o_span, o) over the spans
+// ascending. out = o / L. visible = 0 gives zeros.
+//
+// A launch may take a part of the slots, such parts ascending from 0 on: [span_begin, span_begin +
+// spans_max) spans, span_begin a multiple of kGpuMergeSpans; rows that see more leave M, L and o in
+// `states` for the next part, with the bits of a launch over all. Of groups only the part's are
+// read.
 //
 // Bound  |error| <= eps * max|v| * ((head_dim + 5)*A + 8*(T + S) + 64 * S + 64), eps = 2^-23, A as
 //        in attn.h, T tiles, S spans. What a row may not see is never used, whatever it holds.
@@ -57,6 +63,8 @@ struct GpuKvAppendArgs {
 };
 
 inline constexpr u32 kGpuSpanSlots = 256;
+inline constexpr u32 kGpuMergeSpans = 16;
+inline constexpr u32 kGpuMergeSlots = kGpuMergeSpans * kGpuSpanSlots;
 
 struct GpuAttnArgs {
   GpuPages pages;
@@ -69,12 +77,14 @@ struct GpuAttnArgs {
   const u32* n_rows;
   u32 rows_max;
   u32 n_group_heads;  // q heads that share a KV head, consecutive
-  u32 spans_max;      // the grid's: visible <= spans_max * kGpuSpanSlots
+  u32 spans_max;      // the grid's, from span_begin on; without states all that a row sees
   f32 scale;
   f32* partial;  // gpu_attn_partial_bytes()
+  u32 span_begin = 0;
+  f32* states = nullptr;  // [rows_max, n_heads, head_dim + 2]: o, then M and L
 };
 
-// For each row, q head and span: o [head_dim], then m and l.
+// For each row, q head and span of a launch: o [head_dim], then m and l.
 constexpr u64 gpu_attn_partial_bytes(u32 rows_max, u32 n_heads, u32 spans_max, u32 head_dim) {
   return u64{rows_max} * n_heads * spans_max * (u64{head_dim} + 2) * sizeof(f32);
 }

@@ -1,6 +1,6 @@
 // Goal    every GPU attends as kernels/attn/attn_gpu.h says, with the same bits whatever the batch,
-//         the number of spans in the grid and the place of the pages; and its append writes the
-//         bytes of the CPU's kv_store.
+//         the number of spans in the grid and the place of the pages, at once or in parts; and its
+//         append writes the bytes of the CPU's kv_store.
 // Method  an f64 oracle over the decoded pages; slots around a tile, a page and a span; both KV
 //         types; every group in memory of its own, so AddressSanitizer sees a step outside;
 //         canaries in unused rows and gaps; NaN in every slot that a row may not see.
@@ -42,7 +42,9 @@ const Case kCases[] = {
     {"f16: nine heads are two chunks",    KvType::f16,   8, 1, 9, 128, {34}},
     {"f16: the largest head",             KvType::f16, 256, 1, 2,  64, {66}},
     {"f16: dims that leave threads over", KvType::f16,  96, 1, 1, 256, {300}},
-    {"f16: spans for two turns of merge", KvType::f16,   8, 1, 1, 256, {32800}},
+    {"f16: spans for nine turns of merge", KvType::f16,  8, 1, 1, 256, {32800}},
+    {"f16: ends in several parts",        KvType::f16,   8, 2, 2, 128, {0, 5, 4096, 4097, 8300}},
+    {"q8_0: the largest head, two parts", KvType::q8_0, 256, 1, 1, 32, {4100}},
     {"f16: scores whose exp is infinite", KvType::f16,  32, 1, 2,  64, {1, 300, 520}, 90.0f},
     {"q8_0: one slot",                    KvType::q8_0, 32, 1, 1,  32, {1}},
     {"q8_0: around a tile",               KvType::q8_0, 64, 2, 2,  64, {31, 32, 33}},
@@ -98,10 +100,12 @@ class Problem {
     }
   }
 
-  // Rows [begin, begin + n) as one launch, in tables given out from the last row on if `reversed`.
+  // Rows [begin, begin + n) as one launch, in tables given out from the last row on if `reversed`;
+  // or as one for each part of so many spans, when others' groups are nowhere.
   struct Launch {
     u32 begin, n_rows, rows_max, spans_max;
     bool reversed;
+    u32 part_spans = 0;
   };
   struct Output {
     std::vector<f32> out;
@@ -133,28 +137,43 @@ class Problem {
     const u64 k = u64{n_heads_} * case_.head_dim;
     const DeviceArray<i8> quantized(gpu, launch.rows_max * k, i8{0});
     const DeviceArray<U32x2> side(gpu, launch.rows_max * k / 32, {{0, 0}});
-    const DeviceArray<u8*> groups(gpu, addresses);
     const DeviceArray<u32> device_tables(gpu, tables), device_visible(gpu, visible);
     const DeviceArray<u32> n_rows(gpu, {launch.n_rows});
+    const u32 part_spans = launch.part_spans == 0 ? launch.spans_max : launch.part_spans;
     const DeviceArray<u8> partial(
-        gpu, gpu_attn_partial_bytes(launch.rows_max, n_heads_, launch.spans_max, case_.head_dim),
+        gpu, gpu_attn_partial_bytes(launch.rows_max, n_heads_, part_spans, case_.head_dim),
         u8{0xff});
+    const DeviceArray<f32> states(gpu, u64{launch.rows_max} * n_heads_ * (case_.head_dim + 2),
+                                  std::numeric_limits<f32>::quiet_NaN());
     const bool quantizes = case_.head_dim % 32 == 0;
-    gpu.table->attend(
-        {.pages = pages(groups.data(), table_stride, kGroupStride, device_tables.data()),
-         .q = q.data(),
-         .q_stride = stride_,
-         .out = out.data(),
-         .out_stride = stride_,
-         .quantized = {quantizes ? quantized.data() : nullptr, side.data()},
-         .visible = device_visible.data(),
-         .n_rows = n_rows.data(),
-         .rows_max = launch.rows_max,
-         .n_group_heads = case_.n_group_heads,
-         .spans_max = launch.spans_max,
-         .scale = scale(),
-         .partial = reinterpret_cast<f32*>(partial.data())},
-        gpu.stream);
+    for (u32 span = 0; span < launch.spans_max; span += part_spans) {
+      const u64 group_begin = u64{span} * kGpuSpanSlots / case_.page_tokens;
+      const u64 group_end = u64{span + part_spans} * kGpuSpanSlots / case_.page_tokens;
+      std::vector<u8*> here = addresses;
+      for (u64 i = 0; i < here.size(); ++i) {
+        const u64 group = i % table_stride / kGroupStride;
+        if (group < group_begin || group >= group_end) here[i] = nullptr;
+      }
+      const DeviceArray<u8*> groups(gpu, here);
+      gpu.table->attend(
+          {.pages = pages(groups.data(), table_stride, kGroupStride, device_tables.data()),
+           .q = q.data(),
+           .q_stride = stride_,
+           .out = out.data(),
+           .out_stride = stride_,
+           .quantized = {quantizes ? quantized.data() : nullptr, side.data()},
+           .visible = device_visible.data(),
+           .n_rows = n_rows.data(),
+           .rows_max = launch.rows_max,
+           .n_group_heads = case_.n_group_heads,
+           .spans_max = std::min(part_spans, launch.spans_max - span),
+           .scale = scale(),
+           .partial = reinterpret_cast<f32*>(partial.data()),
+           .span_begin = span,
+           .states = launch.part_spans == 0 ? nullptr : states.data()},
+          gpu.stream);
+      (void)out.host();  // before the table is given back
+    }
     return {out.host(), quantized.host(), side.host()};
   }
 
@@ -273,6 +292,27 @@ TEST_CASE("a row alone, more spans in the grid and other places of pages give th
       for (u32 row = 0; row < n; ++row) {
         const auto alone = p.run(gpu, {row, 1, 1, p.spans() + row, false}).out;
         CHECK(std::memcmp(alone.data(), &batch[row * p.stride()], p.stride() * sizeof(f32)) == 0);
+      }
+    }
+  }
+}
+
+TEST_CASE("slots taken in parts, as they come from elsewhere, give the same bits") {
+  tarn::test::Random random(tarn::test::seed_from_environment());
+  CAPTURE(random.seed());
+  for (const test::Gpu& gpu : test::gpus()) {
+    CAPTURE(gpu.table->name);
+    for (const Case& c : kCases) {
+      CAPTURE(c.name);
+      Problem p(c, random);
+      const u32 n = p.n_rows();
+      const Problem::Output whole = p.run(gpu, {0, n, n, p.spans(), false});
+      for (const u32 part_spans : {kGpuMergeSpans, 2 * kGpuMergeSpans}) {
+        if (part_spans >= p.spans() && part_spans > kGpuMergeSpans) continue;  // one part, again
+        CAPTURE(part_spans);
+        const Problem::Output parts = p.run(gpu, {0, n, n + 1, p.spans(), true, part_spans});
+        CHECK(std::memcmp(whole.out.data(), parts.out.data(), whole.out.size() * sizeof(f32)) == 0);
+        CHECK(std::equal(whole.q.begin(), whole.q.end(), parts.q.begin()));
       }
     }
   }
