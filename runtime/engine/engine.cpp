@@ -383,7 +383,7 @@ void Engine::prepare_selection() {
     if (!is_generated || run.n_rows != 1) continue;
     const Result<bool> selects =
         selector_.begin_row(run.owner, s.sequence, s.n_ids, trace_.n_prefill_rows == 0);
-    if (!selects && on_gpu()) return lose_device(selects.error());
+    if (!selects && !kv_stream_.is_on()) return lose_device(selects.error());
     if (!selects) {
       kv_stream_.note_failure(run.owner, selects.error());
       continue;
@@ -396,7 +396,7 @@ void Engine::prepare_selection() {
 // The GPU has a step to compute: its part of a clustering meanwhile, once. Not beside a prompt:
 // what takes longer than the GPU would keep a first token waiting.
 bool Engine::work_beside() {
-  if (!on_gpu() || !selector_.is_on() || !std::exchange(may_work_beside_, false)) return true;
+  if (plan_.gpu_select.n_rows == 0 || !std::exchange(may_work_beside_, false)) return true;
   SegmentTimer timer(trace_, SegmentKind::cluster_beside, *clock_);
   const Result<void> worked = selector_.work_beside();
   if (!worked) lose_device(worked.error());

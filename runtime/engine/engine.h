@@ -246,6 +246,10 @@ class Engine final : private StepWatch {
   void place_cpu_backend(const OpenArgs& args);
   Result<void> place_gpu_backend(const OpenArgs& args);
   GpuSelectArgs place_gpu_selection();
+  GpuStreamArgs place_gpu_stream();
+  enum class Registered : u8 { mirror, frames, gathered, count };
+  Result<DeviceBytes> register_with_gpu(Registered which, std::span<std::byte> bytes);
+  std::span<std::byte> region_or_registered(plan::RegionId id, Registered which);
   void place_selector(const OpenArgs& args);
   Result<void> place_sessions(const OpenArgs& args);
   Result<void> open_kv_stream(const OpenArgs& args, std::span<std::byte> tables);
@@ -338,8 +342,11 @@ class Engine final : private StepWatch {
   GpuBackend gpu_backend_{};
   MemoryProbe memory_probe_{};
   Backend* backend_ = &cpu_backend_;
-  Bump mirror_{};                      // with a GPU: the region of that name
-  std::span<std::byte> registered_{};  // of it, with the device
+  Bump mirror_{};  // with a GPU: the region of that name
+  // What the device may reach of the host's memory, with tiers the frames of KV and what selection
+  // gathers, too.
+  std::array<std::span<std::byte>, static_cast<u64>(Registered::count)> registered_{};
+  DeviceBytes frames_on_device_{};
   std::span<Session> sessions_{};
   u32 n_session_slots_ = 0;
 

@@ -51,11 +51,25 @@ Result<void> Engine::open_gpu(const OpenArgs& args, const model::ModelDescriptio
   TARN_CHECK(measure_gpu_memory());  // while nothing is registered
   const std::span<std::byte> mirror = region(RegionId::mirror);
   mirror_ = Bump(mirror);
-  if (device_->facts().host_register) {
-    TARN_CHECK(device_->register_host(mirror));  // copies find it by its address on the host
-    registered_ = mirror;
-  }
+  if (!device_->facts().host_register) return {};
+  TARN_CHECK(register_with_gpu(Registered::mirror, mirror));  // copies find it by its host address
+  if (!plan_.tiers.is_on()) return {};
+  TARN_TRY(frames_on_device_, register_with_gpu(Registered::frames, region(RegionId::kv_groups)));
+  if (select_config_.is_full()) return {};
+  TARN_CHECK(register_with_gpu(Registered::gathered, region(RegionId::select_scratch)));
   return {};
+}
+
+Result<DeviceBytes> Engine::register_with_gpu(Registered which, std::span<std::byte> bytes) {
+  TARN_TRY(const DeviceBytes on_device, device_->register_host(bytes));
+  registered_[static_cast<u64>(which)] = bytes;
+  return on_device;
+}
+
+// A region is handed out once.
+std::span<std::byte> Engine::region_or_registered(RegionId id, Registered which) {
+  const std::span<std::byte> registered = registered_[static_cast<u64>(which)];
+  return registered.empty() ? region(id) : registered;
 }
 
 // How fast the GPU reads its two kinds of memory on this box, in the plan's own: the largest slab
@@ -94,8 +108,8 @@ Result<void> Engine::place_gpu_backend(const OpenArgs& args) {
                            .plan = &plan_,
                            .indexes = gpu_memory_.select_device(),
                            .window = take<std::byte>(mirror_, plan_.gpu_select.window_bytes)}));
-    place_selector(args);
   }
+  place_selector(args);
   const u32 step_rows = plan::gpu_step_rows(plan_.rows_max);
   const plan::StepShape shape = plan::step_shape(spec_, step_rows);
   std::byte* step = gpu_memory_.activations();
@@ -114,8 +128,9 @@ Result<void> Engine::place_gpu_backend(const OpenArgs& args) {
   kernels::rope_frequencies(spec_.rope_base, spec_.rope_scale, spec_.n_rot, weights_.rope_factors,
                             inv_freq.data());
 
+  const u64 n_attended = plan::gpu_attended_slots(plan_.context_tokens, plan_.gpu_stream.is_on());
   const u64 partials_bytes =
-      align_up(plan::gpu_partials_bytes(spec_, plan_.context_tokens), kDevicePieceAlignment);
+      align_up(plan::gpu_partials_bytes(spec_, n_attended), kDevicePieceAlignment);
   const u64 n_logits = plan_.logit_rows_max * u64{spec_.n_vocab};
   const u64 n_summaries =
       plan::gpu_summaries_bytes(spec_, plan_.logit_rows_max) / sizeof(kernels::GpuLogitsSummary);
@@ -157,7 +172,29 @@ Result<void> Engine::place_gpu_backend(const OpenArgs& args) {
        .host_embedded = embedded_.data,
        .host_summaries = take<kernels::GpuLogitsSummary>(mirror_, n_summaries).data(),
        .host_groups = take<u64>(mirror_, n_groups).data(),
-       .select = place_gpu_selection()});
+       .select = place_gpu_selection(),
+       .stream = place_gpu_stream()});
+}
+
+// Empty where all KV lies on the device.
+GpuStreamArgs Engine::place_gpu_stream() {
+  const plan::GpuStreamShape& shape = plan_.gpu_stream;
+  if (!shape.is_on()) return {};
+  const std::span<std::byte> whole(gpu_memory_.attention(), plan_.of(RegionId::attention).bytes);
+  std::byte* at = whole.data() + (whole.size() - shape.device_bytes());
+  const auto piece = [&at](u64 bytes) { return std::exchange(at, at + bytes); };
+  GpuStreamArgs args{.kv = &kv_stream_,
+                     .selector = selector_.is_on() ? &selector_ : nullptr,
+                     .shape = shape,
+                     .frames = registered_[static_cast<u64>(Registered::frames)].data(),
+                     .frames_on_device = reinterpret_cast<u64>(frames_on_device_.raw())};
+  args.states = reinterpret_cast<f32*>(piece(shape.states_bytes));
+  args.staged = reinterpret_cast<u8*>(piece(shape.staged_bytes));
+  args.gathered = reinterpret_cast<u8*>(piece(shape.gathered_bytes));
+  args.tables = piece(shape.tables_bytes);
+  args.host_tables = take<std::byte>(mirror_, shape.tables_bytes).data();
+  args.host_query = take<f32>(mirror_, u64{spec_.n_heads} * spec_.head_dim).data();
+  return args;
 }
 
 // Empty where nothing selects.
@@ -200,6 +237,7 @@ Result<void> Engine::capture_step(u32 n_rows) {
 // Every decode step's graph, so that nothing is captured after READY. The state that the ops see
 // stands for a full bucket; what the kernels read is in the device's memory when a graph runs.
 Result<void> Engine::capture_graphs() {
+  if (plan_.gpu_stream.is_on()) return {};  // the host has its part in every layer
   const u32 rows_max = std::min(plan_.sessions_max, kernels::kGpuMatvecRowsMax);
   const u32 spans_max = plan::gpu_spans(plan_.context_tokens);
   for (u32 n_rows = 1; n_rows <= std::bit_ceil(rows_max); n_rows *= 2) {

@@ -258,7 +258,9 @@ void Engine::close() {
   if (device_ != nullptr) (void)device_->bind_thread();
   gpu_backend_.close();
   gpu_indexes_.close();
-  if (!registered_.empty()) device_->unregister_host(registered_);
+  for (const std::span<std::byte> bytes : registered_) {
+    if (!bytes.empty()) device_->unregister_host(bytes);
+  }
   registered_ = {};
   gpu_memory_.release();
   memory_probe_ = {};
@@ -364,10 +366,10 @@ void Engine::place_selector(const OpenArgs& args) {
                   .workers = &workers_,
                   .clock = clock_,
                   .kv_stream = plan_.tiers.is_on() ? &kv_stream_ : nullptr,
-                  .device = on_gpu() ? &gpu_indexes_ : nullptr,
+                  .device = plan_.gpu_select.n_rows > 0 ? &gpu_indexes_ : nullptr,
                   .indexes = region(RegionId::select_index),
                   .caches = region(RegionId::kv_cache),
-                  .scratch = region(RegionId::select_scratch)});
+                  .scratch = region_or_registered(RegionId::select_scratch, Registered::gathered)});
   log_.info("select: %s, verified: %s", select_name(), select_verified() ? "true" : "false");
 }
 
@@ -375,10 +377,10 @@ Result<void> Engine::place_sessions(const OpenArgs& args) {
   Bump bump(region(RegionId::kv_tables));
   const auto pool_tables =
       take<std::byte>(bump, kv::GroupPool::bookkeeping_bytes(plan_.groups_max));
-  if (on_gpu()) {
-    pool_.init(plan_.group_shape, plan_.groups_max, &gpu_memory_, pool_tables);
-  } else if (plan_.tiers.is_on()) {
+  if (plan_.tiers.is_on()) {
     pool_.init(plan_.group_shape, plan_.groups_max, kv_stream_.memory(), pool_tables);
+  } else if (on_gpu()) {
+    pool_.init(plan_.group_shape, plan_.groups_max, &gpu_memory_, pool_tables);
   } else {
     pool_.init(plan_.group_shape, plan_.groups_max, region(RegionId::kv_groups), pool_tables);
   }
@@ -406,18 +408,19 @@ Result<void> Engine::open_kv_stream(const OpenArgs& args, std::span<std::byte> t
   kv_type_ = plan::kv_type(args.config);
   publish_ns_ = u64{args.config.store.publish_ms} * 1'000'000;
   const store::KvIdentity identity = kv_identity();
-  TARN_CHECK(kv_stream_.open({.plan = &plan_,
-                              .n_cache_layers = spec_.n_cache_layers,
-                              .folder = args.config.store.path.data(),
-                              .io_kind = io_kind(args.config),
-                              .io = args.store_io,
-                              .clock = clock_,
-                              .log = log_,
-                              .identity = &identity,
-                              .frames = region(RegionId::kv_groups),
-                              .tables = tables,
-                              .store_memory = region(RegionId::store),
-                              .extents = selector_.extents_memory()}));
+  TARN_CHECK(
+      kv_stream_.open({.plan = &plan_,
+                       .n_cache_layers = spec_.n_cache_layers,
+                       .folder = args.config.store.path.data(),
+                       .io_kind = io_kind(args.config),
+                       .io = args.store_io,
+                       .clock = clock_,
+                       .log = log_,
+                       .identity = &identity,
+                       .frames = region_or_registered(RegionId::kv_groups, Registered::frames),
+                       .tables = tables,
+                       .store_memory = region(RegionId::store),
+                       .extents = selector_.extents_memory()}));
   log_.info("kv: %u of %u groups in memory, the rest in %s", plan_.tiers.n_frames, plan_.groups_max,
             args.config.store.path.data());
   return {};

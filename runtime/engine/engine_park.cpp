@@ -12,6 +12,8 @@ namespace {
 
 // Raised when the CPU's kernels give other bits than before. All ISAs give the same.
 constexpr u32 kCpuNumericsId = 1;
+// And a GPU's: one order of sums on all of them, which is not the CPU's.
+constexpr u32 kGpuNumericsId = 0x1001;
 // A slice of a kept session's prompt takes no longer, since what is within one is lost in a crash.
 constexpr u64 kSliceNs = 2'500'000'000;
 constexpr u32 kFirstSliceRows = 64;
@@ -77,7 +79,7 @@ store::KvIdentity Engine::kv_identity() const {
           .rope_type = spec_.rope_halves ? 1u : 0u,
           .rope_dims = spec_.n_rot,
           .rope_scaling = store::root_key(open, std::as_bytes(std::span(rope))).low,
-          .numerics_id = kCpuNumericsId};
+          .numerics_id = on_gpu() ? kGpuNumericsId : kCpuNumericsId};
 }
 
 void Engine::forget_name(Session& s) {

@@ -33,12 +33,18 @@ Result<void> GpuBackend::open(const GpuBackendArgs& args) {
   for (u32 n = 0; n <= args_.rows_max; ++n) host_counts[n] = n;
   send(args_.counts, host_counts, args_.rows_max + 1);
   if (may_select()) place_gathered();
+  if (streams()) {
+    TARN_TRY(host_part_, args_.device->create_event());
+    place_stream();
+  }
   return finish();
 }
 
 void GpuBackend::close() {
   if (done_ != nullptr) args_.device->destroy_event(done_);
   done_ = nullptr;
+  if (host_part_ != nullptr) args_.device->destroy_event(host_part_);
+  host_part_ = nullptr;
   for (auto& of_rows : graphs_) {
     for (GpuGraph*& graph : of_rows) {
       if (graph != nullptr) args_.device->destroy_graph(graph);
@@ -117,7 +123,7 @@ const u32* GpuBackend::count(u32 n) const {
 bool GpuBackend::launch_graph(const StepState& step) {
   const bool is_decode = step.n_rows <= kRowsMax && step.runs.size() == step.n_rows &&
                          step.wanted.size() == step.n_rows;
-  if (!is_decode || step.kv_watch.rows != nullptr) return false;
+  if (!is_decode || streams() || step.kv_watch.rows != nullptr) return false;
   const auto selects = [](const RowRun& run) { return run.selects; };
   const bool some_select = std::ranges::any_of(step.runs, selects);
   if (some_select && step.n_rows > 1) return false;
@@ -141,7 +147,7 @@ void GpuBackend::begin_step(const StepState& step) {
   mode_ = Mode::eager;
   place_state(step.n_rows);
   write_state(step);
-  for (const RowRun& run : step.runs) send_groups(run);
+  for (const RowRun& run : step.runs) streams() ? send_tails(step, run) : send_groups(run);
   send(args_.state, args_.host_state, state_.bytes);
   if (args_.host_embedded != nullptr) {
     send(args_.embedded, args_.host_embedded, u64{step.n_rows} * args_.spec->d_model);
@@ -373,6 +379,7 @@ void GpuBackend::attend(const StepState& step, u32 cache_layer, Rows q, Rows out
   const model::ModelSpec& spec = *args_.spec;
   const u64 d_out = u64{spec.n_heads} * spec.head_dim;
   const bool leaves_acts = spec.head_dim % kActBlock == 0 && acts_for(out, d_out).q != nullptr;
+  if (streams()) return attend_streamed(step, cache_layer, q, out, leaves_acts);
   const u64 token_bytes =
       2 * kernels::kv_vector_bytes(args_.kv_type, spec.head_dim) * spec.n_kv_heads;
   for_launches(step.n_rows, [&](u32 begin, u32 n_rows) {

@@ -23,6 +23,10 @@
 //             step of one such row is a graph too; several, or others beside them, are not
 //   tables    where a session's groups lie, kept on both sides; only what changed is looked at and
 //             sent
+//   tiers     with KV over memory and disk (kv_stream.h) rows are written into frames of the host's
+//             memory. Attention takes a layer in chunks that are copied from there; of a row that
+//             selects the host chooses and gathers, and what it got is attended to. The host has
+//             its part in every layer, so no step is a graph; bits are those of KV on the device
 //   thread    the engine's
 //   errors    finish() tells the device's first one; a GPU that does not answer is taken for lost
 #pragma once
@@ -36,6 +40,7 @@
 #include "runtime/engine/backend.h"
 #include "runtime/model/model_spec.h"
 #include "runtime/plan/gpu_select_shape.h"
+#include "runtime/plan/gpu_stream_shape.h"
 
 namespace tarn::engine {
 
@@ -44,6 +49,7 @@ namespace tarn::engine {
 inline constexpr u64 kGpuWaitNsMax = 30'000'000'000;
 inline constexpr u64 kGpuWaitNsMin = 1'000'000'000;
 
+class KvStream;
 class Selector;
 
 // Of rows that select.
@@ -60,6 +66,23 @@ struct GpuSelectArgs {
   f32* weights = nullptr;
   u32* places = nullptr;  // [n_kv_heads, n_chosen_max]
   u8* gathered = nullptr;
+};
+
+// Of KV over memory and disk.
+struct GpuStreamArgs {
+  KvStream* kv = nullptr;        // nullptr: it is on the device
+  Selector* selector = nullptr;  // of the host
+  plan::GpuStreamShape shape{};
+  const std::byte* frames = nullptr;  // where they begin, as the host sees it
+  u64 frames_on_device = 0;           // and the device
+  // On the device.
+  f32* states = nullptr;
+  u8* staged = nullptr;
+  u8* gathered = nullptr;
+  std::byte* tables = nullptr;
+  // On the host.
+  std::byte* host_tables = nullptr;
+  f32* host_query = nullptr;  // [n_heads, head_dim]
 };
 
 struct GpuBackendArgs {
@@ -93,6 +116,7 @@ struct GpuBackendArgs {
   u64* host_groups = nullptr;  // zeros
 
   GpuSelectArgs select{};
+  GpuStreamArgs stream{};
 };
 
 class GpuBackend final : public Backend {
@@ -175,9 +199,40 @@ class GpuBackend final : public Backend {
   void choose(u32 cache_layer, u32 row, const f32* q);
   void gather_chosen(u32 cache_layer, u32 row, const f32* q);
 
+  // gpu_backend_stream.cpp
+  // What attention in parts works with.
+  struct Part {
+    kernels::GpuPages pages{};
+    Rows q{}, out{};
+    const u32* visible = nullptr;
+    kernels::GpuQuantized quantized{};
+    f32* states = nullptr;
+    u32 n_rows = 0;
+    u32 span_begin = 0, n_spans = 0;
+  };
+  // What one attention reads and leaves.
+  struct Attended {
+    const RowRun& run;
+    u32 cache_layer;
+    Rows q, out;
+    bool leaves_acts;
+  };
+  bool streams() const { return args_.stream.kv != nullptr; }
+  void place_stream();
+  void send_tails(const StepState& step, const RowRun& run);
+  void attend_streamed(const StepState& step, u32 cache_layer, Rows q, Rows out, bool leaves_acts);
+  void attend_run(const StepState& step, const Attended& a);
+  bool stage(const RowRun& run, u32 cache_layer, u32 begin, u32 end);
+  void attend_fetched(const Attended& a);
+  void attend_gathered(const Attended& a, std::span<const u32> n_slots);
+  bool bring_query(const Attended& a);
+  void attend_part(const Part& part);
+  bool wait_for_host_part();
+
   GpuBackendArgs args_{};
   GpuStream* stream_ = nullptr;
   GpuEvent* done_ = nullptr;
+  GpuEvent* host_part_ = nullptr;  // with tiers: what the host waits for within a step
   Mode mode_ = Mode::eager;
   plan::GpuStateShape state_{};           // of the step, or of the graph that is captured
   const f32* quantized_ = nullptr;        // the rows whose quantised form is in acts; nullptr: none

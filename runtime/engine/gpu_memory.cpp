@@ -15,7 +15,7 @@ Result<void> GpuMemory::reserve(Device& device, const model::ModelDescription& m
   group_bytes_ = plan.group_shape.group_bytes();
   model::each_weight_piece(
       model, [](void* cut, Checked bytes) { static_cast<SlabCutter*>(cut)->add(bytes); }, &cut_);
-  groups_ = cut_.add(group_bytes_, plan.groups_max);
+  if (!plan.tiers.is_on()) groups_ = cut_.add(group_bytes_, plan.groups_max);
   activations_ = cut_.add(plan.of(RegionId::activations).bytes);
   attention_ = cut_.add(plan.of(RegionId::attention).bytes);
   logits_ = cut_.add(plan.of(RegionId::logits).bytes);

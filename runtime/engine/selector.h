@@ -122,6 +122,7 @@ class Selector {
   // Of a session in use, for tests. `head` counts (cache layer, KV head) pairs.
   const select::PqIndex& pq_index(u32 session, u32 head) const;
 
+  bool wants_queries() const { return is_on() && extents() != nullptr; }
   // What a layer's heads asked last, [n_heads, head_dim] after RoPE: extents follow it.
   void note_query(u32 session, u32 cache_layer, const f32* q);
 
@@ -143,11 +144,18 @@ class Selector {
     const kv::Sequence* sequence;
     u32 cache_layer;
     const f32* q;
-    f32* out;
-    std::byte* attention;
-    u64 attention_stride_bytes;
+    f32* out = nullptr;
+    std::byte* attention = nullptr;
+    u64 attention_stride_bytes = 0;
   };
   Result<void> attend_fetched(const Layer& layer);
+  // All of that but attention: of each KV head how many slots it chose, and K and V of them, one
+  // behind the other, until the next call. `out` and `attention` are not looked at.
+  struct LayerKv {
+    std::span<const u32> n_slots;  // [n_kv_heads]
+    std::span<u8* const> bytes;
+  };
+  Result<LayerKv> fetch(const Layer& layer);
 
   // Of all workers together, since the last call.
   struct Spent {
@@ -220,6 +228,8 @@ class Selector {
   void keep(const Layer& layer, u32 kv_head);
   void choose_of(const Layer& layer, u32 begin, u32 end);
   enum class Turn : u8 { first, second };
+  Result<void> take_layer(const Layer& layer);
+  void note_attended(Spent& spent, u64 n_slots) const;
   void attend_of(const Layer& layer, u32 begin, u32 end, Turn turn);
   Result<void> gather(const Layer& layer);
 

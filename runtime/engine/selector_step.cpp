@@ -103,7 +103,11 @@ void Selector::attend_chosen(const Head& h, const SlotSource& source, std::span<
     spent.gather_ns += gathered_ns - part_ns;
     spent.attend_ns += args_.clock->now_ns() - gathered_ns;
   }
-  spent.kv_bytes += n_slots * u64{2} * args_.plan->group_shape.vector_bytes;
+  note_attended(spent, n_slots);
+}
+
+void Selector::note_attended(Spent& spent, u64 n_slots) const {
+  spent.kv_bytes += n_slots * 2 * args_.plan->group_shape.vector_bytes;
   spent.n_slots += n_slots;
 }
 
@@ -133,13 +137,26 @@ Selector::Head Selector::head_of(const Layer& layer, u32 kv_head, u32 worker_idx
           .cache_layer = layer.cache_layer,
           .kv_head = kv_head,
           .q = layer.q + offset,
-          .out = layer.out + offset,
+          .out = layer.out == nullptr ? nullptr : layer.out + offset,
           .attention = layer.attention + worker_idx * layer.attention_stride_bytes};
 }
 
 // Heads go as many at a time as there are workers: the disk reads for some of them while others
 // choose or attend.
 Result<void> Selector::attend_fetched(const Layer& layer) {
+  TARN_ASSERT(layer.out != nullptr);
+  return take_layer(layer);
+}
+
+Result<Selector::LayerKv> Selector::fetch(const Layer& layer) {
+  Layer asked = layer;
+  asked.out = nullptr;
+  TARN_CHECK(take_layer(asked));
+  const LayerTable table = layer_table();
+  return LayerKv{table.n_chosen, table.out};
+}
+
+Result<void> Selector::take_layer(const Layer& layer) {
   TARN_CHECK(take_in(layer));
   kv::Extents* const extents = this->extents();
   const u32 n_kv_heads = args_.spec->n_kv_heads;
@@ -196,9 +213,13 @@ void Selector::attend_of(const Layer& layer, u32 begin, u32 end, Turn turn) {
       of_session[head].copy(layer_table().found[kv_head], mine.bytes);
     }
     of_workers_[worker_idx].spent.gather_ns += args_.clock->now_ns() - start_ns;
-    const FetchedSlots source(mine.pages, args_.plan->group_shape.page_tokens);
-    attend_chosen(head_of(layer, kv_head, worker_idx), source,
-                  mine.slots.first(layer_table().n_chosen[kv_head]), worker_idx);
+    const std::span<const u32> slots = mine.slots.first(layer_table().n_chosen[kv_head]);
+    if (layer.out != nullptr) {
+      const FetchedSlots source(mine.pages, args_.plan->group_shape.page_tokens);
+      attend_chosen(head_of(layer, kv_head, worker_idx), source, slots, worker_idx);
+    } else {
+      note_attended(of_workers_[worker_idx].spent, slots.size());
+    }
     keep(layer, kv_head);
   });
 }

@@ -23,6 +23,10 @@ inline constexpr u32 kGpuAttnRowsMax = kernels::kGpuMatvecRowsMax;
 constexpr u32 gpu_spans(u64 context_tokens) {
   return static_cast<u32>(ceil_div(context_tokens, kernels::kGpuSpanSlots));
 }
+// Slots that one launch attends to at most: all, or where they come in chunks one of those.
+constexpr u64 gpu_attended_slots(u64 context_tokens, bool in_chunks) {
+  return in_chunks ? std::min<u64>(context_tokens, kernels::kGpuMergeSlots) : context_tokens;
+}
 constexpr u64 gpu_partials_bytes(const model::ModelSpec& spec, u64 context_tokens) {
   return kernels::gpu_attn_partial_bytes(kGpuAttnRowsMax, spec.n_heads, gpu_spans(context_tokens),
                                          spec.head_dim);

@@ -128,8 +128,13 @@ void add_kv(Builder& builder, const model::ModelSpec& spec, const Plan& plan) {
     disk << "none: KV is in memory";
     store << "none: KV is in memory";
   }
-  builder.add_near(RegionId::kv_groups, "kv_groups", RegionKind::kv, group_bytes,
-                   tiers.is_on() ? tiers.n_frames : plan.groups_max, groups);
+  if (tiers.is_on()) {  // frames are the disk's and the host's to reach
+    builder.add(RegionId::kv_groups, "kv_groups", RegionKind::kv,
+                Checked(group_bytes) * tiers.n_frames, groups);
+  } else {
+    builder.add_near(RegionId::kv_groups, "kv_groups", RegionKind::kv, group_bytes, plan.groups_max,
+                     groups);
+  }
   builder.add(RegionId::store, "store", RegionKind::io, tiers.store_bytes, store);
   Formula cache;
   if (tiers.cache_slots > 0) {
@@ -166,15 +171,20 @@ Checked sampling_bytes(const model::ModelSpec& spec, const Plan& plan) {
 }
 
 void add_gpu_scratch(Builder& builder, const model::ModelSpec& spec, const Plan& plan) {
-  const Checked partials = gpu_partials_bytes(spec, plan.context_tokens);
+  const GpuStreamShape& stream = plan.gpu_stream;
+  const u64 n_slots = gpu_attended_slots(plan.context_tokens, stream.is_on());
+  const Checked partials = gpu_partials_bytes(spec, n_slots);
   const u64 n_tables = u64{plan.sessions_max} + plan.gpu_select.n_rows;
   const Checked tables = gpu_page_tables_bytes(spec, n_tables, plan.pages_max);
   builder.add_near(RegionId::attention, "attention", RegionKind::scratch,
-                   partials.aligned_up(kDevicePieceAlignment) + tables, 1,
+                   partials.aligned_up(kDevicePieceAlignment) +
+                       tables.aligned_up(kDevicePieceAlignment) + stream.device_bytes(),
+                   1,
                    Formula() << kGpuAttnRowsMax << " rows x " << spec.n_heads << " heads x "
-                             << u64{gpu_spans(plan.context_tokens)} << " spans x "
+                             << u64{gpu_spans(n_slots)} << " spans x "
                              << (spec.head_dim + 2) * sizeof(f32) << " B + "
-                             << tables.get().value_or(0) << " B of page tables");
+                             << tables.get().value_or(0) << " B of page tables + "
+                             << stream.device_bytes() << " B for KV on its way");
   const u64 summaries_bytes = gpu_summaries_bytes(spec, plan.logit_rows_max);
   builder.add_near(RegionId::logits, "logits", RegionKind::scratch,
                    Checked(spec.n_vocab) * plan.logit_rows_max * sizeof(f32) + summaries_bytes, 1,
@@ -187,8 +197,8 @@ void add_gpu_scratch(Builder& builder, const model::ModelSpec& spec, const Plan&
   builder.add(RegionId::mirror, "mirror", RegionKind::io,
               sampling_bytes(spec, plan) + summaries_bytes + tables +
                   Checked(step_rows) * row_bytes + state_bytes + plan.gpu_select.window_bytes +
-                  model::weights_host_bytes(spec) + u64{spec.n_rot} / 2 * sizeof(f64) +
-                  kMirrorPiecesMax * kPieceAlignment,
+                  stream.host_bytes + model::weights_host_bytes(spec) +
+                  u64{spec.n_rot} / 2 * sizeof(f64) + kMirrorPiecesMax * kPieceAlignment,
               Formula() << "logits and sampler + " << tables.get().value_or(0)
                         << " B of page tables + " << step_rows << " rows x " << row_bytes << " B + "
                         << state_bytes << " B of state + layers"
@@ -368,9 +378,12 @@ Result<void> derive_sizes(const Inputs& inputs, u32 n_frames, Plan* plan) {
   plan->attention_stride_bytes =
       plan->page_table_offset_bytes + align_up(plan->pages_max * sizeof(u8*), kPieceAlignment);
   const bool has_gpu = inputs.device.kind != DeviceKind::cpu;
-  const KvPlace place = has_gpu ? KvPlace::gpu : n_frames > 0 ? KvPlace::tiers : KvPlace::memory;
+  const KvPlace place = n_frames > 0 ? KvPlace::tiers : has_gpu ? KvPlace::gpu : KvPlace::memory;
   plan->select = select_shape(spec, config, plan->context_tokens, place);
-  if (has_gpu) {
+  if (has_gpu && n_frames > 0) {
+    plan->gpu_stream = gpu_stream_shape(spec, plan->group_shape, gpu_step_rows(plan->rows_max),
+                                        plan->select.n_chosen_max);
+  } else if (has_gpu) {
     plan->gpu_select = gpu_select_shape(spec, select, plan->select,
                                         {.context_tokens = plan->context_tokens,
                                          .pages_max = plan->pages_max,
@@ -387,13 +400,6 @@ Result<void> derive_sizes(const Inputs& inputs, u32 n_frames, Plan* plan) {
 // Why KV cannot lie over memory and disk here.
 Result<void> check_tiers(const Inputs& inputs, const Plan& whole) {
   const Figure needed{"kv_bytes", whole.of(RegionId::kv_groups).bytes};
-  const bool keeps = inputs.config->store.sessions;
-  if (keeps && inputs.device.kind != DeviceKind::cpu) {
-    return refuse(Status::unsupported,
-                  "this version keeps sessions of the CPU alone: choose the device \"cpu\", or set "
-                  "store.sessions to false",
-                  "store.sessions", needed, {});
-  }
   if (inputs.config->store.is_off()) {
     return refuse(
         Status::invalid_config,
@@ -401,10 +407,19 @@ Result<void> check_tiers(const Inputs& inputs, const Plan& whole) {
         "(--store DIR), raise it, or lower -c (kv.context_tokens)",
         "kv.memory_bytes", {"kv_memory_bytes", inputs.config->kv_memory_bytes}, needed);
   }
-  if (inputs.device.kind != DeviceKind::cpu) {
+  const bool has_gpu = inputs.device.kind != DeviceKind::cpu;
+  if (has_gpu && !inputs.device.host_register) {
     return refuse(Status::unsupported,
-                  "this version keeps KV on disk for the CPU alone: choose the device \"cpu\", or "
-                  "lower -c (kv.context_tokens)",
+                  "this GPU cannot reach the host's memory, through which KV passes to the disk: "
+                  "choose the device \"cpu\", or lower -c (kv.context_tokens)",
+                  "kv.memory_bytes", needed, {});
+  }
+  const bool is_bounded = whole.one_budget || inputs.config->budget_bytes != 0;
+  if (!is_bounded && inputs.config->kv_memory_bytes == 0 && !inputs.config->store.sessions) {
+    return refuse(Status::invalid_config,
+                  "the context's KV is more than the GPU's memory, and nobody says how much of the "
+                  "host's it may take: set kv.memory_bytes (--kv-memory), or lower -c "
+                  "(kv.context_tokens)",
                   "kv.memory_bytes", needed, {});
   }
   if (inputs.config->select.method == SelectMethod::oracle) {

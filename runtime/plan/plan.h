@@ -20,6 +20,7 @@
 #include "runtime/kv/group_pool.h"
 #include "runtime/model/model_spec.h"
 #include "runtime/plan/gpu_select_shape.h"
+#include "runtime/plan/gpu_stream_shape.h"
 #include "runtime/plan/select_shape.h"
 #include "runtime/plan/tier_shape.h"
 
@@ -33,7 +34,8 @@ enum class RegionId : u8 {
                 // then with a store Residency's and the Mover's
   activations,  // as step_shape() cuts it
   attention,    // of every worker: attn_scratch_bytes(), then pages_max page pointers; with a store
-                // the state of attention in parts
+                // the state of attention in parts. With a GPU partial results and page tables, then
+                // with a store gpu_stream's
   logits,  // [logit_rows_max, n_vocab] f32, then [n_vocab] candidates, then the sampler's scratch
   tokenizer,
   sessions,        // sessions_max times session_bytes(), 64-byte aligned each
@@ -77,6 +79,7 @@ struct Plan {
   SelectShape select{};
   GpuSelectShape gpu_select{};
   TierShape tiers{};
+  GpuStreamShape gpu_stream{};  // on where there are both a GPU and tiers
   const Region& of(RegionId id) const { return regions[static_cast<u64>(id)]; }
 };
 

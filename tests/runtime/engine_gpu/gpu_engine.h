@@ -65,9 +65,10 @@ struct GpuEngine {
     return engine.open({.model_path = path.c_str(),
                         .config = config,
                         .reserve = &reserve,
-                        .clock = &clock,
+                        .clock = lent_clock != nullptr ? lent_clock : &clock,
                         .device = &device,
                         .gpu_kernels = kernels,
+                        .store_io = store_io,
                         .log = Log(&keep_log, this, LogLevel::info)});
   }
   void run() {
@@ -83,6 +84,8 @@ struct GpuEngine {
   std::string log;
   SystemReserve reserve;
   SystemClock clock;
+  Clock* lent_clock = nullptr;
+  IoBackend* store_io = nullptr;
   engine::Engine engine;
 };
 

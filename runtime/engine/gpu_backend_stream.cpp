@@ -1,0 +1,255 @@
+// Attention on a GPU over KV that lies in the host's memory and on disk: a layer's groups come in
+// chunks, or the host gathers what a row chose.
+#include <algorithm>
+
+#include "platform/base/assert.h"
+#include "platform/base/checked.h"
+#include "runtime/engine/gpu_backend.h"
+#include "runtime/engine/kv_stream.h"
+#include "runtime/engine/selector.h"
+#include "runtime/plan/gpu_shape.h"
+
+namespace tarn::engine {
+namespace {
+
+constexpr u64 kNapNs = 20'000;
+
+}  // namespace
+
+// Where the groups of a chunk and those of gathered slots lie, once.
+void GpuBackend::place_stream() {
+  const GpuStreamArgs& mine = args_.stream;
+  const u64 group_bytes = args_.page_bytes * args_.spec->n_kv_heads;
+  auto* address = reinterpret_cast<u64*>(mine.host_tables);
+  const u64 staged_stride = align_up(group_bytes, u64{4096});
+  for (u32 i = 0; i < mine.shape.chunk_groups; ++i) {
+    *address++ = reinterpret_cast<u64>(mine.staged + i * staged_stride);
+  }
+  const u32 n_gathered = args_.spec->n_kv_heads * mine.shape.gathered_pages;
+  for (u32 i = 0; i < n_gathered; ++i) {
+    *address++ = reinterpret_cast<u64>(mine.gathered + i * args_.page_bytes);
+  }
+  const u64 n_addresses = u64{mine.shape.chunk_groups} + n_gathered;
+  TARN_ASSERT(n_addresses == mine.shape.n_addresses(args_.spec->n_kv_heads));
+  send(mine.tables, mine.host_tables, n_addresses * sizeof(u64));
+}
+
+// Where the step's rows of a run are written: frames, as the device sees them.
+void GpuBackend::send_tails(const StepState& step, const RowRun& run) {
+  TARN_ASSERT(run.owner < args_.sessions_max);
+  const u32 n_layers = args_.spec->n_cache_layers;
+  const u32 begin = step.positions[run.row_begin] / args_.page_tokens;
+  const u32 end = step.positions[run.row_begin + run.n_rows - 1] / args_.page_tokens + 1;
+  TARN_ASSERT(end <= args_.pages_max);
+  const u64 first = (u64{run.owner} * args_.pages_max + begin) * n_layers;
+  u64* address = args_.host_groups + first;
+  for (u32 group = begin; group < end; ++group) {
+    for (u32 layer = 0; layer < n_layers; ++layer) {
+      const u64 at_host = run.sequence->group_address(layer, group);
+      *address++ =
+          at_host - reinterpret_cast<u64>(args_.stream.frames) + args_.stream.frames_on_device;
+    }
+  }
+  send(args_.groups + first, args_.host_groups + first, u64{end - begin} * n_layers);
+}
+
+void GpuBackend::attend_streamed(const StepState& step, u32 cache_layer, Rows q, Rows out,
+                                 bool leaves_acts) {
+  KvStream& kv = *args_.stream.kv;
+  const u64 row_bytes = u64{args_.spec->n_heads} * args_.spec->head_dim * sizeof(f32);
+  const u64 token_bytes =
+      2 * kernels::kv_vector_bytes(args_.kv_type, args_.spec->head_dim) * args_.spec->n_kv_heads;
+  for (const RowRun& run : step.runs) {
+    const Attended attended{run, cache_layer, q, out, leaves_acts};
+    if (!kv.failed(run.owner)) {
+      run.selects ? attend_fetched(attended) : attend_run(step, attended);
+    }
+    for (u32 row = run.row_begin; row < run.row_begin + run.n_rows; ++row) {
+      if (!run.selects) traffic_.kv_bytes += step.visible[row] * token_bytes;
+      step_bytes_ += step.visible[row] * token_bytes;
+      if (!kv.failed(run.owner)) continue;
+      // Nobody will look at this row, and nothing in it may disturb the others.
+      args_.device->fill(DevicePtr<f32>(from_row(out, row).data).as<std::byte>(), 0, row_bytes,
+                         stream_);
+    }
+  }
+}
+
+// All slots of a run's rows, a chunk at a time; the state between two is each row's.
+void GpuBackend::attend_run(const StepState& step, const Attended& a) {
+  const GpuStreamArgs& mine = args_.stream;
+  const model::ModelSpec& spec = *args_.spec;
+  const RowRun& run = a.run;
+  const u64 d_out = u64{spec.n_heads} * spec.head_dim;
+  const u64 state_elems = u64{spec.n_heads} * (u64{spec.head_dim} + 2);
+  const u32 n_slots = step.visible[run.row_begin + run.n_rows - 1];
+  const u32 n_groups = static_cast<u32>(ceil_div(n_slots, args_.page_tokens));
+  if (run.n_rows == 1 && mine.selector != nullptr && mine.selector->wants_queries()) {
+    if (!bring_query(a)) return;
+    mine.selector->note_query(run.owner, a.cache_layer, mine.host_query);
+  }
+  for (u32 begin = 0; begin < n_groups; begin += mine.shape.chunk_groups) {
+    const u32 end = std::min(begin + mine.shape.chunk_groups, n_groups);
+    if (!stage(run, a.cache_layer, begin, end)) return;
+    const u32 span_begin = begin * args_.page_tokens / kernels::kGpuSpanSlots;
+    const u32 n_here = std::min(n_slots - begin * args_.page_tokens, kernels::kGpuMergeSlots);
+    for (u32 at = 0; at < run.n_rows; at += plan::kGpuAttnRowsMax) {
+      const u32 row = run.row_begin + at;
+      kernels::GpuPages staged = pages(a.cache_layer, row);
+      // The table's first entry is the chunk's first group.
+      staged.groups = reinterpret_cast<u8* const*>(mine.tables) - begin;
+      staged.table_stride = 0;
+      staged.group_stride = 1;
+      attend_part({.pages = staged,
+                   .q = from_row(a.q, row),
+                   .out = from_row(a.out, row),
+                   .visible = state<u32>(state_.visible) + row,
+                   .quantized = a.leaves_acts ? acts_from(row, d_out) : kernels::GpuQuantized{},
+                   .states = mine.states + row * state_elems,
+                   .n_rows = std::min(run.n_rows - at, plan::kGpuAttnRowsMax),
+                   .span_begin = span_begin,
+                   .n_spans = plan::gpu_spans(n_here)});
+    }
+  }
+}
+
+// Groups [begin, end) of the run's layer, a chunk's, to where attention takes them. False where
+// the run has failed, or the device is lost.
+bool GpuBackend::stage(const RowRun& run, u32 cache_layer, u32 begin, u32 end) {
+  const GpuStreamArgs& mine = args_.stream;
+  const u64 group_bytes = args_.page_bytes * args_.spec->n_kv_heads;
+  const u64 staged_stride = align_up(group_bytes, u64{4096});
+  for (u32 at = begin; at < end;) {
+    const u64 asked_ns = args_.clock->now_ns();
+    const u32 n = mine.kv->pin(run, cache_layer, at, end);
+    if (step_begin_ns_ > 0) step_begin_ns_ += args_.clock->now_ns() - asked_ns;  // the disk's time
+    if (n == 0) return false;
+    for (u32 group = at; group < at + n; ++group) {
+      const auto* from =
+          reinterpret_cast<const std::byte*>(run.sequence->group_address(cache_layer, group));
+      auto* to = reinterpret_cast<std::byte*>(mine.staged + (group - begin) * staged_stride);
+      args_.device->copy_in(DeviceBytes(to), {from, group_bytes}, stream_);
+    }
+    const bool has_come = wait_for_host_part();
+    mine.kv->unpin(run, cache_layer, at, at + n);
+    if (!has_come) return false;
+    at += n;
+  }
+  return true;
+}
+
+bool GpuBackend::bring_query(const Attended& a) {
+  const u64 n = u64{args_.spec->n_heads} * args_.spec->head_dim;
+  args_.device->copy_out(std::as_writable_bytes(std::span(args_.stream.host_query, n)),
+                         DevicePtr<f32>(from_row(a.q, a.run.row_begin).data).as<std::byte>(),
+                         stream_);
+  return wait_for_host_part();
+}
+
+// A row that selects: the host chooses by its copy of the query and gathers; K and V of a head's
+// slots come to pages of its own, one head behind the other.
+void GpuBackend::attend_fetched(const Attended& a) {
+  const GpuStreamArgs& mine = args_.stream;
+  if (!bring_query(a)) return;  // and what was copied before may be overwritten
+  mine.selector->note_query(a.run.owner, a.cache_layer, mine.host_query);
+  const u64 asked_ns = args_.clock->now_ns();
+  const Result<Selector::LayerKv> fetched = mine.selector->fetch({.session = a.run.owner,
+                                                                  .sequence = a.run.sequence,
+                                                                  .cache_layer = a.cache_layer,
+                                                                  .q = mine.host_query});
+  if (step_begin_ns_ > 0) step_begin_ns_ += args_.clock->now_ns() - asked_ns;
+  if (!fetched) return mine.kv->note_failure(a.run.owner, fetched.error());
+  const u64 slot_bytes = 2 * kernels::kv_vector_bytes(args_.kv_type, args_.spec->head_dim);
+  const u64 head_bytes = mine.shape.gathered_pages * args_.page_bytes;
+  for (u32 head = 0; head < args_.spec->n_kv_heads; ++head) {
+    const u64 n_bytes = fetched->n_slots[head] * slot_bytes;
+    TARN_ASSERT(n_bytes <= head_bytes);
+    args_.device->copy_in(
+        DeviceBytes(reinterpret_cast<std::byte*>(mine.gathered + head * head_bytes)),
+        {reinterpret_cast<const std::byte*>(fetched->bytes[head]), n_bytes}, stream_);
+  }
+  attend_gathered(a, fetched->n_slots);
+}
+
+// All heads at once where they have chosen equally many.
+void GpuBackend::attend_gathered(const Attended& a, std::span<const u32> n_slots) {
+  const GpuStreamArgs& mine = args_.stream;
+  const model::ModelSpec& spec = *args_.spec;
+  const u64 n_addresses = mine.shape.n_addresses(spec.n_kv_heads);
+  const u64 visible_at = n_addresses * sizeof(u64);
+  auto* host_visible = reinterpret_cast<u32*>(mine.host_tables + visible_at);
+  auto* visible = reinterpret_cast<u32*>(mine.tables + visible_at);
+  std::copy(n_slots.begin(), n_slots.end(), host_visible);
+  send(visible, host_visible, n_slots.size());
+
+  const u32 row = a.run.row_begin;
+  const u64 d_out = u64{spec.n_heads} * spec.head_dim;
+  const u64 n_group_elems = u64{spec.n_heads / spec.n_kv_heads} * spec.head_dim;
+  kernels::GpuPages gathered = pages(a.cache_layer, row);
+  gathered.groups = reinterpret_cast<u8* const*>(mine.tables) + mine.shape.chunk_groups;
+  gathered.table_stride = 0;
+  gathered.group_stride = 1;
+  gathered.page_stride = mine.shape.gathered_pages * args_.page_bytes;
+  const u32 n_most = *std::ranges::max_element(n_slots);
+  const bool at_once = *std::ranges::min_element(n_slots) == n_most;
+  if (!at_once) gathered.n_kv_heads = 1;
+  const bool leaves_acts = a.leaves_acts && at_once;
+  if (!leaves_acts) quantized_ = nullptr;  // the product makes that form itself
+  for (u32 head = 0; head < (at_once ? 1 : spec.n_kv_heads); ++head) {
+    for (u32 span = 0; span * kernels::kGpuSpanSlots < n_most; span += kernels::kGpuMergeSpans) {
+      attend_part({.pages = gathered,
+                   .q = {from_row(a.q, row).data + head * n_group_elems, a.q.stride},
+                   .out = {from_row(a.out, row).data + head * n_group_elems, a.out.stride},
+                   .visible = visible + head,
+                   .quantized = leaves_acts ? acts_from(row, d_out) : kernels::GpuQuantized{},
+                   .states = mine.states,
+                   .n_rows = 1,
+                   .span_begin = span,
+                   .n_spans = std::min(plan::gpu_spans(n_most) - span, kernels::kGpuMergeSpans)});
+    }
+    gathered.groups += mine.shape.gathered_pages;  // the next head's
+  }
+}
+
+void GpuBackend::attend_part(const Part& part) {
+  const model::ModelSpec& spec = *args_.spec;
+  enqueue(args_.table->attend,
+          kernels::GpuAttnArgs{.pages = part.pages,
+                               .q = part.q.data,
+                               .q_stride = part.q.stride,
+                               .out = part.out.data,
+                               .out_stride = part.out.stride,
+                               .quantized = part.quantized,
+                               .visible = part.visible,
+                               .n_rows = count(part.n_rows),
+                               .rows_max = part.n_rows,
+                               .n_group_heads = spec.n_heads / spec.n_kv_heads,
+                               .spans_max = part.n_spans,
+                               .scale = 1.0f / __builtin_sqrtf(static_cast<f32>(spec.head_dim)),
+                               .partial = args_.partial,
+                               .span_begin = part.span_begin,
+                               .states = part.states});
+}
+
+// Until the GPU has come to where the host goes on; meanwhile the disk's work goes on, too.
+bool GpuBackend::wait_for_host_part() {
+  Device& device = *args_.device;
+  device.record(host_part_, stream_);
+  const u64 begin_ns = args_.clock->now_ns(), limit_ns = wait_ns_max();
+  while (true) {
+    const Result<bool> is_done = device.is_done(host_part_);
+    if (!is_done) return false;  // finish() tells
+    if (*is_done) return true;
+    if (args_.clock->now_ns() - begin_ns > limit_ns) {
+      device.give_up();
+      return false;
+    }
+    if (args_.stream.kv->is_moving()) {
+      args_.stream.kv->pump(kNapNs);
+    } else {
+      args_.clock->nap_ns(kNapNs);
+    }
+  }
+}
+
+}  // namespace tarn::engine

@@ -1,0 +1,411 @@
+// Goal    KV over the host's memory and a disk gives a GPU the bits of KV in its own memory: full
+//         attention, in chunks, whatever the batch, forks and cuts; selection, whatever came from
+//         caches and extents; KV that was filled in. A fault of the disk ends the generation that
+//         needs it and no other, a GPU that is lost ends all, and memory is the plan's.
+// Method  the fake device and the emulated kernels, whose copies and launches wait until an event
+//         is asked; the same calls on an engine with all KV on the device and on one with frames
+//         for a part of it, over a simulated disk; logits compared as bytes.
+#include <array>
+#include <cmath>
+
+#include "platform/gpu/gpu_errors.h"
+#include "tests/runtime/engine_gpu/select_gpu.h"
+#include "tests/support/sim_disk.h"
+#include "tests/support/slow_build.h"
+
+namespace tarn::test {
+namespace {
+
+using engine::SessionIdx;
+
+// Of GpuModel::usual in f16 or q8_0: a page of 32 slots, two KV heads of 32 elements.
+constexpr u64 kGroupBytes = 8192;
+constexpr u64 kRowElems = 64;
+constexpr u32 kDepth = 4200;
+constexpr u32 kPromptRows = 11;  // of two launches
+constexpr u32 kCut = 6;          // tokens behind it, behind the index' first use
+
+Config stream_config(Config config, u32 n_frames) {
+  if (n_frames == 0) return config;
+  config.kv_memory_bytes = n_frames * kGroupBytes;
+  config.store.quota_bytes = kGiB;
+  set_text(config.store.path, "store");
+  return config;
+}
+
+struct StreamedGpu {
+  explicit StreamedGpu(SimDisk& disk, const DeviceFacts& facts = kOrinFacts)
+      : io(disk, clock, 64), gpu(facts) {
+    gpu.lent_clock = &clock;
+    gpu.store_io = &io;
+  }
+  void open(const std::string& path, const Config& config) {
+    require_open(gpu, path, config);
+    REQUIRE(gpu.engine.kv_stream().is_on());
+  }
+
+  VirtualClock clock;
+  SimIo io;
+  GpuEngine gpu;
+};
+
+// Rows that differ in every element.
+void write_rows(void*, const engine::KvRows& rows) {
+  for (u32 i = 0; i < rows.n; ++i) {
+    for (u64 j = 0; j < kRowElems; ++j) {
+      const f32 at = static_cast<f32>((rows.first_slot + i) * 31 + j * 7 + rows.cache_layer * 3);
+      rows.k.data[i * rows.k.stride + j] = 3 * std::sin(at);
+      rows.v.data[i * rows.v.stride + j] = std::cos(at * 0.7f);
+    }
+  }
+}
+
+SessionIdx filled(engine::Engine& engine, u32 n, u64 seed = 1) {
+  const SessionIdx session = *engine.create_session();
+  REQUIRE(engine.fill_kv(session, random_ids(seed, n, GpuModel::kVocab), {&write_rows, nullptr}));
+  return session;
+}
+
+struct Answers {
+  std::vector<LogitsRecord> logits = std::vector<LogitsRecord>(3);
+  std::vector<std::vector<u32>> tokens;
+};
+
+// Two sessions side by side, a cut within a page, and a fork.
+Answers answers_of(GpuEngine& gpu) {
+  engine::Engine& engine = gpu.engine;
+  Answers answers;
+  const SessionIdx a = filled(engine, 120, 1);
+  const SessionIdx b = filled(engine, 200, 2);
+  engine.watch_logits(a, &LogitsRecord::on_logits, &answers.logits[0]);
+  engine.watch_logits(b, &LogitsRecord::on_logits, &answers.logits[1]);
+  for (const SessionIdx session : {a, b}) {
+    REQUIRE(engine.generate(session, {.max_tokens = 5, .ignore_end = true}).has_value());
+  }
+  for (const SessionIdx session : {a, b}) {
+    answers.tokens.push_back(read_all(engine, session).tokens);
+  }
+  REQUIRE(engine.truncate(a, 75).has_value());
+  REQUIRE(engine.feed(a, random_ids(3, 9, GpuModel::kVocab)).has_value());
+  gpu.run();
+  const Result<SessionIdx> c = engine.fork(b);
+  REQUIRE(c.has_value());
+  engine.watch_logits(*c, &LogitsRecord::on_logits, &answers.logits[2]);
+  REQUIRE(engine.feed(*c, random_ids(4, 3, GpuModel::kVocab)).has_value());
+  REQUIRE(engine.feed(b, random_ids(5, 4, GpuModel::kVocab)).has_value());
+  gpu.run();
+  REQUIRE(engine.truncate(*c, 141).has_value());  // inside a group that b shares
+  REQUIRE(engine.feed(*c, random_ids(6, 3, GpuModel::kVocab)).has_value());
+  gpu.run();
+  REQUIRE(!engine.device_lost());
+  return answers;
+}
+
+void require_same(const Answers& want, const Answers& got) {
+  CHECK(want.tokens == got.tokens);
+  for (u32 i = 0; i < 3; ++i) {
+    CAPTURE(i);
+    require_same_bits(want.logits[i], got.logits[i]);
+  }
+}
+
+Config full_config(KvTypeChoice kv_type) {
+  Config config = small_config();
+  config.context_tokens = 512;
+  config.page_tokens = 32;
+  config.batch_rows_max = 32;
+  config.sessions_max = 3;
+  config.kv_type = kv_type;
+  return config;
+}
+
+TEST_CASE("KV over memory and a disk gives a GPU the bits of KV in its memory") {
+  const GpuModel model("llama", "q8_0");
+  for (const KvTypeChoice kv_type : {KvTypeChoice::f16, KvTypeChoice::q8_0}) {
+    if (kSlowBuild && kv_type == KvTypeChoice::f16) continue;
+    CAPTURE(kv_type);
+    GpuEngine resident;
+    require_open(resident, model.path(), full_config(kv_type));
+    const Answers want = answers_of(resident);
+    SimDisk disk(1);
+    StreamedGpu streamed(disk, kv_type == KvTypeChoice::f16 ? kOrinFacts : kDiscreteFacts);
+    streamed.open(model.path(), stream_config(full_config(kv_type), 20));
+    require_same(want, answers_of(streamed.gpu));
+    const kv::MoverStats& stats = streamed.gpu.engine.kv_stream().stats();
+    CHECK(stats.n_loads > 15);
+    CHECK(stats.n_spills > 5);
+    CHECK(stats.n_lost == 0);
+  }
+}
+
+// A depth of more than a chunk, filled in; a prompt behind it; tokens whose rows select from some
+// on; a cut behind the index' first use and the same again, beside another session.
+struct Deep {
+  LogitsRecord prompt, first, again;
+};
+Deep deep_of(GpuEngine& gpu) {
+  engine::Engine& engine = gpu.engine;
+  Deep deep;
+  const SessionIdx session = *engine.create_session();
+  REQUIRE(engine.fill_kv(session, random_ids(1, kDepth, GpuModel::kVocab), {&write_rows, nullptr}));
+  engine.watch_logits(session, &LogitsRecord::on_logits, &deep.prompt);
+  REQUIRE(engine.feed(session, random_ids(2, kPromptRows, GpuModel::kVocab)).has_value());
+  gpu.run();
+  const std::vector<u32> tokens = random_ids(3, 9, GpuModel::kVocab);
+  for (const bool is_again : {false, true}) {
+    LogitsRecord& record = is_again ? deep.again : deep.first;
+    engine.watch_logits(session, &LogitsRecord::on_logits, &record);
+    SessionIdx other = session;
+    if (is_again) other = prompted(engine, random_ids(4, 40, GpuModel::kVocab));
+    if (is_again) {
+      REQUIRE(engine.truncate(session, kDepth + kPromptRows + kCut).has_value());
+      REQUIRE(engine.generate(other, {.max_tokens = 4, .ignore_end = true}).has_value());
+    }
+    const std::span<const u32> forced = std::span(tokens).subspan(is_again ? kCut : 0);
+    generate(engine, session, forced, [](u32, const engine::StepTrace&) {});
+    if (is_again) CHECK(read_all(engine, other).tokens.size() == 4);
+  }
+  return deep;
+}
+
+Config deep_config(SelectMethod method, KvTypeChoice kv_type) {
+  Config config = small_config();
+  config.context_tokens = 4608;
+  config.page_tokens = 32;
+  config.batch_rows_max = 64;
+  config.sessions_max = 2;
+  config.kv_type = kv_type;
+  config.select.method = method;
+  config.select.code_bits = 3;
+  config.select.n_sinks = 20;
+  config.select.n_local = 70;
+  config.select.iterations = 2;
+  config.select.swap_tokens = 3;
+  config.select.context_min = 1;
+  return config;
+}
+
+TEST_CASE("chunks and chosen slots that come from a disk give the bits of KV on the device") {
+  const GpuModel model("llama", "q8_0", GpuModelSize::one_layer);
+  struct Case {
+    SelectMethod method;
+    KvTypeChoice kv_type;
+    u32 n_frames, k;
+    bool has_extents;
+  };
+  const Case cases[] = {{SelectMethod::full, KvTypeChoice::f16, 20, 64, false},
+                        {SelectMethod::pq, KvTypeChoice::f16, 20, 64, false},
+                        {SelectMethod::pq, KvTypeChoice::q8_0, 130, 1000, true},
+                        {SelectMethod::window, KvTypeChoice::f16, 20, 64, false}};
+  for (const Case& c : cases) {
+    if (kSlowBuild && !c.has_extents) continue;  // it has chunks, and groups before its index
+    CAPTURE(static_cast<u32>(c.method));
+    CAPTURE(c.n_frames);
+    Config config = deep_config(c.method, c.kv_type);
+    config.select.k = c.k;
+    GpuEngine resident;
+    require_open(resident, model.path(), config);
+    const Deep want = deep_of(resident);
+    SimDisk disk(1);
+    StreamedGpu streamed(disk);
+    streamed.open(model.path(), stream_config(config, c.n_frames));
+    const Deep got = deep_of(streamed.gpu);
+    require_same_bits(want.prompt, got.prompt);
+    require_same_bits(want.first, got.first);
+    require_same_bits(want.again, got.again);
+    const engine::KvStream& kv = streamed.gpu.engine.kv_stream();
+    CHECK(kv.stats().n_loads > 100);
+    CHECK(kv.stats().n_lost == 0);
+    CHECK((kv.stats().bytes_gathered + kv.extents().stats().bytes_used > 0) ==
+          (c.method != SelectMethod::full));
+    CHECK((kv.extents().stats().n_reads > 0) == c.has_extents);
+  }
+}
+
+// An engine of one layer with KV for 11 groups, of which 8 may be in memory.
+Config short_config() {
+  Config config = small_config();
+  config.context_tokens = 320;
+  config.page_tokens = 32;
+  config.batch_rows_max = 32;
+  config.sessions_max = 1;
+  return config;
+}
+
+TEST_CASE("a part that cannot be read back ends its generation and no other") {
+  const GpuModel model("llama", "q8_0", GpuModelSize::one_layer);
+  Config config = short_config();
+  config.sessions_max = 2;
+  config.context_tokens = 640;
+  const engine::GenerateParams params{.max_tokens = 4, .ignore_end = true};
+  std::vector<u32> want_other;
+  {
+    GpuEngine resident;
+    require_open(resident, model.path(), config);
+    const SessionIdx other = prompted(resident.engine, random_ids(8, 20, GpuModel::kVocab));
+    REQUIRE(resident.engine.generate(other, params).has_value());
+    want_other = read_all(resident.engine, other).tokens;
+  }
+  SimDisk disk(1);
+  StreamedGpu streamed(disk);
+  streamed.open(model.path(), stream_config(config, 10));
+  engine::Engine& engine = streamed.gpu.engine;
+  const SessionIdx session = filled(engine, 600);
+  const SessionIdx other = prompted(engine, random_ids(8, 20, GpuModel::kVocab));
+  disk.script.ppm[static_cast<u32>(SimFault::flipped_read)] = 1'000'000;
+  for (const SessionIdx each : {session, other}) {
+    REQUIRE(engine.generate(each, params).has_value());
+  }
+  while (engine.kv_stream().stats().n_lost == 0) {
+    REQUIRE(engine.has_work());
+    engine.step();
+  }
+  disk.script.ppm = {};
+  const Said failed = read_all(engine, session);
+  CHECK(failed.done.finish == engine::Finish::error);
+  CHECK(failed.done.status == Status::io_failed);
+  CHECK(failed.tokens.empty());
+  CHECK(read_all(engine, other).tokens == want_other);
+  // The remedy: it is computed anew.
+  REQUIRE(engine.generate(session, params).has_value());
+  CHECK(read_all(engine, session).done.finish == engine::Finish::length);
+  CHECK(!engine.device_lost());
+}
+
+TEST_CASE("a GPU lost at any call, or hung, over a disk: no token and no step from then on") {
+  const GpuModel model("llama", "q8_0", GpuModelSize::one_layer);
+  Config config = short_config();
+  config.select.method = SelectMethod::pq;
+  config.select.n_sinks = 1;
+  config.select.n_local = 2;
+  config.select.k = 4;
+  config.select.code_bits = 1;
+  config.select.swap_tokens = 1;
+  config.select.context_min = 1;
+  config.select.iterations = 1;
+  // Rows that read all and rows that select, while `call` fails; 0: none, ~0: it does not answer.
+  constexpr u32 kTokens = 3;
+  constexpr u64 kHangs = ~u64{0};
+  u64 n_calls = 0, n_chosen = 0;
+  const auto run = [&](StreamedGpu& streamed, u64 call) {
+    streamed.open(model.path(), stream_config(config, 8));
+    engine::Engine& engine = streamed.gpu.engine;
+    const SessionIdx session = filled(engine, 280);
+    FakeDevice& device = streamed.gpu.device;
+    const u64 n_before = device.n_calls();
+    REQUIRE(engine.generate(session, {.max_tokens = kTokens, .ignore_end = true}).has_value());
+    if (call == kHangs) device.hang();
+    if (call > 0 && call != kHangs) {
+      device.fail_at({.call = n_before + call, .code = kGpuIllegalAddress, .for_ever = true});
+    }
+    n_chosen = 0;
+    while (engine.has_work()) n_chosen += engine.step().n_slots_chosen;
+    n_calls = device.n_calls() - n_before;
+    return session;
+  };
+  {
+    SimDisk disk(1);
+    StreamedGpu streamed(disk);
+    const SessionIdx session = run(streamed, 0);
+    CHECK(read_all(streamed.gpu.engine, session).tokens.size() == kTokens);
+    CHECK(n_chosen > 0);
+    streamed.gpu.engine.close();
+    CHECK(streamed.gpu.device.leaks() == "");
+  }
+  const u64 n_all = n_calls;
+  MESSAGE(n_all << " calls");
+  constexpr u64 kStride = kSlowBuild ? 23 : 7;
+  for (u64 call = 1 + seed_from_environment() % kStride; call <= n_all + kStride; call += kStride) {
+    CAPTURE(call);
+    SimDisk disk(1);
+    StreamedGpu streamed(disk);
+    (void)run(streamed, call <= n_all ? call : kHangs);
+    CHECK(streamed.gpu.engine.device_lost());
+    CHECK(!streamed.gpu.engine.has_work());
+    CHECK(streamed.gpu.engine.step().n_rows == 0);
+    streamed.gpu.engine.close();
+    CHECK(streamed.gpu.device.leaks() == "");
+  }
+}
+
+TEST_CASE("a session parked beside a GPU goes on beside another, and not on a CPU") {
+  const GpuModel model("llama", "q8_0", GpuModelSize::one_layer);
+  Config config = short_config();
+  const std::vector<u32> ids = random_ids(1, 70, GpuModel::kVocab);
+  const std::vector<u32> more = random_ids(2, 9, GpuModel::kVocab);
+  LogitsRecord want, got;
+  {
+    GpuEngine resident;
+    require_open(resident, model.path(), config);
+    const SessionIdx session = prompted(resident.engine, ids);
+    resident.engine.watch_logits(session, &LogitsRecord::on_logits, &want);
+    REQUIRE(resident.engine.feed(session, more).has_value());
+    resident.run();
+  }
+  config.store.sessions = true;
+  config.store.quota_bytes = kGiB;
+  set_text(config.store.path, "store");
+  SimDisk disk(1);
+  {
+    StreamedGpu first(disk);
+    first.open(model.path(), config);
+    const SessionIdx session = prompted(first.gpu.engine, ids);
+    REQUIRE(first.gpu.engine.park(session, "talk").has_value());
+  }
+  {
+    StreamedGpu second(disk);
+    second.open(model.path(), config);
+    engine::Engine& engine = second.gpu.engine;
+    const auto resumed = engine.resume("talk");
+    REQUIRE(resumed.has_value());
+    CHECK(engine.session_state(resumed->idx).sequence.n_slots() == 69);
+    engine.watch_logits(resumed->idx, &LogitsRecord::on_logits, &got);
+    REQUIRE(engine.feed(resumed->idx, more).has_value());
+    second.gpu.run();
+    CHECK(engine.kv_stream().stats().bytes_loaded > 0);
+  }
+  for (u32 i = 70; i < 78; ++i) {
+    CAPTURE(i);
+    REQUIRE(want.rows[i].size() == GpuModel::kVocab);
+    CHECK(want.rows[i] == got.rows[i]);
+  }
+  VirtualClock clock;
+  SimIo io(disk, clock, 64);
+  OpenEngine on_cpu(model.path(), config, &clock, &io);
+  const auto refused = on_cpu.engine.resume("talk");
+  REQUIRE_FALSE(refused.has_value());
+  CHECK(refused.error().status == Status::invalid_request);
+}
+
+TEST_CASE("what a plan says of KV over a disk beside a GPU is what is taken") {
+  const GpuModel model("llama", "q8_0", GpuModelSize::one_layer);
+  Config config = stream_config(deep_config(SelectMethod::pq, KvTypeChoice::f16), 20);
+  config.select.k = 64;
+  for (const DeviceFacts& facts : {kOrinFacts, kDiscreteFacts}) {
+    SimDisk disk(1);
+    StreamedGpu streamed(disk, facts);
+    const Result<u64> before = streamed.gpu.device.memory_free_bytes();
+    streamed.open(model.path(), config);
+    const Result<u64> after = streamed.gpu.device.memory_free_bytes();
+    const plan::Plan& plan = streamed.gpu.engine.plan();
+    CHECK(*before - *after == plan.device_bytes - plan.of(plan::RegionId::driver).bytes);
+    CHECK(streamed.gpu.device.graph_use().n_graphs == 0);
+    CHECK(plan.of(plan::RegionId::kv_groups).space == RegionSpace::host);
+    CHECK(plan.of(plan::RegionId::kv_groups).bytes == 20 * kGroupBytes);
+    streamed.gpu.engine.close();
+    CHECK(streamed.gpu.device.leaks() == "");
+  }
+  DeviceFacts facts = kDiscreteFacts;
+  facts.host_register = false;
+  set_text(config.device, "cuda");
+  SimDisk disk(1);
+  StreamedGpu none(disk, facts);
+  const Result<void> opened = none.gpu.open(model.path(), config);
+  REQUIRE_FALSE(opened.has_value());
+  CHECK(opened.error().status == Status::unsupported);
+  CHECK(std::string(opened.error().hint).find("cannot reach the host's memory") !=
+        std::string::npos);
+}
+
+}  // namespace
+}  // namespace tarn::test
