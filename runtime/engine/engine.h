@@ -257,7 +257,6 @@ class Engine final : private StepWatch {
 
   Result<void> check_ids(std::span<const u32> ids) const;
   u32 rows_ready(const Session& session) const;
-  bool can_cancel(const Session& session) const;
   void drop_rows();
   void collect_rows();
   void read_embeddings();
@@ -274,9 +273,12 @@ class Engine final : private StepWatch {
   void consume_logits(Session& session, u32 position, u32 logits_row);
   void accept_token(Session& session, const Sampled& sampled);
   void finish(Session& session, Finish finish, Status status);
+  void count_step();
+
+  // engine_cancel.cpp
+  bool can_cancel(const Session& session) const;
   void handle_cancels();
   bool is_wanted() override;
-  void count_step();
 
   // engine_fill.cpp
   struct FillPlaces {
