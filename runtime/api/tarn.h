@@ -293,8 +293,9 @@ TARN_API int32_t tarn_session_run(tarn_session* session, const tarn_generate_opt
                                   tarn_event_fn on_event, void* context);
 /* Asks a running generation, or what is left of a prefill, to end. Returns at once; a generation's
  * DONE follows. Tokens that were fed last and are not yet computed are taken back; what the session
- * had before stays. Without effect on what is fed or begun later. On a CPU what is being computed
- * for this session alone stops at once; what others' tokens are computed with, a step later. */
+ * had before stays. Without effect on what is fed or begun later. On a CPU DONE comes within the
+ * step under way, which takes seconds for a prompt, and goes on only if others' tokens are in it:
+ * what is called next has its turn behind it. On a GPU DONE comes with the end of the step. */
 TARN_API int32_t tarn_session_cancel(tarn_session* session);
 
 typedef struct tarn_session_info {

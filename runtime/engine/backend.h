@@ -56,7 +56,8 @@ struct KvWatch {
 // two cores; a cancel must not wait for its end.
 class StepWatch {
  public:
-  virtual bool is_wanted() = 0;  // asked often, by the engine's thread
+  // Asked often, by the engine's thread, which tells sessions their ends meanwhile.
+  virtual bool is_wanted() = 0;
 
  protected:
   ~StepWatch() = default;

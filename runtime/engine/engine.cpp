@@ -438,6 +438,7 @@ const StepTrace& Engine::step() {
     }
     trace_.abandoned = backend_->is_abandoned();
     if (!trace_.abandoned && !accept_rows(forward)) return trace_;
+    settle_dropped();
   }
   trace_selection();
   if (kv_stream_.is_moving()) kv_stream_.pump(trace_.n_rows == 0 ? kIdleWaitNs : 0);
@@ -490,7 +491,7 @@ bool Engine::run_logits(const ForwardArgs& forward) {
 }
 
 void Engine::consume_logits(Session& s, u32 position, u32 logits_row) {
-  if (kv_failed(s)) return;
+  if (s.is_dropped || kv_failed(s)) return;
   const std::span<f32> logits(from_row(host_logits_, logits_row).data, spec_.n_vocab);
   if (s.on_logits != nullptr) s.on_logits(s.logits_context, position, logits);
   if (s.state != SessionState::generating || position + 1 != s.n_ids) return;

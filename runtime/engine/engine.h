@@ -183,15 +183,23 @@ class Engine final : private StepWatch {
   static ClusterWork cluster_work(const SelectConfig& config, u32 n_rows);
   f64 recall(const RecallArgs& args) const;
 
-  // Any thread. What runs now ends with the step, which stops half way where nobody else's rows are
-  // in it (on a CPU: in front of its next tasks); what is fed or begun later is not touched.
-  // What a cancelled prefill has not computed is dropped, what was there before it stays.
+  // Any thread. On a CPU what runs now ends in front of the step's next tasks: its end is told at
+  // once, its rows of the step count for nothing, and the step stops half way where nobody else's
+  // are in it. On a GPU, and where the step begins or ends an index's clustering for the session,
+  // it ends with the step. What is fed or begun later is not touched; what a cancelled prefill has
+  // not computed is dropped, what was there before it stays.
   void request_cancel(SessionIdx idx) { session(idx).cancel.store(true); }
   void request_cancel_all() {
     for (Session& s : sessions_) s.cancel.store(true);
   }
   bool take_event(SessionIdx idx, Event* event, std::span<char> text) {  // the session's reader
     return session(idx).events.pop(event, text);
+  }
+  // Called by step() when it has told a session's end before its own; may look, and call nothing
+  // that changes the engine.
+  void at_early_end(void (*fn)(void* context), void* context) {
+    on_early_end_ = fn;
+    early_end_context_ = context;
   }
 
   // The GPU is gone: no step does anything any more, and close() is all that is left. Any thread.
@@ -277,8 +285,11 @@ class Engine final : private StepWatch {
 
   // engine_cancel.cpp
   bool can_cancel(const Session& session) const;
+  void end_cancelled(Session& session);
+  void give_back_places(Session& session);
   void handle_cancels();
   bool is_wanted() override;
+  void settle_dropped();
 
   // engine_fill.cpp
   struct FillPlaces {
@@ -375,6 +386,8 @@ class Engine final : private StepWatch {
   StepTrace trace_{};
   bool may_abandon_ = false;      // while the layers are computed: nothing of the step counts yet
   bool may_work_beside_ = false;  // the GPU gets a step, and the host has done nothing beside it
+  void (*on_early_end_)(void* context) = nullptr;
+  void* early_end_context_ = nullptr;
   EngineCounters counters_{};
 
   // Publication of kept sessions.

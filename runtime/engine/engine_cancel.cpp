@@ -1,5 +1,11 @@
-// How a cancel ends what runs.
+// How a cancel ends what runs: between two steps, or within one.
+//
+// Within a step, which takes seconds for others' prompts, the end is told while they go on, and the
+// session is idle for whoever asks. Its rows are computed with the others', but count for nothing;
+// their places in the KV are given back where the step ends, before any call's turn. A step that is
+// nobody's any more stops half way.
 #include <algorithm>
+#include <utility>
 
 #include "platform/base/assert.h"
 #include "runtime/engine/engine.h"
@@ -12,31 +18,60 @@ bool Engine::can_cancel(const Session& s) const {
   return s.state == SessionState::generating && s.events.has_room(2 * shown_.size());
 }
 
+// Of what was fed last, that stays which was computed before this step.
+void Engine::end_cancelled(Session& s) {
+  if (s.n_generated == 0 || s.state == SessionState::computing) {
+    s.n_ids = std::max(s.sequence.n_slots(), s.n_settled);
+    s.turns.truncate(s.n_ids);
+  }
+  if (s.state == SessionState::generating) finish(s, Finish::cancelled, Status::ok);
+  s.state = SessionState::idle;
+  s.cancel.store(false);
+}
+
+// The places of tokens that were taken back.
+void Engine::give_back_places(Session& s) {
+  if (s.sequence.n_reserved() == s.n_ids) return;
+  s.sequence.abandon();
+  kv_stream_.sessions().drop(s.sequence);
+  const bool reserved = s.sequence.reserve(s.n_pending());
+  TARN_ASSERT(reserved);  // what abandon() gave back a moment ago
+}
+
 void Engine::handle_cancels() {
   for (Session& s : sessions_) {
     if (!s.cancel.load() || !can_cancel(s)) continue;
-    if (s.n_generated == 0 || s.state == SessionState::computing) {  // what is left of a prefill
-      s.sequence.abandon();
-      kv_stream_.sessions().drop(s.sequence);
-      s.n_ids = std::max(s.sequence.n_slots(), s.n_settled);
-      s.turns.truncate(s.n_ids);
-      const bool reserved = s.sequence.reserve(s.n_pending());
-      TARN_ASSERT(reserved);  // what abandon() gave back a moment ago
-    }
-    if (s.state == SessionState::generating) finish(s, Finish::cancelled, Status::ok);
-    if (s.state == SessionState::computing) s.state = SessionState::idle;
-    s.cancel.store(false);
+    end_cancelled(s);
+    give_back_places(s);
   }
 }
 
-// What runs is wanted while one of its sessions is. A row that selects has told the index so
-// already: its step is a single token, and goes on to its end.
+// What runs is wanted while one of its sessions is. A step with a row that selects is a single
+// token of its session, and goes on to its end.
 bool Engine::is_wanted() {
   if (!may_abandon_) return true;
-  return std::any_of(step_state_.runs.begin(), step_state_.runs.end(), [this](const RowRun& run) {
-    const Session& s = session(run.owner);
-    return run.selects || !s.cancel.load(std::memory_order_relaxed) || !can_cancel(s);
-  });
+  bool is_wanted = false, has_told = false;
+  for (const RowRun& run : step_state_.runs) {
+    Session& s = session(run.owner);
+    const bool is_asked = !s.is_dropped && s.cancel.load(std::memory_order_relaxed);
+    if (is_asked && can_cancel(s) && selector_.may_drop_row(run.owner)) {
+      end_cancelled(s);
+      s.is_dropped = has_told = true;
+    }
+    is_wanted = is_wanted || !s.is_dropped || run.selects;
+  }
+  if (has_told && on_early_end_ != nullptr) on_early_end_(early_end_context_);
+  return is_wanted;
+}
+
+// The step is over for those whose end was told within it.
+void Engine::settle_dropped() {
+  for (const RowRun& run : step_state_.runs) {
+    Session& s = session(run.owner);
+    if (!std::exchange(s.is_dropped, false)) continue;
+    if (kv_failed(s)) (void)lose_kv(s);
+    give_back_places(s);
+  }
 }
 
 }  // namespace tarn::engine

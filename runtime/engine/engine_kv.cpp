@@ -74,10 +74,12 @@ void Engine::commit(Session& s, u32 n_rows) {
                                    s.sequence.n_slots() / page_tokens);
 }
 
-// Rows whose KV failed do not count; their sessions end what they do.
+// Rows whose KV failed do not count; their sessions end what they do. Nor do rows of a session that
+// was told its end.
 void Engine::commit_rows() {
   for (const RowRun& run : step_state_.runs) {
     Session& s = session(run.owner);
+    if (s.is_dropped) continue;
     if (!kv_failed(s)) {
       s.is_lossy = s.is_lossy || run.selects;
       commit(s, run.n_rows);

@@ -74,6 +74,14 @@ void EngineThread::at_end(void (*fn)(void* context), void* context) {
 
 Result<void> EngineThread::start(Engine* engine, std::span<const u32> cpus) {
   engine_ = engine;
+  engine_->at_early_end(
+      [](void* self) {
+        auto* thread = static_cast<EngineThread*>(self);
+        const Lock lock(thread->mutex_);
+        thread->note_progress();
+        thread->news_.notify_all();
+      },
+      this);
   return thread_.start({.body = [](void* self) { static_cast<EngineThread*>(self)->loop(); },
                         .context = this,
                         .name = "tarn-engine",

@@ -246,7 +246,9 @@ Result<void> Selector::send_index(Session& s) {
 
 Result<void> Selector::advance(Session& s, const kv::Sequence& sequence, u32 n_tokens) {
   for (;;) {
-    switch (s.life.advance(n_tokens)) {
+    const IndexEvent event = s.life.advance(n_tokens);
+    s.has_turned = s.has_turned || event != IndexEvent::none;
+    switch (event) {
       case IndexEvent::none:
         return {};
       case IndexEvent::build:
@@ -285,8 +287,14 @@ Result<void> Selector::settle(Session& s) {
 
 void Selector::begin_step(std::span<const RowRun> runs) {
   ++step_idx_;
-  for (const RowRun& run : runs) session(run.owner).step_idx = step_idx_;
+  for (const RowRun& run : runs) {
+    Session& s = session(run.owner);
+    s.step_idx = step_idx_;
+    s.has_turned = false;
+  }
 }
+
+bool Selector::may_drop_row(u32 idx) const { return !is_on() || !session(idx).has_turned; }
 
 Result<bool> Selector::begin_row(u32 idx, const kv::Sequence& sequence, u32 n_tokens,
                                  bool may_work) {

@@ -100,6 +100,11 @@ class Selector {
   // before it are in the KV. Whether it selects. Does some of a clustering where `may_work`, or,
   // with a device, leaves it to work_beside(); waits for one that is due.
   Result<bool> begin_row(u32 session, const kv::Sequence& sequence, u32 n_tokens, bool may_work);
+  // Whether the session may end in front of the row that begin_row() has begun, and go on later as
+  // if it had not: what it told the index it tells again then. Not where a clustering was
+  // triggered, or began to serve, with this row: a longer input would have triggered another one,
+  // and a cut leaves another index.
+  bool may_drop_row(u32 session) const;
   // Groups of the row that selects of which it reads chosen slots alone: those of the middle.
   void far_groups(u32 session, u32* begin, u32* end) const;
   // Some of any session's. Fails where a device is lost; what the disk fails is told by the next

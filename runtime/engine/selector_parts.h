@@ -26,6 +26,7 @@ struct Selector::Session {
   u32 n_counted = 0;        // and rows that its counts stand for
   u32 turn_end = 0;         // tokens of a turn that ended while a job was under way; 0: none
   u32 input_begin = 0;      // of that turn
+  bool has_turned = false;  // a job was triggered, or began to serve, in the step under way
   bool is_rebuild = false;  // or an extension: the index serves meanwhile
   bool has_job = false;     // triggered, and units are left
   bool is_stuck = false;    // the disk failed it where nobody waited: the next row tells

@@ -59,6 +59,7 @@ struct Session {
   GivenUp given_up{};
   EventRing events{};
   std::atomic<bool> cancel{false};
+  bool is_dropped = false;  // cancelled in the step under way: its rows in it count for nothing
 
   // The running generation.
   SamplerParams sampler{};

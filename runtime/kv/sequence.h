@@ -48,6 +48,7 @@ class Sequence {
   void clear();
 
   u32 n_slots() const { return n_slots_; }
+  u32 n_reserved() const { return n_reserved_; }
   u32 slots_max() const { return slots_max_; }
   // Pages of one KV head of one layer, in slot order, for attention: writes ceil(n_reserved /
   // page_tokens) pointers; returns how many.

@@ -1,11 +1,16 @@
-// Goal    a cancel stops a step half way, where all of the step is cancelled: nothing of it counts,
-//         and what comes later has the bits that it would have had; where somebody else's rows are
-//         in the step, it goes on to its end.
-// Method  the cancel comes from the clock that the engine reads in front of the layers, so it is
-//         there in every run when the backend asks between tasks whether the step is wanted.
+// Goal    a cancel ends what runs within its step: its end is told at once, nothing of its rows
+//         counts, and what comes later has the bits that it would have had. A step that is wholly
+//         cancelled stops half way; one that somebody else needs goes on, with the other's bits.
+// Method  the cancel comes from the clock that the engine reads in front of the layers, or from
+//         who is shown K and V of a layer, so it is there in every run when the backend asks
+//         between tasks whether the step is wanted. No time is measured: the end is read by who is
+//         shown the next layer.
 #include <doctest/doctest.h>
 
+#include <array>
+
 #include "tests/support/open_engine.h"
+#include "tests/support/slow_build.h"
 
 namespace tarn::engine {
 namespace {
@@ -107,21 +112,197 @@ TEST_CASE("a decode step that is cancelled in its layers is taken up again") {
         std::vector<u32>(want.begin() + 5, want.end()));
 }
 
-TEST_CASE("a step that somebody else needs goes on to its end") {
+// Cancels a session while the first layer of a step is computed, and reads what it has to say while
+// the last one is.
+class CancelInStep {
+ public:
+  CancelInStep(Engine& engine, SessionIdx session) : engine_(engine), session_(session) {}
+
+  // One step, which both sessions are in.
+  const StepTrace& step() {
+    engine_.watch_kv({&CancelInStep::on_rows, this});
+    const StepTrace& trace = engine_.step();
+    engine_.watch_kv({});
+    CHECK(trace.n_sequences == 2);
+    CHECK_FALSE(trace.abandoned);
+    return trace;
+  }
+  SessionState state = SessionState::free;  // in the last layer
+  u32 n_ids = 0;
+  u32 n_tokens = 0, n_done = 0;  // events
+  DoneEvent done{};
+
+ private:
+  static void on_rows(void* context, const KvRows& rows) {
+    auto& self = *static_cast<CancelInStep*>(context);
+    if (rows.cache_layer == 0) return self.engine_.request_cancel(self.session_);
+    Event event;
+    std::array<char, 256> text{};
+    while (self.engine_.take_event(self.session_, &event, text)) {
+      if (event.type == EventType::token) ++self.n_tokens;
+      if (event.type != EventType::done) continue;
+      ++self.n_done;
+      self.done = event.done;
+    }
+    self.state = self.engine_.session_state(self.session_).state;
+    self.n_ids = self.engine_.session_state(self.session_).n_ids;
+  }
+
+  Engine& engine_;
+  SessionIdx session_;
+};
+
+// One that generates, watched, beside whom others are cancelled.
+struct Other {
+  static constexpr u32 kTokens = 30;
+  explicit Other(OpenEngine& open) : engine(open.engine) {
+    session = open.session_with(test::random_ids(5, 30));
+    engine.watch_logits(session, &test::LogitsRecord::on_logits, &logits);
+    REQUIRE(engine.generate(session, {.max_tokens = kTokens, .ignore_end = true}).has_value());
+  }
+  void finish() { tokens = test::read_all(engine, session).tokens; }
+  void require_same(const Other& want) const {
+    REQUIRE(tokens == want.tokens);
+    test::require_same_bits(logits, want.logits);
+  }
+  Engine& engine;
+  SessionIdx session = 0;
+  test::LogitsRecord logits{};
+  std::vector<u32> tokens{};
+};
+
+enum class Part : u8 { fed, first_slice, later_slice, last_slice, decode };
+
+// Brings a session of `first` to a step of this part of its next answer.
+void bring_to(Part part, Engine& engine, SessionIdx session) {
+  const std::vector<u32> second = test::random_ids(2, part == Part::last_slice ? 40 : 150);
+  if (part != Part::decode) REQUIRE(engine.feed(session, second).has_value());
+  if (part == Part::fed) return;
+  REQUIRE(engine.generate(session, {.max_tokens = 12, .ignore_end = true}).has_value());
+  if (part == Part::later_slice) engine.step();
+  while (part == Part::decode && engine.session_state(session).n_generated < 5) engine.step();
+}
+
+TEST_CASE("the end is told before that of a step which goes on for somebody else") {
   const SmallModel model("llama", "q4_k");
-  const std::vector<u32> ids = test::random_ids(4, 30), other_ids = test::random_ids(5, 30);
-  OpenEngine fresh(model.path(), test::small_config());
+  const std::vector<u32> first = test::random_ids(1, 70);
+  OpenEngine alone(model.path(), sliced_config(1));
+  const std::vector<u32> want = generated(alone.engine, alone.session_with(first));
+  Other want_other(alone);
+  want_other.finish();
+  for (const u32 n_threads : {1u, 3u}) {
+    if (test::kSlowBuild && n_threads == 1) continue;
+    for (const Part part :
+         {Part::fed, Part::first_slice, Part::later_slice, Part::last_slice, Part::decode}) {
+      CAPTURE(n_threads);
+      CAPTURE(static_cast<u32>(part));
+      OpenEngine open(model.path(), sliced_config(n_threads));
+      Engine& engine = open.engine;
+      const SessionIdx session = open.session_with(first);
+      open.run();
+      Other other(open);
+      bring_to(part, engine, session);
+      const u32 n_slots = engine.session_state(session).sequence.n_slots();
+      CancelInStep cancel(engine, session);
+      cancel.step();
+      const Session& s = engine.session_state(session);
+      CHECK(cancel.state == SessionState::idle);
+      CHECK(cancel.n_done == (part == Part::fed ? 0 : 1));
+      CHECK(cancel.n_tokens == (part == Part::decode ? 5 : 0));
+      CHECK(cancel.done.n_tokens == cancel.n_tokens);
+      if (part != Part::fed) CHECK(cancel.done.finish == Finish::cancelled);
+      CHECK(s.sequence.n_slots() == n_slots);
+      CHECK(s.n_ids == cancel.n_ids);
+      CHECK(s.n_ids == (part == Part::later_slice ? n_slots : first.size() + cancel.n_tokens));
+      CHECK(s.sequence.n_reserved() == s.n_ids);
+      CHECK_FALSE(s.cancel.load());
+      s.sequence.check_invariants();
+
+      if (part == Part::later_slice || part == Part::decode) {
+        REQUIRE(engine.truncate(session, static_cast<u32>(first.size())).has_value());
+      }
+      CHECK(generated(engine, session) == want);  // beside the other
+      other.finish();
+      other.require_same(want_other);
+      engine.destroy_session(session);
+      engine.destroy_session(other.session);
+      CHECK(engine.pool().groups_free() == engine.pool().groups_max());
+    }
+  }
+}
+
+TEST_CASE("an answer that is cancelled within a shared step goes on with its own next token") {
+  const SmallModel model("qwen3", "q8_0");
+  const std::vector<u32> ids = test::random_ids(1, 70);
+  OpenEngine fresh(model.path(), sliced_config(1));
   const std::vector<u32> want = generated(fresh.engine, fresh.session_with(ids));
+  OpenEngine open(model.path(), sliced_config(2));
+  Engine& engine = open.engine;
+  const SessionIdx session = open.session_with(ids);
+  Other other(open);
+  bring_to(Part::decode, engine, session);
+  CancelInStep cancel(engine, session);
+  cancel.step();
+  REQUIRE(cancel.n_done == 1);
+  REQUIRE(engine.generate(session, {.max_tokens = 7, .ignore_end = true}).has_value());
+  CHECK(test::read_all(engine, session).tokens == std::vector<u32>(want.begin() + 5, want.end()));
+}
+
+TEST_CASE("rows of a session that was cancelled within the step show no logits") {
+  const SmallModel model("llama", "q4_k");
+  OpenEngine open(model.path(), sliced_config(2));
+  Engine& engine = open.engine;
+  const SessionIdx session = open.session_with(test::random_ids(1, 20));
+  Other other(open);
+  test::LogitsRecord logits;
+  engine.watch_logits(session, &test::LogitsRecord::on_logits, &logits);
+  CancelInStep cancel(engine, session);
+  CHECK(cancel.step().n_logit_rows > 20);
+  CHECK(logits.rows.empty());
+  REQUIRE(engine.feed(session, test::random_ids(1, 20)).has_value());
+  open.run();
+  CHECK(logits.rows.size() == 20);
+}
+
+TEST_CASE("whose reader has no room is cancelled when it has read") {
+  const SmallModel model("llama", "q4_k");
+  OpenEngine open(model.path(), sliced_config(2));
+  Engine& engine = open.engine;
+  const SessionIdx session = open.session_with(test::random_ids(1, 20));
+  REQUIRE(engine.generate(session, {.ignore_end = true}).has_value());
+  while (engine.has_work()) engine.step();  // until its events are full
+  const u32 n_generated = engine.session_state(session).n_generated;
+  engine.request_cancel(session);
+  Other other(open);
+  engine.step();
+  CHECK(engine.session_state(session).state == SessionState::generating);
+  const test::Said said = test::read_all(engine, session);
+  CHECK(said.done.finish == Finish::cancelled);
+  CHECK(said.tokens.size() == n_generated);
+}
+
+TEST_CASE("a step of cancelled sessions alone stops half way, with both ends told") {
+  const SmallModel model("llama", "q4_k");
   CancellingClock clock;
   OpenEngine open(model.path(), sliced_config(2), &clock);
-  const SessionIdx session = open.session_with(ids), other = open.session_with(other_ids);
-  REQUIRE(open.engine.generate(session, {.max_tokens = 12, .ignore_end = true}).has_value());
-  REQUIRE(open.engine.generate(other, {.max_tokens = 12, .ignore_end = true}).has_value());
-  const StepTrace& trace = cancelled_step(clock, open.engine, {other});
-  CHECK_FALSE(trace.abandoned);
+  Engine& engine = open.engine;
+  const SessionIdx a = open.session_with(test::random_ids(4, 30));
+  const SessionIdx b = open.session_with(test::random_ids(5, 30));
+  for (const SessionIdx session : {a, b}) {
+    REQUIRE(engine.generate(session, {.max_tokens = 12, .ignore_end = true}).has_value());
+  }
+  const StepTrace& trace = cancelled_step(clock, engine, {a, b});
+  CHECK(trace.abandoned);
   CHECK(trace.n_sequences == 2);
-  CHECK(test::read_all(open.engine, session).tokens == want);
-  CHECK(test::read_all(open.engine, other).done.finish == Finish::cancelled);
+  for (const SessionIdx session : {a, b}) {
+    Event event;
+    std::array<char, 8> text{};
+    REQUIRE(engine.take_event(session, &event, text));
+    CHECK(event.type == EventType::done);
+    CHECK(event.done.finish == Finish::cancelled);
+    CHECK(engine.session_state(session).n_ids == 0);  // taken back
+  }
+  CHECK_FALSE(engine.has_work());
 }
 
 }  // namespace

@@ -1,0 +1,174 @@
+// Goal    who waits for a session's events, or for what it computes, has the end of a cancelled one
+//         while the step still goes on for another's rows; a call on it that follows at once has
+//         its turn behind the step; the other's bits, and its own later ones, are undisturbed.
+// Method  an engine on its thread. Who is shown K and V stops it in a step's first layer until the
+//         cancel is asked for, and in the last one until its end has been read; a deadline that
+//         nobody reaches ends a wait that would be for ever. Then cancels at any moment.
+#include <doctest/doctest.h>
+
+#include <array>
+#include <atomic>
+#include <thread>
+
+#include "runtime/engine/engine_thread.h"
+#include "tests/support/open_engine.h"
+#include "tests/support/slow_build.h"
+
+namespace tarn::engine {
+namespace {
+
+using test::OpenEngine;
+using test::SmallModel;
+
+constexpr u64 kDeadlineNs = 60'000'000'000;
+
+void wait_for(const std::atomic<bool>& flag) {
+  SystemClock clock;
+  const u64 end_ns = clock.now_ns() + kDeadlineNs;
+  while (!flag.load() && clock.now_ns() < end_ns) std::this_thread::yield();
+  CHECK(flag.load());
+}
+
+// Stops the first step that has rows of two sessions.
+struct Gate {
+  static void on_rows(void* context, const KvRows& rows) {
+    auto& self = *static_cast<Gate*>(context);
+    if (rows.cache_layer == 0) {
+      if (++self.n_first != 2) return;  // the second run's
+      self.is_in_step.store(true);
+      wait_for(self.is_cancelled);
+    } else if (self.is_in_step.load()) {
+      wait_for(self.is_read);
+    }
+  }
+  u32 n_first = 0;
+  std::atomic<bool> is_in_step{false}, is_cancelled{false}, is_read{false};
+};
+
+Config config_of() {
+  Config config = test::small_config();
+  config.batch_rows_max = 64;
+  config.n_threads = 2;
+  config.context_tokens = 1024;
+  return config;
+}
+
+struct Answer {
+  std::vector<u32> tokens;
+  DoneEvent done{};
+};
+
+Answer read(EngineThread& thread, SessionIdx session) {
+  Answer answer;
+  std::atomic<bool> is_expected{true};
+  std::array<char, 256> text{};
+  while (is_expected.load()) {
+    Event event;
+    REQUIRE(thread.next_event(session, is_expected, -1, &event, text).has_value());
+    if (event.type == EventType::token) answer.tokens.push_back(event.token.token);
+    if (event.type == EventType::done) answer.done = event.done;
+  }
+  return answer;
+}
+
+GenerateParams tokens(u32 n) { return {.max_tokens = n, .ignore_end = true}; }
+
+std::vector<u32> alone(const std::string& path, const std::vector<u32>& ids, u32 n) {
+  OpenEngine open(path, config_of());
+  const SessionIdx session = open.session_with(ids);
+  REQUIRE(open.engine.generate(session, tokens(n)).has_value());
+  return test::read_all(open.engine, session).tokens;
+}
+
+TEST_CASE("the end of a cancelled one is there before that of the step, and calls wait for it") {
+  const SmallModel model("llama", "q4_k");
+  const std::vector<u32> ids = test::random_ids(1, 40), other_ids = test::random_ids(2, 20);
+  const std::vector<u32> want = alone(model.path(), ids, 12);
+  const std::vector<u32> want_other = alone(model.path(), other_ids, 30);
+  for (const bool generates : {true, false}) {
+    CAPTURE(generates);
+    OpenEngine open(model.path(), config_of());
+    Engine& engine = open.engine;
+    Gate gate;
+    engine.watch_kv({&Gate::on_rows, &gate});
+    EngineThread thread;
+    REQUIRE(thread.start(&engine, {}).has_value());
+    SessionIdx session = 0, other = 0;
+    const Result<void> begun = thread.call([&]() -> Result<void> {
+      session = open.session_with(ids);
+      other = open.session_with(other_ids);
+      TARN_CHECK(engine.generate(other, tokens(30)));
+      return generates ? engine.generate(session, tokens(12)) : Result<void>();
+    });
+    REQUIRE(begun.has_value());
+    wait_for(gate.is_in_step);
+    REQUIRE(thread.request_cancel(session).has_value());
+    gate.is_cancelled.store(true);
+    if (generates) {
+      const Answer answer = read(thread, session);
+      CHECK(answer.done.finish == Finish::cancelled);
+      CHECK(answer.tokens.empty());
+    } else {
+      CHECK(thread.wait_computed(session, -1).has_value());
+    }
+    const auto progress = thread.progress(session);
+    REQUIRE(progress.has_value());
+    CHECK(progress->state == SessionState::idle);
+    CHECK(progress->n_ids == 0);
+    CHECK_FALSE(gate.is_read.load());  // the step is still held
+    // A call at once, which the step is let go for.
+    std::atomic<bool> was_free{false};
+    std::thread caller([&] {
+      const Result<void> fed = thread.call([&]() -> Result<void> {
+        was_free.store(gate.is_read.load());
+        TARN_CHECK(engine.feed(session, ids));
+        return engine.generate(session, tokens(12));
+      });
+      CHECK(fed.has_value());
+    });
+    gate.is_read.store(true);
+    caller.join();
+    CHECK(was_free.load());
+    CHECK(read(thread, session).tokens == want);
+    CHECK(read(thread, other).tokens == want_other);
+    CHECK(thread.stop());
+  }
+}
+
+// Nobody reads before the cancel, so that no answer comes to its end before it.
+TEST_CASE("cancelled at any moment, a session starts again as if nothing had been") {
+  const SmallModel model("llama", "q4_k");
+  constexpr u32 kOther = test::kSlowBuild ? 60 : 200;
+  const std::vector<u32> ids = test::random_ids(1, 150), other_ids = test::random_ids(2, 20);
+  const std::vector<u32> want = alone(model.path(), ids, EventRing::kEvents);
+  const std::vector<u32> want_other = alone(model.path(), other_ids, kOther);
+  OpenEngine open(model.path(), config_of());
+  Engine& engine = open.engine;
+  const SessionIdx session = open.session_with({}), other = open.session_with(other_ids);
+  EngineThread thread;
+  REQUIRE(thread.start(&engine, {}).has_value());
+  REQUIRE(thread.call([&] { return engine.generate(other, tokens(kOther)); }).has_value());
+  Answer others;
+  std::thread reader([&] { others = read(thread, other); });
+  for (u32 round = 0; round < (test::kSlowBuild ? 3u : 12u); ++round) {
+    CAPTURE(round);
+    const auto begun = thread.call([&]() -> Result<void> {
+      TARN_CHECK(engine.truncate(session, 0));
+      TARN_CHECK(engine.feed(session, ids));
+      return engine.generate(session, tokens(0));
+    });
+    REQUIRE(begun.has_value());
+    for (u32 i = 0; i < round * 300; ++i) std::this_thread::yield();
+    REQUIRE(thread.request_cancel(session).has_value());
+    const Answer answer = read(thread, session);
+    CHECK(answer.done.finish == Finish::cancelled);
+    REQUIRE(answer.tokens.size() <= want.size());
+    CHECK(std::equal(answer.tokens.begin(), answer.tokens.end(), want.begin()));
+  }
+  reader.join();
+  CHECK(others.tokens == want_other);
+  CHECK(thread.stop());
+}
+
+}  // namespace
+}  // namespace tarn::engine
