@@ -416,6 +416,7 @@ const StepTrace& Engine::step() {
   read_embeddings();
   prepare_selection();
   if (device_lost()) return trace_;
+  leave_out_kept_chunks();
   if (kv_stream_.is_on() && n_runs_ > 0) kv_stream_.plan_step(step_state_);
   trace_.n_rows = step_state_.n_rows;
   trace_.n_sequences = n_runs_;

@@ -224,6 +224,8 @@ class Engine final : private StepWatch {
   u64 driver_bytes() const { return driver_bytes_; }  // a GPU's driver's, as measured before READY
   // How fast the GPU reads; zeros on the CPU.
   const MemoryProbe& memory_probe() const { return memory_probe_; }
+  // Chunks of KV that attention found on the device, with tiers.
+  u64 n_chunks_kept() const { return gpu_backend_.n_chunks_kept(); }
   const char* gpu_name() const { return on_gpu() ? device_->facts().name.data() : ""; }
   const char* io_name() const { return io_name_; }
   const char* select_name() const {
@@ -255,6 +257,7 @@ class Engine final : private StepWatch {
   Result<void> place_gpu_backend(const OpenArgs& args);
   GpuSelectArgs place_gpu_selection();
   GpuStreamArgs place_gpu_stream();
+  void leave_out_kept_chunks();
   enum class Registered : u8 { mirror, frames, gathered, count };
   Result<DeviceBytes> register_with_gpu(Registered which, std::span<std::byte> bytes);
   std::span<std::byte> region_or_registered(plan::RegionId id, Registered which);

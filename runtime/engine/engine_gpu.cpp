@@ -188,6 +188,8 @@ GpuStreamArgs Engine::place_gpu_stream() {
                      .shape = shape,
                      .frames = registered_[static_cast<u64>(Registered::frames)].data(),
                      .frames_on_device = reinterpret_cast<u64>(frames_on_device_.raw())};
+  args.memory = &gpu_memory_;
+  args.kept = take<std::byte>(mirror_, kv::KeptChunks::bookkeeping_bytes(shape.kept));
   args.states = reinterpret_cast<f32*>(piece(shape.states_bytes));
   args.staged = reinterpret_cast<u8*>(piece(shape.staged_bytes));
   args.gathered = reinterpret_cast<u8*>(piece(shape.gathered_bytes));
@@ -217,6 +219,14 @@ GpuSelectArgs Engine::place_gpu_selection() {
   args.places = reinterpret_cast<u32*>(piece(shape.places_bytes));
   args.gathered = reinterpret_cast<u8*>(piece(shape.gathered_bytes));
   return args;
+}
+
+// Chunks that stay on the device need no frames.
+void Engine::leave_out_kept_chunks() {
+  if (plan_.gpu_stream.n_kept == 0) return;
+  for (RowRun& run : runs_.first(n_runs_)) {
+    if (!run.selects) run.far_end = gpu_backend_.n_kept_groups(run);
+  }
 }
 
 Result<void> Engine::capture_step(u32 n_rows) {

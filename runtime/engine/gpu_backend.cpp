@@ -147,6 +147,7 @@ void GpuBackend::begin_step(const StepState& step) {
   mode_ = Mode::eager;
   place_state(step.n_rows);
   write_state(step);
+  kept_.begin_step();
   for (const RowRun& run : step.runs) streams() ? send_tails(step, run) : send_groups(run);
   send(args_.state, args_.host_state, state_.bytes);
   if (args_.host_embedded != nullptr) {

@@ -32,6 +32,7 @@
 #pragma once
 
 #include <array>
+#include <optional>
 #include <span>
 
 #include "kernels/gpu_table.h"
@@ -49,6 +50,7 @@ namespace tarn::engine {
 inline constexpr u64 kGpuWaitNsMax = 30'000'000'000;
 inline constexpr u64 kGpuWaitNsMin = 1'000'000'000;
 
+class GpuMemory;
 class KvStream;
 class Selector;
 
@@ -80,7 +82,9 @@ struct GpuStreamArgs {
   u8* staged = nullptr;
   u8* gathered = nullptr;
   std::byte* tables = nullptr;
+  const GpuMemory* memory = nullptr;  // where chunks stay
   // On the host.
+  std::span<std::byte> kept{};
   std::byte* host_tables = nullptr;
   f32* host_query = nullptr;  // [n_heads, head_dim]
 };
@@ -154,6 +158,10 @@ class GpuBackend final : public Backend {
   void fetch(Rows from, u32 n, u64 d, Rows to) override;
   void summarize(Rows logits, u32 n, u32 d) override;
   kernels::LogitsSummary summary(u32 row) const override;
+  // Of a run that reads everything: groups from the first on that stay on the device.
+  u32 n_kept_groups(const RowRun& run) const;
+  u64 n_chunks_kept() const { return n_chunks_kept_; }  // that attention found there
+
   // How long to wait for what was enqueued last.
   u64 wait_ns_max() const;
   Result<void> finish() override;
@@ -222,7 +230,16 @@ class GpuBackend final : public Backend {
   void send_tails(const StepState& step, const RowRun& run);
   void attend_streamed(const StepState& step, u32 cache_layer, Rows q, Rows out, bool leaves_acts);
   void attend_run(const StepState& step, const Attended& a);
-  bool stage(const RowRun& run, u32 cache_layer, u32 begin, u32 end);
+  // A chunk of a layer: groups [begin, end), to be attended to at `memory`, whose addresses stand
+  // in the table from table_at on.
+  struct Chunk {
+    u32 begin, end;
+    u8* memory;
+    u64 table_at;
+    std::optional<u32> kept;  // the piece that it may stay in
+  };
+  Chunk chunk_of(const RowRun& run, u32 cache_layer, u32 begin, u32 n_groups);
+  bool stage(const RowRun& run, u32 cache_layer, const Chunk& chunk);
   void attend_fetched(const Attended& a);
   void attend_gathered(const Attended& a, std::span<const u32> n_slots);
   bool bring_query(const Attended& a);
@@ -233,6 +250,8 @@ class GpuBackend final : public Backend {
   GpuStream* stream_ = nullptr;
   GpuEvent* done_ = nullptr;
   GpuEvent* host_part_ = nullptr;  // with tiers: what the host waits for within a step
+  kv::KeptChunks kept_{};
+  u64 n_chunks_kept_ = 0;
   Mode mode_ = Mode::eager;
   plan::GpuStateShape state_{};           // of the step, or of the graph that is captured
   const f32* quantized_ = nullptr;        // the rows whose quantised form is in acts; nullptr: none

@@ -5,6 +5,7 @@
 #include "platform/base/assert.h"
 #include "platform/base/checked.h"
 #include "runtime/engine/gpu_backend.h"
+#include "runtime/engine/gpu_memory.h"
 #include "runtime/engine/kv_stream.h"
 #include "runtime/engine/selector.h"
 #include "runtime/plan/gpu_shape.h"
@@ -29,8 +30,15 @@ void GpuBackend::place_stream() {
   for (u32 i = 0; i < n_gathered; ++i) {
     *address++ = reinterpret_cast<u64>(mine.gathered + i * args_.page_bytes);
   }
-  const u64 n_addresses = u64{mine.shape.chunk_groups} + n_gathered;
-  TARN_ASSERT(n_addresses == mine.shape.n_addresses(args_.spec->n_kv_heads));
+  const u32 n_pieces = mine.shape.n_kept * args_.spec->n_cache_layers;
+  for (u32 piece = 0; piece < n_pieces; ++piece) {
+    for (u32 i = 0; i < mine.shape.chunk_groups; ++i) {
+      *address++ = reinterpret_cast<u64>(mine.memory->kept_chunk(piece) + i * staged_stride);
+    }
+  }
+  kept_.init(mine.shape.kept, mine.kept);
+  const u64 n_addresses =
+      mine.shape.n_addresses(args_.spec->n_kv_heads, args_.spec->n_cache_layers);
   send(mine.tables, mine.host_tables, n_addresses * sizeof(u64));
 }
 
@@ -89,15 +97,17 @@ void GpuBackend::attend_run(const StepState& step, const Attended& a) {
     mine.selector->note_query(run.owner, a.cache_layer, mine.host_query);
   }
   for (u32 begin = 0; begin < n_groups; begin += mine.shape.chunk_groups) {
-    const u32 end = std::min(begin + mine.shape.chunk_groups, n_groups);
-    if (!stage(run, a.cache_layer, begin, end)) return;
+    const Chunk chunk = chunk_of(run, a.cache_layer, begin, n_groups);
+    const bool is_there = chunk.kept && kept_.has(*chunk.kept, *run.sequence);
+    n_chunks_kept_ += is_there;
+    if (!is_there && !stage(run, a.cache_layer, chunk)) return;
     const u32 span_begin = begin * args_.page_tokens / kernels::kGpuSpanSlots;
     const u32 n_here = std::min(n_slots - begin * args_.page_tokens, kernels::kGpuMergeSlots);
     for (u32 at = 0; at < run.n_rows; at += plan::kGpuAttnRowsMax) {
       const u32 row = run.row_begin + at;
       kernels::GpuPages staged = pages(a.cache_layer, row);
-      // The table's first entry is the chunk's first group.
-      staged.groups = reinterpret_cast<u8* const*>(mine.tables) - begin;
+      // The first of its entries is the chunk's first group.
+      staged.groups = reinterpret_cast<u8* const*>(mine.tables) + chunk.table_at - begin;
       staged.table_stride = 0;
       staged.group_stride = 1;
       attend_part({.pages = staged,
@@ -113,21 +123,43 @@ void GpuBackend::attend_run(const StepState& step, const Attended& a) {
   }
 }
 
-// Groups [begin, end) of the run's layer, a chunk's, to where attention takes them. False where
-// the run has failed, or the device is lost.
-bool GpuBackend::stage(const RowRun& run, u32 cache_layer, u32 begin, u32 end) {
+GpuBackend::Chunk GpuBackend::chunk_of(const RowRun& run, u32 cache_layer, u32 begin,
+                                       u32 n_groups) {
+  const GpuStreamArgs& mine = args_.stream;
+  const u32 chunk_idx = begin / mine.shape.chunk_groups;
+  Chunk chunk{.begin = begin,
+              .end = std::min(begin + mine.shape.chunk_groups, n_groups),
+              .memory = mine.staged,
+              .table_at = 0,
+              .kept = std::nullopt};
+  if (mine.shape.n_kept == 0 || !kept_.is_full(chunk_idx, *run.sequence)) return chunk;
+  chunk.kept = kept_.piece(run.owner, cache_layer, chunk_idx);
+  if (!chunk.kept) return chunk;
+  chunk.memory = mine.memory->kept_chunk(*chunk.kept);
+  chunk.table_at =
+      mine.shape.kept_at(args_.spec->n_kv_heads) + u64{*chunk.kept} * mine.shape.chunk_groups;
+  return chunk;
+}
+
+u32 GpuBackend::n_kept_groups(const RowRun& run) const {
+  return args_.stream.shape.n_kept == 0 ? 0 : kept_.n_kept_groups(run.owner, *run.sequence);
+}
+
+// A chunk's groups to where attention takes them. False where the run has failed, or the device is
+// lost.
+bool GpuBackend::stage(const RowRun& run, u32 cache_layer, const Chunk& chunk) {
   const GpuStreamArgs& mine = args_.stream;
   const u64 group_bytes = args_.page_bytes * args_.spec->n_kv_heads;
   const u64 staged_stride = align_up(group_bytes, u64{4096});
-  for (u32 at = begin; at < end;) {
+  for (u32 at = chunk.begin; at < chunk.end;) {
     const u64 asked_ns = args_.clock->now_ns();
-    const u32 n = mine.kv->pin(run, cache_layer, at, end);
+    const u32 n = mine.kv->pin(run, cache_layer, at, chunk.end);
     if (step_begin_ns_ > 0) step_begin_ns_ += args_.clock->now_ns() - asked_ns;  // the disk's time
     if (n == 0) return false;
     for (u32 group = at; group < at + n; ++group) {
       const auto* from =
           reinterpret_cast<const std::byte*>(run.sequence->group_address(cache_layer, group));
-      auto* to = reinterpret_cast<std::byte*>(mine.staged + (group - begin) * staged_stride);
+      auto* to = reinterpret_cast<std::byte*>(chunk.memory + (group - chunk.begin) * staged_stride);
       args_.device->copy_in(DeviceBytes(to), {from, group_bytes}, stream_);
     }
     const bool has_come = wait_for_host_part();
@@ -135,6 +167,7 @@ bool GpuBackend::stage(const RowRun& run, u32 cache_layer, u32 begin, u32 end) {
     if (!has_come) return false;
     at += n;
   }
+  if (chunk.kept) kept_.put(*chunk.kept, *run.sequence);
   return true;
 }
 
@@ -175,7 +208,7 @@ void GpuBackend::attend_fetched(const Attended& a) {
 void GpuBackend::attend_gathered(const Attended& a, std::span<const u32> n_slots) {
   const GpuStreamArgs& mine = args_.stream;
   const model::ModelSpec& spec = *args_.spec;
-  const u64 n_addresses = mine.shape.n_addresses(spec.n_kv_heads);
+  const u64 n_addresses = mine.shape.n_addresses(spec.n_kv_heads, spec.n_cache_layers);
   const u64 visible_at = n_addresses * sizeof(u64);
   auto* host_visible = reinterpret_cast<u32*>(mine.host_tables + visible_at);
   auto* visible = reinterpret_cast<u32*>(mine.tables + visible_at);

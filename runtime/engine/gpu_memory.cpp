@@ -25,6 +25,9 @@ Result<void> GpuMemory::reserve(Device& device, const model::ModelDescription& m
   };
   select_device_ = add_if_any(RegionId::select_device);
   select_gather_ = add_if_any(RegionId::select_gather);
+  const u64 n_kept = u64{plan.gpu_stream.n_kept} * plan.gpu_stream.kept.n_cache_layers;
+  chunk_bytes_ = plan.gpu_stream.staged_bytes;
+  if (n_kept > 0) kept_ = cut_.add(chunk_bytes_, n_kept);
   TARN_ASSERT(cut_.total_bytes().get() == plan.slabs.total_bytes().get());
   TARN_CHECK(slabs_.reserve(device, cut_));
   device_ = &device;
@@ -48,6 +51,10 @@ std::byte* GpuMemory::place(u64 n_bytes) { return slabs_.at(weights_.add(n_bytes
 
 u8* GpuMemory::group(u32 frame) {
   return slabs_.at(cut_.of_run(groups_, group_bytes_, frame)).as<u8>().raw();
+}
+
+u8* GpuMemory::kept_chunk(u32 idx) const {
+  return slabs_.at(cut_.of_run(kept_, chunk_bytes_, idx)).as<u8>().raw();
 }
 
 void GpuMemory::copy(u8* to, const u8* from, u64 bytes) {

@@ -4,7 +4,7 @@
 // in them. It is where the loader's weights go and where the pool's groups lie.
 //
 //   order    the planner's: weights, groups, activations, attention, logits, select_device,
-//            select_gather; fed to a second cutter, so places need no table
+//            select_gather, kv_device; fed to a second cutter, so places need no table
 //   copies   of KV on the compute stream, in order with the kernels that use it
 //   thread   the engine's
 //   errors   reserve() answers the device's and keeps nothing; copies tell theirs in
@@ -37,6 +37,9 @@ class GpuMemory final : public model::WeightSink, public kv::GroupMemory {
   std::byte* select_device() const { return slabs_.at(select_device_).raw(); }
   std::byte* select_gather() const { return slabs_.at(select_gather_).raw(); }
 
+  // The idx-th layer's chunk that stays on the device.
+  u8* kept_chunk(u32 idx) const;
+
   // Opens the way in, through the staging memory that the loader leaves; closed by release() or
   // close_staging().
   Result<void> open_staging(std::span<std::byte> staging, Clock& clock);
@@ -56,7 +59,8 @@ class GpuMemory final : public model::WeightSink, public kv::GroupMemory {
   SlabCutter cut_{};      // of all pieces
   SlabCutter weights_{};  // of those that the loader has asked for
   SlabPlace groups_{}, activations_{}, attention_{}, logits_{}, select_device_{}, select_gather_{};
-  u64 group_bytes_ = 0;
+  SlabPlace kept_{};
+  u64 group_bytes_ = 0, chunk_bytes_ = 0;
   StagingRing ring_{};
 };
 

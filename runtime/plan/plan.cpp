@@ -40,7 +40,7 @@ class Builder {
   // Of the GPU's memory where there is a GPU; in `n` pieces, each of which is contiguous there.
   void add_near(RegionId id, const char* name, RegionKind kind, Checked piece_bytes, u64 n,
                 const Formula& formula) {
-    if (!has_gpu() || piece_bytes.get() == u64{0}) {  // a slab has no empty pieces
+    if (!has_gpu() || n == 0 || piece_bytes.get() == u64{0}) {  // a slab has no empty pieces
       return add(id, name, kind, piece_bytes * n, formula);
     }
     plan_->slabs.add(piece_bytes, n);
@@ -258,6 +258,19 @@ void add_others(Builder& builder, const Inputs& inputs, const Plan& plan) {
                         << " B");
 }
 
+void add_gpu_kept(Builder& builder, const model::ModelSpec& spec, const Plan& plan) {
+  const GpuStreamShape& stream = plan.gpu_stream;
+  Formula kept;
+  if (stream.n_kept > 0) {
+    kept << u64{stream.n_kept} << " chunks of " << kernels::kGpuMergeSlots << " tokens x "
+         << spec.n_cache_layers << " layers x " << stream.staged_bytes << " B";
+  } else {
+    kept << "none: no KV of a disk stays in a GPU's memory";
+  }
+  builder.add_near(RegionId::kv_device, "kv_device", RegionKind::kv, stream.staged_bytes,
+                   u64{stream.n_kept} * spec.n_cache_layers, kept);
+}
+
 void add_gpu_select(Builder& builder, const Plan& plan) {
   const GpuSelectShape& shape = plan.gpu_select;
   Formula indexes, gathered;
@@ -276,7 +289,7 @@ void add_gpu_select(Builder& builder, const Plan& plan) {
                    shape.scratch_bytes(), 1, gathered);
 }
 
-void add_select(Builder& builder, const Plan& plan) {
+void add_select(Builder& builder, const model::ModelSpec& spec, const Plan& plan) {
   const SelectShape& shape = plan.select;
   Formula indexes, scratch;
   if (shape.n_heads == 0) {
@@ -294,6 +307,7 @@ void add_select(Builder& builder, const Plan& plan) {
   builder.add(RegionId::select_scratch, "select_scratch", RegionKind::scratch,
               Checked(plan.n_workers) * shape.scratch_bytes() + shape.shared_bytes, scratch);
   add_gpu_select(builder, plan);
+  add_gpu_kept(builder, spec, plan);
 }
 
 Unexpected refuse(Status status, const char* hint, const char* key, Figure first, Figure second) {
@@ -325,8 +339,15 @@ TierInputs tier_inputs(const Inputs& inputs, const Plan& plan) {
 
 bool has_whole_blocks(const model::ModelSpec& spec) { return spec.head_dim % 32 == 0; }
 
-// Sets the sizes that the regions are made from. n_frames: 0 for KV in memory whole.
-Result<void> derive_sizes(const Inputs& inputs, u32 n_frames, Plan* plan) {
+// How KV lies over memory and disk.
+struct Tiers {
+  u32 n_frames = 0;  // of the host's memory; 0: it is in memory as a whole
+  u32 n_kept = 0;    // chunks in a discrete GPU's
+};
+
+// Sets the sizes that the regions are made from.
+Result<void> derive_sizes(const Inputs& inputs, const Tiers& tiers, Plan* plan) {
+  const u32 n_frames = tiers.n_frames;
   const model::ModelSpec& spec = inputs.model->spec;
   const Config& config = *inputs.config;
   if (config.kv_type != KvTypeChoice::f16 && !has_whole_blocks(spec)) {
@@ -382,7 +403,7 @@ Result<void> derive_sizes(const Inputs& inputs, u32 n_frames, Plan* plan) {
   plan->select = select_shape(spec, config, plan->context_tokens, place);
   if (has_gpu && n_frames > 0) {
     plan->gpu_stream = gpu_stream_shape(spec, plan->group_shape, gpu_step_rows(plan->rows_max),
-                                        plan->select.n_chosen_max);
+                                        plan->select.n_chosen_max, tiers.n_kept);
   } else if (has_gpu) {
     plan->gpu_select = gpu_select_shape(spec, select, plan->select,
                                         {.context_tokens = plan->context_tokens,
@@ -441,18 +462,18 @@ u64 device_ceiling_bytes(const Inputs& inputs) {
                                          : device.memory_bytes;
 }
 
-Result<Plan> plan_with(const Inputs& inputs, u32 n_frames) {
+Result<Plan> plan_with(const Inputs& inputs, const Tiers& tiers) {
   const model::ModelSpec& spec = inputs.model->spec;
   TARN_TRY(const u64 weights_bytes, model::weights_region_bytes(*inputs.model));
 
   Plan plan;
-  TARN_CHECK(derive_sizes(inputs, n_frames, &plan));
+  TARN_CHECK(derive_sizes(inputs, tiers, &plan));
   Builder builder(&plan, inputs.device);
   add_weights(builder, *inputs.model, weights_bytes);
   add_kv(builder, spec, plan);
   add_scratch(builder, spec, plan);
   add_others(builder, inputs, plan);
-  add_select(builder, plan);
+  add_select(builder, spec, plan);
 
   if (!builder.sum_up()) {
     return refuse(Status::invalid_model,
@@ -469,16 +490,35 @@ Result<Plan> plan_with(const Inputs& inputs, u32 n_frames) {
 // As many frames as the budget leaves room for. More frames are more of other things too: extents
 // need entries in the store's index, and come only from some size on.
 Result<Plan> plan_with_frames_that_fit(const Inputs& inputs, u32 n_least, u32 n_most) {
-  TARN_TRY(Plan best, plan_with(inputs, n_least));
+  TARN_TRY(Plan best, plan_with(inputs, {n_least}));
   if (!best.fits) return best;
   for (u32 least = n_least + 1, most = n_most; least <= most;) {
     const u32 n_frames = least + (most - least) / 2;
-    TARN_TRY(const Plan plan, plan_with(inputs, n_frames));
+    TARN_TRY(const Plan plan, plan_with(inputs, {n_frames}));
     if (plan.fits) best = plan;
     if (plan.fits) least = n_frames + 1;
     if (!plan.fits) most = n_frames - 1;
   }
   return best;
+}
+
+// With what a discrete GPU has left, for the first chunks of contexts: of that memory nobody else
+// makes use. Where both are one memory, frames are as good.
+Result<Plan> plan_with_kept_chunks(const Inputs& inputs, const Plan& plan) {
+  if (!plan.gpu_stream.is_on() || plan.one_budget || !plan.fits) return plan;
+  const u64 unit_bytes = plan.gpu_stream.staged_bytes * inputs.model->spec.n_cache_layers;
+  // Where nobody said how much of it is ours, a tenth is left to others.
+  const u64 ceiling = inputs.config->device_budget_bytes != 0
+                          ? plan.device_budget_bytes
+                          : plan.device_budget_bytes - plan.device_budget_bytes / 10;
+  const u64 spare = ceiling - std::min(ceiling, plan.device_bytes);
+  const u64 n_chunks = plan.pages_max / plan.gpu_stream.chunk_groups;
+  auto n_kept = static_cast<u32>(std::min({spare / unit_bytes, n_chunks, u64{kGpuKeptMax}}));
+  for (; n_kept > 0; --n_kept) {
+    TARN_TRY(const Plan more, plan_with(inputs, {plan.tiers.n_frames_in_all, n_kept}));
+    if (more.fits) return more;
+  }
+  return plan;
 }
 
 }  // namespace
@@ -495,7 +535,7 @@ Result<Plan> plan_memory(const Inputs& inputs) {
   TARN_ASSERT(inputs.n_workers > 0);
   TARN_CHECK(config_validate(*inputs.config));
 
-  TARN_TRY(const Plan whole, plan_with(inputs, 0));
+  TARN_TRY(const Plan whole, plan_with(inputs, {}));
   const u64 memory_bytes = inputs.config->kv_memory_bytes;
   const bool keeps = inputs.config->store.sessions;
   if (!keeps && memory_bytes == 0 && (whole.fits || inputs.config->store.is_off())) return whole;
@@ -509,7 +549,8 @@ Result<Plan> plan_memory(const Inputs& inputs) {
   if (keeps && !possible) return fail(possible.error());
   if (memory_bytes == 0) {
     if (!possible || n_least > n_most) return whole;
-    return plan_with_frames_that_fit(inputs, n_least, n_most);
+    TARN_TRY(const Plan plan, plan_with_frames_that_fit(inputs, n_least, n_most));
+    return plan_with_kept_chunks(inputs, plan);
   }
   if (!possible) return fail(possible.error());
   if (n_frames < n_least) {
@@ -519,7 +560,8 @@ Result<Plan> plan_memory(const Inputs& inputs) {
                   "kv.memory_bytes", {"kv_memory_bytes", memory_bytes},
                   {"least_bytes", n_least * whole.group_shape.group_bytes()});
   }
-  return plan_with(inputs, static_cast<u32>(n_frames));
+  TARN_TRY(const Plan plan, plan_with(inputs, {static_cast<u32>(n_frames)}));
+  return plan_with_kept_chunks(inputs, plan);
 }
 
 }  // namespace tarn::plan

@@ -46,10 +46,11 @@ enum class RegionId : u8 {
   select_device,   // with a GPU and selection: every session's index that it chooses by
   select_gather,   // likewise: scratch of the choice, what was chosen, the step's state
   store,           // with a store: its memory, then its I/O backend's
-  kv_cache,  // with a store and selection: a kv::SlotCache of every session and head, then theirs
-  kv_disk,   // with a store: its file
-  mirror,    // with a GPU: what the host writes for a step and reads of it, registered
-  driver,    // with a GPU: what its driver may take, measured before READY; a limit, not reserved
+  kv_cache,   // with a store and selection: a kv::SlotCache of every session and head, then theirs
+  kv_device,  // with a store and a discrete GPU: chunks of KV that stay in its memory
+  kv_disk,    // with a store: its file
+  mirror,     // with a GPU: what the host writes for a step and reads of it, registered
+  driver,     // with a GPU: what its driver may take, measured before READY; a limit, not reserved
   count,
 };
 

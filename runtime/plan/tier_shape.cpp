@@ -259,7 +259,7 @@ Result<void> cut_store(const model::ModelSpec& spec, const Config& config, const
 
 Result<TierShape> tier_shape(const model::ModelSpec& spec, const Config& config,
                              const TierInputs& inputs, u32 n_frames) {
-  TierShape shape{.n_frames = n_frames};
+  TierShape shape{.n_frames = n_frames, .n_frames_in_all = n_frames};
   TARN_CHECK(cut_store(spec, config, inputs, &shape));
   n_frames = shape.n_frames;
   const u32 n_frames_least = tier_frames_least(spec, inputs);

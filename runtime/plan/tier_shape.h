@@ -16,9 +16,10 @@
 namespace tarn::plan {
 
 struct TierShape {
-  u32 n_frames = 0;     // 0: every group has its place in memory
-  u32 cache_slots = 0;  // of a head: what it chose, kept for the steps to come
-  u64 cache_bytes = 0;  // of all heads and sessions
+  u32 n_frames = 0;         // 0: every group has its place in memory
+  u32 n_frames_in_all = 0;  // with those that became a cache
+  u32 cache_slots = 0;      // of a head: what it chose, kept for the steps to come
+  u64 cache_bytes = 0;      // of all heads and sessions
   u64 cache_head_bytes = 0;
   kv::ExtentShape extents{};  // of what selection reads; its memory lies behind the caches
   u64 extents_bytes = 0;      // theirs, the counters and the queries

@@ -247,5 +247,58 @@ TEST_CASE("a discrete GPU's own memory is the ceiling where none is given") {
   }
 }
 
+Config over_disk(u64 kv_memory_bytes) {
+  Config config;
+  config.context_tokens = 32768;
+  config.sessions_max = 1;
+  config.kv_memory_bytes = kv_memory_bytes;
+  config.store.path[0] = '.';
+  config.store.quota_bytes = 64 * kGiB;
+  return config;
+}
+
+TEST_CASE(
+    "over a disk frames are the host's, and a discrete GPU keeps what chunks it has room for") {
+  const ShapedModel model(test::kLlama31Of8B);
+  constexpr u64 kChunkBytes = 16 * kMiB;  // 64 groups of a layer
+  DeviceFacts orin = test::kOrinFacts, rtx = test::kDiscreteFacts;
+  orin.memory_bytes = orin.memory_free_bytes = 8 * kGiB;
+  rtx.memory_bytes = rtx.memory_free_bytes = 8 * kGiB;
+  for (DeviceFacts* facts : {&orin, &rtx}) facts->slab_bytes_max = 256 * kMiB;
+  Config config = over_disk(512 * kMiB);
+  const Plan integrated = plan_of(model, config, orin).value();
+  REQUIRE(integrated.gpu_stream.is_on());
+  CHECK(integrated.gpu_stream.n_kept == 0);  // it is one memory
+  CHECK(integrated.of(RegionId::kv_groups).space == RegionSpace::host);
+  CHECK(integrated.of(RegionId::kv_groups).bytes == 512 * kMiB);
+  CHECK(integrated.of(RegionId::kv_device).bytes == 0);
+
+  const Plan discrete = plan_of(model, config, rtx).value();
+  const u64 unit_bytes = 32 * kChunkBytes;
+  const u32 n_kept = discrete.gpu_stream.n_kept;
+  CHECK(n_kept > 0);
+  CHECK(discrete.of(RegionId::kv_device).bytes == n_kept * unit_bytes);
+  CHECK(discrete.of(RegionId::kv_device).space == RegionSpace::device);
+  CHECK(discrete.device_bytes <= rtx.memory_bytes / 10 * 9);
+  CHECK(discrete.device_bytes + unit_bytes + kChunkBytes > rtx.memory_bytes / 10 * 9);
+  config.device_budget_bytes = 7 * kGiB;
+  const Plan bounded = plan_of(model, config, rtx).value();
+  CHECK(bounded.fits);
+  CHECK(bounded.device_bytes <= 7 * kGiB);
+  CHECK(bounded.device_bytes + unit_bytes + kChunkBytes > 7 * kGiB);
+  config.device_budget_bytes = 64 * kGiB;  // no more than the context has
+  CHECK(plan_of(model, config, rtx).value().gpu_stream.n_kept == 32768 / kernels::kGpuMergeSlots);
+
+  // Without a bound of the host's memory nobody says how much of it KV may take.
+  config = over_disk(0);
+  config.store.sessions = true;
+  CHECK(plan_of(model, config, rtx).has_value());  // as much as the context needs
+  config = over_disk(512 * kMiB);
+  rtx.host_register = false;
+  const Result<Plan> unreachable = plan_of(model, config, rtx);
+  REQUIRE_FALSE(unreachable.has_value());
+  CHECK(unreachable.error().status == Status::unsupported);
+}
+
 }  // namespace
 }  // namespace tarn::plan
