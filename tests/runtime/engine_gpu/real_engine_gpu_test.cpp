@@ -1,6 +1,6 @@
 // Goal    on this machine's own GPU: a sequence has the same bits alone and beside up to seven
-//         others, in graphs, over pages and spans; a prompt has them however it is cut; logits are
-//         as near the reference as the CPU's.
+//         others, in graphs, over pages and spans; a prompt has them however it is cut, and
+//         wherever its KV lies, over a disk too; logits are as near the reference as the CPU's.
 // Method  the same cases on the fake device with the emulated kernels, in small, and on the real
 //         GPU at lengths that the emulator has no time for.
 #include <cstring>
@@ -10,6 +10,7 @@
 #include "tests/support/logits.h"
 #include "tests/support/reference_model.h"
 #include "tests/support/skip.h"
+#include "tests/support/temp_dir.h"
 
 namespace tarn::test {
 namespace {
@@ -134,12 +135,64 @@ void check_logits(const char* type, const Scale& scale) {
   CHECK(gpu.n_agreed == gpu.n_decided);
 }
 
+// Depths on both sides of a chunk that comes from the host's memory, of which little has room.
+struct Depth {
+  u32 context_tokens, n_prompt, n_tokens, k, n_frames;
+};
+constexpr Depth kRealDepth = {
+    .context_tokens = 4608, .n_prompt = 4300, .n_tokens = 30, .k = 300, .n_frames = 30};
+constexpr Depth kEmulatedDepth = {
+    .context_tokens = 320, .n_prompt = 40, .n_tokens = 7, .k = 5, .n_frames = 12};
+
+template <class AnyGpu>
+void check_disk(SelectMethod method, const Depth& depth) {
+  CAPTURE(static_cast<u32>(method));
+  const GpuModel model("llama", "q8_0");
+  Config config = small_config();
+  config.context_tokens = depth.context_tokens;
+  config.page_tokens = 32;
+  config.batch_rows_max = 64;
+  config.sessions_max = 1;
+  config.select.method = method;
+  config.select.n_sinks = 3;
+  config.select.n_local = 6;
+  config.select.k = depth.k;
+  config.select.code_bits = 1;
+  config.select.swap_tokens = 3;
+  config.select.context_min = 1;
+  const std::vector<u32> ids =
+      random_ids(seed_from_environment(), depth.n_prompt, GpuModel::kVocab);
+  LogitsRecord expected;
+  {
+    AnyGpu resident;
+    require_open(resident, model.path(), config);
+    expected = std::move(decode(resident.engine, std::span(&ids, 1), depth.n_tokens)[0]);
+  }
+  const TempDir dir("gpu_disk_test");
+  config.kv_memory_bytes = depth.n_frames * u64{8192};
+  config.store.quota_bytes = kGiB;
+  set_text(config.store.path, dir.path());
+  AnyGpu streamed;
+  require_open(streamed, model.path(), config);
+  REQUIRE(streamed.engine.kv_stream().is_on());
+  require_same_bits(expected, decode(streamed.engine, std::span(&ids, 1), depth.n_tokens)[0]);
+  if (depth.n_prompt > 4096) CHECK(streamed.engine.kv_stream().stats().n_loads > 100);
+}
+
 bool has_gpu() { return device_choose("cuda").has_value(); }
 
 TEST_CASE("the cases of this file hold on the emulator") {
   check_batches<GpuEngine>("llama", "q8_0", kEmulated);
   check_slices<GpuEngine>("q8_0", kEmulated);
   check_logits<GpuEngine>("q8_0", kEmulated);
+  check_disk<GpuEngine>(SelectMethod::pq, kEmulatedDepth);
+}
+
+TEST_CASE("on a real GPU KV over a disk gives the bits of KV on the device") {
+  if (!has_gpu()) TARN_SKIP("no GPU that this build can use");
+  for (const SelectMethod method : {SelectMethod::full, SelectMethod::pq}) {
+    check_disk<RealGpuEngine>(method, kRealDepth);
+  }
 }
 
 TEST_CASE("on a real GPU a sequence has the same bits in every batch") {
