@@ -1,10 +1,9 @@
 #include "tests/support/gguf_reader.h"
 
 #include <cstring>
-#include <fstream>
-#include <iterator>
 
 #include "kernels/quant/dequant.h"
+#include "tools/support/input.h"
 
 namespace tarn::test {
 namespace {
@@ -97,8 +96,8 @@ GgufValue GgufReader::take_value(u32 type) {
 }
 
 GgufReader::GgufReader(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  file_.assign(std::istreambuf_iterator<char>(file), {});
+  const std::string bytes = tools::read_file(path);
+  file_.assign(bytes.begin(), bytes.end());
   if (take<u32>() != 0x46554747u) throw std::runtime_error(path + " is no GGUF file");
   version_ = take<u32>();
   const u64 n_tensors = take<u64>();

@@ -12,7 +12,9 @@ struct Abandoned {};
 
 constexpr u32 kWordBytes = 4;
 
-bool same(Site a, Site b) { return a.line == b.line && std::strcmp(a.file, b.file) == 0; }
+bool same(Site a, Site b) {
+  return a.line == b.line && (a.file == b.file || std::strcmp(a.file, b.file) == 0);
+}
 
 std::string text(Site site) {
   const char* slash = std::strrchr(site.file, '/');

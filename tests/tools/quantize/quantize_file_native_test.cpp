@@ -11,7 +11,6 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <limits>
 #include <set>
 
@@ -21,6 +20,7 @@
 #include "tests/support/tiny_model.h"
 #include "tests/tools/quantize/error_bound.h"
 #include "tools/support/exit_code.h"
+#include "tools/support/input.h"
 #include "tools/support/model_file.h"
 #include "tools/synth/synth.h"
 
@@ -31,11 +31,6 @@ using kernels::TensorType;
 using tarn::test::GgufImage;
 using tarn::test::GgufReader;
 using tarn::test::TempFile;
-
-std::string bytes_of(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
 
 void write_image(const GgufImage& image, const std::string& path) {
   const tarn::test::Bytes bytes = image.bytes();
@@ -120,7 +115,7 @@ TEST_CASE("keys are copied as they are, whatever they hold") {
   quantized(in, out, "q8_0");
   const GgufReader target(out.path());
   // As it lies in the file: length and text of the name, type, value.
-  const std::string bytes = bytes_of(out.path());
+  const std::string bytes = read_file(out.path());
   std::set<std::string> replaced = {"general.file_type", "general.alignment"};
   for (const auto& key : image.keys) {
     CAPTURE(key.name);
@@ -175,14 +170,14 @@ TEST_CASE("the file is the same whatever the number of threads") {
   synth::synth_write(shape, *parse_quant("q4_k"), 1, in.path(), 1);
   // Pieces of q5_0 begin within blocks of q4_k.
   quantized(in, out, "q5_0", Requantize::accept, 1);
-  const std::string one = bytes_of(out.path());
+  const std::string one = read_file(out.path());
   const GgufReader source(in.path()), target(out.path());
   for (const char* name : {"token_embd.weight", "output.weight", "blk.0.ffn_down.weight"}) {
     test::check_error(TensorType::q5_0, source.f32s(name), target.tensor(name).bytes);
   }
   for (const u32 n_threads : {2u, 3u}) {
     quantized(in, out, "q5_0", Requantize::accept, n_threads);
-    CHECK(bytes_of(out.path()) == one);
+    CHECK(read_file(out.path()) == one);
   }
 }
 
@@ -244,13 +239,13 @@ TEST_CASE("a file that was there is replaced by a whole one or not at all") {
   write_image(image, in.path());
   std::ofstream(out.path()) << "what was there";
   quantized(in, out, "f16");
-  const std::string whole = bytes_of(out.path());
+  const std::string whole = read_file(out.path());
   ModelFile(out.path()).description();
   const f32 nan = std::numeric_limits<f32>::quiet_NaN();
   std::memcpy(image.tensor("output.weight").data.data(), &nan, sizeof nan);
   write_image(image, in.path());
   CHECK_FALSE(refusal(in, out, "f16").empty());
-  CHECK(bytes_of(out.path()) == whole);
+  CHECK(read_file(out.path()) == whole);
 }
 
 }  // namespace

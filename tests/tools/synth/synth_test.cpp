@@ -9,8 +9,6 @@
 
 #include <cerrno>
 #include <cmath>
-#include <fstream>
-#include <iterator>
 #include <stdexcept>
 #include <vector>
 
@@ -19,6 +17,7 @@
 #include "tests/support/gguf_reader.h"
 #include "tests/support/temp_file.h"
 #include "tools/support/gguf_write.h"
+#include "tools/support/input.h"
 #include "tools/synth/random_blocks.h"
 
 namespace tarn::synth {
@@ -32,15 +31,10 @@ SynthShape small_shape(Arch arch) {
   return {.arch = arch, .n_layers = 8, .d_model = 256, .d_ff = 256, .n_vocab = 1024};
 }
 
-std::vector<char> bytes_of(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-std::vector<char> written(const SynthShape& shape, const char* quant, u64 seed, u32 n_threads) {
+std::string written(const SynthShape& shape, const char* quant, u64 seed, u32 n_threads) {
   const test::TempFile file("synth.gguf");
   const auto report = synth_write(shape, *parse_quant(quant), seed, file.path(), n_threads);
-  auto bytes = bytes_of(file.path());
+  auto bytes = tools::read_file(file.path());
   CHECK(bytes.size() == report.file_bytes);
   return bytes;
 }
@@ -195,7 +189,7 @@ TEST_CASE("a file is written whole where the system gives no more threads") {
   });
   if (answer == 77) return;
   REQUIRE(answer == 0);
-  CHECK(bytes_of(file.path()) == written(shape, "f16", 1, 3));
+  CHECK(tools::read_file(file.path()) == written(shape, "f16", 1, 3));
 }
 
 }  // namespace
