@@ -43,8 +43,8 @@ void* allocate(std::size_t n_bytes, std::size_t alignment) {
 #define TARN_OPERATOR __attribute__((weak))
 #endif
 #endif
-#ifndef TARN_OPERATOR
-#define TARN_OPERATOR
+#ifndef TARN_OPERATOR  // GCC, where it inlines one of a pair alone, warns that they do not match
+#define TARN_OPERATOR __attribute__((noinline))
 #endif
 
 TARN_OPERATOR void* operator new(std::size_t n_bytes) { return allocate(n_bytes, 16); }
