@@ -33,9 +33,13 @@ std::string CtaState::run(const Job& job) {
   warps_.assign(n_threads / kWarpLanes, Warp{});
   // The bytes are never written by us: a real CTA finds what the one before it left.
   shared_ = std::make_unique<u8[]>(job.shared_bytes + sizeof(U32x4));
-  for (u64 i = 0; i < job.shared_bytes; ++i) shared_[i] = static_cast<u8>(random_.next());
+  for (u64 i = 0; i < job.shared_bytes; i += sizeof(u64)) {
+    const u64 left = random_.next();
+    std::memcpy(shared_.get() + i, &left, sizeof left);
+  }
   shadow_.assign(job.shared_bytes / kWordBytes, Shadow{});
-  runnable_.clear();
+  runnable_.resize(n_threads);
+  n_runnable_ = 0;
   for (u32 i = 0; i < n_threads; ++i) {
     Thread& thread = threads_[i];
     thread.cta = this;
@@ -45,13 +49,12 @@ std::string CtaState::run(const Job& job) {
     thread.groups.clear();
     thread.open_group.clear();
     thread.fiber->start(&CtaState::body, &thread);
-    runnable_.push_back(i);
+    will_run(i);
   }
-  while (!runnable_.empty() && broken_.empty()) {
-    const u64 pick = random_.below(runnable_.size());
-    running_ = runnable_[pick];
-    runnable_[pick] = runnable_.back();
-    runnable_.pop_back();
+  while (n_runnable_ != 0 && broken_.empty()) {
+    u32& pick = runnable_.data()[random_.below(n_runnable_)];
+    running_ = pick;
+    pick = runnable_.data()[--n_runnable_];
     threads_[running_].fiber->resume();
   }
   if (broken_.empty() && n_done_ < n_threads) {
@@ -103,7 +106,7 @@ void CtaState::suspend(u32 thread, Thread::Wait wait) {
 
 void CtaState::wake(u32 thread) {
   threads_[thread].wait = Thread::Wait::nothing;
-  runnable_.push_back(thread);
+  will_run(thread);
 }
 
 void CtaState::wait_barrier(u32 thread, Site site) {
@@ -118,7 +121,7 @@ void CtaState::wait_barrier(u32 thread, Site site) {
       if (i != thread) wake(i);
     }
     // The last to arrive goes on in its turn, not first.
-    runnable_.push_back(thread);
+    will_run(thread);
     suspend(thread, Thread::Wait::nothing);
     return;
   }
@@ -131,24 +134,25 @@ void CtaState::meet(u32 thread, const Warp::Deposit& deposit, Site site, bool or
   if (!same(site, warp.site)) {
     broken(site, "lanes of one warp are here and at " + text(warp.site));
   }
-  warp.deposits[thread % kWarpLanes] = deposit;
+  warp.deposits[warp.filling][thread % kWarpLanes] = deposit;
   if (++warp.n_arrived < kWarpLanes) {
     suspend(thread, Thread::Wait::warp);
     return;
   }
   warp.n_arrived = 0;
-  std::memcpy(warp.met, warp.deposits, sizeof warp.met);
+  warp.filling ^= 1;
   if (orders_memory) ++warp.epoch;
   const u32 first = thread / kWarpLanes * kWarpLanes;
   for (u32 i = first; i < first + kWarpLanes; ++i) {
     if (i != thread) wake(i);
   }
-  runnable_.push_back(thread);
+  will_run(thread);
   suspend(thread, Thread::Wait::nothing);
 }
 
 const Warp::Deposit& CtaState::met(u32 thread, u32 lane) const {
-  return warps_[thread / kWarpLanes].met[lane];
+  const Warp& warp = warps_[thread / kWarpLanes];
+  return warp.deposits[warp.filling ^ 1][lane];
 }
 
 CtaState::Stamp CtaState::stamp(u32 thread) const {

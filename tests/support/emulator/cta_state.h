@@ -44,8 +44,10 @@ struct Warp {
   struct Deposit {
     u32 words[12];  // an mma's c, a and b; a shuffle's value is the first
   };
-  Deposit deposits[kWarpLanes];  // of those who have arrived
-  Deposit met[kWarpLanes];       // of all, when they had
+  // Of those who have arrived: [filling]. The other half is what all brought to the collective
+  // before, and nobody fills it before all have read it, because then all have arrived here.
+  Deposit deposits[2][kWarpLanes];
+  u32 filling = 0;
 };
 
 class CtaState {
@@ -87,6 +89,7 @@ class CtaState {
   static void body(void* thread);
   void suspend(u32 thread, Thread::Wait wait);
   void wake(u32 thread);
+  void will_run(u32 thread) { runnable_.data()[n_runnable_++] = thread; }
   bool ordered(const Stamp& earlier, u32 thread) const;
   void note_read(Shadow& shadow, u32 thread);
   Stamp stamp(u32 thread) const;
@@ -94,10 +97,11 @@ class CtaState {
   std::vector<Thread>& threads_;
   tarn::test::Random& random_;
   const Job* job_ = nullptr;
-  std::vector<u32> runnable_;
+  std::vector<u32> runnable_;  // the first n_runnable_
   std::vector<Warp> warps_;
   std::unique_ptr<u8[]> shared_;
   std::vector<Shadow> shadow_;
+  u32 n_runnable_ = 0;
   u32 running_ = 0;
   u32 epoch_ = 0;
   u32 n_at_barrier_ = 0;
