@@ -114,8 +114,8 @@ void Config::visit_fields(Self& self, Visitor& on) {
   on("device.priority", self.device_priority, u64{0}, u64{5},
      "how far the GPU takes this engine's work before others'; 0: as any program's");
   on("device.budget_bytes", self.device_budget_bytes, u64{0}, kBudgetBytesMax,
-     "ceiling over a discrete GPU's own memory; 0: all of it; an integrated one has none of its "
-     "own");
+     "ceiling over a discrete GPU's own memory; 0: all of it, with KV over a disk all but a tenth "
+     "of what is free at the start; an integrated one has none of its own");
   on("device.driver_limit_bytes", self.driver_limit_bytes, u64{0}, kBudgetBytesMax,
      "what the GPU's driver may take for kernels, graphs and libraries");
   on("io.backend", self.io, ChoiceNames(kIoNames), "how files are read");

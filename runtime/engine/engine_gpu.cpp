@@ -61,8 +61,16 @@ Result<void> Engine::open_gpu(const OpenArgs& args, const model::ModelDescriptio
 }
 
 Result<DeviceBytes> Engine::register_with_gpu(Registered which, std::span<std::byte> bytes) {
-  TARN_TRY(const DeviceBytes on_device, device_->register_host(bytes));
-  registered_[static_cast<u64>(which)] = bytes;
+  const Result<DeviceBytes> on_device = device_->register_host(bytes);
+  if (on_device) {
+    registered_[static_cast<u64>(which)] = bytes;
+  } else if (which == Registered::frames && on_device.error().status != Status::device_lost) {
+    return fail({.status = on_device.error().status,
+                 .hint = "the GPU's driver does not make {0} bytes of the host's memory reachable, "
+                         "through which KV passes to the disk: lower kv.memory_bytes or the "
+                         "budget, or use --device cpu",
+                 .figures = {{{"frame_bytes", bytes.size()}}}});
+  }
   return on_device;
 }
 

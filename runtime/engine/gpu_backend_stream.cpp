@@ -26,8 +26,7 @@ void GpuBackend::place_stream() {
   for (u32 i = 0; i < mine.shape.chunk_groups; ++i) {
     *address++ = reinterpret_cast<u64>(mine.staged + i * staged_stride);
   }
-  const u32 n_gathered = args_.spec->n_kv_heads * mine.shape.gathered_pages;
-  for (u32 i = 0; i < n_gathered; ++i) {
+  for (u32 i = 0; i < mine.shape.gathered_pages; ++i) {  // of the first head
     *address++ = reinterpret_cast<u64>(mine.gathered + i * args_.page_bytes);
   }
   const u32 n_pieces = mine.shape.n_kept * args_.spec->n_cache_layers;
@@ -37,8 +36,7 @@ void GpuBackend::place_stream() {
     }
   }
   kept_.init(mine.shape.kept, mine.kept);
-  const u64 n_addresses =
-      mine.shape.n_addresses(args_.spec->n_kv_heads, args_.spec->n_cache_layers);
+  const u64 n_addresses = mine.shape.n_addresses(args_.spec->n_cache_layers);
   send(mine.tables, mine.host_tables, n_addresses * sizeof(u64));
 }
 
@@ -92,7 +90,7 @@ void GpuBackend::attend_run(const StepState& step, const Attended& a) {
   const u64 state_elems = u64{spec.n_heads} * (u64{spec.head_dim} + 2);
   const u32 n_slots = step.visible[run.row_begin + run.n_rows - 1];
   const u32 n_groups = static_cast<u32>(ceil_div(n_slots, args_.page_tokens));
-  if (run.n_rows == 1 && mine.selector != nullptr && mine.selector->wants_queries()) {
+  if (mine.selector != nullptr && mine.selector->wants_queries()) {
     if (!bring_query(a)) return;
     mine.selector->note_query(run.owner, a.cache_layer, mine.host_query);
   }
@@ -136,8 +134,7 @@ GpuBackend::Chunk GpuBackend::chunk_of(const RowRun& run, u32 cache_layer, u32 b
   chunk.kept = kept_.piece(run.owner, cache_layer, chunk_idx);
   if (!chunk.kept) return chunk;
   chunk.memory = mine.memory->kept_chunk(*chunk.kept);
-  chunk.table_at =
-      mine.shape.kept_at(args_.spec->n_kv_heads) + u64{*chunk.kept} * mine.shape.chunk_groups;
+  chunk.table_at = mine.shape.kept_at() + u64{*chunk.kept} * mine.shape.chunk_groups;
   return chunk;
 }
 
@@ -151,6 +148,7 @@ bool GpuBackend::stage(const RowRun& run, u32 cache_layer, const Chunk& chunk) {
   const GpuStreamArgs& mine = args_.stream;
   const u64 group_bytes = args_.page_bytes * args_.spec->n_kv_heads;
   const u64 staged_stride = align_up(group_bytes, u64{4096});
+  if (chunk.kept) kept_.forget(*chunk.kept);  // until all of it has come
   for (u32 at = chunk.begin; at < chunk.end;) {
     const u64 asked_ns = args_.clock->now_ns();
     const u32 n = mine.kv->pin(run, cache_layer, at, chunk.end);
@@ -171,11 +169,12 @@ bool GpuBackend::stage(const RowRun& run, u32 cache_layer, const Chunk& chunk) {
   return true;
 }
 
+// Of the run's last row.
 bool GpuBackend::bring_query(const Attended& a) {
+  const u32 row = a.run.row_begin + a.run.n_rows - 1;
   const u64 n = u64{args_.spec->n_heads} * args_.spec->head_dim;
   args_.device->copy_out(std::as_writable_bytes(std::span(args_.stream.host_query, n)),
-                         DevicePtr<f32>(from_row(a.q, a.run.row_begin).data).as<std::byte>(),
-                         stream_);
+                         DevicePtr<f32>(from_row(a.q, row).data).as<std::byte>(), stream_);
   return wait_for_host_part();
 }
 
@@ -204,43 +203,35 @@ void GpuBackend::attend_fetched(const Attended& a) {
   attend_gathered(a, fetched->n_slots);
 }
 
-// All heads at once where they have chosen equally many.
+// All heads have chosen equally many: methods for which that is not so are refused on a GPU.
 void GpuBackend::attend_gathered(const Attended& a, std::span<const u32> n_slots) {
   const GpuStreamArgs& mine = args_.stream;
   const model::ModelSpec& spec = *args_.spec;
-  const u64 n_addresses = mine.shape.n_addresses(spec.n_kv_heads, spec.n_cache_layers);
-  const u64 visible_at = n_addresses * sizeof(u64);
+  const u32 n = n_slots[0];
+  TARN_ASSERT(std::ranges::all_of(n_slots, [n](u32 of_head) { return of_head == n; }));
+  const u64 visible_at = mine.shape.n_addresses(spec.n_cache_layers) * sizeof(u64);
   auto* host_visible = reinterpret_cast<u32*>(mine.host_tables + visible_at);
   auto* visible = reinterpret_cast<u32*>(mine.tables + visible_at);
-  std::copy(n_slots.begin(), n_slots.end(), host_visible);
-  send(visible, host_visible, n_slots.size());
+  *host_visible = n;
+  send(visible, host_visible, 1);
 
   const u32 row = a.run.row_begin;
   const u64 d_out = u64{spec.n_heads} * spec.head_dim;
-  const u64 n_group_elems = u64{spec.n_heads / spec.n_kv_heads} * spec.head_dim;
   kernels::GpuPages gathered = pages(a.cache_layer, row);
   gathered.groups = reinterpret_cast<u8* const*>(mine.tables) + mine.shape.chunk_groups;
   gathered.table_stride = 0;
   gathered.group_stride = 1;
   gathered.page_stride = mine.shape.gathered_pages * args_.page_bytes;
-  const u32 n_most = *std::ranges::max_element(n_slots);
-  const bool at_once = *std::ranges::min_element(n_slots) == n_most;
-  if (!at_once) gathered.n_kv_heads = 1;
-  const bool leaves_acts = a.leaves_acts && at_once;
-  if (!leaves_acts) quantized_ = nullptr;  // the product makes that form itself
-  for (u32 head = 0; head < (at_once ? 1 : spec.n_kv_heads); ++head) {
-    for (u32 span = 0; span * kernels::kGpuSpanSlots < n_most; span += kernels::kGpuMergeSpans) {
-      attend_part({.pages = gathered,
-                   .q = {from_row(a.q, row).data + head * n_group_elems, a.q.stride},
-                   .out = {from_row(a.out, row).data + head * n_group_elems, a.out.stride},
-                   .visible = visible + head,
-                   .quantized = leaves_acts ? acts_from(row, d_out) : kernels::GpuQuantized{},
-                   .states = mine.states,
-                   .n_rows = 1,
-                   .span_begin = span,
-                   .n_spans = std::min(plan::gpu_spans(n_most) - span, kernels::kGpuMergeSpans)});
-    }
-    gathered.groups += mine.shape.gathered_pages;  // the next head's
+  for (u32 span = 0; span * kernels::kGpuSpanSlots < n; span += kernels::kGpuMergeSpans) {
+    attend_part({.pages = gathered,
+                 .q = from_row(a.q, row),
+                 .out = from_row(a.out, row),
+                 .visible = visible,
+                 .quantized = a.leaves_acts ? acts_from(row, d_out) : kernels::GpuQuantized{},
+                 .states = mine.states,
+                 .n_rows = 1,
+                 .span_begin = span,
+                 .n_spans = std::min(plan::gpu_spans(n) - span, kernels::kGpuMergeSpans)});
   }
 }
 
@@ -268,13 +259,12 @@ void GpuBackend::attend_part(const Part& part) {
 bool GpuBackend::wait_for_host_part() {
   Device& device = *args_.device;
   device.record(host_part_, stream_);
-  const u64 begin_ns = args_.clock->now_ns(), limit_ns = wait_ns_max();
+  const u64 begin_ns = args_.clock->now_ns();  // of work that nobody has measured alone
   while (true) {
     const Result<bool> is_done = device.is_done(host_part_);
-    if (!is_done) return false;  // finish() tells
-    if (*is_done) return true;
-    if (args_.clock->now_ns() - begin_ns > limit_ns) {
-      device.give_up();
+    if (is_done && *is_done) return true;
+    if (!is_done || args_.clock->now_ns() - begin_ns > kGpuWaitNsMax) {
+      device.give_up();  // finish() tells
       return false;
     }
     if (args_.stream.kv->is_moving()) {

@@ -344,7 +344,16 @@ Result<void> SessionStore::check(const store::Manifest& manifest, std::string_vi
                  .detail = Detail(part)});
   };
   if (manifest.name != name) return damaged("name");
-  if (const char* field = store::first_difference(manifest.identity, identity_)) {
+  const char* field = store::first_difference(manifest.identity, identity_);
+  if (field != nullptr && std::string_view(field) == "numerics_id") {
+    return fail({.status = Status::invalid_request,
+                 .hint =
+                     "this session's KV was computed on another kind of device, or by a version "
+                     "whose results differ: choose that device (--device cpu, or cuda), or "
+                     "begin a session of another name",
+                 .detail = Detail("device.kind")});
+  }
+  if (field != nullptr) {
     return fail({.status = Status::invalid_request,
                  .hint = "this session was saved by another model or with other settings, of which "
                          "this is the first: use the same ones, or begin a session of another name",

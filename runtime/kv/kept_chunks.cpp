@@ -42,13 +42,14 @@ KeptChunks::Unit* KeptChunks::find(u32 session, u32 chunk) const {
 KeptChunks::Unit* KeptChunks::take(u32 session, u32 chunk) {
   if (chunk > 0 && find(session, chunk - 1) == nullptr) return nullptr;
   const auto is_free = [&](const Unit& u) {
-    return u.session == kNobody || step_ - u.step > kIdleSteps;
+    const bool is_last = find(u.session, u.chunk + 1) == nullptr;
+    return u.session == kNobody || (step_ - u.step > kIdleSteps && is_last);
   };
   const auto free = std::ranges::find_if(units_, is_free);
   if (free == units_.end()) return nullptr;
   *free = {session, chunk, step_};
   for (u32 layer = 0; layer < shape_.n_cache_layers; ++layer) {
-    std::ranges::fill(groups(idx_of(*free) * shape_.n_cache_layers + layer), GroupRef{});
+    forget(idx_of(*free) * shape_.n_cache_layers + layer);
   }
   return &*free;
 }
@@ -86,6 +87,8 @@ void KeptChunks::put(u32 piece, const Sequence& sequence) {
   const std::span<GroupRef> kept = groups(piece);
   for (u32 i = 0; i < shape_.chunk_groups; ++i) kept[i] = sequence.group(layer, first + i);
 }
+
+void KeptChunks::forget(u32 piece) { std::ranges::fill(groups(piece), GroupRef{}); }
 
 u32 KeptChunks::n_kept_groups(u32 session, const Sequence& sequence) const {
   for (u32 chunk = 0;; ++chunk) {

@@ -8,7 +8,8 @@
 //   unit      room for one chunk of every layer; a piece of it is one layer's
 //   content   told by the groups that a piece was copied from: their numbers and generations, so a
 //             cut, a fork, or another session makes a piece stale by itself. Sealed groups alone
-//   steps     a unit that no step has asked for in kIdleSteps goes to whom it is of use
+//   steps     a unit that no step has asked for in kIdleSteps goes to whom it is of use, the last
+//             one of its session first
 //   thread    the engine's
 #pragma once
 
@@ -41,6 +42,7 @@ class KeptChunks {
   bool is_full(u32 chunk, const Sequence& sequence) const;
   bool has(u32 piece, const Sequence& sequence) const;
   void put(u32 piece, const Sequence& sequence);
+  void forget(u32 piece);  // it is about to be written over
   // Groups from the first on that need not come from elsewhere, in any layer.
   u32 n_kept_groups(u32 session, const Sequence& sequence) const;
 

@@ -263,7 +263,8 @@ void add_gpu_kept(Builder& builder, const model::ModelSpec& spec, const Plan& pl
   Formula kept;
   if (stream.n_kept > 0) {
     kept << u64{stream.n_kept} << " chunks of " << kernels::kGpuMergeSlots << " tokens x "
-         << spec.n_cache_layers << " layers x " << stream.staged_bytes << " B";
+         << spec.n_cache_layers << " layers x " << stream.staged_bytes
+         << " B, of what the GPU has free";
   } else {
     kept << "none: no KV of a disk stays in a GPU's memory";
   }
@@ -439,8 +440,8 @@ Result<void> check_tiers(const Inputs& inputs, const Plan& whole) {
   if (!is_bounded && inputs.config->kv_memory_bytes == 0 && !inputs.config->store.sessions) {
     return refuse(Status::invalid_config,
                   "the context's KV is more than the GPU's memory, and nobody says how much of the "
-                  "host's it may take: set kv.memory_bytes (--kv-memory), or lower -c "
-                  "(kv.context_tokens)",
+                  "host's it may take: set kv.memory_bytes or --budget (memory.budget_bytes), or "
+                  "lower -c (kv.context_tokens)",
                   "kv.memory_bytes", needed, {});
   }
   if (inputs.config->select.method == SelectMethod::oracle) {
@@ -487,25 +488,11 @@ Result<Plan> plan_with(const Inputs& inputs, const Tiers& tiers) {
   return plan;
 }
 
-// As many frames as the budget leaves room for. More frames are more of other things too: extents
-// need entries in the store's index, and come only from some size on.
-Result<Plan> plan_with_frames_that_fit(const Inputs& inputs, u32 n_least, u32 n_most) {
-  TARN_TRY(Plan best, plan_with(inputs, {n_least}));
-  if (!best.fits) return best;
-  for (u32 least = n_least + 1, most = n_most; least <= most;) {
-    const u32 n_frames = least + (most - least) / 2;
-    TARN_TRY(const Plan plan, plan_with(inputs, {n_frames}));
-    if (plan.fits) best = plan;
-    if (plan.fits) least = n_frames + 1;
-    if (!plan.fits) most = n_frames - 1;
-  }
-  return best;
-}
-
-// With what a discrete GPU has left, for the first chunks of contexts: of that memory nobody else
+// Chunks of contexts that a discrete GPU has room for beside all else: of that memory nobody else
 // makes use. Where both are one memory, frames are as good.
-Result<Plan> plan_with_kept_chunks(const Inputs& inputs, const Plan& plan) {
-  if (!plan.gpu_stream.is_on() || plan.one_budget || !plan.fits) return plan;
+Result<u32> kept_chunks(const Inputs& inputs, u32 n_frames) {
+  TARN_TRY(const Plan plan, plan_with(inputs, {n_frames}));
+  if (!plan.gpu_stream.is_on() || plan.one_budget) return 0u;
   const u64 unit_bytes = plan.gpu_stream.staged_bytes * inputs.model->spec.n_cache_layers;
   // Where nobody said how much of it is ours, a tenth is left to others.
   const u64 ceiling = inputs.config->device_budget_bytes != 0
@@ -514,11 +501,39 @@ Result<Plan> plan_with_kept_chunks(const Inputs& inputs, const Plan& plan) {
   const u64 spare = ceiling - std::min(ceiling, plan.device_bytes);
   const u64 n_chunks = plan.pages_max / plan.gpu_stream.chunk_groups;
   auto n_kept = static_cast<u32>(std::min({spare / unit_bytes, n_chunks, u64{kGpuKeptMax}}));
-  for (; n_kept > 0; --n_kept) {
-    TARN_TRY(const Plan more, plan_with(inputs, {plan.tiers.n_frames_in_all, n_kept}));
-    if (more.fits) return more;
+  for (; n_kept > 0; --n_kept) {  // ends of slabs take something, too
+    TARN_TRY(const Plan more, plan_with(inputs, {n_frames, n_kept}));
+    if (more.device_bytes <= ceiling) break;
   }
-  return plan;
+  return n_kept;
+}
+
+// As many frames as the budget leaves room for. More frames are more of other things too: extents
+// need entries in the store's index, and come only from some size on.
+Result<Plan> plan_with_frames_that_fit(const Inputs& inputs, u32 n_least, u32 n_most) {
+  TARN_TRY(u32 n_kept, kept_chunks(inputs, n_least));
+  TARN_TRY(Plan best, plan_with(inputs, {n_least, n_kept}));
+  if (!best.fits && n_kept > 0) {  // what says where they lie is the host's
+    n_kept = 0;
+    TARN_TRY(best, plan_with(inputs, {n_least}));
+  }
+  if (!best.fits) return best;
+  for (u32 least = n_least + 1, most = n_most; least <= most;) {
+    const u32 n_frames = least + (most - least) / 2;
+    TARN_TRY(const Plan plan, plan_with(inputs, {n_frames, n_kept}));
+    if (plan.fits) best = plan;
+    if (plan.fits) least = n_frames + 1;
+    if (!plan.fits) most = n_frames - 1;
+  }
+  return best;
+}
+
+// The same of frames that somebody asked for.
+Result<Plan> plan_with_frames(const Inputs& inputs, u32 n_frames) {
+  TARN_TRY(const u32 n_kept, kept_chunks(inputs, n_frames));
+  TARN_TRY(const Plan plan, plan_with(inputs, {n_frames, n_kept}));
+  if (plan.fits || n_kept == 0) return plan;
+  return plan_with(inputs, {n_frames});
 }
 
 }  // namespace
@@ -543,14 +558,16 @@ Result<Plan> plan_memory(const Inputs& inputs) {
   const u32 n_least = tier_frames_least(inputs.model->spec, tiers);
   const u32 n_most = keeps ? tier_frames_for_all(inputs.model->spec, tiers) : whole.groups_max - 1;
   u64 n_frames = memory_bytes / whole.group_shape.group_bytes();
-  if (!keeps && n_frames > n_most) return whole;
+  // Then it may all lie in memory; the host's says nothing of a discrete GPU's.
+  const bool is_elsewhere = !whole.one_budget && !whole.fits && !inputs.config->store.is_off();
+  if (!keeps && n_frames > n_most && !is_elsewhere) return whole;
   n_frames = std::min<u64>(n_frames, n_most);
   const Result<void> possible = check_tiers(inputs, whole);
   if (keeps && !possible) return fail(possible.error());
   if (memory_bytes == 0) {
+    if (!possible && !whole.one_budget) return fail(possible.error());
     if (!possible || n_least > n_most) return whole;
-    TARN_TRY(const Plan plan, plan_with_frames_that_fit(inputs, n_least, n_most));
-    return plan_with_kept_chunks(inputs, plan);
+    return plan_with_frames_that_fit(inputs, n_least, n_most);
   }
   if (!possible) return fail(possible.error());
   if (n_frames < n_least) {
@@ -560,8 +577,7 @@ Result<Plan> plan_memory(const Inputs& inputs) {
                   "kv.memory_bytes", {"kv_memory_bytes", memory_bytes},
                   {"least_bytes", n_least * whole.group_shape.group_bytes()});
   }
-  TARN_TRY(const Plan plan, plan_with(inputs, {static_cast<u32>(n_frames)}));
-  return plan_with_kept_chunks(inputs, plan);
+  return plan_with_frames(inputs, static_cast<u32>(n_frames));
 }
 
 }  // namespace tarn::plan

@@ -140,8 +140,10 @@ TEST_CASE("KV over memory and a disk gives a GPU the bits of KV in its memory") 
 
 // A depth of more than a chunk, filled in; a prompt behind it; tokens whose rows select from some
 // on; a cut behind the index' first use and the same again, beside another session.
+// Then a fork of it, and both at once.
 struct Deep {
   LogitsRecord prompt, first, again;
+  std::array<LogitsRecord, 2> forked;
 };
 Deep deep_of(GpuEngine& gpu) {
   engine::Engine& engine = gpu.engine;
@@ -164,7 +166,21 @@ Deep deep_of(GpuEngine& gpu) {
     const std::span<const u32> forced = std::span(tokens).subspan(is_again ? kCut : 0);
     generate(engine, session, forced, [](u32, const engine::StepTrace&) {});
     if (is_again) CHECK(read_all(engine, other).tokens.size() == 4);
+    engine.watch_logits(session, nullptr, nullptr);
+    if (is_again) engine.destroy_session(other);
   }
+  const Result<SessionIdx> fork = engine.fork(session);
+  if (!fork) FAIL(std::string(fork.error().hint));
+  const SessionIdx both[] = {session, *fork};
+  const std::vector<u32> next[] = {random_ids(7, 2, GpuModel::kVocab),
+                                   random_ids(8, 2, GpuModel::kVocab)};
+  for (u32 i = 0; i < 2; ++i) {
+    engine.watch_logits(both[i], &LogitsRecord::on_logits, &deep.forked[i]);
+    REQUIRE(engine.generate(both[i], {.max_tokens = 2, .ignore_end = true, .forced = next[i]}));
+  }
+  while (engine.has_work()) engine.step();
+  for (const SessionIdx each : both) CHECK(read_all(engine, each).tokens.size() == 2);
+  REQUIRE(!engine.device_lost());
   return deep;
 }
 
@@ -215,6 +231,7 @@ TEST_CASE("chunks and chosen slots that come from a disk give the bits of KV on 
     require_same_bits(want.prompt, got.prompt);
     require_same_bits(want.first, got.first);
     require_same_bits(want.again, got.again);
+    for (u32 i = 0; i < 2; ++i) require_same_bits(want.forked[i], got.forked[i]);
     const engine::KvStream& kv = streamed.gpu.engine.kv_stream();
     CHECK(kv.stats().n_loads > 30);
     CHECK(kv.stats().n_lost == 0);
@@ -382,6 +399,7 @@ TEST_CASE("a session parked beside a GPU goes on beside another, and not on a CP
   const auto refused = on_cpu.engine.resume("talk");
   REQUIRE_FALSE(refused.has_value());
   CHECK(refused.error().status == Status::invalid_request);
+  CHECK(std::string(refused.error().detail.c_str()) == "device.kind");
 }
 
 TEST_CASE("what a plan says of KV over a disk beside a GPU is what is taken") {

@@ -110,6 +110,13 @@ TEST_CASE("units go to the first chunks, and from a session that does not step t
   CHECK(w.n_kept(2) == 2);
   CHECK(w.n_kept(0) == 4);
   CHECK(!w.put(1, 0));
+  // Of two that one session has the second goes first.
+  for (u64 i = 0; i <= KeptChunks::kIdleSteps; ++i) w.kept.begin_step();
+  REQUIRE(w.put(2, 0));
+  REQUIRE(w.put(2, 1));
+  CHECK(w.n_kept(0) == 2);
+  w.kept.forget(*w.kept.piece(2, 1, 1));
+  CHECK(w.n_kept(2) == 2);
 }
 
 }  // namespace

@@ -289,8 +289,26 @@ TEST_CASE(
   config.device_budget_bytes = 64 * kGiB;  // no more than the context has
   CHECK(plan_of(model, config, rtx).value().gpu_stream.n_kept == 32768 / kernels::kGpuMergeSlots);
 
-  // Without a bound of the host's memory nobody says how much of it KV may take.
+  // Under a budget of the host's memory the device's part is the same, and frames take the rest.
   config = over_disk(0);
+  rtx.memory_bytes = rtx.memory_free_bytes = 6 * kGiB;  // 32K tokens are 4 GiB of KV
+  config.budget_bytes = 2 * kGiB;
+  const Plan under = plan_of(model, config, rtx).value();
+  CHECK(under.fits);
+  CHECK(under.tiers.is_on());
+  CHECK(under.device_bytes + unit_bytes + kChunkBytes > rtx.memory_bytes / 10 * 9);
+  CHECK(under.host_bytes <= 2 * kGiB);
+  CHECK(under.host_bytes > 2 * kGiB - 4 * kMiB);
+  // More of the host's memory than all KV is no reason to refuse it.
+  config = over_disk(64 * kGiB);
+  CHECK(plan_of(model, config, rtx).value().tiers.is_on());
+
+  // Without a bound nobody says how much of it KV may take.
+  config = over_disk(0);
+  const Result<Plan> unbounded = plan_of(model, config, rtx);
+  REQUIRE_FALSE(unbounded.has_value());
+  CHECK(unbounded.error().status == Status::invalid_config);
+  CHECK(std::string(unbounded.error().detail.c_str()) == "kv.memory_bytes");
   config.store.sessions = true;
   CHECK(plan_of(model, config, rtx).has_value());  // as much as the context needs
   config = over_disk(512 * kMiB);
