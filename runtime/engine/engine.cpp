@@ -333,8 +333,7 @@ void Engine::read_embeddings() {
   drop_rows();
 }
 
-// Which rows select; before it, clustering: what is due, and a part of what is not where nobody
-// waits for a first token.
+// Which rows select; before it, clustering: what is due, and a part of what will be.
 void Engine::prepare_selection() {
   if (!selector_.is_on()) return;
   SegmentTimer timer(trace_, SegmentKind::cluster, *clock_);
@@ -349,7 +348,7 @@ void Engine::prepare_selection() {
     const bool is_generated = s.state == SessionState::generating && s.n_ids != s.turns.n_fed();
     if (!is_generated || run.n_rows != 1) continue;
     const Result<bool> selects =
-        selector_.begin_row(run.owner, s.sequence, s.n_ids, trace_.n_prefill_rows == 0);
+        selector_.begin_row(run.owner, s.sequence, s.n_ids, trace_.n_prefill_rows > 0);
     if (!selects && !kv_stream_.is_on()) return lose_device(selects.error());
     if (!selects) {
       kv_stream_.note_failure(run.owner, selects.error());
@@ -360,8 +359,8 @@ void Engine::prepare_selection() {
   }
 }
 
-// The GPU has a step to compute: its part of a clustering meanwhile, once. Not beside a prompt:
-// what takes longer than the GPU would keep a first token waiting.
+// The GPU has a step to compute: its part of a clustering meanwhile, once. Beside a prompt only
+// what has to be: what takes longer than the GPU keeps a first token waiting.
 bool Engine::work_beside() {
   if (plan_.gpu_select.n_rows == 0 || !std::exchange(may_work_beside_, false)) return true;
   SegmentTimer timer(trace_, SegmentKind::cluster_beside, *clock_);
@@ -430,7 +429,7 @@ const StepTrace& Engine::step() {
                               .step = &step_state_};
     {
       SegmentTimer timer(trace_, SegmentKind::layers, *clock_);
-      may_work_beside_ = trace_.n_prefill_rows == 0;
+      may_work_beside_ = trace_.n_prefill_rows == 0 || selector_.has_units_due();
       may_abandon_ = true;
       forward_layers(forward);
       may_abandon_ = false;

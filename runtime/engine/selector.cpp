@@ -297,27 +297,38 @@ void Selector::begin_step(std::span<const RowRun> runs) {
 bool Selector::may_drop_row(u32 idx) const { return !is_on() || !session(idx).has_turned; }
 
 Result<bool> Selector::begin_row(u32 idx, const kv::Sequence& sequence, u32 n_tokens,
-                                 bool may_work) {
+                                 bool beside_prompt) {
   TARN_ASSERT(is_on());
   Session& s = session(idx);
   s.is_stuck = false;
   TARN_CHECK(settle(s));
   s.n_units_due = 0;
-  if (may_work) claim_spare(s);
-  if (args_.device == nullptr && may_work && can_work(s)) {
-    TARN_CHECK(run_units(s, units_of_step(s)));
+  if (args_.device == nullptr) {
+    const u32 n = claim_units(s, beside_prompt);
+    if (n > 0) TARN_CHECK(run_units(s, n));
   }
   s.n_tokens = n_tokens;
   TARN_CHECK(advance(s, sequence, n_tokens));
-  if (args_.device != nullptr && may_work && can_work(s)) s.n_units_due = units_of_step(s);
+  if (args_.device != nullptr) s.n_units_due = claim_units(s, beside_prompt);
   return !s.life.is_dense();
 }
 
-// As many a step as bring a job to its end before its index is used.
-u32 Selector::units_of_step(const Session& s) const {
+// As many as the step has to do of the session's job.
+u32 Selector::claim_units(const Session& s, bool beside_prompt) {
+  const u32 n = s.has_job ? units_of_step(s, beside_prompt) : 0;
+  if (n > 0) claim_spare(s);
+  return can_work(s) ? n : 0;
+}
+
+// As many a step as bring a job to its end before its index is used; beside a prompt only what is
+// more than the steps that are left could do, each its share of the whole job.
+u32 Selector::units_of_step(const Session& s, bool beside_prompt) const {
   const u32 n_left = n_units() - s.n_units_done;
   const u32 n_steps = std::max(s.life.swap_at() - std::min(s.life.swap_at(), s.n_tokens), 1u);
-  return static_cast<u32>(ceil_div(n_left, n_steps));
+  const u64 n_even = ceil_div(n_left, n_steps);
+  const u64 n_later = ceil_div(n_units(), args_.config->swap_tokens) * (n_steps - 1);
+  const u64 n_late = n_left - std::min<u64>(n_left, n_later);
+  return static_cast<u32>(beside_prompt ? std::min(n_even, n_late) : n_even);
 }
 
 void Selector::far_groups(u32 idx, u32* begin, u32* end) const {
@@ -345,6 +356,14 @@ Result<void> Selector::work() {
     break;
   }
   return {};
+}
+
+bool Selector::has_units_due() const {
+  if (!is_on()) return false;
+  for (u32 idx = 0; idx < args_.plan->sessions_max; ++idx) {
+    if (session(idx).n_units_due > 0) return true;
+  }
+  return false;
 }
 
 Result<void> Selector::work_beside() {

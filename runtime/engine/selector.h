@@ -8,8 +8,10 @@
 //             from tokens, the turns' borders, configuration and seed; no timing is in it
 //   job       the clustering that a trigger asks for, a cache layer a unit: keys are sampled, the
 //             sample clustered, all rows coded. A step of its session does as many as bring it to
-//             its end in time; a step without rows does one; what is left at the swap is done then,
-//             and waited for
+//             its end in time: layers / swap_tokens, rounded up, each; beside another's prompt,
+//             whose first token waits, none before that is the only way. A step without rows does
+//             one; what is left at the swap is done then, and waited for: all of it where an input
+//             jumps over the swap, or a rebuild has found the spare set in use
 //   rebuild   or an extension by an input's own codebook: fills the spare set of indexes while the
 //             session's own serves; where the job of another session that steps has it, the
 //             session's own at the swap, which gives the same bits. The job of one that does not
@@ -97,9 +99,10 @@ class Selector {
   // in it and in the one before it has stopped.
   void begin_step(std::span<const RowRun> runs);
   // The session's next row is that of a generated token, its n_tokens-th, alone in its run; all
-  // before it are in the KV. Whether it selects. Does some of a clustering where `may_work`, or,
-  // with a device, leaves it to work_beside(); waits for one that is due.
-  Result<bool> begin_row(u32 session, const kv::Sequence& sequence, u32 n_tokens, bool may_work);
+  // before it are in the KV. Whether it selects. Does some of a clustering, little or nothing where
+  // `beside_prompt`, or, with a device, leaves it to work_beside(); waits for one that is due.
+  Result<bool> begin_row(u32 session, const kv::Sequence& sequence, u32 n_tokens,
+                         bool beside_prompt);
   // Whether the session may end in front of the row that begin_row() has begun, and go on later as
   // if it had not: what it told the index it tells again then. Not where a clustering was
   // triggered, or began to serve, with this row: a longer input would have triggered another one,
@@ -111,8 +114,9 @@ class Selector {
   // row.
   bool has_work() const;
   Result<void> work();
-  // With a device, while it computes a step in which nobody waits for a first token: what the
-  // step's rows left to it, or some of any session's.
+  // With a device, while it computes a step: what the step's rows left to it; where that is
+  // nothing, and nobody may wait for a first token then, some of any session's.
+  bool has_units_due() const;
   Result<void> work_beside();
 
   // With a device: what the row that selects has to know, once: its middle's keys [n_coded, end)
@@ -218,7 +222,8 @@ class Selector {
   void drop_job(Session& s);
   void claim_spare(const Session& s);
   bool can_work(const Session& s) const;
-  u32 units_of_step(const Session& s) const;
+  u32 claim_units(const Session& s, bool beside_prompt);
+  u32 units_of_step(const Session& s, bool beside_prompt) const;
   u32 idx_of(const Session& s) const;
   Result<void> send_index(Session& s);
   void begin_training(Session& s, select::HeadIndex* target);

@@ -221,7 +221,7 @@ TEST_CASE("and token by token, of q8_0 keys in packed codes") {
   CHECK(compare_choices(GpuModelSize::one_layer, config, 5).n_steps == 2);
 }
 
-TEST_CASE("the host clusters while the GPU computes a step, and never beside a prompt") {
+TEST_CASE("the host clusters while the GPU computes a step, and never beside its own prompt") {
   const GpuModel model("llama", "q8_0");
   for (const u32 swap_tokens : {1u, 4u}) {
     CAPTURE(swap_tokens);
@@ -251,6 +251,38 @@ TEST_CASE("the host clusters while the GPU computes a step, and never beside a p
     CHECK(gpu.device.copied().n_out_beside - n_beside_before ==
           (swap_tokens > 1 ? 2 * n_units : 0));
   }
+}
+
+TEST_CASE("beside another's prompt the host clusters a layer a step, and as late as it may") {
+  const GpuModel model("llama", "q8_0");
+  Config config = select_config(5, 128, 2);
+  config.select.swap_tokens = 4;
+  config.batch_rows_max = 4;
+  LogitsRecord alone, beside;
+  for (LogitsRecord* logits : {&alone, &beside}) {
+    const bool is_beside = logits == &beside;
+    CAPTURE(is_beside);
+    GpuEngine gpu;
+    require_open(gpu, model.path(), config);
+    const SessionIdx session = prompted(gpu.engine, random_ids(3, kPrompt, GpuModel::kVocab));
+    gpu.engine.watch_logits(session, &LogitsRecord::on_logits, logits);
+    const SessionIdx other = *gpu.engine.create_session();
+    if (is_beside) {
+      REQUIRE(gpu.engine.feed(other, random_ids(5, 60, GpuModel::kVocab)).has_value());
+    }
+    std::vector<u32> n_units;
+    generate(gpu.engine, session, random_ids(4, 8, GpuModel::kVocab),
+             [&](u32, const engine::StepTrace& trace) {
+               CHECK((trace.n_prefill_rows > 0) == (is_beside || n_units.empty()));
+               n_units.push_back(trace.n_cluster_units);
+               const u64 kind = static_cast<u64>(engine::SegmentKind::cluster_beside);
+               if (is_beside) CHECK(trace.segments[kind].n_runs == trace.n_cluster_units);
+             });
+    // Chosen by the index from the fifth step on.
+    const std::vector<u32> late = {0, 0, 1, 1, 0, 0, 0, 0}, early = {0, 1, 1, 0, 0, 0, 0, 0};
+    CHECK(n_units == (is_beside ? late : early));
+  }
+  require_same_bits(alone, beside);
 }
 
 TEST_CASE("the window reads the first tokens and the last ones") {

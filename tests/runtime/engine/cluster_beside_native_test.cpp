@@ -1,0 +1,156 @@
+// Goal    a clustering that falls due while another session's prompt is read keeps that one's first
+//         token waiting for its share of a step, never for all layers at once; beside a prompt
+//         none is done before it has to be; and when it is done changes no bit.
+// Method  a model of six layers; a session that answers beside a prompt of many small slices, over
+//         its index's first use and a renewal. Layers that a step clusters are counted, step by
+//         step; no time is measured.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "tests/support/open_engine.h"
+#include "tests/support/slow_build.h"
+
+namespace tarn::engine {
+namespace {
+
+using test::OpenEngine;
+
+constexpr u32 kLayers = 6;
+constexpr u32 kPrompt = 60;  // an index is triggered
+constexpr u32 kRowsMax = 4;
+constexpr u32 kAnswer = 110;  // and a renewal, and its use
+
+class Model {
+ public:
+  Model() {
+    const synth::SynthShape shape{.name = "layers",
+                                  .n_layers = kLayers,
+                                  .d_model = 128,
+                                  .d_ff = 128,
+                                  .n_heads = 2,
+                                  .n_kv_heads = 1,
+                                  .n_vocab = 1024};
+    synth::synth_write(shape, *synth::parse_quant("q8_0"), 1, file_.path(), 1);
+  }
+  const std::string& path() const { return file_.path(); }
+
+ private:
+  test::TempFile file_{"cluster_beside.gguf"};
+};
+
+Config config_of(u32 swap_tokens) {
+  Config config = test::small_config();
+  config.select.method = SelectMethod::pq;
+  config.select.code_bits = 2;
+  config.select.n_sinks = 4;
+  config.select.n_local = 8;
+  config.select.k = 16;
+  config.select.iterations = 3;
+  config.select.swap_tokens = swap_tokens;
+  config.context_tokens = 2048;
+  config.sessions_max = 4;
+  config.batch_rows_max = kRowsMax;
+  config.n_threads = 2;
+  return config;
+}
+
+struct Answer {
+  std::vector<u32> tokens;
+  std::vector<f32> logprobs;
+  bool operator==(const Answer& other) const {
+    return tokens == other.tokens && logprobs.size() == other.logprobs.size() &&
+           std::memcmp(logprobs.data(), other.logprobs.data(), logprobs.size() * sizeof(f32)) == 0;
+  }
+};
+
+struct Counted {
+  Answer answer;
+  std::vector<u32> n_units;  // of the step of each token behind the first
+  std::vector<bool> has_prompt;
+};
+
+// Another one's prompt of n_beside tokens is there from the answer's first token on, or later.
+Counted count(const Model& model, u32 swap_tokens, u32 n_beside, u32 begins_at = 1) {
+  OpenEngine open(model.path(), config_of(swap_tokens));
+  Engine& engine = open.engine;
+  const SessionIdx session = open.session_with(test::random_ids(7, kPrompt));
+  const SessionIdx other = open.session_with({});
+  REQUIRE(engine.generate(session, {.max_tokens = kAnswer, .ignore_end = true}).has_value());
+  Counted counted;
+  Event event;
+  std::array<char, 256> text{};
+  for (bool is_done = false; !is_done;) {
+    const u32 n_generated = engine.session_state(session).n_generated;
+    if (n_generated == begins_at && engine.session_state(other).n_ids == 0 && n_beside > 0) {
+      REQUIRE(engine.feed(other, test::random_ids(8, n_beside)).has_value());
+    }
+    const StepTrace& trace = engine.step();
+    if (n_generated == 0) {
+      CHECK(trace.n_cluster_units == 0);
+    } else {
+      counted.n_units.push_back(trace.n_cluster_units);
+      counted.has_prompt.push_back(trace.n_prefill_rows > 0);
+    }
+    while (engine.take_event(session, &event, text)) {
+      is_done = is_done || event.type == EventType::done;
+      if (event.type != EventType::token) continue;
+      counted.answer.tokens.push_back(event.token.token);
+      counted.answer.logprobs.push_back(event.token.logprob);
+    }
+  }
+  return counted;
+}
+
+u32 sum_of(const std::vector<u32>& n_units, u64 n) {
+  u32 sum = 0;
+  for (u64 i = 0; i < n; ++i) sum += n_units[i];
+  return sum;
+}
+
+TEST_CASE("beside a prompt a step clusters its share, as late as that allows, to the same bits") {
+  const Model model;
+  for (const u32 swap_tokens : {1u, 3u, 6u, 20u}) {
+    CAPTURE(swap_tokens);
+    if (test::kSlowBuild && swap_tokens != 3) continue;
+    const u32 share = (kLayers + swap_tokens - 1) / swap_tokens;
+    const Counted alone = count(model, swap_tokens, 0);
+    const Counted beside = count(model, swap_tokens, kAnswer * (kRowsMax - 1));
+    CHECK((beside.answer == alone.answer));
+    CHECK(sum_of(alone.n_units, kAnswer - 1) == 2 * kLayers);
+    CHECK(sum_of(beside.n_units, kAnswer - 1) == 2 * kLayers);
+    for (u32 i = 0; i < beside.n_units.size(); ++i) {
+      CAPTURE(i);
+      REQUIRE(beside.has_prompt[i]);
+      CHECK(beside.n_units[i] <= share);
+      if (i >= swap_tokens) continue;  // the first index, which is used from row swap_tokens on
+      const u32 n_later = share * (swap_tokens - 1 - i);
+      CHECK(sum_of(beside.n_units, i + 1) == kLayers - std::min(kLayers, n_later));
+    }
+  }
+}
+
+TEST_CASE("a prompt that comes at any token of a job, long or short, waits for a share a step") {
+  const Model model;
+  constexpr u32 kSwap = 8;
+  const Counted alone = count(model, kSwap, 0);
+  for (const u32 n_beside : {10u, 30u, 100u}) {
+    for (u32 begins_at = 1; begins_at <= kSwap + 1; ++begins_at) {
+      if (test::kSlowBuild && (n_beside != 10 || begins_at % 4 != 1)) continue;
+      CAPTURE(n_beside);
+      CAPTURE(begins_at);
+      const Counted beside = count(model, kSwap, n_beside, begins_at);
+      CHECK((beside.answer == alone.answer));
+      CHECK(*std::max_element(beside.n_units.begin(), beside.n_units.end()) == 1);
+      CHECK(sum_of(beside.n_units, kSwap) == kLayers);
+      CHECK(std::count(beside.has_prompt.begin(), beside.has_prompt.end(), true) ==
+            (n_beside - 1 + kRowsMax - 2) /
+                (kRowsMax - 1));  // the last token waits for a generation
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tarn::engine
