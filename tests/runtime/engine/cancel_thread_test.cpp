@@ -8,6 +8,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <thread>
 
 #include "runtime/engine/engine_thread.h"
@@ -25,7 +26,9 @@ constexpr u64 kDeadlineNs = 60'000'000'000;
 void wait_for(const std::atomic<bool>& flag) {
   SystemClock clock;
   const u64 end_ns = clock.now_ns() + kDeadlineNs;
-  while (!flag.load() && clock.now_ns() < end_ns) std::this_thread::yield();
+  while (!flag.load() && clock.now_ns() < end_ns) {
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
   CHECK(flag.load());
 }
 
@@ -158,7 +161,7 @@ TEST_CASE("cancelled at any moment, a session starts again as if nothing had bee
       return engine.generate(session, tokens(0));
     });
     REQUIRE(begun.has_value());
-    for (u32 i = 0; i < round * 300; ++i) std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::microseconds(500) * round);
     REQUIRE(thread.request_cancel(session).has_value());
     const Answer answer = read(thread, session);
     CHECK(answer.done.finish == Finish::cancelled);
