@@ -212,6 +212,10 @@ bool SessionStore::save_manifest() {
     stage_ = Stage::flush;
     return true;
   }
+  if (args_.store->mode() == store::Mode::off) {  // and may have the buffer for ever
+    end(refused(store::Begun::not_now));
+    return false;
+  }
   if (!buffer_is_free()) return false;  // the one before is on its way
   const u32 n_pages = save_.n_slots / page_tokens();
   TARN_ASSERT(n_pages <= args_.keys.size());

@@ -242,7 +242,11 @@ Saved Mover::save(u32 group_idx) {
   const Where where = residency_->where(group_idx);
   TARN_ASSERT(where >= Where::memory);
   if (where == Where::lost) return Saved::lost;
-  if (where == Where::storing) return Saved::later;
+  if (where == Where::storing && args_.store->mode() != store::Mode::off) return Saved::later;
+  if (where == Where::storing) {  // no record will come of it, though the disk still has the frame
+    refused_ = store::Begun::not_now;
+    return Saved::refused;
+  }
   if (where != Where::memory) return Saved::yes;
   if (residency_->is_pinned(group_idx)) return Saved::later;
   refused_ = store::Begun::begun;

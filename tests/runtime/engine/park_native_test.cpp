@@ -113,6 +113,48 @@ TEST_CASE("what is on disk is not written again, by the same session or another 
   CHECK(taken.error().status == Status::invalid_request);
 }
 
+// The disk takes its first n calls of a save and answers none after it. True where those were
+// enough.
+bool parks_over_silence(const SmallModel& model, u32 n_prompt, u64 n_calls,
+                        const std::vector<u32>& want) {
+  CAPTURE(n_prompt);
+  CAPTURE(n_calls);
+  SimDisk disk(1);
+  Life life(model, {}, disk);
+  const SessionIdx session = create(life);
+  REQUIRE(life.engine().feed(session, test::random_ids(1, n_prompt)).has_value());
+  life.open.run();
+  disk.script.faults = {
+      {.fault = test::SimFault::never, .first_call = disk.n_calls() + n_calls, .n_calls = ~u64{0}}};
+  const auto parked = life.engine().park(session, "talk");
+  if (!parked) {
+    CHECK(parked.error().status == Status::io_failed);
+    CHECK(life.engine().kv_stream().store().mode() == store::Mode::off);
+    const auto again = life.engine().park(session, "talk");
+    REQUIRE_FALSE(again.has_value());
+    CHECK(again.error().status == Status::io_failed);
+    CHECK_FALSE(life.engine().resume("other").has_value());
+    // A tail that the disk still has would be written to.
+    if (n_prompt % kPage == 1) CHECK(life.generate(session, 20) == want);
+  }
+  disk.script.faults.clear();
+  life.io->let_stuck_go();
+  return parked.has_value();
+}
+
+TEST_CASE("a disk that does not answer ends a save, and the session goes on in memory") {
+  const SmallModel model("llama", "q8_0");
+  for (const u32 n_prompt : {49u, 60u}) {  // three pages of KV; and a tail
+    Life whole(model, {});
+    const SessionIdx session = create(whole);
+    REQUIRE(whole.engine().feed(session, test::random_ids(1, n_prompt)).has_value());
+    const std::vector<u32> want = whole.generate(session, 20);
+    u64 n_calls = 0;
+    while (!parks_over_silence(model, n_prompt, n_calls, want)) ++n_calls;
+    CHECK(n_calls >= 2 * 3 + 4);  // payloads, their sync and heads, the manifest, its syncs
+  }
+}
+
 TEST_CASE("a session of another model, or with other settings, is refused by the field") {
   const SmallModel model("llama", "q8_0"), other("llama", "q8_0", 2);
   SimDisk disk(1);
