@@ -31,14 +31,22 @@ constexpr u64 kGroupBytes = 8192;
 constexpr u32 kRequestsALife = 10;
 constexpr u32 kStepsToRest = 15'000;  // of a millisecond: a slow call takes ten seconds
 
-Config config_of(bool streamed, bool q8_0) {
+// What a life is like, beside its disk's faults.
+struct Kind {
+  bool q8_0 = false;
+  bool keeps = false;  // sessions, which are parked, and the engine goes and another one comes
+};
+
+Config config_of(bool streamed, const Kind& kind) {
   Config config = small_config();
   config.context_tokens = kContext;
   config.page_tokens = kPage;
   config.sessions_max = kSessions;
   config.batch_rows_max = 48;
-  config.kv_type = q8_0 ? KvTypeChoice::q8_0 : KvTypeChoice::f16;
+  config.kv_type = kind.q8_0 ? KvTypeChoice::q8_0 : KvTypeChoice::f16;
   if (!streamed) return config;
+  config.store.sessions = kind.keeps;
+  if (kind.keeps) config.store.publish_ms = 3;
   config.kv_memory_bytes = kFrames * kGroupBytes;
   config.store.quota_bytes = 32 * kMiB;
   set_text(config.store.path, "store");
@@ -76,40 +84,49 @@ class Reference {
 
 class Life {
  public:
-  Life(u64 seed, const std::string& model, Reference& reference, bool q8_0, ReuseCounts& counts)
+  Life(u64 seed, const std::string& model, Reference& reference, const Kind& kind,
+       ReuseCounts& counts)
       : random_(seed),
+        model_(model),
+        kind_(kind),
         reference_(reference),
         counts_(counts),
         disk_(seed),
-        io_(disk_, clock_, 32),
-        open_(model, config_of(true, q8_0), &clock_, &io_) {
+        io_(std::make_unique<SimIo>(disk_, clock_, 32)) {
     faulty_ = seed % 4 != 0;
     fault_ = static_cast<u32>(seed / 4 * 3 + seed % 4) % kSimFaults;
+    open();
   }
   ~Life() {
     disk_.script.ppm = {};
-    io_.let_stuck_go();
+    io_->let_stuck_go();
   }
 
   void run() {
     const u64 until = counts_.requests + kRequestsALife;
     for (u32 i = 0; i < 40 * kRequestsALife && counts_.requests < until; ++i) act();
     disk_.script.ppm = {};
-    io_.let_stuck_go();
+    io_->let_stuck_go();
     for (u32 i = 0; i < kStepsToRest && engine().has_work(); ++i) step();
     CAPTURE(random_.seed());
     CHECK_FALSE(engine().has_work());
     engine().pool().check_invariants();
     engine().kv_stream().residency().check_invariants();
-    const kv::MoverStats& stats = engine().kv_stream().stats();
-    counts_.loads += stats.n_loads;
-    counts_.spills += stats.n_spills;
-    counts_.lost += stats.n_lost;
+    count_moves();
     counts_.faults.add(disk_);
   }
 
  private:
-  Engine& engine() { return open_.engine; }
+  Engine& engine() { return open_->engine; }
+  void open() {
+    open_ = std::make_unique<OpenEngine>(model_, config_of(true, kind_), &clock_, io_.get());
+  }
+  void count_moves() {
+    const kv::MoverStats& stats = engine().kv_stream().stats();
+    counts_.loads += stats.n_loads;
+    counts_.spills += stats.n_spills;
+    counts_.lost += stats.n_lost;
+  }
   const engine::Session& state(SessionIdx s) { return engine().session_state(s); }
   bool chance(u32 percent) { return random_.below(100) < percent; }
 
@@ -137,6 +154,8 @@ class Life {
     if (what < 64) return fork();
     if (what < 66) return destroy();
     if (what < 69) return cancel();
+    if (kind_.keeps && what < 74) return keep();
+    if (kind_.keeps && what < 79) return restart();
     for (u64 n = random_.below(30); n > 0 && engine().has_work(); --n) step();
   }
 
@@ -145,7 +164,7 @@ class Life {
     if (chance(40)) return;
     disk_.script.errors = {chance(50) ? 5 : 28};  // EIO, ENOSPC
     disk_.script.ppm[fault_] = chance(50) ? 30'000 : 300'000;
-    if (chance(50)) io_.let_stuck_go();
+    if (chance(50)) io_->let_stuck_go();
   }
 
   void create() {
@@ -207,6 +226,47 @@ class Life {
     ++counts_.destroyed;
   }
 
+  // Under the name of its number, for good or as it is now.
+  void keep() {
+    const auto s = any(is_idle);
+    if (!s) return;
+    const std::string name(1, static_cast<char>('a' + *s));
+    const bool parks = chance(70);
+    Status status = Status::ok;
+    if (parks) {
+      const auto parked = engine().park(*s, name);
+      if (!parked) status = parked.error().status;
+    } else if (const Result<void> kept = engine().keep(*s, name); !kept) {
+      status = kept.error().status;
+    }
+    // Another one may have that name already.
+    const bool may_fail = faulty_ || status == Status::invalid_request;
+    CHECK((may_fail || status == Status::ok || status == Status::would_block));
+    counts_.parked += parks && status == Status::ok;
+  }
+
+  // What was not parked is gone, whatever was on its way; what was is taken up, or refused where
+  // the disk has lost it.
+  void restart() {
+    count_moves();
+    if (chance(50)) disk_.script.ppm = {};
+    requests_ = {};
+    open_.reset();
+    disk_.script.ppm = {};  // an engine opens over a disk that works
+    io_->let_stuck_go();
+    std::array<IoCompletion, 32> late{};
+    while (io_->n_in_flight() > 0) io_->reap(late, 1, 1'000'000'000);
+    io_ = std::make_unique<SimIo>(disk_, clock_, 32);
+    open();
+    ++counts_.restarts;
+    if (faulty_ && chance(50)) change_disk();
+    for (const char* name : {"a", "b", "c"}) {
+      const auto resumed = engine().resume(name);
+      if (resumed) ++counts_.resumed;
+      if (!resumed) CHECK((faulty_ || resumed.error().status == Status::not_found));
+    }
+  }
+
   void cancel() {
     const auto s = any(is_busy);
     if (!s) return;
@@ -254,12 +314,14 @@ class Life {
   }
 
   Random random_;
+  const std::string& model_;
+  Kind kind_;
   Reference& reference_;
   ReuseCounts& counts_;
   VirtualClock clock_;
   SimDisk disk_;
-  SimIo io_;
-  OpenEngine open_;
+  std::unique_ptr<SimIo> io_;  // of one engine
+  std::unique_ptr<OpenEngine> open_;
   bool faulty_ = false;
   u32 fault_ = 0;  // of this life
   std::array<std::optional<Request>, kSessions> requests_{};
@@ -271,11 +333,11 @@ void run_reuse(u64 first_seed, u64 n_requests, ReuseCounts& counts) {
   const SmallModel model("llama", "q8_0");
   std::array<std::unique_ptr<Reference>, 2> references;
   for (const bool q8_0 : {false, true}) {
-    references[q8_0] = std::make_unique<Reference>(model.path(), config_of(false, q8_0));
+    references[q8_0] = std::make_unique<Reference>(model.path(), config_of(false, {q8_0}));
   }
   for (u64 seed = first_seed; counts.requests < n_requests; ++seed) {
-    const bool q8_0 = seed % 3 == 1;
-    Life(seed, model.path(), *references[q8_0], q8_0, counts).run();
+    const Kind kind{.q8_0 = seed % 3 == 1, .keeps = seed % 2 == 1};
+    Life(seed, model.path(), *references[kind.q8_0], kind, counts).run();
   }
 }
 
@@ -291,6 +353,9 @@ void check_reuse_counts(const ReuseCounts& counts, u64 n_min) {
       {"fork", counts.forks},
       {"session destroyed", counts.destroyed},
       {"prompt cancelled", counts.prefill_cancels},
+      {"session parked", counts.parked},
+      {"restart", counts.restarts},
+      {"session taken up", counts.resumed},
       {"load", counts.loads},
       {"spill", counts.spills},
       {"lost group", counts.lost},
