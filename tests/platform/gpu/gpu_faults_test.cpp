@@ -10,6 +10,7 @@
 #include "tests/platform/gpu/device_scenario.h"
 #include "tests/support/fake_device.h"
 #include "tests/support/slack_clock.h"
+#include "tests/support/slow_build.h"
 
 namespace tarn {
 namespace {
@@ -60,6 +61,10 @@ TEST_CASE("every call fails in turn, with every error, once and for ever") {
     u64 n_clean = 0, n_lost = 0;
     for (u64 call = 1; call <= n_calls; ++call) {
       for (const i32 code : kCodes) {
+        if (test::kSlowBuild && code != kGpuOutOfMemory && code != kGpuInvalidValue &&
+            code != kGpuIllegalAddress) {
+          continue;  // one of each class takes every way that there is
+        }
         for (const bool for_ever : {false, true}) {
           FakeDevice device(facts);
           device.fail_at({.call = call, .code = code, .for_ever = for_ever});
@@ -91,8 +96,8 @@ TEST_CASE("every call fails in turn, with every error, once and for ever") {
         }
       }
     }
-    CHECK(n_lost == n_calls * 6 * 2);
-    CHECK(n_clean == n_calls * 3);
+    CHECK(n_lost == n_calls * (test::kSlowBuild ? 1 : 6) * 2);
+    CHECK(n_clean == n_calls * (test::kSlowBuild ? 2 : 3));
   }
 }
 
