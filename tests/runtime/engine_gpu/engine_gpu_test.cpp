@@ -16,6 +16,7 @@
 #include "tests/runtime/engine_gpu/gpu_engine.h"
 #include "tests/runtime/plan/model_shapes.h"
 #include "tests/support/slack_clock.h"
+#include "tests/support/slow_build.h"
 
 namespace tarn::test {
 namespace {
@@ -125,6 +126,7 @@ TEST_CASE(
   static_assert(GpuModel::kVocab <= kernels::kGpuSampleChunk);  // one summary a row
   u64 bytes = 0;
   for (const u32 n : {1u, 3u, 8u}) {
+    if (kSlowBuild && n == 8) continue;
     CAPTURE(n);
     const auto expected = say(n, n, 0.0f, &bytes);
     CHECK(bytes == kTokens * n * kRowBytes);
