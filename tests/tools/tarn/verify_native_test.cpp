@@ -127,7 +127,7 @@ TEST_CASE("a record that was asked for is written, or the exit code says that it
       {{"-c", "2000", "--needles", "2", "--budgets", "64", "--kl-max", "99", "--top1-min", "0"},
        "unknown",
        "--needles 0"},
-      {{"-c", "2000", "--needles", "0", "--budgets", "16", "--kl-max", "0"},
+      {{"-c", "1200", "--needles", "0", "--budgets", "16", "--kl-max", "0"},
        "failed",
        "--select full"},
   };
