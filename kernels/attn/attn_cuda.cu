@@ -343,15 +343,15 @@ struct MergeSpans {
     const u32 end = args.span_begin + args.spans_max;
     if (args.span_begin > 0 && n_spans <= args.span_begin) return;  // its end was in a part before
     const u32 n = (n_spans < end ? n_spans : end) - args.span_begin;
-    const bool goes_on = n_spans > end;
     const u64 stride = u64{head_dim} + 2;
     const u64 at = u64{row} * n_heads + head;
     const f32* partial = args.partial + at * args.spans_max * stride;
     f32* state = args.states == nullptr ? nullptr : args.states + at * stride;
+    const bool goes_on = state != nullptr && n_spans > end;
     for (u32 first = 0; first < head_dim; first += kThreads) {
       const u32 i = first + cta.thread();
       f32 max = kNoScore, sum = 0.0f, o = 0.0f;
-      if (args.span_begin > 0) {
+      if (state != nullptr && args.span_begin > 0) {
         max = state[head_dim];
         sum = state[head_dim + 1];
         if (i < head_dim) o = state[i];
