@@ -240,7 +240,7 @@ TEST_CASE("chunks and chosen slots that come from a disk give the bits of KV on 
     CHECK((kv.extents().stats().n_reads > 0) == c.has_extents);
     CHECK(streamed.gpu.engine.plan().gpu_stream.n_kept == c.is_discrete);
     CHECK((streamed.gpu.engine.n_chunks_kept() > 0) == c.is_discrete);
-    if (c.method != SelectMethod::full) continue;
+    if (c.method != SelectMethod::full || kSlowBuild) continue;
     CHECK((n_loads_passing > 5 * kv.stats().n_loads) == c.is_discrete);
     if (!c.is_discrete) n_loads_passing = kv.stats().n_loads;
   }

@@ -29,6 +29,20 @@ u64 count(const std::string& text, const std::string& part) {
   return n;
 }
 
+// What stands between each `open` and the `close` behind it. By hand: a regular expression takes a
+// piece of the stack for each character.
+std::vector<std::string> pieces_of(const std::string& text, const std::string& open,
+                                   const std::string& close) {
+  std::vector<std::string> pieces;
+  for (size_t at = text.find(open); at != std::string::npos; at = text.find(open, at)) {
+    at += open.size();
+    const size_t end = text.find(close, at);
+    REQUIRE(end != std::string::npos);
+    pieces.push_back(text.substr(at, end - at));
+  }
+  return pieces;
+}
+
 // Centres of the marks, in drawing order.
 std::vector<std::pair<f64, f64>> marks_of(const std::string& svg) {
   std::vector<std::pair<f64, f64>> marks;
@@ -137,10 +151,8 @@ TEST_CASE("the page stands alone, with a command in each caption and the figures
     CAPTURE(word);
     CHECK(html.find(word) == std::string::npos);
   }
-  const std::regex figure("<figcaption>[^]*?</figcaption>");
-  for (auto it = std::sregex_iterator(html.begin(), html.end(), figure);
-       it != std::sregex_iterator(); ++it) {
-    CHECK(it->str().find("<code>tarn-bench -m ") != std::string::npos);
+  for (const std::string& caption : pieces_of(html, "<figcaption>", "</figcaption>")) {
+    CHECK(caption.find("<code>tarn-bench -m ") != std::string::npos);
   }
   CHECK(html.find("filled, synthetic") != std::string::npos);
   CHECK(count(html, "<p>PQCache, k ") == 2);  // where each is faster than reading everything
@@ -228,12 +240,7 @@ TEST_CASE("with a store there are its plots too, and the commands give their fig
   CHECK(html.find("Not measured") == std::string::npos);
   // Those of the store: its bytes, their useful share, the hit rate.
   CHECK(count(html, "<svg ") == 9);
-  const std::regex figure("<figure>[^]*?</figure>");
-  std::vector<std::string> figures;
-  for (auto it = std::sregex_iterator(html.begin(), html.end(), figure);
-       it != std::sregex_iterator(); ++it) {
-    figures.push_back(it->str());
-  }
+  const std::vector<std::string> figures = pieces_of(html, "<figure>", "</figure>");
   const auto figure_of = [&](const std::string& title) {
     for (const std::string& one : figures) {
       if (one.find(">" + title + "<") != std::string::npos) return one;
@@ -253,11 +260,9 @@ TEST_CASE("with a store there are its plots too, and the commands give their fig
   }
   lines.pop_back();
   const std::string speed = figure_of("Decoding speed");
-  const std::regex command("<code>([^]*?)</code>");
   u64 n_rows = 0;
-  for (auto it = std::sregex_iterator(speed.begin(), speed.end(), command);
-       it != std::sregex_iterator(); ++it) {
-    const std::string text = unescaped((*it)[1]);
+  for (const std::string& command : pieces_of(speed, "<code>", "</code>")) {
+    const std::string text = unescaped(command);
     CAPTURE(text);
     for (const char* option : {" --ub 48", " --io threads", " --isa generic", " --no-warmup",
                                " --overlap 0.55", " --budget 256MiB", " -r 1 "}) {
