@@ -54,8 +54,8 @@ u64 Mover::position(u32 layer, u32 visit, u32 use) const {
   return before + use;
 }
 
-// Attention has come to this group. Its tick; 0 where the step does not plan it.
-u64 Mover::note_use(const Sequence& sequence, u32 cache_layer, u32 group) {
+// Of the use of a group in the cycle under way; 0: the plan has none.
+u64 Mover::tick_of(const Sequence& sequence, u32 cache_layer, u32 group, Cursor* at) const {
   u32 visit = 0;
   while (visit < visits_.size() && visits_[visit].sequence != &sequence) ++visit;
   if (visit == visits_.size()) return 0;
@@ -63,14 +63,23 @@ u64 Mover::note_use(const Sequence& sequence, u32 cache_layer, u32 group) {
   if (group >= of.n_groups || of.is_far(group)) return 0;
   const u32 use = group < of.far_begin ? group : group - (of.far_end - of.far_begin);
   const u64 tick = first_tick_ + position(cache_layer, visit, use);
+  if (at != nullptr) *at = {cache_layer, visit, use, tick};
+  return tick;
+}
+
+// Attention has come to this group. Its tick; 0 where the step does not plan it.
+u64 Mover::note_use(const Sequence& sequence, u32 cache_layer, u32 group) {
+  Cursor at{};
+  const u64 tick = tick_of(sequence, cache_layer, group, &at);
+  if (tick == 0) return 0;
   used_tick_ = std::max(used_tick_, tick);
-  if (ahead_.tick < tick) ahead_ = {cache_layer, visit, use, tick};
+  if (ahead_.tick < tick) ahead_ = at;
   return tick;
 }
 
 // Ticks of the cycle after the last one, which reads have worked ahead into, are behind these.
 void Mover::begin_plan() {
-  first_tick_ += 2 * cycle_groups_;
+  first_tick_ += 2 * cycle_groups_ + 1;  // of a plan without uses, too
   visits_ = visits_storage_.first(0);
 }
 
@@ -505,7 +514,8 @@ u64 Mover::pin_present(const Sequence& sequence, u32 cache_layer, u32 begin, u32
 Result<u32> Mover::pin(const Sequence& sequence, u32 cache_layer, u32 begin, u32 end) {
   const u32 n = std::min(end - begin, args_.window_groups);
   TARN_ASSERT(begin < end && n <= kWindowGroupsMax);
-  window_tick_ = note_use(sequence, cache_layer, begin);
+  (void)note_use(sequence, cache_layer, begin);
+  const auto tick = [&](u32 i) { return tick_of(sequence, cache_layer, begin + i); };
 
   // All that are there first, so that none of them has to go for another.
   const u64 present = pin_present(sequence, cache_layer, begin, n);
@@ -520,13 +530,13 @@ Result<u32> Mover::pin(const Sequence& sequence, u32 cache_layer, u32 begin, u32
   for (u32 i = 0; i < n; ++i) {  // side by side
     const u32 group_idx = sequence.group(cache_layer, begin + i).idx;
     if (residency_->where(group_idx) != Where::disk) continue;
-    if (!begin_load({.group_idx = group_idx, .tick = window_tick_ + i, .demanded = true})) break;
+    if (!begin_load({.group_idx = group_idx, .tick = tick(i), .demanded = true})) break;
   }
   u32 n_pinned = 0;
   Result<void> brought{};
   for (; n_pinned < n; ++n_pinned) {
     if ((present >> n_pinned & 1) != 0) continue;
-    brought = bring(sequence.group(cache_layer, begin + n_pinned).idx, window_tick_ + n_pinned);
+    brought = bring(sequence.group(cache_layer, begin + n_pinned).idx, tick(n_pinned));
     if (!brought) break;
   }
   stats_.wait_ns += args_.clock->now_ns() - start_ns;
@@ -546,8 +556,8 @@ Result<u32> Mover::pin(const Sequence& sequence, u32 cache_layer, u32 begin, u32
 void Mover::unpin(const Sequence& sequence, u32 cache_layer, u32 begin, u32 end) {
   for (u32 group = begin; group < end; ++group) {
     const u32 group_idx = sequence.group(cache_layer, group).idx;
-    const u64 next_tick = window_tick_ + (group - begin) + cycle_groups_;
-    residency_->used(group_idx, window_tick_ == 0 ? 0 : next_tick);
+    const u64 tick = tick_of(sequence, cache_layer, group);
+    residency_->used(group_idx, tick == 0 ? 0 : tick + cycle_groups_);
     residency_->unpin(group_idx);
   }
 }
@@ -666,7 +676,9 @@ Result<void> Mover::hold(const Sequence& sequence, u32 group_idx) {
     while (residency_->where(held) == Where::storing) {
       if (go_on()) continue;
       drop_hold();
-      return stuck();
+      return fail({.status = Status::would_block,
+                   .hint = "the disk still has a part of the session that this would write to, and "
+                           "does not answer: check the disk, or go on at the session's end"});
     }
   }
   return {};

@@ -175,6 +175,7 @@ class Mover {
   Move* free_move();
   u64 tag_of(const Move& move) const { return static_cast<u64>(&move - moves_.data()); }
   u64 position(u32 layer, u32 visit, u32 use) const;
+  u64 tick_of(const Sequence& sequence, u32 cache_layer, u32 group, Cursor* at = nullptr) const;
   u64 note_use(const Sequence& sequence, u32 cache_layer, u32 group);
   bool advance(Cursor& cursor) const;  // false at the end of the next cycle
 
@@ -215,8 +216,7 @@ class Mover {
   u64 first_tick_ = 1;
   Cursor ahead_{};  // the next use that nobody has looked at
   bool at_end_ = true;
-  u64 used_tick_ = 0;    // of the last window of this step
-  u64 window_tick_ = 0;  // of the last pinned window; 0: the step does not plan it
+  u64 used_tick_ = 0;  // of the last window of this step
 
   std::array<Move, kMovesMax> moves_{};
   u32 n_loading_ = 0, n_storing_ = 0, n_lent_ = 0;

@@ -1,0 +1,29 @@
+// tests/sim/select_random.h
+//
+// Random conversations that read by selection, over a few frames of memory and a faulty disk, each
+// answer against that of an engine that was told the same and has all KV in memory (ROBUSTNESS R17,
+// lossy presets): the fast slice and the long run are the same code.
+#pragma once
+
+#include "tests/sim/event_counts.h"
+
+namespace tarn::test {
+
+struct SelectCounts {
+  u64 answers = 0;       // that were compared
+  u64 whole = 0;         // of them, to their end
+  u64 by_selection = 0;  // of them, with rows that chose
+  u64 given_up = 0;  // sessions of which the disk has lost a part, or for which there is no room
+  u64 later_inputs = 0;                        // answers behind a second input or more
+  u64 truncations = 0, forks = 0, beside = 0;  // beside: steps with rows of several sessions
+  u64 clusterings = 0, loads = 0, gathered = 0, lost = 0;
+  FaultCounts faults;
+};
+
+// Goes on with seed after seed until n_answers were compared. Checks with doctest's macros.
+void run_select(u64 first_seed, u64 n_answers, SelectCounts& counts);
+
+// Prints the counts, and checks that each event was met at least n_min times.
+void check_select_counts(const SelectCounts& counts, u64 n_min);
+
+}  // namespace tarn::test
