@@ -94,7 +94,7 @@ Result<SessionIdx> Engine::create_session() {
 void Engine::destroy_session(SessionIdx idx) {
   Session& s = session(idx);
   TARN_ASSERT(s.state != SessionState::free);
-  kv_stream_.sessions().drop(s.sequence);
+  drop_save(s);
   forget_name(s);
   s.sequence.clear();
   selector_.forget(idx);
@@ -184,7 +184,7 @@ Result<void> Engine::truncate(SessionIdx idx, u32 n_tokens) {
                    {"tokens", s.n_ids});
   }
   s.sequence.abandon();
-  kv_stream_.sessions().drop(s.sequence);
+  drop_save(s);
   if (n_tokens < s.sequence.n_slots()) {
     const Result<void> is_cut = cut(s, n_tokens);
     if (!is_cut) {

@@ -290,6 +290,8 @@ class Engine final : private StepWatch {
   bool can_cancel(const Session& session) const;
   void end_cancelled(Session& session);
   void give_back_places(Session& session);
+  bool may_drop(const Session& s) const;
+  void drop_save(Session& s);
   void handle_cancels();
   bool is_wanted() override;
   void settle_dropped();

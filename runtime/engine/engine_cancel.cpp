@@ -33,7 +33,7 @@ void Engine::end_cancelled(Session& s) {
 void Engine::give_back_places(Session& s) {
   if (s.sequence.n_reserved() == s.n_ids) return;
   s.sequence.abandon();
-  kv_stream_.sessions().drop(s.sequence);
+  drop_save(s);
   const bool reserved = s.sequence.reserve(s.n_pending());
   TARN_ASSERT(reserved);  // what abandon() gave back a moment ago
 }
@@ -50,26 +50,36 @@ void Engine::handle_cancels() {
 // token of its session, and goes on to its end.
 bool Engine::is_wanted() {
   if (!may_abandon_) return true;
-  bool is_wanted = false, has_told = false;
-  for (const RowRun& run : step_state_.runs) {
-    Session& s = session(run.owner);
+  bool has_told = false;
+  for (Session& s : sessions_) {
     const bool is_asked = !s.is_dropped && s.cancel.load(std::memory_order_relaxed);
-    if (is_asked && can_cancel(s) && selector_.may_drop_row(run.owner)) {
-      end_cancelled(s);
-      s.is_dropped = has_told = true;
-    }
-    is_wanted = is_wanted || !s.is_dropped || run.selects;
+    if (!is_asked || !can_cancel(s) || !may_drop(s)) continue;
+    end_cancelled(s);
+    s.is_dropped = has_told = true;
   }
   if (has_told && on_early_end_ != nullptr) on_early_end_(early_end_context_);
-  return is_wanted;
+  return std::ranges::any_of(step_state_.runs, [&](const RowRun& run) {
+    return run.selects || !session(run.owner).is_dropped;
+  });
+}
+
+// Whether the index of a session can do without its row of the step. One that waits for its turn
+// has none in it.
+bool Engine::may_drop(const Session& s) const {
+  const auto idx = static_cast<u32>(&s - sessions_.data());
+  const bool has_row =
+      std::ranges::any_of(step_state_.runs, [&](const RowRun& run) { return run.owner == idx; });
+  return !has_row || selector_.may_drop_row(idx);
 }
 
 // The step is over for those whose end was told within it.
 void Engine::settle_dropped() {
-  for (const RowRun& run : step_state_.runs) {
-    Session& s = session(run.owner);
+  for (Session& s : sessions_) {
     if (!std::exchange(s.is_dropped, false)) continue;
-    if (kv_failed(s)) (void)lose_kv(s);
+    if (kv_failed(s)) {
+      (void)lose_kv(s);
+      give_up(s, kv_stream_.error());
+    }
     give_back_places(s);
   }
 }

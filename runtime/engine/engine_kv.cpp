@@ -42,7 +42,7 @@ void Engine::give_up(Session& s, const Error& error) {
 // then nothing of it is left.
 bool Engine::lose_kv(Session& s) {
   s.sequence.abandon();
-  kv_stream_.sessions().drop(s.sequence);
+  drop_save(s);
   const u32 n_pages = kv_stream_.first_lost_page(s.sequence);
   // An index is made anew from exact KV.
   const bool keeps = n_pages < s.sequence.n_groups() && !selector_.is_on();

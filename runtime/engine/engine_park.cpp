@@ -106,7 +106,7 @@ Result<void> Engine::take_name(SessionIdx idx, std::string_view name) {
   if (idx >= n_session_slots_) return {};  // a look only
   Session& s = session(idx);
   if (s.name() == name) return {};
-  kv_stream_.sessions().drop(s.sequence);  // under the old name
+  drop_save(s);  // under the old name
   forget_name(s);
   std::copy(name.begin(), name.end(), s.name_text.begin());
   s.name_bytes = static_cast<u32>(name.size());
@@ -281,6 +281,12 @@ void Engine::tell_evictions() {
   n_evictions_told_ = n;
 }
 
+// What is on its way of a session whose KV is about to be cut, or gone: nothing of it counts.
+void Engine::drop_save(Session& s) {
+  kv_stream_.sessions().drop(s.sequence);
+  if (publishing_ == &s) publishing_ = nullptr;
+}
+
 // Full pages of the kept session that has waited longest, where it has new ones.
 void Engine::publish() {
   SessionStore& sessions = kv_stream_.sessions();
@@ -294,7 +300,9 @@ void Engine::publish() {
     publishing_ = nullptr;
   }
   tell_evictions();
-  if (publish_ns_ == 0 || sessions.is_saving()) return;
+  // The end of the store was told when it came.
+  const bool takes = kv_stream_.store().mode() == store::Mode::on;
+  if (publish_ns_ == 0 || sessions.is_saving() || !takes) return;
   const u64 now_ns = clock_->now_ns();
   Session* due = nullptr;
   for (Session& s : sessions_) {

@@ -195,6 +195,7 @@ void EngineThread::loop() {
     note_progress();
     news_.notify_all();
   }
+  engine_->at_early_end(nullptr, nullptr);
   drop_commands();
   news_.notify_all();
   while (n_visitors_ > 0) news_.wait(lock);  // they may still look at the engine

@@ -89,6 +89,7 @@ Result<void> SessionStore::save(const SaveArgs& args) {
   while (is_saving()) {  // somebody's publication
     if (!pump()) args_.mover->pump(kWaitNs);
   }
+  wait();  // for what a save that was dropped had begun
   begin_save(args);
   flushes_ = true;
   while (is_saving()) {

@@ -118,12 +118,12 @@ class CancelInStep {
  public:
   CancelInStep(Engine& engine, SessionIdx session) : engine_(engine), session_(session) {}
 
-  // One step, which both sessions are in.
-  const StepTrace& step() {
+  // One step, which both sessions are in, or the other alone.
+  const StepTrace& step(u32 n_sequences = 2) {
     engine_.watch_kv({&CancelInStep::on_rows, this});
     const StepTrace& trace = engine_.step();
     engine_.watch_kv({});
-    CHECK(trace.n_sequences == 2);
+    CHECK(trace.n_sequences == n_sequences);
     CHECK_FALSE(trace.abandoned);
     return trace;
   }
@@ -228,6 +228,40 @@ TEST_CASE("the end is told before that of a step which goes on for somebody else
       engine.destroy_session(other.session);
       CHECK(engine.pool().groups_free() == engine.pool().groups_max());
     }
+  }
+}
+
+TEST_CASE("one that waits for its slice is told within a step of another's prompt") {
+  const SmallModel model("llama", "q4_k");
+  const std::vector<u32> long_ids = test::random_ids(6, 200), ids = test::random_ids(1, 70);
+  std::vector<u32> want, want_long;
+  {
+    OpenEngine alone(model.path(), sliced_config(1));
+    want_long = generated(alone.engine, alone.session_with(long_ids));
+    want = generated(alone.engine, alone.session_with(ids));
+  }
+  for (const bool generates : {false, true}) {
+    CAPTURE(generates);
+    OpenEngine open(model.path(), sliced_config(2));
+    Engine& engine = open.engine;
+    const SessionIdx first = open.session_with(long_ids), waits = open.session_with(ids);
+    const GenerateParams params{.max_tokens = 12, .ignore_end = true};
+    REQUIRE(engine.generate(first, params).has_value());
+    if (generates) REQUIRE(engine.generate(waits, params).has_value());
+    CancelInStep cancel(engine, waits);
+    cancel.step(1);
+    CHECK(cancel.state == SessionState::idle);
+    CHECK(cancel.n_done == generates);
+    CHECK(cancel.n_ids == 0);
+    const Session& s = engine.session_state(waits);
+    CHECK(s.sequence.n_reserved() == 0);
+    CHECK_FALSE(s.is_dropped);
+    CHECK(test::read_all(engine, first).tokens == want_long);
+    REQUIRE(engine.feed(waits, ids).has_value());
+    CHECK(generated(engine, waits) == want);
+    engine.destroy_session(first);
+    engine.destroy_session(waits);
+    CHECK(engine.pool().groups_free() == engine.pool().groups_max());
   }
 }
 
