@@ -8,7 +8,7 @@
 
 #include <cstring>
 
-#include "tests/support/open_engine.h"
+#include "tests/runtime/engine/answer_bits.h"
 #include "tests/support/sim_disk.h"
 #include "tests/support/slow_build.h"
 
@@ -17,39 +17,19 @@ namespace {
 
 using test::OpenEngine;
 using test::SmallModel;
+using test_bits::Answer;
+using test_bits::read;
 
 constexpr u32 kSwap = 16;
 
 Config config_of(SelectMethod method, u32 codebooks = 1) {
   Config config = test::small_config();
-  config.select.method = method;
-  config.select.code_bits = 2;
-  config.select.n_sinks = 4;
-  config.select.n_local = 8;
-  config.select.k = 16;
-  config.select.iterations = 3;
-  config.select.swap_tokens = kSwap;
+  config.select = test_bits::few(method, kSwap);
   config.select.codebooks = codebooks;
   config.context_tokens = 2048;
   config.batch_rows_max = 64;
   config.n_threads = 2;
   return config;
-}
-
-struct Answer {
-  std::vector<u32> tokens;
-  std::vector<f32> logprobs;
-  bool operator==(const Answer& other) const {
-    return tokens == other.tokens && logprobs.size() == other.logprobs.size() &&
-           std::memcmp(logprobs.data(), other.logprobs.data(), logprobs.size() * sizeof(f32)) == 0;
-  }
-};
-
-Answer read(Engine& engine, SessionIdx session) {
-  const test::Said said = test::read_all(engine, session);
-  Answer answer{.tokens = said.tokens, .logprobs = {}};
-  for (const Sampled& sampled : said.sampled) answer.logprobs.push_back(sampled.logprob);
-  return answer;
 }
 
 Answer say(Engine& engine, SessionIdx session, u32 n) {

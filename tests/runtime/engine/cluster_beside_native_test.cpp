@@ -10,7 +10,7 @@
 #include <array>
 #include <cstring>
 
-#include "tests/support/open_engine.h"
+#include "tests/runtime/engine/answer_bits.h"
 #include "tests/support/slow_build.h"
 
 namespace tarn::engine {
@@ -43,13 +43,7 @@ class Model {
 
 Config config_of(u32 swap_tokens) {
   Config config = test::small_config();
-  config.select.method = SelectMethod::pq;
-  config.select.code_bits = 2;
-  config.select.n_sinks = 4;
-  config.select.n_local = 8;
-  config.select.k = 16;
-  config.select.iterations = 3;
-  config.select.swap_tokens = swap_tokens;
+  config.select = test_bits::few(SelectMethod::pq, swap_tokens);
   config.context_tokens = 2048;
   config.sessions_max = 4;
   config.batch_rows_max = kRowsMax;
@@ -57,17 +51,8 @@ Config config_of(u32 swap_tokens) {
   return config;
 }
 
-struct Answer {
-  std::vector<u32> tokens;
-  std::vector<f32> logprobs;
-  bool operator==(const Answer& other) const {
-    return tokens == other.tokens && logprobs.size() == other.logprobs.size() &&
-           std::memcmp(logprobs.data(), other.logprobs.data(), logprobs.size() * sizeof(f32)) == 0;
-  }
-};
-
 struct Counted {
-  Answer answer;
+  test_bits::Answer answer;
   std::vector<u32> n_units;  // of the step of each token behind the first
   std::vector<bool> has_prompt;
 };
@@ -96,9 +81,7 @@ Counted count(const Model& model, u32 swap_tokens, u32 n_beside, u32 begins_at =
     }
     while (engine.take_event(session, &event, text)) {
       is_done = is_done || event.type == EventType::done;
-      if (event.type != EventType::token) continue;
-      counted.answer.tokens.push_back(event.token.token);
-      counted.answer.logprobs.push_back(event.token.logprob);
+      if (event.type == EventType::token) counted.answer.add(event.token);
     }
   }
   return counted;

@@ -12,31 +12,21 @@
 #include <cstring>
 
 #include "kernels/cpu_table.h"
-#include "tests/support/open_engine.h"
+#include "tests/runtime/engine/answer_bits.h"
 
 namespace tarn::engine {
 namespace {
 
 using test::OpenEngine;
 using test::SmallModel;
+using test_bits::Answer;
+using test_bits::few;
+using test_bits::read;
 
 constexpr u32 kPrompt = 150;
 constexpr u32 kGenerated = 60;
 constexpr SelectMethod kMethods[] = {SelectMethod::pq, SelectMethod::oracle, SelectMethod::quest,
                                      SelectMethod::window, SelectMethod::random};
-
-// An index from 32 rows on, 4 + 8 + 16 tokens read.
-SelectConfig few(SelectMethod method, u32 swap_tokens = 16) {
-  SelectConfig select;
-  select.method = method;
-  select.code_bits = 2;
-  select.n_sinks = 4;
-  select.n_local = 8;
-  select.k = 16;
-  select.iterations = 3;
-  select.swap_tokens = swap_tokens;
-  return select;
-}
 
 SelectConfig all(SelectMethod method) {
   SelectConfig select = few(method, 1);
@@ -59,23 +49,6 @@ Config config_of(const SelectConfig& select, const How& how = {}) {
   config.n_threads = how.n_threads;
   test::set_text(config.isa, how.isa);
   return config;
-}
-
-// What a generation's tokens were, with how likely each was: a step's bits in short.
-struct Answer {
-  std::vector<u32> tokens;
-  std::vector<f32> logprobs;
-  bool operator==(const Answer& other) const {
-    return tokens == other.tokens && logprobs.size() == other.logprobs.size() &&
-           std::memcmp(logprobs.data(), other.logprobs.data(), logprobs.size() * sizeof(f32)) == 0;
-  }
-};
-
-Answer read(Engine& engine, SessionIdx session) {
-  const test::Said said = test::read_all(engine, session);
-  Answer answer{.tokens = said.tokens, .logprobs = {}};
-  for (const Sampled& sampled : said.sampled) answer.logprobs.push_back(sampled.logprob);
-  return answer;
 }
 
 void begin(Engine& engine, SessionIdx session, u32 n = kGenerated) {

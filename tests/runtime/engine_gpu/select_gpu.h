@@ -8,6 +8,20 @@
 
 namespace tarn::test {
 
+// An index as soon as there can be one, 1 + 2 + 4 tokens read.
+inline SelectConfig least_select(u32 swap_tokens) {
+  SelectConfig select;
+  select.method = SelectMethod::pq;
+  select.n_sinks = 1;
+  select.n_local = 2;
+  select.k = 4;
+  select.code_bits = 1;
+  select.swap_tokens = swap_tokens;
+  select.context_min = 1;
+  select.iterations = 1;
+  return select;
+}
+
 inline Config select_config(u32 k, u32 context_tokens = 128, u32 sessions_max = 1) {
   Config config = small_config();
   config.context_tokens = context_tokens * sessions_max;

@@ -6,7 +6,7 @@
 #include <array>
 
 #include "platform/gpu/gpu_errors.h"
-#include "tests/runtime/engine_gpu/gpu_engine.h"
+#include "tests/runtime/engine_gpu/select_gpu.h"
 
 namespace tarn::test {
 namespace {
@@ -15,20 +15,13 @@ using engine::SessionIdx;
 
 TEST_CASE("a GPU lost at any call of a selection: no token and no step from then on") {
   const GpuModel model("llama", "q8_0", GpuModelSize::one_layer);
-  constexpr u32 kPrompt = 20, kTokens = 3;
-  const std::vector<u32> ids = random_ids(seed_from_environment(), kPrompt, GpuModel::kVocab);
+  constexpr u32 kTokens = 3;
+  const std::vector<u32> ids = random_ids(seed_from_environment(), 20, GpuModel::kVocab);
   Config config = small_config();
   config.context_tokens = 64;
   config.page_tokens = 32;
   config.sessions_max = 1;
-  config.select.method = SelectMethod::pq;
-  config.select.n_sinks = 1;
-  config.select.n_local = 2;
-  config.select.k = 4;
-  config.select.code_bits = 1;
-  config.select.swap_tokens = 2;
-  config.select.context_min = 1;
-  config.select.iterations = 1;
+  config.select = least_select(/*swap_tokens=*/2);
   // The prompt and its token, then the rest, in which `call` fails; 0: none.
   u64 n_calls = 0, n_chosen = 0;
   const auto run = [&](GpuEngine& gpu, u64 call) {

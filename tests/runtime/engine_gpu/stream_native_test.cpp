@@ -185,12 +185,10 @@ Deep deep_of(GpuEngine& gpu) {
 }
 
 Config deep_config(SelectMethod method, KvTypeChoice kv_type) {
-  Config config = small_config();
+  Config config = full_config(kv_type);
   config.context_tokens = 4608;
-  config.page_tokens = 32;
   config.batch_rows_max = 64;
   config.sessions_max = 2;
-  config.kv_type = kv_type;
   config.select.method = method;
   config.select.code_bits = 3;
   config.select.n_sinks = 20;
@@ -248,10 +246,8 @@ TEST_CASE("chunks and chosen slots that come from a disk give the bits of KV on 
 
 // An engine of one layer with KV for 11 groups, of which 8 may be in memory.
 Config short_config() {
-  Config config = small_config();
+  Config config = full_config(KvTypeChoice::f16);
   config.context_tokens = 320;
-  config.page_tokens = 32;
-  config.batch_rows_max = 32;
   config.sessions_max = 1;
   return config;
 }
@@ -299,14 +295,7 @@ TEST_CASE("a part that cannot be read back ends its generation and no other") {
 TEST_CASE("a GPU lost at any call, or hung, over a disk: no token and no step from then on") {
   const GpuModel model("llama", "q8_0", GpuModelSize::one_layer);
   Config config = short_config();
-  config.select.method = SelectMethod::pq;
-  config.select.n_sinks = 1;
-  config.select.n_local = 2;
-  config.select.k = 4;
-  config.select.code_bits = 1;
-  config.select.swap_tokens = 1;
-  config.select.context_min = 1;
-  config.select.iterations = 1;
+  config.select = least_select(/*swap_tokens=*/1);
   // Rows that read all and rows that select, while `call` fails; 0: none, ~0: it does not answer.
   constexpr u32 kTokens = 3;
   constexpr u64 kHangs = ~u64{0};

@@ -1,0 +1,46 @@
+// tests/runtime/engine/answer_bits.h
+//
+// Answers to be compared bit for bit, of sessions that read by selection from short prompts on.
+#pragma once
+
+#include <cstring>
+#include <vector>
+
+#include "tests/support/open_engine.h"
+
+namespace tarn::engine::test_bits {
+
+// An index from 32 rows on, 4 + 8 + 16 tokens read.
+inline SelectConfig few(SelectMethod method, u32 swap_tokens = 16) {
+  SelectConfig select;
+  select.method = method;
+  select.code_bits = 2;
+  select.n_sinks = 4;
+  select.n_local = 8;
+  select.k = 16;
+  select.iterations = 3;
+  select.swap_tokens = swap_tokens;
+  return select;
+}
+
+// What a generation's tokens were, with how likely each was: a step's bits in short.
+struct Answer {
+  std::vector<u32> tokens;
+  std::vector<f32> logprobs;
+  void add(const Sampled& sampled) {
+    tokens.push_back(sampled.token);
+    logprobs.push_back(sampled.logprob);
+  }
+  bool operator==(const Answer& other) const {
+    return tokens == other.tokens && logprobs.size() == other.logprobs.size() &&
+           std::memcmp(logprobs.data(), other.logprobs.data(), logprobs.size() * sizeof(f32)) == 0;
+  }
+};
+
+inline Answer read(Engine& engine, SessionIdx session) {
+  Answer answer;
+  for (const Sampled& sampled : test::read_all(engine, session).sampled) answer.add(sampled);
+  return answer;
+}
+
+}  // namespace tarn::engine::test_bits
