@@ -381,14 +381,12 @@ void GpuBackend::attend(const StepState& step, u32 cache_layer, Rows q, Rows out
   const u64 d_out = u64{spec.n_heads} * spec.head_dim;
   const bool leaves_acts = spec.head_dim % kActBlock == 0 && acts_for(out, d_out).q != nullptr;
   if (streams()) return attend_streamed(step, cache_layer, q, out, leaves_acts);
-  const u64 token_bytes =
-      2 * kernels::kv_vector_bytes(args_.kv_type, spec.head_dim) * spec.n_kv_heads;
   for_launches(step.n_rows, [&](u32 begin, u32 n_rows) {
     u32 attended_max = 0;
     for (u32 row = begin; row < begin + n_rows; ++row) {
       attended_max = std::max(attended_max, attended(row));
-      traffic_.kv_bytes += attended(row) * token_bytes;
-      step_bytes_ += attended(row) * token_bytes;
+      traffic_.kv_bytes += attended(row) * token_bytes();
+      step_bytes_ += attended(row) * token_bytes();
     }
     each_selecting(step, [&](u32 row) {
       const bool is_here = row >= begin && row < begin + n_rows;
@@ -396,22 +394,34 @@ void GpuBackend::attend(const StepState& step, u32 cache_layer, Rows q, Rows out
     });
     kernels::GpuPages read = pages(cache_layer, begin);
     read.tables = state<u32>(state_.tables) + begin;
-    enqueue(args_.table->attend,
-            kernels::GpuAttnArgs{
-                .pages = read,
-                .q = from_row(q, begin).data,
-                .q_stride = q.stride,
-                .out = from_row(out, begin).data,
-                .out_stride = out.stride,
-                .quantized = leaves_acts ? acts_from(begin, d_out) : kernels::GpuQuantized{},
-                .visible = state<u32>(state_.attended) + begin,
-                .n_rows = count(n_rows),
-                .rows_max = n_rows,
-                .n_group_heads = spec.n_heads / spec.n_kv_heads,
-                .spans_max = mode_ == Mode::capture ? graph_spans_ : plan::gpu_spans(attended_max),
-                .scale = 1.0f / __builtin_sqrtf(static_cast<f32>(spec.head_dim)),
-                .partial = args_.partial});
+    attend_part({.pages = read,
+                 .q = from_row(q, begin),
+                 .out = from_row(out, begin),
+                 .visible = state<u32>(state_.attended) + begin,
+                 .quantized = leaves_acts ? acts_from(begin, d_out) : kernels::GpuQuantized{},
+                 .n_rows = n_rows,
+                 .n_spans = mode_ == Mode::capture ? graph_spans_ : plan::gpu_spans(attended_max)});
   });
+}
+
+void GpuBackend::attend_part(const Part& part) {
+  const model::ModelSpec& spec = *args_.spec;
+  enqueue(args_.table->attend,
+          kernels::GpuAttnArgs{.pages = part.pages,
+                               .q = part.q.data,
+                               .q_stride = part.q.stride,
+                               .out = part.out.data,
+                               .out_stride = part.out.stride,
+                               .quantized = part.quantized,
+                               .visible = part.visible,
+                               .n_rows = count(part.n_rows),
+                               .rows_max = part.n_rows,
+                               .n_group_heads = spec.n_heads / spec.n_kv_heads,
+                               .spans_max = part.n_spans,
+                               .scale = 1.0f / __builtin_sqrtf(static_cast<f32>(spec.head_dim)),
+                               .partial = args_.partial,
+                               .span_begin = part.span_begin,
+                               .states = part.states});
 }
 
 void GpuBackend::swiglu(Rows gate, Rows up, u32 d, u32 n, Rows out) {

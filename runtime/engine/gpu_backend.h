@@ -207,8 +207,7 @@ class GpuBackend final : public Backend {
   void choose(u32 cache_layer, u32 row, const f32* q);
   void gather_chosen(u32 cache_layer, u32 row, const f32* q);
 
-  // gpu_backend_stream.cpp
-  // What attention in parts works with.
+  // What a launch of attention works with: all slots of its rows, or with states a part of them.
   struct Part {
     kernels::GpuPages pages{};
     Rows q{}, out{};
@@ -218,6 +217,12 @@ class GpuBackend final : public Backend {
     u32 n_rows = 0;
     u32 span_begin = 0, n_spans = 0;
   };
+  void attend_part(const Part& part);
+  u64 token_bytes() const {  // of K and V, all heads
+    return args_.page_bytes * args_.spec->n_kv_heads / args_.page_tokens;
+  }
+
+  // gpu_backend_stream.cpp
   // What one attention reads and leaves.
   struct Attended {
     const RowRun& run;
@@ -243,7 +248,8 @@ class GpuBackend final : public Backend {
   void attend_fetched(const Attended& a);
   void attend_gathered(const Attended& a, std::span<const u32> n_slots);
   bool bring_query(const Attended& a);
-  void attend_part(const Part& part);
+  kernels::GpuPages pages_at(u64 table_at, u32 cache_layer, u32 row) const;
+  void leave_out_since(u64 begin_ns);
   bool wait_for_host_part();
 
   GpuBackendArgs args_{};

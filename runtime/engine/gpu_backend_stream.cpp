@@ -20,11 +20,9 @@ constexpr u64 kNapNs = 20'000;
 // Where the groups of a chunk and those of gathered slots lie, once.
 void GpuBackend::place_stream() {
   const GpuStreamArgs& mine = args_.stream;
-  const u64 group_bytes = args_.page_bytes * args_.spec->n_kv_heads;
   auto* address = reinterpret_cast<u64*>(mine.host_tables);
-  const u64 staged_stride = align_up(group_bytes, u64{4096});
   for (u32 i = 0; i < mine.shape.chunk_groups; ++i) {
-    *address++ = reinterpret_cast<u64>(mine.staged + i * staged_stride);
+    *address++ = reinterpret_cast<u64>(mine.staged + i * mine.shape.group_bytes);
   }
   for (u32 i = 0; i < mine.shape.gathered_pages; ++i) {  // of the first head
     *address++ = reinterpret_cast<u64>(mine.gathered + i * args_.page_bytes);
@@ -32,7 +30,8 @@ void GpuBackend::place_stream() {
   const u32 n_pieces = mine.shape.n_kept * args_.spec->n_cache_layers;
   for (u32 piece = 0; piece < n_pieces; ++piece) {
     for (u32 i = 0; i < mine.shape.chunk_groups; ++i) {
-      *address++ = reinterpret_cast<u64>(mine.memory->kept_chunk(piece) + i * staged_stride);
+      *address++ =
+          reinterpret_cast<u64>(mine.memory->kept_chunk(piece) + i * mine.shape.group_bytes);
     }
   }
   kept_.init(mine.shape.kept, mine.kept);
@@ -63,16 +62,14 @@ void GpuBackend::attend_streamed(const StepState& step, u32 cache_layer, Rows q,
                                  bool leaves_acts) {
   KvStream& kv = *args_.stream.kv;
   const u64 row_bytes = u64{args_.spec->n_heads} * args_.spec->head_dim * sizeof(f32);
-  const u64 token_bytes =
-      2 * kernels::kv_vector_bytes(args_.kv_type, args_.spec->head_dim) * args_.spec->n_kv_heads;
   for (const RowRun& run : step.runs) {
     const Attended attended{run, cache_layer, q, out, leaves_acts};
     if (!kv.failed(run.owner)) {
       run.selects ? attend_fetched(attended) : attend_run(step, attended);
     }
     for (u32 row = run.row_begin; row < run.row_begin + run.n_rows; ++row) {
-      if (!run.selects) traffic_.kv_bytes += step.visible[row] * token_bytes;
-      step_bytes_ += step.visible[row] * token_bytes;
+      if (!run.selects) traffic_.kv_bytes += step.visible[row] * token_bytes();
+      step_bytes_ += step.visible[row] * token_bytes();
       if (!kv.failed(run.owner)) continue;
       // Nobody will look at this row, and nothing in it may disturb the others.
       args_.device->fill(DevicePtr<f32>(from_row(out, row).data).as<std::byte>(), 0, row_bytes,
@@ -103,11 +100,8 @@ void GpuBackend::attend_run(const StepState& step, const Attended& a) {
     const u32 n_here = std::min(n_slots - begin * args_.page_tokens, kernels::kGpuMergeSlots);
     for (u32 at = 0; at < run.n_rows; at += plan::kGpuAttnRowsMax) {
       const u32 row = run.row_begin + at;
-      kernels::GpuPages staged = pages(a.cache_layer, row);
-      // The first of its entries is the chunk's first group.
-      staged.groups = reinterpret_cast<u8* const*>(mine.tables) + chunk.table_at - begin;
-      staged.table_stride = 0;
-      staged.group_stride = 1;
+      kernels::GpuPages staged = pages_at(chunk.table_at, a.cache_layer, row);
+      staged.groups -= begin;  // the first of its entries is the chunk's first group
       attend_part({.pages = staged,
                    .q = from_row(a.q, row),
                    .out = from_row(a.out, row),
@@ -146,19 +140,19 @@ u32 GpuBackend::n_kept_groups(const RowRun& run) const {
 // lost.
 bool GpuBackend::stage(const RowRun& run, u32 cache_layer, const Chunk& chunk) {
   const GpuStreamArgs& mine = args_.stream;
-  const u64 group_bytes = args_.page_bytes * args_.spec->n_kv_heads;
-  const u64 staged_stride = align_up(group_bytes, u64{4096});
+  const u64 payload_bytes = args_.page_bytes * args_.spec->n_kv_heads;
   if (chunk.kept) kept_.forget(*chunk.kept);  // until all of it has come
   for (u32 at = chunk.begin; at < chunk.end;) {
     const u64 asked_ns = args_.clock->now_ns();
     const u32 n = mine.kv->pin(run, cache_layer, at, chunk.end);
-    if (step_begin_ns_ > 0) step_begin_ns_ += args_.clock->now_ns() - asked_ns;  // the disk's time
+    leave_out_since(asked_ns);
     if (n == 0) return false;
     for (u32 group = at; group < at + n; ++group) {
       const auto* from =
           reinterpret_cast<const std::byte*>(run.sequence->group_address(cache_layer, group));
-      auto* to = reinterpret_cast<std::byte*>(chunk.memory + (group - chunk.begin) * staged_stride);
-      args_.device->copy_in(DeviceBytes(to), {from, group_bytes}, stream_);
+      auto* to = reinterpret_cast<std::byte*>(chunk.memory +
+                                              (group - chunk.begin) * mine.shape.group_bytes);
+      args_.device->copy_in(DeviceBytes(to), {from, payload_bytes}, stream_);
     }
     const bool has_come = wait_for_host_part();
     mine.kv->unpin(run, cache_layer, at, at + n);
@@ -189,9 +183,9 @@ void GpuBackend::attend_fetched(const Attended& a) {
                                                                   .sequence = a.run.sequence,
                                                                   .cache_layer = a.cache_layer,
                                                                   .q = mine.host_query});
-  if (step_begin_ns_ > 0) step_begin_ns_ += args_.clock->now_ns() - asked_ns;
+  leave_out_since(asked_ns);
   if (!fetched) return mine.kv->note_failure(a.run.owner, fetched.error());
-  const u64 slot_bytes = 2 * kernels::kv_vector_bytes(args_.kv_type, args_.spec->head_dim);
+  const u64 slot_bytes = args_.page_bytes / args_.page_tokens;
   const u64 head_bytes = mine.shape.gathered_pages * args_.page_bytes;
   for (u32 head = 0; head < args_.spec->n_kv_heads; ++head) {
     const u64 n_bytes = fetched->n_slots[head] * slot_bytes;
@@ -217,10 +211,7 @@ void GpuBackend::attend_gathered(const Attended& a, std::span<const u32> n_slots
 
   const u32 row = a.run.row_begin;
   const u64 d_out = u64{spec.n_heads} * spec.head_dim;
-  kernels::GpuPages gathered = pages(a.cache_layer, row);
-  gathered.groups = reinterpret_cast<u8* const*>(mine.tables) + mine.shape.chunk_groups;
-  gathered.table_stride = 0;
-  gathered.group_stride = 1;
+  kernels::GpuPages gathered = pages_at(mine.shape.chunk_groups, a.cache_layer, row);
   gathered.page_stride = mine.shape.gathered_pages * args_.page_bytes;
   for (u32 span = 0; span * kernels::kGpuSpanSlots < n; span += kernels::kGpuMergeSpans) {
     attend_part({.pages = gathered,
@@ -235,24 +226,18 @@ void GpuBackend::attend_gathered(const Attended& a, std::span<const u32> n_slots
   }
 }
 
-void GpuBackend::attend_part(const Part& part) {
-  const model::ModelSpec& spec = *args_.spec;
-  enqueue(args_.table->attend,
-          kernels::GpuAttnArgs{.pages = part.pages,
-                               .q = part.q.data,
-                               .q_stride = part.q.stride,
-                               .out = part.out.data,
-                               .out_stride = part.out.stride,
-                               .quantized = part.quantized,
-                               .visible = part.visible,
-                               .n_rows = count(part.n_rows),
-                               .rows_max = part.n_rows,
-                               .n_group_heads = spec.n_heads / spec.n_kv_heads,
-                               .spans_max = part.n_spans,
-                               .scale = 1.0f / __builtin_sqrtf(static_cast<f32>(spec.head_dim)),
-                               .partial = args_.partial,
-                               .span_begin = part.span_begin,
-                               .states = part.states});
+// Groups whose addresses stand in the stream's own table, whatever the row's session.
+kernels::GpuPages GpuBackend::pages_at(u64 table_at, u32 cache_layer, u32 row) const {
+  kernels::GpuPages listed = pages(cache_layer, row);
+  listed.groups = reinterpret_cast<u8* const*>(args_.stream.tables) + table_at;
+  listed.table_stride = 0;
+  listed.group_stride = 1;
+  return listed;
+}
+
+// The host's and the disk's time is none of the step's on the GPU.
+void GpuBackend::leave_out_since(u64 begin_ns) {
+  if (step_begin_ns_ > 0) step_begin_ns_ += args_.clock->now_ns() - begin_ns;
 }
 
 // Until the GPU has come to where the host goes on; meanwhile the disk's work goes on, too.

@@ -56,7 +56,7 @@ f32* Selector::last_query(u32 session, u32 cache_layer) const {
 }
 
 void Selector::note_query(u32 session, u32 cache_layer, const f32* q) {
-  if (!is_on() || extents() == nullptr) return;
+  if (!wants_queries()) return;
   const u64 row = u64{args_.spec->n_heads} * args_.spec->head_dim;
   std::copy_n(q, row, last_query(session, cache_layer));
 }

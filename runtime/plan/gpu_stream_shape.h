@@ -22,6 +22,7 @@ inline constexpr u32 kGpuKeptMax = 256;  // chunks; 1M tokens
 
 struct GpuStreamShape {
   u32 chunk_groups = 0;  // 0: all groups are in the GPU's memory
+  u64 group_bytes = 0;   // from one group of a chunk to the next
   u32 gathered_pages = 0;
   u32 n_kept = 0;  // chunks of every layer that stay on the device
   // On the device, in this order.
@@ -48,11 +49,12 @@ inline GpuStreamShape gpu_stream_shape(const model::ModelSpec& spec, const kv::G
   const auto piece = [](u64 bytes) { return align_up(bytes, kDevicePieceAlignment); };
   GpuStreamShape shape{
       .chunk_groups = kernels::kGpuMergeSlots / group.page_tokens,
+      .group_bytes = group.group_bytes(),
       .gathered_pages = static_cast<u32>(ceil_div(n_chosen_max, group.page_tokens)),
       .n_kept = n_kept};
   shape.states_bytes =
       piece(u64{step_rows} * spec.n_heads * (u64{spec.head_dim} + 2) * sizeof(f32));
-  shape.staged_bytes = piece(shape.chunk_groups * group.group_bytes());
+  shape.staged_bytes = piece(shape.chunk_groups * shape.group_bytes);
   shape.gathered_bytes = piece(u64{shape.gathered_pages} * group.payload_bytes());
   shape.tables_bytes = piece(shape.n_addresses(spec.n_cache_layers) * sizeof(u64) + sizeof(u32));
   shape.kept = {n_kept, spec.n_cache_layers, shape.chunk_groups, group.page_tokens};
