@@ -23,7 +23,7 @@ COLUMNS_MAX = 100
 
 TOP_LEVEL = {
     "runtime", "kernels", "platform", "configs", "tools", "tests", "toolchain", "CMakeLists.txt",
-    "README.md", "CMakePresets.json", "LICENSE", "THIRD_PARTY", ".clang-format", ".clang-tidy",
+    "README.md", "CMakePresets.json", "LICENSE", ".clang-format", ".clang-tidy",
     ".gitignore", ".ci", "CONTRIBUTING.md", "CHANGELOG.md",
 }
 
@@ -376,10 +376,9 @@ def check_test_headers(tree):
 
 @rule("package")
 def check_packages(tree):
-    """What CMake asks for is what toolchain/ can install, and it stands in THIRD_PARTY."""
-    listed = {"toolchain/packages": tree.text("toolchain/packages")
-              if "toolchain/packages" in tree.files else "",
-              "THIRD_PARTY": tree.text("THIRD_PARTY") if "THIRD_PARTY" in tree.files else ""}
+    """What CMake asks for is what toolchain/ can install, and it stands in THIRD_PARTY there."""
+    listed = {name: tree.text(name) if name in tree.files else ""
+              for name in ("toolchain/packages", "toolchain/THIRD_PARTY")}
     for path in tree.files:
         if not path.endswith(("CMakeLists.txt", ".cmake")):
             continue
