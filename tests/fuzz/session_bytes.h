@@ -1,0 +1,107 @@
+// tests/fuzz/session_bytes.h
+//
+// Exported sessions as bytes, whole ones, and made good again after somebody changed them.
+#pragma once
+
+#include <cstring>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "platform/base/checked.h"
+#include "runtime/store/manifest.h"
+#include "runtime/store/session_file.h"
+#include "tests/support/manifest_bytes.h"
+
+namespace tarn::test {
+
+inline constexpr u32 kSessionPage = 16;
+
+// Groups of [16 slots][K, V][64 x f16]: 4 KiB.
+inline store::KvIdentity session_identity(u32 n_layers) {
+  return {.n_cache_layers = n_layers,
+          .n_kv_heads = 1,
+          .head_dim = 64,
+          .page_tokens = kSessionPage,
+          .layout = store::kPageLayout};
+}
+
+// Makes good what random bytes never have: checksums, and of the groups' heads all that follows
+// from the manifest.
+struct SessionMend {
+  bool manifest = true, groups = true, head = true;
+};
+
+inline void seal_groups(const Crc32c& crc, const store::SessionFileHead& head,
+                        const store::Manifest& manifest, std::span<std::byte> bytes) {
+  if (head.group_bytes == 0 || head.group_bytes > bytes.size()) return;
+  const u32 n_layers = manifest.identity.n_cache_layers;
+  const u64 n_groups = u64{store::pages_of(manifest)} * n_layers;
+  const u64 step = sizeof(store::SessionGroupHead) + head.group_bytes;
+  u64 at = store::session_groups_begin(head);
+  for (u64 i = 0; i < n_groups && at + step <= bytes.size(); ++i, at += step) {
+    const u32 page = static_cast<u32>(i / n_layers);
+    const store::SessionGroupHead sealed = store::sealed_group_head(
+        crc,
+        {.chain = store::page_key(manifest, page),
+         .cache_layer = static_cast<u32>(i % n_layers),
+         .page = page,
+         .manifest_crc = head.manifest_crc},
+        bytes.subspan(at + sizeof(store::SessionGroupHead), head.group_bytes));
+    std::memcpy(bytes.data() + at, &sealed, sizeof sealed);
+  }
+}
+
+inline void mend_session(const Crc32c& crc, const SessionMend& what, std::span<std::byte> bytes) {
+  if (bytes.size() < store::kSectorBytes) return;
+  store::SessionFileHead head;
+  std::memcpy(&head, bytes.data(), sizeof head);
+  const u64 room = bytes.size() - store::kSectorBytes;
+  if (head.manifest_bytes < kManifestHeadBytes || head.manifest_bytes > room) return;
+  const auto manifest = bytes.subspan(store::kSectorBytes, head.manifest_bytes);
+  if (what.manifest) mend_manifest(crc, manifest);
+  if (what.groups) {
+    head.manifest_crc = crc.bytes(manifest.data(), manifest.size());
+    // Where a manifest that is read in place begins, as the file's reader has it.
+    std::vector<u64> aligned(ceil_div(manifest.size(), sizeof(u64)));
+    const auto copy = std::as_writable_bytes(std::span(aligned)).first(manifest.size());
+    std::memcpy(copy.data(), manifest.data(), manifest.size());
+    if (const auto decoded = store::decode_manifest(crc, copy)) {
+      seal_groups(crc, head, *decoded, bytes);
+    }
+  }
+  if (what.head) store::encode_session_head(crc, head, bytes.first(store::kSectorBytes));
+}
+
+struct SessionSize {
+  u32 n_tokens = 0, n_slots = 0, n_layers = 2;
+  u32 first_token = 0;  // they count up from it
+};
+
+inline std::vector<std::byte> session_bytes(const Crc32c& crc, const SessionSize& size,
+                                            std::string_view name) {
+  std::vector<u32> tokens(size.n_tokens);
+  for (u32 i = 0; i < size.n_tokens; ++i) tokens[i] = size.first_token + i;
+  std::vector<store::Key> groups(size.n_slots / kSessionPage);
+  for (u64 i = 0; i < groups.size(); ++i) groups[i] = {i + 1, size.first_token};
+  const bool has_tail = size.n_slots % kSessionPage != 0;
+  const store::Manifest manifest{.identity = session_identity(size.n_layers),
+                                 .n_slots = size.n_slots,
+                                 .tail = has_tail ? store::Key{9, 9} : store::Key{},
+                                 .groups = groups,
+                                 .token_ids = tokens,
+                                 .name = name};
+  store::SessionFileHead head{.manifest_bytes = store::manifest_bytes(manifest),
+                              .group_bytes = *store::group_bytes(manifest.identity),
+                              .n_layers = size.n_layers,
+                              .n_pages = store::pages_of(manifest)};
+  std::vector<std::byte> bytes(store::session_file_bytes(head), std::byte{0x3C});
+  std::memset(bytes.data(), 0, store::session_groups_begin(head));
+  store::encode_manifest(crc, manifest,
+                         std::span(bytes).subspan(store::kSectorBytes, head.manifest_bytes));
+  std::memcpy(bytes.data(), &head, sizeof head);
+  mend_session(crc, {}, bytes);
+  return bytes;
+}
+
+}  // namespace tarn::test

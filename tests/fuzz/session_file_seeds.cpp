@@ -1,0 +1,22 @@
+// The seeds of session_file: exported sessions from one without KV to one of several pages and a
+// tail, one whose prefix the store has already, behind the byte that makes everything good.
+#include <fstream>
+#include <string>
+
+#include "tests/fuzz/session_bytes.h"
+
+int main(int argc, char** argv) {
+  if (argc != 2) return 64;
+  tarn::u32 n = 0;
+  for (const tarn::test::SessionSize& size : {tarn::test::SessionSize{.n_tokens = 1},
+                                              {.n_tokens = 17, .n_slots = 16},
+                                              {.n_tokens = 40, .n_slots = 39, .first_token = 500},
+                                              {.n_tokens = 60, .n_slots = 60, .n_layers = 1},
+                                              {.n_tokens = 50, .n_slots = 48}}) {
+    const auto bytes = tarn::test::session_bytes(tarn::crc32c_ways()[0], size, "a session");
+    std::ofstream out(std::string(argv[1]) + "/session" + std::to_string(n++), std::ios::binary);
+    out.put('\0').write(reinterpret_cast<const char*>(bytes.data()),
+                        static_cast<std::streamsize>(bytes.size()));
+  }
+  return 0;
+}
