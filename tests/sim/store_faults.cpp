@@ -310,15 +310,14 @@ struct Laid {
   std::vector<Place> places;
 };
 
-Laid lay(const std::vector<u64>& ids, u64 version) {
-  SimBox box(1, kFrames);
+Laid lay(const std::vector<TestRecord>& records, u32 n_frames) {
+  SimBox box(1, n_frames);
   REQUIRE(box.boot() == Mode::on);
-  for (const u64 id : ids) {
-    REQUIRE(box.bench->put(world_record(id, id >= 100 ? version : 0)));
-  }
+  for (const TestRecord& record : records) REQUIRE(box.bench->put(record));
   REQUIRE(box.bench->flush());
   Laid laid;
-  for (const u64 id : ids) {
+  for (const TestRecord& record : records) {
+    const u64 id = record.key.high;
     const auto ref = box.bench->store.find(key_of(id))->ref;
     const auto& entry = box.bench->store.index().entry(ref);
     const store::RecordShape shape{entry.payload_bytes, entry.n_tokens, entry.n_aliases};
@@ -330,23 +329,74 @@ Laid lay(const std::vector<u64>& ids, u64 version) {
   return laid;
 }
 
+std::vector<TestRecord> world_records(const std::vector<u64>& ids, u64 version) {
+  std::vector<TestRecord> records;
+  for (const u64 id : ids) records.push_back(world_record(id, id >= 100 ? version : 0));
+  return records;
+}
+
+// Each kind, with and without meta sectors, none longer than four sectors.
+std::vector<TestRecord> records_of_each_kind(u32 n) {
+  constexpr TestRecordShape kShapes[] = {
+      {.payload_bytes = 5000, .n_tokens = 16},
+      {.payload_bytes = 100, .n_tokens = 1200},
+      {.payload_bytes = 8000, .n_tokens = 64, .n_aliases = 2, .kind = store::Kind::extent},
+      {.payload_bytes = 8192, .n_tokens = 0, .kind = store::Kind::codebook},
+      {.payload_bytes = 3000, .n_tokens = 0, .kind = store::Kind::manifest}};
+  std::vector<TestRecord> records;
+  for (u32 i = 0; i < n; ++i) records.push_back(record_of(1 + i, kShapes[i % std::size(kShapes)]));
+  return records;
+}
+
 }  // namespace
 
 u64 try_flipped_bits(u64 stride) {
-  const std::vector<u64> ids = {1, 3, 4, 5, 100};
-  const Laid laid = lay(ids, 0);
-  u64 n_flips = 0;
+  constexpr u32 kRecords = 100, kFramesForAll = 2 * kRecords;
+  const std::vector<TestRecord> records = records_of_each_kind(kRecords);
+  const Laid laid = lay(records, kFramesForAll);
+  u64 n_bytes = 0, n_bits_most = 0, n_flips = 0;
   for (const Laid::Place& place : laid.places) {
-    for (u64 bit = place.begin * 8 + n_flips % stride; bit < place.end * 8; bit += stride) {
-      SimBox other(laid.disk, kFrames);
-      other.disk.flip_bit("store", bit);
-      REQUIRE(other.boot() == Mode::on);
-      CAPTURE(bit);
-      for (const u64 id : ids) CHECK(other.get(id) == (id == place.id ? Got::absent : Got::right));
-      CHECK(other.get(place.id) == Got::absent);  // dropped, and not asked again
-      other.shut_down();
+    n_bytes += place.end - place.begin;
+    n_bits_most = std::max(n_bits_most, (place.end - place.begin) * 8);
+  }
+  REQUIRE(n_bytes >= kMiB);
+  for (u64 n = 0; n < 2 * n_bits_most; n += stride) {
+    // One bit of every second record; those between them show that nothing else is lost.
+    const u64 bit = n / 2, turn = n % 2;
+    SimBox box(laid.disk, kFramesForAll);
+    std::vector<bool> is_harmed(kRecords);
+    for (u64 i = turn; i < kRecords; i += 2) {
+      const Laid::Place& place = laid.places[i];
+      if (bit >= (place.end - place.begin) * 8) continue;
+      box.disk.flip_bit("store", place.begin * 8 + bit);
+      is_harmed[i] = true;
       ++n_flips;
     }
+    REQUIRE(box.boot() == Mode::on);
+    CAPTURE(bit);
+    for (u64 i = 0; i < kRecords; ++i) {
+      CAPTURE(i);
+      CHECK(box.bench->get(records[i]) == (is_harmed[i] ? Got::absent : Got::right));
+      // It was dropped, and is not asked again.
+      if (is_harmed[i]) CHECK_FALSE(box.bench->store.find(records[i].key).has_value());
+    }
+    box.bench->check();
+    box.shut_down();
+  }
+  return n_flips;
+}
+
+u64 try_flipped_label_bits(u64 stride) {
+  const std::vector<u64> ids = {1, 4, 100};
+  const Laid laid = lay(world_records(ids, 0), kFrames);
+  u64 n_flips = 0;
+  for (u64 bit = 0; bit < store::kFramesBegin * 8; bit += stride, ++n_flips) {
+    SimBox box(laid.disk, kFrames);
+    box.disk.flip_bit("store", bit);
+    REQUIRE(box.boot() == Mode::on);
+    CAPTURE(bit);
+    for (const u64 id : ids) CHECK(box.get(id) == Got::right);
+    box.shut_down();
   }
   return n_flips;
 }
@@ -379,7 +429,8 @@ u64 try_damaged_blocks() {
   // A record of the same shape lay at each place before, under another key or in another version.
   const std::vector<u64> old_ids = {8, 10, 11, 12, 100}, ids = {1, 3, 4, 5, 100};
   const std::vector<u64> never_here = {8, 10, 11, 12};
-  const Laid stale = lay(old_ids, 1), laid = lay(ids, 2);
+  const Laid stale = lay(world_records(old_ids, 1), kFrames);
+  const Laid laid = lay(world_records(ids, 2), kFrames);
   const std::vector<std::byte> old_bytes = stale.disk.file_bytes("store");
   const std::vector<std::byte> bytes = laid.disk.file_bytes("store");
   u64 n = 0;

@@ -17,7 +17,9 @@ u64 try_publication_order(u64 stride);  // images
 // back once the session is deleted.
 u64 try_replacements();                                  // images
 u64 try_failing_calls(u64 stride, u64 n_latency_seeds);  // runs
-u64 try_flipped_bits(u64 stride);                        // flips
+// Each bit of 1 MiB of records, of every second one at a time; and each bit of the file's labels.
+u64 try_flipped_bits(u64 stride);        // flips
+u64 try_flipped_label_bits(u64 stride);  // flips
 // Each sector of each record zeroed, as it was before, swapped with each other one, overwritten by
 // each other one, and the file cut there.
 u64 try_damaged_blocks();  // images
