@@ -173,7 +173,8 @@ typedef struct tarn_engine_status {
   uint64_t gpu_bytes_per_s, gpu_shared_bytes_per_s;
   int32_t gpu_promotes_without_copy; /* 1: the two are as good as equal */
   /* What has KV beyond memory and kept sessions: none, on; read-only after its disk refused writes,
-   * off after it failed altogether. The log has said why; opening the engine anew tries again. */
+   * off after it failed altogether, or when its disk could not be used from the start. The log has
+   * said why; opening the engine anew tries again. */
   char store[16];
 } tarn_engine_status;
 

@@ -325,6 +325,8 @@ class Engine final : private StepWatch {
 
   // engine_park.cpp
   store::KvIdentity kv_identity() const;
+  // Whether sessions are kept now; the reason where they are not.
+  Result<void> check_keeps() const;
   Result<void> take_name(SessionIdx idx, std::string_view name);
   void forget_name(Session& session);
   SaveArgs save_args(Session& session, u32 n_slots) const;

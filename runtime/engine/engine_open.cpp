@@ -63,7 +63,10 @@ class ModelFile {
     alignas(kSectorBytes) std::array<std::byte, store::kFramesBegin> sectors;
     const StorePath path(args.config.store.path.data(), /*keeps_sessions=*/true);
     IoBackend& disk = args.store_io != nullptr ? *args.store_io : *io_.backend;
-    return store::read_cut(disk, crc32c_ways()[0], path.c_str(), sectors);
+    const auto cut = store::read_cut(disk, crc32c_ways()[0], path.c_str(), sectors);
+    // Whether that is worth a refusal, the store's opening decides: it keeps what it cannot see.
+    if (!cut && store::is_disk_failure(cut.error())) return store::Cut{};
+    return cut;
   }
 
   IoBackend& io() { return *io_.backend; }
@@ -421,6 +424,7 @@ Result<void> Engine::open_kv_stream(const OpenArgs& args, std::span<std::byte> t
                        .tables = tables,
                        .store_memory = region(RegionId::store),
                        .extents = selector_.extents_memory()}));
+  tell_store();
   log_.info("kv: %u of %u groups in memory, the rest in %s", plan_.tiers.n_frames, plan_.groups_max,
             args.config.store.path.data());
   return {};

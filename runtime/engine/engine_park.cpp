@@ -82,6 +82,13 @@ store::KvIdentity Engine::kv_identity() const {
           .numerics_id = on_gpu() ? kGpuNumericsId : kCpuNumericsId};
 }
 
+Result<void> Engine::check_keeps() const {
+  if (!kv_stream_.keeps_sessions()) return fail(kNotKept);
+  const store::Store& store = kv_stream_.store();
+  if (store.mode() == store::Mode::off) return fail(store.why());
+  return {};
+}
+
 void Engine::forget_name(Session& s) {
   if (publishing_ == &s) publishing_ = nullptr;
   s.name_bytes = 0;
@@ -90,7 +97,7 @@ void Engine::forget_name(Session& s) {
 }
 
 Result<void> Engine::take_name(SessionIdx idx, std::string_view name) {
-  if (!kv_stream_.keeps_sessions()) return fail(kNotKept);
+  TARN_CHECK(check_keeps());
   if (name.empty() || name.size() > store::kManifestNameBytesMax) {
     return fail({.status = Status::invalid_request,
                  .hint = "a session's name has 1 to 128 bytes",
@@ -244,13 +251,13 @@ Result<void> Engine::take_up(Session& s, const store::Manifest& manifest) {
 }
 
 Result<store::ExportDone> Engine::export_session(std::string_view name, const char* path) {
-  if (!kv_stream_.keeps_sessions()) return fail(kNotKept);
+  TARN_CHECK(check_keeps());
   publishing_ = nullptr;  // it is waited for
   return kv_stream_.sessions().export_to(name, path);
 }
 
 Result<store::ImportDone> Engine::import_session(const char* path, std::string_view name) {
-  if (!kv_stream_.keeps_sessions()) return fail(kNotKept);
+  TARN_CHECK(check_keeps());
   publishing_ = nullptr;
   std::array<char, store::kManifestNameBytesMax> own_name{};
   if (name.empty()) {

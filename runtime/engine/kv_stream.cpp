@@ -41,9 +41,14 @@ Result<void> KvStream::open(const KvStreamArgs& args) {
                  .clock = args.clock,
                  .daily_write_bytes = tiers.store.write_bytes_per_day},
                 args.extents);
-  if (Result<void> opened = open_store(args); !opened) {
-    close();
-    return opened;
+  told_mode_ = store::Mode::on;
+  if (const Result<void> opened = open_store(args); !opened) {
+    close_store();
+    const bool fits = tiers.n_frames >= args.plan->groups_max;
+    if (!fits || !store::is_disk_failure(opened.error())) return opened;
+    std::array<u8, 32> entropy{};
+    TARN_CHECK(fill_random(entropy));
+    store_.stay_off(opened.error(), entropy);
   }
   std::array<u8, 8> random{};
   TARN_CHECK(fill_random(random));
@@ -146,7 +151,6 @@ Result<void> KvStream::open_store(const KvStreamArgs& args) {
   TARN_CHECK(store_.open(open));
   while (store_.mode() == store::Mode::opening) store_.poll({}, kWaitNs);
   if (store_.mode() != store::Mode::on) return fail(store_.why());
-  told_mode_ = store::Mode::on;
   return {};
 }
 
@@ -155,6 +159,13 @@ void KvStream::close() {
   if (is_on_ && keeps_sessions()) extents_.forget_all();
   const auto is_over = [&] { return (mover_.idle() && store_.idle()) || store_.is_stuck(); };
   while (is_on_ && !is_over()) mover_.pump(kWaitNs);
+  close_store();
+  sessions_.close();
+  names_ = {};
+  is_on_ = false;
+}
+
+void KvStream::close_store() {
   while (!store_.idle() && !store_.is_stuck()) store_.poll({}, kWaitNs);
   if (store_.is_stuck()) {  // and so would be whoever ended the backend
     store_.abandon();
@@ -162,12 +173,9 @@ void KvStream::close() {
     owns_io_ = false;
   }
   store_.close();
-  sessions_.close();
-  names_ = {};
   if (owns_io_) io_backend_destroy(io_);
   owns_io_ = false;
   io_ = nullptr;
-  is_on_ = false;
 }
 
 const char* KvStream::store_name() const {

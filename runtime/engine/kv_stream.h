@@ -62,7 +62,8 @@ class KvStream {
   KvStream& operator=(const KvStream&) = delete;
   ~KvStream() { close(); }
 
-  // Opens the store and waits until it takes records.
+  // Opens the store and waits until it takes records. Where its disk fails but the frames hold all
+  // KV, the store stays off and the rest goes on: a box answers though its disk is gone.
   Result<void> open(const KvStreamArgs& args);
   // Waits for what is under way, as long as the store's deadlines let it.
   void close();
@@ -126,6 +127,7 @@ class KvStream {
 
  private:
   Result<void> open_store(const KvStreamArgs& args);
+  void close_store();
   void place_sessions(const KvStreamArgs& args, Bump& tables);
   static void on_other(void* context, const store::Event& event);
 

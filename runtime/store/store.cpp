@@ -65,7 +65,14 @@ void Store::close() {
   TARN_ASSERT(n_io_ == 0);
   if (file_is_open_) io_->close(file_);
   file_is_open_ = false;
+  io_ = nullptr;
   mode_ = Mode::off;
+}
+
+void Store::stay_off(const Error& why, const std::array<u8, 32>& entropy) {
+  TARN_ASSERT(mode_ == Mode::off && io_ == nullptr);
+  why_ = why;
+  label_.secret = make_secret(entropy);
 }
 
 bool Store::is_stuck() const {
@@ -189,6 +196,7 @@ u64 Store::level_for_head() const {
 }
 
 Begun Store::put(const PutArgs& args) {
+  if (mode_ != Mode::on) return Begun::not_now;
   const RecordShape shape{.payload_bytes = args.payload_bytes,
                           .n_tokens = static_cast<u32>(args.token_ids.size()),
                           .n_aliases = static_cast<u32>(args.aliases.size())};
@@ -196,7 +204,6 @@ Begun Store::put(const PutArgs& args) {
   TARN_ASSERT(shape.within_limits() && shape.head_bytes() <= limits_.head_bytes_max);
   TARN_ASSERT(args.payload.size() == shape.payload_sectors() * kSectorBytes);
   TARN_ASSERT(reinterpret_cast<std::uintptr_t>(args.payload.data()) % kSectorBytes == 0);
-  if (mode_ != Mode::on) return Begun::not_now;
   RecordRef replaced{};
   if (index_.is_on_its_way(args.key)) return Begun::known;
   const auto found = index_.find(args.key);

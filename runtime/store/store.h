@@ -194,6 +194,9 @@ class Store {
   // Begins; poll() until mode() is not `opening`. Then it is `on`, or `off` with why().
   Result<void> open(const StoreOpenArgs& args);
   void close();  // as the destructor
+  // Instead of open(), or after it has failed and close(): off, for this reason. The secret is made
+  // of `entropy`, since keys are worked out all the same.
+  void stay_off(const Error& why, const std::array<u8, 32>& entropy);
   // Whether it has the file open and locked; it may, though it did not come up.
   bool has_file() const { return file_is_open_; }
   // The store is off, and the disk still has requests after the deadline of each: perhaps for ever.
@@ -411,6 +414,11 @@ struct Cut {
 };
 Result<Cut> read_cut(IoBackend& io, const Crc32c& crc, const char* path,
                      std::span<std::byte> sectors);
+
+// Whether this error of read_cut(), open() or the folder's making is the disk's (a failed call, no
+// room, no folder any more, no answer) rather than a matter of how the store was set up, or of
+// another process that has it.
+bool is_disk_failure(const Error& error);
 
 inline Result<u64> store_bytes(const StoreLimits& limits) { return Store::bytes(limits); }
 

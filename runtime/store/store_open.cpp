@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string_view>
 
 #include "platform/base/assert.h"
 #include "runtime/store/store.h"
@@ -58,6 +59,15 @@ Result<Cut> read_cut(IoBackend& io, const Crc32c& crc, const char* path,
   }
   io.close(*file);
   return cut;
+}
+
+bool is_disk_failure(const Error& error) {
+  constexpr u64 kNoAnswer = 0;
+  constexpr u64 kOfDisks[] = {kNoAnswer, EIO,   ENOSPC, EDQUOT, EROFS,
+                              ENOENT,    ENXIO, ENODEV, ESTALE, ETIMEDOUT};
+  const Figure& figure = error.figures[0];
+  return error.status == Status::io_failed && figure.name != nullptr &&
+         std::string_view(figure.name) == "errno" && std::ranges::count(kOfDisks, figure.value) > 0;
 }
 
 bool Store::submit_opening(const IoRequest& request) {

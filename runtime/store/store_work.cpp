@@ -470,7 +470,7 @@ u32 Store::hand_out(std::span<Event> events) {
 }
 
 u32 Store::poll(std::span<Event> events, u64 timeout_ns) {
-  if (io_ == nullptr) return 0;  // never had a path
+  if (io_ == nullptr) return 0;  // has no path, or is closed
   watched_now(0);
   if (mode_ == Mode::opening) {
     go_on_opening();

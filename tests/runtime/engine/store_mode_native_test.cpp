@@ -1,14 +1,19 @@
-// Goal    a store whose disk fails in the middle is told once, with the reason, and shown from then
-//         on; what is in memory goes on with the same tokens.
+// Goal    a store whose disk fails, in the middle or before the start, is told once, with the
+//         reason, and shown from then on; what is in memory goes on with the same tokens.
 // Method  an engine with memory for an eighth of its context over a simulated disk that refuses
 //         every call from some point on; its log's lines counted.
 #include <doctest/doctest.h>
 
+#include <sys/stat.h>
+
+#include <functional>
 #include <string>
 #include <vector>
 
+#include "tests/runtime/engine/kept_life.h"
 #include "tests/support/open_engine.h"
 #include "tests/support/sim_disk.h"
+#include "tests/support/temp_dir.h"
 
 namespace tarn::engine {
 namespace {
@@ -23,6 +28,7 @@ struct Lines {
     CHECK(level == LogLevel::warning);
     static_cast<Lines*>(context)->of_store.push_back(line);
   }
+  Log log() { return Log(&Lines::keep, this, LogLevel::info); }
 };
 
 Config config_of(bool streamed) {
@@ -40,7 +46,7 @@ Config config_of(bool streamed) {
 
 struct Life {
   explicit Life(const std::string& model)
-      : open(model, config_of(true), &clock, &io, Log(&Lines::keep, &lines, LogLevel::info)) {}
+      : open(model, config_of(true), &clock, &io, lines.log()) {}
   std::string store() const { return open.engine.kv_stream().store_name(); }
   void fail_all(int error) {
     disk.script.errors = {error};
@@ -99,6 +105,146 @@ TEST_CASE("a disk that cannot be read: off, told once") {
   life.open.engine.destroy_session(session);
   (void)answer(life.open.engine, life.open.session_with(test::random_ids(9, 60)));
   CHECK(life.lines.of_store.size() == n_lines);
+}
+
+// ---- At the start ---------------------------------------------------------------------------
+
+using test::SimFault;
+
+struct Broken {
+  const char* name;
+  const char* in_line;  // of what is logged
+  std::function<void(test::SimDisk&)> breaks;
+};
+
+// Every call from now on, whatever the disk did before.
+std::function<void(test::SimDisk&)> all_calls(SimFault fault) {
+  return [fault](test::SimDisk& disk) { disk.script.ppm[static_cast<u32>(fault)] = 1'000'000; };
+}
+
+const std::vector<Broken>& broken_disks() {
+  static const std::vector<Broken> all = {
+      {"EIO", "errno 5", all_calls(SimFault::error)},
+      {"full", "errno 28", [](test::SimDisk& disk) { disk.script.capacity_bytes = 1 * kMiB; }},
+      {"read-only", "errno 30", [](test::SimDisk& disk) { disk.script.read_only = true; }},
+      {"silent", "did not answer", all_calls(SimFault::never)},
+  };
+  return all;
+}
+
+TEST_CASE("a disk that fails before the start: off, told once, and all answers are there") {
+  const test::SmallModel model("llama", "q8_0");
+  test::KeptLife resident(model, {});
+  const std::vector<u32> want = test::first_part(resident, test::create(resident), 300);
+  for (const Broken& broken : broken_disks()) {
+    CAPTURE(std::string(broken.name));
+    test::SimDisk disk{1};
+    broken.breaks(disk);
+    Lines lines;
+    {
+      test::KeptLife life(model, {}, disk, lines.log());
+      CHECK(std::string(life.engine().kv_stream().store_name()) == "off");
+      REQUIRE(lines.of_store.size() == 1);
+      CHECK(lines.of_store[0].find("the store is off") != std::string::npos);
+      CHECK(lines.of_store[0].find(broken.in_line) != std::string::npos);
+      const SessionIdx session = test::create(life);
+      CHECK(test::first_part(life, session, 300) == want);
+      CHECK(life.engine().keep(session, "talk").error().status == Status::io_failed);
+      CHECK(life.engine().resume("talk").error().status == Status::io_failed);
+      CHECK(life.engine().delete_session("talk").error().status == Status::io_failed);
+      CHECK(life.engine().export_session("talk", "/nowhere").error().status == Status::io_failed);
+      CHECK(life.engine().import_session("/nowhere", "talk").error().status == Status::io_failed);
+    }
+    CHECK(lines.of_store.size() == 1);
+  }
+}
+
+TEST_CASE("sessions that the disk could not show are there once it can again") {
+  const test::SmallModel model("llama", "q8_0");
+  test::SimDisk disk{1};
+  {
+    test::KeptLife life(model, {}, disk);
+    const SessionIdx session = test::create(life);
+    REQUIRE(life.engine().keep(session, "talk").has_value());
+    (void)test::first_part(life, session, 300);
+    REQUIRE(life.engine().park(session, "talk").has_value());
+  }
+  const test::SimScript well = disk.script;
+  for (const Broken& broken : broken_disks()) {
+    if (std::string(broken.name) != "EIO" && std::string(broken.name) != "read-only") continue;
+    CAPTURE(std::string(broken.name));
+    broken.breaks(disk);
+    Lines lines;
+    test::KeptLife life(model, {}, disk, lines.log());
+    CHECK(lines.of_store.size() == 1);
+    (void)test::first_part(life, test::create(life), 100);
+    disk.script = well;
+  }
+  test::KeptLife life(model, {}, disk);
+  CHECK(std::string(life.engine().kv_stream().store_name()) == "on");
+  CHECK(life.engine().session_state(life.resume("talk")).n_ids == 320);
+}
+
+// Every look at it takes a millisecond: who waits for a lock does nothing else.
+class TickingClock final : public Clock {
+ public:
+  u64 now_ns() override { return now_ns_ += 1'000'000; }
+
+ private:
+  u64 now_ns_ = 0;
+};
+
+Status status_of_open(const std::string& model, const Config& config, IoBackend* io, Clock& clock) {
+  SystemReserve reserve;
+  Engine engine;
+  const Result<void> opened = engine.open({.model_path = model.c_str(),
+                                           .config = config,
+                                           .reserve = &reserve,
+                                           .clock = &clock,
+                                           .store_io = io});
+  engine.close();
+  return opened ? Status::ok : opened.error().status;
+}
+
+TEST_CASE("where memory does not hold all KV, such a disk is refused, and so is one of others") {
+  const test::SmallModel model("llama", "q8_0");
+  for (const Broken& broken : broken_disks()) {
+    CAPTURE(std::string(broken.name));
+    for (const Config& config : {config_of(true), test::kept_config({.few_frames = true}, true)}) {
+      test::SimDisk disk{1};
+      VirtualClock clock;
+      test::SimIo io{disk, clock, 64};
+      broken.breaks(disk);
+      CHECK(status_of_open(model.path(), config, &io, clock) == Status::io_failed);
+    }
+  }
+  test::SimDisk disk{1};
+  test::KeptLife first(model, {}, disk);
+  test::SimIo io{disk, first.clock, 64};
+  TickingClock clock;
+  CHECK(status_of_open(model.path(), test::kept_config({}, true), &io, clock) == Status::io_failed);
+}
+
+TEST_CASE("a folder: one that is gone does not stop the engine, one that is open to all does") {
+  const test::SmallModel model("llama", "q8_0");
+  const test::TempDir dir("store_mode");
+  REQUIRE(mkdir(dir.path().c_str(), 0700) == 0);
+  SystemClock clock;
+  Config config = test::kept_config({}, true);
+  test::set_text(config.store.path, dir.path() + "/gone/store");
+  Lines lines;
+  {
+    test::OpenEngine open(model.path(), config, &clock, nullptr, lines.log());
+    CHECK(std::string(open.engine.kv_stream().store_name()) == "off");
+    REQUIRE(lines.of_store.size() == 1);
+    CHECK(lines.of_store[0].find("make it, or name another folder") != std::string::npos);
+    CHECK(answer(open.engine, open.session_with(test::random_ids(9, 60))).size() == 40);
+  }
+  const std::string of_all = dir.path() + "/of_all";
+  REQUIRE(mkdir(of_all.c_str(), 0700) == 0);
+  REQUIRE(chmod(of_all.c_str(), 0755) == 0);
+  test::set_text(config.store.path, of_all);
+  CHECK(status_of_open(model.path(), config, nullptr, clock) == Status::io_failed);
 }
 
 }  // namespace
