@@ -294,6 +294,7 @@ class Engine final : private StepWatch {
   void drop_save(Session& s);
   void handle_cancels();
   bool is_wanted() override;
+  static void on_disk_wait(void* self);
   void settle_dropped();
 
   // engine_fill.cpp

@@ -63,6 +63,13 @@ bool Engine::is_wanted() {
   });
 }
 
+// A step that waits for the disk, which may be for half a minute, goes on to its end; but whoever
+// is cancelled meanwhile hears it now.
+void Engine::on_disk_wait(void* self) {
+  auto& engine = *static_cast<Engine*>(self);
+  if (!engine.on_gpu()) (void)engine.is_wanted();
+}
+
 // Whether the index of a session can do without its row of the step. One that waits for its turn
 // has none in it.
 bool Engine::may_drop(const Session& s) const {

@@ -420,6 +420,8 @@ Result<void> Engine::open_kv_stream(const OpenArgs& args, std::span<std::byte> t
                        .clock = clock_,
                        .log = log_,
                        .identity = &identity,
+                       .on_wait = &Engine::on_disk_wait,
+                       .wait_context = this,
                        .frames = region_or_registered(RegionId::kv_groups, Registered::frames),
                        .tables = tables,
                        .store_memory = region(RegionId::store),

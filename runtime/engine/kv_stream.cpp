@@ -74,7 +74,9 @@ Result<void> KvStream::open(const KvStreamArgs& args) {
                .nonce = nonce,
                .names = &names_,
                .on_other = &KvStream::on_other,
-               .other_context = this},
+               .other_context = this,
+               .on_wait = args.on_wait,
+               .wait_context = args.wait_context},
               args.plan->sessions_max, mover_tables);
   is_on_ = true;
   return {};

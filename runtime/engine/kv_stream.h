@@ -37,6 +37,8 @@ struct KvStreamArgs {
   Clock* clock = nullptr;
   Log log{};
   const store::KvIdentity* identity = nullptr;  // where sessions are kept
+  void (*on_wait)(void* context) = nullptr;     // MoverArgs::on_wait
+  void* wait_context = nullptr;
   std::span<std::byte> frames{};
   std::span<std::byte> tables{};
   std::span<std::byte> store_memory{};

@@ -374,6 +374,7 @@ void Mover::work_ahead() {
 }
 
 void Mover::pump(u64 timeout_ns) {
+  if (timeout_ns > 0 && args_.on_wait != nullptr) args_.on_wait(args_.wait_context);
   std::array<store::Event, 64> events;
   const u32 n = args_.store->poll(events, timeout_ns);
   for (const store::Event& event : std::span(events).first(n)) take(event);

@@ -82,6 +82,9 @@ struct MoverArgs {
   const PageNames* names = nullptr;
   void (*on_other)(void* context, const store::Event& event) = nullptr;
   void* other_context = nullptr;
+  // Before each look at the disk that may wait; nullptr: nobody wants to know.
+  void (*on_wait)(void* context) = nullptr;
+  void* wait_context = nullptr;
 };
 
 struct MoverStats {

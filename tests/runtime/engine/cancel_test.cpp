@@ -8,8 +8,10 @@
 #include <doctest/doctest.h>
 
 #include <array>
+#include <utility>
 
 #include "tests/support/open_engine.h"
+#include "tests/support/sim_disk.h"
 #include "tests/support/slow_build.h"
 
 namespace tarn::engine {
@@ -229,6 +231,65 @@ TEST_CASE("the end is told before that of a step which goes on for somebody else
       CHECK(engine.pool().groups_free() == engine.pool().groups_max());
     }
   }
+}
+
+// Of the disk's time; cancels at a moment.
+class LateCancel final : public Clock {
+ public:
+  explicit LateCancel(VirtualClock& clock) : clock_(clock) {}
+  u64 now_ns() override {
+    const u64 now = clock_.now_ns();
+    if (engine != nullptr && now >= at_ns) std::exchange(engine, nullptr)->request_cancel(session);
+    return now;
+  }
+  void nap_ns(u64 ns) override { clock_.nap_ns(ns); }
+  Engine* engine = nullptr;
+  SessionIdx session = 0;
+  u64 at_ns = 0;
+
+ private:
+  VirtualClock& clock_;
+};
+
+TEST_CASE("the end is told while the step waits for a slow disk") {
+  const SmallModel model("llama", "q8_0");
+  test::SimDisk disk(1);
+  VirtualClock disk_clock;
+  test::SimIo io(disk, disk_clock, 64);
+  LateCancel clock(disk_clock);
+  Config config = sliced_config(1);
+  config.page_tokens = 16;
+  config.kv_memory_bytes = 28 * 8192;  // of 128 groups
+  config.store.quota_bytes = kGiB;
+  test::set_text(config.store.path, "store");
+  OpenEngine open(model.path(), config, &clock, &io);
+  Engine& engine = open.engine;
+  const SessionIdx session = open.session_with(test::random_ids(1, 900));
+  open.run();
+  REQUIRE(engine.generate(session, {.max_tokens = 12, .ignore_end = true}).has_value());
+  while (engine.session_state(session).n_generated < 3) engine.step();
+  disk.script.latency_ns_min = disk.script.latency_ns_max = 8'000'000'000;
+  struct Told {
+    VirtualClock& clock;
+    u64 at_ns = 0;
+  } told{disk_clock};
+  engine.at_early_end(
+      [](void* context) {
+        auto& self = *static_cast<Told*>(context);
+        self.at_ns = self.clock.now_ns();
+      },
+      &told);
+  clock.session = session;
+  clock.at_ns = disk_clock.now_ns() + 2'000'000'000;
+  clock.engine = &engine;
+  engine.step();
+  CHECK(disk_clock.now_ns() > clock.at_ns + 1'000'000'000);  // it did wait
+  REQUIRE(told.at_ns >= clock.at_ns);
+  CHECK(told.at_ns < clock.at_ns + 100'000'000);
+  const test::Said said = test::read_all(engine, session);
+  CHECK(said.done.finish == Finish::cancelled);
+  CHECK(said.tokens.size() == 3);
+  engine.at_early_end(nullptr, nullptr);
 }
 
 TEST_CASE("one that waits for its slice is told within a step of another's prompt") {
