@@ -272,10 +272,13 @@ std::vector<Trial> trials_of(const VerifyCommand& command, const SelectConfig& b
   for (const std::string& preset : compared_select_names(command.presets)) {
     for (const u32 budget : command.budgets) {
       Trial trial;
-      trial.name = preset + " " + std::to_string(budget);
+      const bool is_own = budget == 0;
+      trial.name = preset + " " + (is_own ? "own share" : std::to_string(budget));
       trial.select = select_named(base, preset);
-      trial.select.context_divisor = 0;  // absolute, as a box with a fixed budget has it
-      trial.select.k = budget;
+      if (!is_own) {
+        trial.select.context_divisor = 0;  // absolute, as a box with a fixed budget has it
+        trial.select.k = budget;
+      }
       trial.select.swap_tokens = 1;      // the index serves from the second step on
       trial.select.verified = {"none"};  // so that the weights' hash is in the mark
       trials.push_back(trial);
@@ -431,14 +434,14 @@ void add_verify(CLI::App& app) {
   command->engine.add_to(*sub, /*model_required=*/true);
   sub->add_option("--text", command->text_file, "a text like those that the model will read")
       ->required();
-  sub->add_option("--presets", command->presets,
-                  "methods and presets of --select; --budgets in place of their shares")
+  sub->add_option("--presets", command->presets, "methods and presets of --select")
       ->delimiter(',')
       ->check(CLI::IsMember(lossy_select_names()))
       ->capture_default_str();
-  sub->add_option("--budgets", command->budgets, "tokens chosen in a step, beside sinks and local")
+  sub->add_option("--budgets", command->budgets,
+                  "tokens chosen in a step, beside sinks and local; 0: the preset's own share")
       ->delimiter(',')
-      ->check(CLI::Range(1u, 1u << 20))
+      ->check(CLI::Range(0u, 1u << 20))
       ->capture_default_str();
   sub->add_option("--steps", command->n_steps, "tokens of the text that are decoded behind it")
       ->check(CLI::Range(4u, 4096u))

@@ -66,6 +66,23 @@ TEST_CASE("all tokens chosen is exact, few are worse, and the verdict says so") 
   }
 }
 
+TEST_CASE("a preset is verified with its own share, and its record says it") {
+  const test::TempFile record("record.toml");
+  const test::Ended ended = test::run_tarn(
+      verify({"-c", "1600", "--steps", "8", "--needles", "0", "--presets", "pqcache-longbench",
+              "--budgets", "0", "--kl-max", "10", "--top1-min", "0", "--record", record.path()}));
+  CAPTURE(ended.err);
+  REQUIRE(ended.exit_code == 0);
+  CHECK(ended.out.find("pqcache-longbench own share") != std::string::npos);
+  const std::string text = tools::read_file(record.path());
+  CAPTURE(text);
+  CHECK(text.find("select.context_divisor = 10\n") != std::string::npos);
+  const test::Ended run =
+      test::run_tarn({"run", "-m", kModel, "--config", record.path(), "-p", "Log.", "-n", "4", "-c",
+                      "64", "--lock", "off", "--json"});
+  CHECK(run.out.find("\"verified\": true") != std::string::npos);
+}
+
 TEST_CASE("its record makes replies verified, with this model and these settings alone") {
   const test::TempFile config("verify.toml"), record("record.toml"), other("other.gguf");
   const std::string toml = "[select]\nsink_tokens = 4\nlocal_tokens = 16\n";
