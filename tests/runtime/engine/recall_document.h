@@ -1,6 +1,8 @@
 // tests/runtime/engine/recall_document.h: reads a recall document once and asks on forks.
 #pragma once
 
+#include <functional>
+
 #include "tests/support/open_engine.h"
 #include "tools/support/code_controls.h"
 #include "tools/synth/recall.h"
@@ -16,6 +18,8 @@ struct RecallCase {
   SelectConfig select{};
   const char* control = "";  // of code_controls.h
   synth::RecallKeys keys = synth::RecallKeys::still;
+  // Behind the last answer, if any.
+  std::function<void(const engine::Engine&, engine::SessionIdx)> on_answer{};
 };
 
 // The share of questions whose answer is exact, token for token.
@@ -57,6 +61,7 @@ inline f64 share_recalled(const RecallCase& c) {
                                   .ignore_end = true})
                 .has_value());
     n_right += read_all(open.engine, *fork).tokens == question.answer_ids ? 1u : 0u;
+    if (i + 1 == n && c.on_answer) c.on_answer(open.engine, *fork);
     open.engine.destroy_session(*fork);
   }
   return static_cast<f64>(n_right) / static_cast<f64>(n);

@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "runtime/select/head_index.h"
+#include "runtime/select/pq_index.h"
 #include "tests/runtime/engine/recall_document.h"
 
 namespace tarn::test {
@@ -23,47 +23,22 @@ inline SelectConfig one_in(u32 divisor, u32 n_tokens, SelectMethod method) {
   return select;
 }
 
-// Of the index of the last layer's first KV head over a document: |key - reconstruction| by |key|.
-inline f64 reconstruction_error(u32 n_tokens, const SelectConfig& config) {
-  const TempFile file("recall.gguf");
-  synth::recall_write(*synth::parse_quant("f16"), file.path(), synth::RecallKeys::turning);
-  Config engine_config = small_config();
-  engine_config.context_tokens = n_tokens + 64;
-  engine_config.n_threads = 2;
-  OpenEngine open(file.path(), engine_config);
-  const engine::SessionIdx session = open.session_with(
-      synth::recall_document(seed_from_environment(), n_tokens, 3, synth::RecallKeys::turning).ids);
-  open.run();
-  const kv::Sequence& sequence = open.engine.session_state(session).sequence;
-  const model::ModelSpec& spec = open.engine.spec();
+// Of the index that the session's steps search, of the last layer's first KV head: how far the keys
+// are from what the codes give back, by their size.
+inline f64 reconstruction_error(const engine::Engine& engine, engine::SessionIdx session) {
+  const model::ModelSpec& spec = engine.spec();
+  const u32 head = (spec.n_cache_layers - 1) * spec.n_kv_heads;
+  const select::PqIndex& index = engine.selector().pq_index(session, head);
+  const kv::Sequence& sequence = engine.session_state(session).sequence;
   std::vector<const u8*> pages(sequence.n_groups());
   sequence.pages(spec.n_cache_layers - 1, 0, pages);
-  const kernels::CpuTable& table = **kernels::cpu_table_select("auto");
-  const select::KeyPages keys{kernels::KvType::f16, pages.data(), engine_config.page_tokens,
-                              spec.head_dim};
-  const select::PqShape shape = select::pq_shape(config, spec.head_dim, n_tokens);
-  const auto aligned = [](std::vector<std::byte>& bytes, u64 n) {
-    bytes.resize(n + 64);
-    const u64 at = reinterpret_cast<std::uintptr_t>(bytes.data());
-    return std::span(bytes).subspan((64 - at % 64) % 64, n);
-  };
-  std::vector<std::byte> region, scratch;
-  select::PqIndex index;
-  index.init(shape, aligned(region, select::PqIndex::region_bytes(shape)));
-  index.start(config.n_sinks);
-  const u32 n_rows = sequence.n_slots() - config.n_sinks - config.n_local;
-  index.begin_codebook(n_rows);
-  REQUIRE(select::PqIndex::n_sample(shape, n_rows) == n_rows);
-  for (u32 m = 0; m < shape.n_subspaces; ++m) {
-    const auto room = aligned(scratch, select::PqIndex::train_scratch_bytes(shape));
-    index.train({table, keys, config.n_sinks, m, config.iterations, room});
-    index.code({table, keys, m, config.n_sinks, config.n_sinks + n_rows, room});
-  }
-  index.end_codebook();
+  const select::KeyPages keys{kernels::KvType::f16, pages.data(),
+                              engine.plan().group_shape.page_tokens, spec.head_dim};
+  REQUIRE(index.n_tokens() > 0);
   f64 error = 0, size = 0;
   std::vector<f32> key(spec.head_dim), again(spec.head_dim);
-  for (u32 row = 0; row < n_rows; ++row) {
-    keys.load(table, config.n_sinks + row, 1, key.data());
+  for (u32 row = 0; row < index.n_tokens(); ++row) {
+    keys.load(**kernels::cpu_table_select("auto"), index.slot_begin() + row, 1, key.data());
     index.reconstruct(row, again.data());
     for (u32 i = 0; i < spec.head_dim; ++i) {
       error += std::pow(f64{key[i]} - again[i], 2.0);
@@ -71,6 +46,19 @@ inline f64 reconstruction_error(u32 n_tokens, const SelectConfig& config) {
     }
   }
   return std::sqrt(error / size);
+}
+
+struct Recalled {
+  f64 share = 0;
+  f64 error = 0;  // of the last question's index
+};
+inline Recalled recall_with_error(RecallCase c) {
+  Recalled recalled;
+  c.on_answer = [&](const engine::Engine& engine, engine::SessionIdx session) {
+    recalled.error = reconstruction_error(engine, session);
+  };
+  recalled.share = share_recalled(c);
+  return recalled;
 }
 
 }  // namespace tarn::test
