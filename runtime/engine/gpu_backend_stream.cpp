@@ -244,11 +244,12 @@ void GpuBackend::leave_out_since(u64 begin_ns) {
 bool GpuBackend::wait_for_host_part() {
   Device& device = *args_.device;
   device.record(host_part_, stream_);
-  const u64 begin_ns = args_.clock->now_ns();  // of work that nobody has measured alone
+  const u64 begin_ns = args_.clock->now_ns();
+  const u64 limit_ns = wait_ns_max();  // as if it were the whole of the step so far
   while (true) {
     const Result<bool> is_done = device.is_done(host_part_);
     if (is_done && *is_done) return true;
-    if (!is_done || args_.clock->now_ns() - begin_ns > kGpuWaitNsMax) {
+    if (!is_done || args_.clock->now_ns() - begin_ns > limit_ns) {
       device.give_up();  // finish() tells
       return false;
     }

@@ -341,6 +341,40 @@ TEST_CASE("a GPU lost at any call, or hung, over a disk: no token and no step fr
   }
 }
 
+// Every look at it takes a microsecond, so that steps take some time.
+class TickingClock final : public Clock {
+ public:
+  explicit TickingClock(VirtualClock& clock) : clock_(clock) {}
+  u64 now_ns() override {
+    clock_.advance_ns(1'000);
+    return clock_.now_ns();
+  }
+  void nap_ns(u64 ns) override { clock_.nap_ns(ns); }
+
+ private:
+  VirtualClock& clock_;
+};
+
+TEST_CASE("a GPU that hangs within a layer over a disk is lost by the time that steps take") {
+  const GpuModel model("llama", "q8_0", GpuModelSize::one_layer);
+  SimDisk disk(1);
+  StreamedGpu streamed(disk);
+  TickingClock clock(streamed.clock);
+  streamed.gpu.lent_clock = &clock;
+  streamed.open(model.path(), stream_config(short_config(), 8));
+  engine::Engine& engine = streamed.gpu.engine;
+  const SessionIdx session = filled(engine, 280);
+  const engine::GenerateParams params{.max_tokens = 3, .ignore_end = true};
+  REQUIRE(engine.generate(session, params).has_value());
+  CHECK(read_all(engine, session).tokens.size() == 3);
+  streamed.gpu.device.hang();
+  const u64 begin_ns = streamed.clock.now_ns();
+  REQUIRE(engine.generate(session, params).has_value());
+  while (engine.has_work()) engine.step();
+  CHECK(engine.device_lost());
+  CHECK(streamed.clock.now_ns() - begin_ns < 2'000'000'000);  // a second, and the disk's time
+}
+
 TEST_CASE("a session parked beside a GPU goes on beside another, and not on a CPU") {
   const GpuModel model("llama", "q8_0", GpuModelSize::one_layer);
   Config config = short_config();
