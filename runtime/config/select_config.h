@@ -80,6 +80,7 @@ struct SelectConfig {
   u32 swap_tokens = 64;
   u32 cache_tokens = 0;
   CachePolicy cache_policy = CachePolicy::lru;
+  bool exact_answers = false;
   SelectMark verified{};
   // Breaks the index on purpose (runtime/config/code_control.h): for measurements, and no key.
   const CodeControl* control = nullptr;
@@ -131,6 +132,9 @@ void SelectConfig::visit_fields(Self& self, Visitor& on) {
      "kv.memory_bytes leaves room for; fewer make room for groups where store.extents is false");
   on("select.cache_policy", self.cache_policy, Names(kCachePolicyNames),
      "which of them it lets go: nearly the longest unused (lru), or the least used of late (lfu)");
+  on("select.exact_answers", self.exact_answers,
+     "with the next input an answer's KV is computed anew, exactly, so that nothing of what "
+     "selection left in it stays, and all of a kept conversation's KV is kept");
   on("select.cost_job_ns", self.cost.job_ns, u64{0}, kLayerCostMax,
      "clustering of a layer; cost_* are what tarn calibrate measured on this box with this model");
   on("select.cost_row_ps", self.cost.row_ps, u64{0}, kLayerCostMax, "and for each row");

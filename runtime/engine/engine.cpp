@@ -82,7 +82,8 @@ Result<SessionIdx> Engine::create_session() {
     s.events.clear();
     s.on_logits = nullptr;
     forget_name(s);
-    s.is_lossy = false;
+    s.has_news = false;
+    s.lossy_from = Session::kExact;
     selector_.forget(idx);
     return idx;
   }
@@ -110,6 +111,13 @@ Result<void> Engine::check_ids(std::span<const u32> ids) const {
   return {};
 }
 
+Unexpected Engine::no_places(u64 n_tokens) const {
+  return fail({.status = Status::would_block,
+               .hint = "other sessions hold the KV now: end or truncate one, or raise -c "
+                       "(kv.context_tokens)",
+               .figures = {{{"tokens", n_tokens}, {"groups_free", pool_.groups_free()}}}});
+}
+
 Result<void> Engine::feed(SessionIdx idx, std::span<const u32> ids) {
   Session& s = session(idx);
   if (s.state == SessionState::generating) {
@@ -122,11 +130,9 @@ Result<void> Engine::feed(SessionIdx idx, std::span<const u32> ids) {
         "(kv.context_tokens)",
         {"tokens", s.n_ids + ids.size()}, {"context", plan_.context_tokens});
   }
-  if (!s.sequence.reserve(static_cast<u32>(ids.size()))) {
-    return fail({.status = Status::would_block,
-                 .hint = "other sessions hold the KV now: end or truncate one, or raise -c "
-                         "(kv.context_tokens)",
-                 .figures = {{{"tokens", ids.size()}, {"groups_free", pool_.groups_free()}}}});
+  if (s.state == SessionState::idle) TARN_CHECK(redo_answer(idx));
+  if (!find_places(s) || !s.sequence.reserve(static_cast<u32>(ids.size()))) {
+    return no_places(ids.size());
   }
   s.given_up = {};
   if (s.state == SessionState::idle) {
@@ -137,6 +143,7 @@ Result<void> Engine::feed(SessionIdx idx, std::span<const u32> ids) {
   std::copy(ids.begin(), ids.end(), s.ids.begin() + s.n_ids);
   s.turns.feed(s.n_ids, static_cast<u32>(ids.size()));
   s.n_ids += static_cast<u32>(ids.size());
+  s.has_news = true;
   s.state = s.n_computable() > 0 ? SessionState::computing : SessionState::idle;
   if (s.fed_ns == 0) s.fed_ns = clock_->now_ns();
   return {};
@@ -149,6 +156,7 @@ Result<void> Engine::generate(SessionIdx idx, const GenerateParams& params) {
   TARN_CHECK(validate(params.sampler, spec_.n_vocab));
   TARN_CHECK(check_ids(params.forced));
   TARN_CHECK(s.text.reset(params.stops));
+  if (!find_places(s)) return no_places(s.n_pending());
   if (s.n_pending() == 0) {  // a cut behind a computed token: its logits are wanted again
     TARN_CHECK(cut(s, s.n_ids - 1));
     if (!s.sequence.reserve(s.n_pending())) {
@@ -187,11 +195,8 @@ Result<void> Engine::truncate(SessionIdx idx, u32 n_tokens) {
   drop_save(s);
   if (n_tokens < s.sequence.n_slots()) {
     const Result<void> is_cut = cut(s, n_tokens);
-    if (!is_cut) {
-      const bool restored = s.sequence.reserve(s.n_pending());
-      TARN_ASSERT(restored);  // what abandon() gave back a moment ago
-      if (s.n_computable() == 0)
-        s.state = SessionState::idle;  // its KV was lost, and others hold it
+    if (!is_cut) {  // its KV may be lost, and others hold what was its
+      if (!find_places(s)) s.state = SessionState::idle;
       return is_cut;
     }
   }
@@ -201,10 +206,10 @@ Result<void> Engine::truncate(SessionIdx idx, u32 n_tokens) {
   s.n_settled = n_tokens;
   s.turn_begin = std::min(s.turn_begin, n_tokens);
   s.n_published = std::min(s.n_published, n_tokens);
-  const bool reserved = s.sequence.reserve(s.n_pending());
-  TARN_ASSERT(reserved);
+  s.has_news = true;
   s.given_up = {};
-  s.state = s.n_computable() > 0 ? SessionState::computing : SessionState::idle;
+  const bool computes = find_places(s) && s.n_computable() > 0;
+  s.state = computes ? SessionState::computing : SessionState::idle;
   return {};
 }
 
@@ -230,7 +235,7 @@ Result<SessionIdx> Engine::fork(SessionIdx idx) {
   copy.n_ids = source.n_ids;
   copy.turns = source.turns;
   copy.turn_begin = source.turn_begin;
-  copy.is_lossy = source.is_lossy;
+  copy.lossy_from = source.lossy_from;
   copy.given_up = source.given_up;
   selector_.copy(idx, copy_idx, copy.sequence);
   return copy_idx;
@@ -260,7 +265,8 @@ bool Engine::has_work() const {
   return !device_lost() &&
          (selector_.has_work() || kv_stream_.is_moving() ||
           std::any_of(sessions_.begin(), sessions_.end(), [this](const Session& s) {
-            return rows_ready(s) > 0 || (s.cancel.load() && can_cancel(s));
+            return rows_ready(s) > 0 || (publishes() && rests_with_news(s)) ||
+                   (s.cancel.load() && can_cancel(s));
           }));
 }
 
@@ -517,6 +523,7 @@ void Engine::accept_token(Session& s, const Sampled& sampled) {
 
   const bool has_place = s.n_ids < plan_.context_tokens && s.sequence.reserve(1);
   if (has_place) s.ids[s.n_ids++] = sampled.token;
+  s.has_news = true;
 
   // Embeddings may have more rows than the vocabulary has tokens; such an id has no text.
   const bool has_text = sampled.token < tokenizer_.n_vocab();
@@ -560,7 +567,11 @@ void Engine::count_step() {
   counters_.disk.bytes_of_slots += trace_.disk.bytes_of_slots;
   counters_.disk.bytes_here += trace_.disk.bytes_here;
   if (trace_.n_rows == 0 || trace_.abandoned) return;
-  if (trace_.n_prefill_rows > 0) row_ns_ = (trace_.end_ns - trace_.start_ns) / trace_.n_rows;
+  if (trace_.n_prefill_rows > 0) {
+    const u64 took_ns = trace_.end_ns - trace_.start_ns;
+    prefill_wait_ns_ = std::min(took_ns, trace_.disk.wait_ns);
+    row_ns_ = std::max<u64>(1, (took_ns - prefill_wait_ns_) / trace_.n_rows);
+  }
   ++counters_.n_steps;
   counters_.n_prefill_rows += trace_.n_prefill_rows;
   counters_.n_decode_rows += trace_.n_decode_rows;

@@ -189,7 +189,10 @@ class Engine final : private StepWatch {
   // it ends with the step. What is fed or begun later is not touched; what a cancelled prefill has
   // not computed is dropped, what was there before it stays.
   void request_cancel(SessionIdx idx) { session(idx).cancel.store(true); }
-  void request_cancel_all() {
+  // For who closes the engine: nothing is published from now on either, since what a kept session
+  // has on disk is to be gone on with, and not what the cancel leaves of it.
+  void request_end() {
+    is_ending_.store(true, std::memory_order_relaxed);
     for (Session& s : sessions_) s.cancel.store(true);
   }
   bool take_event(SessionIdx idx, Event* event, std::span<char> text) {  // the session's reader
@@ -267,6 +270,7 @@ class Engine final : private StepWatch {
   Result<void> place_text();
 
   Result<void> check_ids(std::span<const u32> ids) const;
+  Unexpected no_places(u64 n_tokens) const;
   u32 rows_ready(const Session& session) const;
   void drop_rows();
   void collect_rows();
@@ -312,6 +316,9 @@ class Engine final : private StepWatch {
   void find_frames();
   void give_up(Session& session, const Error& error);
   bool lose_kv(Session& session);
+  void note_cut(Session& session);
+  bool find_places(Session& session);
+  Result<void> redo_answer(SessionIdx idx);
   bool kv_failed(const Session& session) const;
   Result<void> cut(Session& session, u32 n_slots);
   struct KvStats {
@@ -328,6 +335,12 @@ class Engine final : private StepWatch {
   store::KvIdentity kv_identity() const;
   // Whether sessions are kept now; the reason where they are not.
   Result<void> check_keeps() const;
+  bool publishes() const;
+  bool is_due(const Session& session, u64 now_ns) const;
+  bool rests_with_news(const Session& session) const;
+  u32 n_full_pages(const Session& session) const;
+  u32 n_published_pages(const Session& session) const;
+  u32 n_kept_slots(const Session& session, u32 n_slots);
   Result<void> take_name(SessionIdx idx, std::string_view name);
   void forget_name(Session& session);
   SaveArgs save_args(Session& session, u32 n_slots) const;
@@ -404,7 +417,11 @@ class Engine final : private StepWatch {
   Session* publishing_ = nullptr;
   u32 n_publishing_ = 0;  // slots
   u64 n_evictions_told_ = 0;
-  u64 row_ns_ = 0;  // of the last step with prefill rows; 0: none yet
+  std::atomic<bool> is_ending_{false};
+  // Of the last step with prefill rows: a row's time without the disk's; 0: none yet. And how long
+  // it waited for the disk.
+  u64 row_ns_ = 0;
+  u64 prefill_wait_ns_ = 0;
 };
 
 }  // namespace tarn::engine

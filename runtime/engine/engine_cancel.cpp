@@ -23,6 +23,7 @@ void Engine::end_cancelled(Session& s) {
   if (s.n_generated == 0 || s.state == SessionState::computing) {
     s.n_ids = std::max(s.sequence.n_slots(), s.n_settled);
     s.turns.truncate(s.n_ids);
+    s.has_news = true;
   }
   if (s.state == SessionState::generating) finish(s, Finish::cancelled, Status::ok);
   s.state = SessionState::idle;
@@ -31,7 +32,7 @@ void Engine::end_cancelled(Session& s) {
 
 // The places of tokens that were taken back.
 void Engine::give_back_places(Session& s) {
-  if (s.sequence.n_reserved() == s.n_ids) return;
+  if (s.sequence.n_reserved() <= s.n_ids) return;  // fewer: its KV was lost in the step
   s.sequence.abandon();
   drop_save(s);
   const bool reserved = s.sequence.reserve(s.n_pending());

@@ -39,7 +39,7 @@ void Engine::give_up(Session& s, const Error& error) {
 
 // A part of it could not be read back. What stands before it stays, and so do the tokens: the next
 // generation computes them anew. False where others hold the groups that it had shared with them:
-// then nothing of it is left.
+// then none of its KV is left, and its tokens find places when those have ended (find_places()).
 bool Engine::lose_kv(Session& s) {
   s.sequence.abandon();
   drop_save(s);
@@ -48,19 +48,42 @@ bool Engine::lose_kv(Session& s) {
   const bool keeps = n_pages < s.sequence.n_groups() && !selector_.is_on();
   const bool is_cut = s.sequence.truncate(keeps ? n_pages * plan_.group_shape.page_tokens : 0);
   TARN_ASSERT(is_cut);  // between two pages
-  s.n_published = std::min(s.n_published, s.sequence.n_slots());
+  note_cut(s);
   selector_.forget(static_cast<u32>(&s - sessions_.data()));
   s.turns.start_over(s.n_ids);
   if (s.sequence.reserve(s.n_pending())) return true;
   s.sequence.clear();
-  s.n_ids = 0;
-  s.turns.start_over(0);
-  s.n_settled = 0;
   return false;
+}
+
+// Whether all its tokens have a place in the KV. Only one whose KV was lost may have none.
+bool Engine::find_places(Session& s) {
+  if (s.sequence.n_reserved() >= s.n_ids) return true;
+  s.sequence.abandon();
+  return s.sequence.reserve(s.n_pending());
 }
 
 bool Engine::kv_failed(const Session& s) const {
   return kv_stream_.is_on() && kv_stream_.failed(static_cast<u32>(&s - sessions_.data()));
+}
+
+// Where answers are to be exact: what a selection computed is cut off, and its tokens become a part
+// of the input that comes, as if somebody had cut the session there and fed them.
+Result<void> Engine::redo_answer(SessionIdx idx) {
+  Session& s = session(idx);
+  if (!select_config_.exact_answers || s.sequence.n_slots() <= s.lossy_from) return {};
+  const u32 begin = s.lossy_from;
+  s.sequence.abandon();
+  drop_save(s);
+  if (const Result<void> is_cut = cut(s, begin); !is_cut) {
+    (void)find_places(s);
+    return is_cut;
+  }
+  selector_.truncate(idx, begin);
+  s.turns.truncate(begin);
+  s.turns.feed(begin, s.n_ids - begin);
+  s.n_published = std::min(s.n_published, begin);
+  return {};
 }
 
 // Rows are in the KV; pages that they filled get their names, but for what a selection computed:
@@ -69,9 +92,15 @@ void Engine::commit(Session& s, u32 n_rows) {
   const u32 page_tokens = plan_.group_shape.page_tokens;
   const u32 n_pages_before = s.sequence.n_slots() / page_tokens;
   s.sequence.commit(n_rows);
-  if (!kv_stream_.keeps_sessions() || s.is_lossy) return;
-  kv_stream_.sessions().name_pages(s.sequence, s.ids, n_pages_before,
-                                   s.sequence.n_slots() / page_tokens);
+  s.has_news = true;
+  if (!kv_stream_.keeps_sessions()) return;
+  const u32 n_exact = std::min(s.sequence.n_slots(), s.lossy_from);
+  kv_stream_.sessions().name_pages(s.sequence, s.ids, n_pages_before, n_exact / page_tokens);
+}
+
+// What a selection computed may be gone with what was cut off.
+void Engine::note_cut(Session& s) {
+  if (s.sequence.n_slots() <= s.lossy_from) s.lossy_from = Session::kExact;
 }
 
 // Rows whose KV failed do not count; their sessions end what they do. Nor do rows of a session that
@@ -81,7 +110,7 @@ void Engine::commit_rows() {
     Session& s = session(run.owner);
     if (s.is_dropped) continue;
     if (!kv_failed(s)) {
-      s.is_lossy = s.is_lossy || run.selects;
+      if (run.selects) s.lossy_from = std::min(s.lossy_from, s.sequence.n_slots());
       commit(s, run.n_rows);
       const bool ends_turn = s.state == SessionState::generating && s.n_ids == s.turns.n_fed() &&
                              s.sequence.n_slots() == s.n_ids;
@@ -98,8 +127,11 @@ Result<void> Engine::cut(Session& s, u32 n_slots) {
   constexpr const char* kNoGroup =
       "no KV group is free to copy the shared tail: end another session";
   if (!kv_stream_.is_on()) {
-    if (s.sequence.truncate(n_slots)) return {};
-    return fail({.status = Status::would_block, .hint = kNoGroup});
+    if (!s.sequence.truncate(n_slots)) {
+      return fail({.status = Status::would_block, .hint = kNoGroup});
+    }
+    note_cut(s);
+    return {};
   }
   const Result<void> prepared = kv_stream_.prepare_cut(s.sequence, n_slots);
   if (!prepared && prepared.error().status == Status::io_failed) {
@@ -111,6 +143,7 @@ Result<void> Engine::cut(Session& s, u32 n_slots) {
   const bool is_cut = s.sequence.truncate(n_slots);
   kv_stream_.end_cut();
   if (!is_cut) return fail({.status = Status::would_block, .hint = kNoGroup});
+  note_cut(s);
   return {};
 }
 

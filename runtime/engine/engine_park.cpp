@@ -15,6 +15,7 @@ constexpr u32 kCpuNumericsId = 1;
 // And a GPU's: one order of sums on all of them, which is not the CPU's.
 constexpr u32 kGpuNumericsId = 0x1001;
 // A slice of a kept session's prompt takes no longer, since what is within one is lost in a crash.
+// Where a step waits for the disk longer than that, whatever its rows, as long again is computed.
 constexpr u64 kSliceNs = 2'500'000'000;
 constexpr u32 kFirstSliceRows = 64;
 constexpr u32 kSliceRowsMin = 16;
@@ -96,6 +97,14 @@ void Engine::forget_name(Session& s) {
   s.n_published = 0;
 }
 
+// What is kept of the session's KV: slots [0, n_slots), or those of them that follow from its
+// tokens, by whole pages. The rest is computed from the tokens by who takes it up.
+u32 Engine::n_kept_slots(const Session& s, u32 n_slots) {
+  if (s.lossy_from == Session::kExact) return n_slots;
+  const u32 n_named = kv_stream_.sessions().n_named_pages(s.sequence);
+  return std::min(n_slots, n_named * plan_.group_shape.page_tokens);
+}
+
 Result<void> Engine::take_name(SessionIdx idx, std::string_view name) {
   TARN_CHECK(check_keeps());
   if (name.empty() || name.size() > store::kManifestNameBytesMax) {
@@ -163,10 +172,8 @@ Result<Engine::Saved> Engine::park(SessionIdx idx, std::string_view name) {
   publishing_ = nullptr;  // save() waits for it, and writes what it left
   const u64 start_ns = clock_->now_ns();
   const u64 written_before = kv_stream_.store().stats().bytes_written;
-  const u32 n_exact = kv_stream_.sessions().n_named_pages(s.sequence) *
-                      plan_.group_shape.page_tokens;  // the rest is computed from its tokens then
-  const u32 n_saved = s.is_lossy ? n_exact : s.sequence.n_slots();
-  TARN_CHECK(kv_stream_.sessions().save(save_args(s, n_saved)));
+  TARN_CHECK(kv_stream_.sessions().save(save_args(s, n_kept_slots(s, s.sequence.n_slots()))));
+  s.has_news = false;
   s.published_ns = clock_->now_ns();
   s.n_published = s.sequence.n_slots();
   tell_evictions();
@@ -294,7 +301,35 @@ void Engine::drop_save(Session& s) {
   if (publishing_ == &s) publishing_ = nullptr;
 }
 
-// Full pages of the kept session that has waited longest, where it has new ones.
+// Whether a manifest is due: of what goes on every publish_ms, as full pages come; of what rests at
+// once, so that all tokens of an answer that has ended are in it. Where KV was lost, not before as
+// much is there again: the manifest on disk may know of records that nobody has lost.
+bool Engine::is_due(const Session& s, u64 now_ns) const {
+  if (s.name_bytes == 0) return false;
+  if (s.state == SessionState::idle) return rests_with_news(s);
+  return now_ns - s.published_ns >= publish_ns_ && n_full_pages(s) > n_published_pages(s);
+}
+
+bool Engine::rests_with_news(const Session& s) const {
+  return s.state == SessionState::idle && s.name_bytes > 0 && s.has_news &&
+         n_full_pages(s) >= n_published_pages(s);
+}
+
+// The end of the store was told when it came.
+bool Engine::publishes() const {
+  return publish_ns_ > 0 && !is_ending_.load(std::memory_order_relaxed) &&
+         kv_stream_.keeps_sessions() && kv_stream_.store().mode() == store::Mode::on;
+}
+
+u32 Engine::n_full_pages(const Session& s) const {
+  return s.sequence.n_slots() / plan_.group_shape.page_tokens;
+}
+
+u32 Engine::n_published_pages(const Session& s) const {
+  return s.n_published / plan_.group_shape.page_tokens;
+}
+
+// Full pages and tokens of the kept session that has waited longest, where there is news of it.
 void Engine::publish() {
   SessionStore& sessions = kv_stream_.sessions();
   if (publishing_ != nullptr && !sessions.is_saving()) {
@@ -307,33 +342,27 @@ void Engine::publish() {
     publishing_ = nullptr;
   }
   tell_evictions();
-  // The end of the store was told when it came.
-  const bool takes = kv_stream_.store().mode() == store::Mode::on;
-  if (publish_ns_ == 0 || sessions.is_saving() || !takes) return;
+  if (!publishes() || sessions.is_saving()) return;
   const u64 now_ns = clock_->now_ns();
   Session* due = nullptr;
   for (Session& s : sessions_) {
-    const bool works = s.state == SessionState::computing || s.state == SessionState::generating;
-    if (!works || s.is_lossy || s.name_bytes == 0 || now_ns - s.published_ns < publish_ns_)
-      continue;
-    if (s.sequence.n_slots() / plan_.group_shape.page_tokens * plan_.group_shape.page_tokens <=
-        s.n_published) {
-      continue;
-    }
+    if (!is_due(s, now_ns)) continue;
     if (due == nullptr || s.published_ns < due->published_ns) due = &s;
   }
   if (due == nullptr) return;
   due->published_ns = now_ns;
+  due->has_news = false;
   publishing_ = due;
-  const u32 page_tokens = plan_.group_shape.page_tokens;
-  n_publishing_ = due->sequence.n_slots() / page_tokens * page_tokens;
-  sessions.begin_save(save_args(*due, n_publishing_));
+  n_publishing_ = n_full_pages(*due) * plan_.group_shape.page_tokens;
+  sessions.begin_save(save_args(*due, n_kept_slots(*due, n_publishing_)));
   (void)sessions.pump();
 }
 
 u32 Engine::slice_rows_max(const Session& s) const {
   if (s.name_bytes == 0 || publish_ns_ == 0) return plan_.rows_max;
-  const u64 n = row_ns_ == 0 ? kFirstSliceRows : kSliceNs / row_ns_;
+  const u64 computing_ns =
+      std::max(kSliceNs - std::min(kSliceNs, prefill_wait_ns_), prefill_wait_ns_);
+  const u64 n = row_ns_ == 0 ? kFirstSliceRows : computing_ns / row_ns_;
   return static_cast<u32>(
       std::clamp<u64>(n, kSliceRowsMin, std::max(plan_.rows_max, kSliceRowsMin)));
 }

@@ -94,7 +94,7 @@ bool EngineThread::stop() {
   {
     Lock lock(mutex_);
     stopping_ = true;
-    engine_->request_cancel_all();  // a step under way need not be waited for
+    engine_->request_end();  // a step under way need not be waited for
     work_.notify_all();
     news_.notify_all();
     while ((!ended_ || n_visitors_ > 0) && !dead()) news_.wait_for(lock, kDeadCheckNs);

@@ -79,10 +79,15 @@ struct Session {
   u32 name_bytes = 0;
   u64 revision = 0;       // of its last manifest
   u32 turn_begin = 0;     // where the last input begins
-  u32 n_published = 0;    // slots that a manifest has
-  bool is_lossy = false;  // a row selected: KV from there on is not what its tokens say
+  u32 n_published = 0;    // slots that a manifest knows of
+  bool has_news = false;  // tokens or KV changed since one was begun
   u64 published_ns = 0;
   std::string_view name() const { return {name_text.data(), name_bytes}; }
+
+  // The first slot whose KV a row that selects has computed: from there on it is not what the
+  // tokens say, so it bears no name and is not kept.
+  u32 lossy_from = kExact;
+  static constexpr u32 kExact = ~0u;
 
   LogitsFn on_logits = nullptr;
   void* logits_context = nullptr;

@@ -135,12 +135,11 @@ TEST_CASE("KV over memory and a disk gives the bits of KV in memory, on a simula
     test::SimDisk disk(1);
     VirtualClock clock;
     test::SimIo io(disk, clock, 64);
-    Opened streamed(model.path(),
-                    {.streamed = true,
-                     .io = &io,
-                     .clock = &clock,
-                     .kv_type = type,
-                     .group_bytes = type == KvTypeChoice::q4_0 ? 4096u : 8192u});
+    Opened streamed(model.path(), {.streamed = true,
+                                   .io = &io,
+                                   .clock = &clock,
+                                   .kv_type = type,
+                                   .group_bytes = type == KvTypeChoice::q4_0 ? 4096u : 8192u});
     require_same(want, answers_of(streamed));
     check_streamed(streamed.engine);
     CHECK(streamed.engine.plan().disk_bytes == disk.file_bytes("store/kv.tarn").size());
@@ -202,7 +201,7 @@ TEST_CASE("a part that cannot be read back ends its generation, and is computed 
   CHECK(test::read_all(open.engine, session).tokens == want);
 }
 
-TEST_CASE("a cut whose KV is lost, while a fork holds the rest, ends what the session computes") {
+TEST_CASE("a cut whose KV is lost, while a fork holds the rest: the tokens wait for its end") {
   const SmallModel model("llama", "q8_0");
   test::SimDisk disk(1);
   VirtualClock clock;
@@ -226,14 +225,23 @@ TEST_CASE("a cut whose KV is lost, while a fork holds the rest, ends what the se
   disk.script.ppm = {};
   REQUIRE_FALSE(is_cut.has_value());
   CHECK(is_cut.error().status == Status::io_failed);
-  CHECK(engine.session_state(session).n_ids == 0);
+  CHECK(engine.session_state(session).n_ids == 1800);
+  CHECK(engine.session_state(session).sequence.n_slots() == 0);
   CHECK(engine.session_state(session).state == SessionState::idle);
   CHECK_FALSE(engine.has_work());
-  // It can be used again, and so can the fork.
+  const GenerateParams params{.max_tokens = 6, .ignore_end = true};
+  CHECK(engine.generate(session, params).error().status == Status::would_block);
+  CHECK(engine.feed(session, test::random_ids(14, 1)).error().status == Status::would_block);
+  CHECK_FALSE(engine.has_work());
+  // With the fork gone, it is computed anew.
   engine.destroy_session(*fork);
-  open.feed(session, test::random_ids(14, 40));
-  open.run();
-  CHECK(engine.session_state(session).sequence.n_slots() == 39);
+  REQUIRE(engine.generate(session, params).has_value());
+  Opened resident(model.path(), {});
+  const SessionIdx whole = resident.create();
+  resident.feed(whole, test::random_ids(12, 1500));
+  resident.feed(whole, test::random_ids(13, 300));
+  REQUIRE(resident.engine.generate(whole, params).has_value());
+  CHECK(test::read_all(engine, session).tokens == test::read_all(resident.engine, whole).tokens);
 }
 
 TEST_CASE("when the disk takes nothing more, the session that grows ends, and the others go on") {

@@ -355,12 +355,12 @@ TEST_CASE("power is lost while a prompt is read: what was published is there, an
     SimDisk disk(round + 1);
     const How how{.few_frames = round % 2 == 1, .publish_ms = 1};
     std::unique_ptr<SimDisk> after;
+    const u64 n_steps = random.below(22);
     {
       Life life(model, how, disk);
       const SessionIdx session = create(life);
       REQUIRE(life.engine().keep(session, "talk").has_value());
       REQUIRE(life.engine().feed(session, ids).has_value());
-      const u64 n_steps = random.below(22);
       for (u64 i = 0; i < n_steps && life.engine().has_work(); ++i) {
         life.clock.advance_ns(1'000'000);
         life.engine().step();
@@ -373,7 +373,7 @@ TEST_CASE("power is lost while a prompt is read: what was published is there, an
     SessionIdx session = 0;
     if (resumed) {
       session = resumed->idx;
-      CHECK(resumed->is_cut_off);
+      CHECK((resumed->is_cut_off || n_steps > ids.size() / 64));
       CHECK(resumed->n_tokens == ids.size());
       n_partly += resumed->n_computed > 0;
     } else {

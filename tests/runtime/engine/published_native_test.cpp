@@ -1,0 +1,163 @@
+// Goal    what a kept session has said and computed is on disk soon after, without a park: all
+//         tokens of an answer that has ended, also of one that selected, and all pages that follow
+//         from the tokens. A slow disk makes a prompt's slices no smaller than its waits are worth.
+// Method  engines over a simulated disk; a copy of the disk, as a kill leaves it, is taken up by
+//         another engine. Slices: a disk whose reads take 3 s, steps counted, in virtual time.
+#include <doctest/doctest.h>
+
+#include "tests/runtime/engine/kept_life.h"
+
+namespace tarn::engine {
+namespace {
+
+using test::KeptLife;
+using test::SimDisk;
+using test::SmallModel;
+
+SelectConfig select() {
+  SelectConfig select;
+  select.method = SelectMethod::pq;
+  select.code_bits = 2;
+  select.n_subspaces = 2;
+  select.n_sinks = 20;
+  select.n_local = 70;
+  select.k = 48;
+  select.iterations = 3;
+  select.swap_tokens = 4;
+  select.context_min = 1;
+  return select;
+}
+
+SessionIdx kept(KeptLife& life) {
+  const SessionIdx session = test::create(life);
+  REQUIRE(life.engine().keep(session, "talk").has_value());
+  return session;
+}
+
+// All that is to be computed, and what the engine does behind it of its own accord.
+void settle(KeptLife& life) {
+  life.open.run();
+  for (u32 i = 0; life.engine().kv_stream().is_moving(); ++i) {
+    REQUIRE(i < 10'000);
+    life.engine().step();
+  }
+}
+
+struct There {
+  std::vector<u32> ids;
+  u32 n_computed = 0;
+};
+There taken_up(const SmallModel& model, const test::KeptHow& how, const SimDisk& image) {
+  SimDisk disk = image;
+  disk.power_loss({.kept = test::SimKept::all});  // its process is dead, and nothing else
+  KeptLife life(model, how, disk);
+  const auto resumed = life.engine().resume("talk");
+  REQUIRE(resumed.has_value());
+  const Session& s = life.engine().session_state(resumed->idx);
+  return {{s.ids.begin(), s.ids.begin() + s.n_ids}, resumed->n_computed};
+}
+
+std::vector<u32> ids_of(KeptLife& life, SessionIdx session) {
+  const Session& s = life.engine().session_state(session);
+  return {s.ids.begin(), s.ids.begin() + s.n_ids};
+}
+
+TEST_CASE("an answer that has ended is on disk to its last token") {
+  const SmallModel model("llama", "q8_0");
+  const test::KeptHow how{.publish_ms = 3'600'000};  // nothing is due while it is written
+  SimDisk disk(1);
+  KeptLife life(model, how, disk);
+  const SessionIdx session = kept(life);
+  REQUIRE(life.engine().feed(session, test::random_ids(1, 100)).has_value());
+  life.generate(session, 23);
+  settle(life);
+  There there = taken_up(model, how, disk);
+  CHECK(there.ids == ids_of(life, session));
+  CHECK(there.n_computed == 112);
+  // A cut is news, too, and an idle engine writes nothing more.
+  REQUIRE(life.engine().truncate(session, 70).has_value());
+  settle(life);
+  there = taken_up(model, how, disk);
+  CHECK(there.ids == ids_of(life, session));
+  CHECK(there.n_computed == 64);
+  const u64 n_writes = disk.n_write_events();
+  for (u32 i = 0; i < 5; ++i) life.engine().step();
+  CHECK(disk.n_write_events() == n_writes);
+}
+
+TEST_CASE("a conversation that selects: its tokens, and the pages that follow from them") {
+  const SmallModel model("llama", "q8_0");
+  for (const bool few_frames : {false, true}) {
+    CAPTURE(few_frames);
+    const test::KeptHow how{.few_frames = few_frames, .publish_ms = 1, .select = select()};
+    SimDisk disk(1);
+    KeptLife life(model, how, disk);
+    Engine& engine = life.engine();
+    const SessionIdx session = kept(life);
+    test::first_part(life, session, 300);
+    const u32 lossy_from = engine.session_state(session).lossy_from;
+    REQUIRE(lossy_from >= 300);
+    REQUIRE(lossy_from < 320);
+    REQUIRE(engine.feed(session, test::random_ids(2, 400)).has_value());
+    settle(life);
+    There there = taken_up(model, how, disk);
+    CHECK(there.ids == ids_of(life, session));
+    CHECK(there.n_computed == lossy_from / test::kKeptPage * test::kKeptPage);
+    // With what was selected cut off, it is exact again.
+    REQUIRE(engine.truncate(session, 297).has_value());
+    CHECK(engine.session_state(session).lossy_from == Session::kExact);
+    REQUIRE(engine.feed(session, test::random_ids(3, 104)).has_value());
+    settle(life);
+    there = taken_up(model, how, disk);
+    CHECK(there.ids == ids_of(life, session));
+    CHECK(there.n_computed == 400);
+  }
+}
+
+TEST_CASE(
+    "with exact answers all of a conversation that selects is kept, and it has the bits of a cut") {
+  const SmallModel model("llama", "q8_0");
+  for (const bool few_frames : {false, true}) {
+    CAPTURE(few_frames);
+    test::KeptHow how{.few_frames = few_frames, .publish_ms = 1, .select = select()};
+    how.select.exact_answers = true;
+    SimDisk disk(1);
+    KeptLife life(model, how, disk), by_hand(model, {.select = select()});
+    const SessionIdx session = kept(life), cut = test::create(by_hand);
+    const std::vector<u32> input = test::random_ids(2, 400);
+    CHECK(test::first_part(life, session, 300) == test::first_part(by_hand, cut, 300));
+    const u32 lossy_from = life.engine().session_state(session).lossy_from;
+    REQUIRE(lossy_from < 320);
+    std::vector<u32> ids = ids_of(by_hand, cut);
+    ids.erase(ids.begin(), ids.begin() + lossy_from);
+    ids.insert(ids.end(), input.begin(), input.end());
+    test::LogitsRecord got, want;
+    life.engine().watch_logits(session, &test::LogitsRecord::on_logits, &got);
+    by_hand.engine().watch_logits(cut, &test::LogitsRecord::on_logits, &want);
+    REQUIRE(life.engine().feed(session, input).has_value());
+    REQUIRE(by_hand.engine().truncate(cut, lossy_from).has_value());
+    REQUIRE(by_hand.engine().feed(cut, ids).has_value());
+    CHECK(life.generate(session, 30, 0.8f) == by_hand.generate(cut, 30, 0.8f));
+    test::require_same_bits(want, got);
+    settle(life);
+    // The second answer's KV is its own again; all before it is on disk.
+    const There there = taken_up(model, how, disk);
+    CHECK(there.ids == ids_of(life, session));
+    CHECK(there.n_computed >= 720 / test::kKeptPage * test::kKeptPage);
+  }
+}
+
+TEST_CASE("a kept prompt over a slow disk is not read in slices of a few rows") {
+  const SmallModel model("llama", "q8_0");
+  SimDisk disk(1);
+  KeptLife life(model, {.few_frames = true, .publish_ms = 5'000}, disk);
+  const SessionIdx session = kept(life);
+  disk.script.latency_ns_min = disk.script.latency_ns_max = 3'000'000'000;
+  REQUIRE(life.engine().feed(session, test::random_ids(1, 900)).has_value());
+  life.open.run();
+  CHECK(life.clock.now_ns() > 60'000'000'000);  // it did wait
+  CHECK(life.engine().counters().n_steps <= 2 * 900 / 64 + 1);
+}
+
+}  // namespace
+}  // namespace tarn::engine
