@@ -16,6 +16,7 @@
 namespace tarn::test {
 
 inline constexpr u32 kSessionPage = 16;
+inline constexpr std::string_view kSessionHere = "was here";  // the session that the store has
 
 // Groups of [16 slots][K, V][64 x f16]: 4 KiB.
 inline store::KvIdentity session_identity(u32 n_layers) {

@@ -22,7 +22,7 @@ using tarn::u8;
 namespace store = tarn::store;
 
 constexpr u64 kFrames = 64;
-constexpr const char* kHere = "was here";
+using tarn::test::kSessionHere;
 
 void require(bool condition) {
   if (!condition) __builtin_trap();
@@ -103,7 +103,7 @@ class OpenStore {
           auto& found = *static_cast<Kept*>(context);
           ++found.n;
           const bool is_whole = session.n_pages_there == session.n_pages;
-          if (session.manifest.name == kHere) {
+          if (session.manifest.name == kSessionHere) {
             found.has_here = is_whole;
           } else {
             found.has_name = true;
@@ -113,6 +113,12 @@ class OpenStore {
     return kept;
   }
   void check() { store_.index().check_invariants(); }
+  u32 n_records() const {
+    const store::RecordIndex& index = store_.index();
+    u32 n = 0;
+    for (u32 i = 0; i < index.n_frames(); ++i) n += index.frame(i).life == store::Life::published;
+    return n;
+  }
 
  private:
   static constexpr u64 kFrameBytes = 2 * store::kSectorBytes;
@@ -138,7 +144,7 @@ class OpenStore {
 const tarn::test::SimDisk& disk_with_session() {
   static const tarn::test::SimDisk disk = [] {
     tarn::test::SimDisk made(1);
-    file().fill(tarn::test::session_bytes(crc(), {.n_tokens = 40, .n_slots = 39}, kHere));
+    file().fill(tarn::test::session_bytes(crc(), {.n_tokens = 40, .n_slots = 39}, kSessionHere));
     OpenStore open(made);
     const auto path = file().path();
     require(open.copy().read({.path = path.c_str()}).has_value());
@@ -169,9 +175,10 @@ extern "C" int LLVMFuzzerTestOneInput(const u8* data, std::size_t n_bytes) {
   {
     OpenStore open(disk);
     const std::string_view name = (wrong & 8) == 0 ? "taken in" : "";
+    const u32 n_records = open.n_records();
     const auto done = open.copy().read({.path = path.c_str(), .name = name});
     check_still_here(open, done ? 2 : 1);
-    if (!done) require(std::strlen(done.error().hint) > 0);
+    if (!done) require(std::strlen(done.error().hint) > 0 && open.n_records() == n_records);
     if (done && name.size() > 0) {
       require(open.sessions().has_name);
       if ((wrong & 16) == 0) {

@@ -1,5 +1,6 @@
 // The seeds of session_file: exported sessions from one without KV to one of several pages and a
-// tail, one whose prefix the store has already, behind the byte that makes everything good.
+// tail, one whose prefix the store has already, behind the byte that makes everything good; and one
+// that goes by its own name, which the store has.
 #include <fstream>
 #include <string>
 
@@ -18,5 +19,11 @@ int main(int argc, char** argv) {
     out.put('\0').write(reinterpret_cast<const char*>(bytes.data()),
                         static_cast<std::streamsize>(bytes.size()));
   }
+  const auto bytes = tarn::test::session_bytes(tarn::crc32c_ways()[0],
+                                               {.n_tokens = 33, .n_slots = 32, .first_token = 70},
+                                               tarn::test::kSessionHere);
+  std::ofstream out(std::string(argv[1]) + "/same_name", std::ios::binary);
+  out.put('\b').write(reinterpret_cast<const char*>(bytes.data()),
+                      static_cast<std::streamsize>(bytes.size()));
   return 0;
 }
