@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/slow_build.h"
 #include "tests/support/temp_file.h"
 #include "tests/tools/tarn/command_line.h"
 #include "tools/support/input.h"
@@ -66,7 +67,8 @@ TEST_CASE("all tokens chosen is exact, few are worse, and the verdict says so") 
   }
 }
 
-TEST_CASE("a preset is verified with its own share, and its record says it") {
+TEST_CASE("a preset is verified with its own share, and its record says it" *
+          doctest::skip(test::kSlowBuild)) {
   const test::TempFile record("record.toml");
   const test::Ended ended = test::run_tarn(
       verify({"-c", "1600", "--steps", "8", "--needles", "0", "--presets", "pqcache-longbench",
