@@ -82,7 +82,8 @@ Result<SessionIdx> Engine::create_session() {
     s.events.clear();
     s.on_logits = nullptr;
     forget_name(s);
-    s.has_news = false;
+    s.answer_ended = false;
+    s.refused_ns = 0;
     s.lossy_from = Session::kExact;
     selector_.forget(idx);
     return idx;
@@ -95,6 +96,7 @@ Result<SessionIdx> Engine::create_session() {
 void Engine::destroy_session(SessionIdx idx) {
   Session& s = session(idx);
   TARN_ASSERT(s.state != SessionState::free);
+  publish_last(s);
   drop_save(s);
   forget_name(s);
   s.sequence.clear();
@@ -143,7 +145,7 @@ Result<void> Engine::feed(SessionIdx idx, std::span<const u32> ids) {
   std::copy(ids.begin(), ids.end(), s.ids.begin() + s.n_ids);
   s.turns.feed(s.n_ids, static_cast<u32>(ids.size()));
   s.n_ids += static_cast<u32>(ids.size());
-  s.has_news = true;
+  s.answer_ended = false;
   s.state = s.n_computable() > 0 ? SessionState::computing : SessionState::idle;
   if (s.fed_ns == 0) s.fed_ns = clock_->now_ns();
   return {};
@@ -178,6 +180,7 @@ Result<void> Engine::generate(SessionIdx idx, const GenerateParams& params) {
   s.cancel.store(false);
   s.events.clear();
   s.given_up = {};  // computed after all, or an event says why not
+  s.answer_ended = false;
   s.state = SessionState::generating;
   return {};
 }
@@ -206,7 +209,7 @@ Result<void> Engine::truncate(SessionIdx idx, u32 n_tokens) {
   s.n_settled = n_tokens;
   s.turn_begin = std::min(s.turn_begin, n_tokens);
   s.n_published = std::min(s.n_published, n_tokens);
-  s.has_news = true;
+  s.answer_ended = false;
   s.given_up = {};
   const bool computes = find_places(s) && s.n_computable() > 0;
   s.state = computes ? SessionState::computing : SessionState::idle;
@@ -265,7 +268,7 @@ bool Engine::has_work() const {
   return !device_lost() &&
          (selector_.has_work() || kv_stream_.is_moving() ||
           std::any_of(sessions_.begin(), sessions_.end(), [this](const Session& s) {
-            return rows_ready(s) > 0 || (publishes() && rests_with_news(s)) ||
+            return rows_ready(s) > 0 || (publishes() && rests_unpublished(s)) ||
                    (s.cancel.load() && can_cancel(s));
           }));
 }
@@ -523,7 +526,6 @@ void Engine::accept_token(Session& s, const Sampled& sampled) {
 
   const bool has_place = s.n_ids < plan_.context_tokens && s.sequence.reserve(1);
   if (has_place) s.ids[s.n_ids++] = sampled.token;
-  s.has_news = true;
 
   // Embeddings may have more rows than the vocabulary has tokens; such an id has no text.
   const bool has_text = sampled.token < tokenizer_.n_vocab();
@@ -551,6 +553,8 @@ void Engine::finish(Session& s, Finish reason, Status status) {
                       .decode_ns = s.last_token_ns - s.first_token_ns});
   s.fed_ns = 0;
   s.state = SessionState::idle;
+  s.answer_ended = true;
+  s.refused_ns = 0;
 }
 
 void Engine::count_step() {

@@ -337,7 +337,11 @@ class Engine final : private StepWatch {
   Result<void> check_keeps() const;
   bool publishes() const;
   bool is_due(const Session& session, u64 now_ns) const;
-  bool rests_with_news(const Session& session) const;
+  bool rests_unpublished(const Session& session) const;
+  void begin_publication(Session& session);
+  void take_publication();
+  void end_publication();
+  void publish_last(Session& session);
   u32 n_full_pages(const Session& session) const;
   u32 n_published_pages(const Session& session) const;
   u32 n_kept_slots(const Session& session, u32 n_slots);
@@ -415,7 +419,8 @@ class Engine final : private StepWatch {
   kernels::KvType kv_type_ = kernels::KvType::f16;
   u64 publish_ns_ = 0;  // 0: when they are parked
   Session* publishing_ = nullptr;
-  u32 n_publishing_ = 0;  // slots
+  u32 n_publishing_ = 0;            // slots
+  bool publishing_answer_ = false;  // one that has ended stands at its end
   u64 n_evictions_told_ = 0;
   std::atomic<bool> is_ending_{false};
   // Of the last step with prefill rows: a row's time without the disk's; 0: none yet. And how long

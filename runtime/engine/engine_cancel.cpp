@@ -23,7 +23,6 @@ void Engine::end_cancelled(Session& s) {
   if (s.n_generated == 0 || s.state == SessionState::computing) {
     s.n_ids = std::max(s.sequence.n_slots(), s.n_settled);
     s.turns.truncate(s.n_ids);
-    s.has_news = true;
   }
   if (s.state == SessionState::generating) finish(s, Finish::cancelled, Status::ok);
   s.state = SessionState::idle;

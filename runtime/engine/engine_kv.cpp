@@ -92,7 +92,6 @@ void Engine::commit(Session& s, u32 n_rows) {
   const u32 page_tokens = plan_.group_shape.page_tokens;
   const u32 n_pages_before = s.sequence.n_slots() / page_tokens;
   s.sequence.commit(n_rows);
-  s.has_news = true;
   if (!kv_stream_.keeps_sessions()) return;
   const u32 n_exact = std::min(s.sequence.n_slots(), s.lossy_from);
   kv_stream_.sessions().name_pages(s.sequence, s.ids, n_pages_before, n_exact / page_tokens);
@@ -126,6 +125,7 @@ void Engine::commit_rows() {
 Result<void> Engine::cut(Session& s, u32 n_slots) {
   constexpr const char* kNoGroup =
       "no KV group is free to copy the shared tail: end another session";
+  drop_save(s);  // its pages are about to be others
   if (!kv_stream_.is_on()) {
     if (!s.sequence.truncate(n_slots)) {
       return fail({.status = Status::would_block, .hint = kNoGroup});

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <utility>
 
 #include "platform/base/assert.h"
 #include "platform/base/checked.h"
@@ -130,8 +131,13 @@ Result<void> Engine::take_name(SessionIdx idx, std::string_view name) {
 }
 
 Result<void> Engine::keep(SessionIdx idx, std::string_view name) {
+  Session& s = session(idx);
+  const bool has_name = s.name() == name;
   TARN_CHECK(take_name(idx, name));
-  session(idx).published_ns = clock_->now_ns();
+  s.published_ns = clock_->now_ns();
+  if (has_name) return {};
+  s.answer_ended = s.state == SessionState::idle && s.n_ids > s.turns.n_fed();
+  s.refused_ns = 0;
   return {};
 }
 
@@ -169,11 +175,11 @@ SaveArgs Engine::save_args(Session& s, u32 n_slots) const {
 Result<Engine::Saved> Engine::park(SessionIdx idx, std::string_view name) {
   TARN_CHECK(take_name(idx, name));
   Session& s = session(idx);
-  publishing_ = nullptr;  // save() waits for it, and writes what it left
+  end_publication();
   const u64 start_ns = clock_->now_ns();
   const u64 written_before = kv_stream_.store().stats().bytes_written;
   TARN_CHECK(kv_stream_.sessions().save(save_args(s, n_kept_slots(s, s.sequence.n_slots()))));
-  s.has_news = false;
+  s.answer_ended = false;
   s.published_ns = clock_->now_ns();
   s.n_published = s.sequence.n_slots();
   tell_evictions();
@@ -185,8 +191,8 @@ Result<Engine::Saved> Engine::park(SessionIdx idx, std::string_view name) {
 Result<Engine::Resumed> Engine::resume(std::string_view name) {
   TARN_CHECK(take_name(kSessionsMax, name));
   const u64 start_ns = clock_->now_ns();
+  end_publication();
   TARN_TRY(const store::Manifest manifest, kv_stream_.sessions().find(name));
-  publishing_ = nullptr;  // find() has waited for it
   TARN_TRY(const SessionIdx idx, create_session());
   Session& s = session(idx);
   Result<void> taken = take_up(s, manifest);
@@ -197,7 +203,7 @@ Result<Engine::Resumed> Engine::resume(std::string_view name) {
   }
   s.revision = manifest.revision;
   s.turn_begin = manifest.turn_begins.empty() ? s.n_ids : manifest.turn_begins[0];
-  s.n_published = s.sequence.n_slots();
+  s.n_published = manifest.n_slots;  // the manifest is the better one until as much is there again
   s.published_ns = clock_->now_ns();
   return Resumed{.idx = idx,
                  .n_tokens = s.n_ids,
@@ -259,13 +265,13 @@ Result<void> Engine::take_up(Session& s, const store::Manifest& manifest) {
 
 Result<store::ExportDone> Engine::export_session(std::string_view name, const char* path) {
   TARN_CHECK(check_keeps());
-  publishing_ = nullptr;  // it is waited for
+  end_publication();
   return kv_stream_.sessions().export_to(name, path);
 }
 
 Result<store::ImportDone> Engine::import_session(const char* path, std::string_view name) {
   TARN_CHECK(check_keeps());
-  publishing_ = nullptr;
+  end_publication();
   std::array<char, store::kManifestNameBytesMax> own_name{};
   if (name.empty()) {
     TARN_TRY(const std::string_view in_file, kv_stream_.sessions().name_in(path));
@@ -280,7 +286,7 @@ Result<store::ImportDone> Engine::import_session(const char* path, std::string_v
 
 Result<store::DeleteDone> Engine::delete_session(std::string_view name) {
   TARN_CHECK(take_name(kSessionsMax, name));
-  publishing_ = nullptr;
+  end_publication();
   return kv_stream_.sessions().erase(name);
 }
 
@@ -298,26 +304,34 @@ void Engine::tell_evictions() {
 // What is on its way of a session whose KV is about to be cut, or gone: nothing of it counts.
 void Engine::drop_save(Session& s) {
   kv_stream_.sessions().drop(s.sequence);
-  if (publishing_ == &s) publishing_ = nullptr;
+  if (publishing_ != &s) return;
+  publishing_ = nullptr;
+  s.answer_ended = s.answer_ended || publishing_answer_;  // unless what drops it says otherwise
 }
 
-// Whether a manifest is due: of what goes on every publish_ms, as full pages come; of what rests at
-// once, so that all tokens of an answer that has ended are in it. Where KV was lost, not before as
-// much is there again: the manifest on disk may know of records that nobody has lost.
+// Whether a manifest is due: of what goes on every publish_ms, as full pages come; of an answer
+// that has ended at once, with its last token. A prompt that nobody has asked for an answer yet is
+// no end: its manifest says that it was cut off. Where KV was lost, not before as much is there
+// again: the manifest on disk may know of records that nobody has lost.
 bool Engine::is_due(const Session& s, u64 now_ns) const {
   if (s.name_bytes == 0) return false;
-  if (s.state == SessionState::idle) return rests_with_news(s);
-  return now_ns - s.published_ns >= publish_ns_ && n_full_pages(s) > n_published_pages(s);
+  if (s.state != SessionState::idle) {
+    return now_ns - s.published_ns >= publish_ns_ && n_full_pages(s) > n_published_pages(s);
+  }
+  if (rests_unpublished(s)) return true;
+  return s.answer_ended && s.refused_ns != 0 && now_ns - s.refused_ns >= publish_ns_ &&
+         n_full_pages(s) >= n_published_pages(s);
 }
 
-bool Engine::rests_with_news(const Session& s) const {
-  return s.state == SessionState::idle && s.name_bytes > 0 && s.has_news &&
+// What was refused is tried again, but nobody wakes up for it.
+bool Engine::rests_unpublished(const Session& s) const {
+  return s.state == SessionState::idle && s.name_bytes > 0 && s.answer_ended && s.refused_ns == 0 &&
          n_full_pages(s) >= n_published_pages(s);
 }
 
 // The end of the store was told when it came.
 bool Engine::publishes() const {
-  return publish_ns_ > 0 && !is_ending_.load(std::memory_order_relaxed) &&
+  return publish_ns_ > 0 && !is_ending_.load(std::memory_order_relaxed) && !device_lost() &&
          kv_stream_.keeps_sessions() && kv_stream_.store().mode() == store::Mode::on;
 }
 
@@ -331,31 +345,60 @@ u32 Engine::n_published_pages(const Session& s) const {
 
 // Full pages and tokens of the kept session that has waited longest, where there is news of it.
 void Engine::publish() {
-  SessionStore& sessions = kv_stream_.sessions();
-  if (publishing_ != nullptr && !sessions.is_saving()) {
-    if (sessions.last()) publishing_->n_published = n_publishing_;
-    if (!sessions.last()) {
-      std::array<char, 512> text{};
-      format_error(sessions.last().error(), text.data(), text.size());
-      log_.warning("a session's work is not on disk: %s", text.data());
-    }
-    publishing_ = nullptr;
-  }
+  take_publication();
   tell_evictions();
-  if (!publishes() || sessions.is_saving()) return;
+  if (!publishes() || kv_stream_.sessions().is_saving()) return;
   const u64 now_ns = clock_->now_ns();
   Session* due = nullptr;
   for (Session& s : sessions_) {
     if (!is_due(s, now_ns)) continue;
     if (due == nullptr || s.published_ns < due->published_ns) due = &s;
   }
-  if (due == nullptr) return;
-  due->published_ns = now_ns;
-  due->has_news = false;
-  publishing_ = due;
-  n_publishing_ = n_full_pages(*due) * plan_.group_shape.page_tokens;
-  sessions.begin_save(save_args(*due, n_kept_slots(*due, n_publishing_)));
+  if (due != nullptr) begin_publication(*due);
+}
+
+void Engine::begin_publication(Session& s) {
+  SessionStore& sessions = kv_stream_.sessions();
+  s.published_ns = clock_->now_ns();
+  s.refused_ns = 0;
+  publishing_ = &s;
+  publishing_answer_ = std::exchange(s.answer_ended, false);
+  n_publishing_ = n_full_pages(s) * plan_.group_shape.page_tokens;
+  sessions.begin_save(save_args(s, n_kept_slots(s, n_publishing_)));
   (void)sessions.pump();
+  take_publication();
+}
+
+// How the publication under way has ended, where it has.
+void Engine::take_publication() {
+  SessionStore& sessions = kv_stream_.sessions();
+  if (publishing_ == nullptr || sessions.is_saving()) return;
+  Session& s = *std::exchange(publishing_, nullptr);
+  if (sessions.last()) {
+    s.n_published = n_publishing_;
+    return;
+  }
+  s.answer_ended = s.answer_ended || publishing_answer_;
+  s.refused_ns = std::max<u64>(1, clock_->now_ns());
+  std::array<char, 512> text{};
+  format_error(sessions.last().error(), text.data(), text.size());
+  log_.warning("a session's work is not on disk: %s", text.data());
+}
+
+// Waits for it: for who uses the store's buffers next, or ends.
+void Engine::end_publication() {
+  if (publishing_ == nullptr) return;
+  kv_stream_.sessions().finish_save();
+  take_publication();
+}
+
+// Of a session that is done with: its answer is to be found by who asks for its name.
+void Engine::publish_last(Session& s) {
+  if (publishing_ == &s) end_publication();
+  if (!publishes() || !rests_unpublished(s)) return;
+  end_publication();  // another's
+  begin_publication(s);
+  end_publication();
 }
 
 u32 Engine::slice_rows_max(const Session& s) const {

@@ -44,7 +44,8 @@ Result<void> KvStream::open(const KvStreamArgs& args) {
   told_mode_ = store::Mode::on;
   if (const Result<void> opened = open_store(args); !opened) {
     close_store();
-    const bool fits = tiers.n_frames >= args.plan->groups_max;
+    // A step finds places for its rows, and a window beside them.
+    const bool fits = tiers.n_frames >= args.plan->groups_max + tiers.window_groups;
     if (!fits || !store::is_disk_failure(opened.error())) return opened;
     std::array<u8, 32> entropy{};
     TARN_CHECK(fill_random(entropy));

@@ -77,10 +77,11 @@ struct Session {
   // What it is called in the store; empty: it is not kept.
   std::array<char, store::kManifestNameBytesMax> name_text{};
   u32 name_bytes = 0;
-  u64 revision = 0;       // of its last manifest
-  u32 turn_begin = 0;     // where the last input begins
-  u32 n_published = 0;    // slots that a manifest knows of
-  bool has_news = false;  // tokens or KV changed since one was begun
+  u64 revision = 0;           // of its last manifest
+  u32 turn_begin = 0;         // where the last input begins
+  u32 n_published = 0;        // slots that a manifest knows of
+  bool answer_ended = false;  // and stands at the end, and no manifest with it was begun
+  u64 refused_ns = 0;         // when that one failed; 0: it did not
   u64 published_ns = 0;
   std::string_view name() const { return {name_text.data(), name_bytes}; }
 

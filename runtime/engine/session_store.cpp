@@ -85,16 +85,18 @@ void SessionStore::begin_save(const SaveArgs& args) {
   }
 }
 
-Result<void> SessionStore::save(const SaveArgs& args) {
-  while (is_saving()) {  // somebody's publication
-    if (!pump()) args_.mover->pump(kWaitNs);
-  }
-  wait();  // for what a save that was dropped had begun
-  begin_save(args);
-  flushes_ = true;
+void SessionStore::finish_save() {
   while (is_saving()) {
     if (!pump()) args_.mover->pump(kWaitNs);
   }
+}
+
+Result<void> SessionStore::save(const SaveArgs& args) {
+  finish_save();  // somebody's publication
+  wait();         // for what a save that was dropped had begun
+  begin_save(args);
+  flushes_ = true;
+  finish_save();
   return last_;
 }
 

@@ -74,6 +74,7 @@ class SessionStore {
   u32 n_named_pages(const kv::Sequence& sequence) const;
 
   void begin_save(const SaveArgs& args);
+  void finish_save();  // waits for it, if one is under way
   bool is_saving() const { return stage_ != Stage::none; }
   bool is_busy() const { return is_saving() || n_asked_ > 0; }
   bool is_saving(const kv::Sequence& sequence) const {

@@ -73,6 +73,8 @@ void Store::stay_off(const Error& why, const std::array<u8, 32>& entropy) {
   TARN_ASSERT(mode_ == Mode::off && io_ == nullptr);
   why_ = why;
   label_.secret = make_secret(entropy);
+  index_ = {};  // of an earlier opening
+  stats_ = {};
 }
 
 bool Store::is_stuck() const {

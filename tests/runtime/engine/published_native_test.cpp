@@ -43,9 +43,18 @@ void settle(KeptLife& life) {
   }
 }
 
+// The same, with time that passes in steps.
+void read_on(KeptLife& life) {
+  while (life.engine().has_work()) {
+    life.clock.advance_ns(2'000'000);
+    life.engine().step();
+  }
+}
+
 struct There {
   std::vector<u32> ids;
   u32 n_computed = 0;
+  bool is_cut_off = false;
 };
 There taken_up(const SmallModel& model, const test::KeptHow& how, const SimDisk& image) {
   SimDisk disk = image;
@@ -54,7 +63,7 @@ There taken_up(const SmallModel& model, const test::KeptHow& how, const SimDisk&
   const auto resumed = life.engine().resume("talk");
   REQUIRE(resumed.has_value());
   const Session& s = life.engine().session_state(resumed->idx);
-  return {{s.ids.begin(), s.ids.begin() + s.n_ids}, resumed->n_computed};
+  return {{s.ids.begin(), s.ids.begin() + s.n_ids}, resumed->n_computed, resumed->is_cut_off};
 }
 
 std::vector<u32> ids_of(KeptLife& life, SessionIdx session) {
@@ -71,15 +80,10 @@ TEST_CASE("an answer that has ended is on disk to its last token") {
   REQUIRE(life.engine().feed(session, test::random_ids(1, 100)).has_value());
   life.generate(session, 23);
   settle(life);
-  There there = taken_up(model, how, disk);
+  const There there = taken_up(model, how, disk);
   CHECK(there.ids == ids_of(life, session));
   CHECK(there.n_computed == 112);
-  // A cut is news, too, and an idle engine writes nothing more.
-  REQUIRE(life.engine().truncate(session, 70).has_value());
-  settle(life);
-  there = taken_up(model, how, disk);
-  CHECK(there.ids == ids_of(life, session));
-  CHECK(there.n_computed == 64);
+  CHECK_FALSE(there.is_cut_off);
   const u64 n_writes = disk.n_write_events();
   for (u32 i = 0; i < 5; ++i) life.engine().step();
   CHECK(disk.n_write_events() == n_writes);
@@ -99,14 +103,16 @@ TEST_CASE("a conversation that selects: its tokens, and the pages that follow fr
     REQUIRE(lossy_from >= 300);
     REQUIRE(lossy_from < 320);
     REQUIRE(engine.feed(session, test::random_ids(2, 400)).has_value());
-    settle(life);
+    read_on(life);
     There there = taken_up(model, how, disk);
     CHECK(there.ids == ids_of(life, session));
+    CHECK(there.is_cut_off);  // nobody has answered it
     CHECK(there.n_computed == lossy_from / test::kKeptPage * test::kKeptPage);
     // With what was selected cut off, it is exact again.
     REQUIRE(engine.truncate(session, 297).has_value());
     CHECK(engine.session_state(session).lossy_from == Session::kExact);
     REQUIRE(engine.feed(session, test::random_ids(3, 104)).has_value());
+    life.generate(session, 3);
     settle(life);
     there = taken_up(model, how, disk);
     CHECK(there.ids == ids_of(life, session));
@@ -145,6 +151,51 @@ TEST_CASE(
     CHECK(there.ids == ids_of(life, session));
     CHECK(there.n_computed >= 720 / test::kKeptPage * test::kKeptPage);
   }
+}
+
+TEST_CASE("who is done with a session right after its answer finds it again") {
+  const SmallModel model("llama", "q8_0");
+  for (const bool closes : {false, true}) {
+    CAPTURE(closes);
+    const test::KeptHow how{.publish_ms = 3'600'000};
+    SimDisk disk(1);
+    std::vector<u32> ids;
+    {
+      KeptLife life(model, how, disk);
+      const SessionIdx session = kept(life);
+      REQUIRE(life.engine().feed(session, test::random_ids(1, 100)).has_value());
+      life.generate(session, 9);
+      ids = ids_of(life, session);
+      if (!closes) life.engine().destroy_session(session);
+    }
+    CHECK(taken_up(model, how, disk).ids == ids);
+  }
+}
+
+TEST_CASE("an answer that the write budget refuses is told once, and published the next day") {
+  const SmallModel model("llama", "q8_0");
+  // 14 groups of 12 KiB and a manifest: not all of it.
+  const test::KeptHow how{.publish_ms = 1'000, .daily_write_bytes = 160'000};
+  SimDisk disk(1);
+  u32 n_warnings = 0;
+  const auto count = [](void* n, LogLevel level, const char* text) {
+    const bool is_it = std::strstr(text, "not on disk") != nullptr;
+    *static_cast<u32*>(n) += level == LogLevel::warning && is_it ? 1 : 0;
+  };
+  KeptLife life(model, how, disk, Log(count, &n_warnings, LogLevel::info));
+  const SessionIdx session = kept(life), other = test::create(life);
+  REQUIRE(life.engine().feed(session, test::random_ids(1, 100)).has_value());
+  life.generate(session, 23);
+  settle(life);
+  REQUIRE(n_warnings == 1);
+  for (u32 i = 0; i < 5; ++i) life.engine().step();
+  CHECK(n_warnings == 1);
+  CHECK_FALSE(life.engine().has_work());
+  life.clock.advance_ns(86'400'000'000'000);
+  REQUIRE(life.engine().feed(other, test::random_ids(2, 30)).has_value());
+  settle(life);
+  CHECK(n_warnings == 1);
+  CHECK(taken_up(model, how, disk).ids == ids_of(life, session));
 }
 
 TEST_CASE("a kept prompt over a slow disk is not read in slices of a few rows") {
