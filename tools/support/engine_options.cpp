@@ -60,7 +60,8 @@ void set_store(Config& config, const std::string& folder) {
   namespace fs = std::filesystem;
   const fs::path path = fs::absolute(folder);
   std::error_code error;
-  const fs::space_info space = fs::space(fs::exists(path) ? path : path.parent_path(), error);
+  const bool is_there = fs::exists(path, error);
+  const fs::space_info space = fs::space(is_there ? path : path.parent_path(), error);
   if (error) throw Failure{kExitIo, "--store " + folder + ": " + error.message()};
   // What the store has already counts as free, and is never to be made shorter.
   std::error_code absent;

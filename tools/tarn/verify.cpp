@@ -324,7 +324,9 @@ void print_as_json(const VerifyCommand& command, const std::vector<Trial>& trial
     json.begin_object();
     json.key("name").text(trial.name);
     json.key("method").text(kSelectMethodNames[static_cast<u64>(trial.select.method)]);
-    json.key("k_tokens").number(trial.select.k);
+    const bool is_share = trial.select.context_divisor > 0;  // a step goes by that, then
+    json.key("k_tokens").number(is_share ? 0 : trial.select.k);
+    json.key("context_divisor").number(trial.select.context_divisor);
     json.key("steps_selected").number(trial.kls.size());
     json.key("tokens_read").real(trial.tokens_read);
     json.key("kl_mean").real(trial.kl_mean());
