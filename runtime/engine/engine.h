@@ -337,6 +337,7 @@ class Engine final : private StepWatch {
   Result<void> check_keeps() const;
   bool publishes() const;
   bool is_due(const Session& session, u64 now_ns) const;
+  bool has_answer_to_publish(const Session& session) const;
   bool rests_unpublished(const Session& session) const;
   void begin_publication(Session& session);
   void take_publication();

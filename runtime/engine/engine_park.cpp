@@ -318,15 +318,17 @@ bool Engine::is_due(const Session& s, u64 now_ns) const {
   if (s.state != SessionState::idle) {
     return now_ns - s.published_ns >= publish_ns_ && n_full_pages(s) > n_published_pages(s);
   }
-  if (rests_unpublished(s)) return true;
-  return s.answer_ended && s.refused_ns != 0 && now_ns - s.refused_ns >= publish_ns_ &&
+  return has_answer_to_publish(s) && (s.refused_ns == 0 || now_ns - s.refused_ns >= publish_ns_);
+}
+
+bool Engine::has_answer_to_publish(const Session& s) const {
+  return s.state == SessionState::idle && s.name_bytes > 0 && s.answer_ended &&
          n_full_pages(s) >= n_published_pages(s);
 }
 
 // What was refused is tried again, but nobody wakes up for it.
 bool Engine::rests_unpublished(const Session& s) const {
-  return s.state == SessionState::idle && s.name_bytes > 0 && s.answer_ended && s.refused_ns == 0 &&
-         n_full_pages(s) >= n_published_pages(s);
+  return has_answer_to_publish(s) && s.refused_ns == 0;
 }
 
 // The end of the store was told when it came.
