@@ -30,6 +30,21 @@ struct KeptHow {
   SelectConfig select{};
 };
 
+// Sinks, local ones and a choice of 138 tokens in all.
+inline SelectConfig kept_select() {
+  SelectConfig select;
+  select.method = SelectMethod::pq;
+  select.code_bits = 2;
+  select.n_subspaces = 2;
+  select.n_sinks = 20;
+  select.n_local = 70;
+  select.k = 48;
+  select.iterations = 3;
+  select.swap_tokens = 4;
+  select.context_min = 1;
+  return select;
+}
+
 inline Config kept_config(const KeptHow& how, bool keeps) {
   Config config = small_config();
   config.context_tokens = how.context_tokens;

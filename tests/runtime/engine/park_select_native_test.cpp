@@ -15,20 +15,6 @@ using test::KeptLife;
 using test::SimDisk;
 using test::SmallModel;
 
-SelectConfig select() {
-  SelectConfig select;
-  select.method = SelectMethod::pq;
-  select.code_bits = 2;
-  select.n_subspaces = 2;
-  select.n_sinks = 20;
-  select.n_local = 70;
-  select.k = 48;
-  select.iterations = 3;
-  select.swap_tokens = 4;
-  select.context_min = 1;
-  return select;
-}
-
 // Three turns; the session's tokens.
 std::vector<u32> talk(KeptLife& life, SessionIdx session) {
   test::first_part(life, session, 300);
@@ -45,7 +31,7 @@ TEST_CASE("a kept conversation that selected goes on as if its tokens had been o
   const SmallModel model("llama", "q8_0");
   for (const bool few_frames : {false, true}) {
     CAPTURE(few_frames);
-    const test::KeptHow how{.few_frames = few_frames, .select = select()};
+    const test::KeptHow how{.few_frames = few_frames, .select = test::kept_select()};
     SimDisk disk(1);
     std::vector<u32> ids;
     test::Second went_on;

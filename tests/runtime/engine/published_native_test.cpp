@@ -14,20 +14,6 @@ using test::KeptLife;
 using test::SimDisk;
 using test::SmallModel;
 
-SelectConfig select() {
-  SelectConfig select;
-  select.method = SelectMethod::pq;
-  select.code_bits = 2;
-  select.n_subspaces = 2;
-  select.n_sinks = 20;
-  select.n_local = 70;
-  select.k = 48;
-  select.iterations = 3;
-  select.swap_tokens = 4;
-  select.context_min = 1;
-  return select;
-}
-
 SessionIdx kept(KeptLife& life) {
   const SessionIdx session = test::create(life);
   REQUIRE(life.engine().keep(session, "talk").has_value());
@@ -93,7 +79,8 @@ TEST_CASE("a conversation that selects: its tokens, and the pages that follow fr
   const SmallModel model("llama", "q8_0");
   for (const bool few_frames : {false, true}) {
     CAPTURE(few_frames);
-    const test::KeptHow how{.few_frames = few_frames, .publish_ms = 1, .select = select()};
+    const test::KeptHow how{
+        .few_frames = few_frames, .publish_ms = 1, .select = test::kept_select()};
     SimDisk disk(1);
     KeptLife life(model, how, disk);
     Engine& engine = life.engine();
@@ -125,10 +112,10 @@ TEST_CASE(
   const SmallModel model("llama", "q8_0");
   for (const bool few_frames : {false, true}) {
     CAPTURE(few_frames);
-    test::KeptHow how{.few_frames = few_frames, .publish_ms = 1, .select = select()};
+    test::KeptHow how{.few_frames = few_frames, .publish_ms = 1, .select = test::kept_select()};
     how.select.exact_answers = true;
     SimDisk disk(1);
-    KeptLife life(model, how, disk), by_hand(model, {.select = select()});
+    KeptLife life(model, how, disk), by_hand(model, {.select = test::kept_select()});
     const SessionIdx session = kept(life), cut = test::create(by_hand);
     const std::vector<u32> input = test::random_ids(2, 400);
     CHECK(test::first_part(life, session, 300) == test::first_part(by_hand, cut, 300));
