@@ -32,14 +32,22 @@ void PageNames::init(u32 n_names, u32 page_tokens, const store::Secret* secret,
 }
 
 u32 PageNames::make(const store::Key& root, u32 before, std::span<const u32> token_ids) {
+  const store::Key& key_before = before == kNoName ? root : nodes_[before].chain;
+  return take(store::chain_key(*secret_, key_before, token_ids), token_ids);
+}
+
+u32 PageNames::make_unshared(const store::Key& key, std::span<const u32> token_ids) {
+  return take(key, token_ids);
+}
+
+u32 PageNames::take(const store::Key& chain, std::span<const u32> token_ids) {
   TARN_ASSERT(token_ids.size() == page_tokens_);
   TARN_ASSERT(free_head_ != kNoName);  // there are as many as pages of slots
   const u32 name = free_head_;
   Node& node = nodes_[name];
   free_head_ = node.next_free;
   --n_free_;
-  const store::Key& key_before = before == kNoName ? root : nodes_[before].chain;
-  node = {.chain = store::chain_key(*secret_, key_before, token_ids)};
+  node = {.chain = chain};
   std::copy(token_ids.begin(), token_ids.end(), &token_ids_[u64{name} * page_tokens_]);
   return name;
 }

@@ -32,6 +32,8 @@ class PageNames {
   // The name of a page behind the one called `before` (kNoName: behind none, under the root). It
   // has no reference yet, and must get n_cache_layers of them at once.
   u32 make(const store::Key& root, u32 before, std::span<const u32> token_ids);
+  // Likewise of a page whose KV does not follow from its tokens, under a key of its own.
+  u32 make_unshared(const store::Key& key, std::span<const u32> token_ids);
   void hold(u32 name) { ++nodes_[name].references; }
   void let_go(u32 name);
 
@@ -50,6 +52,8 @@ class PageNames {
     u32 references = 0;
     u32 next_free = kNoName;
   };
+
+  u32 take(const store::Key& chain, std::span<const u32> token_ids);
 
   const store::Secret* secret_ = nullptr;
   u32 page_tokens_ = 0;

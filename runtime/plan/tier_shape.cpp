@@ -203,9 +203,16 @@ Result<void> cut_store(const model::ModelSpec& spec, const Config& config, const
   store::RecordShape manifest{};
   if (keeps) {
     const u32 n_tokens = std::min(inputs.context_tokens, store::kManifestTokensMax);
-    manifest.payload_bytes = store::manifest_bytes_max(n_tokens, page_tokens, /*n_turns=*/1);
+    manifest.payload_bytes = store::manifest_bytes_max({.n_tokens = n_tokens,
+                                                        .page_tokens = page_tokens,
+                                                        .n_turns = 1,
+                                                        .n_codebooks = kCodebooksMax,
+                                                        .n_answers = kKeptAnswersMax});
     shape->manifest_bytes = align_up(manifest.payload_bytes, store::kSectorBytes);
-    shape->copy_bytes = shape->manifest_bytes + kTierCopyGroups * inputs.group_shape.group_bytes();
+    // The tail of a session that selects is copied while the session goes on: all layers at once.
+    const u64 n_tail = config.select.is_full() ? 0 : spec.n_cache_layers;
+    shape->copy_bytes = shape->manifest_bytes +
+                        std::max<u64>(kTierCopyGroups, n_tail) * inputs.group_shape.group_bytes();
     shape->n_names = inputs.groups_max / spec.n_cache_layers;
     shape->tables_bytes +=
         align_up(kv::PageNames::bookkeeping_bytes(shape->n_names, page_tokens), kPieceAlignment);

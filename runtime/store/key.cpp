@@ -17,7 +17,7 @@ Key hash(const Secret& secret, const void* bytes, u64 n_bytes) {
 }
 
 // Keys of different kinds cannot be equal by construction of their bytes.
-enum class Domain : u32 { root = 1, chain = 2, layer = 3, session = 4 };
+enum class Domain : u32 { root = 1, chain = 2, layer = 3, session = 4, unshared = 5 };
 
 }  // namespace
 
@@ -55,6 +55,11 @@ Key chain_key(const Secret& secret, const Key& before, std::span<const u32> toke
 Key layer_key(const Secret& secret, const Key& chain, u32 cache_layer) {
   const u64 words[4] = {static_cast<u64>(Domain::layer), chain.low, chain.high, cache_layer};
   return hash(secret, words, sizeof words);
+}
+
+Key unshared_key(const Secret& secret, const std::array<u64, 4>& words) {
+  const u64 all[5] = {static_cast<u64>(Domain::unshared), words[0], words[1], words[2], words[3]};
+  return hash(secret, all, sizeof all);
 }
 
 Key session_key(const Secret& secret, const Key& tenant, std::string_view name) {

@@ -8,6 +8,7 @@
 //   root key    of (model, layout, dtype, rope, tenant, numerics_id, prefill policy): whatever
 //               makes KV of equal tokens differ belongs into its bytes
 //   chain key   of (key before, token ids); the record of each cache layer under layer_key()
+//   unshared    of KV that does not follow from its tokens alone: nobody else has its key
 //   session     of (tenant, name): where a session's manifest lies, whatever model it is of
 #pragma once
 
@@ -34,6 +35,8 @@ Key root_key(const Secret& secret, std::span<const std::byte> identity);
 Key chain_key(const Secret& secret, const Key& before, std::span<const u32> token_ids);
 // The key of one cache layer's group, from the chain over the tokens.
 Key layer_key(const Secret& secret, const Key& chain, u32 cache_layer);
+// Of words that nobody else has, in place of a chain over tokens.
+Key unshared_key(const Secret& secret, const std::array<u64, 4>& words);
 Key session_key(const Secret& secret, const Key& tenant, std::string_view name);
 
 }  // namespace tarn::store

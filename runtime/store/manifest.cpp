@@ -32,7 +32,11 @@ struct ManifestHead {
   u32 name_bytes = 0;
   u32 policy_bytes = 0;
   u64 saved_at_s = 0;
-  std::array<u32, 18> reserved{};
+  u32 lossy_from = 0;
+  u32 n_indexes = 0;
+  u32 n_answers = 0;
+  u32 n_fed = 0;
+  std::array<u32, 14> reserved{};
 };
 static_assert(sizeof(ManifestHead) == 320);
 constexpr u64 kPartAlignment = 8;
@@ -47,11 +51,13 @@ u64 body_bytes(const ManifestHead& head) {
   return part_bytes<Key>(head.n_groups) + part_bytes<ManifestCodebook>(head.n_codebooks) +
          part_bytes<u32>(head.n_tokens) + part_bytes<u32>(head.n_turns) +
          part_bytes<ManifestBias>(head.n_biases) + part_bytes<char>(head.name_bytes) +
-         part_bytes<char>(head.policy_bytes);
+         part_bytes<char>(head.policy_bytes) + part_bytes<ManifestIndex>(head.n_indexes) +
+         part_bytes<ManifestAnswer>(head.n_answers);
 }
 static_assert(sizeof(ManifestHead) + 16 * u64{kManifestGroupsMax} + 4 * u64{kManifestTokensMax} +
                   (32 + 4) * u64{kManifestTurnsMax} + 8 * u64{kManifestBiasesMax} +
-                  kManifestNameBytesMax + kManifestPolicyBytesMax <=
+                  kManifestNameBytesMax + kManifestPolicyBytesMax + sizeof(ManifestIndex) +
+                  sizeof(ManifestAnswer) * u64{kManifestAnswersMax} <=
               kPayloadBytesMax);
 
 bool is_finite(const SamplerState& s) {
@@ -66,12 +72,32 @@ const char* codebooks_fault(const Manifest& manifest) {
   u64 end = 0;
   for (const ManifestCodebook& codebook : manifest.codebooks) {
     if (codebook.reserved != 0 || codebook.first_slot < end) return "codebooks";
+    if (codebook.n_slots == 0) return "codebooks";
     end = u64{codebook.first_slot} + codebook.n_slots;
     if (end > manifest.n_slots) return "codebooks";
   }
+  if (manifest.lossy_from != 0 && manifest.lossy_from >= manifest.n_slots) return "lossy_from";
   const ManifestSegments& s = manifest.segments;
   if (s.middle_begin > s.middle_end || s.middle_end > manifest.n_slots) return "segments";
   return nullptr;
+}
+
+const char* index_fault(const Manifest& manifest) {
+  const u64 n_tokens = manifest.token_ids.size();
+  if (manifest.index.empty()) {
+    if (!manifest.answers.empty()) return "answers";
+    return manifest.n_fed != 0 ? "n_fed" : nullptr;
+  }
+  if (manifest.index.size() > 1) return "n_indexes";
+  if (manifest.index[0].reserved != std::array<u32, 2>{}) return "index";
+  if (manifest.n_fed > n_tokens || (manifest.n_fed == 0) != (n_tokens == 0)) return "n_fed";
+  if (manifest.answers.size() > kManifestAnswersMax) return "n_answers";
+  u64 end = 0;
+  for (const ManifestAnswer& answer : manifest.answers) {
+    if (answer.begin <= end || answer.end <= answer.begin) return "answers";
+    end = answer.end;
+  }
+  return manifest.answers.empty() || end < manifest.n_fed ? nullptr : "answers";
 }
 
 const char* counts_fault(const ManifestHead& head) {
@@ -82,6 +108,8 @@ const char* counts_fault(const ManifestHead& head) {
   if (head.n_biases > kManifestBiasesMax) return "n_biases";
   if (head.name_bytes > kManifestNameBytesMax) return "name";
   if (head.policy_bytes > kManifestPolicyBytesMax) return "policy";
+  if (head.n_indexes > 1) return "n_indexes";
+  if (head.n_answers > kManifestAnswersMax) return "n_answers";
   return nullptr;
 }
 
@@ -101,7 +129,11 @@ ManifestHead head_of(const Manifest& manifest) {
           .n_biases = static_cast<u32>(manifest.biases.size()),
           .name_bytes = static_cast<u32>(manifest.name.size()),
           .policy_bytes = static_cast<u32>(manifest.policy.size()),
-          .saved_at_s = manifest.saved_at_s};
+          .saved_at_s = manifest.saved_at_s,
+          .lossy_from = manifest.lossy_from,
+          .n_indexes = static_cast<u32>(manifest.index.size()),
+          .n_answers = static_cast<u32>(manifest.answers.size()),
+          .n_fed = manifest.n_fed};
 }
 
 Unexpected damaged(const char* part) {
@@ -206,6 +238,7 @@ const char* manifest_fault(const Manifest& manifest) {
   }
   if (manifest.codebooks.size() > kManifestTurnsMax) return "n_codebooks";
   if (const char* fault = codebooks_fault(manifest)) return fault;
+  if (const char* fault = index_fault(manifest)) return fault;
   if (manifest.biases.size() > kManifestBiasesMax) return "n_biases";
   for (const ManifestBias& bias : manifest.biases) {
     if (std::isnan(bias.bias)) return "biases";
@@ -219,13 +252,14 @@ const char* manifest_fault(const Manifest& manifest) {
 
 namespace {
 
-// Calls on_key(page, key) for every page until it says false.
+// Calls on_key(page, key) for every page whose key follows from tokens, until it says false.
 template <class OnKey>
 void each_key(const Secret& secret, const Manifest& manifest, OnKey&& on_key) {
   const u32 page_tokens = manifest.identity.page_tokens;
   const auto ids = manifest.token_ids.first(manifest.n_slots);
   Key key = identity_key(secret, manifest.identity);
-  for (u32 page = 0; page < pages_of(manifest); ++page) {
+  const u32 n_pages = std::min(pages_of(manifest), unshared_page(manifest));
+  for (u32 page = 0; page < n_pages; ++page) {
     const u64 begin = u64{page} * page_tokens;
     const u64 n = std::min<u64>(page_tokens, ids.size() - begin);
     key = chain_key(secret, key, ids.subspan(begin, n));
@@ -235,11 +269,15 @@ void each_key(const Secret& secret, const Manifest& manifest, OnKey&& on_key) {
 
 }  // namespace
 
-void make_keys(const Secret& secret, const Manifest& manifest, std::span<Key> out) {
+void make_keys(const Secret& secret, const Manifest& manifest, u64 nonce, std::span<Key> out) {
   each_key(secret, manifest, [&](u32 page, const Key& key) {
     out[page] = key;
     return true;
   });
+  for (u32 page = unshared_page(manifest); page < pages_of(manifest); ++page) {
+    const Key& theirs = page_key(manifest, page);
+    out[page] = unshared_key(secret, {theirs.low, theirs.high, page, nonce});
+  }
 }
 
 const char* keys_fault(const Secret& secret, const Manifest& manifest) {
@@ -257,15 +295,18 @@ u64 manifest_bytes(const Manifest& manifest) {
   return sizeof(ManifestHead) + body_bytes(head_of(manifest));
 }
 
-u64 manifest_bytes_max(u32 n_tokens, u32 page_tokens, u32 n_turns) {
-  TARN_ASSERT(n_tokens <= kManifestTokensMax && n_turns <= kManifestTurnsMax);
-  const ManifestHead head{.n_groups = n_tokens / page_tokens,
-                          .n_codebooks = n_turns,
-                          .n_tokens = n_tokens,
-                          .n_turns = n_turns,
+u64 manifest_bytes_max(const ManifestLimits& limits) {
+  TARN_ASSERT(limits.n_tokens <= kManifestTokensMax && limits.n_turns <= kManifestTurnsMax);
+  TARN_ASSERT(limits.n_codebooks <= kManifestTurnsMax && limits.n_answers <= kManifestAnswersMax);
+  const ManifestHead head{.n_groups = limits.n_tokens / limits.page_tokens,
+                          .n_codebooks = limits.n_codebooks,
+                          .n_tokens = limits.n_tokens,
+                          .n_turns = limits.n_turns,
                           .n_biases = kManifestBiasesMax,
                           .name_bytes = kManifestNameBytesMax,
-                          .policy_bytes = kManifestPolicyBytesMax};
+                          .policy_bytes = kManifestPolicyBytesMax,
+                          .n_indexes = 1,
+                          .n_answers = limits.n_answers};
   return sizeof head + body_bytes(head);
 }
 
@@ -283,6 +324,8 @@ void encode_manifest(const Crc32c& crc, const Manifest& manifest, std::span<std:
   parts.put(manifest.biases);
   parts.put(std::span<const char>(manifest.name));
   parts.put(std::span<const char>(manifest.policy));
+  parts.put(manifest.index);
+  parts.put(manifest.answers);
   head.crc = crc_of(crc, out, head);
   std::memcpy(out.data(), &head, sizeof head);
 }
@@ -315,7 +358,9 @@ Result<Manifest> decode_manifest(const Crc32c& crc, std::span<const std::byte> b
                     .tail = head.tail,
                     .sampler = head.sampler,
                     .segments = head.segments,
-                    .saved_at_s = head.saved_at_s};
+                    .lossy_from = head.lossy_from,
+                    .saved_at_s = head.saved_at_s,
+                    .n_fed = head.n_fed};
   manifest.groups = parts.take<Key>(head.n_groups);
   manifest.codebooks = parts.take<ManifestCodebook>(head.n_codebooks);
   manifest.token_ids = parts.take<u32>(head.n_tokens);
@@ -325,6 +370,8 @@ Result<Manifest> decode_manifest(const Crc32c& crc, std::span<const std::byte> b
   const auto policy = parts.take<char>(head.policy_bytes);
   manifest.name = {name.data(), name.size()};
   manifest.policy = {policy.data(), policy.size()};
+  manifest.index = parts.take<ManifestIndex>(head.n_indexes);
+  manifest.answers = parts.take<ManifestAnswer>(head.n_answers);
   if (!parts.padding_is_zero()) return damaged("padding");
   if (const char* fault = manifest_fault(manifest)) return damaged(fault);
   return manifest;

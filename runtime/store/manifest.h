@@ -9,13 +9,20 @@
 //   tail         the slots behind the last full group, a group of its own under the chain key of
 //                those tokens: likewise, under layer_key(secret, tail, l)
 //   codebooks    one for each turn that was clustered, likewise by cache layer; with how many
-//                updates it was made, since the result is a function of them (DESIGN.md section 8)
+//                updates it was made, since the result is a function of them (DESIGN.md section 8).
+//                A key of zeros: no record has it, it is made again of the slots that it names
+//   lossy        from slot lossy_from on, KV was computed by selection, or from what was: it does
+//                not follow from the tokens. The page that it stands in and those behind it, the
+//                tail too, lie under unshared_key()s, which nobody can find by their tokens
+//   index        what a session of this policy chooses by beside its KV, with n_slots in it, and
+//                which tokens were generated
 //   identity     what makes KV of equal tokens differ; the root key is made of the same bytes
 //
 // Format version 1, little-endian: ManifestHead (320 bytes), then, each padded with zeros to 8
 // bytes: group keys [n_groups] of 16 bytes, codebooks [n_codebooks] of 32, token ids [n_tokens] of
-// 4, turn begins [n_turns] of 4, logit biases [n_biases] of 8, name, policy. Nothing follows. A
-// CRC32C covers it all, so that an export can be checked without a store.
+// 4, turn begins [n_turns] of 4, logit biases [n_biases] of 8, name, policy, index [n_indexes] of
+// 48, answers [n_answers] of 8. Nothing follows. A CRC32C covers it all, so that an export can be
+// checked without a store.
 //
 //   memory   decode() copies nothing: its spans point into the bytes, which are 8-byte aligned
 //   errors   bytes are checked, never believed: a damaged manifest is a session that is not there
@@ -39,6 +46,7 @@ inline constexpr u32 kManifestTurnsMax = 1u << 16;
 inline constexpr u32 kManifestBiasesMax = 256;
 inline constexpr u32 kManifestNameBytesMax = 128;
 inline constexpr u32 kManifestPolicyBytesMax = 4096;
+inline constexpr u32 kManifestAnswersMax = 4096;
 
 // Whatever makes KV of equal tokens differ. Every field counts; zero where something has no say.
 struct KvIdentity {
@@ -116,6 +124,22 @@ struct ManifestSegments {
   friend bool operator==(const ManifestSegments&, const ManifestSegments&) = default;
 };
 
+// select::KeptLife and what goes with it, as the engine has it; checked there.
+struct ManifestIndex {
+  std::array<u32, 8> life{};
+  u32 turn_end = 0, turn_input_begin = 0;
+  std::array<u32, 2> reserved{};
+  friend bool operator==(const ManifestIndex&, const ManifestIndex&) = default;
+};
+static_assert(sizeof(ManifestIndex) == 48);
+
+// Tokens [begin, end) were generated, and there is an input behind them.
+struct ManifestAnswer {
+  u32 begin = 0, end = 0;
+  friend bool operator==(const ManifestAnswer&, const ManifestAnswer&) = default;
+};
+static_assert(sizeof(ManifestAnswer) == 8);
+
 struct Manifest {
   KvIdentity identity{};
   u64 revision = 0;  // of this session: grows with every save
@@ -123,6 +147,7 @@ struct Manifest {
   Key tail{};        // zero where the last group is full
   SamplerState sampler{};
   ManifestSegments segments{};
+  u32 lossy_from = 0;  // 0: all KV follows from the tokens
   u64 saved_at_s = 0;  // by the wall clock, as its owner says: to be shown, and for nothing else
   std::span<const Key> groups{};  // n_slots / page_tokens
   std::span<const ManifestCodebook> codebooks{};
@@ -130,7 +155,10 @@ struct Manifest {
   std::span<const u32> turn_begins{};  // ascending: where inputs of the conversation begin
   std::span<const ManifestBias> biases{};
   std::string_view name{};
-  std::string_view policy{};  // the preset in words, as its owner writes it; compared at resume
+  std::string_view policy{};  // what choices depend on, as the owner writes it; compared
+  std::span<const ManifestIndex> index{};     // one, or none: made anew of all tokens
+  std::span<const ManifestAnswer> answers{};  // with an index: the last ones, ascending
+  u32 n_fed = 0;                              // with an index: tokens up to the last that was fed
 };
 
 // Whether a manifest holds together; encode() asserts it and decode() has checked it. nullptr, or
@@ -141,20 +169,33 @@ const char* manifest_fault(const Manifest& manifest);
 inline bool has_tail(const Manifest& manifest) {
   return manifest.n_slots % manifest.identity.page_tokens != 0;
 }
+// The first page under an unshared key.
+inline u32 unshared_page(const Manifest& manifest) {
+  return manifest.lossy_from == 0 ? ~u32{0} : manifest.lossy_from / manifest.identity.page_tokens;
+}
 inline u32 pages_of(const Manifest& manifest) {
   return static_cast<u32>(manifest.groups.size()) + (has_tail(manifest) ? 1 : 0);
 }
 inline const Key& page_key(const Manifest& manifest, u32 page) {
   return page < manifest.groups.size() ? manifest.groups[page] : manifest.tail;
 }
-// The keys of its pages in the store with this secret: out has pages_of().
-void make_keys(const Secret& secret, const Manifest& manifest, std::span<Key> out);
-// nullptr, or the first part whose keys are not those of its tokens.
+// The keys of its pages in the store with this secret: out has pages_of(). Where it has unshared
+// ones, those of one nonce are nobody else's.
+void make_keys(const Secret& secret, const Manifest& manifest, u64 nonce, std::span<Key> out);
+// nullptr, or the first part whose keys are not those of its tokens. Unshared ones are what
+// they are.
 const char* keys_fault(const Secret& secret, const Manifest& manifest);
 
 u64 manifest_bytes(const Manifest& manifest);
-// The most that one of so many tokens takes, with one codebook a turn.
-u64 manifest_bytes_max(u32 n_tokens, u32 page_tokens, u32 n_turns);
+// The most that one of so many tokens takes.
+struct ManifestLimits {
+  u32 n_tokens = 0;
+  u32 page_tokens = 0;
+  u32 n_turns = 0;
+  u32 n_codebooks = 0;
+  u32 n_answers = 0;
+};
+u64 manifest_bytes_max(const ManifestLimits& limits);
 // `out` has manifest_bytes().
 void encode_manifest(const Crc32c& crc, const Manifest& manifest, std::span<std::byte> out);
 Result<Manifest> decode_manifest(const Crc32c& crc, std::span<const std::byte> bytes);

@@ -1,10 +1,12 @@
 #include "runtime/store/session_copy.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "platform/base/assert.h"
 #include "platform/base/checked.h"
+#include "platform/io/private_folder.h"
 
 namespace tarn::store {
 namespace {
@@ -401,7 +403,9 @@ Result<ImportDone> SessionCopy::read(const ImportArgs& args) {
   for (u32 group = 0; group < n_groups; ++group) {
     TARN_CHECK(read_group(file, head, manifest, group, buffer(slots_[0])));
   }
-  make_keys(args_.store->secret(), manifest, args_.keys);
+  std::array<u8, 8> random{};
+  TARN_CHECK(fill_random(random));
+  make_keys(args_.store->secret(), manifest, std::bit_cast<u64>(random), args_.keys);
   const Manifest own = with_keys(manifest, args_.keys);
   first_generation_ = args_.store->next_generation();
   n_begun_ = 0;

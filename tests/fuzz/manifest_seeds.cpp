@@ -12,8 +12,10 @@ using tarn::u32;
 using tarn::u64;
 using tarn::store::Key;
 using tarn::store::Manifest;
+using tarn::store::ManifestAnswer;
 using tarn::store::ManifestBias;
 using tarn::store::ManifestCodebook;
+using tarn::store::ManifestIndex;
 
 struct Size {
   u32 n_tokens, n_slots, n_turns;
@@ -35,16 +37,24 @@ int main(int argc, char** argv) {
       codebooks.push_back({.key = {i, 5}, .first_slot = 16 + i * 10, .n_slots = 10});
       biases.push_back({.token = i, .bias = -1.5f});
     }
+    // Those of several turns have selected.
+    const ManifestIndex index{.life = {60, 40, 50, 0, 0, 0, 30, 1}};
+    const std::vector<ManifestAnswer> answers{{20, 30}, {60, 70}};
+    const bool is_lossy = size.n_turns > 1;
     const Manifest manifest{.identity = {.page_tokens = 16},
                             .n_slots = size.n_slots,
                             .tail = size.n_slots % 16 != 0 ? Key{8, 9} : Key{},
+                            .lossy_from = is_lossy ? 52u : 0,
                             .groups = groups,
                             .codebooks = codebooks,
                             .token_ids = tokens,
                             .turn_begins = turns,
                             .biases = biases,
                             .name = "a session",
-                            .policy = "select.method = 'pq'"};
+                            .policy = "select.method = 'pq'",
+                            .index = std::span(&index, is_lossy ? 1 : 0),
+                            .answers = std::span(answers).first(is_lossy ? answers.size() : 0),
+                            .n_fed = is_lossy ? 90u : 0};
     std::vector<u64> words(tarn::store::manifest_bytes(manifest) / 8);
     const auto bytes = std::as_writable_bytes(std::span(words));
     tarn::store::encode_manifest(tarn::crc32c_ways()[0], manifest, bytes);

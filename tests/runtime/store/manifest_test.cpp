@@ -109,7 +109,7 @@ TEST_CASE("keys are those of a store's secret and the tokens") {
   const Secret secret = make_secret(entropy), other = make_secret(std::array<u8, 32>{4});
   CHECK(pages_of(sample.manifest) == 7);
   std::vector<Key> keys(7);
-  make_keys(secret, sample.manifest, keys);
+  make_keys(secret, sample.manifest, 1, keys);
   sample.manifest.groups = std::span(keys).first(6);
   sample.manifest.tail = keys[6];
   CHECK(page_key(sample.manifest, 5) == keys[5]);
@@ -213,6 +213,82 @@ TEST_CASE("a flipped bit, a cut, bytes behind: refused, and never read past") {
   CHECK_FALSE(decode_manifest(crc(), longer).has_value());
 }
 
+// One whose KV does not follow from its tokens, with what it chooses by.
+struct Lossy {
+  Lossy() : sample(101, 100, 3) {
+    sample.manifest.lossy_from = 50;
+    sample.manifest.index = std::span(&index, 1);
+    sample.manifest.answers = answers;
+    sample.manifest.n_fed = 80;
+    sample.encode();
+  }
+  ManifestIndex index{.life = {90, 40, 60, 70, 0, 95, 40, 1}, .turn_end = 98};
+  std::array<ManifestAnswer, 2> answers{{{30, 42}, {60, 75}}};
+  Sample sample;
+};
+
+TEST_CASE("what a session chooses by comes back, and what is wrong with it is named") {
+  Lossy lossy;
+  CHECK(lossy.sample.n_bytes == 1000 + 48 + 16);
+  const auto decoded = decode_manifest(crc(), lossy.sample.bytes());
+  REQUIRE(decoded.has_value());
+  CHECK(decoded->lossy_from == 50);
+  CHECK(decoded->n_fed == 80);
+  REQUIRE(decoded->index.size() == 1);
+  CHECK(decoded->index[0] == lossy.index);
+  CHECK(same_bytes(decoded->answers, lossy.sample.manifest.answers));
+  struct Wrong {
+    const char* fault;
+    u64 at;
+    u32 value;
+  };
+  const Wrong wrongs[] = {
+      {"index", 1000 + 40, 1},    // reserved
+      {"n_fed", 260, 102},        // behind the tokens
+      {"answers", 260, 75},       // no input behind the last one
+      {"answers", 1048, 0},       // nothing was fed before it
+      {"answers", 1048 + 4, 30},  // empty
+      {"answers", 1048 + 8, 42},  // no input between two
+      {"answers", 1048 + 12, 60},
+  };
+  for (const Wrong& wrong : wrongs) {
+    CAPTURE(wrong.at);
+    Lossy other;
+    other.sample.put_u32(wrong.at, wrong.value);
+    other.sample.mend();
+    CHECK(other.sample.fault() == wrong.fault);
+  }
+  lossy.sample.manifest.index = {};
+  CHECK(test::asserts([&] { lossy.sample.encode(); }));  // answers, and nothing that they tell
+}
+
+TEST_CASE("pages behind the first lossy slot have keys of their own, and others in another store") {
+  Lossy lossy;
+  const Secret secret = make_secret(std::array<u8, 32>{1, 2, 3});
+  Manifest& manifest = lossy.sample.manifest;
+  CHECK(unshared_page(manifest) == 3);
+  std::vector<Key> keys(7), again(7), others(7);
+  make_keys(secret, manifest, 1, keys);
+  make_keys(secret, manifest, 1, again);
+  make_keys(secret, manifest, 2, others);
+  for (u32 page = 0; page < 7; ++page) {
+    CAPTURE(page);
+    CHECK(keys[page] == again[page]);
+    CHECK((keys[page] == others[page]) == (page < 3));
+    for (u32 other = 0; other < page; ++other) CHECK_FALSE(keys[page] == keys[other]);
+  }
+  manifest.groups = std::span(keys).first(6);
+  manifest.tail = keys[6];
+  CHECK(keys_fault(secret, manifest) == nullptr);
+  lossy.sample.tokens[70] += 1;  // what it says of them does not matter
+  CHECK(keys_fault(secret, manifest) == nullptr);
+  lossy.sample.tokens[40] += 1;
+  CHECK(std::string(keys_fault(secret, manifest)) == "groups");
+  lossy.sample.tokens[40] -= 1;
+  manifest.lossy_from = 0;  // then its keys would have to follow from its tokens
+  CHECK(std::string(keys_fault(secret, manifest)) == "groups");
+}
+
 TEST_CASE("what is whole but wrong is refused with the part at fault") {
   struct Wrong {
     const char* fault;
@@ -245,7 +321,13 @@ TEST_CASE("what is whole but wrong is refused with the part at fault") {
       {"name", 232, kManifestNameBytesMax + 1},
       {"name", 232, 0},
       {"policy", 236, kManifestPolicyBytesMax + 1},
-      {"reserved", 248, 1},
+      {"lossy_from", 248, 101},
+      {"n_indexes", 252, 2},
+      {"length", 252, 1},
+      {"n_answers", 256, kManifestAnswersMax + 1},
+      {"length", 256, 2},
+      {"n_fed", 260, 1},
+      {"reserved", 264, 1},
       {"reserved", 316, 1},
       {"codebooks", 320 + 96 + 16, 200},  // behind the slots
       {"codebooks", 320 + 96 + 20, 50},   // reaches into the next
