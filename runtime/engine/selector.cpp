@@ -1,5 +1,6 @@
 #include "runtime/engine/selector.h"
 
+#include <algorithm>
 #include <new>
 #include <utility>
 
@@ -169,6 +170,7 @@ void Selector::forget(u32 idx) {
   Session& s = session(idx);
   drop_job(s);
   s.turn_end = 0;
+  s.n_codebooks = 0;
   s.life.forget();
   for (kv::SlotCache& cache : caches(idx)) cache.clear();
   forget_extents(s);
@@ -183,6 +185,13 @@ void Selector::truncate(u32 idx, u32 n_tokens) {
   if (n_tokens < s.turn_end) s.turn_end = 0;
   const bool was_used = !s.life.is_dense();
   const bool keeps = s.life.truncate(n_tokens);
+  const bool uses = keeps && !s.life.is_dense();
+  if (!uses) s.n_codebooks = 0;
+  if (s.is_restoring && uses) return;  // it has nothing behind the clustered rows yet
+  if (s.is_restoring) {
+    drop_job(s);
+    return await_clustering(s);
+  }
   // A swap that is undone leaves its index, finished; a trigger, nothing.
   if (!s.life.is_clustering() || was_used == s.life.is_dense()) drop_job(s);
   // An index that was not finished yet, or not begun, is another life's or nothing.
@@ -205,6 +214,9 @@ void Selector::copy(u32 from, u32 to, const kv::Sequence& sequence) {
   s.sequence = &sequence;
   s.turn_end = source.turn_end;
   s.input_begin = source.input_begin;
+  s.n_codebooks = source.n_codebooks;
+  s.codebooks = source.codebooks;
+  if (source.is_restoring) return begin_restoring(s);
   s.is_rebuild = source.is_rebuild;
   if (s.life.is_clustering()) {
     s.first_row = s.life.first_row_clustering();
@@ -223,6 +235,61 @@ void Selector::copy(u32 from, u32 to, const kv::Sequence& sequence) {
   }
 }
 
+bool Selector::has_index(u32 idx) const {
+  return is_on() && (!session(idx).life.is_dense() || session(idx).life.is_clustering());
+}
+
+KeptIndex Selector::kept(u32 idx) const {
+  if (!has_index(idx)) return {};
+  const Session& s = session(idx);
+  KeptIndex kept{.life = s.life.kept(),
+                 .turn_end = s.turn_end,
+                 .turn_input_begin = s.turn_end == 0 ? 0 : s.input_begin,
+                 .n_codebooks = s.n_codebooks};
+  std::copy_n(s.codebooks.begin(), s.n_codebooks, kept.codebooks.begin());
+  return kept;
+}
+
+// Codebooks of rows one behind the other, and a turn that may have waited for what is under way.
+static bool holds_together(const KeptIndex& kept, u32 rows_min, u32 n_slots) {
+  if (kept.n_codebooks > kCodebooksMax) return false;
+  u64 end = 0;
+  for (const KeptIndex::Codebook& codebook : std::span(kept.codebooks).first(kept.n_codebooks)) {
+    if ((end == 0) != (codebook.first_row == 0) || codebook.first_row < end) return false;
+    if (codebook.n_rows < rows_min) return false;
+    end = u64{codebook.first_row} + codebook.n_rows;
+  }
+  if (end != kept.life.rows_used) return false;
+  if (kept.turn_end == 0) return kept.turn_input_begin == 0;
+  const select::KeptLife& life = kept.life;
+  return life.rows_pending != 0 && kept.turn_end <= u64{n_slots} + 1 &&
+         kept.turn_end > life.middle_end && kept.turn_end >= life.trigger_at &&
+         kept.turn_input_begin < kept.turn_end;
+}
+
+bool Selector::take_up(u32 idx, const kv::Sequence& sequence, const KeptIndex& kept, u32 n_slots,
+                       u32 n_tokens) {
+  if (!is_on()) return false;
+  TARN_ASSERT(args_.device == nullptr);  // what keeps sessions has its KV in the host's frames
+  forget(idx);
+  Session& s = session(idx);
+  const u32 rows_min = n_units() > 0 ? 1u << args_.config->code_bits : 1;
+  if (!holds_together(kept, rows_min, n_slots)) return false;
+  if (!s.life.take_up(kept.life, kept.n_codebooks, n_slots, n_tokens)) return false;
+  s.sequence = &sequence;
+  s.turn_end = kept.turn_end;
+  s.input_begin = kept.turn_input_begin;
+  s.n_codebooks = kept.n_codebooks;
+  s.codebooks = kept.codebooks;
+  for (u32 head = 0; head < args_.plan->select.n_heads; ++head) s.heads[head].forget();
+  if (s.n_codebooks > 0 && n_units() > 0) {
+    begin_restoring(s);
+  } else {
+    await_clustering(s);
+  }
+  return true;
+}
+
 // ---- Their lives -----------------------------------------------------------------------------
 
 Result<void> Selector::swap(Session& s) {
@@ -232,6 +299,11 @@ Result<void> Selector::swap(Session& s) {
     TARN_CHECK(run_units(s, n_units()));
   }
   if (s.target == spare_ && spare_user_ == &s) std::swap(s.heads, spare_);
+  // The job may have ended before a cut that undid its swap.
+  const u32 first_row = s.life.first_row_clustering();
+  if (first_row == 0) s.n_codebooks = 0;
+  TARN_ASSERT(s.n_codebooks < kCodebooksMax);
+  s.codebooks[s.n_codebooks++] = {first_row, s.life.n_rows_used() - first_row};
   drop_job(s);
   return send_index(s);
 }
@@ -244,6 +316,7 @@ Result<void> Selector::send_index(Session& s) {
   return {};
 }
 
+// What is triggered while the index is made again begins behind that.
 Result<void> Selector::advance(Session& s, const kv::Sequence& sequence, u32 n_tokens) {
   for (;;) {
     const IndexEvent event = s.life.advance(n_tokens);
@@ -252,11 +325,11 @@ Result<void> Selector::advance(Session& s, const kv::Sequence& sequence, u32 n_t
       case IndexEvent::none:
         return {};
       case IndexEvent::build:
-        start_job(s, sequence, /*is_rebuild=*/false);
+        if (!s.is_restoring) start_job(s, sequence, /*is_rebuild=*/false);
         break;
       case IndexEvent::rebuild:
       case IndexEvent::extend:
-        start_job(s, sequence, /*is_rebuild=*/true);
+        if (!s.is_restoring) start_job(s, sequence, /*is_rebuild=*/true);
         break;
       case IndexEvent::swap:
         TARN_CHECK(swap(s));
@@ -301,6 +374,7 @@ Result<bool> Selector::begin_row(u32 idx, const kv::Sequence& sequence, u32 n_to
   TARN_ASSERT(is_on());
   Session& s = session(idx);
   s.is_stuck = false;
+  if (s.is_restoring) TARN_CHECK(run_units(s, n_units()));
   TARN_CHECK(settle(s));
   s.n_units_due = 0;
   if (args_.device == nullptr) {

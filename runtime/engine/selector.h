@@ -21,6 +21,9 @@
 //             of chosen slots come from a SlotSource. Over a disk each (session, layer, KV head)
 //             has a cache of what it chose: kv::SlotCache
 //
+//   taken up  a session that was kept brings the borders of its codebooks: they are trained again,
+//             over the same rows, before its next row; a job that was under way begins behind them
+//
 //   device    where KV lies in a GPU's memory, the rows are chosen and coded there: a finished
 //             index goes to it at the swap, and the host's copy ends with the rows that were
 //             clustered, which is all that truncation, copies and rebuilds need of it. A step's
@@ -73,6 +76,20 @@ struct SelectorArgs {
   std::span<std::byte> scratch{};
 };
 
+// A session's index in few words: made again from its KV, it chooses as it did.
+struct KeptIndex {
+  struct Codebook {
+    u32 first_row = 0, n_rows = 0;  // of the middle, that were clustered
+    friend bool operator==(const Codebook&, const Codebook&) = default;
+  };
+  select::KeptLife life{};
+  u32 turn_end = 0;  // a turn that the index was not told of yet; 0: none
+  u32 turn_input_begin = 0;
+  u32 n_codebooks = 0;  // of the index in use, one behind the other
+  std::array<Codebook, kCodebooksMax> codebooks{};
+  friend bool operator==(const KeptIndex&, const KeptIndex&) = default;
+};
+
 class Selector {
  public:
   Selector() = default;
@@ -90,6 +107,15 @@ class Selector {
   void forget(u32 session);
   void truncate(u32 session, u32 n_tokens);
   void copy(u32 from, u32 to, const kv::Sequence& sequence);
+
+  // What a session's choices depend on beside its KV, and a session that is told it: of n_tokens,
+  // n_slots are in the KV. Its index is made again from them, in idle steps or when its next row
+  // wants it. False, and it is forgotten, where that is no life under this configuration.
+  KeptIndex kept(u32 session) const;
+  // Whether there is anything to tell: an index, or one that is being made.
+  bool has_index(u32 session) const;
+  bool take_up(u32 session, const kv::Sequence& sequence, const KeptIndex& kept, u32 n_slots,
+               u32 n_tokens);
 
   // The session's n_tokens are all in the KV, those from input_begin on were fed since a token was
   // generated, and its first token is about to be sampled: what an index is made from where one is
@@ -220,6 +246,9 @@ class Selector {
   u32 n_units() const;
   void start_job(Session& s, const kv::Sequence& sequence, bool is_rebuild);
   void drop_job(Session& s);
+  void begin_restoring(Session& s);
+  void end_restoring(Session& s);
+  void await_clustering(Session& s);
   void claim_spare(const Session& s);
   bool can_work(const Session& s) const;
   u32 claim_units(const Session& s, bool beside_prompt);
@@ -230,6 +259,7 @@ class Selector {
   Result<void> begin_extension(Session& s, u32 cache_layer);
   Result<void> run_units(Session& s, u32 n);
   Result<void> cluster_layer(Session& s, u32 cache_layer);
+  Result<void> restore_layer(Session& s, u32 cache_layer);
   Result<void> swap(Session& s);
   Result<void> advance(Session& s, const kv::Sequence& sequence, u32 n_tokens);
   Result<void> settle(Session& s);

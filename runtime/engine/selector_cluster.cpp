@@ -26,11 +26,32 @@ void Selector::start_job(Session& s, const kv::Sequence& sequence, bool is_rebui
 }
 
 void Selector::drop_job(Session& s) {
-  s.has_job = s.is_stuck = s.is_rebuild = false;
+  s.has_job = s.is_stuck = s.is_rebuild = s.is_restoring = false;
   s.first_row = s.n_rows = 0;
   s.target = nullptr;
   s.n_units_done = s.n_units_due = 0;
   if (spare_user_ == &s) spare_user_ = nullptr;
+}
+
+// The index in use has to be made again, and nothing of it is there.
+void Selector::begin_restoring(Session& s) {
+  drop_job(s);
+  s.has_job = s.is_restoring = true;
+  s.target = s.heads;
+  for (u32 head = 0; head < args_.plan->select.n_heads; ++head) {
+    s.heads[head].pq.start(s.life.segments().middle_begin);
+  }
+}
+
+void Selector::end_restoring(Session& s) {
+  drop_job(s);
+  await_clustering(s);
+}
+
+// A clustering that was triggered, of which nothing was done.
+void Selector::await_clustering(Session& s) {
+  if (!s.life.is_clustering()) return;
+  start_job(s, *s.sequence, /*is_rebuild=*/!s.life.is_dense());
 }
 
 void Selector::begin_training(Session& s, HeadIndex* target) {
@@ -97,12 +118,30 @@ Result<void> Selector::run_units(Session& s, u32 n) {
     begin_training(s, spare_);
   }
   for (; n > 0 && s.n_units_done < n_units(); --n) {
-    TARN_CHECK(cluster_layer(s, s.n_units_done));
+    TARN_CHECK(s.is_restoring ? restore_layer(s, s.n_units_done)
+                              : cluster_layer(s, s.n_units_done));
     TARN_CHECK(lay_out(s, s.n_units_done));
     ++s.n_units_done;
     ++n_units_spent_;
   }
   s.has_job = s.n_units_done < n_units();
+  if (s.is_restoring && !s.has_job) end_restoring(s);
+  return {};
+}
+
+// Codebook by codebook, as they were made; rows between two get their codes on the way.
+Result<void> Selector::restore_layer(Session& s, u32 cache_layer) {
+  const u32 n_kv_heads = args_.spec->n_kv_heads;
+  for (const KeptIndex::Codebook& codebook : std::span(s.codebooks).first(s.n_codebooks)) {
+    s.first_row = codebook.first_row;
+    s.n_rows = codebook.n_rows;
+    for (u32 i = 0; i < n_kv_heads && codebook.first_row == 0; ++i) {
+      select::PqIndex& pq = s.heads[cache_layer * n_kv_heads + i].pq;
+      pq.start(s.life.segments().middle_begin);
+      pq.begin_codebook(codebook.n_rows);
+    }
+    TARN_CHECK(cluster_layer(s, cache_layer));
+  }
   return {};
 }
 

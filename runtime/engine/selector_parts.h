@@ -19,17 +19,20 @@ struct Selector::Session {
   u32 first_row = 0;  // that it clusters; those before it keep their codes and codebooks
   u32 n_rows = 0;
   u32 n_units_done = 0;
-  u32 n_units_due = 0;      // with a device: of the step under way
-  u32 n_tokens = 0;         // of the last row
-  u64 step_idx = 0;         // that it was in
-  u32 n_coded = 0;          // with a device: rows of the middle that have codes there
-  u32 n_counted = 0;        // and rows that its counts stand for
-  u32 turn_end = 0;         // tokens of a turn that ended while a job was under way; 0: none
-  u32 input_begin = 0;      // of that turn
-  bool has_turned = false;  // a job was triggered, or began to serve, in the step under way
-  bool is_rebuild = false;  // or an extension: the index serves meanwhile
-  bool has_job = false;     // triggered, and units are left
-  bool is_stuck = false;    // the disk failed it where nobody waited: the next row tells
+  u32 n_units_due = 0;  // with a device: of the step under way
+  u32 n_tokens = 0;     // of the last row
+  u64 step_idx = 0;     // that it was in
+  u32 n_coded = 0;      // with a device: rows of the middle that have codes there
+  u32 n_counted = 0;    // and rows that its counts stand for
+  u32 turn_end = 0;     // tokens of a turn that ended while a job was under way; 0: none
+  u32 input_begin = 0;  // of that turn
+  u32 n_codebooks = 0;  // of the index in use
+  std::array<KeptIndex::Codebook, kCodebooksMax> codebooks{};
+  bool has_turned = false;    // a job was triggered, or began to serve, in the step under way
+  bool is_rebuild = false;    // or an extension: the index serves meanwhile
+  bool has_job = false;       // triggered, and units are left
+  bool is_restoring = false;  // the job makes the index in use again, codebook by codebook
+  bool is_stuck = false;      // the disk failed it where nobody waited: the next row tells
 };
 
 struct Selector::Scratch {

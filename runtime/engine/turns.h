@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 
 #include "platform/base/types.h"
 
@@ -24,6 +25,18 @@ class Turns {
   u32 n_fed() const { return n_fed_; }
   // Where what was fed since a token was generated begins.
   u32 input_begin() const { return n_answers_ == 0 ? 0 : answers_[n_answers_ - 1].end; }
+
+  struct Answer {
+    u32 begin = 0, end = 0;
+  };
+  // The last ones with an input behind them, in order.
+  std::span<const Answer> answers() const { return std::span(answers_).first(n_answers_); }
+  // Of a session that was kept: as it was there.
+  void take_up(u32 n_fed, std::span<const Answer> answers) {
+    n_fed_ = n_fed;
+    n_answers_ = 0;
+    for (const Answer& answer : answers) add(answer);
+  }
 
   // n tokens more, behind the n_ids that the session has.
   void feed(u32 n_ids, u32 n) {
@@ -45,10 +58,6 @@ class Turns {
   }
 
  private:
-  struct Answer {
-    u32 begin = 0, end = 0;
-  };
-
   void add(const Answer& answer) {
     if (n_answers_ == kAnswersMax) {
       std::copy(answers_.begin() + 1, answers_.end(), answers_.begin());

@@ -44,7 +44,8 @@ IndexEvent IndexLife::advance(u32 n_tokens) {
   const u32 input_row = std::max(rows_used_, input_begin_ - std::min(input_begin_, rule_.n_sinks));
   const bool extends = rows_used_ != 0 && ends_input_ && n_codebooks_ < rule_.codebooks_max &&
                        n_rows >= u64{input_row} + rows_min_;
-  const bool rebuilds = rows_used_ != 0 && !extends && u64{n_rows - rows_used_} * 2 > n_rows;
+  const bool rebuilds =
+      rows_used_ != 0 && !extends && n_rows > rows_used_ && u64{n_rows - rows_used_} * 2 > n_rows;
   ends_input_ = false;
   budget_before_ = budget_;
   if (rows_used_ == 0 || rebuilds || extends) budget_ = now;
@@ -88,6 +89,59 @@ bool IndexLife::truncate(u32 n_tokens) {
   const u32 n_rows = std::max(rows_used_, rows_pending_);
   const u32 n_local = budget_.n_local;
   segments_ = select::segments(n_tokens, rule_.n_sinks, n_local, rule_.n_sinks + n_rows);
+  return true;
+}
+
+KeptLife IndexLife::kept() const {
+  return {.middle_end = segments_.middle_end,
+          .rows_used = rows_used_,
+          .used_trigger = rows_used_ == 0 ? 0 : used_trigger_,
+          .rows_pending = rows_pending_,
+          .first_pending = rows_pending_ == 0 ? 0 : first_pending_,
+          .trigger_at = rows_pending_ == 0 ? 0 : trigger_at_,
+          .input_begin = ends_input_ ? input_begin_ : 0,
+          .flags = (used_is_first_ && rows_used_ != 0 ? KeptLife::kUsedIsFirst : 0) |
+                   (ends_input_ ? KeptLife::kEndsInput : 0)};
+}
+
+bool IndexLife::take_up(const KeptLife& kept, u32 n_codebooks, u32 n_slots, u32 n_tokens) {
+  const u32 n_sinks = std::min(n_slots, rule_.n_sinks);
+  if (kept.middle_end >= std::max(n_slots, 1u) || kept.input_begin > n_tokens) return false;
+  if (kept.flags > (KeptLife::kUsedIsFirst | KeptLife::kEndsInput)) return false;
+  const u32 n_middle = kept.middle_end - std::min(kept.middle_end, n_sinks);
+  const bool is_used = kept.rows_used != 0, is_pending = kept.rows_pending != 0;
+  if (kept.rows_used > n_middle || kept.rows_pending > n_middle) return false;
+  if (is_used != (kept.used_trigger != 0) || is_used != (n_codebooks != 0)) return false;
+  if (is_used && (kept.rows_used < rows_min_ || n_codebooks > rule_.codebooks_max ||
+                  kept.used_trigger > n_tokens || n_tokens - kept.used_trigger < swap_tokens_)) {
+    return false;
+  }
+  if (is_pending != (kept.trigger_at != 0) || kept.trigger_at > n_tokens) return false;
+  if (!is_pending && kept.first_pending != 0) return false;
+  if (is_pending && kept.rows_pending < u64{kept.first_pending} + rows_min_) return false;
+  const bool extends = kept.first_pending != 0;
+  if (extends &&
+      (kept.first_pending < kept.rows_used || !is_used || n_codebooks >= rule_.codebooks_max)) {
+    return false;
+  }
+  forget();
+  rows_used_ = kept.rows_used;
+  n_codebooks_ = n_codebooks;
+  used_trigger_ = kept.used_trigger;
+  used_since_ = is_used ? kept.used_trigger + swap_tokens_ : 0;
+  used_is_first_ = (kept.flags & KeptLife::kUsedIsFirst) != 0;
+  if (is_used) budget_ = budget(rule_, kept.used_trigger);
+  budget_before_ = budget_;
+  rows_pending_ = kept.rows_pending;
+  first_pending_ = kept.first_pending;
+  trigger_at_ = kept.trigger_at;
+  swap_at_ = is_pending ? kept.trigger_at + swap_tokens_ : 0;
+  if (is_pending) budget_ = budget(rule_, kept.trigger_at);
+  input_begin_ = kept.input_begin;
+  ends_input_ = (kept.flags & KeptLife::kEndsInput) != 0;
+  segments_ = {.middle_begin = n_sinks,
+               .middle_end = std::max(kept.middle_end, n_sinks),
+               .n_tokens = n_slots};
   return true;
 }
 

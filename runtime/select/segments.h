@@ -43,6 +43,20 @@ struct BudgetRule {
 };
 Budget budget(const BudgetRule& rule, u32 n_tokens);
 
+// A life in few words: the rest of it follows from the rule. Zeros: nothing has happened yet.
+struct KeptLife {
+  u32 middle_end = 0;    // of the slots
+  u32 rows_used = 0;     // up to the last that is clustered, in the index that is in use; 0: none
+  u32 used_trigger = 0;  // tokens there were when that was triggered
+  u32 rows_pending = 0;  // likewise, of the job under way; 0: none
+  u32 first_pending = 0;
+  u32 trigger_at = 0;
+  u32 input_begin = 0;  // with kEndsInput
+  u32 flags = 0;        // kUsedIsFirst, kEndsInput
+  static constexpr u32 kUsedIsFirst = 1, kEndsInput = 2;
+  friend bool operator==(const KeptLife&, const KeptLife&) = default;
+};
+
 // Builds and rebuilds of one sequence's index. A trigger says that the rows [middle_begin, row_end)
 // are to be clustered in the background; the swap, swap_tokens later, that what they became is used
 // from this step on (a late job is waited for). Until the first swap attention is dense.
@@ -75,14 +89,22 @@ class IndexLife {
   bool truncate(u32 n_tokens);
   void forget();
 
+  // What can be written down of it, and taken up again by a life of the same rule that has seen
+  // n_tokens, of which n_slots have keys. False, and nothing is changed, where no life of this rule
+  // can have been so: it is from a file.
+  KeptLife kept() const;
+  bool take_up(const KeptLife& kept, u32 n_codebooks, u32 n_slots, u32 n_tokens);
+
   Segments segments() const { return segments_; }
   u32 k() const { return budget_.k; }
   bool is_dense() const { return rows_used_ == 0; }
   bool is_clustering() const { return rows_pending_ != 0; }  // triggered, and not swapped in
-  // Of the job that was triggered last: rows [first_row_clustering(), n_rows_clustering()).
+  // Of the job that was triggered last: rows [first_row_clustering(), n_rows_clustering()), and
+  // when they come into use. Of the index that is in use: up to its last clustered row.
   u32 first_row_clustering() const { return first_pending_; }
   u32 n_rows_clustering() const { return rows_pending_; }
-  u32 swap_at() const { return swap_at_; }  // of that job
+  u32 n_rows_used() const { return rows_used_; }
+  u32 swap_at() const { return swap_at_; }
 
  private:
   BudgetRule rule_{};

@@ -6,6 +6,9 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <array>
+#include <bit>
 #include <vector>
 
 #include "runtime/select/select_shape.h"
@@ -239,6 +242,98 @@ TEST_CASE("segments cover every token once at every step, and the middle never s
       middle_end = s.middle_end;
     }
   }
+}
+
+TEST_CASE("a life that was written down goes on as if it had not been") {
+  const BudgetRule rules[] = {
+      {.context_divisor = 0, .tokens_min = 0, .n_sinks = 4, .n_local = 16, .k = 8},
+      {.context_divisor = 10, .tokens_min = 20, .n_sinks = 4, .n_local = 0, .k = 0},
+      {.context_divisor = 0,
+       .tokens_min = 0,
+       .n_sinks = 4,
+       .n_local = 16,
+       .k = 8,
+       .codebooks_max = 4}};
+  for (const BudgetRule& rule : rules) {
+    CAPTURE(rule.codebooks_max);
+    CAPTURE(rule.context_divisor);
+    IndexLife life(rule, 2, 5);
+    u32 n_codebooks = 0, n_most = 0;
+    IndexEvent job = IndexEvent::none;
+    // An input of 90 tokens each 200.
+    const auto go = [&](IndexLife& each, u32 n, bool counts) {
+      if (n % 200 < 90 && n % 200 != 0) return;  // read at once
+      if (n % 200 == 90) each.end_input(n - 90);
+      for (IndexEvent event = each.advance(n); event != IndexEvent::none; event = each.advance(n)) {
+        if (!counts) continue;
+        if (event == IndexEvent::swap)
+          n_codebooks = job == IndexEvent::extend ? n_codebooks + 1 : 1;
+        if (event != IndexEvent::swap) job = event;
+      }
+    };
+    for (u32 n = 1; n < 1500; ++n) {
+      go(life, n, true);
+      IndexLife other(rule, 2, 5), original = life;
+      n_most = std::max(n_most, n_codebooks);
+      if (life.is_dense() && !life.is_clustering()) continue;  // there is nothing to write down
+      if (!other.take_up(life.kept(), n_codebooks, n, n)) FAIL("at ", n);
+      for (u32 later = n + 1; later < n + 250; ++later) {
+        go(other, later, false);
+        go(original, later, false);
+        const bool is_same =
+            other.kept() == original.kept() && (original.is_dense() || other.k() == original.k());
+        if (!is_same) FAIL("of ", n, " at ", later);
+      }
+    }
+    CHECK(n_most == rule.codebooks_max);
+  }
+}
+
+TEST_CASE("a life that cannot have been is not taken up, and one that is taken up ends no loop") {
+  const BudgetRule rule = {.context_divisor = 0,
+                           .tokens_min = 0,
+                           .n_sinks = 4,
+                           .n_local = 16,
+                           .k = 8,
+                           .codebooks_max = 3};
+  constexpr u32 kTokens = 400, kWords = sizeof(KeptLife) / sizeof(u32);
+  const KeptLife lives[] = {{.middle_end = 380, .rows_used = 200, .used_trigger = 300},
+                            {.middle_end = 380, .rows_pending = 370, .trigger_at = 398},
+                            {.middle_end = 380,
+                             .rows_used = 200,
+                             .used_trigger = 300,
+                             .rows_pending = 370,
+                             .first_pending = 250,
+                             .trigger_at = 398}};
+  u32 n_taken = 0, n_refused = 0;
+  for (const KeptLife& good : lives) {
+    for (u32 word = 0; word < kWords; ++word) {
+      for (const u32 value :
+           {0u, 1u, 31u, 199u, 249u, 380u, 384u, 398u, kTokens, kTokens + 1, ~0u}) {
+        auto words = std::bit_cast<std::array<u32, kWords>>(good);
+        words[word] = value;
+        IndexLife life(rule, 2, 5);
+        if (!life.take_up(std::bit_cast<KeptLife>(words), good.rows_used != 0, kTokens, kTokens)) {
+          ++n_refused;
+          continue;
+        }
+        ++n_taken;
+        for (u32 n = kTokens; n < 2000; ++n) {
+          u32 n_events = 0;
+          while (life.advance(n) != IndexEvent::none) {
+            if (++n_events > 4) FAIL("word ", word, " value ", value, " at ", n);
+          }
+          const Segments s = life.segments();
+          const bool holds = s.middle_end < n && life.n_rows_clustering() <= s.n_middle() &&
+                             life.n_rows_used() <= s.n_middle() &&
+                             life.first_row_clustering() <= s.n_middle();
+          if (!holds) FAIL("word ", word, " value ", value, " at ", n);
+        }
+      }
+    }
+  }
+  CHECK(n_taken > 30);
+  CHECK(n_refused > 100);
 }
 
 }  // namespace
