@@ -134,7 +134,7 @@ void SelectConfig::visit_fields(Self& self, Visitor& on) {
      "which of them it lets go: nearly the longest unused (lru), or the least used of late (lfu)");
   on("select.exact_answers", self.exact_answers,
      "with the next input an answer's KV is computed anew, exactly, so that nothing of what "
-     "selection left in it stays, and all of a kept conversation's KV is kept");
+     "selection left in it stays");
   on("select.cost_job_ns", self.cost.job_ns, u64{0}, kLayerCostMax,
      "clustering of a layer; cost_* are what tarn calibrate measured on this box with this model");
   on("select.cost_row_ps", self.cost.row_ps, u64{0}, kLayerCostMax, "and for each row");

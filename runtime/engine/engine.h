@@ -245,6 +245,9 @@ class Engine final : private StepWatch {
 
  private:
   Session& session(SessionIdx idx) { return sessions_[idx]; }
+  SessionIdx idx_of(const Session& s) const {
+    return static_cast<SessionIdx>(&s - sessions_.data());
+  }
   std::span<std::byte> region(plan::RegionId id) { return arena_.region(static_cast<u32>(id)); }
   Result<void> load(const OpenArgs& args);
   Result<model::Weights> load_weights(const OpenArgs& args, model::LoadArgs load);
@@ -345,7 +348,11 @@ class Engine final : private StepWatch {
   void publish_last(Session& session);
   u32 n_full_pages(const Session& session) const;
   u32 n_published_pages(const Session& session) const;
-  u32 n_kept_slots(const Session& session, u32 n_slots);
+  u32 n_published_slots(const Session& session) const;
+  void put_index(const Session& session, SaveArgs& args) const;
+  bool take_up_index(Session& session, const store::Manifest& manifest);
+  void write_policy();
+  std::string_view policy() const;
   Result<void> take_name(SessionIdx idx, std::string_view name);
   void forget_name(Session& session);
   SaveArgs save_args(Session& session, u32 n_slots) const;
@@ -376,6 +383,7 @@ class Engine final : private StepWatch {
   CpuBackend cpu_backend_{};
   Selector selector_{};
   SelectConfig select_config_{};
+  std::array<u64, 22> policy_words_{};  // what a kept session's choices depend on
   GpuMemory gpu_memory_{};
   GpuIndexes gpu_indexes_{};
   GpuBackend gpu_backend_{};

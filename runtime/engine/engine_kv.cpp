@@ -86,15 +86,18 @@ Result<void> Engine::redo_answer(SessionIdx idx) {
   return {};
 }
 
-// Rows are in the KV; pages that they filled get their names, but for what a selection computed:
-// under the key of its tokens it would be taken for exact.
+// Rows are in the KV; pages that they filled get their names. What a selection computed would be
+// taken for exact under the key of its tokens: it gets one of its own.
 void Engine::commit(Session& s, u32 n_rows) {
   const u32 page_tokens = plan_.group_shape.page_tokens;
   const u32 n_pages_before = s.sequence.n_slots() / page_tokens;
   s.sequence.commit(n_rows);
   if (!kv_stream_.keeps_sessions()) return;
-  const u32 n_exact = std::min(s.sequence.n_slots(), s.lossy_from);
-  kv_stream_.sessions().name_pages(s.sequence, s.ids, n_pages_before, n_exact / page_tokens);
+  const u32 n_pages = s.sequence.n_slots() / page_tokens;
+  const u32 n_exact = std::min(n_pages, s.lossy_from / page_tokens);
+  SessionStore& sessions = kv_stream_.sessions();
+  sessions.name_pages(s.sequence, s.ids, n_pages_before, n_exact);
+  sessions.name_unshared(s.sequence, s.ids, std::max(n_pages_before, n_exact), n_pages);
 }
 
 // What a selection computed may be gone with what was cut off.

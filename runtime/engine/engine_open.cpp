@@ -374,6 +374,7 @@ void Engine::place_selector(const OpenArgs& args) {
                   .indexes = region(RegionId::select_index),
                   .caches = region(RegionId::kv_cache),
                   .scratch = region_or_registered(RegionId::select_scratch, Registered::gathered)});
+  write_policy();
   log_.info("select: %s, verified: %s", select_name(), select_verified() ? "true" : "false");
 }
 

@@ -96,14 +96,7 @@ void Engine::forget_name(Session& s) {
   s.name_bytes = 0;
   s.revision = 0;
   s.n_published = 0;
-}
-
-// What is kept of the session's KV: slots [0, n_slots), or those of them that follow from its
-// tokens, by whole pages. The rest is computed from the tokens by who takes it up.
-u32 Engine::n_kept_slots(const Session& s, u32 n_slots) {
-  if (s.lossy_from == Session::kExact) return n_slots;
-  const u32 n_named = kv_stream_.sessions().n_named_pages(s.sequence);
-  return std::min(n_slots, n_named * plan_.group_shape.page_tokens);
+  s.drawn_tail = {};
 }
 
 Result<void> Engine::take_name(SessionIdx idx, std::string_view name) {
@@ -142,10 +135,12 @@ Result<void> Engine::keep(SessionIdx idx, std::string_view name) {
 }
 
 SaveArgs Engine::save_args(Session& s, u32 n_slots) const {
+  const bool is_lossy = s.lossy_from < n_slots;
   const SamplerParams& p = s.sampler;
   const bool is_generating = s.state == SessionState::generating;
   SaveArgs args{.sequence = &s.sequence,
                 .n_slots = n_slots,
+                .lossy_from = is_lossy ? s.lossy_from : 0,
                 .name = s.name(),
                 .revision = ++s.revision,
                 .saved_at_s = clock_->unix_s(),
@@ -165,10 +160,12 @@ SaveArgs Engine::save_args(Session& s, u32 n_slots) const {
                             .n_drawn = is_generating ? s.first_draw + s.n_generated : 0},
                 .n_biases = p.n_logit_biases,
                 .ids = s.ids.first(s.n_ids),
-                .turn_begin = s.turn_begin};
+                .turn_begin = s.turn_begin,
+                .drawn_tail = &s.drawn_tail};
   for (u32 i = 0; i < p.n_logit_biases; ++i) {
     args.biases[i] = {p.logit_biases[i].token, p.logit_biases[i].bias};
   }
+  put_index(s, args);
   return args;
 }
 
@@ -178,7 +175,7 @@ Result<Engine::Saved> Engine::park(SessionIdx idx, std::string_view name) {
   end_publication();
   const u64 start_ns = clock_->now_ns();
   const u64 written_before = kv_stream_.store().stats().bytes_written;
-  TARN_CHECK(kv_stream_.sessions().save(save_args(s, n_kept_slots(s, s.sequence.n_slots()))));
+  TARN_CHECK(kv_stream_.sessions().save(save_args(s, s.sequence.n_slots())));
   s.answer_ended = false;
   s.published_ns = clock_->now_ns();
   s.n_published = s.sequence.n_slots();
@@ -202,6 +199,7 @@ Result<Engine::Resumed> Engine::resume(std::string_view name) {
     return fail(taken.error());
   }
   s.revision = manifest.revision;
+  if (manifest.lossy_from != 0) s.drawn_tail = manifest.tail;
   s.turn_begin = manifest.turn_begins.empty() ? s.n_ids : manifest.turn_begins[0];
   s.n_published = manifest.n_slots;  // the manifest is the better one until as much is there again
   s.published_ns = clock_->now_ns();
@@ -216,6 +214,7 @@ Result<Engine::Resumed> Engine::resume(std::string_view name) {
 }
 
 // The pages whose records are all there stay where they are; the rest is computed from the tokens.
+// So is all that does not follow from them where not all of it is of use.
 Result<void> Engine::take_up(Session& s, const store::Manifest& manifest) {
   const u32 page_tokens = plan_.group_shape.page_tokens;
   const u64 n_ids = manifest.token_ids.size();
@@ -232,9 +231,14 @@ Result<void> Engine::take_up(Session& s, const store::Manifest& manifest) {
                  .hint = "a saved session is damaged and cannot be taken up: begin a new one"});
   }
   SessionStore& sessions = kv_stream_.sessions();
-  const u32 n_pages = sessions.n_pages_there(manifest);
+  u32 n_pages = sessions.n_pages_there(manifest);
+  bool has_index = n_pages == store::pages_of(manifest) && take_up_index(s, manifest);
+  if (manifest.lossy_from != 0 && !has_index) {
+    n_pages = std::min(n_pages, store::unshared_page(manifest));
+  }
   const u32 n_there = std::min(n_pages * page_tokens, manifest.n_slots);
   const u32 n_full = n_there / page_tokens;
+  const u32 n_exact = std::min(n_full, store::unshared_page(manifest));
   constexpr Error kNoKv{.status = Status::would_block,
                         .hint =
                             "other sessions hold the KV now: end or truncate one, or raise -c "
@@ -244,16 +248,23 @@ Result<void> Engine::take_up(Session& s, const store::Manifest& manifest) {
   s.sequence.commit(n_pages * page_tokens);
   std::copy(manifest.token_ids.begin(), manifest.token_ids.end(), s.ids.begin());
   s.n_ids = static_cast<u32>(n_ids);
-  sessions.name_pages(s.sequence, s.ids, 0, n_full);
+  sessions.name_pages(s.sequence, s.ids, 0, n_exact);
+  sessions.name_unshared(s.sequence, s.ids, n_exact, n_full, manifest.groups.subspan(n_exact));
   if (n_full < n_pages) {
     const Result<void> prepared = kv_stream_.prepare_cut(s.sequence, n_there);
     if (!prepared && prepared.error().status != Status::io_failed) return prepared;
-    const bool is_cut = s.sequence.truncate(prepared ? n_there : n_full * page_tokens);
+    has_index = has_index && prepared;
+    const u32 n_left = manifest.lossy_from != 0 ? n_exact : n_full;
+    const bool is_cut = s.sequence.truncate(prepared ? n_there : n_left * page_tokens);
     TARN_ASSERT(is_cut);  // nobody shares the tail
     if (prepared) kv_stream_.end_cut();
   }
   if (!s.sequence.reserve(s.n_pending())) return fail(kNoKv);
-  s.turns.start_over(s.n_ids);  // its index is made from all of it
+  if (has_index && manifest.lossy_from != 0) s.lossy_from = manifest.lossy_from;
+  if (!has_index) {
+    selector_.forget(idx_of(s));
+    s.turns.start_over(s.n_ids);  // its index is made from all of it
+  }
   s.n_settled = s.n_ids;
   s.sampler = params;
   s.max_tokens = manifest.sampler.max_tokens;
@@ -349,7 +360,7 @@ u32 Engine::n_published_pages(const Session& s) const {
 void Engine::publish() {
   take_publication();
   tell_evictions();
-  if (!publishes() || kv_stream_.sessions().is_saving()) return;
+  if (!publishes() || !kv_stream_.sessions().may_begin()) return;
   const u64 now_ns = clock_->now_ns();
   Session* due = nullptr;
   for (Session& s : sessions_) {
@@ -365,8 +376,8 @@ void Engine::begin_publication(Session& s) {
   s.refused_ns = 0;
   publishing_ = &s;
   publishing_answer_ = std::exchange(s.answer_ended, false);
-  n_publishing_ = n_full_pages(s) * plan_.group_shape.page_tokens;
-  sessions.begin_save(save_args(s, n_kept_slots(s, n_publishing_)));
+  n_publishing_ = n_published_slots(s);
+  sessions.begin_save(save_args(s, n_publishing_));
   (void)sessions.pump();
   take_publication();
 }
@@ -399,6 +410,7 @@ void Engine::publish_last(Session& s) {
   if (publishing_ == &s) end_publication();
   if (!publishes() || !rests_unpublished(s)) return;
   end_publication();  // another's
+  if (!kv_stream_.sessions().settle()) return;
   begin_publication(s);
   end_publication();
 }

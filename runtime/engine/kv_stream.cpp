@@ -62,7 +62,7 @@ Result<void> KvStream::open(const KvStreamArgs& args) {
       take<std::byte>(bump, kv::Mover::bookkeeping_bytes(args.plan->group_shape,
                                                          args.plan->sessions_max, n_cache_layers_));
   const bool keeps = tiers.manifest_bytes > 0;
-  if (keeps) place_sessions(args, bump);
+  if (keeps) place_sessions(args, nonce, bump);
   residency_.init(args.plan->group_shape, args.plan->groups_max, tiers.n_frames, args.frames,
                   frame_tables, &store_, &names_);
   mover_.init({.residency = &residency_,
@@ -89,7 +89,7 @@ void KvStream::on_other(void* context, const store::Event& event) {
   SessionStore::on_event(&self.sessions_, event);
 }
 
-void KvStream::place_sessions(const KvStreamArgs& args, Bump& tables) {
+void KvStream::place_sessions(const KvStreamArgs& args, u64 nonce, Bump& tables) {
   const plan::TierShape& tiers = args.plan->tiers;
   const u32 page_tokens = args.plan->group_shape.page_tokens;
   names_.init(
@@ -109,6 +109,7 @@ void KvStream::place_sessions(const KvStreamArgs& args, Bump& tables) {
                   .manifest = manifest,
                   .other_manifest = copies.first(tiers.manifest_bytes),
                   .groups = copies.subspan(tiers.manifest_bytes),
+                  .nonce = nonce,
                   .keys = keys});
   sessions_.set_identity(*args.identity);
 }

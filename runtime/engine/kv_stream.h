@@ -130,7 +130,7 @@ class KvStream {
  private:
   Result<void> open_store(const KvStreamArgs& args);
   void close_store();
-  void place_sessions(const KvStreamArgs& args, Bump& tables);
+  void place_sessions(const KvStreamArgs& args, u64 nonce, Bump& tables);
   static void on_other(void* context, const store::Event& event);
 
   bool is_on_ = false;

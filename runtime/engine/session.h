@@ -83,10 +83,11 @@ struct Session {
   bool answer_ended = false;  // and stands at the end, and no manifest with it was begun
   u64 refused_ns = 0;         // when that one failed; 0: it did not
   u64 published_ns = 0;
+  store::Key drawn_tail{};  // that its manifest has; zeros: none
   std::string_view name() const { return {name_text.data(), name_bytes}; }
 
   // The first slot whose KV a row that selects has computed: from there on it is not what the
-  // tokens say, so it bears no name and is not kept.
+  // tokens say, so its pages have names that nobody else can ask for.
   u32 lossy_from = kExact;
   static constexpr u32 kExact = ~0u;
 

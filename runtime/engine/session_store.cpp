@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "platform/base/assert.h"
 #include "platform/base/checked.h"
@@ -52,12 +53,30 @@ void SessionStore::name_pages(const kv::Sequence& sequence, std::span<const u32>
   for (u32 page = begin; page < end; ++page) {
     const u32 before = page == 0 ? kv::kNoName : name_of(sequence, page - 1);
     if (page > 0 && before == kv::kNoName) return;  // of no tokens that we know
-    const u32 name =
-        args_.names->make(root_, before, ids.subspan(u64{page} * page_tokens(), page_tokens()));
-    for (u32 layer = 0; layer < args_.n_cache_layers; ++layer) {
-      args_.residency->set_name(sequence.group(layer, page).idx, name, layer);
-    }
+    set_name(
+        sequence, page,
+        args_.names->make(root_, before, ids.subspan(u64{page} * page_tokens(), page_tokens())));
   }
+}
+
+void SessionStore::name_unshared(const kv::Sequence& sequence, std::span<const u32> ids, u32 begin,
+                                 u32 end, std::span<const store::Key> keys) {
+  for (u32 page = begin; page < end; ++page) {
+    const store::Key key = keys.empty() ? draw_key() : keys[page - begin];
+    set_name(
+        sequence, page,
+        args_.names->make_unshared(key, ids.subspan(u64{page} * page_tokens(), page_tokens())));
+  }
+}
+
+void SessionStore::set_name(const kv::Sequence& sequence, u32 page, u32 name) {
+  for (u32 layer = 0; layer < args_.n_cache_layers; ++layer) {
+    args_.residency->set_name(sequence.group(layer, page).idx, name, layer);
+  }
+}
+
+store::Key SessionStore::draw_key() {
+  return store::unshared_key(args_.store->secret(), {args_.nonce, n_drawn_++, 0, 0});
 }
 
 u32 SessionStore::n_named_pages(const kv::Sequence& sequence) const {
@@ -71,18 +90,21 @@ u32 SessionStore::n_named_pages(const kv::Sequence& sequence) const {
 // ---- Saving -----------------------------------------------------------------------------------
 
 void SessionStore::begin_save(const SaveArgs& args) {
-  TARN_ASSERT(is_on() && !is_saving());
+  TARN_ASSERT(is_on() && may_begin());
   TARN_ASSERT(args.n_slots <= args.sequence->n_slots() && args.n_slots <= args.ids.size());
   save_ = args;
   stage_ = Stage::groups;
   next_ = 0;
   begun_ = flushes_ = failed_ = false;
   last_ = {};
-  const u32 n_pages = args.n_slots / page_tokens();
-  if (n_pages > 0 && name_of(*args.sequence, n_pages - 1) == kv::kNoName) {
-    end(fail({.status = Status::unsupported,
-              .hint = "this session's KV was not computed from its tokens: it cannot be saved"}));
+  if (n_named_pages(*args.sequence) < args.n_slots / page_tokens()) {
+    end(fail(
+        {.status = Status::unsupported,
+         .hint = "this session's KV was filled in without a forward pass: it cannot be saved"}));
+    return;
   }
+  copies_end_ = 0;
+  if (has_tail()) copy_tail();
 }
 
 void SessionStore::finish_save() {
@@ -92,8 +114,7 @@ void SessionStore::finish_save() {
 }
 
 Result<void> SessionStore::save(const SaveArgs& args) {
-  finish_save();  // somebody's publication
-  wait();         // for what a save that was dropped had begun
+  TARN_CHECK(settle());  // somebody's publication, and what a save that was dropped had begun
   begin_save(args);
   flushes_ = true;
   finish_save();
@@ -102,7 +123,6 @@ Result<void> SessionStore::save(const SaveArgs& args) {
 
 void SessionStore::drop(const kv::Sequence& sequence) {
   if (!is_saving(sequence)) return;
-  TARN_ASSERT(stage_ != Stage::tail);  // that is waited for
   stage_ = Stage::none;
 }
 
@@ -127,6 +147,8 @@ bool SessionStore::go_on() {
       return save_tail();
     case Stage::manifest:
       return save_manifest();
+    case Stage::old_tail:
+      return erase_old_tail();
     case Stage::flush:
       return flush();
     case Stage::none:
@@ -150,7 +172,7 @@ bool SessionStore::save_groups() {
   }
   if (next_ < n_groups) return false;
   next_ = 0;
-  stage_ = save_.n_slots % page_tokens() != 0 ? Stage::tail : Stage::manifest;
+  stage_ = has_tail() ? Stage::tail : Stage::manifest;
   return true;
 }
 
@@ -171,15 +193,43 @@ void SessionStore::zero_behind(std::span<std::byte> group, u32 n_slots) const {
   std::memset(group.data() + shape.payload_bytes(), 0, group.size() - shape.payload_bytes());
 }
 
-bool SessionStore::save_tail() {
-  const u32 n_pages = save_.n_slots / page_tokens();
-  const auto ids = save_.ids.first(save_.n_slots).subspan(u64{n_pages} * page_tokens());
+void SessionStore::draw_tail(u32 n_pages, std::span<const u32> ids) {
+  if (save_.lossy_from != 0) {
+    tail_ = draw_key();
+    return;
+  }
   const store::Key& before =
       n_pages == 0 ? root_ : args_.names->chain(name_of(*save_.sequence, n_pages - 1));
   tail_ = store::chain_key(args_.store->secret(), before, ids);
+}
+
+// Of as many layers as there are buffers, from copies_end_ on.
+void SessionStore::copy_tail() {
+  const u64 n_bytes = args_.residency->shape().group_bytes();
+  const u32 n_pages = save_.n_slots / page_tokens();
+  auto buffers = args_.groups;
+  copies_begin_ = copies_end_;
+  for (; copies_end_ < args_.n_cache_layers && buffers.size() >= n_bytes; ++copies_end_) {
+    const auto bytes = buffers.first(n_bytes);
+    const auto live = group_bytes(*save_.sequence, copies_end_, n_pages);
+    std::memcpy(bytes.data(), live.data(), n_bytes);
+    zero_behind(bytes, save_.n_slots % page_tokens());
+    buffers = buffers.subspan(n_bytes);
+  }
+}
+
+bool SessionStore::save_tail() {
+  const u32 n_pages = save_.n_slots / page_tokens();
+  const auto ids = save_.ids.first(save_.n_slots).subspan(u64{n_pages} * page_tokens());
+  if (!std::exchange(begun_, true)) draw_tail(n_pages, ids);
+  const u64 n_bytes = args_.residency->shape().group_bytes();
   while (next_ < args_.n_cache_layers && !failed_) {
-    const auto bytes = group_bytes(*save_.sequence, next_, n_pages);
-    zero_behind(bytes, static_cast<u32>(ids.size()));
+    if (next_ == copies_end_) {
+      TARN_ASSERT(flushes_);  // who waits for a save appends nothing meanwhile
+      if (!buffer_is_free()) return false;
+      copy_tail();
+    }
+    const auto bytes = args_.groups.subspan((next_ - copies_begin_) * n_bytes, n_bytes);
     const store::Begun begun =
         args_.store->put({.kind = store::Kind::group,
                           .key = store::layer_key(args_.store->secret(), tail_, next_),
@@ -200,6 +250,7 @@ bool SessionStore::save_tail() {
     end(last_ ? fail(kNotWritten) : last_);
     return false;
   }
+  begun_ = false;
   stage_ = Stage::manifest;
   return true;
 }
@@ -207,12 +258,13 @@ bool SessionStore::save_tail() {
 bool SessionStore::save_manifest() {
   if (begun_ && n_asked_ > 0) return false;
   if (begun_) {
-    if (failed_ || !flushes_) {
-      end(failed_ ? Result<void>(fail(kNotWritten)) : Result<void>());
+    if (failed_) {
+      end(fail(kNotWritten));
       return false;
     }
     begun_ = false;
-    stage_ = Stage::flush;
+    next_ = 0;
+    stage_ = Stage::old_tail;
     return true;
   }
   if (args_.store->mode() == store::Mode::off) {  // and may have the buffer for ever
@@ -230,14 +282,26 @@ bool SessionStore::save_manifest() {
       .identity = identity_,
       .revision = save_.revision,
       .n_slots = save_.n_slots,
-      .tail = save_.n_slots % page_tokens() != 0 ? tail_ : store::Key{},
+      .tail = has_tail() ? tail_ : store::Key{},
       .sampler = save_.sampler,
+      .lossy_from = save_.lossy_from,
       .saved_at_s = save_.saved_at_s,
       .groups = args_.keys.first(n_pages),
+      .codebooks = std::span(save_.codebooks).first(save_.n_codebooks),
       .token_ids = save_.ids,
       .turn_begins = std::span<const u32>(&save_.turn_begin, has_turn ? 1 : 0),
       .biases = std::span<const store::ManifestBias>(save_.biases).first(save_.n_biases),
-      .name = save_.name};
+      .name = save_.name,
+      .policy = save_.policy,
+      .index = std::span(&save_.index, save_.policy.empty() ? 0 : 1),
+      .answers = std::span(save_.answers).first(save_.n_answers),
+      .n_fed = save_.n_fed};
+  if (const char* part = store::manifest_fault(manifest)) {  // a state that was taken up may be odd
+    end(fail({.status = Status::unsupported,
+              .hint = "this session's state cannot be written: begin a new one",
+              .detail = Detail(part)}));
+    return false;
+  }
   const u64 n_bytes = store::manifest_bytes(manifest);
   const auto payload = args_.manifest.first(align_up(n_bytes, store::kSectorBytes));
   store::encode_manifest(*args_.crc, manifest, payload.first(n_bytes));
@@ -258,6 +322,25 @@ bool SessionStore::save_manifest() {
   failed_ = false;
   ++n_asked_;
   return false;
+}
+
+// Nobody asks for it any more. What cannot be erased gives way to others by and by.
+bool SessionStore::erase_old_tail() {
+  const bool is_drawn = has_tail() && save_.lossy_from != 0;
+  for (; !(*save_.drawn_tail == store::Key{}) && next_ < args_.n_cache_layers; ++next_) {
+    const auto found =
+        args_.store->find(store::layer_key(args_.store->secret(), *save_.drawn_tail, next_));
+    if (!found || args_.store->index().entry(found->ref).holds > 0) continue;
+    const store::Begun begun = args_.store->erase(found->ref, kTag);
+    if (begun == store::Begun::busy) return false;
+    if (begun == store::Begun::begun) ++n_asked_;
+  }
+  if (n_asked_ > 0) return false;
+  *save_.drawn_tail = is_drawn ? tail_ : store::Key{};
+  failed_ = false;
+  stage_ = Stage::flush;
+  if (!flushes_) end({});
+  return flushes_;
 }
 
 bool SessionStore::flush() {

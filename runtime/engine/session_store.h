@@ -9,8 +9,11 @@
 //   order      the manifest is put when all that it names is published, and its head is written
 //              after a sync that began later: what a manifest names was there when it was written.
 //              The store may evict it since: whoever takes the session up computes it anew
-//   a tail     lies under the chain key of its tokens like a full group, zeros behind its slots; it
-//              is written while nobody appends, that is where the whole session is saved
+//   a tail     lies under the chain key of its tokens like a full group, zeros behind its slots.
+//              Copies of it are written. Where they are made when the save begins, all layers at
+//              once, its session may go on meanwhile; else nobody appends until the save has ended
+//   unshared   pages whose KV does not follow from their tokens have keys that are drawn, and are
+//              found by the manifest alone. A drawn tail is erased when another manifest stands
 //   taking up  find() reads the manifest and checks it: name, identity, and that its keys are those
 //              of its tokens. Full groups are adopted where they lie, and so is the tail, as if it
 //              were full; a cut then makes it writable
@@ -27,6 +30,7 @@
 #include "platform/cpu/crc32c.h"
 #include "runtime/kv/mover.h"
 #include "runtime/kv/sequence.h"
+#include "runtime/plan/tier_shape.h"
 #include "runtime/store/manifest.h"
 #include "runtime/store/session_copy.h"
 
@@ -42,14 +46,16 @@ struct SessionStoreArgs {
   u32 spills_max = 0;                     // groups asked for at one time
   std::span<std::byte> manifest{};        // manifest_bytes_max(), begins at a sector
   std::span<std::byte> other_manifest{};  // likewise, of a copy
-  std::span<std::byte> groups{};          // of a copy
+  std::span<std::byte> groups{};          // of a copy, and of tails
+  u64 nonce = 0;                          // of this opening of the store: drawn keys never repeat
   std::span<store::Key> keys{};           // of the pages of one session, and its tail
 };
 
 // What is saved. Spans stay the session's; they are read until the save ends.
 struct SaveArgs {
   const kv::Sequence* sequence = nullptr;
-  u32 n_slots = 0;  // whole pages, or all: then nobody appends until the save has ended
+  u32 n_slots = 0;
+  u32 lossy_from = 0;  // 0: all of it follows from its tokens
   std::string_view name{};
   u64 revision = 0;
   u64 saved_at_s = 0;
@@ -58,6 +64,17 @@ struct SaveArgs {
   u32 n_biases = 0;
   std::span<const u32> ids{};
   u32 turn_begin = 0;
+  // What its choices depend on; without a policy it makes none.
+  std::string_view policy{};
+  store::ManifestIndex index{};
+  std::array<store::ManifestCodebook, kCodebooksMax> codebooks{};
+  u32 n_codebooks = 0;
+  std::array<store::ManifestAnswer, plan::kKeptAnswersMax> answers{};
+  u32 n_answers = 0;
+  u32 n_fed = 0;
+  // The tail under a drawn key that the manifest of this name has; zeros: it has none. That of the
+  // save, when it ends.
+  store::Key* drawn_tail = nullptr;
 };
 
 class SessionStore {
@@ -70,12 +87,20 @@ class SessionStore {
   // Pages [begin, end) of the sequence were sealed: they get their names from its tokens.
   void name_pages(const kv::Sequence& sequence, std::span<const u32> ids, u32 begin, u32 end);
 
+  // Likewise, under keys of their own: those of a manifest, from its page `begin` on, or new ones.
+  void name_unshared(const kv::Sequence& sequence, std::span<const u32> ids, u32 begin, u32 end,
+                     std::span<const store::Key> keys = {});
+
   // The sequence's pages in a row, from the first on, that have names.
   u32 n_named_pages(const kv::Sequence& sequence) const;
 
   void begin_save(const SaveArgs& args);
   void finish_save();  // waits for it, if one is under way
   bool is_saving() const { return stage_ != Stage::none; }
+  // Waits until nothing of ours is on its way. Fails where the disk has a buffer for ever.
+  Result<void> settle();
+  // Whether one can begin without waiting for what one that was dropped had asked for.
+  bool may_begin() const { return !is_saving() && buffer_is_free(); }
   bool is_busy() const { return is_saving() || n_asked_ > 0; }
   bool is_saving(const kv::Sequence& sequence) const {
     return is_saving() && save_.sequence == &sequence;
@@ -109,23 +134,28 @@ class SessionStore {
   }
 
  private:
-  enum class Stage : u8 { none, groups, tail, manifest, flush };
+  enum class Stage : u8 { none, groups, tail, manifest, old_tail, flush };
 
   void take(const store::Event& event);
   bool go_on();
   bool save_groups();
   bool save_tail();
   bool save_manifest();
+  bool erase_old_tail();
   bool flush();
   void end(Result<void> how);
-  void wait();            // for what was asked for
-  Result<void> settle();  // nothing of ours is on its way
+  void wait();  // for what was asked for
   bool buffer_is_free() const { return n_asked_ + n_lent_ == 0; }
   Result<void> check(const store::Manifest& manifest, std::string_view name) const;
   std::optional<store::RecordRef> record(const store::Manifest& manifest, u32 cache_layer,
                                          u32 page) const;
   u32 page_tokens() const { return args_.residency->shape().page_tokens; }
   u32 name_of(const kv::Sequence& sequence, u32 page) const;
+  void set_name(const kv::Sequence& sequence, u32 page, u32 name);
+  store::Key draw_key();
+  void draw_tail(u32 n_pages, std::span<const u32> ids);
+  void copy_tail();
+  bool has_tail() const { return save_.n_slots % page_tokens() != 0; }
   std::span<std::byte> group_bytes(const kv::Sequence& sequence, u32 cache_layer, u32 page) const;
   void zero_behind(std::span<std::byte> group, u32 n_slots) const;
   Unexpected refused(store::Begun begun) const;
@@ -139,11 +169,13 @@ class SessionStore {
   SaveArgs save_{};
   Result<void> last_{};
   u32 next_ = 0;        // group of the save, counted page by page; in the tail: layer
-  bool begun_ = false;  // the manifest, or the flush
+  bool begun_ = false;  // the tail, the manifest, or the flush
   bool flushes_ = false;
   u32 n_asked_ = 0, n_lent_ = 0;  // operations of ours without an event, and buffers after it
   bool failed_ = false;           // one of them
   store::Key tail_{};
+  u32 copies_begin_ = 0, copies_end_ = 0;  // layers of the tail that are in the buffers
+  u64 n_drawn_ = 0;
 };
 
 }  // namespace tarn::engine

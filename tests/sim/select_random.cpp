@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -26,6 +27,8 @@ constexpr u32 kStepsToRest = 15'000;  // of a millisecond: a slow call takes ten
 constexpr SelectMethod kMethods[] = {SelectMethod::pq, SelectMethod::quest, SelectMethod::pq,
                                      SelectMethod::window};
 
+bool keeps(u64 seed) { return seed / 7 % 2 == 1; }
+
 Config config_of(bool streamed, u64 seed) {
   Config config = small_config();
   config.context_tokens = 1024;
@@ -46,6 +49,8 @@ Config config_of(bool streamed, u64 seed) {
   // Groups of 8 KiB, of 134; with many a cache and extents, which take some of them.
   config.kv_memory_bytes = (seed % 3 == 0 ? 120 : 44) * u64{8192};
   config.store.quota_bytes = 64 * kMiB;
+  config.store.sessions = keeps(seed);
+  if (keeps(seed)) config.store.publish_ms = 3;
   set_text(config.store.path, "store");
   return config;
 }
@@ -54,33 +59,33 @@ class SelectLife {
  public:
   SelectLife(u64 seed, const std::string& model, SelectCounts& counts)
       : random_(seed),
+        model_(model),
+        config_(config_of(true, seed)),
         counts_(counts),
         disk_(seed),
-        io_(disk_, clock_, 32),
-        resident_(model, config_of(false, seed)),
-        open_(model, config_of(true, seed), &clock_, &io_) {
+        io_(std::make_unique<SimIo>(disk_, clock_, 32)),
+        resident_(model, config_of(false, seed)) {
+    open();
+    keeps_ = keeps(seed);
     faulty_ = seed % 4 != 0;
     fault_ = static_cast<u32>(seed / 4 * 3 + seed % 4) % kSimFaults;
   }
   ~SelectLife() {
     disk_.script.ppm = {};
-    io_.let_stuck_go();
+    io_->let_stuck_go();
   }
 
   void run() {
     const u64 until = counts_.answers + kAnswersALife;
     for (u32 i = 0; i < 40 * kAnswersALife && counts_.answers < until; ++i) act();
     disk_.script.ppm = {};
-    io_.let_stuck_go();
+    io_->let_stuck_go();
     for (u32 i = 0; i < kStepsToRest && engine().has_work(); ++i) step();
     CAPTURE(random_.seed());
     CHECK_FALSE(engine().has_work());
     engine().pool().check_invariants();
     engine().kv_stream().residency().check_invariants();
-    const kv::MoverStats& stats = engine().kv_stream().stats();
-    counts_.loads += stats.n_loads;
-    counts_.gathered += stats.n_gather_reads;
-    counts_.lost += stats.n_lost;
+    count_moves();
     counts_.faults.add(disk_);
   }
 
@@ -91,11 +96,24 @@ class SelectLife {
     bool is_apart = false;  // something has befallen the one that the other was spared
     u32 n_inputs = 0;
     bool has_chosen = false;
+    std::string name{};  // that it is kept under
+    bool is_parked = false;
+    engine::GenerateParams params{};           // of its last answer
     std::optional<std::vector<u32>> wanted{};  // of the answer under way
     std::vector<u32> said{};
   };
 
-  Engine& engine() { return open_.engine; }
+  Engine& engine() { return open_->engine; }
+  void open() { open_ = std::make_unique<OpenEngine>(model_, config_, &clock_, io_.get()); }
+  void count_moves() {
+    const kv::MoverStats& stats = engine().kv_stream().stats();
+    counts_.loads += stats.n_loads;
+    counts_.gathered += stats.n_gather_reads;
+    counts_.lost += stats.n_lost;
+  }
+  static std::vector<u32> ids_of(const engine::Session& s) {
+    return {s.ids.begin(), s.ids.begin() + s.n_ids};
+  }
   Engine& resident() { return resident_.engine; }
   const engine::Session& state(SessionIdx s) { return engine().session_state(s); }
   bool chance(u32 percent) { return random_.below(100) < percent; }
@@ -118,6 +136,7 @@ class SelectLife {
     if (what < 54) return truncate();
     if (what < 58) return fork();
     if (what < 59) return destroy();
+    if (keeps_ && what < (faulty_ ? 62 : 66)) return restart();
     for (u64 n = random_.below(20); n > 0 && engine().has_work(); --n) step();
   }
 
@@ -126,7 +145,96 @@ class SelectLife {
     if (chance(50)) return;
     disk_.script.errors = {chance(50) ? 5 : 28};  // EIO, ENOSPC
     disk_.script.ppm[fault_] = chance(50) ? 30'000 : 300'000;
-    if (chance(50)) io_.let_stuck_go();
+    if (chance(50)) io_->let_stuck_go();
+  }
+
+  // In every life under another name.
+  void keep(SessionIdx s) {
+    if (!keeps_) return;
+    pairs_[s].name = "talk " + std::to_string(n_names_++);
+    if (!engine().keep(s, pairs_[s].name)) pairs_[s].is_apart = true;
+  }
+
+  // The engine goes, and another one takes up what was parked, or published.
+  void restart() {
+    const bool parks = faulty_ || chance(50);
+    std::vector<Pair> pairs;
+    for (SessionIdx s = 0; s < kSessions; ++s) {
+      if (state(s).state == SessionState::free || end_if_apart(s)) continue;
+      Pair& pair = pairs_[s];
+      const bool is_quiet = !pair.wanted && state(s).state == SessionState::idle;
+      pair.is_parked = parks && is_quiet && engine().park(s, pair.name).has_value();
+      pairs.push_back(std::exchange(pair, {}));
+    }
+    count_moves();
+    open_.reset();
+    disk_.script.ppm = {};  // an engine opens over a disk that works
+    io_->let_stuck_go();
+    std::array<IoCompletion, 32> late{};
+    while (io_->n_in_flight() > 0) io_->reap(late, 1, 1'000'000'000);
+    io_ = std::make_unique<SimIo>(disk_, clock_, 32);
+    open();
+    ++counts_.restarts;
+    for (Pair& pair : pairs) resume(pair);
+  }
+
+  void resume(Pair& pair) {
+    CAPTURE(random_.seed());
+    CAPTURE(pair.name);
+    const auto resumed = engine().resume(pair.name);
+    if (!resumed) {
+      CHECK((faulty_ || !pair.is_parked));
+      return resident().destroy_session(pair.resident);
+    }
+    const engine::Session& mine = state(resumed->idx);
+    const engine::Session& theirs = resident().session_state(pair.resident);
+    const std::vector<u32> ids = ids_of(mine), wanted_ids = ids_of(theirs);
+    pairs_[resumed->idx] = pair;
+    Pair& own = pairs_[resumed->idx];
+    const bool is_older = resumed->is_cut_off && resumed->n_drawn > 0 && !pair.wanted;
+    if (ids == wanted_ids && !is_older && !(pair.wanted && resumed->is_cut_off)) {
+      own.wanted.reset();
+      own.is_apart = !has_same_index(resumed->idx, pair.resident);
+      CHECK((faulty_ || !own.is_apart));
+      ++counts_.resumed;
+    } else if (!faulty_ && is_part(pair, *resumed, wanted_ids.size()) &&
+               std::equal(ids.begin(), ids.end(), wanted_ids.begin())) {
+      say_the_rest(resumed->idx, resumed->n_drawn, wanted_ids);
+    } else {
+      own.is_apart = true;  // what was published is older
+      own.wanted.reset();
+      CHECK((faulty_ || !pair.is_parked));
+    }
+  }
+
+  // Its KV, and what it chooses by, are what they were; one that tells its index of a turn later
+  // says the same in the end.
+  bool has_same_index(SessionIdx s, SessionIdx other) {
+    if (state(s).lossy_from != resident().session_state(other).lossy_from) return false;
+    // One that has read its input is ahead of one that goes on reading, and else like it.
+    const u32 n_slots = resident().session_state(other).sequence.n_slots();
+    const bool is_behind = state(s).sequence.n_slots() != n_slots;
+    if (is_behind && (faulty_ || state(s).state != SessionState::computing)) return false;
+    const engine::KeptIndex mine = engine().selector().kept(s);
+    const engine::KeptIndex theirs = resident().selector().kept(other);
+    return mine.turn_end != 0 || theirs.turn_end != 0 || mine == theirs;
+  }
+
+  // Whether it was published in the middle of the answer that the engine's end cut off.
+  static bool is_part(const Pair& pair, const Engine::Resumed& resumed, u64 n_wanted) {
+    if (!pair.wanted || !resumed.is_cut_off || resumed.n_drawn == 0) return false;
+    return resumed.n_tokens == n_wanted - pair.wanted->size() + resumed.n_drawn;
+  }
+
+  void say_the_rest(SessionIdx s, u64 n_said, const std::vector<u32>& wanted_ids) {
+    Pair& pair = pairs_[s];
+    const std::vector<u32> ids = ids_of(state(s));
+    const u64 n_before = wanted_ids.size() - pair.wanted->size();
+    pair.said.assign(ids.begin() + static_cast<i64>(n_before), ids.end());
+    pair.params.first_draw = n_said;
+    pair.params.max_tokens -= static_cast<u32>(n_said);
+    REQUIRE(engine().generate(s, pair.params).has_value());
+    ++counts_.went_on;
   }
 
   void create() {
@@ -135,6 +243,7 @@ class SelectLife {
     const Result<SessionIdx> other = resident().create_session();
     REQUIRE(other.has_value());
     pairs_[*session] = {.resident = *other};
+    keep(*session);
   }
 
   void feed() {
@@ -153,12 +262,14 @@ class SelectLife {
   void generate() {
     const auto s = any_idle();
     if (!s || end_if_apart(*s) || state(*s).n_ids == 0) return;
-    engine::GenerateParams params{.max_tokens = static_cast<u32>(2 + random_.below(12)),
+    const u64 n_max = keeps_ ? 40 : 12;
+    engine::GenerateParams params{.max_tokens = static_cast<u32>(2 + random_.below(n_max)),
                                   .ignore_end = true};
     if (chance(50)) params.sampler.temperature = 0.9f;
     params.sampler.seed = random_.next();
     if (!engine().generate(*s, params)) return;
     Pair& pair = pairs_[*s];
+    pair.params = params;
     pair.said.clear();
     pair.has_chosen = false;
     if (!resident().generate(pair.resident, params)) {
@@ -189,6 +300,7 @@ class SelectLife {
     const Result<SessionIdx> other = resident().fork(pairs_[*s].resident);
     REQUIRE(other.has_value());
     pairs_[*copy] = {.resident = *other, .n_inputs = pairs_[*s].n_inputs};
+    keep(*copy);
     ++counts_.forks;
   }
 
@@ -249,12 +361,16 @@ class SelectLife {
   }
 
   Random random_;
+  const std::string& model_;
+  Config config_;
   SelectCounts& counts_;
   VirtualClock clock_;
   SimDisk disk_;
-  SimIo io_;
+  std::unique_ptr<SimIo> io_;  // of one engine
   OpenEngine resident_;
-  OpenEngine open_;
+  std::unique_ptr<OpenEngine> open_;
+  bool keeps_ = false;
+  u32 n_names_ = 0;
   bool faulty_ = false;
   u32 fault_ = 0;  // of this life
   std::array<Pair, kSessions> pairs_{};
@@ -283,10 +399,13 @@ void check_select_counts(const SelectCounts& counts, u64 n_min) {
       {"load", counts.loads},
       {"group gathered from", counts.gathered},
       {"lost group", counts.lost},
+      {"restart", counts.restarts},
+      {"session taken up", counts.resumed},
+      {"answer that went on", counts.went_on},
   };
   check_events(events, n_min);
   check_faults(counts.faults, n_min > 1 ? n_min : 0);  // of a slice one kind may be missing
-  CHECK(counts.whole >= counts.answers / 2);  // or the comparison says little
+  CHECK(counts.whole >= counts.answers / 2);           // or the comparison says little
 }
 
 }  // namespace tarn::test

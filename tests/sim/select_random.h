@@ -2,7 +2,8 @@
 //
 // Random conversations that read by selection, over a few frames of memory and a faulty disk, each
 // answer against that of an engine that was told the same and has all KV in memory (ROBUSTNESS R17,
-// lossy presets): the fast slice and the long run are the same code.
+// lossy presets), also where the engine goes, and another one takes up what it kept: the fast slice
+// and the long run are the same code.
 #pragma once
 
 #include "tests/sim/event_counts.h"
@@ -17,6 +18,8 @@ struct SelectCounts {
   u64 later_inputs = 0;                        // answers behind a second input or more
   u64 truncations = 0, forks = 0, beside = 0;  // beside: steps with rows of several sessions
   u64 clusterings = 0, loads = 0, gathered = 0, lost = 0;
+  u64 restarts = 0, resumed = 0;
+  u64 went_on = 0;  // answers that were cut off by one, and said to their end
   FaultCounts faults;
 };
 

