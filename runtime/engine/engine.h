@@ -346,6 +346,7 @@ class Engine final : private StepWatch {
   void take_publication();
   void end_publication();
   void publish_last(Session& session);
+  void tell_unpublished(const Error& why) const;
   u32 n_full_pages(const Session& session) const;
   u32 n_published_pages(const Session& session) const;
   u32 n_published_slots(const Session& session) const;
@@ -383,7 +384,7 @@ class Engine final : private StepWatch {
   CpuBackend cpu_backend_{};
   Selector selector_{};
   SelectConfig select_config_{};
-  std::array<u64, 22> policy_words_{};  // what a kept session's choices depend on
+  std::array<u64, 23> policy_words_{};  // what a kept session's choices depend on
   GpuMemory gpu_memory_{};
   GpuIndexes gpu_indexes_{};
   GpuBackend gpu_backend_{};

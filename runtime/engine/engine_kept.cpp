@@ -8,14 +8,21 @@
 
 namespace tarn::engine {
 
+// Raised when the same settings choose otherwise than before: another life, clustering or choice.
+constexpr u64 kSelectionId = 1;
+
 static_assert(Turns::kAnswersMax == plan::kKeptAnswersMax);
 static_assert(sizeof(select::KeptLife) == sizeof(store::ManifestIndex::life));
 
 // What a publication keeps of the session's KV: full pages, since the rest follows from tokens; or
-// all of it, with what its choices depend on, which is so only as long as no row more is computed.
+// all of it, where what its choices depend on has changed since the last full page. Rows of an
+// input change nothing of that.
 u32 Engine::n_published_slots(const Session& s) const {
-  const bool is_all = s.lossy_from != Session::kExact || selector_.has_index(idx_of(s));
-  return is_all ? s.sequence.n_slots() : n_full_pages(s) * plan_.group_shape.page_tokens;
+  const u32 n_slots = s.sequence.n_slots();
+  const u32 n_full = n_full_pages(s) * plan_.group_shape.page_tokens;
+  const bool chooses = s.lossy_from != Session::kExact || selector_.has_index(idx_of(s));
+  const bool reads = n_slots < s.turns.n_fed() && n_full >= s.turns.input_begin();
+  return chooses && !reads ? n_slots : n_full;
 }
 
 // What a session by selection is kept with beside its KV.
@@ -38,24 +45,26 @@ void Engine::put_index(const Session& s, SaveArgs& args) const {
   args.n_fed = s.turns.n_fed();
 }
 
-// Everything that choices follow from but tokens and turns.
+// Everything that choices follow from but tokens and turns, and that the method looks at.
 void Engine::write_policy() {
   const SelectConfig& c = select_config_;
-  const LayerCost cost = c.iterations == 0 ? c.cost : LayerCost{};
-  policy_words_ = {static_cast<u64>(c.method),
-                   c.n_subspaces,
+  const bool has_codes = c.method == SelectMethod::pq;
+  const LayerCost cost = has_codes && c.iterations == 0 ? c.cost : LayerCost{};
+  policy_words_ = {kSelectionId,
+                   static_cast<u64>(c.method),
+                   has_codes ? c.n_subspaces : 0,
                    c.code_bits,
-                   static_cast<u64>(c.parts),
+                   has_codes ? static_cast<u64>(c.parts) : 0,
                    c.context_divisor,
                    c.tokens_min,
                    c.n_sinks,
                    c.n_local,
                    c.k,
                    c.context_min,
-                   c.block_tokens,
+                   has_codes ? c.block_tokens : 0,
                    c.codebooks,
                    c.swap_tokens,
-                   c.iterations,
+                   has_codes ? c.iterations : 0,
                    cost.job_ns,
                    cost.row_ps,
                    cost.update_ps,

@@ -96,7 +96,7 @@ void Engine::forget_name(Session& s) {
   s.name_bytes = 0;
   s.revision = 0;
   s.n_published = 0;
-  s.drawn_tail = {};
+  s.tails = {};
 }
 
 Result<void> Engine::take_name(SessionIdx idx, std::string_view name) {
@@ -161,7 +161,7 @@ SaveArgs Engine::save_args(Session& s, u32 n_slots) const {
                 .n_biases = p.n_logit_biases,
                 .ids = s.ids.first(s.n_ids),
                 .turn_begin = s.turn_begin,
-                .drawn_tail = &s.drawn_tail};
+                .tails = &s.tails};
   for (u32 i = 0; i < p.n_logit_biases; ++i) {
     args.biases[i] = {p.logit_biases[i].token, p.logit_biases[i].bias};
   }
@@ -199,7 +199,7 @@ Result<Engine::Resumed> Engine::resume(std::string_view name) {
     return fail(taken.error());
   }
   s.revision = manifest.revision;
-  if (manifest.lossy_from != 0) s.drawn_tail = manifest.tail;
+  if (manifest.lossy_from != 0 && store::has_tail(manifest)) s.tails.put(manifest.tail, 0);
   s.turn_begin = manifest.turn_begins.empty() ? s.n_ids : manifest.turn_begins[0];
   s.n_published = manifest.n_slots;  // the manifest is the better one until as much is there again
   s.published_ns = clock_->now_ns();
@@ -314,6 +314,7 @@ void Engine::tell_evictions() {
 
 // What is on its way of a session whose KV is about to be cut, or gone: nothing of it counts.
 void Engine::drop_save(Session& s) {
+  s.tails.n_slots = 0;  // as many slots may be others
   kv_stream_.sessions().drop(s.sequence);
   if (publishing_ != &s) return;
   publishing_ = nullptr;
@@ -393,8 +394,12 @@ void Engine::take_publication() {
   }
   s.answer_ended = s.answer_ended || publishing_answer_;
   s.refused_ns = std::max<u64>(1, clock_->now_ns());
+  tell_unpublished(sessions.last().error());
+}
+
+void Engine::tell_unpublished(const Error& why) const {
   std::array<char, 512> text{};
-  format_error(sessions.last().error(), text.data(), text.size());
+  format_error(why, text.data(), text.size());
   log_.warning("a session's work is not on disk: %s", text.data());
 }
 
@@ -410,7 +415,9 @@ void Engine::publish_last(Session& s) {
   if (publishing_ == &s) end_publication();
   if (!publishes() || !rests_unpublished(s)) return;
   end_publication();  // another's
-  if (!kv_stream_.sessions().settle()) return;
+  if (const Result<void> settled = kv_stream_.sessions().settle(); !settled) {
+    return tell_unpublished(settled.error());
+  }
   begin_publication(s);
   end_publication();
 }

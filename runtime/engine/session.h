@@ -19,6 +19,7 @@
 
 #include "runtime/engine/event_ring.h"
 #include "runtime/engine/sampler.h"
+#include "runtime/engine/session_store.h"
 #include "runtime/engine/text_stream.h"
 #include "runtime/engine/turns.h"
 #include "runtime/kv/sequence.h"
@@ -83,7 +84,7 @@ struct Session {
   bool answer_ended = false;  // and stands at the end, and no manifest with it was begun
   u64 refused_ns = 0;         // when that one failed; 0: it did not
   u64 published_ns = 0;
-  store::Key drawn_tail{};  // that its manifest has; zeros: none
+  DrawnTails tails{};
   std::string_view name() const { return {name_text.data(), name_bytes}; }
 
   // The first slot whose KV a row that selects has computed: from there on it is not what the

@@ -89,13 +89,23 @@ u32 SessionStore::n_named_pages(const kv::Sequence& sequence) const {
 
 // ---- Saving -----------------------------------------------------------------------------------
 
-void SessionStore::begin_save(const SaveArgs& args) {
+void DrawnTails::put(const store::Key& key, u32 of_slots) {
+  if (n == keys.size()) {
+    std::copy(keys.begin() + 1, keys.end(), keys.begin());
+    --n;
+  }
+  keys[n++] = key;
+  n_slots = of_slots;
+}
+
+void SessionStore::begin(const SaveArgs& args, bool flushes) {
   TARN_ASSERT(is_on() && may_begin());
   TARN_ASSERT(args.n_slots <= args.sequence->n_slots() && args.n_slots <= args.ids.size());
   save_ = args;
   stage_ = Stage::groups;
   next_ = 0;
-  begun_ = flushes_ = failed_ = false;
+  begun_ = failed_ = false;
+  flushes_ = flushes;
   last_ = {};
   if (n_named_pages(*args.sequence) < args.n_slots / page_tokens()) {
     end(fail(
@@ -103,8 +113,7 @@ void SessionStore::begin_save(const SaveArgs& args) {
          .hint = "this session's KV was filled in without a forward pass: it cannot be saved"}));
     return;
   }
-  copies_end_ = 0;
-  if (has_tail()) copy_tail();
+  if (has_tail() && !flushes_) copy_tail();
 }
 
 void SessionStore::finish_save() {
@@ -115,8 +124,7 @@ void SessionStore::finish_save() {
 
 Result<void> SessionStore::save(const SaveArgs& args) {
   TARN_CHECK(settle());  // somebody's publication, and what a save that was dropped had begun
-  begin_save(args);
-  flushes_ = true;
+  begin(args, /*flushes=*/true);
   finish_save();
   return last_;
 }
@@ -147,8 +155,8 @@ bool SessionStore::go_on() {
       return save_tail();
     case Stage::manifest:
       return save_manifest();
-    case Stage::old_tail:
-      return erase_old_tail();
+    case Stage::old_tails:
+      return erase_old_tails();
     case Stage::flush:
       return flush();
     case Stage::none:
@@ -193,43 +201,56 @@ void SessionStore::zero_behind(std::span<std::byte> group, u32 n_slots) const {
   std::memset(group.data() + shape.payload_bytes(), 0, group.size() - shape.payload_bytes());
 }
 
-void SessionStore::draw_tail(u32 n_pages, std::span<const u32> ids) {
-  if (save_.lossy_from != 0) {
+// The key of the tail: a drawn one again where it was drawn for the same slots. False where the
+// write budget has no room for one that nobody could use alone.
+bool SessionStore::name_tail() {
+  const u32 n_pages = save_.n_slots / page_tokens();
+  const auto ids = save_.ids.first(save_.n_slots).subspan(u64{n_pages} * page_tokens());
+  DrawnTails& tails = *save_.tails;
+  if (save_.lossy_from == 0) {
+    const store::Key& before =
+        n_pages == 0 ? root_ : args_.names->chain(name_of(*save_.sequence, n_pages - 1));
+    tail_ = store::chain_key(args_.store->secret(), before, ids);
+  } else if (tails.n > 0 && tails.n_slots == save_.n_slots) {
+    tail_ = tails.keys[tails.n - 1];
+  } else {
+    const store::RecordShape record{.payload_bytes = args_.residency->shape().group_bytes(),
+                                    .n_tokens = static_cast<u32>(ids.size())};
+    const u64 n_bytes = args_.n_cache_layers * record.record_bytes() + args_.manifest.size();
+    if (!args_.store->affords(n_bytes)) return false;
     tail_ = draw_key();
-    return;
+    tails.put(tail_, save_.n_slots);
   }
-  const store::Key& before =
-      n_pages == 0 ? root_ : args_.names->chain(name_of(*save_.sequence, n_pages - 1));
-  tail_ = store::chain_key(args_.store->secret(), before, ids);
+  return true;
 }
 
-// Of as many layers as there are buffers, from copies_end_ on.
+// All layers, with zeros behind the slots.
 void SessionStore::copy_tail() {
-  const u64 n_bytes = args_.residency->shape().group_bytes();
-  const u32 n_pages = save_.n_slots / page_tokens();
-  auto buffers = args_.groups;
-  copies_begin_ = copies_end_;
-  for (; copies_end_ < args_.n_cache_layers && buffers.size() >= n_bytes; ++copies_end_) {
-    const auto bytes = buffers.first(n_bytes);
-    const auto live = group_bytes(*save_.sequence, copies_end_, n_pages);
-    std::memcpy(bytes.data(), live.data(), n_bytes);
-    zero_behind(bytes, save_.n_slots % page_tokens());
-    buffers = buffers.subspan(n_bytes);
+  for (u32 layer = 0; layer < args_.n_cache_layers; ++layer) {
+    const auto live = group_bytes(*save_.sequence, layer, save_.n_slots / page_tokens());
+    std::memcpy(tail_bytes(layer).data(), live.data(), live.size());
+    zero_behind(tail_bytes(layer), save_.n_slots % page_tokens());
   }
+}
+
+// Of a save that is waited for, where it lies; else its copy.
+std::span<std::byte> SessionStore::tail_bytes(u32 cache_layer) const {
+  if (flushes_) return group_bytes(*save_.sequence, cache_layer, save_.n_slots / page_tokens());
+  const u64 n_bytes = args_.residency->shape().group_bytes();
+  TARN_ASSERT((cache_layer + 1) * n_bytes <= args_.groups.size());
+  return args_.groups.subspan(cache_layer * n_bytes, n_bytes);
 }
 
 bool SessionStore::save_tail() {
-  const u32 n_pages = save_.n_slots / page_tokens();
-  const auto ids = save_.ids.first(save_.n_slots).subspan(u64{n_pages} * page_tokens());
-  if (!std::exchange(begun_, true)) draw_tail(n_pages, ids);
-  const u64 n_bytes = args_.residency->shape().group_bytes();
+  if (!std::exchange(begun_, true) && !name_tail()) {
+    end(refused(store::Begun::over_budget));
+    return false;
+  }
+  const u32 n_slots = save_.n_slots % page_tokens();
+  const auto ids = save_.ids.first(save_.n_slots).last(n_slots);
   while (next_ < args_.n_cache_layers && !failed_) {
-    if (next_ == copies_end_) {
-      TARN_ASSERT(flushes_);  // who waits for a save appends nothing meanwhile
-      if (!buffer_is_free()) return false;
-      copy_tail();
-    }
-    const auto bytes = args_.groups.subspan((next_ - copies_begin_) * n_bytes, n_bytes);
+    const auto bytes = tail_bytes(next_);
+    if (flushes_) zero_behind(bytes, n_slots);
     const store::Begun begun =
         args_.store->put({.kind = store::Kind::group,
                           .key = store::layer_key(args_.store->secret(), tail_, next_),
@@ -264,7 +285,7 @@ bool SessionStore::save_manifest() {
     }
     begun_ = false;
     next_ = 0;
-    stage_ = Stage::old_tail;
+    stage_ = Stage::old_tails;
     return true;
   }
   if (args_.store->mode() == store::Mode::off) {  // and may have the buffer for ever
@@ -324,19 +345,23 @@ bool SessionStore::save_manifest() {
   return false;
 }
 
-// Nobody asks for it any more. What cannot be erased gives way to others by and by.
-bool SessionStore::erase_old_tail() {
+// Nobody asks for them any more. What cannot be erased gives way to others by and by.
+bool SessionStore::erase_old_tails() {
+  DrawnTails& tails = *save_.tails;
   const bool is_drawn = has_tail() && save_.lossy_from != 0;
-  for (; !(*save_.drawn_tail == store::Key{}) && next_ < args_.n_cache_layers; ++next_) {
-    const auto found =
-        args_.store->find(store::layer_key(args_.store->secret(), *save_.drawn_tail, next_));
+  for (; next_ < tails.n * args_.n_cache_layers; ++next_) {
+    const store::Key& key = tails.keys[next_ / args_.n_cache_layers];
+    if (is_drawn && key == tail_) continue;
+    const auto found = args_.store->find(
+        store::layer_key(args_.store->secret(), key, next_ % args_.n_cache_layers));
     if (!found || args_.store->index().entry(found->ref).holds > 0) continue;
     const store::Begun begun = args_.store->erase(found->ref, kTag);
     if (begun == store::Begun::busy) return false;
     if (begun == store::Begun::begun) ++n_asked_;
   }
   if (n_asked_ > 0) return false;
-  *save_.drawn_tail = is_drawn ? tail_ : store::Key{};
+  tails.n = 0;
+  if (is_drawn) tails.put(tail_, save_.n_slots);
   failed_ = false;
   stage_ = Stage::flush;
   if (!flushes_) end({});
@@ -388,8 +413,8 @@ Result<void> SessionStore::settle() {
     if (!pump()) args_.mover->pump(kWaitNs);
   }
   wait();
-  if (n_lent_ > 0) return fail(kNotWritten);  // the disk has the buffer, and does not answer
-  return {};
+  if (n_lent_ == 0) return {};
+  return refused(store::Begun::not_now);  // the disk has the buffer, and does not answer
 }
 
 Result<store::Manifest> SessionStore::find(std::string_view name) {

@@ -9,11 +9,12 @@
 //   order      the manifest is put when all that it names is published, and its head is written
 //              after a sync that began later: what a manifest names was there when it was written.
 //              The store may evict it since: whoever takes the session up computes it anew
-//   a tail     lies under the chain key of its tokens like a full group, zeros behind its slots.
-//              Copies of it are written. Where they are made when the save begins, all layers at
-//              once, its session may go on meanwhile; else nobody appends until the save has ended
+//   a tail     lies under the chain key of its tokens like a full group, zeros behind its slots. A
+//              publication writes a copy that is made when it begins, so that its session may go
+//              on meanwhile; where a save is waited for, nobody appends
 //   unshared   pages whose KV does not follow from their tokens have keys that are drawn, and are
-//              found by the manifest alone. A drawn tail is erased when another manifest stands
+//              found by the manifest alone. A drawn tail is erased when another manifest stands:
+//              the head of that one was synced by then
 //   taking up  find() reads the manifest and checks it: name, identity, and that its keys are those
 //              of its tokens. Full groups are adopted where they lie, and so is the tail, as if it
 //              were full; a cut then makes it writable
@@ -51,6 +52,15 @@ struct SessionStoreArgs {
   std::span<store::Key> keys{};           // of the pages of one session, and its tail
 };
 
+// Tails under drawn keys that may lie on the disk for a session's name, in the order in which they
+// were drawn. Of those that nobody will name any more the last ones are remembered.
+struct DrawnTails {
+  std::array<store::Key, 4> keys{};
+  u32 n = 0;
+  u32 n_slots = 0;  // whose tail the last one is, as long as none of them is cut off; 0: none is
+  void put(const store::Key& key, u32 of_slots);
+};
+
 // What is saved. Spans stay the session's; they are read until the save ends.
 struct SaveArgs {
   const kv::Sequence* sequence = nullptr;
@@ -72,9 +82,7 @@ struct SaveArgs {
   std::array<store::ManifestAnswer, plan::kKeptAnswersMax> answers{};
   u32 n_answers = 0;
   u32 n_fed = 0;
-  // The tail under a drawn key that the manifest of this name has; zeros: it has none. That of the
-  // save, when it ends.
-  store::Key* drawn_tail = nullptr;
+  DrawnTails* tails = nullptr;  // the session's
 };
 
 class SessionStore {
@@ -94,7 +102,7 @@ class SessionStore {
   // The sequence's pages in a row, from the first on, that have names.
   u32 n_named_pages(const kv::Sequence& sequence) const;
 
-  void begin_save(const SaveArgs& args);
+  void begin_save(const SaveArgs& args) { begin(args, /*flushes=*/false); }
   void finish_save();  // waits for it, if one is under way
   bool is_saving() const { return stage_ != Stage::none; }
   // Waits until nothing of ours is on its way. Fails where the disk has a buffer for ever.
@@ -134,14 +142,15 @@ class SessionStore {
   }
 
  private:
-  enum class Stage : u8 { none, groups, tail, manifest, old_tail, flush };
+  enum class Stage : u8 { none, groups, tail, manifest, old_tails, flush };
 
+  void begin(const SaveArgs& args, bool flushes);
   void take(const store::Event& event);
   bool go_on();
   bool save_groups();
   bool save_tail();
   bool save_manifest();
-  bool erase_old_tail();
+  bool erase_old_tails();
   bool flush();
   void end(Result<void> how);
   void wait();  // for what was asked for
@@ -153,8 +162,9 @@ class SessionStore {
   u32 name_of(const kv::Sequence& sequence, u32 page) const;
   void set_name(const kv::Sequence& sequence, u32 page, u32 name);
   store::Key draw_key();
-  void draw_tail(u32 n_pages, std::span<const u32> ids);
+  bool name_tail();
   void copy_tail();
+  std::span<std::byte> tail_bytes(u32 cache_layer) const;
   bool has_tail() const { return save_.n_slots % page_tokens() != 0; }
   std::span<std::byte> group_bytes(const kv::Sequence& sequence, u32 cache_layer, u32 page) const;
   void zero_behind(std::span<std::byte> group, u32 n_slots) const;
@@ -174,7 +184,6 @@ class SessionStore {
   u32 n_asked_ = 0, n_lent_ = 0;  // operations of ours without an event, and buffers after it
   bool failed_ = false;           // one of them
   store::Key tail_{};
-  u32 copies_begin_ = 0, copies_end_ = 0;  // layers of the tail that are in the buffers
   u64 n_drawn_ = 0;
 };
 

@@ -106,7 +106,8 @@ KeptLife IndexLife::kept() const {
 
 bool IndexLife::take_up(const KeptLife& kept, u32 n_codebooks, u32 n_slots, u32 n_tokens) {
   const u32 n_sinks = std::min(n_slots, rule_.n_sinks);
-  if (kept.middle_end >= std::max(n_slots, 1u) || kept.input_begin > n_tokens) return false;
+  if (kept.middle_end > n_slots || kept.middle_end >= std::max(n_tokens, 1u)) return false;
+  if (kept.input_begin > n_tokens) return false;
   if (kept.flags > (KeptLife::kUsedIsFirst | KeptLife::kEndsInput)) return false;
   const u32 n_middle = kept.middle_end - std::min(kept.middle_end, n_sinks);
   const bool is_used = kept.rows_used != 0, is_pending = kept.rows_pending != 0;

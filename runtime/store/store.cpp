@@ -193,6 +193,10 @@ void Store::refill_budget() {
   budget_bytes_ = std::min(limits_.write_bytes_per_day, budget_bytes_ + filled);
 }
 
+bool Store::affords(u64 n_bytes) const {
+  return limits_.write_bytes_per_day == 0 || budget_bytes_ + filled_bytes() >= n_bytes;
+}
+
 u64 Store::level_for_head() const {
   return limits_.write_bytes_per_day > 0 ? budget_bytes_ : ~u64{0};
 }

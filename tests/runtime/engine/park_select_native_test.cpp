@@ -371,12 +371,44 @@ TEST_CASE("of a session that selects the store has each page once, and one tail"
     REQUIRE(life.engine().park(session, "talk").has_value());
     const u32 n_slots = life.engine().session_state(session).sequence.n_slots();
     CHECK(n_groups_kept(life) == ceil_div(n_slots, test::kKeptPage) * kLayers);
+    // Once more writes its manifest alone.
+    const store::StoreStats& stats = life.engine().kv_stream().store().stats();
+    const u64 n_puts = stats.n_puts;
+    REQUIRE(life.engine().park(session, "talk").has_value());
+    CHECK(life.engine().kv_stream().store().stats().n_puts == n_puts + 1);
     life.generate(session, 7);
   }
   // Under another name it is another session: the first one's tail stays.
   const u32 n_before = n_groups_kept(life);
   REQUIRE(life.engine().park(session, "other").has_value());
   CHECK(n_groups_kept(life) > n_before);
+}
+
+TEST_CASE("a tail that was cut off, and is as long again, is another one") {
+  const SmallModel model("llama", "q8_0");
+  const Case& c = kCases[0];
+  SimDisk disk(1);
+  KeptLife never(model, how_of(c));
+  const SessionIdx whole = test::create(never);
+  const auto say_otherwise = [](KeptLife& life, SessionIdx session) {
+    REQUIRE(life.engine().truncate(session, life.engine().session_state(session).n_ids - 4));
+    REQUIRE(life.engine().feed(session, test::random_ids(11, 4)).has_value());
+    life.open.run();
+  };
+  talk(never, whole, c);
+  say_otherwise(never, whole);
+  {
+    KeptLife first(model, how_of(c), disk);
+    const SessionIdx session = test::create(first);
+    talk(first, session, c);
+    REQUIRE(first.engine().park(session, "talk").has_value());
+    const u32 n_slots = first.engine().session_state(session).sequence.n_slots();
+    say_otherwise(first, session);
+    REQUIRE(first.engine().session_state(session).sequence.n_slots() == n_slots);
+    REQUIRE(first.engine().park(session, "talk").has_value());
+  }
+  KeptLife second(model, how_of(c), disk);
+  CHECK(second.generate(second.resume(), 12) == never.generate(whole, 12));
 }
 
 // What an engine that has never selected says of the same tokens.
@@ -389,6 +421,7 @@ TEST_CASE("what an engine cannot use is computed anew from the tokens") {
       {"full", [](SelectConfig& select) { select.method = SelectMethod::full; }},
       {"more tokens", [](SelectConfig& select) { select.k = 64; }},
       {"more updates", [](SelectConfig& select) { select.iterations = 5; }},
+      {"other parts", [](SelectConfig& select) { select.parts = KeyParts::contiguous; }},
   };
   const SmallModel model("llama", "q8_0");
   const Case& c = kCases[1];

@@ -161,10 +161,10 @@ TEST_CASE("who is done with a session right after its answer finds it again") {
   }
 }
 
-TEST_CASE("an answer that the write budget refuses is told once, and published the next day") {
+// `n_puts`: what the budget has room for. Where it has none for a tail and the manifest that names
+// it, not a part of them is written.
+void refuse_until_tomorrow(const test::KeptHow& how, u32 n_prompt, u64 n_puts) {
   const SmallModel model("llama", "q8_0");
-  // 14 groups of 12 KiB and a manifest: not all of it.
-  const test::KeptHow how{.publish_ms = 1'000, .daily_write_bytes = 160'000};
   SimDisk disk(1);
   u32 n_warnings = 0;
   const auto count = [](void* n, LogLevel level, const char* text) {
@@ -173,18 +173,26 @@ TEST_CASE("an answer that the write budget refuses is told once, and published t
   };
   KeptLife life(model, how, disk, Log(count, &n_warnings, LogLevel::info));
   const SessionIdx session = kept(life), other = test::create(life);
-  REQUIRE(life.engine().feed(session, test::random_ids(1, 100)).has_value());
+  REQUIRE(life.engine().feed(session, test::random_ids(1, n_prompt)).has_value());
   life.generate(session, 23);
   settle(life);
   REQUIRE(n_warnings == 1);
   for (u32 i = 0; i < 5; ++i) life.engine().step();
   CHECK(n_warnings == 1);
   CHECK_FALSE(life.engine().has_work());
+  CHECK(life.engine().kv_stream().store().stats().n_puts == n_puts);
   life.clock.advance_ns(86'400'000'000'000);
   REQUIRE(life.engine().feed(other, test::random_ids(2, 30)).has_value());
   settle(life);
   CHECK(n_warnings == 1);
   CHECK(taken_up(model, how, disk).ids == ids_of(life, session));
+}
+
+TEST_CASE("an answer that the write budget refuses is told once, and published the next day") {
+  // Groups of 12 KiB, and no room for the manifest.
+  refuse_until_tomorrow({.publish_ms = 1'000, .daily_write_bytes = 160'000}, 100, 13);
+  refuse_until_tomorrow(
+      {.publish_ms = 1'000, .daily_write_bytes = 250'000, .select = test::kept_select()}, 130, 18);
 }
 
 TEST_CASE("a kept prompt over a slow disk is not read in slices of a few rows") {
