@@ -169,15 +169,15 @@ const char* manifest_fault(const Manifest& manifest);
 inline bool has_tail(const Manifest& manifest) {
   return manifest.n_slots % manifest.identity.page_tokens != 0;
 }
-// The first page under an unshared key.
-inline u32 unshared_page(const Manifest& manifest) {
-  return manifest.lossy_from == 0 ? ~u32{0} : manifest.lossy_from / manifest.identity.page_tokens;
-}
 inline u32 pages_of(const Manifest& manifest) {
   return static_cast<u32>(manifest.groups.size()) + (has_tail(manifest) ? 1 : 0);
 }
 inline const Key& page_key(const Manifest& manifest, u32 page) {
   return page < manifest.groups.size() ? manifest.groups[page] : manifest.tail;
+}
+// The first page under an unshared key; none where all KV follows from the tokens.
+inline u32 unshared_page(const Manifest& manifest) {
+  return manifest.lossy_from == 0 ? ~u32{0} : manifest.lossy_from / manifest.identity.page_tokens;
 }
 // The keys of its pages in the store with this secret: out has pages_of(). Where it has unshared
 // ones, those of one nonce are nobody else's.

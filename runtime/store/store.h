@@ -229,9 +229,9 @@ class Store {
   // They had not: drops the record, which the caller has pinned.
   void reject(RecordRef ref) { drop(ref); }
   // No longer found from now on; the event says that its head is gone from the disk too.
+  Begun erase(RecordRef ref, u64 tag);
   // Whether the write budget has so many bytes now.
   bool affords(u64 n_bytes) const;
-  Begun erase(RecordRef ref, u64 tag);
   // Ends when all that was begun before it has ended and would outlive a power cut.
   Begun flush(u64 tag);
 

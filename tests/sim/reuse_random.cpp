@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tests/sim/event_counts.h"
+#include "tests/sim/next_io.h"
 #include "tests/support/open_engine.h"
 
 namespace tarn::test {
@@ -280,10 +281,7 @@ class Life {
     requests_ = {};
     open_.reset();
     disk_.script.ppm = {};  // an engine opens over a disk that works
-    io_->let_stuck_go();
-    std::array<IoCompletion, 32> late{};
-    while (io_->n_in_flight() > 0) io_->reap(late, 1, 1'000'000'000);
-    io_ = std::make_unique<SimIo>(disk_, clock_, 32);
+    io_ = next_io(disk_, clock_, std::move(io_));
     open();
     ++counts_.restarts;
     if (faulty_ && chance(50)) change_disk();

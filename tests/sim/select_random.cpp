@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/sim/next_io.h"
 #include "tests/support/open_engine.h"
 
 namespace tarn::test {
@@ -169,10 +170,7 @@ class SelectLife {
     count_moves();
     open_.reset();
     disk_.script.ppm = {};  // an engine opens over a disk that works
-    io_->let_stuck_go();
-    std::array<IoCompletion, 32> late{};
-    while (io_->n_in_flight() > 0) io_->reap(late, 1, 1'000'000'000);
-    io_ = std::make_unique<SimIo>(disk_, clock_, 32);
+    io_ = next_io(disk_, clock_, std::move(io_));
     open();
     ++counts_.restarts;
     for (Pair& pair : pairs) resume(pair);
