@@ -23,8 +23,8 @@ constexpr u32 kChunkBytes = 16;
 constexpr f32 kNoScore = -__builtin_inff();
 
 // How a tile lies in shared memory. f16: a slot's chunks, padded to an odd number, so that lanes
-// that read the same chunk of neighbouring slots hit different banks. q8_0: as in the page, because
-// a slot need not be whole chunks.
+// that read the same chunk of neighbouring slots hit different banks. Blocks: as in the page,
+// because a slot need not be whole chunks.
 struct TileShape {
   u32 slot_bytes;  // in the page
   u32 stride;      // of slots in shared memory, bytes
@@ -36,12 +36,17 @@ constexpr TileShape tile_shape(KvType type, u32 head_dim) {
     const u32 chunks = head_dim * 4 / kChunkBytes | 1u;
     return {head_dim * 4, chunks * kChunkBytes, chunks * kTileSlots};
   }
-  const u32 bytes = head_dim / kKvBlock * kKvBlockBytes * 2;
+  const u32 bytes = vector_bytes(type, head_dim) * 2;
   return {bytes, bytes, bytes * kTileSlots / kChunkBytes};
 }
 
 // Two tiles of wider heads would pass the 48 KiB that a CTA gets unasked.
 constexpr bool fetches_ahead(u32 head_dim) { return head_dim <= 128; }
+
+// The element whose code begins at this bit.
+TARN_DEVICE f32 nibble(u32 codes, u32 bit) {
+  return static_cast<f32>(static_cast<i32>(codes >> bit & 15u) - 8);
+}
 
 // Two neighbouring elements [2i, 2i+1] of the vector that begins at `byte`.
 TARN_DEVICE F32x2 pair_at(KvType type, const Shared<u32>& words, u32 byte, u32 i) {
@@ -49,11 +54,16 @@ TARN_DEVICE F32x2 pair_at(KvType type, const Shared<u32>& words, u32 byte, u32 i
     const u32 word = words[byte / 4 + i];
     return {{widen_f16(static_cast<u16>(word & 0xffffu)), widen_f16(static_cast<u16>(word >> 16))}};
   }
-  const u32 block = byte + i / (kKvBlock / 2) * kKvBlockBytes;
-  const u32 codes_at = block + 2 + i % (kKvBlock / 2) * 2;
+  constexpr u32 kPairs = kKvBlock / 2;  // of a block
+  const u32 block = byte + i / kPairs * kv_block_bytes(type);
+  const u32 codes_at = block + 2 + i % (type == KvType::q8_0 ? kPairs : kPairs / 2) * 2;
   const u32 d_word = words[block / 4], codes_word = words[codes_at / 4];
   const f32 d = widen_f16(static_cast<u16>(d_word >> (block % 4 * 8) & 0xffffu));
   const u32 codes = codes_word >> (codes_at % 4 * 8);
+  if (type == KvType::q4_0) {  // the block's second half lies in the bytes' high halves
+    const u32 shift = i % kPairs / (kPairs / 2) * 4;
+    return {{d * nibble(codes, shift), d * nibble(codes, shift + 8)}};
+  }
   return {{d * static_cast<f32>(static_cast<i8>(codes & 0xffu)),
            d * static_cast<f32>(static_cast<i8>(codes >> 8 & 0xffu))}};
 }
@@ -128,8 +138,11 @@ struct AttendSpan {
     const u32 stride = tile_shape(type, head_dim).stride;
     const Shared<F32x4> all_q = room.q.template as<F32x4>();
     const Shared<F32x4> q = all_q.part(h * (head_dim / 4), head_dim / 4);
-    return args.scale * (type == KvType::f16 ? dot_f16(cta.lane() * (stride / kChunkBytes), tile, q)
-                                             : dot_q8_0(cta.lane() * (stride / 4), tile, q));
+    if constexpr (type == KvType::f16) {
+      return args.scale * dot_f16(cta.lane() * (stride / kChunkBytes), tile, q);
+    } else {
+      return args.scale * dot_blocks(cta.lane() * (stride / 4), tile, q);
+    }
   }
 
   TARN_DEVICE static f32 dot_f16(u32 first, const Shared<U32x4>& tile, const Shared<F32x4>& q) {
@@ -149,29 +162,44 @@ struct AttendSpan {
     return sum;
   }
 
-  // A block is 34 bytes: of two neighbours the first begins with a word, the second half a word
-  // later, and so do their codes the other way round.
-  TARN_DEVICE static f32 dot_q8_0(u32 first, const Shared<U32x4>& tile, const Shared<F32x4>& q) {
+  // A block is 34 bytes, or 18: of two neighbours the first begins with a word, the second half a
+  // word later, and so do their codes the other way round.
+  TARN_DEVICE static f32 dot_blocks(u32 first, const Shared<U32x4>& tile, const Shared<F32x4>& q) {
+    constexpr u32 kBytes = kv_block_bytes(type), kCodeWords = kBytes / 4;
     const Shared<u32> words = tile.template as<u32>();
     f32 sum = 0.0f;
     for (u32 block = 0; block < q.count() / 8; ++block) {
       const bool odd = block % 2 != 0;
-      const u32 begin = first + block * kKvBlockBytes / 4;
+      const u32 begin = first + block * kBytes / 4;
       u32 word = words[begin];
       const f32 d = widen_f16(static_cast<u16>(odd ? word >> 16 : word & 0xffffu));
-      TARN_UNROLL(8) for (u32 i = 0; i < 8; ++i) {
+      u32 codes[kCodeWords];
+      TARN_UNROLL(kCodeWords) for (u32 i = 0; i < kCodeWords; ++i) {
         const u32 next = words[begin + 1 + i];
-        const u32 codes = odd ? next : funnel_right(word, next, 16);
+        codes[i] = odd ? next : funnel_right(word, next, 16);
         word = next;
-        F32x4 k;
-        TARN_UNROLL(4) for (u32 e = 0; e < 4; ++e) {
-          k.v[e] = d * static_cast<f32>(static_cast<i8>(codes >> (8 * e) & 0xffu));
-        }
+      }
+      TARN_UNROLL(8) for (u32 i = 0; i < 8; ++i) {
+        const F32x4 k = four_of(codes, i, d);
         const F32x4 its_q = q[block * 8 + i];
         sum = add_products(sum, its_q, k);
       }
     }
     return sum;
+  }
+
+  // Elements [4i, 4i + 4) of a block.
+  template <u32 n_words>
+  TARN_DEVICE static F32x4 four_of(const u32 (&codes)[n_words], u32 i, f32 d) {
+    F32x4 k;
+    TARN_UNROLL(4) for (u32 e = 0; e < 4; ++e) {
+      if constexpr (type == KvType::q4_0) {
+        k.v[e] = d * nibble(codes[i % n_words], i / n_words * 4 + 8 * e);
+      } else {
+        k.v[e] = d * static_cast<f32>(static_cast<i8>(codes[i] >> (8 * e) & 0xffu));
+      }
+    }
+    return k;
   }
 
   TARN_DEVICE static void run(Cta& cta, const Args& args) {
@@ -187,7 +215,7 @@ struct AttendSpan {
     if (place.n_heads > kHeads) place.n_heads = kHeads;
     if (place.row >= load<u32>(args.n_rows)) return;
     place.begin = (args.span_begin + place.span) * kGpuSpanSlots;
-    place.end = args.visible[place.row];
+    place.end = args.visible[place.kv_head * args.visible_stride + place.row];
     if (place.end <= place.begin) return;
     if (place.end > place.begin + kGpuSpanSlots) place.end = place.begin + kGpuSpanSlots;
 
@@ -339,7 +367,8 @@ struct MergeSpans {
     const u32 n_heads = args.pages.n_kv_heads * args.n_group_heads;
     const u32 head = cta.block(), row = cta.block_y();
     if (row >= load<u32>(args.n_rows)) return;
-    const u32 n_spans = (args.visible[row] + kGpuSpanSlots - 1) / kGpuSpanSlots;
+    const u32 visible = args.visible[head / args.n_group_heads * args.visible_stride + row];
+    const u32 n_spans = (visible + kGpuSpanSlots - 1) / kGpuSpanSlots;
     const u32 end = args.span_begin + args.spans_max;
     if (args.span_begin > 0 && n_spans <= args.span_begin) return;  // its end was in a part before
     const u32 n = (n_spans < end ? n_spans : end) - args.span_begin;
@@ -423,10 +452,16 @@ void tell_type(const KernelSink& sink) {
 }  // namespace
 
 void attend_gpu(const GpuAttnArgs& args, GpuStream* stream) {
-  if (args.pages.type == KvType::f16) {
-    attend_type<KvType::f16>(args, stream);
-  } else {
-    attend_type<KvType::q8_0>(args, stream);
+  switch (args.pages.type) {
+    case KvType::f16:
+      attend_type<KvType::f16>(args, stream);
+      break;
+    case KvType::q8_0:
+      attend_type<KvType::q8_0>(args, stream);
+      break;
+    case KvType::q4_0:
+      attend_type<KvType::q4_0>(args, stream);
+      break;
   }
   const u32 n_heads = args.pages.n_kv_heads * args.n_group_heads;
   launch<MergeSpans>(
@@ -437,6 +472,7 @@ void attend_gpu(const GpuAttnArgs& args, GpuStream* stream) {
 void attn_kernels(const KernelSink& sink) {
   tell_type<KvType::f16>(sink);
   tell_type<KvType::q8_0>(sink);
+  tell_type<KvType::q4_0>(sink);
   tell<MergeSpans>(sink);
 }
 

@@ -7,7 +7,8 @@
 //             page_tokens slots, page of head h at h * page_stride bytes; all multiples of 16
 //   tables    [rows_max]: which table a row's sequence has
 //   positions [rows_max]: the slot that a row writes;  visible [rows_max]: it attends to slots
-//             [0, visible). Both on the device, as all that varies from step to step.
+//             [0, visible), each KV head to as many or, with a stride, to as many as its own entry
+//             says. Both on the device, as all that varies from step to step.
 //
 // kv_append writes K and V of each row into slot positions[n], with kv_store's bits (attn.h).
 //
@@ -42,7 +43,7 @@ namespace tarn::kernels {
 struct GpuPages {
   KvType type;
   u32 page_tokens;  // 32, 64, 128 or 256
-  u32 head_dim;     // f16: a multiple of 8, q8_0: of 32; 256 at most
+  u32 head_dim;     // f16: a multiple of 8, else of 32; 256 at most
   u32 n_kv_heads;
   u8* const* groups;
   u64 table_stride;  // elements
@@ -73,7 +74,7 @@ struct GpuAttnArgs {
   f32* out;  // [rows_max, out_stride], head h at h * head_dim; nullptr: quantized alone
   u64 out_stride;
   GpuQuantized quantized{};  // of all heads of a row: k = n_heads * head_dim, head_dim % 32 = 0
-  const u32* visible;
+  const u32* visible;  // of KV head h from h * visible_stride on
   const u32* n_rows;
   u32 rows_max;
   u32 n_group_heads;  // q heads that share a KV head, consecutive
@@ -82,6 +83,7 @@ struct GpuAttnArgs {
   f32* partial;  // gpu_attn_partial_bytes()
   u32 span_begin = 0;
   f32* states = nullptr;  // [rows_max, n_heads, head_dim + 2]: o, then M and L
+  u32 visible_stride = 0;  // elements
 };
 
 // For each row, q head and span of a launch: o [head_dim], then m and l.

@@ -27,15 +27,45 @@ struct KvAppend {
       if (i < pages.head_dim) store(out + 2 * i, narrow_f16(value));
       return;
     }
-    const u32 bits = max_warp(cta, bits_of(value) & 0x7fffffffu);
-    const f32 d = float_of(bits) / 127.0f;
+    out += piece * kv_block_bytes(pages.type);
+    const u32 magnitude = max_warp(cta, bits_of(value) & kMagnitude);
+    if (pages.type == KvType::q8_0) {
+      const Scale scale = store_scale(cta, float_of(magnitude) / 127.0f, out);
+      out[2 + cta.lane()] = static_cast<u8>(static_cast<i32>(scale.rounded(value)));
+      return;
+    }
+    const Scale scale = store_scale(cta, largest(cta, value, magnitude) / -8.0f, out);
+    const f32 q = scale.rounded(value);
+    const u32 code = static_cast<u32>((q < 7.0f ? q : 7.0f) + 8.0f);
+    const u32 high = cta.shuffle_xor(code, kKvBlock / 2);
+    if (cta.lane() < kKvBlock / 2) out[2 + cta.lane()] = static_cast<u8>(code | high << 4);
+  }
+
+ private:
+  static constexpr u32 kMagnitude = 0x7fffffffu;
+
+  // What a block's elements are multiplied by, or none where all are stored as 0.
+  struct Scale {
+    f32 inverse;
+    bool usable;
+    TARN_DEVICE f32 rounded(f32 value) const {
+      return usable ? (value * inverse + 12582912.0f) - 12582912.0f : 0.0f;
+    }
+  };
+
+  TARN_DEVICE static Scale store_scale(Cta& cta, f32 d, u8* out) {
     const u16 half = narrow_f16(d);
-    const bool usable = half != 0 && half < 0x7c00;
-    const f32 inverse = 1.0f / d;
-    const f32 rounded = (value * inverse + 12582912.0f) - 12582912.0f;
-    out += piece * kKvBlockBytes;
+    const u32 stored = half & 0x7fffu;
     if (cta.lane() == 0) store(out, half);
-    out[2 + cta.lane()] = static_cast<u8>(usable ? static_cast<i32>(rounded) : 0);
+    return {1.0f / d, stored != 0 && stored < 0x7c00};
+  }
+
+  // The first of the lanes' values with this magnitude, the largest; zero without a sign.
+  TARN_DEVICE static f32 largest(Cta& cta, f32 value, u32 magnitude) {
+    const u32 bits = bits_of(value);
+    const bool is_largest = (bits & kMagnitude) == magnitude;
+    const u32 first = max_warp(cta, is_largest ? (kWarpLanes - cta.lane()) * 2 + (bits >> 31) : 0);
+    return float_of(magnitude == 0 ? 0 : magnitude | first << 31);
   }
 };
 

@@ -8,11 +8,14 @@
 
 namespace tarn::kernels::TARN_GPU {
 
-constexpr u32 kKvBlock = 32;  // elements of a q8_0 block
-constexpr u32 kKvBlockBytes = 2 + kKvBlock;
+constexpr u32 kKvBlock = 32;  // elements of a block of q8_0 or q4_0
 
-TARN_DEVICE u32 vector_bytes(KvType type, u32 head_dim) {
-  return type == KvType::f16 ? head_dim * 2 : head_dim / kKvBlock * kKvBlockBytes;
+constexpr u32 kv_block_bytes(KvType type) {
+  return 2 + (type == KvType::q8_0 ? kKvBlock : kKvBlock / 2);
+}
+
+constexpr u32 vector_bytes(KvType type, u32 head_dim) {
+  return type == KvType::f16 ? head_dim * 2 : head_dim / kKvBlock * kv_block_bytes(type);
 }
 
 TARN_DEVICE u8* slot_address(const GpuPages& pages, u32 row, u32 kv_head, u32 slot) {

@@ -10,8 +10,7 @@ namespace tarn::kernels::TARN_GPU {
 namespace {
 
 constexpr u32 kInfinity = 0x7f800000u;
-constexpr u32 kBlock = 32;  // elements of a q8_0 block
-constexpr u32 kBlockBytes = 2 + kBlock;
+constexpr u32 kBlock = 32;  // elements of a block of q8_0 or q4_0
 TARN_DEVICE f32 minus_infinity() { return float_of(kInfinity | 0x80000000u); }
 
 // pq_codes.h's, of one token.
@@ -386,8 +385,11 @@ struct PqAssign {
 
   TARN_DEVICE static f32 element(TensorType type, const u8* key, u32 i) {
     if (type == TensorType::f16) return widen_f16(load<u16>(key + u64{i} * 2));
-    const u8* block = key + u64{i / kBlock} * kBlockBytes;
-    return widen_f16(load<u16>(block)) * static_cast<f32>(load<i8>(block + 2 + i % kBlock));
+    const bool is_q8 = type == TensorType::q8_0;
+    const u8* block = key + u64{i / kBlock} * (2 + (is_q8 ? kBlock : kBlock / 2));
+    const u8* code = block + 2 + i % (is_q8 ? kBlock : kBlock / 2);
+    const i32 q = is_q8 ? load<i8>(code) : (load<u8>(code) >> (i % kBlock / 16 * 4) & 15) - 8;
+    return widen_f16(load<u16>(block)) * static_cast<f32>(q);
   }
 };
 

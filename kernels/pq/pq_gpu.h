@@ -99,7 +99,7 @@ struct GpuPqNewRows {
 // Where keys lie: pages of all KV heads over page_tokens slots are a group, page of head h at h *
 // page_stride bytes, and groups are found as in attn_gpu.h.
 struct GpuPqKeys {
-  TensorType type;  // f16 or q8_0
+  TensorType type;  // f16, q8_0 or q4_0
   u32 page_tokens;
   u8* const* groups;  // of cache layer 0; those of the others an element behind the other
   u64 table_stride;   // elements

@@ -73,12 +73,6 @@ Result<void> gpu_can_run(const model::ModelDescription& model, const Config& con
                  .hint = "the GPU needs heads of a multiple of 8 elements: use --device cpu",
                  .figures = {{{"head_dim", model.spec.head_dim}}}});
   }
-  if (config.kv_type == KvTypeChoice::q4_0) {
-    return fail({.status = Status::unsupported,
-                 .hint = "the GPU keeps K and V as f16 or q8_0: use --kv-type q8_0, or --device "
-                         "cpu",
-                 .detail = Detail("kv.type")});
-  }
   if (config.page_tokens < kPageTokensMin || !std::has_single_bit(config.page_tokens)) {
     return fail({.status = Status::invalid_config,
                  .hint = "the GPU needs pages of 32, 64, 128 or 256 tokens: set kv.page_tokens to "

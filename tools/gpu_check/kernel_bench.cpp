@@ -13,6 +13,7 @@
 namespace tarn::gpu_check {
 namespace {
 
+using kernels::KvType;
 using kernels::TensorType;
 
 constexpr u32 kRowsMax = kernels::kGpuMatvecRowsMax;
@@ -68,8 +69,9 @@ class Bench {
     measure_prompt();
     measure_dense();
     for (const u32 depth : shape_.depths) {
-      measure_attention(kernels::KvType::f16, depth);
-      measure_attention(kernels::KvType::q8_0, depth);
+      for (const KvType type : {KvType::f16, KvType::q8_0, KvType::q4_0}) {
+        measure_attention(type, depth);
+      }
     }
     measure_step();
     bench_selection({.device = &device_,
@@ -242,7 +244,7 @@ class Bench {
     u64 n_in_pool;  // groups
   };
   // Groups of one layer over the whole pool; a call takes the next of them.
-  Attention attention(kernels::KvType type, u32 depth) {
+  Attention attention(KvType type, u32 depth) {
     const u64 page = 2 * kPageTokens * kernels::kv_vector_bytes(type, shape_.head_dim);
     const u64 group = align_up(page * shape_.n_kv_heads, 256);
     const u64 n_in_pool = pool_bytes_ / group;
@@ -290,10 +292,10 @@ class Bench {
                    .partial = a.partial},
                   stream());
   }
-  void measure_attention(kernels::KvType type, u32 depth) {
+  void measure_attention(KvType type, u32 depth) {
     const Attention a = attention(type, depth);
     const f64 call_ns = ns([&](u32 i) { attend(a, i); });
-    const char* type_name = type == kernels::KvType::f16 ? "f16" : "q8_0";
+    const char* type_name = kernels::type_traits(kernels::kv_tensor_type(type)).name;
     figures_.kernels.push_back(
         {.name = std::string("attend ") + type_name + " d" + std::to_string(depth),
          .rows = 1,
@@ -326,7 +328,7 @@ class Bench {
     step_product("q, k, v", n - more, {{q4, d_q}, {q4, d_kv}, {q4, d_kv}}, d, Store::set);
     step_product("q, k, v (q6_k)", more, {{q4, d_q}, {q4, d_kv}, {q6, d_kv}}, d, Store::set);
     step("rope", n, 0, [&](u32) { rope(); });
-    const Attention a = attention(kernels::KvType::f16, shape_.step_depth);
+    const Attention a = attention(KvType::f16, shape_.step_depth);
     step("kv_append", n, 0, [&](u32) { kv_append(a); });
     step(
         "attend", n, a.bytes, [&](u32 i) { attend(a, i); }, 2);

@@ -41,12 +41,9 @@ constexpr Case kCases[] = {
     {"few centroids", PqCodeFormat::packed4, KvType::f16, 3, 2, 4, 8, 2, 3, 257},
     {"q8_0, full codes", PqCodeFormat::bytes, KvType::q8_0, 1, 3, 2, 32, 32, 8, 64},
     {"q8_0, packed", PqCodeFormat::packed4, KvType::q8_0, 2, 1, 2, 32, 2, 4, 255},
+    {"q4_0", PqCodeFormat::packed6, KvType::q4_0, 2, 2, 2, 48, 2, 6, 130},
     {"over a tile of the sum", PqCodeFormat::packed6, KvType::f16, 1, 2, 2, 8, 8, 5, 2117},
 };
-
-TensorType tensor_type(KvType type) {
-  return type == KvType::f16 ? TensorType::f16 : TensorType::q8_0;
-}
 
 bool same_bits(std::span<const f32> a, std::span<const f32> b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
@@ -379,7 +376,7 @@ TEST_CASE("codes of new keys are the CPU's, and no other code changes") {
       std::vector<f32> key(w.head_dim());
       for (u32 h = 0; h < c.n_kv_heads; ++h) {
         for (u32 t = first; t < first + kNew; ++t) {
-          pq_load_generic({.type = tensor_type(c.type),
+          pq_load_generic({.type = kv_tensor_type(c.type),
                            .rows = pages.slot(h, kSlotBegin + t),
                            .stride_bytes = 0,
                            .x = key.data(),
@@ -411,7 +408,7 @@ TEST_CASE("codes of new keys are the CPU's, and no other code changes") {
         index.n_kv_heads /= n_layers;
         const Groups groups(gpu, pages, n_layers);
         gpu.table->pq_assign({.index = index,
-                              .keys = {.type = tensor_type(c.type),
+                              .keys = {.type = kv_tensor_type(c.type),
                                        .page_tokens = Pages::kTokens,
                                        .groups = groups.addresses.data(),
                                        .table_stride = groups.table_stride,

@@ -237,17 +237,6 @@ TEST_CASE("an embedding table on disk may be of a type that the GPU does not com
   CHECK(engine::gpu_can_run(model.description, config_of(16)).has_value());
 }
 
-TEST_CASE("a GPU keeps KV as f16 or q8_0, and refuses q4_0 by its key") {
-  const ShapedModel model({.type = kernels::TensorType::q8_0});
-  Config config = config_of(16);
-  config.kv_type = KvTypeChoice::q8_0;
-  CHECK(engine::gpu_can_run(model.description, config).has_value());
-  config.kv_type = KvTypeChoice::q4_0;
-  const Result<void> answer = engine::gpu_can_run(model.description, config);
-  REQUIRE(!answer.has_value());
-  CHECK(std::string(answer.error().detail.c_str()) == "kv.type");
-}
-
 TEST_CASE("a file cut short under a GPU's engine ends a generation, and nothing wrong is said") {
   const GpuModel model("llama", "q8_0", GpuModelSize::one_layer);
   Config config = config_of(16);

@@ -1,6 +1,6 @@
-// Goal    KV that is filled in on a GPU is what a CPU's engine fills in, byte for byte, in f16 and
-//         q8_0; rows that a GPU computed, filled in again, give its next logits; who watches rows
-//         sees them and changes no bit; a GPU that is lost meanwhile leaves nothing behind.
+// Goal    KV that is filled in on a GPU is what a CPU's engine fills in, byte for byte, in every
+//         KV type; rows that a GPU computed, filled in again, give its next logits; who watches
+//         rows sees them and changes no bit; a GPU that is lost meanwhile leaves nothing behind.
 // Method  the fake device and the emulated kernels. Rows from a formula, in slices that end within
 //         pages and at their ends; KV read where it lies. Each call to the GPU fails in turn.
 #include <array>
@@ -15,6 +15,8 @@ namespace tarn::test {
 namespace {
 
 using engine::SessionIdx;
+
+constexpr KvTypeChoice kKvTypes[] = {KvTypeChoice::f16, KvTypeChoice::q8_0, KvTypeChoice::q4_0};
 
 // Rows that differ in every element, and know how wide they are.
 struct Formula {
@@ -73,7 +75,7 @@ std::vector<u8> filled(AnyEngine& opened, std::span<const u32> ids) {
 
 TEST_CASE("what a GPU fills in is what a CPU fills in") {
   for (const char* arch : {"llama", "qwen2", "qwen3"}) {
-    for (const KvTypeChoice kv_type : {KvTypeChoice::f16, KvTypeChoice::q8_0}) {
+    for (const KvTypeChoice kv_type : kKvTypes) {
       CAPTURE(std::string(arch));
       const GpuModel model(arch, "q8_0");
       const Config config = fill_config(kv_type);
@@ -105,7 +107,7 @@ LogitsRecord go_on(engine::Engine& engine, SessionIdx session) {
 
 TEST_CASE("rows that a GPU computed are shown, and filled in again give its bits") {
   constexpr u32 kTokens = 20;
-  for (const KvTypeChoice kv_type : {KvTypeChoice::f16, KvTypeChoice::q8_0}) {
+  for (const KvTypeChoice kv_type : kKvTypes) {
     const GpuModel model("llama", "q8_0");
     Config config = fill_config(kv_type);
     config.batch_rows_max = 16;

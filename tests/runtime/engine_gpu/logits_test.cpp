@@ -46,7 +46,8 @@ void compare(const std::string& arch, const std::string& type, KvTypeChoice kv_t
                << gpu_far.n_agreed << " of " << gpu_far.n_decided);
   CHECK(gpu_far.rms_error <= 1.25 * cpu_far.rms_error + 1e-5);
   CHECK(apart.rms_error <= cpu_far.rms_error + gpu_far.rms_error);
-  CHECK(gpu_far.n_decided > 0);
+  // Of KV in q4_0 no margin of this model's is wide enough.
+  if (kv_type != KvTypeChoice::q4_0) CHECK(gpu_far.n_decided > 0);
   CHECK(gpu_far.n_agreed == gpu_far.n_decided);
 }
 
@@ -59,6 +60,7 @@ TEST_CASE("logits of the GPU are as near the reference as the CPU's") {
   compare("qwen3", "q8_0", KvTypeChoice::f16);
   compare("qwen3", "q6_k", KvTypeChoice::f16);
   compare("llama", "q8_0", KvTypeChoice::q8_0);
+  compare("llama", "q8_0", KvTypeChoice::q4_0);
   compare("qwen3", "f16", KvTypeChoice::q8_0, 37);  // a page of 32 and a part
 }
 

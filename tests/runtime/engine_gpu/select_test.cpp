@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "runtime/plan/kv_type.h"
 #include "runtime/select/select_shape.h"
 #include "runtime/select/selection.h"
 #include "tests/runtime/engine_gpu/select_gpu.h"
@@ -57,7 +58,7 @@ class Oracle {
       : engine_(engine),
         config_(config.select),
         kv_head_(kv_head),
-        type_(config.kv_type == KvTypeChoice::f16 ? kernels::KvType::f16 : kernels::KvType::q8_0),
+        type_(plan::kv_type(config)),
         shape_(select::pq_shape(config_, engine.spec().head_dim, engine.plan().context_tokens)),
         region_(select::PqIndex::region_bytes(shape_) / 64 + 1),
         scratch_(select::PqIndex::train_scratch_bytes(shape_) / 64 + 1),
@@ -218,6 +219,12 @@ TEST_CASE("and token by token, of q8_0 keys in packed codes") {
   config.select.n_subspaces = 4;
   config.select.code_format = CodeFormat::packed;
   config.kv_type = KvTypeChoice::q8_0;
+  CHECK(compare_choices(GpuModelSize::one_layer, config, 5).n_steps == 2);
+}
+
+TEST_CASE("and by pairs of codes, of q4_0 keys") {
+  Config config = select_config(5);
+  config.kv_type = KvTypeChoice::q4_0;
   CHECK(compare_choices(GpuModelSize::one_layer, config, 5).n_steps == 2);
 }
 

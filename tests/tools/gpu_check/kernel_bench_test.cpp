@@ -73,7 +73,7 @@ TEST_CASE("every kernel is run, and its bytes are those of its matrices and page
                                               .clock = &clock,
                                               .shape = shape});
   CHECK(device.leaks().empty());
-  CHECK(figures.kernels.size() == 4 * 3 + 2 * 2);
+  CHECK(figures.kernels.size() == 4 * 3 + 2 * 3);
   for (const u32 rows : {1u, 4u, 8u}) {
     const KernelFigure* q4_k = find(figures, "matvec q4_k", rows);
     REQUIRE(q4_k != nullptr);
