@@ -138,12 +138,22 @@ Result<DeviceFacts> wanted_device(const OpenArgs& args) {
   return choice.facts;
 }
 
+// What a GPU does not compute of this, or does not choose where the plan has KV in its memory.
+Result<void> gpu_runs(const plan::Inputs& inputs) {
+  TARN_CHECK(gpu_can_run(*inputs.model, *inputs.config));
+  const Result<void> can_select = gpu_can_select(inputs.model->spec, inputs.config->select);
+  if (can_select) return {};
+  const Result<plan::Plan> plan = plan::plan_memory(inputs);
+  if (plan && plan->gpu_stream.is_on()) return {};
+  return can_select;
+}
+
 // Where this model runs. "auto" is whatever works: what the GPU's kernels do not compute, the CPU
 // does; "cuda" is refused with the reason.
-Result<DeviceFacts> chosen_device(const ModelFile& file, const OpenArgs& args) {
-  TARN_TRY(const DeviceFacts wanted, wanted_device(args));
+Result<DeviceFacts> chosen_device(const plan::Inputs& inputs, const OpenArgs& args) {
+  const DeviceFacts wanted = inputs.device;
   if (wanted.kind == DeviceKind::cpu) return wanted;
-  const Result<void> can_run = gpu_can_run(file.description(), args.config);
+  const Result<void> can_run = gpu_runs(inputs);
   if (can_run) return wanted;
   if (std::string_view(args.config.device.data()) == "cuda") return fail(can_run.error());
   std::array<char, 256> why{};
@@ -155,15 +165,17 @@ Result<DeviceFacts> chosen_device(const ModelFile& file, const OpenArgs& args) {
 
 Result<plan::Inputs> plan_inputs(ModelFile& file, const OpenArgs& args, u32 n_workers) {
   TARN_CHECK(check_cpus(args.cpus));
-  TARN_TRY(const DeviceFacts device, chosen_device(file, args));
+  TARN_TRY(const DeviceFacts wanted, wanted_device(args));
   TARN_TRY(const u64 tokenizer_bytes, text::Tokenizer::memory_bytes(file.gguf()));
   TARN_TRY(const store::Cut store_cut, file.store_cut(args));
-  return plan::Inputs{.model = &file.description(),
+  plan::Inputs inputs{.model = &file.description(),
                       .config = &args.config,
-                      .device = device,
+                      .device = wanted,
                       .tokenizer_bytes = tokenizer_bytes,
                       .n_workers = n_workers,
                       .store_cut = store_cut};
+  TARN_TRY(inputs.device, chosen_device(inputs, args));
+  return inputs;
 }
 
 }  // namespace

@@ -421,7 +421,8 @@ void GpuBackend::attend_part(const Part& part) {
                                .scale = 1.0f / __builtin_sqrtf(static_cast<f32>(spec.head_dim)),
                                .partial = args_.partial,
                                .span_begin = part.span_begin,
-                               .states = part.states});
+                               .states = part.states,
+                               .visible_stride = part.visible_stride});
 }
 
 void GpuBackend::swiglu(Rows gate, Rows up, u32 d, u32 n, Rows out) {

@@ -212,6 +212,7 @@ class GpuBackend final : public Backend {
     kernels::GpuPages pages{};
     Rows q{}, out{};
     const u32* visible = nullptr;
+    u32 visible_stride = 0;
     kernels::GpuQuantized quantized{};
     f32* states = nullptr;
     u32 n_rows = 0;

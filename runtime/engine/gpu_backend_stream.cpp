@@ -197,17 +197,15 @@ void GpuBackend::attend_fetched(const Attended& a) {
   attend_gathered(a, fetched->n_slots);
 }
 
-// All heads have chosen equally many: methods for which that is not so are refused on a GPU.
 void GpuBackend::attend_gathered(const Attended& a, std::span<const u32> n_slots) {
   const GpuStreamArgs& mine = args_.stream;
   const model::ModelSpec& spec = *args_.spec;
-  const u32 n = n_slots[0];
-  TARN_ASSERT(std::ranges::all_of(n_slots, [n](u32 of_head) { return of_head == n; }));
+  const u32 n = std::ranges::max(n_slots);
   const u64 visible_at = mine.shape.n_addresses(spec.n_cache_layers) * sizeof(u64);
   auto* host_visible = reinterpret_cast<u32*>(mine.host_tables + visible_at);
   auto* visible = reinterpret_cast<u32*>(mine.tables + visible_at);
-  *host_visible = n;
-  send(visible, host_visible, 1);
+  std::ranges::copy(n_slots, host_visible);
+  send(visible, host_visible, n_slots.size());
 
   const u32 row = a.run.row_begin;
   const u64 d_out = u64{spec.n_heads} * spec.head_dim;
@@ -218,6 +216,7 @@ void GpuBackend::attend_gathered(const Attended& a, std::span<const u32> n_slots
                  .q = from_row(a.q, row),
                  .out = from_row(a.out, row),
                  .visible = visible,
+                 .visible_stride = 1,
                  .quantized = a.leaves_acts ? acts_from(row, d_out) : kernels::GpuQuantized{},
                  .states = mine.states,
                  .n_rows = 1,

@@ -36,30 +36,34 @@ Result<void> tensor_runs(const model::TensorRef& tensor) {
   return {};
 }
 
-Result<void> selection_runs(const model::ModelSpec& spec, const SelectConfig& config) {
+}  // namespace
+
+Result<void> gpu_can_select(const model::ModelSpec& spec, const SelectConfig& config) {
   const auto refuse = [](const char* hint, const char* key) {
     return fail({.status = Status::unsupported, .hint = hint, .detail = Detail(key)});
   };
   const SelectMethod method = config.method;
   if (config.is_full() || method == SelectMethod::window) return {};
   if (method != SelectMethod::pq || config.control != nullptr) {
-    return refuse("the GPU selects by pq and window alone: use --device cpu, or another --select",
-                  "select.method");
+    return refuse(
+        "of KV in its memory the GPU selects by pq and window alone: use --device cpu, or another "
+        "--select, or keep KV over memory and disk (kv.memory_bytes, --store DIR)",
+        "select.method");
   }
   if (config.block_tokens > 1) {
     return refuse(
-        "the GPU chooses single tokens: set select.block_tokens to 1, or use --device "
-        "cpu",
+        "of KV in its memory the GPU chooses single tokens: set select.block_tokens to 1, or use "
+        "--device cpu, or keep KV over memory and disk (kv.memory_bytes, --store DIR)",
         "select.block_tokens");
   }
   if (select::pq_shape(config, spec.head_dim, 1).codebooks_max > 1) {
-    return refuse("the GPU chooses by one codebook: set select.codebooks to 1, or use --device cpu",
-                  "select.codebooks");
+    return refuse(
+        "of KV in its memory the GPU chooses by one codebook: set select.codebooks to 1, or use "
+        "--device cpu, or keep KV over memory and disk (kv.memory_bytes, --store DIR)",
+        "select.codebooks");
   }
   return {};
 }
-
-}  // namespace
 
 Result<void> gpu_can_run(const model::ModelDescription& model, const Config& config) {
   for (const model::TensorRef& tensor : model.tensors.model) {
@@ -67,7 +71,6 @@ Result<void> gpu_can_run(const model::ModelDescription& model, const Config& con
     if (!model::stays_on_disk(model, tensor)) TARN_CHECK(tensor_runs(tensor));
   }
   for (const model::TensorRef& tensor : model.tensors.layers) TARN_CHECK(tensor_runs(tensor));
-  TARN_CHECK(selection_runs(model.spec, config.select));
   if (model.spec.head_dim % kHeadElements != 0) {
     return fail({.status = Status::unsupported,
                  .hint = "the GPU needs heads of a multiple of 8 elements: use --device cpu",

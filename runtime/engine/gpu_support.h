@@ -1,7 +1,8 @@
 // runtime/engine/gpu_support.h
 //
 // Which models and configurations the GPU's kernels compute. Checked before anything is reserved;
-// what they do not compute is refused with a hint that names the CPU.
+// what they do not compute is refused with a hint that names the CPU. What they choose of KV in the
+// GPU's memory is a matter of its own: where KV lies over memory and disk, the host chooses.
 #pragma once
 
 #include "platform/base/result.h"
@@ -11,5 +12,6 @@
 namespace tarn::engine {
 
 Result<void> gpu_can_run(const model::ModelDescription& model, const Config& config);
+Result<void> gpu_can_select(const model::ModelSpec& spec, const SelectConfig& config);
 
 }  // namespace tarn::engine

@@ -29,7 +29,7 @@ struct GpuStreamShape {
   u64 states_bytes = 0;    // of attention over a part, a step's rows
   u64 staged_bytes = 0;    // a chunk
   u64 gathered_bytes = 0;  // of one row
-  u64 tables_bytes = 0;    // addresses of groups in all, and how many slots a row chose
+  u64 tables_bytes = 0;    // addresses of groups in all, and how many slots each head chose
   u64 host_bytes = 0;      // on the host: what of that it writes, a row's query, what is kept
   kv::KeptShape kept{};
   bool is_on() const { return chunk_groups > 0; }
@@ -56,7 +56,8 @@ inline GpuStreamShape gpu_stream_shape(const model::ModelSpec& spec, const kv::G
       piece(u64{step_rows} * spec.n_heads * (u64{spec.head_dim} + 2) * sizeof(f32));
   shape.staged_bytes = piece(shape.chunk_groups * shape.group_bytes);
   shape.gathered_bytes = piece(u64{shape.gathered_pages} * group.payload_bytes());
-  shape.tables_bytes = piece(shape.n_addresses(spec.n_cache_layers) * sizeof(u64) + sizeof(u32));
+  shape.tables_bytes = piece(shape.n_addresses(spec.n_cache_layers) * sizeof(u64) +
+                             spec.n_kv_heads * sizeof(u32));
   shape.kept = {n_kept, spec.n_cache_layers, shape.chunk_groups, group.page_tokens};
   shape.host_bytes = shape.tables_bytes + u64{spec.n_heads} * spec.head_dim * sizeof(f32) +
                      kv::KeptChunks::bookkeeping_bytes(shape.kept);

@@ -10,6 +10,7 @@
 
 #include "platform/gpu/gpu_errors.h"
 #include "tests/runtime/engine_gpu/select_gpu.h"
+#include "tests/support/logits.h"
 #include "tests/support/sim_disk.h"
 #include "tests/support/slow_build.h"
 
@@ -27,7 +28,8 @@ constexpr u32 kCut = 6;          // tokens behind it, behind the index' first us
 
 Config stream_config(Config config, u32 n_frames) {
   if (n_frames == 0) return config;
-  config.kv_memory_bytes = n_frames * kGroupBytes;
+  config.kv_memory_bytes =
+      n_frames * (config.kv_type == KvTypeChoice::q4_0 ? kGroupBytes / 2 : kGroupBytes);
   config.store.quota_bytes = kGiB;
   set_text(config.store.path, "store");
   return config;
@@ -121,8 +123,8 @@ Config full_config(KvTypeChoice kv_type) {
 
 TEST_CASE("KV over memory and a disk gives a GPU the bits of KV in its memory") {
   const GpuModel model("llama", "q8_0");
-  for (const KvTypeChoice kv_type : {KvTypeChoice::f16, KvTypeChoice::q8_0}) {
-    if (kSlowBuild && kv_type == KvTypeChoice::f16) continue;
+  for (const KvTypeChoice kv_type : {KvTypeChoice::f16, KvTypeChoice::q8_0, KvTypeChoice::q4_0}) {
+    if (kSlowBuild && kv_type != KvTypeChoice::q8_0) continue;
     CAPTURE(kv_type);
     GpuEngine resident;
     require_open(resident, model.path(), full_config(kv_type));
@@ -145,7 +147,8 @@ struct Deep {
   LogitsRecord prompt, first, again;
   std::array<LogitsRecord, 2> forked;
 };
-Deep deep_of(GpuEngine& gpu) {
+template <class AnyEngine>
+Deep deep_of(AnyEngine& gpu) {
   engine::Engine& engine = gpu.engine;
   Deep deep;
   const SessionIdx session = *engine.create_session();
@@ -241,6 +244,65 @@ TEST_CASE("chunks and chosen slots that come from a disk give the bits of KV on 
     if (c.method != SelectMethod::full || kSlowBuild) continue;
     CHECK((n_loads_passing > 5 * kv.stats().n_loads) == c.is_discrete);
     if (!c.is_discrete) n_loads_passing = kv.stats().n_loads;
+  }
+}
+
+// |a - b| / |a| over the rows that were watched, each less its mean.
+f64 apart(const LogitsRecord& a, const LogitsRecord& b) {
+  REQUIRE(a.rows.size() == b.rows.size());
+  std::vector<f64> first;
+  std::vector<f32> second;
+  for (u64 i = 0; i < a.rows.size(); ++i) {
+    REQUIRE(a.rows[i].size() == b.rows[i].size());
+    first.insert(first.end(), a.rows[i].begin(), a.rows[i].end());
+    second.insert(second.end(), b.rows[i].begin(), b.rows[i].end());
+  }
+  return logits_distance(first, second, GpuModel::kVocab, 0).relative_l2;
+}
+
+TEST_CASE("over a disk the host chooses for a GPU by methods that it has no kernels for") {
+  const GpuModel model("llama", "q8_0", GpuModelSize::one_layer);
+  struct Case {
+    SelectMethod method;
+    u32 block_tokens, n_codebooks;
+  };
+  for (const Case& c : {Case{SelectMethod::pq, 16, 1}, Case{SelectMethod::pq, 1, 2},
+                        Case{SelectMethod::quest, 16, 1}, Case{SelectMethod::random, 1, 1}}) {
+    if (kSlowBuild && c.method != SelectMethod::quest) continue;
+    CAPTURE(static_cast<u32>(c.method));
+    CAPTURE(c.block_tokens);
+    CAPTURE(c.n_codebooks);
+    Config config = deep_config(c.method, KvTypeChoice::f16);
+    // So many blocks that some heads choose one that the sinks or the local window cut.
+    config.select.k = c.block_tokens > 1 ? 1504 : 64;
+    config.select.block_tokens = c.block_tokens;
+    config.select.codebooks = c.n_codebooks;
+    {
+      GpuEngine resident;
+      set_text(config.device, "cuda");
+      const Result<void> opened = resident.open(model.path(), config);
+      REQUIRE(!opened.has_value());
+      CHECK(std::string(opened.error().hint).find("--store DIR") != std::string::npos);
+    }
+    SimDisk disk(1), other_disk(1);
+    StreamedGpu streamed(disk);
+    streamed.open(model.path(), stream_config(config, 20));
+    const Deep got = deep_of(streamed.gpu);
+    CHECK(streamed.gpu.engine.kv_stream().stats().bytes_gathered > 0);
+    VirtualClock clock;
+    SimIo io(other_disk, clock, 64);
+    set_text(config.device, "cpu");
+    OpenEngine on_cpu(model.path(), stream_config(config, 20), &clock, &io);
+    const Deep want = deep_of(on_cpu);
+    config.select.method = SelectMethod::full;
+    OpenEngine full(model.path(), config);
+    const Deep exact = deep_of(full);
+    MESSAGE("apart from the CPU " << apart(want.first, got.first) << ", from full attention "
+                                  << apart(exact.first, got.first));
+    CHECK(apart(want.first, got.first) < 1e-3);
+    CHECK(apart(want.again, got.again) < 1e-3);
+    for (u32 i = 0; i < 2; ++i) CHECK(apart(want.forked[i], got.forked[i]) < 1e-3);
+    CHECK(apart(exact.first, got.first) > 0.01);
   }
 }
 

@@ -5,10 +5,13 @@
 //         against first principles; each refusal's key and figures.
 #include <doctest/doctest.h>
 
+#include <fstream>
+#include <sstream>
 #include <string>
 
 #include "runtime/plan/plan.h"
 #include "tests/runtime/plan/model_shapes.h"
+#include "tests/support/fake_device.h"
 
 namespace tarn::plan {
 namespace {
@@ -52,6 +55,42 @@ TEST_CASE("the budget decides how much of the context's KV is in memory") {
     CHECK(plan->disk_bytes >= n_groups * (kGroupBytes + 4096));
     CHECK(plan->disk_bytes < n_groups * (kGroupBytes + 4096) + 64 * kMiB);
     CHECK(plan->of(RegionId::kv_disk).space == RegionSpace::disk);
+  }
+}
+
+TEST_CASE("the profiles for 128K tokens have room for them, and for what selection reads") {
+  ShapedModel model(test::kLlama31Of8B);
+  model.description.spec.embedding_on_disk = true;
+  DeviceFacts orin = test::kOrinFacts;
+  orin.memory_bytes = 7600 * kMiB;
+  orin.slab_bytes_max = 256 * kMiB;
+  struct Profile {
+    const char* name;
+    DeviceFacts device;
+  };
+  for (const Profile& profile :
+       {Profile{"cpu-8gb-128k", {}}, Profile{"orin-nano-8gb-128k", orin}}) {
+    CAPTURE(std::string(profile.name));
+    const std::string path = std::string(TARN_SOURCE_DIR) + "/configs/" + profile.name + ".toml";
+    std::ostringstream text;
+    text << std::ifstream(path).rdbuf();
+    const Result<Config> config = config_from_toml(text.str(), Config{});
+    REQUIRE(config.has_value());
+    const Result<Plan> plan = plan_memory({.model = &model.description,
+                                           .config = &*config,
+                                           .device = profile.device,
+                                           .tokenizer_bytes = 20 * kMiB,
+                                           .n_workers = 6});
+    if (!plan) FAIL(std::string(plan.error().hint));
+    MESSAGE(std::string(profile.name)
+            << ": " << plan->tiers.n_frames << " frames, " << plan->tiers.cache_slots
+            << " slots cached, plan " << plan->total_bytes << " of " << config->budget_bytes);
+    CHECK(plan->fits);
+    CHECK(plan->context_tokens == 131072);
+    REQUIRE(plan->tiers.is_on());
+    CHECK(plan->tiers.extents.n_orders == 2);
+    CHECK(plan->gpu_stream.is_on() == (profile.device.kind == DeviceKind::cuda));
+    CHECK(plan->tiers.cache_slots >= 2048);
   }
 }
 
