@@ -76,11 +76,15 @@ TEST_CASE("the profiles for 128K tokens have room for them, and for what selecti
     text << std::ifstream(path).rdbuf();
     const Result<Config> config = config_from_toml(text.str(), Config{});
     REQUIRE(config.has_value());
-    const Result<Plan> plan = plan_memory({.model = &model.description,
-                                           .config = &*config,
-                                           .device = profile.device,
-                                           .tokenizer_bytes = 20 * kMiB,
-                                           .n_workers = 6});
+    CHECK(config->select.swap_tokens == 1);  // no token but the first reads all KV from the disk
+    const auto plan_of = [&](const Config& of) {
+      return plan_memory({.model = &model.description,
+                          .config = &of,
+                          .device = profile.device,
+                          .tokenizer_bytes = 20 * kMiB,
+                          .n_workers = 6});
+    };
+    const Result<Plan> plan = plan_of(*config);
     if (!plan) FAIL(std::string(plan.error().hint));
     MESSAGE(std::string(profile.name)
             << ": " << plan->tiers.n_frames << " frames, " << plan->tiers.cache_slots
@@ -91,6 +95,25 @@ TEST_CASE("the profiles for 128K tokens have room for them, and for what selecti
     CHECK(plan->tiers.extents.n_orders == 2);
     CHECK(plan->gpu_stream.is_on() == (profile.device.kind == DeviceKind::cuda));
     CHECK(plan->tiers.cache_slots >= 2048);
+    // The figures beside the profile's quota; kept sessions take twice the room for KV.
+    struct Orders {
+      bool keeps;
+      u64 quota_tenths;  // of a GiB
+      u32 n_orders;
+    };
+    for (const Orders& want : {Orders{false, 279, 1}, Orders{false, 280, 2}, Orders{false, 183, 0},
+                               Orders{false, 184, 1}, Orders{true, 280, 1}, Orders{true, 366, 1},
+                               Orders{true, 367, 2}, Orders{true, 270, 0}, Orders{true, 271, 1}}) {
+      CAPTURE(want.keeps);
+      CAPTURE(want.quota_tenths);
+      Config other = *config;
+      other.store.sessions = want.keeps;
+      other.store.quota_bytes = want.quota_tenths * kGiB / 10;
+      const Result<Plan> of = plan_of(other);
+      REQUIRE(of.has_value());
+      CHECK(of->fits);
+      CHECK((of->tiers.extents.is_on() ? of->tiers.extents.n_orders : 0u) == want.n_orders);
+    }
   }
 }
 
