@@ -21,6 +21,7 @@ using engine::Finish;
 using engine::SessionIdx;
 using engine::SessionState;
 
+constexpr u32 kLayers = 2;
 constexpr u32 kSessions = 3;
 constexpr u32 kAnswersALife = 12;
 constexpr u32 kStepsToRest = 15'000;  // of a millisecond: a slow call takes ten seconds
@@ -117,6 +118,8 @@ class SelectLife {
   }
   Engine& resident() { return resident_.engine; }
   const engine::Session& state(SessionIdx s) { return engine().session_state(s); }
+  // Whether other sessions hold what the next token would need.
+  static bool is_full(Engine& engine) { return engine.pool().groups_free() < kLayers; }
   bool chance(u32 percent) { return random_.below(100) < percent; }
 
   std::optional<SessionIdx> any_idle() {
@@ -229,8 +232,10 @@ class SelectLife {
     const std::vector<u32> ids = ids_of(state(s));
     const u64 n_before = wanted_ids.size() - pair.wanted->size();
     pair.said.assign(ids.begin() + static_cast<i64>(n_before), ids.end());
-    pair.params.first_draw = n_said;
+    // It may have been cut off before; n_said counts from its beginning.
+    pair.params.max_tokens += static_cast<u32>(pair.params.first_draw);
     pair.params.max_tokens -= static_cast<u32>(n_said);
+    pair.params.first_draw = n_said;
     REQUIRE(engine().generate(s, pair.params).has_value());
     ++counts_.went_on;
   }
@@ -276,6 +281,7 @@ class SelectLife {
       return;
     }
     pair.wanted = read_all(resident(), pair.resident).tokens;
+    CHECK((pair.wanted->size() == params.max_tokens || is_full(resident())));
   }
 
   void truncate() {
@@ -348,6 +354,8 @@ class SelectLife {
     CHECK(std::equal(wanted.begin(), wanted.begin() + static_cast<i64>(n), pair.said.begin()));
     if (event.done.finish == Finish::error) {
       CHECK((faulty_ || event.done.status == Status::would_block));
+    } else {
+      CHECK((pair.said.size() >= wanted.size() || is_full(engine())));
     }
     // One of them had no room for more: they differ from here on.
     const bool is_whole = wanted.size() == pair.said.size();
