@@ -305,7 +305,7 @@ void Engine::collect_rows() {
   drop_rows();
   for (Session& s : sessions_) {
     if (step_state_.n_rows == plan_.rows_max) break;
-    if (s.state == SessionState::generating && rows_ready(s) == 1) add_rows(s, 1);
+    if (s.state == SessionState::generating && rows_ready(s) == 1 && !s.is_held) add_rows(s, 1);
   }
   const u32 first = next_session_;
   for (u32 i = 0; i < n_session_slots_; ++i) {
@@ -342,20 +342,53 @@ void Engine::read_embeddings() {
   drop_rows();
 }
 
-// Which rows select; before it, clustering: what is due, and a part of what will be.
+// Whether the run is the row of a token that was generated.
+bool Engine::is_generated(const RowRun& run) const {
+  const Session& s = sessions_[run.owner];
+  return s.state == SessionState::generating && s.n_ids != s.turns.n_fed() && run.n_rows == 1;
+}
+
+// Clustering: a unit of what each row must have done before it, and of several rows the first ones
+// that are left wait for the next step. Who is cancelled meanwhile hears it at once.
+void Engine::make_indexes(u32 next_session) {
+  is_put_off_ = false;
+  if (!selector_.is_on() || n_runs_ == 0) return;
+  SegmentTimer timer(trace_, SegmentKind::cluster, *clock_);
+  if (kv_stream_.is_on()) kv_stream_.begin_step();
+  selector_.begin_step(step_state_.runs);
+  may_abandon_ = true;
+  for (const RowRun& run : step_state_.runs) {
+    Session& s = session(run.owner);
+    if (s.is_dropped || !is_generated(run)) continue;
+    const Result<bool> waits = selector_.make_index(run.owner, s.n_ids, trace_.n_prefill_rows > 0);
+    s.is_held = waits && *waits && !s.is_dropped;
+    is_put_off_ = is_put_off_ || s.is_held || !waits;
+    if (waits) continue;
+    TARN_ASSERT(kv_stream_.is_on());
+    (void)lose_kv(s);
+    if (!s.is_dropped) give_up(s, waits.error());
+  }
+  may_abandon_ = false;
+  for (const Session& s : sessions_) is_put_off_ = is_put_off_ || s.is_dropped;
+  settle_dropped();
+  if (!is_put_off_) return;
+  next_session_ = next_session;
+  collect_rows();
+  selector_.begin_step(step_state_.runs);
+}
+
+// Which rows select; in a step without rows, clustering that nobody waits for yet.
 void Engine::prepare_selection() {
-  if (!selector_.is_on()) return;
+  if (!selector_.is_on() || (n_runs_ == 0 && is_put_off_)) return;
   SegmentTimer timer(trace_, SegmentKind::cluster, *clock_);
   if (n_runs_ == 0) {
     const Result<void> worked = selector_.work();
     if (!worked) lose_device(worked.error());
     return;
   }
-  selector_.begin_step(step_state_.runs);
   for (RowRun& run : runs_.first(n_runs_)) {
+    if (!is_generated(run)) continue;
     const Session& s = session(run.owner);
-    const bool is_generated = s.state == SessionState::generating && s.n_ids != s.turns.n_fed();
-    if (!is_generated || run.n_rows != 1) continue;
     const Result<bool> selects =
         selector_.begin_row(run.owner, s.sequence, s.n_ids, trace_.n_prefill_rows > 0);
     if (!selects && !kv_stream_.is_on()) return lose_device(selects.error());
@@ -418,8 +451,11 @@ const StepTrace& Engine::step() {
   trace_ = StepTrace{.step_idx = counters_.n_steps, .start_ns = clock_->now_ns()};
   if (device_lost()) return trace_;
   handle_cancels();
+  const u32 next_session = next_session_;
+  for (Session& s : sessions_) s.is_held = false;
   collect_rows();
   const KvStats moved_before = kv_stats();
+  make_indexes(next_session);
   find_frames();
   read_embeddings();
   prepare_selection();
@@ -450,7 +486,8 @@ const StepTrace& Engine::step() {
     settle_dropped();
   }
   trace_selection();
-  if (kv_stream_.is_moving()) kv_stream_.pump(trace_.n_rows == 0 ? kIdleWaitNs : 0);
+  const bool is_idle = trace_.n_rows == 0 && !is_put_off_;
+  if (kv_stream_.is_moving()) kv_stream_.pump(is_idle ? kIdleWaitNs : 0);
   tell_store();
   if (kv_stream_.keeps_sessions()) publish();
   trace_disk(moved_before);

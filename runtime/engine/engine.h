@@ -278,6 +278,8 @@ class Engine final : private StepWatch {
   void drop_rows();
   void collect_rows();
   void read_embeddings();
+  bool is_generated(const RowRun& run) const;
+  void make_indexes(u32 next_session);
   void prepare_selection();
   void trace_selection();
   void add_rows(Session& session, u32 n);
@@ -302,6 +304,7 @@ class Engine final : private StepWatch {
   void handle_cancels();
   bool is_wanted() override;
   static void on_disk_wait(void* self);
+  static bool is_index_wanted(void* self, u32 session);
   void settle_dropped();
 
   // engine_fill.cpp
@@ -419,7 +422,8 @@ class Engine final : private StepWatch {
   std::span<char> shown_{};  // text that a token makes visible
   u32 next_session_ = 0;     // round robin of prefill slices
   StepTrace trace_{};
-  bool may_abandon_ = false;      // while the layers are computed: nothing of the step counts yet
+  bool may_abandon_ = false;      // while nothing of the step counts yet
+  bool is_put_off_ = false;       // rows are not in it that could be: of an index that was made
   bool may_work_beside_ = false;  // the GPU gets a step, and the host has done nothing beside it
   void (*on_early_end_)(void* context) = nullptr;
   void* early_end_context_ = nullptr;

@@ -3,7 +3,8 @@
 // Within a step, which takes seconds for others' prompts, the end is told while they go on, and the
 // session is idle for whoever asks. Its rows are computed with the others', but count for nothing;
 // their places in the KV are given back where the step ends, before any call's turn. A step that is
-// nobody's any more stops half way.
+// nobody's any more stops half way. So does the making of an index in front of the layers, which is
+// begun anew where it is wanted again; rows that were cancelled there are not in the step.
 #include <algorithm>
 #include <utility>
 
@@ -68,6 +69,12 @@ bool Engine::is_wanted() {
 void Engine::on_disk_wait(void* self) {
   auto& engine = *static_cast<Engine*>(self);
   if (!engine.on_gpu()) (void)engine.is_wanted();
+}
+
+bool Engine::is_index_wanted(void* self, u32 session) {
+  auto& engine = *static_cast<Engine*>(self);
+  (void)engine.is_wanted();
+  return !engine.session(session).is_dropped;
 }
 
 // Whether the index of a session can do without its row of the step. One that waits for its turn

@@ -385,7 +385,9 @@ void Engine::place_selector(const OpenArgs& args) {
                   .device = plan_.gpu_select.n_rows > 0 ? &gpu_indexes_ : nullptr,
                   .indexes = region(RegionId::select_index),
                   .caches = region(RegionId::kv_cache),
-                  .scratch = region_or_registered(RegionId::select_scratch, Registered::gathered)});
+                  .scratch = region_or_registered(RegionId::select_scratch, Registered::gathered),
+                  .is_wanted = &Engine::is_index_wanted,
+                  .context = this});
   write_policy();
   log_.info("select: %s, verified: %s", select_name(), select_verified() ? "true" : "false");
 }

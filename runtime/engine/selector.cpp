@@ -369,15 +369,51 @@ void Selector::begin_step(std::span<const RowRun> runs) {
 
 bool Selector::may_drop_row(u32 idx) const { return !is_on() || !session(idx).has_turned; }
 
+// Whether what is being made is still wanted.
+bool Selector::goes_on() const {
+  return making_ == nullptr || args_.is_wanted == nullptr ||
+         args_.is_wanted(args_.context, idx_of(*making_));
+}
+
+// Units that the session's next row must have done, all of them before a swap.
+u32 Selector::owed_units(const Session& s, bool beside_prompt) {
+  const u32 n_left = n_units() - s.n_units_done;
+  if (!s.has_job) return 0;
+  if (s.is_restoring) return n_left;
+  const bool is_jumped = s.turn_end != 0 && s.life.swap_at() <= s.turn_end;
+  const u32 n = is_jumped ? n_left : units_of_step(s, beside_prompt);
+  if (n > 0) claim_spare(s);
+  return can_work(s) ? n : 0;
+}
+
+Result<bool> Selector::make_index(u32 idx, u32 n_tokens, bool beside_prompt) {
+  TARN_ASSERT(is_on());
+  Session& s = session(idx);
+  if (args_.device != nullptr) return false;
+  s.is_stuck = false;
+  if (s.waits_at != n_tokens) {
+    s.waits_at = n_tokens;
+    s.n_units_due = owed_units(s, beside_prompt);
+  }
+  if (!s.has_job || s.n_units_due == 0) return false;
+  making_ = &s;
+  const Result<void> made = run_units(s, 1);
+  making_ = nullptr;
+  if (!made && made.error().status == Status::cancelled) return true;
+  TARN_CHECK(made);
+  if (s.waits_at != n_tokens) return true;  // restored: a job that was under way may be due now
+  return --s.n_units_due > 0;
+}
+
 Result<bool> Selector::begin_row(u32 idx, const kv::Sequence& sequence, u32 n_tokens,
                                  bool beside_prompt) {
   TARN_ASSERT(is_on());
   Session& s = session(idx);
   s.is_stuck = false;
+  s.n_units_due = s.waits_at = 0;
   if (s.is_restoring) TARN_CHECK(run_units(s, n_units()));
   TARN_CHECK(settle(s));
-  s.n_units_due = 0;
-  if (args_.device == nullptr) {
+  if (args_.device == nullptr && s.has_turned) {  // what the turn's end has triggered
     const u32 n = claim_units(s, beside_prompt);
     if (n > 0) TARN_CHECK(run_units(s, n));
   }
@@ -398,7 +434,8 @@ u32 Selector::claim_units(const Session& s, bool beside_prompt) {
 // more than the steps that are left could do, each its share of the whole job.
 u32 Selector::units_of_step(const Session& s, bool beside_prompt) const {
   const u32 n_left = n_units() - s.n_units_done;
-  const u32 n_steps = std::max(s.life.swap_at() - std::min(s.life.swap_at(), s.n_tokens), 1u);
+  const u32 n_tokens = s.turn_end != 0 ? s.turn_end : s.n_tokens;  // before the step's row
+  const u32 n_steps = std::max(s.life.swap_at() - std::min(s.life.swap_at(), n_tokens), 1u);
   const u64 n_even = ceil_div(n_left, n_steps);
   const u64 n_later = ceil_div(n_units(), args_.config->swap_tokens) * (n_steps - 1);
   const u64 n_late = n_left - std::min<u64>(n_left, n_later);

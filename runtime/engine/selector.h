@@ -10,8 +10,10 @@
 //             sample clustered, all rows coded. A step of its session does as many as bring it to
 //             its end in time: layers / swap_tokens, rounded up, each; beside another's prompt,
 //             whose first token waits, none before that is the only way. A step without rows does
-//             one; what is left at the swap is done then, and waited for: all of it where an input
-//             jumps over the swap, or a rebuild has found the spare set in use
+//             one. Of more than one that a row must have, at the swap or where an input jumps over
+//             it, each step does one, and the row waits while others' go on: make_index(). In one
+//             step they are done where the row itself has triggered the job, or a rebuild has found
+//             the spare set in use
 //   rebuild   or an extension by an input's own codebook: fills the spare set of indexes while the
 //             session's own serves; where the job of another session that steps has it, the
 //             session's own at the swap, which gives the same bits. The job of one that does not
@@ -22,7 +24,8 @@
 //             has a cache of what it chose: kv::SlotCache
 //
 //   taken up  a session that was kept brings the borders of its codebooks: they are trained again,
-//             over the same rows, before its next row; a job that was under way begins behind them
+//             over the same rows, before its next row, which waits for it likewise; a job that was
+//             under way begins behind them
 //
 //   device    where KV lies in a GPU's memory, the rows are chosen and coded there: a finished
 //             index goes to it at the swap, and the host's copy ends with the rows that were
@@ -74,6 +77,10 @@ struct SelectorArgs {
   std::span<std::byte> indexes{};
   std::span<std::byte> caches{};  // of chosen slots; empty: none
   std::span<std::byte> scratch{};
+  // Whether what make_index() does for a session is still wanted; asked on the engine's thread
+  // between windows of keys.
+  bool (*is_wanted)(void* context, u32 session) = nullptr;
+  void* context = nullptr;
 };
 
 // A session's index in few words: made again from its KV, it chooses as it did.
@@ -121,12 +128,16 @@ class Selector {
   // generated, and its first token is about to be sampled: what an index is made from where one is
   // due. Clusters nothing yet.
   void end_turn(u32 session, const kv::Sequence& sequence, u32 input_begin, u32 n_tokens);
-  // A step of these runs begins, and with begin_row() what their rows do; a session without a row
-  // in it and in the one before it has stopped.
+  // A step of these runs begins, and with make_index() and begin_row() what their rows do; a
+  // session without a row in it and in the one before it has stopped.
   void begin_step(std::span<const RowRun> runs);
   // The session's next row is that of a generated token, its n_tokens-th, alone in its run; all
-  // before it are in the KV. Whether it selects. Does some of a clustering, little or nothing where
-  // `beside_prompt`, or, with a device, leaves it to work_beside(); waits for one that is due.
+  // before it are in the KV. Does a unit of what has to be done before it, if any: little or none
+  // where `beside_prompt`. Whether there is more, so that the row waits for another step; until
+  // begin_row() the session may end, be cut or go on otherwise. With a device there never is.
+  Result<bool> make_index(u32 session, u32 n_tokens, bool beside_prompt);
+  // Behind that the row begins. Whether it selects. With a device, what is to be done is left to
+  // work_beside(), and what is due is waited for.
   Result<bool> begin_row(u32 session, const kv::Sequence& sequence, u32 n_tokens,
                          bool beside_prompt);
   // Whether the session may end in front of the row that begin_row() has begun, and go on later as
@@ -252,6 +263,8 @@ class Selector {
   void claim_spare(const Session& s);
   bool can_work(const Session& s) const;
   u32 claim_units(const Session& s, bool beside_prompt);
+  u32 owed_units(const Session& s, bool beside_prompt);
+  bool goes_on() const;
   u32 units_of_step(const Session& s, bool beside_prompt) const;
   u32 idx_of(const Session& s) const;
   Result<void> send_index(Session& s);
@@ -303,6 +316,7 @@ class Selector {
   std::byte* sessions_ = nullptr;      // [sessions_max] of kSelectSessionBytes
   select::HeadIndex* spare_ = nullptr;
   Session* spare_user_ = nullptr;
+  const Session* making_ = nullptr;  // whose index make_index() makes
   u64 step_idx_ = 0;
   u32 n_units_spent_ = 0;
   std::array<OfWorker, kWorkersMax> of_workers_{};

@@ -26,10 +26,10 @@ void Selector::start_job(Session& s, const kv::Sequence& sequence, bool is_rebui
 }
 
 void Selector::drop_job(Session& s) {
-  s.has_job = s.is_stuck = s.is_rebuild = s.is_restoring = false;
+  s.has_job = s.is_stuck = s.is_rebuild = s.is_restoring = s.is_clustered = false;
   s.first_row = s.n_rows = 0;
   s.target = nullptr;
-  s.n_units_done = s.n_units_due = 0;
+  s.n_units_done = s.n_units_due = s.waits_at = 0;
   if (spare_user_ == &s) spare_user_ = nullptr;
 }
 
@@ -99,6 +99,8 @@ void Selector::claim_spare(const Session& s) {
   if (!wants || holder == nullptr || step_idx_ - holder->step_idx < 2) return;
   holder->has_job = true;
   holder->is_stuck = false;
+  holder->is_clustered = false;
+  holder->waits_at = 0;
   holder->target = nullptr;
   holder->n_units_done = 0;
   spare_user_ = nullptr;
@@ -118,9 +120,13 @@ Result<void> Selector::run_units(Session& s, u32 n) {
     begin_training(s, spare_);
   }
   for (; n > 0 && s.n_units_done < n_units(); --n) {
-    TARN_CHECK(s.is_restoring ? restore_layer(s, s.n_units_done)
-                              : cluster_layer(s, s.n_units_done));
+    if (!s.is_clustered) {
+      TARN_CHECK(s.is_restoring ? restore_layer(s, s.n_units_done)
+                                : cluster_layer(s, s.n_units_done));
+    }
+    s.is_clustered = true;
     TARN_CHECK(lay_out(s, s.n_units_done));
+    s.is_clustered = false;
     ++s.n_units_done;
     ++n_units_spent_;
   }

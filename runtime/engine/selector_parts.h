@@ -19,7 +19,8 @@ struct Selector::Session {
   u32 first_row = 0;  // that it clusters; those before it keep their codes and codebooks
   u32 n_rows = 0;
   u32 n_units_done = 0;
-  u32 n_units_due = 0;  // with a device: of the step under way
+  u32 n_units_due = 0;  // with a device: of the step under way; else of the row that waits
+  u32 waits_at = 0;     // the row that does: n_tokens of it; 0: none
   u32 n_tokens = 0;     // of the last row
   u64 step_idx = 0;     // that it was in
   u32 n_coded = 0;      // with a device: rows of the middle that have codes there
@@ -33,6 +34,7 @@ struct Selector::Session {
   bool has_job = false;       // triggered, and units are left
   bool is_restoring = false;  // the job makes the index in use again, codebook by codebook
   bool is_stuck = false;      // the disk failed it where nobody waited: the next row tells
+  bool is_clustered = false;  // the layer of the unit that is next: an extent is left of it
 };
 
 struct Selector::Scratch {
@@ -65,7 +67,8 @@ struct Selector::LayerTable {
   std::span<kv::Extents::Reading> readings;
 };
 
-// Calls fn(Window) for slots [slot_begin, slot_end) of a layer, in order.
+// Calls fn(Window) for slots [slot_begin, slot_end) of a layer, in order. Fails as `cancelled`
+// where make_index() does that for a session that does not want it any more.
 template <class Fn>
 Result<void> Selector::each_window(const kv::Sequence& sequence, u32 cache_layer, u32 slot_begin,
                                    u32 slot_end, Fn&& fn) {
@@ -87,6 +90,7 @@ Result<void> Selector::each_window(const kv::Sequence& sequence, u32 cache_layer
       args_.kv_stream->unpin(sequence, cache_layer, begin, begin + n);
     }
     begin += n;
+    if (!goes_on()) return fail({.status = Status::cancelled});
   }
   return {};
 }

@@ -61,6 +61,7 @@ struct Session {
   EventRing events{};
   std::atomic<bool> cancel{false};
   bool is_dropped = false;  // cancelled in the step under way: its rows in it count for nothing
+  bool is_held = false;     // its row is not in that step: an index has to be made before it
 
   // The running generation.
   SamplerParams sampler{};

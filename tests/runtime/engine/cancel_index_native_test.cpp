@@ -1,0 +1,315 @@
+// Goal    who is cancelled while an index is made, for the first time, anew or after a restart,
+//         hears it at once, whether it is the index' own session or one beside it; the index is
+//         left undone there, and what is said later has the bits of a session that was cancelled
+//         between two steps. A row waits for its index a layer a step, while others' go on.
+// Method  the cancel comes from the clock that the engine reads: at its n-th reading, over all
+//         parts of an answer's first steps; or at a moment of a simulated disk's time, whose
+//         requests take so long that the end must have been told long before the layer is done. How
+//         likely each later token was, as bytes.
+#include <doctest/doctest.h>
+
+#include <utility>
+
+#include "tests/runtime/engine/answer_bits.h"
+#include "tests/support/sim_disk.h"
+#include "tests/support/slow_build.h"
+
+namespace tarn::engine {
+namespace {
+
+using test::OpenEngine;
+using test::SmallModel;
+using test_bits::Answer;
+
+constexpr u32 kContext = 2048;
+
+// Of 256 groups of KV so many may be in memory, or all of them: of many, extents have their part.
+enum class Frames : u32 { all = 0, few = 42, many = 250 };
+
+Config config_of(u32 swap_tokens, Frames frames) {
+  Config config = test::small_config();
+  config.select = test_bits::few(SelectMethod::pq, swap_tokens);
+  config.context_tokens = kContext;
+  config.sessions_max = 2;
+  config.batch_rows_max = 64;
+  config.n_threads = 2;
+  config.page_tokens = 16;
+  if (frames == Frames::all) return config;
+  config.select.n_sinks = 20;
+  config.select.n_local = 70;
+  config.select.k = 48;
+  config.kv_memory_bytes = static_cast<u64>(frames) * 8192;
+  config.store.quota_bytes = kGiB;
+  test::set_text(config.store.path, "store");
+  return config;
+}
+
+// Cancels at its n-th reading from arm() on, or at a moment of the disk's time.
+class CancellingClock final : public Clock {
+ public:
+  u64 now_ns() override {
+    const u64 now = disk.now_ns();
+    ++n_readings;
+    if (engine_ == nullptr || n_readings < at_reading_ || now < at_ns_) return now;
+    std::exchange(engine_, nullptr)->request_cancel(session_);
+    return now;
+  }
+  void nap_ns(u64 ns) override { disk.nap_ns(ns); }
+  void arm(Engine& engine, SessionIdx session, u64 n) {
+    engine_ = &engine;
+    session_ = session;
+    at_reading_ = n_readings + n;
+    at_ns_ = 0;
+  }
+  void arm_at(Engine& engine, SessionIdx session, u64 ns) {
+    arm(engine, session, 0);
+    at_ns_ = ns;
+  }
+  bool is_armed() const { return engine_ != nullptr; }
+
+  VirtualClock disk{};
+  u64 n_readings = 0;
+
+ private:
+  Engine* engine_ = nullptr;
+  SessionIdx session_ = 0;
+  u64 at_reading_ = 0, at_ns_ = 0;
+};
+
+struct World {
+  World(const SmallModel& model, const Config& config, u64 seed = 1)
+      : disk(seed), io(disk, clock.disk, 64), open(model.path(), config, &clock, &io) {}
+  Engine& engine() { return open.engine; }
+
+  test::SimDisk disk;
+  CancellingClock clock{};
+  test::SimIo io;
+  OpenEngine open;
+};
+
+// An input of so many tokens, whose answer is cancelled; what is said to the next one.
+struct Outcome {
+  u32 n_said = 0;
+  Answer later{};
+};
+
+// `other`, if there is one, has an input of its own.
+SessionIdx begin(World& world, u32 n_input, SessionIdx* other = nullptr) {
+  const SessionIdx session = world.open.session_with(test::random_ids(1, n_input));
+  if (other != nullptr) *other = world.open.session_with(test::random_ids(2, 30));
+  world.open.run();
+  REQUIRE(world.engine().generate(session, {.max_tokens = 40, .ignore_end = true}).has_value());
+  return session;
+}
+
+Outcome finish(World& world, SessionIdx session) {
+  Outcome outcome{.n_said =
+                      static_cast<u32>(test_bits::read(world.engine(), session).tokens.size())};
+  REQUIRE(world.engine().feed(session, test::random_ids(9, 30)).has_value());
+  REQUIRE(world.engine().generate(session, {.max_tokens = 30, .ignore_end = true}).has_value());
+  outcome.later = test_bits::read(world.engine(), session);
+  return outcome;
+}
+
+// Cancelled between the step of this answer's n-th token and the next one.
+Outcome between_steps(World& world, u32 n_input, u32 n_said) {
+  const SessionIdx session = begin(world, n_input);
+  while (world.engine().session_state(session).n_generated < n_said) world.engine().step();
+  world.engine().request_cancel(session);
+  return finish(world, session);
+}
+
+TEST_CASE(
+    "a cancel at any moment of an answer's first steps leaves what one between two steps does") {
+  const SmallModel model("llama", "q8_0");
+  for (const Frames frames : {Frames::all, Frames::few, Frames::many}) {
+    for (const u32 swap_tokens : {1u, 2u, 3u}) {
+      if (test::kSlowBuild && (swap_tokens != 1 || frames != Frames::many)) continue;
+      CAPTURE(static_cast<u32>(frames));
+      CAPTURE(swap_tokens);
+      const u32 n_input = frames == Frames::all ? 150 : 500;
+      const Config config = config_of(swap_tokens, frames);
+      std::vector<Outcome> want;
+      for (u32 n = 0; n <= swap_tokens + 2; ++n) {
+        World world(model, config);
+        want.push_back(between_steps(world, n_input, n));
+        REQUIRE(want.back().n_said == n);
+        CHECK(world.engine().plan().tiers.extents.is_on() == (frames == Frames::many));
+      }
+      u64 n_readings = 0;  // from the generation's begin until the last of these tokens
+      {
+        World world(model, config);
+        const SessionIdx session = begin(world, n_input);
+        const u64 before = world.clock.n_readings;
+        while (world.engine().session_state(session).n_generated < want.size() - 1) {
+          world.engine().step();
+        }
+        n_readings = world.clock.n_readings - before;
+      }
+      u32 n_in_the_making = 0;
+      const u64 n_cases = test::kSlowBuild ? 6 : 40;
+      for (u64 i = 0; i < n_cases; ++i) {
+        const u64 at = 1 + i * (n_readings - 1) / n_cases;
+        CAPTURE(at);
+        World world(model, config);
+        const SessionIdx session = begin(world, n_input);
+        world.clock.arm(world.engine(), session, at);
+        bool was_making = false;
+        while (world.clock.is_armed()) {
+          const StepTrace& trace = world.engine().step();
+          was_making = trace.n_rows == 0 && trace.n_decode_rows == 0;
+        }
+        n_in_the_making += was_making;
+        const Outcome got = finish(world, session);
+        REQUIRE(got.n_said < want.size());
+        CHECK((got.later == want[got.n_said].later));
+      }
+      if (swap_tokens == 1 && !test::kSlowBuild) CHECK(n_in_the_making > 0);
+    }
+  }
+}
+
+struct Told {
+  explicit Told(World& of_world) : world(of_world) {
+    world.engine().at_early_end(
+        [](void* context) {
+          auto& self = *static_cast<Told*>(context);
+          if (self.at_ns == 0) self.at_ns = self.world.clock.disk.now_ns();
+        },
+        this);
+  }
+  ~Told() { world.engine().at_early_end(nullptr, nullptr); }
+  World& world;
+  u64 at_ns = 0;
+};
+
+enum class Whose : u8 { own, others_prompt, others_answer };
+
+TEST_CASE("the end is told while an index is made over a slow disk, and the index is left undone") {
+  const SmallModel model("llama", "q8_0");
+  constexpr u64 kSlowNs = 300'000'000, kAfterNs = 400'000'000;
+  for (const Whose whose : {Whose::own, Whose::others_prompt, Whose::others_answer}) {
+    for (const u32 swap_tokens : {1u, 4u}) {
+      CAPTURE(static_cast<u32>(whose));
+      CAPTURE(swap_tokens);
+      World world(model, config_of(swap_tokens, Frames::few));
+      Engine& engine = world.engine();
+      SessionIdx other = 0;
+      const SessionIdx session = begin(world, 900, &other);
+      if (whose == Whose::others_answer) {
+        REQUIRE(engine.generate(other, {.ignore_end = true}).has_value());
+      }
+      while (engine.session_state(session).n_generated < 1) engine.step();
+      if (whose == Whose::others_prompt) {
+        REQUIRE(engine.feed(other, test::random_ids(3, 40)).has_value());
+      }
+      world.disk.script.latency_ns_min = world.disk.script.latency_ns_max = kSlowNs;
+      Told told(world);
+      const u64 at_ns = world.clock.disk.now_ns() + kAfterNs;
+      world.clock.arm_at(engine, whose == Whose::own ? session : other, at_ns);
+      const StepTrace& trace = engine.step();
+      CHECK_FALSE(world.clock.is_armed());
+      if (whose == Whose::own || swap_tokens == 1) CHECK(trace.n_tokens_out == 0);
+      REQUIRE(told.at_ns >= at_ns);
+      CHECK(told.at_ns < at_ns + 100'000'000);
+      const u64 ended_ns = world.clock.disk.now_ns();
+      if (whose == Whose::own) {
+        CHECK(trace.n_cluster_units == 0);
+        CHECK(ended_ns < at_ns + 2 * kSlowNs);  // the window that was under way
+        CHECK(engine.session_state(session).state == SessionState::idle);
+      } else {
+        CHECK(engine.session_state(other).state == SessionState::idle);
+        CHECK(engine.session_state(session).state == SessionState::generating);
+      }
+      world.disk.script = {};
+      if (whose == Whose::others_prompt) continue;
+      const test::Said said = test::read_all(engine, whose == Whose::own ? session : other);
+      CHECK(said.done.finish == Finish::cancelled);
+    }
+  }
+}
+
+TEST_CASE(
+    "a row waits for its index a layer a step, and another session's answer goes on meanwhile") {
+  const SmallModel model("llama", "q8_0");
+  for (const Frames frames : {Frames::all, Frames::few, Frames::many}) {
+    CAPTURE(static_cast<u32>(frames));
+    const Config config = config_of(1, frames);
+    const u32 n_input = frames == Frames::all ? 150 : 500;
+    const auto answer = [&](bool has_other) {
+      World world(model, config);
+      Engine& engine = world.engine();
+      SessionIdx other = 0;
+      const SessionIdx session = begin(world, n_input, &other);
+      if (has_other) REQUIRE(engine.generate(other, {.max_tokens = 30, .ignore_end = true}));
+      while (engine.session_state(session).n_generated < 1) engine.step();
+      u32 n_held = 0, n_others = 0;
+      while (engine.session_state(session).n_generated < 2) {
+        const u32 before = engine.session_state(other).n_generated;
+        const StepTrace& trace = engine.step();
+        CHECK(trace.n_cluster_units <= 1);
+        n_held += trace.n_decode_rows == (has_other ? 1 : 0);
+        n_others += engine.session_state(other).n_generated - before;
+      }
+      CHECK(n_held == engine.spec().n_cache_layers - 1);  // the last one's step has the row, too
+      if (has_other) CHECK(n_others == engine.spec().n_cache_layers);
+      return test_bits::read(engine, session);
+    };
+    CHECK((answer(false) == answer(true)));
+  }
+}
+
+// A session that selects, kept by an engine that ends.
+void keep_one(const SmallModel& model, const Config& config, test::SimDisk& disk) {
+  VirtualClock clock;
+  test::SimIo io(disk, clock, 64);
+  OpenEngine open(model.path(), config, &clock, &io);
+  const SessionIdx session = open.session_with(test::random_ids(1, 500));
+  REQUIRE(open.engine.generate(session, {.max_tokens = 12, .ignore_end = true}).has_value());
+  CHECK(test::read_all(open.engine, session).tokens.size() == 12);
+  REQUIRE(open.engine.park(session, "talk").has_value());
+}
+
+TEST_CASE("who is cancelled while an index is made again after a restart hears it at once") {
+  const SmallModel model("llama", "q8_0");
+  Config config = config_of(1, Frames::few);
+  config.store.sessions = true;
+  constexpr u64 kSlowNs = 300'000'000, kAfterNs = 400'000'000;
+  std::vector<Answer> later;
+  test::SimDisk kept(1);
+  keep_one(model, config, kept);
+  for (const bool in_the_making : {false, true}) {
+    CAPTURE(in_the_making);
+    test::SimDisk disk = kept;
+    CancellingClock clock;
+    test::SimIo io(disk, clock.disk, 64);
+    OpenEngine open(model.path(), config, &clock, &io);
+    const auto resumed = open.engine.resume("talk");
+    REQUIRE(resumed.has_value());
+    const SessionIdx session = resumed->idx;
+    REQUIRE(open.engine.feed(session, test::random_ids(5, 9)).has_value());
+    REQUIRE(open.engine.generate(session, {.max_tokens = 8, .ignore_end = true}).has_value());
+    while (open.engine.session_state(session).n_generated < 1) open.engine.step();
+    if (!in_the_making) open.engine.request_cancel(session);
+    u64 told_ns = 0;
+    const u64 at_ns = clock.disk.now_ns() + kAfterNs;
+    if (in_the_making) {
+      disk.script.latency_ns_min = disk.script.latency_ns_max = kSlowNs;
+      clock.arm_at(open.engine, session, at_ns);
+      while (clock.is_armed()) CHECK(open.engine.step().n_tokens_out == 0);
+      told_ns = clock.disk.now_ns();
+      CHECK(told_ns < at_ns + 2 * kSlowNs);
+      disk.script = {};
+    }
+    const test::Said said = test::read_all(open.engine, session);
+    CHECK(said.tokens.size() == 1);
+    CHECK(said.done.finish == Finish::cancelled);
+    REQUIRE(open.engine.feed(session, test::random_ids(6, 9)).has_value());
+    REQUIRE(open.engine.generate(session, {.max_tokens = 20, .ignore_end = true}).has_value());
+    later.push_back(test_bits::read(open.engine, session));
+  }
+  CHECK((later[0] == later[1]));
+}
+
+}  // namespace
+}  // namespace tarn::engine
