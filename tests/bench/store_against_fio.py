@@ -15,7 +15,8 @@ import statistics
 import subprocess
 import sys
 
-FIO_CASES = [("256k", 64), ("1M", 64), ("4M", 16)]  # block size, queue depth
+# Block size, queue depth.
+FIO_CASES = [("4k", 128), ("16k", 64), ("64k", 64), ("256k", 64), ("1M", 64), ("4M", 16)]
 
 
 def fio_mb_per_s(path, mib, direction, block, depth):
