@@ -223,7 +223,8 @@ void Selector::copy(u32 from, u32 to, const kv::Sequence& sequence) {
     s.n_rows = s.life.n_rows_clustering() - s.first_row;
   }
   const bool is_clustered = source.life.is_clustering() && !source.has_job && !source.is_rebuild;
-  s.has_job = source.life.is_clustering() && !is_clustered;  // anew, with the same outcome
+  // Anew, with the same outcome.
+  s.has_job = n_units() > 0 && source.life.is_clustering() && !is_clustered;
   if (s.life.is_dense() && !is_clustered) return;
   for (u32 head = 0; head < args_.plan->select.n_heads; ++head) {
     s.heads[head].copy_from(*args_.config, source.heads[head]);

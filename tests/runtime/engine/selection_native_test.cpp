@@ -289,19 +289,24 @@ TEST_CASE("idle steps, which cluster ahead, change no bit") {
 
 TEST_CASE("a fork goes on as its source would: dense, while it clusters, after, and rebuilding") {
   const SmallModel model("llama", "f16");
-  const SelectConfig select = few(SelectMethod::pq, 30);
-  for (const u32 n_before : {1u, 10u, 40u, 140u, 190u}) {
-    CAPTURE(n_before);
-    OpenEngine open(model.path(), config_of(select));
-    const SessionIdx session = open.session_with(test::random_ids(7, 60));
-    begin(open.engine, session, n_before);
-    read(open.engine, session);  // its job may be half done now
-    const Result<SessionIdx> fork = open.engine.fork(session);
-    REQUIRE(fork.has_value());
-    begin(open.engine, session);
-    const Answer want = read(open.engine, session);
-    begin(open.engine, *fork);
-    CHECK((read(open.engine, *fork) == want));
+  // The first index is triggered at 60 tokens and used from 90 on; a rebuild is under way at 130.
+  for (const SelectMethod method : kMethods) {
+    for (const u32 n_before : {1u, 10u, 40u, 70u, 140u, 190u}) {
+      CAPTURE(method);
+      CAPTURE(n_before);
+      if (method != SelectMethod::pq && n_before != 10 && n_before != 70) continue;
+      OpenEngine open(model.path(), config_of(few(method, 30)));
+      const SessionIdx session = open.session_with(test::random_ids(7, 60));
+      begin(open.engine, session, n_before);
+      read(open.engine, session);  // its job may be half done now
+      const Result<SessionIdx> fork = open.engine.fork(session);
+      REQUIRE(fork.has_value());
+      while (n_before == 70 && open.engine.has_work()) open.engine.step();
+      begin(open.engine, session);
+      const Answer want = read(open.engine, session);
+      begin(open.engine, *fork);
+      CHECK((read(open.engine, *fork) == want));
+    }
   }
 }
 
