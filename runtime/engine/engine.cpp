@@ -323,6 +323,17 @@ void Engine::collect_rows() {
   step_state_.takes_best = takes_best();
 }
 
+// Again, without whose row is not in the step: an answer whose reader has made room meanwhile has
+// no index that was made for it.
+void Engine::collect_fewer_rows() {
+  for (u32 idx = 0; idx < n_session_slots_; ++idx) {
+    const auto is_its = [idx](const RowRun& run) { return run.owner == idx; };
+    if (std::ranges::none_of(step_state_.runs, is_its)) session(idx).is_held = true;
+  }
+  collect_rows();
+  if (selector_.is_on()) selector_.change_step(step_state_.runs);
+}
+
 // Whether nobody in the step wants more of its logits than the best token.
 bool Engine::takes_best() const {
   return std::ranges::all_of(step_state_.runs, [this](const RowRun& run) {
@@ -348,8 +359,8 @@ bool Engine::is_generated(const RowRun& run) const {
   return s.state == SessionState::generating && s.n_ids != s.turns.n_fed() && run.n_rows == 1;
 }
 
-// Clustering: a unit of what each row must have done before it, and of several rows the first ones
-// that are left wait for the next step. Who is cancelled meanwhile hears it at once.
+// Clustering: a layer of what each row must have done before it; a row that wants more waits for
+// the next step. Who is cancelled meanwhile hears it at once.
 void Engine::make_indexes(u32 next_session) {
   is_put_off_ = false;
   if (!selector_.is_on() || n_runs_ == 0) return;
@@ -373,8 +384,7 @@ void Engine::make_indexes(u32 next_session) {
   settle_dropped();
   if (!is_put_off_) return;
   next_session_ = next_session;
-  collect_rows();
-  selector_.begin_step(step_state_.runs);
+  collect_fewer_rows();
 }
 
 // Which rows select; in a step without rows, clustering that nobody waits for yet.
@@ -607,6 +617,7 @@ void Engine::count_step() {
   counters_.disk.bytes_sectors += trace_.disk.bytes_sectors;
   counters_.disk.bytes_of_slots += trace_.disk.bytes_of_slots;
   counters_.disk.bytes_here += trace_.disk.bytes_here;
+  if (trace_.n_rows == 0 && is_put_off_) counters_.decode_ns += trace_.end_ns - trace_.start_ns;
   if (trace_.n_rows == 0 || trace_.abandoned) return;
   if (trace_.n_prefill_rows > 0) {
     const u64 took_ns = trace_.end_ns - trace_.start_ns;

@@ -280,6 +280,7 @@ class Engine final : private StepWatch {
   void read_embeddings();
   bool is_generated(const RowRun& run) const;
   void make_indexes(u32 next_session);
+  void collect_fewer_rows();
   void prepare_selection();
   void trace_selection();
   void add_rows(Session& session, u32 n);

@@ -22,7 +22,7 @@ void Engine::find_frames() {
       continue;
     }
     give_up(session(run.owner), writable.error());
-    collect_rows();
+    collect_fewer_rows();
     i = 0;
   }
 }

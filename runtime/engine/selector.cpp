@@ -183,6 +183,7 @@ void Selector::truncate(u32 idx, u32 n_tokens) {
   for (kv::SlotCache& cache : caches(idx)) truncate_cache(s, cache_head++, n_tokens, cache);
   truncate_extents(s, n_tokens);
   if (n_tokens < s.turn_end) s.turn_end = 0;
+  s.waits_at = 0;
   const bool was_used = !s.life.is_dense();
   const bool keeps = s.life.truncate(n_tokens);
   const bool uses = keeps && !s.life.is_dense();
@@ -361,6 +362,10 @@ Result<void> Selector::settle(Session& s) {
 
 void Selector::begin_step(std::span<const RowRun> runs) {
   ++step_idx_;
+  change_step(runs);
+}
+
+void Selector::change_step(std::span<const RowRun> runs) {
   for (const RowRun& run : runs) {
     Session& s = session(run.owner);
     s.step_idx = step_idx_;
@@ -377,12 +382,13 @@ bool Selector::goes_on() const {
 }
 
 // Units that the session's next row must have done, all of them before a swap.
-u32 Selector::owed_units(const Session& s, bool beside_prompt) {
+u32 Selector::owed_units(const Session& s, u32 n_tokens, bool beside_prompt) {
   const u32 n_left = n_units() - s.n_units_done;
   if (!s.has_job) return 0;
   if (s.is_restoring) return n_left;
-  const bool is_jumped = s.turn_end != 0 && s.life.swap_at() <= s.turn_end;
-  const u32 n = is_jumped ? n_left : units_of_step(s, beside_prompt);
+  const u32 n_before = s.turn_end != 0 ? s.turn_end : n_tokens - 1;
+  const bool is_jumped = s.life.swap_at() <= n_before;
+  const u32 n = is_jumped ? n_left : units_of_step(s, n_before, beside_prompt);
   if (n > 0) claim_spare(s);
   return can_work(s) ? n : 0;
 }
@@ -394,7 +400,7 @@ Result<bool> Selector::make_index(u32 idx, u32 n_tokens, bool beside_prompt) {
   s.is_stuck = false;
   if (s.waits_at != n_tokens) {
     s.waits_at = n_tokens;
-    s.n_units_due = owed_units(s, beside_prompt);
+    s.n_units_due = owed_units(s, n_tokens, beside_prompt);
   }
   if (!s.has_job || s.n_units_due == 0) return false;
   making_ = &s;
@@ -426,16 +432,15 @@ Result<bool> Selector::begin_row(u32 idx, const kv::Sequence& sequence, u32 n_to
 
 // As many as the step has to do of the session's job.
 u32 Selector::claim_units(const Session& s, bool beside_prompt) {
-  const u32 n = s.has_job ? units_of_step(s, beside_prompt) : 0;
+  const u32 n = s.has_job ? units_of_step(s, s.n_tokens, beside_prompt) : 0;
   if (n > 0) claim_spare(s);
   return can_work(s) ? n : 0;
 }
 
 // As many a step as bring a job to its end before its index is used; beside a prompt only what is
 // more than the steps that are left could do, each its share of the whole job.
-u32 Selector::units_of_step(const Session& s, bool beside_prompt) const {
+u32 Selector::units_of_step(const Session& s, u32 n_tokens, bool beside_prompt) const {
   const u32 n_left = n_units() - s.n_units_done;
-  const u32 n_tokens = s.turn_end != 0 ? s.turn_end : s.n_tokens;  // before the step's row
   const u32 n_steps = std::max(s.life.swap_at() - std::min(s.life.swap_at(), n_tokens), 1u);
   const u64 n_even = ceil_div(n_left, n_steps);
   const u64 n_later = ceil_div(n_units(), args_.config->swap_tokens) * (n_steps - 1);

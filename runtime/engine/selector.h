@@ -131,6 +131,7 @@ class Selector {
   // A step of these runs begins, and with make_index() and begin_row() what their rows do; a
   // session without a row in it and in the one before it has stopped.
   void begin_step(std::span<const RowRun> runs);
+  void change_step(std::span<const RowRun> runs);  // it has these instead; none has begun its row
   // The session's next row is that of a generated token, its n_tokens-th, alone in its run; all
   // before it are in the KV. Does a unit of what has to be done before it, if any: little or none
   // where `beside_prompt`. Whether there is more, so that the row waits for another step; until
@@ -263,9 +264,9 @@ class Selector {
   void claim_spare(const Session& s);
   bool can_work(const Session& s) const;
   u32 claim_units(const Session& s, bool beside_prompt);
-  u32 owed_units(const Session& s, bool beside_prompt);
+  u32 owed_units(const Session& s, u32 n_tokens, bool beside_prompt);
   bool goes_on() const;
-  u32 units_of_step(const Session& s, bool beside_prompt) const;
+  u32 units_of_step(const Session& s, u32 n_tokens, bool beside_prompt) const;
   u32 idx_of(const Session& s) const;
   Result<void> send_index(Session& s);
   void begin_training(Session& s, select::HeadIndex* target);

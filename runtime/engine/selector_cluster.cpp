@@ -119,6 +119,7 @@ Result<void> Selector::run_units(Session& s, u32 n) {
     spare_user_ = &s;
     begin_training(s, spare_);
   }
+  if (args_.kv_stream != nullptr) args_.kv_stream->drop_plan();
   for (; n > 0 && s.n_units_done < n_units(); --n) {
     if (!s.is_clustered) {
       TARN_CHECK(s.is_restoring ? restore_layer(s, s.n_units_done)
@@ -163,7 +164,6 @@ Result<void> Selector::cluster_layer(Session& s, u32 cache_layer) {
   const u32 n_updates = select::iterations(*args_.config, s.n_rows);
   const u64 vector_bytes = args_.plan->group_shape.vector_bytes;
   const u32 page_tokens = args_.plan->group_shape.page_tokens;
-  if (args_.kv_stream != nullptr) args_.kv_stream->drop_plan();
 
   TARN_CHECK(each_window(*s.sequence, cache_layer, slot_begin, slot_end, [&](const Window& w) {
     args_.workers->run(n_kv_heads, [&](u32 kv_head, u32 worker_idx) {

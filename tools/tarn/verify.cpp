@@ -185,17 +185,21 @@ class Examinee {
                                           .forced = exam_.continuation}));
     u64 n_read = 0;
     f64 seconds = 0;
-    // The first row is the document's last, which is read exactly.
-    step_ = 0;
-    for (bool done = false; !done; ++step_) {
+    // The first row is the document's last, which is read exactly. A step without a row is one in
+    // which the next row waits for its index.
+    row_idx_ = 0;
+    for (bool done = false; !done;) {
       const auto begin = SteadyClock::now();
       const engine::StepTrace& trace = step(engine());
-      if (step_ > 0) {
-        seconds += std::chrono::duration<f64>(SteadyClock::now() - begin).count();
-        n_read += trace.n_slots_chosen;
-        ++trial_.n_steps;
+      if (row_idx_ > 0) seconds += std::chrono::duration<f64>(SteadyClock::now() - begin).count();
+      if (trace.n_rows > 0) {
+        if (row_idx_ > 0) {
+          n_read += trace.n_slots_chosen;
+          ++trial_.n_steps;
+        }
+        keep(trace.n_slots_chosen > 0);
+        ++row_idx_;
       }
-      keep(trace.n_slots_chosen > 0);
       done = drain(nullptr);
     }
     engine().watch_logits(session_, nullptr, nullptr);
@@ -222,7 +226,7 @@ class Examinee {
     if (trial_.select.is_full()) {
       full_logits_.insert(full_logits_.end(), row_.begin(), row_.end());
     } else if (selected) {
-      const std::span<const f32> base(full_logits_.data() + step_ * row_.size(), row_.size());
+      const std::span<const f32> base(full_logits_.data() + row_idx_ * row_.size(), row_.size());
       const Softmax theirs = softmax_of(base);
       trial_.kls.push_back(std::max(kl_divergence(base, theirs, row_, ours), 0.0));
       trial_.n_agree += theirs.argmax == ours.argmax ? 1u : 0u;
@@ -262,7 +266,7 @@ class Examinee {
   std::unique_ptr<OwnEngine> own_;
   engine::SessionIdx session_ = 0;
   std::vector<f32> row_;
-  u64 step_ = 0;
+  u64 row_idx_ = 0;
   u32 kept_steps_ = 0;
 };
 

@@ -94,11 +94,12 @@ struct Outcome {
 };
 
 // `other`, if there is one, has an input of its own.
-SessionIdx begin(World& world, u32 n_input, SessionIdx* other = nullptr) {
+SessionIdx begin(World& world, u32 n_input, SessionIdx* other = nullptr, u32 n_answer = 40) {
   const SessionIdx session = world.open.session_with(test::random_ids(1, n_input));
   if (other != nullptr) *other = world.open.session_with(test::random_ids(2, 30));
   world.open.run();
-  REQUIRE(world.engine().generate(session, {.max_tokens = 40, .ignore_end = true}).has_value());
+  const GenerateParams params{.max_tokens = n_answer, .ignore_end = true};
+  REQUIRE(world.engine().generate(session, params).has_value());
   return session;
 }
 
@@ -256,6 +257,31 @@ TEST_CASE(
       return test_bits::read(engine, session);
     };
     CHECK((answer(false) == answer(true)));
+  }
+}
+
+TEST_CASE("a fork at any token of a job has an index of its own made, a layer a step, too") {
+  const SmallModel model("llama", "q8_0");
+  constexpr u32 kSwap = 4, kSaid = 20;
+  const Config config = config_of(kSwap, Frames::all);
+  World whole(model, config);
+  const Answer want = test_bits::read(whole.engine(), begin(whole, 150));
+  REQUIRE(want.tokens.size() > kSaid);
+  for (u32 n_said = 1; n_said <= kSwap + 1; ++n_said) {
+    CAPTURE(n_said);
+    World world(model, config);
+    Engine& engine = world.engine();
+    const SessionIdx session = begin(world, 150, nullptr, n_said);
+    while (engine.session_state(session).state == SessionState::generating) engine.step();
+    const Result<SessionIdx> fork = engine.fork(session);
+    REQUIRE(fork.has_value());
+    engine.destroy_session(session);
+    REQUIRE(engine.generate(*fork, {.max_tokens = kSaid - n_said, .ignore_end = true}).has_value());
+    while (engine.session_state(*fork).state == SessionState::generating) {
+      CHECK(engine.step().n_cluster_units <= 1);
+    }
+    const std::vector<u32> rest(want.tokens.begin() + n_said, want.tokens.begin() + kSaid);
+    CHECK(test_bits::read(engine, *fork).tokens == rest);
   }
 }
 
