@@ -262,7 +262,7 @@ TEST_CASE(
 
 TEST_CASE("a fork at any token of a job has an index of its own made, a layer a step, too") {
   const SmallModel model("llama", "q8_0");
-  constexpr u32 kSwap = 4, kSaid = 20;
+  constexpr u32 kSwap = 2, kSaid = 20;  // of two layers: a fork has both to be made at its swap
   const Config config = config_of(kSwap, Frames::all);
   World whole(model, config);
   const Answer want = test_bits::read(whole.engine(), begin(whole, 150));
