@@ -278,15 +278,17 @@ class SelectLife {
     pair.params = params;
     pair.said.clear();
     pair.has_chosen = false;
-    // Where KV was lost, what selection had left in it is computed anew, exactly.
-    const bool is_same = state(*s).lossy_from == resident().session_state(pair.resident).lossy_from;
-    CHECK((faulty_ || is_same));
-    if (!is_same || !resident().generate(pair.resident, params)) {
+    const bool is_told = resident().generate(pair.resident, params).has_value();
+    // Where KV was lost, what selection had left in it is computed anew, exactly. Without faults
+    // nothing is, and tokens tell.
+    const u32 lossy_from = resident().session_state(pair.resident).lossy_from;
+    const bool is_same = !faulty_ || state(*s).lossy_from == lossy_from;
+    if (is_told) pair.wanted = read_all(resident(), pair.resident).tokens;
+    if (!is_told || !is_same) {
       pair.is_apart = true;
       pair.wanted.emplace();
       return;
     }
-    pair.wanted = read_all(resident(), pair.resident).tokens;
     pair.was_full = is_full(resident());
     CHECK((pair.wanted->size() == params.max_tokens || pair.was_full));
   }
