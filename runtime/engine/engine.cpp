@@ -300,6 +300,14 @@ void Engine::drop_rows() {
   trace_.n_decode_rows = trace_.n_prefill_rows = 0;
 }
 
+// Rows of an input go together. A session that was taken up may have tokens that it had generated
+// to compute again: one after the other, as they were, since an index may begin with any of them.
+u32 Engine::n_rows_at_once(const Session& s) const {
+  const u32 n_slots = s.sequence.n_slots(), n_fed = s.turns.n_fed();
+  if (!selector_.is_on()) return plan_.rows_max;
+  return n_slots < n_fed ? n_fed - n_slots : 1;
+}
+
 // Decode rows first, one each; then slices of what is to be prefilled, in turn.
 void Engine::collect_rows() {
   drop_rows();
@@ -314,8 +322,9 @@ void Engine::collect_rows() {
     const u32 n_left = std::min(plan_.rows_max - step_state_.n_rows, slice_rows_max(s));
     const u32 n_ready = rows_ready(s);
     if (n_left == 0) break;
-    if (n_ready == 0 || (s.state == SessionState::generating && n_ready == 1)) continue;
-    add_rows(s, std::min(n_ready, n_left));
+    if (n_ready == 0 || (s.state == SessionState::generating && n_ready == 1) || s.is_held)
+      continue;
+    add_rows(s, std::min({n_ready, n_left, n_rows_at_once(s)}));
     next_session_ = (idx + 1) % n_session_slots_;
   }
   step_state_.runs = runs_.first(n_runs_);
@@ -356,7 +365,7 @@ void Engine::read_embeddings() {
 // Whether the run is the row of a token that was generated.
 bool Engine::is_generated(const RowRun& run) const {
   const Session& s = sessions_[run.owner];
-  return s.state == SessionState::generating && s.n_ids != s.turns.n_fed() && run.n_rows == 1;
+  return run.n_rows == 1 && s.sequence.n_slots() >= s.turns.n_fed();
 }
 
 // Clustering: a layer of what each row must have done before it; a row that wants more waits for
@@ -371,7 +380,8 @@ void Engine::make_indexes(u32 next_session) {
   for (const RowRun& run : step_state_.runs) {
     Session& s = session(run.owner);
     if (s.is_dropped || !is_generated(run)) continue;
-    const Result<bool> waits = selector_.make_index(run.owner, s.n_ids, trace_.n_prefill_rows > 0);
+    const u32 n_tokens = s.sequence.n_slots() + 1;
+    const Result<bool> waits = selector_.make_index(run.owner, n_tokens, trace_.n_prefill_rows > 0);
     s.is_held = waits && *waits && !s.is_dropped;
     is_put_off_ = is_put_off_ || s.is_held || !waits;
     if (waits) continue;
@@ -399,8 +409,8 @@ void Engine::prepare_selection() {
   for (RowRun& run : runs_.first(n_runs_)) {
     if (!is_generated(run)) continue;
     const Session& s = session(run.owner);
-    const Result<bool> selects =
-        selector_.begin_row(run.owner, s.sequence, s.n_ids, trace_.n_prefill_rows > 0);
+    const Result<bool> selects = selector_.begin_row(
+        run.owner, s.sequence, s.sequence.n_slots() + 1, trace_.n_prefill_rows > 0);
     if (!selects && !kv_stream_.is_on()) return lose_device(selects.error());
     if (!selects) {
       kv_stream_.note_failure(run.owner, selects.error());

@@ -281,6 +281,7 @@ class Engine final : private StepWatch {
   bool is_generated(const RowRun& run) const;
   void make_indexes(u32 next_session);
   void collect_fewer_rows();
+  u32 n_rows_at_once(const Session& s) const;
   void prepare_selection();
   void trace_selection();
   void add_rows(Session& session, u32 n);

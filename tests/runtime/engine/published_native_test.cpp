@@ -1,12 +1,14 @@
 // Goal    what a kept session has said and computed is on disk soon after, without a park: all
 //         tokens of an answer that has ended, also of one that selected, and all KV to the last
-//         full page, or to the last slot where it selects. A slow disk makes a prompt's slices no
-//         smaller than its waits are worth.
+//         full page, or to the last slot where it selects. One that was cut off goes on with its
+//         bits, wherever its index begins. A slow disk makes a prompt's slices no smaller than its
+//         waits are worth.
 // Method  engines over a simulated disk; a copy of the disk, as a kill leaves it, is taken up by
 //         another engine. Slices: a disk whose reads take 3 s, steps counted, in virtual time.
 #include <doctest/doctest.h>
 
 #include "tests/runtime/engine/kept_life.h"
+#include "tests/support/slow_build.h"
 
 namespace tarn::engine {
 namespace {
@@ -205,6 +207,70 @@ TEST_CASE("a kept prompt over a slow disk is not read in slices of a few rows") 
   life.open.run();
   CHECK(life.clock.now_ns() > 60'000'000'000);  // it did wait
   CHECK(life.engine().counters().n_steps <= 2 * 900 / 64 + 1);
+}
+
+// The rows between the last full page and the kill were tokens that it had generated.
+TEST_CASE(
+    "an answer that a kill cuts off at any token of its index' first steps goes on with its bits") {
+  const SmallModel model("llama", "q8_0");
+  constexpr u32 kInput = 100, kAnswer = 40, kTrigger = 122;
+  u32 n_at_trigger = 0;  // with rows before it that were not on disk
+  for (u32 publish_ms = 1; publish_ms < 60; publish_ms += test::kSlowBuild ? 20 : 3) {
+    const SelectMethod method = publish_ms % 2 == 0 ? SelectMethod::pq : SelectMethod::quest;
+    test::KeptHow how{.publish_ms = publish_ms, .select = test::kept_select()};
+    how.select.method = method;
+    how.select.swap_tokens = 2;
+    const auto begin = [&](KeptLife& life, SessionIdx session) {
+      REQUIRE(life.engine().feed(session, test::random_ids(1, kInput)).has_value());
+      REQUIRE(life.engine().generate(session, {.max_tokens = kAnswer, .ignore_end = true}));
+    };
+    test::LogitsRecord want;
+    KeptLife whole(model, {.select = how.select});
+    const SessionIdx of_whole = test::create(whole);
+    begin(whole, of_whole);
+    while (whole.engine().session_state(of_whole).n_generated == 0) whole.engine().step();
+    whole.engine().watch_logits(of_whole, &test::LogitsRecord::on_logits, &want);
+    CHECK(test::read_all(whole.engine(), of_whole).tokens.size() == kAnswer);
+    const u32 lossy_from = whole.engine().session_state(of_whole).lossy_from;
+    REQUIRE(lossy_from > kInput + 10);
+    REQUIRE(lossy_from < kInput + kAnswer);
+
+    SimDisk disk(1);
+    KeptLife life(model, how, disk);
+    const SessionIdx session = kept(life);
+    begin(life, session);
+    for (u32 n_said = kTrigger - kInput - 3; n_said < kTrigger - kInput + 6; ++n_said) {
+      while (life.engine().session_state(session).n_generated < n_said) {
+        life.clock.advance_ns(2'000'000);
+        life.engine().step();
+      }
+      CAPTURE(publish_ms);
+      CAPTURE(n_said);
+      SimDisk image = disk;
+      image.power_loss({.kept = test::SimKept::all});
+      KeptLife other(model, how, image);
+      const auto resumed = other.engine().resume("talk");
+      if (!resumed) continue;  // killed before there was a manifest
+      const u32 n_there = resumed->n_tokens - kInput;
+      REQUIRE(n_there <= n_said);
+      n_at_trigger += resumed->n_tokens == kTrigger && resumed->n_computed + 1 < kTrigger;
+      REQUIRE(other.engine().generate(resumed->idx,
+                                      {.max_tokens = kAnswer - n_there, .ignore_end = true}));
+      test::LogitsRecord got;
+      const u32 n_left = kAnswer - n_there;
+      while (other.engine().session_state(resumed->idx).n_generated == 0) other.engine().step();
+      other.engine().watch_logits(resumed->idx, &test::LogitsRecord::on_logits, &got);
+      CHECK(test::read_all(other.engine(), resumed->idx).tokens.size() == n_left);
+      CHECK(other.engine().session_state(resumed->idx).lossy_from == lossy_from);
+      for (u64 at = 0; at < got.rows.size(); ++at) {
+        if (got.rows[at].empty()) continue;
+        CAPTURE(at);
+        REQUIRE(at < want.rows.size());
+        REQUIRE(got.rows[at] == want.rows[at]);
+      }
+    }
+  }
+  if (!test::kSlowBuild) CHECK(n_at_trigger > 0);
 }
 
 }  // namespace
