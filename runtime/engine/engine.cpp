@@ -301,11 +301,12 @@ void Engine::drop_rows() {
 }
 
 // Rows of an input go together. A session that was taken up may have tokens that it had generated
-// to compute again: one after the other, as they were, since an index may begin with any of them.
+// to compute again. Of these the last one goes alone, as it would have: an index may begin with it.
+// With those before it none has begun, or all of their KV would have been kept.
 u32 Engine::n_rows_at_once(const Session& s) const {
   const u32 n_slots = s.sequence.n_slots(), n_fed = s.turns.n_fed();
   if (!selector_.is_on()) return plan_.rows_max;
-  return n_slots < n_fed ? n_fed - n_slots : 1;
+  return n_slots < n_fed ? n_fed - n_slots : std::max(s.n_pending() - 1, 1u);
 }
 
 // Decode rows first, one each; then slices of what is to be prefilled, in turn.
@@ -365,7 +366,8 @@ void Engine::read_embeddings() {
 // Whether the run is the row of a token that was generated.
 bool Engine::is_generated(const RowRun& run) const {
   const Session& s = sessions_[run.owner];
-  return run.n_rows == 1 && s.sequence.n_slots() >= s.turns.n_fed();
+  return s.state == SessionState::generating && s.n_pending() == 1 &&
+         s.sequence.n_slots() >= s.turns.n_fed();
 }
 
 // Clustering: a layer of what each row must have done before it; a row that wants more waits for

@@ -7,6 +7,8 @@
 //         another engine. Slices: a disk whose reads take 3 s, steps counted, in virtual time.
 #include <doctest/doctest.h>
 
+#include <utility>
+
 #include "tests/runtime/engine/kept_life.h"
 #include "tests/support/slow_build.h"
 
@@ -271,6 +273,46 @@ TEST_CASE(
     }
   }
   if (!test::kSlowBuild) CHECK(n_at_trigger > 0);
+}
+
+// A cut behind the trigger of an index that has been renewed since leaves none, and is exact.
+TEST_CASE("what a cut left of an answer that had selected is gone on with as in the cut's engine") {
+  const SmallModel model("llama", "q8_0");
+  constexpr u32 kInput = 100, kTrigger = 122, kSaid = 70, kMore = 30;
+  for (const u32 n_left : {kTrigger, kTrigger + 1, kTrigger + 3}) {
+    CAPTURE(n_left);
+    const test::KeptHow how{.publish_ms = 1, .select = test::kept_select()};
+    const auto cut = [&](KeptLife& life) {
+      const SessionIdx session = test::create(life);
+      REQUIRE(life.engine().feed(session, test::random_ids(1, kInput)).has_value());
+      life.generate(session, kSaid);
+      REQUIRE(life.engine().session_state(session).lossy_from >= n_left);
+      REQUIRE(life.engine().truncate(session, n_left).has_value());
+      return session;
+    };
+    const auto go_on = [&](KeptLife& life, SessionIdx session) {
+      const std::vector<u32> tokens = life.generate(session, kMore);
+      return std::pair(tokens, life.engine().session_state(session).lossy_from);
+    };
+    KeptLife whole(model, {.select = how.select});
+    const auto want = go_on(whole, cut(whole));
+    SimDisk disk(1);
+    KeptLife life(model, how, disk);
+    REQUIRE(life.engine().keep(cut(life), "talk").has_value());
+    settle(life);
+    disk.power_loss({.kept = test::SimKept::all});
+    for (const bool at_once : {false, true}) {
+      CAPTURE(at_once);
+      SimDisk image = disk;
+      KeptLife other(model, how, image);
+      const auto resumed = other.engine().resume("talk");
+      REQUIRE(resumed.has_value());
+      REQUIRE(resumed->n_tokens == n_left);
+      CHECK(resumed->n_computed + 1 < n_left);
+      if (!at_once) other.open.run();
+      CHECK(go_on(other, resumed->idx) == want);
+    }
+  }
 }
 
 }  // namespace
