@@ -357,6 +357,7 @@ struct AttendSpan {
 // memory.
 struct MergeSpans {
   static constexpr u32 kThreads = 128;
+  static constexpr u32 kCtasASm = 8;  // with more, or none said, one of the architectures spills
   static_assert(kGpuMergeSpans <= kWarpLanes);  // a lane a span finds their largest m
   static constexpr u64 kSharedBytes = shared_bytes_of(kGpuMergeSpans, sizeof(F32x2));
   using Args = GpuAttnArgs;
