@@ -425,7 +425,7 @@ class Engine final : private StepWatch {
   u32 next_session_ = 0;     // round robin of prefill slices
   StepTrace trace_{};
   bool may_abandon_ = false;      // while nothing of the step counts yet
-  bool is_put_off_ = false;       // rows are not in it that could be: of an index that was made
+  bool is_put_off_ = false;       // rows wait for an index, or were dropped while one was made
   bool may_work_beside_ = false;  // the GPU gets a step, and the host has done nothing beside it
   void (*on_early_end_)(void* context) = nullptr;
   void* early_end_context_ = nullptr;
