@@ -45,7 +45,7 @@ void RecordIndex::forget_all() {
   std::fill(buckets_.begin(), buckets_.end(), kNoFrame);
   std::fill(free_bits_.begin(), free_bits_.end(), u64{0});
   n_free_ = n_records_ = cursor_ = 0;
-  oldest_ = youngest_ = kNoFrame;
+  orders_ = {};
   set_free(0, n_frames_);
 }
 
@@ -125,18 +125,24 @@ void RecordIndex::remove_keys(u32 frame_idx) {
   for (u32 i = 0; i <= entries_[frame_idx].n_aliases; ++i) remove(frame_idx + i);
 }
 
+RecordIndex::UseOrder& RecordIndex::order_of(const IndexEntry& entry) {
+  return orders_[entry.kind == Kind::extent ? 0 : 1];
+}
+
 void RecordIndex::push_youngest(u32 frame_idx) {
   IndexEntry& entry = entries_[frame_idx];
-  entry.older = youngest_;
+  UseOrder& order = order_of(entry);
+  entry.older = order.youngest;
   entry.younger = kNoFrame;
-  (youngest_ == kNoFrame ? oldest_ : entries_[youngest_].younger) = frame_idx;
-  youngest_ = frame_idx;
+  (order.youngest == kNoFrame ? order.oldest : entries_[order.youngest].younger) = frame_idx;
+  order.youngest = frame_idx;
 }
 
 void RecordIndex::unlink(u32 frame_idx) {
   IndexEntry& entry = entries_[frame_idx];
-  (entry.older == kNoFrame ? oldest_ : entries_[entry.older].younger) = entry.younger;
-  (entry.younger == kNoFrame ? youngest_ : entries_[entry.younger].older) = entry.older;
+  UseOrder& order = order_of(entry);
+  (entry.older == kNoFrame ? order.oldest : entries_[entry.older].younger) = entry.younger;
+  (entry.younger == kNoFrame ? order.youngest : entries_[entry.younger].older) = entry.older;
   entry.older = entry.younger = kNoFrame;
 }
 
@@ -195,17 +201,22 @@ void RecordIndex::evict(u32 frame_idx) {
   ++n_evicted_;
 }
 
-// The first window of n frames from the cursor on in which nothing is held, nor, where they are
-// spared, a manifest lies: the cursor follows the writes around the file, so what it comes to next
-// is the oldest, or nearly.
-std::optional<u32> RecordIndex::evictable_window(u32 n, Manifests manifests) const {
+bool RecordIndex::may_take(Takes takes, Kind kind) {
+  if (takes == Takes::extents) return kind == Kind::extent;
+  return takes == Takes::all || kind != Kind::manifest;
+}
+
+// The first window of n frames from the cursor on in which nothing is held, nor lies what is to be
+// spared: the cursor follows the writes around the file, so what it comes to next is the oldest, or
+// nearly.
+std::optional<u32> RecordIndex::evictable_window(u32 n, Takes takes) const {
   for (const u32 start : {cursor_, u32{0}}) {
     u32 begin = start, end = start;  // frames [begin, end) can be had
     while (end < n_frames_ && end - begin < n) {
       const u32 first = entries_[end].life == Life::part ? entries_[end].older : end;
       const IndexEntry& there = entries_[first];
-      const bool is_spared = there.kind == Kind::manifest && manifests == Manifests::spared;
-      const bool evictable = there.life == Life::published && there.holds == 0 && !is_spared;
+      const bool evictable =
+          there.life == Life::published && there.holds == 0 && may_take(takes, there.kind);
       const u32 length = there.life == Life::free ? 1 : there.n_frames;
       end = first + length;
       if (there.life != Life::free && !evictable) begin = end;
@@ -215,17 +226,18 @@ std::optional<u32> RecordIndex::evictable_window(u32 n, Manifests manifests) con
   return std::nullopt;
 }
 
-// For one frame the least recently used record gives way. Where more in a row are wanted the use
-// does not decide, so kept sessions go last.
+// For one frame the least recently used record gives way, an extent where there is one. Where more
+// in a row are wanted the use does not decide, so kept sessions go last.
 std::optional<u32> RecordIndex::evictable_run(u32 n) {
   if (n == 1) {
-    if (oldest_ == kNoFrame) return std::nullopt;
-    const u32 victim = oldest_;
+    const u32 victim = orders_[0].oldest != kNoFrame ? orders_[0].oldest : orders_[1].oldest;
+    if (victim == kNoFrame) return std::nullopt;
     evict(victim);
     return victim;
   }
-  auto begin = evictable_window(n, Manifests::spared);
-  if (!begin) begin = evictable_window(n, Manifests::taken);
+  auto begin = evictable_window(n, Takes::extents);
+  if (!begin) begin = evictable_window(n, Takes::all_but_manifests);
+  if (!begin) begin = evictable_window(n, Takes::all);
   if (!begin) return std::nullopt;
   for (u32 i = *begin; i < *begin + n; ++i) {
     const u32 first = entries_[i].life == Life::part ? entries_[i].older : i;
@@ -410,7 +422,8 @@ void RecordIndex::publish_seen(u32 frame_idx) {
 }
 
 void RecordIndex::finish_scan(u32 youngest_frame_idx) {
-  TARN_ASSERT(oldest_ == kNoFrame && youngest_frame_idx < n_frames_);
+  TARN_ASSERT(orders_[0].oldest == kNoFrame && orders_[1].oldest == kNoFrame);
+  TARN_ASSERT(youngest_frame_idx < n_frames_);
   const u32 n_last = std::max(entries_[youngest_frame_idx].n_frames, u32{1});
   cursor_ = (youngest_frame_idx + n_last) % n_frames_;
   for (u32 i = 0; i < n_frames_; ++i) {
@@ -444,9 +457,12 @@ void RecordIndex::check_invariants() const {
   TARN_ASSERT(n_free + n_used == n_frames_);
   TARN_ASSERT(n_published == n_records_);
   u32 n_listed = 0;
-  for (u32 i = oldest_; i != kNoFrame; i = entries_[i].younger) {
-    TARN_ASSERT(entries_[i].life == Life::published && entries_[i].holds == 0);
-    ++n_listed;
+  for (const UseOrder& order : orders_) {
+    for (u32 i = order.oldest; i != kNoFrame; i = entries_[i].younger) {
+      TARN_ASSERT(entries_[i].life == Life::published && entries_[i].holds == 0);
+      TARN_ASSERT((entries_[i].kind == Kind::extent) == (&order == &orders_[0]));
+      ++n_listed;
+    }
   }
   TARN_ASSERT(n_listed == n_evictable);
   for (const u32 head : buckets_) {

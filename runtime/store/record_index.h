@@ -16,7 +16,8 @@
 //               its frames in a row between groups that are held
 //   thread      its owner's
 //   when full   reserve() evicts the least recently used, for a run of frames what lies together,
-//               sessions last; with nothing to evict it returns none
+//               extents first, since they are copies, and sessions last; with nothing to evict it
+//               returns none
 //
 // Invariant: free frames + frames of records = n_frames; the LRU list has exactly the published
 //            records without holds; entry.next chains have exactly the keys and aliases of records
@@ -134,6 +135,10 @@ class RecordIndex {
   void check_invariants() const;
 
  private:
+  struct UseOrder {  // of records that may be evicted
+    u32 oldest = kNoFrame, youngest = kNoFrame;
+  };
+  UseOrder& order_of(const IndexEntry& entry);
   u32 bucket(const Key& key) const;
   void insert(u32 frame_idx);
   void remove(u32 frame_idx);
@@ -151,15 +156,16 @@ class RecordIndex {
   void forget_seen(u32 frame_idx);
   std::optional<u32> free_run(u32 n) const;
   std::optional<u32> last_free_run(u32 n) const;
-  enum class Manifests : u8 { spared, taken };
-  std::optional<u32> evictable_window(u32 n, Manifests manifests) const;
+  enum class Takes : u8 { extents, all_but_manifests, all };  // each what the one before does, too
+  static bool may_take(Takes takes, Kind kind);
+  std::optional<u32> evictable_window(u32 n, Takes takes) const;
   std::optional<u32> evictable_run(u32 n);
   void evict(u32 frame_idx);
   IndexEntry& at(RecordRef ref);
 
   u32 n_frames_ = 0, n_free_ = 0, n_records_ = 0;
   u32 cursor_ = 0;  // where the last reservation ended: records of one time lie side by side
-  u32 oldest_ = kNoFrame, youngest_ = kNoFrame;
+  std::array<UseOrder, 2> orders_{};  // of extents, and of all others
   u64 n_evicted_ = 0, n_manifests_evicted_ = 0;
   std::span<IndexEntry> entries_{};
   std::span<u32> buckets_{};

@@ -12,7 +12,7 @@ namespace {
 
 TEST_CASE("random lives of a store on faulty disks: a slice") {
   RandomRunCounts counts;
-  run_random_lives(seed_from_environment(), 1000, counts);
+  run_random_lives(seed_from_environment(), 1200, counts);
   check_counts(counts, 10);
 }
 

@@ -136,6 +136,44 @@ TEST_CASE("the least recently used gives way, and what is held stays") {
   bench->close();
 }
 
+// They are copies: what they were copied from lies in groups.
+TEST_CASE("extents give way before all else, the least recently used first") {
+  for (const u32 n_frames : {1u, 2u}) {
+    CAPTURE(n_frames);
+    Box box;
+    auto bench = box.boot(box_limits(12));
+    u64 n_groups = 7;
+    const u64 extent_bytes = n_frames == 1 ? 6000 : kBoxFrameBytes + 100;
+    const auto extent = [&](u64 id) {
+      return record_of(id, {.payload_bytes = extent_bytes, .kind = Kind::extent});
+    };
+    const auto is_there = [&](u64 id) { return bench->store.find(test::key_of(id)).has_value(); };
+    for (u64 id = 1; id <= 7; ++id) REQUIRE(bench->put(record_of(id)));
+    for (u64 id = 11; id < 11 + 5 / n_frames; ++id) REQUIRE(bench->put(extent(id)));
+    while (bench->store.index().n_free() > 0) REQUIRE(bench->put(record_of(++n_groups)));
+    CHECK(bench->get(extent(11)) == Got::right);  // used now
+    REQUIRE(bench->put(record_of(++n_groups)));
+    CHECK_FALSE(is_there(12));
+    CHECK(is_there(11));
+    REQUIRE(bench->put(extent(21)));  // takes frames of its kind, and of no group
+    for (u64 id = 1; id <= n_groups; ++id) CHECK(is_there(id));
+    REQUIRE(bench->flush());
+    bench->close();
+    bench = box.boot(box_limits(12));
+    const auto is_extent = [&](u64 id) { return id == 21 || (id > 10 && id < 16); };
+    for (u64 id = 31, n = 0; n < 12 - n_groups; ++id, ++n) {
+      CAPTURE(id);
+      REQUIRE(bench->put(record_of(id)));
+      for (u64 group = 1; group <= n_groups; ++group) CHECK(is_there(group));
+    }
+    for (u64 id = 1; id <= 21; ++id) CHECK_FALSE((is_extent(id) && is_there(id)));
+    bench->check();
+    REQUIRE(bench->put(record_of(50)));  // in place of a group: no extent is left
+    CHECK(bench->store.index().n_records() == 12);
+    bench->close();
+  }
+}
+
 TEST_CASE("a record of many frames takes them from smaller ones, and gives them back") {
   Box box;
   auto bench = box.boot(box_limits(20));
