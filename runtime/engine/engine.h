@@ -356,6 +356,7 @@ class Engine final : private StepWatch {
   u32 n_published_pages(const Session& session) const;
   u32 n_published_slots(const Session& session) const;
   void put_index(const Session& session, SaveArgs& args) const;
+  void leave_indexes();
   bool take_up_index(Session& session, const store::Manifest& manifest);
   void write_policy();
   std::string_view policy() const;

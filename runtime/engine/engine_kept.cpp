@@ -35,6 +35,7 @@ void Engine::put_index(const Session& s, SaveArgs& args) const {
                 .turn_input_begin = kept.turn_input_begin};
   for (const KeptIndex::Codebook& codebook : std::span(kept.codebooks).first(kept.n_codebooks)) {
     args.codebooks[args.n_codebooks++] = {
+        .key = codebook.key,
         .first_slot = select_config_.n_sinks + codebook.first_row,
         .n_slots = codebook.n_rows,
         .iterations = select::iterations(select_config_, codebook.n_rows)};
@@ -43,6 +44,15 @@ void Engine::put_index(const Session& s, SaveArgs& args) const {
     args.answers[args.n_answers++] = {answer.begin, answer.end};
   }
   args.n_fed = s.turns.n_fed();
+}
+
+// What lies on disk of them stays for who takes their sessions up; of the others it goes.
+void Engine::leave_indexes() {
+  for (Session& s : sessions_) {
+    if (s.state == SessionState::free) continue;
+    selector_.forget(idx_of(s),
+                     s.name_bytes > 0 ? Selector::Records::left : Selector::Records::erased);
+  }
 }
 
 // Everything that choices follow from but tokens and turns, and that the method looks at.
@@ -92,8 +102,9 @@ bool Engine::take_up_index(Session& s, const store::Manifest& manifest) {
   if (manifest.answers.size() > Turns::kAnswersMax) return false;
   for (const store::ManifestCodebook& codebook : manifest.codebooks) {
     if (codebook.first_slot < select_config_.n_sinks) return false;
-    kept.codebooks[kept.n_codebooks++] = {codebook.first_slot - select_config_.n_sinks,
-                                          codebook.n_slots};
+    kept.codebooks[kept.n_codebooks++] = {.first_row = codebook.first_slot - select_config_.n_sinks,
+                                          .n_rows = codebook.n_slots,
+                                          .key = codebook.key};
   }
   const u32 n_tokens = static_cast<u32>(manifest.token_ids.size());
   if (!selector_.take_up(idx_of(s), s.sequence, kept, manifest.n_slots, n_tokens)) return false;

@@ -165,15 +165,16 @@ select::KeyPages Selector::key_pages(const kv::Sequence& sequence, u32 head, con
 
 // ---- Sessions -------------------------------------------------------------------------------
 
-void Selector::forget(u32 idx) {
+void Selector::forget(u32 idx, Records records) {
   if (!is_on()) return;
   Session& s = session(idx);
   drop_job(s);
   s.turn_end = 0;
+  if (records == Records::erased && s.n_codebooks > 0) erase_codebooks(s.codebooks[0].key);
   s.n_codebooks = 0;
   s.life.forget();
   for (kv::SlotCache& cache : caches(idx)) cache.clear();
-  forget_extents(s);
+  forget_extents(s, records);
 }
 
 void Selector::truncate(u32 idx, u32 n_tokens) {
@@ -187,14 +188,22 @@ void Selector::truncate(u32 idx, u32 n_tokens) {
   const bool was_used = !s.life.is_dense();
   const bool keeps = s.life.truncate(n_tokens);
   const bool uses = keeps && !s.life.is_dense();
+  const store::Key key = uses || s.n_codebooks == 0 ? store::Key{} : s.codebooks[0].key;
   if (!uses) s.n_codebooks = 0;
   if (s.is_restoring && uses) return;  // it has nothing behind the clustered rows yet
   if (s.is_restoring) {
+    erase_codebooks(key);
     drop_job(s);
     return await_clustering(s);
   }
   // A swap that is undone leaves its index, finished; a trigger, nothing.
+  const bool is_undone = keeps && was_used && s.life.is_dense();
   if (!s.life.is_clustering() || was_used == s.life.is_dense()) drop_job(s);
+  if (is_undone) {
+    s.job_key = key;
+  } else {
+    erase_codebooks(key);
+  }
   // An index that was not finished yet, or not begun, is another life's or nothing.
   if (!keeps || (s.life.is_dense() && s.has_job)) return;
   const u32 middle_end = s.life.segments().middle_end;
@@ -209,7 +218,7 @@ void Selector::copy(u32 from, u32 to, const kv::Sequence& sequence) {
   const Session& source = session(from);
   Session& s = session(to);
   for (kv::SlotCache& cache : caches(to)) cache.clear();
-  forget_extents(s);  // they follow what was there before
+  forget_extents(s, Records::erased);  // they follow what was there before
   drop_job(s);
   s.life = source.life;
   s.sequence = &sequence;
@@ -217,6 +226,7 @@ void Selector::copy(u32 from, u32 to, const kv::Sequence& sequence) {
   s.input_begin = source.input_begin;
   s.n_codebooks = source.n_codebooks;
   s.codebooks = source.codebooks;
+  for (KeptIndex::Codebook& codebook : s.codebooks) codebook.key = {};  // nobody owns two
   if (source.is_restoring) return begin_restoring(s);
   s.is_rebuild = source.is_rebuild;
   if (s.life.is_clustering()) {
@@ -226,6 +236,7 @@ void Selector::copy(u32 from, u32 to, const kv::Sequence& sequence) {
   const bool is_clustered = source.life.is_clustering() && !source.has_job && !source.is_rebuild;
   // Anew, with the same outcome.
   s.has_job = n_units() > 0 && source.life.is_clustering() && !is_clustered;
+  if (s.has_job) s.job_key = draw_key();
   if (s.life.is_dense() && !is_clustered) return;
   for (u32 head = 0; head < args_.plan->select.n_heads; ++head) {
     s.heads[head].copy_from(*args_.config, source.heads[head]);
@@ -303,9 +314,12 @@ Result<void> Selector::swap(Session& s) {
   if (s.target == spare_ && spare_user_ == &s) std::swap(s.heads, spare_);
   // The job may have ended before a cut that undid its swap.
   const u32 first_row = s.life.first_row_clustering();
+  if (first_row == 0 && s.n_codebooks > 0) erase_codebooks(s.codebooks[0].key);
   if (first_row == 0) s.n_codebooks = 0;
   TARN_ASSERT(s.n_codebooks < kCodebooksMax);
-  s.codebooks[s.n_codebooks++] = {first_row, s.life.n_rows_used() - first_row};
+  s.codebooks[s.n_codebooks++] = {.first_row = first_row,
+                                  .n_rows = s.life.n_rows_used() - first_row,
+                                  .key = std::exchange(s.job_key, {})};
   drop_job(s);
   return send_index(s);
 }

@@ -18,14 +18,16 @@
 //             session's own serves; where the job of another session that steps has it, the
 //             session's own at the swap, which gives the same bits. The job of one that does not
 //             step any more loses the spare set to who wants it, and begins anew
-//   extents   over a disk, a unit also writes the layer's middle once more, by pairs of codes
+//   extents   over a disk, a unit also writes the layer's middle once more, by pairs of codes; and
+//             where sessions are kept, the layer's codes, by which a later start finds both
 //   KV        keys are read window by window, in memory or through a KvStream's frames; K and V
 //             of chosen slots come from a SlotSource. Over a disk each (session, layer, KV head)
 //             has a cache of what it chose: kv::SlotCache
 //
-//   taken up  a session that was kept brings the borders of its codebooks: they are trained again,
-//             over the same rows, before its next row, which waits for it likewise; a job that was
-//             under way begins behind them
+//   taken up  a session that was kept brings the borders of its codebooks and a name for them. What
+//             was written under it is read; else they are trained again, over the same rows. That
+//             is done before its next row, which waits for it likewise; a job that was under way
+//             begins behind them
 //
 //   device    where KV lies in a GPU's memory, the rows are chosen and coded there: a finished
 //             index goes to it at the swap, and the host's copy ends with the rows that were
@@ -87,7 +89,10 @@ struct SelectorArgs {
 struct KeptIndex {
   struct Codebook {
     u32 first_row = 0, n_rows = 0;  // of the middle, that were clustered
-    friend bool operator==(const Codebook&, const Codebook&) = default;
+    store::Key key{};               // that owns what was written of it; zeros: nothing was
+    friend bool operator==(const Codebook& one, const Codebook& other) {  // not where it lies
+      return one.first_row == other.first_row && one.n_rows == other.n_rows;
+    }
   };
   select::KeptLife life{};
   u32 turn_end = 0;  // a turn that the index was not told of yet; 0: none
@@ -110,8 +115,10 @@ class Selector {
   // The part of the caches' region that belongs to the extents.
   std::span<std::byte> extents_memory() const;
 
-  // A session begins anew, is cut, or becomes the copy of another one.
-  void forget(u32 session);
+  // A session begins anew, is cut, or becomes the copy of another one. What lies on disk of an
+  // index is erased, unless a later start may ask for it.
+  enum class Records : u8 { erased, left };
+  void forget(u32 session, Records records = Records::erased);
   void truncate(u32 session, u32 n_tokens);
   void copy(u32 from, u32 to, const kv::Sequence& sequence);
 
@@ -273,7 +280,7 @@ class Selector {
   Result<void> begin_extension(Session& s, u32 cache_layer);
   Result<void> run_units(Session& s, u32 n);
   Result<void> cluster_layer(Session& s, u32 cache_layer);
-  Result<void> restore_layer(Session& s, u32 cache_layer);
+  Result<bool> restore_layer(Session& s, u32 cache_layer);
   Result<void> swap(Session& s);
   Result<void> advance(Session& s, const kv::Sequence& sequence, u32 n_tokens);
   Result<void> settle(Session& s);
@@ -290,12 +297,13 @@ class Selector {
   // selector_extents.cpp
   kv::Extents* extents() const;
   u32 extent_of(const Session& s, u32 head) const;
-  void forget_extents(const Session& s);
+  void forget_extents(const Session& s, Records records);
   void truncate_extents(const Session& s, u32 n_tokens);
   std::span<u32> pair_counters(u32 kv_head) const;
   f32* last_query(u32 session, u32 cache_layer) const;
   std::span<std::byte> borrow_caches(u32 session);
   static u16 pair_of(const select::PqIndex& pq, u32 slot);
+  static Window extent_slots(const Session& s, const select::PqIndex& pq, u32 page_tokens);
   Result<void> lay_out(Session& s, u32 cache_layer);
   void place_pairs(const Session& s, const Layout& layout);
   Result<void> write_order(const Session& s, const Layout& layout);
@@ -306,6 +314,14 @@ class Selector {
                      std::span<kv::Extents::Want> places);
   void truncate_cache(const Session& s, u32 head, u32 n_tokens, kv::SlotCache& cache);
   Result<void> fetch_lost(const Layer& layer, u32 begin, u32 end);
+
+  // selector_codebooks.cpp
+  store::Key draw_key() const;
+  void erase_codebooks(const store::Key& owner);
+  void keep_layer(const Session& s, u32 cache_layer);
+  enum class Found : u8 { nothing, codes, codes_and_extents };
+  Found find_layer(Session& s, u32 cache_layer);
+  bool adopt_extent(const Session& s, u32 head, std::span<const std::byte> record);
 
   u32 choose(const Head& head, const select::KeyPages& keys, std::span<u32> slots, u32 worker_idx);
   void attend_chosen(const Head& head, const SlotSource& source, std::span<const u32> slots,

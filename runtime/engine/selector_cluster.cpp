@@ -21,6 +21,7 @@ void Selector::start_job(Session& s, const kv::Sequence& sequence, bool is_rebui
   s.has_job = n_units() > 0;
   s.target = nullptr;
   s.n_units_done = 0;
+  erase_codebooks(std::exchange(s.job_key, draw_key()));
   if (is_rebuild) return;
   for (u32 head = 0; head < args_.plan->select.n_heads; ++head) s.heads[head].forget();
 }
@@ -30,6 +31,7 @@ void Selector::drop_job(Session& s) {
   s.first_row = s.n_rows = 0;
   s.target = nullptr;
   s.n_units_done = s.n_units_due = s.waits_at = 0;
+  erase_codebooks(std::exchange(s.job_key, {}));
   if (spare_user_ == &s) spare_user_ = nullptr;
 }
 
@@ -38,6 +40,7 @@ void Selector::begin_restoring(Session& s) {
   drop_job(s);
   s.has_job = s.is_restoring = true;
   s.target = s.heads;
+  if (s.codebooks[0].key == store::Key{}) s.codebooks[0].key = draw_key();
   for (u32 head = 0; head < args_.plan->select.n_heads; ++head) {
     s.heads[head].pq.start(s.life.segments().middle_begin);
   }
@@ -121,12 +124,17 @@ Result<void> Selector::run_units(Session& s, u32 n) {
   }
   if (args_.kv_stream != nullptr) args_.kv_stream->drop_plan();
   for (; n > 0 && s.n_units_done < n_units(); --n) {
-    if (!s.is_clustered) {
-      TARN_CHECK(s.is_restoring ? restore_layer(s, s.n_units_done)
-                                : cluster_layer(s, s.n_units_done));
+    bool is_laid_out = false;
+    if (!s.is_clustered && s.is_restoring) {
+      TARN_TRY(is_laid_out, restore_layer(s, s.n_units_done));
+    } else if (!s.is_clustered) {
+      TARN_CHECK(cluster_layer(s, s.n_units_done));
     }
     s.is_clustered = true;
-    TARN_CHECK(lay_out(s, s.n_units_done));
+    if (!is_laid_out) {
+      TARN_CHECK(lay_out(s, s.n_units_done));
+      keep_layer(s, s.n_units_done);
+    }
     s.is_clustered = false;
     ++s.n_units_done;
     ++n_units_spent_;
@@ -136,9 +144,12 @@ Result<void> Selector::run_units(Session& s, u32 n) {
   return {};
 }
 
-// Codebook by codebook, as they were made; rows between two get their codes on the way.
-Result<void> Selector::restore_layer(Session& s, u32 cache_layer) {
+// Codebook by codebook, as they were made; rows between two get their codes on the way. Whether its
+// extents are there, too.
+Result<bool> Selector::restore_layer(Session& s, u32 cache_layer) {
   const u32 n_kv_heads = args_.spec->n_kv_heads;
+  const Found found = find_layer(s, cache_layer);
+  if (found != Found::nothing) return found == Found::codes_and_extents;
   for (const KeptIndex::Codebook& codebook : std::span(s.codebooks).first(s.n_codebooks)) {
     s.first_row = codebook.first_row;
     s.n_rows = codebook.n_rows;
@@ -149,7 +160,7 @@ Result<void> Selector::restore_layer(Session& s, u32 cache_layer) {
     }
     TARN_CHECK(cluster_layer(s, cache_layer));
   }
-  return {};
+  return false;
 }
 
 // Begun anew, it ends the same.

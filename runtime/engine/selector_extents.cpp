@@ -5,6 +5,7 @@
 #include "platform/base/assert.h"
 #include "runtime/engine/selector_parts.h"
 #include "runtime/engine/take.h"
+#include "runtime/select/codebook_record.h"
 #include "runtime/select/pair_order.h"
 
 namespace tarn::engine {
@@ -18,10 +19,14 @@ u32 Selector::extent_of(const Session& s, u32 head) const {
   return idx_of(s) * args_.plan->select.n_heads + head;
 }
 
-void Selector::forget_extents(const Session& s) {
+void Selector::forget_extents(const Session& s, Records records) {
   if (extents() == nullptr) return;
   for (u32 head = 0; head < args_.plan->select.n_heads; ++head) {
-    extents()->forget(extent_of(s, head));
+    if (records == Records::left) {
+      extents()->leave(extent_of(s, head));
+    } else {
+      extents()->forget(extent_of(s, head));
+    }
   }
 }
 
@@ -76,8 +81,18 @@ std::span<std::byte> Selector::borrow_caches(u32 session) {
 // ---- Building ---------------------------------------------------------------------------------
 
 u16 Selector::pair_of(const select::PqIndex& pq, u32 slot) {
-  const u32 row = slot - pq.slot_begin();
-  return static_cast<u16>(u32{pq.code(0, row)} * pq.shape().n_padded() + pq.code(1, row));
+  return static_cast<u16>(select::pair_of(pq, slot - pq.slot_begin()));
+}
+
+// Of what the session's job has clustered, what lies in whole groups.
+Selector::Window Selector::extent_slots(const Session& s, const select::PqIndex& pq,
+                                        u32 page_tokens) {
+  const u32 group_begin = static_cast<u32>(ceil_div(pq.slot_begin(), page_tokens));
+  const u32 group_end = std::max(group_begin, (pq.slot_begin() + s.n_rows) / page_tokens);
+  return {.group_begin = group_begin,
+          .group_end = group_end,
+          .slot_begin = group_begin * page_tokens,
+          .slot_end = group_end * page_tokens};
 }
 
 // A layer's part of the middle that lies in whole groups, read once for each part of it that finds
@@ -87,19 +102,20 @@ Result<void> Selector::lay_out(Session& s, u32 cache_layer) {
   if (extents == nullptr) return {};
   const kv::ExtentShape& shape = extents->shape();
   const u32 n_kv_heads = args_.spec->n_kv_heads, first_head = cache_layer * n_kv_heads;
-  const u32 page_tokens = args_.plan->group_shape.page_tokens;
-  const select::PqIndex& pq = s.target[first_head].pq;
-  const u32 begin = static_cast<u32>(align_up(pq.slot_begin(), page_tokens));
-  const u32 end = (pq.slot_begin() + s.n_rows) / page_tokens * page_tokens;
+  const Window slots =
+      extent_slots(s, s.target[first_head].pq, args_.plan->group_shape.page_tokens);
   const u32 session = idx_of(s);
+  const u64 version = extents->draw_key().low;
   for (u32 kv_head = 0; kv_head < n_kv_heads; ++kv_head) {
-    extents->begin(extent_of(s, first_head + kv_head), begin, std::max(begin, end));
-    caches(session)[first_head + kv_head].clear();  // it may have names of what was there
+    const u32 head = first_head + kv_head;
+    extents->begin(extent_of(s, head), slots.slot_begin, slots.slot_end,
+                   {.owner = s.owner(), .version = version, .head = head});
+    caches(session)[head].clear();  // it may have names of what was there
   }
-  if (begin >= end) return {};
+  if (slots.slot_begin == slots.slot_end) return {};
   Layout layout{.cache_layer = cache_layer,
-                .slot_begin = begin,
-                .slot_end = end,
+                .slot_begin = slots.slot_begin,
+                .slot_end = slots.slot_end,
                 .order = 0,
                 .place_begin = 0,
                 .place_end = 0,

@@ -29,12 +29,16 @@ struct Selector::Session {
   u32 input_begin = 0;  // of that turn
   u32 n_codebooks = 0;  // of the index in use
   std::array<KeptIndex::Codebook, kCodebooksMax> codebooks{};
+  store::Key job_key{};       // that owns what the job writes
   bool has_turned = false;    // a job was triggered, or began to serve, in the step under way
   bool is_rebuild = false;    // or an extension: the index serves meanwhile
   bool has_job = false;       // triggered, and units are left
   bool is_restoring = false;  // the job makes the index in use again, codebook by codebook
   bool is_stuck = false;      // the disk failed it where nobody waited: the next row tells
   bool is_clustered = false;  // the layer of the unit that is next: an extent is left of it
+
+  // Of what is written of the index that is being made.
+  const store::Key& owner() const { return is_restoring ? codebooks[0].key : job_key; }
 };
 
 struct Selector::Scratch {

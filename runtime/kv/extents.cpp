@@ -78,6 +78,11 @@ std::span<u32> Extents::firsts(u32 head, u32 order) const {
   return firsts_.subspan((u64{head} * args_.shape.n_orders + order) * n_pairs, n_pairs);
 }
 
+std::span<const u32> Extents::firsts(u32 head) const {
+  const u64 n = u64{args_.shape.n_orders} * args_.shape.n_pairs;
+  return firsts_.subspan(head * n, n);
+}
+
 std::span<store::RecordRef> Extents::records(u32 head) const {
   return refs_.subspan(u64{head} * records_of_head(), records_of_head());
 }
@@ -89,8 +94,26 @@ std::span<std::byte> Extents::record_head(u32 head, u32 record) const {
 
 // ---- Building -----------------------------------------------------------------------------------
 
+store::Key Extents::draw_key() {
+  return store::unshared_key(args_.store->secret(), {nonce_, serial_++, 1, 0});
+}
+
+// A record's place in its order, since how many an order may have is of this plan.
+store::Key Extents::record_key(const Name& name, u32 record) const {
+  const u64 order = record / args_.shape.records_max, place = record % args_.shape.records_max;
+  return store::part_key(args_.store->secret(), name.owner,
+                         {name.version, u64{name.head} << 32 | (order + 1), place});
+}
+
+store::Key Extents::codebook_key(const store::Key& owner, u32 head) const {
+  return store::part_key(args_.store->secret(), owner, {0, u64{head} << 32, 0});
+}
+
+// Unless another session reads it, too.
 void Extents::erase(store::RecordRef ref) {
   args_.store->unpin(ref);
+  const store::RecordIndex& index = args_.store->index();
+  if (index.is_current(ref) && index.entry(ref).holds > 0) return;
   const u64 tag = kTag + static_cast<u64>(Kind::erase) * kTagsOfKind;
   while (args_.store->erase(ref, tag) == store::Begun::busy) args_.mover->pump(kWaitNs);
 }
@@ -107,13 +130,22 @@ void Extents::forget(u32 head) {
   heads_[head] = {};
 }
 
+void Extents::leave(u32 head) {
+  for (store::RecordRef& ref : records(head)) {
+    if (ref.frame_idx != store::kNoFrame) args_.store->unpin(ref);
+    ref = {};
+  }
+  heads_[head] = {};
+}
+
 void Extents::forget_all() {
   for (u32 head = 0; head < heads_.size(); ++head) forget(head);
 }
 
-void Extents::begin(u32 head, u32 slot_begin, u32 slot_end) {
+void Extents::begin(u32 head, u32 slot_begin, u32 slot_end, const Name& name) {
   TARN_ASSERT(slot_end - slot_begin <= u64{args_.shape.records_max} * args_.shape.record_tokens);
   forget(head);
+  heads_[head].name = name;
   heads_[head].slot_begin = slot_begin;
   heads_[head].slot_end = slot_end;
 }
@@ -130,48 +162,52 @@ void Extents::put(u32 head, u32 place, std::span<std::byte> tokens, u32 n_tokens
   TARN_ASSERT(tokens.size() >= n_padded);
   std::fill(tokens.begin() + static_cast<i64>(n_bytes), tokens.begin() + static_cast<i64>(n_padded),
             std::byte{0});
-  // Nobody can do without groups, and a second order is worth less than another layer's first.
-  const u64 reserved_bytes = args_.daily_write_bytes / 4 * (2 + order);
-  const bool is_budgeted = args_.daily_write_bytes > 0;
-  if (is_budgeted && args_.store->stats().budget_left_bytes < reserved_bytes + n_padded) {
-    h.is_broken[order] = true;
-  }
+  if (!affords(n_padded, order)) h.is_broken[order] = true;
   if (h.is_broken[order]) return;
+  const bool is_begun = begin_put({.kind = store::Kind::extent,
+                                   .key = record_key(h.name, record),
+                                   .payload = tokens.first(n_padded),
+                                   .payload_bytes = n_bytes},
+                                  {.head = head, .record = record});
+  if (!is_begun) h.is_broken[order] = true;
+}
+
+// Nobody can do without groups, and a second order is worth less than another layer's first.
+bool Extents::affords(u64 n_bytes, u32 order) const {
+  const u64 reserved_bytes = args_.daily_write_bytes / 4 * (2 + order);
+  return args_.daily_write_bytes == 0 ||
+         args_.store->stats().budget_left_bytes >= reserved_bytes + n_bytes;
+}
+
+// Under a tag of ours. False where the store does not take it.
+bool Extents::begin_put(store::PutArgs args, const Put& put) {
   const auto unused = [](const Put& p) { return !p.is_used; };
   while (n_puts_ > 0 && std::none_of(puts_.begin(), puts_.end(), unused)) {
     args_.mover->pump(kWaitNs);
   }
-  const auto put = std::find_if(puts_.begin(), puts_.end(), unused);
-  if (put == puts_.end()) {  // the disk keeps them all: the store is off
-    h.is_broken[order] = true;
-    return;
-  }
-  const u64 slot = static_cast<u64>(put - puts_.begin());
-  const std::array<u64, 4> words = {nonce_, head, serial_++, ~u64{0}};
-  const store::PutArgs args{
-      .kind = store::Kind::extent,
-      .key = store::root_key(args_.store->secret(), std::as_bytes(std::span(words))),
-      .payload = tokens.first(n_padded),
-      .payload_bytes = n_bytes,
-      .tag = kTag + static_cast<u64>(Kind::put) * kTagsOfKind + slot};
+  const auto slot = std::find_if(puts_.begin(), puts_.end(), unused);
+  if (slot == puts_.end()) return false;  // the disk keeps them all: the store is off
+  args.tag =
+      kTag + static_cast<u64>(Kind::put) * kTagsOfKind + static_cast<u64>(slot - puts_.begin());
   store::Begun begun = args_.store->put(args);
   while (begun == store::Begun::busy) {
     args_.mover->pump(kWaitNs);
     begun = args_.store->put(args);
   }
-  if (begun != store::Begun::begun) {
-    h.is_broken[order] = true;
-    return;
-  }
-  *put = {.is_used = true, .head = head, .record = record};
+  if (begun != store::Begun::begun) return false;
+  *slot = put;
+  slot->is_used = true;
   ++n_puts_;
-  stats_.bytes_written += n_padded;
+  stats_.bytes_written += args.payload.size();
+  return true;
 }
 
 void Extents::end_put(Put& put, const store::Event& event) {
   // In a full store it may have given way to another already.
   const bool is_there = args_.store->index().is_current(event.ref);
-  if (event.outcome == store::Outcome::ok && is_there) {
+  if (put.is_codebook) {
+    // Without it the head's index is made again.
+  } else if (event.outcome == store::Outcome::ok && is_there) {
     args_.store->pin(event.ref);
     records(put.head)[put.record] = event.ref;
   } else if (event.outcome != store::Outcome::returned) {
@@ -197,23 +233,99 @@ void Extents::finish(u32 head, const void* index) {
   h.index = index;
 }
 
+bool Extents::adopt(u32 head, u32 slot_begin, u32 slot_end, u32 n_orders, const Name& name,
+                    const void* index) {
+  const u32 record_tokens = args_.shape.record_tokens, n_tokens = slot_end - slot_begin;
+  begin(head, slot_begin, slot_end, name);
+  for (u32 order = 0; order < args_.shape.n_orders; ++order) {
+    const u32 first = order * args_.shape.records_max;
+    heads_[head].is_broken[order] = order >= n_orders;
+    for (u32 i = 0; i < ceil_div(n_tokens, record_tokens); ++i) {
+      const u64 n_bytes =
+          u64{std::min(record_tokens, n_tokens - i * record_tokens)} * args_.shape.slot_bytes;
+      const auto found = args_.store->find(record_key(name, first + i));
+      if (!found || args_.store->index().entry(found->ref).payload_bytes != n_bytes) {
+        heads_[head].is_broken[order] = true;
+        continue;
+      }
+      args_.store->pin(found->ref);
+      records(head)[first + i] = found->ref;
+    }
+  }
+  finish(head, index);
+  const bool is_adopted = heads_[head].n_orders > 0;
+  stats_.n_adopted += is_adopted;
+  return is_adopted;
+}
+
+// Begins a request when there is room for it; where it cannot, its reading has lost one more.
+template <class Fn>
+void Extents::ask(Part part, Fn&& begin) {
+  while (!find_room(&part) && !is_stuck()) args_.mover->pump(kWaitNs);
+  store::Begun begun = is_stuck() ? store::Begun::not_now : begin(part);
+  while (begun == store::Begun::busy) {
+    args_.mover->pump(kWaitNs);
+    begun = begin(part);
+  }
+  if (begun != store::Begun::begun) ++part.reading->n_lost;
+}
+
 // Brings the heads of its records in an order, with their checksums, which stay.
 void Extents::load_heads(u32 head, u32 order) {
   Reading none{.head = head};
   const u32 begin = order * args_.shape.records_max;
   for (u32 record = begin; record < begin + args_.shape.records_max; ++record) {
     if (records(head)[record].frame_idx == store::kNoFrame) continue;
-    Part part{.reading = &none, .record = record, .n_sectors = 1};
-    while (!find_room(&part) && !is_stuck()) args_.mover->pump(kWaitNs);
-    store::Begun begun = is_stuck() ? store::Begun::not_now : begin_part(part);
-    while (begun == store::Begun::busy) {
-      args_.mover->pump(kWaitNs);
-      begun = begin_part(part);
-    }
-    if (begun != store::Begun::begun) ++none.n_lost;
+    ask({.reading = &none, .record = record, .n_sectors = 1},
+        [&](const Part& part) { return begin_part(part); });
   }
   while (n_parts_ > 0) args_.mover->pump(kWaitNs);
   if (none.n_lost > 0) heads_[head].is_broken[order] = true;
+}
+
+// ---- Codebooks ----------------------------------------------------------------------------------
+
+void Extents::put_codebook(const store::Key& owner, u32 head, std::span<std::byte> bytes,
+                           u64 n_bytes) {
+  const std::span<std::byte> payload = bytes.first(align_up(n_bytes, kSectorBytes));
+  std::ranges::fill(payload.subspan(n_bytes), std::byte{0});
+  if (!affords(payload.size(), 0)) return;
+  (void)begin_put({.kind = store::Kind::codebook,
+                   .key = codebook_key(owner, head),
+                   .payload = payload,
+                   .payload_bytes = n_bytes,
+                   .known = store::PutArgs::If::replace},
+                  {.is_codebook = true});
+}
+
+u64 Extents::read_codebook(const store::Key& owner, u32 head, std::span<std::byte> out) {
+  const auto found = args_.store->find(codebook_key(owner, head));
+  if (!found) return 0;
+  const u64 n_bytes = args_.store->index().entry(found->ref).payload_bytes;
+  const u64 n_sectors = ceil_div(n_bytes, kSectorBytes);
+  if (n_sectors * kSectorBytes > out.size()) return 0;
+  args_.store->pin(found->ref);
+  Reading none{};
+  for (u64 sector = 0; sector < n_sectors; sector += kExtentPieceSectors) {
+    const u64 n = std::min<u64>(kExtentPieceSectors, n_sectors - sector);
+    ask({.reading = &none,
+         .first_sector = static_cast<u32>(sector),
+         .n_sectors = static_cast<u32>(n),
+         .out = out.data() + sector * kSectorBytes},
+        [&](const Part& part) { return begin_read(part, {.ref = found->ref}); });
+  }
+  while (n_parts_ > 0) args_.mover->pump(kWaitNs);
+  args_.store->unpin(found->ref);
+  if (none.n_lost > 0) return 0;
+  ++stats_.n_codebooks_read;
+  return n_bytes;
+}
+
+void Extents::erase_codebook(const store::Key& owner, u32 head) {
+  const auto found = args_.store->find(codebook_key(owner, head));
+  if (!found) return;
+  args_.store->pin(found->ref);
+  erase(found->ref);
 }
 
 void Extents::truncate(u32 head, u32 slot_end) {
@@ -314,15 +426,18 @@ bool Extents::is_stuck() const {
 
 store::Begun Extents::begin_part(const Part& next) {
   const u32 head = next.reading->head;
+  return begin_read(next, {.ref = records(head)[next.record],
+                           .head = record_head(head, next.record),
+                           .head_is_known = heads_[head].index != nullptr,
+                           .is_checked_later = true});
+}
+
+store::Begun Extents::begin_read(const Part& next, store::ReadArgs args) {
   const u64 idx = part_end_ % kExtentPartsMax;
-  const store::Begun begun =
-      args_.store->read({.ref = records(head)[next.record],
-                         .payload = landed(next),
-                         .first_sector = next.first_sector,
-                         .head = record_head(head, next.record),
-                         .head_is_known = heads_[head].index != nullptr,
-                         .is_checked_later = true,
-                         .tag = kTag + static_cast<u64>(Kind::part) * kTagsOfKind + idx});
+  args.payload = landed(next);
+  args.first_sector = next.first_sector;
+  args.tag = kTag + static_cast<u64>(Kind::part) * kTagsOfKind + idx;
+  const store::Begun begun = args_.store->read(args);
   if (begun != store::Begun::begun) return begun;
   parts_[idx] = next;
   parts_[idx].stage = Stage::under_way;
@@ -427,6 +542,7 @@ void Extents::end_part(Part& part, const store::Event& event) {
   --part.reading->n_parts;
   const bool is_ok = event.outcome == store::Outcome::ok;
   if (!is_ok) lose(part);
+  if (is_ok && part.out != nullptr) std::ranges::copy(landed(part), part.out);
   const bool is_wanted = is_ok && part.want_begin < part.want_end;
   part.stage = is_wanted ? Stage::landed : Stage::over;
   if (!is_wanted) free_parts();

@@ -8,13 +8,16 @@
 // bit of an answer depends on where a token was read from.
 //
 //   record    kind extent, of one head: tokens of `slot_bytes` (K, V) without gaps, record_tokens
-//             of them, of the pairs in the order that firsts() says. Found by nobody but us
+//             of them, of the pairs in the order that firsts() says. Its key is drawn by who builds
+//             it, and found by nobody else: the order of another time is another one
+//   codebook  a record beside them, of kind codebook: bytes that the head's index is made of, and
+//             what its extent is found by. A later start that has both makes neither again
 //   orders    a head's tokens lie there in one order of pairs or in two, so that what is scattered
 //             in one may be a run in the other. A place counts over both: order 1 begins at
 //             order_tokens(). Order 0 is there without order 1 where that one could not be written
-//   groups    stay as they are: exact attention, sessions and a later start know nothing of this.
-//             What an extent cannot give comes from them
-//   building  begin(), put() and settle() record by record, finish()
+//   groups    stay as they are, and exact attention knows nothing of this. What an extent cannot
+//             give comes from them
+//   building  begin(), put() and settle() record by record, finish(); or adopt()
 //   reading   begin_reads(), then head by head add_reads(), as soon as what it wants is known:
 //             sectors of wanted tokens, neighbours in one request, into a ring of memory of our
 //             own, as far as it goes; finish_reads() waits until those of the first heads have
@@ -27,7 +30,7 @@
 //             but the same
 //
 // Benefits: requests of a step by runs, not by tokens. Costs: the middle's bytes on disk once more
-// for each order, written once for each clustering.
+// for each order, written once for each clustering. In a full store they go before all else.
 #pragma once
 
 #include <span>
@@ -65,7 +68,8 @@ struct ExtentStats {
   u64 bytes_used = 0;  // wanted tokens in them
   u64 bytes_written = 0;
   u64 wait_ns = 0;
-  u64 n_lost = 0;  // tokens that had to be had from their groups
+  u64 n_lost = 0;                           // tokens that had to be had from their groups
+  u64 n_codebooks_read = 0, n_adopted = 0;  // of heads
 };
 
 class Extents {
@@ -82,26 +86,48 @@ class Extents {
   };
   void init(const Args& args, std::span<std::byte> region);
   void set_nonce(u64 nonce) { nonce_ = nonce; }  // of this opening of the store: keys never repeat
+  store::Key draw_key();
   bool is_on() const { return args_.shape.is_on(); }
   const ExtentShape& shape() const { return args_.shape; }
   std::span<std::byte> landing() const { return landing_; }  // for the disk to register
 
+  // By which a head's records are found: of an owner's heads this one's, as laid out that time.
+  struct Name {
+    store::Key owner{};
+    u64 version = 0;
+    u32 head = 0;
+  };
   // A head's extent of slots [slot_begin, slot_end) begins anew; the old one is erased.
-  void begin(u32 head, u32 slot_begin, u32 slot_end);
+  void begin(u32 head, u32 slot_begin, u32 slot_end, const Name& name);
   // [n_pairs]: the place of each pair's first token in an order, counted from where that begins;
   // whoever builds fills it.
   std::span<u32> firsts(u32 head, u32 order) const;
+  std::span<const u32> firsts(u32 head) const;  // [n_orders, n_pairs]
   // The record that begins at this place; `tokens` is a whole one's memory, ours until settle().
   void put(u32 head, u32 place, std::span<std::byte> tokens, u32 n_tokens);
   // Waits for what was put. What fails leaves its head without that order.
   void settle();
   // It is whole, and of the index at this address.
   void finish(u32 head, const void* index);
+  // In place of begin() to finish(): the records of this name are there already, and firsts() as
+  // they were in n_orders of them. Waits for the disk. False, and they are erased, where not even
+  // the first order is whole.
+  bool adopt(u32 head, u32 slot_begin, u32 slot_end, u32 n_orders, const Name& name,
+             const void* index);
   void forget(u32 head);
-  void forget_all();  // or a store that outlives us would keep what nobody finds
+  void leave(u32 head);  // likewise, but its records stay for who adopts them
+  void forget_all();     // or a store that outlives us would keep what nobody finds
+
+  // An owner's codebook of one of its heads. `bytes`, as many sectors as n_bytes take, are ours
+  // until settle(). In place of one before.
+  void put_codebook(const store::Key& owner, u32 head, std::span<std::byte> bytes, u64 n_bytes);
+  // Waits for the disk. How many bytes of it are in `out`; 0: it is not there, or does not fit.
+  u64 read_codebook(const store::Key& owner, u32 head, std::span<std::byte> out);
+  void erase_codebook(const store::Key& owner, u32 head);
   void truncate(u32 head, u32 slot_end);
 
   bool is_of(u32 head, const void* index) const { return heads_[head].index == index; }
+  const Name& name(u32 head) const { return heads_[head].name; }
   u32 n_orders(u32 head) const { return heads_[head].n_orders; }
   u32 slot_begin(u32 head) const { return heads_[head].slot_begin; }
   u32 slot_end(u32 head) const { return heads_[head].slot_end; }
@@ -136,6 +162,7 @@ class Extents {
 
  private:
   struct Head {
+    Name name{};
     const void* index = nullptr;  // that it follows; nullptr: there is none
     u32 slot_begin = 0, slot_end = 0;
     u32 n_orders = 0;                                // that can be read
@@ -151,11 +178,13 @@ class Extents {
     u32 want_begin = 0, want_end = 0;
     u32 record = 0;
     u32 first_sector = 0, n_sectors = 0;
-    u32 at = 0;       // in the ring, in sectors
-    u32 n_taken = 0;  // of it, with what is left over at its end
+    u32 at = 0;                // in the ring, in sectors
+    u32 n_taken = 0;           // of it, with what is left over at its end
+    std::byte* out = nullptr;  // of a codebook: where what has landed is wanted
   };
   struct Put {
     bool is_used = false;
+    bool is_codebook = false;  // and of none of these
     u32 head = 0, record = 0;
   };
   enum class Kind : u8 { part, put, erase };
@@ -169,6 +198,13 @@ class Extents {
   bool find_room(Part* part) const;
   bool is_stuck() const;
   store::Begun begin_part(const Part& part);
+  store::Begun begin_read(const Part& part, store::ReadArgs args);
+  template <class Fn>
+  void ask(Part part, Fn&& begin);
+  bool affords(u64 n_bytes, u32 order) const;
+  bool begin_put(store::PutArgs args, const Put& put);
+  store::Key record_key(const Name& name, u32 record) const;
+  store::Key codebook_key(const store::Key& owner, u32 head) const;
   void read_more();
   void place_part(Part& part) const;
   void place_oldest();

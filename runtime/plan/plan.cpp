@@ -14,6 +14,7 @@
 #include "runtime/plan/kv_type.h"
 #include "runtime/plan/session_shape.h"
 #include "runtime/plan/step_shape.h"
+#include "runtime/select/codebook_record.h"
 #include "runtime/text/tokenizer.h"
 
 namespace tarn::plan {
@@ -316,26 +317,30 @@ Unexpected refuse(Status status, const char* hint, const char* key, Figure first
       {.status = status, .hint = hint, .detail = Detail(key), .figures = {{first, second}}});
 }
 
-// Of codes, where what a step chooses follows from them and they lie over a disk.
-u32 extent_pairs(const Inputs& inputs, const Plan& plan) {
+// What extents are ordered by, where what a step chooses follows from codes and lies over a disk.
+std::optional<select::PqShape> extent_codes(const Inputs& inputs, const Plan& plan) {
   const SelectConfig& select = inputs.config->select;
   const bool by_token = select.method == SelectMethod::pq && select.block_tokens == 1;
-  if (!inputs.config->store.extents || !by_token) return 0;
+  if (!inputs.config->store.extents || !by_token) return std::nullopt;
   const select::PqShape pq =
       select::pq_shape(select, inputs.model->spec.head_dim, plan.context_tokens);
-  return pq.has_pairs() ? pq.n_padded() * pq.n_padded() : 0;
+  return pq.has_pairs() ? std::optional(pq) : std::nullopt;
 }
 
 TierInputs tier_inputs(const Inputs& inputs, const Plan& plan) {
-  return {.group_shape = plan.group_shape,
-          .groups_max = plan.groups_max,
-          .sessions_max = plan.sessions_max,
-          .rows_max = plan.rows_max,
-          .n_pairs = extent_pairs(inputs, plan),
-          .n_chosen_max = plan.select.n_chosen_max,
-          .cache_tokens = inputs.config->select.cache_tokens,
-          .context_tokens = plan.context_tokens,
-          .cut = inputs.store_cut};
+  const std::optional<select::PqShape> pq = extent_codes(inputs, plan);
+  return {
+      .group_shape = plan.group_shape,
+      .groups_max = plan.groups_max,
+      .sessions_max = plan.sessions_max,
+      .rows_max = plan.rows_max,
+      .n_pairs = pq ? pq->n_padded() * pq->n_padded() : 0,
+      .codebook_bytes =
+          pq ? select::codebook_record_bytes(*pq, plan.context_tokens, kv::kExtentOrdersMax) : 0,
+      .n_chosen_max = plan.select.n_chosen_max,
+      .cache_tokens = inputs.config->select.cache_tokens,
+      .context_tokens = plan.context_tokens,
+      .cut = inputs.store_cut};
 }
 
 bool has_whole_blocks(const model::ModelSpec& spec) { return spec.head_dim % 32 == 0; }

@@ -183,14 +183,18 @@ Result<void> check_room(const StoreConfig& store, u64 frame_bytes, u64 n_frames,
                .figures = {{{"quota_bytes", store.quota_bytes}, {"least_bytes", least_bytes}}}});
 }
 
-// In which the extents of the whole context lie; each session's last records may be short.
+// In which the extents of the whole context lie; each session's last records may be short. Where
+// sessions are kept, each has its codebooks, too, and those of a job beside them.
 u64 extent_frames(const model::ModelSpec& spec, const kv::ExtentShape& extents, u64 frame_bytes,
-                  u64 sessions_max) {
+                  u64 sessions_max, u64 codebook_bytes) {
   if (!extents.is_on()) return 0;
   const store::RecordShape record{.payload_bytes = extents.record_bytes()};
+  const store::RecordShape codebook{.payload_bytes = codebook_bytes};
   const u64 n_heads = u64{spec.n_cache_layers} * spec.n_kv_heads;
-  return n_heads * extents.n_orders * (extents.records_max + sessions_max) *
-         record.frames(frame_bytes);
+  const u64 n_codebooks = codebook_bytes > 0 ? 2 * sessions_max : 0;
+  return n_heads *
+         (extents.n_orders * (extents.records_max + sessions_max) * record.frames(frame_bytes) +
+          n_codebooks * codebook.frames(frame_bytes));
 }
 
 // How the store's file is cut, what of memory goes to caches and extents, and what sessions take.
@@ -219,6 +223,7 @@ Result<void> cut_store(const model::ModelSpec& spec, const Config& config, const
     shape->tables_bytes +=
         align_up((inputs.context_tokens / page_tokens + 1) * sizeof(store::Key), kPieceAlignment);
   }
+  const store::RecordShape codebook{.payload_bytes = keeps ? inputs.codebook_bytes : 0};
   TARN_TRY(const u64 frame_bytes, frame_bytes_of(config, inputs, record.record_bytes()));
   TARN_CHECK(check_quota(config.store, inputs.cut));
   // What the context needs, and where sessions are kept as much again; the quota is a ceiling.
@@ -231,7 +236,8 @@ Result<void> cut_store(const model::ModelSpec& spec, const Config& config, const
   for (u32 n_orders = kv::kExtentOrdersMax; n_orders > 0; --n_orders) {
     split_extents(spec, inputs, frame_bytes, spare, n_orders, shape);
     const u64 n_frames_all =
-        n_frames_wanted + extent_frames(spec, shape->extents, frame_bytes, inputs.sessions_max);
+        n_frames_wanted + extent_frames(spec, shape->extents, frame_bytes, inputs.sessions_max,
+                                        keeps ? inputs.codebook_bytes : 0);
     const bool has_room =
         store::kFramesBegin + n_frames_all * frame_bytes <= config.store.quota_bytes;
     if (shape->extents.is_on() && has_room) {
@@ -255,7 +261,8 @@ Result<void> cut_store(const model::ModelSpec& spec, const Config& config, const
                         n_needed));
   shape->store = {.file_bytes = shape->disk_bytes,
                   .frame_bytes = frame_bytes,
-                  .head_bytes_max = std::max(record.head_bytes(), manifest.head_bytes()),
+                  .head_bytes_max =
+                      std::max({record.head_bytes(), manifest.head_bytes(), codebook.head_bytes()}),
                   .ops_max = config.store.requests_max,
                   .write_bytes_per_day = config.store.daily_write_bytes,
                   .keeps = keeps};

@@ -42,9 +42,10 @@ struct TierInputs {
   u32 groups_max = 0;
   u32 sessions_max = 0;
   u32 rows_max = 0;
-  u32 n_pairs = 0;       // of codes, where selection chooses by them; 0: there are no extents
-  u32 n_chosen_max = 0;  // slots that a head attends to by selection; 0: it attends to all
-  u32 cache_tokens = 0;  // of them that it keeps at most; 0: what there is room for
+  u32 n_pairs = 0;         // of codes, where selection chooses by them; 0: there are no extents
+  u64 codebook_bytes = 0;  // of a head's record of kind codebook, of the whole context
+  u32 n_chosen_max = 0;    // slots that a head attends to by selection; 0: it attends to all
+  u32 cache_tokens = 0;    // of them that it keeps at most; 0: what there is room for
   u32 context_tokens = 0;
   store::Cut cut{};  // of the file that is there; 0: there is none
 };

@@ -228,6 +228,41 @@ void PqIndex::end_codebook() {
   n_training_ = 0;
 }
 
+// Centroids, their half norms, and a byte for each code, sub-space by sub-space.
+u64 PqIndex::codebook_bytes(const PqShape& shape, u32 n_rows) {
+  return (codebook_elems(shape) + half_norm_elems(shape)) * sizeof(f32) +
+         u64{shape.n_subspaces} * n_rows;
+}
+
+void PqIndex::write_codebook(std::span<std::byte> out) const {
+  TARN_ASSERT(n_codebooks_ == 1 && out.size() >= codebook_bytes(shape_, n_clustered_));
+  std::byte* at = out.data();
+  const u64 centroids_bytes = codebook_elems(shape_) * sizeof(f32);
+  const u64 norms_bytes = half_norm_elems(shape_) * sizeof(f32);
+  std::memcpy(at, centroids_, centroids_bytes);
+  std::memcpy(at += centroids_bytes, half_norms_, norms_bytes);
+  at += norms_bytes;
+  for (u32 m = 0; m < shape_.n_subspaces; ++m) {
+    for (u32 i = 0; i < n_clustered_; ++i) *at++ = std::byte{code(m, i)};
+  }
+}
+
+bool PqIndex::read_codebook(u32 n_rows, std::span<const std::byte> bytes) {
+  if (bytes.size() < codebook_bytes(shape_, n_rows) || n_rows < shape_.n_centroids()) return false;
+  if (n_rows > shape_.capacity_tokens) return false;
+  const u64 centroids_bytes = codebook_elems(shape_) * sizeof(f32);
+  const u64 norms_bytes = half_norm_elems(shape_) * sizeof(f32);
+  const auto* codes = reinterpret_cast<const u8*>(bytes.data() + centroids_bytes + norms_bytes);
+  const auto is_none = [&](u8 code) { return code >= shape_.n_centroids(); };
+  if (std::any_of(codes, codes + u64{shape_.n_subspaces} * n_rows, is_none)) return false;
+  begin_codebook(n_rows);
+  std::memcpy(centroids_, bytes.data(), centroids_bytes);
+  std::memcpy(half_norms_, bytes.data() + centroids_bytes, norms_bytes);
+  for (u32 m = 0; m < shape_.n_subspaces; ++m, codes += n_rows) put_codes(m, 0, codes, n_rows);
+  end_codebook();
+  return true;
+}
+
 void PqIndex::truncate(u32 n_rows) {
   TARN_ASSERT(n_rows >= n_clustered_ && n_rows <= n_tokens_);
   count_pairs(n_rows, n_tokens_, -1);

@@ -133,6 +133,13 @@ class PqIndex {
   void encode(const kernels::CpuTable& table, const KeyPages& keys, u32 slot_end,
               std::span<std::byte> scratch);
 
+  // What begin_codebook(n_rows), train(), code() and end_codebook() have made, in bytes; of an
+  // index with one codebook.
+  static u64 codebook_bytes(const PqShape& shape, u32 n_rows);
+  void write_codebook(std::span<std::byte> out) const;  // of its n_clustered()
+  // In place of these calls. False, and nothing is changed, where no codebook can be so.
+  bool read_codebook(u32 n_rows, std::span<const std::byte> bytes);
+
   // Forgets the rows behind the first n_rows; those of the last codebook's clustering stay.
   void truncate(u32 n_rows);
   // Becomes a copy of an index of the same shape; of its rows and codebooks, not of its training.
@@ -158,6 +165,7 @@ class PqIndex {
   u32 n_tokens() const { return n_tokens_; }
   u32 slot_begin() const { return slot_begin_; }
   u32 n_codebooks() const { return n_codebooks_; }
+  u32 n_clustered() const { return n_clustered_; }  // rows up to the end of the last clustering
   bool is_training() const { return n_training_ != 0; }
   u8 code(u32 subspace, u32 row) const;
   // The key that a row's codes stand for.
@@ -190,8 +198,8 @@ class PqIndex {
   u32 slot_begin_ = 0;
   u32 n_tokens_ = 0;
   u32 n_codebooks_ = 0;
-  u32 n_clustered_ = 0;  // rows up to the end of the last codebook's clustering
-  u32 n_training_ = 0;   // rows of the codebook that is being trained
+  u32 n_clustered_ = 0;
+  u32 n_training_ = 0;  // rows of the codebook that is being trained
 };
 
 }  // namespace tarn::select

@@ -17,7 +17,7 @@ Key hash(const Secret& secret, const void* bytes, u64 n_bytes) {
 }
 
 // Keys of different kinds cannot be equal by construction of their bytes.
-enum class Domain : u32 { root = 1, chain = 2, layer = 3, session = 4, unshared = 5 };
+enum class Domain : u32 { root = 1, chain = 2, layer = 3, session = 4, unshared = 5, part = 6 };
 
 }  // namespace
 
@@ -60,6 +60,12 @@ Key layer_key(const Secret& secret, const Key& chain, u32 cache_layer) {
 Key unshared_key(const Secret& secret, const std::array<u64, 4>& words) {
   const u64 all[5] = {static_cast<u64>(Domain::unshared), words[0], words[1], words[2], words[3]};
   return hash(secret, all, sizeof all);
+}
+
+Key part_key(const Secret& secret, const Key& owner, const std::array<u64, 3>& words) {
+  const u64 all[6] = {
+      static_cast<u64>(Domain::part), owner.low, owner.high, words[0], words[1], words[2]};
+  return {.low = hash(secret, all, sizeof all).low, .high = owner.high};
 }
 
 Key session_key(const Secret& secret, const Key& tenant, std::string_view name) {

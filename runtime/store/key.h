@@ -9,6 +9,8 @@
 //               makes KV of equal tokens differ belongs into its bytes
 //   chain key   of (key before, token ids); the record of each cache layer under layer_key()
 //   unshared    of KV that does not follow from its tokens alone: nobody else has its key
+//   part        of what somebody owns that has several records. They have the second half of their
+//               owner's key, so that all of them can be found that ever were
 //   session     of (tenant, name): where a session's manifest lies, whatever model it is of
 #pragma once
 
@@ -37,6 +39,8 @@ Key chain_key(const Secret& secret, const Key& before, std::span<const u32> toke
 Key layer_key(const Secret& secret, const Key& chain, u32 cache_layer);
 // Of words that nobody else has, in place of a chain over tokens.
 Key unshared_key(const Secret& secret, const std::array<u64, 4>& words);
+Key part_key(const Secret& secret, const Key& owner, const std::array<u64, 3>& words);
+inline bool is_part_of(const Key& key, const Key& owner) { return key.high == owner.high; }
 Key session_key(const Secret& secret, const Key& tenant, std::string_view name);
 
 }  // namespace tarn::store

@@ -31,6 +31,18 @@ Manifest with_keys(const Manifest& manifest, std::span<const Key> keys) {
   return own;
 }
 
+// Of a manifest that lies in `bytes`: what its codebooks were called elsewhere is somebody else's.
+void disown_codebooks(std::span<std::byte> bytes, const Manifest& manifest) {
+  const std::span<const std::byte> codebooks = std::as_bytes(manifest.codebooks);
+  if (codebooks.empty()) return;
+  const u64 begin = static_cast<u64>(codebooks.data() - bytes.data());
+  TARN_ASSERT(begin + codebooks.size() <= bytes.size());
+  for (u64 i = 0; i < manifest.codebooks.size(); ++i) {
+    const u64 key = begin + i * sizeof(ManifestCodebook) + offsetof(ManifestCodebook, key);
+    std::memset(bytes.data() + key, 0, sizeof(Key));
+  }
+}
+
 }  // namespace
 
 Error why_not_begun(const Store& store, Begun begun) {
@@ -407,6 +419,7 @@ Result<ImportDone> SessionCopy::read(const ImportArgs& args) {
   TARN_CHECK(fill_random(random));
   make_keys(args_.store->secret(), manifest, std::bit_cast<u64>(random), args_.keys);
   const Manifest own = with_keys(manifest, args_.keys);
+  disown_codebooks(args_.manifest, own);
   first_generation_ = args_.store->next_generation();
   n_begun_ = 0;
   n_new_ = 0;
@@ -536,6 +549,21 @@ u32 SessionCopy::n_pages_shared(const Manifest& manifest, RecordRef own) {
   return n_shared;
 }
 
+// What was written of the session's indexes, at any time: records with its part of a key.
+void SessionCopy::erase_codebooks(const Manifest& manifest, DeleteDone& done) {
+  const RecordIndex& index = args_.store->index();
+  for (const ManifestCodebook& codebook : manifest.codebooks) {
+    if (codebook.key == Key{}) continue;
+    for (u32 frame = 0; frame < index.n_frames(); ++frame) {
+      const IndexEntry& entry = index.frame(frame);
+      const bool is_such = entry.kind == Kind::codebook || entry.kind == Kind::extent;
+      if (entry.life != Life::published || !is_such) continue;
+      if (!is_part_of(entry.key, codebook.key)) continue;
+      done.n_erased += erase_record({frame, entry.generation});
+    }
+  }
+}
+
 Result<DeleteDone> SessionCopy::erase(std::string_view name) {
   TARN_TRY(const Found found, find(name));
   const u32 n_layers = found.manifest.identity.n_cache_layers;
@@ -548,6 +576,7 @@ Result<DeleteDone> SessionCopy::erase(std::string_view name) {
     const bool is_erased = erase_record(*ref);
     ++(is_erased ? done.n_erased : done.n_shared);
   }
+  erase_codebooks(found.manifest, done);
   wait_for_all();
   const bool is_gone = erase_record(found.ref);
   wait_for_all();

@@ -11,8 +11,9 @@
 //              store. Groups are held until the manifest is published, and that is the last thing:
 //              where anything fails, what was written is erased again, and what was there before is
 //              as it was, but for what gave way to it. Groups that the store has already stay
-//   delete     groups that no other session names, then the manifest, so that a crash between the
-//              two leaves a session of which a part is computed anew, and can be deleted again
+//   delete     groups that no other session names, and all that was written of its indexes, then
+//              the manifest, so that a crash between the two leaves a session of which a part is
+//              computed anew, and can be deleted again
 //   memory     lent; nothing is allocated
 //   thread     the store's owner's
 #pragma once
@@ -141,6 +142,7 @@ class SessionCopy {
   Result<void> put_manifest(const Manifest& own, std::string_view name);
   void let_go(const Manifest& own, bool keeps);
   bool erase_record(RecordRef ref);
+  void erase_codebooks(const Manifest& manifest, DeleteDone& done);
   Result<void> flush();
 
   Result<void> begin_groups(u64 group_bytes);

@@ -32,7 +32,7 @@ struct World : MoverWorld {
   // True where it began.
   bool put() {
     const u64 n_before = head.stats().bytes_written;
-    head.begin(0, 0, kExtent.record_tokens);
+    head.begin(0, 0, kExtent.record_tokens, {.version = head.draw_key().low});
     head.put(0, 0, tokens.span(), kExtent.record_tokens);
     return head.stats().bytes_written > n_before;
   }

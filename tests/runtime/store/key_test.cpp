@@ -63,5 +63,23 @@ TEST_CASE("each input counts, and so do their borders") {
   CHECK(seen.size() == n);
 }
 
+TEST_CASE("parts are known by their owner, and are not each other") {
+  const Secret secret = secret_of(1);
+  const Key one = unshared_key(secret, {1, 2, 3, 4}), other = unshared_key(secret, {1, 2, 3, 5});
+  std::set<u64> seen;
+  u64 n = 0;
+  for (const Key& owner : {one, other}) {
+    for (u64 i = 0; i < 27; ++i) {
+      const Key part = part_key(secret, owner, {i % 3, i / 3 % 3, i / 9});
+      CHECK(is_part_of(part, owner));
+      CHECK_FALSE(is_part_of(part, owner == one ? other : one));
+      CHECK(part.low != part_key(secret_of(2), owner, {i % 3, i / 3 % 3, i / 9}).low);
+      seen.insert(part.low);
+      ++n;
+    }
+  }
+  CHECK(seen.size() == n);
+}
+
 }  // namespace
 }  // namespace tarn::store

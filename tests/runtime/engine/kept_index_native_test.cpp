@@ -1,0 +1,281 @@
+// Goal    an index outlives the engine that made it: what takes a session up reads its codes and
+//         finds its extents, with the bits that it would have had, and reads no KV for it. What of
+//         them is damaged, gone or of another plan is made again, with the same bits. They go with
+//         the session that they are of, and with the index.
+// Method  engines one behind the other over one simulated disk, in one order of extents and in two;
+//         what was read and written is counted, and so are the records that are there.
+#include <doctest/doctest.h>
+
+#include <filesystem>
+#include <set>
+
+#include "tests/runtime/engine/selected_answers.h"
+#include "tests/support/sim_disk.h"
+#include "tests/support/temp_dir.h"
+
+namespace tarn::engine {
+namespace {
+
+using namespace test_selected;
+using test::SimDisk;
+
+Config kept_config(Memory memory) {
+  Config config = config_of(SelectMethod::pq, memory);
+  config.store.sessions = true;
+  config.store.publish_ms = 0;
+  config.select.swap_tokens = 4;
+  return config;
+}
+
+struct Life {
+  Life(const SmallModel& model, const Config& config, SimDisk& disk)
+      : io(disk, clock, 64), open(model.path(), config, &clock, &io) {
+    REQUIRE(engine().plan().tiers.extents.is_on());
+  }
+  Engine& engine() { return open.engine; }
+  const kv::ExtentStats& extents() { return engine().kv_stream().extents().stats(); }
+  u32 n_heads() { return engine().plan().select.n_heads; }
+  SessionIdx talk(u32 n = 20) {
+    const SessionIdx session = open.session_with(test::random_ids(7, kPrompt));
+    (void)say(engine(), session, n);
+    return session;
+  }
+  SessionIdx resume() {
+    const auto resumed = engine().resume("talk");
+    REQUIRE(resumed.has_value());
+    return resumed->idx;
+  }
+  struct Kept {
+    u64 n_codebooks = 0, n_extents = 0;
+  };
+  Kept kept() {
+    const store::RecordIndex& index = engine().kv_stream().store().index();
+    Kept kept;
+    for (u32 i = 0; i < index.n_frames(); ++i) {
+      if (index.frame(i).life != store::Life::published) continue;
+      kept.n_codebooks += index.frame(i).kind == store::Kind::codebook;
+      kept.n_extents += index.frame(i).kind == store::Kind::extent;
+    }
+    return kept;
+  }
+
+  VirtualClock clock;
+  test::SimIo io;
+  OpenEngine open;
+};
+
+struct Said {
+  std::vector<u32> tokens;
+  LogitsRecord logits;
+};
+
+Said go_on(Life& life, SessionIdx session, u32 n = 30) {
+  Said said;
+  life.engine().watch_logits(session, &LogitsRecord::on_logits, &said.logits);
+  said.tokens = say(life.engine(), session, n);
+  life.engine().watch_logits(session, nullptr, nullptr);
+  return said;
+}
+
+void require_same(const Said& want, const Said& got) {
+  CHECK(want.tokens == got.tokens);
+  test::require_same_bits(want.logits, got.logits);
+}
+
+// Says how a kept conversation goes on, which is on the disk then.
+Said keep_one(const SmallModel& model, const Config& config, SimDisk& disk) {
+  Life life(model, config, disk);
+  const SessionIdx session = life.talk();
+  REQUIRE(life.engine().park(session, "talk").has_value());
+  CHECK(life.extents().bytes_written > 0);
+  CHECK(life.kept().n_codebooks == life.n_heads());
+  return go_on(life, session);
+}
+
+TEST_CASE("an index that is taken up is read, and no KV for it") {
+  const SmallModel model("llama", "q8_0");
+  for (const CodeFormat format : {CodeFormat::bytes, CodeFormat::packed}) {
+    for (const Memory memory : {Memory::ample, Memory::roomy}) {
+      CAPTURE(static_cast<u32>(memory));
+      Config config = kept_config(memory);
+      config.select.code_format = format;
+      SimDisk disk(1);
+      const Said want = keep_one(model, config, disk);
+      for (u32 restart = 0; restart < 3; ++restart) {
+        Life life(model, config, disk);
+        const SessionIdx session = life.resume();
+        require_same(want, go_on(life, session));
+        CHECK(life.extents().n_codebooks_read == life.n_heads());
+        CHECK(life.extents().n_adopted == life.n_heads());
+        CHECK(life.extents().bytes_written == 0);
+        CHECK(life.extents().bytes_used > 0);
+        CHECK(life.extents().n_lost == 0);
+        const u64 n_groups = life.engine().session_state(session).sequence.n_groups();
+        const kv::MoverStats stats = life.engine().kv_stream().stats();
+        // Sinks, local ones and the last one of each layer; a clustering reads all several times.
+        CHECK(stats.n_loads < life.engine().spec().n_cache_layers * n_groups / 2);
+      }
+    }
+  }
+}
+
+// A second order alone is not: what there is of it is read as one.
+TEST_CASE("what is gone of a kept index is made again, once, and says the same") {
+  const SmallModel model("llama", "q8_0");
+  u32 n_second_orders = 0;
+  for (const store::Kind kind : {store::Kind::codebook, store::Kind::extent}) {
+    for (const u32 nth : {0u, 1u, 2u, 3u}) {
+      CAPTURE(store::kind_name(kind));
+      CAPTURE(nth);
+      const Config config = kept_config(Memory::roomy);
+      SimDisk disk(1);
+      const Said want = keep_one(model, config, disk);
+      for (const bool is_there : {false, true}) {
+        Life life(model, config, disk);
+        if (!is_there) {
+          auto& store = const_cast<store::Store&>(life.engine().kv_stream().store());
+          const store::RecordIndex& index = store.index();
+          u32 n = 0;
+          for (u32 i = 0; i < index.n_frames(); ++i) {
+            const store::IndexEntry& entry = index.frame(i);
+            if (entry.life != store::Life::published || entry.kind != kind) continue;
+            if (n++ != nth) continue;
+            constexpr u64 kNobodysTag = kv::Extents::kTag + 512;
+            REQUIRE(store.erase({i, entry.generation}, kNobodysTag) == store::Begun::begun);
+          }
+          REQUIRE(n > nth);
+        }
+        const SessionIdx session = life.resume();
+        require_same(want, go_on(life, session));
+        CHECK(life.extents().n_lost == 0);
+        if (is_there) CHECK(life.extents().bytes_written == 0);
+        if (is_there || life.extents().bytes_written > 0) continue;
+        CHECK(kind == store::Kind::extent);
+        CHECK(life.extents().n_adopted == life.n_heads());
+        ++n_second_orders;
+      }
+    }
+  }
+  CHECK(n_second_orders < 4);  // of the first four extents
+}
+
+TEST_CASE("a kept index whose records are damaged is never believed") {
+  const SmallModel model("llama", "q8_0");
+  const Config config = kept_config(Memory::roomy);
+  u64 n_right = 0, n_made_again = 0;
+  for (u64 seed = 1; seed <= 24; ++seed) {
+    CAPTURE(seed);
+    SimDisk disk(seed);
+    const Said want = keep_one(model, config, disk);
+    Life life(model, config, disk);
+    const SessionIdx session = life.resume();
+    disk.script.ppm[static_cast<u32>(seed % 2 == 0 ? test::SimFault::flipped_read
+                                                   : test::SimFault::error)] = 4'000;
+    REQUIRE(life.engine().generate(session, {.max_tokens = 30, .ignore_end = true}).has_value());
+    const test::Said said = test::read_all(life.engine(), session);
+    n_made_again += life.extents().bytes_written > 0;
+    if (said.done.status == Status::ok) {
+      ++n_right;
+      CHECK(said.tokens == want.tokens);
+    } else {
+      CHECK(said.done.status == Status::io_failed);
+    }
+  }
+  CHECK(n_right > 0);
+  CHECK(n_made_again > 0);
+}
+
+TEST_CASE("an engine of another plan takes a kept index up") {
+  const SmallModel model("llama", "q8_0");
+  Config config = kept_config(Memory::roomy);
+  const auto with = [&](u64 n_groups, u32 n_threads) {
+    Config other = config;
+    other.kv_memory_bytes = n_groups * kGroupBytes;
+    other.n_threads = n_threads;
+    return other;
+  };
+  SimDisk disk(1);
+  const Said want = keep_one(model, config, disk);
+  std::set<u32> record_tokens;
+  for (const u64 n_groups : {500u, 330u, 700u, 500u}) {
+    CAPTURE(n_groups);
+    Life life(model, with(n_groups, 1), disk);
+    record_tokens.insert(life.engine().plan().tiers.extents.record_tokens);
+    require_same(want, go_on(life, life.resume()));
+    CHECK(life.extents().n_codebooks_read == life.n_heads());
+    CHECK(life.extents().n_lost == 0);
+  }
+  CHECK(record_tokens.size() > 1);
+}
+
+TEST_CASE("records of an index go with it, and with its session") {
+  const SmallModel model("llama", "q8_0");
+  const Config config = kept_config(Memory::roomy);
+  SimDisk disk(1);
+  {
+    Life life(model, config, disk);
+    const SessionIdx session = life.talk();
+    CHECK(life.kept().n_codebooks == life.n_heads());
+    CHECK(life.kept().n_extents > 0);
+    life.engine().destroy_session(session);  // it has no name
+    CHECK(life.kept().n_codebooks == 0);
+    CHECK(life.kept().n_extents == 0);
+    (void)life.talk();
+  }
+  Life life(model, config, disk);
+  CHECK(life.kept().n_codebooks == 0);  // nor had that one, at the close
+  CHECK(life.kept().n_extents == 0);
+  const SessionIdx session = life.talk();
+  const u64 n_extents = life.kept().n_extents;
+  REQUIRE(life.engine().feed(session, test::random_ids(9, 950)).has_value());
+  (void)say(life.engine(), session, 20);  // made anew, of twice as many
+  CHECK(life.kept().n_codebooks == life.n_heads());
+  CHECK(life.kept().n_extents > n_extents);
+  CHECK(life.kept().n_extents < 3 * n_extents);
+  REQUIRE(life.engine().park(session, "talk").has_value());
+  const auto fork = life.engine().fork(session);
+  REQUIRE(fork.has_value());
+  life.engine().destroy_session(*fork);
+  life.engine().destroy_session(session);
+  CHECK(life.kept().n_codebooks == life.n_heads());
+  CHECK(life.kept().n_extents > 0);
+  REQUIRE(life.engine().delete_session("talk").has_value());
+  CHECK(life.kept().n_codebooks == 0);
+  CHECK(life.kept().n_extents == 0);
+}
+
+TEST_CASE("a swap that is undone keeps what was written, and an import brings none") {
+  const SmallModel model("llama", "q8_0");
+  const Config config = kept_config(Memory::roomy);
+  const test::TempDir folder("kept_index");
+  std::filesystem::create_directories(folder.path());
+  const std::string path = folder.path() + "/talk.session";
+  SimDisk disk(1);
+  Said want;
+  {
+    Life life(model, config, disk);
+    const SessionIdx session = life.talk();
+    REQUIRE(life.engine().truncate(session, kPrompt + 1).has_value());  // before the swap
+    (void)say(life.engine(), session, 15);
+    const u64 n_written = life.extents().bytes_written;
+    REQUIRE(life.engine().park(session, "talk").has_value());
+    REQUIRE(life.engine().export_session("talk", path.c_str()).has_value());
+    want = go_on(life, session);
+    CHECK(life.extents().bytes_written == n_written);
+  }
+  {
+    Life life(model, config, disk);
+    require_same(want, go_on(life, life.resume()));
+    CHECK(life.extents().bytes_written == 0);
+    for (const SessionIdx idx : {SessionIdx{0}}) life.engine().destroy_session(idx);
+    const auto imported = life.engine().import_session(path.c_str(), "copy");
+    REQUIRE(imported.has_value());
+    const auto copy = life.engine().resume("copy");
+    REQUIRE(copy.has_value());
+    require_same(want, go_on(life, copy->idx));
+    CHECK(life.extents().bytes_written > 0);
+  }
+}
+
+}  // namespace
+}  // namespace tarn::engine
