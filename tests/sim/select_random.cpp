@@ -29,11 +29,12 @@ constexpr u32 kStepsToRest = 15'000;  // of a millisecond: a slow call takes ten
 constexpr SelectMethod kMethods[] = {SelectMethod::pq, SelectMethod::quest, SelectMethod::pq,
                                      SelectMethod::window};
 
+bool has_many(u64 seed) { return seed % 3 == 0; }
 bool keeps(u64 seed) { return seed / 7 % 2 == 1; }
 
 Config config_of(bool streamed, u64 seed) {
   Config config = small_config();
-  config.context_tokens = 1024;
+  config.context_tokens = has_many(seed) ? 2048 : 1024;
   config.page_tokens = 16;
   config.sessions_max = kSessions;
   config.batch_rows_max = 48;
@@ -48,8 +49,9 @@ Config config_of(bool streamed, u64 seed) {
   config.select.context_min = 1;
   config.select.codebooks = seed / 12 % 2 == 0 ? 1 : 3;
   if (!streamed) return config;
-  // Groups of 8 KiB, of 134; with many a cache and extents, which take some of them.
-  config.kv_memory_bytes = (seed % 3 == 0 ? 120 : 44) * u64{8192};
+  // Groups of 8 KiB, of 134; with many, of 262, a cache and with one codebook extents, which take
+  // some of them.
+  config.kv_memory_bytes = (has_many(seed) ? 250 : 44) * u64{8192};
   config.store.quota_bytes = 64 * kMiB;
   config.store.sessions = keeps(seed);
   if (keeps(seed)) config.store.publish_ms = 3;
@@ -113,6 +115,9 @@ class SelectLife {
     counts_.loads += stats.n_loads;
     counts_.gathered += stats.n_gather_reads;
     counts_.lost += stats.n_lost;
+    const kv::ExtentStats& extents = engine().kv_stream().extents().stats();
+    counts_.codebooks_read += extents.n_codebooks_read;
+    counts_.extents_adopted += extents.n_adopted;
   }
   static std::vector<u32> ids_of(const engine::Session& s) {
     return {s.ids.begin(), s.ids.begin() + s.n_ids};
@@ -172,9 +177,17 @@ class SelectLife {
       pairs.push_back(std::exchange(pair, {}));
     }
     count_moves();
+    // What the engine writes while it ends, and what the disk has not synced, may be lost.
+    std::optional<SimDisk> image;
+    if (chance(50)) {
+      image = disk_;
+      image->power_loss({.kept = SimKept::some, .torn = chance(50), .seed = random_.next()});
+      ++counts_.power_losses;
+    }
     open_.reset();
-    disk_.script.ppm = {};  // an engine opens over a disk that works
     io_ = next_io(disk_, clock_, std::move(io_));
+    if (image) disk_ = *image;
+    disk_.script.ppm = {};  // an engine opens over a disk that works
     open();
     ++counts_.restarts;
     for (Pair& pair : pairs) resume(pair);
@@ -418,7 +431,10 @@ void check_select_counts(const SelectCounts& counts, u64 n_min) {
       {"group gathered from", counts.gathered},
       {"lost group", counts.lost},
       {"restart", counts.restarts},
+      {"loss of power", counts.power_losses},
       {"session taken up", counts.resumed},
+      {"codebook read", counts.codebooks_read},
+      {"extent found again", counts.extents_adopted},
       {"answer that went on", counts.went_on},
   };
   check_events(events, n_min);
