@@ -98,7 +98,7 @@ void Engine::destroy_session(SessionIdx idx) {
   TARN_ASSERT(s.state != SessionState::free);
   publish_last(s);
   drop_save(s);
-  const auto records = s.name_bytes > 0 ? Selector::Records::left : Selector::Records::erased;
+  const auto records = s.is_kept() ? Selector::Records::left : Selector::Records::erased;
   forget_name(s);
   s.sequence.clear();
   selector_.forget(idx, records);

@@ -50,8 +50,7 @@ void Engine::put_index(const Session& s, SaveArgs& args) const {
 void Engine::leave_indexes() {
   for (Session& s : sessions_) {
     if (s.state == SessionState::free) continue;
-    selector_.forget(idx_of(s),
-                     s.name_bytes > 0 ? Selector::Records::left : Selector::Records::erased);
+    selector_.forget(idx_of(s), s.is_kept() ? Selector::Records::left : Selector::Records::erased);
   }
 }
 

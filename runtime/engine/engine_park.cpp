@@ -175,6 +175,7 @@ Result<Engine::Saved> Engine::park(SessionIdx idx, std::string_view name) {
   end_publication();
   const u64 start_ns = clock_->now_ns();
   const u64 written_before = kv_stream_.store().stats().bytes_written;
+  selector_.touch_codebooks(idx);
   TARN_CHECK(kv_stream_.sessions().save(save_args(s, s.sequence.n_slots())));
   s.answer_ended = false;
   s.published_ns = clock_->now_ns();
@@ -195,11 +196,16 @@ Result<Engine::Resumed> Engine::resume(std::string_view name) {
   Result<void> taken = take_up(s, manifest);
   if (taken) taken = take_name(idx, name);
   if (!taken) {
+    selector_.forget(idx, Selector::Records::left);  // for who tries it again
     destroy_session(idx);
     return fail(taken.error());
   }
   s.revision = manifest.revision;
   if (manifest.lossy_from != 0 && store::has_tail(manifest)) s.tails.put(manifest.tail, 0);
+  // An index without a name on the disk has one now, which is to be found there next time.
+  const bool is_named = manifest.codebooks.empty() || !(manifest.codebooks[0].key == store::Key{});
+  const bool has_key = !(selector_.codebooks_key(idx) == store::Key{});
+  s.answer_ended = !is_named && has_key && manifest.sampler.is_generating == 0;
   s.turn_begin = manifest.turn_begins.empty() ? s.n_ids : manifest.turn_begins[0];
   s.n_published = manifest.n_slots;  // the manifest is the better one until as much is there again
   s.published_ns = clock_->now_ns();
@@ -378,6 +384,7 @@ void Engine::begin_publication(Session& s) {
   publishing_ = &s;
   publishing_answer_ = std::exchange(s.answer_ended, false);
   n_publishing_ = n_published_slots(s);
+  selector_.touch_codebooks(idx_of(s));
   sessions.begin_save(save_args(s, n_publishing_));
   (void)sessions.pump();
   take_publication();

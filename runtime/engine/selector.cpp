@@ -168,13 +168,21 @@ select::KeyPages Selector::key_pages(const kv::Sequence& sequence, u32 head, con
 void Selector::forget(u32 idx, Records records) {
   if (!is_on()) return;
   Session& s = session(idx);
+  const store::Key left = records == Records::left ? finished_key(s) : store::Key{};
+  if (left == s.job_key) s.job_key = {};
   drop_job(s);
   s.turn_end = 0;
-  if (records == Records::erased && s.n_codebooks > 0) erase_codebooks(s.codebooks[0].key);
+  if (s.n_codebooks > 0 && !(s.codebooks[0].key == left)) erase_codebooks(s.codebooks[0].key);
   s.n_codebooks = 0;
   s.life.forget();
   for (kv::SlotCache& cache : caches(idx)) cache.clear();
-  forget_extents(s, records);
+  forget_extents(s, left);
+}
+
+// Of the index in use, or of one that will be: nothing of it is left to make.
+store::Key Selector::finished_key(const Session& s) {
+  if (s.n_codebooks > 0) return s.codebooks[0].key;
+  return s.life.is_clustering() && !s.has_job ? s.job_key : store::Key{};
 }
 
 void Selector::truncate(u32 idx, u32 n_tokens) {
@@ -218,7 +226,7 @@ void Selector::copy(u32 from, u32 to, const kv::Sequence& sequence) {
   const Session& source = session(from);
   Session& s = session(to);
   for (kv::SlotCache& cache : caches(to)) cache.clear();
-  forget_extents(s, Records::erased);  // they follow what was there before
+  forget_extents(s);  // they follow what was there before
   drop_job(s);
   s.life = source.life;
   s.sequence = &sequence;
@@ -399,7 +407,7 @@ bool Selector::goes_on() const {
 u32 Selector::owed_units(const Session& s, u32 n_tokens, bool beside_prompt) {
   const u32 n_left = n_units() - s.n_units_done;
   if (!s.has_job) return 0;
-  if (s.is_restoring) return n_left;
+  if (s.is_restoring) return n_left + n_units() - s.n_units_found;
   const u32 n_before = s.turn_end != 0 ? s.turn_end : n_tokens - 1;
   const bool is_jumped = s.life.swap_at() <= n_before;
   const u32 n = is_jumped ? n_left : units_of_step(s, n_before, beside_prompt);
@@ -423,7 +431,7 @@ Result<bool> Selector::make_index(u32 idx, u32 n_tokens, bool beside_prompt) {
   if (!made && made.error().status == Status::cancelled) return true;
   TARN_CHECK(made);
   if (s.waits_at != n_tokens) return true;  // restored: a job that was under way may be due now
-  return --s.n_units_due > 0;
+  return --s.n_units_due > 0 && s.has_job;
 }
 
 Result<bool> Selector::begin_row(u32 idx, const kv::Sequence& sequence, u32 n_tokens,
@@ -432,7 +440,7 @@ Result<bool> Selector::begin_row(u32 idx, const kv::Sequence& sequence, u32 n_to
   Session& s = session(idx);
   s.is_stuck = false;
   s.n_units_due = s.waits_at = 0;
-  if (s.is_restoring) TARN_CHECK(run_units(s, n_units()));
+  if (s.is_restoring) TARN_CHECK(run_units(s, 2 * n_units()));
   TARN_CHECK(settle(s));
   if (args_.device == nullptr && s.has_turned) {  // what the turn's end has triggered
     const u32 n = claim_units(s, beside_prompt);

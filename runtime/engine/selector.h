@@ -85,7 +85,7 @@ struct SelectorArgs {
   void* context = nullptr;
 };
 
-// A session's index in few words: made again from its KV, it chooses as it did.
+// A session's index in few words: read back, or made again from its KV, it chooses as it did.
 struct KeptIndex {
   struct Codebook {
     u32 first_row = 0, n_rows = 0;  // of the middle, that were clustered
@@ -119,11 +119,14 @@ class Selector {
   // index is erased, unless a later start may ask for it.
   enum class Records : u8 { erased, left };
   void forget(u32 session, Records records = Records::erased);
+  // What owns the records of the session's index; zeros: nothing does.
+  store::Key codebooks_key(u32 session) const;
+  void touch_codebooks(u32 session);  // they are wanted now, of all that may give way
   void truncate(u32 session, u32 n_tokens);
   void copy(u32 from, u32 to, const kv::Sequence& sequence);
 
   // What a session's choices depend on beside its KV, and a session that is told it: of n_tokens,
-  // n_slots are in the KV. Its index is made again from them, in idle steps or when its next row
+  // n_slots are in the KV. Its index is read back or made again, in idle steps or when its next row
   // wants it. False, and it is forgotten, where that is no life under this configuration.
   KeptIndex kept(u32 session) const;
   // Whether there is anything to tell: an index, or one that is being made.
@@ -280,7 +283,9 @@ class Selector {
   Result<void> begin_extension(Session& s, u32 cache_layer);
   Result<void> run_units(Session& s, u32 n);
   Result<void> cluster_layer(Session& s, u32 cache_layer);
-  Result<bool> restore_layer(Session& s, u32 cache_layer);
+  void pass_found_layers(Session& s) const;
+  Result<void> make_layer(Session& s, u32 cache_layer);
+  Result<void> restore_layer(Session& s, u32 cache_layer);
   Result<void> swap(Session& s);
   Result<void> advance(Session& s, const kv::Sequence& sequence, u32 n_tokens);
   Result<void> settle(Session& s);
@@ -297,7 +302,7 @@ class Selector {
   // selector_extents.cpp
   kv::Extents* extents() const;
   u32 extent_of(const Session& s, u32 head) const;
-  void forget_extents(const Session& s, Records records);
+  void forget_extents(const Session& s, const store::Key& left = {});
   void truncate_extents(const Session& s, u32 n_tokens);
   std::span<u32> pair_counters(u32 kv_head) const;
   f32* last_query(u32 session, u32 cache_layer) const;
@@ -317,11 +322,13 @@ class Selector {
 
   // selector_codebooks.cpp
   store::Key draw_key() const;
+  static store::Key finished_key(const Session& s);
   void erase_codebooks(const store::Key& owner);
   void keep_layer(const Session& s, u32 cache_layer);
-  enum class Found : u8 { nothing, codes, codes_and_extents };
-  Found find_layer(Session& s, u32 cache_layer);
-  bool adopt_extent(const Session& s, u32 head, std::span<const std::byte> record);
+  void find_layer(Session& s, u32 cache_layer);
+  bool has_codes(const Session& s, u32 cache_layer) const;
+  bool has_extents(const Session& s, u32 cache_layer) const;
+  void adopt_extent(const Session& s, u32 head, std::span<const std::byte> record);
 
   u32 choose(const Head& head, const select::KeyPages& keys, std::span<u32> slots, u32 worker_idx);
   void attend_chosen(const Head& head, const SlotSource& source, std::span<const u32> slots,

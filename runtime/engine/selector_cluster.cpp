@@ -30,7 +30,7 @@ void Selector::drop_job(Session& s) {
   s.has_job = s.is_stuck = s.is_rebuild = s.is_restoring = s.is_clustered = false;
   s.first_row = s.n_rows = 0;
   s.target = nullptr;
-  s.n_units_done = s.n_units_due = s.waits_at = 0;
+  s.n_units_done = s.n_units_found = s.n_units_due = s.waits_at = 0;
   erase_codebooks(std::exchange(s.job_key, {}));
   if (spare_user_ == &s) spare_user_ = nullptr;
 }
@@ -39,6 +39,7 @@ void Selector::drop_job(Session& s) {
 void Selector::begin_restoring(Session& s) {
   drop_job(s);
   s.has_job = s.is_restoring = true;
+  s.n_units_found = extents() == nullptr ? n_units() : 0;
   s.target = s.heads;
   if (s.codebooks[0].key == store::Key{}) s.codebooks[0].key = draw_key();
   for (u32 head = 0; head < args_.plan->select.n_heads; ++head) {
@@ -124,32 +125,49 @@ Result<void> Selector::run_units(Session& s, u32 n) {
   }
   if (args_.kv_stream != nullptr) args_.kv_stream->drop_plan();
   for (; n > 0 && s.n_units_done < n_units(); --n) {
-    bool is_laid_out = false;
-    if (!s.is_clustered && s.is_restoring) {
-      TARN_TRY(is_laid_out, restore_layer(s, s.n_units_done));
-    } else if (!s.is_clustered) {
-      TARN_CHECK(cluster_layer(s, s.n_units_done));
+    if (s.is_restoring && s.n_units_found < n_units()) {
+      find_layer(s, s.n_units_found++);
+    } else {
+      TARN_CHECK(make_layer(s, s.n_units_done));
+      ++s.n_units_done;
+      ++n_units_spent_;
     }
-    s.is_clustered = true;
-    if (!is_laid_out) {
-      TARN_CHECK(lay_out(s, s.n_units_done));
-      keep_layer(s, s.n_units_done);
-    }
-    s.is_clustered = false;
-    ++s.n_units_done;
-    ++n_units_spent_;
+    pass_found_layers(s);
   }
   s.has_job = s.n_units_done < n_units();
   if (s.is_restoring && !s.has_job) end_restoring(s);
   return {};
 }
 
-// Codebook by codebook, as they were made; rows between two get their codes on the way. Whether its
-// extents are there, too.
-Result<bool> Selector::restore_layer(Session& s, u32 cache_layer) {
+// Of an index that is made again, layers that are there as a whole. All have been looked for before
+// the first one is made: what is written then takes nothing of what was found.
+void Selector::pass_found_layers(Session& s) const {
+  if (!s.is_restoring || s.n_units_found < n_units() || s.is_clustered) return;
+  while (s.n_units_done < n_units() && has_codes(s, s.n_units_done) &&
+         has_extents(s, s.n_units_done)) {
+    ++s.n_units_done;
+  }
+}
+
+// One that is not.
+Result<void> Selector::make_layer(Session& s, u32 cache_layer) {
+  if (!s.is_clustered) {
+    TARN_CHECK(s.is_restoring ? restore_layer(s, cache_layer) : cluster_layer(s, cache_layer));
+  }
+  s.is_clustered = true;
+  TARN_CHECK(lay_out(s, cache_layer));
+  keep_layer(s, cache_layer);
+  s.is_clustered = false;
+  return {};
+}
+
+// Codebook by codebook, as they were made; rows between two get their codes on the way.
+Result<void> Selector::restore_layer(Session& s, u32 cache_layer) {
   const u32 n_kv_heads = args_.spec->n_kv_heads;
-  const Found found = find_layer(s, cache_layer);
-  if (found != Found::nothing) return found == Found::codes_and_extents;
+  if (has_codes(s, cache_layer)) {
+    s.n_rows = s.codebooks[0].n_rows;
+    return {};
+  }
   for (const KeptIndex::Codebook& codebook : std::span(s.codebooks).first(s.n_codebooks)) {
     s.first_row = codebook.first_row;
     s.n_rows = codebook.n_rows;
@@ -160,7 +178,7 @@ Result<bool> Selector::restore_layer(Session& s, u32 cache_layer) {
     }
     TARN_CHECK(cluster_layer(s, cache_layer));
   }
-  return false;
+  return {};
 }
 
 // Begun anew, it ends the same.

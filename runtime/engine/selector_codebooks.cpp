@@ -35,6 +35,7 @@ void Selector::keep_layer(const Session& s, u32 cache_layer) {
     const u32 head = cache_layer * args_.spec->n_kv_heads + kv_head, extent = extent_of(s, head);
     const PqIndex& pq = s.target[head].pq;
     const u32 n_orders = extents->n_orders(extent);
+    const Window slots = extent_slots(s, pq, args_.plan->group_shape.page_tokens);
     const u64 n_bytes = select::codebook_record_bytes(pq.shape(), s.n_rows, n_orders);
     const u64 n_padded = align_up(n_bytes, store::kSectorBytes);
     if (room.size() < n_padded) {
@@ -46,8 +47,8 @@ void Selector::keep_layer(const Session& s, u32 cache_layer) {
     select::write_codebook_record({.n_rows = s.n_rows,
                                    .n_pairs = shape.n_pairs,
                                    .n_orders = n_orders,
-                                   .slot_begin = extents->slot_begin(extent),
-                                   .slot_end = extents->slot_end(extent),
+                                   .slot_begin = slots.slot_begin,
+                                   .slot_end = slots.slot_end,
                                    .record_tokens = shape.record_tokens,
                                    .slot_bytes = shape.slot_bytes,
                                    .extent_version = extents->name(extent).version},
@@ -59,46 +60,74 @@ void Selector::keep_layer(const Session& s, u32 cache_layer) {
   extents->settle();
 }
 
-// Of an index that is made again.
-Selector::Found Selector::find_layer(Session& s, u32 cache_layer) {
-  if (extents() == nullptr || s.n_codebooks != 1) return Found::nothing;
+// Of an index that is made again: heads get what there is of them.
+void Selector::find_layer(Session& s, u32 cache_layer) {
+  if (extents() == nullptr || s.n_codebooks != 1) return;
   s.first_row = 0;
   s.n_rows = s.codebooks[0].n_rows;
   const std::span<std::byte> memory = borrow_caches(idx_of(s));
-  bool are_adopted = true;
   for (u32 kv_head = 0; kv_head < args_.spec->n_kv_heads; ++kv_head) {
     const u32 head = cache_layer * args_.spec->n_kv_heads + kv_head;
     PqIndex& pq = s.target[head].pq;
-    pq.start(s.life.segments().middle_begin);
     const auto record = memory.first(extents()->read_codebook(s.owner(), head, memory));
-    if (!select::read_codebook_record(record, s.n_rows, pq)) return Found::nothing;
-    are_adopted = are_adopted && adopt_extent(s, head, record);
+    if (!select::read_codebook_record(record, s.n_rows, pq)) return;
+    adopt_extent(s, head, record);
   }
-  return are_adopted ? Found::codes_and_extents : Found::codes;
+}
+
+bool Selector::has_codes(const Session& s, u32 cache_layer) const {
+  if (extents() == nullptr || s.n_codebooks != 1) return false;
+  const u32 n_kv_heads = args_.spec->n_kv_heads;
+  for (u32 head = cache_layer * n_kv_heads; head < (cache_layer + 1) * n_kv_heads; ++head) {
+    if (s.target[head].pq.n_codebooks() == 0) return false;
+  }
+  return true;
+}
+
+// Or there is nothing to lay out.
+bool Selector::has_extents(const Session& s, u32 cache_layer) const {
+  const u32 n_kv_heads = args_.spec->n_kv_heads;
+  for (u32 head = cache_layer * n_kv_heads; head < (cache_layer + 1) * n_kv_heads; ++head) {
+    const Window slots = extent_slots(s, s.target[head].pq, args_.plan->group_shape.page_tokens);
+    if (slots.slot_begin == slots.slot_end) return true;
+    if (!extents()->is_of(extent_of(s, head), &s.target[head])) return false;
+  }
+  return true;
 }
 
 // The extent that the record of a head says, whose codes are there.
-bool Selector::adopt_extent(const Session& s, u32 head, std::span<const std::byte> record) {
+void Selector::adopt_extent(const Session& s, u32 head, std::span<const std::byte> record) {
   const kv::ExtentShape& shape = extents()->shape();
   const PqIndex& pq = s.target[head].pq;
   const Window slots = extent_slots(s, pq, args_.plan->group_shape.page_tokens);
   select::CodebookHead saved;
   std::memcpy(&saved, record.data(), sizeof saved);
-  if (saved.slot_begin != slots.slot_begin || saved.slot_end != slots.slot_end) return false;
-  if (slots.slot_begin == slots.slot_end) return true;
-  if (saved.record_tokens != shape.record_tokens || saved.slot_bytes != shape.slot_bytes) {
-    return false;
-  }
+  const bool has_slots = saved.slot_begin == slots.slot_begin && saved.slot_end == slots.slot_end;
+  const bool has_shape =
+      saved.record_tokens == shape.record_tokens && saved.slot_bytes == shape.slot_bytes;
+  if (!has_slots || !has_shape || saved.n_orders == 0) return;
   const u32 extent = extent_of(s, head), n_orders = std::min(saved.n_orders, shape.n_orders);
+  Bump bump(scratch(0).search);
+  const auto ranges = take<u64>(bump, shape.n_pairs);
   for (u32 order = 0; order < n_orders; ++order) {
-    const bool holds =
-        select::read_places(record, order, pq, pair_counters(head % args_.spec->n_kv_heads),
-                            extents()->firsts(extent, order));
-    if (!holds) return false;
+    const std::span<u32> firsts = extents()->firsts(extent, order);
+    if (!select::read_places(record, order, pq, ranges, firsts)) return;
   }
-  return extents()->adopt(extent, slots.slot_begin, slots.slot_end, n_orders,
-                          {.owner = s.owner(), .version = saved.extent_version, .head = head},
-                          &s.target[head]);
+  (void)extents()->adopt(extent, slots.slot_begin, slots.slot_end, n_orders,
+                         {.owner = s.owner(), .version = saved.extent_version, .head = head},
+                         &s.target[head]);
+}
+
+store::Key Selector::codebooks_key(u32 idx) const {
+  return is_on() && session(idx).n_codebooks > 0 ? session(idx).codebooks[0].key : store::Key{};
+}
+
+void Selector::touch_codebooks(u32 idx) {
+  const store::Key key = codebooks_key(idx);
+  if (extents() == nullptr || key == store::Key{}) return;
+  for (u32 head = 0; head < args_.plan->select.n_heads; ++head) {
+    extents()->touch_codebook(key, head);
+  }
 }
 
 }  // namespace tarn::engine

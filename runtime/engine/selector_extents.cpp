@@ -19,13 +19,15 @@ u32 Selector::extent_of(const Session& s, u32 head) const {
   return idx_of(s) * args_.plan->select.n_heads + head;
 }
 
-void Selector::forget_extents(const Session& s, Records records) {
+// But those of this owner, which stay on the disk.
+void Selector::forget_extents(const Session& s, const store::Key& left) {
   if (extents() == nullptr) return;
   for (u32 head = 0; head < args_.plan->select.n_heads; ++head) {
-    if (records == Records::left) {
-      extents()->leave(extent_of(s, head));
+    const u32 extent = extent_of(s, head);
+    if (!(left == store::Key{}) && extents()->name(extent).owner == left) {
+      extents()->leave(extent);
     } else {
-      extents()->forget(extent_of(s, head));
+      extents()->forget(extent);
     }
   }
 }

@@ -19,15 +19,16 @@ struct Selector::Session {
   u32 first_row = 0;  // that it clusters; those before it keep their codes and codebooks
   u32 n_rows = 0;
   u32 n_units_done = 0;
-  u32 n_units_due = 0;  // with a device: of the step under way; else of the row that waits
-  u32 waits_at = 0;     // the row that does: n_tokens of it; 0: none
-  u32 n_tokens = 0;     // of the last row
-  u64 step_idx = 0;     // that it was in
-  u32 n_coded = 0;      // with a device: rows of the middle that have codes there
-  u32 n_counted = 0;    // and rows that its counts stand for
-  u32 turn_end = 0;     // tokens of a turn that ended while a job was under way; 0: none
-  u32 input_begin = 0;  // of that turn
-  u32 n_codebooks = 0;  // of the index in use
+  u32 n_units_found = 0;  // restoring: layers that were looked for on the disk
+  u32 n_units_due = 0;    // with a device: of the step under way; else of the row that waits
+  u32 waits_at = 0;       // the row that does: n_tokens of it; 0: none
+  u32 n_tokens = 0;       // of the last row
+  u64 step_idx = 0;       // that it was in
+  u32 n_coded = 0;        // with a device: rows of the middle that have codes there
+  u32 n_counted = 0;      // and rows that its counts stand for
+  u32 turn_end = 0;       // tokens of a turn that ended while a job was under way; 0: none
+  u32 input_begin = 0;    // of that turn
+  u32 n_codebooks = 0;    // of the index in use
   std::array<KeptIndex::Codebook, kCodebooksMax> codebooks{};
   store::Key job_key{};       // that owns what the job writes
   bool has_turned = false;    // a job was triggered, or began to serve, in the step under way

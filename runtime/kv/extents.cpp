@@ -233,6 +233,15 @@ void Extents::finish(u32 head, const void* index) {
   h.index = index;
 }
 
+// A record as we write them: whatever else lies under such a key is somebody else's making.
+std::optional<store::RecordRef> Extents::find(const store::Key& key, store::Kind kind) const {
+  const auto found = args_.store->find(key);
+  if (!found || found->alias_idx != store::kNoFrame) return std::nullopt;
+  const bool has_sector = args_.store->head_bytes(found->ref) == kSectorBytes;
+  if (args_.store->index().entry(found->ref).kind != kind) return std::nullopt;
+  return has_sector || kind == store::Kind::codebook ? std::optional(found->ref) : std::nullopt;
+}
+
 bool Extents::adopt(u32 head, u32 slot_begin, u32 slot_end, u32 n_orders, const Name& name,
                     const void* index) {
   const u32 record_tokens = args_.shape.record_tokens, n_tokens = slot_end - slot_begin;
@@ -243,13 +252,13 @@ bool Extents::adopt(u32 head, u32 slot_begin, u32 slot_end, u32 n_orders, const 
     for (u32 i = 0; i < ceil_div(n_tokens, record_tokens); ++i) {
       const u64 n_bytes =
           u64{std::min(record_tokens, n_tokens - i * record_tokens)} * args_.shape.slot_bytes;
-      const auto found = args_.store->find(record_key(name, first + i));
-      if (!found || args_.store->index().entry(found->ref).payload_bytes != n_bytes) {
+      const auto ref = find(record_key(name, first + i), store::Kind::extent);
+      if (!ref || args_.store->index().entry(*ref).payload_bytes != n_bytes) {
         heads_[head].is_broken[order] = true;
         continue;
       }
-      args_.store->pin(found->ref);
-      records(head)[first + i] = found->ref;
+      args_.store->pin(*ref);
+      records(head)[first + i] = *ref;
     }
   }
   finish(head, index);
@@ -287,6 +296,7 @@ void Extents::load_heads(u32 head, u32 order) {
 
 void Extents::put_codebook(const store::Key& owner, u32 head, std::span<std::byte> bytes,
                            u64 n_bytes) {
+  if (n_bytes > store::kPayloadBytesMax) return;
   const std::span<std::byte> payload = bytes.first(align_up(n_bytes, kSectorBytes));
   std::ranges::fill(payload.subspan(n_bytes), std::byte{0});
   if (!affords(payload.size(), 0)) return;
@@ -299,12 +309,12 @@ void Extents::put_codebook(const store::Key& owner, u32 head, std::span<std::byt
 }
 
 u64 Extents::read_codebook(const store::Key& owner, u32 head, std::span<std::byte> out) {
-  const auto found = args_.store->find(codebook_key(owner, head));
-  if (!found) return 0;
-  const u64 n_bytes = args_.store->index().entry(found->ref).payload_bytes;
+  const auto ref = find(codebook_key(owner, head), store::Kind::codebook);
+  if (!ref) return 0;
+  const u64 n_bytes = args_.store->index().entry(*ref).payload_bytes;
   const u64 n_sectors = ceil_div(n_bytes, kSectorBytes);
   if (n_sectors * kSectorBytes > out.size()) return 0;
-  args_.store->pin(found->ref);
+  args_.store->pin(*ref);
   Reading none{};
   for (u64 sector = 0; sector < n_sectors; sector += kExtentPieceSectors) {
     const u64 n = std::min<u64>(kExtentPieceSectors, n_sectors - sector);
@@ -312,20 +322,27 @@ u64 Extents::read_codebook(const store::Key& owner, u32 head, std::span<std::byt
          .first_sector = static_cast<u32>(sector),
          .n_sectors = static_cast<u32>(n),
          .out = out.data() + sector * kSectorBytes},
-        [&](const Part& part) { return begin_read(part, {.ref = found->ref}); });
+        [&](const Part& part) { return begin_read(part, {.ref = *ref}); });
   }
   while (n_parts_ > 0) args_.mover->pump(kWaitNs);
-  args_.store->unpin(found->ref);
+  args_.store->unpin(*ref);
   if (none.n_lost > 0) return 0;
   ++stats_.n_codebooks_read;
   return n_bytes;
 }
 
 void Extents::erase_codebook(const store::Key& owner, u32 head) {
-  const auto found = args_.store->find(codebook_key(owner, head));
-  if (!found) return;
-  args_.store->pin(found->ref);
-  erase(found->ref);
+  const auto ref = find(codebook_key(owner, head), store::Kind::codebook);
+  if (!ref) return;
+  args_.store->pin(*ref);
+  erase(*ref);
+}
+
+void Extents::touch_codebook(const store::Key& owner, u32 head) {
+  const auto ref = find(codebook_key(owner, head), store::Kind::codebook);
+  if (!ref) return;
+  args_.store->pin(*ref);
+  args_.store->unpin(*ref);
 }
 
 void Extents::truncate(u32 head, u32 slot_end) {

@@ -8,8 +8,8 @@
 // bit of an answer depends on where a token was read from.
 //
 //   record    kind extent, of one head: tokens of `slot_bytes` (K, V) without gaps, record_tokens
-//             of them, of the pairs in the order that firsts() says. Its key is drawn by who builds
-//             it, and found by nobody else: the order of another time is another one
+//             of them, of the pairs in the order that firsts() says. Its key follows from what was
+//             drawn when it was laid out: found by who knows that, and never another time's order
 //   codebook  a record beside them, of kind codebook: bytes that the head's index is made of, and
 //             what its extent is found by. A later start that has both makes neither again
 //   orders    a head's tokens lie there in one order of pairs or in two, so that what is scattered
@@ -33,6 +33,7 @@
 // for each order, written once for each clustering. In a full store they go before all else.
 #pragma once
 
+#include <optional>
 #include <span>
 
 #include "runtime/kv/mover.h"
@@ -97,7 +98,8 @@ class Extents {
     u64 version = 0;
     u32 head = 0;
   };
-  // A head's extent of slots [slot_begin, slot_end) begins anew; the old one is erased.
+  // A head's extent of slots [slot_begin, slot_end) begins anew; the old one is erased, unless
+  // another head holds it, too.
   void begin(u32 head, u32 slot_begin, u32 slot_end, const Name& name);
   // [n_pairs]: the place of each pair's first token in an order, counted from where that begins;
   // whoever builds fills it.
@@ -124,6 +126,7 @@ class Extents {
   // Waits for the disk. How many bytes of it are in `out`; 0: it is not there, or does not fit.
   u64 read_codebook(const store::Key& owner, u32 head, std::span<std::byte> out);
   void erase_codebook(const store::Key& owner, u32 head);
+  void touch_codebook(const store::Key& owner, u32 head);  // used now
   void truncate(u32 head, u32 slot_end);
 
   bool is_of(u32 head, const void* index) const { return heads_[head].index == index; }
@@ -215,6 +218,7 @@ class Extents {
   void end_part(Part& part, const store::Event& event);
   void end_put(Put& put, const store::Event& event);
   void erase(store::RecordRef ref);
+  std::optional<store::RecordRef> find(const store::Key& key, store::Kind kind) const;
 
   Args args_{};
   std::span<std::byte> landing_{};       // the ring: [n_pieces] of kExtentPieceSectors

@@ -329,18 +329,18 @@ std::optional<select::PqShape> extent_codes(const Inputs& inputs, const Plan& pl
 
 TierInputs tier_inputs(const Inputs& inputs, const Plan& plan) {
   const std::optional<select::PqShape> pq = extent_codes(inputs, plan);
-  return {
-      .group_shape = plan.group_shape,
-      .groups_max = plan.groups_max,
-      .sessions_max = plan.sessions_max,
-      .rows_max = plan.rows_max,
-      .n_pairs = pq ? pq->n_padded() * pq->n_padded() : 0,
-      .codebook_bytes =
-          pq ? select::codebook_record_bytes(*pq, plan.context_tokens, kv::kExtentOrdersMax) : 0,
-      .n_chosen_max = plan.select.n_chosen_max,
-      .cache_tokens = inputs.config->select.cache_tokens,
-      .context_tokens = plan.context_tokens,
-      .cut = inputs.store_cut};
+  const u64 codebook_bytes =
+      pq ? select::codebook_record_bytes(*pq, plan.context_tokens, kv::kExtentOrdersMax) : 0;
+  return {.group_shape = plan.group_shape,
+          .groups_max = plan.groups_max,
+          .sessions_max = plan.sessions_max,
+          .rows_max = plan.rows_max,
+          .n_pairs = pq ? pq->n_padded() * pq->n_padded() : 0,
+          .codebook_bytes = codebook_bytes <= store::kPayloadBytesMax ? codebook_bytes : 0,
+          .n_chosen_max = plan.select.n_chosen_max,
+          .cache_tokens = inputs.config->select.cache_tokens,
+          .context_tokens = plan.context_tokens,
+          .cut = inputs.store_cut};
 }
 
 bool has_whole_blocks(const model::ModelSpec& spec) { return spec.head_dim % 32 == 0; }

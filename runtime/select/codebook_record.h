@@ -42,10 +42,10 @@ void write_codebook_record(const CodebookHead& head, const PqIndex& index,
 // not, or does not hold; the index is as it was then.
 std::optional<CodebookHead> read_codebook_record(std::span<const std::byte> bytes, u32 n_rows,
                                                  PqIndex& index);
-// The places of an order, out of a record that was read. `counts` [n_pairs] is scratch. False where
-// one lies outside of the extent.
+// The places of an order, out of a record that was read. `ranges` [n_pairs] is scratch. False where
+// they are not those of all tokens of the extent, each at a place of its own.
 bool read_places(std::span<const std::byte> bytes, u32 order, const PqIndex& index,
-                 std::span<u32> counts, std::span<u32> firsts);
+                 std::span<u64> ranges, std::span<u32> firsts);
 
 // Of a row, as extents count them.
 inline u32 pair_of(const PqIndex& index, u32 row) {

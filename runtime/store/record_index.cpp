@@ -201,9 +201,11 @@ void RecordIndex::evict(u32 frame_idx) {
   ++n_evicted_;
 }
 
-bool RecordIndex::may_take(Takes takes, Kind kind) {
-  if (takes == Takes::extents) return kind == Kind::extent;
-  return takes == Takes::all || kind != Kind::manifest;
+bool RecordIndex::may_go(const IndexEntry& entry, Takes takes) const {
+  if (entry.life == Life::free) return true;
+  if (entry.life != Life::published || entry.holds > 0) return false;
+  if (takes == Takes::extents) return entry.kind == Kind::extent;
+  return takes == Takes::all || entry.kind != Kind::manifest;
 }
 
 // The first window of n frames from the cursor on in which nothing is held, nor lies what is to be
@@ -215,27 +217,38 @@ std::optional<u32> RecordIndex::evictable_window(u32 n, Takes takes) const {
     while (end < n_frames_ && end - begin < n) {
       const u32 first = entries_[end].life == Life::part ? entries_[end].older : end;
       const IndexEntry& there = entries_[first];
-      const bool evictable =
-          there.life == Life::published && there.holds == 0 && may_take(takes, there.kind);
       const u32 length = there.life == Life::free ? 1 : there.n_frames;
       end = first + length;
-      if (there.life != Life::free && !evictable) begin = end;
+      if (!may_go(there, takes)) begin = end;
     }
     if (end - begin >= n) return begin;
   }
   return std::nullopt;
 }
 
+std::optional<u32> RecordIndex::last_evictable_window(u32 n, Takes takes) const {
+  for (u32 begin = n_frames_, end = n_frames_; begin > 0;) {
+    const u32 last = begin - 1;
+    begin = entries_[last].life == Life::part ? entries_[last].older : last;
+    if (!may_go(entries_[begin], takes)) end = begin;
+    if (end - begin >= n) return end - n;
+  }
+  return std::nullopt;
+}
+
 // For one frame the least recently used record gives way, an extent where there is one. Where more
-// in a row are wanted the use does not decide, so kept sessions go last.
-std::optional<u32> RecordIndex::evictable_run(u32 n) {
-  if (n == 1) {
+// in a row are wanted the use does not decide, so kept sessions go last. Of extents a manifest
+// takes the last: where manifests lie.
+std::optional<u32> RecordIndex::evictable_run(u32 n, bool is_manifest) {
+  std::optional<u32> begin;
+  if (is_manifest) begin = last_evictable_window(n, Takes::extents);
+  if (!begin && n == 1) {
     const u32 victim = orders_[0].oldest != kNoFrame ? orders_[0].oldest : orders_[1].oldest;
     if (victim == kNoFrame) return std::nullopt;
     evict(victim);
     return victim;
   }
-  auto begin = evictable_window(n, Takes::extents);
+  if (!begin) begin = evictable_window(n, Takes::extents);
   if (!begin) begin = evictable_window(n, Takes::all_but_manifests);
   if (!begin) begin = evictable_window(n, Takes::all);
   if (!begin) return std::nullopt;
@@ -251,7 +264,7 @@ std::optional<RecordRef> RecordIndex::reserve(const NewRecord& record) {
   if (record.n_frames > n_frames_) return std::nullopt;
   const bool is_manifest = record.kind == Kind::manifest;
   auto first = is_manifest ? last_free_run(record.n_frames) : free_run(record.n_frames);
-  if (!first) first = evictable_run(record.n_frames);
+  if (!first) first = evictable_run(record.n_frames, is_manifest);
   if (!first) return std::nullopt;
   set_used(*first, record.n_frames);
   if (!is_manifest) cursor_ = (*first + record.n_frames) % n_frames_;

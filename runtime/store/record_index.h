@@ -15,13 +15,13 @@
 //               leave a hole, groups would fill a part of it, and in the end no manifest would find
 //               its frames in a row between groups that are held
 //   thread      its owner's
-//   when full   reserve() evicts the least recently used, for a run of frames what lies together,
-//               extents first, since they are copies, and sessions last; with nothing to evict it
-//               returns none
+//   when full   reserve() evicts the least recently used, for a run of frames what lies together
+//               (for a manifest at the end), extents first, since they are copies, and sessions
+//               last; with nothing to evict it returns none
 //
-// Invariant: free frames + frames of records = n_frames; the LRU list has exactly the published
-//            records without holds; entry.next chains have exactly the keys and aliases of records
-//            that are reserved to published.
+// Invariant: free frames + frames of records = n_frames; the two orders of use, of extents and of
+//            all others, have exactly the published records without holds; entry.next chains have
+//            exactly the keys and aliases of records that are reserved to published.
 #pragma once
 
 #include <optional>
@@ -157,9 +157,10 @@ class RecordIndex {
   std::optional<u32> free_run(u32 n) const;
   std::optional<u32> last_free_run(u32 n) const;
   enum class Takes : u8 { extents, all_but_manifests, all };  // each what the one before does, too
-  static bool may_take(Takes takes, Kind kind);
   std::optional<u32> evictable_window(u32 n, Takes takes) const;
-  std::optional<u32> evictable_run(u32 n);
+  std::optional<u32> last_evictable_window(u32 n, Takes takes) const;
+  std::optional<u32> evictable_run(u32 n, bool is_manifest);
+  bool may_go(const IndexEntry& entry, Takes takes) const;
   void evict(u32 frame_idx);
   IndexEntry& at(RecordRef ref);
 

@@ -11,9 +11,9 @@
 //              store. Groups are held until the manifest is published, and that is the last thing:
 //              where anything fails, what was written is erased again, and what was there before is
 //              as it was, but for what gave way to it. Groups that the store has already stay
-//   delete     groups that no other session names, and all that was written of its indexes, then
-//              the manifest, so that a crash between the two leaves a session of which a part is
-//              computed anew, and can be deleted again
+//   delete     groups that no other session names, and what was written of the index that the
+//              manifest names, of whatever time, then the manifest, so that a crash between the
+//              two leaves a session of which a part is computed anew, and can be deleted again
 //   memory     lent; nothing is allocated
 //   thread     the store's owner's
 #pragma once

@@ -12,7 +12,8 @@
 //              `lent`, the disk still has the buffer, and an event `returned` follows. A put may
 //              give its buffer back with an event `written` of its own, before the sync.
 //   memory     store_bytes(limits), lent by the caller; nothing is allocated
-//   when full  Begun says so; the least recently used records give way that nobody holds
+//   when full  Begun says so; the least recently used records give way that nobody holds, extents
+//              before all others
 //   off        no path: every call answers off, at no cost
 //
 // A record's life: reserved -> writing (its payload) -> verified (the buffer still had its

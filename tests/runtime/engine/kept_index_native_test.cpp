@@ -11,6 +11,7 @@
 
 #include "tests/runtime/engine/selected_answers.h"
 #include "tests/support/sim_disk.h"
+#include "tests/support/store_harness.h"
 #include "tests/support/temp_dir.h"
 
 namespace tarn::engine {
@@ -274,6 +275,195 @@ TEST_CASE("a swap that is undone keeps what was written, and an import brings no
     REQUIRE(copy.has_value());
     require_same(want, go_on(life, copy->idx));
     CHECK(life.extents().bytes_written > 0);
+  }
+}
+
+TEST_CASE("a session that finds no room leaves its index to who tries again") {
+  const SmallModel model("llama", "q8_0");
+  const Config config = kept_config(Memory::roomy);
+  SimDisk disk(1);
+  const Said want = keep_one(model, config, disk);
+  Life life(model, config, disk);
+  const SessionIdx other = life.open.session_with(test::random_ids(3, 3500));
+  life.open.run();
+  const auto refused = life.engine().resume("talk");
+  REQUIRE_FALSE(refused.has_value());
+  CHECK(refused.error().status == Status::would_block);
+  life.engine().destroy_session(other);
+  require_same(want, go_on(life, life.resume()));
+  CHECK(life.extents().n_codebooks_read == life.n_heads());
+  CHECK(life.extents().bytes_written == 0);
+}
+
+TEST_CASE("where there is write budget for codes alone, codes alone are found again") {
+  const SmallModel model("llama", "q8_0");
+  Config config = kept_config(Memory::roomy);
+  u32 n_found = 0;
+  for (u64 daily_kib = 2600; daily_kib < 3400; daily_kib += 20) {
+    CAPTURE(daily_kib);
+    config.store.daily_write_bytes = daily_kib * kKiB;
+    SimDisk disk(1);
+    Said want;
+    {
+      Life life(model, config, disk);
+      const SessionIdx session = life.open.session_with(test::random_ids(7, kPrompt));
+      life.open.run();
+      if (!life.engine().park(session, "talk")) continue;  // now half of it is left
+      (void)say(life.engine(), session, 20);
+      const Life::Kept kept = life.kept();
+      if (kept.n_codebooks < life.n_heads() || kept.n_extents > 0) continue;
+      if (!life.engine().park(session, "talk")) continue;
+      want = go_on(life, session);
+    }
+    ++n_found;
+    Life life(model, config, disk);
+    require_same(want, go_on(life, life.resume()));
+    CHECK(life.extents().n_codebooks_read == life.n_heads());
+    CHECK(life.extents().n_adopted == 0);
+  }
+  CHECK(n_found > 0);
+}
+
+TEST_CASE("a close in the middle of a job, or behind an undone swap, leaves what was published") {
+  const SmallModel model("llama", "q8_0");
+  const Config config = kept_config(Memory::roomy);
+  for (const bool is_undone : {false, true}) {
+    CAPTURE(is_undone);
+    SimDisk disk(1);
+    const Said want = keep_one(model, config, disk);
+    {
+      Life life(model, config, disk);
+      const SessionIdx session = life.resume();
+      (void)say(life.engine(), session, 5);
+      if (is_undone) {
+        REQUIRE(life.engine().truncate(session, kPrompt + 1).has_value());
+      } else {
+        REQUIRE(life.engine().feed(session, test::random_ids(9, 950)).has_value());
+        REQUIRE(life.engine().generate(session, {.max_tokens = 2, .ignore_end = true}).has_value());
+        const u64 n_written = life.extents().bytes_written;
+        while (life.extents().bytes_written == n_written) life.engine().step();
+      }
+    }
+    Life life(model, config, disk);
+    CHECK(life.kept().n_codebooks == life.n_heads());
+    require_same(want, go_on(life, life.resume()));
+    CHECK(life.extents().n_codebooks_read == life.n_heads());
+    CHECK((life.extents().bytes_written == 0) == is_undone);  // the job laid out a layer anew
+    CHECK(life.extents().n_lost == 0);
+    life.engine().destroy_session(0);
+    REQUIRE(life.engine().delete_session("talk").has_value());
+    CHECK(life.kept().n_codebooks == 0);
+    CHECK(life.kept().n_extents == 0);
+  }
+}
+
+TEST_CASE("an imported session's index gets a name that the next start finds") {
+  const SmallModel model("llama", "q8_0");
+  Config config = kept_config(Memory::roomy);
+  const test::TempDir folder("kept_import");
+  std::filesystem::create_directories(folder.path());
+  const std::string path = folder.path() + "/talk.session";
+  SimDisk disk(1);
+  const Said want = keep_one(model, config, disk);
+  config.store.publish_ms = 3;
+  for (const bool is_first : {true, false}) {
+    CAPTURE(is_first);
+    Life life(model, config, disk);
+    if (is_first) {
+      REQUIRE(life.engine().export_session("talk", path.c_str()).has_value());
+      REQUIRE(life.engine().import_session(path.c_str(), "copy").has_value());
+    }
+    const auto resumed = life.engine().resume("copy");
+    REQUIRE(resumed.has_value());
+    CHECK_FALSE(resumed->is_cut_off);
+    life.open.run();
+    CHECK((life.extents().bytes_written == 0) == !is_first);
+    CHECK(life.extents().n_codebooks_read == (is_first ? 0 : life.n_heads()));
+    if (!is_first) require_same(want, go_on(life, resumed->idx));
+  }
+}
+
+TEST_CASE("two sessions may read one index, and one of them replace it") {
+  const SmallModel model("llama", "q8_0");
+  const Config config = kept_config(Memory::roomy);
+  SimDisk disk(1);
+  const Said want = keep_one(model, config, disk);
+  {
+    Life life(model, config, disk);
+    const SessionIdx renamed = life.resume();
+    life.open.run();
+    REQUIRE(life.engine().park(renamed, "other").has_value());
+    const SessionIdx again = life.resume();
+    life.open.run();
+    CHECK(life.extents().n_adopted == 2 * life.n_heads());
+    REQUIRE(life.engine().feed(renamed, test::random_ids(9, 950)).has_value());
+    (void)say(life.engine(), renamed, 20);  // has another one now
+    require_same(want, go_on(life, again));
+    CHECK(life.extents().n_lost == 0);
+    life.engine().destroy_session(renamed);
+    REQUIRE(life.engine().delete_session("other").has_value());
+    (void)go_on(life, again);
+  }
+  Life life(model, config, disk);  // whatever is left of it
+  require_same(want, go_on(life, life.resume()));
+}
+
+// As long as they are wanted, or not, with token ids and without.
+TEST_CASE("whole records of other shapes under an index's keys harm nobody") {
+  const SmallModel model("llama", "q8_0");
+  const Config config = kept_config(Memory::roomy);
+  struct Shape {
+    bool is_as_long;
+    u32 n_tokens;
+    store::Kind kind;
+  };
+  for (const Shape& shape :
+       {Shape{true, 3000, store::Kind::extent}, Shape{false, 0, store::Kind::extent},
+        Shape{true, 0, store::Kind::group}, Shape{true, 3000, store::Kind::codebook},
+        Shape{true, 0, store::Kind::codebook}}) {
+    CAPTURE(shape.is_as_long);
+    CAPTURE(shape.n_tokens);
+    SimDisk disk(1);
+    const Said want = keep_one(model, config, disk);
+    {
+      VirtualClock clock;
+      test::SimIo io(disk, clock, 64);
+      const char* file = "store/sessions.tarn";
+      const auto image = disk.file_bytes(file);
+      store::Label label;
+      REQUIRE(store::parse_label(crc32c_ways()[0], std::span(image).first(kSectorBytes), label) ==
+              store::LabelState::good);
+      test::StoreHarness bench(io, clock, file,
+                               {.file_bytes = image.size(),
+                                .frame_bytes = label.frame_bytes,
+                                .head_bytes_max = 8 * kSectorBytes});
+      REQUIRE(bench.open() == store::Mode::on);
+      std::vector<test::TestRecord> records;
+      const store::RecordIndex& index = bench.store.index();
+      for (u32 i = 0; i < index.n_frames(); ++i) {
+        const store::IndexEntry& entry = index.frame(i);
+        const bool is_such =
+            entry.kind == store::Kind::extent || entry.kind == store::Kind::codebook;
+        if (entry.life != store::Life::published || !is_such) continue;
+        const bool is_of_extent = shape.kind != store::Kind::codebook;
+        if (is_of_extent != (entry.kind == store::Kind::extent)) continue;
+        records.push_back(
+            test::record_of(i, {.payload_bytes = shape.is_as_long ? entry.payload_bytes : 5000,
+                                .n_tokens = shape.n_tokens,
+                                .kind = shape.kind}));
+        records.back().key = entry.key;
+      }
+      REQUIRE(records.size() > 3);
+      for (const test::TestRecord& record : records) {
+        REQUIRE(bench.put(record, store::PutArgs::If::replace));
+      }
+      REQUIRE(bench.flush());
+      bench.close();
+    }
+    Life life(model, config, disk);
+    require_same(want, go_on(life, life.resume()));
+    CHECK(life.extents().bytes_written > 0);
+    CHECK(life.extents().n_lost == 0);
   }
 }
 

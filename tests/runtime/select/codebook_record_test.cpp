@@ -76,9 +76,10 @@ std::optional<CodebookHead> read(std::span<const std::byte> bytes, test::Index& 
 
 bool places_hold(std::span<const std::byte> bytes, const CodebookHead& head,
                  const test::Index& index) {
-  std::vector<u32> counts(head.n_pairs), firsts(head.n_pairs);
+  std::vector<u64> ranges(head.n_pairs);
+  std::vector<u32> firsts(head.n_pairs);
   for (u32 order = 0; order < head.n_orders; ++order) {
-    if (!read_places(bytes, order, index.pq, counts, firsts)) return false;
+    if (!read_places(bytes, order, index.pq, ranges, firsts)) return false;
   }
   return true;
 }
@@ -95,9 +96,10 @@ TEST_CASE("a codebook's record gives the index and the places that were written"
     CHECK(index.region.intact());
     const u64 n_bytes = PqIndex::region_bytes(index.shape);
     CHECK(std::memcmp(index.pq.region(), written.index.pq.region(), n_bytes) == 0);
-    std::vector<u32> counts(head->n_pairs), firsts(head->n_pairs);
+    std::vector<u64> ranges(head->n_pairs);
+    std::vector<u32> firsts(head->n_pairs);
     for (u32 order = 0; order < 2; ++order) {
-      REQUIRE(read_places(written.bytes, order, index.pq, counts, firsts));
+      REQUIRE(read_places(written.bytes, order, index.pq, ranges, firsts));
       CHECK(std::equal(firsts.begin(), firsts.end(),
                        written.firsts.begin() + i64{order} * head->n_pairs));
     }
@@ -144,10 +146,20 @@ TEST_CASE("bytes that are no codebook of that many rows are refused") {
   CHECK(read(with(codes + 2 * kRows - 1, u8{15}), index).has_value());
   const u64 places = codebook_record_bytes(index.shape, kRows, 1);
   const u32 pair = pair_of(written.index.pq, 100);
-  const auto outside = with(places + pair * sizeof(u32), kRows - 20);
-  const auto head = read(outside, index);
-  REQUIRE(head.has_value());
-  CHECK_FALSE(places_hold(outside, *head, index));
+  const u32 first = written.firsts[written.head.n_pairs + pair];
+  for (const u32 place : {first + 1, first - 1, kRows - 20, kRows, ~u32{0}}) {
+    CAPTURE(place);  // over another pair's, or outside
+    const auto wrong = with(places + pair * sizeof(u32), place);
+    const auto head = read(wrong, index);
+    REQUIRE(head.has_value());
+    CHECK_FALSE(places_hold(wrong, *head, index));
+  }
+  // Without an extent nobody asks for its slots.
+  CodebookHead none = written.head;
+  none.n_orders = none.slot_begin = none.slot_end = 0;
+  std::vector<std::byte> bytes(codebook_record_bytes(index.shape, kRows, 0));
+  write_codebook_record(none, written.index.pq, {}, bytes);
+  CHECK(read(bytes, index) == none);
 }
 
 TEST_CASE("no flipped bit of a codebook gives codes or places outside") {
@@ -155,7 +167,7 @@ TEST_CASE("no flipped bit of a codebook gives codes or places outside") {
   CAPTURE(random.seed());
   const Written written(kernels::PqCodeFormat::bytes);
   test::Index index(written.index.shape);
-  u32 n_read = 0, n_refused = 0;
+  u32 n_read = 0, n_held = 0, n_refused = 0;
   for (u32 i = 0; i < 2000; ++i) {
     std::vector<std::byte> bytes = written.bytes;
     for (u64 n = 1 + random.below(3); n > 0; --n) {
@@ -165,10 +177,12 @@ TEST_CASE("no flipped bit of a codebook gives codes or places outside") {
     const auto head = read(bytes, index);
     ++(head ? n_read : n_refused);
     if (!head || !places_hold(bytes, *head, index)) continue;
+    ++n_held;
     for (u32 row = 0; row < kRows; ++row) REQUIRE(index.pq.code(0, row) < kSide);
     for (u32 row = 0; row < kRows; ++row) REQUIRE(index.pq.code(1, row) < kSide);
   }
-  CHECK(n_read > 100);
+  CHECK(n_held > 100);
+  CHECK(n_read > n_held);
   CHECK(n_refused > 100);
 }
 

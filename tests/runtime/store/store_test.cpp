@@ -174,6 +174,21 @@ TEST_CASE("extents give way before all else, the least recently used first") {
   }
 }
 
+TEST_CASE("a manifest takes its frames from extents at the end of the file") {
+  for (const u64 n_frames : {1u, 2u, 3u}) {
+    Box box;
+    auto bench = box.boot(box_limits(12));
+    for (u64 id = 1; id <= 12; ++id) REQUIRE(bench->put(record_of(id, {.kind = Kind::extent})));
+    CHECK(bench->store.index().n_free() == 0);
+    const auto manifest = record_of(
+        20, {.payload_bytes = n_frames * kBoxFrameBytes - kSectorBytes, .kind = Kind::manifest});
+    REQUIRE(bench->put(manifest));
+    CHECK(bench->store.find(manifest.key)->ref.frame_idx == 12 - n_frames);
+    bench->check();
+    bench->close();
+  }
+}
+
 TEST_CASE("a record of many frames takes them from smaller ones, and gives them back") {
   Box box;
   auto bench = box.boot(box_limits(20));
