@@ -98,10 +98,9 @@ void Engine::destroy_session(SessionIdx idx) {
   TARN_ASSERT(s.state != SessionState::free);
   publish_last(s);
   drop_save(s);
-  const auto records = s.is_kept() ? Selector::Records::left : Selector::Records::erased;
   forget_name(s);
   s.sequence.clear();
-  selector_.forget(idx, records);
+  selector_.forget(idx);
   s.n_ids = 0;
   s.state = SessionState::free;
 }

@@ -437,6 +437,7 @@ class Engine final : private StepWatch {
   u64 publish_ns_ = 0;  // 0: when they are parked
   Session* publishing_ = nullptr;
   u32 n_publishing_ = 0;            // slots
+  store::Key publishing_key_{};     // of its index
   bool publishing_answer_ = false;  // one that has ended stands at its end
   u64 n_evictions_told_ = 0;
   std::atomic<bool> is_ending_{false};

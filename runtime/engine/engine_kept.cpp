@@ -46,11 +46,10 @@ void Engine::put_index(const Session& s, SaveArgs& args) const {
   args.n_fed = s.turns.n_fed();
 }
 
-// What lies on disk of them stays for who takes their sessions up; of the others it goes.
+// What manifests name of them stays on the disk, and nothing else.
 void Engine::leave_indexes() {
   for (Session& s : sessions_) {
-    if (s.state == SessionState::free) continue;
-    selector_.forget(idx_of(s), s.is_kept() ? Selector::Records::left : Selector::Records::erased);
+    if (s.state != SessionState::free) selector_.forget(idx_of(s));
   }
 }
 

@@ -177,6 +177,7 @@ Result<Engine::Saved> Engine::park(SessionIdx idx, std::string_view name) {
   const u64 written_before = kv_stream_.store().stats().bytes_written;
   selector_.touch_codebooks(idx);
   TARN_CHECK(kv_stream_.sessions().save(save_args(s, s.sequence.n_slots())));
+  selector_.note_named(idx, selector_.codebooks_key(idx));
   s.answer_ended = false;
   s.published_ns = clock_->now_ns();
   s.n_published = s.sequence.n_slots();
@@ -196,7 +197,6 @@ Result<Engine::Resumed> Engine::resume(std::string_view name) {
   Result<void> taken = take_up(s, manifest);
   if (taken) taken = take_name(idx, name);
   if (!taken) {
-    selector_.forget(idx, Selector::Records::left);  // for who tries it again
     destroy_session(idx);
     return fail(taken.error());
   }
@@ -385,6 +385,7 @@ void Engine::begin_publication(Session& s) {
   publishing_answer_ = std::exchange(s.answer_ended, false);
   n_publishing_ = n_published_slots(s);
   selector_.touch_codebooks(idx_of(s));
+  publishing_key_ = selector_.codebooks_key(idx_of(s));
   sessions.begin_save(save_args(s, n_publishing_));
   (void)sessions.pump();
   take_publication();
@@ -397,6 +398,7 @@ void Engine::take_publication() {
   Session& s = *std::exchange(publishing_, nullptr);
   if (sessions.last()) {
     s.n_published = n_publishing_;
+    selector_.note_named(idx_of(s), publishing_key_);
     return;
   }
   s.answer_ended = s.answer_ended || publishing_answer_;

@@ -165,24 +165,17 @@ select::KeyPages Selector::key_pages(const kv::Sequence& sequence, u32 head, con
 
 // ---- Sessions -------------------------------------------------------------------------------
 
-void Selector::forget(u32 idx, Records records) {
+void Selector::forget(u32 idx) {
   if (!is_on()) return;
   Session& s = session(idx);
-  const store::Key left = records == Records::left ? finished_key(s) : store::Key{};
-  if (left == s.job_key) s.job_key = {};
   drop_job(s);
   s.turn_end = 0;
-  if (s.n_codebooks > 0 && !(s.codebooks[0].key == left)) erase_codebooks(s.codebooks[0].key);
+  erase_codebooks(s, codebooks_key(idx));
   s.n_codebooks = 0;
   s.life.forget();
   for (kv::SlotCache& cache : caches(idx)) cache.clear();
-  forget_extents(s, left);
-}
-
-// Of the index in use, or of one that will be: nothing of it is left to make.
-store::Key Selector::finished_key(const Session& s) {
-  if (s.n_codebooks > 0) return s.codebooks[0].key;
-  return s.life.is_clustering() && !s.has_job ? s.job_key : store::Key{};
+  forget_extents(s);
+  s.named_key = {};
 }
 
 void Selector::truncate(u32 idx, u32 n_tokens) {
@@ -200,7 +193,7 @@ void Selector::truncate(u32 idx, u32 n_tokens) {
   if (!uses) s.n_codebooks = 0;
   if (s.is_restoring && uses) return;  // it has nothing behind the clustered rows yet
   if (s.is_restoring) {
-    erase_codebooks(key);
+    erase_codebooks(s, key);
     drop_job(s);
     return await_clustering(s);
   }
@@ -210,7 +203,7 @@ void Selector::truncate(u32 idx, u32 n_tokens) {
   if (is_undone) {
     s.job_key = key;
   } else {
-    erase_codebooks(key);
+    erase_codebooks(s, key);
   }
   // An index that was not finished yet, or not begun, is another life's or nothing.
   if (!keeps || (s.life.is_dense() && s.has_job)) return;
@@ -302,6 +295,7 @@ bool Selector::take_up(u32 idx, const kv::Sequence& sequence, const KeptIndex& k
   s.input_begin = kept.turn_input_begin;
   s.n_codebooks = kept.n_codebooks;
   s.codebooks = kept.codebooks;
+  s.named_key = codebooks_key(idx);
   for (u32 head = 0; head < args_.plan->select.n_heads; ++head) s.heads[head].forget();
   if (s.n_codebooks > 0 && n_units() > 0) {
     begin_restoring(s);
@@ -322,7 +316,7 @@ Result<void> Selector::swap(Session& s) {
   if (s.target == spare_ && spare_user_ == &s) std::swap(s.heads, spare_);
   // The job may have ended before a cut that undid its swap.
   const u32 first_row = s.life.first_row_clustering();
-  if (first_row == 0 && s.n_codebooks > 0) erase_codebooks(s.codebooks[0].key);
+  if (first_row == 0 && s.n_codebooks > 0) erase_codebooks(s, s.codebooks[0].key);
   if (first_row == 0) s.n_codebooks = 0;
   TARN_ASSERT(s.n_codebooks < kCodebooksMax);
   s.codebooks[s.n_codebooks++] = {.first_row = first_row,

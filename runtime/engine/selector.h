@@ -116,11 +116,12 @@ class Selector {
   std::span<std::byte> extents_memory() const;
 
   // A session begins anew, is cut, or becomes the copy of another one. What lies on disk of an
-  // index is erased, unless a later start may ask for it.
-  enum class Records : u8 { erased, left };
-  void forget(u32 session, Records records = Records::erased);
-  // What owns the records of the session's index; zeros: nothing does.
+  // index goes with it, unless it is what a manifest names.
+  void forget(u32 session);
+  // What owns the records of the session's index; zeros: nothing does. Its manifest names this
+  // owner's from now on, or none: what the one before named goes where it is not in use.
   store::Key codebooks_key(u32 session) const;
+  void note_named(u32 session, const store::Key& key);
   void touch_codebooks(u32 session);  // they are wanted now, of all that may give way
   void truncate(u32 session, u32 n_tokens);
   void copy(u32 from, u32 to, const kv::Sequence& sequence);
@@ -302,7 +303,7 @@ class Selector {
   // selector_extents.cpp
   kv::Extents* extents() const;
   u32 extent_of(const Session& s, u32 head) const;
-  void forget_extents(const Session& s, const store::Key& left = {});
+  void forget_extents(const Session& s);
   void truncate_extents(const Session& s, u32 n_tokens);
   std::span<u32> pair_counters(u32 kv_head) const;
   f32* last_query(u32 session, u32 cache_layer) const;
@@ -322,8 +323,7 @@ class Selector {
 
   // selector_codebooks.cpp
   store::Key draw_key() const;
-  static store::Key finished_key(const Session& s);
-  void erase_codebooks(const store::Key& owner);
+  void erase_codebooks(const Session& s, const store::Key& owner);
   void keep_layer(const Session& s, u32 cache_layer);
   void find_layer(Session& s, u32 cache_layer);
   bool has_codes(const Session& s, u32 cache_layer) const;

@@ -21,7 +21,7 @@ void Selector::start_job(Session& s, const kv::Sequence& sequence, bool is_rebui
   s.has_job = n_units() > 0;
   s.target = nullptr;
   s.n_units_done = 0;
-  erase_codebooks(std::exchange(s.job_key, draw_key()));
+  erase_codebooks(s, std::exchange(s.job_key, draw_key()));
   if (is_rebuild) return;
   for (u32 head = 0; head < args_.plan->select.n_heads; ++head) s.heads[head].forget();
 }
@@ -31,7 +31,7 @@ void Selector::drop_job(Session& s) {
   s.first_row = s.n_rows = 0;
   s.target = nullptr;
   s.n_units_done = s.n_units_found = s.n_units_due = s.waits_at = 0;
-  erase_codebooks(std::exchange(s.job_key, {}));
+  erase_codebooks(s, std::exchange(s.job_key, {}));
   if (spare_user_ == &s) spare_user_ = nullptr;
 }
 

@@ -1,6 +1,7 @@
 // What a clustering has made, on disk for a later start: an index that is taken up with its extents
 // takes the reading of its codes, where a clustering reads all KV several times.
 #include <cstring>
+#include <utility>
 
 #include "platform/base/assert.h"
 #include "runtime/engine/selector_parts.h"
@@ -17,8 +18,9 @@ store::Key Selector::draw_key() const {
   return extents()->draw_key();
 }
 
-void Selector::erase_codebooks(const store::Key& owner) {
-  if (extents() == nullptr || owner == store::Key{}) return;
+// Where no manifest names them.
+void Selector::erase_codebooks(const Session& s, const store::Key& owner) {
+  if (extents() == nullptr || owner == store::Key{} || owner == s.named_key) return;
   for (u32 head = 0; head < args_.plan->select.n_heads; ++head) {
     extents()->erase_codebook(owner, head);
   }
@@ -70,8 +72,7 @@ void Selector::find_layer(Session& s, u32 cache_layer) {
     const u32 head = cache_layer * args_.spec->n_kv_heads + kv_head;
     PqIndex& pq = s.target[head].pq;
     const auto record = memory.first(extents()->read_codebook(s.owner(), head, memory));
-    if (!select::read_codebook_record(record, s.n_rows, pq)) return;
-    adopt_extent(s, head, record);
+    if (select::read_codebook_record(record, s.n_rows, pq)) adopt_extent(s, head, record);
   }
 }
 
@@ -120,6 +121,13 @@ void Selector::adopt_extent(const Session& s, u32 head, std::span<const std::byt
 
 store::Key Selector::codebooks_key(u32 idx) const {
   return is_on() && session(idx).n_codebooks > 0 ? session(idx).codebooks[0].key : store::Key{};
+}
+
+void Selector::note_named(u32 idx, const store::Key& key) {
+  if (!is_on()) return;
+  Session& s = session(idx);
+  const store::Key before = std::exchange(s.named_key, key);
+  if (!(before == codebooks_key(idx)) && !(before == s.job_key)) erase_codebooks(s, before);
 }
 
 void Selector::touch_codebooks(u32 idx) {

@@ -19,12 +19,15 @@ u32 Selector::extent_of(const Session& s, u32 head) const {
   return idx_of(s) * args_.plan->select.n_heads + head;
 }
 
-// But those of this owner, which stay on the disk.
-void Selector::forget_extents(const Session& s, const store::Key& left) {
+// Those that a manifest names stay on the disk.
+void Selector::forget_extents(const Session& s) {
   if (extents() == nullptr) return;
   for (u32 head = 0; head < args_.plan->select.n_heads; ++head) {
     const u32 extent = extent_of(s, head);
-    if (!(left == store::Key{}) && extents()->name(extent).owner == left) {
+    const bool is_named = !(s.named_key == store::Key{}) &&
+                          extents()->is_of(extent, &s.heads[head]) &&
+                          extents()->name(extent).owner == s.named_key;
+    if (is_named) {
       extents()->leave(extent);
     } else {
       extents()->forget(extent);

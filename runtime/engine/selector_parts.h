@@ -31,6 +31,7 @@ struct Selector::Session {
   u32 n_codebooks = 0;    // of the index in use
   std::array<KeptIndex::Codebook, kCodebooksMax> codebooks{};
   store::Key job_key{};       // that owns what the job writes
+  store::Key named_key{};     // that a manifest names
   bool has_turned = false;    // a job was triggered, or began to serve, in the step under way
   bool is_rebuild = false;    // or an extension: the index serves meanwhile
   bool has_job = false;       // triggered, and units are left

@@ -87,7 +87,6 @@ struct Session {
   u64 published_ns = 0;
   DrawnTails tails{};
   std::string_view name() const { return {name_text.data(), name_bytes}; }
-  bool is_kept() const { return name_bytes > 0 && revision > 0; }  // a manifest may name it
 
   // The first slot whose KV a row that selects has computed: from there on it is not what the
   // tokens say, so its pages have names that nobody else can ask for.

@@ -241,14 +241,15 @@ std::optional<u32> RecordIndex::last_evictable_window(u32 n, Takes takes) const 
 // takes the last: where manifests lie.
 std::optional<u32> RecordIndex::evictable_run(u32 n, bool is_manifest) {
   std::optional<u32> begin;
-  if (is_manifest) begin = last_evictable_window(n, Takes::extents);
+  const bool has_extents = orders_[0].oldest != kNoFrame;
+  if (has_extents && is_manifest) begin = last_evictable_window(n, Takes::extents);
   if (!begin && n == 1) {
     const u32 victim = orders_[0].oldest != kNoFrame ? orders_[0].oldest : orders_[1].oldest;
     if (victim == kNoFrame) return std::nullopt;
     evict(victim);
     return victim;
   }
-  if (!begin) begin = evictable_window(n, Takes::extents);
+  if (!begin && has_extents) begin = evictable_window(n, Takes::extents);
   if (!begin) begin = evictable_window(n, Takes::all_but_manifests);
   if (!begin) begin = evictable_window(n, Takes::all);
   if (!begin) return std::nullopt;

@@ -324,20 +324,23 @@ TEST_CASE("where there is write budget for codes alone, codes alone are found ag
   CHECK(n_found > 0);
 }
 
-TEST_CASE("a close in the middle of a job, or behind an undone swap, leaves what was published") {
+TEST_CASE("a close leaves what was published, whatever has befallen the session since") {
   const SmallModel model("llama", "q8_0");
   const Config config = kept_config(Memory::roomy);
-  for (const bool is_undone : {false, true}) {
-    CAPTURE(is_undone);
+  enum class Since { job, undone, undone_at_once, renamed };
+  for (const Since since : {Since::job, Since::undone, Since::undone_at_once, Since::renamed}) {
+    CAPTURE(static_cast<u32>(since));
     SimDisk disk(1);
     const Said want = keep_one(model, config, disk);
     {
       Life life(model, config, disk);
       const SessionIdx session = life.resume();
-      (void)say(life.engine(), session, 5);
-      if (is_undone) {
+      if (since != Since::undone_at_once) (void)say(life.engine(), session, 5);
+      if (since == Since::renamed) REQUIRE(life.engine().keep(session, "other").has_value());
+      if (since == Since::undone || since == Since::undone_at_once) {
         REQUIRE(life.engine().truncate(session, kPrompt + 1).has_value());
-      } else {
+      }
+      if (since == Since::job) {
         REQUIRE(life.engine().feed(session, test::random_ids(9, 950)).has_value());
         REQUIRE(life.engine().generate(session, {.max_tokens = 2, .ignore_end = true}).has_value());
         const u64 n_written = life.extents().bytes_written;
@@ -348,13 +351,36 @@ TEST_CASE("a close in the middle of a job, or behind an undone swap, leaves what
     CHECK(life.kept().n_codebooks == life.n_heads());
     require_same(want, go_on(life, life.resume()));
     CHECK(life.extents().n_codebooks_read == life.n_heads());
-    CHECK((life.extents().bytes_written == 0) == is_undone);  // the job laid out a layer anew
+    CHECK((life.extents().bytes_written == 0) == (since != Since::job));  // it laid out a layer
     CHECK(life.extents().n_lost == 0);
     life.engine().destroy_session(0);
     REQUIRE(life.engine().delete_session("talk").has_value());
     CHECK(life.kept().n_codebooks == 0);
     CHECK(life.kept().n_extents == 0);
   }
+}
+
+TEST_CASE("a close leaves nothing that no manifest names") {
+  const SmallModel model("llama", "q8_0");
+  const Config config = kept_config(Memory::roomy);
+  SimDisk disk(1);
+  {
+    Life life(model, config, disk);
+    const SessionIdx session = life.open.session_with(test::random_ids(7, kPrompt));
+    (void)say(life.engine(), session, 2);  // triggered, and not in use
+    REQUIRE(life.engine().park(session, "talk").has_value());
+    life.open.run();
+    CHECK(life.kept().n_codebooks == life.n_heads());
+  }
+  Life life(model, config, disk);
+  CHECK(life.kept().n_codebooks == 0);
+  CHECK(life.kept().n_extents == 0);
+  const SessionIdx session = life.resume();
+  (void)say(life.engine(), session, 20);
+  CHECK(life.kept().n_codebooks == life.n_heads());
+  life.engine().destroy_session(session);  // and was not published since
+  CHECK(life.kept().n_codebooks == 0);
+  CHECK(life.kept().n_extents == 0);
 }
 
 TEST_CASE("an imported session's index gets a name that the next start finds") {
