@@ -1,5 +1,5 @@
 // Goal    as store_random_test.cpp.
-// Method  12,000 seeds, and each edge of a record's life and each fault at least 100 times.
+// Method  15,000 seeds, and each edge of a record's life and each fault at least 100 times.
 #include <doctest/doctest.h>
 
 #include "tests/sim/store_random.h"
@@ -10,7 +10,7 @@ namespace {
 
 TEST_CASE("random lives of a store on faulty disks") {
   RandomRunCounts counts;
-  run_random_lives(seed_from_environment(), 12'000, counts);
+  run_random_lives(seed_from_environment(), 15'000, counts);
   check_counts(counts, 100);
 }
 
