@@ -5,7 +5,8 @@
 //         random time, one after the other, until one comes to the end; their memory has frames for
 //         a seventh of the KV, so that they write, evict and read groups all the time. Most lives
 //         end unharmed once the prompt is on disk, so that most kills meet groups that are being
-//         written; in every eighth one the answer and the park are killed, too. When a page
+//         written; in every eighth one the answer and the park are killed, too, and another eighth's
+//         memory has room for extents, so that its index is kept. When a page
 //         was last computed, and what the disk was about, stands in shared memory. Work is measured
 //         in the children's CPU time: on a busy machine they stand still now and then, and lose
 //         nothing by it. TARN_PARK_KILLS asks for more than the slice.
@@ -30,6 +31,7 @@ constexpr u32 kAnswer = 40;
 constexpr u32 kPagesMax = 128;
 constexpr u64 kFrameBytes = 8192;  // a group of the model's KV
 constexpr u32 kFrames = 28;        // of 190 groups
+constexpr u32 kManyFrames = 250;
 constexpr u64 kLostNsMax = 5'000'000'000;
 
 struct Shared {
@@ -43,12 +45,14 @@ struct Shared {
   // Of the last child, as they stood between two steps.
   u64 bytes_spilled, bytes_loaded, n_evictions;
   u32 n_storing, n_loading;  // groups that were on their way
+  u64 n_laid_out, n_found;   // bytes of extents and codes, and heads that were found again
 };
 
 // What all children did, and what was under way when they were killed.
 struct Moved {
   u64 bytes_spilled = 0, bytes_loaded = 0, n_evictions = 0;
   u64 n_kills_storing = 0, n_kills_loading = 0;
+  u64 n_kills_laid_out = 0, n_found = 0;
 };
 
 void note_moves(const KvStream& kv, volatile Shared* shared) {
@@ -58,6 +62,8 @@ void note_moves(const KvStream& kv, volatile Shared* shared) {
   shared->n_evictions = stats.n_evictions;
   shared->n_storing = kv.residency().n(kv::Where::storing);
   shared->n_loading = kv.residency().n(kv::Where::loading);
+  shared->n_laid_out = kv.extents().stats().bytes_written;
+  shared->n_found = kv.extents().stats().n_adopted;
 }
 
 void add_moves(const volatile Shared* shared, bool was_killed, Moved* moved) {
@@ -66,6 +72,8 @@ void add_moves(const volatile Shared* shared, bool was_killed, Moved* moved) {
   moved->n_evictions += shared->n_evictions;
   moved->n_kills_storing += was_killed && shared->n_storing > 0;
   moved->n_kills_loading += was_killed && shared->n_loading > 0;
+  moved->n_kills_laid_out += was_killed && shared->n_laid_out > 0;
+  moved->n_found += shared->n_found;
 }
 
 void forget_moves(volatile Shared* shared) {
@@ -74,6 +82,8 @@ void forget_moves(volatile Shared* shared) {
   shared->n_evictions = 0;
   shared->n_storing = 0;
   shared->n_loading = 0;
+  shared->n_laid_out = 0;
+  shared->n_found = 0;
 }
 
 // Of a process, its own with 0.
@@ -84,7 +94,7 @@ u64 cpu_ns(pid_t process) {
   return static_cast<u64>(spent.tv_sec) * 1'000'000'000 + static_cast<u64>(spent.tv_nsec);
 }
 
-Config config_of(const std::string& folder, bool selects) {
+Config config_of(const std::string& folder, bool selects, u32 n_frames = kFrames) {
   Config config = test::small_config();
   config.context_tokens = 2048;
   config.page_tokens = kPage;
@@ -93,7 +103,7 @@ Config config_of(const std::string& folder, bool selects) {
   config.store.sessions = !folder.empty();
   config.store.publish_ms = 5;
   config.store.quota_bytes = kGiB;
-  if (!folder.empty()) config.kv_memory_bytes = kFrames * kFrameBytes;
+  if (!folder.empty()) config.kv_memory_bytes = n_frames * kFrameBytes;
   test::set_text(config.store.path, folder);
   if (!selects) return config;
   config.select.method = SelectMethod::pq;
@@ -177,6 +187,10 @@ TEST_CASE("killed with -9 at any moment, a kept session goes on, and says the sa
   REQUIRE(memory != MAP_FAILED);
   auto* shared = static_cast<volatile Shared*>(memory);
   const test::TempDir folder("park_crash");
+  {
+    test::OpenEngine roomy(model.path(), config_of(folder.path(), true, kManyFrames));
+    REQUIRE(roomy.engine.plan().tiers.extents.is_on());
+  }
   u64 n_kills = 0, n_ends = 0, n_taken_up = 0;
   u64 lost_ns_max = 0, n_gone_on = 0;
   std::vector<u64> page_at_ns(kPagesMax);  // when the last child was killed
@@ -184,6 +198,7 @@ TEST_CASE("killed with -9 at any moment, a kept session goes on, and says the sa
   Moved moved;
   while (n_kills < n_kills_wanted || n_ends == 0) {
     const bool selects = n_ends % 2 == 1, kills_answers = n_ends % 8 >= 6;
+    const u32 n_frames = n_ends % 8 == 7 ? kManyFrames : kFrames;
     folder.remove();
     std::memset(memory, 0, sizeof(Shared));
     std::fill(page_at_ns.begin(), page_at_ns.end(), u64{0});
@@ -191,7 +206,7 @@ TEST_CASE("killed with -9 at any moment, a kept session goes on, and says the sa
       const u32 n_ready = shared->n_ready;
       forget_moves(shared);
       const pid_t child = fork();
-      if (child == 0) live(model.path(), config_of(folder.path(), selects), shared);
+      if (child == 0) live(model.path(), config_of(folder.path(), selects, n_frames), shared);
       // While it starts, or at any moment of its work.
       const bool waits = random.below(8) != 0;
       int status = 0;
@@ -236,11 +251,15 @@ TEST_CASE("killed with -9 at any moment, a kept session goes on, and says the sa
   CHECK(moved.n_evictions > kFrames);
   if (n_kills_wanted >= 100) CHECK(moved.n_kills_storing >= n_kills_wanted / 8);
   if (n_kills_wanted >= 100) CHECK(moved.n_kills_loading >= 5);
+  if (n_kills_wanted >= 500) CHECK(moved.n_kills_laid_out >= 5);
+  if (n_kills_wanted >= 500) CHECK(moved.n_found >= 5);
   MESSAGE(n_kills, " kills in ", n_ends, " lives, of them ", moved.n_kills_storing,
           " while groups were written and ", moved.n_kills_loading, " while they were read; ",
           moved.bytes_spilled, " B spilled, ", moved.bytes_loaded, " B loaded, ", moved.n_evictions,
           " evictions; ", n_taken_up, " times taken up, ", n_gone_on, " of them within an answer, ",
-          lost_ns_max / 1'000'000, " ms of work lost at most");
+          lost_ns_max / 1'000'000, " ms of work lost at most; ", moved.n_kills_laid_out,
+          " kills behind or within the writing of an index, of which ", moved.n_found,
+          " heads were found again");
   munmap(memory, sizeof(Shared));
 }
 
