@@ -32,7 +32,7 @@ void write_codebook_record(const CodebookHead& head, const PqIndex& index,
   TARN_ASSERT(out.size() >= codebook_record_bytes(shape, head.n_rows, head.n_orders));
   std::memcpy(out.data(), &head, sizeof head);
   index.write_codebook(out.subspan(sizeof head, codebook_bytes));
-  std::memcpy(out.data() + sizeof head + codebook_bytes, firsts.data(), firsts.size_bytes());
+  std::ranges::copy(std::as_bytes(firsts), out.subspan(sizeof head + codebook_bytes).begin());
 }
 
 std::optional<CodebookHead> read_codebook_record(std::span<const std::byte> bytes, u32 n_rows,
