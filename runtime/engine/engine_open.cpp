@@ -266,8 +266,10 @@ Result<void> Engine::load(const OpenArgs& args) {
 }
 
 void Engine::close() {
-  if (kv_stream_.keeps_sessions()) end_publication();
-  if (kv_stream_.keeps_sessions()) leave_indexes();
+  if (kv_stream_.keeps_sessions()) {
+    end_publication();
+    leave_indexes();
+  }
   workers_.stop();
   kv_stream_.close();
   // The thread that closes may be another than the engine's (of an Instance it is not). What a lost

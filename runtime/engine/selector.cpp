@@ -189,7 +189,7 @@ void Selector::truncate(u32 idx, u32 n_tokens) {
   const bool was_used = !s.life.is_dense();
   const bool keeps = s.life.truncate(n_tokens);
   const bool uses = keeps && !s.life.is_dense();
-  const store::Key key = uses || s.n_codebooks == 0 ? store::Key{} : s.codebooks[0].key;
+  const store::Key key = uses ? store::Key{} : codebooks_key(idx);
   if (!uses) s.n_codebooks = 0;
   if (s.is_restoring && uses) return;  // it has nothing behind the clustered rows yet
   if (s.is_restoring) {

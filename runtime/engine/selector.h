@@ -50,6 +50,7 @@
 #include "runtime/kv/slot_cache.h"
 #include "runtime/model/model_spec.h"
 #include "runtime/plan/plan.h"
+#include "runtime/select/codebook_record.h"
 #include "runtime/select/head_index.h"
 
 namespace tarn::engine {
@@ -328,7 +329,8 @@ class Selector {
   void find_layer(Session& s, u32 cache_layer);
   bool has_codes(const Session& s, u32 cache_layer) const;
   bool has_extents(const Session& s, u32 cache_layer) const;
-  void adopt_extent(const Session& s, u32 head, std::span<const std::byte> record);
+  void adopt_extent(const Session& s, u32 head, const select::CodebookHead& saved,
+                    std::span<const std::byte> record);
 
   u32 choose(const Head& head, const select::KeyPages& keys, std::span<u32> slots, u32 worker_idx);
   void attend_chosen(const Head& head, const SlotSource& source, std::span<const u32> slots,

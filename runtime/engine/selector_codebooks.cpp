@@ -1,12 +1,10 @@
 // What a clustering has made, on disk for a later start: an index that is taken up with its extents
 // takes the reading of its codes, where a clustering reads all KV several times.
-#include <cstring>
 #include <utility>
 
 #include "platform/base/assert.h"
 #include "runtime/engine/selector_parts.h"
 #include "runtime/engine/take.h"
-#include "runtime/select/codebook_record.h"
 
 namespace tarn::engine {
 
@@ -72,7 +70,8 @@ void Selector::find_layer(Session& s, u32 cache_layer) {
     const u32 head = cache_layer * args_.spec->n_kv_heads + kv_head;
     PqIndex& pq = s.target[head].pq;
     const auto record = memory.first(extents()->read_codebook(s.owner(), head, memory));
-    if (select::read_codebook_record(record, s.n_rows, pq)) adopt_extent(s, head, record);
+    const auto saved = select::read_codebook_record(record, s.n_rows, pq);
+    if (saved) adopt_extent(s, head, *saved, record);
   }
 }
 
@@ -97,12 +96,11 @@ bool Selector::has_extents(const Session& s, u32 cache_layer) const {
 }
 
 // The extent that the record of a head says, whose codes are there.
-void Selector::adopt_extent(const Session& s, u32 head, std::span<const std::byte> record) {
+void Selector::adopt_extent(const Session& s, u32 head, const select::CodebookHead& saved,
+                            std::span<const std::byte> record) {
   const kv::ExtentShape& shape = extents()->shape();
   const PqIndex& pq = s.target[head].pq;
   const Window slots = extent_slots(s, pq, args_.plan->group_shape.page_tokens);
-  select::CodebookHead saved;
-  std::memcpy(&saved, record.data(), sizeof saved);
   const bool has_slots = saved.slot_begin == slots.slot_begin && saved.slot_end == slots.slot_end;
   const bool has_shape =
       saved.record_tokens == shape.record_tokens && saved.slot_bytes == shape.slot_bytes;
@@ -114,9 +112,9 @@ void Selector::adopt_extent(const Session& s, u32 head, std::span<const std::byt
     const std::span<u32> firsts = extents()->firsts(extent, order);
     if (!select::read_places(record, order, pq, ranges, firsts)) return;
   }
-  (void)extents()->adopt(extent, slots.slot_begin, slots.slot_end, n_orders,
-                         {.owner = s.owner(), .version = saved.extent_version, .head = head},
-                         &s.target[head]);
+  extents()->adopt(extent, slots.slot_begin, slots.slot_end, n_orders,
+                   {.owner = s.owner(), .version = saved.extent_version, .head = head},
+                   &s.target[head]);
 }
 
 store::Key Selector::codebooks_key(u32 idx) const {

@@ -242,7 +242,7 @@ std::optional<store::RecordRef> Extents::find(const store::Key& key, store::Kind
   return has_sector || kind == store::Kind::codebook ? std::optional(found->ref) : std::nullopt;
 }
 
-bool Extents::adopt(u32 head, u32 slot_begin, u32 slot_end, u32 n_orders, const Name& name,
+void Extents::adopt(u32 head, u32 slot_begin, u32 slot_end, u32 n_orders, const Name& name,
                     const void* index) {
   const u32 record_tokens = args_.shape.record_tokens, n_tokens = slot_end - slot_begin;
   begin(head, slot_begin, slot_end, name);
@@ -262,9 +262,7 @@ bool Extents::adopt(u32 head, u32 slot_begin, u32 slot_end, u32 n_orders, const 
     }
   }
   finish(head, index);
-  const bool is_adopted = heads_[head].n_orders > 0;
-  stats_.n_adopted += is_adopted;
-  return is_adopted;
+  stats_.n_adopted += heads_[head].n_orders > 0;
 }
 
 // Begins a request when there is room for it; where it cannot, its reading has lost one more.

@@ -112,9 +112,9 @@ class Extents {
   // It is whole, and of the index at this address.
   void finish(u32 head, const void* index);
   // In place of begin() to finish(): the records of this name are there already, and firsts() as
-  // they were in n_orders of them. Waits for the disk. False, and they are erased, where not even
-  // the first order is whole.
-  bool adopt(u32 head, u32 slot_begin, u32 slot_end, u32 n_orders, const Name& name,
+  // they were in n_orders of them. Waits for the disk. Where not even the first order is whole they
+  // are erased, and the head has no extent.
+  void adopt(u32 head, u32 slot_begin, u32 slot_end, u32 n_orders, const Name& name,
              const void* index);
   void forget(u32 head);
   void leave(u32 head);  // likewise, but its records stay for who adopts them
