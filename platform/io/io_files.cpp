@@ -162,14 +162,17 @@ Result<void> IoFileTable::allocate(IoFile file, u64 bytes) const {
   if (error == 0 && ftruncate(fd, length) != 0) error = errno;
   if (error == 0) return {};
   const char* hint = "the file cannot be given its size";
-  if (error == ENOSPC) hint = "no room on the disk for the file: ask for fewer bytes or free some";
+  if (error == ENOSPC) hint = "no room on the disk for the file: free some, or ask for fewer bytes "
+           "(store.quota_bytes; -c)";
   if (error == EDQUOT)
-    hint = "this user's disk quota is too small for the file: raise it or ask for fewer bytes";
+    hint =
+        "this user's disk quota is too small for the file: raise it, or ask for fewer bytes "
+        "(store.quota_bytes; -c)";
   if (error == EROFS) hint = "the file system is read-only: mount it writable, or use another one";
   if (error == EFBIG)
     hint =
-        "the file system or the file-size limit (ulimit -f) forbids so large a file: ask for fewer "
-        "bytes";
+        "the file system or the file-size limit (ulimit -f) forbids so large a file: raise the "
+        "limit, or ask for fewer bytes (store.quota_bytes; -c)";
   return fail({.status = Status::io_failed,
                .hint = hint,
                .figures = {{{"errno", static_cast<u64>(error)}, {"bytes", bytes}}}});

@@ -96,8 +96,8 @@ Result<bool> lock_all(const ReserveArgs& args, std::span<std::byte> bytes) {
   getrlimit(RLIMIT_MEMLOCK, &limit);
   return fail({.status = Status::over_budget,
                .hint = "{0} bytes of memory cannot be locked with RLIMIT_MEMLOCK at {1}: raise it "
-                       "(ulimit -l, or LimitMEMLOCK= in the unit), or set lock to \"try\" or "
-                       "\"off\"",
+                       "(ulimit -l, or LimitMEMLOCK= in the unit), or set memory.lock "
+                       "(--lock) to \"try\" or \"off\"",
                .detail = Detail(args.name),
                .figures = {{{"bytes", bytes.size()},
                             {"RLIMIT_MEMLOCK", limit.rlim_cur},

@@ -28,7 +28,7 @@ using ChoiceNames = std::span<const char* const>;
 inline constexpr const char* kKvTypeNames[] = {"f16", "q8_0", "q4_0"};
 inline constexpr const char* kLockNames[] = {"off", "try", "require"};
 inline constexpr const char* kEmbeddingNames[] = {"memory", "disk"};
-inline constexpr const char* kIsaNames[] = {"auto", "generic", "avx2", "avx512", "neon"};
+inline constexpr const char* kIsaNames[] = {"auto", "generic", "avx2", "avx512"};
 inline constexpr const char* kDeviceNames[] = {"auto", "cpu", "cuda"};
 inline constexpr const char* kIoNames[] = {"auto", "uring", "threads"};
 

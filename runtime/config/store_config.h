@@ -15,6 +15,7 @@ namespace tarn {
 
 inline constexpr u64 kStoreBytesMax = 16384 * kGiB;
 inline constexpr u64 kStoreFrameBytesMax = 64 * kMiB;
+inline constexpr u64 kKeptTokensMax = u64{1} << 30;
 inline constexpr char kSessionsFile[] = "sessions.tarn";  // in the folder, where sessions are kept
 
 struct StoreConfig {
@@ -24,6 +25,7 @@ struct StoreConfig {
   u64 frame_bytes = 0;
   u32 requests_max = 256;
   bool sessions = false;
+  u64 kept_tokens = 0;
   bool extents = true;
   u32 publish_ms = 1000;
 
@@ -39,8 +41,8 @@ template <class Self, class Visitor>
 void StoreConfig::visit_fields(Self& self, Visitor& on) {
   on("store.path", self.path, "folder of the store, made with mode 0700; empty: no store");
   on("store.quota_bytes", self.quota_bytes, u64{0}, kStoreBytesMax,
-     "what the store may take of the disk, all of it at once; needed with a path, and no less "
-     "than a file with kept sessions has");
+     "ceiling of the store's file, which gets its size at the start, as tarn plan says; needed "
+     "with a path, and no less than a file with kept sessions has");
   on("store.daily_write_bytes", self.daily_write_bytes, u64{0}, kStoreBytesMax,
      "what may be written in a day, so that the disk does not wear out; 0: no limit");
   on("store.frame_bytes", self.frame_bytes, u64{0}, kStoreFrameBytesMax,
@@ -49,6 +51,9 @@ void StoreConfig::visit_fields(Self& self, Visitor& on) {
   on("store.requests_max", self.requests_max, u64{1}, u64{256}, "records on their way at one time");
   on("store.sessions", self.sessions,
      "keep sessions: they can be saved and taken up after a restart; needs a path");
+  on("store.kept_tokens", self.kept_tokens, u64{0}, kKeptTokensMax,
+     "tokens of kept sessions, all together, that the file has room for beside the open ones'; the "
+     "longest unused give way to newer ones; 0: as many as kv.context_tokens");
   on("store.extents", self.extents,
      "write what selection by pairs of codes reads twice more, in orders it is read in: fewer "
      "requests a token, and up to three times the space, where the quota has it");

@@ -312,8 +312,9 @@ void Engine::tell_evictions() {
   const u64 n = kv_stream_.store().index().n_manifests_evicted();
   if (n == n_evictions_told_) return;
   log_.warning(
-      "%llu kept sessions gave way to newer ones in the store: raise store.quota_bytes, or delete "
-      "those that are done with (tarn sessions delete)",
+      "%llu kept sessions gave way to newer ones in the store: raise store.kept_tokens, and "
+      "store.quota_bytes where it is less than that takes, or delete those that are done with "
+      "(tarn sessions delete)",
       static_cast<unsigned long long>(n - n_evictions_told_));
   n_evictions_told_ = n;
 }

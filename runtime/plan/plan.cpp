@@ -451,8 +451,12 @@ Result<void> check_tiers(const Inputs& inputs, const Plan& whole) {
   }
   if (inputs.config->select.method == SelectMethod::oracle) {
     return refuse(Status::unsupported,
-                  "the oracle reads every key of KV in memory alone: set select.method to another "
-                  "one, raise kv.memory_bytes, or lower -c (kv.context_tokens)",
+                  inputs.config->store.sessions
+                      ? "the oracle reads every key of KV in memory alone, and kept sessions have "
+                        "theirs in the store: set select.method to another one, or store.sessions "
+                        "to false"
+                      : "the oracle reads every key of KV in memory alone: set select.method to "
+                        "another one, raise kv.memory_bytes, or lower -c (kv.context_tokens)",
                   "select.method", needed, {});
   }
   return {};

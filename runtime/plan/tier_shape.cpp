@@ -171,14 +171,15 @@ Result<void> check_quota(const StoreConfig& store, const store::Cut& cut) {
 }
 
 // All groups of the context must find a place: in the store, or, where no session is kept there, in
-// memory. A generation that found none would end in the middle.
+// memory. A generation that found none would end in the middle. So must those that kept sessions
+// were promised.
 Result<void> check_room(const StoreConfig& store, u64 frame_bytes, u64 n_frames, u64 n_needed) {
   const u64 least_bytes = store::kFramesBegin + n_needed * frame_bytes;
   if (n_frames >= n_needed) return {};
   return fail({.status = Status::invalid_config,
                .hint = "the context's KV finds no room in the store: raise store.quota_bytes to "
                        "least_bytes (--store takes half of what its disk has free), or lower -c "
-                       "(kv.context_tokens)",
+                       "(kv.context_tokens) or store.kept_tokens",
                .detail = Detail("store.quota_bytes"),
                .figures = {{{"quota_bytes", store.quota_bytes}, {"least_bytes", least_bytes}}}});
 }
@@ -226,11 +227,16 @@ Result<void> cut_store(const model::ModelSpec& spec, const Config& config, const
   const store::RecordShape codebook{.payload_bytes = keeps ? inputs.codebook_bytes : 0};
   TARN_TRY(const u64 frame_bytes, frame_bytes_of(config, inputs, record.record_bytes()));
   TARN_CHECK(check_quota(config.store, inputs.cut));
-  // What the context needs, and where sessions are kept as much again; the quota is a ceiling.
-  const u64 records = u64{inputs.groups_max} * (keeps ? 2 : 1) + kSpareRecords;
-  const u64 n_manifests = keeps ? u64{2} * inputs.sessions_max + kManifestsSpare : 0;
-  u64 n_frames_wanted =
-      records * record.frames(frame_bytes) + n_manifests * manifest.frames(frame_bytes);
+  // What the context needs, and what kept sessions do; the quota is a ceiling.
+  const u64 kept_tokens = keeps ? config.store.kept_tokens : 0;
+  const u64 n_kept = kept_tokens != 0 ? ceil_div(kept_tokens, page_tokens) * spec.n_cache_layers
+                     : keeps          ? inputs.groups_max
+                                      : 0;
+  const u64 n_manifests = keeps ? u64{2} * inputs.sessions_max + kManifestsSpare +
+                                      ceil_div(kept_tokens, inputs.context_tokens)
+                                : 0;
+  u64 n_frames_wanted = (inputs.groups_max + n_kept + kSpareRecords) * record.frames(frame_bytes) +
+                        n_manifests * manifest.frames(frame_bytes);
   const u64 spare = spare_bytes(spec, config, inputs, shape->n_frames);
   // Without room on the disk they would push out what has no other copy.
   for (u32 n_orders = kv::kExtentOrdersMax; n_orders > 0; --n_orders) {
@@ -254,7 +260,8 @@ Result<void> cut_store(const model::ModelSpec& spec, const Config& config, const
       std::min(config.store.quota_bytes,
                store::kFramesBegin + std::max(n_frames_wanted, n_frames_kept) * frame_bytes);
   const u64 n_in_memory = keeps ? 0 : std::min(shape->n_frames, inputs.groups_max);
-  const u64 n_needed = (inputs.groups_max - n_in_memory) * record.frames(frame_bytes) +
+  const u64 n_asked = kept_tokens != 0 ? n_kept : 0;  // by default they are kept as room allows
+  const u64 n_needed = (inputs.groups_max - n_in_memory + n_asked) * record.frames(frame_bytes) +
                        n_manifests * manifest.frames(frame_bytes);
   const u64 file_bytes = std::max(shape->disk_bytes, store::kFramesBegin);
   TARN_CHECK(check_room(config.store, frame_bytes, (file_bytes - store::kFramesBegin) / frame_bytes,

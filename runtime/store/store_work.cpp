@@ -35,10 +35,10 @@ const char* write_failure_hint(i64 result) {
   switch (-result) {
     case ENOSPC:
       return "the disk is full: nothing is written to the store until it is opened again; free "
-             "some, or lower store.quota_bytes";
+             "some, or move the folder to another disk (store.path)";
     case EDQUOT:
       return "this user's disk quota is used up: nothing is written to the store until it is "
-             "opened again; raise the quota, or lower store.quota_bytes";
+             "opened again; raise the quota, or move the folder to another disk (store.path)";
     case EROFS:
       return "the store's file system has become read-only, as it does after errors: nothing is "
              "written until it is opened again; check the disk, and mount it writable";

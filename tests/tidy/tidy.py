@@ -20,6 +20,7 @@ SOURCES = (".h", ".cpp", ".c", ".cu")
 LINES_MAX = 1000
 LINES_THINK = 600
 COLUMNS_MAX = 100
+PROSE_COLUMNS_MAX = 120
 
 TOP_LEVEL = {
     "runtime", "kernels", "platform", "configs", "tools", "tests", "toolchain", "CMakeLists.txt",
@@ -310,6 +311,17 @@ def check_columns(tree):
                 formatted = "clang-format on" in line
             if formatted and len(line) > COLUMNS_MAX:
                 yield path, number, f"{len(line)} columns, {COLUMNS_MAX} at most"
+    for path in tree.files:
+        if not path.endswith(".md"):
+            continue
+        is_code = False  # code, tables and what has no blank to break at may be wide
+        for number, line in tree.lines(path):
+            if line.lstrip().startswith("```"):
+                is_code = not is_code
+            has_blank = " " in line[:PROSE_COLUMNS_MAX].strip()
+            is_prose = has_blank and not is_code and not line.startswith("|")
+            if is_prose and len(line) > PROSE_COLUMNS_MAX:
+                yield path, number, f"{len(line)} columns, {PROSE_COLUMNS_MAX} at most: wrap it"
 
 
 @rule("white-space")

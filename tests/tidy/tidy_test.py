@@ -92,6 +92,7 @@ SAMPLES = [
     ("columns", "runtime/kv/bad.cpp", "// " + "x" * 98 + "\n"),
     ("columns", "runtime/kv/bad.cpp",
      "// clang-format off\n// clang-format on\n// " + "x" * 98 + "\n"),
+    ("columns", "configs/README.md", "word " * 24 + "x\n"),
     ("white-space", "runtime/kv/bad.cpp", "// x \n"),
     ("white-space", "runtime/kv/bad.cpp", "// x\r\n"),
     ("white-space", "runtime/kv/bad.cpp", "// x"),
@@ -111,6 +112,7 @@ SAMPLES = [
 ALLOWED = [
     ("columns", "runtime/kv/good.cpp",
      "// clang-format off\n// " + "x" * 98 + "\n// clang-format on\n"),
+    ("columns", "configs/README.md", "| " + "x " * 80 + "|\n```\n" + "x " * 80 + "x\n```\n"),
     ("todo", "runtime/kv/good.cpp", f"// {TODO}(#12): later\n"),
     ("binary", "tests/golden/small.bin", "\0" * 100),
     ("binary", "tools/builtin/logbook.gguf", "\0" * 100_000),

@@ -9,7 +9,7 @@ Result<IoBackend*> uring_backend_create(const IoConfig&, std::span<std::byte>) {
   return fail({.status = Status::unsupported,
                .hint =
                    "this build has no io_uring: install liburing-dev and configure again, or set "
-                   "io to \"threads\""});
+                   "io.backend (--io) to \"threads\""});
 }
 
 }  // namespace tarn

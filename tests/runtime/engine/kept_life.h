@@ -27,6 +27,7 @@ struct KeptHow {
   u32 publish_ms = 0;
   u64 quota_bytes = kGiB;
   u64 daily_write_bytes = 0;
+  u64 kept_tokens = 0;
   SelectConfig select{};
 };
 
@@ -58,6 +59,7 @@ inline Config kept_config(const KeptHow& how, bool keeps) {
   config.store.publish_ms = how.publish_ms;
   config.store.quota_bytes = how.quota_bytes;
   config.store.daily_write_bytes = how.daily_write_bytes;
+  config.store.kept_tokens = how.kept_tokens;
   if (how.few_frames) config.kv_memory_bytes = 28 * 8192;
   set_text(config.store.path, "store");
   return config;

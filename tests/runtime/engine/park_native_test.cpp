@@ -337,6 +337,49 @@ TEST_CASE("sessions that gave way to newer ones are told in the log, each once")
   CHECK(told.n_warnings > 1);
 }
 
+TEST_CASE("as many sessions stay as the store was told to keep, not as the context is long") {
+  const SmallModel model("llama", "q8_0");
+  constexpr u32 kSessions = 40, kTokens = 90, kPages = ceil_div(kTokens, test::kKeptPage);
+  const auto name_of = [](u32 i) { return "talk " + std::to_string(i); };
+  struct Case {
+    const char* name;
+    u64 kept_tokens;
+    bool all_stay;
+  };
+  constexpr Case kCases[] = {
+      {"by default", 0, false},
+      {"all of them", u64{kSessions} * kPages * test::kKeptPage, true},
+      {"a quarter of them", u64{kSessions} * kPages * test::kKeptPage / 4, false},
+  };
+  for (const Case& c : kCases) {
+    const std::string name = c.name;
+    CAPTURE(name);
+    SimDisk disk(1);
+    const How how{.kept_tokens = c.kept_tokens};
+    {
+      Life life(model, how, disk);
+      for (u32 i = 0; i < kSessions; ++i) {
+        const SessionIdx session = create(life);
+        REQUIRE(life.engine().feed(session, test::random_ids(700 + i, kTokens)).has_value());
+        life.open.run();
+        REQUIRE(life.engine().park(session, name_of(i)).has_value());
+        life.engine().destroy_session(session);
+      }
+    }
+    Life life(model, how, disk);
+    u32 n_whole = 0;
+    for (u32 i = 0; i < kSessions; ++i) {
+      const auto resumed = life.engine().resume(name_of(i));
+      if (!resumed) continue;
+      n_whole += resumed->n_computed == kTokens - 1;
+      life.engine().destroy_session(resumed->idx);
+    }
+    MESSAGE(name << ": " << n_whole << " of " << kSessions << " stayed");
+    CHECK((n_whole == kSessions) == c.all_stay);
+    CHECK(n_whole >= std::min(kSessions, static_cast<u32>(c.kept_tokens / kTokens)));
+  }
+}
+
 TEST_CASE("power is lost while a prompt is read: what was published is there, and all is right") {
   const SmallModel model("llama", "q8_0");
   const std::vector<u32> ids = test::random_ids(9, 900);

@@ -216,6 +216,39 @@ TEST_CASE("what fits stays in memory, and the quota bounds the file") {
   CHECK_FALSE(planned(model, config).has_value());
 }
 
+TEST_CASE("the file has room for the kept tokens that it was asked for, or the plan is refused") {
+  const ShapedModel model(test::kLlama31Of8B);
+  Config config = with_store();
+  config.context_tokens = 8192;
+  config.store.sessions = true;
+  const auto disk_bytes = [&](u64 kept_tokens) {
+    config.store.kept_tokens = kept_tokens;
+    const Result<Plan> plan = planned(model, config);
+    REQUIRE(plan.has_value());
+    return plan->disk_bytes;
+  };
+  const u64 kv_bytes = kGroupBytes * 32 / config.page_tokens;  // of a token
+  const u64 by_default = disk_bytes(0), as_much = disk_bytes(8192), eight = disk_bytes(8 * 8192);
+  CHECK(as_much >= 2 * 8192 * kv_bytes);
+  CHECK(as_much <= by_default + by_default / 50);  // the sessions' pages that are not full
+  CHECK(eight >= as_much + 7 * 8192 * kv_bytes);
+  CHECK(eight <= as_much + 7 * 8192 * kv_bytes * 11 / 10);
+  // Promised is promised: what the error asks for is enough, to the byte.
+  config.store.quota_bytes = eight / 2;
+  const Result<Plan> refused = planned(model, config);
+  REQUIRE_FALSE(refused.has_value());
+  CHECK(std::string(refused.error().detail.c_str()) == "store.quota_bytes");
+  CHECK(std::string(refused.error().hint).find("store.kept_tokens") != std::string::npos);
+  config.store.quota_bytes = refused.error().figures[1].value;
+  CHECK(planned(model, config).has_value());
+  --config.store.quota_bytes;
+  CHECK_FALSE(planned(model, config).has_value());
+  // Without kept sessions nobody asks.
+  config.store.sessions = false;
+  config.store.quota_bytes = 64 * kGiB;
+  CHECK(disk_bytes(u64{1} << 30) == disk_bytes(0));
+}
+
 TEST_CASE("a file with kept sessions is never made shorter, nor cut anew") {
   const ShapedModel model(test::kLlama31Of8B);
   Config config = with_store();
