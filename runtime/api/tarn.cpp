@@ -463,8 +463,12 @@ int32_t tarn_session_run(tarn_session* session, const tarn_generate_options* opt
     tarn_session_cancel(session);
   } while (event.type != TARN_EVENT_DONE);
   if (event.status == TARN_OK) return TARN_OK;
-  return report(Error{.status = static_cast<Status>(event.status),
-                      .hint = "the generation ended with an error"});
+  Error error{.status = static_cast<Status>(event.status),
+              .hint = "the generation ended with an error"};
+  const Result<void> why =
+      call.run([](Engine& engine, SessionIdx idx) { return engine.given_up(idx); });
+  if (!why) error.hint = why.error().hint;
+  return report(error);
 }
 
 int32_t tarn_session_cancel(tarn_session* session) {

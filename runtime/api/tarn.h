@@ -65,10 +65,11 @@ typedef enum tarn_status {
   TARN_INVALID_MODEL = 2,   /* the model file contradicts itself or the format */
   TARN_OVER_BUDGET = 3,     /* the plan does not fit; the text says what to lower, and to what */
   TARN_DEVICE_LOST = 4,     /* the GPU is gone; only a new process can use it again */
-  TARN_IO_FAILED = 5,       /* the system refused a read; the text has errno and offset */
+  TARN_IO_FAILED = 5,       /* a read or a write failed, or what lies there is damaged */
   TARN_INTERNAL = 6,        /* one of our assertions failed; this engine is dead */
-  TARN_INVALID_REQUEST = 7, /* this model cannot serve what was asked */
-  TARN_WOULD_BLOCK = 8,     /* nothing yet, or a bounded queue is full; try again */
+  TARN_INVALID_REQUEST = 7, /* the call, or what it names, cannot be served as it is */
+  TARN_WOULD_BLOCK = 8,     /* nothing yet, or something bounded is used up now: try again, or
+                               free what the text says */
   TARN_CANCELLED = 9,       /* the request was cancelled by its owner */
   TARN_UNSUPPORTED = 10,    /* valid, but not known to this build; the text says what */
   TARN_NOT_FINITE = 11,     /* the model produced a logit that is not a number */
@@ -108,8 +109,9 @@ typedef struct tarn_options {
 /* Reserves every byte the engine will use and reads the weights, or fails having kept nothing. */
 TARN_API int32_t tarn_open(const tarn_options* options, tarn_engine** engine_out);
 /* Cancels what runs, joins the threads, gives the memory back. NULL is allowed. Sessions die with
- * it. Calls of other threads that are inside come back with TARN_CANCELLED first; none may begin
- * any more. Not from the callback of tarn_session_run, which is such a call.
+ * it; of kept ones the store has what was published, so call tarn_session_save first. Calls of
+ * other threads that are inside come back with TARN_CANCELLED first; none may begin any more. Not
+ * from the callback of tarn_session_run, which is such a call.
  * An engine that is dead is given up, not freed: its parked threads still stand in its memory. */
 TARN_API void tarn_close(tarn_engine* engine);
 
@@ -158,7 +160,7 @@ typedef struct tarn_engine_status {
   uint32_t n_sessions, sessions_max;
   uint32_t n_vocab;
   uint64_t context_tokens; /* KV slots planned for in all */
-  uint64_t kv_groups_free, kv_groups_max;
+  uint64_t kv_groups_free, kv_groups_max; /* a group is kv.page_tokens slots of one layer */
   uint64_t n_params;
   uint64_t weights_bytes; /* of the file's tensors */
   uint64_t load_ns;       /* reading the weights */
@@ -167,7 +169,8 @@ typedef struct tarn_engine_status {
   uint64_t prefill_ns, decode_ns;            /* time in steps with, and without, prefill rows */
   uint64_t weight_bytes_read, kv_bytes_read; /* by all steps */
   char select[16];  /* which K and V a step reads: full, pq, ... (select.method) */
-  int32_t verified; /* 1: exact. 0: lossy, and nobody has measured it on this model */
+  int32_t verified; /* 1: exact, or as tarn verify has passed it with this model and these settings
+                       (select.verified). 0: lossy, and nobody has */
   /* How fast the GPU reads its own memory and the host's, measured when the engine was opened; 0 on
    * the CPU, or where the GPU reaches no host memory. */
   uint64_t gpu_bytes_per_s, gpu_shared_bytes_per_s;
@@ -189,7 +192,8 @@ enum {
 
 /* Ids of `text` (any bytes) into ids_out. n_out is the count, also when ids_max is too small: then
  * the answer is TARN_INVALID_REQUEST and nothing was written; ids_max = 0 asks for the count. One
- * call takes 256 KiB of text at most: cut longer ones at line breaks. */
+ * call takes 8 bytes of text for each token of the context, 16 KiB at least and
+ * engine.text_bytes_max (256 KiB) at most: cut longer ones at line breaks. */
 TARN_API int32_t tarn_tokenize(tarn_engine* engine, const char* text, uint64_t text_bytes,
                                uint32_t flags, uint32_t* ids_out, uint64_t ids_max,
                                uint64_t* n_out);
@@ -202,8 +206,10 @@ TARN_API int32_t tarn_is_end(tarn_engine* engine, uint32_t token);
 
 /* ---- Sessions ------------------------------------------------------------------------------- */
 
+/* An empty one. TARN_WOULD_BLOCK: engine.sessions_max are open. */
 TARN_API int32_t tarn_session_create(tarn_engine* engine, tarn_session** session_out);
-/* Cancels, and gives the KV back. NULL is allowed. */
+/* Cancels, and gives the KV back. NULL is allowed. What is kept of it under a name stays: an answer
+ * that had ended is published first (with store.publish_ms > 0), else what was before. */
 TARN_API void tarn_session_destroy(tarn_session* session);
 
 /* Appends tokens. KV for them is set aside at once, or nothing happens (TARN_WOULD_BLOCK: other
@@ -211,7 +217,7 @@ TARN_API void tarn_session_destroy(tarn_session* session);
  * in the background from now on; the last one waits for what comes next. Not while the session
  * generates. */
 TARN_API int32_t tarn_session_feed(tarn_session* session, const uint32_t* ids, uint64_t n_ids);
-/* tokenize and feed in one call, of 256 KiB of text at most. */
+/* tokenize and feed in one call, with the limits and errors of both. */
 TARN_API int32_t tarn_session_feed_text(tarn_session* session, const char* text,
                                         uint64_t text_bytes, uint32_t flags);
 
@@ -272,7 +278,8 @@ typedef struct tarn_event {
   uint32_t text_bytes;  /* TEXT */
   char text[512];       /* TEXT; terminated, may hold zero bytes before its end */
   int32_t finish;       /* DONE */
-  int32_t status;       /* DONE: a tarn_status, 0 unless finish is TARN_FINISH_ERROR */
+  int32_t status;       /* DONE: a tarn_status, 0 unless finish is TARN_FINISH_ERROR; then
+                           tarn_session_wait has the text, until the session goes on */
   uint32_t n_tokens;    /* DONE: generated */
   uint64_t prefill_ns;  /* DONE: from the first feed since the last DONE to the first token */
   uint64_t decode_ns;   /* DONE: from the first token to the last */
@@ -288,7 +295,8 @@ TARN_API int32_t tarn_session_generate(tarn_session* session,
 TARN_API int32_t tarn_session_poll(tarn_session* session, int32_t timeout_ms,
                                    tarn_event* event_out);
 /* The same with a callback, on this thread, until DONE. A non-zero return cancels: then DONE alone
- * follows, whose finish is CANCELLED unless the generation had come to its end by then. */
+ * follows, whose finish is CANCELLED unless the generation had come to its end by then. Returns
+ * what tarn_session_generate did, or DONE's status. */
 typedef int32_t (*tarn_event_fn)(void* context, const tarn_event* event);
 TARN_API int32_t tarn_session_run(tarn_session* session, const tarn_generate_options* options,
                                   tarn_event_fn on_event, void* context);
@@ -317,27 +325,34 @@ TARN_API int32_t tarn_session_tokens(tarn_session* session, uint64_t begin, uint
  * then, and the next feed or generate computes what is missing. */
 TARN_API int32_t tarn_session_wait(tarn_session* session, int32_t timeout_ms);
 
-/* Keeps the first n_tokens. Not while the session generates. */
+/* Keeps the first n_tokens. TARN_INVALID_REQUEST: it generates, or has fewer. TARN_IO_FAILED: its
+ * KV could not be read back, and is computed anew. */
 TARN_API int32_t tarn_session_truncate(tarn_session* session, uint64_t n_tokens);
-/* A second session with the same tokens and the same KV; full groups are shared, not copied. Not
- * while the session generates or computes. */
+/* A second session with the same tokens and the same KV; full groups are shared, not copied.
+ * TARN_INVALID_REQUEST: it generates or computes. TARN_WOULD_BLOCK: engine.sessions_max are open,
+ * or other sessions hold the KV now. */
 TARN_API int32_t tarn_session_fork(tarn_session* session, tarn_session** session_out);
 
 /* ---- Sessions that outlive the engine ------------------------------------------------------- */
 
 /* They need store.path, store.quota_bytes and store.sessions = true in the configuration. A name is
- * 1 to 128 bytes, and belongs to one open session at a time. What is kept is a cache on disk: the
- * longest unused gives way when its quota is full, and is then TARN_NOT_FOUND or computed anew. */
+ * 1 to 128 bytes, and belongs to one open session at a time. What is kept is a cache on disk with
+ * room for store.kept_tokens beside the open ones: the longest unused gives way when it is full,
+ * and is then TARN_NOT_FOUND or computed anew. Names are yours to remember; `tarn sessions --store
+ * DIR --json` lists them while no engine has the folder open. */
 
 /* From now on the session's work is published under this name while it goes on, and when an answer
  * ends: a crash costs what it did in the last store.publish_ms and one step, and of an answer that
  * is being generated the tokens behind the last full page (kv.page_tokens). Where a step of a
  * prompt waits for the disk longer than it computes, it takes up to twice the time in which the
- * disk reads what lies there. */
+ * disk reads what lies there. TARN_INVALID_REQUEST: no sessions are kept, or the name is not one or
+ * another open session's. */
 TARN_API int32_t tarn_session_keep(tarn_session* session, const char* name);
 /* The same, and all of the session is on disk, where it outlives a power cut, when this returns.
  * Also while it computes or generates: it goes on afterwards. What lies on disk already is not
- * written again. */
+ * written again. Errors as before, and TARN_IO_FAILED: the disk refused it, or is off;
+ * TARN_WOULD_BLOCK: the store is full of what open sessions hold, or the day's writes are used up
+ * (store.daily_write_bytes). What was kept before is there still then. */
 TARN_API int32_t tarn_session_save(tarn_session* session, const char* name);
 
 typedef struct tarn_restored {
@@ -346,22 +361,25 @@ typedef struct tarn_restored {
   uint64_t n_tokens;   /* as in tarn_session_info */
   uint64_t n_computed; /* of them; the rest is being computed anew */
   uint64_t turn_begin; /* where what was fed last begins: with cut_off, to be gone on with by
-                          truncating to its end and generating with the same options */
-  uint64_t took_ns;
+                          truncating to its end, which is turn_begin and the number of ids that
+                          were fed, and generating with the same options */
+  uint64_t took_ns;    /* of this call */
 } tarn_restored;
 /* A new session that goes on where the one of this name was published last, bit for bit, kept under
  * the same name. (With a select.method other than "full" it does so under the settings that it was
  * kept with; under others, or where a part of its KV is lost, what selection left in it is computed
  * anew, exactly, and an index made of all there is.) TARN_NOT_FOUND: there is none;
- * TARN_INVALID_REQUEST: it is of another model or of other settings, and the text says which;
- * TARN_IO_FAILED: it is damaged. restored_out may be NULL. */
+ * TARN_INVALID_REQUEST: it is of another model or of other settings, and the text says which, or
+ * it is open, or longer than the context; TARN_WOULD_BLOCK: engine.sessions_max are open, or other
+ * sessions hold the KV now; TARN_IO_FAILED: it is damaged. restored_out may be NULL. */
 TARN_API int32_t tarn_session_restore(tarn_engine* engine, const char* name,
                                       tarn_session** session_out, tarn_restored* restored_out);
 
 /* A saved session as one file, to be kept elsewhere or imported by another engine: as it was saved
  * last, tokens and what the store has of its KV. The file bears its name when it is whole and on
- * the disk, and takes the place of what had that name; a failure leaves nothing there. These three
- * calls hold up all sessions of the engine until they end. */
+ * the disk, and takes the place of what had that name; a failure leaves nothing there.
+ * TARN_NOT_FOUND: there is none of this name; TARN_IO_FAILED: reading it, or writing, failed. These
+ * three calls hold up all sessions of the engine until they end. */
 TARN_API int32_t tarn_session_export(tarn_engine* engine, const char* name, const char* path);
 /* Takes an exported session into the store, under `name`, or its own name where that is NULL; it is
  * then restored like any other. Every byte is checked first: TARN_INVALID_REQUEST: it is of another
@@ -370,7 +388,8 @@ TARN_API int32_t tarn_session_export(tarn_engine* engine, const char* name, cons
  * from those only whom you would give the store itself. */
 TARN_API int32_t tarn_session_import(tarn_engine* engine, const char* path, const char* name);
 /* A saved session, of no open one's name, goes from the store, with the KV that no other saved
- * session shares; what it lay in is written over by and by. */
+ * session shares; its bytes stay in the store's file until they are written over. TARN_NOT_FOUND:
+ * there is none; TARN_INVALID_REQUEST: it is open. */
 TARN_API int32_t tarn_session_delete(tarn_engine* engine, const char* name);
 
 #ifdef __cplusplus

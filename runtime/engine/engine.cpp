@@ -572,7 +572,7 @@ void Engine::consume_logits(Session& s, u32 position, u32 logits_row) {
                                           .candidates = candidates_,
                                           .sorted_window = sorted_window_,
                                           .saved = saved_logits_});
-  if (!sampled) return finish(s, Finish::error, sampled.error().status);
+  if (!sampled) return give_up(s, sampled.error());
   if (s.n_generated < s.forced.size()) sampled->token = s.forced[s.n_generated];
   accept_token(s, *sampled);
 }

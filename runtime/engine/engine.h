@@ -118,6 +118,7 @@ class Engine final : private StepWatch {
   Result<void> generate(SessionIdx idx, const GenerateParams& params);
   Result<void> truncate(SessionIdx idx, u32 n_tokens);
   Result<SessionIdx> fork(SessionIdx idx);
+  Result<void> given_up(SessionIdx idx) const;  // why the session's last work ended, if it failed
   // Ids of `text`, and the bytes of a token; in buffers that the next call overwrites.
   Result<std::span<const u32>> encode(std::string_view text, text::EncodeOptions options);
   std::string_view piece(u32 token);

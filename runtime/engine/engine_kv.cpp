@@ -31,10 +31,16 @@ void Engine::give_up(Session& s, const Error& error) {
   std::array<char, 512> text{};
   format_error(error, text.data(), text.size());
   log_.warning("session %u: %s", static_cast<u32>(&s - sessions_.data()), text.data());
-  if (s.state == SessionState::generating) return finish(s, Finish::error, error.status);
   s.given_up = {error.status, error.hint};
+  if (s.state == SessionState::generating) return finish(s, Finish::error, error.status);
   s.state = SessionState::idle;
   s.fed_ns = 0;
+}
+
+Result<void> Engine::given_up(SessionIdx idx) const {
+  const GivenUp& why = sessions_[idx].given_up;
+  if (why.status != Status::ok) return is_given_up(why);
+  return {};
 }
 
 // A part of it could not be read back. What stands before it stays, and so do the tokens: the next

@@ -22,11 +22,6 @@ Unexpected is_lost() {
                    "to use the GPU again"});
 }
 
-Unexpected is_given_up(const GivenUp& why) {
-  const bool is_full = why.status == Status::would_block;
-  return fail({.status = is_full ? Status::invalid_request : why.status, .hint = why.hint});
-}
-
 Unexpected is_closing() {
   return fail({.status = Status::cancelled, .hint = "the engine is being closed"});
 }

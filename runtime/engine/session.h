@@ -44,11 +44,16 @@ struct GenerateParams {
   std::span<const u32> forced{};
 };
 
-// Why what was fed last is not computed: no event says it. Its tokens stay, for what comes next.
+// Why what was fed last is not computed, or a generation ended: an event has no room for it. The
+// tokens stay, for what comes next.
 struct GivenUp {
   Status status = Status::ok;
   const char* hint = "";
 };
+inline Unexpected is_given_up(const GivenUp& why) {
+  const bool is_full = why.status == Status::would_block;
+  return fail({.status = is_full ? Status::invalid_request : why.status, .hint = why.hint});
+}
 
 struct Session {
   SessionState state = SessionState::free;

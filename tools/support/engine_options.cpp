@@ -207,7 +207,9 @@ void EngineOptions::add_to(CLI::App& command, bool model_required) {
       ->check(CLI::IsMember(select_names()));
   command
       .add_option("--store", store_dir,
-                  "directory for KV that the budget, or kv.memory_bytes, does not hold")
+                  "folder (mode 0700) for KV that the budget, or kv.memory_bytes, does not hold, "
+                  "and for kept sessions: takes what -c needs, store.quota_bytes at most, or else "
+                  "half of what its disk has free")
       ->check(is_not_empty);
   command.add_option("-t,--threads", n_threads, "worker threads (default: one per physical core)");
   command.add_option("--isa", isa, "instruction set of the kernels (default auto)")
@@ -216,8 +218,11 @@ void EngineOptions::add_to(CLI::App& command, bool model_required) {
       ->check(CLI::IsMember(names_of(kIoNames)));
   command.add_option("--lock", lock, "lock the memory against swapping (default try)")
       ->check(CLI::IsMember(names_of(kLockNames)));
-  command.add_option("--config", config_path,
-                     "configuration file (TOML; keys: configs/README.md); options go over it");
+  command
+      .add_option("--config", config_paths,
+                  "configuration file (TOML; keys: configs/README.md); options go over it, and "
+                  "where there are several, a later one over an earlier one")
+      ->allow_extra_args(false);
   // What llama.cpp's users write by habit must not pass as something else.
   command
       .add_option_function<std::string>(
@@ -239,10 +244,10 @@ u64 automatic_budget_bytes(u64 available_bytes, const DeviceFacts& device) {
 Config EngineOptions::config() const {
   Config config;
   config.lock = LockChoice::attempt;
-  if (!config_path.empty()) {
-    // The file is checked as a whole, and it may ask for what needs a folder.
-    if (!store_dir.empty()) set_store(config, store_dir);
-    config = value_of(config_from_toml(read_file(config_path), config));
+  // A file is checked as a whole, and it may ask for what needs a folder.
+  if (!config_paths.empty() && !store_dir.empty()) set_store(config, store_dir);
+  for (const std::string& path : config_paths) {
+    config = value_of(config_from_toml(read_file(path), config));
   }
   if (context_tokens) config.context_tokens = *context_tokens;
   if (n_threads) config.n_threads = *n_threads;

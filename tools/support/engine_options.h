@@ -21,7 +21,7 @@ namespace tarn::tools {
 
 struct EngineOptions {
   std::string model;
-  std::string config_path;
+  std::vector<std::string> config_paths;  // a later file goes over an earlier one
   std::string budget = "auto";  // bytes, or auto: what is available minus a headroom
   std::optional<u64> context_tokens;
   std::optional<u32> n_threads;

@@ -102,7 +102,7 @@ std::string command_of(const Options& o) {
   give("--ctk", o.kv_types.front());
   give_number("--k", o.k);
   give_number("--context-min", o.context_min);
-  give("--config", o.config_path);
+  for (const std::string& path : o.config_paths) give("--config", path);
   give("--store", o.store_dir);
   give("--kv-memory", o.kv_memory);
   give_other("--np", o.parallels, "1");

@@ -163,8 +163,10 @@ int run_command_line(int argc, char** argv) {
       "1024,8192,32768), with --store also full and PQCache over it, time to first tokens at "
       "every -p, and write a report with plots to this HTML file");
   app.add_option("--k-list", budgets, "with --long: values of --k")->capture_default_str();
-  app.add_option("--config", o.config_path,
-                 "configuration file (TOML; keys: configs/README.md), as select.k_tokens");
+  app.add_option("--config", o.config_paths,
+                 "configuration file (TOML; keys: configs/README.md), as select.k_tokens; of "
+                 "several, a later one goes over an earlier one")
+      ->allow_extra_args(false);
   app.add_option("-t,--threads", o.threads, "worker threads (default: one per physical core)");
   app.add_option("--isa", o.isa, "instruction set of the kernels")->capture_default_str();
   app.add_option("--io", o.io, "how files are read: auto, uring, threads")->capture_default_str();

@@ -80,7 +80,7 @@ Config config_of(const Options& options, const Setup& setup, u64 context_tokens,
   engine.kv_type = setup.kv_type;
   engine.n_threads = setup.n_threads;
   engine.rows_max = setup.n_ubatch;
-  engine.config_path = options.config_path;
+  engine.config_paths = options.config_paths;
   engine.select = setup.select;
   engine.store_dir = options.store_dir;
   engine.context_tokens = context_tokens;

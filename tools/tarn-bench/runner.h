@@ -26,7 +26,7 @@ struct Options {
   std::optional<u32> k;   // select.k_tokens
   std::optional<u32> context_min;  // select.context_min
   bool wants_recall = false;       // of rows by selection, against oracle
-  std::string config_path;         // of the keys that no option sets
+  std::vector<std::string> config_paths;  // of the keys that no option sets
   std::string isa = "auto", io = "auto", budget = "auto", device = "auto";
   u32 repetitions = 5;
   u32 delay_s = 0;

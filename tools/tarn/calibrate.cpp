@@ -282,6 +282,7 @@ void add_calibrate(CLI::App& app) {
       "\nExamples:\n"
       "  tarn calibrate -m model.gguf -o box.toml           reads 4096 tokens twice\n"
       "  tarn run -m model.gguf --select pq --config box.toml -f book.txt\n"
+      "  tarn run -m model.gguf --config profile.toml --config box.toml -f book.txt\n"
       "\nA clustering then makes as many updates of its centroids as take --share percent of the\n"
       "prefill's time, 3 at least and 300 at most: a function of the length and of what was\n"
       "measured here, so the same prompt gives the same answer however busy the box is.\n");

@@ -109,12 +109,13 @@ void run(RunCommand& command) {
   Config config = command.engine.config();
   const bool keeps = !command.session.empty();
   if (keeps) keep_sessions(config);
-  const bool is_sized_here = config.context_tokens == 0 && command.options.max_tokens > 0;
+  const bool is_sized = config.context_tokens != 0;  // by -c or the configuration
+  const bool is_sized_here = !is_sized && command.options.max_tokens > 0;
   if (is_sized_here) {
     config.context_tokens =
         context_for(command.engine.model, prompt.size(), command.options.max_tokens);
   }
-  if (keeps && !command.engine.context_tokens) {
+  if (keeps && !is_sized) {
     config.context_tokens = std::max(config.context_tokens, kSessionTokens);
   }
   if (is_sized_here) warn_of_full_context(command, prompt.size(), config.context_tokens);
@@ -202,8 +203,10 @@ void add_run(CLI::App& app) {
   sub->add_option(
          "--session", command->session,
          "keep the conversation under this name in --store DIR: the next run goes on where "
-         "this one ends, or is stopped, or crashes. When the store is full, the session not used "
-         "for longest gives way")
+         "this one ends, or is stopped, or crashes. Each command's prompt is the next input; one "
+         "that was cut off goes on when it is repeated as it was. Has room for 8192 tokens at "
+         "least, unless -c or the configuration says how many. When the store is full, the session "
+         "not used for longest gives way (store.kept_tokens)")
       ->check(is_not_empty);
   command->prompt_option = text;
   text->excludes(file)->excludes(ids);

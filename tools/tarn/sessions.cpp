@@ -210,7 +210,10 @@ void add_sessions(CLI::App& app) {
   sub->add_flag("--json", command->json, "the list as one JSON object on standard output");
 
   sub->add_subcommand("list", "what the folder keeps, as without a command");
-  CLI::App* gone = sub->add_subcommand("delete", "a session, and KV that no other one shares");
+  CLI::App* gone = sub->add_subcommand(
+      "delete",
+      "a session, and KV that no other one shares; its bytes stay in the file until they are "
+      "written over");
   gone->add_option("NAME", command->name, "the session's")->required();
   CLI::App* out =
       sub->add_subcommand("export", "a session to a file, which bears its name when it is whole");
