@@ -93,6 +93,14 @@ TEST_CASE("whoever waits for a prefill that is given up is told so, and what com
   CHECK(std::string(tarn_error_text()).find("file") != std::string::npos);
   CHECK(tarn_session_wait(session, 0) == TARN_IO_FAILED);
   CHECK(n_tokens_of(session) == 64 + 65);
+  const std::string why = tarn_error_text();
+  // A generation's event has no text, but its caller gets the same one.
+  tarn_generate_options options = TARN_INIT(tarn_generate_options);
+  options.max_tokens = 2;
+  CHECK(tarn_session_run(session, &options, nullptr, nullptr) == TARN_IO_FAILED);
+  CHECK(tarn_error_text() == why);
+  CHECK(tarn_session_wait(session, 0) == TARN_IO_FAILED);
+  CHECK(tarn_error_text() == why);
   tarn_session* fork = nullptr;
   REQUIRE(tarn_session_fork(session, &fork) == TARN_OK);
   CHECK(tarn_session_wait(fork, 0) == TARN_IO_FAILED);  // it has no more than its source

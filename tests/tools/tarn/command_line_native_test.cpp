@@ -91,6 +91,10 @@ const Case kCases[] = {
      {"run", "-m", "MODEL", "-p", "a", "-n", "2", "--json", "--select", "compare-pqcache/quest"},
      0,
      "\"select\": \"quest\""},
+    {"a later configuration over an earlier one",
+     {"plan", "-m", "MODEL", "--config", "PROFILE", "--config", "BOX"},
+     0,
+     "for 192 tokens of context; budget 1.00 GiB"},
     {"kept sessions without a folder",
      {"plan", "-m", "MODEL", "-c", "256", "--config", "KEEPS"},
      78,
@@ -131,7 +135,8 @@ const Case kCases[] = {
 // The models, log books and other files that command lines name.
 struct Files {
   const test::TempFile model{"model.gguf"}, nan{"nan.gguf"}, book{"book.jsonl"},
-      prose{"prose.jsonl"}, noise{"noise.bin"}, keeps{"keeps.toml"};
+      prose{"prose.jsonl"}, noise{"noise.bin"}, keeps{"keeps.toml"}, profile{"profile.toml"},
+      box{"box.toml"};
   const test::TempDir store{"command_line"}, open{"command_line_open"};
 
   Files() {
@@ -150,6 +155,10 @@ struct Files {
     tools::write_file(noise.path(), "noise\n", 6);
     const std::string toml = "[store]\nsessions = true\n";
     tools::write_file(keeps.path(), toml.data(), toml.size());
+    const std::string both = "memory.budget_bytes = '1GiB'\nkv.context_tokens = 128\n";
+    const std::string one = "[kv]\ncontext_tokens = 192\n";
+    tools::write_file(profile.path(), both.data(), both.size());
+    tools::write_file(box.path(), one.data(), one.size());
   }
   // The model with a weight that is no number in its last vector.
   void write_nan_model() const {
@@ -164,15 +173,17 @@ struct Files {
     tools::write_file(nan.path(), bytes.data(), bytes.size());
   }
   std::string path_of(const std::string& word) const {
-    return word == "MODEL"   ? model.path()
-           : word == "NAN"   ? nan.path()
-           : word == "BOOK"  ? book.path()
-           : word == "PROSE" ? prose.path()
-           : word == "NOISE" ? noise.path()
-           : word == "KEEPS" ? keeps.path()
-           : word == "STORE" ? store.path()
-           : word == "OPEN"  ? open.path()
-                             : word;
+    return word == "MODEL"     ? model.path()
+           : word == "NAN"     ? nan.path()
+           : word == "BOOK"    ? book.path()
+           : word == "PROSE"   ? prose.path()
+           : word == "NOISE"   ? noise.path()
+           : word == "KEEPS"   ? keeps.path()
+           : word == "STORE"   ? store.path()
+           : word == "OPEN"    ? open.path()
+           : word == "PROFILE" ? profile.path()
+           : word == "BOX"     ? box.path()
+                               : word;
   }
 };
 
