@@ -115,6 +115,7 @@ class KvStream {
   bool is_moving() const { return is_on_ && (!mover_.idle() || sessions_.is_busy()); }
   // Sessions in the store; off where the plan keeps none.
   SessionStore& sessions() { return sessions_; }
+  const SessionStore& sessions() const { return sessions_; }
   bool keeps_sessions() const { return sessions_.is_on(); }
   // The first page of the sequence of which a part is lost, once reads under way have ended;
   // n_groups() where none is.
