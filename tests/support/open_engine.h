@@ -21,9 +21,10 @@ namespace tarn::test {
 // A model of `arch` ("llama", "qwen2", "qwen3") whose matrices are of one type, 1024 tokens.
 class SmallModel {
  public:
-  SmallModel(const std::string& arch, const std::string& type, u64 seed = 1)
-      : file_(arch + "_" + type + "_" + std::to_string(seed) + ".gguf") {
-    synth::SynthShape shape{.name = "small", .n_layers = 2, .n_vocab = 1024};
+  SmallModel(const std::string& arch, const std::string& type, u64 seed = 1, u32 n_layers = 2)
+      : file_(arch + "_" + type + "_" + std::to_string(seed) + "_" + std::to_string(n_layers) +
+              ".gguf") {
+    synth::SynthShape shape{.name = "small", .n_layers = n_layers, .n_vocab = 1024};
     shape.d_ff = type[0] == 'f' ? 172 : 512;
     if (arch == "qwen2") {
       shape.arch = synth::Arch::qwen2;

@@ -24,6 +24,7 @@ struct KeptHow {
   bool few_frames = false;
   u32 page_tokens = kKeptPage;
   u32 context_tokens = kKeptContext;
+  u32 rows_max = 64;
   u32 publish_ms = 0;
   u64 quota_bytes = kGiB;
   u64 daily_write_bytes = 0;
@@ -51,7 +52,7 @@ inline Config kept_config(const KeptHow& how, bool keeps) {
   config.context_tokens = how.context_tokens;
   config.page_tokens = how.page_tokens;
   config.sessions_max = 3;
-  config.batch_rows_max = 64;
+  config.batch_rows_max = how.rows_max;
   config.kv_type = how.kv_type;
   config.select = how.select;
   if (!keeps) return config;
