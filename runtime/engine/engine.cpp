@@ -506,6 +506,7 @@ const StepTrace& Engine::step() {
     trace_.abandoned = backend_->is_abandoned();
     if (!trace_.abandoned && !accept_rows(forward)) return trace_;
     settle_dropped();
+    selector_.end_step();
   }
   trace_selection();
   const bool is_idle = trace_.n_rows == 0 && !is_put_off_;

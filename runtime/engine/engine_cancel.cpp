@@ -77,8 +77,8 @@ bool Engine::is_index_wanted(void* self, u32 session) {
   return !engine.session(session).is_dropped;
 }
 
-// Whether the index of a session can do without its row of the step. One that waits for its turn
-// has none in it.
+// Whether the index of a session can take back its row of the step. One that waits for its turn has
+// none in it.
 bool Engine::may_drop(const Session& s) const {
   const auto idx = static_cast<u32>(&s - sessions_.data());
   const bool has_row =
@@ -90,6 +90,7 @@ bool Engine::may_drop(const Session& s) const {
 void Engine::settle_dropped() {
   for (Session& s : sessions_) {
     if (!std::exchange(s.is_dropped, false)) continue;
+    selector_.drop_row(idx_of(s));
     if (kv_failed(s)) {
       (void)lose_kv(s);
       give_up(s, kv_stream_.error());

@@ -168,6 +168,8 @@ select::KeyPages Selector::key_pages(const kv::Sequence& sequence, u32 head, con
 void Selector::forget(u32 idx) {
   if (!is_on()) return;
   Session& s = session(idx);
+  end_row(s);
+  s.row = {};
   drop_job(s);
   s.turn_end = 0;
   erase_codebooks(s, codebooks_key(idx));
@@ -307,23 +309,79 @@ bool Selector::take_up(u32 idx, const kv::Sequence& sequence, const KeptIndex& k
 
 // ---- Their lives -----------------------------------------------------------------------------
 
+// What served before stays until the row counts, in the spare set.
 Result<void> Selector::swap(Session& s) {
+  s.row.is_final = s.row.is_final || s.row.has_swapped;  // of two swaps only the last is kept
+  end_row(s);
   if (s.has_job) {
     // Its own set, if it could not begin until now: nobody reads the old codes any more.
-    if (s.target == nullptr && !can_work(s)) begin_training(s, s.heads);
+    if (s.target == nullptr && !can_work(s)) {
+      s.row.is_final = true;
+      begin_training(s, s.heads);
+    }
     TARN_CHECK(run_units(s, n_units()));
   }
-  if (s.target == spare_ && spare_user_ == &s) std::swap(s.heads, spare_);
+  const bool takes_spare = s.target == spare_ && spare_user_ == &s;
+  if (takes_spare) std::swap(s.heads, spare_);
+  s.row.has_swapped = true;
+  s.row.n_codebooks = s.n_codebooks;
+  s.row.first = s.n_codebooks > 0 ? s.codebooks[0] : KeptIndex::Codebook{};
   // The job may have ended before a cut that undid its swap.
   const u32 first_row = s.life.first_row_clustering();
-  if (first_row == 0 && s.n_codebooks > 0) erase_codebooks(s, s.codebooks[0].key);
   if (first_row == 0) s.n_codebooks = 0;
   TARN_ASSERT(s.n_codebooks < kCodebooksMax);
   s.codebooks[s.n_codebooks++] = {.first_row = first_row,
                                   .n_rows = s.life.n_rows_used() - first_row,
                                   .key = std::exchange(s.job_key, {})};
   drop_job(s);
+  s.row.has_old = takes_spare && args_.device == nullptr;
+  if (s.row.has_old) spare_user_ = &s;
   return send_index(s);
+}
+
+// What served before is not wanted any more.
+void Selector::end_row(Session& s) {
+  if (!std::exchange(s.row.has_swapped, false)) return;
+  if (std::exchange(s.row.has_old, false)) spare_user_ = nullptr;
+  const bool is_in_use = s.row.first.key == codebooks_key(idx_of(s));
+  if (!is_in_use) erase_codebooks(s, s.row.first.key);
+}
+
+void Selector::end_step() {
+  if (!is_on()) return;
+  for (u32 idx = 0; idx < args_.plan->sessions_max; ++idx) {
+    end_row(session(idx));
+    session(idx).row = {};
+  }
+}
+
+void Selector::drop_row(u32 idx) {
+  if (!is_on() || !session(idx).row.has_begun) return;
+  Session& s = session(idx);
+  TARN_ASSERT(!s.row.is_final && args_.device == nullptr);
+  s.life = s.row.life;
+  s.turn_end = s.row.turn_end;
+  s.row.has_begun = false;
+  if (!s.row.has_turned) return;
+  const bool has_old = std::exchange(s.row.has_old, false);
+  drop_job(s);  // that the row has triggered
+  if (!std::exchange(s.row.has_swapped, false)) return;
+  // One that ended before it: finished, and not in use yet.
+  s.is_rebuild = !s.life.is_dense();
+  s.first_row = s.life.first_row_clustering();
+  s.n_rows = s.life.n_rows_clustering() - s.first_row;
+  s.job_key = s.codebooks[s.n_codebooks - 1].key;
+  s.n_codebooks = s.row.n_codebooks;
+  s.codebooks[0] = s.row.first;
+  if (!has_old) return;
+  std::swap(s.heads, spare_);
+  spare_user_ = &s;
+  s.target = spare_;
+  s.n_units_done = n_units();
+  // A cut takes nothing from the spare set.
+  for (u32 head = 0; head < args_.plan->select.n_heads; ++head) {
+    s.target[head].pq.truncate(s.first_row + s.n_rows);
+  }
 }
 
 // To the device that chooses by it, if there is one.
@@ -338,7 +396,7 @@ Result<void> Selector::send_index(Session& s) {
 Result<void> Selector::advance(Session& s, const kv::Sequence& sequence, u32 n_tokens) {
   for (;;) {
     const IndexEvent event = s.life.advance(n_tokens);
-    s.has_turned = s.has_turned || event != IndexEvent::none;
+    s.row.has_turned = s.row.has_turned || event != IndexEvent::none;
     switch (event) {
       case IndexEvent::none:
         return {};
@@ -385,11 +443,10 @@ void Selector::change_step(std::span<const RowRun> runs) {
   for (const RowRun& run : runs) {
     Session& s = session(run.owner);
     s.step_idx = step_idx_;
-    s.has_turned = false;
   }
 }
 
-bool Selector::may_drop_row(u32 idx) const { return !is_on() || !session(idx).has_turned; }
+bool Selector::may_drop_row(u32 idx) const { return !is_on() || !session(idx).row.is_final; }
 
 // Whether what is being made is still wanted.
 bool Selector::goes_on() const {
@@ -435,8 +492,9 @@ Result<bool> Selector::begin_row(u32 idx, const kv::Sequence& sequence, u32 n_to
   s.is_stuck = false;
   s.n_units_due = s.waits_at = 0;
   if (s.is_restoring) TARN_CHECK(run_units(s, 2 * n_units()));
+  s.row = {.life = s.life, .turn_end = s.turn_end, .has_begun = true};
   TARN_CHECK(settle(s));
-  if (args_.device == nullptr && s.has_turned) {  // what the turn's end has triggered
+  if (args_.device == nullptr && s.row.has_turned) {  // what the turn's end has triggered
     const u32 n = claim_units(s, beside_prompt);
     if (n > 0) TARN_CHECK(run_units(s, n));
   }

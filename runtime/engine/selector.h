@@ -143,6 +143,7 @@ class Selector {
   // A step of these runs begins, and with make_index() and begin_row() what their rows do; a
   // session without a row in it and in the one before it has stopped.
   void begin_step(std::span<const RowRun> runs);
+  void end_step();  // its rows count, but for those that were dropped
   void change_step(std::span<const RowRun> runs);  // it has these instead; none has begun its row
   // The session's next row is that of a generated token, its n_tokens-th, alone in its run; all
   // before it are in the KV. Does a unit of what has to be done before it, if any: little or none
@@ -153,11 +154,11 @@ class Selector {
   // work_beside(), and what is due is waited for.
   Result<bool> begin_row(u32 session, const kv::Sequence& sequence, u32 n_tokens,
                          bool beside_prompt);
-  // Whether the session may end in front of the row that begin_row() has begun, and go on later as
-  // if it had not: what it told the index it tells again then. Not where a clustering was
-  // triggered, or began to serve, with this row: a longer input would have triggered another one,
-  // and a cut leaves another index.
+  // Before end_step(): the row that begin_row() has begun, if it has, does not count, and the
+  // session goes on as if it had not. Not where the row has brought two clusterings into use, or
+  // one that found the spare set in use: what served before is gone then.
   bool may_drop_row(u32 session) const;
+  void drop_row(u32 session);
   // Groups of the row that selects of which it reads chosen slots alone: those of the middle.
   void far_groups(u32 session, u32* begin, u32* end) const;
   // Some of any session's. Fails where a device is lost; what the disk fails is told by the next
@@ -289,6 +290,7 @@ class Selector {
   Result<void> make_layer(Session& s, u32 cache_layer);
   Result<void> restore_layer(Session& s, u32 cache_layer);
   Result<void> swap(Session& s);
+  void end_row(Session& s);
   Result<void> advance(Session& s, const kv::Sequence& sequence, u32 n_tokens);
   Result<void> settle(Session& s);
   Result<void> take_in(const Layer& layer);

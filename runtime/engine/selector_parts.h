@@ -30,9 +30,20 @@ struct Selector::Session {
   u32 input_begin = 0;    // of that turn
   u32 n_codebooks = 0;    // of the index in use
   std::array<KeptIndex::Codebook, kCodebooksMax> codebooks{};
-  store::Key job_key{};       // that owns what the job writes
-  store::Key named_key{};     // that a manifest names
-  bool has_turned = false;    // a job was triggered, or began to serve, in the step under way
+  store::Key job_key{};    // that owns what the job writes
+  store::Key named_key{};  // that a manifest names
+  // What begin_row() has found and changed, until the row's step ends.
+  struct Row {
+    select::IndexLife life{};  // before it, and the turn's end
+    u32 turn_end = 0;
+    u32 n_codebooks = 0;  // before a swap in it, and the first of them
+    KeptIndex::Codebook first{};
+    bool has_begun = false;
+    bool has_turned = false;   // a job was triggered, or began to serve
+    bool has_swapped = false;  // that
+    bool has_old = false;      // the spare set has what served before
+    bool is_final = false;     // that is overwritten
+  } row{};
   bool is_rebuild = false;    // or an extension: the index serves meanwhile
   bool has_job = false;       // triggered, and units are left
   bool is_restoring = false;  // the job makes the index in use again, codebook by codebook

@@ -14,7 +14,7 @@
 
 namespace tarn::plan {
 
-inline constexpr u64 kSelectSessionBytes = 448;  // the engine asserts that it suffices
+inline constexpr u64 kSelectSessionBytes = 640;  // the engine asserts that it suffices
 inline constexpr u32 kGatherTokens = 256;        // chosen slots that attention takes at a time
 
 struct SelectShape {

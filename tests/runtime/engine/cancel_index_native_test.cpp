@@ -230,6 +230,32 @@ TEST_CASE("the end is told while an index is made over a slow disk, and the inde
   }
 }
 
+TEST_CASE("the end is told while the row with which an index begins to serve waits for the disk") {
+  const SmallModel model("llama", "q8_0");
+  constexpr u32 kSwap = 4;
+  constexpr u64 kSlowNs = 8'000'000'000, kAfterNs = 400'000'000;
+  World world(model, config_of(kSwap, Frames::few));
+  Engine& engine = world.engine();
+  const SessionIdx session = begin(world, 900);
+  while (engine.session_state(session).n_generated < kSwap) engine.step();
+  world.disk.script.latency_ns_min = world.disk.script.latency_ns_max = kSlowNs;
+  Told told(world);
+  const u64 at_ns = world.clock.disk.now_ns() + kAfterNs;
+  world.clock.arm_at(engine, session, at_ns);
+  const StepTrace& trace = engine.step();
+  CHECK_FALSE(world.clock.is_armed());
+  CHECK(trace.n_decode_rows == 1);
+  CHECK(trace.n_slots_chosen > 0);
+  CHECK(trace.n_tokens_out == 0);
+  REQUIRE(told.at_ns >= at_ns);
+  CHECK(told.at_ns < at_ns + 100'000'000);
+  CHECK(world.clock.disk.now_ns() > at_ns + 1'000'000'000);  // it did wait
+  world.disk.script = {};
+  const test::Said said = test::read_all(engine, session);
+  CHECK(said.done.finish == Finish::cancelled);
+  CHECK(said.tokens.size() == kSwap);
+}
+
 TEST_CASE(
     "a row waits for its index a layer a step, and another session's answer goes on meanwhile") {
   const SmallModel model("llama", "q8_0");
