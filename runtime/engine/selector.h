@@ -81,7 +81,7 @@ struct SelectorArgs {
   std::span<std::byte> caches{};  // of chosen slots; empty: none
   std::span<std::byte> scratch{};
   // Whether what make_index() does for a session is still wanted; asked on the engine's thread
-  // between windows of keys.
+  // between windows of keys, and between tasks of a clustering.
   bool (*is_wanted)(void* context, u32 session) = nullptr;
   void* context = nullptr;
 };

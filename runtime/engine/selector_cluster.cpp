@@ -1,4 +1,5 @@
 // The clustering of an index: jobs of a layer a unit, over keys window by window.
+#include <atomic>
 #include <cstring>
 
 #include "platform/base/assert.h"
@@ -181,7 +182,8 @@ Result<void> Selector::restore_layer(Session& s, u32 cache_layer) {
   return {};
 }
 
-// Begun anew, it ends the same.
+// Begun anew, it ends the same. Whether it is wanted is asked between tasks, too: in memory all
+// keys of a layer are one window.
 Result<void> Selector::cluster_layer(Session& s, u32 cache_layer) {
   const u32 n_kv_heads = args_.spec->n_kv_heads, n_subspaces = args_.config->n_subspaces;
   const u32 first_head = cache_layer * n_kv_heads;
@@ -209,7 +211,13 @@ Result<void> Selector::cluster_layer(Session& s, u32 cache_layer) {
       }
     });
   }));
+  std::atomic<bool> is_left{false};
+  const auto skips_task = [&](u32 worker_idx) {
+    if (worker_idx == 0 && !goes_on()) is_left.store(true, std::memory_order_relaxed);
+    return is_left.load(std::memory_order_relaxed);
+  };
   args_.workers->run(n_kv_heads * n_subspaces, [&](u32 task_idx, u32 worker_idx) {
+    if (skips_task(worker_idx)) return;
     const u32 kv_head = task_idx / n_subspaces;
     const u8* sample = reinterpret_cast<const u8*>(sample_of(kv_head));
     heads[kv_head].pq.train({.table = *args_.table,
@@ -223,8 +231,10 @@ Result<void> Selector::cluster_layer(Session& s, u32 cache_layer) {
                              .iterations = n_updates,
                              .scratch = scratch(worker_idx).train});
   });
+  if (is_left.load()) return fail({.status = Status::cancelled});
   TARN_CHECK(each_window(*s.sequence, cache_layer, slot_begin, slot_end, [&](const Window& w) {
     args_.workers->run(n_kv_heads * n_subspaces, [&](u32 task_idx, u32 worker_idx) {
+      if (skips_task(worker_idx)) return;
       const u32 kv_head = task_idx / n_subspaces;
       const Scratch mine = scratch(worker_idx);
       heads[kv_head].pq.code({.table = *args_.table,

@@ -230,6 +230,64 @@ TEST_CASE("the end is told while an index is made over a slow disk, and the inde
   }
 }
 
+// Each one that is told its end has the next one cancelled.
+struct Chain {
+  static void on_end(void* context) {
+    auto& self = *static_cast<Chain*>(context);
+    ++self.n_told;
+    if (self.n_told < self.sessions.size()) {
+      self.engine.request_cancel(self.sessions[self.n_told]);
+    }
+  }
+  Engine& engine;
+  std::vector<SessionIdx> sessions{};
+  u64 n_told = 0;
+};
+
+// A session whose index is about to be made, and so many others, cancelled in turn in its making,
+// itself last. What it says later.
+Answer cancel_in_turn(const SmallModel& model, u32 n_others) {
+  Config config = config_of(1, Frames::all);
+  config.sessions_max = n_others + 1;
+  CancellingClock clock;
+  OpenEngine open(model.path(), config, &clock);
+  Engine& engine = open.engine;
+  const SessionIdx session = open.session_with(test::random_ids(1, 150));
+  Chain chain{engine};
+  for (u32 i = 0; i < n_others; ++i) chain.sessions.push_back(open.session_with({1, 2, 3}));
+  open.run();
+  REQUIRE(engine.generate(session, {.max_tokens = 20, .ignore_end = true}).has_value());
+  while (engine.session_state(session).n_generated < 1) engine.step();
+  for (const SessionIdx other : chain.sessions) {
+    REQUIRE(engine.generate(other, {.ignore_end = true}).has_value());
+  }
+  chain.sessions.push_back(session);
+  engine.at_early_end(&Chain::on_end, &chain);
+  clock.arm(engine, chain.sessions[0], 2);  // the first reading is in front of the step
+  const StepTrace& trace = engine.step();
+  CHECK_FALSE(clock.is_armed());
+  CHECK(trace.n_cluster_units == 0);
+  CHECK(chain.n_told == chain.sessions.size());
+  engine.at_early_end(nullptr, nullptr);
+  CHECK(test_bits::read(engine, session).tokens.size() == 1);
+  REQUIRE(engine.feed(session, test::random_ids(9, 30)).has_value());
+  REQUIRE(engine.generate(session, {.max_tokens = 30, .ignore_end = true}).has_value());
+  return test_bits::read(engine, session);
+}
+
+TEST_CASE("in memory a cancel is heard between two tasks of an index, which is left undone there") {
+  const SmallModel model("llama", "q8_0");
+  World calm(model, config_of(1, Frames::all));
+  const u32 n_kv_heads = calm.engine().spec().n_kv_heads;
+  const Answer want = between_steps(calm, 150, 1).later;
+  // One behind the sample; then a KV head and a part, to be trained and coded.
+  const u32 n_tasks = n_kv_heads * test_bits::few(SelectMethod::pq).n_subspaces;
+  for (u32 n_others = 0; n_others <= 2 * n_tasks; ++n_others) {
+    CAPTURE(n_others);
+    CHECK((cancel_in_turn(model, n_others) == want));
+  }
+}
+
 TEST_CASE("the end is told while the row with which an index begins to serve waits for the disk") {
   const SmallModel model("llama", "q8_0");
   constexpr u32 kSwap = 4;
