@@ -259,13 +259,19 @@ u32 recall_turn(u32 token) {
   return x ? (y ? 2 : 3) : (y ? 1 : 0);
 }
 
-SynthReport recall_write(SynthQuant quant, const std::string& path, RecallKeys keys) {
+SynthReport recall_write(SynthQuant quant, const std::string& path, RecallKeys keys,
+                         const Vocabulary* vocabulary) {
   if (quant.mix != SynthQuant::Mix::none) {
     throw std::invalid_argument("the recall model has one tensor type, not a mix");
   }
+  if (vocabulary != nullptr && vocabulary->tokens.size() != kRecallVocab) {
+    throw std::invalid_argument("the recall model has an identity for each of its tokens, no more");
+  }
   RecallFile file(quant.type);
   set_keys(file.writer);
-  set_vocabulary(file.writer, make_vocabulary(VocabFamily::spm, kRecallVocab));
+  set_vocabulary(file.writer, vocabulary != nullptr
+                                  ? *vocabulary
+                                  : make_vocabulary(VocabFamily::spm, kRecallVocab));
   file.add("rope_freqs.weight", rope_factors(keys));
   file.add("token_embd.weight", identities(kThis, 1));
   add_layer(file, 0, previous_token_layer(keys));

@@ -34,6 +34,7 @@
 #include <vector>
 
 #include "tools/synth/synth.h"
+#include "tools/synth/vocab.h"
 
 namespace tarn::synth {
 
@@ -42,9 +43,11 @@ inline constexpr u32 kRecallContext = 262144;
 
 enum class RecallKeys : u8 { still, turning };
 
-// Any tensor type; the signs survive each exactly. Turning keys: f32, f16 or bf16.
+// Any tensor type; the signs survive each exactly. Turning keys: f32, f16 or bf16. Other words than
+// recall_document()'s, as many, may be named by `vocabulary`: an identity is its token's id.
 SynthReport recall_write(SynthQuant quant, const std::string& path,
-                         RecallKeys keys = RecallKeys::still);
+                         RecallKeys keys = RecallKeys::still,
+                         const Vocabulary* vocabulary = nullptr);
 
 // The signs of a token's identity, bit set for -1.
 u64 recall_identity(u32 token);

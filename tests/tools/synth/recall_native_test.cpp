@@ -193,7 +193,7 @@ TEST_CASE("the f64 reference finds every answer of a document in every tensor ty
   }
 }
 
-TEST_CASE("a mix or another number of layers is refused") {
+TEST_CASE("a mix, another number of layers or of tokens is refused") {
   SynthOptions options;
   options.arch = "recall";
   options.quant = "q4_k_m";
@@ -201,6 +201,9 @@ TEST_CASE("a mix or another number of layers is refused") {
   options.quant = "f16";
   options.layers = 3;
   CHECK_THROWS_AS(synth_write(options), std::invalid_argument);
+  const Vocabulary small = make_vocabulary(VocabFamily::spm, kRecallVocab / 2);
+  CHECK_THROWS_AS(recall_write(*parse_quant("f16"), "none.gguf", RecallKeys::still, &small),
+                  std::invalid_argument);
 }
 
 }  // namespace
