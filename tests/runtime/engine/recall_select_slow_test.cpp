@@ -1,6 +1,6 @@
 // Goal    128K tokens, of which a step reads 2,048: every answer is exact by PQCache's index, whose
-//         codes do not give the keys back; none is found by chance, by another token's codes, or by
-//         codes of keys before RoPE.
+//         codes do not give the keys back; none is found by chance, in a window of as many tokens,
+//         by another token's codes, or by codes of keys before RoPE.
 // Method  as recall_select_native_test. Minutes: run by hand.
 #include <doctest/doctest.h>
 
@@ -25,6 +25,7 @@ TEST_CASE("1/64 of 128K tokens") {
   MESSAGE("reconstruction error ", recalled.error);
   CHECK(recalled.share == 1.0);
   CHECK(recalled.error > 1e-3);
+  CHECK(share(SelectMethod::window) < 0.5);
   CHECK(share(SelectMethod::random) < 0.5);
   CHECK(share(SelectMethod::pq, "shuffled-codes") < 0.5);
   CHECK(share(SelectMethod::pq, "keys-before-rope") < 0.5);
