@@ -104,6 +104,11 @@ KeptLife IndexLife::kept() const {
                    (ends_input_ ? KeptLife::kEndsInput : 0)};
 }
 
+// A trigger's rows end before its last token: whatever keeps that token keeps them.
+static bool ends_before(u32 n_rows, u32 trigger, u32 n_sinks) {
+  return n_rows == 0 || u64{n_sinks} + n_rows < trigger;
+}
+
 bool IndexLife::take_up(const KeptLife& kept, u32 n_codebooks, u32 n_slots, u32 n_tokens) {
   const u32 n_sinks = std::min(n_slots, rule_.n_sinks);
   if (kept.middle_end > n_slots || kept.middle_end >= std::max(n_tokens, 1u)) return false;
@@ -117,7 +122,17 @@ bool IndexLife::take_up(const KeptLife& kept, u32 n_codebooks, u32 n_slots, u32 
                   kept.used_trigger > n_tokens || n_tokens - kept.used_trigger < swap_tokens_)) {
     return false;
   }
+  // Built from nothing, it has one.
+  if ((kept.flags & KeptLife::kUsedIsFirst) != 0 && n_codebooks != 1) return false;
   if (is_pending != (kept.trigger_at != 0) || kept.trigger_at > n_tokens) return false;
+  if (!ends_before(kept.rows_used, kept.used_trigger, n_sinks)) return false;
+  if (!ends_before(kept.rows_pending, kept.trigger_at, n_sinks)) return false;
+  // One job at a time, and none for fewer rows.
+  if (is_used && is_pending &&
+      (kept.trigger_at < u64{kept.used_trigger} + swap_tokens_ ||
+       kept.rows_pending <= kept.rows_used)) {
+    return false;
+  }
   if (!is_pending && kept.first_pending != 0) return false;
   if (is_pending && kept.rows_pending < u64{kept.first_pending} + rows_min_) return false;
   const bool extends = kept.first_pending != 0;

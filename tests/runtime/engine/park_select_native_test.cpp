@@ -330,13 +330,19 @@ void take_up_changed(const SmallModel& model, const Case& c) {
     if (!resumed) continue;
     ++n_taken;
     n_lossy += engine.session_state(resumed->idx).lossy_from != Session::kExact;
+    const auto cut_fork = [&](u32 n_left) {
+      const auto fork = engine.fork(resumed->idx);
+      REQUIRE(fork.has_value());
+      REQUIRE(engine.truncate(*fork, n_left).has_value());
+      life.generate(*fork, 9);
+      engine.destroy_session(*fork);
+    };
+    if (engine.session_state(resumed->idx).state == SessionState::computing) life.open.run();
+    cut_fork(100);  // before its index is made again
     life.generate(resumed->idx, 9);
     REQUIRE(engine.feed(resumed->idx, test::random_ids(1, 120)).has_value());
     life.generate(resumed->idx, 9);
-    const auto fork = engine.fork(resumed->idx);
-    REQUIRE(fork.has_value());
-    REQUIRE(engine.truncate(*fork, 320).has_value());
-    life.generate(*fork, 9);
+    for (const u32 n_left : {320u, 100u}) cut_fork(n_left);
     (void)engine.park(resumed->idx, "talk");
   }
   MESSAGE(n_taken, " taken up, ", n_lossy, " of them as they said that they were");

@@ -336,5 +336,81 @@ TEST_CASE("a life that cannot have been is not taken up, and one that is taken u
   CHECK(n_refused > 100);
 }
 
+TEST_CASE("of a life that is taken up, no cut leaves rows clustered that it takes away") {
+  const BudgetRule rule = {.context_divisor = 0,
+                           .tokens_min = 0,
+                           .n_sinks = 4,
+                           .n_local = 16,
+                           .k = 8,
+                           .codebooks_max = 3};
+  constexpr u32 kTokens = 400, kSwap = 5;
+  constexpr u32 kRows[] = {0, 32, 100, 200, 295, 296, 370, 376};
+  constexpr u32 kTriggers[] = {0, 1, 104, 105, 204, 205, 299, 300, 301, 304, 305, 374, 375, 395};
+  u32 n_taken = 0, n_kept = 0;
+  const auto look = [&](const KeptLife& kept, u32 n_codebooks) {
+    IndexLife life(rule, 2, kSwap);
+    if (!life.take_up(kept, n_codebooks, kTokens, kTokens)) return;
+    ++n_taken;
+    for (u32 n = 0; n <= kTokens; ++n) {
+      IndexLife cut = life;
+      const bool keeps = cut.truncate(n);
+      n_kept += keeps;
+      const u32 n_middle = cut.segments().n_middle();
+      const bool holds = (keeps || (cut.is_dense() && !cut.is_clustering())) &&
+                         cut.segments().n_tokens == (keeps ? n : 0) &&
+                         cut.n_rows_used() <= n_middle && cut.n_rows_clustering() <= n_middle;
+      if (!holds) {
+        FAIL("used ", kept.rows_used, " at ", kept.used_trigger, ", pending ", kept.rows_pending,
+             " at ", kept.trigger_at, ", cut to ", n);
+      }
+    }
+  };
+  for (const u32 rows : kRows) {
+    for (const u32 trigger : kTriggers) {
+      for (const u32 more : kRows) {
+        for (const u32 later : kTriggers) {
+          for (u32 i = 0; i < 8; ++i) {
+            const KeptLife kept{.middle_end = 380,
+                                .rows_used = rows,
+                                .used_trigger = trigger,
+                                .rows_pending = more,
+                                .first_pending = i / 4 * 250,
+                                .trigger_at = later,
+                                .flags = i % 2};
+            look(kept, rows == 0 ? 0 : 1 + i / 2 % 2);
+          }
+        }
+      }
+    }
+  }
+  CHECK(n_taken > 300);
+  CHECK(n_kept > 10000);
+  // The least and the most that a trigger leaves room for; one of several codebooks is no first.
+  struct Told {
+    KeptLife life;
+    u32 n_codebooks;
+    bool is_taken;
+  };
+  const Told told[] = {
+      {{.middle_end = 380, .rows_used = 376, .used_trigger = 1}, 1, false},
+      {{.middle_end = 380, .rows_used = 200, .used_trigger = 204}, 1, false},
+      {{.middle_end = 380, .rows_used = 200, .used_trigger = 205}, 1, true},
+      {{.middle_end = 380, .rows_pending = 376, .trigger_at = 1}, 0, false},
+      {{.middle_end = 380, .rows_pending = 200, .trigger_at = 204}, 0, false},
+      {{.middle_end = 380, .rows_pending = 200, .trigger_at = 205}, 0, true},
+      {{.middle_end = 380, .rows_used = 200, .used_trigger = 300, .flags = 1}, 1, true},
+      {{.middle_end = 380, .rows_used = 200, .used_trigger = 300, .flags = 1}, 2, false},
+      {{.middle_end = 380, .rows_used = 200, .used_trigger = 300}, 2, true},
+  };
+  for (const Told& each : told) {
+    CAPTURE(each.life.rows_used);
+    CAPTURE(each.life.used_trigger);
+    CAPTURE(each.life.trigger_at);
+    CAPTURE(each.n_codebooks);
+    IndexLife life(rule, 2, kSwap);
+    CHECK(life.take_up(each.life, each.n_codebooks, kTokens, kTokens) == each.is_taken);
+  }
+}
+
 }  // namespace
 }  // namespace tarn::select
