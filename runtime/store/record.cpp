@@ -173,6 +173,10 @@ LabelState parse_label(const Crc32c& crc, std::span<const std::byte> sector, Lab
   for (u64 i = sizeof found; i < kLabelCrcAt; ++i) {
     if (sector[i] != std::byte{0}) return LabelState::absent;
   }
+  // No store has such frames, and of less than a sector whoever divides by its sectors dies.
+  if (found.frame_bytes < 2 * kSectorBytes || found.frame_bytes % kSectorBytes != 0) {
+    return LabelState::absent;
+  }
   label = found;
   return LabelState::good;
 }

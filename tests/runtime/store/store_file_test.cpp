@@ -192,6 +192,49 @@ TEST_CASE("a look at a file's cut knows a file that is not there from one that c
   }
 }
 
+// The file as it is, with labels that say something else.
+void change_labels(Box& box, u64 frame_bytes, u32 n_frames) {
+  auto bytes = box.disk.file_bytes("store");
+  Label label;
+  REQUIRE(parse_label(crc32c_ways()[0], std::span(bytes).first(kSectorBytes), label) ==
+          LabelState::good);
+  label.frame_bytes = frame_bytes;
+  label.n_frames = n_frames;
+  for (u64 i = 0; i < kLabels; ++i) {
+    encode_label(crc32c_ways()[0], label,
+                 std::span(bytes).subspan(i * kSectorBytes, kSectorBytes));
+  }
+  box.disk.write_file("store", bytes);
+}
+
+Cut cut_of(Box& box) {
+  alignas(kSectorBytes) static std::array<std::byte, kFramesBegin> sectors;
+  SimIo io(box.disk, box.clock);
+  return read_cut(io, crc32c_ways()[0], "store", sectors).value();
+}
+
+TEST_CASE("a label whose frames no store has is nobody's") {
+  for (const u64 frame_bytes :
+       {u64{0}, u64{1}, u64{2048}, u64{4095}, kSectorBytes, 2 * kSectorBytes - 1,
+        2 * kSectorBytes + 512, kBoxFrameBytes + 2048, ~u64{0}}) {
+    CAPTURE(frame_bytes);
+    Box box;
+    box.boot(box_limits(8))->close();
+    change_labels(box, frame_bytes, 8);
+    const Cut cut = cut_of(box);
+    CHECK(cut.frame_bytes == 0);
+    CHECK(cut.n_frames == 0);
+    auto bench = box.boot(box_limits(8));
+    CHECK(bench->store.mode() == Mode::on);
+    bench->close();
+    CHECK(cut_of(box).frame_bytes == kBoxFrameBytes);
+  }
+  Box box;
+  box.boot(box_limits(8))->close();
+  change_labels(box, 2 * kSectorBytes, 8);
+  CHECK(cut_of(box).frame_bytes == 2 * kSectorBytes);
+}
+
 TEST_CASE("without a path there is no store, and limits that cannot be are refused") {
   Store store;
   REQUIRE(store.open({}).has_value());
