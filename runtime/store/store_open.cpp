@@ -35,6 +35,13 @@ Error labels_unread(i64 result) {
           .figures = {{{"errno", result < 0 ? static_cast<u64>(-result) : 0}}}};
 }
 
+// Frames of the label that the file has room for: fewer where a power loss left it short, or where
+// somebody wrote a label for more.
+u32 frames_there(const Label& label, u64 file_bytes) {
+  const u64 n_bytes = file_bytes - std::min(file_bytes, kFramesBegin);
+  return static_cast<u32>(std::min<u64>(label.n_frames, n_bytes / label.frame_bytes));
+}
+
 }  // namespace
 
 Result<Cut> read_cut(IoBackend& io, const Crc32c& crc, const char* path,
@@ -53,7 +60,7 @@ Result<Cut> read_cut(IoBackend& io, const Crc32c& crc, const char* path,
     if (const auto read = io_read_exact(io, *file, i * kSectorBytes, sector); !read) {
       cut = fail(read.error());
     } else if (parse_label(crc, sector, label) == LabelState::good) {
-      cut = Cut{.frame_bytes = label.frame_bytes, .n_frames = label.n_frames};
+      cut = Cut{.frame_bytes = label.frame_bytes, .n_frames = frames_there(label, *size_bytes)};
       break;
     }
   }
@@ -174,7 +181,10 @@ void Store::weigh_labels() {
   }
   const Label& label = found[first_is_good ? 0 : 1];
   const bool has_other_frames = label.frame_bytes != limits_.frame_bytes;
-  if (limits_.keeps && (has_other_frames || label.n_frames > index_.n_frames())) {
+  const auto size_bytes = io_->size_bytes(file_);
+  if (!size_bytes) return fail_opening(size_bytes.error());
+  if (limits_.keeps &&
+      (has_other_frames || frames_there(label, *size_bytes) > index_.n_frames())) {
     return fail_opening(kOtherCut);
   }
   if (has_other_frames) return begin_new_file();
@@ -182,8 +192,6 @@ void Store::weigh_labels() {
   label_ = label;
   label_.n_frames = index_.n_frames();  // what lies in the frames that stay, stays
   const u64 want_bytes = offset_of(index_.n_frames());
-  const auto size_bytes = io_->size_bytes(file_);
-  if (!size_bytes) return fail_opening(size_bytes.error());
   if (*size_bytes != want_bytes) {  // cut short: what is missing is missing
     const auto allocated = io_->allocate(file_, want_bytes);
     if (!allocated) return fail_opening(allocated.error());

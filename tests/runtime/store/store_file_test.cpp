@@ -235,6 +235,40 @@ TEST_CASE("a label whose frames no store has is nobody's") {
   CHECK(cut_of(box).frame_bytes == 2 * kSectorBytes);
 }
 
+TEST_CASE("a label that promises more frames than the file has gets no more than those") {
+  for (const u32 n_said : {9u, 1u << 20, 1u << 30, ~u32{0}}) {
+    CAPTURE(n_said);
+    Box box;
+    auto bench = box.boot(box_limits(8));
+    for (u64 id = 1; id <= 8; ++id) REQUIRE(bench->put(record_of(id)));
+    REQUIRE(bench->flush());
+    bench->close();
+    change_labels(box, kBoxFrameBytes, n_said);
+    REQUIRE(cut_of(box).n_frames == 8);
+    StoreLimits limits = box_limits(8);
+    limits.keeps = true;
+    bench = box.boot(limits);
+    REQUIRE(bench->store.mode() == Mode::on);
+    for (u64 id = 1; id <= 8; ++id) CHECK(bench->get(record_of(id)) == Got::right);
+    bench->close();
+    // And says so from now on.
+    Label label;
+    const auto image = box.disk.file_bytes("store");
+    for (u64 i = 0; i < kLabels; ++i) {
+      const auto sector = std::span(image).subspan(i * kSectorBytes, kSectorBytes);
+      REQUIRE(parse_label(crc32c_ways()[0], sector, label) == LabelState::good);
+      CHECK(label.n_frames == 8);
+    }
+    // Nothing but labels.
+    change_labels(box, u64{1} << 63, n_said);
+    CHECK(cut_of(box).n_frames == 0);
+    change_labels(box, kBoxFrameBytes, n_said);
+    const auto labels = box.disk.file_bytes("store");
+    box.disk.write_file("store", std::span(labels).first(kFramesBegin));
+    CHECK(cut_of(box).n_frames == 0);
+  }
+}
+
 TEST_CASE("without a path there is no store, and limits that cannot be are refused") {
   Store store;
   REQUIRE(store.open({}).has_value());
