@@ -151,6 +151,11 @@ std::span<const u32> Mover::token_ids_of(u32 group_idx) const {
   return name == kNoName ? std::span<const u32>{} : args_.names->token_ids(name);
 }
 
+store::Begun Mover::noted(store::Begun begun) {
+  crowded_out_ = begun == store::Begun::busy;
+  return begun;
+}
+
 // False where there is no place or no frame for it now.
 bool Mover::begin_load(const Load& load) {
   Move* move = free_move();
@@ -165,11 +170,11 @@ bool Mover::begin_load(const Load& load) {
   const store::RecordRef record = residency_->record(load.group_idx);
   const Ticket ticket = residency_->begin_loading(load.group_idx);
   const std::span<std::byte> bytes = residency_->bytes(ticket);
-  const store::Begun begun = args_.store->read({.ref = record,
-                                                .token_ids = token_ids_of(load.group_idx),
-                                                .payload = bytes,
-                                                .sectors = load.sectors,
-                                                .tag = tag_of(*move)});
+  const store::Begun begun = noted(args_.store->read({.ref = record,
+                                                      .token_ids = token_ids_of(load.group_idx),
+                                                      .payload = bytes,
+                                                      .sectors = load.sectors,
+                                                      .tag = tag_of(*move)}));
   if (begun == store::Begun::busy) {
     residency_->abandon_loading(ticket);
     return false;
@@ -207,13 +212,13 @@ bool Mover::begin_spill(u32 group_idx) {
   const store::Key key = key_of(group_idx);
   const Ticket ticket = residency_->begin_storing(group_idx);
   const std::span<std::byte> bytes = residency_->bytes(ticket);
-  const store::Begun begun = args_.store->put({.kind = store::Kind::group,
-                                               .key = key,
-                                               .token_ids = token_ids_of(group_idx),
-                                               .payload = bytes,
-                                               .payload_bytes = bytes.size(),
-                                               .known = what_if_known(key, bytes.size()),
-                                               .tag = tag_of(*move)});
+  const store::Begun begun = noted(args_.store->put({.kind = store::Kind::group,
+                                                     .key = key,
+                                                     .token_ids = token_ids_of(group_idx),
+                                                     .payload = bytes,
+                                                     .payload_bytes = bytes.size(),
+                                                     .known = what_if_known(key, bytes.size()),
+                                                     .tag = tag_of(*move)}));
   if (begun == store::Begun::known) return take_known(ticket, key);
   if (begun != store::Begun::begun) {
     residency_->fail_storing(ticket);
@@ -393,11 +398,16 @@ void Mover::settle() {
 
 // ---- Waiting ------------------------------------------------------------------------------------
 
-// False when nothing that could change anything is under way.
+// False when nothing that could change anything is under way: moves, or what keeps others' places
+// in the store that a move was to have.
 bool Mover::go_on() {
-  const u32 n_under_way = n_loading_ + n_storing_;
-  pump(n_under_way > 0 ? kWaitNs : 0);
-  return n_under_way + n_loading_ + n_storing_ > 0;
+  const auto is_under_way = [this] {
+    return n_loading_ + n_storing_ > 0 || (crowded_out_ && args_.store->will_go_on());
+  };
+  const bool waits = is_under_way();
+  crowded_out_ = false;
+  pump(waits ? kWaitNs : 0);
+  return waits || is_under_way();
 }
 
 Unexpected Mover::stuck() const {
@@ -419,6 +429,12 @@ Unexpected Mover::stuck() const {
     return fail({.status = Status::io_failed,
                  .hint = "the KV in memory is full and the store takes nothing any more: check the "
                          "disk and open the engine again, or raise kv.memory_bytes",
+                 .figures = {{frames, unsaved}}});
+  }
+  if (crowded_out_) {
+    return fail({.status = Status::would_block,
+                 .hint = "all of the store's requests wait for records that sessions hold: raise "
+                         "store.requests_max, or end a session",
                  .figures = {{frames, unsaved}}});
   }
   return fail({.status = Status::would_block,

@@ -194,6 +194,7 @@ class Mover {
   bool take_known(const Ticket& ticket, const store::Key& key);
   Result<void> bring(u32 group_idx, u64 tick);
   bool go_on();
+  store::Begun noted(store::Begun begun);
   Result<void> gather_groups();
   Result<void> gather_group(u32 group);
   std::span<const WantedSlot> wanted_of(u32 kv_head, u32 group) const;
@@ -227,6 +228,7 @@ class Mover {
   u32 urgent_room_ = 0;  // while make_room() or pin() waits
   bool spilling_ = false;
   bool stopped_ = false;
+  bool crowded_out_ = false;  // the store had no place for the last move that was to begin
   store::Begun refused_ = store::Begun::begun;  // why the last spill did not begin
   u64 refused_until_ns_ = 0;
   MoverStats stats_{};

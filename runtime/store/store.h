@@ -239,6 +239,9 @@ class Store {
   // Goes on, waiting at most `timeout_ns` for the disk; returns how many events were written.
   u32 poll(std::span<Event> events, u64 timeout_ns);
   bool idle() const { return n_ops_ == 0 && n_io_ == 0; }
+  // Whether an operation will end by itself, at the latest at its deadline: where none will, all
+  // wait for records to be unpinned, and who was told `busy` need not wait for a place.
+  bool will_go_on() const;
 
  private:
   enum class Stage : u8 {

@@ -168,6 +168,16 @@ bool Store::flush_is_due(const Slot& slot) const {
   });
 }
 
+bool Store::will_go_on() const {
+  return std::any_of(slots_.begin(), slots_.end(), [&](const Slot& slot) {
+    if (slot.n_io > 0 || slot.stage == Stage::ended) return true;
+    if (slot.op == Op::none) return false;
+    if (slot.stage == Stage::waiting) return mode_ != Mode::on || flush_is_due(slot);
+    if (slot.stage != Stage::erase_waits) return true;
+    return mode_ != Mode::on || index_.entry(slot.erased).life == Life::completed;
+  });
+}
+
 void Store::take_sync(i64 result) {
   sync_in_flight_ = false;
   if (result < 0) {

@@ -109,5 +109,88 @@ TEST_CASE("a lost group is an error for its sequence, once it is needed") {
   world.disk.script.ppm = {};
 }
 
+// All places of the store for requests are other people's.
+void crowd_out(MoverWorld& world, u64 first_id) {
+  for (u64 i = 0;; ++i) {
+    const TestRecord record = record_of(first_id + i, {.payload_bytes = 4000, .n_tokens = 4});
+    const store::Begun begun = world.bench.begin_put(record, kv::kMovesMax + 2 * i);
+    if (begun == store::Begun::busy) break;
+    REQUIRE(begun == store::Begun::begun);
+  }
+  REQUIRE(world.mover.idle());
+}
+
+u32 group_on_disk(const MoverWorld& world, u32 cache_layer) {
+  for (u32 i = 0; i < kGroups; ++i) {
+    const u32 group_idx = world.sequence.group(cache_layer, i).idx;
+    if (world.residency.where(group_idx) == kv::Where::disk) return i;
+  }
+  FAIL("all groups are in memory");
+  return 0;
+}
+
+TEST_CASE("where others have all of the store's requests, the mover waits for one") {
+  for (const u32 ops_max : {1u, 3u}) {
+    CAPTURE(ops_max);
+    MoverWorld world(32, {.ops_max = ops_max});
+    for (u32 i = 0; i < kGroups; ++i) REQUIRE(world.append(4).has_value());
+    world.mover.settle();
+
+    const u32 pinned = group_on_disk(world, 1);
+    crowd_out(world, 1000);
+    const Result<u32> n = world.mover.pin(world.sequence, 1, pinned, pinned + 1);
+    REQUIRE(n.has_value());
+    world.mover.unpin(world.sequence, 1, pinned, pinned + *n);
+    world.mover.settle();
+
+    const u32 gathered = group_on_disk(world, 2);
+    crowd_out(world, 2000);
+    const std::array<kv::WantedSlot, 1> wanted{{{.slot = gathered * kShape.page_tokens}}};
+    const std::array<std::span<const kv::WantedSlot>, 1> of_head{wanted};
+    std::vector<u8> slot(2 * kShape.vector_bytes);
+    const std::array<u8*, 1> out{slot.data()};
+    REQUIRE(world.mover
+                .gather({.sequence = &world.sequence,
+                         .cache_layer = 2,
+                         .far_end = kGroups,
+                         .wanted = of_head,
+                         .out = out})
+                .has_value());
+    CHECK(world.mover.stats().n_gather_reads == 1);
+    CHECK(world.mover.stats().n_lost == 0);
+  }
+}
+
+TEST_CASE("where others have all of the store's requests, room is made all the same") {
+  constexpr u32 kFrames = 32;
+  MoverWorld world(kFrames, {.ops_max = 2});
+  // As much as fits before anything must be written.
+  while (world.residency.n_frames_free() > 3 * kLayers) REQUIRE(world.append(4).has_value());
+  world.mover.settle();
+  crowd_out(world, 1000);
+  CHECK(world.mover.make_room(kFrames - 4).has_value());
+  CHECK(world.mover.stats().n_spills > 0);
+}
+
+TEST_CASE("where the store's requests wait for what may never come, a pin ends with an error") {
+  MoverWorld world(32, {.ops_max = 1});
+  for (u32 i = 0; i < kGroups; ++i) REQUIRE(world.append(4).has_value());
+  world.mover.settle();
+  REQUIRE(world.bench.put(record_of(1000, {.payload_bytes = 4000, .n_tokens = 4})));
+  const auto held = world.bench.store.find(key_of(1000));
+  REQUIRE(held.has_value());
+  world.bench.store.pin(held->ref);
+  // An erasure waits until nobody holds the record any more.
+  REQUIRE(world.bench.store.erase(held->ref, kv::kMovesMax) == store::Begun::begun);
+  const u32 group = group_on_disk(world, 1);
+  const Result<u32> n = world.mover.pin(world.sequence, 1, group, group + 1);
+  REQUIRE_FALSE(n.has_value());
+  CHECK(n.error().status == Status::would_block);
+  CHECK(std::string(n.error().hint).find("store.requests_max") != std::string::npos);
+  world.bench.store.unpin(held->ref);
+  REQUIRE(world.mover.pin(world.sequence, 1, group, group + 1).has_value());
+  world.mover.unpin(world.sequence, 1, group, group + 1);
+}
+
 }  // namespace
 }  // namespace tarn::test

@@ -53,7 +53,7 @@ struct MoverWorld {
   static store::StoreLimits with_sizes(store::StoreLimits limits) {
     if (limits.file_bytes == 0) limits.file_bytes = store::kFramesBegin + 256 * kRecordBytes;
     limits.frame_bytes = kRecordBytes;
-    limits.ops_max = 32;
+    limits.ops_max = std::min(limits.ops_max, 32u);
     return limits;
   }
 
