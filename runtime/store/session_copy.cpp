@@ -189,16 +189,16 @@ Result<SessionCopy::Found> SessionCopy::find(std::string_view name) {
                          "way to others",
                  .detail = Detail(name)});
   }
-  if (args_.store->index().entry(found->ref).payload_bytes > args_.manifest.size()) {
-    return too_long(name);
-  }
+  const u64 manifest_bytes = args_.store->index().entry(found->ref).payload_bytes;
+  if (manifest_bytes > args_.manifest.size()) return too_long(name);
+  Held record(*args_.store, found->ref);
   const auto manifest = read_manifest(found->ref, args_.manifest);
   if (!manifest || manifest->name != name) {
     return fail({.status = Status::io_failed,
                  .hint = "this session's manifest is damaged: nothing can be had of it any more",
                  .detail = Detail(name)});
   }
-  return Found{found->ref, *manifest};
+  return Found{std::move(record), manifest_bytes, *manifest};
 }
 
 u32 SessionCopy::n_pages_there(const Manifest& manifest, u64* record_bytes) const {
@@ -238,7 +238,7 @@ Result<ExportDone> SessionCopy::write(std::string_view name, const char* path) {
   TARN_TRY(const Found found, find(name));
   const Manifest& manifest = found.manifest;
   u64 record_bytes = 0;
-  const u64 manifest_bytes = args_.store->index().entry(found.ref).payload_bytes;
+  const u64 manifest_bytes = found.manifest_bytes;
   const auto bytes_of_group = group_bytes(manifest.identity);
   if (!bytes_of_group) return unknown_kv();
   SessionFileHead head{.manifest_bytes = manifest_bytes,
@@ -522,8 +522,9 @@ void SessionCopy::let_go(const Manifest& own, bool keeps) {
 
 // ---- Away -------------------------------------------------------------------------------------
 
-// False where somebody holds it.
+// False where somebody holds it, or it is gone.
 bool SessionCopy::erase_record(RecordRef ref) {
+  if (!args_.store->index().is_current(ref)) return false;
   if (args_.store->index().entry(ref).holds > 0) return false;
   const Begun begun = begin([&](u64 tag) { return args_.store->erase(ref, tag); });
   return begun == Begun::begun;
@@ -565,9 +566,9 @@ void SessionCopy::erase_codebooks(const Manifest& manifest, DeleteDone& done) {
 }
 
 Result<DeleteDone> SessionCopy::erase(std::string_view name) {
-  TARN_TRY(const Found found, find(name));
+  TARN_TRY(Found found, find(name));
   const u32 n_layers = found.manifest.identity.n_cache_layers;
-  const u32 n_kept = n_pages_shared(found.manifest, found.ref) * n_layers;
+  const u32 n_kept = n_pages_shared(found.manifest, found.record.ref()) * n_layers;
   DeleteDone done{.n_shared = n_kept};
   failed_ = false;
   for (u32 group = n_kept; group < pages_of(found.manifest) * n_layers; ++group) {
@@ -578,7 +579,8 @@ Result<DeleteDone> SessionCopy::erase(std::string_view name) {
   }
   erase_codebooks(found.manifest, done);
   wait_for_all();
-  const bool is_gone = erase_record(found.ref);
+  found.record.let_go();
+  const bool is_gone = erase_record(found.record.ref());
   wait_for_all();
   if (!is_gone || failed_) return fail(why_not_begun(*args_.store, Begun::not_now));
   ++done.n_erased;

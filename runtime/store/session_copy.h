@@ -22,6 +22,7 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <utility>
 
 #include "platform/io/stream_file.h"
 #include "runtime/store/manifest.h"
@@ -109,8 +110,25 @@ class SessionCopy {
     Outcome outcome = Outcome::ok;
     u64 tag = 0;
   };
+  // A manifest that is held: between two looks at the disk others write, and it could give way.
+  class Held {
+   public:
+    Held(Store& store, RecordRef ref) : store_(&store), ref_(ref) { store.pin(ref); }
+    Held(Held&& other) noexcept : store_(std::exchange(other.store_, nullptr)), ref_(other.ref_) {}
+    Held& operator=(Held&&) = delete;
+    ~Held() { let_go(); }
+    RecordRef ref() const { return ref_; }
+    void let_go() {
+      if (Store* store = std::exchange(store_, nullptr)) store->unpin(ref_);
+    }
+
+   private:
+    Store* store_;
+    RecordRef ref_;
+  };
   struct Found {
-    RecordRef ref{};
+    Held record;
+    u64 manifest_bytes = 0;
     Manifest manifest{};
   };
 
