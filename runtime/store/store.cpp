@@ -194,7 +194,7 @@ void Store::refill_budget() {
 }
 
 bool Store::affords(u64 n_bytes) const {
-  return limits_.write_bytes_per_day == 0 || budget_bytes_ + filled_bytes() >= n_bytes;
+  return limits_.write_bytes_per_day == 0 || stats().budget_left_bytes >= n_bytes;
 }
 
 u64 Store::level_for_head() const {

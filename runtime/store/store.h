@@ -231,7 +231,7 @@ class Store {
   void reject(RecordRef ref) { drop(ref); }
   // No longer found from now on; the event says that its head is gone from the disk too.
   Begun erase(RecordRef ref, u64 tag);
-  // Whether the write budget has so many bytes now.
+  // Whether the write budget has so many bytes now; no more than a day's.
   bool affords(u64 n_bytes) const;
   // Ends when all that was begun before it has ended and would outlive a power cut.
   Begun flush(u64 tag);

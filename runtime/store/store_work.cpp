@@ -273,11 +273,14 @@ bool Store::holds(std::span<const std::byte> head, u32 first_sector,
 
 // A grave over the head, once nobody reads the record any more. It is younger than all heads there
 // are, and so it is what says at the next start how full the bucket of the write budget was: zeros
-// over the youngest head would give back what has been written since the one before it.
+// over the youngest head would give back what has been written since the one before it. It uses the
+// budget up, but waits for none: what was deleted must go.
 void Store::go_on_erase(Slot& slot) {
   if (slot.stage != Stage::erase_waits) return;
   if (index_.entry(slot.erased).life != Life::completed) return;
   refill_budget();  // it is the youngest, so the next start's level is this one's
+  const u64 charged_bytes = std::min(budget_bytes_, kSectorBytes);
+  budget_bytes_ -= charged_bytes;
   const auto head = own_head(slot).first(kSectorBytes);
   encode_head(*crc_, place_of(slot.erased.frame_idx),
               {.kind = Kind::erased,
@@ -287,7 +290,10 @@ void Store::go_on_erase(Slot& slot) {
               head);
   const IoRequest request{
       .op = IoOp::write, .offset = offset_of(slot.erased.frame_idx), .buffer = head};
-  if (!submit(slot, 0, request)) return;
+  if (!submit(slot, 0, request)) {
+    budget_bytes_ += charged_bytes;
+    return;
+  }
   ++next_generation_;
   slot.stage = Stage::erasing;
 }
