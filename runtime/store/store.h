@@ -255,6 +255,8 @@ class Store {
     waiting,      // flush: for what began before it
     erase_waits,  // for readers of what is to be erased
     erasing,
+    burial_waits,  // put: failed at its head, which may have landed all the same
+    burying,
     ended,  // the event waits for poll()
     lent,   // the event was given out, I/O is still in flight
   };
@@ -344,6 +346,8 @@ class Store {
   void go_on_put(Slot& slot);
   void go_on_read(Slot& slot);
   void go_on_erase(Slot& slot);
+  void go_on_burial(Slot& slot);
+  bool submit_grave(Slot& slot, u32 frame_idx);
   void go_on_sync(When when);
   bool sync_is_due(When when) const;
   bool flush_is_due(const Slot& slot) const;

@@ -88,7 +88,13 @@ void Store::go_on_put(Slot& slot) {
 // All that was asked for in this stage has ended.
 void Store::take_put(Slot& slot) {
   if (slot.failed) {
-    end(slot, Outcome::io_failed);
+    // A version of a session that was never reported as kept must not be found at a later start,
+    // when the one that counts has been deleted.
+    const bool may_be_found = slot.stage == Stage::head && mode_ == Mode::on &&
+                              index_.entry(slot.ref).kind == Kind::manifest;
+    if (!may_be_found) return end(slot, Outcome::io_failed);
+    slot.stage = Stage::burial_waits;
+    go_on_burial(slot);
   } else if (slot.stage == Stage::payload) {
     // What the disk has taken is what the buffer held all the while, or somebody wrote to it.
     if (!put_still_holds(slot)) return end(slot, Outcome::corrupt);
@@ -271,31 +277,40 @@ bool Store::holds(std::span<const std::byte> head, u32 first_sector,
   return sectors_hold(*crc_, sectors.data(), view->payload_crcs().subspan(first_sector, n_sectors));
 }
 
-// A grave over the head, once nobody reads the record any more. It is younger than all heads there
+// A grave over a head. It is younger than all heads there
 // are, and so it is what says at the next start how full the bucket of the write budget was: zeros
 // over the youngest head would give back what has been written since the one before it. It uses the
 // budget up, but waits for none: what was deleted must go.
-void Store::go_on_erase(Slot& slot) {
-  if (slot.stage != Stage::erase_waits) return;
-  if (index_.entry(slot.erased).life != Life::completed) return;
+bool Store::submit_grave(Slot& slot, u32 frame_idx) {
   refill_budget();  // it is the youngest, so the next start's level is this one's
   const u64 charged_bytes = std::min(budget_bytes_, kSectorBytes);
   budget_bytes_ -= charged_bytes;
   const auto head = own_head(slot).first(kSectorBytes);
-  encode_head(*crc_, place_of(slot.erased.frame_idx),
+  encode_head(*crc_, place_of(frame_idx),
               {.kind = Kind::erased,
                .generation = next_generation_,
                .budget_left_bytes = level_for_head(),
                .written_bytes = stats().bytes_written_ever},
               head);
-  const IoRequest request{
-      .op = IoOp::write, .offset = offset_of(slot.erased.frame_idx), .buffer = head};
+  const IoRequest request{.op = IoOp::write, .offset = offset_of(frame_idx), .buffer = head};
   if (!submit(slot, 0, request)) {
     budget_bytes_ += charged_bytes;
-    return;
+    return false;
   }
   ++next_generation_;
-  slot.stage = Stage::erasing;
+  return true;
+}
+
+// Once nobody reads the record any more.
+void Store::go_on_erase(Slot& slot) {
+  if (slot.stage != Stage::erase_waits) return;
+  if (index_.entry(slot.erased).life != Life::completed) return;
+  if (submit_grave(slot, slot.erased.frame_idx)) slot.stage = Stage::erasing;
+}
+
+void Store::go_on_burial(Slot& slot) {
+  if (slot.stage != Stage::burial_waits) return;
+  if (submit_grave(slot, slot.ref.frame_idx)) slot.stage = Stage::burying;
 }
 
 void Store::go_on(When when) {
@@ -313,6 +328,7 @@ void Store::go_on(When when) {
     if (slot.op == Op::put) go_on_put(slot);
     if (slot.op == Op::read) go_on_read(slot);
     go_on_erase(slot);
+    go_on_burial(slot);
   }
   if (mode_ == Mode::on) go_on_sync(when);
 }
@@ -352,6 +368,8 @@ void Store::take(const IoCompletion& completion) {
   if (slot.stage == Stage::erasing) {
     if (!slot.failed) ++stats_.n_erased;
     end(slot, slot.failed && slot.op == Op::erase ? Outcome::io_failed : Outcome::ok);
+  } else if (slot.stage == Stage::burying) {
+    end(slot, Outcome::io_failed);  // however that went
   } else if (slot.op == Op::put && (slot.stage == Stage::head || slot.failed)) {
     take_put(slot);
   }
