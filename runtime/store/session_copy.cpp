@@ -43,6 +43,13 @@ void disown_codebooks(std::span<std::byte> bytes, const Manifest& manifest) {
   }
 }
 
+struct GroupPlace {
+  u32 page = 0, layer = 0;
+};
+GroupPlace place_of(u64 group, u32 n_layers) {
+  return {static_cast<u32>(group / n_layers), static_cast<u32>(group % n_layers)};
+}
+
 }  // namespace
 
 Error why_not_begun(const Store& store, Begun begun) {
@@ -151,10 +158,10 @@ std::span<const u32> SessionCopy::page_ids(const Manifest& manifest, u32 page) c
   return manifest.token_ids.subspan(begin, end - begin);
 }
 
-std::optional<RecordRef> SessionCopy::group_record(const Manifest& manifest, u32 group) const {
-  const u32 n_layers = manifest.identity.n_cache_layers;
-  const auto found = args_.store->find(
-      layer_key(args_.store->secret(), page_key(manifest, group / n_layers), group % n_layers));
+std::optional<RecordRef> SessionCopy::group_record(const Manifest& manifest, u64 group) const {
+  const auto [page, layer] = place_of(group, manifest.identity.n_cache_layers);
+  const auto found =
+      args_.store->find(layer_key(args_.store->secret(), page_key(manifest, page), layer));
   if (!found) return std::nullopt;
   // Its key is right and it is whole, and yet it is none of this session's.
   if (args_.store->index().entry(found->ref).payload_bytes != group_bytes(manifest.identity)) {
@@ -175,7 +182,9 @@ std::optional<Manifest> SessionCopy::read_manifest(RecordRef ref, std::span<std:
   wait_for_all();
   if (failed_) return std::nullopt;
   const auto manifest = decode_manifest(*args_.crc, buffer.first(n_bytes));
-  if (!manifest || manifest->identity.n_cache_layers == 0) return std::nullopt;
+  if (!manifest) return std::nullopt;
+  const u32 n_layers = manifest->identity.n_cache_layers;
+  if (n_layers == 0 || n_layers > kSessionLayersMax) return std::nullopt;
   if (keys_fault(args_.store->secret(), *manifest) != nullptr) return std::nullopt;
   return *manifest;
 }
@@ -203,16 +212,16 @@ Result<SessionCopy::Found> SessionCopy::find(std::string_view name) {
 
 u32 SessionCopy::n_pages_there(const Manifest& manifest, u64* record_bytes) const {
   const u32 n_layers = manifest.identity.n_cache_layers;
-  const u32 n_pages = pages_of(manifest);
-  u32 n = 0;
-  for (; n < n_pages * n_layers; ++n) {
+  const u64 n_groups = u64{pages_of(manifest)} * n_layers;
+  u64 n = 0;
+  for (; n < n_groups; ++n) {
     const auto ref = group_record(manifest, n);
     if (!ref) break;
     const IndexEntry& entry = args_.store->index().entry(*ref);
     *record_bytes +=
         RecordShape{entry.payload_bytes, entry.n_tokens, entry.n_aliases}.record_bytes();
   }
-  return n_layers > 0 ? n / n_layers : 0;
+  return n_layers > 0 ? static_cast<u32>(n / n_layers) : 0;
 }
 
 void SessionCopy::list(void (*on_session)(void* context, const KeptSession& session),
@@ -267,11 +276,11 @@ Result<ExportDone> SessionCopy::write(std::string_view name, const char* path) {
 
 // What stands before a group in the file.
 SessionGroupHead SessionCopy::group_head_of(const Manifest& manifest, const SessionFileHead& head,
-                                            u32 group, std::span<const std::byte> payload) const {
-  const u32 page = group / head.n_layers;
+                                            u64 group, std::span<const std::byte> payload) const {
+  const auto [page, layer] = place_of(group, head.n_layers);
   return sealed_group_head(*args_.crc,
                            {.chain = page_key(manifest, page),
-                            .cache_layer = group % head.n_layers,
+                            .cache_layer = layer,
                             .page = page,
                             .manifest_crc = head.manifest_crc},
                            payload);
@@ -280,9 +289,9 @@ SessionGroupHead SessionCopy::group_head_of(const Manifest& manifest, const Sess
 // Reads work ahead of the file by as many groups as there are buffers.
 Result<void> SessionCopy::write_groups(FileWriter& file, const Manifest& manifest,
                                        const SessionFileHead& head) {
-  const u32 n_groups = head.n_pages * head.n_layers;
-  u32 n_begun = 0;
-  for (u32 group = 0; group < n_groups; ++group) {
+  const u64 n_groups = u64{head.n_pages} * head.n_layers;
+  u64 n_begun = 0;
+  for (u64 group = 0; group < n_groups; ++group) {
     for (; n_begun < n_groups && n_begun < group + n_slots_; ++n_begun) {
       TARN_CHECK(begin_read(manifest, n_begun, slots_[n_begun % n_slots_]));
     }
@@ -302,14 +311,14 @@ Unexpected SessionCopy::lost_while_exported() const {
                        "which leaves out what is lost"});
 }
 
-Result<void> SessionCopy::begin_read(const Manifest& manifest, u32 group, Slot& slot) {
+Result<void> SessionCopy::begin_read(const Manifest& manifest, u64 group, Slot& slot) {
   const auto ref = group_record(manifest, group);
   if (!ref) return lost_while_exported();
   const u64 tag = args_.first_tag + next_tag_;
   const Begun begun = begin([&](u64 new_tag) {
     return args_.store->read(
         {.ref = *ref,
-         .token_ids = page_ids(manifest, group / manifest.identity.n_cache_layers),
+         .token_ids = page_ids(manifest, place_of(group, manifest.identity.n_cache_layers).page),
          .payload = buffer(slot),
          .tag = new_tag});
   });
@@ -362,7 +371,7 @@ Result<SessionCopy::FileFacts> SessionCopy::look_at(const char* path) {
 }
 
 Result<void> SessionCopy::read_group(FileReader& file, const SessionFileHead& head,
-                                     const Manifest& manifest, u32 group,
+                                     const Manifest& manifest, u64 group,
                                      std::span<std::byte> payload) {
   SessionGroupHead found;
   TARN_CHECK(file.read(std::as_writable_bytes(std::span(&found, 1))));
@@ -411,8 +420,8 @@ Result<ImportDone> SessionCopy::read(const ImportArgs& args) {
   const std::string_view name = args.name.empty() ? manifest.name : args.name;
   TARN_CHECK(check_import(args, head, manifest, name));
   TARN_CHECK(begin_groups(head.group_bytes));
-  const u32 n_groups = head.n_pages * head.n_layers;
-  for (u32 group = 0; group < n_groups; ++group) {
+  const u64 n_groups = u64{head.n_pages} * head.n_layers;
+  for (u64 group = 0; group < n_groups; ++group) {
     TARN_CHECK(read_group(file, head, manifest, group, buffer(slots_[0])));
   }
   std::array<u8, 8> random{};
@@ -440,8 +449,8 @@ Result<ImportDone> SessionCopy::read(const ImportArgs& args) {
 
 Result<void> SessionCopy::put_groups(FileReader& file, const SessionFileHead& head,
                                      const Manifest& manifest, const Manifest& own) {
-  const u32 n_groups = head.n_pages * head.n_layers;
-  for (u32 group = 0; group < n_groups; ++group) {
+  const u64 n_groups = u64{head.n_pages} * head.n_layers;
+  for (u64 group = 0; group < n_groups; ++group) {
     Slot& slot = slots_[group % n_slots_];
     wait_for(slot);
     if (failed_) return fail(why_not_begun(*args_.store, Begun::not_now));
@@ -451,10 +460,10 @@ Result<void> SessionCopy::put_groups(FileReader& file, const SessionFileHead& he
   return {};
 }
 
-Result<void> SessionCopy::put_group(const Manifest& own, u32 group, Slot& slot) {
-  const u32 n_layers = own.identity.n_cache_layers;
-  const Key key =
-      layer_key(args_.store->secret(), page_key(own, group / n_layers), group % n_layers);
+Result<void> SessionCopy::put_group(const Manifest& own, u64 group, Slot& slot) {
+  const auto [page, layer] = place_of(group, own.identity.n_cache_layers);
+  const Key key = layer_key(args_.store->secret(), page_key(own, page), layer);
+  const std::span<const u32> ids = page_ids(own, page);  // clang 14 captures no binding
   for (;;) {
     // One of another size cannot be read as what its key says.
     const auto known = group_record(own, group) ? PutArgs::If::absent : PutArgs::If::replace;
@@ -462,7 +471,7 @@ Result<void> SessionCopy::put_group(const Manifest& own, u32 group, Slot& slot) 
     const Begun begun = begin([&](u64 new_tag) {
       return args_.store->put({.kind = Kind::group,
                                .key = key,
-                               .token_ids = page_ids(own, group / n_layers),
+                               .token_ids = ids,
                                .payload = buffer(slot),
                                .payload_bytes = group_bytes_,
                                .known = known,
@@ -485,7 +494,7 @@ Result<void> SessionCopy::put_group(const Manifest& own, u32 group, Slot& slot) 
 }
 
 Result<void> SessionCopy::put_manifest(const Manifest& own, std::string_view name) {
-  for (u32 group = 0; group < n_begun_; ++group) {
+  for (u64 group = 0; group < n_begun_; ++group) {
     if (!group_record(own, group)) return fail(why_not_begun(*args_.store, Begun::no_room));
   }
   Manifest named = own;
@@ -511,7 +520,7 @@ Result<void> SessionCopy::put_manifest(const Manifest& own, std::string_view nam
 
 // Every group of the import that is there is held. What it wrote goes, unless it ended well.
 void SessionCopy::let_go(const Manifest& own, bool keeps) {
-  for (u32 group = 0; group < n_begun_; ++group) {
+  for (u64 group = 0; group < n_begun_; ++group) {
     const auto ref = group_record(own, group);
     if (!ref) continue;
     args_.store->unpin(*ref);
@@ -568,10 +577,11 @@ void SessionCopy::erase_codebooks(const Manifest& manifest, DeleteDone& done) {
 Result<DeleteDone> SessionCopy::erase(std::string_view name) {
   TARN_TRY(Found found, find(name));
   const u32 n_layers = found.manifest.identity.n_cache_layers;
-  const u32 n_kept = n_pages_shared(found.manifest, found.record.ref()) * n_layers;
+  const u64 n_kept = u64{n_pages_shared(found.manifest, found.record.ref())} * n_layers;
+  const u64 n_groups = u64{pages_of(found.manifest)} * n_layers;
   DeleteDone done{.n_shared = n_kept};
   failed_ = false;
-  for (u32 group = n_kept; group < pages_of(found.manifest) * n_layers; ++group) {
+  for (u64 group = n_kept; group < n_groups; ++group) {
     const auto ref = group_record(found.manifest, group);
     if (!ref) continue;
     const bool is_erased = erase_record(*ref);

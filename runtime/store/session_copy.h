@@ -137,26 +137,26 @@ class SessionCopy {
   std::optional<Manifest> read_manifest(RecordRef ref, std::span<std::byte> buffer);
   u32 n_pages_there(const Manifest& manifest, u64* record_bytes) const;
   u32 n_pages_shared(const Manifest& manifest, RecordRef own);
-  std::optional<RecordRef> group_record(const Manifest& manifest, u32 group) const;
+  std::optional<RecordRef> group_record(const Manifest& manifest, u64 group) const;
   std::span<const u32> page_ids(const Manifest& manifest, u32 page) const;
 
   Result<void> write_groups(FileWriter& file, const Manifest& manifest,
                             const SessionFileHead& head);
-  Result<void> begin_read(const Manifest& manifest, u32 group, Slot& slot);
-  SessionGroupHead group_head_of(const Manifest& manifest, const SessionFileHead& head, u32 group,
+  Result<void> begin_read(const Manifest& manifest, u64 group, Slot& slot);
+  SessionGroupHead group_head_of(const Manifest& manifest, const SessionFileHead& head, u64 group,
                                  std::span<const std::byte> payload) const;
   Unexpected lost_while_exported() const;
 
   Result<SessionFileHead> open(FileReader& file, const char* path);
   Result<Manifest> read_file_manifest(FileReader& file, const SessionFileHead& head);
   Result<void> read_group(FileReader& file, const SessionFileHead& head, const Manifest& manifest,
-                          u32 group, std::span<std::byte> payload);
+                          u64 group, std::span<std::byte> payload);
   Result<void> check_import(const ImportArgs& args, const SessionFileHead& head,
                             const Manifest& manifest, std::string_view name) const;
   // `manifest` has the file's keys, `own` the store's.
   Result<void> put_groups(FileReader& file, const SessionFileHead& head, const Manifest& manifest,
                           const Manifest& own);
-  Result<void> put_group(const Manifest& own, u32 group, Slot& slot);
+  Result<void> put_group(const Manifest& own, u64 group, Slot& slot);
   Result<void> put_manifest(const Manifest& own, std::string_view name);
   void let_go(const Manifest& own, bool keeps);
   bool erase_record(RecordRef ref);
@@ -181,7 +181,7 @@ class SessionCopy {
   bool pins_ = false;            // what is published is held
   u64 n_new_ = 0;                // groups that an import has published
   u64 first_generation_ = 0;     // of what it puts
-  u32 n_begun_ = 0;              // groups of it that were put, or there
+  u64 n_begun_ = 0;              // groups of it that were put, or there
 };
 
 // Why a put, an erasure or a flush did not begin, and what helps.

@@ -11,7 +11,6 @@ namespace tarn::store {
 namespace {
 
 constexpr std::array<char, 8> kMagic = {'T', 'A', 'R', 'N', 'T', 'A', 'L', 'K'};
-constexpr u32 kLayersMax = 1u << 12;
 
 u32 head_crc_of(const Crc32c& crc, std::span<const std::byte> sector) {
   std::array<std::byte, kSectorBytes> copy;
@@ -71,7 +70,9 @@ Result<SessionFileHead> parse_session_head(const Crc32c& crc, std::span<const st
   const bool is_group = head.group_bytes > 0 && head.group_bytes <= kPayloadBytesMax &&
                         head.group_bytes % kSectorBytes == 0;
   if (!is_group) return damaged_session_file("group_bytes");
-  if (head.n_layers == 0 || head.n_layers > kLayersMax) return damaged_session_file("n_layers");
+  if (head.n_layers == 0 || head.n_layers > kSessionLayersMax) {
+    return damaged_session_file("n_layers");
+  }
   if (head.n_pages > kManifestGroupsMax + 1) return damaged_session_file("n_pages");
   if (head.n_bytes != session_file_bytes(head) || head.n_bytes != file_bytes) {
     return damaged_session_file("length");

@@ -28,6 +28,7 @@
 namespace tarn::store {
 
 inline constexpr u32 kSessionFileVersion = 1;
+inline constexpr u32 kSessionLayersMax = 1u << 12;  // more than any model's cache has
 
 struct SessionFileHead {
   std::array<char, 8> magic{};

@@ -415,9 +415,9 @@ class Store {
   u32 cursor_frame_ = 0;
 };
 
-// How the file at `path` is cut; 0 frames where there is none, or it is no store's of this version,
-// and an error where that cannot be known. `sectors`: kFramesBegin bytes, aligned to a sector.
-// Nothing else may be in flight on `io`.
+// How the file at `path` is cut, as far as it reaches; 0 frames where there is none, or it is no
+// store's of this version, and an error where that cannot be known. `sectors`: kFramesBegin bytes,
+// aligned to a sector. Nothing else may be in flight on `io`.
 struct Cut {
   u64 frame_bytes = 0;
   u32 n_frames = 0;
