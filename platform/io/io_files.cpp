@@ -162,8 +162,10 @@ Result<void> IoFileTable::allocate(IoFile file, u64 bytes) const {
   if (error == 0 && ftruncate(fd, length) != 0) error = errno;
   if (error == 0) return {};
   const char* hint = "the file cannot be given its size";
-  if (error == ENOSPC) hint = "no room on the disk for the file: free some, or ask for fewer bytes "
-           "(store.quota_bytes; -c)";
+  if (error == ENOSPC)
+    hint =
+        "no room on the disk for the file: free some, or ask for fewer bytes "
+        "(store.quota_bytes; -c)";
   if (error == EDQUOT)
     hint =
         "this user's disk quota is too small for the file: raise it, or ask for fewer bytes "

@@ -229,9 +229,8 @@ Result<void> cut_store(const model::ModelSpec& spec, const Config& config, const
   TARN_CHECK(check_quota(config.store, inputs.cut));
   // What the context needs, and what kept sessions do; the quota is a ceiling.
   const u64 kept_tokens = keeps ? config.store.kept_tokens : 0;
-  const u64 n_kept = kept_tokens != 0 ? ceil_div(kept_tokens, page_tokens) * spec.n_cache_layers
-                     : keeps          ? inputs.groups_max
-                                      : 0;
+  const u64 n_asked = ceil_div(kept_tokens, page_tokens) * spec.n_cache_layers;
+  const u64 n_kept = keeps && n_asked == 0 ? inputs.groups_max : n_asked;
   const u64 n_manifests = keeps ? u64{2} * inputs.sessions_max + kManifestsSpare +
                                       ceil_div(kept_tokens, inputs.context_tokens)
                                 : 0;
@@ -260,7 +259,7 @@ Result<void> cut_store(const model::ModelSpec& spec, const Config& config, const
       std::min(config.store.quota_bytes,
                store::kFramesBegin + std::max(n_frames_wanted, n_frames_kept) * frame_bytes);
   const u64 n_in_memory = keeps ? 0 : std::min(shape->n_frames, inputs.groups_max);
-  const u64 n_asked = kept_tokens != 0 ? n_kept : 0;  // by default they are kept as room allows
+  // By default sessions are kept as room allows; what was asked for is promised.
   const u64 n_needed = (inputs.groups_max - n_in_memory + n_asked) * record.frames(frame_bytes) +
                        n_manifests * manifest.frames(frame_bytes);
   const u64 file_bytes = std::max(shape->disk_bytes, store::kFramesBegin);

@@ -277,10 +277,10 @@ bool Store::holds(std::span<const std::byte> head, u32 first_sector,
   return sectors_hold(*crc_, sectors.data(), view->payload_crcs().subspan(first_sector, n_sectors));
 }
 
-// A grave over a head. It is younger than all heads there
-// are, and so it is what says at the next start how full the bucket of the write budget was: zeros
-// over the youngest head would give back what has been written since the one before it. It uses the
-// budget up, but waits for none: what was deleted must go.
+// A grave over a head. It is younger than all heads there are, and so it is what says at the next
+// start how full the bucket of the write budget was: zeros over the youngest head would give back
+// what has been written since the one before it. It uses the budget up, but waits for none: what
+// was deleted must go.
 bool Store::submit_grave(Slot& slot, u32 frame_idx) {
   refill_budget();  // it is the youngest, so the next start's level is this one's
   const u64 charged_bytes = std::min(budget_bytes_, kSectorBytes);

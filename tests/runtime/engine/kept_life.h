@@ -142,6 +142,22 @@ inline engine::SessionIdx create(KeptLife& life) {
   return *session;
 }
 
+// What another process finds of a session when the one that keeps it dies now, and nothing else.
+struct There {
+  std::vector<u32> ids;
+  u32 n_computed = 0;
+  bool is_cut_off = false;
+};
+inline There taken_up(const SmallModel& model, const KeptHow& how, const SimDisk& image) {
+  SimDisk disk = image;
+  disk.power_loss({.kept = SimKept::all});
+  KeptLife life(model, how, disk);
+  const auto resumed = life.engine().resume("talk");
+  REQUIRE(resumed.has_value());
+  const engine::Session& s = life.engine().session_state(resumed->idx);
+  return {{s.ids.begin(), s.ids.begin() + s.n_ids}, resumed->n_computed, resumed->is_cut_off};
+}
+
 // Logits behind the border alone: those before it were not asked for.
 inline void require_same(const Second& want, const Second& got) {
   CHECK(want.tokens == got.tokens);

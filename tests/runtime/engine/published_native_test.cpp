@@ -18,6 +18,8 @@ namespace {
 using test::KeptLife;
 using test::SimDisk;
 using test::SmallModel;
+using test::taken_up;
+using test::There;
 
 SessionIdx kept(KeptLife& life) {
   const SessionIdx session = test::create(life);
@@ -40,21 +42,6 @@ void read_on(KeptLife& life) {
     life.clock.advance_ns(2'000'000);
     life.engine().step();
   }
-}
-
-struct There {
-  std::vector<u32> ids;
-  u32 n_computed = 0;
-  bool is_cut_off = false;
-};
-There taken_up(const SmallModel& model, const test::KeptHow& how, const SimDisk& image) {
-  SimDisk disk = image;
-  disk.power_loss({.kept = test::SimKept::all});  // its process is dead, and nothing else
-  KeptLife life(model, how, disk);
-  const auto resumed = life.engine().resume("talk");
-  REQUIRE(resumed.has_value());
-  const Session& s = life.engine().session_state(resumed->idx);
-  return {{s.ids.begin(), s.ids.begin() + s.n_ids}, resumed->n_computed, resumed->is_cut_off};
 }
 
 std::vector<u32> ids_of(KeptLife& life, SessionIdx session) {

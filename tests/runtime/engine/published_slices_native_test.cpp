@@ -82,15 +82,6 @@ class SlowPrompt {
   std::array<u64, kPrompt> begun_ns_{};
 };
 
-u32 n_taken_up(const SmallModel& model, const test::KeptHow& how, const SimDisk& image) {
-  SimDisk disk = image;
-  disk.power_loss({.kept = test::SimKept::all});  // its process is dead, and nothing else
-  KeptLife life(model, how, disk);
-  const auto resumed = life.engine().resume("talk");
-  REQUIRE(resumed.has_value());
-  return resumed->n_computed;
-}
-
 TEST_CASE(
     "the slower a kept prompt's rows, the fewer are in a slice, and 5 s of work are the most") {
   const SmallModel model("llama", "q8_0", 1, kLayers);
@@ -107,7 +98,8 @@ TEST_CASE(
     const u32 n_rows = prompt.step();
     if (prompt.state().n_computable() > 0) n_rows_last = n_rows;  // the last slice is a rest
     if (n_steps == 0) n_rows_first = n_rows;
-    if (n_steps % 8 == 7) CHECK(n_taken_up(model, how, disk) >= prompt.n_published());
+    if (n_steps % 8 == 7)
+      CHECK(test::taken_up(model, how, disk).n_computed >= prompt.n_published());
   }
   CHECK(n_rows_first == 64);
   CHECK(n_rows_last < 32);
