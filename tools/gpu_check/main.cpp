@@ -2,13 +2,13 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 
 #include "tools/gpu_check/process.h"
 #include "tools/gpu_check/steps.h"
+#include "tools/support/command_line.h"
 #include "tools/support/exit_code.h"
 #include "tools/support/input.h"
 #include "tools/support/utc.h"
@@ -118,9 +118,10 @@ int run(const Options& options) {
 
 int run_command_line(int argc, char** argv) {
   Options o;
-  CLI::App app{"gpu-check run: every GPU test and figure of Tarn's, on this machine's GPU."};
-  app.name("gpu-check run");
-  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  tools::CommandLine app(
+      "gpu-check run: every GPU test and figure of Tarn's, on this machine's GPU.",
+      "gpu-check run");
+  app.take_last();
   app.footer(
       "\nThe JSON is written after every step, the table goes to standard output at the end.\n"
       "Exit codes: 0 all passed, 1 a step failed or a target was missed (a step that no target\n"
@@ -129,25 +130,21 @@ int run_command_line(int argc, char** argv) {
       "  tools/gpu-check run\n"
       "  tools/gpu-check run --minutes 20 --dir /var/tmp --table orin.md\n");
   app.add_option("--minutes", o.minutes, "for all steps together")
-      ->check(CLI::Range(0.0, 10000.0))
-      ->capture_default_str();
-  app.add_option("-o,--output", o.out, "the JSON")->capture_default_str();
+      .between(0.0, 10000.0)
+      .capture_default_str();
+  app.add_option("-o,--output", o.out, "the JSON").capture_default_str();
   app.add_option("--table", o.table, "the table, into a file as well");
   app.add_option("--dir", o.dir, "a disk with 5.3 GB for the 8B; emptied afterwards")
-      ->capture_default_str();
+      .capture_default_str();
   app.add_option("-m,--model", o.model, "a model instead of the 8B that `tarn synth` makes");
   app.add_option("--peer", o.peer, "a folder with llama-bench, built with CUDA");
   app.add_option("--sanitizer", o.sanitizer, "compute-sanitizer; auto looks for it")
-      ->capture_default_str();
+      .capture_default_str();
   app.add_option("--cublas", o.cublas, "libcublas; auto looks for it, empty: there is none")
-      ->capture_default_str();
+      .capture_default_str();
   app.add_option("--bundle", o.bundle, "the bundle's folder (default: where this program lies)");
   app.add_option("--step-seconds", o.step_seconds_max, "no step gets more than this");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? tools::kExitOk : tools::kExitUsage;
-  }
+  if (const auto code = app.parse(argc, argv)) return *code;
   return run(o);
 }
 

@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
@@ -186,49 +185,48 @@ std::vector<std::string> select_names() {
   return names;
 }
 
-void EngineOptions::add_to(CLI::App& command, bool model_required) {
-  CLI::Option* option = command.add_option("-m,--model", model, "the model, a GGUF file");
-  if (model_required) option->required();
+void EngineOptions::add_to(const Command& command, bool model_required) {
+  const Option option = command.add_option("-m,--model", model, "the model, a GGUF file");
+  if (model_required) option.required();
   command.add_option(
       "-c,--ctx-size", context_tokens,
       "tokens that KV is planned for (default: run what the prompt and -n need; else the model's)");
   command
       .add_option("--budget", budget,
                   "ceiling over all memory: bytes, 6GiB, 512MiB; auto: nine tenths of what is free")
-      ->capture_default_str();
+      .capture_default_str();
   command.add_option("--device", device, "where the model runs (default auto)")
-      ->check(CLI::IsMember(names_of(kDeviceNames)));
+      .is_member(names_of(kDeviceNames));
   command.add_option("--kv-type", kv_type, "number format of K and V (default f16)")
-      ->check(CLI::IsMember(names_of(kKvTypeNames)));
+      .is_member(names_of(kKvTypeNames));
   command
       .add_option("--select", select,
                   "which K and V a step reads: a method or a preset (default full, exact; "
                   "budgets: select.* of the configuration; compare-pqcache with a method alone)")
-      ->check(CLI::IsMember(select_names()));
+      .is_member(select_names());
   command
       .add_option("--store", store_dir,
                   "folder (mode 0700) for KV that the budget, or kv.memory_bytes, does not hold, "
                   "and for kept sessions: takes what -c needs, store.quota_bytes at most, or else "
                   "half of what its disk has free")
-      ->check(is_not_empty);
+      .check(is_not_empty);
   command.add_option("-t,--threads", n_threads, "worker threads (default: one per physical core)");
   command.add_option("--isa", isa, "instruction set of the kernels (default auto)")
-      ->check(CLI::IsMember(names_of(kIsaNames)));
-  command.add_option("--io", io, "how files are read (default auto)")
-      ->check(CLI::IsMember(names_of(kIoNames)));
+      .is_member(names_of(kIsaNames));
+  command.add_option("--io", io, "how files are read (default auto)").is_member(names_of(kIoNames));
   command.add_option("--lock", lock, "lock the memory against swapping (default try)")
-      ->check(CLI::IsMember(names_of(kLockNames)));
+      .is_member(names_of(kLockNames));
   command
       .add_option("--config", config_paths,
                   "configuration file (TOML; keys: configs/README.md); options go over it, and "
                   "where there are several, a later one over an earlier one")
-      ->allow_extra_args(false);
+      .one_value_each();
   // What llama.cpp's users write by habit must not pass as something else.
   command
       .add_option_function<std::string>(
           "--n-gpu-layers,--ngl", [](const std::string&) {},
           "0 (also -ngl): a model is on the GPU as a whole or not at all, see --device")
-      ->check([](const std::string& n) {
+      .check([](const std::string& n) {
         return n == "0" ? ""
                         : "a model is on the GPU as a whole or not at all: use --device instead";
       });

@@ -12,17 +12,14 @@
 #include "platform/gpu/device.h"
 #include "runtime/api/tarn.h"
 #include "runtime/config/config.h"
-
-namespace CLI {
-class App;
-}
+#include "tools/support/command_line.h"
 
 namespace tarn::tools {
 
 struct EngineOptions {
   std::string model;
   std::vector<std::string> config_paths;  // a later file goes over an earlier one
-  std::string budget = "auto";  // bytes, or auto: what is available minus a headroom
+  std::string budget = "auto";            // bytes, or auto: what is available minus a headroom
   std::optional<u64> context_tokens;
   std::optional<u32> n_threads;
   std::optional<std::string> kv_type, isa, device, io, lock, select;
@@ -31,7 +28,7 @@ struct EngineOptions {
   bool verbose = false;
 
   // Adds the options to a command. `model_required`: -m must be given.
-  void add_to(CLI::App& command, bool model_required);
+  void add_to(const Command& command, bool model_required);
   // The effective configuration. Throws Failure.
   Config config() const;
 };

@@ -1,5 +1,4 @@
 // tools/tarn-bench/main.cpp: llama-bench's flags and formats on Tarn's engine.
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <stdexcept>
@@ -82,11 +81,11 @@ std::string command_line(int argc, char** argv) {
 
 // Options of llama-bench that have one legal value here: scripts may pass them, and nothing is
 // ignored silently.
-void add_fixed_options(CLI::App& app) {
+void add_fixed_options(const tools::Command& app) {
   const auto only = [&](const char* flag, const char* help, std::vector<std::string> allowed) {
     app.add_option_function<std::string>(
            flag, [](const std::string&) {}, help)
-        ->check(CLI::IsMember(std::move(allowed)));
+        .is_member(std::move(allowed));
   };
   only("--n-gpu-layers,--ngl", "0: a model is on the GPU as a whole or not at all, see --device",
        {"0"});
@@ -98,18 +97,18 @@ void add_fixed_options(CLI::App& app) {
 int run_command_line(int argc, char** argv) {
   Options o;
   std::string long_path, budgets = "2048,512";
-  CLI::App app{
+  tools::CommandLine app(
       "tarn-bench measures prompt reading (pp), generation (tg) and both (pg) as llama-bench "
-      "does."};
-  app.name("tarn-bench");
+      "does.",
+      "tarn-bench");
   app.footer(
       "\nNumbers may be lists and ranges: 1,2,4  1-4  16-64+16  1-8*2\n\nExamples:\n"
       "  tarn-bench -m model.gguf                  pp512 and tg128, 5 times each\n"
       "  tarn-bench -m model.gguf -p 0 -n 64 -d 0,4096 -t 1,2\n"
       "  tarn-bench -m model.gguf --pg 512,128 -o json\n");
-  app.add_option("-m,--model", o.models, "GGUF files")->required()->delimiter(',');
-  app.add_option("-p,--n-prompt", o.prompts, "tokens of the prompt")->capture_default_str();
-  app.add_option("-n,--n-gen", o.gens, "tokens to generate")->capture_default_str();
+  app.add_option("-m,--model", o.models, "GGUF files").required().delimiter(',');
+  app.add_option("-p,--n-prompt", o.prompts, "tokens of the prompt").capture_default_str();
+  app.add_option("-n,--n-gen", o.gens, "tokens to generate").capture_default_str();
   app.add_option("--pg", o.prompt_gens, "prompt and generation together: pp,tg");
   app.add_option("-d,--n-depth", o.depths, "tokens that are in the KV already (default 0)");
   app.add_option("--fill-kv", o.fills,
@@ -118,34 +117,33 @@ int run_command_line(int argc, char** argv) {
   app.add_option("--kv-model", o.kv_model,
                  "what fills them: rows recorded from a short prefill and repeated, or mixed of "
                  "them with their covariance")
-      ->check(CLI::IsMember({kKvModelNames[0], kKvModelNames[1]}))
-      ->capture_default_str();
+      .is_member({kKvModelNames[0], kKvModelNames[1]})
+      .capture_default_str();
   app.add_option(
          "--overlap", o.overlap,
          "plant in synthetic KV that this share of the k best tokens stays from step to step")
-      ->check(CLI::Range(0.05, 0.99));
+      .between(0.05, 0.99);
   app.add_option(
          "--tail", o.tail,
          "and that weights fall as their rank to this power (default 0.6 and 1 if either is "
          "given)")
-      ->check(CLI::Range(0.1, 4.0));
-  app.add_option("--np,--n-parallel", o.parallels, "sequences side by side")->capture_default_str();
+      .between(0.1, 4.0);
+  app.add_option("--np,--n-parallel", o.parallels, "sequences side by side").capture_default_str();
   app.add_option("-b,--batch-size", o.batches, "accepted for llama-bench's sake; slices are --ub")
-      ->capture_default_str();
-  app.add_option("--ub,--ubatch-size", o.ubatches, "rows of one step")->capture_default_str();
+      .capture_default_str();
+  app.add_option("--ub,--ubatch-size", o.ubatches, "rows of one step").capture_default_str();
   app.add_option("--ctk,--cache-type-k,--ctv,--cache-type-v", o.kv_types,
                  "number format of K and V")
-      ->delimiter(',')
-      ->check(
-          CLI::IsMember(std::vector<std::string>(std::begin(kKvTypeNames), std::end(kKvTypeNames))))
-      ->capture_default_str();
+      .delimiter(',')
+      .is_member(std::vector<std::string>(std::begin(kKvTypeNames), std::end(kKvTypeNames)))
+      .capture_default_str();
   app.add_option(
          "--select", o.selects,
          "which K and V a generated token reads: methods or presets of tarn run's --select; "
          "compare-pqcache: each method at that budget; with --long: these, too")
-      ->delimiter(',')
-      ->check(CLI::IsMember(tools::select_names()))
-      ->capture_default_str();
+      .delimiter(',')
+      .is_member(tools::select_names())
+      .capture_default_str();
   app.add_option("--k", o.k, "select.k_tokens: tokens chosen from the middle, a step");
   app.add_option(
       "--context-min", o.context_min,
@@ -154,7 +152,7 @@ int run_command_line(int argc, char** argv) {
   app.add_flag("--recall", o.wants_recall,
                "also say which share of oracle's tokens method pq chooses (in JSON)");
   app.add_option("--store", o.store_dir, "directory for KV that memory does not hold")
-      ->check(tools::is_not_empty);
+      .check(tools::is_not_empty);
   app.add_option("--kv-memory", o.kv_memory,
                  "bytes of KV in memory, with --store (default: what the budget has)");
   app.add_option(
@@ -162,37 +160,33 @@ int run_command_line(int argc, char** argv) {
       "measure full, q8_0, q4_0, PQCache and window at every --fill-kv (default "
       "1024,8192,32768), with --store also full and PQCache over it, time to first tokens at "
       "every -p, and write a report with plots to this HTML file");
-  app.add_option("--k-list", budgets, "with --long: values of --k")->capture_default_str();
+  app.add_option("--k-list", budgets, "with --long: values of --k").capture_default_str();
   app.add_option("--config", o.config_paths,
                  "configuration file (TOML; keys: configs/README.md), as select.k_tokens; of "
                  "several, a later one goes over an earlier one")
-      ->allow_extra_args(false);
+      .one_value_each();
   app.add_option("-t,--threads", o.threads, "worker threads (default: one per physical core)");
-  app.add_option("--isa", o.isa, "instruction set of the kernels")->capture_default_str();
-  app.add_option("--io", o.io, "how files are read: auto, uring, threads")->capture_default_str();
-  app.add_option("--budget", o.budget, "ceiling over all memory")->capture_default_str();
+  app.add_option("--isa", o.isa, "instruction set of the kernels").capture_default_str();
+  app.add_option("--io", o.io, "how files are read: auto, uring, threads").capture_default_str();
+  app.add_option("--budget", o.budget, "ceiling over all memory").capture_default_str();
   app.add_option("--device,--dev", o.device, "where the model runs")
-      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
-      ->capture_default_str();
-  app.add_option("-r,--repetitions", o.repetitions, "runs of each case")->capture_default_str();
-  app.add_option("--delay", o.delay_s, "seconds between runs")->capture_default_str();
+      .is_member({"auto", "cpu", "cuda"})
+      .capture_default_str();
+  app.add_option("-r,--repetitions", o.repetitions, "runs of each case").capture_default_str();
+  app.add_option("--delay", o.delay_s, "seconds between runs").capture_default_str();
   app.add_flag("--no-warmup", o.no_warmup, "measure the first run too");
   app.add_flag("--no-bandwidth", o.no_bandwidth,
                "do not measure the memory's bandwidth around the runs");
   app.add_flag("--progress", o.progress, "say what is being measured");
-  const auto formats = CLI::IsMember({"md", "json", "jsonl", "none"});
+  const std::vector<std::string> formats = {"md", "json", "jsonl", "none"};
   app.add_option("-o,--output", o.output, "format on standard output")
-      ->check(formats)
-      ->capture_default_str();
+      .is_member(formats)
+      .capture_default_str();
   app.add_option("--oe,--output-err", o.output_err, "format on standard error")
-      ->check(formats)
-      ->capture_default_str();
+      .is_member(formats)
+      .capture_default_str();
   add_fixed_options(app);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? tools::kExitOk : tools::kExitUsage;
-  }
+  if (const auto code = app.parse(argc, argv)) return *code;
   if (long_path.empty()) {
     run(o);
   } else {
@@ -202,7 +196,7 @@ int run_command_line(int argc, char** argv) {
   return tools::kExitOk;
 }
 
-// llama-bench writes its long names with one dash (-pg, -ngl); CLI11 wants two.
+// llama-bench writes its long names with one dash (-pg, -ngl); --help and the rest have two.
 std::vector<std::string> with_two_dashes(int argc, char** argv) {
   std::vector<std::string> arguments(argv, argv + argc);
   for (std::string& a : arguments) {

@@ -1,7 +1,6 @@
 // tarn calibrate: what clustering and prefill of a layer cost on this box with this model, fitted
 // by least squares (runtime/select/iterations.h has the formulas), as a configuration from which a
 // clustering knows how many updates it may make.
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -274,11 +273,11 @@ void run(const CalibrateCommand& command) {
 
 }  // namespace
 
-void add_calibrate(CLI::App& app) {
+void add_calibrate(const Command& app) {
   auto command = std::make_shared<CalibrateCommand>();
-  CLI::App* sub = app.add_subcommand(
+  const Command sub = app.add_subcommand(
       "calibrate", "what clustering costs on this box, so that it takes as many updates as fit");
-  sub->footer(
+  sub.footer(
       "\nExamples:\n"
       "  tarn calibrate -m model.gguf -o box.toml           reads 4096 tokens twice\n"
       "  tarn run -m model.gguf --select pq --config box.toml -f book.txt\n"
@@ -286,16 +285,16 @@ void add_calibrate(CLI::App& app) {
       "\nA clustering then makes as many updates of its centroids as take --share percent of the\n"
       "prefill's time, 3 at least and 300 at most: a function of the length and of what was\n"
       "measured here, so the same prompt gives the same answer however busy the box is.\n");
-  command->engine.add_to(*sub, /*model_required=*/true);
-  sub->add_option("--share", command->share_percent,
-                  "what a layer's clustering may take of its prefill, percent; 100 where other "
-                  "hardware computes meanwhile")
-      ->check(CLI::Range(1u, 100u))
-      ->capture_default_str();
-  sub->add_option("-o,--output", command->out_file,
-                  "write the configuration there instead of to standard output")
-      ->type_name("FILE");
-  sub->callback([command] { run(*command); });
+  command->engine.add_to(sub, /*model_required=*/true);
+  sub.add_option("--share", command->share_percent,
+                 "what a layer's clustering may take of its prefill, percent; 100 where other "
+                 "hardware computes meanwhile")
+      .between(1u, 100u)
+      .capture_default_str();
+  sub.add_option("-o,--output", command->out_file,
+                 "write the configuration there instead of to standard output")
+      .type_name("FILE");
+  sub.callback([command] { run(*command); });
 }
 
 }  // namespace tarn::tools

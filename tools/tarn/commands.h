@@ -4,21 +4,19 @@
 // be run; failures are thrown as tools::Failure, main() turns them into an exit code.
 #pragma once
 
-namespace CLI {
-class App;
-}
+#include "tools/support/command_line.h"
 
 namespace tarn::tools {
 
-void add_run(CLI::App& app);  // run.cpp; without a model it runs sample.cpp
-void add_plan(CLI::App& app);
-void add_inspect(CLI::App& app);
-void add_tokenize(CLI::App& app);
-void add_eval(CLI::App& app);
-void add_verify(CLI::App& app);
-void add_calibrate(CLI::App& app);
-void add_demo(CLI::App& app);
-void add_sessions(CLI::App& app);
-void add_quantize(CLI::App& app);
+void add_run(const Command& app);  // run.cpp; without a model it runs sample.cpp
+void add_plan(const Command& app);
+void add_inspect(const Command& app);
+void add_tokenize(const Command& app);
+void add_eval(const Command& app);
+void add_verify(const Command& app);
+void add_calibrate(const Command& app);
+void add_demo(const Command& app);
+void add_sessions(const Command& app);
+void add_quantize(const Command& app);
 
 }  // namespace tarn::tools

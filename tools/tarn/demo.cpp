@@ -7,7 +7,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -398,28 +397,27 @@ void run(DemoCommand& command) {
 
 }  // namespace
 
-void add_demo(CLI::App& app) {
+void add_demo(const Command& app) {
   auto command = std::make_shared<DemoCommand>();
-  CLI::App* sub = app.add_subcommand(
+  const Command sub = app.add_subcommand(
       "demo", "a document eight times larger than memory: read, killed, restarted, asked");
-  sub->footer(
+  sub.footer(
       "\nExamples:\n"
       "  tarn demo                      131,072 tokens; some minutes, 600 MB of the disk\n"
       "  tarn demo -c 262144 --store /var/tmp\n"
       "\nThe model is the built-in recall model, whose weights are computed.\n");
-  sub->add_option("-c,--ctx-size", command->n_tokens, "tokens of context")
-      ->check(CLI::Range(131072u, 262144u))
-      ->capture_default_str();
-  sub->add_option(
-         "--document", command->n_document,
-         "tokens of the document (default: as many as the context holds beside a question)")
-      ->check(CLI::Range(kDocumentMin, 262080u));
-  sub->add_option("-t,--threads", command->n_threads,
-                  "worker threads (default: one per physical core)");
-  sub->add_option("--store", command->folder,
-                  "where a folder is made and removed again (default: the current one)")
-      ->check(is_not_empty);
-  sub->callback([command] { run(*command); });
+  sub.add_option("-c,--ctx-size", command->n_tokens, "tokens of context")
+      .between(131072u, 262144u)
+      .capture_default_str();
+  sub.add_option("--document", command->n_document,
+                 "tokens of the document (default: as many as the context holds beside a question)")
+      .between(kDocumentMin, 262080u);
+  sub.add_option("-t,--threads", command->n_threads,
+                 "worker threads (default: one per physical core)");
+  sub.add_option("--store", command->folder,
+                 "where a folder is made and removed again (default: the current one)")
+      .check(is_not_empty);
+  sub.callback([command] { run(*command); });
 }
 
 }  // namespace tarn::tools

@@ -3,7 +3,6 @@
 // the best token). Log books: eval_logbook.cpp.
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -218,11 +217,11 @@ void run(EvalCommand& command) {
 
 }  // namespace
 
-void add_eval(CLI::App& app) {
+void add_eval(const Command& app) {
   auto command = std::make_shared<EvalCommand>();
-  CLI::App* sub =
+  const Command sub =
       app.add_subcommand("eval", "perplexity, raw logits, how far two runs are apart, log books");
-  sub->footer(
+  sub.footer(
       "\nExamples:\n"
       "  tarn eval -m model.gguf --text book.txt\n"
       "  tarn eval -m f16.gguf --text book.txt --logits-out f16.logits\n"
@@ -231,31 +230,31 @@ void add_eval(CLI::App& app) {
       "\nLogits take 4 bytes a token and vocabulary entry: 1,000 tokens of a 128,256 vocabulary "
       "are\n"
       "513 MB.\n");
-  command->engine.add_to(*sub, /*model_required=*/true);
-  sub->add_option("SUITE", command->suite, "what to measure")
-      ->check(CLI::IsMember({"perplexity", "logbook"}))
-      ->default_val("perplexity");
-  sub->add_option("FILE", command->logbook.file, "logbook: the log books, JSON lines");
-  sub->add_option("--answers-out", command->logbook.answers_file,
-                  "logbook: write every answer, {seed, index, kind, expected, given} a line");
-  sub->add_option("--control", command->logbook.control,
-                  "logbook: break the codes of selection on purpose, to see that the questions "
-                  "notice it")
-      ->check(CLI::IsMember(kCodeControls));
-  sub->add_option("--control-position", command->logbook.control_position,
-                  "logbook: the position in a session where keys-before-rope has each document "
-                  "begin")
-      ->check(CLI::Range(0, 1 << 30))
-      ->capture_default_str();
-  CLI::Option* text = sub->add_option("--text", command->text_file, "the text, from a file");
-  sub->add_option("--ids", command->ids_file, "the tokens as ids from a file; nothing is added")
-      ->excludes(text);
-  sub->add_option("--logits-out", command->logits_file,
-                  "write raw little-endian f32 [positions, vocabulary]; row i predicts token i+1");
-  sub->add_option("--base", command->base_file,
-                  "logits of an earlier --logits-out: adds KL(base || this) and top-1 agreement");
-  sub->add_flag("--json", command->json, "one JSON object on standard output");
-  sub->callback([command] { run(*command); });
+  command->engine.add_to(sub, /*model_required=*/true);
+  sub.add_option("SUITE", command->suite, "what to measure")
+      .is_member({"perplexity", "logbook"})
+      .default_val("perplexity");
+  sub.add_option("FILE", command->logbook.file, "logbook: the log books, JSON lines");
+  sub.add_option("--answers-out", command->logbook.answers_file,
+                 "logbook: write every answer, {seed, index, kind, expected, given} a line");
+  sub.add_option("--control", command->logbook.control,
+                 "logbook: break the codes of selection on purpose, to see that the questions "
+                 "notice it")
+      .is_member(kCodeControls);
+  sub.add_option("--control-position", command->logbook.control_position,
+                 "logbook: the position in a session where keys-before-rope has each document "
+                 "begin")
+      .between(0, 1 << 30)
+      .capture_default_str();
+  const Option text = sub.add_option("--text", command->text_file, "the text, from a file");
+  sub.add_option("--ids", command->ids_file, "the tokens as ids from a file; nothing is added")
+      .excludes(text);
+  sub.add_option("--logits-out", command->logits_file,
+                 "write raw little-endian f32 [positions, vocabulary]; row i predicts token i+1");
+  sub.add_option("--base", command->base_file,
+                 "logits of an earlier --logits-out: adds KL(base || this) and top-1 agreement");
+  sub.add_flag("--json", command->json, "one JSON object on standard output");
+  sub.callback([command] { run(*command); });
 }
 
 }  // namespace tarn::tools

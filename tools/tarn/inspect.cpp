@@ -1,5 +1,4 @@
 // tarn inspect: what is in a model file, validated.
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <memory>
 
@@ -136,17 +135,17 @@ void run(const InspectCommand& command) {
 
 }  // namespace
 
-void add_inspect(CLI::App& app) {
+void add_inspect(const Command& app) {
   auto command = std::make_shared<InspectCommand>();
-  CLI::App* sub = app.add_subcommand("inspect", "what is in a model file, validated");
-  sub->footer(
+  const Command sub = app.add_subcommand("inspect", "what is in a model file, validated");
+  sub.footer(
       "\nExamples:\n"
       "  tarn inspect model.gguf\n"
       "  tarn inspect model.gguf --json\n");
-  sub->add_option("MODEL,-m,--model", command->model, "a GGUF file; a vocabulary alone will do")
-      ->required();
-  sub->add_flag("--json", command->json, "one JSON object on standard output");
-  sub->callback([command] { run(*command); });
+  sub.add_option("MODEL,-m,--model", command->model, "a GGUF file; a vocabulary alone will do")
+      .required();
+  sub.add_flag("--json", command->json, "one JSON object on standard output");
+  sub.callback([command] { run(*command); });
 }
 
 }  // namespace tarn::tools

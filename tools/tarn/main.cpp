@@ -1,7 +1,6 @@
 // tools/tarn/main.cpp: the command line. Exit codes: tools/support/exit_code.h.
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
@@ -35,11 +34,11 @@ int run_command_line(int argc, char** argv) {
   if (argc > 1 && std::strcmp(argv[1], "synth") == 0) {
     return tarn::synth::synth_main(argc - 1, argv + 1);
   }
-  CLI::App app{"Tarn runs a quantised language model inside one fixed memory budget."};
-  app.name("tarn");
+  tarn::tools::CommandLine app(
+      "Tarn runs a quantised language model inside one fixed memory budget.", "tarn");
   app.footer(kFooter);
-  app.set_version_flag("--version", "tarn " TARN_VERSION);
-  app.require_subcommand(1);
+  app.set_version_flag("tarn " TARN_VERSION);
+  app.require_subcommand(1, 1);
   tarn::tools::add_run(app);
   tarn::tools::add_plan(app);
   tarn::tools::add_inspect(app);
@@ -51,8 +50,7 @@ int run_command_line(int argc, char** argv) {
   tarn::tools::add_demo(app);
   tarn::tools::add_quantize(app);
   app.add_subcommand("synth", "write a random model of a real shape (tarn synth --help)");
-  const auto is_named = [&](const CLI::App* command) { return command->check_name(argv[1]); };
-  if (argc > 1 && argv[1][0] != '-' && app.get_subcommands(is_named).empty()) {
+  if (argc > 1 && argv[1][0] != '-' && !app.has_subcommand(argv[1])) {
     std::fprintf(stderr, "tarn: no command '%s'; tarn --help lists them\n", argv[1]);
     return tarn::tools::kExitUsage;
   }
@@ -61,12 +59,7 @@ int run_command_line(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     if (std::strcmp(argv[i], "-ngl") == 0) argv[i] = gpu_layers;
   }
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? tarn::tools::kExitOk : tarn::tools::kExitUsage;
-  }
-  return tarn::tools::kExitOk;
+  return app.parse(argc, argv).value_or(tarn::tools::kExitOk);
 }
 
 int code_of(int argc, char** argv) {

@@ -1,5 +1,4 @@
 // tarn plan: the memory plan, without loading anything.
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <memory>
 
@@ -66,18 +65,19 @@ void run(const PlanCommand& command) {
 
 }  // namespace
 
-void add_plan(CLI::App& app) {
+void add_plan(const Command& app) {
   auto command = std::make_shared<PlanCommand>();
-  CLI::App* sub = app.add_subcommand("plan", "print the memory plan; exit 0 if it fits, 78 if not");
-  sub->footer(
+  const Command sub =
+      app.add_subcommand("plan", "print the memory plan; exit 0 if it fits, 78 if not");
+  sub.footer(
       "\nExamples:\n"
       "  tarn plan -m model.gguf -c 8192 --budget 6GiB     does it fit\n"
       "  tarn plan -m model.gguf -c 32768 --kv-type q8_0   17/32 of the bytes for KV\n"
       "  tarn plan -m model.gguf -c 131072 --budget 6GiB --store /var/tmp/tarn   the rest on "
       "disk\n");
-  command->engine.add_to(*sub, /*model_required=*/true);
-  sub->add_flag("--json", command->json, "one JSON object on standard output");
-  sub->callback([command] { run(*command); });
+  command->engine.add_to(sub, /*model_required=*/true);
+  sub.add_flag("--json", command->json, "one JSON object on standard output");
+  sub.callback([command] { run(*command); });
 }
 
 }  // namespace tarn::tools

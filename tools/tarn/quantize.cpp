@@ -1,7 +1,6 @@
 // tarn quantize: a model file in another tensor type.
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -81,20 +80,20 @@ void run(QuantizeCommand& command) {
 
 }  // namespace
 
-void add_quantize(CLI::App& app) {
+void add_quantize(const Command& app) {
   auto command = std::make_shared<QuantizeCommand>();
   command->options.n_threads = std::max(1u, std::thread::hardware_concurrency());
-  CLI::App* sub = app.add_subcommand("quantize", "write a model in another tensor type");
-  sub->add_option("IN", command->options.in, "a GGUF file, best in f32, f16 or bf16")->required();
-  sub->add_option("OUT", command->options.out, "the file to write")->required();
-  sub->add_option("TYPE", command->type, kQuantNames)->required();
-  sub->add_flag("--requantize", command->requantize,
-                "round again what is quantised already: worse than starting from the original");
-  sub->add_option("-t,--threads", command->options.n_threads, "threads that round and write")
-      ->check(CLI::Range(1u, 256u))
-      ->capture_default_str();
-  sub->footer(kFooter);
-  sub->callback([command] { run(*command); });
+  const Command sub = app.add_subcommand("quantize", "write a model in another tensor type");
+  sub.add_option("IN", command->options.in, "a GGUF file, best in f32, f16 or bf16").required();
+  sub.add_option("OUT", command->options.out, "the file to write").required();
+  sub.add_option("TYPE", command->type, kQuantNames).required();
+  sub.add_flag("--requantize", command->requantize,
+               "round again what is quantised already: worse than starting from the original");
+  sub.add_option("-t,--threads", command->options.n_threads, "threads that round and write")
+      .between(1u, 256u)
+      .capture_default_str();
+  sub.footer(kFooter);
+  sub.callback([command] { run(*command); });
 }
 
 }  // namespace tarn::tools

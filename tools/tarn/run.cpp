@@ -1,5 +1,4 @@
 // tarn run: a prompt is answered from one fixed budget.
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <memory>
@@ -28,7 +27,7 @@ struct RunCommand {
   bool json = false;
   std::vector<std::string> stops;
   tarn_generate_options options = TARN_INIT(tarn_generate_options);
-  CLI::Option* prompt_option = nullptr;
+  Option prompt_option;
 };
 
 constexpr u64 kSessionTokens = 8192;  // a session's context, unless -c says more
@@ -92,7 +91,7 @@ GenerationResult answer_kept(const RunCommand& command, tarn_engine* engine,
 
 void run(RunCommand& command) {
   const bool has_prompt =
-      command.prompt_option->count() > 0 || !command.file.empty() || !command.ids_file.empty();
+      command.prompt_option.count() > 0 || !command.file.empty() || !command.ids_file.empty();
   if (command.engine.model.empty() && !has_prompt) {
     return run_sample(
         command.engine,
@@ -151,16 +150,16 @@ void run(RunCommand& command) {
   print_json(json);
 }
 
-void add_sampler_options(CLI::App& sub, RunCommand& command) {
+void add_sampler_options(const Command& sub, RunCommand& command) {
   tarn_generate_options& o = command.options;
   o.max_tokens = 128;
   sub.add_option_function<i64>(
          "-n,--n-predict", [&o](i64 n) { o.max_tokens = static_cast<u32>(std::max<i64>(n, 0)); },
          "tokens to generate; 0 or -1: until the model ends or the context is full")
-      ->check(CLI::Range(i64{-1}, i64{~u32{0}}))
-      ->default_str("128");
-  sub.add_option("--temp", o.temperature, "temperature; 0 is greedy")->capture_default_str();
-  sub.add_option("--top-k", o.top_k, "draw from the k best; 0 is off")->capture_default_str();
+      .between(i64{-1}, i64{~u32{0}})
+      .default_str("128");
+  sub.add_option("--temp", o.temperature, "temperature; 0 is greedy").capture_default_str();
+  sub.add_option("--top-k", o.top_k, "draw from the k best; 0 is off").capture_default_str();
   sub.add_option("--top-p", o.top_p, "draw from the best that hold this share; 0 is off");
   sub.add_option("--min-p", o.min_p, "drop what is less likely than this share of the best");
   sub.add_option("--repeat-penalty", o.repetition_penalty,
@@ -172,18 +171,18 @@ void add_sampler_options(CLI::App& sub, RunCommand& command) {
   sub.add_option("--repeat-last-n", o.penalty_last_tokens,
                  "last tokens that the penalties look at; 0 is 64, at most 4096");
   sub.add_option("-s,--seed", o.seed, "of the draws; the same seed draws the same tokens")
-      ->capture_default_str();
+      .capture_default_str();
   sub.add_option("--stop", command.stops, "text that ends the answer; may be given several times");
   sub.add_flag("--ignore-eos", command.ignore_end, "go on after the model's end token");
 }
 
 }  // namespace
 
-void add_run(CLI::App& app) {
+void add_run(const Command& app) {
   auto command = std::make_shared<RunCommand>();
-  CLI::App* sub = app.add_subcommand(
+  const Command sub = app.add_subcommand(
       "run", "answer a prompt from one fixed budget; without a model: the built-in one");
-  sub->footer(
+  sub.footer(
       "\nExamples:\n"
       "  tarn run                                          the built-in model, on a sample\n"
       "  tarn run --sample recall -c 131072                recall over 128K tokens\n"
@@ -194,33 +193,33 @@ void add_run(CLI::App& app) {
       "\nThe answer goes to standard output, everything else to standard error. What a memory "
       "limit\n"
       "allows is shown by tarn plan, before anything is loaded.\n");
-  command->engine.add_to(*sub, /*model_required=*/false);
-  CLI::Option* text = sub->add_option("-p,--prompt", command->text, "the prompt");
-  CLI::Option* file = sub->add_option("-f,--file", command->file,
-                                      "the prompt, from a file or /dev/stdin, byte for byte");
-  CLI::Option* ids = sub->add_option("--prompt-ids", command->ids_file,
-                                     "the prompt as token ids from a file; nothing is added");
-  sub->add_option(
+  command->engine.add_to(sub, /*model_required=*/false);
+  const Option text = sub.add_option("-p,--prompt", command->text, "the prompt");
+  const Option file = sub.add_option("-f,--file", command->file,
+                                     "the prompt, from a file or /dev/stdin, byte for byte");
+  const Option ids = sub.add_option("--prompt-ids", command->ids_file,
+                                    "the prompt as token ids from a file; nothing is added");
+  sub.add_option(
          "--session", command->session,
          "keep the conversation under this name in --store DIR: the next run goes on where "
          "this one ends, or is stopped, or crashes. Each command's prompt is the next input; one "
          "that was cut off goes on when it is repeated as it was. Has room for 8192 tokens at "
          "least, unless -c or the configuration says how many. When the store is full, the session "
          "not used for longest gives way (store.kept_tokens)")
-      ->check(is_not_empty);
+      .check(is_not_empty);
   command->prompt_option = text;
-  text->excludes(file)->excludes(ids);
-  file->excludes(ids);
-  sub->add_flag("--parse-special", command->parse_special,
-                "control tokens in the prompt become themselves");
-  sub->add_option("--sample", command->sample,
-                  "without -m: logbook, a trained model on its log book, or recall, a computed one "
-                  "on a document of any length (-c)")
-      ->check(CLI::IsMember({kBuiltInNames[0], kBuiltInNames[1]}))
-      ->capture_default_str();
-  add_sampler_options(*sub, *command);
-  sub->add_flag("--json", command->json, "one JSON object on standard output");
-  sub->callback([command] { run(*command); });
+  text.excludes(file).excludes(ids);
+  file.excludes(ids);
+  sub.add_flag("--parse-special", command->parse_special,
+               "control tokens in the prompt become themselves");
+  sub.add_option("--sample", command->sample,
+                 "without -m: logbook, a trained model on its log book, or recall, a computed one "
+                 "on a document of any length (-c)")
+      .is_member({kBuiltInNames[0], kBuiltInNames[1]})
+      .capture_default_str();
+  add_sampler_options(sub, *command);
+  sub.add_flag("--json", command->json, "one JSON object on standard output");
+  sub.callback([command] { run(*command); });
 }
 
 }  // namespace tarn::tools

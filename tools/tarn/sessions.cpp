@@ -1,6 +1,5 @@
 // tarn sessions: what is kept in a folder, and what can be done with it without a model: looked at,
 // exported to a file, imported from one, deleted.
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
@@ -197,42 +196,41 @@ constexpr const char* kExamples =
 
 }  // namespace
 
-void add_sessions(CLI::App& app) {
+void add_sessions(const Command& app) {
   auto command = std::make_shared<SessionsCommand>();
-  CLI::App* sub = app.add_subcommand(
+  const Command sub = app.add_subcommand(
       "sessions", "list, export, import and delete the sessions that a folder keeps");
-  sub->footer(kExamples);
-  sub->fallthrough();
-  sub->require_subcommand(0, 1);
-  sub->add_option("--store", command->engine.store_dir, "the folder: --store of tarn run")
-      ->required()
-      ->check(is_not_empty);
-  sub->add_flag("--json", command->json, "the list as one JSON object on standard output");
+  sub.footer(kExamples);
+  sub.fallthrough();
+  sub.require_subcommand(0, 1);
+  sub.add_option("--store", command->engine.store_dir, "the folder: --store of tarn run")
+      .required()
+      .check(is_not_empty);
+  sub.add_flag("--json", command->json, "the list as one JSON object on standard output");
 
-  sub->add_subcommand("list", "what the folder keeps, as without a command");
-  CLI::App* gone = sub->add_subcommand(
+  sub.add_subcommand("list", "what the folder keeps, as without a command");
+  const Command gone = sub.add_subcommand(
       "delete",
       "a session, and KV that no other one shares; its bytes stay in the file until they are "
       "written over");
-  gone->add_option("NAME", command->name, "the session's")->required();
-  CLI::App* out =
-      sub->add_subcommand("export", "a session to a file, which bears its name when it is whole");
-  out->add_option("NAME", command->name, "the session's")->required();
-  out->add_option("FILE", command->file, "the file; one that is there is replaced")->required();
-  CLI::App* in = sub->add_subcommand(
+  gone.add_option("NAME", command->name, "the session's").required();
+  const Command out =
+      sub.add_subcommand("export", "a session to a file, which bears its name when it is whole");
+  out.add_option("NAME", command->name, "the session's").required();
+  out.add_option("FILE", command->file, "the file; one that is there is replaced").required();
+  const Command in = sub.add_subcommand(
       "import", "an exported session; every byte is checked before anything is written");
-  in->add_option("FILE", command->file, "the file")->required();
-  in->add_option("--as", command->as, "under this name instead of its own");
-  in->add_option("-m,--model", command->engine.model,
-                 "refuse it unless it is of this model (and --kv-type); without, tarn run does");
-  in->add_option("--kv-type", command->engine.kv_type, "number format of K and V (default f16)")
-      ->check(CLI::IsMember(
-          std::vector<std::string>(std::begin(kKvTypeNames), std::end(kKvTypeNames))));
-  sub->callback([command, gone, out, in] {
-    check_folder(*command, /*must_be_there=*/!in->parsed());
-    if (gone->parsed()) return remove(*command);
-    if (out->parsed()) return export_to_file(*command);
-    if (in->parsed()) return import_from_file(*command);
+  in.add_option("FILE", command->file, "the file").required();
+  in.add_option("--as", command->as, "under this name instead of its own");
+  in.add_option("-m,--model", command->engine.model,
+                "refuse it unless it is of this model (and --kv-type); without, tarn run does");
+  in.add_option("--kv-type", command->engine.kv_type, "number format of K and V (default f16)")
+      .is_member(std::vector<std::string>(std::begin(kKvTypeNames), std::end(kKvTypeNames)));
+  sub.callback([command, gone, out, in] {
+    check_folder(*command, /*must_be_there=*/!in.parsed());
+    if (gone.parsed()) return remove(*command);
+    if (out.parsed()) return export_to_file(*command);
+    if (in.parsed()) return import_from_file(*command);
     list(*command);
   });
 }

@@ -1,5 +1,4 @@
 // tarn tokenize: ids and pieces of a text; vocabulary-only files will do.
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <memory>
 
@@ -65,25 +64,25 @@ void run(const TokenizeCommand& command) {
 
 }  // namespace
 
-void add_tokenize(CLI::App& app) {
+void add_tokenize(const Command& app) {
   auto command = std::make_shared<TokenizeCommand>();
-  CLI::App* sub = app.add_subcommand("tokenize", "ids and pieces of a text");
-  sub->footer(
+  const Command sub = app.add_subcommand("tokenize", "ids and pieces of a text");
+  sub.footer(
       "\nExamples:\n"
       "  tarn tokenize -m model.gguf -p \"Hello there\"\n"
       "  tarn tokenize -m model.gguf -f chat.txt --add-special --parse-special --json\n");
-  sub->add_option("-m,--model", command->model, "a GGUF file; a vocabulary alone will do")
-      ->required();
-  CLI::Option* text = sub->add_option("-p,--prompt", command->text, "the text");
-  CLI::Option* file = sub->add_option("-f,--file", command->file,
-                                      "the text, from a file or /dev/stdin, byte for byte");
-  file->excludes(text);
-  sub->add_flag("--add-special", command->options.add_special, "BOS and EOS as the file says");
-  sub->add_flag("--parse-special", command->options.parse_special,
-                "control tokens in the text become themselves");
-  sub->add_flag("--json", command->json, "one JSON object on standard output");
-  sub->callback([command, text, file] {
-    if (text->count() + file->count() == 0) {
+  sub.add_option("-m,--model", command->model, "a GGUF file; a vocabulary alone will do")
+      .required();
+  const Option text = sub.add_option("-p,--prompt", command->text, "the text");
+  const Option file = sub.add_option("-f,--file", command->file,
+                                     "the text, from a file or /dev/stdin, byte for byte");
+  file.excludes(text);
+  sub.add_flag("--add-special", command->options.add_special, "BOS and EOS as the file says");
+  sub.add_flag("--parse-special", command->options.parse_special,
+               "control tokens in the text become themselves");
+  sub.add_flag("--json", command->json, "one JSON object on standard output");
+  sub.callback([command, text, file] {
+    if (text.count() + file.count() == 0) {
       throw Failure{kExitUsage, "tokenize needs a text: -p TEXT or -f FILE"};
     }
     run(*command);

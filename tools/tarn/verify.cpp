@@ -4,7 +4,6 @@
 // whatever the model would have said), and answers for each fact.
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -423,11 +422,11 @@ void run(const VerifyCommand& command) {
 
 }  // namespace
 
-void add_verify(CLI::App& app) {
+void add_verify(const Command& app) {
   auto command = std::make_shared<VerifyCommand>();
-  CLI::App* sub =
+  const Command sub =
       app.add_subcommand("verify", "what reading by selection loses on your model and your text");
-  sub->footer(
+  sub.footer(
       "\nExamples:\n"
       "  tarn verify -m model.gguf --text manual.txt                      8192 tokens of it\n"
       "  tarn verify -m model.gguf --text manual.txt -c 32768 --presets pq --budgets 1024,4096\n"
@@ -441,34 +440,34 @@ void add_verify(CLI::App& app) {
       "a\n"
       "third of 8192, and 2 % of 131072. A record does not ask for the length later: verify with\n"
       "the -c that will be used.\n");
-  command->engine.add_to(*sub, /*model_required=*/true);
-  sub->add_option("--text", command->text_file, "a text like those that the model will read")
-      ->required();
-  sub->add_option("--presets", command->presets, "methods and presets of --select")
-      ->delimiter(',')
-      ->check(CLI::IsMember(lossy_select_names()))
-      ->capture_default_str();
-  sub->add_option("--budgets", command->budgets,
-                  "tokens chosen in a step, beside sinks and local; 0: the preset's own share")
-      ->delimiter(',')
-      ->check(CLI::Range(0u, 1u << 20))
-      ->capture_default_str();
-  sub->add_option("--steps", command->n_steps, "tokens of the text that are decoded behind it")
-      ->check(CLI::Range(4u, 4096u))
-      ->capture_default_str();
-  sub->add_option("--needles", command->n_needles, "facts that are planted")
-      ->check(CLI::Range(0u, static_cast<u32>(kPlaces.size())))
-      ->capture_default_str();
-  sub->add_option("--kl-max", command->kl_max, "most KL divergence in the mean that passes, nats")
-      ->capture_default_str();
-  sub->add_option("--top1-min", command->top1_min, "least share of equal best tokens that passes")
-      ->capture_default_str();
-  sub->add_option("--record", command->record_file,
-                  "write what passed and reads least as a configuration: with --config and this "
-                  "file replies say verified: true")
-      ->type_name("FILE");
-  sub->add_flag("--json", command->json, "one JSON object on standard output");
-  sub->callback([command] { run(*command); });
+  command->engine.add_to(sub, /*model_required=*/true);
+  sub.add_option("--text", command->text_file, "a text like those that the model will read")
+      .required();
+  sub.add_option("--presets", command->presets, "methods and presets of --select")
+      .delimiter(',')
+      .is_member(lossy_select_names())
+      .capture_default_str();
+  sub.add_option("--budgets", command->budgets,
+                 "tokens chosen in a step, beside sinks and local; 0: the preset's own share")
+      .delimiter(',')
+      .between(0u, 1u << 20)
+      .capture_default_str();
+  sub.add_option("--steps", command->n_steps, "tokens of the text that are decoded behind it")
+      .between(4u, 4096u)
+      .capture_default_str();
+  sub.add_option("--needles", command->n_needles, "facts that are planted")
+      .between(0u, static_cast<u32>(kPlaces.size()))
+      .capture_default_str();
+  sub.add_option("--kl-max", command->kl_max, "most KL divergence in the mean that passes, nats")
+      .capture_default_str();
+  sub.add_option("--top1-min", command->top1_min, "least share of equal best tokens that passes")
+      .capture_default_str();
+  sub.add_option("--record", command->record_file,
+                 "write what passed and reads least as a configuration: with --config and this "
+                 "file replies say verified: true")
+      .type_name("FILE");
+  sub.add_flag("--json", command->json, "one JSON object on standard output");
+  sub.callback([command] { run(*command); });
 }
 
 }  // namespace tarn::tools

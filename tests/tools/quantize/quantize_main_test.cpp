@@ -3,7 +3,6 @@
 //         afterwards exactly where the code is 0.
 #include <doctest/doctest.h>
 
-#include <CLI/CLI.hpp>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -17,19 +16,17 @@
 namespace tarn::tools {
 namespace {
 
-int exit_code_of(std::vector<std::string> words) {
-  CLI::App app{"tarn"};
-  app.require_subcommand(1);
+int exit_code_of(const std::vector<std::string>& words) {
+  CommandLine app("", "tarn");
+  app.require_subcommand(1, 1);
   add_quantize(app);
-  std::reverse(words.begin(), words.end());  // as CLI11 wants them
+  std::vector<const char*> argv = {"tarn"};
+  for (const std::string& word : words) argv.push_back(word.c_str());
   try {
-    app.parse(words);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? kExitOk : kExitUsage;
+    return app.parse(static_cast<int>(argv.size()), argv.data()).value_or(kExitOk);
   } catch (const Failure& failure) {
     return failure.code;
   }
-  return kExitOk;
 }
 
 struct Case {

@@ -1,0 +1,153 @@
+#include "tools/support/command_line.h"
+
+#include <CLI/CLI.hpp>
+
+#include "tools/support/exit_code.h"
+
+namespace tarn::tools {
+
+Option Option::required() const {
+  option_->required();
+  return *this;
+}
+
+Option Option::capture_default_str() const {
+  option_->capture_default_str();
+  return *this;
+}
+
+Option Option::default_str(const std::string& text) const {
+  option_->default_str(text);
+  return *this;
+}
+
+Option Option::default_val(const std::string& value) const {
+  option_->default_val(value);
+  return *this;
+}
+
+Option Option::type_name(const std::string& name) const {
+  option_->type_name(name);
+  return *this;
+}
+
+Option Option::delimiter(char between_values) const {
+  option_->delimiter(between_values);
+  return *this;
+}
+
+Option Option::one_value_each() const {
+  option_->allow_extra_args(false);
+  return *this;
+}
+
+Option Option::excludes(Option other) const {
+  option_->excludes(other.option_);
+  return *this;
+}
+
+Option Option::is_member(const std::vector<std::string>& names) const {
+  option_->check(CLI::IsMember(names));
+  return *this;
+}
+
+template <class T>
+Option Option::between(T least, T most) const {
+  option_->check(CLI::Range(least, most));
+  return *this;
+}
+template Option Option::between(u32, u32) const;
+template Option Option::between(i32, i32) const;
+template Option Option::between(i64, i64) const;
+template Option Option::between(f64, f64) const;
+
+Option Option::check(std::function<std::string(const std::string&)> why_not) const {
+  option_->check(std::move(why_not));
+  return *this;
+}
+
+u64 Option::count() const { return option_->count(); }
+
+template <class T>
+Option Command::add_option(const std::string& names, T& field, const std::string& help) const {
+  return Option(app_->add_option(names, field, help));
+}
+template Option Command::add_option(const std::string&, std::string&, const std::string&) const;
+template Option Command::add_option(const std::string&, u32&, const std::string&) const;
+template Option Command::add_option(const std::string&, u64&, const std::string&) const;
+template Option Command::add_option(const std::string&, f32&, const std::string&) const;
+template Option Command::add_option(const std::string&, f64&, const std::string&) const;
+template Option Command::add_option(const std::string&, std::optional<std::string>&,
+                                    const std::string&) const;
+template Option Command::add_option(const std::string&, std::optional<u32>&,
+                                    const std::string&) const;
+template Option Command::add_option(const std::string&, std::optional<u64>&,
+                                    const std::string&) const;
+template Option Command::add_option(const std::string&, std::optional<f64>&,
+                                    const std::string&) const;
+template Option Command::add_option(const std::string&, std::vector<std::string>&,
+                                    const std::string&) const;
+template Option Command::add_option(const std::string&, std::vector<u32>&,
+                                    const std::string&) const;
+
+template <class T>
+Option Command::add_option_function(const std::string& names, std::function<void(const T&)> take,
+                                    const std::string& help) const {
+  return Option(app_->add_option_function<T>(names, std::move(take), help));
+}
+template Option Command::add_option_function(const std::string&,
+                                             std::function<void(const std::string&)>,
+                                             const std::string&) const;
+template Option Command::add_option_function(const std::string&, std::function<void(const i64&)>,
+                                             const std::string&) const;
+
+Option Command::add_flag(const std::string& names, bool& field, const std::string& help) const {
+  return Option(app_->add_flag(names, field, help));
+}
+
+Command Command::add_subcommand(const std::string& name, const std::string& description) const {
+  return Command(app_->add_subcommand(name, description));
+}
+
+void Command::require_subcommand(u64 least, u64 most) const {
+  app_->require_subcommand(least, most);
+}
+
+void Command::fallthrough() const { app_->fallthrough(); }
+
+void Command::footer(const std::string& text) const { app_->footer(text); }
+
+void Command::callback(std::function<void()> run) const { app_->callback(std::move(run)); }
+
+bool Command::parsed() const { return app_->parsed(); }
+
+CommandLine::CommandLine(const std::string& description, const std::string& name)
+    : Command(nullptr), owned_(std::make_unique<CLI::App>(description, name)) {
+  app_ = owned_.get();
+}
+
+CommandLine::~CommandLine() = default;
+
+void CommandLine::set_version_flag(const std::string& text) {
+  app_->set_version_flag("--version", text);
+}
+
+void CommandLine::take_last() {
+  app_->option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+}
+
+bool CommandLine::has_subcommand(const std::string& name) const {
+  const auto is_named = [&](const CLI::App* command) { return command->check_name(name); };
+  return !app_->get_subcommands(is_named).empty();
+}
+
+std::optional<int> CommandLine::parse(int argc, const char* const* argv) {
+  try {
+    app_->parse(argc, argv);
+    return std::nullopt;
+  } catch (const CLI::ParseError& error) {
+    return app_->exit(error) == 0 ? kExitOk : kExitUsage;
+  }
+}
+
+}  // namespace tarn::tools
