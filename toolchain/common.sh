@@ -4,9 +4,13 @@
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 jobs=$(nproc)
-if command -v ccache >/dev/null; then
+
+# What was compiled already, by the same compiler with the same flags, is not compiled again.
+use_ccache() {
+  command -v ccache >/dev/null || return 0
   export CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache
-fi
+}
+use_ccache
 
 say() { printf '%s\n' "$*" >&2; }
 die() { say "toolchain: $*"; exit 1; }
