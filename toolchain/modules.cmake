@@ -21,8 +21,7 @@ set(TARN_CXX_FLAGS_COMMON $<$<COMPILE_LANGUAGE:C,CXX>:-ffp-contract=off>
     # GCC's "unique" symbols stay global whatever library.cmake does, and would tie two copies of
     # the library in one process together.
     $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:GNU>>:-fno-gnu-unique>)
-# For what is compiled far longer than it runs: command lines and the tests themselves. What they
-# call, in the core and in tests/support, keeps the build's own level.
+# For what is compiled far longer than it runs: command lines.
 set(TARN_CXX_FLAGS_BRIEF $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O1>)
 if(TARN_SANITIZE)
   set(TARN_CXX_FLAGS_BRIEF $<$<COMPILE_LANGUAGE:CXX>:-O0>)
