@@ -23,6 +23,7 @@ static_assert(kTasksMax == kTaskMask);
 // beside a busy process; 100 us gain nothing more. Pinned, a busy process costs 2.9x instead of
 // 1.4x to 2.2x.
 constexpr u64 kSpinNs = 20'000;
+constexpr u64 kLookNs = 10'000'000;  // between two looks of a caller that waits
 
 void pause_cpu() {
 #if defined(__x86_64__)
@@ -50,10 +51,12 @@ bool spin(u64 spin_ns, Ready&& ready) {
   return false;
 }
 
-// Both may return early (a signal, a word that changed): callers look again.
-void futex_wait(std::atomic<u32>& word, u32 while_value) {
+// Both may return early (a signal, a word that changed): callers look again. timeout_ns 0: none.
+void futex_wait(std::atomic<u32>& word, u32 while_value, u64 timeout_ns = 0) {
   static_assert(sizeof(std::atomic<u32>) == sizeof(u32));
-  syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, while_value, nullptr, nullptr, 0);
+  const timespec timeout{.tv_sec = 0, .tv_nsec = static_cast<long>(timeout_ns)};
+  syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, while_value, timeout_ns > 0 ? &timeout : nullptr,
+          nullptr, 0);
 }
 void futex_wake(std::atomic<u32>& word, u32 n_threads) {
   syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, n_threads, nullptr, nullptr, 0);
@@ -127,7 +130,7 @@ void WorkerPool::stop() {
   n_workers_ = 0;
 }
 
-void WorkerPool::run(u32 n_tasks, Task task, void* context) {
+void WorkerPool::run(u32 n_tasks, Waiting waiting, Task task, void* context) {
   TARN_ASSERT(n_workers_ > 0 && !is_running_);
   TARN_ASSERT(n_tasks <= kTasksMax);
   is_running_ = true;
@@ -142,7 +145,7 @@ void WorkerPool::run(u32 n_tasks, Task task, void* context) {
     ticket_.store(run_number << kTaskBits | n_tasks);
     wake_workers(n_tasks);
     run_claimed(0);
-    wait_for_stragglers(n_tasks);
+    wait_for_stragglers(n_tasks, waiting);
   }
   is_running_ = false;
 }
@@ -183,14 +186,15 @@ void WorkerPool::run_claimed(u32 worker_idx) {
 
 // As in wake_workers(): we say that we sleep and then look at the count, the last worker counts and
 // then looks whether we sleep.
-void WorkerPool::wait_for_stragglers(u32 n_tasks) {
+void WorkerPool::wait_for_stragglers(u32 n_tasks, Waiting waiting) {
   const auto all_done = [&] { return n_done_.load(std::memory_order_acquire) == n_tasks; };
   if (spin(spin_ns_, all_done)) return;
   caller_sleeps_.store(1);
   for (;;) {
     const u32 n_done = n_done_.load();
     if (n_done == n_tasks) break;
-    futex_wait(n_done_, n_done);
+    futex_wait(n_done_, n_done, waiting.look != nullptr ? kLookNs : 0);
+    if (waiting.look != nullptr) waiting.look(waiting.context);
   }
   caller_sleeps_.store(0);
 }

@@ -37,6 +37,11 @@ class WorkerPool {
     const FatalSink* sink = nullptr;  // installed on every started thread; borrowed
   };
   using Task = void (*)(void* context, u32 task_idx, u32 worker_idx);
+  // What the caller does every few milliseconds while it waits for tasks of others.
+  struct Waiting {
+    void (*look)(void* context);  // nullptr: it sleeps
+    void* context;
+  };
 
   WorkerPool() = default;
   WorkerPool(const WorkerPool&) = delete;
@@ -49,17 +54,21 @@ class WorkerPool {
   u32 n_workers() const { return n_workers_; }
 
   // Returns when all of [0, n_tasks) have run. Everything the tasks wrote is visible afterwards.
-  void run(u32 n_tasks, Task task, void* context);
+  void run(u32 n_tasks, Waiting waiting, Task task, void* context);
 
   // The same for a callable `fn(task_idx, worker_idx)`.
   template <class Fn>
-  void run(u32 n_tasks, Fn&& fn) {
+  void run(u32 n_tasks, Waiting waiting, Fn&& fn) {
     run(
-        n_tasks,
+        n_tasks, waiting,
         [](void* context, u32 task_idx, u32 worker_idx) {
           (*static_cast<std::remove_reference_t<Fn>*>(context))(task_idx, worker_idx);
         },
         &fn);
+  }
+  template <class Fn>
+  void run(u32 n_tasks, Fn&& fn) {
+    run(n_tasks, Waiting{}, fn);
   }
 
  private:
@@ -78,7 +87,7 @@ class WorkerPool {
   void sleep_until_work();
   void wake_workers(u32 n_tasks);
   void run_claimed(u32 worker_idx);
-  void wait_for_stragglers(u32 n_tasks);
+  void wait_for_stragglers(u32 n_tasks, Waiting waiting);
 
   // The ticket is {run number: 40 bits, tasks not yet claimed: 24 bits}. A task is claimed by
   // counting it down, which fails if the run has changed meanwhile: a worker that comes late cannot

@@ -56,7 +56,7 @@ void CpuBackend::attend_window(const StepState& step, const RowRun& run, u32 cac
                                u32 group_begin, u32 group_end, Rows q, Rows out) {
   const u32 n_kv_heads = args_.spec->n_kv_heads;
   const u32 n_blocks = static_cast<u32>(ceil_div(run.n_rows, kernels::kAttnRowsMax));
-  args_.workers->run(n_blocks * n_kv_heads, [&](u32 task_idx, u32 worker_idx) {
+  args_.workers->run(n_blocks * n_kv_heads, looking(), [&](u32 task_idx, u32 worker_idx) {
     if (skips_task(worker_idx)) return;
     const u32 kv_head = task_idx % n_kv_heads;
     const u32 block = n_blocks - 1 - task_idx / n_kv_heads;
@@ -71,7 +71,7 @@ void CpuBackend::attend_window(const StepState& step, const RowRun& run, u32 cac
     attn.pages = pages;
     attn.state = reinterpret_cast<f32*>(args_.attn_states + (u64{block} * n_kv_heads + kv_head) *
                                                                 args_.attn_state_stride_bytes);
-    args_.table->attn(attn);
+    attend_parts(attn, worker_idx);
   });
 }
 

@@ -97,7 +97,7 @@ void CpuBackend::project(Rows x, u32 n, std::span<const Projection> projections)
   if (quantized) quantize(x, k, n);
 
   if (skips_task(0)) return;  // asked here too: the other workers may be given all the tasks
-  args_.workers->run(n_tasks, [&](u32 task_idx, u32 worker_idx) {
+  args_.workers->run(n_tasks, looking(), [&](u32 task_idx, u32 worker_idx) {
     if (skips_task(worker_idx)) return;
     for (const Projection& p : projections) {
       const u32 n_tiles = count_tiles(p.weight->n_out);
@@ -126,6 +126,10 @@ void CpuBackend::project(Rows x, u32 n, std::span<const Projection> projections)
       return;
     }
   });
+}
+
+WorkerPool::Waiting CpuBackend::looking() {
+  return {[](void* self) { (void)static_cast<CpuBackend*>(self)->skips_task(0); }, this};
 }
 
 bool CpuBackend::skips_task(u32 worker_idx) {
@@ -230,6 +234,24 @@ void CpuBackend::attend_task(const StepState& step, const RowRun& run, u32 cache
   auto* pages = reinterpret_cast<const u8**>(memory + args_.page_table_offset_bytes);
   run.sequence->pages(cache_layer, kv_head, {pages, args_.pages_max});
   attn.pages = pages;
+  if (attn.visible[attn.n_rows - 1] > plan::kAttnPartSlots) {  // positions ascend
+    attn.state = reinterpret_cast<f32*>(memory + args_.part_state_offset_bytes);
+  }
+  attend_parts(attn, worker_idx);
+}
+
+// A task over [slot_begin, slot_end), with a look between its parts.
+void CpuBackend::attend_parts(kernels::AttnArgs attn, u32 worker_idx) {
+  const u32 end = std::min(attn.slot_end, attn.visible[attn.n_rows - 1]);
+  const u32 part_pages = plan::kAttnPartSlots / args_.page_tokens;
+  const u32 part_slots = part_pages * args_.page_tokens;
+  for (; end - attn.slot_begin > part_slots; attn.pages += part_pages) {
+    attn.slot_end = attn.slot_begin + part_slots;
+    args_.table->attn(attn);
+    if (skips_task(worker_idx)) return;
+    attn.slot_begin = attn.slot_end;
+  }
+  attn.slot_end = end;
   args_.table->attn(attn);
 }
 
@@ -262,7 +284,7 @@ void CpuBackend::attend(const StepState& step, u32 cache_layer, Rows q, Rows out
     }
   }
   if (args_.kv_stream != nullptr) return attend_streamed(step, cache_layer, q, out);
-  args_.workers->run(n_tasks, [&](u32 task_idx, u32 worker_idx) {
+  args_.workers->run(n_tasks, looking(), [&](u32 task_idx, u32 worker_idx) {
     if (skips_task(worker_idx)) return;
     for (const RowRun& run : step.runs) {
       const u32 n_blocks = static_cast<u32>(ceil_div(run.n_rows, kernels::kAttnRowsMax));

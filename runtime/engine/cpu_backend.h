@@ -33,10 +33,12 @@ struct CpuBackendArgs {
   i32* act_sums = nullptr;        // [rows_max, k_max / 16]
   f32* rope_cos = nullptr;        // [rows_max, n_rot / 2]
   f32* rope_sin = nullptr;        // [rows_max, n_rot / 2]
-  // One piece for each worker: attention scratch, then a table of page pointers.
+  // One piece for each worker: attention scratch, a table of page pointers, the state of a task
+  // between two parts (none where pages_max make one part).
   std::byte* attention = nullptr;
   u64 attention_stride_bytes = 0;
   u64 page_table_offset_bytes = 0;
+  u64 part_state_offset_bytes = 0;
   u32 pages_max = 0;
   Selector* selector = nullptr;  // what runs that select ask
   // KV over memory and disk; nullptr: it is in memory. Then the state of attention in parts, a
@@ -80,6 +82,7 @@ class CpuBackend final : public Backend {
   void attend_fetched(const RowRun& run, u32 cache_layer, Rows q, Rows out);
   void attend_window(const StepState& step, const RowRun& run, u32 cache_layer, u32 group_begin,
                      u32 group_end, Rows q, Rows out);
+  void attend_parts(kernels::AttnArgs attn, u32 worker_idx);
   kernels::AttnArgs attn_args(const StepState& step, const RowRun& run, u32 kv_head, u32 block,
                               Rows q, Rows out, u32 worker_idx) const;
   void attend_chosen(const RowRun& run, u32 cache_layer, u32 kv_head, Rows q, Rows out,
@@ -87,8 +90,10 @@ class CpuBackend final : public Backend {
   void attend_task(const StepState& step, const RowRun& run, u32 cache_layer, u32 kv_head,
                    u32 block, Rows q, Rows out, u32 worker_idx);
 
-  // Asked by the tasks that take long, before they begin. Worker 0, the engine's thread, looks.
+  // Asked by the tasks that take long, before they begin, and between their parts. Worker 0, the
+  // engine's thread, looks; also while it waits for the others' tasks.
   bool skips_task(u32 worker_idx);
+  WorkerPool::Waiting looking();
 
   CpuBackendArgs args_{};
   Traffic traffic_{};

@@ -368,6 +368,8 @@ void Engine::place_cpu_backend(const OpenArgs& args) {
                      .attention = attention,
                      .attention_stride_bytes = plan_.attention_stride_bytes,
                      .page_table_offset_bytes = plan_.page_table_offset_bytes,
+                     .part_state_offset_bytes =
+                         plan_.attention_stride_bytes - plan_.attention_state_bytes,
                      .pages_max = plan_.pages_max,
                      .selector = &selector_,
                      .kv_stream = plan_.tiers.is_on() ? &kv_stream_ : nullptr,

@@ -112,6 +112,23 @@ TEST_CASE("a straggler is waited for, far beyond the time that the caller spins"
   CHECK(done[1] == 1);
 }
 
+TEST_CASE("who waits for a straggler looks up meanwhile, and no more when it is done") {
+  WorkerPool pool;
+  REQUIRE(pool.start({.n_workers = 2}).has_value());
+  std::atomic<u32> n_here{0}, n_looks{0};
+  auto task = [&](u32, u32 worker_idx) {
+    ++n_here;
+    while (n_here < 2) sched_yield();  // one task each
+    while (worker_idx == 1 && n_looks < 3) usleep(100);
+  };
+  pool.run(2, {[](void* n) { ++*static_cast<std::atomic<u32>*>(n); }, &n_looks}, task);
+  CHECK(n_looks >= 3);
+  const u32 n_before = n_looks;
+  n_here = 0;
+  pool.run(2, task);  // with nothing to do, which the first run's looks have not stayed for
+  CHECK(n_looks == n_before);
+}
+
 TEST_CASE("workers block every signal, carry the sink and stay where they were pinned") {
   const CpuTopology topology = cpu_topology();
   const FatalSink sink{};

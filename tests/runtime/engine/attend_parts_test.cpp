@@ -1,0 +1,160 @@
+// Goal    attention on the CPU over more slots than one part has the bits of one call of the kernel
+//         over all of them, and asks between its parts whether anybody still wants the step: one
+//         that nobody wants is left there, with no output.
+// Method  a backend over a sequence in memory, of random K and V, beside calls of the kernel by
+//         hand; a watch that counts how often it is asked and says no when it is told to.
+#include <doctest/doctest.h>
+
+#include <array>
+#include <vector>
+
+#include "runtime/engine/cpu_backend.h"
+#include "tests/support/seed.h"
+
+namespace tarn::engine {
+namespace {
+
+constexpr u32 kHeadDim = 32, kGroupHeads = 2, kPage = 64, kRows = 5;
+constexpr u32 kPart = plan::kAttnPartSlots;
+
+class CountingWatch final : public StepWatch {
+ public:
+  bool is_wanted() override { return ++n_asked < says_no_from; }
+  u32 n_asked = 0;
+  u32 says_no_from = ~u32{0};
+};
+
+// One layer with one KV head, n_slots of it written; the step's rows are the last ones.
+class Attention {
+ public:
+  Attention(u32 n_slots, u64 seed) : random_(seed) {
+    const u32 n_groups = (n_slots + kPage - 1) / kPage;
+    const kv::GroupShape shape{
+        .n_kv_heads = 1,
+        .page_tokens = kPage,
+        .vector_bytes = static_cast<u32>(kernels::kv_vector_bytes(kernels::KvType::f16, kHeadDim))};
+    region_.resize(kv::GroupPool::region_bytes(shape, n_groups));
+    pool_words_.resize(kv::GroupPool::bookkeeping_bytes(n_groups) / 8);
+    table_words_.resize(kv::Sequence::bookkeeping_bytes(1, n_groups * kPage, kPage) / 8);
+    pool_.init(shape, n_groups, region_, std::as_writable_bytes(std::span(pool_words_)));
+    sequence_.init(&pool_, 1, n_groups * kPage, std::as_writable_bytes(std::span(table_words_)));
+    REQUIRE(sequence_.reserve(n_slots));
+    std::array<f32, kHeadDim> k{}, v{};
+    for (u32 slot = 0; slot < n_slots; ++slot) {
+      for (u32 i = 0; i < kHeadDim; ++i) k[i] = value(), v[i] = value();
+      table_->kv_store({.type = kernels::KvType::f16,
+                        .k = k.data(),
+                        .v = v.data(),
+                        .slot = sequence_.slot_for_write(0, 0, slot),
+                        .head_dim = kHeadDim});
+    }
+    for (f32& x : q_) x = value();
+    for (u32 row = 0; row < kRows; ++row) visible_[row] = n_slots - kRows + 1 + row;
+    spec_.n_heads = kGroupHeads;
+    spec_.n_kv_heads = 1;
+    spec_.head_dim = kHeadDim;
+    const u64 tiles = kernels::attn_scratch_bytes(kPage, kHeadDim, kGroupHeads);
+    const u64 table_end = tiles + (n_groups * sizeof(u8*) + 63) / 64 * 64;
+    const u64 piece =
+        table_end + kernels::attn_state_bytes(kHeadDim, kernels::kAttnRowsMax * kGroupHeads);
+    scratch_.resize(piece / sizeof(Line) + 1);
+    REQUIRE(workers_.start({}).has_value());
+    backend_.init({.table = table_,
+                   .workers = &workers_,
+                   .spec = &spec_,
+                   .page_tokens = kPage,
+                   .rows_max = kRows,
+                   .attention = scratch_.data()->bytes.data(),
+                   .attention_stride_bytes = piece,
+                   .page_table_offset_bytes = tiles,
+                   .part_state_offset_bytes = table_end,
+                   .pages_max = n_groups});
+  }
+
+  using Out = std::array<f32, kRows * kGroupHeads * kHeadDim>;
+  static constexpr f32 kUntouched = -7.0f;
+
+  Out attend(CountingWatch& watch) {
+    Out out;
+    out.fill(kUntouched);
+    const RowRun run{.n_rows = kRows, .sequence = &sequence_};
+    StepState step{.n_rows = 0, .visible = visible_.data(), .runs = {&run, 1}, .watch = &watch};
+    backend_.begin_step(step);
+    step.n_rows = kRows;
+    backend_.attend(step, 0, {q_.data(), kGroupHeads * kHeadDim},
+                    {out.data(), kGroupHeads * kHeadDim});
+    return out;
+  }
+  bool is_abandoned() const { return backend_.is_abandoned(); }
+
+  // One call of the kernel over all slots.
+  Out at_once() {
+    Out out;
+    std::vector<const u8*> pages(sequence_.n_groups());
+    sequence_.pages(0, 0, pages);
+    std::vector<Line> scratch(scratch_.size());
+    table_->attn({.type = kernels::KvType::f16,
+                  .pages = pages.data(),
+                  .page_tokens = kPage,
+                  .head_dim = kHeadDim,
+                  .q = q_.data(),
+                  .q_stride = kGroupHeads * kHeadDim,
+                  .out = out.data(),
+                  .out_stride = kGroupHeads * kHeadDim,
+                  .n_rows = kRows,
+                  .n_group_heads = kGroupHeads,
+                  .visible = visible_.data(),
+                  .scale = 1.0f / __builtin_sqrtf(static_cast<f32>(kHeadDim)),
+                  .scratch = scratch.data()});
+    return out;
+  }
+
+ private:
+  struct alignas(64) Line {
+    std::array<std::byte, 64> bytes{};
+  };
+  f32 value() { return random_.normal(); }
+
+  test::Random random_;
+  const kernels::CpuTable* table_ = *kernels::cpu_table_select("auto");
+  std::vector<std::byte> region_;
+  std::vector<u64> pool_words_, table_words_;
+  kv::GroupPool pool_;
+  kv::Sequence sequence_;
+  std::array<f32, kRows * kGroupHeads * kHeadDim> q_{};
+  std::array<u32, kRows> visible_{};
+  model::ModelSpec spec_{};
+  std::vector<Line> scratch_;
+  WorkerPool workers_;
+  CpuBackend backend_;
+};
+
+TEST_CASE("attention in parts has the bits of one call, and asks once a part") {
+  const u64 seed = test::seed_from_environment();
+  CAPTURE(seed);
+  struct Case {
+    u32 n_slots, n_parts;
+  };
+  for (const Case& c : {Case{700, 1}, Case{kPart, 1}, Case{kPart + 1, 2}, Case{kPart + kRows, 2},
+                        Case{2 * kPart, 2}, Case{2 * kPart + 100, 3}}) {
+    CAPTURE(c.n_slots);
+    Attention attention(c.n_slots, seed);
+    CountingWatch watch;
+    CHECK(attention.attend(watch) == attention.at_once());
+    CHECK(watch.n_asked == c.n_parts);
+    CHECK_FALSE(attention.is_abandoned());
+  }
+}
+
+TEST_CASE("a task that nobody wants any more is left behind its part") {
+  Attention attention(3 * kPart, 1);
+  CountingWatch watch;
+  watch.says_no_from = 2;
+  const Attention::Out out = attention.attend(watch);
+  CHECK(attention.is_abandoned());
+  CHECK(watch.n_asked == 2);  // before the first part and behind it
+  for (const f32 x : out) REQUIRE(x == Attention::kUntouched);
+}
+
+}  // namespace
+}  // namespace tarn::engine
