@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <utility>
 
 #include "platform/base/assert.h"
@@ -309,7 +310,8 @@ u32 Engine::n_rows_at_once(const Session& s) const {
   return n_slots < n_fed ? n_fed - n_slots : std::max(s.n_pending() - 1, 1u);
 }
 
-// Decode rows first, one each; then slices of what is to be prefilled, in turn.
+// Decode rows first, one each; then slices of what is to be prefilled, in turn. Kept prompts share
+// one slice; whom it had no time for comes first in the next step.
 void Engine::collect_rows() {
   drop_rows();
   for (Session& s : sessions_) {
@@ -317,16 +319,24 @@ void Engine::collect_rows() {
     if (s.state == SessionState::generating && rows_ready(s) == 1 && !s.is_held) add_rows(s, 1);
   }
   const u32 first = next_session_;
+  u32 n_sliced_left = slice_rows();
+  std::optional<u32> put_off;
   for (u32 i = 0; i < n_session_slots_; ++i) {
     const u32 idx = (first + i) % n_session_slots_;
     Session& s = session(idx);
-    const u32 n_left = std::min(plan_.rows_max - step_state_.n_rows, slice_rows_max(s));
+    const u32 n_left = plan_.rows_max - step_state_.n_rows;
     const u32 n_ready = rows_ready(s);
     if (n_left == 0) break;
     if (n_ready == 0 || (s.state == SessionState::generating && n_ready == 1) || s.is_held)
       continue;
-    add_rows(s, std::min({n_ready, n_left, n_rows_at_once(s)}));
-    next_session_ = (idx + 1) % n_session_slots_;
+    u32 n = std::min({n_ready, n_left, n_rows_at_once(s)});
+    if (is_sliced(s)) {
+      n = std::min(n, n_sliced_left);
+      n_sliced_left -= n;
+    }
+    if (n > 0) add_rows(s, n);
+    if (n == 0 && !put_off) put_off = idx;
+    next_session_ = put_off.value_or((idx + 1) % n_session_slots_);
   }
   step_state_.runs = runs_.first(n_runs_);
   step_state_.wanted = wanted_.first(n_wanted_);
@@ -512,6 +522,7 @@ const StepTrace& Engine::step() {
   const bool is_idle = trace_.n_rows == 0 && !is_put_off_;
   if (kv_stream_.is_moving()) kv_stream_.pump(is_idle ? kIdleWaitNs : 0);
   tell_store();
+  measure_rows(moved_before);
   if (kv_stream_.keeps_sessions()) publish();
   trace_disk(moved_before);
   trace_.groups_free = pool_.groups_free();
@@ -632,11 +643,6 @@ void Engine::count_step() {
   counters_.disk.bytes_here += trace_.disk.bytes_here;
   if (trace_.n_rows == 0 && is_put_off_) counters_.decode_ns += trace_.end_ns - trace_.start_ns;
   if (trace_.n_rows == 0 || trace_.abandoned) return;
-  if (trace_.n_prefill_rows > 0) {
-    const u64 took_ns = trace_.end_ns - trace_.start_ns;
-    prefill_wait_ns_ = std::min(took_ns, trace_.disk.wait_ns);
-    row_ns_ = std::max<u64>(1, (took_ns - prefill_wait_ns_) / trace_.n_rows);
-  }
   ++counters_.n_steps;
   counters_.n_prefill_rows += trace_.n_prefill_rows;
   counters_.n_decode_rows += trace_.n_decode_rows;

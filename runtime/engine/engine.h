@@ -367,7 +367,10 @@ class Engine final : private StepWatch {
   Result<void> take_up(Session& session, const store::Manifest& manifest);
   void publish();
   void tell_evictions();
-  u32 slice_rows_max(const Session& session) const;
+  bool is_sliced(const Session& s) const { return s.name_bytes > 0 && publish_ns_ > 0; }
+  u32 slice_rows() const;
+  void measure_rows(const KvStats& before);
+  bool takes_tail(const Session& session) const;
 
   // Parts, in the order in which they are built.
   Reserve* reserve_ = nullptr;
@@ -442,8 +445,8 @@ class Engine final : private StepWatch {
   bool publishing_answer_ = false;  // one that has ended stands at its end
   u64 n_evictions_told_ = 0;
   std::atomic<bool> is_ending_{false};
-  // Of the last step with prefill rows: a row's time without the disk's; 0: none yet. And how long
-  // it waited for the disk.
+  // Of the last step with a slice of prompts: a row's time without the disk's; 0: none yet. And how
+  // long it waited for the disk.
   u64 row_ns_ = 0;
   u64 prefill_wait_ns_ = 0;
 };

@@ -15,11 +15,10 @@ namespace {
 constexpr u32 kCpuNumericsId = 1;
 // And a GPU's: one order of sums on all of them, which is not the CPU's.
 constexpr u32 kGpuNumericsId = 0x1001;
-// A slice of a kept session's prompt takes no longer, since what is within one is lost in a crash.
+// A slice of kept sessions' prompts takes no longer, since what is within one is lost in a crash.
 // Where a step waits for the disk longer than that, whatever its rows, as long again is computed.
 constexpr u64 kSliceNs = 2'500'000'000;
-constexpr u32 kFirstSliceRows = 64;
-constexpr u32 kSliceRowsMin = 16;
+constexpr u32 kSliceRowsMin = 16;  // and of the first one, before anything was measured
 
 constexpr Error kNotKept{.status = Status::invalid_request,
                          .hint =
@@ -201,7 +200,8 @@ Result<Engine::Resumed> Engine::resume(std::string_view name) {
     return fail(taken.error());
   }
   s.revision = manifest.revision;
-  if (manifest.lossy_from != 0 && store::has_tail(manifest)) s.tails.put(manifest.tail, 0);
+  const bool is_drawn = store::unshared_page(manifest) < store::pages_of(manifest);
+  if (is_drawn && store::has_tail(manifest)) s.tails.put(manifest.tail, 0);
   // An index without a name on the disk has one now, which is to be found there next time.
   const bool is_named = manifest.codebooks.empty() || !(manifest.codebooks[0].key == store::Key{});
   const bool has_key = !(selector_.codebooks_key(idx) == store::Key{});
@@ -328,14 +328,17 @@ void Engine::drop_save(Session& s) {
   s.answer_ended = s.answer_ended || publishing_answer_;  // unless what drops it says otherwise
 }
 
-// Whether a manifest is due: of what goes on every publish_ms, as full pages come; of an answer
-// that has ended at once, with its last token. A prompt that nobody has asked for an answer yet is
-// no end: its manifest says that it was cut off. Where KV was lost, not before as much is there
-// again: the manifest on disk may know of records that nobody has lost.
+// Whether a manifest is due: of what goes on every publish_ms, as full pages come, or rows of a
+// prompt that take as long as pages elsewhere; of an answer that has ended at once, with its last
+// token. A prompt that nobody has asked for an answer yet is no end: its manifest says that it was
+// cut off. Where KV was lost, not before as much is there again: the manifest on disk may know of
+// records that nobody has lost.
 bool Engine::is_due(const Session& s, u64 now_ns) const {
   if (s.name_bytes == 0) return false;
   if (s.state != SessionState::idle) {
-    return now_ns - s.published_ns >= publish_ns_ && n_full_pages(s) > n_published_pages(s);
+    const bool has_rows = takes_tail(s) && s.sequence.n_slots() > s.n_published;
+    return now_ns - s.published_ns >= publish_ns_ &&
+           (n_full_pages(s) > n_published_pages(s) || has_rows);
   }
   return has_answer_to_publish(s) && (s.refused_ns == 0 || now_ns - s.refused_ns >= publish_ns_);
 }
@@ -387,7 +390,9 @@ void Engine::begin_publication(Session& s) {
   n_publishing_ = n_published_slots(s);
   selector_.touch_codebooks(idx_of(s));
   publishing_key_ = selector_.codebooks_key(idx_of(s));
-  sessions.begin_save(save_args(s, n_publishing_));
+  SaveArgs args = save_args(s, n_publishing_);
+  args.draws_tail = takes_tail(s);
+  sessions.begin_save(args);
   (void)sessions.pump();
   take_publication();
 }
@@ -432,13 +437,34 @@ void Engine::publish_last(Session& s) {
   end_publication();
 }
 
-u32 Engine::slice_rows_max(const Session& s) const {
-  if (s.name_bytes == 0 || publish_ns_ == 0) return plan_.rows_max;
+// Rows that the kept prompts of a step have together.
+u32 Engine::slice_rows() const {
   const u64 computing_ns =
       std::max(kSliceNs - std::min(kSliceNs, prefill_wait_ns_), prefill_wait_ns_);
-  const u64 n = row_ns_ == 0 ? kFirstSliceRows : computing_ns / row_ns_;
+  const u64 n = row_ns_ == 0 ? kSliceRowsMin : computing_ns / row_ns_;
   return static_cast<u32>(
       std::clamp<u64>(n, kSliceRowsMin, std::max(plan_.rows_max, kSliceRowsMin)));
+}
+
+// What the step's prompts took. A few rows tell nothing: they take as long as one.
+void Engine::measure_rows(const KvStats& before) {
+  if (trace_.abandoned || trace_.n_prefill_rows == 0) return;
+  if (trace_.n_rows < std::min(kSliceRowsMin, plan_.rows_max)) return;
+  const u64 took_ns = clock_->now_ns() - trace_.start_ns;
+  trace_disk(before);
+  prefill_wait_ns_ = std::min(took_ns, trace_.disk.wait_ns);
+  row_ns_ = std::max<u64>(1, (took_ns - prefill_wait_ns_) / trace_.n_rows);
+}
+
+// Whether the session's unfinished page is published, too: where a page takes longer than a slice,
+// until all that was fed is on disk, and with an answer's end. What the write budget needs for its
+// full pages stays theirs.
+bool Engine::takes_tail(const Session& s) const {
+  const u64 page_ns = (row_ns_ + prefill_wait_ns_ / slice_rows()) * plan_.group_shape.page_tokens;
+  if (page_ns <= kSliceNs) return false;
+  if (s.state != SessionState::idle && s.n_published >= s.turns.n_fed()) return false;
+  const u32 n_pages = s.n_ids / plan_.group_shape.page_tokens;
+  return kv_stream_.sessions().affords(n_pages - std::min(n_pages, n_published_pages(s)) + 1);
 }
 
 }  // namespace tarn::engine

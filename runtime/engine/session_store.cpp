@@ -207,21 +207,25 @@ bool SessionStore::name_tail() {
   const u32 n_pages = save_.n_slots / page_tokens();
   const auto ids = save_.ids.first(save_.n_slots).subspan(u64{n_pages} * page_tokens());
   DrawnTails& tails = *save_.tails;
-  if (save_.lossy_from == 0) {
+  if (!draws_tail()) {
     const store::Key& before =
         n_pages == 0 ? root_ : args_.names->chain(name_of(*save_.sequence, n_pages - 1));
     tail_ = store::chain_key(args_.store->secret(), before, ids);
   } else if (tails.n > 0 && tails.n_slots == save_.n_slots) {
     tail_ = tails.keys[tails.n - 1];
   } else {
-    const store::RecordShape record{.payload_bytes = args_.residency->shape().group_bytes(),
-                                    .n_tokens = static_cast<u32>(ids.size())};
-    const u64 n_bytes = args_.n_cache_layers * record.record_bytes() + args_.manifest.size();
-    if (!args_.store->affords(n_bytes)) return false;
+    if (!affords(1)) return false;
     tail_ = draw_key();
     tails.put(tail_, save_.n_slots);
   }
   return true;
+}
+
+bool SessionStore::affords(u32 n_pages) const {
+  const store::RecordShape record{.payload_bytes = args_.residency->shape().group_bytes(),
+                                  .n_tokens = page_tokens()};
+  const u64 page_bytes = args_.n_cache_layers * record.record_bytes();
+  return args_.store->affords(n_pages * (page_bytes + args_.manifest.size()));
 }
 
 // All layers, with zeros behind the slots.
@@ -304,6 +308,7 @@ bool SessionStore::save_manifest() {
       .revision = save_.revision,
       .n_slots = save_.n_slots,
       .tail = has_tail() ? tail_ : store::Key{},
+      .tail_is_unshared = draws_tail() && save_.lossy_from == 0 ? 1u : 0u,
       .sampler = save_.sampler,
       .lossy_from = save_.lossy_from,
       .saved_at_s = save_.saved_at_s,
@@ -348,7 +353,7 @@ bool SessionStore::save_manifest() {
 // Nobody asks for them any more. What cannot be erased gives way to others by and by.
 bool SessionStore::erase_old_tails() {
   DrawnTails& tails = *save_.tails;
-  const bool is_drawn = has_tail() && save_.lossy_from != 0;
+  const bool is_drawn = draws_tail();
   for (; next_ < tails.n * args_.n_cache_layers; ++next_) {
     const store::Key& key = tails.keys[next_ / args_.n_cache_layers];
     if (is_drawn && key == tail_) continue;

@@ -214,10 +214,9 @@ Result<void> cut_store(const model::ModelSpec& spec, const Config& config, const
                                                         .n_codebooks = kCodebooksMax,
                                                         .n_answers = kKeptAnswersMax});
     shape->manifest_bytes = align_up(manifest.payload_bytes, store::kSectorBytes);
-    // The tail of a session that selects is copied while the session goes on: all layers at once.
-    const u64 n_tail = config.select.is_full() ? 0 : spec.n_cache_layers;
-    shape->copy_bytes = shape->manifest_bytes +
-                        std::max<u64>(kTierCopyGroups, n_tail) * inputs.group_shape.group_bytes();
+    // A session's tail is copied while the session goes on: all layers at once.
+    const u64 n_copies = std::max(kTierCopyGroups, spec.n_cache_layers);
+    shape->copy_bytes = shape->manifest_bytes + n_copies * inputs.group_shape.group_bytes();
     shape->n_names = inputs.groups_max / spec.n_cache_layers;
     shape->tables_bytes +=
         align_up(kv::PageNames::bookkeeping_bytes(shape->n_names, page_tokens), kPieceAlignment);
