@@ -83,7 +83,7 @@ Result<SessionIdx> Engine::create_session() {
     s.events.clear();
     s.on_logits = nullptr;
     forget_name(s);
-    s.answer_ended = false;
+    s.ended = Ended::nothing;
     s.refused_ns = 0;
     s.lossy_from = Session::kExact;
     selector_.forget(idx);
@@ -146,7 +146,7 @@ Result<void> Engine::feed(SessionIdx idx, std::span<const u32> ids) {
   std::copy(ids.begin(), ids.end(), s.ids.begin() + s.n_ids);
   s.turns.feed(s.n_ids, static_cast<u32>(ids.size()));
   s.n_ids += static_cast<u32>(ids.size());
-  s.answer_ended = false;
+  s.ended = Ended::nothing;
   s.state = s.n_computable() > 0 ? SessionState::computing : SessionState::idle;
   if (s.fed_ns == 0) s.fed_ns = clock_->now_ns();
   return {};
@@ -181,7 +181,7 @@ Result<void> Engine::generate(SessionIdx idx, const GenerateParams& params) {
   s.cancel.store(false);
   s.events.clear();
   s.given_up = {};  // computed after all, or an event says why not
-  s.answer_ended = false;
+  s.ended = Ended::nothing;
   s.state = SessionState::generating;
   return {};
 }
@@ -210,7 +210,7 @@ Result<void> Engine::truncate(SessionIdx idx, u32 n_tokens) {
   s.n_settled = n_tokens;
   s.turn_begin = std::min(s.turn_begin, n_tokens);
   s.n_published = std::min(s.n_published, n_tokens);
-  s.answer_ended = false;
+  s.ended = Ended::nothing;
   s.given_up = {};
   const bool computes = find_places(s) && s.n_computable() > 0;
   s.state = computes ? SessionState::computing : SessionState::idle;
@@ -537,7 +537,9 @@ bool Engine::accept_rows(const ForwardArgs& forward) {
   if (!run_logits(forward)) return false;
   for (const RowRun& run : step_state_.runs) {
     Session& s = session(run.owner);
-    if (s.state == SessionState::computing && s.n_computable() == 0) s.state = SessionState::idle;
+    if (s.state != SessionState::computing || s.n_computable() > 0) continue;
+    s.state = SessionState::idle;
+    s.ended = Ended::input;
   }
   return true;
 }
@@ -624,7 +626,7 @@ void Engine::finish(Session& s, Finish reason, Status status) {
                       .decode_ns = s.last_token_ns - s.first_token_ns});
   s.fed_ns = 0;
   s.state = SessionState::idle;
-  s.answer_ended = true;
+  s.ended = Ended::answer;
   s.refused_ns = 0;
 }
 

@@ -442,7 +442,7 @@ class Engine final : private StepWatch {
   Session* publishing_ = nullptr;
   u32 n_publishing_ = 0;            // slots
   store::Key publishing_key_{};     // of its index
-  bool publishing_answer_ = false;  // one that has ended stands at its end
+  Ended publishing_ended_ = Ended::nothing;  // what stands at its end
   u64 n_evictions_told_ = 0;
   std::atomic<bool> is_ending_{false};
   // Of the last step with a slice of prompts: a row's time without the disk's; 0: none yet. And how

@@ -128,7 +128,8 @@ Result<void> Engine::keep(SessionIdx idx, std::string_view name) {
   TARN_CHECK(take_name(idx, name));
   s.published_ns = clock_->now_ns();
   if (has_name) return {};
-  s.answer_ended = s.state == SessionState::idle && s.n_ids > s.turns.n_fed();
+  const bool has_answer = s.state == SessionState::idle && s.n_ids > s.turns.n_fed();
+  s.ended = has_answer ? Ended::answer : Ended::nothing;
   s.refused_ns = 0;
   return {};
 }
@@ -177,7 +178,7 @@ Result<Engine::Saved> Engine::park(SessionIdx idx, std::string_view name) {
   selector_.touch_codebooks(idx);
   TARN_CHECK(kv_stream_.sessions().save(save_args(s, s.sequence.n_slots())));
   selector_.note_named(idx, selector_.codebooks_key(idx));
-  s.answer_ended = false;
+  s.ended = Ended::nothing;
   s.published_ns = clock_->now_ns();
   s.n_published = s.sequence.n_slots();
   tell_evictions();
@@ -205,7 +206,8 @@ Result<Engine::Resumed> Engine::resume(std::string_view name) {
   // An index without a name on the disk has one now, which is to be found there next time.
   const bool is_named = manifest.codebooks.empty() || !(manifest.codebooks[0].key == store::Key{});
   const bool has_key = !(selector_.codebooks_key(idx) == store::Key{});
-  s.answer_ended = !is_named && has_key && manifest.sampler.is_generating == 0;
+  const bool is_cut_off = manifest.sampler.is_generating != 0;
+  if (!is_named && has_key && !is_cut_off) s.ended = Ended::answer;
   s.turn_begin = manifest.turn_begins.empty() ? s.n_ids : manifest.turn_begins[0];
   s.n_published = manifest.n_slots;  // the manifest is the better one until as much is there again
   s.published_ns = clock_->now_ns();
@@ -213,7 +215,7 @@ Result<Engine::Resumed> Engine::resume(std::string_view name) {
                  .n_tokens = s.n_ids,
                  .n_computed = s.sequence.n_slots(),
                  .turn_begin = s.turn_begin,
-                 .is_cut_off = manifest.sampler.is_generating != 0,
+                 .is_cut_off = is_cut_off,
                  .n_drawn = manifest.sampler.n_drawn,
                  .revision = s.revision,
                  .took_ns = s.published_ns - start_ns};
@@ -325,7 +327,7 @@ void Engine::drop_save(Session& s) {
   kv_stream_.sessions().drop(s.sequence);
   if (publishing_ != &s) return;
   publishing_ = nullptr;
-  s.answer_ended = s.answer_ended || publishing_answer_;  // unless what drops it says otherwise
+  if (s.ended == Ended::nothing) s.ended = publishing_ended_;  // what drops it may say otherwise
 }
 
 // Whether a manifest is due: of what goes on every publish_ms, as full pages come, or rows of a
@@ -335,7 +337,7 @@ void Engine::drop_save(Session& s) {
 // records that nobody has lost.
 bool Engine::is_due(const Session& s, u64 now_ns) const {
   if (s.name_bytes == 0) return false;
-  if (s.state != SessionState::idle) {
+  if (s.state != SessionState::idle || s.ended == Ended::input) {
     const bool has_rows = takes_tail(s) && s.sequence.n_slots() > s.n_published;
     return now_ns - s.published_ns >= publish_ns_ &&
            (n_full_pages(s) > n_published_pages(s) || has_rows);
@@ -344,7 +346,7 @@ bool Engine::is_due(const Session& s, u64 now_ns) const {
 }
 
 bool Engine::has_answer_to_publish(const Session& s) const {
-  return s.state == SessionState::idle && s.name_bytes > 0 && s.answer_ended &&
+  return s.state == SessionState::idle && s.name_bytes > 0 && s.ended == Ended::answer &&
          n_full_pages(s) >= n_published_pages(s);
 }
 
@@ -386,12 +388,13 @@ void Engine::begin_publication(Session& s) {
   s.published_ns = clock_->now_ns();
   s.refused_ns = 0;
   publishing_ = &s;
-  publishing_answer_ = std::exchange(s.answer_ended, false);
+  publishing_ended_ = std::exchange(s.ended, Ended::nothing);
   n_publishing_ = n_published_slots(s);
   selector_.touch_codebooks(idx_of(s));
   publishing_key_ = selector_.codebooks_key(idx_of(s));
   SaveArgs args = save_args(s, n_publishing_);
   args.draws_tail = takes_tail(s);
+  if (publishing_ended_ == Ended::input) args.sampler.is_generating = 1;
   sessions.begin_save(args);
   (void)sessions.pump();
   take_publication();
@@ -407,7 +410,7 @@ void Engine::take_publication() {
     selector_.note_named(idx_of(s), publishing_key_);
     return;
   }
-  s.answer_ended = s.answer_ended || publishing_answer_;
+  if (s.ended == Ended::nothing) s.ended = publishing_ended_;
   s.refused_ns = std::max<u64>(1, clock_->now_ns());
   tell_unpublished(sessions.last().error());
 }

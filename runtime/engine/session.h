@@ -29,6 +29,8 @@
 namespace tarn::engine {
 
 enum class SessionState : u8 { free, idle, computing, generating };
+// What an idle session stands at the end of.
+enum class Ended : u8 { nothing, input, answer };
 
 // Every row's logits, for evaluation: row `position` predicts what follows tokens 0..position.
 using LogitsFn = void (*)(void* context, u32 position, std::span<const f32> logits);
@@ -87,7 +89,7 @@ struct Session {
   u64 revision = 0;           // of its last manifest
   u32 turn_begin = 0;         // where the last input begins
   u32 n_published = 0;        // slots that a manifest knows of
-  bool answer_ended = false;  // and stands at the end, and no manifest with it was begun
+  Ended ended = Ended::nothing;  // and no manifest with it was begun
   u64 refused_ns = 0;         // when that one failed; 0: it did not
   u64 published_ns = 0;
   DrawnTails tails{};

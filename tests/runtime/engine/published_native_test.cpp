@@ -67,6 +67,31 @@ TEST_CASE("an answer that has ended is on disk to its last token") {
   CHECK(disk.n_write_events() == n_writes);
 }
 
+TEST_CASE("an input that comes in parts of one step each is published as it comes") {
+  const SmallModel model("llama", "q8_0");
+  const test::KeptHow how{.publish_ms = 1};
+  SimDisk disk(1);
+  KeptLife life(model, how, disk);
+  const SessionIdx session = kept(life);
+  for (u32 part = 0; part < 5; ++part) {
+    CAPTURE(part);
+    life.clock.advance_ns(60'000'000'000);
+    REQUIRE(life.engine().feed(session, test::random_ids(part, 40)).has_value());
+    read_on(life);
+    REQUIRE(life.engine().session_state(session).state == SessionState::idle);
+    const There there = taken_up(model, how, disk);
+    CHECK(there.ids == ids_of(life, session));
+    CHECK(there.n_computed == (40 * (part + 1) - 1) / test::kKeptPage * test::kKeptPage);
+    CHECK(there.is_cut_off);
+  }
+  // What a cancel leaves is not what is to be gone on with.
+  life.clock.advance_ns(60'000'000'000);
+  REQUIRE(life.engine().feed(session, test::random_ids(9, 40)).has_value());
+  life.engine().request_cancel(session);
+  read_on(life);
+  CHECK(taken_up(model, how, disk).ids.size() == 200);
+}
+
 TEST_CASE("a conversation that selects: its tokens, and all of its KV") {
   const SmallModel model("llama", "q8_0");
   for (const bool few_frames : {false, true}) {
