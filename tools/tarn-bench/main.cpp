@@ -82,10 +82,11 @@ std::string command_line(int argc, char** argv) {
 // Options of llama-bench that have one legal value here: scripts may pass them, and nothing is
 // ignored silently.
 void add_fixed_options(const tools::Command& app) {
-  const auto only = [&](const char* flag, const char* help, std::vector<std::string> allowed) {
+  const auto only = [&](const char* flag, const char* help,
+                        const std::vector<std::string>& allowed) {
     app.add_option_function<std::string>(
            flag, [](const std::string&) {}, help)
-        .is_member(std::move(allowed));
+        .is_member(allowed);
   };
   only("--n-gpu-layers,--ngl", "0: a model is on the GPU as a whole or not at all, see --device",
        {"0"});
