@@ -234,7 +234,7 @@ void CpuBackend::attend_task(const StepState& step, const RowRun& run, u32 cache
   auto* pages = reinterpret_cast<const u8**>(memory + args_.page_table_offset_bytes);
   run.sequence->pages(cache_layer, kv_head, {pages, args_.pages_max});
   attn.pages = pages;
-  if (attn.visible[attn.n_rows - 1] > plan::kAttnPartSlots) {  // positions ascend
+  if (attn.visible[attn.n_rows - 1] > part_slots()) {  // positions ascend
     attn.state = reinterpret_cast<f32*>(memory + args_.part_state_offset_bytes);
   }
   attend_parts(attn, worker_idx);
@@ -243,10 +243,9 @@ void CpuBackend::attend_task(const StepState& step, const RowRun& run, u32 cache
 // A task over [slot_begin, slot_end), with a look between its parts.
 void CpuBackend::attend_parts(kernels::AttnArgs attn, u32 worker_idx) {
   const u32 end = std::min(attn.slot_end, attn.visible[attn.n_rows - 1]);
-  const u32 part_pages = plan::kAttnPartSlots / args_.page_tokens;
-  const u32 part_slots = part_pages * args_.page_tokens;
-  for (; end - attn.slot_begin > part_slots; attn.pages += part_pages) {
-    attn.slot_end = attn.slot_begin + part_slots;
+  const u32 part_pages = plan::attn_part_pages(args_.page_tokens);
+  for (; end - attn.slot_begin > part_slots(); attn.pages += part_pages) {
+    attn.slot_end = attn.slot_begin + part_slots();
     args_.table->attn(attn);
     if (skips_task(worker_idx)) return;
     attn.slot_begin = attn.slot_end;

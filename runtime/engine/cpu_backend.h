@@ -83,6 +83,7 @@ class CpuBackend final : public Backend {
   void attend_window(const StepState& step, const RowRun& run, u32 cache_layer, u32 group_begin,
                      u32 group_end, Rows q, Rows out);
   void attend_parts(kernels::AttnArgs attn, u32 worker_idx);
+  u32 part_slots() const { return plan::attn_part_pages(args_.page_tokens) * args_.page_tokens; }
   kernels::AttnArgs attn_args(const StepState& step, const RowRun& run, u32 kv_head, u32 block,
                               Rows q, Rows out, u32 worker_idx) const;
   void attend_chosen(const RowRun& run, u32 cache_layer, u32 kv_head, Rows q, Rows out,

@@ -406,7 +406,7 @@ Result<void> derive_sizes(const Inputs& inputs, const Tiers& tiers, Plan* plan) 
       align_up(kernels::attn_scratch_bytes(config.page_tokens, spec.head_dim,
                                            spec.n_heads / spec.n_kv_heads),
                kPieceAlignment);
-  if (plan->context_tokens > kAttnPartSlots) {
+  if (plan->pages_max > attn_part_pages(config.page_tokens)) {
     plan->attention_state_bytes =
         align_up(kernels::attn_state_bytes(
                      spec.head_dim, kernels::kAttnRowsMax * (spec.n_heads / spec.n_kv_heads)),

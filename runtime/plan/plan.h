@@ -30,6 +30,7 @@ namespace tarn::plan {
 // whether anybody still wants it: 16 rows and 4 heads of 128 take 6 ms of a core with AVX-512, 45
 // ms of one without AVX2.
 inline constexpr u32 kAttnPartSlots = 8192;
+constexpr u32 attn_part_pages(u32 page_tokens) { return kAttnPartSlots / page_tokens; }
 
 // The order of the regions in a plan; the engine asks the arena for them by this index.
 enum class RegionId : u8 {
@@ -39,7 +40,7 @@ enum class RegionId : u8 {
                 // then with a store Residency's and the Mover's
   activations,  // as step_shape() cuts it
   attention,    // of every worker: attn_scratch_bytes(), pages_max page pointers, and where a task
-                // may see more than kAttnPartSlots, its state between two parts; then with a store
+                // may see more than one part, its state between two parts; then with a store
                 // the state of attention window by window. With a GPU partial results and page
                 // tables, then with a store gpu_stream's
   logits,  // [logit_rows_max, n_vocab] f32, then [n_vocab] candidates, then the sampler's scratch

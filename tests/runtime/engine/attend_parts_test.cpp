@@ -14,7 +14,7 @@
 namespace tarn::engine {
 namespace {
 
-constexpr u32 kHeadDim = 32, kGroupHeads = 2, kPage = 64, kRows = 5;
+constexpr u32 kHeadDim = 32, kGroupHeads = 2, kRows = 5;
 constexpr u32 kPart = plan::kAttnPartSlots;
 
 class CountingWatch final : public StepWatch {
@@ -27,17 +27,19 @@ class CountingWatch final : public StepWatch {
 // One layer with one KV head, n_slots of it written; the step's rows are the last ones.
 class Attention {
  public:
-  Attention(u32 n_slots, u64 seed) : random_(seed) {
-    const u32 n_groups = (n_slots + kPage - 1) / kPage;
+  Attention(u32 n_slots, u32 page_tokens, u64 seed) : page_tokens_(page_tokens), random_(seed) {
+    const u32 n_groups = (n_slots + page_tokens - 1) / page_tokens;
     const kv::GroupShape shape{
         .n_kv_heads = 1,
-        .page_tokens = kPage,
+        .page_tokens = page_tokens,
         .vector_bytes = static_cast<u32>(kernels::kv_vector_bytes(kernels::KvType::f16, kHeadDim))};
     region_.resize(kv::GroupPool::region_bytes(shape, n_groups));
     pool_words_.resize(kv::GroupPool::bookkeeping_bytes(n_groups) / 8);
-    table_words_.resize(kv::Sequence::bookkeeping_bytes(1, n_groups * kPage, kPage) / 8);
+    table_words_.resize(kv::Sequence::bookkeeping_bytes(1, n_groups * page_tokens, page_tokens) /
+                        8);
     pool_.init(shape, n_groups, region_, std::as_writable_bytes(std::span(pool_words_)));
-    sequence_.init(&pool_, 1, n_groups * kPage, std::as_writable_bytes(std::span(table_words_)));
+    sequence_.init(&pool_, 1, n_groups * page_tokens,
+                   std::as_writable_bytes(std::span(table_words_)));
     REQUIRE(sequence_.reserve(n_slots));
     std::array<f32, kHeadDim> k{}, v{};
     for (u32 slot = 0; slot < n_slots; ++slot) {
@@ -53,7 +55,7 @@ class Attention {
     spec_.n_heads = kGroupHeads;
     spec_.n_kv_heads = 1;
     spec_.head_dim = kHeadDim;
-    const u64 tiles = kernels::attn_scratch_bytes(kPage, kHeadDim, kGroupHeads);
+    const u64 tiles = kernels::attn_scratch_bytes(page_tokens, kHeadDim, kGroupHeads);
     const u64 table_end = tiles + (n_groups * sizeof(u8*) + 63) / 64 * 64;
     const u64 piece =
         table_end + kernels::attn_state_bytes(kHeadDim, kernels::kAttnRowsMax * kGroupHeads);
@@ -62,7 +64,7 @@ class Attention {
     backend_.init({.table = table_,
                    .workers = &workers_,
                    .spec = &spec_,
-                   .page_tokens = kPage,
+                   .page_tokens = page_tokens,
                    .rows_max = kRows,
                    .attention = scratch_.data()->bytes.data(),
                    .attention_stride_bytes = piece,
@@ -95,7 +97,7 @@ class Attention {
     std::vector<Line> scratch(scratch_.size());
     table_->attn({.type = kernels::KvType::f16,
                   .pages = pages.data(),
-                  .page_tokens = kPage,
+                  .page_tokens = page_tokens_,
                   .head_dim = kHeadDim,
                   .q = q_.data(),
                   .q_stride = kGroupHeads * kHeadDim,
@@ -115,6 +117,7 @@ class Attention {
   };
   f32 value() { return random_.normal(); }
 
+  const u32 page_tokens_;
   test::Random random_;
   const kernels::CpuTable* table_ = *kernels::cpu_table_select("auto");
   std::vector<std::byte> region_;
@@ -133,12 +136,16 @@ TEST_CASE("attention in parts has the bits of one call, and asks once a part") {
   const u64 seed = test::seed_from_environment();
   CAPTURE(seed);
   struct Case {
-    u32 n_slots, n_parts;
+    u32 page_tokens, n_slots, n_parts;
   };
-  for (const Case& c : {Case{700, 1}, Case{kPart, 1}, Case{kPart + 1, 2}, Case{kPart + kRows, 2},
-                        Case{2 * kPart, 2}, Case{2 * kPart + 100, 3}}) {
+  // Pages of 48 do not fill a part: 170 of them are 8,160 slots.
+  for (const Case& c :
+       {Case{64, 700, 1}, Case{64, kPart, 1}, Case{64, kPart + 1, 2}, Case{64, kPart + kRows, 2},
+        Case{64, 2 * kPart, 2}, Case{64, 2 * kPart + 100, 3}, Case{48, 8160, 1}, Case{48, 8161, 2},
+        Case{48, kPart, 2}, Case{48, kPart + 1, 2}}) {
+    CAPTURE(c.page_tokens);
     CAPTURE(c.n_slots);
-    Attention attention(c.n_slots, seed);
+    Attention attention(c.n_slots, c.page_tokens, seed);
     CountingWatch watch;
     CHECK(attention.attend(watch) == attention.at_once());
     CHECK(watch.n_asked == c.n_parts);
@@ -147,7 +154,7 @@ TEST_CASE("attention in parts has the bits of one call, and asks once a part") {
 }
 
 TEST_CASE("a task that nobody wants any more is left behind its part") {
-  Attention attention(3 * kPart, 1);
+  Attention attention(3 * kPart, 64, 1);
   CountingWatch watch;
   watch.says_no_from = 2;
   const Attention::Out out = attention.attend(watch);
