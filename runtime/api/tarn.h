@@ -357,7 +357,8 @@ TARN_API int32_t tarn_session_save(tarn_session* session, const char* name);
 
 typedef struct tarn_restored {
   uint32_t struct_size;
-  int32_t cut_off;     /* 1: it was computing or generating when it was last published */
+  int32_t cut_off;     /* 1: when it was last published it was computing or generating, or had been
+                          asked for no answer to what was fed last */
   uint64_t n_tokens;   /* as in tarn_session_info */
   uint64_t n_computed; /* of them; the rest is being computed anew */
   uint64_t turn_begin; /* where what was fed last begins: with cut_off, to be gone on with by

@@ -41,6 +41,7 @@ struct RowRun {
 // K before RoPE and V of consecutive slots of one cache layer, [n, n_kv_heads * head_dim] each; of
 // rows that a step computes, their queries before RoPE too.
 struct KvRows {
+  u32 owner = 0;  // of a step's rows, as in RowRun
   u32 cache_layer = 0;
   u32 first_slot = 0;
   u32 n = 0;

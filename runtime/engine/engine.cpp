@@ -85,6 +85,8 @@ Result<SessionIdx> Engine::create_session() {
     forget_name(s);
     s.ended = Ended::nothing;
     s.refused_ns = 0;
+    s.taken_up.reset();
+    s.row_ns = s.prefill_wait_ns = 0;
     s.lossy_from = Session::kExact;
     selector_.forget(idx);
     return idx;
@@ -147,6 +149,7 @@ Result<void> Engine::feed(SessionIdx idx, std::span<const u32> ids) {
   s.turns.feed(s.n_ids, static_cast<u32>(ids.size()));
   s.n_ids += static_cast<u32>(ids.size());
   s.ended = Ended::nothing;
+  s.taken_up.reset();
   s.state = s.n_computable() > 0 ? SessionState::computing : SessionState::idle;
   if (s.fed_ns == 0) s.fed_ns = clock_->now_ns();
   return {};
@@ -182,6 +185,7 @@ Result<void> Engine::generate(SessionIdx idx, const GenerateParams& params) {
   s.events.clear();
   s.given_up = {};  // computed after all, or an event says why not
   s.ended = Ended::nothing;
+  s.taken_up.reset();
   s.state = SessionState::generating;
   return {};
 }
@@ -211,6 +215,7 @@ Result<void> Engine::truncate(SessionIdx idx, u32 n_tokens) {
   s.turn_begin = std::min(s.turn_begin, n_tokens);
   s.n_published = std::min(s.n_published, n_tokens);
   s.ended = Ended::nothing;
+  s.taken_up.reset();
   s.given_up = {};
   const bool computes = find_places(s) && s.n_computable() > 0;
   s.state = computes ? SessionState::computing : SessionState::idle;
@@ -319,7 +324,7 @@ void Engine::collect_rows() {
     if (s.state == SessionState::generating && rows_ready(s) == 1 && !s.is_held) add_rows(s, 1);
   }
   const u32 first = next_session_;
-  u32 n_sliced_left = slice_rows();
+  f64 slice_left = 1;
   std::optional<u32> put_off;
   for (u32 i = 0; i < n_session_slots_; ++i) {
     const u32 idx = (first + i) % n_session_slots_;
@@ -331,8 +336,9 @@ void Engine::collect_rows() {
       continue;
     u32 n = std::min({n_ready, n_left, n_rows_at_once(s)});
     if (is_sliced(s)) {
-      n = std::min(n, n_sliced_left);
-      n_sliced_left -= n;
+      const f64 n_slice = slice_rows(s);
+      n = std::min(n, static_cast<u32>(slice_left * n_slice));
+      slice_left -= n / n_slice;
     }
     if (n > 0) add_rows(s, n);
     if (n == 0 && !put_off) put_off = idx;
@@ -539,7 +545,7 @@ bool Engine::accept_rows(const ForwardArgs& forward) {
     Session& s = session(run.owner);
     if (s.state != SessionState::computing || s.n_computable() > 0) continue;
     s.state = SessionState::idle;
-    s.ended = Ended::input;
+    if (!s.taken_up || s.taken_up->is_cut_off) s.ended = Ended::input;
   }
   return true;
 }

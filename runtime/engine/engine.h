@@ -140,7 +140,7 @@ class Engine final : private StepWatch {
     u32 n_tokens = 0;
     u32 n_computed = 0;       // of them, whose KV is there
     u32 turn_begin = 0;       // where its last input begins
-    bool is_cut_off = false;  // it was computing or generating when it was published
+    bool is_cut_off = false;  // published in the middle, or before anybody asked for an answer
     u64 n_drawn = 0;          // then: tokens of that generation, of Session::sampler
     u64 revision = 0;
     u64 took_ns = 0;
@@ -346,6 +346,7 @@ class Engine final : private StepWatch {
   Result<void> check_keeps() const;
   bool publishes() const;
   bool is_due(const Session& session, u64 now_ns) const;
+  bool has_rows_to_publish(const Session& session) const;
   bool has_answer_to_publish(const Session& session) const;
   bool rests_unpublished(const Session& session) const;
   void begin_publication(Session& session);
@@ -368,9 +369,12 @@ class Engine final : private StepWatch {
   void publish();
   void tell_evictions();
   bool is_sliced(const Session& s) const { return s.name_bytes > 0 && publish_ns_ > 0; }
-  u32 slice_rows() const;
+  u64 slice_ns() const;
+  u32 slice_rows(const Session& session) const;
   void measure_rows(const KvStats& before);
+  u32 n_pages_unwritten() const;
   bool takes_tail(const Session& session) const;
+  bool keeps_tail(const Session& session) const;
 
   // Parts, in the order in which they are built.
   Reserve* reserve_ = nullptr;
@@ -445,10 +449,6 @@ class Engine final : private StepWatch {
   Ended publishing_ended_ = Ended::nothing;  // what stands at its end
   u64 n_evictions_told_ = 0;
   std::atomic<bool> is_ending_{false};
-  // Of the last step with a slice of prompts: a row's time without the disk's; 0: none yet. And how
-  // long it waited for the disk.
-  u64 row_ns_ = 0;
-  u64 prefill_wait_ns_ = 0;
 };
 
 }  // namespace tarn::engine

@@ -131,7 +131,8 @@ void Engine::bring_kv(void* context, const KvRows& rows) {
                            DevicePtr<f32>(from_row(rows.q, begin).data).as<std::byte>(),
                            self.device_->stream(StreamId::compute));
     if (self.device_lost() || !self.device_works()) return;
-    self.watch_.rows(self.watch_.context, {.cache_layer = rows.cache_layer,
+    self.watch_.rows(self.watch_.context, {.owner = rows.owner,
+                                           .cache_layer = rows.cache_layer,
                                            .first_slot = rows.first_slot + begin,
                                            .n = n,
                                            .k = k,

@@ -22,7 +22,7 @@ u32 Engine::n_published_slots(const Session& s) const {
   const u32 n_full = n_full_pages(s) * plan_.group_shape.page_tokens;
   const bool chooses = s.lossy_from != Session::kExact || selector_.has_index(idx_of(s));
   const bool reads = n_slots < s.turns.n_fed() && n_full >= s.turns.input_begin();
-  return (chooses && !reads) || takes_tail(s) ? n_slots : n_full;
+  return (chooses && !reads) || keeps_tail(s) ? n_slots : n_full;
 }
 
 // What a session by selection is kept with beside its KV.

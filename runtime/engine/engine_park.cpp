@@ -137,7 +137,8 @@ Result<void> Engine::keep(SessionIdx idx, std::string_view name) {
 SaveArgs Engine::save_args(Session& s, u32 n_slots) const {
   const bool is_lossy = s.lossy_from < n_slots;
   const SamplerParams& p = s.sampler;
-  const bool is_generating = s.state == SessionState::generating;
+  const u64 n_drawn = s.state == SessionState::generating ? s.first_draw + s.n_generated : u64{0};
+  const TakenUp stands = s.taken_up.value_or(TakenUp{s.state != SessionState::idle, n_drawn});
   SaveArgs args{.sequence = &s.sequence,
                 .n_slots = n_slots,
                 .lossy_from = is_lossy ? s.lossy_from : 0,
@@ -154,10 +155,10 @@ SaveArgs Engine::save_args(Session& s, u32 n_slots) const {
                             .penalty_last_tokens = p.penalty_last_tokens,
                             .n_top_logprobs = p.n_top_logprobs,
                             .max_tokens = s.max_tokens,
-                            .is_generating = s.state == SessionState::idle ? 0u : 1u,
+                            .is_generating = stands.is_cut_off ? 1u : 0u,
                             .ignores_end = s.ignore_end ? 1u : 0u,
                             .seed = p.seed,
-                            .n_drawn = is_generating ? s.first_draw + s.n_generated : 0},
+                            .n_drawn = stands.n_drawn},
                 .n_biases = p.n_logit_biases,
                 .ids = s.ids.first(s.n_ids),
                 .turn_begin = s.turn_begin,
@@ -207,6 +208,7 @@ Result<Engine::Resumed> Engine::resume(std::string_view name) {
   const bool is_named = manifest.codebooks.empty() || !(manifest.codebooks[0].key == store::Key{});
   const bool has_key = !(selector_.codebooks_key(idx) == store::Key{});
   const bool is_cut_off = manifest.sampler.is_generating != 0;
+  s.taken_up = {.is_cut_off = is_cut_off, .n_drawn = manifest.sampler.n_drawn};
   if (!is_named && has_key && !is_cut_off) s.ended = Ended::answer;
   s.turn_begin = manifest.turn_begins.empty() ? s.n_ids : manifest.turn_begins[0];
   s.n_published = manifest.n_slots;  // the manifest is the better one until as much is there again
@@ -338,11 +340,14 @@ void Engine::drop_save(Session& s) {
 bool Engine::is_due(const Session& s, u64 now_ns) const {
   if (s.name_bytes == 0) return false;
   if (s.state != SessionState::idle || s.ended == Ended::input) {
-    const bool has_rows = takes_tail(s) && s.sequence.n_slots() > s.n_published;
-    return now_ns - s.published_ns >= publish_ns_ &&
-           (n_full_pages(s) > n_published_pages(s) || has_rows);
+    return now_ns - s.published_ns >= publish_ns_ && has_rows_to_publish(s);
   }
   return has_answer_to_publish(s) && (s.refused_ns == 0 || now_ns - s.refused_ns >= publish_ns_);
+}
+
+bool Engine::has_rows_to_publish(const Session& s) const {
+  if (n_full_pages(s) > n_published_pages(s)) return true;
+  return s.sequence.n_slots() > s.n_published && takes_tail(s);
 }
 
 bool Engine::has_answer_to_publish(const Session& s) const {
@@ -393,7 +398,7 @@ void Engine::begin_publication(Session& s) {
   selector_.touch_codebooks(idx_of(s));
   publishing_key_ = selector_.codebooks_key(idx_of(s));
   SaveArgs args = save_args(s, n_publishing_);
-  args.draws_tail = takes_tail(s);
+  args.draws_tail = keeps_tail(s);
   if (publishing_ended_ == Ended::input) args.sampler.is_generating = 1;
   sessions.begin_save(args);
   (void)sessions.pump();
@@ -428,10 +433,13 @@ void Engine::end_publication() {
   take_publication();
 }
 
-// Of a session that is done with: its answer is to be found by who asks for its name.
+// Of a session that is done with: its answer, or what was fed last, is to be found by who asks for
+// its name.
 void Engine::publish_last(Session& s) {
   if (publishing_ == &s) end_publication();
-  if (!publishes() || !rests_unpublished(s)) return;
+  if (!publishes()) return;
+  const bool has_input = s.name_bytes > 0 && s.ended == Ended::input && has_rows_to_publish(s);
+  if (!rests_unpublished(s) && !has_input) return;
   end_publication();  // another's
   if (const Result<void> settled = kv_stream_.sessions().settle(); !settled) {
     return tell_unpublished(settled.error());
@@ -440,34 +448,79 @@ void Engine::publish_last(Session& s) {
   end_publication();
 }
 
-// Rows that the kept prompts of a step have together.
-u32 Engine::slice_rows() const {
-  const u64 computing_ns =
-      std::max(kSliceNs - std::min(kSliceNs, prefill_wait_ns_), prefill_wait_ns_);
-  const u64 n = row_ns_ == 0 ? kSliceRowsMin : computing_ns / row_ns_;
+// What a step's slice of kept prompts may take. Beside a kept session that generates half of it:
+// where a page of that is published first, a prompt's next publication begins a step later.
+u64 Engine::slice_ns() const {
+  const bool is_shared = std::ranges::any_of(sessions_, [this](const Session& s) {
+    return is_sliced(s) && s.state == SessionState::generating && s.n_pending() == 1;
+  });
+  return is_shared ? kSliceNs / 2 : kSliceNs;
+}
+
+// Rows of a kept prompt that has a slice of its own.
+u32 Engine::slice_rows(const Session& s) const {
+  const u64 wait_ns = s.prefill_wait_ns;
+  const u64 computing_ns = std::max(slice_ns() - std::min(slice_ns(), wait_ns), wait_ns);
+  const u64 n = s.row_ns == 0 ? kSliceRowsMin : computing_ns / s.row_ns;
   return static_cast<u32>(
       std::clamp<u64>(n, kSliceRowsMin, std::max(plan_.rows_max, kSliceRowsMin)));
 }
 
-// What the step's prompts took. A few rows tell nothing: they take as long as one.
+// What the step's prompts took; of several each its share, as their rows have differed before. A
+// few rows tell nothing: they take as long as one.
 void Engine::measure_rows(const KvStats& before) {
   if (trace_.abandoned || trace_.n_prefill_rows == 0) return;
   if (trace_.n_rows < std::min(kSliceRowsMin, plan_.rows_max)) return;
   const u64 took_ns = clock_->now_ns() - trace_.start_ns;
   trace_disk(before);
-  prefill_wait_ns_ = std::min(took_ns, trace_.disk.wait_ns);
-  row_ns_ = std::max<u64>(1, (took_ns - prefill_wait_ns_) / trace_.n_rows);
+  const u64 wait_ns = std::min(took_ns, trace_.disk.wait_ns);
+  u64 slowest_ns = 1;
+  for (const RowRun& run : step_state_.runs) {
+    slowest_ns = std::max(slowest_ns, session(run.owner).row_ns);
+  }
+  f64 before_ns = 0;
+  for (const RowRun& run : step_state_.runs) {
+    Session& s = session(run.owner);
+    if (s.row_ns == 0) s.row_ns = slowest_ns;
+    before_ns += static_cast<f64>(s.row_ns) * run.n_rows;
+  }
+  const f64 change = static_cast<f64>(took_ns - wait_ns) / before_ns;
+  for (const RowRun& run : step_state_.runs) {
+    Session& s = session(run.owner);
+    s.row_ns = std::max<u64>(1, static_cast<u64>(static_cast<f64>(s.row_ns) * change));
+    s.prefill_wait_ns = wait_ns;
+  }
+}
+
+// Full pages that open sessions have yet to write, of all tokens that they have.
+u32 Engine::n_pages_unwritten() const {
+  u32 n = 0;
+  for (const Session& s : sessions_) {
+    if (s.state == SessionState::free) continue;
+    const u32 n_pages = s.n_ids / plan_.group_shape.page_tokens;
+    const u32 n_written = s.name_bytes > 0 ? n_published_pages(s) : n_full_pages(s);
+    n += n_pages - std::min(n_pages, n_written);
+  }
+  return n;
 }
 
 // Whether the session's unfinished page is published, too: where a page takes longer than a slice,
-// until all that was fed is on disk, and with an answer's end. What the write budget needs for its
-// full pages stays theirs.
+// until all that was fed is on disk, and with an answer's end. What the write budget needs for full
+// pages, whosesoever, stays theirs.
 bool Engine::takes_tail(const Session& s) const {
-  const u64 page_ns = (row_ns_ + prefill_wait_ns_ / slice_rows()) * plan_.group_shape.page_tokens;
-  if (page_ns <= kSliceNs) return false;
+  const u64 page_ns =
+      (s.row_ns + s.prefill_wait_ns / slice_rows(s)) * plan_.group_shape.page_tokens;
+  if (page_ns <= slice_ns()) return false;
   if (s.state != SessionState::idle && s.n_published >= s.turns.n_fed()) return false;
-  const u32 n_pages = s.n_ids / plan_.group_shape.page_tokens;
-  return kv_stream_.sessions().affords(n_pages - std::min(n_pages, n_published_pages(s)) + 1);
+  return kv_stream_.sessions().affords(n_pages_unwritten() + 1);
+}
+
+// Or it is behind what a manifest knows of, which none that comes later should fall short of.
+bool Engine::keeps_tail(const Session& s) const {
+  if (takes_tail(s)) return true;
+  const u32 n_full = n_full_pages(s) * plan_.group_shape.page_tokens;
+  const bool was_kept = n_full < s.n_published && s.n_published <= s.sequence.n_slots();
+  return was_kept && kv_stream_.sessions().affords(1);
 }
 
 }  // namespace tarn::engine

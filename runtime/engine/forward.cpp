@@ -11,7 +11,8 @@ Rows q_rows(const StepBuffers& b) { return b.qkv; }
 
 void show_kv(const StepState& step, u32 cache_layer, Rows q, Rows k, Rows v) {
   for (const RowRun& run : step.runs) {
-    step.kv_watch.rows(step.kv_watch.context, {.cache_layer = cache_layer,
+    step.kv_watch.rows(step.kv_watch.context, {.owner = run.owner,
+                                               .cache_layer = cache_layer,
                                                .first_slot = step.positions[run.row_begin],
                                                .n = run.n_rows,
                                                .k = from_row(k, run.row_begin),

@@ -14,6 +14,7 @@
 
 #include <array>
 #include <atomic>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -57,6 +58,12 @@ inline Unexpected is_given_up(const GivenUp& why) {
   return fail({.status = is_full ? Status::invalid_request : why.status, .hint = why.hint});
 }
 
+// What the manifest said that a session was taken up from; that stands until more is asked of it.
+struct TakenUp {
+  bool is_cut_off = false;
+  u64 n_drawn = 0;
+};
+
 struct Session {
   SessionState state = SessionState::free;
   kv::Sequence sequence{};
@@ -93,6 +100,11 @@ struct Session {
   u64 refused_ns = 0;         // when that one failed; 0: it did not
   u64 published_ns = 0;
   DrawnTails tails{};
+  std::optional<TakenUp> taken_up{};
+  // Of the last step that had a slice of prompts and rows of this session: a row's time without the
+  // disk's, 0: none yet; and how long the step waited for the disk.
+  u64 row_ns = 0;
+  u64 prefill_wait_ns = 0;
   std::string_view name() const { return {name_text.data(), name_bytes}; }
 
   // The first slot whose KV a row that selects has computed: from there on it is not what the

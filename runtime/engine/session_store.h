@@ -13,9 +13,9 @@
 //              publication writes a copy that is made when it begins, so that its session may go
 //              on meanwhile; where a save is waited for, nobody appends
 //   unshared   pages whose KV does not follow from their tokens have keys that are drawn, and are
-//              found by the manifest alone. So have tails of a prompt that is being read, which
-//              somebody else could name otherwise. A drawn tail is erased when another manifest
-//              stands: the head of that one was synced by then
+//              found by the manifest alone. So have tails that are published while rows take long,
+//              which somebody else could name otherwise. A drawn tail is erased when another
+//              manifest stands: the head of that one was synced by then
 //   taking up  find() reads the manifest and checks it: name, identity, and that its keys are those
 //              of its tokens. Full groups are adopted where they lie, and so is the tail, as if it
 //              were full; a cut then makes it writable

@@ -8,7 +8,7 @@
 //                under layer_key(secret, key, l). A group that others may share has its chain key
 //   tail         the slots behind the last full group, a group of its own under the chain key of
 //                those tokens: likewise, under layer_key(secret, tail, l). One that is erased when
-//                the next one stands, while a prompt is read, has an unshared_key() instead
+//                the next one stands (SaveArgs::draws_tail) has an unshared_key() instead
 //   codebooks    one for each turn that was clustered, with how many updates it was made, since the
 //                result is a function of them (DESIGN.md section 8). Its key owns what was written
 //                of it (part_key()); what is not there is made again of the slots that it names. A

@@ -92,6 +92,146 @@ TEST_CASE("an input that comes in parts of one step each is published as it come
   CHECK(taken_up(model, how, disk).ids.size() == 200);
 }
 
+TEST_CASE("what was fed last is on disk when its session ends") {
+  const SmallModel model("llama", "q8_0");
+  const test::KeptHow how{.publish_ms = 3'600'000};
+  SimDisk disk(1);
+  KeptLife life(model, how, disk);
+  const SessionIdx session = kept(life);
+  REQUIRE(life.engine().feed(session, test::random_ids(1, 40)).has_value());
+  settle(life);
+  life.engine().destroy_session(session);
+  const There there = taken_up(model, how, disk);
+  CHECK(there.ids.size() == 40);
+  CHECK(there.n_computed == 32);
+  CHECK(there.is_cut_off);
+}
+
+TEST_CASE("nor is it what is to be gone on with where the cancel came while it was published") {
+  const SmallModel model("llama", "q8_0");
+  const test::KeptHow how{.publish_ms = 1};
+  SimDisk disk(1);
+  KeptLife life(model, how, disk);
+  const SessionIdx session = kept(life);
+  REQUIRE(life.engine().feed(session, test::random_ids(1, 40)).has_value());
+  disk.script.latency_ns_min = disk.script.latency_ns_max = 1'000'000'000;
+  const Session& s = life.engine().session_state(session);
+  while (s.state != SessionState::idle || s.ended != Ended::nothing) {  // or it is on its way
+    REQUIRE(life.clock.now_ns() < 60'000'000'000);
+    life.clock.advance_ns(2'000'000);
+    life.engine().step();
+  }
+  REQUIRE(life.engine().feed(session, test::random_ids(2, 40)).has_value());
+  life.engine().request_cancel(session);
+  CHECK(life.engine().kv_stream().sessions().is_saving());
+  const u64 revision = s.revision;
+  for (u32 i = 0; i < 50; ++i) {
+    life.clock.advance_ns(100'000'000);
+    life.engine().step();
+  }
+  CHECK(s.revision == revision);
+}
+
+// Rows that take as long as pages do elsewhere, so that unfinished pages are published.
+class SlowRows {
+ public:
+  SlowRows(KeptLife& life, u64 row_ns) : life_(life), row_ns_(row_ns) {
+    life.engine().watch_kv({&SlowRows::on_rows, this});
+  }
+  ~SlowRows() { life_.engine().watch_kv({}); }
+  SlowRows(const SlowRows&) = delete;
+  SlowRows& operator=(const SlowRows&) = delete;
+
+ private:
+  static void on_rows(void* context, const KvRows& rows) {
+    const auto& self = *static_cast<SlowRows*>(context);
+    if (rows.cache_layer == 0) self.life_.clock.advance_ns(rows.n * self.row_ns_);
+  }
+  KeptLife& life_;
+  const u64 row_ns_;
+};
+
+struct Stand {
+  u32 n_tokens = 0, n_computed = 0;
+  bool is_cut_off = false;
+  u64 n_drawn = 0;
+};
+// What another process finds, and leaves when it has computed the rest and was asked for nothing.
+Stand found_and_left(const SmallModel& model, const test::KeptHow& how, SimDisk& disk) {
+  KeptLife life(model, how, disk);
+  const auto resumed = life.engine().resume("talk");
+  REQUIRE(resumed.has_value());
+  const SlowRows slow(life, 200'000'000);
+  settle(life);
+  life.clock.advance_ns(60'000'000'000);
+  for (u32 i = 0; i < 5; ++i) life.engine().step();
+  settle(life);
+  return {resumed->n_tokens, resumed->n_computed, resumed->is_cut_off, resumed->n_drawn};
+}
+
+TEST_CASE("who takes a session up and asks for nothing leaves it as it stood") {
+  const SmallModel model("llama", "q8_0");
+  for (const bool is_killed : {false, true}) {
+    CAPTURE(is_killed);
+    const test::KeptHow how{.page_tokens = 64, .publish_ms = is_killed ? 4'500u : 1'000u};
+    SimDisk disk(1);
+    {
+      SimDisk own = disk;
+      KeptLife life(model, how, own);
+      const SessionIdx session = kept(life);
+      REQUIRE(life.engine().feed(session, test::random_ids(1, 100)).has_value());
+      settle(life);
+      REQUIRE(life.engine().generate(session, {.max_tokens = 60, .ignore_end = true}));
+      const u32 n_said = is_killed ? 50 : 60;
+      while (life.engine().session_state(session).n_generated < n_said) {
+        life.clock.advance_ns(100'000'000);
+        life.engine().step();
+      }
+      if (!is_killed) settle(life);
+      disk = own;
+      disk.power_loss({.kept = test::SimKept::all});
+    }
+    const Stand first = found_and_left(model, how, disk);
+    CHECK(first.is_cut_off == is_killed);
+    CHECK((first.n_drawn > 0) == is_killed);
+    CHECK(first.n_tokens - first.n_computed > 16);  // the rest of a page is computed, and measured
+    disk.power_loss({.kept = test::SimKept::all});
+    const Stand second = found_and_left(model, how, disk);
+    CHECK(second.n_tokens == first.n_tokens);
+    CHECK(second.n_computed > first.n_computed);  // and published
+    CHECK(second.is_cut_off == first.is_cut_off);
+    CHECK(second.n_drawn == first.n_drawn);
+  }
+}
+
+TEST_CASE("the end of an answer is not published with less than was known of its prompt") {
+  const SmallModel model("llama", "q8_0");
+  const test::KeptHow how{.page_tokens = 64, .publish_ms = 1'000};
+  SimDisk disk(1);
+  KeptLife life(model, how, disk);
+  const SessionIdx session = kept(life);
+  {
+    const SlowRows slow(life, 200'000'000);
+    REQUIRE(life.engine().feed(session, test::random_ids(1, 100)).has_value());
+    settle(life);
+    for (u32 i = 0; i < 5; ++i) {
+      life.clock.advance_ns(1'000'000'000);
+      life.engine().step();
+    }
+    settle(life);
+  }
+  const u32 n_published = life.engine().session_state(session).n_published;
+  CHECK(n_published == 99);
+  REQUIRE(life.engine().feed(session, test::random_ids(2, 20)).has_value());
+  settle(life);  // such rows need no tails
+  life.generate(session, 5);
+  settle(life);
+  const There there = taken_up(model, how, disk);
+  CHECK(there.ids.size() == 125);
+  CHECK(there.n_computed == 124);
+  CHECK_FALSE(there.is_cut_off);
+}
+
 TEST_CASE("a conversation that selects: its tokens, and all of its KV") {
   const SmallModel model("llama", "q8_0");
   for (const bool few_frames : {false, true}) {

@@ -36,14 +36,19 @@ struct RowNs {
   u64 at(u32 slot) const { return first + slot * more; }
 };
 
+struct SlowPrompt {
+  SessionIdx session = 0;
+  RowNs row_ns{};
+};
+
 // Prompts of kept sessions, while they are read.
 class SlowPrompts {
  public:
-  SlowPrompts(KeptLife& life, const KeptHow& how, RowNs row_ns,
-              std::initializer_list<SessionIdx> sessions, u32 n_layers = kLayers)
-      : life_(life), page_tokens_(how.page_tokens), n_layers_(n_layers), row_ns_(row_ns) {
-    for (const SessionIdx session : sessions) {
-      prompts_.push_back({.session = session});
+  SlowPrompts(KeptLife& life, const KeptHow& how, std::initializer_list<SlowPrompt> prompts,
+              u32 n_layers = kLayers)
+      : life_(life), page_tokens_(how.page_tokens), n_layers_(n_layers) {
+    for (const SlowPrompt& prompt : prompts) {
+      prompts_.push_back({.session = prompt.session, .row_ns = prompt.row_ns});
       prompts_.back().n_begun = state_of(prompts_.back()).n_published;
     }
     engine().watch_kv({&SlowPrompts::on_rows, this});
@@ -93,6 +98,7 @@ class SlowPrompts {
  private:
   struct Prompt {
     SessionIdx session = 0;
+    RowNs row_ns{};
     u32 n_begun = 0;  // slots of the last publication that has begun
     u64 lost_ns_max = 0;
   };
@@ -116,17 +122,20 @@ class SlowPrompts {
   static void on_rows(void* context, const KvRows& rows) {
     auto& self = *static_cast<SlowPrompts*>(context);
     u64 all_ns = 0;
-    for (u32 slot = rows.first_slot; slot < rows.first_slot + rows.n; ++slot) {
-      all_ns += self.row_ns_.at(slot);
+    for (const Prompt& prompt : self.prompts_) {
+      if (prompt.session != rows.owner) continue;
+      for (u32 slot = rows.first_slot; slot < rows.first_slot + rows.n; ++slot) {
+        all_ns += prompt.row_ns.at(slot);
+      }
     }
     self.life_.clock.advance_ns(all_ns / self.n_layers_);
     if (!self.is_saving()) self.n_records_off += self.n_records() != self.n_records_due() ? 1u : 0u;
     for (Prompt& prompt : self.prompts_) {
       const u32 n_slots = self.state_of(prompt).sequence.n_slots();
-      const bool has_rows = rows.first_slot == n_slots;
+      const bool has_rows = rows.owner == prompt.session;
       u64 lost_ns = has_rows ? self.life_.clock.now_ns() - self.step_ns_ : 0;
       for (u32 slot = self.n_published(prompt); slot < n_slots; ++slot) {
-        lost_ns += self.row_ns_.at(slot);
+        lost_ns += prompt.row_ns.at(slot);
       }
       prompt.lost_ns_max = std::max(prompt.lost_ns_max, lost_ns);
     }
@@ -134,7 +143,6 @@ class SlowPrompts {
 
   KeptLife& life_;
   const u32 page_tokens_, n_layers_;
-  const RowNs row_ns_;
   std::vector<Prompt> prompts_;
   u64 step_ns_ = 0;
   bool takes_tail_ = false;
@@ -170,7 +178,7 @@ TEST_CASE(
     SimDisk disk(1);
     make_fast(disk);
     KeptLife life(model, how, disk);
-    SlowPrompts prompt(life, how, kRowNs, {keep_prompt(life)});
+    SlowPrompts prompt(life, how, {{keep_prompt(life), kRowNs}});
     u32 n_steps = 0, n_rows_first = 0, n_rows_last = 0, n_tails = 0;
     for (; !prompt.is_read(); ++n_steps) {
       const u32 n_rows = prompt.step();
@@ -197,8 +205,12 @@ TEST_CASE(
 
 TEST_CASE("of two kept prompts that are read at a time no more is lost than of one") {
   const SmallModel model("llama", "q8_0", 1, kLayers);
-  for (const u64 row_ms : {u64{38}, u64{100}}) {
-    CAPTURE(row_ms);
+  struct Case {
+    u64 one_ms, other_ms;
+  };
+  for (const Case& c : {Case{38, 38}, Case{100, 100}, Case{100, 10}}) {
+    CAPTURE(c.one_ms);
+    CAPTURE(c.other_ms);
     const KeptHow how{.page_tokens = kLongPage,
                       .context_tokens = 2048,
                       .rows_max = kRowsMax,
@@ -207,7 +219,9 @@ TEST_CASE("of two kept prompts that are read at a time no more is lost than of o
     make_fast(disk);
     KeptLife life(model, how, disk);
     const SessionIdx one = keep_prompt(life, "talk", 500), other = keep_prompt(life, "other", 460);
-    SlowPrompts prompts(life, how, {.first = row_ms * 1'000'000}, {one, other});
+    SlowPrompts prompts(
+        life, how,
+        {{one, {.first = c.one_ms * 1'000'000}}, {other, {.first = c.other_ms * 1'000'000}}});
     while (!prompts.is_read()) prompts.step();
     CHECK(prompts.step_ns_max <= kStepNsMax);
     CHECK(prompts.n_records_off == 0);
@@ -221,6 +235,38 @@ TEST_CASE("of two kept prompts that are read at a time no more is lost than of o
   }
 }
 
+// Its pages are published now and then, and the prompt's then wait for the next step.
+TEST_CASE("beside a kept session that generates a prompt loses no more") {
+  const SmallModel model("llama", "q8_0", 1, kLayers);
+  for (const u64 row_ms : {u64{70}, u64{120}}) {
+    CAPTURE(row_ms);
+    const KeptHow how{.context_tokens = 2048, .rows_max = kRowsMax, .publish_ms = 1'000};
+    SimDisk disk(1);
+    make_fast(disk);
+    KeptLife life(model, how, disk);
+    const SessionIdx writer = keep_prompt(life, "other", 40);
+    while (life.engine().has_work()) life.engine().step();
+    REQUIRE(life.engine().generate(writer, {.max_tokens = 500, .ignore_end = true}));
+    const RowNs row_ns{.first = row_ms * 1'000'000};
+    SlowPrompts prompts(life, how, {{keep_prompt(life), row_ns}, {writer, {.first = 1'000'000}}});
+    u32 n_pages = 0;
+    while (prompts.state(0).n_computable() > 0) {
+      const u32 n_before = prompts.n_published(1);
+      prompts.step();
+      n_pages += prompts.n_published(1) > n_before ? 1u : 0u;
+      Event event;
+      char text[256];
+      while (life.engine().take_event(writer, &event, text)) {
+      }
+    }
+    CHECK(n_pages >= 2);
+    CHECK(prompts.lost_ns_max() < kLostNsMax);
+    CHECK(prompts.lost_ns_max() > kSliceNs);
+    MESSAGE(n_pages, " pages of the other, ", prompts.lost_ns_max() / 1'000'000,
+            " ms lost at most");
+  }
+}
+
 TEST_CASE("a prompt that is read beside others has its turn, kept or not") {
   const SmallModel model("llama", "q8_0");
   const KeptHow how{.context_tokens = 4096, .rows_max = 32, .publish_ms = 1'000};
@@ -230,7 +276,8 @@ TEST_CASE("a prompt that is read beside others has its turn, kept or not") {
   const SessionIdx one = keep_prompt(life), unkept = test::create(life);
   REQUIRE(life.engine().feed(unkept, test::random_ids(3, kPrompt)).has_value());
   const SessionIdx other = keep_prompt(life, "other");
-  SlowPrompts prompts(life, how, {.first = 140'000'000}, {one, other}, 2);
+  constexpr RowNs kRowNs{.first = 140'000'000};
+  SlowPrompts prompts(life, how, {{one, kRowNs}, {other, kRowNs}}, 2);
   for (u32 n_steps = 0; n_steps < 30; ++n_steps) prompts.step();
   for (const SessionIdx session : {one, unkept, other}) {
     CAPTURE(session);
@@ -253,7 +300,7 @@ TEST_CASE("what the write budget has for full pages is not spent on unfinished o
     *static_cast<u32*>(n) += level == LogLevel::warning ? 1 : 0;
   };
   KeptLife life(model, how, disk, Log(count, &n_warnings, LogLevel::info));
-  SlowPrompts prompt(life, how, kRowNs, {keep_prompt(life)});
+  SlowPrompts prompt(life, how, {{keep_prompt(life), kRowNs}});
   prompt.has_room = false;
   u32 n_tails = 0;
   while (!prompt.is_read()) {
@@ -265,6 +312,28 @@ TEST_CASE("what the write budget has for full pages is not spent on unfinished o
   CHECK(n_warnings == 0);
   CHECK(prompt.state().n_published >= 13 * kLongPage);
   CHECK(life.engine().kv_stream().store().stats().bytes_written <= how.daily_write_bytes);
+}
+
+TEST_CASE("nor what it has for those of another session") {
+  const SmallModel model("llama", "q8_0", 1, kLayers);
+  constexpr RowNs kRowNs{.first = 100'000'000};
+  const KeptHow how{.page_tokens = kLongPage,
+                    .context_tokens = 2048,
+                    .rows_max = kRowsMax,
+                    .publish_ms = 1'000,
+                    .daily_write_bytes = 14'000'000};
+  SimDisk disk(1);
+  make_fast(disk);
+  KeptLife life(model, how, disk);
+  const SessionIdx one = keep_prompt(life, "talk", 450), other = keep_prompt(life, "other", 460);
+  SlowPrompts prompts(life, how, {{one, kRowNs}, {other, kRowNs}});
+  prompts.has_room = false;
+  while (!prompts.is_read()) prompts.step();
+  settle(life);
+  for (const u32 i : {0u, 1u}) {
+    CAPTURE(i);
+    CHECK(prompts.state(i).n_published >= 6 * kLongPage);
+  }
 }
 
 // What is said before the prompt, and behind it: it has selected before, where it does.
@@ -318,7 +387,7 @@ TEST_CASE("a prompt that is killed twice goes on with its unfinished page, bit f
         CHECK(resumed->is_cut_off);
         session = resumed->idx;
       }
-      SlowPrompts prompt(life, how, kRowNs, {session});
+      SlowPrompts prompt(life, how, {{session, kRowNs}});
       if (n_lives == 0) go_on(life, session);
       const bool is_killed = n_lives < 2;
       for (u32 n_steps = 0; !prompt.is_read(); ++n_steps) {
@@ -347,7 +416,7 @@ TEST_CASE("what a step waits for the disk is no time for rows of a kept prompt")
   SimDisk disk(1);
   KeptLife life(model, how, disk);
   disk.script.latency_ns_min = disk.script.latency_ns_max = 30'000'000;
-  SlowPrompts prompt(life, how, {.first = 38'000'000}, {keep_prompt(life)}, kModelLayers);
+  SlowPrompts prompt(life, how, {{keep_prompt(life), {.first = 38'000'000}}}, kModelLayers);
   u64 wait_ns_max = 0;
   u32 n_rows_last = 0;
   while (!prompt.is_read()) {
