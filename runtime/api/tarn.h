@@ -209,7 +209,8 @@ TARN_API int32_t tarn_is_end(tarn_engine* engine, uint32_t token);
 /* An empty one. TARN_WOULD_BLOCK: engine.sessions_max are open. */
 TARN_API int32_t tarn_session_create(tarn_engine* engine, tarn_session** session_out);
 /* Cancels, and gives the KV back. NULL is allowed. What is kept of it under a name stays: an answer
- * that had ended is published first (with store.publish_ms > 0), else what was before. */
+ * that had ended, or an input that was computed, is published first (with store.publish_ms > 0),
+ * which waits for the disk; else what was before. */
 TARN_API void tarn_session_destroy(tarn_session* session);
 
 /* Appends tokens. KV for them is set aside at once, or nothing happens (TARN_WOULD_BLOCK: other
@@ -357,8 +358,9 @@ TARN_API int32_t tarn_session_save(tarn_session* session, const char* name);
 
 typedef struct tarn_restored {
   uint32_t struct_size;
-  int32_t cut_off;     /* 1: when it was last published it was computing or generating, or had been
-                          asked for no answer to what was fed last */
+  int32_t cut_off;     /* 1: it was computing or generating when it last came to disk, or was
+                          published (not saved) before anybody asked for an answer to what was fed
+                          last. Restored and asked for nothing, it stays so */
   uint64_t n_tokens;   /* as in tarn_session_info */
   uint64_t n_computed; /* of them; the rest is being computed anew */
   uint64_t turn_begin; /* where what was fed last begins: with cut_off, to be gone on with by

@@ -87,6 +87,7 @@ Result<SessionIdx> Engine::create_session() {
     s.refused_ns = 0;
     s.taken_up.reset();
     s.row_ns = s.prefill_wait_ns = 0;
+    s.measured_at = 0;
     s.lossy_from = Session::kExact;
     selector_.forget(idx);
     return idx;
@@ -148,8 +149,7 @@ Result<void> Engine::feed(SessionIdx idx, std::span<const u32> ids) {
   std::copy(ids.begin(), ids.end(), s.ids.begin() + s.n_ids);
   s.turns.feed(s.n_ids, static_cast<u32>(ids.size()));
   s.n_ids += static_cast<u32>(ids.size());
-  s.ended = Ended::nothing;
-  s.taken_up.reset();
+  ask_more(s);
   s.state = s.n_computable() > 0 ? SessionState::computing : SessionState::idle;
   if (s.fed_ns == 0) s.fed_ns = clock_->now_ns();
   return {};
@@ -184,8 +184,7 @@ Result<void> Engine::generate(SessionIdx idx, const GenerateParams& params) {
   s.cancel.store(false);
   s.events.clear();
   s.given_up = {};  // computed after all, or an event says why not
-  s.ended = Ended::nothing;
-  s.taken_up.reset();
+  ask_more(s);
   s.state = SessionState::generating;
   return {};
 }
@@ -214,8 +213,7 @@ Result<void> Engine::truncate(SessionIdx idx, u32 n_tokens) {
   s.n_settled = n_tokens;
   s.turn_begin = std::min(s.turn_begin, n_tokens);
   s.n_published = std::min(s.n_published, n_tokens);
-  s.ended = Ended::nothing;
-  s.taken_up.reset();
+  ask_more(s);
   s.given_up = {};
   const bool computes = find_places(s) && s.n_computable() > 0;
   s.state = computes ? SessionState::computing : SessionState::idle;
@@ -319,6 +317,7 @@ u32 Engine::n_rows_at_once(const Session& s) const {
 // one slice; whom it had no time for comes first in the next step.
 void Engine::collect_rows() {
   drop_rows();
+  slice_ns_ = slice_ns();
   for (Session& s : sessions_) {
     if (step_state_.n_rows == plan_.rows_max) break;
     if (s.state == SessionState::generating && rows_ready(s) == 1 && !s.is_held) add_rows(s, 1);
@@ -632,7 +631,7 @@ void Engine::finish(Session& s, Finish reason, Status status) {
                       .decode_ns = s.last_token_ns - s.first_token_ns});
   s.fed_ns = 0;
   s.state = SessionState::idle;
-  s.ended = Ended::answer;
+  s.ended = s.n_generated > 0 ? Ended::answer : Ended::nothing;  // or it was not read
   s.refused_ns = 0;
 }
 

@@ -99,6 +99,9 @@ struct EngineCounters {
 };
 
 inline constexpr u32 kSessionsMax = 1024;  // the configuration allows no more
+// A slice of kept sessions' prompts takes no longer, since what is within one is lost in a crash.
+// Where a step waits for the disk longer than that, whatever its rows, as long again is computed.
+inline constexpr u64 kSliceNs = 2'500'000'000;
 using SessionIdx = u32;
 
 class Engine final : private StepWatch {
@@ -370,6 +373,8 @@ class Engine final : private StepWatch {
   void tell_evictions();
   bool is_sliced(const Session& s) const { return s.name_bytes > 0 && publish_ns_ > 0; }
   u64 slice_ns() const;
+  void ask_more(Session& session);
+  bool is_prompt(const Session& session) const;
   u32 slice_rows(const Session& session) const;
   void measure_rows(const KvStats& before);
   u32 n_pages_unwritten() const;
@@ -449,6 +454,8 @@ class Engine final : private StepWatch {
   Ended publishing_ended_ = Ended::nothing;  // what stands at its end
   u64 n_evictions_told_ = 0;
   std::atomic<bool> is_ending_{false};
+  u64 slice_ns_ = kSliceNs;        // of this step
+  bool published_prompt_ = false;  // the last publication was a prompt's
 };
 
 }  // namespace tarn::engine

@@ -35,7 +35,6 @@ void Engine::give_back_places(Session& s) {
   if (s.sequence.n_reserved() <= s.n_ids) return;  // fewer: its KV was lost in the step
   s.sequence.abandon();
   drop_save(s);
-  if (s.ended == Ended::input) s.ended = Ended::nothing;  // no end: what came behind is gone
   const bool reserved = s.sequence.reserve(s.n_pending());
   TARN_ASSERT(reserved);  // what abandon() gave back a moment ago
 }

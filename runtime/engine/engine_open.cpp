@@ -432,6 +432,8 @@ Result<void> Engine::open_kv_stream(const OpenArgs& args, std::span<std::byte> t
   kv_type_ = plan::kv_type(args.config);
   publish_ns_ = u64{args.config.store.publish_ms} * 1'000'000;
   is_ending_.store(false);
+  slice_ns_ = kSliceNs;
+  published_prompt_ = false;
   const store::KvIdentity identity = kv_identity();
   TARN_CHECK(
       kv_stream_.open({.plan = &plan_,

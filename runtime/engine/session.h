@@ -101,9 +101,10 @@ struct Session {
   u64 published_ns = 0;
   DrawnTails tails{};
   std::optional<TakenUp> taken_up{};
-  // Of the last step that had a slice of prompts and rows of this session: a row's time without the
-  // disk's, 0: none yet; and how long the step waited for the disk.
+  // Of the last step with a slice of its prompt: a row's time without the disk's, 0: none yet; the
+  // slots that it had then; and how long the step waited for the disk.
   u64 row_ns = 0;
+  u32 measured_at = 0;
   u64 prefill_wait_ns = 0;
   std::string_view name() const { return {name_text.data(), name_bytes}; }
 

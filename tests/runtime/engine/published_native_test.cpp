@@ -95,25 +95,30 @@ TEST_CASE("an input that comes in parts of one step each is published as it come
 TEST_CASE("what was fed last is on disk when its session ends") {
   const SmallModel model("llama", "q8_0");
   const test::KeptHow how{.publish_ms = 3'600'000};
-  SimDisk disk(1);
-  KeptLife life(model, how, disk);
-  const SessionIdx session = kept(life);
-  REQUIRE(life.engine().feed(session, test::random_ids(1, 40)).has_value());
-  settle(life);
-  life.engine().destroy_session(session);
-  const There there = taken_up(model, how, disk);
-  CHECK(there.ids.size() == 40);
-  CHECK(there.n_computed == 32);
-  CHECK(there.is_cut_off);
+  for (const u32 n_ids : {7u, 40u}) {
+    CAPTURE(n_ids);
+    SimDisk disk(1);
+    KeptLife life(model, how, disk);
+    const SessionIdx session = kept(life);
+    REQUIRE(life.engine().feed(session, test::random_ids(1, n_ids)).has_value());
+    settle(life);
+    life.engine().destroy_session(session);
+    const There there = taken_up(model, how, disk);
+    CHECK(there.ids.size() == n_ids);
+    CHECK(there.n_computed == n_ids / test::kKeptPage * test::kKeptPage);
+    CHECK(there.is_cut_off);
+  }
 }
 
-TEST_CASE("nor is it what is to be gone on with where the cancel came while it was published") {
-  const SmallModel model("llama", "q8_0");
-  const test::KeptHow how{.publish_ms = 1};
+// 40 tokens of which the end is on its way to a slow disk, as an input's or an answer's, and 40 fed
+// behind it; then a cancel, and time to publish what it leaves. How often that was begun.
+u32 n_begun_behind_cancel(const SmallModel& model, bool has_answer, bool generates) {
+  const test::KeptHow how{.rows_max = 16, .publish_ms = 1};
   SimDisk disk(1);
   KeptLife life(model, how, disk);
   const SessionIdx session = kept(life);
-  REQUIRE(life.engine().feed(session, test::random_ids(1, 40)).has_value());
+  REQUIRE(life.engine().feed(session, test::random_ids(1, has_answer ? 20 : 40)).has_value());
+  if (has_answer) life.generate(session, 20);
   disk.script.latency_ns_min = disk.script.latency_ns_max = 1'000'000'000;
   const Session& s = life.engine().session_state(session);
   while (s.state != SessionState::idle || s.ended != Ended::nothing) {  // or it is on its way
@@ -121,15 +126,30 @@ TEST_CASE("nor is it what is to be gone on with where the cancel came while it w
     life.clock.advance_ns(2'000'000);
     life.engine().step();
   }
-  REQUIRE(life.engine().feed(session, test::random_ids(2, 40)).has_value());
-  life.engine().request_cancel(session);
   CHECK(life.engine().kv_stream().sessions().is_saving());
+  REQUIRE(life.engine().feed(session, test::random_ids(2, 40)).has_value());
+  if (generates) REQUIRE(life.engine().generate(session, {.max_tokens = 9}).has_value());
+  life.engine().step();
+  CHECK(s.sequence.n_slots() < 79);
+  life.engine().request_cancel(session);
   const u64 revision = s.revision;
   for (u32 i = 0; i < 50; ++i) {
     life.clock.advance_ns(100'000'000);
     life.engine().step();
   }
-  CHECK(s.revision == revision);
+  CHECK(s.state == SessionState::idle);
+  CHECK(s.n_ids > 40);
+  return static_cast<u32>(s.revision - revision);
+}
+TEST_CASE("what a cancel leaves is not published, as an input or as an answer") {
+  const SmallModel model("llama", "q8_0");
+  for (const bool has_answer : {false, true}) {
+    for (const bool generates : {false, true}) {
+      CAPTURE(has_answer);
+      CAPTURE(generates);
+      CHECK(n_begun_behind_cancel(model, has_answer, generates) == 0);
+    }
+  }
 }
 
 // Rows that take as long as pages do elsewhere, so that unfinished pages are published.

@@ -236,19 +236,30 @@ TEST_CASE("of two kept prompts that are read at a time no more is lost than of o
 }
 
 // Its pages are published now and then, and the prompt's then wait for the next step.
-TEST_CASE("beside a kept session that generates a prompt loses no more") {
+TEST_CASE("beside kept sessions that generate a prompt loses no more") {
   const SmallModel model("llama", "q8_0", 1, kLayers);
-  for (const u64 row_ms : {u64{70}, u64{120}}) {
-    CAPTURE(row_ms);
+  struct Case {
+    u64 row_ms;
+    u32 n_writers;
+  };
+  for (const Case& c : {Case{70, 1}, Case{120, 1}, Case{120, 2}}) {
+    CAPTURE(c.row_ms);
+    CAPTURE(c.n_writers);
     const KeptHow how{.context_tokens = 2048, .rows_max = kRowsMax, .publish_ms = 1'000};
     SimDisk disk(1);
     make_fast(disk);
     KeptLife life(model, how, disk);
-    const SessionIdx writer = keep_prompt(life, "other", 40);
-    while (life.engine().has_work()) life.engine().step();
-    REQUIRE(life.engine().generate(writer, {.max_tokens = 500, .ignore_end = true}));
-    const RowNs row_ns{.first = row_ms * 1'000'000};
-    SlowPrompts prompts(life, how, {{keep_prompt(life), row_ns}, {writer, {.first = 1'000'000}}});
+    std::vector<SessionIdx> writers;
+    for (const char* name : {"other", "third"}) {
+      if (writers.size() < c.n_writers) writers.push_back(keep_prompt(life, name, 40));
+    }
+    settle(life);
+    for (const SessionIdx writer : writers) {
+      REQUIRE(life.engine().generate(writer, {.max_tokens = 500, .ignore_end = true}));
+    }
+    const RowNs row_ns{.first = c.row_ms * 1'000'000};
+    SlowPrompts prompts(life, how,
+                        {{keep_prompt(life), row_ns}, {writers[0], {.first = 1'000'000}}});
     u32 n_pages = 0;
     while (prompts.state(0).n_computable() > 0) {
       const u32 n_before = prompts.n_published(1);
@@ -256,7 +267,9 @@ TEST_CASE("beside a kept session that generates a prompt loses no more") {
       n_pages += prompts.n_published(1) > n_before ? 1u : 0u;
       Event event;
       char text[256];
-      while (life.engine().take_event(writer, &event, text)) {
+      for (const SessionIdx writer : writers) {
+        while (life.engine().take_event(writer, &event, text)) {
+        }
       }
     }
     CHECK(n_pages >= 2);
@@ -283,6 +296,31 @@ TEST_CASE("a prompt that is read beside others has its turn, kept or not") {
     CAPTURE(session);
     CHECK(life.engine().session_state(session).sequence.n_slots() > 200);
   }
+}
+
+TEST_CASE("rows that are read beside a kept prompt's make its slices no longer") {
+  const SmallModel model("llama", "q8_0");
+  const KeptHow how{.context_tokens = 4096, .rows_max = kRowsMax, .publish_ms = 1'000};
+  SimDisk disk(1);
+  make_fast(disk);
+  KeptLife life(model, how, disk);
+  const SessionIdx unkept = test::create(life);
+  constexpr u32 kModelLayers = 2;
+  SlowPrompts prompts(life, how,
+                      {{keep_prompt(life), {.first = 100'000'000}}, {unkept, {.first = 2'000'000}}},
+                      kModelLayers);
+  u32 n_rows_max = 0;
+  for (u32 n_steps = 0; n_steps < 20; ++n_steps) {
+    if (n_steps % 8 == 3) {
+      REQUIRE(life.engine().feed(unkept, test::random_ids(n_steps, 600)).has_value());
+    }
+    const u32 n_before = prompts.state(0).sequence.n_slots();
+    prompts.step();
+    n_rows_max = std::max(n_rows_max, prompts.state(0).sequence.n_slots() - n_before);
+  }
+  CHECK(prompts.state(1).sequence.n_slots() > 1000);
+  CHECK(n_rows_max >= 20);
+  CHECK(n_rows_max <= 30);
 }
 
 TEST_CASE("what the write budget has for full pages is not spent on unfinished ones") {
