@@ -11,6 +11,7 @@
 
 #include "tests/runtime/engine/selected_answers.h"
 #include "tests/support/sim_disk.h"
+#include "tests/support/slow_build.h"
 #include "tests/support/store_harness.h"
 #include "tests/support/temp_dir.h"
 
@@ -126,6 +127,7 @@ TEST_CASE("what is gone of a kept index is made again, once, and says the same")
   u32 n_second_orders = 0;
   for (const store::Kind kind : {store::Kind::codebook, store::Kind::extent}) {
     for (const u32 nth : {0u, 1u, 2u, 3u}) {
+      if (test::kSlowBuild && nth != 0 && nth != 3) continue;
       CAPTURE(store::kind_name(kind));
       CAPTURE(nth);
       const Config config = kept_config(Memory::roomy);
@@ -164,7 +166,7 @@ TEST_CASE("a kept index whose records are damaged is never believed") {
   const SmallModel model("llama", "q8_0");
   const Config config = kept_config(Memory::roomy);
   u64 n_right = 0, n_made_again = 0;
-  for (u64 seed = 1; seed <= 24; ++seed) {
+  for (u64 seed = 1; seed <= (test::kSlowBuild ? 8u : 24u); ++seed) {
     CAPTURE(seed);
     SimDisk disk(seed);
     const Said want = keep_one(model, config, disk);
@@ -299,7 +301,8 @@ TEST_CASE("where there is write budget for codes alone, codes alone are found ag
   const SmallModel model("llama", "q8_0");
   Config config = kept_config(Memory::roomy);
   u32 n_found = 0;
-  for (u64 daily_kib = 2600; daily_kib < 3400; daily_kib += 20) {
+  for (u64 daily_kib = 2600; daily_kib < 3400;
+       daily_kib += test::kSlowBuild ? 80 : 20) {
     CAPTURE(daily_kib);
     config.store.daily_write_bytes = daily_kib * kKiB;
     SimDisk disk(1);

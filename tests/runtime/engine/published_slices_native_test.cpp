@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tests/runtime/engine/kept_life.h"
+#include "tests/support/slow_build.h"
 
 namespace tarn::engine {
 namespace {
@@ -395,6 +396,7 @@ TEST_CASE("a prompt that is killed twice goes on with its unfinished page, bit f
   const SmallModel model("llama", "q8_0", 1, kLayers);
   constexpr RowNs kRowNs{.first = 80'000'000};
   for (const bool selects : {false, true}) {
+    if (test::kSlowBuild && !selects) continue;
     CAPTURE(selects);
     KeptHow how{.page_tokens = kLongPage, .rows_max = kRowsMax, .publish_ms = 1'000};
     if (selects) how.select = test::kept_select();

@@ -31,7 +31,9 @@ TEST_CASE("selection over memory and disk gives the bits of KV in memory") {
     for (const KvTypeChoice type : {KvTypeChoice::f16, KvTypeChoice::q8_0, KvTypeChoice::q4_0}) {
       CAPTURE(kSelectMethodNames[static_cast<u64>(method)]);
       CAPTURE(type);
-      if (test::kSlowBuild && type == KvTypeChoice::q8_0) continue;  // as q4_0, but for the kernels
+      // Types differ in kernels and in bytes of a slot, methods in what they read of it.
+      if (test::kSlowBuild && type == KvTypeChoice::q8_0) continue;
+      if (test::kSlowBuild && type == KvTypeChoice::q4_0 && method != SelectMethod::pq) continue;
       OpenEngine resident(model.path(), config_of(method, Memory::whole, type));
       const Answer want = answer_of(resident);
       for (const Memory memory : {Memory::little, Memory::some}) {
