@@ -462,7 +462,7 @@ u32 Selector::owed_units(const Session& s, u32 n_tokens, bool beside_prompt) {
   const u32 n_before = s.turn_end != 0 ? s.turn_end : n_tokens - 1;
   const bool is_jumped = s.life.swap_at() <= n_before;
   const u32 n = is_jumped ? n_left : units_of_step(s, n_before, beside_prompt);
-  if (n > 0) claim_spare(s);
+  if (n > 0) claim_spare(s, /*waits=*/false);
   return can_work(s) ? n : 0;
 }
 
@@ -471,6 +471,8 @@ Result<bool> Selector::make_index(u32 idx, u32 n_tokens, bool beside_prompt) {
   Session& s = session(idx);
   if (args_.device != nullptr) return false;
   s.is_stuck = false;
+  if (step_idx_ - std::exchange(s.row_step_idx, step_idx_) > 1) s.spare_since = 0;
+  if (waits_for_spare(s, n_tokens)) return true;
   if (s.waits_at != n_tokens) {
     s.waits_at = n_tokens;
     s.n_units_due = owed_units(s, n_tokens, beside_prompt);
@@ -507,7 +509,7 @@ Result<bool> Selector::begin_row(u32 idx, const kv::Sequence& sequence, u32 n_to
 // As many as the step has to do of the session's job.
 u32 Selector::claim_units(const Session& s, bool beside_prompt) {
   const u32 n = s.has_job ? units_of_step(s, s.n_tokens, beside_prompt) : 0;
-  if (n > 0) claim_spare(s);
+  if (n > 0) claim_spare(s, /*waits=*/false);
   return can_work(s) ? n : 0;
 }
 

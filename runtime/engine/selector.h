@@ -12,12 +12,14 @@
 //             whose first token waits, none before that is the only way. A step without rows does
 //             one. Of more than one that a row must have, at the swap or where an input jumps over
 //             it, each step does one, and the row waits while others' go on: make_index(). In one
-//             step they are done where the row itself has triggered the job, or a rebuild has found
-//             the spare set in use
+//             step they are done where the row itself has triggered the job
 //   rebuild   or an extension by an input's own codebook: fills the spare set of indexes while the
-//             session's own serves; where the job of another session that steps has it, the
-//             session's own at the swap, which gives the same bits. The job of one that does not
-//             step any more loses the spare set to who wants it, and begins anew
+//             session's own serves. Where the job of another session that generates has it, a row
+//             with a swap waits for that one's; rows that wait have it in turn, before all others.
+//             The job of a session that does not step any more loses it to who wants it, that of
+//             one that reads an input, or has its swap far ahead, to a row that waits; it begins
+//             anew. What cannot wait, a job that the row itself has triggered and a device's, fills
+//             the session's own, to the same bits
 //   extents   over a disk, a unit also writes the layer's middle once more, by pairs of codes; and
 //             where sessions are kept, the layer's codes, by which a later start finds both
 //   KV        keys are read window by window, in memory or through a KvStream's frames; K and V
@@ -274,7 +276,10 @@ class Selector {
   void begin_restoring(Session& s);
   void end_restoring(Session& s);
   void await_clustering(Session& s);
-  void claim_spare(const Session& s);
+  void claim_spare(const Session& s, bool waits);
+  bool wants_spare(const Session& s) const;
+  bool has_waiter_before(const Session& s) const;
+  bool waits_for_spare(Session& s, u32 n_tokens);
   bool can_work(const Session& s) const;
   u32 claim_units(const Session& s, bool beside_prompt);
   u32 owed_units(const Session& s, u32 n_tokens, bool beside_prompt);

@@ -32,6 +32,7 @@ void Selector::drop_job(Session& s) {
   s.first_row = s.n_rows = 0;
   s.target = nullptr;
   s.n_units_done = s.n_units_found = s.n_units_due = s.waits_at = 0;
+  s.spare_since = 0;
   erase_codebooks(s, std::exchange(s.job_key, {}));
   if (spare_user_ == &s) spare_user_ = nullptr;
 }
@@ -96,12 +97,14 @@ Result<void> Selector::begin_extension(Session& s, u32 cache_layer) {
 }
 
 // For a session that steps, from one that does not: what its job has filled in is not used before
-// it steps again, which may be never, and made anew it is the same. Else the job that steps would
-// be done as a whole at its swap, in one step.
-void Selector::claim_spare(const Session& s) {
+// it steps again, which may be never, and made anew it is the same. A row does not wait for one
+// that reads an input, which may take an hour, nor for a swap that is farther away than its own.
+void Selector::claim_spare(const Session& s, bool waits) {
   Session* holder = spare_user_;
-  const bool wants = s.has_job && s.is_rebuild && s.target == nullptr;
-  if (!wants || holder == nullptr || step_idx_ - holder->step_idx < 2) return;
+  if (!wants_spare(s) || holder == nullptr) return;
+  const bool is_late = waits && holder->life.swap_at() > u64{holder->n_tokens} + n_units();
+  const u64 step_idx = waits ? holder->row_step_idx : holder->step_idx;
+  if (!is_late && step_idx_ - step_idx < 2) return;
   holder->has_job = true;
   holder->is_stuck = false;
   holder->is_clustered = false;
@@ -111,10 +114,33 @@ void Selector::claim_spare(const Session& s) {
   spare_user_ = nullptr;
 }
 
-// Not while another session's indexes stand in the spare set.
+bool Selector::wants_spare(const Session& s) const {
+  return s.has_job && s.is_rebuild && s.target == nullptr;
+}
+
+bool Selector::has_waiter_before(const Session& s) const {
+  for (u32 idx = 0; idx < args_.plan->sessions_max; ++idx) {
+    const Session& other = session(idx);
+    if (&other == &s || other.spare_since == 0 || step_idx_ - other.row_step_idx > 1) continue;
+    if (s.spare_since == 0 || other.spare_since < s.spare_since) return true;
+    if (other.spare_since == s.spare_since && &other < &s) return true;
+  }
+  return false;
+}
+
+// A swap's row: until the spare set is free, and nobody has waited for longer.
+bool Selector::waits_for_spare(Session& s, u32 n_tokens) {
+  if (!wants_spare(s) || s.life.swap_at() > n_tokens) return false;
+  if (s.spare_since == 0) s.spare_since = step_idx_;
+  if (has_waiter_before(s)) return true;
+  claim_spare(s, /*waits=*/true);
+  return spare_user_ != nullptr;
+}
+
+// Not while another session's indexes stand in the spare set, or are about to.
 bool Selector::can_work(const Session& s) const {
-  return s.has_job && !s.is_stuck &&
-         (!s.is_rebuild || s.target != nullptr || spare_user_ == nullptr);
+  if (!s.has_job || s.is_stuck) return false;
+  return !wants_spare(s) || (spare_user_ == nullptr && !has_waiter_before(s));
 }
 
 Result<void> Selector::run_units(Session& s, u32 n) {
@@ -122,6 +148,7 @@ Result<void> Selector::run_units(Session& s, u32 n) {
   if (s.target == nullptr) {
     TARN_ASSERT(spare_user_ == nullptr);
     spare_user_ = &s;
+    s.spare_since = 0;
     begin_training(s, spare_);
   }
   if (args_.kv_stream != nullptr) args_.kv_stream->drop_plan();

@@ -24,6 +24,8 @@ struct Selector::Session {
   u32 waits_at = 0;       // the row that does: n_tokens of it; 0: none
   u32 n_tokens = 0;       // of the last row
   u64 step_idx = 0;       // that it was in
+  u64 row_step_idx = 0;   // that a generated token of it wanted to be in; without a device
+  u64 spare_since = 0;    // the step that its row first waited in for the spare set; 0: it does not
   u32 n_coded = 0;        // with a device: rows of the middle that have codes there
   u32 n_counted = 0;      // and rows that its counts stand for
   u32 turn_end = 0;       // tokens of a turn that ended while a job was under way; 0: none

@@ -230,6 +230,57 @@ TEST_CASE("the end is told while an index is made over a slow disk, and the inde
   }
 }
 
+// Two sessions whose rebuilds are due at their second tokens; the second one, which waits for the
+// first one's, is cancelled there: at once, or after so long of a slow disk's time.
+Outcome cancel_waiting(const SmallModel& model, u64 after_ns) {
+  constexpr u64 kSlowNs = 300'000'000;
+  World world(model, config_of(1, Frames::few));
+  Engine& engine = world.engine();
+  const SessionIdx first = world.open.session_with(test::random_ids(1, 300));
+  const SessionIdx second = world.open.session_with(test::random_ids(2, 300));
+  for (const SessionIdx idx : {first, second}) {
+    world.open.run();
+    REQUIRE(engine.generate(idx, {.max_tokens = 4, .ignore_end = true}).has_value());
+    CHECK(test_bits::read(engine, idx).tokens.size() == 4);
+    REQUIRE(engine.feed(idx, test::random_ids(3, 500)).has_value());
+  }
+  world.open.run();
+  for (const SessionIdx idx : {first, second}) {
+    REQUIRE(engine.generate(idx, {.max_tokens = 40, .ignore_end = true}).has_value());
+  }
+  engine.step();
+  REQUIRE(engine.session_state(second).n_generated == 1);
+  Told told(world);
+  if (after_ns > 0) {
+    world.disk.script.latency_ns_min = world.disk.script.latency_ns_max = kSlowNs;
+    const u64 at_ns = world.clock.disk.now_ns() + after_ns;
+    world.clock.arm_at(engine, second, at_ns);
+    while (world.clock.is_armed()) CHECK(engine.step().n_cluster_units <= 1);
+    REQUIRE(told.at_ns >= at_ns);
+    CHECK(told.at_ns < at_ns + 100'000'000);
+    CHECK(engine.session_state(first).state == SessionState::generating);
+  } else {
+    engine.request_cancel(second);
+    engine.step();
+  }
+  world.disk.script = {};
+  CHECK(test_bits::read(engine, first).tokens.size() == 40);
+  return finish(world, second);
+}
+
+TEST_CASE("who waits for another session's rebuild hears a cancel at once") {
+  const SmallModel model("llama", "q8_0");
+  const Outcome want = cancel_waiting(model, 0);
+  CHECK(want.n_said == 1);
+  // While the first one's is made, and its own.
+  for (const u64 after_ms : {400u, 4'800u, 9'600u, 19'200u}) {
+    CAPTURE(after_ms);
+    const Outcome got = cancel_waiting(model, after_ms * 1'000'000);
+    CHECK(got.n_said == 1);
+    CHECK((got.later == want.later));
+  }
+}
+
 // Each one that is told its end has the next one cancelled.
 struct Chain {
   static void on_end(void* context) {

@@ -1,0 +1,260 @@
+// Goal    sessions whose indexes are renewed share one spare set of them: who stops leaves it to
+//         those that go on, who reads an input keeps it unless a row waits for it, and rows with a
+//         swap wait their turn, a layer a step, while others' go on; no bit tells who shared it.
+// Method  small random models, an index of 2 bits from 60 tokens on; answers beside others compared
+//         as bytes with those of an engine alone; units of clustering and tokens counted by steps.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "tests/runtime/engine/answer_bits.h"
+
+namespace tarn::engine {
+namespace {
+
+using test::OpenEngine;
+using test::SmallModel;
+using test_bits::Answer;
+using test_bits::few;
+using test_bits::read;
+
+constexpr u32 kRows = 64;
+
+Config config_of(u32 swap_tokens, u32 rows_max = kRows) {
+  Config config = test::small_config();
+  config.select = few(SelectMethod::pq, swap_tokens);
+  config.sessions_max = 4;
+  config.context_tokens = 2048;
+  config.batch_rows_max = rows_max;
+  config.n_threads = 2;
+  return config;
+}
+
+void begin(Engine& engine, SessionIdx session, u32 n) {
+  REQUIRE(engine.generate(session, {.max_tokens = n, .ignore_end = true}).has_value());
+}
+
+// The first index is triggered at 60 tokens and used from 90 on; a rebuild is triggered at 110 and
+// comes into use at 140. Two sessions are there, and one spare set of indexes.
+struct Rebuilding {
+  static constexpr u32 kBefore = 55;  // tokens generated: the rebuild is done, and not in use
+
+  explicit Rebuilding(const SmallModel& model, u32 rows_max = kRows)
+      : open(model.path(), config_of(30, rows_max)) {}
+  SessionIdx session(u64 seed, u32 n) {
+    const SessionIdx idx = open.session_with(test::random_ids(seed, 60));
+    begin(open.engine, idx, n);
+    return idx;
+  }
+  // With the most of a clustering that one step does meanwhile.
+  Answer read_by_steps(SessionIdx idx, u32* n_units_max) {
+    Answer answer;
+    Event event;
+    char text[256];
+    for (;;) {
+      if (!open.engine.take_event(idx, &event, text)) {
+        *n_units_max = std::max(*n_units_max, open.engine.step().n_cluster_units);
+      } else if (event.type == EventType::token) {
+        answer.tokens.push_back(event.token.token);
+        answer.logprobs.push_back(event.token.logprob);
+      } else if (event.type == EventType::done) {
+        return answer;
+      }
+    }
+  }
+  OpenEngine open;
+};
+
+TEST_CASE("a session that stops while it rebuilds leaves the spare indexes to those that go on") {
+  const SmallModel model("llama", "f16");
+  Answer want_other, want_more;
+  u32 n_units_max = 0;
+  {
+    Rebuilding alone(model);
+    read(alone.open.engine, alone.session(7, Rebuilding::kBefore));
+    begin(alone.open.engine, 0, 60);
+    want_more = read(alone.open.engine, 0);
+    alone.open.engine.destroy_session(0);
+    want_other = alone.read_by_steps(alone.session(8, 120), &n_units_max);
+    CHECK(n_units_max == 1);
+  }
+  enum class Stop { end, cancel, cut };
+  for (const Stop stop : {Stop::end, Stop::cancel, Stop::cut}) {
+    CAPTURE(static_cast<u32>(stop));
+    Rebuilding both(model);
+    Engine& engine = both.open.engine;
+    const SessionIdx stopped = both.session(7, Rebuilding::kBefore + (stop == Stop::end   ? 0
+                                                                      : stop == Stop::cut ? 3
+                                                                                          : 20));
+    if (stop == Stop::cancel) {
+      while (engine.session_state(stopped).n_generated < Rebuilding::kBefore) engine.step();
+      engine.request_cancel(stopped);
+    }
+    read(engine, stopped);
+    if (stop == Stop::cut) {  // behind the trigger: the job goes on
+      REQUIRE(engine.truncate(stopped, 60 + Rebuilding::kBefore).has_value());
+    }
+    const SessionIdx other = both.session(8, 120);
+    CHECK((both.read_by_steps(other, &n_units_max) == want_other));
+    CHECK(n_units_max == 1);  // of two layers, in 30 steps
+    // What it had done for its rebuild is lost, and done again.
+    begin(engine, stopped, 60);
+    CHECK((both.read_by_steps(stopped, &n_units_max) == want_more));
+    CHECK(n_units_max == 1);
+  }
+}
+
+TEST_CASE("a session that reads an input keeps its spare indexes until it uses them") {
+  const SmallModel model("llama", "f16");
+  Rebuilding both(model);
+  Engine& engine = both.open.engine;
+  const SessionIdx place = both.open.session_with(test::random_ids(1, 5));
+  const SessionIdx holder = both.session(7, Rebuilding::kBefore);
+  read(engine, holder);
+  engine.destroy_session(place);
+  const SessionIdx other = both.session(8, 120);  // before the holder in each step
+  REQUIRE(other < holder);
+  u32 n_units_max = 0;
+  const auto step_until = [&](u32 n_generated) {
+    Event event;
+    char text[256];
+    for (u32 i = 0; i < 500 && engine.session_state(other).n_generated < n_generated; ++i) {
+      n_units_max = std::max(n_units_max, engine.step().n_cluster_units);
+      for (const SessionIdx idx : {other, holder}) {
+        while (engine.take_event(idx, &event, text)) {
+        }
+      }
+    }
+    REQUIRE(engine.session_state(other).n_generated == n_generated);
+  };
+  step_until(49);
+  // Of several steps; meanwhile the other one's rebuild is triggered, and wants the spare indexes.
+  const u32 n_input = 4 * kRows;
+  REQUIRE(engine.feed(holder, test::random_ids(2, n_input)).has_value());
+  begin(engine, holder, 20);
+  step_until(70);
+  CHECK(engine.session_state(holder).n_generated > 5);
+  CHECK(n_units_max == 1);
+}
+
+// Sessions that are read while they step.
+struct Readers {
+  Readers(Engine& of_engine, u32 n) : engine(of_engine), said(n) {}
+  u32 step() {
+    const u32 n_units = engine.step().n_cluster_units;
+    Event event;
+    char text[256];
+    for (u32 idx = 0; idx < said.size(); ++idx) {
+      while (engine.take_event(idx, &event, text)) {
+        if (event.type == EventType::token) said[idx].add(event.token);
+      }
+    }
+    return n_units;
+  }
+  void read_all() {
+    while (engine.has_work()) step();
+  }
+  u32 n_said(SessionIdx idx) const { return engine.session_state(idx).n_generated; }
+
+  Engine& engine;
+  std::vector<Answer> said;
+};
+
+TEST_CASE("rows with a swap wait in turn for the spare indexes, a layer a step") {
+  const SmallModel model("llama", "f16");
+  struct Case {
+    u32 swap_tokens;
+    u32 steps_between;  // their first tokens
+    std::array<SessionIdx, 4> turns;
+    std::array<u32, 4> n_steps;  // that these rows wait for; the last layer's has the row, too
+  };
+  const Case cases[] = {{1, 0, {0, 1, 2, 3}, {1, 3, 5, 7}},
+                        {1, 1, {1, 2, 0, 3}, {1, 2, 3, 4}},
+                        {1, 1, {3, 2, 1, 0}, {1, 2, 3, 4}},
+                        // The third has the set in front of the second, and its own swap later.
+                        {30, 5, {2, 1, 0, 3}, {0, 1, 0, 0}}};
+  for (const Case& c : cases) {
+    CAPTURE(c.swap_tokens);
+    CAPTURE(c.turns[0]);
+    const Config config = config_of(c.swap_tokens);
+    OpenEngine open(model.path(), config);
+    Engine& engine = open.engine;
+    REQUIRE(engine.spec().n_cache_layers == 2);
+    const u32 n = static_cast<u32>(c.turns.size());
+    Readers readers(engine, n);
+    for (u32 idx = 0; idx < n; ++idx) {
+      REQUIRE(open.session_with(test::random_ids(7 + idx, 60)) == idx);
+    }
+    open.run();
+    for (const SessionIdx idx : c.turns) {
+      begin(engine, idx, 110);
+      for (u32 i = 0; i < c.steps_between; ++i) readers.step();
+    }
+    // The first indexes have sets of their own. 110 tokens trigger the rebuilds.
+    for (u32 i = 0; i < 1000 && readers.n_said(c.turns[n - 1]) < 40; ++i) readers.step();
+    std::vector<u32> n_waited(n);
+    for (u32 i = 0; i < 1000 && readers.n_said(c.turns[n - 1]) < 85; ++i) {
+      std::vector<u32> before;
+      for (u32 idx = 0; idx < n; ++idx) before.push_back(readers.n_said(idx));
+      CHECK(readers.step() <= 1);
+      for (u32 idx = 0; idx < n; ++idx) n_waited[idx] += readers.n_said(idx) == before[idx];
+    }
+    readers.read_all();
+    for (u32 i = 0; i < n; ++i) {
+      CAPTURE(i);
+      CHECK(n_waited[c.turns[i]] == c.n_steps[i]);
+    }
+    for (u32 idx = 0; idx < n; ++idx) {
+      CAPTURE(idx);
+      OpenEngine alone(model.path(), config);
+      begin(alone.engine, alone.session_with(test::random_ids(7 + idx, 60)), 110);
+      CHECK((readers.said[idx] == read(alone.engine, 0)));
+    }
+  }
+}
+
+TEST_CASE("a row that waits takes the spare indexes of a session that reads an input") {
+  const SmallModel model("llama", "f16");
+  constexpr u32 kFewRows = 32;
+  const std::vector<u32> input = test::random_ids(2, 48 * kFewRows);
+  const auto ask = [&](Rebuilding& life, SessionIdx holder) {
+    REQUIRE(life.open.engine.feed(holder, input).has_value());
+    begin(life.open.engine, holder, 30);
+  };
+  std::vector<Answer> want(2);
+  {
+    Rebuilding alone(model, kFewRows);
+    want[0] = read(alone.open.engine, alone.session(7, Rebuilding::kBefore));
+    ask(alone, 0);
+    const Answer more = read(alone.open.engine, 0);
+    want[0].tokens.insert(want[0].tokens.end(), more.tokens.begin(), more.tokens.end());
+    want[0].logprobs.insert(want[0].logprobs.end(), more.logprobs.begin(), more.logprobs.end());
+    want[1] = read(alone.open.engine, alone.session(8, 120));
+  }
+  Rebuilding both(model, kFewRows);
+  Readers readers(both.open.engine, 2);
+  const SessionIdx holder = both.session(7, Rebuilding::kBefore);
+  readers.read_all();
+  const SessionIdx other = both.session(8, 120);
+  for (u32 i = 0; i < 1000 && readers.n_said(other) < 70; ++i) {
+    if (readers.n_said(other) == 48 && readers.n_said(holder) == Rebuilding::kBefore) {
+      ask(both, holder);
+    }
+    CHECK(readers.step() <= 1);
+  }
+  u32 n_units = 0;
+  for (u32 i = 0; i < 1000 && readers.n_said(other) < 90; ++i) {  // its swap is at 80
+    CHECK(readers.n_said(holder) == 0);
+    const u32 n = readers.step();
+    CHECK(n <= 1);
+    n_units += n;
+  }
+  CHECK(n_units == both.open.engine.spec().n_cache_layers);
+  for (u32 i = 0; i < 1000 && both.open.engine.has_work(); ++i) CHECK(readers.step() <= 1);
+  CHECK((readers.said == want));
+}
+
+}  // namespace
+}  // namespace tarn::engine
