@@ -188,6 +188,7 @@ void Selector::truncate(u32 idx, u32 n_tokens) {
   truncate_extents(s, n_tokens);
   if (n_tokens < s.turn_end) s.turn_end = 0;
   s.waits_at = 0;
+  s.spare_since = 0;
   const bool was_used = !s.life.is_dense();
   const bool keeps = s.life.truncate(n_tokens);
   const bool uses = keeps && !s.life.is_dense();
@@ -472,6 +473,7 @@ Result<bool> Selector::make_index(u32 idx, u32 n_tokens, bool beside_prompt) {
   if (args_.device != nullptr) return false;
   s.is_stuck = false;
   if (step_idx_ - std::exchange(s.row_step_idx, step_idx_) > 1) s.spare_since = 0;
+  s.row_tokens = n_tokens;
   if (waits_for_spare(s, n_tokens)) return true;
   if (s.waits_at != n_tokens) {
     s.waits_at = n_tokens;

@@ -22,9 +22,10 @@ struct Selector::Session {
   u32 n_units_found = 0;  // restoring: layers that were looked for on the disk
   u32 n_units_due = 0;    // with a device: of the step under way; else of the row that waits
   u32 waits_at = 0;       // the row that does: n_tokens of it; 0: none
-  u32 n_tokens = 0;       // of the last row
+  u32 n_tokens = 0;       // of the row that advanced its life last
   u64 step_idx = 0;       // that it was in
   u64 row_step_idx = 0;   // that a generated token of it wanted to be in; without a device
+  u32 row_tokens = 0;     // up to that token
   u64 spare_since = 0;    // the step that its row first waited in for the spare set; 0: it does not
   u32 n_coded = 0;        // with a device: rows of the middle that have codes there
   u32 n_counted = 0;      // and rows that its counts stand for

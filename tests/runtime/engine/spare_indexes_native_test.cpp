@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 #include <vector>
 
 #include "tests/runtime/engine/answer_bits.h"
@@ -254,6 +255,61 @@ TEST_CASE("a row that waits takes the spare indexes of a session that reads an i
   CHECK(n_units == both.open.engine.spec().n_cache_layers);
   for (u32 i = 0; i < 1000 && both.open.engine.has_work(); ++i) CHECK(readers.step() <= 1);
   CHECK((readers.said == want));
+}
+
+// Rebuilds that are under way, and inputs behind them that end behind their swaps.
+TEST_CASE("rows whose inputs jump over their swaps have the spare indexes in turn, too") {
+  const SmallModel model("llama", "f16");
+  constexpr u32 kSaid = 55, kMore = 30, kManyRows = 256;  // both in step
+  const std::vector<u32> input = test::random_ids(3, 60);
+  enum class From { generated, forked };
+  for (const From from : {From::generated, From::forked}) {
+    for (const bool idles : {false, true}) {
+      CAPTURE(static_cast<u32>(from));
+      CAPTURE(idles);
+      const auto begin_one = [&](OpenEngine& open, u64 seed) {
+        const SessionIdx session = open.session_with(test::random_ids(seed, 60));
+        begin(open.engine, session, kSaid);
+        return session;
+      };
+      const auto is_busy = [](Engine& engine, SessionIdx idx) {
+        return engine.session_state(idx).state == SessionState::generating;
+      };
+      std::vector<Answer> want;
+      for (const u64 seed : {7u, 8u}) {
+        OpenEngine alone(model.path(), config_of(30, kManyRows));
+        const SessionIdx session = begin_one(alone, seed);
+        read(alone.engine, session);
+        REQUIRE(alone.engine.feed(session, input).has_value());
+        begin(alone.engine, session, kMore);
+        want.push_back(read(alone.engine, session));
+      }
+      OpenEngine open(model.path(), config_of(30, kManyRows));
+      Engine& engine = open.engine;
+      std::vector<SessionIdx> both = {begin_one(open, 7), begin_one(open, 8)};
+      for (const SessionIdx idx : both) {
+        while (is_busy(engine, idx)) engine.step();
+      }
+      for (SessionIdx& idx : both) {
+        read(engine, idx);
+        if (from == From::generated) continue;
+        const Result<SessionIdx> fork = engine.fork(idx);
+        REQUIRE(fork.has_value());
+        engine.destroy_session(std::exchange(idx, *fork));
+      }
+      for (u32 i = 0; idles && i < 10; ++i) engine.step();  // which work for one of them
+      for (const SessionIdx idx : both) {
+        REQUIRE(engine.feed(idx, input).has_value());
+        begin(engine, idx, kMore);
+      }
+      u32 n_steps = 0;
+      for (; (is_busy(engine, both[0]) || is_busy(engine, both[1])) && n_steps < 200; ++n_steps) {
+        CHECK(engine.step().n_cluster_units <= 1);
+      }
+      REQUIRE(n_steps < kMore + 20);
+      for (u32 i = 0; i < 2; ++i) CHECK((read(engine, both[i]) == want[i]));
+    }
+  }
 }
 
 }  // namespace
