@@ -393,6 +393,10 @@ void Engine::make_indexes(u32 next_session) {
   SegmentTimer timer(trace_, SegmentKind::cluster, *clock_);
   if (kv_stream_.is_on()) kv_stream_.begin_step();
   selector_.begin_step(step_state_.runs);
+  for (const RowRun& run : step_state_.runs) {
+    if (!is_generated(run)) continue;
+    selector_.want_row(run.owner, session(run.owner).sequence.n_slots() + 1);
+  }
   may_abandon_ = true;
   for (const RowRun& run : step_state_.runs) {
     Session& s = session(run.owner);

@@ -171,6 +171,7 @@ void Selector::forget(u32 idx) {
   end_row(s);
   s.row = {};
   drop_job(s);
+  s.row_step_idx = 0;
   s.turn_end = 0;
   erase_codebooks(s, codebooks_key(idx));
   s.n_codebooks = 0;
@@ -224,6 +225,7 @@ void Selector::copy(u32 from, u32 to, const kv::Sequence& sequence) {
   for (kv::SlotCache& cache : caches(to)) cache.clear();
   forget_extents(s);  // they follow what was there before
   drop_job(s);
+  s.row_step_idx = 0;
   s.life = source.life;
   s.sequence = &sequence;
   s.turn_end = source.turn_end;
@@ -467,13 +469,17 @@ u32 Selector::owed_units(const Session& s, u32 n_tokens, bool beside_prompt) {
   return can_work(s) ? n : 0;
 }
 
+void Selector::want_row(u32 idx, u32 n_tokens) {
+  Session& s = session(idx);
+  if (step_idx_ - std::exchange(s.row_step_idx, step_idx_) > 1) s.spare_since = 0;
+  s.row_tokens = n_tokens;
+}
+
 Result<bool> Selector::make_index(u32 idx, u32 n_tokens, bool beside_prompt) {
   TARN_ASSERT(is_on());
   Session& s = session(idx);
   if (args_.device != nullptr) return false;
   s.is_stuck = false;
-  if (step_idx_ - std::exchange(s.row_step_idx, step_idx_) > 1) s.spare_since = 0;
-  s.row_tokens = n_tokens;
   if (waits_for_spare(s, n_tokens)) return true;
   if (s.waits_at != n_tokens) {
     s.waits_at = n_tokens;

@@ -148,7 +148,9 @@ class Selector {
   void end_step();  // its rows count, but for those that were dropped
   void change_step(std::span<const RowRun> runs);  // it has these instead; none has begun its row
   // The session's next row is that of a generated token, its n_tokens-th, alone in its run; all
-  // before it are in the KV. Does a unit of what has to be done before it, if any: little or none
+  // before it are in the KV. Told of each such row of a step, in front of the first make_index().
+  void want_row(u32 session, u32 n_tokens);
+  // Does a unit of what has to be done before it, if any: little or none
   // where `beside_prompt`. Whether there is more, so that the row waits for another step; until
   // begin_row() the session may end, be cut or go on otherwise. With a device there never is.
   Result<bool> make_index(u32 session, u32 n_tokens, bool beside_prompt);

@@ -259,6 +259,8 @@ Outcome cancel_waiting(const SmallModel& model, u64 after_ns) {
     REQUIRE(told.at_ns >= at_ns);
     CHECK(told.at_ns < at_ns + 100'000'000);
     CHECK(engine.session_state(first).state == SessionState::generating);
+    // The first one's index serves it from its second token on.
+    CHECK((engine.session_state(first).n_generated > 1) == (after_ns > 1'000'000'000));
   } else {
     engine.request_cancel(second);
     engine.step();

@@ -257,58 +257,90 @@ TEST_CASE("a row that waits takes the spare indexes of a session that reads an i
   CHECK((readers.said == want));
 }
 
-// Rebuilds that are under way, and inputs behind them that end behind their swaps.
+TEST_CASE("a row that is cancelled while it waits for the spare indexes keeps nobody waiting") {
+  const SmallModel model("llama", "f16");
+  constexpr u32 kSessions = 3;
+  OpenEngine open(model.path(), config_of(1));
+  Engine& engine = open.engine;
+  Readers readers(engine, kSessions);
+  for (u32 idx = 0; idx < kSessions; ++idx) {
+    REQUIRE(open.session_with(test::random_ids(7 + idx, 60)) == idx);
+  }
+  open.run();
+  for (u32 idx = 0; idx < kSessions; ++idx) begin(engine, idx, 110);
+  const auto is_waiting = [&] { return readers.n_said(1) < readers.n_said(0); };
+  for (u32 i = 0; i < 1000 && !(readers.n_said(0) > 45 && is_waiting()); ++i) readers.step();
+  REQUIRE(is_waiting());
+  const u32 n_before = readers.n_said(2);
+  engine.request_cancel(1);
+  u32 n_steps = 0;
+  while (readers.n_said(2) == n_before && n_steps < 50) readers.step(), ++n_steps;
+  CHECK(n_steps <= engine.spec().n_cache_layers + 2);  // of which two find that it has gone
+  readers.read_all();
+  CHECK(readers.said[2].tokens.size() == 110);
+}
+
+// Two rebuilds that are under way, and inputs behind them that end behind their swaps. The first
+// session's is complete, or the second one's, or, of forks, none.
+enum class Complete { first, second, none };
+
+// What both answer; how many layers are made on the way.
+std::vector<Answer> jump(const SmallModel& model, Complete complete, bool is_alone,
+                         u32* n_units = nullptr) {
+  constexpr u32 kMore = 30, kManyRows = 256;  // both in step
+  const std::vector<u32> input = test::random_ids(3, 60);
+  const std::array<u32, 2> n_said = {complete == Complete::second ? 52u : 55u, 55};
+  std::vector<Answer> said;
+  for (u32 begins = 0; begins < (is_alone ? 2 : 1); ++begins) {
+    OpenEngine open(model.path(), config_of(30, kManyRows));
+    Engine& engine = open.engine;
+    std::vector<SessionIdx> both;
+    for (const u32 i : {0u, 1u}) both.push_back(open.session_with(test::random_ids(7 + i, 60)));
+    open.run();
+    if (is_alone) engine.destroy_session(both[1 - begins]);
+    if (is_alone) both = {both[begins]};
+    for (u32 i = static_cast<u32>(both.size()); i-- > 0;) {
+      const u32 which = is_alone ? begins : i;
+      begin(engine, both[i], n_said[which]);
+      for (u32 n = n_said[which]; i > 0 && n > n_said[0]; --n) engine.step();
+    }
+    const auto is_busy = [&] {
+      return std::ranges::any_of(both, [&](SessionIdx idx) {
+        return engine.session_state(idx).state == SessionState::generating;
+      });
+    };
+    while (is_busy()) engine.step();
+    for (SessionIdx& idx : both) {
+      read(engine, idx);
+      if (complete != Complete::none) continue;
+      const Result<SessionIdx> fork = engine.fork(idx);
+      REQUIRE(fork.has_value());
+      engine.destroy_session(std::exchange(idx, *fork));
+    }
+    for (const SessionIdx idx : both) {
+      REQUIRE(engine.feed(idx, input).has_value());
+      begin(engine, idx, kMore);
+    }
+    u32 n_steps = 0;
+    for (; is_busy() && n_steps < 200; ++n_steps) {
+      const u32 n = engine.step().n_cluster_units;
+      CHECK(n <= 1);
+      if (n_units != nullptr) *n_units += n;
+    }
+    CHECK(n_steps < kMore + 20);
+    for (const SessionIdx idx : both) said.push_back(read(engine, idx));
+  }
+  return said;
+}
+
 TEST_CASE("rows whose inputs jump over their swaps have the spare indexes in turn, too") {
   const SmallModel model("llama", "f16");
-  constexpr u32 kSaid = 55, kMore = 30, kManyRows = 256;  // both in step
-  const std::vector<u32> input = test::random_ids(3, 60);
-  enum class From { generated, forked };
-  for (const From from : {From::generated, From::forked}) {
-    for (const bool idles : {false, true}) {
-      CAPTURE(static_cast<u32>(from));
-      CAPTURE(idles);
-      const auto begin_one = [&](OpenEngine& open, u64 seed) {
-        const SessionIdx session = open.session_with(test::random_ids(seed, 60));
-        begin(open.engine, session, kSaid);
-        return session;
-      };
-      const auto is_busy = [](Engine& engine, SessionIdx idx) {
-        return engine.session_state(idx).state == SessionState::generating;
-      };
-      std::vector<Answer> want;
-      for (const u64 seed : {7u, 8u}) {
-        OpenEngine alone(model.path(), config_of(30, kManyRows));
-        const SessionIdx session = begin_one(alone, seed);
-        read(alone.engine, session);
-        REQUIRE(alone.engine.feed(session, input).has_value());
-        begin(alone.engine, session, kMore);
-        want.push_back(read(alone.engine, session));
-      }
-      OpenEngine open(model.path(), config_of(30, kManyRows));
-      Engine& engine = open.engine;
-      std::vector<SessionIdx> both = {begin_one(open, 7), begin_one(open, 8)};
-      for (const SessionIdx idx : both) {
-        while (is_busy(engine, idx)) engine.step();
-      }
-      for (SessionIdx& idx : both) {
-        read(engine, idx);
-        if (from == From::generated) continue;
-        const Result<SessionIdx> fork = engine.fork(idx);
-        REQUIRE(fork.has_value());
-        engine.destroy_session(std::exchange(idx, *fork));
-      }
-      for (u32 i = 0; idles && i < 10; ++i) engine.step();  // which work for one of them
-      for (const SessionIdx idx : both) {
-        REQUIRE(engine.feed(idx, input).has_value());
-        begin(engine, idx, kMore);
-      }
-      u32 n_steps = 0;
-      for (; (is_busy(engine, both[0]) || is_busy(engine, both[1])) && n_steps < 200; ++n_steps) {
-        CHECK(engine.step().n_cluster_units <= 1);
-      }
-      REQUIRE(n_steps < kMore + 20);
-      for (u32 i = 0; i < 2; ++i) CHECK((read(engine, both[i]) == want[i]));
-    }
+  for (const Complete complete : {Complete::first, Complete::second, Complete::none}) {
+    CAPTURE(static_cast<u32>(complete));
+    u32 n_units = 0;
+    const std::vector<Answer> got = jump(model, complete, /*is_alone=*/false, &n_units);
+    CHECK(n_units == (complete == Complete::none ? 4 : 2));  // of two layers
+    CHECK((got == jump(model, complete, /*is_alone=*/true)));
   }
 }
 
