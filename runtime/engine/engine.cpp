@@ -401,8 +401,7 @@ void Engine::make_indexes(u32 next_session) {
   for (const RowRun& run : step_state_.runs) {
     Session& s = session(run.owner);
     if (s.is_dropped || !is_generated(run)) continue;
-    const u32 n_tokens = s.sequence.n_slots() + 1;
-    const Result<bool> waits = selector_.make_index(run.owner, n_tokens, trace_.n_prefill_rows > 0);
+    const Result<bool> waits = selector_.make_index(run.owner, trace_.n_prefill_rows > 0);
     s.is_held = waits && *waits && !s.is_dropped;
     is_put_off_ = is_put_off_ || s.is_held || !waits;
     if (waits) continue;

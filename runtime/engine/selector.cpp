@@ -475,12 +475,13 @@ void Selector::want_row(u32 idx, u32 n_tokens) {
   s.row_tokens = n_tokens;
 }
 
-Result<bool> Selector::make_index(u32 idx, u32 n_tokens, bool beside_prompt) {
+Result<bool> Selector::make_index(u32 idx, bool beside_prompt) {
   TARN_ASSERT(is_on());
   Session& s = session(idx);
   if (args_.device != nullptr) return false;
+  const u32 n_tokens = s.row_tokens;
   s.is_stuck = false;
-  if (waits_for_spare(s, n_tokens)) return true;
+  if (waits_for_spare(s)) return true;
   if (s.waits_at != n_tokens) {
     s.waits_at = n_tokens;
     s.n_units_due = owed_units(s, n_tokens, beside_prompt);

@@ -150,10 +150,10 @@ class Selector {
   // The session's next row is that of a generated token, its n_tokens-th, alone in its run; all
   // before it are in the KV. Told of each such row of a step, in front of the first make_index().
   void want_row(u32 session, u32 n_tokens);
-  // Does a unit of what has to be done before it, if any: little or none
-  // where `beside_prompt`. Whether there is more, so that the row waits for another step; until
-  // begin_row() the session may end, be cut or go on otherwise. With a device there never is.
-  Result<bool> make_index(u32 session, u32 n_tokens, bool beside_prompt);
+  // Does a unit of what has to be done before the row that want_row() told of, if any: little or
+  // none where `beside_prompt`. Whether there is more, so that the row waits for another step;
+  // until begin_row() the session may end, be cut or go on otherwise. With a device there never is.
+  Result<bool> make_index(u32 session, bool beside_prompt);
   // Behind that the row begins. Whether it selects. With a device, what is to be done is left to
   // work_beside(), and what is due is waited for.
   Result<bool> begin_row(u32 session, const kv::Sequence& sequence, u32 n_tokens,
@@ -281,7 +281,7 @@ class Selector {
   void claim_spare(const Session& s, bool waits);
   bool wants_spare(const Session& s) const;
   bool has_waiter_before(const Session& s) const;
-  bool waits_for_spare(Session& s, u32 n_tokens);
+  bool waits_for_spare(Session& s);
   bool can_work(const Session& s) const;
   u32 claim_units(const Session& s, bool beside_prompt);
   u32 owed_units(const Session& s, u32 n_tokens, bool beside_prompt);

@@ -129,8 +129,8 @@ bool Selector::has_waiter_before(const Session& s) const {
 }
 
 // A swap's row: until the spare set is free, and nobody has waited for longer.
-bool Selector::waits_for_spare(Session& s, u32 n_tokens) {
-  if (!wants_spare(s) || s.life.swap_at() > n_tokens) return false;
+bool Selector::waits_for_spare(Session& s) {
+  if (!wants_spare(s) || s.life.swap_at() > s.row_tokens) return false;
   if (s.spare_since == 0) s.spare_since = step_idx_;
   if (has_waiter_before(s)) return true;
   claim_spare(s, /*waits=*/true);

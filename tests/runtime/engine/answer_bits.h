@@ -3,6 +3,7 @@
 // Answers to be compared bit for bit, of sessions that read by selection from short prompts on.
 #pragma once
 
+#include <algorithm>
 #include <cstring>
 #include <vector>
 
@@ -21,6 +22,21 @@ inline SelectConfig few(SelectMethod method, u32 swap_tokens = 16) {
   select.iterations = 3;
   select.swap_tokens = swap_tokens;
   return select;
+}
+
+// Sessions of these methods, four of them, of 2,048 tokens each.
+inline Config selecting(const SelectConfig& select, u32 rows_max = 64, u32 n_threads = 2) {
+  Config config = test::small_config();
+  config.select = select;
+  config.sessions_max = 4;
+  config.context_tokens = 2048;
+  config.batch_rows_max = std::max(rows_max, config.sessions_max);
+  config.n_threads = n_threads;
+  return config;
+}
+
+inline void begin(Engine& engine, SessionIdx session, u32 n) {
+  REQUIRE(engine.generate(session, {.max_tokens = n, .ignore_end = true}).has_value());
 }
 
 // What a generation's tokens were, with how likely each was: a step's bits in short.

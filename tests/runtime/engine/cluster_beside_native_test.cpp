@@ -44,13 +44,7 @@ class Model {
 };
 
 Config config_of(u32 swap_tokens) {
-  Config config = test::small_config();
-  config.select = test_bits::few(SelectMethod::pq, swap_tokens);
-  config.context_tokens = 2048;
-  config.sessions_max = 4;
-  config.batch_rows_max = kRowsMax;
-  config.n_threads = 2;
-  return config;
+  return test_bits::selecting(test_bits::few(SelectMethod::pq, swap_tokens), kRowsMax);
 }
 
 struct Counted {

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "tests/runtime/engine/answer_bits.h"
 #include "tests/runtime/engine/selected_answers.h"
 #include "tests/support/sim_disk.h"
 
@@ -17,6 +18,7 @@ namespace {
 
 using test::OpenEngine;
 using test::SmallModel;
+using test_bits::selecting;
 
 constexpr u32 kSinks = 4, kLocal = 8, kPrompt = 150, kFirst = 60, kInput = 80, kSecond = 40;
 
@@ -31,16 +33,6 @@ SelectConfig per_input(u32 k = 16, u32 swap_tokens = 16) {
   select.swap_tokens = swap_tokens;
   select.codebooks = 2;
   return select;
-}
-
-Config config_of(const SelectConfig& select, u32 rows_max = 64, u32 n_threads = 2) {
-  Config config = test::small_config();
-  config.select = select;
-  config.sessions_max = 4;
-  config.context_tokens = 2048;
-  config.batch_rows_max = rows_max;
-  config.n_threads = n_threads;
-  return config;
 }
 
 struct Answer {
@@ -131,7 +123,7 @@ std::vector<u8> codes_of(const select::PqIndex& index, u32 n_rows) {
 
 TEST_CASE("the first turn keeps its codes, the second one's rows have its own nearest centroids") {
   const SmallModel model("llama", "f16");
-  OpenEngine open(model.path(), config_of(per_input()));
+  OpenEngine open(model.path(), selecting(per_input()));
   Engine& engine = open.engine;
   const SessionIdx session = open.session_with(test::random_ids(7, kPrompt));
   Answer answer;
@@ -166,30 +158,30 @@ TEST_CASE("the first turn keeps its codes, the second one's rows have its own ne
 
 TEST_CASE("all chosen is full attention in both turns, in bytes and packed, before and after") {
   const SmallModel model("qwen3", "q4_k");
-  const Answer want = answer_of(model, config_of({}));
+  const Answer want = answer_of(model, selecting({}));
   for (const CodeFormat format : {CodeFormat::bytes, CodeFormat::packed}) {
     for (const u32 swap_tokens : {1u, 16u}) {
       SelectConfig select = per_input(512, swap_tokens);
       select.code_format = format;
-      require_same(want, answer_of(model, config_of(select)));
+      require_same(want, answer_of(model, selecting(select)));
     }
   }
-  CHECK_FALSE((answer_of(model, config_of(per_input())).tokens == want.tokens));
+  CHECK_FALSE((answer_of(model, selecting(per_input())).tokens == want.tokens));
 }
 
 TEST_CASE("slices, threads, formats and other sessions' clusterings change no bit") {
   const SmallModel model("llama", "f16");
-  const Answer want = answer_of(model, config_of(per_input()));
+  const Answer want = answer_of(model, selecting(per_input()));
   SelectConfig one = per_input();
   one.codebooks = 1;
-  CHECK_FALSE((answer_of(model, config_of(one)).tokens == want.tokens));  // else it has no say
-  require_same(want, answer_of(model, config_of(per_input(), 7, 1)));
+  CHECK_FALSE((answer_of(model, selecting(one)).tokens == want.tokens));  // else it has no say
+  require_same(want, answer_of(model, selecting(per_input(), 7, 1)));
   SelectConfig packed = per_input();
   packed.code_format = CodeFormat::packed;
-  require_same(want, answer_of(model, config_of(packed)));
+  require_same(want, answer_of(model, selecting(packed)));
 
   // All four begin their second turn at once: they share one spare set of indexes.
-  OpenEngine open(model.path(), config_of(per_input()));
+  OpenEngine open(model.path(), selecting(per_input()));
   std::vector<SessionIdx> sessions;
   for (u32 i = 0; i < 4; ++i) {
     sessions.push_back(open.session_with(test::random_ids(7, kPrompt)));
@@ -210,7 +202,7 @@ TEST_CASE("a fork and a cut go on as their source would, while the input is clus
   const SmallModel model("llama", "f16");
   for (const u32 n_before : {1u, 5u, 15u, 16u, 30u}) {
     CAPTURE(n_before);
-    OpenEngine open(model.path(), config_of(per_input()));
+    OpenEngine open(model.path(), selecting(per_input()));
     Engine& engine = open.engine;
     const SessionIdx session = open.session_with(test::random_ids(7, kPrompt));
     std::vector<u32> said, want, got;
@@ -244,12 +236,12 @@ TEST_CASE("an input that is answered again, after a cut to its end, gets no seco
   constexpr u32 kSwap = 40, kAnswer = 100;  // an index of 2 bits takes 32 rows
   std::vector<u32> want;
   {
-    OpenEngine open(model.path(), config_of(per_input(16, kSwap)));
+    OpenEngine open(model.path(), selecting(per_input(16, kSwap)));
     say(open.engine, open.session_with(test::random_ids(7, kPrompt)), kAnswer, &want);
   }
   for (const u32 n_before : {1u, kSwap / 2, kSwap + 5}) {  // the index is made, or in use
     CAPTURE(n_before);
-    OpenEngine open(model.path(), config_of(per_input(16, kSwap)));
+    OpenEngine open(model.path(), selecting(per_input(16, kSwap)));
     Engine& engine = open.engine;
     const SessionIdx session = open.session_with(test::random_ids(7, kPrompt));
     std::vector<u32> got;

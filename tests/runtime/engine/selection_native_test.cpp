@@ -43,18 +43,13 @@ struct How {
 };
 
 Config config_of(const SelectConfig& select, const How& how = {}) {
-  Config config = test::small_config();
-  config.select = select;
-  config.sessions_max = 4;
-  config.context_tokens = 2048;
-  config.batch_rows_max = std::max(how.rows_max, config.sessions_max);
-  config.n_threads = how.n_threads;
+  Config config = test_bits::selecting(select, how.rows_max, how.n_threads);
   test::set_text(config.isa, how.isa);
   return config;
 }
 
 void begin(Engine& engine, SessionIdx session, u32 n = kGenerated) {
-  REQUIRE(engine.generate(session, {.max_tokens = n, .ignore_end = true}).has_value());
+  test_bits::begin(engine, session, n);
 }
 
 Answer answer_of(const std::string& path, const Config& config, u64 seed = 7) {

@@ -18,23 +18,14 @@ namespace {
 using test::OpenEngine;
 using test::SmallModel;
 using test_bits::Answer;
+using test_bits::begin;
 using test_bits::few;
 using test_bits::read;
 
 constexpr u32 kRows = 64;
 
 Config config_of(u32 swap_tokens, u32 rows_max = kRows) {
-  Config config = test::small_config();
-  config.select = few(SelectMethod::pq, swap_tokens);
-  config.sessions_max = 4;
-  config.context_tokens = 2048;
-  config.batch_rows_max = rows_max;
-  config.n_threads = 2;
-  return config;
-}
-
-void begin(Engine& engine, SessionIdx session, u32 n) {
-  REQUIRE(engine.generate(session, {.max_tokens = n, .ignore_end = true}).has_value());
+  return test_bits::selecting(few(SelectMethod::pq, swap_tokens), rows_max);
 }
 
 // The first index is triggered at 60 tokens and used from 90 on; a rebuild is triggered at 110 and
