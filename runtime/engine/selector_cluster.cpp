@@ -98,11 +98,15 @@ Result<void> Selector::begin_extension(Session& s, u32 cache_layer) {
 
 // For a session that steps, from one that does not: what its job has filled in is not used before
 // it steps again, which may be never, and made anew it is the same. A row does not wait for one
-// that reads an input, which may take an hour, nor for a swap that is more steps away than its own.
+// that reads an input, which may take an hour, nor for a swap that is more steps away than its own
+// layers would take; those that it has waited count, since a client may cut its session back again
+// and again in front of its swap.
 void Selector::claim_spare(const Session& s, bool waits) {
   Session* holder = spare_user_;
   if (!wants_spare(s) || holder == nullptr) return;
-  const bool is_late = waits && holder->life.swap_at() > u64{holder->row_tokens} + n_units();
+  const u64 n_waited = waits ? step_idx_ - s.spare_since : 0;
+  const u64 n_patient = n_units() - std::min<u64>(n_units(), n_waited);
+  const bool is_late = waits && holder->life.swap_at() > holder->row_tokens + n_patient;
   const u64 step_idx = waits ? holder->row_step_idx : holder->step_idx;
   if (!is_late && step_idx_ - step_idx < 2) return;
   holder->has_job = true;

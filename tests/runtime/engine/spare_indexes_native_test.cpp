@@ -271,6 +271,57 @@ TEST_CASE("a row that is cancelled while it waits for the spare indexes keeps no
   CHECK(readers.said[2].tokens.size() == 110);
 }
 
+TEST_CASE(
+    "a client that cuts its session back in front of its swap keeps nobody waiting for long") {
+  const SmallModel model("llama", "f16");
+  Rebuilding both(model);
+  Engine& engine = both.open.engine;
+  Readers readers(engine, 2);
+  const SessionIdx holder = both.session(7, 79);  // its swap is at the 80th
+  while (readers.n_said(holder) < 70) readers.step();
+  const SessionIdx other = both.session(8, 120);
+  for (u32 i = 0; i < 1000 && engine.has_work(); ++i) {
+    CHECK(readers.step() <= 1);
+    if (engine.session_state(holder).state == SessionState::generating) continue;
+    if (readers.n_said(other) > 100) continue;
+    REQUIRE(engine.truncate(holder, 60 + 78).has_value());
+    begin(engine, holder, 1);
+  }
+  CHECK(readers.n_said(other) == 120);
+  OpenEngine alone(model.path(), config_of(30));
+  begin(alone.engine, alone.session_with(test::random_ids(8, 60)), 120);
+  CHECK((readers.said[other] == read(alone.engine, 0)));
+}
+
+TEST_CASE("a set that is about to be used is waited for, and then whoever waits is the next") {
+  const SmallModel model("llama", "f16");
+  Rebuilding life(model);
+  Engine& engine = life.open.engine;
+  enum : SessionIdx { kTriggered, kHolder, kWaiter };  // the first before the others in each step
+  Readers readers(engine, 3);
+  for (const SessionIdx idx : {kTriggered, kHolder, kWaiter}) {
+    REQUIRE(life.open.session_with(test::random_ids(7 + idx, 60)) == idx);
+  }
+  const auto step_until = [&](SessionIdx idx, u32 n_said) {
+    u32 n_units = 0;
+    for (u32 i = 0; i < 1000 && readers.n_said(idx) < n_said; ++i) n_units += readers.step();
+    REQUIRE(readers.n_said(idx) == n_said);
+    return n_units;
+  };
+  begin(engine, kHolder, 120);
+  step_until(kHolder, 3);
+  begin(engine, kWaiter, 52);
+  step_until(kHolder, 26);
+  begin(engine, kTriggered, 70);
+  step_until(kHolder, 77);
+  CHECK(engine.session_state(kWaiter).state != SessionState::generating);
+  CHECK(readers.n_said(kTriggered) > 50);
+  REQUIRE(engine.feed(kWaiter, test::random_ids(2, 60)).has_value());
+  begin(engine, kWaiter, 20);
+  const u32 n_units = step_until(kWaiter, 20) + step_until(kTriggered, 70);
+  CHECK(n_units == 4);
+}
+
 // Two rebuilds that are under way, and inputs behind them that end behind their swaps. The first
 // session's is complete, or the second one's, or, of forks, none.
 enum class Complete { first, second, none };
