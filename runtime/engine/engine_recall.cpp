@@ -8,6 +8,7 @@
 #include "runtime/engine/engine.h"
 #include "runtime/engine/take.h"
 #include "runtime/select/iterations.h"
+#include "runtime/select/select_shape.h"
 
 namespace tarn::engine {
 namespace {
@@ -64,9 +65,11 @@ u64 Engine::recall_scratch_bytes() const {
 f64 Engine::recall(const RecallArgs& args) const {
   TARN_ASSERT(!kv_stream_.is_on() && !on_gpu());
   const kv::Sequence& sequence = sessions_[args.session].sequence;
+  const select::Budget budget =
+      select::budget(select::budget_rule(select_config_), sequence.n_slots());
   const select::Segments segments =
-      select::segments(sequence.n_slots(), select_config_.n_sinks, select_config_.n_local);
-  if (segments.n_middle() <= std::max(select_config_.k, 8u << select_config_.code_bits)) {
+      select::segments(sequence.n_slots(), select_config_.n_sinks, budget.n_local);
+  if (segments.n_middle() <= std::max(budget.k, 8u << select_config_.code_bits)) {
     return std::numeric_limits<f64>::quiet_NaN();
   }
   const PqShape shape = select::pq_shape(select_config_, spec_.head_dim, plan_.context_tokens);
@@ -102,10 +105,12 @@ f64 Engine::recall(const RecallArgs& args) const {
   const f32 scale = 1.0f / __builtin_sqrtf(static_cast<f32>(spec_.head_dim));
   const auto search_into = [&](std::span<u32> slots) {
     return select::SelectionArgs{
-        *table_, {args.q, n_group_heads, scale}, segments, select_config_.k, search, slots};
+        *table_, {args.q, n_group_heads, scale}, segments, budget.k, search, slots};
   };
   const u32 n_exact = select::select_oracle(search_into(exact), keys);
-  const u32 n_coded = select::select_pq(search_into(coded), index);
+  select::SelectionArgs in_blocks = search_into(coded);
+  in_blocks.block_tokens = select_config_.block_tokens;
+  const u32 n_coded = select::select_pq(in_blocks, index);
   const u64 n_both = count_both(exact.first(n_exact), coded.first(n_coded));
   const u32 n_always = segments.n_sinks() + segments.n_local();
   return static_cast<f64>(n_both - n_always) / static_cast<f64>(n_exact - n_always);
