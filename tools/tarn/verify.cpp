@@ -354,7 +354,8 @@ const Trial* best_of(const VerifyCommand& command, const std::vector<Trial>& tri
   return best;
 }
 
-// The settings that passed and read least, as a configuration that names them and this model.
+// The settings that passed and read least, as a configuration that names them and this model. Not
+// when an index comes into use, which is the box's to choose: trials have it at once.
 void write_record(const VerifyCommand& command, const Trial* best, Config config) {
   char about[256];
   std::snprintf(
@@ -367,6 +368,7 @@ void write_record(const VerifyCommand& command, const Trial* best, Config config
   config.select.verified = best->mark;
   std::istringstream lines(to_toml(config));
   for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("select.swap_tokens")) continue;
     if (line.starts_with("select.") || line.starts_with("kv.type")) text += line + "\n";
   }
   write_file(command.record_file, text.data(), text.size());
