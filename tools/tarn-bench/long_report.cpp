@@ -341,7 +341,8 @@ std::vector<std::string> crossovers(const std::vector<LongSeries>& all) {
     if (!series.name.starts_with("PQCache, k") || series.name.ends_with(kOnDisk)) continue;
     const Crossover found = crossover(series_of(everything, speed), series_of(series, speed));
     if (found.kind != Crossover::Kind::unknown) {
-      lines.push_back(to_text(found, everything.name, series.name));
+      lines.push_back(to_text(found, everything.name, series.name) +
+                      series.depths.front().fill_note());
     }
   }
   return lines;

@@ -31,10 +31,10 @@ void print_selection(const std::vector<Row>& rows) {
     const Row::PerToken t = row.per_token();
     if (row.select == "full" || t.slots == 0) continue;
     std::printf(
-        "select: %s (verified: false), %s: %.0f tokens a head; choice %.2f ms, gather %.2f ms, "
+        "select: %s (verified: false), %s%s: %.0f tokens a head; choice %.2f ms, gather %.2f ms, "
         "attention %.2f ms a token, of all workers together\n",
-        row.select.c_str(), row.test.name().c_str(), t.slots, t.select_ms, t.gather_ms,
-        t.attend_ms);
+        row.select.c_str(), row.test.name().c_str(), row.fill_note().c_str(), t.slots, t.select_ms,
+        t.gather_ms, t.attend_ms);
   }
 }
 

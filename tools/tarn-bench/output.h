@@ -31,6 +31,8 @@ struct Row {
   f64 recall = NAN;  // recall.h's, where it was asked for
 
   const char* backend() const { return gpu_info.empty() ? "CPU" : "CUDA"; }
+  // For what is said of it in a line: that no forward pass computed the depth, or nothing.
+  std::string fill_note() const { return kv == "computed" ? "" : " (KV " + kv + ")"; }
   Statistics tokens_per_s() const;
   Statistics ns() const;
   // Of rows that select, over all workers; per generated token.

@@ -156,6 +156,7 @@ TEST_CASE("the page stands alone, with a command in each caption and the figures
   }
   CHECK(html.find("filled, synthetic") != std::string::npos);
   CHECK(count(html, "<p>PQCache, k ") == 2);  // where each is faster than reading everything
+  CHECK(count(html, " (KV filled, synthetic).</p>") == 2);
   for (const char* name : {"full, f16", "full, q8_0", "full, q4_0", "PQCache, k 96",
                            "PQCache, k 32", "window, k 96"}) {
     CAPTURE(name);
@@ -286,6 +287,7 @@ TEST_CASE("with a store there are its plots too, and the commands give their fig
         CHECK(want[key] == row[key]);
       }
       CHECK(want["samples_ns"].Size() == row["samples_ns"].Size());
+      CHECK(std::string(row["kv"].GetString()).starts_with("filled, synthetic"));
     }
   }
   // Three numbers of KV, two k, a window, quest; of the store everything and two k.
