@@ -6,12 +6,12 @@
 // Method  children that take the session up, or begin it, on a real file, and are killed after a
 //         random time, one after the other, until one comes to the end; their memory has frames for
 //         a seventh of the KV, so that they write, evict and read groups all the time. Most lives
-//         end unharmed once the prompt is on disk, so that most kills meet groups that are being
-//         written; in every eighth one the answer and the park are killed, too, and another
-//         eighth's memory has room for extents, so that its index is kept. When a page was last
-//         computed, what was published, and what the disk was about, stands in shared memory. Work
-//         is measured in the children's CPU time: on a busy machine they stand still now and then,
-//         and lose nothing by it. How long a publication takes is the disk's affair, so it is
+//         end unharmed once the prompt is on disk, so that kills meet groups that are being written
+//         (a quarter of them do); in every eighth one the answer and the park are killed, too, and
+//         another eighth's memory has room for extents, so that its index is kept. When a page was
+//         last computed, what was published, and what the disk was about, stands in shared memory.
+//         Work is measured in the children's CPU time: on a busy machine they stand still now and
+//         then, and lose nothing by it. How long a publication takes is the disk's affair, so it is
 //         measured, and the bound of what is lost is made of that. TARN_PARK_KILLS asks for more
 //         than the slice.
 #include <doctest/doctest.h>
