@@ -3,9 +3,10 @@
 
     store_against_fio.py --bench BUILD/tests/store_bench --dir DIR [--mib 2048] [--rounds 5]
 
-Each round runs fio once per block size (both ways), then store_bench, so that a disk whose speed
-changes by the minute does so for both. Printed are medians over the rounds; the share is of fio's
-best median at any block size. fio's and the store's files both exist before the first timed run.
+Each round runs fio once per block size (both ways) and store_bench before and behind them, so that
+a disk whose speed changes by the minute does so for both. Printed are medians over the rounds; the
+share is of fio's best median at any block size. fio's and the store's files both exist before the
+first timed run; both register their buffers, and read every block once.
 """
 import argparse
 import json
@@ -22,7 +23,7 @@ FIO_CASES = [("4k", 128), ("16k", 64), ("64k", 64), ("256k", 64), ("1M", 64), ("
 def fio_mb_per_s(path, mib, direction, block, depth):
     command = ["fio", "--name=x", f"--filename={path}", f"--size={mib}M", f"--bs={block}",
                f"--iodepth={depth}", f"--rw={direction}", "--direct=1", "--ioengine=io_uring",
-               "--output-format=json"]
+               "--fixedbufs=1", "--registerfiles=1", "--output-format=json"]
     if direction == "write":
         command.append("--end_fsync=1")
     out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
@@ -52,14 +53,18 @@ def main():
     try:
         fio_mb_per_s(fio_path, args.mib, "write", "1M", 16)
         store_mb_per_s(args.bench, store_path, args.mib, args.depth)
+        def run_store():
+            written, read = store_mb_per_s(args.bench, store_path, args.mib, args.depth)
+            results.setdefault(("write", "store"), []).append(written)
+            results.setdefault(("randread", "store"), []).append(read)
+
         for _ in range(args.rounds):
+            run_store()
             for direction in ("write", "randread"):
                 for block, depth in FIO_CASES:
                     rate = fio_mb_per_s(fio_path, args.mib, direction, block, depth)
                     results.setdefault((direction, f"fio {block} x {depth}"), []).append(rate)
-            written, read = store_mb_per_s(args.bench, store_path, args.mib, args.depth)
-            results.setdefault(("write", "store"), []).append(written)
-            results.setdefault(("randread", "store"), []).append(read)
+            run_store()
     finally:
         for path in (fio_path, store_path):
             if os.path.exists(path):
