@@ -18,6 +18,10 @@ namespace tarn {
 namespace {
 
 constexpr u64 kStackBytes = 256 * kKiB;
+// A condition's signal can get lost in glibc since 2.27 (its bug 25847; Debian 12 and Ubuntu 22.04
+// have it): then a request waits while every thread sleeps. Whoever waits for completions looks
+// that often, and wakes them once more.
+constexpr u64 kLookNs = 100'000'000;
 
 i64 call_once(const IoTransfer& transfer) {
   const auto offset = static_cast<off_t>(transfer.next_offset());
@@ -110,12 +114,16 @@ class ThreadsBackend final : public IoBackend {
     const u32 n_wanted = static_cast<u32>(std::min<u64>(n_min, room));
     const timespec deadline = deadline_in(timeout_ns);
     u32 n = 0;
-    int error = 0;
+    bool is_over = timeout_ns == 0;
     pthread_mutex_lock(&mutex_);
     for (;;) {
       while (n < room && !done_.empty()) completions[n++] = done_.pop();
-      if (n >= n_wanted || error == ETIMEDOUT || timeout_ns == 0) break;
-      error = pthread_cond_timedwait(&completed_, &mutex_, &deadline);
+      if (n >= n_wanted || is_over) break;
+      const timespec look = deadline_in(kLookNs);
+      const bool is_last = !is_before(look, deadline);
+      const int error = pthread_cond_timedwait(&completed_, &mutex_, is_last ? &deadline : &look);
+      is_over = is_last && error == ETIMEDOUT;
+      if (error == ETIMEDOUT && !waiting_.empty()) pthread_cond_broadcast(&requested_);
     }
     pthread_mutex_unlock(&mutex_);
     n_in_flight_ -= n;
@@ -123,6 +131,10 @@ class ThreadsBackend final : public IoBackend {
   }
 
  private:
+  static bool is_before(const timespec& a, const timespec& b) {
+    return a.tv_sec != b.tv_sec ? a.tv_sec < b.tv_sec : a.tv_nsec < b.tv_nsec;
+  }
+
   static timespec deadline_in(u64 timeout_ns) {
     constexpr u64 kYearNs = u64{365} * 24 * 3600 * 1'000'000'000;  // as good as for ever
     const u64 bounded_ns = std::min(timeout_ns, kYearNs);
