@@ -22,6 +22,9 @@ std::string figure(f64 value, int decimals) {
   return std::isfinite(value) ? text : "";
 }
 
+// Of the series' names: what selection is held against, selection by codes, and the disk's tier.
+constexpr const char* kEverything = "full, f16";
+constexpr const char* kOfCodes = "PQCache";
 constexpr const char* kOnDisk = ", store";
 
 // ---- What is measured -----------------------------------------------------------------------
@@ -48,11 +51,11 @@ std::vector<Wanted> wanted_of(const LongOptions& options) {
   const auto named = [](const char* what, u32 k) {
     return std::string(what) + ", k " + std::to_string(k);
   };
-  add("full, f16", "full", "f16")->has_prompts = true;
+  add(kEverything, "full", "f16")->has_prompts = true;
   add("full, q8_0", "full", "q8_0");
   add("full, q4_0", "full", "q4_0");
   for (const u32 k : options.budgets) {
-    Wanted* pq = add(named("PQCache", k), "pq", "f16");
+    Wanted* pq = add(named(kOfCodes, k), "pq", "f16");
     pq->options.k = k;
     pq->has_prompts = k == options.budgets.front();
   }
@@ -62,15 +65,13 @@ std::vector<Wanted> wanted_of(const LongOptions& options) {
     if (select != "full") add(select, select, "f16")->options.k.reset();
   }
   if (options.base.store_dir.empty()) return all;
-  const auto on_disk = [&](Wanted* wanted) {
-    wanted->options.store_dir = options.base.store_dir;
-    wanted->options.kv_memory = options.base.kv_memory;
-    wanted->options.wants_recall = false;
-    return wanted;
-  };
-  on_disk(add(std::string("full, f16") + kOnDisk, "full", "f16"));
-  for (const u32 k : options.budgets) {
-    on_disk(add(named("PQCache", k) + kOnDisk, "pq", "f16"))->options.k = k;
+  const std::vector<Wanted> in_memory = all;
+  for (Wanted wanted : in_memory) {
+    wanted.name += kOnDisk;
+    wanted.has_prompts = wanted.options.wants_recall = false;
+    wanted.options.store_dir = options.base.store_dir;
+    wanted.options.kv_memory = options.base.kv_memory;
+    all.push_back(wanted);
   }
   return all;
 }
@@ -106,12 +107,12 @@ std::string command_of(const Options& o) {
   give("--store", o.store_dir);
   give("--kv-memory", o.kv_memory);
   give_other("--np", o.parallels, "1");
-  give_other("--ub", o.ubatches, "512");
+  give("--ub", o.ubatches);
   give("-t", o.threads);
-  give_other("--isa", o.isa, "auto");
-  give_other("--io", o.io, "auto");
+  give("--isa", o.isa.value_or(""));
+  give("--io", o.io.value_or(""));
   give_other("--budget", o.budget, "auto");
-  give_other("--device", o.device, "auto");
+  give("--device", o.device.value_or(""));
   give("-r", std::to_string(o.repetitions));
   if (o.delay_s > 0) give("--delay", std::to_string(o.delay_s));
   if (o.no_warmup) text += " --no-warmup";
@@ -182,7 +183,9 @@ std::vector<Shown> shown() {
        [](const Row& r) { return r.useful_share(); }, 3},
       {"Hit rate", "share",
        "With a store: groups of KV that attention to everything need not wait for; with selection, "
-       "chosen tokens that the cache has, of those that may be on disk.",
+       "chosen tokens that the cache has, of those that may be on disk. How much of its choice a "
+       "step shares with the one before is what --overlap plants; without it, what this model's "
+       "queries happen to share.",
        [](const Row& r) { return r.hit_rate(); }, 3},
       {"Recall against oracle", "share of oracle's k",
        "Tokens that the codes choose among those that exact scores choose, for the queries of one "
@@ -282,14 +285,15 @@ std::string facts(const Row& r) {
   return "<p>" + escaped(r.model_type) + ", " + tools::format_bytes(r.model_bytes) + "; " +
          escaped(r.cpu_info) + ", " + escaped(r.isa) + ", " + std::to_string(r.n_threads) +
          " threads; measured " + escaped(r.test_time) +
-         ". Reading by selection is approximate and " +
-         "was not verified on a text here.</p>\n<p><b>KV: " + escaped(r.kv) +
+         ". Reading by selection is approximate; the table says where a record of tarn verify "
+         "vouches for it.</p>\n<p><b>KV: " +
+         escaped(r.kv) +
          "</b>: no forward pass computed the contexts of these figures (--fill-kv); prompts of the "
          "first two tokens' times are real.</p>\n";
 }
 
 std::string table(const std::vector<LongSeries>& all) {
-  std::string out = "<table><tr><th>series<th>context<th>kv";
+  std::string out = "<table><tr><th>series<th>context<th>kv<th>verified";
   for (const Shown& column : shown()) {
     out += "<th>" + escaped(column.title) + "<br>" + escaped(column.y_label);
   }
@@ -297,7 +301,7 @@ std::string table(const std::vector<LongSeries>& all) {
   for (const LongSeries& series : all) {
     for (const Row& row : series.depths) {
       out += "<tr><td>" + escaped(series.name) + "<td>" + short_count(row.test.n_depth) + "<td>" +
-             escaped(row.kv);
+             escaped(row.kv) + "<td>" + (row.is_verified ? "true" : "false");
       for (const Shown& column : shown())
         out += "<td>" + figure(column.value(row), column.decimals);
       const Row::PerToken t = row.per_token();
@@ -336,12 +340,15 @@ std::vector<LongSeries> measure_long(const LongOptions& options) {
 std::vector<std::string> crossovers(const std::vector<LongSeries>& all) {
   const auto speed = [](const Row& r) { return r.tokens_per_s().mean; };
   std::vector<std::string> lines;
-  const LongSeries& everything = all.front();
   for (const LongSeries& series : all) {
-    if (!series.name.starts_with("PQCache, k") || series.name.ends_with(kOnDisk)) continue;
-    const Crossover found = crossover(series_of(everything, speed), series_of(series, speed));
+    if (!series.name.starts_with(kOfCodes)) continue;
+    const std::string name =
+        std::string(kEverything) + (series.name.ends_with(kOnDisk) ? kOnDisk : "");
+    const auto everything =
+        std::find_if(all.begin(), all.end(), [&](const LongSeries& s) { return s.name == name; });
+    const Crossover found = crossover(series_of(*everything, speed), series_of(series, speed));
     if (found.kind != Crossover::Kind::unknown) {
-      lines.push_back(to_text(found, everything.name, series.name) +
+      lines.push_back(to_text(found, everything->name, series.name) +
                       series.depths.front().fill_note());
     }
   }

@@ -14,7 +14,7 @@ namespace tarn::bench {
 
 struct LongOptions {
   Options base;              // model, threads, repetitions, n_gen, prompts and what to fill
-  std::vector<u32> budgets;  // select.k_tokens of method pq, in memory and on disk
+  std::vector<u32> budgets;  // select.k_tokens of method pq
   std::string path;          // of the report
 };
 
@@ -31,7 +31,7 @@ struct LongSeries {
 
 // Throws tools::Failure where nothing at all can be measured.
 std::vector<LongSeries> measure_long(const LongOptions& options);
-// From which context on each selection in memory is faster than reading everything.
+// From which context on each selection is faster than reading everything of the same tier.
 std::vector<std::string> crossovers(const std::vector<LongSeries>& all);
 // What was measured, as a page; `command` is the whole command line.
 std::string to_html(const std::vector<LongSeries>& all, const std::string& command);

@@ -31,10 +31,10 @@ void print_selection(const std::vector<Row>& rows) {
     const Row::PerToken t = row.per_token();
     if (row.select == "full" || t.slots == 0) continue;
     std::printf(
-        "select: %s (verified: false), %s%s: %.0f tokens a head; choice %.2f ms, gather %.2f ms, "
+        "select: %s (verified: %s), %s%s: %.0f tokens a head; choice %.2f ms, gather %.2f ms, "
         "attention %.2f ms a token, of all workers together\n",
-        row.select.c_str(), row.test.name().c_str(), row.fill_note().c_str(), t.slots, t.select_ms,
-        t.gather_ms, t.attend_ms);
+        row.select.c_str(), row.is_verified ? "true" : "false", row.test.name().c_str(),
+        row.fill_note().c_str(), t.slots, t.select_ms, t.gather_ms, t.attend_ms);
   }
 }
 
@@ -132,19 +132,17 @@ int run_command_line(int argc, char** argv) {
   app.add_option("--np,--n-parallel", o.parallels, "sequences side by side").capture_default_str();
   app.add_option("-b,--batch-size", o.batches, "accepted for llama-bench's sake; slices are --ub")
       .capture_default_str();
-  app.add_option("--ub,--ubatch-size", o.ubatches, "rows of one step").capture_default_str();
+  app.add_option("--ub,--ubatch-size", o.ubatches, "rows of one step (default 512)");
   app.add_option("--ctk,--cache-type-k,--ctv,--cache-type-v", o.kv_types,
-                 "number format of K and V")
+                 "number format of K and V (default f16)")
       .delimiter(',')
-      .is_member(std::vector<std::string>(std::begin(kKvTypeNames), std::end(kKvTypeNames)))
-      .capture_default_str();
+      .is_member(std::vector<std::string>(std::begin(kKvTypeNames), std::end(kKvTypeNames)));
   app.add_option(
          "--select", o.selects,
-         "which K and V a generated token reads: methods or presets of tarn run's --select; "
-         "compare-pqcache: each method at that budget; with --long: these, too")
+         "which K and V a generated token reads: methods or presets of tarn run's --select "
+         "(default full); compare-pqcache: each method at that budget; with --long: these, too")
       .delimiter(',')
-      .is_member(tools::select_names())
-      .capture_default_str();
+      .is_member(tools::select_names());
   app.add_option("--k", o.k, "select.k_tokens: tokens chosen from the middle, a step");
   app.add_option(
       "--context-min", o.context_min,
@@ -159,20 +157,20 @@ int run_command_line(int argc, char** argv) {
   app.add_option(
       "--long", long_path,
       "measure full, q8_0, q4_0, PQCache and window at every --fill-kv (default "
-      "1024,8192,32768), with --store also full and PQCache over it, time to first tokens at "
-      "every -p, and write a report with plots to this HTML file");
+      "1024,8192,32768), with --store all of them over it, too, time to first tokens at every "
+      "-p, and write a report with plots to this HTML file");
   app.add_option("--k-list", budgets, "with --long: values of --k").capture_default_str();
   app.add_option("--config", o.config_paths,
-                 "configuration file (TOML; keys: configs/README.md), as select.k_tokens; of "
-                 "several, a later one goes over an earlier one")
+                 "configuration file (TOML; keys: configs/README.md): what it says takes the "
+                 "place of the defaults here, and options go over it; of several, a later one goes "
+                 "over an earlier one")
       .one_value_each();
   app.add_option("-t,--threads", o.threads, "worker threads (default: one per physical core)");
-  app.add_option("--isa", o.isa, "instruction set of the kernels").capture_default_str();
-  app.add_option("--io", o.io, "how files are read: auto, uring, threads").capture_default_str();
+  app.add_option("--isa", o.isa, "instruction set of the kernels (default auto)");
+  app.add_option("--io", o.io, "how files are read: auto, uring, threads (default auto)");
   app.add_option("--budget", o.budget, "ceiling over all memory").capture_default_str();
-  app.add_option("--device,--dev", o.device, "where the model runs")
-      .is_member({"auto", "cpu", "cuda"})
-      .capture_default_str();
+  app.add_option("--device,--dev", o.device, "where the model runs (default auto)")
+      .is_member({"auto", "cpu", "cuda"});
   app.add_option("-r,--repetitions", o.repetitions, "runs of each case").capture_default_str();
   app.add_option("--delay", o.delay_s, "seconds between runs").capture_default_str();
   app.add_flag("--no-warmup", o.no_warmup, "measure the first run too");

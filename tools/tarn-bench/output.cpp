@@ -50,6 +50,11 @@ std::vector<Column> columns() {
       {"MB/token", nullptr, [](const Row& r) { return fixed(r.bytes_per_token() * 1e-6, 1); }},
       {"GB/s", nullptr, [](const Row& r) { return fixed(r.bytes_per_s() * 1e-9, 2); }},
       {"share", nullptr, [](const Row& r) { return fixed(r.bandwidth_share(), 2); }},
+      {"disk MB/token", "-",
+       [](const Row& r) {
+         return fixed(r.has_store ? r.per_token_of(&Sample::disk_bytes_read) * 1e-6 : NAN, 1);
+       }},
+      {"hits", "-", [](const Row& r) { return fixed(r.hit_rate(), 2); }},
   };
 }
 
@@ -124,7 +129,7 @@ void write_row(const Row& r, Writer& w) {
   number("n_parallel", r.test.n_parallel);
   text("kv", r.kv);
   text("select", r.select);
-  boolean("verified", r.select == "full");
+  boolean("verified", r.is_verified);
   const Row::PerToken per_token = r.per_token();
   real("slots_per_head", per_token.slots);
   real("select_ms", per_token.select_ms);

@@ -27,10 +27,21 @@ constexpr u32 kRecordTokens = 256;
 
 // One engine's worth of settings.
 struct Setup {
-  std::string model, kv_type, select;
-  u32 n_threads = 0;
-  u32 n_ubatch = 0;
+  std::string model;
+  std::optional<std::string> kv_type, select;
+  std::optional<u32> n_threads, n_ubatch;
 };
+
+// What an option names, one at a time; once nothing where it was not given.
+template <class T>
+std::vector<std::optional<T>> each_or_none(const std::vector<T>& values) {
+  if (values.empty()) return {std::nullopt};
+  return {values.begin(), values.end()};
+}
+
+std::vector<std::optional<u32>> each_or_none(const std::string& values) {
+  return each_or_none(values.empty() ? std::vector<u32>{} : parse_values(values));
+}
 
 // "llama 8.03B q4_k": the type that holds most of the bytes.
 std::string model_type(tools::ModelFile& file) {
@@ -147,7 +158,8 @@ void run_setup(const Options& options, const Setup& setup, std::vector<Case> cas
     base.model_bytes = file.description().spec.weights_file_bytes;
     base.n_params = file.description().spec.n_params;
   }
-  const u32 n_readers = setup.n_threads != 0 ? setup.n_threads : cpu_topology().n_physical_cores;
+  const Config config = config_of(options, setup, cases);
+  const u32 n_readers = config.n_threads != 0 ? config.n_threads : cpu_topology().n_physical_cores;
   bool has_limit = true;  // the CPU's reads: what a GPU reads has another
   const auto measure_bandwidth = [&](f64& best) {
     if (!has_limit || options.no_bandwidth || memory_available_bytes() < 2 * kBandwidthBufferBytes)
@@ -157,7 +169,6 @@ void run_setup(const Options& options, const Setup& setup, std::vector<Case> cas
   };
   measure_bandwidth(base.bandwidth_bytes_per_s);
   print_progress(options, "loading " + setup.model);
-  const Config config = config_of(options, setup, cases);
   tools::OwnEngine own(setup.model, config);
   engine::Engine& engine = own.get();
   has_limit = !engine.on_gpu();
@@ -167,11 +178,12 @@ void run_setup(const Options& options, const Setup& setup, std::vector<Case> cas
   base.gpu_info = engine.gpu_name();
   base.isa = engine.isa();
   base.io = engine.io_name();
-  base.kv_type = setup.kv_type;
+  base.kv_type = kKvTypeNames[static_cast<u64>(config.kv_type)];
   base.has_store = engine.kv_stream().is_on();
-  base.select = setup.select;
+  base.select = setup.select.value_or(engine.select_name());
+  base.is_verified = engine.select_verified();
   base.n_batch = parse_values(options.batches).front();
-  base.n_ubatch = setup.n_ubatch;
+  base.n_ubatch = config.batch_rows_max;
   base.n_threads = engine.n_workers();
   base.n_heads_select = engine.spec().n_cache_layers * engine.spec().n_kv_heads;
   if (!config.select.is_full()) base.swap_tokens = config.select.swap_tokens;
@@ -229,14 +241,13 @@ std::vector<Row> run_all(const Options& options) {
     throw tools::Failure{tools::kExitUsage,
                          "there is nothing to measure: -p, -n and -pg are all 0"};
   if (options.repetitions == 0) throw tools::Failure{tools::kExitUsage, "-r must be at least 1"};
-  const std::vector<u32> threads =
-      options.threads.empty() ? std::vector<u32>{0} : parse_values(options.threads);
+  const std::vector<std::string> selects = tools::compared_select_names(options.selects);
   std::vector<Row> rows;
   for (const std::string& model : options.models) {
-    for (const std::string& kv_type : options.kv_types) {
-      for (const u32 n_ubatch : parse_values(options.ubatches)) {
-        for (const u32 n_threads : threads) {
-          for (const std::string& select : tools::compared_select_names(options.selects)) {
+    for (const auto& kv_type : each_or_none(options.kv_types)) {
+      for (const auto& n_ubatch : each_or_none(options.ubatches)) {
+        for (const auto& n_threads : each_or_none(options.threads)) {
+          for (const auto& select : each_or_none(selects)) {
             run_setup(options, {model, kv_type, select, n_threads, n_ubatch}, cases, rows);
           }
         }
@@ -247,9 +258,9 @@ std::vector<Row> run_all(const Options& options) {
 }
 
 Planned plan_for(const Options& options, u32 context_tokens) {
-  const u32 n_threads = options.threads.empty() ? 0 : parse_values(options.threads).front();
-  const Setup setup{options.models.front(), options.kv_types.front(), options.selects.front(),
-                    n_threads, parse_values(options.ubatches).front()};
+  const Setup setup{options.models.front(), each_or_none(options.kv_types).front(),
+                    each_or_none(options.selects).front(), each_or_none(options.threads).front(),
+                    each_or_none(options.ubatches).front()};
   SystemReserve reserve;
   SystemClock clock;
   const Config config = config_of(options, setup, context_tokens, 1);

@@ -12,22 +12,24 @@
 
 namespace tarn::bench {
 
+// What is empty is as the configuration says, and without one as the engine's defaults are.
 struct Options {
   std::vector<std::string> models;
-  std::string prompts = "512", gens = "128", depths, ubatches = "512", threads, parallels = "1";
+  std::string prompts = "512", gens = "128", depths, ubatches, threads, parallels = "1";
   std::string batches = "2048";
   std::vector<std::string> prompt_gens;
-  std::vector<std::string> kv_types = {"f16"}, selects = {"full"};
+  std::vector<std::string> kv_types, selects;
   std::string fills;  // depths that a KvModel fills in
   std::string kv_model = kKvModelNames[1];
   std::optional<f64> overlap, tail;  // what is planted in synthetic KV; neither: nothing
   std::string store_dir;             // empty: none
   std::string kv_memory;  // bytes of KV in memory, with a store; empty: what the budget has
   std::optional<u32> k;   // select.k_tokens
-  std::optional<u32> context_min;  // select.context_min
-  bool wants_recall = false;       // of rows by selection, against oracle
+  std::optional<u32> context_min;         // select.context_min
+  bool wants_recall = false;              // of rows by selection, against oracle
   std::vector<std::string> config_paths;  // of the keys that no option sets
-  std::string isa = "auto", io = "auto", budget = "auto", device = "auto";
+  std::string budget = "auto";
+  std::optional<std::string> isa, io, device;
   u32 repetitions = 5;
   u32 delay_s = 0;
   bool no_warmup = false, progress = false, no_bandwidth = false;

@@ -1,6 +1,7 @@
 // Goal    tarn-bench measures what its flags say: a generation by selection reads the configured
 //         number of tokens a KV head, and fewer bytes than one that reads everything, at the same
-//         depth; repetitions all start at that depth.
+//         depth; repetitions all start at that depth. What a configuration says stands where no
+//         option says otherwise, a record of tarn verify among it.
 // Method  the program itself on a small random model, its JSON read back.
 #include <doctest/doctest.h>
 #include <rapidjson/document.h>
@@ -56,6 +57,54 @@ TEST_CASE("a generation by selection reads as many tokens as configured, at ever
       rows_of({"-m", model.path(), "-p", "0", "-n", "8", "-d", "0,400", "-r", "1"});
   CHECK(kv_bytes ==
         once[1]["bytes_per_token"].GetDouble() - once[0]["bytes_per_token"].GetDouble());
+}
+
+TEST_CASE("a configuration's keys stand until an option says otherwise") {
+  const test::SmallModel model("llama", "q8_0");
+  const test::TempFile file("bench.toml");
+  const auto rows_with = [&](const std::string& toml, std::vector<std::string> options) {
+    std::ofstream(file.path()) << toml;
+    std::vector<std::string> arguments = {"-m",          model.path(), "-p",       "0",  "-n",
+                                          "2",           "-d",         "300",      "-r", "1",
+                                          "--no-warmup", "--config",   file.path()};
+    arguments.insert(arguments.end(), options.begin(), options.end());
+    return rows_of(arguments);
+  };
+  const std::string keys =
+      "[kv]\ntype = \"q8_0\"\n[engine]\nbatch_rows_max = 48\n[cpu]\nisa = \"generic\"\n"
+      "[io]\nbackend = \"threads\"\n[device]\nkind = \"cpu\"\n";
+  const std::string select =
+      "[select]\nmethod = \"pq\"\nsink_tokens = 16\nlocal_tokens = 64\nk_tokens = 48\n"
+      "code_bits = 4\nswap_tokens = 4\ncontext_min = 1\n";
+  const rapidjson::Document as_told = rows_with(keys + select, {});
+  REQUIRE(as_told.Size() == 1);
+  CHECK(std::string(as_told[0]["type_k"].GetString()) == "q8_0");
+  CHECK(as_told[0]["n_ubatch"].GetUint() == 48);
+  CHECK(std::string(as_told[0]["isa"].GetString()) == "generic");
+  CHECK(std::string(as_told[0]["io"].GetString()) == "threads");
+  CHECK(std::string(as_told[0]["select"].GetString()) == "pq");
+  CHECK(as_told[0]["slots_per_head"].GetDouble() == 16 + 64 + 48);
+  CHECK_FALSE(as_told[0]["verified"].GetBool());
+
+  const rapidjson::Document over =
+      rows_with(keys + select, {"--ctk", "f16", "--ub", "32", "--isa", "auto", "--io", "auto",
+                                "--select", "full", "--device", "cpu"});
+  CHECK(std::string(over[0]["type_k"].GetString()) == "f16");
+  CHECK(over[0]["n_ubatch"].GetUint() == 32);
+  CHECK(std::string(over[0]["select"].GetString()) == "full");
+  CHECK(over[0]["verified"].GetBool());
+
+  // The mark of a record that fits, as the engine works it out.
+  Config config = *config_from_toml(keys + select + "verified = \"0\"\n", Config{});
+  config.context_tokens = 512;
+  config.budget_bytes = kGiB;
+  const std::string mark = [&] {
+    const test::OpenEngine opened(model.path(), config);
+    return std::string(opened.engine.select_mark().data());
+  }();
+  const std::string record = "verified = \"" + mark + "\"\n";
+  CHECK(rows_with(keys + select + record, {})[0]["verified"].GetBool());
+  CHECK_FALSE(rows_with(keys + select + record, {"--k", "47"})[0]["verified"].GetBool());
 }
 
 TEST_CASE("compare-pqcache is each method at its budget, and reads less than everything") {
