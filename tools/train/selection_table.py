@@ -3,14 +3,16 @@
 
     make-logbook --tokens 4096 --documents 20 --rounds 30 --first 600000 -o book.jsonl
     selection_table.py TARN MODEL.gguf book.jsonl --results results.jsonl
-        [--methods pq-2x6 pq-4x8 oracle ...] [--divisors 4 10 ...] [--documents 5]
+        [--methods pq-2x6 pq-4x8 oracle ...] [--against oracle] [--divisors 4 10 ...]
+        [--documents 5]
 
 Every configuration answers the same questions by `tarn eval logbook`, so differences are paired:
-the share right, and the difference to full attention with its 95 % interval, in points. Questions
-about one document are not independent: the interval is that of a mean over documents drawn at
-random (normal, the documents' sums of differences). A document is a turn of its own, over which the
-index is made; the question's rows are exact, as in PQCache, and with them the answer's first token,
-which is a space here; every other one reads by selection.
+the share right, and the difference to full attention (or to the method that --against names, at
+the same share of the tokens) with its 95 % interval, in points. Questions about one document are
+not independent: the interval is that of a mean over documents drawn at random (normal, the
+documents' sums of differences). A document is a turn of its own, over which the index is made; the
+question's rows are exact, as in PQCache, and with them the answer's first token, which is a space
+here; every other one reads by selection.
 
 Methods: those of select.method, and
 
@@ -110,10 +112,10 @@ def percent(share):
     return f"{100 * share:.1f}"
 
 
-def difference(some, full, documents):
+def difference(some, other, documents):
     """Mean difference in points and half of its 95 % interval, which one document does not have."""
-    n = len(full)
-    deltas = [int(a) - int(b) for a, b in zip(some, full)]
+    n = len(other)
+    deltas = [int(a) - int(b) for a, b in zip(some, other)]
     mean = sum(deltas) / n
     of_document = {}
     for delta, document in zip(deltas, documents):
@@ -125,13 +127,13 @@ def difference(some, full, documents):
     return 100 * mean, 100 * 1.96 * math.sqrt(variance)
 
 
-def cell(results, method, divisor, documents):
-    some, full = results.of(method, divisor), results.of("full", 0)
+def cell(results, method, divisor, documents, against="full"):
+    some, other = results.of(method, divisor), results.of(against, divisor)
     share = percent(sum(some) / len(some))
     n_dense = 0 if method.startswith("full") else results.selected[method, divisor].count(False)
     if n_dense == len(some):
         return f"{share} (no index: full attention)"
-    mean, half = difference(some, full, documents)
+    mean, half = difference(some, other, documents)
     dense = f"; {n_dense} of {len(some)} without an index" if n_dense > 0 else ""
     return f"{share} ({mean:+.1f} ± {half:.1f}{dense})"
 
@@ -144,6 +146,8 @@ def parse_options():
     parser.add_argument("book")
     parser.add_argument("--results", required=True, help="file of answers, kept and gone on with")
     parser.add_argument("--methods", nargs="+", default=METHODS)
+    parser.add_argument("--against", default="full",
+                        help="the method that differences are to (default full)")
     parser.add_argument("--documents", type=int, help="the book's first ones alone")
     parser.add_argument("--divisors", nargs="+", type=int, default=DIVISORS)
     parser.add_argument("--kinds", nargs="+", default=KINDS)
@@ -166,11 +170,12 @@ def main():
         results = Results(args, book.name)
         full = results.of("full", 0)
         print(f"{len(full)} questions about {len(set(documents))} documents; full attention "
-              f"{percent(sum(full) / len(full))} % right\n")
+              f"{percent(sum(full) / len(full))} % right; differences to {args.against}\n")
         print("| read | " + " | ".join(args.methods) + " |")
         print("|---|" + "---|" * len(args.methods), flush=True)
         for divisor in args.divisors:
-            cells = [cell(results, method, divisor, documents) for method in args.methods]
+            cells = [cell(results, method, divisor, documents, args.against)
+                     for method in args.methods]
             print(f"| 1/{divisor} | " + " | ".join(cells) + " |", flush=True)
 
 

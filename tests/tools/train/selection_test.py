@@ -7,13 +7,16 @@ Goal    with the built-in model, reading one token in ten by PQCache's codes ans
         questions as reading all; the same number of tokens by chance, by shuffled codes and by
         codes of keys before RoPE lose 20 points at least each, else the table in
         tools/builtin/README.md would prove nothing. Where no index is made the table says so,
-        instead of full attention's share as the method's.
+        instead of full attention's share as the method's. Differences are those to the method that
+        was asked for, with their interval.
 Method  selection_table.py's own runs of `tarn eval` on a document of 1,024 tokens. It
         stands at the end of a session of 131,072 tokens as far as keys before RoPE go: at a
         session's beginning the pairs by which this model finds facts hardly turn (base 500,000).
+        What the table makes of answers is checked on a results file written by hand.
 """
 import argparse
 import json
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -83,6 +86,39 @@ class SelectionTest(unittest.TestCase):
             results.selected[CODES, 10][0] = False
             self.assertIn(f"; 1 of {self.n} without an index",
                           selection_table.cell(results, CODES, 10, documents))
+
+
+class TableTest(unittest.TestCase):
+    """Two questions about each of two documents; nothing is run, as every answer is there."""
+
+    RIGHT = {("full", 0): "1111", ("oracle", 4): "1110", ("oracle", 10): "0110",
+             ("pq-2x6", 4): "1111", ("pq-2x6", 10): "0010"}
+
+    def table(self, *options):
+        with tempfile.TemporaryDirectory() as folder:
+            book, results = Path(folder, "book.jsonl"), Path(folder, "results.jsonl")
+            book.write_text("".join(json.dumps({"kind": "hop0", "seed": seed}) + "\n"
+                                    for seed in (1, 1, 2, 2)), encoding="ascii")
+            results.write_text("".join(
+                json.dumps({"method": method, "divisor": divisor, "right": right}) + "\n"
+                for (method, divisor), right in self.RIGHT.items()), encoding="ascii")
+            script = ROOT / "tools" / "train" / "selection_table.py"
+            return subprocess.run(
+                [sys.executable, script, "no-program", "no-model", book, "--results", results,
+                 "--methods", "pq-2x6", "--divisors", "4", "10", *options],
+                check=True, capture_output=True, text=True).stdout
+
+    def test_differences_are_to_full_attention(self):
+        table = self.table()
+        self.assertIn("full attention 100.0 % right; differences to full\n", table)
+        self.assertIn("| 1/4 | 100.0 (+0.0 ± 0.0) |", table)
+        self.assertIn("| 1/10 | 25.0 (-75.0 ± 49.0) |", table)
+
+    def test_differences_are_to_the_method_that_is_asked_for_at_the_same_share(self):
+        table = self.table("--against", "oracle")
+        self.assertIn("full attention 100.0 % right; differences to oracle\n", table)
+        self.assertIn("| 1/4 | 100.0 (+25.0 ± 49.0) |", table)
+        self.assertIn("| 1/10 | 25.0 (-25.0 ± 49.0) |", table)
 
 
 if __name__ == "__main__":
