@@ -1,16 +1,23 @@
 // Goal    on a real file system: killed with -9 at any moment the next start is clean and serves
 //         right bytes only, flushed records are there; two processes never share a store; a disk
 //         without room or a folder that goes away turn the store off or leave it working.
-// Method  children that write and are killed after a random time, on each real backend; what they
-//         flushed stands in shared memory. A slice of 30 kills; TARN_STORE_KILLS asks for more.
+// Method  children that write and are killed, on each real backend, half of them after a random
+//         time and half where they are at a marked point, which they say in shared memory as they
+//         say what they flushed. A slice of 30 kills; TARN_STORE_KILLS asks for more.
 #include <doctest/doctest.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 
+#include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
+#include <new>
+#include <optional>
+#include <string>
 
 #include "tests/support/seed.h"
 #include "tests/support/store_harness.h"
@@ -29,17 +36,57 @@ constexpr StoreLimits kLimits{.file_bytes = kFramesBegin + 64 * kFrameBytes,
                               .ops_max = 8,
                               .lock_wait_ns = 5'000'000'000};
 
+// Where a child is.
+enum class At : u8 { elsewhere, opening, putting, waiting, flushing, n };
+constexpr const char* kAtNames[] = {"elsewhere", "opening", "putting", "waiting", "flushing"};
+
+// What a child says of itself, in memory that it shares with its parent.
+struct Said {
+  std::atomic<u64> flushed;  // the last record that was
+  std::atomic<At> at;
+};
+
 // Puts records for ever, eight at a time, and notes which one was flushed last.
-void write_until_killed(IoKind kind, const char* path, volatile u64* flushed, u64 first_id) {
+void write_until_killed(IoKind kind, const char* path, Said& said, u64 first_id) {
   test::OwnedIo io({.kind = kind});
   SystemClock clock;
   auto* bench = new StoreHarness(*io, clock, path, kLimits);
+  said.at = At::opening;
   if (bench->open() != Mode::on) _exit(3);
   for (u64 id = first_id;; id += 8) {
+    said.at = At::putting;
     for (u64 i = 0; i < 8; ++i) bench->begin_put(record_of(id + i), id + i);
+    said.at = At::waiting;
     for (u64 i = 0; i < 8; ++i) bench->wait_for(id + i);
-    if (id % 3 == 0 && bench->flush()) *flushed = id + 7;
+    said.at = At::flushing;
+    if (id % 3 == 0 && bench->flush()) said.flushed = id + 7;
+    said.at = At::elsewhere;
   }
+}
+
+// Kills it after a random time, now and then after something was flushed, however slow the machine;
+// or as soon as it is at `wanted`, within the time that such a point takes. Returns where it was.
+At kill_at(pid_t child, const Said& said, std::optional<At> wanted, bool after_flush,
+           test::Random& random) {
+  if (wanted != At::opening) {
+    for (u64 i = 0; after_flush && said.flushed == 0 && i < 20'000; ++i) usleep(1000);
+  }
+  if (wanted) {
+    SystemClock clock;
+    // A store is opened once, and that may go by unseen.
+    const auto passed = [&] { return *wanted == At::opening && said.at > At::opening; };
+    const u64 end_ns = clock.now_ns() + 20'000'000'000;  // of a child that has ended
+    while (said.at != *wanted && !passed() && clock.now_ns() < end_ns) sched_yield();
+    const u64 later_ns = clock.now_ns() + random.below(200'000);
+    while (clock.now_ns() < later_ns && said.at == *wanted) sched_yield();
+  } else {
+    usleep(static_cast<useconds_t>(random.below(60'000)));
+  }
+  kill(child, SIGKILL);
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  REQUIRE(WIFSIGNALED(status));
+  return said.at;
 }
 
 TEST_CASE("killed with -9 at any moment, the next start serves right bytes and what was flushed") {
@@ -49,22 +96,23 @@ TEST_CASE("killed with -9 at any moment, the next start serves right bytes and w
   const u64 n_kills = asked != nullptr ? std::strtoull(asked, nullptr, 10) : 30;
   void* shared = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   REQUIRE(shared != MAP_FAILED);
-  auto* flushed = static_cast<volatile u64*>(shared);
+  auto& said = *new (shared) Said{};
+  std::array<u64, static_cast<u64>(At::n)> n_at{};
+  u64 n_synced = 0;
   for (const IoKind kind : test::io_kinds_here()) {
     const test::ScratchFile file(kind == IoKind::uring ? "store_kill_uring" : "store_kill_threads");
     u64 first_id = 1, n_right = 0, n_promised = 0;
     for (u64 kill_idx = 0; kill_idx < n_kills / 2; ++kill_idx) {
       CAPTURE(kill_idx);
-      *flushed = 0;
+      said.flushed = 0;
+      said.at = At::elsewhere;
       const pid_t child = fork();
-      if (child == 0) write_until_killed(kind, file.path(), flushed, first_id);
-      // Now and then after something was flushed, however slow the machine.
-      for (u64 i = 0; kill_idx % 5 == 4 && *flushed == 0 && i < 20'000; ++i) usleep(1000);
-      usleep(static_cast<useconds_t>(random.below(60'000)));
-      kill(child, SIGKILL);
-      int status = 0;
-      REQUIRE(waitpid(child, &status, 0) == child);
-      REQUIRE(WIFSIGNALED(status));
+      if (child == 0) write_until_killed(kind, file.path(), said, first_id);
+      std::optional<At> wanted;
+      if (kill_idx % 2 == 1) wanted = static_cast<At>(1 + kill_idx / 2 % (n_at.size() - 1));
+      const At at = kill_at(child, said, wanted, kill_idx % 5 == 4, random);
+      ++n_at[static_cast<u64>(at)];
+      const u64 flushed = said.flushed;
       test::OwnedIo io({.kind = kind});
       SystemClock clock;
       StoreHarness bench(*io, clock, file.path(), kLimits);
@@ -73,23 +121,29 @@ TEST_CASE("killed with -9 at any moment, the next start serves right bytes and w
         if (!bench.store.find(test::key_of(id))) {
           // The last 64 records are in the file; of those, the flushed ones must be.
           const bool promised =
-              *flushed >= first_id && id <= *flushed && id + 40 > *flushed && id >= first_id;
-          if (promised) FAIL_CHECK("lost record ", id, " of ", u64{*flushed});
+              flushed >= first_id && id <= flushed && id + 40 > flushed && id >= first_id;
+          if (promised) FAIL_CHECK("lost record ", id, " of ", flushed);
           continue;
         }
         const Got got = bench.get(record_of(id));
         CHECK(got != Got::wrong);
         n_right += got == Got::right;
       }
-      n_promised += *flushed >= first_id;
+      n_promised += flushed >= first_id;
       bench.check();
       bench.close();
-      first_id = std::max(first_id, u64{*flushed}) + 100;
+      first_id = std::max(first_id, flushed) + 100;
     }
     CHECK(n_right > 0);
     CHECK(n_promised > 0);
+    n_synced += n_promised;
   }
   munmap(shared, 4096);
+  for (u64 i = 0; i < n_at.size(); ++i) {
+    MESSAGE(n_at[i] << " killed while " << std::string(kAtNames[i]));
+    if (i > 0 && n_kills >= 1000) CHECK(n_at[i] > n_kills / 50);
+  }
+  MESSAGE(n_synced << " kills behind a flush");
 }
 
 TEST_CASE("a store that another process has is refused, and to be had when that one is dead") {
