@@ -16,13 +16,14 @@ struct PlanCommand {
   bool json = false;
 };
 
-void print_plan_json(const tarn_plan& plan) {
+void print_plan_json(const tarn_plan& plan, u32 sessions_max) {
   Json json;
   json.begin_object();
   json.key("fits").boolean(plan.fits != 0);
   json.key("budget_bytes").number(plan.budget_bytes);
   json.key("total_bytes").number(plan.total_bytes);
   json.key("context_tokens").number(plan.context_tokens);
+  json.key("sessions_max").number(sessions_max);
   json.key("regions").begin_array();
   for (uint32_t i = 0; i < plan.n_regions; ++i) {
     const tarn_region& region = plan.regions[i];
@@ -37,6 +38,12 @@ void print_plan_json(const tarn_plan& plan) {
   json.end_array();
   json.end_object();
   print_json(json);
+}
+
+// An engine of the same configuration has as many; a command that needs one opens no more.
+void print_sessions(u32 sessions_max) {
+  std::printf("%-14s %u open at a time%s\n", "sessions", sessions_max,
+              sessions_max > 1 ? "; tarn run opens one, and takes less: --sessions 1" : "");
 }
 
 // What an engine refuses when it is opened, beside a plan that does not fit.
@@ -56,9 +63,10 @@ void run(const PlanCommand& command) {
   check_api(tarn_plan_memory(&options, &plan));
   const std::string why_not = tarn_error_text();
   if (command.json) {
-    print_plan_json(plan);
+    print_plan_json(plan, config.sessions_max);
   } else {
     std::fputs(format_plan(plan).c_str(), stdout);
+    print_sessions(config.sessions_max);
   }
   if (plan.fits == 0) throw Failure{kExitRefused, why_not};
 }
@@ -74,8 +82,11 @@ void add_plan(const Command& app) {
       "  tarn plan -m model.gguf -c 8192 --budget 6GiB     does it fit\n"
       "  tarn plan -m model.gguf -c 32768 --kv-type q8_0   17/32 of the bytes for KV\n"
       "  tarn plan -m model.gguf -c 131072 --budget 6GiB --store /var/tmp/tarn   the rest on "
-      "disk\n");
+      "disk\n"
+      "  tarn plan -m model.gguf -c 8192 --sessions 1      what tarn run takes\n");
   command->engine.add_to(sub, /*model_required=*/true);
+  sub.add_option("--sessions", command->engine.sessions_max,
+                 "sessions open at a time (engine.sessions_max; default 4)");
   sub.add_flag("--json", command->json, "one JSON object on standard output");
   sub.callback([command] { run(*command); });
 }

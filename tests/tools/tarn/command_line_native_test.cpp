@@ -45,6 +45,19 @@ const Case kCases[] = {
     {"a budget that is none", {"plan", "-m", "MODEL", "--budget", "6GB"}, 78, "KiB, MiB, GiB"},
     {"too small a budget", {"plan", "-m", "MODEL", "--budget", "1MiB"}, 78, "raise it to"},
     {"a plan", {"plan", "-m", "MODEL", "-c", "256"}, 0, "kv_groups"},
+    {"for how many sessions a plan is",
+     {"plan", "-m", "MODEL", "-c", "256"},
+     0,
+     "sessions       4 open at a time; tarn run opens one, and takes less: --sessions 1\n"},
+    {"a plan for one session",
+     {"plan", "-m", "MODEL", "-c", "256", "--sessions", "1"},
+     0,
+     "sessions       1 open at a time\n"},
+    {"a plan for no session", {"plan", "-m", "MODEL", "--sessions", "0"}, 78, "sessions_max"},
+    {"a plan's sessions as JSON",
+     {"plan", "-m", "MODEL", "-c", "256", "--sessions", "2", "--json"},
+     0,
+     "\"sessions_max\": 2"},
     {"a prompt longer than -c", {"run", "-m", "MODEL", "-c", "1", "-p", "a b c"}, 78, "raise -c"},
     {"until the end", {"run", "-m", "MODEL", "-c", "32", "-p", "a", "-n", "-1"}, 0, ""},
     {"more than there is room for",
@@ -204,6 +217,22 @@ TEST_CASE("every command line has its exit code and its sentence") {
   const bool unharmed = tools::read_file(files.model.path()) == model_bytes &&
                         tools::read_file(files.book.path()) == book_bytes;
   CHECK(unharmed);
+}
+
+TEST_CASE("a plan for one session is what a run takes") {
+  const Files files;
+  const auto number_after = [](const std::string& text, const std::string& key) {
+    const size_t at = text.find("\"" + key + "\": ");
+    REQUIRE(at != std::string::npos);
+    return std::stoull(text.substr(at + key.size() + 4));
+  };
+  std::vector<std::string> words = {"plan", "-m", files.model.path(), "-c", "256", "--json"};
+  const u64 several = number_after(test::run_tarn(words).out, "total_bytes");
+  words.insert(words.end(), {"--sessions", "1"});
+  const u64 one = number_after(test::run_tarn(words).out, "total_bytes");
+  words = {"run", "-m", files.model.path(), "-c", "256", "-p", "a", "-n", "1", "--json"};
+  CHECK(number_after(test::run_tarn(words).out, "plan_bytes") == one);
+  CHECK(one < several);
 }
 
 TEST_CASE("what a sample did not show depends on whether it had a disk") {
