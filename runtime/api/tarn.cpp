@@ -489,6 +489,7 @@ int32_t tarn_session_info_get(tarn_session* session, tarn_session_info* info_out
   out.generating = progress->state == SessionState::generating ? 1 : 0;
   out.n_tokens = progress->n_ids;
   out.n_computed = progress->n_slots;
+  out.prefill_left_ns = progress->prefill_left_ns;
   copy_out(out, info_out);
   return TARN_OK;
 }

@@ -311,8 +311,10 @@ TARN_API int32_t tarn_session_cancel(tarn_session* session);
 typedef struct tarn_session_info {
   uint32_t struct_size;
   int32_t generating;
-  uint64_t n_tokens;   /* fed and generated */
-  uint64_t n_computed; /* of them in the KV: progress of a prefill */
+  uint64_t n_tokens;        /* fed and generated */
+  uint64_t n_computed;      /* of them in the KV: progress of a prefill */
+  uint64_t prefill_left_ns; /* what the rest of a prefill will take, estimated from what of it was
+                               read; 0: nothing is being read, or its first step still goes on */
 } tarn_session_info;
 /* As of the last step or call: a step that takes seconds is not waited for, so that a host can show
  * progress and cancel from one thread. */

@@ -26,6 +26,10 @@ Unexpected is_closing() {
   return fail({.status = Status::cancelled, .hint = "the engine is being closed"});
 }
 
+bool is_busy(SessionState state) {
+  return state == SessionState::computing || state == SessionState::generating;
+}
+
 // A timeout in milliseconds, negative for none, cut into looks at whether the engine still lives.
 class Deadline {
  public:
@@ -149,12 +153,21 @@ bool EngineThread::take_and_run_command(Lock& lock) {
 }
 
 void EngineThread::note_progress() {
+  const u64 now_ns = SystemClock().now_ns();
   for (SessionIdx idx = 0; idx < engine_->sessions_max(); ++idx) {
     const Session& session = engine_->session_state(idx);
+    const u32 n_slots = session.sequence.n_slots();
     progress_[idx] = {.state = session.state,
                       .n_ids = session.n_ids,
-                      .n_slots = session.sequence.n_slots(),
+                      .n_slots = n_slots,
                       .given_up = session.given_up};
+    // The last token waits for what comes next.
+    if (is_busy(session.state) && n_slots + 1 < session.n_ids) {
+      const f64 left_s = readings_[idx].left_s(now_ns, n_slots, session.n_ids);
+      progress_[idx].prefill_left_ns = static_cast<u64>(left_s * 1e9);
+    } else {
+      readings_[idx].end();
+    }
   }
 }
 

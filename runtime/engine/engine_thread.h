@@ -21,6 +21,7 @@
 #include "platform/cpu/os_thread.h"
 #include "platform/cpu/sync.h"
 #include "runtime/engine/engine.h"
+#include "runtime/plan/reading_time.h"
 
 namespace tarn::engine {
 
@@ -85,6 +86,7 @@ class EngineThread {
     u32 n_ids = 0;
     u32 n_slots = 0;
     GivenUp given_up{};
+    u64 prefill_left_ns = 0;  // an estimate; 0: nothing is read, or nothing known yet
   };
   Result<Progress> progress(SessionIdx idx);
   // Waits until the session computes nothing. would_block when it still does after timeout_ms, and
@@ -132,6 +134,7 @@ class EngineThread {
   bool ended_ = false;  // the loop has left
   u32 n_visitors_ = 0;
   std::array<Progress, kSessionsMax> progress_{};
+  std::array<plan::ReadingClock, kSessionsMax> readings_{};
   OsThread thread_{};
 };
 

@@ -54,7 +54,7 @@ void read_events(tarn_session* session, const GenerateHow& how, GenerationResult
     }
     const int32_t status = tarn_session_poll(session, kLookMs, &event);
     if (status == TARN_WOULD_BLOCK) {
-      if (how.stream && result.tokens.empty()) progress.show();
+      if (result.tokens.empty()) progress.show();
       continue;
     }
     check_api(status);
@@ -74,27 +74,13 @@ PrefillProgress::PrefillProgress(tarn_session* session)
   shown_s_ = start_s_;
 }
 
-// By the time until now and until half as many tokens, or about that, were read.
-f64 PrefillProgress::left_s(const tarn_session_info& info, f64 spent_s) {
-  constexpr f64 kFirstTokens = 1024;
-  const f64 begin = static_cast<f64>(n_computed_at_start_);
-  const f64 n = static_cast<f64>(info.n_computed), n_all = static_cast<f64>(info.n_tokens);
-  const f64 n_next = points_.empty() ? kFirstTokens : 2 * (points_.back().n_tokens - begin);
-  if (n - begin >= n_next) points_.push_back({n, spent_s});
-  const auto half = std::find_if(points_.rbegin(), points_.rend(), [&](const ReadingPoint& point) {
-    return 2 * (point.n_tokens - begin) <= n - begin;
-  });
-  if (half == points_.rend()) return spent_s * (n_all - n) / (n - begin);
-  return reading_time(begin, *half, {n, spent_s}).seconds(n, n_all);
-}
-
 void PrefillProgress::show() {
   constexpr f64 kFirstS = 0.5, kLineS = 10;
   const f64 at_s = now_s();
   const tarn_session_info info = info_of(session_);
   const u64 n_done = info.n_computed - std::min(info.n_computed, n_computed_at_start_);
-  if (n_done == 0 || info.n_computed + 1 >= info.n_tokens) return;
-  const f64 left_s = this->left_s(info, at_s - start_s_);
+  if (n_done == 0 || info.prefill_left_ns == 0) return;
+  const f64 left_s = static_cast<f64>(info.prefill_left_ns) * 1e-9;
   const bool tells = !is_told_ && n_done >= kTimeToldTokens;
   is_told_ = is_told_ || tells;
   const bool is_due = on_terminal_ ? at_s - start_s_ >= kFirstS

@@ -9,7 +9,6 @@
 
 #include "platform/base/types.h"
 #include "runtime/api/tarn.h"
-#include "tools/tarn/reading_time.h"
 
 namespace tarn::tools {
 
@@ -58,12 +57,9 @@ class PrefillProgress {
   void clear();
 
  private:
-  f64 left_s(const tarn_session_info& info, f64 spent_s);
-
   tarn_session* session_;
   f64 start_s_ = 0, shown_s_ = 0;
   u64 n_computed_at_start_ = 0;
-  std::vector<ReadingPoint> points_;  // each at twice the tokens of the one before
   bool on_terminal_ = false, is_shown_ = false, is_told_ = false;
 };
 
@@ -71,7 +67,7 @@ class PrefillProgress {
 bool wait_computed(const ApiSession& session, bool (*stop)());
 
 struct GenerateHow {
-  bool stream = false;       // text is printed as it comes, and the prefill's progress shown
+  bool stream = false;       // text is printed as it comes
   bool (*stop)() = nullptr;  // looked at while there is nothing to read: true ends it as it is
 };
 // Feeds `prompt`, unless it is empty, and generates. Throws Failure.

@@ -127,6 +127,11 @@ TEST_CASE("a callback cancels, a poll times out, old structs are understood") {
   REQUIRE(tarn_session_info_get(session, &info) == TARN_OK);
   CHECK(info.n_computed == 12345);
   CHECK(info.n_tokens > 0);
+  info.struct_size = offsetof(tarn_session_info, prefill_left_ns);
+  info.prefill_left_ns = 12345;
+  REQUIRE(tarn_session_info_get(session, &info) == TARN_OK);
+  CHECK(info.n_computed > 0);
+  CHECK(info.prefill_left_ns == 12345);
   info.struct_size = 0;
   CHECK(tarn_session_info_get(session, &info) == TARN_INVALID_REQUEST);
 

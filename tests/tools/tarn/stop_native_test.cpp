@@ -9,7 +9,9 @@
 #include <vector>
 
 #include "tests/support/temp_dir.h"
+#include "tests/support/temp_file.h"
 #include "tests/tools/tarn/command_line.h"
+#include "tools/support/input.h"
 
 namespace tarn {
 namespace {
@@ -32,6 +34,22 @@ TEST_CASE("a long run says what it takes, and how far it is") {
   const size_t plan = stopped.err.find("plan: ");
   CHECK(has(stopped.err.substr(0, stopped.err.find('\n')), " of memory, budget "));
   CHECK(plan < stopped.err.find("loading"));
+}
+
+TEST_CASE("an answer as JSON is waited for with progress, too, and nothing of it is in the JSON") {
+  const test::TempFile ids("long_prompt.ids");
+  std::string text;
+  for (u32 i = 0; i < 60'000; ++i) text += "5 ";
+  tools::write_file(ids.path(), text.data(), text.size());
+  const test::Stopped stopped = test::stop_tarn(
+      {"run", "--sample", "recall", "--prompt-ids", ids.path(), "-c", "65536", "--json"},
+      "tokens, ", SIGINT);
+  CAPTURE(stopped.err);
+  CAPTURE(stopped.out);
+  REQUIRE(stopped.said);
+  CHECK(has(stopped.err, " of 60000 tokens, "));
+  CHECK(has(stopped.err, " s left"));
+  CHECK(stopped.out.empty());
 }
 
 TEST_CASE("with -v all of the plan is said before anything is loaded") {
