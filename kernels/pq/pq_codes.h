@@ -37,6 +37,11 @@ constexpr u64 pq_row_bytes(PqCodeFormat format, u64 n_tokens) {
 constexpr u32 pq_bits_max(PqCodeFormat format) {
   return format == PqCodeFormat::bytes ? 8 : format == PqCodeFormat::packed4 ? 4 : 6;
 }
+constexpr PqCodeFormat pq_least_format(u32 code_bits) {
+  return code_bits <= pq_bits_max(PqCodeFormat::packed4)   ? PqCodeFormat::packed4
+         : code_bits <= pq_bits_max(PqCodeFormat::packed6) ? PqCodeFormat::packed6
+                                                           : PqCodeFormat::bytes;
+}
 
 // One token's code; other codes of the row stay as they are.
 void pq_code_put(PqCodeFormat format, u8* row, u64 token, u8 code);

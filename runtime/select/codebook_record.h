@@ -4,8 +4,8 @@
 // codes of the rows that were clustered, and where in an extent (kv/extents.h) each pair's tokens
 // begin. It is the payload of a record of kind codebook.
 //
-// Format version 1, little-endian: CodebookHead (48 bytes), PqIndex::write_codebook()'s bytes, then
-// of each order the places of the pairs' first tokens, [n_pairs] u32.
+// Format version 2, little-endian: CodebookHead (48 bytes), PqIndex::write_codebook()'s bytes, then
+// of each order the places of the pairs' first tokens, [n_pairs] u32. (Version 1: a byte a code.)
 //
 //   errors   bytes are checked, never believed: what does not hold is absent, and made again
 #pragma once
@@ -17,7 +17,7 @@
 
 namespace tarn::select {
 
-inline constexpr u32 kCodebookVersion = 1;
+inline constexpr u32 kCodebookVersion = 2;
 
 struct CodebookHead {
   u32 version = kCodebookVersion;

@@ -20,6 +20,10 @@ u64 n_pairs(const PqShape& shape) {
   return shape.has_pairs() ? u64{shape.n_padded()} * shape.n_padded() : 0;
 }
 
+kernels::PqCodeFormat kept_format(const PqShape& shape) {
+  return kernels::pq_least_format(shape.code_bits);
+}
+
 // n distinct numbers below n_rows (Floyd 1987, in Bentley, CACM 30(9)).
 void draw_rows(u64 n_rows, u32 n, u32* out) {
   for (u32 i = 0; i < n; ++i) {
@@ -228,10 +232,11 @@ void PqIndex::end_codebook() {
   n_training_ = 0;
 }
 
-// Centroids, their half norms, and a byte for each code, sub-space by sub-space.
+// Centroids, their half norms, and codes in the least format, sub-space by sub-space: whatever they
+// lie in here, so that what was kept with packed codes is read with bytes, too.
 u64 PqIndex::codebook_bytes(const PqShape& shape, u32 n_rows) {
   return (codebook_elems(shape) + half_norm_elems(shape)) * sizeof(f32) +
-         u64{shape.n_subspaces} * n_rows;
+         shape.n_subspaces * kernels::pq_row_bytes(kept_format(shape), n_rows);
 }
 
 void PqIndex::write_codebook(std::span<std::byte> out) const {
@@ -241,9 +246,12 @@ void PqIndex::write_codebook(std::span<std::byte> out) const {
   const u64 norms_bytes = half_norm_elems(shape_) * sizeof(f32);
   std::memcpy(at, centroids_, centroids_bytes);
   std::memcpy(at += centroids_bytes, half_norms_, norms_bytes);
-  at += norms_bytes;
-  for (u32 m = 0; m < shape_.n_subspaces; ++m) {
-    for (u32 i = 0; i < n_clustered_; ++i) *at++ = std::byte{code(m, i)};
+  const kernels::PqCodeFormat format = kept_format(shape_);
+  const u64 row_bytes = kernels::pq_row_bytes(format, n_clustered_);
+  auto* kept = reinterpret_cast<u8*>(at + norms_bytes);
+  std::fill_n(kept, shape_.n_subspaces * row_bytes, u8{0});
+  for (u32 m = 0; m < shape_.n_subspaces; ++m, kept += row_bytes) {
+    for (u32 i = 0; i < n_clustered_; ++i) kernels::pq_code_put(format, kept, i, code(m, i));
   }
 }
 
@@ -252,13 +260,23 @@ bool PqIndex::read_codebook(u32 n_rows, std::span<const std::byte> bytes) {
   if (n_rows > shape_.capacity_tokens) return false;
   const u64 centroids_bytes = codebook_elems(shape_) * sizeof(f32);
   const u64 norms_bytes = half_norm_elems(shape_) * sizeof(f32);
-  const auto* codes = reinterpret_cast<const u8*>(bytes.data() + centroids_bytes + norms_bytes);
-  const auto is_none = [&](u8 code) { return code >= shape_.n_centroids(); };
-  if (std::any_of(codes, codes + u64{shape_.n_subspaces} * n_rows, is_none)) return false;
+  const auto* kept = reinterpret_cast<const u8*>(bytes.data() + centroids_bytes + norms_bytes);
+  const kernels::PqCodeFormat format = kept_format(shape_);
+  const u64 row_bytes = kernels::pq_row_bytes(format, n_rows);
+  for (u32 m = 0; m < shape_.n_subspaces; ++m) {
+    for (u32 i = 0; i < n_rows; ++i) {
+      const u8 code = kernels::pq_code_get(format, kept + m * row_bytes, i);
+      if (code >= shape_.n_centroids()) return false;
+    }
+  }
   begin_codebook(n_rows);
   std::memcpy(centroids_, bytes.data(), centroids_bytes);
   std::memcpy(half_norms_, bytes.data() + centroids_bytes, norms_bytes);
-  for (u32 m = 0; m < shape_.n_subspaces; ++m, codes += n_rows) put_codes(m, 0, codes, n_rows);
+  for (u32 m = 0; m < shape_.n_subspaces; ++m, kept += row_bytes) {
+    for (u32 i = 0; i < n_rows; ++i) {
+      kernels::pq_code_put(shape_.format, row(m), i, kernels::pq_code_get(format, kept, i));
+    }
+  }
   end_codebook();
   return true;
 }

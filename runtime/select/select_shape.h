@@ -32,13 +32,12 @@ inline BudgetRule budget_rule(const SelectConfig& config) {
 
 // Of the index of one KV head; head_dim must be a multiple of n_subspaces.
 inline PqShape pq_shape(const SelectConfig& config, u32 head_dim, u32 capacity_tokens) {
-  const auto packed = config.code_bits <= kernels::pq_bits_max(kernels::PqCodeFormat::packed4)
-                          ? kernels::PqCodeFormat::packed4
-                          : kernels::PqCodeFormat::packed6;
   return {.head_dim = head_dim,
           .n_subspaces = config.n_subspaces,
           .code_bits = config.code_bits,
-          .format = config.code_format == CodeFormat::bytes ? kernels::PqCodeFormat::bytes : packed,
+          .format = config.code_format == CodeFormat::bytes
+                        ? kernels::PqCodeFormat::bytes
+                        : kernels::pq_least_format(config.code_bits),
           .parts = config.parts,
           .capacity_tokens = capacity_tokens,
           .codebooks_max = config.codebooks,

@@ -1,8 +1,8 @@
 // Goal    a codebook's record holds what it was written from, and bytes that are no such record are
 //         refused, with the index as it was.
-// Method  an index over clustered keys in both formats, written and read into another one; each
-//         field of the head, a code and a place changed; shorter and longer bytes; flipped bits at
-//         random, which must never give a code or a place outside.
+// Method  an index over clustered keys in both formats, written and read into another one of the
+//         same and of the other; each field of the head, a code and a place changed; shorter and
+//         longer bytes; flipped bits at random, which must never give a code or a place outside.
 #include <doctest/doctest.h>
 
 #include <cstring>
@@ -14,12 +14,12 @@
 namespace tarn::select {
 namespace {
 
-constexpr u32 kDims = 32, kRows = 700, kFirstSlot = 20, kSide = 16;
+constexpr u32 kDims = 32, kRows = 700, kFirstSlot = 20, kSide = 32;
 
 PqShape shape_of(kernels::PqCodeFormat format) {
   return {.head_dim = kDims,
           .n_subspaces = 2,
-          .code_bits = 4,
+          .code_bits = 5,
           .format = format,
           .parts = KeyParts::dealt,
           .capacity_tokens = 2 * kRows};
@@ -85,9 +85,12 @@ bool places_hold(std::span<const std::byte> bytes, const CodebookHead& head,
 }
 
 TEST_CASE("a codebook's record gives the index and the places that were written") {
-  for (const auto format : {kernels::PqCodeFormat::bytes, kernels::PqCodeFormat::packed4}) {
-    const Written written(format);
-    test::Index index(shape_of(format));
+  using kernels::PqCodeFormat;
+  const Written bytes(PqCodeFormat::bytes), packed(PqCodeFormat::packed6);
+  CHECK(bytes.bytes == packed.bytes);
+  for (const Written* from : {&bytes, &packed}) {
+    const Written& written = *from;
+    test::Index index(packed.index.shape);
     const auto head = read(written.bytes, index);
     REQUIRE(head.has_value());
     CHECK(*head == written.head);
@@ -95,7 +98,7 @@ TEST_CASE("a codebook's record gives the index and the places that were written"
     CHECK(index.pq.n_clustered() == kRows);
     CHECK(index.region.intact());
     const u64 n_bytes = PqIndex::region_bytes(index.shape);
-    CHECK(std::memcmp(index.pq.region(), written.index.pq.region(), n_bytes) == 0);
+    CHECK(std::memcmp(index.pq.region(), packed.index.pq.region(), n_bytes) == 0);
     std::vector<u64> ranges(head->n_pairs);
     std::vector<u32> firsts(head->n_pairs);
     for (u32 order = 0; order < 2; ++order) {
@@ -120,7 +123,8 @@ TEST_CASE("bytes that are no codebook of that many rows are refused") {
     u32 value;
   };
   const Case cases[] = {
-      {"version", offsetof(CodebookHead, version), 2},
+      {"the version before", offsetof(CodebookHead, version), 1},
+      {"a later version", offsetof(CodebookHead, version), 3},
       {"rows", offsetof(CodebookHead, n_rows), kRows - 1},
       {"pairs", offsetof(CodebookHead, n_pairs), 255},
       {"orders", offsetof(CodebookHead, n_orders), 3},
@@ -141,9 +145,13 @@ TEST_CASE("bytes that are no codebook of that many rows are refused") {
   std::vector<std::byte> longer = written.bytes;
   longer.push_back(std::byte{0});
   CHECK_FALSE(read(longer, index).has_value());
-  const u64 codes = sizeof(CodebookHead) + PqIndex::codebook_bytes(index.shape, kRows) - 2 * kRows;
-  CHECK_FALSE(read(with(codes + 2 * kRows - 1, u8{16}), index).has_value());
-  CHECK(read(with(codes + 2 * kRows - 1, u8{15}), index).has_value());
+  // The last row's code: its high bits, of which one centroid has the lower one.
+  const u64 codes_end = sizeof(CodebookHead) + PqIndex::codebook_bytes(index.shape, kRows);
+  const u32 token = (kRows - 1) % kernels::kPqBlockTokens, shift = token / 16 * 2;
+  const u64 high = codes_end - 16 + token % 16;
+  const u32 others = std::to_integer<u32>(written.bytes[high]) & ~(3u << shift);
+  CHECK_FALSE(read(with(high, static_cast<u8>(others | 2u << shift)), index).has_value());
+  CHECK(read(with(high, static_cast<u8>(others | 1u << shift)), index).has_value());
   const u64 places = codebook_record_bytes(index.shape, kRows, 1);
   const u32 pair = pair_of(written.index.pq, 100);
   const u32 first = written.firsts[written.head.n_pairs + pair];
@@ -160,6 +168,16 @@ TEST_CASE("bytes that are no codebook of that many rows are refused") {
   std::vector<std::byte> bytes(codebook_record_bytes(index.shape, kRows, 0));
   write_codebook_record(none, written.index.pq, {}, bytes);
   CHECK(read(bytes, index) == none);
+}
+
+TEST_CASE("codes take no more than their bits on the disk") {
+  constexpr u32 kBlocks = (kRows + 63) / 64;
+  PqShape shape = shape_of(kernels::PqCodeFormat::bytes);
+  const u64 of_none = PqIndex::codebook_bytes(shape, 0);
+  CHECK(PqIndex::codebook_bytes(shape, kRows) - of_none == u64{2} * kBlocks * 48);
+  shape.code_bits = 4;
+  const u64 of_none_small = PqIndex::codebook_bytes(shape, 0);
+  CHECK(PqIndex::codebook_bytes(shape, kRows) - of_none_small == u64{2} * kBlocks * 32);
 }
 
 TEST_CASE("no flipped bit of a codebook gives codes or places outside") {
