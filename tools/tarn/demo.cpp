@@ -1,9 +1,9 @@
-// tarn demo: what Tarn is for, shown with the recall model: a document whose KV is eight times
-// larger than all the memory that the engine may take. It is read once without a break, and once by
-// a process that is killed with -9 while it spills and started again; then an early line is asked
-// for, by full attention, by PQCache, and by a window of equal memory. Each part is a process of
-// its own. The two readings have a folder each: groups of KV are named by their tokens, and in one
-// folder the second would find all that it spills, and write nothing.
+// tarn demo: what Tarn is for, shown with the recall model: a document whose KV is more than eight
+// times larger than all the memory that the engine may take. It is read once without a break, and
+// once by a process that is killed with -9 while it spills and started again; then an early line is
+// asked for, by full attention, by PQCache, and by a window of equal memory. Each part is a process
+// of its own. The two readings have a folder each: groups of KV are named by their tokens, and in
+// one folder the second would find all that it spills, and write nothing.
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -179,7 +179,7 @@ class Demo {
     config.embedding = EmbeddingChoice::disk;
     config.text_bytes_max = kTextBytesMin;
     config.huge_pages = false;
-    config.budget_bytes = whole_kv_bytes() / 8;
+    config.budget_bytes = budget_bytes();
     if (folder.empty()) return config;
     if (folder.size() >= config.store.path.size()) throw Failure{kExitUsage, "--store: too long"};
     std::copy(folder.begin(), folder.end(), config.store.path.begin());
@@ -204,6 +204,8 @@ class Demo {
   void make_folder(const std::string& name) const;
   // Two layers of one KV head of 128 elements, K and V, f16.
   u64 whole_kv_bytes() const { return u64{command_.n_tokens} * 2 * 2 * 128 * 2; }
+  // The whole MiB below an eighth of it.
+  u64 budget_bytes() const { return (whole_kv_bytes() / 8 - 1) / kMiB * kMiB; }
 
   void introduce();
   const Told& read_whole();
@@ -270,8 +272,9 @@ void Demo::introduce() {
               sample_.document_ids.size(), command_.n_tokens,
               format_bytes(whole_kv_bytes()).c_str());
   std::printf(
-      "memory    %s for weights, KV and all else that the engine plans, an eighth of that\n",
-      format_bytes(whole_kv_bytes() / 8).c_str());
+      "memory    %s for weights, KV and all else that the engine plans, less than an eighth of "
+      "that\n",
+      format_bytes(budget_bytes()).c_str());
   std::printf("disk      %s\n", command_.folder.c_str());
   std::printf("time      about %.0f s, from reading %u tokens: the document is read twice\n\n",
               estimate_s, kTrialTokens);
@@ -341,6 +344,7 @@ void Demo::compare_answers() {
     asked.n_answer = static_cast<u32>(question.expected_ids.size());
     SelectConfig& select = asked.config.select;
     asked.config.batch_rows_max = 16;  // the question's: memory for searching instead
+    asked.config.kv_memory_bytes = whole_kv_bytes() / 128;
     asked.config.n_threads = 1;
     select.method = way.method;
     select.n_subspaces = 4;
@@ -400,7 +404,7 @@ void run(DemoCommand& command) {
 void add_demo(const Command& app) {
   auto command = std::make_shared<DemoCommand>();
   const Command sub = app.add_subcommand(
-      "demo", "a document eight times larger than memory: read, killed, restarted, asked");
+      "demo", "a document over eight times larger than memory: read, killed, restarted, asked");
   sub.footer(
       "\nExamples:\n"
       "  tarn demo                      131,072 tokens; some minutes, 600 MB of the disk\n"

@@ -1,19 +1,32 @@
 // Goal    the demonstration shows what it says: a process that is killed after it has written KV
 //         goes on with the same tokens, an early line is found by full attention and by PQCache and
-//         not by a window of equal memory, inside of the limit; nothing stays on the disk.
+//         not by a window of equal memory, in less than an eighth of what KV takes; nothing stays
+//         on the disk.
 // Method  the program as a shell starts it, with a short document under the long one's limits.
 #include <doctest/doctest.h>
 
 #include <filesystem>
 #include <regex>
 #include <string>
+#include <vector>
 
+#include "platform/base/types.h"
 #include "tests/support/slow_build.h"
 #include "tests/support/temp_dir.h"
 #include "tests/tools/tarn/command_line.h"
 
 namespace tarn {
 namespace {
+
+// The figures, in MiB, that stand in front of `text`.
+std::vector<f64> mib_before(const std::string& out, const std::string& text) {
+  std::vector<f64> figures;
+  const std::regex pattern("([0-9.]+) MiB" + text);
+  for (std::sregex_iterator at(out.begin(), out.end(), pattern), end; at != end; ++at) {
+    figures.push_back(std::stod((*at)[1]));
+  }
+  return figures;
+}
 
 TEST_CASE("a document larger than memory: read, killed, restarted, asked" *
           doctest::skip(test::kSlowBuild)) {
@@ -25,7 +38,15 @@ TEST_CASE("a document larger than memory: read, killed, restarted, asked" *
   CAPTURE(ended.out);
   REQUIRE(ended.exit_code == 0);
   const auto has = [&](const char* text) { return ended.out.find(text) != std::string::npos; };
-  CHECK(has("16.00 MiB for weights, KV"));
+  const std::vector<f64> whole_mib = mib_before(ended.out, "\nmemory ");
+  const std::vector<f64> budget_mib = mib_before(ended.out, " for weights, KV");
+  const std::vector<f64> planned_mib = mib_before(ended.out, " of memory");
+  REQUIRE(whole_mib.size() == 1);
+  REQUIRE(budget_mib.size() == 1);
+  REQUIRE(planned_mib.size() == 4);  // the reading, and three ways to answer
+  CHECK(whole_mib[0] == 128);
+  CHECK(budget_mib[0] < whole_mib[0] / 8);
+  for (const f64 planned : planned_mib) CHECK(planned <= budget_mib[0]);
   CHECK(has("the 32 tokens behind the question identical: yes"));
   const auto line_of = [&](const std::string& name) {
     const size_t begin = ended.out.find("\n" + name);
