@@ -1,10 +1,11 @@
 // Goal    KV that is filled in stands where a prefill would have put it: the same bits for the same
 //         rows, the same bytes written, groups in the same states, hits at the same rate, of
-//         groups and of a cache of slots; and what fills it has the covariance and the locality of
-//         what was recorded.
+//         groups and of a cache of slots; what fills it has the covariance and the locality of what
+//         was recorded; and the engine finds of a step's slots the share that --overlap plants.
 // Method  a prefill's own K and V, watched, filled into a second session, the next logits compared
 //         as bytes; 4,096 tokens over a simulated disk with memory for an eighth of them, prefilled
-//         and filled; moments of rows that were made with a covariance.
+//         and filled; moments of rows that were made with a covariance; 200 tokens decoded with
+//         planted queries and a cache of just the slots of one step.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -112,8 +113,17 @@ Outcome outcome_of(const SmallModel& model, bool is_filled) {
   return out;
 }
 
+constexpr u32 kChosen = 256;
+
+// How the tokens come to be there, and what a step looks for among them.
+struct Context {
+  bool is_filled = false;
+  f64 overlap = 0;  // 0: whatever the model looks for
+  u32 cache_tokens = 2 * kChosen;
+};
+
 // Of the slots that selection wants, the share that it finds in its cache.
-f64 cache_rate_of(const SmallModel& model, bool is_filled) {
+f64 cache_rate_of(const std::string& model_path, const Context& context) {
   constexpr u32 kTokens = 4096, kLayers = 2, kDecoded = 200;
   test::SimDisk disk(1);
   VirtualClock clock;
@@ -125,24 +135,31 @@ f64 cache_rate_of(const SmallModel& model, bool is_filled) {
   config.sessions_max = 1;
   config.select.method = SelectMethod::pq;
   config.select.n_local = 64;
-  config.select.k = 256;
-  config.select.cache_tokens = 512;
+  config.select.k = kChosen;
+  config.select.cache_tokens = context.cache_tokens;
   config.kv_memory_bytes = kLayers * kTokens / kPage / 2 * 8192;
   config.store.quota_bytes = kGiB;
   test::set_text(config.store.path, "store");
-  OpenEngine opened(model.path(), config, &clock, &io);
+  OpenEngine opened(model_path, config, &clock, &io);
   engine::Engine& engine = opened.engine;
   KvModel kv_model(KvModelKind::synthetic, 3);
-  if (is_filled) kv_model.record(engine, 256);  // as tarn-bench does
+  if (context.is_filled) kv_model.record(engine, 256);  // as tarn-bench does
+  if (context.overlap > 0) {
+    kv_model.plant({.overlap = context.overlap, .tail = 1, .chosen_share = f64{kChosen} / kTokens},
+                   engine);
+  }
   const std::vector<u32> ids = test::random_ids(5, kTokens + 1);
   const engine::SessionIdx session = *engine.create_session();
-  REQUIRE((is_filled ? engine.fill_kv(session, ids, kv_model.source()) : engine.feed(session, ids))
+  REQUIRE((context.is_filled ? engine.fill_kv(session, ids, kv_model.source())
+                             : engine.feed(session, ids))
               .has_value());
   opened.run();
+  engine.watch_kv(kv_model.planter());
   const u64 n_far = engine.counters().disk.n_far_slots;
   const u64 n_cached = engine.counters().disk.n_cached_slots;
   REQUIRE(engine.generate(session, {.max_tokens = kDecoded, .ignore_end = true}).has_value());
   test::read_all(engine, session);
+  engine.watch_kv({});
   const f64 wanted = static_cast<f64>(engine.counters().disk.n_far_slots - n_far);
   CHECK(wanted > 10'000);
   return static_cast<f64>(engine.counters().disk.n_cached_slots - n_cached) / wanted;
@@ -150,11 +167,35 @@ f64 cache_rate_of(const SmallModel& model, bool is_filled) {
 
 TEST_CASE("selection finds as much of filled KV in its cache as of computed KV") {
   const SmallModel model("llama", "q8_0");
-  const f64 computed = cache_rate_of(model, false), filled = cache_rate_of(model, true);
+  const f64 computed = cache_rate_of(model.path(), {});
+  const f64 filled = cache_rate_of(model.path(), {.is_filled = true});
   MESSAGE("slots found in the cache: " << computed << " of computed KV, " << filled
                                        << " of filled KV");
   CHECK(computed > 0.1);
   CHECK(std::abs(filled / computed - 1) < 0.1);
+}
+
+// Of such a head RoPE hardly turns 16 dims within 4,352 tokens, as of an 8B's: room to plant in.
+class SlowlyTurned {
+ public:
+  SlowlyTurned() {
+    const synth::SynthShape shape{.name = "slowly turned", .n_vocab = 1024, .rope_base = 500000};
+    synth::synth_write(shape, *synth::parse_quant("q8_0"), 1, file_.path(), 1);
+  }
+  const std::string& path() const { return file_.path(); }
+
+ private:
+  test::TempFile file_{"slowly_turned.gguf"};
+};
+
+TEST_CASE("a cache of one step's slots finds of the next the overlap that was planted") {
+  const SlowlyTurned model;
+  for (const f64 overlap : {0.3, 0.6, 0.9}) {
+    const f64 rate = cache_rate_of(
+        model.path(), {.is_filled = true, .overlap = overlap, .cache_tokens = kChosen});
+    MESSAGE("slots found in the cache: " << rate << " at overlap " << overlap);
+    CHECK(std::abs(rate - overlap) < 0.06);
+  }
 }
 
 TEST_CASE("4,096 tokens filled in lie where a prefill leaves them") {
