@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <functional>
+#include <map>
+#include <string>
+#include <utility>
 
 #include "tests/sim/store_world.h"
 
@@ -273,28 +276,36 @@ u64 try_failing_calls(u64 stride, u64 n_latency_seeds) {
     faults.push_back({.fault = fault});
   }
   u64 n_runs = 0, n_tried = 0;
+  std::map<std::pair<SimFault, u64>, u64> n_met;  // by how many calls are to fail
   for (u64 latency_seed = 1; latency_seed <= n_latency_seeds; ++latency_seed) {
     const u64 n_calls = run(nullptr, latency_seed).n_calls;
-    for (u64 call = 0; call + 4 < n_calls; ++call) {
+    for (u64 call = 0; call < n_calls; ++call) {
       for (SimScriptedFault fault : faults) {
         for (const u64 n : {u64{1}, ~u64{0}}) {
-          // Of one call alone these may find one that they cannot befall (a sync, a sector).
-          const bool may_miss =
-              fault.fault == SimFault::no_progress || fault.fault == SimFault::short_call;
-          if ((may_miss && n == 1) || n_tried++ % stride != 0) continue;
+          if (n_tried++ % stride != 0) continue;
           fault.first_call = call;
           fault.n_calls = n;
           CAPTURE(latency_seed);
           CAPTURE(call);
+          CAPTURE(n);
           CAPTURE(fault.error);
-          CAPTURE(sim_fault_name(fault.fault));
+          CAPTURE(std::string(sim_fault_name(fault.fault)));
           const u64 n_hits = run(&fault, latency_seed).n_hits;
-          if (n_hits == 0 && fault.fault == SimFault::short_call) continue;  // none was left
+          // These befall no sync, a short call no single sector, and nothing else may be left.
+          const bool may_miss =
+              fault.fault == SimFault::no_progress || fault.fault == SimFault::short_call;
+          if (n_hits == 0 && may_miss) continue;
           CHECK(n_hits > 0);
           ++n_runs;
+          ++n_met[{fault.fault, n}];
         }
       }
     }
+  }
+  for (const SimScriptedFault& fault : faults) {
+    CAPTURE(std::string(sim_fault_name(fault.fault)));
+    CHECK(n_met[{fault.fault, 1}] > 0);
+    CHECK(n_met[{fault.fault, ~u64{0}}] > 0);
   }
   return n_runs;
 }
