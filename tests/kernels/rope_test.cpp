@@ -1,12 +1,16 @@
 // Goal    frequencies, angles and rotation are what kernels/rope/rope.h says, for positions up to
-//         2^24.
+//         2^24; a turn by p and one by D are one by p + D, a turn back brings back what was there,
+//         and the product of two heads is of the distance between them alone.
 // Method  long double oracles for the tables (the product of a 24-bit position and an f64 frequency
 //         is off by at most 2^-40 there), an f64 oracle for the rotation; both pair orders, n_rot
 //         below head_dim, tails, strides with canaries; all tables bit-equal to the generic one.
+//         Turns in turn, under a bound of the tables' errors and the roundings (METHODS 14.1, A9).
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <limits>
 #include <numbers>
 #include <vector>
@@ -188,6 +192,85 @@ TEST_CASE("rope turns the right pairs, and with the same bits on every ISA") {
         const std::vector<f32> out = run(table, c, data, pairs);
         check_against_oracle(c, data, pairs, out);
         CHECK(std::memcmp(out.data(), generic.data(), out.size() * sizeof(f32)) == 0);
+      }
+    }
+  }
+}
+
+// A head turned to a position, or back from it: sin(-a) = -sin(a).
+struct Turning {
+  const CpuTable& table;
+  const std::vector<f64>& inv_freq;
+  u32 head_dim, n_rot;
+  RopePairs pairs;
+
+  std::vector<f32> turned(std::vector<f32> x, u32 position, f32 sign = 1) const {
+    std::vector<f32> cos(n_rot / 2), sin(n_rot / 2);
+    rope_table({&position, 1, n_rot, inv_freq.data(), cos.data(), sin.data()});
+    for (f32& value : sin) value *= sign;
+    table.rope({x.data(), head_dim, cos.data(), sin.data(), 1, 1, head_dim, n_rot, pairs});
+    return x;
+  }
+};
+
+f64 product(const std::vector<f32>& a, const std::vector<f32>& b) {
+  f64 sum = 0;
+  for (u64 i = 0; i < a.size(); ++i) sum += f64{a[i]} * f64{b[i]};
+  return sum;
+}
+
+// How far b is from a, as a multiple of a's length.
+f64 distance(const std::vector<f32>& a, std::vector<f32> b) {
+  for (u64 i = 0; i < a.size(); ++i) b[i] -= a[i];
+  return std::sqrt(product(b, b) / product(a, a));
+}
+
+// An element of a turned pair is off by 2^-24 of |a| + |b| by the tables and by twice that of
+// roundings, and |a| + |b| <= sqrt(2) of the pair's length; so the pair by 6 * 2^-24 of it. Three
+// turns are compared at most.
+constexpr f64 kTurnsBound = 18 * 0x1p-24;
+
+void check_turns(const Turning& turning, test::Random& random) {
+  constexpr u32 kFrom[] = {0, 1, 4095, 131071, (1u << 23) + 5};
+  constexpr u32 kBy[] = {1, 511, 4097, 777, (1u << 23) - 7};
+  std::vector<f32> q(turning.head_dim), k(turning.head_dim);
+  for (f32& x : q) x = random.normal();
+  for (f32& x : k) x = random.normal();
+  const f64 lengths = std::sqrt(product(q, q) * product(k, k));
+  for (u32 i = 0; i < std::size(kFrom); ++i) {
+    const u32 p = kFrom[i], d = kBy[i];
+    CAPTURE(p);
+    const std::vector<f32> at_p = turning.turned(k, p), further = turning.turned(at_p, d);
+    CHECK(distance(turning.turned(k, p + d), further) < kTurnsBound);
+    CHECK(distance(at_p, turning.turned(further, d, -1)) < kTurnsBound);
+    CHECK(distance(k, turning.turned(at_p, p, -1)) < kTurnsBound);
+    const f64 apart_by_d = product(turning.turned(q, d), k);
+    const f64 both_shifted = product(turning.turned(q, p + d), at_p);
+    CHECK(std::abs(both_shifted - apart_by_d) < kTurnsBound * lengths);
+  }
+}
+
+TEST_CASE("turns add up, a turn back brings back, and a product is of the distance") {
+  test::Random random(test::seed_from_environment());
+  CAPTURE(random.seed());
+  constexpr u32 kDim = 128;
+  std::vector<f32> factors(kDim / 2, 8.0f);
+  std::fill_n(factors.begin(), 24, 1.0f);
+  struct Frequencies {
+    f64 scale;
+    const f32* factors;
+  };
+  for (const u32 n_rot : {kDim, kDim / 2, 2u}) {
+    for (const auto [scale, by] : {Frequencies{1, nullptr}, {0.25, nullptr}, {1, factors.data()}}) {
+      std::vector<f64> inv_freq(n_rot / 2);
+      rope_frequencies(500000.0, scale, n_rot, by, inv_freq.data());
+      for (const RopePairs pairs : {RopePairs::adjacent, RopePairs::halves}) {
+        CAPTURE(n_rot);
+        CAPTURE(scale);
+        CAPTURE(static_cast<int>(pairs));
+        for (const CpuTable& table : cpu_tables()) {
+          if (table.runs_here()) check_turns({table, inv_freq, kDim, n_rot, pairs}, random);
+        }
       }
     }
   }
