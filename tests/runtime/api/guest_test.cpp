@@ -69,21 +69,13 @@ TEST_CASE("a prefill that goes on says what it will still take, an ended one not
   const SmallModel model("llama", "f16");
   Host host(model.path(), "kv.context_tokens = 4096\nengine.batch_rows_max = 8\n");
   tarn_session* session = host.session();
-  const auto begin = std::chrono::steady_clock::now();
-  const auto passed_ns = [&] {
-    return static_cast<f64>((std::chrono::steady_clock::now() - begin).count());
-  };
   feed(session, 4000);
   tarn_session_info info = TARN_INIT(tarn_session_info);
-  do {
+  do {  // how well it knows is reading_time_test's matter
     REQUIRE(tarn_session_info_get(session, &info) == TARN_OK);
     if (info.n_computed == 0) CHECK(info.prefill_left_ns == 0);
-  } while (info.n_computed < 2000);
-  REQUIRE(info.n_computed < 3999);
-  // As much again as until now, and more for attention; the rest may be anywhere in a busy moment.
-  const f64 until_now_ns = passed_ns();
-  CHECK(static_cast<f64>(info.prefill_left_ns) > 0.1 * until_now_ns);
-  CHECK(static_cast<f64>(info.prefill_left_ns) < 10 * until_now_ns);
+  } while (info.prefill_left_ns == 0 && info.n_computed < 3999);
+  CHECK(info.prefill_left_ns > 0);
   REQUIRE(tarn_session_wait(session, -1) == TARN_OK);
   REQUIRE(tarn_session_info_get(session, &info) == TARN_OK);
   CHECK(info.prefill_left_ns == 0);
