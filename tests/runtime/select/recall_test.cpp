@@ -128,12 +128,7 @@ TEST_CASE("the default's iterations, and 3, find 0.95 of what converged codebook
 }
 
 // Each longer prompt gets codebooks of a sample. One draw scatters by 0.03 and more, so the floors
-// are lower than the 0.95 that is wanted. Means over 7 seeds, from the same first centroids:
-//   runs               default 0.99, 3 iterations 0.99; of 65,536 rows 1.00 and 1.00
-//   runs, after RoPE   default 0.96, 3 iterations 0.92; of 65,536 rows 0.94 and 0.92
-//   low rank           default 0.96, 3 iterations 0.92; of 65,536 rows 0.96 and 0.93
-// What is missed of 0.95 is iterations, and not the sample: 16 have 0.97 and 0.98 here and 0.952
-// and 0.978 of 65,536 rows; 256 rows a centroid instead of 128 have 0.96 and 0.96 by default.
+// are lower than the 0.95 that is wanted, which recall_slow_test.cpp shows of means over draws.
 TEST_CASE("of many rows codebooks of a sample find most of what those of all rows find" *
           doctest::skip(tarn::test::kSlowBuild)) {
   Random random(tarn::test::seed_from_environment());
