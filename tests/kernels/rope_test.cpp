@@ -261,12 +261,12 @@ TEST_CASE("turns add up, a turn back brings back, and a product is of the distan
     const f32* factors;
   };
   for (const u32 n_rot : {kDim, kDim / 2, 2u}) {
-    for (const auto [scale, by] : {Frequencies{1, nullptr}, {0.25, nullptr}, {1, factors.data()}}) {
+    for (const Frequencies& f : {Frequencies{1, nullptr}, {0.25, nullptr}, {1, factors.data()}}) {
       std::vector<f64> inv_freq(n_rot / 2);
-      rope_frequencies(500000.0, scale, n_rot, by, inv_freq.data());
+      rope_frequencies(500000.0, f.scale, n_rot, f.factors, inv_freq.data());
       for (const RopePairs pairs : {RopePairs::adjacent, RopePairs::halves}) {
         CAPTURE(n_rot);
-        CAPTURE(scale);
+        CAPTURE(f.scale);
         CAPTURE(static_cast<int>(pairs));
         for (const CpuTable& table : cpu_tables()) {
           if (table.runs_here()) check_turns({table, inv_freq, kDim, n_rot, pairs}, random);

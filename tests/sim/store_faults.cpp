@@ -342,6 +342,7 @@ Laid lay(const std::vector<TestRecord>& records, u32 n_frames) {
 
 std::vector<TestRecord> world_records(const std::vector<u64>& ids, u64 version) {
   std::vector<TestRecord> records;
+  records.reserve(ids.size());
   for (const u64 id : ids) records.push_back(world_record(id, id >= 100 ? version : 0));
   return records;
 }
