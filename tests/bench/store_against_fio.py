@@ -16,12 +16,14 @@ import statistics
 import subprocess
 import sys
 
-# Block size, queue depth.
-FIO_CASES = [("4k", 128), ("16k", 64), ("64k", 64), ("256k", 64), ("1M", 64), ("4M", 16)]
+# Block size, queue depth, jobs (processes, each with a part of the file).
+FIO_CASES = [("4k", 128, 1), ("16k", 64, 1), ("64k", 64, 1), ("256k", 64, 1), ("1M", 64, 1),
+             ("4M", 16, 1), ("256k", 32, 2), ("1M", 32, 2), ("4M", 16, 2)]
 
 
-def fio_mb_per_s(path, mib, direction, block, depth):
-    command = ["fio", "--name=x", f"--filename={path}", f"--size={mib}M", f"--bs={block}",
+def fio_mb_per_s(path, mib, direction, block, depth, jobs):
+    command = ["fio", "--name=x", f"--filename={path}", f"--size={mib // jobs}M", f"--bs={block}",
+               f"--numjobs={jobs}", f"--offset_increment={mib // jobs}M", "--group_reporting",
                f"--iodepth={depth}", f"--rw={direction}", "--direct=1", "--ioengine=io_uring",
                "--fixedbufs=1", "--registerfiles=1", "--output-format=json"]
     if direction == "write":
@@ -51,7 +53,7 @@ def main():
     store_path = os.path.join(args.dir, "store.dat")
     results = {}
     try:
-        fio_mb_per_s(fio_path, args.mib, "write", "1M", 16)
+        fio_mb_per_s(fio_path, args.mib, "write", "1M", 16, 1)
         store_mb_per_s(args.bench, store_path, args.mib, args.depth)
         def run_store():
             written, read = store_mb_per_s(args.bench, store_path, args.mib, args.depth)
@@ -61,9 +63,10 @@ def main():
         for _ in range(args.rounds):
             run_store()
             for direction in ("write", "randread"):
-                for block, depth in FIO_CASES:
-                    rate = fio_mb_per_s(fio_path, args.mib, direction, block, depth)
-                    results.setdefault((direction, f"fio {block} x {depth}"), []).append(rate)
+                for block, depth, jobs in FIO_CASES:
+                    rate = fio_mb_per_s(fio_path, args.mib, direction, block, depth, jobs)
+                    name = f"fio {block} x {depth}" + (f" x {jobs}" if jobs > 1 else "")
+                    results.setdefault((direction, name), []).append(rate)
             run_store()
     finally:
         for path in (fio_path, store_path):
