@@ -26,6 +26,8 @@ Unexpected is_closing() {
   return fail({.status = Status::cancelled, .hint = "the engine is being closed"});
 }
 
+constexpr f64 kLeftMaxS = 1e9;  // what it takes to be told as "for ever", in ns an u64
+
 bool is_busy(SessionState state) {
   return state == SessionState::computing || state == SessionState::generating;
 }
@@ -163,7 +165,7 @@ void EngineThread::note_progress() {
                       .given_up = session.given_up};
     // The last token waits for what comes next.
     if (is_busy(session.state) && n_slots + 1 < session.n_ids) {
-      const f64 left_s = readings_[idx].left_s(now_ns, n_slots, session.n_ids);
+      const f64 left_s = std::min(readings_[idx].left_s(now_ns, n_slots, session.n_ids), kLeftMaxS);
       progress_[idx].prefill_left_ns = static_cast<u64>(left_s * 1e9);
     } else {
       readings_[idx].end();

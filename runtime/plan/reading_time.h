@@ -48,7 +48,10 @@ class ReadingClock {
       n_begin_ = n_read;
     }
     n_last_ = n_read;
-    if (n_read == n_begin_) return 0;
+    if (n_read == n_begin_) {  // it waits for a step of others
+      begin_ns_ = now_ns;
+      return 0;
+    }
     const f64 begin = n_begin_, n = n_read;
     const f64 spent_s = static_cast<f64>(now_ns - begin_ns_) * 1e-9;
     const f64 n_next = late_.n_tokens == 0 ? kFirstTokens : 2 * (late_.n_tokens - begin);

@@ -329,6 +329,13 @@ constexpr const char* kHead =
 }  // namespace
 
 std::vector<LongSeries> measure_long(const LongOptions& options) {
+  tools::EngineOptions configured;
+  configured.config_paths = options.base.config_paths;
+  if (configured.config().store.path[0] != '\0') {
+    throw tools::Failure{tools::kExitUsage,
+                         "--long holds memory against a store and takes its folder from --store: "
+                         "give it a configuration without store.path"};
+  }
   std::vector<LongSeries> all;
   for (const Wanted& wanted : wanted_of(options)) all.push_back(measure(wanted));
   const bool has_any =

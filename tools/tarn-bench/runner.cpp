@@ -43,6 +43,15 @@ std::vector<std::optional<u32>> each_or_none(const std::string& values) {
   return each_or_none(values.empty() ? std::vector<u32>{} : parse_values(values));
 }
 
+// A configuration's selection as --select would name it.
+std::string select_text(const SelectConfig& select) {
+  const std::string method = kSelectMethodNames[static_cast<u64>(select.method)];
+  if (select.is_full() || select.preset == SelectPreset::none) return method;
+  const std::string preset = kSelectPresetNames[static_cast<u64>(select.preset)];
+  if (select.preset == SelectPreset::compare_pqcache) return preset + "/" + method;
+  return select.method == SelectMethod::pq ? preset : method;
+}
+
 // "llama 8.03B q4_k": the type that holds most of the bytes.
 std::string model_type(tools::ModelFile& file) {
   std::map<u32, u64> bytes_by_type;
@@ -180,7 +189,7 @@ void run_setup(const Options& options, const Setup& setup, std::vector<Case> cas
   base.io = engine.io_name();
   base.kv_type = kKvTypeNames[static_cast<u64>(config.kv_type)];
   base.has_store = engine.kv_stream().is_on();
-  base.select = setup.select.value_or(engine.select_name());
+  base.select = setup.select.value_or(select_text(config.select));
   base.is_verified = engine.select_verified();
   base.n_batch = parse_values(options.batches).front();
   base.n_ubatch = config.batch_rows_max;

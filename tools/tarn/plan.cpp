@@ -43,7 +43,7 @@ void print_plan_json(const tarn_plan& plan, u32 sessions_max) {
 // An engine of the same configuration has as many; a command that needs one opens no more.
 void print_sessions(u32 sessions_max) {
   std::printf("%-14s %u open at a time%s\n", "sessions", sessions_max,
-              sessions_max > 1 ? "; tarn run opens one, and takes less: --sessions 1" : "");
+              sessions_max > 1 ? "; tarn run opens one: --sessions 1 plans for that" : "");
 }
 
 // What an engine refuses when it is opened, beside a plan that does not fit.

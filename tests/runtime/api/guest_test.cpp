@@ -68,14 +68,20 @@ TEST_CASE("a cancel that comes too late changes nothing") {
 TEST_CASE("a prefill that goes on says what it will still take, an ended one nothing") {
   const SmallModel model("llama", "f16");
   Host host(model.path(), "kv.context_tokens = 4096\nengine.batch_rows_max = 8\n");
-  tarn_session* session = host.session();
-  feed(session, 4000);
+  tarn_session* session = nullptr;
   tarn_session_info info = TARN_INIT(tarn_session_info);
-  do {  // how well it knows is reading_time_test's matter
-    REQUIRE(tarn_session_info_get(session, &info) == TARN_OK);
-    if (info.n_computed == 0) CHECK(info.prefill_left_ns == 0);
-  } while (info.prefill_left_ns == 0 && info.n_computed < 3999);
-  CHECK(info.prefill_left_ns > 0);
+  bool is_told = false;  // a busy machine may let nobody look before all is read
+  for (u32 i = 0; i < 5 && !is_told; ++i) {
+    tarn_session_destroy(session);
+    session = host.session();
+    feed(session, 4000);
+    do {  // how well it knows is reading_time_test's matter
+      REQUIRE(tarn_session_info_get(session, &info) == TARN_OK);
+      if (info.n_computed == 0) CHECK(info.prefill_left_ns == 0);
+      is_told = info.prefill_left_ns > 0;
+    } while (!is_told && info.n_computed < 3999);
+  }
+  CHECK(is_told);
   REQUIRE(tarn_session_wait(session, -1) == TARN_OK);
   REQUIRE(tarn_session_info_get(session, &info) == TARN_OK);
   CHECK(info.prefill_left_ns == 0);

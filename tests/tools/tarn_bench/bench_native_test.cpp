@@ -94,6 +94,11 @@ TEST_CASE("a configuration's keys stand until an option says otherwise") {
   CHECK(std::string(over[0]["select"].GetString()) == "full");
   CHECK(over[0]["verified"].GetBool());
 
+  // A selection has the name that --select would give it: another budget, another name.
+  const rapidjson::Document compared = rows_with(
+      "[select]\npreset = \"compare-pqcache\"\nmethod = \"quest\"\ncontext_min = 1\n", {});
+  CHECK(std::string(compared[0]["select"].GetString()) == "compare-pqcache/quest");
+
   // The mark of a record that fits, as the engine works it out.
   Config config = *config_from_toml(keys + select + "verified = \"0\"\n", Config{});
   config.context_tokens = 512;

@@ -305,6 +305,19 @@ TEST_CASE("with a store there are its plots too, and the commands give their fig
   CHECK(n_rows == lines.size());
 }
 
+TEST_CASE(
+    "a configuration with a store of its own is refused: the series in memory would be over it") {
+  const test::SmallModel model("llama", "q8_0");
+  const test::TempFile page("long.html"), config("long.toml");
+  const test::TempDir store("long_configured");
+  const std::string toml = "[store]\npath = '" + store.path() + "'\nquota_bytes = \"64MiB\"\n";
+  tools::write_file(config.path(), toml.data(), toml.size());
+  const test::Ended ended = test::run_tarn(
+      {"-m", model.path(), "--long", page.path(), "--config", config.path(), "--fill-kv", "300"});
+  CHECK(ended.exit_code == 64);
+  CHECK(ended.err.find("give it a configuration without store.path") != std::string::npos);
+}
+
 TEST_CASE("words of a command line are quoted where a shell needs it") {
   CHECK(shell_quoted("/a/b-c_1,2.gguf") == "/a/b-c_1,2.gguf");
   CHECK(shell_quoted("a b") == "'a b'");
