@@ -45,7 +45,7 @@ std::vector<std::optional<u32>> each_or_none(const std::string& values) {
 
 // A configuration's selection as --select would name it.
 std::string select_text(const SelectConfig& select) {
-  const std::string method = kSelectMethodNames[static_cast<u64>(select.method)];
+  std::string method = kSelectMethodNames[static_cast<u64>(select.method)];
   if (select.is_full() || select.preset == SelectPreset::none) return method;
   const std::string preset = kSelectPresetNames[static_cast<u64>(select.preset)];
   if (select.preset == SelectPreset::compare_pqcache) return preset + "/" + method;
