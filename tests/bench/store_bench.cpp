@@ -79,8 +79,8 @@ struct Bench {
   }
   f64 read(u64 n, u64 first_id) {
     test::Random random(1);
-    std::vector<u64> order(
-        n);  // each once, as fio does: nothing on the way to the disk helps twice
+    // Each once, as fio does: nothing on the way to the disk helps twice.
+    std::vector<u64> order(n);
     for (u64 i = 0; i < n; ++i) {
       const u64 j = random.below(i + 1);
       order[i] = order[j];

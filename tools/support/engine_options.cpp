@@ -17,11 +17,6 @@
 namespace tarn::tools {
 namespace {
 
-template <class T>
-std::vector<std::string> names_of(const T& names) {
-  return {std::begin(names), std::end(names)};
-}
-
 // Sets a choice field by name; the command line's own check has made sure that the name is known.
 struct ByName {
   std::string key, name;
@@ -127,6 +122,10 @@ void say_plan(tarn_options options, bool whole) {
 }
 
 }  // namespace
+
+std::vector<std::string> names_of(std::span<const char* const> names) {
+  return {names.begin(), names.end()};
+}
 
 std::string is_not_empty(const std::string& value) {
   return value.empty() ? "the value is empty: is a variable not set?" : "";

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,9 @@ struct EngineOptions {
   // The effective configuration. Throws Failure.
   Config config() const;
 };
+
+// A choice's names, for is_member().
+std::vector<std::string> names_of(std::span<const char* const> names);
 
 // A check of options whose value may come from a variable that nobody set: what is wrong, or "".
 std::string is_not_empty(const std::string& value);

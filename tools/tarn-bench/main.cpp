@@ -1,7 +1,6 @@
 // tools/tarn-bench/main.cpp: llama-bench's flags and formats on Tarn's engine.
 #include <algorithm>
 #include <cstdio>
-#include <span>
 #include <stdexcept>
 
 #include "tools/support/engine_options.h"
@@ -15,10 +14,6 @@
 
 namespace tarn::bench {
 namespace {
-
-std::vector<std::string> names_of(std::span<const char* const> names) {
-  return {names.begin(), names.end()};
-}
 
 void print_rows(const std::string& format, const std::vector<Row>& rows, std::FILE* out) {
   std::string text;
@@ -142,7 +137,7 @@ int run_command_line(int argc, char** argv) {
   app.add_option("--ctk,--cache-type-k,--ctv,--cache-type-v", o.kv_types,
                  "number format of K and V (default f16)")
       .delimiter(',')
-      .is_member(names_of(kKvTypeNames));
+      .is_member(tools::names_of(kKvTypeNames));
   app.add_option(
          "--select", o.selects,
          "which K and V a generated token reads: methods or presets of tarn run's --select "
@@ -173,11 +168,12 @@ int run_command_line(int argc, char** argv) {
       .one_value_each();
   app.add_option("-t,--threads", o.threads, "worker threads (default: one per physical core)");
   app.add_option("--isa", o.isa, "instruction set of the kernels (default auto)")
-      .is_member(names_of(kIsaNames));
-  app.add_option("--io", o.io, "how files are read (default auto)").is_member(names_of(kIoNames));
+      .is_member(tools::names_of(kIsaNames));
+  app.add_option("--io", o.io, "how files are read (default auto)")
+      .is_member(tools::names_of(kIoNames));
   app.add_option("--budget", o.budget, "ceiling over all memory").capture_default_str();
   app.add_option("--device,--dev", o.device, "where the model runs (default auto)")
-      .is_member(names_of(kDeviceNames));
+      .is_member(tools::names_of(kDeviceNames));
   app.add_option("-r,--repetitions", o.repetitions, "runs of each case").capture_default_str();
   app.add_option("--delay", o.delay_s, "seconds between runs").capture_default_str();
   app.add_flag("--no-warmup", o.no_warmup, "measure the first run too");

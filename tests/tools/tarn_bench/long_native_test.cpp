@@ -280,7 +280,7 @@ TEST_CASE("with a store there are its plots too, and the commands give their fig
                                " --overlap 0.55", " --budget 256MiB", " -r 1 "}) {
       CHECK(text.find(option) != std::string::npos);
     }
-    if (n_rows % 10 != 0) {  // one of five is run again
+    if (n_rows % 6 != 0) {  // one of three is run again
       n_rows += 2;
       continue;
     }
