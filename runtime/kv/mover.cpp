@@ -398,16 +398,18 @@ void Mover::settle() {
 
 // ---- Waiting ------------------------------------------------------------------------------------
 
-// False when nothing that could change anything is under way: moves, or what keeps others' places
-// in the store that a move was to have.
+// Pumps once. False when asking again would change nothing: no move is under way, nothing keeps the
+// place in the store that a move was to have, and no spill found its record there. Such a spill
+// frees its frame within pump() and leaves nothing under way.
 bool Mover::go_on() {
   const auto is_under_way = [this] {
     return n_loading_ + n_storing_ > 0 || (crowded_out_ && args_.store->will_go_on());
   };
   const bool waits = is_under_way();
+  const u64 n_known = stats_.n_known;
   crowded_out_ = false;
   pump(waits ? kWaitNs : 0);
-  return waits || is_under_way();
+  return waits || is_under_way() || stats_.n_known > n_known;
 }
 
 Unexpected Mover::stuck() const {

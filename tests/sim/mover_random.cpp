@@ -28,6 +28,7 @@ constexpr u32 kLayers = 2;
 constexpr u32 kSequences = 3;
 constexpr u32 kSlotsMax = 40;
 constexpr u32 kSteps = 40;
+constexpr u32 kRowsMax = 28;                                                          // of a step
 constexpr GroupShape kShape{.n_kv_heads = 2, .page_tokens = 4, .vector_bytes = 400};  // two sectors
 constexpr u32 kSlotBytes = 16;  // that are looked at
 constexpr u64 kRecordBytes = 3 * kSectorBytes;
@@ -44,8 +45,9 @@ class MoverLife {
   MoverLife(u64 seed, MoverRunCounts& counts)
       : random_(seed), counts_(counts), disk_(seed), region_(kShape.group_bytes() * 64) {
     choose_character();
-    // Frames for tails, for what a step appends, for a window, and a few.
-    const u32 n_frames = static_cast<u32>(2 * kLayers * (kSequences + 2) + 4 + random_.below(12));
+    // What a plan asks for at the least (plan::tier_frames_least), and often no frame more.
+    const u32 n_least = kLayers * (2 * kSequences + kRowsMax / kShape.page_tokens) + 4;
+    const u32 n_frames = n_least + static_cast<u32>(random_.below(2) * random_.below(12));
     pool_tables_.resize(GroupPool::bookkeeping_bytes(kGroupsMax) / 8 + 1);
     frame_tables_.resize(Residency::bookkeeping_bytes(kGroupsMax, n_frames) / 8 + 1);
     mover_tables_.resize(Mover::bookkeeping_bytes(kShape, kSequences, kLayers) / 8 + 1);
@@ -185,11 +187,24 @@ class MoverLife {
     mover_.pump(random_.below(300'000));
   }
 
+  // As where a session is kept: the store has all sealed pages of what is said again.
+  void save(u32 i) {
+    for (u32 round = 0; round < 20; ++round) {
+      for (u32 page = 0; page < sequences_[i].n_slots() / kShape.page_tokens; ++page) {
+        for (u32 layer = 0; layer < kLayers; ++layer) {
+          (void)mover_.save(sequences_[i].group(layer, page).idx);
+        }
+      }
+      mover_.pump(1'000'000);
+    }
+  }
+
   // A sequence without its KV: what the engine does when a part of it was lost.
   void clear(u32 i) {
     if (has_names_ && !histories_[i].empty() && random_.below(2) == 0) {
       forgotten_ = histories_[i];
       says_again_ = random_.below(2) == 0;
+      if (random_.below(2) == 0) save(i);
     }
     sequences_[i].clear();
     histories_[i].clear();
@@ -223,10 +238,13 @@ class MoverLife {
   void step() {
     std::array<Visit, kSequences> visits;
     std::array<u32, kSequences> who{}, n_new{};
-    u32 n = 0;
-    for (u32 i = 0; i < kSequences; ++i) {
+    u32 n = 0, n_rows_left = kRowsMax;
+    constexpr std::array<u64, 4> kMost = {2, 2, 7, kRowsMax};  // decode, a short and a long slice
+    for (u32 i = 0; i < kSequences && n_rows_left > 0; ++i) {
       if (random_.below(3) == 0) continue;
-      const u32 n_slots = static_cast<u32>(1 + random_.below(random_.below(2) == 0 ? 2 : 7));
+      const u64 most = std::min<u64>(kMost[random_.below(kMost.size())], n_rows_left);
+      const u32 n_slots = static_cast<u32>(1 + random_.below(most));
+      n_rows_left -= n_slots;
       if (!sequences_[i].reserve(n_slots)) continue;
       const Result<void> writable = mover_.make_writable(sequences_[i], n_slots);
       if (!writable) {

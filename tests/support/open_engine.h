@@ -90,6 +90,24 @@ struct OpenEngine {
   engine::Engine engine;
 };
 
+// The least kv.memory_bytes that the plan of this configuration allows, as its refusal says it.
+inline u64 least_kv_memory_bytes(const std::string& path, Config config) {
+  config.kv_memory_bytes = 1;
+  SystemReserve reserve;
+  SystemClock clock;
+  engine::Engine engine;
+  const Result<void> opened = engine.open(
+      {.model_path = path.c_str(), .config = config, .reserve = &reserve, .clock = &clock});
+  REQUIRE_FALSE(opened.has_value());
+  for (const Figure& figure : opened.error().figures) {
+    if (figure.name != nullptr && std::string_view(figure.name) == "least_bytes") {
+      return figure.value;
+    }
+  }
+  FAIL("no least_bytes: ", opened.error().hint);
+  return 0;
+}
+
 inline std::vector<u32> random_ids(u64 seed, u32 n, u32 n_vocab = 1024) {
   Random random(seed);
   std::vector<u32> ids(n);

@@ -22,6 +22,7 @@ inline constexpr const char* kKeptFile = "store/sessions.tarn";
 struct KeptHow {
   KvTypeChoice kv_type = KvTypeChoice::f16;
   bool few_frames = false;
+  u64 kv_memory_bytes = 0;  // where few_frames is false
   u32 page_tokens = kKeptPage;
   u32 context_tokens = kKeptContext;
   u32 rows_max = 64;
@@ -61,7 +62,7 @@ inline Config kept_config(const KeptHow& how, bool keeps) {
   config.store.quota_bytes = how.quota_bytes;
   config.store.daily_write_bytes = how.daily_write_bytes;
   config.store.kept_tokens = how.kept_tokens;
-  if (how.few_frames) config.kv_memory_bytes = 28 * 8192;
+  config.kv_memory_bytes = how.few_frames ? 28 * 8192 : how.kv_memory_bytes;
   set_text(config.store.path, "store");
   return config;
 }
