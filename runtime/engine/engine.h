@@ -263,7 +263,7 @@ class Engine final : private StepWatch {
   Result<void> check_driver_bytes();
   void place_buffers(std::byte* step, const plan::StepShape& shape);
   void place_sampling(Bump& bump);
-  void place_cpu_backend(const OpenArgs& args);
+  void place_cpu_backend();
   Result<void> place_gpu_backend(const OpenArgs& args);
   GpuSelectArgs place_gpu_selection();
   GpuStreamArgs place_gpu_stream();
@@ -271,7 +271,7 @@ class Engine final : private StepWatch {
   enum class Registered : u8 { mirror, frames, gathered, count };
   Result<DeviceBytes> register_with_gpu(Registered which, std::span<std::byte> bytes);
   std::span<std::byte> region_or_registered(plan::RegionId id, Registered which);
-  void place_selector(const OpenArgs& args);
+  void place_selector();
   Result<void> place_sessions(const OpenArgs& args);
   Result<void> open_kv_stream(const OpenArgs& args, std::span<std::byte> tables);
   Result<void> place_text();
@@ -402,6 +402,7 @@ class Engine final : private StepWatch {
   KvStream kv_stream_{};
   CpuBackend cpu_backend_{};
   Selector selector_{};
+  kernels::KvType kv_type_ = kernels::KvType::f16;
   SelectConfig select_config_{};
   std::array<u64, 23> policy_words_{};  // what a kept session's choices depend on
   GpuMemory gpu_memory_{};
@@ -446,7 +447,6 @@ class Engine final : private StepWatch {
   EngineCounters counters_{};
 
   // Publication of kept sessions.
-  kernels::KvType kv_type_ = kernels::KvType::f16;
   u64 publish_ns_ = 0;  // 0: when they are parked
   Session* publishing_ = nullptr;
   u32 n_publishing_ = 0;            // slots

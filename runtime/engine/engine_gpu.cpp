@@ -117,7 +117,7 @@ Result<void> Engine::place_gpu_backend(const OpenArgs& args) {
                            .indexes = gpu_memory_.select_device(),
                            .window = take<std::byte>(mirror_, plan_.gpu_select.window_bytes)}));
   }
-  place_selector(args);
+  place_selector();
   const u32 step_rows = plan::gpu_step_rows(plan_.rows_max);
   const plan::StepShape shape = plan::step_shape(spec_, step_rows);
   std::byte* step = gpu_memory_.activations();
@@ -160,7 +160,7 @@ Result<void> Engine::place_gpu_backend(const OpenArgs& args) {
        .table = args.gpu_kernels,
        .clock = clock_,
        .spec = &spec_,
-       .kv_type = plan::kv_type(args.config),
+       .kv_type = kv_type_,
        .page_tokens = plan_.group_shape.page_tokens,
        .page_bytes = plan_.group_shape.page_bytes(),
        .rows_max = step_rows,

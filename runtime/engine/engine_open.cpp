@@ -204,6 +204,7 @@ Result<void> Engine::open(const OpenArgs& args) {
 
 Result<void> Engine::load(const OpenArgs& args) {
   select_config_ = args.config.select;
+  kv_type_ = plan::kv_type(args.config);
   if (device_ != nullptr) TARN_CHECK(device_->bind_thread());
   TARN_TRY(table_, kernels::cpu_table_select(args.config.isa.data()));
   ModelFile file;
@@ -248,8 +249,8 @@ Result<void> Engine::load(const OpenArgs& args) {
   if (on_gpu()) {
     TARN_CHECK(place_gpu_backend(args));
   } else {
-    place_selector(args);
-    place_cpu_backend(args);
+    place_selector();
+    place_cpu_backend();
   }
   TARN_CHECK(place_sessions(args));
   TARN_CHECK(place_text());
@@ -337,7 +338,7 @@ void Engine::place_sampling(Bump& bump) {
   saved_logits_ = take<TokenLogprob>(bump, kSavedLogitsMax);
 }
 
-void Engine::place_cpu_backend(const OpenArgs& args) {
+void Engine::place_cpu_backend() {
   const plan::StepShape shape = plan::step_shape(spec_, plan_.rows_max);
   std::byte* step = region(RegionId::activations).data();
   place_buffers(step, shape);
@@ -356,7 +357,7 @@ void Engine::place_cpu_backend(const OpenArgs& args) {
   cpu_backend_.init({.table = table_,
                      .workers = &workers_,
                      .spec = &spec_,
-                     .kv_type = plan::kv_type(args.config),
+                     .kv_type = kv_type_,
                      .page_tokens = plan_.group_shape.page_tokens,
                      .rows_max = plan_.rows_max,
                      .inv_freq = piece_at<f64>(step, shape.inv_freq),
@@ -377,13 +378,13 @@ void Engine::place_cpu_backend(const OpenArgs& args) {
                      .attn_state_stride_bytes = plan_.tiers.state_stride_bytes});
 }
 
-void Engine::place_selector(const OpenArgs& args) {
+void Engine::place_selector() {
   if (select_config_.is_full()) return;
   selector_.init({.config = &select_config_,
                   .plan = &plan_,
                   .spec = &spec_,
                   .table = table_,
-                  .kv_type = plan::kv_type(args.config),
+                  .kv_type = kv_type_,
                   .workers = &workers_,
                   .clock = clock_,
                   .kv_stream = plan_.tiers.is_on() ? &kv_stream_ : nullptr,
@@ -429,7 +430,6 @@ Result<void> Engine::place_sessions(const OpenArgs& args) {
 }
 
 Result<void> Engine::open_kv_stream(const OpenArgs& args, std::span<std::byte> tables) {
-  kv_type_ = plan::kv_type(args.config);
   publish_ns_ = u64{args.config.store.publish_ms} * 1'000'000;
   is_ending_.store(false);
   slice_ns_ = kSliceNs;

@@ -15,6 +15,7 @@
 #include "kernels/cpu_table.h"
 #include "tests/runtime/engine/answer_bits.h"
 #include "tests/support/slow_build.h"
+#include "tests/support/temp_dir.h"
 
 namespace tarn::engine {
 namespace {
@@ -351,6 +352,28 @@ TEST_CASE("the mark of settings has the costs in it where they decide, and only 
   CHECK((mark(said) == mark(fixed)));
   ++said.context_min;
   CHECK_FALSE((mark(said) == mark(fixed)));
+}
+
+TEST_CASE("the mark of settings tells types of KV apart, wherever the KV lies") {
+  const SmallModel model("llama", "f16");
+  const auto mark = [&](KvTypeChoice type, const std::string& folder) {
+    Config config = config_of(few(SelectMethod::pq));
+    config.kv_type = type;
+    config.select.verified = {"none"};  // a mark is wanted, so the weights are hashed
+    test::set_text(config.store.path, folder);
+    config.store.sessions = !folder.empty();
+    config.store.quota_bytes = kGiB;
+    OpenEngine open(model.path(), config);
+    return open.engine.select_mark();
+  };
+  constexpr KvTypeChoice kTypes[] = {KvTypeChoice::f16, KvTypeChoice::q8_0, KvTypeChoice::q4_0};
+  for (const KvTypeChoice type : kTypes) {
+    for (const KvTypeChoice other : kTypes) {
+      const test::TempDir folder("select_mark");
+      CHECK((mark(type, "") == mark(other, "")) == (type == other));
+      CHECK((mark(type, "") == mark(other, folder.path())) == (type == other));
+    }
+  }
 }
 
 void check_leaves_nothing(const SmallModel& model, const SelectConfig& select) {
