@@ -275,6 +275,7 @@ int32_t tarn_engine_status_get(tarn_engine* handle, tarn_engine_status* status_o
     copy_text(out.select, engine.select_name());
     out.verified = engine.select_verified() ? 1 : 0;
     copy_text(out.store, engine.kv_stream().store_name());
+    out.sessions_may_be_lost = engine.kv_stream().may_have_lost_sessions() ? 1 : 0;
     const tarn::MemoryProbe& probe = engine.memory_probe();
     out.gpu_bytes_per_s = probe.device_bytes_per_s;
     out.gpu_shared_bytes_per_s = probe.shared_bytes_per_s;

@@ -179,6 +179,9 @@ typedef struct tarn_engine_status {
    * off after it failed altogether, or when its disk could not be used from the start. The log has
    * said why; opening the engine anew tries again. */
   char store[16];
+  /* 1: parts of the store's file were unreadable when the engine was opened, so a saved session may
+   * be TARN_NOT_FOUND, or computed anew in part, though nobody deleted it. */
+  int32_t sessions_may_be_lost;
 } tarn_engine_status;
 
 TARN_API int32_t tarn_engine_status_get(tarn_engine* engine, tarn_engine_status* status_out);

@@ -341,6 +341,7 @@ class Engine final : private StepWatch {
   KvStats kv_stats() const;
   void trace_disk(const KvStats& stats_before);
   void tell_store();
+  void tell_lost_records();
   void commit(Session& session, u32 n_rows);
 
   // engine_park.cpp

@@ -168,6 +168,22 @@ void Engine::tell_store() {
   log_.warning("the store is %s from now on: %s", kv_stream_.store_name(), why.data());
 }
 
+// What was lost is known by no name: a session of it is not found, or computed anew in part.
+void Engine::tell_lost_records() {
+  if (!kv_stream_.may_have_lost_sessions()) return;
+  const store::StoreStats stats = kv_stream_.store().stats();
+  if (stats.labels_lost) {
+    log_.warning(
+        "the store's file had no readable label and begins anew: the sessions that it "
+        "kept are lost");
+    return;
+  }
+  log_.warning(
+      "%u records of the store were unreadable when it was opened: saved sessions may be "
+      "lost, or computed anew in part",
+      stats.n_unread_at_start + stats.n_damaged_at_start);
+}
+
 void Engine::trace_disk(const KvStats& stats_before) {
   const kv::MoverStats& after = kv_stream_.stats();
   const kv::MoverStats& before = stats_before.moved;

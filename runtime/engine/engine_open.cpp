@@ -451,6 +451,7 @@ Result<void> Engine::open_kv_stream(const OpenArgs& args, std::span<std::byte> t
                        .store_memory = region(RegionId::store),
                        .extents = selector_.extents_memory()}));
   tell_store();
+  tell_lost_records();
   log_.info("kv: %u of %u groups in memory, the rest in %s", plan_.tiers.n_frames, plan_.groups_max,
             args.config.store.path.data());
   return {};

@@ -182,6 +182,12 @@ void KvStream::close_store() {
   io_ = nullptr;
 }
 
+bool KvStream::may_have_lost_sessions() const {
+  const store::StoreStats stats = store_.stats();
+  const bool is_damaged = stats.n_unread_at_start + stats.n_damaged_at_start > 0;
+  return keeps_sessions() && (is_damaged || stats.labels_lost);
+}
+
 const char* KvStream::store_name() const {
   if (!is_on_) return "none";
   if (store_.mode() == store::Mode::on) return "on";

@@ -125,6 +125,8 @@ class KvStream {
   const store::Store& store() const { return store_; }
   // How the store is: none, on, read-only (its disk refuses writes), off (it refuses all).
   const char* store_name() const;
+  // Whether the file had parts that were unreadable when it was opened: a session may lie there.
+  bool may_have_lost_sessions() const;
   // Whether that has got worse since the last call.
   bool take_worse_store();
 

@@ -115,6 +115,13 @@ std::optional<HeadView> parse_head(const Crc32c& crc, const Place& place,
   return view;
 }
 
+bool is_damaged_head(const Crc32c& crc, const Place& place, std::span<const std::byte> sector) {
+  TARN_ASSERT(sector.size() >= kSectorBytes);
+  const auto* head = reinterpret_cast<const RecordHead*>(sector.data());
+  const bool was_head = head->magic == kRecordMagic || head->store_id == place.store_id;
+  return was_head && head->head_crc != sector_crc(crc, sector, kCrcAt);
+}
+
 bool parse_meta(const Crc32c& crc, std::span<const std::byte> whole_head, HeadView& view) {
   const RecordShape shape = view.shape();
   TARN_ASSERT(whole_head.size() >= shape.head_bytes());

@@ -168,6 +168,9 @@ class HeadView {
 // place. The aliases can be had from it, and, of a record without meta sectors, everything.
 std::optional<HeadView> parse_head(const Crc32c& crc, const Place& place,
                                    std::span<const std::byte> sector);
+// Whether these bytes were the head of a record of this store once, and are damaged: they have the
+// head's magic or the store's id, and not their checksum. A write that was cut off looks so, too.
+bool is_damaged_head(const Crc32c& crc, const Place& place, std::span<const std::byte> sector);
 // Gives `view` its token ids and checksums out of the whole head (meta sectors included). False if
 // a meta sector's checksum does not hold.
 bool parse_meta(const Crc32c& crc, std::span<const std::byte> whole_head, HeadView& view);

@@ -181,6 +181,8 @@ struct StoreStats {
   u64 n_evicted = 0;            // records that gave way to new ones, since open
   u64 n_manifests_evicted = 0;  // of them, sessions
   u32 n_unread_at_start = 0;    // heads that the disk did not give; their records are absent
+  u32 n_damaged_at_start = 0;   // heads whose checksum did not hold, and frames that were cut off
+  bool labels_lost = false;     // the file was no empty one, had no good label, and began anew
 };
 
 class Store {
@@ -310,6 +312,7 @@ class Store {
   void read_next_label();
   void take_labels(i64 result);
   void take_label(i64 result);
+  bool has_blank_labels() const;
   void weigh_labels();
   void begin_new_file();
   void write_labels(u64 first_label);

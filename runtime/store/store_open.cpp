@@ -127,7 +127,10 @@ void Store::try_lock() {
   file_is_open_ = true;
   const auto size_bytes = io_->size_bytes(file_);
   if (!size_bytes) return fail_opening(size_bytes.error());
-  if (*size_bytes < kFramesBegin) return begin_new_file();
+  if (*size_bytes < kFramesBegin) {
+    stats_.labels_lost = *size_bytes > 0;
+    return begin_new_file();
+  }
   opening_ = Opening::labels;
   const IoRequest request{.op = IoOp::read, .buffer = labels_, .tag = kLabelTag};
   if (!submit_opening(request)) fail_opening({.hint = "store: its I/O backend is in use"});
@@ -159,6 +162,11 @@ void Store::take_label(i64 result) {
   fail_opening(labels_unread(result));
 }
 
+// As a crash leaves them between the file's making and its first label.
+bool Store::has_blank_labels() const {
+  return std::all_of(labels_.begin(), labels_.end(), [](std::byte b) { return b == std::byte{0}; });
+}
+
 // One good label suffices. None: the file was not a store's, or both were lost; then it is a new
 // store, and what lies in the file belongs to nobody. But where one could not be read, it may be
 // the good one.
@@ -176,15 +184,17 @@ void Store::weigh_labels() {
   }
   const bool first_is_good = states[0] == LabelState::good;
   if (!first_is_good && states[1] != LabelState::good) {
-    if (label_is_read_[0] && label_is_read_[1]) return begin_new_file();
+    if (label_is_read_[0] && label_is_read_[1]) {
+      stats_.labels_lost = !has_blank_labels();
+      return begin_new_file();
+    }
     return fail_opening(labels_unread(-EIO));
   }
   const Label& label = found[first_is_good ? 0 : 1];
   const bool has_other_frames = label.frame_bytes != limits_.frame_bytes;
   const auto size_bytes = io_->size_bytes(file_);
   if (!size_bytes) return fail_opening(size_bytes.error());
-  if (limits_.keeps &&
-      (has_other_frames || frames_there(label, *size_bytes) > index_.n_frames())) {
+  if (limits_.keeps && (has_other_frames || frames_there(label, *size_bytes) > index_.n_frames())) {
     return fail_opening(kOtherCut);
   }
   if (has_other_frames) return begin_new_file();
@@ -193,6 +203,7 @@ void Store::weigh_labels() {
   label_.n_frames = index_.n_frames();  // what lies in the frames that stay, stays
   const u64 want_bytes = offset_of(index_.n_frames());
   if (*size_bytes != want_bytes) {  // cut short: what is missing is missing
+    stats_.n_damaged_at_start += label.n_frames - frames_there(label, *size_bytes);
     const auto allocated = io_->allocate(file_, want_bytes);
     if (!allocated) return fail_opening(allocated.error());
   }
@@ -256,8 +267,12 @@ void Store::take_scan(Slot& slot, i64 result) {
   if (result != static_cast<i64>(kSectorBytes)) return note_unread_head(result);
   n_unread_in_a_row_ = 0;
   const u32 frame_idx = slot.ref.frame_idx;
-  const auto view = parse_head(*crc_, place_of(frame_idx), own_head(slot).first(kSectorBytes));
-  if (!view) return;
+  const auto sector = own_head(slot).first(kSectorBytes);
+  const auto view = parse_head(*crc_, place_of(frame_idx), sector);
+  if (!view) {
+    stats_.n_damaged_at_start += u32{is_damaged_head(*crc_, place_of(frame_idx), sector)};
+    return;
+  }
   const bool is_record = view->kind() != Kind::erased;
   if (is_record) index_.see(frame_idx, *view);
   const RecordHead& head = view->head();

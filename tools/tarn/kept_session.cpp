@@ -37,10 +37,16 @@ void keep_sessions(Config& config) {
   config.store.sessions = true;
 }
 
-KeptSession::KeptSession(tarn_engine* engine, const std::string& name) : name_(name) {
+KeptSession::KeptSession(tarn_engine* engine, const SessionOptions& options) : name_(options.name) {
+  const std::string& name = options.name;
   tarn_session* session = nullptr;
   const int32_t status = tarn_session_restore(engine, name.c_str(), &session, &restored_);
   if (status != TARN_NOT_FOUND) check_api(status);
+  if (status == TARN_NOT_FOUND && options.must_exist) {
+    throw Failure{kExitRefused, "the store has no session " + escaped(name) +
+                                    ", and --session-must-exist was given: tarn sessions lists "
+                                    "what it has; without that flag the session begins anew"};
+  }
   if (status == TARN_NOT_FOUND) check_api(tarn_session_create(engine, &session));
   session_ = std::make_unique<ApiSession>(session);
   catch_signals();
@@ -49,10 +55,11 @@ KeptSession::KeptSession(tarn_engine* engine, const std::string& name) : name_(n
     std::fprintf(stderr, "session %s: new\n", escaped(name).c_str());
     return;
   }
+  const u64 n_lost = restored_.n_tokens - std::min(restored_.n_tokens, restored_.n_computed + 1);
+  state_ = restored_.cut_off != 0 ? "cut_off" : n_lost > 0 ? "repaired" : "continued";
   std::fprintf(stderr, "session %s: %llu tokens taken up in %.3f s, %llu to be computed anew%s\n",
                escaped(name).c_str(), count(restored_.n_tokens),
-               static_cast<f64>(restored_.took_ns) * 1e-9,
-               count(restored_.n_tokens - std::min(restored_.n_tokens, restored_.n_computed + 1)),
+               static_cast<f64>(restored_.took_ns) * 1e-9, count(n_lost),
                restored_.cut_off != 0 ? "; it was cut off" : "");
 }
 
@@ -79,10 +86,19 @@ bool KeptSession::has_read(const std::vector<u32>& ids) const {
                                   " holds another text: choose another name with --session"};
 }
 
-void KeptSession::save() const {
+void KeptSession::write(Json& json) const {
+  json.key("session").begin_object();
+  json.key("name").text(name_);
+  json.key("state").text(state_);
+  json.key("n_kept").number(n_kept_);
+  json.end_object();
+}
+
+void KeptSession::save() {
   check_api(tarn_session_save(session_->get(), name_.c_str()));
   tarn_session_info info = TARN_INIT(tarn_session_info);
   check_api(tarn_session_info_get(session_->get(), &info));
+  n_kept_ = info.n_tokens;
   std::fprintf(stderr, "\nsession %s: %llu tokens kept%s\n", escaped(name_).c_str(),
                count(info.n_tokens),
                asked_to_end() ? "; the same command goes on where it was stopped" : "");

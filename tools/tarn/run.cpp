@@ -20,7 +20,7 @@ namespace {
 struct RunCommand {
   EngineOptions engine;
   std::string text, file, ids_file;
-  std::string session;
+  SessionOptions session;
   std::string sample = kBuiltInNames[0];
   bool parse_special = false;
   bool ignore_end = false;
@@ -73,9 +73,8 @@ BuiltIn built_in_of(const RunCommand& command) {
 }
 
 // The next input of a kept session, or the one that it was cut off in.
-GenerationResult answer_kept(const RunCommand& command, tarn_engine* engine,
+GenerationResult answer_kept(const RunCommand& command, KeptSession& kept,
                              std::vector<u32> prompt) {
-  KeptSession kept(engine, command.session);
   const bool goes_on = kept.goes_on_with(prompt);
   if (!goes_on && kept.n_tokens() > 0) prompt = prompt_ids(command, /*add_special=*/false);
   const bool also_goes_on = goes_on || kept.goes_on_with(prompt);
@@ -90,6 +89,9 @@ GenerationResult answer_kept(const RunCommand& command, tarn_engine* engine,
 }
 
 void run(RunCommand& command) {
+  if (command.session.must_exist && !command.session.is_kept()) {
+    throw Failure{kExitUsage, "--session-must-exist is about --session NAME: give both"};
+  }
   const bool has_prompt =
       command.prompt_option.count() > 0 || !command.file.empty() || !command.ids_file.empty();
   if (command.engine.model.empty() && !has_prompt) {
@@ -106,7 +108,7 @@ void run(RunCommand& command) {
   }
   std::vector<u32> prompt = prompt_ids(command, /*add_special=*/true);
   Config config = command.engine.config();
-  const bool keeps = !command.session.empty();
+  const bool keeps = command.session.is_kept();
   if (keeps) keep_sessions(config);
   const bool is_sized = config.context_tokens != 0;  // by -c or the configuration
   const bool is_sized_here = !is_sized && command.options.max_tokens > 0;
@@ -136,8 +138,10 @@ void run(RunCommand& command) {
   command.options.n_stops = static_cast<uint32_t>(stops.size());
   command.options.ignore_end = command.ignore_end ? 1 : 0;
   GenerationResult result;
+  std::optional<KeptSession> kept;
   if (keeps) {
-    result = answer_kept(command, engine.get(), prompt);
+    kept.emplace(engine.get(), command.session);
+    result = answer_kept(command, *kept, prompt);
   } else {
     const ApiSession session(engine.get());
     result = generate(session, prompt, command.options, {.stream = !command.json});
@@ -146,6 +150,7 @@ void run(RunCommand& command) {
   Json json;
   json.begin_object();
   write_answer(engine, result, json);
+  if (kept) kept->write(json);
   json.end_object();
   print_json(json);
 }
@@ -200,13 +205,15 @@ void add_run(const Command& app) {
   const Option ids = sub.add_option("--prompt-ids", command->ids_file,
                                     "the prompt as token ids from a file; nothing is added");
   sub.add_option(
-         "--session", command->session,
+         "--session", command->session.name,
          "keep the conversation under this name in --store DIR: the next run goes on where "
          "this one ends, or is stopped, or crashes. Each command's prompt is the next input; one "
          "that was cut off goes on when it is repeated as it was. Has room for 8192 tokens at "
          "least, unless -c or the configuration says how many. When the store is full, the session "
          "not used for longest gives way (store.kept_tokens)")
       .check(is_not_empty);
+  sub.add_flag("--session-must-exist", command->session.must_exist,
+               "end with 78 where the store has no session of that name, instead of beginning it");
   command->prompt_option = text;
   text.excludes(file).excludes(ids);
   file.excludes(ids);

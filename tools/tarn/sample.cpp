@@ -9,7 +9,6 @@
 #include "tools/support/exit_code.h"
 #include "tools/support/memory_use.h"
 #include "tools/tarn/generation.h"
-#include "tools/tarn/kept_session.h"
 #include "tools/tarn/report.h"
 
 namespace tarn::tools {
@@ -75,7 +74,8 @@ void print_memory(const EngineHandle& engine, std::optional<u64> n_allocations) 
       uses_disk(plan) ? "" : ", KV on a disk");
 }
 
-void print_as_json(const EngineHandle& engine, const std::vector<Answered>& answers) {
+void print_as_json(const EngineHandle& engine, const KeptSession* kept,
+                   const std::vector<Answered>& answers) {
   Json json;
   json.begin_object();
   json.key("questions").begin_array();
@@ -89,6 +89,7 @@ void print_as_json(const EngineHandle& engine, const std::vector<Answered>& answ
   }
   json.end_array();
   write_answer(engine, answers.back().result, json);
+  if (kept != nullptr) kept->write(json);
   json.end_object();
   print_json(json);
 }
@@ -113,17 +114,17 @@ void run_sample(const EngineOptions& engine_options, const SampleOptions& option
                                       std::to_string(config.context_tokens) + ": raise -c"};
     }
     config.sessions_max = 2;
-    if (!options.session.empty()) keep_sessions(config);
+    if (options.session.is_kept()) keep_sessions(config);
     engine.emplace(model.path(), config, engine_options.verbose);
   }
   if (!options.json) print_introduction(*engine, sample);
 
   std::optional<KeptSession> kept;
   std::optional<ApiSession> own;
-  if (options.session.empty()) {
-    own.emplace(engine->get());
-  } else {
+  if (options.session.is_kept()) {
     kept.emplace(engine->get(), options.session);
+  } else {
+    own.emplace(engine->get());
   }
   const ApiSession& reader = kept ? kept->api() : *own;
   if (!kept || !kept->has_read(sample.document_ids)) {
@@ -143,7 +144,7 @@ void run_sample(const EngineOptions& engine_options, const SampleOptions& option
     const std::optional<u64>& n = answers.back().result.n_allocations;
     n_allocations = n && n_allocations ? std::optional<u64>(*n_allocations + *n) : std::nullopt;
   }
-  if (options.json) return print_as_json(*engine, answers);
+  if (options.json) return print_as_json(*engine, kept ? &*kept : nullptr, answers);
   print_answers(*engine, answers);
   print_memory(*engine, n_allocations);
 }

@@ -6,13 +6,14 @@
 
 #include "tools/support/engine_options.h"
 #include "tools/tarn/built_in.h"
+#include "tools/tarn/kept_session.h"
 
 namespace tarn::tools {
 
 struct SampleOptions {
   BuiltIn which = BuiltIn::logbook;
   bool json = false;
-  std::string session;  // the name under which the reading is kept; empty: it is not
+  SessionOptions session;  // under which the reading is kept
 };
 // `options.model` is ignored. Throws Failure.
 void run_sample(const EngineOptions& options, const SampleOptions& sample);

@@ -57,6 +57,7 @@ struct Command {
 
   bool run() {
     Engine& engine = life.engine();
+    CHECK_FALSE(engine.kv_stream().may_have_lost_sessions());  // a kill damages nothing
     SessionIdx session = 0;
     bool is_new = true;
     if (const auto resumed = engine.resume(name)) {

@@ -122,6 +122,68 @@ TEST_CASE("heads that cannot be read cost their own records alone, at every star
   }
 }
 
+TEST_CASE("damaged heads are counted, and nothing else is taken for one") {
+  Box box;
+  constexpr u64 kRecords = 60;
+  box.fill(kRecords, 0);
+  {
+    auto bench = box.boot();  // records that were replaced, erased and written over
+    for (u64 id = 1; id <= kRecords; id += 3) {
+      REQUIRE(bench->put(record_of(id), PutArgs::If::replace));
+    }
+    for (u64 id = 2; id <= kRecords; id += 3) {
+      REQUIRE(bench->store.erase(bench->store.find(test::key_of(id))->ref, id) == Begun::begun);
+      REQUIRE(bench->flush());
+    }
+    REQUIRE(bench->flush());
+    bench->close();
+  }
+  auto bench = box.boot();
+  CHECK(bench->store.stats().n_damaged_at_start == 0);
+  CHECK_FALSE(bench->store.stats().labels_lost);
+  std::vector<u64> frames;
+  for (u64 id = 1; id <= kRecords; id += 3) {
+    frames.push_back(bench->store.find(test::key_of(id))->ref.frame_idx);
+  }
+  bench->close();
+  for (u32 i = 0; i < frames.size(); ++i) {  // any bit of a head, of its magic, too
+    const u64 byte = kFramesBegin + frames[i] * test::kBoxFrameBytes;
+    box.disk.flip_bit("store", 8 * byte + (i % 2 == 0 ? i : 37 + 997 * i));
+  }
+  bench = box.boot();
+  CHECK(bench->store.stats().n_damaged_at_start == frames.size());
+  bench->close();
+}
+
+TEST_CASE("a file that has lost its labels begins anew, and says that it was no new one") {
+  struct Case {
+    const char* name;
+    bool is_lost;
+    void (*change)(test::SimDisk&);
+  };
+  const Case cases[] = {
+      {"a file that is new", false, [](test::SimDisk&) {}},
+      {"a file of zeros, as a crash leaves it", false,
+       [](test::SimDisk& disk) { disk.write_file("store", std::vector<std::byte>(65536)); }},
+      {"both labels damaged", true,
+       [](test::SimDisk& disk) {
+         std::vector<std::byte> bytes(65536, std::byte{7});
+         disk.write_file("store", bytes);
+       }},
+      {"a file that was cut off within its labels", true,
+       [](test::SimDisk& disk) { disk.write_file("store", std::vector<std::byte>(100)); }},
+  };
+  for (const Case& c : cases) {
+    CAPTURE(c.name);
+    Box box;
+    c.change(box.disk);
+    auto bench = box.boot();
+    CHECK(bench->store.mode() == Mode::on);
+    CHECK(bench->store.stats().labels_lost == c.is_lost);
+    bench->close();
+  }
+}
+
 TEST_CASE("a disk that gives no head turns the store off, with its errno") {
   Box box;
   box.fill(100, 0);
