@@ -86,8 +86,6 @@ Result<SessionIdx> Engine::create_session() {
     s.ended = Ended::nothing;
     s.refused_ns = 0;
     s.taken_up.reset();
-    s.row_ns = s.prefill_wait_ns = 0;
-    s.measured_at = 0;
     s.lossy_from = Session::kExact;
     selector_.forget(idx);
     return idx;
@@ -313,18 +311,14 @@ u32 Engine::n_rows_at_once(const Session& s) const {
   return n_slots < n_fed ? n_fed - n_slots : std::max(s.n_pending() - 1, 1u);
 }
 
-// Decode rows first, one each; then slices of what is to be prefilled, in turn. Kept prompts share
-// one slice; whom it had no time for comes first in the next step.
+// Decode rows first, one each; then slices of what is to be prefilled, in turn.
 void Engine::collect_rows() {
   drop_rows();
-  slice_ns_ = slice_ns();
   for (Session& s : sessions_) {
     if (step_state_.n_rows == plan_.rows_max) break;
     if (s.state == SessionState::generating && rows_ready(s) == 1 && !s.is_held) add_rows(s, 1);
   }
   const u32 first = next_session_;
-  f64 slice_left = 1;
-  std::optional<u32> put_off;
   for (u32 i = 0; i < n_session_slots_; ++i) {
     const u32 idx = (first + i) % n_session_slots_;
     Session& s = session(idx);
@@ -333,15 +327,8 @@ void Engine::collect_rows() {
     if (n_left == 0) break;
     if (n_ready == 0 || (s.state == SessionState::generating && n_ready == 1) || s.is_held)
       continue;
-    u32 n = std::min({n_ready, n_left, n_rows_at_once(s)});
-    if (is_sliced(s)) {
-      const f64 n_slice = slice_rows(s);
-      n = std::min(n, static_cast<u32>(slice_left * n_slice));
-      slice_left -= n / n_slice;
-    }
-    if (n > 0) add_rows(s, n);
-    if (n == 0 && !put_off) put_off = idx;
-    next_session_ = put_off.value_or((idx + 1) % n_session_slots_);
+    add_rows(s, std::min({n_ready, n_left, n_rows_at_once(s)}));
+    next_session_ = (idx + 1) % n_session_slots_;
   }
   step_state_.runs = runs_.first(n_runs_);
   step_state_.wanted = wanted_.first(n_wanted_);
@@ -530,7 +517,6 @@ const StepTrace& Engine::step() {
   const bool is_idle = trace_.n_rows == 0 && !is_put_off_;
   if (kv_stream_.is_moving()) kv_stream_.pump(is_idle ? kIdleWaitNs : 0);
   tell_store();
-  measure_rows(moved_before);
   if (kv_stream_.keeps_sessions()) publish();
   trace_disk(moved_before);
   trace_.groups_free = pool_.groups_free();

@@ -99,9 +99,6 @@ struct EngineCounters {
 };
 
 inline constexpr u32 kSessionsMax = 1024;  // the configuration allows no more
-// A slice of kept sessions' prompts takes no longer, since what is within one is lost in a crash.
-// Where a step waits for the disk longer than that, whatever its rows, as long again is computed.
-inline constexpr u64 kSliceNs = 2'500'000'000;
 using SessionIdx = u32;
 
 class Engine final : private StepWatch {
@@ -350,7 +347,6 @@ class Engine final : private StepWatch {
   Result<void> check_keeps() const;
   bool publishes() const;
   bool is_due(const Session& session, u64 now_ns) const;
-  bool has_rows_to_publish(const Session& session) const;
   bool has_answer_to_publish(const Session& session) const;
   bool rests_unpublished(const Session& session) const;
   void begin_publication(Session& session);
@@ -372,15 +368,7 @@ class Engine final : private StepWatch {
   Result<void> take_up(Session& session, const store::Manifest& manifest);
   void publish();
   void tell_evictions();
-  bool is_sliced(const Session& s) const { return s.name_bytes > 0 && publish_ns_ > 0; }
-  u64 slice_ns() const;
   void ask_more(Session& session);
-  bool is_prompt(const Session& session) const;
-  u32 slice_rows(const Session& session) const;
-  void measure_rows(const KvStats& before);
-  u32 n_pages_unwritten() const;
-  bool takes_tail(const Session& session) const;
-  bool keeps_tail(const Session& session) const;
 
   // Parts, in the order in which they are built.
   Reserve* reserve_ = nullptr;
@@ -450,13 +438,11 @@ class Engine final : private StepWatch {
   // Publication of kept sessions.
   u64 publish_ns_ = 0;  // 0: when they are parked
   Session* publishing_ = nullptr;
-  u32 n_publishing_ = 0;            // slots
-  store::Key publishing_key_{};     // of its index
+  u32 n_publishing_ = 0;                     // slots
+  store::Key publishing_key_{};              // of its index
   Ended publishing_ended_ = Ended::nothing;  // what stands at its end
   u64 n_evictions_told_ = 0;
   std::atomic<bool> is_ending_{false};
-  u64 slice_ns_ = kSliceNs;        // of this step
-  bool published_prompt_ = false;  // the last publication was a prompt's
 };
 
 }  // namespace tarn::engine

@@ -16,13 +16,13 @@ static_assert(sizeof(select::KeptLife) == sizeof(store::ManifestIndex::life));
 
 // What a publication keeps of the session's KV: full pages, since the rest follows from tokens; or
 // all of it, where what its choices depend on has changed since the last full page (rows of an
-// input change nothing of that), or where the rest took long to compute.
+// input change nothing of that).
 u32 Engine::n_published_slots(const Session& s) const {
   const u32 n_slots = s.sequence.n_slots();
   const u32 n_full = n_full_pages(s) * plan_.group_shape.page_tokens;
   const bool chooses = s.lossy_from != Session::kExact || selector_.has_index(idx_of(s));
   const bool reads = n_slots < s.turns.n_fed() && n_full >= s.turns.input_begin();
-  return (chooses && !reads) || keeps_tail(s) ? n_slots : n_full;
+  return chooses && !reads ? n_slots : n_full;
 }
 
 // What a session by selection is kept with beside its KV.

@@ -432,8 +432,6 @@ Result<void> Engine::place_sessions(const OpenArgs& args) {
 Result<void> Engine::open_kv_stream(const OpenArgs& args, std::span<std::byte> tables) {
   publish_ns_ = u64{args.config.store.publish_ms} * 1'000'000;
   is_ending_.store(false);
-  slice_ns_ = kSliceNs;
-  published_prompt_ = false;
   const store::KvIdentity identity = kv_identity();
   TARN_CHECK(
       kv_stream_.open({.plan = &plan_,

@@ -15,7 +15,6 @@ namespace {
 constexpr u32 kCpuNumericsId = 1;
 // And a GPU's: one order of sums on all of them, which is not the CPU's.
 constexpr u32 kGpuNumericsId = 0x1001;
-constexpr u32 kSliceRowsMin = 16;  // and of the first one, before anything was measured
 
 constexpr Error kNotKept{.status = Status::invalid_request,
                          .hint =
@@ -329,22 +328,16 @@ void Engine::drop_save(Session& s) {
   if (s.ended == Ended::nothing) s.ended = publishing_ended_;  // what drops it may say otherwise
 }
 
-// Whether a manifest is due: of what goes on every publish_ms, as full pages come, or rows of a
-// prompt that take as long as pages elsewhere; of an answer that has ended at once, with its last
-// token. A prompt that nobody has asked for an answer yet is no end: its manifest says that it was
-// cut off. Where KV was lost, not before as much is there again: the manifest on disk may know of
-// records that nobody has lost.
+// Whether a manifest is due: of what goes on every publish_ms, as full pages come; of an answer
+// that has ended at once, with its last token. A prompt that nobody has asked for an answer yet is
+// no end: its manifest says that it was cut off. Where KV was lost, not before as much is there
+// again: the manifest on disk may know of records that nobody has lost.
 bool Engine::is_due(const Session& s, u64 now_ns) const {
   if (s.name_bytes == 0) return false;
   if (s.state != SessionState::idle || s.ended == Ended::input) {
-    return now_ns - s.published_ns >= publish_ns_ && has_rows_to_publish(s);
+    return now_ns - s.published_ns >= publish_ns_ && n_full_pages(s) > n_published_pages(s);
   }
   return has_answer_to_publish(s) && (s.refused_ns == 0 || now_ns - s.refused_ns >= publish_ns_);
-}
-
-bool Engine::has_rows_to_publish(const Session& s) const {
-  if (n_full_pages(s) > n_published_pages(s)) return true;
-  return s.sequence.n_slots() > s.n_published && takes_tail(s);
 }
 
 bool Engine::has_answer_to_publish(const Session& s) const {
@@ -371,8 +364,7 @@ u32 Engine::n_published_pages(const Session& s) const {
   return s.n_published / plan_.group_shape.page_tokens;
 }
 
-// Full pages and tokens of the kept session that has waited longest, where there is news of it. Of
-// two publications one is a prompt's, whose rows are the dearest.
+// Full pages and tokens of the kept session that has waited longest, where there is news of it.
 void Engine::publish() {
   take_publication();
   tell_evictions();
@@ -381,20 +373,9 @@ void Engine::publish() {
   Session* due = nullptr;
   for (Session& s : sessions_) {
     if (!is_due(s, now_ns)) continue;
-    const auto goes_first = [&](const Session& other) {
-      const bool is_first = is_prompt(other) && !published_prompt_;
-      return std::pair(!is_first, other.published_ns);
-    };
-    if (due == nullptr || goes_first(s) < goes_first(*due)) due = &s;
+    if (due == nullptr || s.published_ns < due->published_ns) due = &s;
   }
-  if (due == nullptr) return;
-  published_prompt_ = is_prompt(*due);
-  begin_publication(*due);
-}
-
-bool Engine::is_prompt(const Session& s) const {
-  return s.state == SessionState::computing ||
-         (s.state == SessionState::generating && s.n_pending() > 1);
+  if (due != nullptr) begin_publication(*due);
 }
 
 // What the session stood at the end of it stands in the middle of, from now on.
@@ -414,7 +395,6 @@ void Engine::begin_publication(Session& s) {
   selector_.touch_codebooks(idx_of(s));
   publishing_key_ = selector_.codebooks_key(idx_of(s));
   SaveArgs args = save_args(s, n_publishing_);
-  args.draws_tail = keeps_tail(s);
   if (publishing_ended_ == Ended::input) args.sampler.is_generating = 1;
   sessions.begin_save(args);
   (void)sessions.pump();
@@ -463,94 +443,6 @@ void Engine::publish_last(Session& s) {
   }
   begin_publication(s);
   end_publication();
-}
-
-// What a step's slice of kept prompts may take. Beside a kept session that generates half of it:
-// where a page of that is published first, a prompt's next publication begins a step later.
-u64 Engine::slice_ns() const {
-  const bool is_shared = std::ranges::any_of(sessions_, [this](const Session& s) {
-    const bool generates = s.state == SessionState::generating && rows_ready(s) == 1;
-    return generates && is_sliced(s) && !s.is_held;
-  });
-  return is_shared ? kSliceNs / 2 : kSliceNs;
-}
-
-// Rows of a kept prompt that has a slice of its own. What came behind the last one that was
-// measured makes them slower, by its length at most.
-u32 Engine::slice_rows(const Session& s) const {
-  const u64 wait_ns = s.prefill_wait_ns;
-  const u64 computing_ns = std::max(slice_ns_ - std::min(slice_ns_, wait_ns), wait_ns);
-  const u64 growth = std::max(s.sequence.n_slots(), s.measured_at);
-  const u64 n = s.row_ns == 0 ? kSliceRowsMin : computing_ns * s.measured_at / growth / s.row_ns;
-  return static_cast<u32>(
-      std::clamp<u64>(n, kSliceRowsMin, std::max(plan_.rows_max, kSliceRowsMin)));
-}
-
-// What the step's prompts took: of several, whoever was not measured yet has what the others, at
-// their pace, leave; where all were, all have changed alike. A few rows tell nothing: they take as
-// long as one.
-void Engine::measure_rows(const KvStats& before) {
-  if (trace_.abandoned || trace_.n_prefill_rows == 0) return;
-  if (trace_.n_rows < std::min(kSliceRowsMin, plan_.rows_max)) return;
-  const u64 took_ns = clock_->now_ns() - trace_.start_ns;
-  trace_disk(before);
-  const u64 wait_ns = std::min(took_ns, trace_.disk.wait_ns);
-  f64 known_ns = 0, slowest_ns = 1;
-  u32 n_all = 0, n_new = 0;
-  const auto prompts = [this](auto&& take) {
-    for (const RowRun& run : step_state_.runs) {
-      if (run.n_rows > 1) take(session(run.owner), run.n_rows);
-    }
-  };
-  prompts([&](const Session& s, u32 n_rows) {
-    n_all += n_rows;
-    if (s.row_ns == 0) n_new += n_rows;
-    known_ns += static_cast<f64>(s.row_ns) * n_rows;
-    slowest_ns = std::max(slowest_ns, static_cast<f64>(s.row_ns));
-  });
-  if (n_all == 0) return;
-  const f64 computing_ns = static_cast<f64>(took_ns - wait_ns) * n_all / trace_.n_rows;
-  const f64 of_new = n_new == 0 ? 0 : std::max((computing_ns - known_ns) / n_new, slowest_ns / 32);
-  const f64 change = n_new > 0 ? 1 : computing_ns / known_ns;
-  prompts([&](Session& s, u32) {
-    const f64 row_ns = s.row_ns == 0 ? of_new : static_cast<f64>(s.row_ns) * change;
-    s.row_ns = std::max<u64>(1, static_cast<u64>(row_ns));
-    s.measured_at = std::max(1u, s.sequence.n_slots());
-    s.prefill_wait_ns = wait_ns;
-  });
-}
-
-// Full pages that open sessions have yet to write, of all tokens that they have.
-u32 Engine::n_pages_unwritten() const {
-  u32 n = 0;
-  for (const Session& s : sessions_) {
-    const bool is_read = s.state == SessionState::computing || s.state == SessionState::generating;
-    const bool is_kept = s.name_bytes > 0;
-    if (!is_read && (!is_kept || s.ended == Ended::nothing)) continue;
-    const u32 n_pages = s.n_ids / plan_.group_shape.page_tokens;
-    const u32 n_written = is_kept ? n_published_pages(s) : n_full_pages(s);
-    n += n_pages - std::min(n_pages, n_written);
-  }
-  return n;
-}
-
-// Whether the session's unfinished page is published, too: where a page takes longer than a slice,
-// until all that was fed is on disk, and with an answer's end. What the write budget needs for full
-// pages, whosesoever, stays theirs.
-bool Engine::takes_tail(const Session& s) const {
-  const u64 page_ns =
-      (s.row_ns + s.prefill_wait_ns / slice_rows(s)) * plan_.group_shape.page_tokens;
-  if (page_ns <= slice_ns_) return false;
-  if (s.state != SessionState::idle && s.n_published >= s.turns.n_fed()) return false;
-  return kv_stream_.sessions().affords(n_pages_unwritten() + 1);
-}
-
-// Or it is behind what a manifest knows of, which none that comes later should fall short of.
-bool Engine::keeps_tail(const Session& s) const {
-  if (takes_tail(s)) return true;
-  const u32 n_full = n_full_pages(s) * plan_.group_shape.page_tokens;
-  const bool was_kept = n_full < s.n_published && s.n_published <= s.sequence.n_slots();
-  return was_kept && kv_stream_.sessions().affords(1);
 }
 
 }  // namespace tarn::engine

@@ -93,19 +93,14 @@ struct Session {
   // What it is called in the store; empty: it is not kept.
   std::array<char, store::kManifestNameBytesMax> name_text{};
   u32 name_bytes = 0;
-  u64 revision = 0;           // of its last manifest
-  u32 turn_begin = 0;         // where the last input begins
-  u32 n_published = 0;        // slots that a manifest knows of
+  u64 revision = 0;              // of its last manifest
+  u32 turn_begin = 0;            // where the last input begins
+  u32 n_published = 0;           // slots that a manifest knows of
   Ended ended = Ended::nothing;  // and no manifest with it was begun
-  u64 refused_ns = 0;         // when that one failed; 0: it did not
+  u64 refused_ns = 0;            // when that one failed; 0: it did not
   u64 published_ns = 0;
   DrawnTails tails{};
   std::optional<TakenUp> taken_up{};
-  // Of the last step with a slice of its prompt: a row's time without the disk's, 0: none yet; the
-  // slots that it had then; and how long the step waited for the disk.
-  u64 row_ns = 0;
-  u32 measured_at = 0;
-  u64 prefill_wait_ns = 0;
   std::string_view name() const { return {name_text.data(), name_bytes}; }
 
   // The first slot whose KV a row that selects has computed: from there on it is not what the

@@ -201,9 +201,8 @@ void SessionStore::zero_behind(std::span<std::byte> group, u32 n_slots) const {
   std::memset(group.data() + shape.payload_bytes(), 0, group.size() - shape.payload_bytes());
 }
 
-// The key of the tail: a drawn one again where it was drawn for the same slots. False where the
-// write budget has no room for one that nobody could use alone.
-bool SessionStore::name_tail() {
+// The key of the tail: a drawn one again where it was drawn for the same slots.
+void SessionStore::name_tail() {
   const u32 n_pages = save_.n_slots / page_tokens();
   const auto ids = save_.ids.first(save_.n_slots).subspan(u64{n_pages} * page_tokens());
   DrawnTails& tails = *save_.tails;
@@ -214,18 +213,9 @@ bool SessionStore::name_tail() {
   } else if (tails.n > 0 && tails.n_slots == save_.n_slots) {
     tail_ = tails.keys[tails.n - 1];
   } else {
-    if (!affords(1)) return false;
     tail_ = draw_key();
     tails.put(tail_, save_.n_slots);
   }
-  return true;
-}
-
-bool SessionStore::affords(u32 n_pages) const {
-  const store::RecordShape record{.payload_bytes = args_.residency->shape().group_bytes(),
-                                  .n_tokens = page_tokens()};
-  const u64 page_bytes = args_.n_cache_layers * record.record_bytes();
-  return args_.store->affords(n_pages * (page_bytes + args_.manifest.size()));
 }
 
 // All layers, with zeros behind the slots.
@@ -246,10 +236,7 @@ std::span<std::byte> SessionStore::tail_bytes(u32 cache_layer) const {
 }
 
 bool SessionStore::save_tail() {
-  if (!std::exchange(begun_, true) && !name_tail()) {
-    end(refused(store::Begun::over_budget));
-    return false;
-  }
+  if (!std::exchange(begun_, true)) name_tail();
   const u32 n_slots = save_.n_slots % page_tokens();
   const auto ids = save_.ids.first(save_.n_slots).last(n_slots);
   while (next_ < args_.n_cache_layers && !failed_) {
@@ -308,7 +295,6 @@ bool SessionStore::save_manifest() {
       .revision = save_.revision,
       .n_slots = save_.n_slots,
       .tail = has_tail() ? tail_ : store::Key{},
-      .tail_is_unshared = draws_tail() && save_.lossy_from == 0 ? 1u : 0u,
       .sampler = save_.sampler,
       .lossy_from = save_.lossy_from,
       .saved_at_s = save_.saved_at_s,

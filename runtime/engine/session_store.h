@@ -13,9 +13,8 @@
 //              publication writes a copy that is made when it begins, so that its session may go
 //              on meanwhile; where a save is waited for, nobody appends
 //   unshared   pages whose KV does not follow from their tokens have keys that are drawn, and are
-//              found by the manifest alone. So have tails that are published while rows take long,
-//              which somebody else could name otherwise. A drawn tail is erased when another
-//              manifest stands: the head of that one was synced by then
+//              found by the manifest alone. A drawn tail is erased when another manifest stands:
+//              the head of that one was synced by then
 //   taking up  find() reads the manifest and checks it: name, identity, and that its keys are those
 //              of its tokens. Full groups are adopted where they lie, and so is the tail, as if it
 //              were full; a cut then makes it writable
@@ -67,7 +66,6 @@ struct SaveArgs {
   const kv::Sequence* sequence = nullptr;
   u32 n_slots = 0;
   u32 lossy_from = 0;  // 0: all of it follows from its tokens
-  bool draws_tail = false;  // though it does: the next save has another one
   std::string_view name{};
   u64 revision = 0;
   u64 saved_at_s = 0;
@@ -115,8 +113,6 @@ class SessionStore {
   bool is_saving(const kv::Sequence& sequence) const {
     return is_saving() && save_.sequence == &sequence;
   }
-  // Whether the write budget has room for so many saves, of one page more each.
-  bool affords(u32 n_pages) const;
   // The sequence changes or goes: its save ends here, but for a manifest that is on its way.
   void drop(const kv::Sequence& sequence);
   // Goes on without waiting. True when the save has ended: with last().
@@ -166,11 +162,11 @@ class SessionStore {
   u32 name_of(const kv::Sequence& sequence, u32 page) const;
   void set_name(const kv::Sequence& sequence, u32 page, u32 name);
   store::Key draw_key();
-  bool name_tail();
+  void name_tail();
   void copy_tail();
   std::span<std::byte> tail_bytes(u32 cache_layer) const;
   bool has_tail() const { return save_.n_slots % page_tokens() != 0; }
-  bool draws_tail() const { return has_tail() && (save_.lossy_from != 0 || save_.draws_tail); }
+  bool draws_tail() const { return has_tail() && save_.lossy_from != 0; }
   std::span<std::byte> group_bytes(const kv::Sequence& sequence, u32 cache_layer, u32 page) const;
   void zero_behind(std::span<std::byte> group, u32 n_slots) const;
   Unexpected refused(store::Begun begun) const;

@@ -36,8 +36,7 @@ struct ManifestHead {
   u32 n_indexes = 0;
   u32 n_answers = 0;
   u32 n_fed = 0;
-  u32 tail_is_unshared = 0;
-  std::array<u32, 13> reserved{};
+  std::array<u32, 14> reserved{};
 };
 static_assert(sizeof(ManifestHead) == 320);
 constexpr u64 kPartAlignment = 8;
@@ -134,8 +133,7 @@ ManifestHead head_of(const Manifest& manifest) {
           .lossy_from = manifest.lossy_from,
           .n_indexes = static_cast<u32>(manifest.index.size()),
           .n_answers = static_cast<u32>(manifest.answers.size()),
-          .n_fed = manifest.n_fed,
-          .tail_is_unshared = manifest.tail_is_unshared};
+          .n_fed = manifest.n_fed};
 }
 
 Unexpected damaged(const char* part) {
@@ -232,8 +230,6 @@ const char* manifest_fault(const Manifest& manifest) {
   if (manifest.groups.size() != manifest.n_slots / page_tokens) return "n_groups";
   const bool has_tail = manifest.n_slots % page_tokens != 0;
   if (has_tail == (manifest.tail == Key{})) return "tail";
-  const bool may_be_unshared = has_tail && manifest.lossy_from == 0;
-  if (manifest.tail_is_unshared > (may_be_unshared ? 1 : 0)) return "tail";
   if (manifest.turn_begins.size() > kManifestTurnsMax) return "n_turns";
   for (u64 i = 0; i < manifest.turn_begins.size(); ++i) {
     const u32 begin = manifest.turn_begins[i];
@@ -360,7 +356,6 @@ Result<Manifest> decode_manifest(const Crc32c& crc, std::span<const std::byte> b
                     .revision = head.revision,
                     .n_slots = head.n_slots,
                     .tail = head.tail,
-                    .tail_is_unshared = head.tail_is_unshared,
                     .sampler = head.sampler,
                     .segments = head.segments,
                     .lossy_from = head.lossy_from,

@@ -7,8 +7,7 @@
 //   group keys   one for each full group of slots, in slot order; the record of cache layer l lies
 //                under layer_key(secret, key, l). A group that others may share has its chain key
 //   tail         the slots behind the last full group, a group of its own under the chain key of
-//                those tokens: likewise, under layer_key(secret, tail, l). One that is erased when
-//                the next one stands (SaveArgs::draws_tail) has an unshared_key() instead
+//                those tokens: likewise, under layer_key(secret, tail, l)
 //   codebooks    one for each turn that was clustered, with how many updates it was made, since the
 //                result is a function of them (DESIGN.md section 8). Its key owns what was written
 //                of it (part_key()); what is not there is made again of the slots that it names. A
@@ -147,7 +146,6 @@ struct Manifest {
   u64 revision = 0;  // of this session: grows with every save
   u32 n_slots = 0;   // tokens that are in the KV, the first of token_ids
   Key tail{};        // zero where the last group is full
-  u32 tail_is_unshared = 0;  // 1: its key is drawn, though it follows from the tokens as all before
   SamplerState sampler{};
   ManifestSegments segments{};
   u32 lossy_from = 0;  // 0: all KV follows from the tokens
@@ -180,8 +178,8 @@ inline const Key& page_key(const Manifest& manifest, u32 page) {
 }
 // The first page under an unshared key; none where all keys follow from the tokens.
 inline u32 unshared_page(const Manifest& manifest) {
-  if (manifest.lossy_from != 0) return manifest.lossy_from / manifest.identity.page_tokens;
-  return manifest.tail_is_unshared != 0 ? static_cast<u32>(manifest.groups.size()) : ~u32{0};
+  if (manifest.lossy_from == 0) return ~u32{0};
+  return manifest.lossy_from / manifest.identity.page_tokens;
 }
 // The keys of its pages in the store with this secret: out has pages_of(). Where it has unshared
 // ones, those of one nonce are nobody else's.

@@ -1,8 +1,8 @@
 // Goal    killed with -9 at any moment while it reads a prompt, answers, or parks, a kept session
-//         goes on after a restart with no more than 5 s of work lost, and says what one says that
-//         was never killed; with full attention and by selection. What is lost was computed since
-//         the last publication that has ended; the next one begins with the step in which it is
-//         due, and from then on the disk has something of it to do.
+//         goes on after a restart, and says what one says that was never killed, with full
+//         attention and by selection. What is lost was computed since the last publication that has
+//         ended; the next one begins with the step in which it is due, and from then on the disk
+//         has something of it to do.
 // Method  children that take the session up, or begin it, on a real file, and are killed after a
 //         random time, one after the other, until one comes to the end; their memory has the least
 //         frames that the plan allows, so that they write, evict and read groups all the time.
@@ -37,7 +37,6 @@ constexpr u32 kPagesMax = 128;
 constexpr u64 kFrameBytes = 8192;  // a group of the model's KV
 constexpr u32 kManyFrames = 250;   // of 190 groups; without this, the least
 constexpr u32 kPublishMs = 5;
-constexpr u64 kLostNsMax = 5'000'000'000;
 
 struct Shared {
   u64 base_ns;  // CPU time of the children before this one
@@ -345,7 +344,6 @@ TEST_CASE("killed with -9 at any moment, a kept session goes on, and says the sa
   CHECK(n_taken_up + n_ends >= n_after_kill);  // but for the first kill of a session
   CHECK(n_taken_up >= n_kills / 4);
   if (n_kills_wanted >= 100) CHECK(n_gone_on >= 5);
-  CHECK(lost_max.ns < kLostNsMax);
   CHECK(moved.bytes_spilled > least_bytes);
   CHECK(moved.bytes_loaded > 20 * least_bytes);
   CHECK(moved.n_evictions > least_bytes / kFrameBytes);

@@ -327,7 +327,7 @@ TEST_CASE("what is whole but wrong is refused with the part at fault") {
       {"n_answers", 256, kManifestAnswersMax + 1},
       {"length", 256, 2},
       {"n_fed", 260, 1},
-      {"tail", 264, 2},  // is unshared, or is not
+      {"reserved", 264, 2},
       {"reserved", 268, 1},
       {"reserved", 316, 1},
       {"codebooks", 320 + 96 + 16, 200},  // behind the slots
