@@ -345,8 +345,8 @@ bool SessionStore::erase_old_tails() {
     if (is_drawn && key == tail_) continue;
     const auto found = args_.store->find(
         store::layer_key(args_.store->secret(), key, next_ % args_.n_cache_layers));
-    if (!found || args_.store->index().entry(found->ref).holds > 0) continue;
-    const store::Begun begun = args_.store->erase(found->ref, kTag);
+    if (!found || args_.store->index().entry(*found).holds > 0) continue;
+    const store::Begun begun = args_.store->erase(*found, kTag);
     if (begun == store::Begun::busy) return false;
     if (begun == store::Begun::begun) ++n_asked_;
   }
@@ -418,7 +418,7 @@ Result<store::Manifest> SessionStore::find(std::string_view name) {
                          "way to others",
                  .detail = Detail(name)});
   }
-  const u64 n_bytes = args_.store->index().entry(found->ref).payload_bytes;
+  const u64 n_bytes = args_.store->index().entry(*found).payload_bytes;
   const u64 n_padded = align_up(n_bytes, store::kSectorBytes);
   if (n_padded > args_.manifest.size()) {
     return fail({.status = Status::invalid_request,
@@ -426,8 +426,8 @@ Result<store::Manifest> SessionStore::find(std::string_view name) {
                  .detail = Detail(name)});
   }
   failed_ = false;
-  const store::Begun begun = args_.store->read(
-      {.ref = found->ref, .payload = args_.manifest.first(n_padded), .tag = kTag});
+  const store::Begun begun =
+      args_.store->read({.ref = *found, .payload = args_.manifest.first(n_padded), .tag = kTag});
   if (begun == store::Begun::begun) {
     ++n_asked_;
     wait();
@@ -474,9 +474,9 @@ std::optional<store::RecordRef> SessionStore::record(const store::Manifest& mani
   const store::Key& chain = store::page_key(manifest, page);
   const auto found = args_.store->find(store::layer_key(args_.store->secret(), chain, cache_layer));
   if (!found) return std::nullopt;
-  const u64 n_bytes = args_.store->index().entry(found->ref).payload_bytes;
+  const u64 n_bytes = args_.store->index().entry(*found).payload_bytes;
   if (n_bytes != args_.residency->shape().group_bytes()) return std::nullopt;
-  return found->ref;
+  return *found;
 }
 
 u32 SessionStore::n_pages_there(const store::Manifest& manifest) const {

@@ -236,10 +236,10 @@ void Extents::finish(u32 head, const void* index) {
 // A record as we write them: whatever else lies under such a key is somebody else's making.
 std::optional<store::RecordRef> Extents::find(const store::Key& key, store::Kind kind) const {
   const auto found = args_.store->find(key);
-  if (!found || found->alias_idx != store::kNoFrame) return std::nullopt;
-  const bool has_sector = args_.store->head_bytes(found->ref) == kSectorBytes;
-  if (args_.store->index().entry(found->ref).kind != kind) return std::nullopt;
-  return has_sector || kind == store::Kind::codebook ? std::optional(found->ref) : std::nullopt;
+  if (!found) return std::nullopt;
+  const bool has_sector = args_.store->head_bytes(*found) == kSectorBytes;
+  if (args_.store->index().entry(*found).kind != kind) return std::nullopt;
+  return has_sector || kind == store::Kind::codebook ? found : std::nullopt;
 }
 
 void Extents::adopt(u32 head, u32 slot_begin, u32 slot_end, u32 n_orders, const Name& name,

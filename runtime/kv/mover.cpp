@@ -202,7 +202,7 @@ bool Mover::begin_load(const Load& load) {
 // ours: it gives way.
 store::PutArgs::If Mover::what_if_known(const store::Key& key, u64 n_bytes) const {
   const auto found = args_.store->find(key);
-  const bool is_ours = !found || args_.store->index().entry(found->ref).payload_bytes == n_bytes;
+  const bool is_ours = !found || args_.store->index().entry(*found).payload_bytes == n_bytes;
   return is_ours ? store::PutArgs::If::absent : store::PutArgs::If::replace;
 }
 
@@ -247,7 +247,7 @@ bool Mover::take_known(const Ticket& ticket, const store::Key& key) {
     return false;
   }
   refused_ = store::Begun::begun;
-  residency_->end_storing(ticket, found->ref);
+  residency_->end_storing(ticket, *found);
   ++stats_.n_known;
   return true;
 }

@@ -38,8 +38,7 @@ const char* kind_name(Kind kind) {
 void encode_head(const Crc32c& crc, const Place& place, const RecordArgs& args,
                  std::span<std::byte> head) {
   const RecordShape shape{.payload_bytes = args.payload_bytes,
-                          .n_tokens = static_cast<u32>(args.token_ids.size()),
-                          .n_aliases = static_cast<u32>(args.aliases.size())};
+                          .n_tokens = static_cast<u32>(args.token_ids.size())};
   const u64 n_sectors = shape.payload_sectors();
   TARN_ASSERT(shape.within_limits());
   TARN_ASSERT(head.size() == shape.head_bytes());
@@ -55,15 +54,10 @@ void encode_head(const Crc32c& crc, const Place& place, const RecordArgs& args,
                    .frame_idx = place.frame_idx,
                    .n_frames = shape.frames(place.frame_bytes),
                    .n_tokens = shape.n_tokens,
-                   .n_aliases = shape.n_aliases,
                    .n_meta_sectors = shape.meta_sectors(),
                    .budget_left_bytes = args.budget_left_bytes,
                    .written_bytes = args.written_bytes};
   auto* words = reinterpret_cast<u32*>(head.data() + sizeof fixed);
-  for (const Key& alias : args.aliases) {
-    std::memcpy(words, &alias, sizeof alias);
-    words += 4;
-  }
   u32* meta = words;  // inline, or behind the head sector
   if (shape.meta_sectors() > 0) meta = reinterpret_cast<u32*>(head.data() + kSectorBytes);
   std::copy(args.token_ids.begin(), args.token_ids.end(), meta);
@@ -76,14 +70,6 @@ void encode_head(const Crc32c& crc, const Place& place, const RecordArgs& args,
   std::memcpy(head.data(), &fixed, sizeof fixed);
 }
 
-Key HeadView::alias(u32 alias_idx) const {
-  TARN_ASSERT(alias_idx < head_->n_aliases);
-  Key key{};
-  const auto* bytes = reinterpret_cast<const std::byte*>(head_) + sizeof(RecordHead);
-  std::memcpy(&key, bytes + alias_idx * sizeof key, sizeof key);
-  return key;
-}
-
 std::optional<HeadView> parse_head(const Crc32c& crc, const Place& place,
                                    std::span<const std::byte> sector) {
   TARN_ASSERT(sector.size() >= kSectorBytes);
@@ -92,9 +78,9 @@ std::optional<HeadView> parse_head(const Crc32c& crc, const Place& place,
   if (head->head_crc != sector_crc(crc, sector, kCrcAt)) return std::nullopt;
   // From here on somebody wrote these bytes on purpose, though perhaps not for this place or store.
   if (head->store_id != place.store_id || head->frame_idx != place.frame_idx) return std::nullopt;
-  const RecordShape shape{head->payload_bytes, head->n_tokens, head->n_aliases};
+  const RecordShape shape{head->payload_bytes, head->n_tokens};
   const bool is_grave = head->kind == static_cast<u32>(Kind::erased) && head->key == Key{} &&
-                        shape.payload_bytes == 0 && shape.n_tokens == 0 && shape.n_aliases == 0;
+                        shape.payload_bytes == 0 && shape.n_tokens == 0;
   if ((head->kind < 1 || head->kind > kKinds) && !is_grave) return std::nullopt;
   if (!shape.within_limits() || head->n_meta_sectors != shape.meta_sectors()) return std::nullopt;
   if (head->n_frames != shape.frames(place.frame_bytes)) return std::nullopt;
@@ -105,13 +91,13 @@ std::optional<HeadView> parse_head(const Crc32c& crc, const Place& place,
   const u64 n_inline =
       shape.meta_sectors() > 0 ? shape.meta_sectors() : shape.n_tokens + shape.payload_sectors();
   const std::span<const u32> all(words, kHeadWords);
-  const u64 n_used = 4 * u64{shape.n_aliases} + n_inline;
-  if (head->reserved_0 != 0 || !all_zero(head->reserved) || !all_zero(all.subspan(n_used))) {
+  const bool has_reserved = head->reserved_0 != 0 || head->reserved_1 != 0;
+  if (has_reserved || !all_zero(head->reserved) || !all_zero(all.subspan(n_inline))) {
     return std::nullopt;
   }
   HeadView view;
   view.head_ = head;
-  if (shape.meta_sectors() == 0) view.words_ = all.subspan(4 * u64{shape.n_aliases}, n_inline);
+  if (shape.meta_sectors() == 0) view.words_ = all.first(n_inline);
   return view;
 }
 
@@ -127,8 +113,7 @@ bool parse_meta(const Crc32c& crc, std::span<const std::byte> whole_head, HeadVi
   TARN_ASSERT(whole_head.size() >= shape.head_bytes());
   TARN_ASSERT(reinterpret_cast<const std::byte*>(view.head_) == whole_head.data());
   if (shape.meta_sectors() == 0) return true;
-  const auto* crcs = reinterpret_cast<const u32*>(whole_head.data() + sizeof(RecordHead)) +
-                     4 * u64{shape.n_aliases};
+  const auto* crcs = reinterpret_cast<const u32*>(whole_head.data() + sizeof(RecordHead));
   std::array<u32, kMetaSectorsMax> found;
   crc.sectors(whole_head.data() + kSectorBytes, shape.meta_sectors(), found.data());
   if (!std::equal(crcs, crcs + shape.meta_sectors(), found.begin())) return false;
@@ -146,9 +131,7 @@ std::optional<HeadView> view_again(std::span<const std::byte> whole_head) {
   view.head_ = reinterpret_cast<const RecordHead*>(whole_head.data());
   const RecordShape shape = view.shape();
   if (!shape.within_limits() || whole_head.size() != shape.head_bytes()) return std::nullopt;
-  const bool is_inline = shape.meta_sectors() == 0;
-  const u64 begin =
-      is_inline ? sizeof(RecordHead) + u64{4} * shape.n_aliases * sizeof(u32) : kSectorBytes;
+  const u64 begin = shape.meta_sectors() == 0 ? sizeof(RecordHead) : kSectorBytes;
   view.words_ = {reinterpret_cast<const u32*>(whole_head.data() + begin),
                  shape.n_tokens + shape.payload_sectors()};
   return view;

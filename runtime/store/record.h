@@ -7,8 +7,7 @@
 //   frame    frame_bytes (a multiple of 4 KiB); a record begins at a frame and takes one or more
 //   record   [head sector][meta sectors, often none][payload, padded to 4 KiB]
 //   head     RecordHead (128 bytes), then 992 words of u32:
-//              4 for each alias: further keys under which the record is found
-//              then either   the token ids, then the CRC32C of each 4 KiB of the padded payload
+//              either   the token ids, then the CRC32C of each 4 KiB of the padded payload
 //              or, where that is too long for the sector,   the CRC32C of each meta sector; the
 //              meta sectors then hold the token ids and the CRC32Cs, one behind the other
 //              then zeros
@@ -20,8 +19,7 @@
 // vouches for every byte of the record.
 //
 // The label says how the file is cut and has the secret of the keys. It says nothing of any record:
-// which records there are is known from their heads alone. Aliases take one frame each of a
-// record's frames in the index, so n_frames > n_aliases is part of the format.
+// which records there are is known from their heads alone.
 //
 // Cost of a record of 256 KiB: 4 KiB of head, 1.6 %.
 #pragma once
@@ -41,12 +39,11 @@ inline constexpr u64 kLabels = 2;
 inline constexpr u64 kFramesBegin = kLabels * kSectorBytes;  // byte of the file
 inline constexpr u32 kHeadWords = 992;
 inline constexpr u32 kSectorWords = 1024;
-inline constexpr u32 kAliasesMax = 128;
 inline constexpr u32 kTokensMax = 65536;            // of one record
 inline constexpr u64 kPayloadBytesMax = 64 * kMiB;  // of one record
 inline constexpr u32 kMetaSectorsMax = 80;          // for the two limits above
 static_assert(kMetaSectorsMax * u64{kSectorWords} >= kTokensMax + kPayloadBytesMax / kSectorBytes);
-static_assert(4 * kAliasesMax + kMetaSectorsMax <= kHeadWords);
+static_assert(kMetaSectorsMax <= kHeadWords);
 
 // `erased` is no record's: it is what parse_head() finds at a grave, with nothing else in it.
 enum class Kind : u8 { group = 1, extent = 2, manifest = 3, codebook = 4, erased = 5 };
@@ -64,9 +61,9 @@ struct RecordHead {
   u32 frame_idx = 0;  // where this record belongs; elsewhere it is a misdirected write
   u32 n_frames = 0;
   u32 n_tokens = 0;
-  u32 n_aliases = 0;
-  u32 n_meta_sectors = 0;
   u32 reserved_0 = 0;
+  u32 n_meta_sectors = 0;
+  u32 reserved_1 = 0;
   u64 budget_left_bytes = 0;  // of the write budget, when this head was written
   u64 written_bytes = 0;      // of the store's life, likewise
   std::array<u32, 7> reserved{};
@@ -89,23 +86,21 @@ static_assert(sizeof(Label) == 224);
 struct RecordShape {
   u64 payload_bytes = 0;
   u32 n_tokens = 0;
-  u32 n_aliases = 0;
   constexpr u64 payload_sectors() const {
     return (payload_bytes + kSectorBytes - 1) / kSectorBytes;
   }
   constexpr u32 meta_sectors() const {
     const u64 words = n_tokens + payload_sectors();
-    if (u64{4} * n_aliases + words <= kHeadWords) return 0;
+    if (words <= kHeadWords) return 0;
     return static_cast<u32>((words + kSectorWords - 1) / kSectorWords);
   }
   constexpr u64 head_bytes() const { return (1 + u64{meta_sectors()}) * kSectorBytes; }
   constexpr u64 record_bytes() const { return head_bytes() + payload_sectors() * kSectorBytes; }
   constexpr u32 frames(u64 frame_bytes) const {
-    const u64 n = (record_bytes() + frame_bytes - 1) / frame_bytes;
-    return static_cast<u32>(n > n_aliases ? n : u64{n_aliases} + 1);
+    return static_cast<u32>((record_bytes() + frame_bytes - 1) / frame_bytes);
   }
   constexpr bool within_limits() const {
-    return payload_bytes <= kPayloadBytesMax && n_tokens <= kTokensMax && n_aliases <= kAliasesMax;
+    return payload_bytes <= kPayloadBytesMax && n_tokens <= kTokensMax;
   }
 };
 
@@ -127,7 +122,6 @@ struct Place {
 struct RecordArgs {
   Kind kind = Kind::group;
   Key key{};
-  std::span<const Key> aliases{};
   std::span<const u32> token_ids{};
   std::span<const std::byte>
       payload{};  // a multiple of 4 KiB; what follows payload_bytes is padding
@@ -144,9 +138,8 @@ void encode_head(const Crc32c& crc, const Place& place, const RecordArgs& args,
 class HeadView {
  public:
   const RecordHead& head() const { return *head_; }
-  RecordShape shape() const { return {head_->payload_bytes, head_->n_tokens, head_->n_aliases}; }
+  RecordShape shape() const { return {head_->payload_bytes, head_->n_tokens}; }
   Kind kind() const { return static_cast<Kind>(head_->kind); }
-  Key alias(u32 alias_idx) const;
   // Empty unless the meta sectors were given too.
   std::span<const u32> token_ids() const {
     return words_.first(words_.empty() ? 0 : head_->n_tokens);
@@ -165,7 +158,7 @@ class HeadView {
 };
 
 // Nothing if these bytes (a sector, 8-byte aligned) are not the head of a whole record at this
-// place. The aliases can be had from it, and, of a record without meta sectors, everything.
+// place. Of a record without meta sectors everything can be had from it.
 std::optional<HeadView> parse_head(const Crc32c& crc, const Place& place,
                                    std::span<const std::byte> sector);
 // Whether these bytes were the head of a record of this store once, and are damaged: they have the

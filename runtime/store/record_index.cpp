@@ -53,20 +53,12 @@ u32 RecordIndex::bucket(const Key& key) const {
   return static_cast<u32>(key.low & (buckets_.size() - 1));  // the key is a hash already
 }
 
-std::optional<RecordIndex::Found> RecordIndex::find(const Key& key) const {
-  std::optional<Found> best;
+std::optional<RecordRef> RecordIndex::find(const Key& key) const {
+  std::optional<RecordRef> best;
   for (u32 i = buckets_[bucket(key)]; i != kNoFrame; i = entries_[i].next) {
-    if (!(entries_[i].key == key)) continue;
-    const bool is_alias = entries_[i].life == Life::part;
-    const u32 first = is_alias ? entries_[i].older : i;
-    const IndexEntry& record = entries_[first];
-    if (record.life != Life::published) continue;
-    const Found found{.ref = {first, record.generation},
-                      .alias_idx = is_alias ? i - first - 1 : kNoFrame};
-    const bool better =
-        !best || (best->alias_idx != kNoFrame && !is_alias) ||
-        ((best->alias_idx != kNoFrame) == is_alias && record.generation > best->ref.generation);
-    if (better) best = found;
+    const IndexEntry& record = entries_[i];
+    if (!(record.key == key) || record.life != Life::published) continue;
+    if (!best || record.generation > best->generation) best = RecordRef{i, record.generation};
   }
   return best;
 }
@@ -74,7 +66,7 @@ std::optional<RecordIndex::Found> RecordIndex::find(const Key& key) const {
 bool RecordIndex::is_on_its_way(const Key& key) const {
   for (u32 i = buckets_[bucket(key)]; i != kNoFrame; i = entries_[i].next) {
     const Life life = entries_[i].life;
-    if (entries_[i].key == key && life != Life::part && life != Life::published) return true;
+    if (entries_[i].key == key && life != Life::published) return true;
   }
   return false;
 }
@@ -115,14 +107,6 @@ void RecordIndex::remove(u32 frame_idx) {
   }
   *link = entries_[frame_idx].next;
   entries_[frame_idx].next = kNoFrame;
-}
-
-void RecordIndex::insert_keys(u32 frame_idx) {
-  for (u32 i = 0; i <= entries_[frame_idx].n_aliases; ++i) insert(frame_idx + i);
-}
-
-void RecordIndex::remove_keys(u32 frame_idx) {
-  for (u32 i = 0; i <= entries_[frame_idx].n_aliases; ++i) remove(frame_idx + i);
 }
 
 RecordIndex::UseOrder& RecordIndex::order_of(const IndexEntry& entry) {
@@ -261,7 +245,7 @@ std::optional<u32> RecordIndex::evictable_run(u32 n, bool is_manifest) {
 }
 
 std::optional<RecordRef> RecordIndex::reserve(const NewRecord& record) {
-  TARN_ASSERT(record.n_frames > 0 && record.n_frames > record.aliases.size());
+  TARN_ASSERT(record.n_frames > 0);
   if (record.n_frames > n_frames_) return std::nullopt;
   const bool is_manifest = record.kind == Kind::manifest;
   auto first = is_manifest ? last_free_run(record.n_frames) : free_run(record.n_frames);
@@ -275,16 +259,14 @@ std::optional<RecordRef> RecordIndex::reserve(const NewRecord& record) {
   entry.payload_bytes = record.shape.payload_bytes;
   entry.n_frames = record.n_frames;
   entry.n_tokens = record.shape.n_tokens;
-  entry.n_aliases = static_cast<u8>(record.aliases.size());
   entry.kind = record.kind;
   for (u32 i = 1; i < record.n_frames; ++i) {
     IndexEntry& part = entries_[*first + i];
     part.life = Life::part;
     part.older = *first;
-    if (i <= record.aliases.size()) part.key = record.aliases[i - 1];
   }
   move(entry, Life::reserved);
-  insert_keys(*first);
+  insert(*first);
   return RecordRef{*first, record.generation};
 }
 
@@ -308,7 +290,7 @@ void RecordIndex::fail(RecordRef ref) {
   IndexEntry& entry = at(ref);
   TARN_ASSERT(entry.life == Life::reserved || entry.life == Life::writing ||
               entry.life == Life::verified);
-  remove_keys(ref.frame_idx);
+  remove(ref.frame_idx);
   move(entry, Life::completed);
   free_completed(ref);
 }
@@ -316,7 +298,7 @@ void RecordIndex::fail(RecordRef ref) {
 bool RecordIndex::retire(RecordRef ref) {
   IndexEntry& entry = at(ref);
   TARN_ASSERT(entry.life == Life::published);
-  remove_keys(ref.frame_idx);
+  remove(ref.frame_idx);
   if (entry.holds == 0) unlink(ref.frame_idx);
   --n_records_;
   move(entry, Life::retired);
@@ -366,7 +348,6 @@ void RecordIndex::see(u32 frame_idx, const HeadView& view) {
   entry.payload_bytes = view.head().payload_bytes;
   entry.n_frames = view.head().n_frames;
   entry.n_tokens = view.head().n_tokens;
-  entry.n_aliases = static_cast<u8>(view.head().n_aliases);
   entry.kind = view.kind();
   move(entry, Life::seen);
 }
@@ -392,22 +373,6 @@ void RecordIndex::weigh(u32 frame_idx) {
     entries_[i].older = frame_idx;
   }
   set_used(frame_idx, entry.n_frames);
-  if (entry.n_aliases == 0) publish_seen(frame_idx);
-}
-
-bool RecordIndex::waits_for_aliases(u32 frame_idx) const {
-  return entries_[frame_idx].life == Life::seen;
-}
-
-void RecordIndex::adopt(u32 frame_idx, const HeadView* view) {
-  IndexEntry& entry = entries_[frame_idx];
-  TARN_ASSERT(entry.life == Life::seen);
-  if (view == nullptr || view->head().generation != entry.generation) {
-    move(entry, Life::free);
-    set_free(frame_idx, entry.n_frames);
-    return;
-  }
-  for (u32 i = 0; i < entry.n_aliases; ++i) entries_[frame_idx + 1 + i].key = view->alias(i);
   publish_seen(frame_idx);
 }
 
@@ -418,7 +383,7 @@ void RecordIndex::publish_seen(u32 frame_idx) {
     if (!(entries_[i].key == entry.key) || entries_[i].life != Life::published) continue;
     const u32 loser = entries_[i].generation > entry.generation ? frame_idx : i;
     if (loser == i) {
-      remove_keys(i);
+      remove(i);
       --n_records_;
     }
     if (entries_[loser].kind == Kind::manifest) {
@@ -432,7 +397,7 @@ void RecordIndex::publish_seen(u32 frame_idx) {
   }
   move(entry, Life::published);
   ++n_records_;
-  insert_keys(frame_idx);
+  insert(frame_idx);
 }
 
 void RecordIndex::finish_scan(u32 youngest_frame_idx) {
@@ -464,8 +429,7 @@ void RecordIndex::check_invariants() const {
     }
     if (entry.life == Life::published) ++n_published;
     if (entry.life == Life::published && entry.holds == 0) ++n_evictable;
-    if (entry.life >= Life::reserved && entry.life <= Life::published)
-      n_keys += 1 + entry.n_aliases;
+    if (entry.life >= Life::reserved && entry.life <= Life::published) ++n_keys;
   }
   TARN_ASSERT(n_free == n_free_);
   TARN_ASSERT(n_free + n_used == n_frames_);

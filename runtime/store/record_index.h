@@ -1,11 +1,10 @@
 // runtime/store/record_index.h
 //
-// Which record lies in which frames: a fixed table of one entry a frame, a hash table over keys and
-// aliases, the free frames as a bitmap, and the records that may be evicted in order of their last
+// Which record lies in which frames: a fixed table of one entry a frame, a hash table over keys,
+// the free frames as a bitmap, and the records that may be evicted in order of their last
 // use. Rebuilt at start from the heads on disk; nothing of it is stored.
 //
-//   entry       of a record's first frame: its life. Of the following ones: `part`, of which the
-//               first n_aliases carry the aliases' keys
+//   entry       of a record's first frame: its life. Of the following ones: `part`
 //   life        free -> reserved -> writing -> verified -> published -> retired -> completed ->
 //               free. A record that fails goes from where it is to completed. Published records are
 //               found; holds (pins and reads) keep one from being evicted, and a retired one from
@@ -21,7 +20,7 @@
 //
 // Invariant: free frames + frames of records = n_frames; the two orders of use, of extents and of
 //            all others, have exactly the published records without holds; entry.next chains have
-//            exactly the keys and aliases of records that are reserved to published.
+//            exactly the keys of records that are reserved to published.
 #pragma once
 
 #include <optional>
@@ -65,7 +64,6 @@ struct IndexEntry {
   u32 n_frames = 0;
   u32 n_tokens = 0;
   u32 holds = 0;
-  u8 n_aliases = 0;
   Kind kind = Kind::group;
   Life life = Life::free;
 };
@@ -75,12 +73,8 @@ class RecordIndex {
   static u64 bytes(u32 n_frames);
   void init(u32 n_frames, Bump& memory);  // of at least bytes(n_frames)
 
-  struct Found {
-    RecordRef ref{};
-    u32 alias_idx = kNoFrame;  // kNoFrame: found under its own key
-  };
-  // The youngest published record of this key; whole keys go before aliases.
-  std::optional<Found> find(const Key& key) const;
+  // The published record of this key.
+  std::optional<RecordRef> find(const Key& key) const;
   // Whether a record of this very key is reserved, writing or verified.
   bool is_on_its_way(const Key& key) const;
   const IndexEntry& entry(RecordRef ref) const;  // asserts the generation
@@ -89,7 +83,6 @@ class RecordIndex {
 
   struct NewRecord {
     Key key{};
-    std::span<const Key> aliases{};
     RecordShape shape{};
     u32 n_frames = 0;
     Kind kind = Kind::group;
@@ -113,14 +106,11 @@ class RecordIndex {
   // The scan's part. see() every head that was found; then weigh() every frame in ascending order:
   // where records overlap, the younger was written over the older, and of two with one key the
   // younger counts (of manifests the older is left completed, for the store to erase: it is another
-  // version, and must not be found when the younger one is gone). A record with aliases waits for
-  // adopt(), with its head read again. At last
-  // finish_scan(): records become evictable in the order in which they were written, as far as
-  // their places tell, since the file is written round and round; manifests after all others.
+  // version, and must not be found when the younger one is gone). At last finish_scan(): records
+  // become evictable in the order in which they were written, as far as their places tell, since
+  // the file is written round and round; manifests after all others.
   void see(u32 frame_idx, const HeadView& view);
   void weigh(u32 frame_idx);
-  bool waits_for_aliases(u32 frame_idx) const;
-  void adopt(u32 frame_idx, const HeadView* view);  // nullptr: the head could not be read again
   void finish_scan(u32 youngest_frame_idx);
   void forget_all();
 
@@ -142,8 +132,6 @@ class RecordIndex {
   u32 bucket(const Key& key) const;
   void insert(u32 frame_idx);
   void remove(u32 frame_idx);
-  void insert_keys(u32 frame_idx);
-  void remove_keys(u32 frame_idx);
   void push_youngest(u32 frame_idx);
   void unlink(u32 frame_idx);
   void set_free(u32 first, u32 n);

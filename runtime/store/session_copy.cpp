@@ -164,10 +164,10 @@ std::optional<RecordRef> SessionCopy::group_record(const Manifest& manifest, u64
       args_.store->find(layer_key(args_.store->secret(), page_key(manifest, page), layer));
   if (!found) return std::nullopt;
   // Its key is right and it is whole, and yet it is none of this session's.
-  if (args_.store->index().entry(found->ref).payload_bytes != group_bytes(manifest.identity)) {
+  if (args_.store->index().entry(*found).payload_bytes != group_bytes(manifest.identity)) {
     return std::nullopt;
   }
-  return found->ref;
+  return *found;
 }
 
 std::optional<Manifest> SessionCopy::read_manifest(RecordRef ref, std::span<std::byte> buffer) {
@@ -198,10 +198,10 @@ Result<SessionCopy::Found> SessionCopy::find(std::string_view name) {
                          "way to others",
                  .detail = Detail(name)});
   }
-  const u64 manifest_bytes = args_.store->index().entry(found->ref).payload_bytes;
+  const u64 manifest_bytes = args_.store->index().entry(*found).payload_bytes;
   if (manifest_bytes > args_.manifest.size()) return too_long(name);
-  Held record(*args_.store, found->ref);
-  const auto manifest = read_manifest(found->ref, args_.manifest);
+  Held record(*args_.store, *found);
+  const auto manifest = read_manifest(*found, args_.manifest);
   if (!manifest || manifest->name != name) {
     return fail({.status = Status::io_failed,
                  .hint = "this session's manifest is damaged: nothing can be had of it any more",
@@ -218,8 +218,7 @@ u32 SessionCopy::n_pages_there(const Manifest& manifest, u64* record_bytes) cons
     const auto ref = group_record(manifest, n);
     if (!ref) break;
     const IndexEntry& entry = args_.store->index().entry(*ref);
-    *record_bytes +=
-        RecordShape{entry.payload_bytes, entry.n_tokens, entry.n_aliases}.record_bytes();
+    *record_bytes += RecordShape{entry.payload_bytes, entry.n_tokens}.record_bytes();
   }
   return n_layers > 0 ? static_cast<u32>(n / n_layers) : 0;
 }

@@ -153,10 +153,10 @@ Place Store::place_of(u32 frame_idx) const {
 
 RecordShape Store::shape_of(RecordRef ref) const {
   const IndexEntry& entry = index_.entry(ref);
-  return {entry.payload_bytes, entry.n_tokens, entry.n_aliases};
+  return {entry.payload_bytes, entry.n_tokens};
 }
 
-std::optional<RecordIndex::Found> Store::find(const Key& key) const {
+std::optional<RecordRef> Store::find(const Key& key) const {
   if (mode_ != Mode::on && mode_ != Mode::read_only) return std::nullopt;
   return index_.find(key);
 }
@@ -204,18 +204,17 @@ u64 Store::level_for_head() const {
 Begun Store::put(const PutArgs& args) {
   if (mode_ != Mode::on) return Begun::not_now;
   const RecordShape shape{.payload_bytes = args.payload_bytes,
-                          .n_tokens = static_cast<u32>(args.token_ids.size()),
-                          .n_aliases = static_cast<u32>(args.aliases.size())};
-  TARN_ASSERT(args.token_ids.size() <= kTokensMax && args.aliases.size() <= kAliasesMax);
+                          .n_tokens = static_cast<u32>(args.token_ids.size())};
+  TARN_ASSERT(args.token_ids.size() <= kTokensMax);
   TARN_ASSERT(shape.within_limits() && shape.head_bytes() <= limits_.head_bytes_max);
   TARN_ASSERT(args.payload.size() == shape.payload_sectors() * kSectorBytes);
   TARN_ASSERT(reinterpret_cast<std::uintptr_t>(args.payload.data()) % kSectorBytes == 0);
   RecordRef replaced{};
   if (index_.is_on_its_way(args.key)) return Begun::known;
   const auto found = index_.find(args.key);
-  if (found && found->alias_idx == kNoFrame) {
+  if (found) {
     if (args.known == PutArgs::If::absent) return Begun::known;
-    replaced = found->ref;
+    replaced = *found;
   }
   Slot* slot = free_slot();
   if (slot == nullptr) return Begun::busy;
@@ -225,7 +224,6 @@ Begun Store::put(const PutArgs& args) {
   const bool replaces = replaced.frame_idx != kNoFrame;
   if (replaces) index_.hold(replaced);  // until the new one is published
   const auto ref = index_.reserve({.key = args.key,
-                                   .aliases = args.aliases,
                                    .shape = shape,
                                    .n_frames = shape.frames(limits_.frame_bytes),
                                    .kind = args.kind,
@@ -249,7 +247,6 @@ Begun Store::put(const PutArgs& args) {
   encode_head(*crc_, place_of(ref->frame_idx),
               {.kind = args.kind,
                .key = args.key,
-               .aliases = args.aliases,
                .token_ids = args.token_ids,
                .payload = args.payload,
                .payload_bytes = args.payload_bytes,
@@ -310,7 +307,6 @@ Begun Store::read(const ReadArgs& args) {
            .head_wanted = true,
            .has_record = true,
            .landing_sector = first_sector,
-           .first_token = args.first_token,
            .tag = args.tag,
            .sequence = next_sequence_++,
            .ref = args.ref,

@@ -136,7 +136,6 @@ struct Event {
 struct PutArgs {
   Kind kind = Kind::group;
   Key key{};
-  std::span<const Key> aliases{};    // copied
   std::span<const u32> token_ids{};  // copied
   std::span<std::byte> payload{};    // padded to 4 KiB, kept by the store until the event
   u64 payload_bytes = 0;
@@ -153,9 +152,8 @@ struct PutArgs {
 
 struct ReadArgs {
   RecordRef ref{};
-  std::span<const u32> token_ids{};  // that the record must have, from first_token on; kept
-  u32 first_token = 0;
-  std::span<std::byte> payload{};  // as long as the padded payload; kept
+  std::span<const u32> token_ids{};  // that the record's must begin with; kept
+  std::span<std::byte> payload{};    // as long as the padded payload; kept
   // A part alone: the payload's sectors from this one on, as many as `payload` has room for.
   std::optional<u32> first_sector{};
   std::span<const u32> sectors{};  // wanted ones, ascending; empty: all. Others may be overwritten
@@ -217,7 +215,7 @@ class Store {
   u64 next_generation() const { return next_generation_; }
   StoreStats stats() const;
 
-  std::optional<RecordIndex::Found> find(const Key& key) const;
+  std::optional<RecordRef> find(const Key& key) const;
   u64 head_bytes(RecordRef ref) const;
   // A record that is pinned is not evicted. Pins count.
   void pin(RecordRef ref) { index_.hold(ref); }
@@ -279,7 +277,6 @@ class Store {
     u32 n_io = 0;                   // in flight
     u32 n_runs = 0, next_run = 0;
     u32 landing_sector = 0;  // read: which one lies at the payload's begin
-    u32 first_token = 0;
     u64 tag = 0;
     u64 sequence = 0;
     u64 deadline_ns = 0;
@@ -300,7 +297,6 @@ class Store {
     label_sync,
     scan,
     weigh,
-    aliases,
     stale_sync,
     stale,
     done
@@ -320,8 +316,6 @@ class Store {
   void scan_more();
   void take_scan(Slot& slot, i64 result);
   void weigh_more();
-  void adopt_more();
-  void take_adoption(Slot& slot, i64 result);
   void begin_stale();
   void erase_stale();
   void take_stale(Slot& slot, i64 result);

@@ -1,5 +1,5 @@
 // How the store comes up: take the file for ourselves, read its label or cut a new one, read the
-// first sector of every frame, weigh what was found, read again the heads that have aliases. All of
+// first sector of every frame, weigh what was found. All of
 // it by poll(), in slices; nothing that stands in the file can stop it, only a disk that fails.
 #include <errno.h>
 
@@ -100,8 +100,6 @@ void Store::go_on_opening() {
       return scan_more();
     case Opening::weigh:
       return weigh_more();
-    case Opening::aliases:
-      return adopt_more();
     case Opening::stale:
       return erase_stale();
     case Opening::labels:
@@ -291,34 +289,7 @@ void Store::weigh_more() {
     index_.weigh(weigh_next_++);
   }
   if (weigh_next_ < index_.n_frames()) return;
-  opening_ = Opening::aliases;
-  weigh_next_ = 0;
-  adopt_more();
-}
-
-void Store::adopt_more() {
-  Slot& slot = slots_[0];
-  if (slot.n_io > 0) return;
-  while (weigh_next_ < index_.n_frames() && !index_.waits_for_aliases(weigh_next_)) ++weigh_next_;
-  if (weigh_next_ == index_.n_frames()) return begin_stale();
-  const IoRequest request{.op = IoOp::read,
-                          .offset = offset_of(weigh_next_),
-                          .buffer = own_head(slot).first(kSectorBytes),
-                          .tag = 0};
-  if (!submit_opening(request)) return;
-  slot.n_io = 1;
-  slot.deadline_ns = opening_deadline_ns_;
-}
-
-void Store::take_adoption(Slot& slot, i64 result) {
-  slot.n_io = 0;
-  if (result != static_cast<i64>(kSectorBytes)) {
-    index_.adopt(weigh_next_, nullptr);
-    return note_unread_head(result);
-  }
-  n_unread_in_a_row_ = 0;
-  const auto view = parse_head(*crc_, place_of(weigh_next_), own_head(slot).first(kSectorBytes));
-  index_.adopt(weigh_next_, view ? &*view : nullptr);
+  begin_stale();
 }
 
 // A crash between the publication of a manifest and the erasure of the one that it replaces leaves
@@ -382,11 +353,10 @@ void Store::take_opening(const IoCompletion& completion) {
   opening_deadline_ns_ = next_deadline();
   if (opening_ == Opening::labels) return take_labels(completion.result);
   if (opening_ == Opening::each_label) return take_label(completion.result);
-  if (opening_ == Opening::scan || opening_ == Opening::aliases || opening_ == Opening::stale) {
+  if (opening_ == Opening::scan || opening_ == Opening::stale) {
     TARN_ASSERT(slot != nullptr);  // these are about records, never a label
     if (opening_ == Opening::stale) return take_stale(*slot, completion.result);
-    if (opening_ == Opening::scan) return take_scan(*slot, completion.result);
-    return take_adoption(*slot, completion.result);
+    return take_scan(*slot, completion.result);
   }
   if (opening_ == Opening::stale_sync) {
     if (completion.result < 0) return fail_opening(sync_failed(completion.result));

@@ -261,9 +261,8 @@ Outcome Store::verified_read(const Slot& slot) const {
   }
   const auto tokens = view->token_ids();
   const u64 n = slot.token_ids.size();
-  if (slot.first_token > tokens.size() || n > tokens.size() - slot.first_token ||
-      !std::equal(slot.token_ids.begin(), slot.token_ids.end(),
-                  tokens.begin() + slot.first_token)) {
+  if (n > tokens.size() ||
+      !std::equal(slot.token_ids.begin(), slot.token_ids.end(), tokens.begin())) {
     return Outcome::other_tokens;
   }
   return Outcome::ok;

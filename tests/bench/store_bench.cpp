@@ -90,7 +90,7 @@ struct Bench {
       const auto found = store.find(key(first_id + order[i]));
       if (!found) std::exit(70);
       return store.read(
-          {.ref = found->ref, .token_ids = tokens, .payload = buffer(buffer_idx), .tag = i});
+          {.ref = *found, .token_ids = tokens, .payload = buffer(buffer_idx), .tag = i});
     });
   }
 };

@@ -49,9 +49,8 @@ void write_fields(test::FuzzInput& input, const Place& place, Frame& frame) {
                   .key = {input.below(8), 0},
                   .store_id = (wrong & 4) != 0 ? input.number<u64>() : place.store_id,
                   .frame_idx = (wrong & 8) != 0 ? input.number<u32>() : place.frame_idx,
-                  .n_tokens = static_cast<u32>(length_of(input)),
-                  .n_aliases = input.below(4) == 0 ? input.number<u32>() : input.below(6)};
-  const RecordShape shape{head.payload_bytes, head.n_tokens, head.n_aliases};
+                  .n_tokens = static_cast<u32>(length_of(input))};
+  const RecordShape shape{head.payload_bytes, head.n_tokens};
   if (shape.within_limits()) {
     head.n_frames = shape.frames(place.frame_bytes);
     head.n_meta_sectors = shape.meta_sectors();
@@ -67,8 +66,7 @@ void write_fields(test::FuzzInput& input, const Place& place, Frame& frame) {
     auto* bytes = reinterpret_cast<std::byte*>(frame.meta.data());
     const auto meta = input.take(input.below(2048));
     std::memcpy(bytes + kSectorBytes, meta.data(), meta.size());
-    // Its checksums behind the aliases, where they have room.
-    auto* crcs = reinterpret_cast<u32*>(frame.sector.data() + sizeof head) + 4 * shape.n_aliases;
+    auto* crcs = reinterpret_cast<u32*>(frame.sector.data() + sizeof head);
     if ((wrong & 128) == 0) crc().sectors(bytes + kSectorBytes, shape.meta_sectors(), crcs);
   }
   head.head_crc = crc().bytes(frame.sector.data(), kSectorBytes);
@@ -81,9 +79,7 @@ void check_view(const HeadView& view, const Place& place) {
   require(view.head().frame_idx == place.frame_idx && view.head().store_id == place.store_id);
   require(view.head().n_frames >= 1 && place.frame_idx + view.head().n_frames <= place.n_frames);
   require(shape.record_bytes() <= view.head().n_frames * place.frame_bytes);
-  require(view.head().n_frames > shape.n_aliases);
   u64 sum = 0;  // every word that it points at can be read
-  for (u32 i = 0; i < shape.n_aliases; ++i) sum += view.alias(i).low;
   for (const u32 token : view.token_ids()) sum += token;
   for (const u32 value : view.payload_crcs()) sum += value;
   require(view.token_ids().empty() || view.token_ids().size() == shape.n_tokens);
@@ -141,11 +137,6 @@ void rebuild(Rebuild& it) {
     if (parse_meta(crc(), whole, *with_meta)) check_view(*with_meta, it.place);
   }
   for (u32 i = 0; i < kFrames; ++i) it.index.weigh(i);
-  for (u32 i = 0; i < kFrames; ++i) {
-    if (!it.index.waits_for_aliases(i)) continue;
-    const auto view = it.view_of(i);
-    it.index.adopt(i, view ? &*view : nullptr);
-  }
   it.index.finish_scan(youngest_frame);
   it.index.check_invariants();
 }
@@ -155,9 +146,9 @@ void use(Rebuild& it, test::FuzzInput& input) {
   for (u32 step = 0; step < 8; ++step) {
     const auto found = it.index.find({input.below(8), 0});
     if (found) {
-      require(it.index.is_current(found->ref));
-      it.index.hold(found->ref);
-      it.index.let_go(found->ref);
+      require(it.index.is_current(*found));
+      it.index.hold(*found);
+      it.index.let_go(*found);
     }
     const RecordShape shape{.payload_bytes = input.below(8) * it.place.frame_bytes};
     const auto ref = it.index.reserve({.key = {100 + step, 0},

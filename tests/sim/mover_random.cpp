@@ -151,7 +151,7 @@ class MoverLife {
       for (u32 layer = 0; layer < kLayers; ++layer) {
         const auto found =
             bench_->store.find(store::layer_key(bench_->store.secret(), chain, layer));
-        if (found) records.push_back(found->ref);
+        if (found) records.push_back(*found);
       }
       if (records.size() < (page + 1) * kLayers) break;
     }

@@ -179,15 +179,15 @@ TEST_CASE("where the store's requests wait for what may never come, a pin ends w
   REQUIRE(world.bench.put(record_of(1000, {.payload_bytes = 4000, .n_tokens = 4})));
   const auto held = world.bench.store.find(key_of(1000));
   REQUIRE(held.has_value());
-  world.bench.store.pin(held->ref);
+  world.bench.store.pin(*held);
   // An erasure waits until nobody holds the record any more.
-  REQUIRE(world.bench.store.erase(held->ref, kv::kMovesMax) == store::Begun::begun);
+  REQUIRE(world.bench.store.erase(*held, kv::kMovesMax) == store::Begun::begun);
   const u32 group = group_on_disk(world, 1);
   const Result<u32> n = world.mover.pin(world.sequence, 1, group, group + 1);
   REQUIRE_FALSE(n.has_value());
   CHECK(n.error().status == Status::would_block);
   CHECK(std::string(n.error().hint).find("store.requests_max") != std::string::npos);
-  world.bench.store.unpin(held->ref);
+  world.bench.store.unpin(*held);
   REQUIRE(world.mover.pin(world.sequence, 1, group, group + 1).has_value());
   world.mover.unpin(world.sequence, 1, group, group + 1);
 }

@@ -97,7 +97,7 @@ void check_records(SimBox& box, const Ledger& ledger, bool keeps_promises) {
       const auto there = box.bench->store.find(key_of(id));
       const auto record = world_record(id, version);
       const auto payload = box.bench->buffer(record.payload.size());
-      if (box.bench->store.read({.ref = there->ref, .payload = payload, .tag = 7}) !=
+      if (box.bench->store.read({.ref = *there, .payload = payload, .tag = 7}) !=
           store::Begun::begun) {
         break;
       }
@@ -220,7 +220,7 @@ u64 try_replacements() {
         n_both += after.bench->store.index().steps(store::Life::seen, store::Life::completed) +
                   after.bench->store.index().steps(store::Life::published, store::Life::completed);
         // Deleted is deleted, whatever older version lay about.
-        const auto ref = after.bench->store.find(key_of(kSession))->ref;
+        const auto ref = *after.bench->store.find(key_of(kSession));
         REQUIRE(after.bench->store.erase(ref, 9) == store::Begun::begun);
         CHECK(after.bench->wait_for(9).outcome == store::Outcome::ok);
         REQUIRE(after.bench->flush());
@@ -329,9 +329,9 @@ Laid lay(const std::vector<TestRecord>& records, u32 n_frames) {
   Laid laid;
   for (const TestRecord& record : records) {
     const u64 id = record.key.high;
-    const auto ref = box.bench->store.find(key_of(id))->ref;
+    const auto ref = *box.bench->store.find(key_of(id));
     const auto& entry = box.bench->store.index().entry(ref);
-    const store::RecordShape shape{entry.payload_bytes, entry.n_tokens, entry.n_aliases};
+    const store::RecordShape shape{entry.payload_bytes, entry.n_tokens};
     const u64 begin = store::kFramesBegin + ref.frame_idx * kSimFrameBytes;
     laid.places.push_back({id, begin, begin + shape.record_bytes()});
   }
@@ -352,7 +352,7 @@ std::vector<TestRecord> records_of_each_kind(u32 n) {
   constexpr TestRecordShape kShapes[] = {
       {.payload_bytes = 5000, .n_tokens = 16},
       {.payload_bytes = 100, .n_tokens = 1200},
-      {.payload_bytes = 8000, .n_tokens = 64, .n_aliases = 2, .kind = store::Kind::extent},
+      {.payload_bytes = 8000, .n_tokens = 64, .kind = store::Kind::extent},
       {.payload_bytes = 8192, .n_tokens = 0, .kind = store::Kind::codebook},
       {.payload_bytes = 3000, .n_tokens = 0, .kind = store::Kind::manifest}};
   std::vector<TestRecord> records;

@@ -24,7 +24,7 @@ TEST_CASE("the head of a longer record, in its own place, under an open store") 
   REQUIRE(box.boot() == store::Mode::on);
   const auto frame_of = [](SimBox& of, u64 id) {
     REQUIRE(of.bench->put(world_record(id)));
-    return of.bench->store.find(key_of(id))->ref.frame_idx;
+    return of.bench->store.find(key_of(id))->frame_idx;
   };
   const u32 frame = frame_of(before, 4);
   u64 id = 8;  // of one sector before its payload

@@ -199,7 +199,7 @@ class RandomLife {
     const u64 id = random_id();
     const auto found = store().find(key_of(id));
     if (!found) return;
-    const auto& entry = store().index().entry(found->ref);
+    const auto& entry = store().index().entry(*found);
     Read read{.id = id, .version_min = 0, .payload = {}, .sectors = {}, .token_ids = {}};
     read.payload = box_.bench->buffer(align_up(entry.payload_bytes, kSectorBytes));
     read.token_ids = world_record(id).token_ids;
@@ -213,7 +213,7 @@ class RandomLife {
     }
     const u64 tag = next_tag_++;
     Read& kept = reads_[tag] = std::move(read);
-    const Begun begun = store().read({.ref = found->ref,
+    const Begun begun = store().read({.ref = *found,
                                       .token_ids = kept.token_ids,
                                       .payload = kept.payload,
                                       .sectors = kept.sectors,
@@ -230,8 +230,8 @@ class RandomLife {
     }
     const auto found = store().find(key_of(random_id()));
     if (!found || pins_.size() >= 3) return;
-    store().pin(found->ref);
-    pins_.push_back(found->ref);
+    store().pin(*found);
+    pins_.push_back(*found);
     ++counts_.pins;
   }
 
@@ -239,7 +239,7 @@ class RandomLife {
     const u64 id = random_id();
     const auto found = store().find(key_of(id));
     if (!found || random_.below(3) != 0) return;
-    if (store().erase(found->ref, next_tag_++) != Begun::begun) return;
+    if (store().erase(*found, next_tag_++) != Begun::begun) return;
     ++counts_.erased;
     published_.erase(id);
     flushed_.erase(id);

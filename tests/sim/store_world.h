@@ -26,8 +26,7 @@ inline store::StoreLimits sim_limits(u32 n_frames) {
 // manifests, which have versions.
 inline TestRecord world_record(u64 id, u64 version = 0) {
   TestRecordShape shape{.payload_bytes = 5000, .n_tokens = 16, .version = version};
-  if (id % 7 == 3)
-    shape = {.payload_bytes = 30'000, .n_tokens = 64, .n_aliases = 2, .kind = store::Kind::extent};
+  if (id % 7 == 3) shape = {.payload_bytes = 30'000, .n_tokens = 64, .kind = store::Kind::extent};
   if (id % 7 == 4) shape = {.payload_bytes = 100, .n_tokens = 1200};  // has meta sectors
   if (id % 7 == 5) shape = {.payload_bytes = 8192, .n_tokens = 0, .kind = store::Kind::codebook};
   if (id >= 100)

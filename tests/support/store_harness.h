@@ -23,7 +23,6 @@ struct TestRecord {
   store::Key key{};
   store::Kind kind = store::Kind::group;
   std::vector<u32> token_ids{};
-  std::vector<store::Key> aliases{};
   u64 payload_bytes = 0;
   std::vector<std::byte> payload{};  // padded
 };
@@ -33,7 +32,6 @@ inline store::Key key_of(u64 id) { return {.low = Random(id).next(), .high = id}
 struct TestRecordShape {
   u64 payload_bytes = 6000;
   u32 n_tokens = 16;
-  u32 n_aliases = 0;
   store::Kind kind = store::Kind::group;
   u64 version = 0;  // other contents under the same key
 };
@@ -42,7 +40,6 @@ inline TestRecord record_of(u64 id, const TestRecordShape& shape = {}) {
   TestRecord record{.key = key_of(id), .kind = shape.kind, .payload_bytes = shape.payload_bytes};
   for (u32 i = 0; i < shape.n_tokens; ++i)
     record.token_ids.push_back(static_cast<u32>(random.next()));
-  for (u32 i = 0; i < shape.n_aliases; ++i) record.aliases.push_back(key_of(id * 1000 + 1 + i));
   record.payload.resize(align_up(shape.payload_bytes, kSectorBytes));
   for (u64 i = 0; i < shape.payload_bytes; i += 8) {
     const u64 word = random.next();
@@ -97,7 +94,6 @@ class StoreHarness {
     if (tag % 2 == 1) given_back_early_[tag] = payload;
     return store.put({.kind = record.kind,
                       .key = record.key,
-                      .aliases = record.aliases,
                       .token_ids = record.token_ids,
                       .payload = payload,
                       .payload_bytes = record.payload_bytes,
@@ -152,11 +148,11 @@ class StoreHarness {
   Got get(const TestRecord& record) {
     const auto found = store.find(record.key);
     if (!found) return Got::absent;
-    const u64 n_bytes = store.index().entry(found->ref).payload_bytes;
+    const u64 n_bytes = store.index().entry(*found).payload_bytes;
     const auto payload = buffer(align_up(n_bytes, kSectorBytes));
     const u64 tag = next_tag_++;
     const store::ReadArgs args{
-        .ref = found->ref, .token_ids = record.token_ids, .payload = payload, .tag = tag};
+        .ref = *found, .token_ids = record.token_ids, .payload = payload, .tag = tag};
     if (store.read(args) != store::Begun::begun) return Got::absent;
     last = wait_for(tag);
     if (last.outcome != store::Outcome::ok) return Got::absent;

@@ -26,12 +26,10 @@ struct Sample {
     for (u64 i = 0; i < of.payload_bytes; ++i)
       payload[i] = static_cast<std::byte>(i * 7 + i / 4096);
     for (u32 i = 0; i < of.n_tokens; ++i) tokens.push_back(i * 3 + 1);
-    for (u32 i = 0; i < of.n_aliases; ++i) aliases.push_back({i + 100, i + 200});
     words.resize(of.head_bytes() / sizeof(u64));
     encode_head(crc(), kPlace,
                 {.kind = Kind::extent,
                  .key = {5, 6},
-                 .aliases = aliases,
                  .token_ids = tokens,
                  .payload = payload,
                  .payload_bytes = of.payload_bytes,
@@ -54,7 +52,6 @@ struct Sample {
   RecordShape shape;
   std::vector<std::byte> payload;
   std::vector<u32> tokens;
-  std::vector<Key> aliases;
   std::vector<u64> words;  // aligned to 8
 };
 
@@ -68,17 +65,16 @@ struct Case {
 
 // clang-format off
 constexpr Case kCases[] = {
-    // name                                   bytes       tokens aliases  meta frames golden
-    {"nothing at all",                       {0,          0,     0},      0,   1,     0x7ECB3184},
-    {"one byte",                             {1,          1,     0},      0,   1,     0x1CABAAF5},
-    {"a group of 256 KiB",                   {262144,     64,    0},      0,   5,     0x7DBE53AF},
-    {"as much as a head sector holds",       {262144,     928,   0},      0,   5,     0x5A2CF386},
-    {"one token more",                       {262144,     929,   0},      1,   5,     0xACA4B1A5},
-    {"aliases push the rest out",            {262144,     800,   33},     1,   34,    0xB868C0F9},
-    {"as much as a meta sector holds",       {262144,     960,   0},      1,   5,     0x34DCAEF1},
-    {"a second meta sector",                 {262144,     961,   0},      2,   5,     0x6587792D},
-    {"an extent: 64 groups, 4,096 tokens",   {16842752,   4096,  64},     9,   258,   0xECBBFC48},
-    {"the limits",                           {67108864,   65536, 128},    80,  1030,  0xC8A46A85},
+    // name                                   bytes       tokens  meta frames golden
+    {"nothing at all",                       {0,          0},       0,   1,     0x7ECB3184},
+    {"one byte",                             {1,          1},       0,   1,     0x1CABAAF5},
+    {"a group of 256 KiB",                   {262144,     64},       0,   5,     0x7DBE53AF},
+    {"as much as a head sector holds",       {262144,     928},       0,   5,     0x5A2CF386},
+    {"one token more",                       {262144,     929},       1,   5,     0xACA4B1A5},
+    {"as much as a meta sector holds",       {262144,     960},       1,   5,     0x34DCAEF1},
+    {"a second meta sector",                 {262144,     961},       2,   5,     0x6587792D},
+    {"an extent: 64 groups, 4,096 tokens",   {16842752,   4096},      9,   258,   0x138F9AB0},
+    {"the limits",                           {67108864,   65536},     80,  1030,  0x961F3D4F},
 };
 // clang-format on
 
@@ -101,7 +97,6 @@ TEST_CASE("a head says what was put into it, and its bytes never change") {
     CHECK(view->head().written_bytes == 99);
     CHECK(std::equal(view->token_ids().begin(), view->token_ids().end(), sample.tokens.begin(),
                      sample.tokens.end()));
-    for (u32 i = 0; i < c.shape.n_aliases; ++i) CHECK(view->alias(i) == sample.aliases[i]);
     REQUIRE(view->payload_crcs().size() == c.shape.payload_sectors());
     for (u64 i = 0; i < c.shape.payload_sectors(); ++i) {
       const u32 want = crc().bytes(sample.payload.data() + i * kSectorBytes, kSectorBytes);
@@ -119,7 +114,7 @@ TEST_CASE("a head says what was put into it, and its bytes never change") {
 }
 
 TEST_CASE("the places of the fields are the format's") {
-  Sample sample({.payload_bytes = 5000, .n_tokens = 2, .n_aliases = 1});
+  Sample sample({.payload_bytes = 5000, .n_tokens = 2});
   const auto u32_at = [&](u64 offset) {
     u32 value = 0;
     std::memcpy(&value, sample.head().data() + offset, sizeof value);
@@ -140,22 +135,21 @@ TEST_CASE("the places of the fields are the format's") {
       {"key high", 40, 6},
       {"store_id", 48, 0x55667788},
       {"frame_idx", 56, 9},
-      {"n_frames", 60, 2},
+      {"n_frames", 60, 1},
       {"n_tokens", 64, 2},
-      {"n_aliases", 68, 1},
+      {"reserved", 68, 0},
       {"n_meta_sectors", 72, 0},
       {"budget", 80, 88},
       {"written", 88, 99},
-      {"alias", 128, 100},
-      {"token 0", 144, 1},
-      {"token 1", 148, 4},
-      {"nothing", 160, 0},
+      {"token 0", 128, 1},
+      {"token 1", 132, 4},
+      {"nothing", 144, 0},
   };
   for (const Field& field : fields) {
     CAPTURE(field.name);
     CHECK(u32_at(field.offset) == field.value);
   }
-  CHECK(u32_at(152) == crc().bytes(sample.payload.data(), kSectorBytes));
+  CHECK(u32_at(136) == crc().bytes(sample.payload.data(), kSectorBytes));
 }
 
 TEST_CASE("any changed bit of a head is found") {
@@ -197,16 +191,15 @@ TEST_CASE("what is whole but wrong is no record, though its checksum holds") {
        [](Sample& s) { s.fixed().payload_bytes -= 4096; }},
       {"too many tokens", [](Sample& s) { s.fixed().n_tokens = kTokensMax + 1; }},
       {"all tokens there can be", [](Sample& s) { s.fixed().n_tokens = ~u32{0}; }},
-      {"too many aliases", [](Sample& s) { s.fixed().n_aliases = kAliasesMax + 1; }},
-      {"aliases without end", [](Sample& s) { s.fixed().n_aliases = ~u32{0}; }},
       {"too long", [](Sample& s) { s.fixed().payload_bytes = kPayloadBytesMax + 1; }},
       {"a length that wraps", [](Sample& s) { s.fixed().payload_bytes = ~u64{0}; }},
       {"meta sectors that are none", [](Sample& s) { s.fixed().n_meta_sectors += 1; }},
       {"something in a reserved field", [](Sample& s) { s.fixed().reserved_0 = 1; }},
+      {"something in the second reserved field", [](Sample& s) { s.fixed().reserved_1 = 1; }},
       {"something in the last reserved field", [](Sample& s) { s.fixed().reserved[6] = 1; }},
       {"something behind the words", [](Sample& s) { s.head()[kSectorBytes - 1] = std::byte{1}; }},
   };
-  const RecordShape shape{.payload_bytes = 20000, .n_tokens = 20, .n_aliases = 2};
+  const RecordShape shape{.payload_bytes = 150000, .n_tokens = 20};
   for (const Wrong& wrong : wrongs) {
     CAPTURE(wrong.name);
     Sample sample(shape);
@@ -229,10 +222,10 @@ TEST_CASE("what is whole but wrong is no record, though its checksum holds") {
   CHECK_FALSE(sample.parses(with([](Place& p) { p.n_frames = 11; })));  // reaches over the end
   CHECK(sample.parses(with([](Place& p) { p.n_frames = 12; })));
   // Behind the words of the meta sectors too.
-  Sample extent({.payload_bytes = 16842752, .n_tokens = 4096, .n_aliases = 64});
+  Sample extent({.payload_bytes = 16842752, .n_tokens = 4096});
   extent.head()[10 * kSectorBytes - 1] = std::byte{1};
   crc().sectors(extent.head().data() + kSectorBytes, 9,
-                reinterpret_cast<u32*>(extent.head().data() + sizeof(RecordHead)) + 4 * 64);
+                reinterpret_cast<u32*>(extent.head().data() + sizeof(RecordHead)));
   extent.mend();
   CHECK(parse_head(crc(), kPlace, extent.head()).has_value());
   CHECK_FALSE(extent.parses());

@@ -71,7 +71,7 @@ class FullStore {
       record.token_ids.assign(ids.begin() + page * kPageTokens,
                               ids.begin() + (page + 1) * kPageTokens);
       REQUIRE(bench_->put(record));
-      groups_[page] = store().find(record.key)->ref;
+      groups_[page] = *store().find(record.key);
       store().pin(groups_[page]);  // by an open session of the same prefix
     }
     test::TestRecord record{.key = session_key(store().secret(), Key{}, kName),
@@ -120,9 +120,9 @@ TEST_CASE("a session that is deleted while others fill the store goes, and nothi
 
 TEST_CASE("a session that is exported while others fill the store is whole, and stays") {
   FullStore full;
-  const std::string path = (std::filesystem::temp_directory_path() /
-                            ("tarn_session_copy_" + std::to_string(getpid())))
-                               .string();
+  const std::string path =
+      (std::filesystem::temp_directory_path() / ("tarn_session_copy_" + std::to_string(getpid())))
+          .string();
   const auto done = full.copy().write(kName, path.c_str());
   std::filesystem::remove(path);
   REQUIRE(done.has_value());
@@ -130,7 +130,7 @@ TEST_CASE("a session that is exported while others fill the store is whole, and 
   CHECK(full.n_refused() > 0);
   const auto manifest = full.store().find(session_key(full.store().secret(), Key{}, kName));
   REQUIRE(manifest.has_value());
-  CHECK(full.store().index().entry(manifest->ref).holds == 0);  // nobody holds it from now on
+  CHECK(full.store().index().entry(*manifest).holds == 0);  // nobody holds it from now on
 }
 
 }  // namespace

@@ -201,8 +201,7 @@ void change_labels(Box& box, u64 frame_bytes, u32 n_frames) {
   label.frame_bytes = frame_bytes;
   label.n_frames = n_frames;
   for (u64 i = 0; i < kLabels; ++i) {
-    encode_label(crc32c_ways()[0], label,
-                 std::span(bytes).subspan(i * kSectorBytes, kSectorBytes));
+    encode_label(crc32c_ways()[0], label, std::span(bytes).subspan(i * kSectorBytes, kSectorBytes));
   }
   box.disk.write_file("store", bytes);
 }

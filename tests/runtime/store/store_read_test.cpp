@@ -27,7 +27,7 @@ struct OneRecord {
 
   RecordRef put(const test::TestRecord& one) const {
     REQUIRE(bench->put(one));
-    return bench->store.find(one.key)->ref;
+    return *bench->store.find(one.key);
   }
   Outcome read(const ReadArgs& args) const {
     if (bench->store.read(args) != Begun::begun) return Outcome::io_failed;
@@ -92,7 +92,7 @@ TEST_CASE(
   bench->close();
   bench = box.boot(no_gaps);
   const auto payload = bench->buffer(record.payload.size());
-  const RecordRef again = bench->store.find(record.key)->ref;
+  const RecordRef again = *bench->store.find(record.key);
   REQUIRE(bench->store.read({.ref = again, .payload = payload, .sectors = too_many, .tag = 4}) ==
           Begun::begun);
   CHECK(bench->wait_for(4).outcome == Outcome::ok);

@@ -60,7 +60,7 @@ TEST_CASE("records come back, at once and after a restart, on every backend") {
         CHECK_FALSE(bench.put(record));  // known
         const auto found = bench.store.find(record.key);
         REQUIRE(found.has_value());
-        CHECK(bench.store.index().entry(found->ref).kind == record.kind);
+        CHECK(bench.store.index().entry(*found).kind == record.kind);
       }
       bench.check();
       REQUIRE(bench.flush());
@@ -111,7 +111,7 @@ TEST_CASE("the least recently used gives way, and what is held stays") {
   auto bench = box.boot(box_limits(8));
   for (u64 id = 1; id <= 8; ++id) REQUIRE(bench->put(record_of(id)));
   CHECK(bench->get(record_of(1)) == Got::right);  // used now
-  const RecordRef second = bench->store.find(test::key_of(2))->ref;
+  const RecordRef second = *bench->store.find(test::key_of(2));
   bench->store.pin(second);
   REQUIRE(bench->put(record_of(9)));  // 3 goes
   CHECK(bench->store.find(test::key_of(1)).has_value());
@@ -124,9 +124,9 @@ TEST_CASE("the least recently used gives way, and what is held stays") {
   bench->store.unpin(second);
   for (u64 id = 30; id < 40; ++id) REQUIRE(bench->put(record_of(id)));
   CHECK_FALSE(bench->store.find(test::key_of(2)).has_value());
-  for (u64 id = 32; id < 40; ++id) bench->store.pin(bench->store.find(test::key_of(id))->ref);
+  for (u64 id = 32; id < 40; ++id) bench->store.pin(*bench->store.find(test::key_of(id)));
   CHECK(bench->begin_put(record_of(50), 1) == Begun::no_room);
-  bench->store.unpin(bench->store.find(test::key_of(35))->ref);
+  bench->store.unpin(*bench->store.find(test::key_of(35)));
   CHECK(bench->put(record_of(50)));
   CHECK(bench->begin_put(record_of(51, {.payload_bytes = 3 * kBoxFrameBytes}), 1) ==
         Begun::no_room);
@@ -183,7 +183,7 @@ TEST_CASE("a manifest takes its frames from extents at the end of the file") {
     const auto manifest = record_of(
         20, {.payload_bytes = n_frames * kBoxFrameBytes - kSectorBytes, .kind = Kind::manifest});
     REQUIRE(bench->put(manifest));
-    CHECK(bench->store.find(manifest.key)->ref.frame_idx == 12 - n_frames);
+    CHECK(bench->store.find(manifest.key)->frame_idx == 12 - n_frames);
     bench->check();
     bench->close();
   }
@@ -313,48 +313,6 @@ TEST_CASE("a payload that somebody wrote to while the store had it is not publis
   bench.close();
 }
 
-TEST_CASE("an extent is found by any of its groups' keys, and by its own") {
-  Box box;
-  const auto extent = record_of(7, {.payload_bytes = 9 * kBoxFrameBytes,
-                                    .n_tokens = 640,
-                                    .n_aliases = 10,
-                                    .kind = Kind::extent});
-  const auto group = record_of(7 * 1000 + 1 + 3);  // as its alias 3
-  auto bench = box.boot(box_limits(40));
-  REQUIRE(bench->put(extent));
-  for (u32 boot = 0; boot < 2; ++boot) {
-    CHECK(bench->get(extent) == Got::right);
-    for (u32 i = 0; i < 10; ++i) {
-      const auto found = bench->store.find(extent.aliases[i]);
-      REQUIRE(found.has_value());
-      CHECK(found->alias_idx == i);
-      const auto payload = bench->buffer(extent.payload.size());
-      REQUIRE(bench->store.read({.ref = found->ref,
-                                 .token_ids = std::span(extent.token_ids).subspan(i * 64, 64),
-                                 .first_token = i * 64,
-                                 .payload = payload,
-                                 .tag = i}) == Begun::begun);
-      CHECK(bench->wait_for(i).outcome == Outcome::ok);
-      REQUIRE(bench->store.read({.ref = found->ref,
-                                 .token_ids = std::span(extent.token_ids).subspan(i * 64, 64),
-                                 .first_token = (i + 1) * 64,
-                                 .payload = payload,
-                                 .tag = i}) == Begun::begun);
-      CHECK(bench->wait_for(i).outcome == Outcome::other_tokens);
-    }
-    if (boot == 0) {
-      REQUIRE(bench->flush());
-      bench->close();
-      bench = box.boot(box_limits(40));
-    }
-  }
-  CHECK(extent.aliases[3] == group.key);
-  REQUIRE(bench->put(group));  // an alias does not stand in its way
-  CHECK(bench->store.find(group.key)->alias_idx == kNoFrame);
-  CHECK(bench->get(group) == Got::right);
-  bench->close();
-}
-
 TEST_CASE("tokens are compared at a hit, and a collision does no harm") {
   Box box;
   auto bench = box.boot(box_limits(8));
@@ -392,7 +350,7 @@ TEST_CASE("a manifest is replaced, and the old one never comes back") {
   CHECK(bench->store.stats().n_found_at_start == 1);
   CHECK(bench->get(version(5)) == Got::right);
   // While somebody reads the old one, it stays for him.
-  const RecordRef old = bench->store.find(test::key_of(1))->ref;
+  const RecordRef old = *bench->store.find(test::key_of(1));
   bench->store.pin(old);
   REQUIRE(bench->begin_put(version(6), 1, PutArgs::If::replace) == Begun::begun);
   for (u32 i = 0; i < 100; ++i) bench->poll(1'000'000);
@@ -401,7 +359,7 @@ TEST_CASE("a manifest is replaced, and the old one never comes back") {
   bench->store.unpin(old);
   CHECK(bench->wait_for(1).outcome == Outcome::ok);
   // Erased for good.
-  REQUIRE(bench->store.erase(bench->store.find(test::key_of(1))->ref, 2) == Begun::begun);
+  REQUIRE(bench->store.erase(*bench->store.find(test::key_of(1)), 2) == Begun::begun);
   CHECK_FALSE(bench->store.find(test::key_of(1)).has_value());
   CHECK(bench->wait_for(2).outcome == Outcome::ok);
   CHECK(bench->store.erase(old, 2) == Begun::gone);
@@ -439,8 +397,8 @@ TEST_CASE("records of several frames leave sessions alone while anything else ca
   for (u64 id = 1; id < kFirstExtent + kExtents; ++id) {
     const auto found = bench->store.find(test::key_of(id));
     if (!found || (id > 100 && id < kFirstExtent)) continue;
-    bench->store.pin(found->ref);
-    held.push_back(found->ref);
+    bench->store.pin(*found);
+    held.push_back(*found);
   }
   REQUIRE(bench->put(extent(kFirstExtent + kExtents)));
   CHECK(bench->store.stats().n_manifests_evicted > 0);
@@ -461,21 +419,21 @@ TEST_CASE("a manifest finds its frames in a row, however often it was replaced b
   for (u64 id = 2; id < kIds; ++id) {  // 120 that are held, and two manifests at a time
     CAPTURE(id);
     REQUIRE(bench->put(record_of(id)));
-    bench->store.pin(bench->store.find(record_of(id).key)->ref);
+    bench->store.pin(*bench->store.find(record_of(id).key));
     put_manifest(1 + id / 8);
     if (id == 30) {  // after a restart, too
       for (u64 held = 2; held <= id; ++held) {
-        bench->store.unpin(bench->store.find(record_of(held).key)->ref);
+        bench->store.unpin(*bench->store.find(record_of(held).key));
       }
       bench->close();
       bench = box.boot(box_limits(kFrames));
       for (u64 held = 2; held <= id; ++held) {
-        bench->store.pin(bench->store.find(record_of(held).key)->ref);
+        bench->store.pin(*bench->store.find(record_of(held).key));
       }
     }
   }
   for (u64 id = 2; id < kIds; ++id) {
-    bench->store.unpin(bench->store.find(record_of(id).key)->ref);
+    bench->store.unpin(*bench->store.find(record_of(id).key));
   }
   CHECK(bench->store.index().n_evicted() == 0);
   bench->close();

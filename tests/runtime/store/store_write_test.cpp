@@ -57,7 +57,7 @@ TEST_CASE("erasing the youngest records gives nothing of the write budget back")
   limits.write_bytes_per_day = kRecords * kRecordBytes;
   const auto erase_from = [](StoreHarness& bench, u64 first) {
     for (u64 id = first; id <= kRecords / 2; ++id) {
-      REQUIRE(bench.store.erase(bench.store.find(test::key_of(id))->ref, 7) == Begun::begun);
+      REQUIRE(bench.store.erase(*bench.store.find(test::key_of(id)), 7) == Begun::begun);
       CHECK(bench.wait_for(7).outcome == Outcome::ok);
     }
   };
@@ -95,7 +95,7 @@ TEST_CASE("what an erasure writes is the write budget's, which never refuses it"
   auto bench = box.boot(limits);
   const auto left_bytes = [&] { return bench->store.stats().budget_left_bytes; };
   const auto erase = [&](u64 id) {
-    REQUIRE(bench->store.erase(bench->store.find(test::key_of(id))->ref, 7) == Begun::begun);
+    REQUIRE(bench->store.erase(*bench->store.find(test::key_of(id)), 7) == Begun::begun);
     CHECK(bench->wait_for(7).outcome == Outcome::ok);
   };
   for (const u64 id : {u64{1}, u64{2}}) REQUIRE(bench->put(record_of(id)));
@@ -140,7 +140,7 @@ TEST_CASE("a session whose write failed at its head is not found later, though i
     n_failed += bench->wait_for(2).outcome == Outcome::io_failed;
     REQUIRE(bench->store.mode() == Mode::on);
     CHECK(bench->get(session(1)) == Got::right);  // the one before is there as it was
-    REQUIRE(bench->store.erase(bench->store.find(test::key_of(1))->ref, 4) == Begun::begun);
+    REQUIRE(bench->store.erase(*bench->store.find(test::key_of(1)), 4) == Begun::begun);
     CHECK(bench->wait_for(4).outcome == Outcome::ok);
     REQUIRE(bench->flush());
     bench->close();

@@ -18,15 +18,15 @@ constexpr u32 kFrames = 220;
 
 struct Box : test::StoreBox {
   std::unique_ptr<StoreHarness> boot() { return StoreBox::boot(test::box_limits(kFrames)); }
-  void fill(u64 n_records, u32 n_aliases) {
+  void fill(u64 n_records) {
     auto bench = boot();
     for (u64 id = 1; id <= n_records; ++id) {
-      REQUIRE(bench->put(record_of(id, {.n_aliases = n_aliases})));
+      REQUIRE(bench->put(record_of(id)));
     }
     REQUIRE(bench->flush());
     frames.clear();
     for (u64 id = 1; id <= n_records; ++id) {
-      frames.push_back(bench->store.find(test::key_of(id))->ref.frame_idx);
+      frames.push_back(bench->store.find(test::key_of(id))->frame_idx);
     }
     bench->close();
   }
@@ -41,7 +41,7 @@ TEST_CASE("a label that cannot be read is written again from the other one") {
   for (const u64 lost : {0u, 1u}) {
     CAPTURE(lost);
     Box box;
-    box.fill(20, 0);
+    box.fill(20);
     const auto image = box.disk.file_bytes("store");
     box.disk.spoil_sector("store", lost * kSectorBytes);
     {
@@ -66,7 +66,7 @@ TEST_CASE("without a label that is good the file is left alone where one cannot 
   for (const bool both : {false, true}) {
     CAPTURE(both);
     Box box;
-    box.fill(2, 0);
+    box.fill(2);
     if (!both) box.disk.flip_bit("store", 8 * 100);
     if (both) box.disk.spoil_sector("store", 0);
     box.disk.spoil_sector("store", kSectorBytes);
@@ -81,58 +81,55 @@ TEST_CASE("without a label that is good the file is left alone where one cannot 
 }
 
 TEST_CASE("heads that cannot be read cost their own records alone, at every start") {
-  for (const u32 n_aliases : {0u, 1u}) {
-    CAPTURE(n_aliases);
-    Box box;
-    constexpr u64 kRecords = 100;
-    box.fill(kRecords, n_aliases);
-    const auto is_lost = [](u64 id) { return id % 7 == 3; };
-    u32 n_lost = 0;
+  Box box;
+  constexpr u64 kRecords = 100;
+  box.fill(kRecords);
+  const auto is_lost = [](u64 id) { return id % 7 == 3; };
+  u32 n_lost = 0;
+  for (u64 id = 1; id <= kRecords; ++id) {
+    if (!is_lost(id)) continue;
+    box.spoil_frame(box.frames[id - 1]);
+    ++n_lost;
+  }
+  REQUIRE(n_lost > 10);
+  for (const u32 boot : {0u, 1u}) {
+    CAPTURE(boot);
+    auto bench = box.boot();
+    REQUIRE(bench->store.mode() == Mode::on);
+    CHECK(bench->store.stats().n_unread_at_start == n_lost);
+    CHECK(bench->store.stats().n_found_at_start == kRecords - n_lost);
     for (u64 id = 1; id <= kRecords; ++id) {
-      if (!is_lost(id)) continue;
-      box.spoil_frame(box.frames[id - 1]);
-      ++n_lost;
+      const auto record = record_of(id);
+      CHECK(bench->get(record) == (is_lost(id) ? Got::absent : Got::right));
     }
-    REQUIRE(n_lost > 10);
-    for (const u32 boot : {0u, 1u}) {
-      CAPTURE(boot);
-      auto bench = box.boot();
-      REQUIRE(bench->store.mode() == Mode::on);
-      CHECK(bench->store.stats().n_unread_at_start == n_lost);
-      CHECK(bench->store.stats().n_found_at_start == kRecords - n_lost);
-      for (u64 id = 1; id <= kRecords; ++id) {
-        const auto record = record_of(id, {.n_aliases = n_aliases});
-        CHECK(bench->get(record) == (is_lost(id) ? Got::absent : Got::right));
-      }
-      bench->check();
-      bench->close();
-    }
-    auto bench = box.boot();  // what is written over them can be read
-    for (u64 id = 1; id <= kRecords; ++id) {
-      const auto record = record_of(id, {.n_aliases = n_aliases});
-      CHECK(bench->put(record) == is_lost(id));
-    }
-    REQUIRE(bench->flush());
-    bench->close();
-    bench = box.boot();
-    for (u64 id = 1; id <= kRecords; ++id) {
-      CHECK(bench->get(record_of(id, {.n_aliases = n_aliases})) == Got::right);
-    }
+    bench->check();
     bench->close();
   }
+  auto bench = box.boot();  // what is written over them can be read
+  for (u64 id = 1; id <= kRecords; ++id) {
+    const auto record = record_of(id);
+    CHECK(bench->put(record) == is_lost(id));
+  }
+  REQUIRE(bench->flush());
+  bench->close();
+  bench = box.boot();
+  for (u64 id = 1; id <= kRecords; ++id) {
+    CHECK(bench->get(record_of(id)) == Got::right);
+  }
+  bench->close();
 }
 
 TEST_CASE("damaged heads are counted, and nothing else is taken for one") {
   Box box;
   constexpr u64 kRecords = 60;
-  box.fill(kRecords, 0);
+  box.fill(kRecords);
   {
     auto bench = box.boot();  // records that were replaced, erased and written over
     for (u64 id = 1; id <= kRecords; id += 3) {
       REQUIRE(bench->put(record_of(id), PutArgs::If::replace));
     }
     for (u64 id = 2; id <= kRecords; id += 3) {
-      REQUIRE(bench->store.erase(bench->store.find(test::key_of(id))->ref, id) == Begun::begun);
+      REQUIRE(bench->store.erase(*bench->store.find(test::key_of(id)), id) == Begun::begun);
       REQUIRE(bench->flush());
     }
     REQUIRE(bench->flush());
@@ -143,7 +140,7 @@ TEST_CASE("damaged heads are counted, and nothing else is taken for one") {
   CHECK_FALSE(bench->store.stats().labels_lost);
   std::vector<u64> frames;
   for (u64 id = 1; id <= kRecords; id += 3) {
-    frames.push_back(bench->store.find(test::key_of(id))->ref.frame_idx);
+    frames.push_back(bench->store.find(test::key_of(id))->frame_idx);
   }
   bench->close();
   for (u32 i = 0; i < frames.size(); ++i) {  // any bit of a head, of its magic, too
@@ -186,7 +183,7 @@ TEST_CASE("a file that has lost its labels begins anew, and says that it was no 
 
 TEST_CASE("a disk that gives no head turns the store off, with its errno") {
   Box box;
-  box.fill(100, 0);
+  box.fill(100);
   for (u64 frame = 50; frame < 50 + kUnreadInARowMax + 20; ++frame) box.spoil_frame(frame);
   auto bench = box.boot();
   CHECK(bench->store.mode() == Mode::off);
