@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""drill.py [--compiler CXX] [--build DIR] [--only TEXT] [--list] [--every-index]
+"""drill.py [--compiler CXX] [--build DIR] [--link FILE...] [--only TEXT] [--list] [--every-index]
 
 Breaks the GPU kernels on purpose, and counts what their tests notice.
 
@@ -10,6 +10,9 @@ Method  every barrier(), sync_warp() and copy_wait() in kernels/**/*.cu and kern
         the tests of their family are run, under AddressSanitizer. Caught means that a test failed,
         that the emulator or the sanitizer stopped it, or that it ran for too long. Survivors are
         listed; fewer than 95 % caught is a failure.
+
+What is compiled here, for the sanitizer, is whole folders. All else that the tests call comes from
+--link: the archive that the build's own test programs link. So the drill has no list of its own.
 
 The tree itself is not touched: mutants lie in the build folder, which comes first among the include
 paths. Standard library only.
@@ -24,9 +27,8 @@ ROOT = Path(__file__).resolve().parents[3]
 CAUGHT_RATIO_MIN = 0.95
 TEST_SECONDS_MAX = 60
 
-# What the kernels' tests link beside the kernels.
-SUPPORT = ["tests/support/emulator/*.cpp", "tests/support/seed.cpp", "tests/support/main.cpp",
-           "tests/kernels/gpu/*.cpp", "kernels/*/*.cpp", "platform/base/assert.cpp"]
+# What is compiled under the sanitizer beside the kernels.
+SANITIZED = ["tests/support/emulator/*.cpp", "tests/kernels/gpu/*.cpp"]
 FLAGS = ["-std=c++20", "-O1", "-g1", "-ffp-contract=off", "-fsanitize=address",
          "-fno-omit-frame-pointer"]
 
@@ -122,8 +124,9 @@ def all_mutants(indices):
 
 
 class Builder:
-    def __init__(self, compiler, folder):
+    def __init__(self, compiler, folder, libraries):
         self.compiler, self.folder = compiler, Path(folder)
+        self.libraries = [name if "/" in name else f"-l{name}" for name in libraries if name]
         self.mutant_root = self.folder / "mutant"
         self.folder.mkdir(parents=True, exist_ok=True)
 
@@ -142,20 +145,19 @@ class Builder:
 
     def build_base(self):
         kernels = [str(p.relative_to(ROOT)) for p in sorted(ROOT.glob("kernels/**/*.cu"))]
-        support = sorted({str(p.relative_to(ROOT)) for pattern in SUPPORT
-                          for p in ROOT.glob(pattern)
-                          if not re.search(r"_(avx2|avx512|neon)\.cpp$", p.name)})
-        for name in kernels + support:
+        tests = [str(p.relative_to(ROOT)) for pattern in SANITIZED
+                 for p in sorted(ROOT.glob(pattern))]
+        for name in kernels + tests:
             target = self.base_object(name)
             run = self.compile(ROOT / name, target)
             if run.returncode != 0:
                 sys.exit(f"{name} does not compile:\n{run.stderr}")
         self.kernels = kernels
-        self.objects = {name: self.base_object(name) for name in kernels + support}
+        self.objects = {name: self.base_object(name) for name in kernels + tests}
 
     def link(self, objects, program):
-        command = self.compiler.split() + ["-fsanitize=address", *map(str, objects), "-lpthread",
-                                           "-o", str(program)]
+        command = self.compiler.split() + ["-fsanitize=address", *map(str, objects),
+                                           *self.libraries, "-lpthread", "-o", str(program)]
         return subprocess.run(command, capture_output=True, text=True, check=False)
 
     def users(self, name):
@@ -215,6 +217,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[2])
     parser.add_argument("--compiler", default="clang++-14")
     parser.add_argument("--build", default="build/drill")
+    parser.add_argument("--link", nargs="+", default=["build/release/tests/libtarn_test_support.a"],
+                        help="files and names of libraries")
     parser.add_argument("--only", default="", help="mutants whose line contains this")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--every-index", action="store_true", help="not one of each kernel alone")
@@ -227,7 +231,7 @@ def main():
     if options.list:
         print(*mutants, sep="\n")
         return
-    builder = Builder(options.compiler, options.build)
+    builder = Builder(options.compiler, options.build, options.link)
     builder.build_base()
     program = builder.folder / "tests"
     linked = builder.link(builder.objects.values(), program)

@@ -9,6 +9,7 @@ if(TARN_DRILL_COMPILER AND NOT TARN_SANITIZE AND NOT CMAKE_CROSSCOMPILING)
   find_package(Python3 REQUIRED COMPONENTS Interpreter)
   add_test(NAME kernels/gpu/drill_slow
            COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/kernels/gpu/drill.py
-                   --compiler ${TARN_DRILL_COMPILER} --build ${CMAKE_BINARY_DIR}/drill)
+                   --compiler ${TARN_DRILL_COMPILER} --build ${CMAKE_BINARY_DIR}/drill
+                   --link $<TARGET_FILE:tarn_test_support> ${TARN_URING_LIBRARY} ${TARN_CUDART})
   set_tests_properties(kernels/gpu/drill_slow PROPERTIES LABELS slow TIMEOUT 3600)
 endif()
