@@ -4,7 +4,8 @@
 // with it; `keys` has key(i), and count(i), how many numbers have that key there.
 //
 //   kth    the k-th largest key, two bits at a time: a pass counts those that reach each of three
-//          bounds; then how many of the equal ones belong to the k largest
+//          bounds; then how many of the equal ones belong to the k largest. Thread t asks for
+//          numbers t, t + kThreads, ... alone.
 //   take   places of the larger ones and of the first so many equal ones, ascending
 //
 // `room` is shared, kRoom words; it is free again when a function returns.

@@ -238,7 +238,7 @@ struct PqPairs {
       const u32 q_head = cta.block() * index.n_group_heads + h;
       weigh(cta, args, args.lut + u64{q_head} * 2 * side, counts, h, room);
     }
-    cta.barrier();  // all weights are there
+    // A thread finds in kth the pairs that it weighed itself; take comes behind kth's barriers.
     const RankBound bound = Rank::kth(cta, Pairs{room.weights, counts}, side * side, k, room.rank);
     const u8* codes = head + index.codes_at;
     Rank::take(cta, Tokens{room.weights, index.format, side, codes, codes + index.codes_stride}, n,
