@@ -18,7 +18,7 @@ struct Swiglu {
     if (n >= load<u32>(args.n_rows) || i >= args.d) return;  // whole warps, where 32 divides d
     const f32 gate = args.gate[n * args.in_stride + i];
     const f32 value = (gate / (1.0f + exp_f32(-gate))) * args.up[n * args.in_stride + i];
-    if (args.out != nullptr) args.out[n * args.out_stride + i] = value;
+    if (args.out != nullptr) store(args.out + n * args.out_stride + i, value);
     if (args.quantized.q != nullptr) quantize_element(cta, value, args.quantized, n, args.d, i);
   }
 };
@@ -32,7 +32,7 @@ struct Add {
     const u32 i = cta.block() * kThreads + cta.thread();
     if (n >= load<u32>(args.n_rows) || i >= args.d) return;
     f32* x = args.x + n * args.x_stride + i;
-    *x = *x + args.y[n * args.y_stride + i];
+    store(x, *x + args.y[n * args.y_stride + i]);
   }
 };
 
@@ -44,7 +44,7 @@ struct Gather {
     const u32 n = cta.block_y();
     const u32 i = cta.block() * kThreads + cta.thread();
     if (n >= load<u32>(args.n_rows) || i >= args.d) return;
-    args.out[n * args.out_stride + i] = args.x[args.rows[n] * args.x_stride + i];
+    store(args.out + n * args.out_stride + i, args.x[args.rows[n] * args.x_stride + i]);
   }
 };
 

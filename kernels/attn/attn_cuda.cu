@@ -301,8 +301,8 @@ struct AttendSpan {
       const f32 sum = sum_warp(cta, l[j]);
       f32* partial = partial_of(args, place, h);
       if (cta.lane() != 0) continue;
-      partial[head_dim] = m[j];
-      partial[head_dim + 1] = sum;
+      store(partial + head_dim, m[j]);
+      store(partial + head_dim + 1, sum);
     }
   }
 
@@ -347,8 +347,8 @@ struct AttendSpan {
         sum.v[1] = sum.v[1] + more.v[1];
       }
       f32* partial = partial_of(args, place, h);
-      partial[2 * pair] = sum.v[0];
-      partial[2 * pair + 1] = sum.v[1];
+      store(partial + 2 * pair, sum.v[0]);
+      store(partial + 2 * pair + 1, sum.v[1]);
     }
   }
 };
@@ -409,16 +409,18 @@ struct MergeSpans {
         cta.barrier();  // all have read them, and the state
       }
       if (goes_on) {
-        if (i < head_dim) state[i] = o;
+        if (i < head_dim) store(state + i, o);
         if (i == head_dim - 1) {  // in the last turn
-          state[head_dim] = max;
-          state[head_dim + 1] = sum;
+          store(state + head_dim, max);
+          store(state + head_dim + 1, sum);
         }
         continue;
       }
       const f32 value = n_spans == 0 ? 0.0f : o / sum;
       if (i >= head_dim) continue;  // whole warps, where 32 divides head_dim
-      if (args.out != nullptr) args.out[row * args.out_stride + u64{head} * head_dim + i] = value;
+      if (args.out != nullptr) {
+        store(args.out + row * args.out_stride + u64{head} * head_dim + i, value);
+      }
       if (args.quantized.q != nullptr) {
         quantize_element(cta, value, args.quantized, row, u64{n_heads} * head_dim,
                          head * head_dim + i);

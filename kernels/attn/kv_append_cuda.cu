@@ -31,14 +31,14 @@ struct KvAppend {
     const u32 magnitude = max_warp(cta, bits_of(value) & kMagnitude);
     if (pages.type == KvType::q8_0) {
       const Scale scale = store_scale(cta, float_of(magnitude) / 127.0f, out);
-      out[2 + cta.lane()] = static_cast<u8>(static_cast<i32>(scale.rounded(value)));
+      store(out + 2 + cta.lane(), static_cast<u8>(static_cast<i32>(scale.rounded(value))));
       return;
     }
     const Scale scale = store_scale(cta, largest(cta, value, magnitude) / -8.0f, out);
     const f32 q = scale.rounded(value);
     const u32 code = static_cast<u32>((q < 7.0f ? q : 7.0f) + 8.0f);
     const u32 high = cta.shuffle_xor(code, kKvBlock / 2);
-    if (cta.lane() < kKvBlock / 2) out[2 + cta.lane()] = static_cast<u8>(code | high << 4);
+    if (cta.lane() < kKvBlock / 2) store(out + 2 + cta.lane(), static_cast<u8>(code | high << 4));
   }
 
  private:

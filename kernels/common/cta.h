@@ -25,7 +25,7 @@
 //   Shared<T>     s[i] reads and writes; copy it out (`const T v = s[i]`, never auto)
 //   loads         load<T>(address): read-only data, aligned to T; load_once<T> for what is read
 //                 once by the whole launch (weights)
-//                 store(address, value) of one of the vectors
+//                 store(address, value): all global memory is written by it
 //   arithmetic    dp4a, dp2a_low, fma, sqrt, widen_f16, narrow_f16, bits_of, float_of, funnel_right
 //   TARN_UNROLL(n)  in front of a loop
 //

@@ -126,7 +126,7 @@ TARN_DEVICE T load_once(const void* address) {
   }
 }
 
-// T aligned to its size.
+// `address` is aligned as a T is.
 template <class T>
 TARN_DEVICE void store(void* address, const T& value) {
   *static_cast<T*>(address) = value;

@@ -169,7 +169,7 @@ T load_once(const void* address, TARN_SITE_ARGUMENTS) {
 
 template <class T>
 void store(void* address, const T& value, TARN_SITE_ARGUMENTS) {
-  check_alignment(address, sizeof(T), {file, line});
+  check_alignment(address, alignof(T), {file, line});
   __builtin_memcpy(address, &value, sizeof value);
 }
 

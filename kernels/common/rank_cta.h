@@ -81,7 +81,7 @@ struct RankCta {
       const u32 equal = equal_before + (before >> 16);
       const u32 n_before = equal < bound.n_equal ? equal : bound.n_equal;
       const u32 place = above_before + (before & 0xffffu) + n_before;
-      if (is_above || (is_equal && equal < bound.n_equal)) out[place] = i;
+      if (is_above || (is_equal && equal < bound.n_equal)) store(out + place, i);
       above_before += all & 0xffffu;
       equal_before += all >> 16;
       cta.barrier();  // all have read the counts, which the next turn overwrites

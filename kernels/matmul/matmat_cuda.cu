@@ -511,7 +511,7 @@ struct Matmat {
       f32 sum = p[0];
       if (matrix.bias != nullptr) sum = sum + matrix.bias[r_begin + r];
       f32* out = matrix.out + (u64{place.n_begin} + n) * matrix.out_stride + r_begin + r;
-      *out = matrix.store == Store::add ? *out + sum : sum;
+      store(out, matrix.store == Store::add ? *out + sum : sum);
     }
   }
 };

@@ -17,7 +17,7 @@ struct Narrow {
     const u32 n = cta.block_y();
     const u32 i = cta.block() * kThreads + cta.thread();
     if (n >= load<u32>(args.n_rows) || i >= args.d) return;
-    args.out[u64{n} * args.d + i] = narrow_f16(args.x[n * args.x_stride + i]);
+    store(args.out + u64{n} * args.d + i, narrow_f16(args.x[n * args.x_stride + i]));
   }
 };
 
@@ -109,7 +109,7 @@ struct Matmul {
           f32 sum = sums[i][j][e];
           if (args.bias != nullptr) sum = sum + args.bias[r];
           f32* out = args.out + n * args.out_stride + r;
-          *out = args.store == Store::add ? *out + sum : sum;
+          store(out, args.store == Store::add ? *out + sum : sum);
         }
       }
     }

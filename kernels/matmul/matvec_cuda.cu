@@ -266,7 +266,7 @@ TARN_DEVICE void multiply(Cta& cta, const GpuMatvecArgs& args, const GpuMatrix& 
       if (lane != r * kActs + n || n >= n_rows || row + r >= matrix.n_out) continue;
       if (matrix.bias != nullptr) sum = sum + matrix.bias[row + r];
       f32* out = matrix.out + n * matrix.out_stride + row + r;
-      *out = matrix.store == Store::add ? *out + sum : sum;
+      store(out, matrix.store == Store::add ? *out + sum : sum);
     }
   }
 }

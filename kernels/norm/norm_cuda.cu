@@ -48,7 +48,7 @@ struct RmsNormRows {
         const u32 i = first + j * kThreads;
         if (i >= args.d) continue;
         const f32 value = (e.x[j] * r) * e.weight[j];
-        if (args.out != nullptr) args.out[n * args.out_stride + i] = value;
+        if (args.out != nullptr) store(args.out + n * args.out_stride + i, value);
         // Whole warps come here: 32 divides d where this is wanted.
         if (args.quantized.q != nullptr) quantize_element(cta, value, args.quantized, n, args.d, i);
       }
@@ -71,7 +71,9 @@ struct RmsNormHeads {
     for (u32 i = cta.lane(); i < args.d; i += kWarpLanes) squares = squares + x[i] * x[i];
     const f32 mean = sum_warp(cta, squares) / static_cast<f32>(args.d);
     const f32 r = 1.0f / sqrt(mean + args.eps);
-    for (u32 i = cta.lane(); i < args.d; i += kWarpLanes) out[i] = (x[i] * r) * args.weight[i];
+    for (u32 i = cta.lane(); i < args.d; i += kWarpLanes) {
+      store(out + i, (x[i] * r) * args.weight[i]);
+    }
   }
 };
 

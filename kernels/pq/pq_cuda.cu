@@ -30,14 +30,14 @@ TARN_DEVICE u8 with_bits(u8 byte, u32 shift, u32 bits, u32 value) {
 
 TARN_DEVICE void put_code(PqCodeFormat format, u8* row, u32 token, u32 code) {
   if (format == PqCodeFormat::bytes) {
-    row[token] = static_cast<u8>(code);
+    store(row + token, static_cast<u8>(code));
     return;
   }
   const u32 t = token % kPqBlockTokens;
   u8* block = row + u64{token / kPqBlockTokens} * (format == PqCodeFormat::packed4 ? 32 : 48);
-  block[t % 32] = with_bits(block[t % 32], t / 32 * 4, 4, code);
+  store(block + t % 32, with_bits(block[t % 32], t / 32 * 4, 4, code));
   if (format == PqCodeFormat::packed4) return;
-  block[32 + t % 16] = with_bits(block[32 + t % 16], t / 16 * 2, 2, code >> 4);
+  store(block + 32 + t % 16, with_bits(block[32 + t % 16], t / 16 * 2, 2, code >> 4));
 }
 
 // The piece of a head, of all layers' where there are several.
@@ -71,7 +71,7 @@ struct PqLut {
     for (u32 i = 0; i < index.dims; ++i) {
       sum += q[dim_of(index, subspace, i)] * load<f32>(column + u64{i} * index.n_padded);
     }
-    args.lut[u64{head} * n_entries + entry] = sum;
+    store(args.lut + u64{head} * n_entries + entry, sum);
   }
 };
 
@@ -93,7 +93,7 @@ struct PqScore {
       lut += index.n_padded;
       sum += load<f32>(lut + code_of(index.format, row, token));
     }
-    args.scores[head * args.scores_stride + token] = sum * args.scale;
+    store(args.scores + head * args.scores_stride + token, sum * args.scale);
   }
 };
 
@@ -137,7 +137,7 @@ struct PqWeigh {
       const f32 factor = 1.0f / exponentials(cta, p, n, max, room);
       for (u32 t = cta.thread(); t < n; t += kThreads) {  // what this thread wrote itself
         const f32 weight = p[t] * factor;
-        weights[t] = h == 0 ? weight : weights[t] + weight;
+        store(weights + t, h == 0 ? weight : weights[t] + weight);
       }
     }
   }
@@ -162,7 +162,7 @@ struct PqWeigh {
       const u32 n_tile = n - begin < kTile ? n - begin : kTile;
       for (u32 i = cta.thread(); i < n_tile; i += kThreads) {
         const f32 weight = exp_f32(p[begin + i] - max);
-        p[begin + i] = weight;
+        store(p + begin + i, weight);
         room.tile[i] = weight;
       }
       cta.barrier();  // the tile is whole
@@ -231,7 +231,7 @@ struct PqPairs {
     const u32 n = load<u32>(args.n_tokens), k = load<u32>(args.k), side = index.n_padded;
     if (k == 0) return;
     if (n <= k) {
-      for (u32 i = cta.thread(); i < n; i += kThreads) out[i] = i;
+      for (u32 i = cta.thread(); i < n; i += kThreads) store(out + i, i);
       return;
     }
     for (u32 h = 0; h < index.n_group_heads; ++h) {
@@ -353,7 +353,8 @@ struct PqAssign {
     const u32 first = code_of(index.format, codes, token);
     const u32 second = code_of(index.format, codes + index.codes_stride, token);
     u32* counts = reinterpret_cast<u32*>(head + index.counts_at);
-    counts[first * index.n_padded + second] += step;
+    u32* of_pair = counts + first * index.n_padded + second;
+    store(of_pair, *of_pair + step);
   }
 
   TARN_DEVICE static const u8* key_of(const Args& args, u32 layer_head, u32 slot) {

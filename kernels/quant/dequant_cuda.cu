@@ -101,7 +101,7 @@ struct Embed {
     if (n >= load<u32>(args.n_rows) || i >= args.k) return;
     const Eight values = eight_at(args.type, args.weights, args.k, args.tokens[n], i);
     f32* out = args.out + n * args.out_stride + i;
-    for (u32 e = 0; e < kElements; ++e) out[e] = values.v[e];
+    for (u32 e = 0; e < kElements; ++e) store(out + e, values.v[e]);
   }
 };
 

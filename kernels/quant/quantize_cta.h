@@ -24,10 +24,10 @@ TARN_DEVICE void quantize_element(Cta& cta, f32 value, const GpuQuantized& out, 
   i32 sum = q;  // over the 16 lanes of a half
   for (u32 mask = 8; mask > 0; mask /= 2) sum += cta.shuffle_xor(sum, mask);
   const i32 other = cta.shuffle_xor(sum, 16);
-  out.q[row * k + i] = static_cast<i8>(q);
+  store(out.q + row * k + i, static_cast<i8>(q));
   if (cta.lane() == 0) {
     const u32 sums = (static_cast<u32>(sum) & 0xffffu) | static_cast<u32>(other) << 16;
-    out.side[(row * k + i) / 32] = {{bits_of(largest / 127.0f), sums}};
+    store(out.side + (row * k + i) / 32, U32x2{{bits_of(largest / 127.0f), sums}});
   }
 }
 

@@ -24,8 +24,8 @@ struct Rope {
     const f32 cos = args.cos[u64{n} * n_pairs + i], sin = args.sin[u64{n} * n_pairs + i];
     const f32 turned_a = *a * cos - *b * sin;
     const f32 turned_b = *a * sin + *b * cos;
-    *a = turned_a;
-    *b = turned_b;
+    store(a, turned_a);
+    store(b, turned_b);
   }
 };
 

@@ -96,10 +96,10 @@ struct Sample {
       }
       const bool found = best.high != 0;
       if (cta.thread() == 0) {
-        if (turn == 0) args.summary[place] = summary_of(logits, best, broken_of_warp);
+        if (turn == 0) store(args.summary + place, summary_of(logits, best, broken_of_warp));
         if (args.k != 0) {
-          args.top[place * args.k + turn] = {found ? logits[~best.low] : 0.0f,
-                                             found ? ~best.low : kNobody};
+          store(args.top + place * args.k + turn,
+                GpuCandidate{found ? logits[~best.low] : 0.0f, found ? ~best.low : kNobody});
         }
       }
       if (found && mine.high == best.high && mine.low == best.low) {

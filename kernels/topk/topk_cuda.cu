@@ -25,7 +25,7 @@ struct TopK {
     const u32 n = load<u32>(args.n), k = load<u32>(args.k);
     if (k == 0) return;
     if (n <= k) {
-      for (u32 i = cta.thread(); i < n; i += kThreads) out[i] = i;
+      for (u32 i = cta.thread(); i < n; i += kThreads) store(out + i, i);
       return;
     }
     const RankBound bound = Rank::kth(cta, values, n, k, room);

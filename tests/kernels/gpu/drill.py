@@ -52,8 +52,9 @@ TESTS = {
 
 WAITS = re.compile(r"cta\.(?:barrier\(\)|sync_warp\(\)|copy_wait<\d+>\(\)|copy_commit\(\));")
 KERNEL = re.compile(r"^struct (\w+) (?::[^{]*)?\{$", re.MULTILINE)
-# The first subscript behind which something is read or written by a computed place.
-INDEX = re.compile(r"(?<![\w.>])((?:\w+(?:\.|->))*\w+)\[([^\[\]]*(?:\[[^\[\]]*\][^\[\]]*)*)\]")
+# By what something is read or written at a computed place: a subscript, a store's offset.
+INDEX = re.compile(r"(?<![\w.>])(?:\w+(?:\.|->))*\w+\[([^\[\]]*(?:\[[^\[\]]*\][^\[\]]*)*)\]"
+                   r"|\bstore\([\w.]+ \+ ([^,]+),")
 
 
 class Mutant:
@@ -82,23 +83,29 @@ def bodies(text):
             yield match.group(1), match.start(), end
 
 
+def shifted(path, text, match, name=""):
+    begin, end = match.span(match.lastindex)
+    changed = text[:begin] + f"({text[begin:end]}) + 1" + text[end:]
+    what = match.group(0).rstrip(",")
+    return Mutant(path, line_of(text, match.start()), f"{name}{what} shifted", changed)
+
+
 def every_index(path, text):
-    """Every subscript of a .cu file's code that is no literal."""
+    """Every index of a .cu file's code that is no literal."""
     for match in INDEX.finditer(text):
         line = text[text.rfind("\n", 0, match.start()) + 1:match.start()]
-        if re.fullmatch(r"\d*|k\w+", match.group(2)) or "//" in line or line.endswith("&"):
+        if re.fullmatch(r"\d*|k\w+", match[match.lastindex]) or "//" in line or line.endswith("&"):
             continue
         if re.search(r"\b(?:[uif](?:8|16|32|64)|U32x\d|Type)\*? (?:\(&\w*)?$", line):
             continue  # a declaration
-        changed = text[:match.start(2)] + f"({match.group(2)}) + 1" + text[match.end(2):]
-        yield Mutant(path, line_of(text, match.start()), f"{match.group(0)} shifted", changed)
+        yield shifted(path, text, match)
 
 
 def shifted_indices(path, text):
-    """In each kernel the last subscript of a global or shared array that is no literal."""
+    """In each kernel the last index of a global or shared array that is no literal."""
     for name, begin, end in bodies(text):
         found = [m for m in INDEX.finditer(text, begin, end)
-                 if not re.fullmatch(r"\d*|k\w+", m.group(2))
+                 if not re.fullmatch(r"\d*|k\w+", m[m.lastindex])
                  and not text[text.rfind("\n", 0, m.start()):m.start()].strip()
                  .startswith(("f32 m", "static", "const Shared", "//"))]
         if not found:
@@ -108,10 +115,7 @@ def shifted_indices(path, text):
             changed = text[:at] + " + 1" + text[at:]
             yield Mutant(path, line_of(text, at), f"{name}: thread shifted", changed)
             continue
-        match = found[-1]
-        changed = text[:match.start(2)] + f"({match.group(2)}) + 1" + text[match.end(2):]
-        yield Mutant(path, line_of(text, match.start()), f"{name}: {match.group(0)} shifted",
-                     changed)
+        yield shifted(path, text, found[-1], f"{name}: ")
 
 
 def all_mutants(indices):
