@@ -25,7 +25,7 @@
 //   Shared<T>     s[i] reads and writes; copy it out (`const T v = s[i]`, never auto)
 //   loads         load<T>(address): read-only data, aligned to T; load_once<T> for what is read
 //                 once by the whole launch (weights)
-//                 store(address, value): all global memory is written by it
+//                 store(address, value)
 //   arithmetic    dp4a, dp2a_low, fma, sqrt, widen_f16, narrow_f16, bits_of, float_of, funnel_right
 //   TARN_UNROLL(n)  in front of a loop
 //
@@ -36,8 +36,10 @@
 // Rules that the emulator holds a kernel to: every thread of a CTA reaches every barrier, from the
 // same line; lanes of a warp meet at the same collective; a shared word is read only after it was
 // written, and neither read nor written where another thread wrote or read it with no barrier (or
-// sync_warp, within a warp) between; copies are waited for; a launch has 48 KiB of shared memory
-// and 65,535 CTAs along y at most. Out-of-bounds global accesses are AddressSanitizer's.
+// sync_warp, within a warp) between; copies are waited for; vectors are aligned to their size; a
+// byte of global memory is written by store() alone, by one CTA of a launch, and not read by load()
+// in the launch that writes it; a launch has 48 KiB of shared memory and 65,535 CTAs along y at
+// most. Out-of-bounds global accesses are AddressSanitizer's.
 #pragma once
 
 #ifdef __CUDACC__

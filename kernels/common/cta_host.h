@@ -153,11 +153,13 @@ Shared<T> Shared<T>::part(At begin, u32 count) const {
   return {*state_, offset_ + begin.index * static_cast<u32>(sizeof(T)), count};
 }
 
-void check_alignment(const void* address, u32 n_bytes, Site site);
+// Check and note one access of the running thread to global memory.
+void note_load(const void* address, u32 n_bytes, Site site);
+void note_store(const void* address, u32 n_bytes, u32 alignment, Site site);
 
 template <class T>
 T load(const void* address, TARN_SITE_ARGUMENTS) {
-  check_alignment(address, sizeof(T), {file, line});
+  note_load(address, sizeof(T), {file, line});
   T value;
   __builtin_memcpy(&value, address, sizeof value);
   return value;
@@ -169,7 +171,7 @@ T load_once(const void* address, TARN_SITE_ARGUMENTS) {
 
 template <class T>
 void store(void* address, const T& value, TARN_SITE_ARGUMENTS) {
-  check_alignment(address, alignof(T), {file, line});
+  note_store(address, sizeof(T), alignof(T), {file, line});
   __builtin_memcpy(address, &value, sizeof value);
 }
 

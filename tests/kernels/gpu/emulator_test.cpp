@@ -19,7 +19,7 @@ namespace {
 constexpr u32 kCtaThreads = 64;
 
 struct RuleArgs {
-  f32* out;       // [kCtaThreads]
+  f32* out;       // [2 * kCtaThreads]
   const f32* in;  // [4 * kCtaThreads]
 };
 
@@ -153,9 +153,52 @@ struct TooFar : Rule {  // an index past a shared array, or more of it than the 
   }
 };
 
+template <Flaw flaw>
+struct Misaligned : Rule {  // a vector in shared memory, written by a thread or by a copy
+  static void run(Cta& cta, const Args& args) {
+    const Shared<f32> words = cta.shared<f32>(4 * kCtaThreads + 4);
+    const u32 begin = flaw == Flaw::none ? 4 : flaw == Flaw::first ? 2 : 3;
+    const Shared<f32> part = words.part(begin, 4 * kCtaThreads);
+    if constexpr (flaw == Flaw::second) {
+      cta.copy_async(part.as<U32x4>(), cta.thread(), args.in + 4 * cta.thread());
+      cta.copy_commit();
+      cta.copy_wait<0>();
+    } else {
+      part.as<F32x4>()[cta.thread()] = load<F32x4>(args.in + 4 * cta.thread());
+    }
+    cta.barrier();
+    args.out[cta.thread()] = part[cta.thread()];
+  }
+};
+
+template <Flaw flaw>
+struct TwoWriters : Rule {  // two CTAs write a byte; the twin's write other bytes of one word
+  static void run(Cta& cta, const Args& args) {
+    if constexpr (flaw == Flaw::second) {  // one's last word is the other's first
+      store(args.out + cta.block() * (kCtaThreads - 1) + cta.thread(), args.in[0]);
+      return;
+    }
+    const u32 mine = flaw == Flaw::first ? 0 : cta.block();
+    store(reinterpret_cast<u8*>(args.out) + 2 * cta.thread() + mine, u8{1});
+  }
+};
+
+template <Flaw flaw>
+struct LoadsWritten : Rule {  // by the path for what is only read; the twin by the plain one
+  static void run(Cta& cta, const Args& args) {
+    f32* mine = args.out + cta.block() * kCtaThreads + cta.thread();
+    store(mine, args.in[cta.thread()]);
+    cta.barrier();
+    f32 value = *mine;
+    if constexpr (flaw == Flaw::first) value = load<f32>(mine);
+    if constexpr (flaw == Flaw::second) value = load<F32x4>(mine - cta.thread() % 4).v[3];
+    store(mine, value + 1.0f);
+  }
+};
+
 template <class Kernel>
 std::string run_trapped(u64 seed) {
-  std::vector<f32> out(kCtaThreads), in(u64{4} * kCtaThreads, 1.0f);
+  std::vector<f32> out(u64{2} * kCtaThreads), in(u64{4} * kCtaThreads, 1.0f);
   tarn::test::set_emulator_seed(seed);
   const tarn::test::RuleTrap trap;
   launch<Kernel>({.n_ctas = 2, .shared_bytes = 2048}, nullptr, {out.data(), in.data()});
@@ -207,6 +250,62 @@ TEST_CASE("each broken rule is caught in every order, and its right twin is not"
   check_caught<TooFar<Flaw::first>>("of a shared array of 64");
   check_caught<TooFar<Flaw::second>>("bytes of shared memory");
   check_passes<TooFar<Flaw::none>>();
+  check_caught<Misaligned<Flaw::first>>("for 16 bytes, is not a multiple");
+  check_caught<Misaligned<Flaw::second>>("for 16 bytes, is not a multiple");
+  check_passes<Misaligned<Flaw::none>>();
+  check_caught<TwoWriters<Flaw::first>>("another CTA of the launch wrote");
+  check_caught<TwoWriters<Flaw::second>>("another CTA of the launch wrote");
+  check_passes<TwoWriters<Flaw::none>>();
+  check_caught<LoadsWritten<Flaw::first>>("load() reads what this launch writes");
+  check_caught<LoadsWritten<Flaw::second>>("load() reads what this launch writes");
+  check_passes<LoadsWritten<Flaw::none>>();
+}
+
+template <Flaw flaw>
+struct PlainWrite : Rule {
+  static void run(Cta& cta, const Args& args) {
+    f32* out = args.out + cta.block() * kCtaThreads + cta.thread();
+    if (flaw == Flaw::none || cta.thread() != 9) {
+      store(out, 2.0f);
+    } else {
+      *out = 2.0f;
+    }
+  }
+};
+
+template <class Kernel>
+std::string run_watched() {
+  std::vector<f32> out(u64{2} * kCtaThreads);
+  const tarn::test::RuleTrap trap;
+  tarn::test::watch_global(out.data(), out.size() * sizeof(f32));
+  launch<Kernel>({.n_ctas = 2}, nullptr, {out.data(), nullptr});
+  tarn::test::unwatch_global(out.data());
+  return trap.text();
+}
+
+TEST_CASE("a write that store() did not make is seen in memory that is watched") {
+  CHECK(run_watched<PlainWrite<Flaw::first>>().find("other means than store()") !=
+        std::string::npos);
+  CHECK(run_watched<PlainWrite<Flaw::none>>() == "");
+}
+
+// Each CTA loads what the other one wrote in the launch before.
+struct Crossing : Rule {
+  static void run(Cta& cta, const Args& args) {
+    const u32 mine = cta.block() * kCtaThreads + cta.thread();
+    store(args.out + mine, load<f32>(args.in + (mine + kCtaThreads) % (2 * kCtaThreads)) + 1.0f);
+  }
+};
+
+TEST_CASE("what a launch wrote, the next one may load and another of its CTAs write") {
+  std::vector<f32> a(u64{2} * kCtaThreads), b(u64{2} * kCtaThreads);
+  const tarn::test::RuleTrap trap;
+  for (u32 turn = 0; turn < 8; ++turn) {
+    launch<Crossing>({.n_ctas = 2}, nullptr, {a.data(), b.data()});
+    std::swap(a, b);
+  }
+  CHECK(trap.text() == "");
+  CHECK(b == std::vector<f32>(u64{2} * kCtaThreads, 8.0f));
 }
 
 std::string launch_shaped(const LaunchShape& shape) {

@@ -19,8 +19,15 @@ namespace {
 
 constexpr std::align_val_t kAlignment{256};
 
-void* allocate(u64 n_bytes) { return ::operator new(n_bytes, kAlignment); }
-void release(void* bytes) { ::operator delete(bytes, kAlignment); }
+void* allocate(u64 n_bytes) {
+  void* bytes = ::operator new(n_bytes, kAlignment);
+  tarn::test::watch_global(bytes, n_bytes);
+  return bytes;
+}
+void release(void* bytes) {
+  tarn::test::unwatch_global(bytes);
+  ::operator delete(bytes, kAlignment);
+}
 void copy(void* target, const void* source, u64 n_bytes) { std::memcpy(target, source, n_bytes); }
 
 #ifdef TARN_HAVE_CUDA

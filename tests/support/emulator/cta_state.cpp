@@ -23,11 +23,12 @@ std::string text(Site site) {
 
 }  // namespace
 
-CtaState::CtaState(std::vector<Thread>& threads, tarn::test::Random& random)
-    : threads_(threads), random_(random) {}
+CtaState::CtaState(std::vector<Thread>& threads, GlobalShadow& global, tarn::test::Random& random)
+    : threads_(threads), global_(global), random_(random) {}
 
 std::string CtaState::run(const Job& job) {
   job_ = &job;
+  global_.begin_cta();
   const u32 n_threads = job.kernel->n_threads;
   while (threads_.size() < n_threads) threads_.emplace_back();
   warps_.assign(n_threads / kWarpLanes, Warp{});
@@ -184,7 +185,27 @@ void CtaState::note_read(Shadow& shadow, u32 thread) {
   }
 }
 
+void CtaState::check_alignment(const void* address, u32 n_bytes, Site site) {
+  if (reinterpret_cast<std::uintptr_t>(address) % n_bytes == 0) return;
+  broken(site, "this address is not a multiple of " + std::to_string(n_bytes));
+}
+
+void CtaState::load(const void* address, u32 n_bytes, Site site) {
+  check_alignment(address, n_bytes, site);
+  if (!global_.is_written(address, n_bytes)) return;
+  broken(site, "load() reads what this launch writes, and may find what was there before");
+}
+
+void CtaState::store(const void* address, u32 n_bytes, u32 alignment, Site site) {
+  check_alignment(address, alignment, site);
+  if (!global_.write(address, n_bytes)) broken(site, "writes what another CTA of the launch wrote");
+}
+
 void* CtaState::touch(u32 offset, u32 n_bytes, Access access, Site site) {
+  if ((offset & (n_bytes - 1)) != 0) {  // 4, 8 or 16
+    broken(site, "byte " + std::to_string(offset) + " of shared memory, for " +
+                     std::to_string(n_bytes) + " bytes, is not a multiple of them");
+  }
   for (u32 word = offset / kWordBytes; word < (offset + n_bytes) / kWordBytes; ++word) {
     Shadow& shadow = shadow_[word];
     if (shadow.copies_pending != 0) broken(site, "an asynchronous copy to this word is under way");
@@ -216,6 +237,7 @@ void CtaState::check_carved(u64 end, Site site) {
 }
 
 void CtaState::copy_async(u32 thread, u32 offset, const void* source, Site site) {
+  check_alignment(source, sizeof(U32x4), site);
   touch(offset, sizeof(U32x4), Access::write, site);
   for (u32 i = 0; i < 4; ++i) ++shadow_[offset / kWordBytes + i].copies_pending;
   threads_[thread].open_group.push_back({offset, source, site});

@@ -16,6 +16,7 @@
 
 #include "kernels/common/cta_host.h"
 #include "tests/support/emulator/fiber.h"
+#include "tests/support/emulator/global_shadow.h"
 #include "tests/support/seed.h"
 
 namespace tarn::kernels::emulated {
@@ -53,7 +54,7 @@ struct Warp {
 class CtaState {
  public:
   // The pool of threads is used again from CTA to CTA.
-  CtaState(std::vector<Thread>& threads, tarn::test::Random& random);
+  CtaState(std::vector<Thread>& threads, GlobalShadow& global, tarn::test::Random& random);
 
   struct Job {
     const EmulatedKernel* kernel;
@@ -65,6 +66,8 @@ class CtaState {
   std::string run(const Job& job);
 
   void* touch(u32 offset, u32 n_bytes, Access access, Site site);
+  void load(const void* address, u32 n_bytes, Site site);
+  void store(const void* address, u32 n_bytes, u32 alignment, Site site);
   void wait_barrier(u32 thread, Site site);
   void meet(u32 thread, const Warp::Deposit& deposit, Site site, bool orders_memory);
   const Warp::Deposit& met(u32 thread, u32 lane) const;
@@ -90,11 +93,13 @@ class CtaState {
   void suspend(u32 thread, Thread::Wait wait);
   void wake(u32 thread);
   void will_run(u32 thread) { runnable_.data()[n_runnable_++] = thread; }
+  void check_alignment(const void* address, u32 n_bytes, Site site);
   bool ordered(const Stamp& earlier, u32 thread) const;
   void note_read(Shadow& shadow, u32 thread);
   Stamp stamp(u32 thread) const;
 
   std::vector<Thread>& threads_;
+  GlobalShadow& global_;
   tarn::test::Random& random_;
   const Job* job_ = nullptr;
   std::vector<u32> runnable_;  // the first n_runnable_

@@ -4,12 +4,17 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <numeric>
 
 #include "kernels/common/half.h"
 #include "tests/support/emulator/cta_state.h"
 
 namespace tarn::test {
+namespace {
+// What this host thread emulates: load() and store() are not told.
+thread_local kernels::emulated::CtaState* running = nullptr;
+}  // namespace
 
 class Emulator {
  public:
@@ -23,8 +28,11 @@ class Emulator {
     std::vector<u32> order(u64{shape.n_ctas} * shape.n_ctas_y);
     std::iota(order.begin(), order.end(), 0u);
     for (u64 i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random_.below(i)]);
+    global_.begin_launch();
+    const std::vector<Before> before = watched_bytes();
     for (const u32 cta : order) {
-      kernels::emulated::CtaState state(threads_, random_);
+      kernels::emulated::CtaState state(threads_, global_, random_);
+      running = &state;
       const std::string broken = state.run({.kernel = &kernel,
                                             .args = args,
                                             .block = cta % shape.n_ctas,
@@ -32,7 +40,11 @@ class Emulator {
                                             .shared_bytes = shape.shared_bytes});
       if (!broken.empty()) return note(broken);
     }
+    if (!only_stored(before)) note("global memory was written by other means than store()");
   }
+
+  void watch(const void* begin, u64 n_bytes) { watched_[static_cast<const u8*>(begin)] = n_bytes; }
+  void unwatch(const void* begin) { watched_.erase(static_cast<const u8*>(begin)); }
 
  private:
   // What CUDA would answer with an invalid configuration. Our launchers ask for no more shared
@@ -48,6 +60,27 @@ class Emulator {
     return kernel.n_threads % kernels::kWarpLanes != 0 ? "a CTA of part of a warp" : nullptr;
   }
 
+  // What watched memory held before the launch.
+  struct Before {
+    const u8* begin;
+    std::vector<u8> bytes;
+  };
+  std::vector<Before> watched_bytes() const {
+    std::vector<Before> all;
+    for (const auto& [begin, n_bytes] : watched_) all.push_back({begin, {begin, begin + n_bytes}});
+    return all;
+  }
+  bool only_stored(const std::vector<Before>& all) {
+    for (const Before& before : all) {
+      if (std::memcmp(before.begin, before.bytes.data(), before.bytes.size()) == 0) continue;
+      for (u64 i = 0; i < before.bytes.size(); ++i) {
+        const u8* byte = before.begin + i;
+        if (*byte != before.bytes[i] && !global_.is_written(byte, 1)) return false;
+      }
+    }
+    return true;
+  }
+
   void note(const std::string& broken) {
     if (trap == nullptr) {
       std::fprintf(stderr, "a rule of kernels/common/cta.h is broken (TARN_TEST_SEED=%llu):\n%s\n",
@@ -58,6 +91,8 @@ class Emulator {
   }
 
   std::vector<kernels::emulated::Thread> threads_;
+  kernels::emulated::GlobalShadow global_;
+  std::map<const u8*, u64> watched_;  // begin, bytes
   Random random_{seed_from_environment()};
 };
 
@@ -71,6 +106,8 @@ Emulator& emulator() {
 RuleTrap::RuleTrap() : outer_(emulator().trap) { emulator().trap = this; }
 RuleTrap::~RuleTrap() { emulator().trap = outer_; }
 void set_emulator_seed(u64 seed) { emulator().seed(seed); }
+void watch_global(const void* begin, u64 n_bytes) { emulator().watch(begin, n_bytes); }
+void unwatch_global(const void* begin) { emulator().unwatch(begin); }
 
 }  // namespace tarn::test
 
@@ -101,10 +138,11 @@ void check_index(CtaState& state, u32 index, u32 count, Site site) {
   }
 }
 
-void check_alignment(const void* address, u32 n_bytes, Site site) {
-  if (reinterpret_cast<std::uintptr_t>(address) % n_bytes == 0) return;
-  std::fprintf(stderr, "%s:%u: a load of %u bytes is not aligned\n", site.file, site.line, n_bytes);
-  std::abort();
+void note_load(const void* address, u32 n_bytes, Site site) {
+  test::running->load(address, n_bytes, site);
+}
+void note_store(const void* address, u32 n_bytes, u32 alignment, Site site) {
+  test::running->store(address, n_bytes, alignment, site);
 }
 
 void Cta::barrier(const char* file, u32 line) { state_.wait_barrier(thread_, {file, line}); }
@@ -135,7 +173,6 @@ u32 Cta::carve(u64 n_bytes, Site site) {
 }
 
 void Cta::copy_async(const Shared<U32x4>& target, At at, const void* source) {
-  check_alignment(source, sizeof(U32x4), at.site);
   state_.copy_async(thread_, target.offset_of(at), source, at.site);
 }
 void Cta::copy_commit() { state_.copy_commit(thread_); }

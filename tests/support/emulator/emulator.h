@@ -47,6 +47,12 @@ class RuleTrap {
 // Draws the orders of the following launches from this seed.
 void set_emulator_seed(u64 seed);
 
+// While memory is watched, a launch of this host thread that changes a byte of it by other means
+// than store() has broken a rule: the shadow of global memory knows of store() alone. The memory is
+// compared behind each launch, which costs too much for an engine's.
+void watch_global(const void* begin, u64 n_bytes);
+void unwatch_global(const void* begin);
+
 }  // namespace test
 }  // namespace tarn
 
