@@ -68,9 +68,30 @@ TARN_DEVICE F32x2 pair_at(KvType type, const Shared<u32>& words, u32 byte, u32 i
            d * static_cast<f32>(static_cast<i8>(codes >> 8 & 0xffu))}};
 }
 
+// What an AttendSpan's CTA carves: room for the tiles, where the parts of o come at the end; q,
+// weights and decays.
+constexpr u32 tile_room(KvType type, u32 n_heads, u32 head_dim) {
+  const u32 n_tiles = (fetches_ahead(head_dim) ? 2 : 1) * tile_shape(type, head_dim).n_chunks;
+  const u32 n_parts = n_heads * kCtaThreads * static_cast<u32>(sizeof(F32x2)) / kChunkBytes;
+  return n_tiles > n_parts ? n_tiles : n_parts;
+}
+constexpr u64 span_shared_bytes(KvType type, u32 n_heads, u32 head_dim) {
+  return shared_bytes_of(tile_room(type, n_heads, head_dim), sizeof(U32x4)) +
+         shared_bytes_of(u64{n_heads} * head_dim, sizeof(f32)) +
+         shared_bytes_of(u64{n_heads} * kTileSlots, sizeof(f32)) +
+         shared_bytes_of(n_heads, sizeof(f32));
+}
+// It grows with the head but where there is no second tile any more.
+constexpr u64 span_shared_bytes_max(KvType type, u32 n_heads) {
+  const u64 ahead = span_shared_bytes(type, n_heads, 128);
+  const u64 one_tile = span_shared_bytes(type, n_heads, 256);
+  return ahead > one_tile ? ahead : one_tile;
+}
+
 template <KvType type, u32 kHeads>
 struct AttendSpan {
   static constexpr u32 kThreads = kCtaThreads;
+  static constexpr u64 kSharedBytes = span_shared_bytes_max(type, kHeads);
   using Args = GpuAttnArgs;
   static constexpr u32 kWarpHeads = (kHeads + kCtaWarps - 1) / kCtaWarps;  // a warp's q heads
 
@@ -93,18 +114,6 @@ struct AttendSpan {
     Shared<f32> weights;  // [kTileSlots, kHeads]
     Shared<f32> decay;    // [kHeads]
   };
-
-  static constexpr u32 room_chunks(u32 head_dim) {
-    const u32 n_tiles = (fetches_ahead(head_dim) ? 2 : 1) * tile_shape(type, head_dim).n_chunks;
-    constexpr u32 kParts = kHeads * kThreads * sizeof(F32x2) / kChunkBytes;
-    return n_tiles > kParts ? n_tiles : kParts;
-  }
-  static u64 shared_bytes(u32 head_dim) {
-    return shared_bytes_of(room_chunks(head_dim), sizeof(U32x4)) +
-           shared_bytes_of(u64{kHeads} * head_dim, sizeof(f32)) +
-           shared_bytes_of(u64{kHeads} * kTileSlots, sizeof(f32)) +
-           shared_bytes_of(kHeads, sizeof(f32));
-  }
 
   TARN_DEVICE static void fetch(Cta& cta, const Args& args, const Place& place, u32 slot,
                                 const Shared<U32x4>& tile) {
@@ -219,7 +228,7 @@ struct AttendSpan {
     if (place.end <= place.begin) return;
     if (place.end > place.begin + kGpuSpanSlots) place.end = place.begin + kGpuSpanSlots;
 
-    const Room room{.tiles = cta.shared<U32x4>(room_chunks(head_dim)),
+    const Room room{.tiles = cta.shared<U32x4>(tile_room(type, kHeads, head_dim)),
                     .q = cta.shared<f32>(kHeads * head_dim),
                     .weights = cta.shared<f32>(kHeads * kTileSlots),
                     .decay = cta.shared<f32>(kHeads)};
@@ -435,7 +444,7 @@ void attend_with(const GpuAttnArgs& args, GpuStream* stream) {
   launch<AttendSpan<type, kHeads>>(
       {.n_ctas = args.spans_max * args.rows_max,
        .n_ctas_y = args.pages.n_kv_heads * head_chunks,
-       .shared_bytes = AttendSpan<type, kHeads>::shared_bytes(args.pages.head_dim)},
+       .shared_bytes = span_shared_bytes(type, kHeads, args.pages.head_dim)},
       stream, args);
 }
 

@@ -4,6 +4,7 @@
 //
 //   kThreads                      threads of a CTA, a multiple of 32
 //   kCtasASm                      CTAs for which an SM must have registers; may be missing
+//   kSharedBytes                  the most shared memory that a launch gives it; missing: none
 //   Args                          a POD, passed by value
 //   static run(Cta&, const Args&) TARN_DEVICE, the body of one thread
 //

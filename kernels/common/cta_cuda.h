@@ -165,8 +165,10 @@ constexpr u32 ctas_a_sm() {
   return 0;
 }
 
-template <class Kernel>
-__global__ void __launch_bounds__(Kernel::kThreads, ctas_a_sm<Kernel>())
+// The numbers are part of the name, so that what ptxas says of a kernel says them too
+// (tests/kernels/gpu/occupancy.py).
+template <class Kernel, u32 n_threads = Kernel::kThreads, u64 = shared_bytes_max<Kernel>()>
+__global__ void __launch_bounds__(n_threads, ctas_a_sm<Kernel>())
     enter_kernel(const __grid_constant__ typename Kernel::Args args) {
   Cta cta;
   Kernel::run(cta, args);

@@ -191,6 +191,7 @@ struct EmulatedKernel {
   void (*run)(Cta& cta, const void* args);
   u32 n_threads;
   u32 args_bytes;
+  u64 shared_bytes_max;
 };
 // Carries the whole launch out before it returns, unless the stream takes it to run it later.
 void run_emulated(const EmulatedKernel& kernel, const LaunchShape& shape, GpuStream* stream,
@@ -204,7 +205,8 @@ void enter_kernel(Cta& cta, const void* args) {
 template <class Kernel>
 void launch(const LaunchShape& shape, GpuStream* stream, const typename Kernel::Args& args) {
   if constexpr (requires { Kernel::kCtasASm; }) static_assert(Kernel::kCtasASm <= 32);
-  run_emulated({&enter_kernel<Kernel>, Kernel::kThreads, sizeof(args)}, shape, stream, &args);
+  run_emulated({&enter_kernel<Kernel>, Kernel::kThreads, sizeof(args), shared_bytes_max<Kernel>()},
+               shape, stream, &args);
 }
 
 template <class... Kernels>

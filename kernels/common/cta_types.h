@@ -30,6 +30,13 @@ struct LaunchShape {
   u64 shared_bytes = 0;  // all of shared<T>()'s carvings, each rounded up to 16
 };
 
+// The most shared bytes that a launch of the kernel asks for.
+template <class Kernel>
+constexpr u64 shared_bytes_max() {
+  if constexpr (requires { Kernel::kSharedBytes; }) return Kernel::kSharedBytes;
+  return 0;
+}
+
 // Told of kernels one by one, by what the driver knows each by (Device::load_kernel).
 struct KernelSink {
   void* context;

@@ -13,6 +13,7 @@ namespace {
 struct RmsNormRows {
   static constexpr u32 kThreads = 1024;
   static constexpr u32 kTogether = 4;  // elements of a thread
+  static constexpr u64 kSharedBytes = shared_bytes_of(kThreads / kWarpLanes, sizeof(f32));
   using Args = GpuRmsNormArgs;
 
   struct Elements {
@@ -81,8 +82,8 @@ struct RmsNormHeads {
 
 void rms_norm_gpu(const GpuRmsNormArgs& args, GpuStream* stream) {
   if (args.n_heads == 1) {
-    constexpr u64 kSharedBytes = shared_bytes_of(RmsNormRows::kThreads / kWarpLanes, sizeof(f32));
-    launch<RmsNormRows>({.n_ctas = args.rows_max, .shared_bytes = kSharedBytes}, stream, args);
+    launch<RmsNormRows>({.n_ctas = args.rows_max, .shared_bytes = RmsNormRows::kSharedBytes},
+                        stream, args);
     return;
   }
   const u32 n_ctas = (args.n_heads + RmsNormHeads::kHeads - 1) / RmsNormHeads::kHeads;

@@ -116,6 +116,9 @@ struct PqWeigh {
   static constexpr u32 kWarps = kThreads / kWarpLanes;
   static constexpr u32 kTile = 2048;  // tokens whose p the lanes of the sum find in shared memory
   static constexpr u32 kLanes = 16;
+  static constexpr u64 kSharedBytes = shared_bytes_of(kWarps, sizeof(f32)) +
+                                      shared_bytes_of(kTile, sizeof(f32)) +
+                                      shared_bytes_of(kLanes, sizeof(f32));
   using Args = GpuPqWeighArgs;
 
   struct Room {
@@ -189,6 +192,9 @@ struct PqPairs {
   static constexpr u32 kLanes = 16;
   using Args = GpuPqPairsArgs;
   using Rank = RankCta<kThreads>;
+  static constexpr u64 kSharedBytes =
+      2 * shared_bytes_of(kPairsMax, sizeof(f32)) + shared_bytes_of(kWarps, sizeof(f32)) +
+      shared_bytes_of(kLanes, sizeof(f32)) + shared_bytes_of(Rank::kRoom, sizeof(u32));
 
   struct Room {
     Shared<f32> weights;  // [kPairsMax]
@@ -299,6 +305,8 @@ struct PqAssign {
   static constexpr u32 kThreads = kPqCentroidsMax;
   static constexpr u32 kCtasASm = 4;
   static constexpr u32 kWarps = kThreads / kWarpLanes;
+  static constexpr u64 kSharedBytes =
+      shared_bytes_of(kWarps, sizeof(f32)) + shared_bytes_of(kWarps, sizeof(u32));
   using Args = GpuPqAssignArgs;
 
   struct Best {
@@ -412,26 +420,18 @@ void pq_score_gpu(const GpuPqScoreArgs& args, GpuStream* stream) {
 }
 
 void pq_weigh_gpu(const GpuPqWeighArgs& args, GpuStream* stream) {
-  constexpr u64 kSharedBytes = shared_bytes_of(PqWeigh::kWarps, sizeof(f32)) +
-                               shared_bytes_of(PqWeigh::kTile, sizeof(f32)) +
-                               shared_bytes_of(PqWeigh::kLanes, sizeof(f32));
-  launch<PqWeigh>({.n_ctas = args.n_kv_heads, .shared_bytes = kSharedBytes}, stream, args);
+  launch<PqWeigh>({.n_ctas = args.n_kv_heads, .shared_bytes = PqWeigh::kSharedBytes}, stream, args);
 }
 
 void pq_pairs_gpu(const GpuPqPairsArgs& args, GpuStream* stream) {
-  constexpr u64 kSharedBytes = 2 * shared_bytes_of(PqPairs::kPairsMax, sizeof(f32)) +
-                               shared_bytes_of(PqPairs::kWarps, sizeof(f32)) +
-                               shared_bytes_of(PqPairs::kLanes, sizeof(f32)) +
-                               shared_bytes_of(PqPairs::Rank::kRoom, sizeof(u32));
-  launch<PqPairs>({.n_ctas = args.index.n_kv_heads, .shared_bytes = kSharedBytes}, stream, args);
+  launch<PqPairs>({.n_ctas = args.index.n_kv_heads, .shared_bytes = PqPairs::kSharedBytes}, stream,
+                  args);
 }
 
 void pq_assign_gpu(const GpuPqAssignArgs& args, GpuStream* stream) {
-  constexpr u64 kSharedBytes = shared_bytes_of(PqAssign::kWarps, sizeof(f32)) +
-                               shared_bytes_of(PqAssign::kWarps, sizeof(u32));
-  launch<PqAssign>(
-      {.n_ctas = args.n_cache_layers * args.index.n_kv_heads, .shared_bytes = kSharedBytes}, stream,
-      args);
+  launch<PqAssign>({.n_ctas = args.n_cache_layers * args.index.n_kv_heads,
+                    .shared_bytes = PqAssign::kSharedBytes},
+                   stream, args);
 }
 
 void pq_kernels(const KernelSink& sink) { tell<PqLut, PqScore, PqWeigh, PqPairs, PqAssign>(sink); }

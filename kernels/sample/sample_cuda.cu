@@ -44,6 +44,8 @@ struct Sample {
   static constexpr u32 kThreads = 256;
   static constexpr u32 kWarps = kThreads / kWarpLanes;
   static constexpr u32 kShare = kGpuSampleChunk / kThreads;  // logits of a thread
+  static constexpr u64 kSharedBytes =
+      shared_bytes_of(kWarps, sizeof(U32x2)) + shared_bytes_of(kWarps, sizeof(u32));
   using Args = GpuSampleArgs;
 
   // The best key of this thread's share that is below `limit`; `n` logits from its first one on
@@ -123,11 +125,9 @@ struct Sample {
 }  // namespace
 
 void sample_gpu(const GpuSampleArgs& args, GpuStream* stream) {
-  constexpr u64 kSharedBytes =
-      shared_bytes_of(Sample::kWarps, sizeof(U32x2)) + shared_bytes_of(Sample::kWarps, sizeof(u32));
   launch<Sample>({.n_ctas = gpu_sample_chunks(args.n),
                   .n_ctas_y = args.rows_max,
-                  .shared_bytes = kSharedBytes},
+                  .shared_bytes = Sample::kSharedBytes},
                  stream, args);
 }
 

@@ -11,6 +11,7 @@ struct TopK {
   static constexpr u32 kCtasASm = 2;
   using Args = GpuTopKArgs;
   using Rank = RankCta<kThreads>;
+  static constexpr u64 kSharedBytes = shared_bytes_of(Rank::kRoom, sizeof(u32));
 
   struct Values {
     const f32* values;
@@ -36,8 +37,7 @@ struct TopK {
 }  // namespace
 
 void top_k_gpu(const GpuTopKArgs& args, GpuStream* stream) {
-  constexpr u64 kSharedBytes = shared_bytes_of(TopK::Rank::kRoom, sizeof(u32));
-  launch<TopK>({.n_ctas = args.n_rows, .shared_bytes = kSharedBytes}, stream, args);
+  launch<TopK>({.n_ctas = args.n_rows, .shared_bytes = TopK::kSharedBytes}, stream, args);
 }
 
 void topk_kernels(const KernelSink& sink) { tell<TopK>(sink); }

@@ -25,6 +25,7 @@ struct RuleArgs {
 
 struct Rule {
   static constexpr u32 kThreads = kCtaThreads;
+  static constexpr u64 kSharedBytes = 48 * kKiB;
   using Args = RuleArgs;
 };
 
@@ -315,7 +316,17 @@ std::string launch_shaped(const LaunchShape& shape) {
   return trap.text();
 }
 
-TEST_CASE("a launch that CUDA would refuse is refused") {
+struct Frugal : Rule {
+  static constexpr u64 kSharedBytes = 256;
+  static void run(Cta&, const Args&) {}
+};
+
+TEST_CASE("a launch that CUDA would refuse is refused, and one that belies its kernel") {
+  const tarn::test::RuleTrap trap;
+  launch<Frugal>({.n_ctas = 1, .shared_bytes = 256}, nullptr, {});
+  CHECK(trap.text() == "");
+  launch<Frugal>({.n_ctas = 1, .shared_bytes = 272}, nullptr, {});
+  CHECK(trap.text() == "more than the kernel's kSharedBytes");
   CHECK(launch_shaped({.n_ctas = 1, .shared_bytes = 48 * kKiB}) == "");
   CHECK(launch_shaped({.n_ctas = 1, .shared_bytes = 48 * kKiB + 16}).find("48 KiB") !=
         std::string::npos);

@@ -56,6 +56,7 @@ class Emulator {
     if (shape.n_ctas == 0 || shape.n_ctas_y == 0) return "a launch of no CTA";
     if (shape.n_ctas_y > kCtasYMax) return "a grid of more than 65,535 CTAs along y";
     if (shape.shared_bytes > kSharedBytesMax) return "a CTA with more than 48 KiB of shared memory";
+    if (shape.shared_bytes > kernel.shared_bytes_max) return "more than the kernel's kSharedBytes";
     if (kernel.n_threads > kThreadsMax) return "a CTA of more than 1,024 threads";
     return kernel.n_threads % kernels::kWarpLanes != 0 ? "a CTA of part of a warp" : nullptr;
   }
