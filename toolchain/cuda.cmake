@@ -99,11 +99,13 @@ else()
 endif()
 
 # --fmad=false is the house's rule for arithmetic: the host's run of the same kernels gives the same
-# bits. Relaxed constexpr is for sizes that both sides work out. No kernel of ours may keep anything
-# in local memory: spilled registers and arrays with a computed index cost what the kernel saves. Of
-# the host's half only those warnings are asked that nvcc's own additions to it survive.
+# bits. Relaxed constexpr is for sizes that both sides work out. Of the host's half only those
+# warnings are asked that nvcc's own additions to it survive.
 set(TARN_CUDA_FLAGS --fmad=false --expt-relaxed-constexpr
-    -Xptxas=-warn-spills,-warn-lmem-usage $<$<BOOL:${TARN_WERROR}>:--Werror=all-warnings>
+    $<$<BOOL:${TARN_WERROR}>:--Werror=all-warnings>
     -Xcompiler=-Wall,-Wextra,-Wshadow,-Wno-unused-parameter
     -Xcompiler=-fvisibility=hidden,-ffp-contract=off
     $<$<BOOL:${TARN_WERROR}>:-Xcompiler=-Werror>)
+# Of every .cu that a module.cmake does not except, by name and with the reason: nothing may lie in
+# local memory, since spilled registers and arrays with a computed index cost what a kernel saves.
+set(TARN_CUDA_NO_SPILLS -Xptxas=-warn-spills,-warn-lmem-usage)

@@ -62,6 +62,8 @@ function(tarn_module dir)
     target_compile_options(${name} PRIVATE ${TARN_CXX_FLAGS_COMMON} ${TARN_CXX_FLAGS_CORE})
     if(cuda_sources)
       target_compile_options(${name} PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:${TARN_CUDA_FLAGS}>")
+      set_source_files_properties(${cuda_sources} PROPERTIES
+                                  COMPILE_OPTIONS "${TARN_CUDA_NO_SPILLS}")
       target_include_directories(${name} SYSTEM PRIVATE
                                  $<$<COMPILE_LANGUAGE:CUDA>:${TARN_CUDA_INCLUDE}>)
     endif()
