@@ -95,7 +95,7 @@ Result<void> Engine::measure_gpu_memory() {
                                         .host_memory = host.first(n_bytes),
                                         .wait_ns_max = kGpuWaitNsMax}));
   if (n_bytes < wanted) {
-    log_.info("gpu: its memory is measured with %llu bytes, which its cache may hold",
+    log_.info("gpu: its memory is measured with %llu bytes, too few to be exact",
               static_cast<unsigned long long>(n_bytes));
   }
   log_.info(

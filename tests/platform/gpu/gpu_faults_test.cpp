@@ -142,6 +142,20 @@ TEST_CASE("a wait like the last one is seen to end at once, and naps until short
   device.destroy_event(event);
 }
 
+TEST_CASE("the probe reads so much that neither a cache nor a launch shows in the rate") {
+  constexpr f64 kLaunchS = 10e-6;  // until every SM reads, and from the last of them to the event
+  struct Board {
+    u64 l2_bytes;
+    f64 bytes_per_s;
+  };
+  for (const Board& board : {Board{4 * kMiB, 204.8e9}, Board{2 * kMiB, 102e9}, Board{0, 102e9}}) {
+    const u64 n_bytes = probe_bytes({.l2_bytes = board.l2_bytes});
+    CHECK(n_bytes >= 4 * board.l2_bytes);
+    CHECK(kLaunchS * board.bytes_per_s / static_cast<f64>(n_bytes) < 0.02);
+  }
+  CHECK(probe_bytes({.l2_bytes = 50 * kMiB}) == 200 * kMiB);
+}
+
 TEST_CASE("the probe tells the two kinds of memory apart, or that there is one") {
   struct Case {
     const char* name;
