@@ -1,7 +1,9 @@
 # TARN_CUDA: the language CUDA, the architectures, the flags of device code, the static runtime.
 #
-#   TARN_CUDA_ARCHS      auto: what Tarn ships cubins for and this nvcc can make; tegra: of these,
-#                        Orin's and Thor's; or a list (87;120), of which nothing may be missing
+#   TARN_CUDA_ARCHS      auto: what Tarn ships cubins for and this nvcc can make, and PTX of the
+#                        newest, for GPUs that are younger; tegra: of these cubins, Orin's and
+#                        Thor's; or a list (87;120), of which nothing may be missing
+#   TARN_CUDA_PTX_ARCH   of which architecture there is PTX; 0: of none
 #   TARN_CUDA_FLAGS      of every .cu of ours
 #   TARN_CUDART          what programs link; empty where this toolkit has none for the target (a
 #                        cross build with the host's toolkit): then the objects are built and
@@ -10,7 +12,7 @@
 # The driver is not linked: libcudart_static opens libcuda.so.1 when it is first asked, so the same
 # program starts where there is none. cuBLAS is opened by platform/gpu/cuda/cublas.cpp, or not.
 set(TARN_CUDA_ARCHS auto CACHE STRING "CUDA architectures: auto, tegra, or a list such as 87;120")
-set(archs_auto 86 87 89 90 110 120)
+set(archs_auto 80 86 87 89 90 100 110 120)  # 103 runs 100's, 121 120's
 set(archs_tegra 87 110)
 
 if(NOT CMAKE_CUDA_COMPILER)
@@ -49,7 +51,13 @@ if(NOT TARN_CUDA_ARCHS_BUILT)
   message(FATAL_ERROR "this nvcc knows none of sm_${wanted}: Tarn needs CUDA 12.2 or later")
 endif()
 set(CMAKE_CUDA_ARCHITECTURES ${TARN_CUDA_ARCHS_BUILT})
-list(TRANSFORM CMAKE_CUDA_ARCHITECTURES APPEND -real)  # no PTX: a JIT needs time, disk and memory
+list(TRANSFORM CMAKE_CUDA_ARCHITECTURES APPEND -real)
+# A JIT takes time, disk and memory, of which a board has none to spare: PTX is for desktops alone.
+set(TARN_CUDA_PTX_ARCH 0)
+if(TARN_CUDA_ARCHS STREQUAL auto)
+  list(GET TARN_CUDA_ARCHS_BUILT -1 TARN_CUDA_PTX_ARCH)
+  list(APPEND CMAKE_CUDA_ARCHITECTURES ${TARN_CUDA_PTX_ARCH}-virtual)
+endif()
 set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
 set(CMAKE_CUDA_HOST_COMPILER ${CMAKE_CXX_COMPILER})
 get_filename_component(nvcc_real ${CMAKE_CUDA_COMPILER} REALPATH)
@@ -84,7 +92,8 @@ enable_language(CUDA)
 # CMake 3.22 to 3.25 do not know that nvcc does; CUDA_STANDARD follows CXX_STANDARD.
 set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
 set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
-message(STATUS "CUDA ${CMAKE_CUDA_COMPILER_VERSION}, cubins for sm: ${TARN_CUDA_ARCHS_BUILT}")
+message(STATUS "CUDA ${CMAKE_CUDA_COMPILER_VERSION}, cubins for sm: ${TARN_CUDA_ARCHS_BUILT}, "
+               "PTX (0: none): ${TARN_CUDA_PTX_ARCH}")
 
 set(TARN_CUDA_OBJECTS_ONLY OFF)
 set(TARN_CUDART "")

@@ -13,7 +13,8 @@ bool is_tegra(u32 compute_capability) {
 
 }  // namespace
 
-bool has_cubin_for(u32 compute_capability, std::span<const u32> archs) {
+bool has_kernels_for(u32 compute_capability, std::span<const u32> archs, u32 ptx_arch) {
+  if (ptx_arch != 0 && compute_capability >= ptx_arch) return true;
   return std::ranges::any_of(archs, [&](u32 arch) {
     if (arch == compute_capability) return true;
     return arch / 10 == compute_capability / 10 && arch < compute_capability && !is_tegra(arch) &&

@@ -16,7 +16,8 @@ bool gpu_is_built();
 
 // Whether a GPU of this compute capability runs a cubin of one of `archs` (CUDA C++ Programming
 // Guide, "Binary Compatibility": the same major, an equal or higher minor; never between a Tegra
-// and the others of its major).
-bool has_cubin_for(u32 compute_capability, std::span<const u32> archs);
+// and the others of its major), or what its driver makes of PTX for `ptx_arch` (an equal or higher
+// capability; 0: there is no PTX).
+bool has_kernels_for(u32 compute_capability, std::span<const u32> archs, u32 ptx_arch);
 
 }  // namespace tarn

@@ -1,7 +1,8 @@
-# The host code that calls CUDA's runtime, and which cubins this build holds.
+# The host code that calls CUDA's runtime, and which kernels this build holds.
 if(TARN_CUDA)
   target_include_directories(${TARN_MODULE_TARGET} SYSTEM PRIVATE ${TARN_CUDA_INCLUDE})
   string(REPLACE ";" "," arch_list "${TARN_CUDA_ARCHS_BUILT}")
   set_source_files_properties(${CMAKE_SOURCE_DIR}/platform/gpu/cuda/discovery.cpp PROPERTIES
-    COMPILE_DEFINITIONS "TARN_CUDA_ARCH_LIST=${arch_list}")
+    COMPILE_DEFINITIONS
+    "TARN_CUDA_ARCH_LIST=${arch_list};TARN_CUDA_PTX_ARCH=${TARN_CUDA_PTX_ARCH}")
 endif()

@@ -83,7 +83,7 @@ Result<DeviceFacts> gpu_discover(u32 gpu_idx) {
   if (facts.integrated) facts.memory_free_bytes = available_bytes();
   std::copy_n(properties.name, std::min(std::strlen(properties.name), facts.name.size() - 1),
               facts.name.begin());
-  if (!has_cubin_for(facts.compute_capability, kArchs)) {
+  if (!has_kernels_for(facts.compute_capability, kArchs, TARN_CUDA_PTX_ARCH)) {
     return fail({.status = Status::unsupported,
                  .hint =
                      "this build has no kernels for this GPU: build with TARN_CUDA_ARCHS set to "

@@ -1,5 +1,5 @@
 // Goal    every device name gets the answer its contract states, in a build without a GPU backend
-//         and in one with it on a machine without a driver; no cubin is counted on where it cannot
+//         and in one with it on a machine without a driver; no kernel is counted on where it cannot
 //         run.
 // Method  the real discovery of this build; a table of GPUs.
 #include "platform/gpu/discovery.h"
@@ -56,7 +56,7 @@ TEST_CASE("auto and cuda agree: a GPU with its facts, or the CPU and an error, f
 }
 
 TEST_CASE("a cubin runs on its own GPU and on younger ones of its major, never across to a Tegra") {
-  constexpr u32 kShipped[] = {86, 87, 89, 90, 110, 120};
+  constexpr u32 kShipped[] = {80, 86, 87, 89, 90, 100, 110, 120};
   struct Case {
     const char* name;
     u32 compute_capability;
@@ -69,21 +69,34 @@ TEST_CASE("a cubin runs on its own GPU and on younger ones of its major, never a
                              {"Thor, sm_110", 110, true},
                              {"RTX 5090, sm_120", 120, true},
                              {"GB10, sm_121", 121, true},
-                             {"A100, sm_80: older than all of its major", 80, false},
+                             {"A100, sm_80", 80, true},
                              {"sm_88: takes that of 86", 88, true},
-                             {"B200, sm_100", 100, false},
+                             {"B200, sm_100", 100, true},
+                             {"B300, sm_103: takes that of 100", 103, true},
                              {"Thor as CUDA 12 calls it", 101, false},
+                             {"younger than all of them", 130, false},
                              {"Turing, sm_75", 75, false},
                              {"nothing", 0, false}};
   for (const Case& c : kCases) {
     CAPTURE(c.name);
-    CHECK(has_cubin_for(c.compute_capability, kShipped) == c.runs);
+    CHECK(has_kernels_for(c.compute_capability, kShipped, 0) == c.runs);
   }
   constexpr u32 kDesktopOnly[] = {86};
-  CHECK_FALSE(has_cubin_for(87, kDesktopOnly));
+  CHECK_FALSE(has_kernels_for(80, kDesktopOnly, 0));
+  CHECK_FALSE(has_kernels_for(87, kDesktopOnly, 0));
   constexpr u32 kOrinOnly[] = {87};
-  CHECK_FALSE(has_cubin_for(89, kOrinOnly));
-  CHECK_FALSE(has_cubin_for(87, {}));
+  CHECK_FALSE(has_kernels_for(89, kOrinOnly, 0));
+  CHECK_FALSE(has_kernels_for(87, {}, 0));
+}
+
+TEST_CASE("PTX serves what is as young or younger, of any major") {
+  constexpr u32 kShipped[] = {86, 120};
+  CHECK(has_kernels_for(130, kShipped, 120));
+  CHECK(has_kernels_for(121, {}, 120));
+  CHECK(has_kernels_for(120, {}, 120));
+  CHECK(has_kernels_for(110, {}, 90));  // a driver's JIT knows no Tegra from another
+  CHECK_FALSE(has_kernels_for(110, kShipped, 120));
+  CHECK_FALSE(has_kernels_for(87, kShipped, 120));
 }
 
 }  // namespace
