@@ -6,9 +6,10 @@ What each GPU kernel takes of an SM on each architecture: the table of kernels/O
 Goal    a change that leaves an SM with fewer CTAs, or spills more, is seen in its diff.
 Method  nvcc compiles kernels/**/*.cu as the build does; ptxas says registers and spills; threads
         and shared bytes stand in the kernel's name (cta_cuda.h). CTAs an SM follow from these and
-        from the architecture's limits. The columns of --archs (all) are compared with the page's,
-        or replaced in it by --update. Another nvcc than the page's allots other registers: then,
-        and without any, the exit status is 77, "skipped". Standard library only.
+        from the architecture's limits. The columns of --archs (what toolchain/cuda.cmake builds)
+        are compared with the page's, or replaced in it by --update. Another nvcc than the page's
+        allots other registers: then, and without any, the exit status is 77, "skipped". Standard
+        library only.
 """
 import argparse
 import re
@@ -21,6 +22,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = ROOT / "kernels/OCCUPANCY.md"
+BUILT = ROOT / "toolchain/cuda.cmake"
 FLAGS = ["-std=c++20", "-O3", "--fmad=false", "--expt-relaxed-constexpr", "-Xptxas=-v"]
 SKIPPED = 77
 
@@ -108,7 +110,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[2])
     parser.add_argument("--nvcc", default=shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc")
     parser.add_argument("--compiler", default="g++")
-    parser.add_argument("--archs", default=",".join(map(str, LIMITS)))
+    built = re.search(r"set\(archs_auto ([\d ]+)\)", BUILT.read_text()).group(1)
+    parser.add_argument("--archs", default=",".join(built.split()))
     parser.add_argument("--update", action="store_true")
     options = parser.parse_args()
     if not Path(options.nvcc).exists():
@@ -122,6 +125,8 @@ def main():
         print(f"skipped: {PAGE.name} is of nvcc {of_page}, and this is {version}")
         sys.exit(SKIPPED)
     archs = [int(arch) for arch in options.archs.split(",")]
+    if unknown := set(archs) - set(LIMITS):
+        sys.exit(f"the limits of an SM of sm_{min(unknown)} are missing in {Path(__file__).name}")
     found = {arch: compiled(options.nvcc, options.compiler, arch) for arch in archs}
     wanted = read_page(text)
     if options.update:
