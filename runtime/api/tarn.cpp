@@ -275,6 +275,8 @@ int32_t tarn_engine_status_get(tarn_engine* handle, tarn_engine_status* status_o
     copy_text(out.select, engine.select_name());
     out.verified = engine.select_verified() ? 1 : 0;
     copy_text(out.store, engine.kv_stream().store_name());
+    out.select_steps = counters.kv_reads.n_select_steps;
+    out.kv_read_ratio = counters.kv_reads.ratio();
     out.sessions_may_be_lost = engine.kv_stream().may_have_lost_sessions() ? 1 : 0;
     const tarn::MemoryProbe& probe = engine.memory_probe();
     out.gpu_bytes_per_s = probe.device_bytes_per_s;
@@ -442,6 +444,8 @@ int32_t tarn_session_poll(tarn_session* session, int32_t timeout_ms, tarn_event*
       out.n_tokens = event.done.n_tokens;
       out.prefill_ns = event.done.prefill_ns;
       out.decode_ns = event.done.decode_ns;
+      out.select_steps = event.done.kv_reads.n_select_steps;
+      out.kv_read_ratio = event.done.kv_reads.ratio();
       break;
   }
   copy_out(out, event_out);

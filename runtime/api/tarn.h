@@ -182,6 +182,9 @@ typedef struct tarn_engine_status {
   /* 1: parts of the store's file were unreadable when the engine was opened, so a saved session may
    * be TARN_NOT_FOUND, or computed anew in part, though nobody deleted it. */
   int32_t sessions_may_be_lost;
+  /* As in DONE, of all decode steps since the engine was opened. */
+  uint64_t select_steps;
+  double kv_read_ratio;
 } tarn_engine_status;
 
 TARN_API int32_t tarn_engine_status_get(tarn_engine* engine, tarn_engine_status* status_out);
@@ -287,6 +290,10 @@ typedef struct tarn_event {
   uint32_t n_tokens;    /* DONE: generated */
   uint64_t prefill_ns;  /* DONE: from the first feed since the last DONE to the first token */
   uint64_t decode_ns;   /* DONE: from the first token to the last */
+  uint64_t select_steps; /* DONE: decode steps that chose which K and V they read (select.method);
+                            0: all of them read everything */
+  double kv_read_ratio; /* DONE: slots that the decode steps attended to, of those that they could
+                           see, 0..1; 1 where there was no decode step */
 } tarn_event;
 
 /* Starts to generate after what was fed; at least one token must have been fed. Read the events

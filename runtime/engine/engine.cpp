@@ -177,6 +177,7 @@ Result<void> Engine::generate(SessionIdx idx, const GenerateParams& params) {
   s.detokenizer = text::Detokenizer(tokenizer_, /*at_start=*/false);
   s.first_token_ns = 0;
   s.last_token_ns = 0;
+  s.kv_reads = {};
   if (s.fed_ns == 0) s.fed_ns = clock_->now_ns();
   if (s.state == SessionState::idle) s.n_settled = s.n_ids;
   s.cancel.store(false);
@@ -617,7 +618,8 @@ void Engine::finish(Session& s, Finish reason, Status status) {
                       .status = status,
                       .n_tokens = s.n_generated,
                       .prefill_ns = s.first_token_ns > 0 ? s.first_token_ns - s.fed_ns : 0,
-                      .decode_ns = s.last_token_ns - s.first_token_ns});
+                      .decode_ns = s.last_token_ns - s.first_token_ns,
+                      .kv_reads = s.kv_reads});
   s.fed_ns = 0;
   s.state = SessionState::idle;
   s.ended = s.n_generated > 0 ? Ended::answer : Ended::nothing;  // or it was not read

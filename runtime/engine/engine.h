@@ -95,6 +95,7 @@ struct EngineCounters {
   u64 n_prefill_rows = 0, n_decode_rows = 0;
   u64 prefill_ns = 0, decode_ns = 0;  // steps with, and without, prefill rows
   u64 weight_bytes = 0, kv_bytes = 0;
+  KvReads kv_reads{};
   DiskTrace disk{};
 };
 
@@ -290,6 +291,7 @@ class Engine final : private StepWatch {
   bool work_beside();
   void lose_device(const Error& error);
   void commit_rows();
+  void count_reads(Session& session, const RowRun& run);
   bool accept_rows(const ForwardArgs& forward);
   bool run_logits(const ForwardArgs& forward);
   bool takes_best() const;

@@ -111,6 +111,15 @@ void Engine::note_cut(Session& s) {
   if (s.sequence.n_slots() <= s.lossy_from) s.lossy_from = Session::kExact;
 }
 
+// Of a row of a generated token, which still is pending.
+void Engine::count_reads(Session& s, const RowRun& run) {
+  if (!is_generated(run)) return;
+  const u32 n_visible = step_state_.visible[run.row_begin];
+  const u32 n_read = run.selects ? selector_.n_read(run.owner) : n_visible;
+  s.kv_reads.add(n_read, n_visible, run.selects);
+  counters_.kv_reads.add(n_read, n_visible, run.selects);
+}
+
 // Rows whose KV failed do not count; their sessions end what they do. Nor do rows of a session that
 // was told its end.
 void Engine::commit_rows() {
@@ -119,6 +128,7 @@ void Engine::commit_rows() {
     if (s.is_dropped) continue;
     if (!kv_failed(s)) {
       if (run.selects) s.lossy_from = std::min(s.lossy_from, s.sequence.n_slots());
+      count_reads(s, run);
       commit(s, run.n_rows);
       const bool ends_turn = s.state == SessionState::generating && s.n_ids == s.turns.n_fed() &&
                              s.sequence.n_slots() == s.n_ids;

@@ -354,28 +354,28 @@ void Engine::place_cpu_backend() {
   Bump logits_bump(region(RegionId::logits));
   place_sampling(logits_bump);
   logits_ = host_logits_;
-  cpu_backend_.init({.table = table_,
-                     .workers = &workers_,
-                     .spec = &spec_,
-                     .kv_type = kv_type_,
-                     .page_tokens = plan_.group_shape.page_tokens,
-                     .rows_max = plan_.rows_max,
-                     .inv_freq = piece_at<f64>(step, shape.inv_freq),
-                     .act_q = piece_at<i8>(step, shape.act_q),
-                     .act_scales = piece_at<f32>(step, shape.act_scales),
-                     .act_sums = piece_at<i32>(step, shape.act_sums),
-                     .rope_cos = piece_at<f32>(step, shape.rope_cos),
-                     .rope_sin = piece_at<f32>(step, shape.rope_sin),
-                     .attention = attention,
-                     .attention_stride_bytes = plan_.attention_stride_bytes,
-                     .page_table_offset_bytes = plan_.page_table_offset_bytes,
-                     .part_state_offset_bytes =
-                         plan_.attention_stride_bytes - plan_.attention_state_bytes,
-                     .pages_max = plan_.pages_max,
-                     .selector = &selector_,
-                     .kv_stream = plan_.tiers.is_on() ? &kv_stream_ : nullptr,
-                     .attn_states = attention + plan_.n_workers * plan_.attention_stride_bytes,
-                     .attn_state_stride_bytes = plan_.tiers.state_stride_bytes});
+  cpu_backend_.init(
+      {.table = table_,
+       .workers = &workers_,
+       .spec = &spec_,
+       .kv_type = kv_type_,
+       .page_tokens = plan_.group_shape.page_tokens,
+       .rows_max = plan_.rows_max,
+       .inv_freq = piece_at<f64>(step, shape.inv_freq),
+       .act_q = piece_at<i8>(step, shape.act_q),
+       .act_scales = piece_at<f32>(step, shape.act_scales),
+       .act_sums = piece_at<i32>(step, shape.act_sums),
+       .rope_cos = piece_at<f32>(step, shape.rope_cos),
+       .rope_sin = piece_at<f32>(step, shape.rope_sin),
+       .attention = attention,
+       .attention_stride_bytes = plan_.attention_stride_bytes,
+       .page_table_offset_bytes = plan_.page_table_offset_bytes,
+       .part_state_offset_bytes = plan_.attention_stride_bytes - plan_.attention_state_bytes,
+       .pages_max = plan_.pages_max,
+       .selector = &selector_,
+       .kv_stream = plan_.tiers.is_on() ? &kv_stream_ : nullptr,
+       .attn_states = attention + plan_.n_workers * plan_.attention_stride_bytes,
+       .attn_state_stride_bytes = plan_.tiers.state_stride_bytes});
 }
 
 void Engine::place_selector() {

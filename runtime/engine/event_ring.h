@@ -26,12 +26,28 @@ const char* finish_name(Finish finish);
 
 enum class EventType : u8 { token, text, done };
 
+// How much of the KV decode rows have read: a row attends to n_read of n_visible slots, in each
+// layer and KV head. A row that has chosen them is a step that selected; others read all.
+struct KvReads {
+  u64 n_select_steps = 0;
+  u64 n_read = 0, n_visible = 0;
+  void add(u32 n_read_slots, u32 n_visible_slots, bool selects) {
+    n_select_steps += selects ? 1 : 0;
+    n_read += n_read_slots;
+    n_visible += n_visible_slots;
+  }
+  f64 ratio() const {
+    return n_visible == 0 ? 1.0 : static_cast<f64>(n_read) / static_cast<f64>(n_visible);
+  }
+};
+
 struct DoneEvent {
   Finish finish = Finish::none;
   Status status = Status::ok;
   u32 n_tokens = 0;
   u64 prefill_ns = 0;
   u64 decode_ns = 0;
+  KvReads kv_reads{};
 };
 
 struct Event {

@@ -540,6 +540,12 @@ void Selector::far_groups(u32 idx, u32* begin, u32* end) const {
   *end = std::max(*begin, segments.middle_end / page_tokens);
 }
 
+u32 Selector::n_read(u32 idx) const {
+  const select::Segments segments = session(idx).life.segments();
+  const u32 n_chosen = std::min(session(idx).life.k(), segments.n_middle());
+  return segments.n_sinks() + n_chosen + segments.n_local();
+}
+
 bool Selector::has_work() const {
   if (!is_on()) return false;
   for (u32 idx = 0; idx < args_.plan->sessions_max; ++idx) {

@@ -165,6 +165,8 @@ class Selector {
   void drop_row(u32 session);
   // Groups of the row that selects of which it reads chosen slots alone: those of the middle.
   void far_groups(u32 session, u32* begin, u32* end) const;
+  // Slots that each head of that row attends to: sinks, local ones, and its budget of the middle.
+  u32 n_read(u32 session) const;
   // Some of any session's. Fails where a device is lost; what the disk fails is told by the next
   // row.
   bool has_work() const;

@@ -88,6 +88,7 @@ struct Session {
   u64 fed_ns = 0;  // first feed since the last end; 0: none
   u64 first_token_ns = 0;
   u64 last_token_ns = 0;
+  KvReads kv_reads{};
   u64 first_draw = 0;  // draws before this generation that it goes on from
 
   // What it is called in the store; empty: it is not kept.

@@ -211,6 +211,12 @@ void run(EvalCommand& command) {
   Measure measure(ids, engine.spec().n_vocab);
   if (!command.logits_file.empty()) measure.write_to(command.logits_file);
   if (!command.base_file.empty()) measure.compare_with(command.base_file);
+  if (!config.select.is_full()) {
+    std::fprintf(stderr,
+                 "tarn warning: select %s changes nothing here: a text is read as an input, and "
+                 "inputs are exact; tarn verify and eval logbook measure answers\n",
+                 engine.select_name());
+  }
   compute(engine, ids, measure);
   print(command, measure, ids.size());
 }

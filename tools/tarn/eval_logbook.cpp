@@ -21,6 +21,7 @@
 #include "tools/support/model_file.h"
 #include "tools/support/own_engine.h"
 #include "tools/support/stepping.h"
+#include "tools/tarn/report.h"
 #include "tools/tarn/softmax.h"
 
 namespace tarn::tools {
@@ -64,7 +65,8 @@ class Reader {
   // index over it is made once.
   struct Answer {
     Ids ids;
-    bool is_selected = false;  // a step of it read by selection
+    engine::KvReads kv_reads{};
+    bool is_selected() const { return kv_reads.n_select_steps > 0; }
   };
   Answer answer(const Question& question, const Question* next) {
     constexpr u64 kGrid = 64;  // two questions may begin with the same words
@@ -98,11 +100,13 @@ class Reader {
     engine::Event event;
     std::vector<char> text(engine::EventRing::kTextBytes);
     for (bool done = false; !done;) {
-      answer.is_selected |= step(engine_).n_slots_chosen > 0;
+      step(engine_);
       while (engine_.take_event(session_, &event, text)) {
         if (event.type == engine::EventType::token) answer.ids.push_back(event.token.token);
         done = event.type == engine::EventType::done;
-        if (done && event.done.status != Status::ok) throw_ended_early(event.done.status);
+        if (!done) continue;
+        if (event.done.status != Status::ok) throw_ended_early(event.done.status);
+        answer.kv_reads = event.done.kv_reads;
       }
     }
     return answer;
@@ -153,9 +157,24 @@ class Reader {
   engine::SessionIdx session_;
 };
 
+// Answers of a kind and a length: how many were right, of how many a step selected, and what share
+// of the KV their decode steps read.
+struct Tally {
+  Rate right;
+  u64 n_selected = 0;
+  engine::KvReads kv_reads{};
+  void count(bool is_right, const engine::KvReads& reads) {
+    right.count(is_right);
+    n_selected += reads.n_select_steps > 0 ? 1 : 0;
+    kv_reads.n_select_steps += reads.n_select_steps;
+    kv_reads.n_read += reads.n_read;
+    kv_reads.n_visible += reads.n_visible;
+  }
+};
+
 // What came out, by kind and by length; kAllLengths sums up a kind.
 struct Results {
-  std::map<std::string, std::map<u64, Rate>> rates;
+  std::map<std::string, std::map<u64, Tally>> tallies;
   f64 prose_nll = 0;
   u64 n_prose_tokens = 0;
 
@@ -205,28 +224,30 @@ Results answer_all(engine::Engine& engine, ModelFile& model, const std::vector<L
     }
     const Reader::Answer given =
         reader.answer(questions[i], i + 1 < lines.size() ? &questions[i + 1] : nullptr);
-    auto& by_length = results.rates[line.kind];
+    auto& by_length = results.tallies[line.kind];
     const bool right = given.ids == questions[i].answer;
-    by_length[logbook_length(line.n_tokens)].count(right);
-    by_length[kAllLengths].count(right);
+    by_length[logbook_length(line.n_tokens)].count(right, given.kv_reads);
+    by_length[kAllLengths].count(right, given.kv_reads);
     std::string text;
     for (const u32 id : given.ids) text += model.piece(id);
-    answers.add(i, line, text, given.is_selected);
+    answers.add(i, line, text, given.is_selected());
   }
   if (on_terminal) std::fprintf(stderr, "\r%40s\r", "");
   return results;
 }
 
 void print(const Results& results) {
-  std::printf("%-8s %8s %7s %7s %9s   %s\n", "kind", "tokens", "asked", "right", "accuracy",
-              "95 % interval");
-  for (const auto& [kind, by_length] : results.rates) {
-    for (const auto& [length, rate] : by_length) {
+  std::printf("%-8s %8s %7s %7s %8s %8s %9s   %s\n", "kind", "tokens", "asked", "right", "selected",
+              "KV read", "accuracy", "95 % interval");
+  for (const auto& [kind, by_length] : results.tallies) {
+    for (const auto& [length, tally] : by_length) {
+      const Rate& rate = tally.right;
       const std::string tokens = length == kAllLengths ? "all" : "<=" + std::to_string(length);
-      std::printf("%-8s %8s %7llu %7llu %8.1f%%   %.1f .. %.1f%%\n", kind.c_str(), tokens.c_str(),
-                  static_cast<unsigned long long>(rate.n),
-                  static_cast<unsigned long long>(rate.n_true), 100 * rate.share(),
-                  100 * rate.low(), 100 * rate.high());
+      std::printf("%-8s %8s %7llu %7llu %8llu %7.1f%% %8.1f%%   %.1f .. %.1f%%\n", kind.c_str(),
+                  tokens.c_str(), static_cast<unsigned long long>(rate.n),
+                  static_cast<unsigned long long>(rate.n_true),
+                  static_cast<unsigned long long>(tally.n_selected), 100 * tally.kv_reads.ratio(),
+                  100 * rate.share(), 100 * rate.low(), 100 * rate.high());
     }
   }
   if (results.n_prose_tokens > 0) {
@@ -239,15 +260,19 @@ void print_as_json(const Results& results) {
   Json json;
   json.begin_object();
   json.key("accuracy").begin_object();
-  for (const auto& [kind, by_length] : results.rates) {
+  for (const auto& [kind, by_length] : results.tallies) {
     json.key(kind).begin_object();
-    for (const auto& [length, rate] : by_length) {
+    for (const auto& [length, tally] : by_length) {
+      const Rate& rate = tally.right;
       json.key(length == kAllLengths ? "all" : std::to_string(length)).begin_object();
       json.key("asked").number(rate.n);
       json.key("right").number(rate.n_true);
       json.key("accuracy").real(rate.share());
       json.key("low").real(rate.low());
       json.key("high").real(rate.high());
+      json.key("selected").number(tally.n_selected);
+      json.key("select_steps").number(tally.kv_reads.n_select_steps);
+      json.key("kv_read_ratio").real(tally.kv_reads.ratio());
       json.end_object();
     }
     json.end_object();
@@ -298,6 +323,7 @@ void run_logbook(const EngineOptions& options, const LogbookCommand& command) {
   AnswersFile answers(command.answers_file);
   const Results results = answer_all(engine, model, lines, questions, answers);
   answers.write();
+  warn_unselected(engine.select_name(), engine.counters().kv_reads.n_select_steps);
   if (command.json) return print_as_json(results);
   print(results);
 }

@@ -39,6 +39,8 @@ void take(const tarn_event& event, bool stream, GenerationResult& result) {
       result.finish = event.finish;
       result.prefill_s = static_cast<f64>(event.prefill_ns) * 1e-9;
       result.decode_s = static_cast<f64>(event.decode_ns) * 1e-9;
+      result.n_select_steps = event.select_steps;
+      result.kv_read_ratio = event.kv_read_ratio;
       break;
   }
 }

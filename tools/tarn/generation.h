@@ -19,6 +19,8 @@ struct GenerationResult {
   int finish = 0;
   f64 prefill_s = 0;
   f64 decode_s = 0;
+  u64 n_select_steps = 0;
+  f64 kv_read_ratio = 1;
   std::optional<u64> n_allocations;  // from the feed to the last event
   bool was_stopped = false;          // by GenerateHow::stop, before the end
 

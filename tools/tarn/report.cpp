@@ -17,6 +17,16 @@ std::string rate(f64 tokens_per_s) {
   return text;
 }
 
+// What a lossy method did; full attention has nothing to say.
+std::string selected(const tarn_engine_status& status, const GenerationResult& result) {
+  char text[80] = "";
+  if (std::string_view(status.select) != "full") {
+    std::snprintf(text, sizeof text, " in %llu steps, %.3g of the KV read",
+                  static_cast<unsigned long long>(result.n_select_steps), result.kv_read_ratio);
+  }
+  return text;
+}
+
 }  // namespace
 
 void write_answer(const EngineHandle& engine, const GenerationResult& result, Json& json) {
@@ -55,19 +65,31 @@ void write_answer(const EngineHandle& engine, const GenerationResult& result, Js
   json.key("isa").text(status.isa);
   json.key("store").text(status.store);
   json.key("select").text(status.select);
+  json.key("select_steps").number(result.n_select_steps);
+  json.key("kv_read_ratio").real(result.kv_read_ratio);
   json.key("verified").boolean(status.verified != 0);
+}
+
+void warn_unselected(const char* select, u64 n_select_steps) {
+  if (n_select_steps > 0 || std::string_view(select) == "full") return;
+  std::fprintf(stderr,
+               "tarn warning: select %s was asked for and no step selected: all KV was read. A "
+               "context is selected from when it has select.context_min tokens (0: twice what a "
+               "step reads), and from an answer's token select.swap_tokens + 1 on: lower them, or "
+               "ask for a longer context or answer\n",
+               select);
 }
 
 void print_figures(const EngineHandle& engine, const GenerationResult& result) {
   const tarn_engine_status status = engine.status();
   std::fprintf(stderr,
                "\n[%s] loaded in %.2f s; prefill %llu tokens%s; decode %zu tokens%s; %s; select "
-               "%s, verified: %s\n",
+               "%s%s, verified: %s\n",
                tarn_finish_name(result.finish), static_cast<f64>(status.load_ns) * 1e-9,
                static_cast<unsigned long long>(result.n_prompt_tokens),
                rate(result.prefill_tokens_per_s()).c_str(), result.tokens.size(),
                rate(result.decode_tokens_per_s()).c_str(), status.isa, status.select,
-               status.verified != 0 ? "true" : "false");
+               selected(status, result).c_str(), status.verified != 0 ? "true" : "false");
   std::fprintf(
       stderr, "memory: plan %s, peak RSS %s, allocations after READY: %s\n",
       format_bytes(engine.plan().total_bytes).c_str(), format_bytes(peak_rss_bytes()).c_str(),

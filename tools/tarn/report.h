@@ -13,6 +13,8 @@ namespace tarn::tools {
 
 // The keys of one answer, into an object that is open: text, tokens, prompt_tokens, ... verified.
 void write_answer(const EngineHandle& engine, const GenerationResult& result, Json& json);
+// On standard error, where a lossy method was asked for and all KV was read all the same.
+void warn_unselected(const char* select, u64 n_select_steps);
 // Speeds and memory on standard error.
 void print_figures(const EngineHandle& engine, const GenerationResult& result);
 // "AMD EPYC, 2 of 2 cores, avx512"

@@ -146,7 +146,9 @@ void run(RunCommand& command) {
     const ApiSession session(engine.get());
     result = generate(session, prompt, command.options, {.stream = !command.json});
   }
-  if (!command.json) return print_figures(engine, result);
+  if (!command.json) print_figures(engine, result);
+  warn_unselected(engine.status().select, result.n_select_steps);
+  if (!command.json) return;
   Json json;
   json.begin_object();
   write_answer(engine, result, json);

@@ -144,6 +144,7 @@ void run_sample(const EngineOptions& engine_options, const SampleOptions& option
     const std::optional<u64>& n = answers.back().result.n_allocations;
     n_allocations = n && n_allocations ? std::optional<u64>(*n_allocations + *n) : std::nullopt;
   }
+  warn_unselected(engine->status().select, engine->status().select_steps);
   if (options.json) return print_as_json(*engine, kept ? &*kept : nullptr, answers);
   print_answers(*engine, answers);
   print_memory(*engine, n_allocations);

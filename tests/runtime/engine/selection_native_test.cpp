@@ -450,6 +450,52 @@ TEST_CASE("no clustering before a first token; from then on a part a step, done 
         trace.n_slots_chosen * 2 * engine.spec().head_dim * 2);
 }
 
+// Against what each step says that its heads attended to. Several sessions, cut and kept apart.
+TEST_CASE(
+    "an answer's end says how many of its steps selected, and what share of the KV they read") {
+  const SmallModel model("llama", "f16");
+  constexpr u32 kSwap = 20;
+  for (const SelectMethod method : {SelectMethod::full, SelectMethod::pq, SelectMethod::oracle,
+                                    SelectMethod::window, SelectMethod::random}) {
+    CAPTURE(static_cast<u32>(method));
+    Config config = config_of(few(method, kSwap));
+    if (method == SelectMethod::full) config.select = {};
+    OpenEngine open(model.path(), config);
+    Engine& engine = open.engine;
+    const SessionIdx session = open.session_with(test::random_ids(7, kPrompt));
+    begin(engine, session);
+    const u64 n_heads = u64{engine.spec().n_cache_layers} * engine.spec().n_kv_heads;
+    KvReads want;
+    Event event{};
+    std::array<char, 256> text;
+    while (event.type != EventType::done) {
+      const u32 n_slots = engine.session_state(session).sequence.n_slots();
+      const StepTrace& trace = engine.step();
+      const u64 n_chosen = trace.n_slots_chosen / n_heads;
+      if (trace.n_decode_rows == 1) {
+        want.add(n_chosen > 0 ? static_cast<u32>(n_chosen) : n_slots + 1, n_slots + 1,
+                 n_chosen > 0);
+      }
+      while (engine.take_event(session, &event, text)) {
+      }
+    }
+    const KvReads& got = event.done.kv_reads;
+    const bool selects = method != SelectMethod::full;
+    CHECK(got.n_select_steps == want.n_select_steps);
+    CHECK(got.n_select_steps == (selects ? kGenerated - 1 - kSwap + 1 : 0));
+    CHECK(got.n_read == want.n_read);
+    CHECK(got.n_visible == want.n_visible);
+    CHECK((got.ratio() < 1.0) == selects);
+    CHECK(engine.counters().kv_reads.n_read == want.n_read);
+    // The next answer counts for itself.
+    REQUIRE(engine.feed(session, test::random_ids(8, 2)).has_value());
+    REQUIRE(engine.generate(session, {.max_tokens = 1, .ignore_end = true}).has_value());
+    const test::Said said = test::read_all(engine, session);
+    CHECK(said.done.kv_reads.n_visible == 0);
+    CHECK(said.done.kv_reads.ratio() == 1.0);
+  }
+}
+
 // Keys as they are, a microsecond each.
 class SlowKeys final : public CodeControl {
  public:

@@ -71,6 +71,81 @@ TEST_CASE("a log book of recall documents") {
   CHECK(written.find("\"selected\":true") == std::string::npos);  // full attention
 }
 
+TEST_CASE("a log book by selection says how many of its answers selected, and warns of none") {
+  const test::TempFile model("recall.gguf"), book("book.jsonl"), config("select.toml");
+  synth::recall_write({.type = kernels::TensorType::f16}, model.path());
+  const auto document = synth::recall_document(500, 500);
+  std::string text;
+  for (size_t i = 0; i < 4; ++i) {
+    const auto& question = document.questions[i];
+    text += line_of(500, "hop", 500, document.text + " " + question.key, " " + question.answer);
+  }
+  tools::write_file(book.path(), text.data(), text.size());
+  const std::string toml =
+      "[select]\nmethod = \"pq\"\ncode_bits = 2\nsink_tokens = 4\nlocal_tokens = 16\nk_tokens = "
+      "32\n"
+      "context_min = 1\nswap_tokens = 1\n";
+  tools::write_file(config.path(), toml.data(), toml.size());
+  for (const bool selects : {false, true}) {
+    CAPTURE(selects);
+    std::vector<std::string> words = {"eval", "-m", model.path(), "logbook", book.path(), "--json"};
+    const std::vector<std::string> how = selects
+                                             ? std::vector<std::string>{"--config", config.path()}
+                                             : std::vector<std::string>{"--select", "pq"};
+    words.insert(words.end(), how.begin(), how.end());
+    test::Ended ended = test::run_tarn(words);
+    CAPTURE(ended.err);
+    REQUIRE(ended.exit_code == 0);
+    rapidjson::Document json;
+    json.Parse(ended.out.c_str());
+    const auto& all = json["accuracy"]["hop"]["all"];
+    // An answer is one token, which a prompt's last row gives; more tokens have steps that select.
+    const bool has_steps = all["select_steps"].GetUint64() > 0;
+    CHECK((all["selected"].GetUint64() > 0) == has_steps);
+    CHECK((all["kv_read_ratio"].GetDouble() < 1.0) == has_steps);
+    if (!selects) CHECK_FALSE(has_steps);
+    CHECK((ended.err.find("no step selected") != std::string::npos) == !has_steps);
+    words.erase(words.begin() + 5);
+    ended = test::run_tarn(words);
+    CHECK(ended.out.find("selected") < ended.out.find("KV read"));
+  }
+}
+
+TEST_CASE("`tarn run` says whether its steps selected") {
+  const test::TempFile config("select.toml");
+  const std::string toml =
+      "[select]\nmethod = \"pq\"\ncode_bits = 2\nsink_tokens = 4\nlocal_tokens = 8\nk_tokens = 16\n"
+      "context_min = 1\nswap_tokens = 4\n";
+  tools::write_file(config.path(), toml.data(), toml.size());
+  std::string text = "log";
+  for (u32 i = 0; i < 100; ++i) text += " The pressure of pump K7 is 482.";
+  std::vector<std::string> words = {"run", "-p", text, "-n", "12", "--ignore-eos"};
+  struct Case {
+    std::vector<std::string> how;
+    bool selects, warns;
+  };
+  const Case cases[] = {{{}, false, false},
+                        {{"--select", "pq"}, false, true},
+                        {{"--config", config.path()}, true, false}};
+  for (const Case& c : cases) {
+    std::vector<std::string> line = words;
+    line.insert(line.end(), c.how.begin(), c.how.end());
+    test::Ended ended = test::run_tarn(line);
+    CAPTURE(ended.err);
+    REQUIRE(ended.exit_code == 0);
+    CHECK((ended.err.find("no step selected") != std::string::npos) == c.warns);
+    const std::string steps = c.selects ? " in 8 steps, 0." : " in 0 steps, 1 of the KV read";
+    CHECK((ended.err.find(steps) != std::string::npos) == (c.selects || c.warns));
+    line.push_back("--json");
+    ended = test::run_tarn(line);
+    rapidjson::Document json;
+    json.Parse(ended.out.c_str());
+    REQUIRE(!json.HasParseError());
+    CHECK(json["select_steps"].GetUint64() == (c.selects ? 8 : 0));  // of 11
+    CHECK((json["kv_read_ratio"].GetDouble() < 1) == c.selects);
+  }
+}
+
 TEST_CASE("prose is measured by what the model takes it for") {
   const test::TempFile model("recall.gguf"), book("book.jsonl");
   synth::recall_write({.type = kernels::TensorType::f16}, model.path());
