@@ -1,0 +1,150 @@
+#!/usr/bin/env python3
+"""ratchet.py ROOT: what of runtime/ is too large today, and may only shrink.
+
+A count above its limit is a finding. So is one below it: lower the limit, and it cannot grow back.
+What has no limit of its own here has its kind's. Standard library only.
+"""
+import re
+import sys
+from pathlib import Path
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(Path(__file__).parent))
+import tidy  # noqa: E402
+
+METHODS_MAX = 30  # of a class of runtime/
+LINES_MAX = 400   # of a file of runtime/
+
+# Classes with more methods, private ones and constructors among them.
+METHODS = {
+    "Engine": 162,
+    "Selector": 112,
+    "Store": 91,
+    "GpuBackend": 69,
+    "Extents": 60,
+    "Residency": 57,
+    "SessionStore": 51,
+    "Mover": 49,
+    "RecordIndex": 47,
+    "KvStream": 42,
+    "PqIndex": 38,
+    "SessionCopy": 35,
+    "CpuBackend": 33,
+}
+# Files with more lines.
+LINES = {
+    "runtime/api/tarn.cpp": 613,
+    "runtime/api/tarn.h": 413,
+    "runtime/engine/engine.cpp": 655,
+    "runtime/engine/engine.h": 450,
+    "runtime/engine/engine_open.cpp": 493,
+    "runtime/engine/engine_park.cpp": 448,
+    "runtime/engine/gpu_backend.cpp": 517,
+    "runtime/engine/selector.cpp": 604,
+    "runtime/engine/session_store.cpp": 529,
+    "runtime/kv/extents.cpp": 572,
+    "runtime/kv/mover.cpp": 711,
+    "runtime/model/gguf.cpp": 442,
+    "runtime/model/model_spec.cpp": 487,
+    "runtime/model/weights.cpp": 578,
+    "runtime/plan/plan.cpp": 603,
+    "runtime/select/pq_index.cpp": 422,
+    "runtime/store/record_index.cpp": 452,
+    "runtime/store/session_copy.cpp": 600,
+    "runtime/store/store.h": 432,
+    "runtime/store/store_work.cpp": 539,
+}
+# Whether KV lies in memory, on a disk or on a GPU, asked in the engine.
+PLACEMENT_TESTS = 105
+# Product files outside of selection and configuration that name one of its methods.
+METHOD_FILES = 16
+ENGINE_FILES = 57
+
+PLACEMENT = re.compile(r"\bis_on\(\)|\bon_gpu\(\)|\b(?:kv_stream|device)_? [!=]= nullptr")
+METHOD = re.compile(r"SelectMethod|Quest|Pq[A-Z]")
+METHOD_ROOMS = ("runtime/select/", "runtime/config/", "runtime/method/", "runtime/lab/")
+
+
+def body_at(code, begin):
+    """The text between the brace at `begin` and the one that closes it."""
+    depth = 0
+    for at in range(begin, len(code)):
+        depth += {"{": 1, "}": -1}.get(code[at], 0)
+        if depth == 0:
+            return code[begin + 1:at]
+    return code[begin + 1:]
+
+
+def members(body):
+    """The declarations of a class body, without what stands in inner braces."""
+    flat, depth = [], 0
+    for c in body:
+        if c == "{":
+            depth += 1
+            if depth == 1:
+                flat.append(";")
+        elif c == "}":
+            depth -= 1
+        elif depth == 0:
+            flat.append(c)
+    return [" ".join(part.split()) for part in re.split(r";|\b(?:public|private|protected):",
+                                                        "".join(flat))]
+
+
+def is_method(member):
+    head = re.sub(r"^template <[^()]*>\s*", "", member).split("(")[0]
+    head = re.sub(r"\boperator\W+$", "operator", head)
+    if "(" not in member or "=" in head or re.match(r"(?:using|friend|static_assert)\b", head):
+        return False
+    return re.search(r"\w\s*$", head) is not None
+
+
+def methods(code):
+    """(class, number of methods) of a header, structs too."""
+    for found in re.finditer(r"\b(?:class|struct)\s+(?:alignas\([^)]*\)\s*)?(\w+)\b(?!::)[^;{()]*\{", code):
+        body = body_at(code, found.end() - 1)
+        yield found.group(1), sum(map(is_method, members(body)))
+
+
+def counts(tree):
+    """(path, what, count, limit) of all that is counted."""
+    placement = method_files = engine_files = 0
+    for path in tree.sources("runtime/"):
+        code = tree.code(path)
+        n_lines = (tree.text(path) or "").count("\n")
+        if n_lines > LINES_MAX or path in LINES:
+            yield path, "lines", n_lines, LINES.get(path, LINES_MAX)
+        if path.endswith(".h"):
+            for name, n in methods(code):
+                if n > METHODS_MAX or name in METHODS:
+                    yield path, f"methods of {name}", n, METHODS.get(name, METHODS_MAX)
+        if path.startswith("runtime/engine/"):
+            placement += len(PLACEMENT.findall(code))
+            engine_files += 1
+        if METHOD.search(code) and not path.startswith(METHOD_ROOMS):
+            method_files += 1
+    yield "runtime/engine", "tests of where KV lies", placement, PLACEMENT_TESTS
+    yield "runtime/engine", "files", engine_files, ENGINE_FILES
+    yield "runtime", "files that name a method of selection", method_files, METHOD_FILES
+
+
+def findings(tree):
+    for path, what, count, limit in counts(tree):
+        if count > limit:
+            yield f"{path}: {count} {what}, {limit} at most: move or cut something"
+        elif count < limit:
+            yield f"{path}: {count} {what}, fewer than its limit of {limit}: lower that in ratchet.py"
+
+
+def main():
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    found = list(findings(tidy.Tree(sys.argv[1])))
+    for finding in found:
+        print(finding)
+    print(f"{len(found)} findings")
+    sys.exit(1 if found else 0)
+
+
+if __name__ == "__main__":
+    main()
