@@ -36,6 +36,8 @@ u32 edit_distance(std::string_view name, std::string_view key) {
   return row[key.size()];
 }
 
+std::string_view last_part(std::string_view key) { return key.substr(key.rfind('.') + 1); }
+
 // Keeps the first range or choice that is broken.
 struct RangeChecker {
   Result<void> result{};
@@ -119,9 +121,13 @@ Error text_error(const char* key, u64 bytes_max) {
 Error unknown_key_error(std::string_view name) {
   DetailText detail;
   constexpr u64 kShownBytes = 32;  // leaves room for the longest key
-  detail << name.substr(0, kShownBytes) << " -> " << nearest_key(name);
+  detail << name.substr(0, kShownBytes);
+  const std::string_view nearest = nearest_key(name);
+  if (!nearest.empty()) detail << " -> " << nearest;
   return {.status = Status::invalid_config,
-          .hint = "a key is unknown; behind the arrow stands the nearest known one",
+          .hint = nearest.empty()
+                      ? "a key is unknown: configs/README.md lists the known ones"
+                      : "a key is unknown; behind the arrow stands the nearest known one",
           .detail = Detail(detail.view())};
 }
 
@@ -147,8 +153,11 @@ const char* nearest_key(std::string_view name) {
   u32 least = ~u32{0};
   each_key([&](const char* key) {
     const u32 distance = edit_distance(compared, key);
-    if (distance < least) nearest = key;
-    least = std::min(least, distance);
+    const bool is_near =
+        3 * distance <= std::string_view(key).size() || last_part(name) == last_part(key);
+    if (!is_near || distance >= least) return;
+    nearest = key;
+    least = distance;
   });
   return nearest;
 }

@@ -128,8 +128,9 @@ using Origins = std::array<Origin, kConfigKeysMax>;  // in the order of visit()
 
 // The place of `key` in the order of visit(); kConfigKeysMax if there is no such key.
 u32 key_idx(std::string_view key);
-// The known key with the smallest edit distance (Wagner and Fischer 1974) to `name`; the first one
-// of several. Static storage.
+// The known key with the smallest edit distance (Wagner and Fischer 1974) to `name`, of those that
+// are near: edits for a third of the key at most, or the same last part. The first one of several,
+// and "" where none is near. Static storage.
 const char* nearest_key(std::string_view name);
 
 // Every range and every relation between keys; names the first that is broken. Readers and command

@@ -108,8 +108,7 @@ TEST_CASE("choices outside their names and broken relations are refused by name"
     std::copy_n(isa, std::strlen(isa), config.isa.begin());  // the last one has no terminator
     const Result<void> result = config_validate(config);
     REQUIRE_FALSE(result.has_value());
-    CHECK(std::string(result.error().detail.c_str()) ==
-          "cpu.isa = auto | generic | avx2 | avx512");
+    CHECK(std::string(result.error().detail.c_str()) == "cpu.isa = auto | generic | avx2 | avx512");
   }
   config = Config{};
   config.page_tokens = 40;
@@ -185,14 +184,29 @@ u32 slow_distance(std::string_view a, std::string_view b) {
                        slow_distance(a_rest, b_rest)});
 }
 
+// A key that is worth naming: few edits of it away, or with the same last part.
+bool is_near(const std::string& name, const std::string& key, u32 distance) {
+  const auto last_part = [](const std::string& path) { return path.substr(path.rfind('.') + 1); };
+  return 3 * distance <= key.size() || last_part(name) == last_part(key);
+}
+
 TEST_CASE("the nearest key is the one with the fewest edits") {
   CHECK(std::string(nearest_key("kv.contxt_tokens")) == "kv.context_tokens");
   CHECK(std::string(nearest_key("context_tokens")) == "kv.context_tokens");
   CHECK(std::string(nearest_key("memory.budget")) == "memory.budget_bytes");
   CHECK(std::string(nearest_key("cpu.thread")) == "cpu.threads");
+  CHECK(std::string(nearest_key("engine.threads")) == "cpu.threads");
+  CHECK(std::string(nearest_key("isa")) == "cpu.isa");
   CHECK(std::string(nearest_key("io.backend")) == "io.backend");
-  CHECK(std::string(nearest_key("")) != "");
-  CHECK(std::string(nearest_key(std::string(100000, 'x'))) != "");
+  for (const std::string& key : all_keys()) {
+    CHECK(nearest_key(key) == key);
+    for (size_t i = 0; i < key.size(); ++i) {  // with a byte left out
+      std::string name = key;
+      name.erase(i, 1);
+      CAPTURE(name);
+      CHECK(std::string(nearest_key(name)) != "");
+    }
+  }
 
   // Short names, because the definition's cost is exponential: a name of up to three bytes.
   test::Random random(test::seed_from_environment());
@@ -202,10 +216,34 @@ TEST_CASE("the nearest key is the one with the fewest edits") {
     for (u64 n = random.below(4); n > 0; --n) name += "kv.iocpu"[random.below(8)];
     CAPTURE(name);
     const std::string got = nearest_key(name);
+    const u32 got_distance = got.empty() ? ~u32{0} : slow_distance(name, got);
+    CHECK((got.empty() || is_near(name, got, got_distance)));
     for (const std::string& key : all_keys()) {
-      REQUIRE(slow_distance(name, got) <= slow_distance(name, key));
+      const u32 distance = slow_distance(name, key);
+      const bool is_no_nearer = !is_near(name, key, distance) || got_distance <= distance;
+      CHECK(is_no_nearer);
     }
   }
+}
+
+TEST_CASE("a name that is near to no key gets none, and the error says where keys are listed") {
+  for (const std::string name : {"", "nope", "colour", "engine", "a.b.c", "kv.", "."}) {
+    CAPTURE(name);
+    CHECK(std::string(nearest_key(name)) == "");
+  }
+  CHECK(std::string(nearest_key(std::string(100000, 'x'))) == "");
+  const auto text_of = [](const char* toml) {
+    char text[512];
+    format_error(config_from_toml(toml, Config{}).error(), text, sizeof text);
+    return std::string(text);
+  };
+  const std::string far = text_of("nope = 1\n");
+  CHECK(far.find("nope") != std::string::npos);
+  CHECK(far.find("->") == std::string::npos);
+  CHECK(far.find("arrow") == std::string::npos);
+  CHECK(far.find("configs/README.md") != std::string::npos);
+  const std::string near = text_of("[kv]\ncontxt_tokens = 1\n");
+  CHECK(near.find("kv.contxt_tokens -> kv.context_tokens") != std::string::npos);
 }
 
 }  // namespace
