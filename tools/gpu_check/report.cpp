@@ -9,11 +9,12 @@
 
 #include "tools/support/exit_code.h"
 #include "tools/support/input.h"
+#include "tools/support/json.h"
 
 namespace tarn::gpu_check {
 namespace {
 
-using Writer = rapidjson::PrettyWriter<rapidjson::StringBuffer>;
+using Writer = tools::JsonWriter<rapidjson::PrettyWriter<rapidjson::StringBuffer>>;
 
 void put(Writer& w, const char* key, const std::string& text) {
   w.Key(key);

@@ -7,13 +7,45 @@
 #include <rapidjson/prettywriter.h>
 #include <rapidjson/stringbuffer.h>
 
+#include <algorithm>
+#include <charconv>
 #include <cmath>
+#include <limits>
 #include <string>
 #include <string_view>
 
 #include "platform/base/types.h"
 
 namespace tarn::tools {
+
+// One of RapidJSON's writers, whose numbers are the shortest text that reads back (its own are not
+// always); null where a value is not a number: JSON has no other word for it.
+template <class Writer>
+class JsonWriter : public Writer {
+ public:
+  using Writer::Writer;
+  bool Double(f64 value) { return real(value); }
+  bool Float(f32 value) { return real(value); }
+
+ private:
+  // With an exponent where a person would write one, and else with a decimal: a whole number is a
+  // real, too.
+  template <class Real>
+  bool real(Real value) {
+    if (!std::isfinite(value)) return Writer::Null();
+    const Real size = std::abs(value);
+    const Real whole_max = Real(u64{1} << std::numeric_limits<Real>::digits);
+    const bool is_plain = size == 0 || (size >= Real(1e-4) && size < whole_max);
+    const auto format = is_plain ? std::chars_format::fixed : std::chars_format::scientific;
+    char text[32];
+    char* end = std::to_chars(text, text + sizeof text, value, format).ptr;
+    if (is_plain && std::find(text, end, '.') == end) end = std::copy_n(".0", 2, end);
+    return Writer::RawValue(text, static_cast<size_t>(end - text), rapidjson::kNumberType);
+  }
+};
+
+// The number of seconds that is nearest, which multiplying by 1e-9 rounds twice to miss.
+inline f64 seconds_of(u64 ns) { return static_cast<f64>(ns) / 1e9; }
 
 class Json {
  public:
@@ -31,15 +63,8 @@ class Json {
     return *this;
   }
   Json& number(u64 value) { return writer_.Uint64(value), *this; }
-  // null where the value is not a number: JSON has no other word for it.
-  Json& real(f64 value) {
-    if (std::isfinite(value)) {
-      writer_.Double(value);
-    } else {
-      writer_.Null();
-    }
-    return *this;
-  }
+  Json& real(f64 value) { return writer_.Double(value), *this; }
+  Json& real(f32 value) { return writer_.Float(value), *this; }
   Json& boolean(bool value) { return writer_.Bool(value), *this; }
   Json& null() { return writer_.Null(), *this; }
   // A list of byte values.
@@ -53,7 +78,7 @@ class Json {
 
  private:
   rapidjson::StringBuffer buffer_;
-  rapidjson::PrettyWriter<rapidjson::StringBuffer> writer_{buffer_};
+  JsonWriter<rapidjson::PrettyWriter<rapidjson::StringBuffer>> writer_{buffer_};
 };
 
 // Prints the object and a line break on standard output.

@@ -9,6 +9,7 @@
 #include <functional>
 
 #include "tools/support/engine_options.h"
+#include "tools/support/json.h"
 
 namespace tarn::bench {
 namespace {
@@ -74,11 +75,7 @@ void write_row(const Row& r, Writer& w) {
   };
   const auto real = [&](const char* key, f64 value) {
     w.Key(key);
-    if (std::isfinite(value)) {
-      w.Double(value);
-    } else {
-      w.Null();
-    }
+    w.Double(value);
   };
   w.StartObject();
   text("build_commit", TARN_VERSION);
@@ -199,7 +196,9 @@ f64 Row::useful_share() const {
   return bytes > 0 ? sum(&Sample::gathered_used_bytes) / bytes : NAN;
 }
 
-f64 Row::mean_s(u64 Sample::*ns) const { return sum(ns) * 1e-9 / static_cast<f64>(samples.size()); }
+f64 Row::mean_s(u64 Sample::*ns) const {
+  return sum(ns) / (1e9 * static_cast<f64>(samples.size()));
+}
 
 Row::PerToken Row::per_token() const {
   const f64 n = std::max(test.n_gen * test.n_parallel, 1u);
@@ -254,7 +253,7 @@ std::string to_markdown(const std::vector<Row>& rows) {
 
 std::string to_json(const std::vector<Row>& rows) {
   rapidjson::StringBuffer buffer;
-  rapidjson::PrettyWriter<rapidjson::StringBuffer> writer(buffer);
+  tools::JsonWriter<rapidjson::PrettyWriter<rapidjson::StringBuffer>> writer(buffer);
   writer.SetIndent(' ', 2);
   writer.StartArray();
   for (const Row& row : rows) write_row(row, writer);
@@ -264,7 +263,7 @@ std::string to_json(const std::vector<Row>& rows) {
 
 std::string to_json_line(const Row& row) {
   rapidjson::StringBuffer buffer;
-  rapidjson::Writer<rapidjson::StringBuffer> writer(buffer);
+  tools::JsonWriter<rapidjson::Writer<rapidjson::StringBuffer>> writer(buffer);
   write_row(row, writer);
   return std::string(buffer.GetString()) + "\n";
 }

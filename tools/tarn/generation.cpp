@@ -9,6 +9,7 @@
 
 #include "tools/support/alloc_counter.h"
 #include "tools/support/exit_code.h"
+#include "tools/support/json.h"
 
 namespace tarn::tools {
 namespace {
@@ -37,8 +38,8 @@ void take(const tarn_event& event, bool stream, GenerationResult& result) {
       break;
     default:
       result.finish = event.finish;
-      result.prefill_s = static_cast<f64>(event.prefill_ns) * 1e-9;
-      result.decode_s = static_cast<f64>(event.decode_ns) * 1e-9;
+      result.prefill_s = seconds_of(event.prefill_ns);
+      result.decode_s = seconds_of(event.decode_ns);
       result.n_select_steps = event.select_steps;
       result.kv_read_ratio = event.kv_read_ratio;
       break;

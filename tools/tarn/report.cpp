@@ -38,7 +38,7 @@ void write_answer(const EngineHandle& engine, const GenerationResult& result, Js
   json.key("prompt_tokens").number(result.n_prompt_tokens);
   json.key("finish_reason").text(tarn_finish_name(result.finish));
   json.key("timings").begin_object();
-  json.key("load_s").real(static_cast<f64>(status.load_ns) * 1e-9);
+  json.key("load_s").real(seconds_of(status.load_ns));
   json.key("prefill_s").real(result.prefill_s);
   json.key("decode_s").real(result.decode_s);
   json.key("prefill_tok_s").real(result.prefill_tokens_per_s());
