@@ -1,10 +1,43 @@
 #include "tools/support/command_line.h"
 
+#include <sys/ioctl.h>
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
+#include <algorithm>
 
 #include "tools/support/exit_code.h"
+#include "tools/support/wrapped.h"
 
 namespace tarn::tools {
+namespace {
+
+// Of the terminal that standard output is, or of none.
+size_t output_columns() {
+  constexpr size_t kColumns = 80, kColumnsMin = 50;
+  winsize size{};
+  const bool is_known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  return is_known ? std::max<size_t>(size.ws_col, kColumnsMin) : kColumns;
+}
+
+class HelpFormatter : public CLI::Formatter {
+ public:
+  std::string make_option(const CLI::Option* option, bool is_positional) const override {
+    return wrapped_entry(make_option_name(option, is_positional) + make_option_opts(option),
+                         make_option_desc(option), output_columns());
+  }
+  std::string make_subcommand(const CLI::App* command) const override {
+    return wrapped_entry(command->get_name(), command->get_description(), output_columns());
+  }
+  std::string make_description(const CLI::App* command) const override {
+    return wrapped_lines(CLI::Formatter::make_description(command), output_columns());
+  }
+  std::string make_footer(const CLI::App* command) const override {
+    return wrapped_lines(CLI::Formatter::make_footer(command), output_columns());
+  }
+};
+
+}  // namespace
 
 Option Option::required() const {
   option_->required();
@@ -124,6 +157,7 @@ bool Command::parsed() const { return app_->parsed(); }
 CommandLine::CommandLine(const std::string& description, const std::string& name)
     : Command(nullptr), owned_(std::make_unique<CLI::App>(description, name)) {
   app_ = owned_.get();
+  app_->formatter(std::make_shared<HelpFormatter>());  // the subcommands' too
 }
 
 CommandLine::~CommandLine() = default;

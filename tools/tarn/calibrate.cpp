@@ -282,8 +282,8 @@ void add_calibrate(const Command& app) {
       "  tarn calibrate -m model.gguf -o box.toml           reads 4096 tokens twice\n"
       "  tarn run -m model.gguf --select pq --config box.toml -f book.txt\n"
       "  tarn run -m model.gguf --config profile.toml --config box.toml -f book.txt\n"
-      "\nA clustering then makes as many updates of its centroids as take --share percent of the\n"
-      "prefill's time, 3 at least and 300 at most: a function of the length and of what was\n"
+      "\nA clustering then makes as many updates of its centroids as take --share percent of the "
+      "prefill's time, 3 at least and 300 at most: a function of the length and of what was "
       "measured here, so the same prompt gives the same answer however busy the box is.\n");
   command->engine.add_to(sub, /*model_required=*/true);
   sub.add_option("--share", command->share_percent,

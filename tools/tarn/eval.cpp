@@ -231,11 +231,10 @@ void add_eval(const Command& app) {
       "\nExamples:\n"
       "  tarn eval -m model.gguf --text book.txt\n"
       "  tarn eval -m f16.gguf --text book.txt --logits-out f16.logits\n"
-      "  tarn eval -m q4.gguf --text book.txt --base f16.logits   what the quantisation lost\n"
+      "  tarn eval -m q4.gguf --text book.txt --base f16.logits   what q4 lost\n"
       "  tarn eval -m model.gguf logbook books.jsonl    questions with one right answer\n"
       "\nLogits take 4 bytes a token and vocabulary entry: 1,000 tokens of a 128,256 vocabulary "
-      "are\n"
-      "513 MB.\n");
+      "are 513 MB.\n");
   command->engine.add_to(sub, /*model_required=*/true);
   sub.add_option("SUITE", command->suite, "what to measure")
       .is_member({"perplexity", "logbook"})

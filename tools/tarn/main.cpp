@@ -18,8 +18,8 @@ constexpr const char* kFooter =
     "  tarn run                    the built-in model answers from a fixed budget\n"
     "  tarn run -m model.gguf -p \"Once upon a time\" -n 64\n"
     "  tarn run --help             a command's options, and examples of it\n"
-    "\nExit codes: 0 ok, 64 usage, 70 internal error, 74 I/O failed, 75 GPU lost (start again),\n"
-    "78 model, configuration, budget or request refused; 128 + n: ended by signal n (130 is ^C),\n"
+    "\nExit codes: 0 ok, 64 usage, 70 internal error, 74 I/O failed, 75 GPU lost (start again), "
+    "78 model, configuration, budget or request refused; 128 + n: ended by signal n (130 is ^C), "
     "by which a run with --session saves first.\n";
 
 [[noreturn]] void end_by_signal(int signal) {
@@ -59,7 +59,9 @@ int run_command_line(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     if (std::strcmp(argv[i], "-ngl") == 0) argv[i] = gpu_layers;
   }
-  return app.parse(argc, argv).value_or(tarn::tools::kExitOk);
+  const char* const help[] = {"tarn", "--help"};
+  const auto code = argc > 1 ? app.parse(argc, argv) : app.parse(2, help);
+  return code.value_or(tarn::tools::kExitOk);
 }
 
 int code_of(int argc, char** argv) {

@@ -81,8 +81,7 @@ void add_plan(const Command& app) {
       "\nExamples:\n"
       "  tarn plan -m model.gguf -c 8192 --budget 6GiB     does it fit\n"
       "  tarn plan -m model.gguf -c 32768 --kv-type q8_0   17/32 of the bytes for KV\n"
-      "  tarn plan -m model.gguf -c 131072 --budget 6GiB --store /var/tmp/tarn   the rest on "
-      "disk\n"
+      "  tarn plan -m model.gguf -c 131072 --store ~/kv    the rest on disk\n"
       "  tarn plan -m model.gguf -c 8192 --sessions 1      what tarn run takes\n");
   command->engine.add_to(sub, /*model_required=*/true);
   sub.add_option("--sessions", command->engine.sessions_max,

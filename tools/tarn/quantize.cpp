@@ -16,13 +16,10 @@ namespace tarn::tools {
 namespace {
 
 constexpr const char* kFooter =
-    "\nA type is given to every weight matrix; q4_k_m is llama.cpp's mix of q4_k and q6_k. "
-    "Vectors\n"
+    "\nA type is given to every weight matrix; q4_k_m is llama.cpp's mix of q4_k and q6_k. Vectors "
     "stay as they are. Rows that are no whole number of a type's blocks get the type that "
-    "llama.cpp\n"
-    "would give them: q5_0 for q4_k, q8_0 for q6_k (and for q5_k), f16 where 32 does not divide "
-    "them.\n"
-    "OUT appears when it is whole; a file of that name is replaced.\n"
+    "llama.cpp would give them: q5_0 for q4_k, q8_0 for q6_k (and for q5_k), f16 where 32 does not "
+    "divide them. OUT appears when it is whole; a file of that name is replaced.\n"
     "\nExamples:\n"
     "  tarn quantize m-f16.gguf m-q8.gguf q8_0       half the size, next to no loss\n"
     "  tarn quantize m-f16.gguf m-q4.gguf q4_k_m     less than a third\n"

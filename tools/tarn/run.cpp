@@ -191,14 +191,14 @@ void add_run(const Command& app) {
       "run", "answer a prompt from one fixed budget; without a model: the built-in one");
   sub.footer(
       "\nExamples:\n"
-      "  tarn run                                          the built-in model, on a sample\n"
-      "  tarn run --sample recall -c 131072                recall over 128K tokens\n"
+      "  tarn run                                    the built-in model, on a sample\n"
+      "  tarn run --sample recall -c 131072          recall over 128K tokens\n"
       "  tarn run -m model.gguf -p \"Once upon a time\" -n 64\n"
-      "  tarn run -m model.gguf -f question.txt --parse-special -c 8192 --budget 6GiB\n"
+      "  tarn run -m model.gguf -f chat.txt --parse-special -c 8192 --budget 6GiB\n"
       "  tarn run -m model.gguf -f book.txt --session book --store ~/tarn -c 32768\n"
-      "  tarn run -m model.gguf -p \"A list:\" --temp 0.7 --top-p 0.9 --seed 7 --stop Note --json\n"
+      "  tarn run -m model.gguf -p \"A list:\" --temp 0.7 --seed 7 --stop Note --json\n"
       "\nThe answer goes to standard output, everything else to standard error. What a memory "
-      "limit\n"
+      "limit "
       "allows is shown by tarn plan, before anything is loaded.\n");
   command->engine.add_to(sub, /*model_required=*/false);
   const Option text = sub.add_option("-p,--prompt", command->text, "the prompt");

@@ -189,9 +189,8 @@ constexpr const char* kExamples =
     "  tarn sessions import book.session --store ~/other\n"
     "  tarn sessions import book.session --as novel --store ~/tarn -m model.gguf\n"
     "  tarn sessions delete book --store ~/tarn\n"
-    "\nAn exported session is one file with the tokens and their KV; tarn run --session goes on\n"
-    "with an imported one as with its own, bit for bit. Import from those only whom you would "
-    "give\n"
+    "\nAn exported session is one file with the tokens and their KV; tarn run --session goes on "
+    "with an imported one as with its own, bit for bit. Import from those only whom you would give "
     "the folder itself: checksums find damage, not deceit.\n";
 
 }  // namespace

@@ -430,17 +430,16 @@ void add_verify(const Command& app) {
       app.add_subcommand("verify", "what reading by selection loses on your model and your text");
   sub.footer(
       "\nExamples:\n"
-      "  tarn verify -m model.gguf --text manual.txt                      8192 tokens of it\n"
-      "  tarn verify -m model.gguf --text manual.txt -c 32768 --presets pq --budgets 1024,4096\n"
-      "\nEach preset and budget reads the text anew, so it takes as many times a prompt of -c\n"
-      "tokens, and one more for full attention. KL and top-1 are over the steps that selected;\n"
+      "  tarn verify -m model.gguf --text manual.txt               8192 tokens of it\n"
+      "  tarn verify -m model.gguf --text manual.txt -c 32768 --budgets 1024,4096\n"
+      "\nEach preset and budget reads the text anew, so it takes as many times a prompt of -c "
+      "tokens, and one more for full attention. KL and top-1 are over the steps that selected; "
       "needles are facts planted in the text at even depths, of which the digits must be said.\n"
-      "Exit 0: one passed, or one read everything, as contexts below select.context_min are; with\n"
-      "--record: one passed, and the file is written. 78: none did. Facts that full attention\n"
+      "Exit 0: one passed, or one read everything, as contexts below select.context_min are; with "
+      "--record: one passed, and the file is written. 78: none did. Facts that full attention "
       "does not find either are no pass: --needles 0 goes by KL and the best tokens alone.\n"
-      "\nA verdict holds for the length that was tested: sinks, local and 2048 chosen tokens are "
-      "a\n"
-      "third of 8192, and 2 % of 131072. A record does not ask for the length later: verify with\n"
+      "\nA verdict holds for the length that was tested: sinks, local and 2048 chosen tokens are a "
+      "third of 8192, and 2 % of 131072. A record does not ask for the length later: verify with "
       "the -c that will be used.\n");
   command->engine.add_to(sub, /*model_required=*/true);
   sub.add_option("--text", command->text_file, "a text like those that the model will read")

@@ -1,0 +1,128 @@
+// Goal    help can be read where it is shown: no line is longer than a terminal is wide, or than 80
+//         columns where there is none, and the program alone shows it.
+// Method  --help of every command that --help lists, into a pipe and to terminals of two widths.
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <sys/ioctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "platform/base/types.h"
+#include "tests/tools/tarn/command_line.h"
+
+namespace tarn {
+namespace {
+
+using Words = std::vector<std::string>;
+
+Words lines_of(const std::string& text) {
+  Words lines;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  return lines;
+}
+
+size_t longest(const std::string& text) {
+  size_t n = 0;
+  for (const std::string& line : lines_of(text)) n = std::max(n, line.size());
+  return n;
+}
+
+// The command and those below it, as its help names them.
+void find_commands(const Words& command, std::vector<Words>& all) {
+  all.push_back(command);
+  Words words = command;
+  words.push_back("--help");
+  bool is_listed = false;
+  for (const std::string& line : lines_of(test::run_tarn(words).out)) {
+    const bool is_name = is_listed && line.starts_with("  ") && !line.starts_with("   ");
+    is_listed = line == "Subcommands:" || (is_listed && line.starts_with("  "));
+    if (!is_name) continue;
+    Words below = command;
+    below.push_back(line.substr(2, line.find(' ', 2) - 2));
+    find_commands(below, all);
+  }
+}
+
+std::vector<Words> every_command() {
+  std::vector<Words> all;
+  find_commands({}, all);
+  for (const Words& last : {Words{"run"}, Words{"synth"}, Words{"sessions", "import"}}) {
+    REQUIRE(std::ranges::count(all, last) == 1);
+  }
+  return all;
+}
+
+// What the program writes on a terminal of so many columns.
+std::string on_terminal(Words words, u16 n_columns) {
+  const int ours = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+  REQUIRE(ours >= 0);
+  REQUIRE(grantpt(ours) == 0);
+  REQUIRE(unlockpt(ours) == 0);
+  winsize size{};
+  size.ws_col = n_columns;
+  REQUIRE(ioctl(ours, TIOCSWINSZ, &size) == 0);
+  const int theirs = open(ptsname(ours), O_RDWR | O_NOCTTY | O_CLOEXEC);
+  REQUIRE(theirs >= 0);
+  words.insert(words.begin(), TARN_PROGRAM);
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  const pid_t pid = fork();
+  if (pid == 0) {
+    dup2(theirs, STDOUT_FILENO);
+    execv(TARN_PROGRAM, argv.data());
+    _exit(127);
+  }
+  close(theirs);
+  std::string text;
+  char bytes[4096];
+  // It ends with an error when the program has closed its side.
+  for (ssize_t n = 0; (n = read(ours, bytes, sizeof bytes)) > 0;) {
+    text.append(bytes, static_cast<size_t>(n));
+  }
+  int status = 0;
+  waitpid(pid, &status, 0);
+  close(ours);
+  std::erase(text, '\r');
+  return status == 0 ? text : "";
+}
+
+TEST_CASE("no line of help is longer than 80 columns where there is no terminal") {
+  for (Words words : every_command()) {
+    words.push_back("--help");
+    CAPTURE(words[0]);
+    const test::Ended ended = test::run_tarn(words);
+    CHECK(ended.exit_code == 0);
+    CHECK(ended.out.size() > 100);
+    CHECK(longest(ended.out) <= 80);
+  }
+}
+
+TEST_CASE("lines of help are as long as the terminal is wide") {
+  for (const u16 n_columns : {u16{60}, u16{120}}) {
+    for (Words words : {Words{}, Words{"run"}, Words{"verify"}, Words{"sessions"}}) {
+      words.push_back("--help");
+      CAPTURE(words[0]);
+      const size_t n = longest(on_terminal(words, n_columns));
+      CHECK(n <= n_columns);
+      CHECK(n > n_columns - 20);  // a word shorter, at most
+    }
+  }
+}
+
+TEST_CASE("the program alone shows its help") {
+  const test::Ended alone = test::run_tarn({});
+  CHECK(alone.exit_code == 0);
+  CHECK(alone.err == "");
+  CHECK(alone.out == test::run_tarn({"--help"}).out);
+}
+
+}  // namespace
+}  // namespace tarn
