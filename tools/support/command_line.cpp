@@ -107,6 +107,7 @@ Option Command::add_option(const std::string& names, T& field, const std::string
 }
 template Option Command::add_option(const std::string&, std::string&, const std::string&) const;
 template Option Command::add_option(const std::string&, u32&, const std::string&) const;
+template Option Command::add_option(const std::string&, i64&, const std::string&) const;
 template Option Command::add_option(const std::string&, u64&, const std::string&) const;
 template Option Command::add_option(const std::string&, f32&, const std::string&) const;
 template Option Command::add_option(const std::string&, f64&, const std::string&) const;
@@ -130,8 +131,6 @@ Option Command::add_option_function(const std::string& names, std::function<void
 }
 template Option Command::add_option_function(const std::string&,
                                              std::function<void(const std::string&)>,
-                                             const std::string&) const;
-template Option Command::add_option_function(const std::string&, std::function<void(const i64&)>,
                                              const std::string&) const;
 
 Option Command::add_flag(const std::string& names, bool& field, const std::string& help) const {

@@ -53,11 +53,11 @@ class Command {
  public:
   explicit Command(CLI::App* app) : app_(app) {}
 
-  // T: std::string, u32, u64, f32, f64; std::string, u32, u64 or f64 in a std::optional;
+  // T: std::string, u32, u64, i64, f32, f64; std::string, u32, u64 or f64 in a std::optional;
   // std::string or u32 in a std::vector. The field must outlive the parsing.
   template <class T>
   Option add_option(const std::string& names, T& field, const std::string& help) const;
-  // T: std::string or i64.
+  // T: std::string.
   template <class T>
   Option add_option_function(const std::string& names, std::function<void(const T&)> take,
                              const std::string& help) const;

@@ -50,6 +50,12 @@ std::vector<u32> read_ids(const std::string& path) {
   return ids;
 }
 
+void warn_of_empty(const char* what, const std::string& file) {
+  const std::string why = file.empty() ? "is a variable not set?"
+                                       : "there is nothing in " + file + "; is it the right file?";
+  std::fprintf(stderr, "tarn warning: the %s is empty: %s\n", what, why.c_str());
+}
+
 void write_file(const std::string& path, const void* bytes, u64 n_bytes) {
   const File file(std::fopen(path.c_str(), "wb"), std::fclose);
   if (file == nullptr) fail_io("cannot create", path);

@@ -14,6 +14,8 @@ namespace tarn::tools {
 std::string read_file(const std::string& path);
 // Token ids with any white space between them. Throws Failure naming the first word that is no id.
 std::vector<u32> read_ids(const std::string& path);
+// Says on standard error that a prompt, say, is empty; `file`: where it came from, or "".
+void warn_of_empty(const char* what, const std::string& file);
 // Throws Failure (exit code 74) where the system refuses.
 void write_file(const std::string& path, const void* bytes, u64 n_bytes);
 // Throws Failure (exit code 64) where `out` is one of the files that are read. Empty names are

@@ -69,6 +69,14 @@ void read_events(tarn_session* session, const GenerateHow& how, GenerationResult
   }
 }
 
+// Ends as max_tokens would have ended it.
+void only_read(const ApiSession& session, const GenerateHow& how, GenerationResult& result) {
+  const f64 begin_s = now_s();
+  result.was_stopped = !wait_computed(session, how.stop);
+  result.finish = TARN_FINISH_LENGTH;
+  result.prefill_s = now_s() - begin_s;
+}
+
 }  // namespace
 
 PrefillProgress::PrefillProgress(tarn_session* session)
@@ -110,7 +118,7 @@ bool wait_computed(const ApiSession& session, bool (*stop)()) {
     const int32_t status = tarn_session_wait(session.get(), kLookMs);
     if (status == TARN_OK) return true;
     if (status != TARN_WOULD_BLOCK) check_api(status);
-    if (stop()) return false;
+    if (stop != nullptr && stop()) return false;
     progress.show();
   }
 }
@@ -145,10 +153,14 @@ GenerationResult generate(const ApiSession& session, const std::vector<u32>& pro
   if (!prompt.empty()) {
     check_api(tarn_session_feed(session.get(), prompt.data(), prompt.size()));
   }
-  tarn_generate_options silent = options;
-  silent.no_logprobs = 1;  // nothing here shows them
-  check_api(tarn_session_generate(session.get(), &silent));
-  read_events(session.get(), how, result);
+  if (how.only_reads) {
+    only_read(session, how, result);
+  } else {
+    tarn_generate_options silent = options;
+    silent.no_logprobs = 1;  // nothing here shows them
+    check_api(tarn_session_generate(session.get(), &silent));
+    read_events(session.get(), how, result);
+  }
   const AllocCounts counts = scope.so_far();  // before the counter is tried, which takes one itself
   if (alloc_counter_works()) result.n_allocations = counts.n_allocations + counts.n_maps;
   return result;

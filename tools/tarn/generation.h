@@ -65,10 +65,11 @@ class PrefillProgress {
   bool on_terminal_ = false, is_shown_ = false, is_told_ = false;
 };
 
-// Waits until all that was fed is computed, with progress. False where `stop` said so.
+// Waits until all that was fed is computed, with progress. False where `stop` is there and said so.
 bool wait_computed(const ApiSession& session, bool (*stop)());
 
 struct GenerateHow {
+  bool only_reads = false;   // nothing is generated: it ends when the input is computed
   bool stream = false;       // text is printed as it comes
   bool (*stop)() = nullptr;  // looked at while there is nothing to read: true ends it as it is
 };

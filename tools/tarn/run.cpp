@@ -26,6 +26,7 @@ struct RunCommand {
   bool ignore_end = false;
   bool json = false;
   std::vector<std::string> stops;
+  i64 n_predict = 128;  // -1: until the end
   tarn_generate_options options = TARN_INIT(tarn_generate_options);
   Option prompt_option;
 };
@@ -53,19 +54,46 @@ u64 context_for(const std::string& model, u64 n_prompt, u64 n_answer) {
 }
 
 void warn_of_full_context(const RunCommand& command, u64 n_prompt, u64 n_context) {
-  const u32 n_wanted = command.options.max_tokens;
-  if (n_context >= n_prompt + n_wanted) return;
+  if (n_context >= n_prompt + static_cast<u64>(command.n_predict)) return;
   std::fprintf(stderr,
-               "tarn warning: -n %u: the answer ends where the model's context of %llu tokens is "
+               "tarn warning: -n %lld: the answer ends where the model's context of %llu tokens is "
                "full; -c gives it another\n",
-               n_wanted, static_cast<unsigned long long>(n_context));
+               static_cast<long long>(command.n_predict),
+               static_cast<unsigned long long>(n_context));
 }
 
-std::vector<u32> prompt_ids(const RunCommand& command, bool add_special) {
-  if (!command.ids_file.empty()) return read_ids(command.ids_file);
-  const std::string text = command.file.empty() ? command.text : read_file(command.file);
+// What is to be read. A pipe is read once, and a session's next input is encoded in another way.
+struct Prompt {
+  std::string text;
+  std::vector<u32> ids;
+  bool is_empty = false;  // but for BOS
+};
+
+std::vector<u32> encoded(const RunCommand& command, const std::string& text, bool add_special) {
   ModelFile file(command.engine.model);
   return file.encode(text, {.add_special = add_special, .parse_special = command.parse_special});
+}
+
+Prompt prompt_of(const RunCommand& command) {
+  Prompt prompt;
+  if (!command.ids_file.empty()) {
+    prompt.ids = read_ids(command.ids_file);
+    prompt.is_empty = prompt.ids.empty();
+  } else {
+    prompt.text = command.file.empty() ? command.text : read_file(command.file);
+    prompt.ids = encoded(command, prompt.text, /*add_special=*/true);
+    prompt.is_empty = prompt.text.empty();
+  }
+  if (prompt.is_empty) warn_of_empty("prompt", command.file + command.ids_file);
+  return prompt;
+}
+
+// Throws where there is no token at all, not even BOS, that an answer could follow.
+void check_has_tokens(u64 n_tokens) {
+  if (n_tokens > 0) return;
+  throw Failure{kExitRefused,
+                "there is nothing to read: the prompt is empty, and this vocabulary puts no BOS "
+                "before it; give a text with -p TEXT or -f FILE"};
 }
 
 BuiltIn built_in_of(const RunCommand& command) {
@@ -73,15 +101,19 @@ BuiltIn built_in_of(const RunCommand& command) {
 }
 
 // The next input of a kept session, or the one that it was cut off in.
-GenerationResult answer_kept(const RunCommand& command, KeptSession& kept,
-                             std::vector<u32> prompt) {
-  const bool goes_on = kept.goes_on_with(prompt);
-  if (!goes_on && kept.n_tokens() > 0) prompt = prompt_ids(command, /*add_special=*/false);
-  const bool also_goes_on = goes_on || kept.goes_on_with(prompt);
-  GenerationResult result =
-      generate(kept.api(), also_goes_on ? std::vector<u32>{} : prompt, command.options,
-               {.stream = !command.json, .stop = &asked_to_end});
-  result.n_prompt_tokens = prompt.size() + (also_goes_on ? 0 : kept.n_tokens());
+GenerationResult answer_kept(const RunCommand& command, KeptSession& kept, Prompt prompt) {
+  std::vector<u32>& ids = prompt.ids;
+  // Nothing is the beginning of every input: an empty one is never the one that was cut off.
+  const bool goes_on = !prompt.is_empty && kept.goes_on_with(ids);
+  if (!goes_on && kept.n_tokens() > 0 && command.ids_file.empty()) {
+    ids = encoded(command, prompt.text, /*add_special=*/false);
+  }
+  const bool also_goes_on = goes_on || (!prompt.is_empty && kept.goes_on_with(ids));
+  check_has_tokens(ids.size() + kept.n_tokens());
+  GenerationResult result = generate(
+      kept.api(), also_goes_on ? std::vector<u32>{} : ids, command.options,
+      {.only_reads = command.n_predict == 0, .stream = !command.json, .stop = &asked_to_end});
+  result.n_prompt_tokens = ids.size() + (also_goes_on ? 0 : kept.n_tokens());
   result.n_prompt_tokens -= std::min<u64>(result.n_prompt_tokens, kept.n_computed());
   kept.save();
   if (result.was_stopped) end_as_asked();
@@ -106,32 +138,34 @@ void run(RunCommand& command) {
   if (command.engine.model.empty()) {
     command.engine.model = built_in.emplace(built_in_of(command)).path();
   }
-  std::vector<u32> prompt = prompt_ids(command, /*add_special=*/true);
+  const Prompt prompt = prompt_of(command);
+  const u64 n_prompt = prompt.ids.size();
+  if (!command.session.is_kept()) check_has_tokens(n_prompt);
   Config config = command.engine.config();
   const bool keeps = command.session.is_kept();
   if (keeps) keep_sessions(config);
   const bool is_sized = config.context_tokens != 0;  // by -c or the configuration
-  const bool is_sized_here = !is_sized && command.options.max_tokens > 0;
+  const bool is_sized_here = !is_sized && command.n_predict >= 0;
   if (is_sized_here) {
     config.context_tokens =
-        context_for(command.engine.model, prompt.size(), command.options.max_tokens);
+        context_for(command.engine.model, n_prompt, static_cast<u64>(command.n_predict));
   }
   if (keeps && !is_sized) {
     config.context_tokens = std::max(config.context_tokens, kSessionTokens);
   }
-  if (is_sized_here) warn_of_full_context(command, prompt.size(), config.context_tokens);
+  if (is_sized_here) warn_of_full_context(command, n_prompt, config.context_tokens);
   config.sessions_max = 1;
-  if (config.context_tokens != 0 && prompt.size() > config.context_tokens) {
-    throw Failure{kExitRefused, "the prompt has " + std::to_string(prompt.size()) +
+  if (config.context_tokens != 0 && n_prompt > config.context_tokens) {
+    throw Failure{kExitRefused, "the prompt has " + std::to_string(n_prompt) +
                                     " tokens, more than -c " +
                                     std::to_string(config.context_tokens) + ": raise -c"};
   }
   warn_beyond_training(command.engine.model, config.context_tokens);
   const EngineHandle engine(command.engine.model, config, command.engine.verbose);
   // No more than the context holds: what an answer takes is set aside before it begins.
-  const auto n_max = static_cast<u32>(engine.status().context_tokens);
-  u32& n_wanted = command.options.max_tokens;
-  n_wanted = n_wanted == 0 ? n_max : std::min(n_wanted, n_max);
+  const auto n_max = static_cast<i64>(engine.status().context_tokens);
+  const i64 n_wanted = command.n_predict < 0 ? n_max : std::min(command.n_predict, n_max);
+  command.options.max_tokens = static_cast<u32>(n_wanted);
   std::vector<const char*> stops;
   for (const std::string& stop : command.stops) stops.push_back(stop.c_str());
   command.options.stops = stops.data();
@@ -144,7 +178,8 @@ void run(RunCommand& command) {
     result = answer_kept(command, *kept, prompt);
   } else {
     const ApiSession session(engine.get());
-    result = generate(session, prompt, command.options, {.stream = !command.json});
+    result = generate(session, prompt.ids, command.options,
+                      {.only_reads = command.n_predict == 0, .stream = !command.json});
   }
   if (!command.json) print_figures(engine, result);
   warn_unselected(engine.status().select, result.n_select_steps);
@@ -159,12 +194,11 @@ void run(RunCommand& command) {
 
 void add_sampler_options(const Command& sub, RunCommand& command) {
   tarn_generate_options& o = command.options;
-  o.max_tokens = 128;
-  sub.add_option_function<i64>(
-         "-n,--n-predict", [&o](i64 n) { o.max_tokens = static_cast<u32>(std::max<i64>(n, 0)); },
-         "tokens to generate; 0 or -1: until the model ends or the context is full")
+  sub.add_option("-n,--n-predict", command.n_predict,
+                 "tokens to generate; 0: none, the prompt is read alone; -1: until the model ends "
+                 "or the context is full")
       .between(i64{-1}, i64{~u32{0}})
-      .default_str("128");
+      .capture_default_str();
   sub.add_option("--temp", o.temperature, "temperature; 0 is greedy").capture_default_str();
   sub.add_option("--top-k", o.top_k, "draw from the k best; 0 is off").capture_default_str();
   sub.add_option("--top-p", o.top_p, "draw from the best that hold this share; 0 is off");

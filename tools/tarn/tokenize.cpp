@@ -36,6 +36,7 @@ std::string quoted(const std::string& piece) {
 void run(const TokenizeCommand& command) {
   ModelFile file(command.model);
   const std::string text = command.file.empty() ? command.text : read_file(command.file);
+  if (text.empty()) warn_of_empty("text", command.file);
   const std::vector<text::TokenId> ids =
       text.empty() ? std::vector<text::TokenId>{} : file.encode(text, command.options);
   if (!command.json) {
