@@ -1,15 +1,9 @@
 #include "tools/tarn/built_in.h"
 
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <string_view>
 
 #include "tools/builtin/files.h"
-#include "tools/support/exit_code.h"
 #include "tools/support/logbook.h"
 #include "tools/support/model_file.h"
 #include "tools/synth/recall.h"
@@ -20,18 +14,6 @@ namespace {
 constexpr u64 kRecallSeed = 2026;
 constexpr u32 kRecallAnswerWords = 2;
 constexpr size_t kRecallQuestions = 3;
-
-void write_all(int fd, std::span<const char> bytes) {
-  while (!bytes.empty()) {
-    const ssize_t n = ::write(fd, bytes.data(), bytes.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) {
-      throw Failure{kExitIo, std::string("the built-in model finds no room in memory: ") +
-                                 std::strerror(errno)};
-    }
-    bytes = bytes.subspan(static_cast<size_t>(n));
-  }
-}
 
 // Questions from the beginning, the middle and the end of the document.
 Sample recall_sample(u32 n_tokens) {
@@ -100,23 +82,6 @@ Sample logbook_sample(const BuiltInModel& model) {
 }
 
 }  // namespace
-
-BuiltInModel::BuiltInModel(BuiltIn which) {
-  fd_ = memfd_create("tarn-built-in-model", MFD_CLOEXEC);
-  if (fd_ < 0) {
-    throw Failure{kExitIo,
-                  "the system gives no memory file (memfd_create) for the built-in model: "
-                  "name a model with -m"};
-  }
-  path_ = "/proc/self/fd/" + std::to_string(fd_);
-  if (which == BuiltIn::recall) {
-    synth::recall_write({.type = kernels::TensorType::q4_0}, path_);
-  } else {
-    write_all(fd_, builtin::model_bytes());
-  }
-}
-
-BuiltInModel::~BuiltInModel() { close(fd_); }
 
 Sample built_in_sample(BuiltIn which, const BuiltInModel& model, u32 n_tokens) {
   return which == BuiltIn::recall ? recall_sample(n_tokens) : logbook_sample(model);

@@ -1,34 +1,15 @@
 // tools/tarn/built_in.h
 //
-// The models that are inside of the program, and what each is asked when nobody asks anything.
-//
-//   logbook   trained: reads a plant's log book and answers questions about it (tools/train)
-//   recall    computed, not trained: finds what stood behind a word before, at any length
+// What each built-in model is asked when nobody asks anything.
 #pragma once
 
 #include <string>
 #include <vector>
 
 #include "platform/base/types.h"
+#include "tools/builtin/built_in_model.h"
 
 namespace tarn::tools {
-
-enum class BuiltIn : u8 { logbook, recall };
-inline constexpr const char* kBuiltInNames[] = {"logbook", "recall"};
-
-// A built-in model as a file that lives in memory only, for as long as the object does.
-class BuiltInModel {
- public:
-  explicit BuiltInModel(BuiltIn which);  // throws Failure where the system gives no memory file
-  BuiltInModel(const BuiltInModel&) = delete;
-  BuiltInModel& operator=(const BuiltInModel&) = delete;
-  ~BuiltInModel();
-  const std::string& path() const { return path_; }
-
- private:
-  int fd_ = -1;
-  std::string path_;
-};
 
 struct SampleQuestion {
   std::string text;      // as a person reads it
