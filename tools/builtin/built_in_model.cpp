@@ -5,7 +5,9 @@
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <span>
+#include <system_error>
 
 #include "tools/builtin/files.h"
 #include "tools/support/exit_code.h"
@@ -13,6 +15,8 @@
 
 namespace tarn::tools {
 namespace {
+
+constexpr const char* kFileName = "tarn-built-in-model";
 
 void write_all(int fd, std::span<const char> bytes) {
   while (!bytes.empty()) {
@@ -29,7 +33,7 @@ void write_all(int fd, std::span<const char> bytes) {
 }  // namespace
 
 BuiltInModel::BuiltInModel(BuiltIn which) {
-  fd_ = memfd_create("tarn-built-in-model", MFD_CLOEXEC);
+  fd_ = memfd_create(kFileName, MFD_CLOEXEC);
   if (fd_ < 0) {
     throw Failure{kExitIo,
                   "the system gives no memory file (memfd_create) for the built-in model: "
@@ -44,5 +48,18 @@ BuiltInModel::BuiltInModel(BuiltIn which) {
 }
 
 BuiltInModel::~BuiltInModel() { close(fd_); }
+
+std::unique_ptr<BuiltInModel> built_in_unless_named(std::string& model, BuiltIn which) {
+  if (!model.empty()) return nullptr;
+  auto built_in = std::make_unique<BuiltInModel>(which);
+  model = built_in->path();
+  return built_in;
+}
+
+std::string model_name(const std::string& path) {
+  std::error_code ignored;  // what is no link
+  const std::string target = std::filesystem::read_symlink(path, ignored).string();
+  return target.starts_with(std::string("/memfd:") + kFileName) ? "built-in" : path;
+}
 
 }  // namespace tarn::tools

@@ -6,6 +6,7 @@
 //   recall    computed, not trained: finds what stood behind a word before, at any length
 #pragma once
 
+#include <memory>
 #include <string>
 
 #include "platform/base/types.h"
@@ -28,5 +29,12 @@ class BuiltInModel {
   int fd_ = -1;
   std::string path_;
 };
+
+// Where no model is named, `model` names a built-in one, which the caller holds as long as it is
+// opened. Every command with -m begins with this.
+[[nodiscard]] std::unique_ptr<BuiltInModel> built_in_unless_named(std::string& model,
+                                                                  BuiltIn which = BuiltIn::logbook);
+// A model as reports call it: its path, or "built-in".
+std::string model_name(const std::string& path);
 
 }  // namespace tarn::tools

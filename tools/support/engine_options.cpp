@@ -184,9 +184,9 @@ std::vector<std::string> select_names() {
   return names;
 }
 
-void EngineOptions::add_to(const Command& command, bool model_required) {
-  const Option option = command.add_option("-m,--model", model, "the model, a GGUF file");
-  if (model_required) option.required();
+void EngineOptions::add_to(const Command& command) {
+  command.add_option("-m,--model", model, "the model, a GGUF file (default: the built-in one)")
+      .check(is_not_empty);
   command.add_option(
       "-c,--ctx-size", context_tokens,
       "tokens that KV is planned for (default: run what the prompt and -n need; else the model's)");

@@ -18,7 +18,7 @@
 namespace tarn::tools {
 
 struct EngineOptions {
-  std::string model;
+  std::string model;                      // empty: the built-in one (built_in_unless_named)
   std::vector<std::string> config_paths;  // a later file goes over an earlier one
   std::string budget = "auto";            // bytes, or auto: what is available minus a headroom
   std::optional<u64> context_tokens;
@@ -28,8 +28,8 @@ struct EngineOptions {
   std::string store_dir;  // empty: none
   bool verbose = false;
 
-  // Adds the options to a command. `model_required`: -m must be given.
-  void add_to(const Command& command, bool model_required);
+  // Adds the options to a command.
+  void add_to(const Command& command);
   // The effective configuration. Throws Failure.
   Config config() const;
 };

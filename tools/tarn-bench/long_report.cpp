@@ -7,6 +7,7 @@
 #include <locale>
 #include <sstream>
 
+#include "tools/builtin/built_in_model.h"
 #include "tools/support/engine_options.h"
 #include "tools/support/exit_code.h"
 #include "tools/tarn-bench/crossover.h"
@@ -91,7 +92,8 @@ std::string command_of(const Options& o) {
     if (value) digits << *value;
     give(flag, digits.str());
   };
-  give("-m", o.models.front());
+  const std::string& model = o.models.front();
+  if (tools::model_name(model) == model) give("-m", model);  // not the built-in one
   give("-p", o.prompts);
   give("-n", o.gens);
   for (const std::string& pair : o.prompt_gens) give("--pg", pair);

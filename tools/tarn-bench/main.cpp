@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <stdexcept>
 
+#include "tools/builtin/built_in_model.h"
 #include "tools/support/engine_options.h"
 #include "tools/support/exit_code.h"
 #include "tools/support/input.h"
@@ -107,7 +108,9 @@ int run_command_line(int argc, char** argv) {
       "  tarn-bench -m model.gguf                  pp512 and tg128, 5 times each\n"
       "  tarn-bench -m model.gguf -p 0 -n 64 -d 0,4096 -t 1,2\n"
       "  tarn-bench -m model.gguf --pg 512,128 -o json\n");
-  app.add_option("-m,--model", o.models, "GGUF files").required().delimiter(',');
+  app.add_option("-m,--model", o.models, "GGUF files (default: the built-in model)")
+      .delimiter(',')
+      .check(tools::is_not_empty);
   app.add_option("-p,--n-prompt", o.prompts, "tokens of the prompt").capture_default_str();
   app.add_option("-n,--n-gen", o.gens, "tokens to generate").capture_default_str();
   app.add_option("--pg", o.prompt_gens, "prompt and generation together: pp,tg");
@@ -189,6 +192,8 @@ int run_command_line(int argc, char** argv) {
       .capture_default_str();
   add_fixed_options(app);
   if (const auto code = app.parse(argc, argv)) return *code;
+  if (o.models.empty()) o.models.emplace_back();
+  const auto built_in = tools::built_in_unless_named(o.models.front());
   if (long_path.empty()) {
     run(o);
   } else {

@@ -11,6 +11,7 @@
 #include "kernels/quant/tensor_type.h"
 #include "platform/cpu/topology.h"
 #include "runtime/plan/kv_type.h"
+#include "tools/builtin/built_in_model.h"
 #include "tools/support/engine_options.h"
 #include "tools/support/exit_code.h"
 #include "tools/support/memory_use.h"
@@ -177,12 +178,12 @@ void run_setup(const Options& options, const Setup& setup, std::vector<Case> cas
     tools::reset_peak_rss();  // that figure is the engine's, without the buffer read here
   };
   measure_bandwidth(base.bandwidth_bytes_per_s);
-  print_progress(options, "loading " + setup.model);
+  print_progress(options, "loading " + tools::model_name(setup.model));
   tools::OwnEngine own(setup.model, config);
   engine::Engine& engine = own.get();
   has_limit = !engine.on_gpu();
   if (!has_limit) base.bandwidth_bytes_per_s = 0;
-  base.model_path = setup.model;
+  base.model_path = tools::model_name(setup.model);
   base.cpu_info = cpu_topology().model_name.data();
   base.gpu_info = engine.gpu_name();
   base.isa = engine.isa();

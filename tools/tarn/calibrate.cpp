@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "runtime/engine/engine.h"
+#include "tools/builtin/built_in_model.h"
 #include "tools/support/engine_options.h"
 #include "tools/support/exit_code.h"
 #include "tools/support/input.h"
@@ -218,8 +219,9 @@ void print(const Measured& measured, const SelectConfig& select) {
 }
 
 void write_profile(const CalibrateCommand& command, const Config& config, u32 n_workers) {
-  std::string text = "# tarn calibrate, " + utc_now() + ": " + command.engine.model + ", " +
-                     std::to_string(n_workers) + " worker threads. Measured again where the box, " +
+  std::string text = "# tarn calibrate, " + utc_now() + ": " + model_name(command.engine.model) +
+                     ", " + std::to_string(n_workers) +
+                     " worker threads. Measured again where the box, " +
                      "its\n# power mode, the model or select.subspaces and code_bits change.\n";
   std::istringstream lines(to_toml(config));
   for (std::string line; std::getline(lines, line);) {
@@ -235,7 +237,8 @@ void write_profile(const CalibrateCommand& command, const Config& config, u32 n_
   }
 }
 
-void run(const CalibrateCommand& command) {
+void run(CalibrateCommand& command) {
+  const auto built_in = built_in_unless_named(command.engine.model);
   Config config = command.engine.config();
   if (config.context_tokens == 0) {
     ModelFile model(command.engine.model);
@@ -285,7 +288,7 @@ void add_calibrate(const Command& app) {
       "\nA clustering then makes as many updates of its centroids as take --share percent of the "
       "prefill's time, 3 at least and 300 at most: a function of the length and of what was "
       "measured here, so the same prompt gives the same answer however busy the box is.\n");
-  command->engine.add_to(sub, /*model_required=*/true);
+  command->engine.add_to(sub);
   sub.add_option("--share", command->share_percent,
                  "what a layer's clustering may take of its prefill, percent; 100 where other "
                  "hardware computes meanwhile")

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "runtime/engine/engine.h"
+#include "tools/builtin/built_in_model.h"
 #include "tools/support/code_controls.h"
 #include "tools/support/engine_options.h"
 #include "tools/support/exit_code.h"
@@ -189,9 +190,10 @@ void print(const EvalCommand& command, Measure& measure, u64 n_ids) {
 }
 
 void run(EvalCommand& command) {
+  const auto built_in = built_in_unless_named(command.engine.model);
   if (command.suite == "logbook") {
     if (command.logbook.file.empty()) {
-      throw Failure{kExitUsage, "eval logbook needs the log book: eval -m MODEL logbook FILE"};
+      throw Failure{kExitUsage, "eval logbook needs the log book: eval logbook FILE"};
     }
     command.logbook.json = command.json;
     return run_logbook(command.engine, command.logbook);
@@ -235,7 +237,7 @@ void add_eval(const Command& app) {
       "  tarn eval -m model.gguf logbook books.jsonl    questions with one right answer\n"
       "\nLogits take 4 bytes a token and vocabulary entry: 1,000 tokens of a 128,256 vocabulary "
       "are 513 MB.\n");
-  command->engine.add_to(sub, /*model_required=*/true);
+  command->engine.add_to(sub);
   sub.add_option("SUITE", command->suite, "what to measure")
       .is_member({"perplexity", "logbook"})
       .default_val("perplexity");

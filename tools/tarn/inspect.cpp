@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "kernels/quant/tensor_type.h"
+#include "tools/builtin/built_in_model.h"
 #include "tools/support/engine_options.h"
 #include "tools/support/exit_code.h"
 #include "tools/support/json.h"
@@ -121,7 +122,8 @@ void print_as_text(ModelFile& file, const std::string& arch) {
   }
 }
 
-void run(const InspectCommand& command) {
+void run(InspectCommand& command) {
+  const auto built_in = built_in_unless_named(command.model);
   ModelFile file(command.model);
   const std::string arch = file.text_key("general.architecture", "");
   // Checked before anything is printed: a refused file prints its reason and nothing else.
@@ -142,8 +144,9 @@ void add_inspect(const Command& app) {
       "\nExamples:\n"
       "  tarn inspect model.gguf\n"
       "  tarn inspect model.gguf --json\n");
-  sub.add_option("MODEL,-m,--model", command->model, "a GGUF file; a vocabulary alone will do")
-      .required();
+  sub.add_option("MODEL,-m,--model", command->model,
+                 "a GGUF file; a vocabulary alone will do (default: the built-in model)")
+      .check(is_not_empty);
   sub.add_flag("--json", command->json, "one JSON object on standard output");
   sub.callback([command] { run(*command); });
 }

@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "kernels/cpu_table.h"
+#include "tools/builtin/built_in_model.h"
 #include "tools/support/engine_options.h"
 #include "tools/support/exit_code.h"
 #include "tools/support/json.h"
@@ -52,7 +53,8 @@ void check_machine(const Config& config) {
   if (!config.store.is_off()) check_store_folder(config.store.path.data());
 }
 
-void run(const PlanCommand& command) {
+void run(PlanCommand& command) {
+  const auto built_in = built_in_unless_named(command.engine.model);
   const Config config = command.engine.config();
   check_machine(config);
   const std::string toml = to_toml(config);
@@ -83,7 +85,7 @@ void add_plan(const Command& app) {
       "  tarn plan -m model.gguf -c 32768 --kv-type q8_0   17/32 of the bytes for KV\n"
       "  tarn plan -m model.gguf -c 131072 --store ~/kv    the rest on disk\n"
       "  tarn plan -m model.gguf -c 8192 --sessions 1      what tarn run takes\n");
-  command->engine.add_to(sub, /*model_required=*/true);
+  command->engine.add_to(sub);
   sub.add_option("--sessions", command->engine.sessions_max,
                  "sessions open at a time (engine.sessions_max; default 4)");
   sub.add_flag("--json", command->json, "one JSON object on standard output");

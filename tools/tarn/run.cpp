@@ -134,10 +134,7 @@ void run(RunCommand& command) {
   if (!has_prompt) {
     throw Failure{kExitUsage, "run -m MODEL needs a prompt: -p TEXT, -f FILE or --prompt-ids FILE"};
   }
-  std::optional<BuiltInModel> built_in;
-  if (command.engine.model.empty()) {
-    command.engine.model = built_in.emplace(built_in_of(command)).path();
-  }
+  const auto built_in = built_in_unless_named(command.engine.model, built_in_of(command));
   const Prompt prompt = prompt_of(command);
   const u64 n_prompt = prompt.ids.size();
   if (!command.session.is_kept()) check_has_tokens(n_prompt);
@@ -234,7 +231,7 @@ void add_run(const Command& app) {
       "\nThe answer goes to standard output, everything else to standard error. What a memory "
       "limit "
       "allows is shown by tarn plan, before anything is loaded.\n");
-  command->engine.add_to(sub, /*model_required=*/false);
+  command->engine.add_to(sub);
   const Option text = sub.add_option("-p,--prompt", command->text, "the prompt");
   const Option file = sub.add_option("-f,--file", command->file,
                                      "the prompt, from a file or /dev/stdin, byte for byte");

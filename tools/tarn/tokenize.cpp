@@ -3,6 +3,8 @@
 #include <memory>
 
 #include "runtime/text/unicode.h"
+#include "tools/builtin/built_in_model.h"
+#include "tools/support/engine_options.h"
 #include "tools/support/exit_code.h"
 #include "tools/support/input.h"
 #include "tools/support/json.h"
@@ -33,7 +35,8 @@ std::string quoted(const std::string& piece) {
   return out + "\"";
 }
 
-void run(const TokenizeCommand& command) {
+void run(TokenizeCommand& command) {
+  const auto built_in = built_in_unless_named(command.model);
   ModelFile file(command.model);
   const std::string text = command.file.empty() ? command.text : read_file(command.file);
   if (text.empty()) warn_of_empty("text", command.file);
@@ -72,8 +75,9 @@ void add_tokenize(const Command& app) {
       "\nExamples:\n"
       "  tarn tokenize -m model.gguf -p \"Hello there\"\n"
       "  tarn tokenize -m model.gguf -f chat.txt --add-special --parse-special --json\n");
-  sub.add_option("-m,--model", command->model, "a GGUF file; a vocabulary alone will do")
-      .required();
+  sub.add_option("-m,--model", command->model,
+                 "a GGUF file; a vocabulary alone will do (default: the built-in model)")
+      .check(is_not_empty);
   const Option text = sub.add_option("-p,--prompt", command->text, "the text");
   const Option file = sub.add_option("-f,--file", command->file,
                                      "the text, from a file or /dev/stdin, byte for byte");

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "runtime/engine/engine.h"
+#include "tools/builtin/built_in_model.h"
 #include "tools/support/engine_options.h"
 #include "tools/support/exit_code.h"
 #include "tools/support/input.h"
@@ -399,7 +400,8 @@ void tell_none(const VerifyCommand& command, const std::vector<Trial>& trials) {
                 "no preset passed: keep --select full, or raise --budgets" + no_record};
 }
 
-void run(const VerifyCommand& command) {
+void run(VerifyCommand& command) {
+  const auto built_in = built_in_unless_named(command.engine.model);
   if (command.n_needles > kPlaces.size()) {
     throw Failure{kExitUsage, "--needles: at most " + std::to_string(kPlaces.size())};
   }
@@ -441,7 +443,7 @@ void add_verify(const Command& app) {
       "\nA verdict holds for the length that was tested: sinks, local and 2048 chosen tokens are a "
       "third of 8192, and 2 % of 131072. A record does not ask for the length later: verify with "
       "the -c that will be used.\n");
-  command->engine.add_to(sub, /*model_required=*/true);
+  command->engine.add_to(sub);
   sub.add_option("--text", command->text_file, "a text like those that the model will read")
       .required();
   sub.add_option("--presets", command->presets, "methods and presets of --select")

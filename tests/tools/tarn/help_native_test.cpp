@@ -1,6 +1,8 @@
 // Goal    help can be read where it is shown: no line is longer than a terminal is wide, or than 80
-//         columns where there is none, and the program alone shows it.
-// Method  --help of every command that --help lists, into a pipe and to terminals of two widths.
+//         columns where there is none, and the program alone shows it. Every command that takes a
+//         model takes the built-in one where none is named.
+// Method  --help of every command that --help lists, into a pipe and to terminals of two widths;
+//         each of those with -m, without a model, with the built-in one's file, and with no name.
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <sys/ioctl.h>
@@ -14,7 +16,9 @@
 #include <vector>
 
 #include "platform/base/types.h"
+#include "tests/support/temp_file.h"
 #include "tests/tools/tarn/command_line.h"
+#include "tools/support/input.h"
 
 namespace tarn {
 namespace {
@@ -122,6 +126,65 @@ TEST_CASE("the program alone shows its help") {
   CHECK(alone.exit_code == 0);
   CHECK(alone.err == "");
   CHECK(alone.out == test::run_tarn({"--help"}).out);
+}
+
+// A command line for each command that takes a model; `is_measured`: what it prints are times.
+struct WithModel {
+  Words words;
+  bool is_measured = false;
+};
+
+const std::string kModel = TARN_SOURCE_DIR "/tools/builtin/logbook.gguf";
+const std::string kText = TARN_SOURCE_DIR "/CONTRIBUTING.md";
+
+std::vector<WithModel> all_with_model(const std::string& index_file) {
+  return {{{"run", "-p", "Log.", "-n", "4"}},
+          {{"plan", "-c", "256", "--budget", "1GiB"}},
+          {{"inspect"}},
+          {{"tokenize", "-p", "Log."}},
+          {{"eval", "--text", kText, "-c", "8192"}},
+          {{"verify", "--text", kText, "-c", "600", "--needles", "0", "--steps", "4"}, true},
+          {{"calibrate", "-c", "601", "--config", index_file}, true}};
+}
+
+// Calibrating refuses what others disturbed.
+test::Ended run_again(const Words& words) {
+  for (u32 i = 0;; ++i) {
+    test::Ended ended = test::run_tarn(words);
+    if (i == 4 || ended.err.find("disturbed the measurement") == std::string::npos) return ended;
+  }
+}
+
+TEST_CASE("every command that takes a model takes the built-in one where none is named") {
+  const test::TempFile index("index.toml");
+  const std::string toml = "[select]\ncode_bits = 2\nsink_tokens = 4\nlocal_tokens = 8\n";
+  tools::write_file(index.path(), toml.data(), toml.size());
+  const std::vector<WithModel> all = all_with_model(index.path());
+  for (Words words : every_command()) {
+    Words help = words;
+    help.push_back("--help");
+    const bool takes_one = test::run_tarn(help).out.find("-m,--model") != std::string::npos;
+    const bool is_of_a_file = words == Words{"sessions", "import"};  // which names its model
+    const bool is_listed = std::ranges::any_of(
+        all, [&](const WithModel& one) { return Words{one.words.front()} == words; });
+    CAPTURE(words.empty() ? "tarn" : words.back());
+    CHECK(is_listed == (takes_one && !is_of_a_file));
+  }
+  for (const WithModel& one : all) {
+    CAPTURE(one.words[0]);
+    const test::Ended without = run_again(one.words);
+    CAPTURE(without.err);
+    CHECK(without.exit_code == 0);
+    CHECK(without.out != "");
+    CHECK(without.out.find("/proc/") == std::string::npos);
+    Words words = one.words;
+    words.insert(words.end(), {"-m", kModel});
+    if (!one.is_measured) CHECK(test::run_tarn(words).out == without.out);
+    words.back() = "";
+    const test::Ended unset = test::run_tarn(words);
+    CHECK(unset.exit_code == 64);
+    CHECK(unset.err.find("the value is empty") != std::string::npos);
+  }
 }
 
 }  // namespace
