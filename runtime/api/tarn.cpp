@@ -7,17 +7,17 @@
 #include <array>
 #include <atomic>
 #include <cstring>
-#include <new>
-#include <optional>
 #include <string_view>
 
-#include "runtime/engine/instance.h"
+#include "runtime/api/call.h"
 
 using tarn::Error;
 using tarn::Result;
 using tarn::Status;
 using tarn::u32;
 using tarn::u64;
+using tarn::api::EngineCall;
+using tarn::api::SessionCall;
 using tarn::engine::Engine;
 using tarn::engine::Instance;
 using tarn::engine::SessionIdx;
@@ -122,75 +122,8 @@ tarn::engine::SamplerParams sampler_params(const tarn_generate_options& options)
   return params;
 }
 
-constexpr const char* kNoEngine = "engine is NULL: open one with tarn_open";
 constexpr const char* kNoName = "name is NULL: a kept session has one";
-constexpr const char* kDestroyed = "the session was destroyed: create another one";
 constexpr const char* kNoPath = "path is NULL: an exported session is a file";
-constexpr const char* kNoSession = "session is NULL: create one with tarn_session_create";
-
-// The handle of a session that has just begun, as its first call finds it.
-tarn_session* begin_session(Instance* instance, SessionIdx idx) {
-  Instance::SessionHandle& handle = instance->sessions[idx];
-  handle.reading.store(false);
-  return reinterpret_cast<tarn_session*>(&handle);
-}
-
-// One call on an engine: while this stands, tarn_close waits.
-class EngineCall {
- public:
-  explicit EngineCall(tarn_engine* engine) : instance_(reinterpret_cast<Instance*>(engine)) {
-    if (instance_ != nullptr) visit_.emplace(instance_->thread);
-  }
-  explicit operator bool() const { return instance_ != nullptr; }
-  Engine& engine() const { return instance_->engine; }
-  tarn_session* begin_session(SessionIdx idx) const { return ::begin_session(instance_, idx); }
-  // fn() on the engine's thread.
-  template <class Fn>
-  Result<void> run(Fn&& fn) const {
-    return instance_->thread.call(fn);
-  }
-
- private:
-  Instance* instance_;
-  std::optional<tarn::engine::EngineThread::Visit> visit_;
-};
-
-// One call on a session. A destroyed one is an error as long as nobody else has its place.
-class SessionCall {
- public:
-  explicit SessionCall(tarn_session* session)
-      : handle_(reinterpret_cast<Instance::SessionHandle*>(session)) {
-    if (handle_ != nullptr) visit_.emplace(handle_->instance->thread);
-  }
-  explicit operator bool() const { return handle_ != nullptr; }
-  Instance::SessionHandle* handle() const { return handle_; }
-  // fn(engine, idx) on the engine's thread.
-  template <class Fn>
-  Result<void> run(Fn&& fn) const {
-    if (handle_ == nullptr) {
-      return tarn::fail({.status = Status::invalid_request, .hint = kNoSession});
-    }
-    return handle_->instance->thread.call([&]() -> Result<void> {
-      Engine& engine = handle_->instance->engine;
-      if (engine.session_state(handle_->idx).state == SessionState::free) {
-        return tarn::fail({.status = Status::invalid_request, .hint = kDestroyed});
-      }
-      return fn(engine, handle_->idx);
-    });
-  }
-  // As of the last step or call; the session is there, and its handle no NULL.
-  Result<tarn::engine::EngineThread::Progress> progress() const {
-    const auto progress = handle_->instance->thread.progress(handle_->idx);
-    if (progress && progress->state == SessionState::free) {
-      return tarn::fail({.status = Status::invalid_request, .hint = kDestroyed});
-    }
-    return progress;
-  }
-
- private:
-  Instance::SessionHandle* handle_;
-  std::optional<tarn::engine::EngineThread::Visit> visit_;
-};
 
 }  // namespace
 
@@ -224,30 +157,31 @@ void tarn_close(tarn_engine* engine) {
 int32_t tarn_plan_memory(const tarn_options* options, tarn_plan* plan_out) {
   tarn_options own;
   tarn_plan out{};
-  if (!copy_in(options, &own)) return refuse(kBadStruct);
+  if (!copy_out(out, plan_out) || !copy_in(options, &own)) return refuse(kBadStruct);
   Result<tarn::engine::PlanReport> report_or = Instance::plan(instance_args(own));
-  if (!report_or) {
-    copy_out(out, plan_out);
-    return report(report_or.error());
-  }
+  if (!report_or) return report(report_or.error());
   describe_plan(report_or->plan, &out);
+  copy_out(out, plan_out);
   if (!report_or->plan.fits) report(report_or->why_not);
-  return copy_out(out, plan_out) ? TARN_OK : refuse(kBadStruct);
+  return TARN_OK;
 }
 
 int32_t tarn_engine_plan(tarn_engine* engine, tarn_plan* plan_out) {
   const EngineCall call(engine);
-  if (!call) return refuse(kNoEngine);
   tarn_plan out{};
+  if (!copy_out(out, plan_out)) return refuse(kBadStruct);
+  if (!call) return refuse(call.why_not());
   describe_plan(call.engine().plan(), &out);
-  return copy_out(out, plan_out) ? TARN_OK : refuse(kBadStruct);
+  copy_out(out, plan_out);
+  return TARN_OK;
 }
 
 int32_t tarn_engine_status_get(tarn_engine* handle, tarn_engine_status* status_out) {
   const EngineCall call(handle);
-  if (!call) return refuse(kNoEngine);
-  const Engine& engine = call.engine();
   tarn_engine_status out{};
+  if (!copy_out(out, status_out)) return refuse(kBadStruct);
+  if (!call) return refuse(call.why_not());
+  const Engine& engine = call.engine();
   const Result<void> done = call.run([&]() -> Result<void> {
     const tarn::engine::EngineCounters& counters = engine.counters();
     copy_text(out.device, engine.device_name());
@@ -285,16 +219,16 @@ int32_t tarn_engine_status_get(tarn_engine* handle, tarn_engine_status* status_o
     return {};
   });
   out.dead = done ? 0 : 1;
-  if (!copy_out(out, status_out)) return refuse(kBadStruct);
+  copy_out(out, status_out);
   return report(done);
 }
 
 int32_t tarn_tokenize(tarn_engine* engine, const char* text, uint64_t text_bytes, uint32_t flags,
                       uint32_t* ids_out, uint64_t ids_max, uint64_t* n_out) {
   const EngineCall call(engine);
-  if (!call) return refuse(kNoEngine);
   if (n_out == nullptr) return refuse("n_out is NULL");
   *n_out = 0;
+  if (!call) return refuse(call.why_not());
   if (text == nullptr && text_bytes > 0) return refuse("text is NULL");
   if (ids_out == nullptr && ids_max > 0) return refuse("ids_out is NULL and ids_max is not 0");
   u64 n = 0;
@@ -314,9 +248,9 @@ int32_t tarn_tokenize(tarn_engine* engine, const char* text, uint64_t text_bytes
 int32_t tarn_piece(tarn_engine* engine, uint32_t token, char* bytes_out, uint64_t bytes_max,
                    uint64_t* n_out) {
   const EngineCall call(engine);
-  if (!call) return refuse(kNoEngine);
   if (n_out == nullptr) return refuse("n_out is NULL");
   *n_out = 0;
+  if (!call) return refuse(call.why_not());
   if (bytes_out == nullptr && bytes_max > 0)
     return refuse("bytes_out is NULL and bytes_max is not 0");
   if (token >= call.engine().tokenizer().n_vocab()) {
@@ -343,9 +277,9 @@ int32_t tarn_is_end(tarn_engine* engine, uint32_t token) {
 
 int32_t tarn_session_create(tarn_engine* engine, tarn_session** session_out) {
   const EngineCall call(engine);
-  if (!call) return refuse(kNoEngine);
   if (session_out == nullptr) return refuse("session_out is NULL");
   *session_out = nullptr;
+  if (!call) return refuse(call.why_not());
   return report(call.run([&]() -> Result<void> {
     TARN_TRY(const auto idx, call.engine().create_session());
     *session_out = call.begin_session(idx);
@@ -355,10 +289,10 @@ int32_t tarn_session_create(tarn_engine* engine, tarn_session** session_out) {
 
 void tarn_session_destroy(tarn_session* session) {
   const SessionCall call(session);
-  if (session == nullptr) return;
+  if (!call) return;
   const Result<void> done = call.run([&](Engine& engine, SessionIdx idx) -> Result<void> {
     engine.destroy_session(idx);
-    call.handle()->reading.store(false);  // whoever waits for an event is told so
+    call.reading().store(false);  // whoever waits for an event is told so
     return {};
   });
   static_cast<void>(done);  // a dead engine has nothing left to give back
@@ -366,6 +300,7 @@ void tarn_session_destroy(tarn_session* session) {
 
 int32_t tarn_session_feed(tarn_session* session, const uint32_t* ids, uint64_t n_ids) {
   const SessionCall call(session);
+  if (!call) return refuse(call.why_not());
   if (ids == nullptr && n_ids > 0) return refuse("ids is NULL");
   return report(call.run([&](Engine& engine, SessionIdx idx) {
     return engine.feed(idx, {ids, n_ids});
@@ -375,6 +310,7 @@ int32_t tarn_session_feed(tarn_session* session, const uint32_t* ids, uint64_t n
 int32_t tarn_session_feed_text(tarn_session* session, const char* text, uint64_t text_bytes,
                                uint32_t flags) {
   const SessionCall call(session);
+  if (!call) return refuse(call.why_not());
   if (text == nullptr && text_bytes > 0) return refuse("text is NULL");
   return report(call.run([&](Engine& engine, SessionIdx idx) -> Result<void> {
     TARN_TRY(const auto ids, engine.encode({text, text_bytes}, encode_options(flags)));
@@ -384,6 +320,7 @@ int32_t tarn_session_feed_text(tarn_session* session, const char* text, uint64_t
 
 int32_t tarn_session_generate(tarn_session* session, const tarn_generate_options* options) {
   const SessionCall call(session);
+  if (!call) return refuse(call.why_not());
   tarn_generate_options own;
   if (!copy_in(options, &own)) return refuse(kBadStruct);
   if (own.n_stops > tarn::engine::kStopsMax) return refuse("at most 16 stop strings are allowed");
@@ -400,28 +337,27 @@ int32_t tarn_session_generate(tarn_session* session, const tarn_generate_options
                                             .stops = std::span(stops).first(own.n_stops)};
   return report(call.run([&](Engine& engine, SessionIdx idx) -> Result<void> {
     const bool has_ended = engine.session_state(idx).state != SessionState::generating;
-    if (has_ended && call.handle()->reading.load()) {
+    if (has_ended && call.reading().load()) {
       return tarn::fail(
           {.status = Status::invalid_request,
            .hint = "the last generation's events are unread: call tarn_session_poll until "
                    "DONE, then generate"});
     }
     TARN_CHECK(engine.generate(idx, params));
-    call.handle()->reading.store(true);
+    call.reading().store(true);
     return {};
   }));
 }
 
 int32_t tarn_session_poll(tarn_session* session, int32_t timeout_ms, tarn_event* event_out) {
   const SessionCall call(session);
-  if (!call) return refuse(kNoSession);
   tarn_event out{};
   if (!copy_out(out, event_out)) return refuse(kBadStruct);  // before an event is taken
-  std::atomic<bool>& reading = call.handle()->reading;
+  if (!call) return refuse(call.why_not());
+  std::atomic<bool>& reading = call.reading();
   tarn::engine::Event event;
-  const Result<void> done =
-      call.handle()->instance->thread.next_event(call.handle()->idx, reading, timeout_ms, &event,
-                                                 std::span(out.text).first(sizeof out.text - 1));
+  const Result<void> done = call.thread().next_event(
+      call.idx(), reading, timeout_ms, &event, std::span(out.text).first(sizeof out.text - 1));
   if (!done) return report(done);
   switch (event.type) {
     case tarn::engine::EventType::token:
@@ -455,6 +391,7 @@ int32_t tarn_session_poll(tarn_session* session, int32_t timeout_ms, tarn_event*
 int32_t tarn_session_run(tarn_session* session, const tarn_generate_options* options,
                          tarn_event_fn on_event, void* context) {
   const SessionCall call(session);
+  if (!call) return refuse(call.why_not());
   int32_t status = tarn_session_generate(session, options);
   if (status != TARN_OK) return status;
   tarn_event event = TARN_INIT(tarn_event);
@@ -478,17 +415,17 @@ int32_t tarn_session_run(tarn_session* session, const tarn_generate_options* opt
 
 int32_t tarn_session_cancel(tarn_session* session) {
   const SessionCall call(session);
-  if (!call) return refuse(kNoSession);
+  if (!call) return refuse(call.why_not());
   const auto progress = call.progress();
   if (!progress) return report(progress.error());
-  return report(call.handle()->instance->thread.request_cancel(call.handle()->idx));
+  return report(call.thread().request_cancel(call.idx()));
 }
 
 int32_t tarn_session_info_get(tarn_session* session, tarn_session_info* info_out) {
   const SessionCall call(session);
   tarn_session_info out{};
   if (!copy_out(out, info_out)) return refuse(kBadStruct);
-  if (!call) return refuse(kNoSession);
+  if (!call) return refuse(call.why_not());
   const auto progress = call.progress();
   if (!progress) return report(progress.error());
   out.generating = progress->state == SessionState::generating ? 1 : 0;
@@ -504,6 +441,7 @@ int32_t tarn_session_tokens(tarn_session* session, uint64_t begin, uint32_t* ids
   const SessionCall call(session);
   if (n_out == nullptr) return refuse("n_out is NULL");
   *n_out = 0;
+  if (!call) return refuse(call.why_not());
   if (ids_out == nullptr && ids_max > 0) return refuse("ids_out is NULL and ids_max is not 0");
   return report(call.run([&](Engine& engine, SessionIdx idx) -> Result<void> {
     const tarn::engine::Session& state = engine.session_state(idx);
@@ -516,14 +454,15 @@ int32_t tarn_session_tokens(tarn_session* session, uint64_t begin, uint32_t* ids
 
 int32_t tarn_session_wait(tarn_session* session, int32_t timeout_ms) {
   const SessionCall call(session);
-  if (!call) return refuse(kNoSession);
+  if (!call) return refuse(call.why_not());
   const auto progress = call.progress();
   if (!progress) return report(progress.error());
-  return report(call.handle()->instance->thread.wait_computed(call.handle()->idx, timeout_ms));
+  return report(call.thread().wait_computed(call.idx(), timeout_ms));
 }
 
 int32_t tarn_session_truncate(tarn_session* session, uint64_t n_tokens) {
   const SessionCall call(session);
+  if (!call) return refuse(call.why_not());
   if (n_tokens > UINT32_MAX) return refuse("the session has fewer tokens than that");
   return report(call.run([&](Engine& engine, SessionIdx idx) {
     return engine.truncate(idx, static_cast<u32>(n_tokens));
@@ -534,21 +473,24 @@ int32_t tarn_session_fork(tarn_session* session, tarn_session** session_out) {
   const SessionCall call(session);
   if (session_out == nullptr) return refuse("session_out is NULL");
   *session_out = nullptr;
+  if (!call) return refuse(call.why_not());
   return report(call.run([&](Engine& engine, SessionIdx idx) -> Result<void> {
     TARN_TRY(const auto copy_idx, engine.fork(idx));
-    *session_out = begin_session(call.handle()->instance, copy_idx);
+    *session_out = call.begin_session(copy_idx);
     return {};
   }));
 }
 
 int32_t tarn_session_keep(tarn_session* session, const char* name) {
   const SessionCall call(session);
+  if (!call) return refuse(call.why_not());
   if (name == nullptr) return refuse(kNoName);
   return report(call.run([&](Engine& engine, SessionIdx idx) { return engine.keep(idx, name); }));
 }
 
 int32_t tarn_session_save(tarn_session* session, const char* name) {
   const SessionCall call(session);
+  if (!call) return refuse(call.why_not());
   if (name == nullptr) return refuse(kNoName);
   return report(call.run([&](Engine& engine, SessionIdx idx) -> Result<void> {
     TARN_CHECK(engine.park(idx, name));
@@ -559,12 +501,12 @@ int32_t tarn_session_save(tarn_session* session, const char* name) {
 int32_t tarn_session_restore(tarn_engine* engine, const char* name, tarn_session** session_out,
                              tarn_restored* restored_out) {
   const EngineCall call(engine);
-  if (!call) return refuse(kNoEngine);
   if (session_out == nullptr) return refuse("session_out is NULL");
   *session_out = nullptr;
-  if (name == nullptr) return refuse(kNoName);
   tarn_restored out{};
   if (restored_out != nullptr && !copy_out(out, restored_out)) return refuse(kBadStruct);
+  if (!call) return refuse(call.why_not());
+  if (name == nullptr) return refuse(kNoName);
   const Result<void> done = call.run([&]() -> Result<void> {
     TARN_TRY(const auto resumed, call.engine().resume(name));
     out.cut_off = resumed.is_cut_off ? 1 : 0;
@@ -581,7 +523,7 @@ int32_t tarn_session_restore(tarn_engine* engine, const char* name, tarn_session
 
 int32_t tarn_session_export(tarn_engine* engine, const char* name, const char* path) {
   const EngineCall call(engine);
-  if (!call) return refuse(kNoEngine);
+  if (!call) return refuse(call.why_not());
   if (name == nullptr) return refuse(kNoName);
   if (path == nullptr) return refuse(kNoPath);
   return report(call.run([&]() -> Result<void> {
@@ -592,7 +534,7 @@ int32_t tarn_session_export(tarn_engine* engine, const char* name, const char* p
 
 int32_t tarn_session_import(tarn_engine* engine, const char* path, const char* name) {
   const EngineCall call(engine);
-  if (!call) return refuse(kNoEngine);
+  if (!call) return refuse(call.why_not());
   if (path == nullptr) return refuse(kNoPath);
   return report(call.run([&]() -> Result<void> {
     TARN_CHECK(call.engine().import_session(path, name != nullptr ? name : ""));
@@ -602,7 +544,7 @@ int32_t tarn_session_import(tarn_engine* engine, const char* path, const char* n
 
 int32_t tarn_session_delete(tarn_engine* engine, const char* name) {
   const EngineCall call(engine);
-  if (!call) return refuse(kNoEngine);
+  if (!call) return refuse(call.why_not());
   if (name == nullptr) return refuse(kNoName);
   return report(call.run([&]() -> Result<void> {
     TARN_CHECK(call.engine().delete_session(name));

@@ -1,0 +1,159 @@
+// tests/runtime/api/handle_calls.h
+//
+// Every function of tarn.h that takes an engine or a session, called with arguments that it would
+// accept, and whether it answered as a refused call must: TARN_INVALID_REQUEST, a sentence, and
+// out-parameters of zeros. No doctest here: a forked child runs this too.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <string>
+
+#include "runtime/api/tarn.h"
+
+namespace tarn::test {
+
+struct Handles {
+  tarn_engine* engine = nullptr;
+  tarn_session* session = nullptr;
+  std::string path;  // a file that no call may make
+  const char* why;   // what a refusal's sentence names
+};
+
+struct HandleCall {
+  const char* name;
+  // Whether it was refused, and left nothing but zeros behind.
+  bool (*is_refused)(const Handles& on);
+};
+
+inline bool is_refusal(const Handles& on, int32_t status) {
+  return status == TARN_INVALID_REQUEST && std::strstr(tarn_error_text(), on.why) != nullptr;
+}
+
+// All bytes behind struct_size are zeros.
+template <class T>
+bool is_zeroed(const T& value) {
+  const char* bytes = reinterpret_cast<const char*>(&value);
+  return value.struct_size == sizeof value &&
+         std::all_of(bytes + sizeof value.struct_size, bytes + sizeof value,
+                     [](char byte) { return byte == 0; });
+}
+
+template <class T>
+T filled() {
+  T value;
+  std::memset(static_cast<void*>(&value), 0x5a, sizeof value);
+  value.struct_size = sizeof value;
+  return value;
+}
+
+inline constexpr uint32_t kAnyId = 1;
+inline constexpr char kAnyText[] = "bakeri";
+inline constexpr uint64_t kUnwritten = 99;
+
+inline constexpr HandleCall kHandleCalls[] = {
+    // First what gives back: the calls behind them find all as it was.
+    {"tarn_close", [](const Handles& on) { return tarn_close(on.engine), true; }},
+    {"tarn_session_destroy",
+     [](const Handles& on) { return tarn_session_destroy(on.session), true; }},
+    {"tarn_engine_plan",
+     [](const Handles& on) {
+       auto plan = filled<tarn_plan>();
+       return is_refusal(on, tarn_engine_plan(on.engine, &plan)) && is_zeroed(plan);
+     }},
+    {"tarn_engine_status_get",
+     [](const Handles& on) {
+       auto status = filled<tarn_engine_status>();
+       return is_refusal(on, tarn_engine_status_get(on.engine, &status)) && is_zeroed(status);
+     }},
+    {"tarn_tokenize",
+     [](const Handles& on) {
+       uint32_t ids[64];
+       uint64_t n = kUnwritten;
+       return is_refusal(on, tarn_tokenize(on.engine, kAnyText, 6, 0, ids, 64, &n)) && n == 0;
+     }},
+    {"tarn_piece",
+     [](const Handles& on) {
+       char bytes[64];
+       uint64_t n = kUnwritten;
+       return is_refusal(on, tarn_piece(on.engine, kAnyId, bytes, sizeof bytes, &n)) && n == 0;
+     }},
+    {"tarn_is_end",
+     [](const Handles& on) {
+       bool is_end = false;
+       for (uint32_t id = 0; id < 1024; ++id) is_end |= tarn_is_end(on.engine, id) != 0;
+       return !is_end;
+     }},
+    {"tarn_session_create",
+     [](const Handles& on) {
+       auto* session = reinterpret_cast<tarn_session*>(kUnwritten);
+       return is_refusal(on, tarn_session_create(on.engine, &session)) && session == nullptr;
+     }},
+    {"tarn_session_feed",
+     [](const Handles& on) { return is_refusal(on, tarn_session_feed(on.session, &kAnyId, 1)); }},
+    {"tarn_session_feed_text",
+     [](const Handles& on) {
+       return is_refusal(on, tarn_session_feed_text(on.session, kAnyText, 6, 0));
+     }},
+    {"tarn_session_generate",
+     [](const Handles& on) {
+       const tarn_generate_options options = TARN_INIT(tarn_generate_options);
+       return is_refusal(on, tarn_session_generate(on.session, &options));
+     }},
+    {"tarn_session_poll",
+     [](const Handles& on) {
+       auto event = filled<tarn_event>();
+       return is_refusal(on, tarn_session_poll(on.session, -1, &event)) && is_zeroed(event);
+     }},
+    {"tarn_session_run",
+     [](const Handles& on) {
+       const tarn_generate_options options = TARN_INIT(tarn_generate_options);
+       return is_refusal(on, tarn_session_run(on.session, &options, nullptr, nullptr));
+     }},
+    {"tarn_session_cancel",
+     [](const Handles& on) { return is_refusal(on, tarn_session_cancel(on.session)); }},
+    {"tarn_session_info_get",
+     [](const Handles& on) {
+       auto info = filled<tarn_session_info>();
+       return is_refusal(on, tarn_session_info_get(on.session, &info)) && is_zeroed(info);
+     }},
+    {"tarn_session_tokens",
+     [](const Handles& on) {
+       uint32_t ids[64];
+       uint64_t n = kUnwritten;
+       return is_refusal(on, tarn_session_tokens(on.session, 0, ids, 64, &n)) && n == 0;
+     }},
+    {"tarn_session_wait",
+     [](const Handles& on) { return is_refusal(on, tarn_session_wait(on.session, -1)); }},
+    {"tarn_session_truncate",
+     [](const Handles& on) { return is_refusal(on, tarn_session_truncate(on.session, 1)); }},
+    {"tarn_session_fork",
+     [](const Handles& on) {
+       auto* session = reinterpret_cast<tarn_session*>(kUnwritten);
+       return is_refusal(on, tarn_session_fork(on.session, &session)) && session == nullptr;
+     }},
+    {"tarn_session_keep",
+     [](const Handles& on) { return is_refusal(on, tarn_session_keep(on.session, "other")); }},
+    {"tarn_session_save",
+     [](const Handles& on) { return is_refusal(on, tarn_session_save(on.session, "other")); }},
+    {"tarn_session_restore",
+     [](const Handles& on) {
+       auto* session = reinterpret_cast<tarn_session*>(kUnwritten);
+       auto restored = filled<tarn_restored>();
+       return is_refusal(on, tarn_session_restore(on.engine, "kept", &session, &restored)) &&
+              session == nullptr && is_zeroed(restored);
+     }},
+    {"tarn_session_export",
+     [](const Handles& on) {
+       return is_refusal(on, tarn_session_export(on.engine, "kept", on.path.c_str()));
+     }},
+    {"tarn_session_import",
+     [](const Handles& on) {
+       return is_refusal(on, tarn_session_import(on.engine, on.path.c_str(), nullptr));
+     }},
+    {"tarn_session_delete",
+     [](const Handles& on) { return is_refusal(on, tarn_session_delete(on.engine, "kept")); }},
+};
+
+}  // namespace tarn::test
