@@ -11,6 +11,10 @@
 
 namespace tarn::api {
 
+inline constexpr const char* kForked =
+    "the engine belongs to the process that opened it, and this one is a child of fork(2): open "
+    "an engine here with tarn_open";
+
 class Call {
  public:
   explicit operator bool() const { return why_not_ == nullptr; }
@@ -27,7 +31,7 @@ class Call {
       : instance_(instance), why_not_(no_handle) {
     if (instance_ == nullptr) return;
     visit_.emplace(instance_->thread);
-    why_not_ = nullptr;
+    why_not_ = visit_->is_admitted() ? nullptr : kForked;
   }
 
   engine::Instance* instance_;

@@ -20,6 +20,11 @@
  * reader. The hooks for log, progress and failure run on the engine's threads: what they call on
  * their own engine is refused (TARN_INVALID_REQUEST), and tarn_close does nothing there.
  *
+ * Processes. An engine belongs to the process that opened it. In a child of fork(2) every call on
+ * it returns at once with TARN_INVALID_REQUEST; tarn_is_end returns 0, and tarn_close and
+ * tarn_session_destroy give nothing back. The child can open an engine of its own. A child that was
+ * forked in a hook for log, progress or failure must end there, by exec or _exit.
+ *
  * Errors. Functions return a tarn_status; 0 is success. tarn_error_text() then has one sentence
  * that names the remedy. Out-parameters are zeroed on failure. If an assertion inside the library
  * fails, the fatal hook is called once, the engine is dead, and every later call on it that needs
@@ -207,7 +212,7 @@ TARN_API int32_t tarn_tokenize(tarn_engine* engine, const char* text, uint64_t t
  * terminated. n_out is the length, also when bytes_max is too small. */
 TARN_API int32_t tarn_piece(tarn_engine* engine, uint32_t token, char* bytes_out,
                             uint64_t bytes_max, uint64_t* n_out);
-/* 1 if the model ends its turn with this token. */
+/* 1 if the model ends its turn with this token; 0 if not, and where the call is refused. */
 TARN_API int32_t tarn_is_end(tarn_engine* engine, uint32_t token);
 
 /* ---- Sessions ------------------------------------------------------------------------------- */

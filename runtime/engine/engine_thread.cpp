@@ -91,7 +91,7 @@ Result<void> EngineThread::start(Engine* engine, std::span<const u32> cpus) {
 
 bool EngineThread::stop() {
   if (!thread_.running()) return true;
-  if (on_own_thread()) return false;
+  if (!in_own_process() || on_own_thread()) return false;
   {
     Lock lock(mutex_);
     stopping_ = true;
@@ -108,12 +108,15 @@ bool EngineThread::stop() {
   return true;
 }
 
-EngineThread::Visit::Visit(EngineThread& thread) : thread_(thread) {
+EngineThread::Visit::Visit(EngineThread& thread)
+    : thread_(thread), is_admitted_(thread.in_own_process()) {
+  if (!is_admitted_) return;
   const Lock lock(thread_.mutex_);
   ++thread_.n_visitors_;
 }
 
 EngineThread::Visit::~Visit() {
+  if (!thread_.in_own_process()) return;  // its caller's callback has forked
   const Lock lock(thread_.mutex_);
   --thread_.n_visitors_;
   thread_.news_.notify_all();

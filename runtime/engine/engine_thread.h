@@ -11,6 +11,8 @@
 //   when lost    after the GPU was lost every waiting and every later call returns
 //                Status::device_lost; events from before it can still be read
 //   when stopped every waiting call returns Status::cancelled; stop() waits until callers are out
+//   when forked  in a child process there is no such thread, and whoever had the lock is not there
+//                either: no Visit is admitted, and stop() does nothing
 #pragma once
 
 #include <array>
@@ -19,6 +21,7 @@
 #include "platform/base/assert.h"
 #include "platform/base/result.h"
 #include "platform/cpu/os_thread.h"
+#include "platform/cpu/process.h"
 #include "platform/cpu/sync.h"
 #include "runtime/engine/engine.h"
 #include "runtime/plan/reading_time.h"
@@ -41,20 +44,23 @@ class EngineThread {
   void at_end(void (*fn)(void* context), void* context);
   // `engine` is open and borrowed until stop().
   Result<void> start(Engine* engine, std::span<const u32> cpus);
-  // Joins, unless the engine is dead. False from one of the engine's own callbacks, where it does
-  // nothing.
+  // Joins, unless the engine is dead. False from one of the engine's own callbacks, and in a child
+  // process, where it does nothing.
   bool stop();
 
-  // Around everything that a host's call does here: stop() waits for its end.
+  // Around everything that a host's call does here: stop() waits for its end. Nothing may be called
+  // where it is not admitted.
   class Visit {
    public:
     explicit Visit(EngineThread& thread);
+    bool is_admitted() const { return is_admitted_; }
     Visit(const Visit&) = delete;
     Visit& operator=(const Visit&) = delete;
     ~Visit();
 
    private:
     EngineThread& thread_;
+    bool is_admitted_;
   };
 
   // Runs fn(context) on the engine's thread and waits for it.
@@ -111,10 +117,12 @@ class EngineThread {
   // Why nobody may wait for a turn now, if so.
   Result<void> may_wait() const;
   bool on_own_thread() const;
+  bool in_own_process() const { return process_ == process_id(); }
   bool take_and_run_command(Lock& lock);
   void note_progress();
 
   Engine* engine_ = nullptr;
+  u64 process_ = process_id();
   FatalSink sink_{};
   FatalFn on_fatal_ = nullptr;
   void* fatal_context_ = nullptr;
