@@ -20,7 +20,6 @@ namespace tarn {
 namespace {
 
 constexpr u32 kCpusMax = 64;
-constexpr u32 kMaskCpus = 8192;  // the kernel's own limit for x86 and arm64
 
 #if defined(__x86_64__)
 

@@ -26,6 +26,7 @@ struct CpuTopology {
   u64 l2_bytes = 0, l3_bytes = 0;  // 0 where unknown
 };
 CpuTopology cpu_topology();
+inline constexpr u32 kMaskCpus = 8192;  // the kernel's own limit for x86 and arm64
 bool process_may_run_on(u32 cpu);
 
 }  // namespace tarn

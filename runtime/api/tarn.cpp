@@ -329,7 +329,8 @@ int32_t tarn_session_generate(tarn_session* session, const tarn_generate_options
   std::array<std::string_view, tarn::engine::kStopsMax> stops;
   for (u32 i = 0; i < own.n_stops; ++i) {
     if (own.stops[i] == nullptr) return refuse("a stop string is NULL");
-    stops[i] = own.stops[i];
+    // What is longer than a stop string may be is refused as such, and read no further.
+    stops[i] = {own.stops[i], strnlen(own.stops[i], tarn::engine::kStopBytesMax + 1)};
   }
   const tarn::engine::GenerateParams params{.sampler = sampler_params(own),
                                             .max_tokens = own.max_tokens,

@@ -28,7 +28,8 @@
  * Errors. Functions return a tarn_status; 0 is success. tarn_error_text() then has one sentence
  * that names the remedy. Out-parameters are zeroed on failure. If an assertion inside the library
  * fails, the fatal hook is called once, the engine is dead, and every later call on it that needs
- * its thread returns TARN_INTERNAL; the process goes on.
+ * its thread returns TARN_INTERNAL; the process goes on. A count is compared with its limit before
+ * anything that it counts is read.
  *
  * Structs. Set struct_size to sizeof the struct (TARN_INIT does), so that later versions can append
  * fields; fields you leave zero take their default.
@@ -225,9 +226,9 @@ TARN_API int32_t tarn_session_create(tarn_engine* engine, tarn_session** session
 TARN_API void tarn_session_destroy(tarn_session* session);
 
 /* Appends tokens. KV for them is set aside at once, or nothing happens (TARN_WOULD_BLOCK: other
- * sessions hold the KV now; TARN_INVALID_REQUEST: it can never fit). All but the last are computed
- * in the background from now on; the last one waits for what comes next. Not while the session
- * generates. */
+ * sessions hold the KV now; TARN_INVALID_REQUEST: it can never fit, and no id was read). All but
+ * the last are computed in the background from now on; the last one waits for what comes next. Not
+ * while the session generates. */
 TARN_API int32_t tarn_session_feed(tarn_session* session, const uint32_t* ids, uint64_t n_ids);
 /* tokenize and feed in one call, with the limits and errors of both. */
 TARN_API int32_t tarn_session_feed_text(tarn_session* session, const char* text,

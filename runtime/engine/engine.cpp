@@ -127,13 +127,14 @@ Result<void> Engine::feed(SessionIdx idx, std::span<const u32> ids) {
   if (s.state == SessionState::generating) {
     return refused("the session is generating: wait for its end, or cancel it");
   }
-  TARN_CHECK(check_ids(ids));
-  if (ids.size() > plan_.context_tokens - s.n_ids) {
+  const u64 room_tokens = plan_.context_tokens - s.n_ids;
+  if (ids.size() > room_tokens) {  // before the ids are read: a wrong count leads out of them
     return refused(
         "the session would be longer than the context: shorten the text, or raise -c "
         "(kv.context_tokens)",
-        {"tokens", s.n_ids + ids.size()}, {"context", plan_.context_tokens});
+        {"tokens", ids.size()}, {"room", room_tokens});
   }
+  TARN_CHECK(check_ids(ids));
   if (s.state == SessionState::idle) TARN_CHECK(redo_answer(idx));
   if (!find_places(s) || !s.sequence.reserve(static_cast<u32>(ids.size()))) {
     return no_places(ids.size());

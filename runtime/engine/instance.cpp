@@ -2,6 +2,7 @@
 
 #include <new>
 
+#include "platform/cpu/topology.h"
 #include "runtime/engine/built_kernels.h"
 
 namespace tarn::engine {
@@ -27,6 +28,11 @@ Result<Config> read_config(const InstanceArgs& args) {
   if (args.model_path == nullptr) {
     return fail(
         {.status = Status::invalid_config, .hint = "model_path is missing: name a GGUF file"});
+  }
+  if (args.cpus.size() > kMaskCpus) {
+    return fail({.status = Status::invalid_config,
+                 .hint = "n_cpus is larger than any machine: name each CPU once, or none",
+                 .figures = {{{"n_cpus", args.cpus.size()}, {"limit", kMaskCpus}}}});
   }
   Config config;
   if (args.config_toml != nullptr) {
