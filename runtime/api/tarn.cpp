@@ -38,13 +38,31 @@ int32_t refuse(const char* hint) {
   return report(Error{.status = Status::invalid_request, .hint = hint});
 }
 
-// Copies what the caller's version of a struct has; fields it does not know stay zero.
+constexpr const char* kBadStruct =
+    "an options struct is NULL or has no struct_size: initialise it with TARN_INIT(type)";
+constexpr const char* kLaterStruct =
+    "an options struct sets a field that this libtarn does not know: leave the field zero, or link "
+    "a newer libtarn";
+constexpr uint32_t kStructBytesMax = 4096;  // of any version's
+
+// Copies what the caller's version of a struct has; fields it does not know stay zero. Returns why
+// it cannot, or nullptr.
 template <class T>
-bool copy_in(const T* from, T* to) {
-  if (from == nullptr || from->struct_size < sizeof(from->struct_size)) return false;
+const char* copy_in(const T* from, T* to) {
+  static_assert(sizeof(T) <= kStructBytesMax);
+  if (from == nullptr || from->struct_size < sizeof(from->struct_size) ||
+      from->struct_size > kStructBytesMax) {
+    return kBadStruct;
+  }
+  const auto* bytes = reinterpret_cast<const char*>(from);
+  const auto is_set = [](char byte) { return byte != 0; };
+  if (from->struct_size > sizeof(T) &&
+      std::any_of(bytes + sizeof(T), bytes + from->struct_size, is_set)) {
+    return kLaterStruct;
+  }
   *to = T{};
   std::memcpy(to, from, std::min<size_t>(from->struct_size, sizeof(T)));
-  return true;
+  return nullptr;
 }
 
 template <class T>
@@ -55,9 +73,6 @@ bool copy_out(const T& from, T* to) {
   to->struct_size = struct_size;
   return true;
 }
-
-constexpr const char* kBadStruct =
-    "an options struct is NULL or has no struct_size: initialise it with TARN_INIT(type)";
 
 template <size_t n>
 void copy_text(char (&to)[n], const char* from) {
@@ -95,6 +110,11 @@ tarn::engine::InstanceArgs instance_args(const tarn_options& options) {
                     .progress_context = options.progress_context},
           .cpus = {options.cpus, options.cpus != nullptr ? options.n_cpus : 0}};
 }
+
+constexpr uint32_t kTextFlags = TARN_ADD_SPECIAL | TARN_PARSE_SPECIAL;
+constexpr const char* kBadFlags =
+    "flags has a bit that this libtarn does not know: pass TARN_ADD_SPECIAL, TARN_PARSE_SPECIAL, "
+    "both or 0";
 
 tarn::text::EncodeOptions encode_options(uint32_t flags) {
   return {.add_special = (flags & TARN_ADD_SPECIAL) != 0,
@@ -143,7 +163,7 @@ int32_t tarn_open(const tarn_options* options, tarn_engine** engine_out) {
   if (engine_out == nullptr) return refuse("engine_out is NULL");
   *engine_out = nullptr;
   tarn_options own;
-  if (!copy_in(options, &own)) return refuse(kBadStruct);
+  if (const char* why_not = copy_in(options, &own)) return refuse(why_not);
   Result<Instance*> instance = Instance::open(instance_args(own));
   if (!instance) return report(instance.error());
   *engine_out = reinterpret_cast<tarn_engine*>(*instance);
@@ -157,7 +177,8 @@ void tarn_close(tarn_engine* engine) {
 int32_t tarn_plan_memory(const tarn_options* options, tarn_plan* plan_out) {
   tarn_options own;
   tarn_plan out{};
-  if (!copy_out(out, plan_out) || !copy_in(options, &own)) return refuse(kBadStruct);
+  if (!copy_out(out, plan_out)) return refuse(kBadStruct);
+  if (const char* why_not = copy_in(options, &own)) return refuse(why_not);
   Result<tarn::engine::PlanReport> report_or = Instance::plan(instance_args(own));
   if (!report_or) return report(report_or.error());
   describe_plan(report_or->plan, &out);
@@ -231,6 +252,7 @@ int32_t tarn_tokenize(tarn_engine* engine, const char* text, uint64_t text_bytes
   if (!call) return refuse(call.why_not());
   if (text == nullptr && text_bytes > 0) return refuse("text is NULL");
   if (ids_out == nullptr && ids_max > 0) return refuse("ids_out is NULL and ids_max is not 0");
+  if ((flags & ~kTextFlags) != 0) return refuse(kBadFlags);
   u64 n = 0;
   const Result<void> done = call.run([&]() -> Result<void> {
     TARN_TRY(const auto ids, call.engine().encode({text, text_bytes}, encode_options(flags)));
@@ -312,6 +334,7 @@ int32_t tarn_session_feed_text(tarn_session* session, const char* text, uint64_t
   const SessionCall call(session);
   if (!call) return refuse(call.why_not());
   if (text == nullptr && text_bytes > 0) return refuse("text is NULL");
+  if ((flags & ~kTextFlags) != 0) return refuse(kBadFlags);
   return report(call.run([&](Engine& engine, SessionIdx idx) -> Result<void> {
     TARN_TRY(const auto ids, engine.encode({text, text_bytes}, encode_options(flags)));
     return engine.feed(idx, ids);
@@ -322,7 +345,7 @@ int32_t tarn_session_generate(tarn_session* session, const tarn_generate_options
   const SessionCall call(session);
   if (!call) return refuse(call.why_not());
   tarn_generate_options own;
-  if (!copy_in(options, &own)) return refuse(kBadStruct);
+  if (const char* why_not = copy_in(options, &own)) return refuse(why_not);
   if (own.n_stops > tarn::engine::kStopsMax) return refuse("at most 16 stop strings are allowed");
   if (own.n_stops > 0 && own.stops == nullptr) return refuse("stops is NULL");
   if (own.n_logit_biases > 0 && own.logit_biases == nullptr) return refuse("logit_biases is NULL");

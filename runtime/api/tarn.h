@@ -32,7 +32,8 @@
  * anything that it counts is read.
  *
  * Structs. Set struct_size to sizeof the struct (TARN_INIT does), so that later versions can append
- * fields; fields you leave zero take their default.
+ * fields; fields you leave zero take their default. A field or a bit of `flags` that this version
+ * does not know must be zero: anything else is TARN_INVALID_REQUEST.
  */
 #ifndef TARN_H
 #define TARN_H

@@ -1,5 +1,7 @@
-// Goal    a count is compared with its limit before anything that it counts is read.
-// Method  arrays that end where memory ends, with counts up to the greatest.
+// Goal    what a host's arguments promise is checked before it is used: a count, before anything of
+//         what it counts is read; a flag or a field that this version does not know is refused.
+// Method  arrays that end where memory ends, with counts up to the greatest; each bit of each flags
+//         argument; structs of a later version, with zeros in what is new and with more.
 #include <doctest/doctest.h>
 #include <sys/mman.h>
 
@@ -103,6 +105,69 @@ TEST_CASE("more stop strings, biases or CPUs than there may be are refused unrea
   CHECK(engine == nullptr);
   tarn_plan plan = TARN_INIT(tarn_plan);
   CHECK(tarn_plan_memory(&options, &plan) == TARN_INVALID_CONFIG);
+}
+
+TEST_CASE("each bit of flags means something, or is refused") {
+  const SmallModel model("llama", "f16");
+  Host host(model.path());
+  tarn_session* session = host.session();
+  u32 ids[16];
+  u64 n = 0, n_known = 0;
+  for (u32 bit = 0; bit < 32; ++bit) {
+    CAPTURE(bit);
+    const u32 flags = u32{1} << bit;
+    const bool is_known = flags == TARN_ADD_SPECIAL || flags == TARN_PARSE_SPECIAL;
+    n_known += is_known;
+    const i32 want = is_known ? TARN_OK : TARN_INVALID_REQUEST;
+    CHECK(tarn_tokenize(host.engine, "ab", 2, flags, ids, 16, &n) == want);
+    CHECK((n > 0) == is_known);
+    CHECK(tarn_session_feed_text(session, "ab", 2, flags) == want);
+    if (is_known) continue;
+    CHECK(std::string(tarn_error_text()).find("flags") != std::string::npos);
+    CHECK(tarn_tokenize(host.engine, "ab", 2, flags | 3, ids, 16, &n) == want);
+  }
+  CHECK(n_known == 2);
+}
+
+// A struct as a later version's header has it, with one more field.
+template <class T>
+struct Later {
+  T known = TARN_INIT(T);
+  u64 later = 0;
+  const T* pointer() {
+    known.struct_size = sizeof *this;
+    return &known;
+  }
+};
+
+TEST_CASE("a struct of a later version is taken while what is new in it is zero") {
+  const SmallModel model("llama", "f16");
+  Later<tarn_options> options{.known = options_of(model)};
+  tarn_plan plan = TARN_INIT(tarn_plan);
+  tarn_engine* engine = nullptr;
+  CHECK(tarn_plan_memory(options.pointer(), &plan) == TARN_OK);
+  options.later = 1;
+  CHECK(tarn_plan_memory(options.pointer(), &plan) == TARN_INVALID_REQUEST);
+  CHECK(tarn_open(options.pointer(), &engine) == TARN_INVALID_REQUEST);
+  CHECK(std::string(tarn_error_text()).find("newer") != std::string::npos);
+  options.later = 0;
+  REQUIRE(tarn_open(options.pointer(), &engine) == TARN_OK);
+
+  tarn_session* session = nullptr;
+  REQUIRE(tarn_session_create(engine, &session) == TARN_OK);
+  REQUIRE(tarn_session_feed_text(session, "ab", 2, 0) == TARN_OK);
+  Later<tarn_generate_options> generate;
+  generate.known.max_tokens = 2;
+  generate.later = u64{1} << 63;
+  CHECK(tarn_session_generate(session, generate.pointer()) == TARN_INVALID_REQUEST);
+  CHECK(tarn_session_run(session, generate.pointer(), nullptr, nullptr) == TARN_INVALID_REQUEST);
+  generate.later = 0;
+  CHECK(tarn_session_run(session, generate.pointer(), nullptr, nullptr) == TARN_OK);
+  // A size that was never set may be anything.
+  const LastOfMemory<tarn_generate_options> last(1, TARN_INIT(tarn_generate_options));
+  last.data()->struct_size = UINT32_MAX;
+  CHECK(tarn_session_generate(session, last.data()) == TARN_INVALID_REQUEST);
+  tarn_close(engine);
 }
 
 }  // namespace
