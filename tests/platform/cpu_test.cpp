@@ -175,7 +175,8 @@ TEST_CASE("a pool that cannot start says why and leaves no thread behind") {
     if (started || std::strstr(started.error().hint, "ulimit -u") == nullptr) return 1;
     return limited.start({.n_workers = 1}) ? 0 : 2;
   });
-  CHECK((outcome == 0 || outcome == 77));
+  if (outcome == 77) TARN_SKIP("root cannot become another user here");
+  CHECK(outcome == 0);
 }
 
 struct FakeFile {

@@ -1,15 +1,12 @@
 // Goal    a session's life: what is refused and why, how a generation ends, that a slow reader or a
-//         cancelled neighbour changes nobody else, that everything comes back, that nothing is
-//         asked of the system.
-// Method  small random models, pumped by the test; counters of allocations and of reservations.
+//         cancelled neighbour changes nobody else, that everything comes back.
+// Method  small random models, pumped by the test; counters of reservations.
 #include <doctest/doctest.h>
 
 #include <algorithm>
 
 #include "tests/support/failing_reserve.h"
 #include "tests/support/open_engine.h"
-#include "tests/support/skip.h"
-#include "tools/support/alloc_counter.h"
 
 namespace tarn::engine {
 namespace {
@@ -232,38 +229,6 @@ TEST_CASE("every reservation that fails at start gives a clean error and leaves 
       engine.close();
     }
   }
-}
-
-TEST_CASE("1,000 tokens ask nothing of the allocator or the system") {
-  if (!tools::alloc_counter_works()) TARN_SKIP("the allocator belongs to a sanitizer here");
-  const SmallModel model("llama", "q4_k");
-  Config config = test::small_config();
-  config.context_tokens = 2048;
-  config.n_threads = 2;
-  OpenEngine open(model.path(), config);
-  const SessionIdx session = open.session_with(test::random_ids(4, 300));
-  SamplerParams params;
-  params.temperature = 0.8f;
-  params.top_k = 40;
-  params.repetition_penalty = 1.1f;
-  REQUIRE(open.engine.generate(session, {.sampler = params, .max_tokens = 1000, .ignore_end = true})
-              .has_value());
-  const tools::AllocScope scope;
-  Event event;
-  char text[256];
-  u32 n_tokens = 0;
-  for (bool done = false; !done;) {
-    if (!open.engine.take_event(session, &event, text)) {
-      open.engine.step();
-      continue;
-    }
-    n_tokens += event.type == EventType::token ? 1 : 0;
-    done = event.type == EventType::done;
-  }
-  const tools::AllocCounts counts = scope.so_far();
-  CHECK(n_tokens == 1000);
-  CHECK(counts.n_allocations == 0);
-  CHECK(counts.n_maps == 0);
 }
 
 TEST_CASE("a step's trace says what it did") {

@@ -9,13 +9,11 @@ Method  documents are made twice, in two processes with other hash seeds; word s
 """
 import argparse
 import hashlib
-import importlib.util
 import json
 import os
 import re
 import subprocess
 import sys
-import tempfile
 import unittest
 from pathlib import Path
 
@@ -213,24 +211,6 @@ class ScheduleTest(unittest.TestCase):
                 self.assertLessEqual(tokens + far, 4096)
                 reached.add(tokens + far)
         self.assertIn(4096, reached)
-
-
-@unittest.skipUnless(all(map(importlib.util.find_spec, ("torch", "numpy", "gguf"))), "no torch")
-class WeightsTest(unittest.TestCase):
-    def test_files_carry_the_base_and_the_weights(self):
-        import checkpoint
-        import gguf_file
-        import model
-        old = model.Model(len(bpe.load().tokens), 1000.0)
-        with tempfile.TemporaryDirectory() as folder:
-            checkpoint.save(f"{folder}/a.pt", old, 7)
-            gguf_file.write(f"{folder}/a.gguf", old, 7, bpe.load())
-            for name in ("a.pt", "a.gguf"):
-                new = model.Model(len(bpe.load().tokens))
-                self.assertEqual((checkpoint.load(f"{folder}/{name}", new), new.rope_base),
-                                 (7, 1000.0))
-                for key, weight in old.state_dict().items():
-                    self.assertTrue((weight.half() == new.state_dict()[key].half()).all(), key)
 
 
 class BookTest(unittest.TestCase):
