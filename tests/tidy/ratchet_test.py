@@ -19,8 +19,9 @@ import tidy  # noqa: E402
 CLASSES = [
     ("class A { int f(); };", "A", 1),
     ("struct B { u32 n = f(1); std::span<u8> s{}; };", "B", 0),
-    ("class C final : public D<int> { public: C() = default; ~C() { close(); } C(const C&) = delete;"
-     " bool operator==(const C&) const; private: void g(u32 a, u32 b = h(2)); int x_ = 0; };",
+    ("class C final : public D<int> { public: C() = default; ~C() { close(); }"
+     " C(const C&) = delete; bool operator==(const C&) const;"
+     " private: void g(u32 a, u32 b = h(2)); int x_ = 0; };",
      "C", 5),
     ("class E { struct In { int f(); }; using Fn = void (*)(int); friend bool g(E);"
      " static constexpr u64 bytes(u32 n) { return n; } template <class T> T get(T t); };", "E", 2),
