@@ -106,7 +106,8 @@ class Device {
   virtual Result<u64> memory_free_bytes() = 0;
   // What the driver took since open() beside our slabs: modules, local memory, graphs, libraries'
   // workspaces; on an integrated GPU the context too. Measured as free memory that is gone, so what
-  // another process took meanwhile is in it: warm everything, then ask once, before READY.
+  // another process took meanwhile is in it: warm everything, then ask once, before READY. On an
+  // integrated GPU every process takes from that memory, so the figure is no reason to refuse.
   // `host_bytes` is what this process reserved of host memory since open(); it counts where both
   // are the same memory.
   virtual Result<u64> driver_bytes(u64 host_bytes) = 0;

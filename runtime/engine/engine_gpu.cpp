@@ -292,14 +292,27 @@ Result<void> Engine::warm_up() {
   return {};
 }
 
-// What the driver took beside our slabs, against the limit that the plan counted.
+// What the driver took beside our slabs. A GPU's own memory is held against the limit that the plan
+// counted. An integrated GPU's is the system's: what other processes took meanwhile is in the
+// figure, so the figure is told alone, and what is left has to be the headroom.
 Result<void> Engine::check_driver_bytes() {
+  const DeviceFacts& facts = device_->facts();
   TARN_TRY(const u64 driver_bytes, device_->driver_bytes(plan_.host_bytes));
   driver_bytes_ = driver_bytes;
   const u64 limit_bytes = plan_.of(RegionId::driver).bytes;
-  log_.info("gpu: %s, its driver took %llu bytes of at most %llu", device_->facts().name.data(),
+  log_.info("gpu: %s, its driver%s took %llu bytes; the plan has %llu for it", facts.name.data(),
+            facts.integrated ? " and other processes" : "",
             static_cast<unsigned long long>(driver_bytes),
             static_cast<unsigned long long>(limit_bytes));
+  if (facts.integrated) {
+    TARN_TRY(const u64 free_bytes, device_->memory_free_bytes());
+    if (free_bytes >= facts.headroom_bytes) return {};
+    return fail(
+        {.status = Status::over_budget,
+         .hint = "the model is loaded and leaves the system {0} bytes of memory, which "
+                 "needs {1}: lower the budget or -c, or stop other programs",
+         .figures = {{{"free_bytes", free_bytes}, {"headroom_bytes", facts.headroom_bytes}}}});
+  }
   if (driver_bytes <= limit_bytes) return {};
   return fail({.status = Status::over_budget,
                .hint = "the GPU's driver took {0} bytes of memory and may take {1}: raise "

@@ -90,6 +90,7 @@ bool FakeDevice::enqueues(const char* what) {
 u64 FakeDevice::used_bytes() const {
   u64 used = driver_takes_bytes + graph_bytes * graphs_.size();
   used += launch_takes_bytes * launched_.size();
+  if (was_asked_) used += neighbour_takes_bytes;
   for (const auto& [begin, piece] : slabs_) used += piece.bytes;
   if (facts_.integrated) {
     used += host_takes_bytes;
@@ -291,6 +292,7 @@ void FakeDevice::wait(GpuStream* waits, GpuEvent* event) {
 
 Result<bool> FakeDevice::is_done(GpuEvent* event) {
   TARN_CHECK(answer("is_done"));
+  was_asked_ = true;
   const Event& asked = *events_.at(event);
   run_queues(&asked);
   if (is_lost()) return fail(errors_.take().error());

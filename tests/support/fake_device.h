@@ -94,6 +94,7 @@ class FakeDevice final : public Device {
   u64 graph_bytes = 64 * kKiB;         // of each
   u64 launch_takes_bytes = 0;          // for each graph, when it is first launched
   u64 host_takes_bytes = 0;            // this process' host memory, where both are the same
+  u64 neighbour_takes_bytes = 0;       // another process, as soon as an event is asked
 
   const DeviceFacts& facts() const override { return facts_; }
   Result<void> bind_thread() override;
@@ -168,6 +169,7 @@ class FakeDevice final : public Device {
   Failure failure_{};
   bool hangs_ = false;
   u64 n_calls_ = 0, n_enqueued_ = 0, n_unbound_calls_ = 0;
+  bool was_asked_ = false;  // an event
   Copied copied_{};
   std::thread::id bound_ = std::this_thread::get_id();
   std::set<std::thread::id> binders_;

@@ -359,6 +359,35 @@ TEST_CASE("what a driver takes late, when a graph first runs, counts too") {
   }
 }
 
+TEST_CASE(
+    "another process that takes memory meanwhile fails no opening, until the headroom is gone") {
+  const GpuModel model("llama", "q8_0", GpuModelSize::one_layer);
+  DeviceFacts facts = kOrinFacts;
+  facts.headroom_bytes = 40 * kMiB;
+  Config config = config_of(16);
+  config.driver_limit_bytes = 30 * kMiB;
+  u64 left_bytes = 0;  // beside the headroom, where nobody else takes any
+  {
+    GpuEngine gpu(facts);
+    require_open(gpu, model.path(), config);
+    left_bytes = *gpu.device.memory_free_bytes() - facts.headroom_bytes;
+  }
+  REQUIRE(left_bytes > config.driver_limit_bytes);
+  for (const u64 neighbour_bytes : {left_bytes, left_bytes + 1}) {
+    CAPTURE(neighbour_bytes);
+    GpuEngine gpu(facts);
+    gpu.device.neighbour_takes_bytes = neighbour_bytes;
+    const Result<void> opened = gpu.open(model.path(), config);
+    CHECK(opened.has_value() == (neighbour_bytes == left_bytes));
+    CHECK(gpu.log.find("its driver and other processes took") != std::string::npos);
+    if (opened) continue;
+    CHECK(opened.error().status == Status::over_budget);
+    CHECK(opened.error().figures[0].value == facts.headroom_bytes - 1);
+    CHECK(opened.error().figures[1].value == facts.headroom_bytes);
+    CHECK(gpu.device.leaks() == "");
+  }
+}
+
 TEST_CASE("no graph runs for the first time after READY, of any number of rows and spans") {
   const GpuModel model("llama", "q8_0", GpuModelSize::one_layer);
   Config config = config_of(16, 3);
