@@ -105,8 +105,12 @@ Result<bool> lock_all(const ReserveArgs& args, std::span<std::byte> bytes) {
 }
 
 Result<bool> prepare(const ReserveArgs& args, std::span<std::byte> bytes) {
+  // Before any page is there: a host may fork on another thread at any time.
+  if (args.for_device && madvise(bytes.data(), bytes.size(), MADV_DONTFORK) != 0) {
+    return out_of_memory(args, errno);
+  }
   // Hints: a system without them is slower or writes larger dumps, and is no worse otherwise.
-  if (args.huge_pages && bytes.size() >= kHugePageBytes) {
+  if (args.huge_pages && !args.for_device && bytes.size() >= kHugePageBytes) {
     static_cast<void>(madvise(bytes.data(), bytes.size(), MADV_HUGEPAGE));
   }
   if (!args.core_dump) static_cast<void>(madvise(bytes.data(), bytes.size(), MADV_DONTDUMP));

@@ -22,6 +22,9 @@ struct ReserveArgs {
   bool touch = true;       // fault every page in now, so that a shortage shows here and not later
   bool huge_pages = true;  // ask for transparent huge pages where the system offers them
   bool core_dump = false;  // a core dump would carry weights and the customer's documents
+  // A GPU's driver pins it: no huge pages, and no child process gets it (fork). Before Linux 5.12 a
+  // parent that writes after a fork got a copy of a pinned page, and the GPU went on with the old.
+  bool for_device = false;
   LockMode lock = LockMode::off;
 };
 

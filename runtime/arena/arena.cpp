@@ -68,6 +68,7 @@ Result<void> RegionArena::build(const Args& args) {
                                                                   .bytes = bytes_wanted,
                                                                   .touch = true,
                                                                   .huge_pages = args.huge_pages,
+                                                                  .for_device = args.for_device,
                                                                   .lock = args.lock}));
     TARN_ASSERT(outcome.bytes.size() >= bytes_wanted);
     bytes_ = outcome.bytes;

@@ -49,6 +49,7 @@ class RegionArena {
     Reserve* reserve = nullptr;
     LockMode lock = LockMode::off;
     bool huge_pages = true;
+    bool for_device = false;  // ReserveArgs has both
   };
   // Of the host regions, with the alignment between them. Their sum fits in a u64: the plan checked
   // it.

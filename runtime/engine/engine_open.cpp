@@ -222,11 +222,11 @@ Result<void> Engine::load(const OpenArgs& args) {
   const LockMode lock = args.config.lock == LockChoice::require   ? LockMode::require
                         : args.config.lock == LockChoice::attempt ? LockMode::attempt
                                                                   : LockMode::off;
-  // What a GPU's driver registers has no huge pages (device.h), and that is most of it there.
   TARN_CHECK(arena_.build({.regions = plan_.regions,
                            .reserve = reserve_,
                            .lock = lock,
-                           .huge_pages = args.config.huge_pages && !runs_on_gpu}));
+                           .huge_pages = args.config.huge_pages,
+                           .for_device = runs_on_gpu}));
   TARN_CHECK(
       workers_.start({.n_workers = workers.n,
                       .cpus = args.config.pin_threads ? workers.cpus : std::span<const u32>{},

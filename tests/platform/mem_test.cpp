@@ -70,6 +70,36 @@ TEST_CASE("a reservation is zeroed, aligned, writable and given back whole") {
   }
 }
 
+// The flags that the kernel shows for the mapping at `address`.
+std::string vm_flags(const std::byte* address) {
+  std::ifstream maps("/proc/self/smaps");
+  const u64 at = reinterpret_cast<std::uintptr_t>(address);
+  bool is_here = false;
+  for (std::string line; std::getline(maps, line);) {
+    unsigned long begin = 0, end = 0;
+    if (std::sscanf(line.c_str(), "%lx-%lx ", &begin, &end) == 2) is_here = at >= begin && at < end;
+    if (is_here && line.starts_with("VmFlags:")) return line + " ";
+  }
+  return "";
+}
+
+TEST_CASE("what a GPU's driver pins goes to no child process, and has no huge pages") {
+  SystemReserve reserve;
+  for (const bool for_device : {true, false}) {
+    CAPTURE(for_device);
+    const auto got = reserve.reserve({.name = "test", .bytes = 4 * kMiB, .for_device = for_device});
+    REQUIRE(got.has_value());
+    for (const std::byte* at : {&got->bytes.front(), &got->bytes.back()}) {
+      const std::string flags = vm_flags(at);
+      if (flags.empty()) TARN_SKIP("the kernel shows no flags of mappings");
+      CAPTURE(flags);
+      CHECK((flags.find(" dc ") != std::string::npos) == for_device);
+      if (for_device) CHECK(flags.find(" hg ") == std::string::npos);
+    }
+    reserve.release(got->bytes);
+  }
+}
+
 u64 resident_pages(std::span<std::byte> bytes) {
   std::vector<unsigned char> resident(bytes.size() / 4096);
   if (mincore(bytes.data(), bytes.size(), resident.data()) != 0) return 0;

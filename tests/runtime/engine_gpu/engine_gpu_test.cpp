@@ -444,21 +444,21 @@ TEST_CASE("an opening measures how fast the GPU reads, and says whether promotin
   }
 }
 
-// Notes what asks for huge pages.
+// Notes what is reserved for a GPU.
 class NotingReserve final : public Reserve {
  public:
   Result<ReserveOutcome> reserve(const ReserveArgs& args) override {
-    if (args.huge_pages) huge += std::string(args.name) + " ";
+    if (args.for_device) for_device += std::string(args.name) + " ";
     return system_.reserve(args);
   }
   void release(std::span<std::byte> bytes) override { system_.release(bytes); }
-  std::string huge;
+  std::string for_device;
 
  private:
   SystemReserve system_;
 };
 
-TEST_CASE("memory that a GPU's driver registers has no huge pages") {
+TEST_CASE("memory that a GPU's driver registers is reserved as such") {
   const GpuModel model("llama", "q8_0", GpuModelSize::one_layer);
   for (const char* device : {"cuda", "cpu"}) {
     CAPTURE(device);
@@ -476,7 +476,7 @@ TEST_CASE("memory that a GPU's driver registers has no huge pages") {
                        .device = &gpu.device,
                        .gpu_kernels = gpu.kernels})
                 .has_value());
-    CHECK(reserve.huge.empty() == gpu.engine.on_gpu());
+    CHECK(reserve.for_device == (gpu.engine.on_gpu() ? "arena " : ""));
     gpu.engine.close();
   }
 }
