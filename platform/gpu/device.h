@@ -116,13 +116,14 @@ class Device {
   virtual Result<DeviceSlab> reserve(const char* name, u64 bytes) = 0;
   virtual void release(const DeviceSlab& slab) = 0;  // exactly what reserve() gave
   // Makes host memory shared memory: anonymous, sector-aligned, no huge pages (Reserve's).
-  // Status::unsupported where facts().host_register is false: copies then go through pinned
-  // memory.
+  // Status::unsupported where facts().host_register is false: pinned memory serves then.
   virtual Result<DeviceBytes> register_host(std::span<std::byte> bytes) = 0;
   virtual void unregister_host(std::span<std::byte> bytes) = 0;  // exactly what was registered
-  // Host memory of the driver's own, for the staging ring where nothing can be registered.
+  // Host memory of the driver's own, at a sector at least: shared memory, too, where nothing can be
+  // registered. pinned_address(): of a part of it, for the GPU.
   virtual Result<std::span<std::byte>> reserve_pinned(const char* name, u64 bytes) = 0;
   virtual void release_pinned(std::span<std::byte> bytes) = 0;
+  virtual Result<DeviceBytes> pinned_address(std::span<std::byte> bytes) = 0;
 
   // Puts a kernel's code (GpuTable::each_kernel) into the GPU's memory, which the driver would take
   // when the kernel is first launched otherwise. Not while capturing.

@@ -59,10 +59,11 @@ Result<MemoryProbe> probe_memory(const MemoryProbeArgs& args) {
   TARN_CHECK(events.create());
   MemoryProbe probe;
   TARN_TRY(probe.device_bytes_per_s, read_bytes_per_s(args, events, args.device_memory, n_bytes));
-  if (!device.facts().host_register) return probe;
-  TARN_TRY(const DeviceBytes shared, device.register_host(args.host_memory));
+  if (!args.host_is_pinned && !device.facts().host_register) return probe;
+  TARN_TRY(const DeviceBytes shared, args.host_is_pinned ? device.pinned_address(args.host_memory)
+                                                         : device.register_host(args.host_memory));
   const Result<u64> rate = read_bytes_per_s(args, events, shared, n_bytes);
-  device.unregister_host(args.host_memory);
+  if (!args.host_is_pinned) device.unregister_host(args.host_memory);
   if (!rate) return fail(rate.error());
   probe.shared_bytes_per_s = *rate;
   return probe;

@@ -30,6 +30,7 @@ struct MemoryProbeArgs {
   DeviceBytes device_memory{};  // at least n_bytes; what it holds is read, not written
   std::span<std::byte>
       host_memory{};  // n_bytes, not registered; probe_bytes() of them, or it measures less
+  bool host_is_pinned = false;  // it is the driver's own, and is not registered
   u64 wait_ns_max = 0;
 };
 

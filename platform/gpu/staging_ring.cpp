@@ -13,13 +13,16 @@ Result<void> StagingRing::open(const Args& args) {
   wait_ns_max_ = args.wait_ns_max;
   next_ = 0;
   Result<void> opened;
-  if (device_->facts().host_register) {
+  if (args.is_pinned) {
+    memory_ = args.memory;
+  } else if (device_->facts().host_register) {
     const Result<DeviceBytes> mapped = device_->register_host(args.memory);
     is_registered_ = mapped.has_value();
     if (mapped) memory_ = args.memory;
     if (!mapped) opened = fail(mapped.error());
   } else {
     const auto pinned = device_->reserve_pinned("the staging ring", args.memory.size());
+    is_reserved_ = pinned.has_value();
     if (pinned) memory_ = *pinned;
     if (!pinned) opened = fail(pinned.error());
   }
@@ -40,11 +43,11 @@ void StagingRing::close() {
   }
   if (is_registered_) {
     device_->unregister_host(memory_);
-  } else if (!memory_.empty()) {
+  } else if (is_reserved_) {
     device_->release_pinned(memory_);
   }
   memory_ = {};
-  is_registered_ = false;
+  is_registered_ = is_reserved_ = false;
   device_ = nullptr;
 }
 

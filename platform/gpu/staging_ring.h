@@ -30,6 +30,7 @@ class StagingRing {
     Clock* clock = nullptr;
     std::span<std::byte> memory{};  // lent; a multiple of kStagingPieces sectors. Not used where it
                                     // cannot be registered.
+    bool is_pinned = false;         // it is the driver's already, and the lender's to give back
     u64 wait_ns_max = 0;            // of next() and finish()
   };
   // On failure nothing is kept.
@@ -53,6 +54,7 @@ class StagingRing {
   u64 wait_ns_max_ = 0;
   u32 next_ = 0;
   bool is_registered_ = false;
+  bool is_reserved_ = false;
 };
 
 }  // namespace tarn

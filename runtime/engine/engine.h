@@ -23,6 +23,7 @@
 #include "platform/log/log.h"
 #include "platform/mem/reserve.h"
 #include "runtime/arena/arena.h"
+#include "runtime/arena/pinned_reserve.h"
 #include "runtime/config/config.h"
 #include "runtime/engine/cpu_backend.h"
 #include "runtime/engine/forward.h"
@@ -268,6 +269,7 @@ class Engine final : private StepWatch {
   void leave_out_kept_chunks();
   enum class Registered : u8 { mirror, frames, gathered, count };
   Result<DeviceBytes> register_with_gpu(Registered which, std::span<std::byte> bytes);
+  Unexpected refused_by_gpu(const Error& error);
   std::span<std::byte> region_or_registered(plan::RegionId id, Registered which);
   void place_selector();
   Result<void> place_sessions(const OpenArgs& args);
@@ -405,6 +407,10 @@ class Engine final : private StepWatch {
   // What the device may reach of the host's memory, with tiers the frames of KV and what selection
   // gathers, too.
   std::array<std::span<std::byte>, static_cast<u64>(Registered::count)> registered_{};
+  // The arena is the driver's memory, since it registers none of ours: nothing is registered then.
+  bool pins_arena_ = false;
+  bool registration_refused_ = false;
+  PinnedReserve pinned_reserve_{};
   DeviceBytes frames_on_device_{};
   std::span<Session> sessions_{};
   u32 n_session_slots_ = 0;

@@ -51,7 +51,6 @@ Result<void> Engine::open_gpu(const OpenArgs& args, const model::ModelDescriptio
   TARN_CHECK(measure_gpu_memory());  // while nothing is registered
   const std::span<std::byte> mirror = region(RegionId::mirror);
   mirror_ = Bump(mirror);
-  if (!device_->facts().host_register) return {};
   TARN_CHECK(register_with_gpu(Registered::mirror, mirror));  // copies find it by its host address
   if (!plan_.tiers.is_on()) return {};
   TARN_TRY(frames_on_device_, register_with_gpu(Registered::frames, region(RegionId::kv_groups)));
@@ -61,17 +60,17 @@ Result<void> Engine::open_gpu(const OpenArgs& args, const model::ModelDescriptio
 }
 
 Result<DeviceBytes> Engine::register_with_gpu(Registered which, std::span<std::byte> bytes) {
-  const Result<DeviceBytes> on_device = device_->register_host(bytes);
-  if (on_device) {
-    registered_[static_cast<u64>(which)] = bytes;
-  } else if (which == Registered::frames && on_device.error().status != Status::device_lost) {
-    return fail({.status = on_device.error().status,
-                 .hint = "the GPU's driver does not make {0} bytes of the host's memory reachable, "
-                         "through which KV passes to the disk: lower kv.memory_bytes or the "
-                         "budget, or use --device cpu",
-                 .figures = {{{"frame_bytes", bytes.size()}}}});
-  }
+  const Result<DeviceBytes> on_device =
+      pins_arena_ ? device_->pinned_address(bytes) : device_->register_host(bytes);
+  if (!on_device) return refused_by_gpu(on_device.error());
+  registered_[static_cast<u64>(which)] = bytes;
   return on_device;
+}
+
+// What registers memory has failed: open() tries once more, with memory of the driver's own.
+Unexpected Engine::refused_by_gpu(const Error& error) {
+  registration_refused_ = !pins_arena_ && error.status != Status::device_lost;
+  return fail(error);
 }
 
 // A region is handed out once.
@@ -89,11 +88,14 @@ Result<void> Engine::measure_gpu_memory() {
   const u64 wanted = probe_bytes(facts);
   const u64 n_bytes = std::min({wanted, u64{host.size()}, slab.bytes}) / kProbeStep * kProbeStep;
   if (n_bytes == 0) return {};
-  TARN_TRY(memory_probe_, probe_memory({.device = device_,
-                                        .clock = clock_,
-                                        .device_memory = slab.begin,
-                                        .host_memory = host.first(n_bytes),
-                                        .wait_ns_max = kGpuWaitNsMax}));
+  const Result<MemoryProbe> probe = probe_memory({.device = device_,
+                                                  .clock = clock_,
+                                                  .device_memory = slab.begin,
+                                                  .host_memory = host.first(n_bytes),
+                                                  .host_is_pinned = pins_arena_,
+                                                  .wait_ns_max = kGpuWaitNsMax});
+  if (!probe) return refused_by_gpu(probe.error());
+  memory_probe_ = *probe;
   if (n_bytes < wanted) {
     log_.info("gpu: its memory is measured with %llu bytes, too few to be exact",
               static_cast<unsigned long long>(n_bytes));
@@ -102,7 +104,7 @@ Result<void> Engine::measure_gpu_memory() {
       "gpu: reads its own memory at %llu MB/s, the host's at %llu MB/s%s: promoting a page %s",
       static_cast<unsigned long long>(memory_probe_.device_bytes_per_s / 1'000'000),
       static_cast<unsigned long long>(memory_probe_.shared_bytes_per_s / 1'000'000),
-      facts.host_register ? "" : " (it registers none)",
+      pins_arena_ ? " (it registers none)" : "",
       memory_probe_.promotes_without_copy() ? "copies nothing" : "copies it");
   return {};
 }
@@ -297,7 +299,8 @@ Result<void> Engine::warm_up() {
 // figure, so the figure is told alone, and what is left has to be the headroom.
 Result<void> Engine::check_driver_bytes() {
   const DeviceFacts& facts = device_->facts();
-  TARN_TRY(const u64 driver_bytes, device_->driver_bytes(plan_.host_bytes));
+  // Of pinned memory the device knows itself.
+  TARN_TRY(const u64 driver_bytes, device_->driver_bytes(pins_arena_ ? 0 : plan_.host_bytes));
   driver_bytes_ = driver_bytes;
   const u64 limit_bytes = plan_.of(RegionId::driver).bytes;
   log_.info("gpu: %s, its driver%s took %llu bytes; the plan has %llu for it", facts.name.data(),

@@ -197,7 +197,14 @@ Result<void> Engine::open(const OpenArgs& args) {
   log_ = args.log;
   device_ = args.device;
   device_lost_.store(false);
+  pins_arena_ = registration_refused_ = false;
   Result<void> opened = load(args);
+  if (!opened) close();
+  if (opened || !registration_refused_) return opened;
+  log_.info("gpu: its driver does not register the host's memory: its own serves");
+  device_ = args.device;
+  pins_arena_ = true;
+  opened = load(args);
   if (!opened) close();
   return opened;
 }
@@ -219,11 +226,13 @@ Result<void> Engine::load(const OpenArgs& args) {
   if (!plan_.fits) return fail(plan::over_budget_error(plan_, inputs));
   spec_ = file.description().spec;
 
+  pinned_reserve_.init(device_);
+  pins_arena_ = runs_on_gpu && (pins_arena_ || !inputs.device.host_register);
   const LockMode lock = args.config.lock == LockChoice::require   ? LockMode::require
                         : args.config.lock == LockChoice::attempt ? LockMode::attempt
                                                                   : LockMode::off;
   TARN_CHECK(arena_.build({.regions = plan_.regions,
-                           .reserve = reserve_,
+                           .reserve = pins_arena_ ? &pinned_reserve_ : reserve_,
                            .lock = lock,
                            .huge_pages = args.config.huge_pages,
                            .for_device = runs_on_gpu}));
@@ -279,7 +288,7 @@ void Engine::close() {
   gpu_backend_.close();
   gpu_indexes_.close();
   for (const std::span<std::byte> bytes : registered_) {
-    if (!bytes.empty()) device_->unregister_host(bytes);
+    if (!bytes.empty() && !pins_arena_) device_->unregister_host(bytes);
   }
   registered_ = {};
   gpu_memory_.release();
@@ -315,7 +324,7 @@ Result<model::Weights> Engine::load_weights(const OpenArgs& args, model::LoadArg
   load.tile_rows = &kernels::gpu_repack_rows;
   load.region = take<std::byte>(mirror_, model::weights_host_bytes(spec_));
   load.sink = &gpu_memory_;
-  TARN_CHECK(gpu_memory_.open_staging(load.staging, *clock_));
+  TARN_CHECK(gpu_memory_.open_staging(load.staging, pins_arena_, *clock_));
   const Result<model::Weights> loaded = model::load_weights(load);
   gpu_memory_.close_staging();
   return loaded;

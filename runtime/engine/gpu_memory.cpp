@@ -40,11 +40,14 @@ void GpuMemory::release() {
   device_ = nullptr;
 }
 
-Result<void> GpuMemory::open_staging(std::span<std::byte> staging, Clock& clock) {
+Result<void> GpuMemory::open_staging(std::span<std::byte> staging, bool is_pinned, Clock& clock) {
   const std::span<std::byte> memory = model::sink_staging(staging);
   TARN_ASSERT(memory.size() == kStagingPieces * model::sink_piece_bytes());
-  return ring_.open(
-      {.device = device_, .clock = &clock, .memory = memory, .wait_ns_max = kGpuWaitNsMax});
+  return ring_.open({.device = device_,
+                     .clock = &clock,
+                     .memory = memory,
+                     .is_pinned = is_pinned,
+                     .wait_ns_max = kGpuWaitNsMax});
 }
 
 std::byte* GpuMemory::place(u64 n_bytes) { return slabs_.at(weights_.add(n_bytes)).raw(); }

@@ -42,7 +42,7 @@ class GpuMemory final : public model::WeightSink, public kv::GroupMemory {
 
   // Opens the way in, through the staging memory that the loader leaves; closed by release() or
   // close_staging().
-  Result<void> open_staging(std::span<std::byte> staging, Clock& clock);
+  Result<void> open_staging(std::span<std::byte> staging, bool is_pinned, Clock& clock);
   void close_staging() { ring_.close(); }
 
   std::byte* place(u64 n_bytes) override;

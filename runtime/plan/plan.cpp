@@ -445,13 +445,6 @@ Result<void> check_tiers(const Inputs& inputs, const Plan& whole) {
         "(--store DIR), raise it, or lower -c (kv.context_tokens)",
         "kv.memory_bytes", {"kv_memory_bytes", inputs.config->kv_memory_bytes}, needed);
   }
-  const bool has_gpu = inputs.device.kind != DeviceKind::cpu;
-  if (has_gpu && !inputs.device.host_register) {
-    return refuse(Status::unsupported,
-                  "this GPU cannot reach the host's memory, through which KV passes to the disk: "
-                  "choose the device \"cpu\", or lower -c (kv.context_tokens)",
-                  "kv.memory_bytes", needed, {});
-  }
   const bool is_bounded = whole.one_budget || inputs.config->budget_bytes != 0;
   if (!is_bounded && inputs.config->kv_memory_bytes == 0 && !inputs.config->store.sessions) {
     return refuse(Status::invalid_config,

@@ -10,7 +10,8 @@
 namespace tarn::test {
 namespace {
 
-constexpr std::align_val_t kAlignment{kDevicePieceAlignment};
+// As the drivers give it; pinned memory is read into by the disk.
+constexpr std::align_val_t kAlignment{4096};
 constexpr int kUnwritten = 0xA5;
 
 GpuEvent* handle(const void* event) { return static_cast<GpuEvent*>(const_cast<void*>(event)); }
@@ -137,6 +138,7 @@ void FakeDevice::release(const DeviceSlab& slab) {
 Result<DeviceBytes> FakeDevice::register_host(std::span<std::byte> bytes) {
   TARN_CHECK(answer("register_host"));
   if (!facts_.host_register) return fail(gpu_error(kGpuNotSupported, "register_host"));
+  if (bytes.size() > registers_bytes_max) return fail(gpu_error(kGpuOutOfMemory, "register_host"));
   registered_[bytes.data()] = {.owned = {}, .bytes = bytes.size()};
   return DeviceBytes(bytes.data());
 }
@@ -152,6 +154,12 @@ Result<std::span<std::byte>> FakeDevice::reserve_pinned(const char* name, u64 by
   return std::span<std::byte>(add_piece(pinned_, bytes), bytes);
 }
 
+Result<DeviceBytes> FakeDevice::pinned_address(std::span<std::byte> bytes) {
+  TARN_CHECK(answer("pinned_address"));
+  if (!is_host(bytes.data())) return fail(gpu_error(kGpuInvalidValue, "pinned_address"));
+  return DeviceBytes(bytes.data());
+}
+
 void FakeDevice::release_pinned(std::span<std::byte> bytes) {
   note_thread();
   run_queues();
@@ -162,6 +170,21 @@ Result<void> FakeDevice::load_kernel(const void* kernel) {
   TARN_CHECK(answer("load_kernel"));
   kernels_.insert(kernel);
   return {};
+}
+
+bool FakeDevice::is_host(const std::byte* at) const {
+  for (const Pieces* pieces : {&pinned_, &registered_}) {
+    for (const auto& [begin, piece] : *pieces) {
+      if (at >= begin && at < begin + piece.bytes) return true;
+    }
+  }
+  return false;
+}
+
+u64 FakeDevice::pinned_bytes() const {
+  u64 n = 0;
+  for (const auto& [begin, piece] : pinned_) n += piece.bytes;
+  return n;
 }
 
 bool FakeDevice::has(const std::byte* begin, u64 bytes) const {
@@ -252,7 +275,7 @@ void FakeDevice::read(DeviceBytes from, u64 bytes, GpuStream* on) {
   Queue& queue = queue_of(on);
   put(on, [=, this, &queue] {
     if (!has(from.raw(), bytes)) errors_.note(kGpuIllegalAddress, "read");
-    const bool is_shared = registered_.contains(from.raw());
+    const bool is_shared = is_host(from.raw());
     queue.now_ns += bytes * 1'000'000'000 / (is_shared ? shared_bytes_per_s : device_bytes_per_s);
     return true;
   });

@@ -65,6 +65,9 @@ class FakeDevice final : public Device {
   void fail_at(const Failure& failure) { failure_ = failure; }
   // From now on no event is done any more, or they are again.
   void hang(bool hangs = true) { hangs_ = hangs; }
+  // The attribute says that memory can be registered; a registration of more than this is refused.
+  u64 registers_bytes_max = ~u64{0};
+  u64 pinned_bytes() const;
   u64 n_calls() const { return n_calls_; }
   const std::vector<std::string>& calls() const { return calls_; }
   // Of any kind, by a thread that neither made the device nor was bound to it last.
@@ -104,6 +107,7 @@ class FakeDevice final : public Device {
   void release(const DeviceSlab& slab) override;
   Result<DeviceBytes> register_host(std::span<std::byte> bytes) override;
   void unregister_host(std::span<std::byte> bytes) override;
+  Result<DeviceBytes> pinned_address(std::span<std::byte> bytes) override;
   Result<std::span<std::byte>> reserve_pinned(const char* name, u64 bytes) override;
   void release_pinned(std::span<std::byte> bytes) override;
   Result<void> load_kernel(const void* kernel) override;
@@ -159,6 +163,7 @@ class FakeDevice final : public Device {
   Queue& queue_of(GpuStream* stream);
   void put(GpuStream* on, Work work);
   void run_queues(const Event* until = nullptr);
+  bool is_host(const std::byte* at) const;  // registered or pinned
   bool has(const std::byte* begin, u64 bytes) const;
   static std::byte* add_piece(Pieces& pieces, u64 bytes);
   u64 used_bytes() const;

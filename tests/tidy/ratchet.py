@@ -17,7 +17,7 @@ LINES_MAX = 400   # of a file of runtime/
 
 # Classes with more methods, private ones and constructors among them.
 METHODS = {
-    "Engine": 162,
+    "Engine": 163,
     "Selector": 112,
     "Store": 91,
     "GpuBackend": 69,
@@ -36,8 +36,8 @@ LINES = {
     "runtime/api/tarn.cpp": 579,
     "runtime/api/tarn.h": 420,
     "runtime/engine/engine.cpp": 656,
-    "runtime/engine/engine.h": 450,
-    "runtime/engine/engine_open.cpp": 493,
+    "runtime/engine/engine.h": 456,
+    "runtime/engine/engine_open.cpp": 502,
     "runtime/engine/engine_park.cpp": 448,
     "runtime/engine/gpu_backend.cpp": 517,
     "runtime/engine/selector.cpp": 604,
@@ -47,7 +47,7 @@ LINES = {
     "runtime/model/gguf.cpp": 442,
     "runtime/model/model_spec.cpp": 487,
     "runtime/model/weights.cpp": 578,
-    "runtime/plan/plan.cpp": 603,
+    "runtime/plan/plan.cpp": 596,
     "runtime/select/pq_index.cpp": 422,
     "runtime/store/record_index.cpp": 452,
     "runtime/store/session_copy.cpp": 600,

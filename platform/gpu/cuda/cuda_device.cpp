@@ -100,13 +100,15 @@ Result<DeviceBytes> CudaDevice::register_host(std::span<std::byte> bytes) {
   }
   TARN_CHECK(answer(cudaHostRegister(bytes.data(), bytes.size(), cudaHostRegisterMapped),
                     "cudaHostRegister"));
+  const Result<DeviceBytes> address = pinned_address(bytes);
+  if (!address) unregister_host(bytes);
+  return address;
+}
+
+Result<DeviceBytes> CudaDevice::pinned_address(std::span<std::byte> bytes) {
   void* address = nullptr;
-  const Result<void> mapped =
-      answer(cudaHostGetDevicePointer(&address, bytes.data(), 0), "cudaHostGetDevicePointer");
-  if (!mapped) {
-    unregister_host(bytes);
-    return fail(mapped.error());
-  }
+  TARN_CHECK(
+      answer(cudaHostGetDevicePointer(&address, bytes.data(), 0), "cudaHostGetDevicePointer"));
   return DeviceBytes(static_cast<std::byte*>(address));
 }
 
@@ -116,7 +118,7 @@ void CudaDevice::unregister_host(std::span<std::byte> bytes) {
 
 Result<std::span<std::byte>> CudaDevice::reserve_pinned(const char* name, u64 bytes) {
   void* memory = nullptr;
-  TARN_CHECK(answer(cudaHostAlloc(&memory, bytes, cudaHostAllocDefault), name));
+  TARN_CHECK(answer(cudaHostAlloc(&memory, bytes, cudaHostAllocMapped), name));
   if (facts_.integrated) reserved_bytes_ += bytes;
   return std::span<std::byte>(static_cast<std::byte*>(memory), bytes);
 }

@@ -26,6 +26,7 @@ class CudaDevice final : public Device {
   void release(const DeviceSlab& slab) override;
   Result<DeviceBytes> register_host(std::span<std::byte> bytes) override;
   void unregister_host(std::span<std::byte> bytes) override;
+  Result<DeviceBytes> pinned_address(std::span<std::byte> bytes) override;
   Result<std::span<std::byte>> reserve_pinned(const char* name, u64 bytes) override;
   void release_pinned(std::span<std::byte> bytes) override;
   Result<void> load_kernel(const void* kernel) override;

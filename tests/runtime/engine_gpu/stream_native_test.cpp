@@ -505,16 +505,46 @@ TEST_CASE("what a plan says of KV over a disk beside a GPU is what is taken") {
     streamed.gpu.engine.close();
     CHECK(streamed.gpu.device.leaks() == "");
   }
-  DeviceFacts facts = kDiscreteFacts;
-  facts.host_register = false;
-  set_text(config.device, "cuda");
-  SimDisk disk(1);
-  StreamedGpu none(disk, facts);
-  const Result<void> opened = none.gpu.open(model.path(), config);
-  REQUIRE_FALSE(opened.has_value());
-  CHECK(opened.error().status == Status::unsupported);
-  CHECK(std::string(opened.error().hint).find("cannot reach the host's memory") !=
-        std::string::npos);
+}
+
+TEST_CASE("KV over a disk passes through the driver's own memory where none can be registered") {
+  const GpuModel model("llama", "q8_0");
+  const std::vector<u32> ids = random_ids(seed_from_environment(), 400, GpuModel::kVocab);
+  const Config config = stream_config(deep_config(SelectMethod::full, KvTypeChoice::f16), 20);
+  struct Case {
+    const char* name;
+    bool host_register;
+    u64 bytes_max;
+    bool is_pinned;
+  };
+  const Case cases[] = {{"registered", true, ~u64{0}, false},
+                        {"not supported", false, ~u64{0}, true},
+                        {"refused at once", true, 0, true},
+                        {"refused where it is much", true, 20 * kGroupBytes - 1, true}};
+  for (const DeviceFacts& box : {kDiscreteFacts, kOrinFacts}) {
+    std::vector<u32> want;
+    for (const Case& c : cases) {
+      CAPTURE(c.name);
+      DeviceFacts facts = box;
+      facts.host_register = c.host_register;
+      SimDisk disk(1);
+      StreamedGpu streamed(disk, facts);
+      streamed.gpu.device.registers_bytes_max = c.bytes_max;
+      streamed.open(model.path(), config);
+      engine::Engine& engine = streamed.gpu.engine;
+      const u64 frame_bytes = engine.plan().of(plan::RegionId::kv_groups).bytes;
+      CHECK((streamed.gpu.device.pinned_bytes() >= frame_bytes) == c.is_pinned);
+      const SessionIdx session = *engine.create_session();
+      REQUIRE(engine.feed(session, ids).has_value());
+      REQUIRE(engine.generate(session, {.max_tokens = 4, .ignore_end = true}).has_value());
+      const std::vector<u32> tokens = read_all(engine, session).tokens;
+      if (want.empty()) want = tokens;
+      CHECK(tokens == want);
+      CHECK(engine.kv_stream().stats().bytes_spilled > 0);
+      engine.close();
+      CHECK(streamed.gpu.device.leaks() == "");
+    }
+  }
 }
 
 }  // namespace
