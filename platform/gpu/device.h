@@ -87,6 +87,9 @@ inline constexpr u32 kStreams = 3;
 inline constexpr u32 kDeviceEventsMax = 64;
 inline constexpr u32 kDeviceGraphsMax = 256;
 inline constexpr u32 kDeviceSlabsMax = 512;
+// What a stream takes before it blocks whoever enqueues more; CUDA names no number, 1,024 is what
+// its drivers have. stream_progress.h stays below it.
+inline constexpr u32 kStreamLaunchesMax = 1024;
 
 struct GpuEvent;
 struct GpuGraph;

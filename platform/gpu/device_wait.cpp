@@ -1,5 +1,7 @@
 #include "platform/gpu/device_wait.h"
 
+#include "platform/gpu/stream_progress.h"
+
 namespace tarn {
 namespace {
 
@@ -12,17 +14,21 @@ constexpr u64 kGuessedSpinNs = 2'000'000;
 
 }  // namespace
 
-Result<void> wait_done(Device& device, GpuEvent* event, Clock& clock, u64 limit_ns, u64* usual_ns) {
+Result<void> wait_done(Device& device, GpuEvent* event, Clock& clock, u64 limit_ns, u64* usual_ns,
+                       StreamProgress* progress) {
   const u64 usual = usual_ns != nullptr ? *usual_ns : 0;
   const u64 spin_begin_ns = usual > kEarlyNs ? usual - kEarlyNs : 0;
   const u64 spin_end_ns = spin_begin_ns + (usual_ns != nullptr ? kGuessedSpinNs : kSpinNs);
   const u64 begin_ns = clock.now_ns();
+  u64 moved_ns = 0;  // of the wait, when the stream was seen to get further
   while (true) {
-    TARN_TRY(const bool is_done, device.is_done(event));
+    // First: a host that is stopped behind it must not find an old answer too late.
     const u64 waited_ns = clock.now_ns() - begin_ns;
+    TARN_TRY(const bool is_done, device.is_done(event));
     if (is_done && usual_ns != nullptr) *usual_ns = waited_ns;
     if (is_done) return {};
-    if (waited_ns > limit_ns) {
+    if (progress != nullptr && progress->advance()) moved_ns = waited_ns;
+    if (waited_ns - moved_ns > limit_ns) {
       device.give_up();
       return device.check();
     }

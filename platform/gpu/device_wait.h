@@ -11,10 +11,13 @@
 
 namespace tarn {
 
+class StreamProgress;
+
 // Until `event` is done, or for `limit_ns`: a GPU that has not answered by then is taken for lost,
 // and the device with it (Device::give_up). `usual_ns`: how long the same wait took last time, 0 at
-// first; this one's length takes its place.
+// first; this one's length takes its place. With `progress` the limit begins anew whenever the
+// stream got further.
 Result<void> wait_done(Device& device, GpuEvent* event, Clock& clock, u64 limit_ns,
-                       u64* usual_ns = nullptr);
+                       u64* usual_ns = nullptr, StreamProgress* progress = nullptr);
 
 }  // namespace tarn

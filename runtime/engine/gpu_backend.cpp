@@ -6,7 +6,6 @@
 #include "kernels/quant/gpu_tile.h"
 #include "platform/base/assert.h"
 #include "platform/base/checked.h"
-#include "platform/gpu/device_wait.h"
 #include "runtime/plan/gpu_shape.h"
 
 namespace tarn::engine {
@@ -24,11 +23,14 @@ void for_launches(u32 n, Fn&& fn) {
 }  // namespace
 
 Result<void> GpuBackend::open(const GpuBackendArgs& args) {
-  TARN_ASSERT(done_ == nullptr);
+  TARN_ASSERT(stream_ == nullptr);
   TARN_ASSERT(args.rows_max % kRowsMax == 0);
   args_ = args;
   stream_ = args_.device->stream(StreamId::compute);
-  TARN_TRY(done_, args_.device->create_event());
+  TARN_CHECK(progress_.open({.device = args_.device,
+                             .stream = stream_,
+                             .clock = args_.clock,
+                             .window_ns = kGpuWaitNsMax}));
   auto* host_counts = reinterpret_cast<u32*>(args_.host_state);
   for (u32 n = 0; n <= args_.rows_max; ++n) host_counts[n] = n;
   send(args_.counts, host_counts, args_.rows_max + 1);
@@ -41,8 +43,8 @@ Result<void> GpuBackend::open(const GpuBackendArgs& args) {
 }
 
 void GpuBackend::close() {
-  if (done_ != nullptr) args_.device->destroy_event(done_);
-  done_ = nullptr;
+  progress_.close();
+  stream_ = nullptr;
   if (host_part_ != nullptr) args_.device->destroy_event(host_part_);
   host_part_ = nullptr;
   for (auto& of_rows : graphs_) {
@@ -138,8 +140,6 @@ bool GpuBackend::launch_graph(const StepState& step) {
 void GpuBackend::begin_step(const StepState& step) {
   quantized_ = nullptr;
   step_kind_ = step.n_rows > kRowsMax ? StepKind::many_rows : StepKind::few_rows;
-  step_begin_ns_ = mode_ == Mode::capture ? 0 : args_.clock->now_ns();
-  step_bytes_ = 0;
   if (mode_ == Mode::capture) {
     each_selecting(step, [this](u32 row) { code_new_keys(row); });
     return;
@@ -310,7 +310,6 @@ void GpuBackend::multiply(Rows x, u32 n, std::span<const Projection> projections
     is_quantized = is_quantized || type != kernels::TensorType::f16;
     const bool at_once = n > kRowsMax && kernels::gpu_matmat_takes(type, k);
     traffic_.weight_bytes += p.weight->bytes() * (at_once ? 1 : ceil_div(n, kRowsMax));
-    step_bytes_ += p.weight->bytes() * n;
     kernels::GpuMatvecArgs& product = at_once ? many : few;
     product.matrices[product.n_matrices++] = {.type = type,
                                               .store = store,
@@ -386,7 +385,6 @@ void GpuBackend::attend(const StepState& step, u32 cache_layer, Rows q, Rows out
     for (u32 row = begin; row < begin + n_rows; ++row) {
       attended_max = std::max(attended_max, attended(row));
       traffic_.kv_bytes += attended(row) * token_bytes();
-      step_bytes_ += attended(row) * token_bytes();
     }
     each_selecting(step, [&](u32 row) {
       const bool is_here = row >= begin && row < begin + n_rows;
@@ -484,27 +482,9 @@ kernels::LogitsSummary GpuBackend::summary(u32 row) const {
   return {.argmax = of_row.argmax, .max = of_row.max, .n_not_finite = of_row.n_not_finite};
 }
 
-// A prompt's step takes the longer the more rows it has and the more each attends to, so its limit
-// is not a token's, and one longer than any before is not taken for a hang.
-u64 GpuBackend::wait_ns_max() const {
-  f64 ns_a_byte = times_[static_cast<u32>(step_kind_)].ns_a_byte_max;
-  if (ns_a_byte == 0) ns_a_byte = times_[static_cast<u32>(StepKind::few_rows)].ns_a_byte_max;
-  if (ns_a_byte == 0) return kGpuWaitNsMax;
-  const f64 limit_ns = 3 * ns_a_byte * static_cast<f64>(step_bytes_);
-  if (limit_ns >= static_cast<f64>(kGpuWaitNsMax)) return kGpuWaitNsMax;
-  return std::max(kGpuWaitNsMin, static_cast<u64>(limit_ns));
-}
-
 Result<void> GpuBackend::finish() {
   if (mode_ == Mode::replay) return {};  // its logits are still to be fetched
-  StepTimes& times = times_[static_cast<u32>(step_kind_)];
-  args_.device->record(done_, stream_);
-  TARN_CHECK(wait_done(*args_.device, done_, *args_.clock, wait_ns_max(), &times.usual_wait_ns));
-  if (step_begin_ns_ > 0 && step_bytes_ > 0) {
-    const auto took_ns = static_cast<f64>(args_.clock->now_ns() - step_begin_ns_);
-    times.ns_a_byte_max = std::max(times.ns_a_byte_max, took_ns / static_cast<f64>(step_bytes_));
-    step_begin_ns_ = 0;  // what is waited for later may have begun later
-  }
+  TARN_CHECK(progress_.finish(&usual_wait_ns_[static_cast<u32>(step_kind_)]));
   return args_.device->check();
 }
 

@@ -28,7 +28,9 @@
 //             selects the host chooses and gathers, and what it got is attended to. The host has
 //             its part in every layer, so no step is a graph; bits are those of KV on the device
 //   thread    the engine's
-//   errors    finish() tells the device's first one; a GPU that does not answer is taken for lost
+//   errors    finish() tells the device's first one; a GPU that gets no further for kGpuWaitNsMax is
+//             taken for lost (platform/gpu/stream_progress.h). However slow it is, one that does
+//             is not
 #pragma once
 
 #include <array>
@@ -38,6 +40,7 @@
 #include "kernels/gpu_table.h"
 #include "platform/clock/clock.h"
 #include "platform/gpu/device.h"
+#include "platform/gpu/stream_progress.h"
 #include "runtime/engine/backend.h"
 #include "runtime/model/model_spec.h"
 #include "runtime/plan/gpu_select_shape.h"
@@ -45,10 +48,10 @@
 
 namespace tarn::engine {
 
-// The longest that a step may take before its GPU counts as hung: this, where none was timed yet
-// and at most; else three times what one of its kind took for as much work, and a second at least.
+// A GPU that hangs is lost so long after it stopped: that is the longest that it may take for one
+// graph, or for kStreamMarkCalls calls where a step is none. A slow power mode, a hot board and a
+// neighbour on the GPU make these ten times longer, and it still has much room.
 inline constexpr u64 kGpuWaitNsMax = 30'000'000'000;
-inline constexpr u64 kGpuWaitNsMin = 1'000'000'000;
 
 class GpuMemory;
 class KvStream;
@@ -162,8 +165,8 @@ class GpuBackend final : public Backend {
   u32 n_kept_groups(const RowRun& run) const;
   u64 n_chunks_kept() const { return n_chunks_kept_; }  // that attention found there
 
-  // How long to wait for what was enqueued last.
-  u64 wait_ns_max() const;
+  // Of the compute stream. Whoever enqueues on it beside the backend notes it here.
+  StreamProgress& progress() { return progress_; }
   Result<void> finish() override;
   Traffic take_traffic() override;
 
@@ -171,7 +174,9 @@ class GpuBackend final : public Backend {
   enum class Mode : u8 { eager, capture, replay };
   template <class Args>
   void enqueue(kernels::GpuLauncher<Args>* kernel, const Args& args) {
-    if (mode_ != Mode::replay) kernel(args, stream_);
+    if (mode_ == Mode::replay) return;
+    kernel(args, stream_);
+    if (mode_ == Mode::eager) progress_.note();
   }
   GpuGraph*& graph(u32 n_rows, u32 n_spans);
   Result<void> warm_graph(GpuGraph* graph, u32 n_rows);
@@ -181,6 +186,7 @@ class GpuBackend final : public Backend {
   void send(T* to, const T* from, u64 n) {
     args_.device->copy_in(DevicePtr<T>(to).template as<std::byte>(),
                           std::as_bytes(std::span(from, n)), stream_);
+    progress_.note();
   }
   void place_state(u32 n_rows);
   template <class T>
@@ -250,12 +256,11 @@ class GpuBackend final : public Backend {
   void attend_gathered(const Attended& a, std::span<const u32> n_slots);
   bool bring_query(const Attended& a);
   kernels::GpuPages pages_at(u64 table_at, u32 cache_layer, u32 row) const;
-  void leave_out_since(u64 begin_ns);
   bool wait_for_host_part();
 
   GpuBackendArgs args_{};
   GpuStream* stream_ = nullptr;
-  GpuEvent* done_ = nullptr;
+  StreamProgress progress_{};
   GpuEvent* host_part_ = nullptr;  // with tiers: what the host waits for within a step
   kv::KeptChunks kept_{};
   u64 n_chunks_kept_ = 0;
@@ -271,14 +276,8 @@ class GpuBackend final : public Backend {
 
   // Steps of up to 8 rows, which wait for memory, and of more, which wait for arithmetic.
   enum class StepKind : u8 { few_rows, many_rows };
-  struct StepTimes {
-    u64 usual_wait_ns = 0;  // wait_done()'s
-    f64 ns_a_byte_max = 0;  // of what its rows would read, were each alone; 0: none was timed
-  };
-  std::array<StepTimes, 2> times_{};
+  std::array<u64, 2> usual_wait_ns_{};  // wait_done()'s
   StepKind step_kind_ = StepKind::few_rows;
-  u64 step_begin_ns_ = 0;  // 0: none is timed
-  u64 step_bytes_ = 0;
 };
 
 }  // namespace tarn::engine

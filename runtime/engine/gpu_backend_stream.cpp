@@ -69,11 +69,11 @@ void GpuBackend::attend_streamed(const StepState& step, u32 cache_layer, Rows q,
     }
     for (u32 row = run.row_begin; row < run.row_begin + run.n_rows; ++row) {
       if (!run.selects) traffic_.kv_bytes += step.visible[row] * token_bytes();
-      step_bytes_ += step.visible[row] * token_bytes();
       if (!kv.failed(run.owner)) continue;
       // Nobody will look at this row, and nothing in it may disturb the others.
       args_.device->fill(DevicePtr<f32>(from_row(out, row).data).as<std::byte>(), 0, row_bytes,
                          stream_);
+      progress_.note();
     }
   }
 }
@@ -143,9 +143,7 @@ bool GpuBackend::stage(const RowRun& run, u32 cache_layer, const Chunk& chunk) {
   const u64 payload_bytes = args_.page_bytes * args_.spec->n_kv_heads;
   if (chunk.kept) kept_.forget(*chunk.kept);  // until all of it has come
   for (u32 at = chunk.begin; at < chunk.end;) {
-    const u64 asked_ns = args_.clock->now_ns();
     const u32 n = mine.kv->pin(run, cache_layer, at, chunk.end);
-    leave_out_since(asked_ns);
     if (n == 0) return false;
     for (u32 group = at; group < at + n; ++group) {
       const auto* from =
@@ -153,6 +151,7 @@ bool GpuBackend::stage(const RowRun& run, u32 cache_layer, const Chunk& chunk) {
       auto* to = reinterpret_cast<std::byte*>(chunk.memory +
                                               (group - chunk.begin) * mine.shape.group_bytes);
       args_.device->copy_in(DeviceBytes(to), {from, payload_bytes}, stream_);
+      progress_.note();
     }
     const bool has_come = wait_for_host_part();
     mine.kv->unpin(run, cache_layer, at, at + n);
@@ -178,12 +177,10 @@ void GpuBackend::attend_fetched(const Attended& a) {
   const GpuStreamArgs& mine = args_.stream;
   if (!bring_query(a)) return;  // and what was copied before may be overwritten
   mine.selector->note_query(a.run.owner, a.cache_layer, mine.host_query);
-  const u64 asked_ns = args_.clock->now_ns();
   const Result<Selector::LayerKv> fetched = mine.selector->fetch({.session = a.run.owner,
                                                                   .sequence = a.run.sequence,
                                                                   .cache_layer = a.cache_layer,
                                                                   .q = mine.host_query});
-  leave_out_since(asked_ns);
   if (!fetched) return mine.kv->note_failure(a.run.owner, fetched.error());
   const u64 slot_bytes = args_.page_bytes / args_.page_tokens;
   const u64 head_bytes = mine.shape.gathered_pages * args_.page_bytes;
@@ -193,6 +190,7 @@ void GpuBackend::attend_fetched(const Attended& a) {
     args_.device->copy_in(
         DeviceBytes(reinterpret_cast<std::byte*>(mine.gathered + head * head_bytes)),
         {reinterpret_cast<const std::byte*>(fetched->bytes[head]), n_bytes}, stream_);
+    progress_.note();
   }
   attend_gathered(a, fetched->n_slots);
 }
@@ -234,21 +232,17 @@ kernels::GpuPages GpuBackend::pages_at(u64 table_at, u32 cache_layer, u32 row) c
   return listed;
 }
 
-// The host's and the disk's time is none of the step's on the GPU.
-void GpuBackend::leave_out_since(u64 begin_ns) {
-  if (step_begin_ns_ > 0) step_begin_ns_ += args_.clock->now_ns() - begin_ns;
-}
-
 // Until the GPU has come to where the host goes on; meanwhile the disk's work goes on, too.
 bool GpuBackend::wait_for_host_part() {
   Device& device = *args_.device;
   device.record(host_part_, stream_);
-  const u64 begin_ns = args_.clock->now_ns();
-  const u64 limit_ns = wait_ns_max();  // as if it were the whole of the step so far
+  u64 moved_ns = args_.clock->now_ns();
   while (true) {
+    const u64 now_ns = args_.clock->now_ns();  // what the host's part below takes is none of it
     const Result<bool> is_done = device.is_done(host_part_);
     if (is_done && *is_done) return true;
-    if (!is_done || args_.clock->now_ns() - begin_ns > limit_ns) {
+    if (progress_.advance()) moved_ns = now_ns;
+    if (!is_done || now_ns - moved_ns > kGpuWaitNsMax) {
       device.give_up();  // finish() tells
       return false;
     }

@@ -9,26 +9,17 @@
 namespace tarn::engine {
 
 Result<void> GpuIndexes::open(const GpuIndexesArgs& args) {
-  TARN_ASSERT(done_ == nullptr);
+  TARN_ASSERT(fetched_ == nullptr);
   args_ = args;
   stream_ = args_.device->stream(StreamId::compute);
   keys_stream_ = args_.device->stream(StreamId::copy_out);
-  TARN_TRY(done_, args_.device->create_event());
   TARN_TRY(fetched_, args_.device->create_event());
   return {};
 }
 
 void GpuIndexes::close() {
-  for (GpuEvent** event : {&done_, &fetched_}) {
-    if (*event != nullptr) args_.device->destroy_event(*event);
-    *event = nullptr;
-  }
-}
-
-Result<void> GpuIndexes::finish(GpuEvent* event, GpuStream* stream) {
-  args_.device->record(event, stream);
-  TARN_CHECK(wait_done(*args_.device, event, *args_.clock, args_.backend->wait_ns_max()));
-  return args_.device->check();
+  if (fetched_ != nullptr) args_.device->destroy_event(fetched_);
+  fetched_ = nullptr;
 }
 
 DeviceBytes GpuIndexes::index(u32 session) const {
@@ -43,18 +34,22 @@ Result<u32> GpuIndexes::fetch(const kv::Sequence& sequence, u32 cache_layer, u32
     args_.device->copy_out(args_.window.subspan(i * group_bytes, group_bytes),
                            DeviceBytes(reinterpret_cast<std::byte*>(address)), keys_stream_);
   }
-  TARN_CHECK(finish(fetched_, keys_stream_));
+  args_.device->record(fetched_, keys_stream_);
+  TARN_CHECK(wait_done(*args_.device, fetched_, *args_.clock, kGpuWaitNsMax));
+  TARN_CHECK(args_.device->check());
   return n;
 }
 
 Result<void> GpuIndexes::put(u32 session, const std::byte* index_bytes) {
   const plan::SelectShape& shape = args_.plan->select;
   args_.device->copy_in(index(session), {index_bytes, shape.n_heads * shape.index_bytes}, stream_);
-  return finish(done_, stream_);  // the host's bytes may change from now on
+  TARN_CHECK(args_.backend->progress().finish());  // the host's bytes may change from now on
+  return args_.device->check();
 }
 
 void GpuIndexes::copy(u32 from, u32 to) {
   args_.device->copy(index(to), index(from), args_.plan->gpu_select.table_bytes, stream_);
+  args_.backend->progress().note();
 }
 
 }  // namespace tarn::engine

@@ -19,7 +19,7 @@ class GpuBackend;
 
 struct GpuIndexesArgs {
   Device* device = nullptr;
-  const GpuBackend* backend = nullptr;  // knows how long a step takes; open when it is asked
+  GpuBackend* backend = nullptr;  // its progress is the compute stream's; open when it is asked
   Clock* clock = nullptr;
   const plan::Plan* plan = nullptr;
   std::byte* indexes = nullptr;   // on the device: [sessions_max] of table_bytes
@@ -43,11 +43,10 @@ class GpuIndexes final : public DeviceIndexes {
 
  private:
   DeviceBytes index(u32 session) const;
-  Result<void> finish(GpuEvent* event, GpuStream* stream);
 
   GpuIndexesArgs args_{};
   GpuStream *stream_ = nullptr, *keys_stream_ = nullptr;
-  GpuEvent *done_ = nullptr, *fetched_ = nullptr;
+  GpuEvent* fetched_ = nullptr;
 };
 
 }  // namespace tarn::engine

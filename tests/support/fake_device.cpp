@@ -27,8 +27,8 @@ FakeDevice::FakeDevice(const DeviceFacts& facts, u64 seed) : facts_(facts), rand
     queue.stream.take = [this, &queue](const void* kernel, std::function<void()> work) {
       if (!enqueues("a kernel")) return;
       kernels_.insert(kernel);
-      put(&queue.stream, [work = std::move(work)] {
-        work();
+      put(&queue.stream, [this, work = std::move(work)] {
+        if (computes) work();
         return true;
       });
     };
@@ -211,9 +211,17 @@ void FakeDevice::put(GpuStream* on, Work work) {
   ++n_enqueued_;
   if (queue.captured != nullptr) {
     queue.captured->push_back(std::move(work));
-  } else {
-    queue.work.push_back(std::move(work));
+    return;
   }
+  if (queue.work.size() >= kStreamLaunchesMax) {
+    ++n_kept_;
+    run_queues(nullptr, &queue);
+    if (queue.work.size() >= kStreamLaunchesMax) {
+      ++n_kept_for_ever_;
+      return;
+    }
+  }
+  queue.work.push_back(std::move(work));
 }
 
 void FakeDevice::copy_in(DeviceBytes to, std::span<const std::byte> from, GpuStream* on) {
@@ -366,22 +374,26 @@ Result<void> FakeDevice::check() {
   return errors_.take();
 }
 
-void FakeDevice::run_queues(const Event* until) {
-  if (hangs_ || is_lost()) {
-    if (is_lost()) {
-      for (Queue& queue : queues_) queue.work.clear();
-    }
+// Until the event is done, or the full queue has room; without either, all.
+void FakeDevice::run_queues(const Event* until, const Queue* full) {
+  if (is_lost()) {
+    for (Queue& queue : queues_) queue.work.clear();
     return;
   }
+  const auto is_enough = [&] {
+    if (until != nullptr) return until->n_reached == until->n_recorded;
+    return full != nullptr && full->work.size() < kStreamLaunchesMax;
+  };
   bool advances = true;
-  while (advances && (until == nullptr || until->n_reached < until->n_recorded)) {
+  while (advances && work_left > 0 && !is_enough()) {
     advances = false;
     const u64 first = copies_first ? 1 : random_.below(kStreams);
     for (u64 i = 0; i < kStreams && !advances; ++i) {
       Queue& queue = queues_[(first + i) % kStreams];
       advances = !queue.work.empty() && queue.work.front()();
       if (advances) queue.work.pop_front();
-      if (is_lost()) return run_queues(until);
+      if (advances && work_left != kNoEnd) --work_left;
+      if (is_lost()) return run_queues(until, full);
     }
   }
 }

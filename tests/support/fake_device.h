@@ -4,7 +4,8 @@
 // is enqueued waits in its stream's queue until somebody asks an event, so a host that reads too
 // early reads old bytes; streams go on in a seeded order, as far as their events let them, and
 // until the event that was asked is done; a graph is what was enqueued while it was captured, run
-// again at each launch. A copy from or to memory that the device does not have is an illegal
+// again at each launch; a stream that has kStreamLaunchesMax pieces of work keeps whoever enqueues
+// another until it has run one, and a piece that it can never take is dropped and counted. A copy from or to memory that the device does not have is an illegal
 // address, as on a real one.
 //
 // It fails on demand: every call that could reach a driver has a number, and a script says which of
@@ -64,7 +65,8 @@ class FakeDevice final : public Device {
   };
   void fail_at(const Failure& failure) { failure_ = failure; }
   // From now on no event is done any more, or they are again.
-  void hang(bool hangs = true) { hangs_ = hangs; }
+  void hang(bool hangs = true) { work_left = hangs ? 0 : kNoEnd; }
+  static constexpr u64 kNoEnd = ~u64{0};
   // The attribute says that memory can be registered; a registration of more than this is refused.
   u64 registers_bytes_max = ~u64{0};
   u64 pinned_bytes() const;
@@ -78,6 +80,9 @@ class FakeDevice final : public Device {
   std::string leaks() const;
   // What the longest graph does: kernels, copies.
   u64 graph_work_max() const;
+  // Calls that a full stream kept waiting, and those that it would have kept for ever.
+  u64 n_kept() const { return n_kept_; }
+  u64 n_kept_for_ever() const { return n_kept_for_ever_; }
   // Sent to streams, run or not.
   u64 n_enqueued() const { return n_enqueued_; }
   // Kernels in its memory: those that it was told to load, and any other when it was launched.
@@ -90,6 +95,8 @@ class FakeDevice final : public Device {
   };
   const Copied& copied() const { return copied_; }
 
+  u64 work_left = kNoEnd;     // pieces of work until it hangs; a test may give it more
+  bool computes = true;       // false: kernels do nothing, at no cost
   bool copies_first = false;  // the compute stream goes on where no other stream can
   u64 device_bytes_per_s = 100'000'000'000;
   u64 shared_bytes_per_s = 50'000'000'000;
@@ -162,7 +169,7 @@ class FakeDevice final : public Device {
   bool enqueues(const char* what);
   Queue& queue_of(GpuStream* stream);
   void put(GpuStream* on, Work work);
-  void run_queues(const Event* until = nullptr);
+  void run_queues(const Event* until = nullptr, const Queue* full = nullptr);
   bool is_host(const std::byte* at) const;  // registered or pinned
   bool has(const std::byte* begin, u64 bytes) const;
   static std::byte* add_piece(Pieces& pieces, u64 bytes);
@@ -172,7 +179,7 @@ class FakeDevice final : public Device {
   GpuErrorLatch errors_{};
   Random random_;
   Failure failure_{};
-  bool hangs_ = false;
+  u64 n_kept_ = 0, n_kept_for_ever_ = 0;
   u64 n_calls_ = 0, n_enqueued_ = 0, n_unbound_calls_ = 0;
   bool was_asked_ = false;  // an event
   Copied copied_{};

@@ -15,7 +15,6 @@
 #include "runtime/engine/instance.h"
 #include "tests/runtime/engine_gpu/gpu_engine.h"
 #include "tests/runtime/plan/model_shapes.h"
-#include "tests/support/slack_clock.h"
 #include "tests/support/slow_build.h"
 
 namespace tarn::test {
@@ -570,88 +569,6 @@ TEST_CASE("whoever closes an engine keeps the GPU that was its own") {
   CHECK(device.n_unbound_calls() == 0);
   CHECK(!device.was_bound_by(std::this_thread::get_id()));
   CHECK(device.leaks() == "");
-}
-
-struct TimedEngine {
-  explicit TimedEngine(const GpuModel& model) : path(model.path()) {}
-  ~TimedEngine() { engine.close(); }
-  bool open() {
-    return engine
-        .open({.model_path = path.c_str(),
-               .config = config_of(32, 2),
-               .reserve = &reserve,
-               .clock = &clock,
-               .device = &device,
-               .gpu_kernels = &kernels::gpu_table_emulated()})
-        .has_value();
-  }
-  SessionIdx begin(u32 n_ids) {
-    const SessionIdx session = *engine.create_session();
-    REQUIRE(engine.feed(session, random_ids(3, n_ids, GpuModel::kVocab)).has_value());
-    return session;
-  }
-  // Steps, the next of which the device computes for so long. How long it took to end.
-  u64 step(u64 takes_ns) {
-    const u64 begin_ns = clock.now_ns();
-    clock.takes(takes_ns);
-    engine.step();
-    return clock.now_ns() - begin_ns;
-  }
-
-  std::string path;
-  FakeDevice device;
-  SlackClock clock{device};
-  SystemReserve reserve;
-  engine::Engine engine;
-};
-
-TEST_CASE("a GPU that hangs is lost after the time of three steps, and one that computes is not") {
-  const GpuModel model("llama", "q8_0", GpuModelSize::one_layer);
-  constexpr u64 kSecond = 1'000'000'000, kForEver = SlackClock::kForEver;
-  constexpr u32 kRows = 20;
-  for (const u64 token_ns : {kSecond / 50, 2 * kSecond}) {
-    CAPTURE(token_ns);
-    TimedEngine timed(model);
-    REQUIRE(timed.open());
-    REQUIRE(timed.engine.generate(timed.begin(1), {.max_tokens = 8, .ignore_end = true}));
-    for (u32 i = 0; i < 4; ++i) {
-      const u64 takes_ns = token_ns / (4 - i);  // never three times what one took before
-      CHECK(timed.step(takes_ns) >= takes_ns);
-    }
-    CHECK(!timed.engine.device_lost());
-    const u64 hung_ns = timed.step(kForEver);
-    CHECK(timed.engine.device_lost());
-    CHECK(hung_ns >= std::max(kSecond, 3 * token_ns));
-    CHECK(hung_ns < std::max(kSecond, 3 * token_ns) * 5 / 4);
-  }
-  // A prompt's step has as much more time as it has rows, and its own where one was timed.
-  TimedEngine timed(model);
-  REQUIRE(timed.open());
-  const SessionIdx first = timed.begin(1);
-  REQUIRE(timed.engine.generate(first, {.max_tokens = 1, .ignore_end = true}));
-  while (timed.engine.has_work()) timed.step(kSecond / 5);
-  timed.begin(kRows);
-  constexpr u64 kPrompt = kSecond * 11 / 10;
-  CHECK(timed.step(kPrompt) >= kPrompt);
-  CHECK(!timed.engine.device_lost());
-  while (timed.engine.has_work()) timed.engine.step();
-  timed.engine.destroy_session(first);
-  timed.begin(kRows);
-  const u64 hung_ns = timed.step(kForEver);
-  CHECK(timed.engine.device_lost());
-  CHECK(hung_ns >= 3 * kPrompt);
-  CHECK(hung_ns < 4 * kPrompt);
-}
-
-TEST_CASE("a GPU that hangs before any step was timed is lost after 30 s") {
-  const GpuModel model("llama", "q8_0", GpuModelSize::one_layer);
-  TimedEngine timed(model);
-  timed.clock.takes(SlackClock::kForEver);
-  const u64 begin_ns = timed.clock.now_ns();
-  CHECK(!timed.open());
-  CHECK(timed.device.is_lost());
-  CHECK(timed.clock.now_ns() - begin_ns >= engine::kGpuWaitNsMax);
-  CHECK(timed.clock.now_ns() - begin_ns < engine::kGpuWaitNsMax * 11 / 10);
 }
 
 TEST_CASE("a GPU that fails at any call of an opening leaves nothing behind") {

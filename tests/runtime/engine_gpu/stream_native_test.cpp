@@ -403,7 +403,7 @@ TEST_CASE("a GPU lost at any call, or hung, over a disk: no token and no step fr
   }
 }
 
-// Every look at it takes a microsecond, so that steps take some time.
+// Every look at it takes a microsecond, so that whoever waits without a nap gets on.
 class TickingClock final : public Clock {
  public:
   explicit TickingClock(VirtualClock& clock) : clock_(clock) {}
@@ -417,7 +417,7 @@ class TickingClock final : public Clock {
   VirtualClock& clock_;
 };
 
-TEST_CASE("a GPU that hangs within a layer over a disk is lost by the time that steps take") {
+TEST_CASE("a GPU that hangs within a layer over a disk is lost one window later") {
   const GpuModel model("llama", "q8_0", GpuModelSize::one_layer);
   SimDisk disk(1);
   StreamedGpu streamed(disk);
@@ -434,7 +434,9 @@ TEST_CASE("a GPU that hangs within a layer over a disk is lost by the time that 
   REQUIRE(engine.generate(session, params).has_value());
   while (engine.has_work()) engine.step();
   CHECK(engine.device_lost());
-  CHECK(streamed.clock.now_ns() - begin_ns < 2'000'000'000);  // a second, and the disk's time
+  const u64 took_ns = streamed.clock.now_ns() - begin_ns;  // the disk's part is short
+  CHECK(took_ns > engine::kGpuWaitNsMax);
+  CHECK(took_ns < engine::kGpuWaitNsMax * 101 / 100);
 }
 
 TEST_CASE("a session parked beside a GPU goes on beside another, and not on a CPU") {
