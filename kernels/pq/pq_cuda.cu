@@ -47,8 +47,9 @@ TARN_DEVICE u8* head_of(const GpuPqIndex& index, u32 head) {
 
 // The key's dim that is dim i of a sub-space.
 TARN_DEVICE u32 dim_of(const GpuPqIndex& index, u32 subspace, u32 i) {
-  const u32 turn = i / index.deal_dims;
-  return (turn * index.n_subspaces + subspace) * index.deal_dims + i % index.deal_dims;
+  const u32 place = subspace * index.dims + i, half = index.adjacent_dims / 2;
+  if (place >= index.adjacent_dims) return place;
+  return place < half ? 2 * place : 2 * (place - half) + 1;
 }
 
 // A thread an entry of the table, a CTA row a q head.

@@ -9,8 +9,9 @@
 //             [n_subspaces, n_padded] f32, codes (n_subspaces rows, codes_stride bytes apart, in
 //             one of pq_codes.h's formats), and where the choice goes by pairs of codes how many
 //             rows have each pair, [n_padded, n_padded] u32
-//   dealt     a sub-space has deal_dims neighbouring dims of a key, then the next one has as many;
-//             deal_dims = dims: they are contiguous
+//   places    a sub-space has `dims` neighbouring places of a key. Of the first adjacent_dims dims
+//             the even ones take the first places, the odd ones those behind them, each in order;
+//             a dim behind them has its own number for a place
 //   q         [n_kv_heads * n_group_heads, n_subspaces * dims] f32, after RoPE
 //   lut       [n_kv_heads * n_group_heads, n_subspaces, n_padded]
 //   scores    [n_kv_heads * n_group_heads, scores_stride]
@@ -42,7 +43,7 @@ struct GpuPqIndex {
   u32 n_group_heads;
   u32 n_subspaces;
   u32 dims;  // of a sub-space
-  u32 deal_dims;
+  u32 adjacent_dims;
   u32 n_padded;
   u8* heads;          // of the cache layer, in table 0; multiples of 4 from here on
   u64 head_stride;    // bytes

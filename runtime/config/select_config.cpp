@@ -48,7 +48,6 @@ SelectConfig with_preset(SelectConfig config, SelectPreset preset) {
   if (preset != SelectPreset::compare_pqcache) config.method = SelectMethod::pq;
   config.n_subspaces = is_wide ? 4 : 2;
   config.code_bits = is_wide ? 8 : 6;
-  config.parts = KeyParts::contiguous;
   config.context_divisor = 10;
   config.tokens_min = 256;
   config.n_sinks = 32;

@@ -4,8 +4,7 @@
 //
 // Presets are the paper's two settings (PQCache, arXiv:2407.12820, section on experiments), and
 // what the comparison with other methods adds: every method at one budget and, for codes, one
-// amount of communication, code_bits * subspaces / 16 of a key's head_dim. Their keys are coded as
-// in the paper; without a preset they are dealt, which finds more (runtime/ARCHITECTURE.md).
+// amount of communication, code_bits * subspaces / 16 of a key's head_dim.
 #pragma once
 
 #include <array>
@@ -24,8 +23,6 @@ inline constexpr const char* kSelectMethodNames[] = {"full",  "pq",     "oracle"
                                                      "quest", "window", "random"};
 enum class CodeFormat : u8 { bytes, packed };
 inline constexpr const char* kCodeFormatNames[] = {"bytes", "packed"};
-enum class KeyParts : u8 { contiguous, dealt };
-inline constexpr const char* kKeyPartsNames[] = {"contiguous", "dealt"};
 
 enum class CachePolicy : u8 { lru, lfu };
 inline constexpr const char* kCachePolicyNames[] = {"lru", "lfu"};
@@ -64,7 +61,6 @@ struct SelectConfig {
   SelectPreset preset = SelectPreset::none;
   SelectMethod method = SelectMethod::full;
   CodeFormat code_format = CodeFormat::bytes;
-  KeyParts parts = KeyParts::dealt;
   u32 n_subspaces = 2;
   u32 code_bits = 6;
   u32 context_divisor = 0;
@@ -106,8 +102,6 @@ void SelectConfig::visit_fields(Self& self, Visitor& on) {
   on("select.code_bits", self.code_bits, u64{1}, u64{8}, "pq: bits of a part's code");
   on("select.code_format", self.code_format, Names(kCodeFormatNames),
      "pq: a byte a code, or packed (6 bits at most); the same choices");
-  on("select.parts", self.parts, Names(kKeyPartsNames),
-     "pq: a part's dims are contiguous, as in the paper, or dealt two by two in turn");
   on("select.context_divisor", self.context_divisor, u64{0}, u64{1024},
      "read one in so many tokens, half of them the last ones; 0: local_tokens and k_tokens");
   on("select.tokens_min", self.tokens_min, u64{0}, u64{1} << 20,

@@ -397,7 +397,7 @@ class Engine final : private StepWatch {
   Selector selector_{};
   kernels::KvType kv_type_ = kernels::KvType::f16;
   SelectConfig select_config_{};
-  std::array<u64, 23> policy_words_{};  // what a kept session's choices depend on
+  std::array<u64, 22> policy_words_{};  // what a kept session's choices depend on
   GpuMemory gpu_memory_{};
   GpuIndexes gpu_indexes_{};
   GpuBackend gpu_backend_{};

@@ -218,7 +218,8 @@ GpuSelectArgs Engine::place_gpu_selection() {
                      .shape = shape,
                      .n_chosen_max = plan_.select.n_chosen_max};
   if (select_config_.method == SelectMethod::pq) {
-    args.pq = select::pq_shape(select_config_, spec_.head_dim, plan_.context_tokens);
+    args.pq = select::pq_shape(select_config_, {spec_.head_dim, spec_.adjacent_dims()},
+                               plan_.context_tokens);
     args.indexes = reinterpret_cast<u8*>(gpu_memory_.select_device());
   }
   std::byte* at = gpu_memory_.select_gather();

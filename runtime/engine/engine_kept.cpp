@@ -5,11 +5,9 @@
 
 #include "runtime/engine/engine.h"
 #include "runtime/select/iterations.h"
+#include "runtime/select/select_shape.h"
 
 namespace tarn::engine {
-
-// Raised when the same settings choose otherwise than before: another life, clustering or choice.
-constexpr u64 kSelectionId = 1;
 
 static_assert(Turns::kAnswersMax == plan::kKeptAnswersMax);
 static_assert(sizeof(select::KeptLife) == sizeof(store::ManifestIndex::life));
@@ -58,11 +56,10 @@ void Engine::write_policy() {
   const SelectConfig& c = select_config_;
   const bool has_codes = c.method == SelectMethod::pq;
   const LayerCost cost = has_codes && c.iterations == 0 ? c.cost : LayerCost{};
-  policy_words_ = {kSelectionId,
+  policy_words_ = {select::kSelectionId,
                    static_cast<u64>(c.method),
                    has_codes ? c.n_subspaces : 0,
                    c.code_bits,
-                   has_codes ? static_cast<u64>(c.parts) : 0,
                    c.context_divisor,
                    c.tokens_min,
                    c.n_sinks,

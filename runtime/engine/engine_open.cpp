@@ -141,7 +141,7 @@ Result<DeviceFacts> wanted_device(const OpenArgs& args) {
 // What a GPU does not compute of this, or does not choose where the plan has KV in its memory.
 Result<void> gpu_runs(const plan::Inputs& inputs) {
   TARN_CHECK(gpu_can_run(*inputs.model, *inputs.config));
-  const Result<void> can_select = gpu_can_select(inputs.model->spec, inputs.config->select);
+  const Result<void> can_select = gpu_can_select(inputs.config->select);
   if (can_select) return {};
   const Result<plan::Plan> plan = plan::plan_memory(inputs);
   if (plan && plan->gpu_stream.is_on()) return {};

@@ -46,7 +46,8 @@ Engine::ClusterWork Engine::cluster_work(const SelectConfig& config, u32 n_rows)
 
 u64 Engine::recall_scratch_bytes() const {
   const u32 n = plan_.context_tokens;
-  const PqShape shape = select::pq_shape(select_config_, spec_.head_dim, n);
+  const PqShape shape =
+      select::pq_shape(select_config_, {spec_.head_dim, spec_.adjacent_dims()}, n);
   const u64 pieces[] = {
       PqIndex::region_bytes(shape),
       PqIndex::train_scratch_bytes(shape),
@@ -72,7 +73,8 @@ f64 Engine::recall(const RecallArgs& args) const {
   if (segments.n_middle() <= std::max(budget.k, 8u << select_config_.code_bits)) {
     return std::numeric_limits<f64>::quiet_NaN();
   }
-  const PqShape shape = select::pq_shape(select_config_, spec_.head_dim, plan_.context_tokens);
+  const PqShape shape = select::pq_shape(select_config_, {spec_.head_dim, spec_.adjacent_dims()},
+                                         plan_.context_tokens);
   const u32 n_group_heads = spec_.n_heads / spec_.n_kv_heads;
   Bump bump(args.scratch);
   const auto region = take<std::byte>(bump, PqIndex::region_bytes(shape));

@@ -14,7 +14,7 @@ SelectMark Engine::select_mark() const {
                               static_cast<u64>(s.method),
                               s.n_subspaces,
                               s.code_bits,
-                              static_cast<u64>(s.parts),
+                              select::kSelectionId,
                               s.context_divisor,
                               s.context_divisor == 0 ? 0 : s.tokens_min,
                               s.n_sinks,

@@ -78,7 +78,7 @@ kernels::GpuPqIndex GpuBackend::pq_index(u32 cache_layer, u32 row) const {
           .n_group_heads = args_.spec->n_heads / n_kv_heads,
           .n_subspaces = shape.n_subspaces,
           .dims = shape.dims(),
-          .deal_dims = shape.deal_dims(),
+          .adjacent_dims = shape.adjacent_dims,
           .n_padded = shape.n_padded(),
           .heads = args_.select.indexes + u64{cache_layer} * n_kv_heads * at.bytes,
           .head_stride = at.bytes,

@@ -4,7 +4,6 @@
 
 #include "kernels/quant/gpu_tile.h"
 #include "runtime/model/weights.h"
-#include "runtime/select/select_shape.h"
 
 namespace tarn::engine {
 namespace {
@@ -38,7 +37,7 @@ Result<void> tensor_runs(const model::TensorRef& tensor) {
 
 }  // namespace
 
-Result<void> gpu_can_select(const model::ModelSpec& spec, const SelectConfig& config) {
+Result<void> gpu_can_select(const SelectConfig& config) {
   const auto refuse = [](const char* hint, const char* key) {
     return fail({.status = Status::unsupported, .hint = hint, .detail = Detail(key)});
   };
@@ -56,7 +55,7 @@ Result<void> gpu_can_select(const model::ModelSpec& spec, const SelectConfig& co
         "--device cpu, or keep KV over memory and disk (kv.memory_bytes, --store DIR)",
         "select.block_tokens");
   }
-  if (select::pq_shape(config, spec.head_dim, 1).codebooks_max > 1) {
+  if (config.codebooks > 1) {
     return refuse(
         "of KV in its memory the GPU chooses by one codebook: set select.codebooks to 1, or use "
         "--device cpu, or keep KV over memory and disk (kv.memory_bytes, --store DIR)",

@@ -12,6 +12,6 @@
 namespace tarn::engine {
 
 Result<void> gpu_can_run(const model::ModelDescription& model, const Config& config);
-Result<void> gpu_can_select(const model::ModelSpec& spec, const SelectConfig& config);
+Result<void> gpu_can_select(const SelectConfig& config);
 
 }  // namespace tarn::engine

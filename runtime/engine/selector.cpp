@@ -31,7 +31,8 @@ void Selector::init(const SelectorArgs& args) {
     const auto regions = take<std::byte>(bump, shape.n_heads * shape.index_bytes);
     for (u32 head = 0; head < shape.n_heads; ++head) {
       new (&heads[head]) HeadIndex();
-      heads[head].init(*args.config, args.spec->head_dim, args.plan->context_tokens,
+      heads[head].init(*args.config, {args.spec->head_dim, args.spec->adjacent_dims()},
+                       args.plan->context_tokens,
                        regions.subspan(head * shape.index_bytes, shape.index_bytes));
     }
     if (set == args.plan->sessions_max) {

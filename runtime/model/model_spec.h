@@ -44,6 +44,9 @@ struct ModelSpec {
   std::array<u16, kLayersMax> kv_source{};  // model layer -> cache layer
   u64 n_params = 0;                         // elements of all tensors
   u64 weights_file_bytes = 0;               // of all tensors used
+
+  // So many first dims of a head are rotary pairs that lie side by side.
+  u32 adjacent_dims() const { return rope_halves ? 0 : n_rot; }
 };
 
 // A tensor in the file and how it will lie in memory. n_rows * k elements.

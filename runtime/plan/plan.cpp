@@ -326,8 +326,9 @@ std::optional<select::PqShape> extent_codes(const Inputs& inputs, const Plan& pl
   const SelectConfig& select = inputs.config->select;
   const bool by_token = select.method == SelectMethod::pq && select.block_tokens == 1;
   if (!inputs.config->store.extents || !by_token) return std::nullopt;
+  const model::ModelSpec& spec = inputs.model->spec;
   const select::PqShape pq =
-      select::pq_shape(select, inputs.model->spec.head_dim, plan.context_tokens);
+      select::pq_shape(select, {spec.head_dim, spec.adjacent_dims()}, plan.context_tokens);
   return pq.has_pairs() ? std::optional(pq) : std::nullopt;
 }
 

@@ -39,11 +39,12 @@ SelectShape select_shape(const model::ModelSpec& spec, const Config& config, u32
   const u32 d = spec.head_dim;
   const u32 n_group_heads = spec.n_heads / spec.n_kv_heads;
   const bool is_pq = select.method == SelectMethod::pq;
-  const select::PqShape pq = select::pq_shape(select, d, context_tokens);
+  const select::KeyDims keys{spec.head_dim, spec.adjacent_dims()};
+  const select::PqShape pq = select::pq_shape(select, keys, context_tokens);
 
   shape.n_heads = spec.n_cache_layers * spec.n_kv_heads;
   shape.n_sets = config.sessions_max + (is_pq ? 1 : 0);
-  shape.index_bytes = select::HeadIndex::region_bytes(select, d, context_tokens);
+  shape.index_bytes = select::HeadIndex::region_bytes(select, keys, context_tokens);
   shape.set_bytes = align_up(shape.n_heads * sizeof(select::HeadIndex), kAlignment) +
                     shape.n_heads * shape.index_bytes;
   shape.n_chosen_max = chosen_max(select, context_tokens);

@@ -7,22 +7,22 @@
 
 namespace tarn::select {
 
-u64 HeadIndex::region_bytes(const SelectConfig& config, u32 head_dim, u32 capacity_tokens) {
+u64 HeadIndex::region_bytes(const SelectConfig& config, const KeyDims& dims, u32 capacity_tokens) {
   if (config.method == SelectMethod::pq) {
-    return PqIndex::region_bytes(pq_shape(config, head_dim, capacity_tokens));
+    return PqIndex::region_bytes(pq_shape(config, dims, capacity_tokens));
   }
   if (config.method == SelectMethod::quest) {
-    return align_up(QuestIndex::region_bytes(head_dim, capacity_tokens), 64);
+    return align_up(QuestIndex::region_bytes(dims.head_dim, capacity_tokens), 64);
   }
   return 0;
 }
 
-void HeadIndex::init(const SelectConfig& config, u32 head_dim, u32 capacity_tokens,
+void HeadIndex::init(const SelectConfig& config, const KeyDims& dims, u32 capacity_tokens,
                      std::span<std::byte> region) {
   if (config.method == SelectMethod::pq) {
-    pq.init(pq_shape(config, head_dim, capacity_tokens), region);
+    pq.init(pq_shape(config, dims, capacity_tokens), region);
   }
-  if (config.method == SelectMethod::quest) quest.init(head_dim, capacity_tokens, region);
+  if (config.method == SelectMethod::quest) quest.init(dims.head_dim, capacity_tokens, region);
 }
 
 void HeadIndex::truncate(const SelectConfig& config, u32 middle_end) {

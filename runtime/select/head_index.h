@@ -16,8 +16,8 @@ struct HeadIndex {
   QuestIndex quest;  // of method quest
 
   // 0 for a method without an index.
-  static u64 region_bytes(const SelectConfig& config, u32 head_dim, u32 capacity_tokens);
-  void init(const SelectConfig& config, u32 head_dim, u32 capacity_tokens,
+  static u64 region_bytes(const SelectConfig& config, const KeyDims& dims, u32 capacity_tokens);
+  void init(const SelectConfig& config, const KeyDims& dims, u32 capacity_tokens,
             std::span<std::byte> region);
   // What is not clustered begins with the next choice.
   void forget() { quest.truncate(0); }

@@ -96,6 +96,7 @@ void PqIndex::init(const PqShape& shape, std::span<std::byte> region) {
   TARN_ASSERT(shape.code_bits >= 1 && shape.code_bits <= kernels::pq_bits_max(shape.format));
   TARN_ASSERT(shape.n_subspaces >= 1 && shape.n_subspaces <= kernels::kPqSubspacesMax);
   TARN_ASSERT(shape.head_dim % shape.n_subspaces == 0);
+  TARN_ASSERT(shape.adjacent_dims % 2 == 0 && shape.adjacent_dims <= shape.head_dim);
   TARN_ASSERT(shape.codebooks_max >= 1);
   TARN_ASSERT(region.size() >= region_bytes(shape));
   shape_ = shape;
@@ -130,8 +131,8 @@ u32 PqIndex::n_sample(const PqShape& shape, u32 n_rows) {
   return std::min(n_rows, kSampleRows * shape.n_centroids());
 }
 
-// n keys to out, the dims of each sub-space side by side; the i-th one's slot is slot_of(i). `row`
-// is scratch of a key.
+// n keys to out, their dims in the order of places; the i-th one's slot is slot_of(i). `row` is
+// scratch of a key.
 template <class SlotOf>
 void PqIndex::load(const CpuTable& table, const KeyPages& keys, u32 first, u32 n, f32* row,
                    f32* out, SlotOf slot_of) const {
@@ -140,19 +141,20 @@ void PqIndex::load(const CpuTable& table, const KeyPages& keys, u32 first, u32 n
   for (u32 i = 0; i < n; ++i) {
     f32* const key = out + u64{i} * d;
     if (shape_.control != nullptr) shape_.control->change(slot_of(i), key);
-    if (shape_.parts == KeyParts::contiguous) continue;
+    if (shape_.adjacent_dims == 0) continue;
     std::copy_n(key, d, row);
-    deal(row, key);
+    place(row, key);
   }
 }
 
-void PqIndex::deal(const f32* row, f32* out) const {
-  const u32 n = shape_.deal_dims();
-  for (u32 m = 0; m < shape_.n_subspaces; ++m) {
-    for (u32 at = m * n; at < shape_.head_dim; at += shape_.n_subspaces * n) {
-      for (u32 i = 0; i < n; ++i) *out++ = row[at + i];
-    }
+// What PqShape::dim_of() says, of all sub-spaces.
+void PqIndex::place(const f32* row, f32* out) const {
+  const u32 n = shape_.adjacent_dims, half = n / 2;
+  for (u32 i = 0; i < half; ++i) {
+    out[i] = row[2 * i];
+    out[half + i] = row[2 * i + 1];
   }
+  std::copy(row + n, row + shape_.head_dim, out + n);
 }
 
 // The nearest of a codebook's centroids for keys out of load().
@@ -321,11 +323,11 @@ void PqIndex::encode(const CpuTable& table, const KeyPages& keys, u32 slot_end,
 }
 
 void PqIndex::fill_lut(const CpuTable& table, u32 idx, const Query& query, f32* lut) const {
-  f32* dealt = lut + u64{query.n_heads} * shape_.n_subspaces * shape_.n_padded();
+  f32* placed = lut + u64{query.n_heads} * shape_.n_subspaces * shape_.n_padded();
   for (u32 h = 0; h < query.n_heads; ++h) {
-    deal(query.q + u64{h} * shape_.head_dim, dealt + u64{h} * shape_.head_dim);
+    place(query.q + u64{h} * shape_.head_dim, placed + u64{h} * shape_.head_dim);
   }
-  table.pq_lut({.q = dealt,
+  table.pq_lut({.q = placed,
                 .q_stride = shape_.head_dim,
                 .codebook = codebook(idx).data(),
                 .lut = lut,

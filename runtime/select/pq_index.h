@@ -14,11 +14,12 @@
 //   thread      one at a time, but for train() and code(), which touch their own sub-space alone
 //   errors      none: the caller keeps capacity_tokens and codebooks_max, else it is our bug
 //
-// A key's dims belong to sub-spaces by KeyParts: contiguous ones, as in PQCache's code, or dealt
-// two by two in turn. Dealt, every sub-space has a share of RoPE's fast and slow pairs; contiguous,
-// with neighbouring dims as pairs, the first one has all fast ones, and its codes say little
-// (runtime/ARCHITECTURE.md has figures). Two by two keeps a pair in one sub-space in both of RoPE's
-// layouts, where 4 * n_subspaces divides head_dim.
+// A key is cut into contiguous sub-spaces, as in PQCache, in the order of its authors' models: the
+// two dims of a RoPE pair stand half of the rotary dims apart. Where a model has pairs side by side
+// (GGUF's llama), dim i of the rotary dims takes place i % 2 * n / 2 + i / 2 of n first. So a model
+// has the same codes in both layouts, and of two sub-spaces each has one dim of every pair. Cut as
+// they lie, adjacent pairs would give all fast ones to the first sub-space, whose codes say little
+// then (tools/builtin/README.md has figures).
 //
 // K-Means: Lloyd from 2^b distinct rows that a fixed seed draws (the same rows for every job of as
 // many rows), `iterations` updates or until the centroids went less than kTolerance, then one
@@ -49,28 +50,31 @@ struct KeyPages {
   void load(const kernels::CpuTable& table, u32 slot_begin, u32 n_slots, f32* out) const;
 };
 
+// How a model's keys lie.
+struct KeyDims {
+  u32 head_dim;
+  u32 adjacent_dims;  // so many first dims are RoPE's pairs side by side, even; 0: none are
+};
+
 struct PqShape {
   u32 head_dim = 0;
-  u32 n_subspaces = 0;  // head_dim % n_subspaces == 0
-  u32 code_bits = 0;    // 1..8
+  u32 adjacent_dims = 0;  // as in KeyDims
+  u32 n_subspaces = 0;    // head_dim % n_subspaces == 0
+  u32 code_bits = 0;      // 1..8
   kernels::PqCodeFormat format = kernels::PqCodeFormat::bytes;
-  KeyParts parts = KeyParts::contiguous;
   u32 capacity_tokens = 0;
   u32 codebooks_max = 1;
   const CodeControl* control = nullptr;
   constexpr u32 dims() const { return head_dim / n_subspaces; }
   constexpr u32 n_centroids() const { return 1u << code_bits; }
   constexpr u32 n_padded() const { return kernels::pq_padded(n_centroids()); }
-  // A sub-space has so many neighbouring dims of the key, then the next one has as many.
-  constexpr u32 deal_dims() const {
-    if (parts == KeyParts::contiguous) return dims();
-    return dims() % 2 == 0 ? 2 : 1;
-  }
   // The key's dim that is dim i of a sub-space.
   constexpr u32 dim_of(u32 subspace, u32 i) const {
-    return (i / deal_dims() * n_subspaces + subspace) * deal_dims() + i % deal_dims();
+    const u32 place = subspace * dims() + i, half = adjacent_dims / 2;
+    if (place >= adjacent_dims) return place;
+    return place < half ? 2 * place : 2 * (place - half) + 1;
   }
-  // Of a query's head: its look-up tables, and itself, dealt.
+  // Of a query's head: its look-up tables, and itself, in the order of its places.
   constexpr u32 lut_elems() const { return n_subspaces * n_padded() + head_dim; }
   // A token's scores follow from a pair of codes; the pairs are counted (kernels/pq/pq_pairs.h).
   constexpr bool has_pairs() const {
@@ -183,7 +187,7 @@ class PqIndex {
   template <class SlotOf>
   void load(const kernels::CpuTable& table, const KeyPages& keys, u32 first, u32 n, f32* row,
             f32* out, SlotOf slot_of) const;
-  void deal(const f32* row, f32* out) const;
+  void place(const f32* row, f32* out) const;
   void assign(const kernels::CpuTable& table, u32 idx, u32 subspace, const f32* keys, u32 n,
               u8* codes) const;
   void put_codes(u32 subspace, u32 first, const u8* codes, u32 n) const;

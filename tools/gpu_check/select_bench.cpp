@@ -174,7 +174,7 @@ class SelectBench {
             .n_group_heads = shape_.n_heads / shape_.n_kv_heads,
             .n_subspaces = at_.n_subspaces,
             .dims = at_.dims,
-            .deal_dims = 2,
+            .adjacent_dims = at_.n_subspaces * at_.dims,
             .n_padded = at_.n_padded,
             .heads = (indexes_ + layer % shape_.n_layers * layer_bytes()).as<u8>().raw(),
             .head_stride = at_.head_bytes,

@@ -17,7 +17,6 @@ here; every other one reads by selection.
 Methods: those of select.method, and
 
     pq-2x8                     2 sub-spaces of 8 bits
-    pq-2x8-contiguous          likewise, cut from the key as in the paper
     pq-2x8+shuffled-codes      broken on purpose (tarn eval --control): must lose, or the questions
     pq-2x8+keys-before-rope    tell nothing
     pq-2x8+keys-before-rope@P  likewise, the document beginning at position P of a session
@@ -44,16 +43,14 @@ import tempfile
 METHODS = ["oracle", "pq-2x6", "pq-2x8", "pq-4x8", "quest", "window", "random"]
 DIVISORS = [4, 8, 10, 16, 32, 64]
 KINDS = ["hop0", "hop1", "hop2", "hop3", "again"]
-PQ = re.compile(r"pq-(\d+)x(\d+)(-contiguous)?(?:\+([a-z-]+)(?:@(\d+))?)?")
+PQ = re.compile(r"pq-(\d+)x(\d+)(?:\+([a-z-]+)(?:@(\d+))?)?")
 
 
 def toml(method, divisor, args):
     lines = []
     pq = PQ.fullmatch(method)
     if pq:
-        parts = "contiguous" if pq[3] else "dealt"
-        lines += [f"select.subspaces = {pq[1]}", f"select.code_bits = {pq[2]}",
-                  f'select.parts = "{parts}"']
+        lines += [f"select.subspaces = {pq[1]}", f"select.code_bits = {pq[2]}"]
     if method.startswith("full-"):
         method, kv_type = method.split("-")
         lines += [f'kv.type = "{kv_type}"']
@@ -70,8 +67,8 @@ def answers(args, book, method, divisor):
         config.write_text(toml(method, divisor, args))
         out = pathlib.Path(folder, "answers.jsonl")
         pq = PQ.fullmatch(method)
-        control = ["--control", pq[4]] if pq and pq[4] else []
-        control += ["--control-position", pq[5]] if pq and pq[5] else []
+        control = ["--control", pq[3]] if pq and pq[3] else []
+        control += ["--control-position", pq[4]] if pq and pq[4] else []
         subprocess.run(
             [args.tarn, "eval", "-m", args.model, "-t", str(args.threads), "--config", config,
              *control, "logbook", book, "--answers-out", out], check=True,

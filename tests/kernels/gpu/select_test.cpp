@@ -32,17 +32,17 @@ struct Case {
   const char* name;
   PqCodeFormat format;
   KvType type;
-  u32 n_kv_heads, n_group_heads, n_subspaces, dims, deal_dims, code_bits, n_tokens;
+  u32 n_kv_heads, n_group_heads, n_subspaces, dims, adjacent_dims, code_bits, n_tokens;
   bool has_pairs() const { return n_subspaces == 2 && pq_padded(1u << code_bits) <= 64; }
 };
 constexpr Case kCases[] = {
-    {"the default", PqCodeFormat::packed6, KvType::f16, 2, 4, 2, 32, 2, 6, 700},
+    {"the default", PqCodeFormat::packed6, KvType::f16, 2, 4, 2, 32, 64, 6, 700},
     {"one token, one head", PqCodeFormat::bytes, KvType::f16, 1, 1, 1, 8, 8, 1, 1},
-    {"few centroids", PqCodeFormat::packed4, KvType::f16, 3, 2, 4, 8, 2, 3, 257},
-    {"q8_0, full codes", PqCodeFormat::bytes, KvType::q8_0, 1, 3, 2, 32, 32, 8, 64},
-    {"q8_0, packed", PqCodeFormat::packed4, KvType::q8_0, 2, 1, 2, 32, 2, 4, 255},
-    {"q4_0", PqCodeFormat::packed6, KvType::q4_0, 2, 2, 2, 48, 2, 6, 130},
-    {"over a tile of the sum", PqCodeFormat::packed6, KvType::f16, 1, 2, 2, 8, 8, 5, 2117},
+    {"few centroids", PqCodeFormat::packed4, KvType::f16, 3, 2, 4, 8, 32, 3, 257},
+    {"q8_0, full codes", PqCodeFormat::bytes, KvType::q8_0, 1, 3, 2, 32, 0, 8, 64},
+    {"q8_0, packed", PqCodeFormat::packed4, KvType::q8_0, 2, 1, 2, 32, 64, 4, 255},
+    {"q4_0", PqCodeFormat::packed6, KvType::q4_0, 2, 2, 2, 48, 64, 6, 130},
+    {"over a tile of the sum", PqCodeFormat::packed6, KvType::f16, 1, 2, 2, 8, 0, 5, 2117},
 };
 
 bool same_bits(std::span<const f32> a, std::span<const f32> b) {
@@ -85,14 +85,10 @@ class World {
     return &codebooks_[u64{kv_head} * head_dim() * n_padded_];
   }
 
-  // A key or a query with the dims of each sub-space side by side.
-  std::vector<f32> dealt(const f32* x) const {
-    std::vector<f32> out;
-    for (u32 m = 0; m < c_.n_subspaces; ++m) {
-      for (u32 at = m * c_.deal_dims; at < head_dim(); at += c_.n_subspaces * c_.deal_dims) {
-        out.insert(out.end(), x + at, x + at + c_.deal_dims);
-      }
-    }
+  // A key or a query, by places.
+  std::vector<f32> placed(const f32* x) const {
+    std::vector<f32> out(x, x + head_dim());
+    for (u32 i = 0; i < c_.adjacent_dims; ++i) out[i % 2 * (c_.adjacent_dims / 2) + i / 2] = x[i];
     return out;
   }
   std::vector<u32> counts(u32 kv_head, u32 n_rows) const {
@@ -133,7 +129,7 @@ class World {
             .n_group_heads = c_.n_group_heads,
             .n_subspaces = c_.n_subspaces,
             .dims = c_.dims,
-            .deal_dims = c_.deal_dims,
+            .adjacent_dims = c_.adjacent_dims,
             .n_padded = n_padded_,
             .heads = bytes,
             .head_stride = head_bytes(),
@@ -165,8 +161,8 @@ struct Expected {
     for (u32 h = 0; h < c.n_kv_heads; ++h) {
       std::vector<f32> q;
       for (u32 g = 0; g < n_group; ++g) {
-        const std::vector<f32> dealt = w.dealt(&w.q_[(u64{h} * n_group + g) * w.head_dim()]);
-        q.insert(q.end(), dealt.begin(), dealt.end());
+        const std::vector<f32> placed = w.placed(&w.q_[(u64{h} * n_group + g) * w.head_dim()]);
+        q.insert(q.end(), placed.begin(), placed.end());
       }
       pq_lut_generic({.q = q.data(),
                       .q_stride = w.head_dim(),
@@ -382,7 +378,7 @@ TEST_CASE("codes of new keys are the CPU's, and no other code changes") {
                            .x = key.data(),
                            .n_rows = 1,
                            .dims = w.head_dim()});
-          const std::vector<f32> x = w.dealt(key.data());
+          const std::vector<f32> x = w.placed(key.data());
           for (u32 m = 0; m < c.n_subspaces; ++m) {
             const u64 book = u64{h} * c.n_subspaces + m;
             u8 code = 0;

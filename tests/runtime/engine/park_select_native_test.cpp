@@ -428,7 +428,7 @@ TEST_CASE("what an engine cannot use is computed anew from the tokens") {
       {"full", [](SelectConfig& select) { select.method = SelectMethod::full; }},
       {"more tokens", [](SelectConfig& select) { select.k = 64; }},
       {"more updates", [](SelectConfig& select) { select.iterations = 5; }},
-      {"other parts", [](SelectConfig& select) { select.parts = KeyParts::contiguous; }},
+      {"more parts", [](SelectConfig& select) { select.n_subspaces = 4; }},
   };
   const SmallModel model("llama", "q8_0");
   const Case& c = kCases[1];

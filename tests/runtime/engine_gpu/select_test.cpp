@@ -59,7 +59,8 @@ class Oracle {
         config_(config.select),
         kv_head_(kv_head),
         type_(plan::kv_type(config)),
-        shape_(select::pq_shape(config_, engine.spec().head_dim, engine.plan().context_tokens)),
+        shape_(select::pq_shape(config_, {engine.spec().head_dim, engine.spec().adjacent_dims()},
+                                engine.plan().context_tokens)),
         region_(select::PqIndex::region_bytes(shape_) / 64 + 1),
         scratch_(select::PqIndex::train_scratch_bytes(shape_) / 64 + 1),
         life_(select::budget_rule(config_), config_.code_bits, config_.swap_tokens) {

@@ -18,10 +18,10 @@ constexpr u32 kDims = 32, kRows = 700, kFirstSlot = 20, kSide = 32;
 
 PqShape shape_of(kernels::PqCodeFormat format) {
   return {.head_dim = kDims,
+          .adjacent_dims = kDims,
           .n_subspaces = 2,
           .code_bits = 5,
           .format = format,
-          .parts = KeyParts::dealt,
           .capacity_tokens = 2 * kRows};
 }
 

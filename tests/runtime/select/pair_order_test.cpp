@@ -54,9 +54,9 @@ TEST_CASE("tokens of a step's best pairs are neighbours") {
   const test::Clusters clusters(random, kTokens, kDims, 40, 8, 0.6f);
   const test::Keys keys(clusters.rows, kDims);
   test::Index index({.head_dim = kDims,
+                     .adjacent_dims = kDims,
                      .n_subspaces = 2,
                      .code_bits = 6,
-                     .parts = KeyParts::dealt,
                      .capacity_tokens = kTokens});
   index.pq.start(0);
   index.train(kernels::cpu_tables().front(), keys, kTokens, 5);

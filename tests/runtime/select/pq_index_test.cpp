@@ -1,9 +1,11 @@
 // Goal    the index of one KV head holds what METHODS 3.1 and 14.2 ask: codes of the nearest
 //         centroid, centroids that later tokens do not move, scores that are the query times what
-//         the codes stand for, the same decisions in every format, ISA and order of training.
+//         the codes stand for, the same decisions in every format, ISA, order of training and
+//         layout of RoPE's pairs.
 // Method  clustered keys in f16 and q8_0 pages; brute force over the centroids; keys of few
 //         distinct sub-vectors for the lossless case; two turns whose border lies inside a packed
-//         block; regions and scratch of exactly the asked size with canaries behind them.
+//         block; the same keys in both layouts; regions and scratch of exactly the asked size with
+//         canaries behind them.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -18,13 +20,13 @@ using kernels::PqCodeFormat;
 using test::Index;
 using test::Keys;
 
-PqShape shape_2x6(u32 head_dim, u32 capacity, PqCodeFormat format = PqCodeFormat::bytes,
-                  KeyParts parts = KeyParts::dealt) {
+// Pairs side by side: the layout whose dims take other places.
+PqShape shape_2x6(u32 head_dim, u32 capacity, PqCodeFormat format = PqCodeFormat::bytes) {
   return {.head_dim = head_dim,
+          .adjacent_dims = head_dim,
           .n_subspaces = 2,
           .code_bits = 6,
           .format = format,
-          .parts = parts,
           .capacity_tokens = capacity,
           .codebooks_max = 2};
 }
@@ -79,11 +81,10 @@ TEST_CASE("a score is the query times the key that the codes stand for, and that
   for (const f32 x : clusters.query(random)) q.push_back(x);
   for (const kernels::KvType type : {kernels::KvType::f16, kernels::KvType::q8_0}) {
     const Keys keys(clusters.rows, kDim, type);
-    const KeyParts parts = type == kernels::KvType::f16 ? KeyParts::contiguous : KeyParts::dealt;
     for (const CpuTable& table : kernels::cpu_tables()) {
       if (!table.runs_here()) continue;
       CAPTURE(table.isa);
-      Index index(shape_2x6(kDim, kRows, PqCodeFormat::bytes, parts));
+      Index index(shape_2x6(kDim, kRows));
       index.train(table, keys, kRows, 3);
       CHECK(index.region.intact());
       CHECK(index.scratch.intact());
@@ -160,11 +161,10 @@ TEST_CASE("tokens that leave the local window get the nearest centroid, and move
   const Keys keys(clusters.rows, kDim);
   const std::vector<f32> stored = keys.stored();
   for (const PqCodeFormat format : {PqCodeFormat::bytes, PqCodeFormat::packed6}) {
-    const KeyParts parts = format == PqCodeFormat::bytes ? KeyParts::contiguous : KeyParts::dealt;
     for (const CpuTable& table : kernels::cpu_tables()) {
       if (!table.runs_here()) continue;
       CAPTURE(table.isa);
-      Index index(shape_2x6(kDim, kRows, format, parts));
+      Index index(shape_2x6(kDim, kRows, format));
       index.pq.start(32);
       index.train(table, keys, 904, 5);
       const std::vector<f32> before = codebook_of(index, 0);
@@ -200,11 +200,11 @@ TEST_CASE("tokens that leave the local window get the nearest centroid, and move
 
 TEST_CASE("few distinct sub-vectors are kept without loss") {
   constexpr u32 kDim = 16, kRows = 256;
-  for (const KeyParts parts : {KeyParts::contiguous, KeyParts::dealt}) {
+  for (const u32 adjacent_dims : {0u, kDim}) {
     const PqShape shape{.head_dim = kDim,
+                        .adjacent_dims = adjacent_dims,
                         .n_subspaces = 2,
                         .code_bits = 8,
-                        .parts = parts,
                         .capacity_tokens = kRows};
     std::vector<f32> rows(u64{kRows} * kDim);
     for (u32 t = 0; t < kRows; ++t) {
@@ -225,30 +225,71 @@ TEST_CASE("few distinct sub-vectors are kept without loss") {
   }
 }
 
-TEST_CASE("every dim belongs to one sub-space; dealt, both of a rotary pair to the same one") {
+// METHODS 3.1: where a dim stands in the order of the paper's models.
+u32 place_of(u32 dim, u32 adjacent_dims) {
+  if (dim >= adjacent_dims) return dim;
+  return dim % 2 * (adjacent_dims / 2) + dim / 2;
+}
+
+TEST_CASE("a key is cut into contiguous parts in the order of the paper's models") {
   struct Case {
-    u32 head_dim, n_subspaces;
+    u32 head_dim, adjacent_dims;
   };
-  for (const Case& c : {Case{64, 2}, Case{64, 4}, Case{128, 2}, Case{128, 8}, Case{6, 2}}) {
-    for (const KeyParts parts : {KeyParts::contiguous, KeyParts::dealt}) {
-      const PqShape shape{.head_dim = c.head_dim, .n_subspaces = c.n_subspaces, .parts = parts};
-      std::vector<u32> owner(c.head_dim, c.n_subspaces);
-      for (u32 m = 0; m < c.n_subspaces; ++m) {
-        for (u32 i = 0; i < shape.dims(); ++i) {
-          REQUIRE(owner[shape.dim_of(m, i)] == c.n_subspaces);  // not dealt before
-          owner[shape.dim_of(m, i)] = m;
-        }
+  for (const Case& c : {Case{64, 0}, Case{64, 64}, Case{64, 48}, Case{128, 128}, Case{8, 2}}) {
+    for (const u32 n_subspaces : {1u, 2u, 4u, 8u}) {
+      CAPTURE(c.head_dim);
+      CAPTURE(c.adjacent_dims);
+      CAPTURE(n_subspaces);
+      const PqShape shape{
+          .head_dim = c.head_dim, .adjacent_dims = c.adjacent_dims, .n_subspaces = n_subspaces};
+      std::vector<u32> dims(c.head_dim, c.head_dim);  // by their places
+      for (u32 dim = 0; dim < c.head_dim; ++dim) dims[place_of(dim, c.adjacent_dims)] = dim;
+      for (u32 place = 0; place < c.head_dim; ++place) {
+        REQUIRE(shape.dim_of(place / shape.dims(), place % shape.dims()) == dims[place]);
       }
-      if (parts == KeyParts::contiguous) {
-        CHECK(owner[c.head_dim / c.n_subspaces - 1] == 0);
-        continue;
+    }
+  }
+  const PqShape llama{.head_dim = 128, .adjacent_dims = 128, .n_subspaces = 2};
+  for (u32 dim = 0; dim < 128; ++dim) REQUIRE(llama.dim_of(dim % 2, dim / 2) == dim);
+}
+
+TEST_CASE("codes do not depend on how a model lays out RoPE's pairs") {
+  test::Random random(tarn::test::seed_from_environment());
+  CAPTURE(random.seed());
+  constexpr u32 kDim = 64, kRows = 700, kClustered = 600;
+  const test::Clusters clusters(random, kRows, kDim, 80, 4, 0.5f);
+  const Keys halves(clusters.rows, kDim);
+  std::vector<f32> q = clusters.query(random);
+  for (const u32 n_rotary : {kDim, kDim - 16}) {
+    const auto as_adjacent = [&](const std::vector<f32>& rows) {
+      std::vector<f32> out(rows.size());
+      for (u64 i = 0; i < rows.size(); ++i) {
+        out[i] = rows[i / kDim * kDim + place_of(static_cast<u32>(i % kDim), n_rotary)];
       }
-      if (c.head_dim % (4 * c.n_subspaces) != 0) continue;
-      for (u32 pair = 0; pair < c.head_dim / 2; ++pair) {
-        CHECK(owner[2 * pair] == owner[2 * pair + 1]);       // adjacent
-        CHECK(owner[pair] == owner[pair + c.head_dim / 2]);  // halves
-        CHECK(owner[2 * pair] == pair % c.n_subspaces);
+      return out;
+    };
+    const Keys adjacent(as_adjacent(clusters.rows), kDim);
+    for (const u32 n_subspaces : {1u, 2u, 4u, 8u}) {
+      CAPTURE(n_rotary);
+      CAPTURE(n_subspaces);
+      const CpuTable& table = kernels::cpu_tables().back();
+      PqShape shape{
+          .head_dim = kDim, .n_subspaces = n_subspaces, .code_bits = 6, .capacity_tokens = kRows};
+      Index want(shape);
+      shape.adjacent_dims = n_rotary;
+      Index got(shape);
+      for (Index* index : {&want, &got}) {
+        const Keys& keys = index == &want ? halves : adjacent;
+        index->train(table, keys, kClustered, 3);
+        index->pq.encode(table, keys.view(), kRows, index->scratch.span());
       }
+      CHECK(codes_of(got) == codes_of(want));
+      CHECK(codebook_of(got, 0) == codebook_of(want, 0));
+      CHECK(scores_of(table, got, as_adjacent(q), 0.25f) == scores_of(table, want, q, 0.25f));
+      std::vector<f32> key(kDim), other(kDim);
+      want.pq.reconstruct(kRows - 1, key.data());
+      got.pq.reconstruct(kRows - 1, other.data());
+      CHECK(other == as_adjacent(key));
     }
   }
 }

@@ -19,8 +19,13 @@ constexpr u32 n_far(u32 n_rows) { return n_rows - kNear; }
 constexpr u32 n_chosen(u32 n_rows) { return n_far(n_rows) / 20; }
 
 const CpuTable& fastest();
+// As rotate() lays out pairs.
 inline PqShape shape_2x6(u32 n_rows) {
-  return {.head_dim = kDim, .n_subspaces = 2, .code_bits = 6, .capacity_tokens = n_rows};
+  return {.head_dim = kDim,
+          .adjacent_dims = kDim,
+          .n_subspaces = 2,
+          .code_bits = 6,
+          .capacity_tokens = n_rows};
 }
 
 using Queries = std::vector<std::vector<f32>>;

@@ -297,11 +297,8 @@ TEST_CASE("keys that codes hold without loss are chosen as exact scores choose t
   const Segments s = segments(kTokens, kSinks, kLocal);
   std::vector<f32> parts(u64{2} * 8 * (kDim / 2));
   for (f32& x : parts) x = static_cast<f32>(random.below(9)) - 4.0f;
-  const PqShape shape{.head_dim = kDim,
-                      .n_subspaces = 2,
-                      .code_bits = 6,
-                      .parts = KeyParts::contiguous,
-                      .capacity_tokens = kTokens};
+  const PqShape shape{
+      .head_dim = kDim, .n_subspaces = 2, .code_bits = 6, .capacity_tokens = kTokens};
   std::vector<f32> rows(u64{kTokens} * kDim);
   for (u32 t = 0; t < kTokens; ++t) {
     for (u32 half = 0; half < 2; ++half) {
