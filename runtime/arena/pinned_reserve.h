@@ -1,7 +1,7 @@
 // runtime/arena/pinned_reserve.h
 //
-// The arena's memory from the GPU's driver, where the driver makes no memory of ours reachable: copies
-// to and from it do not block, and the GPU reads it by the address that Device::pinned_address() has.
+// The arena's memory from the GPU's driver, where the driver makes no memory of ours reachable.
+// Copies to and from it do not block, and the GPU reads it by Device::pinned_address().
 //
 //   thread       the engine's
 //   when full    the driver's error, which names the arena

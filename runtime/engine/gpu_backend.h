@@ -28,9 +28,8 @@
 //             selects the host chooses and gathers, and what it got is attended to. The host has
 //             its part in every layer, so no step is a graph; bits are those of KV on the device
 //   thread    the engine's
-//   errors    finish() tells the device's first one; a GPU that gets no further for kGpuWaitNsMax is
-//             taken for lost (platform/gpu/stream_progress.h). However slow it is, one that does
-//             is not
+//   errors    finish() tells the device's first one. A GPU that gets no further for kGpuWaitNsMax
+//             is taken for lost (platform/gpu/stream_progress.h), however slow one that does is not
 #pragma once
 
 #include <array>

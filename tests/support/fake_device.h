@@ -5,8 +5,8 @@
 // early reads old bytes; streams go on in a seeded order, as far as their events let them, and
 // until the event that was asked is done; a graph is what was enqueued while it was captured, run
 // again at each launch; a stream that has kStreamLaunchesMax pieces of work keeps whoever enqueues
-// another until it has run one, and a piece that it can never take is dropped and counted. A copy from or to memory that the device does not have is an illegal
-// address, as on a real one.
+// another until it has run one, and a piece that it can never take is dropped and counted. A copy
+// from or to memory that the device does not have is an illegal address, as on a real one.
 //
 // It fails on demand: every call that could reach a driver has a number, and a script says which of
 // them fail with which error of CUDA's. A loss stays, as a real one does. Calls from a thread that
