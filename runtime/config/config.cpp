@@ -154,7 +154,7 @@ const char* nearest_key(std::string_view name) {
   each_key([&](const char* key) {
     const u32 distance = edit_distance(compared, key);
     const bool is_near =
-        3 * distance <= std::string_view(key).size() || last_part(name) == last_part(key);
+        u64{3} * distance <= std::string_view(key).size() || last_part(name) == last_part(key);
     if (!is_near || distance >= least) return;
     nearest = key;
     least = distance;

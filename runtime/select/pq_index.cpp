@@ -151,8 +151,8 @@ void PqIndex::load(const CpuTable& table, const KeyPages& keys, u32 first, u32 n
 void PqIndex::place(const f32* row, f32* out) const {
   const u32 n = shape_.adjacent_dims, half = n / 2;
   for (u32 i = 0; i < half; ++i) {
-    out[i] = row[2 * i];
-    out[half + i] = row[2 * i + 1];
+    out[i] = row[u64{2} * i];
+    out[half + i] = row[u64{2} * i + 1];
   }
   std::copy(row + n, row + shape_.head_dim, out + n);
 }
