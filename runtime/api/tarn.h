@@ -299,8 +299,8 @@ typedef struct tarn_event {
   uint64_t decode_ns;   /* DONE: from the first token to the last */
   uint64_t select_steps; /* DONE: decode steps that chose which K and V they read (select.method);
                             0: all of them read everything */
-  double kv_read_ratio; /* DONE: slots that the decode steps attended to, of those that they could
-                           see, 0..1; 1 where there was no decode step */
+  double kv_read_ratio; /* DONE: slots in the decode steps' budget, of those that they could see,
+                           0..1. The first token is no decode step; 1 where there is none */
 } tarn_event;
 
 /* Starts to generate after what was fed; at least one token must have been fed. Read the events
