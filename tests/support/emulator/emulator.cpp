@@ -1,5 +1,6 @@
 #include "tests/support/emulator/emulator.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -73,7 +74,7 @@ class Emulator {
   }
   bool only_stored(const std::vector<Before>& all) {
     for (const Before& before : all) {
-      if (std::memcmp(before.begin, before.bytes.data(), before.bytes.size()) == 0) continue;
+      if (std::equal(before.bytes.begin(), before.bytes.end(), before.begin)) continue;
       for (u64 i = 0; i < before.bytes.size(); ++i) {
         const u8* byte = before.begin + i;
         if (*byte != before.bytes[i] && !global_.is_written(byte, 1)) return false;
