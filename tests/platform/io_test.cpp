@@ -15,6 +15,7 @@
 #include <cstring>
 
 #include "platform/io/io_transfer.h"
+#include "tests/support/folders.h"
 #include "tests/support/forked.h"
 #include "tests/support/io_worlds.h"
 #include "tests/support/memory_io.h"
@@ -123,8 +124,8 @@ TEST_CASE("a file that cannot be opened says why, and only files are opened") {
   const Case cases[] = {
       {"missing", {.path = file.path()}, ENOENT},
       {"empty path", {.path = ""}, ENOENT},
-      {"a folder", {.path = TARN_BINARY_DIR}, EISDIR},
-      {"a folder to write", {.path = TARN_BINARY_DIR, .write = true}, EISDIR},
+      {"a folder", {.path = test::build_folder().c_str()}, EISDIR},
+      {"a folder to write", {.path = test::build_folder().c_str(), .write = true}, EISDIR},
       {"a pipe nobody writes to", {.path = fifo.path()}, ENODEV},
       {"a device", {.path = "/dev/null"}, ENODEV},
       {"below a file", {.path = "/proc/self/status/x"}, ENOTDIR},

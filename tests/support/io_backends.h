@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "platform/io/io_backend.h"
+#include "tests/support/folders.h"
 
 namespace tarn::test {
 
@@ -49,7 +50,7 @@ inline std::vector<IoKind> io_kinds_here() {
 class ScratchFile {
  public:
   explicit ScratchFile(const char* name)
-      : path_(std::string(TARN_BINARY_DIR "/") + name + "." + std::to_string(getpid())) {
+      : path_(build_folder() + "/" + name + "." + std::to_string(getpid())) {
     unlink(path_.c_str());
   }
   ScratchFile(const ScratchFile&) = delete;

@@ -9,12 +9,14 @@
 #include <filesystem>
 #include <string>
 
+#include "tests/support/folders.h"
+
 namespace tarn::test {
 
 class TempDir {
  public:
   explicit TempDir(const std::string& name)
-      : path_(std::string(TARN_BINARY_DIR "/") + name + "." + std::to_string(getpid())) {
+      : path_(build_folder() + "/" + name + "." + std::to_string(getpid())) {
     remove();
   }
   ~TempDir() { remove(); }

@@ -13,6 +13,7 @@
 
 #include "runtime/engine/engine.h"
 #include "tests/golden/model/cases.h"
+#include "tests/support/folders.h"
 #include "tests/support/logits.h"
 #include "tests/support/reference_model.h"
 #include "tests/support/temp_file.h"
@@ -27,7 +28,7 @@ struct Peer {
 // llama_cpp.txt by "arch type seed".
 inline std::map<std::string, Peer> read_peers() {
   std::map<std::string, Peer> peers;
-  std::ifstream file(TARN_SOURCE_DIR "/tests/golden/model/llama_cpp.txt");
+  std::ifstream file(test::source_folder() + "/tests/golden/model/llama_cpp.txt");
   for (std::string line; std::getline(file, line);) {
     if (line.starts_with("#")) continue;
     std::istringstream fields(line);

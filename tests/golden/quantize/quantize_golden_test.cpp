@@ -15,6 +15,7 @@
 #include "kernels/quant/dequant.h"
 #include "runtime/model/gguf_types.h"
 #include "tests/golden/quantize/cases.h"
+#include "tests/support/folders.h"
 #include "tests/support/gguf_reader.h"
 #include "tests/support/temp_file.h"
 #include "tools/quantize/quantize_file.h"
@@ -29,7 +30,7 @@ using OddTypes = std::map<std::string, std::string>;
 // types.txt by "MODEL TYPE".
 std::map<std::string, OddTypes> read_types() {
   std::map<std::string, OddTypes> all;
-  std::ifstream file(TARN_SOURCE_DIR "/tests/golden/quantize/types.txt");
+  std::ifstream file(test::source_folder() + "/tests/golden/quantize/types.txt");
   for (std::string line; std::getline(file, line);) {
     std::istringstream fields(line);
     std::string model, asked, tensor, type;
@@ -89,7 +90,7 @@ f64 rmse_of(kernels::TensorType type, const std::vector<f32>& rows) {
 }
 
 TEST_CASE("no type loses more than ggml's reference does") {
-  std::ifstream file(TARN_SOURCE_DIR "/tests/golden/quantize/rmse.txt");
+  std::ifstream file(test::source_folder() + "/tests/golden/quantize/rmse.txt");
   u32 n_lines = 0;
   for (std::string kind, type; file >> kind >> type; ++n_lines) {
     f64 theirs = 0;

@@ -15,6 +15,7 @@
 #include "kernels/quant/dequant.h"
 #include "tests/kernels/quant/random_rows.h"
 #include "tests/kernels/quant/runnable_tables.h"
+#include "tests/support/folders.h"
 #include "tests/support/seed.h"
 
 namespace tarn::kernels {
@@ -45,7 +46,7 @@ TensorType type_named(const std::string& name) {
 }
 
 TEST_CASE("dequantisation equals ggml's reference on the golden blocks") {
-  std::ifstream file(TARN_SOURCE_DIR "/tests/golden/quant/dequant.txt");
+  std::ifstream file(tarn::test::source_folder() + "/tests/golden/quant/dequant.txt");
   u32 n_blocks = 0;
   for (std::string line; std::getline(file, line); ++n_blocks) {
     std::istringstream fields(line);

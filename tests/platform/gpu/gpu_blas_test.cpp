@@ -9,6 +9,7 @@
 #include <string>
 
 #include "platform/gpu/discovery.h"
+#include "tests/support/folders.h"
 #include "tests/support/skip.h"
 
 namespace tarn {
@@ -16,7 +17,8 @@ namespace {
 
 TEST_CASE("what is no library is absent, by any name") {
   GpuBlas blas;
-  for (const char* path : {"/nowhere/libcublas.so", TARN_SOURCE_DIR "/README.md", "libc.so.6"}) {
+  const std::string no_library = test::source_folder() + "/README.md";
+  for (const char* path : {"/nowhere/libcublas.so", no_library.c_str(), "libc.so.6"}) {
     CAPTURE(path);
     const auto opened = blas.open({.library_path = path});
     REQUIRE_FALSE(opened.has_value());

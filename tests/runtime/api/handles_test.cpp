@@ -17,6 +17,7 @@
 
 #include "tests/runtime/api/handle_calls.h"
 #include "tests/runtime/api/host.h"
+#include "tests/support/folders.h"
 #include "tests/support/forked.h"
 #include "tests/support/open_engine.h"
 #include "tests/support/slow_build.h"
@@ -56,7 +57,7 @@ int in_timed_child(Fn&& fn) {
 bool names_the_fork() { return std::strstr(tarn_error_text(), "fork(2)") != nullptr; }
 
 TEST_CASE("the table of calls has every function that takes a handle") {
-  std::ifstream file(std::string(TARN_SOURCE_DIR) + "/runtime/api/tarn.h");
+  std::ifstream file(test::source_folder() + "/runtime/api/tarn.h");
   std::stringstream text;
   text << file.rdbuf();
   const std::string header = text.str();

@@ -12,11 +12,12 @@
 #include <type_traits>
 
 #include "runtime/config/config.h"
+#include "tests/support/folders.h"
 
 namespace tarn {
 namespace {
 
-const std::filesystem::path kConfigs = std::filesystem::path(TARN_SOURCE_DIR) / "configs";
+const std::filesystem::path kConfigs = std::filesystem::path(test::source_folder()) / "configs";
 
 std::string read_file(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);

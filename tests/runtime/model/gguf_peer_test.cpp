@@ -15,6 +15,7 @@
 
 #include "runtime/model/gguf.h"
 #include "runtime/model/gguf_limits.h"
+#include "tests/support/folders.h"
 #include "tests/support/memory_io.h"
 
 namespace tarn::model {
@@ -115,7 +116,7 @@ std::string dump(const std::filesystem::path& path) {
 }
 
 TEST_CASE("a file of the gguf package is read as its own reader reads it") {
-  std::vector<std::filesystem::path> folders = {std::filesystem::path(TARN_SOURCE_DIR) /
+  std::vector<std::filesystem::path> folders = {std::filesystem::path(test::source_folder()) /
                                                 "tests/golden/gguf"};
   if (const char* more = std::getenv("TARN_GGUF_PEER_FOLDER")) folders.push_back(more);
   for (const std::filesystem::path& folder : folders) {

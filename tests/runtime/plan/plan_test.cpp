@@ -18,6 +18,7 @@
 #include "runtime/kv/sequence.h"
 #include "runtime/plan/step_shape.h"
 #include "tests/runtime/plan/model_shapes.h"
+#include "tests/support/folders.h"
 #include "tests/support/seed.h"
 
 namespace tarn::plan {
@@ -62,7 +63,7 @@ TEST_CASE("golden table: Llama 3.1 8B Q4_K_M, 8,192 tokens, two workers") {
   config.context_tokens = 8192;
   const Result<Plan> plan = plan_of(model, config);
   REQUIRE(plan.has_value());
-  const std::string path = std::string(TARN_SOURCE_DIR) + "/tests/runtime/plan/plan_8b.golden.txt";
+  const std::string path = test::source_folder() + "/tests/runtime/plan/plan_8b.golden.txt";
   if (std::getenv("TARN_UPDATE_GOLDEN") != nullptr) {
     std::ofstream(path, std::ios::binary) << table(*plan);
     return;
@@ -231,8 +232,8 @@ TEST_CASE("sizes that pass 64 bits are an error") {
   const ShapedModel model({});
   const Config config;
   for (const u64 bytes : {~u64{0}, ~u64{0} - 4096, ~u64{0} - kMiB}) {
-    const Result<Plan> plan = plan_memory(
-        {.model = &model.description, .config = &config, .tokenizer_bytes = bytes});
+    const Result<Plan> plan =
+        plan_memory({.model = &model.description, .config = &config, .tokenizer_bytes = bytes});
     REQUIRE_FALSE(plan.has_value());
     CHECK(plan.error().status == Status::invalid_model);
   }

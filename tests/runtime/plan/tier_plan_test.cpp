@@ -12,6 +12,7 @@
 #include "runtime/plan/plan.h"
 #include "tests/runtime/plan/model_shapes.h"
 #include "tests/support/fake_device.h"
+#include "tests/support/folders.h"
 
 namespace tarn::plan {
 namespace {
@@ -71,7 +72,7 @@ TEST_CASE("the profiles for 128K tokens have room for them, and for what selecti
   for (const Profile& profile :
        {Profile{"cpu-8gb-128k", {}}, Profile{"orin-nano-8gb-128k", orin}}) {
     CAPTURE(std::string(profile.name));
-    const std::string path = std::string(TARN_SOURCE_DIR) + "/configs/" + profile.name + ".toml";
+    const std::string path = test::source_folder() + "/configs/" + profile.name + ".toml";
     std::ostringstream text;
     text << std::ifstream(path).rdbuf();
     const Result<Config> config = config_from_toml(text.str(), Config{});

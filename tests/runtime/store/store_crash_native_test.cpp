@@ -19,6 +19,7 @@
 #include <optional>
 #include <string>
 
+#include "tests/support/folders.h"
 #include "tests/support/seed.h"
 #include "tests/support/store_harness.h"
 #include "tests/support/temp_dir.h"
@@ -196,7 +197,8 @@ TEST_CASE("no room, no folder, no right to write: the store says so, and what is
     CHECK(full.open() == Mode::off);
     CHECK(full.store.why().figures[0].value != 0);
     full.close();
-    StoreHarness nowhere(*io, clock, TARN_BINARY_DIR "/no/such/folder/store", kLimits);
+    const std::string no_folder = test::build_folder() + "/no/such/folder/store";
+    StoreHarness nowhere(*io, clock, no_folder.c_str(), kLimits);
     CHECK(nowhere.open() == Mode::off);
     CHECK(nowhere.store.why().figures[0].value == ENOENT);
 

@@ -9,12 +9,13 @@
 
 #include "tests/runtime/text/test_vocab.h"
 #include "tests/runtime/text/vocabs.h"
+#include "tests/support/folders.h"
 
 namespace tarn::text {
 namespace {
 
 std::vector<std::string> lines_of(const std::string& name) {
-  std::ifstream in(std::string(TARN_SOURCE_DIR "/tests/golden/tokenizer/") + name);
+  std::ifstream in(test::source_folder() + "/tests/golden/tokenizer/" + name);
   std::vector<std::string> lines;
   for (std::string line; std::getline(in, line);) lines.push_back(line);
   REQUIRE_FALSE(lines.empty());

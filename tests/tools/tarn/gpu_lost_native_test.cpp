@@ -10,6 +10,7 @@
 #include <cstring>
 #include <fstream>
 
+#include "tests/support/folders.h"
 #include "tests/support/skip.h"
 #include "tests/support/temp_file.h"
 #include "tests/tools/tarn/command_line.h"
@@ -100,7 +101,7 @@ TEST_CASE("a GPU that is lost in an answer ends who waits for the answer's end")
   std::ofstream(book.path()) << R"({"seed":1,"kind":"hop0","tokens":3,"prompt":"Log.\nA:",)"
                              << R"("answer":" x"})";
   check_lost({"eval", "-m", files.model.path(), "logbook", book.path()}, {12});
-  const std::string text = TARN_SOURCE_DIR "/runtime/ARCHITECTURE.md";
+  const std::string text = test::source_folder() + "/runtime/ARCHITECTURE.md";
   check_lost({"verify",     "-m",        files.model.path(),
               "--text",     text,        "--config",
               toml.path(),  "-c",        "120",

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "platform/base/types.h"
+#include "tests/support/folders.h"
 #include "tests/support/temp_file.h"
 #include "tests/tools/tarn/command_line.h"
 #include "tools/support/input.h"
@@ -134,8 +135,8 @@ struct WithModel {
   bool is_measured = false;
 };
 
-const std::string kModel = TARN_SOURCE_DIR "/tools/builtin/logbook.gguf";
-const std::string kText = TARN_SOURCE_DIR "/CONTRIBUTING.md";
+const std::string kModel = test::source_folder() + "/tools/builtin/logbook.gguf";
+const std::string kText = test::source_folder() + "/CONTRIBUTING.md";
 
 std::vector<WithModel> all_with_model(const std::string& index_file) {
   return {{{"run", "-p", "Log.", "-n", "4"}},

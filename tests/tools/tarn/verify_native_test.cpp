@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/folders.h"
 #include "tests/support/slow_build.h"
 #include "tests/support/temp_file.h"
 #include "tests/tools/tarn/command_line.h"
@@ -17,8 +18,8 @@
 namespace tarn {
 namespace {
 
-const std::string kModel = TARN_SOURCE_DIR "/tools/builtin/logbook.gguf";
-const std::string kText = TARN_SOURCE_DIR "/runtime/ARCHITECTURE.md";
+const std::string kModel = test::source_folder() + "/tools/builtin/logbook.gguf";
+const std::string kText = test::source_folder() + "/runtime/ARCHITECTURE.md";
 
 std::vector<std::string> verify(const std::vector<std::string>& more) {
   std::vector<std::string> arguments = {"verify", "-m", kModel, "--text", kText, "--lock", "off"};
