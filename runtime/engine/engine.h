@@ -148,12 +148,12 @@ class Engine final : private StepWatch {
     u64 took_ns = 0;
   };
   Result<Resumed> resume(std::string_view name);
-  // Saved sessions, to a file, from one, and away (store/session_copy.h). The engine does nothing
+  // Saved sessions, to a file, from one, and away (reuse/session_copy.h). The engine does nothing
   // else before they end. import: of this model and these settings alone; an empty name takes the
   // file's. import and delete: of no open session.
-  Result<store::ExportDone> export_session(std::string_view name, const char* path);
-  Result<store::ImportDone> import_session(const char* path, std::string_view name);
-  Result<store::DeleteDone> delete_session(std::string_view name);
+  Result<reuse::ExportDone> export_session(std::string_view name, const char* path);
+  Result<reuse::ImportDone> import_session(const char* path, std::string_view name);
+  Result<reuse::DeleteDone> delete_session(std::string_view name);
 
   // Called with the logits of every row that the session computes from now on; nullptr ends it.
   void watch_logits(SessionIdx idx, LogitsFn on_logits, void* context);
@@ -346,7 +346,7 @@ class Engine final : private StepWatch {
   void commit(Session& session, u32 n_rows);
 
   // engine_park.cpp
-  store::KvIdentity kv_identity() const;
+  reuse::KvIdentity kv_identity() const;
   // Whether sessions are kept now; the reason where they are not.
   Result<void> check_keeps() const;
   bool publishes() const;
@@ -361,15 +361,15 @@ class Engine final : private StepWatch {
   u32 n_full_pages(const Session& session) const;
   u32 n_published_pages(const Session& session) const;
   u32 n_published_slots(const Session& session) const;
-  void put_index(const Session& session, SaveArgs& args) const;
+  void put_index(const Session& session, reuse::SaveArgs& args) const;
   void leave_indexes();
-  bool take_up_index(Session& session, const store::Manifest& manifest);
+  bool take_up_index(Session& session, const reuse::Manifest& manifest);
   void write_policy();
   std::string_view policy() const;
   Result<void> take_name(SessionIdx idx, std::string_view name);
   void forget_name(Session& session);
-  SaveArgs save_args(Session& session, u32 n_slots) const;
-  Result<void> take_up(Session& session, const store::Manifest& manifest);
+  reuse::SaveArgs save_args(Session& session, u32 n_slots) const;
+  Result<void> take_up(Session& session, const reuse::Manifest& manifest);
   void publish();
   void tell_evictions();
   void ask_more(Session& session);

@@ -9,8 +9,8 @@
 
 namespace tarn::engine {
 
-static_assert(Turns::kAnswersMax == plan::kKeptAnswersMax);
-static_assert(sizeof(select::KeptLife) == sizeof(store::ManifestIndex::life));
+static_assert(Turns::kAnswersMax == reuse::kKeptAnswersMax);
+static_assert(sizeof(select::KeptLife) == sizeof(reuse::ManifestIndex::life));
 
 // What a publication keeps of the session's KV: full pages, since the rest follows from tokens; or
 // all of it, where what its choices depend on has changed since the last full page (rows of an
@@ -24,7 +24,7 @@ u32 Engine::n_published_slots(const Session& s) const {
 }
 
 // What a session by selection is kept with beside its KV.
-void Engine::put_index(const Session& s, SaveArgs& args) const {
+void Engine::put_index(const Session& s, reuse::SaveArgs& args) const {
   if (!selector_.is_on()) return;
   const KeptIndex kept = selector_.kept(idx_of(s));
   args.policy = policy();
@@ -87,15 +87,15 @@ std::string_view Engine::policy() const {
 
 // What a session chooses by beside its KV, all of which is there. False where the manifest does not
 // say so, or says what cannot be, or an engine that chooses otherwise has written it.
-bool Engine::take_up_index(Session& s, const store::Manifest& manifest) {
+bool Engine::take_up_index(Session& s, const reuse::Manifest& manifest) {
   if (!selector_.is_on() || manifest.index.empty() || manifest.policy != policy()) return false;
-  const store::ManifestIndex& index = manifest.index[0];
+  const reuse::ManifestIndex& index = manifest.index[0];
   KeptIndex kept{.life = std::bit_cast<select::KeptLife>(index.life),
                  .turn_end = index.turn_end,
                  .turn_input_begin = index.turn_input_begin};
   if (manifest.codebooks.size() > kept.codebooks.size()) return false;
   if (manifest.answers.size() > Turns::kAnswersMax) return false;
-  for (const store::ManifestCodebook& codebook : manifest.codebooks) {
+  for (const reuse::ManifestCodebook& codebook : manifest.codebooks) {
     if (codebook.first_slot < select_config_.n_sinks) return false;
     kept.codebooks[kept.n_codebooks++] = {.first_row = codebook.first_slot - select_config_.n_sinks,
                                           .n_rows = codebook.n_slots,

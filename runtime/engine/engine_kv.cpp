@@ -101,7 +101,7 @@ void Engine::commit(Session& s, u32 n_rows) {
   if (!kv_stream_.keeps_sessions()) return;
   const u32 n_pages = s.sequence.n_slots() / page_tokens;
   const u32 n_exact = std::min(n_pages, s.lossy_from / page_tokens);
-  SessionStore& sessions = kv_stream_.sessions();
+  reuse::SessionStore& sessions = kv_stream_.sessions();
   sessions.name_pages(s.sequence, s.ids, n_pages_before, n_exact);
   sessions.name_unshared(s.sequence, s.ids, std::max(n_pages_before, n_exact), n_pages);
 }

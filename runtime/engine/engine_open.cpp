@@ -441,7 +441,7 @@ Result<void> Engine::place_sessions(const OpenArgs& args) {
 Result<void> Engine::open_kv_stream(const OpenArgs& args, std::span<std::byte> tables) {
   publish_ns_ = u64{args.config.store.publish_ms} * 1'000'000;
   is_ending_.store(false);
-  const store::KvIdentity identity = kv_identity();
+  const reuse::KvIdentity identity = kv_identity();
   TARN_CHECK(
       kv_stream_.open({.plan = &plan_,
                        .n_cache_layers = spec_.n_cache_layers,

@@ -21,11 +21,11 @@ constexpr Error kNotKept{.status = Status::invalid_request,
                              "this engine keeps no sessions: set store.sessions to true and "
                              "store.path to a folder (--store DIR)"};
 
-static_assert(sizeof(LogitBias) == sizeof(store::ManifestBias));
-static_assert(kLogitBiasesMax == store::kManifestBiasesMax);
+static_assert(sizeof(LogitBias) == sizeof(reuse::ManifestBias));
+static_assert(kLogitBiasesMax == reuse::kManifestBiasesMax);
 
-SamplerParams params_of(const store::Manifest& manifest) {
-  const store::SamplerState& state = manifest.sampler;
+SamplerParams params_of(const reuse::Manifest& manifest) {
+  const reuse::SamplerState& state = manifest.sampler;
   SamplerParams params{.temperature = state.temperature,
                        .top_k = state.top_k,
                        .top_p = state.top_p,
@@ -47,7 +47,7 @@ SamplerParams params_of(const store::Manifest& manifest) {
 
 // Whatever makes KV of equal tokens differ. The bytes of the tensors say which model it is, and
 // those hyper-parameters that they are computed with.
-store::KvIdentity Engine::kv_identity() const {
+reuse::KvIdentity Engine::kv_identity() const {
   const std::array<u64, 11> model = {weights_.content_hash[0],
                                      weights_.content_hash[1],
                                      static_cast<u64>(spec_.arch),
@@ -72,7 +72,7 @@ store::KvIdentity Engine::kv_identity() const {
           .head_dim = spec_.head_dim,
           .page_tokens = plan_.group_shape.page_tokens,
           .kv_type = static_cast<u32>(kv_type_),
-          .layout = store::kPageLayout,
+          .layout = reuse::kPageLayout,
           .rope_type = spec_.rope_halves ? 1u : 0u,
           .rope_dims = spec_.n_rot,
           .rope_scaling = store::root_key(open, std::as_bytes(std::span(rope))).low,
@@ -96,7 +96,7 @@ void Engine::forget_name(Session& s) {
 
 Result<void> Engine::take_name(SessionIdx idx, std::string_view name) {
   TARN_CHECK(check_keeps());
-  if (name.empty() || name.size() > store::kManifestNameBytesMax) {
+  if (name.empty() || name.size() > reuse::kManifestNameBytesMax) {
     return fail({.status = Status::invalid_request,
                  .hint = "a session's name has 1 to 128 bytes",
                  .figures = {{{"bytes", name.size()}}}});
@@ -130,35 +130,35 @@ Result<void> Engine::keep(SessionIdx idx, std::string_view name) {
   return {};
 }
 
-SaveArgs Engine::save_args(Session& s, u32 n_slots) const {
+reuse::SaveArgs Engine::save_args(Session& s, u32 n_slots) const {
   const bool is_lossy = s.lossy_from < n_slots;
   const SamplerParams& p = s.sampler;
   const u64 n_drawn = s.state == SessionState::generating ? s.first_draw + s.n_generated : u64{0};
   const TakenUp stands = s.taken_up.value_or(TakenUp{s.state != SessionState::idle, n_drawn});
-  SaveArgs args{.sequence = &s.sequence,
-                .n_slots = n_slots,
-                .lossy_from = is_lossy ? s.lossy_from : 0,
-                .name = s.name(),
-                .revision = ++s.revision,
-                .saved_at_s = clock_->unix_s(),
-                .sampler = {.temperature = p.temperature,
-                            .top_p = p.top_p,
-                            .min_p = p.min_p,
-                            .repetition_penalty = p.repetition_penalty,
-                            .frequency_penalty = p.frequency_penalty,
-                            .presence_penalty = p.presence_penalty,
-                            .top_k = p.top_k,
-                            .penalty_last_tokens = p.penalty_last_tokens,
-                            .n_top_logprobs = p.n_top_logprobs,
-                            .max_tokens = s.max_tokens,
-                            .is_generating = stands.is_cut_off ? 1u : 0u,
-                            .ignores_end = s.ignore_end ? 1u : 0u,
-                            .seed = p.seed,
-                            .n_drawn = stands.n_drawn},
-                .n_biases = p.n_logit_biases,
-                .ids = s.ids.first(s.n_ids),
-                .turn_begin = s.turn_begin,
-                .tails = &s.tails};
+  reuse::SaveArgs args{.sequence = &s.sequence,
+                       .n_slots = n_slots,
+                       .lossy_from = is_lossy ? s.lossy_from : 0,
+                       .name = s.name(),
+                       .revision = ++s.revision,
+                       .saved_at_s = clock_->unix_s(),
+                       .sampler = {.temperature = p.temperature,
+                                   .top_p = p.top_p,
+                                   .min_p = p.min_p,
+                                   .repetition_penalty = p.repetition_penalty,
+                                   .frequency_penalty = p.frequency_penalty,
+                                   .presence_penalty = p.presence_penalty,
+                                   .top_k = p.top_k,
+                                   .penalty_last_tokens = p.penalty_last_tokens,
+                                   .n_top_logprobs = p.n_top_logprobs,
+                                   .max_tokens = s.max_tokens,
+                                   .is_generating = stands.is_cut_off ? 1u : 0u,
+                                   .ignores_end = s.ignore_end ? 1u : 0u,
+                                   .seed = p.seed,
+                                   .n_drawn = stands.n_drawn},
+                       .n_biases = p.n_logit_biases,
+                       .ids = s.ids.first(s.n_ids),
+                       .turn_begin = s.turn_begin,
+                       .tails = &s.tails};
   for (u32 i = 0; i < p.n_logit_biases; ++i) {
     args.biases[i] = {p.logit_biases[i].token, p.logit_biases[i].bias};
   }
@@ -188,7 +188,7 @@ Result<Engine::Resumed> Engine::resume(std::string_view name) {
   TARN_CHECK(take_name(kSessionsMax, name));
   const u64 start_ns = clock_->now_ns();
   end_publication();
-  TARN_TRY(const store::Manifest manifest, kv_stream_.sessions().find(name));
+  TARN_TRY(const reuse::Manifest manifest, kv_stream_.sessions().find(name));
   TARN_TRY(const SessionIdx idx, create_session());
   Session& s = session(idx);
   Result<void> taken = take_up(s, manifest);
@@ -198,8 +198,8 @@ Result<Engine::Resumed> Engine::resume(std::string_view name) {
     return fail(taken.error());
   }
   s.revision = manifest.revision;
-  const bool is_drawn = store::unshared_page(manifest) < store::pages_of(manifest);
-  if (is_drawn && store::has_tail(manifest)) s.tails.put(manifest.tail, 0);
+  const bool is_drawn = reuse::unshared_page(manifest) < reuse::pages_of(manifest);
+  if (is_drawn && reuse::has_tail(manifest)) s.tails.put(manifest.tail, 0);
   // An index without a name on the disk has one now, which is to be found there next time.
   const bool is_named = manifest.codebooks.empty() || !(manifest.codebooks[0].key == store::Key{});
   const bool has_key = !(selector_.codebooks_key(idx) == store::Key{});
@@ -221,7 +221,7 @@ Result<Engine::Resumed> Engine::resume(std::string_view name) {
 
 // The pages whose records are all there stay where they are; the rest is computed from the tokens.
 // So is all that does not follow from them where not all of it is of use.
-Result<void> Engine::take_up(Session& s, const store::Manifest& manifest) {
+Result<void> Engine::take_up(Session& s, const reuse::Manifest& manifest) {
   const u32 page_tokens = plan_.group_shape.page_tokens;
   const u64 n_ids = manifest.token_ids.size();
   if (n_ids > plan_.context_tokens) {
@@ -236,15 +236,15 @@ Result<void> Engine::take_up(Session& s, const store::Manifest& manifest) {
     return fail({.status = Status::io_failed,
                  .hint = "a saved session is damaged and cannot be taken up: begin a new one"});
   }
-  SessionStore& sessions = kv_stream_.sessions();
+  reuse::SessionStore& sessions = kv_stream_.sessions();
   u32 n_pages = sessions.n_pages_there(manifest);
-  bool has_index = n_pages == store::pages_of(manifest) && take_up_index(s, manifest);
+  bool has_index = n_pages == reuse::pages_of(manifest) && take_up_index(s, manifest);
   if (manifest.lossy_from != 0 && !has_index) {
-    n_pages = std::min(n_pages, store::unshared_page(manifest));
+    n_pages = std::min(n_pages, reuse::unshared_page(manifest));
   }
   const u32 n_there = std::min(n_pages * page_tokens, manifest.n_slots);
   const u32 n_full = n_there / page_tokens;
-  const u32 n_exact = std::min(n_full, store::unshared_page(manifest));
+  const u32 n_exact = std::min(n_full, reuse::unshared_page(manifest));
   constexpr Error kNoKv{.status = Status::would_block,
                         .hint =
                             "other sessions hold the KV now: end or truncate one, or raise -c "
@@ -280,28 +280,28 @@ Result<void> Engine::take_up(Session& s, const store::Manifest& manifest) {
   return {};
 }
 
-Result<store::ExportDone> Engine::export_session(std::string_view name, const char* path) {
+Result<reuse::ExportDone> Engine::export_session(std::string_view name, const char* path) {
   TARN_CHECK(check_keeps());
   end_publication();
   return kv_stream_.sessions().export_to(name, path);
 }
 
-Result<store::ImportDone> Engine::import_session(const char* path, std::string_view name) {
+Result<reuse::ImportDone> Engine::import_session(const char* path, std::string_view name) {
   TARN_CHECK(check_keeps());
   end_publication();
-  std::array<char, store::kManifestNameBytesMax> own_name{};
+  std::array<char, reuse::kManifestNameBytesMax> own_name{};
   if (name.empty()) {
     TARN_TRY(const std::string_view in_file, kv_stream_.sessions().name_in(path));
     std::copy(in_file.begin(), in_file.end(), own_name.begin());
     name = {own_name.data(), in_file.size()};
   }
   TARN_CHECK(take_name(kSessionsMax, name));
-  const Result<store::ImportDone> done = kv_stream_.sessions().import_from(path, name);
+  const Result<reuse::ImportDone> done = kv_stream_.sessions().import_from(path, name);
   tell_evictions();
   return done;
 }
 
-Result<store::DeleteDone> Engine::delete_session(std::string_view name) {
+Result<reuse::DeleteDone> Engine::delete_session(std::string_view name) {
   TARN_CHECK(take_name(kSessionsMax, name));
   end_publication();
   return kv_stream_.sessions().erase(name);
@@ -386,7 +386,7 @@ void Engine::ask_more(Session& s) {
 }
 
 void Engine::begin_publication(Session& s) {
-  SessionStore& sessions = kv_stream_.sessions();
+  reuse::SessionStore& sessions = kv_stream_.sessions();
   s.published_ns = clock_->now_ns();
   s.refused_ns = 0;
   publishing_ = &s;
@@ -394,7 +394,7 @@ void Engine::begin_publication(Session& s) {
   n_publishing_ = n_published_slots(s);
   selector_.touch_codebooks(idx_of(s));
   publishing_key_ = selector_.codebooks_key(idx_of(s));
-  SaveArgs args = save_args(s, n_publishing_);
+  reuse::SaveArgs args = save_args(s, n_publishing_);
   if (publishing_ended_ == Ended::input) args.sampler.is_generating = 1;
   sessions.begin_save(args);
   (void)sessions.pump();
@@ -403,7 +403,7 @@ void Engine::begin_publication(Session& s) {
 
 // How the publication under way has ended, where it has.
 void Engine::take_publication() {
-  SessionStore& sessions = kv_stream_.sessions();
+  reuse::SessionStore& sessions = kv_stream_.sessions();
   if (publishing_ == nullptr || sessions.is_saving()) return;
   Session& s = *std::exchange(publishing_, nullptr);
   if (sessions.last()) {

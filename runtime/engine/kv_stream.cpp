@@ -86,7 +86,7 @@ Result<void> KvStream::open(const KvStreamArgs& args) {
 void KvStream::on_other(void* context, const store::Event& event) {
   auto& self = *static_cast<KvStream*>(context);
   if (event.tag >= kv::Extents::kTag) return self.extents_.on_event(event);
-  SessionStore::on_event(&self.sessions_, event);
+  reuse::SessionStore::on_event(&self.sessions_, event);
 }
 
 void KvStream::place_sessions(const KvStreamArgs& args, u64 nonce, Bump& tables) {

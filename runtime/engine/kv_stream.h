@@ -21,10 +21,10 @@
 #include "platform/io/io_backend.h"
 #include "platform/log/log.h"
 #include "runtime/engine/backend.h"
-#include "runtime/engine/session_store.h"
 #include "runtime/kv/extents.h"
 #include "runtime/kv/mover.h"
 #include "runtime/plan/plan.h"
+#include "runtime/reuse/session_store.h"
 
 namespace tarn::engine {
 
@@ -36,7 +36,7 @@ struct KvStreamArgs {
   IoBackend* io = nullptr;  // borrowed; nullptr: one of its own
   Clock* clock = nullptr;
   Log log{};
-  const store::KvIdentity* identity = nullptr;  // where sessions are kept
+  const reuse::KvIdentity* identity = nullptr;  // where sessions are kept
   void (*on_wait)(void* context) = nullptr;     // MoverArgs::on_wait
   void* wait_context = nullptr;
   std::span<std::byte> frames{};
@@ -114,8 +114,8 @@ class KvStream {
   }
   bool is_moving() const { return is_on_ && (!mover_.idle() || sessions_.is_busy()); }
   // Sessions in the store; off where the plan keeps none.
-  SessionStore& sessions() { return sessions_; }
-  const SessionStore& sessions() const { return sessions_; }
+  reuse::SessionStore& sessions() { return sessions_; }
+  const reuse::SessionStore& sessions() const { return sessions_; }
   bool keeps_sessions() const { return sessions_.is_on(); }
   // The first page of the sequence of which a part is lost, once reads under way have ended;
   // n_groups() where none is.
@@ -148,7 +148,7 @@ class KvStream {
   store::Mode told_mode_ = store::Mode::on;
   kv::Extents extents_{};
   kv::PageNames names_{};
-  SessionStore sessions_{};
+  reuse::SessionStore sessions_{};
   std::array<u64, kOwnersMax / 64> failed_{};  // of this step, a bit an owner
   Error error_{};                              // of the last of them
 };

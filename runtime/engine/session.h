@@ -20,11 +20,11 @@
 
 #include "runtime/engine/event_ring.h"
 #include "runtime/engine/sampler.h"
-#include "runtime/engine/session_store.h"
 #include "runtime/engine/text_stream.h"
 #include "runtime/engine/turns.h"
 #include "runtime/kv/sequence.h"
-#include "runtime/store/manifest.h"
+#include "runtime/reuse/manifest.h"
+#include "runtime/reuse/session_store.h"
 #include "runtime/text/tokenizer.h"
 
 namespace tarn::engine {
@@ -92,7 +92,7 @@ struct Session {
   u64 first_draw = 0;  // draws before this generation that it goes on from
 
   // What it is called in the store; empty: it is not kept.
-  std::array<char, store::kManifestNameBytesMax> name_text{};
+  std::array<char, reuse::kManifestNameBytesMax> name_text{};
   u32 name_bytes = 0;
   u64 revision = 0;              // of its last manifest
   u32 turn_begin = 0;            // where the last input begins
@@ -100,7 +100,7 @@ struct Session {
   Ended ended = Ended::nothing;  // and no manifest with it was begun
   u64 refused_ns = 0;            // when that one failed; 0: it did not
   u64 published_ns = 0;
-  DrawnTails tails{};
+  reuse::DrawnTails tails{};
   std::optional<TakenUp> taken_up{};
   std::string_view name() const { return {name_text.data(), name_bytes}; }
 

@@ -6,8 +6,8 @@
 #include "platform/io/io_backend.h"
 #include "runtime/kv/mover.h"
 #include "runtime/kv/slot_cache.h"
+#include "runtime/reuse/manifest.h"
 #include "runtime/select/select_shape.h"
-#include "runtime/store/manifest.h"
 
 namespace tarn::plan {
 namespace {
@@ -207,12 +207,12 @@ Result<void> cut_store(const model::ModelSpec& spec, const Config& config, const
                                   .n_tokens = keeps ? page_tokens : 0};
   store::RecordShape manifest{};
   if (keeps) {
-    const u32 n_tokens = std::min(inputs.context_tokens, store::kManifestTokensMax);
-    manifest.payload_bytes = store::manifest_bytes_max({.n_tokens = n_tokens,
+    const u32 n_tokens = std::min(inputs.context_tokens, reuse::kManifestTokensMax);
+    manifest.payload_bytes = reuse::manifest_bytes_max({.n_tokens = n_tokens,
                                                         .page_tokens = page_tokens,
                                                         .n_turns = 1,
                                                         .n_codebooks = kCodebooksMax,
-                                                        .n_answers = kKeptAnswersMax});
+                                                        .n_answers = reuse::kKeptAnswersMax});
     shape->manifest_bytes = align_up(manifest.payload_bytes, store::kSectorBytes);
     // A session's tail is copied while the session goes on: all layers at once.
     const u64 n_copies = std::max(kTierCopyGroups, spec.n_cache_layers);

@@ -72,7 +72,6 @@ constexpr u64 extent_queries_bytes(const model::ModelSpec& spec, u64 sessions_ma
 inline constexpr u32 kTierMovesMax = 48;      // in each direction
 inline constexpr u32 kTierIoInFlight = 128;   // requests of the store
 inline constexpr u32 kTierWindowGroups = 16;  // where there are frames enough
-inline constexpr u32 kKeptAnswersMax = 32;    // that a manifest knows of
 inline constexpr u32 kTierCopyGroups = 4;     // of an export or an import, on their way
 
 }  // namespace tarn::plan

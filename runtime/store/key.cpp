@@ -17,7 +17,7 @@ Key hash(const Secret& secret, const void* bytes, u64 n_bytes) {
 }
 
 // Keys of different kinds cannot be equal by construction of their bytes.
-enum class Domain : u32 { root = 1, chain = 2, layer = 3, session = 4, unshared = 5, part = 6 };
+enum class Domain : u32 { root = 1, chain = 2, layer = 3, name = 4, unshared = 5, part = 6 };
 
 }  // namespace
 
@@ -68,9 +68,9 @@ Key part_key(const Secret& secret, const Key& owner, const std::array<u64, 3>& w
   return {.low = hash(secret, all, sizeof all).low, .high = owner.high};
 }
 
-Key session_key(const Secret& secret, const Key& tenant, std::string_view name) {
+Key named_key(const Secret& secret, const Key& tenant, std::string_view name) {
   const Key of_name = hash(secret, name.data(), name.size());
-  const u64 words[6] = {static_cast<u64>(Domain::session),
+  const u64 words[6] = {static_cast<u64>(Domain::name),
                         tenant.low,
                         tenant.high,
                         name.size(),

@@ -11,7 +11,7 @@
 //   unshared    of KV that does not follow from its tokens alone: nobody else has its key
 //   part        of what somebody owns that has several records. They have the second half of their
 //               owner's key, so that all of them can be found that ever were
-//   session     of (tenant, name): where a session's manifest lies, whatever model it is of
+//   named       of (tenant, name): where a manifest lies, whatever model it is of
 #pragma once
 
 #include <array>
@@ -41,6 +41,6 @@ Key layer_key(const Secret& secret, const Key& chain, u32 cache_layer);
 Key unshared_key(const Secret& secret, const std::array<u64, 4>& words);
 Key part_key(const Secret& secret, const Key& owner, const std::array<u64, 3>& words);
 inline bool is_part_of(const Key& key, const Key& owner) { return key.high == owner.high; }
-Key session_key(const Secret& secret, const Key& tenant, std::string_view name);
+Key named_key(const Secret& secret, const Key& tenant, std::string_view name);
 
 }  // namespace tarn::store

@@ -221,7 +221,7 @@ std::optional<u32> RecordIndex::last_evictable_window(u32 n, Takes takes) const 
 }
 
 // For one frame the least recently used record gives way, an extent where there is one. Where more
-// in a row are wanted the use does not decide, so kept sessions go last. Of extents a manifest
+// in a row are wanted the use does not decide, so manifests go last. Of extents a manifest
 // takes the last: where manifests lie.
 std::optional<u32> RecordIndex::evictable_run(u32 n, bool is_manifest) {
   std::optional<u32> begin;

@@ -15,7 +15,7 @@
 //               its frames in a row between groups that are held
 //   thread      its owner's
 //   when full   reserve() evicts the least recently used, for a run of frames what lies together
-//               (for a manifest at the end), extents first, since they are copies, and sessions
+//               (for a manifest at the end), extents first, since they are copies, and manifests
 //               last; with nothing to evict it returns none
 //
 // Invariant: free frames + frames of records = n_frames; the two orders of use, of extents and of

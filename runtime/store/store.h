@@ -1,6 +1,6 @@
 // runtime/store/store.h
 //
-// One file that keeps records (groups of KV, extents, session manifests, codebooks) over restarts
+// One file that keeps records (groups of KV, extents, manifests, codebooks) over restarts
 // and power cuts. To the store a payload is bytes under a key. It is a cache: whatever goes wrong
 // with a record, it is treated as absent, and bytes that do not have their checksums are never
 // handed out (ROBUSTNESS K1 to K7). record.h has the bytes of the file.
@@ -36,7 +36,7 @@
 //
 // Failures. A record that could not be read or does not verify is dropped and not asked again. The
 // first failed sync or second failed write makes the store read-only until it is opened again; read
-// errors beyond read_errors_max, or a request that does not end in io_deadline_ns, turn it off.
+// errors beyond read_errors_max, or a request that does not end in io_deadline_ns, switch it off.
 // mode() and why() say so. Who was stopped for a minute, in a frozen container or a paused machine,
 // has learnt nothing of the disk: of the time between two looks kUnwatchedMaxNs count, beside what
 // poll() was to wait. What cannot be read at open costs no more than itself: one of two labels is
@@ -177,7 +177,7 @@ struct StoreStats {
   u64 scan_ns = 0;
   u32 n_found_at_start = 0;
   u64 n_evicted = 0;            // records that gave way to new ones, since open
-  u64 n_manifests_evicted = 0;  // of them, sessions
+  u64 n_manifests_evicted = 0;  // of them, manifests
   u32 n_unread_at_start = 0;    // heads that the disk did not give; their records are absent
   u32 n_damaged_at_start = 0;   // heads whose checksum did not hold, and frames that were cut off
   bool labels_lost = false;     // the file was no empty one, had no good label, and began anew
@@ -362,7 +362,7 @@ class Store {
   void note_write_error(i64 result);
   void note_read_error(i64 result);
   void note_unread_head(i64 result);
-  void turn(Mode mode, const char* hint, i64 result);
+  void fall_to(Mode mode, const char* hint, i64 result);
   u64 watched_now(u64 waited_ns);
   u64 next_deadline();
   void check_deadlines();

@@ -88,8 +88,8 @@ void Store::go_on_put(Slot& slot) {
 // All that was asked for in this stage has ended.
 void Store::take_put(Slot& slot) {
   if (slot.failed) {
-    // A version of a session that was never reported as kept must not be found at a later start,
-    // when the one that counts has been deleted.
+    // A manifest that was never reported as written must not be found at a later start, when the
+    // one that counts has been deleted.
     const bool may_be_found = slot.stage == Stage::head && mode_ == Mode::on &&
                               index_.entry(slot.ref).kind == Kind::manifest;
     if (!may_be_found) return end(slot, Outcome::io_failed);
@@ -132,8 +132,8 @@ void Store::publish(Slot& slot) {
 }
 
 // One sync for many: it waits for payloads that are on their way, but not for all for ever. Where
-// none is, more may come as soon as the caller hears of those that are written: he has had his turn
-// when the next poll begins.
+// none is, more may come as soon as the caller hears of those that are written: the next poll
+// begins after that.
 bool Store::sync_is_due(When when) const {
   u64 n_written = 0, n_on_their_way = 0, written_bytes = 0, first_at_ns = ~u64{0};
   for (const Slot& slot : slots_) {
@@ -188,7 +188,7 @@ void Store::take_sync(i64 result) {
   sync_in_flight_ = false;
   if (result < 0) {
     ++stats_.n_write_errors;
-    if (mode_ == Mode::on) turn(Mode::read_only, write_failure_hint(result), result);
+    if (mode_ == Mode::on) fall_to(Mode::read_only, write_failure_hint(result), result);
   }
   for (Slot& slot : slots_) {
     if (slot.stage == Stage::syncing_head) {
@@ -415,21 +415,21 @@ void Store::drop(RecordRef ref) {
 
 void Store::note_write_error(i64 result) {
   if (++stats_.n_write_errors < kWriteErrorsMax || mode_ != Mode::on) return;
-  turn(Mode::read_only, write_failure_hint(result), result);
+  fall_to(Mode::read_only, write_failure_hint(result), result);
 }
 
 void Store::note_read_error(i64 result) {
   if (++stats_.n_read_errors < limits_.read_errors_max) return;
-  turn(Mode::off, kReadsFail, result);
+  fall_to(Mode::off, kReadsFail, result);
 }
 
 // A few sectors that a disk has lost must not keep the rest from being read, at every start anew.
 void Store::note_unread_head(i64 result) {
   ++stats_.n_unread_at_start;
-  if (++n_unread_in_a_row_ >= kUnreadInARowMax) turn(Mode::off, kReadsFail, result);
+  if (++n_unread_in_a_row_ >= kUnreadInARowMax) fall_to(Mode::off, kReadsFail, result);
 }
 
-void Store::turn(Mode mode, const char* hint, i64 result) {
+void Store::fall_to(Mode mode, const char* hint, i64 result) {
   if (mode_ == Mode::off) return;
   mode_ = mode;
   why_ = {.status = Status::io_failed,
@@ -465,7 +465,7 @@ void Store::check_deadlines() {
   late = late || (mode_ == Mode::opening && now_ns > opening_deadline_ns_);
   for (const Slot& slot : slots_) late = late || (slot.n_io > 0 && now_ns > slot.deadline_ns);
   if (!late) return;
-  turn(Mode::off, "the disk did not answer in time: the store is turned off", 0);
+  fall_to(Mode::off, "the disk did not answer in time: the store is turned off", 0);
 }
 
 u64 Store::until_deadline_ns(u64 timeout_ns) {

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <vector>
 
-#include "runtime/store/manifest.h"
+#include "runtime/reuse/manifest.h"
 #include "tests/support/manifest_bytes.h"
 
 namespace {
@@ -39,16 +39,16 @@ extern "C" int LLVMFuzzerTestOneInput(const u8* data, std::size_t n_bytes) {
   const auto bytes = std::as_writable_bytes(std::span(words)).first(n);
   std::memcpy(bytes.data(), data + 1, n);
   mend(data[0], bytes);
-  const auto manifest = tarn::store::decode_manifest(crc(), bytes);
+  const auto manifest = tarn::reuse::decode_manifest(crc(), bytes);
   if (!manifest) {
     require(std::strlen(manifest.error().hint) > 0);
     return 0;
   }
-  require(tarn::store::manifest_fault(*manifest) == nullptr);
-  require(tarn::store::manifest_bytes(*manifest) == n);
+  require(tarn::reuse::manifest_fault(*manifest) == nullptr);
+  require(tarn::reuse::manifest_bytes(*manifest) == n);
   std::vector<u64> again_words(n / 8 + 1);
   const auto again = std::as_writable_bytes(std::span(again_words)).first(n);
-  tarn::store::encode_manifest(crc(), *manifest, again);
+  tarn::reuse::encode_manifest(crc(), *manifest, again);
   require(std::memcmp(again.data(), bytes.data(), n) == 0);
   return 0;
 }

@@ -4,18 +4,18 @@
 #include <string>
 #include <vector>
 
-#include "runtime/store/manifest.h"
+#include "runtime/reuse/manifest.h"
 
 namespace {
 
 using tarn::u32;
 using tarn::u64;
+using tarn::reuse::Manifest;
+using tarn::reuse::ManifestAnswer;
+using tarn::reuse::ManifestBias;
+using tarn::reuse::ManifestCodebook;
+using tarn::reuse::ManifestIndex;
 using tarn::store::Key;
-using tarn::store::Manifest;
-using tarn::store::ManifestAnswer;
-using tarn::store::ManifestBias;
-using tarn::store::ManifestCodebook;
-using tarn::store::ManifestIndex;
 
 struct Size {
   u32 n_tokens, n_slots, n_turns;
@@ -55,9 +55,9 @@ int main(int argc, char** argv) {
                             .index = std::span(&index, is_lossy ? 1 : 0),
                             .answers = std::span(answers).first(is_lossy ? answers.size() : 0),
                             .n_fed = is_lossy ? 90u : 0};
-    std::vector<u64> words(tarn::store::manifest_bytes(manifest) / 8);
+    std::vector<u64> words(tarn::reuse::manifest_bytes(manifest) / 8);
     const auto bytes = std::as_writable_bytes(std::span(words));
-    tarn::store::encode_manifest(tarn::crc32c_ways()[0], manifest, bytes);
+    tarn::reuse::encode_manifest(tarn::crc32c_ways()[0], manifest, bytes);
     std::ofstream out(std::string(argv[1]) + "/manifest" + std::to_string(n++), std::ios::binary);
     out.put('\0').write(reinterpret_cast<const char*>(bytes.data()),
                         static_cast<std::streamsize>(bytes.size()));

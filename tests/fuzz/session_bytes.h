@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "platform/base/checked.h"
-#include "runtime/store/manifest.h"
-#include "runtime/store/session_file.h"
+#include "runtime/reuse/manifest.h"
+#include "runtime/reuse/session_file.h"
 #include "tests/support/manifest_bytes.h"
 
 namespace tarn::test {
@@ -19,12 +19,12 @@ inline constexpr u32 kSessionPage = 16;
 inline constexpr std::string_view kSessionHere = "was here";  // the session that the store has
 
 // Groups of [16 slots][K, V][64 x f16]: 4 KiB.
-inline store::KvIdentity session_identity(u32 n_layers) {
+inline reuse::KvIdentity session_identity(u32 n_layers) {
   return {.n_cache_layers = n_layers,
           .n_kv_heads = 1,
           .head_dim = 64,
           .page_tokens = kSessionPage,
-          .layout = store::kPageLayout};
+          .layout = reuse::kPageLayout};
 }
 
 // Makes good what random bytes never have: checksums, and of the groups' heads all that follows
@@ -33,29 +33,29 @@ struct SessionMend {
   bool manifest = true, groups = true, head = true;
 };
 
-inline void seal_groups(const Crc32c& crc, const store::SessionFileHead& head,
-                        const store::Manifest& manifest, std::span<std::byte> bytes) {
+inline void seal_groups(const Crc32c& crc, const reuse::SessionFileHead& head,
+                        const reuse::Manifest& manifest, std::span<std::byte> bytes) {
   if (head.group_bytes == 0 || head.group_bytes > bytes.size()) return;
   const u32 n_layers = manifest.identity.n_cache_layers;
-  const u64 n_groups = u64{store::pages_of(manifest)} * n_layers;
-  const u64 step = sizeof(store::SessionGroupHead) + head.group_bytes;
-  u64 at = store::session_groups_begin(head);
+  const u64 n_groups = u64{reuse::pages_of(manifest)} * n_layers;
+  const u64 step = sizeof(reuse::SessionGroupHead) + head.group_bytes;
+  u64 at = reuse::session_groups_begin(head);
   for (u64 i = 0; i < n_groups && at + step <= bytes.size(); ++i, at += step) {
     const u32 page = static_cast<u32>(i / n_layers);
-    const store::SessionGroupHead sealed = store::sealed_group_head(
+    const reuse::SessionGroupHead sealed = reuse::sealed_group_head(
         crc,
-        {.chain = store::page_key(manifest, page),
+        {.chain = reuse::page_key(manifest, page),
          .cache_layer = static_cast<u32>(i % n_layers),
          .page = page,
          .manifest_crc = head.manifest_crc},
-        bytes.subspan(at + sizeof(store::SessionGroupHead), head.group_bytes));
+        bytes.subspan(at + sizeof(reuse::SessionGroupHead), head.group_bytes));
     std::memcpy(bytes.data() + at, &sealed, sizeof sealed);
   }
 }
 
 inline void mend_session(const Crc32c& crc, const SessionMend& what, std::span<std::byte> bytes) {
   if (bytes.size() < store::kSectorBytes) return;
-  store::SessionFileHead head;
+  reuse::SessionFileHead head;
   std::memcpy(&head, bytes.data(), sizeof head);
   const u64 room = bytes.size() - store::kSectorBytes;
   if (head.manifest_bytes < kManifestHeadBytes || head.manifest_bytes > room) return;
@@ -67,11 +67,11 @@ inline void mend_session(const Crc32c& crc, const SessionMend& what, std::span<s
     std::vector<u64> aligned(ceil_div(manifest.size(), sizeof(u64)));
     const auto copy = std::as_writable_bytes(std::span(aligned)).first(manifest.size());
     std::memcpy(copy.data(), manifest.data(), manifest.size());
-    if (const auto decoded = store::decode_manifest(crc, copy)) {
+    if (const auto decoded = reuse::decode_manifest(crc, copy)) {
       seal_groups(crc, head, *decoded, bytes);
     }
   }
-  if (what.head) store::encode_session_head(crc, head, bytes.first(store::kSectorBytes));
+  if (what.head) reuse::encode_session_head(crc, head, bytes.first(store::kSectorBytes));
 }
 
 struct SessionSize {
@@ -86,19 +86,19 @@ inline std::vector<std::byte> session_bytes(const Crc32c& crc, const SessionSize
   std::vector<store::Key> groups(size.n_slots / kSessionPage);
   for (u64 i = 0; i < groups.size(); ++i) groups[i] = {i + 1, size.first_token};
   const bool has_tail = size.n_slots % kSessionPage != 0;
-  const store::Manifest manifest{.identity = session_identity(size.n_layers),
+  const reuse::Manifest manifest{.identity = session_identity(size.n_layers),
                                  .n_slots = size.n_slots,
                                  .tail = has_tail ? store::Key{9, 9} : store::Key{},
                                  .groups = groups,
                                  .token_ids = tokens,
                                  .name = name};
-  store::SessionFileHead head{.manifest_bytes = store::manifest_bytes(manifest),
-                              .group_bytes = *store::group_bytes(manifest.identity),
+  reuse::SessionFileHead head{.manifest_bytes = reuse::manifest_bytes(manifest),
+                              .group_bytes = *reuse::group_bytes(manifest.identity),
                               .n_layers = size.n_layers,
-                              .n_pages = store::pages_of(manifest)};
-  std::vector<std::byte> bytes(store::session_file_bytes(head), std::byte{0x3C});
-  std::memset(bytes.data(), 0, store::session_groups_begin(head));
-  store::encode_manifest(crc, manifest,
+                              .n_pages = reuse::pages_of(manifest)};
+  std::vector<std::byte> bytes(reuse::session_file_bytes(head), std::byte{0x3C});
+  std::memset(bytes.data(), 0, reuse::session_groups_begin(head));
+  reuse::encode_manifest(crc, manifest,
                          std::span(bytes).subspan(store::kSectorBytes, head.manifest_bytes));
   std::memcpy(bytes.data(), &head, sizeof head);
   mend_session(crc, {}, bytes);

@@ -10,7 +10,7 @@
 
 #include <string>
 
-#include "runtime/store/session_copy.h"
+#include "runtime/reuse/session_copy.h"
 #include "tests/fuzz/session_bytes.h"
 #include "tests/support/sim_disk.h"
 
@@ -19,6 +19,7 @@ namespace {
 using tarn::u32;
 using tarn::u64;
 using tarn::u8;
+namespace reuse = tarn::reuse;
 namespace store = tarn::store;
 
 constexpr u64 kFrames = 64;
@@ -94,12 +95,12 @@ class OpenStore {
     while (!store_.idle()) pump();
     store_.close();
   }
-  store::SessionCopy& copy() { return copy_; }
+  reuse::SessionCopy& copy() { return copy_; }
 
   Kept sessions() {
     Kept kept;
     copy_.list(
-        [](void* context, const store::KeptSession& session) {
+        [](void* context, const reuse::KeptSession& session) {
           auto& found = *static_cast<Kept*>(context);
           ++found.n;
           const bool is_whole = session.n_pages_there == session.n_pages;
@@ -137,7 +138,7 @@ class OpenStore {
   std::vector<Sector> buffers_ = std::vector<Sector>(2 * 16 + 32);
   std::vector<store::Key> keys_ = std::vector<store::Key>(64);
   store::Store store_;
-  store::SessionCopy copy_;
+  reuse::SessionCopy copy_;
 };
 
 // With one session, whose first pages others may share.

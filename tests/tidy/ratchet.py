@@ -41,7 +41,7 @@ LINES = {
     "runtime/engine/engine_park.cpp": 448,
     "runtime/engine/gpu_backend.cpp": 497,
     "runtime/engine/selector.cpp": 605,
-    "runtime/engine/session_store.cpp": 529,
+    "runtime/reuse/session_store.cpp": 527,
     "runtime/kv/extents.cpp": 572,
     "runtime/kv/mover.cpp": 711,
     "runtime/model/gguf.cpp": 442,
@@ -50,15 +50,15 @@ LINES = {
     "runtime/plan/plan.cpp": 597,
     "runtime/select/pq_index.cpp": 424,
     "runtime/store/record_index.cpp": 452,
-    "runtime/store/session_copy.cpp": 600,
+    "runtime/reuse/session_copy.cpp": 603,
     "runtime/store/store.h": 432,
     "runtime/store/store_work.cpp": 539,
 }
 # Whether KV lies in memory, on a disk or on a GPU, asked in the engine.
-PLACEMENT_TESTS = 105
+PLACEMENT_TESTS = 103
 # Product files outside of selection and configuration that name one of its methods.
 METHOD_FILES = 16
-ENGINE_FILES = 57
+ENGINE_FILES = 55
 
 PLACEMENT = re.compile(r"\bis_on\(\)|\bon_gpu\(\)|\b(?:kv_stream|device)_? [!=]= nullptr")
 METHOD = re.compile(r"SelectMethod|Quest|Pq[A-Z]")

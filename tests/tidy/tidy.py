@@ -79,6 +79,12 @@ NO_HEADERS = ("iostream", "iomanip", "sstream", "regex", "random", "vector", "st
               "unordered_map", "unordered_set", "deque", "list", "functional", "memory", "cassert",
               "assert.h", "locale")
 
+# What a room does not know, comments included: (folder, pattern, why).
+FOREIGN_WORDS = [
+    ("runtime/store/", r"(?<![A-Za-z])(?:[Ss]essions?|[Tt]urns?)(?![a-z])|Sampler",
+     "to the store a payload is bytes under a key; sessions belong to runtime/reuse"),
+]
+
 # (file, rule) pairs that are excused, each with its reason.
 EXCUSED = {}
 
@@ -268,6 +274,16 @@ def check_banned_calls(tree):
                 match = pattern.search(line)
                 if match and not path.startswith(where or ("//",)):
                     yield path, number, f"`{match.group(0).strip(' (')}`; use instead: {instead}"
+
+
+@rule("foreign-word")
+def check_foreign_words(tree):
+    for folder, pattern, why in FOREIGN_WORDS:
+        for path in tree.sources(folder):
+            for number, line in tree.lines(path):
+                found = re.search(pattern, line)
+                if found:
+                    yield path, number, f"`{found.group(0)}`: {why}"
 
 
 @rule("pragma-once")

@@ -57,6 +57,8 @@ SAMPLES = [
      cmake_of({**layers.LAYERS, "runtime/kv": ["runtime/config", "runtime/arena", "kernels"]})),
     ("layer-cmake", "CMakeLists.txt", cmake_of({**layers.LAYERS, "runtime/new": []})),
     ("layer-cmake", "CMakeLists.txt", cmake_of(dict(list(layers.LAYERS.items())[:-1]))),
+    ("foreign-word", "runtime/store/bad.cpp", CPP + "// A session's pages.\n"),
+    ("foreign-word", "runtime/store/bad.cpp", CPP + "struct SamplerState;\n"),
     ("include-path", "runtime/kv/bad.cpp", CPP + '#include "types.h"\n'),
     ("include-path", "runtime/kv/bad.cpp", CPP + "#include <platform/base/types.h>\n"),
     ("own-header-first", "platform/mem/reserve.cpp",

@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 constexpr u64 kWaitNs = 10'000'000;
 constexpr u32 kOpsMax = 64;
 constexpr u64 kGroupsBytes = 2 * store::kPayloadBytesMax;  // at least two of the largest groups
-constexpr u64 kKeysBytes = align_up((store::kManifestGroupsMax + 1) * sizeof(store::Key), 4096);
+constexpr u64 kKeysBytes = align_up((reuse::kManifestGroupsMax + 1) * sizeof(store::Key), 4096);
 
 u64 file_bytes_of(const store::Cut& cut) {
   return store::kFramesBegin + cut.n_frames * cut.frame_bytes;
@@ -127,9 +127,9 @@ void SessionFolder::close() {
   if (io_ != nullptr) reserve_.release(store_memory_);
 }
 
-void SessionFolder::make_room(const store::SessionCopy::FileFacts& facts) {
+void SessionFolder::make_room(const reuse::SessionCopy::FileFacts& facts) {
   // look_at() has said that there is a size.
-  const store::RecordShape group{.payload_bytes = *store::group_bytes(facts.manifest.identity),
+  const store::RecordShape group{.payload_bytes = *reuse::group_bytes(facts.manifest.identity),
                                  .n_tokens = facts.manifest.identity.page_tokens};
   const store::RecordShape manifest{.payload_bytes = facts.head.manifest_bytes + kSectorBytes};
   const u64 n_groups = u64{facts.head.n_pages} * facts.head.n_layers;

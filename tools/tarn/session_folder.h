@@ -9,7 +9,7 @@
 #include "platform/clock/clock.h"
 #include "platform/io/io_backend.h"
 #include "platform/mem/reserve.h"
-#include "runtime/store/session_copy.h"
+#include "runtime/reuse/session_copy.h"
 #include "runtime/store/store.h"
 
 namespace tarn::tools {
@@ -25,11 +25,11 @@ class SessionFolder {
   // False where there is no file: then nothing is open.
   bool open();
   void close();
-  store::SessionCopy& copy() { return copy_; }
+  reuse::SessionCopy& copy() { return copy_; }
 
   // Opens it with room for an exported session beside all that is there: makes the file longer
   // where that takes it, or begins one. Until keep_room() the file is as it was when this goes.
-  void make_room(const store::SessionCopy::FileFacts& facts);
+  void make_room(const reuse::SessionCopy::FileFacts& facts);
   void keep_room() { restores_ = false; }
 
  private:
@@ -45,7 +45,7 @@ class SessionFolder {
   std::span<std::byte> io_memory_{}, buffers_{}, store_memory_{};
   IoBackend* io_ = nullptr;  // nullptr: the disk has kept requests, and with them the memory
   store::Store store_;
-  store::SessionCopy copy_;
+  reuse::SessionCopy copy_;
   bool is_open_ = false;
   bool restores_ = false;
   store::Cut before_{};  // of the file, before it was made longer; 0: there was none

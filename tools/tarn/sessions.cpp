@@ -36,8 +36,8 @@ struct Row {
   u64 n_tokens = 0, n_kept = 0, bytes = 0, generation = 0, revision = 0;
 };
 
-std::string state_of(const store::KeptSession& session) {
-  const store::Manifest& manifest = session.manifest;
+std::string state_of(const reuse::KeptSession& session) {
+  const reuse::Manifest& manifest = session.manifest;
   const bool is_read = manifest.n_slots + 1 >= manifest.token_ids.size();
   std::string state = "complete";
   if (!is_read) state = "cut off while it read";
@@ -46,8 +46,8 @@ std::string state_of(const store::KeptSession& session) {
   return state;
 }
 
-Row row_of(const store::KeptSession& session) {
-  const store::Manifest& manifest = session.manifest;
+Row row_of(const reuse::KeptSession& session) {
+  const reuse::Manifest& manifest = session.manifest;
   const u32 kv_type = manifest.identity.kv_type;
   char model[20];
   std::snprintf(model, sizeof model, "%016llx", count(manifest.identity.model.low));
@@ -68,7 +68,7 @@ std::vector<Row> rows_of(SessionFolder& folder) {
   std::vector<Row> rows;
   if (!folder.open()) return rows;
   folder.copy().list(
-      [](void* context, const store::KeptSession& session) {
+      [](void* context, const reuse::KeptSession& session) {
         static_cast<std::vector<Row>*>(context)->push_back(row_of(session));
       },
       &rows);
@@ -139,7 +139,7 @@ void open_for(SessionFolder& folder, const SessionsCommand& command) {
 void remove(const SessionsCommand& command) {
   SessionFolder folder(command.engine.store_dir);
   open_for(folder, command);
-  const store::DeleteDone done = value_of(folder.copy().erase(command.name));
+  const reuse::DeleteDone done = value_of(folder.copy().erase(command.name));
   std::fprintf(stderr, "session %s: deleted, %llu records; %llu shared with others stay\n",
                escaped(command.name).c_str(), count(done.n_erased), count(done.n_shared));
 }
@@ -147,7 +147,7 @@ void remove(const SessionsCommand& command) {
 void export_to_file(const SessionsCommand& command) {
   SessionFolder folder(command.engine.store_dir);
   open_for(folder, command);
-  const store::ExportDone done = value_of(folder.copy().write(command.name, command.file.c_str()));
+  const reuse::ExportDone done = value_of(folder.copy().write(command.name, command.file.c_str()));
   std::fprintf(stderr, "session %s: %llu tokens, %llu with their KV, %s in %s\n",
                escaped(command.name).c_str(), count(done.n_tokens), count(done.n_slots),
                format_bytes(done.file_bytes).c_str(), command.file.c_str());

@@ -49,7 +49,7 @@ void park(Life& life, const char* name, u32 n_prompt) {
   life.engine().destroy_session(session);
 }
 
-store::ExportDone exported(Life& life, const std::string& path, const char* name = "talk") {
+reuse::ExportDone exported(Life& life, const std::string& path, const char* name = "talk") {
   const auto done = life.engine().export_session(name, path.c_str());
   if (!done) FAIL(std::string(done.error().hint));
   return *done;
@@ -82,7 +82,7 @@ TEST_CASE("an exported session goes on in another store with the bits of one tha
       SimDisk disk(1), other_disk(2);
       Life first(model, how, disk);
       park(first, "talk", n_prompt);
-      const store::ExportDone done = exported(first, folder.file());
+      const reuse::ExportDone done = exported(first, folder.file());
       CHECK(done.n_tokens == n_prompt + 20);
       CHECK(done.n_slots == n_prompt + 19);
       CHECK(std::filesystem::file_size(folder.file()) == done.file_bytes);
@@ -130,7 +130,7 @@ TEST_CASE("what the store has already is not written again; what it has lost is 
 
   // A group in the middle is found damaged: the export fails, and the next one ends before it.
   disk.script.ppm[static_cast<u32>(test::SimFault::flipped_read)] = 200'000;
-  Result<store::ExportDone> damaged =
+  Result<reuse::ExportDone> damaged =
       life.engine().export_session("copy", folder.file("b").c_str());
   disk.script.ppm = {};
   REQUIRE_FALSE(damaged.has_value());
@@ -202,9 +202,9 @@ TEST_CASE("a session of another model, or of other settings, is refused by the f
 }
 
 // The same head with other words, and a good checksum.
-void put_head(std::string& bytes, store::SessionFileHead head) {
+void put_head(std::string& bytes, reuse::SessionFileHead head) {
   const auto sector = std::as_writable_bytes(std::span(bytes)).first(kSectorBytes);
-  store::encode_session_head(crc32c_ways()[0], head, sector);
+  reuse::encode_session_head(crc32c_ways()[0], head, sector);
 }
 
 TEST_CASE("a damaged file is refused and leaves nothing, wherever it was hit") {
@@ -230,14 +230,14 @@ TEST_CASE("a damaged file is refused and leaves nothing, wherever it was hit") {
     CHECK(holds(target) == before);
   };
   const u64 groups_begin = 2 * kSectorBytes;
-  const u64 group_bytes = sizeof(store::SessionGroupHead) + kGroupBytes;
+  const u64 group_bytes = sizeof(reuse::SessionGroupHead) + kGroupBytes;
   REQUIRE(whole.size() == groups_begin + kLayers * 8 * group_bytes);
   test::Random random(test::seed_from_environment());
   CAPTURE(random.seed());
   // Bits: of each byte of the heads, and one of each sector.
   std::vector<u64> places;
-  for (u64 i = 0; i < sizeof(store::SessionFileHead); ++i) places.push_back(i);
-  for (u64 i = 0; i < sizeof(store::SessionGroupHead); ++i) {
+  for (u64 i = 0; i < sizeof(reuse::SessionFileHead); ++i) places.push_back(i);
+  for (u64 i = 0; i < sizeof(reuse::SessionGroupHead); ++i) {
     places.push_back(groups_begin + 3 * group_bytes + i);
   }
   for (u64 i = 0; i < whole.size(); i += kSectorBytes) {
@@ -268,9 +268,9 @@ TEST_CASE("a damaged file is refused and leaves nothing, wherever it was hit") {
   check_refused(other.substr(0, groups_begin) + whole.substr(groups_begin));
 
   // Lies under a good checksum.
-  store::SessionFileHead head;
+  reuse::SessionFileHead head;
   std::memcpy(&head, whole.data(), sizeof head);
-  using Head = store::SessionFileHead;
+  using Head = reuse::SessionFileHead;
   const std::function<void(Head&)> lies[] = {
       [](Head& h) { h.n_pages += 1; },
       [](Head& h) { h.n_pages = ~u32{0}; },
@@ -294,7 +294,7 @@ TEST_CASE("a damaged file is refused and leaves nothing, wherever it was hit") {
     lies[i](lie);
     put_head(bytes, lie);
     check_refused(bytes);
-    bytes.resize(std::min<u64>(store::session_file_bytes(lie), 4 * whole.size()));  // as long
+    bytes.resize(std::min<u64>(reuse::session_file_bytes(lie), 4 * whole.size()));  // as long
     check_refused(bytes);
   }
   // Fewer pages than the manifest names are none: what the store had lost is computed anew.
@@ -303,7 +303,7 @@ TEST_CASE("a damaged file is refused and leaves nothing, wherever it was hit") {
   fewer.n_pages -= 1;
   put_head(shorter, fewer);
   check_refused(shorter);
-  shorter.resize(store::session_file_bytes(fewer));
+  shorter.resize(reuse::session_file_bytes(fewer));
   tools::write_file(path, shorter.data(), shorter.size());
   CHECK(target.engine().import_session(path.c_str(), "shorter").has_value());
   tools::write_file(path, whole.data(), whole.size());
@@ -314,10 +314,10 @@ TEST_CASE("a damaged file is refused and leaves nothing, wherever it was hit") {
 TEST_CASE("a newer format is left alone") {
   alignas(8) std::array<std::byte, kSectorBytes> sector{};
   const Crc32c& crc = crc32c_ways()[0];
-  store::encode_session_head(crc, {.group_bytes = 4096, .n_layers = 1}, sector);
+  reuse::encode_session_head(crc, {.group_bytes = 4096, .n_layers = 1}, sector);
   const u64 n_bytes = kSectorBytes;
-  CHECK(store::parse_session_head(crc, sector, n_bytes).has_value());
-  store::SessionFileHead head;
+  CHECK(reuse::parse_session_head(crc, sector, n_bytes).has_value());
+  reuse::SessionFileHead head;
   std::memcpy(&head, sector.data(), sizeof head);
   for (const u32 version : {0u, 2u}) {
     head.version = version;
@@ -325,7 +325,7 @@ TEST_CASE("a newer format is left alone") {
     std::memcpy(sector.data(), &head, sizeof head);
     head.head_crc = crc.bytes(sector.data(), sector.size());
     std::memcpy(sector.data(), &head, sizeof head);
-    const auto parsed = store::parse_session_head(crc, sector, n_bytes);
+    const auto parsed = reuse::parse_session_head(crc, sector, n_bytes);
     REQUIRE_FALSE(parsed.has_value());
     CHECK(parsed.error().status == (version == 2 ? Status::unsupported : Status::io_failed));
   }

@@ -298,17 +298,17 @@ void take_up_changed(const SmallModel& model, const Case& c) {
     REQUIRE(life.engine().export_session("talk", path.c_str()).has_value());
   }
   const std::string good = tools::read_file(path);
-  store::SessionFileHead head;
+  reuse::SessionFileHead head;
   std::memcpy(&head, good.data(), sizeof head);
   // Its index stands in front of the answers, at the end; codebooks behind the groups.
   const u64 manifest = store::kSectorBytes;
   const u64 index =
-      manifest + head.manifest_bytes - sizeof(store::ManifestAnswer) - sizeof(store::ManifestIndex);
+      manifest + head.manifest_bytes - sizeof(reuse::ManifestAnswer) - sizeof(reuse::ManifestIndex);
   const u64 codebooks = manifest + kHead + u64{n_tokens - 1} / test::kKeptPage * sizeof(store::Key);
   std::vector<u64> places;
   for (u64 word = 0; word < 12; ++word) places.push_back(index + word * 4);
   for (u64 word = 0; word < 6; ++word) {  // of two: first slot, slots, updates
-    places.push_back(codebooks + word / 3 * sizeof(store::ManifestCodebook) + 16 + word % 3 * 4);
+    places.push_back(codebooks + word / 3 * sizeof(reuse::ManifestCodebook) + 16 + word % 3 * 4);
   }
   for (const u64 word : {216u, 248u, 252u, 256u, 260u}) places.push_back(manifest + word);
   u32 n_taken = 0, n_lossy = 0;

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "platform/base/checked.h"
-#include "runtime/store/manifest.h"
-#include "runtime/store/session_file.h"
+#include "runtime/reuse/manifest.h"
+#include "runtime/reuse/session_file.h"
 #include "tests/support/manifest_bytes.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/temp_file.h"
@@ -46,41 +46,41 @@ std::string session_file(const Made& made) {
   const bool has_group = made.n_slots == made.page_tokens;
   const std::vector<u32> tokens(made.n_tokens, 5);
   const std::vector<store::Key> groups(has_group ? 1 : 0, chain);
-  const store::Manifest manifest{.identity = {.n_cache_layers = 1,
+  const reuse::Manifest manifest{.identity = {.n_cache_layers = 1,
                                               .n_kv_heads = 2,
                                               .head_dim = 64,
                                               .page_tokens = 16,
                                               .kv_type = made.kv_type,
-                                              .layout = store::kPageLayout},
+                                              .layout = reuse::kPageLayout},
                                  .n_slots = has_group ? made.n_slots : 0,
                                  .groups = groups,
                                  .token_ids = tokens,
                                  .name = "made"};
-  const u64 n_bytes = store::manifest_bytes(manifest);
+  const u64 n_bytes = reuse::manifest_bytes(manifest);
   std::vector<u64> words(align_up(n_bytes, kSectorBytes) / 8);
   const auto padded = std::as_writable_bytes(std::span(words));
   const auto bytes = padded.first(n_bytes);
-  store::encode_manifest(crc, manifest, bytes);
+  reuse::encode_manifest(crc, manifest, bytes);
   put_u32(bytes, kPageTokensAt, made.page_tokens);
   put_u32(bytes, kSlotsAt, made.n_slots);
   if (!has_group && made.n_slots > 0) std::memcpy(bytes.data() + kTailAt, &chain, sizeof chain);
   test::mend_manifest(crc, bytes);
-  const store::SessionFileHead head{.manifest_bytes = n_bytes,
+  const reuse::SessionFileHead head{.manifest_bytes = n_bytes,
                                     .group_bytes = made.group_bytes,
                                     .n_layers = 1,
                                     .n_pages = made.n_pages,
                                     .manifest_crc = crc.bytes(bytes.data(), n_bytes)};
-  std::string file(store::session_file_bytes(head), '\0');
+  std::string file(reuse::session_file_bytes(head), '\0');
   const auto out = std::as_writable_bytes(std::span(file));
   alignas(8) std::array<std::byte, kSectorBytes> sector;
-  store::encode_session_head(crc, head, sector);
+  reuse::encode_session_head(crc, head, sector);
   std::copy(sector.begin(), sector.end(), out.begin());
   std::copy(padded.begin(), padded.end(), out.begin() + kSectorBytes);
   if (made.n_pages == 0) return file;
-  const auto group = out.subspan(store::session_groups_begin(head));
-  const auto payload = group.subspan(sizeof(store::SessionGroupHead));
+  const auto group = out.subspan(reuse::session_groups_begin(head));
+  const auto payload = group.subspan(sizeof(reuse::SessionGroupHead));
   const auto sealed =
-      store::sealed_group_head(crc, {.chain = chain, .manifest_crc = head.manifest_crc}, payload);
+      reuse::sealed_group_head(crc, {.chain = chain, .manifest_crc = head.manifest_crc}, payload);
   std::memcpy(group.data(), &sealed, sizeof sealed);
   return file;
 }

@@ -1,8 +1,8 @@
-// runtime/store/manifest.h
+// runtime/reuse/manifest.h
 //
 // A session as bytes: what must be known, beside the KV, codes and codebooks that lie in records of
 // their own, to go on with a conversation after a restart, bit-equal. It is the payload of a record
-// of Kind::manifest under session_key(), and a part of an exported session (session_file.h).
+// of Kind::manifest under named_key(), and a part of an exported session (session_file.h).
 //
 //   group keys   one for each full group of slots, in slot order; the record of cache layer l lies
 //                under layer_key(secret, key, l). A group that others may share has its chain key
@@ -38,7 +38,7 @@
 #include "platform/cpu/crc32c.h"
 #include "runtime/store/key.h"
 
-namespace tarn::store {
+namespace tarn::reuse {
 
 inline constexpr u32 kManifestVersion = 1;
 inline constexpr u32 kManifestTokensMax = 1u << 23;
@@ -48,11 +48,12 @@ inline constexpr u32 kManifestBiasesMax = 256;
 inline constexpr u32 kManifestNameBytesMax = 128;
 inline constexpr u32 kManifestPolicyBytesMax = 4096;
 inline constexpr u32 kManifestAnswersMax = 4096;
+inline constexpr u32 kKeptAnswersMax = 32;  // that an engine writes
 
 // Whatever makes KV of equal tokens differ. Every field counts; zero where something has no say.
 struct KvIdentity {
-  Key model{};   // hash of the model file's tensors and hyper-parameters
-  Key tenant{};  // who may share it
+  store::Key model{};   // hash of the model file's tensors and hyper-parameters
+  store::Key tenant{};  // who may share it
   u32 n_cache_layers = 0;
   u32 n_kv_heads = 0;
   u32 head_dim = 0;
@@ -77,7 +78,7 @@ inline constexpr u32 kPageLayout = 1;  // KvIdentity::layout of this version
 std::optional<u64> group_bytes(const KvIdentity& identity);
 
 // The root of all chains of this identity.
-Key identity_key(const Secret& secret, const KvIdentity& identity);
+store::Key identity_key(const store::Secret& secret, const KvIdentity& identity);
 // The first field in which two differ, by its name; nullptr: none.
 const char* first_difference(const KvIdentity& one, const KvIdentity& other);
 
@@ -107,7 +108,7 @@ struct ManifestBias {
 };
 
 struct ManifestCodebook {
-  Key key{};
+  store::Key key{};
   u32 first_slot = 0;  // of the slots that it was made from
   u32 n_slots = 0;
   u32 iterations = 0;
@@ -143,14 +144,14 @@ static_assert(sizeof(ManifestAnswer) == 8);
 
 struct Manifest {
   KvIdentity identity{};
-  u64 revision = 0;  // of this session: grows with every save
-  u32 n_slots = 0;   // tokens that are in the KV, the first of token_ids
-  Key tail{};        // zero where the last group is full
+  u64 revision = 0;   // of this session: grows with every save
+  u32 n_slots = 0;    // tokens that are in the KV, the first of token_ids
+  store::Key tail{};  // zero where the last group is full
   SamplerState sampler{};
   ManifestSegments segments{};
   u32 lossy_from = 0;  // 0: all KV follows from the tokens
   u64 saved_at_s = 0;  // by the wall clock, as its owner says: to be shown, and for nothing else
-  std::span<const Key> groups{};  // n_slots / page_tokens
+  std::span<const store::Key> groups{};  // n_slots / page_tokens
   std::span<const ManifestCodebook> codebooks{};
   std::span<const u32> token_ids{};
   std::span<const u32> turn_begins{};  // ascending: where inputs of the conversation begin
@@ -173,7 +174,7 @@ inline bool has_tail(const Manifest& manifest) {
 inline u32 pages_of(const Manifest& manifest) {
   return static_cast<u32>(manifest.groups.size()) + (has_tail(manifest) ? 1 : 0);
 }
-inline const Key& page_key(const Manifest& manifest, u32 page) {
+inline const store::Key& page_key(const Manifest& manifest, u32 page) {
   return page < manifest.groups.size() ? manifest.groups[page] : manifest.tail;
 }
 // The first page under an unshared key; none where all keys follow from the tokens.
@@ -183,10 +184,11 @@ inline u32 unshared_page(const Manifest& manifest) {
 }
 // The keys of its pages in the store with this secret: out has pages_of(). Where it has unshared
 // ones, those of one nonce are nobody else's.
-void make_keys(const Secret& secret, const Manifest& manifest, u64 nonce, std::span<Key> out);
+void make_keys(const store::Secret& secret, const Manifest& manifest, u64 nonce,
+               std::span<store::Key> out);
 // nullptr, or the first part whose keys are not those of its tokens. Unshared ones are what
 // they are.
-const char* keys_fault(const Secret& secret, const Manifest& manifest);
+const char* keys_fault(const store::Secret& secret, const Manifest& manifest);
 
 u64 manifest_bytes(const Manifest& manifest);
 // The most that one of so many tokens takes.
@@ -202,4 +204,4 @@ u64 manifest_bytes_max(const ManifestLimits& limits);
 void encode_manifest(const Crc32c& crc, const Manifest& manifest, std::span<std::byte> out);
 Result<Manifest> decode_manifest(const Crc32c& crc, std::span<const std::byte> bytes);
 
-}  // namespace tarn::store
+}  // namespace tarn::reuse

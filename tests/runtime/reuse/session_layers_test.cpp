@@ -1,22 +1,22 @@
 // Goal    what a manifest in the store says of its size costs nothing: one with more cache layers
 //         than any model has is no session's, and is neither listed nor walked.
 // Method  manifests encoded here, under good keys and checksums, on the simulated disk.
-#include "runtime/store/session_copy.h"
+#include "runtime/reuse/session_copy.h"
 
 #include <doctest/doctest.h>
 
 #include <string>
 #include <vector>
 
-#include "runtime/store/session_file.h"
+#include "runtime/reuse/session_file.h"
 #include "tests/runtime/store/store_box.h"
 
-namespace tarn::store {
+namespace tarn::reuse {
 namespace {
 
 constexpr u32 kPage = 16;
-constexpr u64 kManifestBytes = 4 * kSectorBytes;
-constexpr u64 kGroupsBytes = 16 * kSectorBytes;
+constexpr u64 kManifestBytes = 4 * store::kSectorBytes;
+constexpr u64 kGroupsBytes = 16 * store::kSectorBytes;
 
 // A store with one session of so many layers, of which no KV is there, and what lists and erases.
 struct Kept {
@@ -32,7 +32,7 @@ struct Kept {
                .pump = [](void* self) { static_cast<Kept*>(self)->pump(); },
                .context = this});
     const std::vector<u32> tokens(kPage, 5);
-    const std::array<Key, 1> unknown{};
+    const std::array<store::Key, 1> unknown{};
     Manifest manifest{.identity = {.n_cache_layers = n_layers,
                                    .n_kv_heads = 1,
                                    .head_dim = 64,
@@ -42,20 +42,20 @@ struct Kept {
                       .groups = unknown,
                       .token_ids = tokens,
                       .name = "talk"};
-    std::array<Key, 1> groups{};
+    std::array<store::Key, 1> groups{};
     make_keys(bench->store.secret(), manifest, 1, groups);
     manifest.groups = groups;
-    test::TestRecord record{.key = session_key(bench->store.secret(), {}, "talk"),
-                            .kind = Kind::manifest,
+    test::TestRecord record{.key = store::named_key(bench->store.secret(), {}, "talk"),
+                            .kind = store::Kind::manifest,
                             .payload_bytes = manifest_bytes(manifest)};
-    record.payload.resize(align_up(record.payload_bytes, kSectorBytes));
+    record.payload.resize(align_up(record.payload_bytes, store::kSectorBytes));
     encode_manifest(crc32c_ways()[0], manifest,
                     std::span(record.payload).first(record.payload_bytes));
     REQUIRE(bench->put(record));
   }
   ~Kept() { bench->close(); }
   void pump() {
-    std::array<Event, 8> events;
+    std::array<store::Event, 8> events;
     const u32 n = bench->store.poll(events, 1'000'000'000);
     for (u32 i = 0; i < n; ++i) copy.take(events[i]);
   }
@@ -68,7 +68,7 @@ struct Kept {
   test::StoreBox box;
   std::unique_ptr<test::StoreHarness> bench;
   test::SectorBuffer memory;
-  std::array<Key, 64> keys{};
+  std::array<store::Key, 64> keys{};
   SessionCopy copy;
 };
 
@@ -94,4 +94,4 @@ TEST_CASE("a session of more cache layers than a model has is none, and nobody c
 }
 
 }  // namespace
-}  // namespace tarn::store
+}  // namespace tarn::reuse

@@ -1,4 +1,4 @@
-#include "runtime/store/manifest.h"
+#include "runtime/reuse/manifest.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,7 +8,7 @@
 #include "platform/base/checked.h"
 #include "runtime/store/record.h"
 
-namespace tarn::store {
+namespace tarn::reuse {
 namespace {
 
 constexpr std::array<char, 8> kManifestMagic = {'T', 'A', 'R', 'N', 'S', 'E', 'S', 'S'};
@@ -20,7 +20,7 @@ struct ManifestHead {
   u64 n_bytes = 0;
   u64 revision = 0;
   KvIdentity identity{};
-  Key tail{};
+  store::Key tail{};
   SamplerState sampler{};
   ManifestSegments segments{};
   u32 n_slots = 0;
@@ -48,7 +48,7 @@ constexpr u64 part_bytes(u64 n) {
 
 // The limits keep the sum far below what wraps, and a record can hold it.
 u64 body_bytes(const ManifestHead& head) {
-  return part_bytes<Key>(head.n_groups) + part_bytes<ManifestCodebook>(head.n_codebooks) +
+  return part_bytes<store::Key>(head.n_groups) + part_bytes<ManifestCodebook>(head.n_codebooks) +
          part_bytes<u32>(head.n_tokens) + part_bytes<u32>(head.n_turns) +
          part_bytes<ManifestBias>(head.n_biases) + part_bytes<char>(head.name_bytes) +
          part_bytes<char>(head.policy_bytes) + part_bytes<ManifestIndex>(head.n_indexes) +
@@ -58,7 +58,7 @@ static_assert(sizeof(ManifestHead) + 16 * u64{kManifestGroupsMax} + 4 * u64{kMan
                   (32 + 4) * u64{kManifestTurnsMax} + 8 * u64{kManifestBiasesMax} +
                   kManifestNameBytesMax + kManifestPolicyBytesMax + sizeof(ManifestIndex) +
                   sizeof(ManifestAnswer) * u64{kManifestAnswersMax} <=
-              kPayloadBytesMax);
+              store::kPayloadBytesMax);
 
 bool is_finite(const SamplerState& s) {
   for (const f32 value : {s.temperature, s.top_p, s.min_p, s.repetition_penalty,
@@ -186,22 +186,22 @@ class PartReader {
 
 }  // namespace
 
-Key identity_key(const Secret& secret, const KvIdentity& identity) {
-  return root_key(secret, std::as_bytes(std::span(&identity, 1)));
+store::Key identity_key(const store::Secret& secret, const KvIdentity& identity) {
+  return store::root_key(secret, std::as_bytes(std::span(&identity, 1)));
 }
 
 std::optional<u64> group_bytes(const KvIdentity& identity) {
   constexpr u32 kF16 = 0, kQ8_0 = 1, kQ4_0 = 2, kBlock = 32;
   const bool is_whole = identity.kv_type == kF16 || identity.head_dim % kBlock == 0;
   if (identity.kv_type > kQ4_0 || !is_whole || identity.layout != kPageLayout) return std::nullopt;
-  if (identity.page_tokens > kTokensMax) return std::nullopt;
+  if (identity.page_tokens > store::kTokensMax) return std::nullopt;
   const u64 block_bytes = identity.kv_type == kQ8_0 ? 34 : 18;
   const u64 vector_bytes = identity.kv_type == kF16 ? u64{2} * identity.head_dim
                                                     : identity.head_dim / kBlock * block_bytes;
   const auto bytes = (Checked(identity.n_kv_heads) * identity.page_tokens * 2 * vector_bytes)
-                         .at_most(kPayloadBytesMax);
+                         .at_most(store::kPayloadBytesMax);
   if (!bytes || *bytes == 0) return std::nullopt;
-  return align_up(*bytes, kSectorBytes);
+  return align_up(*bytes, store::kSectorBytes);
 }
 
 const char* first_difference(const KvIdentity& one, const KvIdentity& other) {
@@ -223,13 +223,13 @@ const char* first_difference(const KvIdentity& one, const KvIdentity& other) {
 
 const char* manifest_fault(const Manifest& manifest) {
   const u32 page_tokens = manifest.identity.page_tokens;
-  if (page_tokens == 0 || page_tokens > kTokensMax) return "kv.page_tokens";
+  if (page_tokens == 0 || page_tokens > store::kTokensMax) return "kv.page_tokens";
   if (manifest.token_ids.size() > kManifestTokensMax) return "n_tokens";
   if (manifest.n_slots > manifest.token_ids.size()) return "n_slots";
   if (manifest.groups.size() > kManifestGroupsMax) return "n_groups";
   if (manifest.groups.size() != manifest.n_slots / page_tokens) return "n_groups";
   const bool has_tail = manifest.n_slots % page_tokens != 0;
-  if (has_tail == (manifest.tail == Key{})) return "tail";
+  if (has_tail == (manifest.tail == store::Key{})) return "tail";
   if (manifest.turn_begins.size() > kManifestTurnsMax) return "n_turns";
   for (u64 i = 0; i < manifest.turn_begins.size(); ++i) {
     const u32 begin = manifest.turn_begins[i];
@@ -254,35 +254,36 @@ namespace {
 
 // Calls on_key(page, key) for every page whose key follows from tokens, until it says false.
 template <class OnKey>
-void each_key(const Secret& secret, const Manifest& manifest, OnKey&& on_key) {
+void each_key(const store::Secret& secret, const Manifest& manifest, OnKey&& on_key) {
   const u32 page_tokens = manifest.identity.page_tokens;
   const auto ids = manifest.token_ids.first(manifest.n_slots);
-  Key key = identity_key(secret, manifest.identity);
+  store::Key key = identity_key(secret, manifest.identity);
   const u32 n_pages = std::min(pages_of(manifest), unshared_page(manifest));
   for (u32 page = 0; page < n_pages; ++page) {
     const u64 begin = u64{page} * page_tokens;
     const u64 n = std::min<u64>(page_tokens, ids.size() - begin);
-    key = chain_key(secret, key, ids.subspan(begin, n));
+    key = store::chain_key(secret, key, ids.subspan(begin, n));
     if (!on_key(page, key)) return;
   }
 }
 
 }  // namespace
 
-void make_keys(const Secret& secret, const Manifest& manifest, u64 nonce, std::span<Key> out) {
-  each_key(secret, manifest, [&](u32 page, const Key& key) {
+void make_keys(const store::Secret& secret, const Manifest& manifest, u64 nonce,
+               std::span<store::Key> out) {
+  each_key(secret, manifest, [&](u32 page, const store::Key& key) {
     out[page] = key;
     return true;
   });
   for (u32 page = unshared_page(manifest); page < pages_of(manifest); ++page) {
-    const Key& theirs = page_key(manifest, page);
-    out[page] = unshared_key(secret, {theirs.low, theirs.high, page, nonce});
+    const store::Key& theirs = page_key(manifest, page);
+    out[page] = store::unshared_key(secret, {theirs.low, theirs.high, page, nonce});
   }
 }
 
-const char* keys_fault(const Secret& secret, const Manifest& manifest) {
+const char* keys_fault(const store::Secret& secret, const Manifest& manifest) {
   const char* fault = nullptr;
-  each_key(secret, manifest, [&](u32 page, const Key& key) {
+  each_key(secret, manifest, [&](u32 page, const store::Key& key) {
     if (!(key == page_key(manifest, page))) {
       fault = page < manifest.groups.size() ? "groups" : "tail";
     }
@@ -361,7 +362,7 @@ Result<Manifest> decode_manifest(const Crc32c& crc, std::span<const std::byte> b
                     .lossy_from = head.lossy_from,
                     .saved_at_s = head.saved_at_s,
                     .n_fed = head.n_fed};
-  manifest.groups = parts.take<Key>(head.n_groups);
+  manifest.groups = parts.take<store::Key>(head.n_groups);
   manifest.codebooks = parts.take<ManifestCodebook>(head.n_codebooks);
   manifest.token_ids = parts.take<u32>(head.n_tokens);
   manifest.turn_begins = parts.take<u32>(head.n_turns);
@@ -377,4 +378,4 @@ Result<Manifest> decode_manifest(const Crc32c& crc, std::span<const std::byte> b
   return manifest;
 }
 
-}  // namespace tarn::store
+}  // namespace tarn::reuse

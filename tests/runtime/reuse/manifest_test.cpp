@@ -3,7 +3,7 @@
 // Method  samples from nothing to everything: round trip and golden checksums; every bit flipped,
 //         every length cut, bytes behind; each field wrong by itself with the checksum made good;
 //         each field of the identity changed alone.
-#include "runtime/store/manifest.h"
+#include "runtime/reuse/manifest.h"
 
 #include <doctest/doctest.h>
 
@@ -19,7 +19,7 @@
 #include "tests/support/asserts.h"
 #include "tests/support/manifest_bytes.h"
 
-namespace tarn::store {
+namespace tarn::reuse {
 namespace {
 
 const Crc32c& crc() { return crc32c_ways()[0]; }
@@ -49,7 +49,7 @@ struct Sample {
                              .prefill_policy = 14},
                 .revision = 99,
                 .n_slots = n_slots,
-                .tail = n_slots % 16 != 0 ? Key{8, 9} : Key{},
+                .tail = n_slots % 16 != 0 ? store::Key{8, 9} : store::Key{},
                 .sampler = {.temperature = 0.5f,
                             .top_k = 40,
                             .max_tokens = 100,
@@ -80,7 +80,7 @@ struct Sample {
   }
 
   std::vector<u32> tokens, turns;
-  std::vector<Key> groups;
+  std::vector<store::Key> groups;
   std::vector<ManifestCodebook> codebooks;
   std::vector<ManifestBias> biases;
   Manifest manifest;
@@ -106,9 +106,10 @@ TEST_CASE("a manifest says when it was saved") {
 TEST_CASE("keys are those of a store's secret and the tokens") {
   Sample sample(101, 100, 3);
   const std::array<u8, 32> entropy{1, 2, 3};
-  const Secret secret = make_secret(entropy), other = make_secret(std::array<u8, 32>{4});
+  const store::Secret secret = store::make_secret(entropy),
+                      other = store::make_secret(std::array<u8, 32>{4});
   CHECK(pages_of(sample.manifest) == 7);
-  std::vector<Key> keys(7);
+  std::vector<store::Key> keys(7);
   make_keys(secret, sample.manifest, 1, keys);
   sample.manifest.groups = std::span(keys).first(6);
   sample.manifest.tail = keys[6];
@@ -264,10 +265,10 @@ TEST_CASE("what a session chooses by comes back, and what is wrong with it is na
 
 TEST_CASE("pages behind the first lossy slot have keys of their own, and others in another store") {
   Lossy lossy;
-  const Secret secret = make_secret(std::array<u8, 32>{1, 2, 3});
+  const store::Secret secret = store::make_secret(std::array<u8, 32>{1, 2, 3});
   Manifest& manifest = lossy.sample.manifest;
   CHECK(unshared_page(manifest) == 3);
-  std::vector<Key> keys(7), again(7), others(7);
+  std::vector<store::Key> keys(7), again(7), others(7);
   make_keys(secret, manifest, 1, keys);
   make_keys(secret, manifest, 1, again);
   make_keys(secret, manifest, 2, others);
@@ -300,7 +301,7 @@ TEST_CASE("what is whole but wrong is refused with the part at fault") {
       {"version", 8, 0},
       {"length", 16, 1},
       {"kv.page_tokens", 76, 0},
-      {"kv.page_tokens", 76, kTokensMax + 1},
+      {"kv.page_tokens", 76, store::kTokensMax + 1},
       {"n_groups", 76, 17},
       {"sampler", 128, 0x7F800000},  // temperature = infinity
       {"sampler", 136, 0x7FC00001},  // min_p is no number
@@ -374,7 +375,7 @@ TEST_CASE("what does not hold together is not written: our bug, not the file's")
 }
 
 TEST_CASE("each field of the identity makes another root, and is named where it differs") {
-  Secret secret = make_secret(std::array<u8, 32>{1});
+  store::Secret secret = store::make_secret(std::array<u8, 32>{1});
   const KvIdentity base{.page_tokens = 64};
   const std::pair<const char*, std::function<void(KvIdentity&)>> changes[] = {
       {"model", [](KvIdentity& i) { i.model.high = 1; }},
@@ -402,13 +403,13 @@ TEST_CASE("each field of the identity makes another root, and is named where it 
   }
   CHECK(roots.size() == std::size(changes) + 1);
   std::set<u64> sessions;
-  for (const Key tenant : {Key{0, 0}, Key{1, 0}, Key{0, 1}}) {
+  for (const store::Key tenant : {store::Key{0, 0}, store::Key{1, 0}, store::Key{0, 1}}) {
     for (const char* name : {"", "a", "b", "ab"}) {
-      sessions.insert(session_key(secret, tenant, name).low);
+      sessions.insert(store::named_key(secret, tenant, name).low);
     }
   }
   CHECK(sessions.size() == 12);
 }
 
 }  // namespace
-}  // namespace tarn::store
+}  // namespace tarn::reuse

@@ -2,7 +2,7 @@
 //         store meanwhile, it does not give way.
 // Method  a simulated disk and a store whose frames are all taken, most of them held; between any
 //         two looks at the disk somebody else puts a record of his own.
-#include "runtime/store/session_copy.h"
+#include "runtime/reuse/session_copy.h"
 
 #include <doctest/doctest.h>
 #include <unistd.h>
@@ -12,7 +12,7 @@
 
 #include "tests/runtime/store/store_box.h"
 
-namespace tarn::store {
+namespace tarn::reuse {
 namespace {
 
 using test::record_of;
@@ -45,20 +45,20 @@ class FullStore {
     put_session();
   }
   ~FullStore() {
-    for (const RecordRef ref : groups_) bench_->store.unpin(ref);
+    for (const store::RecordRef ref : groups_) bench_->store.unpin(ref);
     bench_->close();
   }
   SessionCopy& copy() { return copy_; }
-  Store& store() { return bench_->store; }
+  store::Store& store() { return bench_->store; }
   u32 n_refused() const { return n_refused_; }
 
  private:
-  static constexpr u64 kManifestBytes = 4 * kSectorBytes;
+  static constexpr u64 kManifestBytes = 4 * store::kSectorBytes;
 
   void put_session() {
     std::array<u32, kPages * kPageTokens> ids{};
     for (u32 i = 0; i < ids.size(); ++i) ids[i] = 7 * i;
-    std::array<Key, kPages> keys{};
+    std::array<store::Key, kPages> keys{};
     Manifest manifest{.identity = kIdentity,
                       .n_slots = ids.size(),
                       .groups = keys,
@@ -66,44 +66,44 @@ class FullStore {
                       .name = kName};
     make_keys(store().secret(), manifest, 0, keys);
     for (u32 page = 0; page < kPages; ++page) {
-      test::TestRecord record = record_of(page + 1, {.payload_bytes = kSectorBytes});
-      record.key = layer_key(store().secret(), keys[page], 0);
+      test::TestRecord record = record_of(page + 1, {.payload_bytes = store::kSectorBytes});
+      record.key = store::layer_key(store().secret(), keys[page], 0);
       record.token_ids.assign(ids.begin() + page * kPageTokens,
                               ids.begin() + (page + 1) * kPageTokens);
       REQUIRE(bench_->put(record));
       groups_[page] = *store().find(record.key);
       store().pin(groups_[page]);  // by an open session of the same prefix
     }
-    test::TestRecord record{.key = session_key(store().secret(), Key{}, kName),
-                            .kind = Kind::manifest,
+    test::TestRecord record{.key = store::named_key(store().secret(), store::Key{}, kName),
+                            .kind = store::Kind::manifest,
                             .payload_bytes = manifest_bytes(manifest)};
     std::vector<u64> words(record.payload_bytes / sizeof(u64) + 1);
     const auto bytes = std::as_writable_bytes(std::span(words)).first(record.payload_bytes);
     encode_manifest(crc(), manifest, bytes);
     record.payload.assign(bytes.begin(), bytes.end());
-    record.payload.resize(align_up(record.payload_bytes, kSectorBytes));
+    record.payload.resize(align_up(record.payload_bytes, store::kSectorBytes));
     REQUIRE(bench_->put(record));
     REQUIRE(store().index().n_free() == 0);
   }
 
   void pump() {
-    std::array<Event, 8> events;
+    std::array<store::Event, 8> events;
     const u32 n = store().poll(events, 1'000'000);
     for (u32 i = 0; i < n; ++i) {
       if (events[i].tag < kOthersTag) copy_.take(events[i]);
     }
-    const test::TestRecord record = record_of(next_, {.payload_bytes = kSectorBytes});
-    const Begun begun = bench_->begin_put(record, kOthersTag + 2 * next_);
-    n_refused_ += begun == Begun::no_room;
+    const test::TestRecord record = record_of(next_, {.payload_bytes = store::kSectorBytes});
+    const store::Begun begun = bench_->begin_put(record, kOthersTag + 2 * next_);
+    n_refused_ += begun == store::Begun::no_room;
     ++next_;
   }
 
   test::StoreBox box_;
   std::unique_ptr<test::StoreHarness> bench_;
-  test::SectorBuffer buffers_{2 * kManifestBytes + 4 * kSectorBytes};
-  std::array<Key, kPages + 1> keys_{};
+  test::SectorBuffer buffers_{2 * kManifestBytes + 4 * store::kSectorBytes};
+  std::array<store::Key, kPages + 1> keys_{};
   SessionCopy copy_;
-  std::array<RecordRef, kPages> groups_{};
+  std::array<store::RecordRef, kPages> groups_{};
   u64 next_ = 1000;
   u32 n_refused_ = 0;
 };
@@ -128,10 +128,11 @@ TEST_CASE("a session that is exported while others fill the store is whole, and 
   REQUIRE(done.has_value());
   CHECK(done->n_slots == kPages * kPageTokens);
   CHECK(full.n_refused() > 0);
-  const auto manifest = full.store().find(session_key(full.store().secret(), Key{}, kName));
+  const auto manifest =
+      full.store().find(store::named_key(full.store().secret(), store::Key{}, kName));
   REQUIRE(manifest.has_value());
   CHECK(full.store().index().entry(*manifest).holds == 0);  // nobody holds it from now on
 }
 
 }  // namespace
-}  // namespace tarn::store
+}  // namespace tarn::reuse

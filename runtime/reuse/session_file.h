@@ -1,4 +1,4 @@
-// runtime/store/session_file.h
+// runtime/reuse/session_file.h
 //
 // An exported session as bytes: one file with the manifest and the groups of KV that it names, to
 // be taken into another store. Format version 1, little-endian:
@@ -25,7 +25,7 @@
 #include "runtime/store/key.h"
 #include "runtime/store/record.h"
 
-namespace tarn::store {
+namespace tarn::reuse {
 
 inline constexpr u32 kSessionFileVersion = 1;
 inline constexpr u32 kSessionLayersMax = 1u << 12;  // more than any model's cache has
@@ -46,7 +46,7 @@ struct SessionFileHead {
 static_assert(sizeof(SessionFileHead) == 56);
 
 struct SessionGroupHead {
-  Key chain{};  // the manifest's key of this page
+  store::Key chain{};  // the manifest's key of this page
   u32 cache_layer = 0;
   u32 page = 0;
   u32 payload_crc = 0;
@@ -73,4 +73,4 @@ SessionGroupHead sealed_group_head(const Crc32c& crc, SessionGroupHead head,
 
 Unexpected damaged_session_file(const char* part, std::optional<u64> page = {});
 
-}  // namespace tarn::store
+}  // namespace tarn::reuse

@@ -1,4 +1,4 @@
-// runtime/store/session_copy.h
+// runtime/reuse/session_copy.h
 //
 // What can be done with kept sessions without an engine that computes: looked at, exported to a
 // file, imported from one, deleted. Over an open store, whoever its owner is.
@@ -25,24 +25,24 @@
 #include <utility>
 
 #include "platform/io/stream_file.h"
-#include "runtime/store/manifest.h"
-#include "runtime/store/session_file.h"
+#include "runtime/reuse/manifest.h"
+#include "runtime/reuse/session_file.h"
 #include "runtime/store/store.h"
 
-namespace tarn::store {
+namespace tarn::reuse {
 
 inline constexpr u32 kCopyBuffersMax = 8;
 
 struct SessionCopyArgs {
-  Store* store = nullptr;
+  store::Store* store = nullptr;
   const Crc32c* crc = nullptr;
-  Key tenant{};
+  store::Key tenant{};
   // Two manifests, and groups, cut into as many buffers as there is room for, kCopyBuffersMax at
   // most; all begin at a sector and are multiples of it. A session for which they are too small is
   // refused, and not listed.
   std::span<std::byte> manifest{}, other_manifest{}, groups{};
-  std::span<Key> keys{};  // of the pages of one session, and its tail
-  u64 first_tag = 0;      // operations have this tag or one above
+  std::span<store::Key> keys{};  // of the pages of one session, and its tail
+  u64 first_tag = 0;             // operations have this tag or one above
   void (*pump)(void* context) = nullptr;
   void* context = nullptr;
 };
@@ -89,7 +89,7 @@ class SessionCopy {
   // Whether the disk still has a buffer of ours after an operation that it never ended.
   bool is_idle() const { return n_open_ == 0; }
   // An event with a tag of ours.
-  void take(const Event& event);
+  void take(const store::Event& event);
 
   // Calls on_session for every session whose manifest is whole, in no order.
   void list(void (*on_session)(void* context, const KeptSession& session), void* context);
@@ -107,24 +107,24 @@ class SessionCopy {
   struct Slot {         // a buffer for a group
     bool busy = false;  // the store's
     bool lent = false;  // of an operation that has ended, and the disk still has it
-    Outcome outcome = Outcome::ok;
+    store::Outcome outcome = store::Outcome::ok;
     u64 tag = 0;
   };
   // A manifest that is held: between two looks at the disk others write, and it could give way.
   class Held {
    public:
-    Held(Store& store, RecordRef ref) : store_(&store), ref_(ref) { store.pin(ref); }
+    Held(store::Store& store, store::RecordRef ref) : store_(&store), ref_(ref) { store.pin(ref); }
     Held(Held&& other) noexcept : store_(std::exchange(other.store_, nullptr)), ref_(other.ref_) {}
     Held& operator=(Held&&) = delete;
     ~Held() { let_go(); }
-    RecordRef ref() const { return ref_; }
+    store::RecordRef ref() const { return ref_; }
     void let_go() {
-      if (Store* store = std::exchange(store_, nullptr)) store->unpin(ref_);
+      if (store::Store* store = std::exchange(store_, nullptr)) store->unpin(ref_);
     }
 
    private:
-    Store* store_;
-    RecordRef ref_;
+    store::Store* store_;
+    store::RecordRef ref_;
   };
   struct Found {
     Held record;
@@ -134,10 +134,10 @@ class SessionCopy {
 
   // Groups of a session are counted page by page, in each the cache layers.
   Result<Found> find(std::string_view name);
-  std::optional<Manifest> read_manifest(RecordRef ref, std::span<std::byte> buffer);
+  std::optional<Manifest> read_manifest(store::RecordRef ref, std::span<std::byte> buffer);
   u32 n_pages_there(const Manifest& manifest, u64* record_bytes) const;
-  u32 n_pages_shared(const Manifest& manifest, RecordRef own);
-  std::optional<RecordRef> group_record(const Manifest& manifest, u64 group) const;
+  u32 n_pages_shared(const Manifest& manifest, store::RecordRef own);
+  std::optional<store::RecordRef> group_record(const Manifest& manifest, u64 group) const;
   std::span<const u32> page_ids(const Manifest& manifest, u32 page) const;
 
   Result<void> write_groups(FileWriter& file, const Manifest& manifest,
@@ -159,14 +159,14 @@ class SessionCopy {
   Result<void> put_group(const Manifest& own, u64 group, Slot& slot);
   Result<void> put_manifest(const Manifest& own, std::string_view name);
   void let_go(const Manifest& own, bool keeps);
-  bool erase_record(RecordRef ref);
+  bool erase_record(store::RecordRef ref);
   void erase_codebooks(const Manifest& manifest, DeleteDone& done);
   Result<void> flush();
 
   Result<void> begin_groups(u64 group_bytes);
   // fn(tag), until the store has a place for one more operation.
   template <class Begin>
-  Begun begin(Begin&& fn);
+  store::Begun begin(Begin&& fn);
   void wait_for(const Slot& slot);
   void wait_for_all();
   std::span<std::byte> buffer(const Slot& slot) const;
@@ -185,6 +185,6 @@ class SessionCopy {
 };
 
 // Why a put, an erasure or a flush did not begin, and what helps.
-Error why_not_begun(const Store& store, Begun begun);
+Error why_not_begun(const store::Store& store, store::Begun begun);
 
-}  // namespace tarn::store
+}  // namespace tarn::reuse

@@ -1,4 +1,4 @@
-// runtime/engine/session_store.h
+// runtime/reuse/session_store.h
 //
 // Sessions in the store: names for sealed pages, so that equal prefixes have equal records, and the
 // work of writing a session there and of finding it again (manifest.h has its bytes).
@@ -18,7 +18,7 @@
 //   taking up  find() reads the manifest and checks it: name, identity, and that its keys are those
 //              of its tokens. Full groups are adopted where they lie, and so is the tail, as if it
 //              were full; a cut then makes it writable
-//   copies     to a file, from one, away: store::SessionCopy does it, when no save is on its way
+//   copies     to a file, from one, away: SessionCopy does it, when no save is on its way
 //   memory     the buffers are lent; nothing is allocated
 //   thread     the engine's
 #pragma once
@@ -29,13 +29,13 @@
 #include <string_view>
 
 #include "platform/cpu/crc32c.h"
+#include "runtime/config/select_config.h"
 #include "runtime/kv/mover.h"
 #include "runtime/kv/sequence.h"
-#include "runtime/plan/tier_shape.h"
-#include "runtime/store/manifest.h"
-#include "runtime/store/session_copy.h"
+#include "runtime/reuse/manifest.h"
+#include "runtime/reuse/session_copy.h"
 
-namespace tarn::engine {
+namespace tarn::reuse {
 
 struct SessionStoreArgs {
   store::Store* store = nullptr;
@@ -69,17 +69,17 @@ struct SaveArgs {
   std::string_view name{};
   u64 revision = 0;
   u64 saved_at_s = 0;
-  store::SamplerState sampler{};
-  std::array<store::ManifestBias, store::kManifestBiasesMax> biases{};
+  SamplerState sampler{};
+  std::array<ManifestBias, kManifestBiasesMax> biases{};
   u32 n_biases = 0;
   std::span<const u32> ids{};
   u32 turn_begin = 0;
   // What its choices depend on; without a policy it makes none.
   std::string_view policy{};
-  store::ManifestIndex index{};
-  std::array<store::ManifestCodebook, kCodebooksMax> codebooks{};
+  ManifestIndex index{};
+  std::array<ManifestCodebook, kCodebooksMax> codebooks{};
   u32 n_codebooks = 0;
-  std::array<store::ManifestAnswer, plan::kKeptAnswersMax> answers{};
+  std::array<ManifestAnswer, kKeptAnswersMax> answers{};
   u32 n_answers = 0;
   u32 n_fed = 0;
   DrawnTails* tails = nullptr;  // the session's
@@ -89,7 +89,7 @@ class SessionStore {
  public:
   void init(const SessionStoreArgs& args);
   bool is_on() const { return args_.store != nullptr; }
-  void set_identity(const store::KvIdentity& identity);
+  void set_identity(const KvIdentity& identity);
   void close() { *this = SessionStore(); }
 
   // Pages [begin, end) of the sequence were sealed: they get their names from its tokens.
@@ -122,19 +122,19 @@ class SessionStore {
   Result<void> save(const SaveArgs& args);
 
   // The manifest of this name, in the buffer until the next call. Waits for the disk.
-  Result<store::Manifest> find(std::string_view name);
+  Result<Manifest> find(std::string_view name);
   // How many of its pages, the tail among them, have all their records.
-  u32 n_pages_there(const store::Manifest& manifest) const;
+  u32 n_pages_there(const Manifest& manifest) const;
   // Of a sequence with reserved slots: its first n_pages are what the manifest names. They are to
   // be committed then, and the full ones named.
-  void adopt(const kv::Sequence& sequence, const store::Manifest& manifest, u32 n_pages);
+  void adopt(const kv::Sequence& sequence, const Manifest& manifest, u32 n_pages);
 
   // Nothing else goes on before they come back.
-  Result<store::ExportDone> export_to(std::string_view name, const char* path);
+  Result<ExportDone> export_to(std::string_view name, const char* path);
   // The name that an import of this file would have; it is in a buffer until the next call.
   Result<std::string_view> name_in(const char* path);
-  Result<store::ImportDone> import_from(const char* path, std::string_view name);
-  Result<store::DeleteDone> erase(std::string_view name);
+  Result<ImportDone> import_from(const char* path, std::string_view name);
+  Result<DeleteDone> erase(std::string_view name);
 
   // The mover hands over the events of the store that are ours.
   static void on_event(void* self, const store::Event& event) {
@@ -155,9 +155,8 @@ class SessionStore {
   void end(Result<void> how);
   void wait();  // for what was asked for
   bool buffer_is_free() const { return n_asked_ + n_lent_ == 0; }
-  Result<void> check(const store::Manifest& manifest, std::string_view name) const;
-  std::optional<store::RecordRef> record(const store::Manifest& manifest, u32 cache_layer,
-                                         u32 page) const;
+  Result<void> check(const Manifest& manifest, std::string_view name) const;
+  std::optional<store::RecordRef> record(const Manifest& manifest, u32 cache_layer, u32 page) const;
   u32 page_tokens() const { return args_.residency->shape().page_tokens; }
   u32 name_of(const kv::Sequence& sequence, u32 page) const;
   void set_name(const kv::Sequence& sequence, u32 page, u32 name);
@@ -172,8 +171,8 @@ class SessionStore {
   Unexpected refused(store::Begun begun) const;
 
   SessionStoreArgs args_{};
-  store::SessionCopy copy_{};
-  store::KvIdentity identity_{};
+  SessionCopy copy_{};
+  KvIdentity identity_{};
   store::Key root_{};
 
   Stage stage_ = Stage::none;
@@ -188,4 +187,4 @@ class SessionStore {
   u64 n_drawn_ = 0;
 };
 
-}  // namespace tarn::engine
+}  // namespace tarn::reuse

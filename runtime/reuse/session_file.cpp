@@ -1,19 +1,19 @@
-#include "runtime/store/session_file.h"
+#include "runtime/reuse/session_file.h"
 
 #include <cstddef>
 #include <cstring>
 
 #include "platform/base/assert.h"
 #include "platform/base/checked.h"
-#include "runtime/store/manifest.h"
+#include "runtime/reuse/manifest.h"
 
-namespace tarn::store {
+namespace tarn::reuse {
 namespace {
 
 constexpr std::array<char, 8> kMagic = {'T', 'A', 'R', 'N', 'T', 'A', 'L', 'K'};
 
 u32 head_crc_of(const Crc32c& crc, std::span<const std::byte> sector) {
-  std::array<std::byte, kSectorBytes> copy;
+  std::array<std::byte, store::kSectorBytes> copy;
   std::memcpy(copy.data(), sector.data(), copy.size());
   std::memset(copy.data() + offsetof(SessionFileHead, head_crc), 0, sizeof(u32));
   return crc.bytes(copy.data(), copy.size());
@@ -30,7 +30,7 @@ Unexpected damaged_session_file(const char* part, std::optional<u64> page) {
 }
 
 u64 session_groups_begin(const SessionFileHead& head) {
-  return kSectorBytes + align_up(head.manifest_bytes, kSectorBytes);
+  return store::kSectorBytes + align_up(head.manifest_bytes, store::kSectorBytes);
 }
 
 u64 session_file_bytes(const SessionFileHead& head) {
@@ -39,7 +39,7 @@ u64 session_file_bytes(const SessionFileHead& head) {
 }
 
 void encode_session_head(const Crc32c& crc, SessionFileHead head, std::span<std::byte> sector) {
-  TARN_ASSERT(sector.size() == kSectorBytes);
+  TARN_ASSERT(sector.size() == store::kSectorBytes);
   head.magic = kMagic;
   head.version = kSessionFileVersion;
   head.head_crc = 0;
@@ -52,7 +52,7 @@ void encode_session_head(const Crc32c& crc, SessionFileHead head, std::span<std:
 
 Result<SessionFileHead> parse_session_head(const Crc32c& crc, std::span<const std::byte> sector,
                                            u64 file_bytes) {
-  TARN_ASSERT(sector.size() == kSectorBytes);
+  TARN_ASSERT(sector.size() == store::kSectorBytes);
   SessionFileHead head;
   std::memcpy(&head, sector.data(), sizeof head);
   if (head.magic != kMagic) return damaged_session_file("magic");
@@ -66,9 +66,9 @@ Result<SessionFileHead> parse_session_head(const Crc32c& crc, std::span<const st
   }
   if (head.version != kSessionFileVersion) return damaged_session_file("version");
   if (head.reserved != 0) return damaged_session_file("reserved");
-  if (head.manifest_bytes > kPayloadBytesMax) return damaged_session_file("manifest_bytes");
-  const bool is_group = head.group_bytes > 0 && head.group_bytes <= kPayloadBytesMax &&
-                        head.group_bytes % kSectorBytes == 0;
+  if (head.manifest_bytes > store::kPayloadBytesMax) return damaged_session_file("manifest_bytes");
+  const bool is_group = head.group_bytes > 0 && head.group_bytes <= store::kPayloadBytesMax &&
+                        head.group_bytes % store::kSectorBytes == 0;
   if (!is_group) return damaged_session_file("group_bytes");
   if (head.n_layers == 0 || head.n_layers > kSessionLayersMax) {
     return damaged_session_file("n_layers");
@@ -88,4 +88,4 @@ SessionGroupHead sealed_group_head(const Crc32c& crc, SessionGroupHead head,
   return head;
 }
 
-}  // namespace tarn::store
+}  // namespace tarn::reuse

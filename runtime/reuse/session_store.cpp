@@ -1,4 +1,4 @@
-#include "runtime/engine/session_store.h"
+#include "runtime/reuse/session_store.h"
 
 #include <algorithm>
 #include <cstring>
@@ -7,7 +7,7 @@
 #include "platform/base/assert.h"
 #include "platform/base/checked.h"
 
-namespace tarn::engine {
+namespace tarn::reuse {
 namespace {
 
 constexpr u64 kTag = kv::kMovesMax;  // the mover's are below, a copy's above
@@ -39,9 +39,9 @@ void SessionStore::init(const SessionStoreArgs& args) {
               .context = args.mover});
 }
 
-void SessionStore::set_identity(const store::KvIdentity& identity) {
+void SessionStore::set_identity(const KvIdentity& identity) {
   identity_ = identity;
-  root_ = store::identity_key(args_.store->secret(), identity);
+  root_ = identity_key(args_.store->secret(), identity);
 }
 
 u32 SessionStore::name_of(const kv::Sequence& sequence, u32 page) const {
@@ -290,7 +290,7 @@ bool SessionStore::save_manifest() {
     args_.keys[page] = args_.names->chain(name_of(*save_.sequence, page));
   }
   const bool has_turn = save_.turn_begin < save_.ids.size();
-  const store::Manifest manifest{
+  const Manifest manifest{
       .identity = identity_,
       .revision = save_.revision,
       .n_slots = save_.n_slots,
@@ -302,25 +302,25 @@ bool SessionStore::save_manifest() {
       .codebooks = std::span(save_.codebooks).first(save_.n_codebooks),
       .token_ids = save_.ids,
       .turn_begins = std::span<const u32>(&save_.turn_begin, has_turn ? 1 : 0),
-      .biases = std::span<const store::ManifestBias>(save_.biases).first(save_.n_biases),
+      .biases = std::span<const ManifestBias>(save_.biases).first(save_.n_biases),
       .name = save_.name,
       .policy = save_.policy,
       .index = std::span(&save_.index, save_.policy.empty() ? 0 : 1),
       .answers = std::span(save_.answers).first(save_.n_answers),
       .n_fed = save_.n_fed};
-  if (const char* part = store::manifest_fault(manifest)) {  // a state that was taken up may be odd
+  if (const char* part = manifest_fault(manifest)) {  // a state that was taken up may be odd
     end(fail({.status = Status::unsupported,
               .hint = "this session's state cannot be written: begin a new one",
               .detail = Detail(part)}));
     return false;
   }
-  const u64 n_bytes = store::manifest_bytes(manifest);
+  const u64 n_bytes = manifest_bytes(manifest);
   const auto payload = args_.manifest.first(align_up(n_bytes, store::kSectorBytes));
-  store::encode_manifest(*args_.crc, manifest, payload.first(n_bytes));
+  encode_manifest(*args_.crc, manifest, payload.first(n_bytes));
   std::memset(payload.data() + n_bytes, 0, payload.size() - n_bytes);
   const store::Begun begun = args_.store->put(
       {.kind = store::Kind::manifest,
-       .key = store::session_key(args_.store->secret(), identity_.tenant, save_.name),
+       .key = store::named_key(args_.store->secret(), identity_.tenant, save_.name),
        .payload = payload,
        .payload_bytes = n_bytes,
        .known = store::PutArgs::If::replace,
@@ -377,7 +377,7 @@ bool SessionStore::flush() {
 }
 
 Unexpected SessionStore::refused(store::Begun begun) const {
-  return fail(store::why_not_begun(*args_.store, begun));
+  return fail(why_not_begun(*args_.store, begun));
 }
 
 void SessionStore::take(const store::Event& event) {
@@ -408,10 +408,10 @@ Result<void> SessionStore::settle() {
   return refused(store::Begun::not_now);  // the disk has the buffer, and does not answer
 }
 
-Result<store::Manifest> SessionStore::find(std::string_view name) {
+Result<Manifest> SessionStore::find(std::string_view name) {
   TARN_CHECK(settle());
   const auto found =
-      args_.store->find(store::session_key(args_.store->secret(), identity_.tenant, name));
+      args_.store->find(store::named_key(args_.store->secret(), identity_.tenant, name));
   if (!found) {
     return fail({.status = Status::not_found,
                  .hint = "the store has no session of this name: it was never saved here, or gave "
@@ -437,20 +437,19 @@ Result<store::Manifest> SessionStore::find(std::string_view name) {
                  .hint = "a saved session is damaged and cannot be taken up: begin a new one",
                  .detail = Detail(name)});
   }
-  TARN_TRY(const store::Manifest manifest,
-           store::decode_manifest(*args_.crc, args_.manifest.first(n_bytes)));
+  TARN_TRY(const Manifest manifest, decode_manifest(*args_.crc, args_.manifest.first(n_bytes)));
   TARN_CHECK(check(manifest, name));
   return manifest;
 }
 
-Result<void> SessionStore::check(const store::Manifest& manifest, std::string_view name) const {
+Result<void> SessionStore::check(const Manifest& manifest, std::string_view name) const {
   const auto damaged = [](const char* part) {
     return fail({.status = Status::io_failed,
                  .hint = "a saved session is damaged and cannot be taken up: begin a new one",
                  .detail = Detail(part)});
   };
   if (manifest.name != name) return damaged("name");
-  const char* field = store::first_difference(manifest.identity, identity_);
+  const char* field = first_difference(manifest.identity, identity_);
   if (field != nullptr && std::string_view(field) == "numerics_id") {
     return fail({.status = Status::invalid_request,
                  .hint =
@@ -465,13 +464,13 @@ Result<void> SessionStore::check(const store::Manifest& manifest, std::string_vi
                          "this is the first: use the same ones, or begin a session of another name",
                  .detail = Detail(field)});
   }
-  if (const char* part = store::keys_fault(args_.store->secret(), manifest)) return damaged(part);
+  if (const char* part = keys_fault(args_.store->secret(), manifest)) return damaged(part);
   return {};
 }
 
-std::optional<store::RecordRef> SessionStore::record(const store::Manifest& manifest,
-                                                     u32 cache_layer, u32 page) const {
-  const store::Key& chain = store::page_key(manifest, page);
+std::optional<store::RecordRef> SessionStore::record(const Manifest& manifest, u32 cache_layer,
+                                                     u32 page) const {
+  const store::Key& chain = page_key(manifest, page);
   const auto found = args_.store->find(store::layer_key(args_.store->secret(), chain, cache_layer));
   if (!found) return std::nullopt;
   const u64 n_bytes = args_.store->index().entry(*found).payload_bytes;
@@ -479,7 +478,7 @@ std::optional<store::RecordRef> SessionStore::record(const store::Manifest& mani
   return *found;
 }
 
-u32 SessionStore::n_pages_there(const store::Manifest& manifest) const {
+u32 SessionStore::n_pages_there(const Manifest& manifest) const {
   const u32 n_pages = static_cast<u32>(ceil_div(manifest.n_slots, page_tokens()));
   for (u32 page = 0; page < n_pages; ++page) {
     for (u32 layer = 0; layer < args_.n_cache_layers; ++layer) {
@@ -489,8 +488,7 @@ u32 SessionStore::n_pages_there(const store::Manifest& manifest) const {
   return n_pages;
 }
 
-void SessionStore::adopt(const kv::Sequence& sequence, const store::Manifest& manifest,
-                         u32 n_pages) {
+void SessionStore::adopt(const kv::Sequence& sequence, const Manifest& manifest, u32 n_pages) {
   for (u32 page = 0; page < n_pages; ++page) {
     for (u32 layer = 0; layer < args_.n_cache_layers; ++layer) {
       const auto ref = record(manifest, layer, page);
@@ -502,18 +500,18 @@ void SessionStore::adopt(const kv::Sequence& sequence, const store::Manifest& ma
 
 // ---- Copies -----------------------------------------------------------------------------------
 
-Result<store::ExportDone> SessionStore::export_to(std::string_view name, const char* path) {
+Result<ExportDone> SessionStore::export_to(std::string_view name, const char* path) {
   TARN_CHECK(settle());
   return copy_.write(name, path);
 }
 
 Result<std::string_view> SessionStore::name_in(const char* path) {
   TARN_CHECK(settle());
-  TARN_TRY(const store::SessionCopy::FileFacts facts, copy_.look_at(path));
+  TARN_TRY(const SessionCopy::FileFacts facts, copy_.look_at(path));
   return facts.manifest.name;
 }
 
-Result<store::ImportDone> SessionStore::import_from(const char* path, std::string_view name) {
+Result<ImportDone> SessionStore::import_from(const char* path, std::string_view name) {
   TARN_CHECK(settle());
   return copy_.read({.path = path,
                      .name = name,
@@ -521,9 +519,9 @@ Result<store::ImportDone> SessionStore::import_from(const char* path, std::strin
                      .group_bytes = args_.residency->shape().group_bytes()});
 }
 
-Result<store::DeleteDone> SessionStore::erase(std::string_view name) {
+Result<DeleteDone> SessionStore::erase(std::string_view name) {
   TARN_CHECK(settle());
   return copy_.erase(name);
 }
 
-}  // namespace tarn::engine
+}  // namespace tarn::reuse

@@ -1,4 +1,4 @@
-#include "runtime/store/session_copy.h"
+#include "runtime/reuse/session_copy.h"
 
 #include <algorithm>
 #include <bit>
@@ -8,7 +8,7 @@
 #include "platform/base/checked.h"
 #include "platform/io/private_folder.h"
 
-namespace tarn::store {
+namespace tarn::reuse {
 namespace {
 
 Unexpected too_long(std::string_view name) {
@@ -24,10 +24,10 @@ Unexpected unknown_kv() {
 }
 
 // The session as this store's own.
-Manifest with_keys(const Manifest& manifest, std::span<const Key> keys) {
+Manifest with_keys(const Manifest& manifest, std::span<const store::Key> keys) {
   Manifest own = manifest;
   own.groups = keys.first(manifest.groups.size());
-  own.tail = has_tail(manifest) ? keys[manifest.groups.size()] : Key{};
+  own.tail = has_tail(manifest) ? keys[manifest.groups.size()] : store::Key{};
   return own;
 }
 
@@ -39,7 +39,7 @@ void disown_codebooks(std::span<std::byte> bytes, const Manifest& manifest) {
   TARN_ASSERT(begin + codebooks.size() <= bytes.size());
   for (u64 i = 0; i < manifest.codebooks.size(); ++i) {
     const u64 key = begin + i * sizeof(ManifestCodebook) + offsetof(ManifestCodebook, key);
-    std::memset(bytes.data() + key, 0, sizeof(Key));
+    std::memset(bytes.data() + key, 0, sizeof(store::Key));
   }
 }
 
@@ -52,14 +52,14 @@ GroupPlace place_of(u64 group, u32 n_layers) {
 
 }  // namespace
 
-Error why_not_begun(const Store& store, Begun begun) {
-  if (begun == Begun::over_budget) {
+Error why_not_begun(const store::Store& store, store::Begun begun) {
+  if (begun == store::Begun::over_budget) {
     return {.status = Status::would_block,
             .hint =
                 "the session cannot be written now, since the store's write budget is used up: "
                 "wait, or raise store.daily_write_bytes"};
   }
-  if (begun == Begun::no_room) {
+  if (begun == store::Begun::no_room) {
     return {.status = Status::would_block,
             .hint =
                 "the session cannot be written, since the store is full of what open sessions "
@@ -74,23 +74,23 @@ Error why_not_begun(const Store& store, Begun begun) {
 
 // ---- Operations and their buffers -------------------------------------------------------------
 
-void SessionCopy::take(const Event& event) {
+void SessionCopy::take(const store::Event& event) {
   TARN_ASSERT(n_open_ > 0);
   const auto slot = std::find_if(slots_.begin(), slots_.end(),
                                  [&](const Slot& s) { return s.busy && s.tag == event.tag; });
   const bool has_buffer = slot != slots_.end();
-  if (event.outcome == Outcome::written || event.outcome == Outcome::returned) {
+  if (event.outcome == store::Outcome::written || event.outcome == store::Outcome::returned) {
     if (has_buffer) slot->busy = false;
-    if (event.outcome == Outcome::returned) --n_open_, --n_lent_;
+    if (event.outcome == store::Outcome::returned) --n_open_, --n_lent_;
     return;
   }
-  if (event.outcome != Outcome::ok) failed_ = true;
+  if (event.outcome != store::Outcome::ok) failed_ = true;
   if (has_buffer) {
     slot->outcome = event.outcome;
     slot->busy = event.lent;
     slot->lent = event.lent;
   }
-  const bool is_new = event.op == Op::put && event.outcome == Outcome::ok && pins_;
+  const bool is_new = event.op == store::Op::put && event.outcome == store::Outcome::ok && pins_;
   if (is_new && args_.store->index().is_current(event.ref)) {
     args_.store->pin(event.ref);
     ++n_new_;
@@ -103,11 +103,11 @@ void SessionCopy::take(const Event& event) {
 }
 
 template <class Begin>
-Begun SessionCopy::begin(Begin&& fn) {
+store::Begun SessionCopy::begin(Begin&& fn) {
   for (;;) {
-    const Begun begun = fn(args_.first_tag + next_tag_);
-    if (begun == Begun::begun) ++n_open_, ++next_tag_;
-    if (begun != Begun::busy) return begun;
+    const store::Begun begun = fn(args_.first_tag + next_tag_);
+    if (begun == store::Begun::begun) ++n_open_, ++next_tag_;
+    if (begun != store::Begun::busy) return begun;
     args_.pump(args_.context);
   }
 }
@@ -143,10 +143,10 @@ Result<void> SessionCopy::begin_groups(u64 group_bytes) {
 }
 
 Result<void> SessionCopy::flush() {
-  const Begun begun = begin([&](u64 tag) { return args_.store->flush(tag); });
-  if (begun != Begun::begun) return fail(why_not_begun(*args_.store, begun));
+  const store::Begun begun = begin([&](u64 tag) { return args_.store->flush(tag); });
+  if (begun != store::Begun::begun) return fail(why_not_begun(*args_.store, begun));
   wait_for_all();
-  if (failed_) return fail(why_not_begun(*args_.store, Begun::not_now));
+  if (failed_) return fail(why_not_begun(*args_.store, store::Begun::not_now));
   return {};
 }
 
@@ -158,10 +158,11 @@ std::span<const u32> SessionCopy::page_ids(const Manifest& manifest, u32 page) c
   return manifest.token_ids.subspan(begin, end - begin);
 }
 
-std::optional<RecordRef> SessionCopy::group_record(const Manifest& manifest, u64 group) const {
+std::optional<store::RecordRef> SessionCopy::group_record(const Manifest& manifest,
+                                                          u64 group) const {
   const auto [page, layer] = place_of(group, manifest.identity.n_cache_layers);
   const auto found =
-      args_.store->find(layer_key(args_.store->secret(), page_key(manifest, page), layer));
+      args_.store->find(store::layer_key(args_.store->secret(), page_key(manifest, page), layer));
   if (!found) return std::nullopt;
   // Its key is right and it is whole, and yet it is none of this session's.
   if (args_.store->index().entry(*found).payload_bytes != group_bytes(manifest.identity)) {
@@ -170,15 +171,16 @@ std::optional<RecordRef> SessionCopy::group_record(const Manifest& manifest, u64
   return *found;
 }
 
-std::optional<Manifest> SessionCopy::read_manifest(RecordRef ref, std::span<std::byte> buffer) {
+std::optional<Manifest> SessionCopy::read_manifest(store::RecordRef ref,
+                                                   std::span<std::byte> buffer) {
   const u64 n_bytes = args_.store->index().entry(ref).payload_bytes;
-  const u64 n_padded = align_up(n_bytes, kSectorBytes);
+  const u64 n_padded = align_up(n_bytes, store::kSectorBytes);
   if (n_padded > buffer.size() || !is_idle()) return std::nullopt;
   failed_ = false;
-  const Begun begun = begin([&](u64 tag) {
+  const store::Begun begun = begin([&](u64 tag) {
     return args_.store->read({.ref = ref, .payload = buffer.first(n_padded), .tag = tag});
   });
-  if (begun != Begun::begun) return std::nullopt;
+  if (begun != store::Begun::begun) return std::nullopt;
   wait_for_all();
   if (failed_) return std::nullopt;
   const auto manifest = decode_manifest(*args_.crc, buffer.first(n_bytes));
@@ -191,7 +193,7 @@ std::optional<Manifest> SessionCopy::read_manifest(RecordRef ref, std::span<std:
 
 Result<SessionCopy::Found> SessionCopy::find(std::string_view name) {
   TARN_CHECK(begin_groups(0));
-  const auto found = args_.store->find(session_key(args_.store->secret(), args_.tenant, name));
+  const auto found = args_.store->find(store::named_key(args_.store->secret(), args_.tenant, name));
   if (!found) {
     return fail({.status = Status::not_found,
                  .hint = "the store has no session of this name: it was never saved here, or gave "
@@ -217,19 +219,19 @@ u32 SessionCopy::n_pages_there(const Manifest& manifest, u64* record_bytes) cons
   for (; n < n_groups; ++n) {
     const auto ref = group_record(manifest, n);
     if (!ref) break;
-    const IndexEntry& entry = args_.store->index().entry(*ref);
-    *record_bytes += RecordShape{entry.payload_bytes, entry.n_tokens}.record_bytes();
+    const store::IndexEntry& entry = args_.store->index().entry(*ref);
+    *record_bytes += store::RecordShape{entry.payload_bytes, entry.n_tokens}.record_bytes();
   }
   return n_layers > 0 ? static_cast<u32>(n / n_layers) : 0;
 }
 
 void SessionCopy::list(void (*on_session)(void* context, const KeptSession& session),
                        void* context) {
-  const RecordIndex& index = args_.store->index();
+  const store::RecordIndex& index = args_.store->index();
   for (u32 frame = 0; frame < index.n_frames(); ++frame) {
-    const IndexEntry& entry = index.frame(frame);
-    if (entry.life != Life::published || entry.kind != Kind::manifest) continue;
-    KeptSession session{.record_bytes = RecordShape{entry.payload_bytes}.record_bytes(),
+    const store::IndexEntry& entry = index.frame(frame);
+    if (entry.life != store::Life::published || entry.kind != store::Kind::manifest) continue;
+    KeptSession session{.record_bytes = store::RecordShape{entry.payload_bytes}.record_bytes(),
                         .generation = entry.generation};
     const auto manifest = read_manifest({frame, entry.generation}, args_.manifest);
     if (!manifest) continue;
@@ -257,10 +259,10 @@ Result<ExportDone> SessionCopy::write(std::string_view name, const char* path) {
   TARN_CHECK(begin_groups(head.group_bytes));
   FileWriter file;
   TARN_CHECK(file.create(path));
-  alignas(8) std::array<std::byte, kSectorBytes> sector;
+  alignas(8) std::array<std::byte, store::kSectorBytes> sector;
   encode_session_head(*args_.crc, head, sector);
   TARN_CHECK(file.write(sector));
-  const u64 n_padded = align_up(manifest_bytes, kSectorBytes);
+  const u64 n_padded = align_up(manifest_bytes, store::kSectorBytes);
   std::memset(args_.manifest.data() + manifest_bytes, 0, n_padded - manifest_bytes);
   TARN_CHECK(file.write(args_.manifest.first(n_padded)));
   const Result<void> written = write_groups(file, manifest, head);
@@ -296,7 +298,7 @@ Result<void> SessionCopy::write_groups(FileWriter& file, const Manifest& manifes
     }
     Slot& slot = slots_[group % n_slots_];
     wait_for(slot);
-    if (slot.outcome != Outcome::ok) return lost_while_exported();
+    if (slot.outcome != store::Outcome::ok) return lost_while_exported();
     const SessionGroupHead group_head = group_head_of(manifest, head, group, buffer(slot));
     TARN_CHECK(file.write(std::as_bytes(std::span(&group_head, 1))));
     TARN_CHECK(file.write(buffer(slot)));
@@ -314,14 +316,14 @@ Result<void> SessionCopy::begin_read(const Manifest& manifest, u64 group, Slot& 
   const auto ref = group_record(manifest, group);
   if (!ref) return lost_while_exported();
   const u64 tag = args_.first_tag + next_tag_;
-  const Begun begun = begin([&](u64 new_tag) {
+  const store::Begun begun = begin([&](u64 new_tag) {
     return args_.store->read(
         {.ref = *ref,
          .token_ids = page_ids(manifest, place_of(group, manifest.identity.n_cache_layers).page),
          .payload = buffer(slot),
          .tag = new_tag});
   });
-  if (begun != Begun::begun) return lost_while_exported();
+  if (begun != store::Begun::begun) return lost_while_exported();
   slot = {.busy = true, .tag = tag};
   return {};
 }
@@ -330,14 +332,14 @@ Result<void> SessionCopy::begin_read(const Manifest& manifest, u64 group, Slot& 
 
 Result<SessionFileHead> SessionCopy::open(FileReader& file, const char* path) {
   TARN_CHECK(file.open(path));
-  alignas(8) std::array<std::byte, kSectorBytes> sector;
+  alignas(8) std::array<std::byte, store::kSectorBytes> sector;
   if (file.size_bytes() < sector.size()) return damaged_session_file("length");
   TARN_CHECK(file.read(sector));
   return parse_session_head(*args_.crc, sector, file.size_bytes());
 }
 
 Result<Manifest> SessionCopy::read_file_manifest(FileReader& file, const SessionFileHead& head) {
-  const u64 n_padded = align_up(head.manifest_bytes, kSectorBytes);
+  const u64 n_padded = align_up(head.manifest_bytes, store::kSectorBytes);
   if (n_padded > args_.manifest.size()) return too_long("");
   TARN_CHECK(file.read(args_.manifest.first(n_padded)));
   const auto bytes = args_.manifest.first(head.manifest_bytes);
@@ -402,7 +404,7 @@ Result<void> SessionCopy::check_import(const ImportArgs& args, const SessionFile
                  .hint = "a session's name has 1 to 128 bytes",
                  .figures = {{{"bytes", name.size()}}}});
   }
-  if (args_.store->find(session_key(args_.store->secret(), args_.tenant, name))) {
+  if (args_.store->find(store::named_key(args_.store->secret(), args_.tenant, name))) {
     return fail({.status = Status::invalid_request,
                  .hint = "the store has a session of this name: delete it, or import this one "
                          "under another name",
@@ -436,7 +438,7 @@ Result<ImportDone> SessionCopy::read(const ImportArgs& args) {
   if (done) done = put_groups(file, head, manifest, own);
   wait_for_all();
   pins_ = false;
-  if (done && failed_) done = fail(why_not_begun(*args_.store, Begun::not_now));
+  if (done && failed_) done = fail(why_not_begun(*args_.store, store::Begun::not_now));
   if (done) done = put_manifest(own, name);
   let_go(own, /*keeps=*/done.has_value());
   if (!done) return fail(done.error());
@@ -452,7 +454,7 @@ Result<void> SessionCopy::put_groups(FileReader& file, const SessionFileHead& he
   for (u64 group = 0; group < n_groups; ++group) {
     Slot& slot = slots_[group % n_slots_];
     wait_for(slot);
-    if (failed_) return fail(why_not_begun(*args_.store, Begun::not_now));
+    if (failed_) return fail(why_not_begun(*args_.store, store::Begun::not_now));
     TARN_CHECK(read_group(file, head, manifest, group, buffer(slot)));
     TARN_CHECK(put_group(own, group, slot));
   }
@@ -461,28 +463,29 @@ Result<void> SessionCopy::put_groups(FileReader& file, const SessionFileHead& he
 
 Result<void> SessionCopy::put_group(const Manifest& own, u64 group, Slot& slot) {
   const auto [page, layer] = place_of(group, own.identity.n_cache_layers);
-  const Key key = layer_key(args_.store->secret(), page_key(own, page), layer);
+  const store::Key key = store::layer_key(args_.store->secret(), page_key(own, page), layer);
   const std::span<const u32> ids = page_ids(own, page);  // clang 14 captures no binding
   for (;;) {
     // One of another size cannot be read as what its key says.
-    const auto known = group_record(own, group) ? PutArgs::If::absent : PutArgs::If::replace;
+    const auto known =
+        group_record(own, group) ? store::PutArgs::If::absent : store::PutArgs::If::replace;
     const u64 tag = args_.first_tag + next_tag_;
-    const Begun begun = begin([&](u64 new_tag) {
-      return args_.store->put({.kind = Kind::group,
+    const store::Begun begun = begin([&](u64 new_tag) {
+      return args_.store->put({.kind = store::Kind::group,
                                .key = key,
                                .token_ids = ids,
                                .payload = buffer(slot),
                                .payload_bytes = group_bytes_,
                                .known = known,
-                               .kept = PutArgs::Payload::until_written,
+                               .kept = store::PutArgs::Payload::until_written,
                                .tag = new_tag});
     });
-    if (begun == Begun::begun) {
+    if (begun == store::Begun::begun) {
       slot = {.busy = true, .tag = tag};
       n_begun_ = group + 1;
       return {};
     }
-    if (begun != Begun::known) return fail(why_not_begun(*args_.store, begun));
+    if (begun != store::Begun::known) return fail(why_not_begun(*args_.store, begun));
     if (const auto ref = group_record(own, group)) {
       args_.store->pin(*ref);
       n_begun_ = group + 1;
@@ -494,26 +497,26 @@ Result<void> SessionCopy::put_group(const Manifest& own, u64 group, Slot& slot) 
 
 Result<void> SessionCopy::put_manifest(const Manifest& own, std::string_view name) {
   for (u64 group = 0; group < n_begun_; ++group) {
-    if (!group_record(own, group)) return fail(why_not_begun(*args_.store, Begun::no_room));
+    if (!group_record(own, group)) return fail(why_not_begun(*args_.store, store::Begun::no_room));
   }
   Manifest named = own;
   named.name = name;
   const u64 n_bytes = manifest_bytes(named);
-  const u64 n_padded = align_up(n_bytes, kSectorBytes);
+  const u64 n_padded = align_up(n_bytes, store::kSectorBytes);
   if (n_padded > args_.other_manifest.size()) return too_long(name);
   const auto payload = args_.other_manifest.first(n_padded);
   encode_manifest(*args_.crc, named, payload.first(n_bytes));
   std::memset(payload.data() + n_bytes, 0, n_padded - n_bytes);
-  const Begun begun = begin([&](u64 tag) {
-    return args_.store->put({.kind = Kind::manifest,
-                             .key = session_key(args_.store->secret(), args_.tenant, name),
+  const store::Begun begun = begin([&](u64 tag) {
+    return args_.store->put({.kind = store::Kind::manifest,
+                             .key = store::named_key(args_.store->secret(), args_.tenant, name),
                              .payload = payload,
                              .payload_bytes = n_bytes,
                              .tag = tag});
   });
-  if (begun != Begun::begun) return fail(why_not_begun(*args_.store, begun));
+  if (begun != store::Begun::begun) return fail(why_not_begun(*args_.store, begun));
   wait_for_all();
-  if (failed_) return fail(why_not_begun(*args_.store, Begun::not_now));
+  if (failed_) return fail(why_not_begun(*args_.store, store::Begun::not_now));
   return flush();
 }
 
@@ -531,21 +534,21 @@ void SessionCopy::let_go(const Manifest& own, bool keeps) {
 // ---- Away -------------------------------------------------------------------------------------
 
 // False where somebody holds it, or it is gone.
-bool SessionCopy::erase_record(RecordRef ref) {
+bool SessionCopy::erase_record(store::RecordRef ref) {
   if (!args_.store->index().is_current(ref)) return false;
   if (args_.store->index().entry(ref).holds > 0) return false;
-  const Begun begun = begin([&](u64 tag) { return args_.store->erase(ref, tag); });
-  return begun == Begun::begun;
+  const store::Begun begun = begin([&](u64 tag) { return args_.store->erase(ref, tag); });
+  return begun == store::Begun::begun;
 }
 
 // How many pages of it, from the first one on, other sessions name: equal keys are equal prefixes.
-u32 SessionCopy::n_pages_shared(const Manifest& manifest, RecordRef own) {
-  const RecordIndex& index = args_.store->index();
+u32 SessionCopy::n_pages_shared(const Manifest& manifest, store::RecordRef own) {
+  const store::RecordIndex& index = args_.store->index();
   u32 n_shared = 0;
   for (u32 frame = 0; frame < index.n_frames(); ++frame) {
-    const IndexEntry& entry = index.frame(frame);
-    if (entry.life != Life::published || entry.kind != Kind::manifest) continue;
-    const RecordRef ref{frame, entry.generation};
+    const store::IndexEntry& entry = index.frame(frame);
+    if (entry.life != store::Life::published || entry.kind != store::Kind::manifest) continue;
+    const store::RecordRef ref{frame, entry.generation};
     if (ref == own) continue;
     if (entry.payload_bytes > args_.other_manifest.size()) return pages_of(manifest);
     const auto other = read_manifest(ref, args_.other_manifest);
@@ -560,14 +563,14 @@ u32 SessionCopy::n_pages_shared(const Manifest& manifest, RecordRef own) {
 
 // What was written of the session's indexes, at any time: records with its part of a key.
 void SessionCopy::erase_codebooks(const Manifest& manifest, DeleteDone& done) {
-  const RecordIndex& index = args_.store->index();
+  const store::RecordIndex& index = args_.store->index();
   for (const ManifestCodebook& codebook : manifest.codebooks) {
-    if (codebook.key == Key{}) continue;
+    if (codebook.key == store::Key{}) continue;
     for (u32 frame = 0; frame < index.n_frames(); ++frame) {
-      const IndexEntry& entry = index.frame(frame);
-      const bool is_such = entry.kind == Kind::codebook || entry.kind == Kind::extent;
-      if (entry.life != Life::published || !is_such) continue;
-      if (!is_part_of(entry.key, codebook.key)) continue;
+      const store::IndexEntry& entry = index.frame(frame);
+      const bool is_such = entry.kind == store::Kind::codebook || entry.kind == store::Kind::extent;
+      if (entry.life != store::Life::published || !is_such) continue;
+      if (!store::is_part_of(entry.key, codebook.key)) continue;
       done.n_erased += erase_record({frame, entry.generation});
     }
   }
@@ -591,10 +594,10 @@ Result<DeleteDone> SessionCopy::erase(std::string_view name) {
   found.record.let_go();
   const bool is_gone = erase_record(found.record.ref());
   wait_for_all();
-  if (!is_gone || failed_) return fail(why_not_begun(*args_.store, Begun::not_now));
+  if (!is_gone || failed_) return fail(why_not_begun(*args_.store, store::Begun::not_now));
   ++done.n_erased;
   TARN_CHECK(flush());
   return done;
 }
 
-}  // namespace tarn::store
+}  // namespace tarn::reuse

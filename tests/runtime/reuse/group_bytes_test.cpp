@@ -5,10 +5,10 @@
 
 #include "kernels/attn/attn.h"
 #include "runtime/kv/group_pool.h"
-#include "runtime/store/manifest.h"
+#include "runtime/reuse/manifest.h"
 #include "runtime/store/record.h"
 
-namespace tarn::store {
+namespace tarn::reuse {
 namespace {
 
 TEST_CASE("a group is as large as its identity says") {
@@ -47,7 +47,7 @@ TEST_CASE("an identity of another version, or of more than a record holds, has n
   CHECK_FALSE(with([](KvIdentity& i) { i.kv_type = 3; }));
   CHECK_FALSE(with([](KvIdentity& i) { i.layout += 1; }));
   CHECK_FALSE(with([](KvIdentity& i) { i.n_kv_heads = 0; }));
-  CHECK_FALSE(with([](KvIdentity& i) { i.page_tokens = kTokensMax + 1; }));
+  CHECK_FALSE(with([](KvIdentity& i) { i.page_tokens = store::kTokensMax + 1; }));
   CHECK_FALSE(with([](KvIdentity& i) { i.page_tokens = 60'000'000; }));
   CHECK_FALSE(with([](KvIdentity& i) { i.kv_type = 1, i.head_dim = 80; }));
   CHECK_FALSE(with([](KvIdentity& i) { i.kv_type = 2, i.head_dim = 80; }));
@@ -57,4 +57,4 @@ TEST_CASE("an identity of another version, or of more than a record holds, has n
 }
 
 }  // namespace
-}  // namespace tarn::store
+}  // namespace tarn::reuse
