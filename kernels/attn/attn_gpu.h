@@ -6,11 +6,11 @@
 //             + g * group_stride, in slot order. A group is the pages of all KV heads over
 //             page_tokens slots, page of head h at h * page_stride bytes; all multiples of 16
 //   tables    [rows_max]: which table a row's sequence has
-//   positions [rows_max]: the slot that a row writes;  visible [rows_max]: it attends to slots
+//   slots [rows_max]: the slot that a row writes;  visible [rows_max]: it attends to slots
 //             [0, visible), each KV head to as many or, with a stride, to as many as its own entry
 //             says. Both on the device, as all that varies from step to step.
 //
-// kv_append writes K and V of each row into slot positions[n], with kv_store's bits (attn.h).
+// kv_append writes K and V of each row into slots[n], with kv_store's bits (attn.h).
 //
 // attend cuts the slots into spans of 256 at fixed absolute places, takes each in tiles of 32, and
 // merges the spans in ascending order, so that the bits depend on neither the batch, the grid, nor
@@ -58,7 +58,7 @@ struct GpuKvAppendArgs {
   u64 k_stride;  // elements
   const f32* v;
   u64 v_stride;
-  const u32* positions;
+  const u32* slots;
   const u32* n_rows;
   u32 rows_max;
 };
@@ -74,7 +74,7 @@ struct GpuAttnArgs {
   f32* out;  // [rows_max, out_stride], head h at h * head_dim; nullptr: quantized alone
   u64 out_stride;
   GpuQuantized quantized{};  // of all heads of a row: k = n_heads * head_dim, head_dim % 32 = 0
-  const u32* visible;  // of KV head h from h * visible_stride on
+  const u32* visible;        // of KV head h from h * visible_stride on
   const u32* n_rows;
   u32 rows_max;
   u32 n_group_heads;  // q heads that share a KV head, consecutive
@@ -82,7 +82,7 @@ struct GpuAttnArgs {
   f32 scale;
   f32* partial;  // gpu_attn_partial_bytes()
   u32 span_begin = 0;
-  f32* states = nullptr;  // [rows_max, n_heads, head_dim + 2]: o, then M and L
+  f32* states = nullptr;   // [rows_max, n_heads, head_dim + 2]: o, then M and L
   u32 visible_stride = 0;  // elements
 };
 

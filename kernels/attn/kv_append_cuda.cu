@@ -21,7 +21,7 @@ struct KvAppend {
     const u32 i = piece * kKvBlock + cta.lane();
     const f32* x = is_k ? args.k + n * args.k_stride : args.v + n * args.v_stride;
     const f32 value = i < pages.head_dim ? x[u64{kv_head} * pages.head_dim + i] : 0.0f;
-    u8* out = slot_address(pages, n, kv_head, args.positions[n]) +
+    u8* out = slot_address(pages, n, kv_head, args.slots[n]) +
               (is_k ? 0 : vector_bytes(pages.type, pages.head_dim));
     if (pages.type == KvType::f16) {
       if (i < pages.head_dim) store(out + 2 * i, narrow_f16(value));

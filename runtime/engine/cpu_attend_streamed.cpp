@@ -8,39 +8,39 @@
 
 namespace tarn::engine {
 
-void CpuBackend::attend_streamed(const StepState& step, u32 cache_layer, Rows q, Rows out) {
+void CpuBackend::attend_streamed(const step::Batch& batch, u32 cache_layer, Rows q, Rows out) {
   const u64 row_elems = u64{args_.spec->n_heads} * args_.spec->head_dim;
-  for (const RowRun& run : step.runs) {
+  for (const step::Run& run : batch.runs) {
     if (run.selects) {
       attend_fetched(run, cache_layer, q, out);
       continue;
     }
     const u32 last_row = run.row_begin + run.n_rows - 1;
-    args_.selector->note_query(run.owner, cache_layer, q.data + last_row * q.stride);
-    const u32 n_slots = step.visible[last_row];
+    args_.selector->note_query(run.session, cache_layer, q.data + last_row * q.stride);
+    const u32 n_slots = batch.visible[last_row];
     const u32 n_groups = static_cast<u32>(ceil_div(n_slots, args_.page_tokens));
     for (u32 begin = 0; begin < n_groups && !is_abandoned();) {
       const u32 n = args_.kv_stream->pin(run, cache_layer, begin, n_groups);
       if (n == 0) break;  // nobody will look at these rows
-      attend_window(step, run, cache_layer, begin, begin + n, q, out);
+      attend_window(batch, run, cache_layer, begin, begin + n, q, out);
       args_.kv_stream->unpin(run, cache_layer, begin, begin + n);
       begin += n;
     }
-    if (!args_.kv_stream->failed(run.owner)) continue;
+    if (!args_.kv_stream->failed(run.session)) continue;
     for (u32 row = run.row_begin; row < run.row_begin + run.n_rows; ++row) {
       std::fill_n(out.data + row * out.stride, row_elems, 0.0f);
     }
   }
 }
 
-void CpuBackend::attend_fetched(const RowRun& run, u32 cache_layer, Rows q, Rows out) {
+void CpuBackend::attend_fetched(const step::Run& run, u32 cache_layer, Rows q, Rows out) {
   const u64 row_elems = u64{args_.spec->n_heads} * args_.spec->head_dim;
   f32* result = out.data + run.row_begin * out.stride;
   Result<void> attended{};
-  args_.selector->note_query(run.owner, cache_layer, q.data + run.row_begin * q.stride);
-  if (!args_.kv_stream->failed(run.owner)) {
+  args_.selector->note_query(run.session, cache_layer, q.data + run.row_begin * q.stride);
+  if (!args_.kv_stream->failed(run.session)) {
     attended =
-        args_.selector->attend_fetched({.session = run.owner,
+        args_.selector->attend_fetched({.session = run.session,
                                         .sequence = run.sequence,
                                         .cache_layer = cache_layer,
                                         .q = q.data + run.row_begin * q.stride,
@@ -48,11 +48,11 @@ void CpuBackend::attend_fetched(const RowRun& run, u32 cache_layer, Rows q, Rows
                                         .attention = args_.attention,
                                         .attention_stride_bytes = args_.attention_stride_bytes});
   }
-  if (!attended) args_.kv_stream->note_failure(run.owner, attended.error());
-  if (args_.kv_stream->failed(run.owner)) std::fill_n(result, row_elems, 0.0f);
+  if (!attended) args_.kv_stream->note_failure(run.session, attended.error());
+  if (args_.kv_stream->failed(run.session)) std::fill_n(result, row_elems, 0.0f);
 }
 
-void CpuBackend::attend_window(const StepState& step, const RowRun& run, u32 cache_layer,
+void CpuBackend::attend_window(const step::Batch& batch, const step::Run& run, u32 cache_layer,
                                u32 group_begin, u32 group_end, Rows q, Rows out) {
   const u32 n_kv_heads = args_.spec->n_kv_heads;
   const u32 n_blocks = static_cast<u32>(ceil_div(run.n_rows, kernels::kAttnRowsMax));
@@ -60,7 +60,7 @@ void CpuBackend::attend_window(const StepState& step, const RowRun& run, u32 cac
     if (skips_task(worker_idx)) return;
     const u32 kv_head = task_idx % n_kv_heads;
     const u32 block = n_blocks - 1 - task_idx / n_kv_heads;
-    kernels::AttnArgs attn = attn_args(step, run, kv_head, block, q, out, worker_idx);
+    kernels::AttnArgs attn = attn_args(batch, run, kv_head, block, q, out, worker_idx);
     attn.slot_begin = group_begin * args_.page_tokens;
     attn.slot_end = group_end * args_.page_tokens;
     const u32 visible_max = attn.visible[attn.n_rows - 1];  // positions ascend

@@ -29,14 +29,14 @@ void CpuBackend::for_rows(u32 n, u32 rows_per_task, Fn&& fn) {
   });
 }
 
-void CpuBackend::embed(const model::WeightMatrix& table, const StepState& step, Rows out) {
-  for_rows(step.n_rows, kRowsPerTask, [&](u32 begin, u32 count) {
+void CpuBackend::embed(const model::WeightMatrix& table, const step::Batch& batch, Rows out) {
+  for_rows(batch.n_rows, kRowsPerTask, [&](u32 begin, u32 count) {
     for (u32 i = begin; i < begin + count; ++i) {
-      kernels::dequantize_tiled_row(table.type, table.tiled, step.tokens[i], table.k,
+      kernels::dequantize_tiled_row(table.type, table.tiled, batch.tokens[i], table.k,
                                     out.data + i * out.stride);
     }
   });
-  traffic_.weight_bytes += step.n_rows * kernels::row_bytes(table.type, table.k);
+  traffic_.weight_bytes += batch.n_rows * kernels::row_bytes(table.type, table.k);
 }
 
 void CpuBackend::rms_norm(Rows x, const f32* weight, f32 eps, u32 d, u32 n, Rows out) {
@@ -139,12 +139,12 @@ bool CpuBackend::skips_task(u32 worker_idx) {
   return is_abandoned();
 }
 
-void CpuBackend::begin_step(const StepState& step) {
-  watch_ = step.watch;
+void CpuBackend::begin_step(const step::Batch& batch) {
+  watch_ = batch.watch;
   abandoned_.store(false, std::memory_order_relaxed);
   const u32 n_rot = args_.spec->n_rot;
-  for_rows(step.n_rows, kRowsPerTask, [&](u32 begin, u32 count) {
-    kernels::rope_table({.positions = step.positions + begin,
+  for_rows(batch.n_rows, kRowsPerTask, [&](u32 begin, u32 count) {
+    kernels::rope_table({.positions = batch.positions + begin,
                          .n_rows = count,
                          .n_rot = n_rot,
                          .inv_freq = args_.inv_freq,
@@ -186,9 +186,9 @@ void CpuBackend::rope_heads(Rows x, u32 n, u32 n_heads) {
   });
 }
 
-void CpuBackend::kv_append(const StepState& step, u32 cache_layer, Rows k, Rows v) {
+void CpuBackend::kv_append(const step::Batch& batch, u32 cache_layer, Rows k, Rows v) {
   const u32 head_dim = args_.spec->head_dim;
-  for (const RowRun& run : step.runs) {
+  for (const step::Run& run : batch.runs) {
     for_rows(run.n_rows, kRowsPerTask, [&](u32 begin, u32 count) {
       for (u32 i = run.row_begin + begin; i < run.row_begin + begin + count; ++i) {
         for (u32 h = 0; h < args_.spec->n_kv_heads; ++h) {
@@ -197,7 +197,7 @@ void CpuBackend::kv_append(const StepState& step, u32 cache_layer, Rows k, Rows 
               {.type = args_.kv_type,
                .k = k.data + i * k.stride + first,
                .v = v.data + i * v.stride + first,
-               .slot = run.sequence->slot_for_write(cache_layer, h, step.positions[i]),
+               .slot = run.sequence->slot_for_write(cache_layer, h, batch.slots[i]),
                .head_dim = head_dim});
         }
       }
@@ -206,7 +206,7 @@ void CpuBackend::kv_append(const StepState& step, u32 cache_layer, Rows k, Rows 
 }
 
 // All slots, with no pages yet.
-kernels::AttnArgs CpuBackend::attn_args(const StepState& step, const RowRun& run, u32 kv_head,
+kernels::AttnArgs CpuBackend::attn_args(const step::Batch& batch, const step::Run& run, u32 kv_head,
                                         u32 block, Rows q, Rows out, u32 worker_idx) const {
   const model::ModelSpec& spec = *args_.spec;
   const u32 row = run.row_begin + block * kernels::kAttnRowsMax;
@@ -222,14 +222,14 @@ kernels::AttnArgs CpuBackend::attn_args(const StepState& step, const RowRun& run
           .out_stride = out.stride,
           .n_rows = std::min(kernels::kAttnRowsMax, run.row_begin + run.n_rows - row),
           .n_group_heads = n_group_heads,
-          .visible = step.visible + row,
+          .visible = batch.visible + row,
           .scale = 1.0f / __builtin_sqrtf(static_cast<f32>(spec.head_dim)),
           .scratch = args_.attention + worker_idx * args_.attention_stride_bytes};
 }
 
-void CpuBackend::attend_task(const StepState& step, const RowRun& run, u32 cache_layer, u32 kv_head,
-                             u32 block, Rows q, Rows out, u32 worker_idx) {
-  kernels::AttnArgs attn = attn_args(step, run, kv_head, block, q, out, worker_idx);
+void CpuBackend::attend_task(const step::Batch& batch, const step::Run& run, u32 cache_layer,
+                             u32 kv_head, u32 block, Rows q, Rows out, u32 worker_idx) {
+  kernels::AttnArgs attn = attn_args(batch, run, kv_head, block, q, out, worker_idx);
   auto* memory = static_cast<std::byte*>(attn.scratch);
   auto* pages = reinterpret_cast<const u8**>(memory + args_.page_table_offset_bytes);
   run.sequence->pages(cache_layer, kv_head, {pages, args_.pages_max});
@@ -254,11 +254,11 @@ void CpuBackend::attend_parts(kernels::AttnArgs attn, u32 worker_idx) {
   args_.table->attn(attn);
 }
 
-void CpuBackend::attend_chosen(const RowRun& run, u32 cache_layer, u32 kv_head, Rows q, Rows out,
+void CpuBackend::attend_chosen(const step::Run& run, u32 cache_layer, u32 kv_head, Rows q, Rows out,
                                u32 worker_idx) {
   const model::ModelSpec& spec = *args_.spec;
   const u64 head_offset = u64{kv_head} * (spec.n_heads / spec.n_kv_heads) * spec.head_dim;
-  args_.selector->attend({.session = run.owner,
+  args_.selector->attend({.session = run.session,
                           .sequence = run.sequence,
                           .cache_layer = cache_layer,
                           .kv_head = kv_head,
@@ -268,29 +268,29 @@ void CpuBackend::attend_chosen(const RowRun& run, u32 cache_layer, u32 kv_head, 
                          worker_idx);
 }
 
-void CpuBackend::attend(const StepState& step, u32 cache_layer, Rows q, Rows out) {
+void CpuBackend::attend(const step::Batch& batch, u32 cache_layer, Rows q, Rows out) {
   const u32 n_kv_heads = args_.spec->n_kv_heads;
   const u64 token_bytes =
       2 * kernels::kv_vector_bytes(args_.kv_type, args_.spec->head_dim) * n_kv_heads;
   u32 n_tasks = 0;
-  for (const RowRun& run : step.runs) {
+  for (const step::Run& run : batch.runs) {
     const u32 n_blocks = static_cast<u32>(ceil_div(run.n_rows, kernels::kAttnRowsMax));
     n_tasks += n_blocks * n_kv_heads;
     if (run.selects) continue;  // counted where it is known what is read
     for (u32 block = 0; block < n_blocks; ++block) {
       const u32 last = std::min((block + 1) * kernels::kAttnRowsMax, run.n_rows) - 1;
-      traffic_.kv_bytes += step.visible[run.row_begin + last] * token_bytes;
+      traffic_.kv_bytes += batch.visible[run.row_begin + last] * token_bytes;
     }
   }
-  if (args_.kv_stream != nullptr) return attend_streamed(step, cache_layer, q, out);
+  if (args_.kv_stream != nullptr) return attend_streamed(batch, cache_layer, q, out);
   args_.workers->run(n_tasks, looking(), [&](u32 task_idx, u32 worker_idx) {
     if (skips_task(worker_idx)) return;
-    for (const RowRun& run : step.runs) {
+    for (const step::Run& run : batch.runs) {
       const u32 n_blocks = static_cast<u32>(ceil_div(run.n_rows, kernels::kAttnRowsMax));
       if (task_idx < n_blocks * n_kv_heads) {
         if (run.selects) return attend_chosen(run, cache_layer, task_idx, q, out, worker_idx);
         // The last block sees the most slots: it goes first, so that the tasks end together.
-        attend_task(step, run, cache_layer, task_idx % n_kv_heads,
+        attend_task(batch, run, cache_layer, task_idx % n_kv_heads,
                     n_blocks - 1 - task_idx / n_kv_heads, q, out, worker_idx);
         return;
       }
@@ -310,9 +310,10 @@ void CpuBackend::swiglu(Rows gate, Rows up, u32 d, u32 n, Rows out) {
   });
 }
 
-void CpuBackend::gather(const StepState& step, Rows x, u32 d, Rows out) {
-  for (u32 i = 0; i < step.wanted.size(); ++i) {
-    std::memcpy(out.data + i * out.stride, x.data + step.wanted[i] * x.stride, d * sizeof(f32));
+void CpuBackend::gather(const step::Batch& batch, Rows x, u32 d, Rows out) {
+  for (u32 i = 0; i < batch.logit_rows.size(); ++i) {
+    std::memcpy(out.data + i * out.stride, x.data + batch.logit_rows[i] * x.stride,
+                d * sizeof(f32));
   }
 }
 

@@ -54,18 +54,18 @@ class CpuBackend final : public Backend {
 
   const f64* inv_freq() const { return args_.inv_freq; }
   const char* isa() const override { return args_.table->isa; }
-  void begin_step(const StepState& step) override;
+  void begin_step(const step::Batch& batch) override;
   bool is_abandoned() const override { return abandoned_.load(std::memory_order_relaxed); }
-  void embed(const model::WeightMatrix& table, const StepState& step, Rows out) override;
+  void embed(const model::WeightMatrix& table, const step::Batch& batch, Rows out) override;
   void rms_norm(Rows x, const f32* weight, f32 eps, u32 d, u32 n, Rows out) override;
   void rms_norm_heads(Rows x, const f32* weight, f32 eps, u32 n_heads, u32 n) override;
   void project(Rows x, u32 n, std::span<const Projection> projections) override;
   void project_add(const ResidualProjection& projection, u32 n) override;
   void rope(Rows q, Rows k, u32 n) override;
-  void kv_append(const StepState& step, u32 cache_layer, Rows k, Rows v) override;
-  void attend(const StepState& step, u32 cache_layer, Rows q, Rows out) override;
+  void kv_append(const step::Batch& batch, u32 cache_layer, Rows k, Rows v) override;
+  void attend(const step::Batch& batch, u32 cache_layer, Rows q, Rows out) override;
   void swiglu(Rows gate, Rows up, u32 d, u32 n, Rows out) override;
-  void gather(const StepState& step, Rows x, u32 d, Rows out) override;
+  void gather(const step::Batch& batch, Rows x, u32 d, Rows out) override;
   void fetch(Rows from, u32 n, u64 d, Rows to) override;
   void summarize(Rows logits, u32 n, u32 d) override;
   kernels::LogitsSummary summary(u32 row) const override;
@@ -78,17 +78,17 @@ class CpuBackend final : public Backend {
   void for_rows(u32 n, u32 rows_per_task, Fn&& fn);
   void quantize(Rows x, u32 k, u32 n);
   void rope_heads(Rows x, u32 n, u32 n_heads);
-  void attend_streamed(const StepState& step, u32 cache_layer, Rows q, Rows out);
-  void attend_fetched(const RowRun& run, u32 cache_layer, Rows q, Rows out);
-  void attend_window(const StepState& step, const RowRun& run, u32 cache_layer, u32 group_begin,
-                     u32 group_end, Rows q, Rows out);
+  void attend_streamed(const step::Batch& batch, u32 cache_layer, Rows q, Rows out);
+  void attend_fetched(const step::Run& run, u32 cache_layer, Rows q, Rows out);
+  void attend_window(const step::Batch& batch, const step::Run& run, u32 cache_layer,
+                     u32 group_begin, u32 group_end, Rows q, Rows out);
   void attend_parts(kernels::AttnArgs attn, u32 worker_idx);
   u32 part_slots() const { return plan::attn_part_pages(args_.page_tokens) * args_.page_tokens; }
-  kernels::AttnArgs attn_args(const StepState& step, const RowRun& run, u32 kv_head, u32 block,
-                              Rows q, Rows out, u32 worker_idx) const;
-  void attend_chosen(const RowRun& run, u32 cache_layer, u32 kv_head, Rows q, Rows out,
+  kernels::AttnArgs attn_args(const step::Batch& batch, const step::Run& run, u32 kv_head,
+                              u32 block, Rows q, Rows out, u32 worker_idx) const;
+  void attend_chosen(const step::Run& run, u32 cache_layer, u32 kv_head, Rows q, Rows out,
                      u32 worker_idx);
-  void attend_task(const StepState& step, const RowRun& run, u32 cache_layer, u32 kv_head,
+  void attend_task(const step::Batch& batch, const step::Run& run, u32 cache_layer, u32 kv_head,
                    u32 block, Rows q, Rows out, u32 worker_idx);
 
   // Asked by the tasks that take long, before they begin, and between their parts. Worker 0, the
@@ -99,7 +99,7 @@ class CpuBackend final : public Backend {
   CpuBackendArgs args_{};
   Traffic traffic_{};
   Rows summarized_{};  // rows of as many logits as their stride
-  StepWatch* watch_ = nullptr;
+  step::StepWatch* watch_ = nullptr;
   std::atomic<bool> abandoned_{false};  // no order: whoever sees it late computes a task in vain
 };
 

@@ -278,29 +278,29 @@ bool Engine::has_work() const {
 }
 
 void Engine::add_rows(Session& s, u32 n) {
-  runs_[n_runs_++] = {.row_begin = step_state_.n_rows,
+  const bool is_decode = n == 1 && s.n_generated > 0 && s.state == SessionState::generating;
+  runs_[n_runs_++] = {.row_begin = batch_.n_rows,
                       .n_rows = n,
                       .sequence = &s.sequence,
-                      .owner = static_cast<SessionIdx>(&s - sessions_.data())};
+                      .session = idx_of(s),
+                      .kind = is_decode ? step::RunKind::decode : step::RunKind::prefill};
   const u32 first_slot = s.sequence.n_slots();
   for (u32 i = 0; i < n; ++i) {
-    const u32 row = step_state_.n_rows++;
-    step_state_.tokens[row] = s.ids[first_slot + i];
-    step_state_.positions[row] = first_slot + i;
-    step_state_.visible[row] = first_slot + i + 1;
+    const u32 row = batch_.n_rows++;
+    batch_.tokens[row] = s.ids[first_slot + i];
+    batch_.positions[row] = first_slot + i;
+    batch_.visible[row] = first_slot + i + 1;
     const bool is_last = s.state == SessionState::generating && first_slot + i + 1 == s.n_ids;
-    if (is_last || s.on_logits != nullptr) wanted_[n_wanted_++] = row;
+    if (is_last || s.on_logits != nullptr) logit_rows_[n_logit_rows_++] = row;
   }
-  const bool is_decode = n == 1 && s.n_generated > 0 && s.state == SessionState::generating;
   (is_decode ? trace_.n_decode_rows : trace_.n_prefill_rows) += n;
 }
 
 void Engine::drop_rows() {
-  n_runs_ = 0;
-  n_wanted_ = 0;
-  step_state_.n_rows = 0;
-  step_state_.runs = {};
-  step_state_.wanted = {};
+  n_runs_ = n_logit_rows_ = 0;
+  batch_.n_rows = 0;
+  batch_.runs = {};
+  batch_.logit_rows = {};
   trace_.n_decode_rows = trace_.n_prefill_rows = 0;
 }
 
@@ -317,14 +317,14 @@ u32 Engine::n_rows_at_once(const Session& s) const {
 void Engine::collect_rows() {
   drop_rows();
   for (Session& s : sessions_) {
-    if (step_state_.n_rows == plan_.rows_max) break;
+    if (batch_.n_rows == plan_.rows_max) break;
     if (s.state == SessionState::generating && rows_ready(s) == 1 && !s.is_held) add_rows(s, 1);
   }
   const u32 first = next_session_;
   for (u32 i = 0; i < n_session_slots_; ++i) {
     const u32 idx = (first + i) % n_session_slots_;
     Session& s = session(idx);
-    const u32 n_left = plan_.rows_max - step_state_.n_rows;
+    const u32 n_left = plan_.rows_max - batch_.n_rows;
     const u32 n_ready = rows_ready(s);
     if (n_left == 0) break;
     if (n_ready == 0 || (s.state == SessionState::generating && n_ready == 1) || s.is_held)
@@ -332,26 +332,26 @@ void Engine::collect_rows() {
     add_rows(s, std::min({n_ready, n_left, n_rows_at_once(s)}));
     next_session_ = (idx + 1) % n_session_slots_;
   }
-  step_state_.runs = runs_.first(n_runs_);
-  step_state_.wanted = wanted_.first(n_wanted_);
-  step_state_.takes_best = takes_best();
+  batch_.runs = runs_.first(n_runs_);
+  batch_.logit_rows = logit_rows_.first(n_logit_rows_);
+  batch_.takes_best = takes_best();
 }
 
 // Again, without whose row is not in the step: an answer whose reader has made room meanwhile has
 // no index that was made for it.
 void Engine::collect_fewer_rows() {
   for (u32 idx = 0; idx < n_session_slots_; ++idx) {
-    const auto is_its = [idx](const RowRun& run) { return run.owner == idx; };
-    if (std::ranges::none_of(step_state_.runs, is_its)) session(idx).is_held = true;
+    const auto is_its = [idx](const step::Run& run) { return run.session == idx; };
+    if (std::ranges::none_of(batch_.runs, is_its)) session(idx).is_held = true;
   }
   collect_rows();
-  if (selector_.is_on()) selector_.change_step(step_state_.runs);
+  if (selector_.is_on()) selector_.change_step(batch_.runs);
 }
 
 // Whether nobody in the step wants more of its logits than the best token.
 bool Engine::takes_best() const {
-  return std::ranges::all_of(step_state_.runs, [this](const RowRun& run) {
-    const Session& s = sessions_[run.owner];
+  return std::ranges::all_of(batch_.runs, [this](const step::Run& run) {
+    const Session& s = sessions_[run.session];
     return s.on_logits == nullptr &&
            (s.state != SessionState::generating || engine::takes_best(s.sampler));
   });
@@ -360,16 +360,16 @@ bool Engine::takes_best() const {
 // The rows' embeddings, where they are in the file. Nobody's step goes on without them.
 void Engine::read_embeddings() {
   if (!embedding_.is_open() || n_runs_ == 0) return;
-  const std::span<const u32> tokens(step_state_.tokens, step_state_.n_rows);
+  const std::span<const u32> tokens(batch_.tokens, batch_.n_rows);
   const Result<void> read = embedding_.read(tokens, embedded_.data, embedded_.stride);
   if (read) return;
-  for (const RowRun& run : step_state_.runs) give_up(session(run.owner), read.error());
+  for (const step::Run& run : batch_.runs) give_up(session(run.session), read.error());
   drop_rows();
 }
 
 // Whether the run is the row of a token that was generated.
-bool Engine::is_generated(const RowRun& run) const {
-  const Session& s = sessions_[run.owner];
+bool Engine::is_generated(const step::Run& run) const {
+  const Session& s = sessions_[run.session];
   return s.state == SessionState::generating && s.n_pending() == 1 &&
          s.sequence.n_slots() >= s.turns.n_fed();
 }
@@ -381,16 +381,16 @@ void Engine::make_indexes(u32 next_session) {
   if (!selector_.is_on() || n_runs_ == 0) return;
   SegmentTimer timer(trace_, SegmentKind::cluster, *clock_);
   if (kv_stream_.is_on()) kv_stream_.begin_step();
-  selector_.begin_step(step_state_.runs);
-  for (const RowRun& run : step_state_.runs) {
+  selector_.begin_step(batch_.runs);
+  for (const step::Run& run : batch_.runs) {
     if (!is_generated(run)) continue;
-    selector_.want_row(run.owner, session(run.owner).sequence.n_slots() + 1);
+    selector_.want_row(run.session, session(run.session).sequence.n_slots() + 1);
   }
   may_abandon_ = true;
-  for (const RowRun& run : step_state_.runs) {
-    Session& s = session(run.owner);
+  for (const step::Run& run : batch_.runs) {
+    Session& s = session(run.session);
     if (s.is_dropped || !is_generated(run)) continue;
-    const Result<bool> waits = selector_.make_index(run.owner, trace_.n_prefill_rows > 0);
+    const Result<bool> waits = selector_.make_index(run.session, trace_.n_prefill_rows > 0);
     s.is_held = waits && *waits && !s.is_dropped;
     is_put_off_ = is_put_off_ || s.is_held || !waits;
     if (waits) continue;
@@ -415,18 +415,19 @@ void Engine::prepare_selection() {
     if (!worked) lose_device(worked.error());
     return;
   }
-  for (RowRun& run : runs_.first(n_runs_)) {
+  for (step::Run& run : runs_.first(n_runs_)) {
     if (!is_generated(run)) continue;
-    const Session& s = session(run.owner);
+    const Session& s = session(run.session);
     const Result<bool> selects = selector_.begin_row(
-        run.owner, s.sequence, s.sequence.n_slots() + 1, trace_.n_prefill_rows > 0);
+        run.session, s.sequence, s.sequence.n_slots() + 1, trace_.n_prefill_rows > 0);
     if (!selects && !kv_stream_.is_on()) return lose_device(selects.error());
     if (!selects) {
-      kv_stream_.note_failure(run.owner, selects.error());
+      kv_stream_.note_failure(run.session, selects.error());
       continue;
     }
     run.selects = *selects;
-    if (run.selects) selector_.far_groups(run.owner, &run.far_begin, &run.far_end);
+    if (run.selects)
+      selector_.offloaded_groups(run.session, &run.offloaded_begin, &run.offloaded_end);
   }
 }
 
@@ -490,17 +491,17 @@ const StepTrace& Engine::step() {
   prepare_selection();
   if (device_lost()) return trace_;
   leave_out_kept_chunks();
-  if (kv_stream_.is_on() && n_runs_ > 0) kv_stream_.plan_step(step_state_);
-  trace_.n_rows = step_state_.n_rows;
+  if (kv_stream_.is_on() && n_runs_ > 0) kv_stream_.plan_step(batch_);
+  trace_.n_rows = batch_.n_rows;
   trace_.n_sequences = n_runs_;
-  trace_.n_logit_rows = n_wanted_;
-  if (step_state_.n_rows > 0) {
-    step_state_.watch = this;
+  trace_.n_logit_rows = n_logit_rows_;
+  if (batch_.n_rows > 0) {
+    batch_.watch = this;
     const ForwardArgs forward{.backend = backend_,
                               .spec = &spec_,
                               .weights = &weights_,
                               .buffers = &buffers_,
-                              .step = &step_state_};
+                              .batch = &batch_};
     {
       SegmentTimer timer(trace_, SegmentKind::layers, *clock_);
       may_work_beside_ = trace_.n_prefill_rows == 0 || selector_.has_units_due();
@@ -529,10 +530,10 @@ const StepTrace& Engine::step() {
 
 // What the layers left counts. False when the device was lost on the way.
 bool Engine::accept_rows(const ForwardArgs& forward) {
-  if (n_wanted_ == 0) commit_rows();
+  if (n_logit_rows_ == 0) commit_rows();
   if (!run_logits(forward)) return false;
-  for (const RowRun& run : step_state_.runs) {
-    Session& s = session(run.owner);
+  for (const step::Run& run : batch_.runs) {
+    Session& s = session(run.session);
     if (s.state != SessionState::computing || s.n_computable() > 0) continue;
     s.state = SessionState::idle;
     if (!s.taken_up || s.taken_up->is_cut_off) s.ended = Ended::input;
@@ -543,13 +544,13 @@ bool Engine::accept_rows(const ForwardArgs& forward) {
 // False when the device was lost before all were computed. A decode step may be one graph, which
 // ends with its first logits: its KV counts from then on.
 bool Engine::run_logits(const ForwardArgs& forward) {
-  const RowRun* run = step_state_.runs.data();
-  for (u32 begin = 0; begin < n_wanted_; begin += logit_rows_max_) {
-    const u32 n = std::min(logit_rows_max_, n_wanted_ - begin);
+  const step::Run* run = batch_.runs.data();
+  for (u32 begin = 0; begin < n_logit_rows_; begin += logit_rows_max_) {
+    const u32 n = std::min(logit_rows_max_, n_logit_rows_ - begin);
     {
       SegmentTimer timer(trace_, SegmentKind::logits, *clock_);
       forward_logits(forward, begin, n, logits_);
-      if (step_state_.takes_best) {
+      if (batch_.takes_best) {
         backend_->summarize(logits_, n, spec_.n_vocab);
       } else {
         backend_->fetch(logits_, n, spec_.n_vocab, host_logits_);
@@ -560,9 +561,9 @@ bool Engine::run_logits(const ForwardArgs& forward) {
     if (begin == 0) commit_rows();
     SegmentTimer timer(trace_, SegmentKind::sample, *clock_);
     for (u32 i = 0; i < n; ++i) {
-      const u32 row = wanted_[begin + i];
+      const u32 row = logit_rows_[begin + i];
       while (row >= run->row_begin + run->n_rows) ++run;
-      consume_logits(session(run->owner), step_state_.positions[row], i);
+      consume_logits(session(run->session), batch_.positions[row], i);
     }
   }
   return true;
@@ -573,15 +574,14 @@ void Engine::consume_logits(Session& s, u32 position, u32 logits_row) {
   const std::span<f32> logits(from_row(host_logits_, logits_row).data, spec_.n_vocab);
   if (s.on_logits != nullptr) s.on_logits(s.logits_context, position, logits);
   if (s.state != SessionState::generating || position + 1 != s.n_ids) return;
-  Result<Sampled> sampled = step_state_.takes_best
-                                ? sample_best(backend_->summary(logits_row))
-                                : sample({.logits = logits,
-                                          .history = s.ids.first(s.n_ids),
-                                          .params = &s.sampler,
-                                          .draw_idx = s.first_draw + s.n_generated,
-                                          .candidates = candidates_,
-                                          .sorted_window = sorted_window_,
-                                          .saved = saved_logits_});
+  Result<Sampled> sampled = batch_.takes_best ? sample_best(backend_->summary(logits_row))
+                                              : sample({.logits = logits,
+                                                        .history = s.ids.first(s.n_ids),
+                                                        .params = &s.sampler,
+                                                        .draw_idx = s.first_draw + s.n_generated,
+                                                        .candidates = candidates_,
+                                                        .sorted_window = sorted_window_,
+                                                        .saved = saved_logits_});
   if (!sampled) return give_up(s, sampled.error());
   if (s.n_generated < s.forced.size()) sampled->token = s.forced[s.n_generated];
   accept_token(s, *sampled);

@@ -103,7 +103,7 @@ struct EngineCounters {
 inline constexpr u32 kSessionsMax = 1024;  // the configuration allows no more
 using SessionIdx = u32;
 
-class Engine final : private StepWatch {
+class Engine final : private step::StepWatch {
  public:
   Engine() = default;
   Engine(const Engine&) = delete;
@@ -162,8 +162,8 @@ class Engine final : private StepWatch {
   // then goes to the KV without a forward pass: `rows` writes K and V, on any worker, rows of a
   // layer in any order. watch_kv() shows those that steps compute; an empty one ends it. On a CPU
   // it may change them; on a GPU it sees copies, and no step is a graph meanwhile.
-  Result<void> fill_kv(SessionIdx idx, std::span<const u32> ids, KvWatch rows);
-  void watch_kv(KvWatch watch);
+  Result<void> fill_kv(SessionIdx idx, std::span<const u32> ids, step::KvWatch rows);
+  void watch_kv(step::KvWatch watch);
   // On a CPU, what turns their queries: [n_rot / 2], the file's factors among them.
   const f64* rope_inv_freq() const { return cpu_backend_.inv_freq(); }
 
@@ -282,7 +282,7 @@ class Engine final : private StepWatch {
   void drop_rows();
   void collect_rows();
   void read_embeddings();
-  bool is_generated(const RowRun& run) const;
+  bool is_generated(const step::Run& run) const;
   void make_indexes(u32 next_session);
   void collect_fewer_rows();
   u32 n_rows_at_once(const Session& s) const;
@@ -293,7 +293,7 @@ class Engine final : private StepWatch {
   bool work_beside();
   void lose_device(const Error& error);
   void commit_rows();
-  void count_reads(Session& session, const RowRun& run);
+  void count_reads(Session& session, const step::Run& run);
   bool accept_rows(const ForwardArgs& forward);
   bool run_logits(const ForwardArgs& forward);
   bool takes_best() const;
@@ -321,9 +321,9 @@ class Engine final : private StepWatch {
   };
   FillPlaces fill_places(u32 n) const;
   u32 host_rows_max(u64 width) const;
-  Result<void> fill_rows(Session& session, u32 n, KvWatch source);
+  Result<void> fill_rows(Session& session, u32 n, step::KvWatch source);
   Result<void> fill_arrived();
-  static void bring_kv(void* context, const KvRows& rows);
+  static void bring_kv(void* context, const step::KvRows& rows);
 
   // engine_kv.cpp
   void find_frames();
@@ -417,12 +417,12 @@ class Engine final : private StepWatch {
 
   // One step.
   StepBuffers buffers_{};
-  StepState step_state_{};
-  KvWatch watch_{};           // who is shown K and V
-  std::span<RowRun> runs_{};  // [rows_max]
+  step::Batch batch_{};
+  step::KvWatch watch_{};        // who is shown K and V
+  std::span<step::Run> runs_{};  // [rows_max]
   u32 n_runs_ = 0;
-  std::span<u32> wanted_{};  // [rows_max] rows whose logits are wanted
-  u32 n_wanted_ = 0;
+  std::span<u32> logit_rows_{};  // [rows_max]
+  u32 n_logit_rows_ = 0;
   Rows logits_{};       // [logit_rows_max, n_vocab], the backend's
   Rows host_logits_{};  // the same where the host samples from them
   u32 logit_rows_max_ = 0;

@@ -59,8 +59,8 @@ bool Engine::is_wanted() {
     s.is_dropped = has_told = true;
   }
   if (has_told && on_early_end_ != nullptr) on_early_end_(early_end_context_);
-  return std::ranges::any_of(step_state_.runs, [&](const RowRun& run) {
-    return run.selects || !session(run.owner).is_dropped;
+  return std::ranges::any_of(batch_.runs, [&](const step::Run& run) {
+    return run.selects || !session(run.session).is_dropped;
   });
 }
 
@@ -82,7 +82,7 @@ bool Engine::is_index_wanted(void* self, u32 session) {
 bool Engine::may_drop(const Session& s) const {
   const auto idx = static_cast<u32>(&s - sessions_.data());
   const bool has_row =
-      std::ranges::any_of(step_state_.runs, [&](const RowRun& run) { return run.owner == idx; });
+      std::ranges::any_of(batch_.runs, [&](const step::Run& run) { return run.session == idx; });
   return !has_row || selector_.may_drop_row(idx);
 }
 

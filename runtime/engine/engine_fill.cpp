@@ -23,7 +23,7 @@ u32 Engine::host_rows_max(u64 width) const {
   return static_cast<u32>(std::min<u64>(n, plan_.rows_max));
 }
 
-Result<void> Engine::fill_kv(SessionIdx idx, std::span<const u32> ids, KvWatch rows) {
+Result<void> Engine::fill_kv(SessionIdx idx, std::span<const u32> ids, step::KvWatch rows) {
   const u64 d_kv = u64{spec_.n_kv_heads} * spec_.head_dim;
   const u32 rows_max = on_gpu() ? host_rows_max(2 * d_kv) : plan_.rows_max;
   if (rows_max == 0) {
@@ -62,18 +62,18 @@ Engine::FillPlaces Engine::fill_places(u32 n) const {
           .made_v = {made.data + d_kv, made.stride}};
 }
 
-Result<void> Engine::fill_rows(Session& s, u32 n, KvWatch source) {
+Result<void> Engine::fill_rows(Session& s, u32 n, step::KvWatch source) {
   const KvStats moved_before = kv_stats();
   trace_ = StepTrace{.step_idx = counters_.n_steps, .start_ns = clock_->now_ns()};
   drop_rows();
   add_rows(s, n);
-  step_state_.runs = runs_.first(n_runs_);
+  batch_.runs = runs_.first(n_runs_);
   if (kv_stream_.is_on()) {
     kv_stream_.begin_step();
     TARN_CHECK(kv_stream_.make_writable(s.sequence, n));
     kv_stream_.drop_plan();  // nothing is read: no part of the KV is wanted back
   }
-  backend_->begin_step(step_state_);
+  backend_->begin_step(batch_);
   const FillPlaces at = fill_places(n);  // the queries are turned along with K, and not looked at
   const u32 first_slot = s.sequence.n_slots();
   const u32 n_tasks = static_cast<u32>(ceil_div(n, kRowsPerTask));
@@ -93,7 +93,7 @@ Result<void> Engine::fill_rows(Session& s, u32 n, KvWatch source) {
                        device_->stream(StreamId::compute));
     }
     backend_->rope(at.q, at.k, n);
-    backend_->kv_append(step_state_, layer, at.k, at.v);
+    backend_->kv_append(batch_, layer, at.k, at.v);
   }
   if (on_gpu()) TARN_CHECK(fill_arrived());
   s.sequence.commit(n);  // without a name: their tokens do not tell what is in these groups
@@ -111,14 +111,14 @@ Result<void> Engine::fill_arrived() {
   return finished;
 }
 
-void Engine::watch_kv(KvWatch watch) {
+void Engine::watch_kv(step::KvWatch watch) {
   watch_ = watch;
-  const bool is_far = on_gpu() && watch.rows != nullptr;
-  step_state_.kv_watch = is_far ? KvWatch{&Engine::bring_kv, this} : watch;
+  const bool is_remote = on_gpu() && watch.rows != nullptr;
+  batch_.kv_watch = is_remote ? step::KvWatch{&Engine::bring_kv, this} : watch;
 }
 
 // Shows rows that lie on a GPU: q, k and v of a row stand side by side there.
-void Engine::bring_kv(void* context, const KvRows& rows) {
+void Engine::bring_kv(void* context, const step::KvRows& rows) {
   Engine& self = *static_cast<Engine*>(context);
   const u64 width = rows.q.stride;
   const u32 n_max = self.host_rows_max(width);
@@ -131,7 +131,7 @@ void Engine::bring_kv(void* context, const KvRows& rows) {
                            DevicePtr<f32>(from_row(rows.q, begin).data).as<std::byte>(),
                            self.device_->stream(StreamId::compute));
     if (self.device_lost() || !self.device_works()) return;
-    self.watch_.rows(self.watch_.context, {.owner = rows.owner,
+    self.watch_.rows(self.watch_.context, {.session = rows.session,
                                            .cache_layer = rows.cache_layer,
                                            .first_slot = rows.first_slot + begin,
                                            .n = n,

@@ -126,11 +126,11 @@ Result<void> Engine::place_gpu_backend(const OpenArgs& args) {
   place_buffers(step, shape);
   place_sampling(mirror_);
   logits_ = {reinterpret_cast<f32*>(gpu_memory_.logits()), spec_.n_vocab};
-  step_state_.tokens = take<u32>(mirror_, step_rows).data();
-  step_state_.positions = take<u32>(mirror_, step_rows).data();
-  step_state_.visible = take<u32>(mirror_, step_rows).data();
-  wanted_ = take<u32>(mirror_, step_rows);
-  runs_ = take<RowRun>(mirror_, step_rows);
+  batch_.tokens = take<u32>(mirror_, step_rows).data();
+  batch_.slots = batch_.positions = take<u32>(mirror_, step_rows).data();
+  batch_.visible = take<u32>(mirror_, step_rows).data();
+  logit_rows_ = take<u32>(mirror_, step_rows);
+  runs_ = take<step::Run>(mirror_, step_rows);
   embedded_ = {};
   if (weights_.embedding_on_disk()) embedded_ = take_rows(mirror_, step_rows, spec_.d_model);
   const u64 n_pairs = spec_.n_rot / 2;
@@ -235,20 +235,20 @@ GpuSelectArgs Engine::place_gpu_selection() {
 // Chunks that stay on the device need no frames.
 void Engine::leave_out_kept_chunks() {
   if (plan_.gpu_stream.n_kept == 0) return;
-  for (RowRun& run : runs_.first(n_runs_)) {
-    if (!run.selects) run.far_end = gpu_backend_.n_kept_groups(run);
+  for (step::Run& run : runs_.first(n_runs_)) {
+    if (!run.selects) run.offloaded_end = gpu_backend_.n_kept_groups(run);
   }
 }
 
 Result<void> Engine::capture_step(u32 n_rows) {
-  StepState step = step_state_;
-  step.n_rows = n_rows;
-  step.wanted = wanted_.first(n_rows);  // as many, which is all that counts
+  step::Batch batch = batch_;
+  batch.n_rows = n_rows;
+  batch.logit_rows = logit_rows_.first(n_rows);  // as many, which is all that counts
   const ForwardArgs forward{.backend = &gpu_backend_,
                             .spec = &spec_,
                             .weights = &weights_,
                             .buffers = &buffers_,
-                            .step = &step};
+                            .batch = &batch};
   forward_layers(forward);
   forward_logits(forward, 0, n_rows, logits_);
   gpu_backend_.summarize(logits_, n_rows, spec_.n_vocab);

@@ -15,13 +15,13 @@ void Engine::find_frames() {
   if (!kv_stream_.is_on()) return;
   kv_stream_.begin_step();
   for (u32 i = 0; i < n_runs_;) {
-    const RowRun& run = runs_[i];
+    const step::Run& run = runs_[i];
     const Result<void> writable = kv_stream_.make_writable(*run.sequence, run.n_rows);
     if (writable) {
       ++i;
       continue;
     }
-    give_up(session(run.owner), writable.error());
+    give_up(session(run.session), writable.error());
     collect_fewer_rows();
     i = 0;
   }
@@ -112,10 +112,10 @@ void Engine::note_cut(Session& s) {
 }
 
 // Of a row of a generated token, which still is pending.
-void Engine::count_reads(Session& s, const RowRun& run) {
+void Engine::count_reads(Session& s, const step::Run& run) {
   if (!is_generated(run)) return;
-  const u32 n_visible = step_state_.visible[run.row_begin];
-  const u32 n_read = run.selects ? selector_.n_read(run.owner) : n_visible;
+  const u32 n_visible = batch_.visible[run.row_begin];
+  const u32 n_read = run.selects ? selector_.n_read(run.session) : n_visible;
   s.kv_reads.add(n_read, n_visible, run.selects);
   counters_.kv_reads.add(n_read, n_visible, run.selects);
 }
@@ -123,8 +123,8 @@ void Engine::count_reads(Session& s, const RowRun& run) {
 // Rows whose KV failed do not count; their sessions end what they do. Nor do rows of a session that
 // was told its end.
 void Engine::commit_rows() {
-  for (const RowRun& run : step_state_.runs) {
-    Session& s = session(run.owner);
+  for (const step::Run& run : batch_.runs) {
+    Session& s = session(run.session);
     if (s.is_dropped) continue;
     if (!kv_failed(s)) {
       if (run.selects) s.lossy_from = std::min(s.lossy_from, s.sequence.n_slots());
@@ -132,7 +132,7 @@ void Engine::commit_rows() {
       commit(s, run.n_rows);
       const bool ends_turn = s.state == SessionState::generating && s.n_ids == s.turns.n_fed() &&
                              s.sequence.n_slots() == s.n_ids;
-      if (ends_turn) selector_.end_turn(run.owner, s.sequence, s.turns.input_begin(), s.n_ids);
+      if (ends_turn) selector_.end_turn(run.session, s.sequence, s.turns.input_begin(), s.n_ids);
       continue;
     }
     (void)lose_kv(s);

@@ -352,11 +352,11 @@ void Engine::place_cpu_backend() {
   std::byte* step = region(RegionId::activations).data();
   place_buffers(step, shape);
   embedded_ = buffers_.x;
-  step_state_.tokens = piece_at<u32>(step, shape.tokens);
-  step_state_.positions = piece_at<u32>(step, shape.positions);
-  step_state_.visible = piece_at<u32>(step, shape.visible);
-  wanted_ = {piece_at<u32>(step, shape.wanted), plan_.rows_max};
-  runs_ = {piece_at<RowRun>(step, shape.runs), plan_.rows_max};
+  batch_.tokens = piece_at<u32>(step, shape.tokens);
+  batch_.slots = batch_.positions = piece_at<u32>(step, shape.positions);
+  batch_.visible = piece_at<u32>(step, shape.visible);
+  logit_rows_ = {piece_at<u32>(step, shape.logit_rows), plan_.rows_max};
+  runs_ = {piece_at<step::Run>(step, shape.runs), plan_.rows_max};
   kernels::rope_frequencies(spec_.rope_base, spec_.rope_scale, spec_.n_rot, weights_.rope_factors,
                             piece_at<f64>(step, shape.inv_freq));
   std::byte* attention = region(RegionId::attention).data();

@@ -9,15 +9,15 @@ Rows from_column(Rows rows, u64 column) { return {rows.data + column, rows.strid
 
 Rows q_rows(const StepBuffers& b) { return b.qkv; }
 
-void show_kv(const StepState& step, u32 cache_layer, Rows q, Rows k, Rows v) {
-  for (const RowRun& run : step.runs) {
-    step.kv_watch.rows(step.kv_watch.context, {.owner = run.owner,
-                                               .cache_layer = cache_layer,
-                                               .first_slot = step.positions[run.row_begin],
-                                               .n = run.n_rows,
-                                               .k = from_row(k, run.row_begin),
-                                               .v = from_row(v, run.row_begin),
-                                               .q = from_row(q, run.row_begin)});
+void show_kv(const step::Batch& batch, u32 cache_layer, Rows q, Rows k, Rows v) {
+  for (const step::Run& run : batch.runs) {
+    batch.kv_watch.rows(batch.kv_watch.context, {.session = run.session,
+                                                 .cache_layer = cache_layer,
+                                                 .first_slot = batch.slots[run.row_begin],
+                                                 .n = run.n_rows,
+                                                 .k = from_row(k, run.row_begin),
+                                                 .v = from_row(v, run.row_begin),
+                                                 .q = from_row(q, run.row_begin)});
   }
 }
 
@@ -27,8 +27,8 @@ void attention(const ForwardArgs& args, u32 layer_idx) {
   const model::ModelSpec& spec = *args.spec;
   const model::LayerWeights& layer = args.weights->layers[layer_idx];
   const StepBuffers& b = *args.buffers;
-  const StepState& step = *args.step;
-  const u32 n = step.n_rows;
+  const step::Batch& batch = *args.batch;
+  const u32 n = batch.n_rows;
   const u64 d_q = u64{spec.n_heads} * spec.head_dim;
   const u64 d_kv = u64{spec.n_kv_heads} * spec.head_dim;
   const Rows q = q_rows(b);
@@ -45,10 +45,10 @@ void attention(const ForwardArgs& args, u32 layer_idx) {
     backend.rms_norm_heads(k, layer.attn_k_norm, spec.rms_eps, spec.n_kv_heads, n);
   }
   const u32 cache_layer = spec.kv_source[layer_idx];
-  if (step.kv_watch.rows != nullptr) show_kv(step, cache_layer, q, k, v);
+  if (batch.kv_watch.rows != nullptr) show_kv(batch, cache_layer, q, k, v);
   backend.rope(q, k, n);
-  backend.kv_append(step, cache_layer, k, v);
-  backend.attend(step, cache_layer, q, b.attn_out);
+  backend.kv_append(batch, cache_layer, k, v);
+  backend.attend(batch, cache_layer, q, b.attn_out);
 }
 
 // output -> add -> norm -> gate,up -> swiglu -> down -> add, for the first n rows.
@@ -66,13 +66,13 @@ void output_and_ffn(const ForwardArgs& args, const StepBuffers& b, u32 layer_idx
   backend.project_add({&layer.ffn_down, b.gate, b.normed, b.x}, n);
 }
 
-// The wanted rows of the residual stream and of the heads' outputs, in other buffers: queries and
+// The logit rows of the residual stream and of the heads' outputs, in other buffers: queries and
 // the normed rows are of no use any more. From here on these are the step's.
-StepBuffers keep_wanted(const ForwardArgs& args) {
+StepBuffers keep_logit_rows(const ForwardArgs& args) {
   const model::ModelSpec& spec = *args.spec;
   const StepBuffers& b = *args.buffers;
-  args.backend->gather(*args.step, b.x, spec.d_model, b.normed);
-  args.backend->gather(*args.step, b.attn_out, spec.n_heads * spec.head_dim, q_rows(b));
+  args.backend->gather(*args.batch, b.x, spec.d_model, b.normed);
+  args.backend->gather(*args.batch, b.attn_out, spec.n_heads * spec.head_dim, q_rows(b));
   StepBuffers kept = b;
   kept.x = b.normed;
   kept.normed = b.x;
@@ -86,23 +86,24 @@ void forward_layers(const ForwardArgs& args) {
   Backend& backend = *args.backend;
   const model::ModelSpec& spec = *args.spec;
   StepBuffers b = *args.buffers;
-  const StepState& step = *args.step;
-  const u32 n_wanted = static_cast<u32>(step.wanted.size());
-  TARN_ASSERT(step.n_rows > 0);
+  const step::Batch& batch = *args.batch;
+  const u32 n_logit_rows = static_cast<u32>(batch.logit_rows.size());
+  TARN_ASSERT(batch.n_rows > 0);
 
-  backend.begin_step(step);
+  backend.begin_step(batch);
   // Rows of a table on disk were read before the step.
-  if (!args.weights->embedding_on_disk()) backend.embed(args.weights->token_embd, step, b.x);
+  if (!args.weights->embedding_on_disk()) backend.embed(args.weights->token_embd, batch, b.x);
   for (u32 layer_idx = 0; layer_idx < spec.n_layers; ++layer_idx) {
     if (backend.is_abandoned()) return;
     attention(args, layer_idx);
     const bool is_last = layer_idx + 1 == spec.n_layers;
-    if (is_last && n_wanted == 0) return;
-    if (is_last && n_wanted < step.n_rows) b = keep_wanted(args);
-    output_and_ffn(args, b, layer_idx, is_last ? n_wanted : step.n_rows);
+    if (is_last && n_logit_rows == 0) return;
+    if (is_last && n_logit_rows < batch.n_rows) b = keep_logit_rows(args);
+    output_and_ffn(args, b, layer_idx, is_last ? n_logit_rows : batch.n_rows);
   }
   const Rows normed = args.buffers->normed;
-  backend.rms_norm(b.x, args.weights->output_norm, spec.rms_eps, spec.d_model, n_wanted, normed);
+  backend.rms_norm(b.x, args.weights->output_norm, spec.rms_eps, spec.d_model, n_logit_rows,
+                   normed);
 }
 
 void forward_logits(const ForwardArgs& args, u32 begin, u32 n, Rows out) {

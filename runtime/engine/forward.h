@@ -5,8 +5,8 @@
 //   embed -> { norm -> q,k,v -> (qk norm) -> rope -> append KV -> attend -> output -> add
 //              norm -> gate,up -> swiglu -> down -> add } x layers -> norm -> logits
 //
-// In the last layer, rows whose logits nobody wants are dropped after the attention (their K and V
-// are in place by then): a prefill slice pays for one row from there on.
+// In the last layer only logit rows go on after the attention; K and V of all rows are in place by
+// then. A prefill slice pays for one row from there on.
 //
 // Source  Touvron et al. 2023 (arXiv:2302.13971), section 2.2; QK norm as in Qwen3; QKV bias as in
 //         Qwen2.
@@ -33,12 +33,12 @@ struct ForwardArgs {
   const model::ModelSpec* spec = nullptr;
   const model::Weights* weights = nullptr;
   const StepBuffers* buffers = nullptr;
-  const StepState* step = nullptr;
+  const step::Batch* batch = nullptr;
 };
 
-// Runs all layers, then gathers and normalises the wanted rows: on return row i of buffers.normed
-// is the normed hidden state of row step.wanted[i]. K and V of all rows are in their slots. Returns
-// early, with neither, where the backend has abandoned the step.
+// Runs all layers, then gathers and normalises the logit rows. On return row i of buffers.normed is
+// the normed hidden state of row batch.logit_rows[i], and K and V of all rows are in their slots.
+// Returns early, with neither, where the backend has abandoned the step.
 void forward_layers(const ForwardArgs& args);
 
 // Logits of rows [begin, begin + n) of what forward_layers left: out [n, n_vocab].

@@ -122,49 +122,49 @@ const u32* GpuBackend::count(u32 n) const {
 }
 
 // Whether the step is one of a graph's, which is then on its way.
-bool GpuBackend::launch_graph(const StepState& step) {
-  const bool is_decode = step.n_rows <= kRowsMax && step.runs.size() == step.n_rows &&
-                         step.wanted.size() == step.n_rows;
-  if (!is_decode || streams() || step.kv_watch.rows != nullptr) return false;
-  const auto selects = [](const RowRun& run) { return run.selects; };
-  const bool some_select = std::ranges::any_of(step.runs, selects);
-  if (some_select && step.n_rows > 1) return false;
-  const u32 visible_max = *std::max_element(step.visible, step.visible + step.n_rows);
+bool GpuBackend::launch_graph(const step::Batch& batch) {
+  const bool is_decode = batch.n_rows <= kRowsMax && batch.runs.size() == batch.n_rows &&
+                         batch.logit_rows.size() == batch.n_rows;
+  if (!is_decode || streams() || batch.kv_watch.rows != nullptr) return false;
+  const auto selects = [](const step::Run& run) { return run.selects; };
+  const bool some_select = std::ranges::any_of(batch.runs, selects);
+  if (some_select && batch.n_rows > 1) return false;
+  const u32 visible_max = *std::max_element(batch.visible, batch.visible + batch.n_rows);
   GpuGraph* captured =
-      some_select ? selecting_graph_ : graph(step.n_rows, plan::gpu_spans(visible_max));
+      some_select ? selecting_graph_ : graph(batch.n_rows, plan::gpu_spans(visible_max));
   TARN_ASSERT(captured != nullptr);  // before READY, for every session and span of the plan
   args_.device->launch(captured, stream_);
   return true;
 }
 
-void GpuBackend::begin_step(const StepState& step) {
+void GpuBackend::begin_step(const step::Batch& batch) {
   quantized_ = nullptr;
-  step_kind_ = step.n_rows > kRowsMax ? StepKind::many_rows : StepKind::few_rows;
+  step_kind_ = batch.n_rows > kRowsMax ? StepKind::many_rows : StepKind::few_rows;
   if (mode_ == Mode::capture) {
-    each_selecting(step, [this](u32 row) { code_new_keys(row); });
+    each_selecting(batch, [this](u32 row) { code_new_keys(row); });
     return;
   }
   mode_ = Mode::eager;
-  place_state(step.n_rows);
-  write_state(step);
+  place_state(batch.n_rows);
+  write_state(batch);
   kept_.begin_step();
-  for (const RowRun& run : step.runs) streams() ? send_tails(step, run) : send_groups(run);
+  for (const step::Run& run : batch.runs) streams() ? send_tails(batch, run) : send_groups(run);
   send(args_.state, args_.host_state, state_.bytes);
   if (args_.host_embedded != nullptr) {
-    send(args_.embedded, args_.host_embedded, u64{step.n_rows} * args_.spec->d_model);
+    send(args_.embedded, args_.host_embedded, u64{batch.n_rows} * args_.spec->d_model);
   }
-  if (launch_graph(step)) mode_ = Mode::replay;
-  each_selecting(step, [this](u32 row) { code_new_keys(row); });
+  if (launch_graph(batch)) mode_ = Mode::replay;
+  each_selecting(batch, [this](u32 row) { code_new_keys(row); });
 }
 
 // Calls fn(row) for every row that selects.
 template <class Fn>
-void GpuBackend::each_selecting(const StepState& step, Fn&& fn) const {
+void GpuBackend::each_selecting(const step::Batch& batch, Fn&& fn) const {
   if (mode_ == Mode::capture) {
     if (graph_selects_) fn(0);
     return;
   }
-  for (const RowRun& run : step.runs) {
+  for (const step::Run& run : batch.runs) {
     if (run.selects) fn(run.row_begin);
   }
 }
@@ -179,22 +179,22 @@ void GpuBackend::place_state(u32 n_rows) {
   state_ = plan::gpu_state_shape(*args_.spec, n_rows, may_select() ? args_.sessions_max : 0);
 }
 
-void GpuBackend::write_state(const StepState& step) {
+void GpuBackend::write_state(const step::Batch& batch) {
   const auto place = [this](u64 offset) {
     return reinterpret_cast<u32*>(args_.host_state + offset);
   };
-  const u32 n = step.n_rows;
+  const u32 n = batch.n_rows;
   place(state_.n_rows)[0] = n;
-  place(state_.n_rows)[1] = step.takes_best ? n : 0;
-  std::copy_n(step.tokens, n, place(state_.tokens));
-  std::copy_n(step.positions, n, place(state_.positions));
-  std::copy_n(step.visible, n, place(state_.visible));
-  std::copy(step.wanted.begin(), step.wanted.end(), place(state_.wanted));
-  for (const RowRun& run : step.runs) {
-    std::fill_n(place(state_.owners) + run.row_begin, run.n_rows, run.owner);
+  place(state_.n_rows)[1] = batch.takes_best ? n : 0;
+  std::copy_n(batch.tokens, n, place(state_.tokens));
+  std::copy_n(batch.slots, n, place(state_.slots));
+  std::copy_n(batch.visible, n, place(state_.visible));
+  std::copy(batch.logit_rows.begin(), batch.logit_rows.end(), place(state_.logit_rows));
+  for (const step::Run& run : batch.runs) {
+    std::fill_n(place(state_.sessions) + run.row_begin, run.n_rows, run.session);
   }
-  if (may_select()) write_choices(step);
-  kernels::rope_table({.positions = step.positions,
+  if (may_select()) write_choices(batch);
+  kernels::rope_table({.positions = batch.positions,
                        .n_rows = n,
                        .n_rot = args_.spec->n_rot,
                        .inv_freq = args_.inv_freq,
@@ -204,14 +204,14 @@ void GpuBackend::write_state(const StepState& step) {
 
 // The part of a sequence's tables that is not on the device yet: mostly nothing, and a new group of
 // every layer, side by side, where the row before filled one.
-void GpuBackend::send_groups(const RowRun& run) {
-  TARN_ASSERT(run.owner < args_.sessions_max);
+void GpuBackend::send_groups(const step::Run& run) {
+  TARN_ASSERT(run.session < args_.sessions_max);
   const u32 n_layers = args_.spec->n_cache_layers;
   const u32 n_groups = run.sequence->n_groups();
   const u32 begin = run.sequence->take_changed_groups();
   TARN_ASSERT(begin <= n_groups && n_groups <= args_.pages_max);
   if (begin == n_groups) return;
-  const u64 first = (u64{run.owner} * args_.pages_max + begin) * n_layers;
+  const u64 first = (u64{run.session} * args_.pages_max + begin) * n_layers;
   u64* address = args_.host_groups + first;
   for (u32 group_idx = begin; group_idx < n_groups; ++group_idx) {
     for (u32 layer = 0; layer < n_layers; ++layer) {
@@ -221,16 +221,16 @@ void GpuBackend::send_groups(const RowRun& run) {
   send(args_.groups + first, args_.host_groups + first, u64{n_groups - begin} * n_layers);
 }
 
-void GpuBackend::embed(const model::WeightMatrix& table, const StepState& step, Rows out) {
+void GpuBackend::embed(const model::WeightMatrix& table, const step::Batch& batch, Rows out) {
   enqueue(args_.table->embed, kernels::GpuEmbedArgs{.type = table.type,
                                                     .weights = table.tiled,
                                                     .k = table.k,
                                                     .tokens = state<u32>(state_.tokens),
                                                     .out = out.data,
                                                     .out_stride = out.stride,
-                                                    .n_rows = count(step.n_rows),
-                                                    .rows_max = step.n_rows});
-  traffic_.weight_bytes += step.n_rows * kernels::row_bytes(table.type, table.k);
+                                                    .n_rows = count(batch.n_rows),
+                                                    .rows_max = batch.n_rows});
+  traffic_.weight_bytes += batch.n_rows * kernels::row_bytes(table.type, table.k);
 }
 
 // Where an op that writes rows of k elements at x leaves their quantised form as well, if a product
@@ -360,33 +360,32 @@ kernels::GpuPages GpuBackend::pages(u32 cache_layer, u32 row) const {
           .table_stride = u64{args_.spec->n_cache_layers} * args_.pages_max,
           .group_stride = args_.spec->n_cache_layers,
           .page_stride = args_.page_bytes,
-          .tables = state<u32>(state_.owners) + row};
+          .tables = state<u32>(state_.sessions) + row};
 }
 
-void GpuBackend::kv_append(const StepState& step, u32 cache_layer, Rows k, Rows v) {
-  enqueue(args_.table->kv_append,
-          kernels::GpuKvAppendArgs{.pages = pages(cache_layer, 0),
-                                   .k = k.data,
-                                   .k_stride = k.stride,
-                                   .v = v.data,
-                                   .v_stride = v.stride,
-                                   .positions = state<u32>(state_.positions),
-                                   .n_rows = count(step.n_rows),
-                                   .rows_max = step.n_rows});
+void GpuBackend::kv_append(const step::Batch& batch, u32 cache_layer, Rows k, Rows v) {
+  enqueue(args_.table->kv_append, kernels::GpuKvAppendArgs{.pages = pages(cache_layer, 0),
+                                                           .k = k.data,
+                                                           .k_stride = k.stride,
+                                                           .v = v.data,
+                                                           .v_stride = v.stride,
+                                                           .slots = state<u32>(state_.slots),
+                                                           .n_rows = count(batch.n_rows),
+                                                           .rows_max = batch.n_rows});
 }
 
-void GpuBackend::attend(const StepState& step, u32 cache_layer, Rows q, Rows out) {
+void GpuBackend::attend(const step::Batch& batch, u32 cache_layer, Rows q, Rows out) {
   const model::ModelSpec& spec = *args_.spec;
   const u64 d_out = u64{spec.n_heads} * spec.head_dim;
   const bool leaves_acts = spec.head_dim % kActBlock == 0 && acts_for(out, d_out).q != nullptr;
-  if (streams()) return attend_streamed(step, cache_layer, q, out, leaves_acts);
-  for_launches(step.n_rows, [&](u32 begin, u32 n_rows) {
+  if (streams()) return attend_streamed(batch, cache_layer, q, out, leaves_acts);
+  for_launches(batch.n_rows, [&](u32 begin, u32 n_rows) {
     u32 attended_max = 0;
     for (u32 row = begin; row < begin + n_rows; ++row) {
       attended_max = std::max(attended_max, attended(row));
       traffic_.kv_bytes += attended(row) * token_bytes();
     }
-    each_selecting(step, [&](u32 row) {
+    each_selecting(batch, [&](u32 row) {
       const bool is_here = row >= begin && row < begin + n_rows;
       if (is_here) gather_chosen(cache_layer, row, from_row(q, row).data);
     });
@@ -436,12 +435,12 @@ void GpuBackend::swiglu(Rows gate, Rows up, u32 d, u32 n, Rows out) {
                                                       .d = d});
 }
 
-void GpuBackend::gather(const StepState& step, Rows x, u32 d, Rows out) {
+void GpuBackend::gather(const step::Batch& batch, Rows x, u32 d, Rows out) {
   quantized_ = nullptr;
-  const u32 n = static_cast<u32>(step.wanted.size());
+  const u32 n = static_cast<u32>(batch.logit_rows.size());
   enqueue(args_.table->gather, kernels::GpuGatherArgs{.x = x.data,
                                                       .x_stride = x.stride,
-                                                      .rows = state<u32>(state_.wanted),
+                                                      .rows = state<u32>(state_.logit_rows),
                                                       .out = out.data,
                                                       .out_stride = out.stride,
                                                       .n_rows = count(n),

@@ -3,8 +3,8 @@
 // The ops of backend.h on a GPU: each enqueues kernels on the device's compute stream. begin_step()
 // sends what they read of the step; nothing is waited for before finish().
 //
-//   graphs    a decode step, that is one row of each of at most 8 sequences whose logits are all
-//             wanted, is a graph, captured before READY for each bucket of rows and of spans. Such
+//   graphs    a decode step, that is one row of each of at most 8 sequences, all of them logit
+//             rows, is a graph, captured before READY for each bucket of rows and of spans. Such
 //             a step launches it in begin_step() and its ops, up to fetch(), enqueue nothing.
 //   memory    the plan's: the device's part and the host's part of it are lent, the backend owns an
 //             event alone
@@ -146,22 +146,22 @@ class GpuBackend final : public Backend {
   Result<void> warm_graphs();
 
   const char* isa() const override { return args_.table->name; }
-  void begin_step(const StepState& step) override;
-  void embed(const model::WeightMatrix& table, const StepState& step, Rows out) override;
+  void begin_step(const step::Batch& batch) override;
+  void embed(const model::WeightMatrix& table, const step::Batch& batch, Rows out) override;
   void rms_norm(Rows x, const f32* weight, f32 eps, u32 d, u32 n, Rows out) override;
   void rms_norm_heads(Rows x, const f32* weight, f32 eps, u32 n_heads, u32 n) override;
   void project(Rows x, u32 n, std::span<const Projection> projections) override;
   void project_add(const ResidualProjection& projection, u32 n) override;
   void rope(Rows q, Rows k, u32 n) override;
-  void kv_append(const StepState& step, u32 cache_layer, Rows k, Rows v) override;
-  void attend(const StepState& step, u32 cache_layer, Rows q, Rows out) override;
+  void kv_append(const step::Batch& batch, u32 cache_layer, Rows k, Rows v) override;
+  void attend(const step::Batch& batch, u32 cache_layer, Rows q, Rows out) override;
   void swiglu(Rows gate, Rows up, u32 d, u32 n, Rows out) override;
-  void gather(const StepState& step, Rows x, u32 d, Rows out) override;
+  void gather(const step::Batch& batch, Rows x, u32 d, Rows out) override;
   void fetch(Rows from, u32 n, u64 d, Rows to) override;
   void summarize(Rows logits, u32 n, u32 d) override;
   kernels::LogitsSummary summary(u32 row) const override;
   // Of a run that reads everything: groups from the first on that stay on the device.
-  u32 n_kept_groups(const RowRun& run) const;
+  u32 n_kept_groups(const step::Run& run) const;
   u64 n_chunks_kept() const { return n_chunks_kept_; }  // that attention found there
 
   // Of the compute stream. Whoever enqueues on it beside the backend notes it here.
@@ -180,7 +180,7 @@ class GpuBackend final : public Backend {
   GpuGraph*& graph(u32 n_rows, u32 n_spans);
   Result<void> warm_graph(GpuGraph* graph, u32 n_rows);
   u32 attended(u32 row) const;
-  bool launch_graph(const StepState& step);
+  bool launch_graph(const step::Batch& batch);
   template <class T>
   void send(T* to, const T* from, u64 n) {
     args_.device->copy_in(DevicePtr<T>(to).template as<std::byte>(),
@@ -192,8 +192,8 @@ class GpuBackend final : public Backend {
   T* state(u64 offset) const {
     return reinterpret_cast<T*>(args_.state + offset);
   }
-  void write_state(const StepState& step);
-  void send_groups(const RowRun& run);
+  void write_state(const step::Batch& batch);
+  void send_groups(const step::Run& run);
   const u32* count(u32 n) const;
   kernels::GpuQuantized acts_for(Rows x, u64 k);
   kernels::GpuQuantized acts_from(u32 row, u64 k) const;
@@ -204,9 +204,9 @@ class GpuBackend final : public Backend {
   // gpu_backend_select.cpp
   bool may_select() const { return args_.select.selector != nullptr; }
   template <class Fn>
-  void each_selecting(const StepState& step, Fn&& fn) const;
+  void each_selecting(const step::Batch& batch, Fn&& fn) const;
   void place_gathered();
-  void write_choices(const StepState& step);
+  void write_choices(const step::Batch& batch);
   kernels::GpuPqIndex pq_index(u32 cache_layer, u32 row) const;
   void code_new_keys(u32 row);
   void choose(u32 cache_layer, u32 row, const f32* q);
@@ -231,16 +231,17 @@ class GpuBackend final : public Backend {
   // gpu_backend_stream.cpp
   // What one attention reads and leaves.
   struct Attended {
-    const RowRun& run;
+    const step::Run& run;
     u32 cache_layer;
     Rows q, out;
     bool leaves_acts;
   };
   bool streams() const { return args_.stream.kv != nullptr; }
   void place_stream();
-  void send_tails(const StepState& step, const RowRun& run);
-  void attend_streamed(const StepState& step, u32 cache_layer, Rows q, Rows out, bool leaves_acts);
-  void attend_run(const StepState& step, const Attended& a);
+  void send_tails(const step::Batch& batch, const step::Run& run);
+  void attend_streamed(const step::Batch& batch, u32 cache_layer, Rows q, Rows out,
+                       bool leaves_acts);
+  void attend_run(const step::Batch& batch, const Attended& a);
   // A chunk of a layer: groups [begin, end), to be attended to at `memory`, whose addresses stand
   // in the table from table_at on.
   struct Chunk {
@@ -249,8 +250,8 @@ class GpuBackend final : public Backend {
     u64 table_at;
     std::optional<u32> kept;  // the piece that it may stay in
   };
-  Chunk chunk_of(const RowRun& run, u32 cache_layer, u32 begin, u32 n_groups);
-  bool stage(const RowRun& run, u32 cache_layer, const Chunk& chunk);
+  Chunk chunk_of(const step::Run& run, u32 cache_layer, u32 begin, u32 n_groups);
+  bool stage(const step::Run& run, u32 cache_layer, const Chunk& chunk);
   void attend_fetched(const Attended& a);
   void attend_gathered(const Attended& a, std::span<const u32> n_slots);
   bool bring_query(const Attended& a);

@@ -51,18 +51,18 @@ void GpuBackend::place_gathered() {
 }
 
 // What each row attends to: what it sees, or what it gathers.
-void GpuBackend::write_choices(const StepState& step) {
+void GpuBackend::write_choices(const step::Batch& batch) {
   auto* const tables = reinterpret_cast<u32*>(args_.host_state + state_.tables);
   auto* const attended = reinterpret_cast<u32*>(args_.host_state + state_.attended);
   auto* const choices = reinterpret_cast<GpuChoice*>(args_.host_state + state_.choices);
-  std::copy_n(step.visible, step.n_rows, attended);
+  std::copy_n(batch.visible, batch.n_rows, attended);
   std::fill_n(choices, std::min(state_.rows, args_.sessions_max), GpuChoice{});
-  for (const RowRun& run : step.runs) {
-    std::fill_n(tables + run.row_begin, run.n_rows, run.owner);
+  for (const step::Run& run : batch.runs) {
+    std::fill_n(tables + run.row_begin, run.n_rows, run.session);
     if (!run.selects) continue;
     TARN_ASSERT(run.row_begin < args_.sessions_max);  // generated tokens' rows come first
     const u32 row = run.row_begin;
-    choices[row] = choice_of(args_.select.selector->take_row(run.owner), args_.select.method);
+    choices[row] = choice_of(args_.select.selector->take_row(run.session), args_.select.method);
     attended[row] = choices[row].segments.n_slots;
     tables[row] = args_.sessions_max + row % plan::kGpuAttnRowsMax;
     TARN_ASSERT(attended[row] <= args_.select.n_chosen_max);
@@ -83,7 +83,7 @@ kernels::GpuPqIndex GpuBackend::pq_index(u32 cache_layer, u32 row) const {
           .heads = args_.select.indexes + u64{cache_layer} * n_kv_heads * at.bytes,
           .head_stride = at.bytes,
           .table_stride = args_.select.shape.table_bytes,
-          .table = state<u32>(state_.owners) + row,
+          .table = state<u32>(state_.sessions) + row,
           .half_norms_at = at.half_norms,
           .codes_at = at.codes,
           .counts_at = shape.has_pairs() ? at.counts : 0,

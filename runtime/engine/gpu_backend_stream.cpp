@@ -40,13 +40,13 @@ void GpuBackend::place_stream() {
 }
 
 // Where the step's rows of a run are written: frames, as the device sees them.
-void GpuBackend::send_tails(const StepState& step, const RowRun& run) {
-  TARN_ASSERT(run.owner < args_.sessions_max);
+void GpuBackend::send_tails(const step::Batch& batch, const step::Run& run) {
+  TARN_ASSERT(run.session < args_.sessions_max);
   const u32 n_layers = args_.spec->n_cache_layers;
-  const u32 begin = step.positions[run.row_begin] / args_.page_tokens;
-  const u32 end = step.positions[run.row_begin + run.n_rows - 1] / args_.page_tokens + 1;
+  const u32 begin = batch.slots[run.row_begin] / args_.page_tokens;
+  const u32 end = batch.slots[run.row_begin + run.n_rows - 1] / args_.page_tokens + 1;
   TARN_ASSERT(end <= args_.pages_max);
-  const u64 first = (u64{run.owner} * args_.pages_max + begin) * n_layers;
+  const u64 first = (u64{run.session} * args_.pages_max + begin) * n_layers;
   u64* address = args_.host_groups + first;
   for (u32 group = begin; group < end; ++group) {
     for (u32 layer = 0; layer < n_layers; ++layer) {
@@ -58,18 +58,18 @@ void GpuBackend::send_tails(const StepState& step, const RowRun& run) {
   send(args_.groups + first, args_.host_groups + first, u64{end - begin} * n_layers);
 }
 
-void GpuBackend::attend_streamed(const StepState& step, u32 cache_layer, Rows q, Rows out,
+void GpuBackend::attend_streamed(const step::Batch& batch, u32 cache_layer, Rows q, Rows out,
                                  bool leaves_acts) {
   KvStream& kv = *args_.stream.kv;
   const u64 row_bytes = u64{args_.spec->n_heads} * args_.spec->head_dim * sizeof(f32);
-  for (const RowRun& run : step.runs) {
+  for (const step::Run& run : batch.runs) {
     const Attended attended{run, cache_layer, q, out, leaves_acts};
-    if (!kv.failed(run.owner)) {
-      run.selects ? attend_fetched(attended) : attend_run(step, attended);
+    if (!kv.failed(run.session)) {
+      run.selects ? attend_fetched(attended) : attend_run(batch, attended);
     }
     for (u32 row = run.row_begin; row < run.row_begin + run.n_rows; ++row) {
-      if (!run.selects) traffic_.kv_bytes += step.visible[row] * token_bytes();
-      if (!kv.failed(run.owner)) continue;
+      if (!run.selects) traffic_.kv_bytes += batch.visible[row] * token_bytes();
+      if (!kv.failed(run.session)) continue;
       // Nobody will look at this row, and nothing in it may disturb the others.
       args_.device->fill(DevicePtr<f32>(from_row(out, row).data).as<std::byte>(), 0, row_bytes,
                          stream_);
@@ -79,17 +79,17 @@ void GpuBackend::attend_streamed(const StepState& step, u32 cache_layer, Rows q,
 }
 
 // All slots of a run's rows, a chunk at a time; the state between two is each row's.
-void GpuBackend::attend_run(const StepState& step, const Attended& a) {
+void GpuBackend::attend_run(const step::Batch& batch, const Attended& a) {
   const GpuStreamArgs& mine = args_.stream;
   const model::ModelSpec& spec = *args_.spec;
-  const RowRun& run = a.run;
+  const step::Run& run = a.run;
   const u64 d_out = u64{spec.n_heads} * spec.head_dim;
   const u64 state_elems = u64{spec.n_heads} * (u64{spec.head_dim} + 2);
-  const u32 n_slots = step.visible[run.row_begin + run.n_rows - 1];
+  const u32 n_slots = batch.visible[run.row_begin + run.n_rows - 1];
   const u32 n_groups = static_cast<u32>(ceil_div(n_slots, args_.page_tokens));
   if (mine.selector != nullptr && mine.selector->wants_queries()) {
     if (!bring_query(a)) return;
-    mine.selector->note_query(run.owner, a.cache_layer, mine.host_query);
+    mine.selector->note_query(run.session, a.cache_layer, mine.host_query);
   }
   for (u32 begin = 0; begin < n_groups; begin += mine.shape.chunk_groups) {
     const Chunk chunk = chunk_of(run, a.cache_layer, begin, n_groups);
@@ -115,7 +115,7 @@ void GpuBackend::attend_run(const StepState& step, const Attended& a) {
   }
 }
 
-GpuBackend::Chunk GpuBackend::chunk_of(const RowRun& run, u32 cache_layer, u32 begin,
+GpuBackend::Chunk GpuBackend::chunk_of(const step::Run& run, u32 cache_layer, u32 begin,
                                        u32 n_groups) {
   const GpuStreamArgs& mine = args_.stream;
   const u32 chunk_idx = begin / mine.shape.chunk_groups;
@@ -125,20 +125,20 @@ GpuBackend::Chunk GpuBackend::chunk_of(const RowRun& run, u32 cache_layer, u32 b
               .table_at = 0,
               .kept = std::nullopt};
   if (mine.shape.n_kept == 0 || !kept_.is_full(chunk_idx, *run.sequence)) return chunk;
-  chunk.kept = kept_.piece(run.owner, cache_layer, chunk_idx);
+  chunk.kept = kept_.piece(run.session, cache_layer, chunk_idx);
   if (!chunk.kept) return chunk;
   chunk.memory = mine.memory->kept_chunk(*chunk.kept);
   chunk.table_at = mine.shape.kept_at() + u64{*chunk.kept} * mine.shape.chunk_groups;
   return chunk;
 }
 
-u32 GpuBackend::n_kept_groups(const RowRun& run) const {
-  return args_.stream.shape.n_kept == 0 ? 0 : kept_.n_kept_groups(run.owner, *run.sequence);
+u32 GpuBackend::n_kept_groups(const step::Run& run) const {
+  return args_.stream.shape.n_kept == 0 ? 0 : kept_.n_kept_groups(run.session, *run.sequence);
 }
 
 // A chunk's groups to where attention takes them. False where the run has failed, or the device is
 // lost.
-bool GpuBackend::stage(const RowRun& run, u32 cache_layer, const Chunk& chunk) {
+bool GpuBackend::stage(const step::Run& run, u32 cache_layer, const Chunk& chunk) {
   const GpuStreamArgs& mine = args_.stream;
   const u64 payload_bytes = args_.page_bytes * args_.spec->n_kv_heads;
   if (chunk.kept) kept_.forget(*chunk.kept);  // until all of it has come
@@ -176,12 +176,12 @@ bool GpuBackend::bring_query(const Attended& a) {
 void GpuBackend::attend_fetched(const Attended& a) {
   const GpuStreamArgs& mine = args_.stream;
   if (!bring_query(a)) return;  // and what was copied before may be overwritten
-  mine.selector->note_query(a.run.owner, a.cache_layer, mine.host_query);
-  const Result<Selector::LayerKv> fetched = mine.selector->fetch({.session = a.run.owner,
+  mine.selector->note_query(a.run.session, a.cache_layer, mine.host_query);
+  const Result<Selector::LayerKv> fetched = mine.selector->fetch({.session = a.run.session,
                                                                   .sequence = a.run.sequence,
                                                                   .cache_layer = a.cache_layer,
                                                                   .q = mine.host_query});
-  if (!fetched) return mine.kv->note_failure(a.run.owner, fetched.error());
+  if (!fetched) return mine.kv->note_failure(a.run.session, fetched.error());
   const u64 slot_bytes = args_.page_bytes / args_.page_tokens;
   const u64 head_bytes = mine.shape.gathered_pages * args_.page_bytes;
   for (u32 head = 0; head < args_.spec->n_kv_heads; ++head) {

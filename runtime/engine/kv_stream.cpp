@@ -200,23 +200,23 @@ bool KvStream::take_worse_store() {
 
 void KvStream::begin_step() { failed_ = {}; }
 
-void KvStream::plan_step(const StepState& step) {
-  const auto n_groups = [&](const RowRun& run) {
-    const u32 n_slots = step.visible[run.row_begin + run.n_rows - 1];
+void KvStream::plan_step(const step::Batch& batch) {
+  const auto n_groups = [&](const step::Run& run) {
+    const u32 n_slots = batch.visible[run.row_begin + run.n_rows - 1];
     return static_cast<u32>(ceil_div(n_slots, page_tokens_));
   };
   mover_.begin_plan();
-  for (const RowRun& run : step.runs) {
-    mover_.add_visit({run.sequence, n_groups(run), run.far_begin, run.far_end});
+  for (const step::Run& run : batch.runs) {
+    mover_.add_visit({run.sequence, n_groups(run), run.offloaded_begin, run.offloaded_end});
   }
   mover_.end_plan();
 }
 
-u32 KvStream::pin(const RowRun& run, u32 cache_layer, u32 begin, u32 end) {
-  if (failed(run.owner)) return 0;
+u32 KvStream::pin(const step::Run& run, u32 cache_layer, u32 begin, u32 end) {
+  if (failed(run.session)) return 0;
   const Result<u32> n = mover_.pin(*run.sequence, cache_layer, begin, end);
   if (n) return *n;
-  note_failure(run.owner, n.error());
+  note_failure(run.session, n.error());
   return 0;
 }
 

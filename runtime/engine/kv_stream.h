@@ -57,7 +57,7 @@ class StorePath {
 
 class KvStream {
  public:
-  static constexpr u32 kOwnersMax = 1024;  // RowRun::owner is below
+  static constexpr u32 kOwnersMax = 1024;  // Run::session is below
 
   KvStream() = default;
   KvStream(const KvStream&) = delete;
@@ -80,10 +80,10 @@ class KvStream {
   Result<void> make_writable(const kv::Sequence& sequence, u32 n_rows) {
     return mover_.make_writable(sequence, n_rows);
   }
-  void plan_step(const StepState& step);
+  void plan_step(const step::Batch& batch);
   // Groups [begin, end) of the run's layer, or fewer; returns how many. 0: the run has failed.
-  u32 pin(const RowRun& run, u32 cache_layer, u32 begin, u32 end);
-  void unpin(const RowRun& run, u32 cache_layer, u32 begin, u32 end) {
+  u32 pin(const step::Run& run, u32 cache_layer, u32 begin, u32 end);
+  void unpin(const step::Run& run, u32 cache_layer, u32 begin, u32 end) {
     mover_.unpin(*run.sequence, cache_layer, begin, end);
   }
   // The same for whoever is not attention, and has dropped the step's plan.

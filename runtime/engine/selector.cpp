@@ -438,14 +438,14 @@ Result<void> Selector::settle(Session& s) {
   return {};
 }
 
-void Selector::begin_step(std::span<const RowRun> runs) {
+void Selector::begin_step(std::span<const step::Run> runs) {
   ++step_idx_;
   change_step(runs);
 }
 
-void Selector::change_step(std::span<const RowRun> runs) {
-  for (const RowRun& run : runs) {
-    Session& s = session(run.owner);
+void Selector::change_step(std::span<const step::Run> runs) {
+  for (const step::Run& run : runs) {
+    Session& s = session(run.session);
     s.step_idx = step_idx_;
   }
 }
@@ -534,7 +534,7 @@ u32 Selector::units_of_step(const Session& s, u32 n_tokens, bool beside_prompt) 
   return static_cast<u32>(beside_prompt ? std::min(n_even, n_late) : n_even);
 }
 
-void Selector::far_groups(u32 idx, u32* begin, u32* end) const {
+void Selector::offloaded_groups(u32 idx, u32* begin, u32* end) const {
   const select::Segments segments = session(idx).life.segments();
   const u32 page_tokens = args_.plan->group_shape.page_tokens;
   *begin = static_cast<u32>(ceil_div(segments.middle_begin, page_tokens));

@@ -144,9 +144,10 @@ class Selector {
   void end_turn(u32 session, const kv::Sequence& sequence, u32 input_begin, u32 n_tokens);
   // A step of these runs begins, and with make_index() and begin_row() what their rows do; a
   // session without a row in it and in the one before it has stopped.
-  void begin_step(std::span<const RowRun> runs);
+  void begin_step(std::span<const step::Run> runs);
   void end_step();  // its rows count, but for those that were dropped
-  void change_step(std::span<const RowRun> runs);  // it has these instead; none has begun its row
+  void change_step(
+      std::span<const step::Run> runs);  // it has these instead; none has begun its row
   // The session's next row is that of a generated token, its n_tokens-th, alone in its run; all
   // before it are in the KV. Told of each such row of a step, in front of the first make_index().
   void want_row(u32 session, u32 n_tokens);
@@ -164,7 +165,7 @@ class Selector {
   bool may_drop_row(u32 session) const;
   void drop_row(u32 session);
   // Groups of the row that selects of which it reads chosen slots alone: those of the middle.
-  void far_groups(u32 session, u32* begin, u32* end) const;
+  void offloaded_groups(u32 session, u32* begin, u32* end) const;
   // Slots that each head of that row attends to: sinks, local ones, and its budget of the middle.
   u32 n_read(u32 session) const;
   // Some of any session's. Fails where a device is lost; what the disk fails is told by the next

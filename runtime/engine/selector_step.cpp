@@ -230,14 +230,14 @@ void Selector::want(const Layer& layer, u32 kv_head, u32 worker_idx) {
   const LayerTable table = layer_table();
   const Fetched mine = fetched(kv_head);
   const u32 page_tokens = args_.plan->group_shape.page_tokens;
-  u32 far_begin = 0, far_end = 0;
-  far_groups(layer.session, &far_begin, &far_end);
+  u32 offloaded_begin = 0, offloaded_end = 0;
+  offloaded_groups(layer.session, &offloaded_begin, &offloaded_end);
   const std::span<const u32> slots = mine.slots.first(table.n_chosen[kv_head]);
   const auto rank_of = [&](u32 group) {
     const auto at = std::lower_bound(slots.begin(), slots.end(), u64{group} * page_tokens);
     return static_cast<u32>(at - slots.begin());
   };
-  const u32 n_near = rank_of(far_begin), n_far = rank_of(far_end) - n_near;
+  const u32 n_near = rank_of(offloaded_begin), n_far = rank_of(offloaded_end) - n_near;
   const u32 n_chosen = static_cast<u32>(slots.size());
   const u32 head = layer.cache_layer * args_.spec->n_kv_heads + kv_head;
   const NameArgs names{layer.session, head, worker_idx, n_near};
@@ -301,7 +301,7 @@ Result<void> Selector::gather(const Layer& layer) {
                       .cache_layer = layer.cache_layer,
                       .wanted = table.wanted,
                       .out = table.out};
-  far_groups(layer.session, &args.far_begin, &args.far_end);
+  offloaded_groups(layer.session, &args.offloaded_begin, &args.offloaded_end);
   return args_.kv_stream->gather(args);
 }
 

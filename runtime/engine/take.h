@@ -11,7 +11,7 @@
 
 namespace tarn::engine {
 
-static_assert(sizeof(RowRun) <= plan::kStepRunBytes);
+static_assert(sizeof(step::Run) <= plan::kStepRunBytes);
 
 inline constexpr u64 kTakeAlignment = 64;
 

@@ -60,8 +60,8 @@ u64 Mover::tick_of(const Sequence& sequence, u32 cache_layer, u32 group, Cursor*
   while (visit < visits_.size() && visits_[visit].sequence != &sequence) ++visit;
   if (visit == visits_.size()) return 0;
   const Visit& of = visits_[visit];
-  if (group >= of.n_groups || of.is_far(group)) return 0;
-  const u32 use = group < of.far_begin ? group : group - (of.far_end - of.far_begin);
+  if (group >= of.n_groups || of.is_offloaded(group)) return 0;
+  const u32 use = group < of.offloaded_begin ? group : group - of.n_offloaded();
   const u64 tick = first_tick_ + position(cache_layer, visit, use);
   if (at != nullptr) *at = {cache_layer, visit, use, tick};
   return tick;
@@ -86,7 +86,7 @@ void Mover::begin_plan() {
 void Mover::add_visit(const Visit& visit) {
   TARN_ASSERT(visits_.size() < visits_storage_.size());
   TARN_ASSERT(visit.n_groups <= visit.sequence->n_groups());
-  TARN_ASSERT(visit.far_begin <= visit.far_end && visit.far_end <= visit.n_groups);
+  TARN_ASSERT(visit.n_offloaded() <= visit.offloaded_end && visit.offloaded_end <= visit.n_groups);
   visits_storage_[visits_.size()] = visit;
   visits_ = visits_storage_.first(visits_.size() + 1);
 }
@@ -620,8 +620,8 @@ Result<void> Mover::gather_groups() {
 Result<void> Mover::gather_group(u32 group) {
   const Sequence& sequence = *gather_->sequence;
   const u32 group_idx = sequence.group(gather_->cache_layer, group).idx;
-  const bool is_far = group >= gather_->far_begin && group < gather_->far_end;
-  if (is_far && residency_->where(group_idx) == Where::disk) {
+  const bool is_offloaded = group >= gather_->offloaded_begin && group < gather_->offloaded_end;
+  if (is_offloaded && residency_->where(group_idx) == Where::disk) {
     TARN_TRY(const bool has_begun, wait_for_load({.group_idx = group_idx,
                                                   .demanded = true,
                                                   .sectors = wanted_sectors(group),
@@ -633,7 +633,7 @@ Result<void> Mover::gather_group(u32 group) {
   ++(is_here ? stats_.n_hits : stats_.n_waited);
   TARN_CHECK(bring(group_idx, tick));
   const u64 n_bytes = copy_wanted(group, residency_->group(group_idx));
-  if (is_far) stats_.bytes_gathered_here += n_bytes;
+  if (is_offloaded) stats_.bytes_gathered_here += n_bytes;
   residency_->used(group_idx, tick == 0 ? 0 : tick + cycle_groups_);
   residency_->unpin(group_idx);
   return {};

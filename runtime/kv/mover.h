@@ -50,10 +50,11 @@ inline constexpr u32 kWindowGroupsMax = 64;
 struct Visit {
   const Sequence* sequence = nullptr;
   u32 n_groups = 0;
-  u32 far_begin = 0, far_end = 0;
-  u32 n_uses() const { return n_groups - (far_end - far_begin); }
-  u32 group(u32 use) const { return use < far_begin ? use : use + (far_end - far_begin); }
-  bool is_far(u32 group) const { return group >= far_begin && group < far_end; }
+  u32 offloaded_begin = 0, offloaded_end = 0;
+  u32 n_offloaded() const { return offloaded_end - offloaded_begin; }
+  u32 n_uses() const { return n_groups - n_offloaded(); }
+  u32 group(u32 use) const { return use < offloaded_begin ? use : use + n_offloaded(); }
+  bool is_offloaded(u32 group) const { return group >= offloaded_begin && group < offloaded_end; }
 };
 
 // A slot that one KV head wants, and its place in what it gets.
@@ -65,7 +66,7 @@ struct GatherArgs {
   const Sequence* sequence = nullptr;
   u32 cache_layer = 0;
   // Sectors of these are read; others are brought whole, and stay as the plan says.
-  u32 far_begin = 0, far_end = 0;
+  u32 offloaded_begin = 0, offloaded_end = 0;
   std::span<const std::span<const WantedSlot>> wanted{};  // of each KV head, slots ascending
   std::span<u8* const> out{};  // of each KV head: K and V of `place` at place * slot bytes
 };

@@ -44,7 +44,7 @@ constexpr u64 gpu_summaries_bytes(const model::ModelSpec& spec, u64 logit_rows) 
 constexpr u32 gpu_step_rows(u32 rows_max) {
   return static_cast<u32>(align_up(rows_max, kernels::kGpuMatvecRowsMax));
 }
-// Of a row on the host: token, position, visible slots, wanted row; its run; its embedding where
+// Of a row on the host: token, position, visible slots, row of logits; its run; its embedding where
 // the host reads it from disk. The state that is sent comes on top.
 constexpr u64 gpu_mirror_row_bytes(const model::ModelSpec& spec) {
   const u64 embedding_bytes = spec.embedding_on_disk ? u64{spec.d_model} * sizeof(f32) : 0;
@@ -62,11 +62,11 @@ struct GpuChoice {
 // rows there are and of how many the best is taken, then an element of each array a row. So many
 // rows that a decode step and its graph, which has room for a bucket's, agree on the places. Where
 // rows may select, of at most n_selecting, attention reads other tables and sees as many slots as
-// were gathered; else they are the owners' and what is visible.
+// were gathered; else they are the sessions' and what is visible.
 struct GpuStateShape {
   u32 rows = 0;
-  u64 n_rows = 0, tokens = 0, positions = 0, visible = 0, wanted = 0, owners = 0;  // u32
-  u64 tables = 0, attended = 0;                                                    // u32
+  u64 n_rows = 0, tokens = 0, slots = 0, visible = 0, logit_rows = 0, sessions = 0;  // u32
+  u64 tables = 0, attended = 0;                                                      // u32
   u64 choices = 0;       // GpuChoice, of min(rows, n_selecting) rows
   u64 cos = 0, sin = 0;  // n_rot / 2 f32
   u64 bytes = 0;
@@ -80,12 +80,12 @@ constexpr GpuStateShape gpu_state_shape(const model::ModelSpec& spec, u32 n_rows
     shape.bytes += shape.rows * row_bytes;
   };
   place(shape.tokens, sizeof(u32));
-  place(shape.positions, sizeof(u32));
+  place(shape.slots, sizeof(u32));
   place(shape.visible, sizeof(u32));
-  place(shape.wanted, sizeof(u32));
-  place(shape.owners, sizeof(u32));
+  place(shape.logit_rows, sizeof(u32));
+  place(shape.sessions, sizeof(u32));
   shape.attended = shape.visible;
-  shape.tables = shape.owners;
+  shape.tables = shape.sessions;
   if (n_selecting > 0) {
     place(shape.tables, sizeof(u32));
     place(shape.attended, sizeof(u32));

@@ -56,7 +56,7 @@ StepShape step_shape(const model::ModelSpec& spec, u32 rows_max) {
   layout.add_rows(shape.act_sums, shape.k_max / 16 * sizeof(i32));
   layout.add_rows(shape.rope_cos, u64{spec.n_rot} / 2 * sizeof(f32));
   layout.add_rows(shape.rope_sin, u64{spec.n_rot} / 2 * sizeof(f32));
-  for (Piece* piece : {&shape.tokens, &shape.positions, &shape.visible, &shape.wanted}) {
+  for (Piece* piece : {&shape.tokens, &shape.positions, &shape.visible, &shape.logit_rows}) {
     layout.add_rows(*piece, sizeof(u32));
   }
   layout.add_rows(shape.runs, kStepRunBytes);

@@ -37,7 +37,7 @@ struct StepShape {
   Piece tokens;      // [rows_max] u32
   Piece positions;   // [rows_max] u32
   Piece visible;     // [rows_max] u32
-  Piece wanted;      // [rows_max] u32
+  Piece logit_rows;  // [rows_max] u32
   Piece runs;        // [rows_max] of kStepRunBytes
   Piece inv_freq;    // [n_rot / 2] f64
 

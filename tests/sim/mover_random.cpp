@@ -257,10 +257,10 @@ class MoverLife {
       who[n] = i;
       visits[n] = {&sequences_[i], (sequences_[i].n_slots() + n_slots + 3) / 4};
       if (random_.below(3) == 0) {  // this one selects
-        visits[n].far_begin = static_cast<u32>(random_.below(visits[n].n_groups));
-        visits[n].far_end =
-            visits[n].far_begin +
-            static_cast<u32>(random_.below(visits[n].n_groups - visits[n].far_begin));
+        visits[n].offloaded_begin = static_cast<u32>(random_.below(visits[n].n_groups));
+        visits[n].offloaded_end =
+            visits[n].offloaded_begin +
+            static_cast<u32>(random_.below(visits[n].n_groups - visits[n].offloaded_begin));
       }
       ++n;
     }
@@ -299,7 +299,7 @@ class MoverLife {
   }
 
   bool attend(u32 i, u32 layer, const Visit& visit) {
-    if (visit.far_end > visit.far_begin) return gather(i, layer, visit);
+    if (visit.offloaded_end > visit.offloaded_begin) return gather(i, layer, visit);
     for (u32 begin = 0; begin < visit.n_groups;) {
       const Result<u32> n = mover_.pin(sequences_[i], layer, begin, visit.n_groups);
       if (!n) {
@@ -334,8 +334,8 @@ class MoverLife {
     }
     const Result<void> gathered = mover_.gather({.sequence = &sequences_[i],
                                                  .cache_layer = layer,
-                                                 .far_begin = visit.far_begin,
-                                                 .far_end = visit.far_end,
+                                                 .offloaded_begin = visit.offloaded_begin,
+                                                 .offloaded_end = visit.offloaded_end,
                                                  .wanted = views,
                                                  .out = out});
     if (!gathered) {

@@ -152,7 +152,7 @@ TEST_CASE("where others have all of the store's requests, the mover waits for on
     REQUIRE(world.mover
                 .gather({.sequence = &world.sequence,
                          .cache_layer = 2,
-                         .far_end = kGroups,
+                         .offloaded_end = kGroups,
                          .wanted = of_head,
                          .out = out})
                 .has_value());

@@ -21,10 +21,10 @@ struct KvRecording {
     k.resize(u64{engine.spec().n_cache_layers} * n * d);
     v.resize(k.size());
   }
-  u64 at(const engine::KvRows& rows, u32 i) const {
+  u64 at(const step::KvRows& rows, u32 i) const {
     return (u64{rows.cache_layer} * n_slots + rows.first_slot + i) * d;
   }
-  static void take(void* context, const engine::KvRows& rows) {
+  static void take(void* context, const step::KvRows& rows) {
     auto& self = *static_cast<KvRecording*>(context);
     self.n_rows += rows.n;
     for (u32 i = 0; i < rows.n; ++i) {
@@ -32,7 +32,7 @@ struct KvRecording {
       std::copy_n(rows.v.data + i * rows.v.stride, self.d, &self.v[self.at(rows, i)]);
     }
   }
-  static void give(void* context, const engine::KvRows& rows) {
+  static void give(void* context, const step::KvRows& rows) {
     const auto& self = *static_cast<const KvRecording*>(context);
     for (u32 i = 0; i < rows.n; ++i) {
       std::copy_n(&self.k[self.at(rows, i)], self.d, rows.k.data + i * rows.k.stride);

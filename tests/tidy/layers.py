@@ -20,7 +20,9 @@ LAYERS = {
     "runtime/model": ["platform/cpu", "platform/io", "kernels", "runtime/config", "runtime/arena"],
     "runtime/text": ["runtime/model"],
     "runtime/store": ["platform/clock", "platform/cpu", "platform/io"],
-    "runtime/kv": ["platform/clock", "runtime/config", "runtime/arena", "runtime/store"],
+    "runtime/step": [],
+    "runtime/kv": ["platform/clock", "runtime/config", "runtime/arena", "runtime/store",
+                   "runtime/step"],
     "runtime/select": ["runtime/config", "kernels"],
     "runtime/reuse": ["platform/cpu", "platform/io", "runtime/config", "runtime/store",
                       "runtime/kv"],
@@ -29,16 +31,16 @@ LAYERS = {
                      "runtime/select", "runtime/reuse"],
     "runtime/engine": ["platform/clock", "platform/log", "platform/cpu", "platform/io",
                        "platform/mem", "platform/gpu", "kernels", "runtime/config", "runtime/arena",
-                       "runtime/model", "runtime/text", "runtime/store", "runtime/kv",
-                       "runtime/select", "runtime/reuse", "runtime/plan"],
+                       "runtime/model", "runtime/text", "runtime/store", "runtime/step",
+                       "runtime/kv", "runtime/select", "runtime/reuse", "runtime/plan"],
     "runtime/api": ["runtime/engine"],
 }
 
 # Tools stand above the library. `tarn eval` and the benches may use the engine's public header.
 TOOLS_MAY = ["platform/clock", "platform/log", "platform/cpu", "platform/io", "platform/mem",
              "platform/gpu", "kernels", "runtime/config", "runtime/arena", "runtime/model",
-             "runtime/text", "runtime/store", "runtime/kv", "runtime/reuse", "runtime/plan",
-             "runtime/engine", "runtime/api"]
+             "runtime/text", "runtime/store", "runtime/step", "runtime/kv", "runtime/reuse",
+             "runtime/plan", "runtime/engine", "runtime/api"]
 ENGINE_PUBLIC = "runtime/engine/engine.h"
 
 # Inside kernels/, a family sees itself, common/ and the tensor types of quant/. The table of

@@ -39,7 +39,7 @@ LINES = {
     "runtime/engine/engine.h": 456,
     "runtime/engine/engine_open.cpp": 502,
     "runtime/engine/engine_park.cpp": 448,
-    "runtime/engine/gpu_backend.cpp": 497,
+    "runtime/engine/gpu_backend.cpp": 496,
     "runtime/engine/selector.cpp": 605,
     "runtime/reuse/session_store.cpp": 527,
     "runtime/kv/extents.cpp": 572,

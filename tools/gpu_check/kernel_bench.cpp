@@ -385,7 +385,7 @@ class Bench {
                       .k_stride = row_floats_,
                       .v = x_,
                       .v_stride = row_floats_,
-                      .positions = ids_,
+                      .slots = ids_,
                       .n_rows = counts_[1],
                       .rows_max = 1},
                      stream());

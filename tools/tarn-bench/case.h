@@ -60,7 +60,7 @@ class CaseRun {
   engine::Engine& engine_;
   Case case_;
   std::vector<engine::SessionIdx> sessions_;
-  engine::KvWatch planter_{};
+  step::KvWatch planter_{};
   std::vector<u32> n_held_;  // tokens of each session before a run, the waiting one among them
 };
 

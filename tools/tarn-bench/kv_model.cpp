@@ -50,9 +50,9 @@ std::string KvModel::name() const {
   return text + more;
 }
 
-engine::KvWatch KvModel::planter() {
+step::KvWatch KvModel::planter() {
   if (!planting_) return {};
-  return {[](void* context, const engine::KvRows& rows) {
+  return {[](void* context, const step::KvRows& rows) {
             static_cast<Planting*>(context)->plant_queries(rows);
           },
           &*planting_};
@@ -84,7 +84,7 @@ void KvModel::plant(const PlantingArgs& args, const engine::Engine& engine) {
   planting_->begin(engine.spec(), engine.rope_inv_freq(), engine.plan().context_tokens);
 }
 
-void KvModel::take(void* context, const engine::KvRows& rows) {
+void KvModel::take(void* context, const step::KvRows& rows) {
   auto& self = *static_cast<KvModel*>(context);
   for (u32 i = 0; i < rows.n; ++i) {
     f32* to =
@@ -106,7 +106,7 @@ void KvModel::end() {
   }
 }
 
-void KvModel::write(void* context, const engine::KvRows& rows) {
+void KvModel::write(void* context, const step::KvRows& rows) {
   const auto& self = *static_cast<const KvModel*>(context);
   for (u32 i = 0; i < rows.n; ++i) {
     self.write_row(rows.cache_layer, rows.first_slot + i, rows.k.data + i * rows.k.stride,

@@ -37,19 +37,19 @@ class KvModel {
   void plant(const PlantingArgs& args, const engine::Engine& engine);
   // Its parts: room for rows, what writes them down, and their means.
   void begin(u32 n_layers, u32 n_tokens, u32 d);
-  engine::KvWatch recorder() { return {&KvModel::take, this}; }
+  step::KvWatch recorder() { return {&KvModel::take, this}; }
   void end();
 
   // What Engine::fill_kv() asks for; this outlives it.
-  engine::KvWatch source() { return {&KvModel::write, this}; }
+  step::KvWatch source() { return {&KvModel::write, this}; }
   // What watches decode steps behind such KV: changes their queries where something is planted.
-  engine::KvWatch planter();
+  step::KvWatch planter();
   // "filled, synthetic"; "filled, synthetic, overlap 0.6, tail 1"
   std::string name() const;
 
  private:
-  static void take(void* context, const engine::KvRows& rows);
-  static void write(void* context, const engine::KvRows& rows);
+  static void take(void* context, const step::KvRows& rows);
+  static void write(void* context, const step::KvRows& rows);
   void write_row(u32 cache_layer, u32 slot, f32* k, f32* v) const;
 
   KvModelKind kind_;

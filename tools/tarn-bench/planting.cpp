@@ -114,7 +114,7 @@ void Planting::turn(f32* direction) {
   for (u64 i = 0; i < m; ++i) direction[i] = cosine * direction[i] + sine * side[i];
 }
 
-void Planting::plant_queries(const engine::KvRows& rows) {
+void Planting::plant_queries(const step::KvRows& rows) {
   const f32 length =
       static_cast<f32>(args_.tail * std::sqrt(2.0) * std::sqrt(static_cast<f64>(head_dim_)));
   const u32 n_group_heads = n_heads_ / n_kv_heads_;

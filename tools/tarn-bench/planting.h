@@ -35,7 +35,7 @@ class Planting {
   // Over the keys of one slot before RoPE, [n_kv_heads, head_dim].
   void plant_keys(u32 cache_layer, u32 slot, f32* k) const;
   // Over the queries of a step, of each of its rows: the direction has turned once more.
-  void plant_queries(const engine::KvRows& rows);
+  void plant_queries(const step::KvRows& rows);
   f64 angle() const { return angle_; }
 
  private:

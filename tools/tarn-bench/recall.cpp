@@ -31,10 +31,10 @@ class Region {
 // The queries of the one row of a step, [n_cache_layers, n_heads * head_dim].
 struct Queries {
   u64 width = 0;
-  engine::KvWatch planter{};
+  step::KvWatch planter{};
   u32 position = 0;
   std::vector<f32> rows{};
-  static void take(void* context, const engine::KvRows& shown) {
+  static void take(void* context, const step::KvRows& shown) {
     auto& self = *static_cast<Queries*>(context);
     if (self.planter.rows != nullptr) self.planter.rows(self.planter.context, shown);
     std::copy_n(shown.q.data, self.width, &self.rows[shown.cache_layer * self.width]);
@@ -42,7 +42,7 @@ struct Queries {
   }
 };
 
-Queries next_queries(engine::Engine& engine, engine::SessionIdx session, engine::KvWatch planter) {
+Queries next_queries(engine::Engine& engine, engine::SessionIdx session, step::KvWatch planter) {
   const model::ModelSpec& spec = engine.spec();
   Queries out{.width = u64{spec.n_heads} * spec.head_dim, .planter = planter};
   out.rows.resize(out.width * spec.n_cache_layers);
@@ -77,7 +77,7 @@ Queries next_queries(engine::Engine& engine, engine::SessionIdx session, engine:
 }  // namespace
 
 f64 recall_against_oracle(engine::Engine& engine, engine::SessionIdx session,
-                          kernels::KvType kv_type, engine::KvWatch planter) {
+                          kernels::KvType kv_type, step::KvWatch planter) {
   const model::ModelSpec& spec = engine.spec();
   const Queries queries = next_queries(engine, session, planter);
   const u64 group_width = u64{spec.n_heads / spec.n_kv_heads} * spec.head_dim;

@@ -12,6 +12,6 @@ namespace tarn::bench {
 // short for an index. Decodes one token more, whose queries `planter` may change. Throws
 // tools::Failure.
 f64 recall_against_oracle(engine::Engine& engine, engine::SessionIdx session,
-                          kernels::KvType kv_type, engine::KvWatch planter);
+                          kernels::KvType kv_type, step::KvWatch planter);
 
 }  // namespace tarn::bench

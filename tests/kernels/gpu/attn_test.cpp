@@ -414,7 +414,7 @@ TEST_CASE("kv_append writes the bytes of the CPU's kv_store, into its slot alone
                             .k_stride = k_stride,
                             .v = v.data(),
                             .v_stride = k_stride,
-                            .positions = at.data(),
+                            .slots = at.data(),
                             .n_rows = n_rows.data(),
                             .rows_max = 3},
                            gpu.stream);

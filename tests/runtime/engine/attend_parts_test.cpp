@@ -17,7 +17,7 @@ namespace {
 constexpr u32 kHeadDim = 32, kGroupHeads = 2, kRows = 5;
 constexpr u32 kPart = plan::kAttnPartSlots;
 
-class CountingWatch final : public StepWatch {
+class CountingWatch final : public step::StepWatch {
  public:
   bool is_wanted() override { return ++n_asked < says_no_from; }
   u32 n_asked = 0;
@@ -79,11 +79,11 @@ class Attention {
   Out attend(CountingWatch& watch) {
     Out out;
     out.fill(kUntouched);
-    const RowRun run{.n_rows = kRows, .sequence = &sequence_};
-    StepState step{.n_rows = 0, .visible = visible_.data(), .runs = {&run, 1}, .watch = &watch};
-    backend_.begin_step(step);
-    step.n_rows = kRows;
-    backend_.attend(step, 0, {q_.data(), kGroupHeads * kHeadDim},
+    step::Run run{.n_rows = kRows, .sequence = &sequence_};
+    step::Batch batch{.n_rows = 0, .visible = visible_.data(), .runs = {&run, 1}, .watch = &watch};
+    backend_.begin_step(batch);
+    batch.n_rows = kRows;
+    backend_.attend(batch, 0, {q_.data(), kGroupHeads * kHeadDim},
                     {out.data(), kGroupHeads * kHeadDim});
     return out;
   }

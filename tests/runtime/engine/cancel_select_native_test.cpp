@@ -40,7 +40,7 @@ Answer say(Engine& engine, SessionIdx session, u32 n) {
 }
 
 struct Cancel {
-  static void on_rows(void* context, const KvRows& rows) {
+  static void on_rows(void* context, const step::KvRows& rows) {
     auto& self = *static_cast<Cancel*>(context);
     if (rows.cache_layer == 0) self.engine->request_cancel(self.session);
   }

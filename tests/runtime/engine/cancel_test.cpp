@@ -135,7 +135,7 @@ class CancelInStep {
   DoneEvent done{};
 
  private:
-  static void on_rows(void* context, const KvRows& rows) {
+  static void on_rows(void* context, const step::KvRows& rows) {
     auto& self = *static_cast<CancelInStep*>(context);
     if (rows.cache_layer == 0) return self.engine_.request_cancel(self.session_);
     Event event;

@@ -34,7 +34,7 @@ void wait_for(const std::atomic<bool>& flag) {
 
 // Stops the first step that has rows of two sessions.
 struct Gate {
-  static void on_rows(void* context, const KvRows& rows) {
+  static void on_rows(void* context, const step::KvRows& rows) {
     auto& self = *static_cast<Gate*>(context);
     if (rows.cache_layer == 0) {
       if (++self.n_first != 2) return;  // the second run's

@@ -162,7 +162,7 @@ class SlowRows {
   SlowRows& operator=(const SlowRows&) = delete;
 
  private:
-  static void on_rows(void* context, const KvRows& rows) {
+  static void on_rows(void* context, const step::KvRows& rows) {
     const auto& self = *static_cast<SlowRows*>(context);
     if (rows.cache_layer == 0) self.life_.clock.advance_ns(rows.n * self.row_ns_);
   }

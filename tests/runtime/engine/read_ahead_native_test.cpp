@@ -27,7 +27,7 @@ struct Layers {
   u64 n_groups_met = 0;  // on their way to a layer when it had not asked for them yet
   u32 n_layers_met = 0;  // that had some
 
-  static void on_rows(void* context, const KvRows& rows) {
+  static void on_rows(void* context, const step::KvRows& rows) {
     auto& self = *static_cast<Layers*>(context);
     const kv::Sequence& sequence = self.engine->session_state(0).sequence;
     const kv::Residency& residency = self.engine->kv_stream().residency();

@@ -21,7 +21,7 @@ constexpr KvTypeChoice kKvTypes[] = {KvTypeChoice::f16, KvTypeChoice::q8_0, KvTy
 // Rows that differ in every element, and know how wide they are.
 struct Formula {
   u32 d = 0;
-  static void write(void* context, const engine::KvRows& rows) {
+  static void write(void* context, const step::KvRows& rows) {
     const u32 d = static_cast<const Formula*>(context)->d;
     for (u32 i = 0; i < rows.n; ++i) {
       for (u32 j = 0; j < d; ++j) {

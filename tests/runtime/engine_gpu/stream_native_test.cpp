@@ -52,7 +52,7 @@ struct StreamedGpu {
 };
 
 // Rows that differ in every element.
-void write_rows(void*, const engine::KvRows& rows) {
+void write_rows(void*, const step::KvRows& rows) {
   for (u32 i = 0; i < rows.n; ++i) {
     for (u64 j = 0; j < kRowElems; ++j) {
       const f32 at = static_cast<f32>((rows.first_slot + i) * 31 + j * 7 + rows.cache_layer * 3);

@@ -307,7 +307,7 @@ TEST_CASE("a step's pieces lie apart, aligned, within the total") {
         {shape.tokens, rows * 4},
         {shape.positions, rows * 4},
         {shape.visible, rows * 4},
-        {shape.wanted, rows * 4},
+        {shape.logit_rows, rows * 4},
         {shape.runs, rows * kStepRunBytes},
         {shape.inv_freq, c.model.head_dim / 2 * u64{8}},
     };

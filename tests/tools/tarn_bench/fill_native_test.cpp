@@ -270,14 +270,14 @@ TEST_CASE("synthetic rows have the recorded covariance and locality") {
   KvModel recorded(KvModelKind::recorded, 9), synthetic(KvModelKind::synthetic, 9);
   for (KvModel* kv_model : {&recorded, &synthetic}) {
     kv_model->begin(1, kRecorded, kDim);
-    const engine::KvWatch recorder = kv_model->recorder();
+    const step::KvWatch recorder = kv_model->recorder();
     recorder.rows(recorder.context,
                   {.n = kRecorded, .k = {rows.data(), kDim}, .v = {v.data(), kDim}});
     kv_model->end();
   }
   const auto keys_of = [](KvModel& kv_model, u32 first, u32 n) {
     std::vector<f32> k(u64{n} * kDim), values(k.size());
-    const engine::KvWatch source = kv_model.source();
+    const step::KvWatch source = kv_model.source();
     source.rows(source.context,
                 {.first_slot = first, .n = n, .k = {k.data(), kDim}, .v = {values.data(), kDim}});
     return k;

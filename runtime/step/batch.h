@@ -1,0 +1,66 @@
+// runtime/step/batch.h
+//
+// What one step computes: rows, the runs that they belong to, and whose logits are asked for. Fixed
+// arrays in host memory, filled before the step and left alone until its end. What the kernels of a
+// step read stands here; nothing variable is baked into an op.
+//
+//   row      one token: its id, its position, the slot it writes, the slots it sees
+//   run      rows of one sequence that stand next to each other
+//   memory   lent; a batch owns none
+//   thread   the engine's
+#pragma once
+
+#include <span>
+
+#include "platform/base/types.h"
+#include "runtime/step/rows.h"
+
+namespace tarn::kv {
+class Sequence;
+}
+
+namespace tarn::step {
+
+enum class RunKind : u8 { prefill, decode };
+// dropped: the session was cancelled, the rows are computed and not committed. failed: the KV of
+// the run is not whole, and nothing that the step computes of it is used.
+enum class RunState : u8 { runs, dropped, failed };
+
+// Rows of one sequence that stand next to each other in a batch; ascending positions.
+struct Run {
+  u32 row_begin = 0;
+  u32 n_rows = 0;
+  kv::Sequence* sequence = nullptr;
+  u32 session = 0;
+  RunKind kind = RunKind::prefill;
+  RunState state = RunState::runs;
+  bool selects = false;  // its one row reads chosen slots only
+  // Groups that need not be in memory: the run reads single slots of them, or has them elsewhere.
+  u32 offloaded_begin = 0, offloaded_end = 0;
+};
+
+// Says whether a step is still wanted. A prefill slice of an 8B takes seconds on two cores; a
+// cancel must not wait for its end.
+class StepWatch {
+ public:
+  // Asked often, by the engine's thread, which tells sessions their ends meanwhile.
+  virtual bool is_wanted() = 0;
+
+ protected:
+  ~StepWatch() = default;
+};
+
+struct Batch {
+  u32 n_rows = 0;
+  u32* tokens = nullptr;       // [rows_max]
+  u32* positions = nullptr;    // [rows_max]
+  const u32* slots = nullptr;  // [rows_max] where a row's K and V go; may be `positions` itself
+  u32* visible = nullptr;      // [rows_max] the row attends to slots [0, visible)
+  std::span<Run> runs{};
+  std::span<const u32> logit_rows{};  // rows whose logits are asked for, ascending; may be empty
+  bool takes_best = false;     // of each of them its best token alone: summarize(), no fetch()
+  StepWatch* watch = nullptr;  // nullptr: wanted to the end
+  KvWatch kv_watch{};          // between the ops, run by run; rows in the backend's space
+};
+
+}  // namespace tarn::step
