@@ -48,14 +48,14 @@ write_self_extracting() {
   set -e
   unpack() { tail -c +OFFSET_ "$0" | gzip -dc | tar -xf - -C "$1"; }
   if [ "${1:-}" = --unpack ]; then mkdir -p "$2" && unpack "$2" && exit 0; fi
+  command -v python3 >/dev/null || { echo "gpu-check: no python3 here" >&2; exit 69; }
   dir=$(mktemp -d "${TMPDIR:-/tmp}/gpu-check-XXXXXX")
   trap 'rm -rf "$dir"' EXIT
   unpack "$dir"
   code=0
-  "$dir/gpu-check-run" "$@" & child=$!
+  python3 "$dir/run.py" "$@" & child=$!
   trap 'kill -TERM $child 2>/dev/null' INT TERM HUP
   while kill -0 $child 2>/dev/null; do code=0; wait $child || code=$?; done
-  [ $code -ne 126 ] || echo "no program may be started in $dir: set TMPDIR to another folder" >&2
   exit $code
 HEADER
   )
@@ -84,7 +84,7 @@ make_bundle() {
   local build_dir=$1 arch=$2 machine=$3 strip=$4 out=$5 program stage bytes
   shift 5
   build_dir=$(realpath -m "$build_dir")  # the linker runs inside of it
-  local programs=(gpu-check-run gpu-bench tarn tarn-bench) tests list targets
+  local programs=(gpu-bench tarn tarn-bench) tests list targets
   list=$(list_tests)
   mapfile -t tests < <(cut -d' ' -f1 <<<"$list" | sort -u)
   configure "$build_dir" -DCMAKE_BUILD_TYPE=Release -DTARN_CUDA=ON "-DTARN_CUDA_ARCHS=$arch" \
@@ -98,6 +98,7 @@ make_bundle() {
   for program in "${programs[@]}"; do "$strip" -o "$stage/$program" "$build_dir/$program"; done
   for program in "${tests[@]}"; do "$strip" -o "$stage/$program" "$build_dir/tests/$program"; done
   for program in "$stage"/*; do check_program "$program"; done
+  cp "$root/tools/gpu_check/run.py" "$stage/"
   echo "$list" >"$stage/tests.list"
   echo "Tarn $(sed -n 's/^project(tarn VERSION \([0-9.]*\).*/\1/p' "$root/CMakeLists.txt")" \
     "$(git -c "safe.directory=$root" -C "$root" rev-parse --short=12 HEAD 2>/dev/null || echo "")" \

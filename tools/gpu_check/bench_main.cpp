@@ -7,10 +7,11 @@
 
 #include "runtime/engine/engine.h"
 #include "tools/gpu_check/kernel_bench.h"
-#include "tools/gpu_check/report.h"
 #include "tools/support/exit_code.h"
 
 namespace {
+
+constexpr int kExitAbsent = 77;
 
 void print_figures() {
   tarn::engine::OpenArgs args;
@@ -24,7 +25,7 @@ void print_figures() {
   tarn::GpuBlas blas;
   const tarn::Result<void> opened = blas.open(
       {.device = args.device, .workspace = workspace.begin, .workspace_bytes = workspace.bytes});
-  const tarn::gpu_check::BenchFigures figures =
+  const std::vector<tarn::gpu_check::Figure> figures =
       tarn::gpu_check::bench_kernels({.device = args.device,
                                       .table = args.gpu_kernels,
                                       .clock = &clock,
@@ -44,7 +45,7 @@ int code_of(int argc, char** argv) {
   const tarn::Result<tarn::DeviceChoice> choice = tarn::device_choose("cuda");
   if (!choice) {
     std::fprintf(stderr, "gpu-bench: %s\n", choice.error().hint);
-    return tarn::gpu_check::kExitAbsent;
+    return kExitAbsent;
   }
   if (facts_alone) {
     std::puts(tarn::gpu_check::to_json(choice->facts).c_str());

@@ -7,12 +7,12 @@
 //              rows; attention over KV at depth. The calls of a measurement walk through copies in
 //              a pool several times the L2, so that no cache answers: what an Orin would see.
 //   prompt     the products of a prompt's rows, of each type that they take: operations a second;
-//              at the most rows also the ways that the engine does not go (dense_bench.h)
+//              at the most rows also the ways that the engine does not go (prompt_bench.cpp)
 //   step       every kernel of one token of an 8B in its real shape: how many there are, and what
 //              they take together without the gaps between them
 //   launches   a kernel with nothing to do, in a graph and without
 //   selection  the kernels of a row that selects, over the indexes of all layers, by pairs of codes
-//              and token by token (select_bench.h), and what those of a token take together
+//              and token by token (select_bench.cpp), and what those of a token take together
 //
 // A figure is the best of `repetitions` graphs of `calls_per_graph` calls, after one that does not
 // count.
@@ -49,48 +49,19 @@ struct BenchShape {
   u32 repetitions = 5;
 };
 
-struct KernelFigure {
+// One measurement. What a table derives from it (a second, of a token) is run.py's affair.
+struct Figure {
+  // "copy", "launch", "kernel", "prompt", "step" (a token of an 8B), "select" (beside a token)
+  const char* group;
   std::string name;
   u32 rows = 1;
+  u32 depth = 0;         // tokens of KV; 0: none is read
+  u32 calls = 0;         // of a token
+  u32 launches = 1;      // kernels that a call enqueues
   u64 weight_bytes = 0;  // 0: it reads KV or an index
   u64 bytes = 0;         // all that it has to read; of selection's kernels, and what they write
-  f64 ns = 0;
-};
-
-struct PromptFigure {
-  std::string name;
-  u32 rows = 0;
-  u64 ops = 0;  // multiplications and additions
-  f64 ns = 0;
-};
-
-struct StepKernel {
-  std::string name;
-  u32 calls = 0;            // a token
-  u32 launches_a_call = 1;  // kernels that the launcher enqueues
-  u64 bytes = 0;            // of a call
-  f64 ns = 0;
-};
-
-// What a token that selects by pairs of codes launches beside the kernels of any other.
-struct SelectFigure {
-  u32 depth = 0;
-  u32 launches = 0;
-  f64 ns = 0;
-};
-
-struct BenchFigures {
-  f64 copy_bytes_per_s = 0;  // read and written bytes together
-  f64 read_bytes_per_s = 0;
-  f64 graph_launch_ns = 0, stream_launch_ns = 0;
-  std::vector<KernelFigure> kernels;
-  std::vector<PromptFigure> prompt;
-  std::vector<StepKernel> step;
-  bool has_blas = false;  // and its products are in `prompt`
-  std::vector<SelectFigure> select;
-
-  u32 step_launches() const;
-  f64 step_ns() const;
+  u64 ops = 0;           // of prompts: multiplications and additions
+  f64 ns = 0;            // of a call
 };
 
 struct BenchArgs {
@@ -102,9 +73,9 @@ struct BenchArgs {
 };
 
 // Throws tools::Failure. Leaves nothing behind on the device.
-BenchFigures bench_kernels(const BenchArgs& args);
+std::vector<Figure> bench_kernels(const BenchArgs& args);
 
-std::string to_json(const BenchFigures& figures);
+std::string to_json(const std::vector<Figure>& figures);
 std::string to_json(const DeviceFacts& facts);
 
 }  // namespace tarn::gpu_check

@@ -1,11 +1,17 @@
-#include "tools/gpu_check/select_bench.h"
-
+// The kernels of a row that selects (kernels/pq/pq_gpu.h, topk_gpu.h, gather_slots_gpu.h), by pairs
+// of codes and token by token, over contexts of several lengths.
+//
+//   memory   the indexes of all cache layers, one behind the other, as the engine has them: a call
+//            takes the next layer's, as a token's kernels do. KV lies in the pool, in groups drawn
+//            at random. Tables, scores, weights and places are one layer's, as in the engine
+//   figures  bytes are what a kernel has to read and what it writes, each of them once
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "kernels/attn/attn.h"
 #include "platform/base/checked.h"
+#include "tools/gpu_check/bench.h"
 
 namespace tarn::gpu_check {
 namespace {
@@ -64,8 +70,7 @@ class Random {
 
 class SelectBench {
  public:
-  SelectBench(const SelectBenchArgs& args, BenchFigures* figures)
-      : device_(*args.device), table_(*args.table), shape_(*args.shape), figures_(*figures) {
+  explicit SelectBench(Bench& bench) : bench_(bench), table_(bench.table()), shape_(bench.shape()) {
     const u32 depth_max = *std::ranges::max_element(shape_.select_depths);
     u64 head_bytes_max = 0, lut_max = 0;
     for (const bool has_pairs : {true, false}) {
@@ -73,14 +78,14 @@ class SelectBench {
       head_bytes_max = std::max(head_bytes_max, at.head_bytes);
       lut_max = std::max(lut_max, u64{at.n_subspaces} * at.n_padded);
     }
-    indexes_ = device_.reserve(shape_.n_layers * u64{shape_.n_kv_heads} * head_bytes_max);
-    zero_ = device_.upload(std::vector<u32>{0});
-    q_ = device_.upload(random_.uniform(u64{shape_.n_heads} * shape_.head_dim));
+    indexes_ = bench_.reserve(shape_.n_layers * u64{shape_.n_kv_heads} * head_bytes_max);
+    zero_ = bench_.upload(std::vector<u32>{0});
+    q_ = bench_.upload(random_.uniform(u64{shape_.n_heads} * shape_.head_dim));
     lut_ = floats(shape_.n_heads * lut_max);
     scores_ = floats(u64{shape_.n_heads} * depth_max);
     weights_ = floats(u64{shape_.n_kv_heads} * depth_max);
-    chosen_ = device_.reserve(places_bytes()).as<u32>().raw();
-    place_kv(args, depth_max);
+    chosen_ = bench_.reserve(places_bytes()).as<u32>().raw();
+    place_kv(depth_max);
   }
 
   void run() {
@@ -96,8 +101,8 @@ class SelectBench {
   }
 
  private:
-  f32* floats(u64 n) { return device_.reserve(n * sizeof(f32)).as<f32>().raw(); }
-  GpuStream* stream() const { return device_.stream(); }
+  f32* floats(u64 n) { return bench_.reserve(n * sizeof(f32)).as<f32>().raw(); }
+  GpuStream* stream() const { return bench_.stream(); }
   u64 places_bytes() const { return u64{shape_.n_kv_heads} * shape_.k * sizeof(u32); }
   u64 vector_bytes() const {
     return kernels::kv_vector_bytes(kernels::KvType::f16, shape_.head_dim);
@@ -110,27 +115,26 @@ class SelectBench {
   u64 codes_bytes() const { return u64{shape_.n_kv_heads} * at_.n_subspaces * at_.n_middle; }
   u64 row_bytes(u32 n_rows) const { return u64{n_rows} * at_.n_middle * sizeof(f32); }
 
-  // Adds a row; ns of a call.
-  f64 measure(const std::string& name, u64 bytes, const std::function<void(u32)>& enqueue) {
-    const f64 ns = device_.ns_per_call(
-        {.n_calls = shape_.calls_per_graph, .repetitions = shape_.repetitions}, enqueue);
-    figures_.kernels.push_back(
-        {.name = name, .rows = 1, .weight_bytes = 0, .bytes = bytes, .ns = ns});
-    return ns;
-  }
-  std::string at_depth(const char* name) const {
-    return std::string(name) + " d" + std::to_string(depth_);
+  // A token that selects by pairs of codes makes `calls`: that is what the engine does by default.
+  void measure(const std::string& name, u32 calls, u64 bytes,
+               const std::function<void(u32)>& enqueue) {
+    bench_.measure({.group = "select",
+                    .name = name,
+                    .depth = depth_,
+                    .calls = at_.has_pairs ? calls : 0,
+                    .bytes = bytes},
+                   enqueue);
   }
 
   // Groups of all layers over the longest context, drawn from the pool.
-  void place_kv(const SelectBenchArgs& args, u32 depth_max) {
+  void place_kv(u32 depth_max) {
     const u64 group = align_up(page_bytes() * shape_.n_kv_heads, kPieceAlignment);
-    const auto n_in_pool = static_cast<u32>(args.pool_bytes / group);
+    const auto n_in_pool = static_cast<u32>(bench_.pool_bytes() / group);
     std::vector<u8*> groups(ceil_div(depth_max, kPageTokens) * shape_.n_layers);
-    for (u8*& at : groups) at = (args.pool + random_.below(n_in_pool) * group).as<u8>().raw();
-    groups_ = device_.upload(groups);
+    for (u8*& at : groups) at = (bench_.pool() + random_.below(n_in_pool) * group).as<u8>().raw();
+    groups_ = bench_.upload(groups);
     const u32 n_slots = shape_.n_sinks + shape_.k + shape_.n_local;
-    gathered_ = device_.reserve(ceil_div(n_slots, kPageTokens) * shape_.n_kv_heads * page_bytes())
+    gathered_ = bench_.reserve(ceil_div(n_slots, kPageTokens) * shape_.n_kv_heads * page_bytes())
                     .as<u8>()
                     .raw();
   }
@@ -159,13 +163,13 @@ class SelectBench {
   void place_index() {
     std::vector<std::byte> layer(layer_bytes());
     for (u32 h = 0; h < shape_.n_kv_heads; ++h) fill_head(layer.data() + h * at_.head_bytes);
-    device_.send(indexes_, layer);
+    bench_.send(indexes_, layer);
     for (u32 i = 1; i < shape_.n_layers; ++i) {
-      device_.device().copy(indexes_ + i * layer_bytes(), indexes_, layer_bytes(), stream());
+      bench_.device().copy(indexes_ + i * layer_bytes(), indexes_, layer_bytes(), stream());
     }
-    n_tokens_ = device_.upload(std::vector<u32>{at_.n_middle});
+    n_tokens_ = bench_.upload(std::vector<u32>{at_.n_middle});
     n_chosen_ = std::min(shape_.k, at_.n_middle);
-    k_ = device_.upload(std::vector<u32>{n_chosen_});
+    k_ = bench_.upload(std::vector<u32>{n_chosen_});
   }
 
   kernels::GpuPqIndex index(u32 layer) const {
@@ -187,24 +191,23 @@ class SelectBench {
   }
   f32 scale() const { return 1.0f / std::sqrt(static_cast<f32>(shape_.head_dim)); }
 
-  f64 measure_lut() {
+  void measure_lut() {
     const u64 bytes = shape_.n_kv_heads * at_.codebook_bytes() +
                       u64{shape_.n_heads} * shape_.head_dim * sizeof(f32) + lut_bytes();
-    return measure(at_depth(("pq_lut " + at_.name()).c_str()), bytes, [this](u32 i) {
-      table_.pq_lut({.index = index(i), .q = q_, .lut = lut_}, stream());
-    });
+    measure("pq_lut " + at_.name(), shape_.n_layers, bytes,
+            [this](u32 i) { table_.pq_lut({.index = index(i), .q = q_, .lut = lut_}, stream()); });
   }
 
   // The last token's codes, in all layers.
-  f64 measure_assign() {
+  void measure_assign() {
     const u64 n_heads = u64{shape_.n_layers} * shape_.n_kv_heads;
     const u64 bytes = n_heads * (at_.codebook_bytes() + at_.half_norms_bytes() + vector_bytes());
     const kernels::GpuPqNewRows* rows =
-        device_.upload(std::vector<kernels::GpuPqNewRows>{{.slot_begin = shape_.n_sinks,
-                                                           .begin = at_.n_middle - 1,
-                                                           .end = at_.n_middle,
-                                                           .counted = at_.n_middle - 1}});
-    return measure(at_depth(("pq_assign " + at_.name()).c_str()), bytes, [this, rows](u32) {
+        bench_.upload(std::vector<kernels::GpuPqNewRows>{{.slot_begin = shape_.n_sinks,
+                                                          .begin = at_.n_middle - 1,
+                                                          .end = at_.n_middle,
+                                                          .counted = at_.n_middle - 1}});
+    measure("pq_assign " + at_.name(), 1, bytes, [this, rows](u32) {
       table_.pq_assign({.index = index(0),
                         .keys = {.type = kernels::TensorType::f16,
                                  .page_tokens = kPageTokens,
@@ -220,22 +223,22 @@ class SelectBench {
   }
 
   // Slots of the whole middle, one at random of each part of it.
-  f64 measure_gather() {
+  void measure_gather() {
     std::vector<u32> places;
     const u32 part = at_.n_middle / n_chosen_;
     for (u32 i = 0; i < shape_.n_kv_heads * n_chosen_; ++i) {
       const u64 begin = u64{i % n_chosen_} * at_.n_middle / n_chosen_;
       places.push_back(static_cast<u32>(begin) + random_.below(part));
     }
-    const u32* some = device_.upload(places);
+    const u32* some = bench_.upload(places);
     const kernels::GpuSegments segments{.n_sinks = shape_.n_sinks,
                                         .n_places = n_chosen_,
                                         .local_begin = depth_ - shape_.n_local,
                                         .n_slots = shape_.n_sinks + n_chosen_ + shape_.n_local};
-    const auto* on_device = device_.upload(std::vector<kernels::GpuSegments>{segments});
+    const auto* on_device = bench_.upload(std::vector<kernels::GpuSegments>{segments});
     const u64 slot_bytes = shape_.n_kv_heads * 2 * vector_bytes();
     const u64 bytes = 2 * segments.n_slots * slot_bytes + places.size() * sizeof(u32);
-    return measure(at_depth("gather_slots f16"), bytes, [&, some, on_device](u32 i) {
+    measure("gather_slots f16", shape_.n_layers, bytes, [&, some, on_device](u32 i) {
       table_.gather_slots({.pages = {.type = kernels::KvType::f16,
                                      .page_tokens = kPageTokens,
                                      .head_dim = shape_.head_dim,
@@ -255,27 +258,22 @@ class SelectBench {
     });
   }
 
-  // What the engine does by default, and what that is in a token.
   void measure_pairs() {
-    const f64 lut_ns = measure_lut();
+    measure_lut();
     const u64 bytes = codes_bytes() + shape_.n_kv_heads * at_.counts_bytes() + lut_bytes() +
                       u64{shape_.n_kv_heads} * n_chosen_ * sizeof(u32);
-    const f64 pairs_ns =
-        measure(at_depth(("pq_pairs " + at_.name()).c_str()), bytes, [this](u32 i) {
-          table_.pq_pairs({.index = index(i),
-                           .lut = lut_,
-                           .out = chosen_,
-                           .out_stride = shape_.k,
-                           .n_tokens = n_tokens_,
-                           .k = k_,
-                           .scale = scale()},
-                          stream());
-        });
-    const f64 gather_ns = measure_gather(), assign_ns = measure_assign();
-    figures_.select.push_back(
-        {.depth = depth_,
-         .launches = 3 * shape_.n_layers + 1,
-         .ns = shape_.n_layers * (lut_ns + pairs_ns + gather_ns) + assign_ns});
+    measure("pq_pairs " + at_.name(), shape_.n_layers, bytes, [this](u32 i) {
+      table_.pq_pairs({.index = index(i),
+                       .lut = lut_,
+                       .out = chosen_,
+                       .out_stride = shape_.k,
+                       .n_tokens = n_tokens_,
+                       .k = k_,
+                       .scale = scale()},
+                      stream());
+    });
+    measure_gather();
+    measure_assign();
   }
 
   void score(u32 i) {
@@ -301,12 +299,13 @@ class SelectBench {
   void measure_tokens() {
     const u32 n_q = shape_.n_heads, n_kv = shape_.n_kv_heads;
     measure_lut();
-    measure(at_depth(("pq_score " + at_.name()).c_str()),
-            codes_bytes() + lut_bytes() + row_bytes(n_q), [this](u32 i) { score(i); });
-    measure(at_depth("pq_weigh"), 2 * row_bytes(n_q) + row_bytes(n_kv), [this](u32) { weigh(); });
+    measure("pq_score " + at_.name(), 0, codes_bytes() + lut_bytes() + row_bytes(n_q),
+            [this](u32 i) { score(i); });
+    measure("pq_weigh", 0, 2 * row_bytes(n_q) + row_bytes(n_kv), [this](u32) { weigh(); });
     score(0);  // the calls before have weighed weights
     weigh();
-    measure(at_depth("top_k"), row_bytes(n_kv) + u64{n_kv} * n_chosen_ * sizeof(u32), [this](u32) {
+    const u64 bytes = row_bytes(n_kv) + u64{n_kv} * n_chosen_ * sizeof(u32);
+    measure("top_k", 0, bytes, [this](u32) {
       table_.top_k({.values = weights_,
                     .values_stride = at_.n_middle,
                     .out = chosen_,
@@ -319,10 +318,9 @@ class SelectBench {
     measure_assign();
   }
 
-  BenchDevice& device_;
+  Bench& bench_;
   const kernels::GpuTable& table_;
   const BenchShape& shape_;
-  BenchFigures& figures_;
   Random random_;
   IndexLayout at_{};
   u32 depth_ = 0, n_chosen_ = 0;
@@ -341,9 +339,8 @@ class SelectBench {
 
 }  // namespace
 
-void bench_selection(const SelectBenchArgs& args, BenchFigures* figures) {
-  if (args.shape->select_depths.empty()) return;
-  SelectBench(args, figures).run();
+void bench_selection(Bench& bench) {
+  if (!bench.shape().select_depths.empty()) SelectBench(bench).run();
 }
 
 }  // namespace tarn::gpu_check

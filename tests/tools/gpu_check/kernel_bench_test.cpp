@@ -7,6 +7,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <string>
@@ -16,7 +17,7 @@
 #include "tests/support/fake_device.h"
 #include "tests/support/open_engine.h"
 #include "tests/support/temp_file.h"
-#include "tools/gpu_check/bench_device.h"
+#include "tools/gpu_check/bench.h"
 #include "tools/support/exit_code.h"
 #include "tools/synth/synth.h"
 
@@ -56,11 +57,28 @@ DeviceFacts small_l2() {
   return facts;
 }
 
-const KernelFigure* find(const BenchFigures& figures, const std::string& name, u32 rows) {
-  for (const KernelFigure& kernel : figures.kernels) {
-    if (kernel.name == name && kernel.rows == rows) return &kernel;
-  }
-  return nullptr;
+std::vector<Figure> of_group(const std::vector<Figure>& figures, const std::string& group) {
+  std::vector<Figure> some;
+  std::ranges::copy_if(figures, std::back_inserter(some),
+                       [&](const Figure& f) { return f.group == group; });
+  return some;
+}
+
+const Figure& find(const std::vector<Figure>& figures, const std::string& name, u32 rows,
+                   u32 depth) {
+  CAPTURE(name);
+  const auto found = std::ranges::find_if(figures, [&](const Figure& f) {
+    return f.name == name && f.rows == rows && f.depth == depth;
+  });
+  REQUIRE(found != figures.end());
+  return *found;
+}
+
+// Kernels of a token.
+u64 n_launches(const std::vector<Figure>& figures) {
+  u64 n = 0;
+  for (const Figure& f : figures) n += u64{f.calls} * f.launches;
+  return n;
 }
 
 TEST_CASE("every kernel is run, and its bytes are those of its matrices and pages") {
@@ -68,21 +86,20 @@ TEST_CASE("every kernel is run, and its bytes are those of its matrices and page
   SystemClock clock;
   BenchShape shape = tiny();
   shape.select_depths = {};
-  const BenchFigures figures = bench_kernels({.device = &device,
-                                              .table = &kernels::gpu_table_emulated(),
-                                              .clock = &clock,
-                                              .shape = shape});
+  const std::vector<Figure> figures = bench_kernels({.device = &device,
+                                                     .table = &kernels::gpu_table_emulated(),
+                                                     .clock = &clock,
+                                                     .shape = shape});
   CHECK(device.leaks().empty());
-  CHECK(figures.kernels.size() == 4 * 3 + 2 * 3);
+  CHECK(of_group(figures, "kernel").size() == 4 * 3 + 2 * 3);
   for (const u32 rows : {1u, 4u, 8u}) {
-    const KernelFigure* q4_k = find(figures, "matvec q4_k", rows);
-    REQUIRE(q4_k != nullptr);
-    CHECK(q4_k->weight_bytes == 5 * kernels::gpu_tile_bytes(kernels::TensorType::q4_k, 256));
-    CHECK(q4_k->weight_bytes >= 10'000);
+    const Figure& q4_k = find(figures, "matvec q4_k", rows, 0);
+    CHECK(q4_k.weight_bytes == 5 * kernels::gpu_tile_bytes(kernels::TensorType::q4_k, 256));
+    CHECK(q4_k.weight_bytes >= 10'000);
   }
   // matmat of three types, f16 is none for it; the dense way of four; f16 as the engine does it.
   std::string names;
-  for (const PromptFigure& prompt : figures.prompt) {
+  for (const Figure& prompt : of_group(figures, "prompt")) {
     names += prompt.name + ", ";
     CHECK(prompt.rows == 40);
     CHECK(prompt.ops == 2 * 40 * 512 * 256);
@@ -90,12 +107,10 @@ TEST_CASE("every kernel is run, and its bytes are those of its matrices and page
   CHECK(names ==
         "matmat q4_k, matmat q6_k, matmat q8_0, matmul q4_k, matmul q6_k, matmul q8_0, "
         "matvec f16, matmul f16, ");
-  CHECK(to_json(figures).find("\"has_cublas\": false") != std::string::npos);
-  const KernelFigure* deep = find(figures, "attend f16 d600", 1);
-  REQUIRE(deep != nullptr);
-  CHECK(deep->bytes == 600 * 2 * 2 * 64 * 2);  // slots, heads, K and V, head_dim, f16
-  CHECK(deep->weight_bytes == 0);
-  CHECK(find(figures, "attend q8_0 d100", 1)->bytes == 100 * 2 * 2 * 68);
+  const Figure& deep = find(figures, "attend f16", 1, 600);
+  CHECK(deep.bytes == 600 * 2 * 2 * 64 * 2);  // slots, heads, K and V, head_dim, f16
+  CHECK(deep.weight_bytes == 0);
+  CHECK(find(figures, "attend q8_0", 1, 100).bytes == 100 * 2 * 2 * 68);
 }
 
 // The k places that a KV head chose ascend, and are the middle's.
@@ -142,37 +157,32 @@ TEST_CASE("selection is timed over whole indexes, and bytes are what it reads an
   BenchShape shape = tiny();
   shape.depths = {};
   shape.prompt_rows = {};
-  const BenchFigures figures =
+  const std::vector<Figure> figures =
       bench_kernels({.device = &device, .table = &table, .clock = &clock, .shape = shape});
   const u32 n_runs = shape.calls_per_graph * (1 + shape.repetitions);
   CHECK(n_checks == 2 * (2 * n_runs + shape.calls_per_graph));
 
-  REQUIRE(figures.kernels.size() == 4 * 3 + 2 * (4 + 5));
-  const auto bytes_of = [&](const char* name) {
-    CAPTURE(std::string(name));
-    const KernelFigure* kernel = find(figures, name, 1);
-    REQUIRE(kernel != nullptr);
-    return kernel->bytes;
+  CHECK(of_group(figures, "select").size() == 2 * (4 + 5));
+  const auto bytes_of = [&](const char* name, u32 depth) {
+    return find(figures, name, 1, depth).bytes;
   };
   // 4 heads, 2 KV heads of 64 dims; 16 centroids of a sub-space, padded; 88 or 288 tokens to choose
   // 20 from, 32 are read.
-  CHECK(bytes_of("pq_lut 2x2 d100") == 4 * (2 * 64 * 16 + 4 * 64 + 4 * 2 * 16));
-  CHECK(bytes_of("pq_pairs 2x2 d300") == 2 * 2 * 288 + 4 * (2 * 256 + 4 * 2 * 16 + 2 * 20));
-  CHECK(bytes_of("gather_slots f16 d300") == 2 * 32 * 2 * 2 * 128 + 2 * 20 * 4);
-  CHECK(bytes_of("pq_assign 2x2 d100") == 3 * 2 * (4 * (64 * 16 + 2 * 16) + 128));
-  CHECK(bytes_of("pq_score 4x3 d100") == 2 * 4 * 88 + 4 * (4 * 4 * 16 + 4 * 88));
-  CHECK(bytes_of("pq_weigh d100") == 4 * (2 * 4 * 88 + 2 * 88));
-  CHECK(bytes_of("top_k d300") == 4 * 2 * (288 + 20));
-  CHECK(bytes_of("pq_assign 4x3 d300") == 3 * 2 * (4 * (64 * 16 + 4 * 16) + 128));
-  REQUIRE(figures.select.size() == 2);
-  CHECK(figures.select[1].depth == 300);
+  CHECK(bytes_of("pq_lut 2x2", 100) == 4 * (2 * 64 * 16 + 4 * 64 + 4 * 2 * 16));
+  CHECK(bytes_of("pq_pairs 2x2", 300) == 2 * 2 * 288 + 4 * (2 * 256 + 4 * 2 * 16 + 2 * 20));
+  CHECK(bytes_of("gather_slots f16", 300) == 2 * 32 * 2 * 2 * 128 + 2 * 20 * 4);
+  CHECK(bytes_of("pq_assign 2x2", 100) == 3 * 2 * (4 * (64 * 16 + 2 * 16) + 128));
+  CHECK(bytes_of("pq_score 4x3", 100) == 2 * 4 * 88 + 4 * (4 * 4 * 16 + 4 * 88));
+  CHECK(bytes_of("pq_weigh", 100) == 4 * (2 * 4 * 88 + 2 * 88));
+  CHECK(bytes_of("top_k", 300) == 4 * 2 * (288 + 20));
+  CHECK(bytes_of("pq_assign 4x3", 300) == 3 * 2 * (4 * (64 * 16 + 4 * 16) + 128));
 }
 
 TEST_CASE("times are the device's own") {
   FakeDevice device;  // reads 100 bytes a ns
   SystemClock clock;
   {
-    BenchDevice bench(device, clock);
+    Bench bench({.device = &device, .clock = &clock});
     const DeviceBytes memory = bench.reserve_random(64 * kKiB);
     for (const bool in_graph : {true, false}) {
       u32 n_enqueued = 0;
@@ -191,7 +201,7 @@ TEST_CASE("times are the device's own") {
 TEST_CASE("what fills the pool is finite in every format") {
   FakeDevice device;
   SystemClock clock;
-  BenchDevice bench(device, clock);
+  Bench bench({.device = &device, .clock = &clock});
   const DeviceBytes memory = bench.reserve_random(9 * kMiB);  // more than is sent at once
   const u16* halves = memory.as<u16>().raw();
   const f32* floats = memory.as<f32>().raw();
@@ -243,13 +253,13 @@ TEST_CASE("the bench's token is the engine's: as many kernels, 356 for Llama 3.1
   BenchShape shape = tiny();
   shape.depths = {};
   shape.select_depths = {100};
-  const BenchFigures figures = bench_kernels({.device = &device,
-                                              .table = &kernels::gpu_table_emulated(),
-                                              .clock = &clock,
-                                              .shape = shape});
-  // What the stream counted is what the figures say: `launches_a_call` is no guess.
+  const std::vector<Figure> figures = bench_kernels({.device = &device,
+                                                     .table = &kernels::gpu_table_emulated(),
+                                                     .clock = &clock,
+                                                     .shape = shape});
+  // What the stream counted is what the figures say: `launches` is no guess.
   u64 of_step = 0;
-  for (const StepKernel& kernel : figures.step) of_step += kernel.launches_a_call;
+  for (const Figure& kernel : of_group(figures, "step")) of_step += kernel.launches;
   const u64 n_calls = shape.calls_per_graph;
   const u64 of_products = (4 * 3 + 3) * n_calls;
   const u64 n_eager = n_calls * (1 + shape.repetitions);
@@ -261,7 +271,7 @@ TEST_CASE("the bench's token is the engine's: as many kernels, 356 for Llama 3.1
 
   const u64 of_one = launches_of_engine(1), of_two = launches_of_engine(2);
   const u64 of_layer = of_two - of_one;
-  CHECK(figures.step_launches() == of_one + (shape.n_layers - 1) * of_layer);
+  CHECK(n_launches(of_group(figures, "step")) == of_one + (shape.n_layers - 1) * of_layer);
   const u64 of_8b = of_one + (BenchShape{}.n_layers - 1) * of_layer;
   CHECK(of_8b == 356);
   MESSAGE("kernels of a token of Llama 3.1 8B: ", of_8b);
@@ -279,11 +289,11 @@ TEST_CASE("the bench's token that selects is the engine's: 453 kernels for Llama
   shape.depths = {};
   shape.prompt_rows = {};
   shape.select_depths = {100};
-  const BenchFigures figures = bench_kernels({.device = &device,
-                                              .table = &kernels::gpu_table_emulated(),
-                                              .clock = &clock,
-                                              .shape = shape});
-  CHECK(figures.step_launches() + figures.select.at(0).launches == of_two);
+  const std::vector<Figure> figures = bench_kernels({.device = &device,
+                                                     .table = &kernels::gpu_table_emulated(),
+                                                     .clock = &clock,
+                                                     .shape = shape});
+  CHECK(n_launches(figures) == of_two);
   MESSAGE("of one that selects: ", of_8b);
 }
 
