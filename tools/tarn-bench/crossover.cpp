@@ -2,14 +2,13 @@
 
 #include <cmath>
 #include <map>
-#include <vector>
 
 namespace tarn::bench {
 
-Crossover crossover(const Series& a, const Series& b) {
-  const std::map<f64, f64> of_a(a.points.begin(), a.points.end());
+Crossover crossover(const Curve& a, const Curve& b) {
+  const std::map<f64, f64> of_a(a.begin(), a.end());
   std::vector<std::pair<f64, f64>> gains;  // of b over a
-  for (const auto& [n_tokens, speed] : b.points) {
+  for (const auto& [n_tokens, speed] : b) {
     const auto found = of_a.find(n_tokens);
     if (found != of_a.end()) gains.emplace_back(n_tokens, speed - found->second);
   }

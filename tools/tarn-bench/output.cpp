@@ -1,15 +1,11 @@
 #include "tools/tarn-bench/output.h"
 
-#include <rapidjson/prettywriter.h>
-#include <rapidjson/stringbuffer.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <functional>
 
 #include "tools/support/engine_options.h"
-#include "tools/support/json.h"
 
 namespace tarn::bench {
 namespace {
@@ -60,7 +56,7 @@ std::vector<Column> columns() {
 }
 
 template <class Writer>
-void write_row(const Row& r, Writer& w) {
+void write(const Row& r, Writer& w) {
   const auto text = [&](const char* key, const std::string& value) {
     w.Key(key);
     w.String(value.c_str(), static_cast<rapidjson::SizeType>(value.size()));
@@ -256,15 +252,17 @@ std::string to_json(const std::vector<Row>& rows) {
   tools::JsonWriter<rapidjson::PrettyWriter<rapidjson::StringBuffer>> writer(buffer);
   writer.SetIndent(' ', 2);
   writer.StartArray();
-  for (const Row& row : rows) write_row(row, writer);
+  for (const Row& row : rows) write(row, writer);
   writer.EndArray();
   return std::string(buffer.GetString()) + "\n";
 }
 
+void write_row(const Row& row, RowWriter& writer) { write(row, writer); }
+
 std::string to_json_line(const Row& row) {
   rapidjson::StringBuffer buffer;
-  tools::JsonWriter<rapidjson::Writer<rapidjson::StringBuffer>> writer(buffer);
-  write_row(row, writer);
+  RowWriter writer(buffer);
+  write(row, writer);
   return std::string(buffer.GetString()) + "\n";
 }
 

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "tools/support/json.h"
 #include "tools/tarn-bench/case.h"
 
 namespace tarn::bench {
@@ -62,5 +63,9 @@ enum class Format : u8 { none, md, json, jsonl };
 std::string to_markdown(const std::vector<Row>& rows);
 std::string to_json(const std::vector<Row>& rows);
 std::string to_json_line(const Row& row);
+
+// One line of JSON.
+using RowWriter = tools::JsonWriter<rapidjson::Writer<rapidjson::StringBuffer>>;
+void write_row(const Row& row, RowWriter& writer);
 
 }  // namespace tarn::bench

@@ -1,13 +1,15 @@
-// Goal    tarn-bench --long writes a page that stands alone and says what was measured: its plots
-//         have the figures of the runs, inside their axes; each caption has a command that gives
-//         them; figures from filled KV say so; what could not be measured is named.
-// Method  the program on a small random model, the page taken apart; plots of known points.
+// Goal    tarn-bench --long writes a page that stands alone, with the figures of the runs as JSON
+//         and all that its script reads of them; each series has a command that gives its figures
+//         again; figures from filled KV say so; what could not be measured is named.
+// Method  the program on a small random model, the JSON of its page. What the script draws is
+//         looked at by people: no browser is part of the tests.
 #include <doctest/doctest.h>
 #include <rapidjson/document.h>
 
 #include <cmath>
 #include <cstdlib>
 #include <regex>
+#include <set>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -18,82 +20,47 @@
 #include "tools/support/input.h"
 #include "tools/tarn-bench/crossover.h"
 #include "tools/tarn-bench/shell_quoted.h"
-#include "tools/tarn-bench/svg_plot.h"
 
 namespace tarn::bench {
 namespace {
 
-u64 count(const std::string& text, const std::string& part) {
+using rapidjson::Value;
+
+// The JSON of a page. No "<" stands in it, so nothing ends it early.
+rapidjson::Document measured_of(const std::string& html) {
+  const std::string open = "id=\"measured\">";
+  const size_t begin = html.find(open) + open.size();
+  rapidjson::Document measured;
+  measured.Parse(html.substr(begin, html.find('<', begin) - begin).c_str());
+  REQUIRE_FALSE(measured.HasParseError());
+  return measured;
+}
+
+// Rows of all series that have a number there.
+u64 n_with(const rapidjson::Document& measured, const char* key) {
   u64 n = 0;
-  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++n;
+  for (const Value& series : measured["series"].GetArray()) {
+    for (const Value& row : series["rows"].GetArray()) n += row[key].IsNumber() ? 1u : 0u;
+  }
   return n;
 }
 
-// What stands between each `open` and the `close` behind it. By hand: a regular expression takes a
-// piece of the stack for each character.
-std::vector<std::string> pieces_of(const std::string& text, const std::string& open,
-                                   const std::string& close) {
-  std::vector<std::string> pieces;
-  for (size_t at = text.find(open); at != std::string::npos; at = text.find(open, at)) {
-    at += open.size();
-    const size_t end = text.find(close, at);
-    REQUIRE(end != std::string::npos);
-    pieces.push_back(text.substr(at, end - at));
+// What the template's script reads of an object that it calls `name`: name.key.
+std::set<std::string> keys_read(const std::string& html, const std::string& name) {
+  std::set<std::string> keys;
+  const std::regex key("[^a-zA-Z_.]" + name + "\\.([a-z_]+)\\b(?![(A-Z])");
+  const std::string script = html.substr(html.find("\"use strict\""));
+  for (auto it = std::sregex_iterator(script.begin(), script.end(), key);
+       it != std::sregex_iterator(); ++it) {
+    keys.insert((*it)[1]);
   }
-  return pieces;
-}
-
-// Centres of the marks, in drawing order.
-std::vector<std::pair<f64, f64>> marks_of(const std::string& svg) {
-  std::vector<std::pair<f64, f64>> marks;
-  const std::regex mark("<circle cx=\"([0-9.]+)\" cy=\"([0-9.]+)\"");
-  for (auto it = std::sregex_iterator(svg.begin(), svg.end(), mark); it != std::sregex_iterator();
-       ++it) {
-    marks.emplace_back(std::stod((*it)[1]), std::stod((*it)[2]));
-  }
-  return marks;
-}
-
-TEST_CASE("a plot's marks stand where their values are") {
-  const Plot plot{.title = "a < b & c",
-                  .x_label = "x",
-                  .y_label = "y",
-                  .series = {{.name = "one", .points = {{1024, 10}, {2048, 20}, {8192, 40}}},
-                             {.name = "none", .points = {}},
-                             {.name = "two", .points = {{1024, 30}}}},
-                  .limit = 50,
-                  .limit_label = "ceiling"};
-  const std::string svg = to_svg(plot);
-  const auto marks = marks_of(svg);
-  REQUIRE(marks.size() == 4);
-  // Logarithmic in x: 1K to 2K is half as far as 2K to 8K. Linear in y, from 0 at the bottom.
-  CHECK(2 * (marks[1].first - marks[0].first) ==
-        doctest::Approx(marks[2].first - marks[1].first).epsilon(0.01));
-  const f64 step = marks[0].second - marks[1].second;
-  CHECK(step > 10);
-  CHECK(marks[1].second - marks[2].second == doctest::Approx(2 * step).epsilon(0.01));
-  CHECK(marks[0].second - marks[3].second == doctest::Approx(2 * step).epsilon(0.01));
-  CHECK(marks[3].first == marks[0].first);
-  for (const auto& [x, y] : marks) {
-    CHECK(x > 70);
-    CHECK(x < 620);
-    CHECK(y > 34);
-    CHECK(y < 284);
-  }
-  CHECK(svg.find("a &lt; b &amp; c") != std::string::npos);
-  CHECK(svg.find(">1K<") != std::string::npos);
-  CHECK(svg.find(">8K<") != std::string::npos);
-  CHECK(svg.find(">none<") == std::string::npos);
-  CHECK(svg.find("ceiling") != std::string::npos);
-  CHECK(to_svg({.title = "empty"}).find("nothing was measured") != std::string::npos);
+  return keys;
 }
 
 TEST_CASE("the crossover is where the longest tail of wins begins") {
   using Kind = Crossover::Kind;
-  const Series full{.name = "a", .points = {{1024, 10}, {4096, 8}, {16384, 4}, {65536, 2}}};
-  const auto found = [&](std::vector<std::pair<f64, f64>> points) {
-    return crossover(full, {.name = "b", .points = std::move(points)});
-  };
+  const Curve full = {{1024, 10}, {4096, 8}, {16384, 4}, {65536, 2}};
+  const auto found = [&](const Curve& points) { return crossover(full, points); };
   CHECK(found({}).kind == Kind::unknown);
   CHECK(found({{2048, 9}}).kind == Kind::unknown);
   CHECK(found({{1024, 11}, {4096, 9}}).kind == Kind::always);
@@ -141,39 +108,43 @@ TEST_CASE("the page stands alone, with a command in each caption and the figures
   REQUIRE(ended.exit_code == 0);
   const std::string html = tools::read_file(page.path());
 
-  const u64 n_plots = count(html, "<svg ");
-  CHECK(n_plots == 6);  // speed, bytes, recall, memory, TTFT, TT2T
-  CHECK(count(html, "</svg>") == n_plots);
-  CHECK(count(html, "<figcaption>") == n_plots);
   // Nothing is fetched: the only address is the name of SVG's name space.
-  CHECK(count(html, "http") == count(html, "xmlns=\"http://www.w3.org/2000/svg\""));
-  for (const char* word : {"<script", "<link", "<img", "@import", "url("}) {
+  CHECK(html.find("http") == html.rfind("http"));
+  for (const char* word : {"src=", "<link", "<img", "@import", "url(", "fetch(", "MEASURED"}) {
     CAPTURE(word);
     CHECK(html.find(word) == std::string::npos);
   }
-  for (const std::string& caption : pieces_of(html, "<figcaption>", "</figcaption>")) {
-    CHECK(caption.find("<code>tarn-bench -m ") != std::string::npos);
+  const rapidjson::Document measured = measured_of(html);
+  CHECK(std::string(measured["command"].GetString()).find("--long") != std::string::npos);
+  CHECK(measured["crossovers"].Size() == 2);  // each k against reading everything
+  for (const Value& line : measured["crossovers"].GetArray()) {
+    CHECK(std::string(line.GetString()).ends_with(" (KV filled, synthetic)"));
   }
-  CHECK(html.find("filled, synthetic") != std::string::npos);
-  CHECK(count(html, "<p>PQCache, k ") == 2);  // where each is faster than reading everything
-  CHECK(count(html, " (KV filled, synthetic).</p>") == 2);
-  for (const char* name : {"full, f16", "full, q8_0", "full, q4_0", "PQCache, k 96",
-                           "PQCache, k 32", "window, k 96"}) {
-    CAPTURE(name);
-    CHECK(count(html, std::string("<tr><td>") + name) == 2);  // a row for each context
+  std::string names;
+  for (const Value& series : measured["series"].GetArray()) {
+    names += series["name"].GetString() + std::string("; ");
+    CHECK(std::string(series["command"].GetString()).starts_with("tarn-bench -m "));
+    CHECK(series["rows"].Size() == 2);  // one for each context
+    CHECK(series["plans"].Size() == 2);
+    CHECK(std::string(series["why_not"].GetString()).empty());
   }
-  CHECK(html.find("Not measured") == std::string::npos);
-}
-
-std::string unescaped(std::string text) {
-  const std::pair<const char*, const char*> kNames[] = {
-      {"&lt;", "<"}, {"&gt;", ">"}, {"&quot;", "\""}, {"&#39;", "'"}, {"&amp;", "&"}};
-  for (const auto& [name, character] : kNames) {
-    for (size_t at = text.find(name); at != std::string::npos; at = text.find(name, at + 1)) {
-      text.replace(at, std::string(name).size(), character);
+  CHECK(names == "full, f16; full, q8_0; full, q4_0; PQCache, k 96; PQCache, k 32; window, k 96; ");
+  CHECK(n_with(measured, "avg_ts") == 6 * 2);
+  CHECK(n_with(measured, "recall") == 2 * 2);
+  CHECK(n_with(measured, "hit_rate") == 0);  // there is no store
+  CHECK(measured["series"][0]["prompts"].Size() == 2);
+  // What the script reads is there, by that name.
+  const Value& first = measured["series"][0];
+  const std::pair<const char*, const Value&> kRead[] = {
+      {"measured", measured}, {"s", first}, {"r", first["rows"][0]}, {"p", first["plans"][0]}};
+  for (const auto& [name, value] : kRead) {
+    const std::set<std::string> keys = keys_read(html, name);
+    CHECK(keys.size() >= 2);
+    for (const std::string& key : keys) {
+      CAPTURE(key);
+      CHECK(value.HasMember(key.c_str()));
     }
   }
-  return text;
 }
 
 // What a shell prints that is given the command of a caption.
@@ -239,42 +210,41 @@ TEST_CASE("with a store there are its plots too, and the commands give their fig
   REQUIRE(ended.exit_code == 0);
   const std::string html = tools::read_file(page.path());
   constexpr u64 kOfOneTier = 3 + 2 + 1 + 1;  // numbers of KV, values of k, a window, quest
-  CHECK(html.find("Not measured") == std::string::npos);
-  // Those of the store: its bytes, their useful share, the hit rate.
-  CHECK(count(html, "<svg ") == 9);
-  const std::vector<std::string> figures = pieces_of(html, "<figure>", "</figure>");
-  const auto figure_of = [&](const std::string& title) {
-    for (const std::string& one : figures) {
-      if (one.find(">" + title + "<") != std::string::npos) return one;
-    }
-    return std::string();
-  };
+  const rapidjson::Document measured = measured_of(html);
   // Whatever runs in memory runs over the disk, too, at both contexts.
-  CHECK(marks_of(figure_of("Bytes from the store")).size() == 2 * kOfOneTier);
-  CHECK(marks_of(figure_of("Hit rate")).size() >= 2 * 3);
+  REQUIRE(measured["series"].Size() == 2 * kOfOneTier);
+  for (u32 i = 0; i < 2 * kOfOneTier; ++i) {
+    const Value& series = measured["series"][i];
+    CAPTURE(series["name"].GetString());
+    CHECK(series["has_store"].GetBool() == (i >= kOfOneTier));
+    CHECK(std::string(series["name"].GetString()).ends_with(", store") == (i >= kOfOneTier));
+    CHECK(std::string(series["why_not"].GetString()).empty());
+  }
+  CHECK(n_with(measured, "hit_rate") >= 2 * 3);
+  CHECK(n_with(measured, "useful_share") >= 2);
   // Each tier has crossovers of its own.
+  std::string crossovers;
+  for (const Value& line : measured["crossovers"].GetArray()) {
+    const std::string text = line.GetString();
+    crossovers += text + "; ";
+    CHECK((text.find(", store is ") == std::string::npos) ==
+          (text.find("full, f16, store") == std::string::npos));
+  }
   for (const char* line : {"PQCache, k 96 is ", "PQCache, k 96, store is "}) {
-    CAPTURE(line);
-    CHECK(count(html, std::string("<p>") + line) == 1);
+    CHECK(crossovers.find(line) != std::string::npos);
   }
-  for (const std::string& line : pieces_of(html, "<p>PQCache, k ", "</p>")) {
-    CAPTURE(line);
-    CHECK((line.find(", store is ") == std::string::npos) ==
-          (line.find("full, f16, store") == std::string::npos));
-  }
-  CHECK(marks_of(figure_of("Useful bytes per byte gathered from the store")).size() >= 2);
-  const std::string second = figure_of("Time from the first token to the second (TT2T)");
-  CHECK(second.find("select.swap_tokens is 4") != std::string::npos);
-  CHECK(second.find("--pg 64,1 --pg 128,1") != std::string::npos);
+  const Value& pq = measured["series"][3];
+  CHECK(pq["swap_tokens"].GetUint() == 4);
+  CHECK(std::string(pq["prompts_command"].GetString()).find("--pg 64,1 --pg 128,1") !=
+        std::string::npos);
 
   std::vector<std::string> lines;  // a row each, in the order of the captions
   for (std::istringstream in(ended.out); std::getline(in, lines.emplace_back());) {
   }
   lines.pop_back();
-  const std::string speed = figure_of("Decoding speed");
   u64 n_rows = 0;
-  for (const std::string& command : pieces_of(speed, "<code>", "</code>")) {
-    const std::string text = unescaped(command);
+  for (const Value& series : measured["series"].GetArray()) {
+    const std::string text = series["command"].GetString();
     CAPTURE(text);
     for (const char* option : {" --ub 48", " --io threads", " --isa generic", " --no-warmup",
                                " --overlap 0.55", " --budget 256MiB", " -r 1 "}) {
@@ -335,10 +305,11 @@ TEST_CASE("what cannot be measured is named, and the rest is there") {
                                             "--no-bandwidth", "-t", "1", "-o", "none"});
   INFO(ended.err);
   REQUIRE(ended.exit_code == 0);
-  const std::string html = tools::read_file(page.path());
-  CHECK(html.find("Not measured: PQCache, k 0") != std::string::npos);
+  const rapidjson::Document measured = measured_of(tools::read_file(page.path()));
+  CHECK(measured["series"][0]["rows"].Size() == 1);
+  CHECK(std::string(measured["series"][3]["name"].GetString()) == "PQCache, k 0");
+  CHECK(measured["series"][3]["why_not"].GetStringLength() > 0);
   CHECK(ended.err.find("PQCache, k 0 was not measured") != std::string::npos);
-  CHECK(count(html, "<tr><td>full, f16") == 1);
 }
 
 }  // namespace
