@@ -205,11 +205,11 @@ void KvStream::plan_step(const step::Batch& batch) {
     const u32 n_slots = batch.visible[run.row_begin + run.n_rows - 1];
     return static_cast<u32>(ceil_div(n_slots, page_tokens_));
   };
-  mover_.begin_plan();
+  mover_.uses().begin();
   for (const step::Run& run : batch.runs) {
-    mover_.add_visit({run.sequence, n_groups(run), run.offloaded_begin, run.offloaded_end});
+    mover_.uses().add({run.sequence, n_groups(run), run.offloaded_begin, run.offloaded_end});
   }
-  mover_.end_plan();
+  mover_.uses().end();
 }
 
 u32 KvStream::pin(const step::Run& run, u32 cache_layer, u32 begin, u32 end) {
@@ -226,8 +226,8 @@ void KvStream::note_failure(u32 owner, const Error& error) {
 }
 
 void KvStream::drop_plan() {
-  mover_.begin_plan();
-  mover_.end_plan();
+  mover_.uses().begin();
+  mover_.uses().end();
 }
 
 Result<void> KvStream::prepare_cut(const kv::Sequence& sequence, u32 n) {

@@ -116,7 +116,7 @@ Selector::Fetched Selector::fetched(u32 kv_head) const {
   out.wanted = take<kv::WantedSlot>(bump, shape.n_chosen_max);
   out.missing = take<kv::WantedSlot>(bump, shape.n_chosen_max);
   out.found = take<kv::SlotCache::Found>(bump, shape.n_chosen_max);
-  out.places = take<kv::Extents::Want>(bump, shape.n_chosen_max);
+  out.places = take<kv::ExtentWant>(bump, shape.n_chosen_max);
   out.pages = take<const u8*>(bump, n_pages).data();
   for (u64 page = 0; page < n_pages; ++page)
     out.pages[page] = out.bytes + page * group.page_bytes();
@@ -133,7 +133,7 @@ Selector::LayerTable Selector::layer_table() const {
           .found = take<std::span<const kv::SlotCache::Found>>(bump, n),
           .wanted = take<std::span<const kv::WantedSlot>>(bump, n),
           .out = take<u8*>(bump, n),
-          .readings = take<kv::Extents::Reading>(bump, n)};
+          .readings = take<kv::ExtentReading>(bump, n)};
 }
 
 std::byte* Selector::sample_of(u32 kv_head) const {

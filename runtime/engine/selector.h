@@ -330,7 +330,7 @@ class Selector {
   void name_slots(const NameArgs& args, std::span<const u32> chosen,
                   std::span<kv::WantedSlot> named);
   void choose_orders(const NameArgs& args, std::span<const u32> chosen,
-                     std::span<kv::Extents::Want> places);
+                     std::span<kv::ExtentWant> places);
   void truncate_cache(const Session& s, u32 head, u32 n_tokens, kv::SlotCache& cache);
   Result<void> fetch_lost(const Layer& layer, u32 begin, u32 end);
 

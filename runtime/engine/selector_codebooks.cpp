@@ -20,7 +20,7 @@ store::Key Selector::draw_key() const {
 void Selector::erase_codebooks(const Session& s, const store::Key& owner) {
   if (extents() == nullptr || owner == store::Key{} || owner == s.named_key) return;
   for (u32 head = 0; head < args_.plan->select.n_heads; ++head) {
-    extents()->erase_codebook(owner, head);
+    extents()->codebooks().erase(owner, head);
   }
 }
 
@@ -54,7 +54,7 @@ void Selector::keep_layer(const Session& s, u32 cache_layer) {
                                    .extent_version = extents->name(extent).version},
                                   pq, extents->firsts(extent).first(u64{n_orders} * shape.n_pairs),
                                   room);
-    extents->put_codebook(s.owner(), head, room, n_bytes);
+    extents->codebooks().put(s.owner(), head, room, n_bytes);
     room = room.subspan(n_padded);
   }
   extents->settle();
@@ -69,7 +69,7 @@ void Selector::find_layer(Session& s, u32 cache_layer) {
   for (u32 kv_head = 0; kv_head < args_.spec->n_kv_heads; ++kv_head) {
     const u32 head = cache_layer * args_.spec->n_kv_heads + kv_head;
     PqIndex& pq = s.target[head].pq;
-    const auto record = memory.first(extents()->read_codebook(s.owner(), head, memory));
+    const auto record = memory.first(extents()->codebooks().read(s.owner(), head, memory));
     const auto saved = select::read_codebook_record(record, s.n_rows, pq);
     if (saved) adopt_extent(s, head, *saved, record);
   }
@@ -132,7 +132,7 @@ void Selector::touch_codebooks(u32 idx) {
   const store::Key key = codebooks_key(idx);
   if (extents() == nullptr || key == store::Key{}) return;
   for (u32 head = 0; head < args_.plan->select.n_heads; ++head) {
-    extents()->touch_codebook(key, head);
+    extents()->codebooks().touch(key, head);
   }
 }
 

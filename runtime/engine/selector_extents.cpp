@@ -272,7 +272,7 @@ void Selector::name_slots(const NameArgs& args, std::span<const u32> chosen,
 
 // Of places in order 0, ascending, those that are cheaper to read from order 1 become places there.
 void Selector::choose_orders(const NameArgs& args, std::span<const u32> chosen,
-                             std::span<kv::Extents::Want> places) {
+                             std::span<kv::ExtentWant> places) {
   const Session& s = session(args.session);
   const kv::Extents* const extents = this->extents();
   const u32 extent = extent_of(s, args.head);
@@ -284,7 +284,7 @@ void Selector::choose_orders(const NameArgs& args, std::span<const u32> chosen,
   Bump bump(scratch(args.worker_idx).search);
   const auto pairs = take<select::WantedPair>(bump, n);
   const auto begins = take<u32>(bump, n + 1), by = take<u32>(bump, n);
-  const auto ordered = take<kv::Extents::Want>(bump, n);
+  const auto ordered = take<kv::ExtentWant>(bump, n);
   const auto place_in_1 = [&](u32 place, u16 pair) {
     return shape.order_tokens() + firsts[1][pair] + (place - firsts[0][pair]);
   };
@@ -338,8 +338,8 @@ Result<void> Selector::fetch_lost(const Layer& layer, u32 begin, u32 end) {
   for (u32 kv_head = begin; kv_head < end; ++kv_head) {
     const Fetched mine = fetched(kv_head);
     u32 n = 0;
-    for (const kv::Extents::Want& want : table.readings[kv_head].wants) {
-      if (want.place != kv::Extents::kLost) continue;
+    for (const kv::ExtentWant& want : table.readings[kv_head].wants) {
+      if (want.place != kv::kExtentLost) continue;
       mine.wanted[n++] = {mine.slots[want.rank], want.rank};
     }
     std::ranges::sort(mine.wanted.first(n), {}, &kv::WantedSlot::slot);

@@ -74,7 +74,7 @@ struct Selector::Fetched {
   std::span<kv::WantedSlot> wanted;       // of the mover
   std::span<kv::WantedSlot> missing;      // far ones that the cache has not, by name
   std::span<kv::SlotCache::Found> found;  // and those that it has
-  std::span<kv::Extents::Want> places;    // of the missing, those in the extent
+  std::span<kv::ExtentWant> places;       // of the missing, those in the extent
 };
 
 // And of all its heads.
@@ -84,7 +84,7 @@ struct Selector::LayerTable {
   std::span<std::span<const kv::SlotCache::Found>> found;
   std::span<std::span<const kv::WantedSlot>> wanted;
   std::span<u8*> out;
-  std::span<kv::Extents::Reading> readings;
+  std::span<kv::ExtentReading> readings;
 };
 
 // Calls fn(Window) for slots [slot_begin, slot_end) of a layer, in order. Fails as `cancelled`

@@ -161,23 +161,23 @@ Result<void> Selector::take_layer(const Layer& layer) {
   kv::Extents* const extents = this->extents();
   const u32 n_kv_heads = args_.spec->n_kv_heads;
   const u32 n_at_once = extents == nullptr ? n_kv_heads : args_.workers->n_workers();
-  if (extents != nullptr) extents->begin_reads(layer_table().readings);
+  if (extents != nullptr) extents->reads().begin(layer_table().readings);
   for (u32 begin = 0; begin < n_kv_heads; begin += n_at_once) {
     const u32 end = std::min(begin + n_at_once, n_kv_heads);
     choose_of(layer, begin, end);
-    if (extents != nullptr) extents->add_reads(end);
+    if (extents != nullptr) extents->reads().add(end);
   }
   Result<void> fetched = gather(layer);
   for (u32 begin = 0; fetched && begin < n_kv_heads; begin += n_at_once) {
     const u32 end = std::min(begin + n_at_once, n_kv_heads);
-    if (extents != nullptr) extents->finish_reads(end);
+    if (extents != nullptr) extents->reads().finish(end);
     attend_of(layer, begin, end, Turn::first);
     if (extents == nullptr) continue;
-    extents->release_reads(end);
+    extents->reads().release(end);
     fetched = fetch_lost(layer, begin, end);
     if (fetched) attend_of(layer, begin, end, Turn::second);
   }
-  if (extents != nullptr) extents->end_reads();
+  if (extents != nullptr) extents->reads().end();
   return fetched;
 }
 
@@ -205,7 +205,7 @@ void Selector::attend_of(const Layer& layer, u32 begin, u32 end, Turn turn) {
     const Fetched mine = fetched(kv_head);
     const std::span<kv::SlotCache> of_session = caches(layer.session);
     const u64 start_ns = args_.clock->now_ns();
-    if (turn == Turn::first && extents() != nullptr) extents()->place(kv_head);
+    if (turn == Turn::first && extents() != nullptr) extents()->reads().place(kv_head);
     const bool has_lost = layer_table().readings[kv_head].n_lost > 0;
     if (has_lost != (turn == Turn::second)) return;
     if (!of_session.empty()) {

@@ -17,6 +17,7 @@
 //            a writable group has references = 1.
 #pragma once
 
+#include <cstring>
 #include <optional>
 #include <span>
 
@@ -47,8 +48,9 @@ struct GroupShape {
 class GroupMemory {
  public:
   virtual u8* group(u32 group_idx) = 0;
-  virtual void copy(u8* to, const u8* from, u64 bytes) = 0;
-  // What becomes of a group. The defaults are for memory where each has a place for good.
+  // The defaults are for memory of the host where each group has a place for good.
+  virtual void copy(u8* to, const u8* from, u64 bytes) { std::memcpy(to, from, bytes); }
+  // What becomes of a group.
   virtual void on_acquire(u32 /*group_idx*/) {}
   virtual void on_seal(u32 /*group_idx*/) {}
   virtual void on_reopen(u32 /*group_idx*/) {}

@@ -1,12 +1,20 @@
 #include "runtime/kv/residency.h"
 
-#include <cstring>
-
 #include "platform/base/assert.h"
 #include "platform/base/bump.h"
-#include "platform/base/checked.h"
 
 namespace tarn::kv {
+namespace {
+
+constexpr bool has_frame(Where where) {
+  return where == Where::writing || where == Where::memory || where == Where::storing ||
+         where == Where::both || where == Where::loading;
+}
+constexpr bool has_record(Where where) {
+  return where == Where::both || where == Where::disk || where == Where::loading;
+}
+
+}  // namespace
 
 const char* where_name(Where where) {
   constexpr const char* kNames[kWheres] = {"free", "reserved", "writing", "memory", "storing",
@@ -14,121 +22,71 @@ const char* where_name(Where where) {
   return kNames[static_cast<u32>(where)];
 }
 
-u64 Residency::region_bytes(const GroupShape& shape, u32 n_frames) {
-  return n_frames * shape.group_bytes();
-}
-
 u64 Residency::bookkeeping_bytes(u32 n_groups, u32 n_frames) {
-  return u64{n_groups} * sizeof(Entry) + align_up(u64{n_frames} * sizeof(u32), sizeof(u64));
+  return u64{n_groups} * sizeof(Entry) + EvictionQueue::bookkeeping_bytes(n_groups) +
+         FramePool::bookkeeping_bytes(n_frames);
 }
 
 void Residency::init(const GroupShape& shape, u32 n_groups, u32 n_frames,
                      std::span<std::byte> region, std::span<std::byte> bookkeeping,
                      store::Store* store, PageNames* names) {
-  TARN_ASSERT(n_groups < kNone && n_frames < kNone);
-  TARN_ASSERT(region.size() >= region_bytes(shape, n_frames));
-  TARN_ASSERT(reinterpret_cast<std::uintptr_t>(region.data()) % store::kSectorBytes == 0);
+  TARN_ASSERT(n_groups < kNone);
   shape_ = shape;
-  region_ = reinterpret_cast<u8*>(region.data());
   store_ = store;
   names_ = names;
   Bump bump(bookkeeping);
   const auto entries = bump.alloc<Entry>(n_groups);
-  const auto next_free = bump.alloc<u32>(n_frames);
-  TARN_ASSERT(entries && next_free);
+  const auto queue = bump.alloc_bytes(EvictionQueue::bookkeeping_bytes(n_groups), sizeof(u64));
+  const auto frames = bump.alloc_bytes(FramePool::bookkeeping_bytes(n_frames), sizeof(u64));
+  TARN_ASSERT(entries && queue && frames);
   entries_ = *entries;
-  next_free_ = *next_free;
   for (Entry& entry : entries_) entry = Entry{};
-  n_frames_ = n_frames;
-  n_frames_free_ = 0;
-  n_returning_ = n_unused_ = 0;
-  free_head_ = first_idle_ = kNone;
-  unsaved_ = saved_ = {};
-  n_saved_ = 0;
-  cycle_begin_ = 1;
-  counts_ = {};
-  edges_ = {};
-  counts_[static_cast<u32>(Where::free)] = n_groups;
-  for (u32 frame = n_frames; frame-- > 0;) push_frame(frame);
+  queue_.init(n_groups, *queue);
+  frames_.init(shape.group_bytes(), n_frames, region, *frames);
+  stats_ = {};
+  stats_.counts[static_cast<u32>(Where::free)] = n_groups;
 }
 
-void Residency::move(Entry& entry, Where to) {
-  ++edges_[static_cast<u32>(entry.where)][static_cast<u32>(to)];
-  --counts_[static_cast<u32>(entry.where)];
-  ++counts_[static_cast<u32>(to)];
+// Every edge. What follows from the states alone is done here: the frame that a group has, whether
+// it holds its record, and the list that it is in.
+void Residency::move(u32 group_idx, Where to) {
+  Entry& entry = entries_[group_idx];
+  const Where from = entry.where;
+  queue_.remove(group_idx);
+  if (has_record(from) && !has_record(to)) {
+    store_->unpin(entry.record);
+    entry.record = {};
+  }
+  if (!has_frame(from) && has_frame(to)) entry.frame = frames_.take();
+  if (has_frame(from) && !has_frame(to)) {
+    const bool disk_has_it =
+        (from == Where::storing || from == Where::loading) && to != Where::disk;
+    disk_has_it ? frames_.lend() : frames_.put(entry.frame);
+    entry.frame = kNone;
+  }
+  const bool is_unused = to == Where::loading || (to == Where::both && entry.is_unused);
+  stats_.n_unused = stats_.n_unused - entry.is_unused + is_unused;
+  entry.is_unused = is_unused;
+  ++stats_.edge_counts[static_cast<u32>(from)][static_cast<u32>(to)];
+  --stats_.counts[static_cast<u32>(from)];
+  ++stats_.counts[static_cast<u32>(to)];
   entry.where = to;
+  enqueue(group_idx);
 }
 
-u32 Residency::pop_frame() {
-  TARN_ASSERT(free_head_ != kNone);  // the mover made room
-  const u32 frame = free_head_;
-  free_head_ = next_free_[frame];
-  --n_frames_free_;
-  return frame;
+// What was loaded and not read yet is used next.
+void Residency::enqueue(u32 group_idx) {
+  const Entry& entry = entries_[group_idx];
+  if (entry.pins > 0) return;
+  if (entry.where == Where::memory) queue_.push_dirty(group_idx);
+  if (entry.where == Where::both) queue_.push_clean(group_idx, /*soonest=*/entry.is_unused);
 }
 
-void Residency::push_frame(u32 frame) {
-  next_free_[frame] = free_head_;
-  free_head_ = frame;
-  ++n_frames_free_;
-}
-
-// ---- Lists ------------------------------------------------------------------------------------
-
-void Residency::link(List& list, u32 group_idx, u32 after) {
-  Entry& entry = entries_[group_idx];
-  entry.before = after;
-  entry.after = after == kNone ? list.head : entries_[after].after;
-  (entry.before == kNone ? list.head : entries_[entry.before].after) = group_idx;
-  (entry.after == kNone ? list.tail : entries_[entry.after].before) = group_idx;
-}
-
-void Residency::unlink(List& list, u32 group_idx) {
-  Entry& entry = entries_[group_idx];
-  (entry.before == kNone ? list.head : entries_[entry.before].after) = entry.after;
-  (entry.after == kNone ? list.tail : entries_[entry.after].before) = entry.before;
-  entry.before = entry.after = kNone;
-}
-
-// What the cycle still uses goes in front, what it has used behind all that it will use, and what
-// it does not touch first among its like.
-void Residency::link_saved(u32 group_idx, bool soonest) {
-  const bool is_idle = entries_[group_idx].next_use < cycle_begin_;
-  const u32 last_expected = first_idle_ == kNone ? saved_.tail : entries_[first_idle_].before;
-  link(saved_, group_idx, soonest && !is_idle ? kNone : last_expected);
-  if (is_idle) first_idle_ = group_idx;
-  ++n_saved_;
-}
-
-void Residency::unlink_saved(u32 group_idx) {
-  if (first_idle_ == group_idx) first_idle_ = entries_[group_idx].after;
-  unlink(saved_, group_idx);
-  --n_saved_;
-}
-
-void Residency::begin_cycle(u64 first_tick) {
-  TARN_ASSERT(first_tick > 0);
-  cycle_begin_ = first_tick;
-  first_idle_ = saved_.head;
-}
-
-void Residency::expect(u32 group_idx, u64 tick) {
-  Entry& entry = entries_[group_idx];
-  TARN_ASSERT(tick >= cycle_begin_);
-  const bool is_linked = entry.where == Where::both && entry.pins == 0;
-  if (is_linked) unlink_saved(group_idx);
-  entry.next_use = tick;
-  if (is_linked) link_saved(group_idx, /*soonest=*/true);
-}
-
-void Residency::used(u32 group_idx, u64 next_tick) {
-  TARN_ASSERT(entries_[group_idx].pins > 0);
-  entries_[group_idx].next_use = next_tick;
-}
-
-bool Residency::goes_before(u32 group_idx, u64 tick) const {
-  const u64 next_use = entries_[group_idx].next_use;
-  return next_use < cycle_begin_ || next_use > tick;
+// They change, or are nobody's any more.
+void Residency::forget_bytes(Entry& entry) {
+  if (entry.name != kNoName) names_->let_go(entry.name);
+  entry.name = kNoName;
+  ++entry.generation;
 }
 
 // ---- The owner's edges --------------------------------------------------------------------------
@@ -138,23 +96,19 @@ u8* Residency::group(u32 group_idx) {
   const Entry& entry = entries_[group_idx];
   TARN_ASSERT(entry.frame != kNone && entry.where != Where::loading);
   TARN_ASSERT(entry.where == Where::writing || entry.pins > 0);
-  return region_ + entry.frame * shape_.group_bytes();
+  return reinterpret_cast<u8*>(frames_.bytes(entry.frame).data());
 }
 
-void Residency::copy(u8* to, const u8* from, u64 bytes) { std::memcpy(to, from, bytes); }
-
 void Residency::on_acquire(u32 group_idx) {
-  Entry& entry = entries_[group_idx];
+  const Entry& entry = entries_[group_idx];
   TARN_ASSERT(entry.where == Where::free && entry.frame == kNone && entry.pins == 0);
-  entry.next_use = 0;
-  move(entry, Where::reserved);
+  queue_.set_next_use(group_idx, 0);
+  move(group_idx, Where::reserved);
 }
 
 void Residency::take_frame(u32 group_idx) {
-  Entry& entry = entries_[group_idx];
-  TARN_ASSERT(entry.where == Where::reserved);
-  entry.frame = pop_frame();
-  move(entry, Where::writing);
+  TARN_ASSERT(entries_[group_idx].where == Where::reserved);
+  move(group_idx, Where::writing);
 }
 
 void Residency::adopt(u32 group_idx, store::RecordRef record) {
@@ -162,53 +116,29 @@ void Residency::adopt(u32 group_idx, store::RecordRef record) {
   TARN_ASSERT(entry.where == Where::reserved);
   store_->pin(record);
   entry.record = record;
-  move(entry, Where::disk);
+  move(group_idx, Where::disk);
 }
 
 void Residency::on_seal(u32 group_idx) {
-  Entry& entry = entries_[group_idx];
+  const Entry& entry = entries_[group_idx];
   if (entry.where == Where::disk) return;  // adopted
   TARN_ASSERT(entry.where == Where::writing);
-  move(entry, Where::memory);
-  if (entry.pins == 0) link(unsaved_, group_idx, unsaved_.tail);
+  move(group_idx, Where::memory);
 }
 
 // The record, if there is one, is of bytes that will change: the group has no more to do with it.
 void Residency::on_reopen(u32 group_idx) {
   Entry& entry = entries_[group_idx];
   TARN_ASSERT(entry.where == Where::memory || entry.where == Where::both);
-  if (entry.where == Where::memory && entry.pins == 0) unlink(unsaved_, group_idx);
-  if (entry.where == Where::both && entry.pins == 0) unlink_saved(group_idx);
-  if (entry.where == Where::both) let_record_go(entry);
-  let_name_go(entry);
-  ++entry.generation;
-  move(entry, Where::writing);
+  forget_bytes(entry);
+  move(group_idx, Where::writing);
 }
 
 void Residency::on_release(u32 group_idx) {
   Entry& entry = entries_[group_idx];
   TARN_ASSERT(entry.where != Where::free && entry.pins == 0);
-  if (entry.where == Where::memory) unlink(unsaved_, group_idx);
-  if (entry.where == Where::both) unlink_saved(group_idx);
-  if (entry.where == Where::both || entry.where == Where::disk || entry.where == Where::loading) {
-    let_record_go(entry);
-  }
-  let_name_go(entry);
-  const bool is_moving = entry.where == Where::storing || entry.where == Where::loading;
-  if (is_moving) {
-    ++n_returning_;
-  } else if (entry.frame != kNone) {
-    push_frame(entry.frame);
-  }
-  entry.frame = kNone;
-  ++entry.generation;
-  mark_unused(entry, false);
-  move(entry, Where::free);
-}
-
-void Residency::let_record_go(Entry& entry) {
-  store_->unpin(entry.record);
-  entry.record = {};
+  forget_bytes(entry);
+  move(group_idx, Where::free);
 }
 
 void Residency::set_name(u32 group_idx, u32 name, u32 cache_layer) {
@@ -219,31 +149,20 @@ void Residency::set_name(u32 group_idx, u32 name, u32 cache_layer) {
   entry.named_layer = static_cast<u16>(cache_layer);
 }
 
-void Residency::let_name_go(Entry& entry) {
-  if (entry.name != kNoName) names_->let_go(entry.name);
-  entry.name = kNoName;
-}
-
-void Residency::mark_unused(Entry& entry, bool is_unused) {
-  n_unused_ = n_unused_ - entry.is_unused + is_unused;
-  entry.is_unused = is_unused;
-}
-
 void Residency::pin(u32 group_idx) {
   Entry& entry = entries_[group_idx];
   TARN_ASSERT(entry.frame != kNone && entry.where != Where::loading);
   if (entry.pins++ > 0) return;
-  mark_unused(entry, false);
-  if (entry.where == Where::memory) unlink(unsaved_, group_idx);
-  if (entry.where == Where::both) unlink_saved(group_idx);
+  stats_.n_unused -= entry.is_unused;
+  entry.is_unused = false;
+  queue_.remove(group_idx);
 }
 
 void Residency::unpin(u32 group_idx) {
   Entry& entry = entries_[group_idx];
   TARN_ASSERT(entry.pins > 0);
-  if (--entry.pins > 0) return;
-  if (entry.where == Where::memory) link(unsaved_, group_idx, unsaved_.tail);
-  if (entry.where == Where::both) link_saved(group_idx, /*soonest=*/false);
+  --entry.pins;
+  enqueue(group_idx);
 }
 
 // ---- The mover's edges --------------------------------------------------------------------------
@@ -259,114 +178,66 @@ Residency::Entry& Residency::current(const Ticket& ticket, Where where) {
   return entry;
 }
 
-std::span<std::byte> Residency::bytes(const Ticket& ticket) {
-  const u64 group_bytes = shape_.group_bytes();
-  return {reinterpret_cast<std::byte*>(region_) + ticket.frame * group_bytes, group_bytes};
-}
-
 Ticket Residency::begin_storing(u32 group_idx) {
-  Entry& entry = entries_[group_idx];
+  const Entry& entry = entries_[group_idx];
   TARN_ASSERT(entry.where == Where::memory && entry.pins == 0);
-  unlink(unsaved_, group_idx);
-  move(entry, Where::storing);
+  move(group_idx, Where::storing);
   return {.group_idx = group_idx, .generation = entry.generation, .frame = entry.frame};
 }
 
 void Residency::end_storing(const Ticket& ticket, store::RecordRef record) {
   Entry& entry = current(ticket, Where::storing);
-  store_->pin(record);
+  const bool is_published = record.frame_idx != store::kNoFrame;
+  if (is_published) store_->pin(record);
   entry.record = record;
-  move(entry, Where::both);
-  if (entry.pins == 0) link_saved(ticket.group_idx, /*soonest=*/false);
-}
-
-void Residency::fail_storing(const Ticket& ticket) {
-  Entry& entry = current(ticket, Where::storing);
-  move(entry, Where::memory);
-  if (entry.pins == 0) link(unsaved_, ticket.group_idx, unsaved_.tail);
+  move(ticket.group_idx, is_published ? Where::both : Where::memory);
 }
 
 Ticket Residency::begin_loading(u32 group_idx) {
-  Entry& entry = entries_[group_idx];
+  const Entry& entry = entries_[group_idx];
   TARN_ASSERT(entry.where == Where::disk && entry.pins == 0 && entry.frame == kNone);
-  entry.frame = pop_frame();
-  mark_unused(entry, true);
-  move(entry, Where::loading);
+  move(group_idx, Where::loading);
   return {.group_idx = group_idx, .generation = entry.generation, .frame = entry.frame};
 }
 
-void Residency::abandon_loading(const Ticket& ticket) {
+void Residency::end_loading(const Ticket& ticket, LoadEnd end) {
   Entry& entry = current(ticket, Where::loading);
-  push_frame(entry.frame);
-  entry.frame = kNone;
-  mark_unused(entry, false);
-  move(entry, Where::disk);
-}
-
-void Residency::end_loading(const Ticket& ticket) {
-  Entry& entry = current(ticket, Where::loading);
-  move(entry, Where::both);
-  link_saved(ticket.group_idx, /*soonest=*/true);
-}
-
-void Residency::fail_loading(const Ticket& ticket) {
-  Entry& entry = current(ticket, Where::loading);
-  let_record_go(entry);
-  entry.frame = kNone;
-  ++n_returning_;
+  if (end == LoadEnd::whole) return move(ticket.group_idx, Where::both);
+  if (end == LoadEnd::abandoned) return move(ticket.group_idx, Where::disk);
   ++entry.generation;
-  mark_unused(entry, false);
-  move(entry, Where::lost);
+  move(ticket.group_idx, Where::lost);
 }
 
 void Residency::give_back(const Ticket& ticket) {
-  TARN_ASSERT(!is_current(ticket) && n_returning_ > 0);
-  --n_returning_;
-  push_frame(ticket.frame);
+  TARN_ASSERT(!is_current(ticket));
+  frames_.put_lent(ticket.frame);
 }
 
 void Residency::evict(u32 group_idx) {
-  Entry& entry = entries_[group_idx];
+  const Entry& entry = entries_[group_idx];
   TARN_ASSERT(entry.where == Where::both && entry.pins == 0);
-  unlink_saved(group_idx);
-  push_frame(entry.frame);
-  entry.frame = kNone;
-  mark_unused(entry, false);
-  move(entry, Where::disk);
+  move(group_idx, Where::disk);
 }
 
 void Residency::check_invariants() const {
   std::array<u32, kWheres> counts{};
-  u32 n_held = 0, n_unsaved = 0, n_saved = 0, n_unused = 0;
+  u32 n_held = 0, n_dirty = 0, n_clean = 0, n_unused = 0;
   for (const Entry& entry : entries_) {
     ++counts[static_cast<u32>(entry.where)];
-    const bool has_frame = entry.where == Where::writing || entry.where == Where::memory ||
-                           entry.where == Where::storing || entry.where == Where::both ||
-                           entry.where == Where::loading;
-    const bool has_record =
-        entry.where == Where::both || entry.where == Where::disk || entry.where == Where::loading;
-    TARN_ASSERT(has_frame == (entry.frame != kNone));
-    TARN_ASSERT(has_record == (entry.record.frame_idx != store::kNoFrame));
-    TARN_ASSERT(entry.pins == 0 || (has_frame && entry.where != Where::loading));
-    TARN_ASSERT(!entry.is_unused || (has_record && has_frame && entry.pins == 0));
-    n_held += has_frame;
+    const bool is_framed = has_frame(entry.where), is_recorded = has_record(entry.where);
+    TARN_ASSERT(is_framed == (entry.frame != kNone));
+    TARN_ASSERT(is_recorded == (entry.record.frame_idx != store::kNoFrame));
+    TARN_ASSERT(entry.pins == 0 || (is_framed && entry.where != Where::loading));
+    TARN_ASSERT(!entry.is_unused || (is_recorded && is_framed && entry.pins == 0));
+    n_held += is_framed;
     n_unused += entry.is_unused;
-    n_unsaved += entry.where == Where::memory && entry.pins == 0;
-    n_saved += entry.where == Where::both && entry.pins == 0;
+    n_dirty += entry.where == Where::memory && entry.pins == 0;
+    n_clean += entry.where == Where::both && entry.pins == 0;
   }
-  TARN_ASSERT(counts == counts_);
-  TARN_ASSERT(n_saved == n_saved_ && n_unused == n_unused_);
-  TARN_ASSERT(n_held + n_returning_ + n_frames_free_ == n_frames_);
-  for (u32 idx = unsaved_.head; idx != kNone; idx = entries_[idx].after) {
-    TARN_ASSERT(n_unsaved-- > 0 && entries_[idx].where == Where::memory);
-  }
-  bool idle = false;
-  for (u32 idx = saved_.head; idx != kNone; idx = entries_[idx].after) {
-    idle = idle || idx == first_idle_;
-    TARN_ASSERT(n_saved-- > 0 && entries_[idx].where == Where::both);
-    TARN_ASSERT(idle == (entries_[idx].next_use < cycle_begin_));
-  }
-  TARN_ASSERT(n_unsaved == 0 && n_saved == 0);
+  TARN_ASSERT(counts == stats_.counts && n_unused == stats_.n_unused);
+  TARN_ASSERT(n_dirty == queue_.n_dirty() && n_clean == queue_.n_clean());
+  TARN_ASSERT(n_held + frames_.n_lent() + frames_.n_free() == frames_.size());
+  queue_.check_invariants();
 }
 
 }  // namespace tarn::kv

@@ -26,7 +26,7 @@ u64 order_bytes(u64 n_slots) {
   return align_up(n_slots * sizeof(select::WantedPair), kAlignment) +
          align_up((n_slots + 1) * sizeof(u32), kAlignment) +
          align_up(n_slots * sizeof(u32), kAlignment) +
-         align_up(n_slots * sizeof(kv::Extents::Want), kAlignment);
+         align_up(n_slots * sizeof(kv::ExtentWant), kAlignment);
 }
 
 }  // namespace
@@ -81,7 +81,7 @@ SelectShape select_shape(const model::ModelSpec& spec, const Config& config, u32
                           align_up(shape.n_chosen_max * sizeof(u32), kAlignment) +
                           2 * align_up(shape.n_chosen_max * sizeof(kv::WantedSlot), kAlignment) +
                           align_up(shape.n_chosen_max * sizeof(kv::SlotCache::Found), kAlignment) +
-                          align_up(shape.n_chosen_max * sizeof(kv::Extents::Want), kAlignment);
+                          align_up(shape.n_chosen_max * sizeof(kv::ExtentWant), kAlignment);
     const u64 layer_bytes =
         spec.n_kv_heads * shape.fetched_bytes + fetch_table_bytes(spec.n_kv_heads);
     shape.shared_bytes = std::max(shape.sample_bytes, layer_bytes);

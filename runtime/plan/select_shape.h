@@ -50,7 +50,7 @@ constexpr u64 fetch_table_bytes(u64 n_kv_heads) {
   return 2 * align_up(n_kv_heads * sizeof(u32), 64) +
          2 * align_up(n_kv_heads * 2 * sizeof(void*), 64) +
          align_up(n_kv_heads * sizeof(void*), 64) +
-         align_up(n_kv_heads * sizeof(kv::Extents::Reading), 64);
+         align_up(n_kv_heads * sizeof(kv::ExtentReading), 64);
 }
 
 // Where KV lies: in memory, over memory and disk, or in the memory of a GPU, which chooses and

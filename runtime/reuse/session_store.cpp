@@ -45,7 +45,7 @@ void SessionStore::set_identity(const KvIdentity& identity) {
 }
 
 u32 SessionStore::name_of(const kv::Sequence& sequence, u32 page) const {
-  return args_.residency->name(sequence.group(0, page).idx);
+  return args_.residency->entry(sequence.group(0, page).idx).name;
 }
 
 void SessionStore::name_pages(const kv::Sequence& sequence, std::span<const u32> ids, u32 begin,

@@ -70,7 +70,6 @@ class MoverLife {
                  .nonce = random_.next(),
                  .names = has_names_ ? &names_ : nullptr},
                 kSequences, std::as_writable_bytes(std::span(mover_tables_)));
-    mover_.set_room(static_cast<u32>(random_.below(8)));
     for (u32 i = 0; i < kSequences; ++i) {
       tables_[i].resize(Sequence::bookkeeping_bytes(kLayers, kSlotsMax, kShape.page_tokens) / 8);
       sequences_[i].init(&pool_, kLayers, kSlotsMax, std::as_writable_bytes(std::span(tables_[i])));
@@ -123,7 +122,7 @@ class MoverLife {
     }
     return ids;
   }
-  u32 name_of(u32 i, u32 page) { return residency_.name(sequences_[i].group(0, page).idx); }
+  u32 name_of(u32 i, u32 page) { return residency_.entry(sequences_[i].group(0, page).idx).name; }
   void name_pages(u32 i) {
     if (!has_names_) return;
     u32 before = kv::kNoName;
@@ -264,9 +263,9 @@ class MoverLife {
       }
       ++n;
     }
-    mover_.begin_plan();
-    for (u32 v = 0; v < n; ++v) mover_.add_visit(visits[v]);
-    mover_.end_plan();
+    mover_.uses().begin();
+    for (u32 v = 0; v < n; ++v) mover_.uses().add(visits[v]);
+    mover_.uses().end();
     std::set<u32> failed;
     for (u32 layer = 0; layer < kLayers; ++layer) {
       for (u32 v = 0; v < n; ++v) write(who[v], layer, n_new[v]);
@@ -415,14 +414,14 @@ class MoverLife {
     residency_.check_invariants();
     if (has_names_) CHECK(names_.n_free() == kNames);
     mover_.stop();
-    counts_.late_frames += residency_.n_returning() > 0;
+    counts_.late_frames += residency_.frames().n_lent() > 0;
     for (u32 i = 0; !mover_.idle() || !bench_->store.idle(); ++i) {
       REQUIRE(i < 10'000);
       mover_.pump(1'000'000'000);
       io_->let_stuck_go();
     }
     residency_.check_invariants();
-    CHECK(residency_.n_frames_free() == residency_.n_frames());
+    CHECK(residency_.frames().n_free() == residency_.frames().size());
     bench_->check();
     bench_->close();
     const kv::MoverStats& stats = mover_.stats();
@@ -437,7 +436,7 @@ class MoverLife {
     for (u32 from = 0; from < kv::kWheres; ++from) {
       for (u32 to = 0; to < kv::kWheres; ++to) {
         counts_.edges[from][to] +=
-            residency_.edges(static_cast<Where>(from), static_cast<Where>(to));
+            residency_.stats().edges(static_cast<Where>(from), static_cast<Where>(to));
       }
     }
     counts_.faults.add(disk_);

@@ -68,9 +68,9 @@ struct MoverWorld {
     return writable;
   }
   void plan(const kv::Visit& visit) {
-    mover.begin_plan();
-    mover.add_visit(visit);
-    mover.end_plan();
+    mover.uses().begin();
+    mover.uses().add(visit);
+    mover.uses().end();
   }
   static void on_other(void* context, const store::Event& event) {
     kv::Extents* extents = static_cast<MoverWorld*>(context)->extents;

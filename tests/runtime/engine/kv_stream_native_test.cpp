@@ -122,7 +122,7 @@ void check_streamed(const Engine& engine) {
   CHECK(engine.counters().disk.bytes_read > stats.bytes_loaded * 9 / 10);  // cuts read, too
   CHECK(engine.counters().disk.n_hits + engine.counters().disk.n_waited ==
         stats.n_hits + stats.n_waited);
-  CHECK(engine.kv_stream().residency().n_frames() == kFrames);
+  CHECK(engine.kv_stream().residency().frames().size() == kFrames);
   CHECK(engine.plan().of(plan::RegionId::kv_groups).bytes == kFrames * group_bytes);
 }
 

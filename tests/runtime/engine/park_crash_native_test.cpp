@@ -72,8 +72,8 @@ void note_moves(const KvStream& kv, volatile Shared* shared) {
   shared->bytes_spilled = stats.bytes_spilled;
   shared->bytes_loaded = stats.bytes_loaded;
   shared->n_evictions = stats.n_evictions;
-  shared->n_storing = kv.residency().n(kv::Where::storing);
-  shared->n_loading = kv.residency().n(kv::Where::loading);
+  shared->n_storing = kv.residency().stats().n(kv::Where::storing);
+  shared->n_loading = kv.residency().stats().n(kv::Where::loading);
   shared->n_laid_out = kv.extents().stats().bytes_written;
   shared->n_found = kv.extents().stats().n_adopted;
 }

@@ -131,8 +131,7 @@ TEST_CASE("random operations agree with a map") {
         for (u32 head = 0; head < 2; ++head) {
           std::memset(pool.page_for_write(*group, head), content ^ static_cast<u8>(head), 640);
         }
-        REQUIRE(
-            model.emplace(group->idx, std::pair(*group, Modelled{.content = content})).second);
+        REQUIRE(model.emplace(group->idx, std::pair(*group, Modelled{.content = content})).second);
       }
     } else if (what <= 2) {
       pool.release(it->second.first);

@@ -103,7 +103,7 @@ Outcome outcome_of(const SmallModel& model, bool is_filled) {
   const kv::MoverStats filled = engine.kv_stream().stats();
   out.bytes_written = static_cast<f64>(filled.bytes_spilled - before);
   for (u32 i = 0; i < kv::kWheres; ++i) {
-    out.groups[i] = engine.kv_stream().residency().n(static_cast<kv::Where>(i));
+    out.groups[i] = engine.kv_stream().residency().stats().n(static_cast<kv::Where>(i));
   }
   REQUIRE(engine.generate(session, {.max_tokens = kDecoded, .ignore_end = true}).has_value());
   test::read_all(engine, session);

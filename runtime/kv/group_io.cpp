@@ -1,0 +1,182 @@
+#include "runtime/kv/group_io.h"
+
+#include <algorithm>
+
+#include "platform/base/assert.h"
+
+namespace tarn::kv {
+
+void GroupIo::init(const GroupIoArgs& args) {
+  TARN_ASSERT(args.residency != nullptr && args.store != nullptr);
+  TARN_ASSERT(args.gather != nullptr && args.stats != nullptr);
+  TARN_ASSERT(args.loads_max > 0 && args.stores_max > 0);
+  TARN_ASSERT(args.loads_max + args.stores_max <= kMovesMax);
+  *this = GroupIo();
+  args_ = args;
+}
+
+GroupIo::Move* GroupIo::free_move() {
+  for (Move& move : moves_) {
+    if (move.kind == MoveKind::none) return &move;
+  }
+  return nullptr;
+}
+
+bool GroupIo::is_gathering() const {
+  return std::any_of(moves_.begin(), moves_.end(),
+                     [](const Move& move) { return move.kind == MoveKind::part && !move.lent; });
+}
+
+std::span<std::byte> GroupIo::bytes(const Ticket& ticket) const {
+  return args_.residency->frames().bytes(ticket.frame);
+}
+
+// Without a name: two openings of a store, two groups and two contents of one group never have the
+// same key.
+store::Key GroupIo::key_of(u32 group_idx) const {
+  const Residency::Entry& entry = args_.residency->entry(group_idx);
+  if (entry.name != kNoName) return args_.names->key(entry.name, entry.named_layer);
+  const std::array<u64, 3> words = {args_.nonce, group_idx, entry.generation};
+  return store::root_key(args_.store->secret(), std::as_bytes(std::span(words)));
+}
+
+// That the record of the group carries.
+std::span<const u32> GroupIo::token_ids_of(u32 group_idx) const {
+  const u32 name = args_.residency->entry(group_idx).name;
+  return name == kNoName ? std::span<const u32>{} : args_.names->token_ids(name);
+}
+
+store::Begun GroupIo::load(const Load& load) {
+  Move& move = *free_move();
+  const store::RecordRef record = args_.residency->entry(load.group_idx).record;
+  const Ticket ticket = args_.residency->begin_loading(load.group_idx);
+  const store::Begun begun = args_.store->read({.ref = record,
+                                                .token_ids = token_ids_of(load.group_idx),
+                                                .payload = bytes(ticket),
+                                                .sectors = load.sectors,
+                                                .tag = tag_of(move)});
+  if (begun == store::Begun::busy) {
+    args_.residency->end_loading(ticket, LoadEnd::abandoned);
+    return begun;
+  }
+  const bool is_part = !load.sectors.empty();
+  MoverStats& stats = *args_.stats;
+  if (begun != store::Begun::begun) {  // gone, or the store is off: it will not come back
+    args_.residency->end_loading(ticket, LoadEnd::lost);
+    args_.residency->give_back(ticket);
+    ++stats.n_lost;
+    if (is_part) args_.gather->lose();
+    return begun;
+  }
+  const u64 n_bytes = is_part ? load.sectors.size() * store::kSectorBytes : bytes(ticket).size();
+  move = {.kind = is_part ? MoveKind::part : MoveKind::load, .ticket = ticket, .group = load.group};
+  ++n_loading_;
+  ++stats.n_loads;
+  stats.bytes_loaded += n_bytes;
+  stats.n_gather_reads += is_part;
+  stats.bytes_gathered += is_part ? n_bytes : 0;
+  return begun;
+}
+
+// A file that somebody made may have a record under the key of these tokens that is no group of
+// ours: it gives way.
+store::PutArgs::If GroupIo::what_if_known(const store::Key& key, u64 n_bytes) const {
+  const auto found = args_.store->find(key);
+  const bool is_ours = !found || args_.store->index().entry(*found).payload_bytes == n_bytes;
+  return is_ours ? store::PutArgs::If::absent : store::PutArgs::If::replace;
+}
+
+store::Begun GroupIo::store(u32 group_idx) {
+  Move& move = *free_move();
+  const store::Key key = key_of(group_idx);
+  const Ticket ticket = args_.residency->begin_storing(group_idx);
+  const std::span<std::byte> payload = bytes(ticket);
+  const store::Begun begun = args_.store->put({.kind = store::Kind::group,
+                                               .key = key,
+                                               .token_ids = token_ids_of(group_idx),
+                                               .payload = payload,
+                                               .payload_bytes = payload.size(),
+                                               .known = what_if_known(key, payload.size()),
+                                               .tag = tag_of(move)});
+  if (begun == store::Begun::known && take_known(ticket, key)) return store::Begun::begun;
+  if (begun == store::Begun::known) return begun;
+  if (begun != store::Begun::begun) {
+    args_.residency->end_storing(ticket, {});
+    return begun;
+  }
+  move = {.kind = MoveKind::store, .ticket = ticket};
+  ++n_storing_;
+  ++args_.stats->n_spills;
+  args_.stats->bytes_spilled += payload.size();
+  return begun;
+}
+
+// A record of these tokens is there, or is being written for another group: then there is nothing
+// to do but wait for it.
+bool GroupIo::take_known(const Ticket& ticket, const store::Key& key) {
+  TARN_ASSERT(args_.residency->entry(ticket.group_idx).name != kNoName);  // others do not repeat
+  const auto found = args_.store->find(key);
+  const bool is_ours =
+      found && what_if_known(key, bytes(ticket).size()) == store::PutArgs::If::absent;
+  args_.residency->end_storing(ticket, is_ours ? *found : store::RecordRef{});
+  args_.stats->n_known += is_ours;
+  return is_ours;
+}
+
+void GroupIo::take(const store::Event& event) {
+  TARN_ASSERT(event.tag < moves_.size());
+  Move& move = moves_[event.tag];
+  TARN_ASSERT(move.kind != MoveKind::none);
+  const bool is_load = move.kind != MoveKind::store;
+  if (event.outcome == store::Outcome::returned) {
+    TARN_ASSERT(move.lent);
+    --n_lent_;
+    move.lent = false;
+  } else {
+    --(is_load ? n_loading_ : n_storing_);
+    move.lent = event.lent;
+    move.ok = event.outcome == store::Outcome::ok;
+    move.record = event.ref;
+    if (move.lent) ++n_lent_;
+  }
+  is_load ? end_load(move) : end_store(move);
+}
+
+// What was to be stored stays as it is until the disk has given the frame back. Nobody has held the
+// record until now: in a full store it may have given way to another already.
+void GroupIo::end_store(Move& move) {
+  if (move.lent) return;
+  if (!args_.residency->is_current(move.ticket)) {
+    args_.residency->give_back(move.ticket);  // the record is nobody's: the store's LRU has it
+  } else if (move.ok && args_.store->index().is_current(move.record)) {
+    args_.residency->end_storing(move.ticket, move.record);
+  } else {
+    args_.residency->end_storing(move.ticket, {});
+    ++args_.stats->n_spill_failures;
+  }
+  move = {};
+}
+
+void GroupIo::end_load(Move& move) {
+  const bool is_part = move.kind == MoveKind::part;
+  if (args_.residency->is_current(move.ticket)) {
+    if (move.ok) {
+      TARN_ASSERT(!move.lent);
+      if (is_part) {
+        args_.stats->bytes_gathered_used +=
+            args_.gather->copy(move.group, reinterpret_cast<const u8*>(bytes(move.ticket).data()));
+      }
+      args_.residency->end_loading(move.ticket, is_part ? LoadEnd::abandoned : LoadEnd::whole);
+      move = {};
+      return;
+    }
+    if (is_part) args_.gather->lose();
+    args_.residency->end_loading(move.ticket, LoadEnd::lost);
+    ++args_.stats->n_lost;
+  }
+  if (move.lent) return;
+  args_.residency->give_back(move.ticket);
+  move = {};
+}
+
+}  // namespace tarn::kv

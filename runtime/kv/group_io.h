@@ -1,0 +1,97 @@
+// runtime/kv/group_io.h
+//
+// Reads and writes of groups that the store has under way: at most kMovesMax, each with its ticket
+// (residency.h). When and why a group moves is the mover's.
+//
+//   names    a group with a name (page_names.h) lies in the store under the key of its tokens: what
+//            is there already is not written again. One without lies under a key of its own, which
+//            is of no use to a later opening
+//   parts    a read may be of single sectors, for a gather: they come through a frame that is free
+//            again at once
+//   errors   a record that cannot be read back or does not verify makes its group lost
+//   thread   the engine's
+#pragma once
+
+#include <array>
+#include <span>
+
+#include "runtime/kv/residency.h"
+#include "runtime/kv/slot_gather.h"
+#include "runtime/store/store.h"
+
+namespace tarn::kv {
+
+inline constexpr u32 kMovesMax = 128;
+
+struct MoverStats {
+  u64 n_hits = 0;    // groups that were in memory when attention came to them
+  u64 n_waited = 0;  // and those that it had to wait for
+  u64 wait_ns = 0;
+  u64 n_loads = 0, n_spills = 0, n_lost = 0, n_spill_failures = 0, n_evictions = 0;
+  u64 n_known = 0;  // spills that found their record there
+  u64 bytes_loaded = 0, bytes_spilled = 0;
+  // Of gather(), in part of the figures above too.
+  u64 n_gather_reads = 0;       // groups of which sectors were read
+  u64 bytes_gathered = 0;       // sectors that were wanted
+  u64 bytes_gathered_used = 0;  // of them, K and V of wanted slots
+  u64 bytes_gathered_here = 0;  // K and V of wanted slots of offloaded groups that were in memory
+};
+
+struct GroupIoArgs {
+  Residency* residency = nullptr;
+  store::Store* store = nullptr;
+  const PageNames* names = nullptr;
+  SlotGather* gather = nullptr;  // that the parts are for
+  MoverStats* stats = nullptr;
+  u32 loads_max = 0, stores_max = 0;
+  u64 nonce = 0;  // of this opening of the store: keys of groups without a name never repeat
+};
+
+class GroupIo {
+ public:
+  void init(const GroupIoArgs& args);
+
+  struct Load {
+    u32 group_idx = 0;
+    std::span<const u32> sectors{};  // of a part; else all
+    u32 group = 0;                   // of a part: in the sequence's order
+  };
+  bool can_load() { return n_loading_ < args_.loads_max && free_move() != nullptr; }
+  // Of a group on disk; a frame is free. Anything but begun and busy: the group is lost.
+  store::Begun load(const Load& load);
+  bool can_store() { return n_storing_ < args_.stores_max && free_move() != nullptr; }
+  // Of a dirty group. begun: it is on its way, or its record was there. known: a record of these
+  // tokens is being written for another group.
+  store::Begun store(u32 group_idx);
+  void take(const store::Event& event);
+
+  u32 n_under_way() const { return n_loading_ + n_storing_; }
+  bool is_idle() const { return n_under_way() + n_lent_ == 0; }
+  bool is_gathering() const;  // parts are under way
+
+ private:
+  enum class MoveKind : u8 { none, store, load, part };
+  struct Move {
+    MoveKind kind = MoveKind::none;
+    bool lent = false;  // ended, but the disk still has the frame
+    bool ok = false;    // how it ended
+    store::RecordRef record{};
+    Ticket ticket{};
+    u32 group = 0;  // of a part: in the sequence's order
+  };
+  Move* free_move();
+  u64 tag_of(const Move& move) const { return static_cast<u64>(&move - moves_.data()); }
+  std::span<std::byte> bytes(const Ticket& ticket) const;
+  store::Key key_of(u32 group_idx) const;
+  std::span<const u32> token_ids_of(u32 group_idx) const;
+  store::PutArgs::If what_if_known(const store::Key& key, u64 n_bytes) const;
+  bool take_known(const Ticket& ticket, const store::Key& key);
+  void end_store(Move& move);
+  void end_load(Move& move);
+
+  GroupIoArgs args_{};
+  std::array<Move, kMovesMax> moves_{};
+  u32 n_loading_ = 0, n_storing_ = 0, n_lent_ = 0;
+};
+
+}  // namespace tarn::kv

@@ -1,0 +1,57 @@
+#include "runtime/kv/mover_errors.h"
+
+namespace tarn::kv {
+
+Unexpected no_frame(const Stuck& why) {
+  const auto because = [&why](Status status, const char* hint) {
+    const Figure frames{"frames", why.n_frames};
+    const Figure unsaved{"groups_in_memory_only", why.n_dirty};
+    return fail({.status = status, .hint = hint, .figures = {{frames, unsaved}}});
+  };
+  if (why.refused == store::Begun::over_budget) {
+    return because(Status::would_block,
+                   "the KV in memory is full and the store's write budget is used up: raise "
+                   "kv.memory_bytes or store.daily_write_bytes, or end a session");
+  }
+  if (why.refused == store::Begun::no_room) {
+    return because(Status::would_block,
+                   "the KV in memory is full, and so is the store: raise kv.memory_bytes or "
+                   "store.quota_bytes, or end a session");
+  }
+  if (why.refused == store::Begun::not_now) {
+    return because(Status::io_failed,
+                   "the KV in memory is full and the store takes nothing any more: check the "
+                   "disk and open the engine again, or raise kv.memory_bytes");
+  }
+  if (why.is_crowded_out) {
+    return because(Status::would_block,
+                   "all of the store's requests wait for records that sessions hold: raise "
+                   "store.requests_max, or end a session");
+  }
+  return because(Status::would_block,
+                 "kv.memory_bytes holds too few groups of KV for this step: raise it, or "
+                 "lower engine.batch_rows_max");
+}
+
+Unexpected not_saved(store::Begun refused, const Error& why_store) {
+  if (refused == store::Begun::over_budget) {
+    return fail({.status = Status::would_block,
+                 .hint = "the session cannot be saved now, since the store's write budget is used "
+                         "up: wait, or raise store.daily_write_bytes"});
+  }
+  if (refused == store::Begun::no_room || why_store.hint[0] == '\0') {
+    return fail({.status = Status::would_block,
+                 .hint = "the session cannot be saved, since the store is full of what open "
+                         "sessions hold: raise store.quota_bytes, or end a session"});
+  }
+  return fail(why_store);
+}
+
+Unexpected lost() {
+  return fail(
+      {.status = Status::io_failed,
+       .hint = "a part of this session's KV could not be read back from the store: generate again, "
+               "its tokens are kept and the KV is computed anew"});
+}
+
+}  // namespace tarn::kv
