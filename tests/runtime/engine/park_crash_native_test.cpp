@@ -163,7 +163,7 @@ class PublicationWatch {
   }
 
  private:
-  const SessionStore& sessions() const { return open_.engine.kv_stream().sessions(); }
+  const reuse::SessionStore& sessions() const { return open_.engine.kv_stream().sessions(); }
 
   void note() {
     shared_->at_ns = shared_->base_ns + cpu_ns(0);
