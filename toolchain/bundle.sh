@@ -28,7 +28,7 @@ static_libraries() {
   echo "$dir"
 }
 
-# check_program FILE: that it starts on a system which has nothing but a driver.
+# check_program FILE: that it starts where a driver and the C library are all there is.
 check_program() {
   local needed newest
   needed=$(readelf -d "$1" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p')
