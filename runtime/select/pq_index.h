@@ -19,7 +19,7 @@
 // (GGUF's llama), dim i of the rotary dims takes place i % 2 * n / 2 + i / 2 of n first. So a model
 // has the same codes in both layouts, and of two sub-spaces each has one dim of every pair. Cut as
 // they lie, adjacent pairs would give all fast ones to the first sub-space, whose codes say little
-// then (tools/builtin/README.md has figures).
+// then (tests/bench/RECORDS.md has figures).
 //
 // K-Means: Lloyd from 2^b distinct rows that a fixed seed draws (the same rows for every job of as
 // many rows), `iterations` updates or until the centroids went less than kTolerance, then one

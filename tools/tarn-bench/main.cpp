@@ -9,6 +9,7 @@
 #include "tools/support/input.h"
 #include "tools/tarn-bench/long_report.h"
 #include "tools/tarn-bench/output.h"
+#include "tools/tarn-bench/record.h"
 #include "tools/tarn-bench/runner.h"
 #include "tools/tarn-bench/shell_quoted.h"
 #include "tools/tarn-bench/value_list.h"
@@ -39,8 +40,9 @@ void print_selection(const std::vector<Row>& rows) {
   }
 }
 
-void run(const Options& options) {
+void run(const Options& options, const std::string& record, const std::string& command) {
   const std::vector<Row> rows = run_all(options);
+  if (!record.empty()) append_record(record, command, rows);
   print_rows(options.output, rows, stdout);
   print_rows(options.output_err, rows, stderr);
   if (options.output != "md") return;
@@ -57,7 +59,7 @@ void run(const Options& options) {
   print_selection(rows);
 }
 
-void run_long(LongOptions options, const std::string& command) {
+void run_long(LongOptions options, const std::string& record, const std::string& command) {
   if (options.base.fills.empty()) options.base.fills = "1024,8192,32768";
   const std::vector<LongSeries> all = measure_long(options);
   for (const LongSeries& series : all) {
@@ -70,6 +72,12 @@ void run_long(LongOptions options, const std::string& command) {
   if (options.base.output == "md") {
     for (const std::string& line : crossovers(all)) std::printf("crossover: %s\n", line.c_str());
   }
+  std::vector<Row> rows;
+  for (const LongSeries& series : all) {
+    rows.insert(rows.end(), series.depths.begin(), series.depths.end());
+    rows.insert(rows.end(), series.prompts.begin(), series.prompts.end());
+  }
+  if (!record.empty()) append_record(record, command, rows);
   const std::string html = to_html(all, command);
   tools::write_file(options.path, html.data(), html.size());
 }
@@ -98,7 +106,7 @@ void add_fixed_options(const tools::Command& app) {
 
 int run_command_line(int argc, char** argv) {
   Options o;
-  std::string long_path, budgets = "2048,512";
+  std::string long_path, record, budgets = "2048,512";
   tools::CommandLine app(
       "tarn-bench measures prompt reading (pp), generation (tg) and both (pg) as llama-bench "
       "does.",
@@ -190,14 +198,17 @@ int run_command_line(int argc, char** argv) {
   app.add_option("--oe,--output-err", o.output_err, "format on standard error")
       .is_member(formats)
       .capture_default_str();
+  app.add_option("--record", record,
+                 "append machine, commit, command and all rows, as one line of JSON, to this file")
+      .check(tools::is_not_empty);
   add_fixed_options(app);
   if (const auto code = app.parse(argc, argv)) return *code;
   if (o.models.empty()) o.models.emplace_back();
   const auto built_in = tools::built_in_unless_named(o.models.front());
   if (long_path.empty()) {
-    run(o);
+    run(o, record, command_line(argc, argv));
   } else {
-    run_long({.base = o, .budgets = parse_values(budgets), .path = long_path},
+    run_long({.base = o, .budgets = parse_values(budgets), .path = long_path}, record,
              command_line(argc, argv));
   }
   return tools::kExitOk;

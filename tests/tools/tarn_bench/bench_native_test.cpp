@@ -6,12 +6,16 @@
 #include <doctest/doctest.h>
 #include <rapidjson/document.h>
 
+#include <cstdlib>
 #include <fstream>
 #include <string>
 #include <vector>
 
+#include "tests/support/folders.h"
 #include "tests/support/open_engine.h"
+#include "tests/support/skip.h"
 #include "tests/tools/tarn/command_line.h"
+#include "tools/support/input.h"
 
 namespace tarn::bench {
 namespace {
@@ -133,6 +137,41 @@ TEST_CASE("compare-pqcache is each method at its budget, and reads less than eve
     CHECK(rows[i]["kv_bytes_per_token"].GetDouble() <
           rows[0]["kv_bytes_per_token"].GetDouble() * 0.8);
   }
+}
+
+TEST_CASE("--record appends machine, commit, command and rows, and the page of records takes it") {
+  const test::SmallModel model("llama", "q8_0");
+  const test::TempFile records("records.jsonl"), page("records.md");
+  for (const char* n : {"2", "3"}) {
+    rows_of({"-m", model.path(), "-p", "8", "-n", n, "-r", "1", "--record", records.path()});
+  }
+  std::ifstream lines(records.path());
+  u32 n_lines = 0;
+  for (std::string line; std::getline(lines, line); ++n_lines) {
+    rapidjson::Document record;
+    record.Parse(line.c_str());
+    REQUIRE(record.IsObject());
+    CHECK(std::string(record["source"].GetString()) == "tarn-bench");
+    CHECK(std::string(record["date"].GetString()).starts_with("20"));
+    CHECK(record["commit"].IsString());
+    CHECK(std::string(record["command"].GetString()).starts_with("tarn-bench -m "));
+    CHECK(record["machine"]["cores"].GetUint() > 0);
+    CHECK(record["machine"]["memory_bytes"].GetUint64() > kMiB);
+    CHECK(record["machine"]["bandwidth_gb_per_s"].IsNull());  // --no-bandwidth
+    REQUIRE(record["rows"].Size() == 2);
+    CHECK(record["rows"][1]["n_gen"].GetUint() == 2 + n_lines);
+  }
+  CHECK(n_lines == 2);
+  if (std::system("python3 -c '' 2>/dev/null") != 0) TARN_SKIP("no python3");
+  const std::string script = test::source_folder() + "/tests/bench/records.py '";
+  const std::string command = "python3 " + script + records.path() + "' > '" + page.path() + "'";
+  REQUIRE(std::system(command.c_str()) == 0);
+  const std::string text = tools::read_file(page.path());
+  CHECK(text.find("### tarn-bench, pp8, tg3") != std::string::npos);
+  CHECK(text.find("| model | test | KV | select | threads | t/s | MB/token | GB/s |") !=
+        std::string::npos);
+  CHECK(test::run_tarn({"-m", model.path(), "-p", "8", "-n", "0", "-r", "1", "--record", "/no/x"})
+            .exit_code == 74);
 }
 
 TEST_CASE("a range that falls is refused as usage") {

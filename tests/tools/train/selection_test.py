@@ -6,7 +6,7 @@
 Goal    with the built-in model, reading one token in ten by PQCache's codes answers nearly as many
         questions as reading all, and as the best by exact scores; the same number of tokens in a
         window, by chance, by shuffled codes and by codes of keys before RoPE lose 20 points at
-        least each, else the table in tools/builtin/README.md would prove nothing. Where no index is
+        least each, else the tables in tests/bench/RECORDS.md would prove nothing. Where no index is
         made the table says so, instead of full attention's share as the method's. Differences are
         those to the method that was asked for, with their interval.
 Method  selection_table.py's own runs of `tarn eval` on a document of 1,024 tokens. It
