@@ -1,14 +1,13 @@
 // runtime/store/record_index.h
 //
-// Which record lies in which frames: a fixed table of one entry a frame, a hash table over keys,
-// the free frames as a bitmap, and the records that may be evicted in order of their last
-// use. Rebuilt at start from the heads on disk; nothing of it is stored.
+// Which record lies in which frames: a fixed table of one entry a frame (index_entry.h), a hash
+// table over keys (key_chains.h), the free frames (free_frames.h), and the records that may be
+// evicted in order of their last use (use_order.h). It is rebuilt at start from the heads on disk;
+// none of it is stored.
 //
-//   entry       of a record's first frame: its life. Of the following ones: `part`
-//   life        free -> reserved -> writing -> verified -> published -> retired -> completed ->
-//               free. A record that fails goes from where it is to completed. Published records are
-//               found; holds (pins and reads) keep one from being evicted, and a retired one from
-//               being completed. Every step names the generation that it means and asserts it.
+//   life        published records are found; holds (pins and reads) keep one from being evicted,
+//               and a retired one from being completed. Every step names the generation that it
+//               means and asserts it
 //   places      records lie in the order in which they were written, round and round the file; but
 //               manifests, which are replaced again and again, from its end: in between, each would
 //               leave a hole, groups would fill a part of it, and in the end no manifest would find
@@ -18,65 +17,24 @@
 //               (for a manifest at the end), extents first, since they are copies, and manifests
 //               last; with nothing to evict it returns none
 //
-// Invariant: free frames + frames of records = n_frames; the two orders of use, of extents and of
-//            all others, have exactly the published records without holds; entry.next chains have
-//            exactly the keys of records that are reserved to published.
+// Invariant: free frames + frames of records = n_frames; the chains and the orders of use have
+//            exactly what their headers say.
 #pragma once
 
-#include <optional>
-#include <span>
-
-#include "platform/base/bump.h"
-#include "runtime/store/record.h"
+#include "runtime/store/free_frames.h"
+#include "runtime/store/key_chains.h"
+#include "runtime/store/use_order.h"
 
 namespace tarn::store {
-
-inline constexpr u32 kNoFrame = ~u32{0};
-
-// Names a record without pointing at it; a generation behind its frame's is stale.
-struct RecordRef {
-  u32 frame_idx = kNoFrame;
-  u64 generation = 0;
-  friend bool operator==(const RecordRef&, const RecordRef&) = default;
-};
-
-enum class Life : u8 {
-  free,
-  reserved,
-  writing,
-  verified,
-  published,
-  retired,
-  completed,
-  part,  // of the record before it
-  seen,  // by the scan, not yet weighed against its neighbours
-};
-inline constexpr u32 kLives = 9;
-const char* life_name(Life life);
-
-struct IndexEntry {
-  Key key{};
-  u64 generation = 0;
-  u64 payload_bytes = 0;
-  u32 next = kNoFrame;     // in the chain of its bucket
-  u32 older = kNoFrame;    // in the LRU list; of a part: the record's first frame
-  u32 younger = kNoFrame;  // likewise; of a part: kNoFrame
-  u32 n_frames = 0;
-  u32 n_tokens = 0;
-  u32 holds = 0;
-  Kind kind = Kind::group;
-  Life life = Life::free;
-};
 
 class RecordIndex {
  public:
   static u64 bytes(u32 n_frames);
-  void init(u32 n_frames, Bump& memory);  // of at least bytes(n_frames)
+  void init(u32 n_frames, Bump& memory);  // of at least bytes(n_frames); all is free
 
   // The published record of this key.
-  std::optional<RecordRef> find(const Key& key) const;
-  // Whether a record of this very key is reserved, writing or verified.
-  bool is_on_its_way(const Key& key) const;
+  std::optional<RecordRef> find(const Key& key) const { return chains_.find(key); }
+  bool is_on_its_way(const Key& key) const { return chains_.is_on_its_way(key); }
   const IndexEntry& entry(RecordRef ref) const;  // asserts the generation
   bool is_current(RecordRef ref) const;          // published, of this generation
   const IndexEntry& frame(u32 frame_idx) const { return entries_[frame_idx]; }
@@ -101,7 +59,6 @@ class RecordIndex {
   void hold(RecordRef ref);
   // True where it was the last hold of a retired record, which now is completed.
   bool let_go(RecordRef ref);
-  void touch(RecordRef ref);  // used now
 
   // The scan's part. see() every head that was found; then weigh() every frame in ascending order:
   // where records overlap, the younger was written over the older, and of two with one key the
@@ -112,54 +69,30 @@ class RecordIndex {
   void see(u32 frame_idx, const HeadView& view);
   void weigh(u32 frame_idx);
   void finish_scan(u32 youngest_frame_idx);
-  void forget_all();
 
-  u32 n_frames() const { return n_frames_; }
-  u32 n_free() const { return n_free_; }
+  u32 n_frames() const { return static_cast<u32>(entries_.size()); }
+  u32 n_free() const { return free_.n_free(); }
   u32 n_records() const { return n_records_; }  // published
   u64 n_evicted() const { return n_evicted_; }
   u64 n_manifests_evicted() const { return n_manifests_evicted_; }
-  u64 steps(Life from, Life to) const {
-    return steps_[static_cast<u32>(from) * kLives + static_cast<u32>(to)];
-  }
+  u64 steps(Life from, Life to) const { return lives_.count(from, to); }
   void check_invariants() const;
 
  private:
-  struct UseOrder {  // of records that may be evicted
-    u32 oldest = kNoFrame, youngest = kNoFrame;
-  };
-  UseOrder& order_of(const IndexEntry& entry);
-  u32 bucket(const Key& key) const;
-  void insert(u32 frame_idx);
-  void remove(u32 frame_idx);
-  void push_youngest(u32 frame_idx);
-  void unlink(u32 frame_idx);
-  void set_free(u32 first, u32 n);
-  void set_used(u32 first, u32 n);
-  bool frame_is_free(u32 frame_idx) const {
-    return (free_bits_[frame_idx / 64] >> (frame_idx % 64) & 1) != 0;
-  }
-  void move(IndexEntry& entry, Life to);
-  void publish_seen(u32 frame_idx);
-  void forget_seen(u32 frame_idx);
-  std::optional<u32> free_run(u32 n) const;
-  std::optional<u32> last_free_run(u32 n) const;
-  enum class Takes : u8 { extents, all_but_manifests, all };  // each what the one before does, too
-  std::optional<u32> evictable_window(u32 n, Takes takes) const;
-  std::optional<u32> last_evictable_window(u32 n, Takes takes) const;
-  std::optional<u32> evictable_run(u32 n, bool is_manifest);
-  bool may_go(const IndexEntry& entry, Takes takes) const;
-  void evict(u32 frame_idx);
   IndexEntry& at(RecordRef ref);
+  void publish_seen(u32 frame_idx);
+  void clear(u32 frame_idx);
+  std::optional<u32> make_room(u32 n, bool is_manifest);
+  void evict(u32 frame_idx);
 
-  u32 n_frames_ = 0, n_free_ = 0, n_records_ = 0;
+  u32 n_records_ = 0;
   u32 cursor_ = 0;  // where the last reservation ended: records of one time lie side by side
-  std::array<UseOrder, 2> orders_{};  // of extents, and of all others
   u64 n_evicted_ = 0, n_manifests_evicted_ = 0;
   std::span<IndexEntry> entries_{};
-  std::span<u32> buckets_{};
-  std::span<u64> free_bits_{};
-  std::array<u64, u64{kLives} * kLives> steps_{};
+  FreeFrames free_{};
+  KeyChains chains_{};
+  UseOrder evictable_{};
+  LifeSteps lives_{};
 };
 
 }  // namespace tarn::store

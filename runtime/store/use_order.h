@@ -1,0 +1,37 @@
+// runtime/store/use_order.h
+//
+// The records that may be evicted, in order of their last use. Extents have an order of their own,
+// since they are copies and go first.
+//
+// Invariant: the two orders have exactly the published records without holds.
+#pragma once
+
+#include <span>
+
+#include "runtime/store/index_entry.h"
+
+namespace tarn::store {
+
+class UseOrder {
+ public:
+  void init(std::span<IndexEntry> entries);  // both orders are empty
+  void push_youngest(u32 frame_idx);
+  void remove(u32 frame_idx);
+  bool is_empty() const { return oldest() == kNoFrame; }
+  bool has_extents() const { return lists_[0].oldest != kNoFrame; }
+  // Which record gives way first: an extent where there is one.
+  u32 oldest() const { return has_extents() ? lists_[0].oldest : lists_[1].oldest; }
+  // Asserts that only records that may be evicted are here; returns their number.
+  u32 check_invariants() const;
+
+ private:
+  struct List {
+    u32 oldest = kNoFrame, youngest = kNoFrame;
+  };
+  List& list_of(const IndexEntry& entry) { return lists_[entry.kind == Kind::extent ? 0 : 1]; }
+
+  std::span<IndexEntry> entries_{};
+  std::array<List, 2> lists_{};  // of extents, and of all others
+};
+
+}  // namespace tarn::store
