@@ -137,6 +137,17 @@ std::optional<HeadView> view_again(std::span<const std::byte> whole_head) {
   return view;
 }
 
+bool sectors_hold(const Crc32c& crc, const std::byte* sectors, std::span<const u32> crcs) {
+  constexpr u64 kCrcsAtOnce = 64;
+  std::array<u32, kCrcsAtOnce> found;
+  for (u64 i = 0; i < crcs.size(); i += kCrcsAtOnce) {
+    const u64 n_now = std::min(kCrcsAtOnce, crcs.size() - i);
+    crc.sectors(sectors + i * kSectorBytes, n_now, found.data());
+    if (!std::equal(found.begin(), found.begin() + n_now, crcs.data() + i)) return false;
+  }
+  return true;
+}
+
 void encode_label(const Crc32c& crc, const Label& label, std::span<std::byte> sector) {
   TARN_ASSERT(sector.size() == kSectorBytes);
   std::memset(sector.data(), 0, sector.size());

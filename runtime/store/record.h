@@ -171,6 +171,9 @@ bool parse_meta(const Crc32c& crc, std::span<const std::byte> whole_head, HeadVi
 // worked out. Nothing if it says that it is of another size.
 std::optional<HeadView> view_again(std::span<const std::byte> whole_head);
 
+// Whether these sectors have these checksums, one of each.
+bool sectors_hold(const Crc32c& crc, const std::byte* sectors, std::span<const u32> crcs);
+
 void encode_label(const Crc32c& crc, const Label& label, std::span<std::byte> sector);
 enum class LabelState : u8 { good, absent, newer };  // newer: of a later format, not to be touched
 LabelState parse_label(const Crc32c& crc, std::span<const std::byte> sector, Label& label);

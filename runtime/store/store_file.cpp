@@ -1,0 +1,89 @@
+#include "runtime/store/store_file.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "platform/base/assert.h"
+
+namespace tarn::store {
+
+Result<void> StoreFile::init(const StoreOpenArgs& args) {
+  TARN_ASSERT(n_io_ == 0 && !is_open_);
+  const u64 path_bytes = std::strlen(args.path);
+  if (path_bytes == 0 || path_bytes >= path_.size()) {
+    return fail({.status = Status::invalid_config,
+                 .hint = "store: the path is empty or too long",
+                 .detail = Detail(args.path),
+                 .figures = {{{"bytes", path_bytes}, {"bytes_max", path_.size() - 1}}}});
+  }
+  std::memcpy(path_.data(), args.path, path_bytes + 1);
+  io_ = args.io;
+  clock_ = args.clock;
+  frame_bytes_ = args.limits.frame_bytes;
+  io_deadline_ns_ = args.limits.io_deadline_ns;
+  watched_ns_ = last_deadline_ns_ = 0;
+  seen_at_ns_ = clock_->now_ns();
+  return {};
+}
+
+Result<void> StoreFile::lock() {
+  TARN_TRY(file_,
+           io_->open({.path = path_.data(), .write = true, .create = true, .exclusive = true}));
+  is_open_ = true;
+  return {};
+}
+
+void StoreFile::close() {
+  TARN_ASSERT(n_io_ == 0);
+  if (is_open_) io_->close(file_);
+  is_open_ = false;
+  io_ = nullptr;
+}
+
+void StoreFile::abandon() {
+  TARN_ASSERT(is_stuck());
+  io_ = nullptr;
+  n_io_ = 0;
+  is_open_ = false;
+}
+
+u64 StoreFile::offset_of(u32 frame_idx) const { return kFramesBegin + frame_idx * frame_bytes_; }
+
+Place StoreFile::place_of(u32 frame_idx) const {
+  return {.store_id = label_.store_id,
+          .frame_bytes = frame_bytes_,
+          .n_frames = label_.n_frames,
+          .frame_idx = frame_idx};
+}
+
+bool StoreFile::submit(const IoRequest& request) {
+  IoRequest of_file = request;
+  of_file.file = file_;
+  if (!io_->submit(of_file)) return false;
+  ++n_io_;
+  return true;
+}
+
+u32 StoreFile::reap(std::span<IoCompletion> completions, u64 wait_ns) {
+  const u32 n = io_->reap(completions, wait_ns > 0 ? 1 : 0, wait_ns);
+  TARN_ASSERT(n <= n_io_);
+  n_io_ -= n;
+  watch(wait_ns);
+  return n;
+}
+
+// Of the time since the last call, waited_ns were given to the disk on purpose.
+u64 StoreFile::watch(u64 waited_ns) {
+  const u64 now_ns = clock_->now_ns();
+  const u64 count_max_ns = std::min(waited_ns, io_deadline_ns_) + kUnwatchedMaxNs;
+  watched_ns_ += std::min(now_ns - seen_at_ns_, count_max_ns);
+  seen_at_ns_ = now_ns;
+  return watched_ns_;
+}
+
+u64 StoreFile::next_deadline_ns() {
+  last_deadline_ns_ = watch(0) + io_deadline_ns_;
+  return last_deadline_ns_;
+}
+
+}  // namespace tarn::store

@@ -1,0 +1,66 @@
+// runtime/store/store_file.h
+//
+// The store's file: how it is cut, the requests on their way to it, and their deadlines.
+//
+// Deadlines are of the time for which the disk was watched, not of the clock's. A process that was
+// stopped for a minute, in a frozen container or a paused machine, has learnt nothing of the disk:
+// of the time between two looks only kUnwatchedMaxNs count, beside what reap() was to wait.
+#pragma once
+
+#include "runtime/store/store_types.h"
+
+namespace tarn::store {
+
+inline constexpr u64 kUnwatchedMaxNs = 1'000'000'000;
+inline constexpr u64 kNeverNs = ~u64{0};
+
+// A request's tag: which operation's slot it belongs to, and which of its requests it is.
+inline constexpr u64 kRunsOfTag = 256;
+inline constexpr u64 kSyncTag = ~u64{0} - 1;
+inline constexpr u64 kLabelTag = ~u64{0} - 2;
+
+class StoreFile {
+ public:
+  Result<void> init(const StoreOpenArgs& args);
+  // Opens the file for ourselves alone, and makes it where there is none.
+  Result<void> lock();
+  void close();    // nothing may be in flight
+  void abandon();  // as store.h says
+  bool has_backend() const { return io_ != nullptr; }
+  bool is_open() const { return is_open_; }
+  const char* path() const { return path_.data(); }
+  Result<u64> size_bytes() { return io_->size_bytes(file_); }
+  Result<void> allocate(u64 n_bytes) { return io_->allocate(file_, n_bytes); }
+
+  u64 offset_of(u32 frame_idx) const;
+  Place place_of(u32 frame_idx) const;
+  Label& label() { return label_; }
+  const Label& label() const { return label_; }
+
+  // False: the queue is full.
+  bool submit(const IoRequest& request);
+  u32 reap(std::span<IoCompletion> completions, u64 wait_ns);
+  u32 n_io() const { return n_io_; }
+
+  u64 next_deadline_ns();  // of a request that begins now
+  u64 watch(u64 waited_ns);
+  u64 watched_ns() const { return watched_ns_; }
+  // All requests are past their deadlines, and some are still on their way.
+  bool is_stuck() const { return n_io_ > 0 && watched_ns_ > last_deadline_ns_; }
+
+ private:
+  IoBackend* io_ = nullptr;
+  Clock* clock_ = nullptr;
+  IoFile file_{};
+  bool is_open_ = false;
+  std::array<char, 1024> path_{};
+  u64 frame_bytes_ = 0;
+  u64 io_deadline_ns_ = 0;
+  Label label_{};
+  u32 n_io_ = 0;  // requests in flight
+  u64 watched_ns_ = 0;
+  u64 seen_at_ns_ = 0;  // by the clock
+  u64 last_deadline_ns_ = 0;
+};
+
+}  // namespace tarn::store
