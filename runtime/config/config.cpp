@@ -118,7 +118,26 @@ Error text_error(const char* key, u64 bytes_max) {
           .figures = {{{"bytes_max", bytes_max}}}};
 }
 
+namespace {
+
+// Keys of earlier builds, and what holds in their place.
+struct GoneKey {
+  std::string_view key;
+  const char* hint;
+};
+constexpr GoneKey kGoneKeys[] = {
+    {"select.codebooks",
+     "select.codebooks is gone: a conversation has one codebook, which is made anew as it grows; "
+     "leave the key out"},
+};
+
+}  // namespace
+
 Error unknown_key_error(std::string_view name) {
+  for (const GoneKey& gone : kGoneKeys) {
+    if (name != gone.key) continue;
+    return {.status = Status::invalid_config, .hint = gone.hint, .detail = Detail(name)};
+  }
   DetailText detail;
   constexpr u64 kShownBytes = 32;  // leaves room for the longest key
   detail << name.substr(0, kShownBytes);

@@ -34,7 +34,6 @@ inline constexpr u32 kSubspacesMax = 64;      // what the kernels take
 inline constexpr u32 kPackedCodeBitsMax = 6;  // likewise
 inline constexpr u32 kQuestPageTokens = 16;   // Quest chooses pages of so many tokens
 inline constexpr u32 kIterationsMax = 300;    // of PQCache's code
-inline constexpr u32 kCodebooksMax = 8;
 
 // What one layer costs on a box, in time by the wall; `tarn calibrate` measures it. Integers, so
 // that a text gives back what was written.
@@ -70,7 +69,6 @@ struct SelectConfig {
   u32 k = 2048;
   u32 context_min = 0;
   u32 block_tokens = 1;
-  u32 codebooks = 1;
   u32 iterations = 8;
   LayerCost cost{};
   u32 swap_tokens = 64;
@@ -114,9 +112,6 @@ void SelectConfig::visit_fields(Self& self, Visitor& on) {
      "a divisor every length is read by selection");
   on("select.block_tokens", self.block_tokens, u64{1}, u64{256},
      "pq: choose blocks of so many tokens by the sum of their weights, as a disk reads them");
-  on("select.codebooks", self.codebooks, u64{1}, u64{kCodebooksMax},
-     "pq: inputs of a conversation that are clustered each for itself; 1: a cluster's centroids "
-     "serve until all is clustered anew");
   on("select.iterations", self.iterations, u64{0}, u64{kIterationsMax},
      "pq: updates of the centroids at most; 0: as many as cost_* leave time for, 3 at least");
   on("select.swap_tokens", self.swap_tokens, u64{1}, u64{4096},

@@ -28,15 +28,13 @@ void Engine::put_index(const Session& s, reuse::SaveArgs& args) const {
   if (!selector_.is_on()) return;
   const KeptIndex kept = selector_.kept(idx_of(s));
   args.policy = policy();
-  args.index = {.life = std::bit_cast<std::array<u32, 8>>(kept.life),
-                .turn_end = kept.turn_end,
-                .turn_input_begin = kept.turn_input_begin};
-  for (const KeptIndex::Codebook& codebook : std::span(kept.codebooks).first(kept.n_codebooks)) {
-    args.codebooks[args.n_codebooks++] = {
-        .key = codebook.key,
-        .first_slot = select_config_.n_sinks + codebook.first_row,
-        .n_slots = codebook.n_rows,
-        .iterations = select::iterations(select_config_, codebook.n_rows)};
+  args.index = {.life = std::bit_cast<std::array<u32, 8>>(kept.life), .turn_end = kept.turn_end};
+  const u32 n_rows = kept.life.rows_used;
+  if (n_rows > 0) {
+    args.codebook = {.key = kept.key,
+                     .first_slot = select_config_.n_sinks,
+                     .n_slots = n_rows,
+                     .iterations = select::iterations(select_config_, n_rows)};
   }
   for (const Turns::Answer& answer : s.turns.answers()) {
     args.answers[args.n_answers++] = {answer.begin, answer.end};
@@ -67,7 +65,7 @@ void Engine::write_policy() {
                    c.k,
                    c.context_min,
                    has_codes ? c.block_tokens : 0,
-                   c.codebooks,
+                   1,  // codebook of an index; earlier builds could make several
                    c.swap_tokens,
                    has_codes ? c.iterations : 0,
                    cost.job_ns,
@@ -90,16 +88,13 @@ std::string_view Engine::policy() const {
 bool Engine::take_up_index(Session& s, const reuse::Manifest& manifest) {
   if (!selector_.is_on() || manifest.index.empty() || manifest.policy != policy()) return false;
   const reuse::ManifestIndex& index = manifest.index[0];
-  KeptIndex kept{.life = std::bit_cast<select::KeptLife>(index.life),
-                 .turn_end = index.turn_end,
-                 .turn_input_begin = index.turn_input_begin};
-  if (manifest.codebooks.size() > kept.codebooks.size()) return false;
+  KeptIndex kept{.life = std::bit_cast<select::KeptLife>(index.life), .turn_end = index.turn_end};
+  if (manifest.codebooks.size() != (kept.life.rows_used == 0 ? 0u : 1u)) return false;
   if (manifest.answers.size() > Turns::kAnswersMax) return false;
   for (const reuse::ManifestCodebook& codebook : manifest.codebooks) {
-    if (codebook.first_slot < select_config_.n_sinks) return false;
-    kept.codebooks[kept.n_codebooks++] = {.first_row = codebook.first_slot - select_config_.n_sinks,
-                                          .n_rows = codebook.n_slots,
-                                          .key = codebook.key};
+    if (codebook.first_slot != select_config_.n_sinks) return false;
+    if (codebook.n_slots != kept.life.rows_used) return false;
+    kept.key = codebook.key;
   }
   const u32 n_tokens = static_cast<u32>(manifest.token_ids.size());
   if (!selector_.take_up(idx_of(s), s.sequence, kept, manifest.n_slots, n_tokens)) return false;

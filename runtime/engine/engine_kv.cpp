@@ -132,7 +132,7 @@ void Engine::commit_rows() {
       commit(s, run.n_rows);
       const bool ends_turn = s.state == SessionState::generating && s.n_ids == s.turns.n_fed() &&
                              s.sequence.n_slots() == s.n_ids;
-      if (ends_turn) selector_.end_turn(run.session, s.sequence, s.turns.input_begin(), s.n_ids);
+      if (ends_turn) selector_.end_turn(run.session, s.sequence, s.n_ids);
       continue;
     }
     (void)lose_kv(s);

@@ -31,7 +31,6 @@ SelectMark Engine::select_mark() const {
       what[n_told++] = part;
     }
   }
-  if (s.codebooks != 1) what[n_told++] = s.codebooks;
   const std::array<u8, 32> no_entropy{};  // a mark is the same on every machine
   const store::Key key =
       store::root_key(store::make_secret(no_entropy), std::as_bytes(std::span(what).first(n_told)));

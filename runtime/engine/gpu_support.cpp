@@ -55,12 +55,6 @@ Result<void> gpu_can_select(const SelectConfig& config) {
         "--device cpu, or keep KV over memory and disk (kv.memory_bytes, --store DIR)",
         "select.block_tokens");
   }
-  if (config.codebooks > 1) {
-    return refuse(
-        "of KV in its memory the GPU chooses by one codebook: set select.codebooks to 1, or use "
-        "--device cpu, or keep KV over memory and disk (kv.memory_bytes, --store DIR)",
-        "select.codebooks");
-  }
   return {};
 }
 

@@ -175,7 +175,7 @@ void Selector::forget(u32 idx) {
   s.row_step_idx = 0;
   s.turn_end = 0;
   erase_codebooks(s, codebooks_key(idx));
-  s.n_codebooks = 0;
+  s.used_key = {};
   s.life.forget();
   for (kv::SlotCache& cache : caches(idx)) cache.clear();
   forget_extents(s);
@@ -195,7 +195,7 @@ void Selector::truncate(u32 idx, u32 n_tokens) {
   const bool keeps = s.life.truncate(n_tokens);
   const bool uses = keeps && !s.life.is_dense();
   const store::Key key = uses ? store::Key{} : codebooks_key(idx);
-  if (!uses) s.n_codebooks = 0;
+  if (!uses) s.used_key = {};
   if (s.is_restoring && uses) return;  // it has nothing behind the clustered rows yet
   if (s.is_restoring) {
     erase_codebooks(s, key);
@@ -230,16 +230,10 @@ void Selector::copy(u32 from, u32 to, const kv::Sequence& sequence) {
   s.life = source.life;
   s.sequence = &sequence;
   s.turn_end = source.turn_end;
-  s.input_begin = source.input_begin;
-  s.n_codebooks = source.n_codebooks;
-  s.codebooks = source.codebooks;
-  for (KeptIndex::Codebook& codebook : s.codebooks) codebook.key = {};  // nobody owns two
+  s.used_key = {};  // what was written has one owner
   if (source.is_restoring) return begin_restoring(s);
   s.is_rebuild = source.is_rebuild;
-  if (s.life.is_clustering()) {
-    s.first_row = s.life.first_row_clustering();
-    s.n_rows = s.life.n_rows_clustering() - s.first_row;
-  }
+  s.n_rows = s.life.n_rows_clustering();
   const bool is_clustered = source.life.is_clustering() && !source.has_job && !source.is_rebuild;
   // Anew, with the same outcome.
   s.has_job = n_units() > 0 && source.life.is_clustering() && !is_clustered;
@@ -262,29 +256,15 @@ bool Selector::has_index(u32 idx) const {
 KeptIndex Selector::kept(u32 idx) const {
   if (!has_index(idx)) return {};
   const Session& s = session(idx);
-  KeptIndex kept{.life = s.life.kept(),
-                 .turn_end = s.turn_end,
-                 .turn_input_begin = s.turn_end == 0 ? 0 : s.input_begin,
-                 .n_codebooks = s.n_codebooks};
-  std::copy_n(s.codebooks.begin(), s.n_codebooks, kept.codebooks.begin());
-  return kept;
+  return {.life = s.life.kept(), .turn_end = s.turn_end, .key = s.used_key};
 }
 
-// Codebooks of rows one behind the other, and a turn that may have waited for what is under way.
-static bool holds_together(const KeptIndex& kept, u32 rows_min, u32 n_slots) {
-  if (kept.n_codebooks > kCodebooksMax) return false;
-  u64 end = 0;
-  for (const KeptIndex::Codebook& codebook : std::span(kept.codebooks).first(kept.n_codebooks)) {
-    if ((end == 0) != (codebook.first_row == 0) || codebook.first_row < end) return false;
-    if (codebook.n_rows < rows_min) return false;
-    end = u64{codebook.first_row} + codebook.n_rows;
-  }
-  if (end != kept.life.rows_used) return false;
-  if (kept.turn_end == 0) return kept.turn_input_begin == 0;
+// Whether the turn may have waited for what is under way.
+static bool holds_together(const KeptIndex& kept, u32 n_slots) {
+  if (kept.turn_end == 0) return true;
   const select::KeptLife& life = kept.life;
   return life.rows_pending != 0 && kept.turn_end <= u64{n_slots} + 1 &&
-         kept.turn_end > life.middle_end && kept.turn_end >= life.trigger_at &&
-         kept.turn_input_begin < kept.turn_end;
+         kept.turn_end > life.middle_end && kept.turn_end >= life.trigger_at;
 }
 
 bool Selector::take_up(u32 idx, const kv::Sequence& sequence, const KeptIndex& kept, u32 n_slots,
@@ -293,17 +273,13 @@ bool Selector::take_up(u32 idx, const kv::Sequence& sequence, const KeptIndex& k
   TARN_ASSERT(args_.device == nullptr);  // what keeps sessions has its KV in the host's frames
   forget(idx);
   Session& s = session(idx);
-  const u32 rows_min = n_units() > 0 ? 1u << args_.config->code_bits : 1;
-  if (!holds_together(kept, rows_min, n_slots)) return false;
-  if (!s.life.take_up(kept.life, kept.n_codebooks, n_slots, n_tokens)) return false;
+  if (!holds_together(kept, n_slots)) return false;
+  if (!s.life.take_up(kept.life, n_slots, n_tokens)) return false;
   s.sequence = &sequence;
   s.turn_end = kept.turn_end;
-  s.input_begin = kept.turn_input_begin;
-  s.n_codebooks = kept.n_codebooks;
-  s.codebooks = kept.codebooks;
-  s.named_key = codebooks_key(idx);
+  s.used_key = s.named_key = kept.key;
   for (u32 head = 0; head < args_.plan->select.n_heads; ++head) s.heads[head].forget();
-  if (s.n_codebooks > 0 && n_units() > 0) {
+  if (!s.life.is_dense() && n_units() > 0) {
     begin_restoring(s);
   } else {
     await_clustering(s);
@@ -328,15 +304,7 @@ Result<void> Selector::swap(Session& s) {
   const bool takes_spare = s.target == spare_ && spare_user_ == &s;
   if (takes_spare) std::swap(s.heads, spare_);
   s.row.has_swapped = true;
-  s.row.n_codebooks = s.n_codebooks;
-  s.row.first = s.n_codebooks > 0 ? s.codebooks[0] : KeptIndex::Codebook{};
-  // The job may have ended before a cut that undid its swap.
-  const u32 first_row = s.life.first_row_clustering();
-  if (first_row == 0) s.n_codebooks = 0;
-  TARN_ASSERT(s.n_codebooks < kCodebooksMax);
-  s.codebooks[s.n_codebooks++] = {.first_row = first_row,
-                                  .n_rows = s.life.n_rows_used() - first_row,
-                                  .key = std::exchange(s.job_key, {})};
+  s.row.used_key = std::exchange(s.used_key, std::exchange(s.job_key, {}));
   drop_job(s);
   s.row.has_old = takes_spare && args_.device == nullptr;
   if (s.row.has_old) spare_user_ = &s;
@@ -347,8 +315,7 @@ Result<void> Selector::swap(Session& s) {
 void Selector::end_row(Session& s) {
   if (!std::exchange(s.row.has_swapped, false)) return;
   if (std::exchange(s.row.has_old, false)) spare_user_ = nullptr;
-  const bool is_in_use = s.row.first.key == codebooks_key(idx_of(s));
-  if (!is_in_use) erase_codebooks(s, s.row.first.key);
+  if (!(s.row.used_key == s.used_key)) erase_codebooks(s, s.row.used_key);
 }
 
 void Selector::end_step() {
@@ -372,11 +339,8 @@ void Selector::drop_row(u32 idx) {
   if (!std::exchange(s.row.has_swapped, false)) return;
   // One that ended before it: finished, and not in use yet.
   s.is_rebuild = !s.life.is_dense();
-  s.first_row = s.life.first_row_clustering();
-  s.n_rows = s.life.n_rows_clustering() - s.first_row;
-  s.job_key = s.codebooks[s.n_codebooks - 1].key;
-  s.n_codebooks = s.row.n_codebooks;
-  s.codebooks[0] = s.row.first;
+  s.n_rows = s.life.n_rows_clustering();
+  s.job_key = std::exchange(s.used_key, s.row.used_key);
   if (!has_old) return;
   std::swap(s.heads, spare_);
   spare_user_ = &s;
@@ -384,7 +348,7 @@ void Selector::drop_row(u32 idx) {
   s.n_units_done = n_units();
   // A cut takes nothing from the spare set.
   for (u32 head = 0; head < args_.plan->select.n_heads; ++head) {
-    s.target[head].pq.truncate(s.first_row + s.n_rows);
+    s.target[head].pq.truncate(s.n_rows);
   }
 }
 
@@ -408,7 +372,6 @@ Result<void> Selector::advance(Session& s, const kv::Sequence& sequence, u32 n_t
         if (!s.is_restoring) start_job(s, sequence, /*is_rebuild=*/false);
         break;
       case IndexEvent::rebuild:
-      case IndexEvent::extend:
         if (!s.is_restoring) start_job(s, sequence, /*is_rebuild=*/true);
         break;
       case IndexEvent::swap:
@@ -418,12 +381,11 @@ Result<void> Selector::advance(Session& s, const kv::Sequence& sequence, u32 n_t
   }
 }
 
-void Selector::end_turn(u32 idx, const kv::Sequence& sequence, u32 input_begin, u32 n_tokens) {
+void Selector::end_turn(u32 idx, const kv::Sequence& sequence, u32 n_tokens) {
   if (!is_on()) return;
   Session& s = session(idx);
   s.sequence = &sequence;
   s.turn_end = n_tokens;
-  s.input_begin = input_begin;
   if (s.life.is_clustering()) return;  // its swap may be due: the next row waits, and can fail
   const Result<void> started = settle(s);
   TARN_ASSERT(started.has_value());
@@ -432,7 +394,6 @@ void Selector::end_turn(u32 idx, const kv::Sequence& sequence, u32 input_begin, 
 Result<void> Selector::settle(Session& s) {
   if (s.turn_end == 0) return {};
   s.n_tokens = s.turn_end;
-  s.life.end_input(s.input_begin);
   TARN_CHECK(advance(s, *s.sequence, s.turn_end));
   s.turn_end = 0;
   return {};

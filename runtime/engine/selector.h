@@ -13,10 +13,9 @@
 //             one. Of more than one that a row must have, at the swap or where an input jumps over
 //             it, each step does one, and the row waits while others' go on: make_index(). In one
 //             step they are done where the row itself has triggered the job
-//   rebuild   or an extension by an input's own codebook: fills the spare set of indexes while the
-//             session's own serves. Where the job of another session that generates has it, a row
-//             with a swap waits for that one's; rows that wait have it in turn, before all others.
-//             The job of a session that does not step any more loses it to who wants it, that of
+//   rebuild   fills the spare set of indexes while the session's own serves. Where another
+//             session has it, a row with a swap waits for that one; such rows have it in turn,
+//             before others. A session that does not step any more loses it to who wants it, and
 //             one that reads an input, or has its swap far ahead, to a row that waits; it begins
 //             anew. What cannot wait, a job that the row itself has triggered and a device's, fills
 //             the session's own, to the same bits
@@ -26,8 +25,8 @@
 //             of chosen slots come from a SlotSource. Over a disk each (session, layer, KV head)
 //             has a cache of what it chose: kv::SlotCache
 //
-//   taken up  a session that was kept brings the borders of its codebooks and a name for them. What
-//             was written under it is read; else they are trained again, over the same rows. That
+//   taken up  a session that was kept brings a name for its codebooks. What was written under it is
+//             read; else they are trained again, over the same rows. That
 //             is done before its next row, which waits for it likewise; a job that was under way
 //             begins behind them
 //
@@ -90,19 +89,12 @@ struct SelectorArgs {
 
 // A session's index in few words: read back, or made again from its KV, it chooses as it did.
 struct KeptIndex {
-  struct Codebook {
-    u32 first_row = 0, n_rows = 0;  // of the middle, that were clustered
-    store::Key key{};               // that owns what was written of it; zeros: nothing was
-    friend bool operator==(const Codebook& one, const Codebook& other) {  // not where it lies
-      return one.first_row == other.first_row && one.n_rows == other.n_rows;
-    }
-  };
   select::KeptLife life{};
   u32 turn_end = 0;  // a turn that the index was not told of yet; 0: none
-  u32 turn_input_begin = 0;
-  u32 n_codebooks = 0;  // of the index in use, one behind the other
-  std::array<Codebook, kCodebooksMax> codebooks{};
-  friend bool operator==(const KeptIndex&, const KeptIndex&) = default;
+  store::Key key{};  // owns what was written of the index in use; zeros: nothing was
+  friend bool operator==(const KeptIndex& one, const KeptIndex& other) {  // wherever it lies
+    return one.life == other.life && one.turn_end == other.turn_end;
+  }
 };
 
 class Selector {
@@ -138,10 +130,9 @@ class Selector {
   bool take_up(u32 session, const kv::Sequence& sequence, const KeptIndex& kept, u32 n_slots,
                u32 n_tokens);
 
-  // The session's n_tokens are all in the KV, those from input_begin on were fed since a token was
-  // generated, and its first token is about to be sampled: what an index is made from where one is
-  // due. Clusters nothing yet.
-  void end_turn(u32 session, const kv::Sequence& sequence, u32 input_begin, u32 n_tokens);
+  // The session's n_tokens are all in the KV, and its first token is about to be sampled: what an
+  // index is made from where one is due. Clusters nothing yet.
+  void end_turn(u32 session, const kv::Sequence& sequence, u32 n_tokens);
   // A step of these runs begins, and with make_index() and begin_row() what their rows do; a
   // session without a row in it and in the one before it has stopped.
   void begin_step(std::span<const step::Run> runs);
@@ -293,7 +284,6 @@ class Selector {
   u32 idx_of(const Session& s) const;
   Result<void> send_index(Session& s);
   void begin_training(Session& s, select::HeadIndex* target);
-  Result<void> begin_extension(Session& s, u32 cache_layer);
   Result<void> run_units(Session& s, u32 n);
   Result<void> cluster_layer(Session& s, u32 cache_layer);
   void pass_found_layers(Session& s) const;

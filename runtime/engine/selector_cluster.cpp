@@ -17,8 +17,7 @@ u32 Selector::n_units() const {
 void Selector::start_job(Session& s, const kv::Sequence& sequence, bool is_rebuild) {
   s.sequence = &sequence;
   s.is_rebuild = is_rebuild;
-  s.first_row = s.life.first_row_clustering();
-  s.n_rows = s.life.n_rows_clustering() - s.first_row;
+  s.n_rows = s.life.n_rows_clustering();
   s.has_job = n_units() > 0;
   s.target = nullptr;
   s.n_units_done = 0;
@@ -29,7 +28,7 @@ void Selector::start_job(Session& s, const kv::Sequence& sequence, bool is_rebui
 
 void Selector::drop_job(Session& s) {
   s.has_job = s.is_stuck = s.is_rebuild = s.is_restoring = s.is_clustered = false;
-  s.first_row = s.n_rows = 0;
+  s.n_rows = 0;
   s.target = nullptr;
   s.n_units_done = s.n_units_found = s.n_units_due = s.waits_at = 0;
   s.spare_since = 0;
@@ -43,7 +42,8 @@ void Selector::begin_restoring(Session& s) {
   s.has_job = s.is_restoring = true;
   s.n_units_found = extents() == nullptr ? n_units() : 0;
   s.target = s.heads;
-  if (s.codebooks[0].key == store::Key{}) s.codebooks[0].key = draw_key();
+  s.n_rows = s.life.n_rows_used();
+  if (s.used_key == store::Key{}) s.used_key = draw_key();
   for (u32 head = 0; head < args_.plan->select.n_heads; ++head) {
     s.heads[head].pq.start(s.life.segments().middle_begin);
   }
@@ -63,37 +63,9 @@ void Selector::await_clustering(Session& s) {
 void Selector::begin_training(Session& s, HeadIndex* target) {
   s.target = target;
   for (u32 head = 0; head < args_.plan->select.n_heads; ++head) {
-    if (target != s.heads || s.first_row == 0) {
-      target[head].pq.start(s.life.segments().middle_begin);
-    }
-    if (s.first_row == 0) target[head].pq.begin_codebook(s.n_rows);
+    target[head].pq.start(s.life.segments().middle_begin);
+    target[head].pq.begin_codebook(s.n_rows);
   }
-}
-
-// The rows before the job's get the codes that the session's own index gives them, and the job's
-// are still to be coded.
-Result<void> Selector::begin_extension(Session& s, u32 cache_layer) {
-  const u32 n_kv_heads = args_.spec->n_kv_heads;
-  const u32 first_head = cache_layer * n_kv_heads;
-  HeadIndex* heads = s.target + first_head;
-  const HeadIndex* own = s.heads + first_head;
-  if (heads[0].pq.is_training()) return {};
-  for (u32 i = 0; i < n_kv_heads; ++i) {
-    if (heads != own) heads[i].pq.copy_from(own[i].pq);
-    heads[i].pq.truncate(std::min(heads[i].pq.n_tokens(), s.first_row));
-  }
-  const u32 slot_begin = heads[0].pq.slot_begin() + heads[0].pq.n_tokens();
-  const u32 slot_end = heads[0].pq.slot_begin() + s.first_row;
-  TARN_CHECK(each_window(*s.sequence, cache_layer, slot_begin, slot_end, [&](const Window& w) {
-    args_.workers->run(n_kv_heads, [&](u32 kv_head, u32 worker_idx) {
-      const Scratch mine = scratch(worker_idx);
-      heads[kv_head].pq.encode(
-          *args_.table, key_pages(*s.sequence, cache_layer * n_kv_heads + kv_head, w, mine.pages),
-          w.slot_end, mine.train);
-    });
-  }));
-  for (u32 i = 0; i < n_kv_heads; ++i) heads[i].pq.begin_codebook(s.n_rows);
-  return {};
 }
 
 // For a session that steps, from one that does not: what its job has filled in is not used before
@@ -193,24 +165,16 @@ Result<void> Selector::make_layer(Session& s, u32 cache_layer) {
   return {};
 }
 
-// Codebook by codebook, as they were made; rows between two get their codes on the way.
+// As it was made.
 Result<void> Selector::restore_layer(Session& s, u32 cache_layer) {
   const u32 n_kv_heads = args_.spec->n_kv_heads;
-  if (has_codes(s, cache_layer)) {
-    s.n_rows = s.codebooks[0].n_rows;
-    return {};
+  if (has_codes(s, cache_layer)) return {};
+  for (u32 i = 0; i < n_kv_heads; ++i) {
+    select::PqIndex& pq = s.heads[cache_layer * n_kv_heads + i].pq;
+    pq.start(s.life.segments().middle_begin);
+    pq.begin_codebook(s.n_rows);
   }
-  for (const KeptIndex::Codebook& codebook : std::span(s.codebooks).first(s.n_codebooks)) {
-    s.first_row = codebook.first_row;
-    s.n_rows = codebook.n_rows;
-    for (u32 i = 0; i < n_kv_heads && codebook.first_row == 0; ++i) {
-      select::PqIndex& pq = s.heads[cache_layer * n_kv_heads + i].pq;
-      pq.start(s.life.segments().middle_begin);
-      pq.begin_codebook(codebook.n_rows);
-    }
-    TARN_CHECK(cluster_layer(s, cache_layer));
-  }
-  return {};
+  return cluster_layer(s, cache_layer);
 }
 
 // Begun anew, it ends the same. Whether it is wanted is asked between tasks, too: in memory all
@@ -219,8 +183,7 @@ Result<void> Selector::cluster_layer(Session& s, u32 cache_layer) {
   const u32 n_kv_heads = args_.spec->n_kv_heads, n_subspaces = args_.config->n_subspaces;
   const u32 first_head = cache_layer * n_kv_heads;
   HeadIndex* heads = s.target + first_head;
-  if (s.first_row > 0) TARN_CHECK(begin_extension(s, cache_layer));
-  const u32 slot_begin = heads[0].pq.slot_begin() + s.first_row;
+  const u32 slot_begin = heads[0].pq.slot_begin();
   const u32 slot_end = slot_begin + s.n_rows;
   const u32 n_sample = select::PqIndex::n_sample(heads[0].pq.shape(), s.n_rows);
   const u32 n_updates = select::iterations(*args_.config, s.n_rows);

@@ -62,9 +62,7 @@ void Selector::keep_layer(const Session& s, u32 cache_layer) {
 
 // Of an index that is made again: heads get what there is of them.
 void Selector::find_layer(Session& s, u32 cache_layer) {
-  if (extents() == nullptr || s.n_codebooks != 1) return;
-  s.first_row = 0;
-  s.n_rows = s.codebooks[0].n_rows;
+  if (extents() == nullptr) return;
   const std::span<std::byte> memory = borrow_caches(idx_of(s));
   for (u32 kv_head = 0; kv_head < args_.spec->n_kv_heads; ++kv_head) {
     const u32 head = cache_layer * args_.spec->n_kv_heads + kv_head;
@@ -76,10 +74,10 @@ void Selector::find_layer(Session& s, u32 cache_layer) {
 }
 
 bool Selector::has_codes(const Session& s, u32 cache_layer) const {
-  if (extents() == nullptr || s.n_codebooks != 1) return false;
+  if (extents() == nullptr) return false;
   const u32 n_kv_heads = args_.spec->n_kv_heads;
   for (u32 head = cache_layer * n_kv_heads; head < (cache_layer + 1) * n_kv_heads; ++head) {
-    if (s.target[head].pq.n_codebooks() == 0) return false;
+    if (s.target[head].pq.n_clustered() == 0) return false;
   }
   return true;
 }
@@ -118,7 +116,7 @@ void Selector::adopt_extent(const Session& s, u32 head, const select::CodebookHe
 }
 
 store::Key Selector::codebooks_key(u32 idx) const {
-  return is_on() && session(idx).n_codebooks > 0 ? session(idx).codebooks[0].key : store::Key{};
+  return is_on() ? session(idx).used_key : store::Key{};
 }
 
 void Selector::note_named(u32 idx, const store::Key& key) {

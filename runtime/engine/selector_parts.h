@@ -15,9 +15,8 @@ struct Selector::Session {
   const kv::Sequence* sequence = nullptr;
   select::HeadIndex* heads = nullptr;  // [n_heads], in use, or what a build fills
   select::HeadIndex* target =
-      nullptr;        // what the job fills; nullptr: it has not begun, or there is none
-  u32 first_row = 0;  // that it clusters; those before it keep their codes and codebooks
-  u32 n_rows = 0;
+      nullptr;     // what the job fills; nullptr: it has not begun, or there is none
+  u32 n_rows = 0;  // that it clusters
   u32 n_units_done = 0;
   u32 n_units_found = 0;  // restoring: layers that were looked for on the disk
   u32 n_units_due = 0;    // with a device: of the step under way; else of the row that waits
@@ -30,31 +29,28 @@ struct Selector::Session {
   u32 n_coded = 0;        // with a device: rows of the middle that have codes there
   u32 n_counted = 0;      // and rows that its counts stand for
   u32 turn_end = 0;       // tokens of a turn that ended while a job was under way; 0: none
-  u32 input_begin = 0;    // of that turn
-  u32 n_codebooks = 0;    // of the index in use
-  std::array<KeptIndex::Codebook, kCodebooksMax> codebooks{};
-  store::Key job_key{};    // that owns what the job writes
+  store::Key used_key{};  // owns what was written of the index in use; zeros: nothing was
+  store::Key job_key{};   // owns what the job writes
   store::Key named_key{};  // that a manifest names
   // What begin_row() has found and changed, until the row's step ends.
   struct Row {
     select::IndexLife life{};  // before it, and the turn's end
     u32 turn_end = 0;
-    u32 n_codebooks = 0;  // before a swap in it, and the first of them
-    KeptIndex::Codebook first{};
+    store::Key used_key{};  // before a swap in it
     bool has_begun = false;
     bool has_turned = false;   // a job was triggered, or began to serve
     bool has_swapped = false;  // that
     bool has_old = false;      // the spare set has what served before
     bool is_final = false;     // that is overwritten
   } row{};
-  bool is_rebuild = false;    // or an extension: the index serves meanwhile
+  bool is_rebuild = false;    // the index serves meanwhile
   bool has_job = false;       // triggered, and units are left
-  bool is_restoring = false;  // the job makes the index in use again, codebook by codebook
+  bool is_restoring = false;  // the job makes the index in use again
   bool is_stuck = false;      // the disk failed it where nobody waited: the next row tells
   bool is_clustered = false;  // the layer of the unit that is next: an extent is left of it
 
   // Of what is written of the index that is being made.
-  const store::Key& owner() const { return is_restoring ? codebooks[0].key : job_key; }
+  const store::Key& owner() const { return is_restoring ? used_key : job_key; }
 };
 
 struct Selector::Scratch {

@@ -211,7 +211,7 @@ Result<void> cut_store(const model::ModelSpec& spec, const Config& config, const
     manifest.payload_bytes = reuse::manifest_bytes_max({.n_tokens = n_tokens,
                                                         .page_tokens = page_tokens,
                                                         .n_turns = 1,
-                                                        .n_codebooks = kCodebooksMax,
+                                                        .n_codebooks = 1,
                                                         .n_answers = reuse::kKeptAnswersMax});
     shape->manifest_bytes = align_up(manifest.payload_bytes, store::kSectorBytes);
     // A session's tail is copied while the session goes on: all layers at once.

@@ -8,10 +8,10 @@
 //                under layer_key(secret, key, l). A group that others may share has its chain key
 //   tail         the slots behind the last full group, a group of its own under the chain key of
 //                those tokens: likewise, under layer_key(secret, tail, l)
-//   codebooks    one for each turn that was clustered, with how many updates it was made, since the
-//                result is a function of them (DESIGN.md section 8). Its key owns what was written
-//                of it (part_key()); what is not there is made again of the slots that it names. A
-//                key of zeros: nothing was written
+//   codebooks    the index's, or none; earlier builds wrote several. With how many updates it was
+//                made, since the result is a function of them (DESIGN.md section 8). Its key owns
+//                what was written of it (part_key()); what is not there is made again of the slots
+//                that it names. A key of zeros: nothing was written
 //   lossy        from slot lossy_from on, KV was computed by selection, or from what was: it does
 //                not follow from the tokens. The page that it stands in and those behind it, the
 //                tail too, lie under unshared_key()s, which nobody can find by their tokens

@@ -299,7 +299,7 @@ bool SessionStore::save_manifest() {
       .lossy_from = save_.lossy_from,
       .saved_at_s = save_.saved_at_s,
       .groups = args_.keys.first(n_pages),
-      .codebooks = std::span(save_.codebooks).first(save_.n_codebooks),
+      .codebooks = std::span(&save_.codebook, save_.codebook.n_slots == 0 ? 0 : 1),
       .token_ids = save_.ids,
       .turn_begins = std::span<const u32>(&save_.turn_begin, has_turn ? 1 : 0),
       .biases = std::span<const ManifestBias>(save_.biases).first(save_.n_biases),

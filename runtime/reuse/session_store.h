@@ -77,8 +77,7 @@ struct SaveArgs {
   // What its choices depend on; without a policy it makes none.
   std::string_view policy{};
   ManifestIndex index{};
-  std::array<ManifestCodebook, kCodebooksMax> codebooks{};
-  u32 n_codebooks = 0;
+  ManifestCodebook codebook{};  // without slots: there is none
   std::array<ManifestAnswer, kKeptAnswersMax> answers{};
   u32 n_answers = 0;
   u32 n_fed = 0;

@@ -38,7 +38,7 @@ void write_codebook_record(const CodebookHead& head, const PqIndex& index,
 std::optional<CodebookHead> read_codebook_record(std::span<const std::byte> bytes, u32 n_rows,
                                                  PqIndex& index) {
   const PqShape& shape = index.shape();
-  TARN_ASSERT(shape.has_pairs() && index.n_codebooks() == 0);
+  TARN_ASSERT(shape.has_pairs() && index.n_clustered() == 0);
   if (bytes.size() < codebook_record_bytes(shape, n_rows, 0)) return std::nullopt;
   const CodebookHead head = head_of(bytes);
   const bool is_ours =

@@ -27,7 +27,7 @@ void HeadIndex::init(const SelectConfig& config, const KeyDims& dims, u32 capaci
 
 void HeadIndex::truncate(const SelectConfig& config, u32 middle_end) {
   if (config.method == SelectMethod::quest) quest.truncate(middle_end);
-  if (config.method != SelectMethod::pq || pq.n_codebooks() == 0) return;
+  if (config.method != SelectMethod::pq || pq.n_clustered() == 0) return;
   pq.truncate(std::min(pq.n_tokens(), middle_end - pq.slot_begin()));
 }
 

@@ -84,7 +84,7 @@ void place_pairs(const PlacePairsArgs& args) {
   const u32 side = shape.n_padded();
   TARN_ASSERT(shape.has_pairs() && args.counts.size() == u64{side} * side);
   TARN_ASSERT(args.places.size() == args.counts.size());
-  args.index.fill_lut(args.table, 0, args.query, args.lut);
+  args.index.fill_lut(args.table, args.query, args.lut);
   std::array<std::array<u32, kSideMax>, 2> n_tokens{};
   for (u32 pair = 0; pair < args.counts.size(); ++pair) {
     n_tokens[0][pair / side] += args.counts[pair];

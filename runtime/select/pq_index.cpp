@@ -77,11 +77,10 @@ void KeyPages::load(const CpuTable& table, u32 slot_begin, u32 n_slots, f32* out
 
 PqIndex::Layout PqIndex::layout(const PqShape& shape) {
   Layout at;
-  at.half_norms = round_up(shape.codebooks_max * codebook_elems(shape) * sizeof(f32));
-  at.codes = at.half_norms + round_up(shape.codebooks_max * half_norm_elems(shape) * sizeof(f32));
-  at.firsts = at.codes + round_up(shape.n_subspaces *
+  at.half_norms = round_up(codebook_elems(shape) * sizeof(f32));
+  at.codes = at.half_norms + round_up(half_norm_elems(shape) * sizeof(f32));
+  at.counts = at.codes + round_up(shape.n_subspaces *
                                   kernels::pq_row_bytes(shape.format, shape.capacity_tokens));
-  at.counts = at.firsts + round_up(shape.codebooks_max * sizeof(u32));
   at.bytes = at.counts + round_up(n_pairs(shape) * sizeof(u32));
   return at;
 }
@@ -97,7 +96,6 @@ void PqIndex::init(const PqShape& shape, std::span<std::byte> region) {
   TARN_ASSERT(shape.n_subspaces >= 1 && shape.n_subspaces <= kernels::kPqSubspacesMax);
   TARN_ASSERT(shape.head_dim % shape.n_subspaces == 0);
   TARN_ASSERT(shape.adjacent_dims % 2 == 0 && shape.adjacent_dims <= shape.head_dim);
-  TARN_ASSERT(shape.codebooks_max >= 1);
   TARN_ASSERT(region.size() >= region_bytes(shape));
   shape_ = shape;
   row_bytes_ = kernels::pq_row_bytes(shape.format, shape.capacity_tokens);
@@ -105,26 +103,23 @@ void PqIndex::init(const PqShape& shape, std::span<std::byte> region) {
   centroids_ = reinterpret_cast<f32*>(region.data());
   half_norms_ = reinterpret_cast<f32*>(region.data() + at.half_norms);
   codes_ = reinterpret_cast<u8*>(region.data() + at.codes);
-  firsts_ = reinterpret_cast<u32*>(region.data() + at.firsts);
   counts_ = reinterpret_cast<u32*>(region.data() + at.counts);
   start(0);
 }
 
 void PqIndex::start(u32 slot_begin) {
   slot_begin_ = slot_begin;
-  n_tokens_ = n_codebooks_ = n_training_ = n_clustered_ = 0;
+  n_tokens_ = n_training_ = n_clustered_ = 0;
   // A block that is not full is scored whole: what lies behind the last row is a code, too.
   std::memset(codes_, 0, shape_.n_subspaces * row_bytes_);
   std::fill_n(counts_, n_pairs(shape_), 0u);
 }
 
 void PqIndex::begin_codebook(u32 n_rows) {
-  TARN_ASSERT(n_training_ == 0);
-  TARN_ASSERT(n_codebooks_ < shape_.codebooks_max);
+  TARN_ASSERT(n_training_ == 0 && n_tokens_ == 0);
   TARN_ASSERT(n_rows >= shape_.n_centroids());
-  TARN_ASSERT(u64{n_tokens_} + n_rows <= shape_.capacity_tokens);
+  TARN_ASSERT(n_rows <= shape_.capacity_tokens);
   n_training_ = n_rows;
-  firsts_[n_codebooks_] = n_tokens_;
 }
 
 u32 PqIndex::n_sample(const PqShape& shape, u32 n_rows) {
@@ -157,13 +152,12 @@ void PqIndex::place(const f32* row, f32* out) const {
   std::copy(row + n, row + shape_.head_dim, out + n);
 }
 
-// The nearest of a codebook's centroids for keys out of load().
-void PqIndex::assign(const CpuTable& table, u32 idx, u32 subspace, const f32* keys, u32 n,
-                     u8* codes) const {
+// The nearest centroids for keys out of load().
+void PqIndex::assign(const CpuTable& table, u32 subspace, const f32* keys, u32 n, u8* codes) const {
   table.pq_assign({.x = keys + u64{subspace} * shape_.dims(),
                    .x_stride = shape_.head_dim,
-                   .centroids = centroids(idx, subspace).data(),
-                   .half_norms = half_norms(idx, subspace),
+                   .centroids = centroids(subspace).data(),
+                   .half_norms = half_norms(subspace),
                    .codes = codes,
                    .n_rows = n,
                    .dims = shape_.dims(),
@@ -177,14 +171,12 @@ u32 PqIndex::train(const Training& training) {
   const CpuTable& table = training.table;
   const u32 dims = shape_.dims(), n_centroids = shape_.n_centroids();
   const u32 n_rows = n_sample(shape_, n_training_);
-  const std::span<f32> centroids = this->centroids(n_codebooks_, training.subspace);
-  f32* norms = half_norms(n_codebooks_, training.subspace);
+  const std::span<f32> centroids = this->centroids(training.subspace);
+  f32* norms = half_norms(training.subspace);
   const f32* x = scratch.tile + u64{training.subspace} * dims;
   const auto load_rows = [&](u32 first, u32 n) {
     load(table, training.keys, training.first_slot + first, n, scratch.row, scratch.tile,
-         [&](u32 i) {
-           return slot_begin_ + n_tokens_ + sample_row(first + i, n_rows, n_training_);
-         });
+         [&](u32 i) { return slot_begin_ + sample_row(first + i, n_rows, n_training_); });
   };
   std::ranges::fill(centroids, 0.0f);
   draw_rows(n_rows, n_centroids, scratch.drawn);
@@ -201,7 +193,7 @@ u32 PqIndex::train(const Training& training) {
     for (u32 first = 0; first < n_rows; first += kTileTokens) {
       const u32 n = std::min(kTileTokens, n_rows - first);
       load_rows(first, n);
-      assign(table, n_codebooks_, training.subspace, scratch.tile, n, scratch.codes);
+      assign(table, training.subspace, scratch.tile, n, scratch.codes);
       table.pq_accumulate(
           {x, shape_.head_dim, scratch.codes, scratch.sums, scratch.counts, n, dims});
     }
@@ -213,24 +205,21 @@ u32 PqIndex::train(const Training& training) {
 
 void PqIndex::code(const Coding& coding) const {
   TARN_ASSERT(n_training_ != 0 && coding.subspace < shape_.n_subspaces);
-  const u32 row_begin = slot_begin_ + n_tokens_;
-  TARN_ASSERT(coding.slot_begin >= row_begin && coding.slot_end <= row_begin + n_training_);
+  TARN_ASSERT(coding.slot_begin >= slot_begin_ && coding.slot_end <= slot_begin_ + n_training_);
   const TrainScratch scratch = carve(shape_, coding.scratch);
   for (u32 slot = coding.slot_begin; slot < coding.slot_end; slot += kTileTokens) {
     const u32 n = std::min(kTileTokens, coding.slot_end - slot);
     load(coding.table, coding.keys, slot, n, scratch.row, scratch.tile,
          [&](u32 i) { return slot + i; });
-    assign(coding.table, n_codebooks_, coding.subspace, scratch.tile, n, scratch.codes);
+    assign(coding.table, coding.subspace, scratch.tile, n, scratch.codes);
     put_codes(coding.subspace, slot - slot_begin_, scratch.codes, n);
   }
 }
 
 void PqIndex::end_codebook() {
   TARN_ASSERT(n_training_ != 0);
-  count_pairs(n_tokens_, n_tokens_ + n_training_, 1);
-  n_tokens_ += n_training_;
-  n_clustered_ = n_tokens_;
-  n_codebooks_ += 1;
+  count_pairs(0, n_training_, 1);
+  n_tokens_ = n_clustered_ = n_training_;
   n_training_ = 0;
 }
 
@@ -242,7 +231,7 @@ u64 PqIndex::codebook_bytes(const PqShape& shape, u32 n_rows) {
 }
 
 void PqIndex::write_codebook(std::span<std::byte> out) const {
-  TARN_ASSERT(n_codebooks_ == 1 && out.size() >= codebook_bytes(shape_, n_clustered_));
+  TARN_ASSERT(n_clustered_ > 0 && out.size() >= codebook_bytes(shape_, n_clustered_));
   std::byte* at = out.data();
   const u64 centroids_bytes = codebook_elems(shape_) * sizeof(f32);
   const u64 norms_bytes = half_norm_elems(shape_) * sizeof(f32);
@@ -291,14 +280,13 @@ void PqIndex::truncate(u32 n_rows) {
 
 void PqIndex::copy_from(const PqIndex& source) {
   TARN_ASSERT(source.row_bytes_ == row_bytes_);
-  TARN_ASSERT(source.shape_.codebooks_max == shape_.codebooks_max);
   start(source.slot_begin_);
   n_tokens_ = source.n_tokens_;
-  n_codebooks_ = source.n_codebooks_;
   n_clustered_ = source.n_clustered_;
-  std::copy_n(source.centroids_, n_codebooks_ * codebook_elems(shape_), centroids_);
-  std::copy_n(source.half_norms_, n_codebooks_ * half_norm_elems(shape_), half_norms_);
-  std::copy_n(source.firsts_, n_codebooks_, firsts_);
+  if (n_clustered_ > 0) {
+    std::copy_n(source.centroids_, codebook_elems(shape_), centroids_);
+    std::copy_n(source.half_norms_, half_norm_elems(shape_), half_norms_);
+  }
   std::copy_n(source.counts_, n_pairs(shape_), counts_);
   const u64 n_bytes = kernels::pq_row_bytes(shape_.format, n_tokens_);
   for (u32 m = 0; m < shape_.n_subspaces; ++m) std::memcpy(row(m), source.row(m), n_bytes);
@@ -306,7 +294,7 @@ void PqIndex::copy_from(const PqIndex& source) {
 
 void PqIndex::encode(const CpuTable& table, const KeyPages& keys, u32 slot_end,
                      std::span<std::byte> scratch) {
-  TARN_ASSERT(n_codebooks_ > 0 && n_training_ == 0);
+  TARN_ASSERT(n_clustered_ > 0 && n_training_ == 0);
   TARN_ASSERT(slot_end >= slot_begin_ + n_tokens_);
   TARN_ASSERT(slot_end - slot_begin_ <= shape_.capacity_tokens);
   const TrainScratch mine = carve(shape_, scratch);
@@ -314,7 +302,7 @@ void PqIndex::encode(const CpuTable& table, const KeyPages& keys, u32 slot_end,
     const u32 first = slot_begin_ + n_tokens_, n = std::min(kTileTokens, slot_end - first);
     load(table, keys, first, n, mine.row, mine.tile, [&](u32 i) { return first + i; });
     for (u32 m = 0; m < shape_.n_subspaces; ++m) {
-      assign(table, n_codebooks_ - 1, m, mine.tile, n, mine.codes);
+      assign(table, m, mine.tile, n, mine.codes);
       put_codes(m, n_tokens_, mine.codes, n);
     }
     count_pairs(n_tokens_, n_tokens_ + n, 1);
@@ -322,14 +310,14 @@ void PqIndex::encode(const CpuTable& table, const KeyPages& keys, u32 slot_end,
   }
 }
 
-void PqIndex::fill_lut(const CpuTable& table, u32 idx, const Query& query, f32* lut) const {
+void PqIndex::fill_lut(const CpuTable& table, const Query& query, f32* lut) const {
   f32* placed = lut + u64{query.n_heads} * shape_.n_subspaces * shape_.n_padded();
   for (u32 h = 0; h < query.n_heads; ++h) {
     place(query.q + u64{h} * shape_.head_dim, placed + u64{h} * shape_.head_dim);
   }
   table.pq_lut({.q = placed,
                 .q_stride = shape_.head_dim,
-                .codebook = codebook(idx).data(),
+                .codebook = codebook().data(),
                 .lut = lut,
                 .n_heads = query.n_heads,
                 .n_subspaces = shape_.n_subspaces,
@@ -339,30 +327,24 @@ void PqIndex::fill_lut(const CpuTable& table, u32 idx, const Query& query, f32* 
 
 void PqIndex::score(const CpuTable& table, const Query& query, f32* lut, f32* scores,
                     u64 stride) const {
-  // A packed block that two codebooks share is scored by both, the earlier one last: rows before a
-  // codebook's first one get their own scores then.
-  for (u32 idx = n_codebooks_; idx-- > 0;) {
-    const u32 end = idx + 1 < n_codebooks_ ? firsts_[idx + 1] : n_tokens_;
-    const u32 begin = firsts_[idx] - firsts_[idx] % kernels::kPqBlockTokens;
-    fill_lut(table, idx, query, lut);
-    table.pq_score({.format = shape_.format,
-                    .codes = codes_ + kernels::pq_row_bytes(shape_.format, begin),
-                    .codes_stride = row_bytes_,
-                    .lut = lut,
-                    .scores = scores + begin,
-                    .scores_stride = stride,
-                    .n_tokens = end - begin,
-                    .n_heads = query.n_heads,
-                    .n_subspaces = shape_.n_subspaces,
-                    .n_padded = shape_.n_padded(),
-                    .scale = query.scale});
-  }
+  fill_lut(table, query, lut);
+  table.pq_score({.format = shape_.format,
+                  .codes = codes_,
+                  .codes_stride = row_bytes_,
+                  .lut = lut,
+                  .scores = scores,
+                  .scores_stride = stride,
+                  .n_tokens = n_tokens_,
+                  .n_heads = query.n_heads,
+                  .n_subspaces = shape_.n_subspaces,
+                  .n_padded = shape_.n_padded(),
+                  .scale = query.scale});
 }
 
 u32 PqIndex::choose_by_pairs(const CpuTable& table, const Query& query, u32 k, f32* lut,
                              void* scratch, u32* out) const {
-  TARN_ASSERT(shape_.has_pairs() && n_codebooks_ == 1);
-  fill_lut(table, 0, query, lut);
+  TARN_ASSERT(shape_.has_pairs() && n_clustered_ > 0);
+  fill_lut(table, query, lut);
   return table.pq_pairs({.format = shape_.format,
                          .codes = codes_,
                          .codes_stride = row_bytes_,
@@ -383,27 +365,23 @@ u8 PqIndex::code(u32 subspace, u32 row_idx) const {
 }
 
 void PqIndex::reconstruct(u32 row_idx, f32* out) const {
-  u32 idx = n_codebooks_ - 1;
-  while (firsts_[idx] > row_idx) --idx;
   for (u32 m = 0; m < shape_.n_subspaces; ++m) {
-    const f32* column = centroids(idx, m).data() + code(m, row_idx);
+    const f32* column = centroids(m).data() + code(m, row_idx);
     for (u32 i = 0; i < shape_.dims(); ++i) {
       out[shape_.dim_of(m, i)] = column[u64{i} * shape_.n_padded()];
     }
   }
 }
 
-std::span<const f32> PqIndex::codebook(u32 idx) const {
-  return {centroids_ + idx * codebook_elems(shape_), codebook_elems(shape_)};
-}
+std::span<const f32> PqIndex::codebook() const { return {centroids_, codebook_elems(shape_)}; }
 
-std::span<f32> PqIndex::centroids(u32 idx, u32 subspace) const {
+std::span<f32> PqIndex::centroids(u32 subspace) const {
   const u64 n_elems = u64{shape_.dims()} * shape_.n_padded();
-  return {centroids_ + idx * codebook_elems(shape_) + subspace * n_elems, n_elems};
+  return {centroids_ + subspace * n_elems, n_elems};
 }
 
-f32* PqIndex::half_norms(u32 idx, u32 subspace) const {
-  return half_norms_ + idx * half_norm_elems(shape_) + u64{subspace} * shape_.n_padded();
+f32* PqIndex::half_norms(u32 subspace) const {
+  return half_norms_ + u64{subspace} * shape_.n_padded();
 }
 
 void PqIndex::count_pairs(u32 begin, u32 end, i32 step) const {

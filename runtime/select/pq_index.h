@@ -1,18 +1,15 @@
 // runtime/select/pq_index.h
 //
-// The product-quantisation index of one (layer, KV head): codebooks and codes of the middle's keys,
-// as they lie in the cache, after RoPE. Rows of the index are slots from `slot_begin` on.
+// The product-quantisation index of one (layer, KV head): a codebook, and codes of the middle's
+// keys as they lie in the cache, after RoPE. Rows of the index are slots from `slot_begin` on.
 //
-//   codebooks   one per turn (METHODS 3.1, multi-turn b), each over the rows from its first one to
-//               the next one's; scores compare across them, since each approximates q.k itself
-//   life        start(slot); then for every turn: begin_codebook(rows), train() for each sub-space
-//               on any threads, then code() for all of its rows, window by window where they are
-//               not all in memory, end_codebook(); encode() for tokens that leave the local window.
-//               A rebuild fills a second index in the same way while this one serves, then takes
-//               its place
-//   memory      a region of region_bytes(), scratch of train_scratch_bytes(); nothing else
-//   thread      one at a time, but for train() and code(), which touch their own sub-space alone
-//   errors      none: the caller keeps capacity_tokens and codebooks_max, else it is our bug
+//   life     start(slot), begin_codebook(rows), train() for each sub-space on any threads, then
+//            code() for all of the rows, window by window where they are not all in memory,
+//            end_codebook(); encode() for tokens that leave the local window. A rebuild fills a
+//            second index in the same way while this one serves, then takes its place
+//   memory   a region of region_bytes(), scratch of train_scratch_bytes(); nothing else
+//   thread   one at a time, but for train() and code(), which touch their own sub-space alone
+//   errors   none: the caller keeps capacity_tokens, else it is our bug
 //
 // A key is cut into contiguous sub-spaces, as in PQCache, in the order of its authors' models: the
 // two dims of a RoPE pair stand half of the rotary dims apart. Where a model has pairs side by side
@@ -63,7 +60,6 @@ struct PqShape {
   u32 code_bits = 0;      // 1..8
   kernels::PqCodeFormat format = kernels::PqCodeFormat::bytes;
   u32 capacity_tokens = 0;
-  u32 codebooks_max = 1;
   const CodeControl* control = nullptr;
   constexpr u32 dims() const { return head_dim / n_subspaces; }
   constexpr u32 n_centroids() const { return 1u << code_bits; }
@@ -78,7 +74,7 @@ struct PqShape {
   constexpr u32 lut_elems() const { return n_subspaces * n_padded() + head_dim; }
   // A token's scores follow from a pair of codes; the pairs are counted (kernels/pq/pq_pairs.h).
   constexpr bool has_pairs() const {
-    return n_subspaces == 2 && n_padded() <= kernels::kPqPairSideMax && codebooks_max == 1;
+    return n_subspaces == 2 && n_padded() <= kernels::kPqPairSideMax;
   }
 };
 
@@ -89,9 +85,9 @@ class PqIndex {
   static constexpr u32 kTileTokens = 64;   // keys that are loaded at a time
   static constexpr u32 kSampleRows = 128;  // a centroid
 
-  // Where the parts lie in a region, in bytes from its begin; codebooks begin there.
+  // Where the parts lie in a region, in bytes from its begin; the codebook begins there.
   struct Layout {
-    u64 half_norms = 0, codes = 0, firsts = 0, counts = 0;
+    u64 half_norms = 0, codes = 0, counts = 0;
     u64 bytes = 0;
   };
   static Layout layout(const PqShape& shape);
@@ -109,7 +105,7 @@ class PqIndex {
     return static_cast<u32>(u64{i} * n_rows / n_sample);
   }
 
-  // The next n_rows slots get a codebook of their own. 2^b rows at least.
+  // The codebook is made from the first n_rows slots. 2^b rows at least.
   void begin_codebook(u32 n_rows);
   struct Training {
     const kernels::CpuTable& table;
@@ -132,21 +128,19 @@ class PqIndex {
   void code(const Coding& coding) const;
   void end_codebook();  // all rows have codes, and are searched from now on
 
-  // Codes of the slots up to slot_end, which have none yet, by the last codebook's nearest
-  // centroids.
+  // Codes of the slots up to slot_end, which have none yet, by the nearest centroids.
   void encode(const kernels::CpuTable& table, const KeyPages& keys, u32 slot_end,
               std::span<std::byte> scratch);
 
-  // What begin_codebook(n_rows), train(), code() and end_codebook() have made, in bytes; of an
-  // index with one codebook.
+  // What begin_codebook(n_rows), train(), code() and end_codebook() have made, in bytes.
   static u64 codebook_bytes(const PqShape& shape, u32 n_rows);
   void write_codebook(std::span<std::byte> out) const;  // of its n_clustered()
   // In place of these calls. False, and nothing is changed, where no codebook can be so.
   bool read_codebook(u32 n_rows, std::span<const std::byte> bytes);
 
-  // Forgets the rows behind the first n_rows; those of the last codebook's clustering stay.
+  // Forgets the rows behind the first n_rows; those that were clustered stay.
   void truncate(u32 n_rows);
-  // Becomes a copy of an index of the same shape; of its rows and codebooks, not of its training.
+  // Becomes a copy of an index of the same shape; of its rows and codebook, not of its training.
   void copy_from(const PqIndex& source);
 
   struct Query {
@@ -154,8 +148,8 @@ class PqIndex {
     u32 n_heads;
     f32 scale;
   };
-  // lut [n_heads, n_subspaces, n_padded] of a codebook; it has room for [n_heads, lut_elems()].
-  void fill_lut(const kernels::CpuTable& table, u32 idx, const Query& query, f32* lut) const;
+  // lut [n_heads, n_subspaces, n_padded]; it has room for [n_heads, lut_elems()].
+  void fill_lut(const kernels::CpuTable& table, const Query& query, f32* lut) const;
   // scores [n_heads, stride] of all rows; lut is scratch, [n_heads, lut_elems()].
   void score(const kernels::CpuTable& table, const Query& query, f32* lut, f32* scores,
              u64 stride) const;
@@ -168,42 +162,39 @@ class PqIndex {
   const PqShape& shape() const { return shape_; }
   u32 n_tokens() const { return n_tokens_; }
   u32 slot_begin() const { return slot_begin_; }
-  u32 n_codebooks() const { return n_codebooks_; }
-  u32 n_clustered() const { return n_clustered_; }  // rows up to the end of the last clustering
+  u32 n_clustered() const { return n_clustered_; }  // rows; 0: there is no codebook yet
   bool is_training() const { return n_training_ != 0; }
   u8 code(u32 subspace, u32 row) const;
   // The key that a row's codes stand for.
   void reconstruct(u32 row, f32* out) const;
   // [n_subspaces, dims, n_padded]
-  std::span<const f32> codebook(u32 idx) const;
+  std::span<const f32> codebook() const;
   // The region, for who searches it elsewhere.
   const std::byte* region() const { return reinterpret_cast<const std::byte*>(centroids_); }
 
  private:
-  std::span<f32> centroids(u32 idx, u32 subspace) const;
-  f32* half_norms(u32 idx, u32 subspace) const;
+  std::span<f32> centroids(u32 subspace) const;
+  f32* half_norms(u32 subspace) const;
   u8* row(u32 subspace) const { return codes_ + subspace * row_bytes_; }
   void count_pairs(u32 begin, u32 end, i32 step) const;
   template <class SlotOf>
   void load(const kernels::CpuTable& table, const KeyPages& keys, u32 first, u32 n, f32* row,
             f32* out, SlotOf slot_of) const;
   void place(const f32* row, f32* out) const;
-  void assign(const kernels::CpuTable& table, u32 idx, u32 subspace, const f32* keys, u32 n,
+  void assign(const kernels::CpuTable& table, u32 subspace, const f32* keys, u32 n,
               u8* codes) const;
   void put_codes(u32 subspace, u32 first, const u8* codes, u32 n) const;
 
   PqShape shape_{};
-  f32* centroids_ = nullptr;   // [codebooks_max, n_subspaces, dims, n_padded]
-  f32* half_norms_ = nullptr;  // [codebooks_max, n_subspaces, n_padded]
+  f32* centroids_ = nullptr;   // [n_subspaces, dims, n_padded]
+  f32* half_norms_ = nullptr;  // [n_subspaces, n_padded]
   u8* codes_ = nullptr;        // [n_subspaces, row_bytes_]
-  u32* firsts_ = nullptr;      // [codebooks_max], first row of each codebook
   u32* counts_ = nullptr;      // [n_padded, n_padded], rows of each pair of codes; or none
   u64 row_bytes_ = 0;
   u32 slot_begin_ = 0;
   u32 n_tokens_ = 0;
-  u32 n_codebooks_ = 0;
   u32 n_clustered_ = 0;
-  u32 n_training_ = 0;  // rows of the codebook that is being trained
+  u32 n_training_ = 0;  // rows, while the codebook is being trained
 };
 
 }  // namespace tarn::select

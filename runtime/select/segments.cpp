@@ -23,12 +23,9 @@ Budget budget(const BudgetRule& rule, u32 n_tokens) {
 
 IndexEvent IndexLife::advance(u32 n_tokens) {
   if (rows_pending_ != 0) {
-    // An end that a cut to it had told again: what it was to trigger is under way.
-    ends_input_ = ends_input_ && n_tokens != trigger_at_;
     segments_ = select::segments(n_tokens, rule_.n_sinks, budget_.n_local, segments_.middle_end);
     if (n_tokens < swap_at_) return IndexEvent::none;
     used_is_first_ = rows_used_ == 0;
-    n_codebooks_ = first_pending_ == 0 ? 1 : n_codebooks_ + 1;
     rows_used_ = rows_pending_;
     used_trigger_ = trigger_at_;
     used_since_ = swap_at_;
@@ -41,20 +38,14 @@ IndexEvent IndexLife::advance(u32 n_tokens) {
   segments_ = select::segments(n_tokens, rule_.n_sinks, n_local, segments_.middle_end);
   const u32 n_rows = segments_.n_middle();
   const bool builds = rows_used_ == 0 && n_rows >= rows_min_ && n_tokens >= rule_.context_min;
-  const u32 input_row = std::max(rows_used_, input_begin_ - std::min(input_begin_, rule_.n_sinks));
-  const bool extends = rows_used_ != 0 && ends_input_ && n_codebooks_ < rule_.codebooks_max &&
-                       n_rows >= u64{input_row} + rows_min_;
   const bool rebuilds =
-      rows_used_ != 0 && !extends && n_rows > rows_used_ && u64{n_rows - rows_used_} * 2 > n_rows;
-  ends_input_ = false;
+      rows_used_ != 0 && n_rows > rows_used_ && u64{n_rows - rows_used_} * 2 > n_rows;
   budget_before_ = budget_;
-  if (rows_used_ == 0 || rebuilds || extends) budget_ = now;
-  if (!builds && !rebuilds && !extends) return IndexEvent::none;
-  first_pending_ = extends ? input_row : 0;
+  if (rows_used_ == 0 || rebuilds) budget_ = now;
+  if (!builds && !rebuilds) return IndexEvent::none;
   rows_pending_ = n_rows;
   trigger_at_ = n_tokens;
   swap_at_ = n_tokens + swap_tokens_;
-  if (extends) return IndexEvent::extend;
   return builds ? IndexEvent::build : IndexEvent::rebuild;
 }
 
@@ -62,12 +53,9 @@ void IndexLife::forget() {
   budget_ = budget_before_ = {};
   segments_ = {};
   rows_used_ = used_since_ = used_trigger_ = rows_pending_ = trigger_at_ = swap_at_ = 0;
-  n_codebooks_ = first_pending_ = 0;
-  ends_input_ = false;
 }
 
 bool IndexLife::truncate(u32 n_tokens) {
-  ends_input_ = ends_input_ && n_tokens > input_begin_;
   if (rows_pending_ != 0 && n_tokens < trigger_at_) {
     rows_pending_ = 0;
     budget_ = budget_before_;
@@ -81,7 +69,6 @@ bool IndexLife::truncate(u32 n_tokens) {
   }
   if (undoes_swap) {
     rows_pending_ = rows_used_;
-    first_pending_ = 0;
     trigger_at_ = used_trigger_;
     swap_at_ = used_since_;
     rows_used_ = 0;
@@ -97,11 +84,8 @@ KeptLife IndexLife::kept() const {
           .rows_used = rows_used_,
           .used_trigger = rows_used_ == 0 ? 0 : used_trigger_,
           .rows_pending = rows_pending_,
-          .first_pending = rows_pending_ == 0 ? 0 : first_pending_,
           .trigger_at = rows_pending_ == 0 ? 0 : trigger_at_,
-          .input_begin = ends_input_ ? input_begin_ : 0,
-          .flags = (used_is_first_ && rows_used_ != 0 ? KeptLife::kUsedIsFirst : 0) |
-                   (ends_input_ ? KeptLife::kEndsInput : 0)};
+          .flags = used_is_first_ && rows_used_ != 0 ? KeptLife::kUsedIsFirst : 0};
 }
 
 // A trigger's rows end before its last token: whatever keeps that token keeps them.
@@ -109,7 +93,7 @@ static bool ends_before(u32 n_rows, u32 trigger, u32 n_sinks) {
   return n_rows == 0 || u64{n_sinks} + n_rows < trigger;
 }
 
-bool IndexLife::take_up(const KeptLife& kept, u32 n_codebooks, u32 n_slots, u32 n_tokens) {
+bool IndexLife::take_up(const KeptLife& kept, u32 n_slots, u32 n_tokens) {
   const u32 n_sinks = std::min(n_slots, rule_.n_sinks);
   if (kept.middle_end > n_slots || kept.middle_end >= std::max(n_tokens, 1u)) return false;
   if (kept.input_begin > n_tokens) return false;
@@ -117,13 +101,12 @@ bool IndexLife::take_up(const KeptLife& kept, u32 n_codebooks, u32 n_slots, u32 
   const u32 n_middle = kept.middle_end - std::min(kept.middle_end, n_sinks);
   const bool is_used = kept.rows_used != 0, is_pending = kept.rows_pending != 0;
   if (kept.rows_used > n_middle || kept.rows_pending > n_middle) return false;
-  if (is_used != (kept.used_trigger != 0) || is_used != (n_codebooks != 0)) return false;
-  if (is_used && (kept.rows_used < rows_min_ || n_codebooks > rule_.codebooks_max ||
-                  kept.used_trigger > n_tokens || n_tokens - kept.used_trigger < swap_tokens_)) {
+  if (is_used != (kept.used_trigger != 0)) return false;
+  if (is_used && (kept.rows_used < rows_min_ || kept.used_trigger > n_tokens ||
+                  n_tokens - kept.used_trigger < swap_tokens_)) {
     return false;
   }
-  // Built from nothing, it has one.
-  if ((kept.flags & KeptLife::kUsedIsFirst) != 0 && n_codebooks != 1) return false;
+  if ((kept.flags & KeptLife::kUsedIsFirst) != 0 && !is_used) return false;
   if (is_pending != (kept.trigger_at != 0) || kept.trigger_at > n_tokens) return false;
   if (!ends_before(kept.rows_used, kept.used_trigger, n_sinks)) return false;
   if (!ends_before(kept.rows_pending, kept.trigger_at, n_sinks)) return false;
@@ -133,28 +116,18 @@ bool IndexLife::take_up(const KeptLife& kept, u32 n_codebooks, u32 n_slots, u32 
        kept.rows_pending <= kept.rows_used)) {
     return false;
   }
-  if (!is_pending && kept.first_pending != 0) return false;
-  if (is_pending && kept.rows_pending < u64{kept.first_pending} + rows_min_) return false;
-  const bool extends = kept.first_pending != 0;
-  if (extends &&
-      (kept.first_pending < kept.rows_used || !is_used || n_codebooks >= rule_.codebooks_max)) {
-    return false;
-  }
+  if (kept.first_pending != 0 || (is_pending && kept.rows_pending < rows_min_)) return false;
   forget();
   rows_used_ = kept.rows_used;
-  n_codebooks_ = n_codebooks;
   used_trigger_ = kept.used_trigger;
   used_since_ = is_used ? kept.used_trigger + swap_tokens_ : 0;
   used_is_first_ = (kept.flags & KeptLife::kUsedIsFirst) != 0;
   if (is_used) budget_ = budget(rule_, kept.used_trigger);
   budget_before_ = budget_;
   rows_pending_ = kept.rows_pending;
-  first_pending_ = kept.first_pending;
   trigger_at_ = kept.trigger_at;
   swap_at_ = is_pending ? kept.trigger_at + swap_tokens_ : 0;
   if (is_pending) budget_ = budget(rule_, kept.trigger_at);
-  input_begin_ = kept.input_begin;
-  ends_input_ = (kept.flags & KeptLife::kEndsInput) != 0;
   segments_ = {.middle_begin = n_sinks,
                .middle_end = std::max(kept.middle_end, n_sinks),
                .n_tokens = n_slots};

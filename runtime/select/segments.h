@@ -39,20 +39,20 @@ struct BudgetRule {
   u32 n_local;  // absolute, where context_divisor is 0; so is k
   u32 k;
   u32 context_min = 0;  // sequences shorter than that are read as a whole: no index is built
-  u32 codebooks_max = 1;
 };
 Budget budget(const BudgetRule& rule, u32 n_tokens);
 
-// A life in few words: the rest of it follows from the rule. Zeros: nothing has happened yet.
+// A life in few words, as manifests have them: the rest of it follows from the rule. Zeros: nothing
+// has happened yet.
 struct KeptLife {
-  u32 middle_end = 0;    // of the slots
-  u32 rows_used = 0;     // up to the last that is clustered, in the index that is in use; 0: none
-  u32 used_trigger = 0;  // tokens there were when that was triggered
-  u32 rows_pending = 0;  // likewise, of the job under way; 0: none
-  u32 first_pending = 0;
+  u32 middle_end = 0;     // of the slots
+  u32 rows_used = 0;      // clustered rows of the index in use; 0: there is none
+  u32 used_trigger = 0;   // tokens there were when that was triggered
+  u32 rows_pending = 0;   // likewise, of the job under way; 0: none
+  u32 first_pending = 0;  // always 0; earlier builds clustered the rows from here on
   u32 trigger_at = 0;
-  u32 input_begin = 0;  // with kEndsInput
-  u32 flags = 0;        // kUsedIsFirst, kEndsInput
+  u32 input_begin = 0;  // 0; earlier builds wrote the begin of an input, which means nothing now
+  u32 flags = 0;        // kUsedIsFirst; kEndsInput of earlier builds means nothing now
   static constexpr u32 kUsedIsFirst = 1, kEndsInput = 2;
   friend bool operator==(const KeptLife&, const KeptLife&) = default;
 };
@@ -62,11 +62,8 @@ struct KeptLife {
 // from this step on (a late job is waited for). Until the first swap attention is dense.
 //   trigger   no index, context_min tokens and rows_min of them in the middle; or more than half of
 //             the middle was coded without being clustered
-//   extension at the end of an input, where a codebook is left: the input's rows in the middle, if
-//             they are rows_min, get one of their own, and rows before it stay as they are (METHODS
-//             3.1, multi-turn b). Where none is left, all is clustered anew by the rule above
 //   invariant rows clustered <= rows in the middle; at most one job at a time
-enum class IndexEvent : u8 { none, build, rebuild, extend, swap };
+enum class IndexEvent : u8 { none, build, rebuild, swap };
 class IndexLife {
  public:
   static constexpr u32 kSwapTokens = 64;
@@ -77,12 +74,6 @@ class IndexLife {
   // The sequence has n_tokens now, the current one among them; called with ascending counts, once a
   // step (after prefill: once for all of it), and again until it answers none.
   IndexEvent advance(u32 n_tokens);
-  // The next advance() is at the end of an input that begins at this slot. One that has triggered
-  // the job under way may be told again: it is answered again then.
-  void end_input(u32 slot_begin) {
-    input_begin_ = slot_begin;
-    ends_input_ = true;
-  }
   // What the first n_tokens leave of it: the state that advance() had with them, if the first index
   // was triggered by then, and of several the last was in use; else nothing, and false. A job that
   // was triggered later is off.
@@ -93,15 +84,14 @@ class IndexLife {
   // n_tokens, of which n_slots have keys. False, and nothing is changed, where no life of this rule
   // can have been so: it is from a file.
   KeptLife kept() const;
-  bool take_up(const KeptLife& kept, u32 n_codebooks, u32 n_slots, u32 n_tokens);
+  bool take_up(const KeptLife& kept, u32 n_slots, u32 n_tokens);
 
   Segments segments() const { return segments_; }
   u32 k() const { return budget_.k; }
   bool is_dense() const { return rows_used_ == 0; }
   bool is_clustering() const { return rows_pending_ != 0; }  // triggered, and not swapped in
-  // Of the job that was triggered last: rows [first_row_clustering(), n_rows_clustering()), and
-  // when they come into use. Of the index that is in use: up to its last clustered row.
-  u32 first_row_clustering() const { return first_pending_; }
+  // How many rows the job that was triggered last clusters, and when they come into use; and how
+  // many the index in use has clustered.
   u32 n_rows_clustering() const { return rows_pending_; }
   u32 n_rows_used() const { return rows_used_; }
   u32 swap_at() const { return swap_at_; }
@@ -113,15 +103,11 @@ class IndexLife {
   Budget budget_{};
   Budget budget_before_{};  // of the trigger under way
   Segments segments_{};
-  u32 rows_used_ = 0;     // up to the last that is clustered, in the index that is in use
-  u32 n_codebooks_ = 0;   // of it
+  u32 rows_used_ = 0;     // clustered rows of the index in use
   u32 used_since_ = 0;    // tokens there were when it came into use
   u32 used_trigger_ = 0;  // and when it was triggered
   bool used_is_first_ = false;
-  u32 rows_pending_ = 0;  // up to the last that the job under way clusters; 0: none
-  u32 first_pending_ = 0;
-  u32 input_begin_ = 0;
-  bool ends_input_ = false;
+  u32 rows_pending_ = 0;  // that the job under way clusters; 0: none
   u32 trigger_at_ = 0;
   u32 swap_at_ = 0;
 };

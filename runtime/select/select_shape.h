@@ -30,8 +30,7 @@ inline BudgetRule budget_rule(const SelectConfig& config) {
           .n_sinks = config.n_sinks,
           .n_local = config.n_local,
           .k = config.k,
-          .context_min = context_min(config),
-          .codebooks_max = config.codebooks};
+          .context_min = context_min(config)};
 }
 
 // Of the index of one KV head; head_dim must be a multiple of n_subspaces.
@@ -44,7 +43,6 @@ inline PqShape pq_shape(const SelectConfig& config, const KeyDims& keys, u32 cap
                         ? kernels::PqCodeFormat::bytes
                         : kernels::pq_least_format(config.code_bits),
           .capacity_tokens = capacity_tokens,
-          .codebooks_max = config.codebooks,
           .control = config.control};
 }
 

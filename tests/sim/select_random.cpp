@@ -47,9 +47,8 @@ Config config_of(bool streamed, u64 seed) {
   config.select.iterations = 2;
   config.select.swap_tokens = 4;
   config.select.context_min = 1;
-  config.select.codebooks = seed / 12 % 2 == 0 ? 1 : 3;
   if (!streamed) return config;
-  // Groups of 8 KiB, of 134; with many, of 262, a cache and with one codebook extents, which take
+  // Groups of 8 KiB, of 134; with many, of 262, a cache and extents, which take
   // some of them.
   config.kv_memory_bytes = (has_many(seed) ? 250 : 44) * u64{8192};
   config.store.quota_bytes = 64 * kMiB;

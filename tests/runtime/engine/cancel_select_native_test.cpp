@@ -24,10 +24,9 @@ using test_bits::read;
 
 constexpr u32 kSwap = 16;
 
-Config config_of(SelectMethod method, u32 codebooks = 1) {
+Config config_of(SelectMethod method) {
   Config config = test::small_config();
   config.select = test_bits::few(method, kSwap);
-  config.select.codebooks = codebooks;
   config.context_tokens = 2048;
   config.batch_rows_max = 64;
   config.n_threads = 2;
@@ -152,36 +151,30 @@ TEST_CASE("an index that is triggered by an answer's length, not by its input") 
   }
 }
 
-TEST_CASE("a row is dropped beside a renewal, and beside an input's own codebook") {
+TEST_CASE("a row is dropped beside a renewal") {
   const SmallModel model("llama", "q4_k");
-  for (const u32 codebooks : {1u, 2u}) {
-    CAPTURE(codebooks);
-    for (const u32 n : {1u, 2u, kSwap - 1, kSwap, kSwap + 1}) {
-      CAPTURE(n);
-      if (test::kSlowBuild && n != kSwap) continue;
-      const std::vector<Turns::Turn> said{{60, kSwap + 4}, {100, n}};
-      const Config config = config_of(SelectMethod::pq, codebooks);
-      for (const u32 n_next : {0u, 50u}) require_undisturbed(model.path(), config, {said, n_next});
-      // Other tokens in their place, of which some have codes by then.
-      if (n == kSwap) require_undisturbed(model.path(), config, {said, kSwap - 4, kSwap - 4});
-    }
+  const Config config = config_of(SelectMethod::pq);
+  for (const u32 n : {1u, 2u, kSwap - 1, kSwap, kSwap + 1}) {
+    CAPTURE(n);
+    if (test::kSlowBuild && n != kSwap) continue;
+    const std::vector<Turns::Turn> said{{60, kSwap + 4}, {100, n}};
+    for (const u32 n_next : {0u, 50u}) require_undisturbed(model.path(), config, {said, n_next});
+    // Other tokens in their place, of which some have codes by then.
+    if (n == kSwap) require_undisturbed(model.path(), config, {said, kSwap - 4, kSwap - 4});
   }
 }
 
 TEST_CASE("an input that ended while a job was under way ends again behind a dropped row") {
   const SmallModel model("llama", "q4_k");
-  for (const u32 codebooks : {1u, 2u}) {
-    CAPTURE(codebooks);
-    const Config config = config_of(SelectMethod::pq, codebooks);
-    for (const u32 n_input : {6u, 60u, 250u}) {  // to before the swap, and behind it
-      CAPTURE(n_input);
-      const std::vector<Turns::Turn> said{{150, 3}, {n_input, 1}};
-      for (const u32 n_next : {0u, 4u, 60u}) {
-        if (test::kSlowBuild && n_next != 4) continue;
-        require_undisturbed(model.path(), config, {said, n_next});
-      }
-      if (!test::kSlowBuild) require_undisturbed(model.path(), config, {said, 0, 0});
+  const Config config = config_of(SelectMethod::pq);
+  for (const u32 n_input : {6u, 60u, 250u}) {  // to before the swap, and behind it
+    CAPTURE(n_input);
+    const std::vector<Turns::Turn> said{{150, 3}, {n_input, 1}};
+    for (const u32 n_next : {0u, 4u, 60u}) {
+      if (test::kSlowBuild && n_next != 4) continue;
+      require_undisturbed(model.path(), config, {said, n_next});
     }
+    if (!test::kSlowBuild) require_undisturbed(model.path(), config, {said, 0, 0});
   }
 }
 

@@ -33,7 +33,6 @@ using test::SmallModel;
 struct Case {
   const char* name;
   SelectMethod method;
-  u32 codebooks;
   bool few_frames;
   u32 n_first;  // tokens of the first answer: the swap is 4 after the input's end
   u32 n_turns;  // more of them
@@ -44,27 +43,24 @@ struct Case {
 constexpr SelectMethod kPq = SelectMethod::pq;
 // clang-format off
 constexpr Case kCases[] = {
-    {"one codebook",             kPq, 1, false, 20, 2, 30, 0, 0},
-    {"over a disk",              kPq, 1, true, 20, 2, 30, 0, 0},
-    {"several codebooks",        kPq, 3, false, 20, 2, 30, 0, 0},
-    {"several over a disk",      kPq, 3, true, 20, 2, 30, 0, 0},
-    {"being made",               kPq, 1, false, 3, 0, 0, 0, 0},
-    {"about to serve",           kPq, 1, false, 4, 0, 0, 0, 0},
-    {"come into use",            kPq, 1, true, 6, 0, 0, 0, 0},
-    {"an extension under way",   kPq, 3, false, 20, 1, 3, 0, 0},
-    {"a turn while one is made", kPq, 3, false, 2, 1, 1, 0, 0},
-    {"an input at rest",         kPq, 3, false, 20, 1, 30, 0, 70},
-    {"cut behind the swap",      kPq, 1, false, 20, 0, 0, 9, 0},
-    {"cut before the swap",      kPq, 1, false, 20, 0, 0, 18, 0},
-    {"pages",                    SelectMethod::quest, 1, true, 20, 2, 30, 0, 0},
-    {"a window",                 SelectMethod::window, 1, false, 20, 2, 30, 0, 0},
+    {"in memory",                kPq, false, 20, 2, 30, 0, 0},
+    {"over a disk",              kPq, true, 20, 2, 30, 0, 0},
+    {"being made",               kPq, false, 3, 0, 0, 0, 0},
+    {"about to serve",           kPq, false, 4, 0, 0, 0, 0},
+    {"come into use",            kPq, true, 6, 0, 0, 0, 0},
+    {"a rebuild under way",      kPq, false, 20, 1, 3, 0, 0},
+    {"a turn while one is made", kPq, false, 2, 1, 1, 0, 0},
+    {"an input at rest",         kPq, false, 20, 1, 30, 0, 70},
+    {"cut behind the swap",      kPq, false, 20, 0, 0, 9, 0},
+    {"cut before the swap",      kPq, false, 20, 0, 0, 18, 0},
+    {"pages",                    SelectMethod::quest, true, 20, 2, 30, 0, 0},
+    {"a window",                 SelectMethod::window, false, 20, 2, 30, 0, 0},
 };
 // clang-format on
 
 test::KeptHow how_of(const Case& c) {
   SelectConfig select = test::kept_select();
   select.method = c.method;
-  select.codebooks = c.codebooks;
   return {.few_frames = c.few_frames, .select = select};
 }
 
@@ -134,7 +130,7 @@ TEST_CASE("parked, taken up and parked again, with an idle engine between") {
   const SmallModel model("llama", "q8_0");
   for (const bool idles : {false, true}) {
     CAPTURE(idles);
-    const Case c{"codebooks left", kPq, 5, false, 20, 1, 30, 0, 0};
+    const Case c{"between", kPq, false, 20, 1, 30, 0, 0};
     SimDisk disk(1);
     KeptLife never(model, how_of(c));
     const SessionIdx whole = test::create(never);
@@ -221,7 +217,6 @@ TEST_CASE("parked at any point of a conversation with cuts, it says the same") {
       CAPTURE(how);
       if (test::kSlowBuild && how % 3 != 0) continue;
       test::KeptHow kept{.few_frames = how == 1, .select = test::kept_select()};
-      kept.select.codebooks = how % 2 == 0 ? 4 : 1;
       kept.select.exact_answers = how == 2;
       if (how == 3) {
         kept.select.iterations = 0;
@@ -256,7 +251,7 @@ TEST_CASE("parked at any point of a conversation with cuts, it says the same") {
 
 TEST_CASE("a fork of what was taken up, and a fork that was parked") {
   const SmallModel model("llama", "q8_0");
-  const Case c{"a fork", kPq, 3, true, 20, 0, 0, 0, 0};
+  const Case c{"a fork", kPq, true, 20, 0, 0, 0, 0};
   SimDisk disk(1);
   std::vector<u32> want;
   {
@@ -300,15 +295,15 @@ void take_up_changed(const SmallModel& model, const Case& c) {
   const std::string good = tools::read_file(path);
   reuse::SessionFileHead head;
   std::memcpy(&head, good.data(), sizeof head);
-  // Its index stands in front of the answers, at the end; codebooks behind the groups.
+  // Its index stands in front of the answers, at the end; its codebook behind the groups.
   const u64 manifest = store::kSectorBytes;
   const u64 index =
       manifest + head.manifest_bytes - sizeof(reuse::ManifestAnswer) - sizeof(reuse::ManifestIndex);
-  const u64 codebooks = manifest + kHead + u64{n_tokens - 1} / test::kKeptPage * sizeof(store::Key);
+  const u64 codebook = manifest + kHead + u64{n_tokens - 1} / test::kKeptPage * sizeof(store::Key);
   std::vector<u64> places;
   for (u64 word = 0; word < 12; ++word) places.push_back(index + word * 4);
-  for (u64 word = 0; word < 6; ++word) {  // of two: first slot, slots, updates
-    places.push_back(codebooks + word / 3 * sizeof(reuse::ManifestCodebook) + 16 + word % 3 * 4);
+  for (u64 word = 0; word < 3; ++word) {  // first slot, slots, updates
+    places.push_back(codebook + 16 + word * 4);
   }
   for (const u64 word : {216u, 248u, 252u, 256u, 260u}) places.push_back(manifest + word);
   u32 n_taken = 0, n_lossy = 0;
@@ -352,8 +347,8 @@ void take_up_changed(const SmallModel& model, const Case& c) {
 
 TEST_CASE("a state that no session can have had is taken up by nobody, and ends nothing") {
   const SmallModel model("llama", "q8_0");
-  take_up_changed(model, {"an extension under way", kPq, 3, false, 20, 1, 3, 0, 0});
-  take_up_changed(model, {"one answer", kPq, 1, false, 20, 0, 0, 0, 0});
+  take_up_changed(model, {"a rebuild under way", kPq, false, 20, 1, 3, 0, 0});
+  take_up_changed(model, {"one answer", kPq, false, 20, 0, 0, 0, 0});
 }
 
 // Records of groups that a store has.

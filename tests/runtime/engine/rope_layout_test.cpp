@@ -76,8 +76,8 @@ Codes codes_of(const std::string& path, const SelectConfig& select) {
   Codes codes;
   for (u32 head = 0; head < open.engine.spec().n_kv_heads; ++head) {
     const select::PqIndex& index = open.engine.selector().pq_index(session, head);
-    REQUIRE(index.n_codebooks() == 1);
-    const std::span<const f32> centroids = index.codebook(0);
+    REQUIRE(index.n_clustered() > 0);
+    const std::span<const f32> centroids = index.codebook();
     codes.centroids.insert(codes.centroids.end(), centroids.begin(), centroids.end());
     for (u32 m = 0; m < index.shape().n_subspaces; ++m) {
       for (u32 row = 0; row < index.n_clustered(); ++row) {

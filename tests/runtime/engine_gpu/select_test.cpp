@@ -132,7 +132,6 @@ class Oracle {
           return;
         case select::IndexEvent::build:
         case select::IndexEvent::rebuild:
-        case select::IndexEvent::extend:
           n_rows_ = life_.n_rows_clustering();
           break;
         case select::IndexEvent::swap:

@@ -69,7 +69,7 @@ std::optional<CodebookHead> read(std::span<const std::byte> bytes, test::Index& 
   into.pq.start(kFirstSlot);
   const auto head = read_codebook_record(bytes, n_rows, into.pq);
   if (!head) CHECK(into.pq.n_tokens() == 0);
-  if (!head) CHECK(into.pq.n_codebooks() == 0);
+  if (!head) CHECK(into.pq.n_clustered() == 0);
   if (!head) CHECK_FALSE(into.pq.is_training());
   return head;
 }

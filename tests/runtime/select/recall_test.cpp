@@ -35,7 +35,7 @@ Recalls measure(Random& random, const Keys& exact, const Keys& coded, u32 iterat
   std::vector<f32> lut(index.shape.lut_elems()), shuffled(n_far(kRows)), noise(n_far(kRows));
   Recalls sum{.recall = recall_of(index, queries, wanted)};
   for (u64 i = 0; i < queries.size(); ++i) {
-    index.pq.fill_lut(table, 0, {queries[i].data(), 1, 1.0f}, lut.data());
+    index.pq.fill_lut(table, {queries[i].data(), 1, 1.0f}, lut.data());
     // Sub-space 1 of another token: codes that somebody wrote to the wrong place.
     for (u32 t = 0; t < n_far(kRows); ++t) {
       const u32 other = (t * 2654435761u) % kRows;

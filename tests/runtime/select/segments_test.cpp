@@ -139,94 +139,6 @@ TEST_CASE("a cut leaves what the tokens before it would have led to, or nothing"
   }
 }
 
-// Sinks 32, local 64, inputs of 128 rows and more; the first index is in use from 464 tokens on.
-IndexLife life_of_turns(u32 codebooks_max, u32 n_tokens, u32 swap_tokens = 64) {
-  IndexLife life({.context_divisor = 0,
-                  .tokens_min = 0,
-                  .n_sinks = 32,
-                  .n_local = 64,
-                  .k = 8,
-                  .context_min = 0,
-                  .codebooks_max = codebooks_max},
-                 4, swap_tokens);
-  life.end_input(0);
-  REQUIRE((life.advance(400) == IndexEvent::build));
-  REQUIRE(life.first_row_clustering() == 0);
-  for (u32 n = 401; n <= n_tokens; ++n) life.advance(n);
-  return life;
-}
-
-TEST_CASE("an input gets a codebook of its own at its end, while one is left") {
-  IndexLife life = life_of_turns(2, 500);
-  life.end_input(500);
-  REQUIRE((life.advance(900) == IndexEvent::extend));
-  CHECK(life.first_row_clustering() == 500 - 32);
-  CHECK(life.n_rows_clustering() == 900 - 32 - 64);
-  CHECK_FALSE(life.is_dense());
-  for (u32 n = 901; n < 964; ++n) REQUIRE((life.advance(n) == IndexEvent::none));
-  CHECK((life.advance(964) == IndexEvent::swap));
-  life.end_input(1000);
-  CHECK((life.advance(1400) == IndexEvent::none));  // both have theirs
-  life.end_input(1400);
-  CHECK((life.advance(1800) == IndexEvent::rebuild));  // 900 of 1704 rows are coded only
-  CHECK(life.first_row_clustering() == 0);
-  REQUIRE((life.advance(1864) == IndexEvent::swap));
-  life.end_input(1900);
-  CHECK((life.advance(2100) == IndexEvent::extend));  // one again
-}
-
-TEST_CASE("no codebook for a short input, for one of several, or where no input ended") {
-  IndexLife life = life_of_turns(2, 500);
-  life.end_input(500);
-  CHECK((life.advance(500 + 64 + 127) == IndexEvent::none));
-  life = life_of_turns(2, 500);
-  life.end_input(500);
-  CHECK((life.advance(500 + 64 + 128) == IndexEvent::extend));
-  life = life_of_turns(1, 500);
-  life.end_input(500);
-  CHECK((life.advance(900) == IndexEvent::rebuild));
-  life = life_of_turns(2, 500);
-  CHECK((life.advance(900) == IndexEvent::rebuild));
-}
-
-TEST_CASE("a cut behind an input's codebook keeps it, one before forgets the index") {
-  for (const u32 cut : {899u, 900u, 963u, 964u, 980u}) {
-    CAPTURE(cut);
-    IndexLife life = life_of_turns(2, 500);
-    life.end_input(500);
-    for (u32 n = 900; n <= 980; ++n) life.advance(n);
-    CHECK(life.truncate(cut) == (cut >= 964));
-    CHECK(life.is_dense() == (cut < 964));
-  }
-  // Under way it is dropped, and the index that serves stays.
-  IndexLife life = life_of_turns(2, 500);
-  life.end_input(500);
-  life.advance(900);
-  CHECK(life.truncate(899));
-  CHECK_FALSE(life.is_clustering());
-  CHECK_FALSE(life.is_dense());
-}
-
-TEST_CASE("an input's end that waits for an index goes with the input") {
-  // Where the first index is still waited for, the end of the next input waits as well.
-  const auto events = [](bool was_taken_back) {
-    IndexLife life = life_of_turns(2, 420, 300);
-    REQUIRE(life.is_clustering());
-    if (was_taken_back) {
-      life.end_input(420);
-      life.advance(650);
-      REQUIRE(life.truncate(420));
-    }
-    std::vector<IndexEvent> seen;
-    for (u32 n = 421; n < 1200; ++n) {
-      while (seen.emplace_back(life.advance(n)) != IndexEvent::none) {
-      }
-    }
-    return seen;
-  };
-  CHECK((events(true) == events(false)));
-}
-
 TEST_CASE("segments cover every token once at every step, and the middle never shrinks") {
   for (const BudgetRule& rule :
        {BudgetRule{10, 256, 32, 0, 0}, BudgetRule{5, 100, 4, 0, 0}, BudgetRule{0, 0, 0, 1, 8}}) {
@@ -247,55 +159,35 @@ TEST_CASE("segments cover every token once at every step, and the middle never s
 TEST_CASE("a life that was written down goes on as if it had not been") {
   const BudgetRule rules[] = {
       {.context_divisor = 0, .tokens_min = 0, .n_sinks = 4, .n_local = 16, .k = 8},
-      {.context_divisor = 10, .tokens_min = 20, .n_sinks = 4, .n_local = 0, .k = 0},
-      {.context_divisor = 0,
-       .tokens_min = 0,
-       .n_sinks = 4,
-       .n_local = 16,
-       .k = 8,
-       .codebooks_max = 4}};
+      {.context_divisor = 10, .tokens_min = 20, .n_sinks = 4, .n_local = 0, .k = 0}};
   for (const BudgetRule& rule : rules) {
-    CAPTURE(rule.codebooks_max);
     CAPTURE(rule.context_divisor);
     IndexLife life(rule, 2, 5);
-    u32 n_codebooks = 0, n_most = 0;
-    IndexEvent job = IndexEvent::none;
     // An input of 90 tokens each 200.
-    const auto go = [&](IndexLife& each, u32 n, bool counts) {
+    const auto go = [&](IndexLife& each, u32 n) {
       if (n % 200 < 90 && n % 200 != 0) return;  // read at once
-      if (n % 200 == 90) each.end_input(n - 90);
-      for (IndexEvent event = each.advance(n); event != IndexEvent::none; event = each.advance(n)) {
-        if (!counts) continue;
-        if (event == IndexEvent::swap)
-          n_codebooks = job == IndexEvent::extend ? n_codebooks + 1 : 1;
-        if (event != IndexEvent::swap) job = event;
+      while (each.advance(n) != IndexEvent::none) {
       }
     };
     for (u32 n = 1; n < 1500; ++n) {
-      go(life, n, true);
+      go(life, n);
       IndexLife other(rule, 2, 5), original = life;
-      n_most = std::max(n_most, n_codebooks);
       if (life.is_dense() && !life.is_clustering()) continue;  // there is nothing to write down
-      if (!other.take_up(life.kept(), n_codebooks, n, n)) FAIL("at ", n);
+      if (!other.take_up(life.kept(), n, n)) FAIL("at ", n);
       for (u32 later = n + 1; later < n + 250; ++later) {
-        go(other, later, false);
-        go(original, later, false);
+        go(other, later);
+        go(original, later);
         const bool is_same =
             other.kept() == original.kept() && (original.is_dense() || other.k() == original.k());
         if (!is_same) FAIL("of ", n, " at ", later);
       }
     }
-    CHECK(n_most == rule.codebooks_max);
   }
 }
 
 TEST_CASE("a life that cannot have been is not taken up, and one that is taken up ends no loop") {
-  const BudgetRule rule = {.context_divisor = 0,
-                           .tokens_min = 0,
-                           .n_sinks = 4,
-                           .n_local = 16,
-                           .k = 8,
-                           .codebooks_max = 3};
+  const BudgetRule rule = {
+      .context_divisor = 0, .tokens_min = 0, .n_sinks = 4, .n_local = 16, .k = 8};
   constexpr u32 kTokens = 400, kWords = sizeof(KeptLife) / sizeof(u32);
   const KeptLife lives[] = {{.middle_end = 380, .rows_used = 200, .used_trigger = 300},
                             {.middle_end = 380, .rows_pending = 370, .trigger_at = 398},
@@ -303,7 +195,6 @@ TEST_CASE("a life that cannot have been is not taken up, and one that is taken u
                              .rows_used = 200,
                              .used_trigger = 300,
                              .rows_pending = 370,
-                             .first_pending = 250,
                              .trigger_at = 398}};
   u32 n_taken = 0, n_refused = 0;
   for (const KeptLife& good : lives) {
@@ -313,7 +204,7 @@ TEST_CASE("a life that cannot have been is not taken up, and one that is taken u
         auto words = std::bit_cast<std::array<u32, kWords>>(good);
         words[word] = value;
         IndexLife life(rule, 2, 5);
-        if (!life.take_up(std::bit_cast<KeptLife>(words), good.rows_used != 0, kTokens, kTokens)) {
+        if (!life.take_up(std::bit_cast<KeptLife>(words), kTokens, kTokens)) {
           ++n_refused;
           continue;
         }
@@ -325,8 +216,7 @@ TEST_CASE("a life that cannot have been is not taken up, and one that is taken u
           }
           const Segments s = life.segments();
           const bool holds = s.middle_end < n && life.n_rows_clustering() <= s.n_middle() &&
-                             life.n_rows_used() <= s.n_middle() &&
-                             life.first_row_clustering() <= s.n_middle();
+                             life.n_rows_used() <= s.n_middle();
           if (!holds) FAIL("word ", word, " value ", value, " at ", n);
         }
       }
@@ -337,19 +227,15 @@ TEST_CASE("a life that cannot have been is not taken up, and one that is taken u
 }
 
 TEST_CASE("of a life that is taken up, no cut leaves rows clustered that it takes away") {
-  const BudgetRule rule = {.context_divisor = 0,
-                           .tokens_min = 0,
-                           .n_sinks = 4,
-                           .n_local = 16,
-                           .k = 8,
-                           .codebooks_max = 3};
+  const BudgetRule rule = {
+      .context_divisor = 0, .tokens_min = 0, .n_sinks = 4, .n_local = 16, .k = 8};
   constexpr u32 kTokens = 400, kSwap = 5;
   constexpr u32 kRows[] = {0, 32, 100, 200, 295, 296, 370, 376};
   constexpr u32 kTriggers[] = {0, 1, 104, 105, 204, 205, 299, 300, 301, 304, 305, 374, 375, 395};
   u32 n_taken = 0, n_kept = 0;
-  const auto look = [&](const KeptLife& kept, u32 n_codebooks) {
+  const auto look = [&](const KeptLife& kept) {
     IndexLife life(rule, 2, kSwap);
-    if (!life.take_up(kept, n_codebooks, kTokens, kTokens)) return;
+    if (!life.take_up(kept, kTokens, kTokens)) return;
     ++n_taken;
     for (u32 n = 0; n <= kTokens; ++n) {
       IndexLife cut = life;
@@ -369,15 +255,13 @@ TEST_CASE("of a life that is taken up, no cut leaves rows clustered that it take
     for (const u32 trigger : kTriggers) {
       for (const u32 more : kRows) {
         for (const u32 later : kTriggers) {
-          for (u32 i = 0; i < 8; ++i) {
-            const KeptLife kept{.middle_end = 380,
-                                .rows_used = rows,
-                                .used_trigger = trigger,
-                                .rows_pending = more,
-                                .first_pending = i / 4 * 250,
-                                .trigger_at = later,
-                                .flags = i % 2};
-            look(kept, rows == 0 ? 0 : 1 + i / 2 % 2);
+          for (const u32 flags : {0u, 1u}) {
+            look({.middle_end = 380,
+                  .rows_used = rows,
+                  .used_trigger = trigger,
+                  .rows_pending = more,
+                  .trigger_at = later,
+                  .flags = flags});
           }
         }
       }
@@ -385,30 +269,30 @@ TEST_CASE("of a life that is taken up, no cut leaves rows clustered that it take
   }
   CHECK(n_taken > 300);
   CHECK(n_kept > 10000);
-  // The least and the most that a trigger leaves room for; one of several codebooks is no first.
+  // The least and the most that a trigger leaves room for, and what earlier builds wrote.
   struct Told {
     KeptLife life;
-    u32 n_codebooks;
     bool is_taken;
   };
   const Told told[] = {
-      {{.middle_end = 380, .rows_used = 376, .used_trigger = 1}, 1, false},
-      {{.middle_end = 380, .rows_used = 200, .used_trigger = 204}, 1, false},
-      {{.middle_end = 380, .rows_used = 200, .used_trigger = 205}, 1, true},
-      {{.middle_end = 380, .rows_pending = 376, .trigger_at = 1}, 0, false},
-      {{.middle_end = 380, .rows_pending = 200, .trigger_at = 204}, 0, false},
-      {{.middle_end = 380, .rows_pending = 200, .trigger_at = 205}, 0, true},
-      {{.middle_end = 380, .rows_used = 200, .used_trigger = 300, .flags = 1}, 1, true},
-      {{.middle_end = 380, .rows_used = 200, .used_trigger = 300, .flags = 1}, 2, false},
-      {{.middle_end = 380, .rows_used = 200, .used_trigger = 300}, 2, true},
+      {{.middle_end = 380, .rows_used = 376, .used_trigger = 1}, false},
+      {{.middle_end = 380, .rows_used = 200, .used_trigger = 204}, false},
+      {{.middle_end = 380, .rows_used = 200, .used_trigger = 205}, true},
+      {{.middle_end = 380, .rows_pending = 376, .trigger_at = 1}, false},
+      {{.middle_end = 380, .rows_pending = 200, .trigger_at = 204}, false},
+      {{.middle_end = 380, .rows_pending = 200, .trigger_at = 205}, true},
+      {{.middle_end = 380, .rows_used = 200, .used_trigger = 300, .flags = 1}, true},
+      {{.middle_end = 380, .flags = 1}, false},
+      {{.middle_end = 380, .rows_pending = 200, .trigger_at = 205, .input_begin = 9, .flags = 2},
+       true},
+      {{.middle_end = 380, .rows_pending = 200, .first_pending = 100, .trigger_at = 205}, false},
   };
   for (const Told& each : told) {
     CAPTURE(each.life.rows_used);
     CAPTURE(each.life.used_trigger);
     CAPTURE(each.life.trigger_at);
-    CAPTURE(each.n_codebooks);
     IndexLife life(rule, 2, kSwap);
-    CHECK(life.take_up(each.life, each.n_codebooks, kTokens, kTokens) == each.is_taken);
+    CHECK(life.take_up(each.life, kTokens, kTokens) == each.is_taken);
   }
 }
 

@@ -83,10 +83,10 @@ struct Index {
       : shape(of), region(PqIndex::region_bytes(of)), scratch(PqIndex::train_scratch_bytes(of)) {
     pq.init(shape, region.span());
   }
-  // One sub-space of a codebook over the next n_rows slots, which was begun.
+  // One sub-space of a codebook over the first n_rows slots, which was begun.
   u32 train_subspace(const kernels::CpuTable& table, const Keys& keys, u32 n_rows, u32 subspace,
                      u32 iterations) {
-    const u32 first = pq.slot_begin() + pq.n_tokens();
+    const u32 first = pq.slot_begin();
     const std::vector<const u8*> sample = keys.sample(shape, first, n_rows);
     const u32 n_updates =
         pq.train({table, keys.view_of(sample), 0, subspace, iterations, scratch.span()});
