@@ -8,6 +8,7 @@
 #include "runtime/model/file_cursor.h"
 #include "runtime/model/gguf_limits.h"
 #include "runtime/model/gguf_types.h"
+#include "runtime/model/model_errors.h"
 
 namespace tarn::model {
 namespace {
@@ -23,40 +24,6 @@ constexpr u64 kStringLengthBytes = 8;
 // kGgufMemoryBytesMax counts with these.
 static_assert(sizeof(GgufKey) <= 64 && sizeof(GgufTensor) <= 88);
 
-// Bytes of a number in the file; 0 for strings and arrays.
-u64 number_bytes(GgufType type) {
-  switch (type) {
-    case GgufType::u8:
-    case GgufType::i8:
-    case GgufType::boolean:
-      return 1;
-    case GgufType::u16:
-    case GgufType::i16:
-      return 2;
-    case GgufType::u32:
-    case GgufType::i32:
-    case GgufType::f32:
-      return 4;
-    case GgufType::u64:
-    case GgufType::i64:
-    case GgufType::f64:
-      return 8;
-    case GgufType::string:
-    case GgufType::array:
-      return 0;
-  }
-  return 0;
-}
-
-Error invalid(const char* hint, std::string_view detail, Figure a = {}, Figure b = {}) {
-  return {
-      .status = Status::invalid_model, .hint = hint, .detail = Detail(detail), .figures = {{a, b}}};
-}
-
-Error unsupported(const char* hint, std::string_view detail, Figure a = {}) {
-  return {.status = Status::unsupported, .hint = hint, .detail = Detail(detail), .figures = {{a}}};
-}
-
 Error out_of_memory(const Bump& memory) {
   return {.status = Status::over_budget,
           .hint = "the memory for the model's directory is too small; lend it kGgufMemoryBytesMax",
@@ -66,15 +33,6 @@ Error out_of_memory(const Bump& memory) {
 // Names go into error lines, tables and C strings, so they hold printable ASCII only.
 bool is_printable(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return c >= ' ' && c <= '~'; });
-}
-
-template <class Entry>
-const Entry* find_by_name(std::span<const Entry> entries, std::span<const u32> by_name,
-                          std::string_view name) {
-  const auto found =
-      std::lower_bound(by_name.begin(), by_name.end(), name,
-                       [&](u32 idx, std::string_view n) { return entries[idx].name < n; });
-  return found != by_name.end() && entries[*found].name == name ? &entries[*found] : nullptr;
 }
 
 }  // namespace
@@ -223,7 +181,7 @@ Result<void> GgufFile::Reader::read_extent(GgufKey& key) {
       return fail(unsupported("an array of arrays; no key that is used has one", key.name));
     }
     const u64 element_bytes_min =
-        key.element == GgufType::string ? kStringLengthBytes : number_bytes(key.element);
+        key.element == GgufType::string ? kStringLengthBytes : gguf_number_bytes(key.element);
     if (key.count > Limits::kArrayElementsMax ||
         key.count > cursor_.bytes_left() / element_bytes_min) {
       return fail(
@@ -245,7 +203,7 @@ Result<void> GgufFile::Reader::read_extent(GgufKey& key) {
     return cursor_.skip(key.bytes);
   }
   key.offset = cursor_.offset();
-  key.bytes = number_bytes(key.type);
+  key.bytes = gguf_number_bytes(key.type);
   TARN_TRY(const std::byte* bytes, cursor_.take(key.bytes));
   std::memcpy(&key.bits, bytes, key.bytes);
   if (key.type == GgufType::boolean && key.bits > 1) {
@@ -429,14 +387,6 @@ Result<GgufFile> GgufFile::read(IoBackend& io, IoFile file, Bump& memory) {
     return fail(done.error());
   }
   return out;
-}
-
-const GgufKey* GgufFile::find_key(std::string_view name) const {
-  return find_by_name(keys_, keys_by_name_, name);
-}
-
-const GgufTensor* GgufFile::find_tensor(std::string_view name) const {
-  return find_by_name(tensors_, tensors_by_name_, name);
 }
 
 }  // namespace tarn::model

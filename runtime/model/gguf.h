@@ -37,6 +37,8 @@ enum class GgufType : u32 {
   i64 = 11,
   f64 = 12,
 };
+// Of a number in the file; 0 for strings and arrays.
+u64 gguf_number_bytes(GgufType type);
 
 class FileCursor;
 

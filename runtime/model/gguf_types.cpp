@@ -1,5 +1,7 @@
 #include "runtime/model/gguf_types.h"
 
+#include "runtime/model/gguf.h"
+
 namespace tarn::model {
 namespace {
 
@@ -32,6 +34,30 @@ const GgufTensorTypeInfo* gguf_tensor_type(u32 id) {
 const char* gguf_tensor_type_name(u32 id) {
   const GgufTensorTypeInfo* info = gguf_tensor_type(id);
   return info != nullptr ? info->name : "unknown";
+}
+
+u64 gguf_number_bytes(GgufType type) {
+  switch (type) {
+    case GgufType::u8:
+    case GgufType::i8:
+    case GgufType::boolean:
+      return 1;
+    case GgufType::u16:
+    case GgufType::i16:
+      return 2;
+    case GgufType::u32:
+    case GgufType::i32:
+    case GgufType::f32:
+      return 4;
+    case GgufType::u64:
+    case GgufType::i64:
+    case GgufType::f64:
+      return 8;
+    case GgufType::string:
+    case GgufType::array:
+      return 0;
+  }
+  return 0;
 }
 
 }  // namespace tarn::model

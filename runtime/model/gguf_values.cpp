@@ -1,5 +1,5 @@
-// The typed accessors of GgufFile: what a key holds is what it was asked for, or an error (class
-// G5).
+// The look-ups of GgufFile and its typed accessors: what a key holds is what it was asked for, or
+// an error (class G5).
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -96,7 +96,24 @@ Result<void> each_block(FileCursor cursor, u64 count, u64 element_bytes, Load&& 
   return {};
 }
 
+template <class Entry>
+const Entry* find_by_name(std::span<const Entry> entries, std::span<const u32> by_name,
+                          std::string_view name) {
+  const auto found =
+      std::lower_bound(by_name.begin(), by_name.end(), name,
+                       [&](u32 idx, std::string_view n) { return entries[idx].name < n; });
+  return found != by_name.end() && entries[*found].name == name ? &entries[*found] : nullptr;
+}
+
 }  // namespace
+
+const GgufKey* GgufFile::find_key(std::string_view name) const {
+  return find_by_name(keys_, keys_by_name_, name);
+}
+
+const GgufTensor* GgufFile::find_tensor(std::string_view name) const {
+  return find_by_name(tensors_, tensors_by_name_, name);
+}
 
 FileCursor GgufFile::value_cursor(const GgufKey& key) const {
   return FileCursor({.io = io_,

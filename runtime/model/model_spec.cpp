@@ -1,40 +1,16 @@
 #include "runtime/model/model_spec.h"
 
-#include <algorithm>
-
 #include "platform/base/assert.h"
-#include "platform/base/checked.h"
 #include "runtime/model/gguf_limits.h"
-#include "runtime/model/gguf_types.h"
+#include "runtime/model/model_errors.h"
 #include "runtime/model/model_tables.h"
+#include "runtime/model/model_tensors.h"
 #include "runtime/model/name_text.h"
 
 namespace tarn::model {
 namespace {
 
-using tables::Dim;
 using tables::Need;
-
-Error invalid(const char* hint, std::string_view detail, Figure a = {}, Figure b = {},
-              Figure c = {}) {
-  return {.status = Status::invalid_model,
-          .hint = hint,
-          .detail = Detail(detail),
-          .figures = {{a, b, c}}};
-}
-
-Error unsupported(const char* hint, std::string_view detail) {
-  return {.status = Status::unsupported, .hint = hint, .detail = Detail(detail)};
-}
-
-NameText layer_name(u32 layer, std::string_view suffix) {
-  NameText name;
-  name += "blk.";
-  name += layer;
-  name += ".";
-  name += suffix;
-  return name;
-}
 
 class Describer {
  public:
@@ -47,9 +23,9 @@ class Describer {
     TARN_CHECK(read_shape());
     TARN_CHECK(read_attention_shape());
     TARN_CHECK(read_rope());
-    TARN_CHECK(find_tensors());
+    TARN_CHECK(find_tensors(file_, memory_, out_));
     TARN_CHECK(check_vocabulary());
-    TARN_CHECK(check_tensors());
+    TARN_CHECK(check_tensors(out_));
     for (u32 i = 0; i < spec_.n_layers; ++i) spec_.kv_source[i] = static_cast<u16>(i);
     spec_.n_cache_layers = spec_.n_layers;
     return out_;
@@ -62,9 +38,7 @@ class Describer {
   Result<void> read_shape();
   Result<void> read_attention_shape();
   Result<void> read_rope();
-  Result<void> find_tensors();
   Result<void> check_vocabulary();
-  Result<void> check_tensors();
 
   NameText key_name(std::string_view suffix) const;
   Result<std::string_view> text(std::string_view key, std::string_view fallback);
@@ -72,18 +46,11 @@ class Describer {
   Result<u64> required_integer(tables::IntegerId id);
   Result<std::optional<u64>> layers_integer(const GgufKey& key);
   Result<f64> real(tables::RealId id);
-  bool mark_used(const GgufTensor* tensor);
-  Result<void> find_tensor(std::string_view name, TensorRef& ref);
-  Result<void> check_tensor(const tables::TensorRow& row, std::string_view name,
-                            const TensorRef& ref);
-  u64 dim(Dim d) const;
-  Error unknown_tensor() const;
 
   const GgufFile& file_;
   Bump& memory_;
   ModelDescription out_{};
   ModelSpec& spec_ = out_.spec;
-  std::span<u8> used_{};  // [tensors of the file], 1: belongs to the model
 };
 
 // Copies into the memory that read() of the directory left; the caller of describe_model keeps it.
@@ -296,75 +263,6 @@ Result<void> Describer::read_rope() {
   return {};
 }
 
-bool Describer::mark_used(const GgufTensor* tensor) {
-  if (tensor == nullptr) return false;
-  used_[static_cast<u64>(tensor - file_.tensors().data())] = 1;
-  return true;
-}
-
-Result<void> Describer::find_tensor(std::string_view name, TensorRef& ref) {
-  const GgufTensor* tensor = file_.find_tensor(name);
-  if (!mark_used(tensor)) return {};
-  ref.name = tensor->name.data();
-  if (tensor->dims[2] != 1 || tensor->dims[3] != 1) {
-    return fail(invalid("the tensor has more dimensions than a matrix", name));
-  }
-  const kernels::TypeTraits* traits = kernels::type_traits(tensor->type_id);
-  if (traits == nullptr) {
-    NameText detail;
-    detail += gguf_tensor_type_name(tensor->type_id);
-    detail += " of ";
-    detail += name;
-    return fail(unsupported(
-        "a tensor of a type that this build does not compute with; quantize the model to another",
-        detail.view()));
-  }
-  ref.type = traits->type;
-  ref.k = tensor->dims[0];
-  ref.n_rows = tensor->dims[1];
-  ref.file_offset = tensor->offset;
-  ref.file_bytes = tensor->bytes;
-  return {};
-}
-
-// First everything that has a name we know, so that a tensor that we do not know is named as such
-// before its absent counterpart is missed.
-Result<void> Describer::find_tensors() {
-  const auto layers =
-      memory_.alloc<TensorRef>(spec_.n_layers * static_cast<u64>(LayerTensor::count));
-  if (!layers) return fail(tables::out_of_memory(memory_));
-  out_.tensors.layers = *layers;
-  std::fill(layers->begin(), layers->end(), TensorRef{});
-  const u64 mark = memory_.used_bytes();
-  const auto used = memory_.alloc<u8>(file_.tensors().size());
-  if (!used) return fail(tables::out_of_memory(memory_));
-  used_ = *used;
-  std::fill(used_.begin(), used_.end(), u8{0});
-  for (const tables::TensorRow& row : tables::kModelTensors) {
-    TARN_CHECK(find_tensor(row.name, out_.tensors.model[row.idx]));
-  }
-  for (u32 layer = 0; layer < spec_.n_layers; ++layer) {
-    for (const tables::TensorRow& row : tables::kLayerTensors) {
-      if (row.needs.of[static_cast<u64>(spec_.arch)] == Need::unknown) continue;
-      const NameText name = layer_name(layer, row.name);
-      const u64 idx = layer * static_cast<u64>(LayerTensor::count) + row.idx;
-      TARN_CHECK(find_tensor(name.view(), (*layers)[idx]));
-    }
-  }
-  if (std::find(used_.begin(), used_.end(), u8{0}) != used_.end()) return fail(unknown_tensor());
-  memory_.rewind(mark);
-  return {};
-}
-
-Error Describer::unknown_tensor() const {
-  const u64 idx = static_cast<u64>(std::find(used_.begin(), used_.end(), u8{0}) - used_.begin());
-  const std::string_view name = file_.tensors()[idx].name;
-  for (const tables::UnknownRow& row : tables::kUnknown) {
-    if (name.find(row.piece) != std::string_view::npos) return unsupported(row.hint, name);
-  }
-  return unsupported("a tensor that this architecture does not have would be left out", name);
-}
-
 // The embedding's rows are the vocabulary; the token list must agree, or else the key.
 Result<void> Describer::check_vocabulary() {
   const TensorRef& embedding = out_.tensors.of(ModelTensor::token_embd);
@@ -391,75 +289,6 @@ Result<void> Describer::check_vocabulary() {
                         key_name("vocab_size").view(), {"n_vocab", *n_vocab},
                         {"n_rows", spec_.n_vocab}));
   }
-  return {};
-}
-
-u64 Describer::dim(Dim d) const {
-  switch (d) {
-    case Dim::one:
-      return 1;
-    case Dim::d_model:
-      return spec_.d_model;
-    case Dim::d_ff:
-      return spec_.d_ff;
-    case Dim::d_q:
-      return u64{spec_.n_heads} * spec_.head_dim;
-    case Dim::d_kv:
-      return u64{spec_.n_kv_heads} * spec_.head_dim;
-    case Dim::head_dim:
-      return spec_.head_dim;
-    case Dim::n_vocab:
-      return spec_.n_vocab;
-    case Dim::half_rot:
-      return spec_.n_rot / 2;
-  }
-  return 0;
-}
-
-Result<void> Describer::check_tensor(const tables::TensorRow& row, std::string_view name,
-                                     const TensorRef& ref) {
-  if (!ref.present()) {
-    if (row.needs.of[static_cast<u64>(spec_.arch)] != Need::required) return {};
-    return fail(invalid("a tensor of the model is missing", name));
-  }
-  const u64 k = dim(row.k);
-  const u64 n_rows = dim(row.n_rows);
-  if (ref.k != k || ref.n_rows != n_rows) {
-    return fail({.status = Status::invalid_model,
-                 .hint = "the tensor's shape does not agree with the model's hyper-parameters",
-                 .detail = Detail(name),
-                 .figures = {{{"row", ref.k},
-                              {"row_expected", k},
-                              {"rows", ref.n_rows},
-                              {"rows_expected", n_rows}}}});
-  }
-  const bool is_vector = row.n_rows == Dim::one;
-  if (is_vector && kernels::type_traits(ref.type).block_elems != 1) {
-    return fail(
-        unsupported("a quantized norm, bias or factor; these must be f32, f16 or bf16", name));
-  }
-  spec_.n_params += k * n_rows;                // at most kElementsMax a tensor, kTensorsMax of them
-  spec_.weights_file_bytes += ref.file_bytes;  // no two overlap: at most the file's length
-  return {};
-}
-
-Result<void> Describer::check_tensors() {
-  for (const tables::TensorRow& row : tables::kModelTensors) {
-    TARN_CHECK(check_tensor(row, row.name, out_.tensors.model[row.idx]));
-  }
-  spec_.tied_output = !out_.tensors.of(ModelTensor::output).present();
-  for (u32 layer = 0; layer < spec_.n_layers; ++layer) {
-    for (const tables::TensorRow& row : tables::kLayerTensors) {
-      const NameText name = layer_name(layer, row.name);
-      const u64 idx = layer * static_cast<u64>(LayerTensor::count) + row.idx;
-      TARN_CHECK(check_tensor(row, name.view(), out_.tensors.layers[idx]));
-    }
-    for (const auto bias :
-         {LayerTensor::attn_q_bias, LayerTensor::attn_k_bias, LayerTensor::attn_v_bias}) {
-      if (out_.tensors.of(layer, bias).present()) spec_.qkv_bias = true;
-    }
-  }
-  spec_.qk_norm = out_.tensors.of(0, LayerTensor::attn_q_norm).present();
   return {};
 }
 

@@ -1,6 +1,6 @@
 // runtime/model/model_spec.h
 //
-// The hyper-parameters of a model, validated against the table in model_spec.cpp before any
+// The hyper-parameters of a model, validated against the table in model_tables.h before any
 // arithmetic, and where each of its tensors lies in the file. Everything the plan and the forward
 // pass know about a model is here.
 #pragma once

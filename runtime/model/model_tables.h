@@ -1,7 +1,7 @@
 // runtime/model/model_tables.h
 //
 // The tables that describe_model() works through: hyper-parameters with their ranges, keys that
-// must be neutral, tensors with their shapes. Private to model_spec.cpp; the tests read the ranges.
+// must be neutral, tensors with their shapes. Private to runtime/model; the tests read the ranges.
 //
 // Keys are written without the architecture in front ("llama.block_count" is "block_count").
 #pragma once

@@ -1,0 +1,45 @@
+// runtime/model/content_hash.h
+//
+// A hash of a model's tensors: a sum over tiles and vectors, each with its place in the file. So it
+// is the same in whatever pieces and order they were read. Not cryptographic. Any thread adds.
+#pragma once
+
+#include <array>
+#include <atomic>
+
+#include "platform/cpu/crc32c.h"
+
+namespace tarn::model {
+
+class ContentHash {
+ public:
+  using Share = std::array<u64, 2>;
+
+  explicit ContentHash(const Crc32c* with) : with_(with) {}  // nullptr: not wanted, and zero
+  bool is_wanted() const { return with_ != nullptr; }
+
+  // Of one tile's rows, or of a vector.
+  Share share_of(u64 file_offset, const std::byte* bytes, u64 n_bytes) const {
+    if (with_ == nullptr) return {};
+    const u64 crc = with_->bytes(bytes, n_bytes);
+    const u64 share = mixed(crc + (file_offset << 32)) ^ mixed(file_offset + 0x9E3779B97F4A7C15);
+    return {share, mixed(share + n_bytes)};
+  }
+  void add(const Share& share) {
+    for (u64 i = 0; i < share.size(); ++i) sum_[i].fetch_add(share[i], std::memory_order_relaxed);
+  }
+  Share value() const { return {sum_[0].load(), sum_[1].load()}; }
+
+ private:
+  // splitmix64 (Steele, Lea, Flood 2014).
+  static u64 mixed(u64 value) {
+    value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9;
+    value = (value ^ (value >> 27)) * 0x94D049BB133111EB;
+    return value ^ (value >> 31);
+  }
+
+  const Crc32c* with_;
+  std::array<std::atomic<u64>, 2> sum_{};
+};
+
+}  // namespace tarn::model

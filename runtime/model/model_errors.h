@@ -1,0 +1,25 @@
+// runtime/model/model_errors.h
+//
+// What a model's readers say of a file that they refuse. Private to runtime/model.
+#pragma once
+
+#include <string_view>
+
+#include "platform/base/result.h"
+
+namespace tarn::model {
+
+// `detail` names the key or the tensor at fault.
+inline Error invalid(const char* hint, std::string_view detail, Figure a = {}, Figure b = {},
+                     Figure c = {}) {
+  return {.status = Status::invalid_model,
+          .hint = hint,
+          .detail = Detail(detail),
+          .figures = {{a, b, c}}};
+}
+
+inline Error unsupported(const char* hint, std::string_view detail, Figure a = {}) {
+  return {.status = Status::unsupported, .hint = hint, .detail = Detail(detail), .figures = {{a}}};
+}
+
+}  // namespace tarn::model

@@ -1,0 +1,394 @@
+// Streams the weights to their places: load_weights().
+#include <algorithm>
+#include <cmath>
+
+#include "platform/base/assert.h"
+#include "platform/cpu/crc32c.h"
+#include "runtime/model/content_hash.h"
+#include "runtime/model/file_cursor.h"
+#include "runtime/model/weights_layout.h"
+
+namespace tarn::model {
+namespace {
+
+// What one task of the worker pool tiles, at least: a task costs about a microsecond to claim.
+constexpr u64 kTaskBytes = 64 * kKiB;
+constexpr u64 kReapNs = 1'000'000'000;
+
+WeightMatrix* matrix_of(LayerWeights& layer, LayerTensor id) {
+  switch (id) {
+    case LayerTensor::attn_q:
+      return &layer.attn_q;
+    case LayerTensor::attn_k:
+      return &layer.attn_k;
+    case LayerTensor::attn_v:
+      return &layer.attn_v;
+    case LayerTensor::attn_output:
+      return &layer.attn_output;
+    case LayerTensor::ffn_gate:
+      return &layer.ffn_gate;
+    case LayerTensor::ffn_up:
+      return &layer.ffn_up;
+    case LayerTensor::ffn_down:
+      return &layer.ffn_down;
+    default:
+      return nullptr;
+  }
+}
+
+const f32** vector_of(LayerWeights& layer, LayerTensor id) {
+  switch (id) {
+    case LayerTensor::attn_norm:
+      return &layer.attn_norm;
+    case LayerTensor::ffn_norm:
+      return &layer.ffn_norm;
+    case LayerTensor::attn_q_bias:
+      return &layer.attn_q_bias;
+    case LayerTensor::attn_k_bias:
+      return &layer.attn_k_bias;
+    case LayerTensor::attn_v_bias:
+      return &layer.attn_v_bias;
+    case LayerTensor::attn_q_norm:
+      return &layer.attn_q_norm;
+    case LayerTensor::attn_k_norm:
+      return &layer.attn_k_norm;
+    default:
+      return nullptr;
+  }
+}
+
+WeightMatrix* matrix_of(Weights& weights, ModelTensor id) {
+  if (id == ModelTensor::token_embd) return &weights.token_embd;
+  return id == ModelTensor::output ? &weights.output : nullptr;
+}
+
+const f32** vector_of(Weights& weights, ModelTensor id) {
+  if (id == ModelTensor::output_norm) return &weights.output_norm;
+  return id == ModelTensor::rope_freqs ? &weights.rope_factors : nullptr;
+}
+
+// A run of whole tiles of one tensor, or a vector: what one read brings.
+struct Piece {
+  const Item* item = nullptr;
+  u64 row_begin = 0;
+  u64 n_rows = 0;
+  u64 read_offset = 0;  // of the sector where it begins
+  u64 lead_bytes = 0;   // of that sector in front of the piece
+  u64 n_bytes = 0;      // of the piece itself
+};
+
+u64 tiles_of_task(const TensorRef& tensor) {
+  return std::max<u64>(1, kTaskBytes / tile_bytes_of(tensor));
+}
+std::byte* target_of(const Piece& piece) {
+  return piece.item->target + piece.row_begin / kTileRows * tile_bytes_of(*piece.item->tensor);
+}
+
+class Loader {
+ public:
+  explicit Loader(const LoadArgs& args) : args_(args), hash_(args.hash_with) {}
+
+  Result<Weights> load() {
+    resolve();
+    plan_slots();
+    args_.io->register_buffers({&slots_, 1});
+    Result<void> done = stream();
+    args_.io->register_buffers({});
+    if (done && args_.sink != nullptr) done = args_.sink->finish();
+    if (!done) return fail(done.error());
+    if (weights_.rope_factors != nullptr) TARN_CHECK(check_rope_factors());
+    weights_.content_hash = hash_.value();
+    return weights_;
+  }
+
+ private:
+  void resolve();
+  void plan_slots();
+  Result<void> stream();
+  Result<void> take(const IoCompletion& completion);
+  std::optional<Piece> next_piece();
+  bool submit_next();
+  void hash_tiles(const Piece& piece, const std::byte* rows, u64 begin, u64 end);
+  void tile(const Piece& piece, const std::byte* rows, u64 tile_begin, u64 n_tiles, std::byte* to);
+  Result<void> send(const Piece& piece, const std::byte* rows);
+  static void check_rows(const Piece& piece, const std::byte* rows);
+  Result<void> check_rope_factors() const;
+
+  const LoadArgs& args_;
+  Weights weights_{};
+  std::span<Item> items_{};  // by file offset
+  std::span<std::byte> slots_{};
+  u64 slot_bytes_ = 0;
+  u32 n_slots_ = 0;
+  std::array<Piece, kSlotsMax> pieces_{};  // by slot; what is in flight
+  std::array<bool, kSlotsMax> busy_{};
+  u32 n_busy_ = 0;
+  u64 next_item_ = 0;
+  u64 next_row_ = 0;
+  u64 done_bytes_ = 0;
+  ContentHash hash_;
+};
+
+// Gives every tensor its place and makes the list of what is to be read, in the file's order.
+void Loader::resolve() {
+  const ModelDescription& model = *args_.model;
+  const u64 table_bytes = items_bytes(model.spec);
+  items_ = {reinterpret_cast<Item*>(args_.staging.data()), table_bytes / sizeof(Item)};
+  const u64 staging_bytes = loader_staging_bytes(model, args_.sink != nullptr);
+  slots_ = args_.staging.first(staging_bytes - (args_.sink != nullptr ? kSinkBytes : 0))
+               .subspan(table_bytes);
+  Layout layout(args_.region.data());
+  const std::span<LayerWeights> layers(
+      reinterpret_cast<LayerWeights*>(layout.place(model.spec.n_layers * sizeof(LayerWeights))),
+      model.spec.n_layers);
+  std::fill(layers.begin(), layers.end(), LayerWeights{});
+  weights_.layers = layers;
+  u64 n_items = 0;
+  // A tensor's place is in the region, or the sink's; the rope factors have both with a sink, the
+  // checksums of a table on disk are the host's.
+  struct Places {
+    Layout* region;
+    WeightSink* sink;
+    std::byte* place(Checked n_bytes) {
+      const auto bytes = n_bytes.get();
+      TARN_ASSERT(bytes.has_value());  // the planner added them up
+      return sink != nullptr ? sink->place(*bytes) : region->place(n_bytes);
+    }
+    std::byte* place_checksums(Checked n_bytes) { return region->place(n_bytes); }
+  } places{&layout, args_.sink};
+  lay_out(model, places,
+          [&](const tables::TensorRow& row, u32 layer, const TensorRef& tensor, std::byte* target) {
+            const bool is_layer = layer != kNoLayer;
+            const auto layer_id = static_cast<LayerTensor>(row.idx);
+            const auto model_id = static_cast<ModelTensor>(row.idx);
+            const bool is_vector = row.n_rows == tables::Dim::one;
+            const bool is_factors = !is_layer && model_id == ModelTensor::rope_freqs;
+            const bool is_checked = stays_on_disk(model, tensor);
+            const bool is_sent = args_.sink != nullptr && !is_factors && !is_checked;
+            if (args_.sink != nullptr && is_factors) {
+              target = layout.place(Checked(tensor.k) * sizeof(f32));
+            }
+            items_[n_items++] = {.tensor = &tensor,
+                                 .target = target,
+                                 .is_vector = is_vector,
+                                 .is_sent = is_sent,
+                                 .is_checked = is_checked};
+            if (is_vector) {
+              const f32** vector =
+                  is_layer ? vector_of(layers[layer], layer_id) : vector_of(weights_, model_id);
+              *vector = reinterpret_cast<const f32*>(target);
+              return;
+            }
+            WeightMatrix* matrix =
+                is_layer ? matrix_of(layers[layer], layer_id) : matrix_of(weights_, model_id);
+            if (is_checked) {
+              weights_.token_embd_on_disk = {.type = tensor.type,
+                                             .k = static_cast<u32>(tensor.k),
+                                             .file_offset = tensor.file_offset,
+                                             .row_checksums = reinterpret_cast<const u32*>(target)};
+              return;
+            }
+            *matrix = {.type = tensor.type,
+                       .tiled = target,
+                       .n_out = tensor.n_rows,
+                       .k = static_cast<u32>(tensor.k)};
+          });
+  if (weights_.output.tiled == nullptr) weights_.output = weights_.token_embd;
+  items_ = items_.first(n_items);
+  std::sort(items_.begin(), items_.end(), [](const Item& a, const Item& b) {
+    return a.tensor->file_offset < b.tensor->file_offset;
+  });
+}
+
+void Loader::plan_slots() {
+  slot_bytes_ = slot_bytes_of(*args_.model);
+  TARN_ASSERT(slot_bytes_ <= slots_.size());
+  n_slots_ = static_cast<u32>(std::min<u64>(slots_.size() / slot_bytes_, kSlotsMax));
+  n_slots_ = std::min(n_slots_, args_.io->in_flight_max());
+}
+
+std::optional<Piece> Loader::next_piece() {
+  if (next_item_ == items_.size()) return std::nullopt;
+  const Item& item = items_[next_item_];
+  const TensorRef& tensor = *item.tensor;
+  const u64 row_bytes = kernels::row_bytes(tensor.type, tensor.k);
+  Piece piece{.item = &item, .row_begin = next_row_, .n_rows = tensor.n_rows - next_row_};
+  const u64 rows_fit = (slot_bytes_ - 2 * kSectorBytes) / row_bytes;
+  if (piece.n_rows > rows_fit) piece.n_rows = rows_fit / kTileRows * kTileRows;
+  TARN_ASSERT(piece.n_rows > 0);
+  const u64 offset = tensor.file_offset + piece.row_begin * row_bytes;
+  piece.lead_bytes = offset % kSectorBytes;
+  piece.read_offset = offset - piece.lead_bytes;
+  piece.n_bytes = piece.n_rows * row_bytes;
+  next_row_ += piece.n_rows;
+  if (next_row_ == tensor.n_rows) {
+    next_row_ = 0;
+    ++next_item_;
+  }
+  return piece;
+}
+
+// False when there is no free slot or nothing left to read.
+bool Loader::submit_next() {
+  if (n_busy_ == n_slots_) return false;
+  const auto piece = next_piece();
+  if (!piece) return false;
+  const auto free_slot = std::find(busy_.begin(), busy_.end(), false);
+  const u64 slot = static_cast<u64>(free_slot - busy_.begin());
+  const u64 read_bytes = align_up(piece->lead_bytes + piece->n_bytes, kSectorBytes);
+  pieces_[slot] = *piece;
+  const bool submitted = args_.io->submit({.op = IoOp::read,
+                                           .file = args_.file,
+                                           .offset = piece->read_offset,
+                                           .buffer = slots_.subspan(slot * slot_bytes_, read_bytes),
+                                           .tag = slot});
+  TARN_ASSERT(submitted);  // n_slots_ is at most what the backend has, and it is ours alone
+  busy_[slot] = true;
+  ++n_busy_;
+  return true;
+}
+
+// Keeps every slot reading; what has come is tiled while the others go on.
+Result<void> Loader::stream() {
+  Result<void> result;
+  while (submit_next()) {
+  }
+  while (n_busy_ > 0) {
+    std::array<IoCompletion, kSlotsMax> completions;
+    const u32 n = args_.io->reap(completions, 1, kReapNs);
+    for (const IoCompletion& completion : std::span(completions).first(n)) {
+      if (result) result = take(completion);
+      busy_[completion.tag] = false;
+      --n_busy_;
+      if (result) submit_next();  // after an error only what is in flight is waited for
+    }
+  }
+  return result;
+}
+
+Result<void> Loader::take(const IoCompletion& completion) {
+  const Piece& piece = pieces_[completion.tag];
+  const u64 n_bytes_min = piece.lead_bytes + piece.n_bytes;
+  if (completion.result < 0 || static_cast<u64>(completion.result) < n_bytes_min) {
+    return fail(read_error(completion.result, piece.read_offset));
+  }
+  const std::byte* rows = slots_.data() + completion.tag * slot_bytes_ + piece.lead_bytes;
+  if (piece.item->is_vector) {
+    hash_.add(hash_.share_of(piece.read_offset + piece.lead_bytes, rows, piece.n_bytes));
+  }
+  if (piece.item->is_checked) {
+    hash_tiles(piece, rows, 0, ceil_div(piece.n_rows, kTileRows));
+    check_rows(piece, rows);
+  } else if (piece.item->is_sent) {
+    TARN_CHECK(send(piece, rows));
+  } else if (piece.item->is_vector) {
+    kernels::dequantize_row(piece.item->tensor->type, rows, piece.item->tensor->k,
+                            reinterpret_cast<f32*>(piece.item->target));
+  } else {
+    tile(piece, rows, 0, ceil_div(piece.n_rows, kTileRows), target_of(piece));
+  }
+  done_bytes_ += piece.n_bytes;
+  if (args_.on_progress != nullptr && !args_.on_progress(args_.progress_context, done_bytes_,
+                                                         args_.model->spec.weights_file_bytes)) {
+    return fail({.status = Status::cancelled, .hint = "loading the model was cancelled"});
+  }
+  return {};
+}
+
+void Loader::check_rows(const Piece& piece, const std::byte* rows) {
+  const u64 row_bytes = kernels::row_bytes(piece.item->tensor->type, piece.item->tensor->k);
+  const std::span<u32> checksums(reinterpret_cast<u32*>(piece.item->target) + piece.row_begin,
+                                 piece.n_rows);
+  const Crc32c& crc = crc32c_ways()[0];
+  for (u64 row = 0; row < piece.n_rows; ++row) {
+    checksums[row] = crc.bytes(rows + row * row_bytes, row_bytes);
+  }
+}
+
+// The host's memory is too small a window for whole pieces: their tiles go in parts.
+Result<void> Loader::send(const Piece& piece, const std::byte* rows) {
+  const TensorRef& tensor = *piece.item->tensor;
+  TARN_ASSERT(fits_sink(tensor));
+  if (piece.item->is_vector) {
+    TARN_TRY(const std::span<std::byte> window, args_.sink->next());
+    kernels::dequantize_row(tensor.type, rows, tensor.k, reinterpret_cast<f32*>(window.data()));
+    args_.sink->send(piece.item->target, tensor.k * sizeof(f32));
+    return {};
+  }
+  const u64 tile_bytes = tile_bytes_of(tensor);
+  const u64 n_tiles = ceil_div(piece.n_rows, kTileRows);
+  const u64 n_fit = kSinkPieceBytes / tile_bytes;
+  for (u64 tile_begin = 0; tile_begin < n_tiles; tile_begin += n_fit) {
+    const u64 n_now = std::min(n_fit, n_tiles - tile_begin);
+    TARN_TRY(const std::span<std::byte> window, args_.sink->next());
+    tile(piece, rows, tile_begin, n_now, window.data());
+    args_.sink->send(target_of(piece) + tile_begin * tile_bytes, n_now * tile_bytes);
+  }
+  return {};
+}
+
+// Tile by tile, whatever pieces they came in: the size of the slots is no part of the hash.
+void Loader::hash_tiles(const Piece& piece, const std::byte* rows, u64 begin, u64 end) {
+  if (!hash_.is_wanted()) return;
+  const u64 row_bytes = kernels::row_bytes(piece.item->tensor->type, piece.item->tensor->k);
+  ContentHash::Share sum{};
+  for (u64 tile = begin; tile < end; ++tile) {
+    const u64 row_begin = tile * kTileRows;
+    const u64 row_end = std::min(piece.n_rows, row_begin + kTileRows);
+    const ContentHash::Share share =
+        hash_.share_of(piece.read_offset + piece.lead_bytes + row_begin * row_bytes,
+                       rows + row_begin * row_bytes, (row_end - row_begin) * row_bytes);
+    for (u64 i = 0; i < sum.size(); ++i) sum[i] += share[i];
+  }
+  hash_.add(sum);
+}
+
+// Tiles [tile_begin, tile_begin + n_tiles) of a piece, the first of them at `to`.
+void Loader::tile(const Piece& piece, const std::byte* rows, u64 tile_begin, u64 n_tiles,
+                  std::byte* to) {
+  const TensorRef& tensor = *piece.item->tensor;
+  const u64 row_bytes = kernels::row_bytes(tensor.type, tensor.k);
+  const u64 tile_bytes = tile_bytes_of(tensor);
+  const u64 tiles_per_task = tiles_of_task(tensor);
+  args_.workers->run(static_cast<u32>(ceil_div(n_tiles, tiles_per_task)), [&](u32 task, u32) {
+    const u64 task_begin = task * tiles_per_task;
+    const u64 task_end = std::min(n_tiles, task_begin + tiles_per_task);
+    hash_tiles(piece, rows, tile_begin + task_begin, tile_begin + task_end);
+    for (u64 tile = task_begin; tile < task_end; ++tile) {
+      const u64 row = (tile_begin + tile) * kTileRows;
+      args_.tile_rows({.type = tensor.type,
+                       .rows = rows + row * row_bytes,
+                       .n_rows = static_cast<u32>(std::min<u64>(kTileRows, piece.n_rows - row)),
+                       .k = tensor.k,
+                       .tile = to + tile * tile_bytes});
+    }
+  });
+}
+
+// Angles are divided by them: a factor of zero or no number would reach the sine's range reduction.
+Result<void> Loader::check_rope_factors() const {
+  constexpr f32 kFactorMin = 1e-4f;
+  for (u32 i = 0; i < args_.model->spec.n_rot / 2; ++i) {
+    const f32 factor = weights_.rope_factors[i];
+    if (std::isfinite(factor) && factor >= kFactorMin) continue;
+    return fail({.status = Status::invalid_model,
+                 .hint = "a RoPE frequency factor is not a number of 0.0001 or more",
+                 .detail = Detail("rope_freqs.weight"),
+                 .figures = {{{"index", i}}}});
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<Weights> load_weights(const LoadArgs& args) {
+  TARN_TRY(u64 region_bytes, weights_region_bytes(*args.model));
+  if (args.sink != nullptr) region_bytes = weights_host_bytes(args.model->spec);
+  TARN_ASSERT(args.region.size() >= region_bytes);
+  TARN_ASSERT(reinterpret_cast<std::uintptr_t>(args.region.data()) % kAlignment == 0);
+  TARN_ASSERT(args.staging.size() >= loader_staging_bytes(*args.model, args.sink != nullptr));
+  TARN_ASSERT(reinterpret_cast<std::uintptr_t>(args.staging.data()) % kSectorBytes == 0);
+  return Loader(args).load();
+}
+
+}  // namespace tarn::model
