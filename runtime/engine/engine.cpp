@@ -69,7 +69,7 @@ Engine::~Engine() { close(); }
 // ---- Sessions -------------------------------------------------------------------------------
 
 Result<SessionIdx> Engine::create_session() {
-  for (SessionIdx idx = 0; idx < n_session_slots_; ++idx) {
+  for (SessionIdx idx = 0; idx < sessions_.size(); ++idx) {
     Session& s = session(idx);
     if (s.state != SessionState::free) continue;
     s.state = SessionState::idle;
@@ -77,10 +77,10 @@ Result<SessionIdx> Engine::create_session() {
     s.turns.start_over(0);
     s.turn_begin = 0;
     s.n_settled = 0;
-    s.given_up = {};
-    s.fed_ns = 0;
+    s.last_error = {};
+    s.generation.fed_ns = 0;
     s.cancel.store(false);
-    s.events.clear();
+    s.generation.events.clear();
     s.on_logits = nullptr;
     forget_name(s);
     s.ended = Ended::nothing;
@@ -92,7 +92,7 @@ Result<SessionIdx> Engine::create_session() {
   }
   return fail({.status = Status::would_block,
                .hint = "all sessions are in use: destroy one, or raise engine.sessions_max",
-               .figures = {{{"sessions_max", n_session_slots_}}}});
+               .figures = {{{"sessions_max", plan_.sessions_max}}}});
 }
 
 void Engine::destroy_session(SessionIdx idx) {
@@ -139,7 +139,7 @@ Result<void> Engine::feed(SessionIdx idx, std::span<const u32> ids) {
   if (!find_places(s) || !s.sequence.reserve(static_cast<u32>(ids.size()))) {
     return no_places(ids.size());
   }
-  s.given_up = {};
+  s.last_error = {};
   if (s.state == SessionState::idle) {
     s.cancel.store(false);  // one that came too late for what it meant
     s.n_settled = s.n_ids;
@@ -150,7 +150,7 @@ Result<void> Engine::feed(SessionIdx idx, std::span<const u32> ids) {
   s.n_ids += static_cast<u32>(ids.size());
   ask_more(s);
   s.state = s.n_computable() > 0 ? SessionState::computing : SessionState::idle;
-  if (s.fed_ns == 0) s.fed_ns = clock_->now_ns();
+  if (s.generation.fed_ns == 0) s.generation.fed_ns = clock_->now_ns();
   return {};
 }
 
@@ -159,8 +159,7 @@ Result<void> Engine::generate(SessionIdx idx, const GenerateParams& params) {
   if (s.state == SessionState::generating) return refused("the session is generating already");
   if (s.n_ids == 0) return refused("nothing was fed: feed at least one token (BOS, say) first");
   TARN_CHECK(validate(params.sampler, spec_.n_vocab));
-  TARN_CHECK(check_ids(params.forced));
-  TARN_CHECK(s.text.reset(params.stops));
+  TARN_CHECK(s.generation.set_stops(params.stops));
   if (!find_places(s)) return no_places(s.n_pending());
   if (s.n_pending() == 0) {  // a cut behind a computed token: its logits are wanted again
     TARN_CHECK(cut(s, s.n_ids - 1));
@@ -169,21 +168,11 @@ Result<void> Engine::generate(SessionIdx idx, const GenerateParams& params) {
                    .hint = "no KV group is free to redo the last token: end another session"});
     }
   }
-  s.sampler = params.sampler;
-  s.max_tokens = params.max_tokens;
-  s.ignore_end = params.ignore_end;
-  s.forced = params.forced;
-  s.n_generated = 0;
-  s.first_draw = params.first_draw;
-  s.detokenizer = text::Detokenizer(tokenizer_, /*at_start=*/false);
-  s.first_token_ns = 0;
-  s.last_token_ns = 0;
-  s.kv_reads = {};
-  if (s.fed_ns == 0) s.fed_ns = clock_->now_ns();
+  s.generation.begin(params, tokenizer_);
+  if (s.generation.fed_ns == 0) s.generation.fed_ns = clock_->now_ns();
   if (s.state == SessionState::idle) s.n_settled = s.n_ids;
   s.cancel.store(false);
-  s.events.clear();
-  s.given_up = {};  // computed after all, or an event says why not
+  s.last_error = {};  // computed after all, or an event says why not
   ask_more(s);
   s.state = SessionState::generating;
   return {};
@@ -214,7 +203,7 @@ Result<void> Engine::truncate(SessionIdx idx, u32 n_tokens) {
   s.turn_begin = std::min(s.turn_begin, n_tokens);
   s.n_published = std::min(s.n_published, n_tokens);
   ask_more(s);
-  s.given_up = {};
+  s.last_error = {};
   const bool computes = find_places(s) && s.n_computable() > 0;
   s.state = computes ? SessionState::computing : SessionState::idle;
   return {};
@@ -243,20 +232,9 @@ Result<SessionIdx> Engine::fork(SessionIdx idx) {
   copy.turns = source.turns;
   copy.turn_begin = source.turn_begin;
   copy.lossy_from = source.lossy_from;
-  copy.given_up = source.given_up;
+  copy.last_error = source.last_error;
   selector_.copy(idx, copy_idx, copy.sequence);
   return copy_idx;
-}
-
-void Engine::watch_logits(SessionIdx idx, LogitsFn on_logits, void* context) {
-  session(idx).on_logits = on_logits;
-  session(idx).logits_context = context;
-}
-
-u32 Engine::n_sessions() const {
-  return static_cast<u32>(std::count_if(sessions_.begin(), sessions_.end(), [](const Session& s) {
-    return s.state != SessionState::free;
-  }));
 }
 
 // ---- One step -------------------------------------------------------------------------------
@@ -265,7 +243,7 @@ u32 Engine::n_sessions() const {
 u32 Engine::rows_ready(const Session& s) const {
   if (s.state == SessionState::computing) return s.n_computable();
   if (s.state != SessionState::generating) return 0;
-  return s.events.has_room(2 * shown_.size()) ? s.n_pending() : 0;
+  return s.generation.has_room(scratch_) ? s.n_pending() : 0;
 }
 
 bool Engine::has_work() const {
@@ -277,15 +255,16 @@ bool Engine::has_work() const {
           }));
 }
 
-void Engine::add_rows(Session& s, u32 n) {
-  const bool is_decode = n == 1 && s.n_generated > 0 && s.state == SessionState::generating;
+void Engine::add_rows(const Slice& slice) {
+  Session& s = session(slice.session);
   runs_[n_runs_++] = {.row_begin = batch_.n_rows,
-                      .n_rows = n,
+                      .n_rows = slice.n_rows,
                       .sequence = &s.sequence,
-                      .session = idx_of(s),
-                      .kind = is_decode ? step::RunKind::decode : step::RunKind::prefill};
+                      .session = slice.session,
+                      .kind = slice.kind,
+                      .is_generated = slice.is_generated};
   const u32 first_slot = s.sequence.n_slots();
-  for (u32 i = 0; i < n; ++i) {
+  for (u32 i = 0; i < slice.n_rows; ++i) {
     const u32 row = batch_.n_rows++;
     batch_.tokens[row] = s.ids[first_slot + i];
     batch_.positions[row] = first_slot + i;
@@ -293,7 +272,8 @@ void Engine::add_rows(Session& s, u32 n) {
     const bool is_last = s.state == SessionState::generating && first_slot + i + 1 == s.n_ids;
     if (is_last || s.on_logits != nullptr) logit_rows_[n_logit_rows_++] = row;
   }
-  (is_decode ? trace_.n_decode_rows : trace_.n_prefill_rows) += n;
+  const bool is_decode = slice.kind == RunKind::decode;
+  (is_decode ? trace_.n_decode_rows : trace_.n_prefill_rows) += slice.n_rows;
 }
 
 void Engine::drop_rows() {
@@ -313,39 +293,26 @@ u32 Engine::n_rows_at_once(const Session& s) const {
   return n_slots < n_fed ? n_fed - n_slots : std::max(s.n_pending() - 1, 1u);
 }
 
-// Decode rows first, one each; then slices of what is to be prefilled, in turn.
-void Engine::collect_rows() {
-  drop_rows();
+// The sessions that have rows for a step, in order.
+std::span<Ready> Engine::ready_sessions() {
+  u32 n = 0;
   for (Session& s : sessions_) {
-    if (batch_.n_rows == plan_.rows_max) break;
-    if (s.state == SessionState::generating && rows_ready(s) == 1 && !s.is_held) add_rows(s, 1);
+    const u32 n_rows = rows_ready(s);
+    if (n_rows == 0) continue;
+    Ready& ready = ready_[n++];
+    ready = {.session = idx_of(s), .n_rows = std::min(n_rows, n_rows_at_once(s))};
+    if (s.state != SessionState::generating || n_rows > 1) continue;
+    ready.kind = s.generation.n_generated > 0 ? RunKind::decode : RunKind::first;
+    ready.is_generated = s.sequence.n_slots() >= s.turns.n_fed();
   }
-  const u32 first = next_session_;
-  for (u32 i = 0; i < n_session_slots_; ++i) {
-    const u32 idx = (first + i) % n_session_slots_;
-    Session& s = session(idx);
-    const u32 n_left = plan_.rows_max - batch_.n_rows;
-    const u32 n_ready = rows_ready(s);
-    if (n_left == 0) break;
-    if (n_ready == 0 || (s.state == SessionState::generating && n_ready == 1) || s.is_held)
-      continue;
-    add_rows(s, std::min({n_ready, n_left, n_rows_at_once(s)}));
-    next_session_ = (idx + 1) % n_session_slots_;
-  }
+  return std::span(ready_).first(n);
+}
+
+void Engine::collect_rows() {
+  for (const Slice& slice : slices()) add_rows(slice);
   batch_.runs = runs_.first(n_runs_);
   batch_.logit_rows = logit_rows_.first(n_logit_rows_);
   batch_.takes_best = takes_best();
-}
-
-// Again, without whose row is not in the step: an answer whose reader has made room meanwhile has
-// no index that was made for it.
-void Engine::collect_fewer_rows() {
-  for (u32 idx = 0; idx < n_session_slots_; ++idx) {
-    const auto is_its = [idx](const step::Run& run) { return run.session == idx; };
-    if (std::ranges::none_of(batch_.runs, is_its)) session(idx).is_held = true;
-  }
-  collect_rows();
-  if (selector_.is_on()) selector_.change_step(batch_.runs);
 }
 
 // Whether nobody in the step wants more of its logits than the best token.
@@ -353,7 +320,7 @@ bool Engine::takes_best() const {
   return std::ranges::all_of(batch_.runs, [this](const step::Run& run) {
     const Session& s = sessions_[run.session];
     return s.on_logits == nullptr &&
-           (s.state != SessionState::generating || engine::takes_best(s.sampler));
+           (s.state != SessionState::generating || s.generation.takes_best());
   });
 }
 
@@ -367,43 +334,37 @@ void Engine::read_embeddings() {
   drop_rows();
 }
 
-// Whether the run is the row of a token that was generated.
-bool Engine::is_generated(const step::Run& run) const {
-  const Session& s = sessions_[run.session];
-  return s.state == SessionState::generating && s.n_pending() == 1 &&
-         s.sequence.n_slots() >= s.turns.n_fed();
-}
-
-// Clustering: a layer of what each row must have done before it; a row that wants more waits for
-// the next step. Who is cancelled meanwhile hears it at once.
-void Engine::make_indexes(u32 next_session) {
+// Clustering: a layer of what each row must have done before it. A row that wants more waits for
+// the next step; so does one whose session is cancelled meanwhile.
+void Engine::run_due_jobs(std::span<Ready> ready) {
   is_put_off_ = false;
-  if (!selector_.is_on() || n_runs_ == 0) return;
+  if (!selector_.is_on() || ready.empty()) return;
   SegmentTimer timer(trace_, SegmentKind::cluster, *clock_);
   if (kv_stream_.is_on()) kv_stream_.begin_step();
-  selector_.begin_step(batch_.runs);
-  for (const step::Run& run : batch_.runs) {
-    if (!is_generated(run)) continue;
-    selector_.want_row(run.session, session(run.session).sequence.n_slots() + 1);
+  selector_.begin_step(ready);
+  for (const Ready& each : ready) {
+    if (!each.is_generated) continue;
+    selector_.want_row(each.session, session(each.session).sequence.n_slots() + 1);
   }
+  const bool beside_prompt =
+      std::ranges::any_of(ready, [](const Ready& each) { return each.kind != RunKind::decode; });
   may_abandon_ = true;
-  for (const step::Run& run : batch_.runs) {
-    Session& s = session(run.session);
-    if (s.is_dropped || !is_generated(run)) continue;
-    const Result<bool> waits = selector_.make_index(run.session, trace_.n_prefill_rows > 0);
-    s.is_held = waits && *waits && !s.is_dropped;
-    is_put_off_ = is_put_off_ || s.is_held || !waits;
+  for (Ready& each : ready) {
+    Session& s = session(each.session);
+    if (s.is_dropped || !each.is_generated) continue;
+    const Result<bool> waits = selector_.make_index(each.session, beside_prompt);
+    each.waits = !waits || *waits;
     if (waits) continue;
     TARN_ASSERT(kv_stream_.is_on());
     (void)lose_kv(s);
     if (!s.is_dropped) give_up(s, waits.error());
   }
   may_abandon_ = false;
-  for (const Session& s : sessions_) is_put_off_ = is_put_off_ || s.is_dropped;
+  for (Ready& each : ready) {
+    each.waits = each.waits || session(each.session).is_dropped;
+    is_put_off_ = is_put_off_ || each.waits;
+  }
   settle_dropped();
-  if (!is_put_off_) return;
-  next_session_ = next_session;
-  collect_fewer_rows();
 }
 
 // Which rows select; in a step without rows, clustering that nobody waits for yet.
@@ -416,7 +377,7 @@ void Engine::prepare_selection() {
     return;
   }
   for (step::Run& run : runs_.first(n_runs_)) {
-    if (!is_generated(run)) continue;
+    if (!run.is_generated) continue;
     const Session& s = session(run.session);
     const Result<bool> selects = selector_.begin_row(
         run.session, s.sequence, s.sequence.n_slots() + 1, trace_.n_prefill_rows > 0);
@@ -478,30 +439,31 @@ void Engine::lose_device(const Error& error) {
 }
 
 const StepTrace& Engine::step() {
-  trace_ = StepTrace{.step_idx = counters_.n_steps, .start_ns = clock_->now_ns()};
+  trace_ = StepTrace{.step_idx = status_.counters.n_steps, .start_ns = clock_->now_ns()};
   if (device_lost()) return trace_;
   handle_cancels();
-  const u32 next_session = next_session_;
-  for (Session& s : sessions_) s.is_held = false;
-  collect_rows();
+  drop_rows();
   const KvStats moved_before = kv_stats();
-  make_indexes(next_session);
+  const std::span<Ready> ready = ready_sessions();
+  run_due_jobs(ready);
+  schedule(ready, plan_.rows_max, &schedule_);
   find_frames();
+  collect_rows();
   read_embeddings();
   prepare_selection();
   if (device_lost()) return trace_;
-  leave_out_kept_chunks();
+  for (step::Run& run : runs_.first(n_runs_)) {  // chunks on the device need no frames
+    if (plan_.gpu_stream.n_kept > 0 && !run.selects) {
+      run.offloaded_end = gpu_.backend().n_kept_groups(run);
+    }
+  }
   if (kv_stream_.is_on() && n_runs_ > 0) kv_stream_.plan_step(batch_);
   trace_.n_rows = batch_.n_rows;
   trace_.n_sequences = n_runs_;
   trace_.n_logit_rows = n_logit_rows_;
   if (batch_.n_rows > 0) {
     batch_.watch = this;
-    const ForwardArgs forward{.backend = backend_,
-                              .spec = &spec_,
-                              .weights = &weights_,
-                              .buffers = &buffers_,
-                              .batch = &batch_};
+    const ForwardArgs forward = forward_args();
     {
       SegmentTimer timer(trace_, SegmentKind::layers, *clock_);
       may_work_beside_ = trace_.n_prefill_rows == 0 || selector_.has_units_due();
@@ -574,82 +536,56 @@ void Engine::consume_logits(Session& s, u32 position, u32 logits_row) {
   const std::span<f32> logits(from_row(host_logits_, logits_row).data, spec_.n_vocab);
   if (s.on_logits != nullptr) s.on_logits(s.logits_context, position, logits);
   if (s.state != SessionState::generating || position + 1 != s.n_ids) return;
-  Result<Sampled> sampled = batch_.takes_best ? sample_best(backend_->summary(logits_row))
-                                              : sample({.logits = logits,
-                                                        .history = s.ids.first(s.n_ids),
-                                                        .params = &s.sampler,
-                                                        .draw_idx = s.first_draw + s.n_generated,
-                                                        .candidates = candidates_,
-                                                        .sorted_window = sorted_window_,
-                                                        .saved = saved_logits_});
+  const Result<Sampled> sampled = batch_.takes_best
+                                      ? sample_best(backend_->summary(logits_row))
+                                      : s.generation.draw(logits, s.ids.first(s.n_ids), scratch_);
   if (!sampled) return give_up(s, sampled.error());
-  if (s.n_generated < s.forced.size()) sampled->token = s.forced[s.n_generated];
   accept_token(s, *sampled);
 }
 
-void Engine::accept_token(Session& s, const Sampled& sampled) {
-  s.last_token_ns = clock_->now_ns();
-  if (s.n_generated++ == 0) s.first_token_ns = s.last_token_ns;
+void Engine::accept_token(Session& s, Sampled sampled) {
+  Generation& generation = s.generation;
+  if (generation.n_generated < generation.forced.size()) {
+    sampled.token = generation.forced[generation.n_generated];
+  }
   ++trace_.n_tokens_out;
-  s.events.push_token(sampled);
-
   const bool has_place = s.n_ids < plan_.context_tokens && s.sequence.reserve(1);
   if (has_place) s.ids[s.n_ids++] = sampled.token;
-
-  // Embeddings may have more rows than the vocabulary has tokens; such an id has no text.
-  const bool has_text = sampled.token < tokenizer_.n_vocab();
-  if (has_text && tokenizer_.is_end(sampled.token) && !s.ignore_end) {
-    return finish(s, Finish::end, Status::ok);
-  }
-  const u64 n_bytes = has_text ? s.detokenizer.push(sampled.token, piece_) : 0;
-  const u64 n_shown = s.text.push({piece_.data(), n_bytes}, shown_);
-  s.events.push_text({shown_.data(), n_shown});
-  if (s.text.stopped()) return finish(s, Finish::stop, Status::ok);
-  if (!has_place || s.n_generated == s.max_tokens) finish(s, Finish::length, Status::ok);
+  const std::optional<Finish> end = generation.accept(sampled, clock_->now_ns(), scratch_);
+  if (end || !has_place) finish(s, end.value_or(Finish::length), Status::ok);
 }
 
 void Engine::finish(Session& s, Finish reason, Status status) {
-  if (!s.text.stopped()) {
-    const u64 n_bytes = s.detokenizer.finish(piece_);
-    const u64 n_shown = s.text.push({piece_.data(), n_bytes}, shown_);
-    s.events.push_text({shown_.data(), n_shown});
-    s.events.push_text({shown_.data(), s.text.finish(shown_)});
-  }
-  s.events.push_done({.finish = reason,
-                      .status = status,
-                      .n_tokens = s.n_generated,
-                      .prefill_ns = s.first_token_ns > 0 ? s.first_token_ns - s.fed_ns : 0,
-                      .decode_ns = s.last_token_ns - s.first_token_ns,
-                      .kv_reads = s.kv_reads});
-  s.fed_ns = 0;
+  s.generation.finish(reason, status, scratch_);
   s.state = SessionState::idle;
-  s.ended = s.n_generated > 0 ? Ended::answer : Ended::nothing;  // or it was not read
+  s.ended = s.generation.n_generated > 0 ? Ended::answer : Ended::nothing;  // or it was not read
   s.refused_ns = 0;
 }
 
 void Engine::count_step() {
-  counters_.disk.bytes_read += trace_.disk.bytes_read;
-  counters_.disk.bytes_written += trace_.disk.bytes_written;
-  counters_.disk.wait_ns += trace_.disk.wait_ns;
-  counters_.disk.n_hits += trace_.disk.n_hits;
-  counters_.disk.n_waited += trace_.disk.n_waited;
-  counters_.disk.n_far_slots += trace_.disk.n_far_slots;
-  counters_.disk.n_cached_slots += trace_.disk.n_cached_slots;
-  counters_.disk.n_sector_reads += trace_.disk.n_sector_reads;
-  counters_.disk.n_extent_reads += trace_.disk.n_extent_reads;
-  counters_.disk.bytes_sectors += trace_.disk.bytes_sectors;
-  counters_.disk.bytes_of_slots += trace_.disk.bytes_of_slots;
-  counters_.disk.bytes_here += trace_.disk.bytes_here;
-  if (trace_.n_rows == 0 && is_put_off_) counters_.decode_ns += trace_.end_ns - trace_.start_ns;
+  status_.counters.disk.bytes_read += trace_.disk.bytes_read;
+  status_.counters.disk.bytes_written += trace_.disk.bytes_written;
+  status_.counters.disk.wait_ns += trace_.disk.wait_ns;
+  status_.counters.disk.n_hits += trace_.disk.n_hits;
+  status_.counters.disk.n_waited += trace_.disk.n_waited;
+  status_.counters.disk.n_far_slots += trace_.disk.n_far_slots;
+  status_.counters.disk.n_cached_slots += trace_.disk.n_cached_slots;
+  status_.counters.disk.n_sector_reads += trace_.disk.n_sector_reads;
+  status_.counters.disk.n_extent_reads += trace_.disk.n_extent_reads;
+  status_.counters.disk.bytes_sectors += trace_.disk.bytes_sectors;
+  status_.counters.disk.bytes_of_slots += trace_.disk.bytes_of_slots;
+  status_.counters.disk.bytes_here += trace_.disk.bytes_here;
+  if (trace_.n_rows == 0 && is_put_off_)
+    status_.counters.decode_ns += trace_.end_ns - trace_.start_ns;
   if (trace_.n_rows == 0 || trace_.abandoned) return;
-  ++counters_.n_steps;
-  counters_.n_prefill_rows += trace_.n_prefill_rows;
-  counters_.n_decode_rows += trace_.n_decode_rows;
-  (trace_.n_prefill_rows > 0 ? counters_.prefill_ns : counters_.decode_ns) +=
+  ++status_.counters.n_steps;
+  status_.counters.n_prefill_rows += trace_.n_prefill_rows;
+  status_.counters.n_decode_rows += trace_.n_decode_rows;
+  (trace_.n_prefill_rows > 0 ? status_.counters.prefill_ns : status_.counters.decode_ns) +=
       trace_.end_ns - trace_.start_ns;
   for (const SegmentTrace& segment : trace_.segments) {
-    counters_.weight_bytes += segment.weight_bytes;
-    counters_.kv_bytes += segment.kv_bytes;
+    status_.counters.weight_bytes += segment.weight_bytes;
+    status_.counters.kv_bytes += segment.kv_bytes;
   }
 }
 

@@ -18,19 +18,14 @@
 #include "platform/clock/clock.h"
 #include "platform/cpu/worker_pool.h"
 #include "platform/gpu/device.h"
-#include "platform/gpu/memory_probe.h"
 #include "platform/io/io_backend.h"
 #include "platform/log/log.h"
-#include "platform/mem/reserve.h"
 #include "runtime/arena/arena.h"
-#include "runtime/arena/pinned_reserve.h"
 #include "runtime/config/config.h"
 #include "runtime/engine/cpu_backend.h"
-#include "runtime/engine/forward.h"
-#include "runtime/engine/gpu_backend.h"
-#include "runtime/engine/gpu_indexes.h"
-#include "runtime/engine/gpu_memory.h"
+#include "runtime/engine/gpu_placement.h"
 #include "runtime/engine/kv_stream.h"
+#include "runtime/engine/scheduler.h"
 #include "runtime/engine/selector.h"
 #include "runtime/engine/session.h"
 #include "runtime/engine/step_trace.h"
@@ -39,6 +34,10 @@
 #include "runtime/plan/plan.h"
 #include "runtime/plan/step_shape.h"
 #include "runtime/text/tokenizer.h"
+
+namespace tarn::lab {
+class Probe;
+}
 
 namespace tarn::engine {
 
@@ -100,7 +99,43 @@ struct EngineCounters {
   DiskTrace disk{};
 };
 
-inline constexpr u32 kSessionsMax = 1024;  // the configuration allows no more
+// Of KV over memory and disk.
+struct KvStats {
+  kv::MoverStats moved{};
+  kv::ExtentStats extents{};
+  store::StoreStats store{};
+};
+
+struct EngineStatus {
+  // Fixed from open() to close().
+  bool on_gpu = false;
+  const char* device = "cpu";
+  const char* gpu_name = "";
+  const char* isa = "";
+  const char* io = "";
+  const char* select = "";
+  // What `tarn verify` writes down for this model and these settings. The weights' hash is in it
+  // where select.verified is not empty, or sessions are kept.
+  SelectMark select_mark{};
+  bool select_verified = false;  // exact, or select.verified is that mark
+  bool memory_locked = false;
+  u32 n_workers = 0;
+  u32 sessions_max = 0;
+  u32 groups_max = 0;
+  u64 driver_bytes = 0;        // a GPU's driver's, as measured before READY
+  MemoryProbe memory_probe{};  // how fast the GPU reads; zeros on the CPU
+
+  // As of now.
+  EngineCounters counters{};
+  u32 n_sessions = 0;
+  u32 groups_free = 0;
+  u64 n_chunks_kept = 0;  // chunks of KV that attention found on the device, with tiers
+  bool has_tiers = false;
+  const char* store_mode = "";
+  bool sessions_may_be_lost = false;
+  KvStats kv{};
+};
+
 using SessionIdx = u32;
 
 class Engine final : private step::StepWatch {
@@ -120,7 +155,6 @@ class Engine final : private step::StepWatch {
   Result<void> generate(SessionIdx idx, const GenerateParams& params);
   Result<void> truncate(SessionIdx idx, u32 n_tokens);
   Result<SessionIdx> fork(SessionIdx idx);
-  Result<void> given_up(SessionIdx idx) const;  // why the session's last work ended, if it failed
   // Ids of `text`, and the bytes of a token; in buffers that the next call overwrites.
   Result<std::span<const u32>> encode(std::string_view text, text::EncodeOptions options);
   std::string_view piece(u32 token);
@@ -155,37 +189,6 @@ class Engine final : private step::StepWatch {
   Result<reuse::ImportDone> import_session(const char* path, std::string_view name);
   Result<reuse::DeleteDone> delete_session(std::string_view name);
 
-  // Called with the logits of every row that the session computes from now on; nullptr ends it.
-  void watch_logits(SessionIdx idx, LogitsFn on_logits, void* context);
-
-  // For measurements (engine_fill.cpp). fill_kv() is feed(), and all but the last of what waits
-  // then goes to the KV without a forward pass: `rows` writes K and V, on any worker, rows of a
-  // layer in any order. watch_kv() shows those that steps compute; an empty one ends it. On a CPU
-  // it may change them; on a GPU it sees copies, and no step is a graph meanwhile.
-  Result<void> fill_kv(SessionIdx idx, std::span<const u32> ids, step::KvWatch rows);
-  void watch_kv(step::KvWatch watch);
-  // On a CPU, what turns their queries: [n_rot / 2], the file's factors among them.
-  const f64* rope_inv_freq() const { return cpu_backend_.inv_freq(); }
-
-  // For measurements (engine_recall.cpp), with KV in a CPU's memory: the share of the middle's k
-  // tokens of method oracle that method pq chooses too, for the q heads of one KV head, after RoPE,
-  // with the configuration's budgets. NaN where the session is too short for an index.
-  struct RecallArgs {
-    SessionIdx session = 0;
-    u32 cache_layer = 0, kv_head = 0;
-    kernels::KvType kv_type{};
-    const f32* q = nullptr;
-    std::span<std::byte> scratch{};  // recall_scratch_bytes(), 64-byte aligned
-  };
-  u64 recall_scratch_bytes() const;
-  // What a clustering of so many rows does with these settings.
-  struct ClusterWork {
-    u32 n_sampled = 0;  // rows that are clustered
-    u32 n_updates = 0;  // of their centroids, at most
-  };
-  static ClusterWork cluster_work(const SelectConfig& config, u32 n_rows);
-  f64 recall(const RecallArgs& args) const;
-
   // Any thread. On a CPU what runs now ends in front of the step's next tasks: its end is told at
   // once, its rows of the step count for nothing, and the step stops half way where nobody else's
   // are in it. On a GPU, and where the step begins or ends an index's clustering for the session,
@@ -199,7 +202,7 @@ class Engine final : private step::StepWatch {
     for (Session& s : sessions_) s.cancel.store(true);
   }
   bool take_event(SessionIdx idx, Event* event, std::span<char> text) {  // the session's reader
-    return session(idx).events.pop(event, text);
+    return session(idx).generation.events.pop(event, text);
   }
   // Called by step() when it has told a session's end before its own; may look, and call nothing
   // that changes the engine.
@@ -217,36 +220,15 @@ class Engine final : private step::StepWatch {
   const StepTrace& step();
 
   const Session& session_state(SessionIdx idx) const { return sessions_[idx]; }
+  std::span<const Session> sessions() const { return sessions_; }
   const model::ModelSpec& spec() const { return spec_; }
   const text::Tokenizer& tokenizer() const { return tokenizer_; }
   const plan::Plan& plan() const { return plan_; }
-  const EngineCounters& counters() const { return counters_; }
-  const kv::GroupPool& pool() const { return pool_; }
-  const KvStream& kv_stream() const { return kv_stream_; }
-  const Selector& selector() const { return selector_; }
-  const char* isa() const { return backend_->isa(); }
-  bool on_gpu() const { return backend_ == &gpu_backend_; }
-  const char* device_name() const { return on_gpu() ? "cuda" : "cpu"; }
-  u64 driver_bytes() const { return driver_bytes_; }  // a GPU's driver's, as measured before READY
-  // How fast the GPU reads; zeros on the CPU.
-  const MemoryProbe& memory_probe() const { return memory_probe_; }
-  // Chunks of KV that attention found on the device, with tiers.
-  u64 n_chunks_kept() const { return gpu_backend_.n_chunks_kept(); }
-  const char* gpu_name() const { return on_gpu() ? device_->facts().name.data() : ""; }
-  const char* io_name() const { return io_name_; }
-  const char* select_name() const {
-    return kSelectMethodNames[static_cast<u64>(select_config_.method)];
-  }
-  // Exact, or `tarn verify` has passed with this model and these settings: select.verified is their
-  // mark, which needs the weights' hash: it is worked out where select.verified is not empty.
-  bool select_verified() const;
-  SelectMark select_mark() const;
-  bool memory_locked() const { return arena_.locked(); }
-  u32 n_workers() const { return workers_.n_workers(); }
-  u32 n_sessions() const;
-  u32 sessions_max() const { return n_session_slots_; }
+  EngineStatus status() const;
 
  private:
+  friend class lab::Probe;
+
   Session& session(SessionIdx idx) { return sessions_[idx]; }
   SessionIdx idx_of(const Session& s) const {
     return static_cast<SessionIdx>(&s - sessions_.data());
@@ -254,41 +236,41 @@ class Engine final : private step::StepWatch {
   std::span<std::byte> region(plan::RegionId id) { return arena_.region(static_cast<u32>(id)); }
   Result<void> load(const OpenArgs& args);
   Result<model::Weights> load_weights(const OpenArgs& args, model::LoadArgs load);
-  Result<void> open_gpu(const OpenArgs& args, const model::ModelDescription& model);
-  Result<void> measure_gpu_memory();
-  Result<void> capture_graphs();
-  Result<void> capture_step(u32 n_rows);
   Result<void> warm_up();
-  Result<void> check_driver_bytes();
   void place_buffers(std::byte* step, const plan::StepShape& shape);
   void place_sampling(Bump& bump);
   void place_cpu_backend();
-  Result<void> place_gpu_backend(const OpenArgs& args);
-  GpuSelectArgs place_gpu_selection();
-  GpuStreamArgs place_gpu_stream();
-  void leave_out_kept_chunks();
-  enum class Registered : u8 { mirror, frames, gathered, count };
-  Result<DeviceBytes> register_with_gpu(Registered which, std::span<std::byte> bytes);
-  Unexpected refused_by_gpu(const Error& error);
-  std::span<std::byte> region_or_registered(plan::RegionId id, Registered which);
+  Result<void> place_gpu_backend();
+  std::span<std::byte> region_or_registered(plan::RegionId id, GpuPlacement::Registered which);
   void place_selector();
   Result<void> place_sessions(const OpenArgs& args);
   Result<void> open_kv_stream(const OpenArgs& args, std::span<std::byte> tables);
   Result<void> place_text();
+  void note_opened();
+  bool on_gpu() const { return backend_ == &gpu_.backend(); }
+  ForwardArgs forward_args() {
+    return {.backend = backend_,
+            .spec = &spec_,
+            .weights = &weights_,
+            .buffers = &buffers_,
+            .batch = &batch_};
+  }
 
   Result<void> check_ids(std::span<const u32> ids) const;
   Unexpected no_places(u64 n_tokens) const;
   u32 rows_ready(const Session& session) const;
   void drop_rows();
+  std::span<Ready> ready_sessions();
+  void run_due_jobs(std::span<Ready> ready);
+  std::span<const Slice> slices() const {
+    return std::span(schedule_.slices).first(schedule_.n_slices);
+  }
   void collect_rows();
   void read_embeddings();
-  bool is_generated(const step::Run& run) const;
-  void make_indexes(u32 next_session);
-  void collect_fewer_rows();
   u32 n_rows_at_once(const Session& s) const;
   void prepare_selection();
   void trace_selection();
-  void add_rows(Session& session, u32 n);
+  void add_rows(const Slice& slice);
   bool device_works();
   bool work_beside();
   void lose_device(const Error& error);
@@ -298,7 +280,7 @@ class Engine final : private step::StepWatch {
   bool run_logits(const ForwardArgs& forward);
   bool takes_best() const;
   void consume_logits(Session& session, u32 position, u32 logits_row);
-  void accept_token(Session& session, const Sampled& sampled);
+  void accept_token(Session& session, Sampled sampled);
   void finish(Session& session, Finish finish, Status status);
   void count_step();
 
@@ -314,17 +296,6 @@ class Engine final : private step::StepWatch {
   static bool is_index_wanted(void* self, u32 session);
   void settle_dropped();
 
-  // engine_fill.cpp
-  struct FillPlaces {
-    Rows q, k, v;         // for the ops, in the backend's space
-    Rows made_k, made_v;  // on the host
-  };
-  FillPlaces fill_places(u32 n) const;
-  u32 host_rows_max(u64 width) const;
-  Result<void> fill_rows(Session& session, u32 n, step::KvWatch source);
-  Result<void> fill_arrived();
-  static void bring_kv(void* context, const step::KvRows& rows);
-
   // engine_kv.cpp
   void find_frames();
   void give_up(Session& session, const Error& error);
@@ -334,11 +305,6 @@ class Engine final : private step::StepWatch {
   Result<void> redo_answer(SessionIdx idx);
   bool kv_failed(const Session& session) const;
   Result<void> cut(Session& session, u32 n_slots);
-  struct KvStats {
-    kv::MoverStats moved;
-    kv::ExtentStats extents;
-    store::StoreStats store;
-  };
   KvStats kv_stats() const;
   void trace_disk(const KvStats& stats_before);
   void tell_store();
@@ -375,18 +341,15 @@ class Engine final : private step::StepWatch {
   void ask_more(Session& session);
 
   // Parts, in the order in which they are built.
-  Reserve* reserve_ = nullptr;
   Clock* clock_ = nullptr;
   Log log_{};
   Device* device_ = nullptr;
-  u64 driver_bytes_ = 0;
   std::atomic<bool> device_lost_{false};
   plan::Plan plan_{};
   model::ModelSpec spec_{};
   RegionArena arena_{};
   WorkerPool workers_{};
   const kernels::CpuTable* table_ = nullptr;
-  const char* io_name_ = "";
   text::Tokenizer tokenizer_{};
   model::Weights weights_{};
   model::EmbeddingFile embedding_{};  // open where the table is not in memory
@@ -398,27 +361,16 @@ class Engine final : private step::StepWatch {
   kernels::KvType kv_type_ = kernels::KvType::f16;
   SelectConfig select_config_{};
   std::array<u64, 22> policy_words_{};  // what a kept session's choices depend on
-  GpuMemory gpu_memory_{};
-  GpuIndexes gpu_indexes_{};
-  GpuBackend gpu_backend_{};
-  MemoryProbe memory_probe_{};
+  GpuPlacement gpu_{};
   Backend* backend_ = &cpu_backend_;
-  Bump mirror_{};  // with a GPU: the region of that name
-  // What the device may reach of the host's memory, with tiers the frames of KV and what selection
-  // gathers, too.
-  std::array<std::span<std::byte>, static_cast<u64>(Registered::count)> registered_{};
-  // The arena is the driver's memory, since it registers none of ours: nothing is registered then.
-  bool pins_arena_ = false;
-  bool registration_refused_ = false;
-  PinnedReserve pinned_reserve_{};
-  DeviceBytes frames_on_device_{};
   std::span<Session> sessions_{};
-  u32 n_session_slots_ = 0;
 
   // One step.
   StepBuffers buffers_{};
   step::Batch batch_{};
-  step::KvWatch watch_{};        // who is shown K and V
+  step::KvWatch watch_{};  // lab::Probe's
+  std::array<Ready, kSessionsMax> ready_{};
+  Schedule schedule_{};
   std::span<step::Run> runs_{};  // [rows_max]
   u32 n_runs_ = 0;
   std::span<u32> logit_rows_{};  // [rows_max]
@@ -426,22 +378,17 @@ class Engine final : private step::StepWatch {
   Rows logits_{};       // [logit_rows_max, n_vocab], the backend's
   Rows host_logits_{};  // the same where the host samples from them
   u32 logit_rows_max_ = 0;
-  std::span<kernels::Candidate> candidates_{};  // [n_vocab]
-  std::span<u32> sorted_window_{};              // [kPenaltyWindowMax]
-  std::span<TokenLogprob> saved_logits_{};      // [kSavedLogitsMax]
-  std::span<u32> encoded_{};                    // ids of a text
+  GenerationScratch scratch_{};
+  std::span<u32> encoded_{};  // ids of a text
   std::span<std::byte> encode_scratch_{};
   u64 text_bytes_max_ = 0;
-  std::span<char> piece_{};  // bytes of one token
-  std::span<char> shown_{};  // text that a token makes visible
-  u32 next_session_ = 0;     // round robin of prefill slices
   StepTrace trace_{};
   bool may_abandon_ = false;      // while nothing of the step counts yet
   bool is_put_off_ = false;       // rows wait for an index, or were dropped while one was made
   bool may_work_beside_ = false;  // the GPU gets a step, and the host has done nothing beside it
   void (*on_early_end_)(void* context) = nullptr;
   void* early_end_context_ = nullptr;
-  EngineCounters counters_{};
+  EngineStatus status_{};  // of what is not read from the parts by status()
 
   // Publication of kept sessions.
   u64 publish_ns_ = 0;  // 0: when they are parked

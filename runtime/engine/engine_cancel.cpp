@@ -16,12 +16,12 @@ namespace tarn::engine {
 // Whether a cancel could be carried out now: the end of a generation has to find room.
 bool Engine::can_cancel(const Session& s) const {
   if (s.state == SessionState::computing) return true;
-  return s.state == SessionState::generating && s.events.has_room(2 * shown_.size());
+  return s.state == SessionState::generating && s.generation.has_room(scratch_);
 }
 
 // Of what was fed last, that stays which was computed before this step.
 void Engine::end_cancelled(Session& s) {
-  if (s.n_generated == 0 || s.state == SessionState::computing) {
+  if (s.generation.n_generated == 0 || s.state == SessionState::computing) {
     s.n_ids = std::max(s.sequence.n_slots(), s.n_settled);
     s.turns.truncate(s.n_ids);
   }

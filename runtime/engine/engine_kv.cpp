@@ -14,33 +14,27 @@ static_assert(kSessionsMax <= KvStream::kOwnersMax);
 void Engine::find_frames() {
   if (!kv_stream_.is_on()) return;
   kv_stream_.begin_step();
-  for (u32 i = 0; i < n_runs_;) {
-    const step::Run& run = runs_[i];
-    const Result<void> writable = kv_stream_.make_writable(*run.sequence, run.n_rows);
+  u32 n_left = 0;
+  for (const Slice& slice : slices()) {
+    Session& s = session(slice.session);
+    const Result<void> writable = kv_stream_.make_writable(s.sequence, slice.n_rows);
     if (writable) {
-      ++i;
-      continue;
+      schedule_.slices[n_left++] = slice;
+    } else {
+      give_up(s, writable.error());
     }
-    give_up(session(run.session), writable.error());
-    collect_fewer_rows();
-    i = 0;
   }
+  schedule_.n_slices = n_left;
 }
 
 void Engine::give_up(Session& s, const Error& error) {
   std::array<char, 512> text{};
   format_error(error, text.data(), text.size());
   log_.warning("session %u: %s", static_cast<u32>(&s - sessions_.data()), text.data());
-  s.given_up = {error.status, error.hint};
+  s.last_error = {error.status, error.hint};
   if (s.state == SessionState::generating) return finish(s, Finish::error, error.status);
   s.state = SessionState::idle;
-  s.fed_ns = 0;
-}
-
-Result<void> Engine::given_up(SessionIdx idx) const {
-  const GivenUp& why = sessions_[idx].given_up;
-  if (why.status != Status::ok) return is_given_up(why);
-  return {};
+  s.generation.fed_ns = 0;
 }
 
 // A part of it could not be read back. What stands before it stays, and so do the tokens: the next
@@ -113,11 +107,11 @@ void Engine::note_cut(Session& s) {
 
 // Of a row of a generated token, which still is pending.
 void Engine::count_reads(Session& s, const step::Run& run) {
-  if (!is_generated(run)) return;
+  if (!run.is_generated) return;
   const u32 n_visible = batch_.visible[run.row_begin];
   const u32 n_read = run.selects ? selector_.n_read(run.session) : n_visible;
-  s.kv_reads.add(n_read, n_visible, run.selects);
-  counters_.kv_reads.add(n_read, n_visible, run.selects);
+  s.generation.kv_reads.add(n_read, n_visible, run.selects);
+  status_.counters.kv_reads.add(n_read, n_visible, run.selects);
 }
 
 // Rows whose KV failed do not count; their sessions end what they do. Nor do rows of a session that
@@ -166,7 +160,7 @@ Result<void> Engine::cut(Session& s, u32 n_slots) {
   return {};
 }
 
-Engine::KvStats Engine::kv_stats() const {
+KvStats Engine::kv_stats() const {
   return {kv_stream_.stats(), kv_stream_.extents().stats(), kv_stream_.store().stats()};
 }
 

@@ -1,209 +1,30 @@
 // How an engine is built: file -> description -> plan -> arena -> weights -> sealed.
-#include <algorithm>
 #include <array>
 #include <new>
 
-#include "kernels/quant/gpu_tile.h"
 #include "platform/base/assert.h"
-#include "platform/base/checked.h"
-#include "platform/cpu/topology.h"
 #include "platform/gpu/device.h"
 #include "runtime/engine/engine.h"
-#include "runtime/engine/gpu_support.h"
+#include "runtime/engine/model_file.h"
 #include "runtime/engine/take.h"
+#include "runtime/plan/gpu_shape.h"
 
 namespace tarn::engine {
-namespace {
 
 using plan::RegionId;
 
-IoKind io_kind(const Config& config) {
-  const std::string_view name = config.io.data();
-  if (name == "uring") return IoKind::uring;
-  return name == "threads" ? IoKind::threads : IoKind::automatic;
-}
-
-// What is needed only until the weights are in: the file, its directory, the io backend. One
-// reservation whose untouched part costs nothing; given back before READY.
-class ModelFile {
- public:
-  ModelFile() = default;
-  ModelFile(const ModelFile&) = delete;
-  ModelFile& operator=(const ModelFile&) = delete;
-  ~ModelFile() {
-    if (io_.backend != nullptr) {
-      if (file_.index >= 0) io_.backend->close(file_);
-      io_backend_destroy(io_.backend);
-    }
-    if (!memory_.empty()) reserve_->release(memory_);
-  }
-
-  Result<void> open(const OpenArgs& args) {
-    reserve_ = args.reserve;
-    const u64 io_bytes = align_up(io_backend_bytes(), kSectorBytes);
-    TARN_TRY(const ReserveOutcome outcome,
-             reserve_->reserve({.name = "model directory",
-                                .bytes = io_bytes + kDirectoryBytesMax,
-                                .touch = false,
-                                .huge_pages = false}));
-    memory_ = outcome.bytes;
-    TARN_TRY(io_, io_backend_create({.kind = io_kind(args.config)}, memory_.first(io_bytes)));
-    TARN_TRY(file_, io_.backend->open({.path = args.model_path}));
-    bump_ = Bump(memory_.subspan(io_bytes));
-    TARN_TRY(gguf_, model::GgufFile::read(*io_.backend, file_, bump_));
-    TARN_TRY(description_, model::describe_model(gguf_, bump_));
-    description_.spec.embedding_on_disk =
-        args.config.embedding == EmbeddingChoice::disk && !description_.spec.tied_output;
-    return {};
-  }
-
-  // How the file with kept sessions is cut, if there is one.
-  Result<store::Cut> store_cut(const OpenArgs& args) {
-    if (!args.config.store.sessions) return store::Cut{};
-    alignas(kSectorBytes) std::array<std::byte, store::kFramesBegin> sectors;
-    const StorePath path(args.config.store.path.data(), /*keeps_sessions=*/true);
-    IoBackend& disk = args.store_io != nullptr ? *args.store_io : *io_.backend;
-    const auto cut = store::read_cut(disk, crc32c_ways()[0], path.c_str(), sectors);
-    // Whether that is worth a refusal, the store's opening decides: it keeps what it cannot see.
-    if (!cut && store::is_disk_failure(cut.error())) return store::Cut{};
-    return cut;
-  }
-
-  IoBackend& io() { return *io_.backend; }
-  const char* io_why_not() const { return io_.why_not; }
-  IoFile file() const { return file_; }
-  const model::GgufFile& gguf() const { return gguf_; }
-  const model::ModelDescription& description() const { return description_; }
-
- private:
-  static constexpr u64 kDirectoryBytesMax = 64 * kMiB;
-
-  Reserve* reserve_ = nullptr;
-  std::span<std::byte> memory_{};
-  IoBackendHandle io_{};
-  IoFile file_{};
-  Bump bump_{};
-  model::GgufFile gguf_{};
-  model::ModelDescription description_{};
-};
-
-// The CPUs that workers run on: the host's, or those of the process, physical cores first.
-struct Workers {
-  CpuTopology topology = cpu_topology();
-  std::span<const u32> cpus{};
-  u32 n = 0;
-
-  explicit Workers(const OpenArgs& args) {
-    cpus = args.cpus;
-    if (cpus.empty()) cpus = std::span<const u32>(topology.cpus).first(topology.n_cpus);
-    const u32 wanted = args.config.n_threads != 0 ? args.config.n_threads
-                                                  : std::min<u32>(topology.n_physical_cores,
-                                                                  static_cast<u32>(cpus.size()));
-    n = std::clamp(wanted, 1u, kWorkersMax);
-  }
-};
-
-Result<void> check_cpus(std::span<const u32> cpus) {
-  for (const u32 cpu : cpus) {
-    if (process_may_run_on(cpu)) continue;
-    return fail({.status = Status::invalid_config,
-                 .hint =
-                     "the engine was given a CPU that this process may not run on: give it some "
-                     "of those of the process, or none for all of them",
-                 .figures = {{{"cpu", cpu}}}});
-  }
-  return {};
-}
-
-constexpr const char* kNoGpuLent =
-    "the engine was lent no GPU with its kernels: choose the device \"cpu\" or \"auto\"";
-
-// The GPU that the configuration wants and that has kernels here, or the CPU and on `log` why.
-Result<DeviceFacts> wanted_device(const OpenArgs& args) {
-  const std::string_view wanted = args.config.device.data();
-  const bool has_kernels = args.gpu_kernels != nullptr;
-  if (has_kernels && args.device != nullptr && wanted != "cpu") return args.device->facts();
-  TARN_TRY(DeviceChoice choice, device_choose(args.config.device.data(), args.config.device_index));
-  if (choice.facts.kind != DeviceKind::cpu && !has_kernels) {
-    if (wanted == "cuda") return fail({.status = Status::unsupported, .hint = kNoGpuLent});
-    TARN_TRY(choice, device_choose("cpu"));
-    choice.why_cpu = kNoGpuLent;
-  }
-  // A build that has a GPU backend was made for a GPU, so its absence is worth a warning.
-  if (choice.why_cpu != nullptr && choice.built) {
-    args.log.warning("runs on the CPU: %s", choice.why_cpu);
-  } else if (choice.why_cpu != nullptr) {
-    args.log.info("runs on the CPU: %s", choice.why_cpu);
-  }
-  return choice.facts;
-}
-
-// What a GPU does not compute of this, or does not choose where the plan has KV in its memory.
-Result<void> gpu_runs(const plan::Inputs& inputs) {
-  TARN_CHECK(gpu_can_run(*inputs.model, *inputs.config));
-  const Result<void> can_select = gpu_can_select(inputs.config->select);
-  if (can_select) return {};
-  const Result<plan::Plan> plan = plan::plan_memory(inputs);
-  if (plan && plan->gpu_stream.is_on()) return {};
-  return can_select;
-}
-
-// Where this model runs. "auto" is whatever works: what the GPU's kernels do not compute, the CPU
-// does; "cuda" is refused with the reason.
-Result<DeviceFacts> chosen_device(const plan::Inputs& inputs, const OpenArgs& args) {
-  const DeviceFacts wanted = inputs.device;
-  if (wanted.kind == DeviceKind::cpu) return wanted;
-  const Result<void> can_run = gpu_runs(inputs);
-  if (can_run) return wanted;
-  if (std::string_view(args.config.device.data()) == "cuda") return fail(can_run.error());
-  std::array<char, 256> why{};
-  format_error(can_run.error(), why.data(), why.size());
-  args.log.warning("runs on the CPU: %s", why.data());
-  TARN_TRY(const DeviceChoice choice, device_choose("cpu"));
-  return choice.facts;
-}
-
-Result<plan::Inputs> plan_inputs(ModelFile& file, const OpenArgs& args, u32 n_workers) {
-  TARN_CHECK(check_cpus(args.cpus));
-  TARN_TRY(const DeviceFacts wanted, wanted_device(args));
-  TARN_TRY(const u64 tokenizer_bytes, text::Tokenizer::memory_bytes(file.gguf()));
-  TARN_TRY(const store::Cut store_cut, file.store_cut(args));
-  plan::Inputs inputs{.model = &file.description(),
-                      .config = &args.config,
-                      .device = wanted,
-                      .tokenizer_bytes = tokenizer_bytes,
-                      .n_workers = n_workers,
-                      .store_cut = store_cut};
-  TARN_TRY(inputs.device, chosen_device(inputs, args));
-  return inputs;
-}
-
-}  // namespace
-
-Result<PlanReport> plan_model(const OpenArgs& args) {
-  ModelFile file;
-  TARN_CHECK(file.open(args));
-  PlanReport report;
-  const Workers workers(args);
-  TARN_TRY(const plan::Inputs inputs, plan_inputs(file, args, workers.n));
-  TARN_TRY(report.plan, plan::plan_memory(inputs));
-  if (!report.plan.fits) report.why_not = plan::over_budget_error(report.plan, inputs);
-  return report;
-}
-
 Result<void> Engine::open(const OpenArgs& args) {
-  reserve_ = args.reserve;
   clock_ = args.clock;
   log_ = args.log;
   device_ = args.device;
   device_lost_.store(false);
-  pins_arena_ = registration_refused_ = false;
+  gpu_.pin_arena(false);
   Result<void> opened = load(args);
   if (!opened) close();
-  if (opened || !registration_refused_) return opened;
+  if (opened || !gpu_.registration_refused()) return opened;
   log_.info("gpu: its driver does not register the host's memory: its own serves");
   device_ = args.device;
-  pins_arena_ = true;
+  gpu_.pin_arena(true);
   opened = load(args);
   if (!opened) close();
   return opened;
@@ -217,8 +38,8 @@ Result<void> Engine::load(const OpenArgs& args) {
   ModelFile file;
   TARN_CHECK(file.open(args));
   if (file.io_why_not() != nullptr) log_.info("io: threads (%s)", file.io_why_not());
-  io_name_ = file.io().name();
-  const Workers workers(args);
+  status_.io = file.io().name();
+  const WorkerCpus workers(args);
   TARN_TRY(const plan::Inputs inputs, plan_inputs(file, args, workers.n));
   const bool runs_on_gpu = inputs.device.kind != DeviceKind::cpu;
   if (!runs_on_gpu && args.gpu_kernels != nullptr) device_ = nullptr;  // it is not asked any more
@@ -226,28 +47,42 @@ Result<void> Engine::load(const OpenArgs& args) {
   if (!plan_.fits) return fail(plan::over_budget_error(plan_, inputs));
   spec_ = file.description().spec;
 
-  pinned_reserve_.init(device_);
-  pins_arena_ = runs_on_gpu && (pins_arena_ || !inputs.device.host_register);
+  gpu_.pin_arena(runs_on_gpu && (gpu_.pins_arena() || !inputs.device.host_register));
   const LockMode lock = args.config.lock == LockChoice::require   ? LockMode::require
                         : args.config.lock == LockChoice::attempt ? LockMode::attempt
                                                                   : LockMode::off;
-  TARN_CHECK(arena_.build({.regions = plan_.regions,
-                           .reserve = pins_arena_ ? &pinned_reserve_ : reserve_,
-                           .lock = lock,
-                           .huge_pages = args.config.huge_pages,
-                           .for_device = runs_on_gpu}));
+  TARN_CHECK(
+      arena_.build({.regions = plan_.regions,
+                    .reserve = gpu_.pins_arena() ? gpu_.pinned_reserve(device_) : args.reserve,
+                    .lock = lock,
+                    .huge_pages = args.config.huge_pages,
+                    .for_device = runs_on_gpu}));
   TARN_CHECK(
       workers_.start({.n_workers = workers.n,
                       .cpus = args.config.pin_threads ? workers.cpus : std::span<const u32>{},
                       .sink = args.sink}));
-  if (runs_on_gpu) TARN_CHECK(open_gpu(args, file.description()));
+  if (runs_on_gpu) {
+    backend_ = &gpu_.backend();
+    TARN_CHECK(gpu_.reserve({.device = device_,
+                             .clock = clock_,
+                             .log = log_,
+                             .plan = &plan_,
+                             .spec = &spec_,
+                             .select = &select_config_,
+                             .kv_type = kv_type_,
+                             .arena = &arena_,
+                             .kv_stream = &kv_stream_,
+                             .selector = &selector_,
+                             .kernels = args.gpu_kernels},
+                            file.description()));
+  }
   const u64 start_ns = clock_->now_ns();
   const std::span<std::byte> staging = region(RegionId::io_staging);
   TARN_TRY(weights_, load_weights(args, {.io = &file.io(),
                                          .file = file.file(),
                                          .model = &file.description(),
                                          .staging = staging}));
-  counters_.load_ns = clock_->now_ns() - start_ns;
+  status_.counters.load_ns = clock_->now_ns() - start_ns;
   if (weights_.embedding_on_disk()) {  // the loader is done with its memory
     TARN_CHECK(embedding_.open({.path = args.model_path,
                                 .io_kind = io_kind(args.config),
@@ -256,7 +91,7 @@ Result<void> Engine::load(const OpenArgs& args) {
   }
   TARN_TRY(tokenizer_, text::Tokenizer::build(file.gguf(), region(RegionId::tokenizer)));
   if (on_gpu()) {
-    TARN_CHECK(place_gpu_backend(args));
+    TARN_CHECK(place_gpu_backend());
   } else {
     place_selector();
     place_cpu_backend();
@@ -264,13 +99,18 @@ Result<void> Engine::load(const OpenArgs& args) {
   TARN_CHECK(place_sessions(args));
   TARN_CHECK(place_text());
   if (on_gpu()) {
-    TARN_CHECK(capture_graphs());
+    TARN_CHECK(gpu_.capture_graphs(forward_args(), logit_rows_, logits_));
     TARN_CHECK(warm_up());
-    TARN_CHECK(check_driver_bytes());
+    TARN_CHECK(gpu_.check_driver_bytes());
   }
   arena_.seal();
+  note_opened();
+  if (!select_config_.is_full()) {
+    log_.info("select: %s, verified: %s", status_.select,
+              status_.select_verified ? "true" : "false");
+  }
   log_.info("ready: %s, %u layers, isa %s, %u workers, %llu bytes reserved",
-            model::arch_name(spec_.arch), spec_.n_layers, isa(), workers_.n_workers(),
+            model::arch_name(spec_.arch), spec_.n_layers, backend_->isa(), workers_.n_workers(),
             static_cast<unsigned long long>(plan_.total_bytes));
   return {};
 }
@@ -285,14 +125,7 @@ void Engine::close() {
   // The thread that closes may be another than the engine's (of an Instance it is not). What a lost
   // device answers here is of no use any more.
   if (device_ != nullptr) (void)device_->bind_thread();
-  gpu_backend_.close();
-  gpu_indexes_.close();
-  for (const std::span<std::byte> bytes : registered_) {
-    if (!bytes.empty() && !pins_arena_) device_->unregister_host(bytes);
-  }
-  registered_ = {};
-  gpu_memory_.release();
-  memory_probe_ = {};
+  gpu_.close();
   backend_ = &cpu_backend_;
   selector_.close();
   embedding_.close();
@@ -305,7 +138,6 @@ void Engine::close() {
   arena_.tear_down();
   device_ = nullptr;
   sessions_ = {};
-  n_session_slots_ = 0;
   n_evictions_told_ = 0;
 }
 
@@ -321,13 +153,7 @@ Result<model::Weights> Engine::load_weights(const OpenArgs& args, model::LoadArg
     load.region = region(RegionId::weights);
     return model::load_weights(load);
   }
-  load.tile_rows = &kernels::gpu_repack_rows;
-  load.region = take<std::byte>(mirror_, model::weights_host_bytes(spec_));
-  load.sink = &gpu_memory_;
-  TARN_CHECK(gpu_memory_.open_staging(load.staging, pins_arena_, *clock_));
-  const Result<model::Weights> loaded = model::load_weights(load);
-  gpu_memory_.close_staging();
-  return loaded;
+  return gpu_.load_weights(load);
 }
 
 void Engine::place_buffers(std::byte* step, const plan::StepShape& shape) {
@@ -342,9 +168,9 @@ void Engine::place_buffers(std::byte* step, const plan::StepShape& shape) {
 void Engine::place_sampling(Bump& bump) {
   logit_rows_max_ = plan_.logit_rows_max;
   host_logits_ = take_rows(bump, logit_rows_max_, spec_.n_vocab);
-  candidates_ = take<kernels::Candidate>(bump, spec_.n_vocab);
-  sorted_window_ = take<u32>(bump, kPenaltyWindowMax);
-  saved_logits_ = take<TokenLogprob>(bump, kSavedLogitsMax);
+  scratch_.candidates = take<kernels::Candidate>(bump, spec_.n_vocab);
+  scratch_.sorted_window = take<u32>(bump, kPenaltyWindowMax);
+  scratch_.saved_logits = take<TokenLogprob>(bump, kSavedLogitsMax);
 }
 
 void Engine::place_cpu_backend() {
@@ -387,6 +213,59 @@ void Engine::place_cpu_backend() {
        .attn_state_stride_bytes = plan_.tiers.state_stride_bytes});
 }
 
+Result<void> Engine::place_gpu_backend() {
+  TARN_CHECK(gpu_.open_indexes());
+  place_selector();
+  const u32 step_rows = plan::gpu_step_rows(plan_.rows_max);
+  const plan::StepShape shape = plan::step_shape(spec_, step_rows);
+  std::byte* step = gpu_.memory().activations();
+  Bump& mirror = gpu_.mirror();
+  place_buffers(step, shape);
+  place_sampling(mirror);
+  logits_ = {reinterpret_cast<f32*>(gpu_.memory().logits()), spec_.n_vocab};
+  batch_.tokens = take<u32>(mirror, step_rows).data();
+  batch_.slots = batch_.positions = take<u32>(mirror, step_rows).data();
+  batch_.visible = take<u32>(mirror, step_rows).data();
+  logit_rows_ = take<u32>(mirror, step_rows);
+  runs_ = take<step::Run>(mirror, step_rows);
+  embedded_ = {};
+  if (weights_.embedding_on_disk()) embedded_ = take_rows(mirror, step_rows, spec_.d_model);
+  return gpu_.open_backend({.memory = step,
+                            .shape = shape,
+                            .rows_max = step_rows,
+                            .x = buffers_.x.data,
+                            .logits = logits_.data,
+                            .host_embedded = embedded_.data,
+                            .weights = &weights_});
+}
+
+// A prompt of two tokens and one token more, and every graph once: all have run before the driver's
+// part is measured, as it may grow when one first does. It leaves nothing: the session is given
+// back, its steps are not counted.
+Result<void> Engine::warm_up() {
+  constexpr std::array<u32, 2> kPrompt = {0, 0};
+  TARN_TRY(const SessionIdx idx, create_session());
+  TARN_CHECK(feed(idx, kPrompt));
+  TARN_CHECK(generate(idx, {.max_tokens = 2, .ignore_end = true}));
+  while (has_work()) step();
+  if (device_lost()) {
+    const Result<void> lost = device_->check();
+    TARN_ASSERT(!lost);  // for ever
+    return lost;
+  }
+  destroy_session(idx);
+  TARN_CHECK(gpu_.warm_graphs());
+  status_.counters = {.load_ns = status_.counters.load_ns};
+  trace_ = {};
+  return {};
+}
+
+// A region is handed out once.
+std::span<std::byte> Engine::region_or_registered(RegionId id, GpuPlacement::Registered which) {
+  const std::span<std::byte> registered = gpu_.registered(which);
+  return registered.empty() ? region(id) : registered;
+}
+
 void Engine::place_selector() {
   if (select_config_.is_full()) return;
   selector_.init({.config = &select_config_,
@@ -397,14 +276,14 @@ void Engine::place_selector() {
                   .workers = &workers_,
                   .clock = clock_,
                   .kv_stream = plan_.tiers.is_on() ? &kv_stream_ : nullptr,
-                  .device = plan_.gpu_select.n_rows > 0 ? &gpu_indexes_ : nullptr,
+                  .device = plan_.gpu_select.n_rows > 0 ? &gpu_.indexes() : nullptr,
                   .indexes = region(RegionId::select_index),
                   .caches = region(RegionId::kv_cache),
-                  .scratch = region_or_registered(RegionId::select_scratch, Registered::gathered),
+                  .scratch = region_or_registered(RegionId::select_scratch,
+                                                  GpuPlacement::Registered::gathered),
                   .is_wanted = &Engine::is_index_wanted,
                   .context = this});
   write_policy();
-  log_.info("select: %s, verified: %s", select_name(), select_verified() ? "true" : "false");
 }
 
 Result<void> Engine::place_sessions(const OpenArgs& args) {
@@ -414,15 +293,14 @@ Result<void> Engine::place_sessions(const OpenArgs& args) {
   if (plan_.tiers.is_on()) {
     pool_.init(plan_.group_shape, plan_.groups_max, kv_stream_.memory(), pool_tables);
   } else if (on_gpu()) {
-    pool_.init(plan_.group_shape, plan_.groups_max, &gpu_memory_, pool_tables);
+    pool_.init(plan_.group_shape, plan_.groups_max, &gpu_.memory(), pool_tables);
   } else {
     pool_.init(plan_.group_shape, plan_.groups_max, region(RegionId::kv_groups), pool_tables);
   }
 
-  n_session_slots_ = plan_.sessions_max;
-  TARN_ASSERT(n_session_slots_ <= kSessionsMax);
+  TARN_ASSERT(plan_.sessions_max <= kSessionsMax);
   Bump session_bump(region(RegionId::sessions));
-  const std::span<Session> raw = take<Session>(session_bump, n_session_slots_);
+  const std::span<Session> raw = take<Session>(session_bump, plan_.sessions_max);
   for (Session& session : raw) {
     new (&session) Session();
     const auto table = take<std::byte>(
@@ -430,7 +308,7 @@ Result<void> Engine::place_sessions(const OpenArgs& args) {
                                               plan_.group_shape.page_tokens));
     session.sequence.init(&pool_, spec_.n_cache_layers, plan_.context_tokens, table);
     session.ids = take<u32>(session_bump, plan_.context_tokens);
-    const bool placed = session.events.init(session_bump);
+    const bool placed = session.generation.events.init(session_bump);
     TARN_ASSERT(placed);
   }
   sessions_ = raw;
@@ -442,21 +320,21 @@ Result<void> Engine::open_kv_stream(const OpenArgs& args, std::span<std::byte> t
   publish_ns_ = u64{args.config.store.publish_ms} * 1'000'000;
   is_ending_.store(false);
   const reuse::KvIdentity identity = kv_identity();
-  TARN_CHECK(
-      kv_stream_.open({.plan = &plan_,
-                       .n_cache_layers = spec_.n_cache_layers,
-                       .folder = args.config.store.path.data(),
-                       .io_kind = io_kind(args.config),
-                       .io = args.store_io,
-                       .clock = clock_,
-                       .log = log_,
-                       .identity = &identity,
-                       .on_wait = &Engine::on_disk_wait,
-                       .wait_context = this,
-                       .frames = region_or_registered(RegionId::kv_groups, Registered::frames),
-                       .tables = tables,
-                       .store_memory = region(RegionId::store),
-                       .extents = selector_.extents_memory()}));
+  TARN_CHECK(kv_stream_.open(
+      {.plan = &plan_,
+       .n_cache_layers = spec_.n_cache_layers,
+       .folder = args.config.store.path.data(),
+       .io_kind = io_kind(args.config),
+       .io = args.store_io,
+       .clock = clock_,
+       .log = log_,
+       .identity = &identity,
+       .on_wait = &Engine::on_disk_wait,
+       .wait_context = this,
+       .frames = region_or_registered(RegionId::kv_groups, GpuPlacement::Registered::frames),
+       .tables = tables,
+       .store_memory = region(RegionId::store),
+       .extents = selector_.extents_memory()}));
   tell_store();
   tell_lost_records();
   log_.info("kv: %u of %u groups in memory, the rest in %s", plan_.tiers.n_frames, plan_.groups_max,
@@ -472,8 +350,9 @@ Result<void> Engine::place_text() {
                  .hint = "the vocabulary has a token that is too long to be streamed",
                  .figures = {{{"bytes", piece_bytes}, {"limit", plan::kPieceBytesMax}}}});
   }
-  piece_ = take<char>(bump, plan::kShownBytesMax - kStopBytesMax);
-  shown_ = take<char>(bump, plan::kShownBytesMax);
+  scratch_.tokenizer = &tokenizer_;
+  scratch_.piece = take<char>(bump, plan::kShownBytesMax - kStopBytesMax);
+  scratch_.shown = take<char>(bump, plan::kShownBytesMax);
   text_bytes_max_ = plan_.text_bytes_max;
   encoded_ = take<u32>(bump, text::Tokenizer::encode_ids_max(text_bytes_max_));
   encode_scratch_ = take<std::byte>(bump, text::Tokenizer::encode_scratch_bytes(text_bytes_max_));
@@ -496,7 +375,7 @@ Result<std::span<const u32>> Engine::encode(std::string_view text, text::EncodeO
 }
 
 std::string_view Engine::piece(u32 token) {
-  return {piece_.data(), tokenizer_.piece(token, /*special=*/true, piece_)};
+  return {scratch_.piece.data(), tokenizer_.piece(token, /*special=*/true, scratch_.piece)};
 }
 
 }  // namespace tarn::engine

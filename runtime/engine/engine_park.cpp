@@ -101,14 +101,14 @@ Result<void> Engine::take_name(SessionIdx idx, std::string_view name) {
                  .hint = "a session's name has 1 to 128 bytes",
                  .figures = {{{"bytes", name.size()}}}});
   }
-  for (SessionIdx other = 0; other < n_session_slots_; ++other) {
+  for (SessionIdx other = 0; other < sessions_.size(); ++other) {
     if (other == idx || session(other).name() != name) continue;
     return fail({.status = Status::invalid_request,
                  .hint = "another open session has this name: destroy that one, or choose another "
                          "name",
                  .detail = Detail(name)});
   }
-  if (idx >= n_session_slots_) return {};  // a look only
+  if (idx >= sessions_.size()) return {};  // a look only
   Session& s = session(idx);
   if (s.name() == name) return {};
   drop_save(s);  // under the old name
@@ -132,8 +132,8 @@ Result<void> Engine::keep(SessionIdx idx, std::string_view name) {
 
 reuse::SaveArgs Engine::save_args(Session& s, u32 n_slots) const {
   const bool is_lossy = s.lossy_from < n_slots;
-  const SamplerParams& p = s.sampler;
-  const u64 n_drawn = s.state == SessionState::generating ? s.first_draw + s.n_generated : u64{0};
+  const SamplerParams& p = s.generation.sampler;
+  const u64 n_drawn = s.state == SessionState::generating ? s.generation.n_drawn() : u64{0};
   const TakenUp stands = s.taken_up.value_or(TakenUp{s.state != SessionState::idle, n_drawn});
   reuse::SaveArgs args{.sequence = &s.sequence,
                        .n_slots = n_slots,
@@ -150,9 +150,9 @@ reuse::SaveArgs Engine::save_args(Session& s, u32 n_slots) const {
                                    .top_k = p.top_k,
                                    .penalty_last_tokens = p.penalty_last_tokens,
                                    .n_top_logprobs = p.n_top_logprobs,
-                                   .max_tokens = s.max_tokens,
+                                   .max_tokens = s.generation.max_tokens,
                                    .is_generating = stands.is_cut_off ? 1u : 0u,
-                                   .ignores_end = s.ignore_end ? 1u : 0u,
+                                   .ignores_end = s.generation.ignore_end ? 1u : 0u,
                                    .seed = p.seed,
                                    .n_drawn = stands.n_drawn},
                        .n_biases = p.n_logit_biases,
@@ -272,10 +272,7 @@ Result<void> Engine::take_up(Session& s, const reuse::Manifest& manifest) {
     s.turns.start_over(s.n_ids);  // its index is made from all of it
   }
   s.n_settled = s.n_ids;
-  s.sampler = params;
-  s.max_tokens = manifest.sampler.max_tokens;
-  s.ignore_end = manifest.sampler.ignores_end != 0;
-  s.n_generated = 0;
+  s.generation.restore(params, manifest.sampler.max_tokens, manifest.sampler.ignores_end != 0);
   s.state = s.n_computable() > 0 ? SessionState::computing : SessionState::idle;
   return {};
 }

@@ -159,13 +159,14 @@ bool EngineThread::take_and_run_command(Lock& lock) {
 
 void EngineThread::note_progress() {
   const u64 now_ns = SystemClock().now_ns();
-  for (SessionIdx idx = 0; idx < engine_->sessions_max(); ++idx) {
-    const Session& session = engine_->session_state(idx);
+  const std::span<const Session> sessions = engine_->sessions();
+  for (SessionIdx idx = 0; idx < sessions.size(); ++idx) {
+    const Session& session = sessions[idx];
     const u32 n_slots = session.sequence.n_slots();
     progress_[idx] = {.state = session.state,
                       .n_ids = session.n_ids,
                       .n_slots = n_slots,
-                      .given_up = session.given_up};
+                      .last_error = session.last_error};
     // The last token waits for what comes next.
     if (is_busy(session.state) && n_slots + 1 < session.n_ids) {
       const f64 left_s = std::min(readings_[idx].left_s(now_ns, n_slots, session.n_ids), kLeftMaxS);
@@ -267,8 +268,7 @@ Result<void> EngineThread::wait_computed(SessionIdx idx, i32 timeout_ms) {
     TARN_CHECK(may_wait());
     const Progress& progress = progress_[idx];
     if (progress.state != SessionState::computing) {
-      if (progress.given_up.status != Status::ok) return is_given_up(progress.given_up);
-      return {};
+      return progress.last_error.as_result();
     }
     if (deadline.passed()) {
       return fail({.status = Status::would_block, .hint = "the session still computes its tokens"});

@@ -91,7 +91,7 @@ class EngineThread {
     SessionState state = SessionState::free;
     u32 n_ids = 0;
     u32 n_slots = 0;
-    GivenUp given_up{};
+    LastError last_error{};
     u64 prefill_left_ns = 0;  // an estimate; 0: nothing is read, or nothing known yet
   };
   Result<Progress> progress(SessionIdx idx);

@@ -97,7 +97,7 @@ Result<Instance*> Instance::open(const InstanceArgs& args) {
   const Result<void> opened = instance->thread.call([&]() -> Result<void> {
     TARN_CHECK(instance->gpu_.lend(&open));
     TARN_CHECK(instance->engine.open(open));
-    if (!instance->engine.on_gpu()) instance->gpu_.close();
+    if (!instance->engine.status().on_gpu) instance->gpu_.close();
     return {};
   });
   if (!opened) {

@@ -399,16 +399,9 @@ Result<void> Selector::settle(Session& s) {
   return {};
 }
 
-void Selector::begin_step(std::span<const step::Run> runs) {
+void Selector::begin_step(std::span<const Ready> ready) {
   ++step_idx_;
-  change_step(runs);
-}
-
-void Selector::change_step(std::span<const step::Run> runs) {
-  for (const step::Run& run : runs) {
-    Session& s = session(run.session);
-    s.step_idx = step_idx_;
-  }
+  for (const Ready& each : ready) session(each.session).step_idx = step_idx_;
 }
 
 bool Selector::may_drop_row(u32 idx) const { return !is_on() || !session(idx).row.is_final; }

@@ -47,6 +47,7 @@
 #include "platform/cpu/worker_pool.h"
 #include "runtime/engine/device_indexes.h"
 #include "runtime/engine/kv_stream.h"
+#include "runtime/engine/scheduler.h"
 #include "runtime/kv/sequence.h"
 #include "runtime/kv/slot_cache.h"
 #include "runtime/model/model_spec.h"
@@ -133,12 +134,10 @@ class Selector {
   // The session's n_tokens are all in the KV, and its first token is about to be sampled: what an
   // index is made from where one is due. Clusters nothing yet.
   void end_turn(u32 session, const kv::Sequence& sequence, u32 n_tokens);
-  // A step of these runs begins, and with make_index() and begin_row() what their rows do; a
-  // session without a row in it and in the one before it has stopped.
-  void begin_step(std::span<const step::Run> runs);
+  // A step begins, for which these sessions are ready, and with make_index() and begin_row() what
+  // their rows do. A session that is not ready for two steps has stopped.
+  void begin_step(std::span<const Ready> ready);
   void end_step();  // its rows count, but for those that were dropped
-  void change_step(
-      std::span<const step::Run> runs);  // it has these instead; none has begun its row
   // The session's next row is that of a generated token, its n_tokens-th, alone in its run; all
   // before it are in the KV. Told of each such row of a step, in front of the first make_index().
   void want_row(u32 session, u32 n_tokens);

@@ -18,14 +18,11 @@
 #include <span>
 #include <string_view>
 
-#include "runtime/engine/event_ring.h"
-#include "runtime/engine/sampler.h"
-#include "runtime/engine/text_stream.h"
+#include "runtime/engine/generation.h"
 #include "runtime/engine/turns.h"
 #include "runtime/kv/sequence.h"
 #include "runtime/reuse/manifest.h"
 #include "runtime/reuse/session_store.h"
-#include "runtime/text/tokenizer.h"
 
 namespace tarn::engine {
 
@@ -36,27 +33,17 @@ enum class Ended : u8 { nothing, input, answer };
 // Every row's logits, for evaluation: row `position` predicts what follows tokens 0..position.
 using LogitsFn = void (*)(void* context, u32 position, std::span<const f32> logits);
 
-struct GenerateParams {
-  SamplerParams sampler{};
-  u32 max_tokens = 0;  // 0: until the model ends or the KV is full
-  bool ignore_end = false;
-  u64 first_draw = 0;  // draws that a generation made which this one goes on from
-  std::span<const std::string_view> stops{};  // copied
-  // What the first draws are to come to, whatever the logits say, for evaluation: a text read by
-  // decode steps. In the vocabulary; lent until the end.
-  std::span<const u32> forced{};
-};
-
 // Why what was fed last is not computed, or a generation ended: an event has no room for it. The
 // tokens stay, for what comes next.
-struct GivenUp {
+struct LastError {
   Status status = Status::ok;
   const char* hint = "";
+  Result<void> as_result() const {
+    if (status == Status::ok) return {};
+    const bool is_full = status == Status::would_block;
+    return fail({.status = is_full ? Status::invalid_request : status, .hint = hint});
+  }
 };
-inline Unexpected is_given_up(const GivenUp& why) {
-  const bool is_full = why.status == Status::would_block;
-  return fail({.status = is_full ? Status::invalid_request : why.status, .hint = why.hint});
-}
 
 // What the manifest said that a session was taken up from; that stands until more is asked of it.
 struct TakenUp {
@@ -71,25 +58,10 @@ struct Session {
   u32 n_ids = 0;
   Turns turns{};
   u32 n_settled = 0;  // tokens that a cancelled prefill leaves: those of before it was fed
-  GivenUp given_up{};
-  EventRing events{};
+  LastError last_error{};
+  Generation generation{};
   std::atomic<bool> cancel{false};
   bool is_dropped = false;  // cancelled in the step under way: its rows in it count for nothing
-  bool is_held = false;     // its row is not in that step: an index has to be made before it
-
-  // The running generation.
-  SamplerParams sampler{};
-  u32 max_tokens = 0;
-  bool ignore_end = false;
-  std::span<const u32> forced{};
-  u32 n_generated = 0;
-  TextStream text{};
-  text::Detokenizer detokenizer{};
-  u64 fed_ns = 0;  // first feed since the last end; 0: none
-  u64 first_token_ns = 0;
-  u64 last_token_ns = 0;
-  KvReads kv_reads{};
-  u64 first_draw = 0;  // draws before this generation that it goes on from
 
   // What it is called in the store; empty: it is not kept.
   std::array<char, reuse::kManifestNameBytesMax> name_text{};

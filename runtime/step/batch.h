@@ -21,7 +21,11 @@ class Sequence;
 
 namespace tarn::step {
 
-enum class RunKind : u8 { prefill, decode };
+enum class RunKind : u8 {
+  prefill,  // tokens that go to the KV; several at once
+  first,    // the row whose logits begin an answer, alone
+  decode,   // the row of the token that was sampled last, alone
+};
 // dropped: the session was cancelled, the rows are computed and not committed. failed: the KV of
 // the run is not whole, and nothing that the step computes of it is used.
 enum class RunState : u8 { runs, dropped, failed };
@@ -34,7 +38,8 @@ struct Run {
   u32 session = 0;
   RunKind kind = RunKind::prefill;
   RunState state = RunState::runs;
-  bool selects = false;  // its one row reads chosen slots only
+  bool is_generated = false;  // its one row is that of a generated token
+  bool selects = false;       // and reads chosen slots only
   // Groups that need not be in memory: the run reads single slots of them, or has them elsewhere.
   u32 offloaded_begin = 0, offloaded_end = 0;
 };

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/lab/probe.h"
 #include "tests/sim/event_counts.h"
 #include "tests/sim/next_io.h"
 #include "tests/support/open_engine.h"
@@ -125,8 +126,8 @@ class Life {
     for (u32 i = 0; i < kStepsToRest && engine().has_work(); ++i) step();
     CAPTURE(random_.seed());
     CHECK_FALSE(engine().has_work());
-    engine().pool().check_invariants();
-    engine().kv_stream().residency().check_invariants();
+    lab::Probe::pool(engine()).check_invariants();
+    lab::Probe::kv_stream(engine()).residency().check_invariants();
     count_moves();
     counts_.faults.add(disk_);
   }
@@ -137,7 +138,7 @@ class Life {
     open_ = std::make_unique<OpenEngine>(model_, config_of(true, kind_), &clock_, io_.get());
   }
   void count_moves() {
-    const kv::MoverStats& stats = engine().kv_stream().stats();
+    const kv::MoverStats& stats = lab::Probe::kv_stream(engine()).stats();
     counts_.loads += stats.n_loads;
     counts_.spills += stats.n_spills;
     counts_.lost += stats.n_lost;
@@ -345,7 +346,8 @@ class Life {
         break;
       default:
         // Shorter where other sessions hold what the next token would need.
-        CHECK((request.said.size() == want.size() || engine().pool().groups_free() < kLayers));
+        CHECK((request.said.size() == want.size() ||
+               lab::Probe::pool(engine()).groups_free() < kLayers));
         ++counts_.whole;
     }
   }

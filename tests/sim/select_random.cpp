@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/lab/probe.h"
 #include "tests/sim/next_io.h"
 #include "tests/support/open_engine.h"
 
@@ -86,8 +87,8 @@ class SelectLife {
     for (u32 i = 0; i < kStepsToRest && engine().has_work(); ++i) step();
     CAPTURE(random_.seed());
     CHECK_FALSE(engine().has_work());
-    engine().pool().check_invariants();
-    engine().kv_stream().residency().check_invariants();
+    lab::Probe::pool(engine()).check_invariants();
+    lab::Probe::kv_stream(engine()).residency().check_invariants();
     count_moves();
     counts_.faults.add(disk_);
   }
@@ -110,11 +111,11 @@ class SelectLife {
   Engine& engine() { return open_->engine; }
   void open() { open_ = std::make_unique<OpenEngine>(model_, config_, &clock_, io_.get()); }
   void count_moves() {
-    const kv::MoverStats& stats = engine().kv_stream().stats();
+    const kv::MoverStats& stats = lab::Probe::kv_stream(engine()).stats();
     counts_.loads += stats.n_loads;
     counts_.gathered += stats.n_gather_reads;
     counts_.lost += stats.n_lost;
-    const kv::ExtentStats& extents = engine().kv_stream().extents().stats();
+    const kv::ExtentStats& extents = lab::Probe::kv_stream(engine()).extents().stats();
     counts_.codebooks_read += extents.n_codebooks_read;
     counts_.extents_adopted += extents.n_adopted;
   }
@@ -124,7 +125,7 @@ class SelectLife {
   Engine& resident() { return resident_.engine; }
   const engine::Session& state(SessionIdx s) { return engine().session_state(s); }
   // Whether other sessions hold what the next token would need.
-  static bool is_full(Engine& engine) { return engine.pool().groups_free() < kLayers; }
+  static bool is_full(Engine& engine) { return lab::Probe::pool(engine).groups_free() < kLayers; }
   bool chance(u32 percent) { return random_.below(100) < percent; }
 
   std::optional<SessionIdx> any_idle() {
@@ -231,8 +232,8 @@ class SelectLife {
     const u32 n_slots = resident().session_state(other).sequence.n_slots();
     const bool is_behind = state(s).sequence.n_slots() != n_slots;
     if (is_behind && (faulty_ || state(s).state != SessionState::computing)) return false;
-    const engine::KeptIndex mine = engine().selector().kept(s);
-    const engine::KeptIndex theirs = resident().selector().kept(other);
+    const engine::KeptIndex mine = lab::Probe::selector(engine()).kept(s);
+    const engine::KeptIndex theirs = lab::Probe::selector(resident()).kept(other);
     return mine.turn_end != 0 || theirs.turn_end != 0 || mine == theirs;
   }
 
@@ -353,7 +354,7 @@ class SelectLife {
       Pair& pair = pairs_[s];
       if (trace.n_slots_chosen > 0 && pair.wanted) pair.has_chosen = true;
       // Its KV was lost, and is computed anew: as one input.
-      if (state(s).given_up.status != Status::ok) pair.is_apart = true;
+      if (state(s).last_error.status != Status::ok) pair.is_apart = true;
       if (pair.wanted) drain(s, pair);
     }
   }

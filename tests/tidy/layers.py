@@ -34,13 +34,15 @@ LAYERS = {
                        "runtime/model", "runtime/text", "runtime/store", "runtime/step",
                        "runtime/kv", "runtime/select", "runtime/reuse", "runtime/plan"],
     "runtime/api": ["runtime/engine"],
+    "runtime/lab": ["platform/gpu", "kernels", "runtime/config", "runtime/model", "runtime/step",
+                    "runtime/select", "runtime/kv", "runtime/plan", "runtime/engine"],
 }
 
 # Tools stand above the library. `tarn eval` and the benches may use the engine's public header.
 TOOLS_MAY = ["platform/clock", "platform/log", "platform/cpu", "platform/io", "platform/mem",
              "platform/gpu", "kernels", "runtime/config", "runtime/arena", "runtime/model",
              "runtime/text", "runtime/store", "runtime/step", "runtime/kv", "runtime/reuse",
-             "runtime/plan", "runtime/engine", "runtime/api"]
+             "runtime/plan", "runtime/engine", "runtime/api", "runtime/lab"]
 ENGINE_PUBLIC = "runtime/engine/engine.h"
 
 # Inside kernels/, a family sees itself, common/ and the tensor types of quant/. The table of

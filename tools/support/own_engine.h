@@ -25,7 +25,7 @@ class OwnEngine {
                           .sink = &fatal_sink()};
     value_of(gpu_.lend(&args));
     value_of(engine_.open(args));
-    if (!engine_.on_gpu()) gpu_.close();
+    if (!engine_.status().on_gpu) gpu_.close();
   }
   OwnEngine(const OwnEngine&) = delete;
   OwnEngine& operator=(const OwnEngine&) = delete;

@@ -28,10 +28,10 @@ inline const engine::StepTrace& step(engine::Engine& engine) {
 // Throws Failure unless the session has computed what was fed to it last, or still does.
 inline void check_computed(const engine::Engine& engine, engine::SessionIdx session) {
   check_gpu(engine);
-  const Status given_up = engine.session_state(session).given_up.status;
-  if (given_up == Status::ok) return;
-  throw Failure{exit_code(given_up), std::string("the text was not read to its end: ") +
-                                         status_name(given_up) + "; the warning above says why"};
+  const Status status = engine.session_state(session).last_error.status;
+  if (status == Status::ok) return;
+  throw Failure{exit_code(status), std::string("the text was not read to its end: ") +
+                                       status_name(status) + "; the warning above says why"};
 }
 
 // Steps while there is something to do, and calls `after` behind each step. Throws Failure where

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <span>
 
+#include "runtime/lab/probe.h"
 #include "tools/support/exit_code.h"
 #include "tools/support/stepping.h"
 #include "tools/tarn-bench/random_ids.h"
@@ -40,7 +41,7 @@ Sample run_to_end(engine::Engine& engine, const std::vector<engine::SessionIdx>&
   size_t n_done = 0;
   Sample out;
   SystemClock clock;
-  const engine::EngineCounters before = engine.counters();
+  const engine::EngineCounters before = engine.status().counters;
   const u64 begin_ns = clock.now_ns();
   while (n_done < sessions.size()) {
     const engine::StepTrace& trace = tools::step(engine);
@@ -55,9 +56,9 @@ Sample run_to_end(engine::Engine& engine, const std::vector<engine::SessionIdx>&
     }
   }
   out.ns = clock.now_ns() - begin_ns;
-  out.weight_bytes = engine.counters().weight_bytes - before.weight_bytes;
-  out.kv_bytes = engine.counters().kv_bytes - before.kv_bytes;
-  const engine::DiskTrace& disk = engine.counters().disk;
+  out.weight_bytes = engine.status().counters.weight_bytes - before.weight_bytes;
+  out.kv_bytes = engine.status().counters.kv_bytes - before.kv_bytes;
+  const engine::DiskTrace& disk = engine.status().counters.disk;
   out.n_hits = disk.n_hits - before.disk.n_hits;
   out.n_waited = disk.n_waited - before.disk.n_waited;
   out.disk_bytes_read = disk.bytes_read - before.disk.bytes_read;
@@ -90,18 +91,18 @@ CaseRun::CaseRun(engine::Engine& engine, const Case& c, u64 seed, KvModel* kv_mo
     if (c.n_depth == 0) continue;
     // One token more: the last one waits for what follows, and it belongs to what is measured.
     const std::vector<u32> ids = random_ids(seed + i, c.n_depth + 1, engine.spec().n_vocab);
-    value_of(c.is_filled ? engine.fill_kv(sessions_[i], ids, kv_model->source())
+    value_of(c.is_filled ? lab::Probe(engine).fill_kv(sessions_[i], ids, kv_model->source())
                          : engine.feed(sessions_[i], ids));
     n_held_[i] = c.n_depth + 1;
   }
   for (const engine::SessionIdx session : sessions_) tools::compute_all(engine, session);
   if (c.is_filled) planter_ = kv_model->planter();
-  engine.watch_kv(planter_);  // extents follow the queries before them
+  lab::Probe(engine).watch_kv(planter_);  // extents follow the queries before them
   for (u32 i = 0; i < c.n_parallel; ++i) {
     if (c.n_depth > 0 && c.n_settle > 0) settle(sessions_[i]);
     n_held_[i] = engine.session_state(sessions_[i]).n_ids;
   }
-  engine.watch_kv({});
+  lab::Probe(engine).watch_kv({});
 }
 
 CaseRun::~CaseRun() {
@@ -145,15 +146,15 @@ Sample CaseRun::run(u64 seed) {
         sessions_[i],
         {.sampler = {.wants_logprob = false}, .max_tokens = n_out, .ignore_end = true}));
   }
-  engine_.watch_kv(planter_);
+  lab::Probe(engine_).watch_kv(planter_);
   const Sample sample = run_to_end(engine_, sessions_);
-  engine_.watch_kv({});
+  lab::Probe(engine_).watch_kv({});
   cut_back();
   return sample;
 }
 
-f64 CaseRun::recall(kernels::KvType kv_type) {
-  const f64 share = recall_against_oracle(engine_, sessions_.front(), kv_type, planter_);
+f64 CaseRun::recall() {
+  const f64 share = recall_against_oracle(engine_, sessions_.front(), planter_);
   cut_back();
   return share;
 }

@@ -51,7 +51,7 @@ class CaseRun {
   ~CaseRun();
   Sample run(u64 seed);
   // recall.h's, of the first sequence.
-  f64 recall(kernels::KvType kv_type);
+  f64 recall();
 
  private:
   void settle(engine::SessionIdx session);

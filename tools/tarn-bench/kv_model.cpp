@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <random>
 
+#include "runtime/lab/probe.h"
 #include "tools/support/exit_code.h"
 #include "tools/support/stepping.h"
 #include "tools/tarn-bench/random_ids.h"
@@ -69,19 +70,19 @@ void KvModel::record(engine::Engine& engine, u32 n_tokens) {
   const model::ModelSpec& spec = engine.spec();
   begin(spec.n_cache_layers, n_tokens, spec.n_kv_heads * spec.head_dim);
   const engine::SessionIdx session = value_of(engine.create_session());
-  engine.watch_kv(recorder());
+  lab::Probe(engine).watch_kv(recorder());
   // The last one's row waits for what follows.
   value_of(engine.feed(session, random_ids(seed_, n_tokens_ + 1, engine.spec().n_vocab)));
   tools::compute_all(engine, session);
-  engine.watch_kv({});
+  lab::Probe(engine).watch_kv({});
   engine.destroy_session(session);
   end();
 }
 
-void KvModel::plant(const PlantingArgs& args, const engine::Engine& engine) {
+void KvModel::plant(const PlantingArgs& args, engine::Engine& engine) {
   planted_ = args;
   planting_.emplace(args, seed_);
-  planting_->begin(engine.spec(), engine.rope_inv_freq(), engine.plan().context_tokens);
+  planting_->begin(engine.spec(), lab::Probe(engine).rope_inv_freq(), engine.plan().context_tokens);
 }
 
 void KvModel::take(void* context, const step::KvRows& rows) {

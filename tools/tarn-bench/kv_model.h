@@ -34,13 +34,13 @@ class KvModel {
   // Prefills n_tokens random ones in a session of their own. Throws tools::Failure.
   void record(engine::Engine& engine, u32 n_tokens);
   // Also plants what the queries of steps will find, in synthetic rows. Throws tools::Failure.
-  void plant(const PlantingArgs& args, const engine::Engine& engine);
+  void plant(const PlantingArgs& args, engine::Engine& engine);
   // Its parts: room for rows, what writes them down, and their means.
   void begin(u32 n_layers, u32 n_tokens, u32 d);
   step::KvWatch recorder() { return {&KvModel::take, this}; }
   void end();
 
-  // What Engine::fill_kv() asks for; this outlives it.
+  // What lab::Probe::fill_kv() asks for; this outlives it.
   step::KvWatch source() { return {&KvModel::write, this}; }
   // What watches decode steps behind such KV: changes their queries where something is planted.
   step::KvWatch planter();

@@ -1,9 +1,9 @@
 #include "tools/tarn-bench/recall.h"
 
 #include <algorithm>
-#include <memory>
 #include <vector>
 
+#include "runtime/lab/probe.h"
 #include "tools/support/exit_code.h"
 #include "tools/support/stepping.h"
 
@@ -11,22 +11,6 @@ namespace tarn::bench {
 namespace {
 
 using tools::value_of;
-
-// Memory as the engine wants it.
-class Region {
- public:
-  explicit Region(u64 bytes) : bytes_(bytes), memory_(bytes + 64) {}
-  std::span<std::byte> span() {
-    void* at = memory_.data();
-    size_t space = memory_.size();
-    std::align(64, bytes_, at, space);
-    return {static_cast<std::byte*>(at), bytes_};
-  }
-
- private:
-  u64 bytes_;
-  std::vector<std::byte> memory_;
-};
 
 // The queries of the one row of a step, [n_cache_layers, n_heads * head_dim].
 struct Queries {
@@ -46,7 +30,7 @@ Queries next_queries(engine::Engine& engine, engine::SessionIdx session, step::K
   const model::ModelSpec& spec = engine.spec();
   Queries out{.width = u64{spec.n_heads} * spec.head_dim, .planter = planter};
   out.rows.resize(out.width * spec.n_cache_layers);
-  engine.watch_kv({&Queries::take, &out});
+  lab::Probe(engine).watch_kv({&Queries::take, &out});
   value_of(engine.generate(session, {.max_tokens = 1, .ignore_end = true}));
   engine::Event event;
   char text[4096];
@@ -57,10 +41,10 @@ Queries next_queries(engine::Engine& engine, engine::SessionIdx session, step::K
       if (failed) tools::throw_ended_early(event.done.status);
     }
   }
-  engine.watch_kv({});
+  lab::Probe(engine).watch_kv({});
   std::vector<f32> cos(spec.n_rot / 2), sin(spec.n_rot / 2);
   kernels::rope_table(
-      {&out.position, 1, spec.n_rot, engine.rope_inv_freq(), cos.data(), sin.data()});
+      {&out.position, 1, spec.n_rot, lab::Probe(engine).rope_inv_freq(), cos.data(), sin.data()});
   kernels::rope_generic(
       {.x = out.rows.data(),
        .x_stride = 0,
@@ -77,21 +61,19 @@ Queries next_queries(engine::Engine& engine, engine::SessionIdx session, step::K
 }  // namespace
 
 f64 recall_against_oracle(engine::Engine& engine, engine::SessionIdx session,
-                          kernels::KvType kv_type, step::KvWatch planter) {
+                          step::KvWatch planter) {
   const model::ModelSpec& spec = engine.spec();
   const Queries queries = next_queries(engine, session, planter);
   const u64 group_width = u64{spec.n_heads / spec.n_kv_heads} * spec.head_dim;
-  Region scratch(engine.recall_scratch_bytes());
   f64 sum = 0;
   u32 n_heads = 0;
   for (u32 layer = 0; layer < spec.n_cache_layers; layer += std::max(spec.n_cache_layers / 3, 1u)) {
     for (u32 head = 0; head < spec.n_kv_heads; head += std::max(spec.n_kv_heads / 2, 1u)) {
-      sum += engine.recall({.session = session,
-                            .cache_layer = layer,
-                            .kv_head = head,
-                            .kv_type = kv_type,
-                            .q = &queries.rows[layer * queries.width + head * group_width],
-                            .scratch = scratch.span()});
+      sum += lab::Probe(engine).recall(
+          {.session = session,
+           .cache_layer = layer,
+           .kv_head = head,
+           .q = &queries.rows[layer * queries.width + head * group_width]});
       ++n_heads;
     }
   }

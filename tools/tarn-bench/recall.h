@@ -8,10 +8,10 @@
 
 namespace tarn::bench {
 
-// The mean of Engine::recall() over a few KV heads of a few layers; NaN where the session is too
-// short for an index. Decodes one token more, whose queries `planter` may change. Throws
+// The mean of lab::Probe::recall() over a few KV heads of a few layers; NaN where the session is
+// too short for an index. Decodes one token more, whose queries `planter` may change. Throws
 // tools::Failure.
 f64 recall_against_oracle(engine::Engine& engine, engine::SessionIdx session,
-                          kernels::KvType kv_type, step::KvWatch planter);
+                          step::KvWatch planter);
 
 }  // namespace tarn::bench

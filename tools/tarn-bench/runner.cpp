@@ -181,24 +181,24 @@ void run_setup(const Options& options, const Setup& setup, std::vector<Case> cas
   print_progress(options, "loading " + tools::model_name(setup.model));
   tools::OwnEngine own(setup.model, config);
   engine::Engine& engine = own.get();
-  has_limit = !engine.on_gpu();
+  has_limit = !engine.status().on_gpu;
   if (!has_limit) base.bandwidth_bytes_per_s = 0;
   base.model_path = tools::model_name(setup.model);
   base.cpu_info = cpu_topology().model_name.data();
-  base.gpu_info = engine.gpu_name();
-  base.isa = engine.isa();
-  base.io = engine.io_name();
+  base.gpu_info = engine.status().gpu_name;
+  base.isa = engine.status().isa;
+  base.io = engine.status().io;
   base.kv_type = kKvTypeNames[static_cast<u64>(config.kv_type)];
-  base.has_store = engine.kv_stream().is_on();
+  base.has_store = engine.status().has_tiers;
   base.select = setup.select.value_or(select_text(config.select));
-  base.is_verified = engine.select_verified();
+  base.is_verified = engine.status().select_verified;
   base.n_batch = parse_values(options.batches).front();
   base.n_ubatch = config.batch_rows_max;
-  base.n_threads = engine.n_workers();
+  base.n_threads = engine.status().n_workers;
   base.n_heads_select = engine.spec().n_cache_layers * engine.spec().n_kv_heads;
   if (!config.select.is_full()) base.swap_tokens = config.select.swap_tokens;
   base.plan_bytes = engine.plan().total_bytes;
-  base.driver_bytes = engine.driver_bytes();
+  base.driver_bytes = engine.status().driver_bytes;
   base.driver_limit_bytes = engine.plan().of(plan::RegionId::driver).bytes;
   std::optional<KvModel> kv_model;
   for (const Case& c : cases) {
@@ -220,7 +220,7 @@ void run_setup(const Options& options, const Setup& setup, std::vector<Case> cas
       kv_model->record(engine, kRecordTokens);
     }
     if (c.is_filled && (options.overlap || options.tail)) {
-      kv_model->plant(planting_of(options, config, c, engine.on_gpu()), engine);
+      kv_model->plant(planting_of(options, config, c, engine.status().on_gpu), engine);
     }
     if (c.is_filled) row.kv = kv_model->name();
     CaseRun at_depth(engine, c, 1000, kv_model ? &*kv_model : nullptr);
@@ -235,9 +235,9 @@ void run_setup(const Options& options, const Setup& setup, std::vector<Case> cas
       measure_bandwidth(row.bandwidth_bytes_per_s);
     }
     if (options.wants_recall && config.select.method == SelectMethod::pq && c.n_depth > 0 &&
-        !base.has_store && !engine.on_gpu()) {
+        !base.has_store && !engine.status().on_gpu) {
       print_progress(options, c.name() + ": recall");
-      row.recall = at_depth.recall(plan::kv_type(config));
+      row.recall = at_depth.recall();
     }
     rows.push_back(std::move(row));
   }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "runtime/engine/engine.h"
+#include "runtime/lab/probe.h"
 #include "tools/builtin/built_in_model.h"
 #include "tools/support/engine_options.h"
 #include "tools/support/exit_code.h"
@@ -78,7 +79,7 @@ class Box {
     session_ = value_of(engine().create_session());
   }
 
-  u32 n_workers() { return engine().n_workers(); }
+  u32 n_workers() { return engine().status().n_workers; }
 
   void measure(const std::vector<u32>& lengths, Measured& measured) {
     const f64 n_layers = engine().spec().n_cache_layers;
@@ -95,7 +96,7 @@ class Box {
     for (u32 i = static_cast<u32>(lengths.size()); i-- > 0;) {
       const u32 n_rows = lengths[i] - select.n_sinks - select.n_local;
       if (lengths[i] < select.n_sinks + select.n_local || n_rows < 8u << select.code_bits) continue;
-      const engine::Engine::ClusterWork work = engine::Engine::cluster_work(select, n_rows);
+      const lab::ClusterWork work = lab::cluster_work(select, n_rows);
       measured.clusterings.push_back({n_rows, work.n_sampled, work.n_updates, cluster(lengths[i])});
     }
   }
@@ -212,7 +213,7 @@ void print(const Measured& measured, const SelectConfig& select) {
   std::printf("\n%8s %22s %8s %24s\n", "rows", "prefill of a layer, ms", "updates",
               "clustering of a layer, ms");
   for (u32 s = 2048; s <= 131'072; s *= 2) {
-    const engine::Engine::ClusterWork work = engine::Engine::cluster_work(select, s);
+    const lab::ClusterWork work = lab::cluster_work(select, s);
     std::printf("%8u %22.2f %8u %24.2f\n", s, 1e3 * prefill_seconds(cost, s), work.n_updates,
                 1e3 * clustering_seconds(cost, s, work.n_sampled, work.n_updates));
   }

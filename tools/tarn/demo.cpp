@@ -94,7 +94,7 @@ void read_document(engine::Engine& engine, engine::SessionIdx session, Told& tol
   const auto begin = SteadyClock::now();
   compute_all(engine, session, [&] {
     told.n_read = engine.session_state(session).sequence.n_slots();
-    told.spilled_bytes = engine.kv_stream().stats().bytes_spilled;
+    told.spilled_bytes = engine.status().kv.moved.bytes_spilled;
   });
   told.read_s = seconds_since(begin);
 }

@@ -12,8 +12,9 @@
 #include <vector>
 
 #include "runtime/engine/engine.h"
+#include "runtime/lab/code_controls.h"
+#include "runtime/lab/probe.h"
 #include "tools/builtin/built_in_model.h"
-#include "tools/support/code_controls.h"
 #include "tools/support/engine_options.h"
 #include "tools/support/exit_code.h"
 #include "tools/support/input.h"
@@ -152,7 +153,7 @@ std::vector<u32> ids_of(const EvalCommand& command) {
 void compute(engine::Engine& engine, const std::vector<u32>& ids, Measure& measure) {
   const bool on_terminal = isatty(STDERR_FILENO) != 0;
   const engine::SessionIdx session = value_of(engine.create_session());
-  engine.watch_logits(session, &Measure::on_logits, &measure);
+  lab::Probe(engine).watch_logits(session, &Measure::on_logits, &measure);
   value_of(engine.feed(session, ids));
   compute_all(engine, session, [&] {
     measure.check();
@@ -217,7 +218,7 @@ void run(EvalCommand& command) {
     std::fprintf(stderr,
                  "tarn warning: select %s changes nothing here: a text is read as an input, and "
                  "inputs are exact; tarn verify and eval logbook measure answers\n",
-                 engine.select_name());
+                 engine.status().select);
   }
   compute(engine, ids, measure);
   print(command, measure, ids.size());
@@ -247,7 +248,7 @@ void add_eval(const Command& app) {
   sub.add_option("--control", command->logbook.control,
                  "logbook: break the codes of selection on purpose, to see that the questions "
                  "notice it")
-      .is_member(kCodeControls);
+      .is_member(lab::kCodeControls);
   sub.add_option("--control-position", command->logbook.control_position,
                  "logbook: the position in a session where keys-before-rope has each document "
                  "begin")

@@ -13,7 +13,8 @@
 #include <vector>
 
 #include "runtime/engine/engine.h"
-#include "tools/support/code_controls.h"
+#include "runtime/lab/code_controls.h"
+#include "runtime/lab/probe.h"
 #include "tools/support/exit_code.h"
 #include "tools/support/input.h"
 #include "tools/support/json.h"
@@ -85,9 +86,9 @@ class Reader {
   f64 nll(const Question& question) {
     take_up(question.prompt);
     Scored scored{.ids = &question.answer, .first = question.prompt.size()};
-    engine_.watch_logits(session_, &Reader::score, &scored);
+    lab::Probe(engine_).watch_logits(session_, &Reader::score, &scored);
     feed(question.answer);
-    engine_.watch_logits(session_, nullptr, nullptr);
+    lab::Probe(engine_).watch_logits(session_, nullptr, nullptr);
     check_finite(scored.nll, scored.first);
     return scored.nll;
   }
@@ -301,11 +302,11 @@ void run_logbook(const EngineOptions& options, const LogbookCommand& command) {
   Config config = options.config();
   if (config.context_tokens == 0) config.context_tokens = n_tokens_max;
   config.sessions_max = 1;
-  const std::unique_ptr<NamedControl> control =
-      code_control(command.control, command.control_position);
-  if (command.control_position != 0 && command.control != kCodeControls[1]) {
-    throw Failure{kExitUsage, "--control-position is where " + kCodeControls[1] +
-                                  " has a document begin: add --control " + kCodeControls[1]};
+  const std::unique_ptr<lab::NamedControl> control =
+      lab::code_control(command.control, command.control_position);
+  if (command.control_position != 0 && command.control != lab::kCodeControls[1]) {
+    throw Failure{kExitUsage, "--control-position is where " + lab::kCodeControls[1] +
+                                  " has a document begin: add --control " + lab::kCodeControls[1]};
   }
   if (control != nullptr && config.select.method != SelectMethod::pq) {
     throw Failure{kExitUsage, "--control breaks codes: it needs select.method = \"pq\""};
@@ -313,17 +314,17 @@ void run_logbook(const EngineOptions& options, const LogbookCommand& command) {
   config.select.control = control.get();
   OwnEngine own(options.model, config);
   engine::Engine& engine = own.get();
-  if (control != nullptr && engine.on_gpu()) {
+  if (control != nullptr && engine.status().on_gpu) {
     throw Failure{kExitUsage, "--control breaks the codes of a CPU alone: add --device cpu"};
   }
   if (control != nullptr) {
-    control->set_model(engine.spec(), engine.rope_inv_freq(),
+    control->set_model(engine.spec(), lab::Probe(engine).rope_inv_freq(),
                        static_cast<u32>(config.context_tokens));
   }
   AnswersFile answers(command.answers_file);
   const Results results = answer_all(engine, model, lines, questions, answers);
   answers.write();
-  warn_unselected(engine.select_name(), engine.counters().kv_reads.n_select_steps);
+  warn_unselected(engine.status().select, engine.status().counters.kv_reads.n_select_steps);
   if (command.json) return print_as_json(results);
   print(results);
 }

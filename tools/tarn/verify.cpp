@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "runtime/engine/engine.h"
+#include "runtime/lab/probe.h"
 #include "tools/builtin/built_in_model.h"
 #include "tools/support/engine_options.h"
 #include "tools/support/exit_code.h"
@@ -150,7 +151,7 @@ class Examinee {
     config.select = trial.select;
     own_ = std::make_unique<OwnEngine>(command.engine.model, config);
     session_ = value_of(own_->get().create_session());
-    trial.mark = own_->get().select_mark();
+    trial.mark = own_->get().status().select_mark;
   }
 
   void run() {
@@ -178,11 +179,9 @@ class Examinee {
   }
 
   void decode_continuation() {
-    engine().watch_logits(session_, &Examinee::on_logits, this);
-    value_of(engine().generate(session_, {.sampler = {},
-                                          .max_tokens = command_.n_steps,
-                                          .ignore_end = true,
-                                          .forced = exam_.continuation}));
+    lab::Probe(engine()).watch_logits(session_, &Examinee::on_logits, this);
+    value_of(lab::Probe(engine()).generate(
+        session_, {.max_tokens = command_.n_steps, .ignore_end = true}, exam_.continuation));
     u64 n_read = 0;
     f64 seconds = 0;
     // The first row is the document's last, which is read exactly. A step without a row is one in
@@ -202,7 +201,7 @@ class Examinee {
       }
       done = drain(nullptr);
     }
-    engine().watch_logits(session_, nullptr, nullptr);
+    lab::Probe(engine()).watch_logits(session_, nullptr, nullptr);
     const model::ModelSpec& spec = engine().spec();
     const f64 n_heads = static_cast<f64>(spec.n_cache_layers) * spec.n_kv_heads;
     trial_.ms_per_token = 1e3 * seconds / std::max(1u, trial_.n_steps);

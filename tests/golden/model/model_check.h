@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "runtime/engine/engine.h"
+#include "runtime/lab/probe.h"
 #include "tests/golden/model/cases.h"
 #include "tests/support/folders.h"
 #include "tests/support/logits.h"
@@ -58,7 +59,7 @@ inline std::vector<f32> engine_logits(const std::string& path, const std::vector
   const auto session = engine.create_session();
   REQUIRE(session.has_value());
   std::vector<f32> logits;
-  engine.watch_logits(
+  lab::Probe(engine).watch_logits(
       *session,
       [](void* out, u32, std::span<const f32> row) {
         auto& all = *static_cast<std::vector<f32>*>(out);

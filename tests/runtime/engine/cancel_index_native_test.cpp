@@ -115,7 +115,8 @@ Outcome finish(World& world, SessionIdx session) {
 // Cancelled between the step of this answer's n-th token and the next one.
 Outcome between_steps(World& world, u32 n_input, u32 n_said) {
   const SessionIdx session = begin(world, n_input);
-  while (world.engine().session_state(session).n_generated < n_said) world.engine().step();
+  while (world.engine().session_state(session).generation.n_generated < n_said)
+    world.engine().step();
   world.engine().request_cancel(session);
   return finish(world, session);
 }
@@ -142,7 +143,7 @@ TEST_CASE(
         World world(model, config);
         const SessionIdx session = begin(world, n_input);
         const u64 before = world.clock.n_readings;
-        while (world.engine().session_state(session).n_generated < want.size() - 1) {
+        while (world.engine().session_state(session).generation.n_generated < want.size() - 1) {
           world.engine().step();
         }
         n_readings = world.clock.n_readings - before;
@@ -200,7 +201,7 @@ TEST_CASE("the end is told while an index is made over a slow disk, and the inde
       if (whose == Whose::others_answer) {
         REQUIRE(engine.generate(other, {.ignore_end = true}).has_value());
       }
-      while (engine.session_state(session).n_generated < 1) engine.step();
+      while (engine.session_state(session).generation.n_generated < 1) engine.step();
       if (whose == Whose::others_prompt) {
         REQUIRE(engine.feed(other, test::random_ids(3, 40)).has_value());
       }
@@ -249,7 +250,7 @@ Outcome cancel_waiting(const SmallModel& model, u64 after_ns) {
     REQUIRE(engine.generate(idx, {.max_tokens = 40, .ignore_end = true}).has_value());
   }
   engine.step();
-  REQUIRE(engine.session_state(second).n_generated == 1);
+  REQUIRE(engine.session_state(second).generation.n_generated == 1);
   Told told(world);
   if (after_ns > 0) {
     world.disk.script.latency_ns_min = world.disk.script.latency_ns_max = kSlowNs;
@@ -260,7 +261,7 @@ Outcome cancel_waiting(const SmallModel& model, u64 after_ns) {
     CHECK(told.at_ns < at_ns + 100'000'000);
     CHECK(engine.session_state(first).state == SessionState::generating);
     // The first one's index serves it from its second token on.
-    CHECK((engine.session_state(first).n_generated > 1) == (after_ns > 1'000'000'000));
+    CHECK((engine.session_state(first).generation.n_generated > 1) == (after_ns > 1'000'000'000));
   } else {
     engine.request_cancel(second);
     engine.step();
@@ -310,7 +311,7 @@ Answer cancel_in_turn(const SmallModel& model, u32 n_others) {
   for (u32 i = 0; i < n_others; ++i) chain.sessions.push_back(open.session_with({1, 2, 3}));
   open.run();
   REQUIRE(engine.generate(session, {.max_tokens = 20, .ignore_end = true}).has_value());
-  while (engine.session_state(session).n_generated < 1) engine.step();
+  while (engine.session_state(session).generation.n_generated < 1) engine.step();
   for (const SessionIdx other : chain.sessions) {
     REQUIRE(engine.generate(other, {.ignore_end = true}).has_value());
   }
@@ -348,7 +349,7 @@ TEST_CASE("the end is told while the row with which an index begins to serve wai
   World world(model, config_of(kSwap, Frames::few));
   Engine& engine = world.engine();
   const SessionIdx session = begin(world, 900);
-  while (engine.session_state(session).n_generated < kSwap) engine.step();
+  while (engine.session_state(session).generation.n_generated < kSwap) engine.step();
   world.disk.script.latency_ns_min = world.disk.script.latency_ns_max = kSlowNs;
   Told told(world);
   const u64 at_ns = world.clock.disk.now_ns() + kAfterNs;
@@ -380,14 +381,14 @@ TEST_CASE(
       SessionIdx other = 0;
       const SessionIdx session = begin(world, n_input, &other);
       if (has_other) REQUIRE(engine.generate(other, {.max_tokens = 30, .ignore_end = true}));
-      while (engine.session_state(session).n_generated < 1) engine.step();
+      while (engine.session_state(session).generation.n_generated < 1) engine.step();
       u32 n_held = 0, n_others = 0;
-      while (engine.session_state(session).n_generated < 2) {
-        const u32 before = engine.session_state(other).n_generated;
+      while (engine.session_state(session).generation.n_generated < 2) {
+        const u32 before = engine.session_state(other).generation.n_generated;
         const StepTrace& trace = engine.step();
         CHECK(trace.n_cluster_units <= 1);
         n_held += trace.n_decode_rows == (has_other ? 1 : 0);
-        n_others += engine.session_state(other).n_generated - before;
+        n_others += engine.session_state(other).generation.n_generated - before;
       }
       CHECK(n_held == engine.spec().n_cache_layers - 1);  // the last one's step has the row, too
       if (has_other) CHECK(n_others == engine.spec().n_cache_layers);
@@ -452,7 +453,7 @@ TEST_CASE("who is cancelled while an index is made again after a restart hears i
     const SessionIdx session = resumed->idx;
     REQUIRE(open.engine.feed(session, test::random_ids(5, 9)).has_value());
     REQUIRE(open.engine.generate(session, {.max_tokens = 8, .ignore_end = true}).has_value());
-    while (open.engine.session_state(session).n_generated < 1) open.engine.step();
+    while (open.engine.session_state(session).generation.n_generated < 1) open.engine.step();
     if (!in_the_making) open.engine.request_cancel(session);
     u64 told_ns = 0;
     const u64 at_ns = clock.disk.now_ns() + kAfterNs;

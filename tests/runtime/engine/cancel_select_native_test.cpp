@@ -10,6 +10,7 @@
 #include <array>
 #include <cstring>
 
+#include "runtime/lab/probe.h"
 #include "tests/runtime/engine/answer_bits.h"
 #include "tests/support/sim_disk.h"
 #include "tests/support/slow_build.h"
@@ -74,22 +75,23 @@ void prepare(Engine& engine, SessionIdx session, const Turns& turns) {
     if (i + 1 < turns.turns.size()) say(engine, session, turns.turns[i].n_answer);
   }
   REQUIRE(engine.generate(session, {.ignore_end = true}).has_value());
-  while (engine.session_state(session).n_generated < turns.turns.back().n_answer) engine.step();
+  while (engine.session_state(session).generation.n_generated < turns.turns.back().n_answer)
+    engine.step();
 }
 
 // A step of so many sessions, in whose first layer one is cancelled. It is told its end within the
 // step, and gets none of its tokens. A step of its own is not computed to the end, unless it
 // selects.
 void cancelled_step(Engine& engine, SessionIdx session, u32 n_sequences) {
-  const u32 n_generated = engine.session_state(session).n_generated;
+  const u32 n_generated = engine.session_state(session).generation.n_generated;
   Cancel cancel{&engine, session};
-  engine.watch_kv({&Cancel::on_rows, &cancel});
+  lab::Probe(engine).watch_kv({&Cancel::on_rows, &cancel});
   const StepTrace& trace = engine.step();
-  engine.watch_kv({});
+  lab::Probe(engine).watch_kv({});
   CHECK(trace.n_sequences == n_sequences);
   CHECK(trace.abandoned == (n_sequences == 1 && trace.n_slots_chosen == 0));
   CHECK(engine.session_state(session).state == SessionState::idle);
-  CHECK(engine.session_state(session).n_generated == n_generated);
+  CHECK(engine.session_state(session).generation.n_generated == n_generated);
 }
 
 Outcome outcome(OpenEngine& open, const Turns& turns, Where where) {
@@ -203,7 +205,7 @@ TEST_CASE("over memory and disk a dropped row leaves the bits of both") {
         VirtualClock clock;
         test::SimIo io(disk, clock, 64);
         OpenEngine streamed(model.path(), few, &clock, &io);
-        REQUIRE(streamed.engine.kv_stream().is_on());
+        REQUIRE(lab::Probe::kv_stream(streamed.engine).is_on());
         const Outcome got = outcome(streamed, turns, where);
         CHECK(got.n_cancelled == want.n_cancelled);
         CHECK((got.later == want.later));
@@ -278,8 +280,8 @@ TEST_CASE("of two indexes that are due in one step, and renewed in turn, either 
       }
     }
     const SessionIdx session = both[which];
-    while (engine.session_state(session).n_generated < kSwap) engine.step();
-    CHECK(engine.session_state(both[1 - which]).n_generated == kSwap);
+    while (engine.session_state(session).generation.n_generated < kSwap) engine.step();
+    CHECK(engine.session_state(both[1 - which]).generation.n_generated == kSwap);
     const u32 n_held = in_step ? which * engine.spec().n_cache_layers : 0;
     for (u32 i = 0; i < n_held; ++i) CHECK(engine.step().n_sequences == 1);
     if (in_step) cancelled_step(engine, session, 1 + which);

@@ -10,6 +10,7 @@
 #include <array>
 #include <utility>
 
+#include "runtime/lab/probe.h"
 #include "tests/support/open_engine.h"
 #include "tests/support/sim_disk.h"
 #include "tests/support/slow_build.h"
@@ -78,12 +79,12 @@ TEST_CASE("a prefill slice that is cancelled in its layers counts for nothing") 
     REQUIRE(engine.feed(session, second).has_value());
     engine.step();
     const u32 n_slots = engine.session_state(session).sequence.n_slots();
-    const u64 n_steps = engine.counters().n_steps;
+    const u64 n_steps = engine.status().counters.n_steps;
     const StepTrace& trace = cancelled_step(clock, open.engine, {session});
     CHECK(trace.abandoned);
     CHECK(trace.n_prefill_rows == 64);
     CHECK(engine.session_state(session).sequence.n_slots() == n_slots);
-    CHECK(engine.counters().n_steps == n_steps);
+    CHECK(engine.status().counters.n_steps == n_steps);
     open.run();
     CHECK(engine.session_state(session).state == SessionState::idle);
     CHECK(engine.session_state(session).n_ids == n_slots);
@@ -91,7 +92,7 @@ TEST_CASE("a prefill slice that is cancelled in its layers counts for nothing") 
     REQUIRE(engine.truncate(session, static_cast<u32>(first.size())).has_value());
     CHECK(generated(engine, session) == want);
     engine.destroy_session(session);
-    CHECK(engine.pool().groups_free() == engine.pool().groups_max());
+    CHECK(lab::Probe::pool(engine).groups_free() == lab::Probe::pool(engine).groups_max());
   }
 }
 
@@ -104,7 +105,7 @@ TEST_CASE("a decode step that is cancelled in its layers is taken up again") {
   OpenEngine open(model.path(), sliced_config(2), &clock);
   const SessionIdx session = open.session_with(ids);
   REQUIRE(open.engine.generate(session, {.max_tokens = 12, .ignore_end = true}).has_value());
-  while (open.engine.session_state(session).n_generated < 5) open.engine.step();
+  while (open.engine.session_state(session).generation.n_generated < 5) open.engine.step();
   CHECK(cancelled_step(clock, open.engine, {session}).abandoned);
   const test::Said said = test::read_all(open.engine, session);
   CHECK(said.done.finish == Finish::cancelled);
@@ -122,9 +123,9 @@ class CancelInStep {
 
   // One step, which both sessions are in, or the other alone.
   const StepTrace& step(u32 n_sequences = 2) {
-    engine_.watch_kv({&CancelInStep::on_rows, this});
+    lab::Probe(engine_).watch_kv({&CancelInStep::on_rows, this});
     const StepTrace& trace = engine_.step();
-    engine_.watch_kv({});
+    lab::Probe(engine_).watch_kv({});
     CHECK(trace.n_sequences == n_sequences);
     CHECK_FALSE(trace.abandoned);
     return trace;
@@ -159,7 +160,7 @@ struct Other {
   static constexpr u32 kTokens = 30;
   explicit Other(OpenEngine& open) : engine(open.engine) {
     session = open.session_with(test::random_ids(5, 30));
-    engine.watch_logits(session, &test::LogitsRecord::on_logits, &logits);
+    lab::Probe(engine).watch_logits(session, &test::LogitsRecord::on_logits, &logits);
     REQUIRE(engine.generate(session, {.max_tokens = kTokens, .ignore_end = true}).has_value());
   }
   void finish() { tokens = test::read_all(engine, session).tokens; }
@@ -182,7 +183,8 @@ void bring_to(Part part, Engine& engine, SessionIdx session) {
   if (part == Part::fed) return;
   REQUIRE(engine.generate(session, {.max_tokens = 12, .ignore_end = true}).has_value());
   if (part == Part::later_slice) engine.step();
-  while (part == Part::decode && engine.session_state(session).n_generated < 5) engine.step();
+  while (part == Part::decode && engine.session_state(session).generation.n_generated < 5)
+    engine.step();
 }
 
 TEST_CASE("the end is told before that of a step which goes on for somebody else") {
@@ -228,7 +230,7 @@ TEST_CASE("the end is told before that of a step which goes on for somebody else
       other.require_same(want_other);
       engine.destroy_session(session);
       engine.destroy_session(other.session);
-      CHECK(engine.pool().groups_free() == engine.pool().groups_max());
+      CHECK(lab::Probe::pool(engine).groups_free() == lab::Probe::pool(engine).groups_max());
     }
   }
 }
@@ -267,7 +269,7 @@ TEST_CASE("the end is told while the step waits for a slow disk") {
   const SessionIdx session = open.session_with(test::random_ids(1, 900));
   open.run();
   REQUIRE(engine.generate(session, {.max_tokens = 12, .ignore_end = true}).has_value());
-  while (engine.session_state(session).n_generated < 3) engine.step();
+  while (engine.session_state(session).generation.n_generated < 3) engine.step();
   disk.script.latency_ns_min = disk.script.latency_ns_max = 8'000'000'000;
   struct Told {
     VirtualClock& clock;
@@ -322,7 +324,7 @@ TEST_CASE("one that waits for its slice is told within a step of another's promp
     CHECK(generated(engine, waits) == want);
     engine.destroy_session(first);
     engine.destroy_session(waits);
-    CHECK(engine.pool().groups_free() == engine.pool().groups_max());
+    CHECK(lab::Probe::pool(engine).groups_free() == lab::Probe::pool(engine).groups_max());
   }
 }
 
@@ -350,7 +352,7 @@ TEST_CASE("rows of a session that was cancelled within the step show no logits")
   const SessionIdx session = open.session_with(test::random_ids(1, 20));
   Other other(open);
   test::LogitsRecord logits;
-  engine.watch_logits(session, &test::LogitsRecord::on_logits, &logits);
+  lab::Probe(engine).watch_logits(session, &test::LogitsRecord::on_logits, &logits);
   CancelInStep cancel(engine, session);
   CHECK(cancel.step().n_logit_rows > 20);
   CHECK(logits.rows.empty());
@@ -366,7 +368,7 @@ TEST_CASE("whose reader has no room is cancelled when it has read") {
   const SessionIdx session = open.session_with(test::random_ids(1, 20));
   REQUIRE(engine.generate(session, {.ignore_end = true}).has_value());
   while (engine.has_work()) engine.step();  // until its events are full
-  const u32 n_generated = engine.session_state(session).n_generated;
+  const u32 n_generated = engine.session_state(session).generation.n_generated;
   engine.request_cancel(session);
   Other other(open);
   engine.step();

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "runtime/engine/engine_thread.h"
+#include "runtime/lab/probe.h"
 #include "tests/support/open_engine.h"
 #include "tests/support/slow_build.h"
 
@@ -93,7 +94,7 @@ TEST_CASE("the end of a cancelled one is there before that of the step, and call
     OpenEngine open(model.path(), config_of());
     Engine& engine = open.engine;
     Gate gate;
-    engine.watch_kv({&Gate::on_rows, &gate});
+    lab::Probe(engine).watch_kv({&Gate::on_rows, &gate});
     EngineThread thread;
     REQUIRE(thread.start(&engine, {}).has_value());
     SessionIdx session = 0, other = 0;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "platform/cpu/topology.h"
+#include "runtime/lab/probe.h"
 #include "tests/runtime/engine/selected_answers.h"
 #include "tests/support/slow_build.h"
 #include "tests/support/temp_dir.h"
@@ -65,8 +66,8 @@ TEST_CASE("twice as many busy threads as CPUs change no bit of an answer by sele
       OpenEngine open(model.path(), config_with(memory, n_threads, folder.path().c_str()));
       require_same(want, answer_of(open));
       if (memory == Memory::whole) continue;
-      CHECK(open.engine.counters().disk.n_sector_reads > 0);
-      CHECK(open.engine.kv_stream().stats().n_lost == 0);
+      CHECK(open.engine.status().counters.disk.n_sector_reads > 0);
+      CHECK(lab::Probe::kv_stream(open.engine).stats().n_lost == 0);
     }
   }
 }

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "kernels/cpu_table.h"
+#include "runtime/lab/probe.h"
 #include "tests/support/open_engine.h"
 #include "tests/support/slow_build.h"
 
@@ -48,7 +49,7 @@ LogitsRecord logits_of(const std::string& path, const std::vector<u32>& ids, con
   LogitsRecord record;
   const Result<SessionIdx> session = open.engine.create_session();
   REQUIRE(session.has_value());
-  open.engine.watch_logits(*session, &LogitsRecord::on_logits, &record);
+  lab::Probe(open.engine).watch_logits(*session, &LogitsRecord::on_logits, &record);
   REQUIRE(open.engine.feed(*session, ids).has_value());
   open.run();
   return record;
@@ -125,7 +126,7 @@ TEST_CASE("a sequence's logits do not depend on what rides beside it") {
     OpenEngine open(model.path(), config);
     LogitsRecord record;
     const SessionIdx watched = *open.engine.create_session();
-    open.engine.watch_logits(watched, &LogitsRecord::on_logits, &record);
+    lab::Probe(open.engine).watch_logits(watched, &LogitsRecord::on_logits, &record);
     std::vector<SessionIdx> others;
     for (u32 i = 0; i < 1 + random.below(7); ++i) {
       others.push_back(open.session_with(
@@ -167,7 +168,7 @@ TEST_CASE("truncate and redo, and a fork, give the bits of a fresh run") {
       redone = *fork;
     }
     LogitsRecord record;
-    open.engine.watch_logits(redone, &LogitsRecord::on_logits, &record);
+    lab::Probe(open.engine).watch_logits(redone, &LogitsRecord::on_logits, &record);
     REQUIRE(open.engine.truncate(redone, cut).has_value());
     REQUIRE(open.engine.feed(redone, std::span(ids).subspan(cut)).has_value());
     open.run();
@@ -177,9 +178,9 @@ TEST_CASE("truncate and redo, and a fork, give the bits of a fresh run") {
       REQUIRE(std::memcmp(want.rows[i].data(), record.rows[i].data(),
                           want.rows[i].size() * sizeof(f32)) == 0);
     }
-    open.engine.watch_logits(redone, nullptr, nullptr);
+    lab::Probe(open.engine).watch_logits(redone, nullptr, nullptr);
     if (redone != session) open.engine.destroy_session(redone);
-    open.engine.pool().check_invariants();
+    lab::Probe::pool(open.engine).check_invariants();
   }
 }
 

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "runtime/lab/probe.h"
 #include "tests/support/open_engine.h"
 
 namespace tarn::engine {
@@ -42,7 +43,7 @@ TEST_CASE("a table in the file gives the same bits in less memory") {
       Engine& engine = open->engine;
       const SessionIdx other = open->session_with(test::random_ids(2, 60));
       const SessionIdx session = *engine.create_session();
-      engine.watch_logits(session, LogitsRecord::on_logits, &records[i]);
+      lab::Probe(engine).watch_logits(session, LogitsRecord::on_logits, &records[i]);
       REQUIRE(engine.feed(session, test::random_ids(1, 130)).has_value());
       open->run();
       REQUIRE(engine.generate(other, {.max_tokens = 12, .ignore_end = true}).has_value());
@@ -94,7 +95,7 @@ TEST_CASE("a file that was cut ends what needs it, and nothing else") {
   REQUIRE(engine.generate(session, {.max_tokens = 8, .ignore_end = true}).has_value());
   CHECK(test::read_all(engine, session).tokens == want);
   CHECK(engine.session_state(prompt).state == SessionState::idle);
-  engine.pool().check_invariants();
+  lab::Probe::pool(engine).check_invariants();
 }
 
 }  // namespace

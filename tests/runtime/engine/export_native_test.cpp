@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <functional>
 
+#include "runtime/lab/probe.h"
 #include "tests/runtime/engine/kept_life.h"
 #include "tests/support/temp_dir.h"
 #include "tools/support/input.h"
@@ -61,7 +62,7 @@ struct Holds {
   friend bool operator==(const Holds&, const Holds&) = default;
 };
 Holds holds(Life& life) {
-  const store::RecordIndex& index = life.engine().kv_stream().store().index();
+  const store::RecordIndex& index = lab::Probe::kv_stream(life.engine()).store().index();
   index.check_invariants();
   return {index.n_records(), index.n_free()};
 }
@@ -89,8 +90,8 @@ TEST_CASE("an exported session goes on in another store with the bits of one tha
       CHECK(folder.n_files() == 1);
       {
         Life second(model, how, other_disk);
-        CHECK(first.engine().kv_stream().store().secret() !=
-              second.engine().kv_stream().store().secret());
+        CHECK(lab::Probe::kv_stream(first.engine()).store().secret() !=
+              lab::Probe::kv_stream(second.engine()).store().secret());
         const auto imported = second.engine().import_session(folder.file().c_str(), "moved");
         REQUIRE(imported.has_value());
         CHECK(imported->n_tokens == done.n_tokens);
@@ -100,10 +101,10 @@ TEST_CASE("an exported session goes on in another store with the bits of one tha
       Life third(model, how, other_disk);  // after a restart
       const SessionIdx resumed = third.resume("moved");
       CHECK(third.engine().session_state(resumed).sequence.n_slots() == n_prompt + 19);
-      CHECK(third.engine().session_state(resumed).sampler.seed == 7);
+      CHECK(third.engine().session_state(resumed).generation.sampler.seed == 7);
       require_same(want, second_part(third, resumed));
-      CHECK(third.engine().kv_stream().stats().n_lost == 0);
-      CHECK(third.engine().kv_stream().stats().bytes_loaded > 0);
+      CHECK(lab::Probe::kv_stream(third.engine()).stats().n_lost == 0);
+      CHECK(lab::Probe::kv_stream(third.engine()).stats().bytes_loaded > 0);
     }
   }
 }

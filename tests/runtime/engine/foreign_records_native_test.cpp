@@ -6,6 +6,7 @@
 
 #include <filesystem>
 
+#include "runtime/lab/probe.h"
 #include "tests/runtime/engine/kept_life.h"
 #include "tests/support/store_harness.h"
 #include "tests/support/temp_dir.h"
@@ -98,8 +99,8 @@ TEST_CASE("a record of another size under a group's key is never taken for the g
     CHECK(life.engine().session_state(resumed).sequence.n_slots() == 0);
     life.open.run();
     require_same(want, second_part(life, resumed));
-    CHECK(life.engine().kv_stream().stats().bytes_loaded > 0);
-    CHECK(life.engine().kv_stream().stats().n_lost == 0);
+    CHECK(lab::Probe::kv_stream(life.engine()).stats().bytes_loaded > 0);
+    CHECK(lab::Probe::kv_stream(life.engine()).stats().n_lost == 0);
   }
 }
 

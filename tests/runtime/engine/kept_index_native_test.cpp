@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <set>
 
+#include "runtime/lab/probe.h"
 #include "tests/runtime/engine/selected_answers.h"
 #include "tests/support/sim_disk.h"
 #include "tests/support/slow_build.h"
@@ -35,7 +36,7 @@ struct Life {
     REQUIRE(engine().plan().tiers.extents.is_on());
   }
   Engine& engine() { return open.engine; }
-  const kv::ExtentStats& extents() { return engine().kv_stream().extents().stats(); }
+  const kv::ExtentStats& extents() { return lab::Probe::kv_stream(engine()).extents().stats(); }
   u32 n_heads() { return engine().plan().select.n_heads; }
   SessionIdx talk(u32 n = 20) {
     const SessionIdx session = open.session_with(test::random_ids(7, kPrompt));
@@ -51,7 +52,7 @@ struct Life {
     u64 n_codebooks = 0, n_extents = 0;
   };
   Kept kept() {
-    const store::RecordIndex& index = engine().kv_stream().store().index();
+    const store::RecordIndex& index = lab::Probe::kv_stream(engine()).store().index();
     Kept kept;
     for (u32 i = 0; i < index.n_frames(); ++i) {
       if (index.frame(i).life != store::Life::published) continue;
@@ -73,9 +74,9 @@ struct Said {
 
 Said go_on(Life& life, SessionIdx session, u32 n = 30) {
   Said said;
-  life.engine().watch_logits(session, &LogitsRecord::on_logits, &said.logits);
+  lab::Probe(life.engine()).watch_logits(session, &LogitsRecord::on_logits, &said.logits);
   said.tokens = say(life.engine(), session, n);
-  life.engine().watch_logits(session, nullptr, nullptr);
+  lab::Probe(life.engine()).watch_logits(session, nullptr, nullptr);
   return said;
 }
 
@@ -113,7 +114,7 @@ TEST_CASE("an index that is taken up is read, and no KV for it") {
         CHECK(life.extents().bytes_used > 0);
         CHECK(life.extents().n_lost == 0);
         const u64 n_groups = life.engine().session_state(session).sequence.n_groups();
-        const kv::MoverStats stats = life.engine().kv_stream().stats();
+        const kv::MoverStats stats = lab::Probe::kv_stream(life.engine()).stats();
         // Sinks, local ones and the last one of each layer; a clustering reads all several times.
         CHECK(stats.n_loads < life.engine().spec().n_cache_layers * n_groups / 2);
       }
@@ -136,7 +137,7 @@ TEST_CASE("what is gone of a kept index is made again, once, and says the same")
       for (const bool is_there : {false, true}) {
         Life life(model, config, disk);
         if (!is_there) {
-          auto& store = const_cast<store::Store&>(life.engine().kv_stream().store());
+          auto& store = const_cast<store::Store&>(lab::Probe::kv_stream(life.engine()).store());
           const store::RecordIndex& index = store.index();
           u32 n = 0;
           for (u32 i = 0; i < index.n_frames(); ++i) {
@@ -303,8 +304,7 @@ TEST_CASE("where there is write budget for codes alone, codes alone are found ag
   const SmallModel model("llama", "q8_0");
   Config config = kept_config(Memory::roomy);
   u32 n_found = 0;
-  for (u64 daily_kib = 2600; daily_kib < 3400;
-       daily_kib += test::kSlowBuild ? 80 : 20) {
+  for (u64 daily_kib = 2600; daily_kib < 3400; daily_kib += test::kSlowBuild ? 80 : 20) {
     CAPTURE(daily_kib);
     config.store.daily_write_bytes = daily_kib * kKiB;
     SimDisk disk(1);

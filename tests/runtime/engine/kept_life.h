@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/lab/probe.h"
 #include "tests/support/open_engine.h"
 #include "tests/support/sim_disk.h"
 
@@ -74,7 +75,7 @@ struct KeptLife {
   KeptLife(const SmallModel& model, const KeptHow& how, SimDisk& disk, const Log& log = {})
       : io(std::make_unique<SimIo>(disk, clock, 64)),
         open(model.path(), kept_config(how, /*keeps=*/true), &clock, io.get(), log) {
-    REQUIRE(open.engine.kv_stream().keeps_sessions());
+    REQUIRE(lab::Probe::kv_stream(open.engine).keeps_sessions());
   }
   engine::Engine& engine() { return open.engine; }
   std::vector<u32> generate(engine::SessionIdx session, u32 n, f32 temperature = 0.0f) {
@@ -97,7 +98,7 @@ struct KeptLife {
     REQUIRE_FALSE(resumed.has_value());
     CHECK(std::strlen(resumed.error().hint) > 40);
     if (field != nullptr) *field = resumed.error().detail.c_str();
-    CHECK(engine().n_sessions() == 0);
+    CHECK(engine().status().n_sessions == 0);
     return resumed.error().status;
   }
 
@@ -121,18 +122,18 @@ inline Second second_part(KeptLife& life, engine::SessionIdx session) {
   Second second;
   engine::Engine& engine = life.engine();
   REQUIRE(engine.feed(session, random_ids(5, 50)).has_value());
-  engine.watch_logits(session, &LogitsRecord::on_logits, &second.logits);
+  lab::Probe(engine).watch_logits(session, &LogitsRecord::on_logits, &second.logits);
   second.tokens = life.generate(session, 24, 0.8f);
   life.open.run();
-  engine.watch_logits(session, nullptr, nullptr);
+  lab::Probe(engine).watch_logits(session, nullptr, nullptr);
   const auto fork = engine.fork(session);
   REQUIRE(fork.has_value());
   REQUIRE(engine.truncate(*fork, engine.session_state(*fork).n_ids - 37).has_value());
   REQUIRE(engine.feed(*fork, random_ids(6, 20)).has_value());
-  engine.watch_logits(*fork, &LogitsRecord::on_logits, &second.fork_logits);
+  lab::Probe(engine).watch_logits(*fork, &LogitsRecord::on_logits, &second.fork_logits);
   second.forked = life.generate(*fork, 10);
   life.open.run();
-  engine.watch_logits(*fork, nullptr, nullptr);
+  lab::Probe(engine).watch_logits(*fork, nullptr, nullptr);
   engine.destroy_session(*fork);
   return second;
 }

@@ -8,6 +8,7 @@
 
 #include <cstring>
 
+#include "runtime/lab/probe.h"
 #include "tests/support/open_engine.h"
 #include "tests/support/sim_disk.h"
 #include "tests/support/slow_build.h"
@@ -54,7 +55,7 @@ Config config_of(const How& how) {
 struct Opened : test::OpenEngine {
   Opened(const std::string& path, const How& how)
       : OpenEngine(path, config_of(how), how.clock, how.io) {
-    REQUIRE(engine.kv_stream().is_on() == how.streamed);
+    REQUIRE(lab::Probe::kv_stream(engine).is_on() == how.streamed);
   }
   SessionIdx create() {
     const Result<SessionIdx> session = engine.create_session();
@@ -76,8 +77,8 @@ Answers answers_of(Opened& open) {
   Answers answers;
   Engine& engine = open.engine;
   const SessionIdx a = open.create(), b = open.create();
-  engine.watch_logits(a, &LogitsRecord::on_logits, &answers.logits[0]);
-  engine.watch_logits(b, &LogitsRecord::on_logits, &answers.logits[1]);
+  lab::Probe(engine).watch_logits(a, &LogitsRecord::on_logits, &answers.logits[0]);
+  lab::Probe(engine).watch_logits(b, &LogitsRecord::on_logits, &answers.logits[1]);
   open.feed(a, test::random_ids(1, 400));
   open.feed(b, test::random_ids(2, 700));
   open.run();
@@ -91,11 +92,11 @@ Answers answers_of(Opened& open) {
   REQUIRE(engine.truncate(a, 203).has_value());
   open.feed(a, test::random_ids(3, 60));
   open.run();
-  engine.watch_logits(b, nullptr, nullptr);
+  lab::Probe(engine).watch_logits(b, nullptr, nullptr);
   const Result<SessionIdx> c = engine.fork(b);
   REQUIRE(c.has_value());
-  engine.watch_logits(*c, &LogitsRecord::on_logits, &answers.logits[2]);
-  engine.watch_logits(b, &LogitsRecord::on_logits, &answers.logits[1]);
+  lab::Probe(engine).watch_logits(*c, &LogitsRecord::on_logits, &answers.logits[2]);
+  lab::Probe(engine).watch_logits(b, &LogitsRecord::on_logits, &answers.logits[1]);
   open.feed(*c, test::random_ids(4, 30));
   open.feed(b, test::random_ids(5, 50));
   open.run();
@@ -115,14 +116,14 @@ void require_same(const Answers& want, const Answers& got) {
 
 void check_streamed(const Engine& engine) {
   const u64 group_bytes = engine.plan().group_shape.group_bytes();
-  const kv::MoverStats& stats = engine.kv_stream().stats();
+  const kv::MoverStats& stats = lab::Probe::kv_stream(engine).stats();
   CHECK(stats.bytes_loaded > 20 * kFrames * group_bytes);
   CHECK(stats.bytes_spilled > kFrames * group_bytes);
   CHECK(stats.n_lost == 0);
-  CHECK(engine.counters().disk.bytes_read > stats.bytes_loaded * 9 / 10);  // cuts read, too
-  CHECK(engine.counters().disk.n_hits + engine.counters().disk.n_waited ==
+  CHECK(engine.status().counters.disk.bytes_read > stats.bytes_loaded * 9 / 10);  // cuts read, too
+  CHECK(engine.status().counters.disk.n_hits + engine.status().counters.disk.n_waited ==
         stats.n_hits + stats.n_waited);
-  CHECK(engine.kv_stream().residency().frames().size() == kFrames);
+  CHECK(lab::Probe::kv_stream(engine).residency().frames().size() == kFrames);
   CHECK(engine.plan().of(plan::RegionId::kv_groups).bytes == kFrames * group_bytes);
 }
 
@@ -189,7 +190,7 @@ TEST_CASE("a part that cannot be read back ends its generation, and is computed 
   disk.script.ppm[static_cast<u32>(test::SimFault::flipped_read)] = 1'000'000;
   REQUIRE(open.engine.generate(session, {.max_tokens = 8, .ignore_end = true}).has_value());
   REQUIRE(open.engine.generate(other, {.max_tokens = 60, .ignore_end = true}).has_value());
-  while (open.engine.kv_stream().stats().n_lost == 0) open.engine.step();
+  while (lab::Probe::kv_stream(open.engine).stats().n_lost == 0) open.engine.step();
   disk.script.ppm = {};
   const test::Said failed = test::read_all(open.engine, session);
   CHECK(failed.done.finish == Finish::error);
@@ -217,7 +218,8 @@ TEST_CASE("a cut whose KV is lost, while a fork holds the rest: the tokens wait 
   REQUIRE(engine.session_state(session).state == SessionState::computing);
   const kv::Sequence& sequence = engine.session_state(session).sequence;
   u32 page = 0;
-  while (engine.kv_stream().residency().where(sequence.group(0, page).idx) != kv::Where::disk) {
+  while (lab::Probe::kv_stream(engine).residency().where(sequence.group(0, page).idx) !=
+         kv::Where::disk) {
     REQUIRE(++page < 1499 / kPage);
   }
   disk.script.ppm[static_cast<u32>(test::SimFault::flipped_read)] = 1'000'000;
@@ -295,7 +297,7 @@ TEST_CASE("an engine closes over a disk that does not answer, and leaves it what
     if (reads) {  // a step waits for them, and has turned the store off; else it spills
       open.feed(session, test::random_ids(15, 1500));
       open.run();
-      while (open.engine.kv_stream().is_moving()) open.engine.step();
+      while (lab::Probe::kv_stream(open.engine).is_moving()) open.engine.step();
       keep_requests(disk);
     }
     open.feed(session, test::random_ids(16, 400));
@@ -304,7 +306,7 @@ TEST_CASE("an engine closes over a disk that does not answer, and leaves it what
       open.engine.step();
     }
     io.get_stuck();
-    CHECK((open.engine.kv_stream().store().mode() == store::Mode::off) == reads);
+    CHECK((lab::Probe::kv_stream(open.engine).store().mode() == store::Mode::off) == reads);
     const u64 begin_ns = clock.now_ns();
     open.engine.close();
     CHECK(clock.now_ns() - begin_ns < 3 * kDeadlineNs);

@@ -24,6 +24,7 @@
 #include <cstdlib>
 #include <ctime>
 
+#include "runtime/lab/probe.h"
 #include "tests/support/open_engine.h"
 #include "tests/support/temp_dir.h"
 
@@ -153,7 +154,8 @@ class PublicationWatch {
     const u64 at_ns = shared_->at_ns;
     const bool has_begun = session_.revision != revision_;
     if (has_begun) save_at_ns_ = at_ns;
-    const bool is_stalled = sessions().is_saving() && open_.engine.kv_stream().store().idle();
+    const bool is_stalled =
+        sessions().is_saving() && lab::Probe::kv_stream(open_.engine).store().idle();
     shared_->n_late = shared_->n_late + (was_due_ && !has_begun ? 1 : 0);
     shared_->n_stalled = shared_->n_stalled + (is_stalled ? 1 : 0);
     shared_->n_ended = shared_->n_ended + (session_.n_published > n_published_ ? 1 : 0);
@@ -163,7 +165,9 @@ class PublicationWatch {
   }
 
  private:
-  const reuse::SessionStore& sessions() const { return open_.engine.kv_stream().sessions(); }
+  const reuse::SessionStore& sessions() const {
+    return lab::Probe::kv_stream(open_.engine).sessions();
+  }
 
   void note() {
     shared_->at_ns = shared_->base_ns + cpu_ns(0);
@@ -224,7 +228,7 @@ void live(const std::string& model, const Config& config, const char* name,
     watch.before_step();
     engine.step();
     watch.after_step();
-    note_moves(engine.kv_stream(), shared);
+    note_moves(lab::Probe::kv_stream(engine), shared);
   }
   if (!engine.park(session, name)) _exit(9);
   shared->n_answered = n;

@@ -8,6 +8,7 @@
 
 #include <utility>
 
+#include "runtime/lab/probe.h"
 #include "tests/runtime/engine/kept_life.h"
 #include "tests/support/slow_build.h"
 
@@ -29,7 +30,7 @@ SessionIdx kept(KeptLife& life) {
 // All that is to be computed, and what the engine does behind it of its own accord.
 void settle(KeptLife& life) {
   life.open.run();
-  for (u32 i = 0; life.engine().kv_stream().is_moving(); ++i) {
+  for (u32 i = 0; lab::Probe::kv_stream(life.engine()).is_moving(); ++i) {
     REQUIRE(i < 10'000);
     life.engine().step();
   }
@@ -125,7 +126,7 @@ u32 n_begun_behind_cancel(const SmallModel& model, bool has_answer, bool generat
     life.clock.advance_ns(2'000'000);
     life.engine().step();
   }
-  CHECK(life.engine().kv_stream().sessions().is_saving());
+  CHECK(lab::Probe::kv_stream(life.engine()).sessions().is_saving());
   REQUIRE(life.engine().feed(session, test::random_ids(2, 40)).has_value());
   if (generates) REQUIRE(life.engine().generate(session, {.max_tokens = 9}).has_value());
   life.engine().step();
@@ -155,9 +156,9 @@ TEST_CASE("what a cancel leaves is not published, as an input or as an answer") 
 class SlowRows {
  public:
   SlowRows(KeptLife& life, u64 row_ns) : life_(life), row_ns_(row_ns) {
-    life.engine().watch_kv({&SlowRows::on_rows, this});
+    lab::Probe(life.engine()).watch_kv({&SlowRows::on_rows, this});
   }
-  ~SlowRows() { life_.engine().watch_kv({}); }
+  ~SlowRows() { lab::Probe(life_.engine()).watch_kv({}); }
   SlowRows(const SlowRows&) = delete;
   SlowRows& operator=(const SlowRows&) = delete;
 
@@ -202,7 +203,7 @@ TEST_CASE("who takes a session up and asks for nothing leaves it as it stood") {
       settle(life);
       REQUIRE(life.engine().generate(session, {.max_tokens = 60, .ignore_end = true}));
       const u32 n_said = is_killed ? 50 : 60;
-      while (life.engine().session_state(session).n_generated < n_said) {
+      while (life.engine().session_state(session).generation.n_generated < n_said) {
         life.clock.advance_ns(100'000'000);
         life.engine().step();
       }
@@ -274,8 +275,8 @@ TEST_CASE(
     ids.erase(ids.begin(), ids.begin() + lossy_from);
     ids.insert(ids.end(), input.begin(), input.end());
     test::LogitsRecord got, want;
-    life.engine().watch_logits(session, &test::LogitsRecord::on_logits, &got);
-    by_hand.engine().watch_logits(cut, &test::LogitsRecord::on_logits, &want);
+    lab::Probe(life.engine()).watch_logits(session, &test::LogitsRecord::on_logits, &got);
+    lab::Probe(by_hand.engine()).watch_logits(cut, &test::LogitsRecord::on_logits, &want);
     REQUIRE(life.engine().feed(session, input).has_value());
     REQUIRE(by_hand.engine().truncate(cut, lossy_from).has_value());
     REQUIRE(by_hand.engine().feed(cut, ids).has_value());
@@ -326,7 +327,8 @@ void refuse_until_tomorrow(const test::KeptHow& how, u32 n_prompt) {
   for (u32 i = 0; i < 5; ++i) life.engine().step();
   CHECK(n_warnings == 1);
   CHECK_FALSE(life.engine().has_work());
-  CHECK(life.engine().kv_stream().store().stats().n_puts == how.daily_write_bytes / 12'288);
+  CHECK(lab::Probe::kv_stream(life.engine()).store().stats().n_puts ==
+        how.daily_write_bytes / 12'288);
   life.clock.advance_ns(86'400'000'000'000);
   REQUIRE(life.engine().feed(other, test::random_ids(2, 30)).has_value());
   settle(life);
@@ -359,8 +361,9 @@ TEST_CASE(
     KeptLife whole(model, {.select = how.select});
     const SessionIdx of_whole = test::create(whole);
     begin(whole, of_whole);
-    while (whole.engine().session_state(of_whole).n_generated == 0) whole.engine().step();
-    whole.engine().watch_logits(of_whole, &test::LogitsRecord::on_logits, &want);
+    while (whole.engine().session_state(of_whole).generation.n_generated == 0)
+      whole.engine().step();
+    lab::Probe(whole.engine()).watch_logits(of_whole, &test::LogitsRecord::on_logits, &want);
     CHECK(test::read_all(whole.engine(), of_whole).tokens.size() == kAnswer);
     const u32 lossy_from = whole.engine().session_state(of_whole).lossy_from;
     REQUIRE(lossy_from > kInput + 10);
@@ -371,7 +374,7 @@ TEST_CASE(
     const SessionIdx session = kept(life);
     begin(life, session);
     for (u32 n_said = kTrigger - kInput - 3; n_said < kTrigger - kInput + 6; ++n_said) {
-      while (life.engine().session_state(session).n_generated < n_said) {
+      while (life.engine().session_state(session).generation.n_generated < n_said) {
         life.clock.advance_ns(2'000'000);
         life.engine().step();
       }
@@ -389,8 +392,9 @@ TEST_CASE(
                                       {.max_tokens = kAnswer - n_there, .ignore_end = true}));
       test::LogitsRecord got;
       const u32 n_left = kAnswer - n_there;
-      while (other.engine().session_state(resumed->idx).n_generated == 0) other.engine().step();
-      other.engine().watch_logits(resumed->idx, &test::LogitsRecord::on_logits, &got);
+      while (other.engine().session_state(resumed->idx).generation.n_generated == 0)
+        other.engine().step();
+      lab::Probe(other.engine()).watch_logits(resumed->idx, &test::LogitsRecord::on_logits, &got);
       CHECK(test::read_all(other.engine(), resumed->idx).tokens.size() == n_left);
       CHECK(other.engine().session_state(resumed->idx).lossy_from == lossy_from);
       for (u64 at = 0; at < got.rows.size(); ++at) {

@@ -6,6 +6,7 @@
 //         to compute, or none.
 #include <doctest/doctest.h>
 
+#include "runtime/lab/probe.h"
 #include "tests/support/open_engine.h"
 #include "tests/support/sim_disk.h"
 
@@ -30,7 +31,7 @@ struct Layers {
   static void on_rows(void* context, const step::KvRows& rows) {
     auto& self = *static_cast<Layers*>(context);
     const kv::Sequence& sequence = self.engine->session_state(0).sequence;
-    const kv::Residency& residency = self.engine->kv_stream().residency();
+    const kv::Residency& residency = lab::Probe::kv_stream(*self.engine).residency();
     u32 n_loading = 0;
     for (u32 page = 0; page < sequence.n_groups(); ++page) {
       const u32 group_idx = sequence.group(rows.cache_layer, page).idx;
@@ -66,15 +67,15 @@ Spent spent_by(const test::SmallModel& model, u64 compute_ns) {
   // All but the last page: its rows are the answer's.
   const SessionIdx session = open.session_with(test::random_ids(1, (kPages - 1) * kPage));
   REQUIRE(engine.generate(session, {.max_tokens = kPage, .ignore_end = true}).has_value());
-  while (engine.session_state(session).n_generated < 4) engine.step();
+  while (engine.session_state(session).generation.n_generated < 4) engine.step();
   disk.script.latency_ns_min = disk.script.latency_ns_max = kReadNs;
   engine.step();
   Layers layers{.engine = &engine, .clock = &clock, .compute_ns = compute_ns};
-  engine.watch_kv({&Layers::on_rows, &layers});
-  const kv::MoverStats before = engine.kv_stream().stats();
+  lab::Probe(engine).watch_kv({&Layers::on_rows, &layers});
+  const kv::MoverStats before = lab::Probe::kv_stream(engine).stats();
   for (u32 i = 0; i < kSteps; ++i) REQUIRE(engine.step().n_decode_rows == 1);
-  engine.watch_kv({});
-  const kv::MoverStats& after = engine.kv_stream().stats();
+  lab::Probe(engine).watch_kv({});
+  const kv::MoverStats& after = lab::Probe::kv_stream(engine).stats();
   return {.wait_ns = after.wait_ns - before.wait_ns,
           .n_loads = after.n_loads - before.n_loads,
           .n_groups_met = layers.n_groups_met,

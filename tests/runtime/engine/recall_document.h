@@ -3,8 +3,9 @@
 
 #include <functional>
 
+#include "runtime/lab/code_controls.h"
+#include "runtime/lab/probe.h"
 #include "tests/support/open_engine.h"
-#include "tools/support/code_controls.h"
 #include "tools/synth/recall.h"
 
 namespace tarn::test {
@@ -36,11 +37,11 @@ inline f64 share_recalled(const RecallCase& c) {
   config.n_threads = 2;
   config.kv_type = c.kv_type;
   config.select = c.select;
-  const auto control = tools::code_control(c.control);
+  const auto control = lab::code_control(c.control);
   config.select.control = control.get();
   OpenEngine open(file.path(), config);
   if (control != nullptr) {
-    control->set_model(open.engine.spec(), open.engine.rope_inv_freq(),
+    control->set_model(open.engine.spec(), lab::Probe(open.engine).rope_inv_freq(),
                        static_cast<u32>(config.context_tokens));
   }
   const std::vector<u32> seen(document.ids.begin() + static_cast<std::ptrdiff_t>(c.drop_first),

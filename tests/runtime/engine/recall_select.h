@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "runtime/lab/probe.h"
 #include "runtime/select/pq_index.h"
 #include "tests/runtime/engine/recall_document.h"
 
@@ -28,7 +29,7 @@ inline SelectConfig one_in(u32 divisor, u32 n_tokens, SelectMethod method) {
 inline f64 reconstruction_error(const engine::Engine& engine, engine::SessionIdx session) {
   const model::ModelSpec& spec = engine.spec();
   const u32 head = (spec.n_cache_layers - 1) * spec.n_kv_heads;
-  const select::PqIndex& index = engine.selector().pq_index(session, head);
+  const select::PqIndex& index = lab::Probe::selector(engine).pq_index(session, head);
   const kv::Sequence& sequence = engine.session_state(session).sequence;
   std::vector<const u8*> pages(sequence.n_groups());
   sequence.pages(spec.n_cache_layers - 1, 0, pages);

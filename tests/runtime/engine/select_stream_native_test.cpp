@@ -5,6 +5,7 @@
 //         the context, over a simulated disk; tokens and logits of sampled rows compared as bytes.
 #include <doctest/doctest.h>
 
+#include "runtime/lab/probe.h"
 #include "tests/runtime/engine/selected_answers.h"
 #include "tests/support/sim_disk.h"
 #include "tests/support/slow_build.h"
@@ -15,8 +16,8 @@ namespace {
 using namespace test_selected;
 
 void check_counters(const Engine& engine, SelectMethod method) {
-  const DiskTrace& disk = engine.counters().disk;
-  CHECK(engine.kv_stream().stats().n_lost == 0);
+  const DiskTrace& disk = engine.status().counters.disk;
+  CHECK(lab::Probe::kv_stream(engine).stats().n_lost == 0);
   if (method == SelectMethod::window) return;  // what it reads is near
   CHECK(disk.n_far_slots > 0);
   CHECK(disk.n_sector_reads > 0);
@@ -42,7 +43,7 @@ TEST_CASE("selection over memory and disk gives the bits of KV in memory") {
         VirtualClock clock;
         test::SimIo io(disk, clock, 64);
         OpenEngine streamed(model.path(), config_of(method, memory, type), &clock, &io);
-        REQUIRE(streamed.engine.kv_stream().is_on());
+        REQUIRE(lab::Probe::kv_stream(streamed.engine).is_on());
         CHECK((streamed.engine.plan().tiers.cache_slots > 0) == (memory == Memory::some));
         require_same(want, answer_of(streamed));
         check_counters(streamed.engine, method);
@@ -74,7 +75,7 @@ TEST_CASE("how many slots a cache keeps, and which, changes what it has and no b
     const plan::TierShape& tiers = streamed.engine.plan().tiers;
     if (c.cache_tokens != 0) CHECK(tiers.cache_slots == c.cache_tokens);
     require_same(want, answer_of(streamed));
-    hits.push_back(streamed.engine.counters().disk.n_cached_slots);
+    hits.push_back(streamed.engine.status().counters.disk.n_cached_slots);
   }
   MESSAGE("slots found in the cache: " << hits[0] << ", " << hits[1] << ", " << hits[2] << ", "
                                        << hits[3]);
@@ -138,12 +139,12 @@ TEST_CASE("a slot that cannot be read ends its generation, and no other") {
   Engine& engine = open.engine;
   const SessionIdx session = open.session_with(ids);
   REQUIRE(engine.generate(session, {.max_tokens = 200, .ignore_end = true}).has_value());
-  while (engine.kv_stream().stats().n_gather_reads == 0) engine.step();
+  while (lab::Probe::kv_stream(engine).stats().n_gather_reads == 0) engine.step();
   const SessionIdx other = open.session_with(others);
   REQUIRE(engine.generate(other, {.max_tokens = 60, .ignore_end = true}).has_value());
   // Every read comes back with a wrong bit, until one was seen.
   disk.script.ppm[static_cast<u32>(test::SimFault::flipped_read)] = 1'000'000;
-  while (engine.kv_stream().stats().n_lost == 0) engine.step();
+  while (lab::Probe::kv_stream(engine).stats().n_lost == 0) engine.step();
   disk.script.ppm = {};
   const test::Said failed = test::read_all(engine, session);
   CHECK(failed.done.finish == Finish::error);
@@ -165,7 +166,7 @@ TEST_CASE("keys that cannot be read for a clustering end the generation that nee
   const std::vector<u32> first = say(engine, session, 1);  // what follows is clustered idly
   disk.script.ppm[static_cast<u32>(test::SimFault::flipped_read)] = 1'000'000;
   open.run();
-  CHECK(engine.kv_stream().stats().n_lost > 0);
+  CHECK(lab::Probe::kv_stream(engine).stats().n_lost > 0);
   disk.script.ppm = {};
   REQUIRE(engine.generate(session, {.max_tokens = 30, .ignore_end = true}).has_value());
   const test::Said failed = test::read_all(engine, session);

@@ -8,6 +8,7 @@
 
 #include <vector>
 
+#include "runtime/lab/probe.h"
 #include "tests/support/open_engine.h"
 
 namespace tarn::engine::test_selected {
@@ -72,22 +73,22 @@ inline Answer answer_of(OpenEngine& open) {
   const SessionIdx a = open.session_with(test::random_ids(1, kPrompt));
   const SessionIdx b = open.session_with(test::random_ids(2, 300));
   open.run();
-  engine.watch_logits(a, &LogitsRecord::on_logits, &answer.logits[0]);
-  engine.watch_logits(b, &LogitsRecord::on_logits, &answer.logits[1]);
+  lab::Probe(engine).watch_logits(a, &LogitsRecord::on_logits, &answer.logits[0]);
+  lab::Probe(engine).watch_logits(b, &LogitsRecord::on_logits, &answer.logits[1]);
   for (const SessionIdx session : {a, b}) {
     REQUIRE(engine.generate(session, {.max_tokens = 50, .ignore_end = true}).has_value());
   }
   for (const SessionIdx session : {a, b}) {
     answer.tokens.push_back(test::read_all(engine, session).tokens);
   }
-  engine.watch_logits(b, nullptr, nullptr);
+  lab::Probe(engine).watch_logits(b, nullptr, nullptr);
   REQUIRE(engine.feed(b, test::random_ids(3, 400)).has_value());
   answer.tokens.push_back(say(engine, b, 40));
   REQUIRE(engine.truncate(a, kPrompt + 25).has_value());
   answer.tokens.push_back(say(engine, a, 20));
   const Result<SessionIdx> c = engine.fork(a);
   REQUIRE(c.has_value());
-  engine.watch_logits(*c, &LogitsRecord::on_logits, &answer.logits[2]);
+  lab::Probe(engine).watch_logits(*c, &LogitsRecord::on_logits, &answer.logits[2]);
   answer.tokens.push_back(say(engine, *c, 30));
   answer.tokens.push_back(say(engine, a, 30));
   return answer;

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <set>
 
+#include "runtime/lab/probe.h"
 #include "runtime/select/random_at.h"
 #include "runtime/select/segments.h"
 #include "runtime/select/selection.h"
@@ -51,7 +52,7 @@ Said said_of(const SmallModel& model, SelectMethod method) {
   Said said{.ids = test::random_ids(5, kPrompt), .logits = {}};
   const SessionIdx session = open.session_with(said.ids);
   test::LogitsRecord record;
-  open.engine.watch_logits(session, &test::LogitsRecord::on_logits, &record);
+  lab::Probe(open.engine).watch_logits(session, &test::LogitsRecord::on_logits, &record);
   REQUIRE(
       open.engine.generate(session, {.max_tokens = kGenerated, .ignore_end = true}).has_value());
   const std::vector<u32> tokens = test::read_all(open.engine, session).tokens;

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "kernels/cpu_table.h"
+#include "runtime/lab/probe.h"
 #include "tests/runtime/engine/answer_bits.h"
 #include "tests/support/slow_build.h"
 #include "tests/support/temp_dir.h"
@@ -289,7 +290,7 @@ TEST_CASE("cut back behind its trigger, an index serves as before; before it, it
   REQUIRE(engine.feed(session, std::span(prompt).last(1)).has_value());
   begin(engine, session);
   CHECK((read(engine, session) == first));
-  engine.pool().check_invariants();
+  lab::Probe::pool(engine).check_invariants();
 }
 
 // At 1 ns a row and update a layer of prefill takes as long as `n_updates` of them, and half of one
@@ -339,7 +340,7 @@ TEST_CASE("the mark of settings has the costs in it where they decide, and only 
   const SmallModel model("llama", "f16");
   const auto mark = [&](const SelectConfig& select) {
     OpenEngine open(model.path(), config_of(select));
-    return open.engine.select_mark();
+    return open.engine.status().select_mark;
   };
   SelectConfig fixed = few(SelectMethod::pq), costed = fixed;
   costed.cost.token_ps = 7;
@@ -364,7 +365,7 @@ TEST_CASE("the mark of settings tells types of KV apart, wherever the KV lies") 
     config.store.sessions = !folder.empty();
     config.store.quota_bytes = kGiB;
     OpenEngine open(model.path(), config);
-    return open.engine.select_mark();
+    return open.engine.status().select_mark;
   };
   constexpr KvTypeChoice kTypes[] = {KvTypeChoice::f16, KvTypeChoice::q8_0, KvTypeChoice::q4_0};
   for (const KvTypeChoice type : kTypes) {
@@ -486,7 +487,7 @@ TEST_CASE(
     CHECK(got.n_read == want.n_read);
     CHECK(got.n_visible == want.n_visible);
     CHECK((got.ratio() < 1.0) == selects);
-    CHECK(engine.counters().kv_reads.n_read == want.n_read);
+    CHECK(engine.status().counters.kv_reads.n_read == want.n_read);
     // The next answer counts for itself.
     REQUIRE(engine.feed(session, test::random_ids(8, 2)).has_value());
     REQUIRE(engine.generate(session, {.max_tokens = 1, .ignore_end = true}).has_value());

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "runtime/lab/probe.h"
 #include "tests/support/failing_reserve.h"
 #include "tests/support/open_engine.h"
 
@@ -39,7 +40,7 @@ TEST_CASE("what cannot be served is refused with its reason, and nothing changes
   // Two pages are taken, one tail a session is spare: 64 slots more fit, 65 do not.
   CHECK(engine.feed(other, test::random_ids(2, 128)).has_value());
   CHECK(engine.truncate(other, 0).has_value());
-  engine.pool().check_invariants();
+  lab::Probe::pool(engine).check_invariants();
 
   SamplerParams params;
   params.temperature = -1.0f;
@@ -58,14 +59,14 @@ TEST_CASE("forced draws read a text by decode steps, with a prompt's logits") {
   const std::vector<u32> ids = test::random_ids(5, 60);
   test::LogitsRecord fed, forced;
   const SessionIdx by_feed = *engine.create_session();
-  engine.watch_logits(by_feed, test::LogitsRecord::on_logits, &fed);
+  lab::Probe(engine).watch_logits(by_feed, test::LogitsRecord::on_logits, &fed);
   REQUIRE(engine.feed(by_feed, ids).has_value());
   open.run();
 
   const SessionIdx by_steps = open.session_with({ids.begin(), ids.begin() + 20});
-  engine.watch_logits(by_steps, test::LogitsRecord::on_logits, &forced);
+  lab::Probe(engine).watch_logits(by_steps, test::LogitsRecord::on_logits, &forced);
   const std::span<const u32> rest = std::span(ids).subspan(20);
-  REQUIRE(engine.generate(by_steps, {.max_tokens = 40, .ignore_end = true, .forced = rest}));
+  REQUIRE(lab::Probe(engine).generate(by_steps, {.max_tokens = 40, .ignore_end = true}, rest));
   const test::Said said = test::read_all(engine, by_steps);
   CHECK(std::equal(said.tokens.begin(), said.tokens.end(), rest.begin(), rest.end()));
   forced.rows.resize(60);
@@ -76,10 +77,11 @@ TEST_CASE("forced draws read a text by decode steps, with a prompt's logits") {
   }
 
   const u32 unknown[] = {1, 1024};
-  CHECK(engine.generate(by_steps, {.forced = unknown}).error().status == Status::invalid_request);
+  CHECK(lab::Probe(engine).generate(by_steps, {}, unknown).error().status ==
+        Status::invalid_request);
   // Fewer than the generation has: the rest is the model's.
   REQUIRE(
-      engine.generate(by_steps, {.max_tokens = 4, .ignore_end = true, .forced = rest.first(2)}));
+      lab::Probe(engine).generate(by_steps, {.max_tokens = 4, .ignore_end = true}, rest.first(2)));
   const test::Said more = test::read_all(engine, by_steps);
   REQUIRE(more.tokens.size() == 4);
   CHECK(more.tokens[1] == rest[1]);
@@ -142,8 +144,8 @@ TEST_CASE("a cancelled prefill gives back what it had not computed") {
   open.run();
   CHECK(open.engine.session_state(session).n_ids == 16);
   open.engine.destroy_session(session);
-  open.engine.pool().check_invariants();
-  CHECK(open.engine.pool().groups_free() == open.engine.pool().groups_max());
+  lab::Probe::pool(open.engine).check_invariants();
+  CHECK(lab::Probe::pool(open.engine).groups_free() == lab::Probe::pool(open.engine).groups_max());
 }
 
 TEST_CASE("a reader that stays away stops its own session alone") {
@@ -160,7 +162,7 @@ TEST_CASE("a reader that stays away stops its own session alone") {
   CHECK(test::read_all(engine, fast).tokens.size() == 300);
   open.run();
   CHECK_FALSE(engine.has_work());
-  CHECK(engine.session_state(slow).n_generated < EventRing::kEvents);
+  CHECK(engine.session_state(slow).generation.n_generated < EventRing::kEvents);
   CHECK(test::read_all(engine, slow).tokens.size() == 300);
 }
 

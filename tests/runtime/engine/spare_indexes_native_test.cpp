@@ -81,7 +81,8 @@ TEST_CASE("a session that stops while it rebuilds leaves the spare indexes to th
                                                                       : stop == Stop::cut ? 3
                                                                                           : 20));
     if (stop == Stop::cancel) {
-      while (engine.session_state(stopped).n_generated < Rebuilding::kBefore) engine.step();
+      while (engine.session_state(stopped).generation.n_generated < Rebuilding::kBefore)
+        engine.step();
       engine.request_cancel(stopped);
     }
     read(engine, stopped);
@@ -112,14 +113,15 @@ TEST_CASE("a session that reads an input keeps its spare indexes until it uses t
   const auto step_until = [&](u32 n_generated) {
     Event event;
     char text[256];
-    for (u32 i = 0; i < 500 && engine.session_state(other).n_generated < n_generated; ++i) {
+    for (u32 i = 0; i < 500 && engine.session_state(other).generation.n_generated < n_generated;
+         ++i) {
       n_units_max = std::max(n_units_max, engine.step().n_cluster_units);
       for (const SessionIdx idx : {other, holder}) {
         while (engine.take_event(idx, &event, text)) {
         }
       }
     }
-    REQUIRE(engine.session_state(other).n_generated == n_generated);
+    REQUIRE(engine.session_state(other).generation.n_generated == n_generated);
   };
   step_until(49);
   // Of several steps; meanwhile the other one's rebuild is triggered, and wants the spare indexes.
@@ -127,7 +129,7 @@ TEST_CASE("a session that reads an input keeps its spare indexes until it uses t
   REQUIRE(engine.feed(holder, test::random_ids(2, n_input)).has_value());
   begin(engine, holder, 20);
   step_until(70);
-  CHECK(engine.session_state(holder).n_generated > 5);
+  CHECK(engine.session_state(holder).generation.n_generated > 5);
   CHECK(n_units_max == 1);
 }
 
@@ -148,7 +150,7 @@ struct Readers {
   void read_all() {
     while (engine.has_work()) step();
   }
-  u32 n_said(SessionIdx idx) const { return engine.session_state(idx).n_generated; }
+  u32 n_said(SessionIdx idx) const { return engine.session_state(idx).generation.n_generated; }
 
   Engine& engine;
   std::vector<Answer> said;

@@ -6,6 +6,7 @@
 //         a text that shares its beginning. An engine with all KV in memory says what is right.
 #include <doctest/doctest.h>
 
+#include "runtime/lab/probe.h"
 #include "tests/runtime/engine/kept_life.h"
 
 namespace tarn::engine {
@@ -57,7 +58,7 @@ struct Command {
 
   bool run() {
     Engine& engine = life.engine();
-    CHECK_FALSE(engine.kv_stream().may_have_lost_sessions());  // a kill damages nothing
+    CHECK_FALSE(lab::Probe::kv_stream(engine).may_have_lost_sessions());  // a kill damages nothing
     SessionIdx session = 0;
     bool is_new = true;
     if (const auto resumed = engine.resume(name)) {
@@ -138,7 +139,7 @@ TEST_CASE("a command typed again is answered at the plan's least memory over the
         REQUIRE(other.run());
         CHECK(other.answer == want);
         // The store held every page of the prompt.
-        if (!c.selects) CHECK(life.engine().kv_stream().stats().n_known > 0);
+        if (!c.selects) CHECK(lab::Probe::kv_stream(life.engine()).stats().n_known > 0);
       }
       KeptLife life(model, how, disk);
       Command half{.life = life, .name = "v", .ids = document(n_shared)};

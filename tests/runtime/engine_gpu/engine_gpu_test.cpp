@@ -13,6 +13,7 @@
 #include "platform/gpu/gpu_errors.h"
 #include "runtime/engine/gpu_support.h"
 #include "runtime/engine/instance.h"
+#include "runtime/lab/probe.h"
 #include "tests/runtime/engine_gpu/gpu_engine.h"
 #include "tests/runtime/plan/model_shapes.h"
 #include "tests/support/slow_build.h"
@@ -67,7 +68,7 @@ TEST_CASE("a sequence decodes the same bits alone and beside seven others") {
   require_open(one, model.path(), config_of(1));
   for (u32 i = 0; i < kSessions; ++i) {
     const SessionIdx session = *one.engine.create_session();
-    one.engine.watch_logits(session, &LogitsRecord::on_logits, &alone[i]);
+    lab::Probe(one.engine).watch_logits(session, &LogitsRecord::on_logits, &alone[i]);
     REQUIRE(one.engine.feed(session, prompts[i]).has_value());
     REQUIRE(one.engine.generate(session, greedy).has_value());
     CHECK(read_all(one.engine, session).tokens.size() == kTokens);
@@ -81,7 +82,7 @@ TEST_CASE("a sequence decodes the same bits alone and beside seven others") {
     std::vector<SessionIdx> sessions;
     for (u32 i = 0; i < n; ++i) {
       sessions.push_back(*gpu.engine.create_session());
-      gpu.engine.watch_logits(sessions[i], &LogitsRecord::on_logits, &together[i]);
+      lab::Probe(gpu.engine).watch_logits(sessions[i], &LogitsRecord::on_logits, &together[i]);
       REQUIRE(gpu.engine.feed(sessions[i], prompts[i]).has_value());
       REQUIRE(gpu.engine.generate(sessions[i], greedy).has_value());
     }
@@ -172,7 +173,7 @@ TEST_CASE("a row that a graph has room for and the step has not writes nothing")
       REQUIRE(engine.feed(sessions.back(), std::span(ids).first(n_ids)).has_value());
     }
     while (engine.has_work()) engine.step();
-    engine.watch_logits(sessions[0], &LogitsRecord::on_logits, record);
+    lab::Probe(engine).watch_logits(sessions[0], &LogitsRecord::on_logits, record);
     for (u32 i = 0; i < sessions.size(); ++i) {
       const u32 n_tokens = i == 3 ? kFew : kTokens;
       REQUIRE(engine.generate(sessions[i], {.max_tokens = n_tokens, .ignore_end = true}));
@@ -208,7 +209,7 @@ TEST_CASE("an embedding table on disk gives the same bits, in its bytes less of 
       Config config = config_of(16);
       config.embedding = i == 0 ? EmbeddingChoice::memory : EmbeddingChoice::disk;
       require_open(gpu, model.path(), config);
-      CHECK(std::string(gpu.engine.device_name()) == "cuda");
+      CHECK(std::string(gpu.engine.status().device) == "cuda");
       weights_bytes[i] = gpu.engine.plan().of(plan::RegionId::weights).bytes;
       launches[i] = gpu.device.graph_work_max();
       records[i] = logits_of(gpu.engine, ids, 6);
@@ -270,7 +271,7 @@ TEST_CASE("a fork and a cut go on as if nothing had been there") {
   gpu.run();
   for (const SessionIdx session : {fork, first}) {
     LogitsRecord record;
-    gpu.engine.watch_logits(session, &LogitsRecord::on_logits, &record);
+    lab::Probe(gpu.engine).watch_logits(session, &LogitsRecord::on_logits, &record);
     const u32 n_kept = gpu.engine.session_state(session).n_ids;
     REQUIRE(gpu.engine.feed(session, all.subspan(n_kept)).has_value());
     gpu.run();
@@ -279,7 +280,7 @@ TEST_CASE("a fork and a cut go on as if nothing had been there") {
       CAPTURE(i);
       REQUIRE(record.rows[i] == expected.rows[i]);
     }
-    gpu.engine.watch_logits(session, nullptr, nullptr);
+    lab::Probe(gpu.engine).watch_logits(session, nullptr, nullptr);
   }
 }
 
@@ -353,8 +354,9 @@ TEST_CASE("what a driver takes late, when a graph first runs, counts too") {
     const Result<void> opened = gpu.open(model.path(), config);
     REQUIRE(opened.has_value() == fits);
     if (!fits) CHECK(opened.error().status == Status::over_budget);
-    if (fits) CHECK(gpu.engine.counters().n_steps == 0);  // what warmed it up is no step of ours
-    if (fits) CHECK(gpu.engine.pool().groups_free() == gpu.engine.plan().groups_max);
+    if (fits)
+      CHECK(gpu.engine.status().counters.n_steps == 0);  // what warmed it up is no step of ours
+    if (fits) CHECK(lab::Probe::pool(gpu.engine).groups_free() == gpu.engine.plan().groups_max);
   }
 }
 
@@ -406,7 +408,7 @@ TEST_CASE("no graph runs for the first time after READY, of any number of rows a
       REQUIRE(engine.generate(session, {.max_tokens = 3, .ignore_end = true}).has_value());
     }
     while (engine.has_work()) engine.step();
-    REQUIRE(engine.counters().n_decode_rows > 0);
+    REQUIRE(engine.status().counters.n_decode_rows > 0);
     CHECK(*gpu.device.memory_free_bytes() == free_bytes);
   }
 }
@@ -430,7 +432,7 @@ TEST_CASE("an opening measures how fast the GPU reads, and says whether promotin
     require_open(gpu, model.path(), config_of(16));
     CHECK(gpu.log.find(box.says) != std::string::npos);
     CHECK(gpu.log.find("too few to be exact") != std::string::npos);  // it is a small one
-    const MemoryProbe& probe = gpu.engine.memory_probe();
+    const MemoryProbe& probe = gpu.engine.status().memory_probe;
     const auto is_near = [](u64 measured, u64 rate) {
       return measured > rate / 100 * 99 && measured < rate / 100 * 101;
     };
@@ -438,7 +440,7 @@ TEST_CASE("an opening measures how fast the GPU reads, and says whether promotin
     CHECK(is_near(probe.shared_bytes_per_s, box.host_register ? box.shared_bytes_per_s : 0) ==
           box.host_register);
     gpu.engine.close();
-    CHECK(gpu.engine.memory_probe().device_bytes_per_s == 0);
+    CHECK(gpu.engine.status().memory_probe.device_bytes_per_s == 0);
     CHECK(gpu.device.leaks() == "");
   }
 }
@@ -475,7 +477,7 @@ TEST_CASE("memory that a GPU's driver registers is reserved as such") {
                        .device = &gpu.device,
                        .gpu_kernels = gpu.kernels})
                 .has_value());
-    CHECK(reserve.for_device == (gpu.engine.on_gpu() ? "arena " : ""));
+    CHECK(reserve.for_device == (gpu.engine.status().on_gpu ? "arena " : ""));
     gpu.engine.close();
   }
 }
@@ -543,7 +545,7 @@ TEST_CASE("where the choice is left to it, the engine runs on the CPU what the G
     const bool is_known = std::string(type) == "q8_0";
     GpuEngine gpu(kDiscreteFacts);
     require_open(gpu, model.path(), config_of(16));
-    CHECK(std::string(gpu.engine.device_name()) == (is_known ? "cuda" : "cpu"));
+    CHECK(std::string(gpu.engine.status().device) == (is_known ? "cuda" : "cpu"));
     const bool says_so =
         gpu.log.find("runs on the CPU: the GPU computes with") != std::string::npos;
     CHECK(says_so == !is_known);
@@ -564,7 +566,7 @@ TEST_CASE("whoever closes an engine keeps the GPU that was its own") {
                               .device = &device,
                               .gpu_kernels = &kernels::gpu_table_emulated()});
   if (!opened) FAIL(std::string(opened.error().hint));
-  CHECK((*opened)->engine.on_gpu());
+  CHECK((*opened)->engine.status().on_gpu);
   engine::Instance::close(*opened);
   CHECK(device.n_unbound_calls() == 0);
   CHECK(!device.was_bound_by(std::this_thread::get_id()));

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "platform/gpu/gpu_errors.h"
+#include "runtime/lab/probe.h"
 #include "tests/runtime/engine_gpu/select_gpu.h"
 #include "tests/support/kv_recording.h"
 
@@ -66,7 +67,7 @@ std::vector<u8> filled(AnyEngine& opened, std::span<const u32> ids) {
   engine::Engine& engine = opened.engine;
   Formula formula{engine.spec().n_kv_heads * engine.spec().head_dim};
   const SessionIdx session = *engine.create_session();
-  REQUIRE(engine.fill_kv(session, ids, {&Formula::write, &formula}).has_value());
+  REQUIRE(lab::Probe(engine).fill_kv(session, ids, {&Formula::write, &formula}).has_value());
   CHECK(engine.session_state(session).sequence.n_slots() == ids.size() - 1);
   CHECK(!engine.has_work());
   engine.session_state(session).sequence.check_invariants();
@@ -99,9 +100,9 @@ TEST_CASE("what a GPU fills in is what a CPU fills in") {
 LogitsRecord go_on(engine::Engine& engine, SessionIdx session) {
   LogitsRecord record;
   const std::vector<u32> forced = {7, 8, 9};
-  engine.watch_logits(session, &LogitsRecord::on_logits, &record);
+  lab::Probe(engine).watch_logits(session, &LogitsRecord::on_logits, &record);
   generate(engine, session, forced, [](u32, const engine::StepTrace&) {});
-  engine.watch_logits(session, nullptr, nullptr);
+  lab::Probe(engine).watch_logits(session, nullptr, nullptr);
   return record;
 }
 
@@ -117,17 +118,17 @@ TEST_CASE("rows that a GPU computed are shown, and filled in again give its bits
     const u32 n_layers = engine.spec().n_cache_layers;
     const std::vector<u32> ids = random_ids(seed_from_environment(), kTokens + 1, GpuModel::kVocab);
     KvRecording recording(engine, kTokens + 3);
-    engine.watch_kv({&KvRecording::take, &recording});
+    lab::Probe(engine).watch_kv({&KvRecording::take, &recording});
     const SessionIdx computed = prompted(engine, ids);
     CHECK(recording.n_rows == u64{kTokens} * n_layers);
     const SessionIdx again = *engine.create_session();
-    REQUIRE(engine.fill_kv(again, ids, {&KvRecording::give, &recording}).has_value());
+    REQUIRE(lab::Probe(engine).fill_kv(again, ids, {&KvRecording::give, &recording}).has_value());
     CHECK(recording.n_rows == u64{kTokens} * n_layers);  // a fill computes none
     CHECK(kv_of(engine, computed) == kv_of(engine, again));
     // The first decodes before eyes, row by row; the second in graphs.
     const LogitsRecord expected = go_on(engine, computed);
     CHECK(recording.n_rows == u64{kTokens + 3} * n_layers);
-    engine.watch_kv({});
+    lab::Probe(engine).watch_kv({});
     require_same_bits(expected, go_on(engine, again));
     CHECK(recording.n_rows == u64{kTokens + 3} * n_layers);
     CHECK(kv_of(engine, computed) == kv_of(engine, again));
@@ -142,11 +143,11 @@ TEST_CASE("a session filled in on a GPU reads by selection as a computed one doe
   engine::Engine& engine = gpu.engine;
   const std::vector<u32> ids = random_ids(seed_from_environment(), kPrompt + 1, GpuModel::kVocab);
   KvRecording recording(engine, kPrompt);
-  engine.watch_kv({&KvRecording::take, &recording});
+  lab::Probe(engine).watch_kv({&KvRecording::take, &recording});
   const SessionIdx computed = prompted(engine, ids);
-  engine.watch_kv({});
+  lab::Probe(engine).watch_kv({});
   const SessionIdx again = *engine.create_session();
-  REQUIRE(engine.fill_kv(again, ids, {&KvRecording::give, &recording}).has_value());
+  REQUIRE(lab::Probe(engine).fill_kv(again, ids, {&KvRecording::give, &recording}).has_value());
   const std::vector<u32> forced = {1, 2, 3, 4, 5, 6, 7, 8};
   std::array<std::vector<u64>, 2> chosen;
   for (const SessionIdx session : {computed, again}) {
@@ -170,7 +171,8 @@ TEST_CASE("a GPU lost at any call of a fill: no slot counts from then on") {
     if (call > 0) {
       gpu.device.fail_at({.call = n_before + call, .code = kGpuIllegalAddress, .for_ever = true});
     }
-    const Result<void> done = gpu.engine.fill_kv(session, ids, {&Formula::write, &formula});
+    const Result<void> done =
+        lab::Probe(gpu.engine).fill_kv(session, ids, {&Formula::write, &formula});
     *n_calls = gpu.device.n_calls() - n_before;
     return done;
   };

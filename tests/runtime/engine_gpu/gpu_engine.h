@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "runtime/engine/engine.h"
+#include "runtime/lab/probe.h"
 #include "tests/support/emulator/emulator.h"
 #include "tests/support/fake_device.h"
 #include "tests/support/open_engine.h"
@@ -97,7 +98,7 @@ inline LogitsRecord logits_of(engine::Engine& engine, std::span<const u32> ids, 
   REQUIRE(session.has_value());
   REQUIRE(engine.feed(*session, ids.first(n_before)).has_value());
   while (engine.has_work()) engine.step();
-  engine.watch_logits(*session, &LogitsRecord::on_logits, &record);
+  lab::Probe(engine).watch_logits(*session, &LogitsRecord::on_logits, &record);
   REQUIRE(engine.feed(*session, ids.subspan(n_before)).has_value());
   while (engine.has_work()) engine.step();
   REQUIRE(!engine.device_lost());

@@ -32,7 +32,7 @@ void compare(const std::string& arch, const std::string& type, KvTypeChoice kv_t
   GpuEngine on_gpu;
   const Result<void> opened = on_gpu.open(model.path(), config);
   if (!opened) FAIL(std::string(opened.error().hint));
-  CHECK(std::string(on_gpu.engine.isa()) == "emulated");
+  CHECK(std::string(on_gpu.engine.status().isa) == "emulated");
   const std::vector<f32> gpu = flat(logits_of(on_gpu.engine, ids));
 
   REQUIRE(cpu.size() == n_positions * u64{GpuModel::kVocab});

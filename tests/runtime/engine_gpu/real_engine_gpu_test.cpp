@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "platform/gpu/device.h"
+#include "runtime/lab/probe.h"
 #include "tests/runtime/engine_gpu/gpu_engine.h"
 #include "tests/support/logits.h"
 #include "tests/support/reference_model.h"
@@ -54,7 +55,7 @@ template <class AnyGpu>
 void require_open(AnyGpu& gpu, const std::string& path, const Config& config) {
   const Result<void> opened = gpu.open(path, config);
   if (!opened) FAIL(std::string(opened.error().hint));
-  REQUIRE(gpu.engine.on_gpu());
+  REQUIRE(gpu.engine.status().on_gpu);
 }
 
 // Each prompt in a session of its own, side by side; the logits of what was generated.
@@ -64,7 +65,7 @@ std::vector<LogitsRecord> decode(engine::Engine& engine, std::span<const std::ve
   std::vector<SessionIdx> sessions;
   for (u64 i = 0; i < prompts.size(); ++i) {
     sessions.push_back(*engine.create_session());
-    engine.watch_logits(sessions[i], &LogitsRecord::on_logits, &records[i]);
+    lab::Probe(engine).watch_logits(sessions[i], &LogitsRecord::on_logits, &records[i]);
     REQUIRE(engine.feed(sessions[i], prompts[i]).has_value());
     REQUIRE(engine.generate(sessions[i], {.max_tokens = n_tokens, .ignore_end = true}).has_value());
   }
@@ -174,9 +175,9 @@ void check_disk(SelectMethod method, const Depth& depth) {
   set_text(config.store.path, dir.path());
   AnyGpu streamed;
   require_open(streamed, model.path(), config);
-  REQUIRE(streamed.engine.kv_stream().is_on());
+  REQUIRE(lab::Probe::kv_stream(streamed.engine).is_on());
   require_same_bits(expected, decode(streamed.engine, std::span(&ids, 1), depth.n_tokens)[0]);
-  if (depth.n_prompt > 4096) CHECK(streamed.engine.kv_stream().stats().n_loads > 100);
+  if (depth.n_prompt > 4096) CHECK(lab::Probe::kv_stream(streamed.engine).stats().n_loads > 100);
 }
 
 bool has_gpu() { return device_choose("cuda").has_value(); }

@@ -2,6 +2,7 @@
 //         their own alone, beside others, in a fork and behind a cut; memory is the plan's.
 // Method  the fake device and the emulated kernels, sessions with forced tokens and their logits.
 #include "platform/base/checked.h"
+#include "runtime/lab/probe.h"
 #include "tests/runtime/engine_gpu/select_gpu.h"
 
 namespace tarn::test {
@@ -15,16 +16,15 @@ std::vector<LogitsRecord> logits_beside(engine::Engine& engine,
                                         std::span<const u32> tokens) {
   std::vector<LogitsRecord> records(sessions.size());
   for (u64 i = 0; i < sessions.size(); ++i) {
-    engine.watch_logits(sessions[i], &LogitsRecord::on_logits, &records[i]);
-    REQUIRE(engine.generate(
-        sessions[i],
-        {.max_tokens = static_cast<u32>(tokens.size()), .ignore_end = true, .forced = tokens}));
+    lab::Probe(engine).watch_logits(sessions[i], &LogitsRecord::on_logits, &records[i]);
+    REQUIRE(lab::Probe(engine).generate(
+        sessions[i], {.max_tokens = static_cast<u32>(tokens.size()), .ignore_end = true}, tokens));
   }
   while (engine.has_work()) engine.step();
   REQUIRE(!engine.device_lost());
   for (const SessionIdx session : sessions) {
     CHECK(read_all(engine, session).tokens.size() == tokens.size());
-    engine.watch_logits(session, nullptr, nullptr);
+    lab::Probe(engine).watch_logits(session, nullptr, nullptr);
   }
   return records;
 }

@@ -4,6 +4,7 @@
 // emulator's sake.
 #pragma once
 
+#include "runtime/lab/probe.h"
 #include "tests/runtime/engine_gpu/gpu_engine.h"
 
 namespace tarn::test {
@@ -43,16 +44,15 @@ inline constexpr u32 kPrompt = 30;  // a middle of 21 tokens, of which an index 
 inline void require_open(GpuEngine& gpu, const std::string& path, const Config& config) {
   const Result<void> opened = gpu.open(path, config);
   if (!opened) FAIL(std::string(opened.error().hint));
-  REQUIRE(gpu.engine.on_gpu());
+  REQUIRE(gpu.engine.status().on_gpu);
 }
 
 // Steps over forced tokens; calls fn(tokens there are, trace) after each.
 template <class Fn>
 void generate(engine::Engine& engine, engine::SessionIdx session, std::span<const u32> tokens,
               Fn&& fn) {
-  REQUIRE(engine.generate(
-      session,
-      {.max_tokens = static_cast<u32>(tokens.size()), .ignore_end = true, .forced = tokens}));
+  REQUIRE(lab::Probe(engine).generate(
+      session, {.max_tokens = static_cast<u32>(tokens.size()), .ignore_end = true}, tokens));
   while (engine.session_state(session).state == engine::SessionState::generating) {
     const engine::StepTrace& trace = engine.step();
     REQUIRE(!engine.device_lost());

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "runtime/lab/probe.h"
 #include "runtime/plan/kv_type.h"
 #include "runtime/select/select_shape.h"
 #include "runtime/select/selection.h"
@@ -272,7 +273,7 @@ TEST_CASE("beside another's prompt the host clusters a layer a step, and as late
     GpuEngine gpu;
     require_open(gpu, model.path(), config);
     const SessionIdx session = prompted(gpu.engine, random_ids(3, kPrompt, GpuModel::kVocab));
-    gpu.engine.watch_logits(session, &LogitsRecord::on_logits, logits);
+    lab::Probe(gpu.engine).watch_logits(session, &LogitsRecord::on_logits, logits);
     const SessionIdx other = *gpu.engine.create_session();
     if (is_beside) {
       REQUIRE(gpu.engine.feed(other, random_ids(5, 60, GpuModel::kVocab)).has_value());

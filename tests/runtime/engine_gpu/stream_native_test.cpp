@@ -9,6 +9,7 @@
 #include <cmath>
 
 #include "platform/gpu/gpu_errors.h"
+#include "runtime/lab/probe.h"
 #include "tests/runtime/engine_gpu/select_gpu.h"
 #include "tests/support/logits.h"
 #include "tests/support/sim_disk.h"
@@ -43,7 +44,7 @@ struct StreamedGpu {
   }
   void open(const std::string& path, const Config& config) {
     require_open(gpu, path, config);
-    REQUIRE(gpu.engine.kv_stream().is_on());
+    REQUIRE(lab::Probe::kv_stream(gpu.engine).is_on());
   }
 
   VirtualClock clock;
@@ -64,7 +65,8 @@ void write_rows(void*, const step::KvRows& rows) {
 
 SessionIdx filled(engine::Engine& engine, u32 n, u64 seed = 1) {
   const SessionIdx session = *engine.create_session();
-  REQUIRE(engine.fill_kv(session, random_ids(seed, n, GpuModel::kVocab), {&write_rows, nullptr}));
+  REQUIRE(lab::Probe(engine).fill_kv(session, random_ids(seed, n, GpuModel::kVocab),
+                                     {&write_rows, nullptr}));
   return session;
 }
 
@@ -79,8 +81,8 @@ Answers answers_of(GpuEngine& gpu) {
   Answers answers;
   const SessionIdx a = filled(engine, 120, 1);
   const SessionIdx b = filled(engine, 200, 2);
-  engine.watch_logits(a, &LogitsRecord::on_logits, &answers.logits[0]);
-  engine.watch_logits(b, &LogitsRecord::on_logits, &answers.logits[1]);
+  lab::Probe(engine).watch_logits(a, &LogitsRecord::on_logits, &answers.logits[0]);
+  lab::Probe(engine).watch_logits(b, &LogitsRecord::on_logits, &answers.logits[1]);
   for (const SessionIdx session : {a, b}) {
     REQUIRE(engine.generate(session, {.max_tokens = 5, .ignore_end = true}).has_value());
   }
@@ -92,7 +94,7 @@ Answers answers_of(GpuEngine& gpu) {
   gpu.run();
   const Result<SessionIdx> c = engine.fork(b);
   REQUIRE(c.has_value());
-  engine.watch_logits(*c, &LogitsRecord::on_logits, &answers.logits[2]);
+  lab::Probe(engine).watch_logits(*c, &LogitsRecord::on_logits, &answers.logits[2]);
   REQUIRE(engine.feed(*c, random_ids(4, 3, GpuModel::kVocab)).has_value());
   REQUIRE(engine.feed(b, random_ids(5, 4, GpuModel::kVocab)).has_value());
   gpu.run();
@@ -133,7 +135,7 @@ TEST_CASE("KV over memory and a disk gives a GPU the bits of KV in its memory") 
     StreamedGpu streamed(disk, kv_type == KvTypeChoice::f16 ? kOrinFacts : kDiscreteFacts);
     streamed.open(model.path(), stream_config(full_config(kv_type), 20));
     require_same(want, answers_of(streamed.gpu));
-    const kv::MoverStats& stats = streamed.gpu.engine.kv_stream().stats();
+    const kv::MoverStats& stats = lab::Probe::kv_stream(streamed.gpu.engine).stats();
     CHECK(stats.n_loads > 15);
     CHECK(stats.n_spills > 5);
     CHECK(stats.n_lost == 0);
@@ -152,14 +154,15 @@ Deep deep_of(AnyEngine& gpu) {
   engine::Engine& engine = gpu.engine;
   Deep deep;
   const SessionIdx session = *engine.create_session();
-  REQUIRE(engine.fill_kv(session, random_ids(1, kDepth, GpuModel::kVocab), {&write_rows, nullptr}));
-  engine.watch_logits(session, &LogitsRecord::on_logits, &deep.prompt);
+  REQUIRE(lab::Probe(engine).fill_kv(session, random_ids(1, kDepth, GpuModel::kVocab),
+                                     {&write_rows, nullptr}));
+  lab::Probe(engine).watch_logits(session, &LogitsRecord::on_logits, &deep.prompt);
   REQUIRE(engine.feed(session, random_ids(2, kPromptRows, GpuModel::kVocab)).has_value());
   gpu.run();
   const std::vector<u32> tokens = random_ids(3, 9, GpuModel::kVocab);
   for (const bool is_again : {false, true}) {
     LogitsRecord& record = is_again ? deep.again : deep.first;
-    engine.watch_logits(session, &LogitsRecord::on_logits, &record);
+    lab::Probe(engine).watch_logits(session, &LogitsRecord::on_logits, &record);
     SessionIdx other = session;
     if (is_again) other = prompted(engine, random_ids(4, 40, GpuModel::kVocab));
     if (is_again) {
@@ -169,7 +172,7 @@ Deep deep_of(AnyEngine& gpu) {
     const std::span<const u32> forced = std::span(tokens).subspan(is_again ? kCut : 0);
     generate(engine, session, forced, [](u32, const engine::StepTrace&) {});
     if (is_again) CHECK(read_all(engine, other).tokens.size() == 4);
-    engine.watch_logits(session, nullptr, nullptr);
+    lab::Probe(engine).watch_logits(session, nullptr, nullptr);
     if (is_again) engine.destroy_session(other);
   }
   const Result<SessionIdx> fork = engine.fork(session);
@@ -178,8 +181,8 @@ Deep deep_of(AnyEngine& gpu) {
   const std::vector<u32> next[] = {random_ids(7, 2, GpuModel::kVocab),
                                    random_ids(8, 2, GpuModel::kVocab)};
   for (u32 i = 0; i < 2; ++i) {
-    engine.watch_logits(both[i], &LogitsRecord::on_logits, &deep.forked[i]);
-    REQUIRE(engine.generate(both[i], {.max_tokens = 2, .ignore_end = true, .forced = next[i]}));
+    lab::Probe(engine).watch_logits(both[i], &LogitsRecord::on_logits, &deep.forked[i]);
+    REQUIRE(lab::Probe(engine).generate(both[i], {.max_tokens = 2, .ignore_end = true}, next[i]));
   }
   while (engine.has_work()) engine.step();
   for (const SessionIdx each : both) CHECK(read_all(engine, each).tokens.size() == 2);
@@ -233,14 +236,14 @@ TEST_CASE("chunks and chosen slots that come from a disk give the bits of KV on 
     require_same_bits(want.first, got.first);
     require_same_bits(want.again, got.again);
     for (u32 i = 0; i < 2; ++i) require_same_bits(want.forked[i], got.forked[i]);
-    const engine::KvStream& kv = streamed.gpu.engine.kv_stream();
+    const engine::KvStream& kv = lab::Probe::kv_stream(streamed.gpu.engine);
     CHECK(kv.stats().n_loads > 30);
     CHECK(kv.stats().n_lost == 0);
     CHECK((kv.stats().bytes_gathered + kv.extents().stats().bytes_used > 0) ==
           (c.method != SelectMethod::full));
     CHECK((kv.extents().stats().n_reads > 0) == c.has_extents);
     CHECK(streamed.gpu.engine.plan().gpu_stream.n_kept == c.is_discrete);
-    CHECK((streamed.gpu.engine.n_chunks_kept() > 0) == c.is_discrete);
+    CHECK((streamed.gpu.engine.status().n_chunks_kept > 0) == c.is_discrete);
     if (c.method != SelectMethod::full || kSlowBuild) continue;
     CHECK((n_loads_passing > 5 * kv.stats().n_loads) == c.is_discrete);
     if (!c.is_discrete) n_loads_passing = kv.stats().n_loads;
@@ -286,7 +289,7 @@ TEST_CASE("over a disk the host chooses for a GPU by methods that it has no kern
     StreamedGpu streamed(disk);
     streamed.open(model.path(), stream_config(config, 20));
     const Deep got = deep_of(streamed.gpu);
-    CHECK(streamed.gpu.engine.kv_stream().stats().bytes_gathered > 0);
+    CHECK(lab::Probe::kv_stream(streamed.gpu.engine).stats().bytes_gathered > 0);
     VirtualClock clock;
     SimIo io(other_disk, clock, 64);
     set_text(config.device, "cpu");
@@ -336,7 +339,7 @@ TEST_CASE("a part that cannot be read back ends its generation and no other") {
   for (const SessionIdx each : {session, other}) {
     REQUIRE(engine.generate(each, params).has_value());
   }
-  while (engine.kv_stream().stats().n_lost == 0) {
+  while (lab::Probe::kv_stream(engine).stats().n_lost == 0) {
     REQUIRE(engine.has_work());
     engine.step();
   }
@@ -447,7 +450,7 @@ TEST_CASE("a session parked beside a GPU goes on beside another, and not on a CP
     GpuEngine resident;
     require_open(resident, model.path(), config);
     const SessionIdx session = prompted(resident.engine, ids);
-    resident.engine.watch_logits(session, &LogitsRecord::on_logits, &want);
+    lab::Probe(resident.engine).watch_logits(session, &LogitsRecord::on_logits, &want);
     REQUIRE(resident.engine.feed(session, more).has_value());
     resident.run();
   }
@@ -468,10 +471,10 @@ TEST_CASE("a session parked beside a GPU goes on beside another, and not on a CP
     const auto resumed = engine.resume("talk");
     REQUIRE(resumed.has_value());
     CHECK(engine.session_state(resumed->idx).sequence.n_slots() == 69);
-    engine.watch_logits(resumed->idx, &LogitsRecord::on_logits, &got);
+    lab::Probe(engine).watch_logits(resumed->idx, &LogitsRecord::on_logits, &got);
     REQUIRE(engine.feed(resumed->idx, more).has_value());
     second.gpu.run();
-    CHECK(engine.kv_stream().stats().bytes_loaded > 0);
+    CHECK(lab::Probe::kv_stream(engine).stats().bytes_loaded > 0);
   }
   for (u32 i = 70; i < 78; ++i) {
     CAPTURE(i);
@@ -540,7 +543,7 @@ TEST_CASE("KV over a disk passes through the driver's own memory where none can 
       const std::vector<u32> tokens = read_all(engine, session).tokens;
       if (want.empty()) want = tokens;
       CHECK(tokens == want);
-      CHECK(engine.kv_stream().stats().bytes_spilled > 0);
+      CHECK(lab::Probe::kv_stream(engine).stats().bytes_spilled > 0);
       engine.close();
       CHECK(streamed.gpu.device.leaks() == "");
     }

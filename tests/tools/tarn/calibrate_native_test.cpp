@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "runtime/config/config.h"
+#include "runtime/lab/probe.h"
 #include "runtime/select/iterations.h"
 #include "tests/support/open_engine.h"
 #include "tests/tools/tarn/command_line.h"
@@ -131,7 +132,7 @@ TEST_CASE(
   for (const Line& job : jobs) {
     SelectConfig with_number = config->select;
     with_number.iterations = job.n_updates;
-    const engine::Engine::ClusterWork work = engine::Engine::cluster_work(with_number, job.n);
+    const lab::ClusterWork work = lab::cluster_work(with_number, job.n);
     CHECK(work.n_updates == job.n_updates);
     const f64 want = ms(cost.job_ns, 1e-9) + ms(cost.row_ps, 1e-12) * job.n +
                      ms(cost.update_ps, 1e-12) * work.n_sampled * job.n_updates;

@@ -109,7 +109,7 @@ TEST_CASE("a configuration's keys stand until an option says otherwise") {
   config.budget_bytes = kGiB;
   const std::string mark = [&] {
     const test::OpenEngine opened(model.path(), config);
-    return std::string(opened.engine.select_mark().data());
+    return std::string(opened.engine.status().select_mark.data());
   }();
   const std::string record = "verified = \"" + mark + "\"\n";
   CHECK(rows_with(keys + select + record, {})[0]["verified"].GetBool());

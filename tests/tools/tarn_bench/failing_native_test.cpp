@@ -44,7 +44,7 @@ TEST_CASE("an answer that ended early ends tarn-bench with its code") {
   test::OpenEngine opened(model.path(), config);
   CaseRun run(opened.engine, {.n_gen = 2, .n_depth = 64}, 1, nullptr);
   std::filesystem::resize_file(model.path(), 1);
-  CHECK(code_of([&] { run.recall(kernels::KvType::f16); }) == tools::kExitIo);
+  CHECK(code_of([&] { run.recall(); }) == tools::kExitIo);
   CHECK(code_of([&] { run.run(1); }) == tools::kExitIo);
 }
 

@@ -11,6 +11,7 @@
 #include <cmath>
 #include <vector>
 
+#include "runtime/lab/probe.h"
 #include "tests/support/kv_recording.h"
 #include "tests/support/open_engine.h"
 #include "tests/support/sim_disk.h"
@@ -29,10 +30,10 @@ constexpr u32 kPage = 16;
 // Logits behind what the session holds.
 std::vector<std::vector<f32>> next_logits(engine::Engine& engine, engine::SessionIdx session) {
   LogitsRecord record;
-  engine.watch_logits(session, &LogitsRecord::on_logits, &record);
+  lab::Probe(engine).watch_logits(session, &LogitsRecord::on_logits, &record);
   REQUIRE(engine.generate(session, {.max_tokens = 4, .ignore_end = true}).has_value());
   test::read_all(engine, session);
-  engine.watch_logits(session, nullptr, nullptr);
+  lab::Probe(engine).watch_logits(session, nullptr, nullptr);
   return record.rows;
 }
 
@@ -52,12 +53,13 @@ TEST_CASE("rows that a prefill computed, filled in again, give its bits") {
       const std::vector<u32> ids = test::random_ids(5, kTokens + 1);
 
       KvRecording recording(engine, kTokens);
-      engine.watch_kv({&KvRecording::take, &recording});
+      lab::Probe(engine).watch_kv({&KvRecording::take, &recording});
       const engine::SessionIdx computed = opened.session_with(ids);
       opened.run();
-      engine.watch_kv({});
+      lab::Probe(engine).watch_kv({});
       const engine::SessionIdx filled = *engine.create_session();
-      REQUIRE(engine.fill_kv(filled, ids, {&KvRecording::give, &recording}).has_value());
+      REQUIRE(
+          lab::Probe(engine).fill_kv(filled, ids, {&KvRecording::give, &recording}).has_value());
 
       CHECK(engine.session_state(filled).sequence.n_slots() == kTokens);
       CHECK(!engine.has_work());
@@ -95,19 +97,20 @@ Outcome outcome_of(const SmallModel& model, bool is_filled) {
   KvModel kv_model(KvModelKind::synthetic, 3);
   if (is_filled) kv_model.record(engine, 128);
   const std::vector<u32> ids = test::random_ids(5, kTokens + 1);
-  const u64 before = engine.kv_stream().stats().bytes_spilled;
+  const u64 before = lab::Probe::kv_stream(engine).stats().bytes_spilled;
   const engine::SessionIdx session = *engine.create_session();
-  REQUIRE((is_filled ? engine.fill_kv(session, ids, kv_model.source()) : engine.feed(session, ids))
+  REQUIRE((is_filled ? lab::Probe(engine).fill_kv(session, ids, kv_model.source())
+                     : engine.feed(session, ids))
               .has_value());
   opened.run();
-  const kv::MoverStats filled = engine.kv_stream().stats();
+  const kv::MoverStats filled = lab::Probe::kv_stream(engine).stats();
   out.bytes_written = static_cast<f64>(filled.bytes_spilled - before);
   for (u32 i = 0; i < kv::kWheres; ++i) {
-    out.groups[i] = engine.kv_stream().residency().stats().n(static_cast<kv::Where>(i));
+    out.groups[i] = lab::Probe::kv_stream(engine).residency().stats().n(static_cast<kv::Where>(i));
   }
   REQUIRE(engine.generate(session, {.max_tokens = kDecoded, .ignore_end = true}).has_value());
   test::read_all(engine, session);
-  const kv::MoverStats& after = engine.kv_stream().stats();
+  const kv::MoverStats& after = lab::Probe::kv_stream(engine).stats();
   const f64 n_hits = static_cast<f64>(after.n_hits - filled.n_hits);
   out.hit_rate = n_hits / (n_hits + static_cast<f64>(after.n_waited - filled.n_waited));
   return out;
@@ -151,19 +154,19 @@ f64 cache_rate_of(const std::string& model_path, const Context& context) {
   }
   const std::vector<u32> ids = test::random_ids(5 + context.draw, kTokens + 1);
   const engine::SessionIdx session = *engine.create_session();
-  REQUIRE((context.is_filled ? engine.fill_kv(session, ids, kv_model.source())
+  REQUIRE((context.is_filled ? lab::Probe(engine).fill_kv(session, ids, kv_model.source())
                              : engine.feed(session, ids))
               .has_value());
   opened.run();
-  engine.watch_kv(kv_model.planter());
-  const u64 n_far = engine.counters().disk.n_far_slots;
-  const u64 n_cached = engine.counters().disk.n_cached_slots;
+  lab::Probe(engine).watch_kv(kv_model.planter());
+  const u64 n_far = engine.status().counters.disk.n_far_slots;
+  const u64 n_cached = engine.status().counters.disk.n_cached_slots;
   REQUIRE(engine.generate(session, {.max_tokens = kDecoded, .ignore_end = true}).has_value());
   test::read_all(engine, session);
-  engine.watch_kv({});
-  const f64 wanted = static_cast<f64>(engine.counters().disk.n_far_slots - n_far);
+  lab::Probe(engine).watch_kv({});
+  const f64 wanted = static_cast<f64>(engine.status().counters.disk.n_far_slots - n_far);
   CHECK(wanted > 10'000);
-  return static_cast<f64>(engine.counters().disk.n_cached_slots - n_cached) / wanted;
+  return static_cast<f64>(engine.status().counters.disk.n_cached_slots - n_cached) / wanted;
 }
 
 TEST_CASE("selection finds as much of filled KV in its cache as of computed KV") {

@@ -1,10 +1,10 @@
-#include "tools/support/code_controls.h"
+#include "runtime/lab/code_controls.h"
 
 #include <numeric>
 
 #include "kernels/rope/rope.h"
 
-namespace tarn::tools {
+namespace tarn::lab {
 namespace {
 
 // Turns a key back by its position, which is its slot in a sequence that begins at 0.
@@ -59,4 +59,4 @@ std::unique_ptr<NamedControl> code_control(const std::string& name, u32 first_po
   return nullptr;
 }
 
-}  // namespace tarn::tools
+}  // namespace tarn::lab

@@ -3,7 +3,7 @@
 //         makes of its cached neighbour in slot k, which was turned to k.
 // Method  random queries and keys, turned by std::cos and std::sin in f64, both kinds of pairs, a
 //         head of which only a part turns; the control's f32 against it, by the vectors' lengths.
-#include "tools/support/code_controls.h"
+#include "runtime/lab/code_controls.h"
 
 #include <doctest/doctest.h>
 
@@ -14,7 +14,7 @@
 #include "kernels/rope/rope.h"
 #include "tests/support/seed.h"
 
-namespace tarn::tools {
+namespace tarn::lab {
 namespace {
 
 constexpr u32 kHeadDim = 64;
@@ -93,4 +93,4 @@ TEST_CASE("a control by another name is none") {
 }
 
 }  // namespace
-}  // namespace tarn::tools
+}  // namespace tarn::lab

@@ -1,4 +1,4 @@
-// tools/support/code_controls.h
+// runtime/lab/code_controls.h
 //
 // Negative controls of selection by codes: what an index is worth whose codes are wrong. A suite of
 // questions that does not notice them proves nothing.
@@ -24,12 +24,12 @@
 #include "runtime/config/code_control.h"
 #include "runtime/model/model_spec.h"
 
-namespace tarn::tools {
+namespace tarn::lab {
 
 inline const std::vector<std::string> kCodeControls = {"shuffled-codes", "keys-before-rope"};
 
 // One of them; before the first index is made it is told the model, what turns its keys
-// (Engine::rope_inv_freq()), and how many slots a sequence may have.
+// (Probe::rope_inv_freq()), and how many slots a sequence may have.
 class NamedControl : public CodeControl {
  public:
   virtual ~NamedControl() = default;
@@ -40,4 +40,4 @@ class NamedControl : public CodeControl {
 // above); it and a sequence's length stay below 2^32 together.
 std::unique_ptr<NamedControl> code_control(const std::string& name, u32 first_position = 0);
 
-}  // namespace tarn::tools
+}  // namespace tarn::lab

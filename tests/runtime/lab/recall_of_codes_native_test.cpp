@@ -5,10 +5,9 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
-#include <cstddef>
-#include <memory>
 #include <vector>
 
+#include "runtime/lab/probe.h"
 #include "runtime/select/segments.h"
 #include "runtime/select/select_shape.h"
 #include "tests/runtime/engine/answer_bits.h"
@@ -26,22 +25,13 @@ f64 recall_of(const test::SmallModel& model, const SelectConfig& select) {
   const SessionIdx session = open.session_with(test::random_ids(7, kTokens));
   open.run();
   const model::ModelSpec& spec = open.engine.spec();
-  const u64 n_bytes = open.engine.recall_scratch_bytes();
-  std::vector<std::byte> memory(n_bytes + 64);
-  void* at = memory.data();
-  size_t space = memory.size();
-  REQUIRE(std::align(64, n_bytes, at, space) != nullptr);
   test::Random random(11);
   constexpr u32 kQueries = 8;
   f64 sum = 0;
   for (u32 i = 0; i < kQueries; ++i) {
     std::vector<f32> q(u64{spec.n_heads / spec.n_kv_heads} * spec.head_dim);
     for (f32& value : q) value = random.normal();
-    sum += open.engine.recall({.session = session,
-                               .cache_layer = 1,
-                               .kv_type = kernels::KvType::f16,
-                               .q = q.data(),
-                               .scratch = {static_cast<std::byte*>(at), n_bytes}});
+    sum += lab::Probe(open.engine).recall({.session = session, .cache_layer = 1, .q = q.data()});
   }
   return sum / kQueries;
 }

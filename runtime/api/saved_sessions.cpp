@@ -1,0 +1,95 @@
+// The C border of sessions that are saved under a name.
+#include "runtime/api/border.h"
+#include "runtime/api/call.h"
+
+using tarn::Result;
+using tarn::api::copy_out;
+using tarn::api::EngineCall;
+using tarn::api::kBadStruct;
+using tarn::api::refuse;
+using tarn::api::report;
+using tarn::api::SessionCall;
+using tarn::engine::Engine;
+using tarn::engine::SessionIdx;
+
+namespace {
+
+constexpr const char* kNoName = "name is NULL: a kept session has one";
+constexpr const char* kNoPath = "path is NULL: an exported session is a file";
+
+}  // namespace
+
+extern "C" {
+
+int32_t tarn_session_keep(tarn_session* session, const char* name) {
+  const SessionCall call(session);
+  if (!call) return refuse(call.why_not());
+  if (name == nullptr) return refuse(kNoName);
+  return report(call.run([&](Engine& engine, SessionIdx idx) { return engine.keep(idx, name); }));
+}
+
+int32_t tarn_session_save(tarn_session* session, const char* name) {
+  const SessionCall call(session);
+  if (!call) return refuse(call.why_not());
+  if (name == nullptr) return refuse(kNoName);
+  return report(call.run([&](Engine& engine, SessionIdx idx) -> Result<void> {
+    TARN_CHECK(engine.park(idx, name));
+    return {};
+  }));
+}
+
+int32_t tarn_session_restore(tarn_engine* engine, const char* name, tarn_session** session_out,
+                             tarn_restored* restored_out) {
+  const EngineCall call(engine);
+  if (session_out == nullptr) return refuse("session_out is NULL");
+  *session_out = nullptr;
+  tarn_restored out{};
+  if (restored_out != nullptr && !copy_out(out, restored_out)) return refuse(kBadStruct);
+  if (!call) return refuse(call.why_not());
+  if (name == nullptr) return refuse(kNoName);
+  const Result<void> done = call.run([&]() -> Result<void> {
+    TARN_TRY(const auto resumed, call.engine().resume(name));
+    out.cut_off = resumed.is_cut_off ? 1 : 0;
+    out.n_tokens = resumed.n_tokens;
+    out.n_computed = resumed.n_computed;
+    out.turn_begin = resumed.turn_begin;
+    out.took_ns = resumed.took_ns;
+    *session_out = call.begin_session(resumed.idx);
+    return {};
+  });
+  if (done && restored_out != nullptr) copy_out(out, restored_out);
+  return report(done);
+}
+
+int32_t tarn_session_export(tarn_engine* engine, const char* name, const char* path) {
+  const EngineCall call(engine);
+  if (!call) return refuse(call.why_not());
+  if (name == nullptr) return refuse(kNoName);
+  if (path == nullptr) return refuse(kNoPath);
+  return report(call.run([&]() -> Result<void> {
+    TARN_CHECK(call.engine().export_session(name, path));
+    return {};
+  }));
+}
+
+int32_t tarn_session_import(tarn_engine* engine, const char* path, const char* name) {
+  const EngineCall call(engine);
+  if (!call) return refuse(call.why_not());
+  if (path == nullptr) return refuse(kNoPath);
+  return report(call.run([&]() -> Result<void> {
+    TARN_CHECK(call.engine().import_session(path, name != nullptr ? name : ""));
+    return {};
+  }));
+}
+
+int32_t tarn_session_delete(tarn_engine* engine, const char* name) {
+  const EngineCall call(engine);
+  if (!call) return refuse(call.why_not());
+  if (name == nullptr) return refuse(kNoName);
+  return report(call.run([&]() -> Result<void> {
+    TARN_CHECK(call.engine().delete_session(name));
+    return {};
+  }));
+}
+
+}  // extern "C"

@@ -1,0 +1,81 @@
+// What an engine tells of itself.
+#include <algorithm>
+
+#include "runtime/engine/engine.h"
+#include "runtime/select/select_shape.h"
+
+namespace tarn::engine {
+namespace {
+
+// What a record of `tarn verify` holds for: a hash of everything that decides which tokens a step
+// reads, the tensors' bytes included. swap_tokens says only when an index begins to serve.
+SelectMark select_mark(const SelectConfig& s, const model::Weights& weights,
+                       kernels::KvType kv_type) {
+  std::array<u64, 23> what = {weights.content_hash[0],
+                              weights.content_hash[1],
+                              static_cast<u64>(kv_type),
+                              static_cast<u64>(s.method),
+                              s.n_subspaces,
+                              s.code_bits,
+                              select::kSelectionId,
+                              s.context_divisor,
+                              s.context_divisor == 0 ? 0 : s.tokens_min,
+                              s.n_sinks,
+                              s.context_divisor == 0 ? s.n_local : 0,
+                              s.context_divisor == 0 ? s.k : 0,
+                              s.block_tokens,
+                              s.iterations,
+                              select::budget_rule(s).context_min};
+  u32 n_told = 15;
+  // Costs have no say in a fixed number.
+  if (s.iterations == 0) {
+    for (const u64 part : {s.cost.job_ns, s.cost.row_ps, s.cost.update_ps, s.cost.layer_ns,
+                           s.cost.token_ps, s.cost.squared_fs, u64{s.cost.share_percent}}) {
+      what[n_told++] = part;
+    }
+  }
+  const std::array<u8, 32> no_entropy{};  // a mark is the same on every machine
+  const store::Key key =
+      store::root_key(store::make_secret(no_entropy), std::as_bytes(std::span(what).first(n_told)));
+  SelectMark mark{};
+  for (u32 i = 0; i < 32; ++i) {
+    const u64 half = i < 16 ? key.high : key.low;
+    mark[i] = "0123456789abcdef"[half >> (60 - i % 16 * 4) & 15];
+  }
+  return mark;
+}
+
+}  // namespace
+
+void Engine::note_opened() {
+  const SelectConfig& select = select_config_;
+  status_.on_gpu = on_gpu();
+  status_.device = on_gpu() ? "cuda" : "cpu";
+  status_.gpu_name = on_gpu() ? device_->facts().name.data() : "";
+  status_.isa = backend_->isa();
+  status_.select = kSelectMethodNames[static_cast<u64>(select.method)];
+  status_.select_mark = select_mark(select, weights_, kv_type_);
+  status_.select_verified =
+      select.is_full() || (select.control == nullptr && status_.select_mark == select.verified);
+  status_.memory_locked = arena_.locked();
+  status_.n_workers = workers_.n_workers();
+  status_.sessions_max = plan_.sessions_max;
+  status_.groups_max = pool_.groups_max();
+  status_.driver_bytes = gpu_.driver_bytes();
+  status_.memory_probe = on_gpu() ? gpu_.probe() : MemoryProbe{};
+}
+
+EngineStatus Engine::status() const {
+  EngineStatus now = status_;
+  now.n_sessions = static_cast<u32>(std::ranges::count_if(
+      sessions_, [](const Session& s) { return s.state != SessionState::free; }));
+  now.groups_free = pool_.groups_free();
+  now.n_chunks_kept = gpu_.backend().n_chunks_kept();
+  now.has_tiers = kv_stream_.is_on();
+  now.store_mode = kv_stream_.store_name();
+  now.sessions_may_be_lost = kv_stream_.may_have_lost_sessions();
+  now.kv = kv_stats();
+  return now;
+}
+
+}  // namespace tarn::engine

@@ -1,0 +1,71 @@
+#include "runtime/engine/generation.h"
+
+namespace tarn::engine {
+
+void Generation::begin(const GenerateParams& params, const text::Tokenizer& tokenizer) {
+  restore(params.sampler, params.max_tokens, params.ignore_end);
+  first_draw_ = params.first_draw;
+  detokenizer_ = text::Detokenizer(tokenizer, /*at_start=*/false);
+  first_token_ns_ = last_token_ns_ = 0;
+  kv_reads = {};
+  forced = {};
+  events.clear();
+}
+
+void Generation::restore(const SamplerParams& params, u32 tokens_max, bool ignores_end) {
+  sampler = params;
+  max_tokens = tokens_max;
+  ignore_end = ignores_end;
+  n_generated = 0;
+}
+
+bool Generation::has_room(const GenerationScratch& scratch) const {
+  return events.has_room(2 * scratch.shown.size());
+}
+
+Result<Sampled> Generation::draw(std::span<f32> logits, std::span<const u32> history,
+                                 const GenerationScratch& scratch) const {
+  return sample({.logits = logits,
+                 .history = history,
+                 .params = &sampler,
+                 .draw_idx = n_drawn(),
+                 .candidates = scratch.candidates,
+                 .sorted_window = scratch.sorted_window,
+                 .saved = scratch.saved_logits});
+}
+
+std::optional<Finish> Generation::accept(const Sampled& sampled, u64 now_ns,
+                                         const GenerationScratch& scratch) {
+  last_token_ns_ = now_ns;
+  if (n_generated++ == 0) first_token_ns_ = now_ns;
+  events.push_token(sampled);
+
+  // Embeddings may have more rows than the vocabulary has tokens; such an id has no text.
+  const bool has_text = sampled.token < scratch.tokenizer->n_vocab();
+  if (has_text && scratch.tokenizer->is_end(sampled.token) && !ignore_end) return Finish::end;
+  const u64 n_bytes = has_text ? detokenizer_.push(sampled.token, scratch.piece) : 0;
+  const u64 n_shown = text_.push({scratch.piece.data(), n_bytes}, scratch.shown);
+  events.push_text({scratch.shown.data(), n_shown});
+  if (text_.stopped()) return Finish::stop;
+  if (n_generated == max_tokens) return Finish::length;
+  return std::nullopt;
+}
+
+void Generation::finish(Finish reason, Status status, const GenerationScratch& scratch) {
+  const std::span<char> shown = scratch.shown;
+  if (!text_.stopped()) {
+    const u64 n_bytes = detokenizer_.finish(scratch.piece);
+    const u64 n_shown = text_.push({scratch.piece.data(), n_bytes}, shown);
+    events.push_text({shown.data(), n_shown});
+    events.push_text({shown.data(), text_.finish(shown)});
+  }
+  events.push_done({.finish = reason,
+                    .status = status,
+                    .n_tokens = n_generated,
+                    .prefill_ns = first_token_ns_ > 0 ? first_token_ns_ - fed_ns : 0,
+                    .decode_ns = last_token_ns_ - first_token_ns_,
+                    .kv_reads = kv_reads});
+  fed_ns = 0;
+}
+
+}  // namespace tarn::engine

@@ -1,0 +1,119 @@
+// runtime/engine/gpu_placement.h
+//
+// An engine's GPU while the engine is opened: what lies in its memory, what it may reach of the
+// host's, its backend, its graphs. The calls stand here in the order in which open() makes them.
+//
+//   thread   the engine's
+//   errors   what fails leaves the rest to close()
+#pragma once
+
+#include <array>
+#include <span>
+
+#include "platform/gpu/memory_probe.h"
+#include "platform/log/log.h"
+#include "runtime/arena/arena.h"
+#include "runtime/arena/pinned_reserve.h"
+#include "runtime/config/config.h"
+#include "runtime/engine/forward.h"
+#include "runtime/engine/gpu_backend.h"
+#include "runtime/engine/gpu_indexes.h"
+#include "runtime/engine/gpu_memory.h"
+#include "runtime/plan/plan.h"
+
+namespace tarn::engine {
+
+class GpuPlacement {
+ public:
+  GpuPlacement() = default;
+  GpuPlacement(const GpuPlacement&) = delete;
+  GpuPlacement& operator=(const GpuPlacement&) = delete;
+
+  // Everything is borrowed until close().
+  struct Args {
+    Device* device = nullptr;
+    Clock* clock = nullptr;
+    Log log{};
+    const plan::Plan* plan = nullptr;
+    const model::ModelSpec* spec = nullptr;
+    const SelectConfig* select = nullptr;
+    kernels::KvType kv_type{};
+    RegionArena* arena = nullptr;
+    KvStream* kv_stream = nullptr;
+    Selector* selector = nullptr;
+    const kernels::GpuTable* kernels = nullptr;
+  };
+
+  // A driver may refuse to register the host's memory. Then the arena has to be the driver's own:
+  // pinned_reserve() gives it.
+  void pin_arena(bool pins) {
+    pins_arena_ = pins;
+    registration_refused_ = false;
+  }
+  bool pins_arena() const { return pins_arena_; }
+  Reserve* pinned_reserve(Device* device);
+  // Opening failed because of such a refusal: another try, with pin_arena(true), may succeed.
+  bool registration_refused() const { return registration_refused_; }
+
+  // Loads the kernels, reserves the device's memory, registers the host's.
+  Result<void> reserve(const Args& args, const model::ModelDescription& model);
+  Result<model::Weights> load_weights(model::LoadArgs load);
+  // A region that the device reaches, if it does: a region is handed out once.
+  enum class Registered : u8 { mirror, frames, gathered, count };
+  std::span<std::byte> registered(Registered which) const {
+    return registered_[static_cast<u64>(which)];
+  }
+  Result<void> open_indexes();
+  // Pieces of the host's memory that are copied to the device in each step.
+  Bump& mirror() { return mirror_; }
+  struct Step {
+    std::byte* memory = nullptr;  // of the activations' region
+    plan::StepShape shape{};
+    u32 rows_max = 0;
+    f32* x = nullptr;  // where embeddings go
+    f32* logits = nullptr;
+    f32* host_embedded = nullptr;  // rows of a table on disk
+    const model::Weights* weights = nullptr;
+  };
+  Result<void> open_backend(const Step& step);
+  // Captures every decode step's graph, so that nothing is captured after READY. Ops see the state
+  // of `forward`, which stands for a full bucket; `logit_rows` are rows_max row numbers.
+  Result<void> capture_graphs(const ForwardArgs& forward, std::span<const u32> logit_rows,
+                              Rows logits);
+  // Runs all graphs once: the driver may need more memory for it.
+  Result<void> warm_graphs() { return backend_.warm_graphs(); }
+  // What the driver took beside our slabs, against its limit.
+  Result<void> check_driver_bytes();
+  void close();
+
+  GpuBackend& backend() { return backend_; }
+  const GpuBackend& backend() const { return backend_; }
+  GpuMemory& memory() { return memory_; }
+  GpuIndexes& indexes() { return indexes_; }
+  const MemoryProbe& probe() const { return probe_; }
+  u64 driver_bytes() const { return driver_bytes_; }
+
+ private:
+  Result<DeviceBytes> register_host(Registered which, std::span<std::byte> bytes);
+  Unexpected refused(const Error& error);
+  Result<void> measure_memory();
+  GpuSelectArgs place_selection();
+  GpuStreamArgs place_stream();
+  Result<void> capture_step(const ForwardArgs& forward, std::span<const u32> logit_rows,
+                            Rows logits);
+
+  Args args_{};
+  bool pins_arena_ = false;
+  bool registration_refused_ = false;
+  PinnedReserve pinned_reserve_{};
+  GpuMemory memory_{};
+  GpuIndexes indexes_{};
+  GpuBackend backend_{};
+  MemoryProbe probe_{};
+  u64 driver_bytes_ = 0;
+  Bump mirror_{};
+  std::array<std::span<std::byte>, static_cast<u64>(Registered::count)> registered_{};
+  DeviceBytes frames_on_device_{};
+};
+
+}  // namespace tarn::engine

@@ -1,0 +1,154 @@
+#include "runtime/engine/model_file.h"
+
+#include <algorithm>
+#include <array>
+
+#include "platform/base/checked.h"
+#include "platform/cpu/worker_pool.h"
+#include "runtime/engine/gpu_support.h"
+
+namespace tarn::engine {
+
+IoKind io_kind(const Config& config) {
+  const std::string_view name = config.io.data();
+  if (name == "uring") return IoKind::uring;
+  return name == "threads" ? IoKind::threads : IoKind::automatic;
+}
+
+ModelFile::~ModelFile() {
+  if (io_.backend != nullptr) {
+    if (file_.index >= 0) io_.backend->close(file_);
+    io_backend_destroy(io_.backend);
+  }
+  if (!memory_.empty()) reserve_->release(memory_);
+}
+
+Result<void> ModelFile::open(const OpenArgs& args) {
+  reserve_ = args.reserve;
+  const u64 io_bytes = align_up(io_backend_bytes(), kSectorBytes);
+  TARN_TRY(const ReserveOutcome outcome, reserve_->reserve({.name = "model directory",
+                                                            .bytes = io_bytes + kDirectoryBytesMax,
+                                                            .touch = false,
+                                                            .huge_pages = false}));
+  memory_ = outcome.bytes;
+  TARN_TRY(io_, io_backend_create({.kind = io_kind(args.config)}, memory_.first(io_bytes)));
+  TARN_TRY(file_, io_.backend->open({.path = args.model_path}));
+  bump_ = Bump(memory_.subspan(io_bytes));
+  TARN_TRY(gguf_, model::GgufFile::read(*io_.backend, file_, bump_));
+  TARN_TRY(description_, model::describe_model(gguf_, bump_));
+  description_.spec.embedding_on_disk =
+      args.config.embedding == EmbeddingChoice::disk && !description_.spec.tied_output;
+  return {};
+}
+
+Result<store::Cut> ModelFile::store_cut(const OpenArgs& args) {
+  if (!args.config.store.sessions) return store::Cut{};
+  alignas(kSectorBytes) std::array<std::byte, store::kFramesBegin> sectors;
+  const StorePath path(args.config.store.path.data(), /*keeps_sessions=*/true);
+  IoBackend& disk = args.store_io != nullptr ? *args.store_io : *io_.backend;
+  const auto cut = store::read_cut(disk, crc32c_ways()[0], path.c_str(), sectors);
+  // Whether that is worth a refusal, the store's opening decides: it keeps what it cannot see.
+  if (!cut && store::is_disk_failure(cut.error())) return store::Cut{};
+  return cut;
+}
+
+WorkerCpus::WorkerCpus(const OpenArgs& args) {
+  cpus = args.cpus;
+  if (cpus.empty()) cpus = std::span<const u32>(topology.cpus).first(topology.n_cpus);
+  const u32 wanted = args.config.n_threads != 0
+                         ? args.config.n_threads
+                         : std::min<u32>(topology.n_physical_cores, static_cast<u32>(cpus.size()));
+  n = std::clamp(wanted, 1u, kWorkersMax);
+}
+
+namespace {
+
+Result<void> check_cpus(std::span<const u32> cpus) {
+  for (const u32 cpu : cpus) {
+    if (process_may_run_on(cpu)) continue;
+    return fail({.status = Status::invalid_config,
+                 .hint =
+                     "the engine was given a CPU that this process may not run on: give it some "
+                     "of those of the process, or none for all of them",
+                 .figures = {{{"cpu", cpu}}}});
+  }
+  return {};
+}
+
+constexpr const char* kNoGpuLent =
+    "the engine was lent no GPU with its kernels: choose the device \"cpu\" or \"auto\"";
+
+// The GPU that the configuration wants and that has kernels here, or the CPU and on `log` why.
+Result<DeviceFacts> wanted_device(const OpenArgs& args) {
+  const std::string_view wanted = args.config.device.data();
+  const bool has_kernels = args.gpu_kernels != nullptr;
+  if (has_kernels && args.device != nullptr && wanted != "cpu") return args.device->facts();
+  TARN_TRY(DeviceChoice choice, device_choose(args.config.device.data(), args.config.device_index));
+  if (choice.facts.kind != DeviceKind::cpu && !has_kernels) {
+    if (wanted == "cuda") return fail({.status = Status::unsupported, .hint = kNoGpuLent});
+    TARN_TRY(choice, device_choose("cpu"));
+    choice.why_cpu = kNoGpuLent;
+  }
+  // A build that has a GPU backend was made for a GPU, so its absence is worth a warning.
+  if (choice.why_cpu != nullptr && choice.built) {
+    args.log.warning("runs on the CPU: %s", choice.why_cpu);
+  } else if (choice.why_cpu != nullptr) {
+    args.log.info("runs on the CPU: %s", choice.why_cpu);
+  }
+  return choice.facts;
+}
+
+// What a GPU does not compute of this, or does not choose where the plan has KV in its memory.
+Result<void> gpu_runs(const plan::Inputs& inputs) {
+  TARN_CHECK(gpu_can_run(*inputs.model, *inputs.config));
+  const Result<void> can_select = gpu_can_select(inputs.config->select);
+  if (can_select) return {};
+  const Result<plan::Plan> plan = plan::plan_memory(inputs);
+  if (plan && plan->gpu_stream.is_on()) return {};
+  return can_select;
+}
+
+// Where this model runs. "auto" is whatever works: what the GPU's kernels do not compute, the CPU
+// does; "cuda" is refused with the reason.
+Result<DeviceFacts> chosen_device(const plan::Inputs& inputs, const OpenArgs& args) {
+  const DeviceFacts wanted = inputs.device;
+  if (wanted.kind == DeviceKind::cpu) return wanted;
+  const Result<void> can_run = gpu_runs(inputs);
+  if (can_run) return wanted;
+  if (std::string_view(args.config.device.data()) == "cuda") return fail(can_run.error());
+  std::array<char, 256> why{};
+  format_error(can_run.error(), why.data(), why.size());
+  args.log.warning("runs on the CPU: %s", why.data());
+  TARN_TRY(const DeviceChoice choice, device_choose("cpu"));
+  return choice.facts;
+}
+
+}  // namespace
+
+Result<plan::Inputs> plan_inputs(ModelFile& file, const OpenArgs& args, u32 n_workers) {
+  TARN_CHECK(check_cpus(args.cpus));
+  TARN_TRY(const DeviceFacts wanted, wanted_device(args));
+  TARN_TRY(const u64 tokenizer_bytes, text::Tokenizer::memory_bytes(file.gguf()));
+  TARN_TRY(const store::Cut store_cut, file.store_cut(args));
+  plan::Inputs inputs{.model = &file.description(),
+                      .config = &args.config,
+                      .device = wanted,
+                      .tokenizer_bytes = tokenizer_bytes,
+                      .n_workers = n_workers,
+                      .store_cut = store_cut};
+  TARN_TRY(inputs.device, chosen_device(inputs, args));
+  return inputs;
+}
+
+Result<PlanReport> plan_model(const OpenArgs& args) {
+  ModelFile file;
+  TARN_CHECK(file.open(args));
+  PlanReport report;
+  const WorkerCpus workers(args);
+  TARN_TRY(const plan::Inputs inputs, plan_inputs(file, args, workers.n));
+  TARN_TRY(report.plan, plan::plan_memory(inputs));
+  if (!report.plan.fits) report.why_not = plan::over_budget_error(report.plan, inputs);
+  return report;
+}
+
+}  // namespace tarn::engine

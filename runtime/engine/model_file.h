@@ -1,0 +1,58 @@
+// runtime/engine/model_file.h
+//
+// What an engine reads of a model's file while it is opened, and the plan that follows from it.
+#pragma once
+
+#include <span>
+
+#include "platform/cpu/topology.h"
+#include "runtime/engine/engine.h"
+
+namespace tarn::engine {
+
+IoKind io_kind(const Config& config);
+
+// What is needed only until the weights are in: the file, its directory, the io backend. One
+// reservation whose untouched part costs nothing; given back before READY.
+class ModelFile {
+ public:
+  ModelFile() = default;
+  ModelFile(const ModelFile&) = delete;
+  ModelFile& operator=(const ModelFile&) = delete;
+  ~ModelFile();
+
+  Result<void> open(const OpenArgs& args);
+  // How the file with kept sessions is cut, if there is one.
+  Result<store::Cut> store_cut(const OpenArgs& args);
+
+  IoBackend& io() { return *io_.backend; }
+  const char* io_why_not() const { return io_.why_not; }
+  IoFile file() const { return file_; }
+  const model::GgufFile& gguf() const { return gguf_; }
+  const model::ModelDescription& description() const { return description_; }
+
+ private:
+  static constexpr u64 kDirectoryBytesMax = 64 * kMiB;
+
+  Reserve* reserve_ = nullptr;
+  std::span<std::byte> memory_{};
+  IoBackendHandle io_{};
+  IoFile file_{};
+  Bump bump_{};
+  model::GgufFile gguf_{};
+  model::ModelDescription description_{};
+};
+
+// The CPUs that workers run on: the host's, or those of the process, physical cores first.
+struct WorkerCpus {
+  CpuTopology topology = cpu_topology();
+  std::span<const u32> cpus{};
+  u32 n = 0;
+
+  explicit WorkerCpus(const OpenArgs& args);
+};
+
+// The device that the model runs on is chosen here: "auto" is whatever computes it.
+Result<plan::Inputs> plan_inputs(ModelFile& file, const OpenArgs& args, u32 n_workers);
+
+}  // namespace tarn::engine

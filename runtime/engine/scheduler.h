@@ -1,0 +1,47 @@
+// runtime/engine/scheduler.h
+//
+// Which rows make the next step. A pure function of the sessions that are ready.
+//
+//   order      first single rows, one of each session, by session; then prompts in turn, so that
+//              the prompt behind the one served last comes first
+//   invariant  the rows of a schedule are rows_max at most; a session has one slice at most
+#pragma once
+
+#include <array>
+#include <span>
+
+#include "platform/base/types.h"
+#include "runtime/step/batch.h"
+
+namespace tarn::engine {
+
+using step::RunKind;
+
+inline constexpr u32 kSessionsMax = 1024;  // the configuration allows no more
+
+// A session that has rows for a step.
+struct Ready {
+  u32 session = 0;
+  RunKind kind = RunKind::prefill;
+  u32 n_rows = 0;             // that it could give now
+  bool is_generated = false;  // its one row is that of a generated token
+  bool waits = false;         // for a job: not in this step
+};
+
+struct Slice {
+  u32 session = 0;
+  RunKind kind = RunKind::prefill;
+  u32 n_rows = 0;
+  bool is_generated = false;
+};
+
+struct Schedule {
+  std::array<Slice, kSessionsMax> slices{};
+  u32 n_slices = 0;
+  u32 next_prompt = 0;  // the session whose prompt is first in turn, or the next one that has one
+};
+
+// `ready` is in the order of sessions. Takes next_prompt from `out`, and writes all of it.
+void schedule(std::span<const Ready> ready, u32 rows_max, Schedule* out);
+
+}  // namespace tarn::engine

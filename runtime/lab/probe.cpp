@@ -1,0 +1,20 @@
+#include "runtime/lab/probe.h"
+
+namespace tarn::lab {
+
+void Probe::watch_logits(SessionIdx idx, engine::LogitsFn on_logits, void* context) {
+  engine_.session(idx).on_logits = on_logits;
+  engine_.session(idx).logits_context = context;
+}
+
+Result<void> Probe::generate(SessionIdx idx, const engine::GenerateParams& params,
+                             std::span<const u32> forced) {
+  TARN_CHECK(engine_.check_ids(forced));
+  TARN_CHECK(engine_.generate(idx, params));
+  engine_.session(idx).generation.forced = forced;
+  return {};
+}
+
+const f64* Probe::rope_inv_freq() const { return engine_.cpu_backend_.inv_freq(); }
+
+}  // namespace tarn::lab

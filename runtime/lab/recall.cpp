@@ -1,0 +1,119 @@
+// How much of an exact choice an index of codes finds, for measurements (tarn-bench --recall). The
+// index is built as at its first use: from the rows that are in the middle now.
+#include <algorithm>
+#include <limits>
+#include <memory>
+#include <vector>
+
+#include "platform/base/assert.h"
+#include "runtime/lab/probe.h"
+#include "runtime/select/iterations.h"
+#include "runtime/select/select_shape.h"
+
+namespace tarn::lab {
+namespace {
+
+using select::KeyPages;
+using select::PqIndex;
+using select::PqShape;
+
+// Bytes that begin at a cache line.
+class Scratch {
+ public:
+  explicit Scratch(u64 bytes) : bytes_(bytes), memory_(bytes + kAlignment) {}
+  std::span<std::byte> span() {
+    void* at = memory_.data();
+    size_t space = memory_.size();
+    std::align(kAlignment, bytes_, at, space);
+    return {static_cast<std::byte*>(at), bytes_};
+  }
+
+ private:
+  static constexpr u64 kAlignment = 64;
+  u64 bytes_;
+  std::vector<std::byte> memory_;
+};
+
+// The slots that are clustered, as pages of one.
+void sample_rows(const KeyPages& keys, const select::Segments& segments, u64 slot_bytes,
+                 std::span<const u8*> out) {
+  const u32 n = static_cast<u32>(out.size());
+  for (u32 i = 0; i < n; ++i) {
+    const u32 row = PqIndex::sample_row(i, n, segments.n_middle());
+    const u32 slot = segments.middle_begin + row;
+    out[i] = keys.pages[slot / keys.page_tokens] + slot % keys.page_tokens * slot_bytes;
+  }
+}
+
+u64 count_both(std::span<const u32> a, std::span<const u32> b) {
+  u64 n = 0;
+  for (const u32* at = b.data(); const u32 slot : a) {
+    while (at != b.data() + b.size() && *at < slot) ++at;
+    if (at != b.data() + b.size() && *at == slot) ++n;
+  }
+  return n;
+}
+
+}  // namespace
+
+ClusterWork cluster_work(const SelectConfig& config, u32 n_rows) {
+  return {.n_sampled = PqIndex::n_sample({.code_bits = config.code_bits}, n_rows),
+          .n_updates = select::iterations(config, n_rows)};
+}
+
+f64 Probe::recall(const RecallArgs& args) const {
+  TARN_ASSERT(!engine_.kv_stream_.is_on() && !engine_.on_gpu());
+  const model::ModelSpec& spec = engine_.spec_;
+  const plan::Plan& plan = engine_.plan_;
+  const SelectConfig& config = engine_.select_config_;
+  const kernels::CpuTable& table = *engine_.table_;
+  const kv::Sequence& sequence = engine_.session(args.session).sequence;
+  const select::Budget budget = select::budget(select::budget_rule(config), sequence.n_slots());
+  const select::Segments segments =
+      select::segments(sequence.n_slots(), config.n_sinks, budget.n_local);
+  if (segments.n_middle() <= std::max(budget.k, 8u << config.code_bits)) {
+    return std::numeric_limits<f64>::quiet_NaN();
+  }
+  const u32 n_slots_max = plan.context_tokens;
+  const PqShape shape =
+      select::pq_shape(config, {spec.head_dim, spec.adjacent_dims()}, n_slots_max);
+  const u32 n_group_heads = spec.n_heads / spec.n_kv_heads;
+  Scratch region(PqIndex::region_bytes(shape)), train(PqIndex::train_scratch_bytes(shape));
+  Scratch search(select::selection_scratch_bytes({.n_group_heads = n_group_heads,
+                                                  .head_dim = spec.head_dim,
+                                                  .lut_elems = shape.lut_elems(),
+                                                  .middle_tokens_max = n_slots_max}));
+  std::vector<u32> exact(n_slots_max), coded(n_slots_max);
+  std::vector<const u8*> sample(PqIndex::n_sample(shape, segments.n_middle()));
+  std::vector<const u8*> pages(plan.pages_max);
+  sequence.pages(args.cache_layer, args.kv_head, pages);
+  const KeyPages keys{engine_.kv_type_, pages.data(), plan.group_shape.page_tokens, spec.head_dim};
+  sample_rows(keys, segments, u64{2} * plan.group_shape.vector_bytes, sample);
+  const KeyPages sampled{engine_.kv_type_, sample.data(), 1, spec.head_dim};
+
+  PqIndex index;
+  index.init(shape, region.span());
+  index.start(segments.middle_begin);
+  index.begin_codebook(segments.n_middle());
+  const u32 n_updates = select::iterations(config, segments.n_middle());
+  for (u32 subspace = 0; subspace < shape.n_subspaces; ++subspace) {
+    index.train({table, sampled, 0, subspace, n_updates, train.span()});
+    index.code({table, keys, subspace, segments.middle_begin, segments.middle_end, train.span()});
+  }
+  index.end_codebook();
+
+  const f32 scale = 1.0f / __builtin_sqrtf(static_cast<f32>(spec.head_dim));
+  const auto search_into = [&](std::span<u32> slots) {
+    return select::SelectionArgs{
+        table, {args.q, n_group_heads, scale}, segments, budget.k, search.span(), slots};
+  };
+  const u32 n_exact = select::select_oracle(search_into(exact), keys);
+  select::SelectionArgs in_blocks = search_into(coded);
+  in_blocks.block_tokens = config.block_tokens;
+  const u32 n_coded = select::select_pq(in_blocks, index);
+  const u64 n_both = count_both(std::span(exact).first(n_exact), std::span(coded).first(n_coded));
+  const u32 n_always = segments.n_sinks() + segments.n_local();
+  return static_cast<f64>(n_both - n_always) / static_cast<f64>(n_exact - n_always);
+}
+
+}  // namespace tarn::lab
