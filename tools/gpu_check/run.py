@@ -210,11 +210,6 @@ class Run:
     def run(self):
         bench = self.bundle / "gpu-bench"
         if not self.case("device", [bench, "--facts"], 60):
-            device = self.report["cases"][-1]
-            why = device["why"] if device["status"] == "absent" else "the GPU could not be opened"
-            for name in ("tests", "kernels", "model", "decode d0 x1", "peer d0", "logits",
-                         "memcheck"):
-                self.add(name, "absent", why)
             return
         self.add("machine before", "ok", figures=machine_state())
         self.test(self.tests[:1])
@@ -453,12 +448,13 @@ def targets(report):
     gain = ratio(get(decode, "avg_ts"), peer_decode(report, 0, 1))
     at_least("tg128 beside llama.cpp's", f"{PEER_RATIO:.1f}", gain, f"{fixed(gain, 2)}x"
              if gain is not None else None, "x")
+    copy = copy_rate(report)
     goal = next(share for name, share in BANDWIDTH_GOALS if name in device_name(report))
     bytes_s = get(decode, "achieved_gb_per_s")
-    share = ratio(bytes_s and bytes_s * 1e9, copy_rate(report))
+    share = ratio(bytes_s and bytes_s * 1e9, copy)
     at_least("tg128, share of the copy bandwidth", f"{goal:.2f}", share, fixed(share, 2))
-    big = [(rate(r) / copy_rate(report), r["name"]) for r in kernel_rows(report, "kernel")
-           if r["rows"] == 1 and r["weight_bytes"] >= BIG_WEIGHT_BYTES]
+    big = [(rate(r) / copy, r["name"]) for r in kernel_rows(report, "kernel")
+           if copy and r["rows"] == 1 and r["weight_bytes"] >= BIG_WEIGHT_BYTES]
     least, name = min(big, default=(None, ""))
     at_least("slowest kernel with >= 64 MiB of weights, one row, share of copying",
              f"{KERNEL_SHARE:.2f}", least, f"{fixed(least, 2)} ({name})" if big else None)
