@@ -17,48 +17,48 @@ Unexpected refused(const char* hint, Figure a = {}, Figure b = {}) {
 
 constexpr u64 kIdleWaitNs = 1'000'000;  // for the disk, where a step has no rows
 
-// Adds the time and the traffic of one run of a segment to its trace.
-class SegmentTimer {
+// Adds the time and the traffic of one run of a phase to its trace.
+class PhaseTimer {
  public:
-  SegmentTimer(StepTrace& trace, SegmentKind kind, Clock& clock)
-      : segment_(trace.segments[static_cast<u64>(kind)]), clock_(clock), start_ns_(clock.now_ns()) {
-    if (segment_.n_runs++ == 0) segment_.start_ns = start_ns_;
+  PhaseTimer(StepTrace& trace, Phase kind, Clock& clock)
+      : phase_(trace.phases[static_cast<u64>(kind)]), clock_(clock), start_ns_(clock.now_ns()) {
+    if (phase_.n_runs++ == 0) phase_.start_ns = start_ns_;
   }
-  ~SegmentTimer() { segment_.busy_ns += clock_.now_ns() - start_ns_; }
-  SegmentTimer(const SegmentTimer&) = delete;
-  SegmentTimer& operator=(const SegmentTimer&) = delete;
+  ~PhaseTimer() { phase_.busy_ns += clock_.now_ns() - start_ns_; }
+  PhaseTimer(const PhaseTimer&) = delete;
+  PhaseTimer& operator=(const PhaseTimer&) = delete;
   void add(const Backend::Traffic& traffic) {
-    segment_.weight_bytes += traffic.weight_bytes;
-    segment_.kv_bytes += traffic.kv_bytes;
+    phase_.weight_bytes += traffic.weight_bytes;
+    phase_.kv_bytes += traffic.kv_bytes;
   }
 
  private:
-  SegmentTrace& segment_;
+  PhaseTrace& phase_;
   Clock& clock_;
   u64 start_ns_;
 };
 
 }  // namespace
 
-const char* segment_name(SegmentKind kind) {
+const char* phase_name(Phase kind) {
   switch (kind) {
-    case SegmentKind::layers:
+    case Phase::layers:
       return "layers";
-    case SegmentKind::logits:
+    case Phase::logits:
       return "logits";
-    case SegmentKind::sample:
+    case Phase::sample:
       return "sample";
-    case SegmentKind::select:
+    case Phase::select:
       return "select";
-    case SegmentKind::gather:
+    case Phase::gather:
       return "gather";
-    case SegmentKind::attend:
+    case Phase::attend:
       return "attend";
-    case SegmentKind::cluster:
+    case Phase::cluster:
       return "cluster";
-    case SegmentKind::cluster_beside:
+    case Phase::cluster_beside:
       return "cluster_beside";
-    case SegmentKind::count:
+    case Phase::count:
       break;
   }
   return "none";
@@ -339,7 +339,7 @@ void Engine::read_embeddings() {
 void Engine::run_due_jobs(std::span<Ready> ready) {
   is_put_off_ = false;
   if (!selector_.is_on() || ready.empty()) return;
-  SegmentTimer timer(trace_, SegmentKind::cluster, *clock_);
+  PhaseTimer timer(trace_, Phase::cluster, *clock_);
   if (kv_stream_.is_on()) kv_stream_.begin_step();
   selector_.begin_step(ready);
   for (const Ready& each : ready) {
@@ -370,7 +370,7 @@ void Engine::run_due_jobs(std::span<Ready> ready) {
 // Which rows select; in a step without rows, clustering that nobody waits for yet.
 void Engine::prepare_selection() {
   if (!selector_.is_on() || (n_runs_ == 0 && is_put_off_)) return;
-  SegmentTimer timer(trace_, SegmentKind::cluster, *clock_);
+  PhaseTimer timer(trace_, Phase::cluster, *clock_);
   if (n_runs_ == 0) {
     const Result<void> worked = selector_.work();
     if (!worked) lose_device(worked.error());
@@ -396,7 +396,7 @@ void Engine::prepare_selection() {
 // what has to be: what takes longer than the GPU keeps a first token waiting.
 bool Engine::work_beside() {
   if (plan_.gpu_select.n_rows == 0 || !std::exchange(may_work_beside_, false)) return true;
-  SegmentTimer timer(trace_, SegmentKind::cluster_beside, *clock_);
+  PhaseTimer timer(trace_, Phase::cluster_beside, *clock_);
   const Result<void> worked = selector_.work_beside();
   if (!worked) lose_device(worked.error());
   return worked.has_value();
@@ -410,14 +410,14 @@ void Engine::trace_selection() {
   trace_.disk.n_far_slots = spent.n_far;
   trace_.disk.n_cached_slots = spent.n_cached;
   if (spent.n_slots == 0) return;
-  const auto put = [&](SegmentKind kind, u64 busy_ns, u64 kv_bytes) {
-    const SegmentTrace& layers = trace_.segments[static_cast<u64>(SegmentKind::layers)];
-    trace_.segments[static_cast<u64>(kind)] = {
+  const auto put = [&](Phase kind, u64 busy_ns, u64 kv_bytes) {
+    const PhaseTrace& layers = trace_.phases[static_cast<u64>(Phase::layers)];
+    trace_.phases[static_cast<u64>(kind)] = {
         .start_ns = layers.start_ns, .busy_ns = busy_ns, .n_runs = 1, .kv_bytes = kv_bytes};
   };
-  put(SegmentKind::select, spent.select_ns, 0);
-  put(SegmentKind::gather, spent.gather_ns, spent.kv_bytes);
-  put(SegmentKind::attend, spent.attend_ns, 0);
+  put(Phase::select, spent.select_ns, 0);
+  put(Phase::gather, spent.gather_ns, spent.kv_bytes);
+  put(Phase::attend, spent.attend_ns, 0);
 }
 
 // Whether what the step has computed so far may be believed. An error of any kind ends the engine:
@@ -465,7 +465,7 @@ const StepTrace& Engine::step() {
     batch_.watch = this;
     const ForwardArgs forward = forward_args();
     {
-      SegmentTimer timer(trace_, SegmentKind::layers, *clock_);
+      PhaseTimer timer(trace_, Phase::layers, *clock_);
       may_work_beside_ = trace_.n_prefill_rows == 0 || selector_.has_units_due();
       may_abandon_ = true;
       forward_layers(forward);
@@ -486,7 +486,7 @@ const StepTrace& Engine::step() {
   trace_disk(moved_before);
   trace_.groups_free = pool_.groups_free();
   trace_.end_ns = clock_->now_ns();
-  count_step();
+  status_.counters.add(trace_, is_put_off_);
   return trace_;
 }
 
@@ -510,7 +510,7 @@ bool Engine::run_logits(const ForwardArgs& forward) {
   for (u32 begin = 0; begin < n_logit_rows_; begin += logit_rows_max_) {
     const u32 n = std::min(logit_rows_max_, n_logit_rows_ - begin);
     {
-      SegmentTimer timer(trace_, SegmentKind::logits, *clock_);
+      PhaseTimer timer(trace_, Phase::logits, *clock_);
       forward_logits(forward, begin, n, logits_);
       if (batch_.takes_best) {
         backend_->summarize(logits_, n, spec_.n_vocab);
@@ -521,7 +521,7 @@ bool Engine::run_logits(const ForwardArgs& forward) {
       timer.add(backend_->take_traffic());
     }
     if (begin == 0) commit_rows();
-    SegmentTimer timer(trace_, SegmentKind::sample, *clock_);
+    PhaseTimer timer(trace_, Phase::sample, *clock_);
     for (u32 i = 0; i < n; ++i) {
       const u32 row = logit_rows_[begin + i];
       while (row >= run->row_begin + run->n_rows) ++run;
@@ -560,33 +560,6 @@ void Engine::finish(Session& s, Finish reason, Status status) {
   s.state = SessionState::idle;
   s.ended = s.generation.n_generated > 0 ? Ended::answer : Ended::nothing;  // or it was not read
   s.refused_ns = 0;
-}
-
-void Engine::count_step() {
-  status_.counters.disk.bytes_read += trace_.disk.bytes_read;
-  status_.counters.disk.bytes_written += trace_.disk.bytes_written;
-  status_.counters.disk.wait_ns += trace_.disk.wait_ns;
-  status_.counters.disk.n_hits += trace_.disk.n_hits;
-  status_.counters.disk.n_waited += trace_.disk.n_waited;
-  status_.counters.disk.n_far_slots += trace_.disk.n_far_slots;
-  status_.counters.disk.n_cached_slots += trace_.disk.n_cached_slots;
-  status_.counters.disk.n_sector_reads += trace_.disk.n_sector_reads;
-  status_.counters.disk.n_extent_reads += trace_.disk.n_extent_reads;
-  status_.counters.disk.bytes_sectors += trace_.disk.bytes_sectors;
-  status_.counters.disk.bytes_of_slots += trace_.disk.bytes_of_slots;
-  status_.counters.disk.bytes_here += trace_.disk.bytes_here;
-  if (trace_.n_rows == 0 && is_put_off_)
-    status_.counters.decode_ns += trace_.end_ns - trace_.start_ns;
-  if (trace_.n_rows == 0 || trace_.abandoned) return;
-  ++status_.counters.n_steps;
-  status_.counters.n_prefill_rows += trace_.n_prefill_rows;
-  status_.counters.n_decode_rows += trace_.n_decode_rows;
-  (trace_.n_prefill_rows > 0 ? status_.counters.prefill_ns : status_.counters.decode_ns) +=
-      trace_.end_ns - trace_.start_ns;
-  for (const SegmentTrace& segment : trace_.segments) {
-    status_.counters.weight_bytes += segment.weight_bytes;
-    status_.counters.kv_bytes += segment.kv_bytes;
-  }
 }
 
 }  // namespace tarn::engine

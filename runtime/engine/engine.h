@@ -15,23 +15,18 @@
 #include <string_view>
 
 #include "kernels/cpu_table.h"
-#include "platform/clock/clock.h"
 #include "platform/cpu/worker_pool.h"
-#include "platform/gpu/device.h"
-#include "platform/io/io_backend.h"
-#include "platform/log/log.h"
 #include "runtime/arena/arena.h"
-#include "runtime/config/config.h"
 #include "runtime/engine/cpu_backend.h"
+#include "runtime/engine/engine_status.h"
 #include "runtime/engine/gpu_placement.h"
 #include "runtime/engine/kv_stream.h"
+#include "runtime/engine/open_args.h"
 #include "runtime/engine/scheduler.h"
 #include "runtime/engine/selector.h"
 #include "runtime/engine/session.h"
-#include "runtime/engine/step_trace.h"
 #include "runtime/kv/group_pool.h"
 #include "runtime/model/embedding_file.h"
-#include "runtime/plan/plan.h"
 #include "runtime/plan/step_shape.h"
 #include "runtime/text/tokenizer.h"
 
@@ -40,101 +35,6 @@ class Probe;
 }
 
 namespace tarn::engine {
-
-struct OpenArgs {
-  const char* model_path = "";
-  Config config{};
-  Reserve* reserve = nullptr;  // borrowed until close()
-  Clock* clock = nullptr;      // borrowed until close()
-  // Borrowed until close(). Its errors are the engine's: no token and no KV of a step is accepted
-  // before check() has said that the step's work was done.
-  Device* device = nullptr;
-  // Its kernels: the model runs there unless the configuration says "cpu", or "auto" and the
-  // kernels do not compute this model; the device is let go then. nullptr: on the CPU.
-  const kernels::GpuTable* gpu_kernels = nullptr;
-  IoBackend* store_io = nullptr;  // of the store, borrowed until close(); nullptr: its own
-  Log log{};
-  const FatalSink* sink = nullptr;  // for the worker threads
-  std::span<const u32> cpus{};      // that workers may use; empty: those of the process
-  bool (*on_progress)(void* context, u64 done_bytes, u64 total_bytes) = nullptr;
-  void* progress_context = nullptr;
-};
-
-// How a configuration wants its GPU opened.
-DeviceOpenArgs device_open_args(const Config& config);
-
-// The system's GPU, opened for an engine that may use one; outlives it.
-class SystemGpu {
- public:
-  SystemGpu() = default;
-  SystemGpu(const SystemGpu&) = delete;
-  SystemGpu& operator=(const SystemGpu&) = delete;
-  ~SystemGpu() { close(); }
-
-  // Fills in `device` and `gpu_kernels` where the configuration wants a GPU, this build has kernels
-  // for one, and none was lent. Where "auto" meets one that does not open, the configuration
-  // becomes "cpu", and the log says why.
-  Result<void> lend(OpenArgs* args);
-  void close();
-
- private:
-  Device* device_ = nullptr;  // in memory_
-  SystemDeviceMemory memory_{};
-};
-
-// The plan that open() would reserve; reads the file's directory only.
-struct PlanReport {
-  plan::Plan plan{};
-  Error why_not{};  // where the plan does not fit: what to lower
-};
-Result<PlanReport> plan_model(const OpenArgs& args);
-
-struct EngineCounters {
-  u64 load_ns = 0;
-  u64 n_steps = 0;
-  u64 n_prefill_rows = 0, n_decode_rows = 0;
-  u64 prefill_ns = 0, decode_ns = 0;  // steps with, and without, prefill rows
-  u64 weight_bytes = 0, kv_bytes = 0;
-  KvReads kv_reads{};
-  DiskTrace disk{};
-};
-
-// Of KV over memory and disk.
-struct KvStats {
-  kv::MoverStats moved{};
-  kv::ExtentStats extents{};
-  store::StoreStats store{};
-};
-
-struct EngineStatus {
-  // Fixed from open() to close().
-  bool on_gpu = false;
-  const char* device = "cpu";
-  const char* gpu_name = "";
-  const char* isa = "";
-  const char* io = "";
-  const char* select = "";
-  // What `tarn verify` writes down for this model and these settings. The weights' hash is in it
-  // where select.verified is not empty, or sessions are kept.
-  SelectMark select_mark{};
-  bool select_verified = false;  // exact, or select.verified is that mark
-  bool memory_locked = false;
-  u32 n_workers = 0;
-  u32 sessions_max = 0;
-  u32 groups_max = 0;
-  u64 driver_bytes = 0;        // a GPU's driver's, as measured before READY
-  MemoryProbe memory_probe{};  // how fast the GPU reads; zeros on the CPU
-
-  // As of now.
-  EngineCounters counters{};
-  u32 n_sessions = 0;
-  u32 groups_free = 0;
-  u64 n_chunks_kept = 0;  // chunks of KV that attention found on the device, with tiers
-  bool has_tiers = false;
-  const char* store_mode = "";
-  bool sessions_may_be_lost = false;
-  KvStats kv{};
-};
 
 using SessionIdx = u32;
 
@@ -282,7 +182,6 @@ class Engine final : private step::StepWatch {
   void consume_logits(Session& session, u32 position, u32 logits_row);
   void accept_token(Session& session, Sampled sampled);
   void finish(Session& session, Finish finish, Status status);
-  void count_step();
 
   // engine_cancel.cpp
   bool can_cancel(const Session& session) const;

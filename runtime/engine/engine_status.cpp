@@ -1,4 +1,5 @@
-// What an engine tells of itself.
+#include "runtime/engine/engine_status.h"
+
 #include <algorithm>
 
 #include "runtime/engine/engine.h"
@@ -76,6 +77,31 @@ EngineStatus Engine::status() const {
   now.sessions_may_be_lost = kv_stream_.may_have_lost_sessions();
   now.kv = kv_stats();
   return now;
+}
+
+void EngineCounters::add(const StepTrace& step, bool is_put_off) {
+  disk.bytes_read += step.disk.bytes_read;
+  disk.bytes_written += step.disk.bytes_written;
+  disk.wait_ns += step.disk.wait_ns;
+  disk.n_hits += step.disk.n_hits;
+  disk.n_waited += step.disk.n_waited;
+  disk.n_far_slots += step.disk.n_far_slots;
+  disk.n_cached_slots += step.disk.n_cached_slots;
+  disk.n_sector_reads += step.disk.n_sector_reads;
+  disk.n_extent_reads += step.disk.n_extent_reads;
+  disk.bytes_sectors += step.disk.bytes_sectors;
+  disk.bytes_of_slots += step.disk.bytes_of_slots;
+  disk.bytes_here += step.disk.bytes_here;
+  if (step.n_rows == 0 && is_put_off) decode_ns += step.end_ns - step.start_ns;
+  if (step.n_rows == 0 || step.abandoned) return;
+  ++n_steps;
+  n_prefill_rows += step.n_prefill_rows;
+  n_decode_rows += step.n_decode_rows;
+  (step.n_prefill_rows > 0 ? prefill_ns : decode_ns) += step.end_ns - step.start_ns;
+  for (const PhaseTrace& phase : step.phases) {
+    weight_bytes += phase.weight_bytes;
+    kv_bytes += phase.kv_bytes;
+  }
 }
 
 }  // namespace tarn::engine

@@ -95,7 +95,7 @@ Result<Instance*> Instance::open(const InstanceArgs& args) {
   OpenArgs open;
   TARN_TRY(Instance* const instance, start(args, config, &open));
   const Result<void> opened = instance->thread.call([&]() -> Result<void> {
-    TARN_CHECK(instance->gpu_.lend(&open));
+    TARN_CHECK(instance->gpu_.open(&open));
     TARN_CHECK(instance->engine.open(open));
     if (!instance->engine.status().on_gpu) instance->gpu_.close();
     return {};

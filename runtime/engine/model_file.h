@@ -6,7 +6,7 @@
 #include <span>
 
 #include "platform/cpu/topology.h"
-#include "runtime/engine/engine.h"
+#include "runtime/engine/open_args.h"
 
 namespace tarn::engine {
 

@@ -10,7 +10,7 @@
 
 namespace tarn::engine {
 
-enum class SegmentKind : u8 {
+enum class Phase : u8 {
   layers,  // device: embedding, all layers, the last norm
   logits,  // device: the output product of the wanted rows
   sample,  // host: sampler, text, events
@@ -22,9 +22,9 @@ enum class SegmentKind : u8 {
   cluster_beside,  // the same by the host, while a GPU computes the layers; inside of layers
   count,
 };
-const char* segment_name(SegmentKind kind);
+const char* phase_name(Phase kind);
 
-struct SegmentTrace {
+struct PhaseTrace {
   u64 start_ns = 0;  // of the first run in this step
   u64 busy_ns = 0;   // of all its runs: logits and sample alternate when many rows want logits
   u32 n_runs = 0;
@@ -65,7 +65,7 @@ struct StepTrace {
   u32 n_cluster_units = 0;  // of clustering, done in this step
   u64 n_slots_chosen = 0;   // attended to by rows that select, of all layers and KV heads
   DiskTrace disk{};
-  std::array<SegmentTrace, static_cast<u64>(SegmentKind::count)> segments{};
+  std::array<PhaseTrace, static_cast<u64>(Phase::count)> phases{};
 };
 
 }  // namespace tarn::engine

@@ -4,7 +4,7 @@
 
 #include "platform/base/assert.h"
 #include "runtime/engine/built_kernels.h"
-#include "runtime/engine/engine.h"
+#include "runtime/engine/open_args.h"
 
 namespace tarn::engine {
 
@@ -13,7 +13,7 @@ DeviceOpenArgs device_open_args(const Config& config) {
           .compute_priority = -static_cast<i32>(config.device_priority)};
 }
 
-Result<void> SystemGpu::lend(OpenArgs* args) {
+Result<void> SystemGpu::open(OpenArgs* args) {
   TARN_ASSERT(device_ == nullptr);
   const kernels::GpuTable* gpu_kernels = built_gpu_kernels();
   if (args->device != nullptr || gpu_kernels == nullptr) return {};

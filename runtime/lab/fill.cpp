@@ -115,7 +115,7 @@ Result<void> Probe::fill_rows(Session& s, u32 n, KvWatch source) {
   if (e.kv_stream_.is_moving()) e.kv_stream_.pump(0);
   e.trace_disk(moved_before);
   e.trace_.n_rows = 0;  // none was computed
-  e.count_step();
+  e.status_.counters.add(e.trace_, false);
   return {};
 }
 

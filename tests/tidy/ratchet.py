@@ -17,7 +17,7 @@ LINES_MAX = 400   # of a file of runtime/
 
 # Classes with more methods, private ones and constructors among them.
 METHODS = {
-    "Engine": 126,
+    "Engine": 125,
     "Selector": 110,
     "Store": 35,
     "GpuBackend": 68,
@@ -30,8 +30,7 @@ METHODS = {
 # Files with more lines.
 LINES = {
     "runtime/api/tarn.h": 420,
-    "runtime/engine/engine.cpp": 592,
-    "runtime/engine/engine.h": 403,
+    "runtime/engine/engine.cpp": 565,
     "runtime/engine/engine_park.cpp": 445,
     "runtime/engine/gpu_backend.cpp": 496,
     "runtime/engine/selector.cpp": 559,
@@ -44,7 +43,7 @@ LINES = {
 PLACEMENT_TESTS = 95
 # Product files outside of selection and configuration that name one of its methods.
 METHOD_FILES = 15
-ENGINE_FILES = 60
+ENGINE_FILES = 62
 
 PLACEMENT = re.compile(r"\bis_on\(\)|\bon_gpu\(\)|\b(?:kv_stream|device)_? [!=]= nullptr")
 METHOD = re.compile(r"SelectMethod|Quest|Pq[A-Z]")

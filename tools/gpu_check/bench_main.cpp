@@ -18,7 +18,7 @@ void print_figures() {
   args.config.device = {"cuda"};
   tarn::SystemClock clock;
   tarn::engine::SystemGpu gpu;
-  tarn::tools::value_of(gpu.lend(&args));
+  tarn::tools::value_of(gpu.open(&args));
   constexpr tarn::u64 kWorkspaceBytes = 32 * tarn::kMiB;
   const tarn::DeviceSlab workspace =
       tarn::tools::value_of(args.device->reserve("cuBLAS", kWorkspaceBytes));

@@ -23,7 +23,7 @@ class OwnEngine {
                           .clock = &clock_,
                           .log = Log(&print_warning, nullptr, LogLevel::warning),
                           .sink = &fatal_sink()};
-    value_of(gpu_.lend(&args));
+    value_of(gpu_.open(&args));
     value_of(engine_.open(args));
     if (!engine_.status().on_gpu) gpu_.close();
   }

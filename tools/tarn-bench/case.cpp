@@ -16,14 +16,13 @@ namespace {
 using tools::value_of;
 
 void add_step(const engine::StepTrace& trace, u64 now_ns, Sample& out) {
-  const auto busy_ns = [&](engine::SegmentKind kind) {
-    return trace.segments[static_cast<u64>(kind)].busy_ns;
+  const auto busy_ns = [&](engine::Phase kind) {
+    return trace.phases[static_cast<u64>(kind)].busy_ns;
   };
-  out.select_ns += busy_ns(engine::SegmentKind::select);
-  out.gather_ns += busy_ns(engine::SegmentKind::gather);
-  out.attend_ns += busy_ns(engine::SegmentKind::attend);
-  out.cluster_ns +=
-      busy_ns(engine::SegmentKind::cluster) + busy_ns(engine::SegmentKind::cluster_beside);
+  out.select_ns += busy_ns(engine::Phase::select);
+  out.gather_ns += busy_ns(engine::Phase::gather);
+  out.attend_ns += busy_ns(engine::Phase::attend);
+  out.cluster_ns += busy_ns(engine::Phase::cluster) + busy_ns(engine::Phase::cluster_beside);
   out.n_slots_chosen += trace.n_slots_chosen;
   if (trace.n_tokens_out == 0) return;
   if (out.first_ns == 0) {

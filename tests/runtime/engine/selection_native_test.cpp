@@ -446,8 +446,8 @@ TEST_CASE("no clustering before a first token; from then on a part a step, done 
   CHECK(n_units == engine.spec().n_cache_layers);
   const StepTrace& trace = engine.step();
   CHECK(trace.n_slots_chosen == u64{n_heads} * (4 + 8 + 16));
-  CHECK(trace.segments[static_cast<u64>(SegmentKind::select)].busy_ns > 0);
-  CHECK(trace.segments[static_cast<u64>(SegmentKind::gather)].kv_bytes ==
+  CHECK(trace.phases[static_cast<u64>(Phase::select)].busy_ns > 0);
+  CHECK(trace.phases[static_cast<u64>(Phase::gather)].kv_bytes ==
         trace.n_slots_chosen * 2 * engine.spec().head_dim * 2);
 }
 

@@ -247,7 +247,7 @@ TEST_CASE("a step's trace says what it did") {
   const StepTrace decode = engine.step();
   CHECK(decode.n_decode_rows == 1);
   CHECK(decode.n_prefill_rows == 0);
-  const auto& layers = decode.segments[static_cast<u64>(SegmentKind::layers)];
+  const auto& layers = decode.phases[static_cast<u64>(Phase::layers)];
   // 2 layers, 2 KV heads of 64, K and V in f16, 101 tokens.
   CHECK(layers.kv_bytes == 2 * 2 * 64 * 2 * 2 * 101);
   CHECK(layers.weight_bytes > 0);

@@ -24,7 +24,7 @@ struct RealGpuEngine {
     engine::OpenArgs args{
         .model_path = path.c_str(), .config = config, .reserve = &reserve, .clock = &clock};
     args.config.device = {"cuda"};
-    TARN_CHECK(gpu.lend(&args));
+    TARN_CHECK(gpu.open(&args));
     return engine.open(args);
   }
   engine::SystemGpu gpu;  // outlives the engine

@@ -241,18 +241,17 @@ TEST_CASE("the host clusters while the GPU computes a step, and never beside its
     const SessionIdx session = prompted(gpu.engine, random_ids(3, kPrompt, GpuModel::kVocab));
     const u64 n_beside_before = gpu.device.copied().n_out_beside;
     u32 n_units = 0;
-    generate(
-        gpu.engine, session, random_ids(4, 6, GpuModel::kVocab),
-        [&](u32 n, const engine::StepTrace& trace) {
-          CAPTURE(n);
-          const auto runs = [&](engine::SegmentKind kind) {
-            return trace.segments[static_cast<u64>(kind)].n_runs;
-          };
-          n_units += trace.n_cluster_units;
-          if (n == kPrompt) CHECK(trace.n_cluster_units == 0);
-          CHECK((trace.n_slots_chosen > 0) == (n >= kPrompt + swap_tokens));
-          CHECK(runs(engine::SegmentKind::cluster_beside) == (trace.n_prefill_rows == 0 ? 1 : 0));
-        });
+    generate(gpu.engine, session, random_ids(4, 6, GpuModel::kVocab),
+             [&](u32 n, const engine::StepTrace& trace) {
+               CAPTURE(n);
+               const auto runs = [&](engine::Phase kind) {
+                 return trace.phases[static_cast<u64>(kind)].n_runs;
+               };
+               n_units += trace.n_cluster_units;
+               if (n == kPrompt) CHECK(trace.n_cluster_units == 0);
+               CHECK((trace.n_slots_chosen > 0) == (n >= kPrompt + swap_tokens));
+               CHECK(runs(engine::Phase::cluster_beside) == (trace.n_prefill_rows == 0 ? 1 : 0));
+             });
     CHECK(n_units == gpu.engine.spec().n_cache_layers);
     // Keys come twice a layer, a group here. An index that is wanted at once is made before the
     // step that reads by it.
@@ -283,8 +282,8 @@ TEST_CASE("beside another's prompt the host clusters a layer a step, and as late
              [&](u32, const engine::StepTrace& trace) {
                CHECK((trace.n_prefill_rows > 0) == (is_beside || n_units.empty()));
                n_units.push_back(trace.n_cluster_units);
-               const u64 kind = static_cast<u64>(engine::SegmentKind::cluster_beside);
-               if (is_beside) CHECK(trace.segments[kind].n_runs == trace.n_cluster_units);
+               const u64 kind = static_cast<u64>(engine::Phase::cluster_beside);
+               if (is_beside) CHECK(trace.phases[kind].n_runs == trace.n_cluster_units);
              });
     // Chosen by the index from the fifth step on.
     const std::vector<u32> late = {0, 0, 1, 1, 0, 0, 0, 0}, early = {0, 1, 1, 0, 0, 0, 0, 0};
