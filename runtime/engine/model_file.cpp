@@ -6,6 +6,8 @@
 #include "platform/base/checked.h"
 #include "platform/cpu/worker_pool.h"
 #include "runtime/engine/gpu_support.h"
+#include "runtime/engine/kv_stream.h"
+#include "runtime/text/tokenizer.h"
 
 namespace tarn::engine {
 
