@@ -158,7 +158,7 @@ class Oracle {
   SelectConfig config_;
   u32 kv_head_;
   kernels::KvType type_;
-  const kernels::CpuTable& table_ = kernels::cpu_tables().front();
+  const kernels::CpuTable& table_ = *kernels::cpu_table_select("auto").value();
   select::PqShape shape_;
   std::vector<Line> region_, scratch_;
   select::IndexLife life_;

@@ -36,7 +36,7 @@ struct Written {
     const test::Clusters clusters(random, kRows + kFirstSlot, kDims, 40, 8, 0.6f);
     const test::Keys keys(clusters.rows, kDims);
     index.pq.start(kFirstSlot);
-    index.train(kernels::cpu_tables().front(), keys, kRows, 3);
+    index.train(*kernels::cpu_table_select("auto").value(), keys, kRows, 3);
     const u32 n_pairs = index.shape.n_padded() * index.shape.n_padded();
     REQUIRE(index.shape.n_padded() == kSide);
     head = {.n_rows = kRows,

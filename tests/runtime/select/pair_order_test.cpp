@@ -33,7 +33,7 @@ std::vector<u32> firsts_of(const PqIndex& pq, const std::vector<f32>& q, u32 ord
   for (u32 row = 0; row < pq.n_tokens(); ++row)
     ++counts[u64{pq.code(0, row)} * kSide + pq.code(1, row)];
   std::vector<f32> lut(u64{kHeads} * (2 * kSide + kDims));
-  place_pairs({.table = kernels::cpu_tables().front(),
+  place_pairs({.table = *kernels::cpu_table_select("auto").value(),
                .index = pq,
                .query = {q.data(), kHeads, 1.0f},
                .lut = lut.data(),
@@ -59,7 +59,7 @@ TEST_CASE("tokens of a step's best pairs are neighbours") {
                      .code_bits = 6,
                      .capacity_tokens = kTokens});
   index.pq.start(0);
-  index.train(kernels::cpu_tables().front(), keys, kTokens, 5);
+  index.train(*kernels::cpu_table_select("auto").value(), keys, kTokens, 5);
   const PqIndex& pq = index.pq;
   std::vector<f32> q(u64{kHeads} * kDims), nan(q.size(), NAN);
   for (f32& x : q) x = random.normal();
@@ -73,8 +73,9 @@ TEST_CASE("tokens of a step's best pairs are neighbours") {
   std::vector<f32> lut(u64{kHeads} * (2 * kSide + kDims));
   alignas(64) static std::array<std::byte, kernels::kPqPairScratchBytes> scratch;
   std::vector<u32> best(256);
-  best.resize(pq.choose_by_pairs(kernels::cpu_tables().front(), {q.data(), kHeads, 0.3f}, 256,
-                                 lut.data(), scratch.data(), best.data()));
+  best.resize(pq.choose_by_pairs(*kernels::cpu_table_select("auto").value(),
+                                 {q.data(), kHeads, 0.3f}, 256, lut.data(), scratch.data(),
+                                 best.data()));
   const std::vector<u32> places = places_of(pq, firsts_of(pq, q, 0));
   std::set<u32> in_extent;
   for (const u32 slot : best) in_extent.insert(places[slot]);
