@@ -28,6 +28,9 @@ if(TARN_SANITIZE)
 endif()
 set(TARN_CXX_FLAGS_CORE $<$<COMPILE_LANGUAGE:CXX>:-fno-exceptions -fno-rtti>)
 
+tarn_pch(tarn_core_pch OPTIONS ${TARN_CXX_FLAGS_COMMON} ${TARN_CXX_FLAGS_CORE}
+         HEADERS ${TARN_PCH_CORE})
+
 function(tarn_module dir)
   cmake_parse_arguments(ARG "" "" "DEPENDS;LINK" ${ARGN})
   string(REPLACE "/" "_" name "tarn_${dir}")
@@ -70,6 +73,11 @@ function(tarn_module dir)
     target_compile_definitions(${name} PRIVATE ${TARN_ISA_DEFINITIONS}
                                $<$<CONFIG:Debug>:TARN_DEBUG=1>)
     target_link_libraries(${name} PRIVATE tarn_warnings)
+    if(TARN_FUZZ AND dir IN_LIST TARN_FUZZED_DIRS)
+      target_compile_options(${name} PRIVATE -fsanitize=fuzzer-no-link)
+    elseif(dir MATCHES "^runtime/")
+      tarn_use_pch(${name} tarn_core_pch)
+    endif()
     set(scope PUBLIC)
   endif()
   foreach(dependency ${ARG_DEPENDS})
