@@ -1,4 +1,5 @@
-# TARN_SANITIZE=address,undefined or thread; fuzz targets add libFuzzer's coverage everywhere.
+# TARN_SANITIZE=address,undefined or thread. TARN_FUZZ adds libFuzzer's coverage, in the folders
+# whose code reads foreign bytes alone: the same build runs the tests.
 if(TARN_SANITIZE)
   # vptr needs the type information that the core is built without.
   add_compile_options("$<$<COMPILE_LANGUAGE:C,CXX>:-fsanitize=${TARN_SANITIZE};\
@@ -12,5 +13,5 @@ if(TARN_FUZZ)
   if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
     message(FATAL_ERROR "TARN_FUZZ needs clang: configure with -DCMAKE_CXX_COMPILER=clang++")
   endif()
-  add_compile_options(-fsanitize=fuzzer-no-link -g1)
 endif()
+set(TARN_FUZZED_DIRS runtime/config runtime/model runtime/text runtime/store runtime/reuse)

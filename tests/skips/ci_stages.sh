@@ -3,6 +3,7 @@
 #
 # Goal    toolchain/test --ci ends with each stage as it ended: passed, failed, or skipped where the
 #         stage said so, and nowhere else.
+#         --full runs no stage again that passed at this commit.
 # Method  the scripts in a tree of their own, where each stage is one command: one that succeeds,
 #         one that skips, one that is killed, some that fail, with 77 too. The stage aarch64 is the
 #         real one, on a machine that says it is one.
@@ -24,8 +25,9 @@ stage_bad() { false; }
 stage_killed() { kill -9 "$BASHPID"; }
 stage_bad77() { sh -c 'exit 77'; }
 stage_liar() { echo "skipped: only said so"; sh -c 'exit 77'; }
+[ "$1" != --full ] || full=yes
 shift
-run_ci "$@"
+run_stages ci "$@"
 STAGES
 } >"$tree/toolchain/test"
 
@@ -47,4 +49,22 @@ expect bad Failed
 expect killed Failed
 expect bad77 Failed
 expect liar Failed
+
+# expect_ran TIMES: of two runs of --full with the same stage.
+expect_ran() {
+  local n_ran
+  n_ran=$(for run in 1 2; do bash "$tree/toolchain/test" --full "$2" || true; done 2>&1 |
+    grep -c "^=== stage $2$" || true)
+  [ "$n_ran" = "$1" ] && return
+  echo "stage $2 ran $n_ran times, not $1"
+  n_wrong=$((n_wrong + 1))
+}
+printf '/build\n/said\n' >"$tree/.gitignore"
+git -C "$tree" init -q
+git -C "$tree" add .
+git -C "$tree" -c user.name=t -c user.email=t@t commit -qm sample
+expect_ran 1 good  # at one commit, once
+expect_ran 2 bad
+echo >"$tree/uncommitted"
+expect_ran 2 good
 exit "$n_wrong"

@@ -1,14 +1,32 @@
-// The test programs' main: doctest's, and 77 where a case could not run.
+// The test programs' main: doctest's, and 77 where a case could not run. It prints the CPU time,
+// which other work on the machine changes little, and fails if it exceeds TARN_TEST_CPU_S.
 #define DOCTEST_CONFIG_IMPLEMENT
 #include <doctest/doctest.h>
+#include <sys/resource.h>
 
 #include <cstdio>
+#include <cstdlib>
 
 #include "tests/support/skip.h"
 
 namespace tarn::test {
 namespace {
 unsigned n_skipped = 0;
+
+double seconds(const timeval& time) {
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) / 1e6;
+}
+
+// Of this process and the children that it waited for.
+double cpu_s() {
+  double sum_s = 0;
+  for (const auto whose : {RUSAGE_SELF, RUSAGE_CHILDREN}) {
+    rusage usage{};
+    getrusage(whose, &usage);
+    sum_s += seconds(usage.ru_utime) + seconds(usage.ru_stime);
+  }
+  return sum_s;
+}
 }  // namespace
 
 void note_skipped(const char* why) {
@@ -21,5 +39,13 @@ void note_skipped(const char* why) {
 int main(int argc, char** argv) {
   doctest::Context context(argc, argv);
   const int exit_code = context.run();
+  const double used_s = tarn::test::cpu_s();
+  std::printf("%.1f s of CPU time\n", used_s);
+  const char* limit_s = std::getenv("TARN_TEST_CPU_S");
+  if (limit_s != nullptr && used_s > std::atof(limit_s)) {
+    std::printf("A test file may use %s s. Shorten it, or list it in tests/ci/slow_tests.txt.\n",
+                limit_s);
+    return 1;
+  }
   return exit_code == 0 && tarn::test::n_skipped > 0 ? 77 : exit_code;
 }

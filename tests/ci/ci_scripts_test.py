@@ -1,0 +1,41 @@
+"""Goal    what changed_files.py reaches, and what slowest.py reads from logs.
+Method  small graphs and logs with the answers beside them."""
+import unittest
+
+import changed_files
+import slowest
+
+INCLUDES = {
+    "a.h": [], "b.h": ["a.h"], "c.h": ["b.h", "c.h"],  # c.h includes itself
+    "a.cpp": ["a.h"], "c.cpp": ["c.h"], "alone.cpp": ["string.h"],
+}
+CASES = [
+    ("nothing", [], []),
+    ("a source", ["alone.cpp"], ["alone.cpp"]),
+    ("a header and who includes it at any depth", ["a.h"], ["a.cpp", "a.h", "b.h", "c.cpp", "c.h"]),
+    ("the middle", ["b.h"], ["b.h", "c.cpp", "c.h"]),
+    ("a file that is gone", ["gone.h"], []),
+    ("no source", ["README.md"], []),
+]
+
+
+class ChangedFiles(unittest.TestCase):
+    def test_cases(self):
+        for name, changed, expected in CASES:
+            with self.subTest(name):
+                self.assertEqual(sorted(changed_files.reached(changed, INCLUDES)), expected)
+
+
+class Slowest(unittest.TestCase):
+    def test_tests(self):
+        log = ("1/2 Testing: kernels/a\nOutput:\n12.5 s of CPU time\n"
+               "2/2 Testing: tidy/b\nok\n3/3 Testing: c\n0.1 s of CPU time\n")
+        self.assertEqual(slowest.test_times(log), [(12.5, "kernels/a"), (0.1, "c")])
+
+    def test_compilation(self):
+        log = "# ninja log v5\n0\t500\t1\ta.cpp.o\tf\n0\t2500\t1\ta.cpp.o\tf\n0\t9\t1\tlib.a\tf\n"
+        self.assertEqual(slowest.compile_times(log), [(2.5, "a.cpp.o")])
+
+
+if __name__ == "__main__":
+    unittest.main()
