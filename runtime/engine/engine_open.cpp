@@ -137,6 +137,7 @@ void Engine::close() {
   }
   arena_.tear_down();
   device_ = nullptr;
+  status_ = {.counters = status_.counters};
   sessions_ = {};
   n_evictions_told_ = 0;
 }
