@@ -27,7 +27,7 @@ class PhaseTimer {
   ~PhaseTimer() { phase_.busy_ns += clock_.now_ns() - start_ns_; }
   PhaseTimer(const PhaseTimer&) = delete;
   PhaseTimer& operator=(const PhaseTimer&) = delete;
-  void add(const Backend::Traffic& traffic) {
+  void add(const exec::Backend::Traffic& traffic) {
     phase_.weight_bytes += traffic.weight_bytes;
     phase_.kv_bytes += traffic.kv_bytes;
   }
@@ -384,6 +384,7 @@ void Engine::prepare_selection() {
     if (!selects && !kv_stream_.is_on()) return lose_device(selects.error());
     if (!selects) {
       kv_stream_.note_failure(run.session, selects.error());
+      run.state = step::RunState::failed;
       continue;
     }
     run.selects = *selects;
@@ -400,24 +401,6 @@ bool Engine::work_beside() {
   const Result<void> worked = selector_.work_beside();
   if (!worked) lose_device(worked.error());
   return worked.has_value();
-}
-
-void Engine::trace_selection() {
-  if (!selector_.is_on()) return;
-  const Selector::Spent spent = selector_.take_spent();
-  trace_.n_cluster_units = spent.n_units;
-  trace_.n_slots_chosen = spent.n_slots;
-  trace_.disk.n_far_slots = spent.n_far;
-  trace_.disk.n_cached_slots = spent.n_cached;
-  if (spent.n_slots == 0) return;
-  const auto put = [&](Phase kind, u64 busy_ns, u64 kv_bytes) {
-    const PhaseTrace& layers = trace_.phases[static_cast<u64>(Phase::layers)];
-    trace_.phases[static_cast<u64>(kind)] = {
-        .start_ns = layers.start_ns, .busy_ns = busy_ns, .n_runs = 1, .kv_bytes = kv_bytes};
-  };
-  put(Phase::select, spent.select_ns, 0);
-  put(Phase::gather, spent.gather_ns, spent.kv_bytes);
-  put(Phase::attend, spent.attend_ns, 0);
 }
 
 // Whether what the step has computed so far may be believed. An error of any kind ends the engine:
@@ -454,31 +437,33 @@ const StepTrace& Engine::step() {
   if (device_lost()) return trace_;
   for (step::Run& run : runs_.first(n_runs_)) {  // chunks on the device need no frames
     if (plan_.gpu_stream.n_kept > 0 && !run.selects) {
-      run.offloaded_end = gpu_.backend().n_kept_groups(run);
+      run.offloaded_end = gpu_.backend().parts().n_kept_groups(run);
     }
   }
   if (kv_stream_.is_on() && n_runs_ > 0) kv_stream_.plan_step(batch_);
   trace_.n_rows = batch_.n_rows;
   trace_.n_sequences = n_runs_;
   trace_.n_logit_rows = n_logit_rows_;
+  exec::Backend::Traffic traffic{};
   if (batch_.n_rows > 0) {
-    batch_.watch = this;
-    const ForwardArgs forward = forward_args();
+    batch_.host = this;
+    const exec::ForwardArgs forward = forward_args();
     {
       PhaseTimer timer(trace_, Phase::layers, *clock_);
       may_work_beside_ = trace_.n_prefill_rows == 0 || selector_.has_units_due();
-      may_abandon_ = true;
-      forward_layers(forward);
+      may_abandon_ = !on_gpu();  // a GPU's step is not asked
+      exec::forward_layers(forward);
       may_abandon_ = false;
       if (!device_works()) return trace_;
-      timer.add(backend_->take_traffic());
+      traffic = backend_->take_traffic();
+      timer.add(traffic);
     }
     trace_.abandoned = backend_->is_abandoned();
     if (!trace_.abandoned && !accept_rows(forward)) return trace_;
     settle_dropped();
     selector_.end_step();
   }
-  trace_selection();
+  trace_selection(traffic);
   const bool is_idle = trace_.n_rows == 0 && !is_put_off_;
   if (kv_stream_.is_moving()) kv_stream_.pump(is_idle ? kIdleWaitNs : 0);
   tell_store();
@@ -491,7 +476,7 @@ const StepTrace& Engine::step() {
 }
 
 // What the layers left counts. False when the device was lost on the way.
-bool Engine::accept_rows(const ForwardArgs& forward) {
+bool Engine::accept_rows(const exec::ForwardArgs& forward) {
   if (n_logit_rows_ == 0) commit_rows();
   if (!run_logits(forward)) return false;
   for (const step::Run& run : batch_.runs) {
@@ -505,13 +490,13 @@ bool Engine::accept_rows(const ForwardArgs& forward) {
 
 // False when the device was lost before all were computed. A decode step may be one graph, which
 // ends with its first logits: its KV counts from then on.
-bool Engine::run_logits(const ForwardArgs& forward) {
+bool Engine::run_logits(const exec::ForwardArgs& forward) {
   const step::Run* run = batch_.runs.data();
   for (u32 begin = 0; begin < n_logit_rows_; begin += logit_rows_max_) {
     const u32 n = std::min(logit_rows_max_, n_logit_rows_ - begin);
     {
       PhaseTimer timer(trace_, Phase::logits, *clock_);
-      forward_logits(forward, begin, n, logits_);
+      exec::forward_logits(forward, begin, n, logits_);
       if (batch_.takes_best) {
         backend_->summarize(logits_, n, spec_.n_vocab);
       } else {

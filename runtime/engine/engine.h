@@ -17,14 +17,14 @@
 #include "kernels/cpu_table.h"
 #include "platform/cpu/worker_pool.h"
 #include "runtime/arena/arena.h"
-#include "runtime/engine/cpu_backend.h"
 #include "runtime/engine/engine_status.h"
 #include "runtime/engine/gpu_placement.h"
-#include "runtime/engine/kv_stream.h"
 #include "runtime/engine/open_args.h"
 #include "runtime/engine/scheduler.h"
 #include "runtime/engine/selector.h"
 #include "runtime/engine/session.h"
+#include "runtime/engine/step_parts.h"
+#include "runtime/exec/cpu/cpu_backend.h"
 #include "runtime/kv/group_pool.h"
 #include "runtime/model/embedding_file.h"
 #include "runtime/plan/step_shape.h"
@@ -38,7 +38,7 @@ namespace tarn::engine {
 
 using SessionIdx = u32;
 
-class Engine final : private step::StepWatch {
+class Engine final : private step::StepHost {
  public:
   Engine() = default;
   Engine(const Engine&) = delete;
@@ -148,7 +148,7 @@ class Engine final : private step::StepWatch {
   Result<void> place_text();
   void note_opened();
   bool on_gpu() const { return backend_ == &gpu_.backend(); }
-  ForwardArgs forward_args() {
+  exec::ForwardArgs forward_args() {
     return {.backend = backend_,
             .spec = &spec_,
             .weights = &weights_,
@@ -169,15 +169,15 @@ class Engine final : private step::StepWatch {
   void read_embeddings();
   u32 n_rows_at_once(const Session& s) const;
   void prepare_selection();
-  void trace_selection();
+  void trace_selection(const exec::Backend::Traffic& traffic);
   void add_rows(const Slice& slice);
   bool device_works();
   bool work_beside();
   void lose_device(const Error& error);
   void commit_rows();
   void count_reads(Session& session, const step::Run& run);
-  bool accept_rows(const ForwardArgs& forward);
-  bool run_logits(const ForwardArgs& forward);
+  bool accept_rows(const exec::ForwardArgs& forward);
+  bool run_logits(const exec::ForwardArgs& forward);
   bool takes_best() const;
   void consume_logits(Session& session, u32 position, u32 logits_row);
   void accept_token(Session& session, Sampled sampled);
@@ -190,8 +190,7 @@ class Engine final : private step::StepWatch {
   bool may_drop(const Session& s) const;
   void drop_save(Session& s);
   void handle_cancels();
-  bool is_wanted() override;
-  static void on_disk_wait(void* self);
+  bool tick(step::Pause pause) override;
   static bool is_index_wanted(void* self, u32 session);
   void settle_dropped();
 
@@ -252,20 +251,21 @@ class Engine final : private step::StepWatch {
   text::Tokenizer tokenizer_{};
   model::Weights weights_{};
   model::EmbeddingFile embedding_{};  // open where the table is not in memory
-  Rows embedded_{};                   // [rows_max, d_model] of the host: its rows of a step
+  step::Rows embedded_{};             // [rows_max, d_model] of the host: its rows of a step
   kv::GroupPool pool_{};
   KvStream kv_stream_{};
-  CpuBackend cpu_backend_{};
   Selector selector_{};
+  StepParts step_parts_{&kv_stream_, &selector_};
+  exec::CpuBackend cpu_backend_{};
   kernels::KvType kv_type_ = kernels::KvType::f16;
   SelectConfig select_config_{};
   std::array<u64, 22> policy_words_{};  // what a kept session's choices depend on
   GpuPlacement gpu_{};
-  Backend* backend_ = &cpu_backend_;
+  exec::Backend* backend_ = &cpu_backend_;
   std::span<Session> sessions_{};
 
   // One step.
-  StepBuffers buffers_{};
+  exec::StepBuffers buffers_{};
   step::Batch batch_{};
   step::KvWatch watch_{};  // lab::Probe's
   std::array<Ready, kSessionsMax> ready_{};
@@ -274,8 +274,8 @@ class Engine final : private step::StepWatch {
   u32 n_runs_ = 0;
   std::span<u32> logit_rows_{};  // [rows_max]
   u32 n_logit_rows_ = 0;
-  Rows logits_{};       // [logit_rows_max, n_vocab], the backend's
-  Rows host_logits_{};  // the same where the host samples from them
+  step::Rows logits_{};       // [logit_rows_max, n_vocab], the backend's
+  step::Rows host_logits_{};  // the same where the host samples from them
   u32 logit_rows_max_ = 0;
   GenerationScratch scratch_{};
   std::span<u32> encoded_{};  // ids of a text

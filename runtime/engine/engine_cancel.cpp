@@ -49,7 +49,8 @@ void Engine::handle_cancels() {
 
 // What runs is wanted while one of its sessions is. A step with a row that selects is a single
 // token of its session, and goes on to its end.
-bool Engine::is_wanted() {
+bool Engine::tick(step::Pause pause) {
+  if (pause == step::Pause::between_ops && kv_stream_.is_on()) kv_stream_.pump(0);
   if (!may_abandon_) return true;
   bool has_told = false;
   for (Session& s : sessions_) {
@@ -57,6 +58,10 @@ bool Engine::is_wanted() {
     if (!is_asked || !can_cancel(s) || !may_drop(s)) continue;
     end_cancelled(s);
     s.is_dropped = has_told = true;
+    for (step::Run& run : batch_.runs) {
+      const bool is_its = run.session == idx_of(s) && run.state == step::RunState::runs;
+      if (is_its) run.state = step::RunState::dropped;
+    }
   }
   if (has_told && on_early_end_ != nullptr) on_early_end_(early_end_context_);
   return std::ranges::any_of(batch_.runs, [&](const step::Run& run) {
@@ -64,16 +69,9 @@ bool Engine::is_wanted() {
   });
 }
 
-// A step that waits for the disk, which may be for half a minute, goes on to its end; but whoever
-// is cancelled meanwhile hears it now.
-void Engine::on_disk_wait(void* self) {
-  auto& engine = *static_cast<Engine*>(self);
-  if (!engine.on_gpu()) (void)engine.is_wanted();
-}
-
 bool Engine::is_index_wanted(void* self, u32 session) {
   auto& engine = *static_cast<Engine*>(self);
-  (void)engine.is_wanted();
+  (void)engine.tick(step::Pause::within_op);
   return !engine.session(session).is_dropped;
 }
 

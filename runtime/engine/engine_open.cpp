@@ -71,8 +71,8 @@ Result<void> Engine::load(const OpenArgs& args) {
                              .select = &select_config_,
                              .kv_type = kv_type_,
                              .arena = &arena_,
-                             .kv_stream = &kv_stream_,
-                             .selector = &selector_,
+                             .parts = &step_parts_,
+                             .workers = &workers_,
                              .kernels = args.gpu_kernels},
                             file.description()));
   }
@@ -193,6 +193,7 @@ void Engine::place_cpu_backend() {
   cpu_backend_.init(
       {.table = table_,
        .workers = &workers_,
+       .clock = clock_,
        .spec = &spec_,
        .kv_type = kv_type_,
        .page_tokens = plan_.group_shape.page_tokens,
@@ -208,9 +209,10 @@ void Engine::place_cpu_backend() {
        .page_table_offset_bytes = plan_.page_table_offset_bytes,
        .part_state_offset_bytes = plan_.attention_stride_bytes - plan_.attention_state_bytes,
        .pages_max = plan_.pages_max,
-       .selector = &selector_,
-       .kv_stream = plan_.tiers.is_on() ? &kv_stream_ : nullptr,
-       .attn_states = attention + plan_.n_workers * plan_.attention_stride_bytes,
+       .parts = &step_parts_,
+       .attn_states = plan_.tiers.is_on()
+                          ? attention + plan_.n_workers * plan_.attention_stride_bytes
+                          : nullptr,
        .attn_state_stride_bytes = plan_.tiers.state_stride_bytes});
 }
 
@@ -330,8 +332,7 @@ Result<void> Engine::open_kv_stream(const OpenArgs& args, std::span<std::byte> t
        .clock = clock_,
        .log = log_,
        .identity = &identity,
-       .on_wait = &Engine::on_disk_wait,
-       .wait_context = this,
+       .host = this,
        .frames = region_or_registered(RegionId::kv_groups, GpuPlacement::Registered::frames),
        .tables = tables,
        .store_memory = region(RegionId::store),

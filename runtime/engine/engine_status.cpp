@@ -71,12 +71,30 @@ EngineStatus Engine::status() const {
   now.n_sessions = static_cast<u32>(std::ranges::count_if(
       sessions_, [](const Session& s) { return s.state != SessionState::free; }));
   now.groups_free = pool_.groups_free();
-  now.n_chunks_kept = gpu_.backend().n_chunks_kept();
+  now.n_chunks_kept = gpu_.backend().parts().n_chunks_kept();
   now.has_tiers = kv_stream_.is_on();
   now.store_mode = kv_stream_.store_name();
   now.sessions_may_be_lost = kv_stream_.may_have_lost_sessions();
   now.kv = kv_stats();
   return now;
+}
+
+void Engine::trace_selection(const exec::Backend::Traffic& traffic) {
+  if (!selector_.is_on()) return;
+  const Selector::Spent spent = selector_.take_spent();
+  trace_.n_cluster_units = spent.n_units;
+  trace_.n_slots_chosen = spent.n_slots;
+  trace_.disk.n_far_slots = spent.n_far;
+  trace_.disk.n_cached_slots = spent.n_cached;
+  if (spent.n_slots == 0) return;
+  const auto put = [&](Phase kind, u64 busy_ns, u64 kv_bytes) {
+    const PhaseTrace& layers = trace_.phases[static_cast<u64>(Phase::layers)];
+    trace_.phases[static_cast<u64>(kind)] = {
+        .start_ns = layers.start_ns, .busy_ns = busy_ns, .n_runs = 1, .kv_bytes = kv_bytes};
+  };
+  put(Phase::select, spent.select_ns, 0);
+  put(Phase::gather, spent.gather_ns + traffic.gather_ns, spent.kv_bytes);
+  put(Phase::attend, traffic.attend_ns, 0);
 }
 
 void EngineCounters::add(const StepTrace& step, bool is_put_off) {

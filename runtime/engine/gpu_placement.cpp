@@ -7,7 +7,6 @@
 
 #include "platform/base/assert.h"
 #include "platform/base/checked.h"
-#include "runtime/engine/selector.h"
 #include "runtime/engine/take.h"
 #include "runtime/plan/gpu_shape.h"
 
@@ -115,7 +114,7 @@ Result<void> GpuPlacement::measure_memory() {
                                                   .device_memory = slab.begin,
                                                   .host_memory = host.first(n_bytes),
                                                   .host_is_pinned = pins_arena_,
-                                                  .wait_ns_max = kGpuWaitNsMax});
+                                                  .wait_ns_max = exec::kGpuWaitNsMax});
   if (!probe) return refused(probe.error());
   probe_ = *probe;
   if (n_bytes < wanted) {
@@ -180,6 +179,7 @@ Result<void> GpuPlacement::open_backend(const Step& step) {
        .rows_max = step.rows_max,
        .sessions_max = plan.sessions_max,
        .pages_max = plan.pages_max,
+       .parts = args_.parts,
        .acts = {.q = piece_at<i8>(step.memory, shape.act_q),
                 .side = piece_at<kernels::U32x2>(step.memory, shape.act_sums)},
        .quantizes = has_quantized_layers(*step.weights),
@@ -199,17 +199,16 @@ Result<void> GpuPlacement::open_backend(const Step& step) {
 }
 
 // Empty where all KV lies on the device.
-GpuStreamArgs GpuPlacement::place_stream() {
+exec::GpuStreamArgs GpuPlacement::place_stream() {
   const plan::GpuStreamShape& shape = args_.plan->gpu_stream;
   if (!shape.is_on()) return {};
   const std::span<std::byte> whole(memory_.attention(), args_.plan->of(RegionId::attention).bytes);
   std::byte* at = whole.data() + (whole.size() - shape.device_bytes());
   const auto piece = [&at](u64 bytes) { return std::exchange(at, at + bytes); };
-  GpuStreamArgs args{.kv = args_.kv_stream,
-                     .selector = args_.selector->is_on() ? args_.selector : nullptr,
-                     .shape = shape,
-                     .frames = registered(Registered::frames).data(),
-                     .frames_on_device = reinterpret_cast<u64>(frames_on_device_.raw())};
+  exec::GpuStreamArgs args{.shape = shape,
+                           .workers = args_.workers,
+                           .frames = registered(Registered::frames).data(),
+                           .frames_on_device = reinterpret_cast<u64>(frames_on_device_.raw())};
   args.memory = &memory_;
   args.kept = take<std::byte>(mirror_, kv::KeptChunks::bookkeeping_bytes(shape.kept));
   args.states = reinterpret_cast<f32*>(piece(shape.states_bytes));
@@ -222,13 +221,12 @@ GpuStreamArgs GpuPlacement::place_stream() {
 }
 
 // Empty where nothing selects.
-GpuSelectArgs GpuPlacement::place_selection() {
+exec::GpuSelectArgs GpuPlacement::place_selection() {
   const plan::GpuSelectShape& shape = args_.plan->gpu_select;
   if (shape.n_rows == 0) return {};
-  GpuSelectArgs args{.selector = args_.selector,
-                     .method = args_.select->method,
-                     .shape = shape,
-                     .n_chosen_max = args_.plan->select.n_chosen_max};
+  exec::GpuSelectArgs args{.method = args_.select->method,
+                           .shape = shape,
+                           .n_chosen_max = args_.plan->select.n_chosen_max};
   if (args_.select->method == SelectMethod::pq) {
     args.pq = select::pq_shape(*args_.select, {args_.spec->head_dim, args_.spec->adjacent_dims()},
                                args_.plan->context_tokens);
@@ -244,35 +242,36 @@ GpuSelectArgs GpuPlacement::place_selection() {
   return args;
 }
 
-Result<void> GpuPlacement::capture_step(const ForwardArgs& forward, std::span<const u32> logit_rows,
-                                        Rows logits) {
+Result<void> GpuPlacement::capture_step(const exec::ForwardArgs& forward,
+                                        std::span<const u32> logit_rows, step::Rows logits) {
   step::Batch batch = *forward.batch;
   batch.n_rows = static_cast<u32>(logit_rows.size());
   batch.logit_rows = logit_rows;  // as many, which is all that counts
-  ForwardArgs of_step = forward;
+  exec::ForwardArgs of_step = forward;
   of_step.batch = &batch;
-  forward_layers(of_step);
-  forward_logits(of_step, 0, batch.n_rows, logits);
+  exec::forward_layers(of_step);
+  exec::forward_logits(of_step, 0, batch.n_rows, logits);
   backend_.summarize(logits, batch.n_rows, args_.spec->n_vocab);
-  return backend_.end_graph();
+  return backend_.graphs().end();
 }
 
-Result<void> GpuPlacement::capture_graphs(const ForwardArgs& forward,
-                                          std::span<const u32> logit_rows, Rows logits) {
+Result<void> GpuPlacement::capture_graphs(const exec::ForwardArgs& forward,
+                                          std::span<const u32> logit_rows, step::Rows logits) {
   const plan::Plan& plan = *args_.plan;
   if (plan.gpu_stream.is_on()) return {};  // the host has its part in every layer
   const u32 rows_max = std::min(plan.sessions_max, kernels::kGpuMatvecRowsMax);
   const u32 spans_max = plan::gpu_spans(plan.context_tokens);
   for (u32 n_rows = 1; n_rows <= std::bit_ceil(rows_max); n_rows *= 2) {
     for (u32 n_spans = 1; n_spans <= std::bit_ceil(spans_max); n_spans *= 2) {
-      TARN_CHECK(backend_.begin_graph(n_rows, std::min(n_spans, spans_max)));
+      TARN_CHECK(backend_.graphs().begin(n_rows, std::min(n_spans, spans_max)));
       TARN_CHECK(capture_step(forward, logit_rows.first(n_rows), logits));
     }
   }
   if (plan.gpu_select.n_rows > 0) {
-    TARN_CHECK(backend_.begin_selecting_graph());
+    TARN_CHECK(backend_.graphs().begin_choosing());
     TARN_CHECK(capture_step(forward, logit_rows.first(1), logits));
   }
+  (void)backend_.take_traffic();  // of no step
   return backend_.finish();
 }
 

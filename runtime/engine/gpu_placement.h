@@ -15,10 +15,10 @@
 #include "runtime/arena/arena.h"
 #include "runtime/arena/pinned_reserve.h"
 #include "runtime/config/config.h"
-#include "runtime/engine/forward.h"
-#include "runtime/engine/gpu_backend.h"
-#include "runtime/engine/gpu_indexes.h"
-#include "runtime/engine/gpu_memory.h"
+#include "runtime/exec/forward.h"
+#include "runtime/exec/gpu/gpu_backend.h"
+#include "runtime/exec/gpu/indexes.h"
+#include "runtime/exec/gpu/memory.h"
 #include "runtime/plan/plan.h"
 
 namespace tarn::engine {
@@ -39,8 +39,8 @@ class GpuPlacement {
     const SelectConfig* select = nullptr;
     kernels::KvType kv_type{};
     RegionArena* arena = nullptr;
-    KvStream* kv_stream = nullptr;
-    Selector* selector = nullptr;
+    exec::PartSource* parts = nullptr;
+    WorkerPool* workers = nullptr;
     const kernels::GpuTable* kernels = nullptr;
   };
 
@@ -78,18 +78,18 @@ class GpuPlacement {
   Result<void> open_backend(const Step& step);
   // Captures every decode step's graph, so that nothing is captured after READY. Ops see the state
   // of `forward`, which stands for a full bucket; `logit_rows` are rows_max row numbers.
-  Result<void> capture_graphs(const ForwardArgs& forward, std::span<const u32> logit_rows,
-                              Rows logits);
+  Result<void> capture_graphs(const exec::ForwardArgs& forward, std::span<const u32> logit_rows,
+                              step::Rows logits);
   // Runs all graphs once: the driver may need more memory for it.
-  Result<void> warm_graphs() { return backend_.warm_graphs(); }
+  Result<void> warm_graphs() { return backend_.graphs().warm(); }
   // What the driver took beside our slabs, against its limit.
   Result<void> check_driver_bytes();
   void close();
 
-  GpuBackend& backend() { return backend_; }
-  const GpuBackend& backend() const { return backend_; }
-  GpuMemory& memory() { return memory_; }
-  GpuIndexes& indexes() { return indexes_; }
+  exec::GpuBackend& backend() { return backend_; }
+  const exec::GpuBackend& backend() const { return backend_; }
+  exec::GpuMemory& memory() { return memory_; }
+  exec::GpuIndexes& indexes() { return indexes_; }
   const MemoryProbe& probe() const { return probe_; }
   u64 driver_bytes() const { return driver_bytes_; }
 
@@ -97,18 +97,18 @@ class GpuPlacement {
   Result<DeviceBytes> register_host(Registered which, std::span<std::byte> bytes);
   Unexpected refused(const Error& error);
   Result<void> measure_memory();
-  GpuSelectArgs place_selection();
-  GpuStreamArgs place_stream();
-  Result<void> capture_step(const ForwardArgs& forward, std::span<const u32> logit_rows,
-                            Rows logits);
+  exec::GpuSelectArgs place_selection();
+  exec::GpuStreamArgs place_stream();
+  Result<void> capture_step(const exec::ForwardArgs& forward, std::span<const u32> logit_rows,
+                            step::Rows logits);
 
   Args args_{};
   bool pins_arena_ = false;
   bool registration_refused_ = false;
   PinnedReserve pinned_reserve_{};
-  GpuMemory memory_{};
-  GpuIndexes indexes_{};
-  GpuBackend backend_{};
+  exec::GpuMemory memory_{};
+  exec::GpuIndexes indexes_{};
+  exec::GpuBackend backend_{};
   MemoryProbe probe_{};
   u64 driver_bytes_ = 0;
   Bump mirror_{};

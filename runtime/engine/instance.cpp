@@ -3,7 +3,7 @@
 #include <new>
 
 #include "platform/cpu/topology.h"
-#include "runtime/engine/built_kernels.h"
+#include "runtime/exec/built_kernels.h"
 
 namespace tarn::engine {
 namespace {
@@ -129,7 +129,8 @@ Result<PlanReport> Instance::plan(const InstanceArgs& args) {
   OpenArgs open;
   TARN_TRY(Instance* const instance, start(args, config, &open));
   PlanReport report;
-  if (open.device == nullptr) open.gpu_kernels = built_gpu_kernels();  // planning takes no device
+  if (open.device == nullptr)
+    open.gpu_kernels = exec::built_gpu_kernels();  // planning takes no device
   const Result<void> planned = instance->thread.call([&]() -> Result<void> {
     TARN_TRY(report, plan_model(open));
     return {};

@@ -76,8 +76,7 @@ Result<void> KvStream::open(const KvStreamArgs& args) {
                .names = &names_,
                .on_other = &KvStream::on_other,
                .other_context = this,
-               .on_wait = args.on_wait,
-               .wait_context = args.wait_context},
+               .host = args.host},
               args.plan->sessions_max, mover_tables);
   is_on_ = true;
   return {};
@@ -210,14 +209,6 @@ void KvStream::plan_step(const step::Batch& batch) {
     mover_.uses().add({run.sequence, n_groups(run), run.offloaded_begin, run.offloaded_end});
   }
   mover_.uses().end();
-}
-
-u32 KvStream::pin(const step::Run& run, u32 cache_layer, u32 begin, u32 end) {
-  if (failed(run.session)) return 0;
-  const Result<u32> n = mover_.pin(*run.sequence, cache_layer, begin, end);
-  if (n) return *n;
-  note_failure(run.session, n.error());
-  return 0;
 }
 
 void KvStream::note_failure(u32 owner, const Error& error) {

@@ -20,11 +20,11 @@
 #include "platform/clock/clock.h"
 #include "platform/io/io_backend.h"
 #include "platform/log/log.h"
-#include "runtime/engine/backend.h"
 #include "runtime/kv/extents.h"
 #include "runtime/kv/mover.h"
 #include "runtime/plan/plan.h"
 #include "runtime/reuse/session_store.h"
+#include "runtime/step/batch.h"
 
 namespace tarn::engine {
 
@@ -37,8 +37,7 @@ struct KvStreamArgs {
   Clock* clock = nullptr;
   Log log{};
   const reuse::KvIdentity* identity = nullptr;  // where sessions are kept
-  void (*on_wait)(void* context) = nullptr;     // MoverArgs::on_wait
-  void* wait_context = nullptr;
+  step::StepHost* host = nullptr;               // MoverArgs::host
   std::span<std::byte> frames{};
   std::span<std::byte> tables{};
   std::span<std::byte> store_memory{};
@@ -81,13 +80,8 @@ class KvStream {
     return mover_.make_writable(sequence, n_rows);
   }
   void plan_step(const step::Batch& batch);
-  // Groups [begin, end) of the run's layer, or fewer; returns how many. 0: the run has failed.
-  u32 pin(const step::Run& run, u32 cache_layer, u32 begin, u32 end);
-  void unpin(const step::Run& run, u32 cache_layer, u32 begin, u32 end) {
-    mover_.unpin(*run.sequence, cache_layer, begin, end);
-  }
-  // The same for whoever is not attention, and has dropped the step's plan.
-  void drop_plan();
+  void drop_plan();  // for who is not attention
+  // Groups [begin, end) of a layer, or fewer; returns how many.
   Result<u32> pin(const kv::Sequence& sequence, u32 cache_layer, u32 begin, u32 end) {
     return mover_.pin(sequence, cache_layer, begin, end);
   }

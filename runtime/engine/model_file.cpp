@@ -5,8 +5,8 @@
 
 #include "platform/base/checked.h"
 #include "platform/cpu/worker_pool.h"
-#include "runtime/engine/gpu_support.h"
 #include "runtime/engine/kv_stream.h"
+#include "runtime/exec/gpu/support.h"
 #include "runtime/text/tokenizer.h"
 
 namespace tarn::engine {
@@ -102,8 +102,8 @@ Result<DeviceFacts> wanted_device(const OpenArgs& args) {
 
 // What a GPU does not compute of this, or does not choose where the plan has KV in its memory.
 Result<void> gpu_runs(const plan::Inputs& inputs) {
-  TARN_CHECK(gpu_can_run(*inputs.model, *inputs.config));
-  const Result<void> can_select = gpu_can_select(inputs.config->select);
+  TARN_CHECK(exec::gpu_can_run(*inputs.model, *inputs.config));
+  const Result<void> can_select = exec::gpu_can_select(inputs.config->select);
   if (can_select) return {};
   const Result<plan::Plan> plan = plan::plan_memory(inputs);
   if (plan && plan->gpu_stream.is_on()) return {};

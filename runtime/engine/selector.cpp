@@ -406,12 +406,6 @@ void Selector::begin_step(std::span<const Ready> ready) {
 
 bool Selector::may_drop_row(u32 idx) const { return !is_on() || !session(idx).row.is_final; }
 
-// Whether what is being made is still wanted.
-bool Selector::goes_on() const {
-  return making_ == nullptr || args_.is_wanted == nullptr ||
-         args_.is_wanted(args_.context, idx_of(*making_));
-}
-
 // Units that the session's next row must have done, all of them before a swap.
 u32 Selector::owed_units(const Session& s, u32 n_tokens, bool beside_prompt) {
   const u32 n_left = n_units() - s.n_units_done;
@@ -543,12 +537,12 @@ Result<void> Selector::work_beside() {
   return was_due ? Result<void>() : work();
 }
 
-Selector::DeviceRow Selector::take_row(u32 idx) {
+select::DeviceRow Selector::take_row(u32 idx) {
   TARN_ASSERT(args_.device != nullptr);
   Session& s = session(idx);
   TARN_ASSERT(!s.life.is_dense());
   const select::Segments segments = s.life.segments();
-  const DeviceRow row{segments, s.life.k(), s.n_coded, s.n_counted};
+  const select::DeviceRow row{segments, s.life.k(), s.n_coded, s.n_counted};
   s.n_coded = s.n_counted = segments.n_middle();
   const u32 n_chosen = std::min(segments.n_middle(), row.k);
   of_workers_[0].spent.n_slots +=

@@ -21,9 +21,8 @@
 //             the session's own, to the same bits
 //   extents   over a disk, a unit also writes the layer's middle once more, by pairs of codes; and
 //             where sessions are kept, the layer's codes, by which a later start finds both
-//   KV        keys are read window by window, in memory or through a KvStream's frames; K and V
-//             of chosen slots come from a SlotSource. Over a disk each (session, layer, KV head)
-//             has a cache of what it chose: kv::SlotCache
+//   KV        keys are read window by window, in memory or through a KvStream's frames. Over a disk
+//             each (session, layer, KV head) has a cache of what it chose: kv::SlotCache
 //
 //   taken up  a session that was kept brings a name for its codebooks. What was written under it is
 //             read; else they are trained again, over the same rows. That
@@ -45,29 +44,20 @@
 
 #include "platform/clock/clock.h"
 #include "platform/cpu/worker_pool.h"
-#include "runtime/engine/device_indexes.h"
 #include "runtime/engine/kv_stream.h"
 #include "runtime/engine/scheduler.h"
+#include "runtime/exec/device_indexes.h"
 #include "runtime/kv/sequence.h"
 #include "runtime/kv/slot_cache.h"
 #include "runtime/model/model_spec.h"
 #include "runtime/plan/plan.h"
 #include "runtime/select/codebook_record.h"
+#include "runtime/select/device_row.h"
 #include "runtime/select/head_index.h"
+#include "runtime/step/batch.h"
+#include "runtime/step/part.h"
 
 namespace tarn::engine {
-
-// Where attention finds K and V of the slots that one KV head chose.
-class SlotSource {
- public:
-  // Pages with the slots of ranks [first, first + slots.size()), one behind the other; `tile` has
-  // room for their bytes, and `tile_pages` are its pages.
-  virtual const u8* const* pages_of(u32 first, std::span<const u32> slots, u8* tile,
-                                    const u8* const* tile_pages) const = 0;
-
- protected:
-  ~SlotSource() = default;
-};
 
 struct SelectorArgs {
   const SelectConfig* config = nullptr;
@@ -77,8 +67,8 @@ struct SelectorArgs {
   kernels::KvType kv_type = kernels::KvType::f16;
   WorkerPool* workers = nullptr;
   Clock* clock = nullptr;
-  KvStream* kv_stream = nullptr;    // KV over memory and disk; nullptr: it is in memory
-  DeviceIndexes* device = nullptr;  // KV on a device, which chooses; nullptr: the host does
+  KvStream* kv_stream = nullptr;          // KV over memory and disk; nullptr: it is in memory
+  exec::DeviceIndexes* device = nullptr;  // KV on a device, which chooses; nullptr: the host does
   std::span<std::byte> indexes{};
   std::span<std::byte> caches{};  // of chosen slots; empty: none
   std::span<std::byte> scratch{};
@@ -167,14 +157,8 @@ class Selector {
   bool has_units_due() const;
   Result<void> work_beside();
 
-  // With a device: what the row that selects has to know, once: its middle's keys [n_coded, end)
-  // get codes in the row's step. n_counted of them had one before a cut.
-  struct DeviceRow {
-    select::Segments segments;
-    u32 k;
-    u32 n_coded, n_counted;
-  };
-  DeviceRow take_row(u32 session);
+  // With a device: what the row that selects has to know there, once.
+  select::DeviceRow take_row(u32 session);
 
   // Of a session in use, for tests. `head` counts (cache layer, KV head) pairs.
   const select::PqIndex& pq_index(u32 session, u32 head) const;
@@ -183,40 +167,31 @@ class Selector {
   // What a layer's heads asked last, [n_heads, head_dim] after RoPE: extents follow it.
   void note_query(u32 session, u32 cache_layer, const f32* q);
 
-  // Attention of a row that selects, for one KV head. `attention` is scratch of the kernel's.
+  // A KV head of a row that selects.
   struct Head {
     u32 session;
     const kv::Sequence* sequence;
     u32 cache_layer, kv_head;
     const f32* q;
-    f32* out;
-    void* attention;
   };
-  void attend(const Head& head, u32 worker_idx);
+  // What it chooses. With KV over memory and disk, of the heads that next_heads() named; nothing of
+  // one that comes with a later call of that.
+  step::ChosenSlots choose(const Head& head, u32 worker_idx);
 
-  // The same for all KV heads of a layer, with KV over memory and disk. A piece of `attention` a
-  // worker.
+  // With KV over memory and disk: all KV heads of a layer choose, and what they chose begins to
+  // come. next_heads() waits for the next of them, until there are no more: then it is false.
   struct Layer {
     u32 session;
     const kv::Sequence* sequence;
     u32 cache_layer;
     const f32* q;
-    f32* out = nullptr;
-    std::byte* attention = nullptr;
-    u64 attention_stride_bytes = 0;
   };
-  Result<void> attend_fetched(const Layer& layer);
-  // All of that but attention: of each KV head how many slots it chose, and K and V of them, one
-  // behind the other, until the next call. `out` and `attention` are not looked at.
-  struct LayerKv {
-    std::span<const u32> n_slots;  // [n_kv_heads]
-    std::span<u8* const> bytes;
-  };
-  Result<LayerKv> fetch(const Layer& layer);
+  Result<void> begin_layer(const Layer& layer);
+  Result<bool> next_heads(u32* begin, u32* end);
 
   // Of all workers together, since the last call.
   struct Spent {
-    u64 select_ns = 0, gather_ns = 0, attend_ns = 0;
+    u64 select_ns = 0, gather_ns = 0;
     u64 kv_bytes = 0;  // of the slots attended to
     u64 n_slots = 0;   // attended to, a head each
     u64 n_far = 0;     // of them, of groups that may be on disk
@@ -294,12 +269,10 @@ class Selector {
   Result<void> settle(Session& s);
   Result<void> take_in(const Layer& layer);
   void want(const Layer& layer, u32 kv_head, u32 worker_idx);
-  void keep(const Layer& layer, u32 kv_head);
   void choose_of(const Layer& layer, u32 begin, u32 end);
-  enum class Turn : u8 { first, second };
-  Result<void> take_layer(const Layer& layer);
+  u32 n_heads_at_once() const;
+  step::ChosenSlots take_fetched(const Head& head, u32 worker_idx);
   void note_attended(Spent& spent, u64 n_slots) const;
-  void attend_of(const Layer& layer, u32 begin, u32 end, Turn turn);
   Result<void> gather(const Layer& layer);
 
   // selector_extents.cpp
@@ -321,7 +294,7 @@ class Selector {
   void choose_orders(const NameArgs& args, std::span<const u32> chosen,
                      std::span<kv::ExtentWant> places);
   void truncate_cache(const Session& s, u32 head, u32 n_tokens, kv::SlotCache& cache);
-  Result<void> fetch_lost(const Layer& layer, u32 begin, u32 end);
+  Result<u32> fetch_lost(const Layer& layer, u32 begin, u32 end);
 
   // selector_codebooks.cpp
   store::Key draw_key() const;
@@ -333,10 +306,9 @@ class Selector {
   void adopt_extent(const Session& s, u32 head, const select::CodebookHead& saved,
                     std::span<const std::byte> record);
 
-  u32 choose(const Head& head, const select::KeyPages& keys, std::span<u32> slots, u32 worker_idx);
-  void attend_chosen(const Head& head, const SlotSource& source, std::span<const u32> slots,
-                     u32 worker_idx);
-  Head head_of(const Layer& layer, u32 kv_head, u32 worker_idx) const;
+  u32 choose_slots(const Head& head, const select::KeyPages& keys, std::span<u32> slots,
+                   u32 worker_idx);
+  Head head_of(const Layer& layer, u32 kv_head) const;
 
   SelectorArgs args_{};
   std::span<kv::SlotCache> caches_{};  // [sessions_max, n_heads]; empty: none
@@ -346,6 +318,11 @@ class Selector {
   const Session* making_ = nullptr;  // whose index make_index() makes
   u64 step_idx_ = 0;
   u32 n_units_spent_ = 0;
+  Layer layer_{};  // whose heads are read now, and which of them
+  struct Turn {
+    u32 head_begin = 0, head_end = 0;
+    bool is_second = false;
+  } turn_{};
   std::array<OfWorker, kWorkersMax> of_workers_{};
 };
 

@@ -177,6 +177,12 @@ Result<void> Selector::restore_layer(Session& s, u32 cache_layer) {
   return cluster_layer(s, cache_layer);
 }
 
+// Whether what is being made is still wanted.
+bool Selector::goes_on() const {
+  return making_ == nullptr || args_.is_wanted == nullptr ||
+         args_.is_wanted(args_.context, idx_of(*making_));
+}
+
 // Begun anew, it ends the same. Whether it is wanted is asked between tasks, too: in memory all
 // keys of a layer are one window.
 Result<void> Selector::cluster_layer(Session& s, u32 cache_layer) {

@@ -328,12 +328,12 @@ void Selector::truncate_cache(const Session& s, u32 head, u32 n_tokens, kv::Slot
   cache.truncate(keeps ? kForeign | n_tokens : 0);
 }
 
-// What extents could not give to KV heads [begin, end) comes from the groups.
-Result<void> Selector::fetch_lost(const Layer& layer, u32 begin, u32 end) {
+// What extents could not give to KV heads [begin, end) comes from the groups. Of how many slots.
+Result<u32> Selector::fetch_lost(const Layer& layer, u32 begin, u32 end) {
   const LayerTable table = layer_table();
   u32 n_lost = 0;
   for (u32 kv_head = begin; kv_head < end; ++kv_head) n_lost += table.readings[kv_head].n_lost;
-  if (n_lost == 0) return {};
+  if (n_lost == 0) return n_lost;
   std::ranges::fill(table.wanted, std::span<const kv::WantedSlot>());
   for (u32 kv_head = begin; kv_head < end; ++kv_head) {
     const Fetched mine = fetched(kv_head);
@@ -345,7 +345,8 @@ Result<void> Selector::fetch_lost(const Layer& layer, u32 begin, u32 end) {
     std::ranges::sort(mine.wanted.first(n), {}, &kv::WantedSlot::slot);
     table.wanted[kv_head] = mine.wanted.first(n);
   }
-  return gather(layer);
+  TARN_CHECK(gather(layer));
+  return n_lost;
 }
 
 }  // namespace tarn::engine

@@ -1,60 +1,14 @@
-// A step: what each head chooses, and attention to it; where KV lies over memory and disk, what it
-// takes to have the chosen slots in memory.
-#include <cstring>
-
+// A step: what each head chooses; where KV lies over memory and disk, what it takes to have the
+// chosen slots in memory.
 #include "platform/base/assert.h"
 #include "runtime/engine/selector_parts.h"
 #include "runtime/select/random_at.h"
 
 namespace tarn::engine {
-namespace {
-
-class ResidentSlots final : public SlotSource {
- public:
-  ResidentSlots(const u8* const* pages, u32 page_tokens, u64 slot_bytes)
-      : pages_(pages), page_tokens_(page_tokens), slot_bytes_(slot_bytes) {}
-
-  const u8* const* pages_of(u32, std::span<const u32> slots, u8* tile,
-                            const u8* const* tile_pages) const override {
-    constexpr u64 kAhead = 16;  // slots asked for before they are copied
-    for (u64 i = 0; i < slots.size(); ++i, tile += slot_bytes_) {
-      if (i + kAhead < slots.size()) {
-        const u8* next = slot(slots[i + kAhead]);
-        for (u64 at = 0; at < slot_bytes_; at += 64) __builtin_prefetch(next + at);
-      }
-      std::memcpy(tile, slot(slots[i]), slot_bytes_);
-    }
-    return tile_pages;
-  }
-
- private:
-  const u8* slot(u32 s) const { return pages_[s / page_tokens_] + s % page_tokens_ * slot_bytes_; }
-
-  const u8* const* pages_;
-  u32 page_tokens_;
-  u64 slot_bytes_;
-};
-
-// They lie there already.
-class FetchedSlots final : public SlotSource {
- public:
-  FetchedSlots(const u8* const* pages, u32 page_tokens)
-      : pages_(pages), page_tokens_(page_tokens) {}
-  const u8* const* pages_of(u32 first, std::span<const u32>, u8*, const u8* const*) const override {
-    return pages_ + first / page_tokens_;
-  }
-
- private:
-  const u8* const* pages_;
-  u32 page_tokens_;
-};
-
-}  // namespace
-
 // ---- A step ---------------------------------------------------------------------------------
 
-u32 Selector::choose(const Head& h, const select::KeyPages& keys, std::span<u32> slots,
-                     u32 worker_idx) {
+u32 Selector::choose_slots(const Head& h, const select::KeyPages& keys, std::span<u32> slots,
+                           u32 worker_idx) {
   const model::ModelSpec& spec = *args_.spec;
   const Session& s = session(h.session);
   const u32 head = h.cache_layer * spec.n_kv_heads + h.kv_head;
@@ -69,49 +23,13 @@ u32 Selector::choose(const Head& h, const select::KeyPages& keys, std::span<u32>
                               keys, select::random_at(select::kRandomSeed, head));
 }
 
-// Chosen slots in ascending order, cut into tiles by rank: where they lie changes no bit.
-void Selector::attend_chosen(const Head& h, const SlotSource& source, std::span<const u32> slots,
-                             u32 worker_idx) {
-  const model::ModelSpec& spec = *args_.spec;
-  const Scratch mine = scratch(worker_idx);
-  Spent& spent = of_workers_[worker_idx].spent;
-  const u32 page_tokens = args_.plan->group_shape.page_tokens;
-  const u32 n_slots = static_cast<u32>(slots.size());
-  const u32 n_part = static_cast<u32>(ceil_div(plan::kGatherTokens, page_tokens)) * page_tokens;
-  for (u32 begin = 0; begin < n_slots; begin += n_part) {
-    const u32 n = std::min(n_part, n_slots - begin);
-    const u64 part_ns = args_.clock->now_ns();
-    const u8* const* pages =
-        source.pages_of(begin, slots.subspan(begin, n), mine.gathered, mine.gathered_pages);
-    const u64 gathered_ns = args_.clock->now_ns();
-    args_.table->attn({.type = args_.kv_type,
-                       .pages = pages,
-                       .page_tokens = page_tokens,
-                       .head_dim = spec.head_dim,
-                       .q = h.q,
-                       .q_stride = 0,
-                       .out = h.out,
-                       .out_stride = 0,
-                       .n_rows = 1,
-                       .n_group_heads = spec.n_heads / spec.n_kv_heads,
-                       .visible = &n_slots,
-                       .scale = 1.0f / __builtin_sqrtf(static_cast<f32>(spec.head_dim)),
-                       .scratch = h.attention,
-                       .slot_begin = begin,
-                       .slot_end = begin + n_part,
-                       .state = mine.state});
-    spent.gather_ns += gathered_ns - part_ns;
-    spent.attend_ns += args_.clock->now_ns() - gathered_ns;
-  }
-  note_attended(spent, n_slots);
-}
-
 void Selector::note_attended(Spent& spent, u64 n_slots) const {
   spent.kv_bytes += n_slots * 2 * args_.plan->group_shape.vector_bytes;
   spent.n_slots += n_slots;
 }
 
-void Selector::attend(const Head& h, u32 worker_idx) {
+step::ChosenSlots Selector::choose(const Head& h, u32 worker_idx) {
+  if (args_.kv_stream != nullptr) return take_fetched(h, worker_idx);
   const u64 start_ns = args_.clock->now_ns();
   const Scratch mine = scratch(worker_idx);
   const u32 head = h.cache_layer * args_.spec->n_kv_heads + h.kv_head;
@@ -120,65 +38,75 @@ void Selector::attend(const Head& h, u32 worker_idx) {
       key_pages(*h.sequence, head, {.group_end = h.sequence->n_groups()}, mine.pages);
   s.heads[head].take_in(*args_.config, *args_.table, keys, s.life.segments().middle_end,
                         mine.train);
-  const u32 n_slots = choose(h, keys, mine.slots, worker_idx);
-  of_workers_[worker_idx].spent.select_ns += args_.clock->now_ns() - start_ns;
-  const ResidentSlots source(keys.pages, keys.page_tokens,
-                             u64{2} * args_.plan->group_shape.vector_bytes);
-  attend_chosen(h, source, mine.slots.first(n_slots), worker_idx);
+  const u32 n_slots = choose_slots(h, keys, mine.slots, worker_idx);
+  Spent& spent = of_workers_[worker_idx].spent;
+  spent.select_ns += args_.clock->now_ns() - start_ns;
+  note_attended(spent, n_slots);
+  return {.slots = mine.slots.first(n_slots),
+          .groups = keys.pages,
+          .tile = mine.gathered,
+          .tile_pages = mine.gathered_pages,
+          .state = mine.state};
 }
 
 // ---- A step over memory and disk --------------------------------------------------------------
 
-Selector::Head Selector::head_of(const Layer& layer, u32 kv_head, u32 worker_idx) const {
+Selector::Head Selector::head_of(const Layer& layer, u32 kv_head) const {
   const u64 offset =
       u64{kv_head} * (args_.spec->n_heads / args_.spec->n_kv_heads) * args_.spec->head_dim;
   return {.session = layer.session,
           .sequence = layer.sequence,
           .cache_layer = layer.cache_layer,
           .kv_head = kv_head,
-          .q = layer.q + offset,
-          .out = layer.out == nullptr ? nullptr : layer.out + offset,
-          .attention = layer.attention + worker_idx * layer.attention_stride_bytes};
+          .q = layer.q + offset};
 }
 
 // Heads go as many at a time as there are workers: the disk reads for some of them while others
 // choose or attend.
-Result<void> Selector::attend_fetched(const Layer& layer) {
-  TARN_ASSERT(layer.out != nullptr);
-  return take_layer(layer);
-}
-
-Result<Selector::LayerKv> Selector::fetch(const Layer& layer) {
-  Layer asked = layer;
-  asked.out = nullptr;
-  TARN_CHECK(take_layer(asked));
-  const LayerTable table = layer_table();
-  return LayerKv{table.n_chosen, table.out};
-}
-
-Result<void> Selector::take_layer(const Layer& layer) {
+Result<void> Selector::begin_layer(const Layer& layer) {
+  layer_ = layer;
+  turn_ = {};
   TARN_CHECK(take_in(layer));
   kv::Extents* const extents = this->extents();
   const u32 n_kv_heads = args_.spec->n_kv_heads;
-  const u32 n_at_once = extents == nullptr ? n_kv_heads : args_.workers->n_workers();
   if (extents != nullptr) extents->reads().begin(layer_table().readings);
-  for (u32 begin = 0; begin < n_kv_heads; begin += n_at_once) {
-    const u32 end = std::min(begin + n_at_once, n_kv_heads);
+  for (u32 begin = 0; begin < n_kv_heads; begin += n_heads_at_once()) {
+    const u32 end = std::min(begin + n_heads_at_once(), n_kv_heads);
     choose_of(layer, begin, end);
     if (extents != nullptr) extents->reads().add(end);
   }
-  Result<void> fetched = gather(layer);
-  for (u32 begin = 0; fetched && begin < n_kv_heads; begin += n_at_once) {
-    const u32 end = std::min(begin + n_at_once, n_kv_heads);
-    if (extents != nullptr) extents->reads().finish(end);
-    attend_of(layer, begin, end, Turn::first);
-    if (extents == nullptr) continue;
-    extents->reads().release(end);
-    fetched = fetch_lost(layer, begin, end);
-    if (fetched) attend_of(layer, begin, end, Turn::second);
+  const Result<void> gathered = gather(layer);
+  if (!gathered && extents != nullptr) extents->reads().end();
+  return gathered;
+}
+
+u32 Selector::n_heads_at_once() const {
+  return extents() == nullptr ? args_.spec->n_kv_heads : args_.workers->n_workers();
+}
+
+// Heads that extents lost some of have a second turn when the groups have given that.
+Result<bool> Selector::next_heads(u32* begin, u32* end) {
+  kv::Extents* const extents = this->extents();
+  if (extents != nullptr && turn_.head_end > 0 && !turn_.is_second) {
+    extents->reads().release(turn_.head_end);
+    const Result<u32> n_lost = fetch_lost(layer_, turn_.head_begin, turn_.head_end);
+    if (!n_lost) {
+      extents->reads().end();
+      return fail(n_lost.error());
+    }
+    turn_.is_second = *n_lost > 0;
+    if (turn_.is_second) return true;
   }
-  if (extents != nullptr) extents->reads().end();
-  return fetched;
+  const u32 n_kv_heads = args_.spec->n_kv_heads;
+  if (turn_.head_end == n_kv_heads) {
+    if (extents != nullptr) extents->reads().end();
+    return false;
+  }
+  turn_ = {.head_begin = turn_.head_end,
+           .head_end = std::min(turn_.head_end + n_heads_at_once(), n_kv_heads)};
+  if (extents != nullptr) extents->reads().finish(turn_.head_end);
+  *begin = turn_.head_begin, *end = turn_.head_end;
+  return true;
 }
 
 // Of KV heads [begin, end).
@@ -188,7 +116,7 @@ void Selector::choose_of(const Layer& layer, u32 begin, u32 end) {
     const u64 start_ns = args_.clock->now_ns();
     const select::KeyPages no_keys{};
     layer_table().n_chosen[kv_head] =
-        choose(head_of(layer, kv_head, worker_idx), no_keys, fetched(kv_head).slots, worker_idx);
+        choose_slots(head_of(layer, kv_head), no_keys, fetched(kv_head).slots, worker_idx);
     const u64 chosen_ns = args_.clock->now_ns();
     want(layer, kv_head, worker_idx);
     Spent& spent = of_workers_[worker_idx].spent;
@@ -197,31 +125,25 @@ void Selector::choose_of(const Layer& layer, u32 begin, u32 end) {
   });
 }
 
-// What has landed is put into its place here, where all workers do it. A head that lost some of it
-// has its second turn when the groups have given that.
-void Selector::attend_of(const Layer& layer, u32 begin, u32 end, Turn turn) {
-  args_.workers->run(end - begin, [&](u32 task_idx, u32 worker_idx) {
-    const u32 kv_head = begin + task_idx;
-    const Fetched mine = fetched(kv_head);
-    const std::span<kv::SlotCache> of_session = caches(layer.session);
-    const u64 start_ns = args_.clock->now_ns();
-    if (turn == Turn::first && extents() != nullptr) extents()->reads().place(kv_head);
-    const bool has_lost = layer_table().readings[kv_head].n_lost > 0;
-    if (has_lost != (turn == Turn::second)) return;
-    if (!of_session.empty()) {
-      const u32 head = layer.cache_layer * args_.spec->n_kv_heads + kv_head;
-      of_session[head].copy(layer_table().found[kv_head], mine.bytes);
-    }
-    of_workers_[worker_idx].spent.gather_ns += args_.clock->now_ns() - start_ns;
-    const std::span<const u32> slots = mine.slots.first(layer_table().n_chosen[kv_head]);
-    if (layer.out != nullptr) {
-      const FetchedSlots source(mine.pages, args_.plan->group_shape.page_tokens);
-      attend_chosen(head_of(layer, kv_head, worker_idx), source, slots, worker_idx);
-    } else {
-      note_attended(of_workers_[worker_idx].spent, slots.size());
-    }
-    keep(layer, kv_head);
-  });
+// What has landed is put into its place here, where all workers do it.
+step::ChosenSlots Selector::take_fetched(const Head& h, u32 worker_idx) {
+  const Fetched mine = fetched(h.kv_head);
+  const std::span<kv::SlotCache> of_session = caches(h.session);
+  const u64 start_ns = args_.clock->now_ns();
+  if (!turn_.is_second && extents() != nullptr) extents()->reads().place(h.kv_head);
+  const bool has_lost = layer_table().readings[h.kv_head].n_lost > 0;
+  if (has_lost != turn_.is_second) return {};
+  const u32 head = h.cache_layer * args_.spec->n_kv_heads + h.kv_head;
+  if (!of_session.empty()) {
+    of_session[head].copy(layer_table().found[h.kv_head], mine.bytes);
+    const u32 n_missing = layer_table().n_missing[h.kv_head];
+    of_session[head].put(mine.missing.first(n_missing), mine.bytes);
+  }
+  Spent& spent = of_workers_[worker_idx].spent;
+  spent.gather_ns += args_.clock->now_ns() - start_ns;
+  const std::span<const u32> slots = mine.slots.first(layer_table().n_chosen[h.kv_head]);
+  note_attended(spent, slots.size());
+  return {.slots = slots, .pages = mine.pages, .state = scratch(worker_idx).state};
 }
 
 // Of what was chosen the cache gives what it has; the rest is wanted of the extents, and of the
@@ -268,15 +190,6 @@ void Selector::want(const Layer& layer, u32 kv_head, u32 worker_idx) {
   of_workers_[worker_idx].spent.n_cached += n_far - n_missing;
 }
 
-void Selector::keep(const Layer& layer, u32 kv_head) {
-  const std::span<kv::SlotCache> of_session = caches(layer.session);
-  if (of_session.empty()) return;
-  const u32 n_missing = layer_table().n_missing[kv_head];
-  const Fetched mine = fetched(kv_head);
-  const u32 head = layer.cache_layer * args_.spec->n_kv_heads + kv_head;
-  of_session[head].put(mine.missing.first(n_missing), mine.bytes);
-}
-
 // Keys that the middle has got since the last row: one, as a rule.
 Result<void> Selector::take_in(const Layer& layer) {
   const Session& s = session(layer.session);
@@ -312,7 +225,6 @@ Selector::Spent Selector::take_spent() {
     const Spent& spent = of_worker.spent;
     sum.select_ns += spent.select_ns;
     sum.gather_ns += spent.gather_ns;
-    sum.attend_ns += spent.attend_ns;
     sum.kv_bytes += spent.kv_bytes;
     sum.n_slots += spent.n_slots;
     sum.n_far += spent.n_far;

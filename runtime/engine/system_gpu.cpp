@@ -3,8 +3,8 @@
 #include <string_view>
 
 #include "platform/base/assert.h"
-#include "runtime/engine/built_kernels.h"
 #include "runtime/engine/open_args.h"
+#include "runtime/exec/built_kernels.h"
 
 namespace tarn::engine {
 
@@ -15,7 +15,7 @@ DeviceOpenArgs device_open_args(const Config& config) {
 
 Result<void> SystemGpu::open(OpenArgs* args) {
   TARN_ASSERT(device_ == nullptr);
-  const kernels::GpuTable* gpu_kernels = built_gpu_kernels();
+  const kernels::GpuTable* gpu_kernels = exec::built_gpu_kernels();
   if (args->device != nullptr || gpu_kernels == nullptr) return {};
   TARN_TRY(const DeviceChoice choice,
            device_choose(args->config.device.data(), args->config.device_index));

@@ -5,7 +5,7 @@
 
 #include "platform/base/assert.h"
 #include "platform/base/bump.h"
-#include "runtime/engine/backend.h"
+#include "runtime/exec/backend.h"
 #include "runtime/plan/kv_type.h"
 #include "runtime/plan/step_shape.h"
 
@@ -23,7 +23,7 @@ std::span<T> take(Bump& bump, u64 n) {
   return {reinterpret_cast<T*>(bytes->data()), n};
 }
 
-inline Rows take_rows(Bump& bump, u64 n_rows, u64 stride) {
+inline step::Rows take_rows(Bump& bump, u64 n_rows, u64 stride) {
   return {take<f32>(bump, n_rows * stride).data(), stride};
 }
 

@@ -137,7 +137,7 @@ void Mover::poll(u64 timeout_ns) {
 }
 
 void Mover::pump(u64 timeout_ns) {
-  if (timeout_ns > 0 && args_.on_wait != nullptr) args_.on_wait(args_.wait_context);
+  if (timeout_ns > 0 && args_.host != nullptr) (void)args_.host->tick(step::Pause::within_op);
   poll(timeout_ns);
   if (stopped_) return;
   spill();

@@ -36,6 +36,7 @@
 #include "runtime/kv/sequence.h"
 #include "runtime/kv/slot_gather.h"
 #include "runtime/kv/use_plan.h"
+#include "runtime/step/batch.h"
 #include "runtime/store/store.h"
 
 namespace tarn::kv {
@@ -54,9 +55,7 @@ struct MoverArgs {
   const PageNames* names = nullptr;
   void (*on_other)(void* context, const store::Event& event) = nullptr;
   void* other_context = nullptr;
-  // Before each look at the disk that may wait; nullptr: nobody wants to know.
-  void (*on_wait)(void* context) = nullptr;
-  void* wait_context = nullptr;
+  step::StepHost* host = nullptr;  // ticks before each look at the disk that may wait
 };
 
 enum class Saved : u8 {

@@ -44,15 +44,20 @@ struct Run {
   u32 offloaded_begin = 0, offloaded_end = 0;
 };
 
-// Says whether a step is still wanted. A prefill slice of an 8B takes seconds on two cores; a
-// cancel must not wait for its end.
-class StepWatch {
+// Between two ops nothing of the step runs; within one, tasks do, and the disk's work would disturb
+// them.
+enum class Pause : u8 { between_ops, within_op };
+
+// Who has a step computed: the one callback upward. A prefill slice of an 8B takes seconds on two
+// cores, and neither the disk nor a cancel can wait for its end.
+class StepHost {
  public:
-  // Asked often, by the engine's thread, which tells sessions their ends meanwhile.
-  virtual bool is_wanted() = 0;
+  // Between ops moves the disk's work on; always tells cancelled sessions their ends. Whether the
+  // step is still wanted. Called often, on the engine's thread.
+  virtual bool tick(Pause pause) = 0;
 
  protected:
-  ~StepWatch() = default;
+  ~StepHost() = default;
 };
 
 struct Batch {
@@ -63,9 +68,9 @@ struct Batch {
   u32* visible = nullptr;      // [rows_max] the row attends to slots [0, visible)
   std::span<Run> runs{};
   std::span<const u32> logit_rows{};  // rows whose logits are asked for, ascending; may be empty
-  bool takes_best = false;     // of each of them its best token alone: summarize(), no fetch()
-  StepWatch* watch = nullptr;  // nullptr: wanted to the end
-  KvWatch kv_watch{};          // between the ops, run by run; rows in the backend's space
+  bool takes_best = false;   // of each of them its best token alone: summarize(), no fetch()
+  StepHost* host = nullptr;  // nullptr: wanted to the end
+  KvWatch kv_watch{};        // between the ops, run by run; rows in the backend's space
 };
 
 }  // namespace tarn::step

@@ -216,7 +216,7 @@ class DecodeBench {
     step(name, calls, bytes_of(parts, k), [&](u32 i) { product(parts, k, 1, i, store); });
   }
 
-  // One token, the kernels that the engine launches for it (runtime/engine/gpu_backend.cpp).
+  // One token, the kernels that the engine launches for it (runtime/exec/gpu).
   void measure_step() {
     const u32 d = shape_.d_model, n = shape_.n_layers, more = shape_.n_layers_more_bits;
     const u32 d_kv = shape_.n_kv_heads * shape_.head_dim, d_q = shape_.n_heads * shape_.head_dim;

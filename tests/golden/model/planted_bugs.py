@@ -12,21 +12,22 @@ import subprocess
 import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
-FORWARD = "runtime/engine/forward.cpp"
-BACKEND = "runtime/engine/cpu_backend.cpp"
+FORWARD = "runtime/exec/forward.cpp"
+OPS = "runtime/exec/cpu/ops.cpp"
+BACKEND = "runtime/exec/cpu/cpu_backend.cpp"
 ROPE = "kernels/rope/rope_table.cpp"
 
 # name, file, the right line, the wrong one
 BUGS = [
-    ("rope pair order", BACKEND,
+    ("rope pair order", OPS,
      "spec.rope_halves ? kernels::RopePairs::halves : kernels::RopePairs::adjacent",
      "spec.rope_halves ? kernels::RopePairs::adjacent : kernels::RopePairs::halves"),
     ("rope factors ignored", ROPE, "factors != nullptr ? f64{factors[i]} : 1.0",
      "factors != nullptr ? 1.0 : 1.0"),
     ("rope exponent", ROPE, "-2.0 * i / n_rot", "-2.0 * i / (n_rot + 2)"),
     ("keys not rotated", FORWARD, "backend.rope(k, n, spec.n_kv_heads);", ""),
-    ("gqa map", BACKEND, "run.sequence->pages(cache_layer, kv_head,",
-     "run.sequence->pages(cache_layer, (kv_head + 1) % spec.n_kv_heads,"),
+    ("gqa map", BACKEND, "run.sequence->pages(a.cache_layer, kv_head,",
+     "run.sequence->pages(a.cache_layer, (kv_head + 1) % n_kv_heads,"),
     ("missing scale", BACKEND, "1.0f / __builtin_sqrtf(static_cast<f32>(spec.head_dim))", "1.0f"),
     ("gate and up swapped", FORWARD, "backend.swiglu(b.gate, b.up,",
      "backend.swiglu(b.up, b.gate,"),

@@ -11,7 +11,7 @@
 #include <filesystem>
 
 #include "platform/gpu/gpu_errors.h"
-#include "runtime/engine/gpu_support.h"
+#include "runtime/exec/gpu/support.h"
 #include "runtime/engine/instance.h"
 #include "runtime/lab/probe.h"
 #include "tests/runtime/engine_gpu/gpu_engine.h"
@@ -232,9 +232,9 @@ TEST_CASE("an embedding table on disk may be of a type that the GPU does not com
   model.description.tensors.model[0].type = kernels::TensorType::q5_k;
   REQUIRE(&model.description.tensors.of(model::ModelTensor::token_embd) ==
           model.description.tensors.model.data());
-  CHECK(!engine::gpu_can_run(model.description, config_of(16)).has_value());
+  CHECK(!exec::gpu_can_run(model.description, config_of(16)).has_value());
   model.description.spec.embedding_on_disk = true;
-  CHECK(engine::gpu_can_run(model.description, config_of(16)).has_value());
+  CHECK(exec::gpu_can_run(model.description, config_of(16)).has_value());
 }
 
 TEST_CASE("a file cut short under a GPU's engine ends a generation, and nothing wrong is said") {

@@ -102,8 +102,8 @@ TEST_CASE("a GPU that hangs anywhere in a slice is lost one window later") {
     CHECK(paced.gpu.engine.device_lost());
     CHECK(paced.gpu.device.n_kept() == 0);
     CHECK(paced.gpu.device.n_kept_for_ever() == 0);
-    CHECK(took_ns > engine::kGpuWaitNsMax);
-    CHECK(took_ns < engine::kGpuWaitNsMax * 101 / 100 + n_run * kPieceNs);
+    CHECK(took_ns > exec::kGpuWaitNsMax);
+    CHECK(took_ns < exec::kGpuWaitNsMax * 101 / 100 + n_run * kPieceNs);
     paced.gpu.engine.close();
     CHECK(paced.gpu.device.leaks() == "");
   }
@@ -111,12 +111,12 @@ TEST_CASE("a GPU that hangs anywhere in a slice is lost one window later") {
 
 TEST_CASE("a GPU that becomes slow is not lost as long as it gets further") {
   // So slow that the calls between two events take half of the window.
-  constexpr u64 kSlowNs = engine::kGpuWaitNsMax / 2 / (kStreamMarkCalls * kStreamCallLaunches + 1);
+  constexpr u64 kSlowNs = exec::kGpuWaitNsMax / 2 / (kStreamMarkCalls * kStreamCallLaunches + 1);
   PacedEngine paced;
   paced.clock.pace(kSlowNs / 100);
   paced.feed();
   paced.clock.pace(kSlowNs);
-  CHECK(paced.feed().took_ns > 5 * engine::kGpuWaitNsMax);
+  CHECK(paced.feed().took_ns > 5 * exec::kGpuWaitNsMax);
   CHECK(!paced.gpu.engine.device_lost());
 }
 
@@ -138,15 +138,15 @@ TEST_CASE("a step that is a graph has the window, whatever its kind took before"
     return clock.now_ns() - begin_ns;
   };
   step(kSecond / 50);
-  for (const u64 takes_ns : {kSecond / 50, kSecond * 10, engine::kGpuWaitNsMax / 10 * 9}) {
+  for (const u64 takes_ns : {kSecond / 50, kSecond * 10, exec::kGpuWaitNsMax / 10 * 9}) {
     CAPTURE(takes_ns);
     CHECK(step(takes_ns) >= takes_ns);
     CHECK(!gpu.engine.device_lost());
   }
   const u64 hung_ns = step(SlackClock::kForEver);
   CHECK(gpu.engine.device_lost());
-  CHECK(hung_ns > engine::kGpuWaitNsMax);
-  CHECK(hung_ns < engine::kGpuWaitNsMax * 101 / 100);
+  CHECK(hung_ns > exec::kGpuWaitNsMax);
+  CHECK(hung_ns < exec::kGpuWaitNsMax * 101 / 100);
 }
 
 TEST_CASE("a GPU that hangs in an opening is lost one window later") {
@@ -160,8 +160,8 @@ TEST_CASE("a GPU that hangs in an opening is lost one window later") {
   config.page_tokens = 32;
   CHECK(!gpu.open(model.path(), config).has_value());
   CHECK(gpu.device.is_lost());
-  CHECK(clock.now_ns() - begin_ns > engine::kGpuWaitNsMax);
-  CHECK(clock.now_ns() - begin_ns < engine::kGpuWaitNsMax * 101 / 100);
+  CHECK(clock.now_ns() - begin_ns > exec::kGpuWaitNsMax);
+  CHECK(clock.now_ns() - begin_ns < exec::kGpuWaitNsMax * 101 / 100);
 }
 
 }  // namespace

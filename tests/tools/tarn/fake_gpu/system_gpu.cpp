@@ -1,4 +1,4 @@
-// What platform/gpu/none and runtime/engine/none say in a build without CUDA, said otherwise: this
+// What platform/gpu/none and runtime/exec/none say in a build without CUDA, said otherwise: this
 // machine has one GPU, the fake device with the emulated kernels. In their place in the program
 // `tarn_fake_gpu`, which is `tarn` in all else. Two variables of the environment:
 //
@@ -9,7 +9,7 @@
 #include <string>
 
 #include "platform/gpu/discovery.h"
-#include "runtime/engine/built_kernels.h"
+#include "runtime/exec/built_kernels.h"
 #include "tests/support/fake_device.h"
 
 namespace tarn {
@@ -43,9 +43,9 @@ void system_device_close(Device* device) {
   delete fake;
 }
 
-namespace engine {
+namespace exec {
 
 const kernels::GpuTable* built_gpu_kernels() { return &kernels::gpu_table_emulated(); }
 
-}  // namespace engine
+}  // namespace exec
 }  // namespace tarn

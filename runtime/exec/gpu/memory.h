@@ -1,4 +1,4 @@
-// runtime/engine/gpu_memory.h
+// runtime/exec/gpu/memory.h
 //
 // The engine's memory on a GPU: the plan's slabs, reserved, and where each piece of the plan lies
 // in them. It is where the loader's weights go and where the pool's groups lie.
@@ -17,7 +17,7 @@
 #include "runtime/model/weights.h"
 #include "runtime/plan/plan.h"
 
-namespace tarn::engine {
+namespace tarn::exec {
 
 class GpuMemory final : public model::WeightSink, public kv::GroupMemory {
  public:
@@ -64,4 +64,4 @@ class GpuMemory final : public model::WeightSink, public kv::GroupMemory {
   StagingRing ring_{};
 };
 
-}  // namespace tarn::engine
+}  // namespace tarn::exec

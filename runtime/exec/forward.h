@@ -1,4 +1,4 @@
-// runtime/engine/forward.h
+// runtime/exec/forward.h
 //
 // One forward pass over the rows of a step, written once over a Backend:
 //
@@ -12,11 +12,11 @@
 //         Qwen2.
 #pragma once
 
-#include "runtime/engine/backend.h"
+#include "runtime/exec/backend.h"
 #include "runtime/model/model_spec.h"
 #include "runtime/model/weights.h"
 
-namespace tarn::engine {
+namespace tarn::exec {
 
 // Activations of one step, in the backend's space.
 struct StepBuffers {
@@ -44,4 +44,4 @@ void forward_layers(const ForwardArgs& args);
 // Logits of rows [begin, begin + n) of what forward_layers left: out [n, n_vocab].
 void forward_logits(const ForwardArgs& args, u32 begin, u32 n, Rows out);
 
-}  // namespace tarn::engine
+}  // namespace tarn::exec

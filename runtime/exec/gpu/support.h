@@ -1,4 +1,4 @@
-// runtime/engine/gpu_support.h
+// runtime/exec/gpu/support.h
 //
 // Which models and configurations the GPU's kernels compute. Checked before anything is reserved;
 // what they do not compute is refused with a hint that names the CPU. What they choose of KV in the
@@ -9,9 +9,9 @@
 #include "runtime/config/config.h"
 #include "runtime/model/model_spec.h"
 
-namespace tarn::engine {
+namespace tarn::exec {
 
 Result<void> gpu_can_run(const model::ModelDescription& model, const Config& config);
 Result<void> gpu_can_select(const SelectConfig& config);
 
-}  // namespace tarn::engine
+}  // namespace tarn::exec

@@ -1,4 +1,4 @@
-// runtime/engine/device_indexes.h
+// runtime/exec/device_indexes.h
 //
 // A device that holds the KV and chooses by the indexes that the selector makes on the host: keys
 // come from it, a finished index goes to it. From then on it codes the keys that the middle gets.
@@ -12,7 +12,7 @@
 #include "platform/base/result.h"
 #include "runtime/kv/sequence.h"
 
-namespace tarn::engine {
+namespace tarn::exec {
 
 class DeviceIndexes {
  public:
@@ -29,4 +29,4 @@ class DeviceIndexes {
   ~DeviceIndexes() = default;
 };
 
-}  // namespace tarn::engine
+}  // namespace tarn::exec

@@ -1,4 +1,4 @@
-// runtime/engine/gpu_indexes.h
+// runtime/exec/gpu/indexes.h
 //
 // The indexes that a GPU chooses by, one a session, each as the host lays it out
 // (plan/gpu_select_shape.h). They go there on the compute stream, in order with the steps. Keys
@@ -10,10 +10,10 @@
 
 #include "platform/clock/clock.h"
 #include "platform/gpu/device.h"
-#include "runtime/engine/device_indexes.h"
+#include "runtime/exec/device_indexes.h"
 #include "runtime/plan/plan.h"
 
-namespace tarn::engine {
+namespace tarn::exec {
 
 class GpuBackend;
 
@@ -49,4 +49,4 @@ class GpuIndexes final : public DeviceIndexes {
   GpuEvent* fetched_ = nullptr;
 };
 
-}  // namespace tarn::engine
+}  // namespace tarn::exec

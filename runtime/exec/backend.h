@@ -1,4 +1,4 @@
-// runtime/engine/backend.h
+// runtime/exec/backend.h
 //
 // The ops of a forward pass on a queue. The forward pass (forward.cpp) is written once over this; a
 // CPU backend carries an op out when it is called, a GPU backend enqueues it. Addresses of rows and
@@ -20,7 +20,7 @@
 #include "runtime/model/weights.h"
 #include "runtime/step/batch.h"
 
-namespace tarn::engine {
+namespace tarn::exec {
 
 using step::from_row;
 using step::Rows;
@@ -47,7 +47,7 @@ class Backend {
   // Comes before the ops of a step: readies what they read of it, also cos and sin of its
   // positions and, where the host reads them from disk, its rows' embeddings, until the next call.
   virtual void begin_step(const step::Batch& batch) = 0;
-  // The step's watch has said no: ops do nothing any more, and what the step left means nothing.
+  // The step's host has said no: ops do nothing any more, and what the step left means nothing.
   // Until the next step begins. A backend that cannot stop half way never says so.
   virtual bool is_abandoned() const { return false; }
   // out[i] = row tokens[i] of the table, for all rows of the step
@@ -75,12 +75,14 @@ class Backend {
   // Until everything so far has been carried out, or cannot be any more.
   virtual Result<void> finish() = 0;
 
-  // Bytes that ops since the last call read from weights and from KV.
+  // Bytes that ops since the last call read from weights and from KV; and of chosen slots how long
+  // copying them and attention to them took, all workers together.
   struct Traffic {
     u64 weight_bytes = 0;
     u64 kv_bytes = 0;
+    u64 gather_ns = 0, attend_ns = 0;
   };
   virtual Traffic take_traffic() = 0;
 };
 
-}  // namespace tarn::engine
+}  // namespace tarn::exec

@@ -1,8 +1,8 @@
-#include "runtime/engine/forward.h"
+#include "runtime/exec/forward.h"
 
 #include "platform/base/assert.h"
 
-namespace tarn::engine {
+namespace tarn::exec {
 namespace {
 
 Rows from_column(Rows rows, u64 column) { return {rows.data + column, rows.stride}; }
@@ -111,4 +111,4 @@ void forward_logits(const ForwardArgs& args, u32 begin, u32 n, Rows out) {
   args.backend->project(from_row(args.buffers->normed, begin), n, logits);
 }
 
-}  // namespace tarn::engine
+}  // namespace tarn::exec

@@ -1,28 +1,31 @@
-// runtime/engine/cpu_backend.h
+// runtime/exec/cpu/ops.h
 //
-// The ops of backend.h on the CPU: every op is cut into tasks for the worker pool, and a task's
-// result depends on its rows and columns alone, so the number of workers and the claiming order
-// change nothing.
+// The ops of backend.h on the CPU, but for attention. Every op is cut into tasks for the worker
+// pool. A task's result depends on its rows and columns alone, so the number of workers and the
+// claiming order change nothing.
 //
 //   memory   scratch that the plan set aside; the backend owns none
 //   thread   the engine's, which is worker 0 of the pool
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <span>
 
 #include "kernels/cpu_table.h"
+#include "platform/base/checked.h"
+#include "platform/clock/clock.h"
 #include "platform/cpu/worker_pool.h"
-#include "runtime/engine/backend.h"
-#include "runtime/engine/kv_stream.h"
-#include "runtime/engine/selector.h"
+#include "runtime/exec/backend.h"
+#include "runtime/exec/part_source.h"
 #include "runtime/model/model_spec.h"
 
-namespace tarn::engine {
+namespace tarn::exec {
 
 struct CpuBackendArgs {
   const kernels::CpuTable* table = nullptr;
   WorkerPool* workers = nullptr;
+  Clock* clock = nullptr;  // of rows that read chosen slots
   const model::ModelSpec* spec = nullptr;
   kernels::KvType kv_type = kernels::KvType::f16;
   u32 page_tokens = 0;
@@ -40,15 +43,14 @@ struct CpuBackendArgs {
   u64 page_table_offset_bytes = 0;
   u64 part_state_offset_bytes = 0;
   u32 pages_max = 0;
-  Selector* selector = nullptr;  // what runs that select ask
-  // KV over memory and disk; nullptr: it is in memory. Then the state of attention in parts, a
-  // piece for each block of rows and KV head.
-  KvStream* kv_stream = nullptr;
+  PartSource* parts = nullptr;
+  // Where a layer may have several parts: the state between them, a piece for each block of rows
+  // and KV head.
   std::byte* attn_states = nullptr;
   u64 attn_state_stride_bytes = 0;
 };
 
-class CpuBackend final : public Backend {
+class CpuOps : public Backend {
  public:
   void init(const CpuBackendArgs& args) { args_ = args; }
 
@@ -62,45 +64,44 @@ class CpuBackend final : public Backend {
   void project(Rows x, u32 n, std::span<const Projection> projections) override;
   void project_add(const ResidualProjection& projection, u32 n) override;
   void rope(Rows q, Rows k, u32 n) override;
-  void kv_append(const step::Batch& batch, u32 cache_layer, Rows k, Rows v) override;
-  void attend(const step::Batch& batch, u32 cache_layer, Rows q, Rows out) override;
   void swiglu(Rows gate, Rows up, u32 d, u32 n, Rows out) override;
   void gather(const step::Batch& batch, Rows x, u32 d, Rows out) override;
   void fetch(Rows from, u32 n, u64 d, Rows to) override;
   void summarize(Rows logits, u32 n, u32 d) override;
   kernels::LogitsSummary summary(u32 row) const override;
   Result<void> finish() override { return {}; }
-  Traffic take_traffic() override;
 
- private:
+ protected:
+  static constexpr u32 kRowsPerTask = 16;
   // Calls fn(row_begin, n_rows) for all of [0, n), on the pool if there is enough to do.
   template <class Fn>
-  void for_rows(u32 n, u32 rows_per_task, Fn&& fn);
-  void quantize(Rows x, u32 k, u32 n);
-  void rope_heads(Rows x, u32 n, u32 n_heads);
-  void attend_streamed(const step::Batch& batch, u32 cache_layer, Rows q, Rows out);
-  void attend_fetched(const step::Run& run, u32 cache_layer, Rows q, Rows out);
-  void attend_window(const step::Batch& batch, const step::Run& run, u32 cache_layer,
-                     u32 group_begin, u32 group_end, Rows q, Rows out);
-  void attend_parts(kernels::AttnArgs attn, u32 worker_idx);
-  u32 part_slots() const { return plan::attn_part_pages(args_.page_tokens) * args_.page_tokens; }
-  kernels::AttnArgs attn_args(const step::Batch& batch, const step::Run& run, u32 kv_head,
-                              u32 block, Rows q, Rows out, u32 worker_idx) const;
-  void attend_chosen(const step::Run& run, u32 cache_layer, u32 kv_head, Rows q, Rows out,
-                     u32 worker_idx);
-  void attend_task(const step::Batch& batch, const step::Run& run, u32 cache_layer, u32 kv_head,
-                   u32 block, Rows q, Rows out, u32 worker_idx);
-
+  void for_rows(u32 n, u32 rows_per_task, Fn&& fn) {
+    const u32 n_tasks = static_cast<u32>(ceil_div(n, rows_per_task));
+    if (n_tasks <= 1) {
+      if (n > 0) fn(0u, n);
+      return;
+    }
+    args_.workers->run(n_tasks, [&](u32 task_idx, u32) {
+      const u32 begin = task_idx * rows_per_task;
+      fn(begin, std::min(rows_per_task, n - begin));
+    });
+  }
   // Asked by the tasks that take long, before they begin, and between their parts. Worker 0, the
-  // engine's thread, looks; also while it waits for the others' tasks.
+  // engine's thread, asks the step's host; also while it waits for the others' tasks.
   bool skips_task(u32 worker_idx);
   WorkerPool::Waiting looking();
 
   CpuBackendArgs args_{};
   Traffic traffic_{};
+
+ private:
+  bool goes_on(step::Pause pause);
+  void quantize(Rows x, u32 k, u32 n);
+  void rope_heads(Rows x, u32 n, u32 n_heads);
+
   Rows summarized_{};  // rows of as many logits as their stride
-  step::StepWatch* watch_ = nullptr;
+  step::StepHost* host_ = nullptr;
   std::atomic<bool> abandoned_{false};  // no order: whoever sees it late computes a task in vain
 };
 
-}  // namespace tarn::engine
+}  // namespace tarn::exec

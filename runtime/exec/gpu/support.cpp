@@ -1,11 +1,11 @@
-#include "runtime/engine/gpu_support.h"
+#include "runtime/exec/gpu/support.h"
 
 #include <bit>
 
 #include "kernels/quant/gpu_tile.h"
 #include "runtime/model/weights.h"
 
-namespace tarn::engine {
+namespace tarn::exec {
 namespace {
 
 constexpr u32 kPageTokensMin = 32;  // a tile of attention lies in one page
@@ -79,4 +79,4 @@ Result<void> gpu_can_run(const model::ModelDescription& model, const Config& con
   return {};
 }
 
-}  // namespace tarn::engine
+}  // namespace tarn::exec

@@ -1,12 +1,12 @@
-#include "runtime/engine/gpu_indexes.h"
+#include "runtime/exec/gpu/indexes.h"
 
 #include <algorithm>
 
 #include "platform/base/assert.h"
 #include "platform/gpu/device_wait.h"
-#include "runtime/engine/gpu_backend.h"
+#include "runtime/exec/gpu/gpu_backend.h"
 
-namespace tarn::engine {
+namespace tarn::exec {
 
 Result<void> GpuIndexes::open(const GpuIndexesArgs& args) {
   TARN_ASSERT(fetched_ == nullptr);
@@ -52,4 +52,4 @@ void GpuIndexes::copy(u32 from, u32 to) {
   args_.backend->progress().note();
 }
 
-}  // namespace tarn::engine
+}  // namespace tarn::exec

@@ -1,9 +1,9 @@
-#include "runtime/engine/gpu_memory.h"
+#include "runtime/exec/gpu/memory.h"
 
 #include "platform/base/assert.h"
-#include "runtime/engine/gpu_backend.h"
+#include "runtime/exec/gpu/gpu_backend.h"
 
-namespace tarn::engine {
+namespace tarn::exec {
 
 using plan::RegionId;
 
@@ -66,4 +66,4 @@ void GpuMemory::copy(u8* to, const u8* from, u64 bytes) {
                 device_->stream(StreamId::compute));
 }
 
-}  // namespace tarn::engine
+}  // namespace tarn::exec

@@ -1,12 +1,12 @@
-// runtime/engine/built_kernels.h
+// runtime/exec/built_kernels.h
 //
 // The GPU kernels that this build holds; cuda/ and none/ implement it, CMake links one of them.
 #pragma once
 
 #include "kernels/gpu_table.h"
 
-namespace tarn::engine {
+namespace tarn::exec {
 
 const kernels::GpuTable* built_gpu_kernels();  // nullptr: none
 
-}  // namespace tarn::engine
+}  // namespace tarn::exec

@@ -1,7 +1,0 @@
-#include "runtime/engine/built_kernels.h"
-
-namespace tarn::engine {
-
-const kernels::GpuTable* built_gpu_kernels() { return &kernels::gpu_table_cuda(); }
-
-}  // namespace tarn::engine

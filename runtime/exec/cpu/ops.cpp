@@ -1,0 +1,207 @@
+#include "runtime/exec/cpu/ops.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/matmul/matmul_tuning.h"
+#include "platform/base/assert.h"
+#include "platform/base/checked.h"
+
+namespace tarn::exec {
+namespace {
+
+u32 count_tiles(u64 n_out) { return static_cast<u32>(ceil_div(n_out, kernels::kTileRows)); }
+
+}  // namespace
+
+void CpuOps::embed(const model::WeightMatrix& table, const step::Batch& batch, Rows out) {
+  for_rows(batch.n_rows, kRowsPerTask, [&](u32 begin, u32 count) {
+    for (u32 i = begin; i < begin + count; ++i) {
+      kernels::dequantize_tiled_row(table.type, table.tiled, batch.tokens[i], table.k,
+                                    out.data + i * out.stride);
+    }
+  });
+  traffic_.weight_bytes += batch.n_rows * kernels::row_bytes(table.type, table.k);
+}
+
+void CpuOps::rms_norm(Rows x, const f32* weight, f32 eps, u32 d, u32 n, Rows out) {
+  for_rows(n, kRowsPerTask, [&](u32 begin, u32 count) {
+    args_.table->rms_norm({.x = x.data + begin * x.stride,
+                           .x_stride = x.stride,
+                           .weight = weight,
+                           .out = out.data + begin * out.stride,
+                           .out_stride = out.stride,
+                           .n_rows = count,
+                           .d = d,
+                           .eps = eps});
+  });
+}
+
+void CpuOps::rms_norm_heads(Rows x, const f32* weight, f32 eps, u32 n_heads, u32 n) {
+  const u32 head_dim = args_.spec->head_dim;
+  for_rows(n, kRowsPerTask, [&](u32 begin, u32 count) {
+    for (u32 i = begin; i < begin + count; ++i) {
+      f32* heads = x.data + i * x.stride;
+      args_.table->rms_norm({.x = heads,
+                             .x_stride = head_dim,
+                             .weight = weight,
+                             .out = heads,
+                             .out_stride = head_dim,
+                             .n_rows = n_heads,
+                             .d = head_dim,
+                             .eps = eps});
+    }
+  });
+}
+
+void CpuOps::quantize(Rows x, u32 k, u32 n) {
+  for_rows(n, kRowsPerTask, [&](u32 begin, u32 count) {
+    args_.table->quantize_activations({.x = x.data + begin * x.stride,
+                                       .x_stride = x.stride,
+                                       .q = args_.act_q + u64{begin} * k,
+                                       .scales = args_.act_scales + u64{begin} * (k / 32),
+                                       .sums = args_.act_sums + u64{begin} * (k / 16),
+                                       .n_rows = count,
+                                       .k = k});
+  });
+}
+
+void CpuOps::project(Rows x, u32 n, std::span<const Projection> projections) {
+  TARN_ASSERT(n <= args_.rows_max);
+  const u32 k = projections[0].weight->k;
+  bool quantized = false;
+  u32 n_tasks = 0;
+  for (const Projection& p : projections) {
+    TARN_ASSERT(p.weight->k == k);
+    quantized = quantized || kernels::wants_quantized_activations(p.weight->type);
+    n_tasks += static_cast<u32>(ceil_div(count_tiles(p.weight->n_out),
+                                         kernels::matmul_tiles_per_task(p.weight->type, k, n)));
+    traffic_.weight_bytes += p.weight->bytes();
+  }
+  if (quantized) quantize(x, k, n);
+
+  // Asked here too: the other workers may be given all the tasks.
+  if (!goes_on(step::Pause::between_ops)) return;
+  args_.workers->run(n_tasks, looking(), [&](u32 task_idx, u32 worker_idx) {
+    if (skips_task(worker_idx)) return;
+    for (const Projection& p : projections) {
+      const u32 n_tiles = count_tiles(p.weight->n_out);
+      const u32 per_task = kernels::matmul_tiles_per_task(p.weight->type, k, n);
+      const u32 tasks = static_cast<u32>(ceil_div(n_tiles, per_task));
+      if (task_idx >= tasks) {
+        task_idx -= tasks;
+        continue;
+      }
+      const u32 tile_begin = task_idx * per_task;
+      args_.table->matmul({.type = p.weight->type,
+                           .weights = p.weight->tiled,
+                           .n_out = p.weight->n_out,
+                           .k = k,
+                           .tile_begin = tile_begin,
+                           .tile_end = std::min(tile_begin + per_task, n_tiles),
+                           .n_acts = n,
+                           .x = x.data,
+                           .x_stride = x.stride,
+                           .q = args_.act_q,
+                           .scales = args_.act_scales,
+                           .sums = args_.act_sums,
+                           .bias = p.bias,
+                           .out = p.out.data,
+                           .out_stride = p.out.stride});
+      return;
+    }
+  });
+}
+
+WorkerPool::Waiting CpuOps::looking() {
+  return {[](void* self) { (void)static_cast<CpuOps*>(self)->skips_task(0); }, this};
+}
+
+bool CpuOps::skips_task(u32 worker_idx) {
+  return worker_idx == 0 ? !goes_on(step::Pause::within_op) : is_abandoned();
+}
+
+bool CpuOps::goes_on(step::Pause pause) {
+  if (host_ != nullptr && !is_abandoned() && !host_->tick(pause)) {
+    abandoned_.store(true, std::memory_order_relaxed);
+  }
+  return !is_abandoned();
+}
+
+void CpuOps::begin_step(const step::Batch& batch) {
+  host_ = batch.host;
+  abandoned_.store(false, std::memory_order_relaxed);
+  const u32 n_rot = args_.spec->n_rot;
+  for_rows(batch.n_rows, kRowsPerTask, [&](u32 begin, u32 count) {
+    kernels::rope_table({.positions = batch.positions + begin,
+                         .n_rows = count,
+                         .n_rot = n_rot,
+                         .inv_freq = args_.inv_freq,
+                         .cos = args_.rope_cos + u64{begin} * (n_rot / 2),
+                         .sin = args_.rope_sin + u64{begin} * (n_rot / 2)});
+  });
+}
+
+void CpuOps::project_add(const ResidualProjection& p, u32 n) {
+  const Projection product[] = {{p.weight, nullptr, p.product}};
+  project(p.in, n, product);
+  for_rows(n, kRowsPerTask, [&](u32 begin, u32 count) {
+    for (u32 i = begin; i < begin + count; ++i) {
+      args_.table->add({.x = p.x.data + i * p.x.stride,
+                        .y = p.product.data + i * p.product.stride,
+                        .n = static_cast<u32>(p.weight->n_out)});
+    }
+  });
+}
+
+void CpuOps::rope(Rows q, Rows k, u32 n) {
+  rope_heads(q, n, args_.spec->n_heads);
+  rope_heads(k, n, args_.spec->n_kv_heads);
+}
+
+void CpuOps::rope_heads(Rows x, u32 n, u32 n_heads) {
+  const model::ModelSpec& spec = *args_.spec;
+  for_rows(n, kRowsPerTask, [&](u32 begin, u32 count) {
+    args_.table->rope(
+        {.x = x.data + begin * x.stride,
+         .x_stride = x.stride,
+         .cos = args_.rope_cos + u64{begin} * (spec.n_rot / 2),
+         .sin = args_.rope_sin + u64{begin} * (spec.n_rot / 2),
+         .n_rows = count,
+         .n_heads = n_heads,
+         .head_dim = spec.head_dim,
+         .n_rot = spec.n_rot,
+         .pairs = spec.rope_halves ? kernels::RopePairs::halves : kernels::RopePairs::adjacent});
+  });
+}
+
+void CpuOps::swiglu(Rows gate, Rows up, u32 d, u32 n, Rows out) {
+  for_rows(n, 4, [&](u32 begin, u32 count) {
+    for (u32 i = begin; i < begin + count; ++i) {
+      args_.table->swiglu({.gate = gate.data + i * gate.stride,
+                           .up = up.data + i * up.stride,
+                           .out = out.data + i * out.stride,
+                           .n = d});
+    }
+  });
+}
+
+void CpuOps::gather(const step::Batch& batch, Rows x, u32 d, Rows out) {
+  for (u32 i = 0; i < batch.logit_rows.size(); ++i) {
+    std::memcpy(out.data + i * out.stride, x.data + batch.logit_rows[i] * x.stride,
+                d * sizeof(f32));
+  }
+}
+
+void CpuOps::fetch(Rows from, u32, u64, Rows to) { TARN_ASSERT(to.data == from.data); }
+
+void CpuOps::summarize(Rows logits, u32, u32 d) {
+  TARN_ASSERT(logits.stride == d);
+  summarized_ = logits;
+}
+
+kernels::LogitsSummary CpuOps::summary(u32 row) const {
+  return kernels::summarize_logits(from_row(summarized_, row).data, summarized_.stride);
+}
+
+}  // namespace tarn::exec

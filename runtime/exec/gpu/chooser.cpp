@@ -1,0 +1,177 @@
+#include "runtime/exec/gpu/chooser.h"
+
+#include <algorithm>
+
+#include "platform/base/assert.h"
+#include "platform/base/checked.h"
+#include "runtime/select/select_shape.h"
+
+namespace tarn::exec {
+
+using plan::GpuChoice;
+
+namespace {
+
+// The window has no index: its slots are the last ones.
+GpuChoice choice_of(const select::DeviceRow& row, SelectMethod method) {
+  const select::Segments& s = row.segments;
+  const u32 n_chosen = std::min(s.n_middle(), row.k);
+  const bool by_index = method == SelectMethod::pq;
+  const u32 local_begin = by_index ? s.middle_end : s.middle_end - n_chosen;
+  return {.rows = {.slot_begin = s.middle_begin,
+                   .begin = by_index ? row.n_coded : s.n_middle(),
+                   .end = s.n_middle(),
+                   .counted = by_index ? row.n_counted : s.n_middle()},
+          .segments = {.n_sinks = s.n_sinks(),
+                       .n_places = by_index ? n_chosen : 0,
+                       .local_begin = local_begin,
+                       .n_slots = s.n_sinks() + n_chosen + s.n_local()}};
+}
+
+kernels::GpuPqIndex pq_index(const GpuStep& step, u32 cache_layer, u32 row) {
+  const select::PqShape& shape = step.args().select.pq;
+  const select::PqIndex::Layout at = select::PqIndex::layout(shape);
+  const u32 n_kv_heads = step.args().spec->n_kv_heads;
+  return {.format = shape.format,
+          .n_kv_heads = n_kv_heads,
+          .n_group_heads = step.args().spec->n_heads / n_kv_heads,
+          .n_subspaces = shape.n_subspaces,
+          .dims = shape.dims(),
+          .adjacent_dims = shape.adjacent_dims,
+          .n_padded = shape.n_padded(),
+          .heads = step.args().select.indexes + u64{cache_layer} * n_kv_heads * at.bytes,
+          .head_stride = at.bytes,
+          .table_stride = step.args().select.shape.table_bytes,
+          .table = step.on_device<u32>(step.places().sessions) + row,
+          .half_norms_at = at.half_norms,
+          .codes_at = at.codes,
+          .counts_at = shape.has_pairs() ? at.counts : 0,
+          .codes_stride = kernels::pq_row_bytes(shape.format, shape.capacity_tokens)};
+}
+
+}  // namespace
+
+// Tables whose groups are what the rows of a launch gather, the same for every layer.
+void GpuChooser::place_gathered() {
+  const plan::GpuSelectShape& shape = step_.args().select.shape;
+  const model::ModelSpec& spec = *step_.args().spec;
+  const u64 table_elems = u64{spec.n_cache_layers} * step_.args().pages_max;
+  const u64 group_bytes = spec.n_kv_heads * step_.args().page_bytes;
+  u64* const first = step_.args().host_groups + step_.args().sessions_max * table_elems;
+  for (u32 row = 0; row < shape.n_rows; ++row) {
+    for (u32 page = 0; page < shape.gathered_pages; ++page) {
+      u8* const group =
+          step_.args().select.gathered + (u64{row} * shape.gathered_pages + page) * group_bytes;
+      u64* const entries = first + row * table_elems + u64{page} * spec.n_cache_layers;
+      std::fill_n(entries, spec.n_cache_layers, reinterpret_cast<u64>(group));
+    }
+  }
+  step_.send(step_.args().groups + step_.args().sessions_max * table_elems, first,
+             shape.n_rows * table_elems);
+}
+
+// What each row attends to: what it sees, or what it gathers.
+void GpuChooser::write_choices(const step::Batch& batch) {
+  auto* const tables = step_.on_host<u32>(step_.places().tables);
+  auto* const attended = step_.on_host<u32>(step_.places().attended);
+  auto* const choices = step_.on_host<GpuChoice>(step_.places().choices);
+  std::copy_n(batch.visible, batch.n_rows, attended);
+  std::fill_n(choices, std::min(step_.places().rows, step_.args().sessions_max), GpuChoice{});
+  for (const step::Run& run : batch.runs) {
+    std::fill_n(tables + run.row_begin, run.n_rows, run.session);
+    if (!run.selects) continue;
+    TARN_ASSERT(run.row_begin < step_.args().sessions_max);  // generated tokens' rows come first
+    const u32 row = run.row_begin;
+    choices[row] = choice_of(step_.args().parts->take_device_row(run), step_.args().select.method);
+    attended[row] = choices[row].segments.n_slots;
+    tables[row] = step_.args().sessions_max + row % plan::kGpuAttnRowsMax;
+    TARN_ASSERT(attended[row] <= step_.args().select.n_chosen_max);
+  }
+}
+
+// Keys that left the local window, of all layers: they were in the KV before this step.
+void GpuChooser::code_new_keys(u32 row) {
+  if (step_.args().select.method != SelectMethod::pq) return;
+  const kernels::GpuPages from = step_.pages(0, row);
+  step_.enqueue(step_.args().table->pq_assign,
+                kernels::GpuPqAssignArgs{
+                    .index = pq_index(step_, 0, row),
+                    .keys = {.type = kernels::kv_tensor_type(step_.args().kv_type),
+                             .page_tokens = from.page_tokens,
+                             .groups = from.groups,
+                             .table_stride = from.table_stride,
+                             .group_stride = from.group_stride,
+                             .page_stride = from.page_stride,
+                             .slot_stride =
+                                 2 * kernels::kv_vector_bytes(step_.args().kv_type, from.head_dim)},
+                    .n_cache_layers = step_.args().spec->n_cache_layers,
+                    .rows = &step_.on_device<GpuChoice>(step_.places().choices)[row].rows});
+}
+
+// The places that each KV head chooses of the middle.
+void GpuChooser::choose(u32 cache_layer, u32 row, const f32* q) {
+  const GpuSelectArgs& mine = step_.args().select;
+  const GpuChoice* choice = step_.on_device<GpuChoice>(step_.places().choices) + row;
+  const kernels::GpuPqIndex index = pq_index(step_, cache_layer, row);
+  const f32 scale = 1.0f / __builtin_sqrtf(static_cast<f32>(step_.args().spec->head_dim));
+  step_.enqueue(step_.args().table->pq_lut,
+                kernels::GpuPqLutArgs{.index = index, .q = q, .lut = mine.lut});
+  if (index.counts_at != 0) {
+    step_.enqueue(step_.args().table->pq_pairs,
+                  kernels::GpuPqPairsArgs{.index = index,
+                                          .lut = mine.lut,
+                                          .out = mine.places,
+                                          .out_stride = mine.n_chosen_max,
+                                          .n_tokens = &choice->rows.end,
+                                          .k = &choice->segments.n_places,
+                                          .scale = scale});
+    return;
+  }
+  const u64 stride = mine.pq.capacity_tokens;
+  step_.enqueue(step_.args().table->pq_score,
+                kernels::GpuPqScoreArgs{.index = index,
+                                        .lut = mine.lut,
+                                        .scores = mine.scores,
+                                        .scores_stride = stride,
+                                        .n_tokens = &choice->rows.end,
+                                        .tokens_max = mine.pq.capacity_tokens,
+                                        .scale = scale});
+  const bool has_groups = index.n_group_heads > 1;  // one head ranks by its scores
+  if (has_groups) {
+    step_.enqueue(step_.args().table->pq_weigh,
+                  kernels::GpuPqWeighArgs{.scores = mine.scores,
+                                          .scores_stride = stride,
+                                          .weights = mine.weights,
+                                          .weights_stride = stride,
+                                          .n_tokens = &choice->rows.end,
+                                          .n_kv_heads = index.n_kv_heads,
+                                          .n_group_heads = index.n_group_heads});
+  }
+  step_.enqueue(step_.args().table->top_k,
+                kernels::GpuTopKArgs{.values = has_groups ? mine.weights : mine.scores,
+                                     .values_stride = stride,
+                                     .out = mine.places,
+                                     .out_stride = mine.n_chosen_max,
+                                     .n = &choice->rows.end,
+                                     .k = &choice->segments.n_places,
+                                     .n_rows = index.n_kv_heads});
+}
+
+// A row that selects: chooses, and has the chosen slots where its table says.
+void GpuChooser::gather(u32 cache_layer, u32 row, const f32* q) {
+  const GpuSelectArgs& mine = step_.args().select;
+  if (mine.method == SelectMethod::pq) choose(cache_layer, row, q);
+  const u64 row_bytes =
+      u64{mine.shape.gathered_pages} * step_.args().spec->n_kv_heads * step_.args().page_bytes;
+  step_.enqueue(step_.args().table->gather_slots,
+                kernels::GpuGatherSlotsArgs{
+                    .pages = step_.pages(cache_layer, 0),
+                    .row = row,
+                    .places = mine.places,
+                    .places_stride = mine.n_chosen_max,
+                    .segments = &step_.on_device<GpuChoice>(step_.places().choices)[row].segments,
+                    .slots_max = mine.n_chosen_max,
+                    .out = mine.gathered + row % plan::kGpuAttnRowsMax * row_bytes});
+}
+
+}  // namespace tarn::exec

@@ -1,0 +1,65 @@
+// runtime/exec/gpu/parts.h
+//
+// Attention on a GPU over KV that lies in the host's memory and on disk. Rows are written into
+// frames of the host's memory. A layer's groups come to the device in chunks, of which the first
+// ones may stay there; of a run that reads chosen slots the host chooses and gathers, and what it
+// got is attended to. The host has its part in every layer, so no step is a graph; bits are those
+// of KV on the device.
+#pragma once
+
+#include <optional>
+
+#include "runtime/exec/gpu/step.h"
+
+namespace tarn::exec {
+
+class GpuParts {
+ public:
+  explicit GpuParts(GpuStep* step) : step_(*step) {}
+
+  Result<void> open();
+  void close();
+  bool is_on() const { return mine().shape.is_on(); }
+  void begin_step(const step::Batch& batch);
+  // What one attention reads and leaves.
+  struct Attended {
+    const step::Batch& batch;
+    u32 cache_layer;
+    step::Rows q, out;
+    bool leaves_acts;
+  };
+  void attend(const Attended& a);
+  // Of a run that reads everything: groups from the first on that stay on the device.
+  u32 n_kept_groups(const step::Run& run) const;
+  u64 n_chunks_kept() const { return n_chunks_kept_; }  // that attention found there
+
+ private:
+  const GpuStreamArgs& mine() const { return step_.args().stream; }
+  void send_tails(const step::Batch& batch, const step::Run& run);
+  void attend_whole(const Attended& a, step::Run& run);
+  // A chunk of a layer: groups [begin, end), to be attended to at `memory`, whose addresses stand
+  // in the table from table_at on.
+  struct Chunk {
+    u32 begin, end;
+    u8* memory;
+    u64 table_at;
+    std::optional<u32> kept;  // the piece that it may stay in
+  };
+  Chunk chunk_of(const step::Run& run, u32 cache_layer, u32 begin, u32 n_groups);
+  bool stage(step::Run& run, u32 cache_layer, const Chunk& chunk);
+  void attend_chosen(const Attended& a, step::Run& run);
+  void attend_gathered(const Attended& a, const step::Run& run);
+  bool bring_query(const step::Run& run, step::Rows q);
+  kernels::GpuPages pages_at(u64 table_at, u32 cache_layer, u32 row) const;
+  kernels::GpuQuantized acts(const Attended& a, u32 row) const;
+  u32* host_visible() const;
+  bool wait_for_host_part();
+
+  GpuStep& step_;
+  step::StepHost* host_ = nullptr;
+  GpuEvent* host_part_ = nullptr;  // what the host waits for within a step
+  kv::KeptChunks kept_{};
+  u64 n_chunks_kept_ = 0;
+};
+
+}  // namespace tarn::exec

@@ -1,0 +1,91 @@
+// runtime/exec/gpu/step.h
+//
+// What the parts of a GPU backend share within a step: its stream, and the step's state, which goes
+// to the device in one copy. Kernels read there what changes from step to step, so a captured graph
+// serves any.
+//
+//   modes    eager: ops enqueue; capture: they are recorded; replay: a graph does it all, and ops
+//            enqueue nothing until the logits are fetched
+//   thread   the engine's
+#pragma once
+
+#include <array>
+
+#include "platform/gpu/stream_progress.h"
+#include "runtime/exec/gpu/args.h"
+#include "runtime/plan/gpu_shape.h"
+
+namespace tarn::exec {
+
+inline constexpr u32 kGpuActBlock = 32;  // elements of a row that are quantised together
+
+class GpuStep {
+ public:
+  enum class Mode : u8 { eager, capture, replay };
+
+  Result<void> open(const GpuBackendArgs& args);
+  void close();
+  const GpuBackendArgs& args() const { return args_; }
+  Device& device() const { return *args_.device; }
+  GpuStream* stream() const { return stream_; }
+  StreamProgress& progress() { return progress_; }
+  Mode mode() const { return mode_; }
+  void set_mode(Mode mode) { mode_ = mode; }
+
+  template <class Args>
+  void enqueue(kernels::GpuLauncher<Args>* kernel, const Args& args) {
+    if (mode_ == Mode::replay) return;
+    kernel(args, stream_);
+    if (mode_ == Mode::eager) progress_.note();
+  }
+  template <class T>
+  void send(T* to, const T* from, u64 n) {
+    args_.device->copy_in(DevicePtr<T>(to).template as<std::byte>(),
+                          std::as_bytes(std::span(from, n)), stream_);
+    progress_.note();
+  }
+  // Where a step of so many rows has its state, and sends it.
+  void place_state(u32 n_rows);
+  void send_state() { send(args_.state, args_.host_state, places_.bytes); }
+  const plan::GpuStateShape& places() const { return places_; }
+  template <class T>
+  T* on_device(u64 offset) const {
+    return reinterpret_cast<T*>(args_.state + offset);
+  }
+  template <class T>
+  T* on_host(u64 offset) const {
+    return reinterpret_cast<T*>(args_.host_state + offset);
+  }
+  // Where kernels read that there are n rows; in a graph, as many as its step has.
+  const u32* count(u32 n) const;
+  // The sessions' KV, from this row of the step on.
+  kernels::GpuPages pages(u32 cache_layer, u32 row) const;
+  // Rows of quantised activations, k elements each.
+  kernels::GpuQuantized acts_from(u32 row, u64 k) const;
+
+  // Until all is done. A step of a few rows waits for memory, one of many for arithmetic.
+  Result<void> finish();
+
+ private:
+  GpuBackendArgs args_{};
+  GpuStream* stream_ = nullptr;
+  StreamProgress progress_{};
+  Mode mode_ = Mode::eager;
+  plan::GpuStateShape places_{};        // of the step, or of the graph that is captured
+  std::array<u64, 2> usual_wait_ns_{};  // wait_done()'s
+};
+
+// What a launch of attention works with: all slots of its rows, or with states a part of them.
+struct GpuAttnPart {
+  kernels::GpuPages pages{};
+  step::Rows q{}, out{};
+  const u32* visible = nullptr;
+  u32 visible_stride = 0;
+  kernels::GpuQuantized quantized{};
+  f32* states = nullptr;
+  u32 n_rows = 0;
+  u32 span_begin = 0, n_spans = 0;
+};
+void attend_part(GpuStep& step, const GpuAttnPart& part);
+
+}  // namespace tarn::exec

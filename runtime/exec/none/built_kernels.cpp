@@ -1,0 +1,7 @@
+#include "runtime/exec/built_kernels.h"
+
+namespace tarn::exec {
+
+const kernels::GpuTable* built_gpu_kernels() { return nullptr; }
+
+}  // namespace tarn::exec

@@ -1,0 +1,34 @@
+// runtime/step/part.h
+//
+// What attention reads of the KV of a run's layer, part after part: the softmax state goes from one
+// to the next, so parts have the bits of one pass (kernels/attn/attn.h).
+//
+//   whole    a run that reads everything: a window of its groups, in memory while the part is held
+//   chosen   a run that reads chosen slots: those of some of its KV heads. The slots of a head are
+//            cut into tiles by rank, so where a slot lies changes no bit
+#pragma once
+
+#include <span>
+
+#include "platform/base/types.h"
+
+namespace tarn::step {
+
+// Of what has an end before its part's, there is less.
+struct KvPart {
+  u32 group_begin = 0, group_end = 0;
+  u32 head_begin = 0, head_end = 0;  // of a chosen part: KV heads
+};
+
+// What one KV head of a run chose. It is lent until the worker's next choice; where `pages` are
+// there, until the run's next layer.
+struct ChosenSlots {
+  std::span<const u32> slots{};       // ascending; none: they come with a later part
+  const u8* const* pages = nullptr;   // of K and V in the order of ranks; nullptr: copied here
+  const u8* const* groups = nullptr;  // then of the sequence, where slots lie, and room for a tile
+  u8* tile = nullptr;
+  const u8* const* tile_pages = nullptr;
+  f32* state = nullptr;  // of attention between two tiles
+};
+
+}  // namespace tarn::step
