@@ -342,17 +342,14 @@ void Engine::run_due_jobs(std::span<Ready> ready) {
   PhaseTimer timer(trace_, Phase::cluster, *clock_);
   if (kv_stream_.is_on()) kv_stream_.begin_step();
   selector_.begin_step(ready);
-  for (const Ready& each : ready) {
-    if (!each.is_generated) continue;
-    selector_.want_row(each.session, session(each.session).sequence.n_slots() + 1);
-  }
   const bool beside_prompt =
       std::ranges::any_of(ready, [](const Ready& each) { return each.kind != RunKind::decode; });
   may_abandon_ = true;
   for (Ready& each : ready) {
     Session& s = session(each.session);
     if (s.is_dropped || !each.is_generated) continue;
-    const Result<bool> waits = selector_.make_index(each.session, beside_prompt);
+    const Result<bool> waits =
+        selector_.make_index(each.session, s.sequence.n_slots() + 1, beside_prompt);
     each.waits = !waits || *waits;
     if (waits) continue;
     TARN_ASSERT(kv_stream_.is_on());
@@ -461,7 +458,6 @@ const StepTrace& Engine::step() {
     trace_.abandoned = backend_->is_abandoned();
     if (!trace_.abandoned && !accept_rows(forward)) return trace_;
     settle_dropped();
-    selector_.end_step();
   }
   trace_selection(traffic);
   const bool is_idle = trace_.n_rows == 0 && !is_put_off_;

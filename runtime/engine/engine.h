@@ -187,11 +187,9 @@ class Engine final : private step::StepHost {
   bool can_cancel(const Session& session) const;
   void end_cancelled(Session& session);
   void give_back_places(Session& session);
-  bool may_drop(const Session& s) const;
   void drop_save(Session& s);
   void handle_cancels();
   bool tick(step::Pause pause) override;
-  static bool is_index_wanted(void* self, u32 session);
   void settle_dropped();
 
   // engine_kv.cpp

@@ -3,8 +3,8 @@
 // Within a step, which takes seconds for others' prompts, the end is told while they go on, and the
 // session is idle for whoever asks. Its rows are computed with the others', but count for nothing;
 // their places in the KV are given back where the step ends, before any call's turn. A step that is
-// nobody's any more stops half way. So does the making of an index in front of the layers, which is
-// begun anew where it is wanted again; rows that were cancelled there are not in the step.
+// nobody's any more stops half way. A layer of an index that is made in front of the layers is made
+// to its end; rows that were cancelled there are not in the step.
 #include <algorithm>
 #include <utility>
 
@@ -55,7 +55,7 @@ bool Engine::tick(step::Pause pause) {
   bool has_told = false;
   for (Session& s : sessions_) {
     const bool is_asked = !s.is_dropped && s.cancel.load(std::memory_order_relaxed);
-    if (!is_asked || !can_cancel(s) || !may_drop(s)) continue;
+    if (!is_asked || !can_cancel(s)) continue;
     end_cancelled(s);
     s.is_dropped = has_told = true;
     for (step::Run& run : batch_.runs) {
@@ -69,26 +69,10 @@ bool Engine::tick(step::Pause pause) {
   });
 }
 
-bool Engine::is_index_wanted(void* self, u32 session) {
-  auto& engine = *static_cast<Engine*>(self);
-  (void)engine.tick(step::Pause::within_op);
-  return !engine.session(session).is_dropped;
-}
-
-// Whether the index of a session can take back its row of the step. One that waits for its turn has
-// none in it.
-bool Engine::may_drop(const Session& s) const {
-  const auto idx = static_cast<u32>(&s - sessions_.data());
-  const bool has_row =
-      std::ranges::any_of(batch_.runs, [&](const step::Run& run) { return run.session == idx; });
-  return !has_row || selector_.may_drop_row(idx);
-}
-
 // The step is over for those whose end was told within it.
 void Engine::settle_dropped() {
   for (Session& s : sessions_) {
     if (!std::exchange(s.is_dropped, false)) continue;
-    selector_.drop_row(idx_of(s));
     if (kv_failed(s)) {
       (void)lose_kv(s);
       give_up(s, kv_stream_.error());

@@ -124,6 +124,7 @@ void Engine::commit_rows() {
       if (run.selects) s.lossy_from = std::min(s.lossy_from, s.sequence.n_slots());
       count_reads(s, run);
       commit(s, run.n_rows);
+      selector_.commit(run.session);
       const bool ends_turn = s.state == SessionState::generating && s.n_ids == s.turns.n_fed() &&
                              s.sequence.n_slots() == s.n_ids;
       if (ends_turn) selector_.end_turn(run.session, s.sequence, s.n_ids);

@@ -284,8 +284,7 @@ void Engine::place_selector() {
                   .caches = region(RegionId::kv_cache),
                   .scratch = region_or_registered(RegionId::select_scratch,
                                                   GpuPlacement::Registered::gathered),
-                  .is_wanted = &Engine::is_index_wanted,
-                  .context = this});
+                  .host = this});
   write_policy();
 }
 

@@ -169,13 +169,10 @@ select::KeyPages Selector::key_pages(const kv::Sequence& sequence, u32 head, con
 void Selector::forget(u32 idx) {
   if (!is_on()) return;
   Session& s = session(idx);
-  end_row(s);
-  s.row = {};
   drop_job(s);
-  s.row_step_idx = 0;
+  s.next = {};
   s.turn_end = 0;
-  erase_codebooks(s, codebooks_key(idx));
-  s.used_key = {};
+  erase_codebooks(s, std::exchange(s.used_key, {}));
   s.life.forget();
   for (kv::SlotCache& cache : caches(idx)) cache.clear();
   forget_extents(s);
@@ -190,31 +187,38 @@ void Selector::truncate(u32 idx, u32 n_tokens) {
   truncate_extents(s, n_tokens);
   if (n_tokens < s.turn_end) s.turn_end = 0;
   s.waits_at = 0;
-  s.spare_since = 0;
-  const bool was_used = !s.life.is_dense();
-  const bool keeps = s.life.truncate(n_tokens);
-  const bool uses = keeps && !s.life.is_dense();
-  const store::Key key = uses ? store::Key{} : codebooks_key(idx);
-  if (!uses) s.used_key = {};
-  if (s.is_restoring && uses) return;  // it has nothing behind the clustered rows yet
-  if (s.is_restoring) {
-    erase_codebooks(s, key);
-    drop_job(s);
-    return await_clustering(s);
+  const u32 n_rows_used = s.life.n_rows_used();
+  const bool was_whole = !s.is_restoring && !overwrites(s);
+  const bool keeps = s.life.truncate(n_tokens), uses = keeps && !s.life.is_dense();
+  if (uses && !was_whole) {
+    if (!s.is_restoring) begin_restoring(s);
+    return;
   }
-  // A swap that is undone leaves its index, finished; a trigger, nothing.
-  const bool is_undone = keeps && was_used && s.life.is_dense();
-  if (!s.life.is_clustering() || was_used == s.life.is_dense()) drop_job(s);
-  if (is_undone) {
+  const bool keeps_job = keeps && (uses || n_rows_used == 0) && !s.is_restoring &&
+                         s.n_rows == s.life.n_rows_clustering();
+  const store::Key key = uses ? store::Key{} : std::exchange(s.used_key, {});
+  if (!keeps_job) drop_job(s);
+  if (keeps && !uses && n_rows_used > 0 && was_whole) {
+    // A swap that is undone leaves its index, finished.
+    s.n_rows = n_rows_used;
+    s.target = s.heads;
+    s.n_units_done = n_units();
     s.job_key = key;
   } else {
     erase_codebooks(s, key);
+    if (keeps && !keeps_job) await_clustering(s);
   }
-  // An index that was not finished yet, or not begun, is another life's or nothing.
-  if (!keeps || (s.life.is_dense() && s.has_job)) return;
+  if (keeps) truncate_heads(s);
+}
+
+// Of the index in use and of the job's, what the middle has lost. A row that did not count may have
+// coded more than the clustered rows of either.
+void Selector::truncate_heads(Session& s) {
+  const bool has_own = n_units() == 0 || !s.life.is_dense() || s.target == s.heads;
   const u32 middle_end = s.life.segments().middle_end;
   for (u32 head = 0; head < args_.plan->select.n_heads; ++head) {
-    s.heads[head].truncate(*args_.config, middle_end);
+    if (has_own) s.heads[head].truncate(*args_.config, middle_end);
+    if (s.target != nullptr) s.target[head].truncate(*args_.config, middle_end);
   }
   s.n_coded = std::min(s.n_coded, middle_end - s.life.segments().middle_begin);
 }
@@ -226,19 +230,22 @@ void Selector::copy(u32 from, u32 to, const kv::Sequence& sequence) {
   for (kv::SlotCache& cache : caches(to)) cache.clear();
   forget_extents(s);  // they follow what was there before
   drop_job(s);
-  s.row_step_idx = 0;
+  s.next = {};
   s.life = source.life;
   s.sequence = &sequence;
   s.turn_end = source.turn_end;
   s.used_key = {};  // what was written has one owner
-  if (source.is_restoring) return begin_restoring(s);
-  s.is_rebuild = source.is_rebuild;
-  s.n_rows = s.life.n_rows_clustering();
-  const bool is_clustered = source.life.is_clustering() && !source.has_job && !source.is_rebuild;
-  // Anew, with the same outcome.
-  s.has_job = n_units() > 0 && source.life.is_clustering() && !is_clustered;
-  if (s.has_job) s.job_key = draw_key();
-  if (s.life.is_dense() && !is_clustered) return;
+  if (!s.life.is_dense() && (source.is_restoring || overwrites(source))) return begin_restoring(s);
+  const bool has_first =
+      s.life.is_dense() && s.life.is_clustering() && is_made(source, s.life.n_rows_clustering());
+  if (has_first) {
+    s.n_rows = source.n_rows;
+    s.target = s.heads;
+    s.n_units_done = n_units();
+  } else {
+    await_clustering(s);  // anew, with the same outcome
+  }
+  if (s.life.is_dense() && !has_first) return;
   for (u32 head = 0; head < args_.plan->select.n_heads; ++head) {
     s.heads[head].copy_from(*args_.config, source.heads[head]);
   }
@@ -289,67 +296,20 @@ bool Selector::take_up(u32 idx, const kv::Sequence& sequence, const KeptIndex& k
 
 // ---- Their lives -----------------------------------------------------------------------------
 
-// What served before stays until the row counts, in the spare set.
-Result<void> Selector::swap(Session& s) {
-  s.row.is_final = s.row.is_final || s.row.has_swapped;  // of two swaps only the last is kept
-  end_row(s);
-  if (s.has_job) {
-    // Its own set, if it could not begin until now: nobody reads the old codes any more.
-    if (s.target == nullptr && !can_work(s)) {
-      s.row.is_final = true;
-      begin_training(s, s.heads);
-    }
-    TARN_CHECK(run_units(s, n_units()));
-  }
-  const bool takes_spare = s.target == spare_ && spare_user_ == &s;
-  if (takes_spare) std::swap(s.heads, spare_);
-  s.row.has_swapped = true;
-  s.row.used_key = std::exchange(s.used_key, std::exchange(s.job_key, {}));
-  drop_job(s);
-  s.row.has_old = takes_spare && args_.device == nullptr;
-  if (s.row.has_old) spare_user_ = &s;
-  return send_index(s);
-}
-
-// What served before is not wanted any more.
-void Selector::end_row(Session& s) {
-  if (!std::exchange(s.row.has_swapped, false)) return;
-  if (std::exchange(s.row.has_old, false)) spare_user_ = nullptr;
-  if (!(s.row.used_key == s.used_key)) erase_codebooks(s, s.row.used_key);
-}
-
-void Selector::end_step() {
-  if (!is_on()) return;
-  for (u32 idx = 0; idx < args_.plan->sessions_max; ++idx) {
-    end_row(session(idx));
-    session(idx).row = {};
-  }
-}
-
-void Selector::drop_row(u32 idx) {
-  if (!is_on() || !session(idx).row.has_begun) return;
+void Selector::commit(u32 idx) {
+  if (!is_on() || session(idx).next.heads == nullptr) return;
   Session& s = session(idx);
-  TARN_ASSERT(!s.row.is_final && args_.device == nullptr);
-  s.life = s.row.life;
-  s.turn_end = s.row.turn_end;
-  s.row.has_begun = false;
-  if (!s.row.has_turned) return;
-  const bool has_old = std::exchange(s.row.has_old, false);
-  drop_job(s);  // that the row has triggered
-  if (!std::exchange(s.row.has_swapped, false)) return;
-  // One that ended before it: finished, and not in use yet.
-  s.is_rebuild = !s.life.is_dense();
-  s.n_rows = s.life.n_rows_clustering();
-  s.job_key = std::exchange(s.used_key, s.row.used_key);
-  if (!has_old) return;
-  std::swap(s.heads, spare_);
-  spare_user_ = &s;
-  s.target = spare_;
-  s.n_units_done = n_units();
-  // A cut takes nothing from the spare set.
-  for (u32 head = 0; head < args_.plan->select.n_heads; ++head) {
-    s.target[head].pq.truncate(s.n_rows);
+  const bool swaps = s.next.swaps;
+  s.life = s.next.life;
+  s.turn_end = 0;
+  s.next.heads = nullptr;
+  if (swaps) {
+    if (s.target == spare_ && spare_user_ == &s) std::swap(s.heads, spare_);
+    const store::Key before = std::exchange(s.used_key, std::exchange(s.job_key, {}));
+    drop_job(s);
+    erase_codebooks(s, before);
   }
+  if (s.n_rows != s.life.n_rows_clustering()) await_clustering(s);
 }
 
 // To the device that chooses by it, if there is one.
@@ -360,115 +320,85 @@ Result<void> Selector::send_index(Session& s) {
   return {};
 }
 
-// What is triggered while the index is made again begins behind that.
-Result<void> Selector::advance(Session& s, const kv::Sequence& sequence, u32 n_tokens) {
-  for (;;) {
-    const IndexEvent event = s.life.advance(n_tokens);
-    s.row.has_turned = s.row.has_turned || event != IndexEvent::none;
-    switch (event) {
-      case IndexEvent::none:
-        return {};
-      case IndexEvent::build:
-        if (!s.is_restoring) start_job(s, sequence, /*is_rebuild=*/false);
-        break;
-      case IndexEvent::rebuild:
-        if (!s.is_restoring) start_job(s, sequence, /*is_rebuild=*/true);
-        break;
-      case IndexEvent::swap:
-        TARN_CHECK(swap(s));
-        break;
-    }
-  }
-}
-
 void Selector::end_turn(u32 idx, const kv::Sequence& sequence, u32 n_tokens) {
   if (!is_on()) return;
   Session& s = session(idx);
   s.sequence = &sequence;
   s.turn_end = n_tokens;
-  if (s.life.is_clustering()) return;  // its swap may be due: the next row waits, and can fail
-  const Result<void> started = settle(s);
-  TARN_ASSERT(started.has_value());
+  if (s.life.is_clustering()) return;  // its swap may be due: the next row's proposal has both
+  while (s.life.advance(n_tokens) != IndexEvent::none) {
+  }
+  s.turn_end = 0;
+  if (!s.is_restoring) await_clustering(s);
 }
 
-Result<void> Selector::settle(Session& s) {
-  if (s.turn_end == 0) return {};
-  s.n_tokens = s.turn_end;
-  TARN_CHECK(advance(s, *s.sequence, s.turn_end));
-  s.turn_end = 0;
-  return {};
+// What the turn's end, if one was left, and the row of this token make of the life. An index that
+// another one replaces before any row reads it is not made.
+void Selector::propose(Session& s, u32 n_tokens) {
+  s.next = {.life = s.life};
+  for (const u32 n : {s.turn_end, n_tokens}) {
+    if (n == 0) continue;
+    IndexEvent event = IndexEvent::none;
+    while ((event = s.next.life.advance(n)) != IndexEvent::none) {
+      s.next.swaps = s.next.swaps || event == IndexEvent::swap;
+    }
+  }
+  const u32 n_rows = s.next.life.n_rows_used();
+  if (s.next.swaps && !s.is_restoring && s.n_rows != n_rows) start_job(s, n_rows);
 }
 
 void Selector::begin_step(std::span<const Ready> ready) {
   ++step_idx_;
-  for (const Ready& each : ready) session(each.session).step_idx = step_idx_;
+  for (const Ready& each : ready) {
+    Session& s = session(each.session);
+    s.step_idx = step_idx_;
+    s.next = {};
+  }
 }
 
-bool Selector::may_drop_row(u32 idx) const { return !is_on() || !session(idx).row.is_final; }
-
-// Units that the session's next row must have done, all of them before a swap.
-u32 Selector::owed_units(const Session& s, u32 n_tokens, bool beside_prompt) {
-  const u32 n_left = n_units() - s.n_units_done;
-  if (!s.has_job) return 0;
-  if (s.is_restoring) return n_left + n_units() - s.n_units_found;
-  const u32 n_before = s.turn_end != 0 ? s.turn_end : n_tokens - 1;
-  const bool is_jumped = s.life.swap_at() <= n_before;
-  const u32 n = is_jumped ? n_left : units_of_step(s, n_before, beside_prompt);
-  if (n > 0) claim_spare(s, /*waits=*/false);
-  return can_work(s) ? n : 0;
+// Rows on a device count as they begin, so nobody is told of an end there.
+void Selector::tick() const {
+  const bool may_drop = args_.host != nullptr && args_.device == nullptr;
+  if (may_drop) (void)args_.host->tick(step::Pause::within_op);
 }
 
-void Selector::want_row(u32 idx, u32 n_tokens) {
-  Session& s = session(idx);
-  if (step_idx_ - std::exchange(s.row_step_idx, step_idx_) > 1) s.spare_since = 0;
-  s.row_tokens = n_tokens;
-}
-
-Result<bool> Selector::make_index(u32 idx, bool beside_prompt) {
+Result<bool> Selector::make_index(u32 idx, u32 n_tokens, bool beside_prompt) {
   TARN_ASSERT(is_on());
   Session& s = session(idx);
   if (args_.device != nullptr) return false;
-  const u32 n_tokens = s.row_tokens;
   s.is_stuck = false;
-  if (waits_for_spare(s)) return true;
+  propose(s, n_tokens);
+  const bool is_due = s.is_restoring || s.next.swaps;
   if (s.waits_at != n_tokens) {
+    const bool can_begin = !is_due && can_work(s, is_due);
     s.waits_at = n_tokens;
-    s.n_units_due = owed_units(s, n_tokens, beside_prompt);
+    s.n_units_due = can_begin ? units_of_step(s, n_tokens - 1, beside_prompt) : 0;
   }
-  if (!s.has_job || s.n_units_due == 0) return false;
-  making_ = &s;
-  const Result<void> made = run_units(s, 1);
-  making_ = nullptr;
-  if (!made && made.error().status == Status::cancelled) return true;
-  TARN_CHECK(made);
-  if (s.waits_at != n_tokens) return true;  // restored: a job that was under way may be due now
-  return --s.n_units_due > 0 && s.has_job;
+  if (is_due ? !has_units_left(s) : s.n_units_due == 0) return false;
+  const bool was_restoring = s.is_restoring;
+  TARN_CHECK(run_units(s, 1, is_due));
+  if (was_restoring) return true;  // what was under way begins behind that
+  return is_due ? has_units_left(s) : --s.n_units_due > 0;
 }
 
 Result<bool> Selector::begin_row(u32 idx, const kv::Sequence& sequence, u32 n_tokens,
                                  bool beside_prompt) {
   TARN_ASSERT(is_on());
   Session& s = session(idx);
+  s.sequence = &sequence;
   s.is_stuck = false;
   s.n_units_due = s.waits_at = 0;
-  if (s.is_restoring) TARN_CHECK(run_units(s, 2 * n_units()));
-  s.row = {.life = s.life, .turn_end = s.turn_end, .has_begun = true};
-  TARN_CHECK(settle(s));
-  if (args_.device == nullptr && s.row.has_turned) {  // what the turn's end has triggered
-    const u32 n = claim_units(s, beside_prompt);
-    if (n > 0) TARN_CHECK(run_units(s, n));
-  }
-  s.n_tokens = n_tokens;
-  TARN_CHECK(advance(s, sequence, n_tokens));
-  if (args_.device != nullptr) s.n_units_due = claim_units(s, beside_prompt);
-  return !s.life.is_dense();
-}
-
-// As many as the step has to do of the session's job.
-u32 Selector::claim_units(const Session& s, bool beside_prompt) {
-  const u32 n = s.has_job ? units_of_step(s, s.n_tokens, beside_prompt) : 0;
-  if (n > 0) claim_spare(s, /*waits=*/false);
-  return can_work(s) ? n : 0;
+  // Nothing is left to be made here, but with a device.
+  if (s.is_restoring) TARN_CHECK(run_units(s, 2 * n_units(), /*is_due=*/true));
+  propose(s, n_tokens);
+  if (s.next.swaps) TARN_CHECK(run_units(s, n_units(), /*is_due=*/true));
+  const bool swaps = s.next.swaps, selects = !s.next.life.is_dense();
+  s.next.heads = swaps && s.target != nullptr ? s.target : s.heads;
+  if (args_.device == nullptr) return selects;
+  commit(idx);
+  if (swaps) TARN_CHECK(send_index(s));
+  if (can_work(s, /*is_due=*/false)) s.n_units_due = units_of_step(s, n_tokens, beside_prompt);
+  return selects;
 }
 
 // As many a step as bring a job to its end before its index is used; beside a prompt only what is
@@ -483,22 +413,22 @@ u32 Selector::units_of_step(const Session& s, u32 n_tokens, bool beside_prompt) 
 }
 
 void Selector::offloaded_groups(u32 idx, u32* begin, u32* end) const {
-  const select::Segments segments = session(idx).life.segments();
+  const select::Segments segments = session(idx).next.life.segments();
   const u32 page_tokens = args_.plan->group_shape.page_tokens;
   *begin = static_cast<u32>(ceil_div(segments.middle_begin, page_tokens));
   *end = std::max(*begin, segments.middle_end / page_tokens);
 }
 
 u32 Selector::n_read(u32 idx) const {
-  const select::Segments segments = session(idx).life.segments();
-  const u32 n_chosen = std::min(session(idx).life.k(), segments.n_middle());
+  const select::Segments segments = session(idx).next.life.segments();
+  const u32 n_chosen = std::min(session(idx).next.life.k(), segments.n_middle());
   return segments.n_sinks() + n_chosen + segments.n_local();
 }
 
 bool Selector::has_work() const {
   if (!is_on()) return false;
   for (u32 idx = 0; idx < args_.plan->sessions_max; ++idx) {
-    if (can_work(session(idx))) return true;
+    if (can_work(session(idx), /*is_due=*/false)) return true;
   }
   return false;
 }
@@ -506,8 +436,8 @@ bool Selector::has_work() const {
 Result<void> Selector::work() {
   for (u32 idx = 0; idx < args_.plan->sessions_max; ++idx) {
     Session& s = session(idx);
-    if (!can_work(s)) continue;
-    const Result<void> worked = run_units(s, 1);
+    if (!can_work(s, /*is_due=*/false)) continue;
+    const Result<void> worked = run_units(s, 1, /*is_due=*/false);
     s.is_stuck = !worked.has_value();
     if (args_.device != nullptr) return worked;
     break;
@@ -530,9 +460,9 @@ Result<void> Selector::work_beside() {
   for (u32 idx = 0; idx < args_.plan->sessions_max; ++idx) {
     Session& s = session(idx);
     const u32 n_due = std::exchange(s.n_units_due, 0);
-    if (n_due == 0 || !can_work(s)) continue;
+    if (n_due == 0 || !can_work(s, /*is_due=*/false)) continue;
     was_due = true;
-    TARN_CHECK(run_units(s, n_due));
+    TARN_CHECK(run_units(s, n_due, /*is_due=*/false));
   }
   return was_due ? Result<void>() : work();
 }

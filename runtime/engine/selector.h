@@ -7,18 +7,18 @@
 //   session   an IndexLife, and an index of every (cache layer, KV head). What is chosen follows
 //             from tokens, the turns' borders, configuration and seed; no timing is in it
 //   job       the clustering that a trigger asks for, a cache layer a unit: keys are sampled, the
-//             sample clustered, all rows coded. A step of its session does as many as bring it to
-//             its end in time: layers / swap_tokens, rounded up, each; beside another's prompt,
-//             whose first token waits, none before that is the only way. A step without rows does
-//             one. Of more than one that a row must have, at the swap or where an input jumps over
-//             it, each step does one, and the row waits while others' go on: make_index(). In one
-//             step they are done where the row itself has triggered the job
-//   rebuild   fills the spare set of indexes while the session's own serves. Where another
-//             session has it, a row with a swap waits for that one; such rows have it in turn,
-//             before others. A session that does not step any more loses it to who wants it, and
-//             one that reads an input, or has its swap far ahead, to a row that waits; it begins
-//             anew. What cannot wait, a job that the row itself has triggered and a device's, fills
-//             the session's own, to the same bits
+//             sample clustered, all rows coded. A step of its session does as many units as bring
+//             the job to its end in time: layers / swap_tokens, rounded up, each; beside another's
+//             prompt, whose first token waits, none before that is the only way. A step without
+//             rows does one. A row that must have several units done waits, a unit a step, while
+//             others' rows go on: make_index()
+//   proposal  what a row makes of its session's life: begin_row() works on a copy, and reads the
+//             index that the copy says. commit() applies it. A row that does not count leaves
+//             nothing behind: its proposal is forgotten
+//   rebuild   fills the spare set of indexes while the session's own serves. The set belongs to
+//             the session that came first, until its swap. A session that does not step
+//             any more loses it. Who has not got it by its swap fills its own set, which nobody
+//             reads any more: the row waits for that, a unit a step
 //   extents   over a disk, a unit also writes the layer's middle once more, by pairs of codes; and
 //             where sessions are kept, the layer's codes, by which a later start finds both
 //   KV        keys are read window by window, in memory or through a KvStream's frames. Over a disk
@@ -72,10 +72,7 @@ struct SelectorArgs {
   std::span<std::byte> indexes{};
   std::span<std::byte> caches{};  // of chosen slots; empty: none
   std::span<std::byte> scratch{};
-  // Whether what make_index() does for a session is still wanted; asked on the engine's thread
-  // between windows of keys, and between tasks of a clustering.
-  bool (*is_wanted)(void* context, u32 session) = nullptr;
-  void* context = nullptr;
+  step::StepHost* host = nullptr;  // ticks between windows of keys, and tasks of a clustering
 };
 
 // A session's index in few words: read back, or made again from its KV, it chooses as it did.
@@ -124,26 +121,20 @@ class Selector {
   // The session's n_tokens are all in the KV, and its first token is about to be sampled: what an
   // index is made from where one is due. Clusters nothing yet.
   void end_turn(u32 session, const kv::Sequence& sequence, u32 n_tokens);
-  // A step begins, for which these sessions are ready, and with make_index() and begin_row() what
-  // their rows do. A session that is not ready for two steps has stopped.
+  // A step begins, for which these sessions are ready; none has begun its row. A session that is
+  // not ready for two steps has stopped.
   void begin_step(std::span<const Ready> ready);
-  void end_step();  // its rows count, but for those that were dropped
   // The session's next row is that of a generated token, its n_tokens-th, alone in its run; all
-  // before it are in the KV. Told of each such row of a step, in front of the first make_index().
-  void want_row(u32 session, u32 n_tokens);
-  // Does a unit of what has to be done before the row that want_row() told of, if any: little or
+  // before it are in the KV. Does a unit of what has to be done before that row, if any: little or
   // none where `beside_prompt`. Whether there is more, so that the row waits for another step;
   // until begin_row() the session may end, be cut or go on otherwise. With a device there never is.
-  Result<bool> make_index(u32 session, bool beside_prompt);
-  // Behind that the row begins. Whether it selects. With a device, what is to be done is left to
-  // work_beside(), and what is due is waited for.
+  Result<bool> make_index(u32 session, u32 n_tokens, bool beside_prompt);
+  // Behind that the row begins. Whether it selects. With a device, which drops no rows, what is due
+  // is waited for, and counts at once; the rest is left to work_beside().
   Result<bool> begin_row(u32 session, const kv::Sequence& sequence, u32 n_tokens,
                          bool beside_prompt);
-  // Before end_step(): the row that begin_row() has begun, if it has, does not count, and the
-  // session goes on as if it had not. Not where the row has brought two clusterings into use, or
-  // one that found the spare set in use: what served before is gone then.
-  bool may_drop_row(u32 session) const;
-  void drop_row(u32 session);
+  // The row that begin_row() has begun in this step counts, if it has begun one.
+  void commit(u32 session);
   // Groups of the row that selects of which it reads chosen slots alone: those of the middle.
   void offloaded_groups(u32 session, u32* begin, u32* end) const;
   // Slots that each head of that row attends to: sinks, local ones, and its budget of the middle.
@@ -241,32 +232,28 @@ class Selector {
   Result<void> each_window(const kv::Sequence& sequence, u32 cache_layer, u32 slot_begin,
                            u32 slot_end, Fn&& fn);
   u32 n_units() const;
-  void start_job(Session& s, const kv::Sequence& sequence, bool is_rebuild);
+  bool has_units_left(const Session& s) const;
+  bool is_made(const Session& s, u32 n_rows) const;
+  bool overwrites(const Session& s) const;
+  void start_job(Session& s, u32 n_rows);
   void drop_job(Session& s);
   void begin_restoring(Session& s);
   void end_restoring(Session& s);
   void await_clustering(Session& s);
-  void claim_spare(const Session& s, bool waits);
-  bool wants_spare(const Session& s) const;
-  bool has_waiter_before(const Session& s) const;
-  bool waits_for_spare(Session& s);
-  bool can_work(const Session& s) const;
-  u32 claim_units(const Session& s, bool beside_prompt);
-  u32 owed_units(const Session& s, u32 n_tokens, bool beside_prompt);
-  bool goes_on() const;
+  select::HeadIndex* free_set(const Session& s, bool is_due) const;
+  bool can_work(const Session& s, bool is_due) const;
   u32 units_of_step(const Session& s, u32 n_tokens, bool beside_prompt) const;
+  void propose(Session& s, u32 n_tokens);
+  void truncate_heads(Session& s);
+  void tick() const;
   u32 idx_of(const Session& s) const;
   Result<void> send_index(Session& s);
   void begin_training(Session& s, select::HeadIndex* target);
-  Result<void> run_units(Session& s, u32 n);
+  Result<void> run_units(Session& s, u32 n, bool is_due);
   Result<void> cluster_layer(Session& s, u32 cache_layer);
   void pass_found_layers(Session& s) const;
   Result<void> make_layer(Session& s, u32 cache_layer);
   Result<void> restore_layer(Session& s, u32 cache_layer);
-  Result<void> swap(Session& s);
-  void end_row(Session& s);
-  Result<void> advance(Session& s, const kv::Sequence& sequence, u32 n_tokens);
-  Result<void> settle(Session& s);
   Result<void> take_in(const Layer& layer);
   void want(const Layer& layer, u32 kv_head, u32 worker_idx);
   void choose_of(const Layer& layer, u32 begin, u32 end);
@@ -314,8 +301,7 @@ class Selector {
   std::span<kv::SlotCache> caches_{};  // [sessions_max, n_heads]; empty: none
   std::byte* sessions_ = nullptr;      // [sessions_max] of kSelectSessionBytes
   select::HeadIndex* spare_ = nullptr;
-  Session* spare_user_ = nullptr;
-  const Session* making_ = nullptr;  // whose index make_index() makes
+  Session* spare_user_ = nullptr;  // whose job has begun to fill it
   u64 step_idx_ = 0;
   u32 n_units_spent_ = 0;
   Layer layer_{};  // whose heads are read now, and which of them

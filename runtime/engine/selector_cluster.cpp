@@ -1,5 +1,4 @@
 // The clustering of an index: jobs of a layer a unit, over keys window by window.
-#include <atomic>
 #include <cstring>
 
 #include "platform/base/assert.h"
@@ -14,24 +13,35 @@ u32 Selector::n_units() const {
   return args_.config->method == SelectMethod::pq ? args_.spec->n_cache_layers : 0;
 }
 
-void Selector::start_job(Session& s, const kv::Sequence& sequence, bool is_rebuild) {
-  s.sequence = &sequence;
-  s.is_rebuild = is_rebuild;
-  s.n_rows = s.life.n_rows_clustering();
-  s.has_job = n_units() > 0;
+bool Selector::has_units_left(const Session& s) const {
+  return s.n_rows > 0 && s.n_units_done < n_units();
+}
+
+// Whether the job has made the index of so many rows.
+bool Selector::is_made(const Session& s, u32 n_rows) const {
+  return !s.is_restoring && s.n_rows == n_rows && s.n_units_done == n_units();
+}
+
+// Whether the job has begun to fill the set that the index in use stands in.
+bool Selector::overwrites(const Session& s) const {
+  return !s.life.is_dense() && !s.is_restoring && s.target == s.heads;
+}
+
+void Selector::start_job(Session& s, u32 n_rows) {
+  s.n_rows = n_rows;
   s.target = nullptr;
   s.n_units_done = 0;
+  s.is_stuck = s.is_clustered = false;
   erase_codebooks(s, std::exchange(s.job_key, draw_key()));
-  if (is_rebuild) return;
+  if (!s.life.is_dense()) return;
   for (u32 head = 0; head < args_.plan->select.n_heads; ++head) s.heads[head].forget();
 }
 
 void Selector::drop_job(Session& s) {
-  s.has_job = s.is_stuck = s.is_rebuild = s.is_restoring = s.is_clustered = false;
+  s.is_stuck = s.is_restoring = s.is_clustered = false;
   s.n_rows = 0;
   s.target = nullptr;
   s.n_units_done = s.n_units_found = s.n_units_due = s.waits_at = 0;
-  s.spare_since = 0;
   erase_codebooks(s, std::exchange(s.job_key, {}));
   if (spare_user_ == &s) spare_user_ = nullptr;
 }
@@ -39,7 +49,7 @@ void Selector::drop_job(Session& s) {
 // The index in use has to be made again, and nothing of it is there.
 void Selector::begin_restoring(Session& s) {
   drop_job(s);
-  s.has_job = s.is_restoring = true;
+  s.is_restoring = true;
   s.n_units_found = extents() == nullptr ? n_units() : 0;
   s.target = s.heads;
   s.n_rows = s.life.n_rows_used();
@@ -56,8 +66,7 @@ void Selector::end_restoring(Session& s) {
 
 // A clustering that was triggered, of which nothing was done.
 void Selector::await_clustering(Session& s) {
-  if (!s.life.is_clustering()) return;
-  start_job(s, *s.sequence, /*is_rebuild=*/!s.life.is_dense());
+  if (s.life.is_clustering()) start_job(s, s.life.n_rows_clustering());
 }
 
 void Selector::begin_training(Session& s, HeadIndex* target) {
@@ -68,64 +77,32 @@ void Selector::begin_training(Session& s, HeadIndex* target) {
   }
 }
 
-// For a session that steps, from one that does not: what its job has filled in is not used before
-// it steps again, which may be never, and made anew it is the same. A row does not wait for one
-// that reads an input, which may take an hour, nor for a swap that is more steps away than its own
-// layers would take; those that it has waited count, since a client may cut its session back again
-// and again in front of its swap.
-void Selector::claim_spare(const Session& s, bool waits) {
-  Session* holder = spare_user_;
-  if (!wants_spare(s) || holder == nullptr) return;
-  const u64 n_waited = waits ? step_idx_ - s.spare_since : 0;
-  const u64 n_patient = n_units() - std::min<u64>(n_units(), n_waited);
-  const bool is_late = waits && holder->life.swap_at() > holder->row_tokens + n_patient;
-  const u64 step_idx = waits ? holder->row_step_idx : holder->step_idx;
-  if (!is_late && step_idx_ - step_idx < 2) return;
-  holder->has_job = true;
-  holder->is_stuck = false;
-  holder->is_clustered = false;
-  holder->waits_at = 0;
-  holder->target = nullptr;
-  holder->n_units_done = 0;
-  spare_user_ = nullptr;
+// What the session's job may fill. What a job has filled in the spare set of a session that does
+// not step any more is not used before it steps again, which may be never; made anew it is the
+// same.
+HeadIndex* Selector::free_set(const Session& s, bool is_due) const {
+  if (s.life.is_dense()) return s.heads;
+  const bool is_free =
+      spare_user_ == nullptr || spare_user_ == &s || step_idx_ - spare_user_->step_idx >= 2;
+  if (is_free) return spare_;
+  return is_due ? s.heads : nullptr;
 }
 
-bool Selector::wants_spare(const Session& s) const {
-  return s.has_job && s.is_rebuild && s.target == nullptr;
+bool Selector::can_work(const Session& s, bool is_due) const {
+  if (!has_units_left(s) || s.is_stuck) return false;
+  return s.target != nullptr || free_set(s, is_due) != nullptr;
 }
 
-bool Selector::has_waiter_before(const Session& s) const {
-  for (u32 idx = 0; idx < args_.plan->sessions_max; ++idx) {
-    const Session& other = session(idx);
-    if (&other == &s || other.spare_since == 0 || step_idx_ - other.row_step_idx > 1) continue;
-    if (s.spare_since == 0 || other.spare_since < s.spare_since) return true;
-    if (other.spare_since == s.spare_since && &other < &s) return true;
-  }
-  return false;
-}
-
-// A swap's row: until the spare set is free, and nobody has waited for longer.
-bool Selector::waits_for_spare(Session& s) {
-  if (!wants_spare(s) || s.life.swap_at() > s.row_tokens) return false;
-  if (s.spare_since == 0) s.spare_since = step_idx_;
-  if (has_waiter_before(s)) return true;
-  claim_spare(s, /*waits=*/true);
-  return spare_user_ != nullptr;
-}
-
-// Not while another session's indexes stand in the spare set, or are about to.
-bool Selector::can_work(const Session& s) const {
-  if (!s.has_job || s.is_stuck) return false;
-  return !wants_spare(s) || (spare_user_ == nullptr && !has_waiter_before(s));
-}
-
-Result<void> Selector::run_units(Session& s, u32 n) {
-  if (s.target == nullptr && !s.is_rebuild) begin_training(s, s.heads);
+Result<void> Selector::run_units(Session& s, u32 n, bool is_due) {
+  if (!has_units_left(s)) return {};
   if (s.target == nullptr) {
-    TARN_ASSERT(spare_user_ == nullptr);
-    spare_user_ = &s;
-    s.spare_since = 0;
-    begin_training(s, spare_);
+    HeadIndex* const target = free_set(s, is_due);
+    TARN_ASSERT(target != nullptr);
+    if (target == spare_) {
+      if (spare_user_ != nullptr && spare_user_ != &s) start_job(*spare_user_, spare_user_->n_rows);
+      spare_user_ = &s;
+    }
+    begin_training(s, target);
   }
   if (args_.kv_stream != nullptr) args_.kv_stream->drop_plan();
   for (; n > 0 && s.n_units_done < n_units(); --n) {
@@ -138,8 +115,7 @@ Result<void> Selector::run_units(Session& s, u32 n) {
     }
     pass_found_layers(s);
   }
-  s.has_job = s.n_units_done < n_units();
-  if (s.is_restoring && !s.has_job) end_restoring(s);
+  if (s.is_restoring && s.n_units_done == n_units()) end_restoring(s);
   return {};
 }
 
@@ -177,14 +153,6 @@ Result<void> Selector::restore_layer(Session& s, u32 cache_layer) {
   return cluster_layer(s, cache_layer);
 }
 
-// Whether what is being made is still wanted.
-bool Selector::goes_on() const {
-  return making_ == nullptr || args_.is_wanted == nullptr ||
-         args_.is_wanted(args_.context, idx_of(*making_));
-}
-
-// Begun anew, it ends the same. Whether it is wanted is asked between tasks, too: in memory all
-// keys of a layer are one window.
 Result<void> Selector::cluster_layer(Session& s, u32 cache_layer) {
   const u32 n_kv_heads = args_.spec->n_kv_heads, n_subspaces = args_.config->n_subspaces;
   const u32 first_head = cache_layer * n_kv_heads;
@@ -211,13 +179,8 @@ Result<void> Selector::cluster_layer(Session& s, u32 cache_layer) {
       }
     });
   }));
-  std::atomic<bool> is_left{false};
-  const auto skips_task = [&](u32 worker_idx) {
-    if (worker_idx == 0 && !goes_on()) is_left.store(true, std::memory_order_relaxed);
-    return is_left.load(std::memory_order_relaxed);
-  };
   args_.workers->run(n_kv_heads * n_subspaces, [&](u32 task_idx, u32 worker_idx) {
-    if (skips_task(worker_idx)) return;
+    if (worker_idx == 0) tick();  // in memory all keys of a layer are one window
     const u32 kv_head = task_idx / n_subspaces;
     const u8* sample = reinterpret_cast<const u8*>(sample_of(kv_head));
     heads[kv_head].pq.train({.table = *args_.table,
@@ -231,10 +194,9 @@ Result<void> Selector::cluster_layer(Session& s, u32 cache_layer) {
                              .iterations = n_updates,
                              .scratch = scratch(worker_idx).train});
   });
-  if (is_left.load()) return fail({.status = Status::cancelled});
   TARN_CHECK(each_window(*s.sequence, cache_layer, slot_begin, slot_end, [&](const Window& w) {
     args_.workers->run(n_kv_heads * n_subspaces, [&](u32 task_idx, u32 worker_idx) {
-      if (skips_task(worker_idx)) return;
+      if (worker_idx == 0) tick();
       const u32 kv_head = task_idx / n_subspaces;
       const Scratch mine = scratch(worker_idx);
       heads[kv_head].pq.code({.table = *args_.table,

@@ -228,13 +228,13 @@ void Selector::name_slots(const NameArgs& args, std::span<const u32> chosen,
   const Session& s = session(args.session);
   const kv::Extents* const extents = this->extents();
   const u32 extent = extent_of(s, args.head);
-  const bool has_extent = extents != nullptr && extents->is_of(extent, &s.heads[args.head]);
+  const bool has_extent = extents != nullptr && extents->is_of(extent, &s.next.heads[args.head]);
   const u32 n = static_cast<u32>(chosen.size());
   if (!has_extent) {
     for (u32 i = 0; i < n; ++i) named[i] = {kForeign | chosen[i], args.first_rank + i};
     return;
   }
-  const select::PqIndex& pq = s.heads[args.head].pq;
+  const select::PqIndex& pq = s.next.heads[args.head].pq;
   const std::span<const u32> firsts = extents->firsts(extent, 0);
   Bump bump(scratch(args.worker_idx).search);
   const std::span<u32> begins = take<u32>(bump, firsts.size()),
@@ -278,7 +278,7 @@ void Selector::choose_orders(const NameArgs& args, std::span<const u32> chosen,
   const u32 extent = extent_of(s, args.head);
   if (places.empty() || extents->n_orders(extent) < 2) return;
   const kv::ExtentShape& shape = extents->shape();
-  const select::PqIndex& pq = s.heads[args.head].pq;
+  const select::PqIndex& pq = s.next.heads[args.head].pq;
   const std::span<const u32> firsts[2] = {extents->firsts(extent, 0), extents->firsts(extent, 1)};
   const u64 n = places.size();
   Bump bump(scratch(args.worker_idx).search);

@@ -13,38 +13,27 @@ namespace tarn::engine {
 struct Selector::Session {
   select::IndexLife life{};
   const kv::Sequence* sequence = nullptr;
-  select::HeadIndex* heads = nullptr;  // [n_heads], in use, or what a build fills
-  select::HeadIndex* target =
-      nullptr;     // what the job fills; nullptr: it has not begun, or there is none
-  u32 n_rows = 0;  // that it clusters
+  select::HeadIndex* heads = nullptr;  // [n_heads], in use, or what a first build fills
+  // The job: a clustering that is to be made, or is made and not in use yet.
+  select::HeadIndex* target = nullptr;  // what it fills; nullptr: it has not begun
+  u32 n_rows = 0;                       // that it clusters; 0: there is none
   u32 n_units_done = 0;
-  u32 n_units_found = 0;  // restoring: layers that were looked for on the disk
-  u32 n_units_due = 0;    // with a device: of the step under way; else of the row that waits
-  u32 waits_at = 0;       // the row that does: n_tokens of it; 0: none
-  u32 n_tokens = 0;       // of the row that advanced its life last
-  u64 step_idx = 0;       // that it was in
-  u64 row_step_idx = 0;   // that a generated token of it wanted to be in; without a device
-  u32 row_tokens = 0;     // up to that token
-  u64 spare_since = 0;    // the step that its row first waited in for the spare set; 0: it does not
-  u32 n_coded = 0;        // with a device: rows of the middle that have codes there
-  u32 n_counted = 0;      // and rows that its counts stand for
-  u32 turn_end = 0;       // tokens of a turn that ended while a job was under way; 0: none
-  store::Key used_key{};  // owns what was written of the index in use; zeros: nothing was
-  store::Key job_key{};   // owns what the job writes
+  u32 n_units_found = 0;   // restoring: layers that were looked for on the disk
+  u32 n_units_due = 0;     // with a device: of the step under way; else of the row that waits
+  u32 waits_at = 0;        // the row that does: n_tokens of it; 0: none
+  u64 step_idx = 0;        // the last step that it was in
+  u32 n_coded = 0;         // with a device: rows of the middle that have codes there
+  u32 n_counted = 0;       // and rows that its counts stand for
+  u32 turn_end = 0;        // tokens of a turn that ended while a job was under way; 0: none
+  store::Key used_key{};   // owns what was written of the index in use; zeros: nothing was
+  store::Key job_key{};    // owns what the job writes
   store::Key named_key{};  // that a manifest names
-  // What begin_row() has found and changed, until the row's step ends.
-  struct Row {
-    select::IndexLife life{};  // before it, and the turn's end
-    u32 turn_end = 0;
-    store::Key used_key{};  // before a swap in it
-    bool has_begun = false;
-    bool has_turned = false;   // a job was triggered, or began to serve
-    bool has_swapped = false;  // that
-    bool has_old = false;      // the spare set has what served before
-    bool is_final = false;     // that is overwritten
-  } row{};
-  bool is_rebuild = false;    // the index serves meanwhile
-  bool has_job = false;       // triggered, and units are left
+  // What the row of the step under way makes of the session, if it counts.
+  struct Proposal {
+    select::IndexLife life{};            // behind the turn's end and the row
+    select::HeadIndex* heads = nullptr;  // that the row reads; nullptr: there is no row
+    bool swaps = false;                  // the job's index comes into use
+  } next{};
   bool is_restoring = false;  // the job makes the index in use again
   bool is_stuck = false;      // the disk failed it where nobody waited: the next row tells
   bool is_clustered = false;  // the layer of the unit that is next: an extent is left of it
@@ -83,8 +72,7 @@ struct Selector::LayerTable {
   std::span<kv::ExtentReading> readings;
 };
 
-// Calls fn(Window) for slots [slot_begin, slot_end) of a layer, in order. Fails as `cancelled`
-// where make_index() does that for a session that does not want it any more.
+// Calls fn(Window) for slots [slot_begin, slot_end) of a layer, in order.
 template <class Fn>
 Result<void> Selector::each_window(const kv::Sequence& sequence, u32 cache_layer, u32 slot_begin,
                                    u32 slot_end, Fn&& fn) {
@@ -106,7 +94,7 @@ Result<void> Selector::each_window(const kv::Sequence& sequence, u32 cache_layer
       args_.kv_stream->unpin(sequence, cache_layer, begin, begin + n);
     }
     begin += n;
-    if (!goes_on()) return fail({.status = Status::cancelled});
+    tick();
   }
   return {};
 }

@@ -10,15 +10,16 @@
 
 #include "runtime/lab/probe.h"
 #include "tests/sim/next_io.h"
+#include "tests/support/cancelling_clock.h"
 #include "tests/support/open_engine.h"
 
 namespace tarn::test {
 namespace {
 
+using engine::Finish;
 using engine::Engine;
 using engine::Event;
 using engine::EventType;
-using engine::Finish;
 using engine::SessionIdx;
 using engine::SessionState;
 
@@ -67,7 +68,7 @@ class SelectLife {
         config_(config_of(true, seed)),
         counts_(counts),
         disk_(seed),
-        io_(std::make_unique<SimIo>(disk_, clock_, 32)),
+        io_(std::make_unique<SimIo>(disk_, clock_.disk, 32)),
         resident_(model, config_of(false, seed)) {
     open();
     keeps_ = keeps(seed);
@@ -106,6 +107,8 @@ class SelectLife {
     std::optional<std::vector<u32>> wanted{};  // of the answer under way
     bool was_full = false;                     // the other one's pool, then
     std::vector<u32> said{};
+    bool is_cancelled = false;  // the answer under way is, or will be
+    std::optional<Finish> ended{};
   };
 
   Engine& engine() { return open_->engine; }
@@ -142,7 +145,8 @@ class SelectLife {
     const u64 what = random_.below(100);
     if (what < 6) return create();
     if (what < 24) return feed();
-    if (what < 50) return generate();
+    if (what < 44) return generate();
+    if (what < 50) return cancel();
     if (what < 54) return truncate();
     if (what < 58) return fork();
     if (what < 59) return destroy();
@@ -185,7 +189,7 @@ class SelectLife {
       ++counts_.power_losses;
     }
     open_.reset();
-    io_ = next_io(disk_, clock_, std::move(io_));
+    io_ = next_io(disk_, clock_.disk, std::move(io_));
     if (image) disk_ = *image;
     disk_.script.ppm = {};  // an engine opens over a disk that works
     open();
@@ -306,6 +310,40 @@ class SelectLife {
     CHECK((pair.wanted->size() == params.max_tokens || pair.was_full));
   }
 
+  // An answer that is cancelled at any moment of any step; the other one has as many tokens, and no
+  // cancel.
+  void cancel() {
+    const auto s = any_idle();
+    if (!s || end_if_apart(*s) || state(*s).n_ids == 0) return;
+    engine::GenerateParams params{.max_tokens = 40, .ignore_end = true};
+    params.sampler.seed = random_.next();
+    if (!engine().generate(*s, params)) return;
+    Pair& pair = pairs_[*s];
+    pair.said.clear();
+    pair.is_cancelled = true;
+    pair.ended.reset();
+    clock_.arm(engine(), *s, 1 + random_.below(chance(50) ? 100 : 3000));
+    for (u32 i = 0; i < 400 && !pair.ended; ++i) step();
+    clock_.disarm();
+    if (!pair.ended) engine().request_cancel(*s);
+    for (u32 i = 0; i < 400 && !pair.ended; ++i) step();
+    pair.is_cancelled = false;
+    params.max_tokens = static_cast<u32>(pair.said.size());
+    pair.is_apart = pair.is_apart || !pair.ended || *pair.ended == Finish::error ||
+                    params.max_tokens == 0 ||  // its input may not be computed to the end
+                    !resident().generate(pair.resident, params);
+    if (!pair.ended) pair.wanted.emplace();
+    if (pair.is_apart) return;
+    CAPTURE(random_.seed());
+    const engine::Session& other = resident().session_state(pair.resident);
+    const std::vector<u32> wanted = read_all(resident(), pair.resident).tokens;
+    const bool is_lossy_alike = state(*s).lossy_from == other.lossy_from;
+    pair.is_apart = wanted.size() != pair.said.size() || (faulty_ && !is_lossy_alike);
+    CHECK((pair.is_apart || wanted == pair.said));
+    CHECK((!pair.is_apart || faulty_ || is_full(resident())));
+    counts_.cancelled += *pair.ended == Finish::cancelled;
+  }
+
   void truncate() {
     const auto s = any_idle();
     if (!s || end_if_apart(*s)) return;
@@ -355,16 +393,18 @@ class SelectLife {
       if (trace.n_slots_chosen > 0 && pair.wanted) pair.has_chosen = true;
       // Its KV was lost, and is computed anew: as one input.
       if (state(s).last_error.status != Status::ok) pair.is_apart = true;
-      if (pair.wanted) drain(s, pair);
+      if (pair.wanted || pair.is_cancelled) drain(s, pair);
     }
   }
 
   void drain(SessionIdx s, Pair& pair) {
     Event event;
     char text[engine::EventRing::kTextBytes];
-    while (pair.wanted && engine().take_event(s, &event, text)) {
+    while ((pair.wanted || pair.is_cancelled) && engine().take_event(s, &event, text)) {
       if (event.type == EventType::token) pair.said.push_back(event.token.token);
-      if (event.type == EventType::done) compare(s, pair, event);
+      if (event.type != EventType::done) continue;
+      pair.ended = event.done.finish;
+      if (pair.wanted) compare(s, pair, event);
     }
   }
 
@@ -395,7 +435,7 @@ class SelectLife {
   const std::string& model_;
   Config config_;
   SelectCounts& counts_;
-  VirtualClock clock_;
+  CancellingClock clock_;
   SimDisk disk_;
   std::unique_ptr<SimIo> io_;  // of one engine
   OpenEngine resident_;
@@ -425,6 +465,7 @@ void check_select_counts(const SelectCounts& counts, u64 n_min) {
       {"session given up", counts.given_up},
       {"truncation", counts.truncations},
       {"fork", counts.forks},
+      {"cancelled answer", counts.cancelled},
       {"step of several", counts.beside},
       {"clustered layer", counts.clusterings},
       {"load", counts.loads},

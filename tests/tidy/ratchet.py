@@ -17,8 +17,8 @@ LINES_MAX = 400   # of a file of runtime/
 
 # Classes with more methods, private ones and constructors among them.
 METHODS = {
-    "Engine": 124,
-    "Selector": 108,
+    "Engine": 122,
+    "Selector": 101,
     "Store": 35,
     "SessionStore": 51,
     "KvStream": 40,
@@ -28,16 +28,16 @@ METHODS = {
 # Files with more lines.
 LINES = {
     "runtime/api/tarn.h": 420,
-    "runtime/engine/engine.cpp": 550,
+    "runtime/engine/engine.cpp": 546,
     "runtime/engine/engine_park.cpp": 445,
-    "runtime/engine/selector.cpp": 553,
+    "runtime/engine/selector.cpp": 483,
     "runtime/reuse/session_store.cpp": 527,
     "runtime/plan/plan.cpp": 597,
     "runtime/select/pq_index.cpp": 402,
     "runtime/reuse/session_copy.cpp": 603,
 }
 # Whether KV lies in memory, on a disk or on a GPU, asked in the engine and in the backends.
-PLACEMENT_TESTS = 105
+PLACEMENT_TESTS = 101
 # Product files outside of selection and configuration that name one of its methods.
 METHOD_FILES = 15
 ENGINE_FILES = 44

@@ -259,8 +259,8 @@ TEST_CASE("a kept session goes on after a restart as if a dropped row had not be
   }
 }
 
-// By one spare set, which the second one's row waits for.
-TEST_CASE("of two indexes that are due in one step, and renewed in turn, either is taken back") {
+// The first has the spare set; the second fills its own one, and its row waits for that.
+TEST_CASE("of two indexes that are due in one step, and renewed beside each other, either is off") {
   const SmallModel model("llama", "q4_k");
   const std::array<u32, 2> n_inputs{60, 100};
   const auto said = [&](u32 which, bool in_step) {
@@ -282,7 +282,7 @@ TEST_CASE("of two indexes that are due in one step, and renewed in turn, either 
     const SessionIdx session = both[which];
     while (engine.session_state(session).generation.n_generated < kSwap) engine.step();
     CHECK(engine.session_state(both[1 - which]).generation.n_generated == kSwap);
-    const u32 n_held = in_step ? which * engine.spec().n_cache_layers : 0;
+    const u32 n_held = in_step ? which * (engine.spec().n_cache_layers - 1) : 0;
     for (u32 i = 0; i < n_held; ++i) CHECK(engine.step().n_sequences == 1);
     if (in_step) cancelled_step(engine, session, 1 + which);
     engine.request_cancel(session);
