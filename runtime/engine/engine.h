@@ -27,7 +27,7 @@
 #include "runtime/exec/cpu/cpu_backend.h"
 #include "runtime/kv/group_pool.h"
 #include "runtime/model/embedding_file.h"
-#include "runtime/plan/step_shape.h"
+#include "runtime/plan/step_memory.h"
 #include "runtime/text/tokenizer.h"
 
 namespace tarn::lab {
@@ -137,8 +137,8 @@ class Engine final : private step::StepHost {
   Result<void> load(const OpenArgs& args);
   Result<model::Weights> load_weights(const OpenArgs& args, model::LoadArgs load);
   Result<void> warm_up();
-  void place_buffers(std::byte* step, const plan::StepShape& shape);
-  void place_sampling(Bump& bump);
+  void place_buffers(const plan::StepMemory& memory);
+  void place_sampling(Carver& carver);
   void place_cpu_backend();
   Result<void> place_gpu_backend();
   std::span<std::byte> region_or_registered(plan::RegionId id, GpuPlacement::Registered which);

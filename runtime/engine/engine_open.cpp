@@ -5,9 +5,11 @@
 #include "platform/base/assert.h"
 #include "platform/gpu/device.h"
 #include "runtime/engine/engine.h"
+#include "runtime/engine/engine_memory.h"
 #include "runtime/engine/model_file.h"
 #include "runtime/engine/take.h"
 #include "runtime/plan/gpu_shape.h"
+#include "runtime/plan/kv_tables.h"
 
 namespace tarn::engine {
 
@@ -157,38 +159,39 @@ Result<model::Weights> Engine::load_weights(const OpenArgs& args, model::LoadArg
   return gpu_.load_weights(load);
 }
 
-void Engine::place_buffers(std::byte* step, const plan::StepShape& shape) {
-  buffers_ = {.x = {piece_at<f32>(step, shape.x), spec_.d_model},
-              .normed = {piece_at<f32>(step, shape.normed), spec_.d_model},
-              .qkv = {piece_at<f32>(step, shape.qkv), shape.d_qkv},
-              .attn_out = {piece_at<f32>(step, shape.attn_out), shape.d_q},
-              .gate = {piece_at<f32>(step, shape.gate), spec_.d_ff},
-              .up = {piece_at<f32>(step, shape.up), spec_.d_ff}};
+void Engine::place_buffers(const plan::StepMemory& memory) {
+  buffers_ = {.x = {memory.x.data(), spec_.d_model},
+              .normed = {memory.normed.data(), spec_.d_model},
+              .qkv = {memory.qkv.data(), memory.d_qkv},
+              .attn_out = {memory.attn_out.data(), memory.d_q},
+              .gate = {memory.gate.data(), spec_.d_ff},
+              .up = {memory.up.data(), spec_.d_ff}};
 }
 
-void Engine::place_sampling(Bump& bump) {
+void Engine::place_sampling(Carver& carver) {
   logit_rows_max_ = plan_.logit_rows_max;
-  host_logits_ = take_rows(bump, logit_rows_max_, spec_.n_vocab);
-  scratch_.candidates = take<kernels::Candidate>(bump, spec_.n_vocab);
-  scratch_.sorted_window = take<u32>(bump, kPenaltyWindowMax);
-  scratch_.saved_logits = take<TokenLogprob>(bump, kSavedLogitsMax);
+  const auto memory = SamplingMemory::carve(carver, spec_.n_vocab, logit_rows_max_);
+  host_logits_ = {memory.logits.data(), spec_.n_vocab};
+  scratch_.candidates = memory.candidates;
+  scratch_.sorted_window = memory.sorted_window;
+  scratch_.saved_logits = memory.saved_logits;
 }
 
 void Engine::place_cpu_backend() {
-  const plan::StepShape shape = plan::step_shape(spec_, plan_.rows_max);
-  std::byte* step = region(RegionId::activations).data();
-  place_buffers(step, shape);
+  Carver carver(region(RegionId::activations));
+  const auto memory = plan::StepMemory::carve(carver, spec_, plan_.rows_max);
+  place_buffers(memory);
   embedded_ = buffers_.x;
-  batch_.tokens = piece_at<u32>(step, shape.tokens);
-  batch_.slots = batch_.positions = piece_at<u32>(step, shape.positions);
-  batch_.visible = piece_at<u32>(step, shape.visible);
-  logit_rows_ = {piece_at<u32>(step, shape.logit_rows), plan_.rows_max};
-  runs_ = {piece_at<step::Run>(step, shape.runs), plan_.rows_max};
+  batch_.tokens = memory.tokens.data();
+  batch_.slots = batch_.positions = memory.positions.data();
+  batch_.visible = memory.visible.data();
+  logit_rows_ = memory.logit_rows;
+  runs_ = memory.runs;
   kernels::rope_frequencies(spec_.rope_base, spec_.rope_scale, spec_.n_rot, weights_.rope_factors,
-                            piece_at<f64>(step, shape.inv_freq));
+                            memory.inv_freq.data());
   std::byte* attention = region(RegionId::attention).data();
-  Bump logits_bump(region(RegionId::logits));
-  place_sampling(logits_bump);
+  Carver sampling(region(RegionId::logits));
+  place_sampling(sampling);
   logits_ = host_logits_;
   cpu_backend_.init(
       {.table = table_,
@@ -198,12 +201,12 @@ void Engine::place_cpu_backend() {
        .kv_type = kv_type_,
        .page_tokens = plan_.group_shape.page_tokens,
        .rows_max = plan_.rows_max,
-       .inv_freq = piece_at<f64>(step, shape.inv_freq),
-       .act_q = piece_at<i8>(step, shape.act_q),
-       .act_scales = piece_at<f32>(step, shape.act_scales),
-       .act_sums = piece_at<i32>(step, shape.act_sums),
-       .rope_cos = piece_at<f32>(step, shape.rope_cos),
-       .rope_sin = piece_at<f32>(step, shape.rope_sin),
+       .inv_freq = memory.inv_freq.data(),
+       .act_q = memory.act_q.data(),
+       .act_scales = memory.act_scales.data(),
+       .act_sums = memory.act_sums.data(),
+       .rope_cos = memory.rope_cos.data(),
+       .rope_sin = memory.rope_sin.data(),
        .attention = attention,
        .attention_stride_bytes = plan_.attention_stride_bytes,
        .page_table_offset_bytes = plan_.page_table_offset_bytes,
@@ -220,10 +223,10 @@ Result<void> Engine::place_gpu_backend() {
   TARN_CHECK(gpu_.open_indexes());
   place_selector();
   const u32 step_rows = plan::gpu_step_rows(plan_.rows_max);
-  const plan::StepShape shape = plan::step_shape(spec_, step_rows);
-  std::byte* step = gpu_.memory().activations();
-  Bump& mirror = gpu_.mirror();
-  place_buffers(step, shape);
+  Carver carver({gpu_.memory().activations(), plan_.of(RegionId::activations).bytes});
+  const auto memory = plan::StepMemory::carve(carver, spec_, step_rows);
+  Carver& mirror = gpu_.mirror();
+  place_buffers(memory);
   place_sampling(mirror);
   logits_ = {reinterpret_cast<f32*>(gpu_.memory().logits()), spec_.n_vocab};
   batch_.tokens = take<u32>(mirror, step_rows).data();
@@ -233,8 +236,7 @@ Result<void> Engine::place_gpu_backend() {
   runs_ = take<step::Run>(mirror, step_rows);
   embedded_ = {};
   if (weights_.embedding_on_disk()) embedded_ = take_rows(mirror, step_rows, spec_.d_model);
-  return gpu_.open_backend({.memory = step,
-                            .shape = shape,
+  return gpu_.open_backend({.memory = memory,
                             .rows_max = step_rows,
                             .x = buffers_.x.data,
                             .logits = logits_.data,
@@ -289,33 +291,28 @@ void Engine::place_selector() {
 }
 
 Result<void> Engine::place_sessions(const OpenArgs& args) {
-  Bump bump(region(RegionId::kv_tables));
-  const auto pool_tables =
-      take<std::byte>(bump, kv::GroupPool::bookkeeping_bytes(plan_.groups_max));
+  Carver table_carver(region(RegionId::kv_tables));
+  const auto tables = plan::KvTables::carve(table_carver, spec_, plan_);
   if (plan_.tiers.is_on()) {
-    pool_.init(plan_.group_shape, plan_.groups_max, kv_stream_.memory(), pool_tables);
+    pool_.init(plan_.group_shape, plan_.groups_max, kv_stream_.memory(), tables.pool);
   } else if (on_gpu()) {
-    pool_.init(plan_.group_shape, plan_.groups_max, &gpu_.memory(), pool_tables);
+    pool_.init(plan_.group_shape, plan_.groups_max, &gpu_.memory(), tables.pool);
   } else {
-    pool_.init(plan_.group_shape, plan_.groups_max, region(RegionId::kv_groups), pool_tables);
+    pool_.init(plan_.group_shape, plan_.groups_max, region(RegionId::kv_groups), tables.pool);
   }
 
   TARN_ASSERT(plan_.sessions_max <= kSessionsMax);
-  Bump session_bump(region(RegionId::sessions));
-  const std::span<Session> raw = take<Session>(session_bump, plan_.sessions_max);
-  for (Session& session : raw) {
-    new (&session) Session();
-    const auto table = take<std::byte>(
-        bump, kv::Sequence::bookkeeping_bytes(spec_.n_cache_layers, plan_.context_tokens,
-                                              plan_.group_shape.page_tokens));
-    session.sequence.init(&pool_, spec_.n_cache_layers, plan_.context_tokens, table);
-    session.ids = take<u32>(session_bump, plan_.context_tokens);
-    const bool placed = session.generation.events.init(session_bump);
-    TARN_ASSERT(placed);
+  Carver carver(region(RegionId::sessions));
+  const auto memory = SessionsMemory::carve(carver, plan_.sessions_max, plan_.context_tokens);
+  for (u32 i = 0; i < plan_.sessions_max; ++i) {
+    Session& session = memory.construct(i);
+    session.sequence.init(
+        &pool_, spec_.n_cache_layers, plan_.context_tokens,
+        tables.sequences.subspan(i * tables.sequence_bytes, tables.sequence_bytes));
   }
-  sessions_ = raw;
+  sessions_ = memory.sessions;
   if (!plan_.tiers.is_on()) return {};
-  return open_kv_stream(args, take<std::byte>(bump, plan_.tiers.tables_bytes));
+  return open_kv_stream(args, tables.tiers);
 }
 
 Result<void> Engine::open_kv_stream(const OpenArgs& args, std::span<std::byte> tables) {
@@ -344,7 +341,6 @@ Result<void> Engine::open_kv_stream(const OpenArgs& args, std::span<std::byte> t
 }
 
 Result<void> Engine::place_text() {
-  Bump bump(region(RegionId::text));
   const u64 piece_bytes = tokenizer_.piece_bytes_max();
   if (piece_bytes > plan::kPieceBytesMax) {
     return fail({.status = Status::unsupported,
@@ -352,11 +348,13 @@ Result<void> Engine::place_text() {
                  .figures = {{{"bytes", piece_bytes}, {"limit", plan::kPieceBytesMax}}}});
   }
   scratch_.tokenizer = &tokenizer_;
-  scratch_.piece = take<char>(bump, plan::kShownBytesMax - kStopBytesMax);
-  scratch_.shown = take<char>(bump, plan::kShownBytesMax);
   text_bytes_max_ = plan_.text_bytes_max;
-  encoded_ = take<u32>(bump, text::Tokenizer::encode_ids_max(text_bytes_max_));
-  encode_scratch_ = take<std::byte>(bump, text::Tokenizer::encode_scratch_bytes(text_bytes_max_));
+  Carver carver(region(RegionId::text));
+  const auto memory = TextMemory::carve(carver, text_bytes_max_);
+  scratch_.piece = memory.piece;
+  scratch_.shown = memory.shown;
+  encoded_ = memory.encoded;
+  encode_scratch_ = memory.encode_scratch;
   return {};
 }
 

@@ -23,14 +23,11 @@ const char* finish_name(Finish finish) {
   return "none";
 }
 
-bool EventRing::init(Bump& bump) {
-  const auto events = bump.alloc<Event>(kEvents);
-  const auto text = bump.alloc<char>(kTextBytes);
-  if (!events || !text) return false;
-  events_ = *events;
-  text_ = *text;
+void EventRing::init(std::span<Event> events, std::span<char> text) {
+  TARN_ASSERT(events.size() == kEvents && text.size() == kTextBytes);
+  events_ = events;
+  text_ = text;
   clear();
-  return true;
 }
 
 void EventRing::clear() {

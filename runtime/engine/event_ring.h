@@ -15,7 +15,6 @@
 #include <atomic>
 #include <span>
 
-#include "platform/base/bump.h"
 #include "platform/base/result.h"
 #include "runtime/engine/sampler.h"
 
@@ -61,11 +60,9 @@ class EventRing {
  public:
   static constexpr u32 kEvents = 128;
   static constexpr u32 kTextBytes = 16 * 1024;
-  static constexpr u64 memory_bytes() { return kEvents * sizeof(Event) + kTextBytes + 64; }
 
-  // False if `bump` is too small.
-  bool init(Bump& bump);
-  void clear();  // only while no reader is inside
+  void init(std::span<Event> events, std::span<char> text);  // kEvents, kTextBytes
+  void clear();                                              // only while no reader is inside
 
   // Writer. A token may bring text; room for both and for a final text and the end is asked for at
   // once.

@@ -56,7 +56,7 @@ Result<void> GpuPlacement::reserve(const Args& args, const model::ModelDescripti
   TARN_CHECK(memory_.reserve(*args_.device, model, *args_.plan));
   TARN_CHECK(measure_memory());  // while nothing is registered
   const std::span<std::byte> mirror = region(RegionId::mirror);
-  mirror_ = Bump(mirror);
+  mirror_ = Carver(mirror);
   TARN_CHECK(register_host(Registered::mirror, mirror));  // copies find it by its host address
   if (!args_.plan->tiers.is_on()) return {};
   TARN_TRY(frames_on_device_, register_host(Registered::frames, region(RegionId::kv_groups)));
@@ -143,7 +143,6 @@ Result<void> GpuPlacement::open_indexes() {
 Result<void> GpuPlacement::open_backend(const Step& step) {
   const plan::Plan& plan = *args_.plan;
   const model::ModelSpec& spec = *args_.spec;
-  const plan::StepShape& shape = step.shape;
   const u64 n_pairs = spec.n_rot / 2;
   const std::span<f64> inv_freq = take<f64>(mirror_, n_pairs);
   kernels::rope_frequencies(spec.rope_base, spec.rope_scale, spec.n_rot, step.weights->rope_factors,
@@ -161,11 +160,11 @@ Result<void> GpuPlacement::open_backend(const Step& step) {
   const u64 n_groups = n_tables * spec.n_cache_layers * plan.pages_max;
   const u64 state_bytes =
       plan::gpu_state_bytes(spec, step.rows_max, may_select ? plan.sessions_max : 0);
-  std::byte* state = step.memory + shape.rope_cos.offset_bytes;
+  auto* state = reinterpret_cast<std::byte*>(step.memory.rope_cos.data());
   if (may_select) {
     state = memory_.select_gather() + (select.scratch_bytes() - select.state_bytes);
   } else {
-    TARN_ASSERT(shape.rope_cos.offset_bytes + state_bytes <= shape.inv_freq.offset_bytes);
+    TARN_ASSERT(state + state_bytes <= reinterpret_cast<std::byte*>(step.memory.inv_freq.data()));
   }
   const u64 counts_bytes = (u64{step.rows_max} + 1) * sizeof(u32);
   return backend_.open(
@@ -180,8 +179,8 @@ Result<void> GpuPlacement::open_backend(const Step& step) {
        .sessions_max = plan.sessions_max,
        .pages_max = plan.pages_max,
        .parts = args_.parts,
-       .acts = {.q = piece_at<i8>(step.memory, shape.act_q),
-                .side = piece_at<kernels::U32x2>(step.memory, shape.act_sums)},
+       .acts = {.q = step.memory.act_q.data(),
+                .side = reinterpret_cast<kernels::U32x2*>(step.memory.act_sums.data())},
        .quantizes = has_quantized_layers(*step.weights),
        .state = state,
        .counts = reinterpret_cast<u32*>(state + state_bytes - counts_bytes),

@@ -20,6 +20,7 @@
 #include "runtime/exec/gpu/indexes.h"
 #include "runtime/exec/gpu/memory.h"
 #include "runtime/plan/plan.h"
+#include "runtime/plan/step_memory.h"
 
 namespace tarn::engine {
 
@@ -65,10 +66,9 @@ class GpuPlacement {
   }
   Result<void> open_indexes();
   // Pieces of the host's memory that are copied to the device in each step.
-  Bump& mirror() { return mirror_; }
+  Carver& mirror() { return mirror_; }
   struct Step {
-    std::byte* memory = nullptr;  // of the activations' region
-    plan::StepShape shape{};
+    plan::StepMemory memory{};  // on the device
     u32 rows_max = 0;
     f32* x = nullptr;  // where embeddings go
     f32* logits = nullptr;
@@ -111,7 +111,7 @@ class GpuPlacement {
   exec::GpuBackend backend_{};
   MemoryProbe probe_{};
   u64 driver_bytes_ = 0;
-  Bump mirror_{};
+  Carver mirror_{};
   std::array<std::span<std::byte>, static_cast<u64>(Registered::count)> registered_{};
   DeviceBytes frames_on_device_{};
 };

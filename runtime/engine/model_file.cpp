@@ -5,6 +5,7 @@
 
 #include "platform/base/checked.h"
 #include "platform/cpu/worker_pool.h"
+#include "runtime/engine/engine_memory.h"
 #include "runtime/engine/kv_stream.h"
 #include "runtime/exec/gpu/support.h"
 #include "runtime/text/tokenizer.h"
@@ -137,7 +138,8 @@ Result<plan::Inputs> plan_inputs(ModelFile& file, const OpenArgs& args, u32 n_wo
                       .device = wanted,
                       .tokenizer_bytes = tokenizer_bytes,
                       .n_workers = n_workers,
-                      .store_cut = store_cut};
+                      .store_cut = store_cut,
+                      .carve = &carve_region};
   TARN_TRY(inputs.device, chosen_device(inputs, args));
   return inputs;
 }

@@ -5,13 +5,11 @@
 
 #include "platform/base/assert.h"
 #include "platform/base/bump.h"
+#include "runtime/arena/carver.h"
 #include "runtime/exec/backend.h"
 #include "runtime/plan/kv_type.h"
-#include "runtime/plan/step_shape.h"
 
 namespace tarn::engine {
-
-static_assert(sizeof(step::Run) <= plan::kStepRunBytes);
 
 inline constexpr u64 kTakeAlignment = 64;
 
@@ -23,14 +21,14 @@ std::span<T> take(Bump& bump, u64 n) {
   return {reinterpret_cast<T*>(bytes->data()), n};
 }
 
-inline step::Rows take_rows(Bump& bump, u64 n_rows, u64 stride) {
-  return {take<f32>(bump, n_rows * stride).data(), stride};
+// Of a region that is not counted by a carve() yet.
+template <class T>
+std::span<T> take(Carver& carver, u64 n) {
+  return carver.take<T>("", n);
 }
 
-// A piece of the step's region, where the planner put it; an address of that region's space.
-template <class T>
-T* piece_at(std::byte* step, const plan::Piece& piece) {
-  return reinterpret_cast<T*>(step + piece.offset_bytes);
+inline step::Rows take_rows(Carver& carver, u64 n_rows, u64 stride) {
+  return {take<f32>(carver, n_rows * stride).data(), stride};
 }
 
 }  // namespace tarn::engine

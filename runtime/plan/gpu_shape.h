@@ -14,7 +14,7 @@
 #include "kernels/sample/sample_gpu.h"
 #include "platform/base/checked.h"
 #include "runtime/model/model_spec.h"
-#include "runtime/plan/step_shape.h"
+#include "runtime/plan/step_memory.h"
 
 namespace tarn::plan {
 
@@ -48,7 +48,7 @@ constexpr u32 gpu_step_rows(u32 rows_max) {
 // the host reads it from disk. The state that is sent comes on top.
 constexpr u64 gpu_mirror_row_bytes(const model::ModelSpec& spec) {
   const u64 embedding_bytes = spec.embedding_on_disk ? u64{spec.d_model} * sizeof(f32) : 0;
-  return 4 * sizeof(u32) + kStepRunBytes + embedding_bytes;
+  return 4 * sizeof(u32) + sizeof(step::Run) + embedding_bytes;
 }
 
 // What a row that selects has to know: of its index, and of the slots that it reads. Zeros for one
@@ -102,6 +102,7 @@ constexpr GpuStateShape gpu_state_shape(const model::ModelSpec& spec, u32 n_rows
 constexpr u64 gpu_state_bytes(const model::ModelSpec& spec, u32 step_rows, u32 n_selecting) {
   return gpu_state_shape(spec, step_rows, n_selecting).bytes + (u64{step_rows} + 1) * sizeof(u32);
 }
-static_assert(kernels::kGpuMatvecRowsMax * (kStepRunBytes - 2 * sizeof(u32)) >= 5 * sizeof(u32));
+static_assert(kernels::kGpuMatvecRowsMax * (sizeof(step::Run) - 2 * sizeof(u32)) >=
+              5 * sizeof(u32));
 
 }  // namespace tarn::plan

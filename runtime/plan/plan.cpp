@@ -3,19 +3,16 @@
 #include <algorithm>
 
 #include "kernels/attn/attn.h"
-#include "kernels/sample/sample.h"
 #include "platform/base/assert.h"
 #include "platform/base/checked.h"
 #include "runtime/config/fixed_text.h"
-#include "runtime/kv/sequence.h"
 #include "runtime/model/embedding_file.h"
 #include "runtime/model/weights.h"
 #include "runtime/plan/gpu_shape.h"
+#include "runtime/plan/kv_tables.h"
 #include "runtime/plan/kv_type.h"
-#include "runtime/plan/session_shape.h"
-#include "runtime/plan/step_shape.h"
+#include "runtime/plan/step_memory.h"
 #include "runtime/select/codebook_record.h"
-#include "runtime/text/tokenizer.h"
 
 namespace tarn::plan {
 namespace {
@@ -149,29 +146,20 @@ void add_kv(Builder& builder, const model::ModelSpec& spec, const Plan& plan) {
               tiers.cache_bytes + tiers.extents_bytes, cache);
   builder.add_disk(RegionId::kv_disk, "kv_disk", RegionKind::kv, tiers.disk_bytes, disk);
 
-  const u64 pool_bytes =
-      align_up(kv::GroupPool::bookkeeping_bytes(plan.groups_max), kPieceAlignment);
-  const u64 sequence_bytes =
-      align_up(kv::Sequence::bookkeeping_bytes(spec.n_cache_layers, plan.context_tokens,
-                                               plan.group_shape.page_tokens),
-               kPieceAlignment);
-  builder.add(RegionId::kv_tables, "kv_tables", RegionKind::kv,
-              Checked(plan.sessions_max) * sequence_bytes + pool_bytes + tiers.tables_bytes,
-              Formula() << plan.sessions_max << " sessions x " << sequence_bytes << " B + "
-                        << pool_bytes + tiers.tables_bytes << " B for " << plan.groups_max
-                        << " groups");
+  Carver tables;
+  KvTables::carve(tables, spec, plan);
+  builder.add(RegionId::kv_tables, "kv_tables", RegionKind::kv, tables.n_bytes(), tables.formula());
 }
 
-constexpr u64 kCandidateBytes = sizeof(kernels::Candidate);
-
-// What the host samples from: logits, candidates, the sampler's own.
-Checked sampling_bytes(const model::ModelSpec& spec, const Plan& plan) {
-  const Checked n_vocab = spec.n_vocab;
-  return (n_vocab * plan.logit_rows_max * sizeof(f32)).aligned_up(kPieceAlignment) +
-         (n_vocab * kCandidateBytes).aligned_up(kPieceAlignment) + kSamplerScratchBytes;
+// What the engine takes of a region of its own.
+Carver engine_part(const Inputs& inputs, const Plan& plan, RegionId region) {
+  Carver carver;
+  if (inputs.carve != nullptr) inputs.carve(region, plan, inputs.model->spec, carver);
+  return carver;
 }
 
-void add_gpu_scratch(Builder& builder, const model::ModelSpec& spec, const Plan& plan) {
+void add_gpu_scratch(Builder& builder, const Inputs& inputs, const Plan& plan) {
+  const model::ModelSpec& spec = inputs.model->spec;
   const GpuStreamShape& stream = plan.gpu_stream;
   const u64 n_slots = gpu_attended_slots(plan.context_tokens, stream.is_on());
   const Checked partials = gpu_partials_bytes(spec, n_slots);
@@ -196,7 +184,7 @@ void add_gpu_scratch(Builder& builder, const model::ModelSpec& spec, const Plan&
   const u32 n_selecting = plan.gpu_select.n_rows > 0 ? plan.sessions_max : 0;
   const u64 state_bytes = gpu_state_bytes(spec, step_rows, n_selecting);
   builder.add(RegionId::mirror, "mirror", RegionKind::io,
-              sampling_bytes(spec, plan) + summaries_bytes + tables +
+              engine_part(inputs, plan, RegionId::logits).n_bytes() + summaries_bytes + tables +
                   Checked(step_rows) * row_bytes + state_bytes + plan.gpu_select.window_bytes +
                   stream.host_bytes + model::weights_host_bytes(spec) +
                   u64{spec.n_rot} / 2 * sizeof(f64) + kMirrorPiecesMax * kPieceAlignment,
@@ -207,13 +195,14 @@ void add_gpu_scratch(Builder& builder, const model::ModelSpec& spec, const Plan&
                         << plan.gpu_select.window_bytes << " B of keys");
 }
 
-void add_scratch(Builder& builder, const model::ModelSpec& spec, const Plan& plan) {
+void add_scratch(Builder& builder, const Inputs& inputs, const Plan& plan) {
+  const model::ModelSpec& spec = inputs.model->spec;
   const u32 step_rows = builder.has_gpu() ? gpu_step_rows(plan.rows_max) : plan.rows_max;
-  const StepShape step = step_shape(spec, step_rows);
-  builder.add_near(RegionId::activations, "activations", RegionKind::scratch, step.total_bytes, 1,
-                   Formula() << step_rows << " rows x " << step.row_bytes << " B + "
-                             << step.inv_freq.bytes << " B of frequencies");
-  if (builder.has_gpu()) return add_gpu_scratch(builder, spec, plan);
+  Carver step;
+  StepMemory::carve(step, spec, step_rows);
+  builder.add_near(RegionId::activations, "activations", RegionKind::scratch, step.n_bytes(), 1,
+                   step.formula());
+  if (builder.has_gpu()) return add_gpu_scratch(builder, inputs, plan);
   Formula attention;
   attention << plan.n_workers << " workers x (" << plan.page_table_offset_bytes << " B of tiles + "
             << plan.pages_max << " page pointers";
@@ -225,10 +214,9 @@ void add_scratch(Builder& builder, const model::ModelSpec& spec, const Plan& pla
   builder.add(RegionId::attention, "attention", RegionKind::scratch,
               Checked(plan.n_workers) * plan.attention_stride_bytes + plan.tiers.state_bytes,
               attention);
-  builder.add(RegionId::logits, "logits", RegionKind::scratch, sampling_bytes(spec, plan),
-              Formula() << plan.logit_rows_max << " rows x " << spec.n_vocab << " x " << sizeof(f32)
-                        << " B + " << spec.n_vocab << " x " << kCandidateBytes << " B + "
-                        << kSamplerScratchBytes << " B to sample");
+  const Carver sampling = engine_part(inputs, plan, RegionId::logits);
+  builder.add(RegionId::logits, "logits", RegionKind::scratch, sampling.n_bytes(),
+              sampling.formula());
   builder.add(RegionId::mirror, "mirror", RegionKind::io, 0,
               Formula() << "none: the CPU reads what the host writes");
 }
@@ -236,10 +224,9 @@ void add_scratch(Builder& builder, const model::ModelSpec& spec, const Plan& pla
 void add_others(Builder& builder, const Inputs& inputs, const Plan& plan) {
   builder.add(RegionId::tokenizer, "tokenizer", RegionKind::other, inputs.tokenizer_bytes,
               Formula() << "from the counts and bytes of the file's vocabulary");
-  builder.add(RegionId::sessions, "sessions", RegionKind::other,
-              session_bytes(plan.context_tokens).aligned_up(kPieceAlignment) * plan.sessions_max,
-              Formula() << plan.sessions_max << " x (" << kSessionFixedBytes << " B + "
-                        << plan.context_tokens << " tokens x " << kSessionTokenBytes << " B)");
+  const Carver sessions = engine_part(inputs, plan, RegionId::sessions);
+  builder.add(RegionId::sessions, "sessions", RegionKind::other, sessions.n_bytes(),
+              sessions.formula());
   const model::ModelDescription& model = *inputs.model;
   u64 staging_bytes = model::loader_staging_bytes(model, builder.has_gpu());
   if (model.spec.embedding_on_disk) {
@@ -255,12 +242,8 @@ void add_others(Builder& builder, const Inputs& inputs, const Plan& plan) {
   } else {
     builder.add_driver(0, Formula() << "none: no GPU");
   }
-  builder.add(RegionId::text, "text", RegionKind::scratch,
-              Checked(text::Tokenizer::encode_ids_max(plan.text_bytes_max)) * sizeof(u32) +
-                  text::Tokenizer::encode_scratch_bytes(plan.text_bytes_max) + 2 * kShownBytesMax +
-                  4 * kPieceAlignment,
-              Formula() << "to tokenize " << plan.text_bytes_max << " B, to show " << kShownBytesMax
-                        << " B");
+  const Carver text = engine_part(inputs, plan, RegionId::text);
+  builder.add(RegionId::text, "text", RegionKind::scratch, text.n_bytes(), text.formula());
 }
 
 void add_gpu_kept(Builder& builder, const model::ModelSpec& spec, const Plan& plan) {
@@ -486,7 +469,7 @@ Result<Plan> plan_with(const Inputs& inputs, const Tiers& tiers) {
   Builder builder(&plan, inputs.device);
   add_weights(builder, *inputs.model, weights_bytes);
   add_kv(builder, spec, plan);
-  add_scratch(builder, spec, plan);
+  add_scratch(builder, inputs, plan);
   add_others(builder, inputs, plan);
   add_select(builder, spec, plan);
 

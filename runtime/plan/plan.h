@@ -15,7 +15,7 @@
 
 #include "platform/gpu/device.h"
 #include "platform/gpu/slabs.h"
-#include "runtime/arena/arena.h"
+#include "runtime/arena/carver.h"
 #include "runtime/config/config.h"
 #include "runtime/kv/group_pool.h"
 #include "runtime/model/model_spec.h"
@@ -36,18 +36,17 @@ constexpr u32 attn_part_pages(u32 page_tokens) { return kAttnPartSlots / page_to
 enum class RegionId : u8 {
   weights,      // tiled matrices, vectors in f32
   kv_groups,    // GroupPool's region, or with a store the frames that groups pass through
-  kv_tables,    // GroupPool's bookkeeping, then Sequence's of every session, 64-byte aligned each,
-                // then with a store Residency's and the Mover's
-  activations,  // as step_shape() cuts it
+  kv_tables,    // KvTables
+  activations,  // StepMemory
   attention,    // of every worker: attn_scratch_bytes(), pages_max page pointers, and where a task
                 // may see more than one part, its state between two parts; then with a store
                 // the state of attention window by window. With a GPU partial results and page
                 // tables, then with a store gpu_stream's
-  logits,  // [logit_rows_max, n_vocab] f32, then [n_vocab] candidates, then the sampler's scratch
+  logits,  // what the host samples from, the engine's; with a GPU the device's logits and summaries
   tokenizer,
-  sessions,        // sessions_max times session_bytes(), 64-byte aligned each
+  sessions,        // the engine's
   io_staging,      // the loader's
-  text,            // ids and scratch of the tokenizer, pieces on their way out
+  text,            // the engine's: ids and scratch of the tokenizer, pieces on their way out
   select_index,    // select_shape()'s sets, then what is kept of each session's selection
   select_scratch,  // of every worker, as select_shape() says
   select_device,   // with a GPU and selection: every session's index that it chooses by
@@ -92,11 +91,14 @@ struct Plan {
   const Region& of(RegionId id) const { return regions[static_cast<u64>(id)]; }
 };
 
-inline constexpr u64 kSamplerScratchBytes = 64 * kKiB;
 inline constexpr u32 kLogitRowsMin = 8;          // evaluation wants many rows, a generation one
 inline constexpr u64 kTextBytesATokenMax = 8;    // of context, to bound what one call tokenizes
 inline constexpr u64 kPieceBytesMax = 2 * kKiB;  // of one token
 inline constexpr u64 kShownBytesMax = 3 * (kPieceBytesMax + 4) + 256;  // what a token can show
+
+// What the engine takes of a region that is its own. The plan counts by the function that places.
+using CarveFn = void (*)(RegionId region, const Plan& plan, const model::ModelSpec& spec,
+                         Carver& carver);
 
 struct Inputs {
   const model::ModelDescription* model = nullptr;
@@ -104,7 +106,8 @@ struct Inputs {
   DeviceFacts device{};
   u64 tokenizer_bytes = 0;  // text::Tokenizer::memory_bytes
   u32 n_workers = 1;
-  store::Cut store_cut{};  // of the file with kept sessions; 0: there is none
+  store::Cut store_cut{};   // of the file with kept sessions; 0: there is none
+  CarveFn carve = nullptr;  // nullptr: the engine takes nothing
 };
 
 // The part of a plan that passes its budget, or, where none does, the one that a budget is for.

@@ -13,10 +13,12 @@
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <vector>
 
 #include "kernels/attn/attn.h"
 #include "runtime/kv/sequence.h"
-#include "runtime/plan/step_shape.h"
+#include "runtime/plan/step_memory.h"
+#include "tests/runtime/plan/engine_part.h"
 #include "tests/runtime/plan/model_shapes.h"
 #include "tests/support/folders.h"
 #include "tests/support/seed.h"
@@ -35,7 +37,8 @@ Result<Plan> plan_of(const ShapedModel& model, const Config& config, u32 n_worke
   return plan_memory({.model = &model.description,
                       .config = &config,
                       .tokenizer_bytes = kTokenizerBytes,
-                      .n_workers = n_workers});
+                      .n_workers = n_workers,
+                      .carve = &test::carve_engine_part});
 }
 
 std::string table(const Plan& plan) {
@@ -287,41 +290,51 @@ TEST_CASE("a step's pieces lie apart, aligned, within the total") {
     CAPTURE(c.name);
     const ShapedModel model(c.model);
     const u64 rows = c.rows_max;
-    const StepShape shape = step_shape(model.description.spec, c.rows_max);
+    Carver counter;
+    StepMemory::carve(counter, model.description.spec, c.rows_max);
+    const u64 n_bytes = *counter.n_bytes().get();
+    std::vector<u64> words(n_bytes / sizeof(u64) + 8);
+    const auto bytes = std::as_writable_bytes(std::span(words));
+    const u64 skip = (64 - reinterpret_cast<std::uintptr_t>(bytes.data()) % 64) % 64;
+    Carver placer(bytes.subspan(skip, n_bytes));
+    const auto memory = StepMemory::carve(placer, model.description.spec, c.rows_max);
+    CHECK(placer.n_bytes().get() == n_bytes);
+
     const u64 d_q = u64{c.model.n_heads} * c.model.head_dim;
     const u64 k_max = std::max({u64{c.model.d_model}, u64{c.model.d_ff}, d_q});
-    CHECK(shape.k_max >= k_max);
-    CHECK(shape.k_max < k_max + 32);
-    const std::pair<Piece, u64> kPieces[] = {
-        {shape.x, rows * c.model.d_model * 4},
-        {shape.normed, rows * c.model.d_model * 4},
-        {shape.qkv, rows * (d_q + 2 * u64{c.model.n_kv_heads} * c.model.head_dim) * 4},
-        {shape.attn_out, rows * d_q * 4},
-        {shape.gate, rows * c.model.d_ff * 4},
-        {shape.up, rows * c.model.d_ff * 4},
-        {shape.act_q, rows * shape.k_max},
-        {shape.act_scales, rows * shape.k_max / 32 * 4},
-        {shape.act_sums, rows * shape.k_max / 16 * 4},
-        {shape.rope_cos, rows * (c.model.head_dim / 2) * 4},
-        {shape.rope_sin, rows * (c.model.head_dim / 2) * 4},
-        {shape.tokens, rows * 4},
-        {shape.positions, rows * 4},
-        {shape.visible, rows * 4},
-        {shape.logit_rows, rows * 4},
-        {shape.runs, rows * kStepRunBytes},
-        {shape.inv_freq, c.model.head_dim / 2 * u64{8}},
+    CHECK(memory.k_max >= k_max);
+    CHECK(memory.k_max < k_max + 32);
+    const std::pair<std::span<const std::byte>, u64> kPieces[] = {
+        {std::as_bytes(memory.x), rows * c.model.d_model * 4},
+        {std::as_bytes(memory.normed), rows * c.model.d_model * 4},
+        {std::as_bytes(memory.qkv),
+         rows * (d_q + 2 * u64{c.model.n_kv_heads} * c.model.head_dim) * 4},
+        {std::as_bytes(memory.attn_out), rows * d_q * 4},
+        {std::as_bytes(memory.gate), rows * c.model.d_ff * 4},
+        {std::as_bytes(memory.up), rows * c.model.d_ff * 4},
+        {std::as_bytes(memory.act_q), rows * memory.k_max},
+        {std::as_bytes(memory.act_scales), rows * memory.k_max / 32 * 4},
+        {std::as_bytes(memory.act_sums), rows * memory.k_max / 16 * 4},
+        {std::as_bytes(memory.rope_cos), rows * (c.model.head_dim / 2) * 4},
+        {std::as_bytes(memory.rope_sin), rows * (c.model.head_dim / 2) * 4},
+        {std::as_bytes(memory.tokens), rows * 4},
+        {std::as_bytes(memory.positions), rows * 4},
+        {std::as_bytes(memory.visible), rows * 4},
+        {std::as_bytes(memory.logit_rows), rows * 4},
+        {std::as_bytes(memory.runs), rows * sizeof(step::Run)},
+        {std::as_bytes(memory.inv_freq), c.model.head_dim / 2 * u64{8}},
     };
-    u64 end_bytes = 0, sum_bytes = 0;
+    const std::byte* end = bytes.data() + skip;
+    u64 sum_bytes = 0;
     for (const auto& [piece, want_bytes] : kPieces) {
-      CHECK(piece.bytes == want_bytes);
-      CHECK(piece.offset_bytes % 64 == 0);
-      CHECK(piece.offset_bytes >= end_bytes);
-      end_bytes = piece.offset_bytes + piece.bytes;
-      sum_bytes += piece.bytes;
+      CHECK(piece.size() == want_bytes);
+      CHECK(reinterpret_cast<std::uintptr_t>(piece.data()) % 64 == 0);
+      CHECK(piece.data() >= end);
+      end = piece.data() + piece.size();
+      sum_bytes += piece.size();
     }
-    CHECK(shape.total_bytes == end_bytes);
-    CHECK(shape.row_bytes * rows + shape.inv_freq.bytes == sum_bytes);
-    CHECK(shape.total_bytes - sum_bytes < 17 * 64);
+    CHECK(end == bytes.data() + skip + n_bytes);
+    CHECK(n_bytes - sum_bytes < 17 * 64);
   }
 }
 

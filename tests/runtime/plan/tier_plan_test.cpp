@@ -10,6 +10,7 @@
 #include <string>
 
 #include "runtime/plan/plan.h"
+#include "tests/runtime/plan/engine_part.h"
 #include "tests/runtime/plan/model_shapes.h"
 #include "tests/support/fake_device.h"
 #include "tests/support/folders.h"
@@ -30,7 +31,10 @@ Config with_store() {
 }
 
 Result<Plan> planned(const ShapedModel& model, const Config& config) {
-  return plan_memory({.model = &model.description, .config = &config, .n_workers = 2});
+  return plan_memory({.model = &model.description,
+                      .config = &config,
+                      .n_workers = 2,
+                      .carve = &test::carve_engine_part});
 }
 
 TEST_CASE("the budget decides how much of the context's KV is in memory") {
@@ -83,7 +87,8 @@ TEST_CASE("the profiles for 128K tokens have room for them, and for what selecti
                           .config = &of,
                           .device = profile.device,
                           .tokenizer_bytes = 20 * kMiB,
-                          .n_workers = 6});
+                          .n_workers = 6,
+                          .carve = &test::carve_engine_part});
     };
     const Result<Plan> plan = plan_of(*config);
     if (!plan) FAIL(std::string(plan.error().hint));

@@ -1,0 +1,66 @@
+// runtime/arena/carver.h
+//
+// One description of memory, run twice. A part says once what it takes, in a function of a Carver:
+//
+//   static Parts carve(Carver& carver, const Shape& shape) {
+//     return {.keys = carver.take<u32>("keys", shape.n_keys), ...};
+//   }
+//
+// Over nothing the Carver counts: every span is empty, n_bytes() is what the plan reserves, and
+// formula() names what was taken. Over a region of that size it places.
+//
+//   alignment   each piece begins at a multiple of 64 bytes: a cache line, and the widest vector
+//   when full   while it counts, a size that passes 64 bits makes n_bytes() invalid; while it
+//               places, a piece that does not fit is an assertion: the region was counted otherwise
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "platform/base/checked.h"
+#include "runtime/arena/arena.h"
+#include "runtime/config/fixed_text.h"
+
+namespace tarn {
+
+class Carver {
+ public:
+  static constexpr u64 kAlignment = 64;
+
+  Carver() = default;  // counts
+  explicit Carver(std::span<std::byte> region) : region_(region), places_(true) {}
+
+  // n elements, not initialised beyond what the region holds.
+  template <class T>
+  std::span<T> take(const char* name, Checked n) {
+    return rows<T>(name, 1, n);
+  }
+  // [n_rows, n] elements. Arrays of as many rows stand together in the formula.
+  template <class T>
+  std::span<T> rows(const char* name, u64 n_rows, Checked n) {
+    static_assert(alignof(T) <= kAlignment);
+    const std::span<std::byte> bytes = piece(name, n_rows, n * sizeof(T));
+    return {reinterpret_cast<T*>(bytes.data()), bytes.size() / sizeof(T)};
+  }
+
+  bool places() const { return places_; }
+  Checked n_bytes() const { return end_; }
+  // What was taken, by name: "512 x (x 16384 + gate 57344) + table 512 B". What finds no room in
+  // it is summed up as "others".
+  FixedText<sizeof(Region::formula)> formula() const;
+
+ private:
+  static constexpr u64 kEndBytes = 40;  // of the formula: for the others
+
+  std::span<std::byte> piece(const char* name, u64 n_rows, Checked row_bytes);
+  void note(const char* name, u64 n_rows, u64 row_bytes);
+
+  std::span<std::byte> region_{};
+  bool places_ = false;
+  Checked end_ = 0;
+  FixedText<sizeof(Region::formula)> text_{};
+  u64 n_rows_ = 0;        // of the last term; 0: there is none
+  u64 others_bytes_ = 0;  // that the text has no room for
+};
+
+}  // namespace tarn

@@ -1,0 +1,95 @@
+// runtime/engine/engine_memory.h
+//
+// What the engine itself takes of the plan's regions: sessions, what is sampled from, text. Each
+// struct has one carve(): carve_region() lets the plan count by it, the engine places by it.
+#pragma once
+
+#include <new>
+
+#include "platform/base/assert.h"
+#include "runtime/arena/carver.h"
+#include "runtime/engine/session.h"
+#include "runtime/plan/plan.h"
+
+namespace tarn::engine {
+
+struct SessionsMemory {
+  std::span<Session> sessions;  // not constructed
+  std::span<u32> ids;           // [n_sessions, context_tokens]
+  std::span<Event> events;      // [n_sessions, EventRing::kEvents]
+  std::span<char> event_text;   // [n_sessions, EventRing::kTextBytes]
+  static SessionsMemory carve(Carver& carver, u32 n_sessions, u32 context_tokens);
+  // Session i, with its ids and events.
+  Session& construct(u32 i) const;
+};
+
+inline Session& SessionsMemory::construct(u32 i) const {
+  const auto share = [&](auto all) {
+    const u64 n = all.size() / sessions.size();
+    return all.subspan(i * n, n);
+  };
+  auto* session = new (&sessions[i]) Session();
+  session->ids = share(ids);
+  session->generation.events.init(share(events), share(event_text));
+  return *session;
+}
+
+// On the host: a GPU's own logits lie on the device.
+struct SamplingMemory {
+  std::span<f32> logits;  // [logit_rows_max, n_vocab]
+  std::span<kernels::Candidate> candidates;
+  std::span<u32> sorted_window;
+  std::span<TokenLogprob> saved_logits;
+  static SamplingMemory carve(Carver& carver, u32 n_vocab, u32 logit_rows_max);
+};
+
+struct TextMemory {
+  std::span<char> piece;   // of one token
+  std::span<char> shown;   // what one token can show
+  std::span<u32> encoded;  // ids of a text
+  std::span<std::byte> encode_scratch;
+  static TextMemory carve(Carver& carver, u64 text_bytes_max);
+};
+
+inline SessionsMemory SessionsMemory::carve(Carver& carver, u32 n_sessions, u32 context_tokens) {
+  return {.sessions = carver.rows<Session>("session", n_sessions, 1),
+          .ids = carver.rows<u32>("ids", n_sessions, context_tokens),
+          .events = carver.rows<Event>("events", n_sessions, EventRing::kEvents),
+          .event_text = carver.rows<char>("text", n_sessions, EventRing::kTextBytes)};
+}
+
+inline SamplingMemory SamplingMemory::carve(Carver& carver, u32 n_vocab, u32 logit_rows_max) {
+  return {.logits = carver.rows<f32>("logits", logit_rows_max, n_vocab),
+          .candidates = carver.take<kernels::Candidate>("candidates", n_vocab),
+          .sorted_window = carver.take<u32>("window", kPenaltyWindowMax),
+          .saved_logits = carver.take<TokenLogprob>("saved", kSavedLogitsMax)};
+}
+
+inline TextMemory TextMemory::carve(Carver& carver, u64 text_bytes_max) {
+  using text::Tokenizer;
+  return {.piece = carver.take<char>("piece", plan::kShownBytesMax - kStopBytesMax),
+          .shown = carver.take<char>("shown", plan::kShownBytesMax),
+          .encoded = carver.take<u32>("ids", Tokenizer::encode_ids_max(text_bytes_max)),
+          .encode_scratch =
+              carver.take<std::byte>("tokenize", Tokenizer::encode_scratch_bytes(text_bytes_max))};
+}
+
+// plan::Inputs::carve.
+inline void carve_region(plan::RegionId region, const plan::Plan& plan,
+                         const model::ModelSpec& spec, Carver& carver) {
+  switch (region) {
+    case plan::RegionId::sessions:
+      SessionsMemory::carve(carver, plan.sessions_max, plan.context_tokens);
+      return;
+    case plan::RegionId::logits:
+      SamplingMemory::carve(carver, spec.n_vocab, plan.logit_rows_max);
+      return;
+    case plan::RegionId::text:
+      TextMemory::carve(carver, plan.text_bytes_max);
+      return;
+    default:
+      TARN_ASSERT(false);  // another room's
+  }
+}
+
+}  // namespace tarn::engine
