@@ -27,11 +27,10 @@
 #include "platform/io/stream_file.h"
 #include "runtime/reuse/manifest.h"
 #include "runtime/reuse/session_file.h"
+#include "runtime/reuse/store_ops.h"
 #include "runtime/store/store.h"
 
 namespace tarn::reuse {
-
-inline constexpr u32 kCopyBuffersMax = 8;
 
 struct SessionCopyArgs {
   store::Store* store = nullptr;
@@ -79,17 +78,16 @@ struct DeleteDone {
   u64 n_shared = 0;  // that others name, or open sessions hold
 };
 
+Unexpected too_long(std::string_view name);  // a session, for the buffers of an engine
+
 class SessionCopy {
  public:
   void init(const SessionCopyArgs& args) {
-    *this = SessionCopy();
     args_ = args;
+    ops_.init(args.store, args.groups, args.first_tag, args.pump, args.context);
   }
-  bool is_on() const { return args_.store != nullptr; }
-  // Whether the disk still has a buffer of ours after an operation that it never ended.
-  bool is_idle() const { return n_open_ == 0; }
-  // An event with a tag of ours.
-  void take(const store::Event& event);
+  bool is_idle() const { return ops_.is_idle(); }
+  void take(const store::Event& event) { ops_.take(event); }  // with a tag of ours
 
   // Calls on_session for every session whose manifest is whole, in no order.
   void list(void (*on_session)(void* context, const KeptSession& session), void* context);
@@ -104,12 +102,6 @@ class SessionCopy {
   Result<DeleteDone> erase(std::string_view name);
 
  private:
-  struct Slot {         // a buffer for a group
-    bool busy = false;  // the store's
-    bool lent = false;  // of an operation that has ended, and the disk still has it
-    store::Outcome outcome = store::Outcome::ok;
-    u64 tag = 0;
-  };
   // A manifest that is held: between two looks at the disk others write, and it could give way.
   class Held {
    public:
@@ -142,10 +134,7 @@ class SessionCopy {
 
   Result<void> write_groups(FileWriter& file, const Manifest& manifest,
                             const SessionFileHead& head);
-  Result<void> begin_read(const Manifest& manifest, u64 group, Slot& slot);
-  SessionGroupHead group_head_of(const Manifest& manifest, const SessionFileHead& head, u64 group,
-                                 std::span<const std::byte> payload) const;
-  Unexpected lost_while_exported() const;
+  Result<void> begin_read(const Manifest& manifest, u64 group, StoreOps::Slot& slot);
 
   Result<SessionFileHead> open(FileReader& file, const char* path);
   Result<Manifest> read_file_manifest(FileReader& file, const SessionFileHead& head);
@@ -156,35 +145,15 @@ class SessionCopy {
   // `manifest` has the file's keys, `own` the store's.
   Result<void> put_groups(FileReader& file, const SessionFileHead& head, const Manifest& manifest,
                           const Manifest& own);
-  Result<void> put_group(const Manifest& own, u64 group, Slot& slot);
+  Result<void> put_group(const Manifest& own, u64 group, StoreOps::Slot& slot);
   Result<void> put_manifest(const Manifest& own, std::string_view name);
   void let_go(const Manifest& own, bool keeps);
-  bool erase_record(store::RecordRef ref);
   void erase_codebooks(const Manifest& manifest, DeleteDone& done);
-  Result<void> flush();
-
-  Result<void> begin_groups(u64 group_bytes);
-  // fn(tag), until the store has a place for one more operation.
-  template <class Begin>
-  store::Begun begin(Begin&& fn);
-  void wait_for(const Slot& slot);
-  void wait_for_all();
-  std::span<std::byte> buffer(const Slot& slot) const;
 
   SessionCopyArgs args_{};
-  std::array<Slot, kCopyBuffersMax> slots_{};
-  u32 n_slots_ = 0;              // buffers of this call
-  u64 group_bytes_ = 0;          // likewise
-  u64 next_tag_ = 0;             // counts operations
-  u64 n_open_ = 0, n_lent_ = 0;  // of ours; of them those that have ended, but for a buffer
-  bool failed_ = false;          // one of them
-  bool pins_ = false;            // what is published is held
-  u64 n_new_ = 0;                // groups that an import has published
-  u64 first_generation_ = 0;     // of what it puts
-  u64 n_begun_ = 0;              // groups of it that were put, or there
+  StoreOps ops_{};
+  u64 first_generation_ = 0;  // of what it puts
+  u64 n_begun_ = 0;           // groups of it that were put, or there
 };
-
-// Why a put, an erasure or a flush did not begin, and what helps.
-Error why_not_begun(const store::Store& store, store::Begun begun);
 
 }  // namespace tarn::reuse

@@ -71,6 +71,14 @@ Result<SessionFileHead> parse_session_head(const Crc32c& crc, std::span<const st
 SessionGroupHead sealed_group_head(const Crc32c& crc, SessionGroupHead head,
                                    std::span<const std::byte> payload);
 
+// Groups are counted page by page, in each the cache layers.
+struct GroupPlace {
+  u32 page = 0, layer = 0;
+};
+inline GroupPlace place_of(u64 group, u32 n_layers) {
+  return {static_cast<u32>(group / n_layers), static_cast<u32>(group % n_layers)};
+}
+
 Unexpected damaged_session_file(const char* part, std::optional<u64> page = {});
 
 }  // namespace tarn::reuse

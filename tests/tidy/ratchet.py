@@ -23,7 +23,6 @@ METHODS = {
     "SessionStore": 51,
     "KvStream": 40,
     "PqIndex": 37,
-    "SessionCopy": 35,
 }
 # Files with more lines.
 LINES = {
@@ -34,7 +33,6 @@ LINES = {
     "runtime/reuse/session_store.cpp": 527,
     "runtime/plan/plan.cpp": 580,
     "runtime/select/pq_index.cpp": 402,
-    "runtime/reuse/session_copy.cpp": 603,
 }
 # Whether KV lies in memory, on a disk or on a GPU, asked in the engine and in the backends.
 PLACEMENT_TESTS = 101

@@ -1,0 +1,83 @@
+// runtime/reuse/store_ops.h
+//
+// Operations of the store that a caller waits for, and the buffers of the groups that they move.
+//
+//   thread     the store's owner's
+#pragma once
+
+#include <array>
+#include <span>
+
+#include "runtime/store/store.h"
+
+namespace tarn::reuse {
+
+inline constexpr u32 kCopyBuffersMax = 8;
+
+// Why a put, an erasure or a flush did not begin, and what helps.
+Error why_not_begun(const store::Store& store, store::Begun begun);
+
+class StoreOps {
+ public:
+  struct Slot {         // a buffer for a group
+    bool busy = false;  // the store's
+    bool lent = false;  // of an operation that has ended, and the disk still has it
+    store::Outcome outcome = store::Outcome::ok;
+    u64 tag = 0;
+  };
+
+  void init(store::Store* store, std::span<std::byte> groups, u64 first_tag,
+            void (*on_pump)(void* context), void* context);
+  // An event with the first tag or one above.
+  void take(const store::Event& event);
+  // Whether the disk has no buffer left of an operation that it never ended.
+  bool is_idle() const { return n_open_ == 0; }
+  bool has_failed() const { return failed_; }  // since begin_groups() or forgive()
+  void forgive() { failed_ = false; }
+
+  // As many buffers of this size as there is room for, kCopyBuffersMax at most.
+  Result<void> begin_groups(u64 group_bytes);
+  u32 n_slots() const { return n_slots_; }
+  Slot& slot(u64 group) { return slots_[group % n_slots_]; }
+  std::span<std::byte> buffer(const Slot& slot) const;
+
+  u64 next_tag() const { return first_tag_ + next_tag_; }
+  // fn(tag), until the store has a place for one more operation.
+  template <class Begin>
+  store::Begun begin(Begin&& fn) {
+    for (;;) {
+      const store::Begun begun = fn(next_tag());
+      if (begun == store::Begun::begun) ++n_open_, ++next_tag_;
+      if (begun != store::Begun::busy) return begun;
+      pump();
+    }
+  }
+  void pump() { pump_(context_); }
+  void wait_for(const Slot& slot);
+  void wait_for_all();
+  Result<void> flush();
+  // False where somebody holds the record, or it is gone.
+  bool erase(store::RecordRef ref);
+
+  // Until end_holding(), new records are held as they are published; returns how many there were.
+  void begin_holding();
+  u64 end_holding();
+
+ private:
+  store::Store* store_ = nullptr;
+  std::span<std::byte> groups_{};
+  u64 first_tag_ = 0;
+  void (*pump_)(void* context) = nullptr;
+  void* context_ = nullptr;
+
+  std::array<Slot, kCopyBuffersMax> slots_{};
+  u32 n_slots_ = 0;
+  u64 group_bytes_ = 0;
+  u64 next_tag_ = 0;             // counts operations
+  u64 n_open_ = 0, n_lent_ = 0;  // without their last event; of them those that lack a buffer alone
+  bool failed_ = false;          // one of them
+  bool holds_ = false;
+  u64 n_held_ = 0;
+};
+
+}  // namespace tarn::reuse
