@@ -16,7 +16,9 @@ namespace tarn {
 inline constexpr u64 kStoreBytesMax = 16384 * kGiB;
 inline constexpr u64 kStoreFrameBytesMax = 64 * kMiB;
 inline constexpr u64 kKeptTokensMax = u64{1} << 30;
-inline constexpr char kSessionsFile[] = "sessions.tarn";  // in the folder, where sessions are kept
+// In the folder. What only spills may be cut anew at any time, so it is another file.
+inline constexpr char kSessionsFile[] = "sessions.tarn";
+inline constexpr char kSpillFile[] = "kv.tarn";
 
 struct StoreConfig {
   std::array<char, 256> path{};  // the folder; empty: off

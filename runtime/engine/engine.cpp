@@ -119,7 +119,7 @@ Unexpected Engine::no_places(u64 n_tokens) const {
   return fail({.status = Status::would_block,
                .hint = "other sessions hold the KV now: end or truncate one, or raise -c "
                        "(kv.context_tokens)",
-               .figures = {{{"tokens", n_tokens}, {"groups_free", pool_.groups_free()}}}});
+               .figures = {{{"tokens", n_tokens}, {"groups_free", kv_.pool().groups_free()}}}});
 }
 
 Result<void> Engine::feed(SessionIdx idx, std::span<const u32> ids) {
@@ -136,7 +136,8 @@ Result<void> Engine::feed(SessionIdx idx, std::span<const u32> ids) {
   }
   TARN_CHECK(check_ids(ids));
   if (s.state == SessionState::idle) TARN_CHECK(redo_answer(idx));
-  if (!find_places(s) || !s.sequence.reserve(static_cast<u32>(ids.size()))) {
+  if (!kv::KvCache::reserve_slots(s.sequence, s.n_ids) ||
+      !s.sequence.reserve(static_cast<u32>(ids.size()))) {
     return no_places(ids.size());
   }
   s.last_error = {};
@@ -160,7 +161,7 @@ Result<void> Engine::generate(SessionIdx idx, const GenerateParams& params) {
   if (s.n_ids == 0) return refused("nothing was fed: feed at least one token (BOS, say) first");
   TARN_CHECK(validate(params.sampler, spec_.n_vocab));
   TARN_CHECK(s.generation.set_stops(params.stops));
-  if (!find_places(s)) return no_places(s.n_pending());
+  if (!kv::KvCache::reserve_slots(s.sequence, s.n_ids)) return no_places(s.n_pending());
   if (s.n_pending() == 0) {  // a cut behind a computed token: its logits are wanted again
     TARN_CHECK(cut(s, s.n_ids - 1));
     if (!s.sequence.reserve(s.n_pending())) {
@@ -192,7 +193,7 @@ Result<void> Engine::truncate(SessionIdx idx, u32 n_tokens) {
   if (n_tokens < s.sequence.n_slots()) {
     const Result<void> is_cut = cut(s, n_tokens);
     if (!is_cut) {  // its KV may be lost, and others hold what was its
-      if (!find_places(s)) s.state = SessionState::idle;
+      if (!kv::KvCache::reserve_slots(s.sequence, s.n_ids)) s.state = SessionState::idle;
       return is_cut;
     }
   }
@@ -204,7 +205,7 @@ Result<void> Engine::truncate(SessionIdx idx, u32 n_tokens) {
   s.n_published = std::min(s.n_published, n_tokens);
   ask_more(s);
   s.last_error = {};
-  const bool computes = find_places(s) && s.n_computable() > 0;
+  const bool computes = kv::KvCache::reserve_slots(s.sequence, s.n_ids) && s.n_computable() > 0;
   s.state = computes ? SessionState::computing : SessionState::idle;
   return {};
 }
@@ -216,16 +217,10 @@ Result<SessionIdx> Engine::fork(SessionIdx idx) {
   }
   TARN_TRY(const SessionIdx copy_idx, create_session());
   Session& copy = session(copy_idx);
-  if (kv_stream_.is_on()) {
-    if (const Result<void> room = kv_stream_.prepare_fork(); !room) {
-      destroy_session(copy_idx);
-      return fail(room.error());
-    }
-  }
-  if (!copy.sequence.fork_from(source.sequence) || !copy.sequence.reserve(source.n_pending())) {
+  if (const Result<void> is_copied = kv_.fork(source.sequence, copy.sequence, source.n_pending());
+      !is_copied) {
     destroy_session(copy_idx);
-    return fail({.status = Status::would_block,
-                 .hint = "no KV group is free to copy the tail: end another session"});
+    return fail(is_copied.error());
   }
   std::copy_n(source.ids.begin(), source.n_ids, copy.ids.begin());
   copy.n_ids = source.n_ids;
@@ -248,7 +243,7 @@ u32 Engine::rows_ready(const Session& s) const {
 
 bool Engine::has_work() const {
   return !device_lost() &&
-         (selector_.has_work() || kv_stream_.is_moving() ||
+         (selector_.has_work() || kv_.is_moving() ||
           std::any_of(sessions_.begin(), sessions_.end(), [this](const Session& s) {
             return rows_ready(s) > 0 || (publishes() && rests_unpublished(s)) ||
                    (s.cancel.load() && can_cancel(s));
@@ -340,7 +335,7 @@ void Engine::run_due_jobs(std::span<Ready> ready) {
   is_put_off_ = false;
   if (!selector_.is_on() || ready.empty()) return;
   PhaseTimer timer(trace_, Phase::cluster, *clock_);
-  if (kv_stream_.is_on()) kv_stream_.begin_step();
+  kv_.begin_step();
   selector_.begin_step(ready);
   const bool beside_prompt =
       std::ranges::any_of(ready, [](const Ready& each) { return each.kind != RunKind::decode; });
@@ -352,7 +347,7 @@ void Engine::run_due_jobs(std::span<Ready> ready) {
         selector_.make_index(each.session, s.sequence.n_slots() + 1, beside_prompt);
     each.waits = !waits || *waits;
     if (waits) continue;
-    TARN_ASSERT(kv_stream_.is_on());
+    TARN_ASSERT(kv_.has_tiers());
     (void)lose_kv(s);
     if (!s.is_dropped) give_up(s, waits.error());
   }
@@ -378,9 +373,9 @@ void Engine::prepare_selection() {
     const Session& s = session(run.session);
     const Result<bool> selects = selector_.begin_row(
         run.session, s.sequence, s.sequence.n_slots() + 1, trace_.n_prefill_rows > 0);
-    if (!selects && !kv_stream_.is_on()) return lose_device(selects.error());
+    if (!selects && !kv_.has_tiers()) return lose_device(selects.error());
     if (!selects) {
-      kv_stream_.note_failure(run.session, selects.error());
+      kv_.note_failure(run.session, selects.error());
       run.state = step::RunState::failed;
       continue;
     }
@@ -423,11 +418,11 @@ const StepTrace& Engine::step() {
   if (device_lost()) return trace_;
   handle_cancels();
   drop_rows();
-  const KvStats moved_before = kv_stats();
+  const kv::KvStats moved_before = kv_.stats();
   const std::span<Ready> ready = ready_sessions();
   run_due_jobs(ready);
   schedule(ready, plan_.rows_max, &schedule_);
-  find_frames();
+  reserve_frames();
   collect_rows();
   read_embeddings();
   prepare_selection();
@@ -437,7 +432,7 @@ const StepTrace& Engine::step() {
       run.offloaded_end = gpu_.backend().parts().n_kept_groups(run);
     }
   }
-  if (kv_stream_.is_on() && n_runs_ > 0) kv_stream_.plan_step(batch_);
+  if (n_runs_ > 0) kv_.plan_step(batch_);
   trace_.n_rows = batch_.n_rows;
   trace_.n_sequences = n_runs_;
   trace_.n_logit_rows = n_logit_rows_;
@@ -461,11 +456,11 @@ const StepTrace& Engine::step() {
   }
   trace_selection(traffic);
   const bool is_idle = trace_.n_rows == 0 && !is_put_off_;
-  if (kv_stream_.is_moving()) kv_stream_.pump(is_idle ? kIdleWaitNs : 0);
-  tell_store();
-  if (kv_stream_.keeps_sessions()) publish();
+  if (kv_.is_moving()) kv_.pump(is_idle ? kIdleWaitNs : 0);
+  kv_.tiers().store.log_state();
+  if (session_store_.is_on()) publish();
   trace_disk(moved_before);
-  trace_.groups_free = pool_.groups_free();
+  trace_.groups_free = kv_.pool().groups_free();
   trace_.end_ns = clock_->now_ns();
   status_.counters.add(trace_, is_put_off_);
   return trace_;

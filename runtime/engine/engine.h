@@ -144,7 +144,7 @@ class Engine final : private step::StepHost {
   std::span<std::byte> region_or_registered(plan::RegionId id, GpuPlacement::Registered which);
   void place_selector();
   Result<void> place_sessions(const OpenArgs& args);
-  Result<void> open_kv_stream(const OpenArgs& args, std::span<std::byte> tables);
+  Result<void> open_tiers(const OpenArgs& args, IoKind io_kind, std::span<std::byte> tables);
   Result<void> place_text();
   void note_opened();
   bool on_gpu() const { return backend_ == &gpu_.backend(); }
@@ -193,18 +193,14 @@ class Engine final : private step::StepHost {
   void settle_dropped();
 
   // engine_kv.cpp
-  void find_frames();
+  void reserve_frames();
   void give_up(Session& session, const Error& error);
   bool lose_kv(Session& session);
   void note_cut(Session& session);
-  bool find_places(Session& session);
   Result<void> redo_answer(SessionIdx idx);
   bool kv_failed(const Session& session) const;
   Result<void> cut(Session& session, u32 n_slots);
-  KvStats kv_stats() const;
-  void trace_disk(const KvStats& stats_before);
-  void tell_store();
-  void tell_lost_records();
+  void trace_disk(const kv::KvStats& before);
   void commit(Session& session, u32 n_rows);
 
   // engine_park.cpp
@@ -250,10 +246,10 @@ class Engine final : private step::StepHost {
   model::Weights weights_{};
   model::EmbeddingFile embedding_{};  // open where the table is not in memory
   step::Rows embedded_{};             // [rows_max, d_model] of the host: its rows of a step
-  kv::GroupPool pool_{};
-  KvStream kv_stream_{};
+  kv::KvCache kv_{};
+  reuse::SessionStore session_store_{};  // off where the plan keeps none
   Selector selector_{};
-  StepParts step_parts_{&kv_stream_, &selector_};
+  StepParts step_parts_{&kv_, &selector_};
   exec::CpuBackend cpu_backend_{};
   kernels::KvType kv_type_ = kernels::KvType::f16;
   SelectConfig select_config_{};

@@ -50,7 +50,7 @@ void Engine::handle_cancels() {
 // What runs is wanted while one of its sessions is. A step with a row that selects is a single
 // token of its session, and goes on to its end.
 bool Engine::tick(step::Pause pause) {
-  if (pause == step::Pause::between_ops && kv_stream_.is_on()) kv_stream_.pump(0);
+  if (pause == step::Pause::between_ops) kv_.pump(0);
   if (!may_abandon_) return true;
   bool has_told = false;
   for (Session& s : sessions_) {
@@ -75,7 +75,7 @@ void Engine::settle_dropped() {
     if (!std::exchange(s.is_dropped, false)) continue;
     if (kv_failed(s)) {
       (void)lose_kv(s);
-      give_up(s, kv_stream_.error());
+      give_up(s, kv_.error());
     }
     give_back_places(s);
   }

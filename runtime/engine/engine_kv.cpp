@@ -1,23 +1,81 @@
-// KV over memory and disk: what the engine does about it around a step, and when it fails.
+// What becomes of sessions when their KV is committed, cut or lost.
 #include <algorithm>
 #include <array>
 
 #include "platform/base/assert.h"
+#include "platform/cpu/crc32c.h"
 #include "runtime/engine/engine.h"
+#include "runtime/engine/take.h"
 
 namespace tarn::engine {
 
-static_assert(kSessionsMax <= KvStream::kOwnersMax);
+using plan::RegionId;
+
+static_assert(kSessionsMax <= kv::KvCache::kSessionsMax);
+
+Result<void> Engine::open_tiers(const OpenArgs& args, IoKind io_kind, std::span<std::byte> tables) {
+  publish_ns_ = u64{args.config.store.publish_ms} * 1'000'000;
+  is_ending_.store(false);
+  const plan::TierShape& tiers = plan_.tiers;
+  const std::span<std::byte> memory = region(RegionId::store);
+  const bool keeps_sessions = tiers.manifest_bytes > 0;
+  Bump bump(tables);
+  TARN_CHECK(kv_.open_tiers(
+      {.n_frames = tiers.n_frames,
+       .window_groups = tiers.window_groups,
+       .moves_max = plan::kTierMovesMax,
+       .sessions_max = plan_.sessions_max,
+       .n_names = tiers.n_names,
+       .frames = region_or_registered(RegionId::kv_groups, GpuPlacement::Registered::frames),
+       .tables = &bump,
+       .extents = tiers.extents,
+       .extents_memory = selector_.extents_memory(),
+       .store = {.folder = args.config.store.path.data(),
+                 .file = keeps_sessions ? kSessionsFile : kSpillFile,
+                 .io_kind = io_kind,
+                 .io_in_flight = plan::kTierIoInFlight,
+                 .io = args.store_io,
+                 .clock = clock_,
+                 .log = log_,
+                 .limits = tiers.store,
+                 .io_memory = memory.first(tiers.io_bytes),
+                 .memory =
+                     memory.subspan(tiers.io_bytes + tiers.manifest_bytes + tiers.copy_bytes)},
+       .guest = &session_store_,
+       .host = this}));
+  if (keeps_sessions) {
+    const std::span<std::byte> manifest = memory.subspan(tiers.io_bytes, tiers.manifest_bytes);
+    const std::span<std::byte> copies =
+        memory.subspan(tiers.io_bytes + tiers.manifest_bytes, tiers.copy_bytes);
+    session_store_.init({.store = &kv_.tiers().store.store(),
+                         .mover = &kv_.tiers().mover,
+                         .residency = &kv_.tiers().residency,
+                         .names = &kv_.tiers().names,
+                         .crc = &crc32c_ways()[0],
+                         .n_cache_layers = spec_.n_cache_layers,
+                         .spills_max = plan::kTierMovesMax,
+                         .manifest = manifest,
+                         .other_manifest = copies.first(tiers.manifest_bytes),
+                         .groups = copies.subspan(tiers.manifest_bytes),
+                         .nonce = kv_.tiers().nonce,
+                         .keys = take<store::Key>(bump, plan_.pages_max + 1)});
+    session_store_.set_identity(kv_identity());
+  }
+  kv_.tiers().store.log_state();
+  if (keeps_sessions) kv_.tiers().store.log_lost_records();
+  log_.info("kv: %u of %u groups in memory, the rest in %s", tiers.n_frames, plan_.groups_max,
+            args.config.store.path.data());
+  return {};
+}
 
 // Every row of the step gets its place in memory. A session for which there is none ends what it
 // does; the others go on.
-void Engine::find_frames() {
-  if (!kv_stream_.is_on()) return;
-  kv_stream_.begin_step();
+void Engine::reserve_frames() {
+  kv_.begin_step();
   u32 n_left = 0;
   for (const Slice& slice : slices()) {
     Session& s = session(slice.session);
-    const Result<void> writable = kv_stream_.make_writable(s.sequence, slice.n_rows);
+    const Result<void> writable = kv_.reserve_frames(s.sequence, slice.n_rows);
     if (writable) {
       schedule_.slices[n_left++] = slice;
     } else {
@@ -38,16 +96,13 @@ void Engine::give_up(Session& s, const Error& error) {
 }
 
 // A part of it could not be read back. What stands before it stays, and so do the tokens: the next
-// generation computes them anew. False where others hold the groups that it had shared with them:
-// then none of its KV is left, and its tokens find places when those have ended (find_places()).
+// generation computes them anew. An index is made anew from exact KV, so where rows select nothing
+// stays. False where others hold the groups that it had shared with them: then none of its KV is
+// left, and its tokens find places when those have ended (KvCache::reserve_slots()).
 bool Engine::lose_kv(Session& s) {
   s.sequence.abandon();
   drop_save(s);
-  const u32 n_pages = kv_stream_.first_lost_page(s.sequence);
-  // An index is made anew from exact KV.
-  const bool keeps = n_pages < s.sequence.n_groups() && !selector_.is_on();
-  const bool is_cut = s.sequence.truncate(keeps ? n_pages * plan_.group_shape.page_tokens : 0);
-  TARN_ASSERT(is_cut);  // between two pages
+  kv_.cut_lost(s.sequence, /*keeps_whole_pages=*/!selector_.is_on());
   note_cut(s);
   selector_.forget(static_cast<u32>(&s - sessions_.data()));
   s.turns.start_over(s.n_ids);
@@ -56,15 +111,8 @@ bool Engine::lose_kv(Session& s) {
   return false;
 }
 
-// Whether all its tokens have a place in the KV. Only one whose KV was lost may have none.
-bool Engine::find_places(Session& s) {
-  if (s.sequence.n_reserved() >= s.n_ids) return true;
-  s.sequence.abandon();
-  return s.sequence.reserve(s.n_pending());
-}
-
 bool Engine::kv_failed(const Session& s) const {
-  return kv_stream_.is_on() && kv_stream_.failed(static_cast<u32>(&s - sessions_.data()));
+  return kv_.failed(static_cast<u32>(&s - sessions_.data()));
 }
 
 // Where answers are to be exact: what a selection computed is cut off, and its tokens become a part
@@ -76,7 +124,7 @@ Result<void> Engine::redo_answer(SessionIdx idx) {
   s.sequence.abandon();
   drop_save(s);
   if (const Result<void> is_cut = cut(s, begin); !is_cut) {
-    (void)find_places(s);
+    (void)kv::KvCache::reserve_slots(s.sequence, s.n_ids);
     return is_cut;
   }
   selector_.truncate(idx, begin);
@@ -92,10 +140,10 @@ void Engine::commit(Session& s, u32 n_rows) {
   const u32 page_tokens = plan_.group_shape.page_tokens;
   const u32 n_pages_before = s.sequence.n_slots() / page_tokens;
   s.sequence.commit(n_rows);
-  if (!kv_stream_.keeps_sessions()) return;
+  if (!session_store_.is_on()) return;
   const u32 n_pages = s.sequence.n_slots() / page_tokens;
   const u32 n_exact = std::min(n_pages, s.lossy_from / page_tokens);
-  reuse::SessionStore& sessions = kv_stream_.sessions();
+  reuse::SessionStore& sessions = session_store_;
   sessions.name_pages(s.sequence, s.ids, n_pages_before, n_exact);
   sessions.name_unshared(s.sequence, s.ids, std::max(n_pages_before, n_exact), n_pages);
 }
@@ -131,85 +179,42 @@ void Engine::commit_rows() {
       continue;
     }
     (void)lose_kv(s);
-    give_up(s, kv_stream_.error());
+    give_up(s, kv_.error());
   }
 }
 
-// Sequence::truncate(), with what it reopens or copies in memory.
+// What is lost meanwhile is computed anew.
 Result<void> Engine::cut(Session& s, u32 n_slots) {
-  constexpr const char* kNoGroup =
-      "no KV group is free to copy the shared tail: end another session";
   drop_save(s);  // its pages are about to be others
-  if (!kv_stream_.is_on()) {
-    if (!s.sequence.truncate(n_slots)) {
-      return fail({.status = Status::would_block, .hint = kNoGroup});
-    }
-    note_cut(s);
-    return {};
-  }
-  const Result<void> prepared = kv_stream_.prepare_cut(s.sequence, n_slots);
-  if (!prepared && prepared.error().status == Status::io_failed) {
-    if (!lose_kv(s)) return fail(prepared.error());
+  const Result<void> is_cut = kv_.truncate(s.sequence, n_slots);
+  if (!is_cut && is_cut.error().status == Status::io_failed) {
+    if (!lose_kv(s)) return fail(is_cut.error());
     s.sequence.abandon();
     return {};
   }
-  TARN_CHECK(prepared);
-  const bool is_cut = s.sequence.truncate(n_slots);
-  kv_stream_.end_cut();
-  if (!is_cut) return fail({.status = Status::would_block, .hint = kNoGroup});
+  TARN_CHECK(is_cut);
   note_cut(s);
   return {};
 }
 
-KvStats Engine::kv_stats() const {
-  return {kv_stream_.stats(), kv_stream_.extents().stats(), kv_stream_.store().stats()};
-}
-
-// What is in memory goes on; who looks at nothing but answers hears it here.
-void Engine::tell_store() {
-  if (!kv_stream_.take_worse_store()) return;
-  std::array<char, 512> why{};
-  format_error(kv_stream_.store().why(), why.data(), why.size());
-  log_.warning("the store is %s from now on: %s", kv_stream_.store_name(), why.data());
-}
-
-// What was lost is known by no name: a session of it is not found, or computed anew in part.
-void Engine::tell_lost_records() {
-  if (!kv_stream_.may_have_lost_sessions()) return;
-  const store::StoreStats stats = kv_stream_.store().stats();
-  if (stats.labels_lost) {
-    log_.warning(
-        "the store's file had no readable label and begins anew: the sessions that it "
-        "kept are lost");
-    return;
-  }
-  log_.warning(
-      "%u records of the store were unreadable when it was opened: saved sessions may be "
-      "lost, or computed anew in part",
-      stats.n_unread_at_start + stats.n_damaged_at_start);
-}
-
-void Engine::trace_disk(const KvStats& stats_before) {
-  const kv::MoverStats& after = kv_stream_.stats();
-  const kv::MoverStats& before = stats_before.moved;
-  const kv::ExtentStats& extents = kv_stream_.extents().stats();
-  const kv::ExtentStats& extents_before = stats_before.extents;
-  const store::StoreStats store = kv_stream_.store().stats();
-  const u64 bytes_extents = extents.bytes_read - extents_before.bytes_read;
+void Engine::trace_disk(const kv::KvStats& before) {
+  const kv::KvStats after = kv_.stats();
+  const u64 bytes_extents = after.extents.bytes_read - before.extents.bytes_read;
   trace_.disk = {
-      .bytes_read = store.bytes_read - stats_before.store.bytes_read,
-      .bytes_written = store.bytes_written - stats_before.store.bytes_written,
-      .wait_ns = after.wait_ns - before.wait_ns + extents.wait_ns - extents_before.wait_ns,
-      .n_hits = after.n_hits - before.n_hits,
-      .n_waited = after.n_waited - before.n_waited,
+      .bytes_read = after.store.bytes_read - before.store.bytes_read,
+      .bytes_written = after.store.bytes_written - before.store.bytes_written,
+      .wait_ns = after.moved.wait_ns - before.moved.wait_ns + after.extents.wait_ns -
+                 before.extents.wait_ns,
+      .n_hits = after.moved.n_hits - before.moved.n_hits,
+      .n_waited = after.moved.n_waited - before.moved.n_waited,
       .n_far_slots = trace_.disk.n_far_slots,
       .n_cached_slots = trace_.disk.n_cached_slots,
-      .n_sector_reads = after.n_gather_reads - before.n_gather_reads,
-      .n_extent_reads = extents.n_reads - extents_before.n_reads,
-      .bytes_sectors = after.bytes_gathered - before.bytes_gathered + bytes_extents,
-      .bytes_of_slots = after.bytes_gathered_used - before.bytes_gathered_used +
-                        extents.bytes_used - extents_before.bytes_used,
-      .bytes_here = after.bytes_gathered_here - before.bytes_gathered_here};
+      .n_sector_reads = after.moved.n_gather_reads - before.moved.n_gather_reads,
+      .n_extent_reads = after.extents.n_reads - before.extents.n_reads,
+      .bytes_sectors = after.moved.bytes_gathered - before.moved.bytes_gathered + bytes_extents,
+      .bytes_of_slots = after.moved.bytes_gathered_used - before.moved.bytes_gathered_used +
+                        after.extents.bytes_used - before.extents.bytes_used,
+      .bytes_here = after.moved.bytes_gathered_here - before.moved.bytes_gathered_here};
 }
 
 }  // namespace tarn::engine

@@ -118,12 +118,13 @@ Result<void> Engine::load(const OpenArgs& args) {
 }
 
 void Engine::close() {
-  if (kv_stream_.keeps_sessions()) {
+  if (session_store_.is_on()) {
     end_publication();
     leave_indexes();
   }
   workers_.stop();
-  kv_stream_.close();
+  kv_.close();
+  session_store_.close();
   // The thread that closes may be another than the engine's (of an Instance it is not). What a lost
   // device answers here is of no use any more.
   if (device_ != nullptr) (void)device_->bind_thread();
@@ -131,7 +132,7 @@ void Engine::close() {
   backend_ = &cpu_backend_;
   selector_.close();
   embedding_.close();
-  if (kv_stream_.take_abandoned()) {
+  if (kv_.tiers().store.take_abandoned()) {
     log_.error(
         "requests to the store's disk do not end: memory of the engine, and the lock of the "
         "store's file, stay until this process ends");
@@ -280,7 +281,7 @@ void Engine::place_selector() {
                   .kv_type = kv_type_,
                   .workers = &workers_,
                   .clock = clock_,
-                  .kv_stream = plan_.tiers.is_on() ? &kv_stream_ : nullptr,
+                  .kv = &kv_,
                   .device = plan_.gpu_select.n_rows > 0 ? &gpu_.indexes() : nullptr,
                   .indexes = region(RegionId::select_index),
                   .caches = region(RegionId::kv_cache),
@@ -293,13 +294,14 @@ void Engine::place_selector() {
 Result<void> Engine::place_sessions(const OpenArgs& args) {
   Carver table_carver(region(RegionId::kv_tables));
   const auto tables = plan::KvTables::carve(table_carver, spec_, plan_);
-  if (plan_.tiers.is_on()) {
-    pool_.init(plan_.group_shape, plan_.groups_max, kv_stream_.memory(), tables.pool);
-  } else if (on_gpu()) {
-    pool_.init(plan_.group_shape, plan_.groups_max, &gpu_.memory(), tables.pool);
-  } else {
-    pool_.init(plan_.group_shape, plan_.groups_max, region(RegionId::kv_groups), tables.pool);
-  }
+  const bool is_resident = !plan_.tiers.is_on() && !on_gpu();
+  const bool is_on_device = !plan_.tiers.is_on() && on_gpu();
+  kv_.init({.shape = plan_.group_shape,
+            .groups_max = plan_.groups_max,
+            .n_cache_layers = spec_.n_cache_layers,
+            .pool_tables = tables.pool,
+            .groups = is_resident ? region(RegionId::kv_groups) : std::span<std::byte>{},
+            .device = is_on_device ? &gpu_.memory() : nullptr});
 
   TARN_ASSERT(plan_.sessions_max <= kSessionsMax);
   Carver carver(region(RegionId::sessions));
@@ -307,37 +309,12 @@ Result<void> Engine::place_sessions(const OpenArgs& args) {
   for (u32 i = 0; i < plan_.sessions_max; ++i) {
     Session& session = memory.construct(i);
     session.sequence.init(
-        &pool_, spec_.n_cache_layers, plan_.context_tokens,
+        &kv_.pool(), spec_.n_cache_layers, plan_.context_tokens,
         tables.sequences.subspan(i * tables.sequence_bytes, tables.sequence_bytes));
   }
   sessions_ = memory.sessions;
   if (!plan_.tiers.is_on()) return {};
-  return open_kv_stream(args, tables.tiers);
-}
-
-Result<void> Engine::open_kv_stream(const OpenArgs& args, std::span<std::byte> tables) {
-  publish_ns_ = u64{args.config.store.publish_ms} * 1'000'000;
-  is_ending_.store(false);
-  const reuse::KvIdentity identity = kv_identity();
-  TARN_CHECK(kv_stream_.open(
-      {.plan = &plan_,
-       .n_cache_layers = spec_.n_cache_layers,
-       .folder = args.config.store.path.data(),
-       .io_kind = io_kind(args.config),
-       .io = args.store_io,
-       .clock = clock_,
-       .log = log_,
-       .identity = &identity,
-       .host = this,
-       .frames = region_or_registered(RegionId::kv_groups, GpuPlacement::Registered::frames),
-       .tables = tables,
-       .store_memory = region(RegionId::store),
-       .extents = selector_.extents_memory()}));
-  tell_store();
-  tell_lost_records();
-  log_.info("kv: %u of %u groups in memory, the rest in %s", plan_.tiers.n_frames, plan_.groups_max,
-            args.config.store.path.data());
-  return {};
+  return open_tiers(args, io_kind(args.config), tables.tiers);
 }
 
 Result<void> Engine::place_text() {

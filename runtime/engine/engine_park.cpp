@@ -80,8 +80,8 @@ reuse::KvIdentity Engine::kv_identity() const {
 }
 
 Result<void> Engine::check_keeps() const {
-  if (!kv_stream_.keeps_sessions()) return fail(kNotKept);
-  const store::Store& store = kv_stream_.store();
+  if (!session_store_.is_on()) return fail(kNotKept);
+  const store::Store& store = kv_.tiers().store.store();
   if (store.mode() == store::Mode::off) return fail(store.why());
   return {};
 }
@@ -171,16 +171,16 @@ Result<Engine::Saved> Engine::park(SessionIdx idx, std::string_view name) {
   Session& s = session(idx);
   end_publication();
   const u64 start_ns = clock_->now_ns();
-  const u64 written_before = kv_stream_.store().stats().bytes_written;
+  const u64 written_before = kv_.tiers().store.store().stats().bytes_written;
   selector_.touch_codebooks(idx);
-  TARN_CHECK(kv_stream_.sessions().save(save_args(s, s.sequence.n_slots())));
+  TARN_CHECK(session_store_.save(save_args(s, s.sequence.n_slots())));
   selector_.note_named(idx, selector_.codebooks_key(idx));
   s.ended = Ended::nothing;
   s.published_ns = clock_->now_ns();
   s.n_published = s.sequence.n_slots();
   tell_evictions();
   return Saved{.n_tokens = s.n_ids,
-               .bytes_written = kv_stream_.store().stats().bytes_written - written_before,
+               .bytes_written = kv_.tiers().store.store().stats().bytes_written - written_before,
                .took_ns = s.published_ns - start_ns};
 }
 
@@ -188,7 +188,7 @@ Result<Engine::Resumed> Engine::resume(std::string_view name) {
   TARN_CHECK(take_name(kSessionsMax, name));
   const u64 start_ns = clock_->now_ns();
   end_publication();
-  TARN_TRY(const reuse::Manifest manifest, kv_stream_.sessions().find(name));
+  TARN_TRY(const reuse::Manifest manifest, session_store_.find(name));
   TARN_TRY(const SessionIdx idx, create_session());
   Session& s = session(idx);
   Result<void> taken = take_up(s, manifest);
@@ -236,7 +236,7 @@ Result<void> Engine::take_up(Session& s, const reuse::Manifest& manifest) {
     return fail({.status = Status::io_failed,
                  .hint = "a saved session is damaged and cannot be taken up: begin a new one"});
   }
-  reuse::SessionStore& sessions = kv_stream_.sessions();
+  reuse::SessionStore& sessions = session_store_;
   u32 n_pages = sessions.n_pages_there(manifest);
   bool has_index = n_pages == reuse::pages_of(manifest) && take_up_index(s, manifest);
   if (manifest.lossy_from != 0 && !has_index) {
@@ -257,13 +257,11 @@ Result<void> Engine::take_up(Session& s, const reuse::Manifest& manifest) {
   sessions.name_pages(s.sequence, s.ids, 0, n_exact);
   sessions.name_unshared(s.sequence, s.ids, n_exact, n_full, manifest.groups.subspan(n_exact));
   if (n_full < n_pages) {
-    const Result<void> prepared = kv_stream_.prepare_cut(s.sequence, n_there);
-    if (!prepared && prepared.error().status != Status::io_failed) return prepared;
-    has_index = has_index && prepared;
+    const Result<void> is_cut = kv_.truncate(s.sequence, n_there);
+    if (!is_cut && is_cut.error().status != Status::io_failed) return is_cut;
+    has_index = has_index && is_cut;
     const u32 n_left = manifest.lossy_from != 0 ? n_exact : n_full;
-    const bool is_cut = s.sequence.truncate(prepared ? n_there : n_left * page_tokens);
-    TARN_ASSERT(is_cut);  // nobody shares the tail
-    if (prepared) kv_stream_.end_cut();
+    if (!is_cut) TARN_CHECK(kv_.truncate(s.sequence, n_left * page_tokens));
   }
   if (!s.sequence.reserve(s.n_pending())) return fail(kNoKv);
   if (has_index && manifest.lossy_from != 0) s.lossy_from = manifest.lossy_from;
@@ -280,7 +278,7 @@ Result<void> Engine::take_up(Session& s, const reuse::Manifest& manifest) {
 Result<reuse::ExportDone> Engine::export_session(std::string_view name, const char* path) {
   TARN_CHECK(check_keeps());
   end_publication();
-  return kv_stream_.sessions().export_to(name, path);
+  return session_store_.export_to(name, path);
 }
 
 Result<reuse::ImportDone> Engine::import_session(const char* path, std::string_view name) {
@@ -288,12 +286,12 @@ Result<reuse::ImportDone> Engine::import_session(const char* path, std::string_v
   end_publication();
   std::array<char, reuse::kManifestNameBytesMax> own_name{};
   if (name.empty()) {
-    TARN_TRY(const std::string_view in_file, kv_stream_.sessions().name_in(path));
+    TARN_TRY(const std::string_view in_file, session_store_.name_in(path));
     std::copy(in_file.begin(), in_file.end(), own_name.begin());
     name = {own_name.data(), in_file.size()};
   }
   TARN_CHECK(take_name(kSessionsMax, name));
-  const Result<reuse::ImportDone> done = kv_stream_.sessions().import_from(path, name);
+  const Result<reuse::ImportDone> done = session_store_.import_from(path, name);
   tell_evictions();
   return done;
 }
@@ -301,12 +299,12 @@ Result<reuse::ImportDone> Engine::import_session(const char* path, std::string_v
 Result<reuse::DeleteDone> Engine::delete_session(std::string_view name) {
   TARN_CHECK(take_name(kSessionsMax, name));
   end_publication();
-  return kv_stream_.sessions().erase(name);
+  return session_store_.erase(name);
 }
 
 // Who kept a session hears that it is gone from the log, since nobody asks for it then.
 void Engine::tell_evictions() {
-  const u64 n = kv_stream_.store().index().n_manifests_evicted();
+  const u64 n = kv_.tiers().store.store().index().n_manifests_evicted();
   if (n == n_evictions_told_) return;
   log_.warning(
       "%llu kept sessions gave way to newer ones in the store: raise store.kept_tokens, and "
@@ -319,7 +317,7 @@ void Engine::tell_evictions() {
 // What is on its way of a session whose KV is about to be cut, or gone: nothing of it counts.
 void Engine::drop_save(Session& s) {
   s.tails.n_slots = 0;  // as many slots may be others
-  kv_stream_.sessions().drop(s.sequence);
+  session_store_.drop(s.sequence);
   if (publishing_ != &s) return;
   publishing_ = nullptr;
   if (s.ended == Ended::nothing) s.ended = publishing_ended_;  // what drops it may say otherwise
@@ -350,7 +348,7 @@ bool Engine::rests_unpublished(const Session& s) const {
 // The end of the store was told when it came.
 bool Engine::publishes() const {
   return publish_ns_ > 0 && !is_ending_.load(std::memory_order_relaxed) && !device_lost() &&
-         kv_stream_.keeps_sessions() && kv_stream_.store().mode() == store::Mode::on;
+         session_store_.is_on() && kv_.tiers().store.store().mode() == store::Mode::on;
 }
 
 u32 Engine::n_full_pages(const Session& s) const {
@@ -365,7 +363,7 @@ u32 Engine::n_published_pages(const Session& s) const {
 void Engine::publish() {
   take_publication();
   tell_evictions();
-  if (!publishes() || !kv_stream_.sessions().may_begin()) return;
+  if (!publishes() || !session_store_.may_begin()) return;
   const u64 now_ns = clock_->now_ns();
   Session* due = nullptr;
   for (Session& s : sessions_) {
@@ -383,7 +381,7 @@ void Engine::ask_more(Session& s) {
 }
 
 void Engine::begin_publication(Session& s) {
-  reuse::SessionStore& sessions = kv_stream_.sessions();
+  reuse::SessionStore& sessions = session_store_;
   s.published_ns = clock_->now_ns();
   s.refused_ns = 0;
   publishing_ = &s;
@@ -400,7 +398,7 @@ void Engine::begin_publication(Session& s) {
 
 // How the publication under way has ended, where it has.
 void Engine::take_publication() {
-  reuse::SessionStore& sessions = kv_stream_.sessions();
+  reuse::SessionStore& sessions = session_store_;
   if (publishing_ == nullptr || sessions.is_saving()) return;
   Session& s = *std::exchange(publishing_, nullptr);
   if (sessions.last()) {
@@ -422,7 +420,7 @@ void Engine::tell_unpublished(const Error& why) const {
 // Waits for it: for who uses the store's buffers next, or ends.
 void Engine::end_publication() {
   if (publishing_ == nullptr) return;
-  kv_stream_.sessions().finish_save();
+  session_store_.finish_save();
   take_publication();
 }
 
@@ -435,7 +433,7 @@ void Engine::publish_last(Session& s) {
                          n_full_pages(s) >= n_published_pages(s);
   if (!rests_unpublished(s) && !has_input) return;
   end_publication();  // another's
-  if (const Result<void> settled = kv_stream_.sessions().settle(); !settled) {
+  if (const Result<void> settled = session_store_.settle(); !settled) {
     return tell_unpublished(settled.error());
   }
   begin_publication(s);

@@ -61,7 +61,7 @@ void Engine::note_opened() {
   status_.memory_locked = arena_.locked();
   status_.n_workers = workers_.n_workers();
   status_.sessions_max = plan_.sessions_max;
-  status_.groups_max = pool_.groups_max();
+  status_.groups_max = kv_.pool().groups_max();
   status_.driver_bytes = gpu_.driver_bytes();
   status_.memory_probe = on_gpu() ? gpu_.probe() : MemoryProbe{};
 }
@@ -70,12 +70,12 @@ EngineStatus Engine::status() const {
   EngineStatus now = status_;
   now.n_sessions = static_cast<u32>(std::ranges::count_if(
       sessions_, [](const Session& s) { return s.state != SessionState::free; }));
-  now.groups_free = pool_.groups_free();
+  now.groups_free = kv_.pool().groups_free();
   now.n_chunks_kept = gpu_.backend().parts().n_chunks_kept();
-  now.has_tiers = kv_stream_.is_on();
-  now.store_mode = kv_stream_.store_name();
-  now.sessions_may_be_lost = kv_stream_.may_have_lost_sessions();
-  now.kv = kv_stats();
+  now.has_tiers = kv_.has_tiers();
+  now.store_mode = kv_.tiers().store.state_name();
+  now.sessions_may_be_lost = session_store_.is_on() && kv_.tiers().store.has_lost_records();
+  now.kv = kv_.stats();
   return now;
 }
 

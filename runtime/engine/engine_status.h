@@ -8,9 +8,7 @@
 #include "runtime/config/config.h"
 #include "runtime/engine/event_ring.h"
 #include "runtime/engine/step_trace.h"
-#include "runtime/kv/extents.h"
-#include "runtime/kv/mover.h"
-#include "runtime/store/store.h"
+#include "runtime/kv/kv_cache.h"
 
 namespace tarn::engine {
 
@@ -24,13 +22,6 @@ struct EngineCounters {
   DiskTrace disk{};
   // Adds a step.
   void add(const StepTrace& step, bool is_put_off);
-};
-
-// Of KV over memory and disk.
-struct KvStats {
-  kv::MoverStats moved{};
-  kv::ExtentStats extents{};
-  store::StoreStats store{};
 };
 
 struct EngineStatus {
@@ -60,7 +51,7 @@ struct EngineStatus {
   bool has_tiers = false;
   const char* store_mode = "";
   bool sessions_may_be_lost = false;
-  KvStats kv{};
+  kv::KvStats kv{};
 };
 
 }  // namespace tarn::engine

@@ -6,8 +6,8 @@
 #include "platform/base/checked.h"
 #include "platform/cpu/worker_pool.h"
 #include "runtime/engine/engine_memory.h"
-#include "runtime/engine/kv_stream.h"
 #include "runtime/exec/gpu/support.h"
+#include "runtime/kv/kv_cache.h"
 #include "runtime/text/tokenizer.h"
 
 namespace tarn::engine {
@@ -47,9 +47,9 @@ Result<void> ModelFile::open(const OpenArgs& args) {
 Result<store::Cut> ModelFile::store_cut(const OpenArgs& args) {
   if (!args.config.store.sessions) return store::Cut{};
   alignas(kSectorBytes) std::array<std::byte, store::kFramesBegin> sectors;
-  const StorePath path(args.config.store.path.data(), /*keeps_sessions=*/true);
+  const kv::StorePath path = kv::store_path(args.config.store.path.data(), kSessionsFile);
   IoBackend& disk = args.store_io != nullptr ? *args.store_io : *io_.backend;
-  const auto cut = store::read_cut(disk, crc32c_ways()[0], path.c_str(), sectors);
+  const auto cut = store::read_cut(disk, crc32c_ways()[0], path.data(), sectors);
   // Whether that is worth a refusal, the store's opening decides: it keeps what it cannot see.
   if (!cut && store::is_disk_failure(cut.error())) return store::Cut{};
   return cut;

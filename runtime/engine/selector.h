@@ -21,7 +21,7 @@
 //             reads any more: the row waits for that, a unit a step
 //   extents   over a disk, a unit also writes the layer's middle once more, by pairs of codes; and
 //             where sessions are kept, the layer's codes, by which a later start finds both
-//   KV        keys are read window by window, in memory or through a KvStream's frames. Over a disk
+//   KV        keys are read window by window, in memory or through a KvCache's frames. Over a disk
 //             each (session, layer, KV head) has a cache of what it chose: kv::SlotCache
 //
 //   taken up  a session that was kept brings a name for its codebooks. What was written under it is
@@ -44,7 +44,7 @@
 
 #include "platform/clock/clock.h"
 #include "platform/cpu/worker_pool.h"
-#include "runtime/engine/kv_stream.h"
+#include "runtime/kv/kv_cache.h"
 #include "runtime/engine/scheduler.h"
 #include "runtime/exec/device_indexes.h"
 #include "runtime/kv/sequence.h"
@@ -67,7 +67,7 @@ struct SelectorArgs {
   kernels::KvType kv_type = kernels::KvType::f16;
   WorkerPool* workers = nullptr;
   Clock* clock = nullptr;
-  KvStream* kv_stream = nullptr;          // KV over memory and disk; nullptr: it is in memory
+  kv::KvCache* kv = nullptr;          // KV over memory and disk; nullptr: it is in memory
   exec::DeviceIndexes* device = nullptr;  // KV on a device, which chooses; nullptr: the host does
   std::span<std::byte> indexes{};
   std::span<std::byte> caches{};  // of chosen slots; empty: none

@@ -104,7 +104,7 @@ Result<void> Selector::run_units(Session& s, u32 n, bool is_due) {
     }
     begin_training(s, target);
   }
-  if (args_.kv_stream != nullptr) args_.kv_stream->drop_plan();
+  args_.kv->drop_plan();
   for (; n > 0 && s.n_units_done < n_units(); --n) {
     if (s.is_restoring && s.n_units_found < n_units()) {
       find_layer(s, s.n_units_found++);

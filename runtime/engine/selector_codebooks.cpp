@@ -12,7 +12,7 @@ using select::PqIndex;
 
 // Of what a later start may ask for; zeros where there is none.
 store::Key Selector::draw_key() const {
-  if (extents() == nullptr || !args_.kv_stream->keeps_sessions()) return {};
+  if (extents() == nullptr || !args_.kv->tiers().names.is_on()) return {};
   return extents()->draw_key();
 }
 

@@ -11,8 +11,9 @@
 namespace tarn::engine {
 
 kv::Extents* Selector::extents() const {
-  if (args_.kv_stream == nullptr || !args_.kv_stream->extents().is_on()) return nullptr;
-  return &args_.kv_stream->extents();
+  if (args_.kv == nullptr) return nullptr;  // selection is off
+  kv::Extents& extents = args_.kv->tiers().extents;
+  return extents.is_on() ? &extents : nullptr;
 }
 
 u32 Selector::extent_of(const Session& s, u32 head) const {

@@ -79,10 +79,7 @@ Result<void> Selector::each_window(const kv::Sequence& sequence, u32 cache_layer
   const u32 page_tokens = args_.plan->group_shape.page_tokens;
   const u32 group_end = static_cast<u32>(ceil_div(slot_end, page_tokens));
   for (u32 begin = slot_begin / page_tokens; begin < group_end;) {
-    u32 n = group_end - begin;
-    if (args_.kv_stream != nullptr) {
-      TARN_TRY(n, args_.kv_stream->pin(sequence, cache_layer, begin, group_end));
-    }
+    TARN_TRY(u32 n, args_.kv->pin(sequence, cache_layer, begin, group_end));
     if (args_.device != nullptr) {
       TARN_TRY(n, args_.device->fetch(sequence, cache_layer, begin, group_end));
     }
@@ -90,9 +87,7 @@ Result<void> Selector::each_window(const kv::Sequence& sequence, u32 cache_layer
               .group_end = begin + n,
               .slot_begin = std::max(slot_begin, begin * page_tokens),
               .slot_end = std::min(slot_end, (begin + n) * page_tokens)});
-    if (args_.kv_stream != nullptr) {
-      args_.kv_stream->unpin(sequence, cache_layer, begin, begin + n);
-    }
+    args_.kv->unpin(sequence, cache_layer, begin, begin + n);
     begin += n;
     tick();
   }

@@ -29,7 +29,7 @@ void Selector::note_attended(Spent& spent, u64 n_slots) const {
 }
 
 step::ChosenSlots Selector::choose(const Head& h, u32 worker_idx) {
-  if (args_.kv_stream != nullptr) return take_fetched(h, worker_idx);
+  if (args_.kv->has_tiers()) return take_fetched(h, worker_idx);
   const u64 start_ns = args_.clock->now_ns();
   const Scratch mine = scratch(worker_idx);
   const u32 head = h.cache_layer * args_.spec->n_kv_heads + h.kv_head;
@@ -215,7 +215,7 @@ Result<void> Selector::gather(const Layer& layer) {
                       .wanted = table.wanted,
                       .out = table.out};
   offloaded_groups(layer.session, &args.offloaded_begin, &args.offloaded_end);
-  return args_.kv_stream->gather(args);
+  return args_.kv->gather(args);
 }
 
 Selector::Spent Selector::take_spent() {

@@ -4,16 +4,16 @@
 // slots. It is where a backend meets the KV and selection.
 #pragma once
 
-#include "runtime/engine/kv_stream.h"
 #include "runtime/engine/selector.h"
 #include "runtime/exec/part_source.h"
+#include "runtime/kv/kv_cache.h"
 
 namespace tarn::engine {
 
 class StepParts final : public exec::PartSource {
  public:
   // A stream that is off leaves KV in place, and a selector that is off chooses nothing.
-  StepParts(KvStream* kv, Selector* selector) : kv_(*kv), selector_(*selector) {}
+  StepParts(kv::KvCache* kv, Selector* selector) : kv_(*kv), selector_(*selector) {}
 
   u32 n_together(std::span<const step::Run> runs) const override {
     return in_place() ? static_cast<u32>(runs.size()) : 1;
@@ -31,10 +31,10 @@ class StepParts final : public exec::PartSource {
   }
 
  private:
-  bool in_place() const { return !kv_.is_on(); }
+  bool in_place() const { return !kv_.has_tiers(); }
   bool may_go_on(step::Run& run, const Result<bool>& goes_on);
 
-  KvStream& kv_;
+  kv::KvCache& kv_;
   Selector& selector_;
 };
 

@@ -77,17 +77,15 @@ Probe::FillPlaces Probe::fill_places(u32 n) const {
 
 Result<void> Probe::fill_rows(Session& s, u32 n, KvWatch source) {
   engine::Engine& e = engine_;
-  const auto moved_before = e.kv_stats();
+  const auto moved_before = e.kv_.stats();
   e.trace_ =
       engine::StepTrace{.step_idx = e.status_.counters.n_steps, .start_ns = e.clock_->now_ns()};
   e.drop_rows();
   e.add_rows({.session = e.idx_of(s), .n_rows = n});
   e.batch_.runs = e.runs_.first(e.n_runs_);
-  if (e.kv_stream_.is_on()) {
-    e.kv_stream_.begin_step();
-    TARN_CHECK(e.kv_stream_.make_writable(s.sequence, n));
-    e.kv_stream_.drop_plan();  // nothing is read: no part of the KV is loaded
-  }
+  e.kv_.begin_step();
+  TARN_CHECK(e.kv_.reserve_frames(s.sequence, n));
+  e.kv_.drop_plan();  // nothing is read: no part of the KV is loaded
   e.backend_->begin_step(e.batch_);
   const FillPlaces at = fill_places(n);  // RoPE turns the queries too; nothing reads them
   const u32 first_slot = s.sequence.n_slots();
@@ -112,7 +110,7 @@ Result<void> Probe::fill_rows(Session& s, u32 n, KvWatch source) {
   }
   if (e.on_gpu()) TARN_CHECK(fill_arrived());
   s.sequence.commit(n);  // without a key: the tokens do not tell what is in these groups
-  if (e.kv_stream_.is_moving()) e.kv_stream_.pump(0);
+  if (e.kv_.is_moving()) e.kv_.pump(0);
   e.trace_disk(moved_before);
   e.trace_.n_rows = 0;  // none was computed
   e.status_.counters.add(e.trace_, false);

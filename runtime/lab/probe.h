@@ -33,9 +33,11 @@ class Probe {
   explicit Probe(engine::Engine& engine) : engine_(engine) {}
 
   // Parts of an engine, to look at.
-  static const kv::GroupPool& pool(const engine::Engine& engine) { return engine.pool_; }
-  static const engine::KvStream& kv_stream(const engine::Engine& engine) {
-    return engine.kv_stream_;
+  static const kv::GroupPool& pool(const engine::Engine& engine) { return engine.kv_.pool(); }
+  static const kv::KvCache& kv(const engine::Engine& engine) { return engine.kv_; }
+  static const kv::Tiers& tiers(const engine::Engine& engine) { return engine.kv_.tiers(); }
+  static const reuse::SessionStore& session_store(const engine::Engine& engine) {
+    return engine.session_store_;
   }
   static const engine::Selector& selector(const engine::Engine& engine) { return engine.selector_; }
 

@@ -62,7 +62,7 @@ ClusterWork cluster_work(const SelectConfig& config, u32 n_rows) {
 }
 
 f64 Probe::recall(const RecallArgs& args) const {
-  TARN_ASSERT(!engine_.kv_stream_.is_on() && !engine_.on_gpu());
+  TARN_ASSERT(!engine_.kv_.has_tiers() && !engine_.on_gpu());
   const model::ModelSpec& spec = engine_.spec_;
   const plan::Plan& plan = engine_.plan_;
   const SelectConfig& config = engine_.select_config_;

@@ -141,13 +141,13 @@ void SessionStore::end(Result<void> how) {
 
 bool SessionStore::pump() {
   if (!is_saving()) return false;
-  while (go_on()) {
+  while (advance()) {
   }
   return !is_saving();
 }
 
 // True where a stage has ended and another one began.
-bool SessionStore::go_on() {
+bool SessionStore::advance() {
   switch (stage_) {
     case Stage::groups:
       return save_groups();

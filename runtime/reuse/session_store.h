@@ -30,7 +30,7 @@
 
 #include "platform/cpu/crc32c.h"
 #include "runtime/config/select_config.h"
-#include "runtime/kv/mover.h"
+#include "runtime/kv/kv_cache.h"
 #include "runtime/kv/sequence.h"
 #include "runtime/reuse/manifest.h"
 #include "runtime/reuse/session_copy.h"
@@ -84,7 +84,7 @@ struct SaveArgs {
   DrawnTails* tails = nullptr;  // the session's
 };
 
-class SessionStore {
+class SessionStore final : public kv::StoreGuest {
  public:
   void init(const SessionStoreArgs& args);
   bool is_on() const { return args_.store != nullptr; }
@@ -108,7 +108,7 @@ class SessionStore {
   Result<void> settle();
   // Whether one can begin without waiting for what one that was dropped had asked for.
   bool may_begin() const { return !is_saving() && buffer_is_free(); }
-  bool is_busy() const { return is_saving() || n_asked_ > 0; }
+  bool is_busy() const override { return is_saving() || n_asked_ > 0; }
   bool is_saving(const kv::Sequence& sequence) const {
     return is_saving() && save_.sequence == &sequence;
   }
@@ -135,17 +135,14 @@ class SessionStore {
   Result<ImportDone> import_from(const char* path, std::string_view name);
   Result<DeleteDone> erase(std::string_view name);
 
-  // The mover hands over the events of the store that are ours.
-  static void on_event(void* self, const store::Event& event) {
-    static_cast<SessionStore*>(self)->take(event);
-  }
+  void go_on() override { (void)pump(); }
+  void take(const store::Event& event) override;
 
  private:
   enum class Stage : u8 { none, groups, tail, manifest, old_tails, flush };
 
   void begin(const SaveArgs& args, bool flushes);
-  void take(const store::Event& event);
-  bool go_on();
+  bool advance();
   bool save_groups();
   bool save_tail();
   bool save_manifest();

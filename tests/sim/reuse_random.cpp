@@ -127,7 +127,7 @@ class Life {
     CAPTURE(random_.seed());
     CHECK_FALSE(engine().has_work());
     lab::Probe::pool(engine()).check_invariants();
-    lab::Probe::kv_stream(engine()).residency().check_invariants();
+    lab::Probe::tiers(engine()).residency.check_invariants();
     count_moves();
     counts_.faults.add(disk_);
   }
@@ -138,7 +138,7 @@ class Life {
     open_ = std::make_unique<OpenEngine>(model_, config_of(true, kind_), &clock_, io_.get());
   }
   void count_moves() {
-    const kv::MoverStats& stats = lab::Probe::kv_stream(engine()).stats();
+    const kv::MoverStats& stats = lab::Probe::tiers(engine()).mover.stats();
     counts_.loads += stats.n_loads;
     counts_.spills += stats.n_spills;
     counts_.lost += stats.n_lost;

@@ -89,7 +89,7 @@ class SelectLife {
     CAPTURE(random_.seed());
     CHECK_FALSE(engine().has_work());
     lab::Probe::pool(engine()).check_invariants();
-    lab::Probe::kv_stream(engine()).residency().check_invariants();
+    lab::Probe::tiers(engine()).residency.check_invariants();
     count_moves();
     counts_.faults.add(disk_);
   }
@@ -114,11 +114,11 @@ class SelectLife {
   Engine& engine() { return open_->engine; }
   void open() { open_ = std::make_unique<OpenEngine>(model_, config_, &clock_, io_.get()); }
   void count_moves() {
-    const kv::MoverStats& stats = lab::Probe::kv_stream(engine()).stats();
+    const kv::MoverStats& stats = lab::Probe::tiers(engine()).mover.stats();
     counts_.loads += stats.n_loads;
     counts_.gathered += stats.n_gather_reads;
     counts_.lost += stats.n_lost;
-    const kv::ExtentStats& extents = lab::Probe::kv_stream(engine()).extents().stats();
+    const kv::ExtentStats& extents = lab::Probe::tiers(engine()).extents.stats();
     counts_.codebooks_read += extents.n_codebooks_read;
     counts_.extents_adopted += extents.n_adopted;
   }

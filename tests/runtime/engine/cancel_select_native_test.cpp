@@ -205,7 +205,7 @@ TEST_CASE("over memory and disk a dropped row leaves the bits of both") {
         VirtualClock clock;
         test::SimIo io(disk, clock, 64);
         OpenEngine streamed(model.path(), few, &clock, &io);
-        REQUIRE(lab::Probe::kv_stream(streamed.engine).is_on());
+        REQUIRE(lab::Probe::kv(streamed.engine).has_tiers());
         const Outcome got = outcome(streamed, turns, where);
         CHECK(got.n_cancelled == want.n_cancelled);
         CHECK((got.later == want.later));

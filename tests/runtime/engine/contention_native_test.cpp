@@ -67,7 +67,7 @@ TEST_CASE("twice as many busy threads as CPUs change no bit of an answer by sele
       require_same(want, answer_of(open));
       if (memory == Memory::whole) continue;
       CHECK(open.engine.status().counters.disk.n_sector_reads > 0);
-      CHECK(lab::Probe::kv_stream(open.engine).stats().n_lost == 0);
+      CHECK(lab::Probe::tiers(open.engine).mover.stats().n_lost == 0);
     }
   }
 }

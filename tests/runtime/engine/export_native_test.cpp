@@ -62,7 +62,7 @@ struct Holds {
   friend bool operator==(const Holds&, const Holds&) = default;
 };
 Holds holds(Life& life) {
-  const store::RecordIndex& index = lab::Probe::kv_stream(life.engine()).store().index();
+  const store::RecordIndex& index = lab::Probe::tiers(life.engine()).store.store().index();
   index.check_invariants();
   return {index.n_records(), index.n_free()};
 }
@@ -90,8 +90,8 @@ TEST_CASE("an exported session goes on in another store with the bits of one tha
       CHECK(folder.n_files() == 1);
       {
         Life second(model, how, other_disk);
-        CHECK(lab::Probe::kv_stream(first.engine()).store().secret() !=
-              lab::Probe::kv_stream(second.engine()).store().secret());
+        CHECK(lab::Probe::tiers(first.engine()).store.store().secret() !=
+              lab::Probe::tiers(second.engine()).store.store().secret());
         const auto imported = second.engine().import_session(folder.file().c_str(), "moved");
         REQUIRE(imported.has_value());
         CHECK(imported->n_tokens == done.n_tokens);
@@ -103,8 +103,8 @@ TEST_CASE("an exported session goes on in another store with the bits of one tha
       CHECK(third.engine().session_state(resumed).sequence.n_slots() == n_prompt + 19);
       CHECK(third.engine().session_state(resumed).generation.sampler.seed == 7);
       require_same(want, second_part(third, resumed));
-      CHECK(lab::Probe::kv_stream(third.engine()).stats().n_lost == 0);
-      CHECK(lab::Probe::kv_stream(third.engine()).stats().bytes_loaded > 0);
+      CHECK(lab::Probe::tiers(third.engine()).mover.stats().n_lost == 0);
+      CHECK(lab::Probe::tiers(third.engine()).mover.stats().bytes_loaded > 0);
     }
   }
 }

@@ -21,7 +21,7 @@ struct Streamed {
   explicit Streamed(const SmallModel& model, const Config& config, u64 seed = 1)
       : disk(seed), io(disk, clock, 64), open(model.path(), config, &clock, &io) {}
   const kv::ExtentStats& extents() const {
-    return lab::Probe::kv_stream(open.engine).extents().stats();
+    return lab::Probe::tiers(open.engine).extents.stats();
   }
   test::SimDisk disk;
   VirtualClock clock;
@@ -49,7 +49,7 @@ TEST_CASE("selection over extents gives the bits of KV in memory") {
       CHECK(streamed.extents().bytes_used > 0);
       CHECK(streamed.extents().bytes_used <= streamed.extents().bytes_read);
       CHECK(streamed.extents().n_lost == 0);
-      CHECK(lab::Probe::kv_stream(streamed.open.engine).stats().n_lost == 0);
+      CHECK(lab::Probe::tiers(streamed.open.engine).mover.stats().n_lost == 0);
     }
   }
 }
@@ -131,7 +131,7 @@ TEST_CASE("sessions have each its own extents at the same time, and read what th
   const auto n_with_extents = [&] {
     u32 n = 0;
     for (u32 head = 0; head < engine.plan().sessions_max * n_heads; ++head) {
-      n += lab::Probe::kv_stream(engine).extents().n_orders(head) > 0;
+      n += lab::Probe::tiers(engine).extents.n_orders(head) > 0;
     }
     return n;
   };
@@ -161,7 +161,7 @@ TEST_CASE("a head may want more of an extent than the ring of landings holds") {
     Engine& engine = streamed.open.engine;
     const SessionIdx session = streamed.open.session_with(ids);
     REQUIRE(engine.generate(session, {.max_tokens = 40, .ignore_end = true}).has_value());
-    const u64 ring_bytes = lab::Probe::kv_stream(engine).extents().landing().size();
+    const u64 ring_bytes = lab::Probe::tiers(engine).extents.landing().size();
     const u32 n_heads = engine.plan().select.n_heads;
     u64 most_bytes = 0;
     while (engine.has_work()) {
@@ -245,7 +245,7 @@ TEST_CASE("without a wish, room on the disk or write budget there are no extents
     CHECK(say(streamed.open.engine, streamed.open.session_with(ids), 60) == want);
     CHECK(streamed.extents().n_reads == 0);
     const u64 left_bytes =
-        lab::Probe::kv_stream(streamed.open.engine).store().stats().budget_left_bytes;
+        lab::Probe::tiers(streamed.open.engine).store.store().stats().budget_left_bytes;
     CHECK(left_bytes >= config.store.daily_write_bytes / 4);  // some groups were spilled
   };
   Config config = config_of(SelectMethod::pq, Memory::ample);
@@ -279,7 +279,7 @@ TEST_CASE("where there is no room or write budget for two orders of extents, one
     CHECK(streamed.extents().n_reads > 0);
     CHECK(streamed.extents().bytes_written == written_bytes / 2);
     for (u32 head = 0; head < streamed.open.engine.plan().select.n_heads; ++head) {
-      CHECK(lab::Probe::kv_stream(streamed.open.engine).extents().n_orders(head) == 1);
+      CHECK(lab::Probe::tiers(streamed.open.engine).extents.n_orders(head) == 1);
     }
   };
   Config config = config_of(SelectMethod::pq, Memory::roomy);

@@ -99,8 +99,8 @@ TEST_CASE("a record of another size under a group's key is never taken for the g
     CHECK(life.engine().session_state(resumed).sequence.n_slots() == 0);
     life.open.run();
     require_same(want, second_part(life, resumed));
-    CHECK(lab::Probe::kv_stream(life.engine()).stats().bytes_loaded > 0);
-    CHECK(lab::Probe::kv_stream(life.engine()).stats().n_lost == 0);
+    CHECK(lab::Probe::tiers(life.engine()).mover.stats().bytes_loaded > 0);
+    CHECK(lab::Probe::tiers(life.engine()).mover.stats().n_lost == 0);
   }
 }
 

@@ -36,7 +36,7 @@ struct Life {
     REQUIRE(engine().plan().tiers.extents.is_on());
   }
   Engine& engine() { return open.engine; }
-  const kv::ExtentStats& extents() { return lab::Probe::kv_stream(engine()).extents().stats(); }
+  const kv::ExtentStats& extents() { return lab::Probe::tiers(engine()).extents.stats(); }
   u32 n_heads() { return engine().plan().select.n_heads; }
   SessionIdx talk(u32 n = 20) {
     const SessionIdx session = open.session_with(test::random_ids(7, kPrompt));
@@ -52,7 +52,7 @@ struct Life {
     u64 n_codebooks = 0, n_extents = 0;
   };
   Kept kept() {
-    const store::RecordIndex& index = lab::Probe::kv_stream(engine()).store().index();
+    const store::RecordIndex& index = lab::Probe::tiers(engine()).store.store().index();
     Kept kept;
     for (u32 i = 0; i < index.n_frames(); ++i) {
       if (index.frame(i).life != store::Life::published) continue;
@@ -114,7 +114,7 @@ TEST_CASE("an index that is taken up is read, and no KV for it") {
         CHECK(life.extents().bytes_used > 0);
         CHECK(life.extents().n_lost == 0);
         const u64 n_groups = life.engine().session_state(session).sequence.n_groups();
-        const kv::MoverStats stats = lab::Probe::kv_stream(life.engine()).stats();
+        const kv::MoverStats stats = lab::Probe::tiers(life.engine()).mover.stats();
         // Sinks, local ones and the last one of each layer; a clustering reads all several times.
         CHECK(stats.n_loads < life.engine().spec().n_cache_layers * n_groups / 2);
       }
@@ -137,7 +137,7 @@ TEST_CASE("what is gone of a kept index is made again, once, and says the same")
       for (const bool is_there : {false, true}) {
         Life life(model, config, disk);
         if (!is_there) {
-          auto& store = const_cast<store::Store&>(lab::Probe::kv_stream(life.engine()).store());
+          auto& store = const_cast<store::Store&>(lab::Probe::tiers(life.engine()).store.store());
           const store::RecordIndex& index = store.index();
           u32 n = 0;
           for (u32 i = 0; i < index.n_frames(); ++i) {

@@ -55,7 +55,7 @@ Config config_of(const How& how) {
 struct Opened : test::OpenEngine {
   Opened(const std::string& path, const How& how)
       : OpenEngine(path, config_of(how), how.clock, how.io) {
-    REQUIRE(lab::Probe::kv_stream(engine).is_on() == how.streamed);
+    REQUIRE(lab::Probe::kv(engine).has_tiers() == how.streamed);
   }
   SessionIdx create() {
     const Result<SessionIdx> session = engine.create_session();
@@ -116,14 +116,14 @@ void require_same(const Answers& want, const Answers& got) {
 
 void check_streamed(const Engine& engine) {
   const u64 group_bytes = engine.plan().group_shape.group_bytes();
-  const kv::MoverStats& stats = lab::Probe::kv_stream(engine).stats();
+  const kv::MoverStats& stats = lab::Probe::tiers(engine).mover.stats();
   CHECK(stats.bytes_loaded > 20 * kFrames * group_bytes);
   CHECK(stats.bytes_spilled > kFrames * group_bytes);
   CHECK(stats.n_lost == 0);
   CHECK(engine.status().counters.disk.bytes_read > stats.bytes_loaded * 9 / 10);  // cuts read, too
   CHECK(engine.status().counters.disk.n_hits + engine.status().counters.disk.n_waited ==
         stats.n_hits + stats.n_waited);
-  CHECK(lab::Probe::kv_stream(engine).residency().frames().size() == kFrames);
+  CHECK(lab::Probe::tiers(engine).residency.frames().size() == kFrames);
   CHECK(engine.plan().of(plan::RegionId::kv_groups).bytes == kFrames * group_bytes);
 }
 
@@ -190,7 +190,7 @@ TEST_CASE("a part that cannot be read back ends its generation, and is computed 
   disk.script.ppm[static_cast<u32>(test::SimFault::flipped_read)] = 1'000'000;
   REQUIRE(open.engine.generate(session, {.max_tokens = 8, .ignore_end = true}).has_value());
   REQUIRE(open.engine.generate(other, {.max_tokens = 60, .ignore_end = true}).has_value());
-  while (lab::Probe::kv_stream(open.engine).stats().n_lost == 0) open.engine.step();
+  while (lab::Probe::tiers(open.engine).mover.stats().n_lost == 0) open.engine.step();
   disk.script.ppm = {};
   const test::Said failed = test::read_all(open.engine, session);
   CHECK(failed.done.finish == Finish::error);
@@ -218,7 +218,7 @@ TEST_CASE("a cut whose KV is lost, while a fork holds the rest: the tokens wait 
   REQUIRE(engine.session_state(session).state == SessionState::computing);
   const kv::Sequence& sequence = engine.session_state(session).sequence;
   u32 page = 0;
-  while (lab::Probe::kv_stream(engine).residency().where(sequence.group(0, page).idx) !=
+  while (lab::Probe::tiers(engine).residency.where(sequence.group(0, page).idx) !=
          kv::Where::disk) {
     REQUIRE(++page < 1499 / kPage);
   }
@@ -297,7 +297,7 @@ TEST_CASE("an engine closes over a disk that does not answer, and leaves it what
     if (reads) {  // a step waits for them, and has turned the store off; else it spills
       open.feed(session, test::random_ids(15, 1500));
       open.run();
-      while (lab::Probe::kv_stream(open.engine).is_moving()) open.engine.step();
+      while (lab::Probe::kv(open.engine).is_moving()) open.engine.step();
       keep_requests(disk);
     }
     open.feed(session, test::random_ids(16, 400));
@@ -306,7 +306,7 @@ TEST_CASE("an engine closes over a disk that does not answer, and leaves it what
       open.engine.step();
     }
     io.get_stuck();
-    CHECK((lab::Probe::kv_stream(open.engine).store().mode() == store::Mode::off) == reads);
+    CHECK((lab::Probe::tiers(open.engine).store.store().mode() == store::Mode::off) == reads);
     const u64 begin_ns = clock.now_ns();
     open.engine.close();
     CHECK(clock.now_ns() - begin_ns < 3 * kDeadlineNs);

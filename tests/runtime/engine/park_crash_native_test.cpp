@@ -68,15 +68,15 @@ struct Moved {
   u64 n_kills_laid_out = 0, n_found = 0;
 };
 
-void note_moves(const KvStream& kv, volatile Shared* shared) {
-  const kv::MoverStats& stats = kv.stats();
+void note_moves(const kv::KvCache& kv, volatile Shared* shared) {
+  const kv::MoverStats& stats = kv.tiers().mover.stats();
   shared->bytes_spilled = stats.bytes_spilled;
   shared->bytes_loaded = stats.bytes_loaded;
   shared->n_evictions = stats.n_evictions;
-  shared->n_storing = kv.residency().stats().n(kv::Where::storing);
-  shared->n_loading = kv.residency().stats().n(kv::Where::loading);
-  shared->n_laid_out = kv.extents().stats().bytes_written;
-  shared->n_found = kv.extents().stats().n_adopted;
+  shared->n_storing = kv.tiers().residency.stats().n(kv::Where::storing);
+  shared->n_loading = kv.tiers().residency.stats().n(kv::Where::loading);
+  shared->n_laid_out = kv.tiers().extents.stats().bytes_written;
+  shared->n_found = kv.tiers().extents.stats().n_adopted;
 }
 
 void add_moves(const volatile Shared* shared, bool was_killed, Moved* moved) {
@@ -155,7 +155,7 @@ class PublicationWatch {
     const bool has_begun = session_.revision != revision_;
     if (has_begun) save_at_ns_ = at_ns;
     const bool is_stalled =
-        sessions().is_saving() && lab::Probe::kv_stream(open_.engine).store().idle();
+        sessions().is_saving() && lab::Probe::tiers(open_.engine).store.store().idle();
     shared_->n_late = shared_->n_late + (was_due_ && !has_begun ? 1 : 0);
     shared_->n_stalled = shared_->n_stalled + (is_stalled ? 1 : 0);
     shared_->n_ended = shared_->n_ended + (session_.n_published > n_published_ ? 1 : 0);
@@ -166,7 +166,7 @@ class PublicationWatch {
 
  private:
   const reuse::SessionStore& sessions() const {
-    return lab::Probe::kv_stream(open_.engine).sessions();
+    return lab::Probe::session_store(open_.engine);
   }
 
   void note() {
@@ -228,7 +228,7 @@ void live(const std::string& model, const Config& config, const char* name,
     watch.before_step();
     engine.step();
     watch.after_step();
-    note_moves(lab::Probe::kv_stream(engine), shared);
+    note_moves(lab::Probe::kv(engine), shared);
   }
   if (!engine.park(session, name)) _exit(9);
   shared->n_answered = n;

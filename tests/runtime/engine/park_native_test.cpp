@@ -59,10 +59,10 @@ TEST_CASE("a parked session goes on in another engine with the bits of one that 
         CHECK(state.turn_begin == 0);
         CHECK(state.generation.sampler.seed == 7);
         require_same(want, second_part(second, resumed));
-        const kv::MoverStats& stats = lab::Probe::kv_stream(second.engine()).stats();
+        const kv::MoverStats& stats = lab::Probe::tiers(second.engine()).mover.stats();
         CHECK(stats.n_lost == 0);
         CHECK(stats.bytes_loaded > 0);
-        lab::Probe::kv_stream(second.engine()).residency().check_invariants();
+        lab::Probe::tiers(second.engine()).residency.check_invariants();
       }
     }
   }
@@ -102,7 +102,7 @@ TEST_CASE("what is on disk is not written again, by the same session or another 
   life.open.run();
   const auto shorter = life.engine().park(other, "other");
   REQUIRE(shorter.has_value());
-  CHECK(lab::Probe::kv_stream(life.engine()).stats().n_known == 2 * (329 / kPage));
+  CHECK(lab::Probe::tiers(life.engine()).mover.stats().n_known == 2 * (329 / kPage));
   CHECK(shorter->bytes_written < 2 * 3 * 8192 + 3 * 8192);  // its own tail
   CHECK(life.engine().park(other, "talk").has_value());     // the name is free again
   const auto bad = life.engine().park(other, "");
@@ -130,7 +130,7 @@ bool parks_over_silence(const SmallModel& model, u32 n_prompt, u64 n_calls,
   const auto parked = life.engine().park(session, "talk");
   if (!parked) {
     CHECK(parked.error().status == Status::io_failed);
-    CHECK(lab::Probe::kv_stream(life.engine()).store().mode() == store::Mode::off);
+    CHECK(lab::Probe::tiers(life.engine()).store.store().mode() == store::Mode::off);
     const auto again = life.engine().park(session, "talk");
     REQUIRE_FALSE(again.has_value());
     CHECK(again.error().status == Status::io_failed);

@@ -354,7 +354,7 @@ TEST_CASE("a state that no session can have had is taken up by nobody, and ends 
 
 // Records of groups that a store has.
 u32 n_groups_kept(KeptLife& life) {
-  const store::RecordIndex& index = lab::Probe::kv_stream(life.engine()).store().index();
+  const store::RecordIndex& index = lab::Probe::tiers(life.engine()).store.store().index();
   u32 n = 0;
   for (u32 frame = 0; frame < index.n_frames(); ++frame) {
     const store::IndexEntry& entry = index.frame(frame);
@@ -375,10 +375,10 @@ TEST_CASE("of a session that selects the store has each page once, and one tail"
     const u32 n_slots = life.engine().session_state(session).sequence.n_slots();
     CHECK(n_groups_kept(life) == ceil_div(n_slots, test::kKeptPage) * kLayers);
     // Once more writes its manifest alone.
-    const store::StoreStats& stats = lab::Probe::kv_stream(life.engine()).store().stats();
+    const store::StoreStats& stats = lab::Probe::tiers(life.engine()).store.store().stats();
     const u64 n_puts = stats.n_puts;
     REQUIRE(life.engine().park(session, "talk").has_value());
-    CHECK(lab::Probe::kv_stream(life.engine()).store().stats().n_puts == n_puts + 1);
+    CHECK(lab::Probe::tiers(life.engine()).store.store().stats().n_puts == n_puts + 1);
     life.generate(session, 7);
   }
   // Under another name it is another session: the first one's tail stays.

@@ -30,7 +30,7 @@ SessionIdx kept(KeptLife& life) {
 // All that is to be computed, and what the engine does behind it of its own accord.
 void settle(KeptLife& life) {
   life.open.run();
-  for (u32 i = 0; lab::Probe::kv_stream(life.engine()).is_moving(); ++i) {
+  for (u32 i = 0; lab::Probe::kv(life.engine()).is_moving(); ++i) {
     REQUIRE(i < 10'000);
     life.engine().step();
   }
@@ -126,7 +126,7 @@ u32 n_begun_behind_cancel(const SmallModel& model, bool has_answer, bool generat
     life.clock.advance_ns(2'000'000);
     life.engine().step();
   }
-  CHECK(lab::Probe::kv_stream(life.engine()).sessions().is_saving());
+  CHECK(lab::Probe::session_store(life.engine()).is_saving());
   REQUIRE(life.engine().feed(session, test::random_ids(2, 40)).has_value());
   if (generates) REQUIRE(life.engine().generate(session, {.max_tokens = 9}).has_value());
   life.engine().step();
@@ -327,7 +327,7 @@ void refuse_until_tomorrow(const test::KeptHow& how, u32 n_prompt) {
   for (u32 i = 0; i < 5; ++i) life.engine().step();
   CHECK(n_warnings == 1);
   CHECK_FALSE(life.engine().has_work());
-  CHECK(lab::Probe::kv_stream(life.engine()).store().stats().n_puts ==
+  CHECK(lab::Probe::tiers(life.engine()).store.store().stats().n_puts ==
         how.daily_write_bytes / 12'288);
   life.clock.advance_ns(86'400'000'000'000);
   REQUIRE(life.engine().feed(other, test::random_ids(2, 30)).has_value());

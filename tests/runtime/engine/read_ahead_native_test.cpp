@@ -31,7 +31,7 @@ struct Layers {
   static void on_rows(void* context, const step::KvRows& rows) {
     auto& self = *static_cast<Layers*>(context);
     const kv::Sequence& sequence = self.engine->session_state(0).sequence;
-    const kv::Residency& residency = lab::Probe::kv_stream(*self.engine).residency();
+    const kv::Residency& residency = lab::Probe::tiers(*self.engine).residency;
     u32 n_loading = 0;
     for (u32 page = 0; page < sequence.n_groups(); ++page) {
       const u32 group_idx = sequence.group(rows.cache_layer, page).idx;
@@ -72,10 +72,10 @@ Spent spent_by(const test::SmallModel& model, u64 compute_ns) {
   engine.step();
   Layers layers{.engine = &engine, .clock = &clock, .compute_ns = compute_ns};
   lab::Probe(engine).watch_kv({&Layers::on_rows, &layers});
-  const kv::MoverStats before = lab::Probe::kv_stream(engine).stats();
+  const kv::MoverStats before = lab::Probe::tiers(engine).mover.stats();
   for (u32 i = 0; i < kSteps; ++i) REQUIRE(engine.step().n_decode_rows == 1);
   lab::Probe(engine).watch_kv({});
-  const kv::MoverStats& after = lab::Probe::kv_stream(engine).stats();
+  const kv::MoverStats& after = lab::Probe::tiers(engine).mover.stats();
   return {.wait_ns = after.wait_ns - before.wait_ns,
           .n_loads = after.n_loads - before.n_loads,
           .n_groups_met = layers.n_groups_met,

@@ -17,7 +17,7 @@ using namespace test_selected;
 
 void check_counters(const Engine& engine, SelectMethod method) {
   const DiskTrace& disk = engine.status().counters.disk;
-  CHECK(lab::Probe::kv_stream(engine).stats().n_lost == 0);
+  CHECK(lab::Probe::tiers(engine).mover.stats().n_lost == 0);
   if (method == SelectMethod::window) return;  // what it reads is near
   CHECK(disk.n_far_slots > 0);
   CHECK(disk.n_sector_reads > 0);
@@ -43,7 +43,7 @@ TEST_CASE("selection over memory and disk gives the bits of KV in memory") {
         VirtualClock clock;
         test::SimIo io(disk, clock, 64);
         OpenEngine streamed(model.path(), config_of(method, memory, type), &clock, &io);
-        REQUIRE(lab::Probe::kv_stream(streamed.engine).is_on());
+        REQUIRE(lab::Probe::kv(streamed.engine).has_tiers());
         CHECK((streamed.engine.plan().tiers.cache_slots > 0) == (memory == Memory::some));
         require_same(want, answer_of(streamed));
         check_counters(streamed.engine, method);
@@ -139,12 +139,12 @@ TEST_CASE("a slot that cannot be read ends its generation, and no other") {
   Engine& engine = open.engine;
   const SessionIdx session = open.session_with(ids);
   REQUIRE(engine.generate(session, {.max_tokens = 200, .ignore_end = true}).has_value());
-  while (lab::Probe::kv_stream(engine).stats().n_gather_reads == 0) engine.step();
+  while (lab::Probe::tiers(engine).mover.stats().n_gather_reads == 0) engine.step();
   const SessionIdx other = open.session_with(others);
   REQUIRE(engine.generate(other, {.max_tokens = 60, .ignore_end = true}).has_value());
   // Every read comes back with a wrong bit, until one was seen.
   disk.script.ppm[static_cast<u32>(test::SimFault::flipped_read)] = 1'000'000;
-  while (lab::Probe::kv_stream(engine).stats().n_lost == 0) engine.step();
+  while (lab::Probe::tiers(engine).mover.stats().n_lost == 0) engine.step();
   disk.script.ppm = {};
   const test::Said failed = test::read_all(engine, session);
   CHECK(failed.done.finish == Finish::error);
@@ -166,7 +166,7 @@ TEST_CASE("keys that cannot be read for a clustering end the generation that nee
   const std::vector<u32> first = say(engine, session, 1);  // what follows is clustered idly
   disk.script.ppm[static_cast<u32>(test::SimFault::flipped_read)] = 1'000'000;
   open.run();
-  CHECK(lab::Probe::kv_stream(engine).stats().n_lost > 0);
+  CHECK(lab::Probe::tiers(engine).mover.stats().n_lost > 0);
   disk.script.ppm = {};
   REQUIRE(engine.generate(session, {.max_tokens = 30, .ignore_end = true}).has_value());
   const test::Said failed = test::read_all(engine, session);

@@ -48,7 +48,7 @@ Config config_of(bool streamed) {
 struct Life {
   explicit Life(const std::string& model)
       : open(model, config_of(true), &clock, &io, lines.log()) {}
-  std::string store() const { return lab::Probe::kv_stream(open.engine).store_name(); }
+  std::string store() const { return lab::Probe::tiers(open.engine).store.state_name(); }
   void fail_all(int error) {
     disk.script.errors = {error};
     disk.script.ppm[static_cast<u32>(test::SimFault::error)] = 1'000'000;
@@ -70,7 +70,7 @@ TEST_CASE("a disk without room: read-only, told once, and who is in memory goes 
   const test::SmallModel model("llama", "q8_0");
   const std::vector<u32> ids = test::random_ids(9, 60);
   test::OpenEngine resident(model.path(), config_of(false));
-  CHECK(std::string(lab::Probe::kv_stream(resident.engine).store_name()) == "none");
+  CHECK(std::string(lab::Probe::tiers(resident.engine).store.state_name()) == "none");
   const std::vector<u32> want = answer(resident.engine, resident.session_with(ids));
 
   Life life(model.path());
@@ -92,8 +92,8 @@ TEST_CASE("a disk that cannot be read: off, told once") {
   Life life(model.path());
   const SessionIdx session = life.open.session_with(test::random_ids(7, 900));
   life.open.run();
-  while (lab::Probe::kv_stream(life.open.engine).is_moving()) life.open.engine.step();
-  REQUIRE(lab::Probe::kv_stream(life.open.engine).stats().bytes_spilled > 0);
+  while (lab::Probe::kv(life.open.engine).is_moving()) life.open.engine.step();
+  REQUIRE(lab::Probe::tiers(life.open.engine).mover.stats().bytes_spilled > 0);
   CHECK(life.lines.of_store.empty());
   life.fail_all(5);  // EIO
   REQUIRE(life.open.engine.feed(session, test::random_ids(8, 8)).has_value());
@@ -144,7 +144,7 @@ TEST_CASE("a disk that fails before the start: off, told once, and all answers a
     Lines lines;
     {
       test::KeptLife life(model, {}, disk, lines.log());
-      CHECK(std::string(lab::Probe::kv_stream(life.engine()).store_name()) == "off");
+      CHECK(std::string(lab::Probe::tiers(life.engine()).store.state_name()) == "off");
       REQUIRE(lines.of_store.size() == 1);
       CHECK(lines.of_store[0].find("the store is off") != std::string::npos);
       CHECK(lines.of_store[0].find(broken.in_line) != std::string::npos);
@@ -182,7 +182,7 @@ TEST_CASE("sessions that the disk could not show are there once it can again") {
     disk.script = well;
   }
   test::KeptLife life(model, {}, disk);
-  CHECK(std::string(lab::Probe::kv_stream(life.engine()).store_name()) == "on");
+  CHECK(std::string(lab::Probe::tiers(life.engine()).store.state_name()) == "on");
   CHECK(life.engine().session_state(life.resume("talk")).n_ids == 320);
 }
 
@@ -236,7 +236,7 @@ TEST_CASE("a folder: one that is gone does not stop the engine, one that is open
   Lines lines;
   {
     test::OpenEngine open(model.path(), config, &clock, nullptr, lines.log());
-    CHECK(std::string(lab::Probe::kv_stream(open.engine).store_name()) == "off");
+    CHECK(std::string(lab::Probe::tiers(open.engine).store.state_name()) == "off");
     REQUIRE(lines.of_store.size() == 1);
     CHECK(lines.of_store[0].find("make it, or name another folder") != std::string::npos);
     CHECK(answer(open.engine, open.session_with(test::random_ids(9, 60))).size() == 40);

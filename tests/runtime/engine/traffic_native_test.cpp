@@ -48,7 +48,7 @@ struct World {
   // Groups of the session that no frame has, layer by layer.
   std::vector<bool> away() const {
     const kv::Sequence& sequence = open.engine.session_state(session).sequence;
-    const kv::Residency& residency = lab::Probe::kv_stream(open.engine).residency();
+    const kv::Residency& residency = lab::Probe::tiers(open.engine).residency;
     std::vector<bool> away;
     for (u32 layer = 0; layer < kLayers; ++layer) {
       for (u32 group = 0; group < sequence.n_groups(); ++group) {
@@ -64,11 +64,11 @@ struct World {
       if (!open.engine.has_work()) return false;
       const std::vector<bool> was_away = away();
       const u64 read = disk.bytes_read();
-      const u64 loads = lab::Probe::kv_stream(engine).stats().n_loads;
+      const u64 loads = lab::Probe::tiers(engine).mover.stats().n_loads;
       trace = open.engine.step();
       if (trace.n_slots_chosen == 0) continue;
       bytes_read = disk.bytes_read() - read;
-      n_loads = lab::Probe::kv_stream(engine).stats().n_loads - loads;
+      n_loads = lab::Probe::tiers(engine).mover.stats().n_loads - loads;
       n_tokens = engine.session_state(session).sequence.n_slots();
       is_steady = away() == was_away;
       return true;
@@ -76,7 +76,7 @@ struct World {
   }
   // All that passed since then, prompt, clustering and extents too, was told step by step.
   void check_counters() {
-    while (lab::Probe::kv_stream(open.engine).is_moving()) open.engine.step();
+    while (lab::Probe::kv(open.engine).is_moving()) open.engine.step();
     const DiskTrace& sum = open.engine.status().counters.disk;
     CHECK(sum.bytes_read == disk.bytes_read() - opening_bytes_read);
     CHECK(sum.bytes_written == disk.bytes_written() - opening_bytes);
@@ -165,8 +165,8 @@ TEST_CASE("a step reads the sectors of what is chosen and a head for each group,
   CHECK(n_steady >= kSteps / 3);
   // The other way, since the store was opened: each group once, and its head.
   const Engine& engine = world.open.engine;
-  while (lab::Probe::kv_stream(engine).is_moving()) world.open.engine.step();
-  const kv::MoverStats& stats = lab::Probe::kv_stream(engine).stats();
+  while (lab::Probe::kv(engine).is_moving()) world.open.engine.step();
+  const kv::MoverStats& stats = lab::Probe::tiers(engine).mover.stats();
   CHECK(stats.bytes_spilled == stats.n_spills * kGroupBytes);
   CHECK(world.disk.bytes_written() - world.opening_bytes ==
         stats.n_spills * (kGroupBytes + kSector));

@@ -58,7 +58,7 @@ struct Command {
 
   bool run() {
     Engine& engine = life.engine();
-    CHECK_FALSE(lab::Probe::kv_stream(engine).may_have_lost_sessions());  // a kill damages nothing
+    CHECK_FALSE(lab::Probe::tiers(engine).store.has_lost_records());  // a kill damages nothing
     SessionIdx session = 0;
     bool is_new = true;
     if (const auto resumed = engine.resume(name)) {
@@ -139,7 +139,7 @@ TEST_CASE("a command typed again is answered at the plan's least memory over the
         REQUIRE(other.run());
         CHECK(other.answer == want);
         // The store held every page of the prompt.
-        if (!c.selects) CHECK(lab::Probe::kv_stream(life.engine()).stats().n_known > 0);
+        if (!c.selects) CHECK(lab::Probe::tiers(life.engine()).mover.stats().n_known > 0);
       }
       KeptLife life(model, how, disk);
       Command half{.life = life, .name = "v", .ids = document(n_shared)};

@@ -175,9 +175,9 @@ void check_disk(SelectMethod method, const Depth& depth) {
   set_text(config.store.path, dir.path());
   AnyGpu streamed;
   require_open(streamed, model.path(), config);
-  REQUIRE(lab::Probe::kv_stream(streamed.engine).is_on());
+  REQUIRE(lab::Probe::kv(streamed.engine).has_tiers());
   require_same_bits(expected, decode(streamed.engine, std::span(&ids, 1), depth.n_tokens)[0]);
-  if (depth.n_prompt > 4096) CHECK(lab::Probe::kv_stream(streamed.engine).stats().n_loads > 100);
+  if (depth.n_prompt > 4096) CHECK(lab::Probe::tiers(streamed.engine).mover.stats().n_loads > 100);
 }
 
 bool has_gpu() { return device_choose("cuda").has_value(); }

@@ -44,7 +44,7 @@ struct StreamedGpu {
   }
   void open(const std::string& path, const Config& config) {
     require_open(gpu, path, config);
-    REQUIRE(lab::Probe::kv_stream(gpu.engine).is_on());
+    REQUIRE(lab::Probe::kv(gpu.engine).has_tiers());
   }
 
   VirtualClock clock;
@@ -135,7 +135,7 @@ TEST_CASE("KV over memory and a disk gives a GPU the bits of KV in its memory") 
     StreamedGpu streamed(disk, kv_type == KvTypeChoice::f16 ? kOrinFacts : kDiscreteFacts);
     streamed.open(model.path(), stream_config(full_config(kv_type), 20));
     require_same(want, answers_of(streamed.gpu));
-    const kv::MoverStats& stats = lab::Probe::kv_stream(streamed.gpu.engine).stats();
+    const kv::MoverStats& stats = lab::Probe::tiers(streamed.gpu.engine).mover.stats();
     CHECK(stats.n_loads > 15);
     CHECK(stats.n_spills > 5);
     CHECK(stats.n_lost == 0);
@@ -236,17 +236,17 @@ TEST_CASE("chunks and chosen slots that come from a disk give the bits of KV on 
     require_same_bits(want.first, got.first);
     require_same_bits(want.again, got.again);
     for (u32 i = 0; i < 2; ++i) require_same_bits(want.forked[i], got.forked[i]);
-    const engine::KvStream& kv = lab::Probe::kv_stream(streamed.gpu.engine);
-    CHECK(kv.stats().n_loads > 30);
-    CHECK(kv.stats().n_lost == 0);
-    CHECK((kv.stats().bytes_gathered + kv.extents().stats().bytes_used > 0) ==
+    const kv::KvCache& kv = lab::Probe::kv(streamed.gpu.engine);
+    CHECK(kv.tiers().mover.stats().n_loads > 30);
+    CHECK(kv.tiers().mover.stats().n_lost == 0);
+    CHECK((kv.tiers().mover.stats().bytes_gathered + kv.tiers().extents.stats().bytes_used > 0) ==
           (c.method != SelectMethod::full));
-    CHECK((kv.extents().stats().n_reads > 0) == c.has_extents);
+    CHECK((kv.tiers().extents.stats().n_reads > 0) == c.has_extents);
     CHECK(streamed.gpu.engine.plan().gpu_stream.n_kept == c.is_discrete);
     CHECK((streamed.gpu.engine.status().n_chunks_kept > 0) == c.is_discrete);
     if (c.method != SelectMethod::full || kSlowBuild) continue;
-    CHECK((n_loads_passing > 5 * kv.stats().n_loads) == c.is_discrete);
-    if (!c.is_discrete) n_loads_passing = kv.stats().n_loads;
+    CHECK((n_loads_passing > 5 * kv.tiers().mover.stats().n_loads) == c.is_discrete);
+    if (!c.is_discrete) n_loads_passing = kv.tiers().mover.stats().n_loads;
   }
 }
 
@@ -289,7 +289,7 @@ TEST_CASE("over a disk the host chooses for a GPU by methods that it has no kern
     StreamedGpu streamed(disk);
     streamed.open(model.path(), stream_config(config, 20));
     const Deep got = deep_of(streamed.gpu);
-    CHECK(lab::Probe::kv_stream(streamed.gpu.engine).stats().bytes_gathered > 0);
+    CHECK(lab::Probe::tiers(streamed.gpu.engine).mover.stats().bytes_gathered > 0);
     VirtualClock clock;
     SimIo io(other_disk, clock, 64);
     set_text(config.device, "cpu");
@@ -339,7 +339,7 @@ TEST_CASE("a part that cannot be read back ends its generation and no other") {
   for (const SessionIdx each : {session, other}) {
     REQUIRE(engine.generate(each, params).has_value());
   }
-  while (lab::Probe::kv_stream(engine).stats().n_lost == 0) {
+  while (lab::Probe::tiers(engine).mover.stats().n_lost == 0) {
     REQUIRE(engine.has_work());
     engine.step();
   }
@@ -474,7 +474,7 @@ TEST_CASE("a session parked beside a GPU goes on beside another, and not on a CP
     lab::Probe(engine).watch_logits(resumed->idx, &LogitsRecord::on_logits, &got);
     REQUIRE(engine.feed(resumed->idx, more).has_value());
     second.gpu.run();
-    CHECK(lab::Probe::kv_stream(engine).stats().bytes_loaded > 0);
+    CHECK(lab::Probe::tiers(engine).mover.stats().bytes_loaded > 0);
   }
   for (u32 i = 70; i < 78; ++i) {
     CAPTURE(i);
@@ -543,7 +543,7 @@ TEST_CASE("KV over a disk passes through the driver's own memory where none can 
       const std::vector<u32> tokens = read_all(engine, session).tokens;
       if (want.empty()) want = tokens;
       CHECK(tokens == want);
-      CHECK(lab::Probe::kv_stream(engine).stats().bytes_spilled > 0);
+      CHECK(lab::Probe::tiers(engine).mover.stats().bytes_spilled > 0);
       engine.close();
       CHECK(streamed.gpu.device.leaks() == "");
     }

@@ -97,20 +97,20 @@ Outcome outcome_of(const SmallModel& model, bool is_filled) {
   KvModel kv_model(KvModelKind::synthetic, 3);
   if (is_filled) kv_model.record(engine, 128);
   const std::vector<u32> ids = test::random_ids(5, kTokens + 1);
-  const u64 before = lab::Probe::kv_stream(engine).stats().bytes_spilled;
+  const u64 before = lab::Probe::tiers(engine).mover.stats().bytes_spilled;
   const engine::SessionIdx session = *engine.create_session();
   REQUIRE((is_filled ? lab::Probe(engine).fill_kv(session, ids, kv_model.source())
                      : engine.feed(session, ids))
               .has_value());
   opened.run();
-  const kv::MoverStats filled = lab::Probe::kv_stream(engine).stats();
+  const kv::MoverStats filled = lab::Probe::tiers(engine).mover.stats();
   out.bytes_written = static_cast<f64>(filled.bytes_spilled - before);
   for (u32 i = 0; i < kv::kWheres; ++i) {
-    out.groups[i] = lab::Probe::kv_stream(engine).residency().stats().n(static_cast<kv::Where>(i));
+    out.groups[i] = lab::Probe::tiers(engine).residency.stats().n(static_cast<kv::Where>(i));
   }
   REQUIRE(engine.generate(session, {.max_tokens = kDecoded, .ignore_end = true}).has_value());
   test::read_all(engine, session);
-  const kv::MoverStats& after = lab::Probe::kv_stream(engine).stats();
+  const kv::MoverStats& after = lab::Probe::tiers(engine).mover.stats();
   const f64 n_hits = static_cast<f64>(after.n_hits - filled.n_hits);
   out.hit_rate = n_hits / (n_hits + static_cast<f64>(after.n_waited - filled.n_waited));
   return out;

@@ -1,0 +1,208 @@
+#include "runtime/kv/kv_cache.h"
+
+#include <bit>
+
+#include "platform/base/assert.h"
+#include "platform/base/checked.h"
+#include "platform/io/private_folder.h"
+
+namespace tarn::kv {
+namespace {
+
+constexpr u64 kWaitNs = 10'000'000;  // of one look at the disk
+constexpr u64 kTableAlignment = 64;
+
+std::span<std::byte> take(Bump& bump, u64 n_bytes) {
+  const auto bytes = bump.alloc_bytes(n_bytes, kTableAlignment);
+  TARN_ASSERT(bytes.has_value());
+  return *bytes;
+}
+
+Unexpected no_group(const char* hint) {
+  return fail({.status = Status::would_block, .hint = hint});
+}
+
+}  // namespace
+
+void KvCache::init(const KvCacheArgs& args) {
+  n_cache_layers_ = args.n_cache_layers;
+  failed_ = {};
+  if (!args.groups.empty()) {
+    pool_.init(args.shape, args.groups_max, args.groups, args.pool_tables);
+    return;
+  }
+  GroupMemory* frames = &tiers_.residency;
+  pool_.init(args.shape, args.groups_max, args.device != nullptr ? args.device : frames,
+             args.pool_tables);
+}
+
+Result<void> KvCache::open_tiers(const TierArgs& args) {
+  TARN_ASSERT(!has_tiers_);
+  const GroupShape& shape = pool_.shape();
+  const u32 n_groups = pool_.groups_max();
+  store::Store& store = tiers_.store.store();
+  tiers_.guest = args.guest;
+  tiers_.extents.init({.shape = args.extents,
+                       .store = &store,
+                       .mover = &tiers_.mover,
+                       .clock = args.store.clock,
+                       .daily_write_bytes = args.store.limits.write_bytes_per_day},
+                      args.extents_memory);
+  const std::span<std::byte> buffers[] = {args.frames, tiers_.extents.landing()};
+  TierStoreArgs with_buffers = args.store;
+  with_buffers.buffers = std::span(buffers).first(tiers_.extents.is_on() ? 2 : 1);
+  if (const Result<void> opened = tiers_.store.open(with_buffers); !opened) {
+    // A step finds places for its rows, and a window beside them.
+    const bool fits = args.n_frames >= n_groups + args.window_groups;
+    if (!fits || !store::is_disk_failure(opened.error())) return opened;
+    TARN_CHECK(tiers_.store.stay_off(opened.error()));
+  }
+  std::array<u8, 8> random{};
+  TARN_CHECK(fill_random(random));
+  tiers_.nonce = std::bit_cast<u64>(random);
+  tiers_.extents.set_nonce(tiers_.nonce);
+  const auto frame_tables =
+      take(*args.tables, Residency::bookkeeping_bytes(n_groups, args.n_frames));
+  const auto mover_tables =
+      take(*args.tables, Mover::bookkeeping_bytes(shape, args.sessions_max, n_cache_layers_));
+  if (args.n_names > 0) {
+    tiers_.names.init(
+        args.n_names, shape.page_tokens, &store.secret(),
+        take(*args.tables, PageNames::bookkeeping_bytes(args.n_names, shape.page_tokens)));
+  }
+  tiers_.residency.init(shape, n_groups, args.n_frames, args.frames, frame_tables, &store,
+                        &tiers_.names);
+  tiers_.mover.init({.residency = &tiers_.residency,
+                     .store = &store,
+                     .clock = args.store.clock,
+                     .n_cache_layers = n_cache_layers_,
+                     .window_groups = args.window_groups,
+                     .loads_max = args.moves_max,
+                     .spills_max = args.moves_max,
+                     .nonce = tiers_.nonce,
+                     .names = &tiers_.names,
+                     .on_other = &Tiers::on_event,
+                     .other_context = &tiers_,
+                     .host = args.host},
+                    args.sessions_max, mover_tables);
+  has_tiers_ = true;
+  return {};
+}
+
+void Tiers::on_event(void* self, const store::Event& event) {
+  auto& tiers = *static_cast<Tiers*>(self);
+  if (event.tag >= Extents::kTag) return tiers.extents.on_event(event);
+  tiers.guest->take(event);
+}
+
+// Extents of a store that outlives us would stay in it, and nobody would find them.
+void KvCache::close() {
+  const store::Store& store = tiers_.store.store();
+  if (has_tiers_) {
+    tiers_.mover.stop();
+    if (tiers_.names.is_on()) tiers_.extents.forget_all();
+    while (!(tiers_.mover.idle() && store.idle()) && !store.is_stuck()) tiers_.mover.pump(kWaitNs);
+  }
+  tiers_.store.close();
+  tiers_.names = {};
+  tiers_.guest = nullptr;
+  has_tiers_ = false;
+}
+
+bool KvCache::reserve_slots(Sequence& sequence, u32 n_slots) {
+  if (sequence.n_reserved() >= n_slots) return true;
+  sequence.abandon();
+  return sequence.reserve(n_slots - sequence.n_slots());
+}
+
+// What the cut reopens or copies is in memory, and stays there meanwhile.
+Result<void> KvCache::truncate(Sequence& sequence, u32 n) {
+  const u32 page_tokens = pool_.shape().page_tokens;
+  const bool cuts_page = n % page_tokens != 0 && n != sequence.n_slots();
+  const bool holds = has_tiers_ && cuts_page;
+  Result<void> prepared{};
+  if (holds) {
+    TARN_CHECK(tiers_.mover.hold(sequence, n / page_tokens));
+    prepared = tiers_.mover.make_room(n_cache_layers_);
+  }
+  const bool is_cut = prepared && sequence.truncate(n);
+  if (holds) tiers_.mover.drop_hold();
+  TARN_CHECK(prepared);
+  if (!is_cut) return no_group("no KV group is free to copy the shared tail: end another session");
+  return {};
+}
+
+Result<void> KvCache::fork(const Sequence& source, Sequence& copy, u32 n_more) {
+  if (has_tiers_) TARN_CHECK(tiers_.mover.make_room(n_cache_layers_));
+  if (copy.fork_from(source) && copy.reserve(n_more)) return {};
+  return no_group("no KV group is free to copy the tail: end another session");
+}
+
+void KvCache::cut_lost(Sequence& sequence, bool keeps_whole_pages) {
+  tiers_.mover.settle();
+  const auto is_lost = [&](u32 page) {
+    for (u32 layer = 0; layer < n_cache_layers_; ++layer) {
+      if (tiers_.residency.where(sequence.group(layer, page).idx) == Where::lost) return true;
+    }
+    return false;
+  };
+  u32 n_pages = 0;
+  while (n_pages < sequence.n_groups() && !is_lost(n_pages)) ++n_pages;
+  const bool keeps = keeps_whole_pages && n_pages < sequence.n_groups();
+  const bool is_cut = sequence.truncate(keeps ? n_pages * pool_.shape().page_tokens : 0);
+  TARN_ASSERT(is_cut);  // between two pages
+}
+
+Result<void> KvCache::reserve_frames(const Sequence& sequence, u32 n) {
+  if (!has_tiers_) return {};
+  return tiers_.mover.make_writable(sequence, n);
+}
+
+void KvCache::plan_step(const step::Batch& batch) {
+  if (!has_tiers_) return;
+  UsePlan& uses = tiers_.mover.uses();
+  uses.begin();
+  for (const step::Run& run : batch.runs) {
+    const u32 n_slots = batch.visible[run.row_begin + run.n_rows - 1];
+    const u32 n_groups = static_cast<u32>(ceil_div(n_slots, pool_.shape().page_tokens));
+    uses.add({run.sequence, n_groups, run.offloaded_begin, run.offloaded_end});
+  }
+  uses.end();
+}
+
+void KvCache::drop_plan() {
+  if (!has_tiers_) return;
+  tiers_.mover.uses().begin();
+  tiers_.mover.uses().end();
+}
+
+Result<u32> KvCache::pin(const Sequence& sequence, u32 cache_layer, u32 begin, u32 end) {
+  if (!has_tiers_) return end - begin;
+  return tiers_.mover.pin(sequence, cache_layer, begin, end);
+}
+
+void KvCache::unpin(const Sequence& sequence, u32 cache_layer, u32 begin, u32 end) {
+  if (has_tiers_) tiers_.mover.unpin(sequence, cache_layer, begin, end);
+}
+
+void KvCache::note_failure(u32 session, const Error& error) {
+  error_ = error;
+  failed_[session / 64] |= u64{1} << (session % 64);
+}
+
+void KvCache::pump(u64 timeout_ns) {
+  if (!has_tiers_) return;
+  tiers_.mover.pump(timeout_ns);
+  if (tiers_.guest != nullptr) tiers_.guest->go_on();
+}
+
+bool KvCache::is_moving() const {
+  if (!has_tiers_) return false;
+  return !tiers_.mover.idle() || (tiers_.guest != nullptr && tiers_.guest->is_busy());
+}
+
+KvStats KvCache::stats() const {
+  return {tiers_.mover.stats(), tiers_.extents.stats(), tiers_.store.store().stats()};
+}
+
+}  // namespace tarn::kv

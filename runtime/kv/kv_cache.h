@@ -1,0 +1,142 @@
+// runtime/kv/kv_cache.h
+//
+// The KV cache of an engine: groups in memory, in a GPU's memory, or over frames of memory and a
+// store on disk (tiers). Whoever uses it need not know which: without tiers every group has its
+// place for good, so pin() returns all groups at once, and nothing waits, moves or fails.
+//
+//   a step     begin_step(); reserve_frames() for what each run appends; plan_step() tells the
+//              order of uses; attention takes each layer window by window, pin() to unpin(), or
+//              gathers single slots; pump() between other ops lets reads run behind them
+//   failures   of a run whose KV cannot be read: it is marked until the next begin_step(), and the
+//              others go on
+//   guest      what else lies in the store, saved sessions, hears of its events and is pumped
+//   memory     the caller's; see KvCacheArgs and TierArgs
+//   thread     the engine's
+#pragma once
+
+#include <array>
+#include <span>
+
+#include "platform/base/bump.h"
+#include "runtime/kv/extents.h"
+#include "runtime/kv/group_pool.h"
+#include "runtime/kv/mover.h"
+#include "runtime/kv/page_names.h"
+#include "runtime/kv/residency.h"
+#include "runtime/kv/sequence.h"
+#include "runtime/kv/tier_store.h"
+#include "runtime/step/batch.h"
+
+namespace tarn::kv {
+
+class StoreGuest {
+ public:
+  virtual void take(const store::Event& event) = 0;
+  virtual void go_on() = 0;  // without waiting
+  virtual bool is_busy() const = 0;
+
+ protected:
+  ~StoreGuest() = default;
+};
+
+struct KvCacheArgs {
+  GroupShape shape{};
+  u32 groups_max = 0;
+  u32 n_cache_layers = 0;
+  std::span<std::byte> pool_tables{};
+  std::span<std::byte> groups{};  // memory of all of them; none: see below
+  GroupMemory* device = nullptr;  // they lie there; none: in tiers, which are opened next
+};
+
+struct TierArgs {
+  u32 n_frames = 0;
+  u32 window_groups = 0;
+  u32 moves_max = 0;     // in each direction
+  u32 sessions_max = 0;  // of a step
+  u32 n_names = 0;       // of pages; 0: groups have none, and are of no use to a later opening
+  std::span<std::byte> frames{};
+  Bump* tables = nullptr;  // what tables_bytes() counts is taken of it
+  ExtentShape extents{};
+  std::span<std::byte> extents_memory{};
+  TierStoreArgs store{};           // but for the buffers
+  StoreGuest* guest = nullptr;     // nullptr: there is none
+  step::StepHost* host = nullptr;  // MoverArgs::host
+};
+
+struct KvStats {
+  MoverStats moved{};
+  ExtentStats extents{};
+  store::StoreStats store{};
+};
+
+// What KV over frames and a store is made of.
+struct Tiers {
+  TierStore store{};
+  PageNames names{};
+  Residency residency{};
+  Mover mover{};
+  Extents extents{};
+  StoreGuest* guest = nullptr;
+  u64 nonce = 0;  // of this opening
+  static void on_event(void* self, const store::Event& event);
+};
+
+class KvCache {
+ public:
+  static constexpr u32 kSessionsMax = 1024;  // step::Run::session is below
+
+  KvCache() = default;
+  KvCache(const KvCache&) = delete;
+  KvCache& operator=(const KvCache&) = delete;
+  ~KvCache() { close(); }
+
+  void init(const KvCacheArgs& args);
+  // Opens the store. Where its disk fails but the frames hold all KV, the store stays off and the
+  // rest goes on: a box answers though its disk is gone.
+  Result<void> open_tiers(const TierArgs& args);
+  void close();
+  bool has_tiers() const { return has_tiers_; }
+  Tiers& tiers() { return tiers_; }
+  const Tiers& tiers() const { return tiers_; }
+  GroupPool& pool() { return pool_; }
+  const GroupPool& pool() const { return pool_; }
+  KvStats stats() const;
+
+  // Whether the first n_slots slots of the sequence have their places, which it asks for if not.
+  static bool reserve_slots(Sequence& sequence, u32 n_slots);
+  // The first n slots stay. io_failed: a part of the tail is lost, see cut_lost().
+  Result<void> truncate(Sequence& sequence, u32 n);
+  // With room for n_more slots behind the copied ones.
+  Result<void> fork(const Sequence& source, Sequence& copy, u32 n_more);
+  // Once reads under way have ended: the pages before the first one of which a part is lost stay,
+  // or, not wanted, nothing.
+  void cut_lost(Sequence& sequence, bool keeps_whole_pages);
+
+  void begin_step() { failed_ = {}; }
+  // Frames for the next n reserved slots of the sequence, all or none. Before plan_step().
+  Result<void> reserve_frames(const Sequence& sequence, u32 n);
+  // What attention is going to read: reads work ahead along it.
+  void plan_step(const step::Batch& batch);
+  void drop_plan();  // nothing is read: no part of the KV is wanted back
+  // Groups [begin, end) of a layer, or fewer; returns how many.
+  Result<u32> pin(const Sequence& sequence, u32 cache_layer, u32 begin, u32 end);
+  void unpin(const Sequence& sequence, u32 cache_layer, u32 begin, u32 end);
+  Result<void> gather(const GatherArgs& args) { return tiers_.mover.gather(args); }
+  void note_failure(u32 session, const Error& error);
+  // Whether the session's run of this step has failed, and why the last one did.
+  bool failed(u32 session) const { return (failed_[session / 64] >> (session % 64) & 1) != 0; }
+  const Error& error() const { return error_; }
+
+  void pump(u64 timeout_ns);
+  bool is_moving() const;
+
+ private:
+  bool has_tiers_ = false;
+  u32 n_cache_layers_ = 0;
+  GroupPool pool_{};
+  Tiers tiers_{};
+  std::array<u64, kSessionsMax / 64> failed_{};  // of this step, a bit a session
+  Error error_{};                                // of the last of them
+};
+
+}  // namespace tarn::kv
