@@ -85,6 +85,7 @@ void GpuPlacement::close() {
   registered_ = {};
   memory_.release();
   probe_ = {};
+  driver_bytes_ = 0;
 }
 
 Result<DeviceBytes> GpuPlacement::register_host(Registered which, std::span<std::byte> bytes) {

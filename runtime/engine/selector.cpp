@@ -19,6 +19,8 @@ void Selector::init(const SelectorArgs& args) {
   static_assert(sizeof(Session) <= plan::kSelectSessionBytes);
   static_assert(alignof(Session) <= kTakeAlignment);
   args_ = args;
+  spare_ = nullptr;
+  spare_user_ = nullptr;
   const plan::SelectShape& shape = args.plan->select;
   init_caches();
   TARN_ASSERT(shape.n_heads > 0);
@@ -86,16 +88,14 @@ const select::PqIndex& Selector::pq_index(u32 idx, u32 head) const {
 Selector::Scratch Selector::scratch(u32 worker_idx) const {
   const plan::SelectShape& shape = args_.plan->select;
   Bump bump(args_.scratch.subspan(worker_idx * shape.scratch_bytes(), shape.scratch_bytes()));
-  const u64 page_tokens = args_.plan->group_shape.page_tokens;
-  const u64 gather_pages = ceil_div(plan::kGatherTokens, page_tokens);
+  const u64 gather_pages = ceil_div(plan::kGatherTokens, args_.plan->group_shape.page_tokens);
   Scratch out{};
   out.search = take<std::byte>(bump, shape.search_bytes);
   out.train = take<std::byte>(bump, shape.train_bytes);
   out.slots = take<u32>(bump, shape.slots_bytes / sizeof(u32));
   out.pages = take<const u8*>(bump, args_.plan->pages_max).data();
   if (args_.device != nullptr) return out;
-  const u64 gathered_bytes = gather_pages * args_.plan->group_shape.page_bytes();
-  out.gathered = take<u8>(bump, gathered_bytes).data();
+  out.gathered = take<u8>(bump, gather_pages * args_.plan->group_shape.page_bytes()).data();
   out.gathered_pages = take<const u8*>(bump, gather_pages).data();
   for (u64 page = 0; page < gather_pages; ++page) {
     out.gathered_pages[page] = out.gathered + page * args_.plan->group_shape.page_bytes();

@@ -30,7 +30,7 @@ bool Selector::overwrites(const Session& s) const {
 void Selector::start_job(Session& s, u32 n_rows) {
   s.n_rows = n_rows;
   s.target = nullptr;
-  s.n_units_done = 0;
+  s.n_units_done = s.n_units_due = s.waits_at = 0;
   s.is_stuck = s.is_clustered = false;
   erase_codebooks(s, std::exchange(s.job_key, draw_key()));
   if (!s.life.is_dense()) return;
@@ -82,9 +82,11 @@ void Selector::begin_training(Session& s, HeadIndex* target) {
 // same.
 HeadIndex* Selector::free_set(const Session& s, bool is_due) const {
   if (s.life.is_dense()) return s.heads;
-  const bool is_free =
-      spare_user_ == nullptr || spare_user_ == &s || step_idx_ - spare_user_->step_idx >= 2;
-  if (is_free) return spare_;
+  if (spare_user_ == nullptr || spare_user_ == &s) return spare_;
+  // A session of this step takes it from one that has stopped. Of two that have stopped neither
+  // does, or they would take it from each other for ever.
+  const bool has_stopped = step_idx_ - spare_user_->step_idx >= 2;
+  if (has_stopped && s.step_idx == step_idx_) return spare_;
   return is_due ? s.heads : nullptr;
 }
 

@@ -11,7 +11,7 @@
 namespace tarn::engine {
 
 kv::Extents* Selector::extents() const {
-  if (args_.kv == nullptr) return nullptr;  // selection is off
+  if (args_.kv == nullptr || !args_.kv->has_tiers()) return nullptr;
   kv::Extents& extents = args_.kv->tiers().extents;
   return extents.is_on() ? &extents : nullptr;
 }

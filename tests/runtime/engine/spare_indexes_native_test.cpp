@@ -60,6 +60,26 @@ struct Rebuilding {
   OpenEngine open;
 };
 
+TEST_CASE("two sessions that stopped while they rebuild do not take the spare indexes for ever") {
+  const SmallModel model("llama", "f16");
+  Config config = config_of(30);
+  config.sessions_max = 3;
+  OpenEngine open(model.path(), config);
+  Engine& engine = open.engine;
+  for (const u64 seed : {7u, 8u}) {
+    const SessionIdx idx = open.session_with(test::random_ids(seed, 60));
+    begin(engine, idx, Rebuilding::kBefore);
+  }
+  read(engine, 0);
+  read(engine, 1);
+  const SessionIdx other = open.session_with(test::random_ids(9, 20));
+  begin(engine, other, 6);
+  read(engine, other);
+  u32 n_idle_steps = 0;
+  for (; engine.has_work() && n_idle_steps < 1000; ++n_idle_steps) engine.step();
+  CHECK(n_idle_steps < 1000);  // a clustering has as many units as layers
+}
+
 TEST_CASE("a session that stops while it rebuilds leaves the spare indexes to those that go on") {
   const SmallModel model("llama", "f16");
   Answer want_other, want_more;
