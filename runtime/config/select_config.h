@@ -1,6 +1,6 @@
 // runtime/config/select_config.h
 //
-// The selection's share of the configuration: which K and V a decode step reads (runtime/select).
+// The selection's share of the configuration: which K and V a decode step reads (runtime/method).
 //
 // Presets are the paper's two settings (PQCache, arXiv:2407.12820, section on experiments), and
 // what the comparison with other methods adds: every method at one budget and, for codes, one

@@ -4,13 +4,13 @@
 #include <bit>
 
 #include "runtime/engine/engine.h"
-#include "runtime/select/iterations.h"
-#include "runtime/select/select_shape.h"
+#include "runtime/method/iterations.h"
+#include "runtime/method/select_shape.h"
 
 namespace tarn::engine {
 
 static_assert(Turns::kAnswersMax == reuse::kKeptAnswersMax);
-static_assert(sizeof(select::KeptLife) == sizeof(reuse::ManifestIndex::life));
+static_assert(sizeof(method::KeptLife) == sizeof(reuse::ManifestIndex::life));
 
 // What a publication keeps of the session's KV: full pages, since the rest follows from tokens; or
 // all of it, where what its choices depend on has changed since the last full page (rows of an
@@ -34,7 +34,7 @@ void Engine::put_index(const Session& s, reuse::SaveArgs& args) const {
     args.codebook = {.key = kept.key,
                      .first_slot = select_config_.n_sinks,
                      .n_slots = n_rows,
-                     .iterations = select::iterations(select_config_, n_rows)};
+                     .iterations = method::iterations(select_config_, n_rows)};
   }
   for (const Turns::Answer& answer : s.turns.answers()) {
     args.answers[args.n_answers++] = {answer.begin, answer.end};
@@ -54,7 +54,7 @@ void Engine::write_policy() {
   const SelectConfig& c = select_config_;
   const bool has_codes = c.method == SelectMethod::pq;
   const LayerCost cost = has_codes && c.iterations == 0 ? c.cost : LayerCost{};
-  policy_words_ = {select::kSelectionId,
+  policy_words_ = {method::kSelectionId,
                    static_cast<u64>(c.method),
                    has_codes ? c.n_subspaces : 0,
                    c.code_bits,
@@ -88,7 +88,7 @@ std::string_view Engine::policy() const {
 bool Engine::take_up_index(Session& s, const reuse::Manifest& manifest) {
   if (!selector_.is_on() || manifest.index.empty() || manifest.policy != policy()) return false;
   const reuse::ManifestIndex& index = manifest.index[0];
-  KeptIndex kept{.life = std::bit_cast<select::KeptLife>(index.life), .turn_end = index.turn_end};
+  KeptIndex kept{.life = std::bit_cast<method::KeptLife>(index.life), .turn_end = index.turn_end};
   if (manifest.codebooks.size() != (kept.life.rows_used == 0 ? 0u : 1u)) return false;
   if (manifest.answers.size() > Turns::kAnswersMax) return false;
   for (const reuse::ManifestCodebook& codebook : manifest.codebooks) {

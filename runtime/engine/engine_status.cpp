@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "runtime/engine/engine.h"
-#include "runtime/select/select_shape.h"
+#include "runtime/method/select_shape.h"
 
 namespace tarn::engine {
 namespace {
@@ -18,7 +18,7 @@ SelectMark select_mark(const SelectConfig& s, const model::Weights& weights,
                               static_cast<u64>(s.method),
                               s.n_subspaces,
                               s.code_bits,
-                              select::kSelectionId,
+                              method::kSelectionId,
                               s.context_divisor,
                               s.context_divisor == 0 ? 0 : s.tokens_min,
                               s.n_sinks,
@@ -26,7 +26,7 @@ SelectMark select_mark(const SelectConfig& s, const model::Weights& weights,
                               s.context_divisor == 0 ? s.k : 0,
                               s.block_tokens,
                               s.iterations,
-                              select::budget_rule(s).context_min};
+                              method::budget_rule(s).context_min};
   u32 n_told = 15;
   // Costs have no say in a fixed number.
   if (s.iterations == 0) {

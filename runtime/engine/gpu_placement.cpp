@@ -228,7 +228,7 @@ exec::GpuSelectArgs GpuPlacement::place_selection() {
                            .shape = shape,
                            .n_chosen_max = args_.plan->select.n_chosen_max};
   if (args_.select->method == SelectMethod::pq) {
-    args.pq = select::pq_shape(*args_.select, {args_.spec->head_dim, args_.spec->adjacent_dims()},
+    args.pq = method::pq_shape(*args_.select, {args_.spec->head_dim, args_.spec->adjacent_dims()},
                                args_.plan->context_tokens);
     args.indexes = reinterpret_cast<u8*>(memory_.select_device());
   }

@@ -10,8 +10,8 @@
 
 namespace tarn::engine {
 
-using select::HeadIndex;
-using select::IndexEvent;
+using method::HeadIndex;
+using method::IndexEvent;
 
 // ---- Memory ---------------------------------------------------------------------------------
 
@@ -42,7 +42,7 @@ void Selector::init(const SelectorArgs& args) {
       continue;
     }
     auto* s = new (sessions_ + set * plan::kSelectSessionBytes) Session();
-    s->life = select::IndexLife(select::budget_rule(*args.config), args.config->code_bits,
+    s->life = method::IndexLife(method::budget_rule(*args.config), args.config->code_bits,
                                 args.config->swap_tokens);
     s->heads = heads.data();
   }
@@ -81,7 +81,7 @@ Selector::Session& Selector::session(u32 idx) const {
       reinterpret_cast<Session*>(sessions_ + u64{idx} * plan::kSelectSessionBytes));
 }
 
-const select::PqIndex& Selector::pq_index(u32 idx, u32 head) const {
+const method::PqIndex& Selector::pq_index(u32 idx, u32 head) const {
   return session(idx).heads[head].pq;
 }
 
@@ -144,7 +144,7 @@ std::byte* Selector::sample_of(u32 kv_head) const {
 }
 
 // Keys of a window; `head` counts (cache layer, KV head) pairs.
-select::KeyPages Selector::key_pages(const kv::Sequence& sequence, u32 head, const Window& window,
+method::KeyPages Selector::key_pages(const kv::Sequence& sequence, u32 head, const Window& window,
                                      const u8** pages) const {
   const u32 n_kv_heads = args_.spec->n_kv_heads;
   const u32 n_groups = window.group_end - window.group_begin;
@@ -269,7 +269,7 @@ KeptIndex Selector::kept(u32 idx) const {
 // Whether the turn may have waited for what is under way.
 static bool holds_together(const KeptIndex& kept, u32 n_slots) {
   if (kept.turn_end == 0) return true;
-  const select::KeptLife& life = kept.life;
+  const method::KeptLife& life = kept.life;
   return life.rows_pending != 0 && kept.turn_end <= u64{n_slots} + 1 &&
          kept.turn_end > life.middle_end && kept.turn_end >= life.trigger_at;
 }
@@ -413,14 +413,14 @@ u32 Selector::units_of_step(const Session& s, u32 n_tokens, bool beside_prompt) 
 }
 
 void Selector::offloaded_groups(u32 idx, u32* begin, u32* end) const {
-  const select::Segments segments = session(idx).next.life.segments();
+  const method::Segments segments = session(idx).next.life.segments();
   const u32 page_tokens = args_.plan->group_shape.page_tokens;
   *begin = static_cast<u32>(ceil_div(segments.middle_begin, page_tokens));
   *end = std::max(*begin, segments.middle_end / page_tokens);
 }
 
 u32 Selector::n_read(u32 idx) const {
-  const select::Segments segments = session(idx).next.life.segments();
+  const method::Segments segments = session(idx).next.life.segments();
   const u32 n_chosen = std::min(session(idx).next.life.k(), segments.n_middle());
   return segments.n_sinks() + n_chosen + segments.n_local();
 }
@@ -467,12 +467,12 @@ Result<void> Selector::work_beside() {
   return was_due ? Result<void>() : work();
 }
 
-select::DeviceRow Selector::take_row(u32 idx) {
+method::DeviceRow Selector::take_row(u32 idx) {
   TARN_ASSERT(args_.device != nullptr);
   Session& s = session(idx);
   TARN_ASSERT(!s.life.is_dense());
-  const select::Segments segments = s.life.segments();
-  const select::DeviceRow row{segments, s.life.k(), s.n_coded, s.n_counted};
+  const method::Segments segments = s.life.segments();
+  const method::DeviceRow row{segments, s.life.k(), s.n_coded, s.n_counted};
   s.n_coded = s.n_counted = segments.n_middle();
   const u32 n_chosen = std::min(segments.n_middle(), row.k);
   of_workers_[0].spent.n_slots +=

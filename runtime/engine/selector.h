@@ -44,16 +44,16 @@
 
 #include "platform/clock/clock.h"
 #include "platform/cpu/worker_pool.h"
-#include "runtime/kv/kv_cache.h"
 #include "runtime/engine/scheduler.h"
 #include "runtime/exec/device_indexes.h"
+#include "runtime/kv/kv_cache.h"
 #include "runtime/kv/sequence.h"
 #include "runtime/kv/slot_cache.h"
+#include "runtime/method/codebook_record.h"
+#include "runtime/method/device_row.h"
+#include "runtime/method/head_index.h"
 #include "runtime/model/model_spec.h"
 #include "runtime/plan/plan.h"
-#include "runtime/select/codebook_record.h"
-#include "runtime/select/device_row.h"
-#include "runtime/select/head_index.h"
 #include "runtime/step/batch.h"
 #include "runtime/step/part.h"
 
@@ -67,7 +67,7 @@ struct SelectorArgs {
   kernels::KvType kv_type = kernels::KvType::f16;
   WorkerPool* workers = nullptr;
   Clock* clock = nullptr;
-  kv::KvCache* kv = nullptr;          // KV over memory and disk; nullptr: it is in memory
+  kv::KvCache* kv = nullptr;              // KV over memory and disk; nullptr: it is in memory
   exec::DeviceIndexes* device = nullptr;  // KV on a device, which chooses; nullptr: the host does
   std::span<std::byte> indexes{};
   std::span<std::byte> caches{};  // of chosen slots; empty: none
@@ -77,7 +77,7 @@ struct SelectorArgs {
 
 // A session's index in few words: read back, or made again from its KV, it chooses as it did.
 struct KeptIndex {
-  select::KeptLife life{};
+  method::KeptLife life{};
   u32 turn_end = 0;  // a turn that the index was not told of yet; 0: none
   store::Key key{};  // owns what was written of the index in use; zeros: nothing was
   friend bool operator==(const KeptIndex& one, const KeptIndex& other) {  // wherever it lies
@@ -149,10 +149,10 @@ class Selector {
   Result<void> work_beside();
 
   // With a device: what the row that selects has to know there, once.
-  select::DeviceRow take_row(u32 session);
+  method::DeviceRow take_row(u32 session);
 
   // Of a session in use, for tests. `head` counts (cache layer, KV head) pairs.
-  const select::PqIndex& pq_index(u32 session, u32 head) const;
+  const method::PqIndex& pq_index(u32 session, u32 head) const;
 
   bool wants_queries() const { return is_on() && extents() != nullptr; }
   // What a layer's heads asked last, [n_heads, head_dim] after RoPE: extents follow it.
@@ -226,7 +226,7 @@ class Selector {
   Fetched fetched(u32 kv_head) const;
   LayerTable layer_table() const;
   std::byte* sample_of(u32 kv_head) const;
-  select::KeyPages key_pages(const kv::Sequence& sequence, u32 head, const Window& window,
+  method::KeyPages key_pages(const kv::Sequence& sequence, u32 head, const Window& window,
                              const u8** pages) const;
   template <class Fn>
   Result<void> each_window(const kv::Sequence& sequence, u32 cache_layer, u32 slot_begin,
@@ -240,7 +240,7 @@ class Selector {
   void begin_restoring(Session& s);
   void end_restoring(Session& s);
   void await_clustering(Session& s);
-  select::HeadIndex* free_set(const Session& s, bool is_due) const;
+  method::HeadIndex* free_set(const Session& s, bool is_due) const;
   bool can_work(const Session& s, bool is_due) const;
   u32 units_of_step(const Session& s, u32 n_tokens, bool beside_prompt) const;
   void propose(Session& s, u32 n_tokens);
@@ -248,7 +248,7 @@ class Selector {
   void tick() const;
   u32 idx_of(const Session& s) const;
   Result<void> send_index(Session& s);
-  void begin_training(Session& s, select::HeadIndex* target);
+  void begin_training(Session& s, method::HeadIndex* target);
   Result<void> run_units(Session& s, u32 n, bool is_due);
   Result<void> cluster_layer(Session& s, u32 cache_layer);
   void pass_found_layers(Session& s) const;
@@ -270,8 +270,8 @@ class Selector {
   std::span<u32> pair_counters(u32 kv_head) const;
   f32* last_query(u32 session, u32 cache_layer) const;
   std::span<std::byte> borrow_caches(u32 session);
-  static u16 pair_of(const select::PqIndex& pq, u32 slot);
-  static Window extent_slots(const Session& s, const select::PqIndex& pq, u32 page_tokens);
+  static u16 pair_of(const method::PqIndex& pq, u32 slot);
+  static Window extent_slots(const Session& s, const method::PqIndex& pq, u32 page_tokens);
   Result<void> lay_out(Session& s, u32 cache_layer);
   void place_pairs(const Session& s, const Layout& layout);
   Result<void> write_order(const Session& s, const Layout& layout);
@@ -290,17 +290,17 @@ class Selector {
   void find_layer(Session& s, u32 cache_layer);
   bool has_codes(const Session& s, u32 cache_layer) const;
   bool has_extents(const Session& s, u32 cache_layer) const;
-  void adopt_extent(const Session& s, u32 head, const select::CodebookHead& saved,
+  void adopt_extent(const Session& s, u32 head, const method::CodebookHead& saved,
                     std::span<const std::byte> record);
 
-  u32 choose_slots(const Head& head, const select::KeyPages& keys, std::span<u32> slots,
+  u32 choose_slots(const Head& head, const method::KeyPages& keys, std::span<u32> slots,
                    u32 worker_idx);
   Head head_of(const Layer& layer, u32 kv_head) const;
 
   SelectorArgs args_{};
   std::span<kv::SlotCache> caches_{};  // [sessions_max, n_heads]; empty: none
   std::byte* sessions_ = nullptr;      // [sessions_max] of kSelectSessionBytes
-  select::HeadIndex* spare_ = nullptr;
+  method::HeadIndex* spare_ = nullptr;
   Session* spare_user_ = nullptr;  // whose job has begun to fill it
   u64 step_idx_ = 0;
   u32 n_units_spent_ = 0;

@@ -3,11 +3,11 @@
 
 #include "platform/base/assert.h"
 #include "runtime/engine/selector_parts.h"
-#include "runtime/select/iterations.h"
+#include "runtime/method/iterations.h"
 
 namespace tarn::engine {
 
-using select::HeadIndex;
+using method::HeadIndex;
 
 u32 Selector::n_units() const {
   return args_.config->method == SelectMethod::pq ? args_.spec->n_cache_layers : 0;
@@ -148,7 +148,7 @@ Result<void> Selector::restore_layer(Session& s, u32 cache_layer) {
   const u32 n_kv_heads = args_.spec->n_kv_heads;
   if (has_codes(s, cache_layer)) return {};
   for (u32 i = 0; i < n_kv_heads; ++i) {
-    select::PqIndex& pq = s.heads[cache_layer * n_kv_heads + i].pq;
+    method::PqIndex& pq = s.heads[cache_layer * n_kv_heads + i].pq;
     pq.start(s.life.segments().middle_begin);
     pq.begin_codebook(s.n_rows);
   }
@@ -161,8 +161,8 @@ Result<void> Selector::cluster_layer(Session& s, u32 cache_layer) {
   HeadIndex* heads = s.target + first_head;
   const u32 slot_begin = heads[0].pq.slot_begin();
   const u32 slot_end = slot_begin + s.n_rows;
-  const u32 n_sample = select::PqIndex::n_sample(heads[0].pq.shape(), s.n_rows);
-  const u32 n_updates = select::iterations(*args_.config, s.n_rows);
+  const u32 n_sample = method::PqIndex::n_sample(heads[0].pq.shape(), s.n_rows);
+  const u32 n_updates = method::iterations(*args_.config, s.n_rows);
   const u64 vector_bytes = args_.plan->group_shape.vector_bytes;
   const u32 page_tokens = args_.plan->group_shape.page_tokens;
 
@@ -174,7 +174,7 @@ Result<void> Selector::cluster_layer(Session& s, u32 cache_layer) {
       u64 i = ceil_div(u64{w.slot_begin - slot_begin} * n_sample, s.n_rows);
       for (; i < n_sample; ++i) {
         const u32 slot =
-            slot_begin + select::PqIndex::sample_row(static_cast<u32>(i), n_sample, s.n_rows);
+            slot_begin + method::PqIndex::sample_row(static_cast<u32>(i), n_sample, s.n_rows);
         if (slot >= w.slot_end) break;
         const u8* key = pages[slot / page_tokens] + u64{slot % page_tokens} * 2 * vector_bytes;
         std::memcpy(out + i * vector_bytes, key, vector_bytes);

@@ -8,7 +8,7 @@
 
 namespace tarn::engine {
 
-using select::PqIndex;
+using method::PqIndex;
 
 // Of what a later start may ask for; zeros where there is none.
 store::Key Selector::draw_key() const {
@@ -36,7 +36,7 @@ void Selector::keep_layer(const Session& s, u32 cache_layer) {
     const PqIndex& pq = s.target[head].pq;
     const u32 n_orders = extents->n_orders(extent);
     const Window slots = extent_slots(s, pq, args_.plan->group_shape.page_tokens);
-    const u64 n_bytes = select::codebook_record_bytes(pq.shape(), s.n_rows, n_orders);
+    const u64 n_bytes = method::codebook_record_bytes(pq.shape(), s.n_rows, n_orders);
     const u64 n_padded = align_up(n_bytes, store::kSectorBytes);
     if (room.size() < n_padded) {
       extents->settle();
@@ -44,7 +44,7 @@ void Selector::keep_layer(const Session& s, u32 cache_layer) {
     }
     if (room.size() < n_padded) return;
     const kv::ExtentShape& shape = extents->shape();
-    select::write_codebook_record({.n_rows = s.n_rows,
+    method::write_codebook_record({.n_rows = s.n_rows,
                                    .n_pairs = shape.n_pairs,
                                    .n_orders = n_orders,
                                    .slot_begin = slots.slot_begin,
@@ -68,7 +68,7 @@ void Selector::find_layer(Session& s, u32 cache_layer) {
     const u32 head = cache_layer * args_.spec->n_kv_heads + kv_head;
     PqIndex& pq = s.target[head].pq;
     const auto record = memory.first(extents()->codebooks().read(s.owner(), head, memory));
-    const auto saved = select::read_codebook_record(record, s.n_rows, pq);
+    const auto saved = method::read_codebook_record(record, s.n_rows, pq);
     if (saved) adopt_extent(s, head, *saved, record);
   }
 }
@@ -94,7 +94,7 @@ bool Selector::has_extents(const Session& s, u32 cache_layer) const {
 }
 
 // The extent that the record of a head says, whose codes are there.
-void Selector::adopt_extent(const Session& s, u32 head, const select::CodebookHead& saved,
+void Selector::adopt_extent(const Session& s, u32 head, const method::CodebookHead& saved,
                             std::span<const std::byte> record) {
   const kv::ExtentShape& shape = extents()->shape();
   const PqIndex& pq = s.target[head].pq;
@@ -108,7 +108,7 @@ void Selector::adopt_extent(const Session& s, u32 head, const select::CodebookHe
   const auto ranges = take<u64>(bump, shape.n_pairs);
   for (u32 order = 0; order < n_orders; ++order) {
     const std::span<u32> firsts = extents()->firsts(extent, order);
-    if (!select::read_places(record, order, pq, ranges, firsts)) return;
+    if (!method::read_places(record, order, pq, ranges, firsts)) return;
   }
   extents()->adopt(extent, slots.slot_begin, slots.slot_end, n_orders,
                    {.owner = s.owner(), .version = saved.extent_version, .head = head},

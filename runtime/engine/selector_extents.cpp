@@ -5,8 +5,8 @@
 #include "platform/base/assert.h"
 #include "runtime/engine/selector_parts.h"
 #include "runtime/engine/take.h"
-#include "runtime/select/codebook_record.h"
-#include "runtime/select/pair_order.h"
+#include "runtime/method/codebook_record.h"
+#include "runtime/method/pair_order.h"
 
 namespace tarn::engine {
 
@@ -86,12 +86,12 @@ std::span<std::byte> Selector::borrow_caches(u32 session) {
 
 // ---- Building ---------------------------------------------------------------------------------
 
-u16 Selector::pair_of(const select::PqIndex& pq, u32 slot) {
-  return static_cast<u16>(select::pair_of(pq, slot - pq.slot_begin()));
+u16 Selector::pair_of(const method::PqIndex& pq, u32 slot) {
+  return static_cast<u16>(method::pair_of(pq, slot - pq.slot_begin()));
 }
 
 // Of what the session's job has clustered, what lies in whole groups.
-Selector::Window Selector::extent_slots(const Session& s, const select::PqIndex& pq,
+Selector::Window Selector::extent_slots(const Session& s, const method::PqIndex& pq,
                                         u32 page_tokens) {
   const u32 group_begin = static_cast<u32>(ceil_div(pq.slot_begin(), page_tokens));
   const u32 group_end = std::max(group_begin, (pq.slot_begin() + s.n_rows) / page_tokens);
@@ -160,11 +160,11 @@ void Selector::place_pairs(const Session& s, const Layout& layout) {
   const u32 n_group_heads = spec.n_heads / spec.n_kv_heads;
   args_.workers->run(spec.n_kv_heads, [&](u32 kv_head, u32 worker_idx) {
     const u32 head = layout.cache_layer * spec.n_kv_heads + kv_head;
-    const select::PqIndex& pq = s.target[head].pq;
+    const method::PqIndex& pq = s.target[head].pq;
     const std::span<u32> firsts = extents()->firsts(extent_of(s, head), layout.order);
     std::ranges::fill(firsts, 0u);
     for (u32 slot = layout.slot_begin; slot < layout.slot_end; ++slot) ++firsts[pair_of(pq, slot)];
-    select::place_pairs(
+    method::place_pairs(
         {.table = *args_.table,
          .index = pq,
          .query = {q + u64{kv_head} * n_group_heads * spec.head_dim, n_group_heads, 1.0f},
@@ -188,9 +188,9 @@ Result<void> Selector::write_part(const Session& s, const Layout& layout) {
   TARN_CHECK(each_window(
       *s.sequence, layout.cache_layer, layout.slot_begin, layout.slot_end, [&](const Window& w) {
         args_.workers->run(n_kv_heads, [&](u32 kv_head, u32 worker_idx) {
-          const select::KeyPages keys =
+          const method::KeyPages keys =
               key_pages(*s.sequence, first_head + kv_head, w, scratch(worker_idx).pages);
-          const select::PqIndex& pq = s.target[first_head + kv_head].pq;
+          const method::PqIndex& pq = s.target[first_head + kv_head].pq;
           const std::span<u32> next = pair_counters(kv_head);
           std::byte* const out = layout.memory.data() + kv_head * head_bytes;
           for (u32 slot = w.slot_begin; slot < w.slot_end; ++slot) {
@@ -235,7 +235,7 @@ void Selector::name_slots(const NameArgs& args, std::span<const u32> chosen,
     for (u32 i = 0; i < n; ++i) named[i] = {kForeign | chosen[i], args.first_rank + i};
     return;
   }
-  const select::PqIndex& pq = s.next.heads[args.head].pq;
+  const method::PqIndex& pq = s.next.heads[args.head].pq;
   const std::span<const u32> firsts = extents->firsts(extent, 0);
   Bump bump(scratch(args.worker_idx).search);
   const std::span<u32> begins = take<u32>(bump, firsts.size()),
@@ -279,11 +279,11 @@ void Selector::choose_orders(const NameArgs& args, std::span<const u32> chosen,
   const u32 extent = extent_of(s, args.head);
   if (places.empty() || extents->n_orders(extent) < 2) return;
   const kv::ExtentShape& shape = extents->shape();
-  const select::PqIndex& pq = s.next.heads[args.head].pq;
+  const method::PqIndex& pq = s.next.heads[args.head].pq;
   const std::span<const u32> firsts[2] = {extents->firsts(extent, 0), extents->firsts(extent, 1)};
   const u64 n = places.size();
   Bump bump(scratch(args.worker_idx).search);
-  const auto pairs = take<select::WantedPair>(bump, n);
+  const auto pairs = take<method::WantedPair>(bump, n);
   const auto begins = take<u32>(bump, n + 1), by = take<u32>(bump, n);
   const auto ordered = take<kv::ExtentWant>(bump, n);
   const auto place_in_1 = [&](u32 place, u16 pair) {
@@ -304,7 +304,7 @@ void Selector::choose_orders(const NameArgs& args, std::span<const u32> chosen,
                               shape.sector_of(in_1, last_byte) + 1};
   }
   begins[n_pairs] = static_cast<u32>(n);
-  select::choose_orders(pairs.first(n_pairs), by);
+  method::choose_orders(pairs.first(n_pairs), by);
   u32 n_ordered = 0, n_in_1 = 0;
   for (u32 i = 0; i < n_pairs; ++i) {
     if (pairs[i].order == 1) by[n_in_1++] = i;

@@ -11,11 +11,11 @@
 namespace tarn::engine {
 
 struct Selector::Session {
-  select::IndexLife life{};
+  method::IndexLife life{};
   const kv::Sequence* sequence = nullptr;
-  select::HeadIndex* heads = nullptr;  // [n_heads], in use, or what a first build fills
+  method::HeadIndex* heads = nullptr;  // [n_heads], in use, or what a first build fills
   // The job: a clustering that is to be made, or is made and not in use yet.
-  select::HeadIndex* target = nullptr;  // what it fills; nullptr: it has not begun
+  method::HeadIndex* target = nullptr;  // what it fills; nullptr: it has not begun
   u32 n_rows = 0;                       // that it clusters; 0: there is none
   u32 n_units_done = 0;
   u32 n_units_found = 0;   // restoring: layers that were looked for on the disk
@@ -30,8 +30,8 @@ struct Selector::Session {
   store::Key named_key{};  // that a manifest names
   // What the row of the step under way makes of the session, if it counts.
   struct Proposal {
-    select::IndexLife life{};            // behind the turn's end and the row
-    select::HeadIndex* heads = nullptr;  // that the row reads; nullptr: there is no row
+    method::IndexLife life{};            // behind the turn's end and the row
+    method::HeadIndex* heads = nullptr;  // that the row reads; nullptr: there is no row
     bool swaps = false;                  // the job's index comes into use
   } next{};
   bool is_restoring = false;  // the job makes the index in use again

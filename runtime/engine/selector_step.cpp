@@ -2,12 +2,12 @@
 // chosen slots in memory.
 #include "platform/base/assert.h"
 #include "runtime/engine/selector_parts.h"
-#include "runtime/select/random_at.h"
+#include "runtime/method/random_at.h"
 
 namespace tarn::engine {
 // ---- A step ---------------------------------------------------------------------------------
 
-u32 Selector::choose_slots(const Head& h, const select::KeyPages& keys, std::span<u32> slots,
+u32 Selector::choose_slots(const Head& h, const method::KeyPages& keys, std::span<u32> slots,
                            u32 worker_idx) {
   const model::ModelSpec& spec = *args_.spec;
   const Session& s = session(h.session);
@@ -20,7 +20,7 @@ u32 Selector::choose_slots(const Head& h, const select::KeyPages& keys, std::spa
                                     .k = s.next.life.k(),
                                     .scratch = scratch(worker_idx).search,
                                     .slots = slots},
-                                   keys, select::random_at(select::kRandomSeed, head));
+                                   keys, method::random_at(method::kRandomSeed, head));
 }
 
 void Selector::note_attended(Spent& spent, u64 n_slots) const {
@@ -34,7 +34,7 @@ step::ChosenSlots Selector::choose(const Head& h, u32 worker_idx) {
   const Scratch mine = scratch(worker_idx);
   const u32 head = h.cache_layer * args_.spec->n_kv_heads + h.kv_head;
   const Session& s = session(h.session);
-  const select::KeyPages keys =
+  const method::KeyPages keys =
       key_pages(*h.sequence, head, {.group_end = h.sequence->n_groups()}, mine.pages);
   s.next.heads[head].take_in(*args_.config, *args_.table, keys, s.next.life.segments().middle_end,
                              mine.train);
@@ -114,7 +114,7 @@ void Selector::choose_of(const Layer& layer, u32 begin, u32 end) {
   args_.workers->run(end - begin, [&](u32 task_idx, u32 worker_idx) {
     const u32 kv_head = begin + task_idx;
     const u64 start_ns = args_.clock->now_ns();
-    const select::KeyPages no_keys{};
+    const method::KeyPages no_keys{};
     layer_table().n_chosen[kv_head] =
         choose_slots(head_of(layer, kv_head), no_keys, fetched(kv_head).slots, worker_idx);
     const u64 chosen_ns = args_.clock->now_ns();

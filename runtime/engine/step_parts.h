@@ -26,7 +26,7 @@ class StepParts final : public exec::PartSource {
   void give_back(std::span<const step::Run> runs, u32 cache_layer,
                  const step::KvPart& part) override;
   step::ChosenSlots choose(const Head& head, u32 worker_idx) override;
-  select::DeviceRow take_device_row(const step::Run& run) override {
+  method::DeviceRow take_device_row(const step::Run& run) override {
     return selector_.take_row(run.session);
   }
 

@@ -11,7 +11,7 @@
 
 #include <span>
 
-#include "runtime/select/device_row.h"
+#include "runtime/method/device_row.h"
 #include "runtime/step/batch.h"
 #include "runtime/step/part.h"
 
@@ -39,7 +39,7 @@ class PartSource {
   };
   virtual step::ChosenSlots choose(const Head& head, u32 worker_idx) = 0;
   // Of a run that chooses on a device: what its one row has to know there, once.
-  virtual select::DeviceRow take_device_row(const step::Run& run) = 0;
+  virtual method::DeviceRow take_device_row(const step::Run& run) = 0;
 
  protected:
   ~PartSource() = default;

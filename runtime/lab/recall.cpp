@@ -7,15 +7,15 @@
 
 #include "platform/base/assert.h"
 #include "runtime/lab/probe.h"
-#include "runtime/select/iterations.h"
-#include "runtime/select/select_shape.h"
+#include "runtime/method/iterations.h"
+#include "runtime/method/select_shape.h"
 
 namespace tarn::lab {
 namespace {
 
-using select::KeyPages;
-using select::PqIndex;
-using select::PqShape;
+using method::KeyPages;
+using method::PqIndex;
+using method::PqShape;
 
 // Bytes that begin at a cache line.
 class Scratch {
@@ -35,7 +35,7 @@ class Scratch {
 };
 
 // The slots that are clustered, as pages of one.
-void sample_rows(const KeyPages& keys, const select::Segments& segments, u64 slot_bytes,
+void sample_rows(const KeyPages& keys, const method::Segments& segments, u64 slot_bytes,
                  std::span<const u8*> out) {
   const u32 n = static_cast<u32>(out.size());
   for (u32 i = 0; i < n; ++i) {
@@ -58,7 +58,7 @@ u64 count_both(std::span<const u32> a, std::span<const u32> b) {
 
 ClusterWork cluster_work(const SelectConfig& config, u32 n_rows) {
   return {.n_sampled = PqIndex::n_sample({.code_bits = config.code_bits}, n_rows),
-          .n_updates = select::iterations(config, n_rows)};
+          .n_updates = method::iterations(config, n_rows)};
 }
 
 f64 Probe::recall(const RecallArgs& args) const {
@@ -68,18 +68,18 @@ f64 Probe::recall(const RecallArgs& args) const {
   const SelectConfig& config = engine_.select_config_;
   const kernels::CpuTable& table = *engine_.table_;
   const kv::Sequence& sequence = engine_.session(args.session).sequence;
-  const select::Budget budget = select::budget(select::budget_rule(config), sequence.n_slots());
-  const select::Segments segments =
-      select::segments(sequence.n_slots(), config.n_sinks, budget.n_local);
+  const method::Budget budget = method::budget(method::budget_rule(config), sequence.n_slots());
+  const method::Segments segments =
+      method::segments(sequence.n_slots(), config.n_sinks, budget.n_local);
   if (segments.n_middle() <= std::max(budget.k, 8u << config.code_bits)) {
     return std::numeric_limits<f64>::quiet_NaN();
   }
   const u32 n_slots_max = plan.context_tokens;
   const PqShape shape =
-      select::pq_shape(config, {spec.head_dim, spec.adjacent_dims()}, n_slots_max);
+      method::pq_shape(config, {spec.head_dim, spec.adjacent_dims()}, n_slots_max);
   const u32 n_group_heads = spec.n_heads / spec.n_kv_heads;
   Scratch region(PqIndex::region_bytes(shape)), train(PqIndex::train_scratch_bytes(shape));
-  Scratch search(select::selection_scratch_bytes({.n_group_heads = n_group_heads,
+  Scratch search(method::selection_scratch_bytes({.n_group_heads = n_group_heads,
                                                   .head_dim = spec.head_dim,
                                                   .lut_elems = shape.lut_elems(),
                                                   .middle_tokens_max = n_slots_max}));
@@ -95,7 +95,7 @@ f64 Probe::recall(const RecallArgs& args) const {
   index.init(shape, region.span());
   index.start(segments.middle_begin);
   index.begin_codebook(segments.n_middle());
-  const u32 n_updates = select::iterations(config, segments.n_middle());
+  const u32 n_updates = method::iterations(config, segments.n_middle());
   for (u32 subspace = 0; subspace < shape.n_subspaces; ++subspace) {
     index.train({table, sampled, 0, subspace, n_updates, train.span()});
     index.code({table, keys, subspace, segments.middle_begin, segments.middle_end, train.span()});
@@ -104,13 +104,13 @@ f64 Probe::recall(const RecallArgs& args) const {
 
   const f32 scale = 1.0f / __builtin_sqrtf(static_cast<f32>(spec.head_dim));
   const auto search_into = [&](std::span<u32> slots) {
-    return select::SelectionArgs{
+    return method::SelectionArgs{
         table, {args.q, n_group_heads, scale}, segments, budget.k, search.span(), slots};
   };
-  const u32 n_exact = select::select_oracle(search_into(exact), keys);
-  select::SelectionArgs in_blocks = search_into(coded);
+  const u32 n_exact = method::select_oracle(search_into(exact), keys);
+  method::SelectionArgs in_blocks = search_into(coded);
   in_blocks.block_tokens = config.block_tokens;
-  const u32 n_coded = select::select_pq(in_blocks, index);
+  const u32 n_coded = method::select_pq(in_blocks, index);
   const u64 n_both = count_both(std::span(exact).first(n_exact), std::span(coded).first(n_coded));
   const u32 n_always = segments.n_sinks() + segments.n_local();
   return static_cast<f64>(n_both - n_always) / static_cast<f64>(n_exact - n_always);

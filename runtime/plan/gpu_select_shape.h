@@ -4,7 +4,7 @@
 // that it chooses by, scratch for one row's choice, room for what rows of one launch of attention
 // chose, and the host's side of the ways in and out.
 //
-//   index    of a session: its heads', each as the host's (select::PqIndex::layout), index_bytes
+//   index    of a session: its heads', each as the host's (method::PqIndex::layout), index_bytes
 //            apart
 //   scratch  tables and, where the choice is not by pairs of codes, scores and weights of a row's
 //            heads; the places that they chose; what each row gathered; a step's state
@@ -58,8 +58,8 @@ inline GpuSelectShape gpu_select_shape(const model::ModelSpec& spec, const Selec
       piece(u64{shape.n_rows} * shape.gathered_pages * spec.n_kv_heads * in.group.page_bytes());
   shape.state_bytes = piece(gpu_state_bytes(spec, in.step_rows, in.sessions_max));
   if (config.method != SelectMethod::pq) return shape;
-  const select::PqShape pq =
-      select::pq_shape(config, {spec.head_dim, spec.adjacent_dims()}, in.context_tokens);
+  const method::PqShape pq =
+      method::pq_shape(config, {spec.head_dim, spec.adjacent_dims()}, in.context_tokens);
   shape.table_bytes = piece(select.n_heads * select.index_bytes);
   shape.window_groups = static_cast<u32>(
       std::min(std::max<u64>(kKeyWindowBytes / in.group.group_bytes(), 1), u64{in.pages_max}));

@@ -6,13 +6,13 @@
 #include "platform/base/assert.h"
 #include "platform/base/checked.h"
 #include "runtime/config/fixed_text.h"
+#include "runtime/method/codebook_record.h"
 #include "runtime/model/embedding_file.h"
 #include "runtime/model/weights.h"
 #include "runtime/plan/gpu_shape.h"
 #include "runtime/plan/kv_tables.h"
 #include "runtime/plan/kv_type.h"
 #include "runtime/plan/step_memory.h"
-#include "runtime/select/codebook_record.h"
 
 namespace tarn::plan {
 namespace {
@@ -305,20 +305,20 @@ Unexpected refuse(Status status, const char* hint, const char* key, Figure first
 }
 
 // What extents are ordered by, where what a step chooses follows from codes and lies over a disk.
-std::optional<select::PqShape> extent_codes(const Inputs& inputs, const Plan& plan) {
+std::optional<method::PqShape> extent_codes(const Inputs& inputs, const Plan& plan) {
   const SelectConfig& select = inputs.config->select;
   const bool by_token = select.method == SelectMethod::pq && select.block_tokens == 1;
   if (!inputs.config->store.extents || !by_token) return std::nullopt;
   const model::ModelSpec& spec = inputs.model->spec;
-  const select::PqShape pq =
-      select::pq_shape(select, {spec.head_dim, spec.adjacent_dims()}, plan.context_tokens);
+  const method::PqShape pq =
+      method::pq_shape(select, {spec.head_dim, spec.adjacent_dims()}, plan.context_tokens);
   return pq.has_pairs() ? std::optional(pq) : std::nullopt;
 }
 
 TierInputs tier_inputs(const Inputs& inputs, const Plan& plan) {
-  const std::optional<select::PqShape> pq = extent_codes(inputs, plan);
+  const std::optional<method::PqShape> pq = extent_codes(inputs, plan);
   const u64 codebook_bytes =
-      pq ? select::codebook_record_bytes(*pq, plan.context_tokens, kv::kExtentOrdersMax) : 0;
+      pq ? method::codebook_record_bytes(*pq, plan.context_tokens, kv::kExtentOrdersMax) : 0;
   return {.group_shape = plan.group_shape,
           .groups_max = plan.groups_max,
           .sessions_max = plan.sessions_max,

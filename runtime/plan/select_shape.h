@@ -9,8 +9,8 @@
 #include "platform/base/checked.h"
 #include "runtime/config/config.h"
 #include "runtime/kv/extents.h"
+#include "runtime/method/head_index.h"
 #include "runtime/model/model_spec.h"
-#include "runtime/select/head_index.h"
 
 namespace tarn::plan {
 
@@ -23,7 +23,7 @@ struct SelectShape {
   u64 index_bytes = 0;  // of one pair
   u64 set_bytes = 0;    // of a session: what it is told by, then its indexes
   // A worker's scratch, in this order; with a GPU what trains and the pages alone.
-  u64 search_bytes = 0;  // of select::SelectionArgs
+  u64 search_bytes = 0;  // of method::SelectionArgs
   u64 train_bytes = 0;   // of PqIndex::train
   u64 slots_bytes = 0;   // chosen slots
   u64 pages_bytes = 0;   // addresses of a head's pages

@@ -6,8 +6,8 @@
 #include "platform/io/io_backend.h"
 #include "runtime/kv/mover.h"
 #include "runtime/kv/slot_cache.h"
+#include "runtime/method/select_shape.h"
 #include "runtime/reuse/manifest.h"
-#include "runtime/select/select_shape.h"
 
 namespace tarn::plan {
 namespace {
@@ -34,8 +34,8 @@ namespace {
 // What selection keeps in memory of groups, beside what a step needs: sinks and local windows, and
 // room for the sectors that are on their way.
 u32 near_frames(const model::ModelSpec& spec, const Config& config, const TierInputs& inputs) {
-  const select::Budget budget =
-      select::budget(select::budget_rule(config.select),
+  const method::Budget budget =
+      method::budget(method::budget_rule(config.select),
                      inputs.groups_max / spec.n_cache_layers * inputs.group_shape.page_tokens);
   const u32 page_tokens = inputs.group_shape.page_tokens;
   const u64 sinks = ceil_div(config.select.n_sinks, page_tokens);

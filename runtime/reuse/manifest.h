@@ -126,7 +126,7 @@ struct ManifestSegments {
   friend bool operator==(const ManifestSegments&, const ManifestSegments&) = default;
 };
 
-// select::KeptLife and what goes with it, as the engine has it; checked there.
+// method::KeptLife and what goes with it, as the engine has it; checked there.
 struct ManifestIndex {
   std::array<u32, 8> life{};
   u32 turn_end = 0, turn_input_begin = 0;

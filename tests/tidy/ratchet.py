@@ -31,7 +31,7 @@ LINES = {
     "runtime/engine/selector.cpp": 483,
     "runtime/reuse/session_store.cpp": 527,
     "runtime/plan/plan.cpp": 580,
-    "runtime/select/pq_index.cpp": 402,
+    "runtime/method/pq_index.cpp": 402,
 }
 # Whether KV lies in memory, on a disk or on a GPU, asked in the engine and in the backends.
 PLACEMENT_TESTS = 89
@@ -41,7 +41,7 @@ ENGINE_FILES = 43
 
 PLACEMENT = re.compile(r"\bis_on\(\)|\bon_gpu\(\)|\b(?:kv_stream|device)_? [!=]= nullptr")
 METHOD = re.compile(r"SelectMethod|Quest|Pq[A-Z]")
-METHOD_ROOMS = ("runtime/select/", "runtime/config/", "runtime/method/", "runtime/lab/")
+METHOD_ROOMS = ("runtime/method/", "runtime/config/", "runtime/lab/")
 
 
 def body_at(code, begin):

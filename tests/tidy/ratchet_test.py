@@ -46,7 +46,7 @@ class RatchetTest(unittest.TestCase):
         many = "class Big { " + "void f(); " * 31 + "};\n"
         files = {"runtime/engine/big.h": many, "runtime/engine/a.cpp": "x.is_on();\n" * 2,
                  "runtime/kv/long.cpp": "\n" * 401, "runtime/kv/names.cpp": "PqIndex i;\n",
-                 "runtime/select/names.cpp": "PqIndex i;\n", "tests/long.cpp": "\n" * 500}
+                 "runtime/method/names.cpp": "PqIndex i;\n", "tests/long.cpp": "\n" * 500}
         right = {"METHODS": {"Big": 31}, "LINES": {"runtime/kv/long.cpp": 401},
                  "PLACEMENT_TESTS": 2, "METHOD_FILES": 1, "ENGINE_FILES": 2}
         wrong = [{}, {"METHODS": {}}, {"METHODS": {"Big": 32}}, {"LINES": {}},

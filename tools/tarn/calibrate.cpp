@@ -1,5 +1,5 @@
 // tarn calibrate: what clustering and prefill of a layer cost on this box with this model, fitted
-// by least squares (runtime/select/iterations.h has the formulas), as a configuration from which a
+// by least squares (runtime/method/iterations.h has the formulas), as a configuration from which a
 // clustering knows how many updates it may make.
 #include <algorithm>
 #include <array>

@@ -26,7 +26,7 @@ class GpuMemory;
 // Of rows that choose on the device; without rows in the shape none ever does.
 struct GpuSelectArgs {
   SelectMethod method = SelectMethod::full;
-  select::PqShape pq{};  // of method pq
+  method::PqShape pq{};  // of method pq
   plan::GpuSelectShape shape{};
   u32 n_chosen_max = 0;
   // On the device.

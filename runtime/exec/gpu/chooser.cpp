@@ -4,7 +4,7 @@
 
 #include "platform/base/assert.h"
 #include "platform/base/checked.h"
-#include "runtime/select/select_shape.h"
+#include "runtime/method/select_shape.h"
 
 namespace tarn::exec {
 
@@ -13,8 +13,8 @@ using plan::GpuChoice;
 namespace {
 
 // The window has no index: its slots are the last ones.
-GpuChoice choice_of(const select::DeviceRow& row, SelectMethod method) {
-  const select::Segments& s = row.segments;
+GpuChoice choice_of(const method::DeviceRow& row, SelectMethod method) {
+  const method::Segments& s = row.segments;
   const u32 n_chosen = std::min(s.n_middle(), row.k);
   const bool by_index = method == SelectMethod::pq;
   const u32 local_begin = by_index ? s.middle_end : s.middle_end - n_chosen;
@@ -29,8 +29,8 @@ GpuChoice choice_of(const select::DeviceRow& row, SelectMethod method) {
 }
 
 kernels::GpuPqIndex pq_index(const GpuStep& step, u32 cache_layer, u32 row) {
-  const select::PqShape& shape = step.args().select.pq;
-  const select::PqIndex::Layout at = select::PqIndex::layout(shape);
+  const method::PqShape& shape = step.args().select.pq;
+  const method::PqIndex::Layout at = method::PqIndex::layout(shape);
   const u32 n_kv_heads = step.args().spec->n_kv_heads;
   return {.format = shape.format,
           .n_kv_heads = n_kv_heads,

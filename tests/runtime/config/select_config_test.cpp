@@ -6,7 +6,7 @@
 #include <string>
 
 #include "runtime/config/config.h"
-#include "runtime/select/select_shape.h"
+#include "runtime/method/select_shape.h"
 
 namespace tarn {
 namespace {
@@ -26,10 +26,10 @@ TEST_CASE("relations between keys") {
   config.select.code_bits = 6;
   CHECK(config_validate(config).has_value());
   CHECK(
-      (select::pq_shape(config.select, {128, 128}, 100).format == kernels::PqCodeFormat::packed6));
+      (method::pq_shape(config.select, {128, 128}, 100).format == kernels::PqCodeFormat::packed6));
   config.select.code_bits = 3;
   CHECK(
-      (select::pq_shape(config.select, {128, 128}, 100).format == kernels::PqCodeFormat::packed4));
+      (method::pq_shape(config.select, {128, 128}, 100).format == kernels::PqCodeFormat::packed4));
   config = {};
   config.select.method = SelectMethod::quest, config.select.k = 15;
   CHECK(names(config_validate(config), "select.k_tokens"));
@@ -72,14 +72,14 @@ TEST_CASE("presets are the paper's settings") {
     const SelectConfig config = with_preset(named, preset);
     CHECK(select_config_validate(config).has_value());
     const bool is_wide = preset == SelectPreset::pqcache_infinitebench;
-    const select::PqShape shape = select::pq_shape(config, {128, 0}, 1000);
-    const select::PqShape adjacent = select::pq_shape(config, {128, 128}, 1000);
+    const method::PqShape shape = method::pq_shape(config, {128, 0}, 1000);
+    const method::PqShape adjacent = method::pq_shape(config, {128, 128}, 1000);
     CHECK(shape.n_subspaces == (is_wide ? 4 : 2));
     CHECK(shape.dim_of(1, 1) == shape.dims() + 1);  // contiguous,
     CHECK(adjacent.dim_of(0, 1) == 2);              // in the order of the paper's models
     CHECK(shape.n_centroids() == (is_wide ? 256 : 64));
-    CHECK(select::budget(select::budget_rule(config), 32768).k == 1636);  // half of 32,736 / 10
-    CHECK(select::budget(select::budget_rule(config), 672).k == 128);
+    CHECK(method::budget(method::budget_rule(config), 32768).k == 1636);  // half of 32,736 / 10
+    CHECK(method::budget(method::budget_rule(config), 672).k == 128);
   }
   CHECK((with_preset({}, SelectPreset::pqcache_longbench).method == SelectMethod::pq));
   SelectConfig oracle;

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "runtime/lab/probe.h"
-#include "runtime/select/pq_index.h"
+#include "runtime/method/pq_index.h"
 #include "tests/runtime/engine/recall_document.h"
 
 namespace tarn::test {
@@ -29,11 +29,11 @@ inline SelectConfig one_in(u32 divisor, u32 n_tokens, SelectMethod method) {
 inline f64 reconstruction_error(const engine::Engine& engine, engine::SessionIdx session) {
   const model::ModelSpec& spec = engine.spec();
   const u32 head = (spec.n_cache_layers - 1) * spec.n_kv_heads;
-  const select::PqIndex& index = lab::Probe::selector(engine).pq_index(session, head);
+  const method::PqIndex& index = lab::Probe::selector(engine).pq_index(session, head);
   const kv::Sequence& sequence = engine.session_state(session).sequence;
   std::vector<const u8*> pages(sequence.n_groups());
   sequence.pages(spec.n_cache_layers - 1, 0, pages);
-  const select::KeyPages keys{kernels::KvType::f16, pages.data(),
+  const method::KeyPages keys{kernels::KvType::f16, pages.data(),
                               engine.plan().group_shape.page_tokens, spec.head_dim};
   REQUIRE(index.n_tokens() > 0);
   f64 error = 0, size = 0;

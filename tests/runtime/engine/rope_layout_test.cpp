@@ -76,7 +76,7 @@ Codes codes_of(const std::string& path, const SelectConfig& select) {
   test::read_all(open.engine, session);
   Codes codes;
   for (u32 head = 0; head < open.engine.spec().n_kv_heads; ++head) {
-    const select::PqIndex& index = lab::Probe::selector(open.engine).pq_index(session, head);
+    const method::PqIndex& index = lab::Probe::selector(open.engine).pq_index(session, head);
     REQUIRE(index.n_clustered() > 0);
     const std::span<const f32> centroids = index.codebook();
     codes.centroids.insert(codes.centroids.end(), centroids.begin(), centroids.end());

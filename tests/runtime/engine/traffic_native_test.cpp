@@ -11,8 +11,8 @@
 #include <set>
 
 #include "runtime/lab/probe.h"
-#include "runtime/select/random_at.h"
-#include "runtime/select/selection.h"
+#include "runtime/method/random_at.h"
+#include "runtime/method/selection.h"
 #include "tests/runtime/engine/selected_answers.h"
 #include "tests/support/sim_disk.h"
 
@@ -99,11 +99,11 @@ struct World {
 };
 
 // What one head draws of a middle: the k best by the slot's hash, the lowest of equal ones.
-std::set<u32> drawn(u32 head, const select::Segments& s) {
-  const u64 seed = select::random_at(select::kRandomSeed, head);
+std::set<u32> drawn(u32 head, const method::Segments& s) {
+  const u64 seed = method::random_at(method::kRandomSeed, head);
   std::vector<std::pair<u64, u32>> ranked;
   for (u32 slot = s.middle_begin; slot < s.middle_end; ++slot) {
-    ranked.push_back({~(select::random_at(seed, slot) >> 40), slot});
+    ranked.push_back({~(method::random_at(seed, slot) >> 40), slot});
   }
   std::sort(ranked.begin(), ranked.end());
   std::set<u32> slots;
@@ -118,7 +118,7 @@ struct Wanted {
 };
 
 Wanted wanted_of(u32 n_tokens, const std::vector<bool>& away) {
-  const select::Segments s = select::segments(n_tokens, kSinks, kLocal);
+  const method::Segments s = method::segments(n_tokens, kSinks, kLocal);
   Wanted sum;
   for (u32 layer = 0; layer < kLayers; ++layer) {
     std::set<u32> groups, pages;

@@ -9,9 +9,9 @@
 #include <utility>
 
 #include "runtime/lab/probe.h"
+#include "runtime/method/select_shape.h"
+#include "runtime/method/selection.h"
 #include "runtime/plan/kv_type.h"
-#include "runtime/select/select_shape.h"
-#include "runtime/select/selection.h"
 #include "tests/runtime/engine_gpu/select_gpu.h"
 
 namespace tarn::test {
@@ -60,11 +60,11 @@ class Oracle {
         config_(config.select),
         kv_head_(kv_head),
         type_(plan::kv_type(config)),
-        shape_(select::pq_shape(config_, {engine.spec().head_dim, engine.spec().adjacent_dims()},
+        shape_(method::pq_shape(config_, {engine.spec().head_dim, engine.spec().adjacent_dims()},
                                 engine.plan().context_tokens)),
-        region_(select::PqIndex::region_bytes(shape_) / 64 + 1),
-        scratch_(select::PqIndex::train_scratch_bytes(shape_) / 64 + 1),
-        life_(select::budget_rule(config_), config_.code_bits, config_.swap_tokens) {
+        region_(method::PqIndex::region_bytes(shape_) / 64 + 1),
+        scratch_(method::PqIndex::train_scratch_bytes(shape_) / 64 + 1),
+        life_(method::budget_rule(config_), config_.code_bits, config_.swap_tokens) {
     index_.init(shape_, bytes(region_));
   }
 
@@ -72,7 +72,7 @@ class Oracle {
   std::vector<u32> choose(SessionIdx session, u32 n_tokens, const f32* q) {
     const std::vector<u8> all = keys(session);
     const u8* first = all.data();
-    const select::KeyPages pages{.type = type_,
+    const method::KeyPages pages{.type = type_,
                                  .pages = &first,
                                  .page_tokens = engine_.plan().context_tokens,
                                  .head_dim = shape_.head_dim,
@@ -82,7 +82,7 @@ class Oracle {
     index_.encode(table_, pages, life_.segments().middle_end, bytes(scratch_));
     const model::ModelSpec& spec = engine_.spec();
     const u32 n_group = spec.n_heads / spec.n_kv_heads;
-    std::vector<Line> search(select::selection_scratch_bytes({.n_group_heads = n_group,
+    std::vector<Line> search(method::selection_scratch_bytes({.n_group_heads = n_group,
                                                               .head_dim = spec.head_dim,
                                                               .lut_elems = shape_.lut_elems(),
                                                               .middle_tokens_max = n_tokens}) /
@@ -91,7 +91,7 @@ class Oracle {
     std::vector<u32> slots(n_tokens);
     const f32 scale = 1.0f / __builtin_sqrtf(static_cast<f32>(spec.head_dim));
     slots.resize(
-        select::select_pq({.table = table_,
+        method::select_pq({.table = table_,
                            .query = {q + u64{kv_head_} * n_group * spec.head_dim, n_group, scale},
                            .segments = life_.segments(),
                            .k = life_.k(),
@@ -126,24 +126,24 @@ class Oracle {
     return out;
   }
 
-  void advance(u32 n_tokens, const select::KeyPages& pages) {
+  void advance(u32 n_tokens, const method::KeyPages& pages) {
     for (;;) {
       switch (life_.advance(n_tokens)) {
-        case select::IndexEvent::none:
+        case method::IndexEvent::none:
           return;
-        case select::IndexEvent::build:
-        case select::IndexEvent::rebuild:
+        case method::IndexEvent::build:
+        case method::IndexEvent::rebuild:
           n_rows_ = life_.n_rows_clustering();
           break;
-        case select::IndexEvent::swap:
+        case method::IndexEvent::swap:
           cluster(pages);
           break;
       }
     }
   }
-  void cluster(const select::KeyPages& pages) {
+  void cluster(const method::KeyPages& pages) {
     const u32 begin = life_.segments().middle_begin;
-    REQUIRE(select::PqIndex::n_sample(shape_, n_rows_) == n_rows_);
+    REQUIRE(method::PqIndex::n_sample(shape_, n_rows_) == n_rows_);
     index_.start(begin);
     index_.begin_codebook(n_rows_);
     for (u32 m = 0; m < shape_.n_subspaces; ++m) {
@@ -159,10 +159,10 @@ class Oracle {
   u32 kv_head_;
   kernels::KvType type_;
   const kernels::CpuTable& table_ = *kernels::cpu_table_select("auto").value();
-  select::PqShape shape_;
+  method::PqShape shape_;
   std::vector<Line> region_, scratch_;
-  select::IndexLife life_;
-  select::PqIndex index_{};
+  method::IndexLife life_;
+  method::PqIndex index_{};
   u32 n_rows_ = 0, n_swaps_ = 0;
 };
 

@@ -47,7 +47,7 @@ class Parts final : public PartSource {
   }
   void give_back(std::span<const step::Run>, u32, const step::KvPart&) override { ++n_given_back; }
   step::ChosenSlots choose(const Head&, u32) override { return chosen; }
-  select::DeviceRow take_device_row(const step::Run&) override { return {}; }
+  method::DeviceRow take_device_row(const step::Run&) override { return {}; }
 
   u32 window_groups = ~u32{0} / 2;
   step::ChosenSlots chosen{};

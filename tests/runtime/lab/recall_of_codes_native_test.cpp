@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "runtime/lab/probe.h"
-#include "runtime/select/segments.h"
-#include "runtime/select/select_shape.h"
+#include "runtime/method/segments.h"
+#include "runtime/method/select_shape.h"
 #include "tests/runtime/engine/answer_bits.h"
 
 namespace tarn::engine {
@@ -56,7 +56,7 @@ TEST_CASE("recall is of the budget that the selection has, and of its blocks") {
   SelectConfig share = absolute(8, 16);
   share.context_divisor = 4;
   share.tokens_min = 0;
-  const select::Budget budget = select::budget(select::budget_rule(share), kTokens);
+  const method::Budget budget = method::budget(method::budget_rule(share), kTokens);
   REQUIRE(budget.k > 32);
   CHECK(recall_of(model, share) == recall_of(model, absolute(budget.n_local, budget.k)));
   CHECK(recall_of(model, share) != few_chosen);

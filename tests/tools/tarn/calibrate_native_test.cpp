@@ -12,7 +12,7 @@
 
 #include "runtime/config/config.h"
 #include "runtime/lab/probe.h"
-#include "runtime/select/iterations.h"
+#include "runtime/method/iterations.h"
 #include "tests/support/open_engine.h"
 #include "tests/tools/tarn/command_line.h"
 #include "tools/support/input.h"
@@ -149,7 +149,7 @@ TEST_CASE(
       const int n_read = std::sscanf(row.c_str(), "%u %*f %u", &n_rows, &n);
       if (n_read == 2 && n_rows == s) n_updates = n;
     }
-    CHECK(n_updates == select::iterations(config->select, s));
+    CHECK(n_updates == method::iterations(config->select, s));
   }
 }
 

@@ -1,0 +1,402 @@
+#include "runtime/method/pq_index.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "platform/base/assert.h"
+#include "runtime/method/random_at.h"
+
+namespace tarn::method {
+namespace {
+
+using kernels::CpuTable;
+
+u64 round_up(u64 n) { return (n + 63) / 64 * 64; }
+
+u64 codebook_elems(const PqShape& shape) { return u64{shape.head_dim} * shape.n_padded(); }
+u64 half_norm_elems(const PqShape& shape) { return u64{shape.n_subspaces} * shape.n_padded(); }
+
+u64 n_pairs(const PqShape& shape) {
+  return shape.has_pairs() ? u64{shape.n_padded()} * shape.n_padded() : 0;
+}
+
+kernels::PqCodeFormat kept_format(const PqShape& shape) {
+  return kernels::pq_least_format(shape.code_bits);
+}
+
+// n distinct numbers below n_rows (Floyd 1987, in Bentley, CACM 30(9)).
+void draw_rows(u64 n_rows, u32 n, u32* out) {
+  for (u32 i = 0; i < n; ++i) {
+    const u64 last = n_rows - n + i;
+    const u32 drawn = static_cast<u32>(random_at(PqIndex::kSeed, i) % (last + 1));
+    const bool taken = std::find(out, out + i, drawn) != out + i;
+    out[i] = taken ? static_cast<u32>(last) : drawn;
+  }
+}
+
+// What train() works in.
+struct TrainScratch {
+  f32* tile;    // [kTileTokens, head_dim]
+  f32* row;     // [head_dim]
+  i64* sums;    // [n_centroids, dims]
+  u32* counts;  // [n_centroids]
+  u32* drawn;   // [n_centroids]
+  u8* codes;    // [kTileTokens]
+};
+
+TrainScratch carve(const PqShape& shape, std::span<std::byte> scratch) {
+  TARN_ASSERT(scratch.size() >= PqIndex::train_scratch_bytes(shape));
+  Bump bump(scratch);
+  const u64 n_elems = u64{shape.n_centroids()} * shape.dims();
+  return {.tile = bump.alloc<f32>(u64{PqIndex::kTileTokens} * shape.head_dim)->data(),
+          .row = bump.alloc<f32>(shape.head_dim)->data(),
+          .sums = bump.alloc<i64>(n_elems)->data(),
+          .counts = bump.alloc<u32>(shape.n_centroids())->data(),
+          .drawn = bump.alloc<u32>(shape.n_centroids())->data(),
+          .codes = bump.alloc<u8>(PqIndex::kTileTokens)->data()};
+}
+
+}  // namespace
+
+void KeyPages::load(const CpuTable& table, u32 slot_begin, u32 n_slots, f32* out) const {
+  const u64 vector_bytes = kernels::kv_vector_bytes(type, head_dim);
+  const u64 slot_bytes = stride_bytes != 0 ? stride_bytes : 2 * vector_bytes;
+  for (u32 done = 0; done < n_slots;) {
+    const u32 slot = slot_begin + done;
+    const u32 n = std::min(n_slots - done, page_tokens - slot % page_tokens);
+    const u8* first = pages[slot / page_tokens] + slot % page_tokens * slot_bytes;
+    table.pq_load({.type = kernels::kv_tensor_type(type),
+                   .rows = first,
+                   .stride_bytes = slot_bytes,
+                   .x = out + u64{done} * head_dim,
+                   .n_rows = n,
+                   .dims = head_dim});
+    done += n;
+  }
+}
+
+PqIndex::Layout PqIndex::layout(const PqShape& shape) {
+  Layout at;
+  at.half_norms = round_up(codebook_elems(shape) * sizeof(f32));
+  at.codes = at.half_norms + round_up(half_norm_elems(shape) * sizeof(f32));
+  at.counts = at.codes + round_up(shape.n_subspaces *
+                                  kernels::pq_row_bytes(shape.format, shape.capacity_tokens));
+  at.bytes = at.counts + round_up(n_pairs(shape) * sizeof(u32));
+  return at;
+}
+
+u64 PqIndex::train_scratch_bytes(const PqShape& shape) {
+  const u64 n_elems = u64{shape.n_centroids()} * shape.dims();
+  return round_up((u64{kTileTokens} + 1) * shape.head_dim * sizeof(f32) + n_elems * sizeof(i64) +
+                  u64{2} * shape.n_centroids() * sizeof(u32) + kTileTokens);
+}
+
+void PqIndex::init(const PqShape& shape, std::span<std::byte> region) {
+  TARN_ASSERT(shape.code_bits >= 1 && shape.code_bits <= kernels::pq_bits_max(shape.format));
+  TARN_ASSERT(shape.n_subspaces >= 1 && shape.n_subspaces <= kernels::kPqSubspacesMax);
+  TARN_ASSERT(shape.head_dim % shape.n_subspaces == 0);
+  TARN_ASSERT(shape.adjacent_dims % 2 == 0 && shape.adjacent_dims <= shape.head_dim);
+  TARN_ASSERT(region.size() >= region_bytes(shape));
+  shape_ = shape;
+  row_bytes_ = kernels::pq_row_bytes(shape.format, shape.capacity_tokens);
+  const Layout at = layout(shape);
+  centroids_ = reinterpret_cast<f32*>(region.data());
+  half_norms_ = reinterpret_cast<f32*>(region.data() + at.half_norms);
+  codes_ = reinterpret_cast<u8*>(region.data() + at.codes);
+  counts_ = reinterpret_cast<u32*>(region.data() + at.counts);
+  start(0);
+}
+
+void PqIndex::start(u32 slot_begin) {
+  slot_begin_ = slot_begin;
+  n_tokens_ = n_training_ = n_clustered_ = 0;
+  // A block that is not full is scored whole: what lies behind the last row is a code, too.
+  std::memset(codes_, 0, shape_.n_subspaces * row_bytes_);
+  std::fill_n(counts_, n_pairs(shape_), 0u);
+}
+
+void PqIndex::begin_codebook(u32 n_rows) {
+  TARN_ASSERT(n_training_ == 0 && n_tokens_ == 0);
+  TARN_ASSERT(n_rows >= shape_.n_centroids());
+  TARN_ASSERT(n_rows <= shape_.capacity_tokens);
+  n_training_ = n_rows;
+}
+
+u32 PqIndex::n_sample(const PqShape& shape, u32 n_rows) {
+  return std::min(n_rows, kSampleRows * shape.n_centroids());
+}
+
+// n keys to out, their dims in the order of places; the i-th one's slot is slot_of(i). `row` is
+// scratch of a key.
+template <class SlotOf>
+void PqIndex::load(const CpuTable& table, const KeyPages& keys, u32 first, u32 n, f32* row,
+                   f32* out, SlotOf slot_of) const {
+  const u32 d = shape_.head_dim;
+  keys.load(table, first, n, out);
+  for (u32 i = 0; i < n; ++i) {
+    f32* const key = out + u64{i} * d;
+    if (shape_.control != nullptr) shape_.control->change(slot_of(i), key);
+    if (shape_.adjacent_dims == 0) continue;
+    std::copy_n(key, d, row);
+    place(row, key);
+  }
+}
+
+// What PqShape::dim_of() says, of all sub-spaces.
+void PqIndex::place(const f32* row, f32* out) const {
+  const u32 n = shape_.adjacent_dims, half = n / 2;
+  for (u32 i = 0; i < half; ++i) {
+    out[i] = row[u64{2} * i];
+    out[half + i] = row[u64{2} * i + 1];
+  }
+  std::copy(row + n, row + shape_.head_dim, out + n);
+}
+
+// The nearest centroids for keys out of load().
+void PqIndex::assign(const CpuTable& table, u32 subspace, const f32* keys, u32 n, u8* codes) const {
+  table.pq_assign({.x = keys + u64{subspace} * shape_.dims(),
+                   .x_stride = shape_.head_dim,
+                   .centroids = centroids(subspace).data(),
+                   .half_norms = half_norms(subspace),
+                   .codes = codes,
+                   .n_rows = n,
+                   .dims = shape_.dims(),
+                   .n_padded = shape_.n_padded()});
+}
+
+u32 PqIndex::train(const Training& training) {
+  TARN_ASSERT(n_training_ != 0 && training.subspace < shape_.n_subspaces);
+  TARN_ASSERT(training.keys.head_dim == shape_.head_dim);
+  const TrainScratch scratch = carve(shape_, training.scratch);
+  const CpuTable& table = training.table;
+  const u32 dims = shape_.dims(), n_centroids = shape_.n_centroids();
+  const u32 n_rows = n_sample(shape_, n_training_);
+  const std::span<f32> centroids = this->centroids(training.subspace);
+  f32* norms = half_norms(training.subspace);
+  const f32* x = scratch.tile + u64{training.subspace} * dims;
+  const auto load_rows = [&](u32 first, u32 n) {
+    load(table, training.keys, training.first_slot + first, n, scratch.row, scratch.tile,
+         [&](u32 i) { return slot_begin_ + sample_row(first + i, n_rows, n_training_); });
+  };
+  std::ranges::fill(centroids, 0.0f);
+  draw_rows(n_rows, n_centroids, scratch.drawn);
+  for (u32 c = 0; c < n_centroids; ++c) {
+    load_rows(scratch.drawn[c], 1);
+    for (u32 i = 0; i < dims; ++i) centroids[u64{i} * shape_.n_padded() + c] = x[i];
+  }
+  kernels::pq_half_norms(centroids.data(), dims, n_centroids, norms);
+
+  u32 n_updates = 0;
+  for (f64 way = kTolerance + 1; n_updates < training.iterations && way > kTolerance; ++n_updates) {
+    std::fill_n(scratch.sums, u64{n_centroids} * dims, 0);
+    std::fill_n(scratch.counts, n_centroids, 0);
+    for (u32 first = 0; first < n_rows; first += kTileTokens) {
+      const u32 n = std::min(kTileTokens, n_rows - first);
+      load_rows(first, n);
+      assign(table, training.subspace, scratch.tile, n, scratch.codes);
+      table.pq_accumulate(
+          {x, shape_.head_dim, scratch.codes, scratch.sums, scratch.counts, n, dims});
+    }
+    way = kernels::pq_update(
+        {scratch.sums, scratch.counts, centroids.data(), norms, dims, n_centroids});
+  }
+  return n_updates;
+}
+
+void PqIndex::code(const Coding& coding) const {
+  TARN_ASSERT(n_training_ != 0 && coding.subspace < shape_.n_subspaces);
+  TARN_ASSERT(coding.slot_begin >= slot_begin_ && coding.slot_end <= slot_begin_ + n_training_);
+  const TrainScratch scratch = carve(shape_, coding.scratch);
+  for (u32 slot = coding.slot_begin; slot < coding.slot_end; slot += kTileTokens) {
+    const u32 n = std::min(kTileTokens, coding.slot_end - slot);
+    load(coding.table, coding.keys, slot, n, scratch.row, scratch.tile,
+         [&](u32 i) { return slot + i; });
+    assign(coding.table, coding.subspace, scratch.tile, n, scratch.codes);
+    put_codes(coding.subspace, slot - slot_begin_, scratch.codes, n);
+  }
+}
+
+void PqIndex::end_codebook() {
+  TARN_ASSERT(n_training_ != 0);
+  count_pairs(0, n_training_, 1);
+  n_tokens_ = n_clustered_ = n_training_;
+  n_training_ = 0;
+}
+
+// Centroids, their half norms, and codes in the least format, sub-space by sub-space: whatever they
+// lie in here, so that what was kept with packed codes is read with bytes, too.
+u64 PqIndex::codebook_bytes(const PqShape& shape, u32 n_rows) {
+  return (codebook_elems(shape) + half_norm_elems(shape)) * sizeof(f32) +
+         shape.n_subspaces * kernels::pq_row_bytes(kept_format(shape), n_rows);
+}
+
+void PqIndex::write_codebook(std::span<std::byte> out) const {
+  TARN_ASSERT(n_clustered_ > 0 && out.size() >= codebook_bytes(shape_, n_clustered_));
+  std::byte* at = out.data();
+  const u64 centroids_bytes = codebook_elems(shape_) * sizeof(f32);
+  const u64 norms_bytes = half_norm_elems(shape_) * sizeof(f32);
+  std::memcpy(at, centroids_, centroids_bytes);
+  std::memcpy(at += centroids_bytes, half_norms_, norms_bytes);
+  const kernels::PqCodeFormat format = kept_format(shape_);
+  const u64 row_bytes = kernels::pq_row_bytes(format, n_clustered_);
+  auto* kept = reinterpret_cast<u8*>(at + norms_bytes);
+  std::fill_n(kept, shape_.n_subspaces * row_bytes, u8{0});
+  for (u32 m = 0; m < shape_.n_subspaces; ++m, kept += row_bytes) {
+    for (u32 i = 0; i < n_clustered_; ++i) kernels::pq_code_put(format, kept, i, code(m, i));
+  }
+}
+
+bool PqIndex::read_codebook(u32 n_rows, std::span<const std::byte> bytes) {
+  if (bytes.size() < codebook_bytes(shape_, n_rows) || n_rows < shape_.n_centroids()) return false;
+  if (n_rows > shape_.capacity_tokens) return false;
+  const u64 centroids_bytes = codebook_elems(shape_) * sizeof(f32);
+  const u64 norms_bytes = half_norm_elems(shape_) * sizeof(f32);
+  const auto* kept = reinterpret_cast<const u8*>(bytes.data() + centroids_bytes + norms_bytes);
+  const kernels::PqCodeFormat format = kept_format(shape_);
+  const u64 row_bytes = kernels::pq_row_bytes(format, n_rows);
+  for (u32 m = 0; m < shape_.n_subspaces; ++m) {
+    for (u32 i = 0; i < n_rows; ++i) {
+      const u8 code = kernels::pq_code_get(format, kept + m * row_bytes, i);
+      if (code >= shape_.n_centroids()) return false;
+    }
+  }
+  begin_codebook(n_rows);
+  std::memcpy(centroids_, bytes.data(), centroids_bytes);
+  std::memcpy(half_norms_, bytes.data() + centroids_bytes, norms_bytes);
+  for (u32 m = 0; m < shape_.n_subspaces; ++m, kept += row_bytes) {
+    for (u32 i = 0; i < n_rows; ++i) {
+      kernels::pq_code_put(shape_.format, row(m), i, kernels::pq_code_get(format, kept, i));
+    }
+  }
+  end_codebook();
+  return true;
+}
+
+void PqIndex::truncate(u32 n_rows) {
+  TARN_ASSERT(n_rows >= n_clustered_ && n_rows <= n_tokens_);
+  count_pairs(n_rows, n_tokens_, -1);
+  n_tokens_ = n_rows;
+}
+
+void PqIndex::copy_from(const PqIndex& source) {
+  TARN_ASSERT(source.row_bytes_ == row_bytes_);
+  start(source.slot_begin_);
+  n_tokens_ = source.n_tokens_;
+  n_clustered_ = source.n_clustered_;
+  if (n_clustered_ > 0) {
+    std::copy_n(source.centroids_, codebook_elems(shape_), centroids_);
+    std::copy_n(source.half_norms_, half_norm_elems(shape_), half_norms_);
+  }
+  std::copy_n(source.counts_, n_pairs(shape_), counts_);
+  const u64 n_bytes = kernels::pq_row_bytes(shape_.format, n_tokens_);
+  for (u32 m = 0; m < shape_.n_subspaces; ++m) std::memcpy(row(m), source.row(m), n_bytes);
+}
+
+void PqIndex::encode(const CpuTable& table, const KeyPages& keys, u32 slot_end,
+                     std::span<std::byte> scratch) {
+  TARN_ASSERT(n_clustered_ > 0 && n_training_ == 0);
+  TARN_ASSERT(slot_end >= slot_begin_ + n_tokens_);
+  TARN_ASSERT(slot_end - slot_begin_ <= shape_.capacity_tokens);
+  const TrainScratch mine = carve(shape_, scratch);
+  while (slot_begin_ + n_tokens_ < slot_end) {
+    const u32 first = slot_begin_ + n_tokens_, n = std::min(kTileTokens, slot_end - first);
+    load(table, keys, first, n, mine.row, mine.tile, [&](u32 i) { return first + i; });
+    for (u32 m = 0; m < shape_.n_subspaces; ++m) {
+      assign(table, m, mine.tile, n, mine.codes);
+      put_codes(m, n_tokens_, mine.codes, n);
+    }
+    count_pairs(n_tokens_, n_tokens_ + n, 1);
+    n_tokens_ += n;
+  }
+}
+
+void PqIndex::fill_lut(const CpuTable& table, const Query& query, f32* lut) const {
+  f32* placed = lut + u64{query.n_heads} * shape_.n_subspaces * shape_.n_padded();
+  for (u32 h = 0; h < query.n_heads; ++h) {
+    place(query.q + u64{h} * shape_.head_dim, placed + u64{h} * shape_.head_dim);
+  }
+  table.pq_lut({.q = placed,
+                .q_stride = shape_.head_dim,
+                .codebook = codebook().data(),
+                .lut = lut,
+                .n_heads = query.n_heads,
+                .n_subspaces = shape_.n_subspaces,
+                .dims = shape_.dims(),
+                .n_padded = shape_.n_padded()});
+}
+
+void PqIndex::score(const CpuTable& table, const Query& query, f32* lut, f32* scores,
+                    u64 stride) const {
+  fill_lut(table, query, lut);
+  table.pq_score({.format = shape_.format,
+                  .codes = codes_,
+                  .codes_stride = row_bytes_,
+                  .lut = lut,
+                  .scores = scores,
+                  .scores_stride = stride,
+                  .n_tokens = n_tokens_,
+                  .n_heads = query.n_heads,
+                  .n_subspaces = shape_.n_subspaces,
+                  .n_padded = shape_.n_padded(),
+                  .scale = query.scale});
+}
+
+u32 PqIndex::choose_by_pairs(const CpuTable& table, const Query& query, u32 k, f32* lut,
+                             void* scratch, u32* out) const {
+  TARN_ASSERT(shape_.has_pairs() && n_clustered_ > 0);
+  fill_lut(table, query, lut);
+  return table.pq_pairs({.format = shape_.format,
+                         .codes = codes_,
+                         .codes_stride = row_bytes_,
+                         .lut = lut,
+                         .counts = counts_,
+                         .scratch = scratch,
+                         .out = out,
+                         .n_tokens = n_tokens_,
+                         .n_heads = query.n_heads,
+                         .side = shape_.n_padded(),
+                         .k = k,
+                         .scale = query.scale});
+}
+
+u8 PqIndex::code(u32 subspace, u32 row_idx) const {
+  TARN_ASSERT(subspace < shape_.n_subspaces && row_idx < n_tokens_);
+  return kernels::pq_code_get(shape_.format, row(subspace), row_idx);
+}
+
+void PqIndex::reconstruct(u32 row_idx, f32* out) const {
+  for (u32 m = 0; m < shape_.n_subspaces; ++m) {
+    const f32* column = centroids(m).data() + code(m, row_idx);
+    for (u32 i = 0; i < shape_.dims(); ++i) {
+      out[shape_.dim_of(m, i)] = column[u64{i} * shape_.n_padded()];
+    }
+  }
+}
+
+std::span<const f32> PqIndex::codebook() const { return {centroids_, codebook_elems(shape_)}; }
+
+std::span<f32> PqIndex::centroids(u32 subspace) const {
+  const u64 n_elems = u64{shape_.dims()} * shape_.n_padded();
+  return {centroids_ + subspace * n_elems, n_elems};
+}
+
+f32* PqIndex::half_norms(u32 subspace) const {
+  return half_norms_ + u64{subspace} * shape_.n_padded();
+}
+
+void PqIndex::count_pairs(u32 begin, u32 end, i32 step) const {
+  if (!shape_.has_pairs()) return;
+  for (u32 i = begin; i < end; ++i) {
+    const u32 first = kernels::pq_code_get(shape_.format, row(0), i);
+    counts_[first * shape_.n_padded() + kernels::pq_code_get(shape_.format, row(1), i)] +=
+        static_cast<u32>(step);
+  }
+}
+
+void PqIndex::put_codes(u32 subspace, u32 first, const u8* codes, u32 n) const {
+  for (u32 i = 0; i < n; ++i) {
+    kernels::pq_code_put(shape_.format, row(subspace), u64{first} + i, codes[i]);
+  }
+}
+
+}  // namespace tarn::method

@@ -1,0 +1,137 @@
+#include "runtime/method/segments.h"
+
+#include <algorithm>
+
+namespace tarn::method {
+
+Segments segments(u32 n_tokens, u32 n_sinks, u32 n_local, u32 middle_end_before) {
+  const u32 begin = std::min(n_tokens, n_sinks);
+  const u32 end = n_tokens - std::min(n_tokens - begin, n_local);
+  return {.middle_begin = begin,
+          .middle_end = std::min(n_tokens, std::max(end, middle_end_before)),
+          .n_tokens = n_tokens};
+}
+
+Budget budget(const BudgetRule& rule, u32 n_tokens) {
+  if (rule.context_divisor == 0) return {.n_local = rule.n_local, .k = rule.k};
+  const u32 behind = n_tokens - std::min(n_tokens, rule.n_sinks);
+  const bool is_short = n_tokens < u64{rule.tokens_min} * rule.context_divisor;
+  const u32 both = is_short ? std::min(rule.tokens_min, behind) : behind / rule.context_divisor;
+  // The current token is always local.
+  return {.n_local = std::max(both / 2, 1u), .k = std::max(both / 2, 1u)};
+}
+
+IndexEvent IndexLife::advance(u32 n_tokens) {
+  if (rows_pending_ != 0) {
+    segments_ = method::segments(n_tokens, rule_.n_sinks, budget_.n_local, segments_.middle_end);
+    if (n_tokens < swap_at_) return IndexEvent::none;
+    used_is_first_ = rows_used_ == 0;
+    rows_used_ = rows_pending_;
+    used_trigger_ = trigger_at_;
+    used_since_ = swap_at_;
+    rows_pending_ = 0;
+    return IndexEvent::swap;
+  }
+  // Without an index, and at a trigger, local and k follow the length.
+  const Budget now = budget(rule_, n_tokens);
+  const u32 n_local = rows_used_ == 0 ? now.n_local : budget_.n_local;
+  segments_ = method::segments(n_tokens, rule_.n_sinks, n_local, segments_.middle_end);
+  const u32 n_rows = segments_.n_middle();
+  const bool builds = rows_used_ == 0 && n_rows >= rows_min_ && n_tokens >= rule_.context_min;
+  const bool rebuilds =
+      rows_used_ != 0 && n_rows > rows_used_ && u64{n_rows - rows_used_} * 2 > n_rows;
+  budget_before_ = budget_;
+  if (rows_used_ == 0 || rebuilds) budget_ = now;
+  if (!builds && !rebuilds) return IndexEvent::none;
+  rows_pending_ = n_rows;
+  trigger_at_ = n_tokens;
+  swap_at_ = n_tokens + swap_tokens_;
+  return builds ? IndexEvent::build : IndexEvent::rebuild;
+}
+
+void IndexLife::forget() {
+  budget_ = budget_before_ = {};
+  segments_ = {};
+  rows_used_ = used_since_ = used_trigger_ = rows_pending_ = trigger_at_ = swap_at_ = 0;
+}
+
+bool IndexLife::truncate(u32 n_tokens) {
+  if (rows_pending_ != 0 && n_tokens < trigger_at_) {
+    rows_pending_ = 0;
+    budget_ = budget_before_;
+  }
+  const bool undoes_swap = rows_used_ != 0 && n_tokens < used_since_;
+  const bool undoes_trigger = rows_used_ != 0 && n_tokens < used_trigger_;
+  const bool is_empty = rows_used_ == 0 && rows_pending_ == 0;
+  if (is_empty || undoes_trigger || (undoes_swap && (!used_is_first_ || rows_pending_ != 0))) {
+    forget();
+    return false;
+  }
+  if (undoes_swap) {
+    rows_pending_ = rows_used_;
+    trigger_at_ = used_trigger_;
+    swap_at_ = used_since_;
+    rows_used_ = 0;
+  }
+  const u32 n_rows = std::max(rows_used_, rows_pending_);
+  const u32 n_local = budget_.n_local;
+  segments_ = method::segments(n_tokens, rule_.n_sinks, n_local, rule_.n_sinks + n_rows);
+  return true;
+}
+
+KeptLife IndexLife::kept() const {
+  return {.middle_end = segments_.middle_end,
+          .rows_used = rows_used_,
+          .used_trigger = rows_used_ == 0 ? 0 : used_trigger_,
+          .rows_pending = rows_pending_,
+          .trigger_at = rows_pending_ == 0 ? 0 : trigger_at_,
+          .flags = used_is_first_ && rows_used_ != 0 ? KeptLife::kUsedIsFirst : 0};
+}
+
+// A trigger's rows end before its last token: whatever keeps that token keeps them.
+static bool ends_before(u32 n_rows, u32 trigger, u32 n_sinks) {
+  return n_rows == 0 || u64{n_sinks} + n_rows < trigger;
+}
+
+bool IndexLife::take_up(const KeptLife& kept, u32 n_slots, u32 n_tokens) {
+  const u32 n_sinks = std::min(n_slots, rule_.n_sinks);
+  if (kept.middle_end > n_slots || kept.middle_end >= std::max(n_tokens, 1u)) return false;
+  if (kept.input_begin > n_tokens) return false;
+  if (kept.flags > (KeptLife::kUsedIsFirst | KeptLife::kEndsInput)) return false;
+  const u32 n_middle = kept.middle_end - std::min(kept.middle_end, n_sinks);
+  const bool is_used = kept.rows_used != 0, is_pending = kept.rows_pending != 0;
+  if (kept.rows_used > n_middle || kept.rows_pending > n_middle) return false;
+  if (is_used != (kept.used_trigger != 0)) return false;
+  if (is_used && (kept.rows_used < rows_min_ || kept.used_trigger > n_tokens ||
+                  n_tokens - kept.used_trigger < swap_tokens_)) {
+    return false;
+  }
+  if ((kept.flags & KeptLife::kUsedIsFirst) != 0 && !is_used) return false;
+  if (is_pending != (kept.trigger_at != 0) || kept.trigger_at > n_tokens) return false;
+  if (!ends_before(kept.rows_used, kept.used_trigger, n_sinks)) return false;
+  if (!ends_before(kept.rows_pending, kept.trigger_at, n_sinks)) return false;
+  // One job at a time, and none for fewer rows.
+  if (is_used && is_pending &&
+      (kept.trigger_at < u64{kept.used_trigger} + swap_tokens_ ||
+       kept.rows_pending <= kept.rows_used)) {
+    return false;
+  }
+  if (kept.first_pending != 0 || (is_pending && kept.rows_pending < rows_min_)) return false;
+  forget();
+  rows_used_ = kept.rows_used;
+  used_trigger_ = kept.used_trigger;
+  used_since_ = is_used ? kept.used_trigger + swap_tokens_ : 0;
+  used_is_first_ = (kept.flags & KeptLife::kUsedIsFirst) != 0;
+  if (is_used) budget_ = budget(rule_, kept.used_trigger);
+  budget_before_ = budget_;
+  rows_pending_ = kept.rows_pending;
+  trigger_at_ = kept.trigger_at;
+  swap_at_ = is_pending ? kept.trigger_at + swap_tokens_ : 0;
+  if (is_pending) budget_ = budget(rule_, kept.trigger_at);
+  segments_ = {.middle_begin = n_sinks,
+               .middle_end = std::max(kept.middle_end, n_sinks),
+               .n_tokens = n_slots};
+  return true;
+}
+
+}  // namespace tarn::method
