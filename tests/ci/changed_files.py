@@ -1,5 +1,5 @@
-"""changed_files.py BASE: what clang-tidy must look at: the .cpp and .cu files that changed since
-the commit BASE, and those that include a changed file, at any depth. One path a line.
+"""changed_files.py BASE: what lint must look at: the sources and headers that changed since the
+commit BASE, and those that include a changed file, at any depth. One path a line.
 
 All files where the rules of clang-tidy or this script changed, or where BASE is no commit here. The
 work tree is compared, so what is not committed counts too."""
@@ -44,7 +44,7 @@ def main():
             with open(name, encoding="utf-8") as file:
                 includes[name] = INCLUDE.findall(file.read())
         wanted = reached(changed, includes)
-    print("".join(f"{f}\n" for f in sorted(wanted) if f.endswith((".cpp", ".cu"))), end="")
+    print("".join(f"{f}\n" for f in sorted(wanted)), end="")
 
 
 if __name__ == "__main__":
