@@ -43,6 +43,13 @@ class Carver {
     return {reinterpret_cast<T*>(bytes.data()), bytes.size() / sizeof(T)};
   }
 
+  // Row `i` of what rows() gave.
+  template <class T>
+  static std::span<T> row(std::span<T> all, u64 n_rows, u64 i) {
+    const u64 n = all.size() / n_rows;
+    return all.subspan(i * n, n);
+  }
+
   bool places() const { return places_; }
   Checked n_bytes() const { return end_; }
   // What was taken, by name: "512 x (x 16384 + gate 57344) + table 512 B". What finds no room in

@@ -190,7 +190,7 @@ void Engine::place_cpu_backend() {
   runs_ = memory.runs;
   kernels::rope_frequencies(spec_.rope_base, spec_.rope_scale, spec_.n_rot, weights_.rope_factors,
                             memory.inv_freq.data());
-  std::byte* attention = region(RegionId::attention).data();
+  Carver attention(region(RegionId::attention));
   Carver sampling(region(RegionId::logits));
   place_sampling(sampling);
   logits_ = host_logits_;
@@ -208,16 +208,8 @@ void Engine::place_cpu_backend() {
        .act_sums = memory.act_sums.data(),
        .rope_cos = memory.rope_cos.data(),
        .rope_sin = memory.rope_sin.data(),
-       .attention = attention,
-       .attention_stride_bytes = plan_.attention_stride_bytes,
-       .page_table_offset_bytes = plan_.page_table_offset_bytes,
-       .part_state_offset_bytes = plan_.attention_stride_bytes - plan_.attention_state_bytes,
-       .pages_max = plan_.pages_max,
-       .parts = &step_parts_,
-       .attn_states = plan_.tiers.is_on()
-                          ? attention + plan_.n_workers * plan_.attention_stride_bytes
-                          : nullptr,
-       .attn_state_stride_bytes = plan_.tiers.state_stride_bytes});
+       .attention = exec::AttentionMemory::carve(attention, spec_, attention_sizes(plan_)),
+       .parts = &step_parts_});
 }
 
 Result<void> Engine::place_gpu_backend() {

@@ -203,17 +203,9 @@ void add_scratch(Builder& builder, const Inputs& inputs, const Plan& plan) {
   builder.add_near(RegionId::activations, "activations", RegionKind::scratch, step.n_bytes(), 1,
                    step.formula());
   if (builder.has_gpu()) return add_gpu_scratch(builder, inputs, plan);
-  Formula attention;
-  attention << plan.n_workers << " workers x (" << plan.page_table_offset_bytes << " B of tiles + "
-            << plan.pages_max << " page pointers";
-  if (plan.attention_state_bytes > 0) {
-    attention << " + " << plan.attention_state_bytes << " B of state";
-  }
-  attention << ")";
-  if (plan.tiers.is_on()) attention << " + " << plan.tiers.state_bytes << " B";
-  builder.add(RegionId::attention, "attention", RegionKind::scratch,
-              Checked(plan.n_workers) * plan.attention_stride_bytes + plan.tiers.state_bytes,
-              attention);
+  const Carver attention = engine_part(inputs, plan, RegionId::attention);
+  builder.add(RegionId::attention, "attention", RegionKind::scratch, attention.n_bytes(),
+              attention.formula());
   const Carver sampling = engine_part(inputs, plan, RegionId::logits);
   builder.add(RegionId::logits, "logits", RegionKind::scratch, sampling.n_bytes(),
               sampling.formula());
@@ -386,19 +378,6 @@ Result<void> derive_sizes(const Inputs& inputs, const Tiers& tiers, Plan* plan) 
                   "kv.context_tokens", {"context_tokens", asked}, {});
   }
   plan->groups_max = static_cast<u32>(*groups);
-  plan->page_table_offset_bytes =
-      align_up(kernels::attn_scratch_bytes(config.page_tokens, spec.head_dim,
-                                           spec.n_heads / spec.n_kv_heads),
-               kPieceAlignment);
-  if (plan->pages_max > attn_part_pages(config.page_tokens)) {
-    plan->attention_state_bytes =
-        align_up(kernels::attn_state_bytes(
-                     spec.head_dim, kernels::kAttnRowsMax * (spec.n_heads / spec.n_kv_heads)),
-                 kPieceAlignment);
-  }
-  plan->attention_stride_bytes = plan->page_table_offset_bytes +
-                                 align_up(plan->pages_max * sizeof(u8*), kPieceAlignment) +
-                                 plan->attention_state_bytes;
   const bool has_gpu = inputs.device.kind != DeviceKind::cpu;
   const KvPlace place = n_frames > 0 ? KvPlace::tiers : has_gpu ? KvPlace::gpu : KvPlace::memory;
   plan->select = select_shape(spec, config, plan->context_tokens, place);

@@ -26,22 +26,14 @@
 
 namespace tarn::plan {
 
-// A task of attention on the CPU goes over this many slots, whole pages, between two looks at
-// whether anybody still wants it: 16 rows and 4 heads of 128 take 6 ms of a core with AVX-512, 45
-// ms of one without AVX2.
-inline constexpr u32 kAttnPartSlots = 8192;
-constexpr u32 attn_part_pages(u32 page_tokens) { return kAttnPartSlots / page_tokens; }
-
 // The order of the regions in a plan; the engine asks the arena for them by this index.
 enum class RegionId : u8 {
   weights,      // tiled matrices, vectors in f32
   kv_groups,    // GroupPool's region, or with a store the frames that groups pass through
   kv_tables,    // KvTables
   activations,  // StepMemory
-  attention,    // of every worker: attn_scratch_bytes(), pages_max page pointers, and where a task
-                // may see more than one part, its state between two parts; then with a store
-                // the state of attention window by window. With a GPU partial results and page
-                // tables, then with a store gpu_stream's
+  attention,    // exec::AttentionMemory; with a GPU partial results and page tables, then with a
+                // store gpu_stream's
   logits,  // what the host samples from, the engine's; with a GPU the device's logits and summaries
   tokenizer,
   sessions,        // the engine's
@@ -79,11 +71,8 @@ struct Plan {
   u32 rows_max = 0;  // batch_rows_max, but no more than there are slots
   u32 n_workers = 0;
   u32 logit_rows_max = 0;
-  u64 text_bytes_max = 0;           // of one call of the tokenizer
-  u32 pages_max = 0;                // of one layer of one session
-  u64 attention_stride_bytes = 0;   // from one worker's piece of `attention` to the next
-  u64 page_table_offset_bytes = 0;  // of the page pointers in a worker's piece
-  u64 attention_state_bytes = 0;    // at the end of a worker's piece
+  u64 text_bytes_max = 0;  // of one call of the tokenizer
+  u32 pages_max = 0;       // of one layer of one session
   SelectShape select{};
   GpuSelectShape gpu_select{};
   TierShape tiers{};

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "kernels/attn/attn.h"
 #include "platform/io/io_backend.h"
 #include "runtime/kv/mover.h"
 #include "runtime/kv/slot_cache.h"
@@ -289,13 +288,6 @@ Result<TierShape> tier_shape(const model::ModelSpec& spec, const Config& config,
       align_up(kv::Mover::bookkeeping_bytes(inputs.group_shape, inputs.sessions_max,
                                             spec.n_cache_layers),
                kPieceAlignment);
-  // Rows in blocks of kAttnRowsMax, a state for each block and KV head.
-  const u64 n_blocks = ceil_div(inputs.rows_max, kernels::kAttnRowsMax);
-  const u32 n_group_heads = spec.n_heads / spec.n_kv_heads;
-  shape.state_stride_bytes =
-      align_up(kernels::attn_state_bytes(spec.head_dim, kernels::kAttnRowsMax * n_group_heads),
-               kPieceAlignment);
-  shape.state_bytes = n_blocks * spec.n_kv_heads * shape.state_stride_bytes;
 
   TARN_TRY(const u64 store_bytes, store::store_bytes(shape.store));
   shape.io_bytes = align_up(io_backend_bytes(), store::kSectorBytes);

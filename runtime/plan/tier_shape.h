@@ -25,8 +25,6 @@ struct TierShape {
   u64 extents_bytes = 0;      // theirs, the counters and the queries
   u32 window_groups = 0;      // that attention takes at a time
   u64 tables_bytes = 0;  // of kv::Residency and kv::Mover, behind the pool's and the sequences'
-  u64 state_bytes = 0;   // of attention in parts, behind the workers' pieces
-  u64 state_stride_bytes = 0;  // of them, for a block of rows and a KV head
   store::StoreLimits store{};
   u64 store_bytes = 0;     // the I/O backend's memory, with sessions a manifest's, the store's
   u64 io_bytes = 0;        // of it

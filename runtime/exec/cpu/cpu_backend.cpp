@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "platform/base/assert.h"
-#include "runtime/plan/plan.h"
 #include "runtime/plan/select_shape.h"
 
 namespace tarn::exec {
@@ -111,14 +110,10 @@ kernels::AttnArgs CpuBackend::attn_args(const Attended& a, const step::Run& run,
           .n_group_heads = n_group_heads,
           .visible = a.batch.visible + row,
           .scale = 1.0f / __builtin_sqrtf(static_cast<f32>(spec.head_dim)),
-          .scratch = args_.attention + worker_idx * args_.attention_stride_bytes};
+          .scratch = of_worker(args_.attention.tiles, worker_idx).data()};
 }
 
-u32 CpuBackend::part_slots() const {
-  return plan::attn_part_pages(args_.page_tokens) * args_.page_tokens;
-}
-
-// A window of the slots that a block of rows sees, with a look every part_slots().
+// A window of the slots that a block of rows sees, in pieces with a look between them.
 void CpuBackend::attend_block(const Attended& a, const step::Run& run, const step::KvPart& part,
                               u32 task_idx, u32 worker_idx) {
   const u32 n_kv_heads = args_.spec->n_kv_heads;
@@ -131,22 +126,22 @@ void CpuBackend::attend_block(const Attended& a, const step::Run& run, const ste
   const u32 group_end =
       std::min(part.group_end, static_cast<u32>(ceil_div(n_visible, args_.page_tokens)));
   if (part.group_begin >= group_end) return;  // it had its last window
-  auto* memory = static_cast<std::byte*>(attn.scratch);
-  auto* pages = reinterpret_cast<const u8**>(memory + args_.page_table_offset_bytes);
-  run.sequence->pages(a.cache_layer, kv_head, part.group_begin, group_end,
-                      {pages, args_.pages_max});
-  attn.pages = pages;
-  if (args_.attn_states != nullptr) {
-    const u64 piece = u64{block} * n_kv_heads + kv_head;
-    attn.state = reinterpret_cast<f32*>(args_.attn_states + piece * args_.attn_state_stride_bytes);
-  } else if (n_visible > part_slots()) {
-    attn.state = reinterpret_cast<f32*>(memory + args_.part_state_offset_bytes);
+  const AttentionMemory& memory = args_.attention;
+  const std::span<const u8*> pages = of_worker(memory.pages, worker_idx);
+  run.sequence->pages(a.cache_layer, kv_head, part.group_begin, group_end, pages);
+  attn.pages = pages.data();
+  const u32 piece_pages = kAttnPieceSlots / args_.page_tokens;
+  const u32 piece_slots = piece_pages * args_.page_tokens;
+  if (!memory.window_states.empty()) {
+    const u64 idx = u64{block} * n_kv_heads + kv_head;
+    attn.state = Carver::row(memory.window_states, memory.n_window_states, idx).data();
+  } else if (n_visible > piece_slots) {
+    attn.state = of_worker(memory.states, worker_idx).data();
   }
   const u32 end = std::min(group_end * args_.page_tokens, n_visible);
   attn.slot_begin = part.group_begin * args_.page_tokens;
-  for (; end - attn.slot_begin > part_slots();
-       attn.pages += plan::attn_part_pages(args_.page_tokens)) {
-    attn.slot_end = attn.slot_begin + part_slots();
+  for (; end - attn.slot_begin > piece_slots; attn.pages += piece_pages) {
+    attn.slot_end = attn.slot_begin + piece_slots;
     args_.table->attn(attn);
     if (skips_task(worker_idx)) return;
     attn.slot_begin = attn.slot_end;

@@ -29,7 +29,10 @@ class CpuBackend final : public CpuOps {
   void attend_runs(const Attended& a);
   u32 n_tasks(const step::Run& run, const step::KvPart& part) const;
   void attend_part(const Attended& a, const step::KvPart& part);
-  u32 part_slots() const;
+  template <class T>
+  std::span<T> of_worker(std::span<T> all, u32 worker_idx) const {
+    return Carver::row(all, args_.workers->n_workers(), worker_idx);
+  }
   kernels::AttnArgs attn_args(const Attended& a, const step::Run& run, u32 kv_head, u32 block,
                               u32 worker_idx) const;
   void attend_block(const Attended& a, const step::Run& run, const step::KvPart& part, u32 task_idx,

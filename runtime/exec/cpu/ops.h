@@ -17,6 +17,7 @@
 #include "platform/clock/clock.h"
 #include "platform/cpu/worker_pool.h"
 #include "runtime/exec/backend.h"
+#include "runtime/exec/cpu/attention_memory.h"
 #include "runtime/exec/part_source.h"
 #include "runtime/model/model_spec.h"
 
@@ -36,18 +37,8 @@ struct CpuBackendArgs {
   i32* act_sums = nullptr;        // [rows_max, k_max / 16]
   f32* rope_cos = nullptr;        // [rows_max, n_rot / 2]
   f32* rope_sin = nullptr;        // [rows_max, n_rot / 2]
-  // One piece for each worker: attention scratch, a table of page pointers, the state of a task
-  // between two parts (none where pages_max make one part).
-  std::byte* attention = nullptr;
-  u64 attention_stride_bytes = 0;
-  u64 page_table_offset_bytes = 0;
-  u64 part_state_offset_bytes = 0;
-  u32 pages_max = 0;
+  AttentionMemory attention{};
   PartSource* parts = nullptr;
-  // Where a layer may have several parts: the state between them, a piece for each block of rows
-  // and KV head.
-  std::byte* attn_states = nullptr;
-  u64 attn_state_stride_bytes = 0;
 };
 
 class CpuOps : public Backend {

@@ -14,14 +14,13 @@
 #include <vector>
 
 #include "runtime/exec/cpu/cpu_backend.h"
-#include "runtime/plan/plan.h"
 #include "tests/support/seed.h"
 
 namespace tarn::exec {
 namespace {
 
 constexpr u32 kHeadDim = 32, kGroupHeads = 2, kRows = 5;
-constexpr u32 kPart = plan::kAttnPartSlots;
+constexpr u32 kPart = kAttnPieceSlots;
 
 class CountingHost final : public step::StepHost {
  public:
@@ -86,11 +85,6 @@ class Attention {
     spec_.n_heads = kGroupHeads;
     spec_.n_kv_heads = 1;
     spec_.head_dim = kHeadDim;
-    const u64 tiles = kernels::attn_scratch_bytes(page_tokens, kHeadDim, kGroupHeads);
-    const u64 table_end = tiles + (n_groups * sizeof(u8*) + 63) / 64 * 64;
-    const u64 piece =
-        table_end + kernels::attn_state_bytes(kHeadDim, kernels::kAttnRowsMax * kGroupHeads);
-    scratch_.resize(piece / sizeof(Line) + 1);
     REQUIRE(workers_.start({}).has_value());
     args_ = {.table = table_,
              .workers = &workers_,
@@ -98,14 +92,9 @@ class Attention {
              .spec = &spec_,
              .page_tokens = page_tokens,
              .rows_max = kRows,
-             .attention = scratch_.data()->bytes.data(),
-             .attention_stride_bytes = piece,
-             .page_table_offset_bytes = tiles,
-             .part_state_offset_bytes = table_end,
-             .pages_max = n_groups,
              .parts = &parts};
-    backend_.init(args_);
-    states_.resize(piece / sizeof(Line));
+    sizes_ = {.rows_max = kRows, .page_tokens = page_tokens, .pages_max = n_groups};
+    init_backend();
   }
 
   using Out = std::array<f32, kRows * kGroupHeads * kHeadDim>;
@@ -113,10 +102,8 @@ class Attention {
 
   // As over memory and disk: the state between parts is the block's, not the task's.
   void keep_states() {
-    CpuBackendArgs args = args_;
-    args.attn_states = states_.data()->bytes.data();
-    args.attn_state_stride_bytes = states_.size() * sizeof(Line);
-    backend_.init(args);
+    sizes_.in_windows = true;
+    init_backend();
   }
 
   Out attend(CountingHost& host) {
@@ -148,7 +135,7 @@ class Attention {
                     .groups = groups.data(),
                     .tile = tile.data(),
                     .tile_pages = tile_pages.data(),
-                    .state = reinterpret_cast<f32*>(states_.data())};
+                    .state = args_.attention.window_states.data()};
     std::array<f32, kGroupHeads * kHeadDim> out;
     step::Run run{.n_rows = 1, .sequence = &sequence_, .selects = true};
     const step::Batch batch{.n_rows = 1, .visible = &visible_.back(), .runs = {&run, 1}};
@@ -185,6 +172,14 @@ class Attention {
   struct alignas(64) Line {
     std::array<std::byte, 64> bytes{};
   };
+  void init_backend() {
+    Carver counter;
+    AttentionMemory::carve(counter, spec_, sizes_);
+    scratch_.resize(*counter.n_bytes().get() / sizeof(Line) + 1);
+    Carver placer(std::as_writable_bytes(std::span(scratch_)));
+    args_.attention = AttentionMemory::carve(placer, spec_, sizes_);
+    backend_.init(args_);
+  }
   f32 value() { return random_.normal(); }
 
   const u32 n_slots_, page_tokens_;
@@ -200,7 +195,7 @@ class Attention {
   std::vector<Line> scratch_;
   WorkerPool workers_;
   SystemClock clock_;
-  std::vector<Line> states_;
+  AttentionSizes sizes_{};
   CpuBackendArgs args_{};
   CpuBackend backend_;
 };
@@ -253,6 +248,7 @@ TEST_CASE("with all slots chosen, copied or gathered, a row has the bits of one 
   for (const u32 page_tokens : {32u, 48u, 64u, 256u}) {
     CAPTURE(page_tokens);
     Attention attention(700, page_tokens, 5);
+    attention.keep_states();
     const Attention::Out all = attention.at_once();
     for (const bool are_gathered : {false, true}) {
       const auto last = attention.attend_chosen(are_gathered);
