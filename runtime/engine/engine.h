@@ -21,11 +21,11 @@
 #include "runtime/engine/gpu_placement.h"
 #include "runtime/engine/open_args.h"
 #include "runtime/engine/scheduler.h"
-#include "runtime/engine/selector.h"
 #include "runtime/engine/session.h"
-#include "runtime/engine/step_parts.h"
 #include "runtime/exec/cpu/cpu_backend.h"
 #include "runtime/kv/group_pool.h"
+#include "runtime/method/selector.h"
+#include "runtime/method/step_parts.h"
 #include "runtime/model/embedding_file.h"
 #include "runtime/plan/step_memory.h"
 #include "runtime/text/tokenizer.h"
@@ -248,8 +248,8 @@ class Engine final : private step::StepHost {
   step::Rows embedded_{};             // [rows_max, d_model] of the host: its rows of a step
   kv::KvCache kv_{};
   reuse::SessionStore session_store_{};  // off where the plan keeps none
-  Selector selector_{};
-  StepParts step_parts_{&kv_, &selector_};
+  method::Selector selector_{};
+  method::StepParts step_parts_{&kv_, &selector_};
   exec::CpuBackend cpu_backend_{};
   kernels::KvType kv_type_ = kernels::KvType::f16;
   SelectConfig select_config_{};

@@ -26,7 +26,7 @@ u32 Engine::n_published_slots(const Session& s) const {
 // What a session by selection is kept with beside its KV.
 void Engine::put_index(const Session& s, reuse::SaveArgs& args) const {
   if (!selector_.is_on()) return;
-  const KeptIndex kept = selector_.kept(idx_of(s));
+  const method::KeptIndex kept = selector_.kept(idx_of(s));
   args.policy = policy();
   args.index = {.life = std::bit_cast<std::array<u32, 8>>(kept.life), .turn_end = kept.turn_end};
   const u32 n_rows = kept.life.rows_used;
@@ -88,7 +88,8 @@ std::string_view Engine::policy() const {
 bool Engine::take_up_index(Session& s, const reuse::Manifest& manifest) {
   if (!selector_.is_on() || manifest.index.empty() || manifest.policy != policy()) return false;
   const reuse::ManifestIndex& index = manifest.index[0];
-  KeptIndex kept{.life = std::bit_cast<method::KeptLife>(index.life), .turn_end = index.turn_end};
+  method::KeptIndex kept{.life = std::bit_cast<method::KeptLife>(index.life),
+                         .turn_end = index.turn_end};
   if (manifest.codebooks.size() != (kept.life.rows_used == 0 ? 0u : 1u)) return false;
   if (manifest.answers.size() > Turns::kAnswersMax) return false;
   for (const reuse::ManifestCodebook& codebook : manifest.codebooks) {

@@ -267,10 +267,13 @@ std::span<std::byte> Engine::region_or_registered(RegionId id, GpuPlacement::Reg
 void Engine::place_selector() {
   if (select_config_.is_full()) return;
   selector_.init({.config = &select_config_,
-                  .plan = &plan_,
+                  .shape = &plan_.select,
+                  .caches_shape = {.n_slots = plan_.tiers.cache_slots,
+                                   .head_bytes = plan_.tiers.cache_head_bytes,
+                                   .bytes = plan_.tiers.cache_bytes,
+                                   .extents = plan_.tiers.extents},
                   .spec = &spec_,
                   .table = table_,
-                  .kv_type = kv_type_,
                   .workers = &workers_,
                   .clock = clock_,
                   .kv = &kv_,

@@ -40,7 +40,7 @@ class GpuPlacement {
     const SelectConfig* select = nullptr;
     kernels::KvType kv_type{};
     RegionArena* arena = nullptr;
-    exec::PartSource* parts = nullptr;
+    method::PartSource* parts = nullptr;
     WorkerPool* workers = nullptr;
     const kernels::GpuTable* kernels = nullptr;
   };

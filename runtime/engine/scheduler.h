@@ -11,22 +11,14 @@
 #include <span>
 
 #include "platform/base/types.h"
-#include "runtime/step/batch.h"
+#include "runtime/step/ready.h"
 
 namespace tarn::engine {
 
+using step::Ready;
 using step::RunKind;
 
 inline constexpr u32 kSessionsMax = 1024;  // the configuration allows no more
-
-// A session that has rows for a step.
-struct Ready {
-  u32 session = 0;
-  RunKind kind = RunKind::prefill;
-  u32 n_rows = 0;             // that it could give now
-  bool is_generated = false;  // its one row is that of a generated token
-  bool waits = false;         // for a job: not in this step
-};
 
 struct Slice {
   u32 session = 0;

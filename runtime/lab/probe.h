@@ -39,7 +39,7 @@ class Probe {
   static const reuse::SessionStore& session_store(const engine::Engine& engine) {
     return engine.session_store_;
   }
-  static const engine::Selector& selector(const engine::Engine& engine) { return engine.selector_; }
+  static const method::Selector& selector(const engine::Engine& engine) { return engine.selector_; }
 
   // Calls `on_logits` with the logits of every row that the session computes from now on; nullptr
   // ends it.

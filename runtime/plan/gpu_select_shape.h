@@ -15,8 +15,8 @@
 #include "kernels/pq/pq_gpu.h"
 #include "platform/gpu/slabs.h"
 #include "runtime/kv/group_pool.h"
+#include "runtime/method/select_layout.h"
 #include "runtime/plan/gpu_shape.h"
-#include "runtime/plan/select_shape.h"
 
 namespace tarn::plan {
 
@@ -48,7 +48,8 @@ struct GpuSelectInputs {
   kv::GroupShape group{};
 };
 inline GpuSelectShape gpu_select_shape(const model::ModelSpec& spec, const SelectConfig& config,
-                                       const SelectShape& select, const GpuSelectInputs& in) {
+                                       const method::SelectShape& select,
+                                       const GpuSelectInputs& in) {
   GpuSelectShape shape;
   if (select.n_heads == 0) return shape;
   const auto piece = [](u64 bytes) { return align_up(bytes, kDevicePieceAlignment); };

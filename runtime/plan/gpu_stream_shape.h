@@ -56,8 +56,8 @@ inline GpuStreamShape gpu_stream_shape(const model::ModelSpec& spec, const kv::G
       piece(u64{step_rows} * spec.n_heads * (u64{spec.head_dim} + 2) * sizeof(f32));
   shape.staged_bytes = piece(shape.chunk_groups * shape.group_bytes);
   shape.gathered_bytes = piece(u64{shape.gathered_pages} * group.payload_bytes());
-  shape.tables_bytes = piece(shape.n_addresses(spec.n_cache_layers) * sizeof(u64) +
-                             spec.n_kv_heads * sizeof(u32));
+  shape.tables_bytes =
+      piece(shape.n_addresses(spec.n_cache_layers) * sizeof(u64) + spec.n_kv_heads * sizeof(u32));
   shape.kept = {n_kept, spec.n_cache_layers, shape.chunk_groups, group.page_tokens};
   shape.host_bytes = shape.tables_bytes + u64{spec.n_heads} * spec.head_dim * sizeof(f32) +
                      kv::KeptChunks::bookkeeping_bytes(shape.kept);

@@ -6,7 +6,6 @@
 #include "platform/base/assert.h"
 #include "platform/base/checked.h"
 #include "runtime/config/fixed_text.h"
-#include "runtime/method/codebook_record.h"
 #include "runtime/model/embedding_file.h"
 #include "runtime/model/weights.h"
 #include "runtime/plan/gpu_shape.h"
@@ -271,20 +270,21 @@ void add_gpu_select(Builder& builder, const Plan& plan) {
 }
 
 void add_select(Builder& builder, const model::ModelSpec& spec, const Plan& plan) {
-  const SelectShape& shape = plan.select;
+  const method::SelectShape& shape = plan.select;
   Formula indexes, scratch;
   if (shape.n_heads == 0) {
     indexes << "none: every token is read";
     scratch << "none: every token is read";
   } else {
     indexes << shape.n_sets << " sets x (" << shape.n_heads << " heads x " << shape.index_bytes
-            << " B + their table) + " << plan.sessions_max << " x " << kSelectSessionBytes << " B";
+            << " B + their table) + " << plan.sessions_max << " x " << method::kSelectSessionBytes
+            << " B";
     scratch << plan.n_workers << " workers x (" << shape.search_bytes << " B to search + "
             << shape.gather_bytes << " B of chosen KV + others) + " << shape.shared_bytes
             << " B of a layer's sample, or of its chosen KV";
   }
-  builder.add(RegionId::select_index, "select_index", RegionKind::codes,
-              shape.sets_bytes(plan.sessions_max), indexes);
+  builder.add(RegionId::select_index, "select_index", RegionKind::codes, shape.sets_bytes(),
+              indexes);
   builder.add(RegionId::select_scratch, "select_scratch", RegionKind::scratch,
               Checked(plan.n_workers) * shape.scratch_bytes() + shape.shared_bytes, scratch);
   add_gpu_select(builder, plan);
@@ -296,27 +296,14 @@ Unexpected refuse(Status status, const char* hint, const char* key, Figure first
       {.status = status, .hint = hint, .detail = Detail(key), .figures = {{first, second}}});
 }
 
-// What extents are ordered by, where what a step chooses follows from codes and lies over a disk.
-std::optional<method::PqShape> extent_codes(const Inputs& inputs, const Plan& plan) {
-  const SelectConfig& select = inputs.config->select;
-  const bool by_token = select.method == SelectMethod::pq && select.block_tokens == 1;
-  if (!inputs.config->store.extents || !by_token) return std::nullopt;
-  const model::ModelSpec& spec = inputs.model->spec;
-  const method::PqShape pq =
-      method::pq_shape(select, {spec.head_dim, spec.adjacent_dims()}, plan.context_tokens);
-  return pq.has_pairs() ? std::optional(pq) : std::nullopt;
-}
-
 TierInputs tier_inputs(const Inputs& inputs, const Plan& plan) {
-  const std::optional<method::PqShape> pq = extent_codes(inputs, plan);
-  const u64 codebook_bytes =
-      pq ? method::codebook_record_bytes(*pq, plan.context_tokens, kv::kExtentOrdersMax) : 0;
+  const bool has_extents = inputs.config->store.extents;
   return {.group_shape = plan.group_shape,
           .groups_max = plan.groups_max,
           .sessions_max = plan.sessions_max,
           .rows_max = plan.rows_max,
-          .n_pairs = pq ? pq->n_padded() * pq->n_padded() : 0,
-          .codebook_bytes = codebook_bytes <= store::kPayloadBytesMax ? codebook_bytes : 0,
+          .n_pairs = has_extents ? plan.select.n_pairs : 0,
+          .codebook_bytes = has_extents ? plan.select.codebook_bytes : 0,
           .n_chosen_max = plan.select.n_chosen_max,
           .cache_tokens = inputs.config->select.cache_tokens,
           .context_tokens = plan.context_tokens,
@@ -379,8 +366,16 @@ Result<void> derive_sizes(const Inputs& inputs, const Tiers& tiers, Plan* plan) 
   }
   plan->groups_max = static_cast<u32>(*groups);
   const bool has_gpu = inputs.device.kind != DeviceKind::cpu;
-  const KvPlace place = n_frames > 0 ? KvPlace::tiers : has_gpu ? KvPlace::gpu : KvPlace::memory;
-  plan->select = select_shape(spec, config, plan->context_tokens, place);
+  const method::KvPlace place = n_frames > 0 ? method::KvPlace::tiers
+                                : has_gpu    ? method::KvPlace::gpu
+                                             : method::KvPlace::memory;
+  plan->select = method::select_shape(spec, select,
+                                      {.context_tokens = plan->context_tokens,
+                                       .sessions_max = plan->sessions_max,
+                                       .n_workers = plan->n_workers,
+                                       .group = plan->group_shape,
+                                       .kv_type = kv_type(config),
+                                       .place = place});
   if (has_gpu && n_frames > 0) {
     plan->gpu_stream = gpu_stream_shape(spec, plan->group_shape, gpu_step_rows(plan->rows_max),
                                         plan->select.n_chosen_max, tiers.n_kept);

@@ -18,10 +18,10 @@
 #include "runtime/arena/carver.h"
 #include "runtime/config/config.h"
 #include "runtime/kv/group_pool.h"
+#include "runtime/method/select_layout.h"
 #include "runtime/model/model_spec.h"
 #include "runtime/plan/gpu_select_shape.h"
 #include "runtime/plan/gpu_stream_shape.h"
-#include "runtime/plan/select_shape.h"
 #include "runtime/plan/tier_shape.h"
 
 namespace tarn::plan {
@@ -39,7 +39,7 @@ enum class RegionId : u8 {
   sessions,        // the engine's
   io_staging,      // the loader's
   text,            // the engine's: ids and scratch of the tokenizer, pieces on their way out
-  select_index,    // select_shape()'s sets, then what is kept of each session's selection
+  select_index,    // method::select_shape()'s sets, then what is kept of each session's selection
   select_scratch,  // of every worker, as select_shape() says
   select_device,   // with a GPU and selection: every session's index that it chooses by
   select_gather,   // likewise: scratch of the choice, what was chosen, the step's state
@@ -73,7 +73,7 @@ struct Plan {
   u32 logit_rows_max = 0;
   u64 text_bytes_max = 0;  // of one call of the tokenizer
   u32 pages_max = 0;       // of one layer of one session
-  SelectShape select{};
+  method::SelectShape select{};
   GpuSelectShape gpu_select{};
   TierShape tiers{};
   GpuStreamShape gpu_stream{};  // on where there are both a GPU and tiers

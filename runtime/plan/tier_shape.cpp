@@ -5,6 +5,7 @@
 #include "platform/io/io_backend.h"
 #include "runtime/kv/mover.h"
 #include "runtime/kv/slot_cache.h"
+#include "runtime/method/select_layout.h"
 #include "runtime/method/select_shape.h"
 #include "runtime/reuse/manifest.h"
 
@@ -90,8 +91,9 @@ void split_extents(const model::ModelSpec& spec, const TierInputs& inputs, u64 f
   if (u64{slot_bytes} + 2 * store::kSectorBytes > kPieceBytes) return;
   extents.n_pieces = static_cast<u32>(
       std::clamp<u64>(spare / 16 / kPieceBytes, kExtentPiecesLeast, kv::kExtentPiecesMax));
-  const u64 bytes = extents.bytes() + extent_counters_bytes(spec.n_kv_heads, inputs.n_pairs) +
-                    extent_queries_bytes(spec, inputs.sessions_max);
+  const u64 bytes = extents.bytes() +
+                    method::extent_counters_bytes(spec.n_kv_heads, inputs.n_pairs) +
+                    method::extent_queries_bytes(spec, inputs.sessions_max);
   if (bytes > spare / 2) return;
   shape->extents = extents;
   shape->extents_bytes = bytes;

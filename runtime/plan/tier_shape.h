@@ -57,16 +57,6 @@ Result<TierShape> tier_shape(const model::ModelSpec& spec, const Config& config,
 // Frames with which nothing is ever spilled.
 u32 tier_frames_for_all(const model::ModelSpec& spec, const TierInputs& inputs);
 
-// Behind the extents' own memory: tokens of each pair that a layer's heads have come to, and what
-// each layer was asked last.
-constexpr u64 extent_counters_bytes(u64 n_kv_heads, u64 n_pairs) {
-  return align_up(n_kv_heads * n_pairs * sizeof(u32), 64);
-}
-constexpr u64 extent_queries_bytes(const model::ModelSpec& spec, u64 sessions_max) {
-  return align_up(sessions_max * spec.n_cache_layers * spec.n_heads * spec.head_dim * sizeof(f32),
-                  64);
-}
-
 inline constexpr u32 kTierMovesMax = 48;      // in each direction
 inline constexpr u32 kTierIoInFlight = 128;   // requests of the store
 inline constexpr u32 kTierWindowGroups = 16;  // where there are frames enough

@@ -236,8 +236,8 @@ class SelectLife {
     const u32 n_slots = resident().session_state(other).sequence.n_slots();
     const bool is_behind = state(s).sequence.n_slots() != n_slots;
     if (is_behind && (faulty_ || state(s).state != SessionState::computing)) return false;
-    const engine::KeptIndex mine = lab::Probe::selector(engine()).kept(s);
-    const engine::KeptIndex theirs = lab::Probe::selector(resident()).kept(other);
+    const method::KeptIndex mine = lab::Probe::selector(engine()).kept(s);
+    const method::KeptIndex theirs = lab::Probe::selector(resident()).kept(other);
     return mine.turn_end != 0 || theirs.turn_end != 0 || mine == theirs;
   }
 

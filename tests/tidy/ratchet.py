@@ -28,16 +28,16 @@ LINES = {
     "runtime/api/tarn.h": 420,
     "runtime/engine/engine.cpp": 541,
     "runtime/engine/engine_park.cpp": 443,
-    "runtime/engine/selector.cpp": 483,
+    "runtime/method/selector.cpp": 477,
     "runtime/reuse/session_store.cpp": 527,
-    "runtime/plan/plan.cpp": 559,
+    "runtime/plan/plan.cpp": 554,
     "runtime/method/pq_index.cpp": 402,
 }
 # Whether KV lies in memory, on a disk or on a GPU, asked in the engine and in the backends.
-PLACEMENT_TESTS = 89
+PLACEMENT_TESTS = 57
 # Product files outside of selection and configuration that name one of its methods.
-METHOD_FILES = 15
-ENGINE_FILES = 43
+METHOD_FILES = 9
+ENGINE_FILES = 34
 
 PLACEMENT = re.compile(r"\bis_on\(\)|\bon_gpu\(\)|\b(?:kv_stream|device)_? [!=]= nullptr")
 METHOD = re.compile(r"SelectMethod|Quest|Pq[A-Z]")

@@ -18,7 +18,7 @@
 #include "platform/cpu/worker_pool.h"
 #include "runtime/exec/backend.h"
 #include "runtime/exec/cpu/attention_memory.h"
-#include "runtime/exec/part_source.h"
+#include "runtime/method/part_source.h"
 #include "runtime/model/model_spec.h"
 
 namespace tarn::exec {
@@ -38,7 +38,7 @@ struct CpuBackendArgs {
   f32* rope_cos = nullptr;        // [rows_max, n_rot / 2]
   f32* rope_sin = nullptr;        // [rows_max, n_rot / 2]
   AttentionMemory attention{};
-  PartSource* parts = nullptr;
+  method::PartSource* parts = nullptr;
 };
 
 class CpuOps : public Backend {

@@ -9,7 +9,7 @@
 #include "platform/clock/clock.h"
 #include "platform/cpu/worker_pool.h"
 #include "platform/gpu/device.h"
-#include "runtime/exec/part_source.h"
+#include "runtime/method/part_source.h"
 #include "runtime/model/model_spec.h"
 #include "runtime/plan/gpu_select_shape.h"
 #include "runtime/plan/gpu_stream_shape.h"
@@ -66,8 +66,8 @@ struct GpuBackendArgs {
   u64 page_bytes = 0;
   u32 rows_max = 0;  // a multiple of kernels::kGpuMatvecRowsMax
   u32 sessions_max = 0;
-  u32 pages_max = 0;            // of one cache layer of one session
-  PartSource* parts = nullptr;  // of chosen slots, and of KV over memory and disk
+  u32 pages_max = 0;                    // of one cache layer of one session
+  method::PartSource* parts = nullptr;  // of chosen slots, and of KV over memory and disk
 
   // On the device.
   kernels::GpuQuantized acts{};  // [rows_max, k_max]

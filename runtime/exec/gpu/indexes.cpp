@@ -41,7 +41,7 @@ Result<u32> GpuIndexes::fetch(const kv::Sequence& sequence, u32 cache_layer, u32
 }
 
 Result<void> GpuIndexes::put(u32 session, const std::byte* index_bytes) {
-  const plan::SelectShape& shape = args_.plan->select;
+  const method::SelectShape& shape = args_.plan->select;
   args_.device->copy_in(index(session), {index_bytes, shape.n_heads * shape.index_bytes}, stream_);
   TARN_CHECK(args_.backend->progress().finish());  // the host's bytes may change from now on
   return args_.device->check();

@@ -10,7 +10,7 @@
 
 #include "platform/clock/clock.h"
 #include "platform/gpu/device.h"
-#include "runtime/exec/device_indexes.h"
+#include "runtime/method/device_indexes.h"
 #include "runtime/plan/plan.h"
 
 namespace tarn::exec {
@@ -26,7 +26,7 @@ struct GpuIndexesArgs {
   std::span<std::byte> window{};  // on the host
 };
 
-class GpuIndexes final : public DeviceIndexes {
+class GpuIndexes final : public method::DeviceIndexes {
  public:
   GpuIndexes() = default;
   GpuIndexes(const GpuIndexes&) = delete;

@@ -92,7 +92,7 @@ kernels::GpuQuantized GpuParts::acts(const Attended& a, u32 row) const {
 // All slots of a run's rows, a chunk at a time; the state between two is each row's.
 void GpuParts::attend_whole(const Attended& a, step::Run& run) {
   const model::ModelSpec& spec = *step_.args().spec;
-  PartSource& source = *step_.args().parts;
+  method::PartSource& source = *step_.args().parts;
   const u32 page_tokens = step_.args().page_tokens;
   const u64 state_elems = u64{spec.n_heads} * (u64{spec.head_dim} + 2);
   const u32 n_slots = a.batch.visible[run.row_begin + run.n_rows - 1];
@@ -145,7 +145,7 @@ u32 GpuParts::n_kept_groups(const step::Run& run) const {
 // A chunk's groups to where attention takes them. False where the run has failed, or the device is
 // lost.
 bool GpuParts::stage(step::Run& run, u32 cache_layer, const Chunk& chunk) {
-  PartSource& source = *step_.args().parts;
+  method::PartSource& source = *step_.args().parts;
   const u64 payload_bytes = step_.args().page_bytes * step_.args().spec->n_kv_heads;
   if (chunk.kept) kept_.forget(*chunk.kept);  // until all of it has come
   step::KvPart part{.group_begin = chunk.begin, .group_end = chunk.begin};
@@ -185,7 +185,7 @@ u32* GpuParts::host_visible() const {
 void GpuParts::attend_chosen(const Attended& a, step::Run& run) {
   const GpuBackendArgs& args = step_.args();
   if (!bring_query(run, a.q)) return;  // and what was copied before may be overwritten
-  PartSource& source = *args.parts;
+  method::PartSource& source = *args.parts;
   const u64 d_group = u64{args.spec->n_heads} / args.spec->n_kv_heads * args.spec->head_dim;
   const u64 slot_bytes = args.page_bytes / args.page_tokens;
   const u64 head_bytes = mine().shape.gathered_pages * args.page_bytes;

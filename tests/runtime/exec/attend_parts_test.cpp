@@ -30,7 +30,7 @@ class CountingHost final : public step::StepHost {
 };
 
 // Windows of so many groups, or all slots as chosen ones of one KV head.
-class Parts final : public PartSource {
+class Parts final : public method::PartSource {
  public:
   u32 n_together(std::span<const step::Run> runs) const override {
     return static_cast<u32>(runs.size());

@@ -3,12 +3,11 @@
 #include <cstring>
 
 #include "platform/base/assert.h"
-#include "runtime/engine/selector_parts.h"
-#include "runtime/engine/take.h"
 #include "runtime/method/codebook_record.h"
 #include "runtime/method/pair_order.h"
+#include "runtime/method/selector_parts.h"
 
-namespace tarn::engine {
+namespace tarn::method {
 
 kv::Extents* Selector::extents() const {
   if (args_.kv == nullptr || !args_.kv->has_tiers()) return nullptr;
@@ -17,13 +16,13 @@ kv::Extents* Selector::extents() const {
 }
 
 u32 Selector::extent_of(const Session& s, u32 head) const {
-  return idx_of(s) * args_.plan->select.n_heads + head;
+  return idx_of(s) * args_.shape->n_heads + head;
 }
 
 // Those that a manifest names stay on the disk.
 void Selector::forget_extents(const Session& s) {
   if (extents() == nullptr) return;
-  for (u32 head = 0; head < args_.plan->select.n_heads; ++head) {
+  for (u32 head = 0; head < args_.shape->n_heads; ++head) {
     const u32 extent = extent_of(s, head);
     const bool is_named = !(s.named_key == store::Key{}) &&
                           extents()->is_of(extent, &s.heads[head]) &&
@@ -38,7 +37,7 @@ void Selector::forget_extents(const Session& s) {
 
 void Selector::truncate_extents(const Session& s, u32 n_tokens) {
   if (extents() == nullptr) return;
-  for (u32 head = 0; head < args_.plan->select.n_heads; ++head) {
+  for (u32 head = 0; head < args_.shape->n_heads; ++head) {
     extents()->truncate(extent_of(s, head), n_tokens);
   }
 }
@@ -46,21 +45,21 @@ void Selector::truncate_extents(const Session& s, u32 n_tokens) {
 // ---- Memory ---------------------------------------------------------------------------------
 
 std::span<std::byte> Selector::extents_memory() const {
-  if (!is_on() || !args_.plan->tiers.extents.is_on()) return {};
-  return args_.caches.subspan(args_.plan->tiers.cache_bytes);
+  if (!is_on() || !args_.caches_shape.extents.is_on()) return {};
+  return args_.caches.subspan(args_.caches_shape.bytes);
 }
 
 // Behind what the extents have for themselves.
 std::span<u32> Selector::pair_counters(u32 kv_head) const {
-  const kv::ExtentShape& shape = args_.plan->tiers.extents;
+  const kv::ExtentShape& shape = args_.caches_shape.extents;
   std::byte* at = extents_memory().data() + shape.bytes();
   return {reinterpret_cast<u32*>(at) + u64{kv_head} * shape.n_pairs, shape.n_pairs};
 }
 
 f32* Selector::last_query(u32 session, u32 cache_layer) const {
-  const kv::ExtentShape& shape = args_.plan->tiers.extents;
+  const kv::ExtentShape& shape = args_.caches_shape.extents;
   std::byte* at = extents_memory().data() + shape.bytes() +
-                  plan::extent_counters_bytes(args_.spec->n_kv_heads, shape.n_pairs);
+                  extent_counters_bytes(args_.spec->n_kv_heads, shape.n_pairs);
   const u64 row = u64{args_.spec->n_heads} * args_.spec->head_dim;
   return reinterpret_cast<f32*>(at) +
          (u64{session} * args_.spec->n_cache_layers + cache_layer) * row;
@@ -74,25 +73,24 @@ void Selector::note_query(u32 session, u32 cache_layer, const f32* q) {
 
 // The memory of a session's caches, which are empty from now on.
 std::span<std::byte> Selector::borrow_caches(u32 session) {
-  const plan::TierShape& tiers = args_.plan->tiers;
-  const u64 n_heads = args_.plan->select.n_heads;
+  const CachesShape& shape = args_.caches_shape;
+  const u64 n_heads = args_.shape->n_heads;
   for (kv::SlotCache& cache : caches(session)) cache.clear();
-  const u64 table_bytes = align_up(caches_.size_bytes(), kTakeAlignment);
+  const u64 table_bytes = align_up(caches_.size_bytes(), Carver::kAlignment);
   const u64 begin =
-      align_up(table_bytes + session * n_heads * tiers.cache_head_bytes, store::kSectorBytes);
-  const u64 end = table_bytes + (session + u64{1}) * n_heads * tiers.cache_head_bytes;
+      align_up(table_bytes + session * n_heads * shape.head_bytes, store::kSectorBytes);
+  const u64 end = table_bytes + (session + u64{1}) * n_heads * shape.head_bytes;
   return args_.caches.subspan(begin, end - std::min(begin, end));
 }
 
 // ---- Building ---------------------------------------------------------------------------------
 
-u16 Selector::pair_of(const method::PqIndex& pq, u32 slot) {
+u16 Selector::pair_of(const PqIndex& pq, u32 slot) {
   return static_cast<u16>(method::pair_of(pq, slot - pq.slot_begin()));
 }
 
 // Of what the session's job has clustered, what lies in whole groups.
-Selector::Window Selector::extent_slots(const Session& s, const method::PqIndex& pq,
-                                        u32 page_tokens) {
+Selector::Window Selector::extent_slots(const Session& s, const PqIndex& pq, u32 page_tokens) {
   const u32 group_begin = static_cast<u32>(ceil_div(pq.slot_begin(), page_tokens));
   const u32 group_end = std::max(group_begin, (pq.slot_begin() + s.n_rows) / page_tokens);
   return {.group_begin = group_begin,
@@ -108,8 +106,7 @@ Result<void> Selector::lay_out(Session& s, u32 cache_layer) {
   if (extents == nullptr) return {};
   const kv::ExtentShape& shape = extents->shape();
   const u32 n_kv_heads = args_.spec->n_kv_heads, first_head = cache_layer * n_kv_heads;
-  const Window slots =
-      extent_slots(s, s.target[first_head].pq, args_.plan->group_shape.page_tokens);
+  const Window slots = extent_slots(s, s.target[first_head].pq, args_.shape->in.group.page_tokens);
   const u32 session = idx_of(s);
   const u64 version = extents->draw_key().low;
   for (u32 kv_head = 0; kv_head < n_kv_heads; ++kv_head) {
@@ -160,7 +157,7 @@ void Selector::place_pairs(const Session& s, const Layout& layout) {
   const u32 n_group_heads = spec.n_heads / spec.n_kv_heads;
   args_.workers->run(spec.n_kv_heads, [&](u32 kv_head, u32 worker_idx) {
     const u32 head = layout.cache_layer * spec.n_kv_heads + kv_head;
-    const method::PqIndex& pq = s.target[head].pq;
+    const PqIndex& pq = s.target[head].pq;
     const std::span<u32> firsts = extents()->firsts(extent_of(s, head), layout.order);
     std::ranges::fill(firsts, 0u);
     for (u32 slot = layout.slot_begin; slot < layout.slot_end; ++slot) ++firsts[pair_of(pq, slot)];
@@ -188,9 +185,9 @@ Result<void> Selector::write_part(const Session& s, const Layout& layout) {
   TARN_CHECK(each_window(
       *s.sequence, layout.cache_layer, layout.slot_begin, layout.slot_end, [&](const Window& w) {
         args_.workers->run(n_kv_heads, [&](u32 kv_head, u32 worker_idx) {
-          const method::KeyPages keys =
+          const KeyPages keys =
               key_pages(*s.sequence, first_head + kv_head, w, scratch(worker_idx).pages);
-          const method::PqIndex& pq = s.target[first_head + kv_head].pq;
+          const PqIndex& pq = s.target[first_head + kv_head].pq;
           const std::span<u32> next = pair_counters(kv_head);
           std::byte* const out = layout.memory.data() + kv_head * head_bytes;
           for (u32 slot = w.slot_begin; slot < w.slot_end; ++slot) {
@@ -235,12 +232,12 @@ void Selector::name_slots(const NameArgs& args, std::span<const u32> chosen,
     for (u32 i = 0; i < n; ++i) named[i] = {kForeign | chosen[i], args.first_rank + i};
     return;
   }
-  const method::PqIndex& pq = s.next.heads[args.head].pq;
+  const PqIndex& pq = s.next.heads[args.head].pq;
   const std::span<const u32> firsts = extents->firsts(extent, 0);
-  Bump bump(scratch(args.worker_idx).search);
-  const std::span<u32> begins = take<u32>(bump, firsts.size()),
-                       ends = take<u32>(bump, firsts.size());
-  const std::span<u16> pairs = take<u16>(bump, n), of_slot = take<u16>(bump, n);
+  Carver carver(scratch(args.worker_idx).search);
+  const std::span<u32> begins = carver.take<u32>("", firsts.size()),
+                       ends = carver.take<u32>("", firsts.size());
+  const std::span<u16> pairs = carver.take<u16>("", n), of_slot = carver.take<u16>("", n);
   const auto is_in = [&](u32 slot) {
     return slot >= extents->slot_begin(extent) && slot < extents->slot_end(extent);
   };
@@ -279,13 +276,13 @@ void Selector::choose_orders(const NameArgs& args, std::span<const u32> chosen,
   const u32 extent = extent_of(s, args.head);
   if (places.empty() || extents->n_orders(extent) < 2) return;
   const kv::ExtentShape& shape = extents->shape();
-  const method::PqIndex& pq = s.next.heads[args.head].pq;
+  const PqIndex& pq = s.next.heads[args.head].pq;
   const std::span<const u32> firsts[2] = {extents->firsts(extent, 0), extents->firsts(extent, 1)};
   const u64 n = places.size();
-  Bump bump(scratch(args.worker_idx).search);
-  const auto pairs = take<method::WantedPair>(bump, n);
-  const auto begins = take<u32>(bump, n + 1), by = take<u32>(bump, n);
-  const auto ordered = take<kv::ExtentWant>(bump, n);
+  Carver carver(scratch(args.worker_idx).search);
+  const auto pairs = carver.take<WantedPair>("", n);
+  const auto begins = carver.take<u32>("", n + 1), by = carver.take<u32>("", n);
+  const auto ordered = carver.take<kv::ExtentWant>("", n);
   const auto place_in_1 = [&](u32 place, u16 pair) {
     return shape.order_tokens() + firsts[1][pair] + (place - firsts[0][pair]);
   };
@@ -350,4 +347,4 @@ Result<u32> Selector::fetch_lost(const Layer& layer, u32 begin, u32 end) {
   return n_lost;
 }
 
-}  // namespace tarn::engine
+}  // namespace tarn::method

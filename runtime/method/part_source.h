@@ -1,4 +1,4 @@
-// runtime/exec/part_source.h
+// runtime/method/part_source.h
 //
 // Where a backend's attention finds K and V. A backend knows parts, and neither methods nor disks.
 //
@@ -15,7 +15,7 @@
 #include "runtime/step/batch.h"
 #include "runtime/step/part.h"
 
-namespace tarn::exec {
+namespace tarn::method {
 
 class PartSource {
  public:
@@ -39,10 +39,10 @@ class PartSource {
   };
   virtual step::ChosenSlots choose(const Head& head, u32 worker_idx) = 0;
   // Of a run that chooses on a device: what its one row has to know there, once.
-  virtual method::DeviceRow take_device_row(const step::Run& run) = 0;
+  virtual DeviceRow take_device_row(const step::Run& run) = 0;
 
  protected:
   ~PartSource() = default;
 };
 
-}  // namespace tarn::exec
+}  // namespace tarn::method

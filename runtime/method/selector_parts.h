@@ -1,4 +1,4 @@
-// runtime/engine/selector_parts.h
+// runtime/method/selector_parts.h
 //
 // What the files of the selector share: its private parts, and how a layer's keys are walked.
 #pragma once
@@ -6,17 +6,18 @@
 #include <algorithm>
 
 #include "platform/base/checked.h"
-#include "runtime/engine/selector.h"
+#include "runtime/arena/carver.h"
+#include "runtime/method/selector.h"
 
-namespace tarn::engine {
+namespace tarn::method {
 
 struct Selector::Session {
-  method::IndexLife life{};
+  IndexLife life{};
   const kv::Sequence* sequence = nullptr;
-  method::HeadIndex* heads = nullptr;  // [n_heads], in use, or what a first build fills
+  HeadIndex* heads = nullptr;  // [n_heads], in use, or what a first build fills
   // The job: a clustering that is to be made, or is made and not in use yet.
-  method::HeadIndex* target = nullptr;  // what it fills; nullptr: it has not begun
-  u32 n_rows = 0;                       // that it clusters; 0: there is none
+  HeadIndex* target = nullptr;  // what it fills; nullptr: it has not begun
+  u32 n_rows = 0;               // that it clusters; 0: there is none
   u32 n_units_done = 0;
   u32 n_units_found = 0;   // restoring: layers that were looked for on the disk
   u32 n_units_due = 0;     // with a device: of the step under way; else of the row that waits
@@ -30,9 +31,9 @@ struct Selector::Session {
   store::Key named_key{};  // that a manifest names
   // What the row of the step under way makes of the session, if it counts.
   struct Proposal {
-    method::IndexLife life{};            // behind the turn's end and the row
-    method::HeadIndex* heads = nullptr;  // that the row reads; nullptr: there is no row
-    bool swaps = false;                  // the job's index comes into use
+    IndexLife life{};            // behind the turn's end and the row
+    HeadIndex* heads = nullptr;  // that the row reads; nullptr: there is no row
+    bool swaps = false;          // the job's index comes into use
   } next{};
   bool is_restoring = false;  // the job makes the index in use again
   bool is_stuck = false;      // the disk failed it where nobody waited: the next row tells
@@ -76,7 +77,7 @@ struct Selector::LayerTable {
 template <class Fn>
 Result<void> Selector::each_window(const kv::Sequence& sequence, u32 cache_layer, u32 slot_begin,
                                    u32 slot_end, Fn&& fn) {
-  const u32 page_tokens = args_.plan->group_shape.page_tokens;
+  const u32 page_tokens = args_.shape->in.group.page_tokens;
   const u32 group_end = static_cast<u32>(ceil_div(slot_end, page_tokens));
   for (u32 begin = slot_begin / page_tokens; begin < group_end;) {
     TARN_TRY(u32 n, args_.kv->pin(sequence, cache_layer, begin, group_end));
@@ -94,4 +95,4 @@ Result<void> Selector::each_window(const kv::Sequence& sequence, u32 cache_layer
   return {};
 }
 
-}  // namespace tarn::engine
+}  // namespace tarn::method

@@ -3,12 +3,9 @@
 #include <utility>
 
 #include "platform/base/assert.h"
-#include "runtime/engine/selector_parts.h"
-#include "runtime/engine/take.h"
+#include "runtime/method/selector_parts.h"
 
-namespace tarn::engine {
-
-using method::PqIndex;
+namespace tarn::method {
 
 // Of what a later start may ask for; zeros where there is none.
 store::Key Selector::draw_key() const {
@@ -19,7 +16,7 @@ store::Key Selector::draw_key() const {
 // Where no manifest names them.
 void Selector::erase_codebooks(const Session& s, const store::Key& owner) {
   if (extents() == nullptr || owner == store::Key{} || owner == s.named_key) return;
-  for (u32 head = 0; head < args_.plan->select.n_heads; ++head) {
+  for (u32 head = 0; head < args_.shape->n_heads; ++head) {
     extents()->codebooks().erase(owner, head);
   }
 }
@@ -35,8 +32,8 @@ void Selector::keep_layer(const Session& s, u32 cache_layer) {
     const u32 head = cache_layer * args_.spec->n_kv_heads + kv_head, extent = extent_of(s, head);
     const PqIndex& pq = s.target[head].pq;
     const u32 n_orders = extents->n_orders(extent);
-    const Window slots = extent_slots(s, pq, args_.plan->group_shape.page_tokens);
-    const u64 n_bytes = method::codebook_record_bytes(pq.shape(), s.n_rows, n_orders);
+    const Window slots = extent_slots(s, pq, args_.shape->in.group.page_tokens);
+    const u64 n_bytes = codebook_record_bytes(pq.shape(), s.n_rows, n_orders);
     const u64 n_padded = align_up(n_bytes, store::kSectorBytes);
     if (room.size() < n_padded) {
       extents->settle();
@@ -44,16 +41,15 @@ void Selector::keep_layer(const Session& s, u32 cache_layer) {
     }
     if (room.size() < n_padded) return;
     const kv::ExtentShape& shape = extents->shape();
-    method::write_codebook_record({.n_rows = s.n_rows,
-                                   .n_pairs = shape.n_pairs,
-                                   .n_orders = n_orders,
-                                   .slot_begin = slots.slot_begin,
-                                   .slot_end = slots.slot_end,
-                                   .record_tokens = shape.record_tokens,
-                                   .slot_bytes = shape.slot_bytes,
-                                   .extent_version = extents->name(extent).version},
-                                  pq, extents->firsts(extent).first(u64{n_orders} * shape.n_pairs),
-                                  room);
+    write_codebook_record({.n_rows = s.n_rows,
+                           .n_pairs = shape.n_pairs,
+                           .n_orders = n_orders,
+                           .slot_begin = slots.slot_begin,
+                           .slot_end = slots.slot_end,
+                           .record_tokens = shape.record_tokens,
+                           .slot_bytes = shape.slot_bytes,
+                           .extent_version = extents->name(extent).version},
+                          pq, extents->firsts(extent).first(u64{n_orders} * shape.n_pairs), room);
     extents->codebooks().put(s.owner(), head, room, n_bytes);
     room = room.subspan(n_padded);
   }
@@ -68,7 +64,7 @@ void Selector::find_layer(Session& s, u32 cache_layer) {
     const u32 head = cache_layer * args_.spec->n_kv_heads + kv_head;
     PqIndex& pq = s.target[head].pq;
     const auto record = memory.first(extents()->codebooks().read(s.owner(), head, memory));
-    const auto saved = method::read_codebook_record(record, s.n_rows, pq);
+    const auto saved = read_codebook_record(record, s.n_rows, pq);
     if (saved) adopt_extent(s, head, *saved, record);
   }
 }
@@ -86,7 +82,7 @@ bool Selector::has_codes(const Session& s, u32 cache_layer) const {
 bool Selector::has_extents(const Session& s, u32 cache_layer) const {
   const u32 n_kv_heads = args_.spec->n_kv_heads;
   for (u32 head = cache_layer * n_kv_heads; head < (cache_layer + 1) * n_kv_heads; ++head) {
-    const Window slots = extent_slots(s, s.target[head].pq, args_.plan->group_shape.page_tokens);
+    const Window slots = extent_slots(s, s.target[head].pq, args_.shape->in.group.page_tokens);
     if (slots.slot_begin == slots.slot_end) return true;
     if (!extents()->is_of(extent_of(s, head), &s.target[head])) return false;
   }
@@ -94,21 +90,21 @@ bool Selector::has_extents(const Session& s, u32 cache_layer) const {
 }
 
 // The extent that the record of a head says, whose codes are there.
-void Selector::adopt_extent(const Session& s, u32 head, const method::CodebookHead& saved,
+void Selector::adopt_extent(const Session& s, u32 head, const CodebookHead& saved,
                             std::span<const std::byte> record) {
   const kv::ExtentShape& shape = extents()->shape();
   const PqIndex& pq = s.target[head].pq;
-  const Window slots = extent_slots(s, pq, args_.plan->group_shape.page_tokens);
+  const Window slots = extent_slots(s, pq, args_.shape->in.group.page_tokens);
   const bool has_slots = saved.slot_begin == slots.slot_begin && saved.slot_end == slots.slot_end;
   const bool has_shape =
       saved.record_tokens == shape.record_tokens && saved.slot_bytes == shape.slot_bytes;
   if (!has_slots || !has_shape || saved.n_orders == 0) return;
   const u32 extent = extent_of(s, head), n_orders = std::min(saved.n_orders, shape.n_orders);
-  Bump bump(scratch(0).search);
-  const auto ranges = take<u64>(bump, shape.n_pairs);
+  Carver carver(scratch(0).search);
+  const auto ranges = carver.take<u64>("", shape.n_pairs);
   for (u32 order = 0; order < n_orders; ++order) {
     const std::span<u32> firsts = extents()->firsts(extent, order);
-    if (!method::read_places(record, order, pq, ranges, firsts)) return;
+    if (!read_places(record, order, pq, ranges, firsts)) return;
   }
   extents()->adopt(extent, slots.slot_begin, slots.slot_end, n_orders,
                    {.owner = s.owner(), .version = saved.extent_version, .head = head},
@@ -129,9 +125,9 @@ void Selector::note_named(u32 idx, const store::Key& key) {
 void Selector::touch_codebooks(u32 idx) {
   const store::Key key = codebooks_key(idx);
   if (extents() == nullptr || key == store::Key{}) return;
-  for (u32 head = 0; head < args_.plan->select.n_heads; ++head) {
+  for (u32 head = 0; head < args_.shape->n_heads; ++head) {
     extents()->codebooks().touch(key, head);
   }
 }
 
-}  // namespace tarn::engine
+}  // namespace tarn::method

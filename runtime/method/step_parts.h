@@ -1,16 +1,16 @@
-// runtime/engine/step_parts.h
+// runtime/method/step_parts.h
 //
 // The parts of a step's attention: KV in place, windows of what passes through memory, and chosen
 // slots. It is where a backend meets the KV and selection.
 #pragma once
 
-#include "runtime/engine/selector.h"
-#include "runtime/exec/part_source.h"
 #include "runtime/kv/kv_cache.h"
+#include "runtime/method/part_source.h"
+#include "runtime/method/selector.h"
 
-namespace tarn::engine {
+namespace tarn::method {
 
-class StepParts final : public exec::PartSource {
+class StepParts final : public PartSource {
  public:
   // A stream that is off leaves KV in place, and a selector that is off chooses nothing.
   StepParts(kv::KvCache* kv, Selector* selector) : kv_(*kv), selector_(*selector) {}
@@ -26,7 +26,7 @@ class StepParts final : public exec::PartSource {
   void give_back(std::span<const step::Run> runs, u32 cache_layer,
                  const step::KvPart& part) override;
   step::ChosenSlots choose(const Head& head, u32 worker_idx) override;
-  method::DeviceRow take_device_row(const step::Run& run) override {
+  DeviceRow take_device_row(const step::Run& run) override {
     return selector_.take_row(run.session);
   }
 
@@ -38,4 +38,4 @@ class StepParts final : public exec::PartSource {
   Selector& selector_;
 };
 
-}  // namespace tarn::engine
+}  // namespace tarn::method

@@ -1,6 +1,6 @@
-#include "runtime/engine/step_parts.h"
+#include "runtime/method/step_parts.h"
 
-namespace tarn::engine {
+namespace tarn::method {
 
 void StepParts::begin(std::span<step::Run> runs, u32 cache_layer, const f32* query) {
   if (in_place()) return;
@@ -56,4 +56,4 @@ step::ChosenSlots StepParts::choose(const Head& head, u32 worker_idx) {
                           worker_idx);
 }
 
-}  // namespace tarn::engine
+}  // namespace tarn::method

@@ -1,4 +1,4 @@
-// runtime/exec/device_indexes.h
+// runtime/method/device_indexes.h
 //
 // A device that holds the KV and chooses by the indexes that the selector makes on the host: keys
 // come from it, a finished index goes to it. From then on it codes the keys that the middle gets.
@@ -12,7 +12,7 @@
 #include "platform/base/result.h"
 #include "runtime/kv/sequence.h"
 
-namespace tarn::exec {
+namespace tarn::method {
 
 class DeviceIndexes {
  public:
@@ -29,4 +29,4 @@ class DeviceIndexes {
   ~DeviceIndexes() = default;
 };
 
-}  // namespace tarn::exec
+}  // namespace tarn::method

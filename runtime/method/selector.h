@@ -1,4 +1,4 @@
-// runtime/engine/selector.h
+// runtime/method/selector.h
 //
 // Reading by selection (DESIGN section 8): which rows do, by what index, and the clustering that
 // makes it. The rows of generated tokens select, one of a session at a time; those of a prefill,
@@ -44,31 +44,31 @@
 
 #include "platform/clock/clock.h"
 #include "platform/cpu/worker_pool.h"
-#include "runtime/engine/scheduler.h"
-#include "runtime/exec/device_indexes.h"
 #include "runtime/kv/kv_cache.h"
 #include "runtime/kv/sequence.h"
 #include "runtime/kv/slot_cache.h"
 #include "runtime/method/codebook_record.h"
+#include "runtime/method/device_indexes.h"
 #include "runtime/method/device_row.h"
 #include "runtime/method/head_index.h"
+#include "runtime/method/select_layout.h"
 #include "runtime/model/model_spec.h"
-#include "runtime/plan/plan.h"
 #include "runtime/step/batch.h"
 #include "runtime/step/part.h"
+#include "runtime/step/ready.h"
 
-namespace tarn::engine {
+namespace tarn::method {
 
 struct SelectorArgs {
   const SelectConfig* config = nullptr;
-  const plan::Plan* plan = nullptr;
+  const SelectShape* shape = nullptr;
+  CachesShape caches_shape{};
   const model::ModelSpec* spec = nullptr;
   const kernels::CpuTable* table = nullptr;
-  kernels::KvType kv_type = kernels::KvType::f16;
   WorkerPool* workers = nullptr;
   Clock* clock = nullptr;
-  kv::KvCache* kv = nullptr;              // KV over memory and disk; nullptr: it is in memory
-  exec::DeviceIndexes* device = nullptr;  // KV on a device, which chooses; nullptr: the host does
+  kv::KvCache* kv = nullptr;        // KV over memory and disk; nullptr: it is in memory
+  DeviceIndexes* device = nullptr;  // KV on a device, which chooses; nullptr: the host does
   std::span<std::byte> indexes{};
   std::span<std::byte> caches{};  // of chosen slots; empty: none
   std::span<std::byte> scratch{};
@@ -77,7 +77,7 @@ struct SelectorArgs {
 
 // A session's index in few words: read back, or made again from its KV, it chooses as it did.
 struct KeptIndex {
-  method::KeptLife life{};
+  KeptLife life{};
   u32 turn_end = 0;  // a turn that the index was not told of yet; 0: none
   store::Key key{};  // owns what was written of the index in use; zeros: nothing was
   friend bool operator==(const KeptIndex& one, const KeptIndex& other) {  // wherever it lies
@@ -123,7 +123,7 @@ class Selector {
   void end_turn(u32 session, const kv::Sequence& sequence, u32 n_tokens);
   // A step begins, for which these sessions are ready; none has begun its row. A session that is
   // not ready for two steps has stopped.
-  void begin_step(std::span<const Ready> ready);
+  void begin_step(std::span<const step::Ready> ready);
   // The session's next row is that of a generated token, its n_tokens-th, alone in its run; all
   // before it are in the KV. Does a unit of what has to be done before that row, if any: little or
   // none where `beside_prompt`. Whether there is more, so that the row waits for another step;
@@ -149,10 +149,10 @@ class Selector {
   Result<void> work_beside();
 
   // With a device: what the row that selects has to know there, once.
-  method::DeviceRow take_row(u32 session);
+  DeviceRow take_row(u32 session);
 
   // Of a session in use, for tests. `head` counts (cache layer, KV head) pairs.
-  const method::PqIndex& pq_index(u32 session, u32 head) const;
+  const PqIndex& pq_index(u32 session, u32 head) const;
 
   bool wants_queries() const { return is_on() && extents() != nullptr; }
   // What a layer's heads asked last, [n_heads, head_dim] after RoPE: extents follow it.
@@ -226,8 +226,8 @@ class Selector {
   Fetched fetched(u32 kv_head) const;
   LayerTable layer_table() const;
   std::byte* sample_of(u32 kv_head) const;
-  method::KeyPages key_pages(const kv::Sequence& sequence, u32 head, const Window& window,
-                             const u8** pages) const;
+  KeyPages key_pages(const kv::Sequence& sequence, u32 head, const Window& window,
+                     const u8** pages) const;
   template <class Fn>
   Result<void> each_window(const kv::Sequence& sequence, u32 cache_layer, u32 slot_begin,
                            u32 slot_end, Fn&& fn);
@@ -240,7 +240,7 @@ class Selector {
   void begin_restoring(Session& s);
   void end_restoring(Session& s);
   void await_clustering(Session& s);
-  method::HeadIndex* free_set(const Session& s, bool is_due) const;
+  HeadIndex* free_set(const Session& s, bool is_due) const;
   bool can_work(const Session& s, bool is_due) const;
   u32 units_of_step(const Session& s, u32 n_tokens, bool beside_prompt) const;
   void propose(Session& s, u32 n_tokens);
@@ -248,7 +248,7 @@ class Selector {
   void tick() const;
   u32 idx_of(const Session& s) const;
   Result<void> send_index(Session& s);
-  void begin_training(Session& s, method::HeadIndex* target);
+  void begin_training(Session& s, HeadIndex* target);
   Result<void> run_units(Session& s, u32 n, bool is_due);
   Result<void> cluster_layer(Session& s, u32 cache_layer);
   void pass_found_layers(Session& s) const;
@@ -270,8 +270,8 @@ class Selector {
   std::span<u32> pair_counters(u32 kv_head) const;
   f32* last_query(u32 session, u32 cache_layer) const;
   std::span<std::byte> borrow_caches(u32 session);
-  static u16 pair_of(const method::PqIndex& pq, u32 slot);
-  static Window extent_slots(const Session& s, const method::PqIndex& pq, u32 page_tokens);
+  static u16 pair_of(const PqIndex& pq, u32 slot);
+  static Window extent_slots(const Session& s, const PqIndex& pq, u32 page_tokens);
   Result<void> lay_out(Session& s, u32 cache_layer);
   void place_pairs(const Session& s, const Layout& layout);
   Result<void> write_order(const Session& s, const Layout& layout);
@@ -290,17 +290,16 @@ class Selector {
   void find_layer(Session& s, u32 cache_layer);
   bool has_codes(const Session& s, u32 cache_layer) const;
   bool has_extents(const Session& s, u32 cache_layer) const;
-  void adopt_extent(const Session& s, u32 head, const method::CodebookHead& saved,
+  void adopt_extent(const Session& s, u32 head, const CodebookHead& saved,
                     std::span<const std::byte> record);
 
-  u32 choose_slots(const Head& head, const method::KeyPages& keys, std::span<u32> slots,
-                   u32 worker_idx);
+  u32 choose_slots(const Head& head, const KeyPages& keys, std::span<u32> slots, u32 worker_idx);
   Head head_of(const Layer& layer, u32 kv_head) const;
 
   SelectorArgs args_{};
   std::span<kv::SlotCache> caches_{};  // [sessions_max, n_heads]; empty: none
   std::byte* sessions_ = nullptr;      // [sessions_max] of kSelectSessionBytes
-  method::HeadIndex* spare_ = nullptr;
+  HeadIndex* spare_ = nullptr;
   Session* spare_user_ = nullptr;  // whose job has begun to fill it
   u64 step_idx_ = 0;
   u32 n_units_spent_ = 0;
@@ -312,4 +311,4 @@ class Selector {
   std::array<OfWorker, kWorkersMax> of_workers_{};
 };
 
-}  // namespace tarn::engine
+}  // namespace tarn::method

@@ -1,166 +1,160 @@
-#include "runtime/engine/selector.h"
+#include "runtime/method/selector.h"
 
 #include <algorithm>
 #include <new>
 #include <utility>
 
 #include "platform/base/assert.h"
-#include "runtime/engine/selector_parts.h"
-#include "runtime/engine/take.h"
+#include "runtime/method/selector_parts.h"
 
-namespace tarn::engine {
-
-using method::HeadIndex;
-using method::IndexEvent;
+namespace tarn::method {
 
 // ---- Memory ---------------------------------------------------------------------------------
 
 void Selector::init(const SelectorArgs& args) {
-  static_assert(sizeof(Session) <= plan::kSelectSessionBytes);
-  static_assert(alignof(Session) <= kTakeAlignment);
+  static_assert(sizeof(Session) <= kSelectSessionBytes);
+  static_assert(alignof(Session) <= Carver::kAlignment);
   args_ = args;
   spare_ = nullptr;
   spare_user_ = nullptr;
-  const plan::SelectShape& shape = args.plan->select;
+  const SelectShape& shape = *args.shape;
   init_caches();
   TARN_ASSERT(shape.n_heads > 0);
   const u64 offset = shape.n_sets * shape.set_bytes;  // of the sessions, behind the sets
-  TARN_ASSERT(offset + args.plan->sessions_max * plan::kSelectSessionBytes <= args.indexes.size());
+  TARN_ASSERT(offset + args.shape->in.sessions_max * kSelectSessionBytes <= args.indexes.size());
   sessions_ = args.indexes.data() + offset;
-  Bump bump(args.indexes);
+  Carver carver(args.indexes);
   for (u32 set = 0; set < shape.n_sets; ++set) {
-    const auto heads = take<HeadIndex>(bump, shape.n_heads);
-    const auto regions = take<std::byte>(bump, shape.n_heads * shape.index_bytes);
+    const auto heads = carver.take<HeadIndex>("", shape.n_heads);
+    const auto regions = carver.take<std::byte>("", shape.n_heads * shape.index_bytes);
     for (u32 head = 0; head < shape.n_heads; ++head) {
       new (&heads[head]) HeadIndex();
       heads[head].init(*args.config, {args.spec->head_dim, args.spec->adjacent_dims()},
-                       args.plan->context_tokens,
+                       args.shape->in.context_tokens,
                        regions.subspan(head * shape.index_bytes, shape.index_bytes));
     }
-    if (set == args.plan->sessions_max) {
+    if (set == args.shape->in.sessions_max) {
       spare_ = heads.data();
       continue;
     }
-    auto* s = new (sessions_ + set * plan::kSelectSessionBytes) Session();
-    s->life = method::IndexLife(method::budget_rule(*args.config), args.config->code_bits,
-                                args.config->swap_tokens);
+    auto* s = new (sessions_ + set * kSelectSessionBytes) Session();
+    s->life =
+        IndexLife(budget_rule(*args.config), args.config->code_bits, args.config->swap_tokens);
     s->heads = heads.data();
   }
 }
 
 void Selector::init_caches() {
-  const plan::TierShape& tiers = args_.plan->tiers;
+  const CachesShape& shape = args_.caches_shape;
   caches_ = {};
-  if (tiers.cache_slots == 0) return;
-  const u64 n = u64{args_.plan->sessions_max} * args_.plan->select.n_heads;
+  if (shape.n_slots == 0) return;
+  const u64 n = u64{args_.shape->in.sessions_max} * args_.shape->n_heads;
   const bool is_lru = args_.config->cache_policy == CachePolicy::lru;
   const u32 keep_shift = is_lru ? kv::SlotCache::kKeepShift : kv::SlotCache::kKeepShiftLong;
-  Bump bump(args_.caches);
-  caches_ = take<kv::SlotCache>(bump, n);
+  Carver carver(args_.caches);
+  caches_ = carver.take<kv::SlotCache>("", n);
   for (kv::SlotCache& cache : caches_) {
     new (&cache) kv::SlotCache();
-    cache.init(tiers.cache_slots, 2 * args_.plan->group_shape.vector_bytes,
-               take<std::byte>(bump, tiers.cache_head_bytes), keep_shift);
+    cache.init(shape.n_slots, 2 * args_.shape->in.group.vector_bytes,
+               carver.take<std::byte>("", shape.head_bytes), keep_shift);
   }
 }
 
 // Of a session; empty where there is none.
 std::span<kv::SlotCache> Selector::caches(u32 session) const {
   if (caches_.empty()) return {};
-  const u64 n_heads = args_.plan->select.n_heads;
+  const u64 n_heads = args_.shape->n_heads;
   return caches_.subspan(session * n_heads, n_heads);
 }
 
 u32 Selector::idx_of(const Session& s) const {
   const auto* at = reinterpret_cast<const std::byte*>(&s);
-  return static_cast<u32>(static_cast<u64>(at - sessions_) / plan::kSelectSessionBytes);
+  return static_cast<u32>(static_cast<u64>(at - sessions_) / kSelectSessionBytes);
 }
 
 Selector::Session& Selector::session(u32 idx) const {
-  return *std::launder(
-      reinterpret_cast<Session*>(sessions_ + u64{idx} * plan::kSelectSessionBytes));
+  return *std::launder(reinterpret_cast<Session*>(sessions_ + u64{idx} * kSelectSessionBytes));
 }
 
-const method::PqIndex& Selector::pq_index(u32 idx, u32 head) const {
-  return session(idx).heads[head].pq;
-}
+const PqIndex& Selector::pq_index(u32 idx, u32 head) const { return session(idx).heads[head].pq; }
 
 Selector::Scratch Selector::scratch(u32 worker_idx) const {
-  const plan::SelectShape& shape = args_.plan->select;
-  Bump bump(args_.scratch.subspan(worker_idx * shape.scratch_bytes(), shape.scratch_bytes()));
-  const u64 gather_pages = ceil_div(plan::kGatherTokens, args_.plan->group_shape.page_tokens);
+  const SelectShape& shape = *args_.shape;
+  Carver carver(args_.scratch.subspan(worker_idx * shape.scratch_bytes(), shape.scratch_bytes()));
+  const u64 gather_pages = ceil_div(kGatherTokens, args_.shape->in.group.page_tokens);
   Scratch out{};
-  out.search = take<std::byte>(bump, shape.search_bytes);
-  out.train = take<std::byte>(bump, shape.train_bytes);
-  out.slots = take<u32>(bump, shape.slots_bytes / sizeof(u32));
-  out.pages = take<const u8*>(bump, args_.plan->pages_max).data();
+  out.search = carver.take<std::byte>("", shape.search_bytes);
+  out.train = carver.take<std::byte>("", shape.train_bytes);
+  out.slots = carver.take<u32>("", shape.slots_bytes / sizeof(u32));
+  out.pages = carver.take<const u8*>("", args_.shape->in.pages_max()).data();
   if (args_.device != nullptr) return out;
-  out.gathered = take<u8>(bump, gather_pages * args_.plan->group_shape.page_bytes()).data();
-  out.gathered_pages = take<const u8*>(bump, gather_pages).data();
+  out.gathered = carver.take<u8>("", gather_pages * args_.shape->in.group.page_bytes()).data();
+  out.gathered_pages = carver.take<const u8*>("", gather_pages).data();
   for (u64 page = 0; page < gather_pages; ++page) {
-    out.gathered_pages[page] = out.gathered + page * args_.plan->group_shape.page_bytes();
+    out.gathered_pages[page] = out.gathered + page * args_.shape->in.group.page_bytes();
   }
-  out.state = take<f32>(bump, shape.state_bytes / sizeof(f32)).data();
+  out.state = carver.take<f32>("", shape.state_bytes / sizeof(f32)).data();
   return out;
 }
 
 Selector::Fetched Selector::fetched(u32 kv_head) const {
-  const plan::SelectShape& shape = args_.plan->select;
-  const kv::GroupShape& group = args_.plan->group_shape;
-  const u64 offset = args_.plan->n_workers * shape.scratch_bytes() + kv_head * shape.fetched_bytes;
-  Bump bump(args_.scratch.subspan(offset, shape.fetched_bytes));
+  const SelectShape& shape = *args_.shape;
+  const kv::GroupShape& group = args_.shape->in.group;
+  const u64 offset =
+      args_.shape->in.n_workers * shape.scratch_bytes() + kv_head * shape.fetched_bytes;
+  Carver carver(args_.scratch.subspan(offset, shape.fetched_bytes));
   const u64 n_pages = ceil_div(shape.n_chosen_max, group.page_tokens);
   Fetched out{};
-  out.bytes = take<u8>(bump, n_pages * group.page_bytes()).data();
-  out.slots = take<u32>(bump, shape.n_chosen_max);
-  out.wanted = take<kv::WantedSlot>(bump, shape.n_chosen_max);
-  out.missing = take<kv::WantedSlot>(bump, shape.n_chosen_max);
-  out.found = take<kv::SlotCache::Found>(bump, shape.n_chosen_max);
-  out.places = take<kv::ExtentWant>(bump, shape.n_chosen_max);
-  out.pages = take<const u8*>(bump, n_pages).data();
+  out.bytes = carver.take<u8>("", n_pages * group.page_bytes()).data();
+  out.slots = carver.take<u32>("", shape.n_chosen_max);
+  out.wanted = carver.take<kv::WantedSlot>("", shape.n_chosen_max);
+  out.missing = carver.take<kv::WantedSlot>("", shape.n_chosen_max);
+  out.found = carver.take<kv::SlotCache::Found>("", shape.n_chosen_max);
+  out.places = carver.take<kv::ExtentWant>("", shape.n_chosen_max);
+  out.pages = carver.take<const u8*>("", n_pages).data();
   for (u64 page = 0; page < n_pages; ++page)
     out.pages[page] = out.bytes + page * group.page_bytes();
   return out;
 }
 
 Selector::LayerTable Selector::layer_table() const {
-  const plan::SelectShape& shape = args_.plan->select;
+  const SelectShape& shape = *args_.shape;
   const u32 n = args_.spec->n_kv_heads;
-  const u64 offset = args_.plan->n_workers * shape.scratch_bytes() + n * shape.fetched_bytes;
-  Bump bump(args_.scratch.subspan(offset, plan::fetch_table_bytes(n)));
-  return {.n_chosen = take<u32>(bump, n),
-          .n_missing = take<u32>(bump, n),
-          .found = take<std::span<const kv::SlotCache::Found>>(bump, n),
-          .wanted = take<std::span<const kv::WantedSlot>>(bump, n),
-          .out = take<u8*>(bump, n),
-          .readings = take<kv::ExtentReading>(bump, n)};
+  const u64 offset = args_.shape->in.n_workers * shape.scratch_bytes() + n * shape.fetched_bytes;
+  Carver carver(args_.scratch.subspan(offset, fetch_table_bytes(n)));
+  return {.n_chosen = carver.take<u32>("", n),
+          .n_missing = carver.take<u32>("", n),
+          .found = carver.take<std::span<const kv::SlotCache::Found>>("", n),
+          .wanted = carver.take<std::span<const kv::WantedSlot>>("", n),
+          .out = carver.take<u8*>("", n),
+          .readings = carver.take<kv::ExtentReading>("", n)};
 }
 
 std::byte* Selector::sample_of(u32 kv_head) const {
-  const plan::SelectShape& shape = args_.plan->select;
+  const SelectShape& shape = *args_.shape;
   const u64 head_bytes = shape.sample_bytes / args_.spec->n_kv_heads;
-  return args_.scratch.data() + args_.plan->n_workers * shape.scratch_bytes() +
+  return args_.scratch.data() + args_.shape->in.n_workers * shape.scratch_bytes() +
          kv_head * head_bytes;
 }
 
 // Keys of a window; `head` counts (cache layer, KV head) pairs.
-method::KeyPages Selector::key_pages(const kv::Sequence& sequence, u32 head, const Window& window,
-                                     const u8** pages) const {
+KeyPages Selector::key_pages(const kv::Sequence& sequence, u32 head, const Window& window,
+                             const u8** pages) const {
   const u32 n_kv_heads = args_.spec->n_kv_heads;
   const u32 n_groups = window.group_end - window.group_begin;
   if (args_.device == nullptr) {
     sequence.pages(head / n_kv_heads, head % n_kv_heads, window.group_begin, window.group_end,
                    {pages + window.group_begin, n_groups});
   } else {
-    const kv::GroupShape& group = args_.plan->group_shape;
+    const kv::GroupShape& group = args_.shape->in.group;
     const u8* page = args_.device->window() + head % n_kv_heads * group.page_bytes();
     for (u32 i = 0; i < n_groups; ++i) {
       pages[window.group_begin + i] = page + i * group.group_bytes();
     }
   }
-  return {.type = args_.kv_type,
+  return {.type = args_.shape->in.kv_type,
           .pages = pages,
-          .page_tokens = args_.plan->group_shape.page_tokens,
+          .page_tokens = args_.shape->in.group.page_tokens,
           .head_dim = args_.spec->head_dim};
 }
 
@@ -216,7 +210,7 @@ void Selector::truncate(u32 idx, u32 n_tokens) {
 void Selector::truncate_heads(Session& s) {
   const bool has_own = n_units() == 0 || !s.life.is_dense() || s.target == s.heads;
   const u32 middle_end = s.life.segments().middle_end;
-  for (u32 head = 0; head < args_.plan->select.n_heads; ++head) {
+  for (u32 head = 0; head < args_.shape->n_heads; ++head) {
     if (has_own) s.heads[head].truncate(*args_.config, middle_end);
     if (s.target != nullptr) s.target[head].truncate(*args_.config, middle_end);
   }
@@ -246,7 +240,7 @@ void Selector::copy(u32 from, u32 to, const kv::Sequence& sequence) {
     await_clustering(s);  // anew, with the same outcome
   }
   if (s.life.is_dense() && !has_first) return;
-  for (u32 head = 0; head < args_.plan->select.n_heads; ++head) {
+  for (u32 head = 0; head < args_.shape->n_heads; ++head) {
     s.heads[head].copy_from(*args_.config, source.heads[head]);
   }
   s.n_coded = source.n_coded;
@@ -269,7 +263,7 @@ KeptIndex Selector::kept(u32 idx) const {
 // Whether the turn may have waited for what is under way.
 static bool holds_together(const KeptIndex& kept, u32 n_slots) {
   if (kept.turn_end == 0) return true;
-  const method::KeptLife& life = kept.life;
+  const KeptLife& life = kept.life;
   return life.rows_pending != 0 && kept.turn_end <= u64{n_slots} + 1 &&
          kept.turn_end > life.middle_end && kept.turn_end >= life.trigger_at;
 }
@@ -285,7 +279,7 @@ bool Selector::take_up(u32 idx, const kv::Sequence& sequence, const KeptIndex& k
   s.sequence = &sequence;
   s.turn_end = kept.turn_end;
   s.used_key = s.named_key = kept.key;
-  for (u32 head = 0; head < args_.plan->select.n_heads; ++head) s.heads[head].forget();
+  for (u32 head = 0; head < args_.shape->n_heads; ++head) s.heads[head].forget();
   if (!s.life.is_dense() && n_units() > 0) {
     begin_restoring(s);
   } else {
@@ -347,9 +341,9 @@ void Selector::propose(Session& s, u32 n_tokens) {
   if (s.next.swaps && !s.is_restoring && s.n_rows != n_rows) start_job(s, n_rows);
 }
 
-void Selector::begin_step(std::span<const Ready> ready) {
+void Selector::begin_step(std::span<const step::Ready> ready) {
   ++step_idx_;
-  for (const Ready& each : ready) {
+  for (const step::Ready& each : ready) {
     Session& s = session(each.session);
     s.step_idx = step_idx_;
     s.next = {};
@@ -413,28 +407,28 @@ u32 Selector::units_of_step(const Session& s, u32 n_tokens, bool beside_prompt) 
 }
 
 void Selector::offloaded_groups(u32 idx, u32* begin, u32* end) const {
-  const method::Segments segments = session(idx).next.life.segments();
-  const u32 page_tokens = args_.plan->group_shape.page_tokens;
+  const Segments segments = session(idx).next.life.segments();
+  const u32 page_tokens = args_.shape->in.group.page_tokens;
   *begin = static_cast<u32>(ceil_div(segments.middle_begin, page_tokens));
   *end = std::max(*begin, segments.middle_end / page_tokens);
 }
 
 u32 Selector::n_read(u32 idx) const {
-  const method::Segments segments = session(idx).next.life.segments();
+  const Segments segments = session(idx).next.life.segments();
   const u32 n_chosen = std::min(session(idx).next.life.k(), segments.n_middle());
   return segments.n_sinks() + n_chosen + segments.n_local();
 }
 
 bool Selector::has_work() const {
   if (!is_on()) return false;
-  for (u32 idx = 0; idx < args_.plan->sessions_max; ++idx) {
+  for (u32 idx = 0; idx < args_.shape->in.sessions_max; ++idx) {
     if (can_work(session(idx), /*is_due=*/false)) return true;
   }
   return false;
 }
 
 Result<void> Selector::work() {
-  for (u32 idx = 0; idx < args_.plan->sessions_max; ++idx) {
+  for (u32 idx = 0; idx < args_.shape->in.sessions_max; ++idx) {
     Session& s = session(idx);
     if (!can_work(s, /*is_due=*/false)) continue;
     const Result<void> worked = run_units(s, 1, /*is_due=*/false);
@@ -447,7 +441,7 @@ Result<void> Selector::work() {
 
 bool Selector::has_units_due() const {
   if (!is_on()) return false;
-  for (u32 idx = 0; idx < args_.plan->sessions_max; ++idx) {
+  for (u32 idx = 0; idx < args_.shape->in.sessions_max; ++idx) {
     if (session(idx).n_units_due > 0) return true;
   }
   return false;
@@ -457,7 +451,7 @@ Result<void> Selector::work_beside() {
   if (!is_on()) return {};
   TARN_ASSERT(args_.device != nullptr);
   bool was_due = false;
-  for (u32 idx = 0; idx < args_.plan->sessions_max; ++idx) {
+  for (u32 idx = 0; idx < args_.shape->in.sessions_max; ++idx) {
     Session& s = session(idx);
     const u32 n_due = std::exchange(s.n_units_due, 0);
     if (n_due == 0 || !can_work(s, /*is_due=*/false)) continue;
@@ -467,17 +461,17 @@ Result<void> Selector::work_beside() {
   return was_due ? Result<void>() : work();
 }
 
-method::DeviceRow Selector::take_row(u32 idx) {
+DeviceRow Selector::take_row(u32 idx) {
   TARN_ASSERT(args_.device != nullptr);
   Session& s = session(idx);
   TARN_ASSERT(!s.life.is_dense());
-  const method::Segments segments = s.life.segments();
-  const method::DeviceRow row{segments, s.life.k(), s.n_coded, s.n_counted};
+  const Segments segments = s.life.segments();
+  const DeviceRow row{segments, s.life.k(), s.n_coded, s.n_counted};
   s.n_coded = s.n_counted = segments.n_middle();
   const u32 n_chosen = std::min(segments.n_middle(), row.k);
   of_workers_[0].spent.n_slots +=
-      u64{segments.n_sinks() + n_chosen + segments.n_local()} * args_.plan->select.n_heads;
+      u64{segments.n_sinks() + n_chosen + segments.n_local()} * args_.shape->n_heads;
   return row;
 }
 
-}  // namespace tarn::engine
+}  // namespace tarn::method

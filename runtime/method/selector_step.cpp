@@ -1,13 +1,13 @@
 // A step: what each head chooses; where KV lies over memory and disk, what it takes to have the
 // chosen slots in memory.
 #include "platform/base/assert.h"
-#include "runtime/engine/selector_parts.h"
 #include "runtime/method/random_at.h"
+#include "runtime/method/selector_parts.h"
 
-namespace tarn::engine {
+namespace tarn::method {
 // ---- A step ---------------------------------------------------------------------------------
 
-u32 Selector::choose_slots(const Head& h, const method::KeyPages& keys, std::span<u32> slots,
+u32 Selector::choose_slots(const Head& h, const KeyPages& keys, std::span<u32> slots,
                            u32 worker_idx) {
   const model::ModelSpec& spec = *args_.spec;
   const Session& s = session(h.session);
@@ -20,11 +20,11 @@ u32 Selector::choose_slots(const Head& h, const method::KeyPages& keys, std::spa
                                     .k = s.next.life.k(),
                                     .scratch = scratch(worker_idx).search,
                                     .slots = slots},
-                                   keys, method::random_at(method::kRandomSeed, head));
+                                   keys, random_at(kRandomSeed, head));
 }
 
 void Selector::note_attended(Spent& spent, u64 n_slots) const {
-  spent.kv_bytes += n_slots * 2 * args_.plan->group_shape.vector_bytes;
+  spent.kv_bytes += n_slots * 2 * args_.shape->in.group.vector_bytes;
   spent.n_slots += n_slots;
 }
 
@@ -34,7 +34,7 @@ step::ChosenSlots Selector::choose(const Head& h, u32 worker_idx) {
   const Scratch mine = scratch(worker_idx);
   const u32 head = h.cache_layer * args_.spec->n_kv_heads + h.kv_head;
   const Session& s = session(h.session);
-  const method::KeyPages keys =
+  const KeyPages keys =
       key_pages(*h.sequence, head, {.group_end = h.sequence->n_groups()}, mine.pages);
   s.next.heads[head].take_in(*args_.config, *args_.table, keys, s.next.life.segments().middle_end,
                              mine.train);
@@ -114,7 +114,7 @@ void Selector::choose_of(const Layer& layer, u32 begin, u32 end) {
   args_.workers->run(end - begin, [&](u32 task_idx, u32 worker_idx) {
     const u32 kv_head = begin + task_idx;
     const u64 start_ns = args_.clock->now_ns();
-    const method::KeyPages no_keys{};
+    const KeyPages no_keys{};
     layer_table().n_chosen[kv_head] =
         choose_slots(head_of(layer, kv_head), no_keys, fetched(kv_head).slots, worker_idx);
     const u64 chosen_ns = args_.clock->now_ns();
@@ -151,7 +151,7 @@ step::ChosenSlots Selector::take_fetched(const Head& h, u32 worker_idx) {
 void Selector::want(const Layer& layer, u32 kv_head, u32 worker_idx) {
   const LayerTable table = layer_table();
   const Fetched mine = fetched(kv_head);
-  const u32 page_tokens = args_.plan->group_shape.page_tokens;
+  const u32 page_tokens = args_.shape->in.group.page_tokens;
   u32 offloaded_begin = 0, offloaded_end = 0;
   offloaded_groups(layer.session, &offloaded_begin, &offloaded_end);
   const std::span<const u32> slots = mine.slots.first(table.n_chosen[kv_head]);
@@ -234,4 +234,4 @@ Selector::Spent Selector::take_spent() {
   return sum;
 }
 
-}  // namespace tarn::engine
+}  // namespace tarn::method

@@ -2,12 +2,10 @@
 #include <cstring>
 
 #include "platform/base/assert.h"
-#include "runtime/engine/selector_parts.h"
 #include "runtime/method/iterations.h"
+#include "runtime/method/selector_parts.h"
 
-namespace tarn::engine {
-
-using method::HeadIndex;
+namespace tarn::method {
 
 u32 Selector::n_units() const {
   return args_.config->method == SelectMethod::pq ? args_.spec->n_cache_layers : 0;
@@ -34,7 +32,7 @@ void Selector::start_job(Session& s, u32 n_rows) {
   s.is_stuck = s.is_clustered = false;
   erase_codebooks(s, std::exchange(s.job_key, draw_key()));
   if (!s.life.is_dense()) return;
-  for (u32 head = 0; head < args_.plan->select.n_heads; ++head) s.heads[head].forget();
+  for (u32 head = 0; head < args_.shape->n_heads; ++head) s.heads[head].forget();
 }
 
 void Selector::drop_job(Session& s) {
@@ -54,7 +52,7 @@ void Selector::begin_restoring(Session& s) {
   s.target = s.heads;
   s.n_rows = s.life.n_rows_used();
   if (s.used_key == store::Key{}) s.used_key = draw_key();
-  for (u32 head = 0; head < args_.plan->select.n_heads; ++head) {
+  for (u32 head = 0; head < args_.shape->n_heads; ++head) {
     s.heads[head].pq.start(s.life.segments().middle_begin);
   }
 }
@@ -71,7 +69,7 @@ void Selector::await_clustering(Session& s) {
 
 void Selector::begin_training(Session& s, HeadIndex* target) {
   s.target = target;
-  for (u32 head = 0; head < args_.plan->select.n_heads; ++head) {
+  for (u32 head = 0; head < args_.shape->n_heads; ++head) {
     target[head].pq.start(s.life.segments().middle_begin);
     target[head].pq.begin_codebook(s.n_rows);
   }
@@ -148,7 +146,7 @@ Result<void> Selector::restore_layer(Session& s, u32 cache_layer) {
   const u32 n_kv_heads = args_.spec->n_kv_heads;
   if (has_codes(s, cache_layer)) return {};
   for (u32 i = 0; i < n_kv_heads; ++i) {
-    method::PqIndex& pq = s.heads[cache_layer * n_kv_heads + i].pq;
+    PqIndex& pq = s.heads[cache_layer * n_kv_heads + i].pq;
     pq.start(s.life.segments().middle_begin);
     pq.begin_codebook(s.n_rows);
   }
@@ -161,10 +159,10 @@ Result<void> Selector::cluster_layer(Session& s, u32 cache_layer) {
   HeadIndex* heads = s.target + first_head;
   const u32 slot_begin = heads[0].pq.slot_begin();
   const u32 slot_end = slot_begin + s.n_rows;
-  const u32 n_sample = method::PqIndex::n_sample(heads[0].pq.shape(), s.n_rows);
-  const u32 n_updates = method::iterations(*args_.config, s.n_rows);
-  const u64 vector_bytes = args_.plan->group_shape.vector_bytes;
-  const u32 page_tokens = args_.plan->group_shape.page_tokens;
+  const u32 n_sample = PqIndex::n_sample(heads[0].pq.shape(), s.n_rows);
+  const u32 n_updates = iterations(*args_.config, s.n_rows);
+  const u64 vector_bytes = args_.shape->in.group.vector_bytes;
+  const u32 page_tokens = args_.shape->in.group.page_tokens;
 
   TARN_CHECK(each_window(*s.sequence, cache_layer, slot_begin, slot_end, [&](const Window& w) {
     args_.workers->run(n_kv_heads, [&](u32 kv_head, u32 worker_idx) {
@@ -173,8 +171,7 @@ Result<void> Selector::cluster_layer(Session& s, u32 cache_layer) {
       u8* out = reinterpret_cast<u8*>(sample_of(kv_head));
       u64 i = ceil_div(u64{w.slot_begin - slot_begin} * n_sample, s.n_rows);
       for (; i < n_sample; ++i) {
-        const u32 slot =
-            slot_begin + method::PqIndex::sample_row(static_cast<u32>(i), n_sample, s.n_rows);
+        const u32 slot = slot_begin + PqIndex::sample_row(static_cast<u32>(i), n_sample, s.n_rows);
         if (slot >= w.slot_end) break;
         const u8* key = pages[slot / page_tokens] + u64{slot % page_tokens} * 2 * vector_bytes;
         std::memcpy(out + i * vector_bytes, key, vector_bytes);
@@ -186,7 +183,7 @@ Result<void> Selector::cluster_layer(Session& s, u32 cache_layer) {
     const u32 kv_head = task_idx / n_subspaces;
     const u8* sample = reinterpret_cast<const u8*>(sample_of(kv_head));
     heads[kv_head].pq.train({.table = *args_.table,
-                             .keys = {.type = args_.kv_type,
+                             .keys = {.type = args_.shape->in.kv_type,
                                       .pages = &sample,
                                       .page_tokens = n_sample,
                                       .head_dim = args_.spec->head_dim,
@@ -213,4 +210,4 @@ Result<void> Selector::cluster_layer(Session& s, u32 cache_layer) {
   return {};
 }
 
-}  // namespace tarn::engine
+}  // namespace tarn::method

@@ -1,0 +1,94 @@
+#include "runtime/method/select_layout.h"
+
+#include "runtime/kv/extents.h"
+#include "runtime/kv/slot_cache.h"
+#include "runtime/method/codebook_record.h"
+#include "runtime/method/pair_order.h"
+
+#include <algorithm>
+
+namespace tarn::method {
+namespace {
+
+constexpr u64 kAlignment = 64;
+
+// Sinks, local window and chosen slots of one head.
+u32 chosen_max(const SelectConfig& config, u32 context_tokens) {
+  const Budget most = budget(budget_rule(config), context_tokens);
+  const u64 both = std::max(u64{most.n_local} + most.k, u64{config.tokens_min} + 1);
+  const u64 n =
+      config.n_sinks + (config.context_divisor == 0 ? u64{config.n_local} + config.k : both);
+  return static_cast<u32>(std::min<u64>(n, context_tokens));
+}
+
+// What the orders of a head's extent are chosen in, where each slot is wanted of another pair.
+u64 order_bytes(u64 n_slots) {
+  return align_up(n_slots * sizeof(WantedPair), kAlignment) +
+         align_up((n_slots + 1) * sizeof(u32), kAlignment) +
+         align_up(n_slots * sizeof(u32), kAlignment) +
+         align_up(n_slots * sizeof(kv::ExtentWant), kAlignment);
+}
+
+}  // namespace
+
+SelectShape select_shape(const model::ModelSpec& spec, const SelectConfig& select,
+                         const SelectInputs& in) {
+  const u32 context_tokens = in.context_tokens, page_tokens = in.group.page_tokens;
+  SelectShape shape{.in = in};
+  if (select.is_full()) return shape;
+  const u32 d = spec.head_dim;
+  const u32 n_group_heads = spec.n_heads / spec.n_kv_heads;
+  const bool is_pq = select.method == SelectMethod::pq;
+  const KeyDims keys{spec.head_dim, spec.adjacent_dims()};
+  const PqShape pq = pq_shape(select, keys, context_tokens);
+
+  shape.n_heads = spec.n_cache_layers * spec.n_kv_heads;
+  shape.n_sets = in.sessions_max + (is_pq ? 1 : 0);
+  shape.index_bytes = HeadIndex::region_bytes(select, keys, context_tokens);
+  shape.set_bytes =
+      align_up(shape.n_heads * sizeof(HeadIndex), kAlignment) + shape.n_heads * shape.index_bytes;
+  shape.n_chosen_max = chosen_max(select, context_tokens);
+  shape.train_bytes =
+      align_up(is_pq ? PqIndex::train_scratch_bytes(pq) : d * sizeof(f32), kAlignment);
+  shape.pages_bytes = align_up(in.pages_max() * sizeof(u8*), kAlignment);
+  const u64 vector_bytes = in.group.vector_bytes;
+  if (is_pq) shape.n_sample = PqIndex::n_sample(pq, context_tokens);
+  shape.sample_bytes = align_up(shape.n_sample * vector_bytes, kAlignment) * spec.n_kv_heads;
+  shape.shared_bytes = shape.sample_bytes;
+  if (is_pq && pq.has_pairs() && select.block_tokens == 1) {
+    const u64 bytes = codebook_record_bytes(pq, context_tokens, kv::kExtentOrdersMax);
+    shape.n_pairs = pq.n_padded() * pq.n_padded();
+    shape.codebook_bytes = bytes <= store::kPayloadBytesMax ? bytes : 0;
+  }
+  if (in.place == KvPlace::gpu) return shape;
+
+  shape.search_bytes = align_up(selection_scratch_bytes({.n_group_heads = n_group_heads,
+                                                         .head_dim = d,
+                                                         .lut_elems = is_pq ? pq.lut_elems() : 0,
+                                                         .middle_tokens_max = context_tokens}),
+                                kAlignment);
+  shape.slots_bytes = align_up(u64{context_tokens} * sizeof(u32), kAlignment);
+  const u64 gather_pages = ceil_div(kGatherTokens, page_tokens);
+  shape.gather_bytes = align_up(
+      gather_pages * page_tokens * 2 * vector_bytes + gather_pages * sizeof(u8*), kAlignment);
+  shape.state_bytes = align_up(kernels::attn_state_bytes(d, n_group_heads), kAlignment);
+
+  if (in.place == KvPlace::tiers) {
+    if (pq.has_pairs()) {
+      shape.search_bytes = std::max(shape.search_bytes, order_bytes(shape.n_chosen_max));
+    }
+    const u64 n_slots = align_up(shape.n_chosen_max, page_tokens);
+    shape.fetched_bytes = align_up(n_slots * 2 * vector_bytes, kAlignment) +
+                          align_up(n_slots / page_tokens * sizeof(u8*), kAlignment) +
+                          align_up(shape.n_chosen_max * sizeof(u32), kAlignment) +
+                          2 * align_up(shape.n_chosen_max * sizeof(kv::WantedSlot), kAlignment) +
+                          align_up(shape.n_chosen_max * sizeof(kv::SlotCache::Found), kAlignment) +
+                          align_up(shape.n_chosen_max * sizeof(kv::ExtentWant), kAlignment);
+    const u64 layer_bytes =
+        spec.n_kv_heads * shape.fetched_bytes + fetch_table_bytes(spec.n_kv_heads);
+    shape.shared_bytes = std::max(shape.sample_bytes, layer_bytes);
+  }
+  return shape;
+}
+
+}  // namespace tarn::method

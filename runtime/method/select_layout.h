@@ -1,0 +1,93 @@
+// runtime/method/select_layout.h
+//
+// What selection needs beside the KV: an index of every (cache layer, KV head) of every session,
+// one set more for an index that is rebuilt while the old one serves, and scratch of every worker.
+// The plan reserves it, the selector cuts it at the same places.
+#pragma once
+
+#include "kernels/attn/attn.h"
+#include "platform/base/checked.h"
+#include "runtime/config/select_config.h"
+#include "runtime/kv/extents.h"
+#include "runtime/method/head_index.h"
+#include "runtime/model/model_spec.h"
+
+namespace tarn::method {
+
+inline constexpr u64 kSelectSessionBytes = 640;  // the selector asserts that it suffices
+inline constexpr u32 kGatherTokens = 256;        // chosen slots that attention takes at a time
+
+// Where KV lies: in memory, over memory and disk, or in the memory of a GPU, which chooses and
+// attends itself: the host only makes indexes then.
+enum class KvPlace : u8 { memory, tiers, gpu };
+
+// What the sizes follow from, beside model and configuration.
+struct SelectInputs {
+  u32 context_tokens = 0;  // whole pages
+  u32 sessions_max = 0;
+  u32 n_workers = 0;
+  kv::GroupShape group{};
+  kernels::KvType kv_type = kernels::KvType::f16;
+  KvPlace place = KvPlace::memory;
+  u32 pages_max() const { return context_tokens / group.page_tokens; }
+};
+
+struct SelectShape {
+  SelectInputs in{};
+  u32 n_heads = 0;         // (cache layer, KV head) pairs; 0: no selection
+  u32 n_sets = 0;          // of indexes: a session each, and the spare one
+  u64 index_bytes = 0;     // of one pair
+  u32 n_pairs = 0;         // of codes, where each chosen slot follows from its pair; else 0
+  u64 codebook_bytes = 0;  // of a head's record of codes, of the whole context; 0: too large
+  u64 set_bytes = 0;       // of a session: what it is told by, then its indexes
+  // A worker's scratch, in this order; with a GPU what trains and the pages alone.
+  u64 search_bytes = 0;  // of method::SelectionArgs
+  u64 train_bytes = 0;   // of PqIndex::train
+  u64 slots_bytes = 0;   // chosen slots
+  u64 pages_bytes = 0;   // addresses of a head's pages
+  u64 gather_bytes = 0;  // chosen K and V, whole pages
+  u64 state_bytes = 0;   // of attention in parts
+  // Behind those of the workers, one after the other in time.
+  u32 n_sample = 0;       // keys of a head that are clustered at most
+  u64 sample_bytes = 0;   // theirs, of one layer
+  u32 n_chosen_max = 0;   // slots that a head attends to
+  u64 fetched_bytes = 0;  // with KV on disk: what a head chose, and its K and V in whole pages
+  u64 shared_bytes = 0;
+
+  Checked sets_bytes() const {
+    return Checked(n_sets) * set_bytes +
+           Checked(n_heads == 0 ? 0 : in.sessions_max) * kSelectSessionBytes;
+  }
+  u64 scratch_bytes() const {
+    return search_bytes + train_bytes + slots_bytes + pages_bytes + gather_bytes + state_bytes;
+  }
+};
+
+// What all heads of a layer fetch, in a table: each array to a multiple of 64 bytes.
+constexpr u64 fetch_table_bytes(u64 n_kv_heads) {
+  return 2 * align_up(n_kv_heads * sizeof(u32), 64) +
+         2 * align_up(n_kv_heads * 2 * sizeof(void*), 64) +
+         align_up(n_kv_heads * sizeof(void*), 64) +
+         align_up(n_kv_heads * sizeof(kv::ExtentReading), 64);
+}
+
+SelectShape select_shape(const model::ModelSpec& spec, const SelectConfig& config,
+                         const SelectInputs& in);
+
+// Chosen slots that are kept: the caches, then the extents' memory, counters and queries.
+struct CachesShape {
+  u32 n_slots = 0;  // of a head; 0: there are no caches
+  u64 head_bytes = 0;
+  u64 bytes = 0;  // of all caches
+  kv::ExtentShape extents{};
+};
+// Tokens of each pair that a layer's heads have come to, and what each layer was asked last.
+constexpr u64 extent_counters_bytes(u64 n_kv_heads, u64 n_pairs) {
+  return align_up(n_kv_heads * n_pairs * sizeof(u32), 64);
+}
+constexpr u64 extent_queries_bytes(const model::ModelSpec& spec, u64 sessions_max) {
+  return align_up(sessions_max * spec.n_cache_layers * spec.n_heads * spec.head_dim * sizeof(f32),
+                  64);
+}
+
+}  // namespace tarn::method
