@@ -1,9 +1,14 @@
-"""Goal    what changed_files.py reaches, and what slowest.py reads from logs.
-Method  small graphs and logs with the answers beside them."""
+"""Goal    what changed_files.py reaches, what slowest.py reads from logs, when pairs.py says red.
+Method  small graphs, logs and ratios with the answers beside them."""
+import sys
 import unittest
+from pathlib import Path
 
 import changed_files
 import slowest
+
+sys.path.append(str(Path(__file__).parent.parent / "bench"))
+import pairs  # noqa: E402
 
 INCLUDES = {
     "a.h": [], "b.h": ["a.h"], "c.h": ["b.h", "c.h"],  # c.h includes itself
@@ -35,6 +40,14 @@ class Slowest(unittest.TestCase):
     def test_compilation(self):
         log = "# ninja log v5\n0\t500\t1\ta.cpp.o\tf\n0\t2500\t1\ta.cpp.o\tf\n0\t9\t1\tlib.a\tf\n"
         self.assertEqual(slowest.compile_times(log), [(2.5, "a.cpp.o")])
+
+
+class Pairs(unittest.TestCase):
+    def test_is_red(self):
+        for ratios, expected in [([0.97] * 7 + [1.1] * 2, True), ([0.97] * 6 + [1.1] * 3, False),
+                                 ([0.985] * 9, False), ([0.9] * 4 + [1.1] * 5, False)]:
+            with self.subTest(ratios):
+                self.assertEqual(pairs.is_red(ratios), expected)
 
 
 if __name__ == "__main__":
