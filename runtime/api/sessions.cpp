@@ -93,7 +93,7 @@ int32_t tarn_session_feed_text(tarn_session* session, const char* text, uint64_t
   if (text == nullptr && text_bytes > 0) return refuse("text is NULL");
   if ((flags & ~kTextFlags) != 0) return refuse(kBadFlags);
   return report(call.run([&](Engine& engine, SessionIdx idx) -> Result<void> {
-    TARN_TRY(const auto ids, engine.encode({text, text_bytes}, encode_options(flags)));
+    TARN_TRY(const auto ids, engine.text().encode({text, text_bytes}, encode_options(flags)));
     return engine.feed(idx, ids);
   }));
 }

@@ -171,7 +171,8 @@ int32_t tarn_tokenize(tarn_engine* engine, const char* text, uint64_t text_bytes
   if ((flags & ~kTextFlags) != 0) return refuse(kBadFlags);
   u64 n = 0;
   const Result<void> done = call.run([&]() -> Result<void> {
-    TARN_TRY(const auto ids, call.engine().encode({text, text_bytes}, encode_options(flags)));
+    TARN_TRY(const auto ids,
+             call.engine().text().encode({text, text_bytes}, encode_options(flags)));
     n = ids.size();
     if (n <= ids_max) std::copy(ids.begin(), ids.end(), ids_out);
     return {};
@@ -191,12 +192,12 @@ int32_t tarn_piece(tarn_engine* engine, uint32_t token, char* bytes_out, uint64_
   if (!call) return refuse(call.why_not());
   if (bytes_out == nullptr && bytes_max > 0)
     return refuse("bytes_out is NULL and bytes_max is not 0");
-  if (token >= call.engine().tokenizer().n_vocab()) {
+  if (token >= call.engine().text().tokenizer().n_vocab()) {
     return refuse("the token is not in the vocabulary");
   }
   u64 n = 0;
   const Result<void> done = call.run([&]() -> Result<void> {
-    const std::string_view piece = call.engine().piece(token);
+    const std::string_view piece = call.engine().text().piece(token);
     n = piece.size();
     if (n <= bytes_max) std::copy(piece.begin(), piece.end(), bytes_out);
     return {};
@@ -209,7 +210,7 @@ int32_t tarn_piece(tarn_engine* engine, uint32_t token, char* bytes_out, uint64_
 int32_t tarn_is_end(tarn_engine* engine, uint32_t token) {
   const EngineCall call(engine);
   if (!call) return 0;
-  const auto& tokenizer = call.engine().tokenizer();
+  const auto& tokenizer = call.engine().text().tokenizer();
   return token < tokenizer.n_vocab() && tokenizer.is_end(token) ? 1 : 0;
 }
 

@@ -109,8 +109,9 @@ void Engine::destroy_session(SessionIdx idx) {
 
 Result<void> Engine::check_ids(std::span<const u32> ids) const {
   for (const u32 id : ids) {
-    if (id < spec_.n_vocab) continue;
-    return refused("a token is not in the vocabulary", {"token", id}, {"n_vocab", spec_.n_vocab});
+    if (id < model_.spec.n_vocab) continue;
+    return refused("a token is not in the vocabulary", {"token", id},
+                   {"n_vocab", model_.spec.n_vocab});
   }
   return {};
 }
@@ -159,7 +160,7 @@ Result<void> Engine::generate(SessionIdx idx, const GenerateParams& params) {
   Session& s = session(idx);
   if (s.state == SessionState::generating) return refused("the session is generating already");
   if (s.n_ids == 0) return refused("nothing was fed: feed at least one token (BOS, say) first");
-  TARN_CHECK(validate(params.sampler, spec_.n_vocab));
+  TARN_CHECK(validate(params.sampler, model_.spec.n_vocab));
   TARN_CHECK(s.generation.set_stops(params.stops));
   if (!kv::KvCache::reserve_slots(s.sequence, s.n_ids)) return no_places(s.n_pending());
   if (s.n_pending() == 0) {  // a cut behind a computed token: its logits are wanted again
@@ -169,7 +170,7 @@ Result<void> Engine::generate(SessionIdx idx, const GenerateParams& params) {
                    .hint = "no KV group is free to redo the last token: end another session"});
     }
   }
-  s.generation.begin(params, tokenizer_);
+  s.generation.begin(params, text_.tokenizer());
   if (s.generation.fed_ns == 0) s.generation.fed_ns = clock_->now_ns();
   if (s.state == SessionState::idle) s.n_settled = s.n_ids;
   s.cancel.store(false);
@@ -252,30 +253,20 @@ bool Engine::has_work() const {
 
 void Engine::add_rows(const Slice& slice) {
   Session& s = session(slice.session);
-  runs_[n_runs_++] = {.row_begin = batch_.n_rows,
-                      .n_rows = slice.n_rows,
-                      .sequence = &s.sequence,
-                      .session = slice.session,
-                      .kind = slice.kind,
-                      .is_generated = slice.is_generated};
-  const u32 first_slot = s.sequence.n_slots();
-  for (u32 i = 0; i < slice.n_rows; ++i) {
-    const u32 row = batch_.n_rows++;
-    batch_.tokens[row] = s.ids[first_slot + i];
-    batch_.positions[row] = first_slot + i;
-    batch_.visible[row] = first_slot + i + 1;
-    const bool is_last = s.state == SessionState::generating && first_slot + i + 1 == s.n_ids;
-    if (is_last || s.on_logits != nullptr) logit_rows_[n_logit_rows_++] = row;
-  }
+  const u32 begin = s.sequence.n_slots();
+  const bool is_last = s.state == SessionState::generating && begin + slice.n_rows == s.n_ids;
+  executor_.add({.sequence = &s.sequence,
+                 .session = slice.session,
+                 .kind = slice.kind,
+                 .is_generated = slice.is_generated},
+                s.ids.subspan(begin, slice.n_rows),
+                s.on_logits != nullptr ? slice.n_rows : u32{is_last});
   const bool is_decode = slice.kind == RunKind::decode;
   (is_decode ? trace_.n_decode_rows : trace_.n_prefill_rows) += slice.n_rows;
 }
 
 void Engine::drop_rows() {
-  n_runs_ = n_logit_rows_ = 0;
-  batch_.n_rows = 0;
-  batch_.runs = {};
-  batch_.logit_rows = {};
+  executor_.clear();
   trace_.n_decode_rows = trace_.n_prefill_rows = 0;
 }
 
@@ -305,14 +296,12 @@ std::span<Ready> Engine::ready_sessions() {
 
 void Engine::collect_rows() {
   for (const Slice& slice : slices()) add_rows(slice);
-  batch_.runs = runs_.first(n_runs_);
-  batch_.logit_rows = logit_rows_.first(n_logit_rows_);
-  batch_.takes_best = takes_best();
+  executor_.batch().takes_best = takes_best();
 }
 
 // Whether nobody in the step wants more of its logits than the best token.
 bool Engine::takes_best() const {
-  return std::ranges::all_of(batch_.runs, [this](const step::Run& run) {
+  return std::ranges::all_of(executor_.batch().runs, [this](const step::Run& run) {
     const Session& s = sessions_[run.session];
     return s.on_logits == nullptr &&
            (s.state != SessionState::generating || s.generation.takes_best());
@@ -321,11 +310,9 @@ bool Engine::takes_best() const {
 
 // The rows' embeddings, where they are in the file. Nobody's step goes on without them.
 void Engine::read_embeddings() {
-  if (!embedding_.is_open() || n_runs_ == 0) return;
-  const std::span<const u32> tokens(batch_.tokens, batch_.n_rows);
-  const Result<void> read = embedding_.read(tokens, embedded_.data, embedded_.stride);
+  const Result<void> read = executor_.read_embeddings();
   if (read) return;
-  for (const step::Run& run : batch_.runs) give_up(session(run.session), read.error());
+  for (const step::Run& run : executor_.batch().runs) give_up(session(run.session), read.error());
   drop_rows();
 }
 
@@ -361,14 +348,15 @@ void Engine::run_due_jobs(std::span<Ready> ready) {
 
 // Which rows select; in a step without rows, clustering that nobody waits for yet.
 void Engine::prepare_selection() {
-  if (!selector_.is_on() || (n_runs_ == 0 && is_put_off_)) return;
+  const std::span<step::Run> runs = executor_.batch().runs;
+  if (!selector_.is_on() || (runs.empty() && is_put_off_)) return;
   PhaseTimer timer(trace_, Phase::cluster, *clock_);
-  if (n_runs_ == 0) {
+  if (runs.empty()) {
     const Result<void> worked = selector_.work();
     if (!worked) lose_device(worked.error());
     return;
   }
-  for (step::Run& run : runs_.first(n_runs_)) {
+  for (step::Run& run : runs) {
     if (!run.is_generated) continue;
     const Session& s = session(run.session);
     const Result<bool> selects = selector_.begin_row(
@@ -385,22 +373,21 @@ void Engine::prepare_selection() {
   }
 }
 
-// The GPU has a step to compute: its part of a clustering meanwhile, once. Beside a prompt only
-// what has to be: what takes longer than the GPU keeps a first token waiting.
-bool Engine::work_beside() {
-  if (plan_.gpu_select.n_rows == 0 || !std::exchange(may_work_beside_, false)) return true;
+// The GPU has a step to compute: its part of a clustering meanwhile. Beside a prompt only what has
+// to be: what takes longer than the GPU keeps a first token waiting.
+void Engine::work_beside() {
+  if (plan_.gpu_select.n_rows == 0) return;
+  if (trace_.n_prefill_rows > 0 && !selector_.has_units_due()) return;
   PhaseTimer timer(trace_, Phase::cluster_beside, *clock_);
   const Result<void> worked = selector_.work_beside();
   if (!worked) lose_device(worked.error());
-  return worked.has_value();
 }
 
 // Whether what the step has computed so far may be believed. An error of any kind ends the engine:
 // which of the step's results it spoilt cannot be told, and after most of them the context is dead.
 bool Engine::device_works() {
-  if (!work_beside()) return false;
-  Result<void> checked = backend_->finish();
-  if (checked && device_ != nullptr && !on_gpu()) checked = device_->check();
+  if (device_lost()) return false;
+  const Result<void> checked = executor_.finish();
   if (!checked) lose_device(checked.error());
   return checked.has_value();
 }
@@ -427,31 +414,30 @@ const StepTrace& Engine::step() {
   read_embeddings();
   prepare_selection();
   if (device_lost()) return trace_;
-  for (step::Run& run : runs_.first(n_runs_)) {  // chunks on the device need no frames
+  step::Batch& batch = executor_.batch();
+  for (step::Run& run : batch.runs) {  // chunks on the device need no frames
     if (plan_.gpu_stream.n_kept > 0 && !run.selects) {
-      run.offloaded_end = gpu_.backend().parts().n_kept_groups(run);
+      run.offloaded_end = executor_.gpu().backend().parts().n_kept_groups(run);
     }
   }
-  if (n_runs_ > 0) kv_.plan_step(batch_);
-  trace_.n_rows = batch_.n_rows;
-  trace_.n_sequences = n_runs_;
-  trace_.n_logit_rows = n_logit_rows_;
+  if (!batch.runs.empty()) kv_.plan_step(batch);
+  trace_.n_rows = batch.n_rows;
+  trace_.n_sequences = static_cast<u32>(batch.runs.size());
+  trace_.n_logit_rows = static_cast<u32>(batch.logit_rows.size());
   exec::Backend::Traffic traffic{};
-  if (batch_.n_rows > 0) {
-    batch_.host = this;
-    const exec::ForwardArgs forward = forward_args();
+  if (batch.n_rows > 0) {
     {
       PhaseTimer timer(trace_, Phase::layers, *clock_);
-      may_work_beside_ = trace_.n_prefill_rows == 0 || selector_.has_units_due();
-      may_abandon_ = !on_gpu();  // a GPU's step is not asked
-      exec::forward_layers(forward);
+      may_abandon_ = !executor_.on_gpu();  // a GPU's step is not asked
+      executor_.run_layers(this);
       may_abandon_ = false;
+      work_beside();
       if (!device_works()) return trace_;
-      traffic = backend_->take_traffic();
+      traffic = executor_.take_traffic();
       timer.add(traffic);
     }
-    trace_.abandoned = backend_->is_abandoned();
-    if (!trace_.abandoned && !accept_rows(forward)) return trace_;
+    trace_.abandoned = executor_.is_abandoned();
+    if (!trace_.abandoned && !accept_rows()) return trace_;
     settle_dropped();
   }
   trace_selection(traffic);
@@ -467,10 +453,10 @@ const StepTrace& Engine::step() {
 }
 
 // What the layers left counts. False when the device was lost on the way.
-bool Engine::accept_rows(const exec::ForwardArgs& forward) {
-  if (n_logit_rows_ == 0) commit_rows();
-  if (!run_logits(forward)) return false;
-  for (const step::Run& run : batch_.runs) {
+bool Engine::accept_rows() {
+  if (trace_.n_logit_rows == 0) commit_rows();
+  if (!run_logits()) return false;
+  for (const step::Run& run : executor_.batch().runs) {
     Session& s = session(run.session);
     if (s.state != SessionState::computing || s.n_computable() > 0) continue;
     s.state = SessionState::idle;
@@ -481,27 +467,22 @@ bool Engine::accept_rows(const exec::ForwardArgs& forward) {
 
 // False when the device was lost before all were computed. A decode step may be one graph, which
 // ends with its first logits: its KV counts from then on.
-bool Engine::run_logits(const exec::ForwardArgs& forward) {
-  const step::Run* run = batch_.runs.data();
-  for (u32 begin = 0; begin < n_logit_rows_; begin += logit_rows_max_) {
-    const u32 n = std::min(logit_rows_max_, n_logit_rows_ - begin);
+bool Engine::run_logits() {
+  const step::Batch& batch = executor_.batch();
+  const step::Run* run = batch.runs.data();
+  for (u32 begin = 0, n = 0; begin < trace_.n_logit_rows; begin += n) {
     {
       PhaseTimer timer(trace_, Phase::logits, *clock_);
-      exec::forward_logits(forward, begin, n, logits_);
-      if (batch_.takes_best) {
-        backend_->summarize(logits_, n, spec_.n_vocab);
-      } else {
-        backend_->fetch(logits_, n, spec_.n_vocab, host_logits_);
-      }
+      n = executor_.run_logits(begin);
       if (!device_works()) return false;
-      timer.add(backend_->take_traffic());
+      timer.add(executor_.take_traffic());
     }
     if (begin == 0) commit_rows();
     PhaseTimer timer(trace_, Phase::sample, *clock_);
     for (u32 i = 0; i < n; ++i) {
-      const u32 row = logit_rows_[begin + i];
+      const u32 row = batch.logit_rows[begin + i];
       while (row >= run->row_begin + run->n_rows) ++run;
-      consume_logits(session(run->session), batch_.positions[row], i);
+      consume_logits(session(run->session), batch.positions[row], i);
     }
   }
   return true;
@@ -509,11 +490,11 @@ bool Engine::run_logits(const exec::ForwardArgs& forward) {
 
 void Engine::consume_logits(Session& s, u32 position, u32 logits_row) {
   if (s.is_dropped || kv_failed(s)) return;
-  const std::span<f32> logits(from_row(host_logits_, logits_row).data, spec_.n_vocab);
+  const std::span<f32> logits = executor_.logits(logits_row);
   if (s.on_logits != nullptr) s.on_logits(s.logits_context, position, logits);
   if (s.state != SessionState::generating || position + 1 != s.n_ids) return;
-  const Result<Sampled> sampled = batch_.takes_best
-                                      ? sample_best(backend_->summary(logits_row))
+  const Result<Sampled> sampled = executor_.batch().takes_best
+                                      ? sample_best(executor_.summary(logits_row))
                                       : s.generation.draw(logits, s.ids.first(s.n_ids), scratch_);
   if (!sampled) return give_up(s, sampled.error());
   accept_token(s, *sampled);

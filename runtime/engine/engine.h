@@ -18,17 +18,15 @@
 #include "platform/cpu/worker_pool.h"
 #include "runtime/arena/arena.h"
 #include "runtime/engine/engine_status.h"
-#include "runtime/engine/gpu_placement.h"
 #include "runtime/engine/open_args.h"
 #include "runtime/engine/scheduler.h"
 #include "runtime/engine/session.h"
-#include "runtime/exec/cpu/cpu_backend.h"
+#include "runtime/exec/executor.h"
 #include "runtime/kv/group_pool.h"
 #include "runtime/method/selector.h"
 #include "runtime/method/step_parts.h"
-#include "runtime/model/embedding_file.h"
-#include "runtime/plan/step_memory.h"
-#include "runtime/text/tokenizer.h"
+#include "runtime/model/loaded_model.h"
+#include "runtime/text/encoder.h"
 
 namespace tarn::lab {
 class Probe;
@@ -37,6 +35,8 @@ class Probe;
 namespace tarn::engine {
 
 using SessionIdx = u32;
+
+class ModelFile;
 
 class Engine final : private step::StepHost {
  public:
@@ -55,9 +55,6 @@ class Engine final : private step::StepHost {
   Result<void> generate(SessionIdx idx, const GenerateParams& params);
   Result<void> truncate(SessionIdx idx, u32 n_tokens);
   Result<SessionIdx> fork(SessionIdx idx);
-  // Ids of `text`, and the bytes of a token; in buffers that the next call overwrites.
-  Result<std::span<const u32>> encode(std::string_view text, text::EncodeOptions options);
-  std::string_view piece(u32 token);
 
   // Sessions that outlive the engine (engine_park.cpp), where the configuration keeps them.
   // keep(): from now on its work is published under the name, at least every store.publish_ms and a
@@ -121,8 +118,8 @@ class Engine final : private step::StepHost {
 
   const Session& session_state(SessionIdx idx) const { return sessions_[idx]; }
   std::span<const Session> sessions() const { return sessions_; }
-  const model::ModelSpec& spec() const { return spec_; }
-  const text::Tokenizer& tokenizer() const { return tokenizer_; }
+  const model::ModelSpec& spec() const { return model_.spec; }
+  text::Encoder& text() { return text_; }
   const plan::Plan& plan() const { return plan_; }
   EngineStatus status() const;
 
@@ -135,26 +132,16 @@ class Engine final : private step::StepHost {
   }
   std::span<std::byte> region(plan::RegionId id) { return arena_.region(static_cast<u32>(id)); }
   Result<void> load(const OpenArgs& args);
-  Result<model::Weights> load_weights(const OpenArgs& args, model::LoadArgs load);
+  Result<void> load_model(const OpenArgs& args, ModelFile& file);
   Result<void> warm_up();
-  void place_buffers(const plan::StepMemory& memory);
-  void place_sampling(Carver& carver);
-  void place_cpu_backend();
-  Result<void> place_gpu_backend();
-  std::span<std::byte> region_or_registered(plan::RegionId id, GpuPlacement::Registered which);
+  Result<void> place_executor();
+  std::span<std::byte> region_or_registered(plan::RegionId id,
+                                            exec::GpuPlacement::Registered which);
   void place_selector();
   Result<void> place_sessions(const OpenArgs& args);
   Result<void> open_tiers(const OpenArgs& args, IoKind io_kind, std::span<std::byte> tables);
-  Result<void> place_text();
+  Result<void> place_text(const ModelFile& file);
   void note_opened();
-  bool on_gpu() const { return backend_ == &gpu_.backend(); }
-  exec::ForwardArgs forward_args() {
-    return {.backend = backend_,
-            .spec = &spec_,
-            .weights = &weights_,
-            .buffers = &buffers_,
-            .batch = &batch_};
-  }
 
   Result<void> check_ids(std::span<const u32> ids) const;
   Unexpected no_places(u64 n_tokens) const;
@@ -172,12 +159,12 @@ class Engine final : private step::StepHost {
   void trace_selection(const exec::Backend::Traffic& traffic);
   void add_rows(const Slice& slice);
   bool device_works();
-  bool work_beside();
+  void work_beside();
   void lose_device(const Error& error);
   void commit_rows();
   void count_reads(Session& session, const step::Run& run);
-  bool accept_rows(const exec::ForwardArgs& forward);
-  bool run_logits(const exec::ForwardArgs& forward);
+  bool accept_rows();
+  bool run_logits();
   bool takes_best() const;
   void consume_logits(Session& session, u32 position, u32 logits_row);
   void accept_token(Session& session, Sampled sampled);
@@ -238,47 +225,28 @@ class Engine final : private step::StepHost {
   Device* device_ = nullptr;
   std::atomic<bool> device_lost_{false};
   plan::Plan plan_{};
-  model::ModelSpec spec_{};
   RegionArena arena_{};
   WorkerPool workers_{};
   const kernels::CpuTable* table_ = nullptr;
-  text::Tokenizer tokenizer_{};
-  model::Weights weights_{};
-  model::EmbeddingFile embedding_{};  // open where the table is not in memory
-  step::Rows embedded_{};             // [rows_max, d_model] of the host: its rows of a step
+  model::LoadedModel model_{};
+  text::Encoder text_{};
   kv::KvCache kv_{};
   reuse::SessionStore session_store_{};  // off where the plan keeps none
   method::Selector selector_{};
   method::StepParts step_parts_{&kv_, &selector_};
-  exec::CpuBackend cpu_backend_{};
   kernels::KvType kv_type_ = kernels::KvType::f16;
   SelectConfig select_config_{};
   std::array<u64, 22> policy_words_{};  // what a kept session's choices depend on
-  GpuPlacement gpu_{};
-  exec::Backend* backend_ = &cpu_backend_;
+  exec::Executor executor_{};
   std::span<Session> sessions_{};
 
   // One step.
-  exec::StepBuffers buffers_{};
-  step::Batch batch_{};
-  step::KvWatch watch_{};  // lab::Probe's
   std::array<Ready, kSessionsMax> ready_{};
   Schedule schedule_{};
-  std::span<step::Run> runs_{};  // [rows_max]
-  u32 n_runs_ = 0;
-  std::span<u32> logit_rows_{};  // [rows_max]
-  u32 n_logit_rows_ = 0;
-  step::Rows logits_{};       // [logit_rows_max, n_vocab], the backend's
-  step::Rows host_logits_{};  // the same where the host samples from them
-  u32 logit_rows_max_ = 0;
   GenerationScratch scratch_{};
-  std::span<u32> encoded_{};  // ids of a text
-  std::span<std::byte> encode_scratch_{};
-  u64 text_bytes_max_ = 0;
   StepTrace trace_{};
-  bool may_abandon_ = false;      // while nothing of the step counts yet
-  bool is_put_off_ = false;       // rows wait for an index, or were dropped while one was made
-  bool may_work_beside_ = false;  // the GPU gets a step, and the host has done nothing beside it
+  bool may_abandon_ = false;  // while nothing of the step counts yet
+  bool is_put_off_ = false;   // rows wait for an index, or were dropped while one was made
   void (*on_early_end_)(void* context) = nullptr;
   void* early_end_context_ = nullptr;
   EngineStatus status_{};  // of what is not read from the parts by status()

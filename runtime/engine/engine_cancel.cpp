@@ -58,13 +58,13 @@ bool Engine::tick(step::Pause pause) {
     if (!is_asked || !can_cancel(s)) continue;
     end_cancelled(s);
     s.is_dropped = has_told = true;
-    for (step::Run& run : batch_.runs) {
+    for (step::Run& run : executor_.batch().runs) {
       const bool is_its = run.session == idx_of(s) && run.state == step::RunState::runs;
       if (is_its) run.state = step::RunState::dropped;
     }
   }
   if (has_told && on_early_end_ != nullptr) on_early_end_(early_end_context_);
-  return std::ranges::any_of(batch_.runs, [&](const step::Run& run) {
+  return std::ranges::any_of(executor_.batch().runs, [&](const step::Run& run) {
     return run.selects || !session(run.session).is_dropped;
   });
 }

@@ -26,7 +26,7 @@ Result<void> Engine::open_tiers(const OpenArgs& args, IoKind io_kind, std::span<
        .moves_max = plan::kTierMovesMax,
        .sessions_max = plan_.sessions_max,
        .n_names = tiers.n_names,
-       .frames = region_or_registered(RegionId::kv_groups, GpuPlacement::Registered::frames),
+       .frames = region_or_registered(RegionId::kv_groups, exec::GpuPlacement::Registered::frames),
        .tables = &bump,
        .extents = tiers.extents,
        .extents_memory = selector_.extents_memory(),
@@ -52,7 +52,7 @@ Result<void> Engine::open_tiers(const OpenArgs& args, IoKind io_kind, std::span<
                          .residency = &kv_.tiers().residency,
                          .names = &kv_.tiers().names,
                          .crc = &crc32c_ways()[0],
-                         .n_cache_layers = spec_.n_cache_layers,
+                         .n_cache_layers = model_.spec.n_cache_layers,
                          .spills_max = plan::kTierMovesMax,
                          .manifest = manifest,
                          .other_manifest = copies.first(tiers.manifest_bytes),
@@ -156,7 +156,7 @@ void Engine::note_cut(Session& s) {
 // Of a row of a generated token, which still is pending.
 void Engine::count_reads(Session& s, const step::Run& run) {
   if (!run.is_generated) return;
-  const u32 n_visible = batch_.visible[run.row_begin];
+  const u32 n_visible = executor_.batch().visible[run.row_begin];
   const u32 n_read = run.selects ? selector_.n_read(run.session) : n_visible;
   s.generation.kv_reads.add(n_read, n_visible, run.selects);
   status_.counters.kv_reads.add(n_read, n_visible, run.selects);
@@ -165,7 +165,7 @@ void Engine::count_reads(Session& s, const step::Run& run) {
 // Rows whose KV failed do not count; their sessions end what they do. Nor do rows of a session that
 // was told its end.
 void Engine::commit_rows() {
-  for (const step::Run& run : batch_.runs) {
+  for (const step::Run& run : executor_.batch().runs) {
     Session& s = session(run.session);
     if (s.is_dropped) continue;
     if (!kv_failed(s)) {

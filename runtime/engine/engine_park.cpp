@@ -48,35 +48,35 @@ SamplerParams params_of(const reuse::Manifest& manifest) {
 // Whatever makes KV of equal tokens differ. The bytes of the tensors say which model it is, and
 // those hyper-parameters that they are computed with.
 reuse::KvIdentity Engine::kv_identity() const {
-  const std::array<u64, 11> model = {weights_.content_hash[0],
-                                     weights_.content_hash[1],
-                                     static_cast<u64>(spec_.arch),
-                                     spec_.n_layers,
-                                     spec_.d_model,
-                                     spec_.d_ff,
-                                     spec_.n_heads,
-                                     spec_.n_vocab,
-                                     std::bit_cast<u32>(spec_.rms_eps),
-                                     spec_.qkv_bias,
-                                     spec_.qk_norm};
-  const std::span<const f32> factors(weights_.rope_factors,
-                                     weights_.rope_factors != nullptr ? spec_.n_rot / 2 : 0);
+  const std::array<u64, 11> model = {model_.weights.content_hash[0],
+                                     model_.weights.content_hash[1],
+                                     static_cast<u64>(model_.spec.arch),
+                                     model_.spec.n_layers,
+                                     model_.spec.d_model,
+                                     model_.spec.d_ff,
+                                     model_.spec.n_heads,
+                                     model_.spec.n_vocab,
+                                     std::bit_cast<u32>(model_.spec.rms_eps),
+                                     model_.spec.qkv_bias,
+                                     model_.spec.qk_norm};
+  const u32 n_factors = model_.weights.rope_factors != nullptr ? model_.spec.n_rot / 2 : 0;
+  const std::span<const f32> factors(model_.weights.rope_factors, n_factors);
   const std::array<u8, 32> no_entropy{};  // an identity is the same in every store
   const store::Secret open = store::make_secret(no_entropy);
-  const std::array<u64, 3> rope = {std::bit_cast<u64>(spec_.rope_base),
-                                   std::bit_cast<u64>(spec_.rope_scale),
+  const std::array<u64, 3> rope = {std::bit_cast<u64>(model_.spec.rope_base),
+                                   std::bit_cast<u64>(model_.spec.rope_scale),
                                    store::root_key(open, std::as_bytes(factors)).low};
   return {.model = store::root_key(open, std::as_bytes(std::span(model))),
-          .n_cache_layers = spec_.n_cache_layers,
-          .n_kv_heads = spec_.n_kv_heads,
-          .head_dim = spec_.head_dim,
+          .n_cache_layers = model_.spec.n_cache_layers,
+          .n_kv_heads = model_.spec.n_kv_heads,
+          .head_dim = model_.spec.head_dim,
           .page_tokens = plan_.group_shape.page_tokens,
           .kv_type = static_cast<u32>(kv_type_),
           .layout = reuse::kPageLayout,
-          .rope_type = spec_.rope_halves ? 1u : 0u,
-          .rope_dims = spec_.n_rot,
+          .rope_type = model_.spec.rope_halves ? 1u : 0u,
+          .rope_dims = model_.spec.n_rot,
           .rope_scaling = store::root_key(open, std::as_bytes(std::span(rope))).low,
-          .numerics_id = on_gpu() ? kGpuNumericsId : kCpuNumericsId};
+          .numerics_id = executor_.on_gpu() ? kGpuNumericsId : kCpuNumericsId};
 }
 
 Result<void> Engine::check_keeps() const {
@@ -231,8 +231,8 @@ Result<void> Engine::take_up(Session& s, const reuse::Manifest& manifest) {
   }
   const SamplerParams params = params_of(manifest);
   const bool has_ids = std::all_of(manifest.token_ids.begin(), manifest.token_ids.end(),
-                                   [&](u32 id) { return id < spec_.n_vocab; });
-  if (!has_ids || !validate(params, spec_.n_vocab)) {
+                                   [&](u32 id) { return id < model_.spec.n_vocab; });
+  if (!has_ids || !validate(params, model_.spec.n_vocab)) {
     return fail({.status = Status::io_failed,
                  .hint = "a saved session is damaged and cannot be taken up: begin a new one"});
   }

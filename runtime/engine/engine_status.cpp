@@ -50,20 +50,20 @@ SelectMark select_mark(const SelectConfig& s, const model::Weights& weights,
 
 void Engine::note_opened() {
   const SelectConfig& select = select_config_;
-  status_.on_gpu = on_gpu();
-  status_.device = on_gpu() ? "cuda" : "cpu";
-  status_.gpu_name = on_gpu() ? device_->facts().name.data() : "";
-  status_.isa = backend_->isa();
+  status_.on_gpu = executor_.on_gpu();
+  status_.device = executor_.on_gpu() ? "cuda" : "cpu";
+  status_.gpu_name = executor_.on_gpu() ? device_->facts().name.data() : "";
+  status_.isa = executor_.isa();
   status_.select = kSelectMethodNames[static_cast<u64>(select.method)];
-  status_.select_mark = select_mark(select, weights_, kv_type_);
+  status_.select_mark = select_mark(select, model_.weights, kv_type_);
   status_.select_verified =
       select.is_full() || (select.control == nullptr && status_.select_mark == select.verified);
   status_.memory_locked = arena_.locked();
   status_.n_workers = workers_.n_workers();
   status_.sessions_max = plan_.sessions_max;
   status_.groups_max = kv_.pool().groups_max();
-  status_.driver_bytes = gpu_.driver_bytes();
-  status_.memory_probe = on_gpu() ? gpu_.probe() : MemoryProbe{};
+  status_.driver_bytes = executor_.gpu().driver_bytes();
+  status_.memory_probe = executor_.on_gpu() ? executor_.gpu().probe() : MemoryProbe{};
 }
 
 EngineStatus Engine::status() const {
@@ -71,7 +71,7 @@ EngineStatus Engine::status() const {
   now.n_sessions = static_cast<u32>(std::ranges::count_if(
       sessions_, [](const Session& s) { return s.state != SessionState::free; }));
   now.groups_free = kv_.pool().groups_free();
-  now.n_chunks_kept = gpu_.backend().parts().n_chunks_kept();
+  now.n_chunks_kept = executor_.gpu().backend().parts().n_chunks_kept();
   now.has_tiers = kv_.has_tiers();
   now.store_mode = kv_.tiers().store.state_name();
   now.sessions_may_be_lost = session_store_.is_on() && kv_.tiers().store.has_lost_records();

@@ -5,9 +5,6 @@
 
 #include "platform/base/assert.h"
 #include "platform/base/bump.h"
-#include "runtime/arena/carver.h"
-#include "runtime/exec/backend.h"
-#include "runtime/plan/kv_type.h"
 
 namespace tarn::engine {
 
@@ -19,16 +16,6 @@ std::span<T> take(Bump& bump, u64 n) {
   const auto bytes = bump.alloc_bytes(n * sizeof(T), kTakeAlignment);
   TARN_ASSERT(bytes.has_value());
   return {reinterpret_cast<T*>(bytes->data()), n};
-}
-
-// Of a region that is not counted by a carve() yet.
-template <class T>
-std::span<T> take(Carver& carver, u64 n) {
-  return carver.take<T>("", n);
-}
-
-inline step::Rows take_rows(Carver& carver, u64 n_rows, u64 stride) {
-  return {take<f32>(carver, n_rows * stride).data(), stride};
 }
 
 }  // namespace tarn::engine

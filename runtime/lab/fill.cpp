@@ -30,14 +30,15 @@ struct Probe::FillPlaces {
 
 // Rows of so many f32 that the host's side of a GPU holds at a time.
 u32 Probe::host_rows_max(u64 width) const {
-  const u64 n = engine_.logit_rows_max_ * u64{engine_.spec_.n_vocab} / width;
+  const u64 n = engine_.plan_.logit_rows_max * u64{engine_.model_.spec.n_vocab} / width;
   return static_cast<u32>(std::min<u64>(n, engine_.plan_.rows_max));
 }
 
 Result<void> Probe::fill_kv(SessionIdx idx, std::span<const u32> ids, KvWatch rows) {
-  const model::ModelSpec& spec = engine_.spec_;
+  const model::ModelSpec& spec = engine_.model_.spec;
   const u64 d_kv = u64{spec.n_kv_heads} * spec.head_dim;
-  const u32 rows_max = engine_.on_gpu() ? host_rows_max(2 * d_kv) : engine_.plan_.rows_max;
+  const u32 rows_max =
+      engine_.executor_.on_gpu() ? host_rows_max(2 * d_kv) : engine_.plan_.rows_max;
   if (rows_max == 0) {
     return fail({.status = Status::unsupported,
                  .hint = "rows of K and V are longer than this model's logits, which is where a "
@@ -58,16 +59,17 @@ Result<void> Probe::fill_kv(SessionIdx idx, std::span<const u32> ids, KvWatch ro
 
 // Where the rows of a step lie for its ops, and where they are made.
 Probe::FillPlaces Probe::fill_places(u32 n) const {
-  const model::ModelSpec& spec = engine_.spec_;
+  const model::ModelSpec& spec = engine_.model_.spec;
   const u64 d_q = u64{spec.n_heads} * spec.head_dim;
   const u64 d_kv = u64{spec.n_kv_heads} * spec.head_dim;
-  const Rows qkv = engine_.buffers_.qkv;
-  if (!engine_.on_gpu()) {
+  const Rows qkv = engine_.executor_.buffers_.qkv;
+  if (!engine_.executor_.on_gpu()) {
     const Rows k{qkv.data + d_q, qkv.stride}, v{k.data + d_kv, qkv.stride};
     return {.q = qkv, .k = k, .v = v, .made_k = k, .made_v = v};
   }
   // K and V of all rows side by side behind the queries of all, so that one copy takes them.
-  const Rows k{qkv.data + n * d_q, 2 * d_kv}, made{engine_.host_logits_.data, 2 * d_kv};
+  const Rows k{qkv.data + n * d_q, 2 * d_kv},
+      made{engine_.executor_.args_.host_logits.data, 2 * d_kv};
   return {.q = {qkv.data, d_q},
           .k = k,
           .v = {k.data + d_kv, k.stride},
@@ -80,18 +82,18 @@ Result<void> Probe::fill_rows(Session& s, u32 n, KvWatch source) {
   const auto moved_before = e.kv_.stats();
   e.trace_ =
       engine::StepTrace{.step_idx = e.status_.counters.n_steps, .start_ns = e.clock_->now_ns()};
-  e.drop_rows();
-  e.add_rows({.session = e.idx_of(s), .n_rows = n});
-  e.batch_.runs = e.runs_.first(e.n_runs_);
+  e.executor_.clear();
+  e.executor_.add({.sequence = &s.sequence, .session = e.idx_of(s)},
+                  s.ids.subspan(s.sequence.n_slots(), n), 0);
   e.kv_.begin_step();
   TARN_CHECK(e.kv_.reserve_frames(s.sequence, n));
   e.kv_.drop_plan();  // nothing is read: no part of the KV is loaded
-  e.backend_->begin_step(e.batch_);
+  e.executor_.backend_->begin_step(e.executor_.batch_);
   const FillPlaces at = fill_places(n);  // RoPE turns the queries too; nothing reads them
   const u32 first_slot = s.sequence.n_slots();
   const u32 n_tasks = static_cast<u32>(ceil_div(n, kRowsPerTask));
-  for (u32 layer = 0; layer < e.spec_.n_cache_layers; ++layer) {
-    if (e.on_gpu() && layer > 0) TARN_CHECK(fill_arrived());  // the rows are free again
+  for (u32 layer = 0; layer < e.model_.spec.n_cache_layers; ++layer) {
+    if (e.executor_.on_gpu() && layer > 0) TARN_CHECK(fill_arrived());  // the rows are free again
     e.workers_.run(n_tasks, [&](u32 task_idx, u32) {
       const u32 row = task_idx * kRowsPerTask;
       source.rows(source.context, {.cache_layer = layer,
@@ -100,15 +102,15 @@ Result<void> Probe::fill_rows(Session& s, u32 n, KvWatch source) {
                                    .k = from_row(at.made_k, row),
                                    .v = from_row(at.made_v, row)});
     });
-    if (e.on_gpu()) {
+    if (e.executor_.on_gpu()) {
       e.device_->copy_in(DevicePtr<f32>(at.k.data).as<std::byte>(),
                          std::as_bytes(std::span(at.made_k.data, n * at.made_k.stride)),
                          e.device_->stream(StreamId::compute));
     }
-    e.backend_->rope(at.q, at.k, n);
-    e.backend_->kv_append(e.batch_, layer, at.k, at.v);
+    e.executor_.backend_->rope(at.q, at.k, n);
+    e.executor_.backend_->kv_append(e.executor_.batch_, layer, at.k, at.v);
   }
-  if (e.on_gpu()) TARN_CHECK(fill_arrived());
+  if (e.executor_.on_gpu()) TARN_CHECK(fill_arrived());
   s.sequence.commit(n);  // without a key: the tokens do not tell what is in these groups
   if (e.kv_.is_moving()) e.kv_.pump(0);
   e.trace_disk(moved_before);
@@ -119,15 +121,15 @@ Result<void> Probe::fill_rows(Session& s, u32 n, KvWatch source) {
 
 // Waits for the GPU. An error ends the engine, as in a step.
 Result<void> Probe::fill_arrived() {
-  const Result<void> finished = engine_.backend_->finish();
+  const Result<void> finished = engine_.executor_.backend_->finish();
   if (!finished) engine_.lose_device(finished.error());
   return finished;
 }
 
 void Probe::watch_kv(KvWatch watch) {
-  engine_.watch_ = watch;
-  const bool is_on_gpu = engine_.on_gpu() && watch.rows != nullptr;
-  engine_.batch_.kv_watch = is_on_gpu ? KvWatch{&Probe::copy_out, &engine_} : watch;
+  engine_.executor_.watch_ = watch;
+  const bool is_on_gpu = engine_.executor_.on_gpu() && watch.rows != nullptr;
+  engine_.executor_.batch_.kv_watch = is_on_gpu ? KvWatch{&Probe::copy_out, &engine_} : watch;
 }
 
 // Shows copies of a GPU's rows: q, k and v of a row lie side by side there.
@@ -137,20 +139,20 @@ void Probe::copy_out(void* engine, const KvRows& rows) {
   const u32 n_max = Probe(e).host_rows_max(width);
   for (u32 begin = 0; n_max > 0 && begin < rows.n; begin += n_max) {
     const u32 n = std::min(n_max, rows.n - begin);
-    const Rows q{e.host_logits_.data, width};
+    const Rows q{e.executor_.args_.host_logits.data, width};
     const Rows k{q.data + (rows.k.data - rows.q.data), width};
     const Rows v{q.data + (rows.v.data - rows.q.data), width};
     e.device_->copy_out(std::as_writable_bytes(std::span(q.data, n * width)),
                         DevicePtr<f32>(from_row(rows.q, begin).data).as<std::byte>(),
                         e.device_->stream(StreamId::compute));
     if (e.device_lost() || !e.device_works()) return;
-    e.watch_.rows(e.watch_.context, {.session = rows.session,
-                                     .cache_layer = rows.cache_layer,
-                                     .first_slot = rows.first_slot + begin,
-                                     .n = n,
-                                     .k = k,
-                                     .v = v,
-                                     .q = q});
+    e.executor_.watch_.rows(e.executor_.watch_.context, {.session = rows.session,
+                                                         .cache_layer = rows.cache_layer,
+                                                         .first_slot = rows.first_slot + begin,
+                                                         .n = n,
+                                                         .k = k,
+                                                         .v = v,
+                                                         .q = q});
   }
 }
 

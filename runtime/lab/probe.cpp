@@ -15,6 +15,6 @@ Result<void> Probe::generate(SessionIdx idx, const engine::GenerateParams& param
   return {};
 }
 
-const f64* Probe::rope_inv_freq() const { return engine_.cpu_backend_.inv_freq(); }
+const f64* Probe::rope_inv_freq() const { return engine_.executor_.cpu_.inv_freq(); }
 
 }  // namespace tarn::lab

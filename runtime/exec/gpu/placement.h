@@ -1,4 +1,4 @@
-// runtime/engine/gpu_placement.h
+// runtime/exec/gpu/placement.h
 //
 // An engine's GPU while the engine is opened: what lies in its memory, what it may reach of the
 // host's, its backend, its graphs. The calls stand here in the order in which open() makes them.
@@ -22,7 +22,7 @@
 #include "runtime/plan/plan.h"
 #include "runtime/plan/step_memory.h"
 
-namespace tarn::engine {
+namespace tarn::exec {
 
 class GpuPlacement {
  public:
@@ -56,6 +56,8 @@ class GpuPlacement {
   // Opening failed because of such a refusal: another try, with pin_arena(true), may succeed.
   bool registration_refused() const { return registration_refused_; }
 
+  // Whether reserve() was called, and close() was not.
+  bool is_reserved() const { return args_.device != nullptr; }
   // Loads the kernels, reserves the device's memory, registers the host's.
   Result<void> reserve(const Args& args, const model::ModelDescription& model);
   Result<model::Weights> load_weights(model::LoadArgs load);
@@ -78,7 +80,7 @@ class GpuPlacement {
   Result<void> open_backend(const Step& step);
   // Captures every decode step's graph, so that nothing is captured after READY. Ops see the state
   // of `forward`, which stands for a full bucket; `logit_rows` are rows_max row numbers.
-  Result<void> capture_graphs(const exec::ForwardArgs& forward, std::span<const u32> logit_rows,
+  Result<void> capture_graphs(const ForwardArgs& forward, std::span<const u32> logit_rows,
                               step::Rows logits);
   // Runs all graphs once: the driver may need more memory for it.
   Result<void> warm_graphs() { return backend_.graphs().warm(); }
@@ -86,10 +88,10 @@ class GpuPlacement {
   Result<void> check_driver_bytes();
   void close();
 
-  exec::GpuBackend& backend() { return backend_; }
-  const exec::GpuBackend& backend() const { return backend_; }
-  exec::GpuMemory& memory() { return memory_; }
-  exec::GpuIndexes& indexes() { return indexes_; }
+  GpuBackend& backend() { return backend_; }
+  const GpuBackend& backend() const { return backend_; }
+  GpuMemory& memory() { return memory_; }
+  GpuIndexes& indexes() { return indexes_; }
   const MemoryProbe& probe() const { return probe_; }
   u64 driver_bytes() const { return driver_bytes_; }
 
@@ -97,18 +99,18 @@ class GpuPlacement {
   Result<DeviceBytes> register_host(Registered which, std::span<std::byte> bytes);
   Unexpected refused(const Error& error);
   Result<void> measure_memory();
-  exec::GpuSelectArgs place_selection();
-  exec::GpuStreamArgs place_stream();
-  Result<void> capture_step(const exec::ForwardArgs& forward, std::span<const u32> logit_rows,
+  GpuSelectArgs place_selection();
+  GpuStreamArgs place_stream();
+  Result<void> capture_step(const ForwardArgs& forward, std::span<const u32> logit_rows,
                             step::Rows logits);
 
   Args args_{};
   bool pins_arena_ = false;
   bool registration_refused_ = false;
   PinnedReserve pinned_reserve_{};
-  exec::GpuMemory memory_{};
-  exec::GpuIndexes indexes_{};
-  exec::GpuBackend backend_{};
+  GpuMemory memory_{};
+  GpuIndexes indexes_{};
+  GpuBackend backend_{};
   MemoryProbe probe_{};
   u64 driver_bytes_ = 0;
   Carver mirror_{};
@@ -116,4 +118,4 @@ class GpuPlacement {
   DeviceBytes frames_on_device_{};
 };
 
-}  // namespace tarn::engine
+}  // namespace tarn::exec

@@ -1,4 +1,4 @@
-#include "runtime/engine/gpu_placement.h"
+#include "runtime/exec/gpu/placement.h"
 
 #include <algorithm>
 #include <array>
@@ -7,10 +7,9 @@
 
 #include "platform/base/assert.h"
 #include "platform/base/checked.h"
-#include "runtime/engine/take.h"
 #include "runtime/plan/gpu_shape.h"
 
-namespace tarn::engine {
+namespace tarn::exec {
 
 using plan::RegionId;
 
@@ -68,7 +67,7 @@ Result<void> GpuPlacement::reserve(const Args& args, const model::ModelDescripti
 // Tiled as the GPU's kernels want them, through its sink.
 Result<model::Weights> GpuPlacement::load_weights(model::LoadArgs load) {
   load.tile_rows = &kernels::gpu_repack_rows;
-  load.region = take<std::byte>(mirror_, model::weights_host_bytes(*args_.spec));
+  load.region = mirror_.take<std::byte>("", model::weights_host_bytes(*args_.spec));
   load.sink = &memory_;
   TARN_CHECK(memory_.open_staging(load.staging, pins_arena_, *args_.clock));
   const Result<model::Weights> loaded = model::load_weights(load);
@@ -86,6 +85,7 @@ void GpuPlacement::close() {
   memory_.release();
   probe_ = {};
   driver_bytes_ = 0;
+  args_ = {};
 }
 
 Result<DeviceBytes> GpuPlacement::register_host(Registered which, std::span<std::byte> bytes) {
@@ -115,7 +115,7 @@ Result<void> GpuPlacement::measure_memory() {
                                                   .device_memory = slab.begin,
                                                   .host_memory = host.first(n_bytes),
                                                   .host_is_pinned = pins_arena_,
-                                                  .wait_ns_max = exec::kGpuWaitNsMax});
+                                                  .wait_ns_max = kGpuWaitNsMax});
   if (!probe) return refused(probe.error());
   probe_ = *probe;
   if (n_bytes < wanted) {
@@ -133,19 +133,20 @@ Result<void> GpuPlacement::measure_memory() {
 
 Result<void> GpuPlacement::open_indexes() {
   if (args_.plan->gpu_select.n_rows == 0) return {};
-  return indexes_.open({.device = args_.device,
-                        .backend = &backend_,
-                        .clock = args_.clock,
-                        .plan = args_.plan,
-                        .indexes = memory_.select_device(),
-                        .window = take<std::byte>(mirror_, args_.plan->gpu_select.window_bytes)});
+  return indexes_.open(
+      {.device = args_.device,
+       .backend = &backend_,
+       .clock = args_.clock,
+       .plan = args_.plan,
+       .indexes = memory_.select_device(),
+       .window = mirror_.take<std::byte>("", args_.plan->gpu_select.window_bytes)});
 }
 
 Result<void> GpuPlacement::open_backend(const Step& step) {
   const plan::Plan& plan = *args_.plan;
   const model::ModelSpec& spec = *args_.spec;
   const u64 n_pairs = spec.n_rot / 2;
-  const std::span<f64> inv_freq = take<f64>(mirror_, n_pairs);
+  const std::span<f64> inv_freq = mirror_.take<f64>("", n_pairs);
   kernels::rope_frequencies(spec.rope_base, spec.rope_scale, spec.n_rot, step.weights->rope_factors,
                             inv_freq.data());
 
@@ -190,43 +191,43 @@ Result<void> GpuPlacement::open_backend(const Step& step) {
        .partial = reinterpret_cast<f32*>(memory_.attention()),
        .summaries = reinterpret_cast<kernels::GpuLogitsSummary*>(step.logits + n_logits),
        .inv_freq = inv_freq.data(),
-       .host_state = take<std::byte>(mirror_, state_bytes).data(),
+       .host_state = mirror_.take<std::byte>("", state_bytes).data(),
        .host_embedded = step.host_embedded,
-       .host_summaries = take<kernels::GpuLogitsSummary>(mirror_, n_summaries).data(),
-       .host_groups = take<u64>(mirror_, n_groups).data(),
+       .host_summaries = mirror_.take<kernels::GpuLogitsSummary>("", n_summaries).data(),
+       .host_groups = mirror_.take<u64>("", n_groups).data(),
        .select = place_selection(),
        .stream = place_stream()});
 }
 
 // Empty where all KV lies on the device.
-exec::GpuStreamArgs GpuPlacement::place_stream() {
+GpuStreamArgs GpuPlacement::place_stream() {
   const plan::GpuStreamShape& shape = args_.plan->gpu_stream;
   if (!shape.is_on()) return {};
   const std::span<std::byte> whole(memory_.attention(), args_.plan->of(RegionId::attention).bytes);
   std::byte* at = whole.data() + (whole.size() - shape.device_bytes());
   const auto piece = [&at](u64 bytes) { return std::exchange(at, at + bytes); };
-  exec::GpuStreamArgs args{.shape = shape,
-                           .workers = args_.workers,
-                           .frames = registered(Registered::frames).data(),
-                           .frames_on_device = reinterpret_cast<u64>(frames_on_device_.raw())};
+  GpuStreamArgs args{.shape = shape,
+                     .workers = args_.workers,
+                     .frames = registered(Registered::frames).data(),
+                     .frames_on_device = reinterpret_cast<u64>(frames_on_device_.raw())};
   args.memory = &memory_;
-  args.kept = take<std::byte>(mirror_, kv::KeptChunks::bookkeeping_bytes(shape.kept));
+  args.kept = mirror_.take<std::byte>("", kv::KeptChunks::bookkeeping_bytes(shape.kept));
   args.states = reinterpret_cast<f32*>(piece(shape.states_bytes));
   args.staged = reinterpret_cast<u8*>(piece(shape.staged_bytes));
   args.gathered = reinterpret_cast<u8*>(piece(shape.gathered_bytes));
   args.tables = piece(shape.tables_bytes);
-  args.host_tables = take<std::byte>(mirror_, shape.tables_bytes).data();
-  args.host_query = take<f32>(mirror_, u64{args_.spec->n_heads} * args_.spec->head_dim).data();
+  args.host_tables = mirror_.take<std::byte>("", shape.tables_bytes).data();
+  args.host_query = mirror_.take<f32>("", u64{args_.spec->n_heads} * args_.spec->head_dim).data();
   return args;
 }
 
 // Empty where nothing selects.
-exec::GpuSelectArgs GpuPlacement::place_selection() {
+GpuSelectArgs GpuPlacement::place_selection() {
   const plan::GpuSelectShape& shape = args_.plan->gpu_select;
   if (shape.n_rows == 0) return {};
-  exec::GpuSelectArgs args{.method = args_.select->method,
-                           .shape = shape,
-                           .n_chosen_max = args_.plan->select.n_chosen_max};
+  GpuSelectArgs args{.method = args_.select->method,
+                     .shape = shape,
+                     .n_chosen_max = args_.plan->select.n_chosen_max};
   if (args_.select->method == SelectMethod::pq) {
     args.pq = method::pq_shape(*args_.select, {args_.spec->head_dim, args_.spec->adjacent_dims()},
                                args_.plan->context_tokens);
@@ -242,20 +243,20 @@ exec::GpuSelectArgs GpuPlacement::place_selection() {
   return args;
 }
 
-Result<void> GpuPlacement::capture_step(const exec::ForwardArgs& forward,
-                                        std::span<const u32> logit_rows, step::Rows logits) {
+Result<void> GpuPlacement::capture_step(const ForwardArgs& forward, std::span<const u32> logit_rows,
+                                        step::Rows logits) {
   step::Batch batch = *forward.batch;
   batch.n_rows = static_cast<u32>(logit_rows.size());
   batch.logit_rows = logit_rows;  // as many, which is all that counts
-  exec::ForwardArgs of_step = forward;
+  ForwardArgs of_step = forward;
   of_step.batch = &batch;
-  exec::forward_layers(of_step);
-  exec::forward_logits(of_step, 0, batch.n_rows, logits);
+  forward_layers(of_step);
+  forward_logits(of_step, 0, batch.n_rows, logits);
   backend_.summarize(logits, batch.n_rows, args_.spec->n_vocab);
   return backend_.graphs().end();
 }
 
-Result<void> GpuPlacement::capture_graphs(const exec::ForwardArgs& forward,
+Result<void> GpuPlacement::capture_graphs(const ForwardArgs& forward,
                                           std::span<const u32> logit_rows, step::Rows logits) {
   const plan::Plan& plan = *args_.plan;
   if (plan.gpu_stream.is_on()) return {};  // the host has its part in every layer
@@ -305,4 +306,4 @@ Result<void> GpuPlacement::check_driver_bytes() {
                .figures = {{{"driver_bytes", driver_bytes}, {"limit_bytes", limit_bytes}}}});
 }
 
-}  // namespace tarn::engine
+}  // namespace tarn::exec

@@ -1,0 +1,147 @@
+#include "runtime/exec/executor.h"
+
+#include <algorithm>
+
+#include "runtime/plan/gpu_shape.h"
+
+namespace tarn::exec {
+
+Result<void> Executor::open(const ExecutorArgs& args) {
+  args_ = args;
+  if (args.on_gpu) return open_gpu();
+  open_cpu();
+  return {};
+}
+
+void Executor::close() {
+  gpu_.close();
+  backend_ = &cpu_;
+}
+
+void Executor::place_buffers(const plan::StepMemory& memory) {
+  const model::ModelSpec& spec = args_.model->spec;
+  buffers_ = {.x = {memory.x.data(), spec.d_model},
+              .normed = {memory.normed.data(), spec.d_model},
+              .qkv = {memory.qkv.data(), memory.d_qkv},
+              .attn_out = {memory.attn_out.data(), memory.d_q},
+              .gate = {memory.gate.data(), spec.d_ff},
+              .up = {memory.up.data(), spec.d_ff}};
+}
+
+void Executor::open_cpu() {
+  const plan::Plan& plan = *args_.plan;
+  const model::ModelSpec& spec = args_.model->spec;
+  Carver carver(args_.activations);
+  const auto memory = plan::StepMemory::carve(carver, spec, plan.rows_max);
+  place_buffers(memory);
+  embedded_ = buffers_.x;
+  logits_ = args_.host_logits;
+  batch_.tokens = memory.tokens.data();
+  batch_.slots = batch_.positions = memory.positions.data();
+  batch_.visible = memory.visible.data();
+  logit_rows_ = memory.logit_rows;
+  runs_ = memory.runs;
+  kernels::rope_frequencies(spec.rope_base, spec.rope_scale, spec.n_rot,
+                            args_.model->weights.rope_factors, memory.inv_freq.data());
+  cpu_.init({.table = args_.table,
+             .workers = args_.workers,
+             .clock = args_.clock,
+             .spec = &spec,
+             .kv_type = args_.kv_type,
+             .page_tokens = plan.group_shape.page_tokens,
+             .rows_max = plan.rows_max,
+             .inv_freq = memory.inv_freq.data(),
+             .act_q = memory.act_q.data(),
+             .act_scales = memory.act_scales.data(),
+             .act_sums = memory.act_sums.data(),
+             .rope_cos = memory.rope_cos.data(),
+             .rope_sin = memory.rope_sin.data(),
+             .attention = args_.attention,
+             .parts = args_.parts});
+}
+
+Result<void> Executor::open_gpu() {
+  const plan::Plan& plan = *args_.plan;
+  const model::ModelSpec& spec = args_.model->spec;
+  backend_ = &gpu_.backend();
+  const u32 step_rows = plan::gpu_step_rows(plan.rows_max);
+  Carver carver({gpu_.memory().activations(), plan.of(plan::RegionId::activations).bytes});
+  const auto memory = plan::StepMemory::carve(carver, spec, step_rows);
+  place_buffers(memory);
+  logits_ = {reinterpret_cast<f32*>(gpu_.memory().logits()), spec.n_vocab};
+  Carver& mirror = gpu_.mirror();
+  batch_.tokens = mirror.take<u32>("", step_rows).data();
+  batch_.slots = batch_.positions = mirror.take<u32>("", step_rows).data();
+  batch_.visible = mirror.take<u32>("", step_rows).data();
+  logit_rows_ = mirror.take<u32>("", step_rows);
+  runs_ = mirror.take<step::Run>("", step_rows);
+  embedded_ = {};
+  if (args_.model->weights.embedding_on_disk()) {
+    embedded_ = {mirror.rows<f32>("", step_rows, spec.d_model).data(), spec.d_model};
+  }
+  return gpu_.open_backend({.memory = memory,
+                            .rows_max = step_rows,
+                            .x = buffers_.x.data,
+                            .logits = logits_.data,
+                            .host_embedded = embedded_.data,
+                            .weights = &args_.model->weights});
+}
+
+Result<void> Executor::capture_graphs() {
+  return gpu_.capture_graphs(forward_args(), logit_rows_, logits_);
+}
+
+void Executor::clear() {
+  batch_.n_rows = 0;
+  batch_.runs = {};
+  batch_.logit_rows = {};
+}
+
+void Executor::add(step::Run run, std::span<const u32> tokens, u32 n_logit_rows) {
+  run.row_begin = batch_.n_rows;
+  run.n_rows = static_cast<u32>(tokens.size());
+  const u32 first_slot = run.sequence->n_slots();
+  u64 n_logits = batch_.logit_rows.size();
+  for (u32 i = 0; i < run.n_rows; ++i) {
+    const u32 row = batch_.n_rows++;
+    batch_.tokens[row] = tokens[i];
+    batch_.positions[row] = first_slot + i;
+    batch_.visible[row] = first_slot + i + 1;
+    if (i + n_logit_rows >= run.n_rows) logit_rows_[n_logits++] = row;
+  }
+  const u64 n_runs = batch_.runs.size();
+  runs_[n_runs] = run;
+  batch_.runs = runs_.first(n_runs + 1);
+  batch_.logit_rows = logit_rows_.first(n_logits);
+}
+
+Result<void> Executor::read_embeddings() {
+  model::EmbeddingFile& file = args_.model->embedding;
+  if (!file.is_open() || batch_.n_rows == 0) return {};
+  return file.read({batch_.tokens, batch_.n_rows}, embedded_.data, embedded_.stride);
+}
+
+void Executor::run_layers(step::StepHost* host) {
+  batch_.host = host;
+  forward_layers(forward_args());
+}
+
+u32 Executor::run_logits(u32 begin) {
+  const u32 n_left = static_cast<u32>(batch_.logit_rows.size()) - begin;
+  const u32 n = std::min(args_.plan->logit_rows_max, n_left);
+  const u32 n_vocab = args_.model->spec.n_vocab;
+  forward_logits(forward_args(), begin, n, logits_);
+  if (batch_.takes_best) {
+    backend_->summarize(logits_, n, n_vocab);
+  } else {
+    backend_->fetch(logits_, n, n_vocab, args_.host_logits);
+  }
+  return n;
+}
+
+Result<void> Executor::finish() {
+  TARN_CHECK(backend_->finish());
+  return args_.watched != nullptr ? args_.watched->check() : Result<void>{};
+}
+
+}  // namespace tarn::exec

@@ -1,0 +1,98 @@
+// runtime/exec/executor.h
+//
+// Computes steps: the backend, the buffers of a step, and its batch.
+//
+//   a step     clear(), add() each run; run_layers(), finish(); then run_logits(), finish() until
+//              all logit rows are done
+//   errors     finish() tells the device's. Nothing that the step computed may be believed then
+//   memory     the plan's, lent until close()
+//   thread     the engine's
+#pragma once
+
+#include "runtime/exec/cpu/cpu_backend.h"
+#include "runtime/exec/gpu/placement.h"
+#include "runtime/model/loaded_model.h"
+
+namespace tarn::lab {
+class Probe;
+}
+
+namespace tarn::exec {
+
+struct ExecutorArgs {
+  bool on_gpu = false;
+  const plan::Plan* plan = nullptr;
+  model::LoadedModel* model = nullptr;
+  const kernels::CpuTable* table = nullptr;
+  kernels::KvType kv_type = kernels::KvType::f16;
+  WorkerPool* workers = nullptr;
+  Clock* clock = nullptr;
+  method::PartSource* parts = nullptr;
+  Rows host_logits{};  // [logit_rows_max, n_vocab]
+  // On a CPU: its regions, and a GPU whose errors are the steps'.
+  std::span<std::byte> activations{};
+  AttentionMemory attention{};
+  Device* watched = nullptr;
+};
+
+class Executor {
+ public:
+  // On a GPU after gpu().reserve(), and after the weights.
+  Result<void> open(const ExecutorArgs& args);
+  void close();
+  bool on_gpu() const { return backend_ == &gpu_.backend(); }
+  GpuPlacement& gpu() { return gpu_; }
+  const GpuPlacement& gpu() const { return gpu_; }
+  Result<void> capture_graphs();
+  const char* isa() const { return backend_->isa(); }
+
+  step::Batch& batch() { return batch_; }
+  const step::Batch& batch() const { return batch_; }
+  void clear();
+  // Adds the next rows of a run's sequence; row_begin and n_rows are made here. The last
+  // n_logit_rows of them want logits.
+  void add(step::Run run, std::span<const u32> tokens, u32 n_logit_rows);
+  // The rows' embeddings, where they are in the file.
+  Result<void> read_embeddings();
+  void run_layers(step::StepHost* host);
+  // Whether the host has said no, and the layers mean nothing.
+  bool is_abandoned() const { return backend_->is_abandoned(); }
+  // Logits of the next logit rows, from the begin-th on; returns how many.
+  u32 run_logits(u32 begin);
+  Result<void> finish();
+  Backend::Traffic take_traffic() { return backend_->take_traffic(); }
+
+  // Of the i-th row of the last run_logits(): in a step that takes the best its summary, else all.
+  kernels::LogitsSummary summary(u32 i) const { return backend_->summary(i); }
+  std::span<f32> logits(u32 i) const {
+    return {from_row(args_.host_logits, i).data, args_.model->spec.n_vocab};
+  }
+
+ private:
+  friend class lab::Probe;
+
+  void open_cpu();
+  Result<void> open_gpu();
+  void place_buffers(const plan::StepMemory& memory);
+  ForwardArgs forward_args() {
+    return {.backend = backend_,
+            .spec = &args_.model->spec,
+            .weights = &args_.model->weights,
+            .buffers = &buffers_,
+            .batch = &batch_};
+  }
+
+  ExecutorArgs args_{};
+  CpuBackend cpu_{};
+  GpuPlacement gpu_{};
+  Backend* backend_ = &cpu_;
+  StepBuffers buffers_{};
+  step::Batch batch_{};
+  std::span<step::Run> runs_{};  // [rows_max]
+  std::span<u32> logit_rows_{};  // [rows_max]
+  Rows embedded_{};              // [rows_max, d_model] of the host
+  Rows logits_{};                // [logit_rows_max, n_vocab], the backend's
+  step::KvWatch watch_{};        // lab::Probe's
+};
+
+}  // namespace tarn::exec
