@@ -9,7 +9,8 @@
 // Over nothing the Carver counts: every span is empty, n_bytes() is what the plan reserves, and
 // formula() names what was taken. Over a region of that size it places.
 //
-//   alignment   each piece begins at a multiple of 64 bytes: a cache line, and the widest vector
+//   alignment   each piece begins at a multiple of 64 bytes, a cache line and the widest vector,
+//               or of what it asks for; the region begins at a multiple of 4 KiB
 //   when full   while it counts, a size that passes 64 bits makes n_bytes() invalid; while it
 //               places, a piece that does not fit is an assertion: the region was counted otherwise
 #pragma once
@@ -32,14 +33,14 @@ class Carver {
 
   // n elements, not initialised beyond what the region holds.
   template <class T>
-  std::span<T> take(const char* name, Checked n) {
-    return rows<T>(name, 1, n);
+  std::span<T> take(const char* name, Checked n, u64 alignment = kAlignment) {
+    return rows<T>(name, 1, n, alignment);
   }
   // [n_rows, n] elements. Arrays of as many rows stand together in the formula.
   template <class T>
-  std::span<T> rows(const char* name, u64 n_rows, Checked n) {
+  std::span<T> rows(const char* name, u64 n_rows, Checked n, u64 alignment = kAlignment) {
     static_assert(alignof(T) <= kAlignment);
-    const std::span<std::byte> bytes = piece(name, n_rows, n * sizeof(T));
+    const std::span<std::byte> bytes = piece(name, n_rows, n * sizeof(T), alignment);
     return {reinterpret_cast<T*>(bytes.data()), bytes.size() / sizeof(T)};
   }
 
@@ -59,7 +60,7 @@ class Carver {
  private:
   static constexpr u64 kEndBytes = 40;  // of the formula: for the others
 
-  std::span<std::byte> piece(const char* name, u64 n_rows, Checked row_bytes);
+  std::span<std::byte> piece(const char* name, u64 n_rows, Checked row_bytes, u64 alignment);
   void note(const char* name, u64 n_rows, u64 row_bytes);
 
   std::span<std::byte> region_{};

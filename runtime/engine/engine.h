@@ -139,7 +139,7 @@ class Engine final : private step::StepHost {
                                             exec::GpuPlacement::Registered which);
   void place_selector();
   Result<void> place_sessions(const OpenArgs& args);
-  Result<void> open_tiers(const OpenArgs& args, IoKind io_kind, std::span<std::byte> tables);
+  Result<void> open_tiers(const OpenArgs& args, IoKind io_kind);
   Result<void> place_text(const ModelFile& file);
   void note_opened();
 

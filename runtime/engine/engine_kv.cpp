@@ -13,21 +13,16 @@ using plan::RegionId;
 
 static_assert(kSessionsMax <= kv::KvCache::kSessionsMax);
 
-Result<void> Engine::open_tiers(const OpenArgs& args, IoKind io_kind, std::span<std::byte> tables) {
+Result<void> Engine::open_tiers(const OpenArgs& args, IoKind io_kind) {
   publish_ns_ = u64{args.config.store.publish_ms} * 1'000'000;
   is_ending_.store(false);
   const plan::TierShape& tiers = plan_.tiers;
-  const std::span<std::byte> memory = region(RegionId::store);
-  const bool keeps_sessions = tiers.manifest_bytes > 0;
-  Bump bump(tables);
+  const bool keeps_sessions = tiers.store.keeps;
+  Carver carver(region(RegionId::store));
   TARN_CHECK(kv_.open_tiers(
-      {.n_frames = tiers.n_frames,
-       .window_groups = tiers.window_groups,
+      {.window_groups = tiers.window_groups,
        .moves_max = plan::kTierMovesMax,
-       .sessions_max = plan_.sessions_max,
-       .n_names = tiers.n_names,
        .frames = region_or_registered(RegionId::kv_groups, exec::GpuPlacement::Registered::frames),
-       .tables = &bump,
        .extents = tiers.extents,
        .extents_memory = selector_.extents_memory(),
        .store = {.folder = args.config.store.path.data(),
@@ -38,15 +33,11 @@ Result<void> Engine::open_tiers(const OpenArgs& args, IoKind io_kind, std::span<
                  .clock = clock_,
                  .log = log_,
                  .limits = tiers.store,
-                 .io_memory = memory.first(tiers.io_bytes),
-                 .memory =
-                     memory.subspan(tiers.io_bytes + tiers.manifest_bytes + tiers.copy_bytes)},
+                 .memory = kv::TierStoreMemory::carve(carver, tiers.store)},
        .guest = &session_store_,
        .host = this}));
   if (keeps_sessions) {
-    const std::span<std::byte> manifest = memory.subspan(tiers.io_bytes, tiers.manifest_bytes);
-    const std::span<std::byte> copies =
-        memory.subspan(tiers.io_bytes + tiers.manifest_bytes, tiers.copy_bytes);
+    const auto memory = reuse::SaveMemory::carve(carver, tiers.saves);
     session_store_.init({.store = &kv_.tiers().store.store(),
                          .mover = &kv_.tiers().mover,
                          .residency = &kv_.tiers().residency,
@@ -54,11 +45,11 @@ Result<void> Engine::open_tiers(const OpenArgs& args, IoKind io_kind, std::span<
                          .crc = &crc32c_ways()[0],
                          .n_cache_layers = model_.spec.n_cache_layers,
                          .spills_max = plan::kTierMovesMax,
-                         .manifest = manifest,
-                         .other_manifest = copies.first(tiers.manifest_bytes),
-                         .groups = copies.subspan(tiers.manifest_bytes),
+                         .manifest = memory.manifest,
+                         .other_manifest = memory.other_manifest,
+                         .groups = memory.groups,
                          .nonce = kv_.tiers().nonce,
-                         .keys = take<store::Key>(bump, plan_.pages_max + 1)});
+                         .keys = memory.keys});
     session_store_.set_identity(kv_identity());
   }
   kv_.tiers().store.log_state();

@@ -8,7 +8,6 @@
 #include "runtime/engine/engine_memory.h"
 #include "runtime/engine/model_file.h"
 #include "runtime/engine/take.h"
-#include "runtime/plan/kv_tables.h"
 #include "runtime/plan/kv_type.h"
 
 namespace tarn::engine {
@@ -140,7 +139,7 @@ Result<void> Engine::load_model(const OpenArgs& args, ModelFile& file) {
                        .on_progress = args.on_progress,
                        .progress_context = args.progress_context};
   const bool has_mark = select_config_.verified[0] != '\0';
-  if (plan_.tiers.manifest_bytes > 0 || has_mark) load.hash_with = &crc32c_ways()[0];
+  if (plan_.tiers.store.keeps || has_mark) load.hash_with = &crc32c_ways()[0];
   if (executor_.gpu().is_reserved()) {
     TARN_TRY(model_.weights, executor_.gpu().load_weights(load));
   } else {
@@ -232,13 +231,11 @@ void Engine::place_selector() {
 
 Result<void> Engine::place_sessions(const OpenArgs& args) {
   Carver table_carver(region(RegionId::kv_tables));
-  const auto tables = plan::KvTables::carve(table_carver, model_.spec, plan_);
+  const auto tables = kv::KvTables::carve(table_carver, plan_.kv);
   const bool is_resident = !plan_.tiers.is_on() && !executor_.on_gpu();
   const bool is_on_device = !plan_.tiers.is_on() && executor_.on_gpu();
-  kv_.init({.shape = plan_.group_shape,
-            .groups_max = plan_.groups_max,
-            .n_cache_layers = model_.spec.n_cache_layers,
-            .pool_tables = tables.pool,
+  kv_.init({.sizes = plan_.kv,
+            .tables = tables,
             .groups = is_resident ? region(RegionId::kv_groups) : std::span<std::byte>{},
             .device = is_on_device ? &executor_.gpu().memory() : nullptr});
 
@@ -247,13 +244,12 @@ Result<void> Engine::place_sessions(const OpenArgs& args) {
   const auto memory = SessionsMemory::carve(carver, plan_.sessions_max, plan_.context_tokens);
   for (u32 i = 0; i < plan_.sessions_max; ++i) {
     Session& session = memory.construct(i);
-    session.sequence.init(
-        &kv_.pool(), model_.spec.n_cache_layers, plan_.context_tokens,
-        tables.sequences.subspan(i * tables.sequence_bytes, tables.sequence_bytes));
+    session.sequence.init(&kv_.pool(), model_.spec.n_cache_layers, plan_.context_tokens,
+                          Carver::row(tables.sequences, plan_.sessions_max, i));
   }
   sessions_ = memory.sessions;
   if (!plan_.tiers.is_on()) return {};
-  return open_tiers(args, io_kind(args.config), tables.tiers);
+  return open_tiers(args, io_kind(args.config));
 }
 
 Result<void> Engine::place_text(const ModelFile& file) {

@@ -10,13 +10,6 @@ namespace tarn::kv {
 namespace {
 
 constexpr u64 kWaitNs = 10'000'000;  // of one look at the disk
-constexpr u64 kTableAlignment = 64;
-
-std::span<std::byte> take(Bump& bump, u64 n_bytes) {
-  const auto bytes = bump.alloc_bytes(n_bytes, kTableAlignment);
-  TARN_ASSERT(bytes.has_value());
-  return *bytes;
-}
 
 Unexpected no_group(const char* hint) {
   return fail({.status = Status::would_block, .hint = hint});
@@ -25,21 +18,22 @@ Unexpected no_group(const char* hint) {
 }  // namespace
 
 void KvCache::init(const KvCacheArgs& args) {
-  n_cache_layers_ = args.n_cache_layers;
+  sizes_ = args.sizes;
+  tables_ = args.tables;
   failed_ = {};
   if (!args.groups.empty()) {
-    pool_.init(args.shape, args.groups_max, args.groups, args.pool_tables);
+    pool_.init(sizes_.shape, sizes_.groups_max, args.groups, tables_.pool);
     return;
   }
   GroupMemory* frames = &tiers_.residency;
-  pool_.init(args.shape, args.groups_max, args.device != nullptr ? args.device : frames,
-             args.pool_tables);
+  pool_.init(sizes_.shape, sizes_.groups_max, args.device != nullptr ? args.device : frames,
+             tables_.pool);
 }
 
 Result<void> KvCache::open_tiers(const TierArgs& args) {
   TARN_ASSERT(!has_tiers_);
-  const GroupShape& shape = pool_.shape();
-  const u32 n_groups = pool_.groups_max();
+  const GroupShape& shape = sizes_.shape;
+  const u32 n_groups = sizes_.groups_max;
   store::Store& store = tiers_.store.store();
   tiers_.guest = args.guest;
   tiers_.extents.init({.shape = args.extents,
@@ -53,7 +47,7 @@ Result<void> KvCache::open_tiers(const TierArgs& args) {
   with_buffers.buffers = std::span(buffers).first(tiers_.extents.is_on() ? 2 : 1);
   if (const Result<void> opened = tiers_.store.open(with_buffers); !opened) {
     // A step finds places for its rows, and a window beside them.
-    const bool fits = args.n_frames >= n_groups + args.window_groups;
+    const bool fits = sizes_.n_frames >= n_groups + args.window_groups;
     if (!fits || !store::is_disk_failure(opened.error())) return opened;
     TARN_CHECK(tiers_.store.stay_off(opened.error()));
   }
@@ -61,21 +55,15 @@ Result<void> KvCache::open_tiers(const TierArgs& args) {
   TARN_CHECK(fill_random(random));
   tiers_.nonce = std::bit_cast<u64>(random);
   tiers_.extents.set_nonce(tiers_.nonce);
-  const auto frame_tables =
-      take(*args.tables, Residency::bookkeeping_bytes(n_groups, args.n_frames));
-  const auto mover_tables =
-      take(*args.tables, Mover::bookkeeping_bytes(shape, args.sessions_max, n_cache_layers_));
-  if (args.n_names > 0) {
-    tiers_.names.init(
-        args.n_names, shape.page_tokens, &store.secret(),
-        take(*args.tables, PageNames::bookkeeping_bytes(args.n_names, shape.page_tokens)));
+  if (sizes_.n_names > 0) {
+    tiers_.names.init(sizes_.n_names, shape.page_tokens, &store.secret(), tables_.names);
   }
-  tiers_.residency.init(shape, n_groups, args.n_frames, args.frames, frame_tables, &store,
+  tiers_.residency.init(shape, n_groups, sizes_.n_frames, args.frames, tables_.residency, &store,
                         &tiers_.names);
   tiers_.mover.init({.residency = &tiers_.residency,
                      .store = &store,
                      .clock = args.store.clock,
-                     .n_cache_layers = n_cache_layers_,
+                     .n_cache_layers = sizes_.n_cache_layers,
                      .window_groups = args.window_groups,
                      .loads_max = args.moves_max,
                      .spills_max = args.moves_max,
@@ -84,7 +72,7 @@ Result<void> KvCache::open_tiers(const TierArgs& args) {
                      .on_other = &Tiers::on_event,
                      .other_context = &tiers_,
                      .host = args.host},
-                    args.sessions_max, mover_tables);
+                    sizes_.sessions_max, tables_.mover);
   has_tiers_ = true;
   return {};
 }
@@ -123,7 +111,7 @@ Result<void> KvCache::truncate(Sequence& sequence, u32 n) {
   Result<void> prepared{};
   if (holds) {
     TARN_CHECK(tiers_.mover.hold(sequence, n / page_tokens));
-    prepared = tiers_.mover.make_room(n_cache_layers_);
+    prepared = tiers_.mover.make_room(sizes_.n_cache_layers);
   }
   const bool is_cut = prepared && sequence.truncate(n);
   if (holds) tiers_.mover.drop_hold();
@@ -133,7 +121,7 @@ Result<void> KvCache::truncate(Sequence& sequence, u32 n) {
 }
 
 Result<void> KvCache::fork(const Sequence& source, Sequence& copy, u32 n_more) {
-  if (has_tiers_) TARN_CHECK(tiers_.mover.make_room(n_cache_layers_));
+  if (has_tiers_) TARN_CHECK(tiers_.mover.make_room(sizes_.n_cache_layers));
   if (copy.fork_from(source) && copy.reserve(n_more)) return {};
   return no_group("no KV group is free to copy the tail: end another session");
 }
@@ -141,7 +129,7 @@ Result<void> KvCache::fork(const Sequence& source, Sequence& copy, u32 n_more) {
 void KvCache::cut_lost(Sequence& sequence, bool keeps_whole_pages) {
   tiers_.mover.settle();
   const auto is_lost = [&](u32 page) {
-    for (u32 layer = 0; layer < n_cache_layers_; ++layer) {
+    for (u32 layer = 0; layer < sizes_.n_cache_layers; ++layer) {
       if (tiers_.residency.where(sequence.group(layer, page).idx) == Where::lost) return true;
     }
     return false;

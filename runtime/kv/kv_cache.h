@@ -1,8 +1,8 @@
 // runtime/kv/kv_cache.h
 //
 // The KV cache of an engine: groups in memory, in a GPU's memory, or over frames of memory and a
-// store on disk (tiers). Whoever uses it need not know which: without tiers every group has its
-// place for good, so pin() returns all groups at once, and nothing waits, moves or fails.
+// store on disk (tiers). The caller need not know which. Without tiers every group has its place
+// for good: pin() returns the count of all groups, nothing waits or moves, and no read fails.
 //
 //   a step     begin_step(); reserve_frames() for what each run appends; plan_step() tells the
 //              order of uses; attention takes each layer window by window, pin() to unpin(), or
@@ -17,9 +17,9 @@
 #include <array>
 #include <span>
 
-#include "platform/base/bump.h"
 #include "runtime/kv/extents.h"
 #include "runtime/kv/group_pool.h"
+#include "runtime/kv/kv_tables.h"
 #include "runtime/kv/mover.h"
 #include "runtime/kv/page_names.h"
 #include "runtime/kv/residency.h"
@@ -40,26 +40,22 @@ class StoreGuest {
 };
 
 struct KvCacheArgs {
-  GroupShape shape{};
-  u32 groups_max = 0;
-  u32 n_cache_layers = 0;
-  std::span<std::byte> pool_tables{};
-  std::span<std::byte> groups{};  // memory of all of them; none: see below
-  GroupMemory* device = nullptr;  // they lie there; none: in tiers, which are opened next
+  KvSizes sizes{};
+  KvTables tables{};
+  // Where the groups lie: in this memory, or on this device. Neither: in tiers, which open_tiers()
+  // is called for next.
+  std::span<std::byte> groups{};
+  GroupMemory* device = nullptr;
 };
 
 struct TierArgs {
-  u32 n_frames = 0;
-  u32 window_groups = 0;
-  u32 moves_max = 0;     // in each direction
-  u32 sessions_max = 0;  // of a step
-  u32 n_names = 0;       // of pages; 0: groups have none, and are of no use to a later opening
-  std::span<std::byte> frames{};
-  Bump* tables = nullptr;  // what tables_bytes() counts is taken of it
+  u32 window_groups = 0;          // that attention takes at a time
+  u32 moves_max = 0;              // in each direction
+  std::span<std::byte> frames{};  // [n_frames] groups
   ExtentShape extents{};
   std::span<std::byte> extents_memory{};
-  TierStoreArgs store{};           // but for the buffers
-  StoreGuest* guest = nullptr;     // nullptr: there is none
+  TierStoreArgs store{};        // without buffers: open_tiers() names them
+  StoreGuest* guest = nullptr;  // must hear of its records' events; nullptr: no event is a guest's
   step::StepHost* host = nullptr;  // MoverArgs::host
 };
 
@@ -102,14 +98,14 @@ class KvCache {
   const GroupPool& pool() const { return pool_; }
   KvStats stats() const;
 
-  // Whether the first n_slots slots of the sequence have their places, which it asks for if not.
+  // Reserves slots until the sequence has n_slots of them. False: the pool has no group left.
   static bool reserve_slots(Sequence& sequence, u32 n_slots);
   // The first n slots stay. io_failed: a part of the tail is lost, see cut_lost().
   Result<void> truncate(Sequence& sequence, u32 n);
   // With room for n_more slots behind the copied ones.
   Result<void> fork(const Sequence& source, Sequence& copy, u32 n_more);
-  // Once reads under way have ended: the pages before the first one of which a part is lost stay,
-  // or, not wanted, nothing.
+  // Waits for reads under way, then cuts the sequence. With keeps_whole_pages the pages before the
+  // first lost group stay, else nothing does.
   void cut_lost(Sequence& sequence, bool keeps_whole_pages);
 
   void begin_step() { failed_ = {}; }
@@ -132,7 +128,8 @@ class KvCache {
 
  private:
   bool has_tiers_ = false;
-  u32 n_cache_layers_ = 0;
+  KvSizes sizes_{};
+  KvTables tables_{};
   GroupPool pool_{};
   Tiers tiers_{};
   std::array<u64, kSessionsMax / 64> failed_{};  // of this step, a bit a session

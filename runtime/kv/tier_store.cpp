@@ -41,7 +41,7 @@ Result<void> TierStore::open_file(const TierStoreArgs& args) {
     TARN_CHECK(make_private_folder(args.folder));
     TARN_TRY(const IoBackendHandle handle,
              io_backend_create({.kind = args.io_kind, .in_flight_max = args.io_in_flight},
-                               args.io_memory));
+                               args.memory.io));
     io_ = handle.backend;
     owns_io_ = true;
     if (handle.why_not != nullptr) log_.info("store io: threads (%s)", handle.why_not);
@@ -51,7 +51,7 @@ Result<void> TierStore::open_file(const TierStoreArgs& args) {
                             .clock = args.clock,
                             .path = path.data(),
                             .limits = args.limits,
-                            .memory = args.memory,
+                            .memory = args.memory.store,
                             .crc = &crc32c_ways()[0]};
   TARN_CHECK(fill_random(open.entropy));
   TARN_CHECK(store_.open(open));

@@ -16,9 +16,19 @@
 #include "platform/clock/clock.h"
 #include "platform/io/io_backend.h"
 #include "platform/log/log.h"
+#include "runtime/arena/carver.h"
 #include "runtime/store/store.h"
 
 namespace tarn::kv {
+
+struct TierStoreMemory {
+  std::span<std::byte> io, store;
+  // The limits are those of a store that store_bytes() knows a size for.
+  static TierStoreMemory carve(Carver& carver, const store::StoreLimits& limits) {
+    return {.io = carver.take<std::byte>("io", io_backend_bytes()),
+            .store = carver.take<std::byte>("index and heads", *store::store_bytes(limits))};
+  }
+};
 
 struct TierStoreArgs {
   const char* folder = nullptr;
@@ -29,7 +39,7 @@ struct TierStoreArgs {
   Clock* clock = nullptr;
   Log log{};
   store::StoreLimits limits{};
-  std::span<std::byte> io_memory{}, memory{};
+  TierStoreMemory memory{};
   std::span<const std::span<std::byte>> buffers{};  // that are read into and written from
 };
 

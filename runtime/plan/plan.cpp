@@ -6,10 +6,10 @@
 #include "platform/base/assert.h"
 #include "platform/base/checked.h"
 #include "runtime/config/fixed_text.h"
+#include "runtime/kv/tier_store.h"
 #include "runtime/model/embedding_file.h"
 #include "runtime/model/weights.h"
 #include "runtime/plan/gpu_shape.h"
-#include "runtime/plan/kv_tables.h"
 #include "runtime/plan/kv_type.h"
 #include "runtime/plan/step_memory.h"
 
@@ -107,46 +107,40 @@ void add_weights(Builder& builder, const model::ModelDescription& description, u
   }
 }
 
-void add_kv(Builder& builder, const model::ModelSpec& spec, const Plan& plan) {
+void add_kv(Builder& builder, const Plan& plan) {
   const u64 group_bytes = plan.group_shape.group_bytes();
   const TierShape& tiers = plan.tiers;
-  Formula groups, disk, store;
+  Formula disk;
+  Carver groups, store;
   if (tiers.is_on()) {
-    groups << tiers.n_frames << " frames for " << plan.groups_max << " groups of " << group_bytes
-           << " B, " << tiers.window_groups << " a window";
     disk << "file of " << (tiers.disk_bytes - store::kFramesBegin) / tiers.store.frame_bytes
          << " records of " << tiers.store.frame_bytes << " B";
     if (tiers.extents.is_on()) disk << ", for groups and, of the middle, extents";
-    store << "the store's index and " << tiers.store.ops_max << " heads, its I/O";
+    kv::TierStoreMemory::carve(store, tiers.store);
+    if (tiers.store.keeps) reuse::SaveMemory::carve(store, tiers.saves);
+    // Frames are the disk's and the host's to reach.
+    groups.rows<std::byte>("frame", tiers.n_frames, group_bytes);
+    builder.add(RegionId::kv_groups, "kv_groups", RegionKind::kv, groups.n_bytes(),
+                groups.formula());
   } else {
-    groups << spec.n_cache_layers << " layers x (" << plan.pages_max << " pages of "
-           << plan.group_shape.page_tokens << " tokens + " << plan.sessions_max << " tails) x "
-           << group_bytes << " B";
     disk << "none: KV is in memory";
-    store << "none: KV is in memory";
-  }
-  if (tiers.is_on()) {  // frames are the disk's and the host's to reach
-    builder.add(RegionId::kv_groups, "kv_groups", RegionKind::kv,
-                Checked(group_bytes) * tiers.n_frames, groups);
-  } else {
+    groups.rows<std::byte>("group", plan.groups_max, group_bytes);
     builder.add_near(RegionId::kv_groups, "kv_groups", RegionKind::kv, group_bytes, plan.groups_max,
-                     groups);
+                     groups.formula());
   }
-  builder.add(RegionId::store, "store", RegionKind::io, tiers.store_bytes, store);
-  Formula cache;
-  if (tiers.cache_slots > 0) {
-    cache << plan.sessions_max << " sessions x " << plan.select.n_heads << " heads x "
-          << tiers.cache_slots << " slots of " << u64{2} * plan.group_shape.vector_bytes << " B";
-    if (tiers.extents.is_on()) cache << " + " << tiers.extents_bytes << " B of extents";
-  } else {
-    cache << "none: no slots of groups on disk are chosen";
-  }
-  builder.add(RegionId::kv_cache, "kv_cache", RegionKind::kv,
-              tiers.cache_bytes + tiers.extents_bytes, cache);
+  builder.add(RegionId::store, "store", RegionKind::io, store.n_bytes(),
+              tiers.is_on() ? store.formula() : Formula() << "none: KV is in memory");
+  Carver cache;
+  cache.take<std::byte>("caches", tiers.cache_bytes);
+  cache.take<std::byte>("extents", tiers.extents_bytes);
+  const bool is_cached = tiers.cache_slots > 0;
+  builder.add(
+      RegionId::kv_cache, "kv_cache", RegionKind::kv, cache.n_bytes(),
+      is_cached ? cache.formula() : Formula() << "none: no slots of groups on disk are chosen");
   builder.add_disk(RegionId::kv_disk, "kv_disk", RegionKind::kv, tiers.disk_bytes, disk);
 
   Carver tables;
-  KvTables::carve(tables, spec, plan);
+  kv::KvTables::carve(tables, plan.kv);
   builder.add(RegionId::kv_tables, "kv_tables", RegionKind::kv, tables.n_bytes(), tables.formula());
 }
 
@@ -390,6 +384,13 @@ Result<void> derive_sizes(const Inputs& inputs, const Tiers& tiers, Plan* plan) 
   if (n_frames > 0) {
     TARN_TRY(plan->tiers, tier_shape(spec, config, tier_inputs(inputs, *plan), n_frames));
   }
+  plan->kv = {.shape = plan->group_shape,
+              .groups_max = plan->groups_max,
+              .sessions_max = plan->sessions_max,
+              .n_cache_layers = spec.n_cache_layers,
+              .context_tokens = plan->context_tokens,
+              .n_frames = plan->tiers.n_frames,
+              .n_names = plan->tiers.store.keeps ? plan->groups_max / spec.n_cache_layers : 0};
   return {};
 }
 
@@ -442,7 +443,7 @@ Result<Plan> plan_with(const Inputs& inputs, const Tiers& tiers) {
   TARN_CHECK(derive_sizes(inputs, tiers, &plan));
   Builder builder(&plan, inputs.device);
   add_weights(builder, *inputs.model, weights_bytes);
-  add_kv(builder, spec, plan);
+  add_kv(builder, plan);
   add_scratch(builder, inputs, plan);
   add_others(builder, inputs, plan);
   add_select(builder, spec, plan);

@@ -17,7 +17,7 @@
 #include "platform/gpu/slabs.h"
 #include "runtime/arena/carver.h"
 #include "runtime/config/config.h"
-#include "runtime/kv/group_pool.h"
+#include "runtime/kv/kv_tables.h"
 #include "runtime/method/select_layout.h"
 #include "runtime/model/model_spec.h"
 #include "runtime/plan/gpu_select_shape.h"
@@ -30,7 +30,7 @@ namespace tarn::plan {
 enum class RegionId : u8 {
   weights,      // tiled matrices, vectors in f32
   kv_groups,    // GroupPool's region, or with a store the frames that groups pass through
-  kv_tables,    // KvTables
+  kv_tables,    // kv::KvTables
   activations,  // StepMemory
   attention,    // exec::AttentionMemory; with a GPU partial results and page tables, then with a
                 // store gpu_stream's
@@ -43,7 +43,7 @@ enum class RegionId : u8 {
   select_scratch,  // of every worker, as select_shape() says
   select_device,   // with a GPU and selection: every session's index that it chooses by
   select_gather,   // likewise: scratch of the choice, what was chosen, the step's state
-  store,           // with a store: its memory, then its I/O backend's
+  store,           // with a store: kv::TierStoreMemory, then reuse::SaveMemory
   kv_cache,   // with a store and selection: a kv::SlotCache of every session and head, then theirs
   kv_device,  // with a store and a discrete GPU: chunks of KV that stay in its memory
   kv_disk,    // with a store: its file
@@ -65,6 +65,7 @@ struct Plan {
   bool fits = true;
   // Sizes that follow from the plan and that the engine uses.
   kv::GroupShape group_shape{};
+  kv::KvSizes kv{};
   u32 groups_max = 0;
   u32 context_tokens = 0;  // slots planned for in all, whole pages; also the most of one session
   u32 sessions_max = 0;

@@ -2,12 +2,9 @@
 
 #include <algorithm>
 
-#include "platform/io/io_backend.h"
-#include "runtime/kv/mover.h"
 #include "runtime/kv/slot_cache.h"
 #include "runtime/method/select_layout.h"
 #include "runtime/method/select_shape.h"
-#include "runtime/reuse/manifest.h"
 
 namespace tarn::plan {
 namespace {
@@ -208,21 +205,11 @@ Result<void> cut_store(const model::ModelSpec& spec, const Config& config, const
                                   .n_tokens = keeps ? page_tokens : 0};
   store::RecordShape manifest{};
   if (keeps) {
-    const u32 n_tokens = std::min(inputs.context_tokens, reuse::kManifestTokensMax);
-    manifest.payload_bytes = reuse::manifest_bytes_max({.n_tokens = n_tokens,
-                                                        .page_tokens = page_tokens,
-                                                        .n_turns = 1,
-                                                        .n_codebooks = 1,
-                                                        .n_answers = reuse::kKeptAnswersMax});
-    shape->manifest_bytes = align_up(manifest.payload_bytes, store::kSectorBytes);
-    // A session's tail is copied while the session goes on: all layers at once.
-    const u64 n_copies = std::max(kTierCopyGroups, spec.n_cache_layers);
-    shape->copy_bytes = shape->manifest_bytes + n_copies * inputs.group_shape.group_bytes();
-    shape->n_names = inputs.groups_max / spec.n_cache_layers;
-    shape->tables_bytes +=
-        align_up(kv::PageNames::bookkeeping_bytes(shape->n_names, page_tokens), kPieceAlignment);
-    shape->tables_bytes +=
-        align_up((inputs.context_tokens / page_tokens + 1) * sizeof(store::Key), kPieceAlignment);
+    shape->saves = {.context_tokens = inputs.context_tokens,
+                    .page_tokens = page_tokens,
+                    .group_bytes = inputs.group_shape.group_bytes(),
+                    .n_cache_layers = spec.n_cache_layers};
+    manifest.payload_bytes = reuse::SaveMemory::manifest_bytes(shape->saves);
   }
   const store::RecordShape codebook{.payload_bytes = keeps ? inputs.codebook_bytes : 0};
   TARN_TRY(const u64 frame_bytes, frame_bytes_of(config, inputs, record.record_bytes()));
@@ -285,16 +272,7 @@ Result<TierShape> tier_shape(const model::ModelSpec& spec, const Config& config,
   const u32 n_frames_least = tier_frames_least(spec, inputs);
   const u32 n_to_pass = n_frames - std::min(n_frames, n_frames_least - kWindowsLeast);
   shape.window_groups = std::clamp(n_to_pass / kWindowsLeast, 1u, kTierWindowGroups);
-  shape.tables_bytes +=
-      align_up(kv::Residency::bookkeeping_bytes(inputs.groups_max, n_frames), kPieceAlignment) +
-      align_up(kv::Mover::bookkeeping_bytes(inputs.group_shape, inputs.sessions_max,
-                                            spec.n_cache_layers),
-               kPieceAlignment);
-
-  TARN_TRY(const u64 store_bytes, store::store_bytes(shape.store));
-  shape.io_bytes = align_up(io_backend_bytes(), store::kSectorBytes);
-  shape.store_bytes = shape.io_bytes + shape.manifest_bytes + shape.copy_bytes +
-                      align_up(store_bytes, store::kSectorBytes) + store::kSectorBytes;
+  TARN_CHECK(store::store_bytes(shape.store));  // the limits are valid
   return shape;
 }
 

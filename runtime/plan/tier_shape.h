@@ -11,6 +11,7 @@
 #include "runtime/kv/extents.h"
 #include "runtime/kv/group_pool.h"
 #include "runtime/model/model_spec.h"
+#include "runtime/reuse/save_memory.h"
 #include "runtime/store/store.h"
 
 namespace tarn::plan {
@@ -24,13 +25,8 @@ struct TierShape {
   kv::ExtentShape extents{};  // of what selection reads; its memory lies behind the caches
   u64 extents_bytes = 0;      // theirs, the counters and the queries
   u32 window_groups = 0;      // that attention takes at a time
-  u64 tables_bytes = 0;  // of kv::Residency and kv::Mover, behind the pool's and the sequences'
   store::StoreLimits store{};
-  u64 store_bytes = 0;     // the I/O backend's memory, with sessions a manifest's, the store's
-  u64 io_bytes = 0;        // of it
-  u64 manifest_bytes = 0;  // 0: sessions are not kept
-  u64 copy_bytes = 0;      // of exports and imports: another manifest, and groups; likewise
-  u32 n_names = 0;         // of pages, likewise
+  reuse::SaveSizes saves{};  // where the store keeps sessions
   u64 disk_bytes = 0;
   bool is_on() const { return n_frames > 0; }
 };
@@ -60,6 +56,5 @@ u32 tier_frames_for_all(const model::ModelSpec& spec, const TierInputs& inputs);
 inline constexpr u32 kTierMovesMax = 48;      // in each direction
 inline constexpr u32 kTierIoInFlight = 128;   // requests of the store
 inline constexpr u32 kTierWindowGroups = 16;  // where there are frames enough
-inline constexpr u32 kTierCopyGroups = 4;     // of an export or an import, on their way
 
 }  // namespace tarn::plan

@@ -30,7 +30,7 @@ LINES = {
     "runtime/engine/engine_park.cpp": 443,
     "runtime/method/selector.cpp": 477,
     "runtime/reuse/session_store.cpp": 527,
-    "runtime/plan/plan.cpp": 554,
+    "runtime/plan/plan.cpp": 555,
     "runtime/method/pq_index.cpp": 402,
 }
 # Whether KV lies in memory, on a disk or on a GPU, asked in the engine and in the backends.

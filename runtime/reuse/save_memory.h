@@ -1,0 +1,47 @@
+// runtime/reuse/save_memory.h
+//
+// The buffers of saved sessions: the manifest that is read or written, and what goes through them
+// on the way to a file and back.
+#pragma once
+
+#include <algorithm>
+
+#include "runtime/arena/carver.h"
+#include "runtime/reuse/manifest.h"
+#include "runtime/store/record.h"
+
+namespace tarn::reuse {
+
+struct SaveSizes {
+  u32 context_tokens = 0;
+  u32 page_tokens = 0;
+  u64 group_bytes = 0;
+  u32 n_cache_layers = 0;
+};
+
+struct SaveMemory {
+  static constexpr u32 kCopiedGroups = 4;  // of an export or an import, on their way
+
+  std::span<std::byte> manifest, other_manifest;  // [manifest_bytes], whole sectors
+  std::span<std::byte> groups;                    // of a copy; a session's tail in all layers
+  std::span<store::Key> keys;                     // of the pages of one session, and its tail
+
+  static u64 manifest_bytes(const SaveSizes& sizes) {
+    return manifest_bytes_max({.n_tokens = std::min(sizes.context_tokens, kManifestTokensMax),
+                               .page_tokens = sizes.page_tokens,
+                               .n_turns = 1,
+                               .n_codebooks = 1,
+                               .n_answers = kKeptAnswersMax});
+  }
+  static SaveMemory carve(Carver& carver, const SaveSizes& sizes) {
+    using store::kSectorBytes;
+    const u64 n_bytes = align_up(manifest_bytes(sizes), kSectorBytes);
+    const u64 n_groups = std::max(kCopiedGroups, sizes.n_cache_layers);
+    return {.manifest = carver.take<std::byte>("manifest", n_bytes, kSectorBytes),
+            .other_manifest = carver.take<std::byte>("another", n_bytes, kSectorBytes),
+            .groups = carver.take<std::byte>("copies", n_groups * sizes.group_bytes, kSectorBytes),
+            .keys = carver.take<store::Key>("keys", sizes.context_tokens / sizes.page_tokens + 1)};
+  }
+};
+
+}  // namespace tarn::reuse
