@@ -291,7 +291,7 @@ std::span<Ready> Engine::ready_sessions() {
     ready.kind = s.generation.n_generated > 0 ? RunKind::decode : RunKind::first;
     ready.is_generated = s.sequence.n_slots() >= s.turns.n_fed();
   }
-  return std::span(ready_).first(n);
+  return ready_.first(n);
 }
 
 void Engine::collect_rows() {
@@ -319,37 +319,36 @@ void Engine::read_embeddings() {
 // Clustering: a layer of what each row must have done before it. A row that wants more waits for
 // the next step; so does one whose session is cancelled meanwhile.
 void Engine::run_due_jobs(std::span<Ready> ready) {
-  is_put_off_ = false;
   if (!selector_.is_on() || ready.empty()) return;
   PhaseTimer timer(trace_, Phase::cluster, *clock_);
-  kv_.begin_step();
   selector_.begin_step(ready);
   const bool beside_prompt =
       std::ranges::any_of(ready, [](const Ready& each) { return each.kind != RunKind::decode; });
   may_abandon_ = true;
   for (Ready& each : ready) {
     Session& s = session(each.session);
-    if (s.is_dropped || !each.is_generated) continue;
+    if (s.state == SessionState::idle || !each.is_generated) continue;
     const Result<bool> waits =
         selector_.make_index(each.session, s.sequence.n_slots() + 1, beside_prompt);
     each.waits = !waits || *waits;
     if (waits) continue;
     TARN_ASSERT(kv_.has_tiers());
     (void)lose_kv(s);
-    if (!s.is_dropped) give_up(s, waits.error());
+    if (s.state != SessionState::idle) give_up(s, waits.error());
   }
   may_abandon_ = false;
   for (Ready& each : ready) {
-    each.waits = each.waits || session(each.session).is_dropped;
-    is_put_off_ = is_put_off_ || each.waits;
+    const bool has_ended = session(each.session).state == SessionState::idle;
+    each.waits = each.waits || has_ended;  // cancelled meanwhile, or its KV is lost
+    trace_.n_waiting += u32{each.waits};
   }
-  settle_dropped();
+  give_back_places();
 }
 
 // Which rows select; in a step without rows, clustering that nobody waits for yet.
 void Engine::prepare_selection() {
   const std::span<step::Run> runs = executor_.batch().runs;
-  if (!selector_.is_on() || (runs.empty() && is_put_off_)) return;
+  if (!selector_.is_on() || (runs.empty() && trace_.n_waiting > 0)) return;
   PhaseTimer timer(trace_, Phase::cluster, *clock_);
   if (runs.empty()) {
     const Result<void> worked = selector_.work();
@@ -363,7 +362,7 @@ void Engine::prepare_selection() {
         run.session, s.sequence, s.sequence.n_slots() + 1, trace_.n_prefill_rows > 0);
     if (!selects && !kv_.has_tiers()) return lose_device(selects.error());
     if (!selects) {
-      kv_.note_failure(run.session, selects.error());
+      kv_.note_failure(selects.error());
       run.state = step::RunState::failed;
       continue;
     }
@@ -403,7 +402,8 @@ void Engine::lose_device(const Error& error) {
 const StepTrace& Engine::step() {
   trace_ = StepTrace{.step_idx = status_.counters.n_steps, .start_ns = clock_->now_ns()};
   if (device_lost()) return trace_;
-  handle_cancels();
+  (void)end_all_cancelled();
+  give_back_places();
   drop_rows();
   const kv::KvStats moved_before = kv_.stats();
   const std::span<Ready> ready = ready_sessions();
@@ -437,18 +437,18 @@ const StepTrace& Engine::step() {
       timer.add(traffic);
     }
     trace_.abandoned = executor_.is_abandoned();
+    drop_cancelled();
     if (!trace_.abandoned && !accept_rows()) return trace_;
-    settle_dropped();
   }
   trace_selection(traffic);
-  const bool is_idle = trace_.n_rows == 0 && !is_put_off_;
+  const bool is_idle = trace_.n_rows == 0 && trace_.n_waiting == 0;
   if (kv_.is_moving()) kv_.pump(is_idle ? kIdleWaitNs : 0);
   kv_.tiers().store.log_state();
   if (session_store_.is_on()) publish();
   trace_disk(moved_before);
   trace_.groups_free = kv_.pool().groups_free();
   trace_.end_ns = clock_->now_ns();
-  status_.counters.add(trace_, is_put_off_);
+  status_.counters.add(trace_);
   return trace_;
 }
 
@@ -482,6 +482,7 @@ bool Engine::run_logits() {
     for (u32 i = 0; i < n; ++i) {
       const u32 row = batch.logit_rows[begin + i];
       while (row >= run->row_begin + run->n_rows) ++run;
+      if (run->state != step::RunState::runs) continue;
       consume_logits(session(run->session), batch.positions[row], i);
     }
   }
@@ -489,7 +490,6 @@ bool Engine::run_logits() {
 }
 
 void Engine::consume_logits(Session& s, u32 position, u32 logits_row) {
-  if (s.is_dropped || kv_failed(s)) return;
   const std::span<f32> logits = executor_.logits(logits_row);
   if (s.on_logits != nullptr) s.on_logits(s.logits_context, position, logits);
   if (s.state != SessionState::generating || position + 1 != s.n_ids) return;

@@ -149,9 +149,7 @@ class Engine final : private step::StepHost {
   void drop_rows();
   std::span<Ready> ready_sessions();
   void run_due_jobs(std::span<Ready> ready);
-  std::span<const Slice> slices() const {
-    return std::span(schedule_.slices).first(schedule_.n_slices);
-  }
+  std::span<const Slice> slices() const { return schedule_.slices.first(schedule_.n_slices); }
   void collect_rows();
   void read_embeddings();
   u32 n_rows_at_once(const Session& s) const;
@@ -173,11 +171,11 @@ class Engine final : private step::StepHost {
   // engine_cancel.cpp
   bool can_cancel(const Session& session) const;
   void end_cancelled(Session& session);
-  void give_back_places(Session& session);
+  void give_back_places();
   void drop_save(Session& s);
-  void handle_cancels();
+  bool end_all_cancelled();
   bool tick(step::Pause pause) override;
-  void settle_dropped();
+  void drop_cancelled();
 
   // engine_kv.cpp
   void reserve_frames();
@@ -185,7 +183,6 @@ class Engine final : private step::StepHost {
   bool lose_kv(Session& session);
   void note_cut(Session& session);
   Result<void> redo_answer(SessionIdx idx);
-  bool kv_failed(const Session& session) const;
   Result<void> cut(Session& session, u32 n_slots);
   void trace_disk(const kv::KvStats& before);
   void commit(Session& session, u32 n_rows);
@@ -241,12 +238,11 @@ class Engine final : private step::StepHost {
   std::span<Session> sessions_{};
 
   // One step.
-  std::array<Ready, kSessionsMax> ready_{};
+  std::span<Ready> ready_{};  // [sessions_max]
   Schedule schedule_{};
   GenerationScratch scratch_{};
   StepTrace trace_{};
   bool may_abandon_ = false;  // while nothing of the step counts yet
-  bool is_put_off_ = false;   // rows wait for an index, or were dropped while one was made
   void (*on_early_end_)(void* context) = nullptr;
   void* early_end_context_ = nullptr;
   EngineStatus status_{};  // of what is not read from the parts by status()

@@ -62,7 +62,6 @@ Result<void> Engine::open_tiers(const OpenArgs& args, IoKind io_kind) {
 // Every row of the step gets its place in memory. A session for which there is none ends what it
 // does; the others go on.
 void Engine::reserve_frames() {
-  kv_.begin_step();
   u32 n_left = 0;
   for (const Slice& slice : slices()) {
     Session& s = session(slice.session);
@@ -100,10 +99,6 @@ bool Engine::lose_kv(Session& s) {
   if (s.sequence.reserve(s.n_pending())) return true;
   s.sequence.clear();
   return false;
-}
-
-bool Engine::kv_failed(const Session& s) const {
-  return kv_.failed(static_cast<u32>(&s - sessions_.data()));
 }
 
 // Where answers are to be exact: what a selection computed is cut off, and its tokens become a part
@@ -153,24 +148,23 @@ void Engine::count_reads(Session& s, const step::Run& run) {
   status_.counters.kv_reads.add(n_read, n_visible, run.selects);
 }
 
-// Rows whose KV failed do not count; their sessions end what they do. Nor do rows of a session that
-// was told its end.
+// Sessions whose KV failed end what they do.
 void Engine::commit_rows() {
   for (const step::Run& run : executor_.batch().runs) {
+    if (run.state == step::RunState::dropped) continue;
     Session& s = session(run.session);
-    if (s.is_dropped) continue;
-    if (!kv_failed(s)) {
-      if (run.selects) s.lossy_from = std::min(s.lossy_from, s.sequence.n_slots());
-      count_reads(s, run);
-      commit(s, run.n_rows);
-      selector_.commit(run.session);
-      const bool ends_turn = s.state == SessionState::generating && s.n_ids == s.turns.n_fed() &&
-                             s.sequence.n_slots() == s.n_ids;
-      if (ends_turn) selector_.end_turn(run.session, s.sequence, s.n_ids);
+    if (run.state == step::RunState::failed) {
+      (void)lose_kv(s);
+      give_up(s, kv_.error());
       continue;
     }
-    (void)lose_kv(s);
-    give_up(s, kv_.error());
+    if (run.selects) s.lossy_from = std::min(s.lossy_from, s.sequence.n_slots());
+    count_reads(s, run);
+    commit(s, run.n_rows);
+    selector_.commit(run.session);
+    const bool ends_turn = s.state == SessionState::generating && s.n_ids == s.turns.n_fed() &&
+                           s.sequence.n_slots() == s.n_ids;
+    if (ends_turn) selector_.end_turn(run.session, s.sequence, s.n_ids);
   }
 }
 

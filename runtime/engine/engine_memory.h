@@ -8,6 +8,7 @@
 
 #include "platform/base/assert.h"
 #include "runtime/arena/carver.h"
+#include "runtime/engine/scheduler.h"
 #include "runtime/engine/session.h"
 #include "runtime/exec/cpu/attention_memory.h"
 #include "runtime/plan/plan.h"
@@ -19,6 +20,8 @@ struct SessionsMemory {
   std::span<u32> ids;           // [n_sessions, context_tokens]
   std::span<Event> events;      // [n_sessions, EventRing::kEvents]
   std::span<char> event_text;   // [n_sessions, EventRing::kTextBytes]
+  std::span<Ready> ready;       // [n_sessions], of a step
+  std::span<Slice> slices;      // [n_sessions], of a step
   static SessionsMemory carve(Carver& carver, u32 n_sessions, u32 context_tokens);
   // Session i, with its ids and events.
   Session& construct(u32 i) const;
@@ -53,7 +56,9 @@ inline SessionsMemory SessionsMemory::carve(Carver& carver, u32 n_sessions, u32 
   return {.sessions = carver.rows<Session>("session", n_sessions, 1),
           .ids = carver.rows<u32>("ids", n_sessions, context_tokens),
           .events = carver.rows<Event>("events", n_sessions, EventRing::kEvents),
-          .event_text = carver.rows<char>("text", n_sessions, EventRing::kTextBytes)};
+          .event_text = carver.rows<char>("text", n_sessions, EventRing::kTextBytes),
+          .ready = carver.rows<Ready>("ready", n_sessions, 1),
+          .slices = carver.rows<Slice>("slice", n_sessions, 1)};
 }
 
 inline SamplingMemory SamplingMemory::carve(Carver& carver, u32 n_vocab, u32 logit_rows_max) {

@@ -248,6 +248,8 @@ Result<void> Engine::place_sessions(const OpenArgs& args) {
                           Carver::row(tables.sequences, plan_.sessions_max, i));
   }
   sessions_ = memory.sessions;
+  ready_ = memory.ready;
+  schedule_ = {.slices = memory.slices};
   if (!plan_.tiers.is_on()) return {};
   return open_tiers(args, io_kind(args.config));
 }

@@ -97,7 +97,7 @@ void Engine::trace_selection(const exec::Backend::Traffic& traffic) {
   put(Phase::attend, traffic.attend_ns, 0);
 }
 
-void EngineCounters::add(const StepTrace& step, bool is_put_off) {
+void EngineCounters::add(const StepTrace& step) {
   disk.bytes_read += step.disk.bytes_read;
   disk.bytes_written += step.disk.bytes_written;
   disk.wait_ns += step.disk.wait_ns;
@@ -110,7 +110,7 @@ void EngineCounters::add(const StepTrace& step, bool is_put_off) {
   disk.bytes_sectors += step.disk.bytes_sectors;
   disk.bytes_of_slots += step.disk.bytes_of_slots;
   disk.bytes_here += step.disk.bytes_here;
-  if (step.n_rows == 0 && is_put_off) decode_ns += step.end_ns - step.start_ns;
+  if (step.n_rows == 0 && step.n_waiting > 0) decode_ns += step.end_ns - step.start_ns;
   if (step.n_rows == 0 || step.abandoned) return;
   ++n_steps;
   n_prefill_rows += step.n_prefill_rows;

@@ -21,7 +21,7 @@ struct EngineCounters {
   KvReads kv_reads{};
   DiskTrace disk{};
   // Adds a step.
-  void add(const StepTrace& step, bool is_put_off);
+  void add(const StepTrace& step);
 };
 
 struct EngineStatus {

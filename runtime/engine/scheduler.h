@@ -7,7 +7,6 @@
 //   invariant  the rows of a schedule are rows_max at most; a session has one slice at most
 #pragma once
 
-#include <array>
 #include <span>
 
 #include "platform/base/types.h"
@@ -28,9 +27,9 @@ struct Slice {
 };
 
 struct Schedule {
-  std::array<Slice, kSessionsMax> slices{};
+  std::span<Slice> slices{};  // one for each ready session at least; the first n_slices are used
   u32 n_slices = 0;
-  u32 next_prompt = 0;  // the session whose prompt is first in turn, or the next one that has one
+  u32 next_prompt = 0;  // prompts are served in turn, from this session's on
 };
 
 // `ready` is in the order of sessions. Takes next_prompt from `out`, and writes all of it.

@@ -61,7 +61,6 @@ struct Session {
   LastError last_error{};
   Generation generation{};
   std::atomic<bool> cancel{false};
-  bool is_dropped = false;  // cancelled in the step under way: its rows in it count for nothing
 
   // What it is called in the store; empty: it is not kept.
   std::array<char, reuse::kManifestNameBytesMax> name_text{};

@@ -60,6 +60,7 @@ struct StepTrace {
   u32 n_logit_rows = 0;
   u32 n_sequences = 0;
   u32 n_tokens_out = 0;
+  u32 n_waiting = 0;       // sessions whose rows wait for an index, or ended while one was made
   bool abandoned = false;  // all its sessions were cancelled while it ran: its rows do not count
   u32 groups_free = 0;
   u32 n_cluster_units = 0;  // of clustering, done in this step

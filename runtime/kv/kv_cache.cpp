@@ -20,7 +20,6 @@ Unexpected no_group(const char* hint) {
 void KvCache::init(const KvCacheArgs& args) {
   sizes_ = args.sizes;
   tables_ = args.tables;
-  failed_ = {};
   if (!args.groups.empty()) {
     pool_.init(sizes_.shape, sizes_.groups_max, args.groups, tables_.pool);
     return;
@@ -171,11 +170,6 @@ Result<u32> KvCache::pin(const Sequence& sequence, u32 cache_layer, u32 begin, u
 
 void KvCache::unpin(const Sequence& sequence, u32 cache_layer, u32 begin, u32 end) {
   if (has_tiers_) tiers_.mover.unpin(sequence, cache_layer, begin, end);
-}
-
-void KvCache::note_failure(u32 session, const Error& error) {
-  error_ = error;
-  failed_[session / 64] |= u64{1} << (session % 64);
 }
 
 void KvCache::pump(u64 timeout_ns) {

@@ -4,11 +4,10 @@
 // store on disk (tiers). The caller need not know which. Without tiers every group has its place
 // for good: pin() returns the count of all groups, nothing waits or moves, and no read fails.
 //
-//   a step     begin_step(); reserve_frames() for what each run appends; plan_step() tells the
-//              order of uses; attention takes each layer window by window, pin() to unpin(), or
-//              gathers single slots; pump() between other ops lets reads run behind them
-//   failures   of a run whose KV cannot be read: it is marked until the next begin_step(), and the
-//              others go on
+//   a step     reserve_frames() for what each run appends; plan_step() tells the order of uses;
+//              attention takes each layer window by window, pin() to unpin(), or gathers single
+//              slots; pump() between other ops lets reads run behind them
+//   failures   of a run whose KV cannot be read: its state says so, and the others go on
 //   guest      what else lies in the store, saved sessions, hears of its events and is pumped
 //   memory     the caller's; see KvCacheArgs and TierArgs
 //   thread     the engine's
@@ -108,7 +107,6 @@ class KvCache {
   // first lost group stay, else nothing does.
   void cut_lost(Sequence& sequence, bool keeps_whole_pages);
 
-  void begin_step() { failed_ = {}; }
   // Frames for the next n reserved slots of the sequence, all or none. Before plan_step().
   Result<void> reserve_frames(const Sequence& sequence, u32 n);
   // What attention is going to read: reads work ahead along it.
@@ -118,9 +116,8 @@ class KvCache {
   Result<u32> pin(const Sequence& sequence, u32 cache_layer, u32 begin, u32 end);
   void unpin(const Sequence& sequence, u32 cache_layer, u32 begin, u32 end);
   Result<void> gather(const GatherArgs& args) { return tiers_.mover.gather(args); }
-  void note_failure(u32 session, const Error& error);
-  // Whether the session's run of this step has failed, and why the last one did.
-  bool failed(u32 session) const { return (failed_[session / 64] >> (session % 64) & 1) != 0; }
+  // Why KV could not be read, the last time. Whoever notes it marks its run as failed.
+  void note_failure(const Error& error) { error_ = error; }
   const Error& error() const { return error_; }
 
   void pump(u64 timeout_ns);
@@ -132,8 +129,7 @@ class KvCache {
   KvTables tables_{};
   GroupPool pool_{};
   Tiers tiers_{};
-  std::array<u64, kSessionsMax / 64> failed_{};  // of this step, a bit a session
-  Error error_{};                                // of the last of them
+  Error error_{};
 };
 
 }  // namespace tarn::kv

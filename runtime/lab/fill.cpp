@@ -85,7 +85,6 @@ Result<void> Probe::fill_rows(Session& s, u32 n, KvWatch source) {
   e.executor_.clear();
   e.executor_.add({.sequence = &s.sequence, .session = e.idx_of(s)},
                   s.ids.subspan(s.sequence.n_slots(), n), 0);
-  e.kv_.begin_step();
   TARN_CHECK(e.kv_.reserve_frames(s.sequence, n));
   e.kv_.drop_plan();  // nothing is read: no part of the KV is loaded
   e.executor_.backend_->begin_step(e.executor_.batch_);
@@ -115,7 +114,7 @@ Result<void> Probe::fill_rows(Session& s, u32 n, KvWatch source) {
   if (e.kv_.is_moving()) e.kv_.pump(0);
   e.trace_disk(moved_before);
   e.trace_.n_rows = 0;  // none was computed
-  e.status_.counters.add(e.trace_, false);
+  e.status_.counters.add(e.trace_);
   return {};
 }
 

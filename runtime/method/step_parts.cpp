@@ -43,7 +43,7 @@ void StepParts::give_back(std::span<const step::Run> runs, u32 cache_layer,
 bool StepParts::may_go_on(step::Run& run, const Result<bool>& goes_on) {
   if (goes_on) return *goes_on;
   run.state = step::RunState::failed;
-  kv_.note_failure(run.session, goes_on.error());
+  kv_.note_failure(goes_on.error());
   return false;
 }
 

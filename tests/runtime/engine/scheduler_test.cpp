@@ -7,7 +7,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <memory>
+#include <array>
 #include <string>
 #include <vector>
 
@@ -75,14 +75,15 @@ const Case kCases[] = {
 };
 
 TEST_CASE("the rows of a step") {
-  const auto out = std::make_unique<Schedule>();
+  std::array<Slice, 12> slices_memory;
+  Schedule out{.slices = slices_memory};
   for (const Case& c : kCases) {
     CAPTURE(std::string(c.name));
-    out->next_prompt = c.next_prompt;
-    schedule(c.ready, c.rows_max, out.get());
+    out.next_prompt = c.next_prompt;
+    schedule(c.ready, c.rows_max, &out);
     std::vector<Rows> slices;
-    for (u32 i = 0; i < out->n_slices; ++i) {
-      const Slice& slice = out->slices[i];
+    for (u32 i = 0; i < out.n_slices; ++i) {
+      const Slice& slice = out.slices[i];
       slices.push_back({slice.session, slice.n_rows});
       const auto from = std::ranges::find(c.ready, slice.session, &Ready::session);
       REQUIRE(from != c.ready.end());
@@ -90,14 +91,15 @@ TEST_CASE("the rows of a step") {
       CHECK(slice.is_generated == from->is_generated);
     }
     CHECK(slices == c.slices);
-    CHECK(out->next_prompt == c.next_after);
+    CHECK(out.next_prompt == c.next_after);
   }
 }
 
 TEST_CASE("a step never has more rows than fit, and every prompt has its turn") {
   test::Random random(test::seed_from_environment());
   CAPTURE(random.seed());
-  const auto out = std::make_unique<Schedule>();
+  std::array<Slice, 12> slices_memory;
+  Schedule out{.slices = slices_memory};
   for (u32 life = 0; life < 200; ++life) {
     const u32 n = 1 + static_cast<u32>(random.below(12));
     const u32 rows_max = n + static_cast<u32>(random.below(40));
@@ -111,12 +113,12 @@ TEST_CASE("a step never has more rows than fit, and every prompt has its turn") 
         each.n_rows = each.kind == kPrefill ? 1 + static_cast<u32>(random.below(60)) : 1;
         ready.push_back(each);
       }
-      schedule(ready, rows_max, out.get());
+      schedule(ready, rows_max, &out);
       u32 n_rows = 0;
       std::vector<u32> served(n, 0);
-      for (u32 i = 0; i < out->n_slices; ++i) {
-        CHECK(served[out->slices[i].session]++ == 0);
-        n_rows += out->slices[i].n_rows;
+      for (u32 i = 0; i < out.n_slices; ++i) {
+        CHECK(served[out.slices[i].session]++ == 0);
+        n_rows += out.slices[i].n_rows;
       }
       CHECK(n_rows <= rows_max);
       std::vector<u32> before(n, 0);  // of prompts that were ready all the time
