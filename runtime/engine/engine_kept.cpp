@@ -5,6 +5,7 @@
 
 #include "runtime/engine/engine.h"
 #include "runtime/method/iterations.h"
+#include "runtime/method/method.h"
 #include "runtime/method/select_shape.h"
 
 namespace tarn::engine {
@@ -52,7 +53,7 @@ void Engine::leave_indexes() {
 // Everything that choices follow from but tokens and turns, and that the method looks at.
 void Engine::write_policy() {
   const SelectConfig& c = select_config_;
-  const bool has_codes = c.method == SelectMethod::pq;
+  const bool has_codes = method::method_of(c).is_trained;
   const LayerCost cost = has_codes && c.iterations == 0 ? c.cost : LayerCost{};
   policy_words_ = {method::kSelectionId,
                    static_cast<u64>(c.method),

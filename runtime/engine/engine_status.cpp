@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "runtime/engine/engine.h"
+#include "runtime/method/method.h"
 #include "runtime/method/select_shape.h"
 
 namespace tarn::engine {
@@ -54,7 +55,7 @@ void Engine::note_opened() {
   status_.device = executor_.on_gpu() ? "cuda" : "cpu";
   status_.gpu_name = executor_.on_gpu() ? device_->facts().name.data() : "";
   status_.isa = executor_.isa();
-  status_.select = kSelectMethodNames[static_cast<u64>(select.method)];
+  status_.select = method::method_of(select).name;
   status_.select_mark = select_mark(select, model_.weights, kv_type_);
   status_.select_verified =
       select.is_full() || (select.control == nullptr && status_.select_mark == select.verified);

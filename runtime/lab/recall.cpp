@@ -8,6 +8,8 @@
 #include "platform/base/assert.h"
 #include "runtime/lab/probe.h"
 #include "runtime/method/iterations.h"
+#include "runtime/method/read/oracle.h"
+#include "runtime/method/read/pq.h"
 #include "runtime/method/select_shape.h"
 
 namespace tarn::lab {

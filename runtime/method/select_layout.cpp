@@ -4,6 +4,7 @@
 #include "runtime/kv/slot_cache.h"
 #include "runtime/method/codebook_record.h"
 #include "runtime/method/pair_order.h"
+#include "runtime/method/select_shape.h"
 
 #include <algorithm>
 
@@ -29,7 +30,29 @@ u64 order_bytes(u64 n_slots) {
          align_up(n_slots * sizeof(kv::ExtentWant), kAlignment);
 }
 
+DeviceCodes device_codes(const PqShape& pq) {
+  const PqIndex::Layout at = PqIndex::layout(pq);
+  return {.format = pq.format,
+          .n_subspaces = pq.n_subspaces,
+          .dims = pq.dims(),
+          .adjacent_dims = pq.adjacent_dims,
+          .n_padded = pq.n_padded(),
+          .capacity_tokens = pq.capacity_tokens,
+          .head_bytes = at.bytes,
+          .half_norms_at = at.half_norms,
+          .codes_at = at.codes,
+          .counts_at = pq.has_pairs() ? at.counts : 0};
+}
+
 }  // namespace
+
+Result<void> select_check(const model::ModelSpec& spec, const SelectConfig& select) {
+  if (!method_of(select).is_trained || spec.head_dim % select.n_subspaces == 0) return {};
+  return fail({.status = Status::invalid_config,
+               .hint = "a key's parts are equal: set select.subspaces to a divisor of head_dim",
+               .detail = Detail("select.subspaces"),
+               .figures = {{{"head_dim", spec.head_dim}, {"subspaces", select.n_subspaces}}}});
+}
 
 SelectShape select_shape(const model::ModelSpec& spec, const SelectConfig& select,
                          const SelectInputs& in) {
@@ -38,35 +61,41 @@ SelectShape select_shape(const model::ModelSpec& spec, const SelectConfig& selec
   if (select.is_full()) return shape;
   const u32 d = spec.head_dim;
   const u32 n_group_heads = spec.n_heads / spec.n_kv_heads;
-  const bool is_pq = select.method == SelectMethod::pq;
+  const Method& method = method_of(select);
+  const bool is_trained = method.is_trained;
   const KeyDims keys{spec.head_dim, spec.adjacent_dims()};
   const PqShape pq = pq_shape(select, keys, context_tokens);
 
   shape.n_heads = spec.n_cache_layers * spec.n_kv_heads;
-  shape.n_sets = in.sessions_max + (is_pq ? 1 : 0);
-  shape.index_bytes = HeadIndex::region_bytes(select, keys, context_tokens);
-  shape.set_bytes =
-      align_up(shape.n_heads * sizeof(HeadIndex), kAlignment) + shape.n_heads * shape.index_bytes;
+  shape.n_sets = in.sessions_max + (is_trained ? 1 : 0);
+  shape.reader_bytes = align_up(method.reader_bytes, kAlignment);
+  if (method.region_bytes != nullptr) {
+    shape.index_bytes = method.region_bytes(select, keys, context_tokens);
+  }
+  shape.set_bytes = align_up(shape.n_heads * sizeof(Reader*), kAlignment) +
+                    shape.n_heads * (shape.reader_bytes + shape.index_bytes);
+  if (is_trained) shape.codes = device_codes(pq);
   shape.n_chosen_max = chosen_max(select, context_tokens);
   shape.train_bytes =
-      align_up(is_pq ? PqIndex::train_scratch_bytes(pq) : d * sizeof(f32), kAlignment);
+      align_up(is_trained ? PqIndex::train_scratch_bytes(pq) : d * sizeof(f32), kAlignment);
   shape.pages_bytes = align_up(in.pages_max() * sizeof(u8*), kAlignment);
   const u64 vector_bytes = in.group.vector_bytes;
-  if (is_pq) shape.n_sample = PqIndex::n_sample(pq, context_tokens);
+  if (is_trained) shape.n_sample = PqIndex::n_sample(pq, context_tokens);
   shape.sample_bytes = align_up(shape.n_sample * vector_bytes, kAlignment) * spec.n_kv_heads;
   shape.shared_bytes = shape.sample_bytes;
-  if (is_pq && pq.has_pairs() && select.block_tokens == 1) {
+  if (is_trained && pq.has_pairs() && select.block_tokens == 1) {
     const u64 bytes = codebook_record_bytes(pq, context_tokens, kv::kExtentOrdersMax);
     shape.n_pairs = pq.n_padded() * pq.n_padded();
     shape.codebook_bytes = bytes <= store::kPayloadBytesMax ? bytes : 0;
   }
   if (in.place == KvPlace::gpu) return shape;
 
-  shape.search_bytes = align_up(selection_scratch_bytes({.n_group_heads = n_group_heads,
-                                                         .head_dim = d,
-                                                         .lut_elems = is_pq ? pq.lut_elems() : 0,
-                                                         .middle_tokens_max = context_tokens}),
-                                kAlignment);
+  shape.search_bytes =
+      align_up(selection_scratch_bytes({.n_group_heads = n_group_heads,
+                                        .head_dim = d,
+                                        .lut_elems = is_trained ? pq.lut_elems() : 0,
+                                        .middle_tokens_max = context_tokens}),
+               kAlignment);
   shape.slots_bytes = align_up(u64{context_tokens} * sizeof(u32), kAlignment);
   const u64 gather_pages = ceil_div(kGatherTokens, page_tokens);
   shape.gather_bytes = align_up(

@@ -9,7 +9,8 @@
 #include "platform/base/checked.h"
 #include "runtime/config/select_config.h"
 #include "runtime/kv/extents.h"
-#include "runtime/method/head_index.h"
+#include "runtime/method/device_row.h"
+#include "runtime/method/method.h"
 #include "runtime/model/model_spec.h"
 
 namespace tarn::method {
@@ -36,10 +37,12 @@ struct SelectShape {
   SelectInputs in{};
   u32 n_heads = 0;         // (cache layer, KV head) pairs; 0: no selection
   u32 n_sets = 0;          // of indexes: a session each, and the spare one
-  u64 index_bytes = 0;     // of one pair
+  u64 reader_bytes = 0;    // of one pair: its reader,
+  u64 index_bytes = 0;     // and its region
+  DeviceCodes codes{};     // of a region, where a method has any
   u32 n_pairs = 0;         // of codes, where each chosen slot follows from its pair; else 0
   u64 codebook_bytes = 0;  // of a head's record of codes, of the whole context; 0: too large
-  u64 set_bytes = 0;       // of a session: what it is told by, then its indexes
+  u64 set_bytes = 0;       // of a session: its readers, then their regions
   // A worker's scratch, in this order; with a GPU what trains and the pages alone.
   u64 search_bytes = 0;  // of method::SelectionArgs
   u64 train_bytes = 0;   // of PqIndex::train
@@ -71,6 +74,8 @@ constexpr u64 fetch_table_bytes(u64 n_kv_heads) {
          align_up(n_kv_heads * sizeof(kv::ExtentReading), 64);
 }
 
+// Whether model and configuration go together.
+Result<void> select_check(const model::ModelSpec& spec, const SelectConfig& select);
 SelectShape select_shape(const model::ModelSpec& spec, const SelectConfig& config,
                          const SelectInputs& in);
 

@@ -5,14 +5,12 @@
 
 #include "runtime/config/select_config.h"
 #include "runtime/method/pq_index.h"
-#include "runtime/method/quest_index.h"
 #include "runtime/method/segments.h"
 
 namespace tarn::method {
 
 static_assert(kSubspacesMax == kernels::kPqSubspacesMax);
 static_assert(kPackedCodeBitsMax == kernels::pq_bits_max(kernels::PqCodeFormat::packed6));
-static_assert(kQuestPageTokens == QuestIndex::kPageTokens);
 
 // Raised when the same settings choose otherwise than before: another life, cut, clustering or
 // choice. What was kept or verified with another one is not believed.

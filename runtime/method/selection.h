@@ -1,19 +1,11 @@
 // runtime/method/selection.h
 //
-// Which slots one KV head attends to in one step: the sinks, k of the middle, the local window, in
-// ascending order. Attention reads exactly these. Every method answers in the same form, so that
-// they are compared at the same budget:
+// Which slots one KV head attends to in one step: the sinks, some of the middle, the local window,
+// in ascending order. Attention reads exactly these. Every method (method.h) answers in this form,
+// so that methods are compared at the same budget. Here stands what they share.
 //
-//   pq        k best by PqIndex's approximate scores (PQCache, METHODS 3.1)
-//   oracle    k best by exact scores; bounds every index. The scores have attention's own bits
-//   quest     whole pages by an upper bound of their scores, k tokens at most (Tang et al. 2024;
-//             8.1)
-//   window    no k: the local window is longer by as many tokens
-//   random    k by a seeded hash of the slot: what a method that knows nothing reaches
-//
-// pq, oracle and quest rank by the sum over the group's heads of the softmax of their scores; where
-// a KV head has one q head, by score. Ties go to the lower slot.
-//
+//   rank     by the sum over the group's heads of the softmax of their scores; where a KV head has
+//            one q head, by score. Ties go to the lower slot
 //   memory   scratch of selection_scratch_bytes(), nothing else
 //   thread   any; heads are independent tasks
 #pragma once
@@ -21,10 +13,11 @@
 #include <span>
 
 #include "runtime/method/pq_index.h"
-#include "runtime/method/quest_index.h"
 #include "runtime/method/segments.h"
 
 namespace tarn::method {
+
+inline constexpr u32 kSelectionTileTokens = PqIndex::kTileTokens;
 
 struct SelectionShape {
   u32 n_group_heads;  // q heads of a KV head
@@ -43,20 +36,31 @@ struct SelectionArgs {
   std::span<u32> slots;          // out; room for all of them
   u32 block_tokens = 1;          // pq: what is chosen whole
 };
+inline SelectionShape selection_shape(const SelectionArgs& args, u32 head_dim, u32 n_lut) {
+  return {args.query.n_heads, head_dim, n_lut, args.segments.n_middle()};
+}
 
-// Each returns how many slots were written. The index must hold the middle exactly: a token is
-// coded in the step that evicts it from the local window, before the search, and so is a candidate
-// in it.
-// In blocks (METHODS 3.1, Disk): those of the largest sums of their middle tokens' weights, k /
-// block_tokens of them. A block begins at a multiple of its size.
-u32 select_pq(const SelectionArgs& args, const PqIndex& index);
-u32 select_oracle(const SelectionArgs& args, const KeyPages& keys);
-// Of the index's pages those that lie in the middle whole or in part, best first, while all their
-// middle tokens fit k.
-u32 select_quest(const SelectionArgs& args, const QuestIndex& index);
-u32 select_window(const SelectionArgs& args);
-u32 select_random(const SelectionArgs& args, u64 seed);
-// Where all heads draw from; head i, counted over all (cache layer, KV head), has random_at(it, i).
-inline constexpr u64 kRandomSeed = 20240715;
+struct SelectionScratch {
+  f32* lut;          // [n_heads, lut_elems]; the products of a tile
+  f32* keys;         // [kSelectionTileTokens, head_dim] and its transpose
+  f32* scores;       // [n_heads, n]
+  f32* weights;      // [n]
+  u32* places;       // [n]
+  std::byte* radix;  // the radix' counts; weights of pairs
+};
+SelectionScratch carve_selection(const SelectionArgs& args, const SelectionShape& shape);
+
+// Scores [n_heads, n] to what the n candidates are ranked by.
+const f32* rank_of(const SelectionArgs& args, const SelectionScratch& scratch, u32 n);
+
+// Each writes slots, and returns how many. Sinks, the chosen places of the middle, which ascend,
+// and the local window:
+u32 compose_slots(const SelectionArgs& args, const u32* places, u32 n_places);
+// Sinks, the middle's part of chosen blocks, `first` the first of all, and the local window. Blocks
+// of the middle's ends may be cut, so as many whole ones as fit k always fit.
+u32 compose_blocks(const SelectionArgs& args, u32 block_tokens, u32 first,
+                   std::span<const u32> places);
+// Sinks, the k places of the largest values, and the local window.
+u32 choose_best(const SelectionArgs& args, const SelectionScratch& scratch, const f32* values);
 
 }  // namespace tarn::method

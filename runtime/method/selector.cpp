@@ -25,13 +25,18 @@ void Selector::init(const SelectorArgs& args) {
   sessions_ = args.indexes.data() + offset;
   Carver carver(args.indexes);
   for (u32 set = 0; set < shape.n_sets; ++set) {
-    const auto heads = carver.take<HeadIndex>("", shape.n_heads);
+    const auto heads = carver.take<Reader*>("", shape.n_heads);
+    const auto readers = carver.take<std::byte>("", shape.n_heads * shape.reader_bytes);
     const auto regions = carver.take<std::byte>("", shape.n_heads * shape.index_bytes);
     for (u32 head = 0; head < shape.n_heads; ++head) {
-      new (&heads[head]) HeadIndex();
-      heads[head].init(*args.config, {args.spec->head_dim, args.spec->adjacent_dims()},
-                       args.shape->in.context_tokens,
-                       regions.subspan(head * shape.index_bytes, shape.index_bytes));
+      heads[head] =
+          method_of(*args.config)
+              .make(&readers[head * shape.reader_bytes],
+                    {.config = *args.config,
+                     .keys = {args.spec->head_dim, args.spec->adjacent_dims()},
+                     .capacity_tokens = shape.in.context_tokens,
+                     .head = head,
+                     .region = regions.subspan(head * shape.index_bytes, shape.index_bytes)});
     }
     if (set == args.shape->in.sessions_max) {
       spare_ = heads.data();
@@ -76,7 +81,9 @@ Selector::Session& Selector::session(u32 idx) const {
   return *std::launder(reinterpret_cast<Session*>(sessions_ + u64{idx} * kSelectSessionBytes));
 }
 
-const PqIndex& Selector::pq_index(u32 idx, u32 head) const { return session(idx).heads[head].pq; }
+const PqIndex& Selector::pq_index(u32 idx, u32 head) const {
+  return pq_of(session(idx).heads[head]);
+}
 
 Selector::Scratch Selector::scratch(u32 worker_idx) const {
   const SelectShape& shape = *args_.shape;
@@ -211,8 +218,8 @@ void Selector::truncate_heads(Session& s) {
   const bool has_own = n_units() == 0 || !s.life.is_dense() || s.target == s.heads;
   const u32 middle_end = s.life.segments().middle_end;
   for (u32 head = 0; head < args_.shape->n_heads; ++head) {
-    if (has_own) s.heads[head].truncate(*args_.config, middle_end);
-    if (s.target != nullptr) s.target[head].truncate(*args_.config, middle_end);
+    if (has_own) s.heads[head]->truncate(middle_end);
+    if (s.target != nullptr) s.target[head]->truncate(middle_end);
   }
   s.n_coded = std::min(s.n_coded, middle_end - s.life.segments().middle_begin);
 }
@@ -241,7 +248,7 @@ void Selector::copy(u32 from, u32 to, const kv::Sequence& sequence) {
   }
   if (s.life.is_dense() && !has_first) return;
   for (u32 head = 0; head < args_.shape->n_heads; ++head) {
-    s.heads[head].copy_from(*args_.config, source.heads[head]);
+    s.heads[head]->copy_from(*source.heads[head]);
   }
   s.n_coded = source.n_coded;
   s.n_counted = source.n_counted;
@@ -279,7 +286,7 @@ bool Selector::take_up(u32 idx, const kv::Sequence& sequence, const KeptIndex& k
   s.sequence = &sequence;
   s.turn_end = kept.turn_end;
   s.used_key = s.named_key = kept.key;
-  for (u32 head = 0; head < args_.shape->n_heads; ++head) s.heads[head].forget();
+  for (u32 head = 0; head < args_.shape->n_heads; ++head) s.heads[head]->forget();
   if (!s.life.is_dense() && n_units() > 0) {
     begin_restoring(s);
   } else {
@@ -309,8 +316,8 @@ void Selector::commit(u32 idx) {
 // To the device that chooses by it, if there is one.
 Result<void> Selector::send_index(Session& s) {
   if (args_.device == nullptr || n_units() == 0) return {};
-  TARN_CHECK(args_.device->put(idx_of(s), s.heads[0].pq.region()));
-  s.n_coded = s.n_counted = s.heads[0].pq.n_tokens();
+  TARN_CHECK(args_.device->put(idx_of(s), pq_of(s.heads[0]).region()));
+  s.n_coded = s.n_counted = pq_of(s.heads[0]).n_tokens();
   return {};
 }
 

@@ -50,8 +50,9 @@
 #include "runtime/method/codebook_record.h"
 #include "runtime/method/device_indexes.h"
 #include "runtime/method/device_row.h"
-#include "runtime/method/head_index.h"
+#include "runtime/method/read/pq.h"
 #include "runtime/method/select_layout.h"
+#include "runtime/method/select_shape.h"
 #include "runtime/model/model_spec.h"
 #include "runtime/step/batch.h"
 #include "runtime/step/part.h"
@@ -240,7 +241,7 @@ class Selector {
   void begin_restoring(Session& s);
   void end_restoring(Session& s);
   void await_clustering(Session& s);
-  HeadIndex* free_set(const Session& s, bool is_due) const;
+  Reader** free_set(const Session& s, bool is_due) const;
   bool can_work(const Session& s, bool is_due) const;
   u32 units_of_step(const Session& s, u32 n_tokens, bool beside_prompt) const;
   void propose(Session& s, u32 n_tokens);
@@ -248,7 +249,7 @@ class Selector {
   void tick() const;
   u32 idx_of(const Session& s) const;
   Result<void> send_index(Session& s);
-  void begin_training(Session& s, HeadIndex* target);
+  void begin_training(Session& s, Reader** target);
   Result<void> run_units(Session& s, u32 n, bool is_due);
   Result<void> cluster_layer(Session& s, u32 cache_layer);
   void pass_found_layers(Session& s) const;
@@ -299,7 +300,7 @@ class Selector {
   SelectorArgs args_{};
   std::span<kv::SlotCache> caches_{};  // [sessions_max, n_heads]; empty: none
   std::byte* sessions_ = nullptr;      // [sessions_max] of kSelectSessionBytes
-  HeadIndex* spare_ = nullptr;
+  Reader** spare_ = nullptr;
   Session* spare_user_ = nullptr;  // whose job has begun to fill it
   u64 step_idx_ = 0;
   u32 n_units_spent_ = 0;

@@ -8,7 +8,7 @@
 namespace tarn::method {
 
 u32 Selector::n_units() const {
-  return args_.config->method == SelectMethod::pq ? args_.spec->n_cache_layers : 0;
+  return method_of(*args_.config).is_trained ? args_.spec->n_cache_layers : 0;
 }
 
 bool Selector::has_units_left(const Session& s) const {
@@ -32,7 +32,7 @@ void Selector::start_job(Session& s, u32 n_rows) {
   s.is_stuck = s.is_clustered = false;
   erase_codebooks(s, std::exchange(s.job_key, draw_key()));
   if (!s.life.is_dense()) return;
-  for (u32 head = 0; head < args_.shape->n_heads; ++head) s.heads[head].forget();
+  for (u32 head = 0; head < args_.shape->n_heads; ++head) s.heads[head]->forget();
 }
 
 void Selector::drop_job(Session& s) {
@@ -53,7 +53,7 @@ void Selector::begin_restoring(Session& s) {
   s.n_rows = s.life.n_rows_used();
   if (s.used_key == store::Key{}) s.used_key = draw_key();
   for (u32 head = 0; head < args_.shape->n_heads; ++head) {
-    s.heads[head].pq.start(s.life.segments().middle_begin);
+    pq_of(s.heads[head]).start(s.life.segments().middle_begin);
   }
 }
 
@@ -67,18 +67,18 @@ void Selector::await_clustering(Session& s) {
   if (s.life.is_clustering()) start_job(s, s.life.n_rows_clustering());
 }
 
-void Selector::begin_training(Session& s, HeadIndex* target) {
+void Selector::begin_training(Session& s, Reader** target) {
   s.target = target;
   for (u32 head = 0; head < args_.shape->n_heads; ++head) {
-    target[head].pq.start(s.life.segments().middle_begin);
-    target[head].pq.begin_codebook(s.n_rows);
+    pq_of(target[head]).start(s.life.segments().middle_begin);
+    pq_of(target[head]).begin_codebook(s.n_rows);
   }
 }
 
 // What the session's job may fill. What a job has filled in the spare set of a session that does
 // not step any more is not used before it steps again, which may be never; made anew it is the
 // same.
-HeadIndex* Selector::free_set(const Session& s, bool is_due) const {
+Reader** Selector::free_set(const Session& s, bool is_due) const {
   if (s.life.is_dense()) return s.heads;
   if (spare_user_ == nullptr || spare_user_ == &s) return spare_;
   // A session of this step takes it from one that has stopped. Of two that have stopped neither
@@ -96,7 +96,7 @@ bool Selector::can_work(const Session& s, bool is_due) const {
 Result<void> Selector::run_units(Session& s, u32 n, bool is_due) {
   if (!has_units_left(s)) return {};
   if (s.target == nullptr) {
-    HeadIndex* const target = free_set(s, is_due);
+    Reader** const target = free_set(s, is_due);
     TARN_ASSERT(target != nullptr);
     if (target == spare_) {
       if (spare_user_ != nullptr && spare_user_ != &s) start_job(*spare_user_, spare_user_->n_rows);
@@ -146,7 +146,7 @@ Result<void> Selector::restore_layer(Session& s, u32 cache_layer) {
   const u32 n_kv_heads = args_.spec->n_kv_heads;
   if (has_codes(s, cache_layer)) return {};
   for (u32 i = 0; i < n_kv_heads; ++i) {
-    PqIndex& pq = s.heads[cache_layer * n_kv_heads + i].pq;
+    PqIndex& pq = pq_of(s.heads[cache_layer * n_kv_heads + i]);
     pq.start(s.life.segments().middle_begin);
     pq.begin_codebook(s.n_rows);
   }
@@ -156,10 +156,10 @@ Result<void> Selector::restore_layer(Session& s, u32 cache_layer) {
 Result<void> Selector::cluster_layer(Session& s, u32 cache_layer) {
   const u32 n_kv_heads = args_.spec->n_kv_heads, n_subspaces = args_.config->n_subspaces;
   const u32 first_head = cache_layer * n_kv_heads;
-  HeadIndex* heads = s.target + first_head;
-  const u32 slot_begin = heads[0].pq.slot_begin();
+  Reader** heads = s.target + first_head;
+  const u32 slot_begin = pq_of(heads[0]).slot_begin();
   const u32 slot_end = slot_begin + s.n_rows;
-  const u32 n_sample = PqIndex::n_sample(heads[0].pq.shape(), s.n_rows);
+  const u32 n_sample = PqIndex::n_sample(pq_of(heads[0]).shape(), s.n_rows);
   const u32 n_updates = iterations(*args_.config, s.n_rows);
   const u64 vector_bytes = args_.shape->in.group.vector_bytes;
   const u32 page_tokens = args_.shape->in.group.page_tokens;
@@ -182,31 +182,33 @@ Result<void> Selector::cluster_layer(Session& s, u32 cache_layer) {
     if (worker_idx == 0) tick();  // in memory all keys of a layer are one window
     const u32 kv_head = task_idx / n_subspaces;
     const u8* sample = reinterpret_cast<const u8*>(sample_of(kv_head));
-    heads[kv_head].pq.train({.table = *args_.table,
-                             .keys = {.type = args_.shape->in.kv_type,
-                                      .pages = &sample,
-                                      .page_tokens = n_sample,
-                                      .head_dim = args_.spec->head_dim,
-                                      .stride_bytes = vector_bytes},
-                             .first_slot = 0,
-                             .subspace = task_idx % n_subspaces,
-                             .iterations = n_updates,
-                             .scratch = scratch(worker_idx).train});
+    pq_of(heads[kv_head])
+        .train({.table = *args_.table,
+                .keys = {.type = args_.shape->in.kv_type,
+                         .pages = &sample,
+                         .page_tokens = n_sample,
+                         .head_dim = args_.spec->head_dim,
+                         .stride_bytes = vector_bytes},
+                .first_slot = 0,
+                .subspace = task_idx % n_subspaces,
+                .iterations = n_updates,
+                .scratch = scratch(worker_idx).train});
   });
   TARN_CHECK(each_window(*s.sequence, cache_layer, slot_begin, slot_end, [&](const Window& w) {
     args_.workers->run(n_kv_heads * n_subspaces, [&](u32 task_idx, u32 worker_idx) {
       if (worker_idx == 0) tick();
       const u32 kv_head = task_idx / n_subspaces;
       const Scratch mine = scratch(worker_idx);
-      heads[kv_head].pq.code({.table = *args_.table,
-                              .keys = key_pages(*s.sequence, first_head + kv_head, w, mine.pages),
-                              .subspace = task_idx % n_subspaces,
-                              .slot_begin = w.slot_begin,
-                              .slot_end = w.slot_end,
-                              .scratch = mine.train});
+      pq_of(heads[kv_head])
+          .code({.table = *args_.table,
+                 .keys = key_pages(*s.sequence, first_head + kv_head, w, mine.pages),
+                 .subspace = task_idx % n_subspaces,
+                 .slot_begin = w.slot_begin,
+                 .slot_end = w.slot_end,
+                 .scratch = mine.train});
     });
   }));
-  args_.workers->run(n_kv_heads, [&](u32 kv_head, u32) { heads[kv_head].pq.end_codebook(); });
+  args_.workers->run(n_kv_heads, [&](u32 kv_head, u32) { pq_of(heads[kv_head]).end_codebook(); });
   return {};
 }
 

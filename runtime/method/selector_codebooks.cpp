@@ -30,7 +30,7 @@ void Selector::keep_layer(const Session& s, u32 cache_layer) {
   std::span<std::byte> room = memory;
   for (u32 kv_head = 0; kv_head < args_.spec->n_kv_heads; ++kv_head) {
     const u32 head = cache_layer * args_.spec->n_kv_heads + kv_head, extent = extent_of(s, head);
-    const PqIndex& pq = s.target[head].pq;
+    const PqIndex& pq = pq_of(s.target[head]);
     const u32 n_orders = extents->n_orders(extent);
     const Window slots = extent_slots(s, pq, args_.shape->in.group.page_tokens);
     const u64 n_bytes = codebook_record_bytes(pq.shape(), s.n_rows, n_orders);
@@ -62,7 +62,7 @@ void Selector::find_layer(Session& s, u32 cache_layer) {
   const std::span<std::byte> memory = borrow_caches(idx_of(s));
   for (u32 kv_head = 0; kv_head < args_.spec->n_kv_heads; ++kv_head) {
     const u32 head = cache_layer * args_.spec->n_kv_heads + kv_head;
-    PqIndex& pq = s.target[head].pq;
+    PqIndex& pq = pq_of(s.target[head]);
     const auto record = memory.first(extents()->codebooks().read(s.owner(), head, memory));
     const auto saved = read_codebook_record(record, s.n_rows, pq);
     if (saved) adopt_extent(s, head, *saved, record);
@@ -73,7 +73,7 @@ bool Selector::has_codes(const Session& s, u32 cache_layer) const {
   if (extents() == nullptr) return false;
   const u32 n_kv_heads = args_.spec->n_kv_heads;
   for (u32 head = cache_layer * n_kv_heads; head < (cache_layer + 1) * n_kv_heads; ++head) {
-    if (s.target[head].pq.n_clustered() == 0) return false;
+    if (pq_of(s.target[head]).n_clustered() == 0) return false;
   }
   return true;
 }
@@ -82,9 +82,9 @@ bool Selector::has_codes(const Session& s, u32 cache_layer) const {
 bool Selector::has_extents(const Session& s, u32 cache_layer) const {
   const u32 n_kv_heads = args_.spec->n_kv_heads;
   for (u32 head = cache_layer * n_kv_heads; head < (cache_layer + 1) * n_kv_heads; ++head) {
-    const Window slots = extent_slots(s, s.target[head].pq, args_.shape->in.group.page_tokens);
+    const Window slots = extent_slots(s, pq_of(s.target[head]), args_.shape->in.group.page_tokens);
     if (slots.slot_begin == slots.slot_end) return true;
-    if (!extents()->is_of(extent_of(s, head), &s.target[head])) return false;
+    if (!extents()->is_of(extent_of(s, head), s.target[head])) return false;
   }
   return true;
 }
@@ -93,7 +93,7 @@ bool Selector::has_extents(const Session& s, u32 cache_layer) const {
 void Selector::adopt_extent(const Session& s, u32 head, const CodebookHead& saved,
                             std::span<const std::byte> record) {
   const kv::ExtentShape& shape = extents()->shape();
-  const PqIndex& pq = s.target[head].pq;
+  const PqIndex& pq = pq_of(s.target[head]);
   const Window slots = extent_slots(s, pq, args_.shape->in.group.page_tokens);
   const bool has_slots = saved.slot_begin == slots.slot_begin && saved.slot_end == slots.slot_end;
   const bool has_shape =
@@ -108,7 +108,7 @@ void Selector::adopt_extent(const Session& s, u32 head, const CodebookHead& save
   }
   extents()->adopt(extent, slots.slot_begin, slots.slot_end, n_orders,
                    {.owner = s.owner(), .version = saved.extent_version, .head = head},
-                   &s.target[head]);
+                   s.target[head]);
 }
 
 store::Key Selector::codebooks_key(u32 idx) const {

@@ -25,7 +25,7 @@ void Selector::forget_extents(const Session& s) {
   for (u32 head = 0; head < args_.shape->n_heads; ++head) {
     const u32 extent = extent_of(s, head);
     const bool is_named = !(s.named_key == store::Key{}) &&
-                          extents()->is_of(extent, &s.heads[head]) &&
+                          extents()->is_of(extent, s.heads[head]) &&
                           extents()->name(extent).owner == s.named_key;
     if (is_named) {
       extents()->leave(extent);
@@ -106,7 +106,8 @@ Result<void> Selector::lay_out(Session& s, u32 cache_layer) {
   if (extents == nullptr) return {};
   const kv::ExtentShape& shape = extents->shape();
   const u32 n_kv_heads = args_.spec->n_kv_heads, first_head = cache_layer * n_kv_heads;
-  const Window slots = extent_slots(s, s.target[first_head].pq, args_.shape->in.group.page_tokens);
+  const Window slots =
+      extent_slots(s, pq_of(s.target[first_head]), args_.shape->in.group.page_tokens);
   const u32 session = idx_of(s);
   const u64 version = extents->draw_key().low;
   for (u32 kv_head = 0; kv_head < n_kv_heads; ++kv_head) {
@@ -125,7 +126,7 @@ Result<void> Selector::lay_out(Session& s, u32 cache_layer) {
                 .memory = borrow_caches(session)};
   for (; layout.order < shape.n_orders; ++layout.order) TARN_CHECK(write_order(s, layout));
   for (u32 kv_head = 0; kv_head < n_kv_heads; ++kv_head) {
-    extents->finish(extent_of(s, first_head + kv_head), &s.target[first_head + kv_head]);
+    extents->finish(extent_of(s, first_head + kv_head), s.target[first_head + kv_head]);
   }
   return {};
 }
@@ -157,7 +158,7 @@ void Selector::place_pairs(const Session& s, const Layout& layout) {
   const u32 n_group_heads = spec.n_heads / spec.n_kv_heads;
   args_.workers->run(spec.n_kv_heads, [&](u32 kv_head, u32 worker_idx) {
     const u32 head = layout.cache_layer * spec.n_kv_heads + kv_head;
-    const PqIndex& pq = s.target[head].pq;
+    const PqIndex& pq = pq_of(s.target[head]);
     const std::span<u32> firsts = extents()->firsts(extent_of(s, head), layout.order);
     std::ranges::fill(firsts, 0u);
     for (u32 slot = layout.slot_begin; slot < layout.slot_end; ++slot) ++firsts[pair_of(pq, slot)];
@@ -187,7 +188,7 @@ Result<void> Selector::write_part(const Session& s, const Layout& layout) {
         args_.workers->run(n_kv_heads, [&](u32 kv_head, u32 worker_idx) {
           const KeyPages keys =
               key_pages(*s.sequence, first_head + kv_head, w, scratch(worker_idx).pages);
-          const PqIndex& pq = s.target[first_head + kv_head].pq;
+          const PqIndex& pq = pq_of(s.target[first_head + kv_head]);
           const std::span<u32> next = pair_counters(kv_head);
           std::byte* const out = layout.memory.data() + kv_head * head_bytes;
           for (u32 slot = w.slot_begin; slot < w.slot_end; ++slot) {
@@ -226,13 +227,13 @@ void Selector::name_slots(const NameArgs& args, std::span<const u32> chosen,
   const Session& s = session(args.session);
   const kv::Extents* const extents = this->extents();
   const u32 extent = extent_of(s, args.head);
-  const bool has_extent = extents != nullptr && extents->is_of(extent, &s.next.heads[args.head]);
+  const bool has_extent = extents != nullptr && extents->is_of(extent, s.next.heads[args.head]);
   const u32 n = static_cast<u32>(chosen.size());
   if (!has_extent) {
     for (u32 i = 0; i < n; ++i) named[i] = {kForeign | chosen[i], args.first_rank + i};
     return;
   }
-  const PqIndex& pq = s.next.heads[args.head].pq;
+  const PqIndex& pq = pq_of(s.next.heads[args.head]);
   const std::span<const u32> firsts = extents->firsts(extent, 0);
   Carver carver(scratch(args.worker_idx).search);
   const std::span<u32> begins = carver.take<u32>("", firsts.size()),
@@ -276,7 +277,7 @@ void Selector::choose_orders(const NameArgs& args, std::span<const u32> chosen,
   const u32 extent = extent_of(s, args.head);
   if (places.empty() || extents->n_orders(extent) < 2) return;
   const kv::ExtentShape& shape = extents->shape();
-  const PqIndex& pq = s.next.heads[args.head].pq;
+  const PqIndex& pq = pq_of(s.next.heads[args.head]);
   const std::span<const u32> firsts[2] = {extents->firsts(extent, 0), extents->firsts(extent, 1)};
   const u64 n = places.size();
   Carver carver(scratch(args.worker_idx).search);
@@ -321,7 +322,7 @@ void Selector::choose_orders(const NameArgs& args, std::span<const u32> chosen,
 void Selector::truncate_cache(const Session& s, u32 head, u32 n_tokens, kv::SlotCache& cache) {
   const kv::Extents* const extents = this->extents();
   const u32 extent = extent_of(s, head);
-  const bool has_extent = extents != nullptr && extents->is_of(extent, &s.heads[head]);
+  const bool has_extent = extents != nullptr && extents->is_of(extent, s.heads[head]);
   const bool keeps = extents == nullptr || (has_extent && n_tokens >= extents->slot_end(extent));
   cache.truncate(keeps ? kForeign | n_tokens : 0);
 }

@@ -11,13 +11,16 @@
 
 namespace tarn::method {
 
+// Of a trained method.
+inline PqIndex& pq_of(Reader* reader) { return static_cast<PqReader*>(reader)->index; }
+
 struct Selector::Session {
   IndexLife life{};
   const kv::Sequence* sequence = nullptr;
-  HeadIndex* heads = nullptr;  // [n_heads], in use, or what a first build fills
+  Reader** heads = nullptr;  // [n_heads], in use, or what a first build fills
   // The job: a clustering that is to be made, or is made and not in use yet.
-  HeadIndex* target = nullptr;  // what it fills; nullptr: it has not begun
-  u32 n_rows = 0;               // that it clusters; 0: there is none
+  Reader** target = nullptr;  // what it fills; nullptr: it has not begun
+  u32 n_rows = 0;             // that it clusters; 0: there is none
   u32 n_units_done = 0;
   u32 n_units_found = 0;   // restoring: layers that were looked for on the disk
   u32 n_units_due = 0;     // with a device: of the step under way; else of the row that waits
@@ -31,9 +34,9 @@ struct Selector::Session {
   store::Key named_key{};  // that a manifest names
   // What the row of the step under way makes of the session, if it counts.
   struct Proposal {
-    IndexLife life{};            // behind the turn's end and the row
-    HeadIndex* heads = nullptr;  // that the row reads; nullptr: there is no row
-    bool swaps = false;          // the job's index comes into use
+    IndexLife life{};          // behind the turn's end and the row
+    Reader** heads = nullptr;  // that the row reads; nullptr: there is no row
+    bool swaps = false;        // the job's index comes into use
   } next{};
   bool is_restoring = false;  // the job makes the index in use again
   bool is_stuck = false;      // the disk failed it where nobody waited: the next row tells

@@ -1,7 +1,6 @@
 // A step: what each head chooses; where KV lies over memory and disk, what it takes to have the
 // chosen slots in memory.
 #include "platform/base/assert.h"
-#include "runtime/method/random_at.h"
 #include "runtime/method/selector_parts.h"
 
 namespace tarn::method {
@@ -13,14 +12,13 @@ u32 Selector::choose_slots(const Head& h, const KeyPages& keys, std::span<u32> s
   const Session& s = session(h.session);
   const u32 head = h.cache_layer * spec.n_kv_heads + h.kv_head;
   const f32 scale = 1.0f / __builtin_sqrtf(static_cast<f32>(spec.head_dim));
-  return s.next.heads[head].choose(*args_.config,
-                                   {.table = *args_.table,
-                                    .query = {h.q, spec.n_heads / spec.n_kv_heads, scale},
-                                    .segments = s.next.life.segments(),
-                                    .k = s.next.life.k(),
-                                    .scratch = scratch(worker_idx).search,
-                                    .slots = slots},
-                                   keys, random_at(kRandomSeed, head));
+  return s.next.heads[head]->choose({.table = *args_.table,
+                                     .query = {h.q, spec.n_heads / spec.n_kv_heads, scale},
+                                     .segments = s.next.life.segments(),
+                                     .k = s.next.life.k(),
+                                     .scratch = scratch(worker_idx).search,
+                                     .slots = slots},
+                                    keys);
 }
 
 void Selector::note_attended(Spent& spent, u64 n_slots) const {
@@ -36,8 +34,7 @@ step::ChosenSlots Selector::choose(const Head& h, u32 worker_idx) {
   const Session& s = session(h.session);
   const KeyPages keys =
       key_pages(*h.sequence, head, {.group_end = h.sequence->n_groups()}, mine.pages);
-  s.next.heads[head].take_in(*args_.config, *args_.table, keys, s.next.life.segments().middle_end,
-                             mine.train);
+  s.next.heads[head]->take_in(*args_.table, keys, s.next.life.segments().middle_end, mine.train);
   const u32 n_slots = choose_slots(h, keys, mine.slots, worker_idx);
   Spent& spent = of_workers_[worker_idx].spent;
   spent.select_ns += args_.clock->now_ns() - start_ns;
@@ -196,14 +193,13 @@ Result<void> Selector::take_in(const Layer& layer) {
   const u32 n_kv_heads = args_.spec->n_kv_heads;
   const u32 first_head = layer.cache_layer * n_kv_heads;
   const u32 middle_end = s.next.life.segments().middle_end;
-  const u32 n_taken = s.next.heads[first_head].n_taken(*args_.config, middle_end);
+  const u32 n_taken = s.next.heads[first_head]->n_taken(middle_end);
   return each_window(*layer.sequence, layer.cache_layer, n_taken, middle_end, [&](const Window& w) {
     args_.workers->run(n_kv_heads, [&](u32 kv_head, u32 worker_idx) {
       const Scratch mine = scratch(worker_idx);
       const u32 head = first_head + kv_head;
-      s.next.heads[head].take_in(*args_.config, *args_.table,
-                                 key_pages(*layer.sequence, head, w, mine.pages), w.slot_end,
-                                 mine.train);
+      s.next.heads[head]->take_in(*args_.table, key_pages(*layer.sequence, head, w, mine.pages),
+                                  w.slot_end, mine.train);
     });
   });
 }

@@ -4,7 +4,7 @@
 // that it chooses by, scratch for one row's choice, room for what rows of one launch of attention
 // chose, and the host's side of the ways in and out.
 //
-//   index    of a session: its heads', each as the host's (method::PqIndex::layout), index_bytes
+//   index    of a session: its heads', each as the host's (method::DeviceCodes), index_bytes
 //            apart
 //   scratch  tables and, where the choice is not by pairs of codes, scores and weights of a row's
 //            heads; the places that they chose; what each row gathered; a step's state
@@ -47,7 +47,7 @@ struct GpuSelectInputs {
   u32 step_rows = 0;
   kv::GroupShape group{};
 };
-inline GpuSelectShape gpu_select_shape(const model::ModelSpec& spec, const SelectConfig& config,
+inline GpuSelectShape gpu_select_shape(const model::ModelSpec& spec,
                                        const method::SelectShape& select,
                                        const GpuSelectInputs& in) {
   GpuSelectShape shape;
@@ -58,16 +58,15 @@ inline GpuSelectShape gpu_select_shape(const model::ModelSpec& spec, const Selec
   shape.gathered_bytes =
       piece(u64{shape.n_rows} * shape.gathered_pages * spec.n_kv_heads * in.group.page_bytes());
   shape.state_bytes = piece(gpu_state_bytes(spec, in.step_rows, in.sessions_max));
-  if (config.method != SelectMethod::pq) return shape;
-  const method::PqShape pq =
-      method::pq_shape(config, {spec.head_dim, spec.adjacent_dims()}, in.context_tokens);
+  const method::DeviceCodes& codes = select.codes;
+  if (!codes.exist()) return shape;
   shape.table_bytes = piece(select.n_heads * select.index_bytes);
   shape.window_groups = static_cast<u32>(
       std::min(std::max<u64>(kKeyWindowBytes / in.group.group_bytes(), 1), u64{in.pages_max}));
   shape.window_bytes = shape.window_groups * in.group.group_bytes();
-  shape.lut_bytes = piece(u64{spec.n_heads} * pq.n_subspaces * pq.n_padded() * sizeof(f32));
+  shape.lut_bytes = piece(u64{spec.n_heads} * codes.n_subspaces * codes.n_padded * sizeof(f32));
   shape.places_bytes = piece(u64{spec.n_kv_heads} * select.n_chosen_max * sizeof(u32));
-  if (pq.has_pairs()) return shape;
+  if (codes.counts_at != 0) return shape;
   shape.scores_bytes = piece(u64{spec.n_heads} * in.context_tokens * sizeof(f32));
   shape.weights_bytes = piece(u64{spec.n_kv_heads} * in.context_tokens * sizeof(f32));
   return shape;

@@ -324,12 +324,7 @@ Result<void> derive_sizes(const Inputs& inputs, const Tiers& tiers, Plan* plan) 
         "kv.type", {"head_dim", spec.head_dim}, {});
   }
   const SelectConfig& select = config.select;
-  if (select.method == SelectMethod::pq && spec.head_dim % select.n_subspaces != 0) {
-    return refuse(Status::invalid_config,
-                  "a key's parts are equal: set select.subspaces to a divisor of head_dim",
-                  "select.subspaces", {"head_dim", spec.head_dim},
-                  {"subspaces", select.n_subspaces});
-  }
+  TARN_CHECK(method::select_check(spec, select));
   const u64 asked = config.context_tokens != 0 ? config.context_tokens : spec.n_ctx_train;
   if (asked == 0 || asked > kContextTokensMax) {
     return refuse(
@@ -374,7 +369,7 @@ Result<void> derive_sizes(const Inputs& inputs, const Tiers& tiers, Plan* plan) 
     plan->gpu_stream = gpu_stream_shape(spec, plan->group_shape, gpu_step_rows(plan->rows_max),
                                         plan->select.n_chosen_max, tiers.n_kept);
   } else if (has_gpu) {
-    plan->gpu_select = gpu_select_shape(spec, select, plan->select,
+    plan->gpu_select = gpu_select_shape(spec, plan->select,
                                         {.context_tokens = plan->context_tokens,
                                          .pages_max = plan->pages_max,
                                          .sessions_max = plan->sessions_max,
@@ -412,7 +407,7 @@ Result<void> check_tiers(const Inputs& inputs, const Plan& whole) {
                   "lower -c (kv.context_tokens)",
                   "kv.memory_bytes", needed, {});
   }
-  if (inputs.config->select.method == SelectMethod::oracle) {
+  if (method::method_of(inputs.config->select).reads_keys) {
     return refuse(Status::unsupported,
                   inputs.config->store.sessions
                       ? "the oracle reads every key of KV in memory alone, and kept sessions have "

@@ -25,8 +25,7 @@ class GpuMemory;
 
 // Of rows that choose on the device; without rows in the shape none ever does.
 struct GpuSelectArgs {
-  SelectMethod method = SelectMethod::full;
-  method::PqShape pq{};  // of method pq
+  method::DeviceCodes codes{};  // none: a row reads the last slots of its middle
   plan::GpuSelectShape shape{};
   u32 n_chosen_max = 0;
   // On the device.

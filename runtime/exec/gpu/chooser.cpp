@@ -4,7 +4,6 @@
 
 #include "platform/base/assert.h"
 #include "platform/base/checked.h"
-#include "runtime/method/select_shape.h"
 
 namespace tarn::exec {
 
@@ -12,41 +11,39 @@ using plan::GpuChoice;
 
 namespace {
 
-// The window has no index: its slots are the last ones.
-GpuChoice choice_of(const method::DeviceRow& row, SelectMethod method) {
+// Without codes a row reads the last slots.
+GpuChoice choice_of(const method::DeviceRow& row, bool by_codes) {
   const method::Segments& s = row.segments;
   const u32 n_chosen = std::min(s.n_middle(), row.k);
-  const bool by_index = method == SelectMethod::pq;
-  const u32 local_begin = by_index ? s.middle_end : s.middle_end - n_chosen;
+  const u32 local_begin = by_codes ? s.middle_end : s.middle_end - n_chosen;
   return {.rows = {.slot_begin = s.middle_begin,
-                   .begin = by_index ? row.n_coded : s.n_middle(),
+                   .begin = by_codes ? row.n_coded : s.n_middle(),
                    .end = s.n_middle(),
-                   .counted = by_index ? row.n_counted : s.n_middle()},
+                   .counted = by_codes ? row.n_counted : s.n_middle()},
           .segments = {.n_sinks = s.n_sinks(),
-                       .n_places = by_index ? n_chosen : 0,
+                       .n_places = by_codes ? n_chosen : 0,
                        .local_begin = local_begin,
                        .n_slots = s.n_sinks() + n_chosen + s.n_local()}};
 }
 
-kernels::GpuPqIndex pq_index(const GpuStep& step, u32 cache_layer, u32 row) {
-  const method::PqShape& shape = step.args().select.pq;
-  const method::PqIndex::Layout at = method::PqIndex::layout(shape);
+kernels::GpuPqIndex index_of(const GpuStep& step, u32 cache_layer, u32 row) {
+  const method::DeviceCodes& codes = step.args().select.codes;
   const u32 n_kv_heads = step.args().spec->n_kv_heads;
-  return {.format = shape.format,
+  return {.format = codes.format,
           .n_kv_heads = n_kv_heads,
           .n_group_heads = step.args().spec->n_heads / n_kv_heads,
-          .n_subspaces = shape.n_subspaces,
-          .dims = shape.dims(),
-          .adjacent_dims = shape.adjacent_dims,
-          .n_padded = shape.n_padded(),
-          .heads = step.args().select.indexes + u64{cache_layer} * n_kv_heads * at.bytes,
-          .head_stride = at.bytes,
+          .n_subspaces = codes.n_subspaces,
+          .dims = codes.dims,
+          .adjacent_dims = codes.adjacent_dims,
+          .n_padded = codes.n_padded,
+          .heads = step.args().select.indexes + u64{cache_layer} * n_kv_heads * codes.head_bytes,
+          .head_stride = codes.head_bytes,
           .table_stride = step.args().select.shape.table_bytes,
           .table = step.on_device<u32>(step.places().sessions) + row,
-          .half_norms_at = at.half_norms,
-          .codes_at = at.codes,
-          .counts_at = shape.has_pairs() ? at.counts : 0,
-          .codes_stride = kernels::pq_row_bytes(shape.format, shape.capacity_tokens)};
+          .half_norms_at = codes.half_norms_at,
+          .codes_at = codes.codes_at,
+          .counts_at = codes.counts_at,
+          .codes_stride = kernels::pq_row_bytes(codes.format, codes.capacity_tokens)};
 }
 
 }  // namespace
@@ -82,7 +79,8 @@ void GpuChooser::write_choices(const step::Batch& batch) {
     if (!run.selects) continue;
     TARN_ASSERT(run.row_begin < step_.args().sessions_max);  // generated tokens' rows come first
     const u32 row = run.row_begin;
-    choices[row] = choice_of(step_.args().parts->take_device_row(run), step_.args().select.method);
+    choices[row] =
+        choice_of(step_.args().parts->take_device_row(run), step_.args().select.codes.exist());
     attended[row] = choices[row].segments.n_slots;
     tables[row] = step_.args().sessions_max + row % plan::kGpuAttnRowsMax;
     TARN_ASSERT(attended[row] <= step_.args().select.n_chosen_max);
@@ -91,11 +89,11 @@ void GpuChooser::write_choices(const step::Batch& batch) {
 
 // Keys that left the local window, of all layers: they were in the KV before this step.
 void GpuChooser::code_new_keys(u32 row) {
-  if (step_.args().select.method != SelectMethod::pq) return;
+  if (!step_.args().select.codes.exist()) return;
   const kernels::GpuPages from = step_.pages(0, row);
   step_.enqueue(step_.args().table->pq_assign,
                 kernels::GpuPqAssignArgs{
-                    .index = pq_index(step_, 0, row),
+                    .index = index_of(step_, 0, row),
                     .keys = {.type = kernels::kv_tensor_type(step_.args().kv_type),
                              .page_tokens = from.page_tokens,
                              .groups = from.groups,
@@ -112,7 +110,7 @@ void GpuChooser::code_new_keys(u32 row) {
 void GpuChooser::choose(u32 cache_layer, u32 row, const f32* q) {
   const GpuSelectArgs& mine = step_.args().select;
   const GpuChoice* choice = step_.on_device<GpuChoice>(step_.places().choices) + row;
-  const kernels::GpuPqIndex index = pq_index(step_, cache_layer, row);
+  const kernels::GpuPqIndex index = index_of(step_, cache_layer, row);
   const f32 scale = 1.0f / __builtin_sqrtf(static_cast<f32>(step_.args().spec->head_dim));
   step_.enqueue(step_.args().table->pq_lut,
                 kernels::GpuPqLutArgs{.index = index, .q = q, .lut = mine.lut});
@@ -127,14 +125,14 @@ void GpuChooser::choose(u32 cache_layer, u32 row, const f32* q) {
                                           .scale = scale});
     return;
   }
-  const u64 stride = mine.pq.capacity_tokens;
+  const u64 stride = mine.codes.capacity_tokens;
   step_.enqueue(step_.args().table->pq_score,
                 kernels::GpuPqScoreArgs{.index = index,
                                         .lut = mine.lut,
                                         .scores = mine.scores,
                                         .scores_stride = stride,
                                         .n_tokens = &choice->rows.end,
-                                        .tokens_max = mine.pq.capacity_tokens,
+                                        .tokens_max = mine.codes.capacity_tokens,
                                         .scale = scale});
   const bool has_groups = index.n_group_heads > 1;  // one head ranks by its scores
   if (has_groups) {
@@ -160,7 +158,7 @@ void GpuChooser::choose(u32 cache_layer, u32 row, const f32* q) {
 // A row that selects: chooses, and has the chosen slots where its table says.
 void GpuChooser::gather(u32 cache_layer, u32 row, const f32* q) {
   const GpuSelectArgs& mine = step_.args().select;
-  if (mine.method == SelectMethod::pq) choose(cache_layer, row, q);
+  if (mine.codes.exist()) choose(cache_layer, row, q);
   const u64 row_bytes =
       u64{mine.shape.gathered_pages} * step_.args().spec->n_kv_heads * step_.args().page_bytes;
   step_.enqueue(step_.args().table->gather_slots,

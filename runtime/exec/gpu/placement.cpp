@@ -225,14 +225,10 @@ GpuStreamArgs GpuPlacement::place_stream() {
 GpuSelectArgs GpuPlacement::place_selection() {
   const plan::GpuSelectShape& shape = args_.plan->gpu_select;
   if (shape.n_rows == 0) return {};
-  GpuSelectArgs args{.method = args_.select->method,
+  GpuSelectArgs args{.codes = args_.plan->select.codes,
                      .shape = shape,
                      .n_chosen_max = args_.plan->select.n_chosen_max};
-  if (args_.select->method == SelectMethod::pq) {
-    args.pq = method::pq_shape(*args_.select, {args_.spec->head_dim, args_.spec->adjacent_dims()},
-                               args_.plan->context_tokens);
-    args.indexes = reinterpret_cast<u8*>(memory_.select_device());
-  }
+  if (args.codes.exist()) args.indexes = reinterpret_cast<u8*>(memory_.select_device());
   std::byte* at = memory_.select_gather();
   const auto piece = [&at](u64 bytes) { return std::exchange(at, at + bytes); };
   args.lut = reinterpret_cast<f32*>(piece(shape.lut_bytes));

@@ -1,4 +1,5 @@
 #include "runtime/exec/gpu/support.h"
+#include "runtime/method/method.h"
 
 #include <bit>
 
@@ -41,9 +42,9 @@ Result<void> gpu_can_select(const SelectConfig& config) {
   const auto refuse = [](const char* hint, const char* key) {
     return fail({.status = Status::unsupported, .hint = hint, .detail = Detail(key)});
   };
-  const SelectMethod method = config.method;
-  if (config.is_full() || method == SelectMethod::window) return {};
-  if (method != SelectMethod::pq || config.control != nullptr) {
+  const method::DeviceChoice choice = method::method_of(config).on_device;
+  if (config.is_full() || choice == method::DeviceChoice::last) return {};
+  if (choice != method::DeviceChoice::by_codes || config.control != nullptr) {
     return refuse(
         "of KV in its memory the GPU selects by pq and window alone: use --device cpu, or another "
         "--select, or keep KV over memory and disk (kv.memory_bytes, --store DIR)",

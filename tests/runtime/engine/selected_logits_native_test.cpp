@@ -12,8 +12,8 @@
 
 #include "runtime/lab/probe.h"
 #include "runtime/method/random_at.h"
+#include "runtime/method/read/random.h"
 #include "runtime/method/segments.h"
-#include "runtime/method/selection.h"
 #include "tests/support/logits.h"
 #include "tests/support/open_engine.h"
 #include "tests/support/reference_model.h"

@@ -12,7 +12,7 @@
 
 #include "runtime/lab/probe.h"
 #include "runtime/method/random_at.h"
-#include "runtime/method/selection.h"
+#include "runtime/method/read/random.h"
 #include "tests/runtime/engine/selected_answers.h"
 #include "tests/support/sim_disk.h"
 

@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "runtime/lab/probe.h"
+#include "runtime/method/read/pq.h"
 #include "runtime/method/select_shape.h"
-#include "runtime/method/selection.h"
 #include "runtime/plan/kv_type.h"
 #include "tests/runtime/engine_gpu/select_gpu.h"
 

@@ -3,7 +3,11 @@
 //         it.
 // Method  brute-force references in f64 and by sort; hand-made needles; k from 0 past the middle;
 //         queries of 1 and of 4 heads; scratch of exactly the asked size.
-#include "runtime/method/selection.h"
+#include "runtime/method/read/oracle.h"
+#include "runtime/method/read/pq.h"
+#include "runtime/method/read/quest.h"
+#include "runtime/method/read/random.h"
+#include "runtime/method/read/window.h"
 
 #include <doctest/doctest.h>
 

@@ -1,4 +1,4 @@
-#include "runtime/method/quest_index.h"
+#include "runtime/method/read/quest_index.h"
 
 #include <algorithm>
 
