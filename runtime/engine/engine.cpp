@@ -368,7 +368,7 @@ void Engine::prepare_selection() {
     }
     run.selects = *selects;
     if (run.selects)
-      selector_.offloaded_groups(run.session, &run.offloaded_begin, &run.offloaded_end);
+      selector_.parts().offloaded_groups(run.session, &run.offloaded_begin, &run.offloaded_end);
   }
 }
 

@@ -24,7 +24,6 @@
 #include "runtime/exec/executor.h"
 #include "runtime/kv/group_pool.h"
 #include "runtime/method/selector.h"
-#include "runtime/method/step_parts.h"
 #include "runtime/model/loaded_model.h"
 #include "runtime/text/encoder.h"
 
@@ -229,8 +228,7 @@ class Engine final : private step::StepHost {
   text::Encoder text_{};
   kv::KvCache kv_{};
   reuse::SessionStore session_store_{};  // off where the plan keeps none
-  method::Selector selector_{};
-  method::StepParts step_parts_{&kv_, &selector_};
+  method::Selector selector_{&kv_};
   kernels::KvType kv_type_ = kernels::KvType::f16;
   SelectConfig select_config_{};
   std::array<u64, 22> policy_words_{};  // what a kept session's choices depend on

@@ -143,7 +143,7 @@ void Engine::note_cut(Session& s) {
 void Engine::count_reads(Session& s, const step::Run& run) {
   if (!run.is_generated) return;
   const u32 n_visible = executor_.batch().visible[run.row_begin];
-  const u32 n_read = run.selects ? selector_.n_read(run.session) : n_visible;
+  const u32 n_read = run.selects ? selector_.parts().n_read(run.session) : n_visible;
   s.generation.kv_reads.add(n_read, n_visible, run.selects);
   status_.counters.kv_reads.add(n_read, n_visible, run.selects);
 }

@@ -73,7 +73,7 @@ Result<void> Engine::load(const OpenArgs& args) {
                                         .select = &select_config_,
                                         .kv_type = kv_type_,
                                         .arena = &arena_,
-                                        .parts = &step_parts_,
+                                        .parts = &selector_.parts(),
                                         .workers = &workers_,
                                         .kernels = args.gpu_kernels},
                                        file.description()));
@@ -168,7 +168,7 @@ Result<void> Engine::place_executor() {
                           .kv_type = kv_type_,
                           .workers = &workers_,
                           .clock = clock_,
-                          .parts = &step_parts_,
+                          .parts = &selector_.parts(),
                           .host_logits = {memory.logits.data(), model_.spec.n_vocab}};
   if (!on_gpu) {
     args.activations = region(RegionId::activations);

@@ -82,7 +82,7 @@ EngineStatus Engine::status() const {
 
 void Engine::trace_selection(const exec::Backend::Traffic& traffic) {
   if (!selector_.is_on()) return;
-  const method::Selector::Spent spent = selector_.take_spent();
+  const method::StepParts::Spent spent = selector_.take_spent();
   trace_.n_cluster_units = spent.n_units;
   trace_.n_slots_chosen = spent.n_slots;
   trace_.disk.n_far_slots = spent.n_far;

@@ -41,7 +41,7 @@ void sample_rows(const KeyPages& keys, const method::Segments& segments, u64 slo
                  std::span<const u8*> out) {
   const u32 n = static_cast<u32>(out.size());
   for (u32 i = 0; i < n; ++i) {
-    const u32 row = PqIndex::sample_row(i, n, segments.n_middle());
+    const u32 row = method::pq_sample_row(i, n, segments.n_middle());
     const u32 slot = segments.middle_begin + row;
     out[i] = keys.pages[slot / keys.page_tokens] + slot % keys.page_tokens * slot_bytes;
   }
@@ -59,7 +59,7 @@ u64 count_both(std::span<const u32> a, std::span<const u32> b) {
 }  // namespace
 
 ClusterWork cluster_work(const SelectConfig& config, u32 n_rows) {
-  return {.n_sampled = PqIndex::n_sample({.code_bits = config.code_bits}, n_rows),
+  return {.n_sampled = method::pq_n_sample({.code_bits = config.code_bits}, n_rows),
           .n_updates = method::iterations(config, n_rows)};
 }
 
@@ -80,13 +80,13 @@ f64 Probe::recall(const RecallArgs& args) const {
   const PqShape shape =
       method::pq_shape(config, {spec.head_dim, spec.adjacent_dims()}, n_slots_max);
   const u32 n_group_heads = spec.n_heads / spec.n_kv_heads;
-  Scratch region(PqIndex::region_bytes(shape)), train(PqIndex::train_scratch_bytes(shape));
+  Scratch region(method::pq_layout(shape).bytes), train(method::pq_train_scratch_bytes(shape));
   Scratch search(method::selection_scratch_bytes({.n_group_heads = n_group_heads,
                                                   .head_dim = spec.head_dim,
                                                   .lut_elems = shape.lut_elems(),
                                                   .middle_tokens_max = n_slots_max}));
   std::vector<u32> exact(n_slots_max), coded(n_slots_max);
-  std::vector<const u8*> sample(PqIndex::n_sample(shape, segments.n_middle()));
+  std::vector<const u8*> sample(method::pq_n_sample(shape, segments.n_middle()));
   std::vector<const u8*> pages(plan.pages_max);
   sequence.pages(args.cache_layer, args.kv_head, pages);
   const KeyPages keys{engine_.kv_type_, pages.data(), plan.group_shape.page_tokens, spec.head_dim};

@@ -22,8 +22,7 @@ u32 iterations_max(const LayerCost& cost, u32 n_rows, u32 n_sampled) {
 
 u32 iterations(const SelectConfig& config, u32 n_rows) {
   if (config.iterations != 0) return config.iterations;
-  return iterations_max(config.cost, n_rows,
-                        PqIndex::n_sample({.code_bits = config.code_bits}, n_rows));
+  return iterations_max(config.cost, n_rows, pq_n_sample({.code_bits = config.code_bits}, n_rows));
 }
 
 }  // namespace tarn::method

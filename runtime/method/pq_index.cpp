@@ -45,7 +45,7 @@ struct TrainScratch {
 };
 
 TrainScratch carve(const PqShape& shape, std::span<std::byte> scratch) {
-  TARN_ASSERT(scratch.size() >= PqIndex::train_scratch_bytes(shape));
+  TARN_ASSERT(scratch.size() >= pq_train_scratch_bytes(shape));
   Bump bump(scratch);
   const u64 n_elems = u64{shape.n_centroids()} * shape.dims();
   return {.tile = bump.alloc<f32>(u64{PqIndex::kTileTokens} * shape.head_dim)->data(),
@@ -54,6 +54,32 @@ TrainScratch carve(const PqShape& shape, std::span<std::byte> scratch) {
           .counts = bump.alloc<u32>(shape.n_centroids())->data(),
           .drawn = bump.alloc<u32>(shape.n_centroids())->data(),
           .codes = bump.alloc<u8>(PqIndex::kTileTokens)->data()};
+}
+
+// What PqShape::dim_of() says, of all sub-spaces.
+void place(const PqShape& shape, const f32* row, f32* out) {
+  const u32 n = shape.adjacent_dims, half = n / 2;
+  for (u32 i = 0; i < half; ++i) {
+    out[i] = row[u64{2} * i];
+    out[half + i] = row[u64{2} * i + 1];
+  }
+  std::copy(row + n, row + shape.head_dim, out + n);
+}
+
+// n keys to out, their dims in the order of places; the i-th one's slot is slot_of(i). `row` is
+// scratch of a key.
+template <class SlotOf>
+void load(const PqShape& shape, const CpuTable& table, const KeyPages& keys, u32 first, u32 n,
+          f32* row, f32* out, SlotOf slot_of) {
+  const u32 d = shape.head_dim;
+  keys.load(table, first, n, out);
+  for (u32 i = 0; i < n; ++i) {
+    f32* const key = out + u64{i} * d;
+    if (shape.control != nullptr) shape.control->change(slot_of(i), key);
+    if (shape.adjacent_dims == 0) continue;
+    std::copy_n(key, d, row);
+    place(shape, row, key);
+  }
 }
 
 }  // namespace
@@ -75,8 +101,8 @@ void KeyPages::load(const CpuTable& table, u32 slot_begin, u32 n_slots, f32* out
   }
 }
 
-PqIndex::Layout PqIndex::layout(const PqShape& shape) {
-  Layout at;
+PqLayout pq_layout(const PqShape& shape) {
+  PqLayout at;
   at.half_norms = round_up(codebook_elems(shape) * sizeof(f32));
   at.codes = at.half_norms + round_up(half_norm_elems(shape) * sizeof(f32));
   at.counts = at.codes + round_up(shape.n_subspaces *
@@ -85,10 +111,11 @@ PqIndex::Layout PqIndex::layout(const PqShape& shape) {
   return at;
 }
 
-u64 PqIndex::train_scratch_bytes(const PqShape& shape) {
+u64 pq_train_scratch_bytes(const PqShape& shape) {
   const u64 n_elems = u64{shape.n_centroids()} * shape.dims();
-  return round_up((u64{kTileTokens} + 1) * shape.head_dim * sizeof(f32) + n_elems * sizeof(i64) +
-                  u64{2} * shape.n_centroids() * sizeof(u32) + kTileTokens);
+  return round_up((u64{PqIndex::kTileTokens} + 1) * shape.head_dim * sizeof(f32) +
+                  n_elems * sizeof(i64) + u64{2} * shape.n_centroids() * sizeof(u32) +
+                  PqIndex::kTileTokens);
 }
 
 void PqIndex::init(const PqShape& shape, std::span<std::byte> region) {
@@ -96,10 +123,10 @@ void PqIndex::init(const PqShape& shape, std::span<std::byte> region) {
   TARN_ASSERT(shape.n_subspaces >= 1 && shape.n_subspaces <= kernels::kPqSubspacesMax);
   TARN_ASSERT(shape.head_dim % shape.n_subspaces == 0);
   TARN_ASSERT(shape.adjacent_dims % 2 == 0 && shape.adjacent_dims <= shape.head_dim);
-  TARN_ASSERT(region.size() >= region_bytes(shape));
+  TARN_ASSERT(region.size() >= pq_layout(shape).bytes);
   shape_ = shape;
   row_bytes_ = kernels::pq_row_bytes(shape.format, shape.capacity_tokens);
-  const Layout at = layout(shape);
+  const PqLayout at = pq_layout(shape);
   centroids_ = reinterpret_cast<f32*>(region.data());
   half_norms_ = reinterpret_cast<f32*>(region.data() + at.half_norms);
   codes_ = reinterpret_cast<u8*>(region.data() + at.codes);
@@ -122,36 +149,6 @@ void PqIndex::begin_codebook(u32 n_rows) {
   n_training_ = n_rows;
 }
 
-u32 PqIndex::n_sample(const PqShape& shape, u32 n_rows) {
-  return std::min(n_rows, kSampleRows * shape.n_centroids());
-}
-
-// n keys to out, their dims in the order of places; the i-th one's slot is slot_of(i). `row` is
-// scratch of a key.
-template <class SlotOf>
-void PqIndex::load(const CpuTable& table, const KeyPages& keys, u32 first, u32 n, f32* row,
-                   f32* out, SlotOf slot_of) const {
-  const u32 d = shape_.head_dim;
-  keys.load(table, first, n, out);
-  for (u32 i = 0; i < n; ++i) {
-    f32* const key = out + u64{i} * d;
-    if (shape_.control != nullptr) shape_.control->change(slot_of(i), key);
-    if (shape_.adjacent_dims == 0) continue;
-    std::copy_n(key, d, row);
-    place(row, key);
-  }
-}
-
-// What PqShape::dim_of() says, of all sub-spaces.
-void PqIndex::place(const f32* row, f32* out) const {
-  const u32 n = shape_.adjacent_dims, half = n / 2;
-  for (u32 i = 0; i < half; ++i) {
-    out[i] = row[u64{2} * i];
-    out[half + i] = row[u64{2} * i + 1];
-  }
-  std::copy(row + n, row + shape_.head_dim, out + n);
-}
-
 // The nearest centroids for keys out of load().
 void PqIndex::assign(const CpuTable& table, u32 subspace, const f32* keys, u32 n, u8* codes) const {
   table.pq_assign({.x = keys + u64{subspace} * shape_.dims(),
@@ -170,13 +167,13 @@ u32 PqIndex::train(const Training& training) {
   const TrainScratch scratch = carve(shape_, training.scratch);
   const CpuTable& table = training.table;
   const u32 dims = shape_.dims(), n_centroids = shape_.n_centroids();
-  const u32 n_rows = n_sample(shape_, n_training_);
+  const u32 n_rows = pq_n_sample(shape_, n_training_);
   const std::span<f32> centroids = this->centroids(training.subspace);
   f32* norms = half_norms(training.subspace);
   const f32* x = scratch.tile + u64{training.subspace} * dims;
   const auto load_rows = [&](u32 first, u32 n) {
-    load(table, training.keys, training.first_slot + first, n, scratch.row, scratch.tile,
-         [&](u32 i) { return slot_begin_ + sample_row(first + i, n_rows, n_training_); });
+    load(shape_, table, training.keys, training.first_slot + first, n, scratch.row, scratch.tile,
+         [&](u32 i) { return slot_begin_ + pq_sample_row(first + i, n_rows, n_training_); });
   };
   std::ranges::fill(centroids, 0.0f);
   draw_rows(n_rows, n_centroids, scratch.drawn);
@@ -209,7 +206,7 @@ void PqIndex::code(const Coding& coding) const {
   const TrainScratch scratch = carve(shape_, coding.scratch);
   for (u32 slot = coding.slot_begin; slot < coding.slot_end; slot += kTileTokens) {
     const u32 n = std::min(kTileTokens, coding.slot_end - slot);
-    load(coding.table, coding.keys, slot, n, scratch.row, scratch.tile,
+    load(shape_, coding.table, coding.keys, slot, n, scratch.row, scratch.tile,
          [&](u32 i) { return slot + i; });
     assign(coding.table, coding.subspace, scratch.tile, n, scratch.codes);
     put_codes(coding.subspace, slot - slot_begin_, scratch.codes, n);
@@ -300,7 +297,7 @@ void PqIndex::encode(const CpuTable& table, const KeyPages& keys, u32 slot_end,
   const TrainScratch mine = carve(shape_, scratch);
   while (slot_begin_ + n_tokens_ < slot_end) {
     const u32 first = slot_begin_ + n_tokens_, n = std::min(kTileTokens, slot_end - first);
-    load(table, keys, first, n, mine.row, mine.tile, [&](u32 i) { return first + i; });
+    load(shape_, table, keys, first, n, mine.row, mine.tile, [&](u32 i) { return first + i; });
     for (u32 m = 0; m < shape_.n_subspaces; ++m) {
       assign(table, m, mine.tile, n, mine.codes);
       put_codes(m, n_tokens_, mine.codes, n);
@@ -313,7 +310,7 @@ void PqIndex::encode(const CpuTable& table, const KeyPages& keys, u32 slot_end,
 void PqIndex::fill_lut(const CpuTable& table, const Query& query, f32* lut) const {
   f32* placed = lut + u64{query.n_heads} * shape_.n_subspaces * shape_.n_padded();
   for (u32 h = 0; h < query.n_heads; ++h) {
-    place(query.q + u64{h} * shape_.head_dim, placed + u64{h} * shape_.head_dim);
+    place(shape_, query.q + u64{h} * shape_.head_dim, placed + u64{h} * shape_.head_dim);
   }
   table.pq_lut({.q = placed,
                 .q_stride = shape_.head_dim,

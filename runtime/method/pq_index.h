@@ -7,7 +7,7 @@
 //            code() for all of the rows, window by window where they are not all in memory,
 //            end_codebook(); encode() for tokens that leave the local window. A rebuild fills a
 //            second index in the same way while this one serves, then takes its place
-//   memory   a region of region_bytes(), scratch of train_scratch_bytes(); nothing else
+//   memory   a region of pq_layout().bytes, scratch of pq_train_scratch_bytes(); nothing else
 //   thread   one at a time, but for train() and code(), which touch their own sub-space alone
 //   errors   none: the caller keeps capacity_tokens, else it is our bug
 //
@@ -20,13 +20,14 @@
 //
 // K-Means: Lloyd from 2^b distinct rows that a fixed seed draws (the same rows for every job of as
 // many rows), `iterations` updates or until the centroids went less than kTolerance, then one
-// assignment of all rows. Of many rows a sample is clustered, kSampleRows for each centroid, evenly
+// assignment of all rows. Of many rows a sample is clustered, kPqSampleRows a centroid, evenly
 // spaced: it is in memory where all keys would not be. Sums are exact integers, so the result is a
 // function of rows, seed and iterations.
 // Cost  (iterations * sample + rows) * 2^b * head_dim multiplications; encode 2^b * head_dim a
 // token.
 #pragma once
 
+#include <algorithm>
 #include <span>
 
 #include "kernels/cpu_table.h"
@@ -78,32 +79,32 @@ struct PqShape {
   }
 };
 
+// Where the parts lie in a region, in bytes from its begin; the codebook begins there.
+struct PqLayout {
+  u64 half_norms = 0, codes = 0, counts = 0;
+  u64 bytes = 0;
+};
+PqLayout pq_layout(const PqShape& shape);
+u64 pq_train_scratch_bytes(const PqShape& shape);
+// How many of n_rows are clustered, and the i-th of them.
+inline constexpr u32 kPqSampleRows = 128;  // of a centroid
+inline u32 pq_n_sample(const PqShape& shape, u32 n_rows) {
+  return std::min(n_rows, kPqSampleRows * shape.n_centroids());
+}
+inline u32 pq_sample_row(u32 i, u32 n_sample, u32 n_rows) {
+  return static_cast<u32>(u64{i} * n_rows / n_sample);
+}
+
 class PqIndex {
  public:
   static constexpr u64 kSeed = 4321;       // as in PQCache's code
   static constexpr f64 kTolerance = 1e-4;  // sum of the squared ways of the centroids
   static constexpr u32 kTileTokens = 64;   // keys that are loaded at a time
-  static constexpr u32 kSampleRows = 128;  // a centroid
-
-  // Where the parts lie in a region, in bytes from its begin; the codebook begins there.
-  struct Layout {
-    u64 half_norms = 0, codes = 0, counts = 0;
-    u64 bytes = 0;
-  };
-  static Layout layout(const PqShape& shape);
-  static u64 region_bytes(const PqShape& shape) { return layout(shape).bytes; }
-  static u64 train_scratch_bytes(const PqShape& shape);
 
   // Borrows the region, 64-byte aligned, until the index is not used any more.
   void init(const PqShape& shape, std::span<std::byte> region);
   // Forgets everything; row 0 is slot_begin.
   void start(u32 slot_begin);
-
-  // How many of n_rows are clustered, and the i-th of them.
-  static u32 n_sample(const PqShape& shape, u32 n_rows);
-  static u32 sample_row(u32 i, u32 n_sample, u32 n_rows) {
-    return static_cast<u32>(u64{i} * n_rows / n_sample);
-  }
 
   // The codebook is made from the first n_rows slots. 2^b rows at least.
   void begin_codebook(u32 n_rows);
@@ -177,10 +178,6 @@ class PqIndex {
   f32* half_norms(u32 subspace) const;
   u8* row(u32 subspace) const { return codes_ + subspace * row_bytes_; }
   void count_pairs(u32 begin, u32 end, i32 step) const;
-  template <class SlotOf>
-  void load(const kernels::CpuTable& table, const KeyPages& keys, u32 first, u32 n, f32* row,
-            f32* out, SlotOf slot_of) const;
-  void place(const f32* row, f32* out) const;
   void assign(const kernels::CpuTable& table, u32 subspace, const f32* keys, u32 n,
               u8* codes) const;
   void put_codes(u32 subspace, u32 first, const u8* codes, u32 n) const;

@@ -31,7 +31,7 @@ u64 order_bytes(u64 n_slots) {
 }
 
 DeviceCodes device_codes(const PqShape& pq) {
-  const PqIndex::Layout at = PqIndex::layout(pq);
+  const PqLayout at = pq_layout(pq);
   return {.format = pq.format,
           .n_subspaces = pq.n_subspaces,
           .dims = pq.dims(),
@@ -56,7 +56,7 @@ Result<void> select_check(const model::ModelSpec& spec, const SelectConfig& sele
 
 SelectShape select_shape(const model::ModelSpec& spec, const SelectConfig& select,
                          const SelectInputs& in) {
-  const u32 context_tokens = in.context_tokens, page_tokens = in.group.page_tokens;
+  const u32 context_tokens = in.context_tokens;
   SelectShape shape{.in = in};
   if (select.is_full()) return shape;
   const u32 d = spec.head_dim;
@@ -72,17 +72,12 @@ SelectShape select_shape(const model::ModelSpec& spec, const SelectConfig& selec
   if (method.region_bytes != nullptr) {
     shape.index_bytes = method.region_bytes(select, keys, context_tokens);
   }
-  shape.set_bytes = align_up(shape.n_heads * sizeof(Reader*), kAlignment) +
-                    shape.n_heads * (shape.reader_bytes + shape.index_bytes);
   if (is_trained) shape.codes = device_codes(pq);
   shape.n_chosen_max = chosen_max(select, context_tokens);
   shape.train_bytes =
-      align_up(is_trained ? PqIndex::train_scratch_bytes(pq) : d * sizeof(f32), kAlignment);
-  shape.pages_bytes = align_up(in.pages_max() * sizeof(u8*), kAlignment);
-  const u64 vector_bytes = in.group.vector_bytes;
-  if (is_trained) shape.n_sample = PqIndex::n_sample(pq, context_tokens);
-  shape.sample_bytes = align_up(shape.n_sample * vector_bytes, kAlignment) * spec.n_kv_heads;
-  shape.shared_bytes = shape.sample_bytes;
+      align_up(is_trained ? pq_train_scratch_bytes(pq) : d * sizeof(f32), kAlignment);
+  if (is_trained) shape.n_sample = pq_n_sample(pq, context_tokens);
+  shape.sample_bytes = align_up(u64{shape.n_sample} * in.group.vector_bytes, kAlignment);
   if (is_trained && pq.has_pairs() && select.block_tokens == 1) {
     const u64 bytes = codebook_record_bytes(pq, context_tokens, kv::kExtentOrdersMax);
     shape.n_pairs = pq.n_padded() * pq.n_padded();
@@ -96,26 +91,10 @@ SelectShape select_shape(const model::ModelSpec& spec, const SelectConfig& selec
                                         .lut_elems = is_trained ? pq.lut_elems() : 0,
                                         .middle_tokens_max = context_tokens}),
                kAlignment);
-  shape.slots_bytes = align_up(u64{context_tokens} * sizeof(u32), kAlignment);
-  const u64 gather_pages = ceil_div(kGatherTokens, page_tokens);
-  shape.gather_bytes = align_up(
-      gather_pages * page_tokens * 2 * vector_bytes + gather_pages * sizeof(u8*), kAlignment);
   shape.state_bytes = align_up(kernels::attn_state_bytes(d, n_group_heads), kAlignment);
 
-  if (in.place == KvPlace::tiers) {
-    if (pq.has_pairs()) {
-      shape.search_bytes = std::max(shape.search_bytes, order_bytes(shape.n_chosen_max));
-    }
-    const u64 n_slots = align_up(shape.n_chosen_max, page_tokens);
-    shape.fetched_bytes = align_up(n_slots * 2 * vector_bytes, kAlignment) +
-                          align_up(n_slots / page_tokens * sizeof(u8*), kAlignment) +
-                          align_up(shape.n_chosen_max * sizeof(u32), kAlignment) +
-                          2 * align_up(shape.n_chosen_max * sizeof(kv::WantedSlot), kAlignment) +
-                          align_up(shape.n_chosen_max * sizeof(kv::SlotCache::Found), kAlignment) +
-                          align_up(shape.n_chosen_max * sizeof(kv::ExtentWant), kAlignment);
-    const u64 layer_bytes =
-        spec.n_kv_heads * shape.fetched_bytes + fetch_table_bytes(spec.n_kv_heads);
-    shape.shared_bytes = std::max(shape.sample_bytes, layer_bytes);
+  if (in.place == KvPlace::tiers && pq.has_pairs()) {
+    shape.search_bytes = std::max(shape.search_bytes, order_bytes(shape.n_chosen_max));
   }
   return shape;
 }

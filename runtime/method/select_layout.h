@@ -15,8 +15,7 @@
 
 namespace tarn::method {
 
-inline constexpr u64 kSelectSessionBytes = 640;  // the selector asserts that it suffices
-inline constexpr u32 kGatherTokens = 256;        // chosen slots that attention takes at a time
+inline constexpr u32 kGatherTokens = 256;  // chosen slots that attention takes at a time
 
 // Where KV lies: in memory, over memory and disk, or in the memory of a GPU, which chooses and
 // attends itself: the host only makes indexes then.
@@ -42,37 +41,17 @@ struct SelectShape {
   DeviceCodes codes{};     // of a region, where a method has any
   u32 n_pairs = 0;         // of codes, where each chosen slot follows from its pair; else 0
   u64 codebook_bytes = 0;  // of a head's record of codes, of the whole context; 0: too large
-  u64 set_bytes = 0;       // of a session: its readers, then their regions
-  // A worker's scratch, in this order; with a GPU what trains and the pages alone.
-  u64 search_bytes = 0;  // of method::SelectionArgs
+  // A worker's scratch.
+  u64 search_bytes = 0;  // of SelectionArgs; with a GPU none
   u64 train_bytes = 0;   // of PqIndex::train
-  u64 slots_bytes = 0;   // chosen slots
-  u64 pages_bytes = 0;   // addresses of a head's pages
-  u64 gather_bytes = 0;  // chosen K and V, whole pages
-  u64 state_bytes = 0;   // of attention in parts
-  // Behind those of the workers, one after the other in time.
-  u32 n_sample = 0;       // keys of a head that are clustered at most
-  u64 sample_bytes = 0;   // theirs, of one layer
-  u32 n_chosen_max = 0;   // slots that a head attends to
-  u64 fetched_bytes = 0;  // with KV on disk: what a head chose, and its K and V in whole pages
-  u64 shared_bytes = 0;
-
-  Checked sets_bytes() const {
-    return Checked(n_sets) * set_bytes +
-           Checked(n_heads == 0 ? 0 : in.sessions_max) * kSelectSessionBytes;
-  }
-  u64 scratch_bytes() const {
-    return search_bytes + train_bytes + slots_bytes + pages_bytes + gather_bytes + state_bytes;
+  u64 state_bytes = 0;   // of attention in parts; with a GPU none
+  u32 n_sample = 0;      // keys of a head that are clustered at most
+  u64 sample_bytes = 0;  // theirs, of a head
+  u32 n_chosen_max = 0;  // slots that a head attends to
+  u32 gather_pages() const {
+    return static_cast<u32>(ceil_div(kGatherTokens, in.group.page_tokens));
   }
 };
-
-// What all heads of a layer fetch, in a table: each array to a multiple of 64 bytes.
-constexpr u64 fetch_table_bytes(u64 n_kv_heads) {
-  return 2 * align_up(n_kv_heads * sizeof(u32), 64) +
-         2 * align_up(n_kv_heads * 2 * sizeof(void*), 64) +
-         align_up(n_kv_heads * sizeof(void*), 64) +
-         align_up(n_kv_heads * sizeof(kv::ExtentReading), 64);
-}
 
 // Whether model and configuration go together.
 Result<void> select_check(const model::ModelSpec& spec, const SelectConfig& select);

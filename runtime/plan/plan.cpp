@@ -7,6 +7,7 @@
 #include "platform/base/checked.h"
 #include "runtime/config/fixed_text.h"
 #include "runtime/kv/tier_store.h"
+#include "runtime/method/index_memory.h"
 #include "runtime/model/embedding_file.h"
 #include "runtime/model/weights.h"
 #include "runtime/plan/gpu_shape.h"
@@ -264,23 +265,16 @@ void add_gpu_select(Builder& builder, const Plan& plan) {
 }
 
 void add_select(Builder& builder, const model::ModelSpec& spec, const Plan& plan) {
-  const method::SelectShape& shape = plan.select;
-  Formula indexes, scratch;
-  if (shape.n_heads == 0) {
-    indexes << "none: every token is read";
-    scratch << "none: every token is read";
-  } else {
-    indexes << shape.n_sets << " sets x (" << shape.n_heads << " heads x " << shape.index_bytes
-            << " B + their table) + " << plan.sessions_max << " x " << method::kSelectSessionBytes
-            << " B";
-    scratch << plan.n_workers << " workers x (" << shape.search_bytes << " B to search + "
-            << shape.gather_bytes << " B of chosen KV + others) + " << shape.shared_bytes
-            << " B of a layer's sample, or of its chosen KV";
-  }
-  builder.add(RegionId::select_index, "select_index", RegionKind::codes, shape.sets_bytes(),
-              indexes);
-  builder.add(RegionId::select_scratch, "select_scratch", RegionKind::scratch,
-              Checked(plan.n_workers) * shape.scratch_bytes() + shape.shared_bytes, scratch);
+  Carver indexes, scratch;
+  method::IndexSets::carve(indexes, plan.select);
+  method::SelectScratch::carve(scratch, plan.select);
+  const auto formula = [&](const Carver& carver) {
+    return plan.select.n_heads > 0 ? carver.formula() : Formula() << "none: every token is read";
+  };
+  builder.add(RegionId::select_index, "select_index", RegionKind::codes, indexes.n_bytes(),
+              formula(indexes));
+  builder.add(RegionId::select_scratch, "select_scratch", RegionKind::scratch, scratch.n_bytes(),
+              formula(scratch));
   add_gpu_select(builder, plan);
   add_gpu_kept(builder, spec, plan);
 }

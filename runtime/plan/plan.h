@@ -39,8 +39,8 @@ enum class RegionId : u8 {
   sessions,        // the engine's
   io_staging,      // the loader's
   text,            // the engine's: ids and scratch of the tokenizer, pieces on their way out
-  select_index,    // method::select_shape()'s sets, then what is kept of each session's selection
-  select_scratch,  // of every worker, as select_shape() says
+  select_index,    // method::IndexSets
+  select_scratch,  // method::SelectScratch
   select_device,   // with a GPU and selection: every session's index that it chooses by
   select_gather,   // likewise: scratch of the choice, what was chosen, the step's state
   store,           // with a store: kv::TierStoreMemory, then reuse::SaveMemory

@@ -67,7 +67,7 @@ PqReader::PqReader(const ReaderArgs& args) : config_(args.config) {
 }
 
 u64 PqReader::region_bytes(const SelectConfig& config, const KeyDims& keys, u32 capacity_tokens) {
-  return PqIndex::region_bytes(pq_shape(config, keys, capacity_tokens));
+  return pq_layout(pq_shape(config, keys, capacity_tokens)).bytes;
 }
 
 void PqReader::truncate(u32 middle_end) {

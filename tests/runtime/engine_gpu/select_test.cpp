@@ -62,8 +62,8 @@ class Oracle {
         type_(plan::kv_type(config)),
         shape_(method::pq_shape(config_, {engine.spec().head_dim, engine.spec().adjacent_dims()},
                                 engine.plan().context_tokens)),
-        region_(method::PqIndex::region_bytes(shape_) / 64 + 1),
-        scratch_(method::PqIndex::train_scratch_bytes(shape_) / 64 + 1),
+        region_(method::pq_layout(shape_).bytes / 64 + 1),
+        scratch_(method::pq_train_scratch_bytes(shape_) / 64 + 1),
         life_(method::budget_rule(config_), config_.code_bits, config_.swap_tokens) {
     index_.init(shape_, bytes(region_));
   }
@@ -143,7 +143,7 @@ class Oracle {
   }
   void cluster(const method::KeyPages& pages) {
     const u32 begin = life_.segments().middle_begin;
-    REQUIRE(method::PqIndex::n_sample(shape_, n_rows_) == n_rows_);
+    REQUIRE(method::pq_n_sample(shape_, n_rows_) == n_rows_);
     index_.start(begin);
     index_.begin_codebook(n_rows_);
     for (u32 m = 0; m < shape_.n_subspaces; ++m) {

@@ -97,7 +97,7 @@ TEST_CASE("a codebook's record gives the index and the places that were written"
     CHECK(index.pq.n_tokens() == kRows);
     CHECK(index.pq.n_clustered() == kRows);
     CHECK(index.region.intact());
-    const u64 n_bytes = PqIndex::region_bytes(index.shape);
+    const u64 n_bytes = pq_layout(index.shape).bytes;
     CHECK(std::memcmp(index.pq.region(), packed.index.pq.region(), n_bytes) == 0);
     std::vector<u64> ranges(head->n_pairs);
     std::vector<u32> firsts(head->n_pairs);

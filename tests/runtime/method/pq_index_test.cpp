@@ -318,7 +318,7 @@ TEST_CASE("a search has the same scores on every ISA, and packed codes take less
     }
   }
   const auto region_bytes = [](u32 capacity, PqCodeFormat format) {
-    return PqIndex::region_bytes(shape_2x6(kDim, capacity, format));
+    return pq_layout(shape_2x6(kDim, capacity, format)).bytes;
   };
   const u64 bytes = region_bytes(6400, PqCodeFormat::bytes);
   CHECK(bytes - region_bytes(6400, PqCodeFormat::packed6) == 2 * 6400 / 4);  // 1.5 bytes a token

@@ -54,15 +54,15 @@ void cluster_all(const Keys& keys, Index& index) {
   std::vector<f32> x(u64{n} * dims);
   std::vector<u8> codes(n);
   index.pq.begin_codebook(n);
-  const u32 n_sample = PqIndex::n_sample(shape, n);
+  const u32 n_sample = pq_n_sample(shape, n);
   for (u32 m = 0; m < shape.n_subspaces; ++m) {
     for (u64 t = 0; t < n; ++t) {
       for (u32 i = 0; i < dims; ++i) x[t * dims + i] = stored[t * kDim + shape.dim_of(m, i)];
     }
     std::byte* const region = index.region.span().data();
     f32* centroids = reinterpret_cast<f32*>(region) + u64{m} * dims * shape.n_padded();
-    f32* norms = reinterpret_cast<f32*>(region + PqIndex::layout(shape).half_norms) +
-                 u64{m} * shape.n_padded();
+    f32* norms =
+        reinterpret_cast<f32*>(region + pq_layout(shape).half_norms) + u64{m} * shape.n_padded();
     std::vector<u32> drawn;
     for (u32 c = 0; c < n_centroids; ++c) {
       const u32 last = n_sample - n_centroids + c;
@@ -70,7 +70,7 @@ void cluster_all(const Keys& keys, Index& index) {
       drawn.push_back(std::find(drawn.begin(), drawn.end(), row) != drawn.end() ? last : row);
       for (u32 i = 0; i < dims; ++i) {
         centroids[u64{i} * shape.n_padded() + c] =
-            x[u64{PqIndex::sample_row(drawn[c], n_sample, n)} * dims + i];
+            x[u64{pq_sample_row(drawn[c], n_sample, n)} * dims + i];
       }
     }
     kernels::pq_half_norms(centroids, dims, n_centroids, norms);

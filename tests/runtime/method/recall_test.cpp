@@ -133,7 +133,7 @@ TEST_CASE("of many rows codebooks of a sample find most of what those of all row
           doctest::skip(tarn::test::kSlowBuild)) {
   Random random(tarn::test::seed_from_environment());
   CAPTURE(random.seed());
-  CHECK(PqIndex::n_sample(shape_2x6(kManyRows), kManyRows) == kRows);
+  CHECK(pq_n_sample(shape_2x6(kManyRows), kManyRows) == kRows);
   for (u32 kind = 0; kind < kKinds; ++kind) {
     const Sample sample = sample_of(random, kind, kQueries, kManyRows);
     const Wanted wanted = wanted_of(sample.keys, sample.queries);

@@ -48,11 +48,11 @@ class Keys {
   KeyPages view() const { return {type_, pages_.data(), kPage, d_}; }
   // Slots one by one: the sample of n_rows rows from `first_slot` on.
   std::vector<const u8*> sample(const PqShape& shape, u32 first_slot, u32 n_rows) const {
-    std::vector<const u8*> slots(PqIndex::n_sample(shape, n_rows));
+    std::vector<const u8*> slots(pq_n_sample(shape, n_rows));
     const u64 slot_bytes = 2 * kernels::kv_vector_bytes(type_, d_);
     const u32 n = static_cast<u32>(slots.size());
     for (u32 i = 0; i < n; ++i) {
-      slots[i] = bytes_.data() + (first_slot + PqIndex::sample_row(i, n, n_rows)) * slot_bytes;
+      slots[i] = bytes_.data() + (first_slot + pq_sample_row(i, n, n_rows)) * slot_bytes;
     }
     return slots;
   }
@@ -80,7 +80,7 @@ struct Index {
   Region region, scratch;
   PqIndex pq;
   explicit Index(const PqShape& of)
-      : shape(of), region(PqIndex::region_bytes(of)), scratch(PqIndex::train_scratch_bytes(of)) {
+      : shape(of), region(pq_layout(of).bytes), scratch(pq_train_scratch_bytes(of)) {
     pq.init(shape, region.span());
   }
   // One sub-space of a codebook over the first n_rows slots, which was begun.

@@ -1,84 +1,83 @@
-// The clustering of an index: jobs of a layer a unit, over keys window by window.
+#include "runtime/method/index_jobs.h"
+
 #include <cstring>
+#include <utility>
 
 #include "platform/base/assert.h"
 #include "runtime/method/iterations.h"
-#include "runtime/method/selector_parts.h"
 
 namespace tarn::method {
 
-u32 Selector::n_units() const {
+void IndexJobs::init() {
+  spare_ = memory_.spare_set();
+  spare_user_ = nullptr;
+}
+
+u32 IndexJobs::n_units() const {
   return method_of(*args_.config).is_trained ? args_.spec->n_cache_layers : 0;
 }
 
-bool Selector::has_units_left(const Session& s) const {
+bool IndexJobs::has_units_left(const IndexSession& s) const {
   return s.n_rows > 0 && s.n_units_done < n_units();
 }
 
-// Whether the job has made the index of so many rows.
-bool Selector::is_made(const Session& s, u32 n_rows) const {
+bool IndexJobs::is_made(const IndexSession& s, u32 n_rows) const {
   return !s.is_restoring && s.n_rows == n_rows && s.n_units_done == n_units();
 }
 
-// Whether the job has begun to fill the set that the index in use stands in.
-bool Selector::overwrites(const Session& s) const {
+bool IndexJobs::overwrites(const IndexSession& s) const {
   return !s.life.is_dense() && !s.is_restoring && s.target == s.heads;
 }
 
-void Selector::start_job(Session& s, u32 n_rows) {
+void IndexJobs::start_job(IndexSession& s, u32 n_rows) {
   s.n_rows = n_rows;
   s.target = nullptr;
   s.n_units_done = s.n_units_due = s.waits_at = 0;
   s.is_stuck = s.is_clustered = false;
-  erase_codebooks(s, std::exchange(s.job_key, draw_key()));
+  saved_.erase(s, std::exchange(s.job_key, saved_.draw_key()));
   if (!s.life.is_dense()) return;
   for (u32 head = 0; head < args_.shape->n_heads; ++head) s.heads[head]->forget();
 }
 
-void Selector::drop_job(Session& s) {
+void IndexJobs::drop_job(IndexSession& s) {
   s.is_stuck = s.is_restoring = s.is_clustered = false;
   s.n_rows = 0;
   s.target = nullptr;
   s.n_units_done = s.n_units_found = s.n_units_due = s.waits_at = 0;
-  erase_codebooks(s, std::exchange(s.job_key, {}));
+  saved_.erase(s, std::exchange(s.job_key, {}));
   if (spare_user_ == &s) spare_user_ = nullptr;
 }
 
 // The index in use has to be made again, and nothing of it is there.
-void Selector::begin_restoring(Session& s) {
+void IndexJobs::begin_restoring(IndexSession& s) {
   drop_job(s);
   s.is_restoring = true;
-  s.n_units_found = extents() == nullptr ? n_units() : 0;
+  s.n_units_found = memory_.extents() == nullptr ? n_units() : 0;
   s.target = s.heads;
   s.n_rows = s.life.n_rows_used();
-  if (s.used_key == store::Key{}) s.used_key = draw_key();
+  if (s.used_key == store::Key{}) s.used_key = saved_.draw_key();
   for (u32 head = 0; head < args_.shape->n_heads; ++head) {
     pq_of(s.heads[head]).start(s.life.segments().middle_begin);
   }
 }
 
-void Selector::end_restoring(Session& s) {
+void IndexJobs::end_restoring(IndexSession& s) {
   drop_job(s);
   await_clustering(s);
 }
 
-// A clustering that was triggered, of which nothing was done.
-void Selector::await_clustering(Session& s) {
+void IndexJobs::await_clustering(IndexSession& s) {
   if (s.life.is_clustering()) start_job(s, s.life.n_rows_clustering());
 }
 
-void Selector::begin_training(Session& s, Reader** target) {
-  s.target = target;
-  for (u32 head = 0; head < args_.shape->n_heads; ++head) {
-    pq_of(target[head]).start(s.life.segments().middle_begin);
-    pq_of(target[head]).begin_codebook(s.n_rows);
-  }
+void IndexJobs::take_over(IndexSession& s) {
+  if (s.target == spare_ && spare_user_ == &s) std::swap(s.heads, spare_);
 }
 
 // What the session's job may fill. What a job has filled in the spare set of a session that does
 // not step any more is not used before it steps again, which may be never; made anew it is the
 // same.
-Reader** Selector::free_set(const Session& s, bool is_due) const {
+Reader** IndexJobs::free_set(const IndexSession& s, bool is_due) const {
   if (s.life.is_dense()) return s.heads;
   if (spare_user_ == nullptr || spare_user_ == &s) return spare_;
   // A session of this step takes it from one that has stopped. Of two that have stopped neither
@@ -88,12 +87,23 @@ Reader** Selector::free_set(const Session& s, bool is_due) const {
   return is_due ? s.heads : nullptr;
 }
 
-bool Selector::can_work(const Session& s, bool is_due) const {
+bool IndexJobs::can_work(const IndexSession& s, bool is_due) const {
   if (!has_units_left(s) || s.is_stuck) return false;
   return s.target != nullptr || free_set(s, is_due) != nullptr;
 }
 
-Result<void> Selector::run_units(Session& s, u32 n, bool is_due) {
+// As many a step as bring a job to its end before its index is used; beside a prompt only what is
+// more than the steps that are left could do, each its share of the whole job.
+u32 IndexJobs::units_of_step(const IndexSession& s, u32 n_tokens, bool beside_prompt) const {
+  const u32 n_left = n_units() - s.n_units_done;
+  const u32 n_steps = std::max(s.life.swap_at() - std::min(s.life.swap_at(), n_tokens), 1u);
+  const u64 n_even = ceil_div(n_left, n_steps);
+  const u64 n_later = ceil_div(n_units(), args_.config->swap_tokens) * (n_steps - 1);
+  const u64 n_late = n_left - std::min<u64>(n_left, n_later);
+  return static_cast<u32>(beside_prompt ? std::min(n_even, n_late) : n_even);
+}
+
+Result<void> IndexJobs::run_units(IndexSession& s, u32 n, bool is_due) {
   if (!has_units_left(s)) return {};
   if (s.target == nullptr) {
     Reader** const target = free_set(s, is_due);
@@ -107,7 +117,7 @@ Result<void> Selector::run_units(Session& s, u32 n, bool is_due) {
   args_.kv->drop_plan();
   for (; n > 0 && s.n_units_done < n_units(); --n) {
     if (s.is_restoring && s.n_units_found < n_units()) {
-      find_layer(s, s.n_units_found++);
+      saved_.find_layer(s, s.n_units_found++);
     } else {
       TARN_CHECK(make_layer(s, s.n_units_done));
       ++s.n_units_done;
@@ -119,32 +129,40 @@ Result<void> Selector::run_units(Session& s, u32 n, bool is_due) {
   return {};
 }
 
+void IndexJobs::begin_training(IndexSession& s, Reader** target) {
+  s.target = target;
+  for (u32 head = 0; head < args_.shape->n_heads; ++head) {
+    pq_of(target[head]).start(s.life.segments().middle_begin);
+    pq_of(target[head]).begin_codebook(s.n_rows);
+  }
+}
+
 // Of an index that is made again, layers that are there as a whole. All have been looked for before
 // the first one is made: what is written then takes nothing of what was found.
-void Selector::pass_found_layers(Session& s) const {
+void IndexJobs::pass_found_layers(IndexSession& s) const {
   if (!s.is_restoring || s.n_units_found < n_units() || s.is_clustered) return;
-  while (s.n_units_done < n_units() && has_codes(s, s.n_units_done) &&
-         has_extents(s, s.n_units_done)) {
+  while (s.n_units_done < n_units() && saved_.has_codes(s, s.n_units_done) &&
+         order_.has_extents(s, s.n_units_done)) {
     ++s.n_units_done;
   }
 }
 
 // One that is not.
-Result<void> Selector::make_layer(Session& s, u32 cache_layer) {
+Result<void> IndexJobs::make_layer(IndexSession& s, u32 cache_layer) {
   if (!s.is_clustered) {
     TARN_CHECK(s.is_restoring ? restore_layer(s, cache_layer) : cluster_layer(s, cache_layer));
   }
   s.is_clustered = true;
-  TARN_CHECK(lay_out(s, cache_layer));
-  keep_layer(s, cache_layer);
+  TARN_CHECK(order_.lay_out(s, cache_layer));
+  saved_.keep_layer(s, cache_layer);
   s.is_clustered = false;
   return {};
 }
 
 // As it was made.
-Result<void> Selector::restore_layer(Session& s, u32 cache_layer) {
+Result<void> IndexJobs::restore_layer(IndexSession& s, u32 cache_layer) {
   const u32 n_kv_heads = args_.spec->n_kv_heads;
-  if (has_codes(s, cache_layer)) return {};
+  if (saved_.has_codes(s, cache_layer)) return {};
   for (u32 i = 0; i < n_kv_heads; ++i) {
     PqIndex& pq = pq_of(s.heads[cache_layer * n_kv_heads + i]);
     pq.start(s.life.segments().middle_begin);
@@ -153,35 +171,36 @@ Result<void> Selector::restore_layer(Session& s, u32 cache_layer) {
   return cluster_layer(s, cache_layer);
 }
 
-Result<void> Selector::cluster_layer(Session& s, u32 cache_layer) {
+Result<void> IndexJobs::cluster_layer(IndexSession& s, u32 cache_layer) {
   const u32 n_kv_heads = args_.spec->n_kv_heads, n_subspaces = args_.config->n_subspaces;
   const u32 first_head = cache_layer * n_kv_heads;
   Reader** heads = s.target + first_head;
   const u32 slot_begin = pq_of(heads[0]).slot_begin();
   const u32 slot_end = slot_begin + s.n_rows;
-  const u32 n_sample = PqIndex::n_sample(pq_of(heads[0]).shape(), s.n_rows);
+  const u32 n_sample = pq_n_sample(pq_of(heads[0]).shape(), s.n_rows);
   const u32 n_updates = iterations(*args_.config, s.n_rows);
   const u64 vector_bytes = args_.shape->in.group.vector_bytes;
   const u32 page_tokens = args_.shape->in.group.page_tokens;
 
-  TARN_CHECK(each_window(*s.sequence, cache_layer, slot_begin, slot_end, [&](const Window& w) {
-    args_.workers->run(n_kv_heads, [&](u32 kv_head, u32 worker_idx) {
-      const u8** pages = scratch(worker_idx).pages;
-      key_pages(*s.sequence, first_head + kv_head, w, pages);
-      u8* out = reinterpret_cast<u8*>(sample_of(kv_head));
-      u64 i = ceil_div(u64{w.slot_begin - slot_begin} * n_sample, s.n_rows);
-      for (; i < n_sample; ++i) {
-        const u32 slot = slot_begin + PqIndex::sample_row(static_cast<u32>(i), n_sample, s.n_rows);
-        if (slot >= w.slot_end) break;
-        const u8* key = pages[slot / page_tokens] + u64{slot % page_tokens} * 2 * vector_bytes;
-        std::memcpy(out + i * vector_bytes, key, vector_bytes);
-      }
-    });
-  }));
+  TARN_CHECK(
+      memory_.each_window(*s.sequence, cache_layer, slot_begin, slot_end, [&](const KeyWindow& w) {
+        args_.workers->run(n_kv_heads, [&](u32 kv_head, u32 worker_idx) {
+          const u8** pages = memory_.scratch(worker_idx).pages;
+          memory_.key_pages(*s.sequence, first_head + kv_head, w, pages);
+          u8* out = reinterpret_cast<u8*>(memory_.sample_of(kv_head));
+          u64 i = ceil_div(u64{w.slot_begin - slot_begin} * n_sample, s.n_rows);
+          for (; i < n_sample; ++i) {
+            const u32 slot = slot_begin + pq_sample_row(static_cast<u32>(i), n_sample, s.n_rows);
+            if (slot >= w.slot_end) break;
+            const u8* key = pages[slot / page_tokens] + u64{slot % page_tokens} * 2 * vector_bytes;
+            std::memcpy(out + i * vector_bytes, key, vector_bytes);
+          }
+        });
+      }));
   args_.workers->run(n_kv_heads * n_subspaces, [&](u32 task_idx, u32 worker_idx) {
-    if (worker_idx == 0) tick();  // in memory all keys of a layer are one window
+    if (worker_idx == 0) memory_.tick();  // in memory all keys of a layer are one window
     const u32 kv_head = task_idx / n_subspaces;
-    const u8* sample = reinterpret_cast<const u8*>(sample_of(kv_head));
+    const u8* sample = reinterpret_cast<const u8*>(memory_.sample_of(kv_head));
     pq_of(heads[kv_head])
         .train({.table = *args_.table,
                 .keys = {.type = args_.shape->in.kv_type,
@@ -192,22 +211,23 @@ Result<void> Selector::cluster_layer(Session& s, u32 cache_layer) {
                 .first_slot = 0,
                 .subspace = task_idx % n_subspaces,
                 .iterations = n_updates,
-                .scratch = scratch(worker_idx).train});
+                .scratch = memory_.scratch(worker_idx).train});
   });
-  TARN_CHECK(each_window(*s.sequence, cache_layer, slot_begin, slot_end, [&](const Window& w) {
-    args_.workers->run(n_kv_heads * n_subspaces, [&](u32 task_idx, u32 worker_idx) {
-      if (worker_idx == 0) tick();
-      const u32 kv_head = task_idx / n_subspaces;
-      const Scratch mine = scratch(worker_idx);
-      pq_of(heads[kv_head])
-          .code({.table = *args_.table,
-                 .keys = key_pages(*s.sequence, first_head + kv_head, w, mine.pages),
-                 .subspace = task_idx % n_subspaces,
-                 .slot_begin = w.slot_begin,
-                 .slot_end = w.slot_end,
-                 .scratch = mine.train});
-    });
-  }));
+  TARN_CHECK(
+      memory_.each_window(*s.sequence, cache_layer, slot_begin, slot_end, [&](const KeyWindow& w) {
+        args_.workers->run(n_kv_heads * n_subspaces, [&](u32 task_idx, u32 worker_idx) {
+          if (worker_idx == 0) memory_.tick();
+          const u32 kv_head = task_idx / n_subspaces;
+          const WorkerScratch mine = memory_.scratch(worker_idx);
+          pq_of(heads[kv_head])
+              .code({.table = *args_.table,
+                     .keys = memory_.key_pages(*s.sequence, first_head + kv_head, w, mine.pages),
+                     .subspace = task_idx % n_subspaces,
+                     .slot_begin = w.slot_begin,
+                     .slot_end = w.slot_end,
+                     .scratch = mine.train});
+        });
+      }));
   args_.workers->run(n_kv_heads, [&](u32 kv_head, u32) { pq_of(heads[kv_head]).end_codebook(); });
   return {};
 }

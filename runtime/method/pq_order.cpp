@@ -1,96 +1,70 @@
-// Extents: a layer's middle written down by pairs of codes when its index is made, and where in it
-// the tokens lie that a step wants (kv/extents.h, select/pair_order.h).
+#include "runtime/method/pq_order.h"
+
 #include <cstring>
 
 #include "platform/base/assert.h"
-#include "runtime/method/codebook_record.h"
 #include "runtime/method/pair_order.h"
-#include "runtime/method/selector_parts.h"
 
 namespace tarn::method {
+namespace {
 
-kv::Extents* Selector::extents() const {
-  if (args_.kv == nullptr || !args_.kv->has_tiers()) return nullptr;
-  kv::Extents& extents = args_.kv->tiers().extents;
-  return extents.is_on() ? &extents : nullptr;
+u16 pair_at(const PqIndex& pq, u32 slot) {
+  return static_cast<u16>(pair_of(pq, slot - pq.slot_begin()));
 }
 
-u32 Selector::extent_of(const Session& s, u32 head) const {
-  return idx_of(s) * args_.shape->n_heads + head;
+}  // namespace
+
+u32 PqOrder::extent_of(const IndexSession& s, u32 head) const {
+  return memory_.idx_of(s) * args_.shape->n_heads + head;
 }
 
 // Those that a manifest names stay on the disk.
-void Selector::forget_extents(const Session& s) {
-  if (extents() == nullptr) return;
+void PqOrder::forget(const IndexSession& s) {
+  if (memory_.extents() == nullptr) return;
   for (u32 head = 0; head < args_.shape->n_heads; ++head) {
     const u32 extent = extent_of(s, head);
     const bool is_named = !(s.named_key == store::Key{}) &&
-                          extents()->is_of(extent, s.heads[head]) &&
-                          extents()->name(extent).owner == s.named_key;
+                          memory_.extents()->is_of(extent, s.heads[head]) &&
+                          memory_.extents()->name(extent).owner == s.named_key;
     if (is_named) {
-      extents()->leave(extent);
+      memory_.extents()->leave(extent);
     } else {
-      extents()->forget(extent);
+      memory_.extents()->forget(extent);
     }
   }
 }
 
-void Selector::truncate_extents(const Session& s, u32 n_tokens) {
-  if (extents() == nullptr) return;
+void PqOrder::truncate(const IndexSession& s, u32 n_tokens) {
+  if (memory_.extents() == nullptr) return;
   for (u32 head = 0; head < args_.shape->n_heads; ++head) {
-    extents()->truncate(extent_of(s, head), n_tokens);
+    memory_.extents()->truncate(extent_of(s, head), n_tokens);
   }
 }
 
-// ---- Memory ---------------------------------------------------------------------------------
-
-std::span<std::byte> Selector::extents_memory() const {
-  if (!is_on() || !args_.caches_shape.extents.is_on()) return {};
-  return args_.caches.subspan(args_.caches_shape.bytes);
+void PqOrder::note_query(u32 session, u32 cache_layer, const f32* q) {
+  if (memory_.extents() == nullptr) return;
+  const u64 row = u64{args_.spec->n_heads} * args_.spec->head_dim;
+  std::copy_n(q, row, last_query(session, cache_layer));
 }
 
 // Behind what the extents have for themselves.
-std::span<u32> Selector::pair_counters(u32 kv_head) const {
+std::span<u32> PqOrder::pair_counters(u32 kv_head) const {
   const kv::ExtentShape& shape = args_.caches_shape.extents;
-  std::byte* at = extents_memory().data() + shape.bytes();
+  std::byte* at = memory_.extents_memory().data() + shape.bytes();
   return {reinterpret_cast<u32*>(at) + u64{kv_head} * shape.n_pairs, shape.n_pairs};
 }
 
-f32* Selector::last_query(u32 session, u32 cache_layer) const {
+f32* PqOrder::last_query(u32 session, u32 cache_layer) const {
   const kv::ExtentShape& shape = args_.caches_shape.extents;
-  std::byte* at = extents_memory().data() + shape.bytes() +
+  std::byte* at = memory_.extents_memory().data() + shape.bytes() +
                   extent_counters_bytes(args_.spec->n_kv_heads, shape.n_pairs);
   const u64 row = u64{args_.spec->n_heads} * args_.spec->head_dim;
   return reinterpret_cast<f32*>(at) +
          (u64{session} * args_.spec->n_cache_layers + cache_layer) * row;
 }
 
-void Selector::note_query(u32 session, u32 cache_layer, const f32* q) {
-  if (!wants_queries()) return;
-  const u64 row = u64{args_.spec->n_heads} * args_.spec->head_dim;
-  std::copy_n(q, row, last_query(session, cache_layer));
-}
-
-// The memory of a session's caches, which are empty from now on.
-std::span<std::byte> Selector::borrow_caches(u32 session) {
-  const CachesShape& shape = args_.caches_shape;
-  const u64 n_heads = args_.shape->n_heads;
-  for (kv::SlotCache& cache : caches(session)) cache.clear();
-  const u64 table_bytes = align_up(caches_.size_bytes(), Carver::kAlignment);
-  const u64 begin =
-      align_up(table_bytes + session * n_heads * shape.head_bytes, store::kSectorBytes);
-  const u64 end = table_bytes + (session + u64{1}) * n_heads * shape.head_bytes;
-  return args_.caches.subspan(begin, end - std::min(begin, end));
-}
-
-// ---- Building ---------------------------------------------------------------------------------
-
-u16 Selector::pair_of(const PqIndex& pq, u32 slot) {
-  return static_cast<u16>(method::pair_of(pq, slot - pq.slot_begin()));
-}
-
 // Of what the session's job has clustered, what lies in whole groups.
-Selector::Window Selector::extent_slots(const Session& s, const PqIndex& pq, u32 page_tokens) {
+KeyWindow PqOrder::extent_slots(const IndexSession& s, const PqIndex& pq, u32 page_tokens) {
   const u32 group_begin = static_cast<u32>(ceil_div(pq.slot_begin(), page_tokens));
   const u32 group_end = std::max(group_begin, (pq.slot_begin() + s.n_rows) / page_tokens);
   return {.group_begin = group_begin,
@@ -101,20 +75,20 @@ Selector::Window Selector::extent_slots(const Session& s, const PqIndex& pq, u32
 
 // A layer's part of the middle that lies in whole groups, read once for each part of it that finds
 // room in the memory of the session's caches.
-Result<void> Selector::lay_out(Session& s, u32 cache_layer) {
-  kv::Extents* const extents = this->extents();
+Result<void> PqOrder::lay_out(IndexSession& s, u32 cache_layer) {
+  kv::Extents* const extents = memory_.extents();
   if (extents == nullptr) return {};
   const kv::ExtentShape& shape = extents->shape();
   const u32 n_kv_heads = args_.spec->n_kv_heads, first_head = cache_layer * n_kv_heads;
-  const Window slots =
+  const KeyWindow slots =
       extent_slots(s, pq_of(s.target[first_head]), args_.shape->in.group.page_tokens);
-  const u32 session = idx_of(s);
+  const u32 session = memory_.idx_of(s);
   const u64 version = extents->draw_key().low;
   for (u32 kv_head = 0; kv_head < n_kv_heads; ++kv_head) {
     const u32 head = first_head + kv_head;
     extents->begin(extent_of(s, head), slots.slot_begin, slots.slot_end,
                    {.owner = s.owner(), .version = version, .head = head});
-    caches(session)[head].clear();  // it may have names of what was there
+    memory_.caches(session)[head].clear();  // it may have names of what was there
   }
   if (slots.slot_begin == slots.slot_end) return {};
   Layout layout{.cache_layer = cache_layer,
@@ -123,7 +97,7 @@ Result<void> Selector::lay_out(Session& s, u32 cache_layer) {
                 .order = 0,
                 .place_begin = 0,
                 .place_end = 0,
-                .memory = borrow_caches(session)};
+                .memory = memory_.borrow_caches(session)};
   for (; layout.order < shape.n_orders; ++layout.order) TARN_CHECK(write_order(s, layout));
   for (u32 kv_head = 0; kv_head < n_kv_heads; ++kv_head) {
     extents->finish(extent_of(s, first_head + kv_head), s.target[first_head + kv_head]);
@@ -131,8 +105,8 @@ Result<void> Selector::lay_out(Session& s, u32 cache_layer) {
   return {};
 }
 
-Result<void> Selector::write_order(const Session& s, const Layout& layout) {
-  const kv::ExtentShape& shape = extents()->shape();
+Result<void> PqOrder::write_order(const IndexSession& s, const Layout& layout) {
+  const kv::ExtentShape& shape = memory_.extents()->shape();
   const u32 n_kv_heads = args_.spec->n_kv_heads;
   const u64 record_bytes = shape.record_bytes();
   TARN_ASSERT(n_kv_heads > 0 && record_bytes > 0);
@@ -151,22 +125,22 @@ Result<void> Selector::write_order(const Session& s, const Layout& layout) {
   return {};
 }
 
-void Selector::place_pairs(const Session& s, const Layout& layout) {
+void PqOrder::place_pairs(const IndexSession& s, const Layout& layout) {
   const model::ModelSpec& spec = *args_.spec;
-  const u32 session = idx_of(s);
+  const u32 session = memory_.idx_of(s);
   const f32* q = last_query(session, layout.cache_layer);
   const u32 n_group_heads = spec.n_heads / spec.n_kv_heads;
   args_.workers->run(spec.n_kv_heads, [&](u32 kv_head, u32 worker_idx) {
     const u32 head = layout.cache_layer * spec.n_kv_heads + kv_head;
     const PqIndex& pq = pq_of(s.target[head]);
-    const std::span<u32> firsts = extents()->firsts(extent_of(s, head), layout.order);
+    const std::span<u32> firsts = memory_.extents()->firsts(extent_of(s, head), layout.order);
     std::ranges::fill(firsts, 0u);
-    for (u32 slot = layout.slot_begin; slot < layout.slot_end; ++slot) ++firsts[pair_of(pq, slot)];
+    for (u32 slot = layout.slot_begin; slot < layout.slot_end; ++slot) ++firsts[pair_at(pq, slot)];
     method::place_pairs(
         {.table = *args_.table,
          .index = pq,
          .query = {q + u64{kv_head} * n_group_heads * spec.head_dim, n_group_heads, 1.0f},
-         .lut = reinterpret_cast<f32*>(scratch(worker_idx).search.data()),
+         .lut = reinterpret_cast<f32*>(memory_.scratch(worker_idx).search.data()),
          .order = layout.order,
          .counts = firsts,
          .places = firsts});
@@ -174,8 +148,8 @@ void Selector::place_pairs(const Session& s, const Layout& layout) {
 }
 
 // The tokens with places of one part, of all heads.
-Result<void> Selector::write_part(const Session& s, const Layout& layout) {
-  kv::Extents* const extents = this->extents();
+Result<void> PqOrder::write_part(const IndexSession& s, const Layout& layout) {
+  kv::Extents* const extents = memory_.extents();
   const kv::ExtentShape& shape = extents->shape();
   const u32 n_kv_heads = args_.spec->n_kv_heads, first_head = layout.cache_layer * n_kv_heads;
   const u64 head_bytes = layout.memory.size() / n_kv_heads;
@@ -183,16 +157,16 @@ Result<void> Selector::write_part(const Session& s, const Layout& layout) {
     const std::span<u32> firsts = extents->firsts(extent_of(s, first_head + kv_head), layout.order);
     std::copy(firsts.begin(), firsts.end(), pair_counters(kv_head).begin());
   }
-  TARN_CHECK(each_window(
-      *s.sequence, layout.cache_layer, layout.slot_begin, layout.slot_end, [&](const Window& w) {
+  TARN_CHECK(memory_.each_window(
+      *s.sequence, layout.cache_layer, layout.slot_begin, layout.slot_end, [&](const KeyWindow& w) {
         args_.workers->run(n_kv_heads, [&](u32 kv_head, u32 worker_idx) {
-          const KeyPages keys =
-              key_pages(*s.sequence, first_head + kv_head, w, scratch(worker_idx).pages);
+          const KeyPages keys = memory_.key_pages(*s.sequence, first_head + kv_head, w,
+                                                  memory_.scratch(worker_idx).pages);
           const PqIndex& pq = pq_of(s.target[first_head + kv_head]);
           const std::span<u32> next = pair_counters(kv_head);
           std::byte* const out = layout.memory.data() + kv_head * head_bytes;
           for (u32 slot = w.slot_begin; slot < w.slot_end; ++slot) {
-            const u32 place = next[pair_of(pq, slot)]++;
+            const u32 place = next[pair_at(pq, slot)]++;
             if (place < layout.place_begin || place >= layout.place_end) continue;
             const u32 in_part = place - layout.place_begin;
             std::memcpy(out + in_part / shape.record_tokens * shape.record_bytes() +
@@ -216,16 +190,48 @@ Result<void> Selector::write_part(const Session& s, const Layout& layout) {
   return {};
 }
 
-// ---- Reading ----------------------------------------------------------------------------------
+// Or there is nothing to lay out.
+bool PqOrder::has_extents(const IndexSession& s, u32 cache_layer) const {
+  const u32 n_kv_heads = args_.spec->n_kv_heads;
+  for (u32 head = cache_layer * n_kv_heads; head < (cache_layer + 1) * n_kv_heads; ++head) {
+    const KeyWindow slots =
+        extent_slots(s, pq_of(s.target[head]), args_.shape->in.group.page_tokens);
+    if (slots.slot_begin == slots.slot_end) return true;
+    if (!memory_.extents()->is_of(extent_of(s, head), s.target[head])) return false;
+  }
+  return true;
+}
+
+// The extent that the record of a head says, whose codes are there.
+void PqOrder::adopt(const IndexSession& s, u32 head, const CodebookHead& saved,
+                    std::span<const std::byte> record) {
+  const kv::ExtentShape& shape = memory_.extents()->shape();
+  const PqIndex& pq = pq_of(s.target[head]);
+  const KeyWindow slots = extent_slots(s, pq, args_.shape->in.group.page_tokens);
+  const bool has_slots = saved.slot_begin == slots.slot_begin && saved.slot_end == slots.slot_end;
+  const bool has_shape =
+      saved.record_tokens == shape.record_tokens && saved.slot_bytes == shape.slot_bytes;
+  if (!has_slots || !has_shape || saved.n_orders == 0) return;
+  const u32 extent = extent_of(s, head), n_orders = std::min(saved.n_orders, shape.n_orders);
+  Carver carver(memory_.scratch(0).search);
+  const auto ranges = carver.take<u64>("", shape.n_pairs);
+  for (u32 order = 0; order < n_orders; ++order) {
+    const std::span<u32> firsts = memory_.extents()->firsts(extent, order);
+    if (!read_places(record, order, pq, ranges, firsts)) return;
+  }
+  memory_.extents()->adopt(extent, slots.slot_begin, slots.slot_end, n_orders,
+                           {.owner = s.owner(), .version = saved.extent_version, .head = head},
+                           s.target[head]);
+}
 
 // Names of the far slots of a head, which were chosen in ascending order: a slot's place in order 0
 // of the head's extent, or, behind these, kForeign and the slot. Names ascend. What a step chooses
 // of a pair are its first tokens (kernels/pq/pq_pairs.h: of equals the lower slots), so counting
 // finds the places.
-void Selector::name_slots(const NameArgs& args, std::span<const u32> chosen,
-                          std::span<kv::WantedSlot> named) {
-  const Session& s = session(args.session);
-  const kv::Extents* const extents = this->extents();
+void PqOrder::name_slots(const NameArgs& args, std::span<const u32> chosen,
+                         std::span<kv::WantedSlot> named) {
+  const IndexSession& s = memory_.session(args.session);
+  const kv::Extents* const extents = memory_.extents();
   const u32 extent = extent_of(s, args.head);
   const bool has_extent = extents != nullptr && extents->is_of(extent, s.next.heads[args.head]);
   const u32 n = static_cast<u32>(chosen.size());
@@ -235,7 +241,7 @@ void Selector::name_slots(const NameArgs& args, std::span<const u32> chosen,
   }
   const PqIndex& pq = pq_of(s.next.heads[args.head]);
   const std::span<const u32> firsts = extents->firsts(extent, 0);
-  Carver carver(scratch(args.worker_idx).search);
+  Carver carver(memory_.scratch(args.worker_idx).search);
   const std::span<u32> begins = carver.take<u32>("", firsts.size()),
                        ends = carver.take<u32>("", firsts.size());
   const std::span<u16> pairs = carver.take<u16>("", n), of_slot = carver.take<u16>("", n);
@@ -247,7 +253,7 @@ void Selector::name_slots(const NameArgs& args, std::span<const u32> chosen,
   u32 n_pairs = 0;
   for (u32 i = 0; i < n; ++i) {
     if (!is_in(chosen[i])) continue;
-    of_slot[i] = pair_of(pq, chosen[i]);
+    of_slot[i] = pair_at(pq, chosen[i]);
     if (ends[of_slot[i]]++ == 0) pairs[n_pairs++] = of_slot[i];
   }
   std::ranges::sort(pairs.first(n_pairs), {}, [&](u16 pair) { return firsts[pair]; });
@@ -270,17 +276,17 @@ void Selector::name_slots(const NameArgs& args, std::span<const u32> chosen,
 }
 
 // Of places in order 0, ascending, those that are cheaper to read from order 1 become places there.
-void Selector::choose_orders(const NameArgs& args, std::span<const u32> chosen,
-                             std::span<kv::ExtentWant> places) {
-  const Session& s = session(args.session);
-  const kv::Extents* const extents = this->extents();
+void PqOrder::choose_orders(const NameArgs& args, std::span<const u32> chosen,
+                            std::span<kv::ExtentWant> places) {
+  const IndexSession& s = memory_.session(args.session);
+  const kv::Extents* const extents = memory_.extents();
   const u32 extent = extent_of(s, args.head);
   if (places.empty() || extents->n_orders(extent) < 2) return;
   const kv::ExtentShape& shape = extents->shape();
   const PqIndex& pq = pq_of(s.next.heads[args.head]);
   const std::span<const u32> firsts[2] = {extents->firsts(extent, 0), extents->firsts(extent, 1)};
   const u64 n = places.size();
-  Carver carver(scratch(args.worker_idx).search);
+  Carver carver(memory_.scratch(args.worker_idx).search);
   const auto pairs = carver.take<WantedPair>("", n);
   const auto begins = carver.take<u32>("", n + 1), by = carver.take<u32>("", n);
   const auto ordered = carver.take<kv::ExtentWant>("", n);
@@ -291,7 +297,7 @@ void Selector::choose_orders(const NameArgs& args, std::span<const u32> chosen,
   u32 n_pairs = 0;
   for (u32 i = 0; i < n; ++i) {
     const u32 place = places[i].place;
-    const u16 pair = pair_of(pq, chosen[places[i].rank]);
+    const u16 pair = pair_at(pq, chosen[places[i].rank]);
     const u32 in_1 = place_in_1(place, pair);
     if (n_pairs == 0 || pairs[n_pairs - 1].pair != pair) {
       begins[n_pairs] = i;
@@ -319,33 +325,12 @@ void Selector::choose_orders(const NameArgs& args, std::span<const u32> chosen,
 }
 
 // A cut leaves places as they are where it is behind the extent.
-void Selector::truncate_cache(const Session& s, u32 head, u32 n_tokens, kv::SlotCache& cache) {
-  const kv::Extents* const extents = this->extents();
+void PqOrder::truncate_cache(const IndexSession& s, u32 head, u32 n_tokens, kv::SlotCache& cache) {
+  const kv::Extents* const extents = memory_.extents();
   const u32 extent = extent_of(s, head);
   const bool has_extent = extents != nullptr && extents->is_of(extent, s.heads[head]);
   const bool keeps = extents == nullptr || (has_extent && n_tokens >= extents->slot_end(extent));
   cache.truncate(keeps ? kForeign | n_tokens : 0);
-}
-
-// What extents could not give to KV heads [begin, end) comes from the groups. Of how many slots.
-Result<u32> Selector::fetch_lost(const Layer& layer, u32 begin, u32 end) {
-  const LayerTable table = layer_table();
-  u32 n_lost = 0;
-  for (u32 kv_head = begin; kv_head < end; ++kv_head) n_lost += table.readings[kv_head].n_lost;
-  if (n_lost == 0) return n_lost;
-  std::ranges::fill(table.wanted, std::span<const kv::WantedSlot>());
-  for (u32 kv_head = begin; kv_head < end; ++kv_head) {
-    const Fetched mine = fetched(kv_head);
-    u32 n = 0;
-    for (const kv::ExtentWant& want : table.readings[kv_head].wants) {
-      if (want.place != kv::kExtentLost) continue;
-      mine.wanted[n++] = {mine.slots[want.rank], want.rank};
-    }
-    std::ranges::sort(mine.wanted.first(n), {}, &kv::WantedSlot::slot);
-    table.wanted[kv_head] = mine.wanted.first(n);
-  }
-  TARN_CHECK(gather(layer));
-  return n_lost;
 }
 
 }  // namespace tarn::method

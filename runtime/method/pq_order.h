@@ -1,0 +1,67 @@
+// runtime/method/pq_order.h
+//
+// The middle once more on the disk, by pairs of codes: a layer's extents are written when its index
+// is made, and say where the tokens lie that a step wants (kv/extents.h, method/pair_order.h).
+//
+//   extent   of a (session, layer, KV head); it follows the index whose codes it is ordered by
+//   memory   to write from: that of the session's caches
+//   thread   the engine's; names and orders of a head: any worker
+#pragma once
+
+#include "runtime/method/codebook_record.h"
+#include "runtime/method/index_memory.h"
+
+namespace tarn::method {
+
+class PqOrder {
+ public:
+  static constexpr u32 kForeign = u32{1} << 31;  // in a name: the rest is the slot
+
+  explicit PqOrder(IndexMemory* memory) : memory_(*memory), args_(memory->args) {}
+
+  u32 extent_of(const IndexSession& s, u32 head) const;
+  void forget(const IndexSession& s);
+  void truncate(const IndexSession& s, u32 n_tokens);
+  // Those names of a head's cached slots that hold for its first n_tokens.
+  void truncate_cache(const IndexSession& s, u32 head, u32 n_tokens, kv::SlotCache& cache);
+  // What a layer's heads asked last, [n_heads, head_dim] after RoPE: extents follow it.
+  void note_query(u32 session, u32 cache_layer, const f32* q);
+
+  // The slots of what the session's job has clustered that lie in whole groups.
+  static KeyWindow extent_slots(const IndexSession& s, const PqIndex& pq, u32 page_tokens);
+  Result<void> lay_out(IndexSession& s, u32 cache_layer);
+  // Whether the layer's extents are there, or there is nothing to lay out.
+  bool has_extents(const IndexSession& s, u32 cache_layer) const;
+  // Takes the extent that the record of a head's codes names.
+  void adopt(const IndexSession& s, u32 head, const CodebookHead& saved,
+             std::span<const std::byte> record);
+
+  struct NameArgs {
+    u32 session, head, worker_idx;
+    u32 first_rank;  // of the chosen slots among all
+  };
+  void name_slots(const NameArgs& args, std::span<const u32> chosen,
+                  std::span<kv::WantedSlot> named);
+  void choose_orders(const NameArgs& args, std::span<const u32> chosen,
+                     std::span<kv::ExtentWant> places);
+
+ private:
+  // A part of a layer that is written to its extents.
+  struct Layout {
+    u32 cache_layer;
+    u32 slot_begin, slot_end;    // of the extents
+    u32 order;                   // in them
+    u32 place_begin, place_end;  // of each head's, in that order
+    std::span<std::byte> memory;
+  };
+  std::span<u32> pair_counters(u32 kv_head) const;
+  f32* last_query(u32 session, u32 cache_layer) const;
+  Result<void> write_order(const IndexSession& s, const Layout& layout);
+  void place_pairs(const IndexSession& s, const Layout& layout);
+  Result<void> write_part(const IndexSession& s, const Layout& layout);
+
+  IndexMemory& memory_;
+  const SelectorArgs& args_;
+};
+
+}  // namespace tarn::method
