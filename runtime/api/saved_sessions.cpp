@@ -67,7 +67,7 @@ int32_t tarn_session_export(tarn_engine* engine, const char* name, const char* p
   if (name == nullptr) return refuse(kNoName);
   if (path == nullptr) return refuse(kNoPath);
   return report(call.run([&]() -> Result<void> {
-    TARN_CHECK(call.engine().export_session(name, path));
+    TARN_CHECK(call.engine().archive().export_to(name, path));
     return {};
   }));
 }
@@ -77,7 +77,7 @@ int32_t tarn_session_import(tarn_engine* engine, const char* path, const char* n
   if (!call) return refuse(call.why_not());
   if (path == nullptr) return refuse(kNoPath);
   return report(call.run([&]() -> Result<void> {
-    TARN_CHECK(call.engine().import_session(path, name != nullptr ? name : ""));
+    TARN_CHECK(call.engine().archive().import_from(path, name != nullptr ? name : ""));
     return {};
   }));
 }
@@ -87,7 +87,7 @@ int32_t tarn_session_delete(tarn_engine* engine, const char* name) {
   if (!call) return refuse(call.why_not());
   if (name == nullptr) return refuse(kNoName);
   return report(call.run([&]() -> Result<void> {
-    TARN_CHECK(call.engine().delete_session(name));
+    TARN_CHECK(call.engine().archive().erase(name));
     return {};
   }));
 }

@@ -82,10 +82,7 @@ Result<SessionIdx> Engine::create_session() {
     s.cancel.store(false);
     s.generation.events.clear();
     s.on_logits = nullptr;
-    forget_name(s);
-    s.ended = Ended::nothing;
-    s.refused_ns = 0;
-    s.taken_up.reset();
+    archive_.forget(s.saved);
     s.lossy_from = Session::kExact;
     selector_.forget(idx);
     return idx;
@@ -98,9 +95,8 @@ Result<SessionIdx> Engine::create_session() {
 void Engine::destroy_session(SessionIdx idx) {
   Session& s = session(idx);
   TARN_ASSERT(s.state != SessionState::free);
-  publish_last(s);
-  drop_save(s);
-  forget_name(s);
+  if (s.saved.name_bytes > 0) archive_.checkpoint_last(view_of(s));
+  archive_.forget(s.saved);
   s.sequence.clear();
   selector_.forget(idx);
   s.n_ids = 0;
@@ -150,7 +146,7 @@ Result<void> Engine::feed(SessionIdx idx, std::span<const u32> ids) {
   std::copy(ids.begin(), ids.end(), s.ids.begin() + s.n_ids);
   s.turns.feed(s.n_ids, static_cast<u32>(ids.size()));
   s.n_ids += static_cast<u32>(ids.size());
-  ask_more(s);
+  s.saved.ask_more();
   s.state = s.n_computable() > 0 ? SessionState::computing : SessionState::idle;
   if (s.generation.fed_ns == 0) s.generation.fed_ns = clock_->now_ns();
   return {};
@@ -175,7 +171,7 @@ Result<void> Engine::generate(SessionIdx idx, const GenerateParams& params) {
   if (s.state == SessionState::idle) s.n_settled = s.n_ids;
   s.cancel.store(false);
   s.last_error = {};  // computed after all, or an event says why not
-  ask_more(s);
+  s.saved.ask_more();
   s.state = SessionState::generating;
   return {};
 }
@@ -190,7 +186,7 @@ Result<void> Engine::truncate(SessionIdx idx, u32 n_tokens) {
                    {"tokens", s.n_ids});
   }
   s.sequence.abandon();
-  drop_save(s);
+  archive_.drop(s.saved);
   if (n_tokens < s.sequence.n_slots()) {
     const Result<void> is_cut = cut(s, n_tokens);
     if (!is_cut) {  // its KV may be lost, and others hold what was its
@@ -203,8 +199,8 @@ Result<void> Engine::truncate(SessionIdx idx, u32 n_tokens) {
   s.turns.truncate(n_tokens);
   s.n_settled = n_tokens;
   s.turn_begin = std::min(s.turn_begin, n_tokens);
-  s.n_published = std::min(s.n_published, n_tokens);
-  ask_more(s);
+  s.saved.n_slots = std::min(s.saved.n_slots, n_tokens);
+  s.saved.ask_more();
   s.last_error = {};
   const bool computes = kv::KvCache::reserve_slots(s.sequence, s.n_ids) && s.n_computable() > 0;
   s.state = computes ? SessionState::computing : SessionState::idle;
@@ -246,7 +242,9 @@ bool Engine::has_work() const {
   return !device_lost() &&
          (selector_.has_work() || kv_.is_moving() ||
           std::any_of(sessions_.begin(), sessions_.end(), [this](const Session& s) {
-            return rows_ready(s) > 0 || (publishes() && rests_unpublished(s)) ||
+            return rows_ready(s) > 0 ||
+                   archive_.is_due_now(s.saved, s.sequence.n_slots(),
+                                       s.state == SessionState::idle) ||
                    (s.cancel.load() && can_cancel(s));
           }));
 }
@@ -396,6 +394,7 @@ void Engine::lose_device(const Error& error) {
   format_error(error, text.data(), text.size());
   log_.error("the GPU is lost: %s", text.data());
   device_->give_up();
+  archive_.stop_checkpoints();
   device_lost_.store(true, std::memory_order_release);
 }
 
@@ -444,7 +443,7 @@ const StepTrace& Engine::step() {
   const bool is_idle = trace_.n_rows == 0 && trace_.n_waiting == 0;
   if (kv_.is_moving()) kv_.pump(is_idle ? kIdleWaitNs : 0);
   kv_.tiers().store.log_state();
-  if (session_store_.is_on()) publish();
+  checkpoint();
   trace_disk(moved_before);
   trace_.groups_free = kv_.pool().groups_free();
   trace_.end_ns = clock_->now_ns();
@@ -460,7 +459,8 @@ bool Engine::accept_rows() {
     Session& s = session(run.session);
     if (s.state != SessionState::computing || s.n_computable() > 0) continue;
     s.state = SessionState::idle;
-    if (!s.taken_up || s.taken_up->is_cut_off) s.ended = Ended::input;
+    const auto& restored = s.saved.restored;
+    if (!restored || restored->is_cut_off) s.saved.stopped_at = reuse::StoppedAt::input;
   }
   return true;
 }
@@ -515,8 +515,7 @@ void Engine::accept_token(Session& s, Sampled sampled) {
 void Engine::finish(Session& s, Finish reason, Status status) {
   s.generation.finish(reason, status, scratch_);
   s.state = SessionState::idle;
-  s.ended = s.generation.n_generated > 0 ? Ended::answer : Ended::nothing;  // or it was not read
-  s.refused_ns = 0;
+  s.saved.stop(/*has_answer=*/s.generation.n_generated > 0);
 }
 
 }  // namespace tarn::engine

@@ -25,6 +25,7 @@
 #include "runtime/kv/group_pool.h"
 #include "runtime/method/selector.h"
 #include "runtime/model/loaded_model.h"
+#include "runtime/reuse/archive.h"
 #include "runtime/text/encoder.h"
 
 namespace tarn::lab {
@@ -55,18 +56,10 @@ class Engine final : private step::StepHost {
   Result<void> truncate(SessionIdx idx, u32 n_tokens);
   Result<SessionIdx> fork(SessionIdx idx);
 
-  // Sessions that outlive the engine (engine_park.cpp), where the configuration keeps them.
-  // keep(): from now on its work is published under the name, at least every store.publish_ms and a
-  // step. park(): all of it is on disk when it returns, and it goes on as before. resume(): a new
-  // session that goes on where that one was, bit-equal; what the store has lost of it is computed
-  // anew from its tokens. not_found: no session of this name is there.
+  // Sessions that outlive the engine, under a name, where the configuration keeps them
+  // (reuse/archive.h). resume(): a new session; not_found: no session of this name is there.
   Result<void> keep(SessionIdx idx, std::string_view name);
-  struct Saved {
-    u32 n_tokens = 0;
-    u64 bytes_written = 0;
-    u64 took_ns = 0;
-  };
-  Result<Saved> park(SessionIdx idx, std::string_view name);
+  Result<reuse::SaveDone> park(SessionIdx idx, std::string_view name);
   struct Resumed {
     SessionIdx idx = 0;
     u32 n_tokens = 0;
@@ -78,12 +71,8 @@ class Engine final : private step::StepHost {
     u64 took_ns = 0;
   };
   Result<Resumed> resume(std::string_view name);
-  // Saved sessions, to a file, from one, and away (reuse/session_copy.h). The engine does nothing
-  // else before they end. import: of this model and these settings alone; an empty name takes the
-  // file's. import and delete: of no open session.
-  Result<reuse::ExportDone> export_session(std::string_view name, const char* path);
-  Result<reuse::ImportDone> import_session(const char* path, std::string_view name);
-  Result<reuse::DeleteDone> delete_session(std::string_view name);
+  // For exports, imports and what is to be erased. The engine does nothing else before they end.
+  reuse::Archive& archive() { return archive_; }
 
   // Any thread. On a CPU what runs now ends in front of the step's next tasks: its end is told at
   // once, its rows of the step count for nothing, and the step stops half way where nobody else's
@@ -94,7 +83,7 @@ class Engine final : private step::StepHost {
   // For who closes the engine: nothing is published from now on either, since what a kept session
   // has on disk is to be gone on with, and not what the cancel leaves of it.
   void request_end() {
-    is_ending_.store(true, std::memory_order_relaxed);
+    archive_.stop_checkpoints();
     for (Session& s : sessions_) s.cancel.store(true);
   }
   bool take_event(SessionIdx idx, Event* event, std::span<char> text) {  // the session's reader
@@ -171,7 +160,6 @@ class Engine final : private step::StepHost {
   bool can_cancel(const Session& session) const;
   void end_cancelled(Session& session);
   void give_back_places();
-  void drop_save(Session& s);
   bool end_all_cancelled();
   bool tick(step::Pause pause) override;
   void drop_cancelled();
@@ -186,34 +174,12 @@ class Engine final : private step::StepHost {
   void trace_disk(const kv::KvStats& before);
   void commit(Session& session, u32 n_rows);
 
-  // engine_park.cpp
-  reuse::KvIdentity kv_identity() const;
-  // Whether sessions are kept now; the reason where they are not.
-  Result<void> check_keeps() const;
-  bool publishes() const;
-  bool is_due(const Session& session, u64 now_ns) const;
-  bool has_answer_to_publish(const Session& session) const;
-  bool rests_unpublished(const Session& session) const;
-  void begin_publication(Session& session);
-  void take_publication();
-  void end_publication();
-  void publish_last(Session& session);
-  void tell_unpublished(const Error& why) const;
-  u32 n_full_pages(const Session& session) const;
-  u32 n_published_pages(const Session& session) const;
-  u32 n_published_slots(const Session& session) const;
-  void put_index(const Session& session, reuse::SaveArgs& args) const;
-  void leave_indexes();
-  bool take_up_index(Session& session, const reuse::Manifest& manifest);
+  // engine_save.cpp
+  reuse::SessionView view_of(Session& session) const;
+  void checkpoint();
+  Result<void> restore(Session& session, const reuse::Archive::Found& found);
+  bool restore_index(Session& session, const reuse::Manifest& manifest);
   void write_policy();
-  std::string_view policy() const;
-  Result<void> take_name(SessionIdx idx, std::string_view name);
-  void forget_name(Session& session);
-  reuse::SaveArgs save_args(Session& session, u32 n_slots) const;
-  Result<void> take_up(Session& session, const reuse::Manifest& manifest);
-  void publish();
-  void tell_evictions();
-  void ask_more(Session& session);
 
   // Parts, in the order in which they are built.
   Clock* clock_ = nullptr;
@@ -227,7 +193,7 @@ class Engine final : private step::StepHost {
   model::LoadedModel model_{};
   text::Encoder text_{};
   kv::KvCache kv_{};
-  reuse::SessionStore session_store_{};  // off where the plan keeps none
+  reuse::Archive archive_{};  // off where the plan keeps no sessions
   method::Selector selector_{&kv_};
   kernels::KvType kv_type_ = kernels::KvType::f16;
   SelectConfig select_config_{};
@@ -244,15 +210,6 @@ class Engine final : private step::StepHost {
   void (*on_early_end_)(void* context) = nullptr;
   void* early_end_context_ = nullptr;
   EngineStatus status_{};  // of what is not read from the parts by status()
-
-  // Publication of kept sessions.
-  u64 publish_ns_ = 0;  // 0: when they are parked
-  Session* publishing_ = nullptr;
-  u32 n_publishing_ = 0;                     // slots
-  store::Key publishing_key_{};              // of its index
-  Ended publishing_ended_ = Ended::nothing;  // what stands at its end
-  u64 n_evictions_told_ = 0;
-  std::atomic<bool> is_ending_{false};
 };
 
 }  // namespace tarn::engine

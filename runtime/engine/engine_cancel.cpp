@@ -33,7 +33,7 @@ void Engine::give_back_places() {
   for (Session& s : sessions_) {
     if (s.state != SessionState::idle || s.sequence.n_reserved() <= s.n_ids) continue;
     s.sequence.abandon();
-    drop_save(s);
+    archive_.drop(s.saved);
     const bool reserved = s.sequence.reserve(s.n_pending());
     TARN_ASSERT(reserved);  // what abandon() gave back a moment ago
   }

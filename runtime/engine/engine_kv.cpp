@@ -14,8 +14,6 @@ using plan::RegionId;
 static_assert(kSessionsMax <= kv::KvCache::kSessionsMax);
 
 Result<void> Engine::open_tiers(const OpenArgs& args, IoKind io_kind) {
-  publish_ns_ = u64{args.config.store.publish_ms} * 1'000'000;
-  is_ending_.store(false);
   const plan::TierShape& tiers = plan_.tiers;
   const bool keeps_sessions = tiers.store.keeps;
   Carver carver(region(RegionId::store));
@@ -34,23 +32,27 @@ Result<void> Engine::open_tiers(const OpenArgs& args, IoKind io_kind) {
                  .log = log_,
                  .limits = tiers.store,
                  .memory = kv::TierStoreMemory::carve(carver, tiers.store)},
-       .guest = &session_store_,
+       .guest = &archive_,
        .host = this}));
   if (keeps_sessions) {
-    const auto memory = reuse::SaveMemory::carve(carver, tiers.saves);
-    session_store_.init({.store = &kv_.tiers().store.store(),
-                         .mover = &kv_.tiers().mover,
-                         .residency = &kv_.tiers().residency,
-                         .names = &kv_.tiers().names,
-                         .crc = &crc32c_ways()[0],
-                         .n_cache_layers = model_.spec.n_cache_layers,
-                         .spills_max = plan::kTierMovesMax,
-                         .manifest = memory.manifest,
-                         .other_manifest = memory.other_manifest,
-                         .groups = memory.groups,
-                         .nonce = kv_.tiers().nonce,
-                         .keys = memory.keys});
-    session_store_.set_identity(kv_identity());
+    const model::Weights& weights = model_.weights;
+    const u32 n_factors = weights.rope_factors != nullptr ? model_.spec.n_rot / 2 : 0;
+    archive_.init(
+        {.kv = &kv_,
+         .identity = reuse::kv_identity(
+             {.spec = &model_.spec,
+              .content_hash = weights.content_hash,
+              .rope_factors = {weights.rope_factors, n_factors},
+              .kv_type = static_cast<u32>(kv_type_),
+              .page_tokens = plan_.group_shape.page_tokens,
+              .numerics_id = executor_.on_gpu() ? reuse::kGpuNumericsId : reuse::kCpuNumericsId}),
+         .crc = &crc32c_ways()[0],
+         .clock = clock_,
+         .log = log_,
+         .checkpoint_ns = u64{args.config.store.publish_ms} * 1'000'000,
+         .spills_max = plan::kTierMovesMax,
+         .memory = reuse::SaveMemory::carve(carver, tiers.saves),
+         .selector = &selector_});
   }
   kv_.tiers().store.log_state();
   if (keeps_sessions) kv_.tiers().store.log_lost_records();
@@ -91,7 +93,7 @@ void Engine::give_up(Session& s, const Error& error) {
 // left, and its tokens find places when those have ended (KvCache::reserve_slots()).
 bool Engine::lose_kv(Session& s) {
   s.sequence.abandon();
-  drop_save(s);
+  archive_.drop(s.saved);
   kv_.cut_lost(s.sequence, /*keeps_whole_pages=*/!selector_.is_on());
   note_cut(s);
   selector_.forget(static_cast<u32>(&s - sessions_.data()));
@@ -108,7 +110,7 @@ Result<void> Engine::redo_answer(SessionIdx idx) {
   if (!select_config_.exact_answers || s.sequence.n_slots() <= s.lossy_from) return {};
   const u32 begin = s.lossy_from;
   s.sequence.abandon();
-  drop_save(s);
+  archive_.drop(s.saved);
   if (const Result<void> is_cut = cut(s, begin); !is_cut) {
     (void)kv::KvCache::reserve_slots(s.sequence, s.n_ids);
     return is_cut;
@@ -116,22 +118,14 @@ Result<void> Engine::redo_answer(SessionIdx idx) {
   selector_.truncate(idx, begin);
   s.turns.truncate(begin);
   s.turns.feed(begin, s.n_ids - begin);
-  s.n_published = std::min(s.n_published, begin);
+  s.saved.n_slots = std::min(s.saved.n_slots, begin);
   return {};
 }
 
-// Rows are in the KV; pages that they filled get their names. What a selection computed would be
-// taken for exact under the key of its tokens: it gets one of its own.
 void Engine::commit(Session& s, u32 n_rows) {
-  const u32 page_tokens = plan_.group_shape.page_tokens;
-  const u32 n_pages_before = s.sequence.n_slots() / page_tokens;
+  const u32 n_before = s.sequence.n_slots();
   s.sequence.commit(n_rows);
-  if (!session_store_.is_on()) return;
-  const u32 n_pages = s.sequence.n_slots() / page_tokens;
-  const u32 n_exact = std::min(n_pages, s.lossy_from / page_tokens);
-  reuse::SessionStore& sessions = session_store_;
-  sessions.name_pages(s.sequence, s.ids, n_pages_before, n_exact);
-  sessions.name_unshared(s.sequence, s.ids, std::max(n_pages_before, n_exact), n_pages);
+  if (archive_.is_on()) archive_.name_pages(s.sequence, s.ids, n_before, s.lossy_from);
 }
 
 // What a selection computed may be gone with what was cut off.
@@ -170,7 +164,7 @@ void Engine::commit_rows() {
 
 // What is lost meanwhile is computed anew.
 Result<void> Engine::cut(Session& s, u32 n_slots) {
-  drop_save(s);  // its pages are about to be others
+  archive_.drop(s.saved);  // its pages are about to be others
   const Result<void> is_cut = kv_.truncate(s.sequence, n_slots);
   if (!is_cut && is_cut.error().status == Status::io_failed) {
     if (!lose_kv(s)) return fail(is_cut.error());

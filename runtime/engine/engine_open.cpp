@@ -100,13 +100,16 @@ Result<void> Engine::load(const OpenArgs& args) {
 }
 
 void Engine::close() {
-  if (session_store_.is_on()) {
-    end_publication();
-    leave_indexes();
+  if (archive_.is_on()) {
+    archive_.finish_checkpoint();
+    // What manifests name of indexes stays on the disk, and nothing else.
+    for (Session& s : sessions_) {
+      if (s.state != SessionState::free) selector_.forget(idx_of(s));
+    }
   }
   workers_.stop();
   kv_.close();
-  session_store_.close();
+  archive_.close();
   // The thread that closes may be another than the engine's (of an Instance it is not). What a lost
   // device answers here is of no use any more.
   if (device_ != nullptr) (void)device_->bind_thread();
@@ -123,7 +126,6 @@ void Engine::close() {
   device_ = nullptr;
   status_ = {.counters = status_.counters};
   sessions_ = {};
-  n_evictions_told_ = 0;
 }
 
 // Tiled as the backend's kernels want them, in the host's region or through the GPU's sink.

@@ -75,7 +75,7 @@ EngineStatus Engine::status() const {
   now.n_chunks_kept = executor_.gpu().backend().parts().n_chunks_kept();
   now.has_tiers = kv_.has_tiers();
   now.store_mode = kv_.tiers().store.state_name();
-  now.sessions_may_be_lost = session_store_.is_on() && kv_.tiers().store.has_lost_records();
+  now.sessions_may_be_lost = archive_.is_on() && kv_.tiers().store.has_lost_records();
   now.kv = kv_.stats();
   return now;
 }

@@ -12,23 +12,17 @@
 // Invariant: KV slots <= n_ids; slots are reserved for all n_ids tokens.
 #pragma once
 
-#include <array>
 #include <atomic>
-#include <optional>
 #include <span>
-#include <string_view>
 
 #include "runtime/engine/generation.h"
 #include "runtime/engine/turns.h"
 #include "runtime/kv/sequence.h"
-#include "runtime/reuse/manifest.h"
-#include "runtime/reuse/session_store.h"
+#include "runtime/reuse/saved_as.h"
 
 namespace tarn::engine {
 
 enum class SessionState : u8 { free, idle, computing, generating };
-// What an idle session stands at the end of.
-enum class Ended : u8 { nothing, input, answer };
 
 // Every row's logits, for evaluation: row `position` predicts what follows tokens 0..position.
 using LogitsFn = void (*)(void* context, u32 position, std::span<const f32> logits);
@@ -45,12 +39,6 @@ struct LastError {
   }
 };
 
-// What the manifest said that a session was taken up from; that stands until more is asked of it.
-struct TakenUp {
-  bool is_cut_off = false;
-  u64 n_drawn = 0;
-};
-
 struct Session {
   SessionState state = SessionState::free;
   kv::Sequence sequence{};
@@ -62,18 +50,8 @@ struct Session {
   Generation generation{};
   std::atomic<bool> cancel{false};
 
-  // What it is called in the store; empty: it is not kept.
-  std::array<char, reuse::kManifestNameBytesMax> name_text{};
-  u32 name_bytes = 0;
-  u64 revision = 0;              // of its last manifest
-  u32 turn_begin = 0;            // where the last input begins
-  u32 n_published = 0;           // slots that a manifest knows of
-  Ended ended = Ended::nothing;  // and no manifest with it was begun
-  u64 refused_ns = 0;            // when that one failed; 0: it did not
-  u64 published_ns = 0;
-  reuse::DrawnTails tails{};
-  std::optional<TakenUp> taken_up{};
-  std::string_view name() const { return {name_text.data(), name_bytes}; }
+  u32 turn_begin = 0;      // where the last input begins
+  reuse::SavedAs saved{};  // in the store
 
   // The first slot whose KV a row that selects has computed: from there on it is not what the
   // tokens say, so its pages have names that nobody else can ask for.

@@ -36,9 +36,7 @@ class Probe {
   static const kv::GroupPool& pool(const engine::Engine& engine) { return engine.kv_.pool(); }
   static const kv::KvCache& kv(const engine::Engine& engine) { return engine.kv_; }
   static const kv::Tiers& tiers(const engine::Engine& engine) { return engine.kv_.tiers(); }
-  static const reuse::SessionStore& session_store(const engine::Engine& engine) {
-    return engine.session_store_;
-  }
+  static const reuse::Archive& archive(const engine::Engine& engine) { return engine.archive_; }
   static const method::Selector& selector(const engine::Engine& engine) { return engine.selector_; }
 
   // Calls `on_logits` with the logits of every row that the session computes from now on; nullptr

@@ -17,7 +17,7 @@
 //                tail too, lie under unshared_key()s, which nobody can find by their tokens
 //   index        what a session of this policy chooses by beside its KV, with n_slots in it, and
 //                which tokens were generated
-//   identity     what makes KV of equal tokens differ; the root key is made of the same bytes
+//   identity     kv_identity.h; the root key is made of the same bytes
 //
 // Format version 1, little-endian: ManifestHead (320 bytes), then, each padded with zeros to 8
 // bytes: group keys [n_groups] of 16 bytes, codebooks [n_codebooks] of 32, token ids [n_tokens] of
@@ -30,12 +30,12 @@
 //            (Status::io_failed with the part at fault), one of a later format is unsupported
 #pragma once
 
-#include <optional>
 #include <span>
 #include <string_view>
 
 #include "platform/base/result.h"
 #include "platform/cpu/crc32c.h"
+#include "runtime/reuse/kv_identity.h"
 #include "runtime/store/key.h"
 
 namespace tarn::reuse {
@@ -49,38 +49,6 @@ inline constexpr u32 kManifestNameBytesMax = 128;
 inline constexpr u32 kManifestPolicyBytesMax = 4096;
 inline constexpr u32 kManifestAnswersMax = 4096;
 inline constexpr u32 kKeptAnswersMax = 32;  // that an engine writes
-
-// Whatever makes KV of equal tokens differ. Every field counts; zero where something has no say.
-struct KvIdentity {
-  store::Key model{};   // hash of the model file's tensors and hyper-parameters
-  store::Key tenant{};  // who may share it
-  u32 n_cache_layers = 0;
-  u32 n_kv_heads = 0;
-  u32 head_dim = 0;
-  u32 page_tokens = 0;
-  u32 kv_type = 0;         // kernels::KvType
-  u32 layout = 0;          // of a page; raised when it changes
-  u32 rope_type = 0;       // which pairs turn
-  u32 rope_dims = 0;       // of head_dim
-  u64 rope_scaling = 0;    // hash of base, scale and factors, by their bits
-  u32 numerics_id = 0;     // backend, ISA and kernel revision, raised by hand when results change
-  u32 prefill_policy = 0;  // 0: exact; else whatever lossy way the prompt was read in
-  friend bool operator==(const KvIdentity&, const KvIdentity&) = default;
-};
-static_assert(sizeof(KvIdentity) == 80);
-
-inline constexpr u32 kPageLayout = 1;  // KvIdentity::layout of this version
-// A group of KV of this identity is [n_kv_heads][page_tokens][K, V][vector], padded to 4 KiB; a
-// vector is head_dim f16 (kv_type 0), or for each 32 of them an f16 and 32 (1) or 16 bytes (2).
-// Nothing where type or layout are not this version's, or no record holds so much. What a file says
-// of its size must be equal to this: a group of another size under a good key would be read as one
-// of this.
-std::optional<u64> group_bytes(const KvIdentity& identity);
-
-// The root of all chains of this identity.
-store::Key identity_key(const store::Secret& secret, const KvIdentity& identity);
-// The first field in which two differ, by its name; nullptr: none.
-const char* first_difference(const KvIdentity& one, const KvIdentity& other);
 
 // The draw of a token is a function of the seed and its number: there is no other state.
 struct SamplerState {

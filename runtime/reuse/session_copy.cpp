@@ -12,6 +12,38 @@ Unexpected too_long(std::string_view name) {
                .detail = Detail(name)});
 }
 
+Unexpected no_session(std::string_view name) {
+  return fail({.status = Status::not_found,
+               .hint = "the store has no session of this name: it was never saved here, or gave "
+                       "way to others",
+               .detail = Detail(name)});
+}
+
+std::optional<store::RecordRef> group_record(const store::Store& store, const Manifest& manifest,
+                                             u64 group) {
+  const auto [page, layer] = place_of(group, manifest.identity.n_cache_layers);
+  const auto found = store.find(store::layer_key(store.secret(), page_key(manifest, page), layer));
+  if (!found) return std::nullopt;
+  // Its key is right and it is whole, and yet it is none of this session's.
+  const u64 n_bytes = store.index().entry(*found).payload_bytes;
+  if (n_bytes != group_bytes(manifest.identity)) return std::nullopt;
+  return *found;
+}
+
+u32 n_pages_there(const store::Store& store, const Manifest& manifest, u64* record_bytes) {
+  const u32 n_layers = manifest.identity.n_cache_layers;
+  const u64 n_groups = u64{pages_of(manifest)} * n_layers;
+  u64 n = 0;
+  for (; n < n_groups; ++n) {
+    const auto ref = group_record(store, manifest, n);
+    if (!ref) break;
+    const store::IndexEntry& entry = store.index().entry(*ref);
+    if (record_bytes == nullptr) continue;
+    *record_bytes += store::RecordShape{entry.payload_bytes, entry.n_tokens}.record_bytes();
+  }
+  return n_layers > 0 ? static_cast<u32>(n / n_layers) : 0;
+}
+
 // ---- What lies in the store -------------------------------------------------------------------
 
 std::span<const u32> SessionCopy::page_ids(const Manifest& manifest, u32 page) const {
@@ -20,31 +52,12 @@ std::span<const u32> SessionCopy::page_ids(const Manifest& manifest, u32 page) c
   return manifest.token_ids.subspan(begin, end - begin);
 }
 
-std::optional<store::RecordRef> SessionCopy::group_record(const Manifest& manifest,
-                                                          u64 group) const {
-  const auto [page, layer] = place_of(group, manifest.identity.n_cache_layers);
-  const auto found =
-      args_.store->find(store::layer_key(args_.store->secret(), page_key(manifest, page), layer));
-  if (!found) return std::nullopt;
-  // Its key is right and it is whole, and yet it is none of this session's.
-  if (args_.store->index().entry(*found).payload_bytes != group_bytes(manifest.identity)) {
-    return std::nullopt;
-  }
-  return *found;
-}
-
 std::optional<Manifest> SessionCopy::read_manifest(store::RecordRef ref,
                                                    std::span<std::byte> buffer) {
   const u64 n_bytes = args_.store->index().entry(ref).payload_bytes;
   const u64 n_padded = align_up(n_bytes, store::kSectorBytes);
   if (n_padded > buffer.size() || !ops_.is_idle()) return std::nullopt;
-  ops_.forgive();
-  const store::Begun begun = ops_.begin([&](u64 tag) {
-    return args_.store->read({.ref = ref, .payload = buffer.first(n_padded), .tag = tag});
-  });
-  if (begun != store::Begun::begun) return std::nullopt;
-  ops_.wait_for_all();
-  if (ops_.has_failed()) return std::nullopt;
+  if (!ops_.read(ref, buffer.first(n_padded))) return std::nullopt;
   const auto manifest = decode_manifest(*args_.crc, buffer.first(n_bytes));
   if (!manifest) return std::nullopt;
   const u32 n_layers = manifest->identity.n_cache_layers;
@@ -56,12 +69,7 @@ std::optional<Manifest> SessionCopy::read_manifest(store::RecordRef ref,
 Result<SessionCopy::Found> SessionCopy::find(std::string_view name) {
   TARN_CHECK(ops_.begin_groups(0));
   const auto found = args_.store->find(store::named_key(args_.store->secret(), args_.tenant, name));
-  if (!found) {
-    return fail({.status = Status::not_found,
-                 .hint = "the store has no session of this name: it was never saved here, or gave "
-                         "way to others",
-                 .detail = Detail(name)});
-  }
+  if (!found) return no_session(name);
   const u64 manifest_bytes = args_.store->index().entry(*found).payload_bytes;
   if (manifest_bytes > args_.manifest.size()) return too_long(name);
   Held record(*args_.store, *found);
@@ -72,19 +80,6 @@ Result<SessionCopy::Found> SessionCopy::find(std::string_view name) {
                  .detail = Detail(name)});
   }
   return Found{std::move(record), manifest_bytes, *manifest};
-}
-
-u32 SessionCopy::n_pages_there(const Manifest& manifest, u64* record_bytes) const {
-  const u32 n_layers = manifest.identity.n_cache_layers;
-  const u64 n_groups = u64{pages_of(manifest)} * n_layers;
-  u64 n = 0;
-  for (; n < n_groups; ++n) {
-    const auto ref = group_record(manifest, n);
-    if (!ref) break;
-    const store::IndexEntry& entry = args_.store->index().entry(*ref);
-    *record_bytes += store::RecordShape{entry.payload_bytes, entry.n_tokens}.record_bytes();
-  }
-  return n_layers > 0 ? static_cast<u32>(n / n_layers) : 0;
 }
 
 void SessionCopy::list(void (*on_session)(void* context, const KeptSession& session),
@@ -99,7 +94,7 @@ void SessionCopy::list(void (*on_session)(void* context, const KeptSession& sess
     if (!manifest) continue;
     session.manifest = *manifest;
     session.n_pages = pages_of(*manifest);
-    session.n_pages_there = n_pages_there(*manifest, &session.record_bytes);
+    session.n_pages_there = n_pages_there(*args_.store, *manifest, &session.record_bytes);
     on_session(context, session);
   }
 }
@@ -149,7 +144,7 @@ Result<DeleteDone> SessionCopy::erase(std::string_view name) {
   DeleteDone done{.n_shared = n_kept};
   ops_.forgive();
   for (u64 group = n_kept; group < n_groups; ++group) {
-    const auto ref = group_record(found.manifest, group);
+    const auto ref = group_record(*args_.store, found.manifest, group);
     if (!ref) continue;
     const bool is_erased = ops_.erase(*ref);
     ++(is_erased ? done.n_erased : done.n_shared);

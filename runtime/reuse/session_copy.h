@@ -78,7 +78,15 @@ struct DeleteDone {
   u64 n_shared = 0;  // that others name, or open sessions hold
 };
 
-Unexpected too_long(std::string_view name);  // a session, for the buffers of an engine
+// A session that no manifest of the store names, or that is longer than an engine's buffers.
+Unexpected no_session(std::string_view name);
+Unexpected too_long(std::string_view name);
+
+// Groups of a session are counted page by page, in each the cache layers.
+std::optional<store::RecordRef> group_record(const store::Store& store, const Manifest& manifest,
+                                             u64 group);
+// From the first one on, with all their layers. Adds up the bytes of their records.
+u32 n_pages_there(const store::Store& store, const Manifest& manifest, u64* record_bytes = nullptr);
 
 class SessionCopy {
  public:
@@ -87,6 +95,7 @@ class SessionCopy {
     ops_.init(args.store, args.groups, args.first_tag, args.pump, args.context);
   }
   bool is_idle() const { return ops_.is_idle(); }
+  StoreOps& ops() { return ops_; }
   void take(const store::Event& event) { ops_.take(event); }  // with a tag of ours
 
   // Calls on_session for every session whose manifest is whole, in no order.
@@ -124,12 +133,9 @@ class SessionCopy {
     Manifest manifest{};
   };
 
-  // Groups of a session are counted page by page, in each the cache layers.
   Result<Found> find(std::string_view name);
   std::optional<Manifest> read_manifest(store::RecordRef ref, std::span<std::byte> buffer);
-  u32 n_pages_there(const Manifest& manifest, u64* record_bytes) const;
   u32 n_pages_shared(const Manifest& manifest, store::RecordRef own);
-  std::optional<store::RecordRef> group_record(const Manifest& manifest, u64 group) const;
   std::span<const u32> page_ids(const Manifest& manifest, u32 page) const;
 
   Result<void> write_groups(FileWriter& file, const Manifest& manifest,

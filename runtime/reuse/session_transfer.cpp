@@ -70,7 +70,7 @@ Result<ExportDone> SessionCopy::write(std::string_view name, const char* path) {
   SessionFileHead head{.manifest_bytes = manifest_bytes,
                        .group_bytes = *bytes_of_group,
                        .n_layers = manifest.identity.n_cache_layers,
-                       .n_pages = n_pages_there(manifest, &record_bytes),
+                       .n_pages = n_pages_there(*args_.store, manifest, &record_bytes),
                        .manifest_crc = args_.crc->bytes(args_.manifest.data(), manifest_bytes)};
   TARN_CHECK(ops_.begin_groups(head.group_bytes));
   FileWriter file;
@@ -112,7 +112,7 @@ Result<void> SessionCopy::write_groups(FileWriter& file, const Manifest& manifes
 }
 
 Result<void> SessionCopy::begin_read(const Manifest& manifest, u64 group, StoreOps::Slot& slot) {
-  const auto ref = group_record(manifest, group);
+  const auto ref = group_record(*args_.store, manifest, group);
   if (!ref) return lost_while_exported();
   const u64 tag = ops_.next_tag();
   const store::Begun begun = ops_.begin([&](u64 new_tag) {
@@ -265,8 +265,8 @@ Result<void> SessionCopy::put_group(const Manifest& own, u64 group, StoreOps::Sl
   const std::span<const u32> ids = page_ids(own, page);  // clang 14 captures no binding
   for (;;) {
     // One of another size cannot be read as what its key says.
-    const auto known =
-        group_record(own, group) ? store::PutArgs::If::absent : store::PutArgs::If::replace;
+    const auto known = group_record(*args_.store, own, group) ? store::PutArgs::If::absent
+                                                              : store::PutArgs::If::replace;
     const u64 tag = ops_.next_tag();
     const store::Begun begun = ops_.begin([&](u64 new_tag) {
       return args_.store->put({.kind = store::Kind::group,
@@ -284,7 +284,7 @@ Result<void> SessionCopy::put_group(const Manifest& own, u64 group, StoreOps::Sl
       return {};
     }
     if (begun != store::Begun::known) return fail(why_not_begun(*args_.store, begun));
-    if (const auto ref = group_record(own, group)) {
+    if (const auto ref = group_record(*args_.store, own, group)) {
       args_.store->pin(*ref);
       n_begun_ = group + 1;
       return {};
@@ -295,7 +295,8 @@ Result<void> SessionCopy::put_group(const Manifest& own, u64 group, StoreOps::Sl
 
 Result<void> SessionCopy::put_manifest(const Manifest& own, std::string_view name) {
   for (u64 group = 0; group < n_begun_; ++group) {
-    if (!group_record(own, group)) return fail(why_not_begun(*args_.store, store::Begun::no_room));
+    if (!group_record(*args_.store, own, group))
+      return fail(why_not_begun(*args_.store, store::Begun::no_room));
   }
   Manifest named = own;
   named.name = name;
@@ -321,7 +322,7 @@ Result<void> SessionCopy::put_manifest(const Manifest& own, std::string_view nam
 // Every group of the import that is there is held. What it wrote goes, unless it ended well.
 void SessionCopy::let_go(const Manifest& own, bool keeps) {
   for (u64 group = 0; group < n_begun_; ++group) {
-    const auto ref = group_record(own, group);
+    const auto ref = group_record(*args_.store, own, group);
     if (!ref) continue;
     args_.store->unpin(*ref);
     if (!keeps && ref->generation >= first_generation_) ops_.erase(*ref);

@@ -93,6 +93,15 @@ Result<void> StoreOps::begin_groups(u64 group_bytes) {
                .figures = {{{"group_bytes", group_bytes}, {"room", groups_.size()}}}});
 }
 
+bool StoreOps::read(store::RecordRef ref, std::span<std::byte> payload) {
+  forgive();
+  const store::Begun begun =
+      begin([&](u64 tag) { return store_->read({.ref = ref, .payload = payload, .tag = tag}); });
+  if (begun != store::Begun::begun) return false;
+  wait_for_all();
+  return !failed_;
+}
+
 Result<void> StoreOps::flush() {
   const store::Begun begun = begin([&](u64 tag) { return store_->flush(tag); });
   if (begun != store::Begun::begun) return fail(why_not_begun(*store_, begun));

@@ -55,6 +55,8 @@ class StoreOps {
   void pump() { pump_(context_); }
   void wait_for(const Slot& slot);
   void wait_for_all();
+  // Waits for it. False where it cannot be read.
+  bool read(store::RecordRef ref, std::span<std::byte> payload);
   Result<void> flush();
   // False where somebody holds the record, or it is gone.
   bool erase(store::RecordRef ref);

@@ -51,7 +51,7 @@ void park(Life& life, const char* name, u32 n_prompt) {
 }
 
 reuse::ExportDone exported(Life& life, const std::string& path, const char* name = "talk") {
-  const auto done = life.engine().export_session(name, path.c_str());
+  const auto done = life.engine().archive().export_to(name, path.c_str());
   if (!done) FAIL(std::string(done.error().hint));
   return *done;
 }
@@ -92,7 +92,7 @@ TEST_CASE("an exported session goes on in another store with the bits of one tha
         Life second(model, how, other_disk);
         CHECK(lab::Probe::tiers(first.engine()).store.store().secret() !=
               lab::Probe::tiers(second.engine()).store.store().secret());
-        const auto imported = second.engine().import_session(folder.file().c_str(), "moved");
+        const auto imported = second.engine().archive().import_from(folder.file().c_str(), "moved");
         REQUIRE(imported.has_value());
         CHECK(imported->n_tokens == done.n_tokens);
         CHECK(imported->n_groups_new == kLayers * ((n_prompt + 19 + 15) / 16));
@@ -117,11 +117,11 @@ TEST_CASE("what the store has already is not written again; what it has lost is 
   park(life, "talk", 200);
   (void)exported(life, folder.file());
   const Holds before = holds(life);
-  const auto again = life.engine().import_session(folder.file().c_str(), "copy");
+  const auto again = life.engine().archive().import_from(folder.file().c_str(), "copy");
   REQUIRE(again.has_value());
   CHECK(again->n_groups_new == 0);
   CHECK(holds(life).n_records == before.n_records + 1);
-  const auto taken = life.engine().import_session(folder.file().c_str(), "");
+  const auto taken = life.engine().archive().import_from(folder.file().c_str(), "");
   REQUIRE_FALSE(taken.has_value());
   CHECK(taken.error().status == Status::invalid_request);
   CHECK(std::string(taken.error().detail.c_str()) == "talk");
@@ -132,18 +132,18 @@ TEST_CASE("what the store has already is not written again; what it has lost is 
   // A group in the middle is found damaged: the export fails, and the next one ends before it.
   disk.script.ppm[static_cast<u32>(test::SimFault::flipped_read)] = 200'000;
   Result<reuse::ExportDone> damaged =
-      life.engine().export_session("copy", folder.file("b").c_str());
+      life.engine().archive().export_to("copy", folder.file("b").c_str());
   disk.script.ppm = {};
   REQUIRE_FALSE(damaged.has_value());
   CHECK(damaged.error().status == Status::io_failed);
   CHECK(folder.n_files() == 1);
-  const auto cut = life.engine().export_session("talk", folder.file("b").c_str());
+  const auto cut = life.engine().archive().export_to("talk", folder.file("b").c_str());
   if (!cut) return;  // its manifest was what was damaged
   CHECK(cut->n_slots < 219);
   CHECK(cut->n_tokens == 220);
   SimDisk other_disk(2);
   Life other(model, {}, other_disk);
-  REQUIRE(other.engine().import_session(folder.file("b").c_str(), "").has_value());
+  REQUIRE(other.engine().archive().import_from(folder.file("b").c_str(), "").has_value());
   const SessionIdx resumed = other.resume();
   CHECK(other.engine().session_state(resumed).sequence.n_slots() == cut->n_slots);
   other.open.run();  // the rest is computed anew
@@ -176,7 +176,7 @@ TEST_CASE("a session of another model, or of other settings, is refused by the f
     SimDisk other_disk(2);
     Life other(*c.model, c.how, other_disk);
     const Holds before = holds(other);
-    const auto imported = other.engine().import_session(folder.file().c_str(), c.name);
+    const auto imported = other.engine().archive().import_from(folder.file().c_str(), c.name);
     REQUIRE_FALSE(imported.has_value());
     CHECK(imported.error().status == Status::invalid_request);
     CHECK(std::string(imported.error().detail.c_str()) == c.field);
@@ -187,18 +187,19 @@ TEST_CASE("a session of another model, or of other settings, is refused by the f
   SimDisk other_disk(2);
   Life other(model, {}, other_disk);
   REQUIRE(other.engine().keep(create(other), "talk").has_value());
-  const auto taken = other.engine().import_session(folder.file().c_str(), "");
+  const auto taken = other.engine().archive().import_from(folder.file().c_str(), "");
   REQUIRE_FALSE(taken.has_value());
   CHECK(taken.error().status == Status::invalid_request);
-  CHECK(other.engine().delete_session("talk").error().status == Status::invalid_request);
+  CHECK(other.engine().archive().erase("talk").error().status == Status::invalid_request);
   Life none(model, {});
-  CHECK(none.engine().import_session(folder.file().c_str(), "").error().status ==
+  CHECK(none.engine().archive().import_from(folder.file().c_str(), "").error().status ==
         Status::invalid_request);
-  CHECK(none.engine().export_session("talk", folder.file("x").c_str()).error().status ==
+  CHECK(none.engine().archive().export_to("talk", folder.file("x").c_str()).error().status ==
         Status::invalid_request);
-  CHECK(life.engine().export_session("nobody", folder.file("x").c_str()).error().status ==
+  CHECK(life.engine().archive().export_to("nobody", folder.file("x").c_str()).error().status ==
         Status::not_found);
-  CHECK(life.engine().import_session("/nowhere/at/all", "").error().status == Status::io_failed);
+  CHECK(life.engine().archive().import_from("/nowhere/at/all", "").error().status ==
+        Status::io_failed);
   CHECK(folder.n_files() == 1);
 }
 
@@ -225,7 +226,7 @@ TEST_CASE("a damaged file is refused and leaves nothing, wherever it was hit") {
   const Holds before = holds(target);
   const auto check_refused = [&](const std::string& bytes, Status status = Status::io_failed) {
     tools::write_file(path, bytes.data(), bytes.size());
-    const auto imported = target.engine().import_session(path.c_str(), "");
+    const auto imported = target.engine().archive().import_from(path.c_str(), "");
     REQUIRE_FALSE(imported.has_value());
     CHECK(imported.error().status == status);
     CHECK(holds(target) == before);
@@ -306,9 +307,9 @@ TEST_CASE("a damaged file is refused and leaves nothing, wherever it was hit") {
   check_refused(shorter);
   shorter.resize(reuse::session_file_bytes(fewer));
   tools::write_file(path, shorter.data(), shorter.size());
-  CHECK(target.engine().import_session(path.c_str(), "shorter").has_value());
+  CHECK(target.engine().archive().import_from(path.c_str(), "shorter").has_value());
   tools::write_file(path, whole.data(), whole.size());
-  CHECK(target.engine().import_session(path.c_str(), "").has_value());
+  CHECK(target.engine().archive().import_from(path.c_str(), "").has_value());
   CHECK(target.engine().session_state(target.resume()).sequence.n_slots() == 119);
 }
 
@@ -350,7 +351,7 @@ TEST_CASE("an import that finds no room, or a disk that fails, leaves nothing of
     const SessionIdx own = create(life);
     (void)first_part(life, own, 990);
     const u32 n_records = holds(life).n_records;
-    const auto imported = life.engine().import_session(folder.file().c_str(), "");
+    const auto imported = life.engine().archive().import_from(folder.file().c_str(), "");
     REQUIRE_FALSE(imported.has_value());
     CHECK(imported.error().status == Status::would_block);
     life.engine().destroy_session(own);
@@ -366,7 +367,7 @@ TEST_CASE("an import that finds no room, or a disk that fails, leaves nothing of
       park(life, "own", 20);
       faulty_disk.script.errors = {5};  // EIO
       faulty_disk.script.ppm[static_cast<u32>(test::SimFault::error)] = 15'000;
-      const auto imported = life.engine().import_session(folder.file().c_str(), "");
+      const auto imported = life.engine().archive().import_from(folder.file().c_str(), "");
       faulty_disk.script.ppm = {};
       ++(imported ? n_well : n_failed);
       if (!imported) CHECK(imported.error().status == Status::io_failed);
@@ -400,8 +401,8 @@ TEST_CASE("an export that may not be written leaves what was there under its nam
     rlimit low = limit;
     low.rlim_cur = n_bytes;
     REQUIRE(setrlimit(RLIMIT_FSIZE, &low) == 0);
-    const auto done = life.engine().export_session("talk", folder.file().c_str());
-    const auto fresh = life.engine().export_session("talk", folder.file("fresh").c_str());
+    const auto done = life.engine().archive().export_to("talk", folder.file().c_str());
+    const auto fresh = life.engine().archive().export_to("talk", folder.file("fresh").c_str());
     REQUIRE(setrlimit(RLIMIT_FSIZE, &limit) == 0);
     for (const auto& failed : {done, fresh}) {
       REQUIRE_FALSE(failed.has_value());
@@ -432,18 +433,18 @@ TEST_CASE("a deleted session is gone, also after a restart, and what others shar
   REQUIRE(life.engine().feed(resumed, test::random_ids(3, 90)).has_value());
   life.open.run();
   REQUIRE(life.engine().park(resumed, "branch").has_value());  // six pages and its own
-  const auto open = life.engine().delete_session("branch");
+  const auto open = life.engine().archive().erase("branch");
   REQUIRE_FALSE(open.has_value());
   CHECK(open.error().status == Status::invalid_request);
   life.engine().destroy_session(resumed);
   const u32 n_before = holds(life).n_records;
-  const auto gone = life.engine().delete_session("branch");
+  const auto gone = life.engine().archive().erase("branch");
   REQUIRE(gone.has_value());
   CHECK(gone->n_shared == kLayers * 6);
   CHECK(gone->n_erased == kLayers * 6 + 1);  // 189 slots are twelve pages
   CHECK(holds(life).n_records == n_before - kLayers * 6 - 1);
   CHECK(life.why_not("branch") == Status::not_found);
-  CHECK(life.engine().delete_session("branch").error().status == Status::not_found);
+  CHECK(life.engine().archive().erase("branch").error().status == Status::not_found);
   require_same(want, second_part(life, life.resume()));
   life.open.engine.close();
   Life after(model, {}, disk);

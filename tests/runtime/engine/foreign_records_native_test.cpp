@@ -90,7 +90,7 @@ TEST_CASE("a record of another size under a group's key is never taken for the g
     }
     CHECK(replace_groups(disk, payload_bytes) > 0);
     Life life(model, how, disk);
-    const auto exported = life.engine().export_session("talk", file.c_str());
+    const auto exported = life.engine().archive().export_to("talk", file.c_str());
     REQUIRE(exported.has_value());
     CHECK(exported->n_slots == 0);
     CHECK(exported->n_tokens == kPrompt + 20);
@@ -113,11 +113,11 @@ TEST_CASE("an import puts its groups in the place of records of another size") {
   {
     Life life(model, {}, disk);
     park(life, "talk");
-    REQUIRE(life.engine().export_session("talk", file.c_str()).has_value());
+    REQUIRE(life.engine().archive().export_to("talk", file.c_str()).has_value());
   }
   const u32 n_groups = replace_groups(disk, 5000);
   Life life(model, {}, disk);
-  const auto imported = life.engine().import_session(file.c_str(), "again");
+  const auto imported = life.engine().archive().import_from(file.c_str(), "again");
   REQUIRE(imported.has_value());
   CHECK(imported->n_groups_new == n_groups);
   CHECK(life.engine().session_state(life.resume("again")).sequence.n_slots() == kPrompt + 19);

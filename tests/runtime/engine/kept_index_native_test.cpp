@@ -245,7 +245,7 @@ TEST_CASE("records of an index go with it, and with its session") {
   life.engine().destroy_session(session);
   CHECK(life.kept().n_codebooks == life.n_heads());
   CHECK(life.kept().n_extents > 0);
-  REQUIRE(life.engine().delete_session("talk").has_value());
+  REQUIRE(life.engine().archive().erase("talk").has_value());
   CHECK(life.kept().n_codebooks == 0);
   CHECK(life.kept().n_extents == 0);
 }
@@ -265,7 +265,7 @@ TEST_CASE("a swap that is undone keeps what was written, and an import brings no
     (void)say(life.engine(), session, 15);
     const u64 n_written = life.extents().bytes_written;
     REQUIRE(life.engine().park(session, "talk").has_value());
-    REQUIRE(life.engine().export_session("talk", path.c_str()).has_value());
+    REQUIRE(life.engine().archive().export_to("talk", path.c_str()).has_value());
     want = go_on(life, session);
     CHECK(life.extents().bytes_written == n_written);
   }
@@ -274,7 +274,7 @@ TEST_CASE("a swap that is undone keeps what was written, and an import brings no
     require_same(want, go_on(life, life.resume()));
     CHECK(life.extents().bytes_written == 0);
     for (const SessionIdx idx : {SessionIdx{0}}) life.engine().destroy_session(idx);
-    const auto imported = life.engine().import_session(path.c_str(), "copy");
+    const auto imported = life.engine().archive().import_from(path.c_str(), "copy");
     REQUIRE(imported.has_value());
     const auto copy = life.engine().resume("copy");
     REQUIRE(copy.has_value());
@@ -359,7 +359,7 @@ TEST_CASE("a close leaves what was published, whatever has befallen the session 
     CHECK((life.extents().bytes_written == 0) == (since != Since::job));  // it laid out a layer
     CHECK(life.extents().n_lost == 0);
     life.engine().destroy_session(0);
-    REQUIRE(life.engine().delete_session("talk").has_value());
+    REQUIRE(life.engine().archive().erase("talk").has_value());
     CHECK(life.kept().n_codebooks == 0);
     CHECK(life.kept().n_extents == 0);
   }
@@ -401,8 +401,8 @@ TEST_CASE("an imported session's index gets a name that the next start finds") {
     CAPTURE(is_first);
     Life life(model, config, disk);
     if (is_first) {
-      REQUIRE(life.engine().export_session("talk", path.c_str()).has_value());
-      REQUIRE(life.engine().import_session(path.c_str(), "copy").has_value());
+      REQUIRE(life.engine().archive().export_to("talk", path.c_str()).has_value());
+      REQUIRE(life.engine().archive().import_from(path.c_str(), "copy").has_value());
     }
     const auto resumed = life.engine().resume("copy");
     REQUIRE(resumed.has_value());
@@ -432,7 +432,7 @@ TEST_CASE("two sessions may read one index, and one of them replace it") {
     require_same(want, go_on(life, again));
     CHECK(life.extents().n_lost == 0);
     life.engine().destroy_session(renamed);
-    REQUIRE(life.engine().delete_session("other").has_value());
+    REQUIRE(life.engine().archive().erase("other").has_value());
     (void)go_on(life, again);
   }
   Life life(model, config, disk);  // whatever is left of it

@@ -75,7 +75,7 @@ struct KeptLife {
   KeptLife(const SmallModel& model, const KeptHow& how, SimDisk& disk, const Log& log = {})
       : io(std::make_unique<SimIo>(disk, clock, 64)),
         open(model.path(), kept_config(how, /*keeps=*/true), &clock, io.get(), log) {
-    REQUIRE(lab::Probe::session_store(open.engine).is_on());
+    REQUIRE(lab::Probe::archive(open.engine).is_on());
   }
   engine::Engine& engine() { return open.engine; }
   std::vector<u32> generate(engine::SessionIdx session, u32 n, f32 temperature = 0.0f) {

@@ -141,11 +141,11 @@ class PublicationWatch {
 
   void before_step() {
     // Nothing that happens in the step makes it less due.
-    was_due_ = session_.state != SessionState::idle && sessions().may_begin() &&
-               open_.clock.now_ns() - session_.published_ns >= u64{kPublishMs} * 1'000'000 &&
-               session_.sequence.n_slots() / kPage > session_.n_published / kPage;
+    was_due_ = session_.state != SessionState::idle && !sessions().is_busy() &&
+               open_.clock.now_ns() - session_.saved.saved_ns >= u64{kPublishMs} * 1'000'000 &&
+               session_.sequence.n_slots() / kPage > session_.saved.n_slots / kPage;
     revision_ = session_.revision;
-    n_published_ = session_.n_published;
+    n_published_ = session_.saved.n_slots;
     step_at_ns_ = shared_->at_ns;
   }
 
@@ -155,19 +155,17 @@ class PublicationWatch {
     const bool has_begun = session_.revision != revision_;
     if (has_begun) save_at_ns_ = at_ns;
     const bool is_stalled =
-        sessions().is_saving() && lab::Probe::tiers(open_.engine).store.store().idle();
+        sessions().is_busy() && lab::Probe::tiers(open_.engine).store.store().idle();
     shared_->n_late = shared_->n_late + (was_due_ && !has_begun ? 1 : 0);
     shared_->n_stalled = shared_->n_stalled + (is_stalled ? 1 : 0);
-    shared_->n_ended = shared_->n_ended + (session_.n_published > n_published_ ? 1 : 0);
+    shared_->n_ended = shared_->n_ended + (session_.saved.n_slots > n_published_ ? 1 : 0);
     shared_->step_ns_max = std::max(u64{shared_->step_ns_max}, at_ns - step_at_ns_);
-    const u64 save_ns = sessions().is_saving() ? at_ns - save_at_ns_ : 0;
+    const u64 save_ns = sessions().is_busy() ? at_ns - save_at_ns_ : 0;
     shared_->save_ns_max = std::max(u64{shared_->save_ns_max}, save_ns);
   }
 
  private:
-  const reuse::SessionStore& sessions() const {
-    return lab::Probe::session_store(open_.engine);
-  }
+  const reuse::Archive& sessions() const { return lab::Probe::archive(open_.engine); }
 
   void note() {
     shared_->at_ns = shared_->base_ns + cpu_ns(0);
@@ -175,7 +173,7 @@ class PublicationWatch {
     for (; n_pages_ < shared_->n_slots / kPage; ++n_pages_) {
       shared_->page_at_ns[n_pages_] = shared_->at_ns;
     }
-    shared_->n_published = session_.n_published;
+    shared_->n_published = session_.saved.n_slots;
   }
 
   test::OpenEngine& open_;

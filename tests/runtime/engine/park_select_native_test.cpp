@@ -291,7 +291,7 @@ void take_up_changed(const SmallModel& model, const Case& c) {
     talk(life, session, c);
     n_tokens = life.engine().session_state(session).n_ids;
     REQUIRE(life.engine().park(session, "talk").has_value());
-    REQUIRE(life.engine().export_session("talk", path.c_str()).has_value());
+    REQUIRE(life.engine().archive().export_to("talk", path.c_str()).has_value());
   }
   const std::string good = tools::read_file(path);
   reuse::SessionFileHead head;
@@ -321,7 +321,7 @@ void take_up_changed(const SmallModel& model, const Case& c) {
     SimDisk disk(2);
     KeptLife life(model, how_of(c), disk);
     Engine& engine = life.engine();
-    if (!engine.import_session(path.c_str(), "talk")) continue;
+    if (!engine.archive().import_from(path.c_str(), "talk")) continue;
     const auto resumed = engine.resume("talk");
     if (!resumed) continue;
     ++n_taken;

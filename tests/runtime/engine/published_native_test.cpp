@@ -121,12 +121,13 @@ u32 n_begun_behind_cancel(const SmallModel& model, bool has_answer, bool generat
   if (has_answer) life.generate(session, 20);
   disk.script.latency_ns_min = disk.script.latency_ns_max = 1'000'000'000;
   const Session& s = life.engine().session_state(session);
-  while (s.state != SessionState::idle || s.ended != Ended::nothing) {  // or it is on its way
+  while (s.state != SessionState::idle ||
+         s.saved.stopped_at != reuse::StoppedAt::nothing) {  // or it is on its way
     REQUIRE(life.clock.now_ns() < 60'000'000'000);
     life.clock.advance_ns(2'000'000);
     life.engine().step();
   }
-  CHECK(lab::Probe::session_store(life.engine()).is_saving());
+  CHECK(lab::Probe::archive(life.engine()).is_busy());
   REQUIRE(life.engine().feed(session, test::random_ids(2, 40)).has_value());
   if (generates) REQUIRE(life.engine().generate(session, {.max_tokens = 9}).has_value());
   life.engine().step();

@@ -152,9 +152,11 @@ TEST_CASE("a disk that fails before the start: off, told once, and all answers a
       CHECK(test::first_part(life, session, 300) == want);
       CHECK(life.engine().keep(session, "talk").error().status == Status::io_failed);
       CHECK(life.engine().resume("talk").error().status == Status::io_failed);
-      CHECK(life.engine().delete_session("talk").error().status == Status::io_failed);
-      CHECK(life.engine().export_session("talk", "/nowhere").error().status == Status::io_failed);
-      CHECK(life.engine().import_session("/nowhere", "talk").error().status == Status::io_failed);
+      CHECK(life.engine().archive().erase("talk").error().status == Status::io_failed);
+      CHECK(life.engine().archive().export_to("talk", "/nowhere").error().status ==
+            Status::io_failed);
+      CHECK(life.engine().archive().import_from("/nowhere", "talk").error().status ==
+            Status::io_failed);
     }
     CHECK(lines.of_store.size() == 1);
   }

@@ -1,0 +1,216 @@
+// Sessions that outlive the engine: what the archive is shown of one, and how one is restored.
+#include <algorithm>
+#include <array>
+#include <bit>
+
+#include "runtime/engine/engine.h"
+#include "runtime/method/iterations.h"
+#include "runtime/method/select_shape.h"
+
+namespace tarn::engine {
+namespace {
+
+static_assert(kLogitBiasesMax == reuse::kManifestBiasesMax);
+static_assert(Turns::kAnswersMax == reuse::kKeptAnswersMax);
+static_assert(sizeof(method::KeptLife) == sizeof(reuse::ManifestIndex::life));
+
+SamplerParams params_of(const reuse::Manifest& manifest) {
+  const reuse::SamplerState& state = manifest.sampler;
+  SamplerParams params{.temperature = state.temperature,
+                       .top_k = state.top_k,
+                       .top_p = state.top_p,
+                       .min_p = state.min_p,
+                       .repetition_penalty = state.repetition_penalty,
+                       .frequency_penalty = state.frequency_penalty,
+                       .presence_penalty = state.presence_penalty,
+                       .penalty_last_tokens = state.penalty_last_tokens,
+                       .seed = state.seed,
+                       .n_logit_biases = static_cast<u32>(manifest.biases.size()),
+                       .n_top_logprobs = state.n_top_logprobs};
+  for (u32 i = 0; i < params.n_logit_biases; ++i) {
+    params.logit_biases[i] = {manifest.biases[i].token, manifest.biases[i].bias};
+  }
+  return params;
+}
+
+}  // namespace
+
+reuse::SessionView Engine::view_of(Session& s) const {
+  const SamplerParams& p = s.generation.sampler;
+  reuse::SessionView view{
+      .saved = &s.saved,
+      .session = idx_of(s),
+      .sequence = &s.sequence,
+      .ids = s.ids.first(s.n_ids),
+      .is_idle = s.state == SessionState::idle,
+      .turn_begin = s.turn_begin,
+      .first_approx_slot = s.lossy_from,
+      .sampler = {.temperature = p.temperature,
+                  .top_p = p.top_p,
+                  .min_p = p.min_p,
+                  .repetition_penalty = p.repetition_penalty,
+                  .frequency_penalty = p.frequency_penalty,
+                  .presence_penalty = p.presence_penalty,
+                  .top_k = p.top_k,
+                  .penalty_last_tokens = p.penalty_last_tokens,
+                  .n_top_logprobs = p.n_top_logprobs,
+                  .max_tokens = s.generation.max_tokens,
+                  .is_generating = s.state != SessionState::idle ? 1u : 0u,
+                  .ignores_end = s.generation.ignore_end ? 1u : 0u,
+                  .seed = p.seed,
+                  .n_drawn = s.state == SessionState::generating ? s.generation.n_drawn() : 0},
+      .n_biases = p.n_logit_biases};
+  for (u32 i = 0; i < p.n_logit_biases; ++i) {
+    view.biases[i] = {p.logit_biases[i].token, p.logit_biases[i].bias};
+  }
+  if (!selector_.is_on()) return view;
+  const method::KeptIndex kept = selector_.kept(idx_of(s));
+  view.policy = {reinterpret_cast<const char*>(policy_words_.data()), sizeof policy_words_};
+  view.chooses = s.lossy_from != Session::kExact || selector_.has_index(idx_of(s));
+  view.index = {.life = std::bit_cast<std::array<u32, 8>>(kept.life), .turn_end = kept.turn_end};
+  view.index_owner = selector_.codebooks_key(idx_of(s));
+  if (const u32 n_rows = kept.life.rows_used; n_rows > 0) {
+    view.codebook = {.key = kept.key,
+                     .first_slot = select_config_.n_sinks,
+                     .n_slots = n_rows,
+                     .iterations = method::iterations(select_config_, n_rows)};
+  }
+  for (const Turns::Answer& answer : s.turns.answers()) {
+    view.answers[view.n_answers++] = {answer.begin, answer.end};
+  }
+  view.n_fed = s.turns.n_fed();
+  return view;
+}
+
+Result<void> Engine::keep(SessionIdx idx, std::string_view name) {
+  Session& s = session(idx);
+  const bool has_answer = s.state == SessionState::idle && s.n_ids > s.turns.n_fed();
+  return archive_.autosave(s.saved, name,
+                           has_answer ? reuse::StoppedAt::answer : reuse::StoppedAt::nothing);
+}
+
+Result<reuse::SaveDone> Engine::park(SessionIdx idx, std::string_view name) {
+  return archive_.save(view_of(session(idx)), name);
+}
+
+// Of the session that has waited longest.
+void Engine::checkpoint() {
+  if (!archive_.may_checkpoint()) return;
+  Session* due = nullptr;
+  for (Session& s : sessions_) {
+    const bool is_idle = s.state == SessionState::idle;
+    if (!archive_.is_due(s.saved, s.sequence.n_slots(), is_idle)) continue;
+    if (due == nullptr || s.saved.saved_ns < due->saved.saved_ns) due = &s;
+  }
+  if (due != nullptr) archive_.checkpoint(view_of(*due));
+}
+
+Result<Engine::Resumed> Engine::resume(std::string_view name) {
+  const u64 start_ns = clock_->now_ns();
+  TARN_TRY(const reuse::Archive::Found found, archive_.find(name));
+  TARN_TRY(const SessionIdx idx, create_session());
+  Session& s = session(idx);
+  if (const Result<void> restored = restore(s, found); !restored) {
+    destroy_session(idx);
+    return fail(restored.error());
+  }
+  return Resumed{.idx = idx,
+                 .n_tokens = s.n_ids,
+                 .n_computed = s.sequence.n_slots(),
+                 .turn_begin = s.turn_begin,
+                 .is_cut_off = s.saved.restored->is_cut_off,
+                 .n_drawn = s.saved.restored->n_drawn,
+                 .revision = s.saved.revision,
+                 .took_ns = clock_->now_ns() - start_ns};
+}
+
+// Pages whose records are all there stay where they are; the rest is computed from the tokens.
+Result<void> Engine::restore(Session& s, const reuse::Archive::Found& found) {
+  const reuse::Manifest& manifest = found.manifest;
+  const u64 n_ids = manifest.token_ids.size();
+  if (n_ids > plan_.context_tokens) {
+    return fail({.status = Status::invalid_request,
+                 .hint = "the session is longer than the context: raise -c (kv.context_tokens)",
+                 .figures = {{{"tokens", n_ids}, {"context", plan_.context_tokens}}}});
+  }
+  const SamplerParams params = params_of(manifest);
+  const bool has_ids =
+      std::ranges::all_of(manifest.token_ids, [&](u32 id) { return id < model_.spec.n_vocab; });
+  if (!has_ids || !validate(params, model_.spec.n_vocab)) {
+    return fail({.status = Status::io_failed,
+                 .hint = "a saved session is damaged and cannot be taken up: begin a new one"});
+  }
+  std::optional<store::Key> index_owner;
+  if (found.is_whole() && restore_index(s, manifest)) {
+    index_owner = selector_.codebooks_key(idx_of(s));
+  }
+  TARN_TRY(const bool has_index, archive_.restore(s.saved, s.sequence, found, index_owner));
+  std::ranges::copy(manifest.token_ids, s.ids.begin());
+  s.n_ids = s.n_settled = static_cast<u32>(n_ids);
+  s.turn_begin = manifest.turn_begins.empty() ? s.n_ids : manifest.turn_begins[0];
+  if (has_index && manifest.lossy_from != 0) s.lossy_from = manifest.lossy_from;
+  if (!has_index) {
+    selector_.forget(idx_of(s));
+    s.turns.start_over(s.n_ids);  // its index is made from all of it
+  }
+  s.generation.restore(params, manifest.sampler.max_tokens, manifest.sampler.ignores_end != 0);
+  s.state = s.n_computable() > 0 ? SessionState::computing : SessionState::idle;
+  return {};
+}
+
+// What a session whose KV is all there chooses by. False where the manifest does not say so, or
+// says what cannot be, or an engine that chooses otherwise has written it.
+bool Engine::restore_index(Session& s, const reuse::Manifest& manifest) {
+  const std::string_view policy(reinterpret_cast<const char*>(policy_words_.data()),
+                                sizeof policy_words_);
+  if (!selector_.is_on() || manifest.index.empty() || manifest.policy != policy) return false;
+  const reuse::ManifestIndex& index = manifest.index[0];
+  method::KeptIndex kept{.life = std::bit_cast<method::KeptLife>(index.life),
+                         .turn_end = index.turn_end};
+  if (manifest.codebooks.size() != (kept.life.rows_used == 0 ? 0u : 1u)) return false;
+  if (manifest.answers.size() > Turns::kAnswersMax) return false;
+  for (const reuse::ManifestCodebook& codebook : manifest.codebooks) {
+    if (codebook.first_slot != select_config_.n_sinks) return false;
+    if (codebook.n_slots != kept.life.rows_used) return false;
+    kept.key = codebook.key;
+  }
+  const u32 n_tokens = static_cast<u32>(manifest.token_ids.size());
+  if (!selector_.take_up(idx_of(s), s.sequence, kept, manifest.n_slots, n_tokens)) return false;
+  std::array<Turns::Answer, Turns::kAnswersMax> answers{};
+  for (u64 i = 0; i < manifest.answers.size(); ++i) {
+    answers[i] = {manifest.answers[i].begin, manifest.answers[i].end};
+  }
+  s.turns.take_up(manifest.n_fed, std::span(answers).first(manifest.answers.size()));
+  return true;
+}
+
+// Everything that choices follow from but tokens and turns, and that the method looks at.
+void Engine::write_policy() {
+  const SelectConfig& c = select_config_;
+  const bool has_codes = c.method == SelectMethod::pq;
+  const LayerCost cost = has_codes && c.iterations == 0 ? c.cost : LayerCost{};
+  policy_words_ = {method::kSelectionId,
+                   static_cast<u64>(c.method),
+                   has_codes ? c.n_subspaces : 0,
+                   c.code_bits,
+                   c.context_divisor,
+                   c.tokens_min,
+                   c.n_sinks,
+                   c.n_local,
+                   c.k,
+                   c.context_min,
+                   has_codes ? c.block_tokens : 0,
+                   1,  // codebook of an index; earlier builds could make several
+                   c.swap_tokens,
+                   has_codes ? c.iterations : 0,
+                   cost.job_ns,
+                   cost.row_ps,
+                   cost.update_ps,
+                   cost.layer_ns,
+                   cost.token_ps,
+                   cost.squared_fs,
+                   cost.share_percent,
+                   c.control != nullptr ? 1u : 0u};
+}
+
+}  // namespace tarn::engine

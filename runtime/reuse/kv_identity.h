@@ -1,0 +1,63 @@
+// runtime/reuse/kv_identity.h
+//
+// What makes KV of equal tokens differ: model, tensors, type, page shape and arithmetic. KV of one
+// identity is never taken for KV of another. Its bytes are a part of every manifest, and the root
+// of all page keys is made of them.
+#pragma once
+
+#include <array>
+#include <optional>
+#include <span>
+
+#include "runtime/model/model_spec.h"
+#include "runtime/store/key.h"
+
+namespace tarn::reuse {
+
+// Every field counts; zero where something has no say.
+struct KvIdentity {
+  store::Key model{};   // hash of the model file's tensors and hyper-parameters
+  store::Key tenant{};  // who may share it
+  u32 n_cache_layers = 0;
+  u32 n_kv_heads = 0;
+  u32 head_dim = 0;
+  u32 page_tokens = 0;
+  u32 kv_type = 0;         // kernels::KvType
+  u32 layout = 0;          // of a page; raised when it changes
+  u32 rope_type = 0;       // which pairs turn
+  u32 rope_dims = 0;       // of head_dim
+  u64 rope_scaling = 0;    // hash of base, scale and factors, by their bits
+  u32 numerics_id = 0;     // backend, ISA and kernel revision, raised by hand when results change
+  u32 prefill_policy = 0;  // 0: exact; else whatever lossy way the prompt was read in
+  friend bool operator==(const KvIdentity&, const KvIdentity&) = default;
+};
+static_assert(sizeof(KvIdentity) == 80);
+
+inline constexpr u32 kPageLayout = 1;  // KvIdentity::layout of this version
+// KvIdentity::numerics_id. Raised when kernels give other bits than before: all ISAs of a CPU give
+// the same, and so do all GPUs, whose order of sums is another one.
+inline constexpr u32 kCpuNumericsId = 1;
+inline constexpr u32 kGpuNumericsId = 0x1001;
+
+struct KvIdentityArgs {
+  const model::ModelSpec* spec = nullptr;
+  std::array<u64, 2> content_hash{};    // of the tensors' bytes
+  std::span<const f32> rope_factors{};  // empty: none
+  u32 kv_type = 0;
+  u32 page_tokens = 0;
+  u32 numerics_id = 0;
+};
+KvIdentity kv_identity(const KvIdentityArgs& args);
+
+// The bytes of a group of this identity: [n_kv_heads][page_tokens][K, V][vector], padded to 4 KiB.
+// A vector is head_dim f16 (kv_type 0), or for each 32 of them an f16 and 32 (1) or 16 bytes (2).
+// Nothing where type or layout are not this version's, or no record holds so much. The size that a
+// file states must be equal: a group of another size under a good key would be read as one of this.
+std::optional<u64> group_bytes(const KvIdentity& identity);
+
+// The root of all chains of this identity.
+store::Key identity_key(const store::Secret& secret, const KvIdentity& identity);
+// The first field in which two differ, by its name; nullptr: none.
+const char* first_difference(const KvIdentity& one, const KvIdentity& other);
+
+}  // namespace tarn::reuse

@@ -1,0 +1,56 @@
+// runtime/reuse/page_keys.h
+//
+// What a session's pages are called in the store. A page whose KV follows from its tokens has their
+// chain key, so that equal prefixes have equal records. A page with approximate KV has a private
+// key, which nobody finds by its tokens: only a manifest names it.
+//
+//   thread   the engine's
+#pragma once
+
+#include <array>
+#include <span>
+
+#include "runtime/kv/kv_cache.h"
+#include "runtime/reuse/kv_identity.h"
+
+namespace tarn::reuse {
+
+// Keys of private tails that may lie on the disk for a session's name, oldest first. Of those that
+// no manifest will name any more the last ones are remembered.
+struct PrivateTails {
+  std::array<store::Key, 4> keys{};
+  u32 n = 0;
+  u32 n_slots = 0;  // whose tail the last one is, as long as none of them is cut off; 0: none is
+  void put(const store::Key& key, u32 of_slots);
+};
+
+class PageKeys {
+ public:
+  void init(kv::Tiers* tiers, const KvIdentity& identity);
+
+  // Pages [begin, end) of the sequence were sealed: they get their names from its tokens.
+  void name_pages(const kv::Sequence& sequence, std::span<const u32> ids, u32 begin, u32 end);
+  // Likewise under private keys: `keys`, the first for page `begin`, or new ones.
+  void name_private(const kv::Sequence& sequence, std::span<const u32> ids, u32 begin, u32 end,
+                    std::span<const store::Key> keys = {});
+  // The sequence's pages in a row, from the first on, that have names.
+  u32 n_named_pages(const kv::Sequence& sequence) const;
+
+  const store::Key& page(const kv::Sequence& sequence, u32 page) const;  // that has a name
+  // Of a page that is not full: these tokens behind the first n_pages.
+  store::Key tail(const kv::Sequence& sequence, u32 n_pages, std::span<const u32> ids) const;
+  store::Key new_private();
+
+ private:
+  u32 name_of(const kv::Sequence& sequence, u32 page) const;
+  void set_name(const kv::Sequence& sequence, u32 page, u32 name);
+  const store::Secret& secret() const { return tiers_->store.store().secret(); }
+  u32 page_tokens() const { return tiers_->residency.shape().page_tokens; }
+
+  kv::Tiers* tiers_ = nullptr;
+  u32 n_cache_layers_ = 0;
+  store::Key root_{};
+  u64 n_private_ = 0;
+};
+
+}  // namespace tarn::reuse

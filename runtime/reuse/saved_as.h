@@ -1,0 +1,76 @@
+// runtime/reuse/saved_as.h
+//
+// A session as the archive sees it: what it is called in the store and what of it is there, and
+// what a save writes of it.
+#pragma once
+
+#include <array>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "runtime/kv/sequence.h"
+#include "runtime/reuse/manifest.h"
+#include "runtime/reuse/page_keys.h"
+
+namespace tarn::reuse {
+
+// What an idle session stands at the end of.
+enum class StoppedAt : u8 { nothing, input, answer };
+
+// What the manifest said that a session was restored from. It stands until more is asked of it.
+struct Restored {
+  bool is_cut_off = false;
+  u64 n_drawn = 0;
+};
+
+struct SavedAs {
+  std::array<char, kManifestNameBytesMax> name_text{};
+  u32 name_bytes = 0;                         // 0: it has no name, and is not saved
+  u64 revision = 0;                           // of its last manifest
+  u32 n_slots = 0;                            // that a manifest knows of
+  StoppedAt stopped_at = StoppedAt::nothing;  // and no manifest with it was begun
+  StoppedAt saving_at = StoppedAt::nothing;   // that the one under way has
+  u64 refused_ns = 0;                         // when that one failed; 0: it did not
+  u64 saved_ns = 0;                           // when a save last began
+  PrivateTails tails{};
+  std::optional<Restored> restored{};
+  std::string_view name() const { return {name_text.data(), name_bytes}; }
+  // A generation has ended; without an answer its input was not read.
+  void stop(bool has_answer) {
+    stopped_at = has_answer ? StoppedAt::answer : StoppedAt::nothing;
+    refused_ns = 0;
+  }
+  // It goes on: what it stood at the end of it stands in the middle of.
+  void ask_more() {
+    stopped_at = saving_at = StoppedAt::nothing;
+    restored.reset();
+  }
+};
+
+// Spans stay the session's; they are read until the save ends.
+struct SessionView {
+  static constexpr u32 kNone = ~u32{0};
+
+  SavedAs* saved = nullptr;
+  u32 session = 0;
+  const kv::Sequence* sequence = nullptr;
+  std::span<const u32> ids{};
+  bool is_idle = false;
+  u32 turn_begin = 0;             // where the last input begins
+  u32 first_approx_slot = kNone;  // from there on KV does not follow from the tokens
+  SamplerState sampler{};
+  std::array<ManifestBias, kManifestBiasesMax> biases{};
+  u32 n_biases = 0;
+  // What its choices depend on; without a policy it makes none.
+  std::string_view policy{};
+  bool chooses = false;  // now, or has approximate KV
+  ManifestIndex index{};
+  ManifestCodebook codebook{};  // without slots: there is none
+  store::Key index_owner{};     // of the index's records
+  std::array<ManifestAnswer, kKeptAnswersMax> answers{};
+  u32 n_answers = 0;
+  u32 n_fed = 0;
+};
+
+}  // namespace tarn::reuse

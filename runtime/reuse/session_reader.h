@@ -1,0 +1,37 @@
+// runtime/reuse/session_reader.h
+//
+// Finds a saved session in the store and lends its pages to a sequence.
+//
+//   adopt     the pages stay on the disk, and the sequence names their records. The tail comes as
+//             if it were full; a cut then makes it writable
+//   memory    the manifest lies in ArchiveArgs::memory until the next call
+//   thread    the engine's
+#pragma once
+
+#include "runtime/reuse/archive_args.h"
+#include "runtime/reuse/manifest.h"
+#include "runtime/reuse/store_ops.h"
+
+namespace tarn::reuse {
+
+class SessionReader {
+ public:
+  void init(const ArchiveArgs* args, StoreOps* ops) {
+    args_ = args;
+    ops_ = ops;
+  }
+  // The manifest of this name, of this identity, whose keys are those of its tokens. Waits for the
+  // disk; nothing else uses the buffer.
+  Result<Manifest> find(std::string_view name);
+  // Of a sequence with reserved slots: its first n_pages, all of which are there
+  // (n_pages_there()), are the manifest's. They are to be committed then, and the full ones named.
+  void adopt(const kv::Sequence& sequence, const Manifest& manifest, u32 n_pages) const;
+
+ private:
+  Result<void> check(const Manifest& manifest, std::string_view name) const;
+
+  const ArchiveArgs* args_ = nullptr;
+  StoreOps* ops_ = nullptr;
+};
+
+}  // namespace tarn::reuse

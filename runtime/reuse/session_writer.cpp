@@ -1,0 +1,341 @@
+#include "runtime/reuse/session_writer.h"
+
+#include <cstring>
+#include <utility>
+
+#include "platform/base/assert.h"
+#include "platform/base/checked.h"
+#include "runtime/reuse/store_ops.h"
+
+namespace tarn::reuse {
+namespace {
+
+constexpr Error kLost{.status = Status::io_failed,
+                      .hint =
+                          "a part of this session's KV could not be read back from the store, "
+                          "so it cannot be saved: generate, which computes it anew, and save "
+                          "again"};
+constexpr Error kNotWritten{.status = Status::io_failed,
+                            .hint =
+                                "the session could not be written to the store: check the disk "
+                                "and open the engine again"};
+
+Unexpected refused(const ArchiveArgs& args, store::Begun begun) {
+  return fail(why_not_begun(args.store(), begun));
+}
+
+std::span<std::byte> group_bytes(kv::Residency& residency, u32 group_idx) {
+  auto* group = reinterpret_cast<std::byte*>(residency.group(group_idx));
+  return {group, residency.shape().group_bytes()};
+}
+
+// What was in the frame before is nobody's business, and equal tails have equal bytes.
+void zero_behind(const kv::GroupShape& shape, u32 n_slots, std::span<std::byte> group) {
+  const u64 used_bytes = u64{n_slots} * 2 * shape.vector_bytes;
+  for (u32 head = 0; head < shape.n_kv_heads; ++head) {
+    std::byte* page = group.data() + head * shape.page_bytes();
+    std::memset(page + used_bytes, 0, shape.page_bytes() - used_bytes);
+  }
+  std::memset(group.data() + shape.payload_bytes(), 0, group.size() - shape.payload_bytes());
+}
+
+}  // namespace
+
+void SessionWriter::init(const ArchiveArgs* args, PageKeys* keys) {
+  *this = SessionWriter();
+  args_ = args;
+  keys_ = keys;
+}
+
+void SessionWriter::begin(const SessionView& session, u32 n_slots, bool flushes) {
+  TARN_ASSERT(may_begin());
+  TARN_ASSERT(n_slots <= session.sequence->n_slots() && n_slots <= session.ids.size());
+  session_ = session;
+  n_slots_ = n_slots;
+  stage_ = Stage::groups;
+  next_ = 0;
+  begun_ = failed_ = false;
+  flushes_ = flushes;
+  last_ = {};
+  SavedAs& saved = *session_.saved;
+  ++saved.revision;
+  SamplerState& sampler = session_.sampler;
+  if (saved.restored) {
+    sampler.is_generating = saved.restored->is_cut_off ? 1 : 0;
+    sampler.n_drawn = saved.restored->n_drawn;
+  }
+  if (!flushes_ && saved.saving_at == StoppedAt::input) sampler.is_generating = 1;
+  if (keys_->n_named_pages(*session.sequence) < n_pages()) {
+    end(fail(
+        {.status = Status::unsupported,
+         .hint = "this session's KV was filled in without a forward pass: it cannot be saved"}));
+    return;
+  }
+  if (has_tail() && !flushes_) copy_tail();
+}
+
+void SessionWriter::finish() {
+  while (is_saving()) {
+    pump();
+    if (is_saving()) args_->tiers().mover.pump(kWaitNs);
+  }
+}
+
+Result<void> SessionWriter::save(const SessionView& session, u32 n_slots) {
+  TARN_CHECK(settle());  // somebody's checkpoint, and what a save that was dropped had begun
+  begin(session, n_slots, /*flushes=*/true);
+  finish();
+  return last_;
+}
+
+Result<void> SessionWriter::settle() {
+  finish();
+  while (n_asked_ > 0) args_->tiers().mover.pump(kWaitNs);
+  if (n_lent_ == 0) return {};
+  return refused(*args_, store::Begun::not_now);  // the disk has the buffer, and does not answer
+}
+
+void SessionWriter::drop(const SavedAs& saved) {
+  if (session_.saved == &saved) stage_ = Stage::none;
+}
+
+void SessionWriter::end(Result<void> how) {
+  last_ = how;
+  stage_ = Stage::none;
+}
+
+void SessionWriter::pump() {
+  while (advance()) {
+  }
+}
+
+// True where a stage has ended and another one began.
+bool SessionWriter::advance() {
+  switch (stage_) {
+    case Stage::groups:
+      return save_groups();
+    case Stage::tail:
+      return save_tail();
+    case Stage::manifest:
+      return save_manifest();
+    case Stage::old_tails:
+      return erase_old_tails();
+    case Stage::flush:
+      return flush();
+    case Stage::none:
+      return false;
+  }
+  return false;
+}
+
+bool SessionWriter::save_groups() {
+  const u32 n_layers = args_->identity.n_cache_layers;
+  const u32 n_groups = n_pages() * n_layers;
+  kv::Mover& mover = args_->tiers().mover;
+  u32 n_waiting = 0;
+  for (u32 i = next_; i < n_groups && n_waiting < args_->spills_max; ++i) {
+    const kv::Saved saved = mover.save(session_.sequence->group(i % n_layers, i / n_layers).idx);
+    if (saved == kv::Saved::yes && i == next_) ++next_;
+    if (saved == kv::Saved::later) ++n_waiting;
+    if (saved == kv::Saved::refused) end(mover.why_refused());
+    if (saved == kv::Saved::lost) end(fail(kLost));
+    if (!is_saving()) return false;
+  }
+  if (next_ < n_groups) return false;
+  next_ = 0;
+  stage_ = has_tail() ? Stage::tail : Stage::manifest;
+  return true;
+}
+
+// A private key serves again for the same slots.
+void SessionWriter::name_tail() {
+  PrivateTails& tails = session_.saved->tails;
+  if (!is_approx()) {
+    tail_ = keys_->tail(*session_.sequence, n_pages(),
+                        session_.ids.first(n_slots_).subspan(u64{n_pages()} * page_tokens()));
+  } else if (tails.n > 0 && tails.n_slots == n_slots_) {
+    tail_ = tails.keys[tails.n - 1];
+  } else {
+    tail_ = keys_->new_private();
+    tails.put(tail_, n_slots_);
+  }
+}
+
+// All layers, with zeros behind the slots.
+void SessionWriter::copy_tail() {
+  kv::Residency& residency = args_->tiers().residency;
+  for (u32 layer = 0; layer < args_->identity.n_cache_layers; ++layer) {
+    const auto live = group_bytes(residency, session_.sequence->group(layer, n_pages()).idx);
+    const auto copy = tail_bytes(layer);
+    std::memcpy(copy.data(), live.data(), live.size());
+    zero_behind(residency.shape(), n_slots_ % page_tokens(), copy);
+  }
+}
+
+// Of a save that is waited for, where it lies; else its copy.
+std::span<std::byte> SessionWriter::tail_bytes(u32 cache_layer) const {
+  kv::Residency& residency = args_->tiers().residency;
+  if (flushes_) return group_bytes(residency, session_.sequence->group(cache_layer, n_pages()).idx);
+  const u64 n_bytes = residency.shape().group_bytes();
+  TARN_ASSERT((cache_layer + 1) * n_bytes <= args_->memory.groups.size());
+  return args_->memory.groups.subspan(cache_layer * n_bytes, n_bytes);
+}
+
+bool SessionWriter::save_tail() {
+  if (!std::exchange(begun_, true)) name_tail();
+  store::Store& store = args_->store();
+  while (next_ < args_->identity.n_cache_layers && !failed_) {
+    const auto bytes = tail_bytes(next_);
+    if (flushes_) zero_behind(args_->tiers().residency.shape(), n_slots_ % page_tokens(), bytes);
+    const store::Begun begun =
+        store.put({.kind = store::Kind::group,
+                   .key = store::layer_key(store.secret(), tail_, next_),
+                   .token_ids = session_.ids.first(n_slots_).last(n_slots_ % page_tokens()),
+                   .payload = bytes,
+                   .payload_bytes = bytes.size(),
+                   .tag = kWriterTag});
+    if (begun == store::Begun::busy) return false;
+    if (begun == store::Begun::begun) ++n_asked_;
+    if (begun != store::Begun::begun && begun != store::Begun::known) {
+      last_ = refused(*args_, begun);
+      failed_ = true;
+    }
+    ++next_;
+  }
+  if (n_asked_ > 0) return false;
+  if (failed_) {
+    end(last_ ? fail(kNotWritten) : last_);
+    return false;
+  }
+  begun_ = false;
+  stage_ = Stage::manifest;
+  return true;
+}
+
+Manifest SessionWriter::manifest() const {
+  const SavedAs& saved = *session_.saved;
+  const bool has_turn = session_.turn_begin < session_.ids.size();
+  return {.identity = args_->identity,
+          .revision = saved.revision,
+          .n_slots = n_slots_,
+          .tail = has_tail() ? tail_ : store::Key{},
+          .sampler = session_.sampler,
+          .lossy_from = is_approx() ? session_.first_approx_slot : 0,
+          .saved_at_s = args_->clock->unix_s(),
+          .groups = args_->memory.keys.first(n_pages()),
+          .codebooks = std::span(&session_.codebook, session_.codebook.n_slots == 0 ? 0 : 1),
+          .token_ids = session_.ids,
+          .turn_begins = std::span<const u32>(&session_.turn_begin, has_turn ? 1 : 0),
+          .biases = std::span<const ManifestBias>(session_.biases).first(session_.n_biases),
+          .name = saved.name(),
+          .policy = session_.policy,
+          .index = std::span(&session_.index, session_.policy.empty() ? 0 : 1),
+          .answers = std::span(session_.answers).first(session_.n_answers),
+          .n_fed = session_.n_fed};
+}
+
+bool SessionWriter::save_manifest() {
+  if (begun_ && n_asked_ > 0) return false;
+  if (begun_) {
+    if (failed_) {
+      end(fail(kNotWritten));
+      return false;
+    }
+    begun_ = false;
+    next_ = 0;
+    stage_ = Stage::old_tails;
+    return true;
+  }
+  store::Store& store = args_->store();
+  if (store.mode() == store::Mode::off) {  // and may have the buffer for ever
+    end(refused(*args_, store::Begun::not_now));
+    return false;
+  }
+  if (n_asked_ + n_lent_ > 0) return false;  // the one before is on its way
+  TARN_ASSERT(n_pages() <= args_->memory.keys.size());
+  for (u32 page = 0; page < n_pages(); ++page) {
+    args_->memory.keys[page] = keys_->page(*session_.sequence, page);
+  }
+  const Manifest manifest = this->manifest();
+  if (const char* part = manifest_fault(manifest)) {  // a state that was restored may be odd
+    end(fail({.status = Status::unsupported,
+              .hint = "this session's state cannot be written: begin a new one",
+              .detail = Detail(part)}));
+    return false;
+  }
+  const u64 n_bytes = manifest_bytes(manifest);
+  const auto payload = args_->memory.manifest.first(align_up(n_bytes, store::kSectorBytes));
+  encode_manifest(*args_->crc, manifest, payload.first(n_bytes));
+  std::memset(payload.data() + n_bytes, 0, payload.size() - n_bytes);
+  const store::Begun begun =
+      store.put({.kind = store::Kind::manifest,
+                 .key = store::named_key(store.secret(), args_->identity.tenant, manifest.name),
+                 .payload = payload,
+                 .payload_bytes = n_bytes,
+                 .known = store::PutArgs::If::replace,
+                 .tag = kWriterTag});
+  if (begun == store::Begun::busy || begun == store::Begun::known) return false;
+  if (begun != store::Begun::begun) {
+    end(refused(*args_, begun));
+    return false;
+  }
+  begun_ = true;
+  failed_ = false;
+  ++n_asked_;
+  return false;
+}
+
+// No manifest names them any more. What cannot be erased gives way to others by and by.
+bool SessionWriter::erase_old_tails() {
+  store::Store& store = args_->store();
+  const u32 n_layers = args_->identity.n_cache_layers;
+  PrivateTails& tails = session_.saved->tails;
+  const bool is_private = has_tail() && is_approx();
+  for (; next_ < tails.n * n_layers; ++next_) {
+    const store::Key& key = tails.keys[next_ / n_layers];
+    if (is_private && key == tail_) continue;
+    const auto found = store.find(store::layer_key(store.secret(), key, next_ % n_layers));
+    if (!found || store.index().entry(*found).holds > 0) continue;
+    const store::Begun begun = store.erase(*found, kWriterTag);
+    if (begun == store::Begun::busy) return false;
+    if (begun == store::Begun::begun) ++n_asked_;
+  }
+  if (n_asked_ > 0) return false;
+  tails.n = 0;
+  if (is_private) tails.put(tail_, n_slots_);
+  failed_ = false;
+  stage_ = Stage::flush;
+  if (!flushes_) end({});
+  return flushes_;
+}
+
+bool SessionWriter::flush() {
+  if (n_asked_ > 0) return false;
+  if (begun_) {
+    end(failed_ ? Result<void>(fail(kNotWritten)) : Result<void>());
+    return false;
+  }
+  const store::Begun begun = args_->store().flush(kWriterTag);
+  if (begun == store::Begun::busy) return false;
+  if (begun != store::Begun::begun) {
+    end(refused(*args_, begun));
+    return false;
+  }
+  begun_ = true;
+  ++n_asked_;
+  return false;
+}
+
+void SessionWriter::take(const store::Event& event) {
+  if (event.outcome == store::Outcome::returned) {
+    TARN_ASSERT(n_lent_ > 0);
+    --n_lent_;
+    return;
+  }
+  TARN_ASSERT(n_asked_ > 0);
+  --n_asked_;
+  if (event.lent) ++n_lent_;
+  if (event.outcome != store::Outcome::ok) failed_ = true;
+}
+
+}  // namespace tarn::reuse
