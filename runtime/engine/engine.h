@@ -179,7 +179,9 @@ class Engine final : private step::StepHost {
   void checkpoint();
   Result<void> restore(Session& session, const reuse::Archive::Found& found);
   bool restore_index(Session& session, const reuse::Manifest& manifest);
-  void write_policy();
+  std::string_view policy() const {
+    return {reinterpret_cast<const char*>(&selection_key_), sizeof selection_key_};
+  }
 
   // Parts, in the order in which they are built.
   Clock* clock_ = nullptr;
@@ -197,7 +199,7 @@ class Engine final : private step::StepHost {
   method::Selector selector_{&kv_};
   kernels::KvType kv_type_ = kernels::KvType::f16;
   SelectConfig select_config_{};
-  std::array<u64, 22> policy_words_{};  // what a kept session's choices depend on
+  store::Key selection_key_{};  // of select_config_ and kv_type_
   exec::Executor executor_{};
   std::span<Session> sessions_{};
 

@@ -8,7 +8,9 @@
 #include "runtime/engine/engine_memory.h"
 #include "runtime/engine/model_file.h"
 #include "runtime/engine/take.h"
+#include "runtime/method/select_shape.h"
 #include "runtime/plan/kv_type.h"
+#include "runtime/reuse/selection_key.h"
 
 namespace tarn::engine {
 
@@ -34,6 +36,8 @@ Result<void> Engine::open(const OpenArgs& args) {
 Result<void> Engine::load(const OpenArgs& args) {
   select_config_ = args.config.select;
   kv_type_ = plan::kv_type(args.config);
+  selection_key_ =
+      reuse::selection_key(select_config_, method::kSelectionId, static_cast<u32>(kv_type_));
   if (device_ != nullptr) TARN_CHECK(device_->bind_thread());
   TARN_TRY(table_, kernels::cpu_table_select(args.config.isa.data()));
   ModelFile file;
@@ -228,7 +232,6 @@ void Engine::place_selector() {
                   .scratch = region_or_registered(RegionId::select_scratch,
                                                   exec::GpuPlacement::Registered::gathered),
                   .host = this});
-  write_policy();
 }
 
 Result<void> Engine::place_sessions(const OpenArgs& args) {

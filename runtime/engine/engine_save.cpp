@@ -65,7 +65,7 @@ reuse::SessionView Engine::view_of(Session& s) const {
   }
   if (!selector_.is_on()) return view;
   const method::KeptIndex kept = selector_.kept(idx_of(s));
-  view.policy = {reinterpret_cast<const char*>(policy_words_.data()), sizeof policy_words_};
+  view.policy = policy();
   view.chooses = s.lossy_from != Session::kExact || selector_.has_index(idx_of(s));
   view.index = {.life = std::bit_cast<std::array<u32, 8>>(kept.life), .turn_end = kept.turn_end};
   view.index_owner = selector_.codebooks_key(idx_of(s));
@@ -161,9 +161,7 @@ Result<void> Engine::restore(Session& s, const reuse::Archive::Found& found) {
 // What a session whose KV is all there chooses by. False where the manifest does not say so, or
 // says what cannot be, or an engine that chooses otherwise has written it.
 bool Engine::restore_index(Session& s, const reuse::Manifest& manifest) {
-  const std::string_view policy(reinterpret_cast<const char*>(policy_words_.data()),
-                                sizeof policy_words_);
-  if (!selector_.is_on() || manifest.index.empty() || manifest.policy != policy) return false;
+  if (!selector_.is_on() || manifest.index.empty() || manifest.policy != policy()) return false;
   const reuse::ManifestIndex& index = manifest.index[0];
   method::KeptIndex kept{.life = std::bit_cast<method::KeptLife>(index.life),
                          .turn_end = index.turn_end};
@@ -182,35 +180,6 @@ bool Engine::restore_index(Session& s, const reuse::Manifest& manifest) {
   }
   s.turns.take_up(manifest.n_fed, std::span(answers).first(manifest.answers.size()));
   return true;
-}
-
-// Everything that choices follow from but tokens and turns, and that the method looks at.
-void Engine::write_policy() {
-  const SelectConfig& c = select_config_;
-  const bool has_codes = c.method == SelectMethod::pq;
-  const LayerCost cost = has_codes && c.iterations == 0 ? c.cost : LayerCost{};
-  policy_words_ = {method::kSelectionId,
-                   static_cast<u64>(c.method),
-                   has_codes ? c.n_subspaces : 0,
-                   c.code_bits,
-                   c.context_divisor,
-                   c.tokens_min,
-                   c.n_sinks,
-                   c.n_local,
-                   c.k,
-                   c.context_min,
-                   has_codes ? c.block_tokens : 0,
-                   1,  // codebook of an index; earlier builds could make several
-                   c.swap_tokens,
-                   has_codes ? c.iterations : 0,
-                   cost.job_ns,
-                   cost.row_ps,
-                   cost.update_ps,
-                   cost.layer_ns,
-                   cost.token_ps,
-                   cost.squared_fs,
-                   cost.share_percent,
-                   c.control != nullptr ? 1u : 0u};
 }
 
 }  // namespace tarn::engine

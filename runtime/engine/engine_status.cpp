@@ -5,40 +5,23 @@
 #include "runtime/engine/engine.h"
 #include "runtime/method/method.h"
 #include "runtime/method/select_shape.h"
+#include "runtime/reuse/selection_key.h"
 
 namespace tarn::engine {
 namespace {
 
-// What a record of `tarn verify` holds for: a hash of everything that decides which tokens a step
-// reads, the tensors' bytes included. swap_tokens says only when an index begins to serve.
-SelectMark select_mark(const SelectConfig& s, const model::Weights& weights,
+// What a record of `tarn verify` holds for: the tensors' bytes, and all that decides what a step
+// reads. swap_tokens says only when an index begins to serve, and its trials serve at once.
+SelectMark select_mark(SelectConfig config, const model::Weights& weights,
                        kernels::KvType kv_type) {
-  std::array<u64, 23> what = {weights.content_hash[0],
-                              weights.content_hash[1],
-                              static_cast<u64>(kv_type),
-                              static_cast<u64>(s.method),
-                              s.n_subspaces,
-                              s.code_bits,
-                              method::kSelectionId,
-                              s.context_divisor,
-                              s.context_divisor == 0 ? 0 : s.tokens_min,
-                              s.n_sinks,
-                              s.context_divisor == 0 ? s.n_local : 0,
-                              s.context_divisor == 0 ? s.k : 0,
-                              s.block_tokens,
-                              s.iterations,
-                              method::budget_rule(s).context_min};
-  u32 n_told = 15;
-  // Costs have no say in a fixed number.
-  if (s.iterations == 0) {
-    for (const u64 part : {s.cost.job_ns, s.cost.row_ps, s.cost.update_ps, s.cost.layer_ns,
-                           s.cost.token_ps, s.cost.squared_fs, u64{s.cost.share_percent}}) {
-      what[n_told++] = part;
-    }
-  }
+  config.swap_tokens = 1;
+  const store::Key selection =
+      reuse::selection_key(config, method::kSelectionId, static_cast<u32>(kv_type));
+  const std::array<u64, 4> what = {weights.content_hash[0], weights.content_hash[1], selection.high,
+                                   selection.low};
   const std::array<u8, 32> no_entropy{};  // a mark is the same on every machine
   const store::Key key =
-      store::root_key(store::make_secret(no_entropy), std::as_bytes(std::span(what).first(n_told)));
+      store::root_key(store::make_secret(no_entropy), std::as_bytes(std::span(what)));
   SelectMark mark{};
   for (u32 i = 0; i < 32; ++i) {
     const u64 half = i < 16 ? key.high : key.low;
