@@ -144,7 +144,7 @@ class PublicationWatch {
     was_due_ = session_.state != SessionState::idle && !sessions().is_busy() &&
                open_.clock.now_ns() - session_.saved.saved_ns >= u64{kPublishMs} * 1'000'000 &&
                session_.sequence.n_slots() / kPage > session_.saved.n_slots / kPage;
-    revision_ = session_.revision;
+    revision_ = session_.saved.revision;
     n_published_ = session_.saved.n_slots;
     step_at_ns_ = shared_->at_ns;
   }
@@ -152,7 +152,7 @@ class PublicationWatch {
   void after_step() {
     note();
     const u64 at_ns = shared_->at_ns;
-    const bool has_begun = session_.revision != revision_;
+    const bool has_begun = session_.saved.revision != revision_;
     if (has_begun) save_at_ns_ = at_ns;
     const bool is_stalled =
         sessions().is_busy() && lab::Probe::tiers(open_.engine).store.store().idle();

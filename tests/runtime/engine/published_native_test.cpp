@@ -110,49 +110,6 @@ TEST_CASE("what was fed last is on disk when its session ends") {
   }
 }
 
-// 40 tokens of which the end is on its way to a slow disk, as an input's or an answer's, and 40 fed
-// behind it; then a cancel, and time to publish what it leaves. How often that was begun.
-u32 n_begun_behind_cancel(const SmallModel& model, bool has_answer, bool generates) {
-  const test::KeptHow how{.rows_max = 16, .publish_ms = 1};
-  SimDisk disk(1);
-  KeptLife life(model, how, disk);
-  const SessionIdx session = kept(life);
-  REQUIRE(life.engine().feed(session, test::random_ids(1, has_answer ? 20 : 40)).has_value());
-  if (has_answer) life.generate(session, 20);
-  disk.script.latency_ns_min = disk.script.latency_ns_max = 1'000'000'000;
-  const Session& s = life.engine().session_state(session);
-  while (s.state != SessionState::idle ||
-         s.saved.stopped_at != reuse::StoppedAt::nothing) {  // or it is on its way
-    REQUIRE(life.clock.now_ns() < 60'000'000'000);
-    life.clock.advance_ns(2'000'000);
-    life.engine().step();
-  }
-  CHECK(lab::Probe::archive(life.engine()).is_busy());
-  REQUIRE(life.engine().feed(session, test::random_ids(2, 40)).has_value());
-  if (generates) REQUIRE(life.engine().generate(session, {.max_tokens = 9}).has_value());
-  life.engine().step();
-  CHECK(s.sequence.n_slots() < 79);
-  life.engine().request_cancel(session);
-  const u64 revision = s.revision;
-  for (u32 i = 0; i < 50; ++i) {
-    life.clock.advance_ns(100'000'000);
-    life.engine().step();
-  }
-  CHECK(s.state == SessionState::idle);
-  CHECK(s.n_ids > 40);
-  return static_cast<u32>(s.revision - revision);
-}
-TEST_CASE("what a cancel leaves is not published, as an input or as an answer") {
-  const SmallModel model("llama", "q8_0");
-  for (const bool has_answer : {false, true}) {
-    for (const bool generates : {false, true}) {
-      CAPTURE(has_answer);
-      CAPTURE(generates);
-      CHECK(n_begun_behind_cancel(model, has_answer, generates) == 0);
-    }
-  }
-}
-
 // Rows that take as long as pages do elsewhere, so that unfinished pages are published.
 class SlowRows {
  public:
@@ -407,46 +364,6 @@ TEST_CASE(
     }
   }
   if (!test::kSlowBuild) CHECK(n_at_trigger > 0);
-}
-
-// A cut behind the trigger of an index that has been renewed since leaves none, and is exact.
-TEST_CASE("what a cut left of an answer that had selected is gone on with as in the cut's engine") {
-  const SmallModel model("llama", "q8_0");
-  constexpr u32 kInput = 100, kTrigger = 122, kSaid = 70, kMore = 30;
-  for (const u32 n_left : {kTrigger, kTrigger + 1, kTrigger + 3}) {
-    CAPTURE(n_left);
-    const test::KeptHow how{.publish_ms = 1, .select = test::kept_select()};
-    const auto cut = [&](KeptLife& life) {
-      const SessionIdx session = test::create(life);
-      REQUIRE(life.engine().feed(session, test::random_ids(1, kInput)).has_value());
-      life.generate(session, kSaid);
-      REQUIRE(life.engine().session_state(session).lossy_from >= n_left);
-      REQUIRE(life.engine().truncate(session, n_left).has_value());
-      return session;
-    };
-    const auto go_on = [&](KeptLife& life, SessionIdx session) {
-      const std::vector<u32> tokens = life.generate(session, kMore);
-      return std::pair(tokens, life.engine().session_state(session).lossy_from);
-    };
-    KeptLife whole(model, {.select = how.select});
-    const auto want = go_on(whole, cut(whole));
-    SimDisk disk(1);
-    KeptLife life(model, how, disk);
-    REQUIRE(life.engine().keep(cut(life), "talk").has_value());
-    settle(life);
-    disk.power_loss({.kept = test::SimKept::all});
-    for (const bool at_once : {false, true}) {
-      CAPTURE(at_once);
-      SimDisk image = disk;
-      KeptLife other(model, how, image);
-      const auto resumed = other.engine().resume("talk");
-      REQUIRE(resumed.has_value());
-      REQUIRE(resumed->n_tokens == n_left);
-      CHECK(resumed->n_computed + 1 < n_left);
-      if (!at_once) other.open.run();
-      CHECK(go_on(other, resumed->idx) == want);
-    }
-  }
 }
 
 }  // namespace
