@@ -83,7 +83,7 @@ Result<SessionIdx> Engine::create_session() {
     s.generation.events.clear();
     s.on_logits = nullptr;
     archive_.forget(s.saved);
-    s.lossy_from = Session::kExact;
+    s.first_approx_slot = Session::kNone;
     selector_.forget(idx);
     return idx;
   }
@@ -223,7 +223,7 @@ Result<SessionIdx> Engine::fork(SessionIdx idx) {
   copy.n_ids = source.n_ids;
   copy.turns = source.turns;
   copy.turn_begin = source.turn_begin;
-  copy.lossy_from = source.lossy_from;
+  copy.first_approx_slot = source.first_approx_slot;
   copy.last_error = source.last_error;
   selector_.copy(idx, copy_idx, copy.sequence);
   return copy_idx;

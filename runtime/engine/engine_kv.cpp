@@ -107,8 +107,8 @@ bool Engine::lose_kv(Session& s) {
 // of the input that comes, as if somebody had cut the session there and fed them.
 Result<void> Engine::redo_answer(SessionIdx idx) {
   Session& s = session(idx);
-  if (!select_config_.exact_answers || s.sequence.n_slots() <= s.lossy_from) return {};
-  const u32 begin = s.lossy_from;
+  if (!select_config_.exact_answers || s.sequence.n_slots() <= s.first_approx_slot) return {};
+  const u32 begin = s.first_approx_slot;
   s.sequence.abandon();
   archive_.drop(s.saved);
   if (const Result<void> is_cut = cut(s, begin); !is_cut) {
@@ -125,12 +125,12 @@ Result<void> Engine::redo_answer(SessionIdx idx) {
 void Engine::commit(Session& s, u32 n_rows) {
   const u32 n_before = s.sequence.n_slots();
   s.sequence.commit(n_rows);
-  if (archive_.is_on()) archive_.name_pages(s.sequence, s.ids, n_before, s.lossy_from);
+  if (archive_.is_on()) archive_.name_pages(s.sequence, s.ids, n_before, s.first_approx_slot);
 }
 
 // What a selection computed may be gone with what was cut off.
 void Engine::note_cut(Session& s) {
-  if (s.sequence.n_slots() <= s.lossy_from) s.lossy_from = Session::kExact;
+  if (s.sequence.n_slots() <= s.first_approx_slot) s.first_approx_slot = Session::kNone;
 }
 
 // Of a row of a generated token, which still is pending.
@@ -152,7 +152,7 @@ void Engine::commit_rows() {
       give_up(s, kv_.error());
       continue;
     }
-    if (run.selects) s.lossy_from = std::min(s.lossy_from, s.sequence.n_slots());
+    if (run.selects) s.first_approx_slot = std::min(s.first_approx_slot, s.sequence.n_slots());
     count_reads(s, run);
     commit(s, run.n_rows);
     selector_.commit(run.session);

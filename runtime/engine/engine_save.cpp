@@ -44,7 +44,7 @@ reuse::SessionView Engine::view_of(Session& s) const {
       .ids = s.ids.first(s.n_ids),
       .is_idle = s.state == SessionState::idle,
       .turn_begin = s.turn_begin,
-      .first_approx_slot = s.lossy_from,
+      .first_approx_slot = s.first_approx_slot,
       .sampler = {.temperature = p.temperature,
                   .top_p = p.top_p,
                   .min_p = p.min_p,
@@ -66,7 +66,7 @@ reuse::SessionView Engine::view_of(Session& s) const {
   if (!selector_.is_on()) return view;
   const method::KeptIndex kept = selector_.kept(idx_of(s));
   view.policy = policy();
-  view.chooses = s.lossy_from != Session::kExact || selector_.has_index(idx_of(s));
+  view.chooses = s.first_approx_slot != Session::kNone || selector_.has_index(idx_of(s));
   view.index = {.life = std::bit_cast<std::array<u32, 8>>(kept.life), .turn_end = kept.turn_end};
   view.index_owner = selector_.codebooks_key(idx_of(s));
   if (const u32 n_rows = kept.life.rows_used; n_rows > 0) {
@@ -148,7 +148,8 @@ Result<void> Engine::restore(Session& s, const reuse::Archive::Found& found) {
   std::ranges::copy(manifest.token_ids, s.ids.begin());
   s.n_ids = s.n_settled = static_cast<u32>(n_ids);
   s.turn_begin = manifest.turn_begins.empty() ? s.n_ids : manifest.turn_begins[0];
-  if (has_index && manifest.lossy_from != 0) s.lossy_from = manifest.lossy_from;
+  if (has_index && manifest.first_approx_slot != 0)
+    s.first_approx_slot = manifest.first_approx_slot;
   if (!has_index) {
     selector_.forget(idx_of(s));
     s.turns.start_over(s.n_ids);  // its index is made from all of it

@@ -55,8 +55,8 @@ struct Session {
 
   // The first slot whose KV a row that selects has computed: from there on it is not what the
   // tokens say, so its pages have names that nobody else can ask for.
-  u32 lossy_from = kExact;
-  static constexpr u32 kExact = ~0u;
+  u32 first_approx_slot = kNone;
+  static constexpr u32 kNone = ~0u;
 
   LogitsFn on_logits = nullptr;
   void* logits_context = nullptr;

@@ -47,7 +47,7 @@ void Extents::init(const Args& args, std::span<std::byte> region) {
 // ---- Building -----------------------------------------------------------------------------------
 
 store::Key Extents::draw_key() {
-  return store::unshared_key(args_.store->secret(), {nonce_, serial_++, 1, 0});
+  return store::private_key(args_.store->secret(), {nonce_, serial_++, 1, 0});
 }
 
 // A record's place in its order, since how many an order may have is of this plan.

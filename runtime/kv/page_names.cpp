@@ -36,7 +36,7 @@ u32 PageNames::make(const store::Key& root, u32 before, std::span<const u32> tok
   return take(store::chain_key(*secret_, key_before, token_ids), token_ids);
 }
 
-u32 PageNames::make_unshared(const store::Key& key, std::span<const u32> token_ids) {
+u32 PageNames::make_private(const store::Key& key, std::span<const u32> token_ids) {
   return take(key, token_ids);
 }
 

@@ -33,7 +33,7 @@ class PageNames {
   // has no reference yet, and must get n_cache_layers of them at once.
   u32 make(const store::Key& root, u32 before, std::span<const u32> token_ids);
   // Likewise of a page whose KV does not follow from its tokens, under a key of its own.
-  u32 make_unshared(const store::Key& key, std::span<const u32> token_ids);
+  u32 make_private(const store::Key& key, std::span<const u32> token_ids);
   void hold(u32 name) { ++nodes_[name].references; }
   void let_go(u32 name);
 

@@ -269,8 +269,8 @@ Result<bool> Archive::restore(SavedAs& saved, kv::Sequence& sequence, const Foun
   const u32 page_tokens = args_.identity.page_tokens;
   const std::span<const u32> ids = manifest.token_ids;
   bool has_index = index_owner.has_value();
-  const bool is_approx = manifest.lossy_from != 0;
-  const u32 first_private = unshared_page(manifest);
+  const bool is_approx = manifest.first_approx_slot != 0;
+  const u32 first_private = first_private_page(manifest);
   const u32 n_pages =
       is_approx && !has_index ? std::min(found.n_pages_there, first_private) : found.n_pages_there;
   const u32 n_slots = std::min(n_pages * page_tokens, manifest.n_slots);

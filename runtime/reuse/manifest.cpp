@@ -32,7 +32,7 @@ struct ManifestHead {
   u32 name_bytes = 0;
   u32 policy_bytes = 0;
   u64 saved_at_s = 0;
-  u32 lossy_from = 0;
+  u32 first_approx_slot = 0;
   u32 n_indexes = 0;
   u32 n_answers = 0;
   u32 n_fed = 0;
@@ -76,7 +76,8 @@ const char* codebooks_fault(const Manifest& manifest) {
     end = u64{codebook.first_slot} + codebook.n_slots;
     if (end > manifest.n_slots) return "codebooks";
   }
-  if (manifest.lossy_from != 0 && manifest.lossy_from >= manifest.n_slots) return "lossy_from";
+  if (manifest.first_approx_slot != 0 && manifest.first_approx_slot >= manifest.n_slots)
+    return "first_approx_slot";
   const ManifestSegments& s = manifest.segments;
   if (s.middle_begin > s.middle_end || s.middle_end > manifest.n_slots) return "segments";
   return nullptr;
@@ -130,7 +131,7 @@ ManifestHead head_of(const Manifest& manifest) {
           .name_bytes = static_cast<u32>(manifest.name.size()),
           .policy_bytes = static_cast<u32>(manifest.policy.size()),
           .saved_at_s = manifest.saved_at_s,
-          .lossy_from = manifest.lossy_from,
+          .first_approx_slot = manifest.first_approx_slot,
           .n_indexes = static_cast<u32>(manifest.index.size()),
           .n_answers = static_cast<u32>(manifest.answers.size()),
           .n_fed = manifest.n_fed};
@@ -223,7 +224,7 @@ void each_key(const store::Secret& secret, const Manifest& manifest, OnKey&& on_
   const u32 page_tokens = manifest.identity.page_tokens;
   const auto ids = manifest.token_ids.first(manifest.n_slots);
   store::Key key = identity_key(secret, manifest.identity);
-  const u32 n_pages = std::min(pages_of(manifest), unshared_page(manifest));
+  const u32 n_pages = std::min(pages_of(manifest), first_private_page(manifest));
   for (u32 page = 0; page < n_pages; ++page) {
     const u64 begin = u64{page} * page_tokens;
     const u64 n = std::min<u64>(page_tokens, ids.size() - begin);
@@ -240,9 +241,9 @@ void make_keys(const store::Secret& secret, const Manifest& manifest, u64 nonce,
     out[page] = key;
     return true;
   });
-  for (u32 page = unshared_page(manifest); page < pages_of(manifest); ++page) {
+  for (u32 page = first_private_page(manifest); page < pages_of(manifest); ++page) {
     const store::Key& theirs = page_key(manifest, page);
-    out[page] = store::unshared_key(secret, {theirs.low, theirs.high, page, nonce});
+    out[page] = store::private_key(secret, {theirs.low, theirs.high, page, nonce});
   }
 }
 
@@ -324,7 +325,7 @@ Result<Manifest> decode_manifest(const Crc32c& crc, std::span<const std::byte> b
                     .tail = head.tail,
                     .sampler = head.sampler,
                     .segments = head.segments,
-                    .lossy_from = head.lossy_from,
+                    .first_approx_slot = head.first_approx_slot,
                     .saved_at_s = head.saved_at_s,
                     .n_fed = head.n_fed};
   manifest.groups = parts.take<store::Key>(head.n_groups);

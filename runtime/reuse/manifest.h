@@ -12,9 +12,9 @@
 //                made, since the result is a function of them (DESIGN.md section 8). Its key owns
 //                what was written of it (part_key()); what is not there is made again of the slots
 //                that it names. A key of zeros: nothing was written
-//   lossy        from slot lossy_from on, KV was computed by selection, or from what was: it does
-//                not follow from the tokens. The page that it stands in and those behind it, the
-//                tail too, lie under unshared_key()s, which nobody can find by their tokens
+//   approximate  from slot first_approx_slot on, KV was computed by selection, or from what was: it
+//                does not follow from the tokens. The page that it stands in and those behind it,
+//                the tail too, lie under private_key()s, which nobody can find by their tokens
 //   index        what a session of this policy chooses by beside its KV, with n_slots in it, and
 //                which tokens were generated
 //   identity     kv_identity.h; the root key is made of the same bytes
@@ -117,7 +117,7 @@ struct Manifest {
   store::Key tail{};  // zero where the last group is full
   SamplerState sampler{};
   ManifestSegments segments{};
-  u32 lossy_from = 0;  // 0: all KV follows from the tokens
+  u32 first_approx_slot = 0;  // 0: all KV follows from the tokens
   u64 saved_at_s = 0;  // by the wall clock, as its owner says: to be shown, and for nothing else
   std::span<const store::Key> groups{};  // n_slots / page_tokens
   std::span<const ManifestCodebook> codebooks{};
@@ -145,16 +145,16 @@ inline u32 pages_of(const Manifest& manifest) {
 inline const store::Key& page_key(const Manifest& manifest, u32 page) {
   return page < manifest.groups.size() ? manifest.groups[page] : manifest.tail;
 }
-// The first page under an unshared key; none where all keys follow from the tokens.
-inline u32 unshared_page(const Manifest& manifest) {
-  if (manifest.lossy_from == 0) return ~u32{0};
-  return manifest.lossy_from / manifest.identity.page_tokens;
+// The first page under a private key; none where all keys follow from the tokens.
+inline u32 first_private_page(const Manifest& manifest) {
+  if (manifest.first_approx_slot == 0) return ~u32{0};
+  return manifest.first_approx_slot / manifest.identity.page_tokens;
 }
-// The keys of its pages in the store with this secret: out has pages_of(). Where it has unshared
+// The keys of its pages in the store with this secret: out has pages_of(). Where it has private
 // ones, those of one nonce are nobody else's.
 void make_keys(const store::Secret& secret, const Manifest& manifest, u64 nonce,
                std::span<store::Key> out);
-// nullptr, or the first part whose keys are not those of its tokens. Unshared ones are what
+// nullptr, or the first part whose keys are not those of its tokens. Private ones are what
 // they are.
 const char* keys_fault(const store::Secret& secret, const Manifest& manifest);
 

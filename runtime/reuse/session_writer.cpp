@@ -220,7 +220,7 @@ Manifest SessionWriter::manifest() const {
           .n_slots = n_slots_,
           .tail = has_tail() ? tail_ : store::Key{},
           .sampler = session_.sampler,
-          .lossy_from = is_approx() ? session_.first_approx_slot : 0,
+          .first_approx_slot = is_approx() ? session_.first_approx_slot : 0,
           .saved_at_s = args_->clock->unix_s(),
           .groups = args_->memory.keys.first(n_pages()),
           .codebooks = std::span(&session_.codebook, session_.codebook.n_slots == 0 ? 0 : 1),

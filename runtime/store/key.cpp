@@ -17,7 +17,7 @@ Key hash(const Secret& secret, const void* bytes, u64 n_bytes) {
 }
 
 // Keys of different kinds cannot be equal by construction of their bytes.
-enum class Domain : u32 { root = 1, chain = 2, layer = 3, name = 4, unshared = 5, part = 6 };
+enum class Domain : u32 { root = 1, chain = 2, layer = 3, name = 4, private_page = 5, part = 6 };
 
 }  // namespace
 
@@ -57,8 +57,9 @@ Key layer_key(const Secret& secret, const Key& chain, u32 cache_layer) {
   return hash(secret, words, sizeof words);
 }
 
-Key unshared_key(const Secret& secret, const std::array<u64, 4>& words) {
-  const u64 all[5] = {static_cast<u64>(Domain::unshared), words[0], words[1], words[2], words[3]};
+Key private_key(const Secret& secret, const std::array<u64, 4>& words) {
+  const u64 all[5] = {static_cast<u64>(Domain::private_page), words[0], words[1], words[2],
+                      words[3]};
   return hash(secret, all, sizeof all);
 }
 

@@ -8,7 +8,7 @@
 //   root key    of (model, layout, dtype, rope, tenant, numerics_id, prefill policy): whatever
 //               makes KV of equal tokens differ belongs into its bytes
 //   chain key   of (key before, token ids); the record of each cache layer under layer_key()
-//   unshared    of KV that does not follow from its tokens alone: nobody else has its key
+//   private    of KV that does not follow from its tokens alone: nobody else has its key
 //   part        of what somebody owns that has several records. They have the second half of their
 //               owner's key, so that all of them can be found that ever were
 //   named       of (tenant, name): where a manifest lies, whatever model it is of
@@ -38,7 +38,7 @@ Key chain_key(const Secret& secret, const Key& before, std::span<const u32> toke
 // The key of one cache layer's group, from the chain over the tokens.
 Key layer_key(const Secret& secret, const Key& chain, u32 cache_layer);
 // Of words that nobody else has, in place of a chain over tokens.
-Key unshared_key(const Secret& secret, const std::array<u64, 4>& words);
+Key private_key(const Secret& secret, const std::array<u64, 4>& words);
 Key part_key(const Secret& secret, const Key& owner, const std::array<u64, 3>& words);
 inline bool is_part_of(const Key& key, const Key& owner) { return key.high == owner.high; }
 Key named_key(const Secret& secret, const Key& tenant, std::string_view name);

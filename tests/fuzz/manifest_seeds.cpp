@@ -40,11 +40,11 @@ int main(int argc, char** argv) {
     // Those of several turns have selected.
     const ManifestIndex index{.life = {60, 40, 50, 0, 0, 0, 30, 1}};
     const std::vector<ManifestAnswer> answers{{20, 30}, {60, 70}};
-    const bool is_lossy = size.n_turns > 1;
+    const bool is_approx = size.n_turns > 1;
     const Manifest manifest{.identity = {.page_tokens = 16},
                             .n_slots = size.n_slots,
                             .tail = size.n_slots % 16 != 0 ? Key{8, 9} : Key{},
-                            .lossy_from = is_lossy ? 52u : 0,
+                            .first_approx_slot = is_approx ? 52u : 0,
                             .groups = groups,
                             .codebooks = codebooks,
                             .token_ids = tokens,
@@ -52,9 +52,9 @@ int main(int argc, char** argv) {
                             .biases = biases,
                             .name = "a session",
                             .policy = "select.method = 'pq'",
-                            .index = std::span(&index, is_lossy ? 1 : 0),
-                            .answers = std::span(answers).first(is_lossy ? answers.size() : 0),
-                            .n_fed = is_lossy ? 90u : 0};
+                            .index = std::span(&index, is_approx ? 1 : 0),
+                            .answers = std::span(answers).first(is_approx ? answers.size() : 0),
+                            .n_fed = is_approx ? 90u : 0};
     std::vector<u64> words(tarn::reuse::manifest_bytes(manifest) / 8);
     const auto bytes = std::as_writable_bytes(std::span(words));
     tarn::reuse::encode_manifest(tarn::crc32c_ways()[0], manifest, bytes);

@@ -16,10 +16,10 @@
 namespace tarn::test {
 namespace {
 
-using engine::Finish;
 using engine::Engine;
 using engine::Event;
 using engine::EventType;
+using engine::Finish;
 using engine::SessionIdx;
 using engine::SessionState;
 
@@ -231,7 +231,8 @@ class SelectLife {
   // Its KV, and what it chooses by, are what they were; one that tells its index of a turn later
   // says the same in the end.
   bool has_same_index(SessionIdx s, SessionIdx other) {
-    if (state(s).lossy_from != resident().session_state(other).lossy_from) return false;
+    if (state(s).first_approx_slot != resident().session_state(other).first_approx_slot)
+      return false;
     // One that has read its input is ahead of one that goes on reading, and else like it.
     const u32 n_slots = resident().session_state(other).sequence.n_slots();
     const bool is_behind = state(s).sequence.n_slots() != n_slots;
@@ -298,8 +299,8 @@ class SelectLife {
     const bool is_told = resident().generate(pair.resident, params).has_value();
     // Where KV was lost, what selection had left in it is computed anew, exactly. Without faults
     // nothing is, and tokens tell.
-    const u32 lossy_from = resident().session_state(pair.resident).lossy_from;
-    const bool is_same = !faulty_ || state(*s).lossy_from == lossy_from;
+    const u32 first_approx_slot = resident().session_state(pair.resident).first_approx_slot;
+    const bool is_same = !faulty_ || state(*s).first_approx_slot == first_approx_slot;
     if (is_told) pair.wanted = read_all(resident(), pair.resident).tokens;
     if (!is_told || !is_same) {
       pair.is_apart = true;
@@ -337,7 +338,7 @@ class SelectLife {
     CAPTURE(random_.seed());
     const engine::Session& other = resident().session_state(pair.resident);
     const std::vector<u32> wanted = read_all(resident(), pair.resident).tokens;
-    const bool is_lossy_alike = state(*s).lossy_from == other.lossy_from;
+    const bool is_lossy_alike = state(*s).first_approx_slot == other.first_approx_slot;
     pair.is_apart = wanted.size() != pair.said.size() || (faulty_ && !is_lossy_alike);
     CHECK((pair.is_apart || wanted == pair.said));
     CHECK((!pair.is_apart || faulty_ || is_full(resident())));

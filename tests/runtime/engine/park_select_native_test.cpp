@@ -105,25 +105,25 @@ TEST_CASE("a kept conversation that selected goes on as if it had never been par
     CAPTURE(c.name);
     SimDisk disk(1);
     Rest want;
-    u32 lossy_from = 0;
+    u32 first_approx_slot = 0;
     {
       KeptLife first(model, how_of(c), disk);
       const SessionIdx parked = test::create(first);
       talk(first, parked, c);
-      lossy_from = first.engine().session_state(parked).lossy_from;
+      first_approx_slot = first.engine().session_state(parked).first_approx_slot;
       REQUIRE(first.engine().park(parked, "talk").has_value());
       want = go_on(first, parked);
     }
     KeptLife second(model, how_of(c), disk);
     const SessionIdx resumed = second.resume();
     const Session& state = second.engine().session_state(resumed);
-    CHECK(state.lossy_from == lossy_from);
+    CHECK(state.first_approx_slot == first_approx_slot);
     CHECK(state.n_pending() <= 1);
     const Rest got = go_on(second, resumed);
     CHECK(want.answer == got.answer);
     test::require_same(want.second, got.second);
     CHECK(want.from_first == got.from_first);
-    CHECK(state.lossy_from != Session::kExact);
+    CHECK(state.first_approx_slot != Session::kNone);
   }
 }
 
@@ -325,7 +325,7 @@ void take_up_changed(const SmallModel& model, const Case& c) {
     const auto resumed = engine.resume("talk");
     if (!resumed) continue;
     ++n_taken;
-    n_lossy += engine.session_state(resumed->idx).lossy_from != Session::kExact;
+    n_lossy += engine.session_state(resumed->idx).first_approx_slot != Session::kNone;
     const auto cut_fork = [&](u32 n_left) {
       const auto fork = engine.fork(resumed->idx);
       REQUIRE(fork.has_value());
@@ -447,7 +447,7 @@ TEST_CASE("what an engine cannot use is computed anew from the tokens") {
     whole.open.run();
     KeptLife second(model, how, disk);
     const SessionIdx resumed = second.resume();
-    CHECK(second.engine().session_state(resumed).lossy_from == Session::kExact);
+    CHECK(second.engine().session_state(resumed).first_approx_slot == Session::kNone);
     CHECK(second.engine().session_state(resumed).sequence.n_slots() >= 288);
     second.open.run();
     const std::vector<u32> answer = whole.generate(one_input, 24);

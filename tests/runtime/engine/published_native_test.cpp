@@ -193,9 +193,9 @@ TEST_CASE("a conversation that selects: its tokens, and all of its KV") {
     Engine& engine = life.engine();
     const SessionIdx session = kept(life);
     test::first_part(life, session, 300);
-    const u32 lossy_from = engine.session_state(session).lossy_from;
-    REQUIRE(lossy_from >= 300);
-    REQUIRE(lossy_from < 320);
+    const u32 first_approx_slot = engine.session_state(session).first_approx_slot;
+    REQUIRE(first_approx_slot >= 300);
+    REQUIRE(first_approx_slot < 320);
     settle(life);
     REQUIRE(engine.feed(session, test::random_ids(2, 400)).has_value());
     read_on(life);
@@ -205,7 +205,7 @@ TEST_CASE("a conversation that selects: its tokens, and all of its KV") {
     CHECK(there.n_computed > 350);
     // With what was selected cut off, it is exact again.
     REQUIRE(engine.truncate(session, 297).has_value());
-    CHECK(engine.session_state(session).lossy_from == Session::kExact);
+    CHECK(engine.session_state(session).first_approx_slot == Session::kNone);
     REQUIRE(engine.feed(session, test::random_ids(3, 104)).has_value());
     life.generate(session, 3);
     settle(life);
@@ -227,16 +227,16 @@ TEST_CASE(
     const SessionIdx session = kept(life), cut = test::create(by_hand);
     const std::vector<u32> input = test::random_ids(2, 400);
     CHECK(test::first_part(life, session, 300) == test::first_part(by_hand, cut, 300));
-    const u32 lossy_from = life.engine().session_state(session).lossy_from;
-    REQUIRE(lossy_from < 320);
+    const u32 first_approx_slot = life.engine().session_state(session).first_approx_slot;
+    REQUIRE(first_approx_slot < 320);
     std::vector<u32> ids = ids_of(by_hand, cut);
-    ids.erase(ids.begin(), ids.begin() + lossy_from);
+    ids.erase(ids.begin(), ids.begin() + first_approx_slot);
     ids.insert(ids.end(), input.begin(), input.end());
     test::LogitsRecord got, want;
     lab::Probe(life.engine()).watch_logits(session, &test::LogitsRecord::on_logits, &got);
     lab::Probe(by_hand.engine()).watch_logits(cut, &test::LogitsRecord::on_logits, &want);
     REQUIRE(life.engine().feed(session, input).has_value());
-    REQUIRE(by_hand.engine().truncate(cut, lossy_from).has_value());
+    REQUIRE(by_hand.engine().truncate(cut, first_approx_slot).has_value());
     REQUIRE(by_hand.engine().feed(cut, ids).has_value());
     CHECK(life.generate(session, 30, 0.8f) == by_hand.generate(cut, 30, 0.8f));
     test::require_same_bits(want, got);
@@ -323,9 +323,9 @@ TEST_CASE(
       whole.engine().step();
     lab::Probe(whole.engine()).watch_logits(of_whole, &test::LogitsRecord::on_logits, &want);
     CHECK(test::read_all(whole.engine(), of_whole).tokens.size() == kAnswer);
-    const u32 lossy_from = whole.engine().session_state(of_whole).lossy_from;
-    REQUIRE(lossy_from > kInput + 10);
-    REQUIRE(lossy_from < kInput + kAnswer);
+    const u32 first_approx_slot = whole.engine().session_state(of_whole).first_approx_slot;
+    REQUIRE(first_approx_slot > kInput + 10);
+    REQUIRE(first_approx_slot < kInput + kAnswer);
 
     SimDisk disk(1);
     KeptLife life(model, how, disk);
@@ -354,7 +354,7 @@ TEST_CASE(
         other.engine().step();
       lab::Probe(other.engine()).watch_logits(resumed->idx, &test::LogitsRecord::on_logits, &got);
       CHECK(test::read_all(other.engine(), resumed->idx).tokens.size() == n_left);
-      CHECK(other.engine().session_state(resumed->idx).lossy_from == lossy_from);
+      CHECK(other.engine().session_state(resumed->idx).first_approx_slot == first_approx_slot);
       for (u64 at = 0; at < got.rows.size(); ++at) {
         if (got.rows[at].empty()) continue;
         CAPTURE(at);

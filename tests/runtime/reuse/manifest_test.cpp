@@ -217,7 +217,7 @@ TEST_CASE("a flipped bit, a cut, bytes behind: refused, and never read past") {
 // One whose KV does not follow from its tokens, with what it chooses by.
 struct Lossy {
   Lossy() : sample(101, 100, 3) {
-    sample.manifest.lossy_from = 50;
+    sample.manifest.first_approx_slot = 50;
     sample.manifest.index = std::span(&index, 1);
     sample.manifest.answers = answers;
     sample.manifest.n_fed = 80;
@@ -233,7 +233,7 @@ TEST_CASE("what a session chooses by comes back, and what is wrong with it is na
   CHECK(lossy.sample.n_bytes == 1000 + 48 + 16);
   const auto decoded = decode_manifest(crc(), lossy.sample.bytes());
   REQUIRE(decoded.has_value());
-  CHECK(decoded->lossy_from == 50);
+  CHECK(decoded->first_approx_slot == 50);
   CHECK(decoded->n_fed == 80);
   REQUIRE(decoded->index.size() == 1);
   CHECK(decoded->index[0] == lossy.index);
@@ -267,7 +267,7 @@ TEST_CASE("pages behind the first lossy slot have keys of their own, and others 
   Lossy lossy;
   const store::Secret secret = store::make_secret(std::array<u8, 32>{1, 2, 3});
   Manifest& manifest = lossy.sample.manifest;
-  CHECK(unshared_page(manifest) == 3);
+  CHECK(first_private_page(manifest) == 3);
   std::vector<store::Key> keys(7), again(7), others(7);
   make_keys(secret, manifest, 1, keys);
   make_keys(secret, manifest, 1, again);
@@ -286,7 +286,7 @@ TEST_CASE("pages behind the first lossy slot have keys of their own, and others 
   lossy.sample.tokens[40] += 1;
   CHECK(std::string(keys_fault(secret, manifest)) == "groups");
   lossy.sample.tokens[40] -= 1;
-  manifest.lossy_from = 0;  // then its keys would have to follow from its tokens
+  manifest.first_approx_slot = 0;  // then its keys would have to follow from its tokens
   CHECK(std::string(keys_fault(secret, manifest)) == "groups");
 }
 
@@ -322,7 +322,7 @@ TEST_CASE("what is whole but wrong is refused with the part at fault") {
       {"name", 232, kManifestNameBytesMax + 1},
       {"name", 232, 0},
       {"policy", 236, kManifestPolicyBytesMax + 1},
-      {"lossy_from", 248, 101},
+      {"first_approx_slot", 248, 101},
       {"n_indexes", 252, 2},
       {"length", 252, 1},
       {"n_answers", 256, kManifestAnswersMax + 1},

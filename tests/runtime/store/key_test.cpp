@@ -65,7 +65,7 @@ TEST_CASE("each input counts, and so do their borders") {
 
 TEST_CASE("parts are known by their owner, and are not each other") {
   const Secret secret = secret_of(1);
-  const Key one = unshared_key(secret, {1, 2, 3, 4}), other = unshared_key(secret, {1, 2, 3, 5});
+  const Key one = private_key(secret, {1, 2, 3, 4}), other = private_key(secret, {1, 2, 3, 5});
   std::set<u64> seen;
   u64 n = 0;
   for (const Key& owner : {one, other}) {
