@@ -98,25 +98,25 @@ typedef int32_t (*tarn_progress_fn)(void* context, uint64_t done, uint64_t total
 
 typedef struct tarn_options {
   uint32_t struct_size;
-  int32_t log_level;        /* least level that is reported: 0 debug, 1 info, 2 warning, 3 error */
-  const char* model_path;   /* a GGUF file */
-  const char* config_toml;  /* configuration as text (keys: configs/README.md); NULL: defaults.
+  int32_t log_level;       /* least level that is reported: 0 debug, 1 info, 2 warning, 3 error */
+  const char* model_path;  /* a GGUF file */
+  const char* config_toml; /* configuration as text (keys: configs/README.md); NULL: defaults.
                                memory.budget_bytes has no default: set it there or below */
-  uint64_t budget_bytes;    /* ceiling over all memory of the engine; 0: as in config_toml */
+  uint64_t budget_bytes;   /* ceiling over all memory of the engine; 0: as in config_toml */
   tarn_log_fn log;
   void* log_context;
   tarn_fatal_fn fatal;
   void* fatal_context;
   tarn_progress_fn progress; /* called on the engine's thread, while tarn_open waits */
   void* progress_context;
-  const uint32_t* cpus;      /* of the process's CPUs, those for the engine's threads; NULL: all */
+  const uint32_t* cpus; /* of the process's CPUs, those for the engine's threads; NULL: all */
   uint32_t n_cpus;
 } tarn_options;
 
 /* Reserves every byte the engine will use and reads the weights, or fails having kept nothing. */
 TARN_API int32_t tarn_open(const tarn_options* options, tarn_engine** engine_out);
 /* Cancels what runs, joins the threads, gives the memory back. NULL is allowed. Sessions die with
- * it; of kept ones the store has what was published, so call tarn_session_save first. Calls of
+ * it; of kept ones the store has the last checkpoint, so call tarn_session_save first. Calls of
  * other threads that are inside come back with TARN_CANCELLED first; none may begin any more. Not
  * from the callback of tarn_session_run, which is such a call.
  * An engine that is dead is given up, not freed: its parked threads still stand in its memory. */
@@ -131,8 +131,8 @@ TARN_API const char* tarn_status_name(int32_t status);
 
 typedef struct tarn_region {
   char name[32];
-  char space[16];   /* device, host, disk */
-  char kind[16];    /* weights, kv, codes, scratch, heap, io, driver, other */
+  char space[16]; /* device, host, disk */
+  char kind[16];  /* weights, kv, codes, scratch, heap, io, driver, other */
   uint64_t bytes;
   char formula[256]; /* how the bytes came about */
 } tarn_region;
@@ -166,7 +166,7 @@ typedef struct tarn_engine_status {
   uint32_t n_workers;
   uint32_t n_sessions, sessions_max;
   uint32_t n_vocab;
-  uint64_t context_tokens; /* KV slots planned for in all */
+  uint64_t context_tokens;                /* KV slots planned for in all */
   uint64_t kv_groups_free, kv_groups_max; /* a group is kv.page_tokens slots of one layer */
   uint64_t n_params;
   uint64_t weights_bytes; /* of the file's tensors */
@@ -222,7 +222,7 @@ TARN_API int32_t tarn_is_end(tarn_engine* engine, uint32_t token);
 /* An empty one. TARN_WOULD_BLOCK: engine.sessions_max are open. */
 TARN_API int32_t tarn_session_create(tarn_engine* engine, tarn_session** session_out);
 /* Cancels, and gives the KV back. NULL is allowed. What is kept of it under a name stays: an answer
- * that had ended, or an input that was computed, is published first (with store.publish_ms > 0),
+ * that had ended, or an input that was computed, is written first, with store.checkpoint_ms > 0,
  * which waits for the disk; else what was before. */
 TARN_API void tarn_session_destroy(tarn_session* session);
 
@@ -253,12 +253,12 @@ typedef struct tarn_generate_options {
   uint32_t penalty_last_tokens; /* window of the three penalties; 0: 64; at most 4096 */
   uint64_t seed;                /* of the draws; the same seed gives the same tokens */
   const tarn_logit_bias* logit_biases;
-  uint32_t n_logit_biases;      /* at most 256 */
-  uint32_t n_stops;             /* at most 16, each 1..128 bytes */
-  const char* const* stops;     /* UTF-8; the text ends before the first of them that appears */
-  uint32_t n_top_logprobs;      /* alternatives reported with each token, at most 20 */
-  int32_t ignore_end;           /* 1: go on after the model's end token */
-  int32_t no_logprobs;          /* 1: tokens come without logprob; greedy ones come faster then, on
+  uint32_t n_logit_biases;  /* at most 256 */
+  uint32_t n_stops;         /* at most 16, each 1..128 bytes */
+  const char* const* stops; /* UTF-8; the text ends before the first of them that appears */
+  uint32_t n_top_logprobs;  /* alternatives reported with each token, at most 20 */
+  int32_t ignore_end;       /* 1: go on after the model's end token */
+  int32_t no_logprobs;      /* 1: tokens come without logprob; greedy ones come faster then, on
                                    a GPU most of all: their logits stay there */
 } tarn_generate_options;
 
@@ -285,29 +285,28 @@ typedef struct tarn_logprob {
 typedef struct tarn_event {
   uint32_t struct_size;
   int32_t type;
-  uint32_t token;       /* TOKEN */
-  float logprob;        /* TOKEN; 0 with no_logprobs */
-  uint32_t n_top;       /* TOKEN: entries of top, best first */
+  uint32_t token; /* TOKEN */
+  float logprob;  /* TOKEN; 0 with no_logprobs */
+  uint32_t n_top; /* TOKEN: entries of top, best first */
   tarn_logprob top[20];
-  uint32_t text_bytes;  /* TEXT */
-  char text[512];       /* TEXT; terminated, may hold zero bytes before its end */
-  int32_t finish;       /* DONE */
-  int32_t status;       /* DONE: a tarn_status, 0 unless finish is TARN_FINISH_ERROR; then
+  uint32_t text_bytes;   /* TEXT */
+  char text[512];        /* TEXT; terminated, may hold zero bytes before its end */
+  int32_t finish;        /* DONE */
+  int32_t status;        /* DONE: a tarn_status, 0 unless finish is TARN_FINISH_ERROR; then
                            tarn_session_wait has the text, until the session goes on */
-  uint32_t n_tokens;    /* DONE: generated */
-  uint64_t prefill_ns;  /* DONE: from the first feed since the last DONE to the first token */
-  uint64_t decode_ns;   /* DONE: from the first token to the last */
+  uint32_t n_tokens;     /* DONE: generated */
+  uint64_t prefill_ns;   /* DONE: from the first feed since the last DONE to the first token */
+  uint64_t decode_ns;    /* DONE: from the first token to the last */
   uint64_t select_steps; /* DONE: decode steps that chose which K and V they read (select.method);
                             0: all of them read everything */
-  double kv_read_ratio; /* DONE: slots in the decode steps' budget, of those that they could see,
+  double kv_read_ratio;  /* DONE: slots in the decode steps' budget, of those that they could see,
                            0..1. The first token is no decode step; 1 where there is none */
 } tarn_event;
 
 /* Starts to generate after what was fed; at least one token must have been fed. Read the events
  * with tarn_session_poll until DONE: before that, nothing new is begun. A reader that stays away
  * stops its own session, nobody else's. */
-TARN_API int32_t tarn_session_generate(tarn_session* session,
-                                       const tarn_generate_options* options);
+TARN_API int32_t tarn_session_generate(tarn_session* session, const tarn_generate_options* options);
 /* The next event. Waits up to timeout_ms (-1: for ever); TARN_WOULD_BLOCK when there is none by
  * then, TARN_INVALID_REQUEST when the session generates nothing. */
 TARN_API int32_t tarn_session_poll(tarn_session* session, int32_t timeout_ms,
@@ -361,9 +360,9 @@ TARN_API int32_t tarn_session_fork(tarn_session* session, tarn_session** session
  * and is then TARN_NOT_FOUND or computed anew. Names are yours to remember; `tarn sessions --store
  * DIR --json` lists them while no engine has the folder open. */
 
-/* From now on the session's work is published under this name while it goes on, and when an answer
- * ends: a crash costs what it did in the last store.publish_ms and one step, and of an answer that
- * is being generated the tokens behind the last full page (kv.page_tokens). Where a step of a
+/* From now on checkpoints of the session are written under this name while it goes on, and when an
+ * answer ends: a crash costs what it did in the last store.checkpoint_ms and one step, and of an
+ * answer under way the tokens behind the last full page (kv.page_tokens). Where a step of a
  * prompt waits for the disk longer than it computes, it takes up to twice the time in which the
  * disk reads what lies there. TARN_INVALID_REQUEST: no sessions are kept, or the name is not one or
  * another open session's. */
@@ -377,9 +376,9 @@ TARN_API int32_t tarn_session_save(tarn_session* session, const char* name);
 
 typedef struct tarn_restored {
   uint32_t struct_size;
-  int32_t cut_off;     /* 1: it was computing or generating when it last came to disk, or was
-                          published (not saved) before anybody asked for an answer to what was fed
-                          last. Restored and asked for nothing, it stays so */
+  int32_t cut_off;     /* 1: it was computing or generating when it last came to disk, or a
+                          checkpoint (no save) came before anybody asked for an answer to what was
+                          fed last. Restored and asked for nothing, it stays so */
   uint64_t n_tokens;   /* as in tarn_session_info */
   uint64_t n_computed; /* of them; the rest is being computed anew */
   uint64_t turn_begin; /* where what was fed last begins: with cut_off, to be gone on with by
@@ -387,10 +386,10 @@ typedef struct tarn_restored {
                           were fed, and generating with the same options */
   uint64_t took_ns;    /* of this call */
 } tarn_restored;
-/* A new session that goes on where the one of this name was published last, bit for bit, kept under
- * the same name. (With a select.method other than "full" it does so under the settings that it was
- * kept with; under others, or where a part of its KV is lost, what selection left in it is computed
- * anew, exactly, and an index made of all there is.) TARN_NOT_FOUND: there is none;
+/* A new session that goes on where the one of this name was last saved, or had its last checkpoint,
+ * bit for bit, under the same name. (With a select.method other than "full" it does so under the
+ * settings that it was saved with; under others, or where a part of its KV is lost, what selection
+ * left in it is computed anew, exactly, and an index made of all there is.) TARN_NOT_FOUND: there is none;
  * TARN_INVALID_REQUEST: it is of another model or of other settings, and the text says which, or
  * it is open, or longer than the context; TARN_WOULD_BLOCK: engine.sessions_max are open, or other
  * sessions hold the KV now; TARN_IO_FAILED: it is damaged. restored_out may be NULL. */

@@ -129,6 +129,9 @@ constexpr GoneKey kGoneKeys[] = {
     {"select.codebooks",
      "select.codebooks is gone: a conversation has one codebook, which is made anew as it grows; "
      "leave the key out"},
+    {"store.publish_ms",
+     "store.publish_ms is store.checkpoint_ms now: a save that the engine makes by itself is a "
+     "checkpoint; rename the key"},
 };
 
 }  // namespace

@@ -29,7 +29,7 @@ struct StoreConfig {
   bool sessions = false;
   u64 kept_tokens = 0;
   bool extents = true;
-  u32 publish_ms = 1000;
+  u32 checkpoint_ms = 1000;
 
   std::string_view folder() const { return {path.data()}; }
   bool is_off() const { return path[0] == '\0'; }
@@ -59,7 +59,7 @@ void StoreConfig::visit_fields(Self& self, Visitor& on) {
   on("store.extents", self.extents,
      "write what selection by pairs of codes reads twice more, in orders it is read in: fewer "
      "requests a token, and up to three times the space, where the quota has it");
-  on("store.publish_ms", self.publish_ms, u64{0}, u64{3'600'000},
+  on("store.checkpoint_ms", self.checkpoint_ms, u64{0}, u64{3'600'000},
      "a kept session's work is on disk after so long, and a step more; 0: when it is saved");
 }
 

@@ -65,7 +65,7 @@ class Engine final : private step::StepHost {
     u32 n_tokens = 0;
     u32 n_computed = 0;       // of them, whose KV is there
     u32 turn_begin = 0;       // where its last input begins
-    bool is_cut_off = false;  // published in the middle, or before anybody asked for an answer
+    bool is_cut_off = false;  // saved in the middle, or before anybody asked for an answer
     u64 n_drawn = 0;          // then: tokens of that generation, of Session::sampler
     u64 revision = 0;
     u64 took_ns = 0;
@@ -80,8 +80,8 @@ class Engine final : private step::StepHost {
   // it ends with the step. What is fed or begun later is not touched; what a cancelled prefill has
   // not computed is dropped, what was there before it stays.
   void request_cancel(SessionIdx idx) { session(idx).cancel.store(true); }
-  // For who closes the engine: nothing is published from now on either, since what a kept session
-  // has on disk is to be gone on with, and not what the cancel leaves of it.
+  // Before a close: there are no checkpoints from now on either. The one on disk is to be restored,
+  // not what the cancel leaves.
   void request_end() {
     archive_.stop_checkpoints();
     for (Session& s : sessions_) s.cancel.store(true);

@@ -49,7 +49,7 @@ Result<void> Engine::open_tiers(const OpenArgs& args, IoKind io_kind) {
          .crc = &crc32c_ways()[0],
          .clock = clock_,
          .log = log_,
-         .checkpoint_ns = u64{args.config.store.publish_ms} * 1'000'000,
+         .checkpoint_ns = u64{args.config.store.checkpoint_ms} * 1'000'000,
          .spills_max = plan::kTierMovesMax,
          .memory = reuse::SaveMemory::carve(carver, tiers.saves),
          .selector = &selector_});

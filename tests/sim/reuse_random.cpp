@@ -49,7 +49,7 @@ Config config_of(bool streamed, const Kind& kind) {
   config.kv_type = kind.q8_0 ? KvTypeChoice::q8_0 : KvTypeChoice::f16;
   if (!streamed) return config;
   config.store.sessions = kind.keeps;
-  if (kind.keeps) config.store.publish_ms = 3;
+  if (kind.keeps) config.store.checkpoint_ms = 3;
   config.kv_memory_bytes = kFrames * kGroupBytes;
   config.store.quota_bytes = 32 * kMiB;
   set_text(config.store.path, "store");

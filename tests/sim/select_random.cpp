@@ -55,7 +55,7 @@ Config config_of(bool streamed, u64 seed) {
   config.kv_memory_bytes = (has_many(seed) ? 250 : 44) * u64{8192};
   config.store.quota_bytes = 64 * kMiB;
   config.store.sessions = keeps(seed);
-  if (keeps(seed)) config.store.publish_ms = 3;
+  if (keeps(seed)) config.store.checkpoint_ms = 3;
   set_text(config.store.path, "store");
   return config;
 }
@@ -169,7 +169,7 @@ class SelectLife {
     if (!engine().keep(s, pairs_[s].name)) pairs_[s].is_apart = true;
   }
 
-  // The engine goes, and another one takes up what was parked, or published.
+  // The engine goes, and another one restores what was saved, or its last checkpoint.
   void restart() {
     const bool parks = faulty_ || chance(50);
     std::vector<Pair> pairs;
@@ -222,7 +222,7 @@ class SelectLife {
                std::equal(ids.begin(), ids.end(), wanted_ids.begin())) {
       say_the_rest(resumed->idx, resumed->n_drawn, wanted_ids);
     } else {
-      own.is_apart = true;  // what was published is older
+      own.is_apart = true;  // the last checkpoint is older
       own.wanted.reset();
       CHECK((faulty_ || !pair.is_parked));
     }
@@ -242,7 +242,7 @@ class SelectLife {
     return mine.turn_end != 0 || theirs.turn_end != 0 || mine == theirs;
   }
 
-  // Whether it was published in the middle of the answer that the engine's end cut off.
+  // Whether the checkpoint is from the middle of the answer that the engine's end cut off.
   static bool is_part(const Pair& pair, const Engine::Resumed& resumed, u64 n_wanted) {
     if (!pair.wanted || !resumed.is_cut_off || resumed.n_drawn == 0) return false;
     return resumed.n_tokens == n_wanted - pair.wanted->size() + resumed.n_drawn;

@@ -22,7 +22,7 @@ METHODS = {
 }
 # Files with more lines.
 LINES = {
-    "runtime/api/tarn.h": 420,
+    "runtime/api/tarn.h": 419,
     "runtime/engine/engine.cpp": 521,
     "runtime/plan/plan.cpp": 544,
 }

@@ -135,7 +135,7 @@ void run_part(const Part& part, Told& told) {
     if (resumed) {
       session = resumed->idx;
       told.n_resumed = resumed->n_computed;
-      // An answer is kept like all else where it took long enough to be published.
+      // An answer is kept like all else where it took long enough for a checkpoint.
       if (resumed->n_tokens > part.n_tokens) value_of(engine.truncate(*session, part.n_tokens));
     } else if (resumed.error().status != Status::not_found) {
       throw_failure(resumed.error());

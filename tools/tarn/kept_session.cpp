@@ -12,7 +12,7 @@ namespace {
 
 volatile std::sig_atomic_t g_asked_to_end = 0;
 
-// A second signal ends the program as ever: what was published is kept.
+// A second signal ends the program as ever: the last checkpoint is kept.
 void catch_signals() {
   struct sigaction action {};
   action.sa_handler = [](int signal) { g_asked_to_end = signal; };

@@ -1,7 +1,7 @@
 // tools/tarn/kept_session.h
 //
-// A session with a name, that outlives the program: taken up where it was, published while it
-// works, and saved at the end. SIGINT and SIGTERM ask for that end.
+// A session with a name, that outlives the program: restored where it was, with checkpoints while
+// it works, and saved at the end. SIGINT and SIGTERM ask for that end.
 #pragma once
 
 #include <memory>

@@ -24,7 +24,7 @@ using test::SimDisk;
 Config kept_config(Memory memory) {
   Config config = config_of(SelectMethod::pq, memory);
   config.store.sessions = true;
-  config.store.publish_ms = 0;
+  config.store.checkpoint_ms = 0;
   config.select.swap_tokens = 4;
   return config;
 }
@@ -267,7 +267,7 @@ TEST_CASE("a close leaves nothing that no manifest names") {
   const SessionIdx session = life.resume();
   (void)say(life.engine(), session, 20);
   CHECK(life.kept().n_codebooks == life.n_heads());
-  life.engine().destroy_session(session);  // and was not published since
+  life.engine().destroy_session(session);  // and had no checkpoint since
   CHECK(life.kept().n_codebooks == 0);
   CHECK(life.kept().n_extents == 0);
 }
@@ -280,7 +280,7 @@ TEST_CASE("an imported session's index gets a name that the next start finds") {
   const std::string path = folder.path() + "/talk.session";
   SimDisk disk(1);
   const Said want = keep_one(model, config, disk);
-  config.store.publish_ms = 3;
+  config.store.checkpoint_ms = 3;
   for (const bool is_first : {true, false}) {
     CAPTURE(is_first);
     Life life(model, config, disk);

@@ -27,7 +27,7 @@ struct KeptHow {
   u32 page_tokens = kKeptPage;
   u32 context_tokens = kKeptContext;
   u32 rows_max = 64;
-  u32 publish_ms = 0;
+  u32 checkpoint_ms = 0;
   u64 quota_bytes = kGiB;
   u64 daily_write_bytes = 0;
   u64 kept_tokens = 0;
@@ -59,7 +59,7 @@ inline Config kept_config(const KeptHow& how, bool keeps) {
   config.select = how.select;
   if (!keeps) return config;
   config.store.sessions = true;
-  config.store.publish_ms = how.publish_ms;
+  config.store.checkpoint_ms = how.checkpoint_ms;
   config.store.quota_bytes = how.quota_bytes;
   config.store.daily_write_bytes = how.daily_write_bytes;
   config.store.kept_tokens = how.kept_tokens;

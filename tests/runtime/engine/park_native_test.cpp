@@ -381,7 +381,7 @@ TEST_CASE("as many sessions stay as the store was told to keep, not as the conte
   }
 }
 
-TEST_CASE("power is lost while a prompt is read: what was published is there, and all is right") {
+TEST_CASE("power is lost while a prompt is read: the last checkpoint is there, and all is right") {
   const SmallModel model("llama", "q8_0");
   const std::vector<u32> ids = test::random_ids(9, 900);
   std::vector<u32> want;
@@ -397,7 +397,7 @@ TEST_CASE("power is lost while a prompt is read: what was published is there, an
   for (u32 round = 0; round < 12; ++round) {
     CAPTURE(round);
     SimDisk disk(round + 1);
-    const How how{.few_frames = round % 2 == 1, .publish_ms = 1};
+    const How how{.few_frames = round % 2 == 1, .checkpoint_ms = 1};
     std::unique_ptr<SimDisk> after;
     const u64 n_steps = random.below(22);
     {

@@ -110,7 +110,7 @@ TEST_CASE("a command typed again is answered at the plan's least memory over the
   const SmallModel model("llama", "q8_0");
   for (const Case& c : kCases) {
     CAPTURE(c.name);
-    KeptHow how{.page_tokens = c.page_tokens, .rows_max = c.rows_max, .publish_ms = 1};
+    KeptHow how{.page_tokens = c.page_tokens, .rows_max = c.rows_max, .checkpoint_ms = 1};
     if (c.selects) how.select = test::kept_select();
     const u32 n_shared = kPrompt / 2;
     const std::vector<u32> want = right_answer(model, how, kPrompt);

@@ -1,4 +1,4 @@
-// Goal    what a kept session has said and computed is on disk soon after, without a park: all
+// Goal    what a named session has said and computed is on disk soon after, without a save: all
 //         tokens of an answer that has ended, also of one that selected, and all KV to the last
 //         full page, or to the last slot where it selects. One that was cut off goes on with its
 //         bits, wherever its index begins.
@@ -51,7 +51,7 @@ std::vector<u32> ids_of(KeptLife& life, SessionIdx session) {
 
 TEST_CASE("an answer that has ended is on disk to its last token") {
   const SmallModel model("llama", "q8_0");
-  const test::KeptHow how{.publish_ms = 3'600'000};  // nothing is due while it is written
+  const test::KeptHow how{.checkpoint_ms = 3'600'000};  // nothing is due while it is written
   SimDisk disk(1);
   KeptLife life(model, how, disk);
   const SessionIdx session = kept(life);
@@ -67,9 +67,9 @@ TEST_CASE("an answer that has ended is on disk to its last token") {
   CHECK(disk.n_write_events() == n_writes);
 }
 
-TEST_CASE("an input that comes in parts of one step each is published as it comes") {
+TEST_CASE("an input that comes in parts of one step each has checkpoints as it comes") {
   const SmallModel model("llama", "q8_0");
-  const test::KeptHow how{.publish_ms = 1};
+  const test::KeptHow how{.checkpoint_ms = 1};
   SimDisk disk(1);
   KeptLife life(model, how, disk);
   const SessionIdx session = kept(life);
@@ -94,7 +94,7 @@ TEST_CASE("an input that comes in parts of one step each is published as it come
 
 TEST_CASE("what was fed last is on disk when its session ends") {
   const SmallModel model("llama", "q8_0");
-  const test::KeptHow how{.publish_ms = 3'600'000};
+  const test::KeptHow how{.checkpoint_ms = 3'600'000};
   for (const u32 n_ids : {7u, 40u}) {
     CAPTURE(n_ids);
     SimDisk disk(1);
@@ -110,7 +110,7 @@ TEST_CASE("what was fed last is on disk when its session ends") {
   }
 }
 
-// Rows that take as long as pages do elsewhere, so that unfinished pages are published.
+// Rows that take as long as pages do elsewhere, so that checkpoints meet unfinished pages.
 class SlowRows {
  public:
   SlowRows(KeptLife& life, u64 row_ns) : life_(life), row_ns_(row_ns) {
@@ -151,7 +151,7 @@ TEST_CASE("who takes a session up and asks for nothing leaves it as it stood") {
   const SmallModel model("llama", "q8_0");
   for (const bool is_killed : {false, true}) {
     CAPTURE(is_killed);
-    const test::KeptHow how{.page_tokens = 64, .publish_ms = is_killed ? 4'500u : 1'000u};
+    const test::KeptHow how{.page_tokens = 64, .checkpoint_ms = is_killed ? 4'500u : 1'000u};
     SimDisk disk(1);
     {
       SimDisk own = disk;
@@ -187,7 +187,7 @@ TEST_CASE("a conversation that selects: its tokens, and all of its KV") {
   for (const bool few_frames : {false, true}) {
     CAPTURE(few_frames);
     const test::KeptHow how{
-        .few_frames = few_frames, .publish_ms = 1, .select = test::kept_select()};
+        .few_frames = few_frames, .checkpoint_ms = 1, .select = test::kept_select()};
     SimDisk disk(1);
     KeptLife life(model, how, disk);
     Engine& engine = life.engine();
@@ -220,7 +220,7 @@ TEST_CASE(
   const SmallModel model("llama", "q8_0");
   for (const bool few_frames : {false, true}) {
     CAPTURE(few_frames);
-    test::KeptHow how{.few_frames = few_frames, .publish_ms = 1, .select = test::kept_select()};
+    test::KeptHow how{.few_frames = few_frames, .checkpoint_ms = 1, .select = test::kept_select()};
     how.select.exact_answers = true;
     SimDisk disk(1);
     KeptLife life(model, how, disk), by_hand(model, {.select = test::kept_select()});
@@ -252,7 +252,7 @@ TEST_CASE("who is done with a session right after its answer finds it again") {
   const SmallModel model("llama", "q8_0");
   for (const bool closes : {false, true}) {
     CAPTURE(closes);
-    const test::KeptHow how{.publish_ms = 3'600'000};
+    const test::KeptHow how{.checkpoint_ms = 3'600'000};
     SimDisk disk(1);
     std::vector<u32> ids;
     {
@@ -294,10 +294,10 @@ void refuse_until_tomorrow(const test::KeptHow& how, u32 n_prompt) {
   CHECK(taken_up(model, how, disk).ids == ids_of(life, session));
 }
 
-TEST_CASE("an answer that the write budget refuses is told once, and published the next day") {
-  refuse_until_tomorrow({.publish_ms = 1'000, .daily_write_bytes = 160'000}, 100);
+TEST_CASE("an answer that the write budget refuses is told once, and written the next day") {
+  refuse_until_tomorrow({.checkpoint_ms = 1'000, .daily_write_bytes = 160'000}, 100);
   refuse_until_tomorrow(
-      {.publish_ms = 1'000, .daily_write_bytes = 250'000, .select = test::kept_select()}, 130);
+      {.checkpoint_ms = 1'000, .daily_write_bytes = 250'000, .select = test::kept_select()}, 130);
 }
 
 // The rows between the last full page and the kill were tokens that it had generated.
@@ -306,9 +306,10 @@ TEST_CASE(
   const SmallModel model("llama", "q8_0");
   constexpr u32 kInput = 100, kAnswer = 40, kTrigger = 122;
   u32 n_at_trigger = 0;  // with rows before it that were not on disk
-  for (u32 publish_ms = 2; publish_ms < 60; publish_ms += test::kSlowBuild ? 20 : 2) {  // of a step
-    const SelectMethod method = publish_ms % 4 == 0 ? SelectMethod::pq : SelectMethod::quest;
-    test::KeptHow how{.publish_ms = publish_ms, .select = test::kept_select()};
+  for (u32 checkpoint_ms = 2; checkpoint_ms < 60;
+       checkpoint_ms += test::kSlowBuild ? 20 : 2) {  // of a step
+    const SelectMethod method = checkpoint_ms % 4 == 0 ? SelectMethod::pq : SelectMethod::quest;
+    test::KeptHow how{.checkpoint_ms = checkpoint_ms, .select = test::kept_select()};
     how.select.method = method;
     how.select.swap_tokens = 2;
     const auto begin = [&](KeptLife& life, SessionIdx session) {
@@ -336,7 +337,7 @@ TEST_CASE(
         life.clock.advance_ns(2'000'000);
         life.engine().step();
       }
-      CAPTURE(publish_ms);
+      CAPTURE(checkpoint_ms);
       CAPTURE(n_said);
       SimDisk image = disk;
       image.power_loss({.kept = test::SimKept::all});

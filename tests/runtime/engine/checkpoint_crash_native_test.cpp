@@ -1,6 +1,6 @@
 // Goal    killed with -9 at any moment while it reads a prompt, answers, or parks, a kept session
 //         goes on after a restart, and says what one says that was never killed, with full
-//         attention and by selection. What is lost was computed since the last publication that has
+//         attention and by selection. What is lost was computed since the last checkpoint that has
 //         ended; the next one begins with the step in which it is due, and from then on the disk
 //         has something of it to do.
 // Method  children that take the session up, or begin it, on a real file, and are killed after a
@@ -10,11 +10,11 @@
 //         name. Most lives end unharmed once the prompt is on disk, so that kills meet groups that
 //         are being written (a quarter of them do); in every eighth one the answer and the park are
 //         killed, too, and another eighth's memory has room for extents, so that its index is kept.
-//         When a page was last computed, what was published, and what the disk was about, stands in
+//         When a page was last computed, what was saved, and what the disk was about, stands in
 //         shared memory. Work is measured in the children's CPU time: on a busy machine they stand
-//         still now and then, and lose nothing by it. How long a publication takes is the disk's
+//         still now and then, and lose nothing by it. How long a checkpoint takes is the disk's
 //         affair, so it is measured, and the bound of what is lost is made of that.
-//         TARN_PARK_KILLS asks for more than the slice.
+//         TARN_CHECKPOINT_KILLS asks for more than the slice.
 #include <doctest/doctest.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -37,7 +37,7 @@ constexpr u32 kAnswer = 40;
 constexpr u32 kPagesMax = 128;
 constexpr u64 kFrameBytes = 8192;  // a group of the model's KV
 constexpr u32 kManyFrames = 250;   // of 190 groups; without this, the least
-constexpr u32 kPublishMs = 5;
+constexpr u32 kCheckpointMs = 5;
 
 struct Shared {
   u64 base_ns;  // CPU time of the children before this one
@@ -49,11 +49,11 @@ struct Shared {
   u32 n_resumed_slots;        // of the last child; ~0: it began anew
   u32 n_ready;                // children that have come so far
   u32 n_gone_on;              // answers that were cut off, and said to their end
-  // Publications, of all children.
-  u32 n_published;  // slots that a manifest names, as the last child has heard
-  u32 n_ended;      // of them
-  u32 n_late;       // steps behind which one was due, and has not begun
-  u32 n_stalled;    // steps behind which one was under way, and the disk had nothing to do
+  // Checkpoints, of all children.
+  u32 n_saved;    // slots that a manifest names, as the last child has heard
+  u32 n_ended;    // of them
+  u32 n_late;     // steps behind which one was due, and has not begun
+  u32 n_stalled;  // steps behind which one was under way, and the disk had nothing to do
   u64 step_ns_max, save_ns_max;
   // Of the last child, as they stood between two steps.
   u64 bytes_spilled, bytes_loaded, n_evictions;
@@ -114,7 +114,7 @@ Config config_of(const std::string& folder, bool selects, u64 kv_memory_bytes = 
   config.sessions_max = 1;
   config.batch_rows_max = 32;
   config.store.sessions = !folder.empty();
-  config.store.publish_ms = kPublishMs;
+  config.store.checkpoint_ms = kCheckpointMs;
   config.store.quota_bytes = kGiB;
   config.kv_memory_bytes = kv_memory_bytes;
   test::set_text(config.store.path, folder);
@@ -129,10 +129,10 @@ Config config_of(const std::string& folder, bool selects, u64 kv_memory_bytes = 
   return config;
 }
 
-// What becomes of a child's publications from step to step.
-class PublicationWatch {
+// What becomes of a child's checkpoints from step to step.
+class CheckpointWatch {
  public:
-  PublicationWatch(test::OpenEngine& open, SessionIdx session, volatile Shared* shared)
+  CheckpointWatch(test::OpenEngine& open, SessionIdx session, volatile Shared* shared)
       : open_(open), session_(open.engine.session_state(session)), shared_(shared) {
     n_pages_ = session_.sequence.n_slots() / kPage;
     for (u32 page = n_pages_; page < kPagesMax; ++page) shared_->page_at_ns[page] = 0;
@@ -142,10 +142,10 @@ class PublicationWatch {
   void before_step() {
     // Nothing that happens in the step makes it less due.
     was_due_ = session_.state != SessionState::idle && !sessions().is_busy() &&
-               open_.clock.now_ns() - session_.saved.saved_ns >= u64{kPublishMs} * 1'000'000 &&
+               open_.clock.now_ns() - session_.saved.saved_ns >= u64{kCheckpointMs} * 1'000'000 &&
                session_.sequence.n_slots() / kPage > session_.saved.n_slots / kPage;
     revision_ = session_.saved.revision;
-    n_published_ = session_.saved.n_slots;
+    n_saved_ = session_.saved.n_slots;
     step_at_ns_ = shared_->at_ns;
   }
 
@@ -158,7 +158,7 @@ class PublicationWatch {
         sessions().is_busy() && lab::Probe::tiers(open_.engine).store.store().idle();
     shared_->n_late = shared_->n_late + (was_due_ && !has_begun ? 1 : 0);
     shared_->n_stalled = shared_->n_stalled + (is_stalled ? 1 : 0);
-    shared_->n_ended = shared_->n_ended + (session_.saved.n_slots > n_published_ ? 1 : 0);
+    shared_->n_ended = shared_->n_ended + (session_.saved.n_slots > n_saved_ ? 1 : 0);
     shared_->step_ns_max = std::max(u64{shared_->step_ns_max}, at_ns - step_at_ns_);
     const u64 save_ns = sessions().is_busy() ? at_ns - save_at_ns_ : 0;
     shared_->save_ns_max = std::max(u64{shared_->save_ns_max}, save_ns);
@@ -173,7 +173,7 @@ class PublicationWatch {
     for (; n_pages_ < shared_->n_slots / kPage; ++n_pages_) {
       shared_->page_at_ns[n_pages_] = shared_->at_ns;
     }
-    shared_->n_published = session_.saved.n_slots;
+    shared_->n_saved = session_.saved.n_slots;
   }
 
   test::OpenEngine& open_;
@@ -182,7 +182,7 @@ class PublicationWatch {
   u32 n_pages_ = 0;  // that were there, or have been noted
   bool was_due_ = false;
   u64 revision_ = 0;
-  u32 n_published_ = 0;
+  u32 n_saved_ = 0;
   u64 step_at_ns_ = 0, save_at_ns_ = 0;
 };
 
@@ -211,7 +211,7 @@ void live(const std::string& model, const Config& config, const char* name,
     if (!engine.feed(session, test::random_ids(3, kPrompt))) _exit(7);
     shared->n_resumed_slots = ~u32{0};
   }
-  PublicationWatch watch(open, session, shared);
+  CheckpointWatch watch(open, session, shared);
   shared->n_ready = shared->n_ready + 1;
   shared->n_gone_on = shared->n_gone_on + (goes_on ? 1 : 0);
   const GenerateParams rest{.max_tokens = kAnswer - n, .ignore_end = true, .first_draw = n};
@@ -256,16 +256,16 @@ Lost lost_of(const Shared& killed, u32 n_resumed) {
   return lost;
 }
 
-// A publication that has not ended, publish_ms and a step before it, and before that the one which
-// began when the page was computed. Twice as much, since the clock of publish_ms is another one.
+// A checkpoint that has not ended, checkpoint_ms and a step before it, and before that the one which
+// began when the page was computed. Twice as much, since the clock of checkpoint_ms is another one.
 u64 lost_ns_bound(const Shared& killed) {
-  return 2 * (u64{kPublishMs} * 1'000'000 + 2 * killed.save_ns_max + 4 * killed.step_ns_max);
+  return 2 * (u64{kCheckpointMs} * 1'000'000 + 2 * killed.save_ns_max + 4 * killed.step_ns_max);
 }
 
 TEST_CASE("killed with -9 at any moment, a kept session goes on, and says the same") {
   test::Random random(test::seed_from_environment());
   CAPTURE(random.seed());
-  const char* asked = std::getenv("TARN_PARK_KILLS");
+  const char* asked = std::getenv("TARN_CHECKPOINT_KILLS");
   const u64 n_kills_wanted = asked != nullptr ? std::strtoull(asked, nullptr, 10) : 12;
   const test::SmallModel model("llama", "q8_0");
   const std::vector<u32> want[] = {answer_without_kills(model.path(), false),
@@ -274,7 +274,7 @@ TEST_CASE("killed with -9 at any moment, a kept session goes on, and says the sa
       mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   REQUIRE(memory != MAP_FAILED);
   auto* shared = static_cast<volatile Shared*>(memory);
-  const test::TempDir folder("park_crash");
+  const test::TempDir folder("checkpoint_crash");
   {
     test::OpenEngine roomy(model.path(), config_of(folder.path(), true, kManyFrames * kFrameBytes));
     REQUIRE(roomy.engine.plan().tiers.extents.is_on());
@@ -282,7 +282,7 @@ TEST_CASE("killed with -9 at any moment, a kept session goes on, and says the sa
   const u64 least_bytes =
       test::least_kv_memory_bytes(model.path(), config_of(folder.path(), false));
   u64 n_kills = 0, n_ends = 0, n_after_kill = 0, n_taken_up = 0;
-  u64 n_gone_on = 0, n_published = 0, step_ns_max = 0, save_ns_max = 0;
+  u64 n_gone_on = 0, n_saved = 0, step_ns_max = 0, save_ns_max = 0;
   Lost lost_max;
   Shared killed{};  // when the last child was
   Moved moved;
@@ -306,7 +306,7 @@ TEST_CASE("killed with -9 at any moment, a kept session goes on, and says the sa
       int status = 0;
       bool is_gone = false;
       while (!is_gone &&
-             ((waits && shared->n_ready == n_ready) || (awaits && shared->n_published == 0))) {
+             ((waits && shared->n_ready == n_ready) || (awaits && shared->n_saved == 0))) {
         usleep(500);
         is_gone = waitpid(child, &status, WNOHANG) == child;
       }
@@ -326,8 +326,8 @@ TEST_CASE("killed with -9 at any moment, a kept session goes on, and says the sa
       const u32 n_resumed = shared->n_resumed_slots == ~u32{0} ? 0 : shared->n_resumed_slots;
       n_taken_up += n_resumed > 0;
       n_after_kill += killed.n_ready > 0;
-      // What the one before was told to be published is there, and what is lost is not much more.
-      CHECK(n_resumed / kPage >= killed.n_published / kPage);
+      // What the one before was told to be saved is there, and what is lost is not much more.
+      CHECK(n_resumed / kPage >= killed.n_saved / kPage);
       const Lost lost = lost_of(killed, n_resumed);
       CHECK(lost.ns <= lost_ns_bound(killed));
       lost_max = {std::max(lost_max.ns, lost.ns), std::max(lost_max.n_slots, lost.n_slots)};
@@ -335,7 +335,7 @@ TEST_CASE("killed with -9 at any moment, a kept session goes on, and says the sa
     }
     ++n_ends;
     n_gone_on += shared->n_gone_on;
-    n_published += shared->n_ended;
+    n_saved += shared->n_ended;
     REQUIRE(shared->n_late == 0);
     REQUIRE(shared->n_stalled == 0);
     step_ns_max = std::max(step_ns_max, u64{shared->step_ns_max});
@@ -357,7 +357,7 @@ TEST_CASE("killed with -9 at any moment, a kept session goes on, and says the sa
           " while groups were written and ", moved.n_kills_loading, " while they were read; ",
           moved.bytes_spilled, " B spilled, ", moved.bytes_loaded, " B loaded, ", moved.n_evictions,
           " evictions; ", n_taken_up, " of ", n_after_kill, " times taken up, ", n_gone_on,
-          " of them within an answer, ", n_published, " publications, the longest of ",
+          " of them within an answer, ", n_saved, " checkpoints, the longest of ",
           save_ns_max / 1'000'000, " ms beside steps of ", step_ns_max / 1'000'000, " ms; at most ",
           lost_max.ns / 1'000'000, " ms of work lost and ", lost_max.n_slots, " slots; ",
           moved.n_kills_laid_out, " kills behind or within the writing of an index, of which ",
