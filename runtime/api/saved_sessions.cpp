@@ -25,7 +25,8 @@ int32_t tarn_session_keep(tarn_session* session, const char* name) {
   const SessionCall call(session);
   if (!call) return refuse(call.why_not());
   if (name == nullptr) return refuse(kNoName);
-  return report(call.run([&](Engine& engine, SessionIdx idx) { return engine.keep(idx, name); }));
+  return report(
+      call.run([&](Engine& engine, SessionIdx idx) { return engine.autosave(idx, name); }));
 }
 
 int32_t tarn_session_save(tarn_session* session, const char* name) {
@@ -33,7 +34,7 @@ int32_t tarn_session_save(tarn_session* session, const char* name) {
   if (!call) return refuse(call.why_not());
   if (name == nullptr) return refuse(kNoName);
   return report(call.run([&](Engine& engine, SessionIdx idx) -> Result<void> {
-    TARN_CHECK(engine.park(idx, name));
+    TARN_CHECK(engine.save(idx, name));
     return {};
   }));
 }
@@ -48,13 +49,13 @@ int32_t tarn_session_restore(tarn_engine* engine, const char* name, tarn_session
   if (!call) return refuse(call.why_not());
   if (name == nullptr) return refuse(kNoName);
   const Result<void> done = call.run([&]() -> Result<void> {
-    TARN_TRY(const auto resumed, call.engine().resume(name));
-    out.cut_off = resumed.is_cut_off ? 1 : 0;
-    out.n_tokens = resumed.n_tokens;
-    out.n_computed = resumed.n_computed;
-    out.turn_begin = resumed.turn_begin;
-    out.took_ns = resumed.took_ns;
-    *session_out = call.begin_session(resumed.idx);
+    TARN_TRY(const auto restored, call.engine().restore(name));
+    out.cut_off = restored.is_cut_off ? 1 : 0;
+    out.n_tokens = restored.n_tokens;
+    out.n_computed = restored.n_computed;
+    out.turn_begin = restored.turn_begin;
+    out.took_ns = restored.took_ns;
+    *session_out = call.begin_session(restored.idx);
     return {};
   });
   if (done && restored_out != nullptr) copy_out(out, restored_out);

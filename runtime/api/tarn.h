@@ -389,10 +389,10 @@ typedef struct tarn_restored {
 /* A new session that goes on where the one of this name was last saved, or had its last checkpoint,
  * bit for bit, under the same name. (With a select.method other than "full" it does so under the
  * settings that it was saved with; under others, or where a part of its KV is lost, what selection
- * left in it is computed anew, exactly, and an index made of all there is.) TARN_NOT_FOUND: there is none;
- * TARN_INVALID_REQUEST: it is of another model or of other settings, and the text says which, or
- * it is open, or longer than the context; TARN_WOULD_BLOCK: engine.sessions_max are open, or other
- * sessions hold the KV now; TARN_IO_FAILED: it is damaged. restored_out may be NULL. */
+ * left in it is computed anew, exactly, and an index made of all there is.) TARN_NOT_FOUND: there
+ * is none; TARN_INVALID_REQUEST: it is of another model or of other settings, and the text says
+ * which, or it is open, or longer than the context; TARN_WOULD_BLOCK: engine.sessions_max are open,
+ * or others hold the KV now; TARN_IO_FAILED: it is damaged. restored_out may be NULL. */
 TARN_API int32_t tarn_session_restore(tarn_engine* engine, const char* name,
                                       tarn_session** session_out, tarn_restored* restored_out);
 

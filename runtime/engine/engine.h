@@ -57,10 +57,10 @@ class Engine final : private step::StepHost {
   Result<SessionIdx> fork(SessionIdx idx);
 
   // Sessions that outlive the engine, under a name, where the configuration keeps them
-  // (reuse/archive.h). resume(): a new session; not_found: no session of this name is there.
-  Result<void> keep(SessionIdx idx, std::string_view name);
-  Result<reuse::SaveDone> park(SessionIdx idx, std::string_view name);
-  struct Resumed {
+  // (reuse/archive.h). restore(): a new session; not_found: no session of this name is there.
+  Result<void> autosave(SessionIdx idx, std::string_view name);
+  Result<reuse::SaveDone> save(SessionIdx idx, std::string_view name);
+  struct Restored {
     SessionIdx idx = 0;
     u32 n_tokens = 0;
     u32 n_computed = 0;       // of them, whose KV is there
@@ -70,7 +70,7 @@ class Engine final : private step::StepHost {
     u64 revision = 0;
     u64 took_ns = 0;
   };
-  Result<Resumed> resume(std::string_view name);
+  Result<Restored> restore(std::string_view name);
   // For exports, imports and what is to be erased. The engine does nothing else before they end.
   reuse::Archive& archive() { return archive_; }
 
@@ -177,7 +177,7 @@ class Engine final : private step::StepHost {
   // engine_save.cpp
   reuse::SessionView view_of(Session& session) const;
   void checkpoint();
-  Result<void> restore(Session& session, const reuse::Archive::Found& found);
+  Result<void> restore_from(Session& session, const reuse::Archive::Found& found);
   bool restore_index(Session& session, const reuse::Manifest& manifest);
   std::string_view policy() const {
     return {reinterpret_cast<const char*>(&selection_key_), sizeof selection_key_};

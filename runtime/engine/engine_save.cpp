@@ -82,14 +82,14 @@ reuse::SessionView Engine::view_of(Session& s) const {
   return view;
 }
 
-Result<void> Engine::keep(SessionIdx idx, std::string_view name) {
+Result<void> Engine::autosave(SessionIdx idx, std::string_view name) {
   Session& s = session(idx);
   const bool has_answer = s.state == SessionState::idle && s.n_ids > s.turns.n_fed();
   return archive_.autosave(s.saved, name,
                            has_answer ? reuse::StoppedAt::answer : reuse::StoppedAt::nothing);
 }
 
-Result<reuse::SaveDone> Engine::park(SessionIdx idx, std::string_view name) {
+Result<reuse::SaveDone> Engine::save(SessionIdx idx, std::string_view name) {
   return archive_.save(view_of(session(idx)), name);
 }
 
@@ -105,27 +105,27 @@ void Engine::checkpoint() {
   if (due != nullptr) archive_.checkpoint(view_of(*due));
 }
 
-Result<Engine::Resumed> Engine::resume(std::string_view name) {
+Result<Engine::Restored> Engine::restore(std::string_view name) {
   const u64 start_ns = clock_->now_ns();
   TARN_TRY(const reuse::Archive::Found found, archive_.find(name));
   TARN_TRY(const SessionIdx idx, create_session());
   Session& s = session(idx);
-  if (const Result<void> restored = restore(s, found); !restored) {
+  if (const Result<void> restored = restore_from(s, found); !restored) {
     destroy_session(idx);
     return fail(restored.error());
   }
-  return Resumed{.idx = idx,
-                 .n_tokens = s.n_ids,
-                 .n_computed = s.sequence.n_slots(),
-                 .turn_begin = s.turn_begin,
-                 .is_cut_off = s.saved.restored->is_cut_off,
-                 .n_drawn = s.saved.restored->n_drawn,
-                 .revision = s.saved.revision,
-                 .took_ns = clock_->now_ns() - start_ns};
+  return Restored{.idx = idx,
+                  .n_tokens = s.n_ids,
+                  .n_computed = s.sequence.n_slots(),
+                  .turn_begin = s.turn_begin,
+                  .is_cut_off = s.saved.restored->is_cut_off,
+                  .n_drawn = s.saved.restored->n_drawn,
+                  .revision = s.saved.revision,
+                  .took_ns = clock_->now_ns() - start_ns};
 }
 
 // Pages whose records are all there stay where they are; the rest is computed from the tokens.
-Result<void> Engine::restore(Session& s, const reuse::Archive::Found& found) {
+Result<void> Engine::restore_from(Session& s, const reuse::Archive::Found& found) {
   const reuse::Manifest& manifest = found.manifest;
   const u64 n_ids = manifest.token_ids.size();
   if (n_ids > plan_.context_tokens) {
@@ -174,12 +174,12 @@ bool Engine::restore_index(Session& s, const reuse::Manifest& manifest) {
     kept.key = codebook.key;
   }
   const u32 n_tokens = static_cast<u32>(manifest.token_ids.size());
-  if (!selector_.take_up(idx_of(s), s.sequence, kept, manifest.n_slots, n_tokens)) return false;
+  if (!selector_.restore(idx_of(s), s.sequence, kept, manifest.n_slots, n_tokens)) return false;
   std::array<Turns::Answer, Turns::kAnswersMax> answers{};
   for (u64 i = 0; i < manifest.answers.size(); ++i) {
     answers[i] = {manifest.answers[i].begin, manifest.answers[i].end};
   }
-  s.turns.take_up(manifest.n_fed, std::span(answers).first(manifest.answers.size()));
+  s.turns.restore(manifest.n_fed, std::span(answers).first(manifest.answers.size()));
   return true;
 }
 

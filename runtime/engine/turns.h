@@ -32,7 +32,7 @@ class Turns {
   // The last ones with an input behind them, in order.
   std::span<const Answer> answers() const { return std::span(answers_).first(n_answers_); }
   // Of a session that was kept: as it was there.
-  void take_up(u32 n_fed, std::span<const Answer> answers) {
+  void restore(u32 n_fed, std::span<const Answer> answers) {
     n_fed_ = n_fed;
     n_answers_ = 0;
     for (const Answer& answer : answers) add(answer);

@@ -93,7 +93,7 @@ static bool ends_before(u32 n_rows, u32 trigger, u32 n_sinks) {
   return n_rows == 0 || u64{n_sinks} + n_rows < trigger;
 }
 
-bool IndexLife::take_up(const KeptLife& kept, u32 n_slots, u32 n_tokens) {
+bool IndexLife::restore(const KeptLife& kept, u32 n_slots, u32 n_tokens) {
   const u32 n_sinks = std::min(n_slots, rule_.n_sinks);
   if (kept.middle_end > n_slots || kept.middle_end >= std::max(n_tokens, 1u)) return false;
   if (kept.input_begin > n_tokens) return false;

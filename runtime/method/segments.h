@@ -84,7 +84,7 @@ class IndexLife {
   // n_tokens, of which n_slots have keys. False, and nothing is changed, where no life of this rule
   // can have been so: it is from a file.
   KeptLife kept() const;
-  bool take_up(const KeptLife& kept, u32 n_slots, u32 n_tokens);
+  bool restore(const KeptLife& kept, u32 n_slots, u32 n_tokens);
 
   Segments segments() const { return segments_; }
   u32 k() const { return budget_.k; }

@@ -122,14 +122,14 @@ static bool holds_together(const KeptIndex& kept, u32 n_slots) {
          kept.turn_end > life.middle_end && kept.turn_end >= life.trigger_at;
 }
 
-bool Selector::take_up(u32 idx, const kv::Sequence& sequence, const KeptIndex& kept, u32 n_slots,
+bool Selector::restore(u32 idx, const kv::Sequence& sequence, const KeptIndex& kept, u32 n_slots,
                        u32 n_tokens) {
   if (!is_on()) return false;
   TARN_ASSERT(args_.device == nullptr);  // what keeps sessions has its KV in the host's frames
   forget(idx);
   IndexSession& s = memory_.session(idx);
   if (!holds_together(kept, n_slots)) return false;
-  if (!s.life.take_up(kept.life, n_slots, n_tokens)) return false;
+  if (!s.life.restore(kept.life, n_slots, n_tokens)) return false;
   s.sequence = &sequence;
   s.turn_end = kept.turn_end;
   s.used_key = s.named_key = kept.key;

@@ -67,7 +67,7 @@ class Selector {
   KeptIndex kept(u32 session) const;
   // Whether there is anything to tell: an index, or one that is being made.
   bool has_index(u32 session) const;
-  bool take_up(u32 session, const kv::Sequence& sequence, const KeptIndex& kept, u32 n_slots,
+  bool restore(u32 session, const kv::Sequence& sequence, const KeptIndex& kept, u32 n_slots,
                u32 n_tokens);
 
   // The session's n_tokens are all in the KV, and its first token is about to be sampled: what an

@@ -37,7 +37,7 @@ constexpr u32 kStepsToRest = 15'000;  // of a millisecond: a slow call takes ten
 // What a life is like, beside its disk's faults.
 struct Kind {
   bool q8_0 = false;
-  bool keeps = false;  // sessions, which are parked, and the engine goes and another one comes
+  bool keeps = false;  // sessions, which are saved, and the engine goes and another one comes
 };
 
 Config config_of(bool streamed, const Kind& kind) {
@@ -68,7 +68,7 @@ struct Request {
 // these.
 struct NameHistory {
   std::map<u64, u64> seen_at;
-  u64 parked_at = 0;  // 0: never
+  u64 saved_at = 0;  // 0: never
 };
 
 u64 digest_of(std::span<const u32> ids) {
@@ -163,8 +163,8 @@ class Life {
   void note_names() {
     ++moment_;
     for (SessionIdx s = 0; kind_.keeps && s < kSessions; ++s) {
-      if (state(s).state == SessionState::free || state(s).name_bytes == 0) continue;
-      NameHistory& history = names_[std::string(state(s).name())];
+      if (state(s).state == SessionState::free || state(s).saved.name_bytes == 0) continue;
+      NameHistory& history = names_[std::string(state(s).saved.name())];
       history.seen_at[digest_of(state(s).ids.first(state(s).n_ids))] = moment_;
     }
   }
@@ -257,24 +257,24 @@ class Life {
     const auto s = any(is_idle);
     if (!s) return;
     const std::string name(1, static_cast<char>('a' + *s));
-    const bool parks = chance(70);
+    const bool saves = chance(70);
     Status status = Status::ok;
-    if (parks) {
-      const auto parked = engine().park(*s, name);
-      if (!parked) status = parked.error().status;
-    } else if (const Result<void> kept = engine().keep(*s, name); !kept) {
+    if (saves) {
+      const auto saved = engine().save(*s, name);
+      if (!saved) status = saved.error().status;
+    } else if (const Result<void> kept = engine().autosave(*s, name); !kept) {
       status = kept.error().status;
     }
     // Another one may have that name already.
     const bool may_fail = faulty_ || status == Status::invalid_request;
     CHECK((may_fail || status == Status::ok || status == Status::would_block));
-    if (!parks || status != Status::ok) return;
-    ++counts_.parked;
+    if (!saves || status != Status::ok) return;
+    ++counts_.saved;
     note_names();
-    names_[name].parked_at = moment_;
+    names_[name].saved_at = moment_;
   }
 
-  // What was not parked is gone, whatever was on its way; what was is taken up, or refused where
+  // What was not saved is gone, whatever was on its way; what was is taken up, or refused where
   // the disk has lost it.
   void restart() {
     count_moves();
@@ -287,20 +287,20 @@ class Life {
     ++counts_.restarts;
     if (faulty_ && chance(50)) change_disk();
     for (const char* name : {"a", "b", "c"}) {
-      const auto resumed = engine().resume(name);
+      const auto restored = engine().restore(name);
       const NameHistory& history = names_[name];
       CAPTURE(random_.seed());
       CAPTURE(name);
-      if (!resumed) {
-        const bool was_parked = history.parked_at > 0;
-        CHECK((faulty_ || (!was_parked && resumed.error().status == Status::not_found)));
+      if (!restored) {
+        const bool was_saved = history.saved_at > 0;
+        CHECK((faulty_ || (!was_saved && restored.error().status == Status::not_found)));
         continue;
       }
-      ++counts_.resumed;
-      const engine::Session& taken = state(resumed->idx);
+      ++counts_.restored;
+      const engine::Session& taken = state(restored->idx);
       const auto found = history.seen_at.find(digest_of(taken.ids.first(taken.n_ids)));
       REQUIRE(found != history.seen_at.end());
-      CHECK((faulty_ || found->second >= history.parked_at));  // the last that was parked, or later
+      CHECK((faulty_ || found->second >= history.saved_at));  // the last that was saved, or later
     }
   }
 
@@ -395,9 +395,9 @@ void check_reuse_counts(const ReuseCounts& counts, u64 n_min) {
       {"fork", counts.forks},
       {"session destroyed", counts.destroyed},
       {"prompt cancelled", counts.prefill_cancels},
-      {"session parked", counts.parked},
+      {"session saved", counts.saved},
       {"restart", counts.restarts},
-      {"session taken up", counts.resumed},
+      {"session taken up", counts.restored},
       {"load", counts.loads},
       {"spill", counts.spills},
       {"lost group", counts.lost},

@@ -18,7 +18,7 @@ struct ReuseCounts {
   u64 tokens = 0;
   u64 refused = 0;  // feeds and forks for which there was no KV
   u64 truncations = 0, forks = 0, destroyed = 0, prefill_cancels = 0;
-  u64 parked = 0, restarts = 0, resumed = 0;
+  u64 saved = 0, restarts = 0, restored = 0;
   u64 loads = 0, spills = 0, lost = 0;
   FaultCounts faults;
 };

@@ -102,7 +102,7 @@ class SelectLife {
     u32 n_inputs = 0;
     bool has_chosen = false;
     std::string name{};  // that it is kept under
-    bool is_parked = false;
+    bool is_saved = false;
     engine::GenerateParams params{};           // of its last answer
     std::optional<std::vector<u32>> wanted{};  // of the answer under way
     bool was_full = false;                     // the other one's pool, then
@@ -166,18 +166,18 @@ class SelectLife {
   void keep(SessionIdx s) {
     if (!keeps_) return;
     pairs_[s].name = "talk " + std::to_string(n_names_++);
-    if (!engine().keep(s, pairs_[s].name)) pairs_[s].is_apart = true;
+    if (!engine().autosave(s, pairs_[s].name)) pairs_[s].is_apart = true;
   }
 
   // The engine goes, and another one restores what was saved, or its last checkpoint.
   void restart() {
-    const bool parks = faulty_ || chance(50);
+    const bool saves = faulty_ || chance(50);
     std::vector<Pair> pairs;
     for (SessionIdx s = 0; s < kSessions; ++s) {
       if (state(s).state == SessionState::free || end_if_apart(s)) continue;
       Pair& pair = pairs_[s];
       const bool is_quiet = !pair.wanted && state(s).state == SessionState::idle;
-      pair.is_parked = parks && is_quiet && engine().park(s, pair.name).has_value();
+      pair.is_saved = saves && is_quiet && engine().save(s, pair.name).has_value();
       pairs.push_back(std::exchange(pair, {}));
     }
     count_moves();
@@ -194,37 +194,37 @@ class SelectLife {
     disk_.script.ppm = {};  // an engine opens over a disk that works
     open();
     ++counts_.restarts;
-    for (Pair& pair : pairs) resume(pair);
+    for (Pair& pair : pairs) restore(pair);
   }
 
-  void resume(Pair& pair) {
+  void restore(Pair& pair) {
     CAPTURE(random_.seed());
     CAPTURE(pair.name);
-    const auto resumed = engine().resume(pair.name);
-    if (!resumed) {
+    const auto restored = engine().restore(pair.name);
+    if (!restored) {
       // Taken up, sessions do not share groups as forks do, so there may be no room for all.
-      const bool has_room = resumed.error().status != Status::would_block;
-      CHECK((faulty_ || !pair.is_parked || !has_room));
+      const bool has_room = restored.error().status != Status::would_block;
+      CHECK((faulty_ || !pair.is_saved || !has_room));
       return resident().destroy_session(pair.resident);
     }
-    const engine::Session& mine = state(resumed->idx);
+    const engine::Session& mine = state(restored->idx);
     const engine::Session& theirs = resident().session_state(pair.resident);
     const std::vector<u32> ids = ids_of(mine), wanted_ids = ids_of(theirs);
-    pairs_[resumed->idx] = pair;
-    Pair& own = pairs_[resumed->idx];
-    const bool is_older = resumed->is_cut_off && resumed->n_drawn > 0 && !pair.wanted;
-    if (ids == wanted_ids && !is_older && !(pair.wanted && resumed->is_cut_off)) {
+    pairs_[restored->idx] = pair;
+    Pair& own = pairs_[restored->idx];
+    const bool is_older = restored->is_cut_off && restored->n_drawn > 0 && !pair.wanted;
+    if (ids == wanted_ids && !is_older && !(pair.wanted && restored->is_cut_off)) {
       own.wanted.reset();
-      own.is_apart = !has_same_index(resumed->idx, pair.resident);
+      own.is_apart = !has_same_index(restored->idx, pair.resident);
       CHECK((faulty_ || !own.is_apart));
-      ++counts_.resumed;
-    } else if (!faulty_ && is_part(pair, *resumed, wanted_ids.size()) &&
+      ++counts_.restored;
+    } else if (!faulty_ && is_part(pair, *restored, wanted_ids.size()) &&
                std::equal(ids.begin(), ids.end(), wanted_ids.begin())) {
-      say_the_rest(resumed->idx, resumed->n_drawn, wanted_ids);
+      say_the_rest(restored->idx, restored->n_drawn, wanted_ids);
     } else {
       own.is_apart = true;  // the last checkpoint is older
       own.wanted.reset();
-      CHECK((faulty_ || !pair.is_parked));
+      CHECK((faulty_ || !pair.is_saved));
     }
   }
 
@@ -243,9 +243,9 @@ class SelectLife {
   }
 
   // Whether the checkpoint is from the middle of the answer that the engine's end cut off.
-  static bool is_part(const Pair& pair, const Engine::Resumed& resumed, u64 n_wanted) {
-    if (!pair.wanted || !resumed.is_cut_off || resumed.n_drawn == 0) return false;
-    return resumed.n_tokens == n_wanted - pair.wanted->size() + resumed.n_drawn;
+  static bool is_part(const Pair& pair, const Engine::Restored& restored, u64 n_wanted) {
+    if (!pair.wanted || !restored.is_cut_off || restored.n_drawn == 0) return false;
+    return restored.n_tokens == n_wanted - pair.wanted->size() + restored.n_drawn;
   }
 
   void say_the_rest(SessionIdx s, u64 n_said, const std::vector<u32>& wanted_ids) {
@@ -474,7 +474,7 @@ void check_select_counts(const SelectCounts& counts, u64 n_min) {
       {"lost group", counts.lost},
       {"restart", counts.restarts},
       {"loss of power", counts.power_losses},
-      {"session taken up", counts.resumed},
+      {"session taken up", counts.restored},
       {"codebook read", counts.codebooks_read},
       {"extent found again", counts.extents_adopted},
       {"answer that went on", counts.went_on},

@@ -19,7 +19,7 @@ struct SelectCounts {
   u64 cancelled = 0;     // answers that were cut off within a step, or between two
   u64 truncations = 0, forks = 0, beside = 0;  // beside: steps with rows of several sessions
   u64 clusterings = 0, loads = 0, gathered = 0, lost = 0;
-  u64 restarts = 0, power_losses = 0, resumed = 0;
+  u64 restarts = 0, power_losses = 0, restored = 0;
   u64 codebooks_read = 0, extents_adopted = 0;  // of indexes that were taken up
   u64 went_on = 0;  // answers that were cut off by one, and said to their end
   FaultCounts faults;

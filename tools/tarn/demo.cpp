@@ -58,7 +58,7 @@ volatile std::sig_atomic_t g_interrupted = 0;
 struct Told {
   std::atomic<u32> n_read{0};  // tokens of the document whose KV is there
   std::atomic<u64> spilled_bytes{0};
-  u32 n_resumed = 0;  // of them, found on disk
+  u32 n_restored = 0;  // of them, found on disk
   u32 n_answer = 0;
   u32 answer[kComparedTokens] = {};
   u64 plan_bytes = 0, kv_memory_bytes = 0, codes_bytes = 0, group_bytes = 0, n_groups = 0;
@@ -131,24 +131,24 @@ void run_part(const Part& part, Told& told) {
   const auto document = std::span(part.sample->document_ids).first(part.n_tokens);
   std::optional<engine::SessionIdx> session;
   if (!part.session.empty()) {
-    const Result<engine::Engine::Resumed> resumed = engine.resume(part.session);
-    if (resumed) {
-      session = resumed->idx;
-      told.n_resumed = resumed->n_computed;
+    const Result<engine::Engine::Restored> restored = engine.restore(part.session);
+    if (restored) {
+      session = restored->idx;
+      told.n_restored = restored->n_computed;
       // An answer is kept like all else where it took long enough for a checkpoint.
-      if (resumed->n_tokens > part.n_tokens) value_of(engine.truncate(*session, part.n_tokens));
-    } else if (resumed.error().status != Status::not_found) {
-      throw_failure(resumed.error());
+      if (restored->n_tokens > part.n_tokens) value_of(engine.truncate(*session, part.n_tokens));
+    } else if (restored.error().status != Status::not_found) {
+      throw_failure(restored.error());
     }
   }
   if (!session) {
     session = value_of(engine.create_session());
-    if (!part.session.empty()) value_of(engine.keep(*session, part.session));
+    if (!part.session.empty()) value_of(engine.autosave(*session, part.session));
     value_of(engine.feed(*session, document));
   }
   read_document(engine, *session, told);
-  if (!part.session.empty() && told.n_resumed < part.n_tokens - 1) {
-    value_of(engine.park(*session, part.session));
+  if (!part.session.empty() && told.n_restored < part.n_tokens - 1) {
+    value_of(engine.save(*session, part.session));
   }
   if (part.n_answer > 0) answer(engine, *session, part.sample->questions[0], part.n_answer, told);
 }
@@ -321,7 +321,7 @@ void Demo::read_with_a_kill(const Told& whole) {
   std::printf(
       "went on   at %u tokens (%u lost), the rest in %.0f s; the %u tokens behind the question "
       "identical: %s\n\n",
-      told.n_resumed, n_read > told.n_resumed ? n_read - told.n_resumed : 0, told.read_s,
+      told.n_restored, n_read > told.n_restored ? n_read - told.n_restored : 0, told.read_s,
       told.n_answer, same ? "yes" : "NO");
   if (!same) throw Failure{kExitInternal, "the restarted process said something else"};
 }

@@ -1,4 +1,4 @@
-// Goal    killed with -9 at any moment while it reads a prompt, answers, or parks, a kept session
+// Goal    killed with -9 at any moment while it reads a prompt, answers, or saves, a kept session
 //         goes on after a restart, and says what one says that was never killed, with full
 //         attention and by selection. What is lost was computed since the last checkpoint that has
 //         ended; the next one begins with the step in which it is due, and from then on the disk
@@ -8,7 +8,7 @@
 //         frames that the plan allows, so that they write, evict and read groups all the time.
 //         Every third life reads the text of the one before, over that one's store, under another
 //         name. Most lives end unharmed once the prompt is on disk, so that kills meet groups that
-//         are being written (a quarter of them do); in every eighth one the answer and the park are
+//         are being written (a quarter of them do); in every eighth one the answer and the save are
 //         killed, too, and another eighth's memory has room for extents, so that its index is kept.
 //         When a page was last computed, what was saved, and what the disk was about, stands in
 //         shared memory. Work is measured in the children's CPU time: on a busy machine they stand
@@ -46,7 +46,7 @@ struct Shared {
   u64 page_at_ns[kPagesMax];  // when the page was computed by the last child; 0: it was not
   u64 at_ns;                  // the last end of a step
   u32 n_slots;                // then
-  u32 n_resumed_slots;        // of the last child; ~0: it began anew
+  u32 n_restored_slots;       // of the last child; ~0: it began anew
   u32 n_ready;                // children that have come so far
   u32 n_gone_on;              // answers that were cut off, and said to their end
   // Checkpoints, of all children.
@@ -194,22 +194,22 @@ void live(const std::string& model, const Config& config, const char* name,
   SessionIdx session = 0;
   u32 n = 0;  // tokens of the answer
   bool goes_on = false;
-  const auto resumed = engine.resume(name);
-  if (resumed) {
-    session = resumed->idx;
+  const auto restored = engine.restore(name);
+  if (restored) {
+    session = restored->idx;
     // An answer that was cut off goes on; one that has ended is said again.
-    goes_on = resumed->is_cut_off && resumed->n_drawn > 0;
-    const bool cuts = resumed->n_tokens > kPrompt && !goes_on;
+    goes_on = restored->is_cut_off && restored->n_drawn > 0;
+    const bool cuts = restored->n_tokens > kPrompt && !goes_on;
     if (cuts && !engine.truncate(session, kPrompt)) _exit(4);
     const Session& state = engine.session_state(session);
-    for (; goes_on && n < resumed->n_drawn; ++n) shared->answer[n] = state.ids[kPrompt + n];
-    shared->n_resumed_slots = resumed->n_computed;
+    for (; goes_on && n < restored->n_drawn; ++n) shared->answer[n] = state.ids[kPrompt + n];
+    shared->n_restored_slots = restored->n_computed;
   } else {
-    if (resumed.error().status != Status::not_found) _exit(5);
+    if (restored.error().status != Status::not_found) _exit(5);
     session = *engine.create_session();
-    if (!engine.keep(session, name)) _exit(6);
+    if (!engine.autosave(session, name)) _exit(6);
     if (!engine.feed(session, test::random_ids(3, kPrompt))) _exit(7);
-    shared->n_resumed_slots = ~u32{0};
+    shared->n_restored_slots = ~u32{0};
   }
   CheckpointWatch watch(open, session, shared);
   shared->n_ready = shared->n_ready + 1;
@@ -228,7 +228,7 @@ void live(const std::string& model, const Config& config, const char* name,
     watch.after_step();
     note_moves(lab::Probe::kv(engine), shared);
   }
-  if (!engine.park(session, name)) _exit(9);
+  if (!engine.save(session, name)) _exit(9);
   shared->n_answered = n;
   engine.close();
   _exit(0);
@@ -243,20 +243,20 @@ std::vector<u32> answer_without_kills(const std::string& model, bool selects) {
   return tokens;
 }
 
-// What was lost with a child, by what the next one has taken up.
+// What was lost with a child, by what the next one has restored.
 struct Lost {
   u64 ns = 0;  // since the first page that is gone was computed, to the last end of a step
   u32 n_slots = 0;
 };
-Lost lost_of(const Shared& killed, u32 n_resumed) {
-  Lost lost{.n_slots = killed.n_slots - std::min(killed.n_slots, n_resumed)};
-  for (u32 page = n_resumed / kPage; page < kPagesMax && lost.ns == 0; ++page) {
+Lost lost_of(const Shared& killed, u32 n_restored) {
+  Lost lost{.n_slots = killed.n_slots - std::min(killed.n_slots, n_restored)};
+  for (u32 page = n_restored / kPage; page < kPagesMax && lost.ns == 0; ++page) {
     if (killed.page_at_ns[page] != 0) lost.ns = killed.at_ns - killed.page_at_ns[page];
   }
   return lost;
 }
 
-// A checkpoint that has not ended, checkpoint_ms and a step before it, and before that the one which
+// A checkpoint that has not ended, checkpoint_ms and a step before it, and before that the one that
 // began when the page was computed. Twice as much, since the clock of checkpoint_ms is another one.
 u64 lost_ns_bound(const Shared& killed) {
   return 2 * (u64{kCheckpointMs} * 1'000'000 + 2 * killed.save_ns_max + 4 * killed.step_ns_max);
@@ -310,7 +310,7 @@ TEST_CASE("killed with -9 at any moment, a kept session goes on, and says the sa
         usleep(500);
         is_gone = waitpid(child, &status, WNOHANG) == child;
       }
-      const u32 n_there = shared->n_resumed_slots == ~u32{0} ? 0 : shared->n_resumed_slots;
+      const u32 n_there = shared->n_restored_slots == ~u32{0} ? 0 : shared->n_restored_slots;
       const bool has_prompt = n_there >= kPrompt;
       const bool may_end = n_kills >= n_kills_wanted || (has_prompt && !kills_answers);
       if (!may_end) usleep(static_cast<useconds_t>(random.below(has_prompt ? 1'200'000 : 300'000)));
@@ -323,12 +323,12 @@ TEST_CASE("killed with -9 at any moment, a kept session goes on, and says the sa
       n_kills += has_ended ? 0 : 1;
       add_moves(shared, !has_ended, &moved);
       if (shared->n_ready == n_ready) continue;
-      const u32 n_resumed = shared->n_resumed_slots == ~u32{0} ? 0 : shared->n_resumed_slots;
-      n_taken_up += n_resumed > 0;
+      const u32 n_restored = shared->n_restored_slots == ~u32{0} ? 0 : shared->n_restored_slots;
+      n_taken_up += n_restored > 0;
       n_after_kill += killed.n_ready > 0;
       // What the one before was told to be saved is there, and what is lost is not much more.
-      CHECK(n_resumed / kPage >= killed.n_saved / kPage);
-      const Lost lost = lost_of(killed, n_resumed);
+      CHECK(n_restored / kPage >= killed.n_saved / kPage);
+      const Lost lost = lost_of(killed, n_restored);
       CHECK(lost.ns <= lost_ns_bound(killed));
       lost_max = {std::max(lost_max.ns, lost.ns), std::max(lost_max.n_slots, lost.n_slots)};
       std::memcpy(&killed, memory, sizeof(Shared));  // nobody writes there now
@@ -356,7 +356,7 @@ TEST_CASE("killed with -9 at any moment, a kept session goes on, and says the sa
   MESSAGE(n_kills, " kills in ", n_ends, " lives, of them ", moved.n_kills_storing,
           " while groups were written and ", moved.n_kills_loading, " while they were read; ",
           moved.bytes_spilled, " B spilled, ", moved.bytes_loaded, " B loaded, ", moved.n_evictions,
-          " evictions; ", n_taken_up, " of ", n_after_kill, " times taken up, ", n_gone_on,
+          " evictions; ", n_taken_up, " of ", n_after_kill, " times restored, ", n_gone_on,
           " of them within an answer, ", n_saved, " checkpoints, the longest of ",
           save_ns_max / 1'000'000, " ms beside steps of ", step_ns_max / 1'000'000, " ms; at most ",
           lost_max.ns / 1'000'000, " ms of work lost and ", lost_max.n_slots, " slots; ",

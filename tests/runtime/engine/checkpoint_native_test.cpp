@@ -2,33 +2,33 @@
 //         tokens of an answer that has ended, also of one that selected, and all KV to the last
 //         full page, or to the last slot where it selects. One that was cut off goes on with its
 //         bits, wherever its index begins.
-// Method  engines over a simulated disk; a copy of the disk, as a kill leaves it, is taken up by
+// Method  engines over a simulated disk; a copy of the disk, as a kill leaves it, is restored by
 //         another engine.
 #include <doctest/doctest.h>
 
 #include <utility>
 
 #include "runtime/lab/probe.h"
-#include "tests/runtime/engine/kept_life.h"
+#include "tests/runtime/engine/saved_life.h"
 #include "tests/support/slow_build.h"
 
 namespace tarn::engine {
 namespace {
 
-using test::KeptLife;
+using test::found_after_kill;
+using test::SavedLife;
 using test::SimDisk;
 using test::SmallModel;
-using test::taken_up;
 using test::There;
 
-SessionIdx kept(KeptLife& life) {
+SessionIdx kept(SavedLife& life) {
   const SessionIdx session = test::create(life);
-  REQUIRE(life.engine().keep(session, "talk").has_value());
+  REQUIRE(life.engine().autosave(session, "talk").has_value());
   return session;
 }
 
 // All that is to be computed, and what the engine does behind it of its own accord.
-void settle(KeptLife& life) {
+void settle(SavedLife& life) {
   life.open.run();
   for (u32 i = 0; lab::Probe::kv(life.engine()).is_moving(); ++i) {
     REQUIRE(i < 10'000);
@@ -37,28 +37,28 @@ void settle(KeptLife& life) {
 }
 
 // The same, with time that passes in steps.
-void read_on(KeptLife& life) {
+void read_on(SavedLife& life) {
   while (life.engine().has_work()) {
     life.clock.advance_ns(2'000'000);
     life.engine().step();
   }
 }
 
-std::vector<u32> ids_of(KeptLife& life, SessionIdx session) {
+std::vector<u32> ids_of(SavedLife& life, SessionIdx session) {
   const Session& s = life.engine().session_state(session);
   return {s.ids.begin(), s.ids.begin() + s.n_ids};
 }
 
 TEST_CASE("an answer that has ended is on disk to its last token") {
   const SmallModel model("llama", "q8_0");
-  const test::KeptHow how{.checkpoint_ms = 3'600'000};  // nothing is due while it is written
+  const test::SavedHow how{.checkpoint_ms = 3'600'000};  // nothing is due while it is written
   SimDisk disk(1);
-  KeptLife life(model, how, disk);
+  SavedLife life(model, how, disk);
   const SessionIdx session = kept(life);
   REQUIRE(life.engine().feed(session, test::random_ids(1, 100)).has_value());
   life.generate(session, 23);
   settle(life);
-  const There there = taken_up(model, how, disk);
+  const There there = found_after_kill(model, how, disk);
   CHECK(there.ids == ids_of(life, session));
   CHECK(there.n_computed == 112);
   CHECK_FALSE(there.is_cut_off);
@@ -69,9 +69,9 @@ TEST_CASE("an answer that has ended is on disk to its last token") {
 
 TEST_CASE("an input that comes in parts of one step each has checkpoints as it comes") {
   const SmallModel model("llama", "q8_0");
-  const test::KeptHow how{.checkpoint_ms = 1};
+  const test::SavedHow how{.checkpoint_ms = 1};
   SimDisk disk(1);
-  KeptLife life(model, how, disk);
+  SavedLife life(model, how, disk);
   const SessionIdx session = kept(life);
   for (u32 part = 0; part < 5; ++part) {
     CAPTURE(part);
@@ -79,9 +79,9 @@ TEST_CASE("an input that comes in parts of one step each has checkpoints as it c
     REQUIRE(life.engine().feed(session, test::random_ids(part, 40)).has_value());
     read_on(life);
     REQUIRE(life.engine().session_state(session).state == SessionState::idle);
-    const There there = taken_up(model, how, disk);
+    const There there = found_after_kill(model, how, disk);
     CHECK(there.ids == ids_of(life, session));
-    CHECK(there.n_computed == (40 * (part + 1) - 1) / test::kKeptPage * test::kKeptPage);
+    CHECK(there.n_computed == (40 * (part + 1) - 1) / test::kSavedPage * test::kSavedPage);
     CHECK(there.is_cut_off);
   }
   // What a cancel leaves is not what is to be gone on with.
@@ -89,23 +89,23 @@ TEST_CASE("an input that comes in parts of one step each has checkpoints as it c
   REQUIRE(life.engine().feed(session, test::random_ids(9, 40)).has_value());
   life.engine().request_cancel(session);
   read_on(life);
-  CHECK(taken_up(model, how, disk).ids.size() == 200);
+  CHECK(found_after_kill(model, how, disk).ids.size() == 200);
 }
 
 TEST_CASE("what was fed last is on disk when its session ends") {
   const SmallModel model("llama", "q8_0");
-  const test::KeptHow how{.checkpoint_ms = 3'600'000};
+  const test::SavedHow how{.checkpoint_ms = 3'600'000};
   for (const u32 n_ids : {7u, 40u}) {
     CAPTURE(n_ids);
     SimDisk disk(1);
-    KeptLife life(model, how, disk);
+    SavedLife life(model, how, disk);
     const SessionIdx session = kept(life);
     REQUIRE(life.engine().feed(session, test::random_ids(1, n_ids)).has_value());
     settle(life);
     life.engine().destroy_session(session);
-    const There there = taken_up(model, how, disk);
+    const There there = found_after_kill(model, how, disk);
     CHECK(there.ids.size() == n_ids);
-    CHECK(there.n_computed == n_ids / test::kKeptPage * test::kKeptPage);
+    CHECK(there.n_computed == n_ids / test::kSavedPage * test::kSavedPage);
     CHECK(there.is_cut_off);
   }
 }
@@ -113,7 +113,7 @@ TEST_CASE("what was fed last is on disk when its session ends") {
 // Rows that take as long as pages do elsewhere, so that checkpoints meet unfinished pages.
 class SlowRows {
  public:
-  SlowRows(KeptLife& life, u64 row_ns) : life_(life), row_ns_(row_ns) {
+  SlowRows(SavedLife& life, u64 row_ns) : life_(life), row_ns_(row_ns) {
     lab::Probe(life.engine()).watch_kv({&SlowRows::on_rows, this});
   }
   ~SlowRows() { lab::Probe(life_.engine()).watch_kv({}); }
@@ -125,7 +125,7 @@ class SlowRows {
     const auto& self = *static_cast<SlowRows*>(context);
     if (rows.cache_layer == 0) self.life_.clock.advance_ns(rows.n * self.row_ns_);
   }
-  KeptLife& life_;
+  SavedLife& life_;
   const u64 row_ns_;
 };
 
@@ -135,27 +135,27 @@ struct Stand {
   u64 n_drawn = 0;
 };
 // What another process finds, and leaves when it has computed the rest and was asked for nothing.
-Stand found_and_left(const SmallModel& model, const test::KeptHow& how, SimDisk& disk) {
-  KeptLife life(model, how, disk);
-  const auto resumed = life.engine().resume("talk");
-  REQUIRE(resumed.has_value());
+Stand found_and_left(const SmallModel& model, const test::SavedHow& how, SimDisk& disk) {
+  SavedLife life(model, how, disk);
+  const auto restored = life.engine().restore("talk");
+  REQUIRE(restored.has_value());
   const SlowRows slow(life, 200'000'000);
   settle(life);
   life.clock.advance_ns(60'000'000'000);
   for (u32 i = 0; i < 5; ++i) life.engine().step();
   settle(life);
-  return {resumed->n_tokens, resumed->n_computed, resumed->is_cut_off, resumed->n_drawn};
+  return {restored->n_tokens, restored->n_computed, restored->is_cut_off, restored->n_drawn};
 }
 
 TEST_CASE("who takes a session up and asks for nothing leaves it as it stood") {
   const SmallModel model("llama", "q8_0");
   for (const bool is_killed : {false, true}) {
     CAPTURE(is_killed);
-    const test::KeptHow how{.page_tokens = 64, .checkpoint_ms = is_killed ? 4'500u : 1'000u};
+    const test::SavedHow how{.page_tokens = 64, .checkpoint_ms = is_killed ? 4'500u : 1'000u};
     SimDisk disk(1);
     {
       SimDisk own = disk;
-      KeptLife life(model, how, own);
+      SavedLife life(model, how, own);
       const SessionIdx session = kept(life);
       REQUIRE(life.engine().feed(session, test::random_ids(1, 100)).has_value());
       settle(life);
@@ -186,10 +186,10 @@ TEST_CASE("a conversation that selects: its tokens, and all of its KV") {
   const SmallModel model("llama", "q8_0");
   for (const bool few_frames : {false, true}) {
     CAPTURE(few_frames);
-    const test::KeptHow how{
-        .few_frames = few_frames, .checkpoint_ms = 1, .select = test::kept_select()};
+    const test::SavedHow how{
+        .few_frames = few_frames, .checkpoint_ms = 1, .select = test::saved_select()};
     SimDisk disk(1);
-    KeptLife life(model, how, disk);
+    SavedLife life(model, how, disk);
     Engine& engine = life.engine();
     const SessionIdx session = kept(life);
     test::first_part(life, session, 300);
@@ -199,7 +199,7 @@ TEST_CASE("a conversation that selects: its tokens, and all of its KV") {
     settle(life);
     REQUIRE(engine.feed(session, test::random_ids(2, 400)).has_value());
     read_on(life);
-    There there = taken_up(model, how, disk);
+    There there = found_after_kill(model, how, disk);
     CHECK(there.ids == ids_of(life, session));
     CHECK(there.is_cut_off);  // nobody has answered it
     CHECK(there.n_computed > 350);
@@ -209,7 +209,7 @@ TEST_CASE("a conversation that selects: its tokens, and all of its KV") {
     REQUIRE(engine.feed(session, test::random_ids(3, 104)).has_value());
     life.generate(session, 3);
     settle(life);
-    there = taken_up(model, how, disk);
+    there = found_after_kill(model, how, disk);
     CHECK(there.ids == ids_of(life, session));
     CHECK(there.n_computed == 403);
   }
@@ -220,10 +220,11 @@ TEST_CASE(
   const SmallModel model("llama", "q8_0");
   for (const bool few_frames : {false, true}) {
     CAPTURE(few_frames);
-    test::KeptHow how{.few_frames = few_frames, .checkpoint_ms = 1, .select = test::kept_select()};
+    test::SavedHow how{
+        .few_frames = few_frames, .checkpoint_ms = 1, .select = test::saved_select()};
     how.select.exact_answers = true;
     SimDisk disk(1);
-    KeptLife life(model, how, disk), by_hand(model, {.select = test::kept_select()});
+    SavedLife life(model, how, disk), by_hand(model, {.select = test::saved_select()});
     const SessionIdx session = kept(life), cut = test::create(by_hand);
     const std::vector<u32> input = test::random_ids(2, 400);
     CHECK(test::first_part(life, session, 300) == test::first_part(by_hand, cut, 300));
@@ -242,9 +243,9 @@ TEST_CASE(
     test::require_same_bits(want, got);
     settle(life);
     // The second answer's KV is its own again; all before it is on disk.
-    const There there = taken_up(model, how, disk);
+    const There there = found_after_kill(model, how, disk);
     CHECK(there.ids == ids_of(life, session));
-    CHECK(there.n_computed >= 720 / test::kKeptPage * test::kKeptPage);
+    CHECK(there.n_computed >= 720 / test::kSavedPage * test::kSavedPage);
   }
 }
 
@@ -252,23 +253,23 @@ TEST_CASE("who is done with a session right after its answer finds it again") {
   const SmallModel model("llama", "q8_0");
   for (const bool closes : {false, true}) {
     CAPTURE(closes);
-    const test::KeptHow how{.checkpoint_ms = 3'600'000};
+    const test::SavedHow how{.checkpoint_ms = 3'600'000};
     SimDisk disk(1);
     std::vector<u32> ids;
     {
-      KeptLife life(model, how, disk);
+      SavedLife life(model, how, disk);
       const SessionIdx session = kept(life);
       REQUIRE(life.engine().feed(session, test::random_ids(1, 100)).has_value());
       life.generate(session, 9);
       ids = ids_of(life, session);
       if (!closes) life.engine().destroy_session(session);
     }
-    CHECK(taken_up(model, how, disk).ids == ids);
+    CHECK(found_after_kill(model, how, disk).ids == ids);
   }
 }
 
 // As many records as the budget has room for are written, 12 KiB each, and no manifest.
-void refuse_until_tomorrow(const test::KeptHow& how, u32 n_prompt) {
+void refuse_until_tomorrow(const test::SavedHow& how, u32 n_prompt) {
   const SmallModel model("llama", "q8_0");
   SimDisk disk(1);
   u32 n_warnings = 0;
@@ -276,7 +277,7 @@ void refuse_until_tomorrow(const test::KeptHow& how, u32 n_prompt) {
     const bool is_it = std::strstr(text, "not on disk") != nullptr;
     *static_cast<u32*>(n) += level == LogLevel::warning && is_it ? 1 : 0;
   };
-  KeptLife life(model, how, disk, Log(count, &n_warnings, LogLevel::info));
+  SavedLife life(model, how, disk, Log(count, &n_warnings, LogLevel::info));
   const SessionIdx session = kept(life), other = test::create(life);
   REQUIRE(life.engine().feed(session, test::random_ids(1, n_prompt)).has_value());
   life.generate(session, 23);
@@ -291,13 +292,13 @@ void refuse_until_tomorrow(const test::KeptHow& how, u32 n_prompt) {
   REQUIRE(life.engine().feed(other, test::random_ids(2, 30)).has_value());
   settle(life);
   CHECK(n_warnings == 1);
-  CHECK(taken_up(model, how, disk).ids == ids_of(life, session));
+  CHECK(found_after_kill(model, how, disk).ids == ids_of(life, session));
 }
 
 TEST_CASE("an answer that the write budget refuses is told once, and written the next day") {
   refuse_until_tomorrow({.checkpoint_ms = 1'000, .daily_write_bytes = 160'000}, 100);
   refuse_until_tomorrow(
-      {.checkpoint_ms = 1'000, .daily_write_bytes = 250'000, .select = test::kept_select()}, 130);
+      {.checkpoint_ms = 1'000, .daily_write_bytes = 250'000, .select = test::saved_select()}, 130);
 }
 
 // The rows between the last full page and the kill were tokens that it had generated.
@@ -309,15 +310,15 @@ TEST_CASE(
   for (u32 checkpoint_ms = 2; checkpoint_ms < 60;
        checkpoint_ms += test::kSlowBuild ? 20 : 2) {  // of a step
     const SelectMethod method = checkpoint_ms % 4 == 0 ? SelectMethod::pq : SelectMethod::quest;
-    test::KeptHow how{.checkpoint_ms = checkpoint_ms, .select = test::kept_select()};
+    test::SavedHow how{.checkpoint_ms = checkpoint_ms, .select = test::saved_select()};
     how.select.method = method;
     how.select.swap_tokens = 2;
-    const auto begin = [&](KeptLife& life, SessionIdx session) {
+    const auto begin = [&](SavedLife& life, SessionIdx session) {
       REQUIRE(life.engine().feed(session, test::random_ids(1, kInput)).has_value());
       REQUIRE(life.engine().generate(session, {.max_tokens = kAnswer, .ignore_end = true}));
     };
     test::LogitsRecord want;
-    KeptLife whole(model, {.select = how.select});
+    SavedLife whole(model, {.select = how.select});
     const SessionIdx of_whole = test::create(whole);
     begin(whole, of_whole);
     while (whole.engine().session_state(of_whole).generation.n_generated == 0)
@@ -329,7 +330,7 @@ TEST_CASE(
     REQUIRE(first_approx_slot < kInput + kAnswer);
 
     SimDisk disk(1);
-    KeptLife life(model, how, disk);
+    SavedLife life(model, how, disk);
     const SessionIdx session = kept(life);
     begin(life, session);
     for (u32 n_said = kTrigger - kInput - 3; n_said < kTrigger - kInput + 6; ++n_said) {
@@ -341,21 +342,21 @@ TEST_CASE(
       CAPTURE(n_said);
       SimDisk image = disk;
       image.power_loss({.kept = test::SimKept::all});
-      KeptLife other(model, how, image);
-      const auto resumed = other.engine().resume("talk");
-      if (!resumed) continue;  // killed before there was a manifest
-      const u32 n_there = resumed->n_tokens - kInput;
+      SavedLife other(model, how, image);
+      const auto restored = other.engine().restore("talk");
+      if (!restored) continue;  // killed before there was a manifest
+      const u32 n_there = restored->n_tokens - kInput;
       REQUIRE(n_there <= n_said);
-      n_at_trigger += resumed->n_tokens == kTrigger && resumed->n_computed + 1 < kTrigger;
-      REQUIRE(other.engine().generate(resumed->idx,
+      n_at_trigger += restored->n_tokens == kTrigger && restored->n_computed + 1 < kTrigger;
+      REQUIRE(other.engine().generate(restored->idx,
                                       {.max_tokens = kAnswer - n_there, .ignore_end = true}));
       test::LogitsRecord got;
       const u32 n_left = kAnswer - n_there;
-      while (other.engine().session_state(resumed->idx).generation.n_generated == 0)
+      while (other.engine().session_state(restored->idx).generation.n_generated == 0)
         other.engine().step();
-      lab::Probe(other.engine()).watch_logits(resumed->idx, &test::LogitsRecord::on_logits, &got);
-      CHECK(test::read_all(other.engine(), resumed->idx).tokens.size() == n_left);
-      CHECK(other.engine().session_state(resumed->idx).first_approx_slot == first_approx_slot);
+      lab::Probe(other.engine()).watch_logits(restored->idx, &test::LogitsRecord::on_logits, &got);
+      CHECK(test::read_all(other.engine(), restored->idx).tokens.size() == n_left);
+      CHECK(other.engine().session_state(restored->idx).first_approx_slot == first_approx_slot);
       for (u64 at = 0; at < got.rows.size(); ++at) {
         if (got.rows[at].empty()) continue;
         CAPTURE(at);

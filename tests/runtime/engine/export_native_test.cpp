@@ -13,7 +13,7 @@
 #include <functional>
 
 #include "runtime/lab/probe.h"
-#include "tests/runtime/engine/kept_life.h"
+#include "tests/runtime/engine/saved_life.h"
 #include "tests/support/temp_dir.h"
 #include "tools/support/input.h"
 
@@ -27,8 +27,8 @@ using test::Second;
 using test::second_part;
 using test::SimDisk;
 using test::SmallModel;
-using How = test::KeptHow;
-using Life = test::KeptLife;
+using How = test::SavedHow;
+using Life = test::SavedLife;
 
 constexpr u64 kGroupBytes = 8192;  // of the model's KV in f16
 constexpr u32 kLayers = 2;
@@ -43,10 +43,10 @@ struct Folder {
   test::TempDir dir;
 };
 
-void park(Life& life, const char* name, u32 n_prompt) {
+void save_one(Life& life, const char* name, u32 n_prompt) {
   const SessionIdx session = create(life);
   (void)first_part(life, session, n_prompt);
-  REQUIRE(life.engine().park(session, name).has_value());
+  REQUIRE(life.engine().save(session, name).has_value());
   life.engine().destroy_session(session);
 }
 
@@ -82,7 +82,7 @@ TEST_CASE("an exported session goes on in another store with the bits of one tha
       const Second want = second_part(whole, session);
       SimDisk disk(1), other_disk(2);
       Life first(model, how, disk);
-      park(first, "talk", n_prompt);
+      save_one(first, "talk", n_prompt);
       const reuse::ExportDone done = exported(first, folder.file());
       CHECK(done.n_tokens == n_prompt + 20);
       CHECK(done.n_slots == n_prompt + 19);
@@ -99,10 +99,10 @@ TEST_CASE("an exported session goes on in another store with the bits of one tha
         CHECK(second.why_not("talk") == Status::not_found);
       }
       Life third(model, how, other_disk);  // after a restart
-      const SessionIdx resumed = third.resume("moved");
-      CHECK(third.engine().session_state(resumed).sequence.n_slots() == n_prompt + 19);
-      CHECK(third.engine().session_state(resumed).generation.sampler.seed == 7);
-      require_same(want, second_part(third, resumed));
+      const SessionIdx restored = third.restore("moved");
+      CHECK(third.engine().session_state(restored).sequence.n_slots() == n_prompt + 19);
+      CHECK(third.engine().session_state(restored).generation.sampler.seed == 7);
+      require_same(want, second_part(third, restored));
       CHECK(lab::Probe::tiers(third.engine()).mover.stats().n_lost == 0);
       CHECK(lab::Probe::tiers(third.engine()).mover.stats().bytes_loaded > 0);
     }
@@ -114,7 +114,7 @@ TEST_CASE("what the store has already is not written again; what it has lost is 
   const Folder folder;
   SimDisk disk(1);
   Life life(model, {}, disk);
-  park(life, "talk", 200);
+  save_one(life, "talk", 200);
   (void)exported(life, folder.file());
   const Holds before = holds(life);
   const auto again = life.engine().archive().import_from(folder.file().c_str(), "copy");
@@ -144,10 +144,10 @@ TEST_CASE("what the store has already is not written again; what it has lost is 
   SimDisk other_disk(2);
   Life other(model, {}, other_disk);
   REQUIRE(other.engine().archive().import_from(folder.file("b").c_str(), "").has_value());
-  const SessionIdx resumed = other.resume();
-  CHECK(other.engine().session_state(resumed).sequence.n_slots() == cut->n_slots);
+  const SessionIdx restored = other.restore();
+  CHECK(other.engine().session_state(restored).sequence.n_slots() == cut->n_slots);
   other.open.run();  // the rest is computed anew
-  CHECK(other.engine().session_state(resumed).sequence.n_slots() == 219);
+  CHECK(other.engine().session_state(restored).sequence.n_slots() == 219);
 }
 
 TEST_CASE("a session of another model, or of other settings, is refused by the field") {
@@ -155,7 +155,7 @@ TEST_CASE("a session of another model, or of other settings, is refused by the f
   const Folder folder;
   SimDisk disk(1);
   Life life(model, {}, disk);
-  park(life, "talk", 100);
+  save_one(life, "talk", 100);
   (void)exported(life, folder.file());
   struct Case {
     const SmallModel* model;
@@ -186,7 +186,7 @@ TEST_CASE("a session of another model, or of other settings, is refused by the f
   // An open session's name is its own, whatever lies in the store.
   SimDisk other_disk(2);
   Life other(model, {}, other_disk);
-  REQUIRE(other.engine().keep(create(other), "talk").has_value());
+  REQUIRE(other.engine().autosave(create(other), "talk").has_value());
   const auto taken = other.engine().archive().import_from(folder.file().c_str(), "");
   REQUIRE_FALSE(taken.has_value());
   CHECK(taken.error().status == Status::invalid_request);
@@ -214,9 +214,9 @@ TEST_CASE("a damaged file is refused and leaves nothing, wherever it was hit") {
   const Folder folder;
   SimDisk disk(1), other_disk(2);
   Life life(model, {}, disk);
-  park(life, "talk", 100);
+  save_one(life, "talk", 100);
   (void)exported(life, folder.file());
-  park(life, "else", 101);
+  save_one(life, "else", 101);
   (void)exported(life, folder.file("else"), "else");
   const std::string whole = tools::read_file(folder.file());
   const std::string other = tools::read_file(folder.file("else"));
@@ -310,7 +310,7 @@ TEST_CASE("a damaged file is refused and leaves nothing, wherever it was hit") {
   CHECK(target.engine().archive().import_from(path.c_str(), "shorter").has_value());
   tools::write_file(path, whole.data(), whole.size());
   CHECK(target.engine().archive().import_from(path.c_str(), "").has_value());
-  CHECK(target.engine().session_state(target.resume()).sequence.n_slots() == 119);
+  CHECK(target.engine().session_state(target.restore()).sequence.n_slots() == 119);
 }
 
 TEST_CASE("a newer format is left alone") {
@@ -339,7 +339,7 @@ TEST_CASE("an import that finds no room, or a disk that fails, leaves nothing of
   SimDisk disk(1);
   {
     Life life(model, {}, disk);
-    park(life, "talk", 490);
+    save_one(life, "talk", 490);
     (void)exported(life, folder.file());
   }
   const u64 frame_bytes = 3 * kSectorBytes;
@@ -364,7 +364,7 @@ TEST_CASE("an import that finds no room, or a disk that fails, leaves nothing of
     SimDisk faulty_disk(seed);
     {
       Life life(model, {}, faulty_disk);
-      park(life, "own", 20);
+      save_one(life, "own", 20);
       faulty_disk.script.errors = {5};  // EIO
       faulty_disk.script.ppm[static_cast<u32>(test::SimFault::error)] = 15'000;
       const auto imported = life.engine().archive().import_from(folder.file().c_str(), "");
@@ -373,13 +373,13 @@ TEST_CASE("an import that finds no room, or a disk that fails, leaves nothing of
       if (!imported) CHECK(imported.error().status == Status::io_failed);
     }
     Life life(model, {}, faulty_disk);  // after a restart
-    const auto resumed = life.engine().resume("talk");
-    if (resumed) {
-      CHECK(resumed->n_computed == 509);
+    const auto restored = life.engine().restore("talk");
+    if (restored) {
+      CHECK(restored->n_computed == 509);
     } else {
-      CHECK(resumed.error().status == Status::not_found);
+      CHECK(restored.error().status == Status::not_found);
     }
-    CHECK(life.engine().resume("own").has_value());
+    CHECK(life.engine().restore("own").has_value());
   }
   CHECK(n_failed >= 3);
   CHECK(n_well >= 1);
@@ -390,7 +390,7 @@ TEST_CASE("an export that may not be written leaves what was there under its nam
   const Folder folder;
   SimDisk disk(1);
   Life life(model, {}, disk);
-  park(life, "talk", 400);
+  save_one(life, "talk", 400);
   const std::string old = "an older file";
   tools::write_file(folder.file(), old.data(), old.size());
   rlimit limit{};
@@ -427,16 +427,16 @@ TEST_CASE("a deleted session is gone, also after a restart, and what others shar
     want = second_part(whole, session);
   }
   Life life(model, {}, disk);
-  park(life, "talk", 200);
-  const SessionIdx resumed = life.resume();
-  REQUIRE(life.engine().truncate(resumed, 100).has_value());
-  REQUIRE(life.engine().feed(resumed, test::random_ids(3, 90)).has_value());
+  save_one(life, "talk", 200);
+  const SessionIdx restored = life.restore();
+  REQUIRE(life.engine().truncate(restored, 100).has_value());
+  REQUIRE(life.engine().feed(restored, test::random_ids(3, 90)).has_value());
   life.open.run();
-  REQUIRE(life.engine().park(resumed, "branch").has_value());  // six pages and its own
+  REQUIRE(life.engine().save(restored, "branch").has_value());  // six pages and its own
   const auto open = life.engine().archive().erase("branch");
   REQUIRE_FALSE(open.has_value());
   CHECK(open.error().status == Status::invalid_request);
-  life.engine().destroy_session(resumed);
+  life.engine().destroy_session(restored);
   const u32 n_before = holds(life).n_records;
   const auto gone = life.engine().archive().erase("branch");
   REQUIRE(gone.has_value());
@@ -445,11 +445,11 @@ TEST_CASE("a deleted session is gone, also after a restart, and what others shar
   CHECK(holds(life).n_records == n_before - kLayers * 6 - 1);
   CHECK(life.why_not("branch") == Status::not_found);
   CHECK(life.engine().archive().erase("branch").error().status == Status::not_found);
-  require_same(want, second_part(life, life.resume()));
+  require_same(want, second_part(life, life.restore()));
   life.open.engine.close();
   Life after(model, {}, disk);
   CHECK(after.why_not("branch") == Status::not_found);
-  require_same(want, second_part(after, after.resume()));
+  require_same(want, second_part(after, after.restore()));
 }
 
 }  // namespace

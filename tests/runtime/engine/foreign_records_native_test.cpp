@@ -1,13 +1,13 @@
 // Goal    a record under the key of a group, whole but of another size, harms nobody: it is not
 //         taken for the group, gives way when the group is stored, and an export ends before it.
-// Method  a parked session's file on the simulated disk, in which a store that is opened beside
+// Method  a saved session's file on the simulated disk, in which a store that is opened beside
 //         the engine puts such records in the place of its own.
 #include <doctest/doctest.h>
 
 #include <filesystem>
 
 #include "runtime/lab/probe.h"
-#include "tests/runtime/engine/kept_life.h"
+#include "tests/runtime/engine/saved_life.h"
 #include "tests/support/store_harness.h"
 #include "tests/support/temp_dir.h"
 
@@ -21,8 +21,8 @@ using test::Second;
 using test::second_part;
 using test::SimDisk;
 using test::SmallModel;
-using How = test::KeptHow;
-using Life = test::KeptLife;
+using How = test::SavedHow;
+using Life = test::SavedLife;
 
 constexpr u32 kPrompt = 490;
 
@@ -30,11 +30,11 @@ constexpr u32 kPrompt = 490;
 u32 replace_groups(SimDisk& disk, u64 payload_bytes) {
   VirtualClock clock;
   test::SimIo io(disk, clock, 64);
-  const auto image = disk.file_bytes(test::kKeptFile);
+  const auto image = disk.file_bytes(test::kSavedFile);
   store::Label label;
   REQUIRE(store::parse_label(crc32c_ways()[0], std::span(image).first(kSectorBytes), label) ==
           store::LabelState::good);
-  test::StoreHarness bench(io, clock, test::kKeptFile,
+  test::StoreHarness bench(io, clock, test::kSavedFile,
                            {.file_bytes = image.size(),
                             .frame_bytes = label.frame_bytes,
                             .head_bytes_max = 4 * kSectorBytes});
@@ -64,10 +64,10 @@ u32 replace_groups(SimDisk& disk, u64 payload_bytes) {
   return static_cast<u32>(records.size());
 }
 
-void park(Life& life, const char* name) {
+void save_one(Life& life, const char* name) {
   const SessionIdx session = create(life);
   (void)first_part(life, session, kPrompt);
-  REQUIRE(life.engine().park(session, name).has_value());
+  REQUIRE(life.engine().save(session, name).has_value());
   life.engine().destroy_session(session);
 }
 
@@ -86,7 +86,7 @@ TEST_CASE("a record of another size under a group's key is never taken for the g
     SimDisk disk(1);
     {
       Life life(model, how, disk);
-      park(life, "talk");
+      save_one(life, "talk");
     }
     CHECK(replace_groups(disk, payload_bytes) > 0);
     Life life(model, how, disk);
@@ -95,10 +95,10 @@ TEST_CASE("a record of another size under a group's key is never taken for the g
     CHECK(exported->n_slots == 0);
     CHECK(exported->n_tokens == kPrompt + 20);
     // All of it is computed anew; what is spilled finds its key taken.
-    const SessionIdx resumed = life.resume();
-    CHECK(life.engine().session_state(resumed).sequence.n_slots() == 0);
+    const SessionIdx restored = life.restore();
+    CHECK(life.engine().session_state(restored).sequence.n_slots() == 0);
     life.open.run();
-    require_same(want, second_part(life, resumed));
+    require_same(want, second_part(life, restored));
     CHECK(lab::Probe::tiers(life.engine()).mover.stats().bytes_loaded > 0);
     CHECK(lab::Probe::tiers(life.engine()).mover.stats().n_lost == 0);
   }
@@ -112,7 +112,7 @@ TEST_CASE("an import puts its groups in the place of records of another size") {
   SimDisk disk(1);
   {
     Life life(model, {}, disk);
-    park(life, "talk");
+    save_one(life, "talk");
     REQUIRE(life.engine().archive().export_to("talk", file.c_str()).has_value());
   }
   const u32 n_groups = replace_groups(disk, 5000);
@@ -120,7 +120,7 @@ TEST_CASE("an import puts its groups in the place of records of another size") {
   const auto imported = life.engine().archive().import_from(file.c_str(), "again");
   REQUIRE(imported.has_value());
   CHECK(imported->n_groups_new == n_groups);
-  CHECK(life.engine().session_state(life.resume("again")).sequence.n_slots() == kPrompt + 19);
+  CHECK(life.engine().session_state(life.restore("again")).sequence.n_slots() == kPrompt + 19);
 }
 
 }  // namespace

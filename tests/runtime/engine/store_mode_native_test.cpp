@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "runtime/lab/probe.h"
-#include "tests/runtime/engine/kept_life.h"
+#include "tests/runtime/engine/saved_life.h"
 #include "tests/support/open_engine.h"
 #include "tests/support/sim_disk.h"
 #include "tests/support/temp_dir.h"
@@ -135,7 +135,7 @@ const std::vector<Broken>& broken_disks() {
 
 TEST_CASE("a disk that fails before the start: off, told once, and all answers are there") {
   const test::SmallModel model("llama", "q8_0");
-  test::KeptLife resident(model, {});
+  test::SavedLife resident(model, {});
   const std::vector<u32> want = test::first_part(resident, test::create(resident), 300);
   for (const Broken& broken : broken_disks()) {
     CAPTURE(std::string(broken.name));
@@ -143,15 +143,15 @@ TEST_CASE("a disk that fails before the start: off, told once, and all answers a
     broken.breaks(disk);
     Lines lines;
     {
-      test::KeptLife life(model, {}, disk, lines.log());
+      test::SavedLife life(model, {}, disk, lines.log());
       CHECK(std::string(lab::Probe::tiers(life.engine()).store.state_name()) == "off");
       REQUIRE(lines.of_store.size() == 1);
       CHECK(lines.of_store[0].find("the store is off") != std::string::npos);
       CHECK(lines.of_store[0].find(broken.in_line) != std::string::npos);
       const SessionIdx session = test::create(life);
       CHECK(test::first_part(life, session, 300) == want);
-      CHECK(life.engine().keep(session, "talk").error().status == Status::io_failed);
-      CHECK(life.engine().resume("talk").error().status == Status::io_failed);
+      CHECK(life.engine().autosave(session, "talk").error().status == Status::io_failed);
+      CHECK(life.engine().restore("talk").error().status == Status::io_failed);
       CHECK(life.engine().archive().erase("talk").error().status == Status::io_failed);
       CHECK(life.engine().archive().export_to("talk", "/nowhere").error().status ==
             Status::io_failed);
@@ -166,11 +166,11 @@ TEST_CASE("sessions that the disk could not show are there once it can again") {
   const test::SmallModel model("llama", "q8_0");
   test::SimDisk disk{1};
   {
-    test::KeptLife life(model, {}, disk);
+    test::SavedLife life(model, {}, disk);
     const SessionIdx session = test::create(life);
-    REQUIRE(life.engine().keep(session, "talk").has_value());
+    REQUIRE(life.engine().autosave(session, "talk").has_value());
     (void)test::first_part(life, session, 300);
-    REQUIRE(life.engine().park(session, "talk").has_value());
+    REQUIRE(life.engine().save(session, "talk").has_value());
   }
   const test::SimScript well = disk.script;
   for (const Broken& broken : broken_disks()) {
@@ -178,14 +178,14 @@ TEST_CASE("sessions that the disk could not show are there once it can again") {
     CAPTURE(std::string(broken.name));
     broken.breaks(disk);
     Lines lines;
-    test::KeptLife life(model, {}, disk, lines.log());
+    test::SavedLife life(model, {}, disk, lines.log());
     CHECK(lines.of_store.size() == 1);
     (void)test::first_part(life, test::create(life), 100);
     disk.script = well;
   }
-  test::KeptLife life(model, {}, disk);
+  test::SavedLife life(model, {}, disk);
   CHECK(std::string(lab::Probe::tiers(life.engine()).store.state_name()) == "on");
-  CHECK(life.engine().session_state(life.resume("talk")).n_ids == 320);
+  CHECK(life.engine().session_state(life.restore("talk")).n_ids == 320);
 }
 
 // Every look at it takes a millisecond: who waits for a lock does nothing else.
@@ -213,7 +213,7 @@ TEST_CASE("where memory does not hold all KV, such a disk is refused, and so is 
   const test::SmallModel model("llama", "q8_0");
   for (const Broken& broken : broken_disks()) {
     CAPTURE(std::string(broken.name));
-    for (const Config& config : {config_of(true), test::kept_config({.few_frames = true}, true)}) {
+    for (const Config& config : {config_of(true), test::saved_config({.few_frames = true}, true)}) {
       test::SimDisk disk{1};
       VirtualClock clock;
       test::SimIo io{disk, clock, 64};
@@ -222,10 +222,11 @@ TEST_CASE("where memory does not hold all KV, such a disk is refused, and so is 
     }
   }
   test::SimDisk disk{1};
-  test::KeptLife first(model, {}, disk);
+  test::SavedLife first(model, {}, disk);
   test::SimIo io{disk, first.clock, 64};
   TickingClock clock;
-  CHECK(status_of_open(model.path(), test::kept_config({}, true), &io, clock) == Status::io_failed);
+  CHECK(status_of_open(model.path(), test::saved_config({}, true), &io, clock) ==
+        Status::io_failed);
 }
 
 TEST_CASE("a folder: one that is gone does not stop the engine, one that is open to all does") {
@@ -233,7 +234,7 @@ TEST_CASE("a folder: one that is gone does not stop the engine, one that is open
   const test::TempDir dir("store_mode");
   REQUIRE(mkdir(dir.path().c_str(), 0700) == 0);
   SystemClock clock;
-  Config config = test::kept_config({}, true);
+  Config config = test::saved_config({}, true);
   test::set_text(config.store.path, dir.path() + "/gone/store");
   Lines lines;
   {

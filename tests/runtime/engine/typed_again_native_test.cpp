@@ -7,13 +7,13 @@
 #include <doctest/doctest.h>
 
 #include "runtime/lab/probe.h"
-#include "tests/runtime/engine/kept_life.h"
+#include "tests/runtime/engine/saved_life.h"
 
 namespace tarn::engine {
 namespace {
 
-using test::KeptHow;
-using test::KeptLife;
+using test::SavedHow;
+using test::SavedLife;
 using test::SimDisk;
 using test::SmallModel;
 
@@ -50,7 +50,7 @@ std::vector<u32> document(u32 n_shared) {
 // What a host does for one command: it takes the session up or begins it, reads, answers, parks.
 // False where the life was ended before, at step `n_steps` of it.
 struct Command {
-  KeptLife& life;
+  SavedLife& life;
   const char* name;
   std::vector<u32> ids;
   u32 n_steps = kStepsMax;
@@ -61,18 +61,18 @@ struct Command {
     CHECK_FALSE(lab::Probe::tiers(engine).store.has_lost_records());  // a kill damages nothing
     SessionIdx session = 0;
     bool is_new = true;
-    if (const auto resumed = engine.resume(name)) {
-      session = resumed->idx;
+    if (const auto restored = engine.restore(name)) {
+      session = restored->idx;
       is_new = false;
       const Session& s = engine.session_state(session);
-      const u32 n_said = resumed->n_tokens - std::min<u32>(resumed->n_tokens, kPrompt);
-      const bool goes_on = resumed->is_cut_off && resumed->n_drawn == n_said;
+      const u32 n_said = restored->n_tokens - std::min<u32>(restored->n_tokens, kPrompt);
+      const bool goes_on = restored->is_cut_off && restored->n_drawn == n_said;
       if (n_said > 0 && !goes_on) REQUIRE(engine.truncate(session, kPrompt).has_value());
       if (goes_on) answer.assign(s.ids.begin() + kPrompt, s.ids.begin() + kPrompt + n_said);
     } else {
-      REQUIRE(resumed.error().status == Status::not_found);
+      REQUIRE(restored.error().status == Status::not_found);
       session = test::create(life);
-      REQUIRE(engine.keep(session, name).has_value());
+      REQUIRE(engine.autosave(session, name).has_value());
       REQUIRE(engine.feed(session, ids).has_value());
     }
     CAPTURE(is_new);
@@ -92,13 +92,13 @@ struct Command {
       if (n_steps-- == 0) return false;
       engine.step();
     }
-    REQUIRE(engine.park(session, name).has_value());
+    REQUIRE(engine.save(session, name).has_value());
     return true;
   }
 };
 
-std::vector<u32> right_answer(const SmallModel& model, const KeptHow& how, u32 n_shared) {
-  KeptLife life(model, how);
+std::vector<u32> right_answer(const SmallModel& model, const SavedHow& how, u32 n_shared) {
+  SavedLife life(model, how);
   const SessionIdx session = test::create(life);
   REQUIRE(life.engine().feed(session, document(n_shared)).has_value());
   return life.generate(session, kAnswer);
@@ -110,16 +110,16 @@ TEST_CASE("a command typed again is answered at the plan's least memory over the
   const SmallModel model("llama", "q8_0");
   for (const Case& c : kCases) {
     CAPTURE(c.name);
-    KeptHow how{.page_tokens = c.page_tokens, .rows_max = c.rows_max, .checkpoint_ms = 1};
-    if (c.selects) how.select = test::kept_select();
+    SavedHow how{.page_tokens = c.page_tokens, .rows_max = c.rows_max, .checkpoint_ms = 1};
+    if (c.selects) how.select = test::saved_select();
     const u32 n_shared = kPrompt / 2;
     const std::vector<u32> want = right_answer(model, how, kPrompt);
     const std::vector<u32> want_other = right_answer(model, how, n_shared);
-    how.kv_memory_bytes = test::least_kv_memory_bytes(model.path(), test::kept_config(how, true));
+    how.kv_memory_bytes = test::least_kv_memory_bytes(model.path(), test::saved_config(how, true));
     for (u32 round = 0; round < 4; ++round) {
       SimDisk first(random.next()), disk(1);
       {
-        KeptLife life(model, how, first);
+        SavedLife life(model, how, first);
         Command killed{.life = life, .name = "s", .ids = document(kPrompt)};
         killed.n_steps = static_cast<u32>(random.below(kPrompt / c.rows_max + kAnswer + 2));
         (void)killed.run();
@@ -127,21 +127,21 @@ TEST_CASE("a command typed again is answered at the plan's least memory over the
       }
       disk.power_loss({.kept = test::SimKept::all});
       {
-        KeptLife life(model, how, disk);
+        SavedLife life(model, how, disk);
         Command repeated{.life = life, .name = "s", .ids = document(kPrompt)};
         REQUIRE(repeated.run());
         CHECK(repeated.answer == want);
       }
       for (const char* name : {"t", "u"}) {
         CAPTURE(name);
-        KeptLife life(model, how, disk);
+        SavedLife life(model, how, disk);
         Command other{.life = life, .name = name, .ids = document(kPrompt)};
         REQUIRE(other.run());
         CHECK(other.answer == want);
         // The store held every page of the prompt.
         if (!c.selects) CHECK(lab::Probe::tiers(life.engine()).mover.stats().n_known > 0);
       }
-      KeptLife life(model, how, disk);
+      SavedLife life(model, how, disk);
       Command half{.life = life, .name = "v", .ids = document(n_shared)};
       REQUIRE(half.run());
       CHECK(half.answer == want_other);

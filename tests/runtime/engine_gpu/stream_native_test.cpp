@@ -440,7 +440,7 @@ TEST_CASE("a GPU that hangs within a layer over a disk is lost one window later"
   CHECK(took_ns < exec::kGpuWaitNsMax * 101 / 100);
 }
 
-TEST_CASE("a session parked beside a GPU goes on beside another, and not on a CPU") {
+TEST_CASE("a session saved beside a GPU goes on beside another, and not on a CPU") {
   const GpuModel model("llama", "q8_0", GpuModelSize::one_layer);
   Config config = short_config();
   const std::vector<u32> ids = random_ids(1, 70, GpuModel::kVocab);
@@ -462,17 +462,17 @@ TEST_CASE("a session parked beside a GPU goes on beside another, and not on a CP
     StreamedGpu first(disk);
     first.open(model.path(), config);
     const SessionIdx session = prompted(first.gpu.engine, ids);
-    REQUIRE(first.gpu.engine.park(session, "talk").has_value());
+    REQUIRE(first.gpu.engine.save(session, "talk").has_value());
   }
   {
     StreamedGpu second(disk);
     second.open(model.path(), config);
     engine::Engine& engine = second.gpu.engine;
-    const auto resumed = engine.resume("talk");
-    REQUIRE(resumed.has_value());
-    CHECK(engine.session_state(resumed->idx).sequence.n_slots() == 69);
-    lab::Probe(engine).watch_logits(resumed->idx, &LogitsRecord::on_logits, &got);
-    REQUIRE(engine.feed(resumed->idx, more).has_value());
+    const auto restored = engine.restore("talk");
+    REQUIRE(restored.has_value());
+    CHECK(engine.session_state(restored->idx).sequence.n_slots() == 69);
+    lab::Probe(engine).watch_logits(restored->idx, &LogitsRecord::on_logits, &got);
+    REQUIRE(engine.feed(restored->idx, more).has_value());
     second.gpu.run();
     CHECK(lab::Probe::tiers(engine).mover.stats().bytes_loaded > 0);
   }
@@ -484,7 +484,7 @@ TEST_CASE("a session parked beside a GPU goes on beside another, and not on a CP
   VirtualClock clock;
   SimIo io(disk, clock, 64);
   OpenEngine on_cpu(model.path(), config, &clock, &io);
-  const auto refused = on_cpu.engine.resume("talk");
+  const auto refused = on_cpu.engine.restore("talk");
   REQUIRE_FALSE(refused.has_value());
   CHECK(refused.error().status == Status::invalid_request);
   CHECK(std::string(refused.error().detail.c_str()) == "device.kind");

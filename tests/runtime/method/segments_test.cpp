@@ -173,7 +173,7 @@ TEST_CASE("a life that was written down goes on as if it had not been") {
       go(life, n);
       IndexLife other(rule, 2, 5), original = life;
       if (life.is_dense() && !life.is_clustering()) continue;  // there is nothing to write down
-      if (!other.take_up(life.kept(), n, n)) FAIL("at ", n);
+      if (!other.restore(life.kept(), n, n)) FAIL("at ", n);
       for (u32 later = n + 1; later < n + 250; ++later) {
         go(other, later);
         go(original, later);
@@ -204,7 +204,7 @@ TEST_CASE("a life that cannot have been is not taken up, and one that is taken u
         auto words = std::bit_cast<std::array<u32, kWords>>(good);
         words[word] = value;
         IndexLife life(rule, 2, 5);
-        if (!life.take_up(std::bit_cast<KeptLife>(words), kTokens, kTokens)) {
+        if (!life.restore(std::bit_cast<KeptLife>(words), kTokens, kTokens)) {
           ++n_refused;
           continue;
         }
@@ -235,7 +235,7 @@ TEST_CASE("of a life that is taken up, no cut leaves rows clustered that it take
   u32 n_taken = 0, n_kept = 0;
   const auto look = [&](const KeptLife& kept) {
     IndexLife life(rule, 2, kSwap);
-    if (!life.take_up(kept, kTokens, kTokens)) return;
+    if (!life.restore(kept, kTokens, kTokens)) return;
     ++n_taken;
     for (u32 n = 0; n <= kTokens; ++n) {
       IndexLife cut = life;
@@ -292,7 +292,7 @@ TEST_CASE("of a life that is taken up, no cut leaves rows clustered that it take
     CAPTURE(each.life.used_trigger);
     CAPTURE(each.life.trigger_at);
     IndexLife life(rule, 2, kSwap);
-    CHECK(life.take_up(each.life, kTokens, kTokens) == each.is_taken);
+    CHECK(life.restore(each.life, kTokens, kTokens) == each.is_taken);
   }
 }
 

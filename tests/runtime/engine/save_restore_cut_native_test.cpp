@@ -3,26 +3,26 @@
 //         look at the file fail, and no other.
 #include <doctest/doctest.h>
 
-#include "tests/runtime/engine/kept_life.h"
+#include "tests/runtime/engine/saved_life.h"
 
 namespace tarn::engine {
 namespace {
 
-using test::KeptHow;
-using test::KeptLife;
+using test::SavedHow;
+using test::SavedLife;
 
 TEST_CASE("a look at the sessions that fails costs an error, and no session") {
   const test::SmallModel model("llama", "q8_0");
   test::SimDisk disk(1);
   std::vector<u32> said;
   {
-    KeptLife life(model, {}, disk);
+    SavedLife life(model, {}, disk);
     const SessionIdx session = test::create(life);
     said = test::first_part(life, session, 100);
-    REQUIRE(life.engine().park(session, "talk").has_value());
+    REQUIRE(life.engine().save(session, "talk").has_value());
   }
-  const auto image = disk.file_bytes(test::kKeptFile);
-  const KeptHow small{.context_tokens = 256};
+  const auto image = disk.file_bytes(test::kSavedFile);
+  const SavedHow small{.context_tokens = 256};
   {
     VirtualClock clock;
     test::SimIo io(disk, clock, 64);
@@ -31,17 +31,17 @@ TEST_CASE("a look at the sessions that fails costs an error, and no session") {
     SystemReserve reserve;
     Engine engine;
     const Result<void> opened = engine.open({.model_path = model.path().c_str(),
-                                             .config = test::kept_config(small, /*keeps=*/true),
+                                             .config = test::saved_config(small, /*keeps=*/true),
                                              .reserve = &reserve,
                                              .clock = &clock,
                                              .store_io = &io});
     REQUIRE_FALSE(opened.has_value());
     CHECK(opened.error().status == Status::io_failed);
-    CHECK(disk.file_bytes(test::kKeptFile) == image);
+    CHECK(disk.file_bytes(test::kSavedFile) == image);
   }
-  KeptLife life(model, small, disk);
-  CHECK(disk.file_bytes(test::kKeptFile).size() == image.size());
-  life.resume();
+  SavedLife life(model, small, disk);
+  CHECK(disk.file_bytes(test::kSavedFile).size() == image.size());
+  life.restore();
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// tests/runtime/engine/kept_life.h
+// tests/runtime/engine/saved_life.h
 //
 // An engine's life beside others on one simulated disk: what is said before it ends, and behind it.
 #pragma once
@@ -16,16 +16,16 @@
 
 namespace tarn::test {
 
-inline constexpr u32 kKeptContext = 1024;
-inline constexpr u32 kKeptPage = 16;
-inline constexpr const char* kKeptFile = "store/sessions.tarn";
+inline constexpr u32 kSavedContext = 1024;
+inline constexpr u32 kSavedPage = 16;
+inline constexpr const char* kSavedFile = "store/sessions.tarn";
 
-struct KeptHow {
+struct SavedHow {
   KvTypeChoice kv_type = KvTypeChoice::f16;
   bool few_frames = false;
   u64 kv_memory_bytes = 0;  // where few_frames is false
-  u32 page_tokens = kKeptPage;
-  u32 context_tokens = kKeptContext;
+  u32 page_tokens = kSavedPage;
+  u32 context_tokens = kSavedContext;
   u32 rows_max = 64;
   u32 checkpoint_ms = 0;
   u64 quota_bytes = kGiB;
@@ -35,7 +35,7 @@ struct KeptHow {
 };
 
 // Sinks, local ones and a choice of 138 tokens in all.
-inline SelectConfig kept_select() {
+inline SelectConfig saved_select() {
   SelectConfig select;
   select.method = SelectMethod::pq;
   select.code_bits = 2;
@@ -49,7 +49,7 @@ inline SelectConfig kept_select() {
   return select;
 }
 
-inline Config kept_config(const KeptHow& how, bool keeps) {
+inline Config saved_config(const SavedHow& how, bool keeps) {
   Config config = small_config();
   config.context_tokens = how.context_tokens;
   config.page_tokens = how.page_tokens;
@@ -69,12 +69,12 @@ inline Config kept_config(const KeptHow& how, bool keeps) {
 }
 
 // An engine without a store, or with a process' own way to the disk.
-struct KeptLife {
-  KeptLife(const SmallModel& model, const KeptHow& how)
-      : open(model.path(), kept_config(how, /*keeps=*/false)) {}
-  KeptLife(const SmallModel& model, const KeptHow& how, SimDisk& disk, const Log& log = {})
+struct SavedLife {
+  SavedLife(const SmallModel& model, const SavedHow& how)
+      : open(model.path(), saved_config(how, /*keeps=*/false)) {}
+  SavedLife(const SmallModel& model, const SavedHow& how, SimDisk& disk, const Log& log = {})
       : io(std::make_unique<SimIo>(disk, clock, 64)),
-        open(model.path(), kept_config(how, /*keeps=*/true), &clock, io.get(), log) {
+        open(model.path(), saved_config(how, /*keeps=*/true), &clock, io.get(), log) {
     REQUIRE(lab::Probe::archive(open.engine).is_on());
   }
   engine::Engine& engine() { return open.engine; }
@@ -87,19 +87,19 @@ struct KeptLife {
     REQUIRE(said.done.finish == engine::Finish::length);
     return said.tokens;
   }
-  engine::SessionIdx resume(const char* name = "talk") {
-    const auto resumed = engine().resume(name);
-    if (!resumed) FAIL(std::string(resumed.error().hint));
-    CHECK(resumed->n_tokens == engine().session_state(resumed->idx).n_ids);
-    return resumed->idx;
+  engine::SessionIdx restore(const char* name = "talk") {
+    const auto restored = engine().restore(name);
+    if (!restored) FAIL(std::string(restored.error().hint));
+    CHECK(restored->n_tokens == engine().session_state(restored->idx).n_ids);
+    return restored->idx;
   }
   Status why_not(const char* name, std::string* field = nullptr) {
-    const auto resumed = engine().resume(name);
-    REQUIRE_FALSE(resumed.has_value());
-    CHECK(std::strlen(resumed.error().hint) > 40);
-    if (field != nullptr) *field = resumed.error().detail.c_str();
+    const auto restored = engine().restore(name);
+    REQUIRE_FALSE(restored.has_value());
+    CHECK(std::strlen(restored.error().hint) > 40);
+    if (field != nullptr) *field = restored.error().detail.c_str();
     CHECK(engine().status().n_sessions == 0);
-    return resumed.error().status;
+    return restored.error().status;
   }
 
   VirtualClock clock;
@@ -108,7 +108,7 @@ struct KeptLife {
 };
 
 // What is said and computed before the border, and behind it.
-inline std::vector<u32> first_part(KeptLife& life, engine::SessionIdx session, u32 n_prompt) {
+inline std::vector<u32> first_part(SavedLife& life, engine::SessionIdx session, u32 n_prompt) {
   REQUIRE(life.engine().feed(session, random_ids(n_prompt, n_prompt)).has_value());
   life.open.run();
   return life.generate(session, 20, 0.8f);
@@ -118,7 +118,7 @@ struct Second {
   std::vector<u32> tokens, forked;
   LogitsRecord logits, fork_logits;
 };
-inline Second second_part(KeptLife& life, engine::SessionIdx session) {
+inline Second second_part(SavedLife& life, engine::SessionIdx session) {
   Second second;
   engine::Engine& engine = life.engine();
   REQUIRE(engine.feed(session, random_ids(5, 50)).has_value());
@@ -138,7 +138,7 @@ inline Second second_part(KeptLife& life, engine::SessionIdx session) {
   return second;
 }
 
-inline engine::SessionIdx create(KeptLife& life) {
+inline engine::SessionIdx create(SavedLife& life) {
   const auto session = life.engine().create_session();
   REQUIRE(session.has_value());
   return *session;
@@ -150,14 +150,14 @@ struct There {
   u32 n_computed = 0;
   bool is_cut_off = false;
 };
-inline There taken_up(const SmallModel& model, const KeptHow& how, const SimDisk& image) {
+inline There found_after_kill(const SmallModel& model, const SavedHow& how, const SimDisk& image) {
   SimDisk disk = image;
   disk.power_loss({.kept = SimKept::all});
-  KeptLife life(model, how, disk);
-  const auto resumed = life.engine().resume("talk");
-  REQUIRE(resumed.has_value());
-  const engine::Session& s = life.engine().session_state(resumed->idx);
-  return {{s.ids.begin(), s.ids.begin() + s.n_ids}, resumed->n_computed, resumed->is_cut_off};
+  SavedLife life(model, how, disk);
+  const auto restored = life.engine().restore("talk");
+  REQUIRE(restored.has_value());
+  const engine::Session& s = life.engine().session_state(restored->idx);
+  return {{s.ids.begin(), s.ids.begin() + s.n_ids}, restored->n_computed, restored->is_cut_off};
 }
 
 // Logits behind the border alone: those before it were not asked for.

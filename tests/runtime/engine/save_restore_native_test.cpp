@@ -1,4 +1,4 @@
-// Goal    a session that was parked, and taken up by another engine on the same disk, goes on with
+// Goal    a session that was saved, and restored by another engine on the same disk, goes on with
 //         the bits of one that never was; what the store has lost of it is computed anew, and what
 //         does not belong to this model is refused with the field that differs.
 // Method  the same calls on an engine with all KV in memory and on two engines, one after the
@@ -8,7 +8,7 @@
 #include <doctest/doctest.h>
 
 #include "runtime/lab/probe.h"
-#include "tests/runtime/engine/kept_life.h"
+#include "tests/runtime/engine/saved_life.h"
 
 namespace tarn::engine {
 namespace {
@@ -20,13 +20,13 @@ using test::Second;
 using test::second_part;
 using test::SimDisk;
 using test::SmallModel;
-using How = test::KeptHow;
-using Life = test::KeptLife;
+using How = test::SavedHow;
+using Life = test::SavedLife;
 
-constexpr u32 kPage = test::kKeptPage;
-constexpr const char* kFile = test::kKeptFile;
+constexpr u32 kPage = test::kSavedPage;
+constexpr const char* kFile = test::kSavedFile;
 
-TEST_CASE("a parked session goes on in another engine with the bits of one that never was") {
+TEST_CASE("a saved session goes on in another engine with the bits of one that never was") {
   const SmallModel model("llama", "q8_0");
   for (const KvTypeChoice kv_type : {KvTypeChoice::f16, KvTypeChoice::q8_0}) {
     for (const bool few_frames : {false, true}) {
@@ -45,20 +45,20 @@ TEST_CASE("a parked session goes on in another engine with the bits of one that 
         SimDisk disk(1);
         {
           Life first(model, how, disk);
-          const SessionIdx parked = create(first);
-          CHECK(first_part(first, parked, n_prompt) == said);
-          const auto saved = first.engine().park(parked, "talk");
+          const SessionIdx source = create(first);
+          CHECK(first_part(first, source, n_prompt) == said);
+          const auto saved = first.engine().save(source, "talk");
           REQUIRE(saved.has_value());
           CHECK(saved->n_tokens == n_prompt + 20);
         }
         Life second(model, how, disk);
-        const SessionIdx resumed = second.resume();
-        const Session& state = second.engine().session_state(resumed);
+        const SessionIdx restored = second.restore();
+        const Session& state = second.engine().session_state(restored);
         CHECK(state.sequence.n_slots() == n_prompt + 19);
         CHECK(state.state == SessionState::idle);
         CHECK(state.turn_begin == 0);
         CHECK(state.generation.sampler.seed == 7);
-        require_same(want, second_part(second, resumed));
+        require_same(want, second_part(second, restored));
         const kv::MoverStats& stats = lab::Probe::tiers(second.engine()).mover.stats();
         CHECK(stats.n_lost == 0);
         CHECK(stats.bytes_loaded > 0);
@@ -77,10 +77,10 @@ TEST_CASE("a session that gets its name late knows where its last input begins")
     first_part(life, session, 100);
     REQUIRE(life.engine().feed(session, test::random_ids(1, 30)).has_value());
     while (life.engine().has_work()) life.engine().step();
-    REQUIRE(life.engine().park(session, "talk").has_value());
+    REQUIRE(life.engine().save(session, "talk").has_value());
   }
   Life later(model, {}, disk);
-  CHECK(later.engine().session_state(later.resume()).turn_begin == 120);
+  CHECK(later.engine().session_state(later.restore()).turn_begin == 120);
 }
 
 TEST_CASE("what is on disk is not written again, by the same session or another one") {
@@ -90,8 +90,8 @@ TEST_CASE("what is on disk is not written again, by the same session or another 
   const SessionIdx session = create(life);
   REQUIRE(life.engine().feed(session, test::random_ids(1, 400)).has_value());
   life.open.run();
-  const auto first = life.engine().park(session, "talk");
-  const auto again = life.engine().park(session, "talk");
+  const auto first = life.engine().save(session, "talk");
+  const auto again = life.engine().save(session, "talk");
   REQUIRE(first.has_value());
   REQUIRE(again.has_value());
   CHECK(first->bytes_written > 2 * 24 * 8192);
@@ -100,23 +100,23 @@ TEST_CASE("what is on disk is not written again, by the same session or another 
   const SessionIdx other = create(life);
   REQUIRE(life.engine().feed(other, test::random_ids(1, 330)).has_value());
   life.open.run();
-  const auto shorter = life.engine().park(other, "other");
+  const auto shorter = life.engine().save(other, "other");
   REQUIRE(shorter.has_value());
   CHECK(lab::Probe::tiers(life.engine()).mover.stats().n_known == 2 * (329 / kPage));
   CHECK(shorter->bytes_written < 2 * 3 * 8192 + 3 * 8192);  // its own tail
-  CHECK(life.engine().park(other, "talk").has_value());     // the name is free again
-  const auto bad = life.engine().park(other, "");
+  CHECK(life.engine().save(other, "talk").has_value());     // the name is free again
+  const auto bad = life.engine().save(other, "");
   REQUIRE_FALSE(bad.has_value());
   CHECK(bad.error().status == Status::invalid_request);
   const SessionIdx third = create(life);
-  const auto taken = life.engine().keep(third, "talk");
+  const auto taken = life.engine().autosave(third, "talk");
   REQUIRE_FALSE(taken.has_value());
   CHECK(taken.error().status == Status::invalid_request);
 }
 
 // The disk takes its first n calls of a save and answers none after it. True where those were
 // enough.
-bool parks_over_silence(const SmallModel& model, u32 n_prompt, u64 n_calls,
+bool saves_over_silence(const SmallModel& model, u32 n_prompt, u64 n_calls,
                         const std::vector<u32>& want) {
   CAPTURE(n_prompt);
   CAPTURE(n_calls);
@@ -127,20 +127,20 @@ bool parks_over_silence(const SmallModel& model, u32 n_prompt, u64 n_calls,
   life.open.run();
   disk.script.faults = {
       {.fault = test::SimFault::never, .first_call = disk.n_calls() + n_calls, .n_calls = ~u64{0}}};
-  const auto parked = life.engine().park(session, "talk");
-  if (!parked) {
-    CHECK(parked.error().status == Status::io_failed);
+  const auto saved = life.engine().save(session, "talk");
+  if (!saved) {
+    CHECK(saved.error().status == Status::io_failed);
     CHECK(lab::Probe::tiers(life.engine()).store.store().mode() == store::Mode::off);
-    const auto again = life.engine().park(session, "talk");
+    const auto again = life.engine().save(session, "talk");
     REQUIRE_FALSE(again.has_value());
     CHECK(again.error().status == Status::io_failed);
-    CHECK_FALSE(life.engine().resume("other").has_value());
+    CHECK_FALSE(life.engine().restore("other").has_value());
     // A tail that the disk still has would be written to.
     if (n_prompt % kPage == 1) CHECK(life.generate(session, 20) == want);
   }
   disk.script.faults.clear();
   life.io->let_stuck_go();
-  return parked.has_value();
+  return saved.has_value();
 }
 
 TEST_CASE("a disk that does not answer ends a save, and the session goes on in memory") {
@@ -151,7 +151,7 @@ TEST_CASE("a disk that does not answer ends a save, and the session goes on in m
     REQUIRE(whole.engine().feed(session, test::random_ids(1, n_prompt)).has_value());
     const std::vector<u32> want = whole.generate(session, 20);
     u64 n_calls = 0;
-    while (!parks_over_silence(model, n_prompt, n_calls, want)) ++n_calls;
+    while (!saves_over_silence(model, n_prompt, n_calls, want)) ++n_calls;
     CHECK(n_calls >= 2 * 3 + 4);  // payloads, their sync and heads, the manifest, its syncs
   }
 }
@@ -163,7 +163,7 @@ TEST_CASE("a session of another model, or with other settings, is refused by the
     Life life(model, {}, disk);
     const SessionIdx session = create(life);
     (void)first_part(life, session, 100);
-    REQUIRE(life.engine().park(session, "talk").has_value());
+    REQUIRE(life.engine().save(session, "talk").has_value());
   }
   std::string field;
   {
@@ -188,10 +188,10 @@ TEST_CASE("a session of another model, or with other settings, is refused by the
     CHECK(life.why_not("talk") == Status::invalid_request);
   }
   Life life(model, {.context_tokens = 2048}, disk);
-  CHECK(life.resume() == 0);
+  CHECK(life.restore() == 0);
   Life none(model, {});
-  CHECK(none.engine().resume("talk").error().status == Status::invalid_request);
-  CHECK(none.engine().park(create(none), "talk").error().status == Status::invalid_request);
+  CHECK(none.engine().restore("talk").error().status == Status::invalid_request);
+  CHECK(none.engine().save(create(none), "talk").error().status == Status::invalid_request);
 }
 
 // Takes the session up, if it is there, and compares; generates again where a part was lost on the
@@ -199,24 +199,24 @@ TEST_CASE("a session of another model, or with other settings, is refused by the
 u32 check_is_right(const SmallModel& model, SimDisk& disk, const std::vector<u32>& want,
                    const How& how = {}) {
   Life life(model, how, disk);
-  const auto resumed = life.engine().resume("talk");
-  if (!resumed) {
-    const Status status = resumed.error().status;
+  const auto restored = life.engine().restore("talk");
+  if (!restored) {
+    const Status status = restored.error().status;
     CHECK((status == Status::not_found || status == Status::io_failed));
     return ~u32{0};
   }
-  CHECK(resumed->n_computed <= resumed->n_tokens);
-  REQUIRE(life.engine().feed(resumed->idx, test::random_ids(5, 10)).has_value());
+  CHECK(restored->n_computed <= restored->n_tokens);
+  REQUIRE(life.engine().feed(restored->idx, test::random_ids(5, 10)).has_value());
   for (u32 i = 0; i < 100; ++i) {
-    REQUIRE(life.engine().generate(resumed->idx, {.max_tokens = 12, .ignore_end = true}));
-    const test::Said said = test::read_all(life.engine(), resumed->idx);
+    REQUIRE(life.engine().generate(restored->idx, {.max_tokens = 12, .ignore_end = true}));
+    const test::Said said = test::read_all(life.engine(), restored->idx);
     if (said.done.finish == Finish::error) {
       CHECK(said.done.status == Status::io_failed);
-      CHECK(life.engine().session_state(resumed->idx).n_ids > 0);
+      CHECK(life.engine().session_state(restored->idx).n_ids > 0);
       continue;
     }
     CHECK(said.tokens == want);
-    return resumed->n_computed;
+    return restored->n_computed;
   }
   FAIL("it never ended well");
   return 0;
@@ -239,7 +239,7 @@ TEST_CASE("a damaged or a missing part is computed anew, or the session refused"
     Life life(model, {}, disk);
     const SessionIdx session = create(life);
     (void)first_part(life, session, n_prompt);
-    REQUIRE(life.engine().park(session, "talk").has_value());
+    REQUIRE(life.engine().save(session, "talk").has_value());
   }
   const std::vector<std::byte> image = disk.file_bytes(kFile);
   const u64 frame_bytes = 3 * kSectorBytes;
@@ -276,12 +276,12 @@ TEST_CASE("a session that gave way to others is gone, or computed anew") {
       Life life(model, how, disk);
       const SessionIdx session = create(life);
       (void)first_part(life, session, n_prompt);
-      REQUIRE(life.engine().park(session, "talk").has_value());
+      REQUIRE(life.engine().save(session, "talk").has_value());
       life.engine().destroy_session(session);
       for (u32 i = 0; i < n_others; ++i) {
         const SessionIdx other = create(life);
         (void)first_part(life, other, 501 + 10 * n_others + i);
-        REQUIRE(life.engine().park(other, "other").has_value());
+        REQUIRE(life.engine().save(other, "other").has_value());
         life.engine().destroy_session(other);
       }
     }
@@ -320,17 +320,17 @@ TEST_CASE("sessions that gave way to newer ones are told in the log, each once")
     const SessionIdx session = create(life);
     REQUIRE(life.engine().feed(session, test::random_ids(700 + i, 90)).has_value());
     life.open.run();
-    REQUIRE(life.engine().park(session, name_of(i)).has_value());
-    REQUIRE(life.engine().park(session, name_of(i)).has_value());  // a replaced one does not count
+    REQUIRE(life.engine().save(session, name_of(i)).has_value());
+    REQUIRE(life.engine().save(session, name_of(i)).has_value());  // a replaced one does not count
     life.engine().destroy_session(session);
     n_before += told.n_sessions == 0;
   }
   u64 n_gone = 0;
   for (u32 i = 0; i < kSessions; ++i) {
-    const auto resumed = life.engine().resume(name_of(i));
-    n_gone += !resumed.has_value();
-    if (resumed) life.engine().destroy_session(resumed->idx);
-    if (!resumed) CHECK(resumed.error().status == Status::not_found);
+    const auto restored = life.engine().restore(name_of(i));
+    n_gone += !restored.has_value();
+    if (restored) life.engine().destroy_session(restored->idx);
+    if (!restored) CHECK(restored.error().status == Status::not_found);
   }
   CHECK(n_before > 5);
   CHECK(n_gone > 5);
@@ -340,7 +340,7 @@ TEST_CASE("sessions that gave way to newer ones are told in the log, each once")
 
 TEST_CASE("as many sessions stay as the store was told to keep, not as the context is long") {
   const SmallModel model("llama", "q8_0");
-  constexpr u32 kSessions = 40, kTokens = 90, kPages = ceil_div(kTokens, test::kKeptPage);
+  constexpr u32 kSessions = 40, kTokens = 90, kPages = ceil_div(kTokens, test::kSavedPage);
   const auto name_of = [](u32 i) { return "talk " + std::to_string(i); };
   struct Case {
     const char* name;
@@ -349,8 +349,8 @@ TEST_CASE("as many sessions stay as the store was told to keep, not as the conte
   };
   constexpr Case kCases[] = {
       {"by default", 0, false},
-      {"all of them", u64{kSessions} * kPages * test::kKeptPage, true},
-      {"a quarter of them", u64{kSessions} * kPages * test::kKeptPage / 4, false},
+      {"all of them", u64{kSessions} * kPages * test::kSavedPage, true},
+      {"a quarter of them", u64{kSessions} * kPages * test::kSavedPage / 4, false},
   };
   for (const Case& c : kCases) {
     const std::string name = c.name;
@@ -363,17 +363,17 @@ TEST_CASE("as many sessions stay as the store was told to keep, not as the conte
         const SessionIdx session = create(life);
         REQUIRE(life.engine().feed(session, test::random_ids(700 + i, kTokens)).has_value());
         life.open.run();
-        REQUIRE(life.engine().park(session, name_of(i)).has_value());
+        REQUIRE(life.engine().save(session, name_of(i)).has_value());
         life.engine().destroy_session(session);
       }
     }
     Life life(model, how, disk);
     u32 n_whole = 0;
     for (u32 i = 0; i < kSessions; ++i) {
-      const auto resumed = life.engine().resume(name_of(i));
-      if (!resumed) continue;
-      n_whole += resumed->n_computed == kTokens - 1;
-      life.engine().destroy_session(resumed->idx);
+      const auto restored = life.engine().restore(name_of(i));
+      if (!restored) continue;
+      n_whole += restored->n_computed == kTokens - 1;
+      life.engine().destroy_session(restored->idx);
     }
     MESSAGE(name << ": " << n_whole << " of " << kSessions << " stayed");
     CHECK((n_whole == kSessions) == c.all_stay);
@@ -403,7 +403,7 @@ TEST_CASE("power is lost while a prompt is read: the last checkpoint is there, a
     {
       Life life(model, how, disk);
       const SessionIdx session = create(life);
-      REQUIRE(life.engine().keep(session, "talk").has_value());
+      REQUIRE(life.engine().autosave(session, "talk").has_value());
       REQUIRE(life.engine().feed(session, ids).has_value());
       for (u64 i = 0; i < n_steps && life.engine().has_work(); ++i) {
         life.clock.advance_ns(1'000'000);
@@ -413,15 +413,15 @@ TEST_CASE("power is lost while a prompt is read: the last checkpoint is there, a
     }
     after->power_loss({.kept = test::SimKept::some, .torn = round % 3 == 0, .seed = round + 1});
     Life life(model, how, *after);
-    const auto resumed = life.engine().resume("talk");
+    const auto restored = life.engine().restore("talk");
     SessionIdx session = 0;
-    if (resumed) {
-      session = resumed->idx;
-      CHECK((resumed->is_cut_off || n_steps > ids.size() / 64));
-      CHECK(resumed->n_tokens == ids.size());
-      n_partly += resumed->n_computed > 0;
+    if (restored) {
+      session = restored->idx;
+      CHECK((restored->is_cut_off || n_steps > ids.size() / 64));
+      CHECK(restored->n_tokens == ids.size());
+      n_partly += restored->n_computed > 0;
     } else {
-      CHECK(resumed.error().status == Status::not_found);
+      CHECK(restored.error().status == Status::not_found);
       ++n_none;
       session = create(life);
       REQUIRE(life.engine().feed(session, ids).has_value());

@@ -3,9 +3,9 @@
 //         and its index is made again, codebook by codebook, from the same rows. An engine that
 //         selects otherwise, or not at all, computes all of that anew from the tokens, exactly, and
 //         so does one that finds a part of it gone.
-// Method  inputs and answers that select, parked and taken up over one simulated disk, with frames
+// Method  inputs and answers that select, saved and restored over one simulated disk, with frames
 //         for all KV and for a part, by several methods, with one codebook and with several, cut
-//         and forked; parked where an index is being made, and where it has just come into use.
+//         and forked; saved where an index is being made, and where it has just come into use.
 //         Then the answer goes on, and more inputs, answers, a fork and cuts; logits as bytes.
 #include <doctest/doctest.h>
 
@@ -19,7 +19,7 @@
 #include "tests/fuzz/session_bytes.h"
 
 #include "runtime/lab/probe.h"
-#include "tests/runtime/engine/kept_life.h"
+#include "tests/runtime/engine/saved_life.h"
 #include "tests/support/slow_build.h"
 #include "tests/support/temp_dir.h"
 #include "tools/support/input.h"
@@ -27,7 +27,7 @@
 namespace tarn::engine {
 namespace {
 
-using test::KeptLife;
+using test::SavedLife;
 using test::SimDisk;
 using test::SmallModel;
 
@@ -39,7 +39,7 @@ struct Case {
   u32 n_turns;  // more of them
   u32 n_last;   // tokens of their answers
   u32 n_cut;    // tokens that are cut off in the end
-  u32 n_fed;    // and that are fed, and computed, before it is parked
+  u32 n_fed;    // and that are fed, and computed, before it is saved
 };
 constexpr SelectMethod kPq = SelectMethod::pq;
 // clang-format off
@@ -59,18 +59,18 @@ constexpr Case kCases[] = {
 };
 // clang-format on
 
-test::KeptHow how_of(const Case& c) {
-  SelectConfig select = test::kept_select();
+test::SavedHow how_of(const Case& c) {
+  SelectConfig select = test::saved_select();
   select.method = c.method;
   return {.few_frames = c.few_frames, .select = select};
 }
 
-std::vector<u32> ids_of(KeptLife& life, SessionIdx session) {
+std::vector<u32> ids_of(SavedLife& life, SessionIdx session) {
   const Session& state = life.engine().session_state(session);
   return {state.ids.begin(), state.ids.begin() + state.n_ids};
 }
 
-void talk(KeptLife& life, SessionIdx session, const Case& c) {
+void talk(SavedLife& life, SessionIdx session, const Case& c) {
   REQUIRE(life.engine().feed(session, test::random_ids(300, 300)).has_value());
   life.generate(session, c.n_first, 0.8f);
   for (u32 turn = 0; turn < c.n_turns; ++turn) {
@@ -90,7 +90,7 @@ struct Rest {
   std::vector<u32> answer, from_first;
   test::Second second;
 };
-Rest go_on(KeptLife& life, SessionIdx session) {
+Rest go_on(SavedLife& life, SessionIdx session) {
   Rest rest;
   rest.answer = life.generate(session, 13, 0.8f);
   rest.second = test::second_part(life, session);
@@ -99,7 +99,7 @@ Rest go_on(KeptLife& life, SessionIdx session) {
   return rest;
 }
 
-TEST_CASE("a kept conversation that selected goes on as if it had never been parked") {
+TEST_CASE("a kept conversation that selected goes on as if it had never been saved") {
   const SmallModel model("llama", "q8_0");
   for (const Case& c : kCases) {
     CAPTURE(c.name);
@@ -107,19 +107,19 @@ TEST_CASE("a kept conversation that selected goes on as if it had never been par
     Rest want;
     u32 first_approx_slot = 0;
     {
-      KeptLife first(model, how_of(c), disk);
-      const SessionIdx parked = test::create(first);
-      talk(first, parked, c);
-      first_approx_slot = first.engine().session_state(parked).first_approx_slot;
-      REQUIRE(first.engine().park(parked, "talk").has_value());
-      want = go_on(first, parked);
+      SavedLife first(model, how_of(c), disk);
+      const SessionIdx saved = test::create(first);
+      talk(first, saved, c);
+      first_approx_slot = first.engine().session_state(saved).first_approx_slot;
+      REQUIRE(first.engine().save(saved, "talk").has_value());
+      want = go_on(first, saved);
     }
-    KeptLife second(model, how_of(c), disk);
-    const SessionIdx resumed = second.resume();
-    const Session& state = second.engine().session_state(resumed);
+    SavedLife second(model, how_of(c), disk);
+    const SessionIdx restored = second.restore();
+    const Session& state = second.engine().session_state(restored);
     CHECK(state.first_approx_slot == first_approx_slot);
     CHECK(state.n_pending() <= 1);
-    const Rest got = go_on(second, resumed);
+    const Rest got = go_on(second, restored);
     CHECK(want.answer == got.answer);
     test::require_same(want.second, got.second);
     CHECK(want.from_first == got.from_first);
@@ -127,42 +127,42 @@ TEST_CASE("a kept conversation that selected goes on as if it had never been par
   }
 }
 
-TEST_CASE("parked, taken up and parked again, with an idle engine between") {
+TEST_CASE("saved, restored and saved again, with an idle engine between") {
   const SmallModel model("llama", "q8_0");
   for (const bool idles : {false, true}) {
     CAPTURE(idles);
     const Case c{"between", kPq, false, 20, 1, 30, 0, 0};
     SimDisk disk(1);
-    KeptLife never(model, how_of(c));
+    SavedLife never(model, how_of(c));
     const SessionIdx whole = test::create(never);
     talk(never, whole, c);
     {
-      KeptLife first(model, how_of(c), disk);
-      const SessionIdx parked = test::create(first);
-      talk(first, parked, c);
-      REQUIRE(first.engine().park(parked, "talk").has_value());
+      SavedLife first(model, how_of(c), disk);
+      const SessionIdx saved = test::create(first);
+      talk(first, saved, c);
+      REQUIRE(first.engine().save(saved, "talk").has_value());
     }
     for (u32 life = 0; life < 3; ++life) {
       CAPTURE(life);
-      KeptLife next(model, how_of(c), disk);
-      const SessionIdx resumed = next.resume();
+      SavedLife next(model, how_of(c), disk);
+      const SessionIdx restored = next.restore();
       if (idles) next.open.run();
       const auto input = test::random_ids(400 + life, 110);
-      for (KeptLife* each : {&never, &next}) {
-        REQUIRE(each->engine().feed(each == &never ? whole : resumed, input).has_value());
+      for (SavedLife* each : {&never, &next}) {
+        REQUIRE(each->engine().feed(each == &never ? whole : restored, input).has_value());
       }
-      CHECK(never.generate(whole, 12, 0.8f) == next.generate(resumed, 12, 0.8f));
-      REQUIRE(next.engine().park(resumed, "talk").has_value());
+      CHECK(never.generate(whole, 12, 0.8f) == next.generate(restored, 12, 0.8f));
+      REQUIRE(next.engine().save(restored, "talk").has_value());
     }
   }
 }
 
-// What is done with a session: fed, said, cut to; and whatever is done, parked and taken up before.
+// What is done with a session: fed, said, cut to; and whatever is done, saved and restored before.
 struct Op {
   char what;
   u32 n;
 };
-void run(KeptLife& life, SessionIdx session, std::span<const Op> ops,
+void run(SavedLife& life, SessionIdx session, std::span<const Op> ops,
          std::vector<std::vector<u32>>* said) {
   for (const Op& op : ops) {
     if (op.what == 'f') {
@@ -175,7 +175,7 @@ void run(KeptLife& life, SessionIdx session, std::span<const Op> ops,
   }
 }
 
-TEST_CASE("parked at any point of a conversation with cuts, it says the same") {
+TEST_CASE("saved at any point of a conversation with cuts, it says the same") {
   struct Script {
     const char* name;
     std::vector<Op> ops;
@@ -217,7 +217,7 @@ TEST_CASE("parked at any point of a conversation with cuts, it says the same") {
       CAPTURE(script.name);
       CAPTURE(how);
       if (test::kSlowBuild && how % 3 != 0) continue;
-      test::KeptHow kept{.few_frames = how == 1, .select = test::kept_select()};
+      test::SavedHow kept{.few_frames = how == 1, .select = test::saved_select()};
       kept.select.exact_answers = how == 2;
       if (how == 3) {
         kept.select.iterations = 0;
@@ -228,7 +228,7 @@ TEST_CASE("parked at any point of a conversation with cuts, it says the same") {
                             .token_ps = 1'000'000,
                             .squared_fs = 1000};
       }
-      KeptLife never(model, kept);
+      SavedLife never(model, kept);
       std::vector<std::vector<u32>> want;
       run(never, test::create(never), script.ops, &want);
       for (u64 n = 1; n < script.ops.size(); ++n) {
@@ -237,60 +237,60 @@ TEST_CASE("parked at any point of a conversation with cuts, it says the same") {
         SimDisk disk(1);
         std::vector<std::vector<u32>> said;
         {
-          KeptLife first(model, kept, disk);
+          SavedLife first(model, kept, disk);
           const SessionIdx session = test::create(first);
           run(first, session, ops.first(n), &said);
-          REQUIRE(first.engine().park(session, "talk").has_value());
+          REQUIRE(first.engine().save(session, "talk").has_value());
         }
-        KeptLife second(model, kept, disk);
-        run(second, second.resume(), ops.subspan(n), &said);
+        SavedLife second(model, kept, disk);
+        run(second, second.restore(), ops.subspan(n), &said);
         CHECK(said == want);
       }
     }
   }
 }
 
-TEST_CASE("a fork of what was taken up, and a fork that was parked") {
+TEST_CASE("a fork of what was restored, and a fork that was saved") {
   const SmallModel model("llama", "q8_0");
   const Case c{"a fork", kPq, true, 20, 0, 0, 0, 0};
   SimDisk disk(1);
   std::vector<u32> want;
   {
-    KeptLife first(model, how_of(c), disk);
-    const SessionIdx parked = test::create(first);
-    talk(first, parked, c);
-    const auto fork = first.engine().fork(parked);
+    SavedLife first(model, how_of(c), disk);
+    const SessionIdx saved = test::create(first);
+    talk(first, saved, c);
+    const auto fork = first.engine().fork(saved);
     REQUIRE(fork.has_value());
-    REQUIRE(first.engine().park(parked, "talk").has_value());
-    REQUIRE(first.engine().park(*fork, "fork").has_value());
-    want = first.generate(parked, 20);
+    REQUIRE(first.engine().save(saved, "talk").has_value());
+    REQUIRE(first.engine().save(*fork, "fork").has_value());
+    want = first.generate(saved, 20);
     CHECK(first.generate(*fork, 20) == want);
   }
-  KeptLife second(model, how_of(c), disk);
-  const SessionIdx resumed = second.resume();
-  const SessionIdx other = second.resume("fork");
-  const auto copy = second.engine().fork(resumed);
+  SavedLife second(model, how_of(c), disk);
+  const SessionIdx restored = second.restore();
+  const SessionIdx other = second.restore("fork");
+  const auto copy = second.engine().fork(restored);
   REQUIRE(copy.has_value());
-  for (const SessionIdx session : {*copy, resumed, other}) {
+  for (const SessionIdx session : {*copy, restored, other}) {
     CHECK(second.generate(session, 20) == want);
   }
 }
 
 // An exported session whose state was changed under good checksums: nothing that it says of its
 // index may do more than make it be forgotten.
-void take_up_changed(const SmallModel& model, const Case& c) {
+void restore_changed(const SmallModel& model, const Case& c) {
   constexpr u64 kHead = 320;
-  const test::TempDir folder("park_select");
+  const test::TempDir folder("save_restore_select");
   std::filesystem::create_directory(folder.path());
   const std::string path = folder.path() + "/talk.session";
   u32 n_tokens = 0;
   {
     SimDisk disk(1);
-    KeptLife life(model, how_of(c), disk);
+    SavedLife life(model, how_of(c), disk);
     const SessionIdx session = test::create(life);
     talk(life, session, c);
     n_tokens = life.engine().session_state(session).n_ids;
-    REQUIRE(life.engine().park(session, "talk").has_value());
+    REQUIRE(life.engine().save(session, "talk").has_value());
     REQUIRE(life.engine().archive().export_to("talk", path.c_str()).has_value());
   }
   const std::string good = tools::read_file(path);
@@ -300,7 +300,7 @@ void take_up_changed(const SmallModel& model, const Case& c) {
   const u64 manifest = store::kSectorBytes;
   const u64 index =
       manifest + head.manifest_bytes - sizeof(reuse::ManifestAnswer) - sizeof(reuse::ManifestIndex);
-  const u64 codebook = manifest + kHead + u64{n_tokens - 1} / test::kKeptPage * sizeof(store::Key);
+  const u64 codebook = manifest + kHead + u64{n_tokens - 1} / test::kSavedPage * sizeof(store::Key);
   std::vector<u64> places;
   for (u64 word = 0; word < 12; ++word) places.push_back(index + word * 4);
   for (u64 word = 0; word < 3; ++word) {  // first slot, slots, updates
@@ -319,41 +319,41 @@ void take_up_changed(const SmallModel& model, const Case& c) {
     test::mend_session(crc32c_ways()[0], {}, std::as_writable_bytes(std::span(bad)));
     std::ofstream(path, std::ios::binary) << bad;
     SimDisk disk(2);
-    KeptLife life(model, how_of(c), disk);
+    SavedLife life(model, how_of(c), disk);
     Engine& engine = life.engine();
     if (!engine.archive().import_from(path.c_str(), "talk")) continue;
-    const auto resumed = engine.resume("talk");
-    if (!resumed) continue;
+    const auto restored = engine.restore("talk");
+    if (!restored) continue;
     ++n_taken;
-    n_lossy += engine.session_state(resumed->idx).first_approx_slot != Session::kNone;
+    n_lossy += engine.session_state(restored->idx).first_approx_slot != Session::kNone;
     const auto cut_fork = [&](u32 n_left) {
-      const auto fork = engine.fork(resumed->idx);
+      const auto fork = engine.fork(restored->idx);
       REQUIRE(fork.has_value());
       REQUIRE(engine.truncate(*fork, n_left).has_value());
       life.generate(*fork, 9);
       engine.destroy_session(*fork);
     };
-    if (engine.session_state(resumed->idx).state == SessionState::computing) life.open.run();
+    if (engine.session_state(restored->idx).state == SessionState::computing) life.open.run();
     cut_fork(100);  // before its index is made again
-    life.generate(resumed->idx, 9);
-    REQUIRE(engine.feed(resumed->idx, test::random_ids(1, 120)).has_value());
-    life.generate(resumed->idx, 9);
+    life.generate(restored->idx, 9);
+    REQUIRE(engine.feed(restored->idx, test::random_ids(1, 120)).has_value());
+    life.generate(restored->idx, 9);
     for (const u32 n_left : {320u, 100u}) cut_fork(n_left);
-    (void)engine.park(resumed->idx, "talk");
+    (void)engine.save(restored->idx, "talk");
   }
-  MESSAGE(n_taken, " taken up, ", n_lossy, " of them as they said that they were");
+  MESSAGE(n_taken, " restored, ", n_lossy, " of them as they said that they were");
   CHECK(n_taken > n_lossy);
   CHECK(n_lossy > 0);
 }
 
-TEST_CASE("a state that no session can have had is taken up by nobody, and ends nothing") {
+TEST_CASE("a state that no session can have had is restored by nobody, and ends nothing") {
   const SmallModel model("llama", "q8_0");
-  take_up_changed(model, {"a rebuild under way", kPq, false, 20, 1, 3, 0, 0});
-  take_up_changed(model, {"one answer", kPq, false, 20, 0, 0, 0, 0});
+  restore_changed(model, {"a rebuild under way", kPq, false, 20, 1, 3, 0, 0});
+  restore_changed(model, {"one answer", kPq, false, 20, 0, 0, 0, 0});
 }
 
 // Records of groups that a store has.
-u32 n_groups_kept(KeptLife& life) {
+u32 n_groups_kept(SavedLife& life) {
   const store::RecordIndex& index = lab::Probe::tiers(life.engine()).store.store().index();
   u32 n = 0;
   for (u32 frame = 0; frame < index.n_frames(); ++frame) {
@@ -367,23 +367,23 @@ TEST_CASE("of a session that selects the store has each page once, and one tail"
   constexpr u32 kLayers = 2;
   const SmallModel model("llama", "q8_0");
   SimDisk disk(1);
-  KeptLife life(model, how_of(kCases[0]), disk);
+  SavedLife life(model, how_of(kCases[0]), disk);
   const SessionIdx session = test::create(life);
   talk(life, session, kCases[0]);
   for (u32 i = 0; i < 5; ++i) {
-    REQUIRE(life.engine().park(session, "talk").has_value());
+    REQUIRE(life.engine().save(session, "talk").has_value());
     const u32 n_slots = life.engine().session_state(session).sequence.n_slots();
-    CHECK(n_groups_kept(life) == ceil_div(n_slots, test::kKeptPage) * kLayers);
+    CHECK(n_groups_kept(life) == ceil_div(n_slots, test::kSavedPage) * kLayers);
     // Once more writes its manifest alone.
     const store::StoreStats& stats = lab::Probe::tiers(life.engine()).store.store().stats();
     const u64 n_puts = stats.n_puts;
-    REQUIRE(life.engine().park(session, "talk").has_value());
+    REQUIRE(life.engine().save(session, "talk").has_value());
     CHECK(lab::Probe::tiers(life.engine()).store.store().stats().n_puts == n_puts + 1);
     life.generate(session, 7);
   }
   // Under another name it is another session: the first one's tail stays.
   const u32 n_before = n_groups_kept(life);
-  REQUIRE(life.engine().park(session, "other").has_value());
+  REQUIRE(life.engine().save(session, "other").has_value());
   CHECK(n_groups_kept(life) > n_before);
 }
 
@@ -391,9 +391,9 @@ TEST_CASE("a tail that was cut off, and is as long again, is another one") {
   const SmallModel model("llama", "q8_0");
   const Case& c = kCases[0];
   SimDisk disk(1);
-  KeptLife never(model, how_of(c));
+  SavedLife never(model, how_of(c));
   const SessionIdx whole = test::create(never);
-  const auto say_otherwise = [](KeptLife& life, SessionIdx session) {
+  const auto say_otherwise = [](SavedLife& life, SessionIdx session) {
     REQUIRE(life.engine().truncate(session, life.engine().session_state(session).n_ids - 4));
     REQUIRE(life.engine().feed(session, test::random_ids(11, 4)).has_value());
     life.open.run();
@@ -401,17 +401,17 @@ TEST_CASE("a tail that was cut off, and is as long again, is another one") {
   talk(never, whole, c);
   say_otherwise(never, whole);
   {
-    KeptLife first(model, how_of(c), disk);
+    SavedLife first(model, how_of(c), disk);
     const SessionIdx session = test::create(first);
     talk(first, session, c);
-    REQUIRE(first.engine().park(session, "talk").has_value());
+    REQUIRE(first.engine().save(session, "talk").has_value());
     const u32 n_slots = first.engine().session_state(session).sequence.n_slots();
     say_otherwise(first, session);
     REQUIRE(first.engine().session_state(session).sequence.n_slots() == n_slots);
-    REQUIRE(first.engine().park(session, "talk").has_value());
+    REQUIRE(first.engine().save(session, "talk").has_value());
   }
-  KeptLife second(model, how_of(c), disk);
-  CHECK(second.generate(second.resume(), 12) == never.generate(whole, 12));
+  SavedLife second(model, how_of(c), disk);
+  CHECK(second.generate(second.restore(), 12) == never.generate(whole, 12));
 }
 
 // What an engine that has never selected says of the same tokens.
@@ -433,26 +433,26 @@ TEST_CASE("what an engine cannot use is computed anew from the tokens") {
     SimDisk disk(1);
     std::vector<u32> ids;
     {
-      KeptLife first(model, how_of(c), disk);
-      const SessionIdx parked = test::create(first);
-      talk(first, parked, c);
-      ids = ids_of(first, parked);
-      REQUIRE(first.engine().park(parked, "talk").has_value());
+      SavedLife first(model, how_of(c), disk);
+      const SessionIdx saved = test::create(first);
+      talk(first, saved, c);
+      ids = ids_of(first, saved);
+      REQUIRE(first.engine().save(saved, "talk").has_value());
     }
-    test::KeptHow how = how_of(c);
+    test::SavedHow how = how_of(c);
     other.change(how.select);
-    KeptLife whole(model, how);
+    SavedLife whole(model, how);
     const SessionIdx one_input = test::create(whole);
     REQUIRE(whole.engine().feed(one_input, ids).has_value());
     whole.open.run();
-    KeptLife second(model, how, disk);
-    const SessionIdx resumed = second.resume();
-    CHECK(second.engine().session_state(resumed).first_approx_slot == Session::kNone);
-    CHECK(second.engine().session_state(resumed).sequence.n_slots() >= 288);
+    SavedLife second(model, how, disk);
+    const SessionIdx restored = second.restore();
+    CHECK(second.engine().session_state(restored).first_approx_slot == Session::kNone);
+    CHECK(second.engine().session_state(restored).sequence.n_slots() >= 288);
     second.open.run();
     const std::vector<u32> answer = whole.generate(one_input, 24);
-    CHECK(second.generate(resumed, 24) == answer);
-    test::require_same(test::second_part(whole, one_input), test::second_part(second, resumed));
+    CHECK(second.generate(restored, 24) == answer);
+    test::require_same(test::second_part(whole, one_input), test::second_part(second, restored));
   }
 }
 

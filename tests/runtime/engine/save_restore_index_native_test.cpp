@@ -21,7 +21,7 @@ namespace {
 using namespace test_selected;
 using test::SimDisk;
 
-Config kept_config(Memory memory) {
+Config saved_config(Memory memory) {
   Config config = config_of(SelectMethod::pq, memory);
   config.store.sessions = true;
   config.store.checkpoint_ms = 0;
@@ -42,10 +42,10 @@ struct Life {
     (void)say(engine(), session, n);
     return session;
   }
-  SessionIdx resume() {
-    const auto resumed = engine().resume("talk");
-    REQUIRE(resumed.has_value());
-    return resumed->idx;
+  SessionIdx restore() {
+    const auto restored = engine().restore("talk");
+    REQUIRE(restored.has_value());
+    return restored->idx;
   }
   struct Kept {
     u64 n_codebooks = 0, n_extents = 0;
@@ -88,24 +88,24 @@ void require_same(const Said& want, const Said& got) {
 Said keep_one(const SmallModel& model, const Config& config, SimDisk& disk) {
   Life life(model, config, disk);
   const SessionIdx session = life.talk();
-  REQUIRE(life.engine().park(session, "talk").has_value());
+  REQUIRE(life.engine().save(session, "talk").has_value());
   CHECK(life.extents().bytes_written > 0);
   CHECK(life.kept().n_codebooks == life.n_heads());
   return go_on(life, session);
 }
 
-TEST_CASE("an index that is taken up is read, and no KV for it") {
+TEST_CASE("an index that is restored is read, and no KV for it") {
   const SmallModel model("llama", "q8_0");
   for (const CodeFormat format : {CodeFormat::bytes, CodeFormat::packed}) {
     for (const Memory memory : {Memory::ample, Memory::roomy}) {
       CAPTURE(static_cast<u32>(memory));
-      Config config = kept_config(memory);
+      Config config = saved_config(memory);
       config.select.code_format = format;
       SimDisk disk(1);
       const Said want = keep_one(model, config, disk);
       for (u32 restart = 0; restart < 3; ++restart) {
         Life life(model, config, disk);
-        const SessionIdx session = life.resume();
+        const SessionIdx session = life.restore();
         require_same(want, go_on(life, session));
         CHECK(life.extents().n_codebooks_read == life.n_heads());
         CHECK(life.extents().n_adopted == life.n_heads());
@@ -130,7 +130,7 @@ TEST_CASE("what is gone of a kept index is made again, once, and says the same")
       if (test::kSlowBuild && nth != 0 && nth != 3) continue;
       CAPTURE(store::kind_name(kind));
       CAPTURE(nth);
-      const Config config = kept_config(Memory::roomy);
+      const Config config = saved_config(Memory::roomy);
       SimDisk disk(1);
       const Said want = keep_one(model, config, disk);
       for (const bool is_there : {false, true}) {
@@ -148,7 +148,7 @@ TEST_CASE("what is gone of a kept index is made again, once, and says the same")
           }
           REQUIRE(n > nth);
         }
-        const SessionIdx session = life.resume();
+        const SessionIdx session = life.restore();
         require_same(want, go_on(life, session));
         CHECK(life.extents().n_lost == 0);
         if (is_there) CHECK(life.extents().bytes_written == 0);
@@ -164,7 +164,7 @@ TEST_CASE("what is gone of a kept index is made again, once, and says the same")
 
 TEST_CASE("a kept index whose records are damaged is never believed") {
   const SmallModel model("llama", "q8_0");
-  const Config config = kept_config(Memory::roomy);
+  const Config config = saved_config(Memory::roomy);
   u64 n_right = 0, n_made_again = 0;
   // Where a build is slow, those with which each of the ends below is met.
   const u64 seed_begin = test::kSlowBuild ? 10 : 1, seed_end = test::kSlowBuild ? 18 : 25;
@@ -173,7 +173,7 @@ TEST_CASE("a kept index whose records are damaged is never believed") {
     SimDisk disk(seed);
     const Said want = keep_one(model, config, disk);
     Life life(model, config, disk);
-    const SessionIdx session = life.resume();
+    const SessionIdx session = life.restore();
     disk.script.ppm[static_cast<u32>(seed % 2 == 0 ? test::SimFault::flipped_read
                                                    : test::SimFault::error)] = 4'000;
     REQUIRE(life.engine().generate(session, {.max_tokens = 30, .ignore_end = true}).has_value());
@@ -192,7 +192,7 @@ TEST_CASE("a kept index whose records are damaged is never believed") {
 
 TEST_CASE("an engine of another plan takes a kept index up") {
   const SmallModel model("llama", "q8_0");
-  Config config = kept_config(Memory::roomy);
+  Config config = saved_config(Memory::roomy);
   const auto with = [&](u64 n_groups, u32 n_threads) {
     Config other = config;
     other.kv_memory_bytes = n_groups * kGroupBytes;
@@ -206,7 +206,7 @@ TEST_CASE("an engine of another plan takes a kept index up") {
     CAPTURE(n_groups);
     Life life(model, with(n_groups, 1), disk);
     record_tokens.insert(life.engine().plan().tiers.extents.record_tokens);
-    require_same(want, go_on(life, life.resume()));
+    require_same(want, go_on(life, life.restore()));
     CHECK(life.extents().n_codebooks_read == life.n_heads());
     CHECK(life.extents().n_lost == 0);
   }
@@ -215,7 +215,7 @@ TEST_CASE("an engine of another plan takes a kept index up") {
 
 TEST_CASE("records of an index go with it, and with its session") {
   const SmallModel model("llama", "q8_0");
-  const Config config = kept_config(Memory::roomy);
+  const Config config = saved_config(Memory::roomy);
   SimDisk disk(1);
   {
     Life life(model, config, disk);
@@ -237,7 +237,7 @@ TEST_CASE("records of an index go with it, and with its session") {
   CHECK(life.kept().n_codebooks == life.n_heads());
   CHECK(life.kept().n_extents > n_extents);
   CHECK(life.kept().n_extents < 3 * n_extents);
-  REQUIRE(life.engine().park(session, "talk").has_value());
+  REQUIRE(life.engine().save(session, "talk").has_value());
   const auto fork = life.engine().fork(session);
   REQUIRE(fork.has_value());
   life.engine().destroy_session(*fork);
@@ -251,20 +251,20 @@ TEST_CASE("records of an index go with it, and with its session") {
 
 TEST_CASE("a close leaves nothing that no manifest names") {
   const SmallModel model("llama", "q8_0");
-  const Config config = kept_config(Memory::roomy);
+  const Config config = saved_config(Memory::roomy);
   SimDisk disk(1);
   {
     Life life(model, config, disk);
     const SessionIdx session = life.open.session_with(test::random_ids(7, kPrompt));
     (void)say(life.engine(), session, 2);  // triggered, and not in use
-    REQUIRE(life.engine().park(session, "talk").has_value());
+    REQUIRE(life.engine().save(session, "talk").has_value());
     life.open.run();
     CHECK(life.kept().n_codebooks == life.n_heads());
   }
   Life life(model, config, disk);
   CHECK(life.kept().n_codebooks == 0);
   CHECK(life.kept().n_extents == 0);
-  const SessionIdx session = life.resume();
+  const SessionIdx session = life.restore();
   (void)say(life.engine(), session, 20);
   CHECK(life.kept().n_codebooks == life.n_heads());
   life.engine().destroy_session(session);  // and had no checkpoint since
@@ -274,7 +274,7 @@ TEST_CASE("a close leaves nothing that no manifest names") {
 
 TEST_CASE("an imported session's index gets a name that the next start finds") {
   const SmallModel model("llama", "q8_0");
-  Config config = kept_config(Memory::roomy);
+  Config config = saved_config(Memory::roomy);
   const test::TempDir folder("kept_import");
   std::filesystem::create_directories(folder.path());
   const std::string path = folder.path() + "/talk.session";
@@ -288,13 +288,13 @@ TEST_CASE("an imported session's index gets a name that the next start finds") {
       REQUIRE(life.engine().archive().export_to("talk", path.c_str()).has_value());
       REQUIRE(life.engine().archive().import_from(path.c_str(), "copy").has_value());
     }
-    const auto resumed = life.engine().resume("copy");
-    REQUIRE(resumed.has_value());
-    CHECK_FALSE(resumed->is_cut_off);
+    const auto restored = life.engine().restore("copy");
+    REQUIRE(restored.has_value());
+    CHECK_FALSE(restored->is_cut_off);
     life.open.run();
     CHECK((life.extents().bytes_written == 0) == !is_first);
     CHECK(life.extents().n_codebooks_read == (is_first ? 0 : life.n_heads()));
-    if (!is_first) require_same(want, go_on(life, resumed->idx));
+    if (!is_first) require_same(want, go_on(life, restored->idx));
   }
 }
 
