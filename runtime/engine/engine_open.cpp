@@ -7,7 +7,6 @@
 #include "runtime/engine/engine.h"
 #include "runtime/engine/engine_memory.h"
 #include "runtime/engine/model_file.h"
-#include "runtime/engine/take.h"
 #include "runtime/method/select_shape.h"
 #include "runtime/plan/kv_type.h"
 #include "runtime/reuse/selection_key.h"
@@ -16,91 +15,43 @@ namespace tarn::engine {
 
 using plan::RegionId;
 
+// What is done once: it ends with READY, or with an error and close().
+class Engine::Opening {
+ public:
+  Opening(Engine& engine, const OpenArgs& args) : e_(engine), args_(args) {}
+  Result<void> load();
+
+ private:
+  std::span<std::byte> region(RegionId id) { return e_.arena_.region(static_cast<u32>(id)); }
+  std::span<std::byte> region_or_registered(RegionId id, exec::GpuPlacement::Registered which);
+  Result<void> load_model();
+  Result<void> place_executor();
+  void place_selector();
+  Result<void> place_sessions();
+  Result<void> open_tiers();
+  Result<void> place_text();
+  Result<void> warm_up();
+
+  Engine& e_;
+  const OpenArgs& args_;
+  ModelFile file_{};
+};
+
 Result<void> Engine::open(const OpenArgs& args) {
   clock_ = args.clock;
   log_ = args.log;
   device_ = args.device;
   device_lost_.store(false);
   executor_.gpu().pin_arena(false);
-  Result<void> opened = load(args);
+  Result<void> opened = Opening(*this, args).load();
   if (!opened) close();
   if (opened || !executor_.gpu().registration_refused()) return opened;
   log_.info("gpu: its driver does not register the host's memory: its own serves");
   device_ = args.device;
   executor_.gpu().pin_arena(true);
-  opened = load(args);
+  opened = Opening(*this, args).load();
   if (!opened) close();
   return opened;
-}
-
-Result<void> Engine::load(const OpenArgs& args) {
-  select_config_ = args.config.select;
-  kv_type_ = plan::kv_type(args.config);
-  selection_key_ =
-      reuse::selection_key(select_config_, method::kSelectionId, static_cast<u32>(kv_type_));
-  if (device_ != nullptr) TARN_CHECK(device_->bind_thread());
-  TARN_TRY(table_, kernels::cpu_table_select(args.config.isa.data()));
-  ModelFile file;
-  TARN_CHECK(file.open(args));
-  if (file.io_why_not() != nullptr) log_.info("io: threads (%s)", file.io_why_not());
-  status_.io = file.io().name();
-  const WorkerCpus workers(args);
-  TARN_TRY(const plan::Inputs inputs, plan_inputs(file, args, workers.n));
-  const bool runs_on_gpu = inputs.device.kind != DeviceKind::cpu;
-  if (!runs_on_gpu && args.gpu_kernels != nullptr) device_ = nullptr;  // it is not asked any more
-  TARN_TRY(plan_, plan::plan_memory(inputs));
-  if (!plan_.fits) return fail(plan::over_budget_error(plan_, inputs));
-  model_.spec = file.description().spec;
-
-  executor_.gpu().pin_arena(runs_on_gpu &&
-                            (executor_.gpu().pins_arena() || !inputs.device.host_register));
-  const LockMode lock = args.config.lock == LockChoice::require   ? LockMode::require
-                        : args.config.lock == LockChoice::attempt ? LockMode::attempt
-                                                                  : LockMode::off;
-  TARN_CHECK(arena_.build({.regions = plan_.regions,
-                           .reserve = executor_.gpu().pins_arena()
-                                          ? executor_.gpu().pinned_reserve(device_)
-                                          : args.reserve,
-                           .lock = lock,
-                           .huge_pages = args.config.huge_pages,
-                           .for_device = runs_on_gpu}));
-  TARN_CHECK(
-      workers_.start({.n_workers = workers.n,
-                      .cpus = args.config.pin_threads ? workers.cpus : std::span<const u32>{},
-                      .sink = args.sink}));
-  if (runs_on_gpu) {
-    TARN_CHECK(executor_.gpu().reserve({.device = device_,
-                                        .clock = clock_,
-                                        .log = log_,
-                                        .plan = &plan_,
-                                        .spec = &model_.spec,
-                                        .select = &select_config_,
-                                        .kv_type = kv_type_,
-                                        .arena = &arena_,
-                                        .parts = &selector_.parts(),
-                                        .workers = &workers_,
-                                        .kernels = args.gpu_kernels},
-                                       file.description()));
-  }
-  TARN_CHECK(load_model(args, file));
-  TARN_CHECK(place_executor());
-  TARN_CHECK(place_sessions(args));
-  TARN_CHECK(place_text(file));
-  if (runs_on_gpu) {
-    TARN_CHECK(executor_.capture_graphs());
-    TARN_CHECK(warm_up());
-    TARN_CHECK(executor_.gpu().check_driver_bytes());
-  }
-  arena_.seal();
-  note_opened();
-  if (!select_config_.is_full()) {
-    log_.info("select: %s, verified: %s", status_.select,
-              status_.select_verified ? "true" : "false");
-  }
-  log_.info("ready: %s, %u layers, isa %s, %u workers, %llu bytes reserved",
-            model::arch_name(model_.spec.arch), model_.spec.n_layers, executor_.isa(),
-            workers_.n_workers(), static_cast<unsigned long long>(plan_.total_bytes));
-  return {};
 }
 
 void Engine::close() {
@@ -108,7 +59,7 @@ void Engine::close() {
     archive_.finish_checkpoint();
     // What manifests name of indexes stays on the disk, and nothing else.
     for (Session& s : sessions_) {
-      if (s.state != SessionState::free) selector_.forget(idx_of(s));
+      if (s.state != SessionState::free) selector_.forget(s.idx);
     }
   }
   workers_.stop();
@@ -132,135 +83,208 @@ void Engine::close() {
   sessions_ = {};
 }
 
-// Tiled as the backend's kernels want them, in the host's region or through the GPU's sink.
-Result<void> Engine::load_model(const OpenArgs& args, ModelFile& file) {
-  const u64 start_ns = clock_->now_ns();
-  const std::span<std::byte> staging = region(RegionId::io_staging);
-  model::LoadArgs load{.io = &file.io(),
-                       .file = file.file(),
-                       .model = &file.description(),
-                       .staging = staging,
-                       .tile_rows = table_->tile_rows,
-                       .workers = &workers_,
-                       .on_progress = args.on_progress,
-                       .progress_context = args.progress_context};
-  const bool has_mark = select_config_.verified[0] != '\0';
-  if (plan_.tiers.store.keeps || has_mark) load.hash_with = &crc32c_ways()[0];
-  if (executor_.gpu().is_reserved()) {
-    TARN_TRY(model_.weights, executor_.gpu().load_weights(load));
-  } else {
-    load.region = region(RegionId::weights);
-    TARN_TRY(model_.weights, model::load_weights(load));
+Result<void> Engine::Opening::load() {
+  e_.select_config_ = args_.config.select;
+  e_.kv_type_ = plan::kv_type(args_.config);
+  e_.selection_key_ =
+      reuse::selection_key(e_.select_config_, method::kSelectionId, static_cast<u32>(e_.kv_type_));
+  if (e_.device_ != nullptr) TARN_CHECK(e_.device_->bind_thread());
+  TARN_TRY(e_.table_, kernels::cpu_table_select(args_.config.isa.data()));
+  TARN_CHECK(file_.open(args_));
+  if (file_.io_why_not() != nullptr) e_.log_.info("io: threads (%s)", file_.io_why_not());
+  e_.status_.io = file_.io().name();
+  const WorkerCpus workers(args_);
+  TARN_TRY(const plan::Inputs inputs, plan_inputs(file_, args_, workers.n));
+  const bool runs_on_gpu = inputs.device.kind != DeviceKind::cpu;
+  if (!runs_on_gpu && args_.gpu_kernels != nullptr)
+    e_.device_ = nullptr;  // it is not asked any more
+  TARN_TRY(e_.plan_, plan::plan_memory(inputs));
+  if (!e_.plan_.fits) return fail(plan::over_budget_error(e_.plan_, inputs));
+  e_.model_.spec = file_.description().spec;
+
+  e_.executor_.gpu().pin_arena(runs_on_gpu &&
+                               (e_.executor_.gpu().pins_arena() || !inputs.device.host_register));
+  const LockMode lock = args_.config.lock == LockChoice::require   ? LockMode::require
+                        : args_.config.lock == LockChoice::attempt ? LockMode::attempt
+                                                                   : LockMode::off;
+  TARN_CHECK(e_.arena_.build({.regions = e_.plan_.regions,
+                              .reserve = e_.executor_.gpu().pins_arena()
+                                             ? e_.executor_.gpu().pinned_reserve(e_.device_)
+                                             : args_.reserve,
+                              .lock = lock,
+                              .huge_pages = args_.config.huge_pages,
+                              .for_device = runs_on_gpu}));
+  TARN_CHECK(
+      e_.workers_.start({.n_workers = workers.n,
+                         .cpus = args_.config.pin_threads ? workers.cpus : std::span<const u32>{},
+                         .sink = args_.sink}));
+  if (runs_on_gpu) {
+    TARN_CHECK(e_.executor_.gpu().reserve({.device = e_.device_,
+                                           .clock = e_.clock_,
+                                           .log = e_.log_,
+                                           .plan = &e_.plan_,
+                                           .spec = &e_.model_.spec,
+                                           .select = &e_.select_config_,
+                                           .kv_type = e_.kv_type_,
+                                           .arena = &e_.arena_,
+                                           .parts = &e_.selector_.parts(),
+                                           .workers = &e_.workers_,
+                                           .kernels = args_.gpu_kernels},
+                                          file_.description()));
   }
-  status_.counters.load_ns = clock_->now_ns() - start_ns;
-  return model_.open_embedding(args.model_path, io_kind(args.config), staging);
+  TARN_CHECK(load_model());
+  TARN_CHECK(place_executor());
+  TARN_CHECK(place_sessions());
+  TARN_CHECK(place_text());
+  if (runs_on_gpu) {
+    TARN_CHECK(e_.executor_.capture_graphs());
+    TARN_CHECK(warm_up());
+    TARN_CHECK(e_.executor_.gpu().check_driver_bytes());
+  }
+  e_.arena_.seal();
+  e_.note_opened();
+  if (!e_.select_config_.is_full()) {
+    e_.log_.info("select: %s, verified: %s", e_.status_.select,
+                 e_.status_.select_verified ? "true" : "false");
+  }
+  e_.log_.info("ready: %s, %u layers, isa %s, %u workers, %llu bytes reserved",
+               model::arch_name(e_.model_.spec.arch), e_.model_.spec.n_layers, e_.executor_.isa(),
+               e_.workers_.n_workers(), static_cast<unsigned long long>(e_.plan_.total_bytes));
+  return {};
 }
 
-Result<void> Engine::place_executor() {
-  exec::GpuPlacement& gpu = executor_.gpu();
+// Tiled as the backend's kernels want them, in the host's region or through the GPU's sink.
+Result<void> Engine::Opening::load_model() {
+  const u64 start_ns = e_.clock_->now_ns();
+  const std::span<std::byte> staging = region(RegionId::io_staging);
+  model::LoadArgs load{.io = &file_.io(),
+                       .file = file_.file(),
+                       .model = &file_.description(),
+                       .staging = staging,
+                       .tile_rows = e_.table_->tile_rows,
+                       .workers = &e_.workers_,
+                       .on_progress = args_.on_progress,
+                       .progress_context = args_.progress_context};
+  const bool has_mark = e_.select_config_.verified[0] != '\0';
+  if (e_.plan_.tiers.store.keeps || has_mark) load.hash_with = &crc32c_ways()[0];
+  if (e_.executor_.gpu().is_reserved()) {
+    TARN_TRY(e_.model_.weights, e_.executor_.gpu().load_weights(load));
+  } else {
+    load.region = region(RegionId::weights);
+    TARN_TRY(e_.model_.weights, model::load_weights(load));
+  }
+  e_.status_.counters.load_ns = e_.clock_->now_ns() - start_ns;
+  return e_.model_.open_embedding(args_.model_path, io_kind(args_.config), staging);
+}
+
+Result<void> Engine::Opening::place_executor() {
+  exec::GpuPlacement& gpu = e_.executor_.gpu();
   const bool on_gpu = gpu.is_reserved();
   if (on_gpu) TARN_CHECK(gpu.open_indexes());
   place_selector();
   Carver carver(on_gpu ? std::span<std::byte>{} : region(RegionId::logits));
-  const auto memory = SamplingMemory::carve(on_gpu ? gpu.mirror() : carver, model_.spec.n_vocab,
-                                            plan_.logit_rows_max);
-  scratch_.candidates = memory.candidates;
-  scratch_.sorted_window = memory.sorted_window;
-  scratch_.saved_logits = memory.saved_logits;
+  const auto memory = SamplingMemory::carve(on_gpu ? gpu.mirror() : carver, e_.model_.spec.n_vocab,
+                                            e_.plan_.logit_rows_max);
+  e_.scratch_.candidates = memory.candidates;
+  e_.scratch_.sorted_window = memory.sorted_window;
+  e_.scratch_.saved_logits = memory.saved_logits;
   exec::ExecutorArgs args{.on_gpu = on_gpu,
-                          .plan = &plan_,
-                          .model = &model_,
-                          .table = table_,
-                          .kv_type = kv_type_,
-                          .workers = &workers_,
-                          .clock = clock_,
-                          .parts = &selector_.parts(),
-                          .host_logits = {memory.logits.data(), model_.spec.n_vocab}};
+                          .plan = &e_.plan_,
+                          .model = &e_.model_,
+                          .table = e_.table_,
+                          .kv_type = e_.kv_type_,
+                          .workers = &e_.workers_,
+                          .clock = e_.clock_,
+                          .parts = &e_.selector_.parts(),
+                          .host_logits = {memory.logits.data(), e_.model_.spec.n_vocab}};
   if (!on_gpu) {
     args.activations = region(RegionId::activations);
     Carver attention(region(RegionId::attention));
-    args.attention = exec::AttentionMemory::carve(attention, model_.spec, attention_sizes(plan_));
-    args.watched = device_;
+    args.attention =
+        exec::AttentionMemory::carve(attention, e_.model_.spec, attention_sizes(e_.plan_));
+    args.watched = e_.device_;
   }
-  return executor_.open(args);
+  return e_.executor_.open(args);
 }
 
 // A prompt of two tokens and one token more, and every graph once: all have run before the driver's
 // part is measured, as it may grow when one first does. It leaves nothing: the session is given
 // back, its steps are not counted.
-Result<void> Engine::warm_up() {
+Result<void> Engine::Opening::warm_up() {
   constexpr std::array<u32, 2> kPrompt = {0, 0};
-  TARN_TRY(const SessionIdx idx, create_session());
-  TARN_CHECK(feed(idx, kPrompt));
-  TARN_CHECK(generate(idx, {.max_tokens = 2, .ignore_end = true}));
-  while (has_work()) step();
-  if (device_lost()) {
-    const Result<void> lost = device_->check();
+  TARN_TRY(const SessionIdx idx, e_.create_session());
+  TARN_CHECK(e_.feed(idx, kPrompt));
+  TARN_CHECK(e_.generate(idx, {.max_tokens = 2, .ignore_end = true}));
+  while (e_.has_work()) e_.step();
+  if (e_.device_lost()) {
+    const Result<void> lost = e_.device_->check();
     TARN_ASSERT(!lost);  // for ever
     return lost;
   }
-  destroy_session(idx);
-  TARN_CHECK(executor_.gpu().warm_graphs());
-  status_.counters = {.load_ns = status_.counters.load_ns};
-  trace_ = {};
+  e_.destroy_session(idx);
+  TARN_CHECK(e_.executor_.gpu().warm_graphs());
+  e_.status_.counters = {.load_ns = e_.status_.counters.load_ns};
+  e_.trace_ = {};
   return {};
 }
 
 // A region is handed out once.
-std::span<std::byte> Engine::region_or_registered(RegionId id,
-                                                  exec::GpuPlacement::Registered which) {
-  const std::span<std::byte> registered = executor_.gpu().registered(which);
+std::span<std::byte> Engine::Opening::region_or_registered(RegionId id,
+                                                           exec::GpuPlacement::Registered which) {
+  const std::span<std::byte> registered = e_.executor_.gpu().registered(which);
   return registered.empty() ? region(id) : registered;
 }
 
-void Engine::place_selector() {
-  if (select_config_.is_full()) return;
-  selector_.init({.config = &select_config_,
-                  .shape = &plan_.select,
-                  .caches_shape = {.n_slots = plan_.tiers.cache_slots,
-                                   .head_bytes = plan_.tiers.cache_head_bytes,
-                                   .bytes = plan_.tiers.cache_bytes,
-                                   .extents = plan_.tiers.extents},
-                  .spec = &model_.spec,
-                  .table = table_,
-                  .workers = &workers_,
-                  .clock = clock_,
-                  .kv = &kv_,
-                  .device = plan_.gpu_select.n_rows > 0 ? &executor_.gpu().indexes() : nullptr,
-                  .indexes = region(RegionId::select_index),
-                  .caches = region(RegionId::kv_cache),
-                  .scratch = region_or_registered(RegionId::select_scratch,
-                                                  exec::GpuPlacement::Registered::gathered),
-                  .host = this});
+void Engine::Opening::place_selector() {
+  if (e_.select_config_.is_full()) return;
+  e_.selector_.init(
+      {.config = &e_.select_config_,
+       .shape = &e_.plan_.select,
+       .caches_shape = {.n_slots = e_.plan_.tiers.cache_slots,
+                        .head_bytes = e_.plan_.tiers.cache_head_bytes,
+                        .bytes = e_.plan_.tiers.cache_bytes,
+                        .extents = e_.plan_.tiers.extents},
+       .spec = &e_.model_.spec,
+       .table = e_.table_,
+       .workers = &e_.workers_,
+       .clock = e_.clock_,
+       .kv = &e_.kv_,
+       .device = e_.plan_.gpu_select.n_rows > 0 ? &e_.executor_.gpu().indexes() : nullptr,
+       .indexes = region(RegionId::select_index),
+       .caches = region(RegionId::kv_cache),
+       .scratch =
+           region_or_registered(RegionId::select_scratch, exec::GpuPlacement::Registered::gathered),
+       .host = &e_});
 }
 
-Result<void> Engine::place_sessions(const OpenArgs& args) {
+Result<void> Engine::Opening::place_sessions() {
   Carver table_carver(region(RegionId::kv_tables));
-  const auto tables = kv::KvTables::carve(table_carver, plan_.kv);
-  const bool is_resident = !plan_.tiers.is_on() && !executor_.on_gpu();
-  const bool is_on_device = !plan_.tiers.is_on() && executor_.on_gpu();
-  kv_.init({.sizes = plan_.kv,
-            .tables = tables,
-            .groups = is_resident ? region(RegionId::kv_groups) : std::span<std::byte>{},
-            .device = is_on_device ? &executor_.gpu().memory() : nullptr});
+  const auto tables = kv::KvTables::carve(table_carver, e_.plan_.kv);
+  const bool is_resident = !e_.plan_.tiers.is_on() && !e_.executor_.on_gpu();
+  const bool is_on_device = !e_.plan_.tiers.is_on() && e_.executor_.on_gpu();
+  e_.kv_.init({.sizes = e_.plan_.kv,
+               .tables = tables,
+               .groups = is_resident ? region(RegionId::kv_groups) : std::span<std::byte>{},
+               .device = is_on_device ? &e_.executor_.gpu().memory() : nullptr});
 
-  TARN_ASSERT(plan_.sessions_max <= kSessionsMax);
+  TARN_ASSERT(e_.plan_.sessions_max <= kSessionsMax);
   Carver carver(region(RegionId::sessions));
-  const auto memory = SessionsMemory::carve(carver, plan_.sessions_max, plan_.context_tokens);
-  for (u32 i = 0; i < plan_.sessions_max; ++i) {
+  const auto memory = SessionsMemory::carve(carver, e_.plan_.sessions_max, e_.plan_.context_tokens);
+  for (u32 i = 0; i < e_.plan_.sessions_max; ++i) {
     Session& session = memory.construct(i);
-    session.sequence.init(&kv_.pool(), model_.spec.n_cache_layers, plan_.context_tokens,
-                          Carver::row(tables.sequences, plan_.sessions_max, i));
+    session.idx = i;
+    session.sequence.init(&e_.kv_.pool(), e_.model_.spec.n_cache_layers, e_.plan_.context_tokens,
+                          Carver::row(tables.sequences, e_.plan_.sessions_max, i));
   }
-  sessions_ = memory.sessions;
-  ready_ = memory.ready;
-  schedule_ = {.slices = memory.slices};
-  if (!plan_.tiers.is_on()) return {};
-  return open_tiers(args, io_kind(args.config));
+  e_.sessions_ = memory.sessions;
+  e_.ready_ = memory.ready;
+  e_.schedule_ = {.slices = memory.slices};
+  if (!e_.plan_.tiers.is_on()) return {};
+  return open_tiers();
 }
 
-Result<void> Engine::place_text(const ModelFile& file) {
-  TARN_TRY(const auto tokenizer, text::Tokenizer::build(file.gguf(), region(RegionId::tokenizer)));
+Result<void> Engine::Opening::place_text() {
+  TARN_TRY(const auto tokenizer, text::Tokenizer::build(file_.gguf(), region(RegionId::tokenizer)));
   const u64 piece_bytes = tokenizer.piece_bytes_max();
   if (piece_bytes > plan::kPieceBytesMax) {
     return fail({.status = Status::unsupported,
@@ -268,16 +292,64 @@ Result<void> Engine::place_text(const ModelFile& file) {
                  .figures = {{{"bytes", piece_bytes}, {"limit", plan::kPieceBytesMax}}}});
   }
   Carver carver(region(RegionId::text));
-  const auto memory = TextMemory::carve(carver, plan_.text_bytes_max);
-  const u64 context_bytes = plan_.context_tokens * plan::kTextBytesATokenMax;
-  text_.init(tokenizer, {.piece = memory.piece,
-                         .ids = memory.encoded,
-                         .scratch = memory.encode_scratch,
-                         .text_bytes_max = plan_.text_bytes_max,
-                         .is_capped = plan_.text_bytes_max < context_bytes});
-  scratch_.tokenizer = &text_.tokenizer();
-  scratch_.piece = memory.piece;
-  scratch_.shown = memory.shown;
+  const auto memory = TextMemory::carve(carver, e_.plan_.text_bytes_max);
+  const u64 context_bytes = e_.plan_.context_tokens * plan::kTextBytesATokenMax;
+  e_.text_.init(tokenizer, {.piece = memory.piece,
+                            .ids = memory.encoded,
+                            .scratch = memory.encode_scratch,
+                            .text_bytes_max = e_.plan_.text_bytes_max,
+                            .is_capped = e_.plan_.text_bytes_max < context_bytes});
+  e_.scratch_.tokenizer = &e_.text_.tokenizer();
+  e_.scratch_.piece = memory.piece;
+  e_.scratch_.shown = memory.shown;
+  return {};
+}
+
+Result<void> Engine::Opening::open_tiers() {
+  const plan::TierShape& tiers = e_.plan_.tiers;
+  const bool keeps_sessions = tiers.store.keeps;
+  Carver carver(region(RegionId::store));
+  TARN_CHECK(e_.kv_.open_tiers(
+      {.window_groups = tiers.window_groups,
+       .moves_max = plan::kTierMovesMax,
+       .frames = region_or_registered(RegionId::kv_groups, exec::GpuPlacement::Registered::frames),
+       .extents = tiers.extents,
+       .extents_memory = e_.selector_.extents_memory(),
+       .store = {.folder = args_.config.store.path.data(),
+                 .file = keeps_sessions ? kSessionsFile : kSpillFile,
+                 .io_kind = io_kind(args_.config),
+                 .io_in_flight = plan::kTierIoInFlight,
+                 .io = args_.store_io,
+                 .clock = e_.clock_,
+                 .log = e_.log_,
+                 .limits = tiers.store,
+                 .memory = kv::TierStoreMemory::carve(carver, tiers.store)},
+       .guest = &e_.archive_,
+       .host = &e_}));
+  if (keeps_sessions) {
+    const model::Weights& weights = e_.model_.weights;
+    const u32 n_factors = weights.rope_factors != nullptr ? e_.model_.spec.n_rot / 2 : 0;
+    e_.archive_.init({.kv = &e_.kv_,
+                      .identity = reuse::kv_identity(
+                          {.spec = &e_.model_.spec,
+                           .content_hash = weights.content_hash,
+                           .rope_factors = {weights.rope_factors, n_factors},
+                           .kv_type = static_cast<u32>(e_.kv_type_),
+                           .page_tokens = e_.plan_.group_shape.page_tokens,
+                           .numerics_id = e_.executor_.on_gpu() ? reuse::kGpuNumericsId
+                                                                : reuse::kCpuNumericsId}),
+                      .crc = &crc32c_ways()[0],
+                      .clock = e_.clock_,
+                      .log = e_.log_,
+                      .checkpoint_ns = u64{args_.config.store.checkpoint_ms} * 1'000'000,
+                      .spills_max = plan::kTierMovesMax,
+                      .memory = reuse::SaveMemory::carve(carver, tiers.saves),
+                      .selector = &e_.selector_});
+  }
+  e_.kv_.tiers().store.log_state();
+  if (keeps_sessions) e_.kv_.tiers().store.log_lost_records();
+  e_.log_.info("kv: %u of %u groups in memory, the rest in %s", tiers.n_frames, e_.plan_.groups_max,
+               args_.config.store.path.data());
   return {};
 }
 

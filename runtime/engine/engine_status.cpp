@@ -35,8 +35,8 @@ SelectMark select_mark(SelectConfig config, const model::Weights& weights,
 void Engine::note_opened() {
   const SelectConfig& select = select_config_;
   status_.on_gpu = executor_.on_gpu();
-  status_.device = executor_.on_gpu() ? "cuda" : "cpu";
-  status_.gpu_name = executor_.on_gpu() ? device_->facts().name.data() : "";
+  status_.device = status_.on_gpu ? "cuda" : "cpu";
+  status_.gpu_name = status_.on_gpu ? device_->facts().name.data() : "";
   status_.isa = executor_.isa();
   status_.select = method::method_of(select).name;
   status_.select_mark = select_mark(select, model_.weights, kv_type_);
@@ -47,7 +47,7 @@ void Engine::note_opened() {
   status_.sessions_max = plan_.sessions_max;
   status_.groups_max = kv_.pool().groups_max();
   status_.driver_bytes = executor_.gpu().driver_bytes();
-  status_.memory_probe = executor_.on_gpu() ? executor_.gpu().probe() : MemoryProbe{};
+  status_.memory_probe = status_.on_gpu ? executor_.gpu().probe() : MemoryProbe{};
 }
 
 EngineStatus Engine::status() const {
@@ -63,22 +63,64 @@ EngineStatus Engine::status() const {
   return now;
 }
 
-void Engine::trace_selection(const exec::Backend::Traffic& traffic) {
-  if (!selector_.is_on()) return;
-  const method::StepParts::Spent spent = selector_.take_spent();
-  trace_.n_cluster_units = spent.n_units;
-  trace_.n_slots_chosen = spent.n_slots;
-  trace_.disk.n_far_slots = spent.n_far;
-  trace_.disk.n_cached_slots = spent.n_cached;
+const char* phase_name(Phase kind) {
+  switch (kind) {
+    case Phase::layers:
+      return "layers";
+    case Phase::logits:
+      return "logits";
+    case Phase::sample:
+      return "sample";
+    case Phase::select:
+      return "select";
+    case Phase::gather:
+      return "gather";
+    case Phase::attend:
+      return "attend";
+    case Phase::cluster:
+      return "cluster";
+    case Phase::cluster_beside:
+      return "cluster_beside";
+    case Phase::count:
+      break;
+  }
+  return "none";
+}
+
+void trace_selection(StepTrace* trace, const method::StepParts::Spent& spent,
+                     const exec::Backend::Traffic& traffic) {
+  trace->n_cluster_units = spent.n_units;
+  trace->n_slots_chosen = spent.n_slots;
+  trace->disk.n_far_slots = spent.n_far;
+  trace->disk.n_cached_slots = spent.n_cached;
   if (spent.n_slots == 0) return;
   const auto put = [&](Phase kind, u64 busy_ns, u64 kv_bytes) {
-    const PhaseTrace& layers = trace_.phases[static_cast<u64>(Phase::layers)];
-    trace_.phases[static_cast<u64>(kind)] = {
+    const PhaseTrace& layers = trace->phases[static_cast<u64>(Phase::layers)];
+    trace->phases[static_cast<u64>(kind)] = {
         .start_ns = layers.start_ns, .busy_ns = busy_ns, .n_runs = 1, .kv_bytes = kv_bytes};
   };
   put(Phase::select, spent.select_ns, 0);
   put(Phase::gather, spent.gather_ns + traffic.gather_ns, spent.kv_bytes);
   put(Phase::attend, traffic.attend_ns, 0);
+}
+
+void trace_disk(DiskTrace* disk, const kv::KvStats& before, const kv::KvStats& after) {
+  const u64 bytes_extents = after.extents.bytes_read - before.extents.bytes_read;
+  *disk = {
+      .bytes_read = after.store.bytes_read - before.store.bytes_read,
+      .bytes_written = after.store.bytes_written - before.store.bytes_written,
+      .wait_ns = after.moved.wait_ns - before.moved.wait_ns + after.extents.wait_ns -
+                 before.extents.wait_ns,
+      .n_hits = after.moved.n_hits - before.moved.n_hits,
+      .n_waited = after.moved.n_waited - before.moved.n_waited,
+      .n_far_slots = disk->n_far_slots,
+      .n_cached_slots = disk->n_cached_slots,
+      .n_sector_reads = after.moved.n_gather_reads - before.moved.n_gather_reads,
+      .n_extent_reads = after.extents.n_reads - before.extents.n_reads,
+      .bytes_sectors = after.moved.bytes_gathered - before.moved.bytes_gathered + bytes_extents,
+      .bytes_of_slots = after.moved.bytes_gathered_used - before.moved.bytes_gathered_used +
+                        after.extents.bytes_used - before.extents.bytes_used,
+      .bytes_here = after.moved.bytes_gathered_here - before.moved.bytes_gathered_here};
 }
 
 void EngineCounters::add(const StepTrace& step) {

@@ -8,7 +8,9 @@
 #include "runtime/config/config.h"
 #include "runtime/engine/event_ring.h"
 #include "runtime/engine/step_trace.h"
+#include "runtime/exec/backend.h"
 #include "runtime/kv/kv_cache.h"
+#include "runtime/method/selector.h"
 
 namespace tarn::engine {
 
@@ -53,5 +55,10 @@ struct EngineStatus {
   bool sessions_may_be_lost = false;
   kv::KvStats kv{};
 };
+
+// What a step's selection, and its disk, add to its trace.
+void trace_selection(StepTrace* trace, const method::StepParts::Spent& spent,
+                     const exec::Backend::Traffic& traffic);
+void trace_disk(DiskTrace* disk, const kv::KvStats& before, const kv::KvStats& after);
 
 }  // namespace tarn::engine

@@ -40,6 +40,7 @@ struct LastError {
 };
 
 struct Session {
+  u32 idx = 0;  // of the engine's sessions
   SessionState state = SessionState::free;
   kv::Sequence sequence{};
   std::span<u32> ids{};  // [slots_max]
@@ -65,6 +66,19 @@ struct Session {
   u32 n_pending() const { return n_ids - sequence.n_slots(); }
   u32 n_computable() const {
     return on_logits != nullptr || n_pending() == 0 ? n_pending() : n_pending() - 1;
+  }
+  // Rows that it could put into a step now.
+  u32 n_ready_rows(const GenerationScratch& scratch) const;
+  // Whether a cancel can be carried out now: a generation's end has to find room.
+  bool can_cancel(const GenerationScratch& scratch) const;
+  // Of what was fed last, tokens stay that were computed before this step.
+  void end_cancelled(const GenerationScratch& scratch);
+  void finish(Finish reason, Status status, const GenerationScratch& scratch);
+  // Where all of its input is computed it is idle.
+  void end_input();
+  // KV was cut: approximate KV may be gone with it.
+  void note_cut() {
+    if (sequence.n_slots() <= first_approx_slot) first_approx_slot = kNone;
   }
 };
 

@@ -121,6 +121,13 @@ Result<void> Executor::read_embeddings() {
   return file.read({batch_.tokens, batch_.n_rows}, embedded_.data, embedded_.stride);
 }
 
+void Executor::note_kept_groups() {
+  if (args_.plan->gpu_stream.n_kept == 0) return;
+  for (step::Run& run : batch_.runs) {
+    if (!run.selects) run.offloaded_end = gpu_.backend().parts().n_kept_groups(run);
+  }
+}
+
 void Executor::run_layers(step::StepHost* host) {
   batch_.host = host;
   forward_layers(forward_args());

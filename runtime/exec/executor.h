@@ -54,6 +54,8 @@ class Executor {
   void add(step::Run run, std::span<const u32> tokens, u32 n_logit_rows);
   // The rows' embeddings, where they are in the file.
   Result<void> read_embeddings();
+  // Runs that have chunks of their KV on the device need no frames for them.
+  void note_kept_groups();
   void run_layers(step::StepHost* host);
   // Whether the host has said no, and the layers mean nothing.
   bool is_abandoned() const { return backend_->is_abandoned(); }

@@ -45,7 +45,7 @@ Result<void> Probe::fill_kv(SessionIdx idx, std::span<const u32> ids, KvWatch ro
                          "GPU's are filled in: use --device cpu (device.kind)"});
   }
   TARN_CHECK(engine_.feed(idx, ids));
-  Session& s = engine_.session(idx);
+  Session& s = engine_.sessions_[idx];
   while (s.n_computable() > 0) {
     const Result<void> filled = fill_rows(s, std::min(s.n_computable(), rows_max), rows);
     if (filled) continue;
@@ -83,7 +83,7 @@ Result<void> Probe::fill_rows(Session& s, u32 n, KvWatch source) {
   e.trace_ =
       engine::StepTrace{.step_idx = e.status_.counters.n_steps, .start_ns = e.clock_->now_ns()};
   e.executor_.clear();
-  e.executor_.add({.sequence = &s.sequence, .session = e.idx_of(s)},
+  e.executor_.add({.sequence = &s.sequence, .session = s.idx},
                   s.ids.subspan(s.sequence.n_slots(), n), 0);
   TARN_CHECK(e.kv_.reserve_frames(s.sequence, n));
   e.kv_.drop_plan();  // nothing is read: no part of the KV is loaded
@@ -112,7 +112,7 @@ Result<void> Probe::fill_rows(Session& s, u32 n, KvWatch source) {
   if (e.executor_.on_gpu()) TARN_CHECK(fill_arrived());
   s.sequence.commit(n);  // without a key: the tokens do not tell what is in these groups
   if (e.kv_.is_moving()) e.kv_.pump(0);
-  e.trace_disk(moved_before);
+  engine::trace_disk(&e.trace_.disk, moved_before, e.kv_.stats());
   e.trace_.n_rows = 0;  // none was computed
   e.status_.counters.add(e.trace_);
   return {};

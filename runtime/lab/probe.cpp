@@ -3,15 +3,15 @@
 namespace tarn::lab {
 
 void Probe::watch_logits(SessionIdx idx, engine::LogitsFn on_logits, void* context) {
-  engine_.session(idx).on_logits = on_logits;
-  engine_.session(idx).logits_context = context;
+  engine_.sessions_[idx].on_logits = on_logits;
+  engine_.sessions_[idx].logits_context = context;
 }
 
 Result<void> Probe::generate(SessionIdx idx, const engine::GenerateParams& params,
                              std::span<const u32> forced) {
-  TARN_CHECK(engine_.check_ids(forced));
+  TARN_CHECK(engine::check_ids(engine_.spec(), forced));
   TARN_CHECK(engine_.generate(idx, params));
-  engine_.session(idx).generation.forced = forced;
+  engine_.sessions_[idx].generation.forced = forced;
   return {};
 }
 

@@ -69,7 +69,7 @@ f64 Probe::recall(const RecallArgs& args) const {
   const plan::Plan& plan = engine_.plan_;
   const SelectConfig& config = engine_.select_config_;
   const kernels::CpuTable& table = *engine_.table_;
-  const kv::Sequence& sequence = engine_.session(args.session).sequence;
+  const kv::Sequence& sequence = engine_.sessions_[args.session].sequence;
   const method::Budget budget = method::budget(method::budget_rule(config), sequence.n_slots());
   const method::Segments segments =
       method::segments(sequence.n_slots(), config.n_sinks, budget.n_local);

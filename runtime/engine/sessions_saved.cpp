@@ -3,7 +3,7 @@
 #include <array>
 #include <bit>
 
-#include "runtime/engine/engine.h"
+#include "runtime/engine/sessions.h"
 #include "runtime/method/iterations.h"
 #include "runtime/method/select_shape.h"
 
@@ -33,13 +33,17 @@ SamplerParams params_of(const reuse::Manifest& manifest) {
   return params;
 }
 
+std::string_view policy_of(const store::Key& selection) {
+  return {reinterpret_cast<const char*>(&selection), sizeof selection};
+}
+
 }  // namespace
 
-reuse::SessionView Engine::view_of(Session& s) const {
+reuse::SessionView Sessions::view_of(Session& s) const {
   const SamplerParams& p = s.generation.sampler;
   reuse::SessionView view{
       .saved = &s.saved,
-      .session = idx_of(s),
+      .session = s.idx,
       .sequence = &s.sequence,
       .ids = s.ids.first(s.n_ids),
       .is_idle = s.state == SessionState::idle,
@@ -64,11 +68,11 @@ reuse::SessionView Engine::view_of(Session& s) const {
     view.biases[i] = {p.logit_biases[i].token, p.logit_biases[i].bias};
   }
   if (!selector_.is_on()) return view;
-  const method::KeptIndex kept = selector_.kept(idx_of(s));
-  view.policy = policy();
-  view.chooses = s.first_approx_slot != Session::kNone || selector_.has_index(idx_of(s));
+  const method::KeptIndex kept = selector_.kept(s.idx);
+  view.policy = policy_of(selection_key_);
+  view.chooses = s.first_approx_slot != Session::kNone || selector_.has_index(s.idx);
   view.index = {.life = std::bit_cast<std::array<u32, 8>>(kept.life), .turn_end = kept.turn_end};
-  view.index_owner = selector_.codebooks_key(idx_of(s));
+  view.index_owner = selector_.codebooks_key(s.idx);
   if (const u32 n_rows = kept.life.rows_used; n_rows > 0) {
     view.codebook = {.key = kept.key,
                      .first_slot = select_config_.n_sinks,
@@ -82,19 +86,19 @@ reuse::SessionView Engine::view_of(Session& s) const {
   return view;
 }
 
-Result<void> Engine::autosave(SessionIdx idx, std::string_view name) {
-  Session& s = session(idx);
+Result<void> Sessions::autosave(SessionIdx idx, std::string_view name) {
+  Session& s = sessions_[idx];
   const bool has_answer = s.state == SessionState::idle && s.n_ids > s.turns.n_fed();
   return archive_.autosave(s.saved, name,
                            has_answer ? reuse::StoppedAt::answer : reuse::StoppedAt::nothing);
 }
 
-Result<reuse::SaveDone> Engine::save(SessionIdx idx, std::string_view name) {
-  return archive_.save(view_of(session(idx)), name);
+Result<reuse::SaveDone> Sessions::save(SessionIdx idx, std::string_view name) {
+  return archive_.save(view_of(sessions_[idx]), name);
 }
 
 // Of the session that has waited longest.
-void Engine::checkpoint() {
+void Sessions::checkpoint() {
   if (!archive_.may_checkpoint()) return;
   Session* due = nullptr;
   for (Session& s : sessions_) {
@@ -105,11 +109,11 @@ void Engine::checkpoint() {
   if (due != nullptr) archive_.checkpoint(view_of(*due));
 }
 
-Result<Engine::Restored> Engine::restore(std::string_view name) {
+Result<Sessions::Restored> Sessions::restore(std::string_view name) {
   const u64 start_ns = clock_->now_ns();
   TARN_TRY(const reuse::Archive::Found found, archive_.find(name));
   TARN_TRY(const SessionIdx idx, create_session());
-  Session& s = session(idx);
+  Session& s = sessions_[idx];
   if (const Result<void> restored = restore_from(s, found); !restored) {
     destroy_session(idx);
     return fail(restored.error());
@@ -125,7 +129,7 @@ Result<Engine::Restored> Engine::restore(std::string_view name) {
 }
 
 // Pages whose records are all there stay where they are; the rest is computed from the tokens.
-Result<void> Engine::restore_from(Session& s, const reuse::Archive::Found& found) {
+Result<void> Sessions::restore_from(Session& s, const reuse::Archive::Found& found) {
   const reuse::Manifest& manifest = found.manifest;
   const u64 n_ids = manifest.token_ids.size();
   if (n_ids > plan_.context_tokens) {
@@ -142,7 +146,7 @@ Result<void> Engine::restore_from(Session& s, const reuse::Archive::Found& found
   }
   std::optional<store::Key> index_owner;
   if (found.is_whole() && restore_index(s, manifest)) {
-    index_owner = selector_.codebooks_key(idx_of(s));
+    index_owner = selector_.codebooks_key(s.idx);
   }
   TARN_TRY(const bool has_index, archive_.restore(s.saved, s.sequence, found, index_owner));
   std::ranges::copy(manifest.token_ids, s.ids.begin());
@@ -151,7 +155,7 @@ Result<void> Engine::restore_from(Session& s, const reuse::Archive::Found& found
   if (has_index && manifest.first_approx_slot != 0)
     s.first_approx_slot = manifest.first_approx_slot;
   if (!has_index) {
-    selector_.forget(idx_of(s));
+    selector_.forget(s.idx);
     s.turns.start_over(s.n_ids);  // its index is made from all of it
   }
   s.generation.restore(params, manifest.sampler.max_tokens, manifest.sampler.ignores_end != 0);
@@ -161,8 +165,9 @@ Result<void> Engine::restore_from(Session& s, const reuse::Archive::Found& found
 
 // What a session whose KV is all there chooses by. False where the manifest does not say so, or
 // says what cannot be, or an engine that chooses otherwise has written it.
-bool Engine::restore_index(Session& s, const reuse::Manifest& manifest) {
-  if (!selector_.is_on() || manifest.index.empty() || manifest.policy != policy()) return false;
+bool Sessions::restore_index(Session& s, const reuse::Manifest& manifest) {
+  if (!selector_.is_on() || manifest.index.empty() || manifest.policy != policy_of(selection_key_))
+    return false;
   const reuse::ManifestIndex& index = manifest.index[0];
   method::KeptIndex kept{.life = std::bit_cast<method::KeptLife>(index.life),
                          .turn_end = index.turn_end};
@@ -174,7 +179,7 @@ bool Engine::restore_index(Session& s, const reuse::Manifest& manifest) {
     kept.key = codebook.key;
   }
   const u32 n_tokens = static_cast<u32>(manifest.token_ids.size());
-  if (!selector_.restore(idx_of(s), s.sequence, kept, manifest.n_slots, n_tokens)) return false;
+  if (!selector_.restore(s.idx, s.sequence, kept, manifest.n_slots, n_tokens)) return false;
   std::array<Turns::Answer, Turns::kAnswersMax> answers{};
   for (u64 i = 0; i < manifest.answers.size(); ++i) {
     answers[i] = {manifest.answers[i].begin, manifest.answers[i].end};

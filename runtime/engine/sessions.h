@@ -1,0 +1,116 @@
+// runtime/engine/sessions.h
+//
+// The sessions of an engine: the calls on them between two steps, and what a step does to one.
+//
+//   thread   the engine's; request_cancel(), request_end() and take_event() any
+//   memory   the engine's regions, lent from open() to close()
+//   errors   a refused call changes nothing. Where KV turns out to be lost the tokens stay, and
+//            are computed anew
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "platform/clock/clock.h"
+#include "platform/log/log.h"
+#include "runtime/engine/scheduler.h"
+#include "runtime/engine/session.h"
+#include "runtime/method/selector.h"
+#include "runtime/model/loaded_model.h"
+#include "runtime/plan/plan.h"
+#include "runtime/reuse/archive.h"
+#include "runtime/text/encoder.h"
+
+namespace tarn::engine {
+
+using SessionIdx = u32;
+
+// invalid_request where one is not in the vocabulary.
+Result<void> check_ids(const model::ModelSpec& spec, std::span<const u32> ids);
+
+// The base of Engine, which opens and places the parts below, and steps.
+class Sessions {
+ public:
+  Result<SessionIdx> create_session();
+  void destroy_session(SessionIdx idx);
+  Result<void> feed(SessionIdx idx, std::span<const u32> ids);
+  Result<void> generate(SessionIdx idx, const GenerateParams& params);
+  Result<void> truncate(SessionIdx idx, u32 n_tokens);
+  Result<SessionIdx> fork(SessionIdx idx);
+
+  // Sessions that outlive the engine, under a name, where the configuration keeps them
+  // (reuse/archive.h). restore(): a new session; not_found: no session of this name is there.
+  Result<void> autosave(SessionIdx idx, std::string_view name);
+  Result<reuse::SaveDone> save(SessionIdx idx, std::string_view name);
+  struct Restored {
+    SessionIdx idx = 0;
+    u32 n_tokens = 0;
+    u32 n_computed = 0;       // of them, whose KV is there
+    u32 turn_begin = 0;       // where its last input begins
+    bool is_cut_off = false;  // saved in the middle, or before anybody asked for an answer
+    u64 n_drawn = 0;          // then: tokens of that generation, of Session::sampler
+    u64 revision = 0;
+    u64 took_ns = 0;
+  };
+  Result<Restored> restore(std::string_view name);
+  // For exports, imports and what is to be erased. The engine does nothing else before they end.
+  reuse::Archive& archive() { return archive_; }
+
+  // Any thread. On a CPU what runs now ends in front of the step's next tasks: its end is told at
+  // once, its rows of the step count for nothing, and the step stops half way where nobody else's
+  // are in it. On a GPU, and where the step begins or ends an index's clustering for the session,
+  // it ends with the step. What is fed or begun later is not touched; what a cancelled prefill has
+  // not computed is dropped, what was there before it stays.
+  void request_cancel(SessionIdx idx) { sessions_[idx].cancel.store(true); }
+  // Before a close: there are no checkpoints from now on either. The one on disk is to be restored,
+  // not what the cancel leaves.
+  void request_end() {
+    archive_.stop_checkpoints();
+    for (Session& s : sessions_) s.cancel.store(true);
+  }
+  bool take_event(SessionIdx idx, Event* event, std::span<char> text) {  // the session's reader
+    return sessions_[idx].generation.events.pop(event, text);
+  }
+
+  const Session& session_state(SessionIdx idx) const { return sessions_[idx]; }
+  std::span<const Session> sessions() const { return sessions_; }
+
+ protected:
+  // Those that have rows for a step, in order.
+  std::span<Ready> ready_sessions();
+  bool have_work() const;
+  // Appends what was sampled, and tells the reader.
+  void accept_token(Session& session, Sampled sampled);
+  // The next n_rows slots are in the KV.
+  void commit(Session& session, u32 n_rows);
+  // Ends what the session does, with this error.
+  void give_up(Session& session, const Error& error);
+  bool lose_kv(Session& session);
+  // Ends what cancelled sessions do; whether there were any. Their slots are given back later.
+  bool end_all_cancelled();
+  void give_back_places();
+  void checkpoint();
+
+  Clock* clock_ = nullptr;
+  Log log_{};
+  plan::Plan plan_{};
+  model::LoadedModel model_{};
+  text::Encoder text_{};
+  SelectConfig select_config_{};
+  store::Key selection_key_{};  // of select_config_ and the type of KV
+  kv::KvCache kv_{};
+  reuse::Archive archive_{};  // off where the plan keeps no sessions
+  method::Selector selector_{&kv_};
+  std::span<Session> sessions_{};
+  std::span<Ready> ready_{};  // [sessions_max]
+  GenerationScratch scratch_{};
+
+ private:
+  Result<void> redo_answer(SessionIdx idx);
+  Result<void> cut(Session& session, u32 n_slots);
+  reuse::SessionView view_of(Session& session) const;
+  Result<void> restore_from(Session& session, const reuse::Archive::Found& found);
+  bool restore_index(Session& session, const reuse::Manifest& manifest);
+};
+
+}  // namespace tarn::engine
