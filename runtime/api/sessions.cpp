@@ -103,14 +103,14 @@ int32_t tarn_session_generate(tarn_session* session, const tarn_generate_options
   if (!call) return refuse(call.why_not());
   tarn_generate_options own;
   if (const char* why_not = copy_in(options, &own)) return refuse(why_not);
-  if (own.n_stops > tarn::engine::kStopsMax) return refuse("at most 16 stop strings are allowed");
+  if (own.n_stops > tarn::text::kStopsMax) return refuse("at most 16 stop strings are allowed");
   if (own.n_stops > 0 && own.stops == nullptr) return refuse("stops is NULL");
   if (own.n_logit_biases > 0 && own.logit_biases == nullptr) return refuse("logit_biases is NULL");
-  std::array<std::string_view, tarn::engine::kStopsMax> stops;
+  std::array<std::string_view, tarn::text::kStopsMax> stops;
   for (u32 i = 0; i < own.n_stops; ++i) {
     if (own.stops[i] == nullptr) return refuse("a stop string is NULL");
     // What is longer than a stop string may be is refused as such, and read no further.
-    stops[i] = {own.stops[i], strnlen(own.stops[i], tarn::engine::kStopBytesMax + 1)};
+    stops[i] = {own.stops[i], strnlen(own.stops[i], tarn::text::kStopBytesMax + 1)};
   }
   const tarn::engine::GenerateParams params{.sampler = sampler_params(own),
                                             .max_tokens = own.max_tokens,

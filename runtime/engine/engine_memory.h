@@ -70,7 +70,7 @@ inline SamplingMemory SamplingMemory::carve(Carver& carver, u32 n_vocab, u32 log
 
 inline TextMemory TextMemory::carve(Carver& carver, u64 text_bytes_max) {
   using text::Tokenizer;
-  return {.piece = carver.take<char>("piece", plan::kShownBytesMax - kStopBytesMax),
+  return {.piece = carver.take<char>("piece", plan::kShownBytesMax - text::kStopBytesMax),
           .shown = carver.take<char>("shown", plan::kShownBytesMax),
           .encoded = carver.take<u32>("ids", Tokenizer::encode_ids_max(text_bytes_max)),
           .encode_scratch =

@@ -11,7 +11,7 @@
 
 #include "runtime/engine/event_ring.h"
 #include "runtime/engine/sampler.h"
-#include "runtime/engine/text_stream.h"
+#include "runtime/text/text_stream.h"
 #include "runtime/text/tokenizer.h"
 
 namespace tarn::engine {
@@ -70,7 +70,7 @@ class Generation {
  private:
   u64 first_draw_ = 0;  // draws before this generation that it goes on from
   u64 first_token_ns_ = 0, last_token_ns_ = 0;
-  TextStream text_{};
+  text::TextStream text_{};
   text::Detokenizer detokenizer_{};
 };
 

@@ -1,4 +1,4 @@
-#include "runtime/engine/text_stream.h"
+#include "runtime/text/text_stream.h"
 
 #include <algorithm>
 #include <cstring>
@@ -6,7 +6,7 @@
 #include "platform/base/assert.h"
 #include "runtime/text/unicode.h"
 
-namespace tarn::engine {
+namespace tarn::text {
 
 Result<void> TextStream::reset(std::span<const std::string_view> stops) {
   if (stops.size() > kStopsMax) {
@@ -87,4 +87,4 @@ u64 TextStream::finish(std::span<char> out) {
   return n;
 }
 
-}  // namespace tarn::engine
+}  // namespace tarn::text

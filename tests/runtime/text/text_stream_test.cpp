@@ -1,14 +1,14 @@
 // Goal    a stop string ends the text wherever token borders fall, and nothing is lost or shown
 //         early.
 // Method  every way to cut short texts into pieces, against what a search in the whole text gives.
-#include "runtime/engine/text_stream.h"
+#include "runtime/text/text_stream.h"
 
 #include <doctest/doctest.h>
 
 #include <string>
 #include <vector>
 
-namespace tarn::engine {
+namespace tarn::text {
 namespace {
 
 struct Case {
@@ -81,4 +81,4 @@ TEST_CASE("a stop of the greatest length fits what is held back") {
 }
 
 }  // namespace
-}  // namespace tarn::engine
+}  // namespace tarn::text
