@@ -102,7 +102,7 @@ void Engine::run_due_jobs(std::span<Ready> ready) {
     each.waits = each.waits || has_ended;  // cancelled meanwhile, or its KV is lost
     trace_.n_waiting += u32{each.waits};
   }
-  give_back_places();
+  release_slots();
 }
 
 // Which rows select.
@@ -151,7 +151,7 @@ const StepTrace& Engine::step() {
   const kv::KvStats kv_before = kv_.stats();
   executor_.clear();
   (void)end_all_cancelled();
-  give_back_places();
+  release_slots();
   const std::span<Ready> ready = ready_sessions();
   run_due_jobs(ready);
   schedule(ready, plan_.rows_max, &schedule_);
@@ -200,7 +200,7 @@ exec::Backend::Traffic Engine::run_batch() {
     }
     run.state = step::RunState::dropped;
   }
-  give_back_places();
+  release_slots();
   if (trace_.abandoned) return traffic;
   if (trace_.n_logit_rows == 0) commit_rows();
   if (!run_logits()) return {};

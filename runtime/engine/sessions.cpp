@@ -14,16 +14,16 @@ Unexpected refused(const char* hint, Figure a = {}, Figure b = {}) {
   return fail({.status = Status::invalid_request, .hint = hint, .figures = {{a, b}}});
 }
 
-Unexpected no_places(const kv::GroupPool& pool, u64 n_tokens) {
+Unexpected no_slots_left(const kv::GroupPool& pool, u64 n_tokens) {
   return fail({.status = Status::would_block,
                .hint = "other sessions hold the KV now: end or truncate one, or raise -c "
                        "(kv.context_tokens)",
                .figures = {{{"tokens", n_tokens}, {"groups_free", pool.groups_free()}}}});
 }
 
-// Rows of an input go together. A session that was taken up may have tokens that it had generated
-// to compute again. Of these the last one goes alone, as it would have: an index may begin with it.
-// With those before it none has begun, or all of their KV would have been kept.
+// Rows of an input go together. A restored session may have generated tokens to compute again. The
+// last one goes alone, as it did before, since an index may begin with it. No index had begun
+// before the others, or all of their KV would have been saved.
 u32 n_rows_at_once(const Session& s) {
   const u32 n_slots = s.sequence.n_slots(), n_fed = s.turns.n_fed();
   return n_slots < n_fed ? n_fed - n_slots : std::max(s.n_pending() - 1, 1u);
@@ -90,7 +90,7 @@ Result<void> Sessions::feed(SessionIdx idx, std::span<const u32> ids) {
   if (s.state == SessionState::idle) TARN_CHECK(redo_answer(idx));
   if (!kv::KvCache::reserve_slots(s.sequence, s.n_ids) ||
       !s.sequence.reserve(static_cast<u32>(ids.size()))) {
-    return no_places(kv_.pool(), ids.size());
+    return no_slots_left(kv_.pool(), ids.size());
   }
   s.last_error = {};
   if (s.state == SessionState::idle) {
@@ -113,7 +113,8 @@ Result<void> Sessions::generate(SessionIdx idx, const GenerateParams& params) {
   if (s.n_ids == 0) return refused("nothing was fed: feed at least one token (BOS, say) first");
   TARN_CHECK(validate(params.sampler, model_.spec.n_vocab));
   TARN_CHECK(s.generation.set_stops(params.stops));
-  if (!kv::KvCache::reserve_slots(s.sequence, s.n_ids)) return no_places(kv_.pool(), s.n_pending());
+  if (!kv::KvCache::reserve_slots(s.sequence, s.n_ids))
+    return no_slots_left(kv_.pool(), s.n_pending());
   if (s.n_pending() == 0) {  // a cut behind a computed token: its logits are wanted again
     TARN_CHECK(cut(s, s.n_ids - 1));
     if (!s.sequence.reserve(s.n_pending())) {
@@ -237,10 +238,10 @@ void Sessions::give_up(Session& s, const Error& error) {
   s.generation.fed_ns = 0;
 }
 
-// A part of it could not be read back. What stands before it stays, and so do the tokens: the next
-// generation computes them anew. An index is made anew from exact KV, so where rows select nothing
-// stays. False where others hold the groups that it had shared with them: then none of its KV is
-// left, and its tokens find places when those have ended (KvCache::reserve_slots()).
+// Part of the session's KV could not be read back. The KV before it stays, and so do the tokens:
+// the next generation computes them anew. Where rows select, no KV stays, since an index is made of
+// exact KV alone. False where other sessions hold the groups that it shared with them: then it has
+// no KV, and reserve_slots() finds room for its tokens once those sessions have ended.
 bool Sessions::lose_kv(Session& s) {
   s.sequence.abandon();
   archive_.drop(s.saved);
@@ -253,8 +254,8 @@ bool Sessions::lose_kv(Session& s) {
   return false;
 }
 
-// Where answers are to be exact: what a selection computed is cut off, and its tokens become a part
-// of the input that comes, as if somebody had cut the session there and fed them.
+// With exact answers, cuts approximate KV off. Its tokens become part of the input that comes, as
+// if the session had been cut there and they were fed.
 Result<void> Sessions::redo_answer(SessionIdx idx) {
   Session& s = sessions_[idx];
   if (!select_config_.exact_answers || s.sequence.n_slots() <= s.first_approx_slot) return {};
@@ -286,8 +287,8 @@ Result<void> Sessions::cut(Session& s, u32 n_slots) {
   return {};
 }
 
-// Of tokens that were taken back. A session whose KV was lost may have fewer.
-void Sessions::give_back_places() {
+// A session whose KV was lost may have fewer slots than tokens.
+void Sessions::release_slots() {
   for (Session& s : sessions_) {
     if (s.state != SessionState::idle || s.sequence.n_reserved() <= s.n_ids) continue;
     s.sequence.abandon();

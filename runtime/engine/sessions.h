@@ -86,9 +86,10 @@ class Sessions {
   // Ends what the session does, with this error.
   void give_up(Session& session, const Error& error);
   bool lose_kv(Session& session);
-  // Ends what cancelled sessions do; whether there were any. Their slots are given back later.
+  // Ends what cancelled sessions do; whether there were any. release_slots() comes later.
   bool end_all_cancelled();
-  void give_back_places();
+  // Idle sessions release slots that they reserved for tokens which a cancel took back.
+  void release_slots();
   void checkpoint();
 
   Clock* clock_ = nullptr;
