@@ -26,24 +26,9 @@ Integer load_as(const std::byte* bytes) {
   return {.negative = value < 0, .bits = static_cast<u64>(static_cast<i64>(value))};
 }
 
-// Bytes of an integer type; 0 for everything else.
-u64 integer_bytes(GgufType type) {
-  switch (type) {
-    case GgufType::u8:
-    case GgufType::i8:
-      return 1;
-    case GgufType::u16:
-    case GgufType::i16:
-      return 2;
-    case GgufType::u32:
-    case GgufType::i32:
-      return 4;
-    case GgufType::u64:
-    case GgufType::i64:
-      return 8;
-    default:
-      return 0;
-  }
+bool is_integer(GgufType type) {
+  const bool is_other = type == GgufType::boolean || type == GgufType::f32 || type == GgufType::f64;
+  return !is_other && gguf_number_bytes(type) > 0;
 }
 
 Integer load_integer(GgufType type, const std::byte* bytes) {
@@ -60,7 +45,7 @@ Integer load_integer(GgufType type, const std::byte* bytes) {
       break;
   }
   Integer out;
-  std::memcpy(&out.bits, bytes, integer_bytes(type));
+  std::memcpy(&out.bits, bytes, gguf_number_bytes(type));
   return out;
 }
 
@@ -126,7 +111,7 @@ FileCursor GgufFile::value_cursor(const GgufKey& key) const {
 Result<std::optional<u64>> GgufFile::get_u64(std::string_view name) const {
   const GgufKey* key = find_key(name);
   if (key == nullptr) return std::optional<u64>();
-  if (integer_bytes(key->type) == 0) {
+  if (!is_integer(key->type)) {
     return fail(bad_value("the key has the wrong type; it must be an integer", name));
   }
   const Integer value = load_integer(key->type, bits_of(*key));
@@ -226,12 +211,12 @@ Result<void> GgufFile::read_f32(const GgufKey& key, std::span<f32> out) const {
 }
 
 Result<void> GgufFile::read_i32(const GgufKey& key, std::span<i32> out) const {
-  const u64 element_bytes = integer_bytes(key.element);
-  if (key.type != GgufType::array || element_bytes == 0) {
+  if (key.type != GgufType::array || !is_integer(key.element)) {
     return fail(bad_value("the key has the wrong type; it must be an array of integers", key.name));
   }
   TARN_ASSERT(out.size() == key.count);
   const FileCursor cursor = value_cursor(key);
+  const u64 element_bytes = gguf_number_bytes(key.element);
   return each_block(cursor, key.count, element_bytes,
                     [&](const std::byte* bytes, u64 begin, u64 n) -> Result<void> {
                       for (u64 i = 0; i < n; ++i) {
