@@ -52,6 +52,7 @@ class Carver {
   }
 
   bool places() const { return places_; }
+  u64 n_rows() const { return n_rows_; }  // of what was taken last
   Checked n_bytes() const { return end_; }
   // What was taken, by name: "512 x (x 16384 + gate 57344) + table 512 B". What finds no room in
   // it is summed up as "others".

@@ -182,7 +182,7 @@ exec::Backend::Traffic Engine::run_batch() {
     executor_.run_layers(this);
     may_abandon_ = false;
     const bool must_work = trace_.n_prefill_rows == 0 || selector_.has_units_due();
-    if (plan_.gpu_select.n_rows > 0 && must_work) {
+    if (plan_.gpu.choosing_rows() > 0 && must_work) {
       PhaseTimer beside(trace_, Phase::cluster_beside, *clock_);
       if (const Result<void> worked = selector_.work_beside(); !worked) lose_device(worked.error());
     }

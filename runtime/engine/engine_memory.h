@@ -10,7 +10,6 @@
 #include "runtime/arena/carver.h"
 #include "runtime/engine/scheduler.h"
 #include "runtime/engine/session.h"
-#include "runtime/exec/cpu/attention_memory.h"
 #include "runtime/plan/plan.h"
 
 namespace tarn::engine {
@@ -77,23 +76,12 @@ inline TextMemory TextMemory::carve(Carver& carver, u64 text_bytes_max) {
               carver.take<std::byte>("tokenize", Tokenizer::encode_scratch_bytes(text_bytes_max))};
 }
 
-inline exec::AttentionSizes attention_sizes(const plan::Plan& plan) {
-  return {.n_workers = plan.n_workers,
-          .rows_max = plan.rows_max,
-          .page_tokens = plan.group_shape.page_tokens,
-          .pages_max = plan.pages_max,
-          .in_windows = plan.tiers.is_on()};
-}
-
 // plan::Inputs::carve.
 inline void carve_region(plan::RegionId region, const plan::Plan& plan,
                          const model::ModelSpec& spec, Carver& carver) {
   switch (region) {
     case plan::RegionId::sessions:
       SessionsMemory::carve(carver, plan.sessions_max, plan.context_tokens);
-      return;
-    case plan::RegionId::attention:
-      exec::AttentionMemory::carve(carver, spec, attention_sizes(plan));
       return;
     case plan::RegionId::logits:
       SamplingMemory::carve(carver, spec.n_vocab, plan.logit_rows_max);

@@ -8,7 +8,7 @@
 #include "runtime/engine/engine_memory.h"
 #include "runtime/engine/model_file.h"
 #include "runtime/method/select_shape.h"
-#include "runtime/plan/kv_type.h"
+#include "runtime/model/kv_type.h"
 #include "runtime/reuse/selection_key.h"
 
 namespace tarn::engine {
@@ -23,7 +23,7 @@ class Engine::Opening {
 
  private:
   std::span<std::byte> region(RegionId id) { return e_.arena_.region(static_cast<u32>(id)); }
-  std::span<std::byte> region_or_registered(RegionId id, exec::GpuPlacement::Registered which);
+  std::span<std::byte> region_unless(std::span<std::byte> taken, RegionId id);
   Result<void> load_model();
   Result<void> place_executor();
   void place_selector();
@@ -85,7 +85,7 @@ void Engine::close() {
 
 Result<void> Engine::Opening::load() {
   e_.select_config_ = args_.config.select;
-  e_.kv_type_ = plan::kv_type(args_.config);
+  e_.kv_type_ = model::kv_type(args_.config);
   e_.selection_key_ =
       reuse::selection_key(e_.select_config_, method::kSelectionId, static_cast<u32>(e_.kv_type_));
   if (e_.device_ != nullptr) TARN_CHECK(e_.device_->bind_thread());
@@ -119,18 +119,29 @@ Result<void> Engine::Opening::load() {
                          .cpus = args_.config.pin_threads ? workers.cpus : std::span<const u32>{},
                          .sink = args_.sink}));
   if (runs_on_gpu) {
-    TARN_CHECK(e_.executor_.gpu().reserve({.device = e_.device_,
-                                           .clock = e_.clock_,
-                                           .log = e_.log_,
-                                           .plan = &e_.plan_,
-                                           .spec = &e_.model_.spec,
-                                           .select = &e_.select_config_,
-                                           .kv_type = e_.kv_type_,
-                                           .arena = &e_.arena_,
-                                           .parts = &e_.selector_.parts(),
-                                           .workers = &e_.workers_,
-                                           .kernels = args_.gpu_kernels},
-                                          file_.description()));
+    const auto region_if = [&](bool is_reached, RegionId id) {
+      return is_reached ? region(id) : std::span<std::byte>{};
+    };
+    const bool in_tiers = e_.plan_.tiers.is_on();
+    TARN_CHECK(e_.executor_.gpu().reserve(
+        {.device = e_.device_,
+         .clock = e_.clock_,
+         .log = e_.log_,
+         .spec = &e_.model_.spec,
+         .sizes = e_.plan_.gpu,
+         .kv_type = e_.kv_type_,
+         .n_groups = in_tiers ? 0 : e_.plan_.groups_max,
+         .slabs = &e_.plan_.slabs,
+         .host_bytes = e_.plan_.host_bytes,
+         .driver_bytes_max = e_.plan_.of(RegionId::driver).bytes,
+         .arena = e_.arena_.whole(),
+         .mirror = region(RegionId::mirror),
+         .frames = region_if(in_tiers, RegionId::kv_groups),
+         .gathered = region_if(in_tiers && !e_.select_config_.is_full(), RegionId::select_scratch),
+         .parts = &e_.selector_.parts(),
+         .workers = &e_.workers_,
+         .kernels = args_.gpu_kernels},
+        file_.description()));
   }
   TARN_CHECK(load_model());
   TARN_CHECK(place_executor());
@@ -189,7 +200,9 @@ Result<void> Engine::Opening::place_executor() {
   e_.scratch_.sorted_window = memory.sorted_window;
   e_.scratch_.saved_logits = memory.saved_logits;
   exec::ExecutorArgs args{.on_gpu = on_gpu,
-                          .plan = &e_.plan_,
+                          .rows_max = e_.plan_.rows_max,
+                          .logit_rows_max = e_.plan_.logit_rows_max,
+                          .page_tokens = e_.plan_.group_shape.page_tokens,
                           .model = &e_.model_,
                           .table = e_.table_,
                           .kv_type = e_.kv_type_,
@@ -200,8 +213,7 @@ Result<void> Engine::Opening::place_executor() {
   if (!on_gpu) {
     args.activations = region(RegionId::activations);
     Carver attention(region(RegionId::attention));
-    args.attention =
-        exec::AttentionMemory::carve(attention, e_.model_.spec, attention_sizes(e_.plan_));
+    args.attention = exec::AttentionMemory::carve(attention, e_.model_.spec, e_.plan_.attention);
     args.watched = e_.device_;
   }
   return e_.executor_.open(args);
@@ -229,10 +241,8 @@ Result<void> Engine::Opening::warm_up() {
 }
 
 // A region is handed out once.
-std::span<std::byte> Engine::Opening::region_or_registered(RegionId id,
-                                                           exec::GpuPlacement::Registered which) {
-  const std::span<std::byte> registered = e_.executor_.gpu().registered(which);
-  return registered.empty() ? region(id) : registered;
+std::span<std::byte> Engine::Opening::region_unless(std::span<std::byte> taken, RegionId id) {
+  return taken.empty() ? region(id) : taken;
 }
 
 void Engine::Opening::place_selector() {
@@ -249,11 +259,10 @@ void Engine::Opening::place_selector() {
        .workers = &e_.workers_,
        .clock = e_.clock_,
        .kv = &e_.kv_,
-       .device = e_.plan_.gpu_select.n_rows > 0 ? &e_.executor_.gpu().indexes() : nullptr,
+       .device = e_.plan_.gpu.choosing_rows() > 0 ? &e_.executor_.gpu().indexes() : nullptr,
        .indexes = region(RegionId::select_index),
        .caches = region(RegionId::kv_cache),
-       .scratch =
-           region_or_registered(RegionId::select_scratch, exec::GpuPlacement::Registered::gathered),
+       .scratch = region_unless(e_.executor_.gpu().gathered(), RegionId::select_scratch),
        .host = &e_});
 }
 
@@ -309,23 +318,23 @@ Result<void> Engine::Opening::open_tiers() {
   const plan::TierShape& tiers = e_.plan_.tiers;
   const bool keeps_sessions = tiers.store.keeps;
   Carver carver(region(RegionId::store));
-  TARN_CHECK(e_.kv_.open_tiers(
-      {.window_groups = tiers.window_groups,
-       .moves_max = plan::kTierMovesMax,
-       .frames = region_or_registered(RegionId::kv_groups, exec::GpuPlacement::Registered::frames),
-       .extents = tiers.extents,
-       .extents_memory = e_.selector_.extents_memory(),
-       .store = {.folder = args_.config.store.path.data(),
-                 .file = keeps_sessions ? kSessionsFile : kSpillFile,
-                 .io_kind = io_kind(args_.config),
-                 .io_in_flight = plan::kTierIoInFlight,
-                 .io = args_.store_io,
-                 .clock = e_.clock_,
-                 .log = e_.log_,
-                 .limits = tiers.store,
-                 .memory = kv::TierStoreMemory::carve(carver, tiers.store)},
-       .guest = &e_.archive_,
-       .host = &e_}));
+  TARN_CHECK(
+      e_.kv_.open_tiers({.window_groups = tiers.window_groups,
+                         .moves_max = plan::kTierMovesMax,
+                         .frames = region_unless(e_.executor_.gpu().frames(), RegionId::kv_groups),
+                         .extents = tiers.extents,
+                         .extents_memory = e_.selector_.extents_memory(),
+                         .store = {.folder = args_.config.store.path.data(),
+                                   .file = keeps_sessions ? kSessionsFile : kSpillFile,
+                                   .io_kind = io_kind(args_.config),
+                                   .io_in_flight = plan::kTierIoInFlight,
+                                   .io = args_.store_io,
+                                   .clock = e_.clock_,
+                                   .log = e_.log_,
+                                   .limits = tiers.store,
+                                   .memory = kv::TierStoreMemory::carve(carver, tiers.store)},
+                         .guest = &e_.archive_,
+                         .host = &e_}));
   if (keeps_sessions) {
     const model::Weights& weights = e_.model_.weights;
     const u32 n_factors = weights.rope_factors != nullptr ? e_.model_.spec.n_rot / 2 : 0;

@@ -24,7 +24,7 @@
 #include "platform/cpu/process.h"
 #include "platform/cpu/sync.h"
 #include "runtime/engine/engine.h"
-#include "runtime/plan/reading_time.h"
+#include "runtime/step/reading_time.h"
 
 namespace tarn::engine {
 
@@ -142,7 +142,7 @@ class EngineThread {
   bool ended_ = false;  // the loop has left
   u32 n_visitors_ = 0;
   std::array<Progress, kSessionsMax> progress_{};
-  std::array<plan::ReadingClock, kSessionsMax> readings_{};
+  std::array<step::ReadingClock, kSessionsMax> readings_{};
   OsThread thread_{};
 };
 

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "runtime/plan/gpu_shape.h"
-
 namespace tarn::exec {
 
 Result<void> Executor::open(const ExecutorArgs& args) {
@@ -18,7 +16,7 @@ void Executor::close() {
   backend_ = &cpu_;
 }
 
-void Executor::place_buffers(const plan::StepMemory& memory) {
+void Executor::place_buffers(const StepMemory& memory) {
   const model::ModelSpec& spec = args_.model->spec;
   buffers_ = {.x = {memory.x.data(), spec.d_model},
               .normed = {memory.normed.data(), spec.d_model},
@@ -28,32 +26,35 @@ void Executor::place_buffers(const plan::StepMemory& memory) {
               .up = {memory.up.data(), spec.d_ff}};
 }
 
+void Executor::place_rows(const StepRows& rows) {
+  batch_.tokens = rows.tokens.data();
+  batch_.slots = batch_.positions = rows.positions.data();
+  batch_.visible = rows.visible.data();
+  logit_rows_ = rows.logit_rows;
+  runs_ = rows.runs;
+}
+
 void Executor::open_cpu() {
-  const plan::Plan& plan = *args_.plan;
   const model::ModelSpec& spec = args_.model->spec;
   Carver carver(args_.activations);
-  const auto memory = plan::StepMemory::carve(carver, spec, plan.rows_max);
-  place_buffers(memory);
+  const auto memory = CpuStepMemory::carve(carver, spec, args_.rows_max);
+  place_buffers(memory.step);
+  place_rows(memory.rows);
   embedded_ = buffers_.x;
   logits_ = args_.host_logits;
-  batch_.tokens = memory.tokens.data();
-  batch_.slots = batch_.positions = memory.positions.data();
-  batch_.visible = memory.visible.data();
-  logit_rows_ = memory.logit_rows;
-  runs_ = memory.runs;
   kernels::rope_frequencies(spec.rope_base, spec.rope_scale, spec.n_rot,
-                            args_.model->weights.rope_factors, memory.inv_freq.data());
+                            args_.model->weights.rope_factors, memory.rows.inv_freq.data());
   cpu_.init({.table = args_.table,
              .workers = args_.workers,
              .clock = args_.clock,
              .spec = &spec,
              .kv_type = args_.kv_type,
-             .page_tokens = plan.group_shape.page_tokens,
-             .rows_max = plan.rows_max,
-             .inv_freq = memory.inv_freq.data(),
-             .act_q = memory.act_q.data(),
-             .act_scales = memory.act_scales.data(),
-             .act_sums = memory.act_sums.data(),
+             .page_tokens = args_.page_tokens,
+             .rows_max = args_.rows_max,
+             .inv_freq = memory.rows.inv_freq.data(),
+             .act_q = memory.step.act_q.data(),
+             .act_scales = memory.step.act_scales.data(),
+             .act_sums = memory.step.act_sums.data(),
              .rope_cos = memory.rope_cos.data(),
              .rope_sin = memory.rope_sin.data(),
              .attention = args_.attention,
@@ -61,30 +62,13 @@ void Executor::open_cpu() {
 }
 
 Result<void> Executor::open_gpu() {
-  const plan::Plan& plan = *args_.plan;
-  const model::ModelSpec& spec = args_.model->spec;
+  const u64 d_model = args_.model->spec.d_model;
   backend_ = &gpu_.backend();
-  const u32 step_rows = plan::gpu_step_rows(plan.rows_max);
-  Carver carver({gpu_.memory().activations(), plan.of(plan::RegionId::activations).bytes});
-  const auto memory = plan::StepMemory::carve(carver, spec, step_rows);
-  place_buffers(memory);
-  logits_ = {reinterpret_cast<f32*>(gpu_.memory().logits()), spec.n_vocab};
-  Carver& mirror = gpu_.mirror();
-  batch_.tokens = mirror.take<u32>("", step_rows).data();
-  batch_.slots = batch_.positions = mirror.take<u32>("", step_rows).data();
-  batch_.visible = mirror.take<u32>("", step_rows).data();
-  logit_rows_ = mirror.take<u32>("", step_rows);
-  runs_ = mirror.take<step::Run>("", step_rows);
-  embedded_ = {};
-  if (args_.model->weights.embedding_on_disk()) {
-    embedded_ = {mirror.rows<f32>("", step_rows, spec.d_model).data(), spec.d_model};
-  }
-  return gpu_.open_backend({.memory = memory,
-                            .rows_max = step_rows,
-                            .x = buffers_.x.data,
-                            .logits = logits_.data,
-                            .host_embedded = embedded_.data,
-                            .weights = &args_.model->weights});
+  place_buffers(gpu_.memory().regions().step.step);
+  place_rows(gpu_.host().rows);
+  logits_ = {gpu_.memory().regions().logits.logits.data(), args_.model->spec.n_vocab};
+  embedded_ = {gpu_.host().embedded.data(), d_model};
+  return gpu_.open_backend(args_.model->weights);
 }
 
 Result<void> Executor::capture_graphs() {
@@ -122,7 +106,7 @@ Result<void> Executor::read_embeddings() {
 }
 
 void Executor::note_kept_groups() {
-  if (args_.plan->gpu_stream.n_kept == 0) return;
+  if (!on_gpu()) return;
   for (step::Run& run : batch_.runs) {
     if (!run.selects) run.offloaded_end = gpu_.backend().parts().n_kept_groups(run);
   }
@@ -135,7 +119,7 @@ void Executor::run_layers(step::StepHost* host) {
 
 u32 Executor::run_logits(u32 begin) {
   const u32 n_left = static_cast<u32>(batch_.logit_rows.size()) - begin;
-  const u32 n = std::min(args_.plan->logit_rows_max, n_left);
+  const u32 n = std::min(args_.logit_rows_max, n_left);
   const u32 n_vocab = args_.model->spec.n_vocab;
   forward_logits(forward_args(), begin, n, logits_);
   if (batch_.takes_best) {

@@ -21,7 +21,9 @@ namespace tarn::exec {
 
 struct ExecutorArgs {
   bool on_gpu = false;
-  const plan::Plan* plan = nullptr;
+  u32 rows_max = 0;
+  u32 logit_rows_max = 0;
+  u32 page_tokens = 0;
   model::LoadedModel* model = nullptr;
   const kernels::CpuTable* table = nullptr;
   kernels::KvType kv_type = kernels::KvType::f16;
@@ -75,7 +77,8 @@ class Executor {
 
   void open_cpu();
   Result<void> open_gpu();
-  void place_buffers(const plan::StepMemory& memory);
+  void place_buffers(const StepMemory& memory);
+  void place_rows(const StepRows& rows);
   ForwardArgs forward_args() {
     return {.backend = backend_,
             .spec = &args_.model->spec,

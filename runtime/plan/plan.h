@@ -4,6 +4,9 @@
 // to a table of regions. `tarn plan` prints it without loading anything; opening an engine reserves
 // exactly it.
 //
+// kRegions has a row a region: its name, where it lies, and the carve() that counts it. The owner
+// of the memory places by the same carve(). One more region is a name and a row here.
+//
 //   CPU              host regions under one budget
 //   integrated GPU   device regions (its own kind of the same memory) and host regions (the shared
 //                    kind) under one budget
@@ -17,38 +20,42 @@
 #include "platform/gpu/slabs.h"
 #include "runtime/arena/carver.h"
 #include "runtime/config/config.h"
+#include "runtime/exec/cpu/attention_memory.h"
+#include "runtime/exec/gpu/regions.h"
 #include "runtime/kv/kv_tables.h"
+#include "runtime/kv/tier_store.h"
+#include "runtime/method/index_memory.h"
 #include "runtime/method/select_layout.h"
+#include "runtime/model/embedding_file.h"
 #include "runtime/model/model_spec.h"
-#include "runtime/plan/gpu_select_shape.h"
-#include "runtime/plan/gpu_stream_shape.h"
+#include "runtime/model/weights.h"
 #include "runtime/plan/tier_shape.h"
 
 namespace tarn::plan {
 
-// The order of the regions in a plan; the engine asks the arena for them by this index.
+// The order of the regions in a plan; the engine asks the arena for them by this index. Those on a
+// device lie there in this order (exec::GpuMemory).
 enum class RegionId : u8 {
-  weights,      // tiled matrices, vectors in f32
-  kv_groups,    // GroupPool's region, or with a store the frames that groups pass through
-  kv_tables,    // kv::KvTables
-  activations,  // StepMemory
-  attention,    // exec::AttentionMemory; with a GPU partial results and page tables, then with a
-                // store gpu_stream's
-  logits,  // what the host samples from, the engine's; with a GPU the device's logits and summaries
+  weights,
+  kv_groups,
+  kv_tables,
+  activations,
+  attention,
+  logits,
   tokenizer,
-  sessions,        // the engine's
-  io_staging,      // the loader's
-  text,            // the engine's: ids and scratch of the tokenizer, pieces on their way out
-  select_index,    // method::IndexSets
-  select_scratch,  // method::SelectScratch
-  select_device,   // with a GPU and selection: every session's index that it chooses by
-  select_gather,   // likewise: scratch of the choice, what was chosen, the step's state
-  store,           // with a store: kv::TierStoreMemory, then reuse::SaveMemory
-  kv_cache,   // with a store and selection: a kv::SlotCache of every session and head, then theirs
-  kv_device,  // with a store and a discrete GPU: chunks of KV that stay in its memory
-  kv_disk,    // with a store: its file
-  mirror,     // with a GPU: what the host writes for a step and reads of it, registered
-  driver,     // with a GPU: what its driver may take, measured before READY; a limit, not reserved
+  sessions,
+  io_staging,
+  text,
+  select_index,
+  select_scratch,
+  select_device,
+  select_gather,
+  store,
+  kv_cache,
+  kv_device,
+  kv_disk,
+  mirror,
+  driver,
   count,
 };
 
@@ -75,9 +82,10 @@ struct Plan {
   u64 text_bytes_max = 0;  // of one call of the tokenizer
   u32 pages_max = 0;       // of one layer of one session
   method::SelectShape select{};
-  GpuSelectShape gpu_select{};
   TierShape tiers{};
-  GpuStreamShape gpu_stream{};  // on where there are both a GPU and tiers
+  exec::AttentionSizes attention{};  // of a CPU's
+  exec::GpuSizes gpu{};
+  bool has_gpu() const { return gpu.rows_max > 0; }
   const Region& of(RegionId id) const { return regions[static_cast<u64>(id)]; }
 };
 
@@ -116,5 +124,143 @@ Result<Plan> plan_memory(const Inputs& inputs);
 // The error for a plan that does not fit; status over_budget. Its detail names the largest regions;
 // hint and figures say what to lower and the largest value that fits, found by planning again.
 Error over_budget_error(const Plan& plan, const Inputs& inputs);
+
+// ---- The regions -------------------------------------------------------------------------------
+
+// Where a region lies: near the arithmetic is in a GPU's memory, where there is a GPU. Rows of what
+// is near in pieces may lie in different slabs.
+enum class Place : u8 { host, near, near_in_pieces, disk, driver };
+
+struct RegionRow {
+  RegionId id;
+  const char* name;
+  RegionKind kind;
+  Place place;
+  const char* why_none;  // what the formula says of a region that nothing is carved of
+  void (*carve)(Carver& carver, const Inputs& in, const Plan& plan);
+};
+
+// What the engine takes of a region of its own.
+template <RegionId kId>
+void carve_engine(Carver& carver, const Inputs& in, const Plan& plan) {
+  if (in.carve != nullptr) in.carve(kId, plan, in.model->spec, carver);
+}
+
+inline constexpr RegionRow kRegions[] = {
+    {RegionId::weights, "weights", RegionKind::weights, Place::near, "",
+     [](Carver& carver, const Inputs& in, const Plan& plan) {
+       const u64 host_bytes =  // with a GPU they are in the mirror
+           model::weights_table_bytes(*in.model) + model::row_checksums_bytes(in.model->spec);
+       carver.take<std::byte>(
+           "tiles", *model::weights_region_bytes(*in.model) - (plan.has_gpu() ? host_bytes : 0));
+     }},
+    {RegionId::kv_groups, "kv_groups", RegionKind::kv, Place::near_in_pieces, "",
+     [](Carver& carver, const Inputs&, const Plan& plan) {
+       const u64 group_bytes = plan.group_shape.group_bytes();
+       if (plan.tiers.is_on()) {
+         carver.rows<std::byte>("frame", plan.tiers.n_frames, group_bytes);
+       } else {
+         carver.rows<std::byte>("group", plan.groups_max, group_bytes);
+       }
+     }},
+    {RegionId::kv_tables, "kv_tables", RegionKind::kv, Place::host, "",
+     [](Carver& carver, const Inputs&, const Plan& plan) { kv::KvTables::carve(carver, plan.kv); }},
+    {RegionId::activations, "activations", RegionKind::scratch, Place::near, "",
+     [](Carver& carver, const Inputs& in, const Plan& plan) {
+       if (plan.has_gpu()) {
+         exec::GpuStepMemory::carve(carver, in.model->spec, plan.gpu);
+       } else {
+         exec::CpuStepMemory::carve(carver, in.model->spec, plan.rows_max);
+       }
+     }},
+    {RegionId::attention, "attention", RegionKind::scratch, Place::near, "",
+     [](Carver& carver, const Inputs& in, const Plan& plan) {
+       if (plan.has_gpu()) {
+         exec::GpuAttentionMemory::carve(carver, in.model->spec, plan.gpu);
+       } else {
+         exec::AttentionMemory::carve(carver, in.model->spec, plan.attention);
+       }
+     }},
+    {RegionId::logits, "logits", RegionKind::scratch, Place::near, "",
+     [](Carver& carver, const Inputs& in, const Plan& plan) {
+       if (plan.has_gpu()) {
+         exec::GpuLogitsMemory::carve(carver, in.model->spec, plan.gpu);
+       } else {
+         carve_engine<RegionId::logits>(carver, in, plan);
+       }
+     }},
+    {RegionId::tokenizer, "tokenizer", RegionKind::other, Place::host, "",
+     [](Carver& carver, const Inputs& in, const Plan&) {
+       carver.take<std::byte>("vocabulary", in.tokenizer_bytes);
+     }},
+    {RegionId::sessions, "sessions", RegionKind::other, Place::host, "",
+     &carve_engine<RegionId::sessions>},
+    {RegionId::io_staging, "io_staging", RegionKind::io, Place::host, "",
+     [](Carver& carver, const Inputs& in, const Plan& plan) {
+       const model::TensorRef& table = in.model->tensors.of(model::ModelTensor::token_embd);
+       const bool on_disk = in.model->spec.embedding_on_disk;
+       carver.take<std::byte>("read ahead",
+                              std::max(model::loader_staging_bytes(*in.model, plan.has_gpu()),
+                                       on_disk ? model::EmbeddingFile::memory_bytes(table) : 0));
+     }},
+    {RegionId::text, "text", RegionKind::scratch, Place::host, "", &carve_engine<RegionId::text>},
+    {RegionId::select_index, "select_index", RegionKind::codes, Place::host, "every token is read",
+     [](Carver& carver, const Inputs&, const Plan& plan) {
+       method::IndexSets::carve(carver, plan.select);
+     }},
+    {RegionId::select_scratch, "select_scratch", RegionKind::scratch, Place::host,
+     "every token is read",
+     [](Carver& carver, const Inputs&, const Plan& plan) {
+       method::SelectScratch::carve(carver, plan.select);
+     }},
+    {RegionId::select_device, "select_device", RegionKind::codes, Place::near,
+     "no GPU reads by selection",
+     [](Carver& carver, const Inputs& in, const Plan& plan) {
+       if (plan.has_gpu()) exec::GpuIndexMemory::carve(carver, in.model->spec, plan.gpu);
+     }},
+    {RegionId::select_gather, "select_gather", RegionKind::scratch, Place::near,
+     "no GPU reads by selection",
+     [](Carver& carver, const Inputs& in, const Plan& plan) {
+       if (plan.has_gpu()) exec::GpuSelectMemory::carve(carver, in.model->spec, plan.gpu);
+     }},
+    {RegionId::store, "store", RegionKind::io, Place::host, "KV is in memory",
+     [](Carver& carver, const Inputs&, const Plan& plan) {
+       if (!plan.tiers.is_on()) return;
+       kv::TierStoreMemory::carve(carver, plan.tiers.store);
+       if (plan.tiers.store.keeps) reuse::SaveMemory::carve(carver, plan.tiers.saves);
+     }},
+    {RegionId::kv_cache, "kv_cache", RegionKind::kv, Place::host,
+     "no slots of groups on disk are chosen",
+     [](Carver& carver, const Inputs&, const Plan& plan) {
+       carver.take<std::byte>("caches", plan.tiers.cache_bytes);
+       carver.take<std::byte>("extents", plan.tiers.extents_bytes);
+     }},
+    {RegionId::kv_device, "kv_device", RegionKind::kv, Place::near_in_pieces,
+     "no KV of a disk stays in a GPU's memory",
+     [](Carver& carver, const Inputs& in, const Plan& plan) {
+       carver.rows<std::byte>("chunk", u64{plan.gpu.n_kept} * in.model->spec.n_cache_layers,
+                              plan.gpu.chunk_bytes());
+     }},
+    {RegionId::kv_disk, "kv_disk", RegionKind::kv, Place::disk, "KV is in memory",
+     [](Carver& carver, const Inputs&, const Plan& plan) {
+       if (!plan.tiers.is_on()) return;
+       const u64 records_bytes = plan.tiers.disk_bytes - store::kFramesBegin;
+       const u64 frame_bytes = plan.tiers.store.frame_bytes;
+       carver.rows<std::byte>("record", records_bytes / frame_bytes, frame_bytes);
+       carver.take<std::byte>("labels", store::kFramesBegin);
+       carver.take<std::byte>("rest", records_bytes % frame_bytes);
+     }},
+    {RegionId::mirror, "mirror", RegionKind::io, Place::host, "the CPU reads what the host writes",
+     [](Carver& carver, const Inputs& in, const Plan& plan) {
+       if (!plan.has_gpu()) return;
+       exec::GpuHostMemory::carve(carver, in.model->spec, plan.gpu);
+       carve_engine<RegionId::logits>(carver, in, plan);
+     }},
+    {RegionId::driver, "driver", RegionKind::driver, Place::driver, "no GPU",
+     [](Carver& carver, const Inputs& in, const Plan& plan) {
+       if (plan.has_gpu()) carver.take<std::byte>("at most", in.config->driver_limit_bytes);
+     }},
+};
+static_assert(std::size(kRegions) == static_cast<u64>(RegionId::count));
 
 }  // namespace tarn::plan

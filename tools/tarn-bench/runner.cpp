@@ -10,7 +10,7 @@
 
 #include "kernels/quant/tensor_type.h"
 #include "platform/cpu/topology.h"
-#include "runtime/plan/kv_type.h"
+#include "runtime/model/kv_type.h"
 #include "tools/builtin/built_in_model.h"
 #include "tools/support/engine_options.h"
 #include "tools/support/exit_code.h"

@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "runtime/engine/engine.h"
-#include "runtime/plan/reading_time.h"
+#include "runtime/step/reading_time.h"
 #include "tools/support/engine_options.h"
 #include "tools/support/exit_code.h"
 #include "tools/support/model_file.h"
@@ -265,8 +265,8 @@ void Demo::introduce() {
     wait_for(child);
     seconds[i] = child.told().read_s;
   }
-  const plan::ReadingTime time =
-      plan::reading_time(0, {0.5 * kTrialTokens, seconds[0]}, {kTrialTokens, seconds[1]});
+  const step::ReadingTime time =
+      step::reading_time(0, {0.5 * kTrialTokens, seconds[0]}, {kTrialTokens, seconds[1]});
   const f64 estimate_s = 2.2 * time.seconds(0, static_cast<f64>(sample_.document_ids.size()));
   std::printf("document  %zu tokens of a context of %u, whose KV whole takes %s\n",
               sample_.document_ids.size(), command_.n_tokens,

@@ -13,7 +13,7 @@ class GpuChooser {
  public:
   explicit GpuChooser(GpuStep* step) : step_(*step) {}
 
-  bool is_on() const { return step_.args().select.shape.n_rows > 0; }
+  bool is_on() const { return step_.args().sizes.choosing_rows() > 0; }
   // The tables of what rows gather, once.
   void place_gathered();
   // Into the step's state: what each row attends to, that is what it sees or what it gathers.

@@ -34,8 +34,9 @@ void GpuBackend::begin_step(const step::Batch& batch) {
     }
     step_.send_state();
     const GpuBackendArgs& args = step_.args();
-    if (args.host_embedded != nullptr) {
-      step_.send(args.embedded, args.host_embedded, u64{batch.n_rows} * args.spec->d_model);
+    if (!args.host.embedded.empty()) {
+      step_.send(args.on_device().step.step.x.data(), args.host.embedded.data(),
+                 u64{batch.n_rows} * args.spec->d_model);
     }
     if (graphs_.launch(batch)) step_.set_mode(Mode::replay);
   }
@@ -55,7 +56,7 @@ void GpuBackend::each_choosing(const step::Batch& batch, Fn&& fn) const {
 }
 
 void GpuBackend::write_state(const step::Batch& batch) {
-  const plan::GpuStateShape& at = step_.places();
+  const GpuStateShape& at = step_.places();
   const u32 n = batch.n_rows;
   step_.on_host<u32>(at.n_rows)[0] = n;
   step_.on_host<u32>(at.n_rows)[1] = batch.takes_best ? n : 0;
@@ -70,7 +71,7 @@ void GpuBackend::write_state(const step::Batch& batch) {
   kernels::rope_table({.positions = batch.positions,
                        .n_rows = n,
                        .n_rot = step_.args().spec->n_rot,
-                       .inv_freq = step_.args().inv_freq,
+                       .inv_freq = step_.args().host.rows.inv_freq.data(),
                        .cos = step_.on_host<f32>(at.cos),
                        .sin = step_.on_host<f32>(at.sin)});
 }
@@ -79,20 +80,21 @@ void GpuBackend::write_state(const step::Batch& batch) {
 // every layer, side by side, where the row before filled one.
 void GpuBackend::send_groups(const step::Run& run) {
   const GpuBackendArgs& args = step_.args();
-  TARN_ASSERT(run.session < args.sessions_max);
+  TARN_ASSERT(run.session < args.sizes.sessions_max);
   const u32 n_layers = args.spec->n_cache_layers;
   const u32 n_groups = run.sequence->n_groups();
   const u32 begin = run.sequence->take_changed_groups();
-  TARN_ASSERT(begin <= n_groups && n_groups <= args.pages_max);
+  TARN_ASSERT(begin <= n_groups && n_groups <= args.sizes.pages_max());
   if (begin == n_groups) return;
-  const u64 first = (u64{run.session} * args.pages_max + begin) * n_layers;
-  u64* address = args.host_groups + first;
+  const u64 first = (u64{run.session} * args.sizes.pages_max() + begin) * n_layers;
+  u64* address = args.host.groups.data() + first;
   for (u32 group_idx = begin; group_idx < n_groups; ++group_idx) {
     for (u32 layer = 0; layer < n_layers; ++layer) {
       *address++ = run.sequence->group_address(layer, group_idx);
     }
   }
-  step_.send(args.groups + first, args.host_groups + first, u64{n_groups - begin} * n_layers);
+  step_.send(args.on_device().attention.groups.data() + first, args.host.groups.data() + first,
+             u64{n_groups - begin} * n_layers);
 }
 
 void GpuBackend::kv_append(const step::Batch& batch, u32 cache_layer, Rows k, Rows v) {
@@ -115,7 +117,8 @@ u32 GpuBackend::attended(u32 row) const {
 // What is read of slots that the host chose is counted where they are chosen.
 void GpuBackend::count_kv(const step::Batch& batch) {
   const GpuBackendArgs& args = step_.args();
-  const u64 token_bytes = args.page_bytes * args.spec->n_kv_heads / args.page_tokens;
+  const u64 token_bytes =
+      args.sizes.group.page_bytes() * args.spec->n_kv_heads / args.sizes.group.page_tokens;
   if (step_.mode() == Mode::capture) return;
   for (const step::Run& run : batch.runs) {
     if (parts_.is_on() && run.selects) continue;
@@ -131,8 +134,8 @@ void GpuBackend::attend(const step::Batch& batch, u32 cache_layer, Rows q, Rows 
   const bool leaves_acts = spec.head_dim % kGpuActBlock == 0 && acts_for(out, d_out).q != nullptr;
   count_kv(batch);
   if (parts_.is_on()) return parts_.attend({batch, cache_layer, q, out, leaves_acts});
-  for (u32 begin = 0; begin < batch.n_rows; begin += plan::kGpuAttnRowsMax) {
-    const u32 n_rows = std::min(plan::kGpuAttnRowsMax, batch.n_rows - begin);
+  for (u32 begin = 0; begin < batch.n_rows; begin += kGpuAttnRowsMax) {
+    const u32 n_rows = std::min(kGpuAttnRowsMax, batch.n_rows - begin);
     u32 attended_max = 0;
     for (u32 row = begin; row < begin + n_rows; ++row) {
       attended_max = std::max(attended_max, attended(row));
@@ -151,7 +154,7 @@ void GpuBackend::attend(const step::Batch& batch, u32 cache_layer, Rows q, Rows 
                  .visible = step_.on_device<u32>(step_.places().attended) + begin,
                  .quantized = leaves_acts ? step_.acts_from(begin, d_out) : kernels::GpuQuantized{},
                  .n_rows = n_rows,
-                 .n_spans = is_captured ? graphs_.n_spans() : plan::gpu_spans(attended_max)});
+                 .n_spans = is_captured ? graphs_.n_spans() : gpu_spans(attended_max)});
   }
 }
 

@@ -32,7 +32,7 @@ Result<void> GpuGraphs::begin(u32 n_rows, u32 n_spans) {
 
 Result<void> GpuGraphs::begin_choosing() {
   TARN_ASSERT(choosing_ == nullptr);
-  return begin_capture(1, plan::gpu_spans(step_.args().select.n_chosen_max), /*chooses=*/true);
+  return begin_capture(1, gpu_spans(step_.args().sizes.n_chosen_max), /*chooses=*/true);
 }
 
 Result<void> GpuGraphs::begin_capture(u32 n_rows, u32 n_spans, bool chooses) {
@@ -57,7 +57,7 @@ Result<void> GpuGraphs::end() {
 Result<void> GpuGraphs::warm(GpuGraph* graph, u32 n_rows) {
   if (graph == nullptr) return {};
   step_.place_state(n_rows);
-  std::fill_n(step_.args().host_state, step_.places().bytes, std::byte{0});
+  std::fill_n(step_.args().host.state.data(), step_.places().bytes, std::byte{0});
   step_.send_state();
   step_.device().launch(graph, step_.stream());
   return step_.finish();
@@ -75,13 +75,13 @@ bool GpuGraphs::launch(const step::Batch& batch) {
   const bool is_decode = batch.n_rows <= kernels::kGpuMatvecRowsMax &&
                          batch.runs.size() == batch.n_rows &&
                          batch.logit_rows.size() == batch.n_rows;
-  const bool may_be_graph = !step_.args().stream.shape.is_on() && batch.kv_watch.rows == nullptr;
+  const bool may_be_graph = !step_.args().sizes.in_chunks && batch.kv_watch.rows == nullptr;
   if (!is_decode || !may_be_graph) return false;
   const auto selects = [](const step::Run& run) { return run.selects; };
   const bool some_select = std::ranges::any_of(batch.runs, selects);
   if (some_select && batch.n_rows > 1) return false;
   const u32 visible_max = *std::max_element(batch.visible, batch.visible + batch.n_rows);
-  GpuGraph* captured = some_select ? choosing_ : graph(batch.n_rows, plan::gpu_spans(visible_max));
+  GpuGraph* captured = some_select ? choosing_ : graph(batch.n_rows, gpu_spans(visible_max));
   TARN_ASSERT(captured != nullptr);  // before READY, for every session and span of the plan
   step_.device().launch(captured, step_.stream());
   return true;

@@ -23,12 +23,13 @@ void GpuIndexes::close() {
 }
 
 DeviceBytes GpuIndexes::index(u32 session) const {
-  return DeviceBytes(args_.indexes + session * args_.plan->gpu_select.table_bytes);
+  auto* const first = reinterpret_cast<std::byte*>(args_.indexes.data());
+  return DeviceBytes(first + session * args_.sizes.table_bytes());
 }
 
 Result<u32> GpuIndexes::fetch(const kv::Sequence& sequence, u32 cache_layer, u32 begin, u32 end) {
-  const u64 group_bytes = args_.plan->group_shape.group_bytes();
-  const u32 n = std::min(end - begin, args_.plan->gpu_select.window_groups);
+  const u64 group_bytes = args_.sizes.group.group_bytes();
+  const u32 n = std::min(end - begin, args_.sizes.window_groups());
   for (u32 i = 0; i < n; ++i) {
     const u64 address = sequence.group_address(cache_layer, begin + i);
     args_.device->copy_out(args_.window.subspan(i * group_bytes, group_bytes),
@@ -41,14 +42,13 @@ Result<u32> GpuIndexes::fetch(const kv::Sequence& sequence, u32 cache_layer, u32
 }
 
 Result<void> GpuIndexes::put(u32 session, const std::byte* index_bytes) {
-  const method::SelectShape& shape = args_.plan->select;
-  args_.device->copy_in(index(session), {index_bytes, shape.n_heads * shape.index_bytes}, stream_);
+  args_.device->copy_in(index(session), {index_bytes, args_.sizes.index_bytes}, stream_);
   TARN_CHECK(args_.backend->progress().finish());  // the host's bytes may change from now on
   return args_.device->check();
 }
 
 void GpuIndexes::copy(u32 from, u32 to) {
-  args_.device->copy(index(to), index(from), args_.plan->gpu_select.table_bytes, stream_);
+  args_.device->copy(index(to), index(from), args_.sizes.table_bytes(), stream_);
   args_.backend->progress().note();
 }
 

@@ -1,7 +1,7 @@
 // runtime/exec/gpu/indexes.h
 //
 // The indexes that a GPU chooses by, one a session, each as the host lays it out
-// (plan/gpu_select_shape.h). They go there on the compute stream, in order with the steps. Keys
+// (method::PqIndex::layout). They go there on the compute stream, in order with the steps. Keys
 // come on a stream of their own, beside a step that computes: those of slots that earlier steps
 // wrote, which have ended.
 //
@@ -10,8 +10,8 @@
 
 #include "platform/clock/clock.h"
 #include "platform/gpu/device.h"
+#include "runtime/exec/gpu/regions.h"
 #include "runtime/method/device_indexes.h"
-#include "runtime/plan/plan.h"
 
 namespace tarn::exec {
 
@@ -21,8 +21,8 @@ struct GpuIndexesArgs {
   Device* device = nullptr;
   GpuBackend* backend = nullptr;  // its progress is the compute stream's; open when it is asked
   Clock* clock = nullptr;
-  const plan::Plan* plan = nullptr;
-  std::byte* indexes = nullptr;   // on the device: [sessions_max] of table_bytes
+  GpuSizes sizes{};
+  std::span<u8> indexes{};        // on the device: [sessions_max] of table_bytes()
   std::span<std::byte> window{};  // on the host
 };
 

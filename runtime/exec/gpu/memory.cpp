@@ -1,36 +1,59 @@
 #include "runtime/exec/gpu/memory.h"
 
+#include <array>
+
 #include "platform/base/assert.h"
 #include "runtime/exec/gpu/gpu_backend.h"
 
 namespace tarn::exec {
 
-using plan::RegionId;
+namespace {
+
+// In the plan's order.
+template <class Fn>
+void each(GpuRegions& regions, Fn&& fn) {
+  fn(regions.step);
+  fn(regions.attention);
+  fn(regions.logits);
+  fn(regions.indexes);
+  fn(regions.select);
+}
+
+}  // namespace
 
 Result<void> GpuMemory::reserve(Device& device, const model::ModelDescription& model,
-                                const plan::Plan& plan) {
+                                const GpuSizes& sizes, u32 n_groups, const SlabCutter& planned) {
   TARN_ASSERT(device_ == nullptr);
+  const model::ModelSpec& spec = model.spec;
   cut_ = SlabCutter(device.facts());
   weights_ = SlabCutter(device.facts());
-  group_bytes_ = plan.group_shape.group_bytes();
+  group_bytes_ = sizes.group.group_bytes();
+  chunk_bytes_ = sizes.chunk_bytes();
   model::each_weight_piece(
       model, [](void* cut, Checked bytes) { static_cast<SlabCutter*>(cut)->add(bytes); }, &cut_);
-  if (!plan.tiers.is_on()) groups_ = cut_.add(group_bytes_, plan.groups_max);
-  activations_ = cut_.add(plan.of(RegionId::activations).bytes);
-  attention_ = cut_.add(plan.of(RegionId::attention).bytes);
-  logits_ = cut_.add(plan.of(RegionId::logits).bytes);
-  const auto add_if_any = [&](RegionId id) {
-    const u64 bytes = plan.of(id).bytes;
-    return bytes > 0 ? cut_.add(bytes) : SlabPlace{};
-  };
-  select_device_ = add_if_any(RegionId::select_device);
-  select_gather_ = add_if_any(RegionId::select_gather);
-  const u64 n_kept = u64{plan.gpu_stream.n_kept} * plan.gpu_stream.kept.n_cache_layers;
-  chunk_bytes_ = plan.gpu_stream.staged_bytes;
+  if (n_groups > 0) groups_ = cut_.add(group_bytes_, n_groups);
+  std::array<SlabPlace, 5> places{};
+  std::array<u64, 5> bytes{};
+  u32 n = 0;
+  each(regions_, [&](auto& region) {
+    Carver counter;
+    region.carve(counter, spec, sizes);
+    bytes[n] = *counter.n_bytes().get();
+    if (bytes[n] > 0) places[n] = cut_.add(bytes[n]);
+    ++n;
+  });
+  const u64 n_kept = u64{sizes.n_kept} * spec.n_cache_layers;
   if (n_kept > 0) kept_ = cut_.add(chunk_bytes_, n_kept);
-  TARN_ASSERT(cut_.total_bytes().get() == plan.slabs.total_bytes().get());
+  TARN_ASSERT(cut_.total_bytes().get() == planned.total_bytes().get());
   TARN_CHECK(slabs_.reserve(device, cut_));
   device_ = &device;
+  n = 0;
+  each(regions_, [&](auto& region) {
+    std::byte* const at = bytes[n] > 0 ? slabs_.at(places[n]).raw() : nullptr;
+    Carver placer({at, bytes[n]});
+    region = region.carve(placer, spec, sizes);
+    ++n;
+  });
   return {};
 }
 

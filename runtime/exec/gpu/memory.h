@@ -13,9 +13,7 @@
 
 #include "platform/gpu/slabs.h"
 #include "platform/gpu/staging_ring.h"
-#include "runtime/kv/group_pool.h"
-#include "runtime/model/weights.h"
-#include "runtime/plan/plan.h"
+#include "runtime/exec/gpu/regions.h"
 
 namespace tarn::exec {
 
@@ -26,16 +24,13 @@ class GpuMemory final : public model::WeightSink, public kv::GroupMemory {
   GpuMemory& operator=(const GpuMemory&) = delete;
   ~GpuMemory() { release(); }
 
-  Result<void> reserve(Device& device, const model::ModelDescription& model,
-                       const plan::Plan& plan);
+  // n_groups: of KV that lies on the device. `planned` are the slabs that the plan counted.
+  Result<void> reserve(Device& device, const model::ModelDescription& model, const GpuSizes& sizes,
+                       u32 n_groups, const SlabCutter& planned);
   void release();
 
   DeviceSlab largest_slab() const { return slabs_.largest(); }
-  std::byte* activations() const { return slabs_.at(activations_).raw(); }
-  std::byte* attention() const { return slabs_.at(attention_).raw(); }
-  std::byte* logits() const { return slabs_.at(logits_).raw(); }
-  std::byte* select_device() const { return slabs_.at(select_device_).raw(); }
-  std::byte* select_gather() const { return slabs_.at(select_gather_).raw(); }
+  const GpuRegions& regions() const { return regions_; }
 
   // The idx-th layer's chunk that stays on the device.
   u8* kept_chunk(u32 idx) const;
@@ -58,8 +53,8 @@ class GpuMemory final : public model::WeightSink, public kv::GroupMemory {
   DeviceSlabs slabs_{};
   SlabCutter cut_{};      // of all pieces
   SlabCutter weights_{};  // of those that the loader has asked for
-  SlabPlace groups_{}, activations_{}, attention_{}, logits_{}, select_device_{}, select_gather_{};
-  SlabPlace kept_{};
+  SlabPlace groups_{}, kept_{};
+  GpuRegions regions_{};
   u64 group_bytes_ = 0, chunk_bytes_ = 0;
   StagingRing ring_{};
 };

@@ -30,7 +30,7 @@ void GpuOps::embed(const model::WeightMatrix& table, const step::Batch& batch, R
 kernels::GpuQuantized GpuOps::acts_for(Rows x, u64 k) {
   const bool is_wanted = step_.args().quantizes && k % kGpuActBlock == 0;
   quantized_ = is_wanted ? x.data : nullptr;
-  return is_wanted ? step_.args().acts : kernels::GpuQuantized{};
+  return is_wanted ? step_.args().acts() : kernels::GpuQuantized{};
 }
 
 void GpuOps::rms_norm(Rows x, const f32* weight, f32 eps, u32 d, u32 n, Rows out) {
@@ -64,7 +64,7 @@ void GpuOps::rms_norm_heads(Rows x, const f32* weight, f32 eps, u32 n_heads, u32
 void GpuOps::quantize(Rows x, u32 k, u32 n) {
   step_.enqueue(step_.args().table->quantize, kernels::GpuQuantizeArgs{.x = x.data,
                                                                        .x_stride = x.stride,
-                                                                       .out = step_.args().acts,
+                                                                       .out = step_.args().acts(),
                                                                        .n_rows = step_.count(n),
                                                                        .rows_max = n,
                                                                        .k = k});
@@ -88,7 +88,7 @@ void GpuOps::multiply(Rows x, u32 n, std::span<const Projection> projections,
                                     .k = k,
                                     .x = x.data,
                                     .x_stride = x.stride,
-                                    .acts = step_.args().acts,
+                                    .acts = step_.args().acts(),
                                     .n_rows = step_.count(n),
                                     .rows_max = n};
   kernels::GpuMatvecArgs few = none, many = none;  // by 8 rows, and all rows at once
@@ -184,22 +184,24 @@ void GpuOps::summarize(Rows logits, u32 n, u32 d) {
                     .stride = logits.stride,
                     .n = d,
                     .k = 0,
-                    .summary = step_.args().summaries,
+                    .summary = step_.args().on_device().logits.summaries.data(),
                     .top = nullptr,
                     .n_rows = step_.count(n) + (step_.mode() == GpuStep::Mode::eager ? 0 : 1),
                     .rows_max = n});
   if (step_.mode() == GpuStep::Mode::capture) return;
   step_.set_mode(GpuStep::Mode::eager);
-  const std::span to(step_.args().host_summaries, u64{n} * kernels::gpu_sample_chunks(d));
+  const std::span to(step_.args().host.summaries.data(), u64{n} * kernels::gpu_sample_chunks(d));
   step_.args().device->copy_out(
       std::as_writable_bytes(to),
-      DevicePtr<kernels::GpuLogitsSummary>(step_.args().summaries).as<std::byte>(), step_.stream());
+      DevicePtr<kernels::GpuLogitsSummary>(step_.args().on_device().logits.summaries.data())
+          .as<std::byte>(),
+      step_.stream());
 }
 
 kernels::LogitsSummary GpuOps::summary(u32 row) const {
   const u32 n_chunks = kernels::gpu_sample_chunks(step_.args().spec->n_vocab);
   const kernels::GpuLogitsSummary of_row =
-      kernels::merge_summaries(step_.args().host_summaries + u64{row} * n_chunks, n_chunks);
+      kernels::merge_summaries(step_.args().host.summaries.data() + u64{row} * n_chunks, n_chunks);
   return {.argmax = of_row.argmax, .max = of_row.max, .n_not_finite = of_row.n_not_finite};
 }
 

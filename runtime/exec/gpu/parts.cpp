@@ -17,22 +17,24 @@ constexpr u64 kNapNs = 20'000;
 // Where the groups of a chunk and those of gathered slots lie, once.
 Result<void> GpuParts::open() {
   TARN_TRY(host_part_, step_.device().create_event());
-  const plan::GpuStreamShape& shape = mine().shape;
-  auto* address = reinterpret_cast<u64*>(mine().host_tables);
-  for (u32 i = 0; i < shape.chunk_groups; ++i) {
-    *address++ = reinterpret_cast<u64>(mine().staged + i * shape.group_bytes);
+  const u64 group_bytes = sizes().group.group_bytes();
+  u64* address = host().addresses.data();
+  for (u32 i = 0; i < sizes().chunk_groups(); ++i) {
+    *address++ = reinterpret_cast<u64>(mine().staged.data() + i * group_bytes);
   }
-  for (u32 i = 0; i < shape.gathered_pages; ++i) {  // of the first head
-    *address++ = reinterpret_cast<u64>(mine().gathered + i * step_.args().page_bytes);
+  for (u32 i = 0; i < sizes().gathered_pages(); ++i) {  // of the first head
+    *address++ =
+        reinterpret_cast<u64>(mine().gathered.data() + i * step_.args().sizes.group.page_bytes());
   }
-  const u32 n_cache_layers = step_.args().spec->n_cache_layers;
-  for (u32 piece = 0; piece < shape.n_kept * n_cache_layers; ++piece) {
-    for (u32 i = 0; i < shape.chunk_groups; ++i) {
-      *address++ = reinterpret_cast<u64>(mine().memory->kept_chunk(piece) + i * shape.group_bytes);
+  const model::ModelSpec& spec = *step_.args().spec;
+  for (u32 piece = 0; piece < sizes().n_kept * spec.n_cache_layers; ++piece) {
+    const u8* chunk = step_.args().memory->kept_chunk(piece);
+    for (u32 i = 0; i < sizes().chunk_groups(); ++i) {
+      *address++ = reinterpret_cast<u64>(chunk + i * group_bytes);
     }
   }
-  kept_.init(shape.kept, mine().kept);
-  step_.send(mine().tables, mine().host_tables, shape.n_addresses(n_cache_layers) * sizeof(u64));
+  kept_.init(sizes().kept(spec), host().kept);
+  step_.send(mine().addresses.data(), host().addresses.data(), host().addresses.size());
   return {};
 }
 
@@ -42,7 +44,7 @@ void GpuParts::close() {
 }
 
 void GpuParts::begin_step(const step::Batch& batch) {
-  host_ = batch.host;
+  step_host_ = batch.host;
   kept_.begin_step();
   for (const step::Run& run : batch.runs) send_tails(batch, run);
 }
@@ -50,20 +52,21 @@ void GpuParts::begin_step(const step::Batch& batch) {
 // Where the step's rows of a run are written: frames, as the device sees them.
 void GpuParts::send_tails(const step::Batch& batch, const step::Run& run) {
   const GpuBackendArgs& args = step_.args();
-  TARN_ASSERT(run.session < args.sessions_max);
+  TARN_ASSERT(run.session < sizes().sessions_max);
   const u32 n_layers = args.spec->n_cache_layers;
-  const u32 begin = batch.slots[run.row_begin] / args.page_tokens;
-  const u32 end = batch.slots[run.row_begin + run.n_rows - 1] / args.page_tokens + 1;
-  TARN_ASSERT(end <= args.pages_max);
-  const u64 first = (u64{run.session} * args.pages_max + begin) * n_layers;
-  u64* address = args.host_groups + first;
+  const u32 begin = batch.slots[run.row_begin] / sizes().group.page_tokens;
+  const u32 end = batch.slots[run.row_begin + run.n_rows - 1] / sizes().group.page_tokens + 1;
+  TARN_ASSERT(end <= sizes().pages_max());
+  const u64 first = (u64{run.session} * sizes().pages_max() + begin) * n_layers;
+  u64* address = args.host.groups.data() + first;
   for (u32 group = begin; group < end; ++group) {
     for (u32 layer = 0; layer < n_layers; ++layer) {
       const u64 at_host = run.sequence->group_address(layer, group);
-      *address++ = at_host - reinterpret_cast<u64>(mine().frames) + mine().frames_on_device;
+      *address++ = at_host - reinterpret_cast<u64>(args.frames) + args.frames_on_device;
     }
   }
-  step_.send(args.groups + first, args.host_groups + first, u64{end - begin} * n_layers);
+  step_.send(mine().groups.data() + first, args.host.groups.data() + first,
+             u64{end - begin} * n_layers);
 }
 
 void GpuParts::attend(const Attended& a) {
@@ -93,19 +96,19 @@ kernels::GpuQuantized GpuParts::acts(const Attended& a, u32 row) const {
 void GpuParts::attend_whole(const Attended& a, step::Run& run) {
   const model::ModelSpec& spec = *step_.args().spec;
   method::PartSource& source = *step_.args().parts;
-  const u32 page_tokens = step_.args().page_tokens;
+  const u32 page_tokens = step_.args().sizes.group.page_tokens;
   const u64 state_elems = u64{spec.n_heads} * (u64{spec.head_dim} + 2);
   const u32 n_slots = a.batch.visible[run.row_begin + run.n_rows - 1];
   const u32 n_groups = static_cast<u32>(ceil_div(n_slots, page_tokens));
   if (source.wants_query(run) && !bring_query(run, a.q)) return;
-  source.begin({&run, 1}, a.cache_layer, mine().host_query);
-  for (u32 begin = 0; begin < n_groups; begin += mine().shape.chunk_groups) {
+  source.begin({&run, 1}, a.cache_layer, host().query.data());
+  for (u32 begin = 0; begin < n_groups; begin += sizes().chunk_groups()) {
     const Chunk chunk = chunk_of(run, a.cache_layer, begin, n_groups);
     const bool is_there = chunk.kept && kept_.has(*chunk.kept, *run.sequence);
     n_chunks_kept_ += is_there;
     if (!is_there && !stage(run, a.cache_layer, chunk)) return;
     const u32 n_here = std::min(n_slots - begin * page_tokens, kernels::kGpuMergeSlots);
-    for (u32 at = 0; at < run.n_rows; at += plan::kGpuAttnRowsMax) {
+    for (u32 at = 0; at < run.n_rows; at += kGpuAttnRowsMax) {
       const u32 row = run.row_begin + at;
       kernels::GpuPages staged = pages_at(chunk.table_at, a.cache_layer, row);
       staged.groups -= begin;  // the first of its entries is the chunk's first group
@@ -114,39 +117,38 @@ void GpuParts::attend_whole(const Attended& a, step::Run& run) {
                           .out = from_row(a.out, row),
                           .visible = step_.on_device<u32>(step_.places().visible) + row,
                           .quantized = acts(a, row),
-                          .states = mine().states + row * state_elems,
-                          .n_rows = std::min(run.n_rows - at, plan::kGpuAttnRowsMax),
+                          .states = mine().states.data() + row * state_elems,
+                          .n_rows = std::min(run.n_rows - at, kGpuAttnRowsMax),
                           .span_begin = begin * page_tokens / kernels::kGpuSpanSlots,
-                          .n_spans = plan::gpu_spans(n_here)});
+                          .n_spans = gpu_spans(n_here)});
     }
   }
 }
 
 GpuParts::Chunk GpuParts::chunk_of(const step::Run& run, u32 cache_layer, u32 begin, u32 n_groups) {
-  const plan::GpuStreamShape& shape = mine().shape;
-  const u32 chunk_idx = begin / shape.chunk_groups;
+  const u32 chunk_groups = sizes().chunk_groups(), chunk_idx = begin / chunk_groups;
   Chunk chunk{.begin = begin,
-              .end = std::min(begin + shape.chunk_groups, n_groups),
-              .memory = mine().staged,
+              .end = std::min(begin + chunk_groups, n_groups),
+              .memory = mine().staged.data(),
               .table_at = 0,
               .kept = std::nullopt};
-  if (shape.n_kept == 0 || !kept_.is_full(chunk_idx, *run.sequence)) return chunk;
+  if (sizes().n_kept == 0 || !kept_.is_full(chunk_idx, *run.sequence)) return chunk;
   chunk.kept = kept_.piece(run.session, cache_layer, chunk_idx);
   if (!chunk.kept) return chunk;
-  chunk.memory = mine().memory->kept_chunk(*chunk.kept);
-  chunk.table_at = shape.kept_at() + u64{*chunk.kept} * shape.chunk_groups;
+  chunk.memory = step_.args().memory->kept_chunk(*chunk.kept);
+  chunk.table_at = sizes().kept_at() + u64{*chunk.kept} * chunk_groups;
   return chunk;
 }
 
 u32 GpuParts::n_kept_groups(const step::Run& run) const {
-  return mine().shape.n_kept == 0 ? 0 : kept_.n_kept_groups(run.session, *run.sequence);
+  return sizes().n_kept == 0 ? 0 : kept_.n_kept_groups(run.session, *run.sequence);
 }
 
 // A chunk's groups to where attention takes them. False where the run has failed, or the device is
 // lost.
 bool GpuParts::stage(step::Run& run, u32 cache_layer, const Chunk& chunk) {
   method::PartSource& source = *step_.args().parts;
-  const u64 payload_bytes = step_.args().page_bytes * step_.args().spec->n_kv_heads;
+  const u64 payload_bytes = step_.args().sizes.group.page_bytes() * step_.args().spec->n_kv_heads;
   if (chunk.kept) kept_.forget(*chunk.kept);  // until all of it has come
   step::KvPart part{.group_begin = chunk.begin, .group_end = chunk.begin};
   while (part.group_end < chunk.end) {
@@ -155,7 +157,7 @@ bool GpuParts::stage(step::Run& run, u32 cache_layer, const Chunk& chunk) {
       const auto* from =
           reinterpret_cast<const std::byte*>(run.sequence->group_address(cache_layer, group));
       auto* to = reinterpret_cast<std::byte*>(chunk.memory +
-                                              (group - chunk.begin) * mine().shape.group_bytes);
+                                              (group - chunk.begin) * sizes().group.group_bytes());
       step_.send(to, from, payload_bytes);
     }
     const bool has_come = wait_for_host_part();
@@ -170,14 +172,9 @@ bool GpuParts::stage(step::Run& run, u32 cache_layer, const Chunk& chunk) {
 bool GpuParts::bring_query(const step::Run& run, step::Rows q) {
   const u32 row = run.row_begin + run.n_rows - 1;
   const u64 n = u64{step_.args().spec->n_heads} * step_.args().spec->head_dim;
-  step_.device().copy_out(std::as_writable_bytes(std::span(mine().host_query, n)),
+  step_.device().copy_out(std::as_writable_bytes(std::span(host().query.data(), n)),
                           DevicePtr<f32>(from_row(q, row).data).as<std::byte>(), step_.stream());
   return wait_for_host_part();
-}
-
-u32* GpuParts::host_visible() const {
-  const u64 at = mine().shape.n_addresses(step_.args().spec->n_cache_layers) * sizeof(u64);
-  return reinterpret_cast<u32*>(mine().host_tables + at);
 }
 
 // The host chooses by its copy of the query and gathers; K and V of a head's slots come to pages of
@@ -187,23 +184,24 @@ void GpuParts::attend_chosen(const Attended& a, step::Run& run) {
   if (!bring_query(run, a.q)) return;  // and what was copied before may be overwritten
   method::PartSource& source = *args.parts;
   const u64 d_group = u64{args.spec->n_heads} / args.spec->n_kv_heads * args.spec->head_dim;
-  const u64 slot_bytes = args.page_bytes / args.page_tokens;
-  const u64 head_bytes = mine().shape.gathered_pages * args.page_bytes;
-  source.begin({&run, 1}, a.cache_layer, mine().host_query);
+  const u64 slot_bytes = sizes().group.page_bytes() / sizes().group.page_tokens;
+  const u64 head_bytes = sizes().gathered_pages() * sizes().group.page_bytes();
+  source.begin({&run, 1}, a.cache_layer, host().query.data());
   for (step::KvPart part{}; source.next({&run, 1}, a.cache_layer, 0, part);) {
     std::array<step::ChosenSlots, kWorkersMax> chosen{};
     for (u32 begin = part.head_begin; begin < part.head_end; begin += kWorkersMax) {
       const u32 n = std::min(part.head_end - begin, kWorkersMax);
-      mine().workers->run(n, [&](u32 i, u32 worker_idx) {
+      args.workers->run(n, [&](u32 i, u32 worker_idx) {
         chosen[i] = source.choose(
-            {run, a.cache_layer, begin + i, mine().host_query + (begin + i) * d_group}, worker_idx);
+            {run, a.cache_layer, begin + i, host().query.data() + (begin + i) * d_group},
+            worker_idx);
       });
       for (u32 i = 0; i < n; ++i) {
         if (chosen[i].slots.empty()) continue;  // it comes with a later part
         const u64 n_bytes = chosen[i].slots.size() * slot_bytes;
         TARN_ASSERT(n_bytes <= head_bytes);
-        host_visible()[begin + i] = static_cast<u32>(chosen[i].slots.size());
-        step_.send(mine().gathered + (begin + i) * head_bytes, chosen[i].pages[0], n_bytes);
+        host().n_chosen[begin + i] = static_cast<u32>(chosen[i].slots.size());
+        step_.send(mine().gathered.data() + (begin + i) * head_bytes, chosen[i].pages[0], n_bytes);
       }
     }
     source.give_back({&run, 1}, a.cache_layer, part);
@@ -212,34 +210,31 @@ void GpuParts::attend_chosen(const Attended& a, step::Run& run) {
 }
 
 void GpuParts::attend_gathered(const Attended& a, const step::Run& run) {
-  const model::ModelSpec& spec = *step_.args().spec;
-  const std::span<const u32> n_slots(host_visible(), spec.n_kv_heads);
+  const std::span<const u32> n_slots = host().n_chosen;
   const u32 n = std::ranges::max(n_slots);
-  auto* visible = reinterpret_cast<u32*>(
-      mine().tables + mine().shape.n_addresses(spec.n_cache_layers) * sizeof(u64));
-  step_.send(visible, n_slots.data(), n_slots.size());
+  step_.send(mine().n_chosen.data(), n_slots.data(), n_slots.size());
 
   const u32 row = run.row_begin;
-  kernels::GpuPages gathered = pages_at(mine().shape.chunk_groups, a.cache_layer, row);
-  gathered.page_stride = mine().shape.gathered_pages * step_.args().page_bytes;
+  kernels::GpuPages gathered = pages_at(sizes().chunk_groups(), a.cache_layer, row);
+  gathered.page_stride = sizes().gathered_pages() * step_.args().sizes.group.page_bytes();
   for (u32 span = 0; span * kernels::kGpuSpanSlots < n; span += kernels::kGpuMergeSpans) {
     attend_part(step_, {.pages = gathered,
                         .q = from_row(a.q, row),
                         .out = from_row(a.out, row),
-                        .visible = visible,
+                        .visible = mine().n_chosen.data(),
                         .visible_stride = 1,
                         .quantized = acts(a, row),
-                        .states = mine().states,
+                        .states = mine().states.data(),
                         .n_rows = 1,
                         .span_begin = span,
-                        .n_spans = std::min(plan::gpu_spans(n) - span, kernels::kGpuMergeSpans)});
+                        .n_spans = std::min(gpu_spans(n) - span, kernels::kGpuMergeSpans)});
   }
 }
 
 // Groups whose addresses stand in the stream's own table, whatever the row's session.
 kernels::GpuPages GpuParts::pages_at(u64 table_at, u32 cache_layer, u32 row) const {
   kernels::GpuPages listed = step_.pages(cache_layer, row);
-  listed.groups = reinterpret_cast<u8* const*>(mine().tables) + table_at;
+  listed.groups = reinterpret_cast<u8* const*>(mine().addresses.data()) + table_at;
   listed.table_stride = 0;
   listed.group_stride = 1;
   return listed;
@@ -260,7 +255,7 @@ bool GpuParts::wait_for_host_part() {
       device.give_up();  // finish() tells
       return false;
     }
-    if (host_ != nullptr) (void)host_->tick(step::Pause::between_ops);
+    if (step_host_ != nullptr) (void)step_host_->tick(step::Pause::between_ops);
     clock.nap_ns(kNapNs);
   }
 }

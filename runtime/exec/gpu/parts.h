@@ -19,7 +19,7 @@ class GpuParts {
 
   Result<void> open();
   void close();
-  bool is_on() const { return mine().shape.is_on(); }
+  bool is_on() const { return step_.args().sizes.in_chunks; }
   void begin_step(const step::Batch& batch);
   // What one attention reads and leaves.
   struct Attended {
@@ -34,7 +34,9 @@ class GpuParts {
   u64 n_chunks_kept() const { return n_chunks_kept_; }  // that attention found there
 
  private:
-  const GpuStreamArgs& mine() const { return step_.args().stream; }
+  const GpuSizes& sizes() const { return step_.args().sizes; }
+  const GpuAttentionMemory& mine() const { return step_.args().on_device().attention; }
+  const GpuHostMemory& host() const { return step_.args().host; }
   void send_tails(const step::Batch& batch, const step::Run& run);
   void attend_whole(const Attended& a, step::Run& run);
   // A chunk of a layer: groups [begin, end), to be attended to at `memory`, whose addresses stand
@@ -52,11 +54,10 @@ class GpuParts {
   bool bring_query(const step::Run& run, step::Rows q);
   kernels::GpuPages pages_at(u64 table_at, u32 cache_layer, u32 row) const;
   kernels::GpuQuantized acts(const Attended& a, u32 row) const;
-  u32* host_visible() const;
   bool wait_for_host_part();
 
   GpuStep& step_;
-  step::StepHost* host_ = nullptr;
+  step::StepHost* step_host_ = nullptr;
   GpuEvent* host_part_ = nullptr;  // what the host waits for within a step
   kv::KeptChunks kept_{};
   u64 n_chunks_kept_ = 0;

@@ -1,17 +1,11 @@
 #include "runtime/exec/gpu/placement.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
-#include <utility>
 
 #include "platform/base/assert.h"
-#include "platform/base/checked.h"
-#include "runtime/plan/gpu_shape.h"
 
 namespace tarn::exec {
-
-using plan::RegionId;
 
 namespace {
 
@@ -50,24 +44,23 @@ Reserve* GpuPlacement::pinned_reserve(Device* device) {
 Result<void> GpuPlacement::reserve(const Args& args, const model::ModelDescription& model) {
   TARN_ASSERT(args.device != nullptr);
   args_ = args;
-  const auto region = [&](RegionId id) { return args_.arena->region(static_cast<u32>(id)); };
   TARN_CHECK(load_kernels(*args_.device, *args_.kernels));
-  TARN_CHECK(memory_.reserve(*args_.device, model, *args_.plan));
+  TARN_CHECK(memory_.reserve(*args_.device, model, args_.sizes, args_.n_groups, *args_.slabs));
   TARN_CHECK(measure_memory());  // while nothing is registered
-  const std::span<std::byte> mirror = region(RegionId::mirror);
-  mirror_ = Carver(mirror);
-  TARN_CHECK(register_host(Registered::mirror, mirror));  // copies find it by its host address
-  if (!args_.plan->tiers.is_on()) return {};
-  TARN_TRY(frames_on_device_, register_host(Registered::frames, region(RegionId::kv_groups)));
-  if (args_.select->is_full()) return {};
-  TARN_CHECK(register_host(Registered::gathered, region(RegionId::select_scratch)));
+  mirror_ = Carver(args_.mirror);
+  host_ = GpuHostMemory::carve(mirror_, *args_.spec, args_.sizes);
+  TARN_CHECK(register_host(args_.mirror));  // copies find it by its host address
+  if (!args_.frames.empty()) {
+    TARN_TRY(frames_on_device_, register_host(args_.frames));
+  }
+  if (!args_.gathered.empty()) TARN_CHECK(register_host(args_.gathered));
   return {};
 }
 
 // Tiled as the GPU's kernels want them, through its sink.
 Result<model::Weights> GpuPlacement::load_weights(model::LoadArgs load) {
   load.tile_rows = &kernels::gpu_repack_rows;
-  load.region = mirror_.take<std::byte>("", model::weights_host_bytes(*args_.spec));
+  load.region = host_.weights;
   load.sink = &memory_;
   TARN_CHECK(memory_.open_staging(load.staging, pins_arena_, *args_.clock));
   const Result<model::Weights> loaded = model::load_weights(load);
@@ -78,21 +71,20 @@ Result<model::Weights> GpuPlacement::load_weights(model::LoadArgs load) {
 void GpuPlacement::close() {
   backend_.close();
   indexes_.close();
-  for (const std::span<std::byte> bytes : registered_) {
-    if (!bytes.empty() && !pins_arena_) args_.device->unregister_host(bytes);
+  for (; n_registered_ > 0; --n_registered_) {
+    if (!pins_arena_) args_.device->unregister_host(registered_[n_registered_ - 1]);
   }
-  registered_ = {};
   memory_.release();
   probe_ = {};
   driver_bytes_ = 0;
   args_ = {};
 }
 
-Result<DeviceBytes> GpuPlacement::register_host(Registered which, std::span<std::byte> bytes) {
+Result<DeviceBytes> GpuPlacement::register_host(std::span<std::byte> bytes) {
   const Result<DeviceBytes> on_device =
       pins_arena_ ? args_.device->pinned_address(bytes) : args_.device->register_host(bytes);
   if (!on_device) return refused(on_device.error());
-  registered_[static_cast<u64>(which)] = bytes;
+  registered_[n_registered_++] = bytes;
   return on_device;
 }
 
@@ -105,7 +97,7 @@ Unexpected GpuPlacement::refused(const Error& error) {
 // and the arena, before anything is in them.
 Result<void> GpuPlacement::measure_memory() {
   const DeviceFacts& facts = args_.device->facts();
-  const std::span<std::byte> host = args_.arena->whole();
+  const std::span<std::byte> host = args_.arena;
   const DeviceSlab slab = memory_.largest_slab();
   const u64 wanted = probe_bytes(facts);
   const u64 n_bytes = std::min({wanted, u64{host.size()}, slab.bytes}) / kProbeStep * kProbeStep;
@@ -132,111 +124,32 @@ Result<void> GpuPlacement::measure_memory() {
 }
 
 Result<void> GpuPlacement::open_indexes() {
-  if (args_.plan->gpu_select.n_rows == 0) return {};
-  return indexes_.open(
-      {.device = args_.device,
-       .backend = &backend_,
-       .clock = args_.clock,
-       .plan = args_.plan,
-       .indexes = memory_.select_device(),
-       .window = mirror_.take<std::byte>("", args_.plan->gpu_select.window_bytes)});
+  if (args_.sizes.choosing_rows() == 0) return {};
+  return indexes_.open({.device = args_.device,
+                        .backend = &backend_,
+                        .clock = args_.clock,
+                        .sizes = args_.sizes,
+                        .indexes = memory_.regions().indexes.bytes,
+                        .window = host_.keys});
 }
 
-Result<void> GpuPlacement::open_backend(const Step& step) {
-  const plan::Plan& plan = *args_.plan;
+Result<void> GpuPlacement::open_backend(const model::Weights& weights) {
   const model::ModelSpec& spec = *args_.spec;
-  const u64 n_pairs = spec.n_rot / 2;
-  const std::span<f64> inv_freq = mirror_.take<f64>("", n_pairs);
-  kernels::rope_frequencies(spec.rope_base, spec.rope_scale, spec.n_rot, step.weights->rope_factors,
-                            inv_freq.data());
-
-  const u64 n_attended = plan::gpu_attended_slots(plan.context_tokens, plan.gpu_stream.is_on());
-  const u64 partials_bytes =
-      align_up(plan::gpu_partials_bytes(spec, n_attended), kDevicePieceAlignment);
-  const u64 n_logits = plan.logit_rows_max * u64{spec.n_vocab};
-  const u64 n_summaries =
-      plan::gpu_summaries_bytes(spec, plan.logit_rows_max) / sizeof(kernels::GpuLogitsSummary);
-  const plan::GpuSelectShape& select = plan.gpu_select;
-  const bool may_select = select.n_rows > 0;
-  const u64 n_tables = u64{plan.sessions_max} + select.n_rows;
-  const u64 n_groups = n_tables * spec.n_cache_layers * plan.pages_max;
-  const u64 state_bytes =
-      plan::gpu_state_bytes(spec, step.rows_max, may_select ? plan.sessions_max : 0);
-  auto* state = reinterpret_cast<std::byte*>(step.memory.rope_cos.data());
-  if (may_select) {
-    state = memory_.select_gather() + (select.scratch_bytes() - select.state_bytes);
-  } else {
-    TARN_ASSERT(state + state_bytes <= reinterpret_cast<std::byte*>(step.memory.inv_freq.data()));
-  }
-  const u64 counts_bytes = (u64{step.rows_max} + 1) * sizeof(u32);
-  return backend_.open(
-      {.device = args_.device,
-       .table = args_.kernels,
-       .clock = args_.clock,
-       .spec = args_.spec,
-       .kv_type = args_.kv_type,
-       .page_tokens = plan.group_shape.page_tokens,
-       .page_bytes = plan.group_shape.page_bytes(),
-       .rows_max = step.rows_max,
-       .sessions_max = plan.sessions_max,
-       .pages_max = plan.pages_max,
-       .parts = args_.parts,
-       .acts = {.q = step.memory.act_q.data(),
-                .side = reinterpret_cast<kernels::U32x2*>(step.memory.act_sums.data())},
-       .quantizes = has_quantized_layers(*step.weights),
-       .state = state,
-       .counts = reinterpret_cast<u32*>(state + state_bytes - counts_bytes),
-       .embedded = step.x,
-       .groups = reinterpret_cast<u64*>(memory_.attention() + partials_bytes),
-       .partial = reinterpret_cast<f32*>(memory_.attention()),
-       .summaries = reinterpret_cast<kernels::GpuLogitsSummary*>(step.logits + n_logits),
-       .inv_freq = inv_freq.data(),
-       .host_state = mirror_.take<std::byte>("", state_bytes).data(),
-       .host_embedded = step.host_embedded,
-       .host_summaries = mirror_.take<kernels::GpuLogitsSummary>("", n_summaries).data(),
-       .host_groups = mirror_.take<u64>("", n_groups).data(),
-       .select = place_selection(),
-       .stream = place_stream()});
-}
-
-// Empty where all KV lies on the device.
-GpuStreamArgs GpuPlacement::place_stream() {
-  const plan::GpuStreamShape& shape = args_.plan->gpu_stream;
-  if (!shape.is_on()) return {};
-  const std::span<std::byte> whole(memory_.attention(), args_.plan->of(RegionId::attention).bytes);
-  std::byte* at = whole.data() + (whole.size() - shape.device_bytes());
-  const auto piece = [&at](u64 bytes) { return std::exchange(at, at + bytes); };
-  GpuStreamArgs args{.shape = shape,
-                     .workers = args_.workers,
-                     .frames = registered(Registered::frames).data(),
-                     .frames_on_device = reinterpret_cast<u64>(frames_on_device_.raw())};
-  args.memory = &memory_;
-  args.kept = mirror_.take<std::byte>("", kv::KeptChunks::bookkeeping_bytes(shape.kept));
-  args.states = reinterpret_cast<f32*>(piece(shape.states_bytes));
-  args.staged = reinterpret_cast<u8*>(piece(shape.staged_bytes));
-  args.gathered = reinterpret_cast<u8*>(piece(shape.gathered_bytes));
-  args.tables = piece(shape.tables_bytes);
-  args.host_tables = mirror_.take<std::byte>("", shape.tables_bytes).data();
-  args.host_query = mirror_.take<f32>("", u64{args_.spec->n_heads} * args_.spec->head_dim).data();
-  return args;
-}
-
-// Empty where nothing selects.
-GpuSelectArgs GpuPlacement::place_selection() {
-  const plan::GpuSelectShape& shape = args_.plan->gpu_select;
-  if (shape.n_rows == 0) return {};
-  GpuSelectArgs args{.codes = args_.plan->select.codes,
-                     .shape = shape,
-                     .n_chosen_max = args_.plan->select.n_chosen_max};
-  if (args.codes.exist()) args.indexes = reinterpret_cast<u8*>(memory_.select_device());
-  std::byte* at = memory_.select_gather();
-  const auto piece = [&at](u64 bytes) { return std::exchange(at, at + bytes); };
-  args.lut = reinterpret_cast<f32*>(piece(shape.lut_bytes));
-  args.scores = reinterpret_cast<f32*>(piece(shape.scores_bytes));
-  args.weights = reinterpret_cast<f32*>(piece(shape.weights_bytes));
-  args.places = reinterpret_cast<u32*>(piece(shape.places_bytes));
-  args.gathered = reinterpret_cast<u8*>(piece(shape.gathered_bytes));
-  return args;
+  kernels::rope_frequencies(spec.rope_base, spec.rope_scale, spec.n_rot, weights.rope_factors,
+                            host_.rows.inv_freq.data());
+  return backend_.open({.device = args_.device,
+                        .table = args_.kernels,
+                        .clock = args_.clock,
+                        .spec = args_.spec,
+                        .kv_type = args_.kv_type,
+                        .sizes = args_.sizes,
+                        .parts = args_.parts,
+                        .workers = args_.workers,
+                        .quantizes = has_quantized_layers(weights),
+                        .memory = &memory_,
+                        .host = host_,
+                        .frames = args_.frames.data(),
+                        .frames_on_device = reinterpret_cast<u64>(frames_on_device_.raw())});
 }
 
 Result<void> GpuPlacement::capture_step(const ForwardArgs& forward, std::span<const u32> logit_rows,
@@ -254,17 +167,16 @@ Result<void> GpuPlacement::capture_step(const ForwardArgs& forward, std::span<co
 
 Result<void> GpuPlacement::capture_graphs(const ForwardArgs& forward,
                                           std::span<const u32> logit_rows, step::Rows logits) {
-  const plan::Plan& plan = *args_.plan;
-  if (plan.gpu_stream.is_on()) return {};  // the host has its part in every layer
-  const u32 rows_max = std::min(plan.sessions_max, kernels::kGpuMatvecRowsMax);
-  const u32 spans_max = plan::gpu_spans(plan.context_tokens);
+  if (args_.sizes.in_chunks) return {};  // the host has its part in every layer
+  const u32 rows_max = std::min(args_.sizes.sessions_max, kernels::kGpuMatvecRowsMax);
+  const u32 spans_max = gpu_spans(args_.sizes.context_tokens);
   for (u32 n_rows = 1; n_rows <= std::bit_ceil(rows_max); n_rows *= 2) {
     for (u32 n_spans = 1; n_spans <= std::bit_ceil(spans_max); n_spans *= 2) {
       TARN_CHECK(backend_.graphs().begin(n_rows, std::min(n_spans, spans_max)));
       TARN_CHECK(capture_step(forward, logit_rows.first(n_rows), logits));
     }
   }
-  if (plan.gpu_select.n_rows > 0) {
+  if (args_.sizes.choosing_rows() > 0) {
     TARN_CHECK(backend_.graphs().begin_choosing());
     TARN_CHECK(capture_step(forward, logit_rows.first(1), logits));
   }
@@ -278,10 +190,9 @@ Result<void> GpuPlacement::capture_graphs(const ForwardArgs& forward,
 Result<void> GpuPlacement::check_driver_bytes() {
   const DeviceFacts& facts = args_.device->facts();
   // Of pinned memory the device knows itself.
-  TARN_TRY(const u64 driver_bytes,
-           args_.device->driver_bytes(pins_arena_ ? 0 : args_.plan->host_bytes));
+  TARN_TRY(const u64 driver_bytes, args_.device->driver_bytes(pins_arena_ ? 0 : args_.host_bytes));
   driver_bytes_ = driver_bytes;
-  const u64 limit_bytes = args_.plan->of(RegionId::driver).bytes;
+  const u64 limit_bytes = args_.driver_bytes_max;
   args_.log.info("gpu: %s, its driver%s took %llu bytes; the plan has %llu for it",
                  facts.name.data(), facts.integrated ? " and other processes" : "",
                  static_cast<unsigned long long>(driver_bytes),

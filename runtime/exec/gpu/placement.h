@@ -12,15 +12,11 @@
 
 #include "platform/gpu/memory_probe.h"
 #include "platform/log/log.h"
-#include "runtime/arena/arena.h"
 #include "runtime/arena/pinned_reserve.h"
-#include "runtime/config/config.h"
 #include "runtime/exec/forward.h"
 #include "runtime/exec/gpu/gpu_backend.h"
 #include "runtime/exec/gpu/indexes.h"
 #include "runtime/exec/gpu/memory.h"
-#include "runtime/plan/plan.h"
-#include "runtime/plan/step_memory.h"
 
 namespace tarn::exec {
 
@@ -35,11 +31,15 @@ class GpuPlacement {
     Device* device = nullptr;
     Clock* clock = nullptr;
     Log log{};
-    const plan::Plan* plan = nullptr;
     const model::ModelSpec* spec = nullptr;
-    const SelectConfig* select = nullptr;
+    GpuSizes sizes{};
     kernels::KvType kv_type{};
-    RegionArena* arena = nullptr;
+    u32 n_groups = 0;                   // of KV on the device; 0: it lies over memory and disk
+    const SlabCutter* slabs = nullptr;  // as the plan counted them
+    u64 host_bytes = 0, driver_bytes_max = 0;  // likewise
+    std::span<std::byte> arena{};              // all of the host's memory, with nothing in it yet
+    // Regions that the device reaches; the last two of KV over memory and disk.
+    std::span<std::byte> mirror{}, frames{}, gathered{};
     method::PartSource* parts = nullptr;
     WorkerPool* workers = nullptr;
     const kernels::GpuTable* kernels = nullptr;
@@ -61,23 +61,14 @@ class GpuPlacement {
   // Loads the kernels, reserves the device's memory, registers the host's.
   Result<void> reserve(const Args& args, const model::ModelDescription& model);
   Result<model::Weights> load_weights(model::LoadArgs load);
-  // A region that the device reaches, if it does: a region is handed out once.
-  enum class Registered : u8 { mirror, frames, gathered, count };
-  std::span<std::byte> registered(Registered which) const {
-    return registered_[static_cast<u64>(which)];
-  }
   Result<void> open_indexes();
-  // Pieces of the host's memory that are copied to the device in each step.
+  // Regions that the device reaches: they were handed out here.
+  std::span<std::byte> frames() const { return args_.frames; }
+  std::span<std::byte> gathered() const { return args_.gathered; }
+  // What is left of the mirror, for others.
   Carver& mirror() { return mirror_; }
-  struct Step {
-    plan::StepMemory memory{};  // on the device
-    u32 rows_max = 0;
-    f32* x = nullptr;  // where embeddings go
-    f32* logits = nullptr;
-    f32* host_embedded = nullptr;  // rows of a table on disk
-    const model::Weights* weights = nullptr;
-  };
-  Result<void> open_backend(const Step& step);
+  const GpuHostMemory& host() const { return host_; }
+  Result<void> open_backend(const model::Weights& weights);
   // Captures every decode step's graph, so that nothing is captured after READY. Ops see the state
   // of `forward`, which stands for a full bucket; `logit_rows` are rows_max row numbers.
   Result<void> capture_graphs(const ForwardArgs& forward, std::span<const u32> logit_rows,
@@ -96,11 +87,9 @@ class GpuPlacement {
   u64 driver_bytes() const { return driver_bytes_; }
 
  private:
-  Result<DeviceBytes> register_host(Registered which, std::span<std::byte> bytes);
+  Result<DeviceBytes> register_host(std::span<std::byte> bytes);
   Unexpected refused(const Error& error);
   Result<void> measure_memory();
-  GpuSelectArgs place_selection();
-  GpuStreamArgs place_stream();
   Result<void> capture_step(const ForwardArgs& forward, std::span<const u32> logit_rows,
                             step::Rows logits);
 
@@ -114,7 +103,9 @@ class GpuPlacement {
   MemoryProbe probe_{};
   u64 driver_bytes_ = 0;
   Carver mirror_{};
-  std::array<std::span<std::byte>, static_cast<u64>(Registered::count)> registered_{};
+  GpuHostMemory host_{};
+  std::array<std::span<std::byte>, 3> registered_{};
+  u32 n_registered_ = 0;
   DeviceBytes frames_on_device_{};
 };
 

@@ -13,7 +13,6 @@
 
 #include "platform/gpu/stream_progress.h"
 #include "runtime/exec/gpu/args.h"
-#include "runtime/plan/gpu_shape.h"
 
 namespace tarn::exec {
 
@@ -46,15 +45,17 @@ class GpuStep {
   }
   // Where a step of so many rows has its state, and sends it.
   void place_state(u32 n_rows);
-  void send_state() { send(args_.state, args_.host_state, places_.bytes); }
-  const plan::GpuStateShape& places() const { return places_; }
+  void send_state() {
+    send(args_.on_device().step.state.data(), args_.host.state.data(), places_.bytes);
+  }
+  const GpuStateShape& places() const { return places_; }
   template <class T>
   T* on_device(u64 offset) const {
-    return reinterpret_cast<T*>(args_.state + offset);
+    return reinterpret_cast<T*>(args_.on_device().step.state.data() + offset);
   }
   template <class T>
   T* on_host(u64 offset) const {
-    return reinterpret_cast<T*>(args_.host_state + offset);
+    return reinterpret_cast<T*>(args_.host.state.data() + offset);
   }
   // Where kernels read that there are n rows; in a graph, as many as its step has.
   const u32* count(u32 n) const;
@@ -71,7 +72,7 @@ class GpuStep {
   GpuStream* stream_ = nullptr;
   StreamProgress progress_{};
   Mode mode_ = Mode::eager;
-  plan::GpuStateShape places_{};        // of the step, or of the graph that is captured
+  GpuStateShape places_{};              // of the step, or of the graph that is captured
   std::array<u64, 2> usual_wait_ns_{};  // wait_done()'s
 };
 

@@ -10,8 +10,8 @@
 
 #include "runtime/lab/probe.h"
 #include "runtime/method/read/pq.h"
+#include "runtime/model/kv_type.h"
 #include "runtime/method/select_shape.h"
-#include "runtime/plan/kv_type.h"
 #include "tests/runtime/engine_gpu/select_gpu.h"
 
 namespace tarn::test {
@@ -59,7 +59,7 @@ class Oracle {
       : engine_(engine),
         config_(config.select),
         kv_head_(kv_head),
-        type_(plan::kv_type(config)),
+        type_(model::kv_type(config)),
         shape_(method::pq_shape(config_, {engine.spec().head_dim, engine.spec().adjacent_dims()},
                                 engine.plan().context_tokens)),
         region_(method::pq_layout(shape_).bytes / 64 + 1),

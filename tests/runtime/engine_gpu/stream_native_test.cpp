@@ -242,7 +242,7 @@ TEST_CASE("chunks and chosen slots that come from a disk give the bits of KV on 
     CHECK((kv.tiers().mover.stats().bytes_gathered + kv.tiers().extents.stats().bytes_used > 0) ==
           (c.method != SelectMethod::full));
     CHECK((kv.tiers().extents.stats().n_reads > 0) == c.has_extents);
-    CHECK(streamed.gpu.engine.plan().gpu_stream.n_kept == c.is_discrete);
+    CHECK(streamed.gpu.engine.plan().gpu.n_kept == c.is_discrete);
     CHECK((streamed.gpu.engine.status().n_chunks_kept > 0) == c.is_discrete);
     if (c.method != SelectMethod::full || kSlowBuild) continue;
     CHECK((n_loads_passing > 5 * kv.tiers().mover.stats().n_loads) == c.is_discrete);

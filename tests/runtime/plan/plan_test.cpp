@@ -17,7 +17,6 @@
 
 #include "kernels/attn/attn.h"
 #include "runtime/kv/sequence.h"
-#include "runtime/plan/step_memory.h"
 #include "tests/runtime/plan/engine_part.h"
 #include "tests/runtime/plan/model_shapes.h"
 #include "tests/support/folders.h"
@@ -287,13 +286,15 @@ TEST_CASE("a step's pieces lie apart, aligned, within the total") {
     const ShapedModel model(c.model);
     const u64 rows = c.rows_max;
     Carver counter;
-    StepMemory::carve(counter, model.description.spec, c.rows_max);
+    exec::CpuStepMemory::carve(counter, model.description.spec, c.rows_max);
     const u64 n_bytes = *counter.n_bytes().get();
     std::vector<u64> words(n_bytes / sizeof(u64) + 8);
     const auto bytes = std::as_writable_bytes(std::span(words));
     const u64 skip = (64 - reinterpret_cast<std::uintptr_t>(bytes.data()) % 64) % 64;
     Carver placer(bytes.subspan(skip, n_bytes));
-    const auto memory = StepMemory::carve(placer, model.description.spec, c.rows_max);
+    const auto all = exec::CpuStepMemory::carve(placer, model.description.spec, c.rows_max);
+    const exec::StepMemory& memory = all.step;
+    const exec::StepRows& host = all.rows;
     CHECK(placer.n_bytes().get() == n_bytes);
 
     const u64 d_q = u64{c.model.n_heads} * c.model.head_dim;
@@ -311,14 +312,14 @@ TEST_CASE("a step's pieces lie apart, aligned, within the total") {
         {std::as_bytes(memory.act_q), rows * memory.k_max},
         {std::as_bytes(memory.act_scales), rows * memory.k_max / 32 * 4},
         {std::as_bytes(memory.act_sums), rows * memory.k_max / 16 * 4},
-        {std::as_bytes(memory.rope_cos), rows * (c.model.head_dim / 2) * 4},
-        {std::as_bytes(memory.rope_sin), rows * (c.model.head_dim / 2) * 4},
-        {std::as_bytes(memory.tokens), rows * 4},
-        {std::as_bytes(memory.positions), rows * 4},
-        {std::as_bytes(memory.visible), rows * 4},
-        {std::as_bytes(memory.logit_rows), rows * 4},
-        {std::as_bytes(memory.runs), rows * sizeof(step::Run)},
-        {std::as_bytes(memory.inv_freq), c.model.head_dim / 2 * u64{8}},
+        {std::as_bytes(all.rope_cos), rows * (c.model.head_dim / 2) * 4},
+        {std::as_bytes(all.rope_sin), rows * (c.model.head_dim / 2) * 4},
+        {std::as_bytes(host.tokens), rows * 4},
+        {std::as_bytes(host.positions), rows * 4},
+        {std::as_bytes(host.visible), rows * 4},
+        {std::as_bytes(host.logit_rows), rows * 4},
+        {std::as_bytes(host.runs), rows * sizeof(step::Run)},
+        {std::as_bytes(host.inv_freq), c.model.head_dim / 2 * u64{8}},
     };
     const std::byte* end = bytes.data() + skip;
     u64 sum_bytes = 0;

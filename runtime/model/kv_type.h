@@ -1,4 +1,4 @@
-// runtime/plan/kv_type.h
+// runtime/model/kv_type.h
 //
 // The configuration's choice as the kernels name it.
 #pragma once
@@ -6,7 +6,7 @@
 #include "kernels/attn/attn.h"
 #include "runtime/config/config.h"
 
-namespace tarn::plan {
+namespace tarn::model {
 
 inline kernels::KvType kv_type(const Config& config) {
   switch (config.kv_type) {
@@ -19,4 +19,4 @@ inline kernels::KvType kv_type(const Config& config) {
   }
 }
 
-}  // namespace tarn::plan
+}  // namespace tarn::model

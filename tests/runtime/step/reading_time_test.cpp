@@ -1,11 +1,11 @@
 // Goal    from two points of a reading follows how long the rest takes, wherever it began, and a
 //         reading that goes on is told at each of its steps.
 // Method  times made of a known linear and quadratic part; points that cannot be, too.
-#include "runtime/plan/reading_time.h"
+#include "runtime/step/reading_time.h"
 
 #include <doctest/doctest.h>
 
-namespace tarn::plan {
+namespace tarn::step {
 namespace {
 
 TEST_CASE("the parts of a time that has both are found again") {
@@ -60,4 +60,4 @@ TEST_CASE("a reading begins anew where it is told so, or where less is read than
 }
 
 }  // namespace
-}  // namespace tarn::plan
+}  // namespace tarn::step

@@ -1,4 +1,4 @@
-// runtime/plan/reading_time.h
+// runtime/step/reading_time.h
 //
 // How long tokens take to be read: a part that grows with their number, and one, attention, with
 // its square. Both follow from two points of a reading.
@@ -8,7 +8,7 @@
 
 #include "platform/base/types.h"
 
-namespace tarn::plan {
+namespace tarn::step {
 
 struct ReadingTime {
   f64 s_per_token = 0, s_per_square = 0;
@@ -73,4 +73,4 @@ class ReadingClock {
   bool is_begun_ = false;
 };
 
-}  // namespace tarn::plan
+}  // namespace tarn::step
