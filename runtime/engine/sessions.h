@@ -49,7 +49,6 @@ class Sessions {
     u32 turn_begin = 0;       // where its last input begins
     bool is_cut_off = false;  // saved in the middle, or before anybody asked for an answer
     u64 n_drawn = 0;          // then: tokens of that generation, of Session::sampler
-    u64 revision = 0;
     u64 took_ns = 0;
   };
   Result<Restored> restore(std::string_view name);

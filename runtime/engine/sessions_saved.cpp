@@ -124,7 +124,6 @@ Result<Sessions::Restored> Sessions::restore(std::string_view name) {
                   .turn_begin = s.turn_begin,
                   .is_cut_off = s.saved.restored->is_cut_off,
                   .n_drawn = s.saved.restored->n_drawn,
-                  .revision = s.saved.revision,
                   .took_ns = clock_->now_ns() - start_ns};
 }
 

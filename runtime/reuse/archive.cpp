@@ -49,7 +49,6 @@ void Archive::init(const ArchiveArgs& args) {
               .first_tag = kWriterTag + 1,
               .pump = [](void* mover) { static_cast<kv::Mover*>(mover)->pump(kWaitNs); },
               .context = &tiers.mover});
-  reader_.init(&args_, &copy_.ops());
   n_named_ = 0;
   saving_ = nullptr;
   n_evictions_logged_ = 0;
@@ -259,7 +258,7 @@ Result<void> Archive::settle() {
 Result<Archive::Found> Archive::find(std::string_view name) {
   TARN_CHECK(check_name(name));
   TARN_CHECK(settle());
-  TARN_TRY(const Manifest manifest, reader_.find(name));
+  TARN_TRY(const Manifest manifest, find_session(args_, copy_.ops(), name));
   return Found{manifest, n_pages_there(args_.store(), manifest)};
 }
 
@@ -276,7 +275,7 @@ Result<bool> Archive::restore(SavedAs& saved, kv::Sequence& sequence, const Foun
   const u32 n_slots = std::min(n_pages * page_tokens, manifest.n_slots);
   const u32 n_full = n_slots / page_tokens, n_exact = std::min(n_full, first_private);
   if (!sequence.reserve(n_pages * page_tokens)) return fail(kNoKv);
-  reader_.adopt(sequence, manifest, n_pages);
+  adopt_pages(args_, sequence, manifest, n_pages);
   sequence.commit(n_pages * page_tokens);
   keys_.name_pages(sequence, ids, 0, n_exact);
   keys_.name_private(sequence, ids, n_exact, n_full, manifest.groups.subspan(n_exact));

@@ -96,7 +96,6 @@ class Archive final : public kv::StoreGuest {
   PageKeys keys_{};
   SessionWriter writer_{};
   SessionCopy copy_{};
-  SessionReader reader_{};
   std::array<SavedAs*, kv::KvCache::kSessionsMax> named_{};  // of open sessions
   u32 n_named_ = 0;
   SavedAs* saving_ = nullptr;  // the checkpoint under way, or none that counts

@@ -14,24 +14,12 @@
 
 namespace tarn::reuse {
 
-class SessionReader {
- public:
-  void init(const ArchiveArgs* args, StoreOps* ops) {
-    args_ = args;
-    ops_ = ops;
-  }
-  // The manifest of this name, of this identity, whose keys are those of its tokens. Waits for the
-  // disk; nothing else uses the buffer.
-  Result<Manifest> find(std::string_view name);
-  // Of a sequence with reserved slots: its first n_pages, all of which are there
-  // (n_pages_there()), are the manifest's. They are to be committed then, and the full ones named.
-  void adopt(const kv::Sequence& sequence, const Manifest& manifest, u32 n_pages) const;
-
- private:
-  Result<void> check(const Manifest& manifest, std::string_view name) const;
-
-  const ArchiveArgs* args_ = nullptr;
-  StoreOps* ops_ = nullptr;
-};
+// The manifest of this name, of this identity, whose keys are those of its tokens. Waits for the
+// disk; nothing else uses the buffer.
+Result<Manifest> find_session(const ArchiveArgs& args, StoreOps& ops, std::string_view name);
+// Of a sequence with reserved slots: its first n_pages, all of which are there (n_pages_there()),
+// are the manifest's. They are to be committed then, and the full ones named.
+void adopt_pages(const ArchiveArgs& args, const kv::Sequence& sequence, const Manifest& manifest,
+                 u32 n_pages);
 
 }  // namespace tarn::reuse
