@@ -129,6 +129,8 @@ constexpr GoneKey kGoneKeys[] = {
     {"select.codebooks",
      "select.codebooks is gone: a conversation has one codebook, which is made anew as it grows; "
      "leave the key out"},
+    {"select.swap_tokens", "select.swap_tokens is select.index_delay_tokens now: rename the key"},
+    {"store.extents", "store.extents is select.disk_reorder now: rename the key"},
     {"store.publish_ms",
      "store.publish_ms is store.checkpoint_ms now: a save that the engine makes by itself is a "
      "checkpoint; rename the key"},

@@ -71,9 +71,10 @@ struct SelectConfig {
   u32 block_tokens = 1;
   u32 iterations = 8;
   LayerCost cost{};
-  u32 swap_tokens = 64;
+  u32 index_delay_tokens = 64;
   u32 cache_tokens = 0;
   CachePolicy cache_policy = CachePolicy::lru;
+  bool disk_reorder = true;
   bool exact_answers = false;
   SelectMark verified{};
   // Breaks the index on purpose (runtime/config/code_control.h): for measurements, and no key.
@@ -114,13 +115,16 @@ void SelectConfig::visit_fields(Self& self, Visitor& on) {
      "pq: choose blocks of so many tokens by the sum of their weights, as a disk reads them");
   on("select.iterations", self.iterations, u64{0}, u64{kIterationsMax},
      "pq: updates of the centroids at most; 0: as many as cost_* leave time for, 3 at least");
-  on("select.swap_tokens", self.swap_tokens, u64{1}, u64{4096},
+  on("select.index_delay_tokens", self.index_delay_tokens, u64{1}, u64{4096},
      "tokens from a clustering's start to its use; 1: the second token waits for it");
   on("select.cache_tokens", self.cache_tokens, u64{0}, u64{65535},
      "over a disk: chosen tokens that a head keeps in memory for later steps; 0: as many as "
-     "kv.memory_bytes leaves room for; fewer make room for groups where store.extents is false");
+     "kv.memory_bytes leaves room for; fewer make room for groups where disk_reorder is false");
   on("select.cache_policy", self.cache_policy, Names(kCachePolicyNames),
      "which of them it lets go: nearly the longest unused (lru), or the least used of late (lfu)");
+  on("select.disk_reorder", self.disk_reorder,
+     "write what selection by pairs of codes reads twice more, in orders it is read in: fewer "
+     "requests a token, and up to three times the space, where the quota has it");
   on("select.exact_answers", self.exact_answers,
      "with the next input an answer's KV is computed anew, exactly, so that nothing of what "
      "selection left in it stays");

@@ -28,7 +28,6 @@ struct StoreConfig {
   u32 requests_max = 256;
   bool sessions = false;
   u64 kept_tokens = 0;
-  bool extents = true;
   u32 checkpoint_ms = 1000;
 
   std::string_view folder() const { return {path.data()}; }
@@ -56,9 +55,6 @@ void StoreConfig::visit_fields(Self& self, Visitor& on) {
   on("store.kept_tokens", self.kept_tokens, u64{0}, kKeptTokensMax,
      "tokens of kept sessions, all together, that the file has room for beside the open ones'; the "
      "longest unused give way to newer ones; 0: as many as kv.context_tokens");
-  on("store.extents", self.extents,
-     "write what selection by pairs of codes reads twice more, in orders it is read in: fewer "
-     "requests a token, and up to three times the space, where the quota has it");
   on("store.checkpoint_ms", self.checkpoint_ms, u64{0}, u64{3'600'000},
      "a kept session's work is on disk after so long, and a step more; 0: when it is saved");
 }

@@ -11,10 +11,10 @@ namespace tarn::engine {
 namespace {
 
 // What a record of `tarn verify` holds for: the tensors' bytes, and all that decides what a step
-// reads. swap_tokens says only when an index begins to serve, and its trials serve at once.
+// reads. index_delay_tokens says only when an index begins to serve, and its trials serve at once.
 SelectMark select_mark(SelectConfig config, const model::Weights& weights,
                        kernels::KvType kv_type) {
-  config.swap_tokens = 1;
+  config.index_delay_tokens = 1;
   const store::Key selection =
       reuse::selection_key(config, method::kSelectionId, static_cast<u32>(kv_type));
   const std::array<u64, 4> what = {weights.content_hash[0], weights.content_hash[1], selection.high,

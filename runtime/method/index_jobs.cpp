@@ -96,9 +96,9 @@ bool IndexJobs::can_work(const IndexSession& s, bool is_due) const {
 // more than the steps that are left could do, each its share of the whole job.
 u32 IndexJobs::units_of_step(const IndexSession& s, u32 n_tokens, bool beside_prompt) const {
   const u32 n_left = n_units() - s.n_units_done;
-  const u32 n_steps = std::max(s.life.swap_at() - std::min(s.life.swap_at(), n_tokens), 1u);
+  const u32 n_steps = std::max(s.life.active_at() - std::min(s.life.active_at(), n_tokens), 1u);
   const u64 n_even = ceil_div(n_left, n_steps);
-  const u64 n_later = ceil_div(n_units(), args_.config->swap_tokens) * (n_steps - 1);
+  const u64 n_later = ceil_div(n_units(), args_.config->index_delay_tokens) * (n_steps - 1);
   const u64 n_late = n_left - std::min<u64>(n_left, n_later);
   return static_cast<u32>(beside_prompt ? std::min(n_even, n_late) : n_even);
 }

@@ -5,9 +5,9 @@
 // where sessions are kept, its codes.
 //
 //   spare set   a rebuild fills it while the session's own set serves. It belongs to the session
-//               that came first, until its swap. A session that has not stepped twice loses it to
-//               one that steps. A session without it at its swap fills its own set: no row reads
-//               that any more, and the session's row waits
+//               that came first, until its activation. A session that has not stepped twice loses
+//               it to one that steps. A session without it at its activation fills its own set: no
+//               row reads that any more, and the session's row waits
 //   restoring   the index in use is made again: what lies on the disk is read, the rest clustered
 //               over the same rows. A job that was under way begins after that
 //   thread      the engine's; tasks on all workers

@@ -113,8 +113,8 @@ void IndexMemory::init(const SelectorArgs& new_args) {
   }
   for (u64 idx = 0; idx < sets_.sessions.size(); ++idx) {
     auto* s = new (&sets_.sessions[idx]) IndexSession();
-    s->life =
-        IndexLife(budget_rule(*args.config), args.config->code_bits, args.config->swap_tokens);
+    s->life = IndexLife(budget_rule(*args.config), args.config->code_bits,
+                        args.config->index_delay_tokens);
     s->heads = &sets_.table[idx * shape.n_heads];
   }
   for (u32 worker = 0; worker < shape.in.n_workers && args.device == nullptr; ++worker) {

@@ -70,7 +70,7 @@ struct IndexSession {
   struct Proposal {
     IndexLife life{};          // behind the turn's end and the row
     Reader** heads = nullptr;  // that the row reads; nullptr: there is no row
-    bool swaps = false;        // the job's index comes into use
+    bool activates = false;    // the job's index comes into use
   } next{};
   bool is_restoring = false;  // the job makes the index in use again
   bool is_stuck = false;      // the disk failed it where nobody waited: the next row tells

@@ -12,8 +12,8 @@
 // clustering takes is paid for, and a share of the prefill bounds it. The paper's layer i must be
 // done when the second step reaches layer i; with a prompt read in slices, all layers' last rows
 // come in the last one, and layers that are clustered one after the other share the time until
-// each is due. Here a session's layers begin to serve together, swap_tokens after the trigger, so
-// every layer's share of that time is the same, and T no function of the layer.
+// each is due. Here a session's layers begin to serve together, index_delay_tokens after the
+// trigger, so every layer's share of that time is the same, and T no function of the layer.
 //
 // A pure function of the configuration and a count of rows: no clock is in it. Longer prompts allow
 // more updates, until a sample stands for the rest and prefill goes on growing.

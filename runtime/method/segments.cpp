@@ -24,13 +24,13 @@ Budget budget(const BudgetRule& rule, u32 n_tokens) {
 IndexEvent IndexLife::advance(u32 n_tokens) {
   if (rows_pending_ != 0) {
     segments_ = method::segments(n_tokens, rule_.n_sinks, budget_.n_local, segments_.middle_end);
-    if (n_tokens < swap_at_) return IndexEvent::none;
+    if (n_tokens < active_at_) return IndexEvent::none;
     used_is_first_ = rows_used_ == 0;
     rows_used_ = rows_pending_;
     used_trigger_ = trigger_at_;
-    used_since_ = swap_at_;
+    used_since_ = active_at_;
     rows_pending_ = 0;
-    return IndexEvent::swap;
+    return IndexEvent::activate;
   }
   // Without an index, and at a trigger, local and k follow the length.
   const Budget now = budget(rule_, n_tokens);
@@ -45,14 +45,14 @@ IndexEvent IndexLife::advance(u32 n_tokens) {
   if (!builds && !rebuilds) return IndexEvent::none;
   rows_pending_ = n_rows;
   trigger_at_ = n_tokens;
-  swap_at_ = n_tokens + swap_tokens_;
+  active_at_ = n_tokens + index_delay_tokens_;
   return builds ? IndexEvent::build : IndexEvent::rebuild;
 }
 
 void IndexLife::forget() {
   budget_ = budget_before_ = {};
   segments_ = {};
-  rows_used_ = used_since_ = used_trigger_ = rows_pending_ = trigger_at_ = swap_at_ = 0;
+  rows_used_ = used_since_ = used_trigger_ = rows_pending_ = trigger_at_ = active_at_ = 0;
 }
 
 bool IndexLife::truncate(u32 n_tokens) {
@@ -60,17 +60,18 @@ bool IndexLife::truncate(u32 n_tokens) {
     rows_pending_ = 0;
     budget_ = budget_before_;
   }
-  const bool undoes_swap = rows_used_ != 0 && n_tokens < used_since_;
+  const bool undoes_activation = rows_used_ != 0 && n_tokens < used_since_;
   const bool undoes_trigger = rows_used_ != 0 && n_tokens < used_trigger_;
   const bool is_empty = rows_used_ == 0 && rows_pending_ == 0;
-  if (is_empty || undoes_trigger || (undoes_swap && (!used_is_first_ || rows_pending_ != 0))) {
+  if (is_empty || undoes_trigger ||
+      (undoes_activation && (!used_is_first_ || rows_pending_ != 0))) {
     forget();
     return false;
   }
-  if (undoes_swap) {
+  if (undoes_activation) {
     rows_pending_ = rows_used_;
     trigger_at_ = used_trigger_;
-    swap_at_ = used_since_;
+    active_at_ = used_since_;
     rows_used_ = 0;
   }
   const u32 n_rows = std::max(rows_used_, rows_pending_);
@@ -103,7 +104,7 @@ bool IndexLife::restore(const KeptLife& kept, u32 n_slots, u32 n_tokens) {
   if (kept.rows_used > n_middle || kept.rows_pending > n_middle) return false;
   if (is_used != (kept.used_trigger != 0)) return false;
   if (is_used && (kept.rows_used < rows_min_ || kept.used_trigger > n_tokens ||
-                  n_tokens - kept.used_trigger < swap_tokens_)) {
+                  n_tokens - kept.used_trigger < index_delay_tokens_)) {
     return false;
   }
   if ((kept.flags & KeptLife::kUsedIsFirst) != 0 && !is_used) return false;
@@ -112,7 +113,7 @@ bool IndexLife::restore(const KeptLife& kept, u32 n_slots, u32 n_tokens) {
   if (!ends_before(kept.rows_pending, kept.trigger_at, n_sinks)) return false;
   // One job at a time, and none for fewer rows.
   if (is_used && is_pending &&
-      (kept.trigger_at < u64{kept.used_trigger} + swap_tokens_ ||
+      (kept.trigger_at < u64{kept.used_trigger} + index_delay_tokens_ ||
        kept.rows_pending <= kept.rows_used)) {
     return false;
   }
@@ -120,13 +121,13 @@ bool IndexLife::restore(const KeptLife& kept, u32 n_slots, u32 n_tokens) {
   forget();
   rows_used_ = kept.rows_used;
   used_trigger_ = kept.used_trigger;
-  used_since_ = is_used ? kept.used_trigger + swap_tokens_ : 0;
+  used_since_ = is_used ? kept.used_trigger + index_delay_tokens_ : 0;
   used_is_first_ = (kept.flags & KeptLife::kUsedIsFirst) != 0;
   if (is_used) budget_ = budget(rule_, kept.used_trigger);
   budget_before_ = budget_;
   rows_pending_ = kept.rows_pending;
   trigger_at_ = kept.trigger_at;
-  swap_at_ = is_pending ? kept.trigger_at + swap_tokens_ : 0;
+  active_at_ = is_pending ? kept.trigger_at + index_delay_tokens_ : 0;
   if (is_pending) budget_ = budget(rule_, kept.trigger_at);
   segments_ = {.middle_begin = n_sinks,
                .middle_end = std::max(kept.middle_end, n_sinks),

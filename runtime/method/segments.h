@@ -58,18 +58,18 @@ struct KeptLife {
 };
 
 // Builds and rebuilds of one sequence's index. A trigger says that the rows [middle_begin, row_end)
-// are to be clustered in the background; the swap, swap_tokens later, that what they became is used
-// from this step on (a late job is waited for). Until the first swap attention is dense.
+// are to be clustered in the background. The activation comes index_delay_tokens later: from that
+// step on their index is used; a late job is waited for. Before the first one attention is dense.
 //   trigger   no index, context_min tokens and rows_min of them in the middle; or more than half of
 //             the middle was coded without being clustered
 //   invariant rows clustered <= rows in the middle; at most one job at a time
-enum class IndexEvent : u8 { none, build, rebuild, swap };
+enum class IndexEvent : u8 { none, build, rebuild, activate };
 class IndexLife {
  public:
-  static constexpr u32 kSwapTokens = 64;
+  static constexpr u32 kDelayTokens = 64;
   IndexLife() = default;
-  IndexLife(const BudgetRule& rule, u32 code_bits, u32 swap_tokens = kSwapTokens)
-      : rule_(rule), rows_min_(8u << code_bits), swap_tokens_(swap_tokens) {}
+  IndexLife(const BudgetRule& rule, u32 code_bits, u32 index_delay_tokens = kDelayTokens)
+      : rule_(rule), rows_min_(8u << code_bits), index_delay_tokens_(index_delay_tokens) {}
 
   // The sequence has n_tokens now, the current one among them; called with ascending counts, once a
   // step (after prefill: once for all of it), and again until it answers none.
@@ -89,17 +89,17 @@ class IndexLife {
   Segments segments() const { return segments_; }
   u32 k() const { return budget_.k; }
   bool is_dense() const { return rows_used_ == 0; }
-  bool is_clustering() const { return rows_pending_ != 0; }  // triggered, and not swapped in
+  bool is_clustering() const { return rows_pending_ != 0; }  // triggered, not active yet
   // How many rows the job that was triggered last clusters, and when they come into use; and how
   // many the index in use has clustered.
   u32 n_rows_clustering() const { return rows_pending_; }
   u32 n_rows_used() const { return rows_used_; }
-  u32 swap_at() const { return swap_at_; }
+  u32 active_at() const { return active_at_; }
 
  private:
   BudgetRule rule_{};
   u32 rows_min_ = 0;
-  u32 swap_tokens_ = 0;
+  u32 index_delay_tokens_ = 0;
   Budget budget_{};
   Budget budget_before_{};  // of the trigger under way
   Segments segments_{};
@@ -109,7 +109,7 @@ class IndexLife {
   bool used_is_first_ = false;
   u32 rows_pending_ = 0;  // that the job under way clusters; 0: none
   u32 trigger_at_ = 0;
-  u32 swap_at_ = 0;
+  u32 active_at_ = 0;
 };
 
 }  // namespace tarn::method

@@ -45,7 +45,7 @@ void Selector::truncate(u32 idx, u32 n_tokens) {
   const store::Key key = uses ? store::Key{} : std::exchange(s.used_key, {});
   if (!keeps_job) jobs_.drop_job(s);
   if (keeps && !uses && n_rows_used > 0 && was_whole) {
-    // A swap that is undone leaves its index, finished.
+    // An activation that is undone leaves its index, finished.
     s.n_rows = n_rows_used;
     s.target = s.heads;
     s.n_units_done = jobs_.n_units();
@@ -145,11 +145,11 @@ bool Selector::restore(u32 idx, const kv::Sequence& sequence, const KeptIndex& k
 void Selector::commit(u32 idx) {
   if (!is_on() || memory_.session(idx).next.heads == nullptr) return;
   IndexSession& s = memory_.session(idx);
-  const bool swaps = s.next.swaps;
+  const bool activates = s.next.activates;
   s.life = s.next.life;
   s.turn_end = 0;
   s.next.heads = nullptr;
-  if (swaps) {
+  if (activates) {
     jobs_.take_over(s);
     const store::Key before = std::exchange(s.used_key, std::exchange(s.job_key, {}));
     jobs_.drop_job(s);
@@ -171,7 +171,8 @@ void Selector::end_turn(u32 idx, const kv::Sequence& sequence, u32 n_tokens) {
   IndexSession& s = memory_.session(idx);
   s.sequence = &sequence;
   s.turn_end = n_tokens;
-  if (s.life.is_clustering()) return;  // its swap may be due: the next row's proposal has both
+  if (s.life.is_clustering())
+    return;  // its activation may be due: the next row's proposal has both
   while (s.life.advance(n_tokens) != IndexEvent::none) {
   }
   s.turn_end = 0;
@@ -186,11 +187,11 @@ void Selector::propose(IndexSession& s, u32 n_tokens) {
     if (n == 0) continue;
     IndexEvent event = IndexEvent::none;
     while ((event = s.next.life.advance(n)) != IndexEvent::none) {
-      s.next.swaps = s.next.swaps || event == IndexEvent::swap;
+      s.next.activates = s.next.activates || event == IndexEvent::activate;
     }
   }
   const u32 n_rows = s.next.life.n_rows_used();
-  if (s.next.swaps && !s.is_restoring && s.n_rows != n_rows) jobs_.start_job(s, n_rows);
+  if (s.next.activates && !s.is_restoring && s.n_rows != n_rows) jobs_.start_job(s, n_rows);
 }
 
 void Selector::begin_step(std::span<const step::Ready> ready) {
@@ -208,7 +209,7 @@ Result<bool> Selector::make_index(u32 idx, u32 n_tokens, bool beside_prompt) {
   if (args_.device != nullptr) return false;
   s.is_stuck = false;
   propose(s, n_tokens);
-  const bool is_due = s.is_restoring || s.next.swaps;
+  const bool is_due = s.is_restoring || s.next.activates;
   if (s.waits_at != n_tokens) {
     const bool can_begin = !is_due && jobs_.can_work(s, is_due);
     s.waits_at = n_tokens;
@@ -231,12 +232,12 @@ Result<bool> Selector::begin_row(u32 idx, const kv::Sequence& sequence, u32 n_to
   // Nothing is left to be made here, but with a device.
   if (s.is_restoring) TARN_CHECK(jobs_.run_units(s, 2 * jobs_.n_units(), /*is_due=*/true));
   propose(s, n_tokens);
-  if (s.next.swaps) TARN_CHECK(jobs_.run_units(s, jobs_.n_units(), /*is_due=*/true));
-  const bool swaps = s.next.swaps, selects = !s.next.life.is_dense();
-  s.next.heads = swaps && s.target != nullptr ? s.target : s.heads;
+  if (s.next.activates) TARN_CHECK(jobs_.run_units(s, jobs_.n_units(), /*is_due=*/true));
+  const bool activates = s.next.activates, selects = !s.next.life.is_dense();
+  s.next.heads = activates && s.target != nullptr ? s.target : s.heads;
   if (args_.device == nullptr) return selects;
   commit(idx);
-  if (swaps) TARN_CHECK(send_index(s));
+  if (activates) TARN_CHECK(send_index(s));
   if (jobs_.can_work(s, /*is_due=*/false))
     s.n_units_due = jobs_.units_of_step(s, n_tokens, beside_prompt);
   return selects;

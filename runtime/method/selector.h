@@ -13,7 +13,7 @@
 //              applies it. A row that does not count leaves nothing behind
 //   restore    a session that was kept brings a name for its codebooks. They are read, or trained
 //              again over the same rows, before its next row
-//   device     where KV lies in a GPU's memory, a finished index goes to it at the swap. The host's
+//   device     where KV lies in a GPU's memory, an index goes to it at its activation. The host's
 //              copy ends with the rows that were clustered. A step's part of a job is done while
 //              the GPU computes the step: work_beside()
 //

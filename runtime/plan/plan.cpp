@@ -74,7 +74,7 @@ Unexpected refuse(Status status, const char* hint, const char* key, Figure first
 }
 
 TierInputs tier_inputs(const Inputs& inputs, const Plan& plan) {
-  const bool has_extents = inputs.config->store.extents;
+  const bool has_extents = inputs.config->select.disk_reorder;
   return {.group_shape = plan.group_shape,
           .groups_max = plan.groups_max,
           .sessions_max = plan.sessions_max,

@@ -47,7 +47,7 @@ Config config_of(bool streamed, u64 seed) {
   config.select.n_local = 30;
   config.select.k = 20;
   config.select.iterations = 2;
-  config.select.swap_tokens = 4;
+  config.select.index_delay_tokens = 4;
   config.select.context_min = 1;
   if (!streamed) return config;
   // Groups of 8 KiB, of 134; with many, of 262, a cache and extents, which take

@@ -221,7 +221,8 @@ std::string to_json(const std::vector<LongSeries>& all, const std::string& comma
     text("why_not", series.why_not);
     w.Key("has_store");
     w.Bool(series.has_store);
-    number("swap_tokens", series.prompts.empty() ? 0 : series.prompts.front().swap_tokens);
+    number("index_delay_tokens",
+           series.prompts.empty() ? 0 : series.prompts.front().index_delay_tokens);
     list("plans", series.plans, [&](const std::pair<u32, Planned>& plan) {
       w.StartObject();
       number("n_tokens", plan.first);

@@ -123,7 +123,7 @@ Config config_of(const Options& options, const Setup& setup, std::vector<Case>& 
   u32 sessions = 1;
   for (Case& c : cases) {
     // A first token at its depth finds the index in the making; what follows is what is measured.
-    if (!select.is_full() && c.n_prompt == 0) c.n_settle = select.swap_tokens + 2;
+    if (!select.is_full() && c.n_prompt == 0) c.n_settle = select.index_delay_tokens + 2;
     context_tokens = std::max<u64>(context_tokens, c.context_tokens());
     if (c.is_filled) context_tokens = std::max<u64>(context_tokens, kRecordTokens + 2);
     sessions = std::max(sessions, c.n_parallel);
@@ -196,7 +196,7 @@ void run_setup(const Options& options, const Setup& setup, std::vector<Case> cas
   base.n_ubatch = config.batch_rows_max;
   base.n_threads = engine.status().n_workers;
   base.n_heads_select = engine.spec().n_cache_layers * engine.spec().n_kv_heads;
-  if (!config.select.is_full()) base.swap_tokens = config.select.swap_tokens;
+  if (!config.select.is_full()) base.index_delay_tokens = config.select.index_delay_tokens;
   base.plan_bytes = engine.plan().total_bytes;
   base.driver_bytes = engine.status().driver_bytes;
   base.driver_limit_bytes = engine.plan().of(plan::RegionId::driver).bytes;

@@ -350,7 +350,7 @@ void Demo::compare_answers() {
     select.n_subspaces = 4;
     select.code_bits = 6;
     select.code_format = CodeFormat::packed;
-    select.swap_tokens = 1;
+    select.index_delay_tokens = 1;
     select.k = kSelectedTokens;
     if (way.method == SelectMethod::window) {  // as many tokens as lie in as much memory
       const u64 token_bytes = whole_kv_bytes() / command_.n_tokens;

@@ -72,12 +72,13 @@ void write_answer(const EngineHandle& engine, const GenerationResult& result, Js
 
 void warn_unselected(const char* select, u64 n_select_steps) {
   if (n_select_steps > 0 || std::string_view(select) == "full") return;
-  std::fprintf(stderr,
-               "tarn warning: select %s was asked for and no step selected: all KV was read. A "
-               "context is selected from when it has select.context_min tokens (0: twice what a "
-               "step reads), and from an answer's token select.swap_tokens + 1 on: lower them, or "
-               "ask for a longer context or answer\n",
-               select);
+  std::fprintf(
+      stderr,
+      "tarn warning: select %s was asked for and no step selected: all KV was read. A "
+      "context is selected from when it has select.context_min tokens (0: twice what a "
+      "step reads), and from an answer's token select.index_delay_tokens + 1 on: lower them, or "
+      "ask for a longer context or answer\n",
+      select);
 }
 
 void print_figures(const EngineHandle& engine, const GenerationResult& result) {

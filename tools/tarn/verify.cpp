@@ -282,8 +282,8 @@ std::vector<Trial> trials_of(const VerifyCommand& command, const SelectConfig& b
         trial.select.context_divisor = 0;  // absolute, as a box with a fixed budget has it
         trial.select.k = budget;
       }
-      trial.select.swap_tokens = 1;      // the index serves from the second step on
-      trial.select.verified = {"none"};  // so that the weights' hash is in the mark
+      trial.select.index_delay_tokens = 1;  // the index serves from the second step on
+      trial.select.verified = {"none"};     // so that the weights' hash is in the mark
       trials.push_back(trial);
     }
   }
@@ -368,7 +368,7 @@ void write_record(const VerifyCommand& command, const Trial* best, Config config
   config.select.verified = best->mark;
   std::istringstream lines(to_toml(config));
   for (std::string line; std::getline(lines, line);) {
-    if (line.starts_with("select.swap_tokens")) continue;
+    if (line.starts_with("select.index_delay_tokens")) continue;
     if (line.starts_with("select.") || line.starts_with("kv.type")) text += line + "\n";
   }
   write_file(command.record_file, text.data(), text.size());

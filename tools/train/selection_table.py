@@ -55,7 +55,7 @@ def toml(method, divisor, args):
         method, kv_type = method.split("-")
         lines += [f'kv.type = "{kv_type}"']
     lines += [f'select.method = "{"pq" if pq else method}"', f"select.context_divisor = {divisor}",
-              "select.tokens_min = 0", "select.swap_tokens = 1",
+              "select.tokens_min = 0", "select.index_delay_tokens = 1",
               f"select.sink_tokens = {args.sinks}", f"select.iterations = {args.iterations}"]
     return "\n".join(lines) + "\n"
 

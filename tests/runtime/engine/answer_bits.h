@@ -12,7 +12,7 @@
 namespace tarn::engine::test_bits {
 
 // An index from 32 rows on, 4 + 8 + 16 tokens read.
-inline SelectConfig few(SelectMethod method, u32 swap_tokens = 16) {
+inline SelectConfig few(SelectMethod method, u32 index_delay_tokens = 16) {
   SelectConfig select;
   select.method = method;
   select.code_bits = 2;
@@ -20,7 +20,7 @@ inline SelectConfig few(SelectMethod method, u32 swap_tokens = 16) {
   select.n_local = 8;
   select.k = 16;
   select.iterations = 3;
-  select.swap_tokens = swap_tokens;
+  select.index_delay_tokens = index_delay_tokens;
   return select;
 }
 

@@ -22,9 +22,9 @@ constexpr u32 kContext = 2048;
 // Of 256 groups of KV so many may be in memory, or all of them: of many, extents have their part.
 enum class Frames : u32 { all = 0, few = 42, many = 250 };
 
-Config config_of(u32 swap_tokens, Frames frames) {
+Config config_of(u32 index_delay_tokens, Frames frames) {
   Config config = test::small_config();
-  config.select = test_bits::few(SelectMethod::pq, swap_tokens);
+  config.select = test_bits::few(SelectMethod::pq, index_delay_tokens);
   config.context_tokens = kContext;
   config.sessions_max = 2;
   config.batch_rows_max = 64;
@@ -81,10 +81,10 @@ TEST_CASE("the end is told while an index is made over a slow disk") {
   const SmallModel model("llama", "q8_0");
   constexpr u64 kSlowNs = 300'000'000, kAfterNs = 400'000'000;
   for (const Whose whose : {Whose::own, Whose::others_prompt, Whose::others_answer}) {
-    for (const u32 swap_tokens : {1u, 4u}) {
+    for (const u32 index_delay_tokens : {1u, 4u}) {
       CAPTURE(static_cast<u32>(whose));
-      CAPTURE(swap_tokens);
-      World world(model, config_of(swap_tokens, Frames::few));
+      CAPTURE(index_delay_tokens);
+      World world(model, config_of(index_delay_tokens, Frames::few));
       Engine& engine = world.engine();
       SessionIdx other = 0;
       const SessionIdx session = begin(world, 900, &other);
@@ -101,7 +101,7 @@ TEST_CASE("the end is told while an index is made over a slow disk") {
       world.clock.arm_at(engine, whose == Whose::own ? session : other, at_ns);
       const StepTrace& trace = engine.step();
       CHECK_FALSE(world.clock.is_armed());
-      if (whose == Whose::own || swap_tokens == 1) CHECK(trace.n_tokens_out == 0);
+      if (whose == Whose::own || index_delay_tokens == 1) CHECK(trace.n_tokens_out == 0);
       REQUIRE(told.at_ns >= at_ns);
       CHECK(told.at_ns < at_ns + 100'000'000);
       if (whose == Whose::own) {

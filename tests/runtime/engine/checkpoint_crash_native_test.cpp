@@ -124,7 +124,7 @@ Config config_of(const std::string& folder, bool selects, u64 kv_memory_bytes = 
   config.select.n_sinks = 20;
   config.select.n_local = 70;
   config.select.k = 48;
-  config.select.swap_tokens = 4;
+  config.select.index_delay_tokens = 4;
   config.select.context_min = 1;
   return config;
 }

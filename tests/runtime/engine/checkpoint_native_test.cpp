@@ -312,7 +312,7 @@ TEST_CASE(
     const SelectMethod method = checkpoint_ms % 4 == 0 ? SelectMethod::pq : SelectMethod::quest;
     test::SavedHow how{.checkpoint_ms = checkpoint_ms, .select = test::saved_select()};
     how.select.method = method;
-    how.select.swap_tokens = 2;
+    how.select.index_delay_tokens = 2;
     const auto begin = [&](SavedLife& life, SessionIdx session) {
       REQUIRE(life.engine().feed(session, test::random_ids(1, kInput)).has_value());
       REQUIRE(life.engine().generate(session, {.max_tokens = kAnswer, .ignore_end = true}));

@@ -43,8 +43,8 @@ class Model {
   test::TempFile file_{"cluster_beside.gguf"};
 };
 
-Config config_of(u32 swap_tokens) {
-  return test_bits::selecting(test_bits::few(SelectMethod::pq, swap_tokens), kRowsMax);
+Config config_of(u32 index_delay_tokens) {
+  return test_bits::selecting(test_bits::few(SelectMethod::pq, index_delay_tokens), kRowsMax);
 }
 
 struct Counted {
@@ -54,8 +54,8 @@ struct Counted {
 };
 
 // Another one's prompt of n_beside tokens is there from the answer's first token on, or later.
-Counted count(const Model& model, u32 swap_tokens, u32 n_beside, u32 begins_at = 1) {
-  OpenEngine open(model.path(), config_of(swap_tokens));
+Counted count(const Model& model, u32 index_delay_tokens, u32 n_beside, u32 begins_at = 1) {
+  OpenEngine open(model.path(), config_of(index_delay_tokens));
   Engine& engine = open.engine;
   const SessionIdx session = open.session_with(test::random_ids(7, kPrompt));
   const SessionIdx other = open.session_with({});
@@ -92,12 +92,12 @@ u32 sum_of(const std::vector<u32>& n_units, u64 n) {
 
 TEST_CASE("beside a prompt a step clusters its share, as late as that allows, to the same bits") {
   const Model model;
-  for (const u32 swap_tokens : {1u, 3u, 6u, 20u}) {
-    CAPTURE(swap_tokens);
-    if (test::kSlowBuild && swap_tokens != 3) continue;
-    const u32 share = (kLayers + swap_tokens - 1) / swap_tokens;
-    const Counted alone = count(model, swap_tokens, 0);
-    const Counted beside = count(model, swap_tokens, (kAnswer + 2 * kLayers) * kRowsMax);
+  for (const u32 index_delay_tokens : {1u, 3u, 6u, 20u}) {
+    CAPTURE(index_delay_tokens);
+    if (test::kSlowBuild && index_delay_tokens != 3) continue;
+    const u32 share = (kLayers + index_delay_tokens - 1) / index_delay_tokens;
+    const Counted alone = count(model, index_delay_tokens, 0);
+    const Counted beside = count(model, index_delay_tokens, (kAnswer + 2 * kLayers) * kRowsMax);
     CHECK((beside.answer == alone.answer));
     CHECK(sum_of(alone.n_units, kAnswer - 1) == 2 * kLayers);
     CHECK(sum_of(beside.n_units, kAnswer - 1) == 2 * kLayers);
@@ -105,8 +105,9 @@ TEST_CASE("beside a prompt a step clusters its share, as late as that allows, to
       CAPTURE(i);
       REQUIRE(beside.has_prompt[i]);
       CHECK(beside.n_units[i] <= share);
-      if (i >= swap_tokens) continue;  // the first index, which is used from row swap_tokens on
-      const u32 n_later = share * (swap_tokens - 1 - i);
+      if (i >= index_delay_tokens)
+        continue;  // the first index, which is used from row index_delay_tokens on
+      const u32 n_later = share * (index_delay_tokens - 1 - i);
       CHECK(sum_of(beside.n_units, i + 1) == kLayers - std::min(kLayers, n_later));
     }
   }

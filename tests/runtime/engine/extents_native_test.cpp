@@ -20,9 +20,7 @@ using namespace test_selected;
 struct Streamed {
   explicit Streamed(const SmallModel& model, const Config& config, u64 seed = 1)
       : disk(seed), io(disk, clock, 64), open(model.path(), config, &clock, &io) {}
-  const kv::ExtentStats& extents() const {
-    return lab::Probe::tiers(open.engine).extents.stats();
-  }
+  const kv::ExtentStats& extents() const { return lab::Probe::tiers(open.engine).extents.stats(); }
   test::SimDisk disk;
   VirtualClock clock;
   test::SimIo io;
@@ -97,7 +95,7 @@ TEST_CASE("sessions have each its own extents at the same time, and read what th
   const SmallModel model("llama", "q8_0");
   const auto config = [] {
     Config out = config_of(SelectMethod::pq, Memory::roomy);
-    out.select.swap_tokens = 2;  // what a generation begins is done when it ends
+    out.select.index_delay_tokens = 2;  // what a generation begins is done when it ends
     return out;
   };
   constexpr u32 kSessions = 3, kTurns = 3, kTokens = 12;
@@ -249,7 +247,7 @@ TEST_CASE("without a wish, room on the disk or write budget there are no extents
     CHECK(left_bytes >= config.store.daily_write_bytes / 4);  // some groups were spilled
   };
   Config config = config_of(SelectMethod::pq, Memory::ample);
-  config.store.extents = false;
+  config.select.disk_reorder = false;
   check("no wish", config, false);
   config = config_of(SelectMethod::pq, Memory::ample);
   config.store.quota_bytes = 262 * (kGroupBytes + 4096) + 2 * kMiB;

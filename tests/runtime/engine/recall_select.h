@@ -20,7 +20,7 @@ inline SelectConfig one_in(u32 divisor, u32 n_tokens, SelectMethod method) {
   select.n_subspaces = 4;
   select.code_bits = 8;
   select.iterations = 4;
-  select.swap_tokens = 1;
+  select.index_delay_tokens = 1;
   return select;
 }
 

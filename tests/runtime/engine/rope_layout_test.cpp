@@ -106,7 +106,7 @@ TEST_CASE("codes of both layouts of a model are equal") {
   for (SelectConfig& select : settings) {
     CAPTURE(static_cast<u32>(select.preset));
     CAPTURE(select.n_subspaces);
-    select.swap_tokens = 1;
+    select.index_delay_tokens = 1;
     select.iterations = 2;
     const Codes halves = codes_of(model.path(), select);
     const Codes adjacent = codes_of(twin.path(), select);

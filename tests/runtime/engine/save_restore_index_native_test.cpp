@@ -25,7 +25,7 @@ Config saved_config(Memory memory) {
   Config config = config_of(SelectMethod::pq, memory);
   config.store.sessions = true;
   config.store.checkpoint_ms = 0;
-  config.select.swap_tokens = 4;
+  config.select.index_delay_tokens = 4;
   return config;
 }
 

@@ -44,7 +44,7 @@ inline SelectConfig saved_select() {
   select.n_local = 70;
   select.k = 48;
   select.iterations = 3;
-  select.swap_tokens = 4;
+  select.index_delay_tokens = 4;
   select.context_min = 1;
   return select;
 }

@@ -44,7 +44,7 @@ inline Config config_of(SelectMethod method, Memory memory,
   config.select.n_local = 70;
   config.select.k = 48;
   config.select.iterations = 3;
-  config.select.swap_tokens = 16;
+  config.select.index_delay_tokens = 16;
   if (memory == Memory::whole) return config;
   constexpr u64 kGroups[] = {0, 42, 150, 250, 500};  // of 262, and of 518
   if (memory == Memory::roomy) config.context_tokens = 2 * kContext;

@@ -37,7 +37,7 @@ Config config_of(SelectMethod method) {
   config.select.n_sinks = kSinks;
   config.select.n_local = kLocal;
   config.select.k = kChosen;
-  config.select.swap_tokens = kSwap;
+  config.select.index_delay_tokens = kSwap;
   return config;
 }
 

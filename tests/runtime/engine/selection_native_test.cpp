@@ -115,8 +115,8 @@ TEST_CASE(
   };
   const Answer want = answer({});
   SelectConfig select = all(SelectMethod::pq);
-  for (const u32 swap_tokens : {1u, 2u, 16u}) {
-    select.swap_tokens = swap_tokens;
+  for (const u32 index_delay_tokens : {1u, 2u, 16u}) {
+    select.index_delay_tokens = index_delay_tokens;
     CHECK((answer(select) == want));
   }
   select.code_format = CodeFormat::packed;
@@ -517,10 +517,10 @@ TEST_CASE("clustering, however long it takes, waits behind the first token, and 
   struct Times {
     u64 first_ns, second_ns;
   };
-  const auto times = [&](u32 swap_tokens, bool is_slow) {
+  const auto times = [&](u32 index_delay_tokens, bool is_slow) {
     VirtualClock clock;
     const SlowKeys slow(clock);
-    Config config = config_of(few(SelectMethod::pq, swap_tokens), {.n_threads = 1});
+    Config config = config_of(few(SelectMethod::pq, index_delay_tokens), {.n_threads = 1});
     if (is_slow) config.select.control = &slow;
     OpenEngine open(model.path(), config, &clock);
     const SessionIdx session = open.session_with(test::random_ids(7, kPrompt));

@@ -25,8 +25,8 @@ using test_bits::read;
 
 constexpr u32 kRows = 64;
 
-Config config_of(u32 swap_tokens, u32 rows_max = kRows) {
-  return test_bits::selecting(few(SelectMethod::pq, swap_tokens), rows_max);
+Config config_of(u32 index_delay_tokens, u32 rows_max = kRows) {
+  return test_bits::selecting(few(SelectMethod::pq, index_delay_tokens), rows_max);
 }
 
 // The first index is triggered at 60 tokens and used from 90 on; a rebuild is triggered at 110 and
@@ -147,7 +147,7 @@ TEST_CASE("rebuilds that come together keep each row waiting for its own layers 
   const SmallModel model("llama", "f16");
   struct Case {
     const char* name;
-    u32 swap_tokens;
+    u32 index_delay_tokens;
     u32 steps_between;  // their first tokens
     std::array<SessionIdx, 4> turns;
   };
@@ -157,7 +157,7 @@ TEST_CASE("rebuilds that come together keep each row waiting for its own layers 
                         {"one after the other, due later", 30, 5, {2, 1, 0, 3}}};
   for (const Case& c : cases) {
     CAPTURE(c.name);
-    const Config config = config_of(c.swap_tokens);
+    const Config config = config_of(c.index_delay_tokens);
     OpenEngine open(model.path(), config);
     Engine& engine = open.engine;
     const u32 n_layers = engine.spec().n_cache_layers, n = static_cast<u32>(c.turns.size());

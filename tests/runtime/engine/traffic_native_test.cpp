@@ -31,7 +31,7 @@ static_assert(kPage * kSlotBytes == kSector);  // a head's page of a group
 Config config_with(SelectMethod method, u64 cache_groups, bool has_extents) {
   Config config = config_of(method, Memory::little);
   config.kv_memory_bytes = (104 + cache_groups) * kGroupBytes;
-  config.store.extents = has_extents;
+  config.select.disk_reorder = has_extents;
   return config;
 }
 
@@ -41,7 +41,7 @@ struct World {
     opening_bytes = disk.bytes_written();
     opening_bytes_read = disk.bytes_read();
     session = open.session_with(test::random_ids(1, kLongPrompt));
-    const GenerateParams params{.max_tokens = kSteps + config.select.swap_tokens,
+    const GenerateParams params{.max_tokens = kSteps + config.select.index_delay_tokens,
                                 .ignore_end = true};
     REQUIRE(open.engine.generate(session, params).has_value());
   }

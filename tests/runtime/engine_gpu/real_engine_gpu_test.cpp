@@ -159,7 +159,7 @@ void check_disk(SelectMethod method, const Depth& depth) {
   config.select.n_local = 6;
   config.select.k = depth.k;
   config.select.code_bits = 1;
-  config.select.swap_tokens = 3;
+  config.select.index_delay_tokens = 3;
   config.select.context_min = 1;
   const std::vector<u32> ids =
       random_ids(seed_from_environment(), depth.n_prompt, GpuModel::kVocab);

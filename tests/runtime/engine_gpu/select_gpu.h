@@ -10,14 +10,14 @@
 namespace tarn::test {
 
 // An index as soon as there can be one, 1 + 2 + 4 tokens read.
-inline SelectConfig least_select(u32 swap_tokens) {
+inline SelectConfig least_select(u32 index_delay_tokens) {
   SelectConfig select;
   select.method = SelectMethod::pq;
   select.n_sinks = 1;
   select.n_local = 2;
   select.k = 4;
   select.code_bits = 1;
-  select.swap_tokens = swap_tokens;
+  select.index_delay_tokens = index_delay_tokens;
   select.context_min = 1;
   select.iterations = 1;
   return select;
@@ -34,7 +34,7 @@ inline Config select_config(u32 k, u32 context_tokens = 128, u32 sessions_max = 
   config.select.n_local = 6;
   config.select.k = k;
   config.select.code_bits = 1;
-  config.select.swap_tokens = 3;
+  config.select.index_delay_tokens = 3;
   config.select.context_min = 1;
   config.select.iterations = 2;
   return config;

@@ -21,7 +21,7 @@ TEST_CASE("a GPU lost at any call of a selection: no token and no step from then
   config.context_tokens = 64;
   config.page_tokens = 32;
   config.sessions_max = 1;
-  config.select = least_select(/*swap_tokens=*/2);
+  config.select = least_select(/*index_delay_tokens=*/2);
   // The prompt and its token, then the rest, in which `call` fails; 0: none.
   u64 n_calls = 0, n_chosen = 0;
   const auto run = [&](GpuEngine& gpu, u64 call) {

@@ -64,7 +64,7 @@ class Oracle {
                                 engine.plan().context_tokens)),
         region_(method::pq_layout(shape_).bytes / 64 + 1),
         scratch_(method::pq_train_scratch_bytes(shape_) / 64 + 1),
-        life_(method::budget_rule(config_), config_.code_bits, config_.swap_tokens) {
+        life_(method::budget_rule(config_), config_.code_bits, config_.index_delay_tokens) {
     index_.init(shape_, bytes(region_));
   }
 
@@ -135,7 +135,7 @@ class Oracle {
         case method::IndexEvent::rebuild:
           n_rows_ = life_.n_rows_clustering();
           break;
-        case method::IndexEvent::swap:
+        case method::IndexEvent::activate:
           cluster(pages);
           break;
       }
@@ -231,12 +231,12 @@ TEST_CASE("and by pairs of codes, of q4_0 keys") {
 
 TEST_CASE("the host clusters while the GPU computes a step, and never beside its own prompt") {
   const GpuModel model("llama", "q8_0");
-  for (const u32 swap_tokens : {1u, 4u}) {
-    CAPTURE(swap_tokens);
+  for (const u32 index_delay_tokens : {1u, 4u}) {
+    CAPTURE(index_delay_tokens);
     GpuEngine gpu;
     gpu.device.copies_first = true;
     Config config = select_config(5);
-    config.select.swap_tokens = swap_tokens;
+    config.select.index_delay_tokens = index_delay_tokens;
     require_open(gpu, model.path(), config);
     const SessionIdx session = prompted(gpu.engine, random_ids(3, kPrompt, GpuModel::kVocab));
     const u64 n_beside_before = gpu.device.copied().n_out_beside;
@@ -249,21 +249,21 @@ TEST_CASE("the host clusters while the GPU computes a step, and never beside its
                };
                n_units += trace.n_cluster_units;
                if (n == kPrompt) CHECK(trace.n_cluster_units == 0);
-               CHECK((trace.n_slots_chosen > 0) == (n >= kPrompt + swap_tokens));
+               CHECK((trace.n_slots_chosen > 0) == (n >= kPrompt + index_delay_tokens));
                CHECK(runs(engine::Phase::cluster_beside) == (trace.n_prefill_rows == 0 ? 1 : 0));
              });
     CHECK(n_units == gpu.engine.spec().n_cache_layers);
     // Keys come twice a layer, a group here. An index that is wanted at once is made before the
     // step that reads by it.
     CHECK(gpu.device.copied().n_out_beside - n_beside_before ==
-          (swap_tokens > 1 ? 2 * n_units : 0));
+          (index_delay_tokens > 1 ? 2 * n_units : 0));
   }
 }
 
 TEST_CASE("beside another's prompt the host clusters a layer a step, and as late as it may") {
   const GpuModel model("llama", "q8_0");
   Config config = select_config(5, 128, 2);
-  config.select.swap_tokens = 4;
+  config.select.index_delay_tokens = 4;
   config.batch_rows_max = 4;
   LogitsRecord alone, beside;
   for (LogitsRecord* logits : {&alone, &beside}) {

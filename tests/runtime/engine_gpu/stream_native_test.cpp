@@ -200,7 +200,7 @@ Config deep_config(SelectMethod method, KvTypeChoice kv_type) {
   config.select.n_sinks = 20;
   config.select.n_local = 70;
   config.select.iterations = 2;
-  config.select.swap_tokens = 3;
+  config.select.index_delay_tokens = 3;
   config.select.context_min = 1;
   return config;
 }
@@ -358,7 +358,7 @@ TEST_CASE("a part that cannot be read back ends its generation and no other") {
 TEST_CASE("a GPU lost at any call, or hung, over a disk: no token and no step from then on") {
   const GpuModel model("llama", "q8_0", GpuModelSize::one_layer);
   Config config = short_config();
-  config.select = least_select(/*swap_tokens=*/1);
+  config.select = least_select(/*index_delay_tokens=*/1);
   // Rows that read all and rows that select, while `call` fails; 0: none, ~0: it does not answer.
   constexpr u32 kTokens = 3;
   constexpr u64 kHangs = ~u64{0};

@@ -70,9 +70,9 @@ TEST_CASE("an index is built at 672 tokens, rebuilt at 1,185 and 2,211, each in 
       if (event != IndexEvent::none) seen.push_back({event, n});
       if (life.is_dense()) n_dense = n;
     }
-    const std::vector<Seen> want = {{IndexEvent::build, 672},    {IndexEvent::swap, 736},
-                                    {IndexEvent::rebuild, 1185}, {IndexEvent::swap, 1249},
-                                    {IndexEvent::rebuild, 2211}, {IndexEvent::swap, 2275}};
+    const std::vector<Seen> want = {{IndexEvent::build, 672},    {IndexEvent::activate, 736},
+                                    {IndexEvent::rebuild, 1185}, {IndexEvent::activate, 1249},
+                                    {IndexEvent::rebuild, 2211}, {IndexEvent::activate, 2275}};
     CHECK((seen == want));
     CHECK(n_dense == 735);
   }
@@ -85,7 +85,7 @@ TEST_CASE("a long prompt asks for its index at once; a short middle never gets o
   CHECK(life.n_rows_clustering() == 32768 - 32 - 512);
   CHECK(life.is_dense());
   CHECK((life.advance(32769) == IndexEvent::none));
-  CHECK((life.advance(32832) == IndexEvent::swap));
+  CHECK((life.advance(32832) == IndexEvent::activate));
   CHECK_FALSE(life.is_dense());
   IndexLife idle({.context_divisor = 0, .tokens_min = 0, .n_sinks = 32, .n_local = 512, .k = 64},
                  6);

@@ -81,7 +81,8 @@ TEST_CASE("the profiles for 128K tokens have room for them, and for what selecti
     text << std::ifstream(path).rdbuf();
     const Result<Config> config = config_from_toml(text.str(), Config{});
     REQUIRE(config.has_value());
-    CHECK(config->select.swap_tokens == 1);  // no token but the first reads all KV from the disk
+    CHECK(config->select.index_delay_tokens ==
+          1);  // no token but the first reads all KV from the disk
     const auto plan_of = [&](const Config& of) {
       return plan_memory({.model = &model.description,
                           .config = &of,
@@ -156,7 +157,7 @@ TEST_CASE("a cache of fewer slots leaves its memory to groups") {
   Config config = with_store();
   config.context_tokens = 131072;
   config.select.method = SelectMethod::pq;
-  config.store.extents = false;
+  config.select.disk_reorder = false;
   config.kv_memory_bytes = 2 * kGiB;
   const Result<Plan> whole = planned(model, config);
   REQUIRE(whole.has_value());

@@ -84,7 +84,7 @@ TEST_CASE("a log book by selection says how many of its answers selected, and wa
   const std::string toml =
       "[select]\nmethod = \"pq\"\ncode_bits = 2\nsink_tokens = 4\nlocal_tokens = 16\nk_tokens = "
       "32\n"
-      "context_min = 1\nswap_tokens = 1\n";
+      "context_min = 1\nindex_delay_tokens = 1\n";
   tools::write_file(config.path(), toml.data(), toml.size());
   for (const bool selects : {false, true}) {
     CAPTURE(selects);
@@ -115,7 +115,7 @@ TEST_CASE("`tarn run` says whether its steps selected") {
   const test::TempFile config("select.toml");
   const std::string toml =
       "[select]\nmethod = \"pq\"\ncode_bits = 2\nsink_tokens = 4\nlocal_tokens = 8\nk_tokens = 16\n"
-      "context_min = 1\nswap_tokens = 4\n";
+      "context_min = 1\nindex_delay_tokens = 4\n";
   tools::write_file(config.path(), toml.data(), toml.size());
   std::string text = "log";
   for (u32 i = 0; i < 100; ++i) text += " The pressure of pump K7 is 482.";

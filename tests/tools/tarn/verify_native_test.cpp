@@ -99,7 +99,8 @@ TEST_CASE("its record makes replies verified, with this model and these settings
   CAPTURE(text);
   CHECK(text.find("pq 64, over 1000 tokens") != std::string::npos);  // it reads less
   CHECK(text.find("select.k_tokens = 64\n") != std::string::npos);
-  CHECK(text.find("swap_tokens") == std::string::npos);  // the trials' is not what a box wants
+  CHECK(text.find("index_delay_tokens") ==
+        std::string::npos);  // the trials' is not what a box wants
   const auto is_verified = [&](const std::string& with_toml, const std::string& model) {
     tools::write_file(config.path(), with_toml.data(), with_toml.size());
     const test::Ended ended =

@@ -35,7 +35,7 @@ TEST_CASE("a generation by selection reads as many tokens as configured, at ever
   const test::SmallModel model("llama", "q8_0");
   const test::TempFile config("bench.toml");
   std::ofstream(config.path()) << "[select]\nsink_tokens = 16\nlocal_tokens = 64\n"
-                                  "k_tokens = 48\ncode_bits = 4\nswap_tokens = 4\n";
+                                  "k_tokens = 48\ncode_bits = 4\nindex_delay_tokens = 4\n";
   const rapidjson::Document rows =
       rows_of({"-m", model.path(), "-p", "0", "-n", "8", "-d", "0,400", "-r", "3", "--select",
                "full,pq,window", "--config", config.path()});
@@ -79,7 +79,7 @@ TEST_CASE("a configuration's keys stand until an option says otherwise") {
       "[io]\nbackend = \"threads\"\n[device]\nkind = \"cpu\"\n";
   const std::string select =
       "[select]\nmethod = \"pq\"\nsink_tokens = 16\nlocal_tokens = 64\nk_tokens = 48\n"
-      "code_bits = 4\nswap_tokens = 4\ncontext_min = 1\n";
+      "code_bits = 4\nindex_delay_tokens = 4\ncontext_min = 1\n";
   const rapidjson::Document as_told = rows_with(keys + select, {});
   REQUIRE(as_told.Size() == 1);
   CHECK(std::string(as_told[0]["type_k"].GetString()) == "q8_0");

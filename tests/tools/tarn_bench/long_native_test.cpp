@@ -80,7 +80,7 @@ TEST_CASE("the page stands alone, with a command in each caption and the figures
   const test::SmallModel model("llama", "q8_0");
   const test::TempFile page("long.html"), config("long.toml");
   const std::string toml =
-      "[select]\nsink_tokens = 16\nlocal_tokens = 64\ncode_bits = 4\nswap_tokens = 4\n"
+      "[select]\nsink_tokens = 16\nlocal_tokens = 64\ncode_bits = 4\nindex_delay_tokens = 4\n"
       "[kv]\npage_tokens = 16\n";
   tools::write_file(config.path(), toml.data(), toml.size());
   const test::Ended ended = test::run_tarn({"-m",
@@ -165,7 +165,7 @@ TEST_CASE("with a store there are its plots too, and the commands give their fig
   const test::TempFile page("long.html"), config("long one.toml"), out("rows.json");
   const test::TempDir store("long store");
   const std::string toml =
-      "[select]\nsink_tokens = 16\nlocal_tokens = 64\ncode_bits = 4\nswap_tokens = 4\n"
+      "[select]\nsink_tokens = 16\nlocal_tokens = 64\ncode_bits = 4\nindex_delay_tokens = 4\n"
       "[kv]\npage_tokens = 16\n";
   tools::write_file(config.path(), toml.data(), toml.size());
   const test::Ended ended = test::run_tarn({"-m",
@@ -234,7 +234,7 @@ TEST_CASE("with a store there are its plots too, and the commands give their fig
     CHECK(crossovers.find(line) != std::string::npos);
   }
   const Value& pq = measured["series"][3];
-  CHECK(pq["swap_tokens"].GetUint() == 4);
+  CHECK(pq["index_delay_tokens"].GetUint() == 4);
   CHECK(std::string(pq["prompts_command"].GetString()).find("--pg 64,1 --pg 128,1") !=
         std::string::npos);
 
