@@ -17,6 +17,9 @@
 namespace tarn {
 
 class CodeControl;
+namespace method {
+struct Method;
+}
 
 enum class SelectMethod : u8 { full, pq, oracle, quest, window, random };
 inline constexpr const char* kSelectMethodNames[] = {"full",  "pq",     "oracle",
@@ -79,9 +82,11 @@ struct SelectConfig {
   SelectMark verified{};
   // Breaks the index on purpose (runtime/config/code_control.h): for measurements, and no key.
   const CodeControl* control = nullptr;
+  // A method that is no key's, in place of `method`: lab's and tests' own.
+  const method::Method* lab_method = nullptr;
 
   // Exact: every token is read.
-  bool is_full() const { return method == SelectMethod::full; }
+  bool is_full() const { return method == SelectMethod::full && lab_method == nullptr; }
 
   // Config::visit()'s share of it.
   template <class Self, class Visitor>

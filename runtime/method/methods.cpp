@@ -32,6 +32,7 @@ constexpr Method kMethods[] = {
 static_assert(std::size(kMethods) == std::size(kSelectMethodNames));
 
 const Method& method_of(const SelectConfig& config) {
+  if (config.lab_method != nullptr) return *config.lab_method;
   return kMethods[static_cast<u64>(config.method)];
 }
 
