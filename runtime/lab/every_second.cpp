@@ -8,7 +8,7 @@ class EverySecond final : public method::Reader {
  public:
   explicit EverySecond(const method::ReaderArgs& /*args*/) {}
   u32 choose(const method::SelectionArgs& args, const method::KeyPages& /*keys*/) const override {
-    const method::Segments& s = args.segments;
+    const method::TokenRanges& s = args.ranges;
     const method::SelectionScratch scratch =
         method::carve_selection(args, method::selection_shape(args, 0, 0));
     const u32 n = std::min(args.k, (s.n_middle() + 1) / 2);

@@ -37,12 +37,12 @@ class Scratch {
 };
 
 // The slots that are clustered, as pages of one.
-void sample_rows(const KeyPages& keys, const method::Segments& segments, u64 slot_bytes,
+void sample_rows(const KeyPages& keys, const method::TokenRanges& ranges, u64 slot_bytes,
                  std::span<const u8*> out) {
   const u32 n = static_cast<u32>(out.size());
   for (u32 i = 0; i < n; ++i) {
-    const u32 row = method::pq_sample_row(i, n, segments.n_middle());
-    const u32 slot = segments.middle_begin + row;
+    const u32 row = method::pq_sample_row(i, n, ranges.n_middle());
+    const u32 slot = ranges.middle_begin + row;
     out[i] = keys.pages[slot / keys.page_tokens] + slot % keys.page_tokens * slot_bytes;
   }
 }
@@ -71,9 +71,9 @@ f64 Probe::recall(const RecallArgs& args) const {
   const kernels::CpuTable& table = *engine_.table_;
   const kv::Sequence& sequence = engine_.sessions_[args.session].sequence;
   const method::Budget budget = method::budget(method::budget_rule(config), sequence.n_slots());
-  const method::Segments segments =
-      method::segments(sequence.n_slots(), config.n_sinks, budget.n_local);
-  if (segments.n_middle() <= std::max(budget.k, 8u << config.code_bits)) {
+  const method::TokenRanges ranges =
+      method::token_ranges(sequence.n_slots(), config.n_sinks, budget.n_local);
+  if (ranges.n_middle() <= std::max(budget.k, 8u << config.code_bits)) {
     return std::numeric_limits<f64>::quiet_NaN();
   }
   const u32 n_slots_max = plan.context_tokens;
@@ -86,35 +86,35 @@ f64 Probe::recall(const RecallArgs& args) const {
                                                   .lut_elems = shape.lut_elems(),
                                                   .middle_tokens_max = n_slots_max}));
   std::vector<u32> exact(n_slots_max), coded(n_slots_max);
-  std::vector<const u8*> sample(method::pq_n_sample(shape, segments.n_middle()));
+  std::vector<const u8*> sample(method::pq_n_sample(shape, ranges.n_middle()));
   std::vector<const u8*> pages(plan.pages_max);
   sequence.pages(args.cache_layer, args.kv_head, pages);
   const KeyPages keys{engine_.kv_type_, pages.data(), plan.group_shape.page_tokens, spec.head_dim};
-  sample_rows(keys, segments, u64{2} * plan.group_shape.vector_bytes, sample);
+  sample_rows(keys, ranges, u64{2} * plan.group_shape.vector_bytes, sample);
   const KeyPages sampled{engine_.kv_type_, sample.data(), 1, spec.head_dim};
 
   PqIndex index;
   index.init(shape, region.span());
-  index.start(segments.middle_begin);
-  index.begin_codebook(segments.n_middle());
-  const u32 n_updates = method::iterations(config, segments.n_middle());
+  index.start(ranges.middle_begin);
+  index.begin_codebook(ranges.n_middle());
+  const u32 n_updates = method::iterations(config, ranges.n_middle());
   for (u32 subspace = 0; subspace < shape.n_subspaces; ++subspace) {
     index.train({table, sampled, 0, subspace, n_updates, train.span()});
-    index.code({table, keys, subspace, segments.middle_begin, segments.middle_end, train.span()});
+    index.code({table, keys, subspace, ranges.middle_begin, ranges.middle_end, train.span()});
   }
   index.end_codebook();
 
   const f32 scale = 1.0f / __builtin_sqrtf(static_cast<f32>(spec.head_dim));
   const auto search_into = [&](std::span<u32> slots) {
     return method::SelectionArgs{
-        table, {args.q, n_group_heads, scale}, segments, budget.k, search.span(), slots};
+        table, {args.q, n_group_heads, scale}, ranges, budget.k, search.span(), slots};
   };
   const u32 n_exact = method::select_oracle(search_into(exact), keys);
   method::SelectionArgs in_blocks = search_into(coded);
   in_blocks.block_tokens = config.block_tokens;
   const u32 n_coded = method::select_pq(in_blocks, index);
   const u64 n_both = count_both(std::span(exact).first(n_exact), std::span(coded).first(n_coded));
-  const u32 n_always = segments.n_sinks() + segments.n_local();
+  const u32 n_always = ranges.n_sinks() + ranges.n_local();
   return static_cast<f64>(n_both - n_always) / static_cast<f64>(n_exact - n_always);
 }
 

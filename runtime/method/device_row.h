@@ -5,7 +5,7 @@
 
 #include "kernels/pq/pq_codes.h"
 #include "platform/base/types.h"
-#include "runtime/method/segments.h"
+#include "runtime/method/token_ranges.h"
 
 namespace tarn::method {
 
@@ -22,7 +22,7 @@ struct DeviceCodes {
 };
 
 struct DeviceRow {
-  Segments segments;
+  TokenRanges ranges;
   u32 k;  // of the middle
   // Keys [n_coded, end) of the middle get codes in the row's step; n_counted of them had one before
   // a cut.

@@ -57,7 +57,7 @@ void IndexJobs::begin_restoring(IndexSession& s) {
   s.n_rows = s.life.n_rows_used();
   if (s.used_key == store::Key{}) s.used_key = saved_.draw_key();
   for (u32 head = 0; head < args_.shape->n_heads; ++head) {
-    pq_of(s.heads[head]).start(s.life.segments().middle_begin);
+    pq_of(s.heads[head]).start(s.life.ranges().middle_begin);
   }
 }
 
@@ -132,7 +132,7 @@ Result<void> IndexJobs::run_units(IndexSession& s, u32 n, bool is_due) {
 void IndexJobs::begin_training(IndexSession& s, Reader** target) {
   s.target = target;
   for (u32 head = 0; head < args_.shape->n_heads; ++head) {
-    pq_of(target[head]).start(s.life.segments().middle_begin);
+    pq_of(target[head]).start(s.life.ranges().middle_begin);
     pq_of(target[head]).begin_codebook(s.n_rows);
   }
 }
@@ -165,7 +165,7 @@ Result<void> IndexJobs::restore_layer(IndexSession& s, u32 cache_layer) {
   if (saved_.has_codes(s, cache_layer)) return {};
   for (u32 i = 0; i < n_kv_heads; ++i) {
     PqIndex& pq = pq_of(s.heads[cache_layer * n_kv_heads + i]);
-    pq.start(s.life.segments().middle_begin);
+    pq.start(s.life.ranges().middle_begin);
     pq.begin_codebook(s.n_rows);
   }
   return cluster_layer(s, cache_layer);

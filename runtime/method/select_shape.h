@@ -5,7 +5,7 @@
 
 #include "runtime/config/select_config.h"
 #include "runtime/method/pq_index.h"
-#include "runtime/method/segments.h"
+#include "runtime/method/token_ranges.h"
 
 namespace tarn::method {
 

@@ -51,10 +51,10 @@ void append_range(u32 begin, u32 end, const SelectionArgs& args, u32& n_out) {
 
 u32 compose_slots(const SelectionArgs& args, const u32* places, u32 n_places) {
   u32 n_out = 0;
-  append_range(0, args.segments.middle_begin, args, n_out);
+  append_range(0, args.ranges.middle_begin, args, n_out);
   TARN_ASSERT(n_out + n_places <= args.slots.size());
-  for (u32 i = 0; i < n_places; ++i) args.slots[n_out++] = args.segments.middle_begin + places[i];
-  append_range(args.segments.middle_end, args.segments.n_tokens, args, n_out);
+  for (u32 i = 0; i < n_places; ++i) args.slots[n_out++] = args.ranges.middle_begin + places[i];
+  append_range(args.ranges.middle_end, args.ranges.n_tokens, args, n_out);
   return n_out;
 }
 
@@ -70,7 +70,7 @@ const f32* rank_of(const SelectionArgs& args, const SelectionScratch& scratch, u
 
 u32 compose_blocks(const SelectionArgs& args, u32 block_tokens, u32 first,
                    std::span<const u32> places) {
-  const Segments& s = args.segments;
+  const TokenRanges& s = args.ranges;
   u32 n_out = 0;
   append_range(0, s.middle_begin, args, n_out);
   for (const u32 place : places) {
@@ -86,7 +86,7 @@ u32 choose_best(const SelectionArgs& args, const SelectionScratch& scratch, cons
   const u32 n_places = args.table.top_k({.values = values,
                                          .out = scratch.places,
                                          .scratch = scratch.radix,
-                                         .n = args.segments.n_middle(),
+                                         .n = args.ranges.n_middle(),
                                          .k = args.k});
   return compose_slots(args, scratch.places, n_places);
 }

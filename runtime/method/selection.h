@@ -13,7 +13,7 @@
 #include <span>
 
 #include "runtime/method/pq_index.h"
-#include "runtime/method/segments.h"
+#include "runtime/method/token_ranges.h"
 
 namespace tarn::method {
 
@@ -30,14 +30,14 @@ u64 selection_scratch_bytes(const SelectionShape& shape);
 struct SelectionArgs {
   const kernels::CpuTable& table;
   PqIndex::Query query;
-  Segments segments;
+  TokenRanges ranges;
   u32 k;                         // n_sinks + k + n_local slots come out at most
   std::span<std::byte> scratch;  // 64-byte aligned
   std::span<u32> slots;          // out; room for all of them
   u32 block_tokens = 1;          // pq: what is chosen whole
 };
 inline SelectionShape selection_shape(const SelectionArgs& args, u32 head_dim, u32 n_lut) {
-  return {args.query.n_heads, head_dim, n_lut, args.segments.n_middle()};
+  return {args.query.n_heads, head_dim, n_lut, args.ranges.n_middle()};
 }
 
 struct SelectionScratch {

@@ -61,12 +61,12 @@ void Selector::truncate(u32 idx, u32 n_tokens) {
 // coded more than the clustered rows of either.
 void Selector::truncate_heads(IndexSession& s) {
   const bool has_own = jobs_.n_units() == 0 || !s.life.is_dense() || s.target == s.heads;
-  const u32 middle_end = s.life.segments().middle_end;
+  const u32 middle_end = s.life.ranges().middle_end;
   for (u32 head = 0; head < args_.shape->n_heads; ++head) {
     if (has_own) s.heads[head]->truncate(middle_end);
     if (s.target != nullptr) s.target[head]->truncate(middle_end);
   }
-  s.n_coded = std::min(s.n_coded, middle_end - s.life.segments().middle_begin);
+  s.n_coded = std::min(s.n_coded, middle_end - s.life.ranges().middle_begin);
 }
 
 void Selector::copy(u32 from, u32 to, const kv::Sequence& sequence) {

@@ -54,7 +54,7 @@ u32 StepParts::choose_slots(const Head& h, const KeyPages& keys, std::span<u32> 
   const f32 scale = 1.0f / __builtin_sqrtf(static_cast<f32>(spec.head_dim));
   return s.next.heads[head]->choose({.table = *args_.table,
                                      .query = {h.q, spec.n_heads / spec.n_kv_heads, scale},
-                                     .segments = s.next.life.segments(),
+                                     .ranges = s.next.life.ranges(),
                                      .k = s.next.life.k(),
                                      .scratch = memory_.scratch(worker_idx).search,
                                      .slots = slots},
@@ -74,7 +74,7 @@ step::ChosenSlots StepParts::choose(const Head& h, u32 worker_idx) {
   const IndexSession& s = memory_.session(h.run.session);
   const KeyPages keys = memory_.key_pages(*h.run.sequence, head,
                                           {.group_end = h.run.sequence->n_groups()}, mine.pages);
-  s.next.heads[head]->take_in(*args_.table, keys, s.next.life.segments().middle_end, mine.train);
+  s.next.heads[head]->take_in(*args_.table, keys, s.next.life.ranges().middle_end, mine.train);
   const u32 n_slots = choose_slots(h, keys, mine.slots, worker_idx);
   Spent& spent = of_workers_[worker_idx].spent;
   spent.select_ns += args_.clock->now_ns() - start_ns;
@@ -229,7 +229,7 @@ Result<void> StepParts::take_in(const Layer& layer) {
   const IndexSession& s = memory_.session(layer.run->session);
   const u32 n_kv_heads = args_.spec->n_kv_heads;
   const u32 first_head = layer.cache_layer * n_kv_heads;
-  const u32 middle_end = s.next.life.segments().middle_end;
+  const u32 middle_end = s.next.life.ranges().middle_end;
   const u32 n_taken = s.next.heads[first_head]->n_taken(middle_end);
   return memory_.each_window(
       *layer.run->sequence, layer.cache_layer, n_taken, middle_end, [&](const KeyWindow& w) {
@@ -275,28 +275,28 @@ Result<u32> StepParts::fetch_lost(const Layer& layer, u32 begin, u32 end) {
 }
 
 void StepParts::offloaded_groups(u32 idx, u32* begin, u32* end) const {
-  const Segments segments = memory_.session(idx).next.life.segments();
+  const TokenRanges ranges = memory_.session(idx).next.life.ranges();
   const u32 page_tokens = args_.shape->in.group.page_tokens;
-  *begin = static_cast<u32>(ceil_div(segments.middle_begin, page_tokens));
-  *end = std::max(*begin, segments.middle_end / page_tokens);
+  *begin = static_cast<u32>(ceil_div(ranges.middle_begin, page_tokens));
+  *end = std::max(*begin, ranges.middle_end / page_tokens);
 }
 
 u32 StepParts::n_read(u32 idx) const {
-  const Segments segments = memory_.session(idx).next.life.segments();
-  const u32 n_chosen = std::min(memory_.session(idx).next.life.k(), segments.n_middle());
-  return segments.n_sinks() + n_chosen + segments.n_local();
+  const TokenRanges ranges = memory_.session(idx).next.life.ranges();
+  const u32 n_chosen = std::min(memory_.session(idx).next.life.k(), ranges.n_middle());
+  return ranges.n_sinks() + n_chosen + ranges.n_local();
 }
 
 DeviceRow StepParts::take_device_row(const step::Run& run) {
   TARN_ASSERT(args_.device != nullptr);
   IndexSession& s = memory_.session(run.session);
   TARN_ASSERT(!s.life.is_dense());
-  const Segments segments = s.life.segments();
-  const DeviceRow row{segments, s.life.k(), s.n_coded, s.n_counted};
-  s.n_coded = s.n_counted = segments.n_middle();
-  const u32 n_chosen = std::min(segments.n_middle(), row.k);
+  const TokenRanges ranges = s.life.ranges();
+  const DeviceRow row{ranges, s.life.k(), s.n_coded, s.n_counted};
+  s.n_coded = s.n_counted = ranges.n_middle();
+  const u32 n_chosen = std::min(ranges.n_middle(), row.k);
   of_workers_[0].spent.n_slots +=
-      u64{segments.n_sinks() + n_chosen + segments.n_local()} * args_.shape->n_heads;
+      u64{ranges.n_sinks() + n_chosen + ranges.n_local()} * args_.shape->n_heads;
   return row;
 }
 

@@ -11,7 +11,7 @@ namespace {
 
 // Without codes a row reads the last slots.
 GpuChoice choice_of(const method::DeviceRow& row, bool by_codes) {
-  const method::Segments& s = row.segments;
+  const method::TokenRanges& s = row.ranges;
   const u32 n_chosen = std::min(s.n_middle(), row.k);
   const u32 local_begin = by_codes ? s.middle_end : s.middle_end - n_chosen;
   return {.rows = {.slot_begin = s.middle_begin,

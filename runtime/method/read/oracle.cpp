@@ -11,11 +11,11 @@ namespace {
 // which makes them a codebook of one sub-space.
 void score_exactly(const SelectionArgs& args, const KeyPages& keys,
                    const SelectionScratch& scratch) {
-  const u32 n = args.segments.n_middle(), d = keys.head_dim;
+  const u32 n = args.ranges.n_middle(), d = keys.head_dim;
   f32* columns = scratch.keys + u64{kSelectionTileTokens} * d;
   for (u32 begin = 0; begin < n; begin += kSelectionTileTokens) {
     const u32 n_tile = std::min(kSelectionTileTokens, n - begin);
-    keys.load(args.table, args.segments.middle_begin + begin, n_tile, scratch.keys);
+    keys.load(args.table, args.ranges.middle_begin + begin, n_tile, scratch.keys);
     for (u32 t = 0; t < kSelectionTileTokens; ++t) {
       for (u32 i = 0; i < d; ++i) {
         columns[u64{i} * kSelectionTileTokens + t] =
@@ -44,7 +44,7 @@ void score_exactly(const SelectionArgs& args, const KeyPages& keys,
 u32 select_oracle(const SelectionArgs& args, const KeyPages& keys) {
   const SelectionScratch scratch = carve_selection(args, selection_shape(args, keys.head_dim, 0));
   score_exactly(args, keys, scratch);
-  return choose_best(args, scratch, rank_of(args, scratch, args.segments.n_middle()));
+  return choose_best(args, scratch, rank_of(args, scratch, args.ranges.n_middle()));
 }
 
 }  // namespace tarn::method

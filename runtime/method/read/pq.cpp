@@ -10,7 +10,7 @@ namespace {
 
 // By the sums of the tokens' weights, of one head too: scores do not add up.
 u32 choose_blocks(const SelectionArgs& args, const SelectionScratch& scratch) {
-  const Segments& s = args.segments;
+  const TokenRanges& s = args.ranges;
   const u32 n = s.n_middle(), n_block = args.block_tokens;
   if (n == 0) return compose_slots(args, nullptr, 0);
   args.table.pq_weigh({.scores = scratch.scores,
@@ -32,10 +32,9 @@ u32 choose_blocks(const SelectionArgs& args, const SelectionScratch& scratch) {
 }
 
 // The chosen slots, each by its stand-in.
-void misplace(const CodeControl& control, const Segments& segments, std::span<u32> slots) {
+void misplace(const CodeControl& control, const TokenRanges& ranges, std::span<u32> slots) {
   for (u32& slot : slots) {
-    slot = segments.middle_begin +
-           control.instead_of(slot - segments.middle_begin, segments.n_middle());
+    slot = ranges.middle_begin + control.instead_of(slot - ranges.middle_begin, ranges.n_middle());
   }
   std::sort(slots.begin(), slots.end());
 }
@@ -44,11 +43,11 @@ void misplace(const CodeControl& control, const Segments& segments, std::span<u3
 
 u32 select_pq(const SelectionArgs& args, const PqIndex& index) {
   const PqShape& shape = index.shape();
-  TARN_ASSERT(index.slot_begin() == args.segments.middle_begin);
-  TARN_ASSERT(index.n_tokens() == args.segments.n_middle());
+  TARN_ASSERT(index.slot_begin() == args.ranges.middle_begin);
+  TARN_ASSERT(index.n_tokens() == args.ranges.n_middle());
   const SelectionScratch scratch =
       carve_selection(args, selection_shape(args, shape.head_dim, shape.lut_elems()));
-  const u32 n = args.segments.n_middle();
+  const u32 n = args.ranges.n_middle();
   if (args.block_tokens > 1) {
     index.score(args.table, args.query, scratch.lut, scratch.scores, n);
     return choose_blocks(args, scratch);
@@ -90,7 +89,7 @@ u32 PqReader::choose(const SelectionArgs& args, const KeyPages& /*keys*/) const 
   SelectionArgs in_blocks = args;
   in_blocks.block_tokens = config_.block_tokens;
   const u32 n = select_pq(in_blocks, index);
-  const Segments& s = args.segments;
+  const TokenRanges& s = args.ranges;
   if (config_.control != nullptr) {
     misplace(*config_.control, s, args.slots.subspan(s.n_sinks(), n - s.n_sinks() - s.n_local()));
   }

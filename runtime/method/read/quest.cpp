@@ -9,7 +9,7 @@ static_assert(kQuestPageTokens == QuestIndex::kPageTokens);
 
 u32 select_quest(const SelectionArgs& args, const QuestIndex& index) {
   constexpr u32 kPage = QuestIndex::kPageTokens;
-  const Segments& s = args.segments;
+  const TokenRanges& s = args.ranges;
   TARN_ASSERT(index.n_slots() >= s.middle_end);
   const SelectionScratch scratch =
       carve_selection(args, selection_shape(args, index.head_dim(), 0));

@@ -6,7 +6,7 @@ namespace tarn::method {
 
 u32 select_window(const SelectionArgs& args) {
   SelectionArgs longer = args;
-  longer.segments.middle_end -= std::min(args.k, args.segments.n_middle());
+  longer.ranges.middle_end -= std::min(args.k, args.ranges.n_middle());
   return compose_slots(longer, nullptr, 0);
 }
 

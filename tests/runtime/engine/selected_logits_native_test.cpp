@@ -13,7 +13,7 @@
 #include "runtime/lab/probe.h"
 #include "runtime/method/random_at.h"
 #include "runtime/method/read/random.h"
-#include "runtime/method/segments.h"
+#include "runtime/method/token_ranges.h"
 #include "tests/support/logits.h"
 #include "tests/support/open_engine.h"
 #include "tests/support/reference_model.h"
@@ -78,7 +78,7 @@ u32 kv_heads(const SmallModel& model) {
 
 // The k best of a head's middle by the hash of the slot, the lowest of equal ones.
 std::set<u64> drawn(u32 head, u32 n_tokens) {
-  const method::Segments s = method::segments(n_tokens, kSinks, kLocal);
+  const method::TokenRanges s = method::token_ranges(n_tokens, kSinks, kLocal);
   const u64 seed = method::random_at(method::kRandomSeed, head);
   std::vector<std::pair<u64, u64>> ranked;
   for (u64 slot = s.middle_begin; slot < s.middle_end; ++slot) {
@@ -125,7 +125,7 @@ TEST_CASE("of a scattered choice each head reads its own slots, in their places"
       return distance(reference, said, [&](const ReferenceModel::Read& read) {
         if (read.position < kFirstSelecting) return true;
         const u32 n_tokens = static_cast<u32>(read.position) + 1;
-        const method::Segments s = method::segments(n_tokens, kSinks, kLocal);
+        const method::TokenRanges s = method::token_ranges(n_tokens, kSinks, kLocal);
         if (read.slot < s.middle_begin || read.slot >= s.middle_end) return true;
         const u32 head = read.layer * n_kv_heads + read.kv_head;
         return drawn(head + head_shift, n_tokens).count(read.slot + slot_shift) > 0;

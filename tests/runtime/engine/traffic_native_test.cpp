@@ -99,7 +99,7 @@ struct World {
 };
 
 // What one head draws of a middle: the k best by the slot's hash, the lowest of equal ones.
-std::set<u32> drawn(u32 head, const method::Segments& s) {
+std::set<u32> drawn(u32 head, const method::TokenRanges& s) {
   const u64 seed = method::random_at(method::kRandomSeed, head);
   std::vector<std::pair<u64, u32>> ranked;
   for (u32 slot = s.middle_begin; slot < s.middle_end; ++slot) {
@@ -118,7 +118,7 @@ struct Wanted {
 };
 
 Wanted wanted_of(u32 n_tokens, const std::vector<bool>& away) {
-  const method::Segments s = method::segments(n_tokens, kSinks, kLocal);
+  const method::TokenRanges s = method::token_ranges(n_tokens, kSinks, kLocal);
   Wanted sum;
   for (u32 layer = 0; layer < kLayers; ++layer) {
     std::set<u32> groups, pages;

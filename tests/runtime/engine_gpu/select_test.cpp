@@ -79,7 +79,7 @@ class Oracle {
                                  .stride_bytes = vector_bytes()};
     advance(n_tokens, pages);
     if (life_.is_dense()) return {};
-    index_.encode(table_, pages, life_.segments().middle_end, bytes(scratch_));
+    index_.encode(table_, pages, life_.ranges().middle_end, bytes(scratch_));
     const model::ModelSpec& spec = engine_.spec();
     const u32 n_group = spec.n_heads / spec.n_kv_heads;
     std::vector<Line> search(method::selection_scratch_bytes({.n_group_heads = n_group,
@@ -93,7 +93,7 @@ class Oracle {
     slots.resize(
         method::select_pq({.table = table_,
                            .query = {q + u64{kv_head_} * n_group * spec.head_dim, n_group, scale},
-                           .segments = life_.segments(),
+                           .ranges = life_.ranges(),
                            .k = life_.k(),
                            .scratch = bytes(search),
                            .slots = slots},
@@ -101,7 +101,7 @@ class Oracle {
     return slots;
   }
   u32 n_swaps() const { return n_swaps_; }
-  u32 newest_of_middle() const { return life_.segments().middle_end - 1; }
+  u32 newest_of_middle() const { return life_.ranges().middle_end - 1; }
 
  private:
   struct alignas(64) Line {
@@ -142,7 +142,7 @@ class Oracle {
     }
   }
   void cluster(const method::KeyPages& pages) {
-    const u32 begin = life_.segments().middle_begin;
+    const u32 begin = life_.ranges().middle_begin;
     REQUIRE(method::pq_n_sample(shape_, n_rows_) == n_rows_);
     index_.start(begin);
     index_.begin_codebook(n_rows_);

@@ -36,7 +36,7 @@ TEST_CASE("each row chooses what its rule says") {
     const u64 at = reinterpret_cast<u64>(scratch.data());
     const u32 n = reader->choose({.table = kernels::cpu_tables().back(),
                                   .query = {nullptr, 1, 1.0f},
-                                  .segments = method::segments(c.n_tokens, 2, 3),
+                                  .ranges = method::token_ranges(c.n_tokens, 2, 3),
                                   .k = c.k,
                                   .scratch = std::span(scratch).subspan(align_up(at, 64) - at),
                                   .slots = slots},

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "runtime/lab/probe.h"
-#include "runtime/method/segments.h"
 #include "runtime/method/select_shape.h"
+#include "runtime/method/token_ranges.h"
 #include "tests/runtime/engine/answer_bits.h"
 
 namespace tarn::engine {

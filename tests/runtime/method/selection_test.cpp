@@ -58,7 +58,7 @@ void plant(std::vector<f32>& rows, u32 t, const std::vector<f32>& q) {
 }
 
 // Ascending, once each, with all sinks and all local slots, `n` in all.
-void audit(const std::vector<u32>& slots, const Segments& s, u64 n) {
+void audit(const std::vector<u32>& slots, const TokenRanges& s, u64 n) {
   REQUIRE(slots.size() == n);
   REQUIRE(std::is_sorted(slots.begin(), slots.end()));
   REQUIRE(std::adjacent_find(slots.begin(), slots.end()) == slots.end());
@@ -73,7 +73,7 @@ struct World {
   test::Random random{tarn::test::seed_from_environment()};
   test::Clusters clusters{random, kTokens, kDim, 80, 4, 0.5f};
   Keys keys{clusters.rows, kDim};
-  Segments segments = method::segments(kTokens, kSinks, kLocal);
+  TokenRanges ranges = method::token_ranges(kTokens, kSinks, kLocal);
   std::vector<f32> q;  // 4 heads
   World() {
     for (u32 h = 0; h < 4; ++h) {
@@ -86,7 +86,7 @@ TEST_CASE("oracle takes the k best of the summed softmax of exact scores") {
   World world;
   CAPTURE(world.random.seed());
   const std::vector<f32> stored = world.keys.stored();
-  const u32 n = world.segments.n_middle();
+  const u32 n = world.ranges.n_middle();
   for (const u32 n_heads : {1u, 4u}) {
     std::vector<f64> weights(n);
     for (u32 h = 0; h < n_heads; ++h) {
@@ -108,9 +108,9 @@ TEST_CASE("oracle takes the k best of the summed softmax of exact scores") {
       for (const u32 k : {0u, 1u, 100u, n - 1, n, n + 5}) {
         CAPTURE(k);
         const std::vector<u32> slots = run_selection(
-            table, {world.q.data(), n_heads, 0.125f}, world.segments, k, scratch_shape(n_heads, n),
+            table, {world.q.data(), n_heads, 0.125f}, world.ranges, k, scratch_shape(n_heads, n),
             [&](const SelectionArgs& args) { return select_oracle(args, world.keys.view()); });
-        audit(slots, world.segments, kSinks + kLocal + std::min(k, n));
+        audit(slots, world.ranges, kSinks + kLocal + std::min(k, n));
         f64 worst_in = 1e30, best_out = 0.0;
         for (u32 t = 0; t < n; ++t) {
           const bool in = std::binary_search(slots.begin(), slots.end(), kSinks + t);
@@ -126,7 +126,7 @@ TEST_CASE("oracle takes the k best of the summed softmax of exact scores") {
 TEST_CASE("pq in blocks takes the blocks of the largest summed weights, whole") {
   World world;
   CAPTURE(world.random.seed());
-  const u32 n = world.segments.n_middle();
+  const u32 n = world.ranges.n_middle();
   Index index({.head_dim = kDim, .n_subspaces = 2, .code_bits = 6, .capacity_tokens = kTokens});
   const CpuTable& generic = kernels::cpu_tables().back();
   index.pq.start(kSinks);
@@ -147,31 +147,31 @@ TEST_CASE("pq in blocks takes the blocks of the largest summed weights, whole") 
     }
     for (const u32 n_block : {1u, 7u, 16u}) {  // of one token: a token's own weight
       const auto block = [&](u32 slot) { return slot / n_block - kSinks / n_block; };
-      std::vector<f64> sums(block(world.segments.middle_end - 1) + 1);
+      std::vector<f64> sums(block(world.ranges.middle_end - 1) + 1);
       for (u32 t = 0; t < n; ++t) sums[block(kSinks + t)] += weights[t];
       for (const u32 k : {n_block, 10 * n_block, n + 2 * n_block}) {
         std::vector<u32> want;
         for (const CpuTable& table : kernels::cpu_tables()) {
           if (!table.runs_here()) continue;
           const std::vector<u32> slots =
-              run_selection(table, {world.q.data(), n_heads, 0.125f}, world.segments, k,
+              run_selection(table, {world.q.data(), n_heads, 0.125f}, world.ranges, k,
                             scratch_shape(n_heads, n), [&](SelectionArgs args) {
                               args.block_tokens = n_block;
                               return select_pq(args, index.pq);
                             });
-          audit(slots, world.segments, kSinks + kLocal + std::min(k, n));
+          audit(slots, world.ranges, kSinks + kLocal + std::min(k, n));
           if (want.empty()) want = slots;
           CHECK(slots == want);
         }
         f64 worst_in = 1e30, best_out = 0.0;
         std::vector<u32> n_of(sums.size());
         for (const u32 slot : want) {
-          const bool is_middle = slot >= kSinks && slot < world.segments.middle_end;
+          const bool is_middle = slot >= kSinks && slot < world.ranges.middle_end;
           if (is_middle) ++n_of[block(slot)];
         }
         for (u32 b = 0; b < sums.size(); ++b) {
           const u32 begin = std::max((kSinks / n_block + b) * n_block, kSinks);
-          const u32 end = std::min((kSinks / n_block + b + 1) * n_block, world.segments.middle_end);
+          const u32 end = std::min((kSinks / n_block + b + 1) * n_block, world.ranges.middle_end);
           CHECK((n_of[b] == 0 || n_of[b] == end - begin));
           (n_of[b] > 0 ? worst_in : best_out) =
               n_of[b] > 0 ? std::min(worst_in, sums[b]) : std::max(best_out, sums[b]);
@@ -185,7 +185,7 @@ TEST_CASE("pq in blocks takes the blocks of the largest summed weights, whole") 
 TEST_CASE("pq takes the k best of its own scores, the same on every ISA; all of them is dense") {
   World world;
   CAPTURE(world.random.seed());
-  const u32 n = world.segments.n_middle();
+  const u32 n = world.ranges.n_middle();
   for (const u32 n_heads : {1u, 4u}) {
     std::vector<u32> want;
     for (const CpuTable& table : kernels::cpu_tables()) {
@@ -195,11 +195,11 @@ TEST_CASE("pq takes the k best of its own scores, the same on every ISA; all of 
       index.pq.start(kSinks);
       index.train(table, world.keys, n, 5);
       const auto select = [&](u32 k, const std::vector<f32>& q) {
-        return run_selection(table, {q.data(), n_heads, 0.125f}, world.segments, k,
+        return run_selection(table, {q.data(), n_heads, 0.125f}, world.ranges, k,
                              scratch_shape(n_heads, n),
                              [&](const SelectionArgs& args) { return select_pq(args, index.pq); });
       };
-      for (const u32 k : {0u, 1u, 77u}) audit(select(k, world.q), world.segments, 96 + k);
+      for (const u32 k : {0u, 1u, 77u}) audit(select(k, world.q), world.ranges, 96 + k);
       const std::vector<u32> slots = select(77, world.q);
       if (want.empty()) want = slots;
       CHECK(slots == want);
@@ -224,13 +224,13 @@ TEST_CASE("the token that leaves the local window is fetched in that very step")
     std::vector<f32> q(kDim);
     for (f32& x : q) x = random.normal();
     std::vector<f32> rows = unit_rows(random, kTokens + 1);
-    const Segments before = segments(kTokens, kSinks, kLocal);
+    const TokenRanges before = token_ranges(kTokens, kSinks, kLocal);
     plant(rows, before.middle_end, q);  // the oldest local token
     const Keys keys(rows, kDim);
     Index index(shape_of_test());
     index.pq.start(kSinks);
     index.train(table, keys, before.n_middle(), 3);
-    const Segments now = segments(kTokens + 1, kSinks, kLocal, before.middle_end);
+    const TokenRanges now = token_ranges(kTokens + 1, kSinks, kLocal, before.middle_end);
     REQUIRE(now.middle_end == before.middle_end + 1);
     index.pq.encode(table, keys.view(), now.middle_end, index.scratch.span());
     // It has the codes of the nearest centroids, and with them whoever has the same ones.
@@ -256,7 +256,7 @@ TEST_CASE("the token that leaves the local window is fetched in that very step")
 TEST_CASE("q heads of a group may change places, by every method") {
   World world;
   CAPTURE(world.random.seed());
-  const u32 n = world.segments.n_middle();
+  const u32 n = world.ranges.n_middle();
   const CpuTable& table = kernels::cpu_tables().back();
   Index index(shape_of_test());
   index.pq.start(kSinks);
@@ -267,7 +267,7 @@ TEST_CASE("q heads of a group may change places, by every method") {
   std::vector<f32> row(kDim);
   quest.append(table, world.keys.view(), kTokens, row);
   const auto chosen = [&](const std::vector<f32>& q, auto select) {
-    return run_selection(table, {q.data(), 4, 0.125f}, world.segments, 96, scratch_shape(4, n),
+    return run_selection(table, {q.data(), 4, 0.125f}, world.ranges, 96, scratch_shape(4, n),
                          select);
   };
   // From a rotation and a swap follow all orders.
@@ -298,7 +298,7 @@ TEST_CASE("keys that codes hold without loss are chosen as exact scores choose t
   CAPTURE(random.seed());
   // 8 sub-vectors in each half, integers, so that every sum is exact; each row is some pair, and
   // each of them is among the 64 rows that training begins with.
-  const Segments s = segments(kTokens, kSinks, kLocal);
+  const TokenRanges s = token_ranges(kTokens, kSinks, kLocal);
   std::vector<f32> parts(u64{2} * 8 * (kDim / 2));
   for (f32& x : parts) x = static_cast<f32>(random.below(9)) - 4.0f;
   const PqShape shape{
@@ -346,7 +346,7 @@ TEST_CASE("a needle is in the smallest choice of every index of keys, and never 
   std::vector<f32> rows = unit_rows(random, kTokens);
   plant(rows, 777, q);
   const Keys keys(rows, kDim);
-  const Segments s = segments(kTokens, kSinks, kLocal);
+  const TokenRanges s = token_ranges(kTokens, kSinks, kLocal);
   const CpuTable& table = kernels::cpu_tables().back();
   const auto has_needle = [&](u32 k, auto select) {
     const std::vector<u32> slots =
@@ -395,7 +395,7 @@ TEST_CASE(
   }
   for (const u32 n_sinks : {0u, 5u, 32u}) {
     for (const u32 n : {kTokens, n_sinks + 3, n_sinks + 65}) {
-      const Segments s = segments(n, n_sinks, 2);
+      const TokenRanges s = token_ranges(n, n_sinks, 2);
       const std::vector<u32> slots =
           run_selection(table, {world.q.data(), 4, 0.125f}, s, 48, scratch_shape(4, s.n_middle()),
                         [&](const SelectionArgs& args) { return select_quest(args, quest); });
@@ -407,7 +407,7 @@ TEST_CASE(
 }
 
 TEST_CASE("random repeats with its seed, differs with another, and favours no place") {
-  const Segments s = segments(kTokens, kSinks, kLocal);
+  const TokenRanges s = token_ranges(kTokens, kSinks, kLocal);
   const CpuTable& table = kernels::cpu_tables().back();
   const auto select = [&](u64 seed) {
     return run_selection(table, {nullptr, 1, 0.0f}, s, 100, scratch_shape(1, s.n_middle()),

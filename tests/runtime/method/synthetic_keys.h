@@ -140,11 +140,11 @@ inline void rotate(std::vector<f32>& rows, u32 head_dim, f64 base, u32 begin) {
 // Runs one of selection.h's functions with memory of exactly the size that it asks for.
 template <class Select>
 std::vector<u32> run_selection(const kernels::CpuTable& table, const PqIndex::Query& query,
-                               const Segments& segments, u32 k, const SelectionShape& shape,
+                               const TokenRanges& ranges, u32 k, const SelectionShape& shape,
                                Select select) {
   Region scratch(selection_scratch_bytes(shape));
-  std::vector<u32> slots(u64{segments.n_tokens});
-  const u32 n = select(SelectionArgs{table, query, segments, k, scratch.span(), slots});
+  std::vector<u32> slots(u64{ranges.n_tokens});
+  const u32 n = select(SelectionArgs{table, query, ranges, k, scratch.span(), slots});
   if (!scratch.intact()) return {};
   slots.resize(n);
   return slots;

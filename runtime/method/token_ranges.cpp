@@ -1,10 +1,10 @@
-#include "runtime/method/segments.h"
+#include "runtime/method/token_ranges.h"
 
 #include <algorithm>
 
 namespace tarn::method {
 
-Segments segments(u32 n_tokens, u32 n_sinks, u32 n_local, u32 middle_end_before) {
+TokenRanges token_ranges(u32 n_tokens, u32 n_sinks, u32 n_local, u32 middle_end_before) {
   const u32 begin = std::min(n_tokens, n_sinks);
   const u32 end = n_tokens - std::min(n_tokens - begin, n_local);
   return {.middle_begin = begin,
@@ -23,7 +23,7 @@ Budget budget(const BudgetRule& rule, u32 n_tokens) {
 
 IndexEvent IndexLife::advance(u32 n_tokens) {
   if (rows_pending_ != 0) {
-    segments_ = method::segments(n_tokens, rule_.n_sinks, budget_.n_local, segments_.middle_end);
+    ranges_ = method::token_ranges(n_tokens, rule_.n_sinks, budget_.n_local, ranges_.middle_end);
     if (n_tokens < active_at_) return IndexEvent::none;
     used_is_first_ = rows_used_ == 0;
     rows_used_ = rows_pending_;
@@ -35,8 +35,8 @@ IndexEvent IndexLife::advance(u32 n_tokens) {
   // Without an index, and at a trigger, local and k follow the length.
   const Budget now = budget(rule_, n_tokens);
   const u32 n_local = rows_used_ == 0 ? now.n_local : budget_.n_local;
-  segments_ = method::segments(n_tokens, rule_.n_sinks, n_local, segments_.middle_end);
-  const u32 n_rows = segments_.n_middle();
+  ranges_ = method::token_ranges(n_tokens, rule_.n_sinks, n_local, ranges_.middle_end);
+  const u32 n_rows = ranges_.n_middle();
   const bool builds = rows_used_ == 0 && n_rows >= rows_min_ && n_tokens >= rule_.context_min;
   const bool rebuilds =
       rows_used_ != 0 && n_rows > rows_used_ && u64{n_rows - rows_used_} * 2 > n_rows;
@@ -51,7 +51,7 @@ IndexEvent IndexLife::advance(u32 n_tokens) {
 
 void IndexLife::forget() {
   budget_ = budget_before_ = {};
-  segments_ = {};
+  ranges_ = {};
   rows_used_ = used_since_ = used_trigger_ = rows_pending_ = trigger_at_ = active_at_ = 0;
 }
 
@@ -76,12 +76,12 @@ bool IndexLife::truncate(u32 n_tokens) {
   }
   const u32 n_rows = std::max(rows_used_, rows_pending_);
   const u32 n_local = budget_.n_local;
-  segments_ = method::segments(n_tokens, rule_.n_sinks, n_local, rule_.n_sinks + n_rows);
+  ranges_ = method::token_ranges(n_tokens, rule_.n_sinks, n_local, rule_.n_sinks + n_rows);
   return true;
 }
 
 KeptLife IndexLife::kept() const {
-  return {.middle_end = segments_.middle_end,
+  return {.middle_end = ranges_.middle_end,
           .rows_used = rows_used_,
           .used_trigger = rows_used_ == 0 ? 0 : used_trigger_,
           .rows_pending = rows_pending_,
@@ -129,9 +129,9 @@ bool IndexLife::restore(const KeptLife& kept, u32 n_slots, u32 n_tokens) {
   trigger_at_ = kept.trigger_at;
   active_at_ = is_pending ? kept.trigger_at + index_delay_tokens_ : 0;
   if (is_pending) budget_ = budget(rule_, kept.trigger_at);
-  segments_ = {.middle_begin = n_sinks,
-               .middle_end = std::max(kept.middle_end, n_sinks),
-               .n_tokens = n_slots};
+  ranges_ = {.middle_begin = n_sinks,
+             .middle_end = std::max(kept.middle_end, n_sinks),
+             .n_tokens = n_slots};
   return true;
 }
 

@@ -2,7 +2,7 @@
 //         rebuilt and swapped at the documented token counts, whatever the time anything takes.
 // Method  METHODS' worked numbers (sinks 32, local 64, 1,000 tokens; 2x6 from 100 tokens on: 672,
 //         1,185, 2,211); then every count up to 5,000 for several rules.
-#include "runtime/method/segments.h"
+#include "runtime/method/token_ranges.h"
 
 #include <doctest/doctest.h>
 
@@ -17,24 +17,24 @@ namespace tarn::method {
 namespace {
 
 TEST_CASE("the worked example: sinks 32, local 64") {
-  const Segments prompt = segments(1000, 32, 64);
+  const TokenRanges prompt = token_ranges(1000, 32, 64);
   CHECK(prompt.middle_begin == 32);
   CHECK(prompt.middle_end == 936);  // the middle is 32..935
-  const Segments later = segments(1010, 32, 64, prompt.middle_end);
+  const TokenRanges later = token_ranges(1010, 32, 64, prompt.middle_end);
   CHECK(later.middle_end == 946);
   CHECK(later.n_local() == 64);
 }
 
 TEST_CASE("short sequences, and a local window that grows by not evicting") {
-  CHECK(segments(0, 32, 64).n_tokens == 0);
-  CHECK(segments(10, 32, 64).n_sinks() == 10);
-  CHECK(segments(10, 32, 64).n_middle() == 0);
-  CHECK(segments(90, 32, 64).n_local() == 58);
-  CHECK(segments(97, 32, 64).n_middle() == 1);
-  const Segments grown = segments(1001, 32, 128, 936);
+  CHECK(token_ranges(0, 32, 64).n_tokens == 0);
+  CHECK(token_ranges(10, 32, 64).n_sinks() == 10);
+  CHECK(token_ranges(10, 32, 64).n_middle() == 0);
+  CHECK(token_ranges(90, 32, 64).n_local() == 58);
+  CHECK(token_ranges(97, 32, 64).n_middle() == 1);
+  const TokenRanges grown = token_ranges(1001, 32, 128, 936);
   CHECK(grown.middle_end == 936);
   CHECK(grown.n_local() == 65);
-  CHECK(segments(1065, 32, 128, 936).middle_end == 937);
+  CHECK(token_ranges(1065, 32, 128, 936).middle_end == 937);
 }
 
 TEST_CASE(
@@ -133,20 +133,20 @@ TEST_CASE("a cut leaves what the tokens before it would have led to, or nothing"
         REQUIRE(life.advance(n) == want.advance(n));
         REQUIRE(life.k() == want.k());
         REQUIRE(life.is_dense() == want.is_dense());
-        REQUIRE(life.segments().middle_end == want.segments().middle_end);
+        REQUIRE(life.ranges().middle_end == want.ranges().middle_end);
       }
     }
   }
 }
 
-TEST_CASE("segments cover every token once at every step, and the middle never shrinks") {
+TEST_CASE("ranges cover every token once at every step, and the middle never shrinks") {
   for (const BudgetRule& rule :
        {BudgetRule{10, 256, 32, 0, 0}, BudgetRule{5, 100, 4, 0, 0}, BudgetRule{0, 0, 0, 1, 8}}) {
     IndexLife life(rule, 4);
     u32 middle_end = 0;
     for (u32 n = 1; n <= 5000; ++n) {
       life.advance(n);
-      const Segments s = life.segments();
+      const TokenRanges s = life.ranges();
       REQUIRE(s.n_tokens == n);
       REQUIRE(s.n_sinks() + s.n_middle() + s.n_local() == n);
       REQUIRE(s.middle_begin <= s.middle_end);
@@ -214,7 +214,7 @@ TEST_CASE("a life that cannot have been is not taken up, and one that is taken u
           while (life.advance(n) != IndexEvent::none) {
             if (++n_events > 4) FAIL("word ", word, " value ", value, " at ", n);
           }
-          const Segments s = life.segments();
+          const TokenRanges s = life.ranges();
           const bool holds = s.middle_end < n && life.n_rows_clustering() <= s.n_middle() &&
                              life.n_rows_used() <= s.n_middle();
           if (!holds) FAIL("word ", word, " value ", value, " at ", n);
@@ -241,9 +241,9 @@ TEST_CASE("of a life that is taken up, no cut leaves rows clustered that it take
       IndexLife cut = life;
       const bool keeps = cut.truncate(n);
       n_kept += keeps;
-      const u32 n_middle = cut.segments().n_middle();
+      const u32 n_middle = cut.ranges().n_middle();
       const bool holds = (keeps || (cut.is_dense() && !cut.is_clustering())) &&
-                         cut.segments().n_tokens == (keeps ? n : 0) &&
+                         cut.ranges().n_tokens == (keeps ? n : 0) &&
                          cut.n_rows_used() <= n_middle && cut.n_rows_clustering() <= n_middle;
       if (!holds) {
         FAIL("used ", kept.rows_used, " at ", kept.used_trigger, ", pending ", kept.rows_pending,

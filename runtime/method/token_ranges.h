@@ -1,4 +1,4 @@
-// runtime/method/segments.h
+// runtime/method/token_ranges.h
 //
 // Which slots of a sequence are what, and when an index over the middle is built: pure functions of
 // token counts, so that no timing can change a decision (METHODS 3.1).
@@ -15,7 +15,7 @@
 
 namespace tarn::method {
 
-struct Segments {
+struct TokenRanges {
   u32 middle_begin = 0;
   u32 middle_end = 0;
   u32 n_tokens = 0;
@@ -25,7 +25,7 @@ struct Segments {
 };
 // The middle never shrinks: where `local` has grown since, local fills up before anything is
 // evicted.
-Segments segments(u32 n_tokens, u32 n_sinks, u32 n_local, u32 middle_end_before = 0);
+TokenRanges token_ranges(u32 n_tokens, u32 n_sinks, u32 n_local, u32 middle_end_before = 0);
 
 // How many tokens are chosen and how many are local, fixed when an index is built.
 struct Budget {
@@ -86,7 +86,7 @@ class IndexLife {
   KeptLife kept() const;
   bool restore(const KeptLife& kept, u32 n_slots, u32 n_tokens);
 
-  Segments segments() const { return segments_; }
+  TokenRanges ranges() const { return ranges_; }
   u32 k() const { return budget_.k; }
   bool is_dense() const { return rows_used_ == 0; }
   bool is_clustering() const { return rows_pending_ != 0; }  // triggered, not active yet
@@ -102,7 +102,7 @@ class IndexLife {
   u32 index_delay_tokens_ = 0;
   Budget budget_{};
   Budget budget_before_{};  // of the trigger under way
-  Segments segments_{};
+  TokenRanges ranges_{};
   u32 rows_used_ = 0;     // clustered rows of the index in use
   u32 used_since_ = 0;    // tokens there were when it came into use
   u32 used_trigger_ = 0;  // and when it was triggered
