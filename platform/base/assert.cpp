@@ -4,7 +4,7 @@
 
 namespace tarn {
 namespace {
-// The one piece of thread state of the core: an assertion deep in a kernel has no engine at hand.
+// The core's only thread-local state: an assertion deep in a kernel has no engine at hand.
 thread_local const FatalSink* t_sink = nullptr;
 }  // namespace
 

@@ -1,9 +1,9 @@
 // platform/base/assert.h
 //
 // TARN_ASSERT is for our own bugs, stays on in release and never returns into the broken code. The
-// library must not end its host's process, so what happens then is decided by the thread's sink:
-// an engine's threads carry one that marks the engine dead, tells the host's fatal hook and parks
-// the thread for ever. A thread without a sink (a test, a tool's main thread) traps.
+// library must not end its host's process, so a failed assertion calls the thread's sink. The sink
+// of an engine's threads marks the engine dead, calls the host's fatal hook and parks the thread
+// for ever. A thread without a sink (a test, a tool's main thread) traps.
 #pragma once
 
 #include "platform/base/types.h"
@@ -16,13 +16,13 @@ struct AssertSite {
   u32 line;
 };
 
-// Must not return; if it does, the thread is parked all the same.
+// on_fatal() must not return; if it does, the thread is parked all the same.
 struct FatalSink {
   void (*on_fatal)(void* context, const AssertSite& site) = nullptr;
   void* context = nullptr;
 };
 
-// Borrowed until it is replaced; nullptr takes the sink away. Per thread.
+// Sets this thread's sink, which is borrowed until it is replaced; nullptr removes it.
 void set_thread_fatal_sink(const FatalSink* sink);
 
 [[noreturn]] void assert_failed(const AssertSite& site);

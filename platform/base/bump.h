@@ -1,8 +1,8 @@
 // platform/base/bump.h
 //
 // Hands out pieces of one borrowed region, front to back, and takes them back only all at once.
-// When the region is exhausted alloc() returns an empty optional: whether that is an error (a file
-// larger than its limits) or our bug (a plan that was too small) is the caller's knowledge.
+// When the region is exhausted, alloc() returns an empty optional. The caller knows whether that is
+// an error (a file beyond its limits) or our bug (a plan that is too small).
 #pragma once
 
 #include <optional>
@@ -28,7 +28,7 @@ class Bump {
     return region_.subspan(*begin.get(), n_bytes);
   }
 
-  // Not initialised beyond what the region holds; T must be a plain type.
+  // Allocates n uninitialised T, which must be a plain type.
   template <class T>
   std::optional<std::span<T>> alloc(u64 n) {
     static_assert(std::is_trivially_copyable_v<T> && std::is_trivially_destructible_v<T>);
@@ -41,7 +41,7 @@ class Bump {
 
   u64 used_bytes() const { return used_bytes_; }
   u64 free_bytes() const { return region_.size() - used_bytes_; }
-  // Takes back everything that was handed out after used_bytes() was `mark`.
+  // Frees everything that was allocated after used_bytes() was `mark`.
   void rewind(u64 mark) { used_bytes_ = mark < used_bytes_ ? mark : used_bytes_; }
 
  private:

@@ -1,8 +1,8 @@
 // platform/base/checked.h
 //
-// The one type for sizes that come from a file or a caller (ROBUSTNESS: size product overflow,
-// five rounds of fixes in other engines). Every operation that would wrap makes the value invalid,
-// and an invalid value stays invalid, so a formula is written plainly and asked once at its end.
+// The one type for sizes that come from a file or a caller: products of such sizes can overflow. An
+// operation that would wrap makes the value invalid, and an invalid value stays invalid. So a
+// formula is written plainly and checked once, at its end.
 #pragma once
 
 #include <optional>
@@ -56,7 +56,7 @@ class Checked {
   bool valid_ = true;
 };
 
-// For sizes of our own, where a wrap would be our bug.
+// Rounds up sizes of our own, where a wrap would be our bug.
 constexpr u64 align_up(u64 value, u64 alignment) {
   return (value + alignment - 1) & ~(alignment - 1);
 }

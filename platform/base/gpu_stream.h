@@ -1,8 +1,8 @@
 // platform/base/gpu_stream.h
 //
-// A queue of GPU work, as kernels' launchers take it. Opaque: under CUDA the address is a
-// cudaStream_t reinterpreted, under the emulator it is an object of the emulator's own. Whoever
-// made the stream owns it.
+// A queue of GPU work, as kernels' launchers take it. The type is opaque: under CUDA the address is
+// a reinterpreted cudaStream_t, under the emulator it is an object of the emulator. The creator of
+// a stream owns it.
 #pragma once
 
 namespace tarn {

@@ -1,8 +1,9 @@
 // platform/base/result.h
 //
-// How the core says "that did not work", without exceptions and without allocating: a code, a fixed
-// text for the operator, up to four named numbers, and one short name that came from outside (a
-// tensor, a key, a path). Assertions are for our bugs, Result is for the world's.
+// How the core reports a failure, without exceptions and without allocating. An Error has a status,
+// a fixed text for the operator, up to four named numbers, and one short name that came from
+// outside (a tensor, a key, a path). Assertions are for our bugs, Result is for failures of the
+// world.
 #pragma once
 
 #include <array>
@@ -28,10 +29,10 @@ enum class Status : i32 {
   cancelled = 9,        // the request was cancelled by its owner
   unsupported = 10,     // valid, but nothing that this build knows; the hint says what
   not_finite = 11,      // the model produced a logit that is not a finite number
-  not_found = 12,       // nothing of this name is kept
+  not_found = 12,       // no session is kept under this name
 };
 
-// The status' name in lower case with underscores, as it is printed and as JSON carries it.
+// Returns the status' name in lower case with underscores, as text and JSON print it.
 const char* status_name(Status status);
 
 struct Figure {
@@ -54,16 +55,16 @@ class Detail {
 
 struct Error {
   Status status = Status::internal;
-  // Static storage: what is wrong and what to do about it, one sentence. "{2}" stands for the value
-  // of figures[2].
+  // Static storage: one sentence that says what is wrong and what to do about it. "{2}" stands for
+  // the value of figures[2].
   const char* hint = "";
   Detail detail{};  // the tensor, key or path it is about; may be empty
   std::array<Figure, 4> figures{};
 };
 
-// Writes "hint: detail (name value, name value)" into `out`, always terminated, with the figures'
-// values in the hint. Returns the length written without the terminator; a text that does not fit
-// is cut.
+// Writes "hint: detail (name value, name value)" into `out`, with the figures' values in the hint.
+// The text is always terminated, and cut where it does not fit. Returns its length without the
+// terminator.
 u64 format_error(const Error& error, char* out, u64 out_bytes);
 
 template <class T>

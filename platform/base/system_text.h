@@ -1,8 +1,8 @@
 // platform/base/system_text.h
 //
-// The small text files in which Linux tells about itself (/proc, /sys), and the control groups this
-// process lies in. `root` is "" for the real system, else a folder that holds proc/ and sys/, so
-// that tests can show the files of other machines. Unreadable and senseless files answer nothing.
+// Reads the small text files of Linux (/proc, /sys) and finds the control groups of this process.
+// `root` is "" for the real system, else a folder that holds proc/ and sys/, so that tests can use
+// the files of other machines. A file that cannot be read or parsed counts as absent.
 #pragma once
 
 #include <optional>
@@ -15,13 +15,14 @@ namespace tarn {
 
 class SystemText {
  public:
-  // printf-like path below `root`. False where there is no such file; it then holds no text.
+  // Reads the file at a printf-like path below `root`. Returns false, and holds no text, if there
+  // is none.
   bool read(const char* root, const char* format, ...) __attribute__((format(printf, 3, 4)));
   std::string_view view() const { return {bytes_, n_bytes_}; }
 
-  // The number at the front of the text; none for "max" and anything else that is no number.
+  // Returns the number at the front of the text, or none where there is no number ("max").
   std::optional<u64> number() const;
-  // The number behind `key` where a line begins with it, and that line's text behind it.
+  // Return what follows `key` in the line that begins with `key`: a number, or the text.
   std::optional<u64> number_after(std::string_view key) const;
   std::string_view text_after(std::string_view key) const;
 
@@ -30,14 +31,14 @@ class SystemText {
   u64 n_bytes_ = 0;
 };
 
-// Digits at the front of `text` behind blanks; none without a digit and where it exceeds u64.
+// Parses the digits at the front of `text`, after blanks; none without a digit or beyond u64.
 std::optional<u64> leading_number(std::string_view text);
 
 enum class CgroupVersion : u8 { v1, v2 };
 
-// Calls fn(folder, version) for every group that may limit this process: its own and all their
-// parents, of the v1 hierarchy of `controller` and of v2. The folder is below `root`, which it does
-// not contain; it may not exist (a container sees its path on the host).
+// Calls fn(folder, version) for every group that may limit this process: its own groups and all
+// their parents, in the v1 hierarchy of `controller` and in v2. The folder is relative to `root`.
+// It may be missing, because a container sees its path on the host.
 using CgroupFn = void (*)(void* context, const char* folder, CgroupVersion version);
 void for_each_cgroup(const char* root, std::string_view controller, CgroupFn fn, void* context);
 

@@ -7,7 +7,7 @@ namespace tarn {
 void system_nap(u64 ns) {
   const timespec nap{static_cast<time_t>(ns / 1'000'000'000u),
                      static_cast<long>(ns % 1'000'000'000u)};
-  (void)nanosleep(&nap, nullptr);  // a signal ends it early, which is as good
+  (void)nanosleep(&nap, nullptr);  // a signal may end it early, which does no harm
 }
 
 u64 SystemClock::now_ns() {

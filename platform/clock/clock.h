@@ -1,7 +1,7 @@
 // platform/clock/clock.h
 //
-// Time behind an interface, so that tests run in virtual time. Monotonic: nothing in the core
-// depends on the wall clock, which is there to be shown to people.
+// Time behind an interface, so that tests run in virtual time. The core depends on monotonic time
+// alone; the wall clock is only shown to people.
 #pragma once
 
 #include "platform/base/types.h"
@@ -13,8 +13,8 @@ void system_nap(u64 ns);
 class Clock {
  public:
   virtual u64 now_ns() = 0;           // monotonic; the zero point is arbitrary
-  virtual u64 unix_s() { return 0; }  // the wall clock's, wrong as it may be; 0: there is none
-  // Gives the core away for at least so long; the system adds its timers' slack, some 50 us.
+  virtual u64 unix_s() { return 0; }  // the wall clock, which may be wrong; 0: there is none
+  // Sleeps for at least `ns`; the system adds its timers' slack, some 50 us.
   virtual void nap_ns(u64 ns) { system_nap(ns); }
 
  protected:

@@ -1,5 +1,5 @@
-// The instructions are switched on for single functions, which are no one's inline code: the rest
-// of this file runs on every machine of its architecture.
+// The instructions are enabled for single functions, which are never inlined elsewhere. The rest of
+// this file runs on every machine of its architecture.
 #include "platform/cpu/crc32c.h"
 
 #include <array>
@@ -21,7 +21,7 @@
 namespace tarn {
 namespace {
 
-constexpr u32 kPolynomial = 0x82F63B78u;  // of the reflected form
+constexpr u32 kPolynomial = 0x82F63B78u;  // in reflected form
 
 using Tables = std::array<std::array<u32, 256>, 8>;
 

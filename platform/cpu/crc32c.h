@@ -1,12 +1,12 @@
 // platform/cpu/crc32c.h
 //
-// CRC32C (Castagnoli's polynomial, as iSCSI has it, RFC 3720 B.4): what every sector on disk is
-// checked with. One mechanism: a table of ways to compute it, best first, of which the last is
-// portable; the owner picks once and passes it on. All give the same values.
+// CRC32C (Castagnoli's polynomial, as in iSCSI, RFC 3720 B.4), the checksum of every sector on
+// disk. There is a table of implementations, best first; the last one is portable. The owner picks
+// one once and passes it on. All give the same values.
 //
-//   bytes     of any run, any alignment
-//   sectors   of each kCrcSectorBytes by themselves: four chains side by side, which hides that one
-//             step of a chain waits three cycles for the step before
+//   bytes     any number of bytes, any alignment
+//   sectors   one checksum for each kCrcSectorBytes: four chains side by side hide the latency of
+//             the instruction, three cycles
 //
 // Cost on one core of an AMD EPYC with AVX-512 (2026-11, 256 KiB in cache, best of 200):
 // instructions 43 GB/s by sectors and 11 by bytes, portable 2.2. A disk of 7 GB/s costs a sixth of
@@ -27,7 +27,7 @@ struct Crc32c {
   void (*sectors)(const std::byte* data, u64 n_sectors, u32* crcs);
 };
 
-// Those that run here, best first.
+// The implementations that this machine runs, best first.
 std::span<const Crc32c> crc32c_ways();
 
 }  // namespace tarn

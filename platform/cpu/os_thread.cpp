@@ -23,7 +23,7 @@ Result<void> OsThread::start(const Args& args) {
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
   if (args.stack_bytes != 0) pthread_attr_setstacksize(&attributes, args.stack_bytes);
-  // The mask is inherited, so it is set around the creation; there is no moment without it.
+  // A thread inherits the mask, so it is set around the creation: the thread never runs without it.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);

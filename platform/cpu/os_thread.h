@@ -20,8 +20,8 @@ class OsThread {
   ~OsThread();  // joins
 
   // Runs body(context). `name` (static, at most 15 bytes) shows in the system's tools. An empty
-  // `cpus` leaves the affinity as it is; a refused affinity is not an error. 0 stack_bytes: as much
-  // as the system gives (8 MiB of addresses, as a rule).
+  // `cpus` leaves the affinity as it is; a refused affinity is not an error. stack_bytes 0: the
+  // system's default (usually 8 MiB of address space).
   struct Args {
     void (*body)(void* context) = nullptr;
     void* context = nullptr;
@@ -32,7 +32,7 @@ class OsThread {
   Result<void> start(const Args& args);
   bool running() const { return running_; }
   void join();    // does nothing if it is not running
-  void detach();  // gives the thread up
+  void detach();  // lets the thread run on by itself
 
  private:
   static void* entry(void* self);

@@ -1,6 +1,6 @@
 // platform/cpu/process.h
 //
-// Which process this is: a child of fork() has its parent's memory, but none of its threads.
+// Identifies this process: a child of fork() has its parent's memory, but none of its threads.
 #pragma once
 
 #include "platform/base/types.h"

@@ -1,7 +1,7 @@
 // platform/cpu/sync.h
 //
-// A mutex and a condition of the system, without exceptions; waits are on the monotonic clock. For
-// the border between a host's threads and an engine's, not for the path of a token.
+// The system's mutex and condition variable, without exceptions; waits use the monotonic clock.
+// They serve the border between a host's threads and an engine's, not the path of a token.
 #pragma once
 
 #include <pthread.h>
@@ -23,7 +23,7 @@ class Mutex {
   pthread_mutex_t mutex_ = PTHREAD_MUTEX_INITIALIZER;
 };
 
-// Holds a mutex for as long as it lives, but for the time between unlock() and lock().
+// Holds a mutex for its lifetime, except between unlock() and lock().
 class Lock {
  public:
   explicit Lock(Mutex& mutex) : mutex_(mutex) { lock(); }
@@ -54,7 +54,7 @@ class Condition {
   Condition& operator=(const Condition&) = delete;
   ~Condition() { pthread_cond_destroy(&condition_); }
 
-  // May return without a notification, as every condition may.
+  // May return without a notification, like every condition variable.
   void wait(Lock& lock) { pthread_cond_wait(&condition_, &lock.mutex_.mutex_); }
   void wait_for(Lock& lock, u64 timeout_ns);
   void notify_one() { pthread_cond_signal(&condition_); }

@@ -35,7 +35,8 @@ CpuidAnswer cpuid(u32 leaf, u32 subleaf = 0) {
 
 constexpr bool bit(u32 word, u32 index) { return (word >> index & 1) != 0; }
 
-// Which register states the OS saves on a switch; executing AVX where it does not is fatal.
+// The register states that the OS saves on a context switch. AVX is fatal where it saves none for
+// it.
 u64 saved_states() {
   u32 low = 0, high = 0;
   __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
@@ -83,7 +84,7 @@ CpuFeatures detect() {
   return features;
 }
 
-// Boards name themselves in the device tree; the cores have numbers only.
+// A board's name stands in the device tree; its cores have numbers only.
 void read_model_name(const char* root, std::span<char> name) {
   SystemText text;
   std::string_view model = "aarch64";
@@ -94,7 +95,7 @@ void read_model_name(const char* root, std::span<char> name) {
 
 #endif
 
-// How many CPUs' time the control groups allow; at least one.
+// The number of CPUs whose time the control groups allow; at least one.
 u32 cpus_in_quota(const char* root) {
   u64 n_cpus = kMaskCpus;
   for_each_cgroup(root, "cpu", [&](const char* folder, CgroupVersion version) {
@@ -116,7 +117,7 @@ u32 cpus_in_quota(const char* root) {
   return static_cast<u32>(n_cpus);
 }
 
-// The core a CPU belongs to; two hardware threads of one core give the same number.
+// The core of a CPU; two hardware threads of one core give the same number.
 u64 core_of(const char* root, u32 cpu) {
   SystemText text;
   const auto number_of = [&](const char* file) {
@@ -129,7 +130,7 @@ u64 core_of(const char* root, u32 cpu) {
   return package.value_or(0) << 32 | *core;
 }
 
-// "1024K" as /sys writes a cache's size.
+// Parses a cache's size as /sys writes it, "1024K".
 u64 cache_bytes(const char* root, u32 cpu, u32 level) {
   SystemText text;
   for (u32 index = 0; index < 8; ++index) {

@@ -1,6 +1,6 @@
 // platform/cpu/topology.h
 //
-// What the CPU is: the name for reports, the cores we may use, the instruction sets we can run.
+// Facts of the CPU: its name for reports, the cores we may use, the instruction sets we can run.
 #pragma once
 
 #include <array>
@@ -20,9 +20,9 @@ CpuFeatures cpu_features();
 
 struct CpuTopology {
   std::array<char, 64> model_name{};
-  u32 n_cpus = 0;                  // that this process may run on (affinity, cgroup quota)
+  u32 n_cpus = 0;                  // CPUs that this process may use (affinity, cgroup quota)
   std::array<u32, 64> cpus{};      // their numbers, one per physical core first
-  u32 n_physical_cores = 0;        // among them
+  u32 n_physical_cores = 0;        // physical cores among them
   u64 l2_bytes = 0, l3_bytes = 0;  // 0 where unknown
 };
 CpuTopology cpu_topology();

@@ -1,5 +1,5 @@
 // platform/cpu/topology_under.h: cpu_topology() with the root of /proc and /sys and the allowed
-// CPUs as arguments, so that a test can show it other machines.
+// CPUs as arguments, so that a test can describe other machines.
 #pragma once
 
 #include "platform/cpu/topology.h"

@@ -17,13 +17,13 @@ constexpr u64 kTaskBits = 24;
 constexpr u64 kTaskMask = (u64{1} << kTaskBits) - 1;
 static_assert(kTasksMax == kTaskMask);
 
-// How long a thread looks for work, or for the end of others' work, before it sleeps. Loops of 300
-// runs of 4 tasks of 20 us with 8 us of the caller's own between them, 2 cores of an EPYC 9005, not
-// pinned and not idle otherwise: 20 us take 0.6 to 0.85 of the time of 2 us alone and the same
-// beside a busy process; 100 us gain nothing more. Pinned, a busy process costs 2.9x instead of
+// How long a thread spins, for work or for the end of others' tasks, before it sleeps. Measured on
+// 2 cores of an EPYC 9005: loops of 300 runs of 4 tasks of 20 us, with 8 us of the caller's work
+// between runs. Spinning for 20 us takes 0.6 to 0.85 of the time of 2 us, and the same beside a
+// busy process; 100 us gain nothing more. Pinned threads lose 2.9x beside a busy process, others
 // 1.4x to 2.2x.
 constexpr u64 kSpinNs = 20'000;
-constexpr u64 kLookNs = 10'000'000;  // between two looks of a caller that waits
+constexpr u64 kLookNs = 10'000'000;  // between two calls of Waiting::look
 
 void pause_cpu() {
 #if defined(__x86_64__)
@@ -51,7 +51,8 @@ bool spin(u64 spin_ns, Ready&& ready) {
   return false;
 }
 
-// Both may return early (a signal, a word that changed): callers look again. timeout_ns 0: none.
+// Both may return early (a signal, a word that changed), so callers check again. timeout_ns 0:
+// none.
 void futex_wait(std::atomic<u32>& word, u32 while_value, u64 timeout_ns = 0) {
   static_assert(sizeof(std::atomic<u32>) == sizeof(u32));
   const timespec timeout{.tv_sec = 0, .tv_nsec = static_cast<long>(timeout_ns)};
@@ -62,7 +63,7 @@ void futex_wake(std::atomic<u32>& word, u32 n_threads) {
   syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, n_threads, nullptr, nullptr, 0);
 }
 
-// What this process may use; all there can be where a machine has more CPUs than a set can hold.
+// The CPUs that this process may use; the full set where a machine has more CPUs than it can hold.
 cpu_set_t cpus_allowed() {
   cpu_set_t set;
   if (sched_getaffinity(0, sizeof set, &set) == 0) return set;
@@ -150,19 +151,19 @@ void WorkerPool::run(u32 n_tasks, Waiting waiting, Task task, void* context) {
   is_running_ = false;
 }
 
-// A worker goes to sleep by counting itself in and then looking at the ticket once more; we write
-// the ticket and then look at the count. All four are sequentially consistent, so one of the two
-// sees the other: it finds the work, or we wake it (Dekker's argument).
+// Before it sleeps a worker counts itself in, and then reads the ticket once more. We write the
+// ticket, and then read the count. All four are sequentially consistent, so either the worker sees
+// the ticket or we see the count and wake it (Dekker's argument).
 void WorkerPool::wake_workers(u32 n_tasks) {
   if (n_sleeping_.load() == 0) return;
   wake_word_.fetch_add(1);
-  futex_wake(wake_word_, n_tasks - 1);  // one task is the caller's
+  futex_wake(wake_word_, n_tasks - 1);  // the caller takes one task
 }
 
-// Claims and runs tasks until none is left; returns how many it ran. Reading task_ and its
-// neighbours before the claim is safe: they change only when every task of their run has ended, a
-// claim succeeds only while the ticket still is the one that was read, and then a task of that run
-// has not ended, ours. After a claim that failed nothing of what was read is used.
+// Claims and runs tasks until none is left. Reading task_ and its neighbours before the claim is
+// safe: they change only after every task of their run has ended. A claim succeeds only while the
+// ticket is unchanged, and then our own task of that run has not ended. If a claim fails, the
+// values that were read are not used.
 void WorkerPool::run_claimed(u32 worker_idx) {
   u32 n_run = 0, n_tasks = 0;  // no other run can begin before these are counted as done
   u64 ticket = ticket_.load(std::memory_order_acquire);
@@ -184,8 +185,8 @@ void WorkerPool::run_claimed(u32 worker_idx) {
   }
 }
 
-// As in wake_workers(): we say that we sleep and then look at the count, the last worker counts and
-// then looks whether we sleep.
+// As in wake_workers(): we announce that we sleep and then read the count; the last worker counts
+// and then checks whether we sleep.
 void WorkerPool::wait_for_stragglers(u32 n_tasks, Waiting waiting) {
   const auto all_done = [&] { return n_done_.load(std::memory_order_acquire) == n_tasks; };
   if (spin(spin_ns_, all_done)) return;

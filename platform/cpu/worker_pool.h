@@ -6,9 +6,9 @@
 // futex.
 //
 //   thread       run() from one thread only (the engine's), and not from inside a task
-//   determinism  which worker runs a task is not fixed: a task's result may depend on its index
-//   only memory       none but the threads' stacks after a failed assert in a task its thread is
-//   parked for ever: run() and stop() then never return
+//   determinism  any worker may run a task, so a task's result may depend on its index only
+//   memory       none but the threads' stacks
+//   bugs         a failed assert in a task parks its thread for ever; run() and stop() never return
 //
 // Napkin: a token takes about 300 runs, so a run may cost a few microseconds where a task takes 20.
 #pragma once
@@ -26,18 +26,18 @@
 namespace tarn {
 
 inline constexpr u32 kWorkersMax = 64;
-inline constexpr u32 kTasksMax = (1u << 24) - 1;  // of one run
+inline constexpr u32 kTasksMax = (1u << 24) - 1;  // in one run
 
 class WorkerPool {
  public:
   struct Options {
-    u32 n_workers = 1;            // the caller included; 1 starts no thread
-    std::span<const u32> cpus{};  // cpu of worker i is cpus[i % size]; empty: not pinned
-    bool pin_caller = false;      // to cpus[0], for good; a host's own thread is not ours to pin
+    u32 n_workers = 1;                // the caller included; 1 starts no thread
+    std::span<const u32> cpus{};      // cpu of worker i is cpus[i % size]; empty: not pinned
+    bool pin_caller = false;          // pins it to cpus[0], for good; never for a host's own thread
     const FatalSink* sink = nullptr;  // installed on every started thread; borrowed
   };
   using Task = void (*)(void* context, u32 task_idx, u32 worker_idx);
-  // What the caller does every few milliseconds while it waits for tasks of others.
+  // A call that the caller makes every few milliseconds while it waits for the workers' tasks.
   struct Waiting {
     void (*look)(void* context);  // nullptr: it sleeps
     void* context;
@@ -48,7 +48,7 @@ class WorkerPool {
   WorkerPool& operator=(const WorkerPool&) = delete;
   ~WorkerPool();  // joins
 
-  // A CPU that this process may not use is an error.
+  // Starts the threads. A CPU that this process may not use is an error.
   Result<void> start(const Options& options);
   void stop();  // joins; idempotent
   u32 n_workers() const { return n_workers_; }
@@ -56,7 +56,7 @@ class WorkerPool {
   // Returns when all of [0, n_tasks) have run. Everything the tasks wrote is visible afterwards.
   void run(u32 n_tasks, Waiting waiting, Task task, void* context);
 
-  // The same for a callable `fn(task_idx, worker_idx)`.
+  // Runs a callable `fn(task_idx, worker_idx)` in the same way.
   template <class Fn>
   void run(u32 n_tasks, Waiting waiting, Fn&& fn) {
     run(
@@ -72,7 +72,8 @@ class WorkerPool {
   }
 
  private:
-  // Apart from each other, so that the workers who look at one do not slow down the other.
+  // The words below lie on lines of their own, so that spinning on one does not slow the other
+  // down.
   static constexpr u64 kLineBytes = 64;
 
   struct Thread {
@@ -89,20 +90,19 @@ class WorkerPool {
   void run_claimed(u32 worker_idx);
   void wait_for_stragglers(u32 n_tasks, Waiting waiting);
 
-  // The ticket is {run number: 40 bits, tasks not yet claimed: 24 bits}. A task is claimed by
-  // counting it down, which fails if the run has changed meanwhile: a worker that comes late cannot
-  // take a task of the next run for one of the last. (A run number comes again after 10 years of
-  // 3,000 a second.)
+  // The ticket is {run number: 40 bits, tasks not yet claimed: 24 bits}. A claim counts it down,
+  // and fails if the run has changed meanwhile. So a late worker cannot mistake a task of the next
+  // run for one of the last run. (At 3,000 runs a second a run number repeats after 10 years.)
   alignas(kLineBytes) std::atomic<u64> ticket_{0};
-  // What is run. Written only while nothing is left to claim; see run_claimed() for why that is
-  // enough.
+  // The task of this run. Written only while nothing is left to claim; run_claimed() says why that
+  // is enough.
   std::atomic<Task> task_{nullptr};
   std::atomic<void*> context_{nullptr};
   std::atomic<u32> n_tasks_{0};
   // Tasks of this run that have ended; the caller sleeps on it.
   alignas(kLineBytes) std::atomic<u32> n_done_{0};
   std::atomic<u32> caller_sleeps_{0};
-  // What idle workers sleep on: it changes whenever somebody has to wake.
+  // Idle workers sleep on this word; it changes to wake them.
   alignas(kLineBytes) std::atomic<u32> wake_word_{0};
   std::atomic<u32> n_sleeping_{0};
   std::atomic<bool> stopping_{false};

@@ -1,21 +1,21 @@
 // platform/gpu/device.h
 //
-// What a GPU is to the runtime: memory, queues, events, copies, graphs and its first error.
-// platform/gpu/cuda and platform/gpu/none implement it, CMake links one of them (absence is a
-// folder); tests have one that computes on the host and fails on demand.
+// The runtime's view of a GPU: memory, queues, events, copies, graphs and the first error.
+// platform/gpu/cuda and platform/gpu/none implement it, and CMake links one of them. Tests have a
+// third one that computes on the host and fails on demand.
 //
 //   thread    the engine's; a device is used by one thread at a time
-//   memory    reserve() answers one slab, which is contiguous. Jetson's allocator gives no piece of
-//             several GiB, so a large region is several slabs, cut between pieces that have to be
-//             contiguous each: a tensor, a KV group, a step buffer (slabs.h). Everything is
-//             reserved before READY; nothing is asked for afterwards.
+//   memory    reserve() answers one contiguous slab. Jetson's allocator gives no piece of several
+//             GiB, so a large region is several slabs. It is cut between pieces that have to be
+//             contiguous: a tensor, a KV group, a step buffer (slabs.h). Nothing is reserved after
+//             READY.
 //   kinds     device memory is cached by the GPU and not readable by the CPU. Shared memory is the
 //             host's, registered: both sides and the disk's DMA reach it, perhaps uncached by the
 //             GPU (memory_probe.h measures that). A discrete GPU reads shared memory over its bus.
-//   queues    what is enqueued answers nothing. The first error is kept, and check(), which the
-//             engine calls at the end of every step, answers it.
-//   errors    device_lost is for ever: after it every call that can fail answers device_lost, and
-//             enqueueing does nothing. over_budget: the memory is not there. internal: our own bug.
+//   queues    enqueueing answers nothing. The first error is kept, and check() answers it; the
+//             engine calls check() at the end of every step.
+//   errors    device_lost is for ever: every later call that can fail answers device_lost, and
+//             enqueueing does nothing. over_budget: not enough memory. internal: our own bug.
 //
 // Nothing here is global: several devices live in one process, and cudaDeviceReset is never called.
 #pragma once
@@ -34,21 +34,21 @@ enum class DeviceKind : u8 { cpu, cuda };
 struct DeviceFacts {
   DeviceKind kind = DeviceKind::cpu;
   std::array<char, 64> name{};
-  bool integrated = false;     // shares its memory with the CPU: the driver's word, never a guess
+  bool integrated = false;     // shares its memory with the CPU, as the driver says
   bool host_register = false;  // host memory can be made shared memory
   u32 compute_capability = 0;  // 87 is sm_87
   u32 n_sms = 0;
   u64 l2_bytes = 0;
   u64 memory_bytes = 0;          // device memory in all; 0 for the CPU
-  u64 memory_free_bytes = 0;     // when it was asked; 0: not known before open() (a discrete GPU)
-  u64 headroom_bytes = 0;        // what reserve() leaves to the system: none where it is another's
-  u64 slab_bytes_max = 0;        // what one reserve() should ask for; a larger piece gets its own
-  u64 slab_alignment_bytes = 0;  // what the driver rounds a slab up to; slabs are planned in it
+  u64 memory_free_bytes = 0;     // at discovery; 0: not known before open() (a discrete GPU)
+  u64 headroom_bytes = 0;        // what reserve() leaves to the system; 0 for a discrete GPU
+  u64 slab_bytes_max = 0;        // limit of one reserve(); a larger piece gets a slab of its own
+  u64 slab_alignment_bytes = 0;  // the driver rounds slabs up to it, and so does the plan
 };
 
-// "cpu" always works; "cuda" fails with the reason where this build or this machine has no GPU;
-// "auto" takes the GPU if there is one and says on `why_cpu` why not otherwise. Asking makes no
-// context and takes no memory.
+// The answer of device_choose(). "cpu" always works; "cuda" fails with the reason where this build
+// or this machine has no GPU. "auto" takes the GPU if there is one; otherwise `why_cpu` has the
+// reason. The call makes no context and takes no memory.
 struct DeviceChoice {
   DeviceFacts facts{};
   const char* why_cpu = nullptr;
@@ -56,8 +56,8 @@ struct DeviceChoice {
 };
 Result<DeviceChoice> device_choose(const char* wanted, u32 gpu_idx = 0);
 
-// An address on the device, distinct so that host code cannot read through it; raw() is for the
-// arguments of kernels alone.
+// An address on the device. It is a distinct type, so that host code cannot read through it; raw()
+// is only for the arguments of kernels.
 template <class T>
 class DevicePtr {
  public:
@@ -87,8 +87,8 @@ inline constexpr u32 kStreams = 3;
 inline constexpr u32 kDeviceEventsMax = 64;
 inline constexpr u32 kDeviceGraphsMax = 256;
 inline constexpr u32 kDeviceSlabsMax = 512;
-// What a stream takes before it blocks whoever enqueues more; CUDA names no number, 1,024 is what
-// its drivers have. stream_progress.h stays below it.
+// The number of launches in a stream's queue before an enqueueing call blocks. CUDA documents no
+// number; its drivers have 1,024. stream_progress.h stays below it.
 inline constexpr u32 kStreamLaunchesMax = 1024;
 
 struct GpuEvent;
@@ -96,44 +96,46 @@ struct GpuGraph;
 
 struct GraphUse {
   u32 n_graphs = 0;
-  u64 bytes = 0;  // of device memory, measured while they were made; 0 where the driver shows none
+  u64 bytes = 0;  // of device memory, measured at creation; 0 where the driver shows none
 };
 
 class Device {
  public:
   virtual const DeviceFacts& facts() const = 0;
-  // Once on every thread that goes on with a device which another thread opened.
+  // Call once on a thread that uses a device which another thread opened.
   virtual Result<void> bind_thread() = 0;
-  // Now. On an integrated GPU this is the system's MemAvailable: the driver's own figure counts the
-  // page cache as used.
+  // Free device memory now. On an integrated GPU this is the system's MemAvailable, because the
+  // driver's figure counts the page cache as used.
   virtual Result<u64> memory_free_bytes() = 0;
-  // What the driver took since open() beside our slabs: modules, local memory, graphs, libraries'
-  // workspaces; on an integrated GPU the context too. Measured as free memory that is gone, so what
-  // another process took meanwhile is in it: warm everything, then ask once, before READY. On an
-  // integrated GPU every process takes from that memory, so the figure is no reason to refuse.
-  // `host_bytes` is what this process reserved of host memory since open(); it counts where both
-  // are the same memory.
+  // Memory that the driver took since open() beside our slabs: modules, local memory, graphs,
+  // libraries' workspaces; on an integrated GPU the context too. It is measured as the loss of free
+  // memory, so it includes what other processes took meanwhile. Warm everything, then ask once,
+  // before READY. On an integrated GPU every process shares that memory, so the figure is no reason
+  // to refuse. `host_bytes` is the host memory that this process reserved since open(); it counts
+  // on an integrated GPU.
   virtual Result<u64> driver_bytes(u64 host_bytes) = 0;
 
-  // Device memory, one contiguous slab; not zeroed. `name` is static and stands in the error.
+  // Reserves one contiguous slab of device memory, not zeroed. `name` is static; the error shows
+  // it.
   virtual Result<DeviceSlab> reserve(const char* name, u64 bytes) = 0;
   virtual void release(const DeviceSlab& slab) = 0;  // exactly what reserve() gave
-  // Makes host memory shared memory: anonymous, sector-aligned, no huge pages (Reserve's).
-  // Status::unsupported where facts().host_register is false: pinned memory serves then.
+  // Makes host memory shared memory. It must be anonymous, sector-aligned and without huge pages
+  // (ReserveArgs::for_device). Status::unsupported where facts().host_register is false: use pinned
+  // memory then.
   virtual Result<DeviceBytes> register_host(std::span<std::byte> bytes) = 0;
   virtual void unregister_host(std::span<std::byte> bytes) = 0;  // exactly what was registered
-  // Host memory of the driver's own, at a sector at least: shared memory, too, where nothing can be
-  // registered. pinned_address(): of a part of it, for the GPU.
+  // Allocates host memory of the driver's own, sector-aligned. It is shared memory where none can
+  // be registered. pinned_address() is the GPU's address of a part of it.
   virtual Result<std::span<std::byte>> reserve_pinned(const char* name, u64 bytes) = 0;
   virtual void release_pinned(std::span<std::byte> bytes) = 0;
   virtual Result<DeviceBytes> pinned_address(std::span<std::byte> bytes) = 0;
 
-  // Puts a kernel's code (GpuTable::each_kernel) into the GPU's memory, which the driver would take
-  // when the kernel is first launched otherwise. Not while capturing.
+  // Loads a kernel's code (GpuTable::each_kernel) into the GPU's memory; otherwise the driver loads
+  // it at the first launch. Not while capturing.
   virtual Result<void> load_kernel(const void* kernel) = 0;
 
-  // In order on one stream, in any order between streams. Host memory that is neither registered
-  // nor pinned is copied as well, more slowly, and perhaps before the call returns.
+  // Work runs in order on one stream, in any order between streams. Copies from host memory that is
+  // neither registered nor pinned work too, more slowly, and may finish before the call returns.
   virtual GpuStream* stream(StreamId id) = 0;
   virtual void copy_in(DeviceBytes to, std::span<const std::byte> from, GpuStream* on) = 0;
   virtual void copy_out(std::span<std::byte> to, DeviceBytes from, GpuStream* on) = 0;
@@ -141,7 +143,7 @@ class Device {
   virtual void fill(DeviceBytes to, u8 value, u64 bytes, GpuStream* on) = 0;
   virtual void read(DeviceBytes from, u64 bytes, GpuStream* on) = 0;  // and drop: for the probe
 
-  // At most kDeviceEventsMax. An event that was never recorded is done.
+  // Makes an event; at most kDeviceEventsMax. An event that was never recorded is done.
   virtual Result<GpuEvent*> create_event() = 0;
   virtual void destroy_event(GpuEvent* event) = 0;
   virtual void record(GpuEvent* event, GpuStream* on) = 0;
@@ -149,18 +151,19 @@ class Device {
   virtual Result<bool> is_done(GpuEvent* event) = 0;  // never blocks: device_wait.h has the limit
   virtual Result<u64> elapsed_ns(GpuEvent* from, GpuEvent* to) = 0;  // both done
 
-  // What is enqueued on `on` until end_capture() is kept and not run. At most kDeviceGraphsMax.
+  // Until end_capture() work enqueued on `on` is recorded and does not run. At most
+  // kDeviceGraphsMax.
   virtual Result<void> begin_capture(GpuStream* on) = 0;
   virtual Result<GpuGraph*> end_capture(GpuStream* on) = 0;
   virtual void launch(GpuGraph* graph, GpuStream* on) = 0;
   virtual void destroy_graph(GpuGraph* graph) = 0;
   virtual GraphUse graph_use() const = 0;
 
-  // The first error of anything enqueued, or nothing. device_lost stays; others are told once. Not
-  // while capturing.
+  // Answers the first error of enqueued work. device_lost stays; other errors are answered once.
+  // Not while capturing.
   virtual Result<void> check() = 0;
   virtual bool is_lost() const = 0;
-  // Takes the device for lost: it hung, or said nonsense.
+  // Declares the device lost: it hung, or gave impossible answers.
   virtual void give_up() = 0;
 
  protected:
@@ -169,19 +172,19 @@ class Device {
 
 struct DeviceOpenArgs {
   u32 gpu_idx = 0;
-  // Of the compute stream, where a camera pipeline shares the GPU: 0 is the driver's normal, lower
-  // is sooner. Copies always go first, they are short.
+  // Priority of the compute stream, for a GPU that a camera pipeline shares: 0 is the driver's
+  // normal, lower runs sooner. Copies always go first, because they are short.
   i32 compute_priority = 0;
 };
 
-// Where a system's device stands; the engine lends it, so that the core needs no allocation.
+// Storage of a system's device; the engine lends it, so that the core needs no allocation.
 inline constexpr u64 kSystemDeviceBytes = 16 * kKiB;
 struct alignas(64) SystemDeviceMemory {
   std::byte bytes[kSystemDeviceBytes];
 };
 
-// Makes the context and the streams; on failure nothing is kept. `memory` is lent until close,
-// which gives everything back that the device itself holds (slabs are their owners').
+// Makes the context and the streams; on failure nothing is kept. `memory` is lent until close.
+// Close releases all that the device itself holds; slabs belong to their owners.
 Result<Device*> system_device_open(SystemDeviceMemory& memory, const DeviceOpenArgs& args);
 void system_device_close(Device* device);
 

@@ -7,8 +7,8 @@ namespace {
 
 constexpr u64 kNapNs = 20'000;  // some 90 us with the timers' slack
 constexpr u64 kSpinNs = 50'000;
-// Of a wait whose length can be guessed: so long before the guess it stops napping, for so long at
-// most.
+// A wait of predictable length spins instead of napping: from so long before its predicted end, for
+// so long at most.
 constexpr u64 kEarlyNs = 300'000;
 constexpr u64 kGuessedSpinNs = 2'000'000;
 
@@ -20,9 +20,10 @@ Result<void> wait_done(Device& device, GpuEvent* event, Clock& clock, u64 limit_
   const u64 spin_begin_ns = usual > kEarlyNs ? usual - kEarlyNs : 0;
   const u64 spin_end_ns = spin_begin_ns + (usual_ns != nullptr ? kGuessedSpinNs : kSpinNs);
   const u64 begin_ns = clock.now_ns();
-  u64 moved_ns = 0;  // of the wait, when the stream was seen to get further
+  u64 moved_ns = 0;  // time in the wait of the stream's last progress
   while (true) {
-    // First: a host that is stopped behind it must not find an old answer too late.
+    // Read before the event: if the host is stopped in between, the event's answer is newer than
+    // the time.
     const u64 waited_ns = clock.now_ns() - begin_ns;
     TARN_TRY(const bool is_done, device.is_done(event));
     if (is_done && usual_ns != nullptr) *usual_ns = waited_ns;

@@ -6,7 +6,7 @@
 namespace tarn {
 namespace {
 
-// Tegra's own: Orin, and Thor under its name before and since CUDA 13.
+// Tegra's compute capabilities: Orin, and Thor before and since CUDA 13.
 bool is_tegra(u32 compute_capability) {
   return compute_capability == 87 || compute_capability == 101 || compute_capability == 110;
 }

@@ -1,13 +1,13 @@
 // platform/gpu/gpu_blas.h
 //
-// Large dense products by the GPU vendor's library (cuBLAS), which is opened at run time and may be
-// absent: then open() says so, and our own kernels compute. Nothing of it is linked.
+// Large dense products by the GPU vendor's library (cuBLAS). It is opened at run time, never
+// linked, and may be absent: then open() says so, and our own kernels compute.
 //
-//   memory   the workspace is lent, so that results do not hang on what is free; what the library
-//            takes beside it is the driver's region
+//   memory   the workspace is lent, so that results do not depend on free memory; memory that the
+//            library takes beside it counts to the driver's region
 //   thread   the device's
-//   errors   open() answers Status::unsupported where there is no library, or none that works;
-//            products answer nothing, check() tells the first error of theirs
+//   errors   open() answers Status::unsupported where no library works; products answer nothing,
+//            check() answers their first error
 #pragma once
 
 #include "platform/gpu/device.h"
@@ -21,8 +21,8 @@ struct GpuBlasOpenArgs {
   const char* library_path = nullptr;  // nullptr: where the system's loader finds it
 };
 
-// out[m, n] = x[m, k] * w[n, k]^T: rows times rows, accumulated in f32. Sizes are in elements, all
-// rows without gaps; k a multiple of 8.
+// out[m, n] = x[m, k] * w[n, k]^T: rows times rows, accumulated in f32. Sizes are in elements, rows
+// have no gaps, k is a multiple of 8.
 struct GpuBlasArgs {
   const void* x = nullptr;  // [m, k] f16
   const void* w = nullptr;  // [n, k] f16
@@ -41,16 +41,16 @@ class GpuBlas {
   void close();
   bool is_open() const { return cublas_.handle != nullptr; }
   void product(const GpuBlasArgs& args, GpuStream* on);
-  // The first error of a product, or nothing; told once.
+  // Answers the first error of a product, once.
   Result<void> check();
 
  private:
-  struct Library {  // the build without a GPU never fills it
+  struct Library {  // never filled in a build without a GPU
     void* library = nullptr;
     void* handle = nullptr;
     void* functions[5] = {};
     Device* device = nullptr;
-    GpuStream* stream = nullptr;  // for which the workspace was set
+    GpuStream* stream = nullptr;  // the stream that has the workspace
     DeviceBytes workspace{};
     u64 workspace_bytes = 0;
     i32 error = 0;

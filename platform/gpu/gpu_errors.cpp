@@ -19,7 +19,7 @@ GpuErrorClass gpu_error_class(i32 code) {
     case 34:  // the driver's library is the toolkit's stub
     case 35:  // the driver is older than the runtime, or missing
     case 36:  // call of a newer driver
-    case 46:  // the device is busy in exclusive mode, or shut away
+    case 46:  // the device is busy in exclusive mode, or not available
     case 98:  // invalid device function
     case kGpuNoDevice:
     case 101:  // invalid device
@@ -34,7 +34,7 @@ GpuErrorClass gpu_error_class(i32 code) {
     case 800:  // not permitted
     case kGpuNotSupported:
     case 802:  // the system is not ready yet
-    case 803:  // driver and its libraries do not go together
+    case 803:  // the driver and its libraries do not match
     case 804:  // forward compatibility was tried on a device that has none
       return GpuErrorClass::refused;
     default:
@@ -57,16 +57,16 @@ Error gpu_error(i32 code, const char* what) {
     case GpuErrorClass::memory:
       return {.status = Status::over_budget,
               .hint =
-                  "the GPU's memory is not there although the plan fits: another process took "
-                  "it, or it lies in pieces (after many restarts of a Jetson: reboot); lower "
-                  "the budget or -c",
+                  "the GPU's memory is short although the plan fits: another process took it, or "
+                  "it is fragmented (after many restarts of a Jetson: reboot); lower the budget or "
+                  "-c",
               .detail = Detail(what),
               .figures = figures};
     case GpuErrorClass::lost:
       return {.status = Status::device_lost,
               .hint =
-                  "the GPU reported an error after which this process cannot use it any more: "
-                  "restart the process",
+                  "the GPU reported an error, and this process can no longer use it: restart the "
+                  "process",
               .detail = Detail(what),
               .figures = figures};
     default:

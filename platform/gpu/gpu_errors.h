@@ -1,7 +1,7 @@
 // platform/gpu/gpu_errors.h
 //
-// What an error code of the CUDA runtime means to us, and the latch that keeps a device's first.
-// Plain numbers (they are part of CUDA's ABI), so that the fake tells the same story as the driver.
+// The meaning of the CUDA runtime's error codes, and the latch that keeps a device's first error.
+// Codes are plain numbers, part of CUDA's ABI, so that the fake device can use the driver's codes.
 #pragma once
 
 #include "platform/base/result.h"
@@ -31,11 +31,10 @@ inline constexpr i32 kGpuLaunchFailure = 719;
 inline constexpr i32 kGpuNotSupported = 801;
 inline constexpr i32 kGpuUnknown = 999;
 
-// A code that is in no list is `lost`: going on after an error that nobody understands would be
-// guessing with somebody's answer.
+// An unknown code is `lost`: after an error that is not understood, results cannot be trusted.
 GpuErrorClass gpu_error_class(i32 code);
 
-// The error of a call that failed; `what` is static: which call, or which region.
+// The Error of a call that failed; `what` is static and names the call or the region.
 Error gpu_error(i32 code, const char* what);
 
 // Keeps the first error; a loss outranks and outlives every other.
@@ -43,7 +42,7 @@ class GpuErrorLatch {
  public:
   void note(i32 code, const char* what);
   bool is_lost() const { return gpu_error_class(code_) == GpuErrorClass::lost; }
-  // Tells the error, and forgets it unless it is a loss.
+  // Answers the error, and clears it unless it is a loss.
   Result<void> take();
 
  private:

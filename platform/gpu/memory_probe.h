@@ -1,8 +1,8 @@
 // platform/gpu/memory_probe.h
 //
-// How fast the GPU reads its two kinds of memory here. Where shared memory reaches nine tenths of
-// device memory (Thor's, perhaps; an Orin bypasses its cache), promoting a page from one to the
-// other copies nothing; elsewhere it is worth the copy.
+// Measures how fast the GPU reads its two kinds of memory. If shared memory reaches nine tenths of
+// device memory (Thor's, perhaps; an Orin bypasses its cache), promoting a page copies nothing.
+// Elsewhere the copy is worth it.
 #pragma once
 
 #include "platform/clock/clock.h"
@@ -18,8 +18,8 @@ struct MemoryProbe {
   }
 };
 
-// So much of each kind has to be read, or a cache is measured; or a launch: 16 MiB take an AGX Orin
-// 82 us, of which its beginning and end are 5 to 10 %.
+// The bytes to read of each kind. With less the probe would measure a cache, or the launch: an AGX
+// Orin reads 16 MiB in 82 us, and 5 to 10 % of that is beginning and end.
 inline u64 probe_bytes(const DeviceFacts& facts) {
   return 4 * facts.l2_bytes > 128 * kMiB ? 4 * facts.l2_bytes : 128 * kMiB;
 }
@@ -30,12 +30,12 @@ struct MemoryProbeArgs {
   DeviceBytes device_memory{};  // at least n_bytes; what it holds is read, not written
   std::span<std::byte>
       host_memory{};  // n_bytes, not registered; probe_bytes() of them, or it measures less
-  bool host_is_pinned = false;  // it is the driver's own, and is not registered
+  bool host_is_pinned = false;  // it is the driver's own, so it is not registered
   u64 wait_ns_max = 0;
 };
 
-// The faster of two reads of each kind, after one that is not counted. Some tens of milliseconds on
-// a board, most of them to register the host's memory; leaves nothing behind.
+// Takes the faster of two reads of each kind, after one that is not counted. Costs some tens of
+// milliseconds on a board, mostly to register the host's memory; leaves nothing behind.
 Result<MemoryProbe> probe_memory(const MemoryProbeArgs& args);
 
 }  // namespace tarn

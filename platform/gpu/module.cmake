@@ -1,4 +1,4 @@
-# The host code that calls CUDA's runtime, and which kernels this build holds.
+# The host code that calls CUDA's runtime, and the list of this build's architectures.
 if(TARN_CUDA)
   target_include_directories(${TARN_MODULE_TARGET} SYSTEM PRIVATE ${TARN_CUDA_INCLUDE})
   string(REPLACE ";" "," arch_list "${TARN_CUDA_ARCHS_BUILT}")

@@ -43,7 +43,7 @@ SlabPlace SlabCutter::add(Checked bytes, u64 n) {
   if (piece_bytes == 0) return first;
   u64 left = n - 1;
   while (left > 0 && valid_) {
-    // What fits behind the last piece in its slab, then the first piece of the next slab.
+    // First the pieces that still fit into the last slab, then the pieces of the next slabs.
     u64& filled_bytes = filled_bytes_[n_slabs_ - 1];
     const u64 room_bytes = slab_bytes_max_ > filled_bytes ? slab_bytes_max_ - filled_bytes : 0;
     const u64 n_here = std::min(left, room_bytes / piece_bytes);

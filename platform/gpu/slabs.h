@@ -1,13 +1,13 @@
 // platform/gpu/slabs.h
 //
-// Device memory in slabs: which piece lies where, worked out before anything is reserved, and the
-// reservation itself. The planner and the owner of the memory feed the same pieces in the same
-// order, so the plan is what is taken, to the byte.
+// Device memory in slabs: computes the place of each piece before anything is reserved, and then
+// reserves. The planner and the owner of the memory add the same pieces in the same order, so the
+// plan is exact to the byte.
 //
-//   piece      what has to be contiguous: a tensor, a KV group, a buffer of a step
-//   slab       pieces one behind the other, 256-byte aligned, up to the slab's limit; a piece that
-//              is longer than the limit has a slab of its own
-//   when full  reserve() gives back what it got and answers the device's error
+//   piece      memory that has to be contiguous: a tensor, a KV group, a buffer of a step
+//   slab       consecutive pieces, 256-byte aligned, up to the slab's limit; a piece beyond the
+//              limit has a slab of its own
+//   when full  reserve() releases what it got and answers the device's error
 //
 //   invariant  a place ends within its slab; slabs lose nothing but the alignment of their ends:
 //              total_bytes = sum of slab_bytes, each a multiple of the device's slab alignment
@@ -28,7 +28,8 @@ struct SlabPlace {
   u64 offset_bytes = 0;
 };
 
-// Refuses what would leave the system less than its headroom; 0 bytes: what is taken already.
+// Refuses a reservation that leaves the system less than its headroom; 0 bytes checks what is
+// taken.
 Result<void> check_headroom(const DeviceFacts& facts, const char* name, u64 bytes, u64 free_bytes);
 
 class SlabCutter {
@@ -37,13 +38,13 @@ class SlabCutter {
   explicit SlabCutter(const DeviceFacts& facts)
       : slab_bytes_max_(facts.slab_bytes_max), alignment_bytes_(facts.slab_alignment_bytes) {}
 
-  // The place of the next piece. Sizes may come from a file: one that passes 64 bits, or the table
-  // of slabs, makes the whole cut invalid.
+  // Returns the place of the next piece. Sizes may come from a file: a sum beyond 64 bits, or
+  // beyond the table of slabs, makes the whole cut invalid.
   SlabPlace add(Checked bytes);
-  // The same for `n` pieces of one size, as fast as for one; the place of the first.
+  // Adds `n` pieces of one size in constant time; returns the place of the first.
   SlabPlace add(Checked bytes, u64 n);
 
-  // The place of the idx-th of such pieces.
+  // Returns the place of the idx-th of these pieces.
   SlabPlace of_run(SlabPlace first, u64 piece_bytes, u64 idx) const;
 
   bool valid() const { return valid_; }
@@ -58,7 +59,7 @@ class SlabCutter {
   bool valid_ = true;
 };
 
-// The slabs of a cut, reserved. Owns them.
+// Reserves and owns the slabs of a cut.
 class DeviceSlabs {
  public:
   DeviceSlabs() = default;
@@ -66,12 +67,12 @@ class DeviceSlabs {
   DeviceSlabs& operator=(const DeviceSlabs&) = delete;
   ~DeviceSlabs() { release(); }
 
-  // All of them or none. The device is borrowed until release().
+  // Reserves all slabs or none. The device is borrowed until release().
   Result<void> reserve(Device& device, const SlabCutter& cut);
   void release();
   DeviceBytes at(SlabPlace place) const;
   u64 total_bytes() const;
-  DeviceSlab largest() const;  // none: of no bytes
+  DeviceSlab largest() const;  // empty if there is none
 
  private:
   Device* device_ = nullptr;

@@ -1,10 +1,10 @@
 // platform/gpu/staging_ring.h
 //
-// The way into memory that the CPU cannot address: a few pieces of host memory that the disk fills
-// (or the caller) and the copy stream empties, one after the other.
+// Carries bytes into memory that the CPU cannot address. The disk or the caller fills a few pieces
+// of host memory in turn, and the copy stream empties them.
 //
-//   memory   lent host memory (anonymous, sector-aligned: a DMA target, and what io_uring
-//            registers), registered with the GPU; where that is unsupported, the driver's own
+//   memory   lent host memory (anonymous, sector-aligned: a DMA target that io_uring can register),
+//            registered with the GPU; where that is unsupported, memory of the driver
 //   thread   the device's
 //   when full  next() waits for the oldest copy, with a limit
 #pragma once
@@ -30,8 +30,8 @@ class StagingRing {
     Clock* clock = nullptr;
     std::span<std::byte> memory{};  // lent; a multiple of kStagingPieces sectors. Not used where it
                                     // cannot be registered.
-    bool is_pinned = false;         // it is the driver's already, and the lender's to give back
-    u64 wait_ns_max = 0;            // of next() and finish()
+    bool is_pinned = false;         // allocated by the driver; the lender releases it
+    u64 wait_ns_max = 0;            // limit of next() and finish()
   };
   // On failure nothing is kept.
   Result<void> open(const Args& args);
@@ -39,11 +39,11 @@ class StagingRing {
 
   u64 piece_bytes() const { return memory_.size() / kStagingPieces; }
   bool is_registered() const { return is_registered_; }
-  // A piece that nothing reads any more, to be filled; the same one until send().
+  // Returns a piece that is no longer read, to be filled; the same one until send().
   Result<std::span<std::byte>> next();
-  // Enqueues the front `n_bytes` of that piece for `to`.
+  // Enqueues a copy of the first `n_bytes` of that piece to `to`.
   void send(DeviceBytes to, u64 n_bytes);
-  // Until all that was sent has arrived; then the device's first error, if there was one.
+  // Waits until everything sent has arrived; answers the device's first error.
   Result<void> finish();
 
  private:

@@ -1,16 +1,17 @@
 // platform/gpu/stream_progress.h
 //
-// How far a stream has come: an event stands behind every few calls that enqueue. Two things need
-// it. A GPU that is slow is alive as long as it reaches an event now and then, however long the
-// whole takes. And a stream takes some 1,024 launches (kStreamLaunchesMax), then the driver keeps
-// the caller in the next one, where nobody looks at the time: so the caller waits here before that.
+// Tracks the progress of a stream: every few calls it enqueues an event. Two things need it. A slow
+// GPU counts as alive as long as it reaches events. And a stream holds some 1,024 launches
+// (kStreamLaunchesMax); then the driver blocks the caller in the next one, without a time limit. So
+// the caller waits here before that.
 //
 //   thread     the device's
 //   when full  note() waits for the oldest event
-//   bound      a GPU that stops is lost when no event was reached for one window: note() and
-//              finish() return after that and one nap
+//   bound      a GPU that reaches no event for one window counts as lost; note() and finish()
+//              return after that and one nap
 //
-//   invariant  at most (kStreamMarks + 1) * kStreamMarkCalls calls are ahead of what was reached
+//   invariant  at most (kStreamMarks + 1) * kStreamMarkCalls calls are ahead of the last event that
+//              was reached
 #pragma once
 
 #include <array>
@@ -21,8 +22,8 @@
 namespace tarn {
 
 inline constexpr u32 kStreamMarks = 16;
-inline constexpr u32 kStreamMarkCalls = 8;     // some two thirds of a layer's
-inline constexpr u32 kStreamCallLaunches = 4;  // of one call, at most
+inline constexpr u32 kStreamMarkCalls = 8;     // some two thirds of a layer's calls
+inline constexpr u32 kStreamCallLaunches = 4;  // launches of one call at most
 static_assert((kStreamMarks + 1) * kStreamMarkCalls * kStreamCallLaunches + kStreamMarks <
               kStreamLaunchesMax);
 
@@ -43,12 +44,12 @@ class StreamProgress {
   Result<void> open(const Args& args);
   void close();
 
-  // After each call that enqueued, not while capturing. A GPU that does not go on is lost then,
-  // which the device tells.
+  // Call after each call that enqueues, not while capturing. Declares a GPU without progress lost;
+  // Device::check() answers that.
   void note();
-  // Whether an event was reached that was not before. Never blocks.
+  // Whether a new event was reached. Never blocks.
   bool advance();
-  // Until all that was enqueued is done. `usual_ns`: wait_done()'s.
+  // Waits until everything enqueued is done. `usual_ns` as in wait_done().
   Result<void> finish(u64* usual_ns = nullptr);
 
  private:
@@ -57,8 +58,8 @@ class StreamProgress {
   Args args_{};
   std::array<GpuEvent*, kStreamMarks> marks_{};
   GpuEvent* done_ = nullptr;
-  u32 first_ = 0, n_pending_ = 0;  // marks that were not reached
-  u32 n_calls_ = 0;                // since the last mark
+  u32 first_ = 0, n_pending_ = 0;  // marks that are not reached yet
+  u32 n_calls_ = 0;                // calls since the last mark
 };
 
 }  // namespace tarn

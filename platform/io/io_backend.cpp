@@ -61,7 +61,7 @@ Result<IoBackendHandle> io_backend_create(const IoConfig& config, std::span<std:
 void io_backend_destroy(IoBackend* backend) { backend->~IoBackend(); }
 
 Result<void> io_read_exact(IoBackend& io, IoFile file, u64 offset, std::span<std::byte> buffer) {
-  // Pieces, so that a backend has something to do at once for every request it can carry.
+  // Reads in pieces, so that a backend works on as many requests at once as it can.
   constexpr u64 kPieceBytes = kMiB;
   const u64 n_pieces = ceil_div(buffer.size(), kPieceBytes);
   const auto piece = [&](u64 piece_idx) {
@@ -81,11 +81,11 @@ Result<void> io_read_exact(IoBackend& io, IoFile file, u64 offset, std::span<std
     }
     IoCompletion completions[16];
     const u32 n = io.reap(completions, 1, ~u64{0});
-    TARN_ASSERT(n > 0);  // or somebody else's requests fill the backend
+    TARN_ASSERT(n > 0);  // 0: another user's requests fill the backend
     for (const IoCompletion& completion : std::span(completions, n)) {
       TARN_ASSERT(completion.tag < n_submitted);
       ++n_reaped;
-      if (!outcome) continue;  // the first failure is the one to tell; the rest only has to end
+      if (!outcome) continue;  // the first failure is answered; the others only have to end
       const u64 begin = offset + completion.tag * kPieceBytes;
       const u64 want_bytes = piece(completion.tag).size();
       if (completion.result < 0) {

@@ -22,8 +22,8 @@ Unexpected open_failed(const IoOpenArgs& args, int error) {
     hint = "another process or engine has the file open: wait for its end, or name another folder";
   }
   if (error == EROFS) hint = "the file system is read-only: mount it writable, or use another one";
-  if (error == ENOSPC) hint = "no room on the disk for the file: free some, or use another one";
-  if (error == EDQUOT) hint = "this user's disk quota is used up: raise it, or free some";
+  if (error == ENOSPC) hint = "no room on the disk for the file: free some, or use another disk";
+  if (error == EDQUOT) hint = "this user's disk quota is used up: raise it, or free some space";
   if (error == EMFILE || error == ENFILE) hint = "too many open files: raise RLIMIT_NOFILE";
   return fail({.status = Status::io_failed,
                .hint = hint,
@@ -53,14 +53,14 @@ int check_kind(int fd) {
   return S_ISREG(facts.st_mode) || S_ISBLK(facts.st_mode) ? 0 : ENODEV;
 }
 
-// What fallocate got before it failed stays with the file (ext4, with and without the length), and
-// so would the disk stay full. Blocks beyond the end go when the end passes over them.
+// Blocks that fallocate got before it failed stay with the file (on ext4, with and without the
+// length), so the disk would stay full. Truncating a longer file frees the blocks beyond its end.
 void give_back(int fd, off_t length) {
   struct stat facts {};
   if (fstat(fd, &facts) != 0) return;
-  constexpr off_t kBlockBytes = 512;  // of st_blocks, whatever the file system's are
+  constexpr off_t kBlockBytes = 512;  // unit of st_blocks on every file system
   const off_t there = std::max(facts.st_size, facts.st_blocks * kBlockBytes);
-  // The failure that is told is the first.
+  // The first failure is answered, not a failure of this.
   [[maybe_unused]] const int passed = there > length ? ftruncate(fd, there) : 0;
   [[maybe_unused]] const int back = ftruncate(fd, length);
 }
@@ -101,8 +101,8 @@ Result<IoFile> IoFileTable::open(const IoOpenArgs& args) {
                  .detail = Detail(args.path),
                  .figures = {{{"files_max", kIoFilesMax}}}});
   }
-  // O_NONBLOCK: opening a pipe that nobody writes to would wait for ever. It is taken off again,
-  // because io_uring would otherwise answer -EAGAIN instead of waiting for the disk.
+  // O_NONBLOCK: opening a pipe without a writer would wait for ever. The flag is cleared
+  // afterwards, because with it io_uring answers -EAGAIN instead of waiting for the disk.
   const int flags = O_CLOEXEC | O_NONBLOCK | O_NOCTTY | (args.write ? O_RDWR : O_RDONLY) |
                     (args.create ? O_CREAT : 0);
   bool direct = args.direct;
@@ -113,7 +113,7 @@ Result<IoFile> IoFileTable::open(const IoOpenArgs& args) {
   }
   if (fd < 0) return open_failed(args, errno);
   int error = check_kind(fd);
-  // flock belongs to this opening of the file, so a second engine in this process is kept out too.
+  // flock() belongs to this open of the file, so it keeps out a second engine in this process too.
   if (error == 0 && args.exclusive && flock(fd, LOCK_EX | LOCK_NB) != 0) error = errno;
   if (error == 0 && direct) direct = direct_works(fd);
   if (error == 0 && fcntl(fd, F_SETFL, direct ? O_DIRECT : 0) != 0) error = errno;
@@ -138,7 +138,7 @@ void IoFileTable::close(IoFile file) {
 }
 
 Result<u64> IoFileTable::size_bytes(IoFile file) const {
-  const off_t end = lseek(entry(file).fd, 0, SEEK_END);  // serves block devices as well
+  const off_t end = lseek(entry(file).fd, 0, SEEK_END);  // works for block devices too
   if (end >= 0) return static_cast<u64>(end);
   return fail({.status = Status::io_failed,
                .hint = "the file's size cannot be read",

@@ -3,7 +3,7 @@
 // The table of open files that both backends keep. Opens regular files and block devices only: a
 // pipe or a terminal would hang the reader.
 //
-//   when full   open() fails and says so
+//   when full   open() fails with that reason
 #pragma once
 
 #include <array>

@@ -14,8 +14,8 @@ std::optional<i64> IoTransfer::without_a_call() const {
   if (!(Checked(request.offset) + Checked(request.buffer.size())).at_most(kOffsetMax)) {
     return -EINVAL;
   }
-  // Some file systems take misaligned direct requests (tmpfs). None may, or a mistake shows only on
-  // the customer's disk.
+  // Some file systems accept misaligned direct requests (tmpfs). We refuse them everywhere, so that
+  // a mistake shows before it reaches the customer's disk.
   const u64 address = reinterpret_cast<std::uintptr_t>(request.buffer.data());
   if (direct && (address | request.offset | request.buffer.size()) % kSectorBytes != 0) {
     return -EINVAL;
@@ -40,8 +40,7 @@ std::optional<i64> IoTransfer::take(i64 result) {
   done_bytes += moved_bytes;
   n_retries = 0;
   const bool at_end = done_bytes == request.buffer.size();
-  // Part of a sector is all that a direct read gets at the end of the file, and it could not go on
-  // from there.
+  // A direct read returns part of a sector only at the end of the file, and cannot continue there.
   const bool cut_sector = direct && done_bytes % kSectorBytes != 0;
   if (cut_sector && !at_end && request.op == IoOp::write) return -EIO;
   if (at_end || cut_sector) return static_cast<i64>(done_bytes);

@@ -1,4 +1,4 @@
-# One of the two answers to the ring: absence is a folder.
+# Builds one of the two folders for the ring: absence is a folder.
 if(TARN_URING)
   set(absent no_uring)
 else()

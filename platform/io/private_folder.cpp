@@ -43,12 +43,12 @@ Result<void> make_private_folder(const char* path) {
 Result<void> check_private_folder(const char* path) {
   struct stat there {};
   if (lstat(path, &there) != 0) {
-    return refused("the folder cannot be looked at: check the path's permissions", path, "errno",
+    return refused("the folder cannot be read: check the path's permissions", path, "errno",
                    static_cast<u64>(errno));
   }
   if (!S_ISDIR(there.st_mode)) {
     return fail({.status = Status::io_failed,
-                 .hint = "a link or a file stands where a folder is wanted: name the folder itself",
+                 .hint = "the path is a link or a file, not a folder: name the folder itself",
                  .detail = Detail(path)});
   }
   if (there.st_uid != geteuid()) {
@@ -57,7 +57,7 @@ Result<void> check_private_folder(const char* path) {
   }
   if ((there.st_mode & kOfOthers) != 0) {
     return fail({.status = Status::io_failed,
-                 .hint = "others may look into the folder, which will hold what users wrote: close "
+                 .hint = "other users can read the folder, which will hold what users wrote: close "
                          "it with chmod 700",
                  .detail = Detail(path)});
   }

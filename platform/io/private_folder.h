@@ -1,14 +1,12 @@
 // platform/io/private_folder.h
 //
-// A folder that nobody but its owner can look into, for files that hold what users wrote, and the
-// random bytes that such files' secrets are made of.
+// A folder that only its owner can read, for files that hold what users wrote, and random bytes for
+// these files' secrets.
 //
-// A missing folder is made, with mode 0700; its parent must be there. One that is there is taken if
-// it is a folder of this user's (or of root's, for root) that group and others may not enter, and
-// refused with the command that closes it if they may: as ssh does with keys, since tightening a
-// folder that somebody shares on purpose would break what is his, and leaving it open would show
-// what is ours. A link in its place is refused too: whoever can change it could send the file
-// elsewhere.
+// A missing folder is made with mode 0700; its parent must exist. An existing folder must belong to
+// this user (or to root, for root), and group and others must have no access. Otherwise it is
+// refused, and the error names the remedy. Tarn does not change the mode itself: the folder may be
+// shared on purpose. A link is refused too, because its owner could redirect the file.
 #pragma once
 
 #include <span>
@@ -19,10 +17,10 @@
 namespace tarn {
 
 Result<void> make_private_folder(const char* path);
-// The same for a folder that is there: nothing is made.
+// Checks an existing folder in the same way; makes nothing.
 Result<void> check_private_folder(const char* path);
 
-// From the system's generator; waits until it is ready, right after the start of a box.
+// Fills from the system's generator; right after boot it waits until the generator is ready.
 Result<void> fill_random(std::span<u8> bytes);
 
 }  // namespace tarn

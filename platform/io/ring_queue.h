@@ -1,7 +1,7 @@
 // platform/io/ring_queue.h
 //
-// A first-in first-out queue of fixed capacity. Full and empty are the caller's to avoid: who
-// pushes has counted what is in flight.
+// A first-in first-out queue of fixed capacity. The caller never pushes to a full queue and never
+// pops from an empty one: it counts what is in flight.
 #pragma once
 
 #include <array>

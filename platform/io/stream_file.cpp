@@ -48,7 +48,7 @@ Unexpected io_error(const char* hint, const char* path) {
                .figures = {Figure{"errno", static_cast<u64>(errno)}}});
 }
 
-// The name itself outlives a power cut.
+// Syncs the folder, so that the name outlives a power cut.
 bool sync_folder_of(std::string_view path) {
   std::array<char, 1024> folder{};
   const size_t slash = path.rfind('/');
@@ -59,7 +59,7 @@ bool sync_folder_of(std::string_view path) {
   std::memcpy(folder.data(), name.data(), name.size());
   const int fd = ::open(folder.data(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return false;
-  const bool is_synced = ::fsync(fd) == 0 || errno == EINVAL;  // where folders cannot be synced
+  const bool is_synced = ::fsync(fd) == 0 || errno == EINVAL;  // EINVAL: no sync of folders here
   ::close(fd);
   return is_synced;
 }
@@ -69,7 +69,7 @@ bool sync_folder_of(std::string_view path) {
 FileWriter::~FileWriter() {
   if (fd_ < 0) return;
   ::unlink(part_.data());
-  ::close(fd_);  // and with it goes the lock
+  ::close(fd_);  // releases the lock too
 }
 
 Unexpected FileWriter::failed(const char* hint) const { return io_error(hint, path_.data()); }
@@ -88,13 +88,13 @@ Result<void> FileWriter::create(const char* path) {
   struct stat there {};
   if (::stat(path, &there) == 0 && !S_ISREG(there.st_mode)) {
     return fail({.status = Status::io_failed,
-                 .hint = "a folder or a device stands under this name: name another file",
+                 .hint = "this name is a folder or a device: name another file",
                  .detail = Detail(path)});
   }
   const int fd =
       ::open(part_.data(), O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY, kPrivate);
   if (fd < 0) return failed(write_hint(errno));
-  // Who had it may have ended between our two calls: then the name is no longer this file's.
+  // The last writer may have finished between our two calls: then the name is another file's.
   struct stat named {
   }, locked{};
   const bool is_ours = ::flock(fd, LOCK_EX | LOCK_NB) == 0 && ::fstat(fd, &locked) == 0 &&
@@ -139,14 +139,14 @@ FileReader::~FileReader() {
 
 Result<void> FileReader::open(const char* path) {
   TARN_ASSERT(fd_ < 0);
-  // A pipe in its place must not make us wait for somebody who writes.
+  // A pipe in its place must not make us wait for a writer.
   fd_ = ::open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   if (fd_ < 0) return io_error("the file cannot be opened: check its path and permissions", path);
   struct stat there {};
-  if (::fstat(fd_, &there) != 0) return io_error("the file cannot be looked at", path);
+  if (::fstat(fd_, &there) != 0) return io_error("the file's type and size cannot be read", path);
   if (!S_ISREG(there.st_mode)) {
     return fail({.status = Status::invalid_request,
-                 .hint = "this is no plain file: copy it into one first",
+                 .hint = "this is not a regular file: copy it into one first",
                  .detail = Detail(path)});
   }
   size_bytes_ = static_cast<u64>(there.st_size);
@@ -160,8 +160,7 @@ Result<void> FileReader::read(std::span<std::byte> bytes) {
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return io_error("the file cannot be read: check the disk", "");
     if (n == 0) {
-      return fail(
-          {.status = Status::io_failed, .hint = "the file ends before its time: copy it again"});
+      return fail({.status = Status::io_failed, .hint = "the file ends too early: copy it again"});
     }
     bytes = bytes.subspan(static_cast<u64>(n));
   }

@@ -1,12 +1,11 @@
 // platform/io/stream_file.h
 //
-// A file that is written or read from front to back, through the page cache, by calls that wait:
-// for what leaves this machine or comes from another one. Everything else goes by io_backend.h.
+// A file that is written or read from front to back, through the page cache, by blocking calls. It
+// is for files that go to another machine or come from one. Everything else uses io_backend.h.
 //
-// A file that is written bears another name (PATH.part, mode 0600) until it is whole and on the
-// disk; then it takes the place of what had its name. Whatever happens before, nothing stands under
-// the final name that did not stand there already; what a killed process leaves of PATH.part is
-// written over by the next one. Two writers of one name: the second one is refused.
+// A new file is called PATH.part (mode 0600) until it is whole and synced; then it replaces the
+// file at PATH. Before that, PATH does not change. The next writer overwrites the PATH.part that a
+// killed process left. A second writer of the same name is refused.
 //
 //   thread   one at a time
 //   memory   none but the object's own
@@ -25,11 +24,11 @@ class FileWriter {
   FileWriter() = default;
   FileWriter(const FileWriter&) = delete;
   FileWriter& operator=(const FileWriter&) = delete;
-  ~FileWriter();  // what was not finished is removed
+  ~FileWriter();  // removes an unfinished file
 
   Result<void> create(const char* path);
   Result<void> write(std::span<const std::byte> bytes);
-  Result<void> finish();  // it outlives a power cut, under its name
+  Result<void> finish();  // after it the file outlives a power cut, under its name
 
  private:
   static constexpr u64 kPathBytesMax = 1024;
@@ -47,10 +46,10 @@ class FileReader {
   FileReader& operator=(const FileReader&) = delete;
   ~FileReader();
 
-  Result<void> open(const char* path);  // a plain file
+  Result<void> open(const char* path);  // a regular file
   u64 size_bytes() const { return size_bytes_; }
-  Result<void> read(std::span<std::byte> bytes);  // exactly so many
-  Result<void> rewind(u64 offset);                // where the next read begins
+  Result<void> read(std::span<std::byte> bytes);  // all of them, or fails
+  Result<void> rewind(u64 offset);                // sets the offset of the next read
 
  private:
   int fd_ = -1;

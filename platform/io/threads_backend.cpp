@@ -18,9 +18,9 @@ namespace tarn {
 namespace {
 
 constexpr u64 kStackBytes = 256 * kKiB;
-// A condition's signal can get lost in glibc since 2.27 (its bug 25847; Debian 12 and Ubuntu 22.04
-// have it): then a request waits while every thread sleeps. Whoever waits for completions looks
-// that often, and wakes them once more.
+// glibc since 2.27 can lose a condition's signal (its bug 25847; Debian 12 and Ubuntu 22.04 have
+// it). Then a request waits while every thread sleeps. So a thread that waits for completions
+// checks at this interval and signals once more.
 constexpr u64 kLookNs = 100'000'000;
 
 i64 call_once(const IoTransfer& transfer) {
@@ -63,14 +63,14 @@ class ThreadsBackend final : public IoBackend {
     pthread_mutex_destroy(&mutex_);
   }
 
-  // The errno of the first thread that cannot be had; those before it keep the backend working, so
-  // only having none at all is a failure.
+  // Returns the errno of the first thread that cannot be started. The threads before it keep the
+  // backend working, so only having none is a failure.
   int start(u32 n_threads) {
     pthread_attr_t attributes;
     pthread_attr_init(&attributes);
     pthread_attr_setstacksize(&attributes, kStackBytes);
     sigset_t all, before;
-    sigfillset(&all);  // signals are the host's threads' business
+    sigfillset(&all);  // the host's threads handle signals
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int error = 0;
     while (error == 0 && n_threads_ < n_threads) {
@@ -136,7 +136,7 @@ class ThreadsBackend final : public IoBackend {
   }
 
   static timespec deadline_in(u64 timeout_ns) {
-    constexpr u64 kYearNs = u64{365} * 24 * 3600 * 1'000'000'000;  // as good as for ever
+    constexpr u64 kYearNs = u64{365} * 24 * 3600 * 1'000'000'000;  // practically for ever
     const u64 bounded_ns = std::min(timeout_ns, kYearNs);
     timespec at{};
     clock_gettime(CLOCK_MONOTONIC, &at);
@@ -155,7 +155,7 @@ class ThreadsBackend final : public IoBackend {
     pthread_mutex_lock(&mutex_);
     for (;;) {
       while (waiting_.empty() && !stopping_) pthread_cond_wait(&requested_, &mutex_);
-      if (waiting_.empty()) break;  // stopping, and everything that was asked is done
+      if (waiting_.empty()) break;  // stopping, and every request is done
       IoTransfer transfer = waiting_.pop();
       pthread_mutex_unlock(&mutex_);
       std::optional<i64> result;

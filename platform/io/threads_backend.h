@@ -1,8 +1,7 @@
 // platform/io/threads_backend.h
 //
-// IoBackend over a few threads that call pread and pwrite: the backend of every system that refuses
-// io_uring. It can keep as many calls in the kernel as it has threads; the rest of what is in
-// flight waits in a queue.
+// IoBackend over a few threads that call pread and pwrite, for systems that refuse io_uring. Each
+// thread has one call in the kernel; other requests wait in a queue.
 #pragma once
 
 #include "platform/io/io_backend.h"

@@ -10,8 +10,8 @@ __attribute__((format(printf, 4, 0))) void write_line(LogFn fn, void* context, L
                                                       const char* format, std::va_list arguments) {
   char line[Log::kLineBytesMax];
   if (std::vsnprintf(line, sizeof line, format, arguments) < 0) return;
-  // A name out of a hostile file must not break the line or steer a terminal. Bytes from 0x80 up
-  // stay: they are UTF-8 to whoever reads the log.
+  // A name from a hostile file must not break the line or control a terminal. Bytes from 0x80 up
+  // stay: they are UTF-8.
   for (char* c = line; *c != '\0'; ++c) {
     if (static_cast<unsigned char>(*c) < ' ' || *c == '\x7f') *c = '?';
   }
@@ -20,7 +20,7 @@ __attribute__((format(printf, 4, 0))) void write_line(LogFn fn, void* context, L
 
 }  // namespace
 
-// Four times the same body: a variadic function cannot hand its arguments on to another one.
+// The body is repeated four times: a variadic function cannot pass its arguments on to another one.
 #define TARN_LOG_BODY(level)                             \
   if (fn_ == nullptr || (level) < least_) return;        \
   std::va_list arguments;                                \

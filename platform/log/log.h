@@ -1,8 +1,8 @@
 // platform/log/log.h
 //
-// The core never prints: it hands finished lines to the host's function. Lines are bounded,
-// formatted without allocating and without the locale: formats use integers, %s, %c and %p only (%f
-// would take the host's decimal point and may allocate; write "%llu.%02llu"). Control characters
+// The core never prints: it passes finished lines to the host's function. Lines are bounded, and
+// formatted without allocating and without the locale. So formats use integers, %s, %c and %p only
+// (%f takes the host's decimal point and may allocate; write "%llu.%02llu"). Control characters
 // become '?'. `Log` is a small value that is passed down.
 #pragma once
 
@@ -14,7 +14,7 @@ namespace tarn {
 
 enum class LogLevel : u8 { debug = 0, info = 1, warning = 2, error = 3 };
 
-// `text` is terminated, one line, without a line break. Called from any thread of the engine.
+// `text` is one terminated line without a line break. Called from any thread of the engine.
 using LogFn = void (*)(void* context, LogLevel level, const char* text);
 
 class Log {
@@ -22,7 +22,7 @@ class Log {
   Log() = default;
   Log(LogFn fn, void* context, LogLevel least) : fn_(fn), context_(context), least_(least) {}
 
-  // printf-like, with the usual checks by the compiler; cut at kLineBytesMax.
+  // printf-like, with the compiler's checks; cut at kLineBytesMax.
   void debug(const char* format, ...) const __attribute__((format(printf, 2, 3)));
   void info(const char* format, ...) const __attribute__((format(printf, 2, 3)));
   void warning(const char* format, ...) const __attribute__((format(printf, 2, 3)));

@@ -18,7 +18,7 @@ constexpr u64 kNoLimit = ~u64{0};
 struct CgroupKeys {
   const char* limit;
   const char* usage;
-  std::string_view inactive_file, active_file;  // clean file pages go before anything is killed
+  std::string_view inactive_file, active_file;  // dropped before a process is killed
 };
 constexpr CgroupKeys kCgroup1 = {"memory.limit_in_bytes", "memory.usage_in_bytes",
                                  "total_inactive_file ", "total_active_file "};
@@ -55,7 +55,7 @@ u64 available_in_machine(const char* root) {
     const auto kib = text.number_after("MemAvailable:");
     if (kib) return (Checked(*kib) * Checked(kKiB)).get().value_or(kNoLimit);
   }
-  struct sysinfo info {};  // no /proc: what is free without reclaiming anything
+  struct sysinfo info {};  // no /proc: free memory without reclaiming anything
   return sysinfo(&info) == 0 ? u64{info.freeram} * info.mem_unit : 0;
 }
 
@@ -64,7 +64,7 @@ u64 left_below(const rlimit& limit, u64 used_bytes) {
   return limit.rlim_cur - std::min<u64>(limit.rlim_cur, used_bytes);
 }
 
-// What this process may still map: RLIMIT_AS against all its mappings, RLIMIT_DATA against the
+// Bytes that this process may still map: RLIMIT_AS less all its mappings, RLIMIT_DATA less the
 // private writable ones (fields 1 and 6 of statm, in pages).
 u64 left_in_rlimits() {
   rlimit address_space{RLIM_INFINITY, 0};

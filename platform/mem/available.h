@@ -1,8 +1,7 @@
 // platform/mem/available.h
 //
-// memory_available_bytes() with the root of /proc and /sys as an argument, so that a test can show
-// it the files of another machine. The limits of this process itself (RLIMIT_*) are always the real
-// ones.
+// memory_available_bytes() with the root of /proc and /sys as an argument, so that a test can use
+// the files of another machine. The limits of this process (RLIMIT_*) are always the real ones.
 #pragma once
 
 #include "platform/base/types.h"
@@ -13,8 +12,8 @@ namespace tarn {
 // long.
 u64 memory_available_under(const char* root);
 
-// The same without RLIMIT_*: what touching memory that is mapped already may still take. (The
-// limits of the process count a mapping when it is made.)
+// The same without RLIMIT_*: the bytes of existing mappings that may still be touched. (RLIMIT_*
+// count a mapping when it is made.)
 u64 pages_available_under(const char* root);
 
 }  // namespace tarn

@@ -10,7 +10,7 @@ namespace tarn {
 // The header lies in front of the piece; the links use the piece while it is free.
 struct RegionHeap::Block {
   u64 bytes_and_used;  // of the whole block, a multiple of 16; bit 0: used
-  u64 previous_bytes;  // of the block in front; 0 for the first
+  u64 previous_bytes;  // of the block before; 0 for the first
   Block* next_free;
   Block* previous_free;
 
@@ -79,7 +79,7 @@ void* RegionHeap::allocate(u64 bytes, u64 alignment) {
   if (!padded) return nullptr;
   const u64 need_bytes = std::max(*padded, kBlockBytesMin);
   for (Block* block = free_; block != nullptr; block = block->next_free) {
-    // Where the piece would lie; a gap in front of it has to hold a free block of its own.
+    // The piece's address; a gap before it must be large enough for a free block.
     const u64 begin = address_of(block);
     u64 header = align_up(begin + kHeaderBytes, alignment) - kHeaderBytes;
     if (header != begin && header - begin < kBlockBytesMin) {
@@ -91,7 +91,7 @@ void* RegionHeap::allocate(u64 bytes, u64 alignment) {
     Block* taken = block;
     remove_free(block);
     if (gap_bytes > 0) {
-      cut_tail(block, gap_bytes);  // the tail becomes a free block, which we take
+      cut_tail(block, gap_bytes);  // the tail becomes a free block, which holds the piece
       taken = block->next();
       remove_free(taken);
       insert_free(block);

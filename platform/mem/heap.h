@@ -1,11 +1,12 @@
 // platform/mem/heap.h
 //
-// The seam for what cannot be planned piece by piece: the general heap of an executable (requests,
-// JSON, strings), inside one region of the plan. The core itself does not use it. RegionHeap is the
-// simple implementation that needs nothing; tools/support has the system's heap and mimalloc's.
+// The interface for memory that cannot be planned piece by piece: the general heap of an executable
+// (requests, JSON, strings), inside one region of the plan. The core does not use it. RegionHeap is
+// the simple implementation without dependencies; tools/support has the system's heap and
+// mimalloc's.
 //
 //   thread       one thread uses a heap
-//   when full    allocate() returns nullptr: the request is refused, nothing else
+//   when full    allocate() returns nullptr, and only that request is refused
 #pragma once
 
 #include <span>
@@ -19,8 +20,8 @@ class Heap {
   static constexpr u64 kAlignmentMax = 4096;
 
   virtual const char* name() const = 0;
-  // At least `bytes`, aligned to a power of two of at most kAlignmentMax; nullptr when full. 0
-  // bytes are a piece of their own.
+  // Allocates at least `bytes`, aligned to a power of two of at most kAlignmentMax; nullptr when
+  // full. 0 bytes are a distinct piece.
   virtual void* allocate(u64 bytes, u64 alignment) = 0;
   virtual void deallocate(void* piece) = 0;  // nullptr does nothing
 
@@ -28,17 +29,17 @@ class Heap {
   ~Heap() = default;
 };
 
-// First fit over the free blocks of a borrowed region; neighbours that are free become one.
+// First fit over the free blocks of a borrowed region; neighbouring free blocks are merged.
 //
 // Benefits  no dependency, no system call, no byte outside the region; a freed heap is whole again.
 // Costs     a search is linear in the number of free blocks; 16 bytes a block.
 //
-//   invariant   blocks lie without gaps: block.bytes is the distance to the next, and the next
-//               one's previous_bytes says the same; no two free blocks are neighbours; the sum of
-//               free blocks' bytes + used_bytes() = the region less its end mark
+//   invariant   blocks have no gaps: block.bytes = distance to the next block = its previous_bytes;
+//               no two free blocks are neighbours; the sum of free blocks' bytes + used_bytes() =
+//               the region less its end mark
 class RegionHeap final : public Heap {
  public:
-  // Borrows the region until the heap is no longer used. At least 64 bytes.
+  // Borrows a region of at least 64 bytes until the heap is no longer used.
   void init(std::span<std::byte> region);
 
   const char* name() const override { return "region"; }
@@ -54,8 +55,8 @@ class RegionHeap final : public Heap {
 
   void insert_free(Block* block);
   void remove_free(Block* block);
-  // Makes `block` (not in the free list) end after `bytes` and frees the rest, if it can stand
-  // alone.
+  // Makes `block` (not in the free list) end after `bytes` and frees the rest, if that makes a
+  // block.
   void cut_tail(Block* block, u64 bytes);
 
   Block* first_ = nullptr;

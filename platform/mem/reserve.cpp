@@ -19,8 +19,8 @@ namespace {
 
 constexpr u64 kGrainBytes = 4 * kKiB;
 constexpr u64 kHugePageBytes = 2 * kMiB;
-// How much is touched between two looks at what is left: large enough that the looks cost nothing,
-// small enough that a neighbour who grows meanwhile is noticed before the OOM killer notices us.
+// Bytes touched between two checks of the available memory: large enough that the checks cost
+// nothing, small enough to notice another process that grows before the OOM killer acts.
 constexpr u64 kTouchSliceBytes = 256 * kMiB;
 
 Unexpected out_of_memory(const ReserveArgs& args, int error) {
@@ -36,8 +36,8 @@ Unexpected not_available(const ReserveArgs& args, u64 missing_bytes, u64 availab
   return fail({.status = Status::over_budget,
                .hint =
                    "not enough free memory, {1} bytes are still needed and {2} available: lower "
-                   "the budget, -c or the model's size, stop other programs, or raise the "
-                   "cgroup's limit",
+                   "the budget, -c or the model's size, stop other programs, or raise the cgroup's "
+                   "limit",
                .detail = Detail(args.name),
                .figures = {{{"bytes", args.bytes},
                             {"still_needed", missing_bytes},
@@ -68,8 +68,9 @@ void write_every_page(std::span<std::byte> bytes) {
   for (u64 offset = 0; offset < bytes.size(); offset += kGrainBytes) page[offset] = std::byte{0};
 }
 
-// With overcommit a page that cannot be had ends in the OOM killer, which asks nobody: so look
-// before every slice. Populating returns an error where the kernel has one to give.
+// With overcommit, touching a page that the system cannot provide wakes the OOM killer. So
+// available memory is checked before every slice. Populating answers an error where the kernel
+// reports one.
 Result<void> touch_all(const ReserveArgs& args, std::span<std::byte> bytes) {
   for (u64 offset = 0; offset < bytes.size(); offset += kTouchSliceBytes) {
     const u64 available = pages_available_under("");
@@ -84,7 +85,7 @@ Result<void> touch_all(const ReserveArgs& args, std::span<std::byte> bytes) {
   return {};
 }
 
-// Locked pages that are not touched get locked as they come.
+// Pages that are not touched are locked at their first use.
 Result<bool> lock_all(const ReserveArgs& args, std::span<std::byte> bytes) {
   if (args.lock == LockMode::off) return false;
   const unsigned flags = args.touch ? 0u : static_cast<unsigned>(MLOCK_ONFAULT);
@@ -105,11 +106,11 @@ Result<bool> lock_all(const ReserveArgs& args, std::span<std::byte> bytes) {
 }
 
 Result<bool> prepare(const ReserveArgs& args, std::span<std::byte> bytes) {
-  // Before any page is there: a host may fork on another thread at any time.
+  // Before any page exists: a host may fork on another thread at any time.
   if (args.for_device && madvise(bytes.data(), bytes.size(), MADV_DONTFORK) != 0) {
     return out_of_memory(args, errno);
   }
-  // Hints: a system without them is slower or writes larger dumps, and is no worse otherwise.
+  // These are hints: a system without them is slower or writes larger dumps.
   if (args.huge_pages && !args.for_device && bytes.size() >= kHugePageBytes) {
     static_cast<void>(madvise(bytes.data(), bytes.size(), MADV_HUGEPAGE));
   }
@@ -125,7 +126,8 @@ Result<ReserveOutcome> SystemReserve::reserve(const ReserveArgs& args) {
   const auto rounded = Checked(args.bytes).aligned_up(kGrainBytes).get();
   if (!rounded) return out_of_memory(args, ENOMEM);
   const u64 alignment = *rounded >= kHugePageBytes ? kHugePageBytes : kGrainBytes;
-  // Untouched memory is address space: it must not count against the commit limit before its use.
+  // Untouched memory is address space only: it must not count against the commit limit before its
+  // use.
   const int flags = MAP_PRIVATE | MAP_ANONYMOUS | (args.touch ? 0 : MAP_NORESERVE);
   void* mapped = map_aligned(*rounded, alignment, flags);
   if (mapped == MAP_FAILED) return out_of_memory(args, errno);

@@ -1,7 +1,7 @@
 // platform/mem/reserve.h
 //
-// The only way the core gets memory from the system: whole reservations, taken at start, touched
-// and locked as asked, given back at the end. An interface, because tests fail its n-th call.
+// The only way the core gets memory from the system: whole reservations, made at start, touched and
+// locked as asked, released at the end. It is an interface, because tests fail its n-th call.
 //
 //   thread       any, but only while the engine is being built or torn down
 //   when full    an Error that names the remedy (what to lower, which limit to raise)
@@ -22,8 +22,9 @@ struct ReserveArgs {
   bool touch = true;       // fault every page in now, so that a shortage shows here and not later
   bool huge_pages = true;  // ask for transparent huge pages where the system offers them
   bool core_dump = false;  // a core dump would carry weights and the customer's documents
-  // A GPU's driver pins it: no huge pages, and no child process gets it (fork). Before Linux 5.12 a
-  // parent that writes after a fork got a copy of a pinned page, and the GPU went on with the old.
+  // A GPU's driver pins this memory: no huge pages, and no child process gets it (fork). Before
+  // Linux 5.12, a parent that wrote after a fork got a copy of a pinned page, and the GPU kept the
+  // old one.
   bool for_device = false;
   LockMode lock = LockMode::off;
 };
@@ -51,8 +52,7 @@ class SystemReserve final : public Reserve {
 
 // What the system could still give without swapping, in bytes: MemAvailable, bounded by the
 // cgroup's limit (v1 and v2, and those of its parents) and by RLIMIT_AS and RLIMIT_DATA. The base
-// of
-// `--budget auto`. 0 where nothing can be found out.
+// of `--budget auto`. 0 where it is not known.
 u64 memory_available_bytes();
 
 }  // namespace tarn

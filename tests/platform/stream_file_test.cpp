@@ -168,8 +168,8 @@ TEST_CASE("a name that cannot be a file is refused with the reason") {
   }
   const Case reads[] = {
       {folder.at("nothing"), Status::io_failed, "cannot be opened"},
-      {folder.at("folder"), Status::invalid_request, "no plain file"},
-      {folder.at("pipe"), Status::invalid_request, "no plain file"},
+      {folder.at("folder"), Status::invalid_request, "not a regular file"},
+      {folder.at("pipe"), Status::invalid_request, "not a regular file"},
   };
   for (const Case& c : reads) {
     CAPTURE(c.path);

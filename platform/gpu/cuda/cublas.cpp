@@ -1,5 +1,5 @@
 // platform/gpu/cuda/cublas.cpp: cuBLAS behind dlopen. The few functions and numbers that we use are
-// part of its ABI since cuBLAS 11 and are declared here, so that no header of it is needed either.
+// part of its ABI since cuBLAS 11. They are declared here, so that its header is not needed either.
 #include <cuda_runtime.h>
 #include <dlfcn.h>
 
@@ -28,14 +28,15 @@ constexpr int kRealF32 = 0, kRealF16 = 2;  // cudaDataType
 constexpr int kCompute32F = 68;            // cublasComputeType_t: f32 sums, no shortcuts
 constexpr int kDefaultAlgorithm = -1;      // cublasGemmAlgo_t
 
-// It brings a runtime of its own, so any that this driver starts will do: this build's major first.
+// cuBLAS has its own CUDA runtime, so any version will do that this driver starts: this build's
+// first.
 #if CUDART_VERSION >= 13000
 constexpr const char* kLibraries[] = {"libcublas.so.13", "libcublas.so.12"};
 #else
 constexpr const char* kLibraries[] = {"libcublas.so.12", "libcublas.so.13"};
 #endif
 
-// Stays in the process once it is there: its runtime has handlers that run at the process's end.
+// The library is never unloaded: its runtime has handlers that run at the process's end.
 void* open_library(const char* path) { return dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE); }
 
 template <class Fn>
@@ -66,7 +67,7 @@ Result<void> GpuBlas::open(const GpuBlasOpenArgs& args) {
   int status = 0;
   for (const void* found : cublas_.functions) status = found == nullptr ? -1 : status;
   if (status == 0) status = function<CreateFn>(cublas_.functions, kCreate)(&cublas_.handle);
-  (void)cudaGetLastError();  // what it met on its way is told by its status
+  (void)cudaGetLastError();  // its status has reported the error
   cublas_.device = args.device;
   cublas_.workspace = args.workspace;
   cublas_.workspace_bytes = args.workspace_bytes;
@@ -74,13 +75,14 @@ Result<void> GpuBlas::open(const GpuBlasOpenArgs& args) {
   if (status == 0) return {};
   close();
   return fail({.status = Status::unsupported,
-               .hint = "cuBLAS is there and does not start: our own kernels compute large products",
+               .hint = "cuBLAS is installed but does not start: our own kernels compute large "
+                       "products",
                .detail = Detail(path),
                .figures = {{{"cublas_status", static_cast<u64>(status)}}}});
 }
 
 void GpuBlas::close() {
-  // It waits for the GPU, which one that is lost may never answer.
+  // cublasDestroy() waits for the GPU, and a lost GPU may never answer.
   if (cublas_.handle != nullptr && !cublas_.device->is_lost()) {
     (void)function<DestroyFn>(cublas_.functions, kDestroy)(cublas_.handle);
   }
@@ -88,8 +90,8 @@ void GpuBlas::close() {
   cublas_ = {};
 }
 
-// Of a handle's stream and workspace. The library drops the workspace whenever its stream is set
-// (cublasSetStream), and would take memory of its own, inside a capture too.
+// Sets the handle's stream and workspace. cublasSetStream() drops the workspace; without one the
+// library would allocate memory, even inside a capture.
 i32 GpuBlas::bind(GpuStream* stream) {
   if (cublas_.stream == stream) return 0;
   cublas_.stream = nullptr;
@@ -107,7 +109,7 @@ void GpuBlas::product(const GpuBlasArgs& args, GpuStream* on) {
   TARN_ASSERT(is_open());
   TARN_ASSERT(args.k % 8 == 0);
   const f32 one = 1, zero = 0;
-  // cuBLAS counts by columns: our rows are its columns, so it computes out^T = w * x^T.
+  // cuBLAS matrices are column-major: our rows are its columns, so it computes out^T = w * x^T.
   const int m = static_cast<int>(args.m), n = static_cast<int>(args.n),
             k = static_cast<int>(args.k);
   int status = bind(on);

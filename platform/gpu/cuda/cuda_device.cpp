@@ -9,7 +9,7 @@ namespace tarn {
 Result<void> CudaDevice::answer(cudaError_t code, const char* what) {
   if (is_lost()) return errors_.take();
   if (code == cudaSuccess) return {};
-  (void)cudaGetLastError();  // told here, so nobody else must find it
+  (void)cudaGetLastError();  // reported here, so clear it
   if (gpu_error_class(code) == GpuErrorClass::lost) errors_.note(code, what);
   return fail(gpu_error(code, what));
 }
@@ -17,8 +17,8 @@ Result<void> CudaDevice::answer(cudaError_t code, const char* what) {
 Result<void> CudaDevice::open(const DeviceFacts& facts, const DeviceOpenArgs& args) {
   facts_ = facts;
   gpu_idx_ = static_cast<i32>(args.gpu_idx);
-  free_at_open_bytes_ = facts.memory_free_bytes;  // of an integrated GPU: before the context
-  (void)cudaGetLastError();  // whatever this thread did before is not ours to tell
+  free_at_open_bytes_ = facts.memory_free_bytes;  // an integrated GPU's: before the context
+  (void)cudaGetLastError();  // an earlier error of this thread is not ours to report
   Result<void> made = answer(cudaSetDevice(gpu_idx_), "cudaSetDevice");
   int least = 0, greatest = 0;
   if (made) {
@@ -68,8 +68,8 @@ Result<u64> CudaDevice::driver_bytes(u64 host_bytes) {
 Result<DeviceSlab> CudaDevice::reserve(const char* name, u64 bytes) {
   TARN_ASSERT(bytes > 0);
   TARN_ASSERT(n_slabs_ < kDeviceSlabsMax);
-  // Where the memory is the system's too, a driver that hands out the last of it takes the machine
-  // down with it, so it is never asked for that; and what it took beside the slab is looked at.
+  // Where GPU and system share memory, a driver that hands out the last of it takes the machine
+  // down. So the free memory is checked before the call, and again after it.
   TARN_TRY(const u64 free_bytes, memory_free_bytes());
   TARN_CHECK(check_headroom(facts_, name, bytes, free_bytes));
   void* memory = nullptr;
@@ -129,13 +129,13 @@ void CudaDevice::release_pinned(std::span<std::byte> bytes) {
 }
 
 Result<void> CudaDevice::load_kernel(const void* kernel) {
-  cudaFuncAttributes asked{};  // what loads it (CUDA C++ Programming Guide, "Lazy Loading")
+  cudaFuncAttributes asked{};  // this loads it (CUDA C++ Programming Guide, "Lazy Loading")
   return answer(cudaFuncGetAttributes(&asked, kernel), "a kernel's code");
 }
 
 Result<void> CudaDevice::check() {
   collect_launches();
-  // A dead context answers every call with its error; this one waits for nothing.
+  // A dead context answers every call with its error; this call does not wait.
   const cudaError_t state = cudaStreamQuery(streams_[static_cast<u32>(StreamId::compute)]);
   if (state != cudaSuccess) (void)cudaGetLastError();
   enqueued(state, "the compute stream");

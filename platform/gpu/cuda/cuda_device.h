@@ -1,7 +1,7 @@
 // platform/gpu/cuda/cuda_device.h
 //
 // The Device of CUDA's runtime (12.2 to 13.x, linked statically). Events and graphs are the
-// runtime's own handles; nothing of it is allocated here.
+// runtime's own handles; this class allocates nothing.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -13,7 +13,7 @@ namespace tarn {
 
 class CudaDevice final : public Device {
  public:
-  // Facts come from gpu_discover(). On failure close() has been done.
+  // `facts` come from gpu_discover(). On failure everything is closed again.
   Result<void> open(const DeviceFacts& facts, const DeviceOpenArgs& args);
   void close();
 
@@ -56,16 +56,17 @@ class CudaDevice final : public Device {
   void give_up() override { errors_.note(kGpuLaunchTimeout, "it does not answer"); }
 
  private:
-  // For a call whose failure its caller hears of at once.
+  // For a call that reports its failure at once.
   Result<void> answer(cudaError_t code, const char* what);
-  // For what is enqueued.
+  // For enqueued work: keeps the error for check().
   void enqueued(cudaError_t code, const char* what) { errors_.note(code, what); }
-  // A launch answers nothing: its refusal is the runtime's last error until a later call that is
-  // not answered with success takes its place (a query of what still runs is one). So it is read
-  // before such calls.
+  // A launch returns nothing: a refused launch sets the runtime's last error. A later call that
+  // does not return success replaces it (a query of running work is one). So it is read before such
+  // calls.
   void collect_launches() { enqueued(cudaGetLastError(), "a kernel's launch"); }
-  // For what gives back: a dead context has nothing left to give, and a GPU that hangs would keep
-  // the calls that wait for it (cudaFree, cudaStreamSynchronize) for ever.
+  // Makes a call that releases something, unless the device is lost: a dead context has nothing
+  // left to release. With a GPU that hangs, cudaFree() and cudaStreamSynchronize() would wait for
+  // ever.
   template <class Call>
   void give_back(Call&& call) {
     if (is_lost()) return;
@@ -81,7 +82,7 @@ class CudaDevice final : public Device {
   i32 gpu_idx_ = 0;
   cudaStream_t streams_[kStreams] = {};
   u64 free_at_open_bytes_ = 0;
-  u64 reserved_bytes_ = 0;  // slabs and pinned memory, of what memory_free_bytes() counts
+  u64 reserved_bytes_ = 0;  // slabs and pinned memory, as far as memory_free_bytes() counts them
   u32 n_slabs_ = 0;
   u32 n_events_ = 0;
   GraphUse graphs_{};
@@ -89,7 +90,7 @@ class CudaDevice final : public Device {
 
 static_assert(sizeof(CudaDevice) <= kSystemDeviceBytes);
 
-// The system's MemAvailable, which is what an integrated GPU can get; 0 where it is not told.
+// The system's MemAvailable, which an integrated GPU can get; 0 where it is not known.
 u64 available_bytes();
 
 // Reads `bytes` (a multiple of 16) from an aligned address and drops them, on every SM.

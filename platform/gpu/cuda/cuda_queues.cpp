@@ -1,4 +1,4 @@
-// platform/gpu/cuda/cuda_queues.cpp: what a CudaDevice enqueues: copies, events, graphs.
+// platform/gpu/cuda/cuda_queues.cpp: the work that a CudaDevice enqueues: copies, events, graphs.
 #include <algorithm>
 
 #include "platform/base/assert.h"
@@ -32,7 +32,7 @@ void CudaDevice::copy_out(std::span<std::byte> to, DeviceBytes from, GpuStream* 
 }
 
 void CudaDevice::copy(DeviceBytes to, DeviceBytes from, u64 bytes, GpuStream* on) {
-  // Either side may be registered host memory: the driver tells them apart by their addresses.
+  // Either side may be registered host memory: the driver knows from the address.
   copy_any(to.raw(), from.raw(), bytes, cudaMemcpyDefault, on, "a copy on the GPU");
 }
 
@@ -89,8 +89,8 @@ Result<u64> CudaDevice::elapsed_ns(GpuEvent* from, GpuEvent* to) {
 }
 
 Result<void> CudaDevice::begin_capture(GpuStream* on) {
-  // Relaxed: a kernel that was never launched is loaded when it is first captured, which the other
-  // modes may refuse as unsafe. We do nothing else of that kind between begin and end.
+  // Relaxed: capture loads a kernel that was never launched, which the other modes may refuse as
+  // unsafe. Nothing else of that kind happens between begin and end.
   return answer(cudaStreamBeginCapture(native(on), cudaStreamCaptureModeRelaxed),
                 "cudaStreamBeginCapture");
 }
@@ -104,7 +104,7 @@ Result<GpuGraph*> CudaDevice::end_capture(GpuStream* on) {
   cudaGraphExec_t exec = nullptr;
   Result<void> made = answer(cudaGraphInstantiate(&exec, graph, 0), "cudaGraphInstantiate");
   (void)cudaGraphDestroy(graph);
-  // Its memory is taken here, and not at the first launch, which must be as fast as the others.
+  // Allocates its memory here, and not at the first launch, which must be as fast as the others.
   if (made) made = answer(cudaGraphUpload(exec, native(on)), "cudaGraphUpload");
   if (!made) {
     if (exec != nullptr) give_back([&] { return cudaGraphExecDestroy(exec); });
@@ -125,7 +125,7 @@ void CudaDevice::destroy_graph(GpuGraph* graph) {
   const Result<u64> before = memory_free_bytes();
   give_back([&] { return cudaGraphExecDestroy(native(graph)); });
   const Result<u64> after = memory_free_bytes();
-  // The driver gives memory back in pieces of its own; without a graph nothing is theirs.
+  // The driver frees memory in pieces of its own; without any graph, graphs hold no memory.
   const u64 freed_bytes = before && after && *after > *before ? *after - *before : 0;
   --graphs_.n_graphs;
   graphs_.bytes = graphs_.n_graphs > 0 ? graphs_.bytes - std::min(graphs_.bytes, freed_bytes) : 0;

@@ -1,4 +1,4 @@
-// platform/gpu/cuda/discovery.cpp: which GPU is there, without making a context on it.
+// platform/gpu/cuda/discovery.cpp: finds the GPU, without making a context on it.
 #include "platform/gpu/discovery.h"
 
 #include <cuda_runtime.h>
@@ -40,7 +40,7 @@ bool gpu_is_built() { return true; }
 Result<DeviceFacts> gpu_discover(u32 gpu_idx) {
   int n_gpus = 0;
   const cudaError_t counted = cudaGetDeviceCount(&n_gpus);
-  if (counted != cudaSuccess) (void)cudaGetLastError();  // it must not be found by somebody later
+  if (counted != cudaSuccess) (void)cudaGetLastError();  // a later call must not report it
   if (counted == cudaErrorInsufficientDriver) {
     return no_gpu(
         "this machine has no NVIDIA driver, or one older than this build's CUDA: install "
@@ -50,8 +50,7 @@ Result<DeviceFacts> gpu_discover(u32 gpu_idx) {
   if (counted == cudaErrorNoDevice ||
       (counted == cudaSuccess && gpu_idx >= static_cast<u32>(n_gpus))) {
     return no_gpu(
-        "the NVIDIA driver finds no GPU (a container needs it passed in): choose the "
-        "device \"cpu\"",
+        "the NVIDIA driver finds no GPU (a container must be given it): choose the device \"cpu\"",
         counted);
   }
   if (counted != cudaSuccess) {
@@ -72,11 +71,11 @@ Result<DeviceFacts> gpu_discover(u32 gpu_idx) {
                     .n_sms = static_cast<u32>(attribute(cudaDevAttrMultiProcessorCount, idx)),
                     .l2_bytes = static_cast<u64>(attribute(cudaDevAttrL2CacheSize, idx)),
                     .memory_bytes = properties.totalGlobalMem,
-                    // What cudaMalloc hands out lies in pages of 2 MiB; a smaller slab shares one.
+                    // cudaMalloc allocates from pages of 2 MiB; a smaller slab shares one.
                     .slab_alignment_bytes = 2 * kMiB};
   // Jetson's allocator fails on large pieces (since L4T 36.4.7) long before the memory ends.
   facts.slab_bytes_max = facts.integrated ? 256 * kMiB : kGiB;
-  // A host that runs out hangs as a whole, and no OOM killer sees it.
+  // A host that runs out of memory this way hangs as a whole, without the OOM killer.
   if (facts.integrated) facts.headroom_bytes = std::max(u64{kGiB}, facts.memory_bytes / 10);
   facts.host_register = attribute(cudaDevAttrHostRegisterSupported, idx) != 0 &&
                         attribute(cudaDevAttrCanMapHostMemory, idx) != 0;

@@ -1,18 +1,17 @@
 // platform/gpu/cuda/read_probe.cu: reads memory as a matrix-vector kernel reads weights, 16 bytes a
-// thread, one after the other over all SMs, and keeps nothing. What the box's two kinds of memory
-// give is measured with it (memory_probe.h).
+// thread over all SMs, and keeps nothing. memory_probe.h measures the two kinds of memory with it.
 #include "platform/gpu/cuda/cuda_device.h"
 
 namespace tarn {
 namespace {
 
-// All CTAs are resident at once on every GPU (1,024 threads an SM; some have room for 1,536 only),
-// and an SM has 64 KiB of loads under way: three times what an H100 needs.
+// All CTAs are resident at once on every GPU: 1,024 threads an SM, where the smallest have room for
+// 1,536. An SM has 64 KiB of loads in flight, three times what an H100 needs.
 constexpr u32 kThreads = 256;
 constexpr u32 kCtasASm = 4;
 constexpr u32 kLoads = 4;
 
-__device__ u32 g_sink;  // written once in 2^32 words, so that the reads cannot be left out
+__device__ u32 g_sink;  // written once in 2^32 words, so that the compiler keeps the reads
 
 __global__ void __launch_bounds__(kThreads) read_probe(const uint4* from, u64 n) {
   u32 sum = 0;

@@ -1,5 +1,4 @@
-// platform/gpu/none/device.cpp: the build without a GPU. It answers every question and never fails
-// a caller that did not insist on one.
+// platform/gpu/none/device.cpp: the build without a GPU. A caller fails only if it demands a GPU.
 #include "platform/gpu/discovery.h"
 
 namespace tarn {

@@ -1,4 +1,4 @@
-// platform/gpu/none/gpu_blas.cpp: no GPU, no library for it.
+// platform/gpu/none/gpu_blas.cpp: the build without a GPU has no library for it.
 #include "platform/gpu/gpu_blas.h"
 
 #include "platform/base/assert.h"

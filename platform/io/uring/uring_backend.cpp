@@ -2,9 +2,9 @@
 // their registered forms, fsync), registered files, and registered buffers where the memlock limit
 // allows.
 //
-// How a request travels: submit() -> starting_ -> one SQE, handed to the kernel at once -> CQE ->
-// IoTransfer::take() says whether it is finished, or goes through starting_ again. `n_in_flight_`
-// counts from submit() to reap(), never more than the rings hold, so neither of them can overflow.
+// The path of a request: submit() -> starting_ -> one SQE, handed to the kernel at once -> CQE ->
+// IoTransfer::take(), which ends it or sends it through starting_ again. `n_in_flight_` counts from
+// submit() to reap() and never exceeds the rings' size, so neither ring can overflow.
 #include "platform/io/uring_backend.h"
 
 #include <errno.h>
@@ -26,10 +26,10 @@ namespace tarn {
 namespace {
 
 constexpr u64 kForeverNs = ~u64{0};
-// Registered buffers: the kernel takes at most 1 GiB in one, so a larger span is cut.
+// Registered buffers: the kernel accepts at most 1 GiB for one, so a larger span is cut.
 constexpr u64 kBufferBytesMax = kGiB;
 constexpr u32 kBuffersMax = 256;
-// Tries, 1 ms apart, to hand one request to a kernel that is out of memory for it.
+// Attempts, 1 ms apart, to submit one request to a kernel that is out of memory for it.
 constexpr u32 kStartsMax = 1000;
 
 u64 now_ns() {
@@ -52,13 +52,13 @@ class UringBackend final : public IoBackend {
 
   ~UringBackend() override {
     if (!is_set_up_) return;
-    // The kernel may still write into a buffer of something in flight.
+    // The kernel may still write into the buffer of a request in flight.
     IoCompletion ignored;
     while (n_in_kernel_ > 0) static_cast<void>(reap({&ignored, 1}, 1, kForeverNs));
     io_uring_queue_exit(&ring_);
   }
 
-  // nullptr, or why there is no ring; `error` then is the errno.
+  // Returns nullptr, or the reason why there is no ring; `error` then is the errno.
   const char* set_up(int& error) {
     io_uring_params params{};
     error = -io_uring_queue_init_params(in_flight_max_, &ring_, &params);
@@ -199,8 +199,8 @@ class UringBackend final : public IoBackend {
     sqe->user_data = slot;
   }
 
-  // Hands the kernel what waits. At most one SQE is filled and not yet taken by it; a kernel that
-  // is short of something for the moment gets it again at the next reap.
+  // Submits the waiting requests. At most one SQE is filled that the kernel has not taken; a kernel
+  // that is short of resources gets it again at the next reap.
   void start_all() {
     while (!starting_.empty()) {
       const u32 slot = starting_.front();
@@ -224,8 +224,8 @@ class UringBackend final : public IoBackend {
         if (may_pass && ++n_failed_starts_ <= kStartsMax) return;
         broken_errno_ = result == 0 ? EIO : -result;
       }
-      // The ring takes nothing any more. What the kernel has comes back through its CQEs; what it
-      // never saw ends here.
+      // The ring accepts nothing any more. Requests in the kernel complete through CQEs; the others
+      // end here.
       starting_.pop();
       finish(slot, -i64{broken_errno_});
     }
@@ -256,10 +256,10 @@ class UringBackend final : public IoBackend {
   void wait_for_one(u64 timeout_ns) {
     constexpr u64 kNapNs = 1'000'000;
     if (!starting_.empty() || n_in_kernel_ == 0) {
-      sleep_ns(std::min(timeout_ns, kNapNs));  // the kernel had no room: let it find some
+      sleep_ns(std::min(timeout_ns, kNapNs));  // the kernel was short of resources: retry later
       return;
     }
-    constexpr u64 kWaitNs = 1'000'000'000;  // the loop in reap() knows the rest
+    constexpr u64 kWaitNs = 1'000'000'000;  // the loop in reap() checks the timeout
     const u64 wait_ns = std::min(timeout_ns, kWaitNs);
     __kernel_timespec span = {static_cast<i64>(wait_ns / 1'000'000'000),
                               static_cast<i64>(wait_ns % 1'000'000'000)};
@@ -268,8 +268,8 @@ class UringBackend final : public IoBackend {
     if (result != 0 && result != -ETIME && result != -EINTR) sleep_ns(std::min(timeout_ns, kNapNs));
   }
 
-  // Writes a file in memory, syncs it and reads it back, plainly and into registered memory:
-  // kernels and sandboxes exist that set a ring up and then fail its requests.
+  // Writes a file in memory, syncs it and reads it back, with plain and with registered buffers.
+  // Some kernels and sandboxes set a ring up and then fail its requests.
   const char* self_test(int& error) {
     constexpr const char* kFailed = "io_uring failed its self test";
     const i32 fd = memfd_create("tarn-io-self-test", MFD_CLOEXEC);
