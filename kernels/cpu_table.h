@@ -1,7 +1,8 @@
 // kernels/cpu_table.h
 //
 // Every CPU kernel of one ISA, as plain function pointers. The engine picks a table once, before
-// the arena is sealed, prints its name, and passes it down; nobody asks for CPU features later.
+// the arena is sealed, prints its name, and passes it down. CPU features are not tested again
+// later.
 #pragma once
 
 #include <span>
@@ -48,8 +49,8 @@ struct CpuTable {
 // Best first; the last one, "generic", runs everywhere. Tests walk all of them.
 std::span<const CpuTable> cpu_tables();
 
-// `wanted` is "auto" or a name. A name this machine cannot run is an error, never a fallback:
-// who asks for avx512 in a benchmark must not be given numbers from something else.
+// `wanted` is "auto" or a name. A name that this machine cannot run is an error, never a fallback:
+// a benchmark of avx512 must not measure another ISA.
 Result<const CpuTable*> cpu_table_select(std::string_view wanted);
 
 }  // namespace tarn::kernels

@@ -2,8 +2,8 @@
 //
 // Every GPU kernel's launcher, as plain function pointers. A launcher enqueues on the stream,
 // allocates nothing, waits for nothing and returns nothing. Its args are a POD of device addresses
-// and of sizes that are fixed for a captured graph; what varies from step to step (row counts,
-// tokens, positions, visible slots, places of pages) is read from device memory by the kernels.
+// and of sizes that are fixed for a captured graph. Kernels read what varies from step to step (row
+// counts, tokens, positions, visible slots, places of pages) from device memory.
 //
 // The same sources are compiled twice: for CUDA (gpu_table_cuda, in builds with TARN_CUDA) and for
 // the emulator of tests/support/emulator, whose header declares gpu_table_emulated.
@@ -32,8 +32,8 @@ using GpuLauncher = void(const Args& args, GpuStream* stream);
 
 struct GpuTable {
   const char* name;  // "cuda" or "emulated"
-  // Tells every kernel that a launcher may ever launch. CUDA loads one when it is first launched,
-  // into memory that it takes then: whoever is READY afterwards has them loaded before.
+  // Lists every kernel that a launcher may ever launch. CUDA loads a kernel at its first launch and
+  // allocates memory for it then; so the engine loads all before READY.
   void (*each_kernel)(const KernelSink& sink);
   GpuLauncher<GpuEmbedArgs>* embed;
   GpuLauncher<GpuDequantizeArgs>* dequantize;
@@ -50,7 +50,7 @@ struct GpuTable {
   GpuLauncher<GpuAddArgs>* add;
   GpuLauncher<GpuGatherArgs>* gather;
   GpuLauncher<GpuSampleArgs>* sample;
-  // Of rows that select.
+  // For rows with selection.
   GpuLauncher<GpuPqLutArgs>* pq_lut;
   GpuLauncher<GpuPqScoreArgs>* pq_score;
   GpuLauncher<GpuPqWeighArgs>* pq_weigh;
@@ -60,6 +60,6 @@ struct GpuTable {
   GpuLauncher<GpuGatherSlotsArgs>* gather_slots;
 };
 
-const GpuTable& gpu_table_cuda();  // defined where the build has CUDA
+const GpuTable& gpu_table_cuda();  // defined in builds with CUDA
 
 }  // namespace tarn::kernels

@@ -1,15 +1,16 @@
 // kernels/act/act.h
 //
-// The element-wise ops of a layer, and the exponential that attention shares with them.
+// The element-wise operations of a layer, and the exponential that they share with attention.
 //
 //   swiglu    out[i] = (gate[i] / (1 + exp(-gate[i]))) * up[i]    (Shazeer 2020, arXiv:2002.05202)
 //             |error| <= 4 * eps * |out| + 2^-121 * |up[i]|, where exp(-gate) passes the largest
 //             f32
 //   add       x[i] = x[i] + y[i]
 //
-// exp is ours, f32, no FMA: n = round(x * log2 e); r = x - n*ln2_hi - n*ln2_lo; a degree-6
-// polynomial; scaled by 2^n in two steps, so results below the normal range flush gradually. <= 2
-// ulp, exp(-inf) = 0, NaN stays NaN, overflow gives inf. The same bits on every ISA.
+// exp is our own, in f32 without FMA: n = round(x * log2 e); r = x - n*ln2_hi - n*ln2_lo; a
+// degree-6 polynomial; scaled by 2^n in two steps, so results below the normal range flush
+// gradually. <= 2 ulp, exp(-inf) = 0, NaN stays NaN, overflow gives inf. The same bits on every
+// ISA.
 #pragma once
 
 #include "platform/base/types.h"

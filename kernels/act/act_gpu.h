@@ -6,9 +6,9 @@
 //   add       x[n, i] = x[n, i] + y[n, i]
 //   gather    out[n, i] = x[rows[n], i]; out does not overlap x
 //
-//   all rows  [rows_max, stride] f32, d elements each; rows [n_rows, rows_max) are left alone
-//   quantized if wanted (d % 32 = 0): swiglu's out as kernels/quant/activations_gpu.h has it; out
-//             may then be nullptr
+//   all rows  [rows_max, stride] f32, d elements each; rows [n_rows, rows_max) keep their values
+//   quantized if wanted (d % 32 = 0): swiglu's out in the form of activations_gpu.h; out may then
+//             be nullptr
 #pragma once
 
 #include "kernels/quant/activations_gpu.h"

@@ -11,7 +11,7 @@
 //   q        [n_rows, q_stride] f32, after RoPE; head h at h * head_dim
 //   out      [n_rows, out_stride] f32, same shape; aliases nothing
 //
-// Row n attends to slots [0, visible[n]) of its own table. Per head, in this order:
+// Row n attends to slots [0, visible[n]) of its own table. Operations per head, in this order:
 //   tile = one page; tiles in ascending order from slot 0. Within a tile, for its visible slots t:
 //     s[t] = (sum over i ascending of q[i]*k[t][i]) * scale            sequential f32 from 0
 //     m' = max(m, max s);  c = exp(m - m');  p[t] = exp(s[t] - m')
@@ -20,18 +20,18 @@
 //   out[i] = o[i] / sum16(l), whose tree adds halves as in kernels/norm/norm.h.
 //   First tile: m = -inf, c = 0 by definition, o = l = 0. visible = 0 gives zeros.
 // A call may take a part of the slots, [slot_begin, slot_end), and leave m, l and o in `state` for
-// the next: parts in ascending order, cut at borders of pages, give the bits of one call over all.
-// The part that begins at slot 0 sets the state; `out` is written by the part that reaches the last
-// slot that any row sees. So KV can pass through memory that holds a few pages of it.
-// No FMA; the same bits on every ISA, for any batch and any split of the rows. K and V enter as f32
-// (exact from f16; else f32(d) * f32(q)). A NaN or +inf among the scores of a row makes its output
-// NaN; what a row may not see is never used, whatever it holds.
+// the next call. Parts in ascending order, cut at borders of pages, give the bits of one call over
+// all slots. The part that begins at slot 0 initialises the state; the part with the last visible
+// slot of any row writes `out`. So memory for a few pages is enough for any length of KV. No FMA;
+// the same bits on every ISA, for any batch and any split of the rows. K and V enter as f32 (exact
+// from f16; else f32(d) * f32(q)). A NaN or +inf among the scores of a row makes its output NaN.
+// Slots that are not visible to a row never change its output, whatever they hold.
 //
 // Bound  |error| <= eps * max|v| * ((head_dim + 5)*A + 6*T + page_tokens + 8), eps = 2^-23,
-//        A = max over t of scale * sum|q[i]*k[t][i]|, T = tiles. A weight is off by the dot's
+//        A = max over t of scale * sum|q[i]*k[t][i]|, T = tiles. A weight's error is the dot's
 //        head_dim roundings of A, those of s - m' (at most 2*A), exp's 2 ulp, and 2.5 eps a tile
-//        for c; that counts twice, above and below the line. The sum over a tile's slots starts
-//        from 0, so the sums themselves add page_tokens + T roundings, not visible.
+//        for c. It counts twice, in numerator and denominator. The sum over a tile's slots starts
+//        from 0, so the sums add page_tokens + T roundings, not visible.
 // Cost   reads K and V once per call: decode is bound by KV bytes, prefill (16 rows) by f32
 //        multiplications and additions, 2 * head_dim of each per (row, head, slot).
 #pragma once
@@ -43,7 +43,7 @@ namespace tarn::kernels {
 
 enum class KvType : u8 { f16, q8_0, q4_0 };
 
-// The format of a vector's blocks, which is the one of a tensor's rows.
+// The tensor type whose blocks a vector of K or V consists of.
 constexpr TensorType kv_tensor_type(KvType type) {
   return type == KvType::f16    ? TensorType::f16
          : type == KvType::q8_0 ? TensorType::q8_0
@@ -53,7 +53,7 @@ constexpr TensorType kv_tensor_type(KvType type) {
 u64 kv_vector_bytes(KvType type, u32 head_dim);
 
 // One task of attention: rows that share a sequence's table (a prefill slice, or one decode row),
-// one KV head, its q heads.
+// one KV head and its q heads.
 struct AttnArgs {
   KvType type;
   const u8* const* pages;  // [n_pages] of this KV head, in slot order from slot_begin on; each
@@ -67,11 +67,11 @@ struct AttnArgs {
   u64 out_stride;
   u32 n_rows;          // 1..kAttnRowsMax
   u32 n_group_heads;   // q heads that share this KV head, consecutive, >= 1
-  const u32* visible;  // [n_rows], slots each row may see
+  const u32* visible;  // [n_rows], visible slots of each row
   f32 scale;
   void* scratch;           // attn_scratch_bytes(), 64-byte aligned, one per worker
   u32 slot_begin = 0;      // a multiple of page_tokens
-  u32 slot_end = ~u32{0};  // likewise, or past what any row sees
+  u32 slot_end = ~u32{0};  // likewise, or beyond the visible slots of all rows
   // attn_state_bytes(): o [n_states, head_dim up to whole lanes], l [n_states, kAttnLanes],
   // m [n_states], f32; n_states = n_rows * n_group_heads. nullptr: this call takes all slots.
   f32* state = nullptr;
@@ -85,7 +85,7 @@ constexpr u64 attn_state_bytes(u32 head_dim, u32 n_states) {
 }
 constexpr u64 attn_scratch_bytes(u32 page_tokens, u32 head_dim, u32 n_group_heads) {
   // K and V of a tile as f32 (K of 32 slots at least; dims padded to 64); then per (row, head) o, a
-  // page's scores, l, m, c and what a body keeps of it.
+  // page's scores, l, m, c and a body's own data.
   const u64 d = (u64{head_dim} + 63) / 64 * 64;
   const u64 k_slots = page_tokens < 32 ? 32 : page_tokens;
   const u64 n_states = u64{kAttnRowsMax} * n_group_heads;
@@ -99,8 +99,8 @@ void attn_avx512(const AttnArgs& args);
 // Writes K and V of one token of one head into its slot. f16 by round to nearest even; q8_0 per 32:
 // d = max|x|/127 (f32 division), stored as f16; q = round to nearest even of x * (1/d), d before it
 // is rounded. q4_0 per 32: d = x'/-8 of the first x' of the largest magnitude, q = the same, at
-// most 7: as llama.cpp's, but for ties. Where the stored d is 0 or not finite, q = 0; a NaN among
-// the 32 makes d NaN, so what is not finite reaches the output.
+// most 7: as in llama.cpp, except for ties. Where the stored d is 0 or not finite, q = 0. A NaN
+// among the 32 makes d NaN, so it reaches the output.
 struct KvStoreArgs {
   KvType type;
   const f32* k;  // [head_dim]

@@ -5,16 +5,16 @@
 //   groups    device addresses of groups of one cache layer: group g of table t at t * table_stride
 //             + g * group_stride, in slot order. A group is the pages of all KV heads over
 //             page_tokens slots, page of head h at h * page_stride bytes; all multiples of 16
-//   tables    [rows_max]: which table a row's sequence has
+//   tables    [rows_max]: the table of a row's sequence
 //   slots [rows_max]: the slot that a row writes;  visible [rows_max]: it attends to slots
-//             [0, visible), each KV head to as many or, with a stride, to as many as its own entry
-//             says. Both on the device, as all that varies from step to step.
+//             [0, visible). With a stride each KV head has an entry of its own. Both lie on the
+//             device, like everything that varies from step to step.
 //
 // kv_append writes K and V of each row into slots[n], with kv_store's bits (attn.h).
 //
-// attend cuts the slots into spans of 256 at fixed absolute places, takes each in tiles of 32, and
-// merges the spans in ascending order, so that the bits depend on neither the batch, the grid, nor
-// where pages lie. Per q head and span, as in attn.h, with fma and these orders:
+// attend cuts the slots into spans of 256 at fixed absolute places, reads each in tiles of 32, and
+// merges the spans in ascending order. So the bits do not depend on the batch, the grid or the
+// places of pages. Per q head and span, as in attn.h, with fma and these orders:
 //   s[t] = (fma over i ascending of q[i]*k[t][i]) * scale;  m' = max(m, max s);  c = exp(m - m');
 //   l of lane t mod 32 = l*c + p[t], then reduce_cta.h's butterfly;  o[i] = o[i]*c, then fma over
 //   the tile's t = part (mod parts) ascending of p[t]*v[t][i];  the parts are added in ascending
@@ -23,14 +23,15 @@
 // L = L*c, o = o*c; w = exp(m - M'); L = fma(w, l, L) and o = fma(w, o_span, o) over the spans
 // ascending. out = o / L. visible = 0 gives zeros.
 //
-// A launch may take a part of the slots, such parts ascending from 0 on: [span_begin, span_begin +
-// spans_max) spans, span_begin a multiple of kGpuMergeSpans; rows that see more leave M, L and o in
-// `states` for the next part, with the bits of a launch over all. Of groups only the part's are
-// read.
+// A launch may take a part of the slots: spans [span_begin, span_begin + spans_max), with
+// span_begin a multiple of kGpuMergeSpans. Parts ascend from 0. Rows with more visible slots leave
+// M, L and o in `states` for the next part; the bits are those of one launch over all. Only the
+// part's groups are read.
 //
 // Bound  |error| <= eps * max|v| * ((head_dim + 5)*A + 8*(T + S) + 64 * S + 64), eps = 2^-23, A as
-//        in attn.h, T tiles, S spans. What a row may not see is never used, whatever it holds.
-// Cost   reads K and V once per row and KV head (rows of one sequence find them in the L2, mostly);
+//        in attn.h, T tiles, S spans. Slots that are not visible never change the output, whatever
+//        they hold.
+// Cost   reads K and V once per row and KV head (mostly from the L2 for rows of one sequence);
 //        writes and reads head_dim + 2 f32 a q head and span, 3 % of that at head_dim 128 and 4 q
 //        heads.
 #pragma once
@@ -78,7 +79,7 @@ struct GpuAttnArgs {
   const u32* n_rows;
   u32 rows_max;
   u32 n_group_heads;  // q heads that share a KV head, consecutive
-  u32 spans_max;      // the grid's, from span_begin on; without states all that a row sees
+  u32 spans_max;      // of the grid, from span_begin on; without states it covers all visible slots
   f32 scale;
   f32* partial;  // gpu_attn_partial_bytes()
   u32 span_begin = 0;
@@ -86,7 +87,7 @@ struct GpuAttnArgs {
   u32 visible_stride = 0;  // elements
 };
 
-// For each row, q head and span of a launch: o [head_dim], then m and l.
+// Bytes of `partial`: for each row, q head and span of a launch o [head_dim], then m and l.
 constexpr u64 gpu_attn_partial_bytes(u32 rows_max, u32 n_heads, u32 spans_max, u32 head_dim) {
   return u64{rows_max} * n_heads * spans_max * (u64{head_dim} + 2) * sizeof(f32);
 }

@@ -4,12 +4,12 @@
 // alone.
 //
 // A (row, head) pair is a "state". Per page: scores of all states, weights of all states, values of
-// all states; a block of up to 4 states at a time, so that a K or V register is used 4 times and
-// their sums hide the latency of an addition. In the scores a lane is a slot: K is widened to f32
-// and transposed into a tile of 32 (16) slots that stays in L1, and a dot product needs no sum over
-// lanes. V is widened into a tile of the page, or, where one block is all there is (decode), in
-// registers where it is used. Meanwhile the next page's lines are asked for: it lies anywhere, and
-// left to the hardware its rows came at a third of the speed.
+// all states. A block has up to 4 states, so that a K or V register is used 4 times and their sums
+// hide the latency of an addition. In the scores a lane is a slot: K is widened to f32 and
+// transposed into a tile of 32 (16) slots that stays in L1, so a dot product needs no sum over
+// lanes. V is widened into a tile of the page, or in registers if there is only one block (decode).
+// Meanwhile the next page's lines are prefetched: pages are not contiguous, and the hardware's
+// prefetcher reached a third of the speed.
 #pragma once
 
 #include <cstring>
@@ -41,7 +41,8 @@ class AttnVector {
     l_ = o_ + n_states * dims_;
     m_ = l_ + n_states * kAttnLanes;
     c_ = p_ + n_states * (page_tokens + dims_ + kAttnTailFloats);
-    // m_ and c_ are as long, and all before them are multiples of 2 long: a place for pointers.
+    // m_ and c_ have n_states floats each, and the arrays before them an even number: aligned for
+    // pointers.
     blocks_ = reinterpret_cast<Block*>(c_ + n_states);
     static_assert(sizeof(Block) <= 14 * sizeof(f32) * kStatesMax);  // 18 of a state's 32 are taken
   }
@@ -69,19 +70,19 @@ class AttnVector {
  private:
   using V = typename F::V;
   using Words = typename F::Words;
-  static constexpr u32 kParts = 16 / F::kLanes;  // registers that make 16 lanes
+  static constexpr u32 kParts = 16 / F::kLanes;  // registers for 16 lanes
   static constexpr u32 kStatesMax = 4;           // states at a time
   static constexpr u32 kTile = 2;                // registers of slots in a tile of K
   static constexpr u32 kTileSlots = kTile * F::kLanes;
   static constexpr u32 kPanel = F::kLanes == 16 ? 64 : 16;  // dims of a tile of V that lie together
   static constexpr f32 kNone = -__builtin_inff();
-  static constexpr u32 kChunkBytes = 16;  // what load_columns takes of a slot
+  static constexpr u32 kChunkBytes = 16;  // bytes of a slot that load_columns reads
   static constexpr u32 kBlockElems = 32;
   static constexpr u32 kQ8Bytes = 34;
   static constexpr u32 kQ4Bytes = 18;
 
-  // States whose rows see something of the page, with how much; all of them see as much in an even
-  // one.
+  // States whose rows see a part of the page, and how many slots; equally many for all in an even
+  // block.
   struct Block {
     u32 n;
     bool even;
@@ -144,7 +145,7 @@ class AttnVector {
     }
   }
 
-  // body(the constant n): so that sums are registers.
+  // Calls body with n as a constant, so that its sums stay in registers.
   template <class Body>
   static void with_constant(u32 n, Body body) {
     switch (n) {
@@ -185,14 +186,14 @@ class AttnVector {
     }
   }
 
-  // The next page's lines are asked for in all loops over the page, about as they pass in time: a
-  // burst would fill the queue of misses and stall.
+  // Prefetches lines of the next page. All loops over the page call it, spread over their time,
+  // because a burst would fill the queue of misses and stall.
   void ask_ahead(u64 n_bytes) {
     for (u64 i = 0; i < n_bytes; i += 64) F::prefetch(ahead_ + i);
     ahead_ += n_bytes;
   }
 
-  // kLanes slots into columns of the tile [head_dim, n_tile].
+  // Writes kLanes slots into columns of the tile [head_dim, n_tile].
   void load_k(const u8* slots, u64 n_tile, f32* k) {
     if (args_.type == KvType::f16) {
       load_k_f16(slots, n_tile, k);
@@ -314,7 +315,7 @@ class AttnVector {
 
   // --- weights: scores to p in place, and m, l, c of the state ---
 
-  // The maxima of all states first: their chains of latency then run side by side.
+  // The maxima of all states first, so that their dependency chains overlap.
   void compute_weights(const Block& block) {
     f32 m_before[kStatesMax];
     for (u32 r = 0; r < block.n; ++r) {
@@ -338,7 +339,7 @@ class AttnVector {
 
   f32* scores(const Block& block, u32 r) { return p_ + u64{block.states[r]} * args_.page_tokens; }
 
-  // A NaN score is passed over here, as in the generic body, and makes its weight NaN.
+  // A NaN score is ignored here, as in the generic body; its weight becomes NaN.
   static f32 max_score(const f32* scores, u32 n_slots) {
     V maxima = F::set(kNone);
     for (u32 t = 0; t < n_slots; t += F::kLanes) {
@@ -428,8 +429,8 @@ class AttnVector {
       const bool whole = i + kPanel <= dims_;
       for (u32 b = 0; b < n_blocks_; ++b) {
         const Block& block = blocks_[b];
-        // Where rows see unequal parts, what one does not see may be NaN: each goes as far as it
-        // sees.
+        // If rows see unequal parts, a slot that a row does not see may be NaN, so each row stops
+        // at its own end.
         const u32 n_together = block.even ? block.n : 1;
         for (u32 r = 0; r < block.n; r += n_together) {
           with_constant(n_together, [&](auto n) {
@@ -494,10 +495,10 @@ class AttnVector {
   const bool decode_;
   const u64 slot_bytes_;
   const u32 dims_;             // head_dim, padded to 16
-  const u64 ask_load_bytes_;   // of the next page, for each 8 elements of kLanes slots of K
+  const u64 ask_load_bytes_;   // next page's bytes, for each 8 elements of kLanes slots of K
   const u64 ask_score_bytes_;  // for each element of a tile of K
   const u64 ask_value_bytes_;  // for each slot of a panel of V
-  const u8* ahead_ = nullptr;  // the next line to ask for
+  const u8* ahead_ = nullptr;  // the next line to prefetch
   f32* k_;                     // [head_dim, kTileSlots], or [head_dim, kLanes] for half a tile
   f32* v_;                     // [dims_ / kPanel, page_tokens, kPanel]
   f32* o_;                     // [n_states, dims_]

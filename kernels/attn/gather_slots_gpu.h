@@ -1,15 +1,16 @@
 // kernels/attn/gather_slots_gpu.h
 //
-// Chosen slots, one behind the other: what attention reads of a row that selects. A KV head's slots
-// are, in this order,
+// Gathers the slots that attention reads for a row with selection. A KV head's slots are, in this
+// order,
 //
 //   sinks    [0, n_sinks)
 //   chosen   n_sinks + places[h][i], i < n_places: the order of places is the order of ranks
 //   local    [local_begin, local_begin + n_slots - n_sinks - n_places)
 //
-// K and V of the slot of rank r go to rank r of pages that lie group by group from `out` on, in the
-// layout of the pages they come from. attend over them, with visible = n_slots, is attention over
-// the chosen slots in the order of their ranks, and over all of them it is full attention's bits.
+// K and V of the slot of rank r go to slot r of the pages at `out`, which lie group by group in the
+// layout of the source pages. attend over them, with visible = n_slots, is attention over the
+// chosen slots in the order of their ranks. If all slots are chosen, the bits are those of full
+// attention.
 //
 //   places     [n_kv_heads, places_stride] u32
 //   segments   on the device; n_slots is slots_max at most

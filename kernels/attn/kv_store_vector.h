@@ -17,7 +17,7 @@ struct KvStoreVector {
   using V = typename F::V;
 
   static void store(const KvStoreArgs& args) {
-    if (args.type == KvType::q4_0) return kv_store_generic(args);  // 1/1000 of a decoded token
+    if (args.type == KvType::q4_0) return kv_store_generic(args);  // 1/1000 of a token's time
     u8* v_out = args.slot + kv_vector_bytes(args.type, args.head_dim);
     if (args.type == KvType::f16) {
       store_f16(args.k, args.head_dim, args.slot);

@@ -1,6 +1,6 @@
 // kernels/attn/pages_cta.h
 //
-// Device code: where the slots of a row lie. A slot is K then V of one head and token.
+// Device code: finds the slots of a row. A slot is K then V of one head and token.
 #pragma once
 
 #include "kernels/attn/attn_gpu.h"

@@ -1,17 +1,17 @@
 // kernels/common/cta.h
 //
-// All that a GPU kernel may use of CUDA. A kernel is a struct with
+// The part of CUDA that a GPU kernel may use. A kernel is a struct with
 //
 //   kThreads                      threads of a CTA, a multiple of 32
 //   kCtasASm                      CTAs for which an SM must have registers; may be missing
-//   kSharedBytes                  the most shared memory that a launch gives it; missing: none
+//   kSharedBytes                  the largest shared memory of a launch; missing: none
 //   Args                          a POD, passed by value
 //   static run(Cta&, const Args&) TARN_DEVICE, the body of one thread
 //
 // in namespace tarn::kernels::TARN_GPU, enqueued by launch<Kernel>(shape, stream, args). A file
-// tells all of its kernels, tell<Kernel, ...>(sink), so that they can be loaded before READY. nvcc
-// compiles it over cta_cuda.h (namespace cuda, the only file with built-ins and inline PTX), the
-// host compiler over cta_host.h (namespace emulated), so that one binary may hold both.
+// lists all of its kernels, tell<Kernel, ...>(sink), so that they can be loaded before READY. nvcc
+// compiles it over cta_cuda.h (namespace cuda, the only file with built-ins and inline PTX). The
+// host compiler compiles it over cta_host.h (namespace emulated), so one binary may hold both.
 //
 //   Cta           thread(), lane(), warp(), block(), block_y()
 //                 barrier(), sync_warp()
@@ -30,17 +30,16 @@
 //   arithmetic    dp4a, dp2a_low, fma, sqrt, widen_f16, narrow_f16, bits_of, float_of, funnel_right
 //   TARN_UNROLL(n)  in front of a loop
 //
-// Floating point is IEEE on both sides, with no contraction but fma(): emulated and real results
-// are the same bits, except mma_f16 (f32 sums in an order of the hardware's own; the emulator's is
-// ascending k: the two differ by at most 16 * eps * sum|a*b| a step).
+// Floating point is IEEE on both sides, without contraction except fma(). So emulated and real
+// results have the same bits, except mma_f16: the hardware sums f32 in its own order, the emulator
+// in ascending k. The two differ by at most 16 * eps * sum|a*b| a step.
 //
-// Rules that the emulator holds a kernel to: every thread of a CTA reaches every barrier, from the
-// same line; lanes of a warp meet at the same collective; a shared word is read only after it was
-// written, and neither read nor written where another thread wrote or read it with no barrier (or
-// sync_warp, within a warp) between; copies are waited for; vectors are aligned to their size; a
-// byte of global memory is written by store() alone, by one CTA of a launch, and not read by load()
-// in the launch that writes it; a launch has 48 KiB of shared memory and 65,535 CTAs along y at
-// most. Out-of-bounds global accesses are AddressSanitizer's.
+// The emulator checks these rules. Every thread of a CTA reaches every barrier, from the same line;
+// lanes of a warp reach the same collective. A shared word is read only after it was written;
+// between a write and another thread's access there is a barrier (or sync_warp, within a warp).
+// Copies are waited for; vectors are aligned to their size. Only store() writes global memory; one
+// CTA of a launch writes a byte, and no load() of that launch reads it. A launch has at most 48 KiB
+// of shared memory and 65,535 CTAs along y. AddressSanitizer finds out-of-bounds global accesses.
 #pragma once
 
 #ifdef __CUDACC__

@@ -109,7 +109,7 @@ TARN_DEVICE T load(const void* address) {
   }
 }
 
-// Past L1's allocation: the line will not be wanted again.
+// Not allocated in L1: the line is read once.
 template <class T>
 TARN_DEVICE T load_once(const void* address) {
   static_assert(sizeof(T) == 16 || sizeof(T) == 8, "weights are loaded by vectors");
@@ -126,7 +126,7 @@ TARN_DEVICE T load_once(const void* address) {
   }
 }
 
-// `address` is aligned as a T is.
+// `address` has T's alignment.
 template <class T>
 TARN_DEVICE void store(void* address, const T& value) {
   *static_cast<T*>(address) = value;
@@ -158,14 +158,14 @@ TARN_DEVICE u32 funnel_right(u32 low, u32 high, u32 shift) {
   return __funnelshift_r(low, high, shift);
 }
 
-// 0 leaves the registers to the compiler, which takes others than for 1.
+// 0 leaves the registers to the compiler, which does not choose the same as for 1.
 template <class Kernel>
 constexpr u32 ctas_a_sm() {
   if constexpr (requires { Kernel::kCtasASm; }) return Kernel::kCtasASm;
   return 0;
 }
 
-// The numbers are part of the name, so that what ptxas says of a kernel says them too
+// The numbers are part of the name, so that ptxas prints them with the kernel
 // (tests/kernels/gpu/occupancy.py).
 template <class Kernel, u32 n_threads = Kernel::kThreads, u64 = shared_bytes_max<Kernel>()>
 __global__ void __launch_bounds__(n_threads, ctas_a_sm<Kernel>())

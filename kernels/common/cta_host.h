@@ -1,8 +1,8 @@
 // kernels/common/cta_host.h: cta.h for the host compiler.
 //
-// Each thread of a CTA is a fiber; what is declared here is defined by the emulator in
-// tests/support/emulator, which only test programs link. At and Shared's reference type exist to
-// hand every access of shared memory to the emulator's shadow, with the kernel's file and line.
+// Each thread of a CTA is a fiber. The emulator in tests/support/emulator defines these functions,
+// and only test programs link it. At and Shared's reference type pass every access of shared memory
+// to the emulator's shadow, with the kernel's file and line.
 #pragma once
 
 #ifndef __CUDACC__
@@ -22,9 +22,9 @@ struct Site {
 #define TARN_SITE_ARGUMENTS \
   const char *file = __builtin_FILE(), u32 line = static_cast<u32>(__builtin_LINE())
 
-// An index that knows where it was written.
+// An index that records the source line where it was written.
 struct At {
-  // NOLINTNEXTLINE(google-explicit-constructor): its conversion is what takes the line down
+  // NOLINTNEXTLINE(google-explicit-constructor): its conversion records the line
   At(u32 at, TARN_SITE_ARGUMENTS) : index(at), site{file, line} {}
   u32 index;
   Site site;
@@ -33,7 +33,7 @@ struct At {
 class CtaState;  // the emulator's
 
 enum class Access : u8 { read, write };
-// Checks and notes one access of the running thread; the address of the bytes.
+// Checks and records one access of the running thread; returns the address of the bytes.
 void* touch_shared(CtaState& state, u32 offset, u32 n_bytes, Access access, Site site);
 
 template <class T>
@@ -153,7 +153,7 @@ Shared<T> Shared<T>::part(At begin, u32 count) const {
   return {*state_, offset_ + begin.index * static_cast<u32>(sizeof(T)), count};
 }
 
-// Check and note one access of the running thread to global memory.
+// Check and record one access of the running thread to global memory.
 void note_load(const void* address, u32 n_bytes, Site site);
 void note_store(const void* address, u32 n_bytes, u32 alignment, Site site);
 
@@ -193,7 +193,7 @@ struct EmulatedKernel {
   u32 args_bytes;
   u64 shared_bytes_max;
 };
-// Carries the whole launch out before it returns, unless the stream takes it to run it later.
+// Runs the whole launch before it returns, unless the stream queues it for later.
 void run_emulated(const EmulatedKernel& kernel, const LaunchShape& shape, GpuStream* stream,
                   const void* args);
 

@@ -1,7 +1,7 @@
 // kernels/common/cta_types.h
 //
-// What both implementations of cta.h share: vectors as a thread loads them, a launch's shape, and
-// who is told which kernels there are.
+// Shared by both implementations of cta.h: vectors as a thread loads them, a launch's shape, and
+// the receiver of a list of kernels.
 #pragma once
 
 #include "platform/base/gpu_stream.h"
@@ -37,7 +37,7 @@ constexpr u64 shared_bytes_max() {
   return 0;
 }
 
-// Told of kernels one by one, by what the driver knows each by (Device::load_kernel).
+// Receives kernels one by one, as the pointers that the driver knows (Device::load_kernel).
 struct KernelSink {
   void* context;
   void (*add)(void* context, const void* kernel);

@@ -12,7 +12,7 @@ TARN_DEVICE f32 exp_f32(f32 x) {
   constexpr f32 kLow = ExpF32::kLow, kHigh = ExpF32::kHigh, kRound = ExpF32::kRound;
   constexpr f32 kLog2E = ExpF32::kLog2E, kLn2Hi = ExpF32::kLn2Hi, kLn2Lo = ExpF32::kLn2Lo;
   constexpr f32 kC[] = {ExpF32::kC2, ExpF32::kC3, ExpF32::kC4, ExpF32::kC5, ExpF32::kC6};
-  const f32 above = x < kLow ? kLow : x;  // both keep a NaN
+  const f32 above = x < kLow ? kLow : x;  // both forms keep a NaN
   const f32 clamped = above > kHigh ? kHigh : above;
   const f32 shifted = clamped * kLog2E + kRound;
   const f32 n = shifted - kRound;

@@ -6,7 +6,7 @@
 //   it away); r = (x - n*kLn2Hi) - n*kLn2Lo; p = 1 + (r + r*r*(c2 + r*(c3 + r*(c4 + r*(c5 +
 //   r*c6))))); result (p * 2^(n>>1)) * 2^(n - (n>>1)).
 //
-// n*kLn2Hi is exact (9 bits times 8), both powers of two are normal numbers for every n in reach,
+// n*kLn2Hi is exact (9 bits times 8), both powers of two are normal numbers for every possible n,
 // and the first product is exact, so a subnormal result is rounded once. Below kLow the result is
 // 0, above kHigh inf. The polynomial is the minimax one of its form on |r| <= ln2/2 (Lawson's
 // iteration over 4,001 Chebyshev nodes); its own relative error is 2^-27.8.

@@ -1,7 +1,7 @@
 // kernels/common/exp_vector.h
 //
-// exp_f32.h's exponential for a whole register. F is F32x of one ISA; see there why all is
-// anonymous.
+// exp_f32.h's exponential for a whole register. F is F32x of one ISA; f32x_avx512.h says why
+// everything is in an anonymous namespace.
 #pragma once
 
 #include "kernels/common/exp_f32.h"
@@ -11,7 +11,7 @@ namespace {
 
 template <class F>
 typename F::V exp_vector(typename F::V x) {
-  // max and min give their second operand where one is NaN, so a NaN stays.
+  // max and min return their second operand if one is NaN, so a NaN stays.
   const typename F::V clamped = F::min(F::set(ExpF32::kHigh), F::max(F::set(ExpF32::kLow), x));
   const typename F::V shifted =
       F::add(F::mul(clamped, F::set(ExpF32::kLog2E)), F::set(ExpF32::kRound));

@@ -1,6 +1,6 @@
 // kernels/common/f32x_avx2.h
 //
-// Eight f32 in a register; see f32x_avx512.h, whose names and rules these are.
+// Eight f32 in a register, with the names and rules of f32x_avx512.h.
 #pragma once
 
 #ifdef __AVX2__

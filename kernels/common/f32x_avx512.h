@@ -1,9 +1,9 @@
 // kernels/common/f32x_avx512.h
 //
-// Sixteen f32 in a register, under the names that the vector bodies (*_vector.h) are written in;
-// the same struct for another ISA lies in f32x_<isa>.h. Only files *_avx512.cpp may include this,
-// and all of it is in an anonymous namespace: a shared inline function would let the linker keep an
-// AVX-512 copy for callers on machines that have none.
+// Sixteen f32 in a register, with the names that the vector bodies (*_vector.h) use; f32x_<isa>.h
+// has the same struct for another ISA. Only files *_avx512.cpp may include this, and everything is
+// in an anonymous namespace. Otherwise the linker could keep an AVX-512 copy of an inline function
+// for callers on machines without AVX-512.
 #pragma once
 
 #ifdef __AVX512F__
@@ -24,17 +24,17 @@ struct F32x {
   static V set(f32 value) { return _mm512_set1_ps(value); }
   static V load(const f32* source) { return _mm512_loadu_ps(source); }
   static void store(f32* target, V v) { _mm512_storeu_ps(target, v); }
-  // The first n lanes, n <= kLanes; the rest are zeros, and memory behind is not touched.
+  // Loads the first n lanes, n <= kLanes; the others are zeros, and memory beyond is not touched.
   static V load_some(const f32* source, u32 n) { return _mm512_maskz_loadu_ps(first(n), source); }
   static void store_some(f32* target, V v, u32 n) { _mm512_mask_storeu_ps(target, first(n), v); }
-  // v in the first n lanes, `rest` behind; n of 0 and above kLanes are fine.
+  // v in the first n lanes, `rest` in the others; n may be 0 or above kLanes.
   static V keep_first(V v, u32 n, f32 rest) { return _mm512_mask_mov_ps(set(rest), first(n), v); }
 
   static V add(V a, V b) { return _mm512_add_ps(a, b); }
   static V sub(V a, V b) { return _mm512_sub_ps(a, b); }
   static V mul(V a, V b) { return _mm512_mul_ps(a, b); }
   static V div(V a, V b) { return _mm512_div_ps(a, b); }
-  // The second one where either is NaN.
+  // Returns the second operand if either is NaN.
   static V max(V a, V b) { return _mm512_max_ps(a, b); }
   static V min(V a, V b) { return _mm512_min_ps(a, b); }
   static V negate(V v) {
@@ -55,7 +55,7 @@ struct F32x {
     return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
   }
 
-  // (p * 2^(e>>1)) * 2^(e - (e>>1)) with e the integer that `shifted` = e + ExpF32::kRound holds.
+  // (p * 2^(e>>1)) * 2^(e - (e>>1)), with the integer e from `shifted` = e + ExpF32::kRound.
   static V scale_by_power(V p, V shifted) {
     const __m512i e =
         _mm512_sub_epi32(_mm512_castps_si512(shifted), _mm512_castps_si512(set(ExpF32::kRound)));
@@ -73,8 +73,8 @@ struct F32x {
     return _mm512_cvtepi32_ps(
         _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(source))));
   }
-  // Elements [i, i + kLanes) of 32 that lie as q + 8 in 4 bits each of 16 bytes, the second 16
-  // elements in the high halves; as q.
+  // Loads elements [i, i + kLanes) of 32, stored in 16 bytes as q + 8 in 4 bits each, the second 16
+  // elements in the high halves; returns q.
   static V load_i4(const u8* source, u32 i) {
     const __m512i bytes = _mm512_cvtepu8_epi32(load_16_bytes(source));
     return from_u4(_mm512_srl_epi32(bytes, _mm_cvtsi32_si128(static_cast<i32>(i / 16 * 4))));
@@ -132,7 +132,7 @@ struct F32x {
     out[3] = _mm512_cvtepi32_ps(_mm512_srai_epi32(words, 24));
   }
 
-  // Of the four bytes of each word the low halves (half = 0) or the high ones, less 8.
+  // The low halves (half = 0) or the high halves of each word's four bytes, less 8.
   static void widen_i4(Words words, u32 half, V (&out)[4]) {
     const __m128i shift = _mm_cvtsi32_si128(static_cast<i32>(4 * half));
     for (u32 b = 0; b < 4; ++b) {
@@ -144,7 +144,7 @@ struct F32x {
   // An instruction of its own: GCC drops a function that does nothing but __builtin_prefetch.
   static void prefetch(const u8* line) { __asm__ volatile("prefetcht0 (%0)" : : "r"(line)); }
 
-  // Neighbouring pairs (a, b): the pairs swapped, and each of 8 values twice.
+  // Swaps the values of neighbouring pairs; loads each of 8 values twice.
   static V swap_pairs(V v) { return _mm512_permute_ps(v, 0xb1); }
   static V load_doubled(const f32* source) {
     const __m512i twice = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);

@@ -1,7 +1,7 @@
 // kernels/common/math_f64.h
 //
-// exp and ln in f64 without libm, whose variants differ from CPU to CPU. Relative error < 4e-16
-// (exp) and 4e-16 (ln, away from 1; absolute there). Plain functions, built without ISA flags.
+// exp and ln in f64 without libm, because libm has variants for each CPU. Relative error < 4e-16
+// (exp) and 4e-16 (ln, absolute near 1). Plain functions, built without ISA flags.
 #pragma once
 
 #include "platform/base/types.h"

@@ -1,12 +1,12 @@
 // kernels/common/rank_cta.h
 //
-// Device code: the k largest of many numbers, found by all threads of a CTA. A number's key ascends
-// with it; `keys` has key(i), and count(i), how many numbers have that key there.
+// Device code: the k largest of many numbers, found by all threads of a CTA. A larger number has a
+// larger key. `keys` has key(i), and count(i), the number of values with that key.
 //
-//   kth    the k-th largest key, two bits at a time: a pass counts those that reach each of three
-//          bounds; then how many of the equal ones belong to the k largest. Thread t asks for
-//          numbers t, t + kThreads, ... alone.
-//   take   places of the larger ones and of the first so many equal ones, ascending
+//   kth    the k-th largest key, two bits at a time: a pass counts the numbers that reach each of
+//          three bounds. Then it counts how many equal ones belong to the k largest. Thread t reads
+//          only the numbers t, t + kThreads, ...
+//   take   places of the larger numbers and of the first n_equal equal ones, ascending
 //
 // `room` is shared, kRoom words; it is free again when a function returns.
 #pragma once
@@ -23,7 +23,7 @@ TARN_DEVICE u32 rank_key(f32 value) {
 
 struct RankBound {
   u32 key;
-  u32 n_equal;  // of those with that key
+  u32 n_equal;  // numbers to take with that key
 };
 
 template <u32 kThreads>
@@ -32,11 +32,11 @@ struct RankCta {
   static constexpr u32 kBounds = 3;
   static constexpr u32 kRoom = kWarps * kBounds;
 
-  // n, k > 0, and more than k numbers in all.
+  // n, k > 0, and more than k numbers exist.
   template <class Keys>
   TARN_DEVICE static RankBound kth(Cta& cta, const Keys& keys, u32 n, u32 k,
                                    const Shared<u32>& room) {
-    u32 key = 0;  // the largest that k numbers reach
+    u32 key = 0;  // the largest key that k numbers reach
     u32 counts[kBounds];
     for (u32 shift = 32; shift > 0;) {
       shift -= 2;
@@ -46,14 +46,14 @@ struct RankCta {
       TARN_UNROLL(3) for (u32 j = 0; j < kBounds; ++j) bits += counts[j] >= k ? 1u : 0u;
       key |= bits << shift;
     }
-    // No number's key is the largest one: that would be a NaN of all ones, which has none above.
+    // Only a NaN of all ones has the largest key, and no key lies above it.
     const u32 above = key + 1 != 0 ? key + 1 : key;
     const u32 bounds[kBounds] = {above, above, above};
     count(cta, keys, n, bounds, counts, room);
     return {key, k - (above != key ? counts[0] : 0)};
   }
 
-  // A word counts both: the larger ones in its lower half, of at most kThreads.
+  // A word holds both counts, at most kThreads each; the larger numbers' is in its lower half.
   template <class Keys>
   TARN_DEVICE static void take(Cta& cta, const Keys& keys, u32 n, RankBound bound, u32* out,
                                const Shared<u32>& room) {
@@ -71,7 +71,7 @@ struct RankCta {
         if (cta.lane() >= step) up_to += other;
       }
       if (cta.lane() == kWarpLanes - 1) room[cta.warp()] = up_to;
-      cta.barrier();  // every warp's counts are there
+      cta.barrier();  // every warp has written its counts
       u32 before = up_to - mine, all = 0;
       for (u32 w = 0; w < kWarps; ++w) {
         const u32 n_warp = room[w];
@@ -89,7 +89,7 @@ struct RankCta {
   }
 
  private:
-  // How many numbers reach each of the bounds.
+  // Counts the numbers that reach each of the bounds.
   template <class Keys>
   TARN_DEVICE static void count(Cta& cta, const Keys& keys, u32 n, const u32 (&bounds)[kBounds],
                                 u32 (&counts)[kBounds], const Shared<u32>& room) {
@@ -102,7 +102,7 @@ struct RankCta {
     add_up(cta, counts, room);
   }
 
-  // Sums over the CTA; every thread gets them.
+  // Adds up over the CTA; every thread gets the sums.
   TARN_DEVICE static void add_up(Cta& cta, u32 (&counts)[kBounds], const Shared<u32>& room) {
     TARN_UNROLL(3) for (u32 j = 0; j < kBounds; ++j) {
       for (u32 mask = kWarpLanes / 2; mask > 0; mask /= 2) {
@@ -110,7 +110,7 @@ struct RankCta {
       }
       if (cta.lane() == 0) room[cta.warp() * kBounds + j] = counts[j];
     }
-    cta.barrier();  // every warp's counts are there
+    cta.barrier();  // every warp has written its counts
     TARN_UNROLL(3) for (u32 j = 0; j < kBounds; ++j) {
       counts[j] = 0;
       for (u32 w = 0; w < kWarps; ++w) {

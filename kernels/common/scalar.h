@@ -1,7 +1,7 @@
 // kernels/common/scalar.h
 //
 // Scalar pieces that the generic bodies share. They are inline functions, so no ISA file may
-// include this header: the linker keeps any one copy of an inline function and must not keep an AVX
+// include this header: the linker keeps one copy of an inline function, and that must not be an AVX
 // one.
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace tarn::kernels {
 
-// Nearest even integer, for |value| <= 2^22.
+// Rounds to the nearest integer, ties to even, for |value| <= 2^22.
 inline f32 round_even(f32 value) { return (value + ExpF32::kRound) - ExpF32::kRound; }
 
 inline f32 exp_f32(f32 x) {
@@ -26,7 +26,8 @@ inline f32 exp_f32(f32 x) {
   p = ExpF32::kC3 + r * p;
   p = ExpF32::kC2 + r * p;
   p = 1.0f + (r + (r * r) * p);
-  // n as an integer straight from the bits: a NaN has no integer, and needs none here.
+  // n as an integer from the bits, because converting a NaN is undefined; its value does not
+  // matter.
   const i32 exponent =
       static_cast<i32>(std::bit_cast<u32>(shifted) - std::bit_cast<u32>(ExpF32::kRound));
   const i32 first = exponent >> 1;
@@ -36,7 +37,7 @@ inline f32 exp_f32(f32 x) {
   return (p * scale_first) * scale_second;
 }
 
-// The fixed tree over 16 lanes: halves are added, 0-7 to 8-15, then 0-3 to 4-7, then 2, then 1.
+// The fixed tree over 16 lanes adds halves: 0-7 to 8-15, then 0-3 to 4-7, then 2, then 1.
 inline f32 sum16(const f32* lanes) {
   f32 sums[16];
   for (u32 j = 0; j < 16; ++j) sums[j] = lanes[j];

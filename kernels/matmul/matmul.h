@@ -9,9 +9,9 @@
 //   out      [n_acts, out_stride] f32; only columns [16*tile_begin, min(16*tile_end, n_out)) are
 //            written; aliases nothing
 //
-// One arithmetic per type, whatever n_acts, the tile range and the ISA: every operation is an IEEE
-// f32 multiplication or addition in the order below (no FMA, no horizontal sum), so generic, AVX2
-// and AVX-512 agree bit for bit, and so do 1 and 512 rows.
+// A type has one arithmetic for all n_acts, tile ranges and ISAs. Every operation is an IEEE f32
+// multiplication or addition in the order below (no FMA, no horizontal sum). So generic, AVX2 and
+// AVX-512 have the same bits, and so do 1 and 512 rows.
 //
 //   f32, f16, bf16   four partial sums p[j], j = k mod 4, each over ascending k from 0:
 //                    p[j] = p[j] + x[k]*w[k]; out = (p[0]+p[1]) + (p[2]+p[3])

@@ -1,19 +1,20 @@
 // kernels/matmul/matmul_gpu.h
 //
-// The plain product of a prefill slice on a GPU, of f16 by f16, for where no library does it:
+// The plain product of a prefill slice on a GPU, f16 by f16, used where there is no library for it:
 //
 //   out[n, r] (+)= sum over k of x[n, k] * w[r, k]  (+ bias[r])
 //
 //   x        [rows_max, k] f16, from narrow; w [n_out, k] f16, from dequantize (dequant_gpu.h);
 //            both 16-byte aligned, k % 32 = 0
 //   out      [rows_max, out_stride] f32; aliases nothing
-//   n_rows   on the device; rows [n_rows, rows_max) of x are not read, those of out left alone
-//   narrow   out[n, i] = x[n, i] as f16, to nearest even, where f32 rows become x
+//   n_rows   on the device; rows [n_rows, rows_max) of x are not read, those of out keep their
+//            values
+//   narrow   out[n, i] = x[n, i] as f16, to nearest even: makes x from f32 rows
 //
-// A row's result depends on that row alone, and on the GPU: sums run over k in steps of 16, whose
-// inner order and rounding are the matrix unit's own (kernels/common/cta.h).
+// A row's result depends on that row and on the GPU: sums run over k in steps of 16, and the matrix
+// unit decides order and rounding inside a step (kernels/common/cta.h).
 // Bound   |error| <= 2 * (k + 16) * eps * sum|x*w|, eps = 2^-23, against the product of the f16
-//         numbers: the unit may truncate where we would round.
+//         numbers: the unit may truncate instead of rounding.
 // Cost    a CTA reads (64 + 64) * k f16 for 64 * 64 sums.
 #pragma once
 

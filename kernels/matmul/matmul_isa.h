@@ -1,6 +1,6 @@
 // kernels/matmul/matmul_isa.h
 //
-// What the ISA bodies of matmul share among their files. Not for callers: matmul.h is the contract.
+// Shared by the files of matmul's ISA bodies. Not for callers: matmul.h is the contract.
 #pragma once
 
 #include "kernels/matmul/matmul.h"

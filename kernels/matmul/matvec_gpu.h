@@ -9,12 +9,12 @@
 //   x        [rows_max, x_stride] f32, 16-byte aligned rows: for f16 weights; k % 8 == 0
 //   acts     activations_gpu.h's form of it: for the others
 //   out      [rows_max, out_stride] f32; aliases nothing
-//   n_rows   on the device. Rows [n_rows, rows_max) of x and acts are read and must be there; those
-//            of out are left alone.
+//   n_rows   on the device. Rows [n_rows, rows_max) of x and acts are read and must exist; those of
+//            out keep their values.
 //
-// One arithmetic, whatever the batch, the matrix's place in the launch and the GPU: lane j of a
-// warp takes the chunks c = j (mod 32) in ascending order, then reduce_cta.h's butterfly over the
-// lanes.
+// The arithmetic does not depend on the batch, the matrix's place in the launch or the GPU. Lane j
+// of a warp takes the chunks c = j (mod 32) in ascending order; then reduce_cta.h's butterfly adds
+// the lanes.
 //
 //   f16    a chunk is 8 k:   acc = fma(x, w, acc), ascending k
 //   q8_0   a chunk is 16 k:  acc = fma(f32(i), d_w * d_x, acc), i the exact integer dot

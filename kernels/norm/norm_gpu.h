@@ -6,9 +6,9 @@
 //
 //   x, out   [rows_max, stride] f32 on the device, head h at h * d; out may be x
 //   weight   [d] f32
-//   quantized  if wanted (n_heads = 1, d % 32 = 0): out as kernels/quant/activations_gpu.h has it,
-//            for the product that follows; out may then be nullptr
-//   n_rows   on the device: rows [n_rows, rows_max) are left alone
+//   quantized  if wanted (n_heads = 1, d % 32 = 0): out in the form of activations_gpu.h, for the
+//            next product; out may then be nullptr
+//   n_rows   on the device: rows [n_rows, rows_max) keep their values
 //
 // Sum of squares, one head to a row (n_heads = 1): thread j of 1,024 adds x[i]*x[i] for i = j (mod
 // 1,024) in ascending i, then reduce_cta.h's tree. More heads: lane j of 32, then the butterfly. No

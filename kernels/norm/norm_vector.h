@@ -31,7 +31,7 @@ struct NormVector {
   }
 
  private:
-  static constexpr u32 kParts = 16 / F::kLanes;  // registers that make the 16 lanes
+  static constexpr u32 kParts = 16 / F::kLanes;  // registers for 16 lanes
 
   static f32 sum_of_squares(const f32* x, u32 d) {
     V lanes[kParts];

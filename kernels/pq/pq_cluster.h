@@ -1,12 +1,12 @@
 // kernels/pq/pq_cluster.h
 //
 // The steps of K-Means over one sub-space of one KV head's keys: assign rows to centroids, add rows
-// up by centroid, move the centroids. Assigning alone is also how a new key gets its code.
+// up by centroid, move the centroids. A new key gets its code by the assignment alone.
 //
 //   x           [n_rows, x_stride] f32  the sub-space's dims of each key, after RoPE
 //   centroids   [dims, n_padded] f32    transposed: lanes are centroids; n_padded =
 //                                       pq_padded(n_centroids), zeros from n_centroids on
-//   half_norms  [n_padded] f32          |c|^2 / 2; +inf from n_centroids on, so none of them wins
+//   half_norms  [n_padded] f32          |c|^2 / 2; +inf from n_centroids on, so padding never wins
 //   codes       [n_rows] u8
 //   sums        [n_centroids, dims] i64 in units of 2^-24
 //   counts      [n_centroids] u32
@@ -15,15 +15,16 @@
 //               exactly
 //   assign      codes[r] = the c with the largest (sum over i ascending of x[r][i]*centroid[i][c])
 //               - half_norm[c], the lowest c of equals: the nearest centroid by L2. f32, sequential
-//               from 0, no FMA. A value that is NaN or -inf never wins; if all are, the code is 0.
+//               from 0, no FMA. A value of NaN or -inf never wins; if all values are, the code is
+//               0.
 //   accumulate  sums[codes[r]][i] += round_to_even(clamp(x[r][i], -2^16, 2^16) * 2^24),
 //               counts[codes[r]] += 1. A NaN counts as -2^16.
-//   update      centroid = f32(f64(sum) / count * 2^-24); one without rows stays where it is.
+//   update      centroid = f32(f64(sum) / count * 2^-24); a centroid without rows does not move.
 //
-// Every f16, and every product of an f16 scale with a whole number, is a whole number of 2^-24: for
-// keys out of a KV page nothing is rounded while they are added, and integers may be added in any
-// order. So the sums are the same bits whatever the number of threads, slices or lanes, up to 2^22
-// rows a centroid. The same bits on every ISA.
+// Every f16, and every product of an f16 scale with an integer, is a multiple of 2^-24. So adding
+// keys from a KV page rounds nothing, and integers may be added in any order. The sums have the
+// same bits for any number of threads, slices or lanes, up to 2^22 rows a centroid. The same bits
+// on every ISA.
 //
 // Bound   the code's value is within 2*(dims + 2)*eps*(sum|x*c| + |c|^2) of the true best, eps =
 //         2^-24 and the largest such c taken.
@@ -40,7 +41,7 @@
 namespace tarn::kernels {
 
 struct PqLoadArgs {
-  TensorType type;   // f16, q8_0 or q4_0, the last as attn.h lays a vector out
+  TensorType type;   // f16, q8_0 or q4_0, in attn.h's layout of a vector
   const u8* rows;    // the sub-space's dims of the first key
   u64 stride_bytes;  // from key to key
   f32* x;            // [n_rows, dims]
@@ -81,7 +82,7 @@ void pq_accumulate_generic(const PqAccumulateArgs& args);
 void pq_accumulate_avx2(const PqAccumulateArgs& args);
 void pq_accumulate_avx512(const PqAccumulateArgs& args);
 
-// Of what an iteration's rows have become; small beside the rows, so portable only.
+// Moves the centroids by the sums of an iteration. Cheap beside the rows, so only portable.
 struct PqUpdateArgs {
   const i64* sums;
   const u32* counts;
@@ -90,9 +91,9 @@ struct PqUpdateArgs {
   u32 dims;
   u32 n_centroids;
 };
-// Returns the sum of the squared ways that the centroids went.
+// Returns the sum of the squared distances that the centroids moved.
 f64 pq_update(const PqUpdateArgs& args);
-// half_norms of centroids that are new.
+// Computes half_norms of new centroids.
 void pq_half_norms(const f32* centroids, u32 dims, u32 n_centroids, f32* half_norms);
 
 }  // namespace tarn::kernels

@@ -1,13 +1,13 @@
 // kernels/pq/pq_codes.h
 //
-// How the codes of one sub-space lie in memory: a row per sub-space, so that neighbouring lanes
-// read neighbouring tokens, in blocks of 64 tokens. A row has room for a whole number of blocks.
-// There are 2^b centroids, b = 1..8.
+// The layout of a sub-space's codes in memory: a row per sub-space, in blocks of 64 tokens, so that
+// neighbouring lanes read neighbouring tokens. A row has room for a whole number of blocks. There
+// are 2^b centroids, b = 1..8.
 //
 //   bytes     one code a byte
 //   packed4   32 bytes a block: byte i holds token i in its low half, token i + 32 in its high half
-//   packed6   48 bytes a block: the low 4 bits of each code as in packed4, then 16 bytes of which
-//             byte i holds the high 2 bits of tokens i, i + 16, i + 32, i + 48, lowest bits first
+//   packed6   48 bytes a block: the low 4 bits of each code as in packed4, then 16 bytes: byte i
+//             holds the high 2 bits of tokens i, i + 16, i + 32, i + 48, lowest bits first
 //
 // A token's code is the same in every format, so scores and choices are too. Unpacking is shifts
 // and masks of whole registers: no format needs a byte permutation.
@@ -33,7 +33,7 @@ constexpr u32 pq_block_bytes(PqCodeFormat format) {
 constexpr u64 pq_row_bytes(PqCodeFormat format, u64 n_tokens) {
   return (n_tokens + kPqBlockTokens - 1) / kPqBlockTokens * pq_block_bytes(format);
 }
-// What a format can hold: codes of at most so many bits.
+// The most bits of a code in a format.
 constexpr u32 pq_bits_max(PqCodeFormat format) {
   return format == PqCodeFormat::bytes ? 8 : format == PqCodeFormat::packed4 ? 4 : 6;
 }
@@ -43,7 +43,7 @@ constexpr PqCodeFormat pq_least_format(u32 code_bits) {
                                                            : PqCodeFormat::bytes;
 }
 
-// One token's code; other codes of the row stay as they are.
+// Writes one token's code; other codes of the row stay as they are.
 void pq_code_put(PqCodeFormat format, u8* row, u64 token, u8 code);
 u8 pq_code_get(PqCodeFormat format, const u8* row, u64 token);
 

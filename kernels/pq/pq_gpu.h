@@ -1,35 +1,35 @@
 // kernels/pq/pq_gpu.h
 //
-// What a row that selects chooses, on a GPU: pq_score.h's lut, score and weigh, pq_pairs.h's
-// choice, and pq_cluster.h's load and assign for new keys, with their bits. A launch takes all KV
-// heads of one cache layer for one row; assign those of all cache layers.
+// The choice of tokens for a row with selection, on a GPU: pq_score.h's lut, score and weigh,
+// pq_pairs.h's choice, and pq_cluster.h's load and assign for new keys, with the same bits. A
+// launch takes all KV heads of one cache layer for one row; assign takes those of all cache layers.
 //
-//   index     of all tables (a session each) and heads: a head's is one piece, its codebooks
+//   index     of all tables (a session each) and heads. A head's index is one piece: its codebooks
 //             [n_subspaces, dims, n_padded] f32 first, then at their offsets half norms
 //             [n_subspaces, n_padded] f32, codes (n_subspaces rows, codes_stride bytes apart, in
-//             one of pq_codes.h's formats), and where the choice goes by pairs of codes how many
-//             rows have each pair, [n_padded, n_padded] u32
-//   places    a sub-space has `dims` neighbouring places of a key. Of the first adjacent_dims dims
-//             the even ones take the first places, the odd ones those behind them, each in order;
-//             a dim behind them has its own number for a place
+//             one of pq_codes.h's formats), and, for a choice by pairs of codes, the number of rows
+//             with each pair, [n_padded, n_padded] u32
+//   places    a sub-space has `dims` neighbouring places of a key. Among the first adjacent_dims
+//             dims, the even ones take the first places in order, then the odd ones; a later dim's
+//             place is its number
 //   q         [n_kv_heads * n_group_heads, n_subspaces * dims] f32, after RoPE
 //   lut       [n_kv_heads * n_group_heads, n_subspaces, n_padded]
 //   scores    [n_kv_heads * n_group_heads, scores_stride]
 //   weights   [n_kv_heads, weights_stride]
-//   n_tokens  on the device: how many of the index's rows there are, tokens_max at most
+//   n_tokens  on the device: the number of the index's rows, tokens_max at most
 //
-//   pairs     out [n_kv_heads, out_stride] u32: places of the k best, as from pq_pairs.h; k on the
+//   pairs     out [n_kv_heads, out_stride] u32: places of the k best, as in pq_pairs.h; k on the
 //             device. n_subspaces = 2, n_padded <= kPqPairSideMax
-//   assign    rows [begin, end) get codes; the key of row i is that of slot slot_begin + i. Counts,
-//             where there are any, stand for rows [0, counted) before it and [0, end) afterwards,
-//             so counted > begin where rows were cut away. Codes of other rows stay
+//   assign    rows [begin, end) get codes; the key of row i is in slot slot_begin + i. Counts, if
+//             there are any, cover rows [0, counted) before and [0, end) afterwards; counted >
+//             begin after rows were cut away. Codes of other rows stay
 //
 // Cost  lut: reads the codebook once a q head, from the L2. score: the codes once a q head, mostly
 //       from the L1. weigh: a CTA a KV head; scores are read three times and written once, and 16
-//       threads add n_tokens / 16 numbers each, as the bits want it. pairs: a CTA a KV head; an
-//       exponential a pair and q head, twice, 17 passes over the pairs' weights in shared memory,
-//       then reads the codes once. assign: a CTA a KV head, a thread a centroid; meant for the few
-//       tokens that leave a window in a step.
+//       threads add n_tokens / 16 numbers each, in the order that the bits need. pairs: a CTA a KV
+//       head; an exponential a pair and q head, twice, 17 passes over the pairs' weights in shared
+//       memory, then reads the codes once. assign: a CTA a KV head, a thread a centroid; for the
+//       few tokens that leave a window in a step.
 #pragma once
 
 #include "kernels/pq/pq_codes.h"
@@ -48,7 +48,7 @@ struct GpuPqIndex {
   u8* heads;          // of the cache layer, in table 0; multiples of 4 from here on
   u64 head_stride;    // bytes
   u64 table_stride;   // bytes
-  const u32* table;   // on the device: which table the row's sequence has
+  const u32* table;   // on the device: the table of the row's sequence
   u64 half_norms_at;  // bytes from a head's begin
   u64 codes_at;
   u64 counts_at;     // 0: there are none
@@ -97,12 +97,12 @@ struct GpuPqNewRows {
   u32 counted;
 };
 
-// Where keys lie: pages of all KV heads over page_tokens slots are a group, page of head h at h *
-// page_stride bytes, and groups are found as in attn_gpu.h.
+// The places of keys: a group is the pages of all KV heads over page_tokens slots, with the page of
+// head h at h * page_stride bytes. Groups are found as in attn_gpu.h.
 struct GpuPqKeys {
   TensorType type;  // f16, q8_0 or q4_0
   u32 page_tokens;
-  u8* const* groups;  // of cache layer 0; those of the others an element behind the other
+  u8* const* groups;  // of cache layer 0; each next cache layer's is one element further
   u64 table_stride;   // elements
   u32 group_stride;   // elements
   u64 page_stride;    // bytes

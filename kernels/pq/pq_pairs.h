@@ -1,11 +1,11 @@
 // kernels/pq/pq_pairs.h
 //
-// The choice of the best tokens by pairs of codes. With two sub-spaces a token's scores follow from
-// its pair of codes alone, one of side^2 (4,096 with 6 bits), so the work of weights and ranking is
-// a pair's, however many tokens there are; a token costs a look-up in a table of bits.
+// The choice of the best tokens by pairs of codes. With two sub-spaces a token's scores depend only
+// on its pair of codes, and there are side^2 pairs (4,096 with 6 bits). So weights and ranks are
+// computed per pair, for any number of tokens; a token costs one look-up in a table of bits.
 //
 //   lut     [n_heads, 2, side] f32, as pq_score.h's lut gives it; side = n_padded, 16, 32 or 64
-//   counts  [side, side] u32, how many of the tokens have codes (c0, c1)
+//   counts  [side, side] u32, the number of tokens with codes (c0, c1)
 //   codes   2 rows, codes_stride bytes apart, in one of pq_codes.h's formats
 //   out     [min(n_tokens, k)] u32, places of the chosen tokens, ascending
 //
@@ -17,7 +17,7 @@
 //   choose  the k tokens of largest weight, the lower place of equals; all where n_tokens <= k
 //
 // No FMA; the same choice on every ISA and for every format. n_tokens < 2^24: a count is an f32
-// exactly. A NaN has a place in the order, as in topk.h.
+// exactly. A NaN has its place in the order, as in topk.h.
 // Cost    side^2 exponentials a head, 32 passes over side^2 weights to find the k-th, and about one
 //         operation a token; reads the codes once.
 #pragma once

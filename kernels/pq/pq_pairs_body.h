@@ -1,12 +1,12 @@
 // kernels/pq/pq_pairs_body.h
 //
-// The body of pq_pairs.h for one ISA. Included by the bodies alone; all is anonymous
-// (kernels/common/f32x_avx512.h). Plain loops over integers become whole registers of the ISA whose
-// file includes this; their sums are exact in any order.
+// The body of pq_pairs.h for one ISA. Only the bodies include it; everything is in an anonymous
+// namespace (f32x_avx512.h). The compiler turns plain loops over integers into whole registers of
+// the including file's ISA; their sums are exact in any order.
 //
 //   W::weigh_pairs(args, scores, weights)   weights [side^2] of the pairs; scores is scratch
 //   W::above(keys, key), W::equal(keys, key)   a bit for each of 16 keys
-//   W::take(args, marks, n_equal)           places to args.out; returns how many
+//   W::take(args, marks, n_equal)           writes places to args.out; returns their number
 #pragma once
 
 #include <bit>
@@ -17,13 +17,13 @@
 namespace tarn::kernels {
 namespace {
 
-// Which pairs' tokens are taken: bit c1 of [c0].
+// The pairs whose tokens are taken: bit c1 of [c0].
 struct PqMarks {
   u64 above[kPqPairSideMax];  // all of them
   u64 equal[kPqPairSideMax];  // the first n_equal of them
 };
 
-// The k-th largest weight's key is the largest T that at least k tokens reach.
+// The key of the k-th largest weight is the largest T that at least k tokens reach.
 template <class W>
 u32 choose_by_pairs(const PqPairsArgs& args) {
   if (args.n_tokens <= args.k) {
@@ -35,7 +35,7 @@ u32 choose_by_pairs(const PqPairsArgs& args) {
   f32* weights = static_cast<f32*>(args.scratch);
   u32* keys = reinterpret_cast<u32*>(weights + n);
   W::weigh_pairs(args, reinterpret_cast<f32*>(keys), weights);
-  // Keys that ascend with the values: of a negative one all bits are turned, of others the sign.
+  // Keys ascend with the values: a negative value has all bits inverted, others the sign bit.
   for (u32 i = 0; i < n; ++i) {
     const i32 bits = std::bit_cast<i32>(weights[i] + 0.0f);
     keys[i] = static_cast<u32>(bits ^ ((bits >> 31) & 0x7fffffff)) ^ 0x80000000u;
@@ -58,7 +58,7 @@ u32 choose_by_pairs(const PqPairsArgs& args) {
   return W::take(args, marks, args.k - n_above);
 }
 
-// take(codes 0, codes 1, first place, n) for tiles of tokens, their codes as bytes.
+// Calls take(codes 0, codes 1, first place, n) for tiles of tokens, with codes as bytes.
 template <class Take>
 void pq_for_pair_tiles(const PqPairsArgs& args, Take take) {
   constexpr u32 kTileTokens = 1024;
@@ -74,7 +74,7 @@ void pq_for_pair_tiles(const PqPairsArgs& args, Take take) {
   }
 }
 
-// One key and one token at a time; for bodies that have nothing better.
+// One key and one token at a time; for bodies without a vector form.
 struct Singly {
   static u32 above(const u32* keys, u32 key) {
     u32 lanes = 0;

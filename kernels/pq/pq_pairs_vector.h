@@ -30,7 +30,7 @@ struct PqPairsVector {
   }
 
  private:
-  // Of one head; returns the largest.
+  // Computes one head's scores; returns the largest.
   static f32 score(const PqPairsArgs& args, u32 h, f32* scores) {
     const f32* lut = args.lut + u64{h} * 2 * args.side;
     const V scale = F::set(args.scale);
@@ -44,7 +44,7 @@ struct PqPairsVector {
         for (u32 j = 0; j < F::kLanes; ++j) some[j] = args.counts[i + j] != 0 ? some[j] : kNone;
         const V kept = F::load(some);
         F::store(scores + i, kept);
-        largest = F::max(kept, largest);  // a NaN is passed over
+        largest = F::max(kept, largest);  // ignores a NaN
       }
     }
     return F::max_lane(largest);

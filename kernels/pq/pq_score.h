@@ -1,14 +1,14 @@
 // kernels/pq/pq_score.h
 //
 // Attention scores from codes, for the q heads that share one KV head: a look-up per sub-space
-// takes the place of a dot product with the whole key.
+// replaces the dot product with the whole key.
 //
 //   q          [n_heads, q_stride] f32, after RoPE; sub-space m at m * dims
 //   codebook   [n_subspaces, dims, n_padded] f32, centroids as in pq_cluster.h
 //   lut        [n_heads, n_subspaces, n_padded] f32
 //   codes      [n_subspaces] rows, codes_stride bytes apart, in one of pq_codes.h's formats
 //   scores     [n_heads, scores_stride] f32
-//   weights    [n_tokens] f32, of the group: what the KV head's tokens are ranked by
+//   weights    [n_tokens] f32, of the group: they rank the KV head's tokens
 //
 //   lut      lut[h][m][c] = sum over i ascending from 0 of q[h][m*dims + i] * codebook[m][i][c]
 //   score    scores[h][t] = (lut[h][0][code 0 of t] + ... ascending m) * scale
@@ -16,15 +16,16 @@
 //              M = max s;  p[t] = exp(s[t] - M);
 //              Z = sum16 of the 16 sums over t ascending with t mod 16 = j of p[t]
 //            weights[t] = p_0[t]*(1/Z_0) + p_1[t]*(1/Z_1) + ... ascending h; s is replaced by p.
-//            Softmax before the sum over the group as in the code of PQCache (arXiv:2407.12820);
-//            with one head ranking by score is the same and keeps what exp flushes to 0 apart.
+//            Softmax before the sum over the group, as in PQCache's code (arXiv:2407.12820).
+//            With one head the order by score is the same, and distinguishes tokens that exp
+//            flushes to 0.
 //
-// No FMA; the same bits on every ISA and for every format; a token's score depends on its codes
-// alone, so slices (of whole blocks in a packed format) give the bits of one call. A NaN score
+// No FMA; the same bits on every ISA and for every format; a token's score depends only on its
+// codes, so slices (of whole blocks in a packed format) give the bits of one call. A NaN score
 // makes the group's weights NaN. Nothing aliases.
 // Bound  lut: dims * eps * sum|q*c|.  score: (n_subspaces + 1) * eps * sum|lut| * scale.
-//        weigh: relative (68 + n_tokens/16 + n_heads) * eps, most of it from rounding s - M, which
-//        may be 110 before exp is 0; below 2^-126 absolute 2^-126. eps = 2^-23
+//        weigh: relative (68 + n_tokens/16 + n_heads) * eps, mostly from rounding s - M, which may
+//        be 110 before exp is 0; absolute 2^-126 below 2^-126. eps = 2^-23
 // Cost   lut: reads the codebook once for all heads. score: reads the codes once, pq_row_bytes of
 //        each sub-space, and writes 4 bytes a token and head; a table of 64 centroids is 4
 //        registers of AVX-512. weigh: reads and writes the scores three times in L2, one

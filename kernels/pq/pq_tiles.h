@@ -1,9 +1,9 @@
 // kernels/pq/pq_tiles.h
 //
-// The walk of pq_score.h's score that its ISAs share: a tile of tokens at a time, whose codes and
-// scores stay in L1 from sub-space to sub-space and from head to head. Packed codes become bytes
-// here, in plain loops which the compiler turns into whole registers of the ISA whose file includes
-// this. Included by the ISA files alone.
+// The loop of pq_score.h's score that its ISAs share. It works on a tile of tokens, so that codes
+// and scores stay in L1 over sub-spaces and heads. Packed codes become bytes here, in plain loops
+// that the compiler turns into whole registers of the including file's ISA. Only the ISA files
+// include it.
 #pragma once
 
 #include "kernels/pq/pq_score.h"
@@ -11,8 +11,8 @@
 namespace tarn::kernels {
 namespace {
 
-// A sub-space's codes of some tokens as bytes: where they lie, or unpacked into `buffer`, which has
-// room for whole blocks. The row is whole blocks, so a block that is not full may be read.
+// Returns a sub-space's codes of some tokens as bytes: in place, or unpacked into `buffer`, which
+// has room for whole blocks. A row consists of whole blocks, so the last one may be read fully.
 const u8* pq_bytes(PqCodeFormat format, const u8* row, u32 n_tokens, u8* buffer) {
   if (format == PqCodeFormat::bytes) return row;
   for (u32 t = 0; t < n_tokens; t += kPqBlockTokens, row += pq_block_bytes(format)) {
@@ -35,11 +35,11 @@ const u8* pq_bytes(PqCodeFormat format, const u8* row, u32 n_tokens, u8* buffer)
 
 struct PqTile {
   u32 n_tokens;
-  bool is_first, is_last;  // of the sub-spaces
+  bool is_first, is_last;  // among the sub-spaces
   f32 scale;
 };
 
-// add(codes, lut, tile, scores) for each tile, sub-space and head.
+// Calls add(codes, lut, tile, scores) for each tile, sub-space and head.
 template <class Add>
 void pq_for_tiles(const PqScoreArgs& args, Add add) {
   constexpr u32 kTileTokens = 1024;

@@ -3,8 +3,8 @@
 // The bodies of pq_cluster.h's assignment and of pq_score.h's tables and weights for one ISA's F32x
 // (kernels/common/f32x_<isa>.h). Included by the ISA files alone.
 //
-// Assignment and tables are the same product: a few vectors against all centroids, a lane a
-// centroid, so no sum crosses lanes. kVectors of them share each register of centroids.
+// Assignment and tables are the same product: a few vectors against all centroids. A lane is a
+// centroid, so no sum crosses lanes. kVectors vectors share each register of centroids.
 #pragma once
 
 #include "kernels/common/exp_vector.h"
@@ -62,7 +62,7 @@ struct PqVector {
                               for (u32 j = 0; j < n_registers.value; ++j) {
                                 sums[j] =
                                     F::sub(sums[j], F::load(args.half_norms + c + j * F::kLanes));
-                                largest = F::max(sums[j], largest);  // a NaN is passed over
+                                largest = F::max(sums[j], largest);  // ignores a NaN
                               }
                               const f32 value = F::max_lane(largest);
                               if (!(value > best[v])) return;
@@ -124,7 +124,7 @@ struct PqVector {
   }
   static u32 lanes_left(u32 n, u32 t) { return n - t < F::kLanes ? n - t : F::kLanes; }
 
-  // take(v, c, the number of registers, the dots of vector v with centroids c...), c ascending.
+  // Calls take(v, c, number of registers, dots of vector v with centroids c...), c ascending.
   template <u32 n_vectors, class Take>
   static void for_all_dots(const f32* x, u64 x_stride, const f32* centroids, u32 dims, u32 n_padded,
                            Take take) {

@@ -1,8 +1,8 @@
 // kernels/quant/activations.h
 //
-// Activation rows as the quantised matrix products want them: per 32 elements one f32 scale
-// d = max|x| / 127 (f32 division), i8 values q = round to nearest even of x / d, computed as
-// x * (127 / max|x|), and the i32 sums of q over each 16.
+// Quantises activation rows for the quantised matrix products. Per 32 elements: one f32 scale d =
+// max|x| / 127 (f32 division), i8 values q = round to nearest even of x / d, computed as x * (127 /
+// max|x|), and the i32 sums of q over each 16.
 //
 //   x        [n_rows, x_stride] f32
 //   q        [n_rows, k] i8
@@ -10,9 +10,9 @@
 //   sums     [n_rows, k/16] i32
 //
 // k is a multiple of 32. A row's result depends on that row alone. |q| <= 127. Where max|x| is
-// below 2^-120 (127 / max|x| could overflow) or not finite, the 32 values are 0; so an infinity or
-// NaN gives a scale that is not finite, and 0 times it is a NaN that reaches the logits and is seen
-// there.
+// below 2^-120 (127 / max|x| could overflow) or not finite, the 32 values are 0. An infinity or NaN
+// gives a scale that is not finite; 0 times that scale is a NaN, which reaches the logits and is
+// detected there.
 #pragma once
 
 #include "platform/base/types.h"

@@ -7,8 +7,9 @@
 //   q        [rows_max, k] i8
 //   side     [rows_max, k/32] {d f32, sums: two i16, of q over elements 0..15 and 16..31}
 //
-// k is a multiple of 32. Rows [n_rows, rows_max) are left alone. A row's result depends on that row
-// alone. Kernels whose output only a product reads (rms_norm, swiglu) write this form themselves.
+// k is a multiple of 32. Rows [n_rows, rows_max) keep their values. A row's result depends on that
+// row alone. Kernels whose output only a product reads (rms_norm, swiglu) write this form
+// themselves.
 #pragma once
 
 #include "kernels/common/cta_types.h"
@@ -16,7 +17,7 @@
 namespace tarn::kernels {
 
 struct GpuQuantized {
-  i8* q = nullptr;  // nullptr: not wanted
+  i8* q = nullptr;  // nullptr: none
   U32x2* side = nullptr;
 };
 

@@ -1,7 +1,8 @@
 // kernels/quant/dequant.h
 //
-// From the file's blocks to f32, and into the tiled layout of tensor_type.h. Dequantisation equals
-// ggml's reference bit for bit (tests/golden/quant): one f32 expression per element, in its order.
+// Converts the file's blocks to f32, and into the tiled layout of tensor_type.h. Dequantisation
+// equals ggml's reference bit for bit (tests/golden/quant): one f32 expression per element, in
+// ggml's order.
 //
 //   source   one row of the file, [k] elements in blocks, any alignment
 //   out      [k] f32; aliases nothing
@@ -13,7 +14,7 @@ namespace tarn::kernels {
 
 void dequantize_row(TensorType type, const void* source, u64 k, f32* out);
 
-// Row `row` of a tiled matrix; for embedding look-ups. Same values as dequantize_row, bit for bit.
+// Dequantises row `row` of a tiled matrix, for embedding look-ups. The same bits as dequantize_row.
 void dequantize_tiled_row(TensorType type, const void* tiled, u64 row, u64 k, f32* out);
 
 // Puts n_rows (1..16) consecutive rows of the file into one tile; missing rows become zeros.

@@ -1,8 +1,9 @@
 // kernels/quant/dequant_gpu.h
 //
-// From gpu_tile.h's layout to plain numbers, with dequantize_row()'s bits.
+// Converts gpu_tile.h's layout to plain numbers, with dequantize_row()'s bits.
 //
-//   embed        out[n] = row tokens[n] of the table, f32; rows [n_rows, rows_max) are left alone
+//   embed        out[n] = row tokens[n] of the table, f32; rows [n_rows, rows_max) keep their
+//                values
 //   dequantize   all rows of a matrix as f16 (rounded to nearest even), for a dense product
 //
 //   weights   [n_out, k] in the GPU's layout; a token must be below n_out

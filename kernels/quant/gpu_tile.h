@@ -1,9 +1,9 @@
 // kernels/quant/gpu_tile.h
 //
-// The layout of weights in GPU memory: tiles of 16 rows with exactly 16 times a row's bytes in the
-// file (the last tile is filled up with rows of zeros), so tiled_bytes() of tensor_type.h is its
-// size too. Inside a tile the parts of the blocks are planes, one row after the other, so that a
-// warp reads 512 bytes at once and a lane's 16 are the codes of 32 consecutive k.
+// The layout of weights in GPU memory: tiles of 16 rows. A tile has exactly 16 times a row's bytes
+// in the file, and the last one is padded with rows of zeros. So tiled_bytes() of tensor_type.h is
+// the size here too. Inside a tile the parts of the blocks are planes, row after row. So a warp
+// reads 512 bytes at once, and a lane's 16 bytes are the codes of 32 consecutive k.
 //
 //   f16     [16][k] f16
 //   q8_0    codes [16][k] i8; then d [16][k/32] f16
@@ -15,7 +15,7 @@
 //           byte put together is 4 times the signed value); then scales [16][k/16] i8; then
 //           d [16][k/256] f16
 //
-// Every bit of the file is kept. Offsets below are of row 0 in bytes; a plane's rows are a 16th of
+// Every bit of the file is kept. Offsets below are row 0's, in bytes; a plane's rows are a 16th of
 // its bytes apart. All planes and tiles start at multiples of 16.
 #pragma once
 
@@ -51,8 +51,8 @@ constexpr u64 gpu_tile_bytes(TensorType type, u64 k) {
   }
 }
 
-// A TileFn for those types: n_rows (1..16) rows of the file into one tile of this layout, on the
-// host. Cost: one read and one write of the bytes.
+// A TileFn for these types: puts n_rows (1..16) rows of the file into one tile of this layout, on
+// the host. Cost: one read and one write of the bytes.
 void gpu_repack_rows(const TileArgs& args);
 
 }  // namespace tarn::kernels

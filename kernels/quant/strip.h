@@ -1,13 +1,13 @@
 // kernels/quant/strip.h
 //
-// A strip is 32 consecutive k of one row of a quantised matrix, taken apart into plain numbers. It
-// is the one place that knows the bits of the file's blocks and of the tiled layout;
-// dequantisation, tiling and the generic product are written over it. For reading, not for speed.
+// A strip is 32 consecutive k of one row of a quantised matrix, unpacked into plain numbers. Only
+// this file knows the bits of the file's blocks and of the tiled layout; dequantisation, tiling and
+// the generic product use it. It is written for reading, not for speed.
 //
 //   value of element e = f32(codes[e] - zero) * (d * scale[e / 16]) - dmin * min
 //
-// with scale = 1 and min = 0 for the types that lack them. The offsets below are also what the ISA
-// files use; those of the file are part of the GGUF format, those of the tile of tensor_type.h.
+// with scale = 1 and min = 0 for the types that lack them. The ISA files use the offsets below too.
+// GGUF's format defines those of the file, tensor_type.h those of the tile.
 #pragma once
 
 #include "kernels/quant/tensor_type.h"
@@ -24,7 +24,7 @@ struct Strip {
   i32 min;
 };
 
-// Where the parts of a block lie in the file, in bytes.
+// Offsets of the parts of a block in the file, in bytes.
 struct FileBlock {
   u32 d, dmin, scales, low, high;
 };
@@ -35,7 +35,7 @@ inline constexpr FileBlock kFileQ4K = {0, 2, 4, 16, 0};
 inline constexpr FileBlock kFileQ5K = {0, 2, 4, 48, 16};
 inline constexpr FileBlock kFileQ6K = {208, 0, 192, 0, 128};
 
-// Where the parts of 16 rows' blocks lie in a tile: a head, then one strip after the other.
+// Offsets of the parts of 16 rows' blocks in a tile: a head, then strip after strip.
 struct TileBlock {
   u32 dmin, scales;  // d is at 0
   u32 strips;        // first byte after the head

@@ -6,8 +6,8 @@
 // Tiled layout ("tile16"). A matrix [n_rows, k] of any type is cut into tiles of 16 rows. A tile
 // has exactly 16 times the bytes of one row of the file, so a tensor grows only by the padding of
 // its last tile (rows of zeros). Inside a tile the rows are interleaved, so that lane r of a vector
-// is row r: a product needs no horizontal sum, one and 512 activation rows share one arithmetic,
-// and a sum is a sequence over k that is the same on every ISA. Byte by byte:
+// is row r. So a product needs no horizontal sum, 1 and 512 activation rows have the same
+// arithmetic, and a sum runs over k in the same order on every ISA. Byte by byte:
 //
 //   f32, f16, bf16      [k][16] elements
 //   q8_0   per 32 k     d f16[16]; q i8 [8 groups][16 rows][4 k]                          544 B
@@ -22,7 +22,7 @@
 //                       q4_0, then high u8 [2][16 rows][4 c]: bits 2g..2g+1 of byte (v,r,c) are
 //                       bits 4..5 of element 4(4v+g)+c                                   3360 B
 //
-// "Element e of a 32" is always the logical order along k, whatever the file's own bit order is.
+// "Element e of a 32" always means the logical order along k, not the file's order of bits.
 #pragma once
 
 #include "platform/base/types.h"

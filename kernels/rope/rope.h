@@ -1,7 +1,7 @@
 // kernels/rope/rope.h
 //
 // Rotary position embedding (Su et al. 2021, arXiv:2104.09864, section 3.4) of n_heads heads of
-// each row, in place. Pair i of a head is turned by the angle pos * base^(-2i/n_rot) / factor[i]:
+// each row, in place. Turns pair i of a head by the angle pos * base^(-2i/n_rot) / factor[i]:
 //
 //   a' = a*cos - b*sin,  b' = a*sin + b*cos       (two products and one sum each, no FMA)
 //   adjacent   (a, b) = (x[2i], x[2i+1])             GGUF's llama
@@ -10,9 +10,9 @@
 //   x          [n_rows, x_stride] f32; head h of a row starts at h * head_dim; dims >= n_rot stay
 //   cos, sin   [n_rows, n_rot/2] f32, from rope_table()
 //
-// rope_table computes the angle in f64 with our own range reduction and polynomials (libm picks
-// variants per CPU), |error| of cos and sin <= 2^-24 + 2^-40 for positions below 2^24; same bits on
-// every ISA.
+// rope_table computes the angle in f64 with our own range reduction and polynomials, because libm
+// picks variants per CPU. |error| of cos and sin <= 2^-24 + 2^-40 for positions below 2^24; the
+// same bits on every ISA.
 #pragma once
 
 #include "platform/base/types.h"

@@ -1,11 +1,11 @@
 // kernels/rope/rope_gpu.h
 //
-// rope.h's turn of heads in place, on a GPU, of q and k in one launch; the same bits as the CPU's.
+// rope.h's rotation of heads in place on a GPU, q and k in one launch, with the CPU's bits.
 //
-//   heads     [rows_max, stride] f32: n_heads heads of head_dim, those of q and those of k
-//   cos, sin  [rows_max, n_rot/2] f32 of the step's positions, from rope_table() on the host: they
-//             are part of what a step uploads
-//   rows      [n_rows, rows_max) are left alone
+//   heads     [rows_max, stride] f32: n_heads heads of head_dim, of q and of k
+//   cos, sin  [rows_max, n_rot/2] f32 for the step's positions, from rope_table() on the host; a
+//             step uploads them
+//   rows      [n_rows, rows_max) keep their values
 #pragma once
 
 #include "kernels/rope/rope.h"

@@ -1,7 +1,7 @@
 // kernels/sample/sample.h
 //
-// What a sampler asks of a row of logits [n] f32. Portable; the same answer on every machine. Ties
-// go to the lower id.
+// A sampler's questions about a row of logits [n] f32. Portable; the same answers on every machine.
+// Ties go to the lower id.
 #pragma once
 
 #include "kernels/common/math_f64.h"  // exp_f64, for the probabilities of a few candidates

@@ -1,18 +1,18 @@
 // kernels/sample/sample_gpu.h
 //
-// sample.h's questions about rows of logits, answered on a GPU, so that a greedy or top-k step
-// brings a few bytes to the host instead of the row: the same answers, ties to the lower id.
+// sample.h's questions about rows of logits, answered on a GPU with the same answers. So a greedy
+// or top-k step copies a few bytes to the host instead of the row.
 //
 //   logits    [rows_max, stride] f32, n each; cut into chunks of kGpuSampleChunk
-//   summary   [rows_max, chunks]; of a chunk: argmax (an id of the row) and max of the finite ones
-//             (0 and -inf if there is none), and how many are NaN or +inf
-//   top       [rows_max, chunks, k]: the k best of each chunk, best first; NaN and +inf are left
-//             out, and what is missing at the end has id 0xffffffff. k = 0: not wanted
-//   rows      [n_rows, rows_max) are left alone; with n_rows = 0 nothing is read
+//   summary   [rows_max, chunks]; per chunk: argmax (an id of the row) and max of the finite logits
+//             (0 and -inf if there is none), and the number of NaN or +inf
+//   top       [rows_max, chunks, k]: the k best of each chunk, best first, without NaN and +inf;
+//             missing entries at the end have id 0xffffffff. k = 0: none
+//   rows      [n_rows, rows_max) keep their values; with n_rows = 0 nothing is read
 //
-// The host puts chunks together: merge_summaries().
+// The host merges the chunks with merge_summaries().
 //
-// Cost   a CTA a chunk reads it once, all of it under way together.
+// Cost   one CTA reads a chunk once, with all loads in flight together.
 #pragma once
 
 #include "platform/base/types.h"
@@ -44,7 +44,7 @@ struct GpuSampleArgs {
   u32 rows_max;
 };
 
-// On the host: a row's summary, from its chunks'.
+// Merges the chunks' summaries into the row's, on the host.
 GpuLogitsSummary merge_summaries(const GpuLogitsSummary* chunks, u32 n_chunks);
 
 }  // namespace tarn::kernels

@@ -7,11 +7,11 @@
 //   scratch  kTopKScratchBytes, 64-byte aligned
 //
 // Exact: the result is a function of the values alone, the same on every ISA. A NaN has a place in
-// the order too (below all, or above all where its sign bit is clear), so nothing breaks; what is
-// chosen then says nothing.
-// How    the k-th value by radix: a histogram of the order's top 11 bits says in which bin it lies,
-//        one of the next 11 bits of that bin's values where in it, one of the last 10 bits which it
-//        is. Then one pass takes what is above it, and the first of what is equal.
+// the order too (below all, or above all if its sign bit is clear). So the function stays defined,
+// but the choice has no meaning then.
+// How    finds the k-th value by radix. A histogram of the key's top 11 bits finds its bin, one of
+//        the next 11 bits its place in the bin, one of the last 10 bits the value. Then one pass
+//        takes all larger values and the first of the equal ones.
 // Cost   reads the values four times (32K values are 128 KiB: L2) and writes 4*k bytes; about two
 //        operations a value in the first pass, the others skip a register at a time.
 #pragma once

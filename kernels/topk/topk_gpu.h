@@ -1,9 +1,9 @@
 // kernels/topk/topk_gpu.h
 //
-// topk.h on a GPU, a row of values a CTA: the same places, ascending.
+// topk.h on a GPU, one CTA per row of values: the same places, ascending.
 //
-//   values   [n_rows, values_stride] f32; n[0] of each
-//   out      [n_rows, out_stride] u32: min(n, k) of each
+//   values   [n_rows, values_stride] f32; n[0] values each
+//   out      [n_rows, out_stride] u32: min(n, k) places each
 //   n, k     one number each, on the device
 //
 // How    kernels/common/rank_cta.h.

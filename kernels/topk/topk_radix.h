@@ -1,7 +1,7 @@
 // kernels/topk/topk_radix.h
 //
 // The body of topk.h for one ISA's S, which holds kLanes values as keys: signed integers in the
-// order of the values. Included by the bodies alone; all is anonymous
+// order of the values. Only the bodies include it; everything is in an anonymous namespace
 // (kernels/common/f32x_avx512.h).
 //
 //   S::load(values, n)     keys of the first n <= kLanes values
@@ -40,7 +40,7 @@ class TopKRadix {
  private:
   static constexpr u32 kBits = 11;  // of a level; 11 + 11 + 10 = 32
   static constexpr u32 kBins = 1u << kBits;
-  static constexpr u32 kCopies = 4;  // neighbours count apart: they often fall in one bin
+  static constexpr u32 kCopies = 4;  // neighbours use separate copies: they often share a bin
   static_assert(kCopies * kBins * sizeof(u32) == kTopKScratchBytes);
 
   u32 n_at(u32 i) const { return args_.n - i < S::kLanes ? args_.n - i : S::kLanes; }
@@ -49,7 +49,7 @@ class TopKRadix {
     for (u32 b = 0; b < n; ++b) counts_[b] = 0;
   }
 
-  // How many values have each of the top 11 bits.
+  // Counts the values by their top 11 bits.
   void count_all() {
     clear(kCopies * kBins);
     for (u32 i = 0; i < args_.n; i += S::kLanes) {
@@ -65,8 +65,8 @@ class TopKRadix {
     }
   }
 
-  // Of the values that have the prefix, down to bit `prefix_shift`: how many have each of the bits
-  // from `shift` on below it.
+  // Counts the values with the prefix (down to bit `prefix_shift`) by their next bits (down to bit
+  // `shift`).
   void count_some(u32 prefix_shift, u32 shift) {
     clear(kBins);
     const i32 pivot = key_of_prefix(prefix_shift);
@@ -84,7 +84,7 @@ class TopKRadix {
     }
   }
 
-  // The bin of the n_left_-th largest, from above, becomes the prefix's next bits.
+  // The bin of the n_left_-th largest value, counted from above, becomes the prefix's next bits.
   void settle(u32 n_bits) {
     u32 bin = (1u << n_bits) - 1u;
     while (counts_[bin] < n_left_) n_left_ -= counts_[bin--];
@@ -94,7 +94,7 @@ class TopKRadix {
   i32 key_of_prefix(u32 shift) const { return static_cast<i32>((prefix_ << shift) ^ 0x80000000u); }
   static u32 first(u32 n) { return n == 32 ? ~0u : (1u << n) - 1u; }
 
-  // All above the key that the prefix has become, and the first n_left_ of its equals.
+  // Takes all values above the key in prefix_, and the first n_left_ of the equal ones.
   u32 take() {
     const i32 key = key_of_prefix(0);
     u32 n_out = 0;
@@ -116,7 +116,7 @@ class TopKRadix {
 
   const TopKArgs& args_;
   u32* counts_;  // [kCopies, kBins]
-  u32 n_left_;   // to be taken from the values that have the prefix
+  u32 n_left_;   // to be taken from the values with the prefix
   u32 prefix_ = 0;
 };
 
