@@ -1,8 +1,8 @@
 // runtime/config/code_control.h
 //
-// A negative control: breaks the codes of method pq on purpose, so that a measurement shows that it
-// notices. No key of the configuration sets one; programs that measure lend it to the engine by
-// SelectConfig::control, for as long as the engine lives.
+// A negative control: breaks the codes of method pq on purpose, to show that a measurement notices.
+// No configuration key sets it; a measuring program lends it to the engine in
+// SelectConfig::control, for the engine's lifetime.
 //
 //   thread   any worker; an object must not change
 #pragma once
@@ -13,9 +13,9 @@ namespace tarn {
 
 class CodeControl {
  public:
-  // A key of the cache before it is clustered or coded.
+  // Changes a key of the cache before it is clustered or coded.
   virtual void change(u32 /*slot*/, f32* /*key*/) const {}
-  // Of the middle's n places the one that is read where `place` was chosen; one to one.
+  // Returns the place, among the middle's n, to read instead of `place`; one to one.
   virtual u32 instead_of(u32 place, u32 /*n*/) const { return place; }
 
  protected:

@@ -11,7 +11,7 @@ namespace tarn {
 namespace {
 
 constexpr u64 kKeyBytesMax = 32;
-constexpr u64 kNameBytesMax = 40;  // of a name that is compared; the rest is cut
+constexpr u64 kNameBytesMax = 40;  // of a compared name; the rest is cut
 
 // Calls on(key) for every key.
 template <class Fn>
@@ -38,7 +38,7 @@ u32 edit_distance(std::string_view name, std::string_view key) {
 
 std::string_view last_part(std::string_view key) { return key.substr(key.rfind('.') + 1); }
 
-// Keeps the first range or choice that is broken.
+// Keeps the first value that breaks a range or choice.
 struct RangeChecker {
   Result<void> result{};
 
@@ -68,7 +68,7 @@ struct RangeChecker {
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-// Bytes of a unit's name; 0 if it is none.
+// The bytes of a unit; 0 for an unknown name.
 u64 unit_bytes(std::string_view unit) {
   if (unit.empty() || unit == "B") return 1;
   if (unit == "KiB") return kKiB;
@@ -96,7 +96,7 @@ Error choice_error(const char* key, ChoiceNames names) {
     separator = " | ";
   }
   return {.status = Status::invalid_config,
-          .hint = "a value is none of the names that its key takes",
+          .hint = "a value is not one of its key's names",
           .detail = Detail(detail.view())};
 }
 
@@ -106,7 +106,7 @@ bool is_plain_text(std::span<const char> text) {
     if (c == '\0') return true;
     if (c < ' ' || c > '~' || kRefused.find(c) != std::string_view::npos) return false;
   }
-  return false;  // it has no end
+  return false;  // no terminator
 }
 
 Error text_error(const char* key, u64 bytes_max) {
@@ -120,14 +120,14 @@ Error text_error(const char* key, u64 bytes_max) {
 
 namespace {
 
-// Keys of earlier builds, and what holds in their place.
+// Keys of earlier builds, and what replaces them.
 struct GoneKey {
   std::string_view key;
   const char* hint;
 };
 constexpr GoneKey kGoneKeys[] = {
     {"select.codebooks",
-     "select.codebooks is gone: a conversation has one codebook, which is made anew as it grows; "
+     "select.codebooks is gone: a conversation has one codebook, which is rebuilt as it grows; "
      "leave the key out"},
     {"select.swap_tokens", "select.swap_tokens is select.index_delay_tokens now: rename the key"},
     {"store.extents", "store.extents is select.disk_reorder now: rename the key"},
@@ -149,9 +149,8 @@ Error unknown_key_error(std::string_view name) {
   const std::string_view nearest = nearest_key(name);
   if (!nearest.empty()) detail << " -> " << nearest;
   return {.status = Status::invalid_config,
-          .hint = nearest.empty()
-                      ? "a key is unknown: configs/README.md lists the known ones"
-                      : "a key is unknown; behind the arrow stands the nearest known one",
+          .hint = nearest.empty() ? "a key is unknown: configs/README.md lists the known ones"
+                                  : "a key is unknown; the nearest known one follows the arrow",
           .detail = Detail(detail.view())};
 }
 
@@ -231,8 +230,8 @@ Result<u64> parse_bytes(std::string_view text) {
   const Checked bytes = whole * unit + decimals * unit / decimals_scale;
   if (!well_formed || !bytes.valid()) {
     return fail({.status = Status::invalid_config,
-                 .hint = "a size is a whole number of bytes, or a number with KiB, MiB, GiB or TiB "
-                         "directly behind it, below 16 EiB",
+                 .hint = "a size is a whole number of bytes, or a number directly followed by KiB, "
+                         "MiB, GiB or TiB, below 16 EiB",
                  .detail = Detail(text)});
   }
   return *bytes.get();

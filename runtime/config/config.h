@@ -1,9 +1,9 @@
 // runtime/config/config.h
 //
-// The whole configuration as one struct. visit() is the only list of keys: the TOML reader, the
-// start-up print, `tarn --help` and the key table in configs/README.md are made from it.
+// The whole configuration as one struct. visit() is the only list of keys. The TOML reader, the
+// start-up print, `tarn --help` and the key table in configs/README.md use it.
 //
-//   memory   a Config is a plain value; reading TOML uses the host's heap and gives all of it back
+//   memory   a Config is a plain value; reading TOML uses the host's heap and frees all of it
 //   thread   any
 //   errors   invalid_config with the key at fault and, from a text, its line and column
 #pragma once
@@ -23,7 +23,7 @@ enum class KvTypeChoice : u8 { f16, q8_0, q4_0 };
 enum class LockChoice : u8 { off, attempt, require };
 enum class EmbeddingChoice : u8 { memory, disk };
 
-// The names of a choice; for an enum, in the order of its values.
+// The names of a choice; an enum's are in the order of its values.
 using ChoiceNames = std::span<const char* const>;
 inline constexpr const char* kKvTypeNames[] = {"f16", "q8_0", "q4_0"};
 inline constexpr const char* kLockNames[] = {"off", "try", "require"};
@@ -35,14 +35,14 @@ inline constexpr const char* kIoNames[] = {"auto", "uring", "threads"};
 inline constexpr u64 kBudgetBytesMax = 16384 * kGiB;
 inline constexpr u64 kTextBytesMin = 4 * kKiB;
 inline constexpr u64 kTextBytesMax = 256 * kKiB;
-inline constexpr u64 kContextTokensMax = u64{1} << 24;  // rope's angles are exact enough below it
+inline constexpr u64 kContextTokensMax = u64{1} << 24;  // RoPE's angles are exact enough below it
 
 struct Config {
   u64 budget_bytes = 0;  // no default: only the owner of the box knows what else runs there
   u64 device_budget_bytes = 0;
   u64 driver_limit_bytes = 512 * kMiB;
   u64 kv_memory_bytes = 0;
-  u64 context_tokens = 0;  // slots planned for, of all sessions together
+  u64 context_tokens = 0;  // planned slots of all sessions together
   u32 sessions_max = 4;
   u32 batch_rows_max = 512;
   u64 text_bytes_max = kTextBytesMax;
@@ -84,25 +84,25 @@ void Config::visit_fields(Self& self, Visitor& on) {
   on("memory.budget_bytes", self.budget_bytes, u64{0}, kBudgetBytesMax,
      "ceiling over everything the engine reserves; 0: not set");
   on("memory.lock", self.lock, ChoiceNames(kLockNames),
-     "lock the memory against swapping; require fails where it cannot");
+     "lock the memory against swapping; require: refuse to start where that fails");
   on("memory.huge_pages", self.huge_pages, "ask for transparent huge pages (not for a GPU)");
   on("model.embedding", self.embedding, ChoiceNames(kEmbeddingNames),
-     "where the embedding table lies; disk: in the model's file, read a row per token, unless the "
-     "output has the same table");
+     "where the embedding table is; disk: stays in the model's file and is read row by row, unless "
+     "the output shares the table");
   on("kv.context_tokens", self.context_tokens, u64{0}, kContextTokensMax,
-     "tokens that KV is planned for, all sessions together; 0: the model's context length");
+     "tokens of KV of all sessions together; 0: the model's context length");
   on("kv.memory_bytes", self.kv_memory_bytes, u64{0}, kBudgetBytesMax,
-     "memory for KV; what is more goes to the store; 0: all of it, or with a store what the budget "
+     "memory for KV; the rest of KV goes to the store; 0: all KV, or with a store what the budget "
      "leaves");
   on("kv.type", self.kv_type, ChoiceNames(kKvTypeNames), "number format of K and V");
-  on("kv.page_tokens", self.page_tokens, u64{16}, u64{256}, "tokens a page, a multiple of 16");
+  on("kv.page_tokens", self.page_tokens, u64{16}, u64{256}, "tokens of a page, a multiple of 16");
   SelectConfig::visit_fields(self.select, on);
   StoreConfig::visit_fields(self.store, on);
-  on("engine.sessions_max", self.sessions_max, u64{1}, u64{1024}, "sessions open at a time");
+  on("engine.sessions_max", self.sessions_max, u64{1}, u64{1024}, "open sessions at a time");
   on("engine.batch_rows_max", self.batch_rows_max, u64{1}, u64{8192},
      "rows of one step: prefill slice and decode batch together");
   on("engine.text_bytes_max", self.text_bytes_max, kTextBytesMin, kTextBytesMax,
-     "longest text that one call tokenizes, in 90 times its bytes of memory");
+     "longest text of one tokenize call; takes 90 times as much memory");
   on("cpu.threads", self.n_threads, u64{0}, u64{1024}, "worker threads; 0: one per physical core");
   on("cpu.pin_threads", self.pin_threads,
      "keep each worker thread on its core; slower where other programs run");
@@ -110,41 +110,41 @@ void Config::visit_fields(Self& self, Visitor& on) {
      "instruction set of the kernels; a name that this machine lacks is an error");
   on("device.kind", self.device, ChoiceNames(kDeviceNames), "where the model runs");
   on("device.index", self.device_index, u64{0}, u64{63},
-     "which of several GPUs, as nvidia-smi -L counts them (CUDA_DEVICE_ORDER=PCI_BUS_ID)");
+     "number of the GPU, as nvidia-smi -L counts them (CUDA_DEVICE_ORDER=PCI_BUS_ID)");
   on("device.priority", self.device_priority, u64{0}, u64{5},
-     "how far the GPU takes this engine's work before others'; 0: as any program's");
+     "priority of this engine's work on the GPU over other programs'; 0: the same");
   on("device.budget_bytes", self.device_budget_bytes, u64{0}, kBudgetBytesMax,
-     "ceiling over a discrete GPU's own memory; 0: all of it, with KV over a disk all but a tenth "
-     "of what is free at the start; an integrated one has none of its own");
+     "ceiling over a discrete GPU's own memory; 0: all of it, with KV on a disk nine tenths of "
+     "what is free at the start; an integrated GPU has none of its own");
   on("device.driver_limit_bytes", self.driver_limit_bytes, u64{0}, kBudgetBytesMax,
-     "what the GPU's driver may take for kernels, graphs and libraries");
+     "memory that the GPU's driver may take for kernels, graphs and libraries");
   on("io.backend", self.io, ChoiceNames(kIoNames), "how files are read");
 }
 
-// Where a value came from, printed beside it at start.
+// The source of a value, printed beside it at start.
 enum class Origin : u8 { built_in, file, option };
 inline constexpr u32 kConfigKeysMax = 64;
 using Origins = std::array<Origin, kConfigKeysMax>;  // in the order of visit()
 
-// The place of `key` in the order of visit(); kConfigKeysMax if there is no such key.
+// The index of `key` in the order of visit(); kConfigKeysMax if there is no such key.
 u32 key_idx(std::string_view key);
-// The known key with the smallest edit distance (Wagner and Fischer 1974) to `name`, of those that
-// are near: edits for a third of the key at most, or the same last part. The first one of several,
-// and "" where none is near. Static storage.
+// The near known key with the smallest edit distance (Wagner and Fischer 1974) to `name`; the first
+// one of several. A key is near with edits for at most a third of it, or with the same last part.
+// Returns "" if none is near. Static storage.
 const char* nearest_key(std::string_view name);
 
-// Every range and every relation between keys; names the first that is broken. Readers and command
-// line call it last, when all sources have had their say.
+// Checks every range and every relation between keys; the error names the first that is broken.
+// Call it last, when values from all sources are set.
 Result<void> config_validate(const Config& config);
 
 inline constexpr u64 kConfigTextBytesMax = 64 * kKiB;
-// `base` with the keys of a TOML text put over it, validated. Unknown and repeated keys, wrong
+// Returns `base` overridden by the keys of a TOML text, validated. Unknown and repeated keys, wrong
 // types and values out of range are errors. `origins`, if given, gets Origin::file for the keys of
 // the text.
 Result<Config> config_from_toml(std::string_view text, Config base, Origins* origins = nullptr);
 
-// "1048576", "512MiB", "4.5GiB" (B, KiB, MiB, GiB, TiB; at most six decimals, rounded down to a
-// byte). No sign, no space, no decimal units: 6GB and 6G are refused, they mean two things.
+// Parses "1048576", "512MiB", "4.5GiB" (B, KiB, MiB, GiB, TiB; at most six decimals, rounded down
+// to a byte). No sign, no space, no decimal units: 6GB and 6G are ambiguous and refused.
 Result<u64> parse_bytes(std::string_view text);
 
 }  // namespace tarn

@@ -1,7 +1,7 @@
 // runtime/config/fixed_text.h
 //
-// A short text that is put together without allocating: an error's detail, a region's formula. What
-// does not fit is cut; the text is always terminated.
+// A short text that is built without allocating: an error's detail, a region's formula. A text that
+// does not fit is cut; it is always terminated.
 #pragma once
 
 #include <array>

@@ -1,8 +1,7 @@
 // runtime/config/keys.h
 //
-// What the validator and the TOML reader share: the errors about keys, worded once, and which
-// sections there are. The reader adds line and column behind the figures that are set here (at most
-// two).
+// Shared by the validator and the TOML reader: the errors about keys and the list of sections. The
+// reader appends line and column to the figures that are set here (at most two).
 #pragma once
 
 #include "runtime/config/config.h"
@@ -12,8 +11,8 @@ namespace tarn {
 
 Error range_error(const char* key, u64 min, u64 max);
 Error choice_error(const char* key, ChoiceNames names);
-// Texts must come out of a TOML text as they went in, on every file system and in every log. The
-// question mark is what the reader makes of characters beyond ASCII.
+// Whether a text has the same bytes in TOML, on every file system and in every log. The question
+// mark is excluded: the reader replaces characters beyond ASCII by it.
 bool is_plain_text(std::span<const char> text);
 Error text_error(const char* key, u64 bytes_max);
 Error unknown_key_error(std::string_view name);

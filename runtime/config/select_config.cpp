@@ -12,30 +12,30 @@ Result<void> select_config_validate(const SelectConfig& config) {
   if (config.method == SelectMethod::quest && config.context_divisor == 0 &&
       config.k < kQuestPageTokens) {
     return fail({.status = Status::invalid_config,
-                 .hint = "quest chooses whole pages; select.k_tokens must be a page's at least",
+                 .hint = "quest chooses whole pages; select.k_tokens must be at least a page",
                  .detail = Detail("select.k_tokens"),
                  .figures = {Figure{"k_tokens", config.k}, Figure{"page", kQuestPageTokens}}});
   }
   if (config.method == SelectMethod::pq && config.context_divisor == 0 &&
       config.k < config.block_tokens) {
     return fail({.status = Status::invalid_config,
-                 .hint = "blocks are chosen whole; select.k_tokens must be a block's at least",
+                 .hint = "blocks are chosen whole; select.k_tokens must be at least a block",
                  .detail = Detail("select.k_tokens"),
                  .figures = {Figure{"k_tokens", config.k}, Figure{"block", config.block_tokens}}});
   }
   if (config.preset == SelectPreset::compare_pqcache && config.is_full()) {
     return fail({.status = Status::invalid_config,
-                 .hint = "compare-pqcache is a budget for the methods that are compared, and full "
-                         "has none: say which with select.method; on a command line leave the "
-                         "key out and give --select compare-pqcache/pq, /oracle, /quest, /window "
-                         "or /random, of which tarn-bench and tarn verify take all five",
+                 .hint = "compare-pqcache is a budget for the compared methods, and full has none: "
+                         "name a method with select.method; on a command line leave the key out "
+                         "and give --select compare-pqcache/pq, /oracle, /quest, /window or "
+                         "/random (tarn-bench and tarn verify take all five)",
                  .detail = Detail("select.preset")});
   }
   if (config.iterations == 0 && config.cost.update_ps == 0) {
     return fail({.status = Status::invalid_config,
-                 .hint = "0 iterations are as many as the box has time for, and nothing says what "
-                         "they cost there: tarn calibrate -m MODEL -o FILE measures it, and "
-                         "--config FILE takes it",
+                 .hint = "with 0 iterations the box's cost keys decide, and they are not set: "
+                         "measure them with tarn calibrate -m MODEL -o FILE, and give --config "
+                         "FILE",
                  .detail = Detail("select.iterations")});
   }
   return {};

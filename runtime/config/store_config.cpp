@@ -16,17 +16,17 @@ Result<void> store_config_validate(const StoreConfig& config) {
   constexpr u64 kSector = 4096;
   if (config.frame_bytes % kSector != 0 || config.frame_bytes == kSector) {
     return broken("store.frame_bytes",
-                  "a frame is a multiple of 4 KiB and at least two of them, head and payload; 0 "
-                  "takes what a group of KV needs",
+                  "a frame is a multiple of 4 KiB, and at least 8 KiB for head and payload; 0: "
+                  "what a group of KV needs",
                   config.frame_bytes);
   }
   if (!config.is_off() && config.quota_bytes == 0) {
-    return broken("store.quota_bytes",
-                  "a store needs a size: say what it may take of the disk, such as \"16GiB\"", 0);
+    return broken("store.quota_bytes", "a store needs a size limit on the disk, such as \"16GiB\"",
+                  0);
   }
   if (config.sessions && config.is_off()) {
-    return broken("store.sessions",
-                  "sessions are kept in a folder: name one as store.path (--store DIR)", 1);
+    return broken("store.sessions", "sessions are kept in a folder: set store.path (--store DIR)",
+                  1);
   }
   return {};
 }

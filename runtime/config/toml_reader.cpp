@@ -1,4 +1,4 @@
-// The one file that meets toml++. It is compiled with exceptions (module.cmake), because the
+// The only file that includes toml++. It is compiled with exceptions (module.cmake), because the
 // library's containers throw when memory runs out; none leaves this file.
 #include <algorithm>
 #include <cstring>
@@ -10,14 +10,14 @@
 #include "runtime/config/config.h"
 #include "runtime/config/keys.h"
 
-// A hostile text must not be able to nest deep: values are destroyed by recursion. Brackets nest as
-// deep as the first limit; dotted keys, which toml++ does not count, are counted per line below.
+// Limits nesting, because values are destroyed by recursion. The first limit is for brackets;
+// toml++ does not count dotted keys, so they are counted per line below.
 #define TOML_MAX_NESTED_VALUES 4
-// toml++ 3.3 asserts on what a text can bring about ("[~kv]"), and under NDEBUG lets the compiler
-// assume that it never happens, which removes the branch that reports it. Neither: only the branch.
+// toml++ 3.3 asserts on a condition that a text can cause ("[~kv]"). Under NDEBUG the compiler may
+// assume that it never happens, which removes the branch that reports it. We keep only the branch.
 #undef NDEBUG
 #define TOML_ASSERT(condition) static_cast<void>(0)
-#define TOML_FLOAT_CHARCONV 1  // else a stringstream, which swallows a failed allocation
+#define TOML_FLOAT_CHARCONV 1  // a stringstream would hide a failed allocation
 #define TOML_EXCEPTIONS 0
 #define TOML_ENABLE_FORMATTERS 0
 #define TOML_ENABLE_WINDOWS_COMPAT 0
@@ -41,16 +41,16 @@ Error key_error(const char* hint, const char* key, const toml::node& node) {
                      node.source().begin);
 }
 
-// "Error while parsing table header: cannot ..." without what every one of toml++'s texts begins
-// with.
+// Removes the beginning that all of toml++'s texts share: "Error while parsing table header: cannot
+// ..."
 std::string_view without_prefix(std::string_view description) {
   constexpr std::string_view kPrefix = "Error while parsing ";
   return description.starts_with(kPrefix) ? description.substr(kPrefix.size()) : description;
 }
 
-// Copies the text with '?' for every character beyond ASCII, without a byte order mark. They stand
-// in comments: no key and no value has one, and toml++ 3.3 runs into an unreachable branch on some
-// ("\xef\xbb\xb7"). One for one, so that columns stay.
+// Copies the text with '?' for every character beyond ASCII, without a byte order mark. Only
+// comments may have them: no key and no value does, and toml++ 3.3 reaches an unreachable branch on
+// some ("\xef\xbb\xb7"). Each character becomes one, so columns stay.
 std::string_view to_ascii(std::string_view text, std::span<char> out) {
   TARN_ASSERT(text.size() <= out.size());
   constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
@@ -64,13 +64,14 @@ std::string_view to_ascii(std::string_view text, std::span<char> out) {
   return {out.data(), n};
 }
 
-// A comment's dots do not count. Only a text without strings of many lines has comments for us:
-// there a quote is open at most to the end of its line. The text must be what toml++ gets to see.
+// Finds a line with too many dots, not counting comments. Comments are recognised only in a text
+// without multi-line strings: there a quote ends at the latest with its line. Takes the same text
+// as toml++.
 std::optional<Error> find_too_many_dots(std::string_view text) {
   constexpr auto kNone = std::string_view::npos;
   const bool finds_comments = text.find("\"\"\"") == kNone && text.find("'''") == kNone;
   u32 line = 1, n_dots = 0;
-  char quote = 0;  // the one that is open
+  char quote = 0;  // the open one
   bool escaped = false, in_comment = false;
   for (const char c : text) {
     if (c == '\n') {
@@ -98,8 +99,8 @@ std::optional<Error> find_too_many_dots(std::string_view text) {
   return std::nullopt;
 }
 
-// The first leaf of the text that visit() does not know. Every key is section.name; what lies
-// deeper is not a key.
+// Finds the first leaf of the text that visit() does not know. Every key is section.name; deeper
+// leaves are no keys.
 std::optional<Error> find_unknown_key(const toml::table& root) {
   for (const auto& [section, node] : root) {
     const toml::table* table = node.as_table();
@@ -194,7 +195,7 @@ class FieldReader {
   }
 
  private:
-  // The value given for the next key of visit(); nullptr if there is none or there was an error.
+  // The text's value for the next key of visit(); nullptr if there is none, or after an error.
   const toml::node* next(const char* key) {
     const u32 idx = n_visited_++;
     if (error_) return nullptr;
@@ -222,7 +223,7 @@ class FieldReader {
   std::optional<Error> error_;
 };
 
-// Of select.preset; none where it is not a preset's name, which FieldReader refuses.
+// The value of select.preset; none if it is no preset's name, which FieldReader refuses.
 std::optional<SelectPreset> preset_of(const toml::table& root) {
   const auto* text = root["select"]["preset"].as_string();
   for (u64 i = 0; text != nullptr && i < std::size(kSelectPresetNames); ++i) {
@@ -241,7 +242,7 @@ Result<Config> read(std::string_view text, Config config, Origins* origins) {
                             error.source().begin));
   }
   if (const auto error = find_unknown_key(parsed.table())) return fail(*error);
-  // A preset goes before the keys that may say more.
+  // A preset is applied before the other keys, which may override it.
   if (const auto preset = preset_of(parsed.table())) {
     config.select = with_preset(config.select, *preset);
   }
@@ -260,7 +261,7 @@ Result<Config> config_from_toml(std::string_view text, Config base, Origins* ori
                  .hint = "the configuration is larger than any real one",
                  .figures = {{{"bytes", text.size()}, {"bytes_max", kConfigTextBytesMax}}}});
   }
-  std::array<char, kConfigTextBytesMax> ascii;  // on the stack: the core has no heap of its own
+  std::array<char, kConfigTextBytesMax> ascii;  // on the stack: the core has no heap
   text = to_ascii(text, ascii);
   if (const auto error = find_too_many_dots(text)) return fail(*error);
   try {
