@@ -1,15 +1,15 @@
 // runtime/arena/arena.h
 //
-// The sealed reservation: every byte the engine will ever use, cut into the regions of the plan.
+// The sealed reservation: every byte that the engine will ever use, cut into the plan's regions.
 //
 //   building   region() hands out each region once, by index
-//   sealed     reserving or handing out is an assertion
-//   torn down  everything is given back, or left; the arena may be built again
+//   sealed     build() and region() assert
+//   torn down  everything is released, or left; the arena may be built again
 //
 //   thread     the thread that builds and tears down
-//   when full  cannot be: the regions are the plan's, and build() fails as a whole
+//   when full  cannot happen: the regions are the plan's, and build() fails as a whole
 //
-// Invariant: the host regions lie one behind the other in one reservation, each at a multiple of
+// Invariant: the host regions are consecutive in one reservation, each at a multiple of
 //            4 KiB; regions of other spaces have no bytes here.
 #pragma once
 
@@ -32,7 +32,7 @@ struct Region {
   RegionSpace space = RegionSpace::host;
   RegionKind kind = RegionKind::other;
   u64 bytes = 0;                    // as asked; the arena aligns each region to 4 KiB
-  std::array<char, 256> formula{};  // how `bytes` came about, with its numbers
+  std::array<char, 256> formula{};  // how `bytes` is computed, with its numbers
 };
 
 inline constexpr u32 kRegionsMax = 32;
@@ -49,23 +49,21 @@ class RegionArena {
     Reserve* reserve = nullptr;
     LockMode lock = LockMode::off;
     bool huge_pages = true;
-    bool for_device = false;  // ReserveArgs has both
+    bool for_device = false;  // as in ReserveArgs
   };
-  // Of the host regions, with the alignment between them. Their sum fits in a u64: the plan checked
-  // it.
+  // Bytes of the host regions with their alignment. The plan has checked that the sum fits a u64.
   static u64 total_bytes(std::span<const Region> regions);
-  // Reserves total_bytes() in one piece, or fails having reserved nothing. The error is the
-  // reserve's.
+  // Reserves total_bytes() in one piece, or nothing. The error is the Reserve's.
   Result<void> build(const Args& args);
-  // All of it, before any region is handed out; to be left as it is.
+  // The whole reservation, before any region is handed out; do not write to it.
   std::span<std::byte> whole();
   std::span<std::byte> region(u32 region_idx);  // exactly Region::bytes long, zeroed
   void seal();
   bool sealed() const { return sealed_; }
   bool locked() const { return locked_; }
   void tear_down();
-  // The bytes stay reserved for as long as the process lives: somebody may still write to them.
-  // The arena is as after tear_down().
+  // Leaves the bytes reserved until the process ends, because a disk or a GPU may still write to
+  // them. The arena is as after tear_down().
   void leave();
 
  private:

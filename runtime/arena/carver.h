@@ -1,18 +1,19 @@
 // runtime/arena/carver.h
 //
-// One description of memory, run twice. A part says once what it takes, in a function of a Carver:
+// One description of memory, run twice. A part describes its memory once, in a function of a
+// Carver:
 //
 //   static Parts carve(Carver& carver, const Shape& shape) {
 //     return {.keys = carver.take<u32>("keys", shape.n_keys), ...};
 //   }
 //
-// Over nothing the Carver counts: every span is empty, n_bytes() is what the plan reserves, and
-// formula() names what was taken. Over a region of that size it places.
+// Without a region the Carver counts: every span is empty, n_bytes() is the size that the plan
+// reserves, and formula() names the pieces. Over a region of that size it places.
 //
-//   alignment   each piece begins at a multiple of 64 bytes, a cache line and the widest vector,
-//               or of what it asks for; the region begins at a multiple of 4 KiB
-//   when full   while it counts, a size that passes 64 bits makes n_bytes() invalid; while it
-//               places, a piece that does not fit is an assertion: the region was counted otherwise
+//   alignment   each piece begins at a multiple of 64 bytes, a cache line and the widest vector, or
+//               of a given alignment; the region begins at a multiple of 4 KiB
+//   when full   while it counts, a size beyond 64 bits makes n_bytes() invalid; while it places, a
+//               piece that does not fit is an assertion, because counting was different
 #pragma once
 
 #include <span>
@@ -31,12 +32,12 @@ class Carver {
   Carver() = default;  // counts
   explicit Carver(std::span<std::byte> region) : region_(region), places_(true) {}
 
-  // n elements, not initialised beyond what the region holds.
+  // Takes n uninitialised elements.
   template <class T>
   std::span<T> take(const char* name, Checked n, u64 alignment = kAlignment) {
     return rows<T>(name, 1, n, alignment);
   }
-  // [n_rows, n] elements. Arrays of as many rows stand together in the formula.
+  // Takes [n_rows, n] elements. The formula groups neighbouring arrays with the same n_rows.
   template <class T>
   std::span<T> rows(const char* name, u64 n_rows, Checked n, u64 alignment = kAlignment) {
     static_assert(alignof(T) <= kAlignment);
@@ -44,7 +45,7 @@ class Carver {
     return {reinterpret_cast<T*>(bytes.data()), bytes.size() / sizeof(T)};
   }
 
-  // Row `i` of what rows() gave.
+  // Row `i` of an array that rows() returned.
   template <class T>
   static std::span<T> row(std::span<T> all, u64 n_rows, u64 i) {
     const u64 n = all.size() / n_rows;
@@ -54,12 +55,12 @@ class Carver {
   bool places() const { return places_; }
   u64 n_rows() const { return n_rows_; }  // of what was taken last
   Checked n_bytes() const { return end_; }
-  // What was taken, by name: "512 x (x 16384 + gate 57344) + table 512 B". What finds no room in
-  // it is summed up as "others".
+  // The pieces by name: "512 x (x 16384 + gate 57344) + table 512 B". Pieces that the text has no
+  // room for are summed up as "others".
   FixedText<sizeof(Region::formula)> formula() const;
 
  private:
-  static constexpr u64 kEndBytes = 40;  // of the formula: for the others
+  static constexpr u64 kEndBytes = 40;  // of the formula, reserved for the others
 
   std::span<std::byte> piece(const char* name, u64 n_rows, Checked row_bytes, u64 alignment);
   void note(const char* name, u64 n_rows, u64 row_bytes);
