@@ -1,7 +1,7 @@
 // runtime/model/content_hash.h
 //
 // A hash of a model's tensors: a sum over tiles and vectors, each with its place in the file. So it
-// is the same in whatever pieces and order they were read. Not cryptographic. Any thread adds.
+// does not depend on the pieces and the order of the reads. Not cryptographic. Any thread may add.
 #pragma once
 
 #include <array>
@@ -15,10 +15,10 @@ class ContentHash {
  public:
   using Share = std::array<u64, 2>;
 
-  explicit ContentHash(const Crc32c* with) : with_(with) {}  // nullptr: not wanted, and zero
+  explicit ContentHash(const Crc32c* with) : with_(with) {}  // nullptr: off, the hash is zero
   bool is_wanted() const { return with_ != nullptr; }
 
-  // Of one tile's rows, or of a vector.
+  // The share of one tile's rows, or of a vector.
   Share share_of(u64 file_offset, const std::byte* bytes, u64 n_bytes) const {
     if (with_ == nullptr) return {};
     const u64 crc = with_->bytes(bytes, n_bytes);

@@ -13,7 +13,7 @@ namespace {
 constexpr u32 kReadsMax = 32;  // in flight: a disk's queue
 constexpr u64 kReapNs = 1'000'000'000;
 constexpr u32 kNoRow = ~u32{0};
-constexpr u64 kWindowsBytesMax = 4 * kMiB;  // of rows so wide, a few keep the disk busy
+constexpr u64 kWindowsBytesMax = 4 * kMiB;  // with such wide rows a few reads keep the disk busy
 
 u64 window_bytes(u64 row_bytes) { return align_up(row_bytes, kSectorBytes) + kSectorBytes; }
 
@@ -84,16 +84,15 @@ Result<void> EmbeddingFile::take(const IoCompletion& completion, u32 token, f32*
   const std::byte* row = windows_.data() + completion.tag * window_bytes_ + lead_bytes;
   if (crc_->bytes(row, row_bytes_) != args_.table.row_checksums[token]) {
     return fail({.status = Status::io_failed,
-                 .hint = "the model's file is not what it was when the engine was opened: put the "
-                         "model back and open the engine again, or set model.embedding = "
-                         "\"memory\"",
+                 .hint = "the model's file has changed since the engine was opened: put the model "
+                         "back and open the engine again, or set model.embedding = \"memory\"",
                  .figures = {{{"offset", begin}, {"token", token}}}});
   }
   kernels::dequantize_row(args_.table.type, row, args_.table.k, out);
   return {};
 }
 
-// Keeps every window reading; after an error only what is in flight is waited for.
+// Keeps every window reading; after an error it only waits for reads in flight.
 Result<void> EmbeddingFile::read(std::span<const u32> tokens, f32* out, u64 stride) {
   TARN_ASSERT(is_open());
   std::array<u32, kReadsMax> row_of{};  // by window; kNoRow: free
@@ -103,7 +102,7 @@ Result<void> EmbeddingFile::read(std::span<const u32> tokens, f32* out, u64 stri
   const auto submit_next = [&](u32 slot) {
     if (!result || next == tokens.size()) return;
     const bool submitted = submit_row(slot, tokens[next]);
-    TARN_ASSERT(submitted);  // no more than the backend has, and it is ours alone
+    TARN_ASSERT(submitted);  // at most the backend's limit, and no one else uses it
     row_of[slot] = next++;
     ++n_busy;
   };

@@ -1,11 +1,11 @@
 // runtime/model/embedding_file.h
 //
-// The embedding table where it stays in the model's file: of its rows a step wants one a token, and
-// an 8B's table is 0.3 GB. Rows are read directly, each with the sectors that it lies in, verified,
-// and widened as a table in memory would be: the same bits.
+// An embedding table that stays in the model's file. A step needs one row per token, and an 8B's
+// table has 0.3 GB. Rows are read by direct I/O in whole sectors, verified, and widened to the same
+// bits as from a table in memory.
 //
-//   checksums   CRC32C of every row, made when the weights were loaded. A file that is written over
-//               while the engine runs is found, row by row, and never believed
+//   checksums   CRC32C of every row, computed when the weights were loaded. If the file is
+//               overwritten while the engine runs, a changed row is detected and never used
 //   memory      lent: the I/O backend's, then a window of sectors for each read in flight
 //   thread      the engine's
 #pragma once
@@ -28,7 +28,7 @@ class EmbeddingFile {
     std::span<std::byte> memory{};  // memory_bytes(), 4 KiB aligned
   };
 
-  // For the table of this tensor.
+  // The bytes of `memory` for this table.
   static u64 memory_bytes(const TensorRef& table);
 
   EmbeddingFile() = default;
@@ -40,8 +40,8 @@ class EmbeddingFile {
   void close();
   bool is_open() const { return args_.io != nullptr; }
 
-  // out[i] = row tokens[i], [k] f32 at out + i * stride. On an error nothing is in flight, and rows
-  // of `out` hold rubbish: io_failed with what to do.
+  // out[i] = row tokens[i], [k] f32 at out + i * stride. On an error nothing is in flight and rows
+  // of `out` are undefined: io_failed with the remedy.
   Result<void> read(std::span<const u32> tokens, f32* out, u64 stride);
 
  private:

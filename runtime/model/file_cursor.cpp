@@ -7,7 +7,7 @@
 
 namespace tarn::model {
 namespace {
-// A wait is only a turn of the loop: the buffer is the backend's until the completion is here.
+// A timeout only repeats the loop: the buffer belongs to the backend until the completion.
 constexpr u64 kWaitNs = 1'000'000'000;
 }  // namespace
 
@@ -29,7 +29,7 @@ Result<void> read_sectors(const ReadSectorsArgs& args) {
       {.op = IoOp::read, .file = args.file, .offset = args.offset, .buffer = args.buffer});
   if (!submitted) {
     return fail({.status = Status::io_failed,
-                 .hint = "the I/O backend took no request; it is in use elsewhere or too small",
+                 .hint = "the I/O backend accepted no request; it is in use elsewhere or too small",
                  .figures = {{{"in_flight_max", args.io->in_flight_max()}}}});
   }
   IoCompletion completion{};
@@ -50,7 +50,7 @@ FileCursor::FileCursor(const Args& args)
 Error FileCursor::ended_early(u64 n_bytes) const {
   return {
       .status = Status::invalid_model,
-      .hint = "the file ends inside what it announces; it was cut off or damaged, get it again",
+      .hint = "the file ends too early; it was cut off or damaged, get it again",
       .figures = {{{"offset", offset_}, {"bytes_wanted", n_bytes}, {"bytes_left", bytes_left()}}}};
 }
 

@@ -1,8 +1,7 @@
 // runtime/model/file_cursor.h
 //
-// Walks through a file front to back, by way of one window of sectors: what direct I/O can read,
-// without the file ever being mapped. Knows nothing of GGUF but that running out of file is the
-// file's fault.
+// Reads a file from front to back through one window of sectors, by direct I/O and without mapping
+// the file. It knows nothing of GGUF, except that a file that ends too early is invalid.
 //
 //   window   sector-aligned, a multiple of the sector; borrowed for the cursor's life
 //   thread   any, one at a time; nothing else may be in flight on the backend
@@ -29,10 +28,10 @@ class FileCursor {
 
   u64 offset() const { return offset_; }
   u64 bytes_left() const { return args_.end - offset_; }
-  // The longest piece that take() can give, whatever its offset.
+  // The longest piece that take() can return at any offset.
   u64 take_bytes_max() const { return args_.window.size() - kSectorBytes; }
 
-  // The next n_bytes as one piece, valid until the next call; n_bytes <= take_bytes_max().
+  // Returns the next n_bytes as one piece, valid until the next call; n_bytes <= take_bytes_max().
   Result<const std::byte*> take(u64 n_bytes);
   Result<void> skip(u64 n_bytes);  // reads nothing
   template <class T>
@@ -50,11 +49,11 @@ class FileCursor {
   Args args_{};
   u64 offset_ = 0;
   u64 window_begin_ = 0;  // file offset of the window's first byte
-  u64 window_end_ = 0;    // file offset behind the last valid byte
+  u64 window_end_ = 0;    // file offset after the last valid byte
 };
 
-// Reads whole sectors at `offset` and waits; the buffer may reach beyond the end of the file, but
-// at least n_bytes_min must come.
+// Reads whole sectors at `offset` and waits. The buffer may reach beyond the end of the file, but
+// at least n_bytes_min bytes must be read.
 struct ReadSectorsArgs {
   IoBackend* io = nullptr;
   IoFile file{};
@@ -64,7 +63,7 @@ struct ReadSectorsArgs {
 };
 Result<void> read_sectors(const ReadSectorsArgs& args);
 
-// The error for a read's result (IoCompletion::result) that is not what was asked for.
+// The error for a read's unexpected result (IoCompletion::result).
 Error read_error(i64 result, u64 offset);
 
 }  // namespace tarn::model

@@ -17,11 +17,11 @@ using Limits = GgufLimits;
 
 constexpr u32 kMagic = 0x46554747;  // "GGUF"
 constexpr u64 kHeaderBytes = 24;    // magic, version, two counts
-// The least that an entry takes in the file: a count beyond bytes_left / this is a lie.
+// The least bytes of an entry in the file: a count above bytes_left / this is wrong.
 constexpr u64 kKeyBytesMin = 8 + 1 + 4 + 1;             // length, name, type, value
 constexpr u64 kTensorBytesMin = 8 + 1 + 4 + 8 + 4 + 8;  // length, name, n_dims, dim, type, offset
 constexpr u64 kStringLengthBytes = 8;
-// kGgufMemoryBytesMax counts with these.
+// kGgufMemoryBytesMax assumes these sizes.
 static_assert(sizeof(GgufKey) <= 64 && sizeof(GgufTensor) <= 88);
 
 Error out_of_memory(const Bump& memory) {
@@ -30,14 +30,14 @@ Error out_of_memory(const Bump& memory) {
           .figures = {{{"bytes_free", memory.free_bytes()}}}};
 }
 
-// Names go into error lines, tables and C strings, so they hold printable ASCII only.
+// Names appear in error lines, tables and C strings, so only printable ASCII is accepted.
 bool is_printable(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return c >= ' ' && c <= '~'; });
 }
 
 }  // namespace
 
-// Fills a GgufFile. A class of its own, so that the file object has no half-built state.
+// Fills a GgufFile. It is a class of its own, so that no GgufFile is ever half built.
 class GgufFile::Reader {
  public:
   Reader(GgufFile& out, Bump& memory, const FileCursor::Args& args)
@@ -122,7 +122,7 @@ Result<void> GgufFile::Reader::within_directory() const {
                       {"offset", cursor_.offset()}, {"limit", Limits::kDirectoryBytesMax}));
 }
 
-// A length and that many printable bytes, copied with a terminator.
+// Reads a length and that many printable bytes, and copies them with a terminator.
 Result<std::string_view> GgufFile::Reader::read_name(u64 bytes_max) {
   const u64 offset = cursor_.offset();
   TARN_TRY(const u64 n_bytes, cursor_.number<u64>());
@@ -247,7 +247,9 @@ Result<void> GgufFile::Reader::read_tensor(GgufTensor& tensor) {
   TARN_TRY(tensor.n_dims, cursor_.number<u32>());
   if (tensor.n_dims < 1 || tensor.n_dims > Limits::kDimsMax) {
     return fail(
-        invalid("the tensor has not 1 to 4 dimensions", tensor.name, {"n_dims", tensor.n_dims}));
+        invalid("the tensor does not have 1 to 4 "
+                "dimensions",
+                tensor.name, {"n_dims", tensor.n_dims}));
   }
   for (u32 i = 0; i < tensor.n_dims; ++i) {
     TARN_TRY(tensor.dims[i], cursor_.number<u64>());
@@ -270,8 +272,10 @@ Result<void> GgufFile::Reader::size_tensor(GgufTensor& tensor) {
   const GgufTensorTypeInfo* type = gguf_tensor_type(tensor.type_id);
   if (type == nullptr) return {};
   if (tensor.dims[0] % type->block_elems != 0) {
-    return fail(invalid("the tensor's rows are no whole number of its type's blocks", tensor.name,
-                        {"row", tensor.dims[0]}, {"block", type->block_elems}));
+    return fail(
+        invalid("the tensor's rows are not a whole number of its type's "
+                "blocks",
+                tensor.name, {"row", tensor.dims[0]}, {"block", type->block_elems}));
   }
   const auto n_bytes = (n_elements.divided_exactly(type->block_elems) * type->block_bytes).get();
   TARN_ASSERT(n_bytes.has_value());  // 2^42 elements of at most 8 bytes
@@ -291,7 +295,7 @@ Result<void> GgufFile::Reader::place_data() {
   const u64 alignment = out_.alignment_;
   if (alignment < Limits::kAlignmentMin || alignment > Limits::kAlignmentMax ||
       (alignment & (alignment - 1)) != 0) {
-    return fail(invalid("the alignment is no power of two within the limits", kName,
+    return fail(invalid("the alignment is not a power of two within the limits", kName,
                         {"alignment", alignment}, {"limit", Limits::kAlignmentMax}));
   }
   // At most kDirectoryBytesMax + kAlignmentMax.
@@ -299,7 +303,8 @@ Result<void> GgufFile::Reader::place_data() {
   return {};
 }
 
-// Every tensor lies inside the file, none over another, and nothing lies behind the last.
+// Checks that every tensor lies inside the file, that none overlap, and that nothing follows the
+// last.
 Result<void> GgufFile::Reader::check_extents() {
   const u64 mark = memory_.used_bytes();
   const auto order = memory_.alloc<u32>(tensors_.size());
@@ -329,18 +334,18 @@ Result<void> GgufFile::Reader::check_extents() {
   for (const u32 idx : *order) {
     const GgufTensor& tensor = tensors_[idx];
     if (tensor.offset < end) {
-      return fail(invalid("the tensor's data lies over another tensor's", tensor.name,
+      return fail(invalid("the tensor's data overlaps another tensor's", tensor.name,
                           {"offset", tensor.offset}));
     }
     end = tensor.offset + std::max<u64>(tensor.bytes, 1);  // in the file, as checked above
     end_known = tensor.bytes != 0;
   }
   memory_.rewind(mark);
-  const u64 padded_end = align_up(end, out_.alignment_);  // the file's length and a little more
+  const u64 padded_end = align_up(end, out_.alignment_);  // at most the file's length, aligned
   if (end_known && out_.file_bytes_ > padded_end) {
     return fail(
-        invalid("the file goes on behind its last tensor; it was damaged or put together wrongly",
-                "", {"file_bytes", out_.file_bytes_}, {"expected", padded_end}));
+        invalid("the file continues after its last tensor; it is damaged or was built wrongly", "",
+                {"file_bytes", out_.file_bytes_}, {"expected", padded_end}));
   }
   return {};
 }
@@ -372,7 +377,7 @@ Result<GgufFile> GgufFile::read(IoBackend& io, IoFile file, Bump& memory) {
   Reader reader(out, memory, {.io = &io, .file = file, .window = *window, .end = out.file_bytes_});
   auto done = reader.read();
   if (done) {
-    // The extents were checked against the length at the start; a file that somebody writes to is
+    // The extents were checked against the length at the start; a file that changed its length is
     // refused.
     auto file_bytes_now = io.size_bytes(file);
     if (!file_bytes_now) {

@@ -1,9 +1,8 @@
 // runtime/model/gguf.h
 //
-// The directory of a GGUF v2/v3 file: its keys and its tensors, every byte of it hostile until
-// checked (ROBUSTNESS: classes G1-G9, T4). Reads through the io seam, never maps the file, keeps
-// nothing but the directory: strings and arrays stay in the file and are read again by those who
-// want them.
+// The directory of a GGUF v2/v3 file: its keys and its tensors. Every byte is untrusted until it is
+// checked (ROBUSTNESS: classes G1-G9, T4). Reads through IoBackend, never maps the file, and keeps
+// only the directory: strings and arrays are read from the file when they are needed.
 //
 //   memory   the directory lies in a Bump the caller lends; limits are in gguf_limits.h, one table
 //   thread   any, one at a time
@@ -37,13 +36,13 @@ enum class GgufType : u32 {
   i64 = 11,
   f64 = 12,
 };
-// Of a number in the file; 0 for strings and arrays.
+// Bytes of a number in the file; 0 for strings and arrays.
 u64 gguf_number_bytes(GgufType type);
 
 class FileCursor;
 
 struct GgufKey {
-  std::string_view name;  // printable ASCII, a terminator behind it
+  std::string_view name;  // printable ASCII, terminated
   GgufType type = GgufType::u8;
   GgufType element = GgufType::u8;  // of an array
   u64 count = 1;                    // elements of an array
@@ -53,10 +52,10 @@ struct GgufKey {
 };
 
 struct GgufTensor {
-  std::string_view name;  // printable ASCII, a terminator behind it
+  std::string_view name;  // printable ASCII, terminated
   u32 n_dims = 0;
   u64 dims[4] = {1, 1, 1, 1};  // dims[0] is the row length, as in GGUF
-  u32 type_id = 0;             // GGUF's id: may be a type we cannot compute with (inspect shows it)
+  u32 type_id = 0;             // GGUF's id: may be a type without kernels (inspect shows it)
   u64 offset = 0;              // in the file, absolute
   u64 bytes = 0;               // 0 where the type is unknown (runtime/model/gguf_types.h)
 };
@@ -64,9 +63,8 @@ struct GgufTensor {
 class GgufFile {
  public:
   // Reads and checks the directory. Keys and tensors live in `memory`, which must outlive this
-  // object; at most kGgufMemoryBytesMax of it are used, and none after an error. `io` and `file`
-  // are borrowed for the life of the object; nothing else may be in flight on `io` during its
-  // calls.
+  // object. At most kGgufMemoryBytesMax of it are used, and none after an error. `io` and `file`
+  // are borrowed for the object's lifetime; nothing else may be in flight on `io` during its calls.
   static Result<GgufFile> read(IoBackend& io, IoFile file, Bump& memory);
 
   u32 version() const { return version_; }
@@ -78,22 +76,21 @@ class GgufFile {
   const GgufKey* find_key(std::string_view name) const;
   const GgufTensor* find_tensor(std::string_view name) const;
 
-  // Typed accessors: the stored type must be the asked one (any integer type that holds the value
-  // is taken for get_u64). A missing key is an empty optional; a wrong type is an error that names
-  // it.
+  // Typed accessors: the stored type must match (get_u64 takes any integer type that holds the
+  // value). A missing key is an empty optional; a wrong type is an error that names the key.
   Result<std::optional<u64>> get_u64(std::string_view key) const;
   Result<std::optional<f64>> get_f64(std::string_view key) const;  // f32 and f64, finite
   Result<std::optional<bool>> get_bool(std::string_view key) const;
-  // Into `memory`, a terminator behind it; at most `bytes_max` long, without the byte 0. Not
-  // checked to be UTF-8: files carry what they carry, and who prints it knows for what.
+  // Copies the text into `memory`, terminated; it has at most `bytes_max` bytes and no byte 0. It
+  // is not checked to be UTF-8: the caller that prints it does that.
   Result<std::optional<std::string_view>> get_string(std::string_view key, Bump& memory,
                                                      u64 bytes_max) const;
 
-  // Streams an array in order, elements in blocks. The element type must match; the visitor's error
-  // ends it. The text is bytes, valid during the call only.
+  // Streams an array in order. The element type must match; an error of the visitor ends it. The
+  // text is bytes, valid only during the call.
   using StringVisitor = Result<void> (*)(void* context, u64 index, std::string_view text);
   Result<void> each_string(const GgufKey& key, StringVisitor visit, void* context) const;
-  // out has key.count elements. A value that does not fit is an error that names its index.
+  // out has key.count elements. A value that does not fit is an error with its index.
   Result<void> read_f32(const GgufKey& key, std::span<f32> out) const;  // f32, f64
   Result<void> read_i32(const GgufKey& key, std::span<i32> out) const;  // any integer type
 
@@ -107,11 +104,11 @@ class GgufFile {
   u64 file_bytes_ = 0;
   u64 data_offset_ = 0;
   u64 alignment_ = 0;
-  std::span<std::byte> window_{};  // where values that stay in the file are read to
+  std::span<std::byte> window_{};  // receives values that stay in the file
   std::span<const GgufKey> keys_{};
   std::span<const GgufTensor> tensors_{};
   // Indices in the order of the names: look-up by bisection, duplicates are neighbours. A sorted
-  // order rather than a hash table, because no choice of names makes it slow (class G9).
+  // order, unlike a hash table, is fast for every choice of names (class G9).
   std::span<const u32> keys_by_name_{};
   std::span<const u32> tensors_by_name_{};
 };

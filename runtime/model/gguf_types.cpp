@@ -5,8 +5,8 @@
 namespace tarn::model {
 namespace {
 
-// Part of the file format (ggml.h, enum ggml_type, and the block structs of ggml-common.h). The
-// gaps are types that were withdrawn.
+// Part of the file format (ggml.h, enum ggml_type, and the block structs of ggml-common.h). Missing
+// numbers are withdrawn types.
 constexpr GgufTensorTypeInfo kTypes[] = {
     {0, "f32", 1, 4},         {1, "f16", 1, 2},         {2, "q4_0", 32, 18},
     {3, "q4_1", 32, 20},      {6, "q5_0", 32, 22},      {7, "q5_1", 32, 24},

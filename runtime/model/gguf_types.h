@@ -1,8 +1,7 @@
 // runtime/model/gguf_types.h
 //
-// Name and block geometry of every tensor type of the GGUF format, those that we do not compute
-// with included: their extent in the file has to be checked all the same, and an error should name
-// them.
+// Name and block geometry of every tensor type of the GGUF format. It includes types without
+// kernels, because their extent in the file is checked too and errors name them.
 #pragma once
 
 #include "platform/base/types.h"

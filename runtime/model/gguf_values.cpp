@@ -1,5 +1,5 @@
-// The look-ups of GgufFile and its typed accessors: what a key holds is what it was asked for, or
-// an error (class G5).
+// The look-ups of GgufFile and its typed accessors: a key has the requested type, or the call is an
+// error (class G5).
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -13,7 +13,7 @@
 namespace tarn::model {
 namespace {
 
-// An integer of the file, any type: the magnitude does not fit one signed or unsigned type of ours.
+// An integer of the file, any type: no signed or unsigned type of ours holds all values.
 struct Integer {
   bool negative = false;
   u64 bits = 0;  // two's complement when negative
@@ -68,7 +68,7 @@ const std::byte* bits_of(const GgufKey& key) {
   return reinterpret_cast<const std::byte*>(&key.bits);
 }
 
-// Elements of an array in blocks through the window: load(block, n) sees n of them.
+// Reads an array's elements in blocks through the window, and calls load(block, n) for n of them.
 template <class Load>
 Result<void> each_block(FileCursor cursor, u64 count, u64 element_bytes, Load&& load) {
   const u64 n_block_max = cursor.take_bytes_max() / element_bytes;
@@ -164,7 +164,7 @@ Result<std::optional<std::string_view>> GgufFile::get_string(std::string_view na
   (*text)[key->bytes] = '\0';
   const std::string_view view(text->data(), key->bytes);
   if (view.find('\0') != std::string_view::npos) {
-    return fail(bad_value("the key's text has a byte of zero in it", name));
+    return fail(bad_value("the key's text contains a zero byte", name));
   }
   return std::optional<std::string_view>(view);
 }
@@ -175,7 +175,7 @@ Result<void> GgufFile::each_string(const GgufKey& key, StringVisitor visit, void
   }
   FileCursor cursor = value_cursor(key);
   for (u64 i = 0; i < key.count; ++i) {
-    // The lengths were checked when the directory was read, but the file may have changed since.
+    // The lengths were checked with the directory, but the file may have changed since.
     TARN_TRY(const u64 n_bytes, cursor.number<u64>());
     if (n_bytes > GgufLimits::kArrayStringBytesMax) {
       return fail(bad_value("the file changed while it was in use", key.name, {"index", i}));

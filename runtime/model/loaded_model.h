@@ -1,7 +1,7 @@
 // runtime/model/loaded_model.h
 //
-// A model that is ready to compute: what it looks like, its weights, and where its embedding table
-// stays in the file the way to the table's rows.
+// A model that is ready to compute: its description, its weights, and a reader of embedding rows if
+// the table stays in the file.
 #pragma once
 
 #include "runtime/model/embedding_file.h"
@@ -13,15 +13,13 @@ namespace tarn::model {
 struct LoadedModel {
   ModelSpec spec{};
   Weights weights{};
-  EmbeddingFile embedding{};  // open where the table is not in memory
+  EmbeddingFile embedding{};  // open if the table is not in memory
 
-  // After the weights. `staging` is what the loader has left.
+  // Call after loading the weights. `staging` is the memory that the loader no longer uses.
   Result<void> open_embedding(const char* path, IoKind io_kind, std::span<std::byte> staging) {
     if (!weights.embedding_on_disk()) return {};
-    return embedding.open({.path = path,
-                           .io_kind = io_kind,
-                           .table = weights.token_embd_on_disk,
-                           .memory = staging});
+    return embedding.open(
+        {.path = path, .io_kind = io_kind, .table = weights.token_embd_on_disk, .memory = staging});
   }
 };
 

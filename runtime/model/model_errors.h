@@ -1,6 +1,6 @@
 // runtime/model/model_errors.h
 //
-// What a model's readers say of a file that they refuse. Private to runtime/model.
+// The errors of a model's readers for a refused file. Private to runtime/model.
 #pragma once
 
 #include <string_view>

@@ -53,13 +53,14 @@ class Describer {
   ModelSpec& spec_ = out_.spec;
 };
 
-// Copies into the memory that read() of the directory left; the caller of describe_model keeps it.
+// Copies into the memory that is left after read() of the directory; the caller of describe_model
+// owns it.
 Result<std::string_view> Describer::text(std::string_view key, std::string_view fallback) {
   TARN_TRY(const auto value, file_.get_string(key, memory_, tables::kKeyTextBytesMax));
   return value.value_or(fallback);
 }
 
-// What is no model at all is said before anything else is complained about.
+// Files that are no models are refused before any other check.
 Result<void> Describer::check_kind() {
   if (file_.tensors().empty()) {
     return fail(
@@ -100,7 +101,7 @@ NameText Describer::key_name(std::string_view suffix) const {
   return name;
 }
 
-// A key that changes the mathematics in a way that we do not follow may only say what we do anyway.
+// A key that changes the mathematics in an unsupported way may only have its neutral value.
 Result<void> Describer::check_neutral_keys() {
   for (const tables::NeutralRow& row : tables::kNeutral) {
     const NameText name = key_name(row.suffix);
@@ -124,11 +125,11 @@ Result<void> Describer::check_neutral_keys() {
   return {};
 }
 
-// An array instead of a number gives each layer its value; we take it where all are equal.
+// An array instead of a number has a value for each layer; it is accepted if all are equal.
 Result<std::optional<u64>> Describer::layers_integer(const GgufKey& key) {
   const u64 mark = memory_.used_bytes();
   if (spec_.n_layers == 0 || key.count != spec_.n_layers) {
-    return fail(invalid("the array has not one value for each layer", key.name,
+    return fail(invalid("the array does not have one value for each layer", key.name,
                         {"count", key.count}, {"n_layers", spec_.n_layers}));
   }
   const auto values = memory_.alloc<i32>(key.count);
@@ -208,12 +209,12 @@ Result<void> Describer::read_attention_shape() {
   spec_.n_heads = static_cast<u32>(n_heads);
   spec_.n_kv_heads = static_cast<u32>(n_kv_heads.value_or(n_heads));
   if (spec_.n_heads % spec_.n_kv_heads != 0) {
-    return fail(invalid("the number of heads is no multiple of the number of KV heads",
+    return fail(invalid("the number of heads is not a multiple of the number of KV heads",
                         key_name("attention.head_count_kv").view(), {"n_heads", spec_.n_heads},
                         {"n_kv_heads", spec_.n_kv_heads}));
   }
   if (!key_length && spec_.d_model % spec_.n_heads != 0) {
-    return fail(invalid("the embedding length is no multiple of the number of heads",
+    return fail(invalid("the embedding length is not a multiple of the number of heads",
                         key_name("attention.head_count").view(), {"d_model", spec_.d_model},
                         {"n_heads", spec_.n_heads}));
   }
@@ -250,20 +251,22 @@ Result<void> Describer::read_rope() {
   TARN_TRY(const auto scaling, text(scaling_key.view(), "linear"));
   if (scaling == "yarn") {
     return fail(
-        unsupported("YaRN scaling is not supported; use the model's original file, without it, up "
-                    "to its length",
+        unsupported("YaRN scaling is not supported; use the model's original file without it, up "
+                    "to that file's context length",
                     scaling_key.view()));
   }
   if (scaling != "linear" && scaling != "none") {
     return fail(
         unsupported("this kind of RoPE scaling is not supported (none and linear are)", scaling));
   }
-  // As llama.cpp reads it: no factor is no scaling, and the type "none" overrides the factor.
+  // As in llama.cpp: without a factor there is no scaling, and the type "none" overrides the
+  // factor.
   spec_.rope_scale = factor == 0.0 || scaling == "none" ? 1.0 : 1.0 / factor;
   return {};
 }
 
-// The embedding's rows are the vocabulary; the token list must agree, or else the key.
+// The embedding's rows define the vocabulary's size; the token list, or the key if there is no
+// list, must agree.
 Result<void> Describer::check_vocabulary() {
   const TensorRef& embedding = out_.tensors.of(ModelTensor::token_embd);
   if (!embedding.present()) {

@@ -1,8 +1,8 @@
 // runtime/model/model_spec.h
 //
 // The hyper-parameters of a model, validated against the table in model_tables.h before any
-// arithmetic, and where each of its tensors lies in the file. Everything the plan and the forward
-// pass know about a model is here.
+// arithmetic, and the place of each tensor in the file. The plan and the forward pass know nothing
+// else about a model.
 #pragma once
 
 #include <array>
@@ -36,20 +36,20 @@ struct ModelSpec {
   f64 rope_base = 10000.0;
   f64 rope_scale = 1.0;      // 1 / linear scaling factor
   bool rope_halves = false;  // pairs (i, i + n_rot/2) instead of (2i, 2i+1)
-  bool qkv_bias = false;     // some of the biases are there; each tensor says for itself
+  bool qkv_bias = false;     // some biases exist; each tensor tells whether it does
   bool qk_norm = false;
   bool tied_output = false;
-  bool embedding_on_disk = false;  // not the file's: its reader may set it where nothing is tied
-  u32 n_cache_layers = 0;          // distinct values of kv_source
+  bool embedding_on_disk = false;           // set by the reader, if the output is not tied
+  u32 n_cache_layers = 0;                   // distinct values of kv_source
   std::array<u16, kLayersMax> kv_source{};  // model layer -> cache layer
   u64 n_params = 0;                         // elements of all tensors
   u64 weights_file_bytes = 0;               // of all tensors used
 
-  // So many first dims of a head are rotary pairs that lie side by side.
+  // The number of first dims of a head that form adjacent rotary pairs.
   u32 adjacent_dims() const { return rope_halves ? 0 : n_rot; }
 };
 
-// A tensor in the file and how it will lie in memory. n_rows * k elements.
+// A tensor in the file and its shape in memory, n_rows * k elements.
 struct TensorRef {
   kernels::TensorType type = kernels::TensorType::f32;
   u64 n_rows = 0;  // 0: absent
@@ -94,17 +94,17 @@ struct ModelDescription {
   ModelTensors tensors{};
 };
 
-// What a caller has to lend for a file's directory and its description together, at most.
+// The most memory that a caller lends for a file's directory and its description together.
 inline constexpr u64 kModelMemoryBytesMax =
     kGgufMemoryBytesMax + kLayersMax * static_cast<u64>(LayerTensor::count) * sizeof(TensorRef) +
     64 * kKiB;
 static_assert(kModelMemoryBytesMax <= 16 * kMiB);
 
-// Checks every hyper-parameter, then that every tensor the architecture needs is there with the
-// right shape and a type we compute with. Never silently wrong: a key or a tensor that would change
-// the mathematics in a way that we do not follow is `unsupported`, and so is any tensor that the
-// architecture does not have. Biases, norms and rope_freqs must be f32 (f16 and bf16 are accepted
-// and widened at load). A failure leaves `memory` as it was.
+// Checks every hyper-parameter, then every tensor that the architecture needs: its presence, its
+// shape, and a type with kernels. A key or a tensor that would change the mathematics in an
+// unsupported way is `unsupported`, and so is any tensor that the architecture does not have.
+// Biases, norms and rope_freqs must be f32 (f16 and bf16 are accepted and widened at load). A
+// failure leaves `memory` as it was.
 Result<ModelDescription> describe_model(const GgufFile& file, Bump& memory);
 
 }  // namespace tarn::model

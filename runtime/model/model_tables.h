@@ -3,7 +3,7 @@
 // The tables that describe_model() works through: hyper-parameters with their ranges, keys that
 // must be neutral, tensors with their shapes. Private to runtime/model; the tests read the ranges.
 //
-// Keys are written without the architecture in front ("llama.block_count" is "block_count").
+// Keys are written without the architecture's prefix ("llama.block_count" is "block_count").
 #pragma once
 
 #include <iterator>
@@ -19,7 +19,7 @@ inline constexpr u64 kKeyTextBytesMax = 256;  // architecture, kind, scaling typ
 
 enum class Need : u8 { unknown, optional, required };
 
-// Integers. The maxima are a few times what the largest dense models use; they keep every product
+// Integers. The maxima are a few times those of the largest dense models. They keep every product
 // of two below 2^40 and one tile of 16 f32 rows within the loader's staging.
 enum class IntegerId : u8 {
   block_count,
@@ -39,7 +39,7 @@ struct IntegerRow {
   const char* suffix;
   u64 min;
   u64 max;
-  bool may_be_array;  // one value for each layer; taken where all are equal
+  bool may_be_array;  // one value for each layer; accepted if all are equal
 };
 inline constexpr u64 kRowElementsMax = 262144;  // of d_ff and of n_heads * head_dim
 inline constexpr IntegerRow kIntegers[] = {
@@ -56,7 +56,7 @@ inline constexpr IntegerRow kIntegers[] = {
 };
 static_assert(std::size(kIntegers) == static_cast<u64>(IntegerId::count));
 
-// Floating-point numbers. A value equal to the fallback is always taken.
+// Floating-point numbers. A value equal to the fallback is always accepted.
 enum class RealId : u8 { rms_epsilon, rope_base, rope_factor, rope_factor_old, count };
 struct RealRow {
   RealId id;
@@ -67,7 +67,7 @@ struct RealRow {
   f64 fallback;
 };
 inline constexpr RealRow kReals[] = {
-    // Below 1e-12 the norm of a row of zeros is no number any more.
+    // Below 1e-12 the norm of a row of zeros is not a number.
     {RealId::rms_epsilon, "attention.layer_norm_rms_epsilon", 1e-12, 0.1, Need::required, 1e-5},
     {RealId::rope_base, "rope.freq_base", 1.0, 1e12, Need::optional, 10000.0},
     // 0: no scaling
@@ -76,9 +76,9 @@ inline constexpr RealRow kReals[] = {
 };
 static_assert(std::size(kReals) == static_cast<u64>(RealId::count));
 
-// Keys of other models that change the mathematics. Only a neutral value is taken: never silently
-// wrong. attention.sliding_window is not among them: files of Mistral 7B v0.1 carry it, llama.cpp
-// ignores it for these architectures, and up to the window the result is the same.
+// Keys of other models that change the mathematics. Only a neutral value is accepted.
+// attention.sliding_window is not among them: files of Mistral 7B v0.1 have it, llama.cpp ignores
+// it for these architectures, and up to the window the result is the same.
 struct NeutralRow {
   const char* suffix;
   f64 neutral;
@@ -117,14 +117,14 @@ inline constexpr NeutralRow kNeutral[] = {
     {"nextn_predict_layers", 0, 0, "layers that predict further tokens are not supported"},
 };
 
-// Tensors by their names in llama.cpp, with what each architecture thinks of them.
+// Tensors by their names in llama.cpp, and each architecture's need of them.
 enum class Dim : u8 { one, d_model, d_ff, d_q, d_kv, head_dim, n_vocab, half_rot };
 struct Needs {
   Need of[3];  // by Arch: llama, qwen2, qwen3
 };
 struct TensorRow {
   u8 idx;            // of LayerTensor or ModelTensor
-  const char* name;  // of a layer's: behind "blk.N."
+  const char* name;  // a layer's: the part after "blk.N."
   Dim n_rows;        // one: a vector
   Dim k;
   Needs needs;
@@ -164,7 +164,7 @@ inline constexpr TensorRow kLayerTensors[] = {
 static_assert(std::size(kModelTensors) == static_cast<u64>(ModelTensor::count));
 static_assert(std::size(kLayerTensors) == static_cast<u64>(LayerTensor::count));
 
-// What is said of a tensor that no row names, by a piece of its name.
+// The hints for a tensor that no row names, by a part of its name.
 struct UnknownRow {
   const char* piece;
   const char* hint;

@@ -103,7 +103,7 @@ Error Finder::unknown_tensor() const {
   for (const tables::UnknownRow& row : tables::kUnknown) {
     if (name.find(row.piece) != std::string_view::npos) return unsupported(row.hint, name);
   }
-  return unsupported("a tensor that this architecture does not have would be left out", name);
+  return unsupported("a tensor that this architecture does not have would be ignored", name);
 }
 
 u64 dim_of(const ModelSpec& spec, Dim d) {

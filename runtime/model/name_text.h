@@ -1,6 +1,6 @@
 // runtime/model/name_text.h
 //
-// A name put together from pieces without allocating, in a buffer that holds the longest of ours.
+// A name built from pieces without allocating, in a buffer that holds the longest of ours.
 #pragma once
 
 #include <cstring>
@@ -11,7 +11,7 @@
 
 namespace tarn::model {
 
-// The longest are a type's name and a tensor's (GgufLimits::kTensorNameBytesMax) in an error.
+// The longest text is a type's name and a tensor's (GgufLimits::kTensorNameBytesMax) in an error.
 class NameText {
  public:
   NameText& operator+=(std::string_view piece) {

@@ -1,7 +1,7 @@
 // runtime/model/weights_layout.h
 //
-// Where each tensor goes, and how the staging region is cut: what weights.cpp adds up and
-// weights_loader.cpp fills, from one walk over the tensors. Private to both.
+// The place of each tensor and the cuts of the staging region. weights.cpp adds up and
+// weights_loader.cpp fills, from the same walk over the tensors. Private to both.
 #pragma once
 
 #include <algorithm>
@@ -17,43 +17,43 @@ using kernels::kTileRows;
 
 inline constexpr u64 kAlignment = 64;  // a cache line, and the widest vector
 
-// A read of about this size keeps the overhead of the sectors at its ends under 1 %; with a dozen
-// in flight a disk has its queue and the workers have tiles while it is filled again.
+// With reads of about this size the sectors at their ends cost less than 1 %. A dozen in flight
+// fill the disk's queue, and the workers have tiles meanwhile.
 inline constexpr u64 kSlotBytes = 2 * kMiB;
 inline constexpr u64 kSlotBytesMin = 64 * kKiB;
 inline constexpr u64 kSlotsBytes = 32 * kMiB;
 inline constexpr u32 kSlotsMax = kSlotsBytes / kSlotBytes;
-// With a sink, a quarter of that memory is its own, in the four pieces of its ring.
+// A sink has a quarter of that memory, in the four pieces of its ring.
 inline constexpr u64 kSinkPieceBytes = 2 * kMiB;
 inline constexpr u64 kSinkBytes = 4 * kSinkPieceBytes;
 inline constexpr u64 kTensorsMax =
     static_cast<u64>(ModelTensor::count) + kLayersMax * static_cast<u64>(LayerTensor::count);
 
-// A tensor and where it goes. Vectors are widened to f32, matrices tiled.
+// A tensor and its target. Vectors are widened to f32, matrices tiled.
 struct Item {
   const TensorRef* tensor = nullptr;
   std::byte* target = nullptr;
   bool is_vector = false;
-  bool is_sent = false;     // to the sink; else the target is host memory
-  bool is_checked = false;  // stays in the file: its rows' checksums are what goes to the target
+  bool is_sent = false;     // goes to the sink; else the target is host memory
+  bool is_checked = false;  // stays in the file: the target gets its rows' checksums
 };
 inline constexpr u64 kItemsBytesMax = align_up(kTensorsMax * sizeof(Item), kSectorBytes);
 
 u64 items_bytes(const ModelSpec& spec);
 
-// One tile of the widest rows that the table of hyper-parameters lets through must fit the slots,
-// wherever it lies between two sectors.
+// One tile of the widest rows that the table of hyper-parameters allows must fit into the slots, at
+// any offset in a sector.
 static_assert(kTileRows * tables::kRowElementsMax * sizeof(f32) + 2 * kSectorBytes <= kSlotsBytes);
 
-// What one read brings, at most. Larger than usual only for a model whose tiles are; smaller for
-// one that has not many such pieces.
+// The most bytes of one read. Larger than usual only for a model with larger tiles; smaller for a
+// model with few such pieces.
 u64 slot_bytes_of(const ModelDescription& model);
 
 inline u64 tile_bytes_of(const TensorRef& tensor) {
   return kernels::tiled_bytes(tensor.type, kTileRows, tensor.k);
 }
 
-// Hands out the region front to back; with no region it only counts.
+// Hands out the region from front to back; without a region it only counts.
 class Layout {
  public:
   explicit Layout(std::byte* region) : region_(region) {}
@@ -70,9 +70,9 @@ class Layout {
   Checked end_ = 0;
 };
 
-// Walks over every tensor that is there, in the order of the region, and gives its place to
-// `visit(row, layer or kNoLayer, tensor, target)`. Of the table that stays on disk that is the
-// place of its checksums, which the host reads.
+// Calls `visit(row, layer or kNoLayer, tensor, target)` for every existing tensor, in the order of
+// the region. For the table that stays on disk, the target is the place of its checksums, which the
+// host reads.
 inline constexpr u32 kNoLayer = ~u32{0};
 template <class Places, class Visit>
 void lay_out(const ModelDescription& model, Places& layout, Visit&& visit) {

@@ -11,7 +11,7 @@
 namespace tarn::model {
 namespace {
 
-// What one task of the worker pool tiles, at least: a task costs about a microsecond to claim.
+// The least bytes of one tiling task: claiming a task costs about a microsecond.
 constexpr u64 kTaskBytes = 64 * kKiB;
 constexpr u64 kReapNs = 1'000'000'000;
 
@@ -67,13 +67,13 @@ const f32** vector_of(Weights& weights, ModelTensor id) {
   return id == ModelTensor::rope_freqs ? &weights.rope_factors : nullptr;
 }
 
-// A run of whole tiles of one tensor, or a vector: what one read brings.
+// The content of one read: a run of whole tiles of one tensor, or a vector.
 struct Piece {
   const Item* item = nullptr;
   u64 row_begin = 0;
   u64 n_rows = 0;
-  u64 read_offset = 0;  // of the sector where it begins
-  u64 lead_bytes = 0;   // of that sector in front of the piece
+  u64 read_offset = 0;  // of its first sector
+  u64 lead_bytes = 0;   // of that sector before the piece
   u64 n_bytes = 0;      // of the piece itself
 };
 
@@ -120,7 +120,7 @@ class Loader {
   std::span<std::byte> slots_{};
   u64 slot_bytes_ = 0;
   u32 n_slots_ = 0;
-  std::array<Piece, kSlotsMax> pieces_{};  // by slot; what is in flight
+  std::array<Piece, kSlotsMax> pieces_{};  // by slot; reads in flight
   std::array<bool, kSlotsMax> busy_{};
   u32 n_busy_ = 0;
   u64 next_item_ = 0;
@@ -129,7 +129,7 @@ class Loader {
   ContentHash hash_;
 };
 
-// Gives every tensor its place and makes the list of what is to be read, in the file's order.
+// Gives every tensor its place and makes the list of reads, in the file's order.
 void Loader::resolve() {
   const ModelDescription& model = *args_.model;
   const u64 table_bytes = items_bytes(model.spec);
@@ -144,7 +144,7 @@ void Loader::resolve() {
   std::fill(layers.begin(), layers.end(), LayerWeights{});
   weights_.layers = layers;
   u64 n_items = 0;
-  // A tensor's place is in the region, or the sink's; the rope factors have both with a sink, the
+  // A tensor's place is in the region or the sink's. With a sink the rope factors have both; the
   // checksums of a table on disk are the host's.
   struct Places {
     Layout* region;
@@ -228,7 +228,7 @@ std::optional<Piece> Loader::next_piece() {
   return piece;
 }
 
-// False when there is no free slot or nothing left to read.
+// Returns false if there is no free slot or nothing left to read.
 bool Loader::submit_next() {
   if (n_busy_ == n_slots_) return false;
   const auto piece = next_piece();
@@ -242,13 +242,13 @@ bool Loader::submit_next() {
                                            .offset = piece->read_offset,
                                            .buffer = slots_.subspan(slot * slot_bytes_, read_bytes),
                                            .tag = slot});
-  TARN_ASSERT(submitted);  // n_slots_ is at most what the backend has, and it is ours alone
+  TARN_ASSERT(submitted);  // n_slots_ is at most the backend's, and no one else uses it
   busy_[slot] = true;
   ++n_busy_;
   return true;
 }
 
-// Keeps every slot reading; what has come is tiled while the others go on.
+// Keeps every slot reading; finished reads are tiled meanwhile.
 Result<void> Loader::stream() {
   Result<void> result;
   while (submit_next()) {
@@ -260,7 +260,7 @@ Result<void> Loader::stream() {
       if (result) result = take(completion);
       busy_[completion.tag] = false;
       --n_busy_;
-      if (result) submit_next();  // after an error only what is in flight is waited for
+      if (result) submit_next();  // after an error it only waits for reads in flight
     }
   }
   return result;
@@ -305,7 +305,7 @@ void Loader::check_rows(const Piece& piece, const std::byte* rows) {
   }
 }
 
-// The host's memory is too small a window for whole pieces: their tiles go in parts.
+// A sink's piece may be too small for a whole read, so its tiles are sent in parts.
 Result<void> Loader::send(const Piece& piece, const std::byte* rows) {
   const TensorRef& tensor = *piece.item->tensor;
   TARN_ASSERT(fits_sink(tensor));
@@ -327,7 +327,7 @@ Result<void> Loader::send(const Piece& piece, const std::byte* rows) {
   return {};
 }
 
-// Tile by tile, whatever pieces they came in: the size of the slots is no part of the hash.
+// Hashes tile by tile, so that the hash does not depend on the size of the slots.
 void Loader::hash_tiles(const Piece& piece, const std::byte* rows, u64 begin, u64 end) {
   if (!hash_.is_wanted()) return;
   const u64 row_bytes = kernels::row_bytes(piece.item->tensor->type, piece.item->tensor->k);
@@ -343,7 +343,7 @@ void Loader::hash_tiles(const Piece& piece, const std::byte* rows, u64 begin, u6
   hash_.add(sum);
 }
 
-// Tiles [tile_begin, tile_begin + n_tiles) of a piece, the first of them at `to`.
+// Writes tiles [tile_begin, tile_begin + n_tiles) of a piece to `to`.
 void Loader::tile(const Piece& piece, const std::byte* rows, u64 tile_begin, u64 n_tiles,
                   std::byte* to) {
   const TensorRef& tensor = *piece.item->tensor;
@@ -365,7 +365,7 @@ void Loader::tile(const Piece& piece, const std::byte* rows, u64 tile_begin, u64
   });
 }
 
-// Angles are divided by them: a factor of zero or no number would reach the sine's range reduction.
+// Angles are divided by them: a factor of zero or NaN would reach the sine's range reduction.
 Result<void> Loader::check_rope_factors() const {
   constexpr f32 kFactorMin = 1e-4f;
   for (u32 i = 0; i < args_.model->spec.n_rot / 2; ++i) {

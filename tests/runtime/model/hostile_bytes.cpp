@@ -14,14 +14,14 @@ using Limits = model::GgufLimits;
 constexpr u64 kMax = ~u64{0};
 constexpr Status kInvalid = Status::invalid_model;
 constexpr Status kUnsupported = Status::unsupported;
-constexpr const char* kCutOff = "the file ends inside what it announces";
+constexpr const char* kCutOff = "the file ends too early";
 constexpr const char* kManyKeys = "more keys than any real model";
 constexpr const char* kManyTensors = "more tensors than any real model";
 constexpr const char* kCutKeys = "more keys than it can hold";
 constexpr const char* kCutTensors = "more tensors than it can hold";
 constexpr const char* kManyElements = "the array announces more elements";
 constexpr const char* kBeyond = "reaches beyond the end of the file";
-constexpr const char* kOver = "lies over another tensor's";
+constexpr const char* kOver = "overlaps another tensor's";
 constexpr const char* kUnaligned = "the tensor's data is not aligned";
 constexpr const char* kProduct = "dimensions multiply to more than any real tensor";
 
@@ -242,7 +242,8 @@ void add_tensors(CorpusBuilder& corpus) {
              on_first([](GgufTensorEntry& t) { t.name = "\x1b]0;x\x07"; }));
   for (const u32 n : {0u, 5u, 255u, 0x80000000u, 0xFFFFFFFFu}) {
     corpus.add(n == 0 ? "G2" : "G1", "a tensor of " + std::to_string(n) + " dimensions", kInvalid,
-               "has not 1 to 4 dimensions", on_first([n](GgufTensorEntry& t) { t.n_dims = n; }));
+               "does not have 1 to 4 dimensions",
+               on_first([n](GgufTensorEntry& t) { t.n_dims = n; }));
   }
   for (u32 dim = 0; dim < 4; ++dim) {
     corpus.add("G2", "ggml PR 1517: dimension " + std::to_string(dim) + " is zero", kInvalid,
@@ -295,7 +296,7 @@ void add_tensors(CorpusBuilder& corpus) {
   };
   for (const Rows rows : {Rows{2, 31}, Rows{8, 33}, Rows{12, 32}, Rows{14, 255}, Rows{40, 32}}) {
     corpus.add("G1", "a row of " + std::to_string(rows.k) + " in type " + std::to_string(rows.type),
-               kInvalid, "no whole number of its type's blocks", [rows](GgufImage& i) {
+               kInvalid, "not a whole number of its type's blocks", [rows](GgufImage& i) {
                  i.tensors.front().dims[0] = rows.k;
                  i.tensors.front().type = rows.type;
                });
@@ -348,16 +349,16 @@ void add_extents(CorpusBuilder& corpus) {
              });
   for (const u64 n : {u64{1}, u64{32}, u64{4096}, u64{1} << 20}) {
     corpus.add("F", std::to_string(n) + " bytes behind the last tensor", kInvalid,
-               "goes on behind its last tensor", [n](GgufImage& i) { i.trailing.resize(n); });
+               "continues after its last tensor", [n](GgufImage& i) { i.trailing.resize(n); });
   }
-  corpus.add("F", "bytes behind a vocabulary", kInvalid, "goes on behind its last tensor",
+  corpus.add("F", "bytes behind a vocabulary", kInvalid, "continues after its last tensor",
              [](GgufImage& i) {
                i.tensors.clear();
                i.trailing.resize(100);
              });
   for (const u32 n : {0u, 1u, 4u, 7u, 24u, 33u, 2097152u, 0x80000000u, 0xFFFFFFFFu}) {
     corpus.add(n == 0 ? "G2" : "G1", "an alignment of " + std::to_string(n), kInvalid,
-               "no power of two within the limits",
+               "not a power of two within the limits",
                [n](GgufImage& i) { i.set_u32("general.alignment", n); });
   }
   corpus.add("G8", "an alignment as u64", kInvalid, "must be a u32: general.alignment",

@@ -26,7 +26,7 @@ void add_kinds(CorpusBuilder& corpus) {
              "text is too long: general.architecture",
              [](GgufImage& i) { i.set_string("general.architecture", std::string(1 << 20, 'a')); });
   corpus.add(
-      "G8", "an architecture with a zero byte", kInvalid, "byte of zero in it",
+      "G8", "an architecture with a zero byte", kInvalid, "contains a zero byte",
       [](GgufImage& i) { i.set_string("general.architecture", std::string_view("llama\0x", 7)); });
   for (const char* arch : {"", "Llama", "llama2", "gemma3", "qwen2moe", "mamba", "\x1b[31m"}) {
     corpus.add("S", std::string("the architecture ") + arch, kUnsupported,
@@ -72,9 +72,9 @@ void add_hyper_parameters(CorpusBuilder& corpus) {
                "must be an array of integers", [name](GgufImage& i) {
                  i.set_strings(name, {"2", "2"});
                });
-    corpus.add("G5", name + " has a value too few", kInvalid, "not one value for each layer",
+    corpus.add("G5", name + " has a value too few", kInvalid, "not have one value for each layer",
                [name](GgufImage& i) { i.set_u32s(name, {4}); });
-    corpus.add("G5", name + " has a million values", kInvalid, "not one value for each layer",
+    corpus.add("G5", name + " has a million values", kInvalid, "not have one value for each layer",
                [name](GgufImage& i) { i.set_u32s(name, std::vector<u32>(1'000'000, 4)); });
     corpus.add("G2", name + " is zero in every layer", kInvalid, kRange, [name](GgufImage& i) {
       i.set_u32s(name, {0, 0});
@@ -137,16 +137,16 @@ void add_relations(CorpusBuilder& corpus) {
   };
   // GHSA-3p75-pq92-q28f and PR 24263: ratios that come out as zero or uneven.
   corpus.add("G2", "GHSA-3p75-pq92-q28f: more KV heads than heads", kInvalid,
-             "no multiple of the number of KV", set("attention.head_count_kv", 8));
-  corpus.add("G2", "heads that KV heads do not divide", kInvalid, "no multiple of the number of KV",
-             set("attention.head_count_kv", 3));
+             "not a multiple of the number of KV", set("attention.head_count_kv", 8));
+  corpus.add("G2", "heads that KV heads do not divide", kInvalid,
+             "not a multiple of the number of KV", set("attention.head_count_kv", 3));
   corpus.add("G2", "PR 24263: more heads than dimensions", kInvalid,
-             "no multiple of the number of heads", [](GgufImage& i) {
+             "not a multiple of the number of heads", [](GgufImage& i) {
                i.erase_key("llama.attention.key_length");
                i.set_u32("llama.attention.head_count", 1024);
              });
   corpus.add("G2", "dimensions that heads do not divide", kInvalid,
-             "no multiple of the number of heads", [](GgufImage& i) {
+             "not a multiple of the number of heads", [](GgufImage& i) {
                i.erase_key("llama.attention.key_length");
                i.set_u32("llama.attention.head_count", 6);
              });
