@@ -1,7 +1,7 @@
 // runtime/text/byte_chars.h
 //
 // Byte-level BPE stores the bytes of a token as printable characters (Radford et al. 2019, GPT-2):
-// the bytes ! to ~, U+00A1 to U+00AC and U+00AE to U+00FF stand for themselves, the other 68 are
+// the bytes ! to ~, U+00A1 to U+00AC and U+00AE to U+00FF represent themselves, the other 68 are
 // U+0100 onwards in order.
 #pragma once
 
@@ -11,13 +11,13 @@
 
 namespace tarn::text {
 
-inline constexpr u32 kByteChars = 256 + 68;  // one past the last character that stands for a byte
+inline constexpr u32 kByteChars = 256 + 68;  // one past the last character that represents a byte
 
 constexpr bool byte_is_its_char(u32 byte) {
   return (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
 }
 
-// Character of each byte: a code point below kByteChars.
+// The character of each byte: a code point below kByteChars.
 inline constexpr std::array<u16, 256> kCharOfByte = [] {
   std::array<u16, 256> chars{};
   u32 next = 256;
@@ -27,7 +27,7 @@ inline constexpr std::array<u16, 256> kCharOfByte = [] {
   return chars;
 }();
 
-// Byte of each character; kNoByte for those below U+0100 that stand for none.
+// The byte of each character; kNoByte for those below U+0100 that represent none.
 inline constexpr u16 kNoByte = 0xFFFF;
 inline constexpr std::array<u16, kByteChars> kByteOfChar = [] {
   std::array<u16, kByteChars> bytes{};

@@ -15,14 +15,16 @@ struct ByteRange {
   bool holds(u8 byte) const { return byte >= low && byte <= high; }
 };
 
-// Of a well-formed character (Unicode 15, table 3-7): bytes in all, 0 for what starts none.
+// Bytes of the well-formed character (Unicode 15, table 3-7) that starts with `lead`; 0 if none
+// does.
 u32 strict_bytes(u8 lead) {
   if (lead < 0x80) return 1;
   if (lead < 0xC2 || lead > 0xF4) return 0;
   return lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
 }
 
-// What may stand behind `lead`; overlong forms, surrogates and what lies past U+10FFFF may not.
+// The valid second bytes after `lead`, which exclude overlong forms, surrogates and code points
+// above U+10FFFF.
 ByteRange second_bytes(u8 lead) {
   switch (lead) {
     case 0xE0:
@@ -43,8 +45,8 @@ ByteRange second_bytes(u8 lead) {
 u64 Detokenizer::push(TokenId id, std::span<char> out) {
   const u64 piece_bytes_max = tokenizer_->piece_bytes_max();
   TARN_ASSERT(out.size() >= 3 * (piece_bytes_max + 4));
-  // The piece lies at the end of `out`; what is written from the front never reaches it: each of
-  // its bytes, and each held one, gives at most three.
+  // The piece lies at the end of `out`. Output from the front never reaches it, because each of its
+  // bytes, and each held one, gives at most three.
   const std::span<char> piece = out.last(piece_bytes_max);
   u64 n_piece = tokenizer_->piece(id, false, piece);
   const char* bytes = piece.data();

@@ -1,6 +1,6 @@
 // runtime/text/encode.h
 //
-// One stretch of plain text, in which no special token stands, to ids. Private to this folder.
+// Encodes one stretch of plain text without special tokens to ids. Private to this folder.
 #pragma once
 
 #include <optional>
@@ -13,7 +13,7 @@
 
 namespace tarn::text {
 
-// Ids go out through this; it refuses what does not fit.
+// Writes ids, and refuses them when the room is used up.
 class IdWriter {
  public:
   explicit IdWriter(std::span<TokenId> out) : out_(out) {}
@@ -37,12 +37,12 @@ class IdWriter {
 
 Result<void> encode_bpe(const Tokenizer::Tables& tables, std::string_view text, Bump& scratch,
                         IdWriter& out);
-// `space_first`: as if a space stood in front.
+// `space_first`: as if a space preceded the text.
 Result<void> encode_spm(const Tokenizer::Tables& tables, std::string_view text, bool space_first,
                         Bump& scratch, IdWriter& out);
 
-// Of scratch, for the worst text: BPE turns a stray byte into the three of U+FFFD, SPM a space into
-// the three of U+2581, for which SPM keeps a copy as well.
+// Bytes of scratch for a byte of the worst text. BPE turns a stray byte into the three bytes of
+// U+FFFD. SPM turns a space into the three of U+2581, and keeps a copy of the text for it.
 constexpr u64 kPreparedBytesMax = 3;
 constexpr u64 kSpacePrefixBytes = 3;
 

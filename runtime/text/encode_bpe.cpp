@@ -19,7 +19,7 @@ struct BpeRules {
   u32 result(u32 pair) const { return merges.at(pair).result; }
 };
 
-// Visits the bytes of the text after lenient decoding: itself if it is well formed.
+// Visits the bytes of the text after lenient decoding; well-formed text stays as it is.
 template <class Visit>
 void each_prepared_byte(std::string_view text, Visit&& visit) {
   for (u64 at = 0; at < text.size();) {
@@ -35,7 +35,7 @@ void each_prepared_byte(std::string_view text, Visit&& visit) {
   }
 }
 
-// The token that a whole pre-token is, or kNoToken.
+// The token whose text is the whole pre-token, or kNoToken.
 TokenId whole_word(const Tokenizer::Tables& tables, std::string_view word) {
   char chars[VocabLimits::kTokenBytesMax + 4];
   u64 n_bytes = 0;

@@ -9,14 +9,14 @@ namespace {
 
 constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // U+2581
 
-// A float's order as that of unsigned numbers, highest first. Never NaN, never -0.
+// Maps a float, never NaN or -0, to an unsigned number in descending order.
 u32 descending(f32 score) {
   const u32 bits = std::bit_cast<u32>(score);
   const u32 ascending = (bits >> 31) != 0 ? ~bits : bits | 0x80000000u;
   return ~ascending;
 }
 
-// A pair is the token that both texts give together. Tokens with a meaning are not made of text.
+// A pair is the token with the joined text. Tokens with a special meaning are never made from text.
 struct SpmRules {
   const Tokenizer::Tables& tables;
   std::string_view text;
@@ -36,7 +36,7 @@ struct SpmRules {
   u32 result(u32 pair) const { return pair; }
 };
 
-// The text with every space as U+2581, in scratch.
+// Copies the text to scratch, with every space as U+2581.
 std::optional<std::string_view> mark_spaces(std::string_view text, bool space_first,
                                             Bump& scratch) {
   u64 n_spaces = space_first ? 1 : 0;
@@ -53,7 +53,7 @@ std::optional<std::string_view> mark_spaces(std::string_view text, bool space_fi
   return std::string_view(marked->data(), marked->size());
 }
 
-// A character that no token has: its bytes, or <unk>.
+// Encodes a character that has no token: as its bytes, or <unk>.
 Result<void> fall_back(const Tokenizer::Tables& tables, std::string_view character, IdWriter& out) {
   bool complete = true;
   for (const char c : character) complete &= tables.byte_ids[static_cast<u8>(c)] != kNoToken;
@@ -82,7 +82,7 @@ Result<void> encode_spm(const Tokenizer::Tables& tables, std::string_view text, 
                          "encode_scratch_bytes()",
                  .figures = {{{"text bytes", text.size()}}}});
   }
-  // Characters by their first bytes alone, whatever follows: so the vocabularies' own tools do it.
+  // Cuts characters by their first bytes alone, as the vocabularies' own tools do.
   for (u64 at = 0; at < marked->size();) {
     const u64 width = std::min<u64>(utf8_bytes_by_lead((*marked)[at]), marked->size() - at);
     symbols->put(static_cast<u32>(at), static_cast<u32>(width), kNoToken);

@@ -2,7 +2,7 @@
 //
 // A tokenizer and the memory that its calls work in: one text, or one token, at a time.
 //
-//   memory    lent; what a call returns stands in it until the next call
+//   memory    lent; a call's result stays in it until the next call
 //   thread    one at a time
 #pragma once
 

@@ -1,16 +1,16 @@
 // runtime/text/merge_queue.h
 //
-// Joins neighbouring symbols, best pair first, until no pair joins: the loop that BPE (lowest rank
-// first) and SPM (highest score first) share; pairs of one key go from left to right. O(n log n): a
-// binary heap of candidates, entries not removed but found stale when they come up.
+// Joins neighbouring symbols, best pair first, until no pair joins. BPE (lowest rank first) and SPM
+// (highest score first) share this loop; pairs with equal keys join from left to right. O(n log n):
+// a binary heap of candidates, whose stale entries are skipped when they reach the top.
 //
-// Symbols are named by where they start. The length of one stands at its first and at its last
-// position, so that both neighbours are found without links (boundary tags, Knuth vol. 1, 2.5);
-// what lies between is never read.
+// A symbol is named by its start position. Its length is stored at its first and last position, so
+// that both neighbours are found without links (boundary tags, Knuth vol. 1, 2.5). Positions
+// between are never read.
 //
 // Invariant, for every i where a symbol starts: pairs[i] joins it and its right neighbour, or is
-// kNoPair; where one started once, pairs[i] is kNoPair. An entry (key, i) is live if pairs[i] has
-// that key; all live ones are in the heap.
+// kNoPair. At the start of a symbol that was joined, pairs[i] is kNoPair. An entry (key, i) is live
+// if pairs[i] has that key; all live entries are in the heap.
 #pragma once
 
 #include <algorithm>
@@ -27,11 +27,11 @@ inline constexpr u32 kNoPair = ~u32{0};
 struct Symbols {
   std::span<u32> ids;     // of the symbol that starts here
   std::span<u32> widths;  // positions of the symbol that starts or ends here
-  std::span<u32> pairs;   // see above; the meaning of other values is the rules'
+  std::span<u32> pairs;   // see above; Rules define other values
   std::span<u64> heap;    // key << 32 | start, smallest first
 
-  // A quarter more than there can be symbols: when the heap is full, a rebuild drops every stale
-  // entry and at least a quarter is free again, so rebuilds cost O(1) an entry.
+  // A quarter more than the number of symbols. When the heap is full, a rebuild drops every stale
+  // entry, which frees at least a quarter; so rebuilds cost O(1) an entry.
   static constexpr u64 heap_entries(u64 n_positions) { return n_positions + n_positions / 4 + 8; }
   static constexpr u64 bytes(u64 n_positions) {
     return n_positions * 3 * sizeof(u32) + heap_entries(n_positions) * sizeof(u64) + kSlackBytes;
@@ -48,7 +48,7 @@ struct Symbols {
   }
 
   u32 n_positions() const { return static_cast<u32>(ids.size()); }
-  // A symbol of `width` positions at `start`; its neighbours' pairs become stale.
+  // Puts a symbol of `width` positions at `start`; its neighbours' pairs become stale.
   void put(u32 start, u32 width, u32 id) {
     ids[start] = id;
     widths[start] = width;
@@ -64,7 +64,7 @@ struct Symbols {
 template <class Rules>
 class MergeQueue {
  public:
-  // The symbols are put, one behind the other, up to n_positions().
+  // The symbols must be put, without gaps, up to n_positions().
   MergeQueue(const Rules& rules, Symbols& symbols) : rules_(rules), symbols_(symbols) {}
 
   void run() {
@@ -106,14 +106,14 @@ class MergeQueue {
     find_pair(left);
     if (symbols_.pairs[left] == kNoPair) return;
     if (n_entries_ == symbols_.heap.size()) {
-      rebuild();  // which takes this pair along
+      rebuild();  // which includes this pair
       return;
     }
     symbols_.heap[n_entries_++] = entry(left);
     std::push_heap(begin(), end(), Later());
   }
 
-  // Exactly the live entries, one for each pair.
+  // Fills the heap with the live entries, one for each pair.
   void rebuild() {
     n_entries_ = 0;
     for (u32 at = 0; at < symbols_.n_positions(); at = symbols_.next(at)) {

@@ -3,7 +3,7 @@
 namespace tarn::text {
 namespace {
 
-// Later keys win.
+// A later key overrides an earlier one.
 constexpr RoleKey kRoleKeys[] = {
     {"tokenizer.ggml.bos_token_id", Role::bos},
     {"tokenizer.ggml.eos_token_id", Role::eos},

@@ -1,9 +1,10 @@
 // runtime/text/named_tokens.h
 //
-// Tokens that custom knows by their text, because files do not mark them: which end a generation,
-// which are control tokens whatever the file says, which are shown though they look like control.
-// Facts of llama.cpp (the copy in llama-cpp-python 0.3.36), as its ids and ends are the
-// measure; where its choice among several names depends on a hash map's order, ours is the table's.
+// Tokens that are known by their text, because files do not mark them. Some end a generation, some
+// are control tokens whatever the file says, some are shown although they look like control. The
+// facts come from llama.cpp (the copy in llama-cpp-python 0.3.36), whose ids and ends we must
+// match. Where its choice among several names depends on a hash map's order, ours follows the
+// table.
 #pragma once
 
 #include <array>
@@ -14,7 +15,7 @@
 
 namespace tarn::text {
 
-// Places for special ids: from a key of the file, or found by text.
+// The roles of special tokens, whose ids come from a key of the file or are found by text.
 enum class Role : u8 {
   none,
   bos,
@@ -40,8 +41,8 @@ std::span<const RoleKey> role_keys();
 
 struct NamedToken {
   std::string_view text;
-  Role role = Role::none;  // fills this place if no key did and no earlier name
-  bool ends = false;       // and is a control token
+  Role role = Role::none;  // takes this role if no key and no earlier name did
+  bool ends = false;       // ends a generation, and is a control token
   bool shown = false;      // becomes user-defined
 };
 std::span<const NamedToken> named_tokens();

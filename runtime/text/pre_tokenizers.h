@@ -1,6 +1,6 @@
 // runtime/text/pre_tokenizers.h
 //
-// The names that tokenizer.ggml.pre takes, and what each one means beyond its splitter.
+// The known names of tokenizer.ggml.pre, each with its splitter and its other rules.
 #pragma once
 
 #include <string_view>
@@ -12,7 +12,7 @@ namespace tarn::text {
 struct PreTokenizerRules {
   std::string_view name;
   PreTokenizer splitter = PreTokenizer::none;
-  bool whole_words_first = false;  // a pre-token that is a token is not merged up to
+  bool whole_words_first = false;  // a pre-token that is a token is not merged
   bool adds_bos = false;           // unless the file says otherwise
 };
 

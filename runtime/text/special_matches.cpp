@@ -19,19 +19,19 @@ class Finder {
   std::string_view text_of(TokenId id) const { return tables_.texts.at(id); }
 
   // The longest token at `at` of at most `bytes_max`; kNoToken if there is none. Narrows the sorted
-  // list one byte at a time to those that agree so far.
+  // list byte by byte to the tokens that still match.
   TokenId longest(u64 at, u64 bytes_max) const {
     const std::string_view rest = text_.substr(at, bytes_max);
     const u32* low = tables_.specials.data();
     const u32* high = low + tables_.specials.size();
     TokenId found = kNoToken;
     for (u64 n_agree = 0; low != high; ++n_agree) {
-      if (high - low == 1) {  // what remains is one comparison
+      if (high - low == 1) {  // one comparison remains
         return rest.starts_with(text_of(*low)) && wanted(*low) ? *low : found;
       }
       if (text_of(*low).size() == n_agree) {
         if (wanted(*low)) found = *low;
-        ++low;  // the only one that ends here: texts differ
+        ++low;  // only one ends here: all texts differ
       }
       if (n_agree == rest.size()) break;
       const u8 byte = static_cast<u8>(rest[n_agree]);
@@ -59,8 +59,8 @@ class Finder {
   const std::array<bool, 256>& starts_;
 };
 
-// From the longest match at each place to those that are taken. `matches` holds two things that
-// grow towards each other: a heap of candidates from the front, the taken ones from the back.
+// Chooses the taken matches from the longest match at each place. `matches` holds a heap of
+// candidates from the front and the taken matches from the back.
 std::span<SpecialMatch> take_best(const Finder& finder, std::span<SpecialMatch> matches,
                                   std::span<u8> taken) {
   const auto later = [&](const SpecialMatch& a, const SpecialMatch& b) {
@@ -75,7 +75,7 @@ std::span<SpecialMatch> take_best(const Finder& finder, std::span<SpecialMatch> 
     SpecialMatch match = heap[--n_heap];
     const u64 n_bytes = finder.text_of(match.id).size();
     if (taken[match.at] != 0) continue;
-    // What is taken is at least as long as this one, so an overlap covers one of its ends.
+    // Taken matches are at least as long as this one, so an overlap covers one of its ends.
     if (taken[match.at + n_bytes - 1] == 0) {
       std::fill_n(taken.begin() + match.at, n_bytes, u8{1});
       heap[--first_taken] = match;

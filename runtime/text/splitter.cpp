@@ -24,7 +24,7 @@ u64 Splitter::skip(CharClass kind, u64 at) const {
   return at;
 }
 
-// Where the contraction that starts at at_ ends; at_ if there is none.
+// The end of the contraction that starts at at_; at_ if there is none.
 u64 Splitter::contraction_end(bool any_case) const {
   if (text_[at_] != '\'') return at_;
   const std::string_view rest = text_.substr(at_ + 1, 2);
@@ -39,8 +39,8 @@ u64 Splitter::contraction_end(bool any_case) const {
   return two_letters ? at_ + 3 : at_;
 }
 
-// The alternatives that start with white space, at a run of it: up to its last newline if newlines
-// bind, else all but the last character if something follows, else all.
+// The end of a match in a run of white space: its last newline if newlines bind; else all but the
+// last character if text follows, else all.
 u64 Splitter::spaces_end(bool newlines_end) const {
   u64 end = at_;
   u64 last_start = at_;

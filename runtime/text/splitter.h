@@ -1,17 +1,17 @@
 // runtime/text/splitter.h
 //
-// Cuts text into pre-tokens, the pieces inside which byte-level BPE merges. Each scanner is its
-// family's regular expression written out by hand, because no regex engine with look-ahead runs in
-// bounded time and stack on hostile text (ROBUSTNESS T2). Every character is looked at a fixed
-// number of times: linear time, no memory.
+// Cuts text into pre-tokens; byte-level BPE merges only inside them. Each scanner is its family's
+// regular expression written by hand, because no regex engine with look-ahead has bounded time and
+// stack on hostile text (ROBUSTNESS T2). Every character is read a fixed number of times: linear
+// time, no memory.
 //
 //   gpt2       's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
 //   llama_bpe  (?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])|[^\r\n\p{L}\p{N}]?\p{L}+
 //              |\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+
 //   qwen2      as llama_bpe with \p{N} for \p{N}{1,3}
 //
-// The families' own files spell the contractions (?i:'s|...), which in engines that fold case over
-// all of Unicode also takes U+017F for an s; llama.cpp does not, and ids are to equal its ids.
+// The families' own files spell the contractions (?i:'s|...). Engines that fold case over all of
+// Unicode then match U+017F as an s. llama.cpp does not, and our ids must equal its ids.
 #pragma once
 
 #include <string_view>
@@ -33,7 +33,7 @@ class Splitter {
   struct Char {
     u32 value = 0;
     CharClass kind = CharClass::none;
-    u64 end = 0;  // where the next character starts
+    u64 end = 0;  // start of the next character
   };
 
   Char char_at(u64 at) const;

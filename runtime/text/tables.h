@@ -1,13 +1,12 @@
 // runtime/text/tables.h
 //
-// What a built vocabulary is, in its region. VocabBuilder writes it; afterwards nothing changes.
+// A built vocabulary in its region. VocabBuilder writes it; afterwards nothing changes.
 //
 //   texts       [n_vocab]   as in the file; an empty token has no text and is in no table
 //   attributes  [n_vocab]   TokenKind in the low bits, and what the rules add
 //   scores      [n_vocab]   SPM: merges of high score first; never NaN
 //   specials    ids of all control, unknown and user-defined tokens that have a text, in the order
-//   of
-//               their texts, so that those which begin alike are neighbours
+//               of their texts, so that those which begin alike are neighbours
 #pragma once
 
 #include <array>
@@ -20,7 +19,7 @@ namespace tarn::text {
 struct Attribute {
   static constexpr u8 kKindMask = 0x07;
   static constexpr u8 kEnd = 0x08;         // ends a generation
-  static constexpr u8 kEatsSpaces = 0x10;  // white space behind it in the text belongs to it
+  static constexpr u8 kEatsSpaces = 0x10;  // white space after it in the text belongs to it
 };
 
 struct Tokenizer::Tables {
@@ -29,14 +28,14 @@ struct Tokenizer::Tables {
   bool adds_bos = false;
   bool adds_eos = false;
   bool adds_space_prefix = false;
-  bool whole_words_first = false;  // a pre-token that is a token is not merged up to
+  bool whole_words_first = false;  // a pre-token that is a token is not merged
 
   u32 n_vocab = 0;
   TokenId bos = kNoToken;
   TokenId eos = kNoToken;
   TokenId unknown = kNoToken;
   u32 text_bytes_max = 0;               // of the longest token
-  std::array<TokenId, 256> byte_ids{};  // kNoToken: this byte cannot be encoded by itself
+  std::array<TokenId, 256> byte_ids{};  // kNoToken: this byte has no token of its own
 
   TextTable texts{};
   TextIndex index{};
@@ -44,7 +43,8 @@ struct Tokenizer::Tables {
   std::span<u8> attributes{};
   std::span<f32> scores{};
   std::span<u32> specials{};
-  // By first byte: whether a special token starts so; the second table is of user-defined ones.
+  // By first byte: whether a special token starts with it; the second table is for user-defined
+  // ones.
   std::array<bool, 256> special_starts{};
   std::array<bool, 256> user_defined_starts{};
 
@@ -53,7 +53,7 @@ struct Tokenizer::Tables {
   }
 };
 
-// Ids that plain text never gives by merging: they carry meaning that a text may not assume.
+// Ids that plain text never gives by merging, because text must not imitate their meaning.
 constexpr bool is_reserved(TokenKind kind) {
   return kind == TokenKind::control || kind == TokenKind::unknown;
 }

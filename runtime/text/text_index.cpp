@@ -8,7 +8,7 @@
 namespace tarn::text {
 namespace {
 
-// splitmix64's finaliser (Steele, Lea, Flood 2014): every bit of the input reaches every bit.
+// splitmix64's finaliser (Steele, Lea, Flood 2014): every input bit changes every output bit.
 u64 mix(u64 z) {
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
   z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
@@ -23,7 +23,7 @@ u64 load(const char* bytes, u64 n_bytes) {
 
 u64 pair_hash(u32 left, u32 right) { return mix(u64{left} << 32 | right); }
 
-// The high half of a hash to a place below n, without a division.
+// Maps the high half of a hash to a place below n, without a division.
 u64 place(u64 hash, u64 n) { return (hash >> 32) * n >> 32; }
 
 constexpr u64 kLowHalf = 0xFFFFFFFFull;

@@ -1,8 +1,8 @@
 // runtime/text/text_index.h
 //
-// From a token's text to its id, and from a pair of ids to the merge that joins them: two hash
-// tables with open addressing in lent memory, filled once. Both are half full, probe linearly, and
-// refuse an entry that lies more than kProbesMax from its place, so that no vocabulary makes a
+// Two hash tables: from a token's text to its id, and from a pair of ids to the merge that joins
+// them. They use open addressing in lent memory and are filled once. Both are half full, probe
+// linearly, and refuse an entry more than kProbesMax from its place, so no vocabulary makes a
 // look-up slow.
 #pragma once
 
@@ -15,7 +15,7 @@
 
 namespace tarn::text {
 
-// The tokens' texts, one behind the other.
+// The tokens' texts, without gaps.
 struct TextTable {
   const char* bytes = nullptr;
   const u32* starts = nullptr;  // [n + 1]
@@ -27,7 +27,7 @@ enum class Insertion : u8 { done, repeated, crowded };
 
 class TextIndex {
  public:
-  // Slots for n entries at half load.
+  // The number of slots for n entries at half load.
   static constexpr u64 slots_for(u64 n) { return 2 * n + 1; }
 
   TextIndex() = default;
@@ -35,13 +35,13 @@ class TextIndex {
   TextIndex(const TextTable& texts, std::span<u64> slots);
 
   static u64 hash(std::string_view text);
-  Insertion insert(u32 id, u64 hash);  // of its text
+  Insertion insert(u32 id, u64 hash);  // hash of its text
   TokenId find(std::string_view text) const { return find(text, hash(text)); }
 
-  // For many at once: an insert() costs a cache miss, a find() two, one after the other, and those
-  // of different texts can overlap. Ask for all slots, then for all texts, then insert or find.
+  // Prefetches for many look-ups: an insert() costs one cache miss, a find() two in sequence, and
+  // misses of different texts can overlap. Prefetch all slots, then all texts, then insert or find.
   void prefetch_slot(u64 hash) const;
-  void prefetch_text(u64 hash) const;  // of the entry that is probably it
+  void prefetch_text(u64 hash) const;  // of the probable entry
   TokenId find(std::string_view text, u64 hash) const;
 
  private:

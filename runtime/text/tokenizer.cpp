@@ -13,14 +13,15 @@
 namespace tarn::text {
 namespace {
 
-// White space of the C locale: what a special token that eats spaces eats.
+// White space of the C locale, which a token with kEatsSpaces takes.
 bool is_c_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
 u8 hex_value(char digit) {
   return static_cast<u8>(digit <= '9' ? digit - '0' : (digit | 0x20) - 'a' + 10);
 }
 
-// Bytes that a byte-level BPE's text stands for. A character that stands for none is itself.
+// The bytes that a byte-level BPE's text represents. A character that represents none stays as it
+// is.
 u64 decode_byte_chars(std::string_view text, std::span<char> out) {
   u64 n = 0;
   for (u64 at = 0; at < text.size();) {
@@ -36,7 +37,7 @@ u64 decode_byte_chars(std::string_view text, std::span<char> out) {
   return n;
 }
 
-// Bytes of an SPM's text: its space marks are spaces.
+// The bytes of an SPM's text, with spaces for its space marks.
 u64 decode_space_marks(std::string_view text, std::span<char> out) {
   constexpr std::string_view kSpaceMark = "\xE2\x96\x81";
   u64 n = 0;
@@ -80,7 +81,8 @@ u64 Tokenizer::encode_scratch_bytes(u64 text_bytes) {
   const u64 n_prepared = kPreparedBytesMax * n + kSpacePrefixBytes;
   const u64 plain_bytes = n_prepared + Symbols::bytes(n_prepared);
   const u64 special_bytes = special_matches_bytes(n);
-  // Matches that stay while plain text is encoded take the place of the text that they match.
+  // Matches stay in scratch while plain text is encoded; each uses the room of the text that it
+  // matches.
   return (plain_bytes > special_bytes ? plain_bytes : special_bytes) + alignof(std::max_align_t);
 }
 
@@ -88,7 +90,7 @@ Result<u64> Tokenizer::encode(std::string_view text, EncodeOptions options,
                               std::span<std::byte> scratch, std::span<TokenId> out) const {
   if (text.size() > VocabLimits::kTextBytesMax) {
     return fail({.status = Status::invalid_request,
-                 .hint = "the text is longer than the tokenizer takes at once; split it",
+                 .hint = "the text is longer than the tokenizer's limit; split it",
                  .figures = {{{"text bytes", text.size()}, {"max", VocabLimits::kTextBytesMax}}}});
   }
   Bump memory(scratch);
@@ -98,7 +100,7 @@ Result<u64> Tokenizer::encode(std::string_view text, EncodeOptions options,
   }
 
   TARN_TRY(const auto matches, special_matches(*tables_, text, options.parse_special, memory));
-  bool space_first = tables_->adds_space_prefix;  // at the start and behind a special token
+  bool space_first = tables_->adds_space_prefix;  // at the start and after a special token
   u64 at = 0;
   for (u64 i = 0; i <= matches.size(); ++i) {
     const u64 end = i < matches.size() ? matches[i].at : text.size();

@@ -2,26 +2,24 @@
 //
 // Text to token ids and back, for the vocabularies in GGUF files: SentencePiece BPE by score as
 // llama uses it ("llama"), and byte-level BPE ("gpt2") with the pre-tokenizers gpt-2, llama-bpe,
-// qwen2 and their aliases (pre_tokenizers.h). The ids are llama.cpp's, for ill-formed UTF-8 too;
-// where it would crash, lose bytes or let plain text become a control token, this says so or does
-// not (below).
+// qwen2 and their aliases (pre_tokenizers.h). The ids equal llama.cpp's, for ill-formed UTF-8 too,
+// with the exceptions below: where llama.cpp would crash, lose bytes or turn plain text into a
+// control token.
 //
-//   memory   one region; memory_bytes() is what build() will use at most
+//   memory   one region; build() uses at most memory_bytes()
 //   time     O(n log n) for n bytes and a bounded longest piece (vocab_limits.h); no recursion, no
-//            regex engine. A look-up touches at most kProbesMax neighbours, whatever the file
-//            holds.
+//            regex engine. A look-up touches at most kProbesMax neighbours for any file.
 //   thread   encode and decode are const and take the caller's scratch; any thread
 //   errors   invalid_model when the vocabulary contradicts itself; unsupported for another kind of
 //            tokenizer or pre-tokenizer; invalid_request when text cannot be encoded (an SPM
 //            without byte fallback and without <unk>, a BPE without a token for a byte) or does not
 //            fit
 //
-// Deliberate differences from llama.cpp, none of which a sound file shows:
+// Deliberate differences from llama.cpp, which no valid file shows:
 //   - Text never becomes a control or unknown token by merging or as a whole word; it needs
 //     parse_special (ROBUSTNESS T5). An SPM's byte tokens come from byte fallback alone.
 //   - A merge whose parts or result are not tokens, a repeated token, a byte token that is not
-//   <0xHH>:
-//     invalid_model instead of an assertion, lost bytes or a write out of bounds.
+//     <0xHH>: invalid_model instead of an assertion, lost bytes or a write out of bounds.
 //   - A BPE file that names no BOS or EOS has none (there: token 11).
 //   - An empty token stands for nothing (there: for "[EMPTY_n]").
 //
@@ -40,7 +38,8 @@ namespace tarn::text {
 using TokenId = u32;
 inline constexpr TokenId kNoToken = ~TokenId{0};
 
-// The file's numbers. Undefined and unused tokens are ordinary to the encoder and show nothing.
+// The file's numbers. The encoder treats undefined and unused tokens like normal ones; they show no
+// text.
 enum class TokenKind : u8 {
   undefined = 0,
   normal = 1,
@@ -64,7 +63,7 @@ class Tokenizer {
  public:
   Tokenizer() = default;
 
-  // An upper bound, from counts and byte sizes in the directory alone.
+  // An upper bound of memory, computed only from counts and sizes in the directory.
   static Result<u64> memory_bytes(const model::GgufFile& file);
   // Reads the vocabulary into `region`, which is borrowed for the life of the object.
   static Result<Tokenizer> build(const model::GgufFile& file, std::span<std::byte> region);
@@ -77,28 +76,27 @@ class Tokenizer {
   TokenId unknown() const;
   bool adds_bos() const;
   bool adds_eos() const;
-  bool adds_space_prefix()
-      const;                      // SPM: a space in front of each text that follows a special token
-  bool is_end(TokenId id) const;  // eos, eot, eom and what the file or custom names as such
+  bool adds_space_prefix() const;  // SPM: a space before each text that follows a special token
+  bool is_end(TokenId id) const;   // as the file or named_tokens.h marks them
   TokenKind token_kind(TokenId id) const;         // id < n_vocab()
   std::string_view token_text(TokenId id) const;  // as stored in the file
 
-  // Bytes of scratch with which encoding `text_bytes` of any text succeeds. Less is enough for
-  // most: BPE needs 22 bytes for each byte of the longest pre-token, SPM 23 for each of the text;
-  // encode() says when what it was lent is too little.
+  // Bytes of scratch that are enough for any text of `text_bytes`. Most texts need less: BPE needs
+  // 22 bytes for each byte of the longest pre-token, SPM 23 for each byte of the text. encode()
+  // fails if its scratch is too small.
   static u64 encode_scratch_bytes(u64 text_bytes);
-  // The most ids that `text_bytes` of any text give: four for a byte (a stray one becomes U+FFFD, a
-  // space behind a special token two marks of three bytes), and BOS and EOS.
+  // The most ids of any text of `text_bytes`: four for a byte (a stray one becomes U+FFFD, a space
+  // after a special token two marks of three bytes), and BOS and EOS.
   static u64 encode_ids_max(u64 text_bytes) { return 4 * text_bytes + 8; }
 
-  // Ids into `out` (encode_ids_max(text.size()) are always enough); returns how many. What does not
-  // fit is invalid_request; `out` then holds the beginning.
+  // Writes ids into `out` (encode_ids_max(text.size()) are always enough) and returns their number.
+  // If they do not fit the answer is invalid_request, and `out` holds the first ids.
   Result<u64> encode(std::string_view text, EncodeOptions options, std::span<std::byte> scratch,
                      std::span<TokenId> out) const;
 
-  // The bytes one token stands for (an SPM space is already a space; a byte token is its byte),
-  // into `out`; control and unknown tokens give nothing unless `special`. Returns the length; at
-  // most piece_bytes_max(). id < n_vocab().
+  // Writes the bytes of one token into `out` (an SPM space mark as a space, a byte token as its
+  // byte). Control and unknown tokens give nothing unless `special`. Returns the length, at most
+  // piece_bytes_max(). id < n_vocab().
   u64 piece(TokenId id, bool special, std::span<char> out) const;
   u64 piece_bytes_max() const;
 
@@ -109,20 +107,20 @@ class Tokenizer {
   const Tables* tables_ = nullptr;
 };
 
-// Turns a stream of tokens into text that is valid UTF-8 at every moment: holds back an unfinished
-// character (at most 3 bytes) until it is complete. Bytes that can never become a character give
-// U+FFFD for each maximal ill-formed part (Unicode 15, 3.9, best practice). The first token of an
-// SPM text drops the space that the encoder put in front (where the file says that it does).
+// Turns a stream of tokens into text that is valid UTF-8 at every moment: an unfinished character
+// (at most 3 bytes) is held back until it is complete. Ill-formed bytes give U+FFFD for each
+// maximal ill-formed part (Unicode 15, 3.9, best practice). The first token of an SPM text drops
+// the space that the encoder added (if the file says that it adds one).
 class Detokenizer {
  public:
   Detokenizer() = default;
   // The tokenizer is borrowed. at_start: the first token begins a text.
   explicit Detokenizer(const Tokenizer& tokenizer, bool at_start)
       : tokenizer_(&tokenizer), at_start_(at_start) {}
-  // Appends what can be shown now; returns its length. out >= 3 * (piece_bytes_max() + 4).
+  // Appends the text that is complete; returns its length. out >= 3 * (piece_bytes_max() + 4).
   u64 push(TokenId id, std::span<char> out);
-  // What was held back, as U+FFFD (at most 3 bytes, as a cut character is one maximal part); ends
-  // the stream.
+  // Ends the stream: writes held-back bytes as U+FFFD (at most 3 bytes, because a cut character is
+  // one maximal part).
   u64 finish(std::span<char> out);
 
  private:

@@ -14,8 +14,8 @@ constexpr u32 kPages = kCodePoints >> kPageShift;
 
 constexpr u32 run_start(u32 run) { return kClassRuns[run] >> 2; }
 
-// The run that holds the first code point of each page of 256, so that a look-up starts there and
-// walks the few runs of one page. Made by the compiler from the table: 8.5 KiB.
+// The run with the first code point of each page of 256: a look-up starts there and walks the few
+// runs of one page. The compiler makes it from the table: 8.5 KiB.
 constexpr std::array<u16, kPages> pages_of_runs() {
   std::array<u16, kPages> pages{};
   u32 run = 0;
@@ -61,7 +61,7 @@ bool is_utf8(std::string_view text) {
   for (u64 at = 0; at < text.size();) {
     const CodePoint point = decode_lenient(text, at);
     const bool surrogate = point.value >= 0xD800 && point.value < 0xE000;
-    // A well-formed character is one that is spelled as we would spell it.
+    // A character is well formed if encoding it again gives the same bytes.
     char again[4];
     const u32 n_bytes = encode_utf8(point.value, again);
     if (surrogate || text.substr(at, point.n_bytes) != std::string_view(again, n_bytes)) {

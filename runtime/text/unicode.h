@@ -1,10 +1,10 @@
 // runtime/text/unicode.h
 //
-// Code points for the tokenizers: their class, and UTF-8 read the way the vocabularies' own tools
-// read it. Decoding is lenient on purpose: ids of ill-formed text must equal llama.cpp's, which
-// takes overlong forms and surrogates for what they spell and every other stray byte for U+FFFD.
-// (Beyond U+10FFFF, where llama.cpp throws, each byte is U+FFFD here.) What is shown to people goes
-// through the strict Utf8Stream in detokenizer.cpp instead, and is_utf8 is strict.
+// Code points for the tokenizers: their class, and UTF-8 decoding as in the vocabularies' own
+// tools. Decoding is lenient on purpose, because ids of ill-formed text must equal llama.cpp's. It
+// accepts overlong forms and surrogates, and reads every other stray byte as U+FFFD. (Beyond
+// U+10FFFF, where llama.cpp throws, each byte is U+FFFD here.) Text that is shown passes the strict
+// Utf8Stream in detokenizer.cpp instead, and is_utf8 is strict.
 #pragma once
 
 #include <string_view>
@@ -17,7 +17,7 @@ enum class CharClass : u8 { other = 0, letter = 1, number = 2, space = 3, none =
 
 inline constexpr u32 kReplacement = 0xFFFD;
 
-// Class of a code point below U+110000.
+// The class of a code point below U+110000.
 CharClass class_of(u32 code_point);
 
 struct CodePoint {
@@ -31,10 +31,10 @@ CodePoint decode_lenient(std::string_view text, u64 at);
 // Whether `text` is valid UTF-8 (RFC 3629): no overlong form, no surrogate, nothing above U+10FFFF.
 bool is_utf8(std::string_view text);
 
-// UTF-8 of a code point below U+110000 into at most 4 bytes; returns how many.
+// Writes UTF-8 of a code point below U+110000 into at most 4 bytes; returns their number.
 u32 encode_utf8(u32 code_point, char* out);
 
-// Bytes of one UTF-8 character by its first byte alone; 1 for a byte that cannot start one.
+// The bytes of a UTF-8 character, from its first byte alone; 1 for a byte that cannot start one.
 constexpr u32 utf8_bytes_by_lead(char lead) {
   const u32 high = static_cast<u8>(lead) >> 4;
   return high < 12 ? 1 : high < 14 ? 2 : high == 14 ? 3 : 4;

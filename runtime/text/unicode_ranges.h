@@ -3,8 +3,8 @@
 // Letters (category L), numbers (N) and white space (property White_Space, which is \s) of Unicode
 // 15.1, as runs of code points of one class. Made by tools/unicode/make_ranges.py; do not edit.
 //
-// The table is part of the source on purpose: where a pre-token ends decides ids, and ids must not
-// change with the Unicode data of the machine that compiles.
+// The table is part of the source on purpose: ids depend on the ends of pre-tokens, and must not
+// change with the Unicode data of the compiling machine.
 #pragma once
 
 #include "platform/base/types.h"

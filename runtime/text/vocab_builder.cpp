@@ -19,7 +19,7 @@ Unexpected invalid(const char* hint, std::string_view about, const char* figure,
                .figures = {{{figure, value}}}});
 }
 
-constexpr char kNotTokens[] = "a part of a merge, or what it gives, is no token";
+constexpr char kNotTokens[] = "a part of a merge, or its result, is not a token";
 
 u64 place(Role role) { return static_cast<u64>(role); }
 
@@ -55,7 +55,7 @@ Result<void> check_limits(const VocabCounts& counts) {
 
 }  // namespace
 
-// The order and the sizes of begin()'s allocations; each may cost its alignment once.
+// The order and the sizes of begin()'s allocations; each may need its alignment once.
 Result<u64> VocabBuilder::region_bytes(const VocabCounts& counts) {
   TARN_CHECK(check_limits(counts));
   constexpr u64 kAllocations = 8;
@@ -189,7 +189,7 @@ Result<void> VocabBuilder::set_roles(const VocabRules& rules) {
     if (exists(2)) roles_[place(Role::eos)] = 2;
   }
   for (u64 role = 0; role < kRoles; ++role) {
-    // Ids past the end are how converters write "none" (-1): the family's default stays.
+    // Converters write "none" as an id past the end (-1): the family's default stays.
     const std::optional<u64> id = rules.special_ids[role];
     if (id && exists(*id)) roles_[role] = static_cast<TokenId>(*id);
   }
@@ -212,7 +212,7 @@ Result<void> VocabBuilder::set_roles(const VocabRules& rules) {
   return {};
 }
 
-// Custom's names first, then the places that end a generation, then the exceptions.
+// First named_tokens.h, then the roles that end a generation, then the exceptions.
 void VocabBuilder::mark_ends(const VocabRules& rules) {
   const auto find = [&](std::string_view text) { return tables_->index.find(text); };
   const auto ends = [&](TokenId id) {
@@ -251,7 +251,7 @@ void VocabBuilder::mark_ends(const VocabRules& rules) {
 }
 
 void VocabBuilder::keep_specials() {
-  // The numbers of kinds_ have become attributes; their place is the list's.
+  // The numbers of kinds_ have become attributes, so the list reuses their memory.
   u32* const ids = reinterpret_cast<u32*>(kinds_.data());
   u64 n = 0;
   for (u32 id = 0; id < n_tokens_; ++id) {
@@ -299,8 +299,8 @@ Result<void> VocabBuilder::finish_tokens(const VocabRules& rules) {
   return {};
 }
 
-// The token that is left and right together. Files list merges in the order of their results,
-// nearly always: the last result or the one behind it is tried before the table.
+// The token whose text is left + right. Files nearly always list merges in the order of their
+// results, so the last result and the next id are tried before the table.
 TokenId VocabBuilder::merge_result(std::string_view left, std::string_view right) const {
   const u64 n_bytes = left.size() + right.size();
   if (n_bytes > tables_->text_bytes_max) return kNoToken;
@@ -354,7 +354,7 @@ Result<void> VocabBuilder::insert_pending_merges() {
     tables_->merges.prefetch(p.merge.left, p.merge.right);
   }
   for (const PendingMerge& p : pending) {
-    if (is_reserved(tables_->kind_of(p.merge.result))) continue;  // text may not become one
+    if (is_reserved(tables_->kind_of(p.merge.result))) continue;  // text must not become one
     // A repeated pair keeps its first rank.
     if (tables_->merges.insert(p.merge) == Insertion::crowded) {
       return invalid("the merges were made to collide", tables_->texts.at(p.merge.result), "merge",

@@ -5,8 +5,7 @@
 //
 //   begin, add_token x n_tokens, [scores(), kinds()], finish_tokens, add_merge x n_merges, finish
 //
-// Everything that comes in is hostile. An error leaves the region in any state and the builder
-// dead.
+// All input is untrusted. After an error the region is undefined and the builder must not be used.
 #pragma once
 
 #include <array>
@@ -27,21 +26,21 @@ struct VocabCounts {
 
 struct VocabRules {
   PreTokenizerRules pre{};                               // BPE
-  std::array<std::optional<u64>, kRoles> special_ids{};  // what the file says, by Role
-  std::optional<bool> adds_bos{};                        // missing: as the family does
+  std::array<std::optional<u64>, kRoles> special_ids{};  // from the file, by Role
+  std::optional<bool> adds_bos{};                        // missing: the family's default
   std::optional<bool> adds_eos{};
   std::optional<bool> adds_space_prefix{};
-  bool specials_eat_spaces = false;  // Phi-3: white space behind a special token belongs to it
+  bool specials_eat_spaces = false;  // Phi-3: white space after a special token belongs to it
 };
 
 class VocabBuilder {
  public:
-  // What begin() wants at most.
+  // The most bytes that begin() needs.
   static Result<u64> region_bytes(const VocabCounts& counts);
   static Result<VocabBuilder> begin(const VocabCounts& counts, std::span<std::byte> region);
 
   Result<void> add_token(std::string_view text);
-  // To be filled if the file has them, before finish_tokens(). Scores: SPM only, else empty.
+  // Fill these before finish_tokens(), if the file has them. Scores: SPM only, else empty.
   std::span<f32> scores() { return tables_->scores; }
   std::span<i32> kinds() { return kinds_; }
   Result<void> finish_tokens(const VocabRules& rules);
@@ -65,15 +64,14 @@ class VocabBuilder {
   VocabCounts counts_{};
   std::span<char> texts_{};
   std::span<u32> starts_{};  // [n_tokens + 1]
-  std::span<i32> kinds_{};   // until finish_tokens(); then the place of Tables::specials
+  std::span<i32> kinds_{};   // until finish_tokens(); then the memory of Tables::specials
   std::array<TokenId, kRoles> roles_{};
   u32 n_tokens_ = 0;
   u32 n_merges_ = 0;
   TokenId last_result_ = kNoToken;
 
-  // Tokens and merges wait for their neighbours, so that their look-ups can overlap in memory: the
-  // last tokens by the hashes of their texts, merges with all but their parts, which are read from
-  // the text of what they give.
+  // Tokens and merges are added in batches, so that their cache misses overlap. Tokens wait as the
+  // hashes of their texts. Merges wait without their parts, which are in the text of their result.
   static constexpr u32 kPendingMax = 64;
   std::array<u64, kPendingMax> pending_hashes_{};
   struct PendingMerge {
@@ -83,7 +81,7 @@ class VocabBuilder {
     Merge merge{};
   };
   std::array<PendingMerge, kPendingMax> pending_merges_{};
-  u32 n_pending_ = 0;  // of whichever is being added
+  u32 n_pending_ = 0;  // of tokens or of merges
 };
 
 }  // namespace tarn::text

@@ -25,7 +25,7 @@ Unexpected invalid_key(const char* hint, const char* key, u64 count = 0) {
                .figures = {{{"elements", count}}}});
 }
 
-// A short string of the file, copied to where its user can keep it.
+// A copy of a short string of the file.
 struct Name {
   char bytes[kNameBytesMax + 1] = {};
   std::optional<std::string_view> text;
@@ -37,7 +37,7 @@ Result<void> read_name(const GgufFile& file, const char* key, Name& name) {
   return {};
 }
 
-// What the directory alone says about a vocabulary.
+// The facts about a vocabulary that the directory has.
 struct Survey {
   VocabCounts counts{};
   const GgufKey* tokens = nullptr;
@@ -71,7 +71,7 @@ Result<Survey> survey(const GgufFile& file) {
     TARN_TRY(survey.merges, strings_key(file, kMergesKey));
   }
   const u64 n_tokens = survey.tokens->count;
-  constexpr u64 kLengthBytes = sizeof(u64);  // in front of each string in the file
+  constexpr u64 kLengthBytes = sizeof(u64);  // before each string in the file
   const auto text_bytes = (Checked(survey.tokens->bytes) - Checked(n_tokens) * kLengthBytes).get();
   if (!text_bytes)
     return invalid_key("the array is shorter than its strings", kTokensKey, n_tokens);
@@ -104,7 +104,7 @@ Result<PreTokenizerRules> read_pre_tokenizer(const GgufFile& file) {
 
 char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
-// Phi-3's files do not say that white space behind a special token belongs to it; their names do.
+// In Phi-3's files white space after a special token belongs to it; only their names tell.
 Result<bool> is_phi3(const GgufFile& file) {
   const GgufKey* key = file.find_key("general.name");
   if (key == nullptr || key->type != GgufType::string || key->bytes > kNameBytesMax) return false;
@@ -131,14 +131,14 @@ Result<VocabRules> read_rules(const GgufFile& file, VocabKind kind) {
   return rules;
 }
 
-// An array beside the tokens; nullptr where there is none.
+// An array with one element per token; nullptr if there is none.
 Result<const GgufKey*> parallel_key(const GgufFile& file, const char* name, u64 n_tokens) {
   const GgufKey* key = file.find_key(name);
   if (key == nullptr) return key;
   if (key->type != GgufType::array) return invalid_key("this key must be an array", name);
   if (key->count != n_tokens) {
     return fail({.status = Status::invalid_model,
-                 .hint = "an array about the tokens has not one element for each",
+                 .hint = "an array about the tokens does not have one element for each",
                  .detail = Detail(name),
                  .figures = {{{"tokens", n_tokens}, {"elements", key->count}}}});
   }

@@ -1,7 +1,6 @@
 // runtime/text/vocab_limits.h
 //
-// Every limit of a vocabulary, with its reason: the one table. GGUF's own limits stand before
-// these.
+// The only table of a vocabulary's limits, with their reasons. GGUF's own limits apply first.
 #pragma once
 
 #include "platform/base/types.h"
@@ -13,12 +12,12 @@ struct VocabLimits {
   static constexpr u64 kTokensMax = u64{2} * 1024 * 1024;
   static constexpr u64 kMergesMax = u64{4} * 1024 * 1024;
   // The longest tokens in use are 512 spaces, 1 KiB as byte-level BPE stores them. The limit bounds
-  // what one look-up hashes, and so the time that hostile text and vocabulary can cost together.
+  // the bytes that one look-up hashes, and so the time for hostile text and vocabulary.
   static constexpr u64 kTokenBytesMax = u64{4} * 1024;
-  // How far a table entry may lie from its place. At half load a natural vocabulary stays below 40
-  // (256 has odds under 1e-15): one that reaches it was made to.
+  // The largest distance of a table entry from its place. At half load a natural vocabulary stays
+  // below 40 (256 has odds under 1e-15), so a vocabulary beyond it was made to collide.
   static constexpr u32 kProbesMax = 256;
-  // Positions in prepared text, up to three bytes for one, are 32 bit numbers.
+  // Positions in prepared text, up to three bytes for one of the text, are 32-bit numbers.
   static constexpr u64 kTextBytesMax = u64{1} << 30;
 };
 

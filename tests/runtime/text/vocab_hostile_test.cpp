@@ -46,8 +46,8 @@ constexpr char kAddBos[] = "tokenizer.ggml.add_bos_token";
 
 const std::string kMissing = "the file has no vocabulary: a key is missing";
 const std::string kNotStrings = "this key must be an array of strings";
-const std::string kNotEach = "an array about the tokens has not one element for each";
-const std::string kNotTokens = "a part of a merge, or what it gives, is no token";
+const std::string kNotEach = "an array about the tokens does not have one element for each";
+const std::string kNotTokens = "a part of a merge, or its result, is not a token";
 const std::string kBadByte = "a byte token's text is not <0x00> to <0xFF>";
 const std::string kFine = "no error";
 
