@@ -15,7 +15,7 @@ bool may_go(const IndexEntry& entry, Takes takes) {
 std::optional<u32> first_evictable_window(std::span<const IndexEntry> entries, u32 n, u32 begin,
                                           Takes takes) {
   for (const u32 start : {begin, u32{0}}) {
-    u32 first = start, end = start;  // frames [first, end) can be had
+    u32 first = start, end = start;  // frames [first, end) can be evicted
     while (end < entries.size() && end - first < n) {
       const u32 record = first_frame_of(entries, end);
       const IndexEntry& there = entries[record];

@@ -35,7 +35,7 @@ void FreeFrames::set_used(u32 first, u32 n) {
   n_free_ -= n;
 }
 
-// Words without a free frame are passed at once.
+// Words without a free frame are skipped as a whole.
 std::optional<u32> FreeFrames::first_run(u32 n, u32 begin) const {
   if (n_free_ < n) return std::nullopt;
   for (const u32 start : {begin, u32{0}}) {

@@ -1,6 +1,6 @@
 // runtime/store/free_frames.h
 //
-// The free frames of the store's file, as a bitmap, and the search for some in a row.
+// The free frames of the store's file as a bitmap, and the search for consecutive ones.
 #pragma once
 
 #include <optional>
@@ -20,9 +20,9 @@ class FreeFrames {
   bool is_free(u32 frame_idx) const { return (bits_[frame_idx / 64] >> (frame_idx % 64) & 1) != 0; }
   u32 n_free() const { return n_free_; }
 
-  // The first n free frames in a row, from `begin` to the file's end, then from its begin.
+  // The first n consecutive free frames, from `begin` to the file's end, then from its begin.
   std::optional<u32> first_run(u32 n, u32 begin) const;
-  // The last of the file.
+  // The last n consecutive free frames of the file.
   std::optional<u32> last_run(u32 n) const;
 
  private:

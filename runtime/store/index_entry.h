@@ -1,10 +1,10 @@
 // runtime/store/index_entry.h
 //
-// What the index knows of one frame of the store's file, and the life of a record.
+// The index's entry of one frame of the store's file, and the life of a record.
 //
-//   entry   of a record's first frame: its life. Of the following frames: `part`
-//   life    free -> reserved -> writing -> verified -> published -> retired -> completed -> free.
-//           A record that fails goes from where it is to completed.
+//   entry   a record's first frame has its life, its other frames have `part`
+//   life    free -> reserved -> writing -> verified -> published -> retired -> completed -> free. A
+//           record that fails goes to completed from any step.
 #pragma once
 
 #include <span>
@@ -16,7 +16,7 @@ namespace tarn::store {
 
 inline constexpr u32 kNoFrame = ~u32{0};
 
-// Names a record without pointing at it; a generation behind its frame's is stale.
+// Names a record without pointing at it; a generation older than its frame's is stale.
 struct RecordRef {
   u32 frame_idx = kNoFrame;
   u64 generation = 0;
@@ -32,7 +32,7 @@ enum class Life : u8 {
   retired,
   completed,
   part,  // of the record before it
-  seen,  // by the scan, not yet weighed against its neighbours
+  seen,  // by the scan, not yet compared with its neighbours
 };
 inline constexpr u32 kLives = 9;
 const char* life_name(Life life);
@@ -42,8 +42,8 @@ struct IndexEntry {
   u64 generation = 0;
   u64 payload_bytes = 0;
   u32 next = kNoFrame;     // in the chain of its bucket
-  u32 older = kNoFrame;    // in the order of use; of a part: the record's first frame
-  u32 younger = kNoFrame;  // likewise; of a part: kNoFrame
+  u32 older = kNoFrame;    // in the order of use; for a part: the record's first frame
+  u32 younger = kNoFrame;  // likewise; for a part: kNoFrame
   u32 n_frames = 0;
   u32 n_tokens = 0;
   u32 holds = 0;
@@ -52,13 +52,13 @@ struct IndexEntry {
 };
 static_assert(sizeof(IndexEntry) == 64);
 
-// The first frame of the record that has this one; of a free frame, the frame itself.
+// The first frame of this frame's record; for a free frame, the frame itself.
 inline u32 first_frame_of(std::span<const IndexEntry> entries, u32 frame_idx) {
   const IndexEntry& entry = entries[frame_idx];
   return entry.life == Life::part ? entry.older : frame_idx;
 }
 
-// Every step of every life goes through here and is counted.
+// Makes and counts every step of every life.
 class LifeSteps {
  public:
   void step(IndexEntry& entry, Life to) {

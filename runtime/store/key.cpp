@@ -1,4 +1,4 @@
-// The one file that knows xxHash; its code is inlined here, so the library carries no symbol of it.
+// The only file that includes xxHash; its code is inlined here, so the library has no symbol of it.
 #include "runtime/store/key.h"
 
 #define XXH_INLINE_ALL
@@ -16,7 +16,7 @@ Key hash(const Secret& secret, const void* bytes, u64 n_bytes) {
   return {.low = value.low64, .high = value.high64};
 }
 
-// Keys of different kinds cannot be equal by construction of their bytes.
+// The domain is the first word, so keys of different kinds hash different words.
 enum class Domain : u32 { root = 1, chain = 2, layer = 3, name = 4, private_page = 5, part = 6 };
 
 }  // namespace

@@ -20,9 +20,9 @@ class KeyChains {
 
   void insert(u32 frame_idx);
   void remove(u32 frame_idx);
-  // The published record of this key: the youngest, should there be two.
+  // The published record of this key; the youngest if there are two.
   std::optional<RecordRef> find(const Key& key) const;
-  // Whether a record of this very key is reserved, writing or verified.
+  // Whether a record of this key is reserved, writing or verified.
   bool is_on_its_way(const Key& key) const;
   u32 count() const;  // walks all chains
 

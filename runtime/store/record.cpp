@@ -16,7 +16,7 @@ constexpr std::array<char, 8> kLabelMagic = {'T', 'A', 'R', 'N', 'S', 'T', 'O', 
 constexpr u64 kCrcAt = sizeof(RecordHead) - sizeof(u32);
 constexpr u64 kLabelCrcAt = kSectorBytes - sizeof(u32);
 
-// The sector's checksum, its own place counted as zero.
+// The sector's checksum, computed with its own field as zero.
 u32 sector_crc(const Crc32c& crc, std::span<const std::byte> sector, u64 crc_at) {
   alignas(8) std::array<std::byte, kSectorBytes> copy;
   std::memcpy(copy.data(), sector.data(), kSectorBytes);
@@ -58,7 +58,7 @@ void encode_head(const Crc32c& crc, const Place& place, const RecordArgs& args,
                    .budget_left_bytes = args.budget_left_bytes,
                    .written_bytes = args.written_bytes};
   auto* words = reinterpret_cast<u32*>(head.data() + sizeof fixed);
-  u32* meta = words;  // inline, or behind the head sector
+  u32* meta = words;  // inline, or after the head sector
   if (shape.meta_sectors() > 0) meta = reinterpret_cast<u32*>(head.data() + kSectorBytes);
   std::copy(args.token_ids.begin(), args.token_ids.end(), meta);
   crc.sectors(args.payload.data(), n_sectors, meta + shape.n_tokens);
@@ -76,7 +76,7 @@ std::optional<HeadView> parse_head(const Crc32c& crc, const Place& place,
   const auto* head = reinterpret_cast<const RecordHead*>(sector.data());
   if (head->magic != kRecordMagic || head->version != kFormatVersion) return std::nullopt;
   if (head->head_crc != sector_crc(crc, sector, kCrcAt)) return std::nullopt;
-  // From here on somebody wrote these bytes on purpose, though perhaps not for this place or store.
+  // These bytes are a valid head, but perhaps of another place or store.
   if (head->store_id != place.store_id || head->frame_idx != place.frame_idx) return std::nullopt;
   const RecordShape shape{head->payload_bytes, head->n_tokens};
   const bool is_grave = head->kind == static_cast<u32>(Kind::erased) && head->key == Key{} &&
@@ -174,7 +174,7 @@ LabelState parse_label(const Crc32c& crc, std::span<const std::byte> sector, Lab
   for (u64 i = sizeof found; i < kLabelCrcAt; ++i) {
     if (sector[i] != std::byte{0}) return LabelState::absent;
   }
-  // No store has such frames, and of less than a sector whoever divides by its sectors dies.
+  // No store has such frames, and frames below a sector would cause a division by zero.
   if (found.frame_bytes < 2 * kSectorBytes || found.frame_bytes % kSectorBytes != 0) {
     return LabelState::absent;
   }

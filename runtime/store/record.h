@@ -1,25 +1,23 @@
 // runtime/store/record.h
 //
-// The bytes of the store's file, format version 1. Everything is little-endian; a number that says
-// so is part of the format. Bytes come from a disk and are checked, never believed.
+// The bytes of the store's file, format version 1. Everything is little-endian; constants marked so
+// are part of the format. Bytes from the disk are always checked.
 //
 //   file     [label][label again][frame 0][frame 1]...   a label is a sector of 4 KiB
 //   frame    frame_bytes (a multiple of 4 KiB); a record begins at a frame and takes one or more
 //   record   [head sector][meta sectors, often none][payload, padded to 4 KiB]
-//   head     RecordHead (128 bytes), then 992 words of u32:
-//              either   the token ids, then the CRC32C of each 4 KiB of the padded payload
-//              or, where that is too long for the sector,   the CRC32C of each meta sector; the
-//              meta sectors then hold the token ids and the CRC32Cs, one behind the other
-//              then zeros
-//   grave    a head alone, of the kind `erased`: the record that began here is no more. It says
-//            what every head says of the write budget, which the youngest head is asked for
+//   head     RecordHead (128 bytes), then 992 words of u32: either the token ids, then the CRC32C
+//            of each 4 KiB of the padded payload or, if these do not fit, the CRC32C of each meta
+//            sector; the meta sectors then hold the token ids, then the CRC32Cs then zeros
+//   grave    a head alone, of kind `erased`: the record that began here is gone. Like every head it
+//            has the write budget, which is read from the youngest head
 //
-// A record of 4,096 tokens and 16 MiB (an extent) has 8,192 words to carry, more than a sector
-// holds, hence the meta sectors: one more level of the same checksums, and the head sector still
-// vouches for every byte of the record.
+// A record of 4,096 tokens and 16 MiB (an extent) has 8,192 words, more than a sector holds. Meta
+// sectors are one more level of the same checksums, so the head sector still covers every byte of
+// the record.
 //
-// The label says how the file is cut and has the secret of the keys. It says nothing of any record:
-// which records there are is known from their heads alone.
+// The label has the file's layout and the secret of the keys, and nothing about records: only their
+// heads tell which records exist.
 //
 // Cost of a record of 256 KiB: 4 KiB of head, 1.6 %.
 #pragma once
@@ -45,7 +43,7 @@ inline constexpr u32 kMetaSectorsMax = 80;          // for the two limits above
 static_assert(kMetaSectorsMax * u64{kSectorWords} >= kTokensMax + kPayloadBytesMax / kSectorBytes);
 static_assert(kMetaSectorsMax <= kHeadWords);
 
-// `erased` is no record's: it is what parse_head() finds at a grave, with nothing else in it.
+// `erased` is the kind of a grave, which is no record and has no other content.
 enum class Kind : u8 { group = 1, extent = 2, manifest = 3, codebook = 4, erased = 5 };
 inline constexpr u32 kKinds = 4;
 const char* kind_name(Kind kind);
@@ -54,17 +52,17 @@ struct RecordHead {
   std::array<char, 8> magic{};
   u32 version = 0;
   u32 kind = 0;
-  u64 generation = 0;  // of the store, counts records; the younger of two wins
+  u64 generation = 0;  // counts the store's records; the younger of two wins
   u64 payload_bytes = 0;
   Key key{};
   u64 store_id = 0;   // the label's
-  u32 frame_idx = 0;  // where this record belongs; elsewhere it is a misdirected write
+  u32 frame_idx = 0;  // the record's own place; anywhere else it is a misdirected write
   u32 n_frames = 0;
   u32 n_tokens = 0;
   u32 reserved_0 = 0;
   u32 n_meta_sectors = 0;
   u32 reserved_1 = 0;
-  u64 budget_left_bytes = 0;  // of the write budget, when this head was written
+  u64 budget_left_bytes = 0;  // the write budget when this head was written
   u64 written_bytes = 0;      // of the store's life, likewise
   std::array<u32, 7> reserved{};
   u32 head_crc = 0;  // of the sector with this field as zero
@@ -82,7 +80,7 @@ struct Label {
 };
 static_assert(sizeof(Label) == 224);
 
-// What a record of these figures takes. Pure.
+// The sizes of a record with these figures. Pure.
 struct RecordShape {
   u64 payload_bytes = 0;
   u32 n_tokens = 0;
@@ -104,14 +102,14 @@ struct RecordShape {
   }
 };
 
-// Whether records of this size may lie in a file of such frames: not in one of quite another model,
-// where they would leave most of each frame empty, or take many each.
+// Whether a file with such frames suits records of this size. In a file of a very different model a
+// record would leave most of its frame empty, or take many frames.
 constexpr bool frames_suit(u64 frame_bytes, u64 record_bytes) {
   constexpr u64 kFactor = 4;
   return frame_bytes <= kFactor * record_bytes && record_bytes <= kFactor * frame_bytes;
 }
 
-// Where bytes were found and what they must agree with.
+// The place of bytes, and the values that they must agree with.
 struct Place {
   u64 store_id = 0;
   u64 frame_bytes = 0;
@@ -123,24 +121,23 @@ struct RecordArgs {
   Kind kind = Kind::group;
   Key key{};
   std::span<const u32> token_ids{};
-  std::span<const std::byte>
-      payload{};  // a multiple of 4 KiB; what follows payload_bytes is padding
+  std::span<const std::byte> payload{};  // a multiple of 4 KiB; padding follows payload_bytes
   u64 payload_bytes = 0;
   u64 generation = 0;
   u64 budget_left_bytes = 0;
   u64 written_bytes = 0;
 };
-// Writes shape.head_bytes() into `head`, checksums of the payload included.
+// Writes shape.head_bytes() into `head`, with the checksums of the payload.
 void encode_head(const Crc32c& crc, const Place& place, const RecordArgs& args,
                  std::span<std::byte> head);
 
-// The parts of a head whose checksums hold. Points into the bytes that it was made from.
+// The parts of a verified head. Points into the bytes that it was made from.
 class HeadView {
  public:
   const RecordHead& head() const { return *head_; }
   RecordShape shape() const { return {head_->payload_bytes, head_->n_tokens}; }
   Kind kind() const { return static_cast<Kind>(head_->kind); }
-  // Empty unless the meta sectors were given too.
+  // Empty unless parse_meta() had the meta sectors.
   std::span<const u32> token_ids() const {
     return words_.first(words_.empty() ? 0 : head_->n_tokens);
   }
@@ -157,25 +154,25 @@ class HeadView {
   std::span<const u32> words_{};  // token ids, then checksums
 };
 
-// Nothing if these bytes (a sector, 8-byte aligned) are not the head of a whole record at this
-// place. Of a record without meta sectors everything can be had from it.
+// Parses a sector, 8-byte aligned. Nothing if it is not the head of a whole record at this place.
+// The head of a record without meta sectors is complete.
 std::optional<HeadView> parse_head(const Crc32c& crc, const Place& place,
                                    std::span<const std::byte> sector);
-// Whether these bytes were the head of a record of this store once, and are damaged: they have the
-// head's magic or the store's id, and not their checksum. A write that was cut off looks so, too.
+// Whether these bytes are a damaged head of this store: they have the head's magic or the store's
+// id, but a wrong checksum. An interrupted write looks the same.
 bool is_damaged_head(const Crc32c& crc, const Place& place, std::span<const std::byte> sector);
-// Gives `view` its token ids and checksums out of the whole head (meta sectors included). False if
-// a meta sector's checksum does not hold.
+// Sets the token ids and checksums of `view` from the whole head with its meta sectors. False if a
+// meta sector's checksum is wrong.
 bool parse_meta(const Crc32c& crc, std::span<const std::byte> whole_head, HeadView& view);
-// Of a whole head that both took before, in memory that nobody has written to since: no checksum is
-// worked out. Nothing if it says that it is of another size.
+// Parses a whole head that both functions accepted before, without checking it again; its memory
+// must be unchanged. Nothing if the head has another size.
 std::optional<HeadView> view_again(std::span<const std::byte> whole_head);
 
-// Whether these sectors have these checksums, one of each.
+// Whether each sector has its checksum.
 bool sectors_hold(const Crc32c& crc, const std::byte* sectors, std::span<const u32> crcs);
 
 void encode_label(const Crc32c& crc, const Label& label, std::span<std::byte> sector);
-enum class LabelState : u8 { good, absent, newer };  // newer: of a later format, not to be touched
+enum class LabelState : u8 { good, absent, newer };  // newer: a later format, must not be changed
 LabelState parse_label(const Crc32c& crc, std::span<const std::byte> sector, Label& label);
 
 }  // namespace tarn::store

@@ -58,9 +58,9 @@ void RecordIndex::evict(u32 frame_idx) {
   ++n_evicted_;
 }
 
-// For one frame the least recently used record gives way, an extent where there is one. Where more
-// in a row are wanted the use does not decide, so manifests go last. Of extents a manifest
-// takes the last: where manifests lie.
+// For one frame the least recently used record is evicted, an extent if there is one. For several
+// consecutive frames the use does not decide, so manifests go last. A manifest evicts the last
+// extent of the file, because manifests lie there.
 std::optional<u32> RecordIndex::make_room(u32 n, bool is_manifest) {
   std::optional<u32> begin;
   const bool has_extents = evictable_.has_extents();
@@ -154,7 +154,7 @@ void RecordIndex::free_completed(RecordRef ref) {
   clear(ref.frame_idx);
 }
 
-// Gives back the frames of a record whose life has ended.
+// Frees the frames of a completed record.
 void RecordIndex::clear(u32 frame_idx) {
   const u32 n = entries_[frame_idx].n_frames;
   free_.set_free(frame_idx, n);
@@ -216,10 +216,10 @@ void RecordIndex::weigh(u32 frame_idx) {
   publish_seen(frame_idx);
 }
 
-// The order of use is made when all have been seen: until then published records are not in it.
+// finish_scan() makes the order of use; until then published records are not in it.
 void RecordIndex::publish_seen(u32 frame_idx) {
   IndexEntry& entry = entries_[frame_idx];
-  const auto other = chains_.find(entry.key);  // never more than one of a key
+  const auto other = chains_.find(entry.key);  // at most one per key
   if (other) {
     const bool other_wins = other->generation > entry.generation;
     const u32 loser = other_wins ? frame_idx : other->frame_idx;
@@ -228,7 +228,7 @@ void RecordIndex::publish_seen(u32 frame_idx) {
       --n_records_;
     }
     if (entries_[loser].kind == Kind::manifest) {
-      lives_.step(entries_[loser], Life::completed);  // an older version: to be erased on disk too
+      lives_.step(entries_[loser], Life::completed);  // an older version: erased on disk too
     } else {
       lives_.step(entries_[loser], Life::free);
       clear(loser);
@@ -251,7 +251,7 @@ void RecordIndex::finish_scan(u32 youngest_frame_idx) {
     if (entry.life == Life::published && entry.kind != Kind::manifest)
       evictable_.push_youngest(frame_idx);
   }
-  for (u32 i = 0; i < n_frames(); ++i) {  // where they lie says nothing of when
+  for (u32 i = 0; i < n_frames(); ++i) {  // their places do not tell their age
     const IndexEntry& entry = entries_[i];
     if (entry.life == Life::published && entry.kind == Kind::manifest) evictable_.push_youngest(i);
   }

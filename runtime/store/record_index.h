@@ -1,21 +1,20 @@
 // runtime/store/record_index.h
 //
-// Which record lies in which frames: a fixed table of one entry a frame (index_entry.h), a hash
-// table over keys (key_chains.h), the free frames (free_frames.h), and the records that may be
-// evicted in order of their last use (use_order.h). It is rebuilt at start from the heads on disk;
-// none of it is stored.
+// The index from keys to records and their frames. It has a fixed table of one entry per frame
+// (index_entry.h), a hash table over keys (key_chains.h), the free frames (free_frames.h), and the
+// evictable records in order of their last use (use_order.h). It is rebuilt at start from the heads
+// on disk, and never stored.
 //
-//   life        published records are found; holds (pins and reads) keep one from being evicted,
-//               and a retired one from being completed. Every step names the generation that it
-//               means and asserts it
-//   places      records lie in the order in which they were written, round and round the file; but
-//               manifests, which are replaced again and again, from its end: in between, each would
-//               leave a hole, groups would fill a part of it, and in the end no manifest would find
-//               its frames in a row between groups that are held
-//   thread      its owner's
-//   when full   reserve() evicts the least recently used, for a run of frames what lies together
-//               (for a manifest at the end), extents first, since they are copies, and manifests
-//               last; with nothing to evict it returns none
+//   life        published records are found. Holds (pins and reads) prevent eviction, and
+//               completion of a retired record. Every step asserts the generation of its record
+//   places      records are written in order, round and round the file. Manifests, which are
+//               replaced often, are written at its end. In between they would leave holes that
+//               groups fill in part, and later no manifest would find consecutive frames between
+//               held groups
+//   thread      the owner's
+//   when full   reserve() evicts the least recently used record. For a run of frames it evicts
+//               neighbouring records (for a manifest those at the end). Extents go first, since
+//               they are copies, manifests last. With nothing to evict it returns none
 //
 // Invariant: free frames + frames of records = n_frames; the chains and the orders of use have
 //            exactly what their headers say.
@@ -30,9 +29,9 @@ namespace tarn::store {
 class RecordIndex {
  public:
   static u64 bytes(u32 n_frames);
-  void init(u32 n_frames, Bump& memory);  // of at least bytes(n_frames); all is free
+  void init(u32 n_frames, Bump& memory);  // at least bytes(n_frames); all are free
 
-  // The published record of this key.
+  // Finds the published record of this key.
   std::optional<RecordRef> find(const Key& key) const { return chains_.find(key); }
   bool is_on_its_way(const Key& key) const { return chains_.is_on_its_way(key); }
   const IndexEntry& entry(RecordRef ref) const;  // asserts the generation
@@ -46,26 +45,26 @@ class RecordIndex {
     Kind kind = Kind::group;
     u64 generation = 0;
   };
-  // Frames in a row, reserved for this record; evicts what must go. None: all is held.
+  // Reserves consecutive frames for this record, evicting others if it must. None: all are held.
   std::optional<RecordRef> reserve(const NewRecord& record);
 
-  // One step of a record's life.
+  // Makes one step of a record's life.
   void step(RecordRef ref, Life from, Life to);
   void publish(RecordRef ref);  // verified -> published
   void fail(RecordRef ref);     // reserved, writing or verified -> completed -> free
-  // Published -> retired: no longer found. Completes at once where nothing holds it; then true.
+  // Published -> retired: no longer found. Without holds it completes at once; then returns true.
   bool retire(RecordRef ref);
   void free_completed(RecordRef ref);
   void hold(RecordRef ref);
-  // True where it was the last hold of a retired record, which now is completed.
+  // Returns true if this was the last hold of a retired record, which is completed now.
   bool let_go(RecordRef ref);
 
-  // The scan's part. see() every head that was found; then weigh() every frame in ascending order:
-  // where records overlap, the younger was written over the older, and of two with one key the
-  // younger counts (of manifests the older is left completed, for the store to erase: it is another
-  // version, and must not be found when the younger one is gone). At last finish_scan(): records
-  // become evictable in the order in which they were written, as far as their places tell, since
-  // the file is written round and round; manifests after all others.
+  // For the scan: see() every head found, then weigh() every frame in ascending order, then
+  // finish_scan(). Of overlapping records the younger was written over the older, and of two with
+  // one key the younger counts. An older manifest is left completed, for the store to erase: it is
+  // another version, and must not be found when the younger one is gone. After finish_scan()
+  // records are evictable in the order of writing, as far as their places tell (the file is written
+  // round and round), manifests after all others.
   void see(u32 frame_idx, const HeadView& view);
   void weigh(u32 frame_idx);
   void finish_scan(u32 youngest_frame_idx);
@@ -86,7 +85,7 @@ class RecordIndex {
   void evict(u32 frame_idx);
 
   u32 n_records_ = 0;
-  u32 cursor_ = 0;  // where the last reservation ended: records of one time lie side by side
+  u32 cursor_ = 0;  // end of the last reservation: records of one time are neighbours
   u64 n_evicted_ = 0, n_manifests_evicted_ = 0;
   std::span<IndexEntry> entries_{};
   FreeFrames free_{};

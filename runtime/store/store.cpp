@@ -44,7 +44,7 @@ Result<void> check_limits(const StoreLimits& limits) {
   return {};
 }
 
-// What the completion of this request says where it went well.
+// The completion's result of a request that succeeded.
 u64 wanted_bytes(const Slot& slot, u32 run) {
   if (slot.op == Op::read) {
     return run == kHeadRun ? slot.head.size() : slot.runs[run].n_sectors * kSectorBytes;
@@ -60,7 +60,7 @@ Result<u64> Store::bytes(const StoreLimits& limits) {
   TARN_CHECK(check_limits(limits));
   const u32 n_frames = static_cast<u32>(frames_of(limits));
   return RecordIndex::bytes(n_frames) + StoreOps::bytes(limits) + kLabels * kSectorBytes +
-         kSectorBytes;  // the last: to begin at a sector
+         kSectorBytes;  // the last: for alignment to a sector
 }
 
 Store::~Store() { close(); }
@@ -75,7 +75,7 @@ void Store::stay_off(const Error& why, const std::array<u8, 32>& entropy) {
   TARN_ASSERT(mode() == Mode::off && !parts_.file.has_backend());
   parts_.health.go_off(why);
   parts_.file.label().secret = make_secret(entropy);
-  parts_.index = {};  // of an earlier opening
+  parts_.index = {};  // drops the index of an earlier opening
   parts_.stats = {};
 }
 
@@ -183,7 +183,7 @@ void Store::take(const IoCompletion& completion) {
   if (slot->n_io == 0 && slot->op != Op::read) writer_.take(*slot);
 }
 
-// Of all requests in flight; there is one.
+// The first deadline of all requests in flight, of which there is at least one.
 u64 Store::first_deadline_ns() const {
   const u64 scan_ns = mode() == Mode::opening ? scan_.deadline_ns() : kNeverNs;
   return std::min({scan_ns, writer_.sync_deadline_ns(), parts_.ops.first_deadline_ns()});
@@ -196,7 +196,7 @@ u64 Store::until_deadline_ns(u64 timeout_ns) const {
 }
 
 u32 Store::poll(std::span<Event> events, u64 timeout_ns) {
-  if (!parts_.file.has_backend()) return 0;  // has no path, or is closed
+  if (!parts_.file.has_backend()) return 0;  // no path, or closed
   parts_.file.watch(0);
   go_on(When::poll_begins);
   u32 n = parts_.ops.hand_out(events);

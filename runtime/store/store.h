@@ -1,63 +1,65 @@
 // runtime/store/store.h
 //
 // One file that keeps records (groups of KV, extents, manifests, codebooks) over restarts and power
-// cuts. To the store a payload is bytes under a key. It is a cache: whatever goes wrong with a
-// record, it is treated as absent, and bytes that do not have their checksums are never handed out
-// (ROBUSTNESS K1 to K7). record.h has the bytes of the file.
+// cuts. To the store a payload is bytes under a key. It is a cache: a record with any failure
+// counts as absent, and bytes with a wrong checksum are never returned (ROBUSTNESS K1 to K7).
+// record.h has the bytes of the file.
 //
 // Store owns the parts: store_file.h (the file and its requests), record_index.h (which record lies
 // where), store_ops.h (operations in flight), store_scan.h (the opening), store_reader.h,
 // store_writer.h, write_budget.h and store_health.h.
 //
-//   thread     its owner's alone. It has no thread: put(), read(), erase() and flush() begin,
-//              poll() goes on, and each ends with one event.
+//   thread     the owner's. The store has none: put(), read(), erase() and flush() begin, poll()
+//              continues, and each ends with one event.
 //   buffers    of a payload: multiples of 4 KiB at multiples of 4 KiB, the store's from the call to
-//              its event. A read lands in the caller's frame, with no copy. Where an event says
-//              `lent`, the disk still has the buffer, and an event `returned` follows. A put may
-//              give its buffer back with an event `written` of its own, before the sync.
+//              its event. A read lands in the caller's frame, with no copy. If an event says
+//              `lent`, the disk still uses the buffer, and an event `returned` follows. A put may
+//              return its buffer earlier, with an event `written` before the sync.
 //   memory     store_bytes(limits), lent by the caller; nothing is allocated
-//   when full  Begun says so; the least recently used records give way that nobody holds, extents
-//              before all others
-//   off        no path: every call answers off, at no cost
+//   when full  Begun says so; the least recently used records without holds are evicted, extents
+//              first
+//   off        no path: every call answers that the store is off, at no cost
 //
 // A record's life: reserved -> writing (its payload) -> verified (the buffer still had its
-// checksums when the disk had taken it, and a sync that began later came back) -> published (its
-// head, one sector, is written) -> held by pins and reads, or evictable -> retired -> completed ->
-// free. A record is found once it is published. It surely outlives a power cut when a flush() that
-// began later has ended well.
+// checksums after the write, and a later sync has ended) -> published (its head, one sector, is
+// written) -> held by pins and reads, or evictable -> retired -> completed -> free. A record is
+// found once it is published. It outlives a power cut for sure after a flush() that began later has
+// succeeded.
 //
-// Writing. Payloads go out as they come, side by side in the file, so that the disk sees long runs;
-// one sync serves all that were written before it. It begins when sync_bytes or half of ops_max
-// wait for it, or one has waited sync_wait_ns, or no other is on its way and the caller, who has
-// heard of it, began none; meanwhile further payloads, and the heads of those before, go out. A
-// sync takes 5 to 15 ms on a busy disk, and what comes in that time must find a place: 60 MB at
-// 4 GB/s. So a payload's buffer need not wait for it (Payload::until_written), only the operation
-// does: let ops_max be a few times the buffers.
+// Writing. Payloads are written as they come, as neighbours in the file, so that the disk gets long
+// runs. One sync serves all payloads that were written before it. A sync begins when sync_bytes or
+// half of ops_max wait for it, or when a payload has waited for sync_wait_ns. It also begins when
+// no payload is in flight and the caller, told so, began no new one. During a sync further
+// payloads, and the heads of earlier ones, are written. A sync takes 5 to 15 ms on a busy disk, in
+// which 60 MB may come at 4 GB/s. So a payload's buffer need not wait for the sync
+// (Payload::until_written), only the operation does: set ops_max to a few times the number of
+// buffers.
 //
-// Reading. The sectors that are wanted, those within gap_sectors_max of each other in one request,
-// and the head beside them; all is verified. Who reads much may verify the payload himself, on
-// other threads (is_checked_later): then he owes a call of holds() to each sector that he looks at.
+// Reading. A read fetches the requested sectors (one request for those within gap_sectors_max of
+// each other) and the head, and verifies all. A caller that reads much may verify the payload
+// itself, on other threads (is_checked_later): then it must call holds() for each sector that it
+// uses.
 //
-// Failures. A record that could not be read or does not verify is dropped and not asked again. The
-// first failed sync or second failed write makes the store read-only until it is opened again; read
-// errors beyond read_errors_max, or a request that does not end in io_deadline_ns, switch it off.
-// mode() and why() say so (store_health.h). A deadline counts only the time for which the disk was
-// watched (store_file.h). store_scan.h says what an opening survives.
+// Failures. A record that cannot be read or verified is dropped and not read again. The first
+// failed sync or second failed write makes the store read-only until it is opened again.
+// read_errors_max read errors, or a request that takes longer than io_deadline_ns, switch it off.
+// mode() and why() tell (store_health.h). A deadline counts only the time in which the disk was
+// watched (store_file.h). store_scan.h tells what an opening survives.
 //
 // The write budget is a bucket of write_bytes_per_day that fills by the monotonic clock while the
-// store is open. Its level is in every head, that of a grave (record.h) too, and the youngest's is
-// what a restart goes on with: a box that restarts all day does not write all day. Who opens it
-// without a limit leaves a full bucket.
+// store is open. Its level is in every head, a grave's (record.h) too, and a restart continues with
+// the youngest head's: a box that restarts all day does not write all day. Opening without a limit
+// leaves a full bucket.
 //
-// Size. A file that is opened with another file_bytes is made longer or shorter in place: records
-// in the frames that stay are kept. With another frame_bytes it becomes a new store. Whoever wants
-// to keep what is there asks read_cut() first, and sets StoreLimits::keeps: between that look and
-// the lock somebody else may have made the file longer.
+// Size. Opening with another file_bytes makes the file longer or shorter in place; records in the
+// remaining frames are kept. With another frame_bytes it becomes a new store. To keep existing
+// records, call read_cut() first and set StoreLimits::keeps, because another process may make the
+// file longer between read_cut() and the lock.
 //
-// Benefits: no index on disk to go wrong, nothing to repair, a start that reads one sector a frame.
-// Costs: that start (4 KiB of each frame_bytes), a table of 64 bytes a frame in memory, frames that
-// a small record does not fill, and the order of use forgotten at a restart (that of writing
-// stays).
+// Benefits: no index on disk that can be damaged, nothing to repair, a start that reads one sector
+// a frame. Costs: that start (4 KiB of each frame_bytes), a table of 64 bytes a frame in memory,
+// and frames that a small record does not fill. A restart loses the order of use, but keeps the
+// order of writing.
 #pragma once
 
 #include "runtime/store/store_cut.h"
@@ -72,30 +74,30 @@ class Store {
   Store() = default;
   Store(const Store&) = delete;
   Store& operator=(const Store&) = delete;
-  // What open() wants as memory; 0 for a store that is off. Pure.
+  // Bytes of memory for open(); 0 for a store that is off. Pure.
   static Result<u64> bytes(const StoreLimits& limits);
   ~Store();  // nothing may be in flight: poll() until idle()
 
-  // Begins; poll() until mode() is not `opening`. Then it is `on`, or `off` with why().
+  // Begins to open; poll() until mode() is not `opening`. Then it is `on`, or `off` with why().
   Result<void> open(const StoreOpenArgs& args);
-  void close();  // as the destructor
-  // Instead of open(), or after it has failed and close(): off, for this reason. The secret is made
-  // of `entropy`, since keys are worked out all the same.
+  void close();  // same precondition as the destructor
+  // Switches the store off for this reason, in place of open(), or after a failed open() and
+  // close(). The secret is made from `entropy`, because keys are computed all the same.
   void stay_off(const Error& why, const std::array<u8, 32>& entropy);
-  // Whether it has the file open and locked; it may, though it did not come up.
+  // Whether the file is open and locked; it may be even after a failed opening.
   bool has_file() const { return parts_.file.is_open(); }
-  // The store is off, and the disk still has requests after the deadline of each: perhaps for ever.
+  // Whether the store is off and the disk still has requests after all deadlines, perhaps for ever.
   bool is_stuck() const;
-  // For who is stuck: the store is closed, but its file is open, and locked, for as long as the
-  // process lives; what was lent to it (backend, memory, buffers) must stay where it is as long.
+  // Closes a stuck store, but leaves its file open and locked until the process ends. Everything
+  // lent to it (backend, memory, buffers) must stay in place as long.
   void abandon();
 
   Mode mode() const { return parts_.health.mode(); }
-  // Why the store is off or read-only; hint == "" while all is well.
+  // Why the store is off or read-only; hint == "" while it works.
   const Error& why() const { return parts_.health.why(); }
   const Secret& secret() const { return parts_.file.label().secret; }
   const RecordIndex& index() const { return parts_.index; }
-  // What is put from now on has this generation or a later one.
+  // Records of later put() calls have this generation or a later one.
   u64 next_generation() const { return writer_.next_generation(); }
   StoreStats stats() const;
 
@@ -107,24 +109,24 @@ class Store {
 
   Begun put(const PutArgs& args) { return writer_.put(args); }
   Begun read(const ReadArgs& args) { return reader_.begin(args); }
-  // Whether these sectors, which lie in the payload from first_sector on, have their checksums;
-  // `head` is the record's, from a read that went well. Any thread, while none writes to either.
+  // Whether these sectors of the payload, from first_sector on, have their checksums. `head` is the
+  // record's, from a read that succeeded. Any thread, while no thread writes to either.
   bool holds(std::span<const std::byte> head, u32 first_sector,
              std::span<const std::byte> sectors) const;
-  // They had not: drops the record, which the caller has pinned.
+  // After holds() returned false: drops the record, which the caller has pinned.
   void reject(RecordRef ref) { parts_.ops.drop(ref); }
-  // No longer found from now on; the event says that its head is gone from the disk too.
+  // The record is not found from now on; the event tells that its head is gone from the disk too.
   Begun erase(RecordRef ref, u64 tag) { return writer_.erase(ref, tag); }
-  // Whether the write budget has so many bytes now; no more than a day's.
+  // Whether the write budget has n_bytes now; at most a day's.
   bool affords(u64 n_bytes) const { return writer_.budget().affords(n_bytes); }
-  // Ends when all that was begun before it has ended and would outlive a power cut.
+  // Ends when every operation begun before it has ended and would outlive a power cut.
   Begun flush(u64 tag) { return writer_.flush(tag); }
 
-  // Goes on, waiting at most `timeout_ns` for the disk; returns how many events were written.
+  // Continues, and waits at most `timeout_ns` for the disk; returns the number of events written.
   u32 poll(std::span<Event> events, u64 timeout_ns);
   bool idle() const { return parts_.ops.is_idle() && parts_.file.n_io() == 0; }
-  // Whether an operation will end by itself, at the latest at its deadline: where none will, all
-  // wait for records to be unpinned, and who was told `busy` need not wait for a place.
+  // Whether an operation will end by itself, at the latest at its deadline. If none will, all wait
+  // for records to be unpinned, and polling after `busy` frees no slot.
   bool will_go_on() const;
 
  private:

@@ -24,7 +24,7 @@ Result<Cut> read_cut(IoBackend& io, const Crc32c& crc, const char* path,
   Result<Cut> cut = Cut{};
   if (!size_bytes) cut = fail(size_bytes.error());
   const u64 n_labels = size_bytes && *size_bytes >= kFramesBegin ? kLabels : 0;
-  for (u64 i = 0; i < n_labels; ++i) {  // each alone: one good label suffices
+  for (u64 i = 0; i < n_labels; ++i) {  // each by itself: one good label suffices
     Label label;
     const auto sector = sectors.subspan(i * kSectorBytes, kSectorBytes);
     if (const auto read = io_read_exact(io, *file, i * kSectorBytes, sector); !read) {

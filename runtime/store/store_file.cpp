@@ -72,7 +72,7 @@ u32 StoreFile::reap(std::span<IoCompletion> completions, u64 wait_ns) {
   return n;
 }
 
-// Of the time since the last call, waited_ns were given to the disk on purpose.
+// Adds the time since the last call to the watched time; waited_ns of it were a wait for the disk.
 u64 StoreFile::watch(u64 waited_ns) {
   const u64 now_ns = clock_->now_ns();
   const u64 count_max_ns = std::min(waited_ns, io_deadline_ns_) + kUnwatchedMaxNs;

@@ -1,10 +1,10 @@
 // runtime/store/store_file.h
 //
-// The store's file: how it is cut, the requests on their way to it, and their deadlines.
+// The store's file: its layout, its requests in flight, and their deadlines.
 //
-// Deadlines are of the time for which the disk was watched, not of the clock's. A process that was
-// stopped for a minute, in a frozen container or a paused machine, has learnt nothing of the disk:
-// of the time between two looks only kUnwatchedMaxNs count, beside what reap() was to wait.
+// Deadlines count the time in which the disk was watched, not the clock's. A process that was
+// stopped for a minute (a frozen container, a paused machine) knows nothing about the disk. So
+// between two calls only kUnwatchedMaxNs count, beside reap()'s own wait.
 #pragma once
 
 #include "runtime/store/store_types.h"
@@ -14,7 +14,7 @@ namespace tarn::store {
 inline constexpr u64 kUnwatchedMaxNs = 1'000'000'000;
 inline constexpr u64 kNeverNs = ~u64{0};
 
-// A request's tag: which operation's slot it belongs to, and which of its requests it is.
+// A request's tag: the slot of its operation, and its number among that operation's requests.
 inline constexpr u64 kRunsOfTag = 256;
 inline constexpr u64 kSyncTag = ~u64{0} - 1;
 inline constexpr u64 kLabelTag = ~u64{0} - 2;
@@ -22,7 +22,7 @@ inline constexpr u64 kLabelTag = ~u64{0} - 2;
 class StoreFile {
  public:
   Result<void> init(const StoreOpenArgs& args);
-  // Opens the file for ourselves alone, and makes it where there is none.
+  // Opens and locks the file, and makes it if there is none.
   Result<void> lock();
   void close();    // nothing may be in flight
   void abandon();  // as store.h says
@@ -37,7 +37,7 @@ class StoreFile {
   Label& label() { return label_; }
   const Label& label() const { return label_; }
 
-  // False: the queue is full.
+  // Returns false if the queue is full.
   bool submit(const IoRequest& request);
   u32 reap(std::span<IoCompletion> completions, u64 wait_ns);
   u32 n_io() const { return n_io_; }
@@ -45,7 +45,7 @@ class StoreFile {
   u64 next_deadline_ns();  // of a request that begins now
   u64 watch(u64 waited_ns);
   u64 watched_ns() const { return watched_ns_; }
-  // All requests are past their deadlines, and some are still on their way.
+  // Whether all requests are past their deadlines and some are still in flight.
   bool is_stuck() const { return n_io_ > 0 && watched_ns_ > last_deadline_ns_; }
 
  private:
@@ -59,7 +59,7 @@ class StoreFile {
   Label label_{};
   u32 n_io_ = 0;  // requests in flight
   u64 watched_ns_ = 0;
-  u64 seen_at_ns_ = 0;  // by the clock
+  u64 seen_at_ns_ = 0;  // of the clock
   u64 last_deadline_ns_ = 0;
 };
 

@@ -10,12 +10,12 @@ constexpr const char* kReadsFail =
     "reads of the store's file fail: it is turned off; check the disk (dmesg), or name another "
     "folder as store.path";
 
-// Why nothing is written any more, and what helps; always the same after it: open the store again.
+// Why nothing is written any more, and the remedy; then the store must be opened again.
 const char* write_failure_hint(i64 result) {
   switch (-result) {
     case ENOSPC:
       return "the disk is full: nothing is written to the store until it is opened again; free "
-             "some, or move the folder to another disk (store.path)";
+             "some space, or move the folder to another disk (store.path)";
     case EDQUOT:
       return "this user's disk quota is used up: nothing is written to the store until it is "
              "opened again; raise the quota, or move the folder to another disk (store.path)";

@@ -1,8 +1,8 @@
 // runtime/store/store_health.h
 //
-// Whether the store's disk can be used: the store's mode and, where it is not well, why. The first
-// failed sync or second failed write makes the store read-only until it is opened again. Too many
-// read errors, or no answer, switch it off.
+// The state of the store's disk: the store's mode, and the reason of a failure. The first failed
+// sync or second failed write makes the store read-only until it is opened again. Too many read
+// errors, or no answer, switch it off.
 #pragma once
 
 #include "runtime/store/store_file.h"
@@ -13,7 +13,7 @@ class StoreHealth {
  public:
   StoreHealth(const StoreFile& file, StoreStats& stats) : file_(file), stats_(stats) {}
 
-  void begin(Mode mode, u32 read_errors_max);  // forgets what was before
+  void begin(Mode mode, u32 read_errors_max);  // clears the earlier state
   void come_up() { mode_ = Mode::on; }
   void go_off(const Error& why);
   void close() { mode_ = Mode::off; }
@@ -22,11 +22,11 @@ class StoreHealth {
   const Error& why() const { return why_; }
   bool may_read() const { return mode_ == Mode::on || mode_ == Mode::read_only; }
 
-  // Of a request that did not end well: the completion's result.
+  // Record a failed request; `result` is the completion's.
   void note_write_error(i64 result);
   void note_read_error(i64 result);
   void note_failed_sync(i64 result);
-  void note_unread_run(i64 result);  // too many heads in a row that the disk does not give
+  void note_unread_run(i64 result);  // too many consecutive unreadable heads
   void note_silence();               // a deadline has passed
 
  private:

@@ -90,7 +90,7 @@ void StoreOps::end(Slot& slot, Outcome outcome) {
   TARN_ASSERT(slot.op != Op::none && !slot.has_ended());
   slot.outcome = outcome;
   slot.stage = Stage::ended;
-  slot.tell_written = false;  // this event says as much
+  slot.tell_written = false;  // this event includes it
   if (slot.n_io == 0) release(slot);
 }
 
@@ -100,7 +100,7 @@ void StoreOps::end_all(Outcome outcome) {
   }
 }
 
-// The index may have back what this operation kept from it.
+// Releases this operation's holds and frames to the index.
 void StoreOps::release(Slot& slot) {
   TARN_ASSERT(slot.n_io == 0);
   if (slot.has_record && slot.op == Op::read) let_go(slot.ref);
@@ -113,7 +113,7 @@ void StoreOps::release(Slot& slot) {
   if (slot.erased.frame_idx == kNoFrame) return;
   const RecordRef erased = slot.erased;
   slot.erased = {};
-  // Where somebody still reads it, the last reader frees it.
+  // If a read still holds it, the last read frees it.
   if (index_.entry(erased).life == Life::completed) index_.free_completed(erased);
 }
 
@@ -128,7 +128,7 @@ void StoreOps::drop(RecordRef ref) {
   if (!index_.is_current(ref)) return;
   ++stats_.n_dropped;
   const bool completed = index_.retire(ref);
-  TARN_ASSERT(!completed);  // whoever drops it holds it
+  TARN_ASSERT(!completed);  // the caller of drop() holds it
 }
 
 u32 StoreOps::hand_out(std::span<Event> events) {
@@ -139,7 +139,7 @@ u32 StoreOps::hand_out(std::span<Event> events) {
       events[n++] = {.op = slot.op, .outcome = Outcome::written, .tag = slot.tag, .ref = slot.ref};
       slot.tell_written = false;
       slot.payload = {};
-      continue;  // its own event will follow
+      continue;  // its own event follows
     }
     if (slot.op == Op::none || slot.stage != Stage::ended) continue;
     const bool lent = slot.n_io > 0;

@@ -1,7 +1,7 @@
 // runtime/store/store_ops.h
 //
-// The operations in flight: a fixed table of slots, each with its requests, what it holds of the
-// index, and the event that it ends with.
+// The operations in flight: a fixed table of slots, each with its requests, its holds in the index,
+// and its final event.
 #pragma once
 
 #include "platform/base/bump.h"
@@ -11,23 +11,23 @@
 namespace tarn::store {
 
 inline constexpr u32 kRunsMax = 16;   // requests of one read
-inline constexpr u32 kHeadRun = 255;  // of a read: the request for its head
+inline constexpr u32 kHeadRun = 255;  // a read's request for the head
 
 enum class Stage : u8 {
   none,
-  payload,  // put: written. read: everything is read
+  payload,  // put: is written. read: all is read
   written,  // put: waits for a sync
   syncing,
   head,       // put: written
-  published,  // put: found; its head waits for a sync before the replaced one may be erased
+  published,  // put: is found; its head waits for a sync before the replaced record may be erased
   syncing_head,
-  waiting,      // flush: for what began before it
-  erase_waits,  // for readers of what is to be erased
+  waiting,      // flush: for operations that began before it
+  erase_waits,  // for readers of the record to erase
   erasing,
-  burial_waits,  // put: failed at its head, which may have landed all the same
+  burial_waits,  // put: its head's write failed, but may have reached the disk
   burying,
   ended,  // the event waits for poll()
-  lent,   // the event was given out, I/O is still in flight
+  lent,   // the event was returned, I/O is still in flight
 };
 
 struct Run {
@@ -38,25 +38,25 @@ struct Slot {
   Op op = Op::none;
   Stage stage = Stage::none;
   Outcome outcome = Outcome::ok;
-  bool head_wanted = false;       // read: still to be asked for
-  bool head_is_known = false;     // read: lent with what it holds
-  bool is_checked_later = false;  // read: its payload
-  bool has_record = false;        // the index waits for this to be released
-  bool failed = false;            // a request of this did not end well
+  bool head_wanted = false;       // read: not yet requested
+  bool head_is_known = false;     // read: lent with its content
+  bool is_checked_later = false;  // read: the payload is
+  bool has_record = false;        // the index waits for its release
+  bool failed = false;            // one of its requests failed
   bool gives_back = false;        // put: an event `written` is wanted
-  bool tell_written = false;      // and waits for poll()
+  bool tell_written = false;      // `written` waits for poll()
   u32 n_io = 0;                   // in flight
   u32 n_runs = 0, next_run = 0;
-  u32 landing_sector = 0;  // read: which one lies at the payload's begin
+  u32 landing_sector = 0;  // read: the sector at the payload's begin
   u64 tag = 0;
   u64 sequence = 0;
   u64 deadline_ns = 0;
   u64 written_at_ns = 0;
   RecordRef ref{};
   RecordRef replaced{};  // held by a put until it is published
-  RecordRef erased{};    // retired, and to be freed by this
+  RecordRef erased{};    // retired; this operation frees it
   std::span<std::byte> payload{};
-  std::span<std::byte> head{};  // ours or lent
+  std::span<std::byte> head{};  // the slot's own or lent
   std::span<const u32> token_ids{};
   std::array<Run, kRunsMax> runs{};
 
@@ -75,14 +75,14 @@ class StoreOps {
   std::span<Slot> all() { return slots_; }
   std::span<const Slot> all() const { return slots_; }
   bool is_idle() const { return n_ops_ == 0; }
-  // The slot's own memory for a record's head.
+  // Returns the slot's own memory for a record's head.
   std::span<std::byte> own_head(const Slot& slot) const;
 
-  // False: the disk's queue is full.
+  // Returns false if the disk's queue is full.
   bool submit(Slot& slot, u32 run, const IoRequest& request);
   u64 tag_of(const Slot& slot) const { return slot_idx(slot) * kRunsOfTag; }
   Slot& slot_of(u64 tag);
-  // Takes the completion. Nothing where it was of an operation that has ended.
+  // Takes a completion. Returns nothing if its operation has already ended.
   Slot* take(const IoCompletion& completion);
   u64 first_deadline_ns() const;
 
@@ -91,9 +91,9 @@ class StoreOps {
   void clear();  // forgets all slots; nothing may be in flight
   u32 hand_out(std::span<Event> events);
 
-  // Gives back a hold. The last one of a retired record frees it, if no operation erases it.
+  // Releases a hold. The last one of a retired record frees it, if no operation erases it.
   void let_go(RecordRef ref);
-  // The record, which the caller holds, is no longer found.
+  // Makes a record that the caller holds not found.
   void drop(RecordRef ref);
 
  private:

@@ -1,6 +1,6 @@
 // runtime/store/store_parts.h
 //
-// What the store's scan, reader and writer work on together. Store owns it.
+// The parts that the store's scan, reader and writer share. Store owns them.
 #pragma once
 
 #include "runtime/store/store_health.h"

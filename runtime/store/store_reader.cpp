@@ -6,8 +6,8 @@
 
 namespace tarn::store {
 
-// Wanted sectors become requests; where there would be too many, the last one takes all that is
-// left, with what lies in between.
+// Plans disk requests for the requested sectors. If there are too many, the last request takes all
+// remaining sectors and the gaps between them.
 void StoreReader::plan_runs(Slot& slot, std::span<const u32> sectors, u64 n_sectors) const {
   if (sectors.empty()) {
     if (n_sectors > 0) slot.runs[slot.n_runs++] = {0, static_cast<u32>(n_sectors)};
@@ -45,7 +45,7 @@ Begun StoreReader::begin(const ReadArgs& args) {
   TARN_ASSERT(reinterpret_cast<std::uintptr_t>(args.head.data()) % kSectorBytes == 0);
   Slot* free = parts_.ops.free_slot();
   if (free == nullptr) return Begun::busy;
-  // A record of the file may be longer than what this configuration would write.
+  // A record of the file may be longer than those of this configuration.
   const bool has_own_head = args.head.empty();
   if (has_own_head && shape.head_bytes() > parts_.limits.head_bytes_max) return Begun::gone;
   Slot& slot = parts_.ops.begin(
@@ -105,7 +105,7 @@ void StoreReader::go_on(Slot& slot) {
   parts_.ops.end(slot, outcome);
 }
 
-// Nothing where it is not that of the record that was asked for.
+// Returns nothing if the head is not the requested record's.
 std::optional<HeadView> StoreReader::head_of(const Slot& slot) const {
   const IndexEntry& entry = parts_.index.entry(slot.ref);
   std::optional<HeadView> view;
@@ -113,7 +113,7 @@ std::optional<HeadView> StoreReader::head_of(const Slot& slot) const {
     view = view_again(slot.head);
   } else {
     view = parse_head(*parts_.crc, parts_.file.place_of(slot.ref.frame_idx), slot.head);
-    // Another record's head, as a lost write leaves it there, may be a longer one.
+    // A lost write leaves another record's head there, which may be longer.
     if (view && view->shape().head_bytes() > slot.head.size()) return std::nullopt;
     if (view && !parse_meta(*parts_.crc, slot.head, *view)) return std::nullopt;
   }

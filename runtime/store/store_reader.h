@@ -1,7 +1,7 @@
 // runtime/store/store_reader.h
 //
-// Reads of records: which requests a read makes, and whether what the disk gave is the record that
-// was asked for. store.h has the contract.
+// Reads of records: plans a read's requests, and checks that the bytes are the requested record's.
+// store.h has the contract.
 #pragma once
 
 #include "runtime/store/store_parts.h"

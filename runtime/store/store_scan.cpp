@@ -16,8 +16,8 @@ constexpr u32 kFramesOfSlice = 65536;
 constexpr Error kOtherCut{
     .status = Status::io_failed,
     .hint =
-        "the store's file is cut otherwise than when it was looked at: another program has used "
-        "it in between; try again"};
+        "the store's file has another layout than a moment ago: another program has changed it; "
+        "try again"};
 
 Error sync_failed(i64 result) {
   return {.status = Status::io_failed,
@@ -37,7 +37,8 @@ Error not_written(i64 result) {
           .figures = {{{"errno", result < 0 ? static_cast<u64>(-result) : 0}}}};
 }
 
-// As a crash leaves the labels between the file's making and its first label.
+// Whether the labels are blank, as after a crash between creating the file and writing its first
+// label.
 bool are_blank(std::span<const std::byte> labels) {
   return std::ranges::all_of(labels, [](std::byte b) { return b == std::byte{0}; });
 }
@@ -86,7 +87,7 @@ void StoreScan::go_on() {
     case Stage::label_sync:
     case Stage::stale_sync:
     case Stage::done:
-      return;  // their completions go on
+      return;  // their completions continue
   }
 }
 
@@ -109,7 +110,7 @@ void StoreScan::try_lock() {
   if (!submit(request)) fail({.hint = "store: its I/O backend is in use"});
 }
 
-// A disk that has lost a sector gives neither label in a request for both.
+// Reads the labels one by one if a request for both failed: one lost sector fails both.
 void StoreScan::take_labels(i64 result) {
   label_is_read_.fill(result == static_cast<i64>(labels_.size()));
   if (label_is_read_[0]) return weigh_labels();
@@ -135,9 +136,9 @@ void StoreScan::take_label(i64 result) {
   fail(labels_unread(result));
 }
 
-// One good label suffices. None: the file was not a store's, or both were lost; then it is a new
-// store, and what lies in the file belongs to nobody. But where one could not be read, it may be
-// the good one.
+// One good label suffices. Without one the file was not a store's, or both labels were lost: it
+// becomes a new store, and its old content is dropped. But a label that could not be read may be
+// good.
 void StoreScan::weigh_labels() {
   Label found[kLabels];
   LabelState states[kLabels];
@@ -146,8 +147,8 @@ void StoreScan::weigh_labels() {
     states[i] = label_is_read_[i] ? parse_label(*parts_.crc, sector, found[i]) : LabelState::absent;
     if (states[i] == LabelState::newer) {
       return fail({.status = Status::unsupported,
-                   .hint = "the store's file was written by a newer version of Tarn: give "
-                           "this one another directory"});
+                   .hint = "the store's file was written by a newer version of Tarn: use another "
+                           "directory with this version"});
     }
   }
   const bool first_is_good = states[0] == LabelState::good;
@@ -169,17 +170,16 @@ void StoreScan::weigh_labels() {
   if (has_other_frames) return begin_new_file();
   const bool is_as_long = label.n_frames == parts_.index.n_frames();
   parts_.file.label() = label;
-  parts_.file.label().n_frames =
-      parts_.index.n_frames();  // what lies in the frames that stay, stays
+  parts_.file.label().n_frames = parts_.index.n_frames();  // records in the remaining frames stay
   const u64 want_bytes = parts_.file.offset_of(parts_.index.n_frames());
-  if (*size_bytes != want_bytes) {  // cut short: what is missing is missing
+  if (*size_bytes != want_bytes) {  // truncated: the missing frames are lost
     parts_.stats.n_damaged_at_start += label.n_frames - frames_there(label, *size_bytes);
     const auto allocated = parts_.file.allocate(want_bytes);
     if (!allocated) return fail(allocated.error());
   }
   const bool both_good = first_is_good && states[1] == LabelState::good &&
                          std::memcmp(&found[0], &found[1], sizeof(Label)) == 0;
-  // The good one is left alone where it says what the other one will.
+  // A good label is not rewritten if its content stays the same.
   if (!both_good || !is_as_long) {
     next_label_ = first_is_good && is_as_long ? 1 : 0;
     return write_label();
@@ -195,13 +195,13 @@ void StoreScan::begin_new_file() {
   Label& label = parts_.file.label();
   label = {.n_frames = parts_.index.n_frames(), .frame_bytes = parts_.limits.frame_bytes};
   label.secret = make_secret(entropy_);
-  // Records of the store that this file was before have another id, so nobody takes them for ours.
+  // Records of this file's earlier store have another id, so they are never taken for ours.
   label.store_id = root_key(label.secret, {}).low;
   next_label_ = 0;
   write_label();
 }
 
-// The second only after a sync of the first: a power loss spoils one of them at most.
+// Writes the second label only after a sync of the first: a power loss damages one at most.
 void StoreScan::write_label() {
   const u64 offset = next_label_ * kSectorBytes;
   encode_label(*parts_.crc, parts_.file.label(), labels_.first(kSectorBytes));
@@ -234,7 +234,7 @@ void StoreScan::read_heads() {
 void StoreScan::take_head(Slot& slot, i64 result) {
   slot.n_io = 0;
   --n_heads_in_flight_;
-  // A few sectors that a disk has lost must not keep the rest from being read, at every start anew.
+  // A few lost sectors must not prevent reading the others.
   if (result != static_cast<i64>(kSectorBytes)) {
     ++parts_.stats.n_unread_at_start;
     if (++n_unread_in_a_row_ >= kUnreadInARowMax) parts_.health.note_unread_run(result);
@@ -270,11 +270,11 @@ void StoreScan::weigh_more() {
   begin_stale();
 }
 
-// A crash between the publication of a manifest and the erasure of the one that it replaces leaves
-// both. The older one is erased now; but first a sync, since a process that was killed may have
-// left the younger one's head where a power loss could still take it.
+// Erases the older of two manifests with one key. A crash between publishing a manifest and erasing
+// the replaced one leaves both. First a sync: after a kill the younger one's head may not be
+// durable yet.
 void StoreScan::begin_stale() {
-  std::memset(labels_.data(), 0, labels_.size());  // what erases a head
+  std::memset(labels_.data(), 0, labels_.size());  // zeros erase a head
   next_weighed_ = 0;
   for (u32 i = 0; i < parts_.index.n_frames(); ++i) {
     if (parts_.index.frame(i).life != Life::completed) continue;
@@ -306,7 +306,7 @@ void StoreScan::erase_stale() {
 void StoreScan::take_stale(Slot& slot, i64 result) {
   slot.n_io = 0;
   const bool is_written = result == static_cast<i64>(kSectorBytes);
-  if (!is_written) ++parts_.stats.n_write_errors;  // the next start tries
+  if (!is_written) ++parts_.stats.n_write_errors;  // the next start tries again
   parts_.index.free_completed({next_weighed_, parts_.index.frame(next_weighed_).generation});
 }
 
@@ -318,7 +318,7 @@ void StoreScan::finish() {
   stage_ = Stage::done;
 }
 
-// A label is written, or synced.
+// A label was written or synced.
 void StoreScan::take_written(i64 result) {
   const bool is_write = stage_ == Stage::new_labels;
   if (result != (is_write ? i64{kSectorBytes} : 0)) return fail(not_written(result));
@@ -329,14 +329,14 @@ void StoreScan::take_written(i64 result) {
     return;
   }
   if (++next_label_ < kLabels) return write_label();
-  // A file that is new has no records; a label that was mended has all of its own.
+  // A new file has no records; a repaired label keeps all of them.
   stage_ = file_is_new_ ? Stage::weigh : Stage::heads;
 }
 
 void StoreScan::take(const IoCompletion& completion) {
   const bool is_label = completion.tag == kLabelTag;
   Slot* slot = is_label ? nullptr : &parts_.ops.slot_of(completion.tag);
-  if (parts_.health.mode() == Mode::off) {  // it was given up before this came
+  if (parts_.health.mode() == Mode::off) {  // the store was switched off before this completion
     if (slot != nullptr) slot->n_io = 0;
     return;
   }
@@ -363,7 +363,7 @@ void StoreScan::take(const IoCompletion& completion) {
     case Stage::locking:
     case Stage::weigh:
     case Stage::done:
-      TARN_ASSERT(false);  // nothing was asked for
+      TARN_ASSERT(false);  // no request was made
   }
 }
 

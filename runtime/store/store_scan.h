@@ -1,14 +1,14 @@
 // runtime/store/store_scan.h
 //
-// How the store comes up: take the file for ourselves, read its label or cut a new one, read the
-// first sector of every frame, weigh what was found, erase old versions of manifests. All of it by
-// go_on() and take(), in slices. Nothing that stands in the file can stop it, only a disk that
-// fails: then the store's health says so.
+// Opens the store. It locks the file, and reads its label or writes a new one. Then it reads the
+// first sector of every frame, compares the records found, and erases old versions of manifests.
+// go_on() and take() do this in slices. No content of the file can stop it, only a failing disk:
+// then the store's health tells.
 //
-// What cannot be read costs no more than itself: one of two labels is written again, a record whose
-// head is lost is absent. Where kUnreadInARowMax heads in a row are, it is the disk.
+// An unreadable sector costs only its own content: one of two labels is written again, a record
+// with a lost head is absent. kUnreadInARowMax consecutive unreadable heads count as a failed disk.
 //
-// It uses the slots of operations, and their memory for heads, before there are any operations.
+// It uses the operations' slots, and their memory for heads, before there are any operations.
 #pragma once
 
 #include "runtime/store/store_parts.h"
@@ -21,14 +21,14 @@ class StoreScan {
  public:
   explicit StoreScan(StoreParts& parts) : parts_(parts) {}
 
-  // `sectors`: room for the labels. `entropy`: for the secret, should the file be new.
+  // `sectors`: room for the labels. `entropy`: for the secret of a new file.
   void begin(std::span<std::byte> sectors, const std::array<u8, 32>& entropy);
   void go_on();
   void take(const IoCompletion& completion);
   bool is_done() const { return stage_ == Stage::done; }
   u64 deadline_ns() const { return deadline_ns_; }
 
-  // What the youngest head says, once the scan is done.
+  // The youngest head's values, after the scan.
   u64 youngest_generation() const { return youngest_generation_; }
   u64 budget_left_bytes() const { return budget_left_bytes_; }
 
@@ -77,7 +77,7 @@ class StoreScan {
   u32 next_head_ = 0, n_heads_in_flight_ = 0, next_weighed_ = 0;
   u64 youngest_generation_ = 0;
   u64 budget_left_bytes_ = 0;
-  u64 cursor_generation_ = 0;  // of the youngest record that is no manifest, and where it lies
+  u64 cursor_generation_ = 0;  // of the youngest record that is no manifest; and its place
   u32 cursor_frame_ = 0;
 };
 

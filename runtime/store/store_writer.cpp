@@ -33,7 +33,7 @@ Begun StoreWriter::put(const PutArgs& args) {
   if (free == nullptr) return Begun::busy;
   budget_.refill();
   if (!budget_.has(shape.record_bytes())) return Begun::over_budget;
-  if (replaced) index.hold(*replaced);  // until the new one is published
+  if (replaced) index.hold(*replaced);  // until the new record is published
   const auto ref = index.reserve({.key = args.key,
                                   .shape = shape,
                                   .n_frames = shape.frames(parts_.limits.frame_bytes),
@@ -91,8 +91,8 @@ Begun StoreWriter::flush(u64 tag) {
   return Begun::begun;
 }
 
-// Run 0 of a put is its payload, run 1 what of its head lies behind the head sector; the head
-// sector itself is the last to be written, and publishes the record.
+// Run 0 of a put is its payload, run 1 its meta sectors. The head sector is written last, and
+// publishes the record.
 void StoreWriter::go_on_put(Slot& slot) {
   const u64 offset = parts_.file.offset_of(slot.ref.frame_idx);
   if (slot.stage == Stage::payload) {
@@ -112,18 +112,18 @@ void StoreWriter::go_on_put(Slot& slot) {
   }
 }
 
-// All that was asked for in this stage has ended.
+// All requests of this stage have ended.
 void StoreWriter::end_put_stage(Slot& slot) {
   if (slot.failed) {
-    // A manifest that was never reported as written must not be found at a later start, when the
-    // one that counts has been deleted.
+    // A manifest that was never reported as written must not be found at a later start, after the
+    // valid one was deleted.
     const bool may_be_found = slot.stage == Stage::head && parts_.health.mode() == Mode::on &&
                               parts_.index.entry(slot.ref).kind == Kind::manifest;
     if (!may_be_found) return parts_.ops.end(slot, Outcome::io_failed);
     slot.stage = Stage::burial_waits;
     go_on(slot);
   } else if (slot.stage == Stage::payload) {
-    // What the disk has taken is what the buffer held all the while, or somebody wrote to it.
+    // If the buffer changed during the write, the disk may have other bytes than the checksums.
     if (!payload_still_holds(slot)) return parts_.ops.end(slot, Outcome::corrupt);
     slot.stage = Stage::written;
     slot.written_at_ns = parts_.clock->now_ns();
@@ -146,8 +146,8 @@ void StoreWriter::publish(Slot& slot) {
   const RecordRef replaced = slot.replaced;
   slot.replaced = {};
   if (replaced.frame_idx != kNoFrame && parts_.index.is_current(replaced)) {
-    // The old one goes from the disk too, or a restart could find it when this one is evicted; but
-    // not before a sync has kept the new one's head, or a power loss could leave neither.
+    // The old record is erased on disk too, or a restart could find it after this one is evicted. A
+    // sync of the new head comes first, or a power loss could leave neither.
     parts_.index.retire(replaced);
     slot.erased = replaced;
     slot.stage = Stage::published;
@@ -155,13 +155,12 @@ void StoreWriter::publish(Slot& slot) {
   } else {
     parts_.ops.end(slot, Outcome::ok);
   }
-  // Others may have erased or dropped it.
+  // Another operation may have erased or dropped it.
   if (replaced.frame_idx != kNoFrame) parts_.ops.let_go(replaced);
 }
 
-// One sync for many: it waits for payloads that are on their way, but not for all for ever. Where
-// none is, more may come as soon as the caller hears of those that are written: that is so when the
-// next poll begins.
+// One sync serves many payloads: it waits for those in flight, with limits. If none is in flight,
+// it waits until the next poll() begins, because the caller may put more after this poll's events.
 bool StoreWriter::sync_is_due(When when) const {
   u64 n_written = 0, n_on_their_way = 0, written_bytes = 0, first_at_ns = ~u64{0};
   for (const Slot& slot : parts_.ops.all()) {
@@ -206,7 +205,7 @@ void StoreWriter::take_sync(i64 result) {
   if (result < 0) parts_.health.note_failed_sync(result);
   for (Slot& slot : parts_.ops.all()) {
     if (slot.stage == Stage::syncing_head) {
-      slot.stage = Stage::erase_waits;  // go_on() ends it where nothing may be written any more
+      slot.stage = Stage::erase_waits;  // go_on() ends it if nothing may be written any more
       continue;
     }
     if (slot.stage != Stage::syncing) continue;
@@ -222,12 +221,11 @@ void StoreWriter::take_sync(i64 result) {
   }
 }
 
-// A grave over a head. It is younger than all heads there are, and so it is what says at the next
-// start how full the bucket of the write budget was: zeros over the youngest head would give back
-// what has been written since the one before it. It uses the budget up, but waits for none: what
-// was deleted must go.
+// Writes a grave over a head. It is the youngest head, so the next start takes the write budget's
+// level from it. Zeros over the youngest head would restore an older level. A grave uses the budget
+// but never waits for it: a deletion must happen.
 bool StoreWriter::submit_grave(Slot& slot, u32 frame_idx) {
-  budget_.refill();  // it is the youngest, so the next start's level is this one's
+  budget_.refill();  // the next start takes its level from this head
   const u64 spent_bytes = budget_.spend_up_to(kSectorBytes);
   const auto head = parts_.ops.own_head(slot).first(kSectorBytes);
   encode_head(*parts_.crc, parts_.file.place_of(frame_idx),
@@ -247,7 +245,7 @@ bool StoreWriter::submit_grave(Slot& slot, u32 frame_idx) {
 
 void StoreWriter::go_on(Slot& slot) {
   if (slot.op == Op::put) go_on_put(slot);
-  if (slot.stage == Stage::erase_waits) {  // until nobody reads the record any more
+  if (slot.stage == Stage::erase_waits) {  // until no read holds the record
     if (parts_.index.entry(slot.erased).life != Life::completed) return;
     if (submit_grave(slot, slot.erased.frame_idx)) slot.stage = Stage::erasing;
   } else if (slot.stage == Stage::burial_waits) {
@@ -261,7 +259,7 @@ void StoreWriter::take(Slot& slot) {
     const bool has_failed = slot.failed && slot.op == Op::erase;
     parts_.ops.end(slot, has_failed ? Outcome::io_failed : Outcome::ok);
   } else if (slot.stage == Stage::burying) {
-    parts_.ops.end(slot, Outcome::io_failed);  // however that went
+    parts_.ops.end(slot, Outcome::io_failed);  // whatever the result
   } else if (slot.op == Op::put && (slot.stage == Stage::head || slot.failed)) {
     end_put_stage(slot);
   }

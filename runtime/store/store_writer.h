@@ -1,11 +1,10 @@
 // runtime/store/store_writer.h
 //
-// Puts, erasures and flushes, the sync that many of them share, and the write budget. store.h has
-// the contract.
+// Puts, erasures and flushes, their shared sync, and the write budget. store.h has the contract.
 //
 // A put: payload -> written -> syncing -> head -> (published -> syncing_head -> erase_waits ->
-// erasing, where it replaces a record) -> ended. An erasure: erase_waits -> erasing -> ended. A
-// flush: waiting -> syncing -> ended.
+// erasing, if it replaces a record) -> ended. An erasure: erase_waits -> erasing -> ended. A flush:
+// waiting -> syncing -> ended.
 #pragma once
 
 #include "runtime/store/store_parts.h"
@@ -19,7 +18,7 @@ class StoreWriter {
  public:
   explicit StoreWriter(StoreParts& parts) : parts_(parts) {}
   void init();
-  // The store is up: the next record's generation, and how full the budget's bucket is.
+  // Starts with the next record's generation and the level of the write budget.
   void start(u64 next_generation, u64 budget_left_bytes);
   WriteBudget& budget() { return budget_; }
   const WriteBudget& budget() const { return budget_; }
@@ -34,7 +33,7 @@ class StoreWriter {
   void take(Slot& slot);  // all requests of its stage have ended, or one has failed
   void take_sync(i64 result);
   u64 sync_deadline_ns() const { return is_syncing_ ? sync_deadline_ns_ : kNeverNs; }
-  // Whether the flush could be served by a sync that begins now.
+  // Whether a sync that begins now can serve the flush.
   bool flush_is_due(const Slot& slot) const;
 
  private:

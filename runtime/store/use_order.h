@@ -1,7 +1,7 @@
 // runtime/store/use_order.h
 //
-// The records that may be evicted, in order of their last use. Extents have an order of their own,
-// since they are copies and go first.
+// The evictable records in order of their last use. Extents have an order of their own, because
+// they are copies and are evicted first.
 //
 // Invariant: the two orders have exactly the published records without holds.
 #pragma once
@@ -19,9 +19,9 @@ class UseOrder {
   void remove(u32 frame_idx);
   bool is_empty() const { return oldest() == kNoFrame; }
   bool has_extents() const { return lists_[0].oldest != kNoFrame; }
-  // Which record gives way first: an extent where there is one.
+  // The record to evict first: an extent if there is one.
   u32 oldest() const { return has_extents() ? lists_[0].oldest : lists_[1].oldest; }
-  // Asserts that only records that may be evicted are here; returns their number.
+  // Asserts that all records here are evictable; returns their number.
   u32 check_invariants() const;
 
  private:

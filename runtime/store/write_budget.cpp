@@ -23,7 +23,7 @@ void WriteBudget::start(u64 level_bytes) {
   is_filling_ = bytes_per_day_ > 0;
 }
 
-// What has flowed into the bucket since at_ns_.
+// Bytes that the bucket gained since at_ns_.
 u64 WriteBudget::filled_bytes() const {
   if (!is_filling_) return 0;
   const u64 passed_ns = std::min(clock_->now_ns() - at_ns_, kSpanNs);
@@ -37,7 +37,7 @@ u64 WriteBudget::left_bytes() const {
 
 void WriteBudget::refill() {
   const u64 filled = filled_bytes();
-  if (filled == 0) return;  // less than a byte yet: the time is kept
+  if (filled == 0) return;  // less than a byte so far: the time is kept
   at_ns_ = clock_->now_ns();
   level_bytes_ = std::min(bytes_per_day_, level_bytes_ + filled);
 }

@@ -1,8 +1,8 @@
 // runtime/store/write_budget.h
 //
 // The bytes that a store may still write: a bucket of a day's bytes, which fills by the monotonic
-// clock while the store is up. Every head on disk has the level (level_for_head()), so that a
-// restart goes on with it.
+// clock while the store is open. Every head on disk has the level (level_for_head()), so that a
+// restart continues with it.
 #pragma once
 
 #include "platform/clock/clock.h"
@@ -11,9 +11,9 @@ namespace tarn::store {
 
 class WriteBudget {
  public:
-  // A full bucket, which does not fill yet; 0: no limit.
+  // Makes a full bucket that does not refill yet; 0: no limit.
   void init(Clock& clock, u64 bytes_per_day);
-  // Fills from now on, from this level.
+  // Refills from now on, from this level.
   void start(u64 level_bytes);
   void stop() { is_filling_ = false; }
 
@@ -21,11 +21,11 @@ class WriteBudget {
   bool affords(u64 n_bytes) const { return bytes_per_day_ == 0 || left_bytes() >= n_bytes; }
   u64 level_for_head() const { return bytes_per_day_ > 0 ? level_bytes_ : ~u64{0}; }
 
-  // Takes in what has flowed into the bucket. What follows knows no more than that.
+  // Adds the bytes gained since the last call. The functions below do not.
   void refill();
   bool has(u64 n_bytes) const { return bytes_per_day_ == 0 || level_bytes_ >= n_bytes; }
-  void spend(u64 n_bytes);  // which it has
-  // As much of these bytes as is there; returns how many. give_back() undoes it.
+  void spend(u64 n_bytes);  // which the bucket has
+  // Spends at most n_bytes, as many as there are; returns the number. give_back() undoes it.
   u64 spend_up_to(u64 n_bytes);
   void give_back(u64 n_bytes) { level_bytes_ += n_bytes; }
 

@@ -154,7 +154,7 @@ TEST_CASE("who keeps what is there gets no file shorter or cut anew, only a long
   for (const StoreLimits& limits : {shorter, other}) {
     bench = box.boot(limits);
     CHECK(bench->store.mode() == Mode::off);
-    CHECK(std::string(bench->store.why().hint).find("cut otherwise") != std::string::npos);
+    CHECK(std::string(bench->store.why().hint).find("another layout") != std::string::npos);
     bench->close();
     CHECK(box.disk.file_bytes("store") == image);
   }
