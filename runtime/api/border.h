@@ -1,7 +1,7 @@
 // runtime/api/border.h
 //
-// What every function of the C API does at its border: structs of any version in and out, Results
-// as a status and a sentence.
+// The border of every function of the C API: converts structs of any version in and out, and
+// Results to a status and a sentence.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 
 namespace tarn::api {
 
-// The calling thread's, as of its last failed call.
+// The calling thread's text, of its last failed call.
 const char* error_text();
 int32_t report(const Error& error);
 int32_t report(const Result<void>& result);
@@ -24,10 +24,10 @@ inline constexpr const char* kBadStruct =
 inline constexpr const char* kLaterStruct =
     "an options struct sets a field that this libtarn does not know: leave the field zero, or link "
     "a newer libtarn";
-inline constexpr uint32_t kStructBytesMax = 4096;  // of any version's
+inline constexpr uint32_t kStructBytesMax = 4096;  // of any version
 
-// Copies what the caller's version of a struct has; fields it does not know stay zero. Returns why
-// it cannot, or nullptr.
+// Copies the fields of the caller's version of a struct; newer fields stay zero. Returns the reason
+// if it cannot, or nullptr.
 template <class T>
 const char* copy_in(const T* from, T* to) {
   static_assert(sizeof(T) <= kStructBytesMax);

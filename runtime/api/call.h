@@ -1,7 +1,7 @@
 // runtime/api/call.h
 //
-// The door of the C API: every function that takes a handle makes one of these first, and asks it
-// whether it may go on. While a call stands, tarn_close waits.
+// The entry of the C API: every function that takes a handle first makes one of these objects, and
+// asks it whether the call is allowed. tarn_close waits while such an object exists.
 #pragma once
 
 #include <optional>
@@ -19,7 +19,7 @@ class Call {
  public:
   explicit operator bool() const { return why_not_ == nullptr; }
   const char* why_not() const { return why_not_; }
-  // The handle of a session that has just begun, as its first call finds it.
+  // Returns the handle of a new session, initialised for its first call.
   tarn_session* begin_session(engine::SessionIdx idx) const {
     engine::Instance::SessionHandle& handle = instance_->sessions[idx];
     handle.reading.store(false);
@@ -47,14 +47,14 @@ class EngineCall : public Call {
       : Call(reinterpret_cast<engine::Instance*>(engine),
              "engine is NULL: open one with tarn_open") {}
   engine::Engine& engine() const { return instance_->engine; }
-  // fn() on the engine's thread.
+  // Runs fn() on the engine's thread.
   template <class Fn>
   Result<void> run(Fn&& fn) const {
     return instance_->thread.call(fn);
   }
 };
 
-// A destroyed session is an error as long as nobody else has its place.
+// A destroyed session is an error until a new session takes its place.
 class SessionCall : public Call {
   using Handle = engine::Instance::SessionHandle;
 
@@ -62,9 +62,9 @@ class SessionCall : public Call {
   explicit SessionCall(tarn_session* session) : SessionCall(reinterpret_cast<Handle*>(session)) {}
   engine::SessionIdx idx() const { return handle_->idx; }
   engine::EngineThread& thread() const { return instance_->thread; }
-  // A generation was begun and its end was not read yet.
+  // Whether a generation was begun and its DONE is not read yet.
   std::atomic<bool>& reading() const { return handle_->reading; }
-  // fn(engine, idx) on the engine's thread.
+  // Runs fn(engine, idx) on the engine's thread.
   template <class Fn>
   Result<void> run(Fn&& fn) const {
     return thread().call([&]() -> Result<void> {
@@ -73,7 +73,7 @@ class SessionCall : public Call {
       return fn(engine, idx());
     });
   }
-  // As of the last step or call.
+  // The state after the last step or call.
   Result<engine::EngineThread::Progress> progress() const {
     const auto progress = thread().progress(idx());
     if (progress && progress->state == engine::SessionState::free) return destroyed();

@@ -14,8 +14,8 @@ using tarn::engine::SessionIdx;
 
 namespace {
 
-constexpr const char* kNoName = "name is NULL: a kept session has one";
-constexpr const char* kNoPath = "path is NULL: an exported session is a file";
+constexpr const char* kNoName = "name is NULL: a kept session needs a name";
+constexpr const char* kNoPath = "path is NULL: name the file of the exported session";
 
 }  // namespace
 

@@ -1,4 +1,4 @@
-// The C border of a conversation: what it is fed, what it generates, how it is cut.
+// The C border of a conversation: feeding, generating, truncating.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -71,10 +71,10 @@ void tarn_session_destroy(tarn_session* session) {
   if (!call) return;
   const Result<void> done = call.run([&](Engine& engine, SessionIdx idx) -> Result<void> {
     engine.destroy_session(idx);
-    call.reading().store(false);  // whoever waits for an event is told so
+    call.reading().store(false);  // a waiting poll returns
     return {};
   });
-  static_cast<void>(done);  // a dead engine has nothing left to give back
+  static_cast<void>(done);  // a dead engine has nothing left to release
 }
 
 int32_t tarn_session_feed(tarn_session* session, const uint32_t* ids, uint64_t n_ids) {
@@ -109,7 +109,7 @@ int32_t tarn_session_generate(tarn_session* session, const tarn_generate_options
   std::array<std::string_view, tarn::text::kStopsMax> stops;
   for (u32 i = 0; i < own.n_stops; ++i) {
     if (own.stops[i] == nullptr) return refuse("a stop string is NULL");
-    // What is longer than a stop string may be is refused as such, and read no further.
+    // A stop string that is too long is refused, without reading all of it.
     stops[i] = {own.stops[i], strnlen(own.stops[i], tarn::text::kStopBytesMax + 1)};
   }
   const tarn::engine::GenerateParams params{.sampler = sampler_params(own),
@@ -121,8 +121,8 @@ int32_t tarn_session_generate(tarn_session* session, const tarn_generate_options
     if (has_ended && call.reading().load()) {
       return tarn::fail(
           {.status = Status::invalid_request,
-           .hint = "the last generation's events are unread: call tarn_session_poll until "
-                   "DONE, then generate"});
+           .hint = "the last generation's events are unread: call tarn_session_poll until DONE, "
+                   "then generate"});
     }
     TARN_CHECK(engine.generate(idx, params));
     call.reading().store(true);
@@ -245,7 +245,7 @@ int32_t tarn_session_wait(tarn_session* session, int32_t timeout_ms) {
 int32_t tarn_session_truncate(tarn_session* session, uint64_t n_tokens) {
   const SessionCall call(session);
   if (!call) return refuse(call.why_not());
-  if (n_tokens > UINT32_MAX) return refuse("the session has fewer tokens than that");
+  if (n_tokens > UINT32_MAX) return refuse("the session has fewer tokens than n_tokens");
   return report(call.run([&](Engine& engine, SessionIdx idx) {
     return engine.truncate(idx, static_cast<u32>(n_tokens));
   }));

@@ -1,5 +1,5 @@
-// The C border: every function checks what it is given, hands the work to the engine's thread and
-// turns a Result into a status and a sentence. Nothing here may throw: the core is built without
+// The C border: every function checks its arguments, passes the work to the engine's thread and
+// converts a Result to a status and a sentence. Nothing here may throw: the core is built without
 // exceptions.
 #include "runtime/api/tarn.h"
 

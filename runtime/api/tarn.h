@@ -4,32 +4,32 @@
  *
  *   tarn_open        reads the model, prints nothing, reserves every byte it will ever use
  *   tarn_session_*   a conversation: feed tokens or text, generate, fork, truncate
- *   tarn_close       gives everything back (but what a disk that does not answer still has)
+ *   tarn_close       releases everything (except what a disk that does not answer still uses)
  *
  * Link with:  cc host.c libtarn.a -luring -lstdc++ -lpthread -lm
  * and, if it was built with CUDA, with -lcudart_static -ldl -lrt before -lpthread. The GPU's driver
- * is not linked: where there is none, the CPU computes.
+ * is not linked: without one the CPU computes.
  *
  * A guest in your process. The library installs no signal handler, reads no environment variable,
  * changes no locale, prints nothing, and never ends the process. It starts its own threads (one
  * that drives the engine, and workers), blocks all signals on them, and exports only names that
- * begin with tarn_. Two engines in one process do not know of each other.
+ * begin with tarn_. Two engines in one process are independent.
  *
- * Threads. Every function may be called from any thread. Calls on one engine are carried out one
- * after another by the engine's own thread; a call waits for its turn. One session wants one
- * reader. The hooks for log, progress and failure run on the engine's threads: what they call on
- * their own engine is refused (TARN_INVALID_REQUEST), and tarn_close does nothing there.
+ * Threads. Every function may be called from any thread. The engine's own thread executes the calls
+ * on an engine one after another; a call waits for its turn. A session has one reader. The hooks
+ * for log, progress and failure run on the engine's threads: their calls on their own engine are
+ * refused (TARN_INVALID_REQUEST), and tarn_close does nothing there.
  *
  * Processes. An engine belongs to the process that opened it. In a child of fork(2) every call on
  * it returns at once with TARN_INVALID_REQUEST; tarn_is_end returns 0, and tarn_close and
- * tarn_session_destroy give nothing back. The child can open an engine of its own. A child that was
- * forked in a hook for log, progress or failure must end there, by exec or _exit.
+ * tarn_session_destroy release nothing. The child can open an engine of its own. A child that was
+ * forked in a hook must end there, by exec or _exit.
  *
- * Errors. Functions return a tarn_status; 0 is success. tarn_error_text() then has one sentence
- * that names the remedy. Out-parameters are zeroed on failure. If an assertion inside the library
- * fails, the fatal hook is called once, the engine is dead, and every later call on it that needs
- * its thread returns TARN_INTERNAL; the process goes on. A count is compared with its limit before
- * anything that it counts is read.
+ * Errors. Functions return a tarn_status; 0 is success. After a failure tarn_error_text() has one
+ * sentence that names the remedy. Out-parameters are zeroed on failure. If an assertion inside the
+ * library fails, the fatal hook is called once and the engine is dead. Every later call that needs
+ * its thread returns TARN_INTERNAL; the process continues. A count is compared with its limit
+ * before its elements are read.
  *
  * Structs. Set struct_size to sizeof the struct (TARN_INIT does), so that later versions can append
  * fields; fields you leave zero take their default. A field or a bit of `flags` that this version
@@ -71,16 +71,16 @@ typedef enum tarn_status {
   TARN_INVALID_CONFIG = 1,  /* a key or an option is unknown, missing or out of range */
   TARN_INVALID_MODEL = 2,   /* the model file contradicts itself or the format */
   TARN_OVER_BUDGET = 3,     /* the plan does not fit; the text says what to lower, and to what */
-  TARN_DEVICE_LOST = 4,     /* the GPU is gone; only a new process can use it again */
-  TARN_IO_FAILED = 5,       /* a read or a write failed, or what lies there is damaged */
+  TARN_DEVICE_LOST = 4,     /* the GPU is lost; only a new process can use it again */
+  TARN_IO_FAILED = 5,       /* a read or a write failed, or the file is damaged */
   TARN_INTERNAL = 6,        /* one of our assertions failed; this engine is dead */
-  TARN_INVALID_REQUEST = 7, /* the call, or what it names, cannot be served as it is */
-  TARN_WOULD_BLOCK = 8,     /* nothing yet, or something bounded is used up now: try again, or
-                               free what the text says */
+  TARN_INVALID_REQUEST = 7, /* the call cannot be served with these arguments or in this state */
+  TARN_WOULD_BLOCK = 8,     /* no event yet, or a bounded resource is used up: try again, or free
+                               what the text names */
   TARN_CANCELLED = 9,       /* the request was cancelled by its owner */
   TARN_UNSUPPORTED = 10,    /* valid, but not known to this build; the text says what */
   TARN_NOT_FINITE = 11,     /* the model produced a logit that is not a number */
-  TARN_NOT_FOUND = 12       /* nothing of this name is kept */
+  TARN_NOT_FOUND = 12       /* no session is kept under this name */
 } tarn_status;
 
 /* Owned by the caller from tarn_open to tarn_close. */
@@ -90,10 +90,10 @@ typedef struct tarn_session tarn_session;
 
 /* level: 0 debug, 1 info, 2 warning, 3 error. One line, valid during the call. */
 typedef void (*tarn_log_fn)(void* context, int32_t level, const char* text);
-/* Called at most once an engine, on the thread that failed; which is parked when it returns. */
+/* Called at most once per engine, on the thread that failed; that thread is parked afterwards. */
 typedef void (*tarn_fatal_fn)(void* context, const char* condition, const char* file,
                               uint32_t line);
-/* done and total in bytes while the weights are read. Non-zero gives up: TARN_CANCELLED. */
+/* done and total are bytes, while the weights are read. Non-zero cancels: TARN_CANCELLED. */
 typedef int32_t (*tarn_progress_fn)(void* context, uint64_t done, uint64_t total);
 
 typedef struct tarn_options {
@@ -109,22 +109,22 @@ typedef struct tarn_options {
   void* fatal_context;
   tarn_progress_fn progress; /* called on the engine's thread, while tarn_open waits */
   void* progress_context;
-  const uint32_t* cpus; /* of the process's CPUs, those for the engine's threads; NULL: all */
+  const uint32_t* cpus; /* CPUs of the process for the engine's threads; NULL: all */
   uint32_t n_cpus;
 } tarn_options;
 
-/* Reserves every byte the engine will use and reads the weights, or fails having kept nothing. */
+/* Reserves every byte that the engine will use and reads the weights, or keeps nothing. */
 TARN_API int32_t tarn_open(const tarn_options* options, tarn_engine** engine_out);
-/* Cancels what runs, joins the threads, gives the memory back. NULL is allowed. Sessions die with
- * it; of kept ones the store has the last checkpoint, so call tarn_session_save first. Calls of
- * other threads that are inside come back with TARN_CANCELLED first; none may begin any more. Not
- * from the callback of tarn_session_run, which is such a call.
- * An engine that is dead is given up, not freed: its parked threads still stand in its memory. */
+/* Cancels running work, joins the threads, frees the memory. NULL is allowed. Sessions die with it;
+ * kept ones stay in the store as of their last checkpoint, so call tarn_session_save first. Calls
+ * of other threads return TARN_CANCELLED before tarn_close does; none may begin after it. Do not
+ * call it from the callback of tarn_session_run, which is such a call. A dead engine is abandoned,
+ * not freed, because its parked threads still use its memory. */
 TARN_API void tarn_close(tarn_engine* engine);
 
-/* Text of this thread's latest failure; valid until its next tarn_ call. Never NULL. */
+/* The text of this thread's latest failure, valid until its next tarn_ call. Never NULL. */
 TARN_API const char* tarn_error_text(void);
-/* The status' name, as JSON output carries it ("over_budget"). Never NULL. */
+/* The status' name, as in JSON output ("over_budget"). Never NULL. */
 TARN_API const char* tarn_status_name(int32_t status);
 
 /* ---- The memory plan ------------------------------------------------------------------------ */
@@ -134,7 +134,7 @@ typedef struct tarn_region {
   char space[16]; /* device, host, disk */
   char kind[16];  /* weights, kv, codes, scratch, heap, io, driver, other */
   uint64_t bytes;
-  char formula[256]; /* how the bytes came about */
+  char formula[256]; /* how the bytes are computed */
 } tarn_region;
 
 typedef struct tarn_plan {
@@ -147,8 +147,8 @@ typedef struct tarn_plan {
   tarn_region regions[32];
 } tarn_plan;
 
-/* What tarn_open would reserve, without loading anything: reads the file's directory only. A plan
- * that does not fit is not an error here: see `fits`; tarn_error_text() then says what to lower. */
+/* Computes what tarn_open would reserve; reads only the file's directory. A plan that does not fit
+ * is no error here: `fits` is 0, and tarn_error_text() says what to lower. */
 TARN_API int32_t tarn_plan_memory(const tarn_options* options, tarn_plan* plan_out);
 /* The plan of an open engine. */
 TARN_API int32_t tarn_engine_plan(tarn_engine* engine, tarn_plan* plan_out);
@@ -166,7 +166,7 @@ typedef struct tarn_engine_status {
   uint32_t n_workers;
   uint32_t n_sessions, sessions_max;
   uint32_t n_vocab;
-  uint64_t context_tokens;                /* KV slots planned for in all */
+  uint64_t context_tokens;                /* planned KV slots of all sessions */
   uint64_t kv_groups_free, kv_groups_max; /* a group is kv.page_tokens slots of one layer */
   uint64_t n_params;
   uint64_t weights_bytes; /* of the file's tensors */
@@ -176,20 +176,20 @@ typedef struct tarn_engine_status {
   uint64_t prefill_ns, decode_ns;            /* time in steps with, and without, prefill rows */
   uint64_t weight_bytes_read, kv_bytes_read; /* by all steps */
   char select[16];  /* which K and V a step reads: full, pq, ... (select.method) */
-  int32_t verified; /* 1: exact, or as tarn verify has passed it with this model and these settings
-                       (select.verified). 0: lossy, and nobody has */
-  /* How fast the GPU reads its own memory and the host's, measured when the engine was opened; 0 on
-   * the CPU, or where the GPU reaches no host memory. */
+  int32_t verified; /* 1: exact, or passed by tarn verify with this model and these settings
+                       (select.verified); 0: approximate and not verified */
+  /* Speeds at which the GPU reads its own memory and the host's, measured when the engine was
+   * opened; 0 on the CPU, or if the GPU reaches no host memory. */
   uint64_t gpu_bytes_per_s, gpu_shared_bytes_per_s;
-  int32_t gpu_promotes_without_copy; /* 1: the two are as good as equal */
-  /* What has KV beyond memory and kept sessions: none, on; read-only after its disk refused writes,
-   * off after it failed altogether, or when its disk could not be used from the start. The log has
-   * said why; opening the engine anew tries again. */
+  int32_t gpu_promotes_without_copy; /* 1: the two are nearly equal */
+  /* State of the store, which holds KV beyond memory and kept sessions: none, on, read-only (its
+   * disk refused writes) or off (its disk failed, or could not be used from the start). The log has
+   * the reason; opening the engine again retries. */
   char store[16];
-  /* 1: parts of the store's file were unreadable when the engine was opened, so a saved session may
-   * be TARN_NOT_FOUND, or computed anew in part, though nobody deleted it. */
+  /* 1: parts of the store's file were unreadable when the engine was opened. A saved session may
+   * then be TARN_NOT_FOUND, or be recomputed in part, although it was not deleted. */
   int32_t sessions_may_be_lost;
-  /* As in DONE, of all decode steps since the engine was opened. */
+  /* As in DONE, for all decode steps since the engine was opened. */
   uint64_t select_steps;
   double kv_read_ratio;
 } tarn_engine_status;
@@ -203,35 +203,35 @@ enum {
   TARN_PARSE_SPECIAL = 2 /* control tokens in the text become themselves: trusted text only */
 };
 
-/* Ids of `text` (any bytes) into ids_out. n_out is the count, also when ids_max is too small: then
- * the answer is TARN_INVALID_REQUEST and nothing was written; ids_max = 0 asks for the count. One
- * call takes 8 bytes of text for each token of the context, 16 KiB at least and
- * engine.text_bytes_max (256 KiB) at most: cut longer ones at line breaks. */
+/* Writes the ids of `text` (any bytes) into ids_out. n_out is the count, also if ids_max is too
+ * small: then it returns TARN_INVALID_REQUEST and writes no ids. ids_max = 0 asks for the count. A
+ * text may have 8 bytes for each token of the context, at least 16 KiB, and at most
+ * engine.text_bytes_max (256 KiB): cut longer ones at line breaks. */
 TARN_API int32_t tarn_tokenize(tarn_engine* engine, const char* text, uint64_t text_bytes,
                                uint32_t flags, uint32_t* ids_out, uint64_t ids_max,
                                uint64_t* n_out);
-/* The bytes one token stands for; control tokens as they are written in the vocabulary. Not
- * terminated. n_out is the length, also when bytes_max is too small. */
+/* Writes the bytes of one token, not terminated; a control token as it is written in the
+ * vocabulary. n_out is the length, also if bytes_max is too small. */
 TARN_API int32_t tarn_piece(tarn_engine* engine, uint32_t token, char* bytes_out,
                             uint64_t bytes_max, uint64_t* n_out);
-/* 1 if the model ends its turn with this token; 0 if not, and where the call is refused. */
+/* 1 if the model ends its turn with this token; 0 if not, or if the call is refused. */
 TARN_API int32_t tarn_is_end(tarn_engine* engine, uint32_t token);
 
 /* ---- Sessions ------------------------------------------------------------------------------- */
 
-/* An empty one. TARN_WOULD_BLOCK: engine.sessions_max are open. */
+/* Creates an empty session. TARN_WOULD_BLOCK: engine.sessions_max are open. */
 TARN_API int32_t tarn_session_create(tarn_engine* engine, tarn_session** session_out);
-/* Cancels, and gives the KV back. NULL is allowed. What is kept of it under a name stays: an answer
- * that had ended, or an input that was computed, is written first, with store.checkpoint_ms > 0,
- * which waits for the disk; else what was before. */
+/* Cancels, and frees the KV. NULL is allowed. A kept session stays in the store: an answer that has
+ * ended, or an input that was computed, is checkpointed first (with store.checkpoint_ms > 0), which
+ * waits for the disk. Otherwise the last checkpoint stays. */
 TARN_API void tarn_session_destroy(tarn_session* session);
 
-/* Appends tokens. KV for them is set aside at once, or nothing happens (TARN_WOULD_BLOCK: other
- * sessions hold the KV now; TARN_INVALID_REQUEST: it can never fit, and no id was read). All but
- * the last are computed in the background from now on; the last one waits for what comes next. Not
- * while the session generates. */
+/* Appends tokens and reserves their KV, or does nothing (TARN_WOULD_BLOCK: other sessions hold the
+ * KV now; TARN_INVALID_REQUEST: it can never fit, and no id was read). All tokens but the last are
+ * computed in the background; the last one waits for the next call. Not allowed while the session
+ * generates. */
 TARN_API int32_t tarn_session_feed(tarn_session* session, const uint32_t* ids, uint64_t n_ids);
-/* tokenize and feed in one call, with the limits and errors of both. */
+/* Tokenizes and feeds in one call, with the limits and errors of both. */
 TARN_API int32_t tarn_session_feed_text(tarn_session* session, const char* text,
                                         uint64_t text_bytes, uint32_t flags);
 
@@ -251,15 +251,15 @@ typedef struct tarn_generate_options {
   float frequency_penalty;      /* 0: off */
   float presence_penalty;       /* 0: off */
   uint32_t penalty_last_tokens; /* window of the three penalties; 0: 64; at most 4096 */
-  uint64_t seed;                /* of the draws; the same seed gives the same tokens */
+  uint64_t seed;                /* of the sampler; the same seed gives the same tokens */
   const tarn_logit_bias* logit_biases;
   uint32_t n_logit_biases;  /* at most 256 */
   uint32_t n_stops;         /* at most 16, each 1..128 bytes */
-  const char* const* stops; /* UTF-8; the text ends before the first of them that appears */
+  const char* const* stops; /* UTF-8; the text ends before the first one that appears */
   uint32_t n_top_logprobs;  /* alternatives reported with each token, at most 20 */
   int32_t ignore_end;       /* 1: go on after the model's end token */
-  int32_t no_logprobs;      /* 1: tokens come without logprob; greedy ones come faster then, on
-                                   a GPU most of all: their logits stay there */
+  int32_t no_logprobs;      /* 1: tokens have no logprob. Greedy tokens are faster then, above
+                                   all on a GPU, where the logits stay */
 } tarn_generate_options;
 
 enum {
@@ -276,11 +276,11 @@ enum { TARN_EVENT_TOKEN = 1, TARN_EVENT_TEXT = 2, TARN_EVENT_DONE = 3 };
 
 typedef struct tarn_logprob {
   uint32_t token;
-  float logprob; /* natural logarithm, of the model's own distribution (before the sampler) */
+  float logprob; /* natural logarithm, in the model's own distribution (before the sampler) */
 } tarn_logprob;
 
-/* One token, a piece of text, or the end. Text is valid UTF-8 at every moment; it may lag behind
- * the tokens (an unfinished character, the beginning of a stop string), and all of it comes before
+/* One token, a piece of text, or the end. Text is valid UTF-8 at every moment. It may lag behind
+ * the tokens (an unfinished character, the beginning of a stop string); all of it comes before
  * DONE. */
 typedef struct tarn_event {
   uint32_t struct_size;
@@ -293,124 +293,120 @@ typedef struct tarn_event {
   char text[512];        /* TEXT; terminated, may hold zero bytes before its end */
   int32_t finish;        /* DONE */
   int32_t status;        /* DONE: a tarn_status, 0 unless finish is TARN_FINISH_ERROR; then
-                           tarn_session_wait has the text, until the session goes on */
+                           tarn_session_wait has the text, until the session continues */
   uint32_t n_tokens;     /* DONE: generated */
   uint64_t prefill_ns;   /* DONE: from the first feed since the last DONE to the first token */
   uint64_t decode_ns;    /* DONE: from the first token to the last */
-  uint64_t select_steps; /* DONE: decode steps that chose which K and V they read (select.method);
-                            0: all of them read everything */
-  double kv_read_ratio;  /* DONE: slots in the decode steps' budget, of those that they could see,
-                           0..1. The first token is no decode step; 1 where there is none */
+  uint64_t select_steps; /* DONE: decode steps that read selected K and V (select.method); 0: all
+                            steps read everything */
+  double kv_read_ratio;  /* DONE: share of the visible slots that decode steps may read, 0..1. The
+                           first token is no decode step; 1 without any */
 } tarn_event;
 
-/* Starts to generate after what was fed; at least one token must have been fed. Read the events
- * with tarn_session_poll until DONE: before that, nothing new is begun. A reader that stays away
- * stops its own session, nobody else's. */
+/* Starts to generate after the fed tokens, of which there must be at least one. Read the events
+ * with tarn_session_poll until DONE; before that the session begins nothing new. A reader that does
+ * not poll stops only its own session. */
 TARN_API int32_t tarn_session_generate(tarn_session* session, const tarn_generate_options* options);
-/* The next event. Waits up to timeout_ms (-1: for ever); TARN_WOULD_BLOCK when there is none by
- * then, TARN_INVALID_REQUEST when the session generates nothing. */
+/* Returns the next event. Waits up to timeout_ms (-1: for ever). TARN_WOULD_BLOCK: there is none by
+ * then; TARN_INVALID_REQUEST: the session does not generate. */
 TARN_API int32_t tarn_session_poll(tarn_session* session, int32_t timeout_ms,
                                    tarn_event* event_out);
-/* The same with a callback, on this thread, until DONE. A non-zero return cancels: then DONE alone
- * follows, whose finish is CANCELLED unless the generation had come to its end by then. Returns
- * what tarn_session_generate did, or DONE's status. */
+/* Generates and calls on_event on this thread until DONE. A non-zero return cancels: then only DONE
+ * follows, with finish CANCELLED unless the generation has already ended. Returns the status of
+ * tarn_session_generate if that failed, else DONE's status. */
 typedef int32_t (*tarn_event_fn)(void* context, const tarn_event* event);
 TARN_API int32_t tarn_session_run(tarn_session* session, const tarn_generate_options* options,
                                   tarn_event_fn on_event, void* context);
-/* Asks a running generation, or what is left of a prefill, to end. Returns at once; a generation's
- * DONE follows. Tokens that were fed last and are not yet computed are taken back; what the session
- * had before stays. Without effect on what is fed or begun later. On a CPU DONE comes within the
- * step under way, which takes seconds for a prompt, and goes on only if others' tokens are in it:
- * what is called next has its turn behind it. On a GPU DONE comes with the end of the step. */
+/* Cancels a running generation, or the rest of a prefill. Returns at once; a generation's DONE
+ * follows. Tokens that were fed last and are not yet computed are removed; earlier ones stay. Later
+ * calls are not affected. On a CPU DONE comes before the end of the current step. That step, which
+ * takes seconds for a prompt, continues only if other sessions have tokens in it; then the next
+ * call waits for its end. On a GPU DONE comes at the end of the step. */
 TARN_API int32_t tarn_session_cancel(tarn_session* session);
 
 typedef struct tarn_session_info {
   uint32_t struct_size;
   int32_t generating;
   uint64_t n_tokens;        /* fed and generated */
-  uint64_t n_computed;      /* of them in the KV: progress of a prefill */
-  uint64_t prefill_left_ns; /* what the rest of a prefill will take, estimated from what of it was
-                               read; 0: nothing is being read, or its first step still goes on */
+  uint64_t n_computed;      /* tokens with KV: the progress of a prefill */
+  uint64_t prefill_left_ns; /* estimated time for the rest of a prefill; 0: there is no prefill, or
+                               its first step still runs */
 } tarn_session_info;
-/* As of the last step or call: a step that takes seconds is not waited for, so that a host can show
- * progress and cancel from one thread. */
+/* The state after the last step or call. It does not wait for a running step, which may take
+ * seconds, so one thread can show progress and cancel. */
 TARN_API int32_t tarn_session_info_get(tarn_session* session, tarn_session_info* info_out);
-/* The session's tokens from `begin`; n_out is how many were written. */
+/* Writes the session's tokens from `begin` on; n_out is the number written. */
 TARN_API int32_t tarn_session_tokens(tarn_session* session, uint64_t begin, uint32_t* ids_out,
                                      uint64_t ids_max, uint64_t* n_out);
-/* Waits until all that was fed but the last token is computed; timeout as in poll. TARN_OK also
- * where a cancel took the rest back. Where the session gave up on the way: TARN_IO_FAILED, the disk
- * failed; TARN_INVALID_REQUEST, memory and disk are full; the text says of what. Its tokens stay
- * then, and the next feed or generate computes what is missing. */
+/* Waits until all fed tokens but the last are computed; timeout as in poll. TARN_OK also after a
+ * cancel removed the rest. If the prefill stopped: TARN_IO_FAILED, the disk failed;
+ * TARN_INVALID_REQUEST, memory and disk are full; the text names what is full. Its tokens stay
+ * then, and the next feed or generate computes the missing KV. */
 TARN_API int32_t tarn_session_wait(tarn_session* session, int32_t timeout_ms);
 
-/* Keeps the first n_tokens. TARN_INVALID_REQUEST: it generates, or has fewer. TARN_IO_FAILED: its
- * KV could not be read back, and is computed anew. */
+/* Keeps the first n_tokens and drops the others. TARN_INVALID_REQUEST: the session generates, or
+ * has fewer. TARN_IO_FAILED: its KV could not be read from disk, and is recomputed. */
 TARN_API int32_t tarn_session_truncate(tarn_session* session, uint64_t n_tokens);
-/* A second session with the same tokens and the same KV; full groups are shared, not copied.
- * TARN_INVALID_REQUEST: it generates or computes. TARN_WOULD_BLOCK: engine.sessions_max are open,
- * or other sessions hold the KV now. */
+/* Creates a second session with the same tokens and the same KV; full groups are shared, not
+ * copied. TARN_INVALID_REQUEST: the session generates or computes. TARN_WOULD_BLOCK:
+ * engine.sessions_max are open, or other sessions hold the KV now. */
 TARN_API int32_t tarn_session_fork(tarn_session* session, tarn_session** session_out);
 
 /* ---- Sessions that outlive the engine ------------------------------------------------------- */
 
-/* They need store.path, store.quota_bytes and store.sessions = true in the configuration. A name is
- * 1 to 128 bytes, and belongs to one open session at a time. What is kept is a cache on disk with
- * room for store.kept_tokens beside the open ones: the longest unused gives way when it is full,
- * and is then TARN_NOT_FOUND or computed anew. Names are yours to remember; `tarn sessions --store
- * DIR --json` lists them while no engine has the folder open. */
+/* They need store.path, store.quota_bytes and store.sessions = true in the configuration. A name
+ * has 1 to 128 bytes, and one open session at a time. Kept sessions are a cache on disk with room
+ * for store.kept_tokens beside the open ones. When it is full the least recently used is evicted,
+ * and is then TARN_NOT_FOUND or recomputed. `tarn sessions --store DIR --json` lists the names
+ * while no engine has the folder open. */
 
-/* From now on checkpoints of the session are written under this name while it goes on, and when an
- * answer ends: a crash costs what it did in the last store.checkpoint_ms and one step, and of an
- * answer under way the tokens behind the last full page (kv.page_tokens). Where a step of a
- * prompt waits for the disk longer than it computes, it takes up to twice the time in which the
- * disk reads what lies there. TARN_INVALID_REQUEST: no sessions are kept, or the name is not one or
- * another open session's. */
+/* From now on the engine checkpoints the session under this name while it works, and when an answer
+ * ends. A crash costs the work of the last store.checkpoint_ms and one step, and the tokens after the
+ * last full page (kv.page_tokens). TARN_INVALID_REQUEST: the configuration keeps no sessions, the
+ * name is invalid, or another open session has it. */
 TARN_API int32_t tarn_session_keep(tarn_session* session, const char* name);
-/* The same, and all of the session is on disk, where it outlives a power cut, when this returns.
- * Also while it computes or generates: it goes on afterwards. What lies on disk already is not
- * written again. Errors as before, and TARN_IO_FAILED: the disk refused it, or is off;
- * TARN_WOULD_BLOCK: the store is full of what open sessions hold, or the day's writes are used up
- * (store.daily_write_bytes). What was kept before is there still then. */
+/* Like tarn_session_keep, and when it returns the whole session is on disk, where it outlives a
+ * power cut. Allowed while the session computes or generates, which continues afterwards. Bytes
+ * that are on disk already are not written again. Errors as for keep, and TARN_IO_FAILED: the disk
+ * refused it, or is off; TARN_WOULD_BLOCK: open sessions fill the store, or the day's writes are
+ * used up (store.daily_write_bytes). Then the last checkpoint stays. */
 TARN_API int32_t tarn_session_save(tarn_session* session, const char* name);
 
 typedef struct tarn_restored {
   uint32_t struct_size;
-  int32_t cut_off;     /* 1: it was computing or generating when it last came to disk, or a
-                          checkpoint (no save) came before anybody asked for an answer to what was
-                          fed last. Restored and asked for nothing, it stays so */
+  int32_t cut_off;     /* 1: the session was computing or generating at its last checkpoint, or its
+                          last input had no answer yet (except after a save). It stays 1 until
+                          the restored session is fed or generates */
   uint64_t n_tokens;   /* as in tarn_session_info */
-  uint64_t n_computed; /* of them; the rest is being computed anew */
-  uint64_t turn_begin; /* where what was fed last begins: with cut_off, to be gone on with by
-                          truncating to its end, which is turn_begin and the number of ids that
-                          were fed, and generating with the same options */
-  uint64_t took_ns;    /* of this call */
+  uint64_t n_computed; /* tokens with KV; the rest is being recomputed */
+  uint64_t turn_begin; /* begin of the last input. With cut_off: truncate to turn_begin plus the
+                          number of ids fed, and generate with the same options */
+  uint64_t took_ns;    /* duration of this call */
 } tarn_restored;
-/* A new session that goes on where the one of this name was last saved, or had its last checkpoint,
- * bit for bit, under the same name. (With a select.method other than "full" it does so under the
- * settings that it was saved with; under others, or where a part of its KV is lost, what selection
- * left in it is computed anew, exactly, and an index made of all there is.) TARN_NOT_FOUND: there
- * is none; TARN_INVALID_REQUEST: it is of another model or of other settings, and the text says
- * which, or it is open, or longer than the context; TARN_WOULD_BLOCK: engine.sessions_max are open,
- * or others hold the KV now; TARN_IO_FAILED: it is damaged. restored_out may be NULL. */
+/* Creates a session that continues, bit for bit, from the last checkpoint of this name, and is kept
+ * under it. (If the select.* keys changed, or KV was lost, the approximate KV is recomputed
+ * exactly, and the index is rebuilt.) TARN_NOT_FOUND: there is none; TARN_INVALID_REQUEST: it
+ * belongs to another model or other settings, which the text names, or it is open, or longer than
+ * the context; TARN_WOULD_BLOCK: engine.sessions_max are open, or other sessions hold the KV now;
+ * TARN_IO_FAILED: it is damaged. restored_out may be NULL. */
 TARN_API int32_t tarn_session_restore(tarn_engine* engine, const char* name,
                                       tarn_session** session_out, tarn_restored* restored_out);
 
-/* A saved session as one file, to be kept elsewhere or imported by another engine: as it was saved
- * last, tokens and what the store has of its KV. The file bears its name when it is whole and on
- * the disk, and takes the place of what had that name; a failure leaves nothing there.
- * TARN_NOT_FOUND: there is none of this name; TARN_IO_FAILED: reading it, or writing, failed. These
- * three calls hold up all sessions of the engine until they end. */
+/* Writes a saved session to one file, for a copy or for import by another engine: its tokens and
+ * the store's KV of them, as of its last checkpoint. The file gets its name, and replaces a file of
+ * that name, when it is whole and on the disk; a failure leaves no new file. TARN_NOT_FOUND: there
+ * is none of this name; TARN_IO_FAILED: reading or writing failed. This call and the next two stop
+ * all sessions of the engine until they end. */
 TARN_API int32_t tarn_session_export(tarn_engine* engine, const char* name, const char* path);
-/* Takes an exported session into the store, under `name`, or its own name where that is NULL; it is
- * then restored like any other. Every byte is checked first: TARN_INVALID_REQUEST: it is of another
- * model or of other settings, and the text says which, or the name is taken; TARN_IO_FAILED: it is
- * damaged. A failure leaves nothing of it in the store. Checksums find damage, not deceit: import
- * from those only whom you would give the store itself. */
+/* Imports an exported session into the store, under `name`, or under its own name if that is NULL;
+ * restore it like any other. Every byte is checked first. TARN_INVALID_REQUEST: it belongs to
+ * another model or other settings, which the text names, or the name is taken; TARN_IO_FAILED: it
+ * is damaged. A failure leaves nothing of it in the store. Checksums find damage, not forgery:
+ * import only from sources that you trust like the store itself. */
 TARN_API int32_t tarn_session_import(tarn_engine* engine, const char* path, const char* name);
-/* A saved session, of no open one's name, goes from the store, with the KV that no other saved
- * session shares; its bytes stay in the store's file until they are written over. TARN_NOT_FOUND:
- * there is none; TARN_INVALID_REQUEST: it is open. */
+/* Deletes a saved session that is not open, with the KV that no other saved session shares. Its
+ * bytes stay in the store's file until they are overwritten. TARN_NOT_FOUND: there is none;
+ * TARN_INVALID_REQUEST: it is open. */
 TARN_API int32_t tarn_session_delete(tarn_engine* engine, const char* name);
 
 #ifdef __cplusplus
