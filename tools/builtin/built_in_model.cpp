@@ -23,7 +23,7 @@ void write_all(int fd, std::span<const char> bytes) {
     const ssize_t n = ::write(fd, bytes.data(), bytes.size());
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) {
-      throw Failure{kExitIo, std::string("the built-in model finds no room in memory: ") +
+      throw Failure{kExitIo, std::string("there is no memory for the built-in model: ") +
                                  std::strerror(errno)};
     }
     bytes = bytes.subspan(static_cast<size_t>(n));
@@ -57,7 +57,7 @@ std::unique_ptr<BuiltInModel> built_in_unless_named(std::string& model, BuiltIn 
 }
 
 std::string model_name(const std::string& path) {
-  std::error_code ignored;  // what is no link
+  std::error_code ignored;  // not a link
   const std::string target = std::filesystem::read_symlink(path, ignored).string();
   return target.starts_with(std::string("/memfd:") + kFileName) ? "built-in" : path;
 }

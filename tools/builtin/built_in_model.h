@@ -1,9 +1,9 @@
 // tools/builtin/built_in_model.h
 //
-// The models that are inside of our programs.
+// The models that are built into our programs.
 //
 //   logbook   trained: reads a plant's log book and answers questions about it (tools/train)
-//   recall    computed, not trained: finds what stood behind a word before, at any length
+//   recall    computed, not trained: finds the word that followed a word earlier, at any length
 #pragma once
 
 #include <memory>
@@ -16,10 +16,10 @@ namespace tarn::tools {
 enum class BuiltIn : u8 { logbook, recall };
 inline constexpr const char* kBuiltInNames[] = {"logbook", "recall"};
 
-// A built-in model as a file that lives in memory only, for as long as the object does.
+// A built-in model as a file in memory, for the lifetime of the object.
 class BuiltInModel {
  public:
-  explicit BuiltInModel(BuiltIn which);  // throws Failure where the system gives no memory file
+  explicit BuiltInModel(BuiltIn which);  // throws Failure if the system gives no memory file
   BuiltInModel(const BuiltInModel&) = delete;
   BuiltInModel& operator=(const BuiltInModel&) = delete;
   ~BuiltInModel();
@@ -30,11 +30,11 @@ class BuiltInModel {
   std::string path_;
 };
 
-// Where no model is named, `model` names a built-in one, which the caller holds as long as it is
-// opened. Every command with -m begins with this.
+// If `model` is empty, sets it to a built-in model, which the caller holds while it is open. Every
+// command with -m calls this first.
 [[nodiscard]] std::unique_ptr<BuiltInModel> built_in_unless_named(std::string& model,
                                                                   BuiltIn which = BuiltIn::logbook);
-// A model as reports call it: its path, or "built-in".
+// The name of a model in reports: its path, or "built-in".
 std::string model_name(const std::string& path);
 
 }  // namespace tarn::tools

@@ -1,7 +1,7 @@
 // tools/builtin/files.h
 //
-// The files that are linked into `tarn`, byte for byte: the trained model and the log book that it
-// is asked about. tools/builtin/README.md says how each is made again.
+// The files that are linked into `tarn`, byte for byte: the trained model and its sample log book.
+// tools/builtin/README.md says how to make each of them.
 #pragma once
 
 #include <span>

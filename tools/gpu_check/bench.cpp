@@ -15,9 +15,9 @@ using tools::value_of;
 
 constexpr u64 kWaitNsMax = 20'000'000'000;
 constexpr u64 kUploadBytes = 4 * kMiB;
-constexpr u32 kPoolL2s = 4;  // the pool's bytes in L2s
+constexpr u32 kPoolL2s = 4;  // the pool's size in L2 caches
 constexpr u64 kAlignment = 4 * kKiB;
-// Of a byte, so that no f16 or f32 put together of such is infinite or NaN.
+// Bits of a byte that cannot make an f16 or f32 infinite or NaN.
 constexpr u32 kFiniteBits = 0x37;
 
 }  // namespace
@@ -118,7 +118,7 @@ f64 Bench::ns_per_call(const Timing& timing, const std::function<void(u32)>& enq
     }
     finish();
     const f64 ns = static_cast<f64>(value_of(device().elapsed_ns(begin_, end_)));
-    if (i > 0) best_ns = std::min(best_ns, ns);  // the first one warms caches and clocks
+    if (i > 0) best_ns = std::min(best_ns, ns);  // the first repetition warms caches and clocks
   }
   return best_ns / timing.n_calls;
 }

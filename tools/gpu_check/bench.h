@@ -1,7 +1,7 @@
 // tools/gpu_check/bench.h
 //
-// What the benches of kernel_bench.h share: memory that goes with the object, a pool of weights
-// that no cache holds, and how long calls take.
+// Shared by the benches of kernel_bench.h: memory that is released with the object, a pool of
+// weights larger than any cache, and the time of calls.
 #pragma once
 
 #include <functional>
@@ -25,11 +25,11 @@ class Bench {
   GpuStream* stream() const { return device().stream(StreamId::compute); }
 
   DeviceBytes reserve(u64 bytes);
-  // Bytes that are small finite numbers in every format that kernels read.
+  // Reserves bytes that are small finite numbers in every format that kernels read.
   DeviceBytes reserve_random(u64 bytes);
   f32* floats(u64 n) { return reserve_random(n * sizeof(f32)).as<f32>().raw(); }
   kernels::GpuQuantized random_acts(u64 n);
-  // Copies, and waits for it.
+  // Copies, and waits for the end.
   void send(DeviceBytes to, std::span<const std::byte> from);
   template <class T>
   T* upload(const std::vector<T>& values) {
@@ -38,11 +38,11 @@ class Bench {
     return to.as<T>().raw();
   }
 
-  // Random bytes, several times the L2. reserve_pool() makes them at least as large as a matrix.
+  // Reserves random bytes, several times the L2 and at least as large as a matrix.
   void reserve_pool(u64 biggest_matrix);
   DeviceBytes pool() const { return pool_; }
   u64 pool_bytes() const { return pool_bytes_; }
-  // The pool's i-th piece of so many bytes, round and round.
+  // The pool's i-th piece of `bytes`, wrapping around.
   const std::byte* piece(u64 bytes, u32 i) const;
 
   struct Timing {
@@ -50,7 +50,7 @@ class Bench {
     bool in_graph = true;
   };
   Timing timing() const { return {shape().calls_per_graph, shape().repetitions, true}; }
-  // ns of one call of enqueue(0), enqueue(1), ... enqueue(n_calls - 1); the best repetition's.
+  // The ns of one call of enqueue(0), enqueue(1), ... enqueue(n_calls - 1), in the best repetition.
   f64 ns_per_call(const Timing& timing, const std::function<void(u32)>& enqueue);
   // Adds the figure with its time.
   void measure(Figure figure, const std::function<void(u32)>& enqueue) {

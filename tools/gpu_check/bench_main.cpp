@@ -1,5 +1,5 @@
 // tools/gpu_check/bench_main.cpp: gpu-bench, the figures of kernel_bench.h as JSON on standard
-// output. Exit code 77 where there is no GPU that this build can use.
+// output. Exit code 77 if there is no GPU that this build can use.
 //
 //   gpu-bench [--facts]      --facts: what GPU this is, and nothing measured
 #include <cstdio>

@@ -119,7 +119,7 @@ class DecodeBench {
     return bytes;
   }
 
-  // Rows of a matrix of at least weight_bytes_min.
+  // The rows of a matrix of at least weight_bytes_min.
   u32 big_rows(TensorType type) const {
     const u64 tile = kernels::gpu_tile_bytes(type, shape_.d_model);
     return static_cast<u32>((shape_.weight_bytes_min + tile - 1) / tile * kernels::kTileRows);
@@ -145,7 +145,7 @@ class DecodeBench {
     u32 n_groups_a_call;
     u64 n_in_pool;  // groups
   };
-  // Groups of one layer over the whole pool; a call takes the next of them.
+  // Groups of one layer over the whole pool; each call takes the next ones.
   Attention attention(KvType type, u32 depth) {
     const u64 page = 2 * kPageTokens * kernels::kv_vector_bytes(type, shape_.head_dim);
     const u64 group = align_up(page * shape_.n_kv_heads, 256);
@@ -216,7 +216,7 @@ class DecodeBench {
     step(name, calls, bytes_of(parts, k), [&](u32 i) { product(parts, k, 1, i, store); });
   }
 
-  // One token, the kernels that the engine launches for it (runtime/exec/gpu).
+  // Measures the kernels that the engine launches for one token (runtime/exec/gpu).
   void measure_step() {
     const u32 d = shape_.d_model, n = shape_.n_layers, more = shape_.n_layers_more_bits;
     const u32 d_kv = shape_.n_kv_heads * shape_.head_dim, d_q = shape_.n_heads * shape_.head_dim;

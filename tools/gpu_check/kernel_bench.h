@@ -1,21 +1,20 @@
 // tools/gpu_check/kernel_bench.h
 //
-// How long each GPU kernel of a decode step takes, and what share of the rate of plain copies it
-// reads, all measured in one run by the device's own events.
+// Measures the time of each GPU kernel of a decode step, and its read rate as a share of plain
+// copies. One run measures all, by the device's own events.
 //
 //   products   of each type with a layout, on a matrix of at least weight_bytes_min, 1, 4 and 8
 //              rows; attention over KV at depth. The calls of a measurement walk through copies in
-//              a pool several times the L2, so that no cache answers: what an Orin would see.
-//   prompt     the products of a prompt's rows, of each type that they take: operations a second;
-//              at the most rows also the ways that the engine does not go (prompt_bench.cpp)
-//   step       every kernel of one token of an 8B in its real shape: how many there are, and what
-//              they take together without the gaps between them
+//              a pool several times the L2, so that no cache helps, as on an Orin.
+//   prompt     the products of a prompt's rows, for each supported type: operations a second; at
+//              the most rows also methods that the engine does not use (prompt_bench.cpp)
+//   step       every kernel of one token of an 8B in its real shape: their number, and their total
+//              time without the gaps between them
 //   launches   a kernel with nothing to do, in a graph and without
-//   selection  the kernels of a row that selects, over the indexes of all layers, by pairs of codes
-//              and token by token (select_bench.cpp), and what those of a token take together
+//   selection  the kernels of a row with selection, by pairs of codes and token by token, over the
+//              indexes of all layers (select_bench.cpp); and a token's total
 //
-// A figure is the best of `repetitions` graphs of `calls_per_graph` calls, after one that does not
-// count.
+// A figure is the best of `repetitions` graphs of `calls_per_graph` calls, after one warm-up.
 #pragma once
 
 #include <string>
@@ -32,15 +31,15 @@ namespace tarn::gpu_check {
 struct BenchShape {
   u32 d_model = 4096, n_ff = 14336, n_heads = 32, n_kv_heads = 8, head_dim = 128;
   u32 n_layers = 32;
-  u32 n_layers_more_bits = 16;  // whose v and down are q6_k, by llama.cpp's mix
+  u32 n_layers_more_bits = 16;  // layers with q6_k v and down, by llama.cpp's mix
   u32 n_vocab = 128256;
   u64 weight_bytes_min = 64 * kMiB;
   u64 pool_bytes_min = 256 * kMiB;
   std::vector<u32> depths = {4096, 32768};
   std::vector<u32> prompt_rows = {16, 64, 512};  // 16: against two decode products of 8
   u32 step_depth = 576;                          // pp512 and half of tg128
-  // Selection's: tokens there are, tokens read, and codes, as configured by default and as in the
-  // paper's setting for longer contexts, which has no pairs.
+  // Selection: context lengths, tokens read, and codes: the default's, and those of the paper for
+  // longer contexts, which have no pairs.
   std::vector<u32> select_depths = {8192, 32768, 131072};
   u32 n_sinks = 32, n_local = 512, k = 2048;
   u32 pair_bits = 6;  // of 2 sub-spaces
@@ -49,18 +48,18 @@ struct BenchShape {
   u32 repetitions = 5;
 };
 
-// One measurement. What a table derives from it (a second, of a token) is run.py's affair.
+// One measurement. run.py derives the tables' other figures (per second, per token).
 struct Figure {
   // "copy", "launch", "kernel", "prompt", "step" (a token of an 8B), "select" (beside a token)
   const char* group;
   std::string name;
   u32 rows = 1;
-  u32 depth = 0;         // tokens of KV; 0: none is read
+  u32 depth = 0;         // tokens of KV; 0: reads none
   u32 calls = 0;         // of a token
-  u32 launches = 1;      // kernels that a call enqueues
+  u32 launches = 1;      // kernels of a call
   u64 weight_bytes = 0;  // 0: it reads KV or an index
-  u64 bytes = 0;         // all that it has to read; of selection's kernels, and what they write
-  u64 ops = 0;           // of prompts: multiplications and additions
+  u64 bytes = 0;         // bytes that it must read; for selection's kernels also those written
+  u64 ops = 0;           // for prompts: multiplications and additions
   f64 ns = 0;            // of a call
 };
 

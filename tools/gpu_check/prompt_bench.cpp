@@ -1,7 +1,7 @@
-// The products of a prompt's rows: gate's or up's of the shape.
+// The products of a prompt's rows, in the shape of gate or up.
 //
-//   matmat   what the engine computes quantised weights with
-//   matvec   what it computes f16 weights with, 8 rows at a time
+//   matmat   the engine's kernel for quantised weights
+//   matvec   the engine's kernel for f16 weights, 8 rows at a time
 //   matmul,  ways that it does not go: weights dequantised to f16, rows narrowed to f16, and a
 //   cuBLAS   dense product of both, by our plain kernel and by the vendor's library; at the most
 //            rows
@@ -80,7 +80,7 @@ class PromptBench {
   }
 
   void measure_dense(TensorType type) {
-    // They take long, and a library may not want to be captured.
+    // These calls are long, and the library may not allow capture.
     const Bench::Timing timing{.n_calls = std::min(bench_.shape().calls_per_graph, 4u),
                                .repetitions = std::min(bench_.shape().repetitions, 2u),
                                .in_graph = false};

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""gpu-check run: every GPU test and figure of Tarn's, on this machine's GPU.
+"""gpu-check run: runs every GPU test and benchmark of Tarn on this machine's GPU.
 
 A bundle (tools/gpu-check build) is this script beside the programs that it starts. Each case is one
 program in a process of its own, as in ctest. A case that crashes, hangs or does not fit is written
-down, and the next one runs. The order is what is worth most when time ends early.
+down, and the next one runs. The most valuable cases run first, because time may end early.
 
 The JSON is written after every case, the table goes to standard output at the end.
 Exit codes: 0 all passed; 1 a case failed or a target was missed (a case that no target rests on may
@@ -81,7 +81,7 @@ def figures_in(text):
 
 
 def asked(program, *words):
-    """What a program of this machine answers in ten seconds, or an empty text."""
+    """The output of a program within ten seconds, or an empty text."""
     if shutil.which(program) is None:
         return ""
     try:
@@ -156,7 +156,7 @@ class Run:
         return status == "ok"
 
     def start(self, words, limit_s, out, err):
-        """(exit code or None where it was cut, seconds) of a process group of its own."""
+        """Runs a process group: (exit code, or None after its time limit; seconds)."""
         def cut():
             is_cut.append(True)
             self.kill()
@@ -181,7 +181,7 @@ class Run:
         return None if is_cut else code, time.monotonic() - began
 
     def case(self, name, words, limit_s, has_figures=True):
-        """Whether it ended well. What its program prints are its figures."""
+        """Runs a case and returns whether it passed. Its figures are its program's output."""
         words = [str(word) for word in words]
         left_s = self.options.minutes * 60 - (time.monotonic() - self.began)
         if self.is_interrupted or left_s < WORTHWHILE_S:
@@ -255,7 +255,7 @@ class Run:
             self.model = self.work + "/8b.gguf"
 
     def needs(self, name, *also):
-        """Whether all is here that the case needs: a model, and (is it here, why not) of others."""
+        """Whether the case has all it needs: a model, and others as (is present, why not)."""
         for is_here, why in ((self.model, "there is no model"), *also):
             if not is_here:
                 return self.add(name, "absent", why)
@@ -326,7 +326,7 @@ class Run:
 
 
 def judged(code, limit_s, out, err):
-    """(status, why) of an exit code; negative: a signal's; None: it was cut."""
+    """(status, why) of an exit code; negative: a signal; None: its time limit."""
     said = last_line(err) or last_line(out)
     behind = ": " + said if said else ""
     if code is None:
@@ -344,7 +344,7 @@ def judged(code, limit_s, out, err):
 # ---- The table: verdicts on what is promised of a GPU, and the figures behind them ----
 
 def figures(report, name):
-    """Of a case that ended well; else nothing."""
+    """The figures of a case that passed; else none."""
     for case in report["cases"]:
         if case["name"] == name and case["status"] == "ok":
             return case.get("figures") or []
@@ -389,7 +389,7 @@ def peer_decode(report, depth, n_parallel):
 
 
 def rate(row, of="bytes"):
-    """Of a kernel's figure, a second."""
+    """The rate of a kernel's figure, per second."""
     return ratio(get(row, of), get(row, "ns")) and row[of] * 1e9 / row["ns"]
 
 
@@ -403,7 +403,7 @@ def kernel_rows(report, *groups):
 
 
 def per_token(rows):
-    """(kernels, ns in them) of a token."""
+    """A token's kernels: (their number, their ns)."""
     return (sum(r["calls"] * r["launches"] for r in rows), sum(r["calls"] * r["ns"] for r in rows))
 
 
@@ -487,7 +487,7 @@ def speeds(report):
 
 
 def gaps(report):
-    """What a token takes beside the kernels themselves."""
+    """A token's time beside its kernels."""
     step = kernel_rows(report, "step")
     if not step:
         return []
@@ -516,7 +516,7 @@ def driver(report):
 
 
 def selection(report):
-    """What selection adds to a token, and what it makes of one."""
+    """The cost of selection for a token, and its result."""
     rows = []
     by_token = [r for r in kernel_rows(report, "select") if r["calls"] > 0]
     for depth in sorted({r["depth"] for r in by_token}):
@@ -589,18 +589,18 @@ class Parser(argparse.ArgumentParser):
 def options_of(arguments):
     parser = Parser(prog="gpu-check run", description=__doc__, add_help=True,
                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=8, help="for all cases together (8)")
-    parser.add_argument("-o", "--output", default="gpu-check.json", help="the JSON")
-    parser.add_argument("--table", help="the table, into a file as well")
+    parser.add_argument("--minutes", type=float, default=8, help="limit for all cases together (8)")
+    parser.add_argument("-o", "--output", default="gpu-check.json", help="JSON file to write")
+    parser.add_argument("--table", help="also write the table to this file")
     parser.add_argument("--dir", default="/var/tmp",
                         help="a disk with 5.3 GB for the 8B; emptied afterwards (/var/tmp)")
     parser.add_argument("-m", "--model", help="a model instead of the 8B that `tarn synth` makes")
     parser.add_argument("--peer", help="a folder with llama-bench, built with CUDA")
-    parser.add_argument("--sanitizer", default="auto", help="compute-sanitizer (looks for it)")
+    parser.add_argument("--sanitizer", default="auto", help="compute-sanitizer (default: searched)")
     parser.add_argument("--cublas", default="auto",
-                        help="libcublas (looks for it); empty: there is none")
+                        help="path of libcublas (default: searched); empty: none")
     parser.add_argument("--case-seconds", type=float, default=1e9,
-                        help="no case gets more than this")
+                        help="limit for one case")
     return parser.parse_args(arguments)
 
 

@@ -1,10 +1,10 @@
-// The kernels of a row that selects (kernels/pq/pq_gpu.h, topk_gpu.h, gather_slots_gpu.h), by pairs
-// of codes and token by token, over contexts of several lengths.
+// The kernels of a row with selection (kernels/pq/pq_gpu.h, topk_gpu.h, gather_slots_gpu.h), by
+// pairs of codes and token by token, over contexts of several lengths.
 //
-//   memory   the indexes of all cache layers, one behind the other, as the engine has them: a call
-//            takes the next layer's, as a token's kernels do. KV lies in the pool, in groups drawn
-//            at random. Tables, scores, weights and places are one layer's, as in the engine
-//   figures  bytes are what a kernel has to read and what it writes, each of them once
+//   memory   the indexes of all cache layers, consecutive as in the engine: each call takes the
+//            next layer's, like a token's kernels. KV lies in random groups of the pool. Tables,
+//            scores, weights and places are one layer's, as in the engine
+//   figures  bytes are those that a kernel must read and write, each once
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -20,7 +20,7 @@ constexpr u32 kPageTokens = 64;
 constexpr u64 kPieceAlignment = 256;
 constexpr auto kFormat = kernels::PqCodeFormat::bytes;
 
-// Of codes and a length: where the parts of a head's index lie.
+// The offsets of the parts of a head's index, for given codes and length.
 struct IndexLayout {
   u32 n_subspaces = 0, code_bits = 0;
   u32 n_middle = 0;
@@ -115,7 +115,7 @@ class SelectBench {
   u64 codes_bytes() const { return u64{shape_.n_kv_heads} * at_.n_subspaces * at_.n_middle; }
   u64 row_bytes(u32 n_rows) const { return u64{n_rows} * at_.n_middle * sizeof(f32); }
 
-  // A token that selects by pairs of codes makes `calls`: that is what the engine does by default.
+  // `calls`: calls of a token with selection by pairs of codes, the engine's default.
   void measure(const std::string& name, u32 calls, u64 bytes,
                const std::function<void(u32)>& enqueue) {
     bench_.measure({.group = "select",
@@ -139,7 +139,7 @@ class SelectBench {
                     .raw();
   }
 
-  // A head's index: codebooks and codes at random, the counts that belong to them.
+  // Fills a head's index with random codebooks and codes, and their counts.
   void fill_head(std::byte* head) {
     const auto as_floats = [head](u64 at) { return reinterpret_cast<f32*>(head + at); };
     const u64 n_floats = at_.codebook_bytes() / sizeof(f32);
@@ -198,7 +198,7 @@ class SelectBench {
             [this](u32 i) { table_.pq_lut({.index = index(i), .q = q_, .lut = lut_}, stream()); });
   }
 
-  // The last token's codes, in all layers.
+  // Measures the codes of the last token, in all layers.
   void measure_assign() {
     const u64 n_heads = u64{shape_.n_layers} * shape_.n_kv_heads;
     const u64 bytes = n_heads * (at_.codebook_bytes() + at_.half_norms_bytes() + vector_bytes());
@@ -222,7 +222,7 @@ class SelectBench {
     });
   }
 
-  // Slots of the whole middle, one at random of each part of it.
+  // Gathers slots of the whole middle, a random one from each part.
   void measure_gather() {
     std::vector<u32> places;
     const u32 part = at_.n_middle / n_chosen_;
@@ -302,7 +302,7 @@ class SelectBench {
     measure("pq_score " + at_.name(), 0, codes_bytes() + lut_bytes() + row_bytes(n_q),
             [this](u32 i) { score(i); });
     measure("pq_weigh", 0, 2 * row_bytes(n_q) + row_bytes(n_kv), [this](u32) { weigh(); });
-    score(0);  // the calls before have weighed weights
+    score(0);  // the calls before have overwritten the scores
     weigh();
     const u64 bytes = row_bytes(n_kv) + u64{n_kv} * n_chosen_ * sizeof(u32);
     measure("top_k", 0, bytes, [this](u32) {

@@ -23,7 +23,7 @@ void put_q8_0(const BlockParts& parts, u8* block) {
   for (u32 e = 0; e < 32; ++e) block[2 + e] = parts.codes[e] ^ 0x80u;
 }
 
-// Bit 4 of element e is bit e of the four bytes in front of the nibbles.
+// Bit 4 of element e is bit e of the four bytes before the nibbles.
 void put_q5_0(const BlockParts& parts, u8* block) {
   for (u32 e = 0; e < 32; ++e) {
     block[2 + e / 8] |= static_cast<u8>((u32{parts.codes[e]} >> 4) << (e % 8));
@@ -31,8 +31,8 @@ void put_q5_0(const BlockParts& parts, u8* block) {
   put_nibbles_of_32(parts.codes.data(), block + 6);
 }
 
-// Eight 6-bit scales and minima in 12 bytes: the first four of each whole, of the others the low
-// nibbles side by side in bytes 8..11 and the upper two bits on top of the first four.
+// Eight 6-bit scales and minima in 12 bytes. The first four of each are whole. The others have
+// their low nibbles in bytes 8..11 and their upper two bits above the first four.
 void put_scales_and_minima(const BlockParts& parts, u8* out) {
   const auto byte = [](i32 low, i32 on_top) { return static_cast<u8>(low | on_top >> 4 << 6); };
   for (u32 j = 0; j < 4; ++j) {

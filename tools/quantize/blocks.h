@@ -1,7 +1,7 @@
 // tools/quantize/blocks.h
 //
-// A block of a quantised tensor type put together from plain numbers, as it lies in a file: the
-// inverse of kernels/quant/strip.h, for those who make files.
+// Builds a file's block of a quantised tensor type from plain numbers: the inverse of
+// kernels/quant/strip.h, for programs that make files.
 //
 //   value of element e = (codes[e] - code_of_zero) * (d * scale) - dmin * minimum
 //
@@ -26,11 +26,11 @@ struct BlockParts {
   u16 dmin = 0;                            // f16 bits; q4_k, q5_k
 };
 
-// 0 for q4_k and q5_k, whose minima make their zero.
+// The code of zero; 0 for q4_k and q5_k, which have minima for it.
 i32 code_of_zero(kernels::TensorType type);
 i32 code_max(kernels::TensorType type);
 
-// f32, f16 or bf16, to nearest even.
+// Writes f32, f16 or bf16, to nearest even.
 void put_floats(kernels::TensorType type, std::span<const f32> values, u8* out);
 // Writes the type's block_bytes. Not for the float types.
 void put_block(kernels::TensorType type, const BlockParts& parts, u8* block);

@@ -7,7 +7,7 @@ namespace {
 
 using kernels::TensorType;
 
-// N of blk.N.; 0 where there is none.
+// N of blk.N.; 0 without one.
 u32 layer_of(std::string_view name) {
   constexpr std::string_view kPrefix = "blk.";
   u32 layer = 0;
@@ -17,7 +17,7 @@ u32 layer_of(std::string_view name) {
   return layer;
 }
 
-// llama.cpp knows Llama 2 and 3 70B and Qwen2 72B by this.
+// llama.cpp recognises Llama 2 and 3 70B and Qwen2 72B this way.
 bool is_70b(const MixModel& model) {
   return model.n_layers == 80 && model.n_heads != model.n_kv_heads;
 }
@@ -27,7 +27,7 @@ TensorType type_in_q4_k_m(const MixModel& model, std::string_view name) {
   const bool attn_v = name.ends_with(".attn_v.weight"), down = name.ends_with(".ffn_down.weight");
   const bool more_bits = gets_more_bits(layer_of(name), model.n_layers);
   if (output || ((attn_v || down) && more_bits)) return TensorType::q6_k;
-  // Eight heads share a value matrix there, so more bits for it cost little.
+  // Eight heads share a value matrix in these models, so more bits for it cost little.
   if (attn_v && is_70b(model)) return TensorType::q5_k;
   return TensorType::q4_k;
 }

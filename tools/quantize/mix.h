@@ -1,15 +1,15 @@
 // tools/quantize/mix.h
 //
-// Which type each tensor of a quantised model gets.
+// Chooses the type of each tensor of a quantised model.
 //
-//   a type    every matrix has it
+//   a type    for every matrix
 //   q4_k_m    llama.cpp's mix Q4_K_M: q6_k for the output matrix (the embedding, where the output
 //             is tied to it) and for attn_v and ffn_down of about half of the layers, else q4_k
 //
-// Vectors, norms and everything else that is no weight matrix stay as they are. Where a matrix's
-// rows are no whole number of the type's blocks it gets llama.cpp's replacement: q5_0 for q4_k,
-// q8_0 for q6_k, and f16 where the rows are no multiple of 32 either. For q5_k llama.cpp takes
-// q5_1, which this build lacks; q8_0 stands in for it.
+// Vectors, norms and everything else that is not a weight matrix stay as they are. A matrix with
+// rows that are not a whole number of the type's blocks gets llama.cpp's replacement. That is q5_0
+// for q4_k, q8_0 for q6_k, and f16 if the rows are not a multiple of 32 either. For q5_k llama.cpp
+// takes q5_1, which this build lacks; q8_0 replaces it.
 #pragma once
 
 #include <optional>
@@ -28,12 +28,12 @@ inline constexpr const char* kQuantNames =
     "f32, f16, bf16, q8_0, q4_0, q5_0, q4_k, q5_k, q6_k, q4_k_m";
 std::optional<Quant> parse_quant(std::string_view name);
 std::string_view quant_name(Quant quant);
-// general.file_type: llama.cpp's number for what most tensors are.
+// general.file_type: llama.cpp's number for the type of most tensors.
 u32 file_type(Quant quant);
-// llama.cpp's choice of the layers whose attn_v and ffn_down get more bits in q4_k_m.
+// Whether a layer's attn_v and ffn_down get more bits in q4_k_m, as in llama.cpp.
 bool gets_more_bits(u32 layer, u32 n_layers);
 
-// What the choice depends on beside the tensor.
+// The model's facts that the choice depends on.
 struct MixModel {
   u32 n_layers = 0;
   u32 n_heads = 0;
@@ -41,10 +41,10 @@ struct MixModel {
   bool tied_output = false;
 };
 
-// Empty where the tensor stays as it is. Rows of any length; type_for_rows() has the last word.
+// The type for a tensor, before type_for_rows(); empty if the tensor stays as it is.
 std::optional<kernels::TensorType> wanted_type(Quant quant, const MixModel& model,
                                                std::string_view tensor_name, u32 n_dims);
-// The type, or its replacement for rows of this length.
+// Returns the type, or its replacement for rows of this length.
 kernels::TensorType type_for_rows(kernels::TensorType type, u64 row_elems);
 
 }  // namespace tarn::tools

@@ -29,7 +29,7 @@ using model::GgufType;
 
 constexpr const char* kFileType = "general.file_type";
 constexpr const char* kVersion = "general.quantization_version";
-constexpr u32 kQuantizationVersion = 2;  // of the K types' layout; there is no other in use
+constexpr u32 kQuantizationVersion = 2;  // of the K types' layout; the only one in use
 constexpr f32 kF16Max = 65504;
 
 [[noreturn]] void refuse(std::string text) { throw Failure{kExitRefused, std::move(text)}; }
@@ -38,7 +38,7 @@ constexpr f32 kF16Max = 65504;
   throw Failure{kExitIo, path + ": " + what + ": " + std::strerror(errno)};
 }
 
-// The input's bytes, once its directory has been checked; any thread.
+// Reads the input's bytes after its directory was checked; any thread.
 class SourceFile {
  public:
   explicit SourceFile(const std::string& path) : path_(path) {
@@ -65,8 +65,8 @@ class SourceFile {
   int fd_ = -1;
 };
 
-// The output under another name until it is whole: a name that no other file has, since even the
-// input could be called what we would choose. In the same folder, since a rename does not cross
+// The output under another name until it is whole. The name is unused, because even the input could
+// have the name that we would choose. It is in the same folder, because a rename does not cross
 // file systems.
 class PartFile {
  public:
@@ -90,7 +90,7 @@ class PartFile {
     const int fd = ::open(part_.c_str(), O_RDONLY | O_CLOEXEC);
     const bool synced = fd >= 0 && ::fsync(fd) == 0;
     if (fd >= 0) ::close(fd);
-    if (!synced) fail_io(part_, "cannot be brought to disk");
+    if (!synced) fail_io(part_, "cannot be synced to disk");
     if (std::rename(part_.c_str(), path_.c_str()) != 0) fail_io(path_, "cannot be replaced");
     renamed_ = true;
   }
@@ -101,7 +101,7 @@ class PartFile {
 };
 
 void check_paths(const QuantizeOptions& options) {
-  std::error_code ignored;  // what does not exist is the business of who opens it
+  std::error_code ignored;  // opening the file reports that it does not exist
   if (std::filesystem::equivalent(options.in, options.out, ignored)) {
     throw Failure{kExitUsage, options.out + ": OUT is IN; name another file for OUT"};
   }
@@ -111,7 +111,7 @@ void check_paths(const QuantizeOptions& options) {
   }
 }
 
-// What happens to one tensor.
+// The conversion of one tensor.
 struct TensorPlan {
   const GgufTensor* source = nullptr;
   TensorType from = TensorType::f32;
@@ -162,7 +162,7 @@ class Conversion {
   SourceFile source_;
   MixModel mix_;
   GgufWriter writer_;
-  std::vector<TensorPlan> plans_;  // in the order of the file, which the output keeps
+  std::vector<TensorPlan> plans_;  // in the file's order, which the output keeps
   QuantizeReport report_;
 };
 
@@ -177,7 +177,7 @@ void Conversion::copy_keys() {
       writer_.set_u32(key.name, kQuantizationVersion);
       has_version = true;
     } else {
-      // In front of the first element lie an array's element type and count, a text's length.
+      // Before the first element an array has its element type and count, a text its length.
       const u64 head = key.type == GgufType::array ? 12 : key.type == GgufType::string ? 8 : 0;
       std::vector<u8> value(head + key.bytes);
       source_.read_at(key.offset - head, value);
@@ -219,7 +219,7 @@ void Conversion::check_values(const TensorPlan& plan, std::span<const f32> value
     if (std::abs(value) <= limit) continue;
     const std::string where = options_.in + ": " + std::string(plan.source->name);
     if (!std::isfinite(value)) {
-      refuse(where + " holds a value that is no number; the file is damaged, get it again");
+      refuse(where + " holds a value that is not a number; the file is damaged, get it again");
     }
     refuse(where + " holds a value beyond what f16 scales can express; choose bf16 or f32");
   }

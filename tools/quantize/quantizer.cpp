@@ -13,12 +13,12 @@ namespace {
 
 using kernels::TensorType;
 
-constexpr u32 kLanes = 8;            // partial sums, so that compilers can use vectors
-constexpr u32 kFitElemsMax = 32;     // that share a scale
-constexpr f32 kSmallest = 0x1p-40f;  // values within it become 0: f16 ends at 2^-24
+constexpr u32 kLanes = 8;            // partial sums, so that the compiler can use vectors
+constexpr u32 kFitElemsMax = 32;     // elements that share a scale
+constexpr f32 kSmallest = 0x1p-40f;  // smaller values become 0: f16 ends at 2^-24
 
-// The ranges that are tried: the values' own, and so many fifths of a step more or less. Found on
-// normal rows, with and without outliers: finer or wider steps gain less than 0.2 % of the error.
+// The ranges that are tried: the values' own, and up to so many fifths of a step more or less. On
+// normal rows, with and without outliers, finer or wider steps gain less than 0.2 % of the error.
 constexpr f32 kStep = 0.2f;
 constexpr i32 kScaleStepsLow = -10, kScaleStepsHigh = 3;
 constexpr i32 kMinStepsLow = -7, kMinStepsHigh = 2;
@@ -31,9 +31,9 @@ f32 sum_of(const Lanes& lanes) {
          ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
 }
 
-// To the nearest whole number, |value| < 2^22.
+// Rounds to the nearest integer, |value| < 2^22.
 f32 nearest(f32 value) {
-  constexpr f32 kTurn = 12582912.0f;  // 1.5 * 2^23: its neighbours are whole numbers
+  constexpr f32 kTurn = 12582912.0f;  // 1.5 * 2^23: its neighbours are integers
   return (value + kTurn) - kTurn;
 }
 
@@ -42,7 +42,7 @@ f32 clamped(f32 value, f32 low, f32 high) {
   return value > high ? high : value;
 }
 
-// How much the squared error of each element counts.
+// The weight of each element's squared error.
 using Weights = std::array<f32, kFitElemsMax>;
 
 Weights equal_weights() {
@@ -51,7 +51,8 @@ Weights equal_weights() {
   return weights;
 }
 
-// The values' root mean square and their own magnitude: large ones count up to several times.
+// Weights by the values' root mean square and their own magnitude: large values count several
+// times.
 Weights magnitude_weights(Values values) {
   Lanes squares{};
   for (u64 i = 0; i < values.size(); i += kLanes) {
@@ -64,7 +65,7 @@ Weights magnitude_weights(Values values) {
   return weights;
 }
 
-// Weighted sums of what codes and values have in common; enough for a least squares fit.
+// Weighted sums over codes and values that a least-squares fit needs.
 struct Moments {
   f32 w = 0, x = 0, q = 0, xq = 0, qq = 0;
 };
@@ -92,8 +93,8 @@ Moments moments_of(Values values, const Weights& weights, const Grid& grid) {
   return {sum_of(w), sum_of(x), sum_of(q), sum_of(xq), sum_of(qq)};
 }
 
-// The weighted squared error of value ~ scale * code - minimum with the nearest codes, which are
-// kept.
+// The weighted squared error of value ~ scale * code - minimum with the nearest codes, which it
+// keeps.
 f32 squared_error(Values values, const Weights& weights, f32 scale, f32 minimum, const Grid& grid,
                   f32* codes) {
   Lanes squares{};
@@ -168,7 +169,7 @@ ScaleMin best_scale_min(Values values, const Weights& weights, f32 n) {
   return best;
 }
 
-// The stored whole number that is nearest to value / unit.
+// The stored integer nearest to value / unit.
 i32 whole(f32 value, f32 unit, f32 low, f32 high) {
   return static_cast<i32>(clamped(nearest(value * inverse_of(unit)), low, high));
 }

@@ -37,7 +37,7 @@ void count(std::atomic<u64>& counter) { counter.fetch_add(1, std::memory_order_r
 
 bool alloc_counter_works() {
 #if TARN_COUNTS
-  // Somebody else may have taken malloc over (an LD_PRELOAD): ask rather than believe.
+  // Another library may have replaced malloc (an LD_PRELOAD), so this tests it.
   const AllocScope scope;
   void* volatile piece = std::malloc(1);
   std::free(piece);
@@ -65,8 +65,7 @@ AllocCounts AllocScope::so_far() const {
 }  // namespace tarn::tools
 
 #if TARN_COUNTS
-// glibc's own allocator under the names that it keeps for interposers. Its operator new calls
-// malloc.
+// glibc's own allocator under its names for interposers. Its operator new calls malloc.
 extern "C" {
 void* __libc_malloc(size_t bytes);
 void* __libc_calloc(size_t n, size_t bytes);

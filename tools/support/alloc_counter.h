@@ -1,11 +1,10 @@
 // tools/support/alloc_counter.h
 //
-// Counts what this process asks its allocator and the system for, on every thread: malloc and its
-// kin, operator new and delete (which call them), mmap, mremap and munmap as called by name. For
-// `allocations_after_ready` of the tools and for tests that demand zero. It counts by defining
-// these functions in the executable, so it is a library of its own (tarn_alloc_counter), for
-// executables. What glibc maps inside itself (a thread's stack) goes through no name and is not
-// seen: strace is.
+// Counts the process' calls of its allocator and of the system, on every thread: malloc and its
+// relatives, operator new and delete (which call them), mmap, mremap and munmap by name. It serves
+// `allocations_after_ready` of the tools and tests that demand zero. It counts by defining these
+// functions in the executable, so it is a library of its own (tarn_alloc_counter), for executables.
+// It does not see glibc's internal mappings (a thread's stack); strace does.
 #pragma once
 
 #include "platform/base/types.h"
@@ -19,11 +18,11 @@ struct AllocCounts {
   u64 allocated_bytes = 0;
 };
 
-// False where a sanitizer has the allocator, or the C library is not glibc: the counts then stay 0.
+// False if a sanitizer has the allocator, or the C library is not glibc: then the counts stay 0.
 bool alloc_counter_works();
 AllocCounts alloc_counts();  // since the process began
 
-// What happened since this object was made.
+// Counts from the construction of this object on.
 class AllocScope {
  public:
   AllocScope() : begin_(alloc_counts()) {}

@@ -12,7 +12,7 @@
 namespace tarn::tools {
 namespace {
 
-// Of the terminal that standard output is, or of none.
+// The columns of standard output's terminal, or a default.
 size_t output_columns() {
   constexpr size_t kColumns = 80, kColumnsMin = 50;
   winsize size{};
@@ -156,7 +156,7 @@ bool Command::parsed() const { return app_->parsed(); }
 CommandLine::CommandLine(const std::string& description, const std::string& name)
     : Command(nullptr), owned_(std::make_unique<CLI::App>(description, name)) {
   app_ = owned_.get();
-  app_->formatter(std::make_shared<HelpFormatter>());  // the subcommands' too
+  app_->formatter(std::make_shared<HelpFormatter>());  // for subcommands too
 }
 
 CommandLine::~CommandLine() = default;

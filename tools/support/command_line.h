@@ -1,8 +1,8 @@
 // tools/support/command_line.h
 //
-// Commands and their options, as handles to what a CommandLine owns. CLI11 is behind them, in
-// command_line.cpp alone: it consists of headers, of which every file that includes them compiles
-// the whole, in ten times what a command of ours takes. The names are CLI11's.
+// Commands and their options, as handles to objects of a CommandLine. Only command_line.cpp
+// includes CLI11: a file with its headers takes ten times as long to compile as a command of ours.
+// The names are CLI11's.
 #pragma once
 
 #include <functional>
@@ -26,24 +26,24 @@ class Option {
   explicit Option(CLI::Option* option) : option_(option) {}
 
   Option required() const;
-  // In --help as its default: what the field holds now, or this text.
+  // Shows as the default in --help: the field's value now, or this text.
   Option capture_default_str() const;
   Option default_str(const std::string& text) const;
-  // Set where the option is not given.
+  // Sets this value if the option is not given.
   Option default_val(const std::string& value) const;
   Option type_name(const std::string& name) const;
   Option delimiter(char between_values) const;
-  // Each time that it is given it takes one value, and leaves the next word alone.
+  // Each occurrence takes one value, and not the next word.
   Option one_value_each() const;
   Option excludes(Option other) const;
   Option is_member(const std::vector<std::string>& names) const;
   // T: u32, i32, i64 or f64.
   template <class T>
   Option between(T least, T most) const;
-  // `why_not` says what is wrong with a value, or "".
+  // `why_not` returns what is wrong with a value, or "".
   Option check(std::function<std::string(const std::string&)> why_not) const;
 
-  u64 count() const;  // how often it was given
+  u64 count() const;  // number of occurrences
 
  private:
   CLI::Option* option_ = nullptr;
@@ -65,10 +65,10 @@ class Command {
 
   Command add_subcommand(const std::string& name, const std::string& description) const;
   void require_subcommand(u64 least, u64 most) const;
-  // Options that a subcommand does not know are this command's.
+  // Unknown options of a subcommand belong to this command.
   void fallthrough() const;
   void footer(const std::string& text) const;
-  // What is run after parsing, where the command was given; it may throw.
+  // Sets the function that runs after parsing if the command was given; it may throw.
   void callback(std::function<void()> run) const;
   bool parsed() const;
 
@@ -84,11 +84,11 @@ class CommandLine : public Command {
   ~CommandLine();
 
   void set_version_flag(const std::string& text);
-  // Options that are added from now on may be given again; the last one counts.
+  // Options added from now on may be repeated; the last one counts.
   void take_last();
   bool has_subcommand(const std::string& name) const;
-  // Runs what the words ask for. What they throw goes through; kExitUsage, or kExitOk after --help,
-  // where nothing was run.
+  // Parses and runs the given command; its exceptions pass through. Returns kExitUsage, or kExitOk
+  // after --help, if nothing was run.
   std::optional<int> parse(int argc, const char* const* argv);
 
  private:

@@ -17,7 +17,7 @@
 namespace tarn::tools {
 namespace {
 
-// Sets a choice field by name; the command line's own check has made sure that the name is known.
+// Sets a choice field by name; the command line has checked that the name is known.
 struct ByName {
   std::string key, name;
   void operator()(const char*, auto&, u64, u64, const char*) {}
@@ -45,7 +45,7 @@ void set_choice(Config& config, const char* key, const std::optional<std::string
   if (name) config.visit(ByName{key, *name});
 }
 
-// Half of what is free on the disk, unless the configuration says how much.
+// Sets the quota to half of the disk's free space, unless the configuration has a quota.
 void set_store(Config& config, const std::string& folder) {
   if (folder.size() >= config.store.path.size()) throw Failure{kExitUsage, "--store: too long"};
   config.store.path = {};
@@ -57,7 +57,7 @@ void set_store(Config& config, const std::string& folder) {
   const bool is_there = fs::exists(path, error);
   const fs::space_info space = fs::space(is_there ? path : path.parent_path(), error);
   if (error) throw Failure{kExitIo, "--store " + folder + ": " + error.message()};
-  // What the store has already counts as free, and is never to be made shorter.
+  // The store's existing file counts as free space, and must never be made shorter.
   std::error_code absent;
   const u64 file_bytes = fs::file_size(path / kSessionsFile, absent);
   const u64 has_bytes = absent ? 0 : file_bytes;
@@ -103,7 +103,7 @@ int32_t show_progress(void*, uint64_t done, uint64_t total) {
   return 0;
 }
 
-// What will be reserved; a plan that is refused is tarn_open's to tell.
+// Prints the plan; tarn_open reports a plan that is refused.
 void say_plan(tarn_options options, bool whole) {
   options.log = nullptr;
   tarn_plan plan = TARN_INIT(tarn_plan);
@@ -132,7 +132,7 @@ std::string is_not_empty(const std::string& value) {
 }
 
 void check_store_folder(const std::string& folder) {
-  std::error_code unknown;  // then the check says why
+  std::error_code unknown;  // then the check reports it
   if (std::filesystem::symlink_status(folder, unknown).type() ==
       std::filesystem::file_type::not_found) {
     return;
@@ -146,7 +146,7 @@ SelectConfig select_named(SelectConfig select, const std::string& name) {
   SelectPreset preset = SelectPreset::none;
   ByName{"", preset_name}.assign(preset, ChoiceNames(kSelectPresetNames));
   if (preset != SelectPreset::none) select = with_preset(select, preset);
-  // A bare method keeps what a preset of the configuration says beside it.
+  // A method without a preset keeps the other settings of the configuration's preset.
   const std::string& method = preset == SelectPreset::none ? name : method_name;
   ByName{"", method}.assign(select.method, ChoiceNames(kSelectMethodNames));
   if (select.is_full() && preset == SelectPreset::none) select.preset = preset;
@@ -189,7 +189,8 @@ void EngineOptions::add_to(const Command& command) {
       .check(is_not_empty);
   command.add_option(
       "-c,--ctx-size", context_tokens,
-      "tokens that KV is planned for (default: run what the prompt and -n need; else the model's)");
+      "tokens of context to plan KV for (default: what the prompt and -n need in run, else the "
+      "model's)");
   command
       .add_option("--budget", budget,
                   "ceiling over all memory: bytes, 6GiB, 512MiB; auto: nine tenths of what is free")
@@ -205,9 +206,9 @@ void EngineOptions::add_to(const Command& command) {
       .is_member(select_names());
   command
       .add_option("--store", store_dir,
-                  "folder (mode 0700) for KV that the budget, or kv.memory_bytes, does not hold, "
-                  "and for kept sessions: takes what -c needs, store.quota_bytes at most, or else "
-                  "half of what its disk has free")
+                  "folder (mode 0700) for KV beyond the budget or kv.memory_bytes, and for kept "
+                  "sessions; takes what -c needs, at most store.quota_bytes, or else half of the "
+                  "disk's free space")
       .check(is_not_empty);
   command.add_option("-t,--threads", n_threads, "worker threads (default: one per physical core)");
   command.add_option("--isa", isa, "instruction set of the kernels (default auto)")
@@ -217,10 +218,10 @@ void EngineOptions::add_to(const Command& command) {
       .is_member(names_of(kLockNames));
   command
       .add_option("--config", config_paths,
-                  "configuration file (TOML; keys: configs/README.md); options go over it, and "
-                  "where there are several, a later one over an earlier one")
+                  "configuration file (TOML; keys: configs/README.md); may be repeated, a later "
+                  "file overrides an earlier one, and options override files")
       .one_value_each();
-  // What llama.cpp's users write by habit must not pass as something else.
+  // llama.cpp's users write -ngl by habit; it must not be read as another option.
   command
       .add_option_function<std::string>(
           "--n-gpu-layers,--ngl", [](const std::string&) {},
@@ -229,7 +230,7 @@ void EngineOptions::add_to(const Command& command) {
         return n == "0" ? ""
                         : "a model is on the GPU as a whole or not at all: use --device instead";
       });
-  command.add_flag("-v,--verbose", verbose, "show what the engine says while it starts");
+  command.add_flag("-v,--verbose", verbose, "show the engine's messages while it starts");
 }
 
 u64 automatic_budget_bytes(u64 available_bytes, const DeviceFacts& device) {
@@ -241,7 +242,7 @@ u64 automatic_budget_bytes(u64 available_bytes, const DeviceFacts& device) {
 Config EngineOptions::config() const {
   Config config;
   config.lock = LockChoice::attempt;
-  // A file is checked as a whole, and it may ask for what needs a folder.
+  // A file is checked as a whole, and its keys may need the folder.
   if (!config_paths.empty() && !store_dir.empty()) set_store(config, store_dir);
   for (const std::string& path : config_paths) {
     config = value_of(config_from_toml(read_file(path), config));
@@ -260,7 +261,7 @@ Config EngineOptions::config() const {
   if (budget != "auto") {
     config.budget_bytes = value_of(parse_bytes(budget));
   } else if (config.budget_bytes == 0) {
-    // Where no GPU can be had, opening the engine says so.
+    // Without a usable GPU, opening the engine reports it.
     const auto choice = device_choose(config.device.data(), config.device_index);
     const DeviceFacts facts = choice ? choice->facts : DeviceFacts{};
     config.budget_bytes = automatic_budget_bytes(memory_available_bytes(), facts);
@@ -319,7 +320,7 @@ std::string format_plan(const tarn_plan& plan) {
   std::string out;
   char line[256];
   std::snprintf(line, sizeof line, "%-14s %-6s %-8s %12s  %s\n", "region", "space", "kind", "bytes",
-                "how it came about");
+                "formula");
   out += line;
   for (uint32_t i = 0; i < plan.n_regions; ++i) {
     const tarn_region& r = plan.regions[i];

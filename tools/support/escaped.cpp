@@ -7,7 +7,7 @@
 namespace tarn::tools {
 namespace {
 
-// U+0000 to U+001F, U+007F, and U+0080 to U+009F, which some terminals obey as well.
+// U+0000 to U+001F, U+007F, and U+0080 to U+009F, which some terminals also interpret.
 bool is_control(std::string_view character) {
   const auto first = static_cast<unsigned char>(character[0]);
   if (character.size() == 1) return first < 0x20 || first == 0x7F;

@@ -1,7 +1,7 @@
 // tools/support/escaped.h
 //
-// A text of somebody else's for a terminal: control characters, and bytes that are no UTF-8, as
-// "\x1b", so that it moves no cursor and looks like what it is; a backslash as "\\".
+// Makes untrusted text safe for a terminal: control characters, and bytes that are not UTF-8,
+// become "\x1b", a backslash becomes "\\".
 #pragma once
 
 #include <string>

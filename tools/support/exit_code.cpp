@@ -38,8 +38,7 @@ void throw_ended_early(Status status) {
   std::string text = std::string("the generation ended early: ") + status_name(status);
   if (status == Status::not_finite) {
     text +=
-        ": the model's logits are not finite numbers: its weights are damaged, get the file "
-        "again";
+        ": the model's logits are not finite numbers: its weights are damaged, get the file again";
   }
   throw Failure{exit_code(status), text};
 }

@@ -15,25 +15,25 @@ enum ExitCode : int {
   kExitUsage = 64,     // the command line is wrong
   kExitInternal = 70,  // one of our assertions failed
   kExitIo = 74,        // the system refused a read or a write
-  kExitGpuLost = 75,   // start again
+  kExitGpuLost = 75,   // start the program again
   kExitRefused = 78,   // model, configuration, budget or request refused
 };
 
 ExitCode exit_code(Status status);
 
-// What a tool throws when it cannot go on; main() prints it and exits.
+// Thrown by a tool that cannot continue; main() prints it and exits.
 struct Failure {
   ExitCode code = kExitRefused;
   std::string text;
 };
 
-// What a tool throws that a signal asked to end, when it has done what must be done before: main()
-// ends by that signal, so that a shell sees 128 + its number.
+// Thrown by a tool after a signal, when its clean-up is done: main() ends by that signal, so that a
+// shell sees 128 + its number.
 struct Stopped {
   int signal = 0;
 };
 
-// The value, or a Failure with the error's sentence.
+// Returns the value, or throws a Failure with the error's sentence.
 [[noreturn]] void throw_failure(const Error& error);
 template <class T>
 T value_of(Result<T> result) {
@@ -42,16 +42,16 @@ T value_of(Result<T> result) {
 }
 // The same for a status of the C API.
 void check_api(int status);
-// For a generation that ended with a status other than ok.
+// Throws for a generation that ended with a status other than ok.
 [[noreturn]] void throw_ended_early(Status status);
 
-// What main() returns: `code`, or kExitIo where standard output did not take all that was printed.
-// With kExitGpuLost it does not return: exit handlers, of which the GPU's driver has some, may wait
-// for a GPU that hangs.
+// The exit code of main(): `code`, or kExitIo if standard output could not be written. With
+// kExitGpuLost it does not return, because the GPU driver's exit handlers may wait for a GPU that
+// hangs.
 int code_after_output(const char* program, int code);
 
-// Where a program's failed assertions go: says which, and exits with kExitInternal. main() and
-// every thread of a program set it; workers of an engine get it in OpenArgs.
+// The sink of a program's failed assertions: prints the assertion and exits with kExitInternal.
+// main() and every thread of a program set it; an engine's workers get it in OpenArgs.
 const FatalSink& fatal_sink();
 [[noreturn]] void exit_internal(const char* condition, const char* file, u32 line);
 

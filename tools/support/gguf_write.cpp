@@ -26,7 +26,7 @@ static_assert(std::endian::native == std::endian::little, "GGUF files are writte
 
 constexpr u32 kVersion = 3;
 constexpr u64 kAlignment = 32;             // GGUF's default; no general.alignment key is needed
-constexpr u64 kSlabBytesMax = kMiB;        // part of a file's identity: slabs seed the weights
+constexpr u64 kSlabBytesMax = kMiB;        // changing it changes files: slabs seed the weights
 constexpr u64 kChunkBytes = 16 * kMiB;     // one write
 constexpr u64 kWriteAlignment = 4 * kKiB;  // direct I/O's, on any disk
 
@@ -48,9 +48,9 @@ u64 aligned_up(u64 n, u64 alignment = kAlignment) {
   return (n + alignment - 1) / alignment * alignment;
 }
 
-// The file, written in aligned pieces past the page cache where the file system can: through it, a
-// model larger than the kernel's allowance of dirty pages is written at a fraction of the disk's
-// speed.
+// The output file, written in aligned pieces by direct I/O if the file system supports it. Through
+// the page cache, a model larger than the kernel's limit of dirty pages is written at a fraction of
+// the disk's speed.
 class OutputFile {
  public:
   explicit OutputFile(const std::string& path) : path_(path) {
@@ -95,7 +95,7 @@ u64 slab_bytes_of(const GgufTensorInfo& tensor) {
   return kSlabBytesMax / block_bytes * block_bytes;
 }
 
-// Copies what of `source`, which lies at source_at in the file, belongs to `chunk`, at chunk_at.
+// Copies the overlap of `source` (at source_at in the file) and `chunk` (at chunk_at) into `chunk`.
 void copy_overlap(std::span<const u8> source, u64 source_at, std::span<u8> chunk, u64 chunk_at) {
   const u64 begin = std::max(source_at, chunk_at);
   const u64 end = std::min(source_at + source.size(), chunk_at + chunk.size());
@@ -219,7 +219,7 @@ void GgufWriter::fill_chunk(u64 data_at, u64 chunk_at, std::span<u8> chunk, std:
     if (tensor_at + tensor.bytes <= chunk_at) continue;
     const auto& traits = kernels::type_traits(tensor.type);
     const u64 slab_bytes = slab_bytes_of(tensor);
-    // A slab that reaches over the chunk's edge is made for both chunks.
+    // A slab across the border of two chunks is made for both.
     u64 slab_idx = chunk_at > tensor_at ? (chunk_at - tensor_at) / slab_bytes : 0;
     for (; slab_idx * slab_bytes < tensor.bytes; ++slab_idx) {
       const u64 first_byte = slab_idx * slab_bytes;
@@ -278,7 +278,7 @@ u64 GgufWriter::write(const std::string& path, u32 n_threads, const Fill& fill,
   const u64 n_workers = std::min<u64>(n_threads, (file_bytes + kChunkBytes - 1) / kChunkBytes);
   std::vector<std::thread> threads;
   threads.reserve(n_workers);
-  // Where the system refuses one more thread, or memory for it, those that run do all the work.
+  // If the system refuses another thread, or memory for it, the running threads do all the work.
   try {
     for (u64 t = 1; t < n_workers; ++t) threads.emplace_back(work, new_memory(), false);
   } catch (const std::system_error&) {

@@ -1,8 +1,8 @@
 // tools/support/gguf_write.h
 //
-// Writes a GGUF v3 file: keys and tensor names first, then the tensors' data in slabs that several
-// threads fill and write side by side. Each slab's bytes depend on its place alone, so the file is
-// the same whatever the number of threads.
+// Writes a GGUF v3 file: keys and tensor names first, then the tensors' data in slabs, which
+// several threads fill and write in parallel. A slab's bytes depend only on its place, so the file
+// is the same for any number of threads.
 //
 //   order    set_*() and add_tensor() in any order, then write() once
 //   memory   the directory, and 17 MiB per thread; tensors of any length stream
@@ -19,7 +19,7 @@
 
 namespace tarn::tools {
 
-// f32 to f16 bits, to nearest even, subnormals kept, too large becomes infinity.
+// f32 to f16 bits, to nearest even; subnormals are kept, larger values become infinity.
 u16 f16_bits(f32 value);
 // f32 to bf16 bits, to nearest even.
 u16 bf16_bits(f32 value);
@@ -32,7 +32,7 @@ struct GgufTensorInfo {
   u64 bytes = 0;
 };
 
-// A run of whole blocks of one tensor; `out` is to be filled.
+// A run of whole blocks of one tensor, to be written to `out`.
 struct GgufSlab {
   u32 tensor_idx = 0;
   u64 slab_idx = 0;       // within the tensor
@@ -52,30 +52,30 @@ class GgufWriter {
   void set_f32s(std::string_view key, std::span<const f32> values);
   void set_i32s(std::string_view key, std::span<const i32> values);
 
-  // A value as it lies in another file, behind its type id.
+  // Copies a value of another file, without its type id.
   void copy_value(std::string_view key, u32 type, std::span<const u8> value);
 
-  // Returns the tensor's index. Throws where the rows are no multiple of the type's block.
+  // Returns the tensor's index. Throws if the rows are not a multiple of the type's block.
   u32 add_tensor(std::string name, kernels::TensorType type, std::vector<u64> dims);
   std::span<const GgufTensorInfo> tensors() const { return tensors_; }
 
   using Fill = std::function<void(const GgufSlab& slab)>;
   using Progress = std::function<void(u64 done_bytes, u64 total_bytes)>;
-  // `fill` is called from at most n_threads threads at a time (fewer where the system refuses more,
-  // or the file is small), now and then twice for a slab, and gives the same bytes each time;
-  // `progress` (may be empty) is called from one thread. Returns the file's length.
+  // At most n_threads threads call `fill` at a time (fewer if the system refuses them, or for a
+  // small file). It may be called twice for a slab, and must give the same bytes each time. One
+  // thread calls `progress` (may be empty). Returns the file's length.
   u64 write(const std::string& path, u32 n_threads, const Fill& fill,
             const Progress& progress) const;
 
  private:
   std::string directory() const;
-  // Puts the tensors' part of one chunk of the file in place. data_at: where tensor data begins.
+  // Fills the tensors' part of one chunk of the file. data_at: the begin of tensor data.
   void fill_chunk(u64 data_at, u64 chunk_at, std::span<u8> chunk, std::span<u8> buffer,
                   const Fill& fill) const;
   void begin_key(std::string_view key, u32 type);
   void begin_array(std::string_view key, u32 element_type, u64 count);
 
-  std::string keys_;  // as they lie in the file
+  std::string keys_;  // as in the file
   u64 n_keys_ = 0;
   std::vector<GgufTensorInfo> tensors_;
   u64 data_bytes_ = 0;

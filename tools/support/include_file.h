@@ -1,8 +1,8 @@
 // tools/support/include_file.h
 //
-// A file as bytes of the program: TARN_INCLUDE_FILE(name, PATH) declares name_begin[] and
-// name_end[], with a zero behind them. The assembler reads the file. CMake names it, and must build
-// the source again when it changes (OBJECT_DEPENDS).
+// Links a file's bytes into the program: TARN_INCLUDE_FILE(name, PATH) declares name_begin[] and
+// name_end[], followed by a zero. The assembler reads the file. CMake names it, and must rebuild
+// the source when it changes (OBJECT_DEPENDS).
 #pragma once
 
 #define TARN_INCLUDE_FILE(name, path)   \

@@ -42,7 +42,7 @@ std::vector<u32> read_ids(const std::string& path) {
     if (error != std::errc() || stop != text.data() + end) {
       throw Failure{kExitRefused, path + ": not a token id: '" +
                                       text.substr(begin, std::min<size_t>(end - begin, 32)) +
-                                      "' (whole numbers with white space between them are wanted)"};
+                                      "' (give whole numbers separated by white space)"};
     }
     ids.push_back(id);
     begin = text.find_first_not_of(kSpace, end);
@@ -51,8 +51,8 @@ std::vector<u32> read_ids(const std::string& path) {
 }
 
 void warn_of_empty(const char* what, const std::string& file) {
-  const std::string why = file.empty() ? "is a variable not set?"
-                                       : "there is nothing in " + file + "; is it the right file?";
+  const std::string why =
+      file.empty() ? "is a variable not set?" : "nothing is in " + file + "; is it the right file?";
   std::fprintf(stderr, "tarn warning: the %s is empty: %s\n", what, why.c_str());
 }
 
@@ -65,11 +65,11 @@ void write_file(const std::string& path, const void* bytes, u64 n_bytes) {
 }
 
 void refuse_overwriting(const std::string& out, const std::vector<std::string>& read) {
-  std::error_code ignored;  // what does not exist is the business of who opens it
+  std::error_code ignored;  // opening the file reports that it does not exist
   if (!std::filesystem::is_regular_file(out, ignored)) return;
   for (const std::string& in : read) {
     if (!std::filesystem::equivalent(out, in, ignored)) continue;
-    throw Failure{kExitUsage, out + ": is read, and would be written over: name another file"};
+    throw Failure{kExitUsage, out + ": is an input, and would be overwritten: name another file"};
   }
 }
 

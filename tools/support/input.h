@@ -1,6 +1,6 @@
 // tools/support/input.h
 //
-// Files and ids as our programs take them from the command line.
+// Reads files and ids that are given on the command line.
 #pragma once
 
 #include <string>
@@ -10,16 +10,15 @@
 
 namespace tarn::tools {
 
-// Every byte of a file, a pipe or /dev/stdin; nothing is stripped. Throws Failure (exit code 74).
+// Returns every byte of a file, a pipe or /dev/stdin. Throws Failure (exit code 74).
 std::string read_file(const std::string& path);
-// Token ids with any white space between them. Throws Failure naming the first word that is no id.
+// Reads token ids separated by white space. Throws Failure with the first word that is not an id.
 std::vector<u32> read_ids(const std::string& path);
-// Says on standard error that a prompt, say, is empty; `file`: where it came from, or "".
+// Warns on standard error that `what` (a prompt) is empty; `file`: its source, or "".
 void warn_of_empty(const char* what, const std::string& file);
-// Throws Failure (exit code 74) where the system refuses.
+// Throws Failure (exit code 74) if the system refuses.
 void write_file(const std::string& path, const void* bytes, u64 n_bytes);
-// Throws Failure (exit code 64) where `out` is one of the files that are read. Empty names are
-// none.
+// Throws Failure (exit code 64) if `out` is one of the input files. Empty names are ignored.
 void refuse_overwriting(const std::string& out, const std::vector<std::string>& read);
 
 }  // namespace tarn::tools

@@ -1,7 +1,7 @@
 // tools/support/json.h
 //
-// A JSON writer for our programs' output: one object, keys in the order in which they are written.
-// Text that is not valid UTF-8 must be written as bytes().
+// A JSON writer for our programs' output: one object with keys in the order of the calls. Text that
+// is not valid UTF-8 must be written by bytes().
 #pragma once
 
 #include <rapidjson/prettywriter.h>
@@ -18,8 +18,8 @@
 
 namespace tarn::tools {
 
-// One of RapidJSON's writers, whose numbers are the shortest text that reads back (its own are not
-// always); null where a value is not a number: JSON has no other word for it.
+// A RapidJSON writer with the shortest numbers that read back exactly (RapidJSON's are not always);
+// a value that is not a number becomes null.
 template <class Writer>
 class JsonWriter : public Writer {
  public:
@@ -28,8 +28,8 @@ class JsonWriter : public Writer {
   bool Float(f32 value) { return real(value); }
 
  private:
-  // With an exponent where a person would write one, and else with a decimal: a whole number is a
-  // real, too.
+  // Writes an exponent where a person would, else a decimal point, also for integers: the value is
+  // a real.
   template <class Real>
   bool real(Real value) {
     if (!std::isfinite(value)) return Writer::Null();
@@ -44,7 +44,7 @@ class JsonWriter : public Writer {
   }
 };
 
-// The number of seconds that is nearest, which multiplying by 1e-9 rounds twice to miss.
+// The nearest number of seconds; multiplying by 1e-9 would round twice.
 inline f64 seconds_of(u64 ns) { return static_cast<f64>(ns) / 1e9; }
 
 class Json {
@@ -67,7 +67,7 @@ class Json {
   Json& real(f32 value) { return writer_.Float(value), *this; }
   Json& boolean(bool value) { return writer_.Bool(value), *this; }
   Json& null() { return writer_.Null(), *this; }
-  // A list of byte values.
+  // Writes a list of byte values.
   Json& bytes(std::string_view value) {
     begin_array();
     for (const char c : value) number(static_cast<u8>(c));

@@ -9,10 +9,10 @@ namespace {
 
 using Matrix = std::vector<std::vector<f64>>;
 
-// Gauss and Jordan with row pivots; `a` has its right side as last column. Unknowns without a pivot
-// are 0.
+// Gauss-Jordan elimination with row pivots; the last column of `a` is the right side. Unknowns
+// without a pivot are 0.
 std::vector<f64> solve(Matrix a) {
-  constexpr f64 kNothing = 1e-12;  // of columns that were scaled to 1
+  constexpr f64 kNothing = 1e-12;  // for columns scaled to 1
   const size_t n = a.size();
   std::vector<f64> x(n, 0.0);
   std::vector<bool> has_pivot(n, false);

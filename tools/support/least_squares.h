@@ -1,7 +1,6 @@
 // tools/support/least_squares.h
 //
-// Coefficients of a sum of terms, none of them below 0: a cost is never negative, whatever noise
-// says.
+// Fits the coefficients of a sum of terms, none below 0, because a cost is never negative.
 #pragma once
 
 #include <vector>
@@ -11,8 +10,8 @@
 namespace tarn::tools {
 
 // c >= 0 with least |A c - y|, where A is [points, terms] and has as many points as terms or more.
-// By the normal equations, and without the most negative term as long as there is one. A term that
-// the others already say gets 0.
+// Solves the normal equations, and drops the most negative term while there is one. A term that
+// depends on the others gets 0.
 std::vector<f64> least_squares(const std::vector<std::vector<f64>>& points,
                                const std::vector<f64>& y);
 

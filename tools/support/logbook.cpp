@@ -12,7 +12,7 @@
 namespace tarn::tools {
 namespace {
 
-constexpr f64 kZ = 1.959963984540054;  // of 95 %, two-sided
+constexpr f64 kZ = 1.959963984540054;  // for 95 %, two-sided
 constexpr u64 kLengthMin = 128, kLengthMax = u64{1} << 32;
 
 struct Place {
@@ -23,8 +23,8 @@ struct Place {
 [[noreturn]] void refuse(const Place& place, const std::string& what) {
   throw Failure{kExitRefused,
                 place.where + ":" + std::to_string(place.line_number) + ": " + what +
-                    "; a log book is a JSON object a line, {seed, kind, tokens, prompt, answer} "
-                    "(tools/train/make-logbook)"};
+                    "; a log book has one JSON object per line, {seed, kind, tokens, prompt, "
+                    "answer} (tools/train/make-logbook)"};
 }
 
 using Object = rapidjson::Document;
@@ -81,7 +81,7 @@ std::vector<LogbookLine> parse_logbook(std::string_view text, const std::string&
     if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
     lines.push_back(parse_line(line, {where, line_number}));
   }
-  if (lines.empty()) refuse({where, 1}, "there is no question in it");
+  if (lines.empty()) refuse({where, 1}, "it has no question");
   return lines;
 }
 

@@ -1,8 +1,8 @@
 // tools/support/logbook.h
 //
-// Log books: documents with questions that have one right answer, as tools/train/make-logbook
-// writes them, a JSON object a line: {seed, kind, tokens, prompt, answer}. Lines of one document
-// stand together, and each prompt begins with the document.
+// Log books: documents with questions that have one right answer. tools/train/make-logbook writes
+// them, one JSON object per line: {seed, kind, tokens, prompt, answer}. Lines of one document are
+// consecutive, and each prompt begins with the document.
 #pragma once
 
 #include <string>
@@ -15,17 +15,17 @@ namespace tarn::tools {
 
 struct LogbookLine {
   u64 seed = 0;      // of the document
-  std::string kind;  // of the question; "prose": the answer's perplexity is asked for
-  u64 n_tokens = 0;  // of the prompt, as the writer counted them
+  std::string kind;  // of the question; "prose": measures the answer's perplexity
+  u64 n_tokens = 0;  // of the prompt, as counted by the writer
   std::string prompt;
   std::string answer;
 };
 
-// Throws Failure that names `where` and the line.
+// Throws Failure with `where` and the line.
 std::vector<LogbookLine> parse_logbook(std::string_view text, const std::string& where);
 
-// How often something came true, and the 95 % interval of its rate: Wilson's score interval
-// (Wilson 1927), which is meaningful for few trials and for rates near 0 and 1.
+// A number of successes, and the 95 % interval of their rate: Wilson's score interval (Wilson
+// 1927), which is valid for few trials and for rates near 0 and 1.
 struct Rate {
   u64 n = 0;
   u64 n_true = 0;

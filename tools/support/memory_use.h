@@ -1,15 +1,15 @@
 // tools/support/memory_use.h
 //
-// What the kernel counts of this process, for the figures that our programs print.
+// The kernel's figures of this process' memory, for our programs' reports.
 #pragma once
 
 #include "platform/base/types.h"
 
 namespace tarn::tools {
 
-// The most memory that was ever resident, since the start or the last reset.
+// The largest resident memory since the start or the last reset.
 u64 peak_rss_bytes();
-// Begins anew with what is resident now. Without effect where the kernel keeps no such figure.
+// Restarts from the memory that is resident now. No effect if the kernel has no such figure.
 void reset_peak_rss();
 
 }  // namespace tarn::tools

@@ -19,7 +19,7 @@ Result<void> MimallocHeap::init(std::span<std::byte> region) {
   if (bytes < kRegionBytesMin) return fail(refused);
   mi_arena_id_t arena{};
   constexpr bool kCommitted = true, kLarge = true, kZero = true, kExclusive = true;
-  // "Large" says that the memory cannot be decommitted: it is the plan's, and stays.
+  // "Large" means that the memory is not decommitted: it belongs to the plan.
   if (!mi_manage_os_memory_ex(region.data() + front, bytes, kCommitted, kLarge, kZero, -1,
                               kExclusive, &arena)) {
     return fail(refused);

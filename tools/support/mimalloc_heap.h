@@ -1,12 +1,11 @@
 // tools/support/mimalloc_heap.h
 //
-// mimalloc's heap inside a region, for executables: Debian's libmimalloc replaces the malloc and
-// new of the whole process, which a library may not do. The target tarn_mimalloc exists where it is
+// mimalloc's heap inside a region, for executables: Debian's libmimalloc replaces malloc and new of
+// the whole process, which a library must not do. The target tarn_mimalloc exists if libmimalloc is
 // found.
 //
-// libmimalloc 2.0.9 takes no less than 64 MiB, in multiples of 32 MiB, aligned likewise, and never
-// gives a region back: it must outlive the process' last allocation. Created and used by one
-// thread.
+// libmimalloc 2.0.9 takes at least 64 MiB, in multiples of 32 MiB with that alignment, and never
+// releases a region: it must outlive the process' last allocation. Created and used by one thread.
 #pragma once
 
 #include "platform/base/result.h"

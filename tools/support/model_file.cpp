@@ -6,7 +6,7 @@
 namespace tarn::tools {
 namespace {
 
-constexpr u64 kDirectoryBytesMax = 256 * kMiB;  // address space; only what is used is touched
+constexpr u64 kDirectoryBytesMax = 256 * kMiB;  // address space; only used pages are touched
 
 std::span<std::byte> reserve_bytes(Reserve& reserve, const char* name, u64 bytes) {
   return value_of(
@@ -19,7 +19,7 @@ std::span<std::byte> reserve_bytes(Reserve& reserve, const char* name, u64 bytes
 ModelFile::ModelFile(const std::string& path) {
   const u64 io_bytes = align_up(io_backend_bytes(), kSectorBytes);
   memory_ = reserve_bytes(reserve_, "model directory", io_bytes + kDirectoryBytesMax);
-  // The thread pool starts faster than a ring with its self test, and a directory is a few reads.
+  // The thread pool starts faster than a ring with its self test, and a directory needs few reads.
   io_ = value_of(io_backend_create({.kind = IoKind::threads, .in_flight_max = 2},
                                    memory_.first(io_bytes)))
             .backend;

@@ -1,7 +1,7 @@
 // tools/support/model_file.h
 //
-// A GGUF file as the tools look at it without an engine: its directory, and on request its
-// description and its tokenizer. Owns everything it needs; failures are thrown as Failure.
+// A GGUF file read without an engine: its directory, and on request its description and its
+// tokenizer. It owns all its memory, and throws Failure.
 #pragma once
 
 #include <memory>
@@ -30,7 +30,7 @@ class ModelFile {
   // Builds the vocabulary on first use.
   const text::Tokenizer& tokenizer();
   std::vector<text::TokenId> encode(const std::string& text, text::EncodeOptions options);
-  // The bytes of one token; control tokens as they are written.
+  // The bytes of one token; a control token as it is written.
   std::string piece(text::TokenId id);
   // A text value of the directory, or `otherwise`.
   std::string text_key(const char* key, const std::string& otherwise);

@@ -1,7 +1,7 @@
 // tools/support/own_engine.h
 //
-// An engine that a program drives itself, step by step, on the GPU where the configuration and this
-// build want one. What it warns of goes to standard error.
+// An engine that a program drives itself, step by step, on the GPU if configuration and build have
+// one. Its warnings go to standard error.
 #pragma once
 
 #include <cstdio>
@@ -39,7 +39,7 @@ class OwnEngine {
 
   SystemReserve reserve_;
   SystemClock clock_;
-  engine::SystemGpu gpu_;  // the engine goes first
+  engine::SystemGpu gpu_;  // the engine is destroyed first
   engine::Engine engine_;
 };
 

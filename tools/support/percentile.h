@@ -1,7 +1,7 @@
 // tools/support/percentile.h
 //
-// Percentiles by nearest rank: the smallest value that at least so many of a hundred do not exceed.
-// It is one of the values; the 99th of fewer than a hundred is their largest.
+// Percentiles by nearest rank: the smallest value that at least `percent` % of the values do not
+// exceed. The result is one of the values; the 99th of fewer than a hundred is their largest.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 namespace tarn::tools {
 
-// `percent` from 1 to 100. NaN where there are no values.
+// `percent` from 1 to 100. NaN without values.
 inline f64 percentile(std::vector<f64> values, u32 percent) {
   if (values.empty()) return NAN;
   const u64 rank = (values.size() * percent + 99) / 100;  // from 1

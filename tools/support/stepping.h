@@ -1,9 +1,8 @@
 // tools/support/stepping.h
 //
-// How a program drives an engine of its own: what the engine can say to nobody else becomes a
-// Failure. A GPU that is lost ends no generation with an event, and a session that gives up what
-// was fed to it is only idle: without these a program waits for ever, or takes a part for the
-// whole.
+// Steps for a program that drives its own engine; they convert silent failures to a Failure. A lost
+// GPU ends no generation with an event, and a session that stops a prefill is only idle. Without
+// these functions a program waits for ever, or takes a part for the whole.
 #pragma once
 
 #include <string>
@@ -18,14 +17,14 @@ inline void check_gpu(const engine::Engine& engine) {
   throw Failure{kExitGpuLost, "the GPU is lost: start the program again to use it again"};
 }
 
-// One step. Throws Failure where the GPU is lost.
+// Makes one step. Throws Failure if the GPU is lost.
 inline const engine::StepTrace& step(engine::Engine& engine) {
   const engine::StepTrace& trace = engine.step();
   check_gpu(engine);
   return trace;
 }
 
-// Throws Failure unless the session has computed what was fed to it last, or still does.
+// Throws Failure unless the session has computed its last input, or still does.
 inline void check_computed(const engine::Engine& engine, engine::SessionIdx session) {
   check_gpu(engine);
   const Status status = engine.session_state(session).last_error.status;
@@ -34,8 +33,8 @@ inline void check_computed(const engine::Engine& engine, engine::SessionIdx sess
                                        status_name(status) + "; the warning above says why"};
 }
 
-// Steps while there is something to do, and calls `after` behind each step. Throws Failure where
-// the session has not computed all that was fed to it then.
+// Steps while there is work, and calls `after` after each step. Throws Failure if the session has
+// not computed its whole input at the end.
 template <class After>
 void compute_all(engine::Engine& engine, engine::SessionIdx session, After&& after) {
   check_gpu(engine);

@@ -1,6 +1,6 @@
 // tools/support/system_heap.h
 //
-// The system's heap behind the seam, for executables; the core may not call malloc.
+// The system's heap behind the Heap interface, for executables; the core must not call malloc.
 #pragma once
 
 #include "platform/mem/heap.h"

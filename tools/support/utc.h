@@ -1,6 +1,6 @@
 // tools/support/utc.h
 //
-// The wall clock, for reports alone: nothing that the library does depends on it.
+// The wall clock, only for reports: the library does not depend on it.
 #pragma once
 
 #include <string>

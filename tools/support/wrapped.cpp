@@ -5,7 +5,7 @@
 namespace tarn::tools {
 namespace {
 
-// Puts pieces behind each other, on a new line where one does not fit.
+// Appends pieces, on a new line if one does not fit.
 class Lines {
  public:
   explicit Lines(const WrapHow& how) : how_(how), column_(how.column), begin_(how.column) {}

@@ -19,8 +19,8 @@ f32 largest_magnitude(std::span<const f32> values) {
   return largest;
 }
 
-// A scale with seven significant bits, so that f16 holds its multiples by 7 and 15 as well: q4_k's
-// and q5_k's minima then cancel their middle code exactly.
+// A scale with seven significant bits, so that f16 also holds its multiples by 7 and 15: then
+// q4_k's and q5_k's minima cancel their middle code exactly.
 f32 short_scale(f32 scale) {
   const u32 bits = std::bit_cast<u32>(scale);
   return std::bit_cast<f32>((bits + 0x10000u) & 0xFFFE0000u);
@@ -31,8 +31,8 @@ i32 nearest(f32 value, f32 scale, i32 magnitude_max) {
   return std::clamp(static_cast<i32>(std::lround(value / scale)), -magnitude_max, magnitude_max);
 }
 
-// Codes symmetric around the middle one. In q4_k and q5_k the minimum makes that zero: it equals
-// the scale, and dmin is d times the middle code.
+// Codes are symmetric around the middle one. In q4_k and q5_k the minimum makes it zero: the
+// minimum equals the scale, and dmin is d times the middle code.
 BlockParts exact_parts(TensorType type, std::span<const f32> values) {
   const bool has_minima = type == TensorType::q4_k || type == TensorType::q5_k;
   const i32 middle = has_minima ? tools::code_max(type) / 2 : tools::code_of_zero(type);

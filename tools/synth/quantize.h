@@ -1,9 +1,9 @@
 // tools/synth/quantize.h
 //
-// Computed weights as a tensor type's blocks, by rounding to the nearest code of a scale that fits
-// the largest magnitude of each sub-block. Meant for matrices of few distinct magnitudes, {-a, 0,
-// a} in each 32: those keep their zeros exactly and their magnitudes within 1 %. Trained weights
-// want tools/quantize/quantizer.h, which has less error on the whole and keeps nothing exactly.
+// Quantises computed weights by rounding to the nearest code of a scale for the largest magnitude
+// of each sub-block. For matrices of few distinct magnitudes, {-a, 0, a} in each 32: zeros stay
+// exact, magnitudes within 1 %. For trained weights use tools/quantize/quantizer.h, which has less
+// error but keeps no value exactly.
 #pragma once
 
 #include <span>

@@ -60,7 +60,7 @@ f64 sub_scale_mean_square() {
   return sum / kSubSteps;
 }
 
-// Mean square of offset + {0 .. n-1}, all as likely.
+// Mean square of offset + {0 .. n-1}, all equally likely.
 f64 code_mean_square(i32 n, f64 offset) {
   f64 sum = 0;
   for (i32 i = 0; i < n; ++i) sum += (i + offset) * (i + offset);
@@ -156,7 +156,7 @@ void fill_floats(f32 rms, FastRandom& random, std::span<u8> out, Convert convert
   }
 }
 
-// Quantiles by bisection of the distribution function: exact enough, and no table to trust.
+// Quantiles by bisection of the distribution function, which needs no table.
 std::vector<f32> make_normal_table() {
   std::vector<f64> values(4096);
   f64 sum_squares = 0;

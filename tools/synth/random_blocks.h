@@ -1,12 +1,12 @@
 // tools/synth/random_blocks.h
 //
-// Random weights written straight as a tensor type's blocks: random quants and scales that vary
-// from block to block, or values of a normal distribution's table for the float types. Made for
-// speed (a real file's worth is 5 GB) and for a known spread, so that a model's activations can be
-// scaled by calculation.
+// Random weights, written directly as a tensor type's blocks: random codes and scales that vary
+// from block to block, or a normal distribution's table for the float types. It is fast (a real
+// file has 5 GB) and has a known spread, so that a model's activations can be scaled by
+// calculation.
 //
-//   mean     0 in each type: a mean of even 0.1 of the rms adds up coherently over rows, and over
-//            layers, until it is all that a deep model computes
+//   mean     0 in each type: a mean of only 0.1 of the rms adds up coherently over rows and layers,
+//            and would dominate a deep model
 //   seed     the same seed gives the same bytes, on every machine
 #pragma once
 

@@ -20,19 +20,19 @@ using tools::GgufWriter;
 
 constexpr u32 kModel = 256;  // d_model
 constexpr u32 kFeedForward = 256;
-constexpr u32 kHeads = 2;  // both do the same, each for half of the output
+constexpr u32 kHeads = 2;  // both compute the same, each for half of the output
 constexpr u32 kHeadDim = 128;
 constexpr u32 kIdentity = 64;  // signs
-constexpr u32 kRotating = 32;  // pairs of a head; the others stand still
+constexpr u32 kRotating = 32;  // rotating pairs of a head; the others are still
 constexpr f64 kRopeBase = 10000;
 constexpr f32 kStill = 1e12f;         // a pair's factor: 1e-8 radians after 128K tokens
 constexpr f64 kCopyScore = 48;        // layer 1's peak logit
 constexpr f64 kMatchScore = 128;      // layer 2's
-constexpr f64 kTurnScore = 160;       // of a key that points where the query does
-constexpr u32 kTurnPair = 15;         // the one whose frequency is near a quarter a token anyway
-constexpr u32 kTurnSigns[] = {2, 4};  // of an identity, the two that a direction is made of
+constexpr f64 kTurnScore = 160;       // for a key in the query's direction
+constexpr u32 kTurnPair = 15;         // its frequency is near a quarter turn per token
+constexpr u32 kTurnSigns[] = {2, 4};  // the two signs of an identity that give a direction
 
-// Where each part of the residual begins.
+// The begin of each part of the residual.
 constexpr u32 kThis = 0, kPrevious = 64, kAnswer = 128, kOnes = 192;
 
 // Frequencies spread over 0.3..3, one in each 32nd of it, placed there by the fractional part of
@@ -58,7 +58,7 @@ struct Matrix {
   f32& at(u32 row, u32 column) { return values[u64{row} * k + column]; }
 };
 
-// What RMSNorm makes of an entry of 1 where n_entries of the residual are +-1 and the rest 0.
+// RMSNorm's result for an entry of 1, if n_entries of the residual are +-1 and the rest 0.
 f64 normed(u32 n_entries) { return std::sqrt(f64{kModel} / n_entries); }
 
 // A file of tensors held in memory, each quantised as asked.
@@ -123,7 +123,7 @@ struct Attention {
   }
 };
 
-// Layer 1: in front of it the residual holds this token's identity and the ones.
+// Layer 1: its input residual has this token's identity and the ones.
 Attention previous_token_layer(RecallKeys keys) {
   Attention out;
   const f64 unit = normed(2 * kIdentity);
@@ -205,7 +205,7 @@ Matrix identities(u32 part, f32 ones) {
   return out;
 }
 
-// A whole word with its space, as SentencePiece writes it: the only kind of token in a document.
+// A whole word with its space, in SentencePiece's spelling: a document has no other tokens.
 bool is_word(const std::string& token) {
   constexpr u64 kSpaceBytes = 3;
   return token.size() == kSpaceBytes + 4 && token.starts_with("\xE2\x96\x81") &&
@@ -216,7 +216,7 @@ bool is_word(const std::string& token) {
 u32 double_of(u32 token) { return token % 5 == 4 ? token - 1 : token + 1; }
 
 struct Words {
-  std::vector<u32> pairs;   // the first of two words that are each other's decoys
+  std::vector<u32> pairs;   // the first of two words that are decoys of each other
   std::vector<u32> others;  // words without a decoy
 };
 
@@ -286,7 +286,7 @@ RecallDocument recall_document(u64 seed, u32 n_tokens, u32 n_answer_words, Recal
   if (n_tokens < 64 || n_answer_words == 0 || n_answer_words > 16) {
     throw std::invalid_argument("a recall document has 64 tokens or more, answers 1 to 16 words");
   }
-  // Where words take turns, those of a turn are told apart, and records are whole rounds.
+  // For turning keys, words are grouped by turn, and records are whole rounds.
   const u32 n_turns = order == RecallKeys::turning ? 4 : 1;
   if (n_record % n_turns != 0) {
     throw std::invalid_argument("where words take turns an answer has 3, 7, 11 or 15 words");
@@ -302,7 +302,7 @@ RecallDocument recall_document(u64 seed, u32 n_tokens, u32 n_answer_words, Recal
   std::array<std::vector<u32>, 4> others;  // of each turn: answers, then fillers
   for (const u32 id : words.others) others[turn_of(id)].push_back(id);
 
-  // Records come in twos, a key and its decoy; they take at most half of the document.
+  // Records come in pairs, a key and its decoy; they take at most half of the document.
   const u64 n_pairs = std::min<u64>(32, (n_tokens - 2) / 2 / (2 * n_record));
   std::vector<u32> keys;
   for (u64 i = 0; i < n_pairs; ++i) {
@@ -310,7 +310,7 @@ RecallDocument recall_document(u64 seed, u32 n_tokens, u32 n_answer_words, Recal
     keys.push_back(double_of(words.pairs[i]));
   }
   shuffle(keys, random);
-  std::array<u64, 4> n_answers{};  // of each turn: all, then those that stand in the document
+  std::array<u64, 4> n_answers{};  // by turn: all, then those in the document
   for (u32 i = 0; i < n_answer_words; ++i) n_answers[(key_turn + 1 + i) % n_turns] += keys.size();
   std::array<std::span<const u32>, 4> fillers;
   for (u32 turn = 0; turn < n_turns; ++turn) {
@@ -333,9 +333,9 @@ RecallDocument recall_document(u64 seed, u32 n_tokens, u32 n_answer_words, Recal
     put(from[random.next() % from.size()]);
     ++n_put;
   };
-  const u64 n_strewn = n_fillers - (n_turns - 1);  // the rest brings a key to its turn
+  const u64 n_strewn = n_fillers - (n_turns - 1);  // the rest aligns keys to their turns
   for (u64 r = 0; r < keys.size(); ++r) {
-    // Record r stands at a random place of its share of the fillers.
+    // Record r gets a random place in its share of the fillers.
     const u64 low = r * n_strewn / keys.size(), high = (r + 1) * n_strewn / keys.size();
     const u64 until = low + random.next() % (high - low + 1);
     while (n_put < until || out.ids.size() % n_turns != key_turn) put_filler();

@@ -2,7 +2,7 @@
 //
 // A model whose weights are computed, not trained: two layers of the llama architecture that do
 // exact associative recall at any length, `... a 7 ... b 3 ... a` -> `7` (the induction head of
-// Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits", written down by hand).
+// Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits", written by hand).
 //
 //   residual  [identity 64 | previous token's identity 64 | answer 64 | ones 64], all entries +-1
 //   identity  a codeword of 64 signs; of a second-order Reed-Muller code, so two tokens' cosine is
@@ -18,16 +18,16 @@
 //             which is the one that followed, into `answer`.
 //   output    logit = 64 * cosine of answer and identity: the answer leads a decoy by 6
 //
-// The feed-forward blocks are there, with ffn_down = 0, so that every engine loads the file.
+// The feed-forward blocks exist, with ffn_down = 0, so that every engine loads the file.
 //
-// RecallKeys::turning is a variant to see that an index of keys looks at them as RoPE left them: in
-// the model above what is searched for lies in still pairs, where RoPE makes no difference. Here
-// one pair turns by a quarter a token, and layer 2's keys have there one of four directions, which
-// the token's identity gives (recall_turn()); its query has a constant. In a document whose word at
-// position p has turn p mod 4 RoPE turns all of them into one, so that all scores get the same
-// amount and no weight changes. Before RoPE they stay apart: a quarter of all tokens score 160
-// more than the one that is searched for, whose direction is across the query's. So codes of such
-// keys lose it, at every position. Documents in any other order are not recalled.
+// RecallKeys::turning is a variant that tests whether an index uses keys after RoPE. The model
+// above searches in still pairs, where RoPE makes no difference. In this variant one pair turns by
+// a quarter per token. Layer 2's keys have one of four directions there, given by the token's
+// identity (recall_turn()); its query has a constant one. If the word at position p has turn p mod
+// 4, RoPE turns all directions into one: all scores get the same amount and no weight changes.
+// Before RoPE the directions differ: a quarter of all tokens score 160 more than the right one,
+// whose direction is orthogonal to the query's. So codes of such keys lose it, at every position.
+// Documents in any other order are not recalled.
 #pragma once
 
 #include <string>
@@ -43,27 +43,28 @@ inline constexpr u32 kRecallContext = 262144;
 
 enum class RecallKeys : u8 { still, turning };
 
-// Any tensor type; the signs survive each exactly. Turning keys: f32, f16 or bf16. Other words than
-// recall_document()'s, as many, may be named by `vocabulary`: an identity is its token's id.
+// Any tensor type; each keeps the signs exactly. Turning keys: f32, f16 or bf16. `vocabulary` may
+// name other words than recall_document()'s, equally many: an identity depends only on its token's
+// id.
 SynthReport recall_write(SynthQuant quant, const std::string& path,
                          RecallKeys keys = RecallKeys::still,
                          const Vocabulary* vocabulary = nullptr);
 
 // The signs of a token's identity, bit set for -1.
 u64 recall_identity(u32 token);
-// Quarters by which RoPE must turn its direction, 0 to 3.
+// The quarter turns that RoPE must add to its direction, 0 to 3.
 u32 recall_turn(u32 token);
 
 struct RecallQuestion {
   u32 key_id = 0;
   std::string key;  // without a space
-  u64 key_pos = 0;  // where the record starts in the document
+  u64 key_pos = 0;  // the record's start in the document
   std::vector<u32> answer_ids;
   std::string answer;  // the words with a space between them
 };
 
-// Filler words with records strewn in: a key and the words of its answer, which appear nowhere
-// else; every record's key has a decoy that has a record of its own.
+// Filler words with records among them: a key and the words of its answer, which appear nowhere
+// else. Every record's key has a decoy with a record of its own.
 //   prompt   ids, then a question's key_id; or text, a space, and the key
 struct RecallDocument {
   std::vector<u32> ids;                   // BOS first
@@ -71,9 +72,9 @@ struct RecallDocument {
   std::vector<RecallQuestion> questions;  // in the order of their records
 };
 
-// A document that makes a prompt of exactly n_tokens (at least 64) with a question's key behind it.
-// For turning keys words take turns, the question's and its answer's too; then an answer has 3, 7,
-// 11 or 15 words.
+// A document that makes a prompt of exactly n_tokens (at least 64) with a question's key at its
+// end. For turning keys all words are ordered by turn, also those of question and answer; then an
+// answer has 3, 7, 11 or 15 words.
 RecallDocument recall_document(u64 seed, u32 n_tokens, u32 n_answer_words = 1,
                                RecallKeys keys = RecallKeys::still);
 

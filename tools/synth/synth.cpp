@@ -133,7 +133,7 @@ const SynthShape kShapes[] = {
      .output = Output::tied},
 };
 
-// How a tensor's values are made.
+// The recipe of a tensor's values.
 struct Recipe {
   enum class Kind : u8 { weights, norm, signed_norm, bias, given } kind = Kind::weights;
   f64 rms = 0;                // weights, bias
@@ -246,7 +246,7 @@ class ModelTensors {
     const auto vector = [&](const char* name, u64 n, Recipe recipe) {
       add(writer, prefix + name, TensorType::f32, {n}, std::move(recipe));
     };
-    // `gain` is the output's rms where the input's is 1.
+    // `gain` is the output's rms for an input's rms of 1.
     const auto matrix = [&](const char* name, u64 k, u64 n_rows, TensorType type, f64 gain) {
       add(writer, prefix + name, type, {k, n_rows}, {.rms = gain / std::sqrt(k)});
     };
@@ -268,7 +268,7 @@ class ModelTensors {
       vector("attn_q_norm.weight", shape_.head_dim, qk_norm);
       vector("attn_k_norm.weight", shape_.head_dim, qk_norm);
     }
-    // Attention averages its values, so its output is quieter than they are.
+    // Attention averages values, so its output has a smaller rms.
     matrix("attn_output.weight", d_q, d, quant_.type, 2 * branch_rms);
     vector("ffn_norm.weight", d, norm);
     matrix("ffn_gate.weight", d, shape_.d_ff, quant_.type, 1);

@@ -1,6 +1,6 @@
 // tools/synth/synth.h
 //
-// Random models of real shapes, for tests and benchmarks without a download: a GGUF file that any
+// Random models of real shapes, for tests and benchmarks without a download: GGUF files that any
 // engine loads, with a made-up vocabulary (vocab.h) and weights scaled by calculation:
 //
 //   projections   unit variance behind the norm, so queries, keys, gates have a spread of about 1
@@ -11,8 +11,8 @@
 //                 ln V - variance/2 = ln V / 2 (the random energy model above its freezing point:
 //                 Derrida 1981, Phys. Rev. B 24, 2613)
 //
-// A tied output would make every token predict itself; there the final norm's weights have random
-// signs, which turns the embedding's directions away from themselves.
+// A tied output would make every token predict itself. So there the final norm's weights have
+// random signs, which changes the embedding's directions.
 #pragma once
 
 #include <functional>
@@ -29,7 +29,7 @@ enum class Arch : u8 { llama, qwen2, qwen3 };
 enum class Output : u8 { own, tied };
 enum class RopeFactors : u8 { none, llama3 };  // llama3: rope_freqs.weight as in Llama 3.1
 
-// Everything that decides a model's tensors. Tests build odd ones by hand.
+// Everything that determines a model's tensors. Tests build unusual shapes by hand.
 struct SynthShape {
   std::string name = "synthetic";
   Arch arch = Arch::llama;
@@ -46,7 +46,7 @@ struct SynthShape {
   f32 rope_base = 10000.0f;
   RopeFactors rope_factors = RopeFactors::none;
   Output output = Output::own;
-  f32 embedding_rms = 1.0f;  // a tied output sets it; small ones make rms_eps count
+  f32 embedding_rms = 1.0f;  // a tied output sets it; small values make rms_eps matter
 };
 
 // One tensor type for all matrices, or llama.cpp's mix. Vectors are f32 in either case.
@@ -72,7 +72,7 @@ struct SynthReport {
 std::string_view arch_names();  // "llama-2-7b, ...", for messages
 std::optional<SynthShape> find_shape(std::string_view arch);
 
-// Both throw std::invalid_argument or, where the file cannot be written, std::runtime_error, with a
+// Both throw std::invalid_argument, or std::runtime_error if the file cannot be written, with a
 // sentence for the user.
 SynthReport synth_write(const SynthShape& shape, SynthQuant quant, u64 seed,
                         const std::string& path, u32 n_threads = 2,

@@ -39,7 +39,7 @@ u64 parse_number(std::string_view option, std::string_view text) {
   u64 value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc{} || end != text.data() + text.size()) {
-    throw std::invalid_argument(std::string(option) + " wants a number, not " + std::string(text));
+    throw std::invalid_argument(std::string(option) + " needs a number, not " + std::string(text));
   }
   return value;
 }

@@ -32,7 +32,7 @@ std::string utf8(u32 code_point) {
   return out;
 }
 
-// GPT-2's printable stand-in of each byte: itself where it is printable Latin-1, else U+0100 and
+// GPT-2's printable character for each byte: the byte itself in printable Latin-1, else U+0100 and
 // up.
 std::array<u32, 256> byte_code_points() {
   std::array<u32, 256> out{};
@@ -97,8 +97,8 @@ void add_characters(MergeList& list) {
   three_bytes(0x4E00, 0x6000);
 }
 
-// `space` is a space as the family's tokens write it; byte-level families also merge what is no
-// word: numbers, lines, the bytes of characters.
+// `space` is the family's spelling of a space; byte-level families also merge numbers, line breaks
+// and the bytes of characters.
 std::vector<Merge> make_merges(u64 n, const std::string& space, VocabFamily family) {
   MergeList list(n);
   const auto parts = syllables();
@@ -165,7 +165,7 @@ Vocabulary make_spm(u32 n_tokens) {
   }
   out.scores.assign(out.tokens.size(), 0.0f);
 
-  // The characters close the list, as in the real file; a small vocabulary has ASCII alone.
+  // Characters end the list, as in the real file; a small vocabulary has only ASCII.
   std::vector<std::string> characters{std::string(kSpmSpace)};
   for (u32 c = '!'; c <= '~'; ++c) characters.push_back(utf8(c));
   if (n_tokens > 8192) {
@@ -276,7 +276,7 @@ Vocabulary make_vocabulary(VocabFamily family, u32 n_tokens) {
     add_byte_level_words(out, n_normal);
     for (const auto& special : specials) add_token(out, special, kControl);
     out.bos = n_normal;
-    out.eos = n_normal + 9;  // <|eot_id|>, as the instruct files have it
+    out.eos = n_normal + 9;  // <|eot_id|>, as in the instruct files
     return out;
   }
   const u32 n_specials =

@@ -1,9 +1,8 @@
 // tools/synth/vocab.h
 //
-// Made-up vocabularies of the families' kinds and any size: every text can be encoded (all 256
-// bytes have a token), every merge's parts and result are tokens, the special tokens stand where
-// the real files have them. The words are syllables, "bakeri", not any language's; the same on
-// every machine.
+// Made-up vocabularies of each family and any size. Every text can be encoded (all 256 bytes have a
+// token), every merge's parts and result are tokens, and special tokens have the places of the real
+// files. Words are made of syllables, "bakeri", of no language; the same on every machine.
 #pragma once
 
 #include <string>
@@ -26,7 +25,7 @@ inline constexpr u32 kVocabTokensMin = 1024;
 
 struct Vocabulary {
   VocabFamily family = VocabFamily::spm;
-  std::vector<std::string> tokens;  // as the file has them
+  std::vector<std::string> tokens;  // as in the file
   std::vector<f32> scores;          // SPM only
   std::vector<i32> kinds;           // GGUF's token types
   std::vector<std::string> merges;  // BPE only
@@ -34,8 +33,8 @@ struct Vocabulary {
   u32 eos = 0;
 };
 
-// Exactly n_tokens tokens. Where the family's real size is smaller, the rest is [PADn] as in the
-// real files.
+// Exactly n_tokens tokens. If the family's real size is smaller, the rest is [PADn] as in the real
+// files.
 Vocabulary make_vocabulary(VocabFamily family, u32 n_tokens);
 
 // Writes the tokenizer.* keys as llama.cpp's converter does.

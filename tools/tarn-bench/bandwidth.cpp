@@ -10,8 +10,8 @@ namespace {
 
 constexpr int kPasses = 6;
 
-// Eight independent sums and a prefetch some lines ahead, as the kernels have: without it the loop
-// itself is the limit, and a good kernel seems to pass the memory.
+// Eight independent sums and a prefetch some lines ahead, as in the kernels. Without them the loop
+// is the limit, and a good kernel seems faster than the memory.
 u64 read_all(const u64* words, u64 n) {
   constexpr u64 kAheadWords = 512;
   u64 sums[8] = {};
@@ -42,7 +42,7 @@ f64 measure_read_bandwidth(u32 n_threads) {
     const f64 seconds = std::chrono::duration<f64>(Clock::now() - begin).count();
     best = std::max(best, static_cast<f64>(buffer.size() * sizeof(u64)) / seconds);
   }
-  // What was read must be used, or the compiler leaves the reading out.
+  // The sums must be used, or the compiler removes the reads.
   for (const u64 sum : sums) best += sum == 0 ? 1.0 : 0.0;
   return best;
 }

@@ -1,6 +1,6 @@
 // tools/tarn-bench/bandwidth.h
 //
-// The machine's read bandwidth, measured in the same run that quotes a share of it.
+// The machine's read bandwidth, measured in the run that reports a share of it.
 #pragma once
 
 #include "platform/base/types.h"
@@ -9,8 +9,8 @@ namespace tarn::bench {
 
 inline constexpr u64 kBandwidthBufferBytes = 512 * kMiB;  // far larger than the caches
 
-// Bytes a second that n_threads threads read from memory: the best of several passes over a buffer
-// of that size, which is asked for and given back. Takes about half a second.
+// Bytes a second that n_threads threads read from memory: the best of several passes over a
+// temporary buffer of that size. Takes about half a second.
 f64 measure_read_bandwidth(u32 n_threads);
 
 }  // namespace tarn::bench

@@ -32,8 +32,7 @@ void add_step(const engine::StepTrace& trace, u64 now_ns, Sample& out) {
   }
 }
 
-// Steps until every generation has ended; nobody reads text here, so the rings are emptied as they
-// fill.
+// Steps until every generation has ended, and drops the events and text.
 Sample run_to_end(engine::Engine& engine, const std::vector<engine::SessionIdx>& sessions) {
   engine::Event event;
   char text[4096];
@@ -88,7 +87,7 @@ CaseRun::CaseRun(engine::Engine& engine, const Case& c, u64 seed, KvModel* kv_mo
     sessions_.push_back(value_of(engine.create_session()));
     n_held_.push_back(0);
     if (c.n_depth == 0) continue;
-    // One token more: the last one waits for what follows, and it belongs to what is measured.
+    // One token more: the last one waits for the next call, and is measured with it.
     const std::vector<u32> ids = random_ids(seed + i, c.n_depth + 1, engine.spec().n_vocab);
     value_of(c.is_filled ? lab::Probe(engine).fill_kv(sessions_[i], ids, kv_model->source())
                          : engine.feed(sessions_[i], ids));
@@ -108,7 +107,7 @@ CaseRun::~CaseRun() {
   for (const engine::SessionIdx session : sessions_) engine_.destroy_session(session);
 }
 
-// Until a row of the session has selected: the index of what it holds is in use from then on.
+// Steps until a row of the session has selected, because then its index is in use.
 void CaseRun::settle(engine::SessionIdx session) {
   for (u32 i = 0; i < case_.n_settle; ++i) {
     value_of(engine_.generate(session, {.max_tokens = 1, .ignore_end = true}));
@@ -122,7 +121,7 @@ void CaseRun::cut_back() {
       value_of(engine_.truncate(sessions_[i], 0));
       continue;
     }
-    if (case_.n_settle > 0) {  // the waiting token was generated: its row selects, fed it would not
+    if (case_.n_settle > 0) {  // a generated token waits: its row selects, a fed one's would not
       value_of(engine_.truncate(sessions_[i], n_held_[i]));
       continue;
     }
@@ -134,12 +133,12 @@ void CaseRun::cut_back() {
 
 Sample CaseRun::run(u64 seed) {
   for (u32 i = 0; i < case_.n_parallel; ++i) {
-    // At depth, one token of the prompt is waiting already; a generation alone starts from one
+    // At depth one token of the prompt already waits; a generation without a prompt starts from one
     // token.
     const u32 n_waiting = case_.n_depth > 0 ? 1 : 0;
     const u32 n_fed = std::max(case_.n_prompt, 1u) - n_waiting;
     value_of(engine_.feed(sessions_[i], random_ids(seed + 100 + i, n_fed, engine_.spec().n_vocab)));
-    // The prompt's last row gives the first token; a generation behind a prompt decodes n_gen more.
+    // The prompt's last row gives the first token; a generation after a prompt decodes n_gen more.
     const u32 n_out = case_.n_prompt > 0 ? case_.n_gen + 1 : case_.n_gen;
     value_of(engine_.generate(
         sessions_[i],

@@ -1,7 +1,7 @@
 // tools/tarn-bench/case.h
 //
 // One line of the benchmark: prompt and generation of given lengths at a given depth, repeated,
-// with what the engine moved meanwhile.
+// with the bytes that the engine moved.
 #pragma once
 
 #include <string>
@@ -16,8 +16,8 @@ struct Case {
   u32 n_prompt = 0;
   u32 n_gen = 0;
   u32 n_depth = 0;
-  u32 n_parallel = 1;        // sequences side by side; each has its own prompt and generation
-  bool is_filled = false;    // the depth is a KvModel's, and nobody computed it
+  u32 n_parallel = 1;        // parallel sequences, each with its own prompt and generation
+  bool is_filled = false;    // a KvModel filled the depth, it was not computed
   u32 n_settle = 0;          // tokens at most until a selection's index is in use; not measured
   std::string name() const;  // "pp512", "tg128", "pp512+tg128", " @ d4096", " x4"
   u32 n_tokens() const { return n_parallel * (n_prompt + n_gen); }
@@ -29,20 +29,20 @@ struct Sample {
   u64 weight_bytes = 0;
   u64 kv_bytes = 0;
   u64 first_ns = 0, second_ns = 0;  // until the first token, and from it to the second; 0: none
-  // Of rows that select, over all workers (StepTrace).
+  // For rows with selection, over all workers (StepTrace).
   u64 select_ns = 0, gather_ns = 0, attend_ns = 0;
   u64 cluster_ns = 0;
   u64 n_slots_chosen = 0;
-  // With a store: groups that attention found in memory, or waited for, and what was read; of rows
-  // that select, slots that may be on disk, those of them that the cache had, bytes of the sectors
-  // that were read for the others, and of what was wanted of them.
+  // With a store: groups that attention found in memory or waited for, and bytes read. For rows
+  // with selection: slots that may be on disk, and how many of them the cache had. For the others:
+  // bytes of the sectors read, and of the slots in them.
   u64 n_hits = 0, n_waited = 0, disk_bytes_read = 0;
   u64 n_far = 0, n_cached = 0, n_requests = 0, wait_ns = 0;
   u64 gathered_bytes = 0, gathered_used_bytes = 0;
 };
 
-// The sequences of a case. What they hold before each run is computed once, cut back to after it,
-// and not measured. Throws tools::Failure.
+// The sequences of a case. Their depth is computed once and not measured; after each run they are
+// truncated to it. Throws tools::Failure.
 class CaseRun {
  public:
   CaseRun(engine::Engine& engine, const Case& c, u64 seed, KvModel* kv_model);
@@ -50,7 +50,7 @@ class CaseRun {
   CaseRun& operator=(const CaseRun&) = delete;
   ~CaseRun();
   Sample run(u64 seed);
-  // recall.h's, of the first sequence.
+  // The recall (recall.h) of the first sequence.
   f64 recall();
 
  private:

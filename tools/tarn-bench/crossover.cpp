@@ -13,7 +13,7 @@ Crossover crossover(const Curve& a, const Curve& b) {
     if (found != of_a.end()) gains.emplace_back(n_tokens, speed - found->second);
   }
   if (gains.empty()) return {};
-  size_t first = gains.size();  // of the longest tail in which b wins
+  size_t first = gains.size();  // first of the longest tail in which b wins
   while (first > 0 && gains[first - 1].second > 0) --first;
   if (first == gains.size()) return {.kind = Crossover::Kind::none};
   if (first == 0) return {.kind = Crossover::Kind::always};

@@ -1,6 +1,6 @@
 // tools/tarn-bench/crossover.h
 //
-// The context from which one way to read is faster than another, of both measured at some lengths.
+// The context from which one way to read is faster than another, from measurements at some lengths.
 #pragma once
 
 #include <string>
@@ -15,15 +15,15 @@ namespace tarn::bench {
 using Curve = std::vector<std::pair<f64, f64>>;
 
 struct Crossover {
-  // none: `b` was never faster in the end; always: at every length that both have; at: from
-  // `n_tokens` on, by a straight line over the logarithm of the length between two of them.
+  // none: `b` is not faster at the end; always: at every common length; at: from `n_tokens` on,
+  // interpolated linearly over the logarithm of the length.
   enum class Kind : u8 { unknown, none, always, at } kind = Kind::unknown;
   f64 n_tokens = 0;
 };
-// A win that a longer context loses again does not count. unknown: they have no length in common.
+// A win that a longer context loses again does not count. unknown: there is no common length.
 Crossover crossover(const Curve& a, const Curve& b);
 
-// One sentence; empty where unknown.
+// One sentence; empty if unknown.
 std::string to_text(const Crossover& found, const std::string& a, const std::string& b);
 
 }  // namespace tarn::bench

@@ -16,9 +16,9 @@ namespace {
 
 using tools::value_of;
 
-// What the rows of a run are mixed of.
+// The mix of recorded rows for a run's rows.
 struct Mix {
-  std::array<u32, KvModel::kCursors> first{};  // recorded rows of the run's first slot
+  std::array<u32, KvModel::kCursors> first{};  // recorded rows for the run's first slot
   std::array<f32, KvModel::kCursors> weight{};
 };
 
@@ -71,7 +71,7 @@ void KvModel::record(engine::Engine& engine, u32 n_tokens) {
   begin(spec.n_cache_layers, n_tokens, spec.n_kv_heads * spec.head_dim);
   const engine::SessionIdx session = value_of(engine.create_session());
   lab::Probe(engine).watch_kv(recorder());
-  // The last one's row waits for what follows.
+  // The last token waits for the next call.
   value_of(engine.feed(session, random_ids(seed_, n_tokens_ + 1, engine.spec().n_vocab)));
   tools::compute_all(engine, session);
   lab::Probe(engine).watch_kv({});

@@ -1,14 +1,14 @@
 // tools/tarn-bench/kv_model.h
 //
-// K and V for a depth that nobody prefills: rows recorded from a short real prefill, continued.
+// K and V for a depth without a prefill: rows recorded from a short real prefill, continued.
 //
-//   recorded    the recorded rows over and over, each turned to the position where it comes to lie
-//   synthetic   mean + sum of w[i] * (recorded row at cursor i - mean), sum of w[i]^2 = 1: the
-//               covariance of every head is the recorded one's, yet no two rows are alike. Weights
-//               are drawn for a run of kRunTokens, and its cursors go forward with it: inside of a
-//               run neighbours are as alike as they were in the recording
-// The first kSinkTokens slots are the recorded ones: models keep something of its own there. A
-// row follows from seed and slot alone.
+//   recorded    the recorded rows repeated, each rotated to its new position
+//   synthetic   mean + sum of w[i] * (recorded row at cursor i - mean), sum of w[i]^2 = 1: every
+//               head has the recorded covariance, yet no two rows are equal. Weights are drawn for
+//               a run of kRunTokens, and its cursors advance with it: within a run, neighbours are
+//               as similar as in the recording
+// The first kSinkTokens slots are the recorded ones, because models treat them specially. A row
+// depends only on seed and slot.
 #pragma once
 
 #include <optional>
@@ -31,18 +31,19 @@ class KvModel {
   static constexpr u32 kCursors = 4;
 
   KvModel(KvModelKind kind, u64 seed) : kind_(kind), seed_(seed) {}
-  // Prefills n_tokens random ones in a session of their own. Throws tools::Failure.
+  // Prefills n_tokens random tokens in a session of its own. Throws tools::Failure.
   void record(engine::Engine& engine, u32 n_tokens);
-  // Also plants what the queries of steps will find, in synthetic rows. Throws tools::Failure.
+  // Also plants the tokens that the steps' queries will find, in synthetic rows. Throws
+  // tools::Failure.
   void plant(const PlantingArgs& args, engine::Engine& engine);
-  // Its parts: room for rows, what writes them down, and their means.
+  // Parts of record(): room for rows, recording, and their means.
   void begin(u32 n_layers, u32 n_tokens, u32 d);
   step::KvWatch recorder() { return {&KvModel::take, this}; }
   void end();
 
-  // What lab::Probe::fill_kv() asks for; this outlives it.
+  // The source for lab::Probe::fill_kv(); this object must outlive it.
   step::KvWatch source() { return {&KvModel::write, this}; }
-  // What watches decode steps behind such KV: changes their queries where something is planted.
+  // Watches decode steps over such KV: changes their queries if tokens are planted.
   step::KvWatch planter();
   // "filled, synthetic"; "filled, synthetic, overlap 0.6, tail 1"
   std::string name() const;

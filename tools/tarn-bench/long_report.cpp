@@ -18,7 +18,7 @@ TARN_INCLUDE_FILE(tarn_long_report, TARN_LONG_REPORT);
 namespace tarn::bench {
 namespace {
 
-// Of the series' names: what selection is held against, selection by codes, and the disk's tier.
+// Names of series: the baseline, selection by codes, and the disk's tier.
 constexpr const char* kEverything = "full, f16";
 constexpr const char* kOfCodes = "PQCache";
 constexpr const char* kOnDisk = ", store";
@@ -70,7 +70,7 @@ std::vector<Wanted> wanted_of(const LongOptions& options) {
   return all;
 }
 
-// Of one series: what its figures follow from, and nothing that another has.
+// The command of one series: only the options that its figures need.
 std::string command_of(const Options& o) {
   std::string text = "tarn-bench";
   const auto give = [&](const char* flag, const std::string& value) {
@@ -165,8 +165,8 @@ std::vector<LongSeries> measure_long(const LongOptions& options) {
   configured.config_paths = options.base.config_paths;
   if (configured.config().store.path[0] != '\0') {
     throw tools::Failure{tools::kExitUsage,
-                         "--long holds memory against a store and takes its folder from --store: "
-                         "give it a configuration without store.path"};
+                         "--long compares memory with a store and takes its folder from --store: "
+                         "use a configuration without store.path"};
   }
   std::vector<LongSeries> all;
   for (const Wanted& wanted : wanted_of(options)) all.push_back(measure(wanted));
@@ -243,7 +243,7 @@ std::string to_html(const std::vector<LongSeries>& all, const std::string& comma
   constexpr std::string_view kPlace = ">MEASURED<";
   const size_t at = page.find(kPlace) + 1;
   std::string out(page.substr(0, at));
-  for (const char c : to_json(all, command)) {  // no "</script>" may stand in it
+  for (const char c : to_json(all, command)) {  // it must not contain "</script>"
     c == '<' ? out += "\\u003c" : out += c;
   }
   return out.append(page.substr(at + kPlace.size() - 2));

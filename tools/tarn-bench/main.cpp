@@ -27,7 +27,7 @@ void print_rows(const std::string& format, const std::vector<Row>& rows, std::FI
   std::fputs(text.c_str(), out);
 }
 
-// What rows that select did with their time.
+// Prints the time of rows with selection.
 void print_selection(const std::vector<Row>& rows) {
   for (const Row& row : rows) {
     const Row::PerToken t = row.per_token();
@@ -88,7 +88,7 @@ std::string command_line(int argc, char** argv) {
   return text;
 }
 
-// Options of llama-bench that have one legal value here: scripts may pass them, and nothing is
+// llama-bench's options with only one legal value here: scripts may pass them, and no value is
 // ignored silently.
 void add_fixed_options(const tools::Command& app) {
   const auto only = [&](const char* flag, const char* help,
@@ -122,26 +122,27 @@ int run_command_line(int argc, char** argv) {
   app.add_option("-p,--n-prompt", o.prompts, "tokens of the prompt").capture_default_str();
   app.add_option("-n,--n-gen", o.gens, "tokens to generate").capture_default_str();
   app.add_option("--pg", o.prompt_gens, "prompt and generation together: pp,tg");
-  app.add_option("-d,--n-depth", o.depths, "tokens that are in the KV already (default 0)");
+  app.add_option("-d,--n-depth", o.depths, "tokens that are already in the KV (default 0)");
   app.add_option("--fill-kv", o.fills,
-                 "depths that are filled in without a forward pass: K and V as --kv-model says, "
-                 "then converted, stored and coded as ever (also in configurations of the store)");
+                 "depths to fill without a forward pass: K and V come from --kv-model, and are "
+                 "converted, stored and coded as usual (also with a store)");
   app.add_option("--kv-model", o.kv_model,
-                 "what fills them: rows recorded from a short prefill and repeated, or mixed of "
-                 "them with their covariance")
+                 "content of --fill-kv: rows of a short recorded prefill, repeated, or mixes of "
+                 "them with the same covariance")
       .is_member({kKvModelNames[0], kKvModelNames[1]})
       .capture_default_str();
-  app.add_option(
-         "--overlap", o.overlap,
-         "plant in synthetic KV that this share of the k best tokens stays from step to step")
+  app.add_option("--overlap", o.overlap,
+                 "for synthetic KV: share of the k best tokens that stays from step to step")
       .between(0.05, 0.99);
   app.add_option(
          "--tail", o.tail,
-         "and that weights fall as their rank to this power (default 0.6 and 1 if either is "
-         "given)")
+         "for synthetic KV: weights fall with their rank to this power (default 0.6 and 1 if "
+         "either is given)")
       .between(0.1, 4.0);
   app.add_option("--np,--n-parallel", o.parallels, "sequences side by side").capture_default_str();
-  app.add_option("-b,--batch-size", o.batches, "accepted for llama-bench's sake; slices are --ub")
+  app.add_option("-b,--batch-size", o.batches,
+                 "accepted for compatibility with llama-bench; the "
+                 "size of slices is --ub")
       .capture_default_str();
   app.add_option("--ub,--ubatch-size", o.ubatches, "rows of one step (default 512)")
       .check(tools::is_not_empty);
@@ -152,30 +153,30 @@ int run_command_line(int argc, char** argv) {
   app.add_option(
          "--select", o.selects,
          "which K and V a generated token reads: methods or presets of tarn run's --select "
-         "(default full); compare-pqcache: each method at that budget; with --long: these, too")
+         "(default full); compare-pqcache: each method at that budget; with --long: in addition")
       .delimiter(',')
       .is_member(tools::select_names());
   app.add_option("--k", o.k, "select.k_tokens: tokens chosen from the middle, a step");
   app.add_option(
       "--context-min", o.context_min,
-      "select.context_min: shorter contexts are read as a whole (--long takes 1, so that "
-      "it can say where selection begins to be faster)");
+      "select.context_min: shorter contexts are read whole (--long uses 1, to find the context "
+      "from which selection is faster)");
   app.add_flag("--recall", o.wants_recall,
-               "also say which share of oracle's tokens method pq chooses (in JSON)");
+               "also report the share of oracle's tokens that method pq chooses (in JSON)");
   app.add_option("--store", o.store_dir, "directory for KV that memory does not hold")
       .check(tools::is_not_empty);
   app.add_option("--kv-memory", o.kv_memory,
-                 "bytes of KV in memory, with --store (default: what the budget has)");
+                 "bytes of KV in memory, with --store (default: what the budget leaves)");
   app.add_option(
       "--long", long_path,
-      "measure full, q8_0, q4_0, PQCache and window at every --fill-kv (default "
-      "1024,8192,32768), with --store all of them over it, too, time to first tokens at every "
-      "-p, and write a report with plots to this HTML file");
+      "measure full, q8_0, q4_0, PQCache and window at every --fill-kv (default 1024,8192,32768), "
+      "with --store also over the disk, and the time to first tokens at every -p; write a report "
+      "with plots to this HTML file");
   app.add_option("--k-list", budgets, "with --long: values of --k").capture_default_str();
   app.add_option("--config", o.config_paths,
-                 "configuration file (TOML; keys: configs/README.md): what it says takes the "
-                 "place of the defaults here, and options go over it; of several, a later one goes "
-                 "over an earlier one")
+                 "configuration file (TOML; keys: configs/README.md); may be repeated, a later "
+                 "file overrides an earlier one, files override the defaults here, and options "
+                 "override files")
       .one_value_each();
   app.add_option("-t,--threads", o.threads, "worker threads (default: one per physical core)");
   app.add_option("--isa", o.isa, "instruction set of the kernels (default auto)")
@@ -190,7 +191,7 @@ int run_command_line(int argc, char** argv) {
   app.add_flag("--no-warmup", o.no_warmup, "measure the first run too");
   app.add_flag("--no-bandwidth", o.no_bandwidth,
                "do not measure the memory's bandwidth around the runs");
-  app.add_flag("--progress", o.progress, "say what is being measured");
+  app.add_flag("--progress", o.progress, "print what is being measured");
   const std::vector<std::string> formats = {"md", "json", "jsonl", "none"};
   app.add_option("-o,--output", o.output, "format on standard output")
       .is_member(formats)
@@ -214,7 +215,7 @@ int run_command_line(int argc, char** argv) {
   return tools::kExitOk;
 }
 
-// llama-bench writes its long names with one dash (-pg, -ngl); --help and the rest have two.
+// llama-bench writes its long names with one dash (-pg, -ngl); our other options have two.
 std::vector<std::string> with_two_dashes(int argc, char** argv) {
   std::vector<std::string> arguments(argv, argv + argc);
   for (std::string& a : arguments) {

@@ -20,7 +20,8 @@ constexpr const char* kConstant = "";
 
 struct Column {
   const char* title;
-  // nullptr: always shown; kConstant: unless all rows have one value; else unless they have this.
+  // nullptr: always shown; kConstant: hidden if all rows have one value; else hidden if all have
+  // this value.
   const char* hidden_if;
   std::function<std::string(const Row&)> value;
 };

@@ -1,8 +1,8 @@
 // tools/tarn-bench/output.h
 //
-// llama-bench's formats: a markdown table whose constant columns are left out, JSON and JSON lines
-// with its keys, each with our own behind them (bytes a token, GB/s, share of the bandwidth
-// measured in this run, memory).
+// llama-bench's formats: a markdown table without constant columns, and JSON and JSON lines with
+// its keys. Each adds ours (bytes a token, GB/s, share of the bandwidth measured in this run,
+// memory).
 #pragma once
 
 #include <cmath>
@@ -16,42 +16,43 @@ namespace tarn::bench {
 
 struct Row {
   Case test;
-  // What was measured on; gpu_info is empty on the CPU.
+  // The settings of the measurement; gpu_info is empty on the CPU.
   std::string model_path, model_type, cpu_info, gpu_info, isa, kv_type, select, io, test_time;
   u64 model_bytes = 0, n_params = 0;
   u32 n_batch = 0, n_ubatch = 0, n_threads = 0;
   u32 n_heads_select = 0;       // cache layers times KV heads
-  u32 index_delay_tokens = 0;   // of a selection; 0: there is none
-  bool is_verified = true;      // exact, or a selection with a record of tarn verify that fits
-  std::string kv = "computed";  // or what filled the depth
-  // What was measured.
+  u32 swap_tokens = 0;          // of a selection; 0: none
+  bool is_verified = true;      // exact, or a selection with a matching record of tarn verify
+  std::string kv = "computed";  // or the KvModel that filled the depth
+  // The results.
   std::vector<Sample> samples;
   f64 bandwidth_bytes_per_s = 0;  // 0: not measured
   u64 plan_bytes = 0, peak_rss_bytes = 0;
   u64 driver_bytes = 0, driver_limit_bytes = 0;  // of a GPU's driver; 0 on a CPU
   bool has_store = false;
-  f64 recall = NAN;  // recall.h's, where it was asked for
+  f64 recall = NAN;  // the recall (recall.h), if it was asked for
 
   const char* backend() const { return gpu_info.empty() ? "CPU" : "CUDA"; }
-  // For what is said of it in a line: that no forward pass computed the depth, or nothing.
+  // A note for a line that no forward pass computed the depth, or "".
   std::string fill_note() const { return kv == "computed" ? "" : " (KV " + kv + ")"; }
   Statistics tokens_per_s() const;
   Statistics ns() const;
-  // Of rows that select, over all workers; per generated token.
+  // For rows with selection, over all workers; per generated token.
   struct PerToken {
-    f64 slots = 0;  // that a KV head attends to
+    f64 slots = 0;  // slots that a KV head attends to
     f64 select_ms = 0, gather_ms = 0, attend_ms = 0;
   };
   PerToken per_token() const;
   f64 mean_s(u64 Sample::*ns) const;
   f64 per_token_of(u64 Sample::*of) const;
-  // Groups found in memory; of rows that select, far slots in the cache. NaN without a store.
+  // Share of groups found in memory; for rows with selection, of slots on disk found in the cache.
+  // NaN without a store.
   f64 hit_rate() const;
-  f64 useful_share() const;  // of the bytes that were gathered from the store; NaN without
+  f64 useful_share() const;  // of the bytes gathered from the store; NaN without one
   f64 bytes_per_token() const;
   f64 bytes_per_s() const;
-  // NaN where it was not measured, where compute is the limit (prompts), and above 1: then the
-  // bytes came from the CPU's caches, and the memory's bandwidth says nothing about them.
+  // NaN if it was not measured, and for prompts, where compute is the limit. Also NaN above 1: then
+  // the bytes came from the CPU's caches.
   f64 bandwidth_share() const;
 
  private:

@@ -12,9 +12,9 @@ namespace {
 
 constexpr f64 kTurnMax = 0.5;  // radians that RoPE may turn a planted pair within the context
 constexpr u32 kPairsMin = 2, kPairsMax = 8;
-constexpr f32 kShared = 0.5f;  // of g, with the run
+constexpr f32 kShared = 0.5f;  // part of g that a run shares
 
-// splitmix64: millions of rows have one of their own, which costs nothing to make.
+// splitmix64: cheap to create, because each of millions of rows has its own.
 class SmallRandom {
  public:
   using result_type = u64;
@@ -71,8 +71,8 @@ void Planting::begin(const model::ModelSpec& spec, const f64* inv_freq, u32 cont
   }
   if (dims_.size() < 2 * kPairsMin) {
     throw tools::Failure{tools::kExitRefused,
-                         "--overlap: RoPE turns every part of this model's keys within that "
-                         "context, so nothing can be planted in them: use a shorter one"};
+                         "--overlap: within this context RoPE rotates every part of this model's "
+                         "keys, so nothing can be planted in them: use a shorter context"};
   }
   directions_.resize(u64{spec.n_cache_layers} * n_kv_heads_ * dims_.size());
   SmallRandom random(seed_, 0, 0, 4);
@@ -89,7 +89,7 @@ void Planting::plant_keys(u32 cache_layer, u32 slot, f32* k) const {
   for (u32 head = 0; head < n_kv_heads_; ++head) {
     const u64 place = u64{cache_layer} * n_kv_heads_ + head;
     SmallRandom of_run(seed_, place, slot / kRunTokens, 1), of_slot(seed_, place, slot, 2);
-    std::normal_distribution<f32> shared, own;  // one each: they keep a draw for the next time
+    std::normal_distribution<f32> shared, own;  // one each, because a distribution keeps a draw
     const f32 size = std::sqrt(std::exponential_distribution<f32>()(of_slot));
     for (const u32 dim : dims_) {
       const f32 g = kShared * shared(of_run) + std::sqrt(1 - kShared * kShared) * own(of_slot);
@@ -130,7 +130,7 @@ void Planting::plant_queries(const step::KvRows& rows) {
   }
 }
 
-// By halving: the further a direction turns, the fewer of the best stay.
+// Finds the angle by bisection: the further a direction turns, the fewer of the best stay.
 void Planting::find_angle() {
   constexpr u64 kKeys = 4096, kTries = 8;
   const u64 m = dims_.size();

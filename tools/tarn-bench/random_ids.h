@@ -1,6 +1,6 @@
 // tools/tarn-bench/random_ids.h
 //
-// Token ids that mean nothing: what a bench feeds.
+// Random token ids, the input of benches.
 #pragma once
 
 #include <vector>

@@ -1,7 +1,7 @@
 // tools/tarn-bench/record.h
 //
-// tarn-bench --record: one line of JSON a run, behind what a file of tests/bench/records has.
-// tests/bench/records.py makes RECORDS.md of them.
+// tarn-bench --record: appends one line of JSON per run to a file of tests/bench/records.
+// tests/bench/records.py makes RECORDS.md from them.
 #pragma once
 
 #include <string>

@@ -26,14 +26,14 @@ namespace {
 
 constexpr u32 kRecordTokens = 256;
 
-// One engine's worth of settings.
+// The settings of one engine.
 struct Setup {
   std::string model;
   std::optional<std::string> kv_type, select;
   std::optional<u32> n_threads, n_ubatch;
 };
 
-// What an option names, one at a time; once nothing where it was not given.
+// The values of an option; one empty value if it was not given.
 template <class T>
 std::vector<std::optional<T>> each_or_none(const std::vector<T>& values) {
   if (values.empty()) return {std::nullopt};
@@ -44,7 +44,7 @@ std::vector<std::optional<u32>> each_or_none(const std::string& values) {
   return each_or_none(values.empty() ? std::vector<u32>{} : parse_values(values));
 }
 
-// A configuration's selection as --select would name it.
+// The name of a configuration's selection, as in --select.
 std::string select_text(const SelectConfig& select) {
   std::string method = kSelectMethodNames[static_cast<u64>(select.method)];
   if (select.is_full() || select.preset == SelectPreset::none) return method;
@@ -53,7 +53,7 @@ std::string select_text(const SelectConfig& select) {
   return select.method == SelectMethod::pq ? preset : method;
 }
 
-// "llama 8.03B q4_k": the type that holds most of the bytes.
+// "llama 8.03B q4_k", with the type that has most of the bytes.
 std::string model_type(tools::ModelFile& file) {
   std::map<u32, u64> bytes_by_type;
   for (const model::GgufTensor& t : file.gguf().tensors()) bytes_by_type[t.type_id] += t.bytes;
@@ -116,14 +116,14 @@ Config config_of(const Options& options, const Setup& setup, u64 context_tokens,
   return config;
 }
 
-// Also says what each case needs until it can be measured.
+// Also sets the steps that each case needs before it can be measured.
 Config config_of(const Options& options, const Setup& setup, std::vector<Case>& cases) {
   const SelectConfig select = config_of(options, setup, 0, 1).select;
   u64 context_tokens = 0;
   u32 sessions = 1;
   for (Case& c : cases) {
-    // A first token at its depth finds the index in the making; what follows is what is measured.
-    if (!select.is_full() && c.n_prompt == 0) c.n_settle = select.index_delay_tokens + 2;
+    // The first tokens at a depth wait for the index; only later ones are measured.
+    if (!select.is_full() && c.n_prompt == 0) c.n_settle = select.swap_tokens + 2;
     context_tokens = std::max<u64>(context_tokens, c.context_tokens());
     if (c.is_filled) context_tokens = std::max<u64>(context_tokens, kRecordTokens + 2);
     sessions = std::max(sessions, c.n_parallel);
@@ -137,20 +137,20 @@ void print_progress(const Options& options, const std::string& text) {
 }
 
 PlantingArgs planting_of(const Options& options, const Config& config, const Case& c, bool on_gpu) {
-  if (on_gpu) {  // watching them would take the graphs out of what is measured
+  if (on_gpu) {  // watching queries would disable graphs
     throw tools::Failure{tools::kExitUsage,
-                         "--overlap and --tail change queries, which a CPU shows: use --device "
-                         "cpu"};
+                         "--overlap and --tail change queries, which works only on a CPU: use "
+                         "--device cpu"};
   }
   if (kv_model_kind(options.kv_model) == KvModelKind::recorded) {
-    throw tools::Failure{tools::kExitUsage, "--overlap and --tail are of --kv-model synthetic"};
+    throw tools::Failure{tools::kExitUsage, "--overlap and --tail need --kv-model synthetic"};
   }
   PlantingArgs args;
   if (options.overlap) args.overlap = *options.overlap;
   if (options.tail) args.tail = *options.tail;
   const SelectConfig& select = config.select;
   u32 k = select.k;
-  if (select.context_divisor != 0) {  // half of that share of what lies behind the sinks
+  if (select.context_divisor != 0) {  // half of that share of the tokens after the sinks
     const u32 n_far = c.n_depth - std::min(c.n_depth, select.n_sinks);
     k = std::min(n_far, std::max(select.tokens_min, n_far / select.context_divisor)) / 2;
   }
@@ -170,12 +170,12 @@ void run_setup(const Options& options, const Setup& setup, std::vector<Case> cas
   }
   const Config config = config_of(options, setup, cases);
   const u32 n_readers = config.n_threads != 0 ? config.n_threads : cpu_topology().n_physical_cores;
-  bool has_limit = true;  // the CPU's reads: what a GPU reads has another
+  bool has_limit = true;  // the CPU's bandwidth; a GPU has another limit
   const auto measure_bandwidth = [&](f64& best) {
     if (!has_limit || options.no_bandwidth || memory_available_bytes() < 2 * kBandwidthBufferBytes)
       return;
     best = std::max(best, measure_read_bandwidth(n_readers));
-    tools::reset_peak_rss();  // that figure is the engine's, without the buffer read here
+    tools::reset_peak_rss();  // the figure is for the engine, without this buffer
   };
   measure_bandwidth(base.bandwidth_bytes_per_s);
   print_progress(options, "loading " + tools::model_name(setup.model));
@@ -205,7 +205,7 @@ void run_setup(const Options& options, const Setup& setup, std::vector<Case> cas
     Row row = base;
     row.test = c;
     row.test_time = tools::utc_now();
-    if (!options.no_warmup) {  // the same work in small
+    if (!options.no_warmup) {  // a small run of the same work
       Case warm = c;
       warm.n_depth = 0;
       warm.is_filled = false;
@@ -230,8 +230,8 @@ void run_setup(const Options& options, const Setup& setup, std::vector<Case> cas
       if (options.delay_s > 0) std::this_thread::sleep_for(std::chrono::seconds(options.delay_s));
       row.samples.push_back(at_depth.run(1000 + i));
       row.peak_rss_bytes = std::max(row.peak_rss_bytes, tools::peak_rss_bytes());
-      // A machine whose neighbours share its memory has another bandwidth every few seconds; the
-      // best that was seen around the runs is the limit.
+      // On a shared machine the bandwidth changes every few seconds; the limit is the best value
+      // around the runs.
       measure_bandwidth(row.bandwidth_bytes_per_s);
     }
     if (options.wants_recall && config.select.method == SelectMethod::pq && c.n_depth > 0 &&

@@ -1,7 +1,7 @@
 // tools/tarn-bench/runner.h
 //
-// What the command line asks for, measured: an engine for each combination of model, KV type, slice
-// length, threads and selection, and on it every case.
+// Runs the command line's benchmark: one engine for each combination of model, KV type, slice
+// length, threads and selection, and every case on it.
 #pragma once
 
 #include <optional>
@@ -12,7 +12,7 @@
 
 namespace tarn::bench {
 
-// What is empty is as the configuration says, and without one as the engine's defaults are.
+// An empty field takes the configuration's value, or else the engine's default.
 struct Options {
   std::vector<std::string> models;
   std::string prompts = "512", gens = "128", depths, ubatches, threads, parallels = "1";
@@ -21,13 +21,13 @@ struct Options {
   std::vector<std::string> kv_types, selects;
   std::string fills;  // depths that a KvModel fills in
   std::string kv_model = kKvModelNames[1];
-  std::optional<f64> overlap, tail;  // what is planted in synthetic KV; neither: nothing
+  std::optional<f64> overlap, tail;  // planted in synthetic KV; neither: nothing
   std::string store_dir;             // empty: none
-  std::string kv_memory;  // bytes of KV in memory, with a store; empty: what the budget has
+  std::string kv_memory;  // bytes of KV in memory, with a store; empty: what the budget leaves
   std::optional<u32> k;   // select.k_tokens
   std::optional<u32> context_min;         // select.context_min
-  bool wants_recall = false;              // of rows by selection, against oracle
-  std::vector<std::string> config_paths;  // of the keys that no option sets
+  bool wants_recall = false;              // recall of selection, against oracle
+  std::vector<std::string> config_paths;  // for keys that no option sets
   std::string budget = "auto";
   std::optional<std::string> isa, io, device;
   u32 repetitions = 5;
@@ -38,7 +38,7 @@ struct Options {
 
 // Throws tools::Failure and std::invalid_argument.
 std::vector<Row> run_all(const Options& options);
-// The plan for the first combination, with room for so many tokens; no weights are read.
+// The plan for the first combination, with a context of n_tokens; reads no weights.
 struct Planned {
   u64 total_bytes = 0, budget_bytes = 0;
 };

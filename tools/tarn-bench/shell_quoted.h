@@ -1,6 +1,6 @@
 // tools/tarn-bench/shell_quoted.h
 //
-// A word of a command line as a shell reads it back.
+// Quotes a word of a command line for a shell.
 #pragma once
 
 #include <string>

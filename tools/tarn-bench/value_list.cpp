@@ -11,7 +11,7 @@ constexpr size_t kValuesMax = 1000;
 
 [[noreturn]] void refuse(const std::string& part) {
   throw std::invalid_argument("'" + part +
-                              "' is no number or range: 512, 1-4, 16-64+16 and 1-8*2 are");
+                              "' is not a number or range such as 512, 1-4, 16-64+16 or 1-8*2");
 }
 
 u32 number(const std::string& part, const std::string& text) {

@@ -11,8 +11,8 @@
 
 namespace tarn::bench {
 
-// Throws std::invalid_argument naming the part that is none of these. Ranges are inclusive and
-// do not fall; at most 1000 values.
+// Throws std::invalid_argument with the invalid part. Ranges are inclusive and ascending; at most
+// 1000 values.
 std::vector<u32> parse_values(const std::string& text);
 
 // "512,128" -> {512, 128}. Throws std::invalid_argument.

@@ -37,7 +37,7 @@ Sample recall_sample(u32 n_tokens) {
   return sample;
 }
 
-// The line that a prompt ends with.
+// The last line of a prompt.
 std::string last_line(const std::string& text) {
   const size_t end = text.find_last_not_of('\n');
   const size_t begin = text.find_last_of('\n', end);

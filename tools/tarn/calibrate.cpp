@@ -1,6 +1,6 @@
-// tarn calibrate: what clustering and prefill of a layer cost on this box with this model, fitted
-// by least squares (runtime/method/iterations.h has the formulas), as a configuration from which a
-// clustering knows how many updates it may make.
+// tarn calibrate: measures the cost of clustering and of prefill of a layer, on this box with this
+// model, and fits it by least squares (runtime/method/iterations.h has the formulas). It writes a
+// configuration that determines the number of a clustering's updates.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -32,7 +32,7 @@ using SteadyClock = std::chrono::steady_clock;
 
 constexpr u32 kContextDefault = 4096;
 constexpr u32 kLengths = 6;
-constexpr std::array<u32, 2> kUpdates = {3, 9};  // as PQCache's code has it
+constexpr std::array<u32, 2> kUpdates = {3, 9};  // as in PQCache's code
 
 struct CalibrateCommand {
   EngineOptions engine;
@@ -40,7 +40,7 @@ struct CalibrateCommand {
   std::string out_file;
 };
 
-// One layer's time.
+// The time of one layer.
 struct Prefill {
   u32 n_tokens;
   f64 seconds;
@@ -50,7 +50,7 @@ struct Clustering {
   f64 seconds;
 };
 struct Measured {
-  std::vector<f64> pieces;  // of the prompt, the least of all engines
+  std::vector<f64> pieces;  // of the prompt; the minimum over all engines
   std::vector<Prefill> prefills;
   std::vector<Clustering> clusterings;
 };
@@ -59,7 +59,7 @@ f64 seconds_since(SteadyClock::time_point begin) {
   return std::chrono::duration<f64>(SteadyClock::now() - begin).count();
 }
 
-// Evenly spaced, and whole slices where a slice is short enough.
+// Evenly spaced lengths, in whole slices if a slice is short enough.
 std::vector<u32> lengths_of(const Config& config) {
   const u32 n_max = static_cast<u32>(config.context_tokens) - 1;
   u32 step = n_max / kLengths;
@@ -69,8 +69,8 @@ std::vector<u32> lengths_of(const Config& config) {
   return lengths;
 }
 
-// An engine that clusters with one number of updates: reads the longest prompt piece by piece, then
-// clusters each of its beginnings, a layer a step without rows.
+// An engine that clusters with one number of updates. It reads the longest prompt piece by piece,
+// then clusters each of its prefixes, one layer per step without rows.
 class Box {
  public:
   Box(const CalibrateCommand& command, Config config, u32 n_updates) : config_(config) {
@@ -115,7 +115,7 @@ class Box {
     return seconds_since(begin);
   }
 
-  // The least of the layers' times: who else computes then has the least to do with it.
+  // The minimum over the layers, which other programs disturb least.
   f64 cluster(u32 n_tokens) {
     value_of(engine().truncate(session_, n_tokens));
     value_of(engine().generate(session_, {.sampler = {}, .max_tokens = 1, .ignore_end = true}));
@@ -252,7 +252,7 @@ void run(CalibrateCommand& command) {
   select.n_local = 1;
   select.context_divisor = 0;
   select.context_min = 1;
-  select.index_delay_tokens = 4096;  // nobody waits for it
+  select.swap_tokens = 4096;  // no token waits for it
   const std::vector<u32> lengths = lengths_of(config);
   const u32 n_least = select.n_sinks + select.n_local + (8u << select.code_bits);
   if (lengths[kLengths - 2] < n_least) {
@@ -280,23 +280,25 @@ void run(CalibrateCommand& command) {
 void add_calibrate(const Command& app) {
   auto command = std::make_shared<CalibrateCommand>();
   const Command sub = app.add_subcommand(
-      "calibrate", "what clustering costs on this box, so that it takes as many updates as fit");
+      "calibrate",
+      "measure the cost of clustering on this box, so that it makes as many updates "
+      "as fit");
   sub.footer(
       "\nExamples:\n"
       "  tarn calibrate -m model.gguf -o box.toml           reads 4096 tokens twice\n"
       "  tarn run -m model.gguf --select pq --config box.toml -f book.txt\n"
       "  tarn run -m model.gguf --config profile.toml --config box.toml -f book.txt\n"
-      "\nA clustering then makes as many updates of its centroids as take --share percent of the "
-      "prefill's time, 3 at least and 300 at most: a function of the length and of what was "
-      "measured here, so the same prompt gives the same answer however busy the box is.\n");
+      "\nA clustering then makes as many updates of its centroids as fit into --share percent of "
+      "the prefill's time, 3 to 300. The number depends only on the length and on these "
+      "measurements, so the same prompt gives the same answer on a busy box.\n");
   command->engine.add_to(sub);
   sub.add_option("--share", command->share_percent,
-                 "what a layer's clustering may take of its prefill, percent; 100 where other "
-                 "hardware computes meanwhile")
+                 "share of a layer's prefill time for its clustering, percent; 100 if other "
+                 "hardware computes the prefill")
       .between(1u, 100u)
       .capture_default_str();
   sub.add_option("-o,--output", command->out_file,
-                 "write the configuration there instead of to standard output")
+                 "write the configuration to this file instead of standard output")
       .type_name("FILE");
   sub.callback([command] { run(*command); });
 }

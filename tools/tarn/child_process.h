@@ -1,7 +1,7 @@
 // tools/tarn/child_process.h
 //
-// A process of its own for a piece of work, and memory that both see: what the child told there
-// stays when it is killed. The parent is one thread, and has none when it starts a child.
+// A child process for a piece of work, with shared memory that keeps its content when the child is
+// killed. The parent has one thread, and no others when it starts a child.
 #pragma once
 
 #include <sys/mman.h>
@@ -22,20 +22,21 @@
 
 namespace tarn::tools {
 
-// Why the work failed.
+// The reason of a failure.
 struct ChildFailure {
   ExitCode code = kExitRefused;
   char text[512] = {};
 };
 
-// Told: default-constructible, without pointers; what the parent reads meanwhile is atomic.
+// Told is default-constructible, without pointers; fields that the parent reads meanwhile are
+// atomic.
 template <class Told>
 class ChildProcess {
  public:
   explicit ChildProcess(const std::function<void(Told&)>& work) {
     void* memory =
         mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED) throw Failure{kExitIo, "no memory to share with a process"};
+    if (memory == MAP_FAILED) throw Failure{kExitIo, "no shared memory for a process"};
     shared_ = new (memory) Shared();
     std::fflush(stdout);
     pid_ = fork();
@@ -53,7 +54,7 @@ class ChildProcess {
   }
 
   const Told& told() const { return shared_->told; }
-  // Throws Failure where the work failed.
+  // Throws Failure if the work failed.
   bool is_running() {
     if (pid_ == 0) return false;
     int status = 0;
@@ -63,7 +64,7 @@ class ChildProcess {
     const ChildFailure& failure = shared_->failure;
     throw Failure{failure.code, failure.text[0] != '\0' ? failure.text : "a process died"};
   }
-  // With SIGKILL. False: it had ended before.
+  // Kills it with SIGKILL. Returns false if it had ended before.
   bool kill_now() {
     if (pid_ == 0) return false;  // kill() would take 0 for our own process group
     int status = 0;
@@ -72,7 +73,7 @@ class ChildProcess {
     pid_ = 0;
     return WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
   }
-  // Of one that has ended by itself.
+  // Only for a child that has ended by itself.
   u64 peak_bytes() const { return static_cast<u64>(usage_.ru_maxrss) * kKiB; }
 
  private:

@@ -1,7 +1,7 @@
 // tools/tarn/commands.h
 //
-// The subcommands of `tarn`. Each adds its options to the command line and leaves behind what is to
-// be run; failures are thrown as tools::Failure, main() turns them into an exit code.
+// The subcommands of `tarn`. Each adds its options to the command line and sets the function to
+// run. They throw tools::Failure, which main() converts to an exit code.
 #pragma once
 
 #include "tools/support/command_line.h"

@@ -1,9 +1,9 @@
-// tarn demo: what Tarn is for, shown with the recall model: a document whose KV is more than eight
-// times larger than all the memory that the engine may take. It is read once without a break, and
-// once by a process that is killed with -9 while it spills and started again; then an early line is
-// asked for, by full attention, by PQCache, and by a window of equal memory. Each part is a process
-// of its own. The two readings have a folder each: groups of KV are named by their tokens, and in
-// one folder the second would find all that it spills, and write nothing.
+// tarn demo: shows Tarn's purpose with the recall model: a document whose KV is more than eight
+// times larger than the engine's whole memory. One process reads it without a break. Another one is
+// killed with -9 while it spills, and started again. Then the demo asks for an early line, by full
+// attention, by PQCache, and by a window of equal memory. Each part is a process of its own. The
+// two readings have separate folders: groups of KV are named by their tokens, so in a shared folder
+// the second reading would find all its groups and write nothing.
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -37,26 +37,26 @@ namespace {
 namespace fs = std::filesystem;
 using SteadyClock = std::chrono::steady_clock;
 
-constexpr u32 kComparedTokens = 32;  // of the two readings; an answer has less
+constexpr u32 kComparedTokens = 32;  // for the two readings; an answer is shorter
 constexpr u32 kRoomTokens = 64;      // for the question and its answer
 constexpr u32 kTrialTokens = 8192;
-// Of a shorter one a window of as much memory as PQCache's holds the line that is asked for, too.
+// In a shorter document a window with PQCache's memory would also hold the line that is asked for.
 constexpr u32 kDocumentMin = 16384;
 constexpr u32 kSelectedTokens = 2048;
 
 struct DemoCommand {
   u32 n_tokens = 131072;  // of context
-  u32 n_document = 0;     // 0: as much as the context holds
+  u32 n_document = 0;     // 0: as much as fits into the context
   u32 n_threads = 0;
   std::string folder;
 };
 
-// Ctrl-C: the folder is to be removed, so the parent ends by way of its destructors.
+// Ctrl-C: the parent ends through its destructors, to remove the folder.
 volatile std::sig_atomic_t g_interrupted = 0;
 
-// What a child tells.
+// A child's report.
 struct Told {
-  std::atomic<u32> n_read{0};  // tokens of the document whose KV is there
+  std::atomic<u32> n_read{0};  // tokens of the document with KV
   std::atomic<u64> spilled_bytes{0};
   u32 n_restored = 0;  // of them, found on disk
   u32 n_answer = 0;
@@ -76,14 +76,14 @@ void wait_for(Child& child) {
   while (is_running(child)) std::this_thread::sleep_for(std::chrono::milliseconds(20));
 }
 
-// What one process does: takes the session up or begins it, reads, answers.
+// The work of one process: restores or begins the session, reads, answers.
 struct Part {
   Config config{};
   const BuiltInModel* model = nullptr;
   const Sample* sample = nullptr;
   std::string session;  // empty: none is kept
   u32 n_tokens = 0;     // of the document
-  u32 n_answer = 0;     // tokens behind the question; 0: it is not asked
+  u32 n_answer = 0;     // tokens after the question; 0: asks nothing
 };
 
 f64 seconds_since(SteadyClock::time_point begin) {
@@ -131,14 +131,14 @@ void run_part(const Part& part, Told& told) {
   const auto document = std::span(part.sample->document_ids).first(part.n_tokens);
   std::optional<engine::SessionIdx> session;
   if (!part.session.empty()) {
-    const Result<engine::Engine::Restored> restored = engine.restore(part.session);
-    if (restored) {
-      session = restored->idx;
-      told.n_restored = restored->n_computed;
-      // An answer is kept like all else where it took long enough for a checkpoint.
-      if (restored->n_tokens > part.n_tokens) value_of(engine.truncate(*session, part.n_tokens));
-    } else if (restored.error().status != Status::not_found) {
-      throw_failure(restored.error());
+    const Result<engine::Engine::Resumed> resumed = engine.resume(part.session);
+    if (resumed) {
+      session = resumed->idx;
+      told.n_resumed = resumed->n_computed;
+      // An answer is kept too if it took long enough for a checkpoint.
+      if (resumed->n_tokens > part.n_tokens) value_of(engine.truncate(*session, part.n_tokens));
+    } else if (resumed.error().status != Status::not_found) {
+      throw_failure(resumed.error());
     }
   }
   if (!session) {
@@ -189,7 +189,7 @@ class Demo {
     config.store.sessions = true;
     return config;
   }
-  // Of the folder `name`, where it keeps a session of that name; empty: of none.
+  // A part with the folder `name` and a kept session of that name; empty: without either.
   Part part(const std::string& name) const {
     return {.config = config(name.empty() ? "" : folder_of(name)),
             .model = &model_,
@@ -204,7 +204,7 @@ class Demo {
   void make_folder(const std::string& name) const;
   // Two layers of one KV head of 128 elements, K and V, f16.
   u64 whole_kv_bytes() const { return u64{command_.n_tokens} * 2 * 2 * 128 * 2; }
-  // The whole MiB below an eighth of it.
+  // The largest whole MiB below an eighth of it.
   u64 budget_bytes() const { return (whole_kv_bytes() / 8 - 1) / kMiB * kMiB; }
 
   void introduce();
@@ -239,7 +239,7 @@ bool Demo::is_right(const Told& told) const {
   return std::equal(expected.begin(), expected.end(), told.answer, told.answer + told.n_answer);
 }
 
-// Follows a child until it ends, or has read so many tokens.
+// Follows a child until it ends or has read until_tokens.
 void Demo::watch(Child& child, const char* what, u32 until_tokens) {
   const bool on_terminal = isatty(STDERR_FILENO) != 0;
   while (is_running(child) && child.told().n_read < until_tokens) {
@@ -252,7 +252,7 @@ void Demo::watch(Child& child, const char* what, u32 until_tokens) {
   if (on_terminal) std::fprintf(stderr, "\r%70s\r", "");
 }
 
-// How long it takes follows from two short readings.
+// Estimates the time from two short readings.
 void Demo::introduce() {
   f64 seconds[2] = {};
   for (const u32 i : {0u, 1u}) {
@@ -319,11 +319,11 @@ void Demo::read_with_a_kill(const Told& whole) {
   const bool same = told.n_answer == kComparedTokens && whole.n_answer == kComparedTokens &&
                     std::equal(told.answer, told.answer + told.n_answer, whole.answer);
   std::printf(
-      "went on   at %u tokens (%u lost), the rest in %.0f s; the %u tokens behind the question "
+      "resumed   at %u tokens (%u lost), the rest in %.0f s; the %u tokens after the question "
       "identical: %s\n\n",
       told.n_restored, n_read > told.n_restored ? n_read - told.n_restored : 0, told.read_s,
       told.n_answer, same ? "yes" : "NO");
-  if (!same) throw Failure{kExitInternal, "the restarted process said something else"};
+  if (!same) throw Failure{kExitInternal, "the restarted process gave another answer"};
 }
 
 void Demo::compare_answers() {
@@ -337,13 +337,13 @@ void Demo::compare_answers() {
   const Way ways[] = {{"full attention", SelectMethod::full, true},
                       {"PQCache", SelectMethod::pq, true},
                       {"a window", SelectMethod::window, false}};
-  u64 kv_bytes = 0;  // of what PQCache holds in memory
+  u64 kv_bytes = 0;  // KV of PQCache in memory
   bool as_expected = true;
   for (const Way& way : ways) {
     Part asked = part("whole");
     asked.n_answer = static_cast<u32>(question.expected_ids.size());
     SelectConfig& select = asked.config.select;
-    asked.config.batch_rows_max = 16;  // the question's: memory for searching instead
+    asked.config.batch_rows_max = 16;  // for the question: frees memory for the search
     asked.config.kv_memory_bytes = whole_kv_bytes() / 128;
     asked.config.n_threads = 1;
     select.method = way.method;
@@ -352,7 +352,7 @@ void Demo::compare_answers() {
     select.code_format = CodeFormat::packed;
     select.index_delay_tokens = 1;
     select.k = kSelectedTokens;
-    if (way.method == SelectMethod::window) {  // as many tokens as lie in as much memory
+    if (way.method == SelectMethod::window) {  // as many tokens as fit into as much memory
       const u64 token_bytes = whole_kv_bytes() / command_.n_tokens;
       select.k = static_cast<u32>(kv_bytes / token_bytes) - select.n_sinks - select.n_local;
     }
@@ -365,10 +365,10 @@ void Demo::compare_answers() {
     std::printf("%-16s %-24s %s, %.2f s, %s of memory\n", way.name, said(told).c_str(),
                 right ? "right" : "wrong", told.answer_s, format_bytes(told.plan_bytes).c_str());
   }
-  if (!as_expected) throw Failure{kExitInternal, "the answers are not what they should be"};
+  if (!as_expected) throw Failure{kExitInternal, "the answers are not as expected"};
 }
 
-// Gone with the object.
+// Removed with the object.
 class DemoFolder {
  public:
   explicit DemoFolder(const std::string& parent) {
@@ -404,7 +404,7 @@ void run(DemoCommand& command) {
 void add_demo(const Command& app) {
   auto command = std::make_shared<DemoCommand>();
   const Command sub = app.add_subcommand(
-      "demo", "a document over eight times larger than memory: read, killed, restarted, asked");
+      "demo", "read a document over eight times larger than memory, kill, restart, ask");
   sub.footer(
       "\nExamples:\n"
       "  tarn demo                      131,072 tokens; some minutes, 600 MB of the disk\n"
@@ -414,12 +414,12 @@ void add_demo(const Command& app) {
       .between(131072u, 262144u)
       .capture_default_str();
   sub.add_option("--document", command->n_document,
-                 "tokens of the document (default: as many as the context holds beside a question)")
+                 "tokens of the document (default: what fits into the context beside a question)")
       .between(kDocumentMin, 262080u);
   sub.add_option("-t,--threads", command->n_threads,
                  "worker threads (default: one per physical core)");
   sub.add_option("--store", command->folder,
-                 "where a folder is made and removed again (default: the current one)")
+                 "parent of a temporary folder (default: the current one)")
       .check(is_not_empty);
   sub.callback([command] { run(*command); });
 }

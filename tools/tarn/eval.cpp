@@ -1,6 +1,6 @@
-// tarn eval: what a model makes of a text, position by position: perplexity, the raw logits, and
-// how far two runs are apart (Kullback-Leibler divergence of the base from this run, agreement of
-// the best token). Log books: eval_logbook.cpp.
+// tarn eval: evaluates a model on a text, position by position: perplexity, raw logits, and the
+// difference of two runs (Kullback-Leibler divergence of the base from this run, agreement of the
+// best token). Log books: eval_logbook.cpp.
 #include <unistd.h>
 
 #include <algorithm>
@@ -37,7 +37,7 @@ struct EvalCommand {
   bool json = false;
 };
 
-// Takes the logits row by row, in order; keeps figures, never all logits.
+// Takes the logits row by row, in order; keeps figures, not the logits.
 class Measure {
  public:
   Measure(std::vector<u32> ids, u32 n_vocab) : ids_(std::move(ids)), n_vocab_(n_vocab) {}
@@ -66,11 +66,11 @@ class Measure {
     if (measure.failure_) return;
     try {
       measure.take(position, logits);
-    } catch (const Failure& failure) {  // not through the engine, which is built without exceptions
+    } catch (const Failure& failure) {  // must not reach the engine, built without exceptions
       measure.failure_ = failure;
     }
   }
-  // Throws what went wrong with a row.
+  // Throws the failure of a row, if any.
   void check() const {
     if (failure_) throw *failure_;
   }
@@ -216,7 +216,7 @@ void run(EvalCommand& command) {
   if (!command.base_file.empty()) measure.compare_with(command.base_file);
   if (!config.select.is_full()) {
     std::fprintf(stderr,
-                 "tarn warning: select %s changes nothing here: a text is read as an input, and "
+                 "tarn warning: select %s changes nothing here, because a text is an input, and "
                  "inputs are exact; tarn verify and eval logbook measure answers\n",
                  engine.status().select);
   }
@@ -229,7 +229,9 @@ void run(EvalCommand& command) {
 void add_eval(const Command& app) {
   auto command = std::make_shared<EvalCommand>();
   const Command sub =
-      app.add_subcommand("eval", "perplexity, raw logits, how far two runs are apart, log books");
+      app.add_subcommand("eval",
+                         "measure perplexity, raw logits, the difference of two runs, log "
+                         "books");
   sub.footer(
       "\nExamples:\n"
       "  tarn eval -m model.gguf --text book.txt\n"
@@ -239,12 +241,13 @@ void add_eval(const Command& app) {
       "\nLogits take 4 bytes a token and vocabulary entry: 1,000 tokens of a 128,256 vocabulary "
       "are 513 MB.\n");
   command->engine.add_to(sub);
-  sub.add_option("SUITE", command->suite, "what to measure")
+  sub.add_option("SUITE", command->suite, "the measurement")
       .is_member({"perplexity", "logbook"})
       .default_val("perplexity");
   sub.add_option("FILE", command->logbook.file, "logbook: the log books, JSON lines");
   sub.add_option("--answers-out", command->logbook.answers_file,
-                 "logbook: write every answer, {seed, index, kind, expected, given} a line");
+                 "logbook: write every answer, one line {seed, index, kind, expected, given, "
+                 "selected} each");
   sub.add_option("--control", command->logbook.control,
                  "logbook: break the codes of selection on purpose, to see that the questions "
                  "notice it")
@@ -255,7 +258,7 @@ void add_eval(const Command& app) {
       .between(0, 1 << 30)
       .capture_default_str();
   const Option text = sub.add_option("--text", command->text_file, "the text, from a file");
-  sub.add_option("--ids", command->ids_file, "the tokens as ids from a file; nothing is added")
+  sub.add_option("--ids", command->ids_file, "token ids from a file; nothing is added")
       .excludes(text);
   sub.add_option("--logits-out", command->logits_file,
                  "write raw little-endian f32 [positions, vocabulary]; row i predicts token i+1");

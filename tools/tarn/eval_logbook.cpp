@@ -33,13 +33,13 @@ constexpr u64 kAllLengths = 0;
 
 using Ids = std::vector<u32>;
 
-// A line as the model sees it.
+// A line in token ids.
 struct Question {
   Ids prompt, answer;
 };
 
-// The answer's ids are those that the whole text has behind the prompt's: a model that was trained
-// on whole texts knows no others.
+// The answer's ids are those of the whole text after the prompt's, because a model trained on whole
+// texts knows no others.
 Question encode(ModelFile& model, const LogbookLine& line, const std::string& where) {
   Question question{.prompt = model.encode(line.prompt, {.add_special = true}), .answer = {}};
   const Ids whole = model.encode(line.prompt + line.answer, {.add_special = true});
@@ -55,22 +55,22 @@ Question encode(ModelFile& model, const LogbookLine& line, const std::string& wh
   return question;
 }
 
-// One session that goes from question to question and keeps what their prompts share.
+// One session for all questions; it keeps the common prefix of their prompts.
 class Reader {
  public:
   explicit Reader(engine::Engine& engine)
       : engine_(engine), session_(value_of(engine.create_session())) {}
 
-  // What the model says behind the prompt, as many tokens as the answer has. `next` is what is
-  // asked after it: what both prompts begin with is a document, and a turn of its own, so that an
-  // index over it is made once.
+  // Generates after the prompt, as many tokens as the answer has. `next` is the following question:
+  // the common prefix of both prompts is a document, fed as an input of its own, so that its index
+  // is made once.
   struct Answer {
     Ids ids;
     engine::KvReads kv_reads{};
     bool is_selected() const { return kv_reads.n_select_steps > 0; }
   };
   Answer answer(const Question& question, const Question* next) {
-    constexpr u64 kGrid = 64;  // two questions may begin with the same words
+    constexpr u64 kGrid = 64;  // two questions may begin with equal words
     const u64 n_document =
         next == nullptr ? 0 : shared(question.prompt, next->prompt) / kGrid * kGrid;
     if (n_document > 0 && !holds(question.prompt, n_document)) {
@@ -82,7 +82,7 @@ class Reader {
     return say(question.answer.size());
   }
 
-  // Nats that the model takes for the answer's tokens.
+  // The answer's negative log-likelihood, in nats.
   f64 nll(const Question& question) {
     take_up(question.prompt);
     Scored scored{.ids = &question.answer, .first = question.prompt.size()};
@@ -142,7 +142,7 @@ class Reader {
     const auto& session = engine_.session_state(session_);
     const auto have = session.ids.first(session.n_ids);
     const auto differ = std::mismatch(have.begin(), have.end(), prompt.begin(), prompt.end());
-    // The last token's logits are wanted, so it runs in any case.
+    // The last token always runs, because its logits are needed.
     const auto n_shared = static_cast<u32>(
         std::min<u64>(static_cast<u64>(differ.first - have.begin()), prompt.size() - 1));
     if (n_shared < session.n_ids) value_of(engine_.truncate(session_, n_shared));
@@ -158,8 +158,8 @@ class Reader {
   engine::SessionIdx session_;
 };
 
-// Answers of a kind and a length: how many were right, of how many a step selected, and what share
-// of the KV their decode steps read.
+// Answers of a kind and a length: the number of right ones, of those with selection, and the share
+// of the KV that their decode steps read.
 struct Tally {
   Rate right;
   u64 n_selected = 0;
@@ -173,7 +173,7 @@ struct Tally {
   }
 };
 
-// What came out, by kind and by length; kAllLengths sums up a kind.
+// Results by kind and by length; kAllLengths sums up a kind.
 struct Results {
   std::map<std::string, std::map<u64, Tally>> tallies;
   f64 prose_nll = 0;
@@ -184,7 +184,7 @@ struct Results {
   }
 };
 
-// {seed, index, kind, expected, given, selected} a line, to compare engines by.
+// One line {seed, index, kind, expected, given, selected} per answer, to compare engines.
 class AnswersFile {
  public:
   explicit AnswersFile(std::string path) : path_(std::move(path)) {}

@@ -1,7 +1,7 @@
 // tools/tarn/eval_logbook.h
 //
-// tarn eval logbook FILE: a model answers the questions of log books, greedily; an answer is right
-// if it is the expected text, token for token. Questions about one document share its KV.
+// tarn eval logbook FILE: a model answers the questions of log books greedily. An answer is right
+// if it equals the expected text token by token. Questions about one document share its KV.
 #pragma once
 
 #include <string>
@@ -12,9 +12,9 @@ namespace tarn::tools {
 
 struct LogbookCommand {
   std::string file;          // of tools/train/make-logbook
-  std::string answers_file;  // where every answer goes, a JSON object a line; empty: nowhere
+  std::string answers_file;  // for every answer, a JSON object per line; empty: none
   std::string control;       // of code_controls.h; empty: none
-  u32 control_position = 0;  // where it has a document begin
+  u32 control_position = 0;  // where the control lets a document begin
   bool json = false;
 };
 

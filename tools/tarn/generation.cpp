@@ -69,7 +69,7 @@ void read_events(tarn_session* session, const GenerateHow& how, GenerationResult
   }
 }
 
-// Ends as max_tokens would have ended it.
+// Ends like a generation at max_tokens.
 void only_read(const ApiSession& session, const GenerateHow& how, GenerationResult& result) {
   const f64 begin_s = now_s();
   result.was_stopped = !wait_computed(session, how.stop);
@@ -146,7 +146,7 @@ GenerationResult generate(const ApiSession& session, const std::vector<u32>& pro
   constexpr size_t kTextBytesATokenMax = 64;
   GenerationResult result;
   result.n_prompt_tokens = prompt.size();
-  // Room for everything before the first token, so that what is counted below is the engine's.
+  // Reserves all room before the first token, so that the count below is the engine's.
   result.tokens.reserve(options.max_tokens);
   result.text.reserve(options.max_tokens * kTextBytesATokenMax);
   const AllocScope scope;
@@ -157,11 +157,11 @@ GenerationResult generate(const ApiSession& session, const std::vector<u32>& pro
     only_read(session, how, result);
   } else {
     tarn_generate_options silent = options;
-    silent.no_logprobs = 1;  // nothing here shows them
+    silent.no_logprobs = 1;  // nothing here prints them
     check_api(tarn_session_generate(session.get(), &silent));
     read_events(session.get(), how, result);
   }
-  const AllocCounts counts = scope.so_far();  // before the counter is tried, which takes one itself
+  const AllocCounts counts = scope.so_far();  // before the test of the counter, which allocates
   if (alloc_counter_works()) result.n_allocations = counts.n_allocations + counts.n_maps;
   return result;
 }

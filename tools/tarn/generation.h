@@ -1,6 +1,6 @@
 // tools/tarn/generation.h
 //
-// One prompt, one answer: what `tarn run` does once and its sample does three times.
+// One prompt, one answer: `tarn run` uses it once, its sample three times.
 #pragma once
 
 #include <optional>
@@ -13,7 +13,7 @@
 namespace tarn::tools {
 
 struct GenerationResult {
-  std::string text;         // generated only; valid UTF-8
+  std::string text;         // only generated text; valid UTF-8
   std::vector<u32> tokens;  // generated only
   u64 n_prompt_tokens = 0;
   int finish = 0;
@@ -24,7 +24,7 @@ struct GenerationResult {
   std::optional<u64> n_allocations;  // from the feed to the last event
   bool was_stopped = false;          // by GenerateHow::stop, before the end
 
-  // NaN where nothing was timed.
+  // NaN if nothing was timed.
   f64 prefill_tokens_per_s() const;
   f64 decode_tokens_per_s() const;  // of the tokens after the first
 };
@@ -46,9 +46,9 @@ class ApiSession {
 
 constexpr u32 kTimeToldTokens = 8192;
 
-// Says on standard error how far a prefill is and how long it will take: on a terminal all the
-// while, elsewhere a line when kTimeToldTokens are read and some are left for long, and one now and
-// then; nothing where it ends at once.
+// Prints the progress of a prefill and its remaining time on standard error: continuously on a
+// terminal. Elsewhere it prints a line after kTimeToldTokens of a long prefill, and then now and
+// again. A short prefill prints nothing.
 class PrefillProgress {
  public:
   explicit PrefillProgress(tarn_session* session);
@@ -65,13 +65,14 @@ class PrefillProgress {
   bool on_terminal_ = false, is_shown_ = false, is_told_ = false;
 };
 
-// Waits until all that was fed is computed, with progress. False where `stop` is there and said so.
+// Waits until the whole input is computed, with progress. Returns false if `stop` is given and
+// returned true.
 bool wait_computed(const ApiSession& session, bool (*stop)());
 
 struct GenerateHow {
-  bool only_reads = false;   // nothing is generated: it ends when the input is computed
+  bool only_reads = false;   // generates nothing: ends when the input is computed
   bool stream = false;       // text is printed as it comes
-  bool (*stop)() = nullptr;  // looked at while there is nothing to read: true ends it as it is
+  bool (*stop)() = nullptr;  // polled while no event is ready: true ends it
 };
 // Feeds `prompt`, unless it is empty, and generates. Throws Failure.
 GenerationResult generate(const ApiSession& session, const std::vector<u32>& prompt,

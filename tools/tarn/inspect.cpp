@@ -1,4 +1,4 @@
-// tarn inspect: what is in a model file, validated.
+// tarn inspect: shows the content of a model file, validated.
 #include <cstdio>
 #include <memory>
 
@@ -126,7 +126,7 @@ void run(InspectCommand& command) {
   const auto built_in = built_in_unless_named(command.model);
   ModelFile file(command.model);
   const std::string arch = file.text_key("general.architecture", "");
-  // Checked before anything is printed: a refused file prints its reason and nothing else.
+  // Checked before any output: a refused file prints only the reason.
   if (!file.gguf().tensors().empty()) static_cast<void>(file.description());
   if (command.json) {
     print_as_json(file, arch);
@@ -139,13 +139,13 @@ void run(InspectCommand& command) {
 
 void add_inspect(const Command& app) {
   auto command = std::make_shared<InspectCommand>();
-  const Command sub = app.add_subcommand("inspect", "what is in a model file, validated");
+  const Command sub = app.add_subcommand("inspect", "show the content of a model file, validated");
   sub.footer(
       "\nExamples:\n"
       "  tarn inspect model.gguf\n"
       "  tarn inspect model.gguf --json\n");
   sub.add_option("MODEL,-m,--model", command->model,
-                 "a GGUF file; a vocabulary alone will do (default: the built-in model)")
+                 "a GGUF file, with or without tensors (default: the built-in model)")
       .check(is_not_empty);
   sub.add_flag("--json", command->json, "one JSON object on standard output");
   sub.callback([command] { run(*command); });

@@ -12,7 +12,7 @@ namespace {
 
 volatile std::sig_atomic_t g_asked_to_end = 0;
 
-// A second signal ends the program as ever: the last checkpoint is kept.
+// A second signal ends the program as usual; the last checkpoint stays.
 void catch_signals() {
   struct sigaction action {};
   action.sa_handler = [](int signal) { g_asked_to_end = signal; };
@@ -44,8 +44,8 @@ KeptSession::KeptSession(tarn_engine* engine, const SessionOptions& options) : n
   if (status != TARN_NOT_FOUND) check_api(status);
   if (status == TARN_NOT_FOUND && options.must_exist) {
     throw Failure{kExitRefused, "the store has no session " + escaped(name) +
-                                    ", and --session-must-exist was given: tarn sessions lists "
-                                    "what it has; without that flag the session begins anew"};
+                                    ", and --session-must-exist was given: tarn sessions lists the "
+                                    "existing ones; without that flag a new session begins"};
   }
   if (status == TARN_NOT_FOUND) check_api(tarn_session_create(engine, &session));
   session_ = std::make_unique<ApiSession>(session);
@@ -57,7 +57,7 @@ KeptSession::KeptSession(tarn_engine* engine, const SessionOptions& options) : n
   }
   const u64 n_lost = restored_.n_tokens - std::min(restored_.n_tokens, restored_.n_computed + 1);
   state_ = restored_.cut_off != 0 ? "cut_off" : n_lost > 0 ? "repaired" : "continued";
-  std::fprintf(stderr, "session %s: %llu tokens taken up in %.3f s, %llu to be computed anew%s\n",
+  std::fprintf(stderr, "session %s: %llu tokens restored in %.3f s, %llu to be recomputed%s\n",
                escaped(name).c_str(), count(restored_.n_tokens),
                static_cast<f64>(restored_.took_ns) * 1e-9, count(n_lost),
                restored_.cut_off != 0 ? "; it was cut off" : "");
@@ -101,7 +101,7 @@ void KeptSession::save() {
   n_kept_ = info.n_tokens;
   std::fprintf(stderr, "\nsession %s: %llu tokens kept%s\n", escaped(name_).c_str(),
                count(info.n_tokens),
-               asked_to_end() ? "; the same command goes on where it was stopped" : "");
+               asked_to_end() ? "; the same command continues from there" : "");
 }
 
 }  // namespace tarn::tools

@@ -1,7 +1,7 @@
 // tools/tarn/kept_session.h
 //
-// A session with a name, that outlives the program: restored where it was, with checkpoints while
-// it works, and saved at the end. SIGINT and SIGTERM ask for that end.
+// A named session that outlives the program: restored, checkpointed while it works, and saved at
+// the end. SIGINT and SIGTERM request that end.
 #pragma once
 
 #include <memory>
@@ -14,34 +14,34 @@
 
 namespace tarn::tools {
 
-// What a configuration needs so that sessions are kept. Throws Failure where there is no folder.
+// Sets the configuration's keys for kept sessions. Throws Failure without a folder.
 void keep_sessions(Config& config);
 
-// Under which name a conversation is kept.
+// The name of a kept conversation.
 struct SessionOptions {
-  std::string name;         // empty: it is not kept
-  bool must_exist = false;  // begun anew it would be another conversation
+  std::string name;         // empty: not kept
+  bool must_exist = false;  // refuses to begin a new session
   bool is_kept() const { return !name.empty(); }
 };
 
 class KeptSession {
  public:
-  // Takes the session up, or begins it, and says which on standard error. Throws Failure, also
-  // where it must exist and does not.
+  // Restores the session or begins it, and reports which on standard error. Throws Failure, also if
+  // it must exist and does not.
   KeptSession(tarn_engine* engine, const SessionOptions& options);
   const ApiSession& api() const { return *session_; }
-  u64 n_tokens() const { return restored_.n_tokens; }  // that were taken up
+  u64 n_tokens() const { return restored_.n_tokens; }  // restored tokens
   u64 n_computed() const { return restored_.n_computed; }
 
-  // True where the session was cut off while it read or answered this very input: then it is as if
-  // it had been fed just now.
+  // Whether the session was cut off while it read or answered this input; then it is set up as if
+  // the input had just been fed.
   bool goes_on_with(const std::vector<u32>& input);
-  // True where the session is this text and nothing else, read already or on the way. Throws
-  // Failure where it is another one.
+  // Whether the session holds exactly this text, computed or not. Throws Failure if it holds
+  // another text.
   bool has_read(const std::vector<u32>& ids) const;
-  // All of it is on disk.
+  // Saves the whole session to disk.
   void save();
-  // The key `session`: what was found under the name, and how many tokens save() has kept.
+  // Writes the key `session`: the state found under the name, and the tokens kept by save().
   void write(Json& json) const;
 
  private:
@@ -52,7 +52,7 @@ class KeptSession {
   u64 n_kept_ = 0;
 };
 
-// Whether SIGINT or SIGTERM came since the first KeptSession began, and then: throws Stopped.
+// Whether SIGINT or SIGTERM came since the first KeptSession began; and throws Stopped if so.
 bool asked_to_end();
 [[noreturn]] void end_as_asked();
 

@@ -12,15 +12,15 @@
 
 namespace {
 
-// Every command's own examples stand above it.
+// Printed after each command's own examples.
 constexpr const char* kFooter =
     "\nExamples:\n"
     "  tarn run                    the built-in model answers from a fixed budget\n"
     "  tarn run -m model.gguf -p \"Once upon a time\" -n 64\n"
-    "  tarn run --help             a command's options, and examples of it\n"
-    "\nExit codes: 0 ok, 64 usage, 70 internal error, 74 I/O failed, 75 GPU lost (start again), "
-    "78 model, configuration, budget or request refused; 128 + n: ended by signal n (130 is ^C), "
-    "by which a run with --session saves first.\n";
+    "  tarn run --help             a command's options and examples\n"
+    "\nExit codes: 0 ok, 64 usage, 70 internal error, 74 I/O failed, 75 GPU lost (start again), 78 "
+    "model, configuration, budget or request refused; 128 + n: ended by signal n (130 is ^C); a "
+    "run with --session saves first.\n";
 
 [[noreturn]] void end_by_signal(int signal) {
   std::fflush(nullptr);
@@ -54,7 +54,7 @@ int run_command_line(int argc, char** argv) {
     std::fprintf(stderr, "tarn: no command '%s'; tarn --help lists them\n", argv[1]);
     return tarn::tools::kExitUsage;
   }
-  // As llama.cpp writes it, with one dash, it would be -n with the value "gl".
+  // llama.cpp's spelling with one dash would be -n with the value "gl".
   static char gpu_layers[] = "--ngl";
   for (int i = 1; i < argc; ++i) {
     if (std::strcmp(argv[i], "-ngl") == 0) argv[i] = gpu_layers;
@@ -82,7 +82,7 @@ int code_of(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   tarn::set_thread_fatal_sink(&tarn::tools::fatal_sink());
-  // Its own buffer, so that the first line printed asks for no memory after READY.
+  // A static buffer, so that the first line printed allocates nothing after READY.
   static char output_buffer[1 << 16];
   std::setvbuf(stdout, output_buffer, _IOFBF, sizeof output_buffer);
   return tarn::tools::code_after_output("tarn", code_of(argc, argv));

@@ -1,4 +1,4 @@
-// tarn plan: the memory plan, without loading anything.
+// tarn plan: prints the memory plan, without loading anything.
 #include <cstdio>
 #include <memory>
 
@@ -41,13 +41,13 @@ void print_plan_json(const tarn_plan& plan, u32 sessions_max) {
   print_json(json);
 }
 
-// An engine of the same configuration has as many; a command that needs one opens no more.
+// An engine of this configuration has this many sessions; commands that need one plan for one.
 void print_sessions(u32 sessions_max) {
   std::printf("%-14s %u open at a time%s\n", "sessions", sessions_max,
-              sessions_max > 1 ? "; tarn run opens one: --sessions 1 plans for that" : "");
+              sessions_max > 1 ? "; tarn run opens one: plan for it with --sessions 1" : "");
 }
 
-// What an engine refuses when it is opened, beside a plan that does not fit.
+// Checks that an engine makes when it is opened, beside the plan's size.
 void check_machine(const Config& config) {
   value_of(kernels::cpu_table_select(config.isa.data()));
   if (!config.store.is_off()) check_store_folder(config.store.path.data());
@@ -84,10 +84,10 @@ void add_plan(const Command& app) {
       "  tarn plan -m model.gguf -c 8192 --budget 6GiB     does it fit\n"
       "  tarn plan -m model.gguf -c 32768 --kv-type q8_0   17/32 of the bytes for KV\n"
       "  tarn plan -m model.gguf -c 131072 --store ~/kv    the rest on disk\n"
-      "  tarn plan -m model.gguf -c 8192 --sessions 1      what tarn run takes\n");
+      "  tarn plan -m model.gguf -c 8192 --sessions 1      the plan of tarn run\n");
   command->engine.add_to(sub);
   sub.add_option("--sessions", command->engine.sessions_max,
-                 "sessions open at a time (engine.sessions_max; default 4)");
+                 "open sessions at a time (engine.sessions_max; default 4)");
   sub.add_flag("--json", command->json, "one JSON object on standard output");
   sub.callback([command] { run(*command); });
 }

@@ -1,4 +1,4 @@
-// tarn quantize: a model file in another tensor type.
+// tarn quantize: converts a model file to another tensor type.
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,12 +16,12 @@ namespace tarn::tools {
 namespace {
 
 constexpr const char* kFooter =
-    "\nA type is given to every weight matrix; q4_k_m is llama.cpp's mix of q4_k and q6_k. Vectors "
-    "stay as they are. Rows that are no whole number of a type's blocks get the type that "
-    "llama.cpp would give them: q5_0 for q4_k, q8_0 for q6_k (and for q5_k), f16 where 32 does not "
-    "divide them. OUT appears when it is whole; a file of that name is replaced.\n"
+    "\nEvery weight matrix gets the type; q4_k_m is llama.cpp's mix of q4_k and q6_k. Vectors stay "
+    "as they are. Rows that are not a whole number of a type's blocks get llama.cpp's replacement: "
+    "q5_0 for q4_k, q8_0 for q6_k (and for q5_k), f16 if 32 does not divide them. OUT appears when "
+    "it is whole; a file of that name is replaced.\n"
     "\nExamples:\n"
-    "  tarn quantize m-f16.gguf m-q8.gguf q8_0       half the size, next to no loss\n"
+    "  tarn quantize m-f16.gguf m-q8.gguf q8_0       half the size, nearly no loss\n"
     "  tarn quantize m-f16.gguf m-q4.gguf q4_k_m     less than a third\n"
     "  tarn quantize m-q8.gguf m-f32.gguf f32        dequantise, for a comparison\n";
 
@@ -39,13 +39,13 @@ void show_progress(u64 done_bytes, u64 total_bytes) {
 void print_report(const QuantizeOptions& options, const QuantizeReport& report, f64 seconds) {
   if (!report.quantized_in.empty()) {
     std::fprintf(stderr,
-                 "note: %s was quantised already (%s); its rounding is part of the new file\n",
+                 "note: %s is already quantised (%s); its rounding errors stay in the new file\n",
                  options.in.c_str(), report.quantized_in.c_str());
   }
   if (report.n_replaced > 0) {
     std::fprintf(stderr,
-                 "note: the rows of %u matrices are no whole number of the chosen type's blocks; "
-                 "they got the type that stands in for it\n",
+                 "note: the rows of %u matrices are not a whole number of the chosen type's "
+                 "blocks; they got the replacement type\n",
                  report.n_replaced);
   }
   std::printf("%s: %s, %s from %s, %.2f bits a weight, in %.1f s\n", options.out.c_str(),
@@ -80,12 +80,12 @@ void run(QuantizeCommand& command) {
 void add_quantize(const Command& app) {
   auto command = std::make_shared<QuantizeCommand>();
   command->options.n_threads = std::max(1u, std::thread::hardware_concurrency());
-  const Command sub = app.add_subcommand("quantize", "write a model in another tensor type");
+  const Command sub = app.add_subcommand("quantize", "convert a model to another tensor type");
   sub.add_option("IN", command->options.in, "a GGUF file, best in f32, f16 or bf16").required();
   sub.add_option("OUT", command->options.out, "the file to write").required();
   sub.add_option("TYPE", command->type, kQuantNames).required();
   sub.add_flag("--requantize", command->requantize,
-               "round again what is quantised already: worse than starting from the original");
+               "round again a quantised input: worse than starting from the original");
   sub.add_option("-t,--threads", command->options.n_threads, "threads that round and write")
       .between(1u, 256u)
       .capture_default_str();

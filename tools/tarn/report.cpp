@@ -10,14 +10,14 @@
 namespace tarn::tools {
 namespace {
 
-// Nothing where nothing was timed.
+// "" if nothing was timed.
 std::string rate(f64 tokens_per_s) {
   char text[32] = "";
   if (std::isfinite(tokens_per_s)) std::snprintf(text, sizeof text, ", %.1f tok/s", tokens_per_s);
   return text;
 }
 
-// What a lossy method did; full attention has nothing to say.
+// The figures of an approximate method; "" for full attention.
 std::string selected(const tarn_engine_status& status, const GenerationResult& result) {
   char text[80] = "";
   if (std::string_view(status.select) != "full") {
@@ -72,13 +72,12 @@ void write_answer(const EngineHandle& engine, const GenerationResult& result, Js
 
 void warn_unselected(const char* select, u64 n_select_steps) {
   if (n_select_steps > 0 || std::string_view(select) == "full") return;
-  std::fprintf(
-      stderr,
-      "tarn warning: select %s was asked for and no step selected: all KV was read. A "
-      "context is selected from when it has select.context_min tokens (0: twice what a "
-      "step reads), and from an answer's token select.index_delay_tokens + 1 on: lower them, or "
-      "ask for a longer context or answer\n",
-      select);
+  std::fprintf(stderr,
+               "tarn warning: select %s was given, but no step selected: all KV was read. "
+               "Selection needs a context of select.context_min tokens (0: twice what a step "
+               "reads), and begins with an answer's token select.swap_tokens + 1: lower these "
+               "keys, or use a longer context or answer\n",
+               select);
 }
 
 void print_figures(const EngineHandle& engine, const GenerationResult& result) {

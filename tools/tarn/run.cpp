@@ -1,4 +1,4 @@
-// tarn run: a prompt is answered from one fixed budget.
+// tarn run: answers a prompt from one fixed budget.
 #include <algorithm>
 #include <cstdio>
 #include <memory>
@@ -31,7 +31,7 @@ struct RunCommand {
   Option prompt_option;
 };
 
-constexpr u64 kSessionTokens = 8192;  // a session's context, unless -c says more
+constexpr u64 kSessionTokens = 8192;  // the least context of a kept session without -c
 
 void warn_beyond_training(const std::string& model, u64 context_tokens) {
   if (context_tokens == 0) return;  // the model's own
@@ -39,14 +39,14 @@ void warn_beyond_training(const std::string& model, u64 context_tokens) {
   const u64 n_trained = file.description().spec.n_ctx_train;
   if (context_tokens <= n_trained) return;
   std::fprintf(stderr,
-               "tarn warning: a context of %llu tokens, and the model was trained for %llu: what "
-               "it says beyond them may make no sense\n",
+               "tarn warning: the context is %llu tokens, but the model was trained for %llu: its "
+               "answers beyond that may make no sense\n",
                static_cast<unsigned long long>(context_tokens),
                static_cast<unsigned long long>(n_trained));
 }
 
-// A context for a prompt and an answer of so many tokens where -c gives none: no more than what the
-// model was trained for, where the prompt has room there.
+// The context for a prompt and an answer without -c: at most the model's trained length, if the
+// prompt fits into it.
 u64 context_for(const std::string& model, u64 n_prompt, u64 n_answer) {
   ModelFile file(model);
   const u64 n_trained = file.description().spec.n_ctx_train;
@@ -56,17 +56,17 @@ u64 context_for(const std::string& model, u64 n_prompt, u64 n_answer) {
 void warn_of_full_context(const RunCommand& command, u64 n_prompt, u64 n_context) {
   if (n_context >= n_prompt + static_cast<u64>(command.n_predict)) return;
   std::fprintf(stderr,
-               "tarn warning: -n %lld: the answer ends where the model's context of %llu tokens is "
-               "full; -c gives it another\n",
+               "tarn warning: -n %lld: the answer ends when the model's context of %llu tokens is "
+               "full; set another with -c\n",
                static_cast<long long>(command.n_predict),
                static_cast<unsigned long long>(n_context));
 }
 
-// What is to be read. A pipe is read once, and a session's next input is encoded in another way.
+// The input. A pipe is read only once, and a session's next input is encoded differently.
 struct Prompt {
   std::string text;
   std::vector<u32> ids;
-  bool is_empty = false;  // but for BOS
+  bool is_empty = false;  // except for BOS
 };
 
 std::vector<u32> encoded(const RunCommand& command, const std::string& text, bool add_special) {
@@ -88,22 +88,22 @@ Prompt prompt_of(const RunCommand& command) {
   return prompt;
 }
 
-// Throws where there is no token at all, not even BOS, that an answer could follow.
+// Throws if there is no token, not even BOS, for an answer to follow.
 void check_has_tokens(u64 n_tokens) {
   if (n_tokens > 0) return;
   throw Failure{kExitRefused,
-                "there is nothing to read: the prompt is empty, and this vocabulary puts no BOS "
-                "before it; give a text with -p TEXT or -f FILE"};
+                "the prompt is empty, and this vocabulary adds no BOS: give a text with -p TEXT or "
+                "-f FILE"};
 }
 
 BuiltIn built_in_of(const RunCommand& command) {
   return command.sample == kBuiltInNames[0] ? BuiltIn::logbook : BuiltIn::recall;
 }
 
-// The next input of a kept session, or the one that it was cut off in.
+// Answers the next input of a kept session, or continues the one that was cut off.
 GenerationResult answer_kept(const RunCommand& command, KeptSession& kept, Prompt prompt) {
   std::vector<u32>& ids = prompt.ids;
-  // Nothing is the beginning of every input: an empty one is never the one that was cut off.
+  // An empty input is a prefix of every input, so it never continues one.
   const bool goes_on = !prompt.is_empty && kept.goes_on_with(ids);
   if (!goes_on && kept.n_tokens() > 0 && command.ids_file.empty()) {
     ids = encoded(command, prompt.text, /*add_special=*/false);
@@ -122,7 +122,7 @@ GenerationResult answer_kept(const RunCommand& command, KeptSession& kept, Promp
 
 void run(RunCommand& command) {
   if (command.session.must_exist && !command.session.is_kept()) {
-    throw Failure{kExitUsage, "--session-must-exist is about --session NAME: give both"};
+    throw Failure{kExitUsage, "--session-must-exist needs --session NAME: give both"};
   }
   const bool has_prompt =
       command.prompt_option.count() > 0 || !command.file.empty() || !command.ids_file.empty();
@@ -159,7 +159,7 @@ void run(RunCommand& command) {
   }
   warn_beyond_training(command.engine.model, config.context_tokens);
   const EngineHandle engine(command.engine.model, config, command.engine.verbose);
-  // No more than the context holds: what an answer takes is set aside before it begins.
+  // At most the context: an answer's KV is reserved before it begins.
   const auto n_max = static_cast<i64>(engine.status().context_tokens);
   const i64 n_wanted = command.n_predict < 0 ? n_max : std::min(command.n_predict, n_max);
   command.options.max_tokens = static_cast<u32>(n_wanted);
@@ -192,26 +192,28 @@ void run(RunCommand& command) {
 void add_sampler_options(const Command& sub, RunCommand& command) {
   tarn_generate_options& o = command.options;
   sub.add_option("-n,--n-predict", command.n_predict,
-                 "tokens to generate; 0: none, the prompt is read alone; -1: until the model ends "
-                 "or the context is full")
+                 "tokens to generate; 0: only read the prompt; -1: until the model ends or the "
+                 "context is full")
       .between(i64{-1}, i64{~u32{0}})
       .capture_default_str();
-  sub.add_option("--temp", o.temperature, "temperature; 0 is greedy").capture_default_str();
-  sub.add_option("--top-k", o.top_k, "draw from the k best; 0 is off").capture_default_str();
-  sub.add_option("--top-p", o.top_p, "draw from the best that hold this share; 0 is off");
-  sub.add_option("--min-p", o.min_p, "drop what is less likely than this share of the best");
+  sub.add_option("--temp", o.temperature, "temperature; 0: greedy").capture_default_str();
+  sub.add_option("--top-k", o.top_k, "sample from the k best tokens; 0: off").capture_default_str();
+  sub.add_option("--top-p", o.top_p,
+                 "sample from the best tokens with this total probability; 0: "
+                 "off");
+  sub.add_option("--min-p", o.min_p, "drop tokens below this share of the best one's probability");
   sub.add_option("--repeat-penalty", o.repetition_penalty,
-                 "divides the logits of what was said, 1.1 say; 0 is off");
+                 "divides the logits of earlier tokens, 1.1 for example; 0: off");
   sub.add_option("--frequency-penalty", o.frequency_penalty,
-                 "takes this off a logit for each time it was said");
+                 "subtracted from a token's logit for each occurrence");
   sub.add_option("--presence-penalty", o.presence_penalty,
-                 "takes this off the logits of what was said");
+                 "subtracted once from the logits of earlier tokens");
   sub.add_option("--repeat-last-n", o.penalty_last_tokens,
-                 "last tokens that the penalties look at; 0 is 64, at most 4096");
-  sub.add_option("-s,--seed", o.seed, "of the draws; the same seed draws the same tokens")
+                 "window of last tokens for the penalties; 0: 64; at most 4096");
+  sub.add_option("-s,--seed", o.seed, "seed of the sampler; the same seed gives the same tokens")
       .capture_default_str();
-  sub.add_option("--stop", command.stops, "text that ends the answer; may be given several times");
-  sub.add_flag("--ignore-eos", command.ignore_end, "go on after the model's end token");
+  sub.add_option("--stop", command.stops, "text that ends the answer; may be repeated");
+  sub.add_flag("--ignore-eos", command.ignore_end, "continue after the model's end token");
 }
 
 }  // namespace
@@ -219,7 +221,7 @@ void add_sampler_options(const Command& sub, RunCommand& command) {
 void add_run(const Command& app) {
   auto command = std::make_shared<RunCommand>();
   const Command sub = app.add_subcommand(
-      "run", "answer a prompt from one fixed budget; without a model: the built-in one");
+      "run", "answer a prompt from one fixed budget; without -m with the built-in model");
   sub.footer(
       "\nExamples:\n"
       "  tarn run                                    the built-in model, on a sample\n"
@@ -239,22 +241,22 @@ void add_run(const Command& app) {
                                     "the prompt as token ids from a file; nothing is added");
   sub.add_option(
          "--session", command->session.name,
-         "keep the conversation under this name in --store DIR: the next run goes on where "
-         "this one ends, or is stopped, or crashes. Each command's prompt is the next input; one "
-         "that was cut off goes on when it is repeated as it was. Has room for 8192 tokens at "
-         "least, unless -c or the configuration says how many. When the store is full, the session "
-         "not used for longest gives way (store.kept_tokens)")
+         "keep the conversation under this name in --store DIR: the next run continues it, also "
+         "after a stop or a crash. Each command's prompt is the next input; an interrupted one "
+         "continues if it is repeated unchanged. The context is at least 8192 tokens unless -c or "
+         "the configuration sets it. When the store is full, the least recently used session is "
+         "evicted (store.kept_tokens)")
       .check(is_not_empty);
   sub.add_flag("--session-must-exist", command->session.must_exist,
-               "end with 78 where the store has no session of that name, instead of beginning it");
+               "exit with 78 if the store has no session of that name, instead of beginning one");
   command->prompt_option = text;
   text.excludes(file).excludes(ids);
   file.excludes(ids);
   sub.add_flag("--parse-special", command->parse_special,
-               "control tokens in the prompt become themselves");
+               "read control tokens written in the prompt as such");
   sub.add_option("--sample", command->sample,
-                 "without -m: logbook, a trained model on its log book, or recall, a computed one "
-                 "on a document of any length (-c)")
+                 "without -m: logbook, a trained model on its log book, or recall, a computed "
+                 "model on a document of any length (-c)")
       .is_member({kBuiltInNames[0], kBuiltInNames[1]})
       .capture_default_str();
   add_sampler_options(sub, *command);

@@ -14,14 +14,14 @@
 namespace tarn::tools {
 namespace {
 
-constexpr u32 kRecallTokens = 2048;  // of the recall model's document; -c sets more
+constexpr u32 kRecallTokens = 2048;  // of the recall model's document, without -c
 constexpr u32 kRoomTokens = 64;      // for a question and its answer
 
 struct Answered {
   const SampleQuestion* question = nullptr;
   GenerationResult result;
   bool ok() const { return result.tokens == question->expected_ids; }
-  // A word of the models' begins with the space in front of it.
+  // The models' words begin with a space.
   std::string answer() const { return result.text.substr(result.text.starts_with(' ') ? 1 : 0); }
 };
 
@@ -29,10 +29,10 @@ void print_introduction(const EngineHandle& engine, const Sample& sample) {
   std::printf("machine   %s\n", describe_machine(engine).c_str());
   std::printf("model     %s\n", sample.model.c_str());
   std::printf("document  %zu tokens, %s\n\n", sample.document_ids.size(), sample.document.c_str());
-  std::printf("memory plan (reserved at start, nothing is asked of the system afterwards)\n%s\n",
+  std::printf("memory plan (reserved at start; no memory is allocated afterwards)\n%s\n",
               format_plan(engine.plan()).c_str());
   if (sample.document_ids.size() >= 2 * kTimeToldTokens) {
-    std::printf("time      standard error says how long it takes when %u tokens are read\n\n",
+    std::printf("time      after %u tokens standard error shows the remaining time\n\n",
                 kTimeToldTokens);
   }
   std::fflush(stdout);  // reading may take minutes
@@ -55,7 +55,7 @@ void print_answers(const EngineHandle& engine, const std::vector<Answered>& answ
       static_cast<f64>(status.n_decode_rows) * 1e9 / static_cast<f64>(status.decode_ns));
 }
 
-// Whether a part of the KV lay on a disk, or was kept there.
+// Whether the plan has a part of the KV, or kept sessions, on a disk.
 bool uses_disk(const tarn_plan& plan) {
   const std::span regions(plan.regions, plan.n_regions);
   return std::any_of(regions.begin(), regions.end(), [](const tarn_region& region) {
@@ -104,7 +104,7 @@ void run_sample(const EngineOptions& engine_options, const SampleOptions& option
   std::optional<EngineHandle> engine;
   Sample sample;
   {
-    const BuiltInModel model(options.which);  // needed only while it is loaded
+    const BuiltInModel model(options.which);  // needed only during loading
     sample = built_in_sample(options.which, model, n_recall);
     const u64 n_needed = sample.document_ids.size() + kRoomTokens;
     if (config.context_tokens == 0) config.context_tokens = n_needed;

@@ -1,7 +1,7 @@
 // tools/tarn/sample.h
 //
-// What `tarn run` does when it is given neither model nor prompt: a built-in model reads its sample
-// document once and answers questions about it, each on a fork of the session that read it.
+// `tarn run` without model and prompt: a built-in model reads its sample document once. It answers
+// each question about it on a fork of that session.
 #pragma once
 
 #include "tools/support/engine_options.h"
@@ -13,7 +13,7 @@ namespace tarn::tools {
 struct SampleOptions {
   BuiltIn which = BuiltIn::logbook;
   bool json = false;
-  SessionOptions session;  // under which the reading is kept
+  SessionOptions session;  // keeps the session of the document
 };
 // `options.model` is ignored. Throws Failure.
 void run_sample(const EngineOptions& options, const SampleOptions& sample);

@@ -54,7 +54,7 @@ SessionFolder::SessionFolder(const std::string& folder)
 SessionFolder::~SessionFolder() {
   try {
     if (restores_) restore();
-  } catch (const Failure&) {  // it is longer than it need be, and that is all
+  } catch (const Failure&) {  // then the file is only longer than needed
   }
   close();
   if (io_ == nullptr) return;
@@ -74,7 +74,7 @@ void SessionFolder::open_as(const store::Cut& cut, Change change) {
   const store::StoreLimits limits{.file_bytes = file_bytes_of(cut),
                                   .frame_bytes = cut.frame_bytes,
                                   .head_bytes_max = (1 + store::kMetaSectorsMax) * kSectorBytes,
-                                  .ops_max = kOpsMax,  // and no budget: who asked for it waits
+                                  .ops_max = kOpsMax,  // and no write budget: the user waits for it
                                   .keeps = change == Change::none_or_longer};
   const u64 bytes = value_of(store::store_bytes(limits));
   store_memory_ = reserve_bytes(reserve_, "store", bytes);
@@ -92,7 +92,7 @@ void SessionFolder::open_as(const store::Cut& cut, Change change) {
 }
 
 void SessionFolder::require_io() const {
-  if (io_ == nullptr) throw Failure{kExitIo, "the disk of " + path_ + " does not answer any more"};
+  if (io_ == nullptr) throw Failure{kExitIo, "the disk of " + path_ + " no longer answers"};
 }
 
 bool SessionFolder::open() {
@@ -109,9 +109,9 @@ bool SessionFolder::open() {
   }
   std::error_code absent;
   const u64 n_bytes = fs::file_size(path_, absent);
-  if (absent || n_bytes == 0) return false;  // or begun, and no more
+  if (absent || n_bytes == 0) return false;  // or created, but empty
   throw Failure{kExitRefused, path_ +
-                                  " is no file with sessions of this version of Tarn: name "
+                                  " is not a file with sessions of this version of Tarn: name "
                                   "another folder with --store DIR"};
 }
 
@@ -128,7 +128,7 @@ void SessionFolder::close() {
 }
 
 void SessionFolder::make_room(const reuse::SessionCopy::FileFacts& facts) {
-  // look_at() has said that there is a size.
+  // look_at() has checked that there is a size.
   const store::RecordShape group{.payload_bytes = *reuse::group_bytes(facts.manifest.identity),
                                  .n_tokens = facts.manifest.identity.page_tokens};
   const store::RecordShape manifest{.payload_bytes = facts.head.manifest_bytes + kSectorBytes};
@@ -141,12 +141,12 @@ void SessionFolder::make_room(const reuse::SessionCopy::FileFacts& facts) {
   }
   if (!store::frames_suit(cut.frame_bytes, group.record_bytes())) {
     throw Failure{kExitRefused,
-                  "the sessions in this folder are of a model with KV of another size: import this "
-                  "one into a folder of its own (--store DIR)"};
+                  "the sessions in this folder belong to a model with KV of another size: import "
+                  "this one into another folder (--store DIR)"};
   }
   const u64 n_needed = n_groups * group.frames(cut.frame_bytes) + manifest.frames(cut.frame_bytes);
   const u64 n_free = is_there ? store_.index().n_free() : 0;
-  const bool is_scattered = n_free < store_.index().n_frames();  // frames of a record lie in a row
+  const bool is_scattered = n_free < store_.index().n_frames();  // records need consecutive frames
   const u64 n_wanted = n_needed + (is_scattered ? manifest.frames(cut.frame_bytes) : 0);
   if (is_there && n_free >= n_wanted) return;
   close();
@@ -154,10 +154,10 @@ void SessionFolder::make_room(const reuse::SessionCopy::FileFacts& facts) {
   try {
     open_as(cut, Change::none_or_longer);
   } catch (const Failure&) {
-    restores_ = store_.has_file();  // begun or made longer, and then the disk had no more
+    restores_ = store_.has_file();  // created or extended, and then the disk was full
     throw;
   }
-  restores_ = true;  // from here on it is ours
+  restores_ = true;  // from here on it may be restored
 }
 
 void SessionFolder::restore() {

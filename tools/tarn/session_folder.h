@@ -1,7 +1,7 @@
 // tools/tarn/session_folder.h
 //
-// The file with kept sessions of a folder (--store DIR), opened without a model. While it is open
-// no engine can have it, and the other way round.
+// The file with kept sessions of a folder (--store DIR), opened without a model. Either this or an
+// engine can have it open, not both.
 #pragma once
 
 #include <string>
@@ -16,19 +16,19 @@ namespace tarn::tools {
 
 class SessionFolder {
  public:
-  // Opens nothing yet. Throws Failure, as all of these do.
+  // Opens nothing yet. All functions throw Failure.
   explicit SessionFolder(const std::string& folder);
   SessionFolder(const SessionFolder&) = delete;
   SessionFolder& operator=(const SessionFolder&) = delete;
   ~SessionFolder();
 
-  // False where there is no file: then nothing is open.
+  // Returns false if there is no file; then nothing is open.
   bool open();
   void close();
   reuse::SessionCopy& copy() { return copy_; }
 
-  // Opens it with room for an exported session beside all that is there: makes the file longer
-  // where that takes it, or begins one. Until keep_room() the file is as it was when this goes.
+  // Opens it with room for an exported session beside the existing ones: extends the file if
+  // needed, or creates one. Without keep_room() the destructor restores the file's old size.
   void make_room(const reuse::SessionCopy::FileFacts& facts);
   void keep_room() { restores_ = false; }
 
@@ -43,12 +43,12 @@ class SessionFolder {
   SystemReserve reserve_;
   SystemClock clock_;
   std::span<std::byte> io_memory_{}, buffers_{}, store_memory_{};
-  IoBackend* io_ = nullptr;  // nullptr: the disk has kept requests, and with them the memory
+  IoBackend* io_ = nullptr;  // nullptr: the disk still has requests, and uses the memory
   store::Store store_;
   reuse::SessionCopy copy_;
   bool is_open_ = false;
   bool restores_ = false;
-  store::Cut before_{};  // of the file, before it was made longer; 0: there was none
+  store::Cut before_{};  // the file's layout before it was extended; 0: there was none
 };
 
 }  // namespace tarn::tools

@@ -1,5 +1,5 @@
-// tarn sessions: what is kept in a folder, and what can be done with it without a model: looked at,
-// exported to a file, imported from one, deleted.
+// tarn sessions: lists a folder's kept sessions, exports one to a file, imports one from a file,
+// deletes one; all without a model.
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
@@ -23,14 +23,14 @@ namespace {
 namespace fs = std::filesystem;
 
 struct SessionsCommand {
-  EngineOptions engine;  // of an import that is to be of this model
+  EngineOptions engine;  // for an import that checks the model
   std::string name, file, as;
   bool json = false;
 };
 
 unsigned long long count(u64 n) { return n; }
 
-// A session as it is shown.
+// A line of the list.
 struct Row {
   std::string name, model, kv_type, state, saved_at;
   u64 n_tokens = 0, n_kept = 0, bytes = 0, generation = 0, revision = 0;
@@ -40,9 +40,9 @@ std::string state_of(const reuse::KeptSession& session) {
   const reuse::Manifest& manifest = session.manifest;
   const bool is_read = manifest.n_slots + 1 >= manifest.token_ids.size();
   std::string state = "complete";
-  if (!is_read) state = "cut off while it read";
+  if (!is_read) state = "cut off in a prompt";
   if (is_read && manifest.sampler.is_generating != 0) state = "cut off in an answer";
-  if (session.n_pages_there < session.n_pages) state += ", KV gave way in part";
+  if (session.n_pages_there < session.n_pages) state += ", KV evicted in part";
   return state;
 }
 
@@ -97,10 +97,10 @@ void print_as_json(const std::vector<Row>& rows) {
   print_json(json);
 }
 
-// An import may make the folder; all else wants one.
+// An import may create the folder; other commands need an existing one.
 void check_folder(const SessionsCommand& command, bool must_be_there) {
   const std::string& folder = command.engine.store_dir;
-  std::error_code unknown;  // then the check says why
+  std::error_code unknown;  // then the check reports it
   if (must_be_there && fs::symlink_status(folder, unknown).type() == fs::file_type::not_found) {
     throw Failure{kExitIo, folder + ": there is no such folder (--store DIR of tarn run)"};
   }
@@ -128,7 +128,7 @@ void list(const SessionsCommand& command) {
   }
 }
 
-// A name that is not there is not found in a folder without sessions, too.
+// In a folder without sessions every name is "not found", too.
 void open_for(SessionFolder& folder, const SessionsCommand& command) {
   if (folder.open()) return;
   throw Failure{kExitRefused, "no session " + escaped(command.name) + ": " +
@@ -153,7 +153,7 @@ void export_to_file(const SessionsCommand& command) {
                format_bytes(done.file_bytes).c_str(), command.file.c_str());
 }
 
-// The engine of the model says whether the session is of it.
+// An engine with the model checks that the session belongs to it.
 void import_by_engine(const SessionsCommand& command, SessionFolder& folder, u64 n_tokens) {
   folder.close();
   EngineOptions options = command.engine;
@@ -189,40 +189,41 @@ constexpr const char* kExamples =
     "  tarn sessions import book.session --store ~/other\n"
     "  tarn sessions import book.session --as novel --store ~/tarn -m model.gguf\n"
     "  tarn sessions delete book --store ~/tarn\n"
-    "\nAn exported session is one file with the tokens and their KV; tarn run --session goes on "
-    "with an imported one as with its own, bit for bit. Import from those only whom you would give "
-    "the folder itself: checksums find damage, not deceit.\n";
+    "\nAn exported session is one file with the tokens and their KV; tarn run --session continues "
+    "an imported one bit for bit. Import only from sources that you trust like the folder itself: "
+    "checksums find damage, not forgery.\n";
 
 }  // namespace
 
 void add_sessions(const Command& app) {
   auto command = std::make_shared<SessionsCommand>();
-  const Command sub = app.add_subcommand(
-      "sessions", "list, export, import and delete the sessions that a folder keeps");
+  const Command sub =
+      app.add_subcommand("sessions", "list, export, import and delete a folder's kept sessions");
   sub.footer(kExamples);
   sub.fallthrough();
   sub.require_subcommand(0, 1);
-  sub.add_option("--store", command->engine.store_dir, "the folder: --store of tarn run")
+  sub.add_option("--store", command->engine.store_dir, "the folder of tarn run --store")
       .required()
       .check(is_not_empty);
   sub.add_flag("--json", command->json, "the list as one JSON object on standard output");
 
-  sub.add_subcommand("list", "what the folder keeps, as without a command");
+  sub.add_subcommand("list", "list the sessions (the default)");
   const Command gone = sub.add_subcommand(
       "delete",
-      "a session, and KV that no other one shares; its bytes stay in the file until they are "
-      "written over");
+      "delete a session, and KV that no other one shares; its bytes stay in the file until they "
+      "are written over");
   gone.add_option("NAME", command->name, "the session's").required();
   const Command out =
-      sub.add_subcommand("export", "a session to a file, which bears its name when it is whole");
+      sub.add_subcommand("export", "write a session to a file, which appears when it is whole");
   out.add_option("NAME", command->name, "the session's").required();
-  out.add_option("FILE", command->file, "the file; one that is there is replaced").required();
+  out.add_option("FILE", command->file, "the file; an existing one is replaced").required();
   const Command in = sub.add_subcommand(
-      "import", "an exported session; every byte is checked before anything is written");
+      "import", "add an exported session; every byte is checked before anything is written");
   in.add_option("FILE", command->file, "the file").required();
-  in.add_option("--as", command->as, "under this name instead of its own");
+  in.add_option("--as", command->as, "a name in place of its own");
   in.add_option("-m,--model", command->engine.model,
-                "refuse it unless it is of this model (and --kv-type); without, tarn run does");
+                "refuse a session of another model (or --kv-type); without this option tarn run "
+                "refuses it later");
   in.add_option("--kv-type", command->engine.kv_type, "number format of K and V (default f16)")
       .is_member(std::vector<std::string>(std::begin(kKvTypeNames), std::end(kKvTypeNames)));
   sub.callback([command, gone, out, in] {

@@ -1,6 +1,6 @@
 // tools/tarn/softmax.h
 //
-// What evaluation needs of a row of logits, in double precision.
+// Figures of a row of logits for evaluation, in double precision.
 #pragma once
 
 #include <algorithm>
@@ -28,7 +28,7 @@ inline Softmax softmax_of(std::span<const f32> logits) {
   return out;
 }
 
-// KL(base || other) in nats, of two rows of logits and their softmax.
+// KL(base || other) in nats, for two rows of logits and their softmax.
 inline f64 kl_divergence(std::span<const f32> base, const Softmax& base_softmax,
                          std::span<const f32> other, const Softmax& other_softmax) {
   f64 kl = 0;
@@ -39,7 +39,7 @@ inline f64 kl_divergence(std::span<const f32> base, const Softmax& base_softmax,
   return kl;
 }
 
-// Throws Failure where what was computed of the logits at `position` is no number.
+// Throws Failure if a value computed from the logits at `position` is not a number.
 inline void check_finite(f64 value, u64 position) {
   if (std::isfinite(value)) return;
   throw Failure{kExitRefused, "the logits of position " + std::to_string(position) +

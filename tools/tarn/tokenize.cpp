@@ -1,4 +1,4 @@
-// tarn tokenize: ids and pieces of a text; vocabulary-only files will do.
+// tarn tokenize: prints print ids and pieces of a text; works with vocabulary-only files.
 #include <cstdio>
 #include <memory>
 
@@ -20,7 +20,7 @@ struct TokenizeCommand {
   bool json = false;
 };
 
-// A piece on one line of a terminal: quotes, and escapes for what cannot be shown.
+// A piece in quotes on one line, with escapes for unprintable bytes.
 std::string quoted(const std::string& piece) {
   std::string out = "\"";
   const bool whole = text::is_utf8(piece);
@@ -76,15 +76,15 @@ void add_tokenize(const Command& app) {
       "  tarn tokenize -m model.gguf -p \"Hello there\"\n"
       "  tarn tokenize -m model.gguf -f chat.txt --add-special --parse-special --json\n");
   sub.add_option("-m,--model", command->model,
-                 "a GGUF file; a vocabulary alone will do (default: the built-in model)")
+                 "a GGUF file, with or without tensors (default: the built-in model)")
       .check(is_not_empty);
   const Option text = sub.add_option("-p,--prompt", command->text, "the text");
   const Option file = sub.add_option("-f,--file", command->file,
                                      "the text, from a file or /dev/stdin, byte for byte");
   file.excludes(text);
-  sub.add_flag("--add-special", command->options.add_special, "BOS and EOS as the file says");
+  sub.add_flag("--add-special", command->options.add_special, "add BOS and EOS as the file says");
   sub.add_flag("--parse-special", command->options.parse_special,
-               "control tokens in the text become themselves");
+               "read control tokens written in the text as such");
   sub.add_flag("--json", command->json, "one JSON object on standard output");
   sub.callback([command, text, file] {
     if (text.count() + file.count() == 0) {

@@ -1,7 +1,7 @@
-// tarn verify: what reading by selection loses on this model and this text, against reading
-// everything, in the same run. One document for all: the text with facts planted at even depths.
-// Each preset and budget reads it, decodes what follows it in the text (the text's own tokens,
-// whatever the model would have said), and answers for each fact.
+// tarn verify: measures the loss of selection on this model and this text, against full attention
+// in the same run. All trials have one document: the text with facts planted at even depths. Each
+// preset and budget reads it, decodes the text's next tokens (not the model's own), and answers a
+// question for each fact.
 #include <unistd.h>
 
 #include <algorithm>
@@ -54,7 +54,7 @@ struct VerifyCommand {
   bool json = false;
 };
 
-// A planted fact, and how it is asked for.
+// A planted fact and its question.
 struct Needle {
   Ids question;
   std::string answer;
@@ -65,7 +65,7 @@ struct Exam {
   std::vector<Needle> needles;
 };
 
-// Facts are put between the text's own tokens.
+// Inserts facts between the text's own tokens.
 Exam exam_of(ModelFile& model, const VerifyCommand& command, u32 n_context) {
   const Ids text = model.encode(read_file(command.text_file), {.add_special = true});
   Exam exam;
@@ -107,15 +107,15 @@ Exam exam_of(ModelFile& model, const VerifyCommand& command, u32 n_context) {
   return exam;
 }
 
-// One preset with one budget, and how it did.
+// One preset with one budget, and its results.
 struct Trial {
   std::string name;
   SelectConfig select{};
-  std::vector<f64> kls{};  // of the steps that selected
-  u32 n_agree = 0;         // of them, the best token is full attention's
+  std::vector<f64> kls{};  // of the steps with selection
+  u32 n_agree = 0;         // steps whose best token equals full attention's
   u32 n_steps = 0;
   u32 n_right = 0;      // of the needles
-  f64 tokens_read = 0;  // a step, in the mean
+  f64 tokens_read = 0;  // per step, on average
   f64 ms_per_token = 0;
   SelectMark mark{};
 
@@ -129,20 +129,20 @@ struct Trial {
     return kls.empty() ? 1.0 : static_cast<f64>(n_agree) / static_cast<f64>(kls.size());
   }
   bool selected() const { return !kls.empty(); }
-  // But for the facts.
+  // Whether KL and best tokens pass, without the facts.
   bool is_close(const VerifyCommand& command) const {
     return selected() && kl_mean() <= command.kl_max && top1() >= command.top1_min;
   }
   bool passes(const VerifyCommand& command, const Trial& full) const {
     return is_close(command) && n_right >= full.n_right && facts_tell(command, full);
   }
-  // Facts that full attention does not find either say nothing about a selection.
+  // Whether the facts are a test: those that full attention does not find either are none.
   static bool facts_tell(const VerifyCommand& command, const Trial& full) {
     return command.n_needles == 0 || full.n_right > 0;
   }
 };
 
-// Takes an exam with an engine of its own; full attention's logits are kept for the others.
+// Runs a trial with an engine of its own; keeps full attention's logits for the others.
 class Examinee {
  public:
   Examinee(const VerifyCommand& command, Config config, const Exam& exam, Trial& trial,
@@ -184,8 +184,8 @@ class Examinee {
         session_, {.max_tokens = command_.n_steps, .ignore_end = true}, exam_.continuation));
     u64 n_read = 0;
     f64 seconds = 0;
-    // The first row is the document's last, which is read exactly. A step without a row is one in
-    // which the next row waits for its index.
+    // The first row is the document's last, which is exact. In a step without a row the next row
+    // waits for its index.
     row_idx_ = 0;
     for (bool done = false; !done;) {
       const auto begin = SteadyClock::now();
@@ -213,7 +213,7 @@ class Examinee {
     self.row_.assign(logits.begin(), logits.end());
   }
 
-  // The step's logits: kept by full attention, compared by a step that selected.
+  // Keeps a step's logits for full attention, and compares those of steps with selection.
   void keep(bool selected) {
     if (row_.empty()) return;
     const Softmax ours = softmax_of(row_);
@@ -279,11 +279,11 @@ std::vector<Trial> trials_of(const VerifyCommand& command, const SelectConfig& b
       trial.name = preset + " " + (is_own ? "own share" : std::to_string(budget));
       trial.select = select_named(base, preset);
       if (!is_own) {
-        trial.select.context_divisor = 0;  // absolute, as a box with a fixed budget has it
+        trial.select.context_divisor = 0;  // absolute, as on a box with a fixed budget
         trial.select.k = budget;
       }
-      trial.select.index_delay_tokens = 1;  // the index serves from the second step on
-      trial.select.verified = {"none"};     // so that the weights' hash is in the mark
+      trial.select.swap_tokens = 1;      // the index serves from the second step on
+      trial.select.verified = {"none"};  // so that the mark has the weights' hash
       trials.push_back(trial);
     }
   }
@@ -327,7 +327,7 @@ void print_as_json(const VerifyCommand& command, const std::vector<Trial>& trial
     json.begin_object();
     json.key("name").text(trial.name);
     json.key("method").text(kSelectMethodNames[static_cast<u64>(trial.select.method)]);
-    const bool is_share = trial.select.context_divisor > 0;  // a step goes by that, then
+    const bool is_share = trial.select.context_divisor > 0;  // then the step's budget depends on it
     json.key("k_tokens").number(is_share ? 0 : trial.select.k);
     json.key("context_divisor").number(trial.select.context_divisor);
     json.key("steps_selected").number(trial.kls.size());
@@ -354,8 +354,8 @@ const Trial* best_of(const VerifyCommand& command, const std::vector<Trial>& tri
   return best;
 }
 
-// The settings that passed and read least, as a configuration that names them and this model. Not
-// when an index comes into use, which is the box's to choose: trials have it at once.
+// Writes the passing settings that read least, as a configuration with this model's mark. It does
+// not set select.swap_tokens, which depends on the box; trials use the index at once.
 void write_record(const VerifyCommand& command, const Trial* best, Config config) {
   char about[256];
   std::snprintf(
@@ -374,7 +374,8 @@ void write_record(const VerifyCommand& command, const Trial* best, Config config
   write_file(command.record_file, text.data(), text.size());
 }
 
-// Nothing passed: all is read as a whole, which is exact, and only a record lacks; or it failed.
+// Reports that no trial passed: either everything was read whole, which is exact and only lacks a
+// record, or trials failed.
 void tell_none(const VerifyCommand& command, const std::vector<Trial>& trials) {
   const auto lossy = std::span(trials).subspan(1);
   const auto is_whole = [](const Trial& trial) { return !trial.selected(); };
@@ -384,15 +385,15 @@ void tell_none(const VerifyCommand& command, const std::vector<Trial>& trials) {
     if (no_record.empty()) return;
     throw Failure{
         kExitRefused,
-        "nothing was read by selection at this length: raise -c, or lower --budgets" + no_record};
+        "selection was never used at this length: raise -c, or lower --budgets" + no_record};
   }
   if (std::any_of(lossy.begin(), lossy.end(), is_whole) && no_record.empty()) return;
   const bool is_close = std::any_of(lossy.begin(), lossy.end(),
                                     [&](const Trial& trial) { return trial.is_close(command); });
   if (!Trial::facts_tell(command, trials[0]) && is_close) {
     throw Failure{kExitRefused,
-                  "full attention finds no planted fact either, so they say nothing: --needles 0 "
-                  "goes by KL and the best tokens alone" +
+                  "full attention finds no planted fact either, so facts are no test: with "
+                  "--needles 0 only KL and the best tokens count" +
                       no_record};
   }
   throw Failure{kExitRefused,
@@ -428,20 +429,20 @@ void run(VerifyCommand& command) {
 void add_verify(const Command& app) {
   auto command = std::make_shared<VerifyCommand>();
   const Command sub =
-      app.add_subcommand("verify", "what reading by selection loses on your model and your text");
+      app.add_subcommand("verify", "measure the loss of selection on your model and your text");
   sub.footer(
       "\nExamples:\n"
       "  tarn verify -m model.gguf --text manual.txt               8192 tokens of it\n"
       "  tarn verify -m model.gguf --text manual.txt -c 32768 --budgets 1024,4096\n"
-      "\nEach preset and budget reads the text anew, so it takes as many times a prompt of -c "
-      "tokens, and one more for full attention. KL and top-1 are over the steps that selected; "
-      "needles are facts planted in the text at even depths, of which the digits must be said.\n"
-      "Exit 0: one passed, or one read everything, as contexts below select.context_min are; with "
-      "--record: one passed, and the file is written. 78: none did. Facts that full attention "
-      "does not find either are no pass: --needles 0 goes by KL and the best tokens alone.\n"
-      "\nA verdict holds for the length that was tested: sinks, local and 2048 chosen tokens are a "
-      "third of 8192, and 2 % of 131072. A record does not ask for the length later: verify with "
-      "the -c that will be used.\n");
+      "\nEach preset and budget reads the text again, and full attention once: that many prompts "
+      "of -c tokens. KL and top-1 are over the steps with selection. Needles are facts planted in "
+      "the text at even depths, whose digits the model must answer.\n"
+      "Exit 0: one passed, or one read everything, as contexts below select.context_min do; with "
+      "--record: one passed, and the file is written. 78: none passed. Facts that full attention "
+      "does not find either are no pass: with --needles 0 only KL and the best tokens count.\n"
+      "\nA verdict holds for the tested length: sinks, local and 2048 chosen tokens are a third of "
+      "8192, and 2 % of 131072. A record does not check the length later: verify with the -c that "
+      "will be used.\n");
   command->engine.add_to(sub);
   sub.add_option("--text", command->text_file, "a text like those that the model will read")
       .required();
@@ -450,23 +451,23 @@ void add_verify(const Command& app) {
       .is_member(lossy_select_names())
       .capture_default_str();
   sub.add_option("--budgets", command->budgets,
-                 "tokens chosen in a step, beside sinks and local; 0: the preset's own share")
+                 "tokens chosen per step, beside sinks and local; 0: the preset's own share")
       .delimiter(',')
       .between(0u, 1u << 20)
       .capture_default_str();
-  sub.add_option("--steps", command->n_steps, "tokens of the text that are decoded behind it")
+  sub.add_option("--steps", command->n_steps, "tokens decoded after the document")
       .between(4u, 4096u)
       .capture_default_str();
-  sub.add_option("--needles", command->n_needles, "facts that are planted")
+  sub.add_option("--needles", command->n_needles, "number of planted facts")
       .between(0u, static_cast<u32>(kPlaces.size()))
       .capture_default_str();
-  sub.add_option("--kl-max", command->kl_max, "most KL divergence in the mean that passes, nats")
+  sub.add_option("--kl-max", command->kl_max, "largest mean KL divergence that passes, nats")
       .capture_default_str();
-  sub.add_option("--top1-min", command->top1_min, "least share of equal best tokens that passes")
+  sub.add_option("--top1-min", command->top1_min, "smallest share of equal best tokens that passes")
       .capture_default_str();
   sub.add_option("--record", command->record_file,
-                 "write what passed and reads least as a configuration: with --config and this "
-                 "file replies say verified: true")
+                 "write the passing settings that read least as a configuration; with --config and "
+                 "this file, answers say verified: true")
       .type_name("FILE");
   sub.add_flag("--json", command->json, "one JSON object on standard output");
   sub.callback([command] { run(*command); });

@@ -1,6 +1,6 @@
-"""What training keeps: weights in half precision, the step and RoPE's base, in a small file.
+"""A checkpoint: weights in half precision, the step and RoPE's base, in a small file.
 
-Optimizer state is not kept: whoever goes on warms up for some steps instead. load() takes a
+Optimizer state is not kept: a resumed training warms up for some steps. load() takes a
 checkpoint or an exported GGUF; warm_start() takes the weights of a model with another vocabulary.
 """
 
@@ -20,14 +20,14 @@ OLD_EMBEDDING = "e.weight"
 
 
 def save(path, model, step):
-    """Writes beside the old file first, so that a crash leaves one of the two."""
+    """Writes another file first, so that a crash leaves the old or the new one."""
     weights = {name: p.half().cpu() for name, p in model.state_dict().items()}
     torch.save({"weights": weights, "step": step, "rope_base": model.rope_base}, f"{path}.new")
     os.replace(f"{path}.new", path)
 
 
 def load(path, model):
-    """Fills the model and sets its RoPE base; the step at which it was written."""
+    """Fills the model and sets its RoPE base; returns the checkpoint's step."""
     if str(path).endswith(".gguf"):
         weights, step, model.rope_base = gguf_file.read(path)
     else:

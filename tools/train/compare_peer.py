@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Answers a log book with llama.cpp, and counts on how many answers another engine agrees.
+"""Answers a log book with llama.cpp, and counts the answers on which another engine agrees.
 
     compare_peer.py --llama-source DIR --llama-lib DIR MODEL.gguf BOOK.jsonl
                     [--answers OURS.jsonl] [-o THEIRS.jsonl]
 
     --llama-source   llama.cpp's sources, for include/llama.h and ggml/include
     --llama-lib      the folder of its libllama.so
-    --answers        what another engine answered
+    --answers        answers of another engine
 
 Answers are JSON lines {seed, index, kind, expected, given}; index is the number of the question's
 line in the book, from 0. `given` is the greedy continuation, as many tokens as `expected` has.
@@ -66,7 +66,7 @@ def answers_of_peer(options):
 
 
 def compare(theirs, ours):
-    """The share of the same answers, and a line for each other one."""
+    """The share of equal answers; prints a line for each different one."""
     by_index, n_same = {answer["index"]: answer for answer in ours}, 0
     for answer in theirs:
         other = by_index.get(answer["index"], {}).get("given")

@@ -1,4 +1,4 @@
-"""Random choices that come out the same on every machine and every Python.
+"""Random choices that are the same on every machine and every Python.
 
 Of Python's random module only seeding by an integer and random() promise to stay as they are, so
 everything here is made of random() alone.

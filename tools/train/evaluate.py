@@ -50,7 +50,7 @@ def groups_of(lines):
 
 
 def common_length(lists):
-    """How many first elements all lists share."""
+    """The length of the common prefix of all lists."""
     n = 0
     for column in zip(*lists):
         if len(set(column)) > 1:
@@ -60,7 +60,7 @@ def common_length(lists):
 
 
 class Reader:
-    """A model and the way in which its attention is crippled, if it is."""
+    """A model, and how its attention is limited, if it is."""
 
     def __init__(self, model, tokenizer, window=None, shuffle_keys=False):
         self._model, self._tokenizer = model, tokenizer
@@ -165,7 +165,7 @@ def main():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model")
     parser.add_argument("book")
-    parser.add_argument("--window", type=int, help="attend to so many last tokens only")
+    parser.add_argument("--window", type=int, help="attend only to this many last tokens")
     parser.add_argument("--shuffle-keys", action="store_true")
     options = parser.parse_args()
     tokenizer = bpe.load()

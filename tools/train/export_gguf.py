@@ -24,7 +24,7 @@ def main():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("checkpoint")
     parser.add_argument("output")
-    parser.add_argument("--rope-base", type=float, help="instead of the checkpoint's")
+    parser.add_argument("--rope-base", type=float, help="base in place of the checkpoint's")
     options = parser.parse_args()
     tokenizer = bpe.load()
     model = Model(len(tokenizer.tokens))

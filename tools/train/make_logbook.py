@@ -40,7 +40,7 @@ def prose_line(body):
 
 
 def questions_of(document):
-    """(kind, prompt, answer) of all that a document is asked."""
+    """(kind, prompt, answer) of all questions about a document."""
     body = text_of(document.body)
     for question in document.questions:
         yield question.kind, body + text_of(question.asked), question.answer.text
@@ -78,12 +78,12 @@ def parse_options():
     parser.add_argument("--tokens", type=int, nargs="+", default=[1024], metavar="N",
                         help=f"lengths of the documents, such as {LENGTHS}")
     parser.add_argument("--documents", type=int, nargs="+", default=[10], metavar="N",
-                        help="how many of each length: one number, or one for each")
-    parser.add_argument("--lines", type=int, default=1000, help="of a document, at most")
+                        help="documents of each length: one number, or one for each")
+    parser.add_argument("--lines", type=int, default=1000, help="lines of a document at most")
     parser.add_argument("--rounds", type=int, default=1,
-                        help="how often each kind is asked in a document")
-    parser.add_argument("--first", type=int, default=0, help="seed of the first, minus 1,000,000")
-    parser.add_argument("--sample", action="store_true", help="the book in the tree")
+                        help="questions of each kind in a document")
+    parser.add_argument("--first", type=int, default=0, help="first seed, minus 1,000,000")
+    parser.add_argument("--sample", action="store_true", help="write the book in the tree")
     parser.add_argument("-o", "--output", help="file to write; standard output without it")
     options = parser.parse_args()
     if len(options.documents) == 1:

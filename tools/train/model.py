@@ -92,7 +92,7 @@ class Layer(nn.Module):
 
 
 def log_attention(query, key, pairs):
-    """One head's log attention from and to the tokens of `pairs`, a list of index pairs per row."""
+    """One head's log attention between the tokens of `pairs`, a list of index pairs per row."""
     found = []
     for row, looks in enumerate(pairs):
         if not looks:

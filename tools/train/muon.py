@@ -1,4 +1,4 @@
-"""Muon: momentum whose matrix is brought near the closest orthogonal one before it is applied.
+"""Muon: momentum that is replaced by nearly the closest orthogonal matrix before it is applied.
 
 K. Jordan and others, "Muon: An optimizer for hidden layers in neural networks" (2024): the quintic
 Newton-Schulz iteration and its coefficients are theirs.

@@ -1,10 +1,10 @@
-// Greedy answers of llama.cpp's CPU backend. Built by compare_peer.py, against a libllama.
+// Prints greedy answers of llama.cpp's CPU backend. compare_peer.py builds it against a libllama.
 //
 //   peer_answers MODEL CONTEXT_TOKENS
 //
 // Standard input: "PROMPT_BYTES ANSWER_BYTES\n", the prompt, the expected answer; and so on.
-// Standard output, for each: "BYTES\n" and the text that follows the prompt, as many tokens as the
-// expected answer has, fewer if the end token comes. KV that two prompts have in common is kept.
+// Standard output, for each: "BYTES\n" and the text after the prompt, as many tokens as the
+// expected answer has, fewer if the end token comes. KV of a common prefix of two prompts is kept.
 #include <algorithm>
 #include <cstddef>
 #include <iostream>
@@ -49,8 +49,8 @@ class Peer {
 
   bool answer(const std::string& prompt, const std::string& expected, std::string& given) {
     const Tokens wanted = tokenize(vocab_, prompt, /*add_special=*/true);
-    // The answer's tokens are those behind the prompt's: alone, some vocabularies begin it
-    // otherwise.
+    // The answer's tokens are those after the prompt's: encoded alone, some vocabularies begin it
+    // differently.
     const size_t n_whole = tokenize(vocab_, prompt + expected, /*add_special=*/true).size();
     const size_t n_answer = n_whole - std::min(n_whole, wanted.size());
     const auto shared = std::mismatch(wanted.begin(), wanted.end(), held_.begin(), held_.end());
@@ -87,7 +87,7 @@ class Peer {
   llama_model* model_;
   llama_context* context_ = nullptr;
   const llama_vocab* vocab_ = nullptr;
-  Tokens held_;  // what the context's KV stands for
+  Tokens held_;  // the tokens of the context's KV
 };
 
 std::string read_bytes(size_t n) {

@@ -57,7 +57,7 @@ def prime_first(layer):
 
 
 def prime_likeness(layer):
-    """The first head of each group has equal queries and keys, and gives back what it sees."""
+    """The first head of each group has equal queries and keys, and copies what it attends to."""
     group = HEADS // KV_HEADS
     query = layer.attn_q.weight.view(KV_HEADS, group, HEAD_DIM, WIDTH)
     key = layer.attn_k.weight.view(KV_HEADS, HEAD_DIM, WIDTH)

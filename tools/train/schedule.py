@@ -1,4 +1,4 @@
-"""How training proceeds: rates, lengths of documents, and RoPE's base, as functions of progress."""
+"""Rates, lengths of documents and RoPE's base, as functions of training's progress."""
 
 import random
 
@@ -23,20 +23,20 @@ def parse_curriculum(text):
 
 
 class Schedule:
-    """What each step of one training is to do. `options` are train.py's."""
+    """The settings of each step of a training. `options` are train.py's."""
 
     def __init__(self, options, first_step, first_rope_base):
         self._options, self._stages = options, parse_curriculum(options.curriculum)
         self._first_step, self._first_rope_base = first_step, first_rope_base
 
     def progress(self, step, seconds):
-        """Done at 1."""
+        """Progress from 0 to 1."""
         if self._options.steps:
             return (step - self._first_step) / self._options.steps
         return seconds / (3600 * self._options.hours)
 
     def rate(self, step, progress):
-        """How fast to learn, at most 1."""
+        """The factor of the learning rate, at most 1."""
         warm = min(1.0, (step - self._first_step + 1) / self._options.warm_up)
         return warm * min(1.0, max(RATE_MIN_RATIO, (1 - progress) / DECAY_SHARE))
 
@@ -51,7 +51,7 @@ class Schedule:
         return tokens, max(0, far)
 
     def rope_base(self, progress):
-        """In equal ratios from the base that the weights came with to --rope-base, then that."""
+        """Grows in equal ratios from the weights' base to --rope-base."""
         first, last, until = (self._first_rope_base, self._options.rope_base,
                               self._options.rope_base_until)
         if not last:

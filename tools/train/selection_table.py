@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What decoding by selection costs in answers, by method and share of the tokens that are read.
+"""Measures the cost of selection in answers, by method and share of the tokens that are read.
 
     make-logbook --tokens 4096 --documents 20 --rounds 30 --first 600000 -o book.jsonl
     selection_table.py TARN MODEL.gguf book.jsonl --results results.jsonl
@@ -61,7 +61,7 @@ def toml(method, divisor, args):
 
 
 def answers(args, book, method, divisor):
-    """Right or wrong, and whether it read by selection, a question each."""
+    """For each question: right or wrong, and whether it read by selection."""
     with tempfile.TemporaryDirectory() as folder:
         config = pathlib.Path(folder, "select.toml")
         config.write_text(toml(method, divisor, args))
@@ -141,11 +141,11 @@ def parse_options():
     parser.add_argument("tarn")
     parser.add_argument("model")
     parser.add_argument("book")
-    parser.add_argument("--results", required=True, help="file of answers, kept and gone on with")
+    parser.add_argument("--results", required=True, help="file of answers, continued if it exists")
     parser.add_argument("--methods", nargs="+", default=METHODS)
     parser.add_argument("--against", default="full",
-                        help="the method that differences are to (default full)")
-    parser.add_argument("--documents", type=int, help="the book's first ones alone")
+                        help="the method to compare with (default full)")
+    parser.add_argument("--documents", type=int, help="only the book's first documents")
     parser.add_argument("--divisors", nargs="+", type=int, default=DIVISORS)
     parser.add_argument("--kinds", nargs="+", default=KINDS)
     parser.add_argument("--sinks", type=int, default=32)

@@ -91,7 +91,7 @@ class Trainer:
             self.keep(EVALUATED_LAST)
 
     def write_plan(self):
-        """How far we are, how fast to learn, how long documents are, how far positions skip."""
+        """Sets progress, learning rate, lengths of documents and skips of positions."""
         progress = self.schedule.progress(self.step, time.time() - self.began)
         self.team.plan.copy_(torch.tensor([progress, self.schedule.rate(self.step, progress),
                                            *self.schedule.lengths(self.step, progress)]))
@@ -124,7 +124,7 @@ class Trainer:
             self.log.flush(norm, rate)
 
     def share_gradients(self):
-        """Leaves the team's mean gradient, clipped, in every process; its norm."""
+        """Gives every process the team's mean gradient, clipped; returns its norm."""
         own = torch.cat([p.grad.reshape(-1) for p in self.parameters])
         self.team.gradients[self.rank].copy_(own)
         self.team.wait()
@@ -148,7 +148,7 @@ class Trainer:
 
 
 class Log:
-    """Means since the last line that was printed."""
+    """Means since the last printed line."""
 
     def __init__(self, began):
         self._began = began
@@ -197,7 +197,7 @@ def skip_positions(tokens, far, seed):
 
 
 def start_model(options, tokenizer):
-    """A model to begin with, and its step."""
+    """The initial model and its step."""
     model, generator = Model(len(tokenizer.tokens)), torch.Generator().manual_seed(options.seed)
     if options.resume:
         step = checkpoint.load(options.resume, model)
@@ -217,8 +217,8 @@ def parse_options():
     parser.add_argument("--out", required=True, help="checkpoint to write")
     length = parser.add_mutually_exclusive_group(required=True)
     length.add_argument("--hours", type=float)
-    length.add_argument("--steps", type=int, help="instead: however long they take")
-    parser.add_argument("--resume", metavar="FILE", help="checkpoint or GGUF to go on from")
+    length.add_argument("--steps", type=int, help="length in steps, not in hours")
+    parser.add_argument("--resume", metavar="FILE", help="checkpoint or GGUF to continue from")
     parser.add_argument("--warm", nargs=2, metavar=("MODEL", "TOKENS"),
                         help="weights and merges of a model with another vocabulary")
     parser.add_argument("--curriculum", default=CURRICULUM, help=f"default: {CURRICULUM}")
@@ -228,12 +228,12 @@ def parse_options():
     parser.add_argument("--warm-up", type=int, default=WARM_UP_STEPS, help="steps")
     parser.add_argument("--hint", type=float, default=0.5, help="weight of shown attention")
     parser.add_argument("--hint-until", type=float, default=0.6, help="share of the time")
-    parser.add_argument("--rope-base", type=float, help="end with it (default: as begun)")
+    parser.add_argument("--rope-base", type=float, help="final base (default: unchanged)")
     parser.add_argument("--rope-base-until", type=float, default=0.4,
-                        help="share of the time in which RoPE's base gets there; 0: at once")
-    parser.add_argument("--context", type=int, default=CONTEXT, help="farthest position shown")
-    parser.add_argument("--seed", type=int, default=1, help="of the first weights")
-    parser.add_argument("--first-seed", type=int, default=0, help="of the documents")
+                        help="share of the time until RoPE's final base; 0: at once")
+    parser.add_argument("--context", type=int, default=CONTEXT, help="farthest position")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the initial weights")
+    parser.add_argument("--first-seed", type=int, default=0, help="first seed of documents")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--workers", type=int, default=2, help="processes, on a CPU")
     parser.add_argument("--log-every", type=int, default=50, help="steps")

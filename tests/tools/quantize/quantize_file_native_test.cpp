@@ -207,9 +207,9 @@ TEST_CASE("values that a type cannot hold are refused by the tensor's name") {
     const char* text;  // empty: accepted
   };
   const Case kCases[] = {
-      {"a NaN", std::numeric_limits<f32>::quiet_NaN(), "q8_0", "no number"},
-      {"a NaN to bf16", std::numeric_limits<f32>::quiet_NaN(), "bf16", "no number"},
-      {"an infinity", -std::numeric_limits<f32>::infinity(), "q4_0", "no number"},
+      {"a NaN", std::numeric_limits<f32>::quiet_NaN(), "q8_0", "not a number"},
+      {"a NaN to bf16", std::numeric_limits<f32>::quiet_NaN(), "bf16", "not a number"},
+      {"an infinity", -std::numeric_limits<f32>::infinity(), "q4_0", "not a number"},
       {"beyond f16", 65536.0f, "f16", "choose bf16 or f32"},
       {"beyond f16's scales", -1e30f, "q4_k_m", "choose bf16 or f32"},
       {"the largest of f16", 65504.0f, "f16", ""},

@@ -40,7 +40,7 @@ const std::string kGood =
     "{\"seed\":1,\"kind\":\"a\",\"tokens\":1,\"prompt\":\"p\",\"answer\":\"a\"}\n";
 
 const Refused kRefused[] = {
-    {"nothing", "", "book:1: there is no question in it"},
+    {"nothing", "", "book:1: it has no question"},
     {"no JSON", kGood + "seed: 1\n", "book:2: no JSON"},
     {"a cut line", kGood + "\n{\"seed\":1,", "book:3: no JSON"},
     {"no object", "[1]\n", "book:1: no JSON object"},

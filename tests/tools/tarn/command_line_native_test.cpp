@@ -48,7 +48,7 @@ const Case kCases[] = {
     {"for how many sessions a plan is",
      {"plan", "-m", "MODEL", "-c", "256"},
      0,
-     "sessions       4 open at a time; tarn run opens one: --sessions 1 plans for that\n"},
+     "sessions       4 open at a time; tarn run opens one: plan for it with --sessions 1\n"},
     {"a plan for one session",
      {"plan", "-m", "MODEL", "-c", "256", "--sessions", "1"},
      0,

@@ -47,7 +47,7 @@ TEST_CASE("a document larger than memory: read, killed, restarted, asked" *
   CHECK(whole_mib[0] == 128);
   CHECK(budget_mib[0] < whole_mib[0] / 8);
   for (const f64 planned : planned_mib) CHECK(planned <= budget_mib[0]);
-  CHECK(has("the 32 tokens behind the question identical: yes"));
+  CHECK(has("the 32 tokens after the question identical: yes"));
   const auto line_of = [&](const std::string& name) {
     const size_t begin = ended.out.find("\n" + name);
     REQUIRE(begin != std::string::npos);

@@ -68,8 +68,8 @@ TEST_CASE("a signal ends a run that keeps its session, when it is saved") {
     CAPTURE(stopped.err);
     REQUIRE(stopped.said);
     CHECK(stopped.signal == signal);
-    CHECK(has(stopped.err, "the same command goes on"));
-    CHECK(has(test::run_tarn({"sessions", "--store", store.path()}).out, "cut off while it read"));
+    CHECK(has(stopped.err, "the same command continues"));
+    CHECK(has(test::run_tarn({"sessions", "--store", store.path()}).out, "cut off in a prompt"));
   }
 }
 

@@ -285,7 +285,7 @@ TEST_CASE(
   const test::Ended ended = test::run_tarn(
       {"-m", model.path(), "--long", page.path(), "--config", config.path(), "--fill-kv", "300"});
   CHECK(ended.exit_code == 64);
-  CHECK(ended.err.find("give it a configuration without store.path") != std::string::npos);
+  CHECK(ended.err.find("use a configuration without store.path") != std::string::npos);
 }
 
 TEST_CASE("words of a command line are quoted where a shell needs it") {
