@@ -1,7 +1,7 @@
 // tests/support/asserts.h
 //
-// Whether a piece of code runs into one of our assertions. It runs in a child process, so that an
-// assertion can end it where the library would park the thread.
+// Whether a piece of code fails one of our assertions. It runs in a child process, which an
+// assertion ends; in the library it would park the thread.
 #pragma once
 
 #include <sys/wait.h>

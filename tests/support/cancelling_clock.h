@@ -1,8 +1,8 @@
 // tests/support/cancelling_clock.h
 //
-// A virtual clock that cancels a session at its n-th reading, or at a moment of its time: a cancel
-// that comes in the middle of a step. The engine reads the clock between its parts, and where it
-// waits for a disk.
+// A virtual clock that cancels a session at its n-th reading, or at a given time: a cancel in the
+// middle of a step. The engine reads the clock between parts of a step, and while it waits for a
+// disk.
 #pragma once
 
 #include <utility>
@@ -35,7 +35,7 @@ class CancellingClock final : public Clock {
   void disarm() { engine_ = nullptr; }
   bool is_armed() const { return engine_ != nullptr; }
 
-  VirtualClock disk{};  // what simulated disks go by
+  VirtualClock disk{};  // the clock of simulated disks
   u64 n_readings = 0;
 
  private:

@@ -1,8 +1,8 @@
 // tests/support/failing_io.h
 //
-// A real backend, ring or threads, of which calls fail as a script says: what the simulated disk
-// (sim_disk.h) does in virtual time, over the code that talks to the kernel. A request that fails
-// reaches no disk and ends with its error, or with fewer bytes than were asked for.
+// A real backend, ring or threads, whose calls fail by a script, like the simulated disk's
+// (sim_disk.h), but over the code that calls the kernel. A failing request reaches no disk and ends
+// with its error, or with fewer bytes.
 #pragma once
 
 #include <cerrno>
@@ -16,8 +16,8 @@ class FailingIo final : public IoBackend {
  public:
   explicit FailingIo(IoBackend& real) : real_(real) {}
 
-  // The call-th, counted from 0, and where `for_ever` all behind it. `error`: an errno; 0: a short
-  // result, a half of what was asked for; -1: none of it.
+  // The call-th call, from 0, and with `for_ever` all later ones. `error`: an errno; 0: a short
+  // result, half of the bytes; -1: no bytes.
   struct Script {
     u64 call = ~u64{0};
     int error = EIO;

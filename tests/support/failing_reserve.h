@@ -1,7 +1,7 @@
 // tests/support/failing_reserve.h
 //
-// A Reserve that fails its n-th call, once or from then on, and otherwise asks the system. It
-// counts what is out, so that a test can show that a failed start gave everything back.
+// A Reserve that fails its n-th call, once or from then on, and otherwise calls the system. It
+// counts reservations, so that a test can show that a failed start released everything.
 #pragma once
 
 #include "platform/mem/reserve.h"

@@ -1,16 +1,16 @@
 // tests/support/fake_device.h
 //
-// A GPU without a GPU: a Device in host memory. Kernels are those of tests/support/emulator; what
-// is enqueued waits in its stream's queue until somebody asks an event, so a host that reads too
-// early reads old bytes; streams go on in a seeded order, as far as their events let them, and
-// until the event that was asked is done; a graph is what was enqueued while it was captured, run
-// again at each launch; a stream that has kStreamLaunchesMax pieces of work keeps whoever enqueues
-// another until it has run one, and a piece that it can never take is dropped and counted. A copy
-// from or to memory that the device does not have is an illegal address, as on a real one.
+// A GPU without a GPU: a Device in host memory. Kernels run in tests/support/emulator. Enqueued
+// work waits in its stream's queue until an event is asked, so a host that reads too early reads
+// old bytes. Then streams advance in a seeded order, as far as their events allow, until that event
+// is done. A graph is the work enqueued during its capture, run again at each launch. A stream with
+// kStreamLaunchesMax pieces of work blocks the enqueueing call until it has run one; a piece that
+// it can never take is dropped and counted. A copy from or to memory that the device does not have
+// is an illegal address, as on a real one.
 //
-// It fails on demand: every call that could reach a driver has a number, and a script says which of
-// them fail with which error of CUDA's. A loss stays, as a real one does. Calls from a thread that
-// it is not bound to are counted.
+// It fails on demand: every call that could reach a driver has a number, and a script sets which of
+// them fail with which CUDA error. A loss stays, like a real one. Calls from an unbound thread are
+// counted.
 #pragma once
 
 #include <deque>
@@ -57,54 +57,54 @@ class FakeDevice final : public Device {
  public:
   explicit FakeDevice(const DeviceFacts& facts = kOrinFacts, u64 seed = 1);
 
-  // The script. `call` counts from 1; `for_ever`: that call and all behind it.
+  // The script. `call` counts from 1; `for_ever`: that call and all later ones.
   struct Failure {
     u64 call = 0;
     i32 code = 0;
     bool for_ever = false;
   };
   void fail_at(const Failure& failure) { failure_ = failure; }
-  // From now on no event is done any more, or they are again.
+  // From now on no event becomes done; or events work again.
   void hang(bool hangs = true) { work_left = hangs ? 0 : kNoEnd; }
   static constexpr u64 kNoEnd = ~u64{0};
-  // The attribute says that memory can be registered; a registration of more than this is refused.
+  // The attribute allows registering memory; a registration of more than this is refused.
   u64 registers_bytes_max = ~u64{0};
   u64 pinned_bytes() const;
   u64 n_calls() const { return n_calls_; }
   const std::vector<std::string>& calls() const { return calls_; }
-  // Of any kind, by a thread that neither made the device nor was bound to it last.
+  // Calls of any kind by a thread that neither made the device nor was bound to it last.
   u64 n_unbound_calls() const { return n_unbound_calls_; }
-  // Whether a thread was told to use it: that one's current device was changed.
+  // Whether a thread was bound to it: its current device was changed.
   bool was_bound_by(std::thread::id thread) const { return binders_.contains(thread); }
-  // What is still held: "2 slabs, 1 event", or nothing.
+  // Resources that are not released: "2 slabs, 1 event", or "".
   std::string leaks() const;
-  // What the longest graph does: kernels, copies.
+  // The work of the longest graph: kernels, copies.
   u64 graph_work_max() const;
-  // Calls that a full stream kept waiting, and those that it would have kept for ever.
+  // Calls that a full stream blocked, and those that it would have blocked for ever.
   u64 n_kept() const { return n_kept_; }
   u64 n_kept_for_ever() const { return n_kept_for_ever_; }
-  // Sent to streams, run or not.
+  // Pieces of work sent to streams, run or not.
   u64 n_enqueued() const { return n_enqueued_; }
-  // Kernels in its memory: those that it was told to load, and any other when it was launched.
+  // Kernels in its memory: loaded by load_kernel() or by a launch.
   u64 n_kernels() const { return kernels_.size(); }
-  // What was to be copied between the host and the device so far; not by graphs.
+  // Copies between host and device so far, without those of graphs.
   struct Copied {
     u64 n_in = 0, bytes_in = 0;
     u64 n_out = 0, bytes_out = 0;
-    u64 n_out_beside = 0;  // carried out while the compute stream had work left
+    u64 n_out_beside = 0;  // done while the compute stream had work left
   };
   const Copied& copied() const { return copied_; }
 
   u64 work_left = kNoEnd;     // pieces of work until it hangs; a test may give it more
   bool computes = true;       // false: kernels do nothing, at no cost
-  bool copies_first = false;  // the compute stream goes on where no other stream can
+  bool copies_first = false;  // the compute stream advances only if no other stream can
   u64 device_bytes_per_s = 100'000'000'000;
   u64 shared_bytes_per_s = 50'000'000'000;
-  u64 driver_takes_bytes = 24 * kMiB;  // of the free memory since open()
+  u64 driver_takes_bytes = 24 * kMiB;  // free memory taken since open()
   u64 graph_bytes = 64 * kKiB;         // of each
   u64 launch_takes_bytes = 0;          // for each graph, when it is first launched
   u64 host_takes_bytes = 0;            // this process' host memory, where both are the same
-  u64 neighbour_takes_bytes = 0;       // another process, as soon as an event is asked
+  u64 neighbour_takes_bytes = 0;       // another process takes it at the first query of an event
 
   const DeviceFacts& facts() const override { return facts_; }
   Result<void> bind_thread() override;
@@ -141,10 +141,10 @@ class FakeDevice final : public Device {
 
  private:
   struct Event {
-    u64 n_recorded = 0, n_reached = 0;  // done when they are equal
+    u64 n_recorded = 0, n_reached = 0;  // done if they are equal
     u64 at_ns = 0;
   };
-  // One piece of work; false: it cannot go on yet.
+  // One piece of work; false: it must wait.
   using Work = std::function<bool()>;
   using Graph = std::vector<Work>;
   struct Queue {
@@ -157,7 +157,7 @@ class FakeDevice final : public Device {
     void operator()(std::byte* bytes) const;
   };
   struct Piece {
-    std::unique_ptr<std::byte, AlignedDelete> owned{};  // nothing where the memory is the host's
+    std::unique_ptr<std::byte, AlignedDelete> owned{};  // empty if the memory is the host's
     u64 bytes = 0;
   };
   using Pieces = std::map<std::byte*, Piece>;
@@ -165,7 +165,7 @@ class FakeDevice final : public Device {
   i32 next_call(const char* what);
   void note_thread();
   Result<void> answer(const char* what);
-  // Whether the call goes through; notes its error otherwise.
+  // Whether the call succeeds; otherwise notes its error.
   bool enqueues(const char* what);
   Queue& queue_of(GpuStream* stream);
   void put(GpuStream* on, Work work);
@@ -185,7 +185,7 @@ class FakeDevice final : public Device {
   Copied copied_{};
   std::thread::id bound_ = std::this_thread::get_id();
   std::set<std::thread::id> binders_;
-  std::set<GpuGraph*> launched_;  // of the graphs that there are
+  std::set<GpuGraph*> launched_;  // the existing graphs that were launched
   std::vector<std::string> calls_;
   std::array<Queue, kStreams> queues_{};
   Pieces slabs_, pinned_, registered_;

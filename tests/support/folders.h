@@ -1,7 +1,7 @@
 // tests/support/folders.h
 //
-// The tree that the tests were built from, and the folder that they were built in: absolute, no
-// slash at the end. Only folders.cpp is compiled with them, so that equal trees share objects.
+// The source tree of the tests, and their build folder: absolute, without a slash at the end. Only
+// folders.cpp is compiled with these paths, so that equal trees share objects.
 #pragma once
 
 #include <string>

@@ -1,8 +1,8 @@
 // tests/support/forked.h
 //
-// Runs a piece of a test in a child process, where it may lower its limits, give up its rights or
-// forbid itself system calls for ever. The child must not use doctest's macros: it answers with a
-// number from 0 to 255.
+// Runs a part of a test in a child process, which may lower its limits, drop its rights or deny
+// itself system calls for ever. The child must not use doctest's macros: it returns a number from 0
+// to 255.
 #pragma once
 
 #include <sys/wait.h>
@@ -12,7 +12,7 @@
 
 namespace tarn::test {
 
-// What `fn` returned, or -1 if the child died.
+// Returns the result of `fn`, or -1 if the child died.
 template <class Fn>
 int in_child(Fn&& fn) {
   std::fflush(nullptr);
@@ -23,8 +23,8 @@ int in_child(Fn&& fn) {
   return WEXITSTATUS(status);
 }
 
-// From now on this process' system call `number` fails with `error` (only where the third argument
-// is `third_argument`, if one is given). False where the system cannot filter (qemu-user).
+// Makes this process' system call `number` fail with `error` from now on (only with this third
+// argument, if one is given). Returns false if the system cannot filter (qemu-user).
 bool deny_syscall(int number, int error, const int* third_argument = nullptr);
 
 }  // namespace tarn::test

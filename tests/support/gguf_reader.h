@@ -1,7 +1,7 @@
 // tests/support/gguf_reader.h
 //
-// Reads a whole GGUF file of ours into memory, for tests: an oracle beside runtime/model/gguf, made
-// as plainly as the format allows. For files that we wrote; not for hostile ones.
+// Reads a whole GGUF file into memory, for tests: a plain oracle for runtime/model/gguf. Only for
+// files that we wrote, not for hostile ones.
 #pragma once
 
 #include <map>
@@ -37,7 +37,7 @@ class GgufReader {
   u32 version() const { return version_; }
   u64 file_bytes() const { return file_.size(); }
   bool has_key(const std::string& key) const { return keys_.count(key) != 0; }
-  const GgufValue& key(const std::string& key) const;  // throws where there is none
+  const GgufValue& key(const std::string& key) const;  // throws if there is none
   f64 number(const std::string& key) const { return this->key(key).number; }
   f64 number_or(const std::string& key, f64 fallback) const;
   bool has_tensor(const std::string& name) const { return tensors_.count(name) != 0; }

@@ -1,8 +1,7 @@
 // tests/support/gguf_writer.h
 //
-// Builds small GGUF images in memory, right ones and wrong ones. Everything that ends up in the
-// file is a public field, so that a test can bend it: what is left alone is written as the format
-// wants it.
+// Builds small GGUF images in memory, valid and invalid ones. Every part of the file is a public
+// field that a test can change; unchanged fields follow the format.
 #pragma once
 
 #include <optional>
@@ -21,9 +20,9 @@ using Bytes = std::vector<std::byte>;
 void put_bytes(Bytes& out, const void* data, u64 n_bytes);
 void put_u32(Bytes& out, u32 value);
 void put_u64(Bytes& out, u64 value);
-void put_string(Bytes& out, std::string_view text);  // length and bytes, as GGUF has it
+void put_string(Bytes& out, std::string_view text);  // length and bytes, as in GGUF
 
-// GGUF's value type ids, as plain numbers: hostile files hold others, too.
+// GGUF's value type ids, as plain numbers, because hostile files have others too.
 struct GgufId {
   static constexpr u32 kU8 = 0, kI8 = 1, kU16 = 2, kI16 = 3, kU32 = 4, kI32 = 5, kF32 = 6,
                        kBool = 7, kString = 8, kArray = 9, kU64 = 10, kI64 = 11, kF64 = 12;
@@ -32,7 +31,7 @@ struct GgufId {
 struct GgufKeyEntry {
   std::string name;
   u32 type = 0;
-  Bytes value;  // as it lies in the file after the type
+  Bytes value;  // as in the file, after the type
 };
 
 struct GgufTensorEntry {
@@ -55,7 +54,7 @@ struct GgufImage {
   std::vector<GgufTensorEntry> tensors;
   Bytes trailing;  // after everything
 
-  // A key that is already there is replaced, so a test can start from a valid file.
+  // Sets or replaces a key, so a test can start from a valid file.
   void set_raw(std::string_view name, u32 type, Bytes value);
   void set_u8(std::string_view name, u8 value);
   void set_i8(std::string_view name, i8 value);
@@ -81,8 +80,8 @@ struct GgufImage {
   GgufTensorEntry& add_f32(std::string_view name, std::vector<u64> dims,
                            const std::vector<f32>& values);
   void erase_tensor(std::string_view name);
-  GgufKeyEntry& key(std::string_view name);        // must be there
-  GgufTensorEntry& tensor(std::string_view name);  // must be there
+  GgufKeyEntry& key(std::string_view name);        // must exist
+  GgufTensorEntry& tensor(std::string_view name);  // must exist
 
   u64 directory_bytes() const;  // up to the end of the tensor table
   Bytes bytes() const;          // the file

@@ -1,7 +1,7 @@
 // tests/support/heap_exercise.h
 //
-// What every Heap must stand: random pieces that are aligned, do not overlap, keep what was
-// written, and can be had again after they were given back.
+// A test for every Heap: random pieces are aligned, do not overlap, keep their bytes, and can be
+// allocated again after they were freed.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -14,7 +14,7 @@
 
 namespace tarn::test {
 
-// `region` is where all pieces must lie; empty: anywhere. after_step() runs after every call.
+// All pieces must lie in `region`; empty: anywhere. after_step() runs after every call.
 template <class AfterStep>
 void exercise_heap(Heap& heap, std::span<std::byte> region, u32 n_steps, AfterStep&& after_step) {
   struct Piece {

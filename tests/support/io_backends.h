@@ -1,7 +1,7 @@
 // tests/support/io_backends.h
 //
-// Every real IoBackend that works here, for tests that must hold on all of them, and a scratch file
-// on the build folder's file system (a real disk: tmpfs hides alignment mistakes).
+// Every real IoBackend that works here, for tests of all of them, and a scratch file on the build
+// folder's file system (a real disk: tmpfs hides alignment mistakes).
 #pragma once
 
 #include <unistd.h>

@@ -1,7 +1,7 @@
 // tests/support/io_worlds.h
 //
-// Every IoBackend with the disk that it works on, for tests that must hold on all of them: io_uring
-// and the threads over a scratch file on the build folder's file system, and the simulated disk.
+// Every IoBackend with its disk, for tests of all of them: io_uring and the threads over a scratch
+// file on the build folder's file system, and the simulated disk.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -18,9 +18,9 @@ class IoWorld {
  public:
   virtual ~IoWorld() = default;
   virtual std::string name() const = 0;
-  virtual const char* path() const = 0;  // of the one file of this world; not there at first
+  virtual const char* path() const = 0;  // of this world's only file, which does not exist at first
   virtual std::shared_ptr<IoBackend> make(const IoConfig& config) = 0;  // config.kind is ours
-  // New ones, of every kind that can read this world's file.
+  // Makes new backends, of every kind that can read this world's file.
   virtual std::vector<std::shared_ptr<IoBackend>> make_each() = 0;
   virtual void write_file(std::span<const std::byte> bytes) = 0;
   virtual void truncate_file(u64 bytes) = 0;
@@ -81,7 +81,7 @@ class SimIoWorld final : public IoWorld {
   VirtualClock clock_;
 };
 
-// One of each; `file_name` keeps tests that run side by side apart.
+// One of each; `file_name` separates tests that run in parallel.
 inline std::vector<std::unique_ptr<IoWorld>> io_worlds_here(const char* file_name) {
   std::vector<std::unique_ptr<IoWorld>> worlds;
   for (const IoKind kind : io_kinds_here()) {
@@ -117,7 +117,7 @@ inline std::vector<std::byte> random_bytes(Random& random, u64 n_bytes) {
   return bytes;
 }
 
-// The result of one request, on a backend with nothing else in flight.
+// Returns the result of one request, on a backend with nothing else in flight.
 inline i64 run_one(IoBackend& io, const IoRequest& request) {
   REQUIRE(io.submit(request));
   IoCompletion completion{};

@@ -1,7 +1,7 @@
 // tests/support/kv_recording.h
 //
-// The K and V of a session as an engine showed them, by (layer, slot): `take` is for watch_kv(),
-// `give` for fill_kv() of another session.
+// Records the K and V of a session by (layer, slot): `take` is for watch_kv(), `give` for fill_kv()
+// of another session.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace tarn::test {
 
 struct KvRecording {
-  u32 n_slots, d;  // d is a row's K or V, of all heads
+  u32 n_slots, d;  // d is the size of a row's K or V, of all heads
   u64 n_rows = 0;  // shown, over all layers
   std::vector<f32> k, v;
 

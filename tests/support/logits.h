@@ -1,6 +1,6 @@
 // tests/support/logits.h
 //
-// How far one engine's logits are from the oracle's.
+// The distance of an engine's logits from the oracle's.
 #pragma once
 
 #include <span>

@@ -1,6 +1,6 @@
 // tests/support/manifest_bytes.h
 //
-// The bytes of a saved session as a liar would change them.
+// Changes a saved session's bytes like a forger.
 #pragma once
 
 #include <cstring>
@@ -15,7 +15,7 @@ namespace tarn::test {
 inline constexpr u64 kManifestHeadBytes = 320;
 inline constexpr u64 kManifestCrcAt = 12;
 
-// Makes the checksum good: over the head with its field as zero, then the checksum of the rest.
+// Repairs the checksum: over the head with its field as zero, then the checksum of the rest.
 inline void mend_manifest(const Crc32c& crc, std::span<std::byte> bytes) {
   TARN_ASSERT(bytes.size() >= kManifestHeadBytes);
   const auto rest = bytes.subspan(kManifestHeadBytes);

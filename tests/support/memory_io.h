@@ -1,8 +1,8 @@
 // tests/support/memory_io.h
 //
-// An IoBackend over bytes in memory. Refuses what a disk with direct I/O refuses (offset, length
-// and buffer must be multiples of the sector), so that alignment bugs show without a disk;
-// completes requests in any order; fails, shortens or changes a file at a chosen read.
+// An IoBackend over bytes in memory. Like direct I/O it needs offset, length and buffer in
+// multiples of the sector, so that alignment bugs show without a disk. It completes requests in any
+// order, and fails, shortens or changes a file at a chosen read.
 #pragma once
 
 #include <deque>
@@ -17,7 +17,7 @@ namespace tarn::test {
 
 class MemoryIo final : public IoBackend {
  public:
-  // Borrowed until the backend dies.
+  // Adds a file; its bytes are borrowed for the backend's lifetime.
   IoFile add(std::span<const std::byte> bytes, std::string name = {});
 
   struct Script {

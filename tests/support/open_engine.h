@@ -1,6 +1,6 @@
 // tests/support/open_engine.h
 //
-// An engine on a small random model, for tests that pump it themselves.
+// An engine on a small random model, for tests that step it themselves.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -54,7 +54,7 @@ inline Config small_config() {
   return config;
 }
 
-// A text of the configuration.
+// Sets a text of the configuration.
 template <u64 n>
 void set_text(std::array<char, n>& to, std::string_view text) {
   REQUIRE(text.size() < n);
@@ -90,7 +90,7 @@ struct OpenEngine {
   engine::Engine engine;
 };
 
-// The least kv.memory_bytes that the plan of this configuration allows, as its refusal says it.
+// The least kv.memory_bytes for this configuration, from the plan's refusal.
 inline u64 least_kv_memory_bytes(const std::string& path, Config config) {
   config.kv_memory_bytes = 1;
   SystemReserve reserve;
@@ -115,7 +115,7 @@ inline std::vector<u32> random_ids(u64 seed, u32 n, u32 n_vocab = 1024) {
   return ids;
 }
 
-// All logits of a session, position by position, to be compared bit for bit.
+// All logits of a session by position, for a comparison of bits.
 struct LogitsRecord {
   std::vector<std::vector<f32>> rows;
   static void on_logits(void* context, u32 position, std::span<const f32> logits) {
@@ -135,7 +135,7 @@ inline void require_same_bits(const LogitsRecord& a, const LogitsRecord& b) {
   }
 }
 
-// What a generation said.
+// The output of a generation.
 struct Said {
   std::vector<u32> tokens;
   std::string text;
@@ -143,7 +143,7 @@ struct Said {
   std::vector<engine::Sampled> sampled;
 };
 
-// Reads events until the end; pumps the engine where there are none.
+// Reads events until the end; steps the engine when there are none.
 inline Said read_all(engine::Engine& engine, engine::SessionIdx session) {
   Said said;
   engine::Event event;

@@ -1,9 +1,8 @@
 // tests/support/reference_model.h
 //
-// The oracle of the forward pass: llama, qwen2 and qwen3 in f64 on a file's dequantised weights,
-// written from the papers' formulas as plainly as they allow, all positions at once and no cache.
-// What it shares with the code under test is kernels::dequantize_row alone, which has golden blocks
-// of its own.
+// The oracle of the forward pass: llama, qwen2 and qwen3 in f64 on a file's dequantised weights. It
+// follows the papers' formulas plainly, with all positions at once and no cache. It shares only
+// kernels::dequantize_row with the code under test, which has its own golden blocks.
 //
 //   cost    n_weights * positions multiplications, one thread: for tiny models
 #pragma once
@@ -30,7 +29,7 @@ class ReferenceModel {
   using Reads = std::function<bool(const Read&)>;
 
   // Row-major [ids.size() - first, n_vocab]: row i is the prediction after ids 0..first + i. Every
-  // row reads all before it, or what `reads` says.
+  // row reads all slots before it, or those that `reads` allows.
   std::vector<f64> logits(std::span<const u32> ids, u64 first = 0, const Reads& reads = {}) const;
 
  private:

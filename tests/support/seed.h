@@ -1,6 +1,6 @@
 // tests/support/seed.h
 //
-// Random inputs for tests. A run prints its seed when a check fails (CAPTURE(random.seed())), and
+// Random inputs for tests. A failing check prints its seed (CAPTURE(random.seed())), and
 // TARN_TEST_SEED repeats it.
 #pragma once
 
@@ -8,8 +8,7 @@
 
 namespace tarn::test {
 
-// TARN_TEST_SEED if it is set, else a fixed default: a test run is the same every time unless
-// asked.
+// TARN_TEST_SEED if it is set, else a fixed default, so that test runs are repeatable.
 u64 seed_from_environment();
 
 // splitmix64: small, well mixed, the same on every machine.

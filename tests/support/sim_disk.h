@@ -1,22 +1,22 @@
 // tests/support/sim_disk.h
 //
-// A disk in memory, in virtual time, that does to its user what real disks do, and the third
-// IoBackend on top of it. Everything follows from the seed and the script, so a failure repeats.
+// A disk in memory, in virtual time, with the faults of real disks, and the third IoBackend on top
+// of it. Everything follows from the seed and the script, so a failure repeats.
 //
-// The fault model is that of ROBUSTNESS 2.2. By call, scripted (SimScript::faults) or drawn
-// (SimScript::ppm): errors, short and empty transfers, calls that take 10 s or never end, writes
-// that are acknowledged and lost, land in another place, or come out with a flipped bit or a zeroed
-// sector, reads with a flipped bit, syncs that fail (what they should have kept is then anybody's
-// guess). By the disk: writes that were not synced are kept, lost, reordered and torn at 512 bytes
-// by power_loss(); capacity, read-only, truncation, replacement, rot. A fault that takes hold is
-// counted.
+// The fault model is that of ROBUSTNESS 2.2. Faults of calls are scripted (SimScript::faults) or
+// drawn (SimScript::ppm). They are errors, short and empty transfers, and calls that take 10 s or
+// never end. Writes may be acknowledged and lost, written to another place, or written with a
+// flipped bit or a zeroed sector. Reads may have a flipped bit. A failed sync leaves its writes
+// undefined. Faults of the disk: power_loss() keeps, loses, reorders and tears (at 512 bytes)
+// writes that were not synced; also capacity, read-only, truncation, replacement, rot. A fault that
+// has an effect is counted.
 //
-//   SimDisk   what lies on the medium; a value: copy it before power_loss() to try another outcome
-//   SimIo     one process' way to a disk. Destroying it is what the death of the process is to its
-//             files: locks go, and a write in flight lands or does not.
-//   time      a request takes a drawn latency; reap() moves the clock to the next completion, and a
-//             mere look costs a microsecond, so that polling passes time
-//   buffers   a read's buffer holds garbage until its completion; a write's that was changed before
+//   SimDisk   the medium's content; a value: copy it before power_loss() to try another outcome
+//   SimIo     one process' connection to a disk. Destroying it acts like the death of the process:
+//             locks are released, and a write in flight is done or not.
+//   time      a request takes a random latency; reap() moves the clock to the next completion, and
+//             a poll costs a microsecond, so that polling passes time
+//   buffers   a read's buffer holds garbage until its completion; changing a write's buffer before
 //             its completion is an assertion
 #pragma once
 
@@ -34,19 +34,19 @@
 
 namespace tarn::test {
 
-inline constexpr u64 kTornBytes = 512;  // what a power loss keeps whole
+inline constexpr u64 kTornBytes = 512;  // the unit that a power loss keeps whole
 
 enum class SimFault : u8 {
-  error,              // the call answers -errno; of a write, a part may have been done
+  error,              // the call answers -errno; a part of a write may be done
   short_call,         // a part is moved
-  no_progress,        // nothing is moved, and that is the answer: 0
+  no_progress,        // nothing is moved, and the answer is 0
   slow,               // 10 s
   never,              // no answer until let_stuck_go()
   lost_write,         // acknowledged, not done: the disk still has the stale bytes
   misdirected_write,  // acknowledged, done elsewhere in the file
-  flipped_write,      // one bit of what arrives is wrong
-  zeroed_write,       // one sector of what arrives is zero
-  flipped_read,       // one bit of the answer is wrong, the disk has it right
+  flipped_write,      // one written bit is wrong
+  zeroed_write,       // one written sector is zero
+  flipped_read,       // one bit of the answer is wrong, not on the disk
 };
 inline constexpr u32 kSimFaults = 10;
 const char* sim_fault_name(SimFault fault);
@@ -60,7 +60,7 @@ struct SimScriptedFault {
 
 struct SimScript {
   std::vector<SimScriptedFault> faults;
-  std::array<u32, kSimFaults> ppm{};  // chance of each fault, per million calls it can befall
+  std::array<u32, kSimFaults> ppm{};  // chance of each fault, per million calls that can have it
   std::vector<int> errors = {5};      // errnos that SimFault::error draws from
   u64 latency_ns_min = 20'000;
   u64 latency_ns_max = 200'000;
@@ -73,7 +73,7 @@ enum class SimKept : u8 { none, all, some, by_mask };
 struct SimPowerLoss {
   SimKept kept = SimKept::some;
   u64 mask = 0;       // by_mask: bit i keeps the i-th of unsynced_writes()
-  bool torn = false;  // of what is kept, each 512 bytes by themselves
+  bool torn = false;  // each 512 bytes of a kept write by themselves
   u64 seed = 1;
 };
 
@@ -83,8 +83,8 @@ class SimDisk {
 
   SimScript script{};
 
-  // The file as it is read now; made if it is missing. Changing it changes what is durable too,
-  // and writes on their way land in what it is then.
+  // Replaces the file's content, as read and as durable; makes the file if it is missing. Writes in
+  // flight go to the new content.
   void write_file(const std::string& path, std::span<const std::byte> bytes);
   bool has_file(const std::string& path) const { return names_.count(path) != 0; }
   std::vector<std::byte> file_bytes(const std::string& path) const;
@@ -93,25 +93,25 @@ class SimDisk {
   // Reads that touch the sector at this offset end with EIO, until it is written again.
   void spoil_sector(const std::string& path, u64 offset);
 
-  // Writes that a power loss may take back, those on their way included.
+  // Writes that a power loss may undo, including those in flight.
   u64 unsynced_writes() const { return unsynced_.size(); }
-  // Whoever has files open is dead before this is called, or talks to a copy of the disk.
+  // Every SimIo must be destroyed before this call, or use a copy of the disk.
   void power_loss(const SimPowerLoss& how);
 
   u64 n_calls() const { return n_calls_; }
-  // Moves whenever the set of writes that are on their way, unsynced or synced does.
+  // Grows whenever a write becomes in flight, unsynced or synced.
   u64 n_write_events() const { return n_write_events_; }
   u64 n_syncs() const { return n_syncs_; }
   u64 bytes_read() const { return bytes_read_; }
   u64 bytes_written() const { return bytes_written_; }
   u64 hits(SimFault fault) const { return hits_[static_cast<u32>(fault)]; }
-  // Of the hits of SimFault::error, those of one errno, and those that met a sync.
+  // Hits of SimFault::error with one errno, and those at a sync.
   u64 error_hits(int error) const {
     const auto found = error_hits_.find(error);
     return found == error_hits_.end() ? 0 : found->second;
   }
   u64 n_sync_failures() const { return n_sync_failures_; }
-  // Reads that met a spoiled sector, and that met the end of their file.
+  // Reads of a spoiled sector, and reads beyond the end of their file.
   u64 n_spoiled_reads() const { return n_spoiled_reads_; }
   u64 n_cut_reads() const { return n_cut_reads_; }
 
@@ -119,8 +119,8 @@ class SimDisk {
   friend class SimIo;
 
   struct File {
-    std::vector<std::byte> now;      // what a read brings
-    std::vector<std::byte> durable;  // what every power loss leaves
+    std::vector<std::byte> now;      // the content that reads see
+    std::vector<std::byte> durable;  // the content after any power loss
     std::set<u64> spoiled;           // offsets of sectors that cannot be read
     bool locked = false;
   };
@@ -130,7 +130,7 @@ class SimDisk {
     u32 file_idx = 0;
     u64 offset = 0;
     std::vector<std::byte> bytes;
-    u64 done_idx = 0;  // 1 for the first write that the medium took; 0: on its way
+    u64 done_idx = 0;  // 1 for the first write that was done; 0: in flight
   };
   struct Planned {
     bool has_fault = false;
@@ -155,7 +155,7 @@ class SimDisk {
   Random random_;
   std::map<std::string, u32> names_;
   std::vector<File> files_;
-  std::vector<Write> unsynced_;  // the done ones first, in their order; then those on their way
+  std::vector<Write> unsynced_;  // done writes first, in their order; then those in flight
   u64 next_write_id_ = 1;
   u64 n_done_writes_ = 0;
   std::array<u64, kSimFaults> hits_{};
@@ -173,9 +173,9 @@ class SimIo final : public IoBackend {
   SimIo& operator=(const SimIo&) = delete;
   ~SimIo() override;
 
-  // Requests that "never" end, end now: late, after whoever asked had given them up.
+  // Ends the requests that "never" end: late, after the caller gave them up.
   void let_stuck_go();
-  // What is under way will never end, until then.
+  // Makes requests in flight never end, until let_stuck_go().
   void get_stuck();
   u32 n_in_flight() const { return static_cast<u32>(calls_.size() + done_.size()); }
 
@@ -204,14 +204,14 @@ class SimIo final : public IoBackend {
     SimDisk::Planned planned{};
     u64 due_ns = 0;
     u64 write_id = 0;       // 0: no write
-    u64 writes_before = 0;  // a sync's: done before it was asked for
+    u64 writes_before = 0;  // for a sync: writes done before it was submitted
   };
 
   const Open& entry(IoFile file) const;
   void start(Call call);
   i64 perform(const Call& call);
   i64 perform_write(const Call& call);
-  bool run_due(u64 until_ns);  // runs the earliest call that is due by then
+  bool run_due(u64 until_ns);  // runs the earliest call that is due by until_ns
 
   SimDisk& disk_;
   VirtualClock& clock_;

@@ -1,8 +1,8 @@
 // tests/support/skip.h
 //
-// A test case that cannot run here says so and returns: TARN_SKIP("no io_uring"). A program of
-// which a case was skipped, and none failed, ends with 77: ctest reports that file as skipped. So a
-// file that ctest reports as passed has run whole.
+// A test case that cannot run here returns with TARN_SKIP("no io_uring"). A program with a skipped
+// case, and no failed one, exits with 77, and ctest reports that file as skipped. So a file that
+// ctest reports as passed has run completely.
 #pragma once
 
 namespace tarn::test {

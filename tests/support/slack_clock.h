@@ -1,7 +1,7 @@
 // tests/support/slack_clock.h
 //
-// Virtual time with a GPU in it: the fake device is done with what it has at `done_ns`, and hangs
-// before. A look at the clock takes a microsecond, a nap the timers' slack longer than it was to.
+// Virtual time with a GPU: the fake device hangs until `done_ns`, and then has done its work.
+// Reading the clock takes a microsecond; a nap is longer by the timers' slack.
 #pragma once
 
 #include "platform/clock/clock.h"
@@ -23,7 +23,7 @@ class SlackClock final : public Clock {
     ++n_naps;
     now_ns_ += ns + kSlackNs;
   }
-  // What the device has now, and what it gets meanwhile, takes so long; kForEver: it hangs.
+  // The device's work, present and new, takes this long; kForEver: it hangs.
   static constexpr u64 kForEver = ~u64{0} / 2;
   void takes(u64 ns) {
     done_ns = now_ns_ + ns;

@@ -1,8 +1,8 @@
 // tests/support/slow_build.h
 //
-// Whether this build runs a test many times slower than it would on a box: under a sanitizer, or
-// for another processor under an emulator. Times mean nothing there, and a table of cases that
-// repeat the same code may be cut to those that reach all of it.
+// Whether this build runs many times slower than normal: under a sanitizer, or under an emulator of
+// another processor. Times have no meaning there, and a table of cases may be cut to those that
+// cover all code.
 #pragma once
 
 namespace tarn::test {

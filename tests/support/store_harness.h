@@ -1,7 +1,7 @@
 // tests/support/store_harness.h
 //
-// A store with its memory and a way to run one operation to its end, and records whose every byte
-// follows from a number, so that whoever reads one back knows whether it is the right one.
+// A store with its memory, and functions that run one operation to its end. The bytes of its
+// records follow from a number, so that a read can be checked.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -33,7 +33,7 @@ struct TestRecordShape {
   u64 payload_bytes = 6000;
   u32 n_tokens = 16;
   store::Kind kind = store::Kind::group;
-  u64 version = 0;  // other contents under the same key
+  u64 version = 0;  // other content under the same key
 };
 inline TestRecord record_of(u64 id, const TestRecordShape& shape = {}) {
   Random random(id * 31 + shape.version);
@@ -79,13 +79,13 @@ class StoreHarness {
     return store.mode();
   }
 
-  // Buffers live as long as the harness: a store that was given up may still have them.
+  // Buffers live as long as the harness, because an abandoned store may still use them.
   std::span<std::byte> buffer(u64 n_bytes) {
     buffers_.push_back(std::make_unique<SectorBuffer>(n_bytes));
     return buffers_.back()->span();
   }
 
-  // An odd tag's buffer comes back early, and is then written to as its owner may.
+  // The buffer of an odd tag is returned early, and then overwritten, as its owner may do.
   store::Begun begin_put(const TestRecord& record, u64 tag,
                          store::PutArgs::If known = store::PutArgs::If::absent) {
     const auto payload = buffer(record.payload.size());
@@ -116,7 +116,7 @@ class StoreHarness {
     }
   }
 
-  // Until the event of this operation has come; takes it.
+  // Waits for the event of this operation, and takes it.
   store::Event wait_for(u64 tag) {
     for (u64 i = 0; i < 1'000'000; ++i) {
       const auto found = std::find_if(events.begin(), events.end(),
@@ -144,7 +144,7 @@ class StoreHarness {
   }
 
   enum class Got : u8 { right, absent, wrong };
-  // `absent` for every legal outcome but the right bytes; `wrong` must never be.
+  // `absent` for every legal outcome without the right bytes; `wrong` must never happen.
   Got get(const TestRecord& record) {
     const auto found = store.find(record.key);
     if (!found) return Got::absent;
@@ -183,8 +183,8 @@ class StoreHarness {
   store::Store& store = *new (store_memory_) store::Store;
   std::vector<store::Event> events;
   store::Event last{};
-  u64 n_written_early = 0;  // buffers that came back before their put ended
-  bool was_killed = false;  // a process that dies runs no destructors
+  u64 n_written_early = 0;  // buffers returned before their put ended
+  bool was_killed = false;  // a killed process runs no destructors
 
  private:
   IoBackend& io_;

@@ -1,7 +1,7 @@
 // tests/support/temp_dir.h
 //
-// A path for a folder of this test, gone with the object and all that is in it. It lies on the disk
-// of the build, since direct I/O wants a real one. Nothing is created here.
+// A path for a folder of this test, which the destructor removes with its content. It is on the
+// build's disk, because direct I/O needs a real one. Nothing is created here.
 #pragma once
 
 #include <unistd.h>

@@ -1,6 +1,6 @@
 // tests/support/temp_file.h
 //
-// A path for a file of this test, gone with the object. Nothing is created here.
+// A path for a file of this test, which the destructor removes. Nothing is created here.
 #pragma once
 
 #include <unistd.h>

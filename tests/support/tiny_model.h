@@ -1,7 +1,7 @@
 // tests/support/tiny_model.h
 //
-// A complete GGUF model small enough for a unit test, as an image that a test may bend before it is
-// written. Weights are random and of no use but to be recognised.
+// A complete GGUF model small enough for a unit test, as an image that a test may change before it
+// is written. Weights are random; they only make tensors recognisable.
 #pragma once
 
 #include "tests/support/gguf_writer.h"
@@ -25,7 +25,7 @@ struct TinyModelArgs {
   u64 seed = 1;
 };
 
-// Floats are small and finite; a quantized matrix is random bytes, whose scales may be anything.
+// Floats are small and finite; a quantized matrix is random bytes with any scales.
 GgufImage tiny_model(const TinyModelArgs& args);
 
 }  // namespace tarn::test

@@ -1,13 +1,14 @@
 // tests/support/emulator/cta_state.h
 //
-// One CTA while it runs: its threads, what they wait for, its shared memory, and a shadow of every
-// word of it.
+// A running CTA: its threads, what they wait for, its shared memory, and a shadow of every word of
+// that memory.
 //
 // Shadow. "Ordered before" is: by the same thread, or in an earlier barrier epoch, or by the same
 // warp in an earlier epoch of that warp's sync_warp. A read needs a write, and the last write
 // ordered before it; a write needs the last write and the latest reads ordered before it. Keeping
-// only the latest epoch's readers is enough, because earlier epochs' are ordered before anything
-// that is legal later. Words that an asynchronous copy will fill may not be touched until its wait.
+// only the latest epoch's readers is enough, because earlier epochs' readers are ordered before
+// every later legal access. Words that an asynchronous copy will fill must not be accessed before
+// its wait.
 #pragma once
 
 #include <memory>
@@ -37,7 +38,7 @@ struct Thread {
   std::vector<Copy> open_group;
 };
 
-// What the lanes of a warp bring to the collective at which they meet.
+// The inputs of a warp's lanes to a collective.
 struct Warp {
   u32 n_arrived = 0;
   Site site{};
@@ -45,15 +46,16 @@ struct Warp {
   struct Deposit {
     u32 words[12];  // an mma's c, a and b; a shuffle's value is the first
   };
-  // Of those who have arrived: [filling]. The other half is what all brought to the collective
-  // before, and nobody fills it before all have read it, because then all have arrived here.
+  // [filling] has the inputs of the lanes that have arrived. The other half has those of the
+  // collective before. It is not overwritten before all lanes have read it, because then all have
+  // arrived here.
   Deposit deposits[2][kWarpLanes];
   u32 filling = 0;
 };
 
 class CtaState {
  public:
-  // The pool of threads is used again from CTA to CTA.
+  // The pool of threads is reused by all CTAs.
   CtaState(std::vector<Thread>& threads, GlobalShadow& global, tarn::test::Random& random);
 
   struct Job {
@@ -62,7 +64,7 @@ class CtaState {
     u32 block, block_y;
     u64 shared_bytes;
   };
-  // Runs one CTA to its end; the text of the broken rule, if one was.
+  // Runs one CTA to its end; returns the text of the broken rule, if any.
   std::string run(const Job& job);
 
   void* touch(u32 offset, u32 n_bytes, Access access, Site site);
@@ -80,7 +82,7 @@ class CtaState {
  private:
   static constexpr u32 kNobody = 0xffffffffu;
   static constexpr u32 kSeveral = 0xfffffffeu;       // readers of more than one warp
-  static constexpr u32 kSeveralLanes = 0x80000000u;  // or'd to a warp: several of its lanes
+  static constexpr u32 kSeveralLanes = 0x80000000u;  // combined with a warp: several of its lanes
   struct Stamp {
     u32 thread = kNobody;
     u32 epoch = 0, warp_epoch = 0;

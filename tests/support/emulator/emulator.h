@@ -1,11 +1,11 @@
 // tests/support/emulator/emulator.h
 //
-// The host's side of kernels/common/cta_host.h: it runs a launch CTA by CTA, in a seeded order, and
-// the threads of a CTA as fibers, also in a seeded order, and holds them to the rules that cta.h
-// lists. The seed is TARN_TEST_SEED's (tests/support/seed.h); each launch draws from it.
+// The implementation of kernels/common/cta_host.h. It runs a launch CTA by CTA, and the threads of
+// a CTA as fibers, both in a seeded order, and checks the rules that cta.h lists. The seed is
+// TARN_TEST_SEED's (tests/support/seed.h); each launch draws from it.
 //
 // A broken rule ends the process with the kernel's file and line on standard error, so that no test
-// can overlook it. A test that wants to see one holds a RuleTrap.
+// can miss it. A test that expects one holds a RuleTrap.
 //
 //   thread   each host thread has an emulator of its own
 #pragma once
@@ -18,9 +18,9 @@
 
 namespace tarn {
 
-// The emulator's stream: work is done when its launch returns, or is handed to `take`, if there is
-// one, to be run later and perhaps again: a queue of tests/support/fake_device, a graph. `kernel`
-// is what GpuTable::each_kernel tells of the one that is launched.
+// The emulator's stream. Work is done when its launch returns; or `take`, if set, gets it to run it
+// later, perhaps repeatedly (a queue of tests/support/fake_device, a graph). `kernel` is the
+// launched kernel's pointer in GpuTable::each_kernel.
 struct GpuStream {
   u64 n_launches = 0;
   std::function<void(const void* kernel, std::function<void()> work)> take;
@@ -28,7 +28,7 @@ struct GpuStream {
 
 namespace test {
 
-// While it lives, the first broken rule of a launch ends that launch and is kept as text,
+// While it exists, the first broken rule of a launch ends that launch, and its text is kept:
 // "norm_cuda.cu:17: what is wrong".
 class RuleTrap {
  public:
@@ -44,12 +44,12 @@ class RuleTrap {
   RuleTrap* outer_;
 };
 
-// Draws the orders of the following launches from this seed.
+// Sets the seed of the orders of later launches.
 void set_emulator_seed(u64 seed);
 
-// While memory is watched, a launch of this host thread that changes a byte of it by other means
-// than store() has broken a rule: the shadow of global memory knows of store() alone. The memory is
-// compared behind each launch, which costs too much for an engine's.
+// While memory is watched, a launch of this host thread that changes a byte without store() breaks
+// a rule, because the shadow of global memory only sees store(). The memory is compared after each
+// launch, which is too slow for an engine's memory.
 void watch_global(const void* begin, u64 n_bytes);
 void unwatch_global(const void* begin);
 

@@ -1,11 +1,11 @@
 // tests/support/emulator/fiber.h
 //
-// A stack of its own that a thread of the host can run on for a while: a thread of an emulated CTA.
-// Switched by hand (swapcontext makes a system call each way), and announced to AddressSanitizer
-// and ThreadSanitizer, which would take a changed stack pointer for an error.
+// A separate stack for a thread of an emulated CTA, on which a host thread can run. The switch is
+// written by hand (swapcontext makes a system call each way), and announced to AddressSanitizer and
+// ThreadSanitizer, which would report a changed stack pointer.
 //
 //   thread    a fiber belongs to the host thread that made it
-//   stacks    kStackBytes with a guard below; kept and used again, never returned
+//   stacks    kStackBytes with a guard below; reused, never freed
 #pragma once
 
 #include "platform/base/types.h"
@@ -21,17 +21,17 @@ class Fiber {
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
 
-  // Sets the body that the next resume() begins. Not while one is unfinished.
+  // Sets the body for the next resume(). Not while a body is unfinished.
   void start(Body body, void* context);
   // Runs it until it suspends or ends.
   void resume();
-  // From inside the body: back to who resumed.
+  // Called by the body: returns to the caller of resume().
   void suspend();
   bool done() const { return done_; }
 
  private:
   static constexpr u64 kStackBytes = 256 * kKiB;
-  static constexpr u64 kGuardBytes = 64 * kKiB;  // a whole number of pages wherever we run
+  static constexpr u64 kGuardBytes = 64 * kKiB;  // a whole number of pages on every system
   static void enter();
 
   u8* stack_ = nullptr;  // lowest usable byte
@@ -40,7 +40,7 @@ class Fiber {
   Body body_ = nullptr;
   void* context_ = nullptr;
   bool done_ = true;
-  // The sanitizers' marks of the two stacks; without sanitizers nobody reads them.
+  // The sanitizers' marks of the two stacks; unused without sanitizers.
   struct Marks {
     void* own_shadow = nullptr;
     void* caller_shadow = nullptr;

@@ -1,7 +1,7 @@
 // tests/support/emulator/global_shadow.h
 //
-// Which CTA of the running launch wrote each byte of global memory. A byte's stamp is the number of
-// the CTA that wrote it, counted over all launches, so that a new launch has nothing to clear.
+// Records which CTA of the running launch wrote each byte of global memory. A byte's stamp is the
+// writing CTA's number, counted over all launches, so that a new launch has nothing to clear.
 #pragma once
 
 #include <array>
@@ -16,7 +16,8 @@ class GlobalShadow {
  public:
   void begin_launch();
   void begin_cta() { ++now_; }
-  // The running CTA writes these bytes. False: another one of the launch wrote one of them.
+  // Notes that the running CTA writes these bytes. False: another CTA of the launch wrote one of
+  // them.
   bool write(const void* address, u32 n_bytes);
   // Whether the launch wrote one of these bytes.
   bool is_written(const void* address, u32 n_bytes);
@@ -26,7 +27,7 @@ class GlobalShadow {
   using Page = std::array<u32, kPageBytes>;
   struct Recent {
     u64 number = ~u64{0};
-    Page* page = nullptr;  // nullptr: nobody ever wrote there
+    Page* page = nullptr;  // nullptr: never written
   };
   Recent& recent(u64 number);
   // Calls fn(stamps, n) for the stamps of the bytes, page by page; nullptr for a page without.
