@@ -32,11 +32,11 @@ static_libraries() {
 check_program() {
   local needed newest
   needed=$(readelf -d "$1" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p')
-  [ -n "$needed" ] || die "$1 needs no library at all: readelf was not understood"
+  [ -n "$needed" ] || die "$1 needs no library: the output of readelf was not understood"
   ! grep -vE "^($bundle_libraries)$" <<<"$needed" || die "$1 needs the libraries above"
   newest=$(readelf --dyn-syms -W "$1" | grep -oE 'GLIBC_[0-9.]+' | sort -uV | tail -1)
   [ "$(printf 'GLIBC_%s\n%s\n' "$bundle_glibc_max" "$newest" | sort -V | tail -1)" = \
-    "GLIBC_$bundle_glibc_max" ] || die "$1 wants $newest, and boards have $bundle_glibc_max"
+    "GLIBC_$bundle_glibc_max" ] || die "$1 needs $newest, but boards have $bundle_glibc_max"
 }
 
 # write_self_extracting DIR OUT: what DIR holds, behind a script that unpacks and starts it.

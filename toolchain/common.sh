@@ -1,6 +1,6 @@
 # Shared by toolchain/run and toolchain/test: where the tree is, what must be installed, one build.
 # Everything these functions print goes to standard error; standard output belongs to the program
-# that is run in the end.
+# that runs in the end.
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 jobs=$(nproc)
@@ -79,7 +79,7 @@ need_headers() {
   say "This release has no ${1#*:}: taking the headers of ${1%%:*}'s to /usr/local/include ..."
   if ! unpack_package "$dir" "$(dpkg --print-architecture)" "${1%%:*}" "${1#*:}" >&2; then
     rm -rf "$dir"
-    die "the package ${1#*:} of ${1%%:*} could not be had: put its headers into /usr/local/include"
+    die "the package ${1#*:} of ${1%%:*} is not available: put its headers into /usr/local/include"
   fi
   "${sudo[@]}" cp -r "$dir/unpacked/usr/include/." /usr/local/include/
   rm -rf "$dir"
@@ -90,9 +90,9 @@ need_packages() {
   local missing sudo=()
   mapfile -t missing < <(missing_packages "$@")
   [ ${#missing[@]} -eq 0 ] && return 0
-  say "Packages that are missing here: ${missing[*]}"
+  say "Missing packages: ${missing[*]}"
   command -v apt-get >/dev/null ||
-    die "this system has no apt-get; install by hand what these packages hold: ${missing[*]}"
+    die "this system has no apt-get; install the content of these packages by hand: ${missing[*]}"
   if [ "$(id -u)" -ne 0 ]; then
     command -v sudo >/dev/null ||
       die "not root and no sudo; ask an administrator for: apt-get install ${missing[*]}"
@@ -100,7 +100,7 @@ need_packages() {
   fi
   say "Installing them with apt-get ..."
   local apt=("${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300)
-  "${apt[@]}" update >&2 || say "apt-get update failed; trying with the package lists that are here"
+  "${apt[@]}" update >&2 || say "apt-get update failed; trying with the present package lists"
   local package own=()
   for package in "${missing[@]}"; do [[ $package == *:* ]] || own+=("$package"); done
   [ ${#own[@]} -eq 0 ] ||
