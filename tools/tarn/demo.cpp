@@ -131,14 +131,14 @@ void run_part(const Part& part, Told& told) {
   const auto document = std::span(part.sample->document_ids).first(part.n_tokens);
   std::optional<engine::SessionIdx> session;
   if (!part.session.empty()) {
-    const Result<engine::Engine::Resumed> resumed = engine.resume(part.session);
-    if (resumed) {
-      session = resumed->idx;
-      told.n_resumed = resumed->n_computed;
+    const Result<engine::Engine::Restored> restored = engine.restore(part.session);
+    if (restored) {
+      session = restored->idx;
+      told.n_restored = restored->n_computed;
       // An answer is kept too if it took long enough for a checkpoint.
-      if (resumed->n_tokens > part.n_tokens) value_of(engine.truncate(*session, part.n_tokens));
-    } else if (resumed.error().status != Status::not_found) {
-      throw_failure(resumed.error());
+      if (restored->n_tokens > part.n_tokens) value_of(engine.truncate(*session, part.n_tokens));
+    } else if (restored.error().status != Status::not_found) {
+      throw_failure(restored.error());
     }
   }
   if (!session) {
