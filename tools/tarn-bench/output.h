@@ -21,7 +21,7 @@ struct Row {
   u64 model_bytes = 0, n_params = 0;
   u32 n_batch = 0, n_ubatch = 0, n_threads = 0;
   u32 n_heads_select = 0;       // cache layers times KV heads
-  u32 swap_tokens = 0;          // of a selection; 0: none
+  u32 index_delay_tokens = 0;   // of a selection; 0: none
   bool is_verified = true;      // exact, or a selection with a matching record of tarn verify
   std::string kv = "computed";  // or the KvModel that filled the depth
   // The results.

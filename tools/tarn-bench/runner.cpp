@@ -123,7 +123,7 @@ Config config_of(const Options& options, const Setup& setup, std::vector<Case>& 
   u32 sessions = 1;
   for (Case& c : cases) {
     // The first tokens at a depth wait for the index; only later ones are measured.
-    if (!select.is_full() && c.n_prompt == 0) c.n_settle = select.swap_tokens + 2;
+    if (!select.is_full() && c.n_prompt == 0) c.n_settle = select.index_delay_tokens + 2;
     context_tokens = std::max<u64>(context_tokens, c.context_tokens());
     if (c.is_filled) context_tokens = std::max<u64>(context_tokens, kRecordTokens + 2);
     sessions = std::max(sessions, c.n_parallel);

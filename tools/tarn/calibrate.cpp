@@ -252,7 +252,7 @@ void run(CalibrateCommand& command) {
   select.n_local = 1;
   select.context_divisor = 0;
   select.context_min = 1;
-  select.swap_tokens = 4096;  // no token waits for it
+  select.index_delay_tokens = 4096;  // no token waits for it
   const std::vector<u32> lengths = lengths_of(config);
   const u32 n_least = select.n_sinks + select.n_local + (8u << select.code_bits);
   if (lengths[kLengths - 2] < n_least) {

@@ -282,8 +282,8 @@ std::vector<Trial> trials_of(const VerifyCommand& command, const SelectConfig& b
         trial.select.context_divisor = 0;  // absolute, as on a box with a fixed budget
         trial.select.k = budget;
       }
-      trial.select.swap_tokens = 1;      // the index serves from the second step on
-      trial.select.verified = {"none"};  // so that the mark has the weights' hash
+      trial.select.index_delay_tokens = 1;  // the index serves from the second step on
+      trial.select.verified = {"none"};     // so that the mark has the weights' hash
       trials.push_back(trial);
     }
   }
@@ -355,7 +355,7 @@ const Trial* best_of(const VerifyCommand& command, const std::vector<Trial>& tri
 }
 
 // Writes the passing settings that read least, as a configuration with this model's mark. It does
-// not set select.swap_tokens, which depends on the box; trials use the index at once.
+// not set select.index_delay_tokens, which depends on the box; trials use the index at once.
 void write_record(const VerifyCommand& command, const Trial* best, Config config) {
   char about[256];
   std::snprintf(
