@@ -10,11 +10,13 @@
 #include "runtime/method/selector.h"
 #include "runtime/reuse/kv_identity.h"
 #include "runtime/reuse/save_memory.h"
+#include "runtime/reuse/store_ops.h"
 
 namespace tarn::reuse {
 
 // Tags of operations: below are the mover's, behind it a copy's, then those of extents.
 inline constexpr u64 kWriterTag = kv::kMovesMax;
+static_assert(kWriterTag + 1 + kOpsTags <= kv::Extents::kTag);
 inline constexpr u64 kWaitNs = 10'000'000;  // of one look at the disk
 
 struct ArchiveArgs {

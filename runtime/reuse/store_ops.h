@@ -13,6 +13,8 @@
 namespace tarn::reuse {
 
 inline constexpr u32 kCopyBuffersMax = 8;
+// Tags of a StoreOps, used in turn: far more than the operations that the store runs at a time.
+inline constexpr u64 kOpsTags = 32768;
 
 // Why a put, an erasure or a flush did not begin, and what helps.
 Error why_not_begun(const store::Store& store, store::Begun begun);
@@ -28,7 +30,7 @@ class StoreOps {
 
   void init(store::Store* store, std::span<std::byte> groups, u64 first_tag,
             void (*on_pump)(void* context), void* context);
-  // An event with the first tag or one above.
+  // An event with one of the kOpsTags tags from first_tag on.
   void take(const store::Event& event);
   // Whether the disk has no buffer left of an operation that it never ended.
   bool is_idle() const { return n_open_ == 0; }
@@ -47,7 +49,7 @@ class StoreOps {
   store::Begun begin(Begin&& fn) {
     for (;;) {
       const store::Begun begun = fn(next_tag());
-      if (begun == store::Begun::begun) ++n_open_, ++next_tag_;
+      if (begun == store::Begun::begun) ++n_open_, next_tag_ = (next_tag_ + 1) % kOpsTags;
       if (begun != store::Begun::busy) return begun;
       pump();
     }
@@ -75,7 +77,7 @@ class StoreOps {
   std::array<Slot, kCopyBuffersMax> slots_{};
   u32 n_slots_ = 0;
   u64 group_bytes_ = 0;
-  u64 next_tag_ = 0;             // counts operations
+  u64 next_tag_ = 0;             // of kOpsTags, the next operation's
   u64 n_open_ = 0, n_lent_ = 0;  // without their last event; of them those that lack a buffer alone
   bool failed_ = false;          // one of them
   bool holds_ = false;

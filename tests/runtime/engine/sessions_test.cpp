@@ -50,6 +50,12 @@ TEST_CASE("what cannot be served is refused with its reason, and nothing changes
   CHECK(engine.generate(session, {.max_tokens = 4, .ignore_end = true}).has_value());
   CHECK(engine.feed(session, test::random_ids(3, 1)).error().status == Status::invalid_request);
   CHECK(test::read_all(engine, session).tokens.size() == 4);
+
+  // What the next session in its place would save is not this one's.
+  engine.destroy_session(session);
+  const Generation& next = engine.session_state(*engine.create_session()).generation;
+  CHECK(next.max_tokens == 0);
+  CHECK_FALSE(next.ignore_end);
 }
 
 TEST_CASE("forced draws read a text by decode steps, with a prompt's logits") {
