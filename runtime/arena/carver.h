@@ -41,8 +41,9 @@ class Carver {
   template <class T>
   std::span<T> rows(const char* name, u64 n_rows, Checked n, u64 alignment = kAlignment) {
     static_assert(alignof(T) <= kAlignment);
-    const std::span<std::byte> bytes = piece(name, n_rows, n * sizeof(T), alignment);
-    return {reinterpret_cast<T*>(bytes.data()), bytes.size() / sizeof(T)};
+    constexpr u64 kElemBytes = sizeof(T);  // NOLINT(bugprone-sizeof-expression): of pointers, too
+    const std::span<std::byte> bytes = piece(name, n_rows, n * kElemBytes, alignment);
+    return {reinterpret_cast<T*>(bytes.data()), bytes.size() / kElemBytes};
   }
 
   // Row `i` of an array that rows() returned.

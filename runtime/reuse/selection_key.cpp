@@ -27,7 +27,7 @@ struct FieldBytes {
       put(key, std::strlen(key));
       put(static_cast<u64>(field));
     } else {
-      TARN_ASSERT(!"a key without a number has a say");
+      TARN_ASSERT(false);  // a key without a number has a say
     }
   }
 };

@@ -126,7 +126,9 @@ void GpuParts::attend_whole(const Attended& a, step::Run& run) {
 }
 
 GpuParts::Chunk GpuParts::chunk_of(const step::Run& run, u32 cache_layer, u32 begin, u32 n_groups) {
-  const u32 chunk_groups = sizes().chunk_groups(), chunk_idx = begin / chunk_groups;
+  const u32 chunk_groups = sizes().chunk_groups();
+  TARN_ASSERT(chunk_groups > 0);
+  const u32 chunk_idx = begin / chunk_groups;
   Chunk chunk{.begin = begin,
               .end = std::min(begin + chunk_groups, n_groups),
               .memory = mine().staged.data(),
