@@ -1,5 +1,3 @@
-// kernels/cpu_table.h
-//
 // Every CPU kernel of one ISA, as plain function pointers. The engine picks a table once, before
 // the arena is sealed, prints its name, and passes it down. CPU features are not tested again
 // later.

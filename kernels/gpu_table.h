@@ -1,5 +1,3 @@
-// kernels/gpu_table.h
-//
 // Every GPU kernel's launcher, as plain function pointers. A launcher enqueues on the stream,
 // allocates nothing, waits for nothing and returns nothing. Its args are a POD of device addresses
 // and of sizes that are fixed for a captured graph. Kernels read what varies from step to step (row

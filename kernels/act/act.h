@@ -1,5 +1,3 @@
-// kernels/act/act.h
-//
 // The element-wise operations of a layer, and the exponential that they share with attention.
 //
 //   swiglu    out[i] = (gate[i] / (1 + exp(-gate[i]))) * up[i]    (Shazeer 2020, arXiv:2002.05202)

@@ -1,5 +1,3 @@
-// kernels/act/act_gpu.h
-//
 // The element-wise ops of a layer on a GPU, with the formulas, bounds and bits of act.h:
 //
 //   swiglu    out[n, i] = (gate[n, i] / (1 + exp(-gate[n, i]))) * up[n, i]

@@ -1,5 +1,3 @@
-// kernels/act/act_vector.h
-//
 // The bodies of act.h for one ISA's F32x (kernels/common/f32x_<isa>.h). Included by the ISA files
 // alone.
 #pragma once

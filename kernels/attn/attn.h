@@ -1,5 +1,3 @@
-// kernels/attn/attn.h
-//
 // Attention over pages, with an online softmax (Milakov and Gimelshein 2018, arXiv:1805.02867;
 // tiles as in Dao et al. 2022, arXiv:2205.14135), and the append that fills the pages.
 //

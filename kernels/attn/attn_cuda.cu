@@ -1,5 +1,3 @@
-// kernels/attn/attn_cuda.cu
-//
 // A CTA takes one span of one row and KV head, for up to kHeads of its q heads, so K and V are read
 // once. Tiles of 32 slots, K and V together, are contiguous in a page and come by asynchronous
 // copies, the next one while this one is computed. Scores: a warp has a q head, a lane a slot, so a

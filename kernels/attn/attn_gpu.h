@@ -1,5 +1,3 @@
-// kernels/attn/attn_gpu.h
-//
 // attn.h's pages on a GPU: the append that fills them, and a decode step's attention over them.
 //
 //   groups    device addresses of groups of one cache layer: group g of table t at t * table_stride

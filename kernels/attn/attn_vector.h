@@ -1,5 +1,3 @@
-// kernels/attn/attn_vector.h
-//
 // The body of attn.h for one ISA's F32x (kernels/common/f32x_<isa>.h). Included by the ISA files
 // alone.
 //

@@ -1,5 +1,3 @@
-// kernels/attn/gather_slots_gpu.h
-//
 // Gathers the slots that attention reads for a row with selection. A KV head's slots are, in this
 // order,
 //

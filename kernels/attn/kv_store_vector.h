@@ -1,5 +1,3 @@
-// kernels/attn/kv_store_vector.h
-//
 // The body of attn.h's append for one ISA's F32x (kernels/common/f32x_<isa>.h). Included by the ISA
 // files alone.
 #pragma once

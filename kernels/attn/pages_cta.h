@@ -1,5 +1,3 @@
-// kernels/attn/pages_cta.h
-//
 // Device code: finds the slots of a row. A slot is K then V of one head and token.
 #pragma once
 

@@ -1,5 +1,3 @@
-// kernels/common/cta.h
-//
 // The part of CUDA that a GPU kernel may use. A kernel is a struct with
 //
 //   kThreads                      threads of a CTA, a multiple of 32

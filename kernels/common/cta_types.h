@@ -1,5 +1,3 @@
-// kernels/common/cta_types.h
-//
 // Shared by both implementations of cta.h: vectors as a thread loads them, a launch's shape, and
 // the receiver of a list of kernels.
 #pragma once

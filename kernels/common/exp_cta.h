@@ -1,5 +1,3 @@
-// kernels/common/exp_cta.h
-//
 // exp_f32.h's exponential for device code: the CPU's operations in the CPU's order, so its bits.
 #pragma once
 

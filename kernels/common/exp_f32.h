@@ -1,5 +1,3 @@
-// kernels/common/exp_f32.h
-//
 // The constants of our f32 exponential, so that every ISA's body computes the same bits:
 //
 //   x clamped to [kLow, kHigh]; n = nearest even integer to x * kLog2E (by adding kRound and taking

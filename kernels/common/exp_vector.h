@@ -1,5 +1,3 @@
-// kernels/common/exp_vector.h
-//
 // exp_f32.h's exponential for a whole register. F is F32x of one ISA; f32x_avx512.h says why
 // everything is in an anonymous namespace.
 #pragma once

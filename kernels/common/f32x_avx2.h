@@ -1,5 +1,3 @@
-// kernels/common/f32x_avx2.h
-//
 // Eight f32 in a register, with the names and rules of f32x_avx512.h.
 #pragma once
 

@@ -1,5 +1,3 @@
-// kernels/common/f32x_avx512.h
-//
 // Sixteen f32 in a register, with the names that the vector bodies (*_vector.h) use; f32x_<isa>.h
 // has the same struct for another ISA. Only files *_avx512.cpp may include this, and everything is
 // in an anonymous namespace. Otherwise the linker could keep an AVX-512 copy of an inline function

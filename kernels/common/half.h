@@ -1,5 +1,3 @@
-// kernels/common/half.h
-//
 // f16 (IEEE binary16) and bf16 to f32 and back, with the bits of F16C and AVX-512. Widening is
 // exact, narrowing rounds to nearest even, overflow becomes infinity, subnormals are kept. A NaN
 // stays a NaN (made quiet, upper payload bits kept). The functions are not inline, so ISA files may

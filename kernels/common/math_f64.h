@@ -1,5 +1,3 @@
-// kernels/common/math_f64.h
-//
 // exp and ln in f64 without libm, because libm has variants for each CPU. Relative error < 4e-16
 // (exp) and 4e-16 (ln, absolute near 1). Plain functions, built without ISA flags.
 #pragma once

@@ -1,5 +1,3 @@
-// kernels/common/rank_cta.h
-//
 // Device code: the k largest of many numbers, found by all threads of a CTA. A larger number has a
 // larger key. `keys` has key(i), and count(i), the number of values with that key.
 //

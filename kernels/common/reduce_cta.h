@@ -1,5 +1,3 @@
-// kernels/common/reduce_cta.h
-//
 // Sums and maxima over a warp and over a CTA, for device code, each with one fixed tree: a
 // butterfly over the lanes (16, 8, 4, 2, 1), then the warps in ascending order. Every lane (every
 // thread) gets the result.

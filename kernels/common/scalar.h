@@ -1,5 +1,3 @@
-// kernels/common/scalar.h
-//
 // Scalar pieces that the generic bodies share. They are inline functions, so no ISA file may
 // include this header: the linker keeps one copy of an inline function, and that must not be an AVX
 // one.

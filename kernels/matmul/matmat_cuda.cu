@@ -1,5 +1,3 @@
-// kernels/matmul/matmat_cuda.cu
-//
 // matvec gives chunk c of a row of weights to lane c mod 32: that lane is here the chunk's class. A
 // CTA walks along k by windows of 8 neighbouring chunks, one for each of its warps, which are in
 // shared memory, brought by asynchronous copies one window ahead. So warp w has the classes w,

@@ -1,5 +1,3 @@
-// kernels/matmul/matmat_gpu.h
-//
 // matvec_gpu.h's product for the many rows of a prompt. Args and arithmetic are the same, so the
 // bits are too: they depend neither on how a prompt is cut nor on which of the two kernels computes
 // a part.

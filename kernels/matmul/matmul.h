@@ -1,5 +1,3 @@
-// kernels/matmul/matmul.h
-//
 //   out[n, r] = sum over k of x[n, k] * w[r, k]  (+ bias[r])
 //               n in [0, n_acts), r in the rows of the tiles asked for
 //

@@ -1,5 +1,3 @@
-// kernels/matmul/matmul_avx2.cpp
-//
 // Quantised products without VNNI. The loops are those of matmul_avx512.cpp, with half a tile (8
 // rows, one register of i32) at a time: activations packed into L1, weights unpacked once per block
 // of activation rows. vpmaddubsw adds pairs of u8 * i8 products in i16 and would saturate, so each

@@ -1,5 +1,3 @@
-// kernels/matmul/matmul_avx512.cpp
-//
 // Quantised products with VNNI: lane r of a register is row r of a tile, vpdpbusd multiplies the
 // unsigned codes of 4 k with the signed activations of 4 k (one broadcast) and adds into 16 i32
 // sums. Codes stay unsigned; the "- zero" of a type is paid for by starting the sum at -zero *

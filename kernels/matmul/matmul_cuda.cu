@@ -1,5 +1,3 @@
-// kernels/matmul/matmul_cuda.cu
-//
 // A CTA makes a square of 64 rows by 64 outputs, each of its four warps a quarter of it, in steps
 // of 32 k that come by asynchronous copies one step ahead. Written to be plain and right; cuBLAS
 // does this work where it is.

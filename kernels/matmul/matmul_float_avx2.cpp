@@ -1,5 +1,3 @@
-// kernels/matmul/matmul_float_avx2.cpp
-//
 // f32, f16 and bf16 weights, half a tile (8 rows) at a time; see matmul_float_avx512.cpp. Up to 3
 // activation rows share a weight's load: 12 partial sums, the weights and x fill the 16 registers.
 #include <immintrin.h>

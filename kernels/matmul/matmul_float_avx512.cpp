@@ -1,5 +1,3 @@
-// kernels/matmul/matmul_float_avx512.cpp
-//
 // f32, f16 and bf16 weights: lane r is row r of a tile, one broadcast of x per k and activation
 // row, multiplication and addition apart (matmul.h: no FMA). Up to 4 activation rows share a
 // weight's load; their 4 x 4 partial sums stay in registers.

@@ -1,5 +1,3 @@
-// kernels/matmul/matmul_gpu.h
-//
 // The plain product of a prefill slice on a GPU, f16 by f16, used where there is no library for it:
 //
 //   out[n, r] (+)= sum over k of x[n, k] * w[r, k]  (+ bias[r])

@@ -1,5 +1,3 @@
-// kernels/matmul/matmul_isa.h
-//
 // Shared by the files of matmul's ISA bodies. Not for callers: matmul.h is the contract.
 #pragma once
 

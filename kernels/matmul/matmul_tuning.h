@@ -1,5 +1,3 @@
-// kernels/matmul/matmul_tuning.h
-//
 // The size of the tasks that a caller cuts a matrix product into. Results do not depend on it.
 #pragma once
 

@@ -1,5 +1,3 @@
-// kernels/matmul/matvec_cuda.cu
-//
 // A warp owns kRows neighbouring output rows and all activation rows. It reads each weight byte
 // once from memory, past L1, and the activations (k bytes a row) from L1, where its CTA's other
 // warps find them too. No shared memory, no barrier: what limits this kernel is how many loads are

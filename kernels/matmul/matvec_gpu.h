@@ -1,5 +1,3 @@
-// kernels/matmul/matvec_gpu.h
-//
 // The matrix product of a decode step on a GPU: 1 to 8 rows, up to three matrices that share them
 // (q, k, v; gate, up) in one launch.
 //

@@ -1,5 +1,3 @@
-// kernels/matmul/matvec_tuning.h
-//
 // Sizes of matvec_cuda.cu. Chosen by count, not yet by measurement.
 //
 // Loads in flight. Memory with B bytes a second and latency t needs B * t bytes in flight, and an

@@ -1,5 +1,3 @@
-// kernels/norm/norm.h
-//
 //   out[n, i] = (x[n, i] * r) * weight[i],   r = 1 / sqrt(mean of x[n]^2 + eps)
 //
 //   x, out   [n_rows, stride] f32, d elements a row; out may be x

@@ -1,5 +1,3 @@
-// kernels/norm/norm_gpu.h
-//
 // kernels/norm/norm.h's formula on a GPU, for rows, and for the heads of rows:
 //
 //   out[n, h, i] = (x[n, h, i] * r) * weight[i],   r = 1 / sqrt(mean of x[n, h]^2 + eps)

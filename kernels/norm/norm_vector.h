@@ -1,5 +1,3 @@
-// kernels/norm/norm_vector.h
-//
 // The body of norm.h for one ISA's F32x (kernels/common/f32x_<isa>.h). Included by the ISA files
 // alone.
 #pragma once

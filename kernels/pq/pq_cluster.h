@@ -1,5 +1,3 @@
-// kernels/pq/pq_cluster.h
-//
 // The steps of K-Means over one sub-space of one KV head's keys: assign rows to centroids, add rows
 // up by centroid, move the centroids. A new key gets its code by the assignment alone.
 //

@@ -1,5 +1,3 @@
-// kernels/pq/pq_codes.h
-//
 // The layout of a sub-space's codes in memory: a row per sub-space, in blocks of 64 tokens, so that
 // neighbouring lanes read neighbouring tokens. A row has room for a whole number of blocks. There
 // are 2^b centroids, b = 1..8.

@@ -1,5 +1,3 @@
-// kernels/pq/pq_gpu.h
-//
 // The choice of tokens for a row with selection, on a GPU: pq_score.h's lut, score and weigh,
 // pq_pairs.h's choice, and pq_cluster.h's load and assign for new keys, with the same bits. A
 // launch takes all KV heads of one cache layer for one row; assign takes those of all cache layers.

@@ -1,5 +1,3 @@
-// kernels/pq/pq_pairs.h
-//
 // The choice of the best tokens by pairs of codes. With two sub-spaces a token's scores depend only
 // on its pair of codes, and there are side^2 pairs (4,096 with 6 bits). So weights and ranks are
 // computed per pair, for any number of tokens; a token costs one look-up in a table of bits.

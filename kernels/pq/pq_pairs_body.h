@@ -1,5 +1,3 @@
-// kernels/pq/pq_pairs_body.h
-//
 // The body of pq_pairs.h for one ISA. Only the bodies include it; everything is in an anonymous
 // namespace (f32x_avx512.h). The compiler turns plain loops over integers into whole registers of
 // the including file's ISA; their sums are exact in any order.

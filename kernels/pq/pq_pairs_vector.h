@@ -1,5 +1,3 @@
-// kernels/pq/pq_pairs_vector.h
-//
 // pq_pairs.h's weights for one ISA's F32x (kernels/common/f32x_<isa>.h). Included by the ISA files
 // alone.
 #pragma once

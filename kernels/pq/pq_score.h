@@ -1,5 +1,3 @@
-// kernels/pq/pq_score.h
-//
 // Attention scores from codes, for the q heads that share one KV head: a look-up per sub-space
 // replaces the dot product with the whole key.
 //

@@ -1,5 +1,3 @@
-// kernels/pq/pq_tiles.h
-//
 // The loop of pq_score.h's score that its ISAs share. It works on a tile of tokens, so that codes
 // and scores stay in L1 over sub-spaces and heads. Packed codes become bytes here, in plain loops
 // that the compiler turns into whole registers of the including file's ISA. Only the ISA files

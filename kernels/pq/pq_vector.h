@@ -1,5 +1,3 @@
-// kernels/pq/pq_vector.h
-//
 // The bodies of pq_cluster.h's assignment and of pq_score.h's tables and weights for one ISA's F32x
 // (kernels/common/f32x_<isa>.h). Included by the ISA files alone.
 //

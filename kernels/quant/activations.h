@@ -1,5 +1,3 @@
-// kernels/quant/activations.h
-//
 // Quantises activation rows for the quantised matrix products. Per 32 elements: one f32 scale d =
 // max|x| / 127 (f32 division), i8 values q = round to nearest even of x / d, computed as x * (127 /
 // max|x|), and the i32 sums of q over each 16.

@@ -1,5 +1,3 @@
-// kernels/quant/activations_gpu.h
-//
 // kernels/quant/activations.h on a GPU: the same scales and values, bit for bit, laid out for the
 // quantised products there.
 //

@@ -1,5 +1,3 @@
-// kernels/quant/dequant.h
-//
 // Converts the file's blocks to f32, and into the tiled layout of tensor_type.h. Dequantisation
 // equals ggml's reference bit for bit (tests/golden/quant): one f32 expression per element, in
 // ggml's order.

@@ -1,5 +1,3 @@
-// kernels/quant/dequant_gpu.h
-//
 // Converts gpu_tile.h's layout to plain numbers, with dequantize_row()'s bits.
 //
 //   embed        out[n] = row tokens[n] of the table, f32; rows [n_rows, rows_max) keep their

@@ -1,5 +1,3 @@
-// kernels/quant/gpu_tile.h
-//
 // The layout of weights in GPU memory: tiles of 16 rows. A tile has exactly 16 times a row's bytes
 // in the file, and the last one is padded with rows of zeros. So tiled_bytes() of tensor_type.h is
 // the size here too. Inside a tile the parts of the blocks are planes, row after row. So a warp

@@ -1,5 +1,3 @@
-// kernels/quant/quantize_cta.h
-//
 // Device code: the 32 lanes of a warp quantise 32 consecutive activations, one each, as
 // kernels/quant/activations.h says.
 #pragma once

@@ -1,5 +1,3 @@
-// kernels/quant/strip.h
-//
 // A strip is 32 consecutive k of one row of a quantised matrix, unpacked into plain numbers. Only
 // this file knows the bits of the file's blocks and of the tiled layout; dequantisation, tiling and
 // the generic product use it. It is written for reading, not for speed.

@@ -1,5 +1,3 @@
-// kernels/quant/tensor_type.h
-//
 // The tensor types of GGUF that this build computes with, their block geometry in the file, and the
 // one layout that weights have in memory.
 //

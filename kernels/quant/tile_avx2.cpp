@@ -1,5 +1,3 @@
-// kernels/quant/tile_avx2.cpp
-//
 // Everything is one movement: 16 bytes of each of 16 rows become four vectors of 64 bytes, vector i
 // holding the rows' i-th dwords. Around it each type first brings a row's bytes into the order in
 // which its dwords are wanted. Short tiles are rare (one per tensor) and go to the generic body.

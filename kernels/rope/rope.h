@@ -1,5 +1,3 @@
-// kernels/rope/rope.h
-//
 // Rotary position embedding (Su et al. 2021, arXiv:2104.09864, section 3.4) of n_heads heads of
 // each row, in place. Turns pair i of a head by the angle pos * base^(-2i/n_rot) / factor[i]:
 //

@@ -1,5 +1,3 @@
-// kernels/rope/rope_gpu.h
-//
 // rope.h's rotation of heads in place on a GPU, q and k in one launch, with the CPU's bits.
 //
 //   heads     [rows_max, stride] f32: n_heads heads of head_dim, of q and of k

@@ -1,5 +1,3 @@
-// kernels/rope/rope_table.cpp
-//
 // Frequencies and angles in f64 with our own exp, ln, cos and sin: libm picks variants per CPU, and
 // these values reach every later bit. Built without ISA flags, used by every table.
 #include "kernels/common/math_f64.h"

@@ -1,5 +1,3 @@
-// kernels/rope/rope_vector.h
-//
 // The body of rope.h for one ISA's F32x (kernels/common/f32x_<isa>.h). Included by the ISA files
 // alone.
 #pragma once

@@ -1,5 +1,3 @@
-// kernels/sample/sample.h
-//
 // A sampler's questions about a row of logits [n] f32. Portable; the same answers on every machine.
 // Ties go to the lower id.
 #pragma once

@@ -1,5 +1,3 @@
-// kernels/sample/sample_cuda.cu
-//
 // A CTA a chunk of a row. A logit and its id are one 64-bit key whose order is "better": each
 // thread keeps the best of its share that is still below the last key taken, and only the thread
 // that had the winner looks for its next one.

@@ -1,5 +1,3 @@
-// kernels/sample/sample_gpu.h
-//
 // sample.h's questions about rows of logits, answered on a GPU with the same answers. So a greedy
 // or top-k step copies a few bytes to the host instead of the row.
 //

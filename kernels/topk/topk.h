@@ -1,5 +1,3 @@
-// kernels/topk/topk.h
-//
 //   out = the places of the k largest of values[0..n), ascending; all n where n <= k
 //
 //   values   [n] f32; larger is better, equal values go to the lower place, -0 is equal to +0

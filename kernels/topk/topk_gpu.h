@@ -1,5 +1,3 @@
-// kernels/topk/topk_gpu.h
-//
 // topk.h on a GPU, one CTA per row of values: the same places, ascending.
 //
 //   values   [n_rows, values_stride] f32; n[0] values each

@@ -1,5 +1,3 @@
-// kernels/topk/topk_radix.h
-//
 // The body of topk.h for one ISA's S, which holds kLanes values as keys: signed integers in the
 // order of the values. Only the bodies include it; everything is in an anonymous namespace
 // (kernels/common/f32x_avx512.h).

@@ -1,5 +1,3 @@
-// platform/base/assert.h
-//
 // TARN_ASSERT is for our own bugs, stays on in release and never returns into the broken code. The
 // library must not end its host's process, so a failed assertion calls the thread's sink. The sink
 // of an engine's threads marks the engine dead, calls the host's fatal hook and parks the thread

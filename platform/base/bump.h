@@ -1,5 +1,3 @@
-// platform/base/bump.h
-//
 // Hands out pieces of one borrowed region, front to back, and takes them back only all at once.
 // When the region is exhausted, alloc() returns an empty optional. The caller knows whether that is
 // an error (a file beyond its limits) or our bug (a plan that is too small).

@@ -1,5 +1,3 @@
-// platform/base/checked.h
-//
 // The one type for sizes that come from a file or a caller: products of such sizes can overflow. An
 // operation that would wrap makes the value invalid, and an invalid value stays invalid. So a
 // formula is written plainly and checked once, at its end.

@@ -1,5 +1,3 @@
-// platform/base/result.h
-//
 // How the core reports a failure, without exceptions and without allocating. An Error has a status,
 // a fixed text for the operator, up to four named numbers, and one short name that came from
 // outside (a tensor, a key, a path). Assertions are for our bugs, Result is for failures of the

@@ -1,5 +1,3 @@
-// platform/base/system_text.h
-//
 // Reads the small text files of Linux (/proc, /sys) and finds the control groups of this process.
 // `root` is "" for the real system, else a folder that holds proc/ and sys/, so that tests can use
 // the files of other machines. A file that cannot be read or parsed counts as absent.

@@ -1,5 +1,3 @@
-// platform/base/types.h
-//
 // Short names for the fixed-width types, and the byte units. Nothing else: this header enters the
 // ISA files, which may hold no inline code.
 #pragma once

@@ -1,5 +1,3 @@
-// platform/clock/clock.h
-//
 // Time behind an interface, so that tests run in virtual time. The core depends on monotonic time
 // alone; the wall clock is only shown to people.
 #pragma once

@@ -1,5 +1,3 @@
-// platform/cpu/crc32c.h
-//
 // CRC32C (Castagnoli's polynomial, as in iSCSI, RFC 3720 B.4), the checksum of every sector on
 // disk. There is a table of implementations, best first; the last one is portable. The owner picks
 // one once and passes it on. All give the same values.

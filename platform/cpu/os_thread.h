@@ -1,5 +1,3 @@
-// platform/cpu/os_thread.h
-//
 // A thread of the system, started with all signals blocked (they belong to the host) and, if asked,
 // on given CPUs. Unlike std::thread, a refusal by the system is a Result.
 #pragma once

@@ -1,5 +1,3 @@
-// platform/cpu/process.h
-//
 // Identifies this process: a child of fork() has its parent's memory, but none of its threads.
 #pragma once
 

@@ -1,5 +1,3 @@
-// platform/cpu/sync.h
-//
 // The system's mutex and condition variable, without exceptions; waits use the monotonic clock.
 // They serve the border between a host's threads and an engine's, not the path of a token.
 #pragma once

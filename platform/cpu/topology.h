@@ -1,5 +1,3 @@
-// platform/cpu/topology.h
-//
 // Facts of the CPU: its name for reports, the cores we may use, the instruction sets we can run.
 #pragma once
 

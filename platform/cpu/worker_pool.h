@@ -1,5 +1,3 @@
-// platform/cpu/worker_pool.h
-//
 // A fixed set of threads that run one task list at a time. The caller's thread is worker 0. Tasks
 // are claimed one after another from a shared counter, so a worker whose core is busy elsewhere
 // delays only the task it holds; waiting spins for a short, bounded time and then sleeps on a

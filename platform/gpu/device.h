@@ -1,5 +1,3 @@
-// platform/gpu/device.h
-//
 // The runtime's view of a GPU: memory, queues, events, copies, graphs and the first error.
 // platform/gpu/cuda and platform/gpu/none implement it, and CMake links one of them. Tests have a
 // third one that computes on the host and fails on demand.

@@ -1,5 +1,3 @@
-// platform/gpu/device_wait.h
-//
 // Waits for a GPU with a time limit. A hung GPU answers no call, so no thread ever blocks in the
 // driver. The wait polls with short naps, so it ends some 90 us late. A repeated wait (a decode
 // step takes milliseconds) takes about as long as the last time. So the naps end 0.3 ms before

@@ -1,5 +1,3 @@
-// platform/gpu/discovery.h
-//
 // Questions of device_choose() to the linked backend, and the rule which cubin runs on which GPU.
 #pragma once
 

@@ -1,5 +1,3 @@
-// platform/gpu/gpu_blas.h
-//
 // Large dense products by the GPU vendor's library (cuBLAS). It is opened at run time, never
 // linked, and may be absent: then open() says so, and our own kernels compute.
 //

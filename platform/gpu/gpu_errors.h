@@ -1,5 +1,3 @@
-// platform/gpu/gpu_errors.h
-//
 // The meaning of the CUDA runtime's error codes, and the latch that keeps a device's first error.
 // Codes are plain numbers, part of CUDA's ABI, so that the fake device can use the driver's codes.
 #pragma once

@@ -1,5 +1,3 @@
-// platform/gpu/memory_probe.h
-//
 // Measures how fast the GPU reads its two kinds of memory. If shared memory reaches nine tenths of
 // device memory (Thor's, perhaps; an Orin bypasses its cache), promoting a page copies nothing.
 // Elsewhere the copy is worth it.

@@ -1,5 +1,3 @@
-// platform/gpu/slabs.h
-//
 // Device memory in slabs: computes the place of each piece before anything is reserved, and then
 // reserves. The planner and the owner of the memory add the same pieces in the same order, so the
 // plan is exact to the byte.

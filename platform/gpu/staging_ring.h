@@ -1,5 +1,3 @@
-// platform/gpu/staging_ring.h
-//
 // Carries bytes into memory that the CPU cannot address. The disk or the caller fills a few pieces
 // of host memory in turn, and the copy stream empties them.
 //

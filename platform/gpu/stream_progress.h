@@ -1,5 +1,3 @@
-// platform/gpu/stream_progress.h
-//
 // Tracks the progress of a stream: every few calls it enqueues an event. Two things need it. A slow
 // GPU counts as alive as long as it reaches events. And a stream holds some 1,024 launches
 // (kStreamLaunchesMax); then the driver blocks the caller in the next one, without a time limit. So

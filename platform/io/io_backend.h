@@ -1,5 +1,3 @@
-// platform/io/io_backend.h
-//
 // Asynchronous file I/O with a fixed bound on what is in flight. Two real implementations pass the
 // same tests: io_uring, and a pool of threads that call pread and pwrite where the ring is refused
 // (containers, old kernels). A third one, simulated, belongs to the tests

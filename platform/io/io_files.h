@@ -1,5 +1,3 @@
-// platform/io/io_files.h
-//
 // The table of open files that both backends keep. Opens regular files and block devices only: a
 // pipe or a terminal would hang the reader.
 //

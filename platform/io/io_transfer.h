@@ -1,5 +1,3 @@
-// platform/io/io_transfer.h
-//
 // One request in flight, and the effect of the system's answers on it. A short read continues where
 // it stopped, -EAGAIN and -EINTR are retried a bounded number of times, anything else ends it. Pure
 // arithmetic, shared by both backends, because no test can make a real kernel give all these

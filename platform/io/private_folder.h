@@ -1,5 +1,3 @@
-// platform/io/private_folder.h
-//
 // A folder that only its owner can read, for files that hold what users wrote, and random bytes for
 // these files' secrets.
 //

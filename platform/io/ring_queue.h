@@ -1,5 +1,3 @@
-// platform/io/ring_queue.h
-//
 // A first-in first-out queue of fixed capacity. The caller never pushes to a full queue and never
 // pops from an empty one: it counts what is in flight.
 #pragma once

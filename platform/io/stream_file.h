@@ -1,5 +1,3 @@
-// platform/io/stream_file.h
-//
 // A file that is written or read from front to back, through the page cache, by blocking calls. It
 // is for files that go to another machine or come from one. Everything else uses io_backend.h.
 //

@@ -1,5 +1,3 @@
-// platform/io/threads_backend.h
-//
 // IoBackend over a few threads that call pread and pwrite, for systems that refuse io_uring. Each
 // thread has one call in the kernel; other requests wait in a queue.
 #pragma once

@@ -1,5 +1,3 @@
-// platform/io/uring_backend.h
-//
 // IoBackend over io_uring (kernel 5.11 and later). platform/io/uring implements it with liburing; a
 // build without liburing has platform/io/no_uring. CMake picks one.
 #pragma once

@@ -1,5 +1,3 @@
-// platform/log/log.h
-//
 // The core never prints: it passes finished lines to the host's function. Lines are bounded, and
 // formatted without allocating and without the locale. So formats use integers, %s, %c and %p only
 // (%f takes the host's decimal point and may allocate; write "%llu.%02llu"). Control characters

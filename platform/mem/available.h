@@ -1,5 +1,3 @@
-// platform/mem/available.h
-//
 // memory_available_bytes() with the root of /proc and /sys as an argument, so that a test can use
 // the files of another machine. The limits of this process (RLIMIT_*) are always the real ones.
 #pragma once

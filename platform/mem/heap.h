@@ -1,5 +1,3 @@
-// platform/mem/heap.h
-//
 // The interface for memory that cannot be planned piece by piece: the general heap of an executable
 // (requests, JSON, strings), inside one region of the plan. The core does not use it. RegionHeap is
 // the simple implementation without dependencies; tools/support has the system's heap and

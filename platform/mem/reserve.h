@@ -1,5 +1,3 @@
-// platform/mem/reserve.h
-//
 // The only way the core gets memory from the system: whole reservations, made at start, touched and
 // locked as asked, released at the end. It is an interface, because tests fail its n-th call.
 //

@@ -1,5 +1,3 @@
-// runtime/api/border.h
-//
 // The border of every function of the C API: converts structs of any version in and out, and
 // Results to a status and a sentence.
 #pragma once

@@ -1,5 +1,3 @@
-// runtime/api/call.h
-//
 // The entry of the C API: every function that takes a handle first makes one of these objects, and
 // asks it whether the call is allowed. tarn_close waits while such an object exists.
 #pragma once

@@ -1,5 +1,3 @@
-// runtime/arena/arena.h
-//
 // The sealed reservation: every byte that the engine will ever use, cut into the plan's regions.
 //
 //   building   region() hands out each region once, by index

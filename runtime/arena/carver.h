@@ -1,5 +1,3 @@
-// runtime/arena/carver.h
-//
 // One description of memory, run twice. A part describes its memory once, in a function of a
 // Carver:
 //

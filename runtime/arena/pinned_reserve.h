@@ -1,5 +1,3 @@
-// runtime/arena/pinned_reserve.h
-//
 // Takes the arena's memory from the GPU's driver, where the driver cannot register our own. Copies
 // to and from it do not block, and the GPU reads it at Device::pinned_address().
 //

@@ -1,5 +1,3 @@
-// runtime/config/code_control.h
-//
 // A negative control: breaks the codes of method pq on purpose, to show that a measurement notices.
 // No configuration key sets it; a measuring program lends it to the engine in
 // SelectConfig::control, for the engine's lifetime.

@@ -1,5 +1,3 @@
-// runtime/config/config.h
-//
 // The whole configuration as one struct. visit() is the only list of keys. The TOML reader, the
 // start-up print, `tarn --help` and the key table in configs/README.md use it.
 //

@@ -1,5 +1,3 @@
-// runtime/config/fixed_text.h
-//
 // A short text that is built without allocating: an error's detail, a region's formula. A text that
 // does not fit is cut; it is always terminated.
 #pragma once

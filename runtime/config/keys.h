@@ -1,5 +1,3 @@
-// runtime/config/keys.h
-//
 // Shared by the validator and the TOML reader: the errors about keys and the list of sections. The
 // reader appends line and column to the figures that are set here (at most two).
 #pragma once

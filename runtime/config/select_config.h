@@ -1,5 +1,3 @@
-// runtime/config/select_config.h
-//
 // The selection's share of the configuration: which K and V a decode step reads (runtime/method).
 //
 // Presets are the paper's two settings (PQCache, arXiv:2407.12820, section on experiments), and

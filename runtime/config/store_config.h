@@ -1,5 +1,3 @@
-// runtime/config/store_config.h
-//
 // The store's share of the configuration: the folder of KV, sessions and codebooks on disk, and
 // limits of space and of writes. The store is off until a folder is named. Sizes have no default:
 // only the owner of the box knows what else is on the disk, and how many writes it endures.

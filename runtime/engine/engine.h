@@ -1,5 +1,3 @@
-// runtime/engine/engine.h
-//
 // A model in memory and the sessions on it. Advances only by step(): each step takes the next rows
 // of all sessions that have something to do, runs one forward pass over them and samples.
 //

@@ -1,5 +1,3 @@
-// runtime/engine/engine_memory.h
-//
 // What the engine itself takes of the plan's regions: sessions, what is sampled from, text. Each
 // struct has one carve(): carve_region() lets the plan count by it, the engine places by it.
 #pragma once

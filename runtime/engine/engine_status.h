@@ -1,5 +1,3 @@
-// runtime/engine/engine_status.h
-//
 // What an engine tells of itself, copied in one call: the parts it was opened with, and sums over
 // its steps.
 #pragma once

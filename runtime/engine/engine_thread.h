@@ -1,5 +1,3 @@
-// runtime/engine/engine_thread.h
-//
 // The one thread that drives an engine. Callers lend their turn, not their stack: call() hands a
 // piece of work to that thread and waits; between such calls the thread steps while there is
 // something to do.

@@ -1,5 +1,3 @@
-// runtime/engine/event_ring.h
-//
 // What a generation has to say to its reader: tokens, text, the end. Two bounded rings, one of
 // events and one of text bytes, with one writer (the engine thread) and one reader (any thread of
 // the host); the counters are the only thing they share.

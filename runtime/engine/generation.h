@@ -1,5 +1,3 @@
-// runtime/engine/generation.h
-//
 // A running answer: how its tokens are drawn, where its text stops, and what its reader is told.
 //
 //   thread   the engine's, but for the reader's end of `events`

@@ -1,5 +1,3 @@
-// runtime/engine/instance.h
-//
 // What a host holds: an engine, the thread that drives it, and the host's hooks, in one
 // reservation. The C API (runtime/api) is a thin border around it.
 #pragma once

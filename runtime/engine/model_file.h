@@ -1,5 +1,3 @@
-// runtime/engine/model_file.h
-//
 // What an engine reads of a model's file while it is opened, and the plan that follows from it.
 #pragma once
 

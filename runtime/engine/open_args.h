@@ -1,5 +1,3 @@
-// runtime/engine/open_args.h
-//
 // What an engine is opened with, the system's GPU for it, and the plan that opening would reserve.
 #pragma once
 

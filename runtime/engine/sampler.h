@@ -1,5 +1,3 @@
-// runtime/engine/sampler.h
-//
 // From a row of logits to one token. In this order: logit bias, penalties (repetition, then
 // frequency and presence) over the last tokens, then greedy; or top-k, top-p, min-p, temperature,
 // one draw.

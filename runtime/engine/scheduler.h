@@ -1,5 +1,3 @@
-// runtime/engine/scheduler.h
-//
 // Which rows make the next step. A pure function of the sessions that are ready.
 //
 //   order      first single rows, one of each session, by session; then prompts in turn, so that

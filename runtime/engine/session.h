@@ -1,5 +1,3 @@
-// runtime/engine/session.h
-//
 // One conversation: its tokens, its KV, and the generation that runs on it, if any.
 //
 //   idle         nothing to do; the last token, fed or sampled, is not in the KV yet

@@ -1,5 +1,3 @@
-// runtime/engine/sessions.h
-//
 // The sessions of an engine: the calls on them between two steps, and what a step does to one.
 //
 //   thread   the engine's; request_cancel(), request_end() and take_event() any

@@ -1,5 +1,3 @@
-// runtime/engine/step_trace.h
-//
 // What a step did, in a fixed struct: the bench, the tests and later the load controller read only
 // this.
 #pragma once

@@ -1,5 +1,3 @@
-// runtime/engine/turns.h
-//
 // Which tokens of a session were fed, and which generated: inputs and answers in turn. Reading by
 // selection follows it (an input's last row reads everything, a turn's end may make an index), so a
 // cut brings back what was there before: tokens and turns alone decide what follows.

@@ -1,5 +1,3 @@
-// runtime/exec/backend.h
-//
 // The ops of a forward pass on a queue. The forward pass (forward.cpp) is written once over this; a
 // CPU backend carries an op out when it is called, a GPU backend enqueues it. Addresses of rows and
 // weights are in the backend's own space: host code may not read through them. The step's state is

@@ -1,5 +1,3 @@
-// runtime/exec/built_kernels.h
-//
 // The GPU kernels that this build holds; cuda/ and none/ implement it, CMake links one of them.
 #pragma once
 

@@ -1,5 +1,3 @@
-// runtime/exec/executor.h
-//
 // Computes steps: the backend, the buffers of a step, and its batch.
 //
 //   a step     clear(), add() each run; run_layers(), finish(); then run_logits(), finish() until

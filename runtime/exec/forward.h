@@ -1,5 +1,3 @@
-// runtime/exec/forward.h
-//
 // One forward pass over the rows of a step, written once over a Backend:
 //
 //   embed -> { norm -> q,k,v -> (qk norm) -> rope -> append KV -> attend -> output -> add

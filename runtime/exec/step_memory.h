@@ -1,5 +1,3 @@
-// runtime/exec/step_memory.h
-//
 // The buffers of one step.
 //
 //   rows     [rows_max, n] each

@@ -1,5 +1,3 @@
-// runtime/kv/codebook_records.h
-//
 // Records of kind codebook beside those of extents: bytes that a head's index is made of, and what
 // its extent is found by. A later start that has both makes neither again.
 //

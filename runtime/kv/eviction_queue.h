@@ -1,5 +1,3 @@
-// runtime/kv/eviction_queue.h
-//
 // Which group's frame may be had next. A group without pins is in one of two lists:
 //
 //   dirty   its frame has the only copy: to be written first. The oldest is first

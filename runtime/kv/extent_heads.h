@@ -1,5 +1,3 @@
-// runtime/kv/extent_heads.h
-//
 // The table of heads of which K and V lie once more on disk (extents.h): how each was laid out, its
 // records, and the heads of these records, which hold the checksums of their sectors.
 //

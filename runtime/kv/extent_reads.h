@@ -1,5 +1,3 @@
-// runtime/kv/extent_reads.h
-//
 // Reads of tokens out of the records of heads (extent_heads.h), through a ring of memory.
 //
 //   a layer   begin(); then head by head add(), as soon as what the head wants is known. Sectors of

@@ -1,5 +1,3 @@
-// runtime/kv/extent_writes.h
-//
 // Writes and erasures of the records of extents and codebooks that the store has under way.
 //
 //   budget   of the day's writes half is left to groups, which nobody can do without, and a second

@@ -1,5 +1,3 @@
-// runtime/kv/extents.h
-//
 // K and V of a session's middle once more on disk, in the order in which selection reads them. What
 // one step wants of a (layer, KV head) are all tokens of its best pairs of codes: in the order of
 // slots they lie in as many sectors as there are of them, in that of pairs in a few runs. Which

@@ -1,5 +1,3 @@
-// runtime/kv/frame_pool.h
-//
 // The frames of memory that groups pass through: as many as the budget has room for, each of one
 // group's size, in one region that begins at a multiple of 4 KiB.
 //

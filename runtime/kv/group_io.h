@@ -1,5 +1,3 @@
-// runtime/kv/group_io.h
-//
 // Reads and writes of groups that the store has under way: at most kMovesMax, each with its ticket
 // (residency.h). When and why a group moves is the mover's.
 //

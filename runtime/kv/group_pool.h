@@ -1,5 +1,3 @@
-// runtime/kv/group_pool.h
-//
 // A fixed set of equally sized KV groups in one region. A group is all KV heads of one cache layer
 // over the same `page_tokens` slots: the unit of allocation, identity and reference counting.
 //

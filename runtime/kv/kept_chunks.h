@@ -1,5 +1,3 @@
-// runtime/kv/kept_chunks.h
-//
 // Which chunks of KV stay in a discrete GPU's memory while the rest of a context passes through it:
 // the first ones of a session, of all its layers, as many as the plan has units for. A step attends
 // to layer after layer, each from its first slot on, so whatever is kept saves the same, and a part

@@ -1,5 +1,3 @@
-// runtime/kv/kv_cache.h
-//
 // The KV cache of an engine: groups in memory, in a GPU's memory, or over frames of memory and a
 // store on disk (tiers). The caller need not know which. Without tiers every group has its place
 // for good: pin() returns the count of all groups, nothing waits or moves, and no read fails.

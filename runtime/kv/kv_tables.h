@@ -1,5 +1,3 @@
-// runtime/kv/kv_tables.h
-//
 // The tables of the KV cache: of the pool, of every session's sequence, and over a disk of what
 // moves groups.
 #pragma once

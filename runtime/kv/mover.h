@@ -1,5 +1,3 @@
-// runtime/kv/mover.h
-//
 // Moves groups between the frames of memory and the store, so that attention over a context larger
 // than memory finds each window of groups in place when it comes to it.
 //

@@ -1,5 +1,3 @@
-// runtime/kv/mover_errors.h
-//
 // What the mover's errors say: each names its remedy.
 #pragma once
 

@@ -1,5 +1,3 @@
-// runtime/kv/page_names.h
-//
 // What sealed groups are called in the store, so that a record written by one session, or before a
 // restart, is the record of every group with the same tokens behind the same tokens. All groups of
 // one page of slots, one a cache layer, have one name: the chain key up to the page's last token,

@@ -1,5 +1,3 @@
-// runtime/kv/residency.h
-//
 // Where each group's bytes are: in one of the frames of memory, in a record of the store, or both.
 // Groups are many (the context), frames few (the memory budget). The states and their edges live
 // here; who moves what, and when, is the mover's (mover.h).

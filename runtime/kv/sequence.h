@@ -1,5 +1,3 @@
-// runtime/kv/sequence.h
-//
 // The KV of one conversation: for every cache layer a table of groups, in slot order. All layers
 // have the same number of slots. Groups before the tail are sealed and may be shared; only the tail
 // group of a layer is writable, and it belongs to this sequence alone.

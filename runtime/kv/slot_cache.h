@@ -1,5 +1,3 @@
-// runtime/kv/slot_cache.h
-//
 // K and V of slots that one KV head of one session has read by selection, for the steps to come:
 // what a head wants repeats from step to step, and what is not here comes from the disk (PQCache,
 // Zhang et al. 2024, arXiv:2407.12820; there in blocks of 128 tokens on the GPU, here single slots,

@@ -1,5 +1,3 @@
-// runtime/kv/slot_gather.h
-//
 // One gather of single slots of a layer: in which groups they lie, which sectors of a group they
 // need, and where each slot is copied to. It reads no disk: the mover brings the bytes.
 //

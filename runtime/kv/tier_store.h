@@ -1,5 +1,3 @@
-// runtime/kv/tier_store.h
-//
 // The store under the KV cache: its file in a folder, the I/O backend, and what the log says of it.
 //
 //   open     waits until the store takes records

@@ -1,5 +1,3 @@
-// runtime/kv/use_plan.h
-//
 // The order in which a step uses groups: layer by layer, in each the step's sequences, in each the
 // groups in order. Then the cycle begins anew, since the next step is likely the same.
 //

@@ -1,5 +1,3 @@
-// runtime/lab/code_controls.h
-//
 // Negative controls of selection by codes: what an index is worth whose codes are wrong. A suite of
 // questions that does not notice them proves nothing.
 //

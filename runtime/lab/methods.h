@@ -1,5 +1,3 @@
-// runtime/lab/methods.h
-//
 // Methods for measurements and tests: no key names one, SelectConfig::lab_method lends it.
 #pragma once
 

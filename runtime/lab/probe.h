@@ -1,5 +1,3 @@
-// runtime/lab/probe.h
-//
 // What measurements and tests do to an engine beside its public calls. Part of tarn_lab, which
 // tarn-bench, `tarn eval`, `tarn verify` and tests link, and libtarn.a does not.
 //

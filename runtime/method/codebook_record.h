@@ -1,5 +1,3 @@
-// runtime/method/codebook_record.h
-//
 // What a clustering has made of one (layer, KV head), as bytes for a later start: centroids and
 // codes of the rows that were clustered, and where in an extent (kv/extents.h) each pair's tokens
 // begin. It is the payload of a record of kind codebook.

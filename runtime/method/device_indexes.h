@@ -1,5 +1,3 @@
-// runtime/method/device_indexes.h
-//
 // A device that holds the KV and chooses by the indexes that the selector makes on the host: keys
 // come from it, a finished index goes to it. From then on it codes the keys that the middle gets.
 //

@@ -1,5 +1,3 @@
-// runtime/method/device_row.h
-//
 // Choice on a device: the codes that it chooses by, and what the host tells of a row.
 #pragma once
 

@@ -1,5 +1,3 @@
-// runtime/method/index_jobs.h
-//
 // The clustering that makes a session's index: a job, a cache layer a unit. Keys are sampled, the
 // sample is clustered, all rows are coded. Over a disk a unit also writes the layer's extents, and
 // where sessions are kept, its codes.

@@ -1,5 +1,3 @@
-// runtime/method/index_memory.h
-//
 // What the classes of selection share: the memory of every session's index, and the way along a
 // layer's keys.
 //

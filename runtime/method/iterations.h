@@ -1,5 +1,3 @@
-// runtime/method/iterations.h
-//
 // How many updates a clustering makes, where the configuration leaves it to what a box has time for
 // (PQCache, arXiv:2407.12820, equations 1 to 3; METHODS 3.1). For one layer, s rows and T updates:
 //

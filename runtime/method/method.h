@@ -1,5 +1,3 @@
-// runtime/method/method.h
-//
 // What a method of selection is. A reader is the index of one (cache layer, KV head) of a session,
 // and chooses the slots that this head reads. The table kMethods has a row for each method.
 //

@@ -1,5 +1,3 @@
-// runtime/method/pair_order.h
-//
 // The order in which the tokens of pairs of codes lie one behind the other, such that a step's best
 // pairs are neighbours. A pair's score is the sum of its two codes' scores, so what a step wants
 // is, for each good code of one sub-space, the good codes of the other: rows of a table. Rows are

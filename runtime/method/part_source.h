@@ -1,5 +1,3 @@
-// runtime/method/part_source.h
-//
 // Where a backend's attention finds K and V. A backend knows parts, and neither methods nor disks.
 //
 //   for (part of the layer: next(), until there is none) { attend to it; give_back(); }

@@ -1,5 +1,3 @@
-// runtime/method/pq_index.h
-//
 // The product-quantisation index of one (layer, KV head): a codebook, and codes of the middle's
 // keys as they lie in the cache, after RoPE. Rows of the index are slots from `slot_begin` on.
 //

@@ -1,5 +1,3 @@
-// runtime/method/pq_order.h
-//
 // The middle once more on the disk, by pairs of codes: a layer's extents are written when its index
 // is made, and say where the tokens lie that a step wants (kv/extents.h, method/pair_order.h).
 //

@@ -1,5 +1,3 @@
-// runtime/method/random_at.h
-//
 // The i-th number of a seed (splitmix64 as a counter; Steele, Lea and Flood 2014): the same on
 // every machine, in any order, from any thread.
 #pragma once

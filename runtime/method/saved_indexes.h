@@ -1,5 +1,3 @@
-// runtime/method/saved_indexes.h
-//
 // What a clustering has made, on disk for a later start: where sessions are kept over a disk, each
 // head's codes and the places of its extents are a record (method/codebook_record.h). An index is
 // read back with its extents in the time of its codes, where a clustering reads all KV several

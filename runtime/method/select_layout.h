@@ -1,5 +1,3 @@
-// runtime/method/select_layout.h
-//
 // What selection needs beside the KV: an index of every (cache layer, KV head) of every session,
 // one set more for an index that is rebuilt while the old one serves, and scratch of every worker.
 // The plan reserves it, the selector cuts it at the same places.

@@ -1,5 +1,3 @@
-// runtime/method/select_shape.h
-//
 // What the configuration's selection means to the parts of runtime/method.
 #pragma once
 

@@ -1,5 +1,3 @@
-// runtime/method/selection.h
-//
 // Which slots one KV head attends to in one step: the sinks, some of the middle, the local window,
 // in ascending order. Attention reads exactly these. Every method (method.h) answers in this form,
 // so that methods are compared at the same budget. Here stands what they share.

@@ -1,5 +1,3 @@
-// runtime/method/selector.h
-//
 // Reading by selection (DESIGN section 8): which rows do, and by what index. The rows of generated
 // tokens select, one of a session at a time; those of a prefill, the last one included, attend to
 // everything, as in PQCache (METHODS 3.1).

@@ -1,5 +1,3 @@
-// runtime/method/step_parts.h
-//
 // The parts of a step's attention: KV in place, windows of what passes through memory, and slots
 // that heads choose. It is where a backend meets KV and selection.
 //

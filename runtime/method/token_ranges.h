@@ -1,5 +1,3 @@
-// runtime/method/token_ranges.h
-//
 // Which slots of a sequence are what, and when an index over the middle is built: pure functions of
 // token counts, so that no timing can change a decision (METHODS 3.1).
 //

@@ -1,5 +1,3 @@
-// runtime/model/content_hash.h
-//
 // A hash of a model's tensors: a sum over tiles and vectors, each with its place in the file. So it
 // does not depend on the pieces and the order of the reads. Not cryptographic. Any thread may add.
 #pragma once

@@ -1,5 +1,3 @@
-// runtime/model/embedding_file.h
-//
 // An embedding table that stays in the model's file. A step needs one row per token, and an 8B's
 // table has 0.3 GB. Rows are read by direct I/O in whole sectors, verified, and widened to the same
 // bits as from a table in memory.

@@ -1,5 +1,3 @@
-// runtime/model/file_cursor.h
-//
 // Reads a file from front to back through one window of sectors, by direct I/O and without mapping
 // the file. It knows nothing of GGUF, except that a file that ends too early is invalid.
 //

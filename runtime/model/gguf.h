@@ -1,5 +1,3 @@
-// runtime/model/gguf.h
-//
 // The directory of a GGUF v2/v3 file: its keys and its tensors. Every byte is untrusted until it is
 // checked (ROBUSTNESS: classes G1-G9, T4). Reads through IoBackend, never maps the file, and keeps
 // only the directory: strings and arrays are read from the file when they are needed.

@@ -1,5 +1,3 @@
-// runtime/model/gguf_limits.h
-//
 // The only table of the GGUF reader's limits, with their reasons. A file beyond a limit is refused,
 // and the error has the limit, so that a real file that needs more is recognised.
 #pragma once

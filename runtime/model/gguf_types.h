@@ -1,5 +1,3 @@
-// runtime/model/gguf_types.h
-//
 // Name and block geometry of every tensor type of the GGUF format. It includes types without
 // kernels, because their extent in the file is checked too and errors name them.
 #pragma once

@@ -1,5 +1,3 @@
-// runtime/model/kv_type.h
-//
 // The configuration's choice as the kernels name it.
 #pragma once
 

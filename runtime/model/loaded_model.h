@@ -1,5 +1,3 @@
-// runtime/model/loaded_model.h
-//
 // A model that is ready to compute: its description, its weights, and a reader of embedding rows if
 // the table stays in the file.
 #pragma once

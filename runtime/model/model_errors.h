@@ -1,5 +1,3 @@
-// runtime/model/model_errors.h
-//
 // The errors of a model's readers for a refused file. Private to runtime/model.
 #pragma once
 

@@ -1,5 +1,3 @@
-// runtime/model/model_spec.h
-//
 // The hyper-parameters of a model, validated against the table in model_tables.h before any
 // arithmetic, and the place of each tensor in the file. The plan and the forward pass know nothing
 // else about a model.

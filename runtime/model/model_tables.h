@@ -1,5 +1,3 @@
-// runtime/model/model_tables.h
-//
 // The tables that describe_model() works through: hyper-parameters with their ranges, keys that
 // must be neutral, tensors with their shapes. Private to runtime/model; the tests read the ranges.
 //

@@ -1,5 +1,3 @@
-// runtime/model/model_tensors.h
-//
 // The tensors of a model's description: found in the file by name, then checked against the
 // hyper-parameters. Private to describe_model(), which calls both in this order.
 #pragma once

@@ -1,5 +1,3 @@
-// runtime/model/name_text.h
-//
 // A name built from pieces without allocating, in a buffer that holds the longest of ours.
 #pragma once
 

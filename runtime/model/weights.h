@@ -1,5 +1,3 @@
-// runtime/model/weights.h
-//
 // The weights in memory, and the loader that streams them there. It reads directly in the file's
 // order, and the worker pool tiles 16 rows at a time while the next reads are in flight. Nothing is
 // held twice: only the staging region has the file's layout. A WeightSink takes tiles into memory

@@ -1,5 +1,3 @@
-// runtime/model/weights_layout.h
-//
 // The place of each tensor and the cuts of the staging region. weights.cpp adds up and
 // weights_loader.cpp fills, from the same walk over the tensors. Private to both.
 #pragma once

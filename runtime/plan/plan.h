@@ -1,5 +1,3 @@
-// runtime/plan/plan.h
-//
 // The memory plan: a pure function from the model's description, the configuration and the device
 // to a table of regions. `tarn plan` prints it without loading anything; opening an engine reserves
 // exactly it.

@@ -1,5 +1,3 @@
-// runtime/plan/tier_shape.h
-//
 // What KV over memory and disk needs: how many frames of memory, how the store's file is cut, and
 // the memory of what moves groups between them. The planner reserves it, kv::KvCache cuts
 // it at the same places. Where sessions are kept, the file that is there keeps its frames and is

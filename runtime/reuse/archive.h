@@ -1,5 +1,3 @@
-// runtime/reuse/archive.h
-//
 // Sessions that outlive the engine, in its store, each under a name.
 //
 //   save       all of a session is on disk when it returns, and the session goes on

@@ -1,5 +1,3 @@
-// runtime/reuse/archive_args.h
-//
 // What the parts of the archive share. Memory is lent; nothing is allocated.
 #pragma once
 

@@ -1,5 +1,3 @@
-// runtime/reuse/kv_identity.h
-//
 // What makes KV of equal tokens differ: model, tensors, type, page shape and arithmetic. KV of one
 // identity is never taken for KV of another. Its bytes are a part of every manifest, and the root
 // of all page keys is made of them.

@@ -1,5 +1,3 @@
-// runtime/reuse/manifest.h
-//
 // A session as bytes: what must be known, beside the KV, codes and codebooks that lie in records of
 // their own, to go on with a conversation after a restart, bit-equal. It is the payload of a record
 // of Kind::manifest under named_key(), and a part of an exported session (session_file.h).

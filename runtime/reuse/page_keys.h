@@ -1,5 +1,3 @@
-// runtime/reuse/page_keys.h
-//
 // What a session's pages are called in the store. A page whose KV follows from its tokens has their
 // chain key, so that equal prefixes have equal records. A page with approximate KV has a private
 // key, which nobody finds by its tokens: only a manifest names it.

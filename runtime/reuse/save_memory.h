@@ -1,5 +1,3 @@
-// runtime/reuse/save_memory.h
-//
 // The buffers of saved sessions: the manifest that is read or written, and what goes through them
 // on the way to a file and back.
 #pragma once

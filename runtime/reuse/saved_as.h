@@ -1,5 +1,3 @@
-// runtime/reuse/saved_as.h
-//
 // A session as the archive sees it: what it is called in the store and what of it is there, and
 // what a save writes of it.
 #pragma once

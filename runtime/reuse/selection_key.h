@@ -1,5 +1,3 @@
-// runtime/reuse/selection_key.h
-//
 // What decides which tokens a step reads, as one hash: of every key of select that has a say, by
 // its name and value, and the type of KV. A saved session restores its index under an equal one.
 #pragma once

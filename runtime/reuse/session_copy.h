@@ -1,5 +1,3 @@
-// runtime/reuse/session_copy.h
-//
 // What can be done with kept sessions without an engine that computes: looked at, exported to a
 // file, imported from one, deleted. Over an open store, whoever its owner is.
 //

@@ -1,5 +1,3 @@
-// runtime/reuse/session_file.h
-//
 // An exported session as bytes: one file with the manifest and the groups of KV that it names, to
 // be taken into another store. Format version 1, little-endian:
 //

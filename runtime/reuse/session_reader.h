@@ -1,5 +1,3 @@
-// runtime/reuse/session_reader.h
-//
 // Finds a saved session in the store and lends its pages to a sequence.
 //
 //   adopt     the pages stay on the disk, and the sequence names their records. The tail comes as

@@ -1,5 +1,3 @@
-// runtime/reuse/session_writer.h
-//
 // Writes a session to the store: the full groups that have no record yet, then the slots behind
 // them (the tail), then the manifest, which replaces the one before. One save at a time; a
 // checkpoint goes on between the ops of a step (pump()), a save() waits.

@@ -1,5 +1,3 @@
-// runtime/reuse/store_ops.h
-//
 // Operations of the store that a caller waits for, and the buffers of the groups that they move.
 //
 //   thread     the store's owner's

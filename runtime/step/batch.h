@@ -1,5 +1,3 @@
-// runtime/step/batch.h
-//
 // What one step computes: rows, the runs that they belong to, and whose logits are asked for. Fixed
 // arrays in host memory, filled before the step and left alone until its end. What the kernels of a
 // step read stands here; nothing variable is baked into an op.

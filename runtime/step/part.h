@@ -1,5 +1,3 @@
-// runtime/step/part.h
-//
 // What attention reads of the KV of a run's layer, part after part: the softmax state goes from one
 // to the next, so parts have the bits of one pass (kernels/attn/attn.h).
 //

@@ -1,5 +1,3 @@
-// runtime/step/reading_time.h
-//
 // How long tokens take to be read: a part that grows with their number, and one, attention, with
 // its square. Both follow from two points of a reading.
 #pragma once

@@ -1,5 +1,3 @@
-// runtime/step/ready.h
-//
 // A session that has rows for a step.
 #pragma once
 

@@ -1,5 +1,3 @@
-// runtime/step/rows.h
-//
 // Rows of activations, and K and V of a step as a watcher sees them.
 //
 //   rows     [n, stride] f32, stride in elements, in the backend's own space

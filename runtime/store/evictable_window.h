@@ -1,5 +1,3 @@
-// runtime/store/evictable_window.h
-//
 // Finds consecutive frames that can be evicted. Pure functions of the index's entries.
 #pragma once
 

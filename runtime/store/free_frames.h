@@ -1,5 +1,3 @@
-// runtime/store/free_frames.h
-//
 // The free frames of the store's file as a bitmap, and the search for consecutive ones.
 #pragma once
 

@@ -1,5 +1,3 @@
-// runtime/store/index_entry.h
-//
 // The index's entry of one frame of the store's file, and the life of a record.
 //
 //   entry   a record's first frame has its life, its other frames have `part`

@@ -1,5 +1,3 @@
-// runtime/store/key.h
-//
 // Names of records: 128 bits that chain the hash of a group's tokens to the key of the group
 // before. So equal prefixes, and nothing else, have equal keys. XXH3-128 with the store's own
 // secret (ROBUSTNESS K8): without the secret nobody can make two texts collide. A hit compares the

@@ -1,5 +1,3 @@
-// runtime/store/key_chains.h
-//
 // A hash table over the keys of records. A bucket is a chain of entries, linked by their `next`.
 //
 // Invariant: the chains have exactly the keys of records that are reserved to published.

@@ -1,5 +1,3 @@
-// runtime/store/record.h
-//
 // The bytes of the store's file, format version 1. Everything is little-endian; constants marked so
 // are part of the format. Bytes from the disk are always checked.
 //

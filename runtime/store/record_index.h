@@ -1,5 +1,3 @@
-// runtime/store/record_index.h
-//
 // The index from keys to records and their frames. It has a fixed table of one entry per frame
 // (index_entry.h), a hash table over keys (key_chains.h), the free frames (free_frames.h), and the
 // evictable records in order of their last use (use_order.h). It is rebuilt at start from the heads

@@ -1,5 +1,3 @@
-// runtime/store/store.h
-//
 // One file that keeps records (groups of KV, extents, manifests, codebooks) over restarts and power
 // cuts. To the store a payload is bytes under a key. It is a cache: a record with any failure
 // counts as absent, and bytes with a wrong checksum are never returned (ROBUSTNESS K1 to K7).

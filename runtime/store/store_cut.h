@@ -1,5 +1,3 @@
-// runtime/store/store_cut.h
-//
 // The layout of a store's file, read before it is opened.
 #pragma once
 

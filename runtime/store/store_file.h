@@ -1,5 +1,3 @@
-// runtime/store/store_file.h
-//
 // The store's file: its layout, its requests in flight, and their deadlines.
 //
 // Deadlines count the time in which the disk was watched, not the clock's. A process that was

@@ -1,5 +1,3 @@
-// runtime/store/store_health.h
-//
 // The state of the store's disk: the store's mode, and the reason of a failure. The first failed
 // sync or second failed write makes the store read-only until it is opened again. Too many read
 // errors, or no answer, switch it off.

@@ -1,5 +1,3 @@
-// runtime/store/store_ops.h
-//
 // The operations in flight: a fixed table of slots, each with its requests, its holds in the index,
 // and its final event.
 #pragma once

@@ -1,5 +1,3 @@
-// runtime/store/store_parts.h
-//
 // The parts that the store's scan, reader and writer share. Store owns them.
 #pragma once
 

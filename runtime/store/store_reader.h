@@ -1,5 +1,3 @@
-// runtime/store/store_reader.h
-//
 // Reads of records: plans a read's requests, and checks that the bytes are the requested record's.
 // store.h has the contract.
 #pragma once

@@ -1,5 +1,3 @@
-// runtime/store/store_scan.h
-//
 // Opens the store. It locks the file, and reads its label or writes a new one. Then it reads the
 // first sector of every frame, compares the records found, and erases old versions of manifests.
 // go_on() and take() do this in slices. No content of the file can stop it, only a failing disk:

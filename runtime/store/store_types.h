@@ -1,5 +1,3 @@
-// runtime/store/store_types.h
-//
 // The arguments and results of a store's calls. store.h has the contract.
 #pragma once
 

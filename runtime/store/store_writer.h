@@ -1,5 +1,3 @@
-// runtime/store/store_writer.h
-//
 // Puts, erasures and flushes, their shared sync, and the write budget. store.h has the contract.
 //
 // A put: payload -> written -> syncing -> head -> (published -> syncing_head -> erase_waits ->

@@ -1,5 +1,3 @@
-// runtime/store/use_order.h
-//
 // The evictable records in order of their last use. Extents have an order of their own, because
 // they are copies and are evicted first.
 //

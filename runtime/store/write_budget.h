@@ -1,5 +1,3 @@
-// runtime/store/write_budget.h
-//
 // The bytes that a store may still write: a bucket of a day's bytes, which fills by the monotonic
 // clock while the store is open. Every head on disk has the level (level_for_head()), so that a
 // restart continues with it.

@@ -1,5 +1,3 @@
-// runtime/text/byte_chars.h
-//
 // Byte-level BPE stores the bytes of a token as printable characters (Radford et al. 2019, GPT-2):
 // the bytes ! to ~, U+00A1 to U+00AC and U+00AE to U+00FF represent themselves, the other 68 are
 // U+0100 onwards in order.

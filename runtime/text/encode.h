@@ -1,5 +1,3 @@
-// runtime/text/encode.h
-//
 // Encodes one stretch of plain text without special tokens to ids. Private to this folder.
 #pragma once
 

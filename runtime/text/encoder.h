@@ -1,5 +1,3 @@
-// runtime/text/encoder.h
-//
 // A tokenizer and the memory that its calls work in: one text, or one token, at a time.
 //
 //   memory    lent; a call's result stays in it until the next call

@@ -1,5 +1,3 @@
-// runtime/text/merge_queue.h
-//
 // Joins neighbouring symbols, best pair first, until no pair joins. BPE (lowest rank first) and SPM
 // (highest score first) share this loop; pairs with equal keys join from left to right. O(n log n):
 // a binary heap of candidates, whose stale entries are skipped when they reach the top.

@@ -1,5 +1,3 @@
-// runtime/text/named_tokens.h
-//
 // Tokens that are known by their text, because files do not mark them. Some end a generation, some
 // are control tokens whatever the file says, some are shown although they look like control. The
 // facts come from llama.cpp (the copy in llama-cpp-python 0.3.36), whose ids and ends we must

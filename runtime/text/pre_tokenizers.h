@@ -1,5 +1,3 @@
-// runtime/text/pre_tokenizers.h
-//
 // The known names of tokenizer.ggml.pre, each with its splitter and its other rules.
 #pragma once
 

@@ -1,5 +1,3 @@
-// runtime/text/special_matches.h
-//
 // Finds special tokens in a text. Of overlapping ones the longest wins. Among equally long ones it
 // is the lower id, then the one further left. llama.cpp gets the same by cutting the text at token
 // after token, longest first; this needs no pass over the text for each token.

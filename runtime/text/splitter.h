@@ -1,5 +1,3 @@
-// runtime/text/splitter.h
-//
 // Cuts text into pre-tokens; byte-level BPE merges only inside them. Each scanner is its family's
 // regular expression written by hand, because no regex engine with look-ahead has bounded time and
 // stack on hostile text (ROBUSTNESS T2). Every character is read a fixed number of times: linear

@@ -1,5 +1,3 @@
-// runtime/text/tables.h
-//
 // A built vocabulary in its region. VocabBuilder writes it; afterwards nothing changes.
 //
 //   texts       [n_vocab]   as in the file; an empty token has no text and is in no table

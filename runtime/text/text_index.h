@@ -1,5 +1,3 @@
-// runtime/text/text_index.h
-//
 // Two hash tables: from a token's text to its id, and from a pair of ids to the merge that joins
 // them. They use open addressing in lent memory and are filled once. Both are half full, probe
 // linearly, and refuse an entry more than kProbesMax from its place, so no vocabulary makes a

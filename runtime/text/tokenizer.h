@@ -1,5 +1,3 @@
-// runtime/text/tokenizer.h
-//
 // Text to token ids and back, for the vocabularies in GGUF files: SentencePiece BPE by score as
 // llama uses it ("llama"), and byte-level BPE ("gpt2") with the pre-tokenizers gpt-2, llama-bpe,
 // qwen2 and their aliases (pre_tokenizers.h). The ids equal llama.cpp's, for ill-formed UTF-8 too,

@@ -1,5 +1,3 @@
-// runtime/text/unicode.h
-//
 // Code points for the tokenizers: their class, and UTF-8 decoding as in the vocabularies' own
 // tools. Decoding is lenient on purpose, because ids of ill-formed text must equal llama.cpp's. It
 // accepts overlong forms and surrogates, and reads every other stray byte as U+FFFD. (Beyond

@@ -1,5 +1,3 @@
-// runtime/text/unicode_ranges.h
-//
 // Letters (category L), numbers (N) and white space (property White_Space, which is \s) of Unicode
 // 15.1, as runs of code points of one class. Made by tools/unicode/make_ranges.py; do not edit.
 //

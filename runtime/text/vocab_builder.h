@@ -1,5 +1,3 @@
-// runtime/text/vocab_builder.h
-//
 // Fills a region with a vocabulary, one token and one merge at a time, checking each against what
 // is there. Tokenizer::build() feeds it from a file, tests from memory. The order of calls:
 //

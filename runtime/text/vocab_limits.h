@@ -1,5 +1,3 @@
-// runtime/text/vocab_limits.h
-//
 // The only table of a vocabulary's limits, with their reasons. GGUF's own limits apply first.
 #pragma once
 

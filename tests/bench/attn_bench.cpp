@@ -1,5 +1,3 @@
-// tests/bench/attn_bench.cpp
-//
 // Speed of attention and of the small ops as a share of what the machine can do, both measured in
 // the same run: plain reads for decode, f32 multiplications and additions on registers for prefill.
 //

@@ -1,5 +1,3 @@
-// tests/bench/matmul_bench.cpp
-//
 // Speed of the matrix products as a share of what the machine can do, both measured in the same
 // run: int8 dot products on registers alone for prefill, the rate of plain reads for decode.
 //

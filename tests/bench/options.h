@@ -1,5 +1,3 @@
-// tests/bench/options.h
-//
 // The command line of a kernel bench: options with a value each, and the parts that are to run.
 #pragma once
 

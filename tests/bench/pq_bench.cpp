@@ -1,5 +1,3 @@
-// tests/bench/pq_bench.cpp
-//
 // Speed of the product-quantisation kernels and of top-k, each as a share of what the machine does
 // in the same run, and what one decode step with them takes.
 //

@@ -1,5 +1,3 @@
-// tests/bench/store_bench.cpp
-//
 // How fast the store writes and reads records of 256 KiB, checksums and syncs included, to be held
 // against what fio gets out of the same file system at the same time, which
 // tests/bench/store_against_fio.py does:

@@ -1,5 +1,3 @@
-// tests/bench/store_scan_bench.cpp
-//
 // How long a store takes to come up: it reads the head sector of every frame, which is 1.6 % of a
 // file of 260 KiB frames, and rebuilds its index.
 //

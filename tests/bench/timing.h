@@ -1,5 +1,3 @@
-// tests/bench/timing.h
-//
 // What the kernel benches share: the best time of repeated tasks on threads, huge-page memory, and
 // the rate of plain reads that bandwidth-bound results are a share of.
 #pragma once

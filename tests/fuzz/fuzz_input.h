@@ -1,5 +1,3 @@
-// tests/fuzz/fuzz_input.h
-//
 // Takes an input apart into numbers and choices, front to back; an input that has ended gives
 // zeros.
 #pragma once

@@ -1,5 +1,3 @@
-// tests/fuzz/gguf_model.h
-//
 // What both GGUF targets do with a file: everything that the product does with it before a token is
 // computed, and the promises of a file that was taken.
 #pragma once

@@ -1,5 +1,3 @@
-// tests/fuzz/session_bytes.h
-//
 // Exported sessions as bytes, whole ones, and made good again after somebody changed them.
 #pragma once
 

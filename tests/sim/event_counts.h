@@ -1,5 +1,3 @@
-// tests/sim/event_counts.h
-//
 // How often random lives met what they are there to meet: printed, and at least n_min times each.
 #pragma once
 

@@ -1,5 +1,3 @@
-// tests/sim/mover_random.h
-//
 // Random lives of sequences whose KV lies over a few frames of memory and a store on a faulty disk,
 // one a seed, against an oracle that knows every byte; in half of them groups have names, and what
 // was forgotten is said again or taken up from its records: the fast slice and the long run are

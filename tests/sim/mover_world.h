@@ -1,5 +1,3 @@
-// tests/sim/mover_world.h
-//
 // One sequence and its mover over a store on a simulated disk, in virtual time.
 #pragma once
 

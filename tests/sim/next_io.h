@@ -1,5 +1,3 @@
-// tests/sim/next_io.h
-//
 // A process' way to a simulated disk, and the one of the process behind it.
 #pragma once
 

@@ -1,5 +1,3 @@
-// tests/sim/reuse_random.h
-//
 // Random conversations with an engine whose KV lies over a few frames of memory and a store on a
 // faulty disk, each answer against that of an engine with an empty cache (ROBUSTNESS R17): the fast
 // slice and the long run are the same code.

@@ -1,5 +1,3 @@
-// tests/sim/select_random.h
-//
 // Random conversations that read by selection, over a few frames of memory and a faulty disk, each
 // answer against that of an engine that was told the same and has all KV in memory (ROBUSTNESS R17,
 // lossy presets), also where the engine goes, and another one takes up what it kept: the fast slice

@@ -1,5 +1,3 @@
-// tests/sim/store_faults.h
-//
 // One fixed scenario of the store, and everything that can happen to it, one after the other: power
 // loss at every moment (ROBUSTNESS R9), every call failed in every way (R8), every bit flipped
 // and every sector another one (R11). The fast slice takes every `stride`-th of each.

@@ -1,5 +1,3 @@
-// tests/sim/store_random.h
-//
 // Random lives of a store on a faulty disk, one a seed, and what they met on the way: the fast
 // slice and the long run are the same code.
 #pragma once

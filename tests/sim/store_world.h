@@ -1,5 +1,3 @@
-// tests/sim/store_world.h
-//
 // A box with a store on a simulated disk, that is switched on and off, killed and cut from power,
 // and what it knows about the records it has put: which bytes may come back under a key, and which
 // must.

@@ -1,5 +1,3 @@
-// tests/support/asserts.h
-//
 // Whether a piece of code fails one of our assertions. It runs in a child process, which an
 // assertion ends; in the library it would park the thread.
 #pragma once

@@ -1,5 +1,3 @@
-// tests/support/cancelling_clock.h
-//
 // A virtual clock that cancels a session at its n-th reading, or at a given time: a cancel in the
 // middle of a step. The engine reads the clock between parts of a step, and while it waits for a
 // disk.

@@ -1,5 +1,3 @@
-// tests/support/failing_io.h
-//
 // A real backend, ring or threads, whose calls fail by a script, like the simulated disk's
 // (sim_disk.h), but over the code that calls the kernel. A failing request reaches no disk and ends
 // with its error, or with fewer bytes.

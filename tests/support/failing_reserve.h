@@ -1,5 +1,3 @@
-// tests/support/failing_reserve.h
-//
 // A Reserve that fails its n-th call, once or from then on, and otherwise calls the system. It
 // counts reservations, so that a test can show that a failed start released everything.
 #pragma once

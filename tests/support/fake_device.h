@@ -1,5 +1,3 @@
-// tests/support/fake_device.h
-//
 // A GPU without a GPU: a Device in host memory. Kernels run in tests/support/emulator. Enqueued
 // work waits in its stream's queue until an event is asked, so a host that reads too early reads
 // old bytes. Then streams advance in a seeded order, as far as their events allow, until that event

@@ -1,5 +1,3 @@
-// tests/support/folders.h
-//
 // The source tree of the tests, and their build folder: absolute, without a slash at the end. Only
 // folders.cpp is compiled with these paths, so that equal trees share objects.
 #pragma once

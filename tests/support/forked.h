@@ -1,5 +1,3 @@
-// tests/support/forked.h
-//
 // Runs a part of a test in a child process, which may lower its limits, drop its rights or deny
 // itself system calls for ever. The child must not use doctest's macros: it returns a number from 0
 // to 255.

@@ -1,5 +1,3 @@
-// tests/support/gguf_reader.h
-//
 // Reads a whole GGUF file into memory, for tests: a plain oracle for runtime/model/gguf. Only for
 // files that we wrote, not for hostile ones.
 #pragma once

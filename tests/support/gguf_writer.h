@@ -1,5 +1,3 @@
-// tests/support/gguf_writer.h
-//
 // Builds small GGUF images in memory, valid and invalid ones. Every part of the file is a public
 // field that a test can change; unchanged fields follow the format.
 #pragma once

@@ -1,5 +1,3 @@
-// tests/support/heap_exercise.h
-//
 // A test for every Heap: random pieces are aligned, do not overlap, keep their bytes, and can be
 // allocated again after they were freed.
 #pragma once

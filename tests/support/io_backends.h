@@ -1,5 +1,3 @@
-// tests/support/io_backends.h
-//
 // Every real IoBackend that works here, for tests of all of them, and a scratch file on the build
 // folder's file system (a real disk: tmpfs hides alignment mistakes).
 #pragma once

@@ -1,5 +1,3 @@
-// tests/support/io_worlds.h
-//
 // Every IoBackend with its disk, for tests of all of them: io_uring and the threads over a scratch
 // file on the build folder's file system, and the simulated disk.
 #pragma once

@@ -1,5 +1,3 @@
-// tests/support/kv_recording.h
-//
 // Records the K and V of a session by (layer, slot): `take` is for watch_kv(), `give` for fill_kv()
 // of another session.
 #pragma once

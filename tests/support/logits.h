@@ -1,5 +1,3 @@
-// tests/support/logits.h
-//
 // The distance of an engine's logits from the oracle's.
 #pragma once
 

@@ -1,5 +1,3 @@
-// tests/support/manifest_bytes.h
-//
 // Changes a saved session's bytes like a forger.
 #pragma once
 

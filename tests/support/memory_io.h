@@ -1,5 +1,3 @@
-// tests/support/memory_io.h
-//
 // An IoBackend over bytes in memory. Like direct I/O it needs offset, length and buffer in
 // multiples of the sector, so that alignment bugs show without a disk. It completes requests in any
 // order, and fails, shortens or changes a file at a chosen read.

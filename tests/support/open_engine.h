@@ -1,5 +1,3 @@
-// tests/support/open_engine.h
-//
 // An engine on a small random model, for tests that step it themselves.
 #pragma once
 

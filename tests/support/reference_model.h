@@ -1,5 +1,3 @@
-// tests/support/reference_model.h
-//
 // The oracle of the forward pass: llama, qwen2 and qwen3 in f64 on a file's dequantised weights. It
 // follows the papers' formulas plainly, with all positions at once and no cache. It shares only
 // kernels::dequantize_row with the code under test, which has its own golden blocks.

@@ -1,5 +1,3 @@
-// tests/support/seed.h
-//
 // Random inputs for tests. A failing check prints its seed (CAPTURE(random.seed())), and
 // TARN_TEST_SEED repeats it.
 #pragma once

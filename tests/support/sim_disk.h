@@ -1,5 +1,3 @@
-// tests/support/sim_disk.h
-//
 // A disk in memory, in virtual time, with the faults of real disks, and the third IoBackend on top
 // of it. Everything follows from the seed and the script, so a failure repeats.
 //

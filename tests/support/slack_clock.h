@@ -1,5 +1,3 @@
-// tests/support/slack_clock.h
-//
 // Virtual time with a GPU: the fake device hangs until `done_ns`, and then has done its work.
 // Reading the clock takes a microsecond; a nap is longer by the timers' slack.
 #pragma once

@@ -1,5 +1,3 @@
-// tests/support/slow_build.h
-//
 // Whether this build runs many times slower than normal: under a sanitizer, or under an emulator of
 // another processor. Times have no meaning there, and a table of cases may be cut to those that
 // cover all code.

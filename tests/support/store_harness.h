@@ -1,5 +1,3 @@
-// tests/support/store_harness.h
-//
 // A store with its memory, and functions that run one operation to its end. The bytes of its
 // records follow from a number, so that a read can be checked.
 #pragma once

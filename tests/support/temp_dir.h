@@ -1,5 +1,3 @@
-// tests/support/temp_dir.h
-//
 // A path for a folder of this test, which the destructor removes with its content. It is on the
 // build's disk, because direct I/O needs a real one. Nothing is created here.
 #pragma once

@@ -1,5 +1,3 @@
-// tests/support/temp_file.h
-//
 // A path for a file of this test, which the destructor removes. Nothing is created here.
 #pragma once
 

@@ -1,5 +1,3 @@
-// tests/support/tiny_model.h
-//
 // A complete GGUF model small enough for a unit test, as an image that a test may change before it
 // is written. Weights are random; they only make tensors recognisable.
 #pragma once

@@ -1,5 +1,3 @@
-// tools/builtin/built_in_model.h
-//
 // The models that are built into our programs.
 //
 //   logbook   trained: reads a plant's log book and answers questions about it (tools/train)

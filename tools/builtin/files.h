@@ -1,5 +1,3 @@
-// tools/builtin/files.h
-//
 // The files that are linked into `tarn`, byte for byte: the trained model and its sample log book.
 // tools/builtin/README.md says how to make each of them.
 #pragma once

@@ -1,5 +1,3 @@
-// tools/gpu_check/bench.h
-//
 // Shared by the benches of kernel_bench.h: memory that is released with the object, a pool of
 // weights larger than any cache, and the time of calls.
 #pragma once

@@ -1,5 +1,3 @@
-// tools/gpu_check/kernel_bench.h
-//
 // Measures the time of each GPU kernel of a decode step, and its read rate as a share of plain
 // copies. One run measures all, by the device's own events.
 //

@@ -1,5 +1,3 @@
-// tools/quantize/blocks.h
-//
 // Builds a file's block of a quantised tensor type from plain numbers: the inverse of
 // kernels/quant/strip.h, for programs that make files.
 //

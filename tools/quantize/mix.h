@@ -1,5 +1,3 @@
-// tools/quantize/mix.h
-//
 // Chooses the type of each tensor of a quantised model.
 //
 //   a type    for every matrix

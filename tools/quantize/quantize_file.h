@@ -1,5 +1,3 @@
-// tools/quantize/quantize_file.h
-//
 // Converts a model file to another tensor type: the same keys, tensors and shapes, with the weight
 // matrices in the types that mix.h chooses.
 //

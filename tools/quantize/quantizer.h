@@ -1,5 +1,3 @@
-// tools/quantize/quantizer.h
-//
 // Quantises weights to a tensor type's blocks, with the least squared error that a search over the
 // blocks' scales finds. A row's product with independent activations then has the least error, too.
 // In q4_k and q5_k an element's error is weighted by the group's root mean square and its own

@@ -1,5 +1,3 @@
-// tools/support/alloc_counter.h
-//
 // Counts the process' calls of its allocator and of the system, on every thread: malloc and its
 // relatives, operator new and delete (which call them), mmap, mremap and munmap by name. It serves
 // `allocations_after_ready` of the tools and tests that demand zero. It counts by defining these

@@ -1,5 +1,3 @@
-// tools/support/command_line.h
-//
 // Commands and their options, as handles to objects of a CommandLine. Only command_line.cpp
 // includes CLI11: a file with its headers takes ten times as long to compile as a command of ours.
 // The names are CLI11's.

@@ -1,5 +1,3 @@
-// tools/support/engine_options.h
-//
 // The options of every program with an engine, and a handle that owns an engine. Defaults, file and
 // command line meet here: options override the file, the file overrides the defaults.
 #pragma once

@@ -1,5 +1,3 @@
-// tools/support/escaped.h
-//
 // Makes untrusted text safe for a terminal: control characters, and bytes that are not UTF-8,
 // become "\x1b", a backslash becomes "\\".
 #pragma once

@@ -1,5 +1,3 @@
-// tools/support/exit_code.h
-//
 // The exit codes of all our programs; scripts rely on them (sysexits.h has their names).
 #pragma once
 

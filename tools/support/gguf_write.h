@@ -1,5 +1,3 @@
-// tools/support/gguf_write.h
-//
 // Writes a GGUF v3 file: keys and tensor names first, then the tensors' data in slabs, which
 // several threads fill and write in parallel. A slab's bytes depend only on its place, so the file
 // is the same for any number of threads.

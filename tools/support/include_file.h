@@ -1,5 +1,3 @@
-// tools/support/include_file.h
-//
 // Links a file's bytes into the program: TARN_INCLUDE_FILE(name, PATH) declares name_begin[] and
 // name_end[], followed by a zero. The assembler reads the file. CMake names it, and must rebuild
 // the source when it changes (OBJECT_DEPENDS).

@@ -1,5 +1,3 @@
-// tools/support/input.h
-//
 // Reads files and ids that are given on the command line.
 #pragma once
 

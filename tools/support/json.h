@@ -1,5 +1,3 @@
-// tools/support/json.h
-//
 // A JSON writer for our programs' output: one object with keys in the order of the calls. Text that
 // is not valid UTF-8 must be written by bytes().
 #pragma once

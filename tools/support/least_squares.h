@@ -1,5 +1,3 @@
-// tools/support/least_squares.h
-//
 // Fits the coefficients of a sum of terms, none below 0, because a cost is never negative.
 #pragma once
 

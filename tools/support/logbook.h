@@ -1,5 +1,3 @@
-// tools/support/logbook.h
-//
 // Log books: documents with questions that have one right answer. tools/train/make-logbook writes
 // them, one JSON object per line: {seed, kind, tokens, prompt, answer}. Lines of one document are
 // consecutive, and each prompt begins with the document.

@@ -1,5 +1,3 @@
-// tools/support/memory_use.h
-//
 // The kernel's figures of this process' memory, for our programs' reports.
 #pragma once
 

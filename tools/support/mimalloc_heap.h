@@ -1,5 +1,3 @@
-// tools/support/mimalloc_heap.h
-//
 // mimalloc's heap inside a region, for executables: Debian's libmimalloc replaces malloc and new of
 // the whole process, which a library must not do. The target tarn_mimalloc exists if libmimalloc is
 // found.

@@ -1,5 +1,3 @@
-// tools/support/model_file.h
-//
 // A GGUF file read without an engine: its directory, and on request its description and its
 // tokenizer. It owns all its memory, and throws Failure.
 #pragma once

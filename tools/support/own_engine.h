@@ -1,5 +1,3 @@
-// tools/support/own_engine.h
-//
 // An engine that a program drives itself, step by step, on the GPU if configuration and build have
 // one. Its warnings go to standard error.
 #pragma once

@@ -1,5 +1,3 @@
-// tools/support/percentile.h
-//
 // Percentiles by nearest rank: the smallest value that at least `percent` % of the values do not
 // exceed. The result is one of the values; the 99th of fewer than a hundred is their largest.
 #pragma once

@@ -1,5 +1,3 @@
-// tools/support/stepping.h
-//
 // Steps for a program that drives its own engine; they convert silent failures to a Failure. A lost
 // GPU ends no generation with an event, and a session that stops a prefill is only idle. Without
 // these functions a program waits for ever, or takes a part for the whole.

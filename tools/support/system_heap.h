@@ -1,5 +1,3 @@
-// tools/support/system_heap.h
-//
 // The system's heap behind the Heap interface, for executables; the core must not call malloc.
 #pragma once
 

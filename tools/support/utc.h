@@ -1,5 +1,3 @@
-// tools/support/utc.h
-//
 // The wall clock, only for reports: the library does not depend on it.
 #pragma once
 

@@ -1,5 +1,3 @@
-// tools/support/wrapped.h
-//
 // Wraps text to a number of columns, for --help. ASCII: a byte is a column.
 #pragma once
 

@@ -1,5 +1,3 @@
-// tools/synth/quantize.h
-//
 // Quantises computed weights by rounding to the nearest code of a scale for the largest magnitude
 // of each sub-block. For matrices of few distinct magnitudes, {-a, 0, a} in each 32: zeros stay
 // exact, magnitudes within 1 %. For trained weights use tools/quantize/quantizer.h, which has less

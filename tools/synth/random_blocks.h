@@ -1,5 +1,3 @@
-// tools/synth/random_blocks.h
-//
 // Random weights, written directly as a tensor type's blocks: random codes and scales that vary
 // from block to block, or a normal distribution's table for the float types. It is fast (a real
 // file has 5 GB) and has a known spread, so that a model's activations can be scaled by

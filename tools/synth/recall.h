@@ -1,5 +1,3 @@
-// tools/synth/recall.h
-//
 // A model whose weights are computed, not trained: two layers of the llama architecture that do
 // exact associative recall at any length, `... a 7 ... b 3 ... a` -> `7` (the induction head of
 // Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits", written by hand).

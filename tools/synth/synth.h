@@ -1,5 +1,3 @@
-// tools/synth/synth.h
-//
 // Random models of real shapes, for tests and benchmarks without a download: GGUF files that any
 // engine loads, with a made-up vocabulary (vocab.h) and weights scaled by calculation:
 //

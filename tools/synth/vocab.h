@@ -1,5 +1,3 @@
-// tools/synth/vocab.h
-//
 // Made-up vocabularies of each family and any size. Every text can be encoded (all 256 bytes have a
 // token), every merge's parts and result are tokens, and special tokens have the places of the real
 // files. Words are made of syllables, "bakeri", of no language; the same on every machine.

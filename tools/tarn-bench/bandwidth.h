@@ -1,5 +1,3 @@
-// tools/tarn-bench/bandwidth.h
-//
 // The machine's read bandwidth, measured in the run that reports a share of it.
 #pragma once
 

@@ -1,5 +1,3 @@
-// tools/tarn-bench/case.h
-//
 // One line of the benchmark: prompt and generation of given lengths at a given depth, repeated,
 // with the bytes that the engine moved.
 #pragma once

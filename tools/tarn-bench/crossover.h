@@ -1,5 +1,3 @@
-// tools/tarn-bench/crossover.h
-//
 // The context from which one way to read is faster than another, from measurements at some lengths.
 #pragma once
 

@@ -1,5 +1,3 @@
-// tools/tarn-bench/kv_model.h
-//
 // K and V for a depth without a prefill: rows recorded from a short real prefill, continued.
 //
 //   recorded    the recorded rows repeated, each rotated to its new position

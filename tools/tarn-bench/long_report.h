@@ -1,5 +1,3 @@
-// tools/tarn-bench/long_report.h
-//
 // tarn-bench --long: measures context x budget x tier, and writes one self-contained HTML file. Its
 // template is long_report.html, where a script draws the plots from the JSON in the file. Every
 // plot has the commands of its figures.

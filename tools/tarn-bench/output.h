@@ -1,5 +1,3 @@
-// tools/tarn-bench/output.h
-//
 // llama-bench's formats: a markdown table without constant columns, and JSON and JSON lines with
 // its keys. Each adds ours (bytes a token, GB/s, share of the bandwidth measured in this run,
 // memory).

@@ -1,5 +1,3 @@
-// tools/tarn-bench/planting.h
-//
 // Keys and queries with known scores. A given share of a query's best tokens repeats from step to
 // step, and weights fall with their rank by a power law. So hit rates can be measured at a chosen
 // overlap, and not at a random model's.

@@ -1,5 +1,3 @@
-// tools/tarn-bench/random_ids.h
-//
 // Random token ids, the input of benches.
 #pragma once
 

@@ -1,5 +1,3 @@
-// tools/tarn-bench/recall.h
-//
 // The share of the tokens chosen by exact scores that the index of codes chooses too, for the
 // queries of one decoded token and the keys of its context.
 #pragma once

@@ -1,5 +1,3 @@
-// tools/tarn-bench/record.h
-//
 // tarn-bench --record: appends one line of JSON per run to a file of tests/bench/records.
 // tests/bench/records.py makes RECORDS.md from them.
 #pragma once

@@ -1,5 +1,3 @@
-// tools/tarn-bench/runner.h
-//
 // Runs the command line's benchmark: one engine for each combination of model, KV type, slice
 // length, threads and selection, and every case on it.
 #pragma once

@@ -1,5 +1,3 @@
-// tools/tarn-bench/shell_quoted.h
-//
 // Quotes a word of a command line for a shell.
 #pragma once
 

@@ -1,5 +1,3 @@
-// tools/tarn-bench/value_list.h
-//
 // llama-bench's lists of numbers: "512", "1,2,4", "1-4" (step 1), "16-64+16", "1-8*2", and any of
 // them with commas between.
 #pragma once

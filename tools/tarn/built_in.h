@@ -1,5 +1,3 @@
-// tools/tarn/built_in.h
-//
 // The sample document and questions of each built-in model.
 #pragma once
 

@@ -1,5 +1,3 @@
-// tools/tarn/child_process.h
-//
 // A child process for a piece of work, with shared memory that keeps its content when the child is
 // killed. The parent has one thread, and no others when it starts a child.
 #pragma once

@@ -1,5 +1,3 @@
-// tools/tarn/commands.h
-//
 // The subcommands of `tarn`. Each adds its options to the command line and sets the function to
 // run. They throw tools::Failure, which main() converts to an exit code.
 #pragma once

@@ -1,5 +1,3 @@
-// tools/tarn/eval_logbook.h
-//
 // tarn eval logbook FILE: a model answers the questions of log books greedily. An answer is right
 // if it equals the expected text token by token. Questions about one document share its KV.
 #pragma once

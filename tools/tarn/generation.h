@@ -1,5 +1,3 @@
-// tools/tarn/generation.h
-//
 // One prompt, one answer: `tarn run` uses it once, its sample three times.
 #pragma once
 

@@ -1,5 +1,3 @@
-// tools/tarn/kept_session.h
-//
 // A named session that outlives the program: restored, checkpointed while it works, and saved at
 // the end. SIGINT and SIGTERM request that end.
 #pragma once

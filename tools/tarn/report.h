@@ -1,5 +1,3 @@
-// tools/tarn/report.h
-//
 // The report of `tarn run` about an answer, as JSON (keys are stable: DESIGN 13) and as lines.
 #pragma once
 

@@ -1,5 +1,3 @@
-// tools/tarn/sample.h
-//
 // `tarn run` without model and prompt: a built-in model reads its sample document once. It answers
 // each question about it on a fork of that session.
 #pragma once

@@ -1,5 +1,3 @@
-// tools/tarn/session_folder.h
-//
 // The file with kept sessions of a folder (--store DIR), opened without a model. Either this or an
 // engine can have it open, not both.
 #pragma once

@@ -1,5 +1,3 @@
-// tools/tarn/softmax.h
-//
 // Figures of a row of logits for evaluation, in double precision.
 #pragma once
 

@@ -1,5 +1,3 @@
-// platform/gpu/cuda/cuda_device.h
-//
 // The Device of CUDA's runtime (12.2 to 13.x, linked statically). Events and graphs are the
 // runtime's own handles; this class allocates nothing.
 #pragma once

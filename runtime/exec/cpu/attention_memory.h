@@ -1,5 +1,3 @@
-// runtime/exec/cpu/attention_memory.h
-//
 // The scratch of attention on the CPU. A worker has its own tiles and table of pages. A softmax
 // state is carried on between the pieces of a long part, and between windows of KV over a disk.
 #pragma once

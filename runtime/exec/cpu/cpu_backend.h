@@ -1,5 +1,3 @@
-// runtime/exec/cpu/cpu_backend.h
-//
 // The backend of the CPU: its ops (ops.h), and attention as a fold over parts. A task is a block of
 // rows and a KV head; of a run that reads chosen slots it is a KV head that chooses, copies a tile
 // at a time where the slots lie apart, and attends to it.

@@ -1,5 +1,3 @@
-// runtime/exec/cpu/ops.h
-//
 // The ops of backend.h on the CPU, but for attention. Every op is cut into tasks for the worker
 // pool. A task's result depends on its rows and columns alone, so the number of workers and the
 // claiming order change nothing.

@@ -1,5 +1,3 @@
-// runtime/exec/gpu/args.h
-//
 // What a GPU backend is given: the plan's memory, the device's part and the host's.
 #pragma once
 

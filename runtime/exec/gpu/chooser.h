@@ -1,5 +1,3 @@
-// runtime/exec/gpu/chooser.h
-//
 // Rows that choose their slots on the device: codes of the keys that their middle has got, what
 // each KV head chooses, and the chosen slots gathered into groups of their own. Attention finds
 // these by tables behind those of the sessions, and sees as many slots as were gathered.

@@ -1,5 +1,3 @@
-// runtime/exec/gpu/gpu_backend.h
-//
 // The backend of a GPU: its ops (ops.h), and attention over KV in the device's memory (here) or in
 // the host's (parts.h). begin_step() sends what kernels read of the step; nothing is waited for
 // before finish(), but for the host's part in a layer.

@@ -1,5 +1,3 @@
-// runtime/exec/gpu/graphs.h
-//
 // Graphs of decode steps, captured before READY for each bucket of rows and of spans of slots: a
 // step of one row of each of at most 8 sequences, all of them logit rows, is one. Such a step
 // launches its graph when it begins, and its ops, up to the logits' fetch, enqueue nothing. A step

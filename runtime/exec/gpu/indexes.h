@@ -1,5 +1,3 @@
-// runtime/exec/gpu/indexes.h
-//
 // The indexes that a GPU chooses by, one a session, each as the host lays it out
 // (method::PqIndex::layout). They go there on the compute stream, in order with the steps. Keys
 // come on a stream of their own, beside a step that computes: those of slots that earlier steps

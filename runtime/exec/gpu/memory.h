@@ -1,5 +1,3 @@
-// runtime/exec/gpu/memory.h
-//
 // The engine's memory on a GPU: the plan's slabs, reserved, and where each piece of the plan lies
 // in them. It is where the loader's weights go and where the pool's groups lie.
 //

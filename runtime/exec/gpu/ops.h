@@ -1,5 +1,3 @@
-// runtime/exec/gpu/ops.h
-//
 // The ops of backend.h on a GPU, but for attention: each enqueues kernels on the compute stream.
 //
 //   products  a row's bits do not depend on what runs beside it: up to 8 rows by matvec, more of

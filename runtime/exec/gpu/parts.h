@@ -1,5 +1,3 @@
-// runtime/exec/gpu/parts.h
-//
 // Attention on a GPU over KV that lies in the host's memory and on disk. Rows are written into
 // frames of the host's memory. A layer's groups come to the device in chunks, of which the first
 // ones may stay there; of a run that reads chosen slots the host chooses and gathers, and what it

@@ -1,5 +1,3 @@
-// runtime/exec/gpu/placement.h
-//
 // An engine's GPU while the engine is opened: what lies in its memory, what it may reach of the
 // host's, its backend, its graphs. The calls stand here in the order in which open() makes them.
 //

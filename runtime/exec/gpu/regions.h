@@ -1,5 +1,3 @@
-// runtime/exec/gpu/regions.h
-//
 // What a GPU's steps take, of its memory and of the host's. Each region's struct has one carve().
 // It counts for the plan, and places over the device's addresses or the mirror's bytes.
 //

@@ -1,5 +1,3 @@
-// runtime/exec/gpu/state.h
-//
 // A step's state: what kernels read that changes from step to step. It lies in one piece, which
 // goes to the device in one copy.
 #pragma once

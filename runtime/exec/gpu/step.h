@@ -1,5 +1,3 @@
-// runtime/exec/gpu/step.h
-//
 // What the parts of a GPU backend share within a step: its stream, and the step's state, which goes
 // to the device in one copy. Kernels read there what changes from step to step, so a captured graph
 // serves any.

@@ -1,5 +1,3 @@
-// runtime/exec/gpu/support.h
-//
 // Which models and configurations the GPU's kernels compute. Checked before anything is reserved;
 // what they do not compute is refused with a hint that names the CPU. What they choose of KV in the
 // GPU's memory is a matter of its own: where KV lies over memory and disk, the host chooses.

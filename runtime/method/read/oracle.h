@@ -1,5 +1,3 @@
-// runtime/method/read/oracle.h
-//
 // Oracle: k best by exact scores, which bounds every index. The scores have attention's own bits.
 #pragma once
 

@@ -1,5 +1,3 @@
-// runtime/method/read/pq.h
-//
 // PQCache (arXiv:2407.12820): the k best by the approximate scores of codes. It is a trained
 // method: IndexJobs clusters its index, a layer at a time.
 #pragma once

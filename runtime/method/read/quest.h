@@ -1,5 +1,3 @@
-// runtime/method/read/quest.h
-//
 // Quest (Tang et al. 2024, arXiv:2406.10774): whole pages by an upper bound of their scores.
 #pragma once
 

@@ -1,5 +1,3 @@
-// runtime/method/read/quest_index.h
-//
 // Quest's index of one KV head (Tang et al. 2024, arXiv:2406.10774; METHODS 8.1): per page of 16
 // slots the smallest and the largest value of every channel of its keys, after RoPE.
 //

@@ -1,5 +1,3 @@
-// runtime/method/read/random.h
-//
 // Random: k by a seeded hash of the slot: what a method that knows nothing reaches.
 #pragma once
 

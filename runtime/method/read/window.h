@@ -1,5 +1,3 @@
-// runtime/method/read/window.h
-//
 // Window: no k: the local window is longer by as many tokens.
 #pragma once
 

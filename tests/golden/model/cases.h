@@ -1,5 +1,3 @@
-// tests/golden/model/cases.h
-//
 // The models and prompts of the whole-model comparison: each architecture in each tensor type, 20
 // seeds, small enough for the f64 reference. Changing anything here means making llama_cpp.txt anew
 // (make_golden.py).

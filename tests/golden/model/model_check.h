@@ -1,5 +1,3 @@
-// tests/golden/model/model_check.h
-//
 // The engine and llama.cpp against the f64 reference, over some seeds of one architecture and type.
 #pragma once
 

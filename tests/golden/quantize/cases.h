@@ -1,5 +1,3 @@
-// tests/golden/quantize/cases.h
-//
 // What is quantised by llama.cpp and by us: models whose matrices try every rule of its mix, and
 // rows whose rounding errors are compared. Changing anything here means making types.txt and
 // rmse.txt anew (make_golden.py).

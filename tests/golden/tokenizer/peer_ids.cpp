@@ -1,5 +1,3 @@
-// tests/golden/tokenizer/peer_ids.cpp
-//
 // llama.cpp's ids for a file of texts: the oracle of compare_peer.py and make_golden.py. Not part
 // of the build; those scripts compile it against a llama.cpp that its user names.
 //

@@ -1,5 +1,3 @@
-// tests/kernels/gpu/gpus.h
-//
 // The GPUs that a test of GPU kernels runs on: the emulator always, and the machine's own where
 // there is one and this build has CUDA. Each case walks gpus(), so the
 // same oracles hold for all of them.

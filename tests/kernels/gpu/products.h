@@ -1,5 +1,3 @@
-// tests/kernels/gpu/products.h
-//
 // Random operands for the GPU's products of quantised weights, and a launch of one. Buffers end
 // where what may be read of them ends, so AddressSanitizer sees a step too far.
 #pragma once

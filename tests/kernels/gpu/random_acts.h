@@ -1,5 +1,3 @@
-// tests/kernels/gpu/random_acts.h
-//
 // Quantised activations for GPU products, made by the CPU's portable body.
 #pragma once
 

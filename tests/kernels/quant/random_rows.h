@@ -1,5 +1,3 @@
-// tests/kernels/quant/random_rows.h
-//
 // Rows of any tensor type as a file holds them: random codes and scales, with finite f16 scales of
 // sensible size; or every code at one end of its range, which is where narrow integers overflow.
 #pragma once

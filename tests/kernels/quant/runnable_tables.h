@@ -1,5 +1,3 @@
-// tests/kernels/quant/runnable_tables.h
-//
 // The tables of every ISA that this build has and this machine runs, best first.
 #pragma once
 

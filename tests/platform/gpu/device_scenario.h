@@ -1,5 +1,3 @@
-// tests/platform/gpu/device_scenario.h
-//
 // One scenario through everything that platform/gpu builds on a Device: slabs, the probe, weights
 // through the staging ring, a captured graph, copies both ways. The fake runs it with every call
 // failing in turn; a real GPU runs it as it is.

@@ -1,5 +1,3 @@
-// tests/runtime/api/handle_calls.h
-//
 // Every function of tarn.h that takes an engine or a session, called with arguments that it would
 // accept, and whether it answered as a refused call must: TARN_INVALID_REQUEST, a sentence, and
 // out-parameters of zeros. No doctest here: a forked child runs this too.

@@ -1,5 +1,3 @@
-// tests/runtime/api/host.h
-//
 // A host of the C API: an engine on a small model, and whole answers of a session.
 #pragma once
 

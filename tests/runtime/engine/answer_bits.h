@@ -1,5 +1,3 @@
-// tests/runtime/engine/answer_bits.h
-//
 // Answers to be compared bit for bit, of sessions that read by selection from short prompts on.
 #pragma once
 

@@ -1,5 +1,3 @@
-// tests/runtime/engine/saved_life.h
-//
 // An engine's life beside others on one simulated disk: what is said before it ends, and behind it.
 #pragma once
 

@@ -1,5 +1,3 @@
-// tests/runtime/engine/selected_answers.h
-//
 // The same conversation on engines whose KV lies in different places: what selection over memory
 // and disk is compared by.
 #pragma once

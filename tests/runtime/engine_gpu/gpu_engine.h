@@ -1,5 +1,3 @@
-// tests/runtime/engine_gpu/gpu_engine.h
-//
 // An engine on a GPU without a GPU: the fake device, the emulated kernels, small models of types
 // that the kernels compute.
 #pragma once

@@ -1,5 +1,3 @@
-// tests/runtime/engine_gpu/select_gpu.h
-//
 // Engines on a fake GPU that read by selection: as short contexts as an index allows, for the
 // emulator's sake.
 #pragma once

@@ -1,5 +1,3 @@
-// tests/runtime/method/recall_samples.h
-//
 // Keys of three kinds with the queries that look for them, what exact scores find, and how much of
 // that an index of 2x6 finds: recall@k of the rows further than 4K away, k = 5 % of them.
 #pragma once

@@ -1,5 +1,3 @@
-// tests/runtime/method/synthetic_keys.h
-//
 // Keys of one KV head in pages as the cache holds them, and an index over them with its memory.
 #pragma once
 

@@ -1,5 +1,3 @@
-// tests/runtime/model/hostile_corpus.h
-//
 // GGUF files as an attacker would write them, each with the error that it must end in: status and a
 // piece of the error line that no other refusal has by accident. Made in memory; none is committed.
 //

@@ -1,5 +1,3 @@
-// tests/runtime/model/loaded_model.h
-//
 // What a test of the loader lends it.
 #pragma once
 

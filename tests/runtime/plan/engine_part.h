@@ -1,5 +1,3 @@
-// tests/runtime/plan/engine_part.h
-//
 // What the engine takes of a plan, for plans that are made without one.
 #pragma once
 

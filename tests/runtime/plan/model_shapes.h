@@ -1,5 +1,3 @@
-// tests/runtime/plan/model_shapes.h
-//
 // Descriptions of models made by hand, as describe_model() would give them for real files.
 #pragma once
 

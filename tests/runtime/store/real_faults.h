@@ -1,5 +1,3 @@
-// tests/runtime/store/real_faults.h
-//
 // One scenario of the store over a real file, by ring and by threads, with each of its calls failed
 // in turn in every way that a call can end at once (ROBUSTNESS R8; late and missing ends are the
 // simulated disk's: tests/sim/store_faults.h). The fast slice takes every `stride`-th.

@@ -1,5 +1,3 @@
-// tests/runtime/store/store_box.h
-//
 // One simulated disk that outlives its stores, in virtual time, and the limits of a small one.
 #pragma once
 

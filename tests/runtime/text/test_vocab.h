@@ -1,5 +1,3 @@
-// tests/runtime/text/test_vocab.h
-//
 // A small vocabulary that tests put together, as a GGUF image for the tokenizer and as a slow
 // tokenizer of its own: every rule once more, written as plainly as it can be said, in quadratic
 // time and as much memory as it likes.

@@ -1,5 +1,3 @@
-// tests/runtime/text/vocabs.h
-//
 // Tokenizers for tests: built from GGUF bytes in regions of exactly the planned size, and called
 // with buffers of exactly the promised sizes, so that a sanitizer sees every byte too many.
 #pragma once

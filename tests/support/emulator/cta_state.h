@@ -1,5 +1,3 @@
-// tests/support/emulator/cta_state.h
-//
 // A running CTA: its threads, what they wait for, its shared memory, and a shadow of every word of
 // that memory.
 //

@@ -1,5 +1,3 @@
-// tests/support/emulator/emulator.h
-//
 // The implementation of kernels/common/cta_host.h. It runs a launch CTA by CTA, and the threads of
 // a CTA as fibers, both in a seeded order, and checks the rules that cta.h lists. The seed is
 // TARN_TEST_SEED's (tests/support/seed.h); each launch draws from it.

@@ -1,5 +1,3 @@
-// tests/support/emulator/fiber.h
-//
 // A separate stack for a thread of an emulated CTA, on which a host thread can run. The switch is
 // written by hand (swapcontext makes a system call each way), and announced to AddressSanitizer and
 // ThreadSanitizer, which would report a changed stack pointer.

@@ -1,5 +1,3 @@
-// tests/support/emulator/global_shadow.h
-//
 // Records which CTA of the running launch wrote each byte of global memory. A byte's stamp is the
 // writing CTA's number, counted over all launches, so that a new launch has nothing to clear.
 #pragma once

@@ -1,5 +1,3 @@
-// tests/tools/quantize/error_bound.h
-//
 // The bound of tools/quantize/quantizer.h, evaluated on a block: the root mean square error of each
 // group of elements that share a scale is at most
 //

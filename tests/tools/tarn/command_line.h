@@ -1,5 +1,3 @@
-// tests/tools/tarn/command_line.h
-//
 // The program `tarn` as a shell starts it.
 #pragma once
 
