@@ -1,14 +1,14 @@
-// The table of heads of which K and V lie once more on disk (extents.h): how each was laid out, its
-// records, and the heads of these records, which hold the checksums of their sectors.
+// The table of heads with extents (extents.h): how each was laid out, its records, and the heads of
+// these records, which hold the checksums of their sectors.
 //
-//   memory   at the caller's, as much as ExtentShape::bytes() counts behind the ring
+//   memory   ExtentShape::bytes(), with the ring that reads land in
 //   thread   the engine's; reads from any while it does not change
 #pragma once
 
 #include <array>
 #include <span>
 
-#include "platform/base/bump.h"
+#include "runtime/arena/carver.h"
 #include "runtime/store/store.h"
 
 namespace tarn::kv {
@@ -32,7 +32,7 @@ struct ExtentShape {
   u32 order_tokens() const { return records_max * record_tokens; }
   // Of a byte of the token there, counted over all records of a head.
   u32 sector_of(u32 place, u32 byte) const;
-  u64 bytes() const;  // what init() wants, at a multiple of a sector
+  u64 bytes() const;  // whole sectors
 };
 
 struct ExtentStats {
@@ -62,8 +62,10 @@ struct ExtentHead {
 
 class ExtentHeads {
  public:
-  void init(const ExtentShape& shape, Bump& memory);
+  void init(Carver& carver, const ExtentShape& shape);
 
+  const ExtentShape& shape() const { return shape_; }
+  std::span<std::byte> landing() const { return landing_; }
   u32 size() const { return static_cast<u32>(heads_.size()); }
   ExtentHead& operator[](u32 head) const { return heads_[head]; }
   // [n_pairs]: the place of each pair's first token in an order, counted from where that begins.
@@ -73,9 +75,8 @@ class ExtentHeads {
   std::span<std::byte> record_head(u32 head, u32 record) const;
 
  private:
-  u32 records_of_head() const { return shape_.n_orders * shape_.records_max; }
-
   ExtentShape shape_{};
+  std::span<std::byte> landing_{};       // [n_pieces] pieces
   std::span<std::byte> record_heads_{};  // [n_heads, n_orders, records_max] sectors
   std::span<u32> firsts_{};              // [n_heads, n_orders, n_pairs]
   std::span<store::RecordRef> refs_{};   // [n_heads, n_orders, records_max]

@@ -23,7 +23,7 @@ void ExtentReads::init(const Args& args) {
 }
 
 std::span<std::byte> ExtentReads::landed(const Part& part) const {
-  return args_.landing.subspan(part.at * kSectorBytes, part.n_sectors * kSectorBytes);
+  return args_.heads->landing().subspan(part.at * kSectorBytes, part.n_sectors * kSectorBytes);
 }
 
 void ExtentReads::begin(std::span<ExtentReading> readings) {
@@ -77,7 +77,7 @@ void ExtentReads::end() {
 
 // Wants from want_begin on that one request can bring.
 ExtentReads::Part ExtentReads::next_part(ExtentReading& reading, u32 want_begin) const {
-  const u32 record_tokens = args_.shape.record_tokens;
+  const u32 record_tokens = args_.heads->shape().record_tokens;
   Part part{.reading = &reading,
             .want_begin = want_begin,
             .want_end = want_begin,
@@ -86,9 +86,9 @@ ExtentReads::Part ExtentReads::next_part(ExtentReading& reading, u32 want_begin)
   for (; part.want_end < reading.wants.size(); ++part.want_end) {
     const u32 place = reading.wants[part.want_end].place;
     if (place / record_tokens != part.record) break;
-    const u64 byte = u64{place % record_tokens} * args_.shape.slot_bytes;
+    const u64 byte = u64{place % record_tokens} * args_.heads->shape().slot_bytes;
     const u64 first = byte / kSectorBytes;
-    const u64 last = (byte + args_.shape.slot_bytes - 1) / kSectorBytes;
+    const u64 last = (byte + args_.heads->shape().slot_bytes - 1) / kSectorBytes;
     const bool is_first = part.want_end == want_begin;
     if (is_first) part.first_sector = static_cast<u32>(first);
     if (!is_first && first > end + kGapSectors) break;
@@ -103,7 +103,7 @@ ExtentReads::Part ExtentReads::next_part(ExtentReading& reading, u32 want_begin)
 
 // Behind the last one, or at the begin, if it does not fit before the end.
 bool ExtentReads::find_room(Part* part) const {
-  const u32 n_all = static_cast<u32>(args_.landing.size() / kSectorBytes);
+  const u32 n_all = static_cast<u32>(args_.heads->landing().size() / kSectorBytes);
   const u32 n_at_end = n_all - ring_end_;
   const bool is_at_end = part->n_sectors <= n_at_end;
   part->at = is_at_end ? ring_end_ : 0;
@@ -175,10 +175,11 @@ void ExtentReads::place_part(Part& part) const {
   if (part.stage != Stage::landed) return;
   part.stage = Stage::over;
   ExtentReading& reading = *part.reading;
-  const u64 slot_bytes = args_.shape.slot_bytes;
+  const u64 slot_bytes = args_.heads->shape().slot_bytes;
   const std::span<const std::byte> sectors = landed(part);
   const auto byte_of = [&](u32 want) {
-    const u64 in_record = reading.wants[want].place % args_.shape.record_tokens * slot_bytes;
+    const u64 in_record =
+        reading.wants[want].place % args_.heads->shape().record_tokens * slot_bytes;
     return in_record - u64{part.first_sector} * kSectorBytes;
   };
   for (u32 begin = part.want_begin, end = begin; begin < part.want_end; begin = end) {

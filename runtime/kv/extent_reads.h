@@ -40,17 +40,14 @@ struct ExtentReading {
 class ExtentReads {
  public:
   struct Args {
-    ExtentShape shape{};
     const ExtentHeads* heads = nullptr;
     store::Store* store = nullptr;
     Mover* mover = nullptr;  // whose pump() brings our events
     Clock* clock = nullptr;
     ExtentStats* stats = nullptr;
     u64 first_tag = 0;  // of kExtentPartsMax
-    std::span<std::byte> landing{};
   };
   void init(const Args& args);
-  std::span<std::byte> landing() const { return args_.landing; }
 
   // Readings that are ours until end(); the first n of them are complete and may begin.
   void begin(std::span<ExtentReading> readings);

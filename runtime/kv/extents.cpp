@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "platform/base/assert.h"
-#include "platform/base/bump.h"
 #include "platform/base/checked.h"
 
 namespace tarn::kv {
@@ -11,55 +10,95 @@ namespace {
 
 using store::kSectorBytes;
 
-// Of the parts' tags, and behind them the puts'.
-constexpr u64 kTagsOfKind = 256;
-static_assert(kExtentPartsMax <= kTagsOfKind);
+constexpr u64 kWaitNs = 10'000'000;  // of one look at the disk
+// Behind the tags of reads: of erasures and codebooks one, of puts one for each record of a head.
+constexpr u64 kOtherTag = Extents::kTag + kExtentPartsMax;
+constexpr u64 kFirstPutTag = kOtherTag + 1;
 
 }  // namespace
 
 void Extents::init(const Args& args, std::span<std::byte> region) {
   *this = Extents();
   if (!args.shape.is_on()) return;
-  TARN_ASSERT(args.shape.n_pieces <= kExtentPiecesMax && region.size() >= args.shape.bytes());
+  TARN_ASSERT(args.shape.n_pieces <= kExtentPiecesMax);
   TARN_ASSERT(args.shape.slot_bytes <= kExtentPieceBytes - 2 * kSectorBytes);
   TARN_ASSERT(args.shape.n_orders > 0 && args.shape.n_orders <= kExtentOrdersMax);
   args_ = args;
-  Bump bump(region);
-  const auto landing = bump.alloc_bytes(args.shape.n_pieces * kExtentPieceBytes, kSectorBytes);
-  TARN_ASSERT(landing.has_value());
-  heads_.init(args.shape, bump);
-  reads_.init({.shape = args.shape,
-               .heads = &heads_,
+  Carver carver(region);
+  heads_.init(carver, args.shape);
+  reads_.init({.heads = &heads_,
                .store = args.store,
                .mover = args.mover,
                .clock = args.clock,
                .stats = &stats_,
-               .first_tag = kTag,
-               .landing = *landing});
-  writes_.init({.store = args.store,
-                .mover = args.mover,
-                .stats = &stats_,
-                .daily_write_bytes = args.daily_write_bytes,
-                .first_tag = kTag + kTagsOfKind});
-  codebooks_.init(args.store, &reads_, &writes_, &stats_);
+               .first_tag = kTag});
+}
+
+// ---- Records ------------------------------------------------------------------------------------
+
+store::Key Extents::draw_key() {
+  return store::private_key(args_.store->secret(), {args_.nonce, serial_++, 1, 0});
+}
+
+// Orders count from 1; 0 is the codebook.
+store::Key Extents::key(const ExtentName& name, u64 order, u64 place) const {
+  return store::part_key(args_.store->secret(), name.owner,
+                         {name.version, u64{name.head} << 32 | order, place});
+}
+
+// Whatever else lies under such a key is somebody else's making.
+std::optional<store::RecordRef> Extents::find_pinned(const store::Key& key, store::Kind kind) {
+  const auto found = args_.store->find(key);
+  if (!found || args_.store->index().entry(*found).kind != kind) return std::nullopt;
+  args_.store->pin(*found);
+  return found;
+}
+
+// False where the day's budget or the store does not take it.
+bool Extents::write(const store::PutArgs& args, u32 order) {
+  const u64 reserved_bytes = args_.daily_write_bytes / 4 * (2 + order);
+  const bool is_affordable =
+      args_.daily_write_bytes == 0 ||
+      args_.store->stats().budget_left_bytes >= reserved_bytes + args.payload.size();
+  if (!is_affordable) return false;
+  store::Begun begun = args_.store->put(args);
+  for (; begun == store::Begun::busy; begun = args_.store->put(args)) args_.mover->pump(kWaitNs);
+  if (begun != store::Begun::begun) return false;
+  ++n_puts_;
+  stats_.bytes_written += args.payload.size();
+  return true;
+}
+
+// Of a pinned record, unless another session reads it, too.
+void Extents::erase(store::RecordRef ref) {
+  args_.store->unpin(ref);
+  const store::RecordIndex& index = args_.store->index();
+  if (index.is_current(ref) && index.entry(ref).holds > 0) return;
+  while (args_.store->erase(ref, kOtherTag) == store::Begun::busy) args_.mover->pump(kWaitNs);
+}
+
+void Extents::on_event(const store::Event& event) {
+  if (event.tag < kOtherTag) return reads_.take(event);
+  if (event.op != store::Op::put || event.outcome == store::Outcome::returned) return;
+  --n_puts_;
+  if (event.tag == kOtherTag) return;  // without its codebook the head's index is made again
+  const u64 records_of_head = heads_.records(0).size();
+  const u32 head = static_cast<u32>((event.tag - kFirstPutTag) / records_of_head);
+  const u32 record = static_cast<u32>((event.tag - kFirstPutTag) % records_of_head);
+  // In a full store it may have given way to another already.
+  if (event.outcome == store::Outcome::ok && args_.store->index().is_current(event.ref)) {
+    args_.store->pin(event.ref);
+    heads_.records(head)[record] = event.ref;
+  } else {
+    heads_[head].is_broken[record / args_.shape.records_max] = true;
+  }
 }
 
 // ---- Building -----------------------------------------------------------------------------------
 
-store::Key Extents::draw_key() {
-  return store::private_key(args_.store->secret(), {nonce_, serial_++, 1, 0});
-}
-
-// A record's place in its order, since how many an order may have is of this plan.
-store::Key Extents::record_key(const ExtentName& name, u32 record) const {
-  const u64 order = record / args_.shape.records_max, place = record % args_.shape.records_max;
-  return store::part_key(args_.store->secret(), name.owner,
-                         {name.version, u64{name.head} << 32 | (order + 1), place});
-}
-
 void Extents::forget_orders(u32 head, u32 begin) {
   for (store::RecordRef& ref : heads_.records(head).subspan(u64{begin} * args_.shape.records_max)) {
-    if (ref.frame_idx != store::kNoFrame) writes_.erase(ref);
+    if (ref.frame_idx != store::kNoFrame) erase(ref);
     ref = {};
   }
 }
@@ -90,48 +129,38 @@ void Extents::begin(u32 head, u32 slot_begin, u32 slot_end, const ExtentName& na
 }
 
 void Extents::put(u32 head, u32 place, std::span<std::byte> tokens, u32 n_tokens) {
-  ExtentHead& h = heads_[head];
   const u32 record = place / args_.shape.record_tokens;
   const u32 order = record / args_.shape.records_max;
-  TARN_ASSERT(h.index == nullptr && place % args_.shape.record_tokens == 0);
+  TARN_ASSERT(heads_[head].index == nullptr && place % args_.shape.record_tokens == 0);
   TARN_ASSERT(order < args_.shape.n_orders);
   TARN_ASSERT(n_tokens > 0 && n_tokens <= args_.shape.record_tokens);
   const u64 n_bytes = u64{n_tokens} * args_.shape.slot_bytes;
-  const u64 n_padded = align_up(n_bytes, kSectorBytes);
-  TARN_ASSERT(tokens.size() >= n_padded);
-  std::fill(tokens.begin() + static_cast<i64>(n_bytes), tokens.begin() + static_cast<i64>(n_padded),
-            std::byte{0});
-  if (!writes_.affords(n_padded, order)) h.is_broken[order] = true;
-  if (h.is_broken[order]) return;
-  const bool is_begun = writes_.put({.kind = store::Kind::extent,
-                                     .key = record_key(h.name, record),
-                                     .payload = tokens.first(n_padded),
-                                     .payload_bytes = n_bytes},
-                                    {.head = head, .record = record});
-  if (!is_begun) h.is_broken[order] = true;
+  const std::span<std::byte> payload = tokens.first(align_up(n_bytes, kSectorBytes));
+  std::ranges::fill(payload.subspan(n_bytes), std::byte{0});
+  bool& is_broken = heads_[head].is_broken[order];
+  is_broken = is_broken ||
+              !write({.kind = store::Kind::extent,
+                      .key = key(heads_[head].name, order + 1, record % args_.shape.records_max),
+                      .payload = payload,
+                      .payload_bytes = n_bytes,
+                      .tag = kFirstPutTag + head * heads_.records(head).size() + record},
+                     order);
+}
+
+void Extents::settle() {
+  while (n_puts_ > 0) args_.mover->pump(kWaitNs);
 }
 
 void Extents::finish(u32 head, const void* index) {
-  TARN_ASSERT(writes_.is_settled());
+  TARN_ASSERT(n_puts_ == 0);
   ExtentHead& h = heads_[head];
-  for (; h.n_orders < args_.shape.n_orders; ++h.n_orders) {
+  for (; h.n_orders < args_.shape.n_orders && !h.is_broken[h.n_orders]; ++h.n_orders) {
     const u32 begin = h.n_orders * args_.shape.records_max;
-    if (h.is_broken[h.n_orders]) break;
-    h.is_broken[h.n_orders] =
-        !reads_.load_record_heads(head, begin, begin + args_.shape.records_max);
-    if (h.is_broken[h.n_orders]) break;
+    if (!reads_.load_record_heads(head, begin, begin + args_.shape.records_max)) break;
   }
   if (h.n_orders == 0) return forget(head);
   forget_orders(head, h.n_orders);
   h.index = index;
-}
-
-// A record as we write them: whatever else lies under such a key is somebody else's making.
-std::optional<store::RecordRef> Extents::find(const store::Key& key) const {
-  const auto found = args_.store->find(key);
-  if (!found || args_.store->head_bytes(*found) != kSectorBytes) return std::nullopt;
-  if (args_.store->index().entry(*found).kind != store::Kind::extent) return std::nullopt;
-  return found;
 }
 
 void Extents::adopt(u32 head, u32 slot_begin, u32 slot_end, u32 n_orders, const ExtentName& name,
@@ -139,18 +168,15 @@ void Extents::adopt(u32 head, u32 slot_begin, u32 slot_end, u32 n_orders, const 
   const u32 record_tokens = args_.shape.record_tokens, n_tokens = slot_end - slot_begin;
   begin(head, slot_begin, slot_end, name);
   for (u32 order = 0; order < args_.shape.n_orders; ++order) {
-    const u32 first = order * args_.shape.records_max;
     heads_[head].is_broken[order] = order >= n_orders;
     for (u32 i = 0; i < ceil_div(n_tokens, record_tokens); ++i) {
       const u64 n_bytes =
           u64{std::min(record_tokens, n_tokens - i * record_tokens)} * args_.shape.slot_bytes;
-      const auto ref = find(record_key(name, first + i));
-      if (!ref || args_.store->index().entry(*ref).payload_bytes != n_bytes) {
-        heads_[head].is_broken[order] = true;
-        continue;
-      }
-      args_.store->pin(*ref);
-      heads_.records(head)[first + i] = *ref;
+      const auto ref = find_pinned(key(name, order + 1, i), store::Kind::extent);
+      if (ref) heads_.records(head)[order * args_.shape.records_max + i] = *ref;
+      const bool is_ours = ref && args_.store->head_bytes(*ref) == kSectorBytes &&
+                           args_.store->index().entry(*ref).payload_bytes == n_bytes;
+      if (!is_ours) heads_[head].is_broken[order] = true;
     }
   }
   finish(head, index);
@@ -161,17 +187,42 @@ void Extents::truncate(u32 head, u32 slot_end) {
   heads_[head].slot_end = std::clamp(slot_end, heads_[head].slot_begin, heads_[head].slot_end);
 }
 
-void Extents::on_event(const store::Event& event) {
-  if (event.tag < kTag + kTagsOfKind) return reads_.take(event);
-  const auto ended = writes_.take(event);
-  if (!ended || ended->put.is_codebook) return;  // without it the head's index is made again
-  const ExtentWrites::Put& put = ended->put;
-  if (ended->is_there) {
-    args_.store->pin(event.ref);
-    heads_.records(put.head)[put.record] = event.ref;
-  } else {
-    heads_[put.head].is_broken[put.record / args_.shape.records_max] = true;
-  }
+// ---- Codebooks ----------------------------------------------------------------------------------
+
+void Extents::put_codebook(const store::Key& owner, u32 head, std::span<std::byte> bytes,
+                           u64 n_bytes) {
+  if (n_bytes > store::kPayloadBytesMax) return;
+  const std::span<std::byte> payload = bytes.first(align_up(n_bytes, kSectorBytes));
+  std::ranges::fill(payload.subspan(n_bytes), std::byte{0});
+  (void)write({.kind = store::Kind::codebook,
+               .key = key({.owner = owner, .head = head}, 0, 0),
+               .payload = payload,
+               .payload_bytes = n_bytes,
+               .known = store::PutArgs::If::replace,
+               .tag = kOtherTag},
+              0);
+}
+
+u64 Extents::read_codebook(const store::Key& owner, u32 head, std::span<std::byte> out) {
+  const auto ref = find_pinned(key({.owner = owner, .head = head}, 0, 0), store::Kind::codebook);
+  if (!ref) return 0;
+  const u64 n_bytes = args_.store->index().entry(*ref).payload_bytes;
+  const u64 n_sectors = ceil_div(n_bytes, kSectorBytes);
+  const bool is_read =
+      n_sectors * kSectorBytes <= out.size() && reads_.read(*ref, n_sectors, out.data());
+  args_.store->unpin(*ref);
+  stats_.n_codebooks_read += is_read;
+  return is_read ? n_bytes : 0;
+}
+
+void Extents::erase_codebook(const store::Key& owner, u32 head) {
+  const auto ref = find_pinned(key({.owner = owner, .head = head}, 0, 0), store::Kind::codebook);
+  if (ref) erase(*ref);
+}
+
+void Extents::touch_codebook(const store::Key& owner, u32 head) {
+  const auto ref = find_pinned(key({.owner = owner, .head = head}, 0, 0), store::Kind::codebook);
+  if (ref) args_.store->unpin(*ref);
 }
 
 }  // namespace tarn::kv

@@ -34,12 +34,16 @@ Result<void> KvCache::open_tiers(const TierArgs& args) {
   const GroupShape& shape = sizes_.shape;
   const u32 n_groups = sizes_.groups_max;
   store::Store& store = tiers_.store.store();
+  std::array<u8, 8> random{};
+  TARN_CHECK(fill_random(random));
+  tiers_.nonce = std::bit_cast<u64>(random);
   tiers_.guest = args.guest;
   tiers_.extents.init({.shape = args.extents,
                        .store = &store,
                        .mover = &tiers_.mover,
                        .clock = args.store.clock,
-                       .daily_write_bytes = args.store.limits.write_bytes_per_day},
+                       .daily_write_bytes = args.store.limits.write_bytes_per_day,
+                       .nonce = tiers_.nonce},
                       args.extents_memory);
   const std::span<std::byte> buffers[] = {args.frames, tiers_.extents.landing()};
   TierStoreArgs with_buffers = args.store;
@@ -50,10 +54,6 @@ Result<void> KvCache::open_tiers(const TierArgs& args) {
     if (!fits || !store::is_disk_failure(opened.error())) return opened;
     TARN_CHECK(tiers_.store.stay_off(opened.error()));
   }
-  std::array<u8, 8> random{};
-  TARN_CHECK(fill_random(random));
-  tiers_.nonce = std::bit_cast<u64>(random);
-  tiers_.extents.set_nonce(tiers_.nonce);
   if (sizes_.n_names > 0) {
     tiers_.names.init(sizes_.n_names, shape.page_tokens, &store.secret(), tables_.names);
   }

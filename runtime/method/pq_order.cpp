@@ -24,8 +24,8 @@ void PqOrder::forget(const IndexSession& s) {
   for (u32 head = 0; head < args_.shape->n_heads; ++head) {
     const u32 extent = extent_of(s, head);
     const bool is_named = !(s.named_key == store::Key{}) &&
-                          memory_.extents()->is_of(extent, s.heads[head]) &&
-                          memory_.extents()->name(extent).owner == s.named_key;
+                          memory_.extents()->head(extent).index == s.heads[head] &&
+                          memory_.extents()->head(extent).name.owner == s.named_key;
     if (is_named) {
       memory_.extents()->leave(extent);
     } else {
@@ -197,7 +197,7 @@ bool PqOrder::has_extents(const IndexSession& s, u32 cache_layer) const {
     const KeyWindow slots =
         extent_slots(s, pq_of(s.target[head]), args_.shape->in.group.page_tokens);
     if (slots.slot_begin == slots.slot_end) return true;
-    if (!memory_.extents()->is_of(extent_of(s, head), s.target[head])) return false;
+    if (memory_.extents()->head(extent_of(s, head)).index != s.target[head]) return false;
   }
   return true;
 }
@@ -233,7 +233,8 @@ void PqOrder::name_slots(const NameArgs& args, std::span<const u32> chosen,
   const IndexSession& s = memory_.session(args.session);
   const kv::Extents* const extents = memory_.extents();
   const u32 extent = extent_of(s, args.head);
-  const bool has_extent = extents != nullptr && extents->is_of(extent, s.next.heads[args.head]);
+  const bool has_extent =
+      extents != nullptr && extents->head(extent).index == s.next.heads[args.head];
   const u32 n = static_cast<u32>(chosen.size());
   if (!has_extent) {
     for (u32 i = 0; i < n; ++i) named[i] = {kForeign | chosen[i], args.first_rank + i};
@@ -246,7 +247,8 @@ void PqOrder::name_slots(const NameArgs& args, std::span<const u32> chosen,
                        ends = carver.take<u32>("", firsts.size());
   const std::span<u16> pairs = carver.take<u16>("", n), of_slot = carver.take<u16>("", n);
   const auto is_in = [&](u32 slot) {
-    return slot >= extents->slot_begin(extent) && slot < extents->slot_end(extent);
+    const kv::ExtentHead& of = extents->head(extent);
+    return slot >= of.slot_begin && slot < of.slot_end;
   };
   // How many of each pair, and which pairs, in the extent's order.
   std::ranges::fill(ends, 0u);
@@ -281,7 +283,7 @@ void PqOrder::choose_orders(const NameArgs& args, std::span<const u32> chosen,
   const IndexSession& s = memory_.session(args.session);
   const kv::Extents* const extents = memory_.extents();
   const u32 extent = extent_of(s, args.head);
-  if (places.empty() || extents->n_orders(extent) < 2) return;
+  if (places.empty() || extents->head(extent).n_orders < 2) return;
   const kv::ExtentShape& shape = extents->shape();
   const PqIndex& pq = pq_of(s.next.heads[args.head]);
   const std::span<const u32> firsts[2] = {extents->firsts(extent, 0), extents->firsts(extent, 1)};
@@ -328,8 +330,9 @@ void PqOrder::choose_orders(const NameArgs& args, std::span<const u32> chosen,
 void PqOrder::truncate_cache(const IndexSession& s, u32 head, u32 n_tokens, kv::SlotCache& cache) {
   const kv::Extents* const extents = memory_.extents();
   const u32 extent = extent_of(s, head);
-  const bool has_extent = extents != nullptr && extents->is_of(extent, s.heads[head]);
-  const bool keeps = extents == nullptr || (has_extent && n_tokens >= extents->slot_end(extent));
+  const bool has_extent = extents != nullptr && extents->head(extent).index == s.heads[head];
+  const bool keeps =
+      extents == nullptr || (has_extent && n_tokens >= extents->head(extent).slot_end);
   cache.truncate(keeps ? kForeign | n_tokens : 0);
 }
 

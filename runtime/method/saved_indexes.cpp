@@ -14,7 +14,7 @@ store::Key SavedIndexes::draw_key() const {
 void SavedIndexes::erase(const IndexSession& s, const store::Key& owner) {
   if (memory_.extents() == nullptr || owner == store::Key{} || owner == s.named_key) return;
   for (u32 head = 0; head < args_.shape->n_heads; ++head) {
-    memory_.extents()->codebooks().erase(owner, head);
+    memory_.extents()->erase_codebook(owner, head);
   }
 }
 
@@ -29,7 +29,7 @@ void SavedIndexes::keep_layer(const IndexSession& s, u32 cache_layer) {
     const u32 head = cache_layer * args_.spec->n_kv_heads + kv_head,
               extent = order_.extent_of(s, head);
     const PqIndex& pq = pq_of(s.target[head]);
-    const u32 n_orders = extents->n_orders(extent);
+    const u32 n_orders = extents->head(extent).n_orders;
     const KeyWindow slots = order_.extent_slots(s, pq, args_.shape->in.group.page_tokens);
     const u64 n_bytes = codebook_record_bytes(pq.shape(), s.n_rows, n_orders);
     const u64 n_padded = align_up(n_bytes, store::kSectorBytes);
@@ -46,9 +46,9 @@ void SavedIndexes::keep_layer(const IndexSession& s, u32 cache_layer) {
                            .slot_end = slots.slot_end,
                            .record_tokens = shape.record_tokens,
                            .slot_bytes = shape.slot_bytes,
-                           .extent_version = extents->name(extent).version},
+                           .extent_version = extents->head(extent).name.version},
                           pq, extents->firsts(extent).first(u64{n_orders} * shape.n_pairs), room);
-    extents->codebooks().put(s.owner(), head, room, n_bytes);
+    extents->put_codebook(s.owner(), head, room, n_bytes);
     room = room.subspan(n_padded);
   }
   extents->settle();
@@ -61,7 +61,7 @@ void SavedIndexes::find_layer(IndexSession& s, u32 cache_layer) {
   for (u32 kv_head = 0; kv_head < args_.spec->n_kv_heads; ++kv_head) {
     const u32 head = cache_layer * args_.spec->n_kv_heads + kv_head;
     PqIndex& pq = pq_of(s.target[head]);
-    const auto record = memory.first(memory_.extents()->codebooks().read(s.owner(), head, memory));
+    const auto record = memory.first(memory_.extents()->read_codebook(s.owner(), head, memory));
     const auto saved = read_codebook_record(record, s.n_rows, pq);
     if (saved) order_.adopt(s, head, *saved, record);
   }
@@ -79,7 +79,7 @@ bool SavedIndexes::has_codes(const IndexSession& s, u32 cache_layer) const {
 void SavedIndexes::touch(const store::Key& owner) {
   if (memory_.extents() == nullptr || owner == store::Key{}) return;
   for (u32 head = 0; head < args_.shape->n_heads; ++head) {
-    memory_.extents()->codebooks().touch(owner, head);
+    memory_.extents()->touch_codebook(owner, head);
   }
 }
 

@@ -24,9 +24,9 @@ struct World : MoverWorld {
                .store = &bench.store,
                .mover = &mover,
                .clock = &clock,
-               .daily_write_bytes = limits.write_bytes_per_day},
+               .daily_write_bytes = limits.write_bytes_per_day,
+               .nonce = 1},
               memory.span());
-    head.set_nonce(1);
     extents = &head;
   }
   // True where it began.
@@ -39,7 +39,7 @@ struct World : MoverWorld {
   bool finish() {
     head.settle();
     head.finish(0, this);
-    return head.is_of(0, this);
+    return head.head(0).index == this;
   }
   TestRecord record(u64 id) const {
     return record_of(id, {.payload_bytes = kSectorBytes, .n_tokens = 0});

@@ -129,7 +129,7 @@ TEST_CASE("sessions have each its own extents at the same time, and read what th
   const auto n_with_extents = [&] {
     u32 n = 0;
     for (u32 head = 0; head < engine.plan().sessions_max * n_heads; ++head) {
-      n += lab::Probe::tiers(engine).extents.n_orders(head) > 0;
+      n += lab::Probe::tiers(engine).extents.head(head).n_orders > 0;
     }
     return n;
   };
@@ -277,7 +277,7 @@ TEST_CASE("where there is no room or write budget for two orders of extents, one
     CHECK(streamed.extents().n_reads > 0);
     CHECK(streamed.extents().bytes_written == written_bytes / 2);
     for (u32 head = 0; head < streamed.open.engine.plan().select.n_heads; ++head) {
-      CHECK(lab::Probe::tiers(streamed.open.engine).extents.n_orders(head) == 1);
+      CHECK(lab::Probe::tiers(streamed.open.engine).extents.head(head).n_orders == 1);
     }
   };
   Config config = config_of(SelectMethod::pq, Memory::roomy);
