@@ -24,23 +24,6 @@ Error read_error(i64 result, u64 offset) {
       .figures = {{{"offset", offset}, {"bytes", static_cast<u64>(result)}}}};
 }
 
-Result<void> read_sectors(const ReadSectorsArgs& args) {
-  const bool submitted = args.io->submit(
-      {.op = IoOp::read, .file = args.file, .offset = args.offset, .buffer = args.buffer});
-  if (!submitted) {
-    return fail({.status = Status::io_failed,
-                 .hint = "the I/O backend accepted no request; it is in use elsewhere or too small",
-                 .figures = {{{"in_flight_max", args.io->in_flight_max()}}}});
-  }
-  IoCompletion completion{};
-  while (args.io->reap({&completion, 1}, 1, kWaitNs) == 0) {
-  }
-  if (completion.result < 0 || static_cast<u64>(completion.result) < args.n_bytes_min) {
-    return fail(read_error(completion.result, args.offset));
-  }
-  return {};
-}
-
 FileCursor::FileCursor(const Args& args)
     : args_(args), offset_(args.begin), window_begin_(args.begin), window_end_(args.begin) {
   TARN_ASSERT(args.window.size() % kSectorBytes == 0 && args.window.size() >= 2 * kSectorBytes);
@@ -78,11 +61,21 @@ Result<void> FileCursor::refill() {
   const u64 n_valid = std::min<u64>(args_.window.size(), args_.end - begin);
   const u64 n_read = std::min<u64>(args_.window.size(), align_up(n_valid, kSectorBytes));
   window_end_ = window_begin_;  // nothing is valid if the read fails
-  TARN_CHECK(read_sectors({.io = args_.io,
-                           .file = args_.file,
-                           .offset = begin,
-                           .buffer = args_.window.first(n_read),
-                           .n_bytes_min = n_valid}));
+  IoBackend& io = *args_.io;
+  if (!io.submit({.op = IoOp::read,
+                  .file = args_.file,
+                  .offset = begin,
+                  .buffer = args_.window.first(n_read)})) {
+    return fail({.status = Status::io_failed,
+                 .hint = "the I/O backend accepted no request; it is in use elsewhere or too small",
+                 .figures = {{{"in_flight_max", io.in_flight_max()}}}});
+  }
+  IoCompletion completion{};
+  while (io.reap({&completion, 1}, 1, kWaitNs) == 0) {
+  }
+  if (completion.result < 0 || static_cast<u64>(completion.result) < n_valid) {
+    return fail(read_error(completion.result, begin));
+  }
   window_begin_ = begin;
   window_end_ = begin + n_valid;
   return {};

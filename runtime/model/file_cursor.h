@@ -50,17 +50,6 @@ class FileCursor {
   u64 window_end_ = 0;    // file offset after the last valid byte
 };
 
-// Reads whole sectors at `offset` and waits. The buffer may reach beyond the end of the file, but
-// at least n_bytes_min bytes must be read.
-struct ReadSectorsArgs {
-  IoBackend* io = nullptr;
-  IoFile file{};
-  u64 offset = 0;                 // multiple of the sector
-  std::span<std::byte> buffer{};  // sector-aligned, a multiple of the sector
-  u64 n_bytes_min = 0;
-};
-Result<void> read_sectors(const ReadSectorsArgs& args);
-
 // The error for a read's unexpected result (IoCompletion::result).
 Error read_error(i64 result, u64 offset);
 

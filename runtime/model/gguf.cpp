@@ -6,8 +6,6 @@
 #include "platform/base/assert.h"
 #include "platform/base/checked.h"
 #include "runtime/model/file_cursor.h"
-#include "runtime/model/gguf_limits.h"
-#include "runtime/model/gguf_types.h"
 #include "runtime/model/model_errors.h"
 
 namespace tarn::model {
@@ -21,14 +19,10 @@ constexpr u64 kHeaderBytes = 24;    // magic, version, two counts
 constexpr u64 kKeyBytesMin = 8 + 1 + 4 + 1;             // length, name, type, value
 constexpr u64 kTensorBytesMin = 8 + 1 + 4 + 8 + 4 + 8;  // length, name, n_dims, dim, type, offset
 constexpr u64 kStringLengthBytes = 8;
+constexpr char kTooSmall[] =
+    "the memory for the model's directory is too small; lend it kGgufMemoryBytesMax";
 // kGgufMemoryBytesMax assumes these sizes.
 static_assert(sizeof(GgufKey) <= 64 && sizeof(GgufTensor) <= 88);
-
-Error out_of_memory(const Bump& memory) {
-  return {.status = Status::over_budget,
-          .hint = "the memory for the model's directory is too small; lend it kGgufMemoryBytesMax",
-          .figures = {{{"bytes_free", memory.free_bytes()}}}};
-}
 
 // Names appear in error lines, tables and C strings, so only printable ASCII is accepted.
 bool is_printable(std::string_view text) {
@@ -77,68 +71,66 @@ class GgufFile::Reader {
 
 Result<void> GgufFile::Reader::read_header() {
   if (out_.file_bytes_ < kHeaderBytes) {
-    return fail(invalid("not a GGUF file: shorter than its header; check the path", "",
-                        {"file_bytes", out_.file_bytes_}));
+    return invalid("not a GGUF file: shorter than its header; check the path", "",
+                   {"file_bytes", out_.file_bytes_});
   }
   TARN_TRY(const u32 magic, cursor_.number<u32>());
   if (magic != kMagic) {
-    return fail(invalid("not a GGUF file: it does not begin with GGUF; check the path", "",
-                        {"magic", magic}));
+    return invalid("not a GGUF file: it does not begin with GGUF; check the path", "",
+                   {"magic", magic});
   }
   TARN_TRY(out_.version_, cursor_.number<u32>());
   if (out_.version_ != 0 && (out_.version_ & 0xFFFF) == 0) {
-    return fail(unsupported("a big-endian GGUF file; convert it for little-endian machines", ""));
+    return unsupported("a big-endian GGUF file; convert it for little-endian machines", "");
   }
   if (out_.version_ < 2 || out_.version_ > 3) {
-    return fail(unsupported("this GGUF version is not known here; convert the model to version 3",
-                            "", {"version", out_.version_}));
+    return unsupported("this GGUF version is not known here; convert the model to version 3", "",
+                       {"version", out_.version_});
   }
   TARN_TRY(n_tensors_, cursor_.number<u64>());
   TARN_TRY(n_keys_, cursor_.number<u64>());
+  const u64 bytes_left = cursor_.bytes_left();
   if (n_keys_ > Limits::kKeysMax) {
-    return fail(invalid("the file announces more keys than any real model has", "",
-                        {"n_keys", n_keys_}, {"limit", Limits::kKeysMax}));
+    return invalid("the file announces more keys than any real model has", "", {"n_keys", n_keys_},
+                   {"limit", Limits::kKeysMax});
   }
-  if (n_keys_ > cursor_.bytes_left() / kKeyBytesMin) {
-    return fail(
-        invalid("the file is cut off: it announces more keys than it can hold; get it again", "",
-                {"n_keys", n_keys_}, {"bytes_left", cursor_.bytes_left()}));
+  if (n_keys_ > bytes_left / kKeyBytesMin) {
+    return invalid("the file is cut off: it announces more keys than it can hold; get it again", "",
+                   {"n_keys", n_keys_}, {"bytes_left", bytes_left});
   }
   if (n_tensors_ > Limits::kTensorsMax) {
-    return fail(invalid("the file announces more tensors than any real model has", "",
-                        {"n_tensors", n_tensors_}, {"limit", Limits::kTensorsMax}));
+    return invalid("the file announces more tensors than any real model has", "",
+                   {"n_tensors", n_tensors_}, {"limit", Limits::kTensorsMax});
   }
-  if (n_tensors_ > cursor_.bytes_left() / kTensorBytesMin) {
-    return fail(
-        invalid("the file is cut off: it announces more tensors than it can hold; get it again", "",
-                {"n_tensors", n_tensors_}, {"bytes_left", cursor_.bytes_left()}));
+  if (n_tensors_ > bytes_left / kTensorBytesMin) {
+    return invalid("the file is cut off: it announces more tensors than it can hold; get it again",
+                   "", {"n_tensors", n_tensors_}, {"bytes_left", bytes_left});
   }
   return {};
 }
 
 Result<void> GgufFile::Reader::within_directory() const {
   if (cursor_.offset() <= Limits::kDirectoryBytesMax) return {};
-  return fail(invalid("the file's directory is larger than any real model's", "",
-                      {"offset", cursor_.offset()}, {"limit", Limits::kDirectoryBytesMax}));
+  return invalid("the file's directory is larger than any real model's", "",
+                 {"offset", cursor_.offset()}, {"limit", Limits::kDirectoryBytesMax});
 }
 
 // Reads a length and that many printable bytes, and copies them with a terminator.
 Result<std::string_view> GgufFile::Reader::read_name(u64 bytes_max) {
   const u64 offset = cursor_.offset();
   TARN_TRY(const u64 n_bytes, cursor_.number<u64>());
-  if (n_bytes == 0) return fail(invalid("a key or tensor without a name", "", {"offset", offset}));
+  if (n_bytes == 0) return invalid("a key or tensor without a name", "", {"offset", offset});
   if (n_bytes > bytes_max) {
-    return fail(invalid("the name of a key or tensor is too long", "", {"offset", offset},
-                        {"bytes", n_bytes}));
+    return invalid("the name of a key or tensor is too long", "", {"offset", offset},
+                   {"bytes", n_bytes});
   }
   TARN_TRY(const std::byte* bytes, cursor_.take(n_bytes));
   const std::string_view text(reinterpret_cast<const char*>(bytes), n_bytes);
   if (!is_printable(text)) {
-    return fail(
-        invalid("the name of a key or tensor is not printable ASCII", text, {"offset", offset}));
+    return invalid("the name of a key or tensor is not printable ASCII", text, {"offset", offset});
   }
   const auto copy = memory_.alloc<char>(n_bytes + 1);
-  if (!copy) return fail(out_of_memory(memory_));
+  if (!copy) return out_of_memory(kTooSmall, memory_);
   std::memcpy(copy->data(), text.data(), n_bytes);
   (*copy)[n_bytes] = '\0';
   return std::string_view(copy->data(), n_bytes);
@@ -146,7 +138,7 @@ Result<std::string_view> GgufFile::Reader::read_name(u64 bytes_max) {
 
 Result<void> GgufFile::Reader::read_keys() {
   const auto keys = memory_.alloc<GgufKey>(n_keys_);
-  if (!keys) return fail(out_of_memory(memory_));
+  if (!keys) return out_of_memory(kTooSmall, memory_);
   for (GgufKey& key : *keys) {
     key = {};
     TARN_CHECK(read_key(key));
@@ -161,8 +153,8 @@ Result<void> GgufFile::Reader::read_key(GgufKey& key) {
   TARN_TRY(key.name, read_name(Limits::kKeyNameBytesMax));
   TARN_TRY(const u32 type, cursor_.number<u32>());
   if (type > static_cast<u32>(GgufType::f64)) {
-    return fail(invalid("the key's value has a type that the format does not know", key.name,
-                        {"type", type}, {"offset", cursor_.offset()}));
+    return invalid("the key's value has a type that the format does not know", key.name,
+                   {"type", type}, {"offset", cursor_.offset()});
   }
   key.type = static_cast<GgufType>(type);
   return read_extent(key);
@@ -172,21 +164,20 @@ Result<void> GgufFile::Reader::read_extent(GgufKey& key) {
   if (key.type == GgufType::array) {
     TARN_TRY(const u32 element, cursor_.number<u32>());
     if (element > static_cast<u32>(GgufType::f64)) {
-      return fail(invalid("the array's elements have a type that the format does not know",
-                          key.name, {"type", element}));
+      return invalid("the array's elements have a type that the format does not know", key.name,
+                     {"type", element});
     }
     key.element = static_cast<GgufType>(element);
     TARN_TRY(key.count, cursor_.number<u64>());
     if (key.element == GgufType::array) {
-      return fail(unsupported("an array of arrays; no key that is used has one", key.name));
+      return unsupported("an array of arrays; no key that is used has one", key.name);
     }
     const u64 element_bytes_min =
         key.element == GgufType::string ? kStringLengthBytes : gguf_number_bytes(key.element);
     if (key.count > Limits::kArrayElementsMax ||
         key.count > cursor_.bytes_left() / element_bytes_min) {
-      return fail(
-          invalid("the array announces more elements than the file or any real model can hold",
-                  key.name, {"count", key.count}, {"limit", Limits::kArrayElementsMax}));
+      return invalid("the array announces more elements than the file or any real model can hold",
+                     key.name, {"count", key.count}, {"limit", Limits::kArrayElementsMax});
     }
     key.offset = cursor_.offset();
     if (key.element == GgufType::string) return skip_strings(key);
@@ -197,8 +188,8 @@ Result<void> GgufFile::Reader::read_extent(GgufKey& key) {
     TARN_TRY(key.bytes, cursor_.number<u64>());
     key.offset = cursor_.offset();
     if (key.bytes > Limits::kStringBytesMax) {
-      return fail(invalid("the key's text is longer than any real model's", key.name,
-                          {"bytes", key.bytes}, {"limit", Limits::kStringBytesMax}));
+      return invalid("the key's text is longer than any real model's", key.name,
+                     {"bytes", key.bytes}, {"limit", Limits::kStringBytesMax});
     }
     return cursor_.skip(key.bytes);
   }
@@ -207,7 +198,7 @@ Result<void> GgufFile::Reader::read_extent(GgufKey& key) {
   TARN_TRY(const std::byte* bytes, cursor_.take(key.bytes));
   std::memcpy(&key.bits, bytes, key.bytes);
   if (key.type == GgufType::boolean && key.bits > 1) {
-    return fail(invalid("a boolean that is neither 0 nor 1", key.name, {"value", key.bits}));
+    return invalid("a boolean that is neither 0 nor 1", key.name, {"value", key.bits});
   }
   return {};
 }
@@ -216,8 +207,8 @@ Result<void> GgufFile::Reader::skip_strings(GgufKey& key) {
   for (u64 i = 0; i < key.count; ++i) {
     TARN_TRY(const u64 n_bytes, cursor_.number<u64>());
     if (n_bytes > Limits::kArrayStringBytesMax) {
-      return fail(invalid("a text in the array is longer than any real token", key.name,
-                          {"index", i}, {"bytes", n_bytes}));
+      return invalid("a text in the array is longer than any real token", key.name, {"index", i},
+                     {"bytes", n_bytes});
     }
     TARN_CHECK(cursor_.skip(n_bytes));
     TARN_CHECK(within_directory());
@@ -228,7 +219,7 @@ Result<void> GgufFile::Reader::skip_strings(GgufKey& key) {
 
 Result<void> GgufFile::Reader::read_tensors() {
   const auto tensors = memory_.alloc<GgufTensor>(n_tensors_);
-  if (!tensors) return fail(out_of_memory(memory_));
+  if (!tensors) return out_of_memory(kTooSmall, memory_);
   for (GgufTensor& tensor : *tensors) {
     tensor = {};
     TARN_CHECK(read_tensor(tensor));
@@ -246,15 +237,13 @@ Result<void> GgufFile::Reader::read_tensor(GgufTensor& tensor) {
   TARN_TRY(tensor.name, read_name(Limits::kTensorNameBytesMax));
   TARN_TRY(tensor.n_dims, cursor_.number<u32>());
   if (tensor.n_dims < 1 || tensor.n_dims > Limits::kDimsMax) {
-    return fail(
-        invalid("the tensor does not have 1 to 4 "
-                "dimensions",
-                tensor.name, {"n_dims", tensor.n_dims}));
+    return invalid("the tensor does not have 1 to 4 dimensions", tensor.name,
+                   {"n_dims", tensor.n_dims});
   }
   for (u32 i = 0; i < tensor.n_dims; ++i) {
     TARN_TRY(tensor.dims[i], cursor_.number<u64>());
     if (tensor.dims[i] == 0) {
-      return fail(invalid("the tensor has a dimension of zero", tensor.name, {"dim", i}));
+      return invalid("the tensor has a dimension of zero", tensor.name, {"dim", i});
     }
   }
   TARN_TRY(tensor.type_id, cursor_.number<u32>());
@@ -266,16 +255,14 @@ Result<void> GgufFile::Reader::size_tensor(GgufTensor& tensor) {
   const Checked n_elements =
       Checked(tensor.dims[0]) * tensor.dims[1] * tensor.dims[2] * tensor.dims[3];
   if (!n_elements.at_most(Limits::kElementsMax)) {
-    return fail(invalid("the tensor's dimensions multiply to more than any real tensor",
-                        tensor.name, {"dim_0", tensor.dims[0]}, {"dim_1", tensor.dims[1]}));
+    return invalid("the tensor's dimensions multiply to more than any real tensor", tensor.name,
+                   {"dim_0", tensor.dims[0]}, {"dim_1", tensor.dims[1]});
   }
   const GgufTensorTypeInfo* type = gguf_tensor_type(tensor.type_id);
   if (type == nullptr) return {};
   if (tensor.dims[0] % type->block_elems != 0) {
-    return fail(
-        invalid("the tensor's rows are not a whole number of its type's "
-                "blocks",
-                tensor.name, {"row", tensor.dims[0]}, {"block", type->block_elems}));
+    return invalid("the tensor's rows are not a whole number of its type's blocks", tensor.name,
+                   {"row", tensor.dims[0]}, {"block", type->block_elems});
   }
   const auto n_bytes = (n_elements.divided_exactly(type->block_elems) * type->block_bytes).get();
   TARN_ASSERT(n_bytes.has_value());  // 2^42 elements of at most 8 bytes
@@ -288,15 +275,15 @@ Result<void> GgufFile::Reader::place_data() {
   constexpr std::string_view kName = "general.alignment";
   if (const GgufKey* key = out_.find_key(kName)) {
     if (key->type != GgufType::u32) {
-      return fail(invalid("the key has the wrong type; it must be a u32", kName));
+      return invalid("the key has the wrong type; it must be a u32", kName);
     }
     out_.alignment_ = key->bits;
   }
   const u64 alignment = out_.alignment_;
   if (alignment < Limits::kAlignmentMin || alignment > Limits::kAlignmentMax ||
       (alignment & (alignment - 1)) != 0) {
-    return fail(invalid("the alignment is not a power of two within the limits", kName,
-                        {"alignment", alignment}, {"limit", Limits::kAlignmentMax}));
+    return invalid("the alignment is not a power of two within the limits", kName,
+                   {"alignment", alignment}, {"limit", Limits::kAlignmentMax});
   }
   // At most kDirectoryBytesMax + kAlignmentMax.
   out_.data_offset_ = align_up(cursor_.offset(), alignment);
@@ -308,22 +295,21 @@ Result<void> GgufFile::Reader::place_data() {
 Result<void> GgufFile::Reader::check_extents() {
   const u64 mark = memory_.used_bytes();
   const auto order = memory_.alloc<u32>(tensors_.size());
-  if (!order) return fail(out_of_memory(memory_));
+  if (!order) return out_of_memory(kTooSmall, memory_);
   for (u32 i = 0; i < tensors_.size(); ++i) {
     GgufTensor& tensor = tensors_[i];
     (*order)[i] = i;
     if (tensor.offset % out_.alignment_ != 0) {
-      return fail(invalid("the tensor's data is not aligned", tensor.name,
-                          {"offset", tensor.offset}, {"alignment", out_.alignment_}));
+      return invalid("the tensor's data is not aligned", tensor.name, {"offset", tensor.offset},
+                     {"alignment", out_.alignment_});
     }
     const auto begin = (Checked(out_.data_offset_) + tensor.offset).get();
     // A type that the table lacks has at least one byte.
     const u64 n_bytes = std::max<u64>(tensor.bytes, 1);
     const auto end = begin ? (Checked(*begin) + n_bytes).at_most(out_.file_bytes_) : std::nullopt;
     if (!end) {
-      return fail(
-          invalid("the tensor's data reaches beyond the end of the file; get the file again",
-                  tensor.name, {"offset", tensor.offset}, {"file_bytes", out_.file_bytes_}));
+      return invalid("the tensor's data reaches beyond the end of the file; get the file again",
+                     tensor.name, {"offset", tensor.offset}, {"file_bytes", out_.file_bytes_});
     }
     tensor.offset = *begin;
   }
@@ -334,8 +320,8 @@ Result<void> GgufFile::Reader::check_extents() {
   for (const u32 idx : *order) {
     const GgufTensor& tensor = tensors_[idx];
     if (tensor.offset < end) {
-      return fail(invalid("the tensor's data overlaps another tensor's", tensor.name,
-                          {"offset", tensor.offset}));
+      return invalid("the tensor's data overlaps another tensor's", tensor.name,
+                     {"offset", tensor.offset});
     }
     end = tensor.offset + std::max<u64>(tensor.bytes, 1);  // in the file, as checked above
     end_known = tensor.bytes != 0;
@@ -343,9 +329,8 @@ Result<void> GgufFile::Reader::check_extents() {
   memory_.rewind(mark);
   const u64 padded_end = align_up(end, out_.alignment_);  // at most the file's length, aligned
   if (end_known && out_.file_bytes_ > padded_end) {
-    return fail(
-        invalid("the file continues after its last tensor; it is damaged or was built wrongly", "",
-                {"file_bytes", out_.file_bytes_}, {"expected", padded_end}));
+    return invalid("the file continues after its last tensor; it is damaged or was built wrongly",
+                   "", {"file_bytes", out_.file_bytes_}, {"expected", padded_end});
   }
   return {};
 }
@@ -354,13 +339,13 @@ template <class Entry>
 Result<std::span<const u32>> GgufFile::Reader::sort_by_name(std::span<const Entry> entries,
                                                             const char* hint) {
   const auto by_name = memory_.alloc<u32>(entries.size());
-  if (!by_name) return fail(out_of_memory(memory_));
+  if (!by_name) return out_of_memory(kTooSmall, memory_);
   for (u32 i = 0; i < entries.size(); ++i) (*by_name)[i] = i;
   std::sort(by_name->begin(), by_name->end(),
             [&](u32 a, u32 b) { return entries[a].name < entries[b].name; });
   for (u64 i = 1; i < by_name->size(); ++i) {
     const std::string_view name = entries[(*by_name)[i]].name;
-    if (entries[(*by_name)[i - 1]].name == name) return fail(invalid(hint, name));
+    if (entries[(*by_name)[i - 1]].name == name) return invalid(hint, name);
   }
   return std::span<const u32>(*by_name);
 }
@@ -372,7 +357,7 @@ Result<GgufFile> GgufFile::read(IoBackend& io, IoFile file, Bump& memory) {
   out.file_ = file;
   TARN_TRY(out.file_bytes_, io.size_bytes(file));
   const auto window = memory.alloc_bytes(Limits::kWindowBytes, kSectorBytes);
-  if (!window) return fail(out_of_memory(memory));
+  if (!window) return out_of_memory(kTooSmall, memory);
   out.window_ = *window;
   Reader reader(out, memory, {.io = &io, .file = file, .window = *window, .end = out.file_bytes_});
   auto done = reader.read();
@@ -383,8 +368,8 @@ Result<GgufFile> GgufFile::read(IoBackend& io, IoFile file, Bump& memory) {
     if (!file_bytes_now) {
       done = fail(file_bytes_now.error());
     } else if (*file_bytes_now != out.file_bytes_) {
-      done = fail(invalid("the file's length changed while it was read; do not write to it", "",
-                          {"before", out.file_bytes_}, {"now", *file_bytes_now}));
+      done = invalid("the file's length changed while it was read; do not write to it", "",
+                     {"before", out.file_bytes_}, {"now", *file_bytes_now});
     }
   }
   if (!done) {

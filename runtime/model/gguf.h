@@ -2,7 +2,7 @@
 // checked (ROBUSTNESS: classes G1-G9, T4). Reads through IoBackend, never maps the file, and keeps
 // only the directory: strings and arrays are read from the file when they are needed.
 //
-//   memory   the directory lies in a Bump the caller lends; limits are in gguf_limits.h, one table
+//   memory   the directory lies in a Bump the caller lends; its limits are GgufLimits
 //   thread   any, one at a time
 //   errors   invalid_model with the key or tensor at fault and the file offset; io_failed
 #pragma once
@@ -11,12 +11,54 @@
 #include <span>
 #include <string_view>
 
-#include "kernels/quant/tensor_type.h"
 #include "platform/base/bump.h"
 #include "platform/base/result.h"
 #include "platform/io/io_backend.h"
 
 namespace tarn::model {
+
+// The only table of the reader's limits, with their reasons. A file beyond a limit is refused, and
+// the error has the limit, so that a real file that needs more is recognised.
+struct GgufLimits {
+  // Real files have 20 to 60 keys.
+  static constexpr u64 kKeysMax = 4096;
+  // 512 layers of 12 tensors are 6 K; the largest sharded MoE files hold 3 K.
+  static constexpr u64 kTensorsMax = 16384;
+  // The format allows 65,535; the longest name in use has 55.
+  static constexpr u64 kKeyNameBytesMax = 256;
+  // The format's own limit.
+  static constexpr u64 kTensorNameBytesMax = 64;
+  // Keys, arrays and the tensor table together. The largest vocabulary in use (262 K tokens with
+  // their merges) has 16 MiB, and reading 32 MiB stays within the time limit of a refusal (100 ms).
+  static constexpr u64 kDirectoryBytesMax = 32 * kMiB;
+  // The largest vocabulary has 0.3 M tokens and 0.5 M merges.
+  static constexpr u64 kArrayElementsMax = u64{4} * 1024 * 1024;
+  // A single string value: the largest chat templates have 30 KiB, a licence text 40 KiB.
+  static constexpr u64 kStringBytesMax = kMiB;
+  // A string in an array must fit into the window below; the longest tokens are some hundred
+  // spaces.
+  static constexpr u64 kArrayStringBytesMax = 64 * kKiB;
+  // Alignment of the tensors' data. The format demands a multiple of 8; above 1 MiB a file could
+  // claim space by padding.
+  static constexpr u64 kAlignmentMin = 8;
+  static constexpr u64 kAlignmentMax = kMiB;
+  static constexpr u64 kAlignmentDefault = 32;  // the format's
+  static constexpr u32 kDimsMax = 4;            // the format's
+  // Elements of one tensor: products of valid dimensions stay far below 2^64, counters fit an i64.
+  static constexpr u64 kElementsMax = u64{1} << 42;
+  // The window through which the directory is read: room for several strings, and an efficient size
+  // of a disk's read.
+  static constexpr u64 kWindowBytes = 256 * kKiB;
+};
+
+// The most that GgufFile::read() takes from its Bump, also for a refused file. Each key needs its
+// entry, its terminated name and its place in the index. Each tensor needs the same, and a place in
+// the order of offsets during the check.
+inline constexpr u64 kGgufMemoryBytesMax =
+    GgufLimits::kWindowBytes + 4 * kKiB +
+    GgufLimits::kKeysMax * (64 + GgufLimits::kKeyNameBytesMax + 1 + 4) +
+    GgufLimits::kTensorsMax * (88 + GgufLimits::kTensorNameBytesMax + 1 + 4 + 4) + 4 * kKiB;
+static_assert(kGgufMemoryBytesMax <= 16 * kMiB);
 
 // GGUF's value types, with its ids.
 enum class GgufType : u32 {
@@ -37,6 +79,20 @@ enum class GgufType : u32 {
 // Bytes of a number in the file; 0 for strings and arrays.
 u64 gguf_number_bytes(GgufType type);
 
+// Name and block geometry of every tensor type of the format. It includes types without kernels,
+// because their extent in the file is checked too and errors name them.
+struct GgufTensorTypeInfo {
+  u32 id;
+  const char* name;  // lower case
+  u32 block_elems;   // along a row
+  u32 block_bytes;
+};
+
+// nullptr for an id that the table lacks.
+const GgufTensorTypeInfo* gguf_tensor_type(u32 id);
+// "unknown" for an id that the table lacks.
+const char* gguf_tensor_type_name(u32 id);
+
 class FileCursor;
 
 struct GgufKey {
@@ -55,7 +111,7 @@ struct GgufTensor {
   u64 dims[4] = {1, 1, 1, 1};  // dims[0] is the row length, as in GGUF
   u32 type_id = 0;             // GGUF's id: may be a type without kernels (inspect shows it)
   u64 offset = 0;              // in the file, absolute
-  u64 bytes = 0;               // 0 where the type is unknown (runtime/model/gguf_types.h)
+  u64 bytes = 0;               // 0 where the type is unknown
 };
 
 class GgufFile {

@@ -1,5 +1,5 @@
-// The look-ups of GgufFile and its typed accessors: a key has the requested type, or the call is an
-// error (class G5).
+// The types of GGUF, the look-ups of GgufFile and its typed accessors: a key has the requested
+// type, or the call is an error (class G5).
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -8,10 +8,27 @@
 #include "platform/base/assert.h"
 #include "runtime/model/file_cursor.h"
 #include "runtime/model/gguf.h"
-#include "runtime/model/gguf_limits.h"
+#include "runtime/model/model_errors.h"
 
 namespace tarn::model {
 namespace {
+
+// Part of the file format (ggml.h, enum ggml_type, and the block structs of ggml-common.h). Missing
+// numbers are withdrawn types.
+constexpr GgufTensorTypeInfo kTypes[] = {
+    {0, "f32", 1, 4},         {1, "f16", 1, 2},         {2, "q4_0", 32, 18},
+    {3, "q4_1", 32, 20},      {6, "q5_0", 32, 22},      {7, "q5_1", 32, 24},
+    {8, "q8_0", 32, 34},      {9, "q8_1", 32, 36},      {10, "q2_k", 256, 84},
+    {11, "q3_k", 256, 110},   {12, "q4_k", 256, 144},   {13, "q5_k", 256, 176},
+    {14, "q6_k", 256, 210},   {15, "q8_k", 256, 292},   {16, "iq2_xxs", 256, 66},
+    {17, "iq2_xs", 256, 74},  {18, "iq3_xxs", 256, 98}, {19, "iq1_s", 256, 50},
+    {20, "iq4_nl", 32, 18},   {21, "iq3_s", 256, 110},  {22, "iq2_s", 256, 82},
+    {23, "iq4_xs", 256, 136}, {24, "i8", 1, 1},         {25, "i16", 1, 2},
+    {26, "i32", 1, 4},        {27, "i64", 1, 8},        {28, "f64", 1, 8},
+    {29, "iq1_m", 256, 56},   {30, "bf16", 1, 2},       {34, "tq1_0", 256, 54},
+    {35, "tq2_0", 256, 66},   {39, "mxfp4", 32, 17},    {40, "nvfp4", 64, 36},
+    {41, "q1_0", 128, 18},    {42, "q2_0", 64, 18},
+};
 
 // An integer of the file, any type: no signed or unsigned type of ours holds all values.
 struct Integer {
@@ -19,33 +36,19 @@ struct Integer {
   u64 bits = 0;  // two's complement when negative
 };
 
-template <class T>
-Integer load_as(const std::byte* bytes) {
-  T value;
-  std::memcpy(&value, bytes, sizeof value);
-  return {.negative = value < 0, .bits = static_cast<u64>(static_cast<i64>(value))};
-}
-
 bool is_integer(GgufType type) {
   const bool is_other = type == GgufType::boolean || type == GgufType::f32 || type == GgufType::f64;
   return !is_other && gguf_number_bytes(type) > 0;
 }
 
 Integer load_integer(GgufType type, const std::byte* bytes) {
-  switch (type) {
-    case GgufType::i8:
-      return load_as<i8>(bytes);
-    case GgufType::i16:
-      return load_as<i16>(bytes);
-    case GgufType::i32:
-      return load_as<i32>(bytes);
-    case GgufType::i64:
-      return load_as<i64>(bytes);
-    default:
-      break;
-  }
+  const u64 n_bytes = gguf_number_bytes(type);
+  const bool is_signed = type == GgufType::i8 || type == GgufType::i16 || type == GgufType::i32 ||
+                         type == GgufType::i64;
   Integer out;
-  std::memcpy(&out.bits, bytes, gguf_number_bytes(type));
+  std::memcpy(&out.bits, bytes, n_bytes);
+  out.negative = is_signed && (out.bits >> (8 * n_bytes - 1)) != 0;
+  if (out.negative && n_bytes < 8) out.bits |= ~u64{0} << 8 * n_bytes;
   return out;
 }
 
@@ -58,10 +61,6 @@ f64 load_float(GgufType type, const std::byte* bytes) {
   f32 value;
   std::memcpy(&value, bytes, sizeof value);
   return static_cast<f64>(value);
-}
-
-Error bad_value(const char* hint, std::string_view key, Figure a = {}) {
-  return {.status = Status::invalid_model, .hint = hint, .detail = Detail(key), .figures = {{a}}};
 }
 
 const std::byte* bits_of(const GgufKey& key) {
@@ -92,6 +91,23 @@ const Entry* find_by_name(std::span<const Entry> entries, std::span<const u32> b
 
 }  // namespace
 
+const GgufTensorTypeInfo* gguf_tensor_type(u32 id) {
+  for (const GgufTensorTypeInfo& info : kTypes) {
+    if (info.id == id) return &info;
+  }
+  return nullptr;
+}
+
+const char* gguf_tensor_type_name(u32 id) {
+  const GgufTensorTypeInfo* info = gguf_tensor_type(id);
+  return info != nullptr ? info->name : "unknown";
+}
+
+u64 gguf_number_bytes(GgufType type) {
+  constexpr u8 kBytes[] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
+  return kBytes[static_cast<u64>(type)];
+}
+
 const GgufKey* GgufFile::find_key(std::string_view name) const {
   return find_by_name(keys_, keys_by_name_, name);
 }
@@ -112,10 +128,10 @@ Result<std::optional<u64>> GgufFile::get_u64(std::string_view name) const {
   const GgufKey* key = find_key(name);
   if (key == nullptr) return std::optional<u64>();
   if (!is_integer(key->type)) {
-    return fail(bad_value("the key has the wrong type; it must be an integer", name));
+    return invalid("the key has the wrong type; it must be an integer", name);
   }
   const Integer value = load_integer(key->type, bits_of(*key));
-  if (value.negative) return fail(bad_value("the key's value is negative", name));
+  if (value.negative) return invalid("the key's value is negative", name);
   return std::optional<u64>(value.bits);
 }
 
@@ -123,10 +139,10 @@ Result<std::optional<f64>> GgufFile::get_f64(std::string_view name) const {
   const GgufKey* key = find_key(name);
   if (key == nullptr) return std::optional<f64>();
   if (key->type != GgufType::f32 && key->type != GgufType::f64) {
-    return fail(bad_value("the key has the wrong type; it must be a floating-point number", name));
+    return invalid("the key has the wrong type; it must be a floating-point number", name);
   }
   const f64 value = load_float(key->type, bits_of(*key));
-  if (!std::isfinite(value)) return fail(bad_value("the key's value is not a finite number", name));
+  if (!std::isfinite(value)) return invalid("the key's value is not a finite number", name);
   return std::optional<f64>(value);
 }
 
@@ -134,7 +150,7 @@ Result<std::optional<bool>> GgufFile::get_bool(std::string_view name) const {
   const GgufKey* key = find_key(name);
   if (key == nullptr) return std::optional<bool>();
   if (key->type != GgufType::boolean) {
-    return fail(bad_value("the key has the wrong type; it must be a boolean", name));
+    return invalid("the key has the wrong type; it must be a boolean", name);
   }
   return std::optional<bool>(key->bits != 0);
 }
@@ -144,10 +160,10 @@ Result<std::optional<std::string_view>> GgufFile::get_string(std::string_view na
   const GgufKey* key = find_key(name);
   if (key == nullptr) return std::optional<std::string_view>();
   if (key->type != GgufType::string) {
-    return fail(bad_value("the key has the wrong type; it must be a text", name));
+    return invalid("the key has the wrong type; it must be a text", name);
   }
   if (key->bytes > bytes_max) {
-    return fail(bad_value("the key's text is too long", name, {"bytes", key->bytes}));
+    return invalid("the key's text is too long", name, {"bytes", key->bytes});
   }
   const auto text = memory.alloc<char>(key->bytes + 1);
   if (!text) {
@@ -164,21 +180,21 @@ Result<std::optional<std::string_view>> GgufFile::get_string(std::string_view na
   (*text)[key->bytes] = '\0';
   const std::string_view view(text->data(), key->bytes);
   if (view.find('\0') != std::string_view::npos) {
-    return fail(bad_value("the key's text contains a zero byte", name));
+    return invalid("the key's text contains a zero byte", name);
   }
   return std::optional<std::string_view>(view);
 }
 
 Result<void> GgufFile::each_string(const GgufKey& key, StringVisitor visit, void* context) const {
   if (key.type != GgufType::array || key.element != GgufType::string) {
-    return fail(bad_value("the key has the wrong type; it must be an array of texts", key.name));
+    return invalid("the key has the wrong type; it must be an array of texts", key.name);
   }
   FileCursor cursor = value_cursor(key);
   for (u64 i = 0; i < key.count; ++i) {
     // The lengths were checked with the directory, but the file may have changed since.
     TARN_TRY(const u64 n_bytes, cursor.number<u64>());
     if (n_bytes > GgufLimits::kArrayStringBytesMax) {
-      return fail(bad_value("the file changed while it was in use", key.name, {"index", i}));
+      return invalid("the file changed while it was in use", key.name, {"index", i});
     }
     TARN_TRY(const std::byte* bytes, cursor.take(n_bytes));
     TARN_CHECK(visit(context, i, {reinterpret_cast<const char*>(bytes), n_bytes}));
@@ -189,8 +205,8 @@ Result<void> GgufFile::each_string(const GgufKey& key, StringVisitor visit, void
 Result<void> GgufFile::read_f32(const GgufKey& key, std::span<f32> out) const {
   if (key.type != GgufType::array ||
       (key.element != GgufType::f32 && key.element != GgufType::f64)) {
-    return fail(bad_value(
-        "the key has the wrong type; it must be an array of floating-point numbers", key.name));
+    return invalid("the key has the wrong type; it must be an array of floating-point numbers",
+                   key.name);
   }
   TARN_ASSERT(out.size() == key.count);
   const u64 element_bytes = key.element == GgufType::f64 ? 8 : 4;
@@ -201,8 +217,8 @@ Result<void> GgufFile::read_f32(const GgufKey& key, std::span<f32> out) const {
         for (u64 i = 0; i < n; ++i) {
           const f64 value = load_float(key.element, bytes + i * element_bytes);
           if (std::isfinite(value) && std::fabs(value) > f64{std::numeric_limits<f32>::max()}) {
-            return fail(bad_value("a number of the array does not fit f32", key.name,
-                                  {"index", begin + i}));
+            return invalid("a number of the array does not fit f32", key.name,
+                           {"index", begin + i});
           }
           out[begin + i] = static_cast<f32>(value);
         }
@@ -212,7 +228,7 @@ Result<void> GgufFile::read_f32(const GgufKey& key, std::span<f32> out) const {
 
 Result<void> GgufFile::read_i32(const GgufKey& key, std::span<i32> out) const {
   if (key.type != GgufType::array || !is_integer(key.element)) {
-    return fail(bad_value("the key has the wrong type; it must be an array of integers", key.name));
+    return invalid("the key has the wrong type; it must be an array of integers", key.name);
   }
   TARN_ASSERT(out.size() == key.count);
   const FileCursor cursor = value_cursor(key);
@@ -226,8 +242,8 @@ Result<void> GgufFile::read_i32(const GgufKey& key, std::span<i32> out) const {
                                               ? number >= std::numeric_limits<i32>::min()
                                               : value.bits <= u64{std::numeric_limits<i32>::max()};
                         if (!fits) {
-                          return fail(bad_value("a number of the array does not fit i32", key.name,
-                                                {"index", begin + i}));
+                          return invalid("a number of the array does not fit i32", key.name,
+                                         {"index", begin + i});
                         }
                         out[begin + i] = static_cast<i32>(number);
                       }

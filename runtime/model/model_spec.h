@@ -10,7 +10,6 @@
 #include "platform/base/bump.h"
 #include "platform/base/result.h"
 #include "runtime/model/gguf.h"
-#include "runtime/model/gguf_limits.h"
 
 namespace tarn::model {
 

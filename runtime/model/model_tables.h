@@ -1,19 +1,22 @@
 // The tables that describe_model() works through: hyper-parameters with their ranges, keys that
-// must be neutral, tensors with their shapes. Private to runtime/model; the tests read the ranges.
+// must be neutral, tensors with their shapes, and the walk over the tensors. Private to
+// runtime/model; the tests read the ranges.
 //
 // Keys are written without the architecture's prefix ("llama.block_count" is "block_count").
 #pragma once
 
 #include <iterator>
 
-#include "platform/base/bump.h"
-#include "platform/base/result.h"
-#include "runtime/model/gguf_limits.h"
+#include "runtime/config/fixed_text.h"
 #include "runtime/model/model_spec.h"
 
 namespace tarn::model::tables {
 
 inline constexpr u64 kKeyTextBytesMax = 256;  // architecture, kind, scaling type
+// A name of a key or a tensor. The longest text is a type's name and a tensor's in an error.
+using Name = FixedText<128>;
+
+inline constexpr const char* kArchs[] = {"llama", "qwen2", "qwen3"};  // by Arch
 
 enum class Need : u8 { unknown, optional, required };
 
@@ -35,14 +38,14 @@ enum class IntegerId : u8 {
 struct IntegerRow {
   IntegerId id;
   const char* suffix;
-  u64 min;
-  u64 max;
+  u32 min;
+  u32 max;
   bool may_be_array;  // one value for each layer; accepted if all are equal
 };
 inline constexpr u64 kRowElementsMax = 262144;  // of d_ff and of n_heads * head_dim
 inline constexpr IntegerRow kIntegers[] = {
     {IntegerId::block_count, "block_count", 1, kLayersMax, false},
-    {IntegerId::context_length, "context_length", 1, u64{1} << 24, false},
+    {IntegerId::context_length, "context_length", 1, 1u << 24, false},
     {IntegerId::embedding_length, "embedding_length", 8, 65536, false},
     {IntegerId::feed_forward_length, "feed_forward_length", 1, kRowElementsMax, true},
     {IntegerId::head_count, "attention.head_count", 1, 1024, true},
@@ -178,11 +181,33 @@ inline constexpr UnknownRow kUnknown[] = {
     {"_norm", "a norm that this architecture does not have is not supported"},
 };
 
-inline Error out_of_memory(const Bump& memory) {
-  return {
-      .status = Status::over_budget,
-      .hint = "the memory for the model's description is too small; lend it kModelMemoryBytesMax",
-      .figures = {{{"bytes_free", memory.free_bytes()}}}};
+inline constexpr char kTooSmall[] =
+    "the memory for the model's description is too small; lend it kModelMemoryBytesMax";
+
+// Calls visit(row, layer or kNoLayer, tensor) for every row of the tables, a layer after the other;
+// the tensor may be absent.
+inline constexpr u32 kNoLayer = ~u32{0};
+template <class Tensors, class Visit>
+void each_tensor(Tensors& tensors, Visit&& visit) {
+  for (const TensorRow& row : kModelTensors) visit(row, kNoLayer, tensors.model[row.idx]);
+  const u32 n_layers = static_cast<u32>(tensors.layers.size() / std::size(kLayerTensors));
+  for (u32 layer = 0; layer < n_layers; ++layer) {
+    for (const TensorRow& row : kLayerTensors) {
+      visit(row, layer, tensors.layers[layer * std::size(kLayerTensors) + row.idx]);
+    }
+  }
 }
 
 }  // namespace tarn::model::tables
+
+namespace tarn::model {
+
+// Fills out.tensors with every tensor of a known name. An unknown name is an error, reported before
+// any missing tensor. out.spec needs its architecture and n_layers.
+Result<void> find_tensors(const GgufFile& file, Bump& memory, ModelDescription& out);
+
+// Checks shapes and types against out.spec, counts the tensors' elements and bytes, and records the
+// optional tensors. Call it after find_tensors().
+Result<void> check_tensors(ModelDescription& out);
+
+}  // namespace tarn::model

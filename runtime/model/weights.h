@@ -78,7 +78,6 @@ u64 weights_host_bytes(const ModelSpec& spec);
 // Bytes of the table of pieces and of reads in flight: 32 MiB, which keep a disk busy, or half of a
 // small model's bytes. With a sink always 32 MiB, including the sink's ring.
 u64 loader_staging_bytes(const ModelDescription& model, bool with_sink);
-u64 loader_staging_bytes_max();
 
 // Takes weights into memory that the CPU cannot address. Addresses are the device's: the loader
 // passes them on and never reads through them.

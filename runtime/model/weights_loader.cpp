@@ -1,6 +1,7 @@
 // Streams the weights to their places: load_weights().
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 
 #include "platform/base/assert.h"
 #include "platform/cpu/crc32c.h"
@@ -15,57 +16,19 @@ namespace {
 constexpr u64 kTaskBytes = 64 * kKiB;
 constexpr u64 kReapNs = 1'000'000'000;
 
-WeightMatrix* matrix_of(LayerWeights& layer, LayerTensor id) {
-  switch (id) {
-    case LayerTensor::attn_q:
-      return &layer.attn_q;
-    case LayerTensor::attn_k:
-      return &layer.attn_k;
-    case LayerTensor::attn_v:
-      return &layer.attn_v;
-    case LayerTensor::attn_output:
-      return &layer.attn_output;
-    case LayerTensor::ffn_gate:
-      return &layer.ffn_gate;
-    case LayerTensor::ffn_up:
-      return &layer.ffn_up;
-    case LayerTensor::ffn_down:
-      return &layer.ffn_down;
-    default:
-      return nullptr;
-  }
-}
-
-const f32** vector_of(LayerWeights& layer, LayerTensor id) {
-  switch (id) {
-    case LayerTensor::attn_norm:
-      return &layer.attn_norm;
-    case LayerTensor::ffn_norm:
-      return &layer.ffn_norm;
-    case LayerTensor::attn_q_bias:
-      return &layer.attn_q_bias;
-    case LayerTensor::attn_k_bias:
-      return &layer.attn_k_bias;
-    case LayerTensor::attn_v_bias:
-      return &layer.attn_v_bias;
-    case LayerTensor::attn_q_norm:
-      return &layer.attn_q_norm;
-    case LayerTensor::attn_k_norm:
-      return &layer.attn_k_norm;
-    default:
-      return nullptr;
-  }
-}
-
-WeightMatrix* matrix_of(Weights& weights, ModelTensor id) {
-  if (id == ModelTensor::token_embd) return &weights.token_embd;
-  return id == ModelTensor::output ? &weights.output : nullptr;
-}
-
-const f32** vector_of(Weights& weights, ModelTensor id) {
-  if (id == ModelTensor::output_norm) return &weights.output_norm;
-  return id == ModelTensor::rope_freqs ? &weights.rope_factors : nullptr;
-}
+// Where the address of a layer's tensor goes.
+struct LayerField {
+  constexpr LayerField(WeightMatrix LayerWeights::*field) : matrix(field) {}  // NOLINT: implicit
+  constexpr LayerField(const f32* LayerWeights::*field) : vector(field) {}    // NOLINT: implicit
+  WeightMatrix LayerWeights::*matrix = nullptr;
+  const f32* LayerWeights::*vector = nullptr;
+};
+using L = LayerWeights;
+constexpr LayerField kLayerFields[] = {  // by LayerTensor
+    &L::attn_norm,   &L::attn_q,      &L::attn_k,      &L::attn_v,      &L::attn_output,
+    &L::attn_q_bias, &L::attn_k_bias, &L::attn_v_bias, &L::attn_q_norm, &L::attn_k_norm,
+    &L::ffn_norm,    &L::ffn_gate,    &L::ffn_up,      &L::ffn_down};
+static_assert(std::size(kLayerFields) == static_cast<u64>(LayerTensor::count));
 
 // The content of one read: a run of whole tiles of one tensor, or a vector.
 struct Piece {
@@ -137,62 +100,44 @@ void Loader::resolve() {
   const u64 staging_bytes = loader_staging_bytes(model, args_.sink != nullptr);
   slots_ = args_.staging.first(staging_bytes - (args_.sink != nullptr ? kSinkBytes : 0))
                .subspan(table_bytes);
-  Layout layout(args_.region.data());
-  const std::span<LayerWeights> layers(
-      reinterpret_cast<LayerWeights*>(layout.place(model.spec.n_layers * sizeof(LayerWeights))),
-      model.spec.n_layers);
+  Carver carver(args_.region);
+  const std::span<LayerWeights> layers = carver.take<LayerWeights>("layers", model.spec.n_layers);
   std::fill(layers.begin(), layers.end(), LayerWeights{});
   weights_.layers = layers;
   u64 n_items = 0;
-  // A tensor's place is in the region or the sink's. With a sink the rope factors have both; the
-  // checksums of a table on disk are the host's.
-  struct Places {
-    Layout* region;
-    WeightSink* sink;
-    std::byte* place(Checked n_bytes) {
-      const auto bytes = n_bytes.get();
-      TARN_ASSERT(bytes.has_value());  // the planner added them up
-      return sink != nullptr ? sink->place(*bytes) : region->place(n_bytes);
+  each_weight(model, [&](const tables::TensorRow& row, u32 layer, const TensorRef& tensor,
+                         Checked n_bytes) {
+    const bool is_layer = layer != tables::kNoLayer;
+    const auto model_id = static_cast<ModelTensor>(row.idx);
+    const bool is_factors = !is_layer && model_id == ModelTensor::rope_freqs;
+    const bool is_checked = stays_on_disk(model, tensor);
+    Item& item = items_[n_items++];
+    item = {.tensor = &tensor,
+            .is_vector = row.n_rows == tables::Dim::one,
+            .is_sent = args_.sink != nullptr && !is_factors && !is_checked,
+            .is_checked = is_checked};
+    // With a sink the rope factors have a place in both: the host computes with them.
+    if (args_.sink != nullptr && !is_checked) item.target = args_.sink->place(*n_bytes.get());
+    if (!item.is_sent) item.target = carver.take<std::byte>("tensor", n_bytes).data();
+    const auto* const vector = reinterpret_cast<const f32*>(item.target);
+    const u32 k = static_cast<u32>(tensor.k);
+    const WeightMatrix matrix{
+        .type = tensor.type, .tiled = item.target, .n_out = tensor.n_rows, .k = k};
+    if (is_checked) {
+      weights_.token_embd_on_disk = {.type = tensor.type,
+                                     .k = k,
+                                     .file_offset = tensor.file_offset,
+                                     .row_checksums = reinterpret_cast<const u32*>(item.target)};
+    } else if (is_layer) {
+      const LayerField& field = kLayerFields[row.idx];
+      if (item.is_vector) layers[layer].*field.vector = vector;
+      if (!item.is_vector) layers[layer].*field.matrix = matrix;
+    } else if (item.is_vector) {
+      (is_factors ? weights_.rope_factors : weights_.output_norm) = vector;
+    } else {
+      (model_id == ModelTensor::output ? weights_.output : weights_.token_embd) = matrix;
     }
-    std::byte* place_checksums(Checked n_bytes) { return region->place(n_bytes); }
-  } places{&layout, args_.sink};
-  lay_out(model, places,
-          [&](const tables::TensorRow& row, u32 layer, const TensorRef& tensor, std::byte* target) {
-            const bool is_layer = layer != kNoLayer;
-            const auto layer_id = static_cast<LayerTensor>(row.idx);
-            const auto model_id = static_cast<ModelTensor>(row.idx);
-            const bool is_vector = row.n_rows == tables::Dim::one;
-            const bool is_factors = !is_layer && model_id == ModelTensor::rope_freqs;
-            const bool is_checked = stays_on_disk(model, tensor);
-            const bool is_sent = args_.sink != nullptr && !is_factors && !is_checked;
-            if (args_.sink != nullptr && is_factors) {
-              target = layout.place(Checked(tensor.k) * sizeof(f32));
-            }
-            items_[n_items++] = {.tensor = &tensor,
-                                 .target = target,
-                                 .is_vector = is_vector,
-                                 .is_sent = is_sent,
-                                 .is_checked = is_checked};
-            if (is_vector) {
-              const f32** vector =
-                  is_layer ? vector_of(layers[layer], layer_id) : vector_of(weights_, model_id);
-              *vector = reinterpret_cast<const f32*>(target);
-              return;
-            }
-            WeightMatrix* matrix =
-                is_layer ? matrix_of(layers[layer], layer_id) : matrix_of(weights_, model_id);
-            if (is_checked) {
-              weights_.token_embd_on_disk = {.type = tensor.type,
-                                             .k = static_cast<u32>(tensor.k),
-                                             .file_offset = tensor.file_offset,
-                                             .row_checksums = reinterpret_cast<const u32*>(target)};
-              return;
-            }
-            *matrix = {.type = tensor.type,
-                       .tiled = target,
-                       .n_out = tensor.n_rows,
-                       .k = static_cast<u32>(tensor.k)};
-          });
+  });
   if (weights_.output.tiled == nullptr) weights_.output = weights_.token_embd;
   items_ = items_.first(n_items);
   std::sort(items_.begin(), items_.end(), [](const Item& a, const Item& b) {
@@ -385,7 +330,7 @@ Result<Weights> load_weights(const LoadArgs& args) {
   TARN_TRY(u64 region_bytes, weights_region_bytes(*args.model));
   if (args.sink != nullptr) region_bytes = weights_host_bytes(args.model->spec);
   TARN_ASSERT(args.region.size() >= region_bytes);
-  TARN_ASSERT(reinterpret_cast<std::uintptr_t>(args.region.data()) % kAlignment == 0);
+  TARN_ASSERT(reinterpret_cast<std::uintptr_t>(args.region.data()) % Carver::kAlignment == 0);
   TARN_ASSERT(args.staging.size() >= loader_staging_bytes(*args.model, args.sink != nullptr));
   TARN_ASSERT(reinterpret_cast<std::uintptr_t>(args.staging.data()) % kSectorBytes == 0);
   return Loader(args).load();

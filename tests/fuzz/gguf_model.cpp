@@ -69,11 +69,12 @@ void check_tensors(const model::GgufFile& file) {
 }
 
 void load(MemoryIo& io, IoFile handle, const model::ModelDescription& model) {
-  static std::vector<std::byte> staging_memory(model::loader_staging_bytes_max() + kSectorBytes);
+  static std::vector<std::byte> staging_memory(33 * kMiB + kSectorBytes);
   static WorkerPool workers;
   if (workers.n_workers() == 0) TARN_ASSERT(workers.start({.n_workers = 1}).has_value());
   Bump staging_bump{staging_memory};
-  const auto staging = staging_bump.alloc_bytes(model::loader_staging_bytes_max(), kSectorBytes);
+  const auto staging =
+      staging_bump.alloc_bytes(model::loader_staging_bytes(model, false), kSectorBytes);
   const auto region_bytes = model::weights_region_bytes(model);
   if (!region_bytes || *region_bytes > kRegionBytes) return;
   static_cast<void>(model::load_weights({.io = &io,

@@ -6,8 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/model/gguf_limits.h"
-#include "runtime/model/gguf_types.h"
+#include "runtime/model/gguf.h"
 #include "tests/fuzz/fuzz_input.h"
 #include "tests/fuzz/gguf_model.h"
 #include "tests/support/tiny_model.h"

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/model/gguf_limits.h"
+#include "runtime/model/gguf.h"
 #include "runtime/text/tokenizer.h"
 #include "tests/fuzz/fuzz_input.h"
 #include "tests/runtime/text/test_vocab.h"

@@ -2,7 +2,7 @@
 
 #include <bit>
 
-#include "runtime/model/gguf_types.h"
+#include "runtime/model/gguf.h"
 #include "tests/support/seed.h"
 
 namespace tarn::test {

@@ -13,7 +13,7 @@
 #include <string>
 
 #include "kernels/quant/dequant.h"
-#include "runtime/model/gguf_types.h"
+#include "runtime/model/gguf.h"
 #include "tests/golden/quantize/cases.h"
 #include "tests/support/folders.h"
 #include "tests/support/gguf_reader.h"

@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "runtime/model/gguf.h"
-#include "runtime/model/gguf_limits.h"
 #include "tests/support/folders.h"
 #include "tests/support/memory_io.h"
 

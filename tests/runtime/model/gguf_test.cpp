@@ -13,8 +13,6 @@
 #include <string>
 #include <vector>
 
-#include "runtime/model/gguf_limits.h"
-#include "runtime/model/gguf_types.h"
 #include "tests/support/gguf_writer.h"
 #include "tests/support/memory_io.h"
 

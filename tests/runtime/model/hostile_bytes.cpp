@@ -1,7 +1,6 @@
 // Files that the reader of the directory refuses.
 #include <cstring>
 
-#include "runtime/model/gguf_limits.h"
 #include "runtime/model/model_spec.h"
 #include "tests/runtime/model/hostile_corpus.h"
 #include "tests/support/tiny_model.h"

@@ -43,7 +43,7 @@ struct LoadedModel {
   model::ModelDescription model{};
   u64 region_bytes = 0;
   std::unique_ptr<AlignedBytes> region;
-  AlignedBytes staging{model::loader_staging_bytes_max()};
+  AlignedBytes staging{33 * kMiB};  // enough for every model: loader_staging_bytes()
   WorkerPool workers;
   model::LoadArgs args{};
 

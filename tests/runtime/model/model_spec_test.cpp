@@ -178,7 +178,8 @@ TEST_CASE("what is neutral or known to be ignored is taken") {
 TEST_CASE("every hyper-parameter is held to its range") {
   for (const tables::IntegerRow& row : tables::kIntegers) {
     const std::string name = std::string("llama.") + row.suffix;
-    for (const u64 value : {u64{0}, row.min - 1, row.max + 1, (u64{1} << 32) + row.min, ~u64{0}}) {
+    for (const u64 value :
+         {u64{0}, u64{row.min} - 1, u64{row.max} + 1, (u64{1} << 32) + row.min, ~u64{0}}) {
       CAPTURE(name);
       CAPTURE(value);
       GgufImage image = test::tiny_model({});

@@ -13,7 +13,6 @@
 #include <string>
 #include <vector>
 
-#include "runtime/model/gguf_limits.h"
 #include "tests/runtime/model/loaded_model.h"
 #include "tests/support/tiny_model.h"
 

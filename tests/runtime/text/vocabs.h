@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/model/gguf_limits.h"
+#include "runtime/model/gguf.h"
 #include "runtime/text/tokenizer.h"
 #include "tests/support/gguf_writer.h"
 #include "tests/support/memory_io.h"
