@@ -2,18 +2,12 @@
 #include <algorithm>
 
 #include "platform/base/assert.h"
-#include "runtime/text/tokenizer.h"
+#include "runtime/text/tables.h"
 
 namespace tarn::text {
 namespace {
 
 constexpr std::string_view kReplacementBytes = "\xEF\xBF\xBD";
-
-struct ByteRange {
-  u8 low = 0;
-  u8 high = 0;
-  bool holds(u8 byte) const { return byte >= low && byte <= high; }
-};
 
 // Bytes of the well-formed character (Unicode 15, table 3-7) that starts with `lead`; 0 if none
 // does.
@@ -23,21 +17,12 @@ u32 strict_bytes(u8 lead) {
   return lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
 }
 
-// The valid second bytes after `lead`, which exclude overlong forms, surrogates and code points
-// above U+10FFFF.
-ByteRange second_bytes(u8 lead) {
-  switch (lead) {
-    case 0xE0:
-      return {0xA0, 0xBF};
-    case 0xED:
-      return {0x80, 0x9F};
-    case 0xF0:
-      return {0x90, 0xBF};
-    case 0xF4:
-      return {0x80, 0x8F};
-    default:
-      return {0x80, 0xBF};
-  }
+// Whether `byte` may be the second one after `lead`: not in overlong forms, surrogates and code
+// points above U+10FFFF.
+bool may_follow(u8 lead, u8 byte) {
+  const u8 low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
+  const u8 high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
+  return byte >= low && byte <= high;
 }
 
 }  // namespace
@@ -52,7 +37,7 @@ u64 Detokenizer::push(TokenId id, std::span<char> out) {
   const char* bytes = piece.data();
   if (at_start_ && n_piece > 0) {
     at_start_ = false;
-    const bool drops = tokenizer_->adds_space_prefix() && bytes[0] == ' ';
+    const bool drops = tokenizer_->tables().adds_space_prefix && bytes[0] == ' ';
     bytes += drops ? 1 : 0;
     n_piece -= drops ? 1 : 0;
   }
@@ -66,8 +51,7 @@ u64 Detokenizer::push(TokenId id, std::span<char> out) {
   for (u64 i = 0; i < n_piece; ++i) {
     const u8 byte = static_cast<u8>(bytes[i]);
     if (n_held_ > 0) {
-      const ByteRange range = n_held_ == 1 ? second_bytes(held_[0]) : ByteRange{0x80, 0xBF};
-      if (range.holds(byte)) {
+      if (may_follow(n_held_ == 1 ? held_[0] : 0, byte)) {
         held_[n_held_++] = byte;
         if (n_held_ == strict_bytes(held_[0])) flush_held();
         continue;

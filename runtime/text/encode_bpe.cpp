@@ -1,9 +1,7 @@
 #include "platform/base/assert.h"
-#include "runtime/text/byte_chars.h"
 #include "runtime/text/encode.h"
 #include "runtime/text/merge_queue.h"
 #include "runtime/text/splitter.h"
-#include "runtime/text/vocab_limits.h"
 
 namespace tarn::text {
 namespace {

@@ -1,8 +1,6 @@
-#include "runtime/text/special_matches.h"
+#include "runtime/text/encode.h"
 
 #include <algorithm>
-
-#include "runtime/text/tables.h"
 
 namespace tarn::text {
 namespace {

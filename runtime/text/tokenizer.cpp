@@ -2,13 +2,10 @@
 
 #include "platform/base/assert.h"
 #include "platform/base/checked.h"
-#include "runtime/text/byte_chars.h"
 #include "runtime/text/encode.h"
 #include "runtime/text/merge_queue.h"
-#include "runtime/text/special_matches.h"
 #include "runtime/text/tables.h"
 #include "runtime/text/unicode.h"
-#include "runtime/text/vocab_limits.h"
 
 namespace tarn::text {
 namespace {
@@ -52,28 +49,10 @@ u64 decode_space_marks(std::string_view text, std::span<char> out) {
 }  // namespace
 
 u32 Tokenizer::n_vocab() const { return tables_->n_vocab; }
-VocabKind Tokenizer::kind() const { return tables_->kind; }
-PreTokenizer Tokenizer::pre_tokenizer() const { return tables_->pre_tokenizer; }
-TokenId Tokenizer::bos() const { return tables_->bos; }
-TokenId Tokenizer::eos() const { return tables_->eos; }
-TokenId Tokenizer::unknown() const { return tables_->unknown; }
-bool Tokenizer::adds_bos() const { return tables_->adds_bos; }
-bool Tokenizer::adds_eos() const { return tables_->adds_eos; }
-bool Tokenizer::adds_space_prefix() const { return tables_->adds_space_prefix; }
 u64 Tokenizer::piece_bytes_max() const { return tables_->text_bytes_max; }
 
 bool Tokenizer::is_end(TokenId id) const {
   return id < tables_->n_vocab && (tables_->attributes[id] & Attribute::kEnd) != 0;
-}
-
-TokenKind Tokenizer::token_kind(TokenId id) const {
-  TARN_ASSERT(id < tables_->n_vocab);
-  return tables_->kind_of(id);
-}
-
-std::string_view Tokenizer::token_text(TokenId id) const {
-  TARN_ASSERT(id < tables_->n_vocab);
-  return tables_->texts.at(id);
 }
 
 u64 Tokenizer::encode_scratch_bytes(u64 text_bytes) {

@@ -1,11 +1,11 @@
 // Text to token ids and back, for the vocabularies in GGUF files: SentencePiece BPE by score as
 // llama uses it ("llama"), and byte-level BPE ("gpt2") with the pre-tokenizers gpt-2, llama-bpe,
-// qwen2 and their aliases (pre_tokenizers.h). The ids equal llama.cpp's, for ill-formed UTF-8 too,
+// qwen2 and their aliases (known_names.h). The ids equal llama.cpp's, for ill-formed UTF-8 too,
 // with the exceptions below: where llama.cpp would crash, lose bytes or turn plain text into a
 // control token.
 //
 //   memory   one region; build() uses at most memory_bytes()
-//   time     O(n log n) for n bytes and a bounded longest piece (vocab_limits.h); no recursion, no
+//   time     O(n log n) for n bytes and a bounded longest piece (tables.h); no recursion, no
 //            regex engine. A look-up touches at most kProbesMax neighbours for any file.
 //   thread   encode and decode are const and take the caller's scratch; any thread
 //   errors   invalid_model when the vocabulary contradicts itself; unsupported for another kind of
@@ -67,17 +67,7 @@ class Tokenizer {
   static Result<Tokenizer> build(const model::GgufFile& file, std::span<std::byte> region);
 
   u32 n_vocab() const;
-  VocabKind kind() const;
-  PreTokenizer pre_tokenizer() const;
-  TokenId bos() const;  // kNoToken where there is none
-  TokenId eos() const;
-  TokenId unknown() const;
-  bool adds_bos() const;
-  bool adds_eos() const;
-  bool adds_space_prefix() const;  // SPM: a space before each text that follows a special token
-  bool is_end(TokenId id) const;   // as the file or named_tokens.h marks them
-  TokenKind token_kind(TokenId id) const;         // id < n_vocab()
-  std::string_view token_text(TokenId id) const;  // as stored in the file
+  bool is_end(TokenId id) const;  // ends a generation; false for an id that does not exist
 
   // Bytes of scratch that are enough for any text of `text_bytes`. Most texts need less: BPE needs
   // 22 bytes for each byte of the longest pre-token, SPM 23 for each byte of the text. encode()
@@ -98,7 +88,8 @@ class Tokenizer {
   u64 piece(TokenId id, bool special, std::span<char> out) const;
   u64 piece_bytes_max() const;
 
-  struct Tables;  // tables.h, private to this folder
+  struct Tables;  // tables.h, private to this folder and its tests
+  const Tables& tables() const { return *tables_; }
 
  private:
   friend class VocabBuilder;

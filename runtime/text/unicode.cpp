@@ -1,6 +1,7 @@
 #include "runtime/text/unicode.h"
 
 #include <array>
+#include <iterator>
 
 #include "platform/base/assert.h"
 #include "runtime/text/unicode_ranges.h"
@@ -12,11 +13,24 @@ constexpr u32 kCodePoints = 0x110000;
 constexpr u32 kPageShift = 8;
 constexpr u32 kPages = kCodePoints >> kPageShift;
 
-constexpr u32 run_start(u32 run) { return kClassRuns[run] >> 2; }
+// First code point << 2 | class of each run; the last entry only ends its predecessor.
+constexpr auto kRuns = [] {
+  std::array<u32, std::size(kClassRuns) + 1> runs{};
+  u32 start = 0;
+  for (u64 run = 0; run < std::size(kClassRuns); ++run) {
+    runs[run] = start << 2 | (kClassRuns[run] & 3);
+    start += kClassRuns[run] >> 2;
+  }
+  runs.back() = start << 2;
+  return runs;
+}();
+static_assert(kRuns.back() >> 2 == kCodePoints);
+
+constexpr u32 run_start(u32 run) { return kRuns[run] >> 2; }
 
 // The run with the first code point of each page of 256: a look-up starts there and walks the few
-// runs of one page. The compiler makes it from the table: 8.5 KiB.
-constexpr std::array<u16, kPages> pages_of_runs() {
+// runs of one page. 8.5 KiB, made at compile time.
+constexpr auto kPageRuns = [] {
   std::array<u16, kPages> pages{};
   u32 run = 0;
   for (u32 page = 0; page < kPages; ++page) {
@@ -24,9 +38,7 @@ constexpr std::array<u16, kPages> pages_of_runs() {
     pages[page] = static_cast<u16>(run);
   }
   return pages;
-}
-
-constexpr std::array<u16, kPages> kPageRuns = pages_of_runs();
+}();
 
 bool continues(std::string_view text, u64 at) {
   return at < text.size() && (static_cast<u8>(text[at]) & 0xC0) == 0x80;
@@ -40,7 +52,7 @@ CharClass class_of(u32 code_point) {
   TARN_DEBUG_ASSERT(code_point < kCodePoints);
   u32 run = kPageRuns[code_point >> kPageShift];
   while (run_start(run + 1) <= code_point) ++run;
-  return static_cast<CharClass>(kClassRuns[run] & 3);
+  return static_cast<CharClass>(kRuns[run] & 3);
 }
 
 CodePoint decode_lenient(std::string_view text, u64 at) {

@@ -1,23 +1,17 @@
 #include "runtime/text/vocab_builder.h"
 
 #include <algorithm>
-#include <cstring>
 #include <new>
 
 #include "platform/base/assert.h"
-#include "runtime/text/byte_chars.h"
+#include "runtime/arena/carver.h"
+#include "runtime/model/model_errors.h"
 #include "runtime/text/unicode.h"
-#include "runtime/text/vocab_limits.h"
 
 namespace tarn::text {
 namespace {
 
-Unexpected invalid(const char* hint, std::string_view about, const char* figure, u64 value) {
-  return fail({.status = Status::invalid_model,
-               .hint = hint,
-               .detail = Detail(about),
-               .figures = {{{figure, value}}}});
-}
+using model::invalid;
 
 constexpr char kNotTokens[] = "a part of a merge, or its result, is not a token";
 
@@ -39,37 +33,51 @@ std::optional<u8> byte_of(std::string_view text) {
 
 Result<void> check_limits(const VocabCounts& counts) {
   if (counts.n_tokens == 0 || counts.n_tokens > VocabLimits::kTokensMax) {
-    return fail({.status = Status::invalid_model,
-                 .hint = "the number of tokens is out of range",
-                 .detail = Detail("tokenizer.ggml.tokens"),
-                 .figures = {{{"tokens", counts.n_tokens}, {"max", VocabLimits::kTokensMax}}}});
+    return invalid("the number of tokens is out of range", "tokenizer.ggml.tokens",
+                   {"tokens", counts.n_tokens}, {"max", VocabLimits::kTokensMax});
   }
   if (counts.n_merges > VocabLimits::kMergesMax || counts.text_bytes >= ~u32{0}) {
-    return fail({.status = Status::invalid_model,
-                 .hint = "the vocabulary has more merges or longer texts than any in use",
-                 .detail = Detail("tokenizer.ggml.merges"),
-                 .figures = {{{"merges", counts.n_merges}, {"text bytes", counts.text_bytes}}}});
+    return invalid("the vocabulary has more merges or longer texts than any in use",
+                   "tokenizer.ggml.merges", {"merges", counts.n_merges},
+                   {"text bytes", counts.text_bytes});
   }
   return {};
 }
 
 }  // namespace
 
-// The order and the sizes of begin()'s allocations; each may need its alignment once.
+struct VocabBuilder::Parts {
+  std::span<Tokenizer::Tables> tables;
+  std::span<char> texts;
+  std::span<u32> starts;
+  std::span<u8> attributes;
+  std::span<f32> scores;
+  std::span<i32> kinds;
+  std::span<u64> text_slots;
+  std::span<Merge> merge_slots;
+
+  static Parts carve(Carver& carver, const VocabCounts& counts) {
+    const u64 n = counts.n_tokens;
+    const bool spm = counts.kind == VocabKind::spm;
+    return {.tables = carver.take<Tokenizer::Tables>("tables", 1),
+            .texts = carver.take<char>("texts", counts.text_bytes),
+            .starts = carver.take<u32>("starts", n + 1),
+            .attributes = carver.take<u8>("attributes", n),
+            .scores = carver.take<f32>("scores", spm ? n : 0),
+            .kinds = carver.take<i32>("kinds", n),
+            .text_slots = carver.take<u64>("text slots", TextIndex::slots_for(n)),
+            .merge_slots = carver.take<Merge>("merge slots",
+                                              spm ? 0 : MergeIndex::slots_for(counts.n_merges))};
+  }
+};
+
 Result<u64> VocabBuilder::region_bytes(const VocabCounts& counts) {
   TARN_CHECK(check_limits(counts));
-  constexpr u64 kAllocations = 8;
-  const Checked n = counts.n_tokens;
-  const bool spm = counts.kind == VocabKind::spm;
-  const Checked bytes =
-      Checked(sizeof(Tokenizer::Tables)) + counts.text_bytes + (n + 1) * sizeof(u32) +
-      n * sizeof(u8) + (spm ? n * sizeof(f32) : Checked(0)) + n * sizeof(u32) +
-      Checked(TextIndex::slots_for(counts.n_tokens)) * sizeof(u64) +
-      (spm ? Checked(0) : Checked(MergeIndex::slots_for(counts.n_merges)) * sizeof(Merge)) +
-      kAllocations * alignof(std::max_align_t);
-  const auto total = bytes.get();
-  TARN_ASSERT(total.has_value());  // the limits keep it far from 2^64
-  return *total;
+  Carver carver;
+  Parts::carve(carver, counts);
+  const auto n_bytes = carver.n_bytes().get();
+  TARN_ASSERT(n_bytes.has_value());  // the limits keep it far from 2^64
+  return *n_bytes;
 }
 
 Result<VocabBuilder> VocabBuilder::begin(const VocabCounts& counts, std::span<std::byte> region) {
@@ -79,39 +87,27 @@ Result<VocabBuilder> VocabBuilder::begin(const VocabCounts& counts, std::span<st
                  .hint = "the region lent to the tokenizer is smaller than memory_bytes()",
                  .figures = {{{"lent bytes", region.size()}, {"wanted bytes", wanted_bytes}}}});
   }
-  Bump memory(region);
-  const u64 n = counts.n_tokens;
-  const bool spm = counts.kind == VocabKind::spm;
-  const auto tables = memory.alloc_bytes(sizeof(Tokenizer::Tables), alignof(Tokenizer::Tables));
-  const auto texts = memory.alloc<char>(counts.text_bytes);
-  const auto starts = memory.alloc<u32>(n + 1);
-  const auto attributes = memory.alloc<u8>(n);
-  const auto scores = memory.alloc<f32>(spm ? n : 0);
-  const auto kinds = memory.alloc<i32>(n);
-  const auto text_slots = memory.alloc<u64>(TextIndex::slots_for(n));
-  const auto merge_slots = memory.alloc<Merge>(spm ? 0 : MergeIndex::slots_for(counts.n_merges));
-  TARN_ASSERT(tables && texts && starts && attributes && scores && kinds && text_slots &&
-              merge_slots);
-
+  Carver carver(region);
+  const Parts parts = Parts::carve(carver, counts);
   VocabBuilder builder;
   builder.counts_ = counts;
-  builder.texts_ = *texts;
-  builder.starts_ = *starts;
-  builder.kinds_ = *kinds;
+  builder.texts_ = parts.texts;
+  builder.starts_ = parts.starts;
+  builder.kinds_ = parts.kinds;
   builder.starts_[0] = 0;
   builder.roles_.fill(kNoToken);
-  std::fill(scores->begin(), scores->end(), 0.0f);
-  std::fill(kinds->begin(), kinds->end(), static_cast<i32>(TokenKind::normal));
+  std::fill(parts.scores.begin(), parts.scores.end(), 0.0f);
+  std::fill(parts.kinds.begin(), parts.kinds.end(), static_cast<i32>(TokenKind::normal));
 
-  builder.tables_ = new (tables->data()) Tokenizer::Tables{};
+  builder.tables_ = new (parts.tables.data()) Tokenizer::Tables{};
   Tokenizer::Tables& built = *builder.tables_;
   built.kind = counts.kind;
-  built.n_vocab = static_cast<u32>(n);
-  built.texts = {.bytes = texts->data(), .starts = starts->data()};
-  built.index = TextIndex(built.texts, *text_slots);
-  if (!spm) built.merges = MergeIndex(*merge_slots);
-  built.attributes = *attributes;
-  built.scores = *scores;
+  built.n_vocab = static_cast<u32>(counts.n_tokens);
+  built.texts = {.bytes = parts.texts.data(), .starts = parts.starts.data()};
+  built.index = TextIndex(built.texts, parts.text_slots);
+  if (!parts.merge_slots.empty()) built.merges = MergeIndex(parts.merge_slots);
+  built.attributes = parts.attributes;
+  built.scores = parts.scores;
   return builder;
 }
 
@@ -120,35 +116,35 @@ Result<void> VocabBuilder::add_token(std::string_view text) {
   const u32 id = n_tokens_;
   const u32 start = starts_[id];
   if (text.size() > VocabLimits::kTokenBytesMax) {
-    return invalid("a token is longer than any in use", text, "token", id);
+    return invalid("a token is longer than any in use", text, {"token", id});
   }
   if (text.size() > texts_.size() - start) {
-    return invalid("the tokens are longer than the directory said", text, "token", id);
+    return invalid("the tokens are longer than the directory said", text, {"token", id});
   }
   std::copy(text.begin(), text.end(), texts_.begin() + start);
   starts_[id + 1] = start + static_cast<u32>(text.size());
   tables_->text_bytes_max = std::max(tables_->text_bytes_max, static_cast<u32>(text.size()));
   n_tokens_ += 1;
-  pending_hashes_[n_pending_++] = TextIndex::hash(text);
-  tables_->index.prefetch_slot(pending_hashes_[n_pending_ - 1]);
-  return n_pending_ == kPendingMax ? insert_pending_tokens() : Result<void>();
+  return {};
 }
 
-Result<void> VocabBuilder::insert_pending_tokens() {
-  const u32 n = n_pending_;
-  n_pending_ = 0;
-  for (u32 i = 0; i < n; ++i) {
-    const u32 id = n_tokens_ - n + i;
-    const std::string_view text = tables_->texts.at(id);
-    if (text.empty()) continue;
-    switch (tables_->index.insert(id, pending_hashes_[i])) {
-      case Insertion::done:
-        break;
-      case Insertion::repeated:
-        return invalid("two tokens have the same text", text, "token", id);
-      case Insertion::crowded:
-        return invalid("the tokens' texts were made to collide", text, "token", id);
+// Hashes some tokens ahead, so that the cache misses of their slots overlap.
+Result<void> VocabBuilder::insert_tokens() {
+  constexpr u32 kAhead = 32;
+  std::array<u64, kAhead> hashes{};
+  for (u32 next = 0; next < n_tokens_ + kAhead; ++next) {
+    const u32 id = next - kAhead;
+    if (next >= kAhead && !tables_->texts.at(id).empty()) {
+      const Insertion inserted = tables_->index.insert(id, hashes[next % kAhead]);
+      if (inserted != Insertion::done) {
+        return invalid(inserted == Insertion::repeated ? "two tokens have the same text"
+                                                       : "the tokens' texts were made to collide",
+                       tables_->texts.at(id), {"token", id});
+      }
     }
+    if (next >= n_tokens_) continue;
+    hashes[next % kAhead] = TextIndex::hash(tables_->texts.at(next));
+    tables_->index.prefetch_slot(hashes[next % kAhead]);
   }
   return {};
 }
@@ -163,17 +159,17 @@ Result<void> VocabBuilder::set_attributes() {
     const std::string_view text = tables_->texts.at(id);
     const i32 kind = kinds_[id];
     if (kind < 0 || kind > static_cast<i32>(TokenKind::byte)) {
-      return invalid("a token's type is none of GGUF's", text, "token", id);
+      return invalid("a token's type is none of GGUF's", text, {"token", id});
     }
     if (kind == static_cast<i32>(TokenKind::byte) && !byte_of(text)) {
-      return invalid("a byte token's text is not <0x00> to <0xFF>", text, "token", id);
+      return invalid("a byte token's text is not <0x00> to <0xFF>", text, {"token", id});
     }
     tables_->attributes[id] = static_cast<u8>(kind);
   }
   for (u32 id = 0; id < tables_->scores.size(); ++id) {
     f32& score = tables_->scores[id];
     if (score != score) {
-      return invalid("a token's score is not a number", tables_->texts.at(id), "token", id);
+      return invalid("a token's score is not a number", tables_->texts.at(id), {"token", id});
     }
     score += 0.0f;  // -0 becomes +0: the merge queue compares bits
   }
@@ -203,30 +199,32 @@ Result<void> VocabBuilder::set_roles(const VocabRules& rules) {
   tables_->whole_words_first = !spm && rules.pre.whole_words_first;
   if (tables_->adds_bos && tables_->bos == kNoToken) {
     return invalid("texts are to begin with BOS, but the file names no such token",
-                   "tokenizer.ggml.bos_token_id", "tokens", n_tokens_);
+                   "tokenizer.ggml.bos_token_id", {"tokens", n_tokens_});
   }
   if (tables_->adds_eos && tables_->eos == kNoToken) {
     return invalid("texts are to end with EOS, but the file names no such token",
-                   "tokenizer.ggml.eos_token_id", "tokens", n_tokens_);
+                   "tokenizer.ggml.eos_token_id", {"tokens", n_tokens_});
   }
   return {};
 }
 
-// First named_tokens.h, then the roles that end a generation, then the exceptions.
+// First known_names.h, then the roles that end a generation, then the exceptions.
 void VocabBuilder::mark_ends(const VocabRules& rules) {
   const auto find = [&](std::string_view text) { return tables_->index.find(text); };
   const auto ends = [&](TokenId id) {
     return id != kNoToken && (tables_->attributes[id] & Attribute::kEnd) != 0;
   };
-  for (const NamedToken& name : named_tokens()) {
-    const TokenId id = find(name.text);
-    if (id == kNoToken) continue;
-    TokenId& holder = roles_[place(name.role)];
-    const bool takes_place = name.role != Role::none && holder == kNoToken;
-    if (takes_place) holder = id;
-    if (name.ends) tables_->attributes[id] |= Attribute::kEnd;
-    if (takes_place || name.ends) set_kind(id, TokenKind::control);
-    if (name.shown) set_kind(id, TokenKind::user_defined);
+  for (const NamedTokens& named : named_tokens()) {
+    for (const std::string_view text : named.texts) {
+      const TokenId id = find(text);
+      if (id == kNoToken) continue;
+      TokenId& holder = roles_[place(named.role)];
+      const bool takes_role = named.role != Role::none && holder == kNoToken;
+      if (takes_role) holder = id;
+      if (named.mark == Mark::end) tables_->attributes[id] |= Attribute::kEnd;
+      if (takes_role || named.mark == Mark::end) set_kind(id, TokenKind::control);
+      if (named.mark == Mark::shown) set_kind(id, TokenKind::user_defined);
+    }
   }
   for (const Role role :
        {Role::eos, Role::eot, Role::eom, Role::fim_pad, Role::fim_repo, Role::fim_separator}) {
@@ -288,9 +286,9 @@ void VocabBuilder::set_byte_ids() {
 Result<void> VocabBuilder::finish_tokens(const VocabRules& rules) {
   if (n_tokens_ != counts_.n_tokens) {
     return invalid("there are fewer tokens than the directory said", "tokenizer.ggml.tokens",
-                   "tokens", n_tokens_);
+                   {"tokens", n_tokens_});
   }
-  TARN_CHECK(insert_pending_tokens());
+  TARN_CHECK(insert_tokens());
   TARN_CHECK(set_attributes());
   TARN_CHECK(set_roles(rules));
   mark_ends(rules);
@@ -320,25 +318,25 @@ Result<void> VocabBuilder::add_merge(std::string_view text) {
   const u32 rank = n_merges_++;
   const u64 space = text.find(' ', 1);
   if (space == std::string_view::npos) {
-    return invalid("a merge is not two texts with a space between", text, "merge", rank);
+    return invalid("a merge is not two texts with a space between", text, {"merge", rank});
   }
   const std::string_view left = text.substr(0, space);
   const std::string_view right = text.substr(space + 1);
   const TokenId result = merge_result(left, right);
-  if (result == kNoToken) return invalid(kNotTokens, text, "merge", rank);
+  if (result == kNoToken) return invalid(kNotTokens, text, {"merge", rank});
   last_result_ = result;
-  PendingMerge& pending = pending_merges_[n_pending_++];
+  PendingMerge& pending = pending_[n_pending_++];
   pending = {.left_bytes = static_cast<u32>(left.size()),
              .left_hash = TextIndex::hash(left),
              .right_hash = TextIndex::hash(right),
-             .merge = {.left = kNoToken, .right = kNoToken, .rank = rank, .result = result}};
+             .merge = {.rank = rank, .result = result}};
   tables_->index.prefetch_slot(pending.left_hash);
   tables_->index.prefetch_slot(pending.right_hash);
-  return n_pending_ == kPendingMax ? insert_pending_merges() : Result<void>();
+  return n_pending_ == kPendingMax ? insert_pending() : Result<void>();
 }
 
-Result<void> VocabBuilder::insert_pending_merges() {
-  const std::span<PendingMerge> pending = std::span(pending_merges_).first(n_pending_);
+Result<void> VocabBuilder::insert_pending() {
+  const std::span<PendingMerge> pending = std::span(pending_).first(n_pending_);
   n_pending_ = 0;
   for (const PendingMerge& p : pending) {
     tables_->index.prefetch_text(p.left_hash);
@@ -349,7 +347,7 @@ Result<void> VocabBuilder::insert_pending_merges() {
     p.merge.left = tables_->index.find(text.substr(0, p.left_bytes), p.left_hash);
     p.merge.right = tables_->index.find(text.substr(p.left_bytes), p.right_hash);
     if (p.merge.left == kNoToken || p.merge.right == kNoToken) {
-      return invalid(kNotTokens, text, "merge", p.merge.rank);
+      return invalid(kNotTokens, text, {"merge", p.merge.rank});
     }
     tables_->merges.prefetch(p.merge.left, p.merge.right);
   }
@@ -357,8 +355,8 @@ Result<void> VocabBuilder::insert_pending_merges() {
     if (is_reserved(tables_->kind_of(p.merge.result))) continue;  // text must not become one
     // A repeated pair keeps its first rank.
     if (tables_->merges.insert(p.merge) == Insertion::crowded) {
-      return invalid("the merges were made to collide", tables_->texts.at(p.merge.result), "merge",
-                     p.merge.rank);
+      return invalid("the merges were made to collide", tables_->texts.at(p.merge.result),
+                     {"merge", p.merge.rank});
     }
   }
   return {};
@@ -367,9 +365,9 @@ Result<void> VocabBuilder::insert_pending_merges() {
 Result<Tokenizer> VocabBuilder::finish() {
   if (n_merges_ != counts_.n_merges) {
     return invalid("there are fewer merges than the directory said", "tokenizer.ggml.merges",
-                   "merges", n_merges_);
+                   {"merges", n_merges_});
   }
-  TARN_CHECK(insert_pending_merges());
+  TARN_CHECK(insert_pending());
   Tokenizer tokenizer;
   tokenizer.tables_ = tables_;
   return tokenizer;

@@ -9,8 +9,7 @@
 #include <array>
 #include <optional>
 
-#include "runtime/text/named_tokens.h"
-#include "runtime/text/pre_tokenizers.h"
+#include "runtime/text/known_names.h"
 #include "runtime/text/tables.h"
 
 namespace tarn::text {
@@ -48,14 +47,15 @@ class VocabBuilder {
   Result<Tokenizer> finish();
 
  private:
-  Result<void> insert_pending_tokens();
+  struct Parts;
+  Result<void> insert_tokens();
   Result<void> set_attributes();
   Result<void> set_roles(const VocabRules& rules);
   void mark_ends(const VocabRules& rules);
   void set_kind(TokenId id, TokenKind kind);
   void keep_specials();
   void set_byte_ids();
-  Result<void> insert_pending_merges();
+  Result<void> insert_pending();
   TokenId merge_result(std::string_view left, std::string_view right) const;
 
   Tokenizer::Tables* tables_ = nullptr;
@@ -68,18 +68,17 @@ class VocabBuilder {
   u32 n_merges_ = 0;
   TokenId last_result_ = kNoToken;
 
-  // Tokens and merges are added in batches, so that their cache misses overlap. Tokens wait as the
-  // hashes of their texts. Merges wait without their parts, which are in the text of their result.
+  // Merges are added in batches, so that their cache misses overlap. They wait without their parts,
+  // which are in the text of their result.
   static constexpr u32 kPendingMax = 64;
-  std::array<u64, kPendingMax> pending_hashes_{};
   struct PendingMerge {
     u32 left_bytes = 0;
     u64 left_hash = 0;
     u64 right_hash = 0;
     Merge merge{};
   };
-  std::array<PendingMerge, kPendingMax> pending_merges_{};
-  u32 n_pending_ = 0;  // of tokens or of merges
+  std::array<PendingMerge, kPendingMax> pending_{};
+  u32 n_pending_ = 0;
 };
 
 }  // namespace tarn::text

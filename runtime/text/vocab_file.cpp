@@ -1,7 +1,7 @@
 // Tokenizer::memory_bytes() and build(): from a GGUF file's tokenizer.* keys to a VocabBuilder.
-#include "platform/base/assert.h"
+#include "platform/base/checked.h"
+#include "runtime/model/model_errors.h"
 #include "runtime/text/vocab_builder.h"
-#include "runtime/text/vocab_limits.h"
 
 namespace tarn::text {
 namespace {
@@ -18,12 +18,8 @@ constexpr char kScoresKey[] = "tokenizer.ggml.scores";
 constexpr char kKindsKey[] = "tokenizer.ggml.token_type";
 constexpr u64 kNameBytesMax = 128;
 
-Unexpected invalid_key(const char* hint, const char* key, u64 count = 0) {
-  return fail({.status = Status::invalid_model,
-               .hint = hint,
-               .detail = Detail(key),
-               .figures = {{{"elements", count}}}});
-}
+using model::invalid;
+using model::unsupported;
 
 // A copy of a short string of the file.
 struct Name {
@@ -46,9 +42,9 @@ struct Survey {
 
 Result<const GgufKey*> strings_key(const GgufFile& file, const char* name) {
   const GgufKey* key = file.find_key(name);
-  if (key == nullptr) return invalid_key("the file has no vocabulary: a key is missing", name);
+  if (key == nullptr) return invalid("the file has no vocabulary: a key is missing", name);
   if (key->type != GgufType::array || key->element != GgufType::string) {
-    return invalid_key("this key must be an array of strings", name);
+    return invalid("this key must be an array of strings", name);
   }
   return key;
 }
@@ -57,13 +53,12 @@ Result<Survey> survey(const GgufFile& file) {
   Name model;
   TARN_CHECK(read_name(file, kModelKey, model));
   if (!model.text) {
-    return invalid_key("the file has no vocabulary: a key is missing", kModelKey);
+    return invalid("the file has no vocabulary: a key is missing", kModelKey);
   }
   const bool spm = *model.text == "llama";
   if (!spm && *model.text != "gpt2") {
-    return fail({.status = Status::unsupported,
-                 .hint = "tokenizer.ggml.model is none of: llama (SPM), gpt2 (byte-level BPE)",
-                 .detail = Detail(*model.text)});
+    return unsupported("tokenizer.ggml.model is none of: llama (SPM), gpt2 (byte-level BPE)",
+                       *model.text);
   }
   Survey survey;
   TARN_TRY(survey.tokens, strings_key(file, kTokensKey));
@@ -74,7 +69,7 @@ Result<Survey> survey(const GgufFile& file) {
   constexpr u64 kLengthBytes = sizeof(u64);  // before each string in the file
   const auto text_bytes = (Checked(survey.tokens->bytes) - Checked(n_tokens) * kLengthBytes).get();
   if (!text_bytes)
-    return invalid_key("the array is shorter than its strings", kTokensKey, n_tokens);
+    return invalid("the array is shorter than its strings", kTokensKey, {"elements", n_tokens});
   survey.counts = {.kind = spm ? VocabKind::spm : VocabKind::bpe,
                    .n_tokens = n_tokens,
                    .text_bytes = *text_bytes,
@@ -86,18 +81,17 @@ Result<PreTokenizerRules> read_pre_tokenizer(const GgufFile& file) {
   Name name;
   TARN_CHECK(read_name(file, kPreKey, name));
   if (!name.text) {
-    return fail({.status = Status::unsupported,
-                 .hint =
-                     "the file does not name its pre-tokenizer (tokenizer.ggml.pre); convert the "
-                     "model again with a newer converter"});
+    return unsupported(
+        "the file does not name its pre-tokenizer (tokenizer.ggml.pre); convert the model again "
+        "with a newer converter",
+        "");
   }
   const PreTokenizerRules* rules = find_pre_tokenizer(*name.text);
   if (rules == nullptr) {
-    return fail({.status = Status::unsupported,
-                 .hint =
-                     "this pre-tokenizer (tokenizer.ggml.pre) is not known; those of the gpt-2, "
-                     "llama-bpe and qwen2 families are",
-                 .detail = Detail(*name.text)});
+    return unsupported(
+        "this pre-tokenizer (tokenizer.ggml.pre) is not known; those of the gpt-2, llama-bpe and "
+        "qwen2 families are",
+        *name.text);
   }
   return *rules;
 }
@@ -135,26 +129,12 @@ Result<VocabRules> read_rules(const GgufFile& file, VocabKind kind) {
 Result<const GgufKey*> parallel_key(const GgufFile& file, const char* name, u64 n_tokens) {
   const GgufKey* key = file.find_key(name);
   if (key == nullptr) return key;
-  if (key->type != GgufType::array) return invalid_key("this key must be an array", name);
+  if (key->type != GgufType::array) return invalid("this key must be an array", name);
   if (key->count != n_tokens) {
-    return fail({.status = Status::invalid_model,
-                 .hint = "an array about the tokens does not have one element for each",
-                 .detail = Detail(name),
-                 .figures = {{{"tokens", n_tokens}, {"elements", key->count}}}});
+    return invalid("an array about the tokens does not have one element for each", name,
+                   {"tokens", n_tokens}, {"elements", key->count});
   }
   return key;
-}
-
-Result<void> read_scores(const GgufFile& file, VocabBuilder& builder, u64 n_tokens) {
-  TARN_TRY(const GgufKey* key, parallel_key(file, kScoresKey, n_tokens));
-  if (key == nullptr) return {};
-  return file.read_f32(*key, builder.scores());
-}
-
-Result<void> read_kinds(const GgufFile& file, VocabBuilder& builder, u64 n_tokens) {
-  TARN_TRY(const GgufKey* key, parallel_key(file, kKindsKey, n_tokens));
-  if (key == nullptr) return {};
-  return file.read_i32(*key, builder.kinds());
 }
 
 Result<void> add_token(void* builder, u64, std::string_view text) {
@@ -179,9 +159,11 @@ Result<Tokenizer> Tokenizer::build(const GgufFile& file, std::span<std::byte> re
   TARN_CHECK(file.each_string(*found.tokens, add_token, &builder));
   const u64 n_tokens = found.counts.n_tokens;
   if (found.counts.kind == VocabKind::spm) {
-    TARN_CHECK(read_scores(file, builder, n_tokens));
+    TARN_TRY(const GgufKey* scores, parallel_key(file, kScoresKey, n_tokens));
+    if (scores != nullptr) TARN_CHECK(file.read_f32(*scores, builder.scores()));
   }
-  TARN_CHECK(read_kinds(file, builder, n_tokens));
+  TARN_TRY(const GgufKey* kinds, parallel_key(file, kKindsKey, n_tokens));
+  if (kinds != nullptr) TARN_CHECK(file.read_i32(*kinds, builder.kinds()));
   TARN_CHECK(builder.finish_tokens(rules));
   if (found.merges != nullptr) {
     TARN_CHECK(file.each_string(*found.merges, add_merge, &builder));

@@ -18,7 +18,7 @@ LAYERS = {
     "runtime/config": [],
     "runtime/arena": ["platform/mem", "platform/gpu", "runtime/config"],
     "runtime/model": ["platform/cpu", "platform/io", "kernels", "runtime/config", "runtime/arena"],
-    "runtime/text": ["runtime/model"],
+    "runtime/text": ["runtime/arena", "runtime/model"],
     "runtime/store": ["platform/clock", "platform/cpu", "platform/io"],
     "runtime/step": [],
     "runtime/kv": ["platform/clock", "platform/log", "platform/cpu", "platform/io",

@@ -10,30 +10,29 @@ depend on the machine that built the program.
 """
 
 import sys
+import textwrap
 
 # Unicode 15.1: CJK Unified Ideographs Extension I, category Lo. Its other additions are symbols.
 ADDED_BY_15_1 = range(0x2EBF0, 0x2EE5D + 1)
 
 OTHER, LETTER, NUMBER, SPACE = range(4)
 CONTROL_SPACES = {0x09, 0x0A, 0x0B, 0x0C, 0x0D, 0x85}  # White_Space outside category Z
-PER_LINE = 8
+COLUMNS = 100
 
 HEADER = """\
-// runtime/text/unicode_ranges.h
-//
 // Letters (category L), numbers (N) and white space (property White_Space, which is \\s) of Unicode
 // 15.1, as runs of code points of one class. Made by tools/unicode/make_ranges.py; do not edit.
 //
-// The table is part of the source on purpose: where a pre-token ends decides ids, and ids must not
-// change with the Unicode data of the machine that compiles.
+// The table is part of the source on purpose: ids depend on the ends of pre-tokens, and must not
+// change with the Unicode data of the compiling machine.
 #pragma once
 
 #include "platform/base/types.h"
 
 namespace tarn::text {
 
-// First code point << 2 | class: 0 other, 1 letter, 2 number, 3 white space. Each run ends where
-// the next one starts; the last entry only ends its predecessor.
+// Code points << 2 | class: 0 other, 1 letter, 2 number, 3 white space. The runs are in order, from
+// U+0000 to U+10FFFF.
 // clang-format off
 inline constexpr u32 kClassRuns[] = {
 """
@@ -70,17 +69,14 @@ def main():
     if len(sys.argv) != 2:
         sys.exit(__doc__)
     of = classes(sys.argv[1])
+    starts = [point for point in range(len(of)) if point == 0 or of[point] != of[point - 1]]
     runs = [
-        point << 2 | of[point]
-        for point in range(len(of))
-        if point == 0 or of[point] != of[point - 1]
+        (end - start) << 2 | of[start] for start, end in zip(starts, starts[1:] + [len(of)])
     ]
-    runs.append(len(of) << 2)
     sys.stdout.write(HEADER)
-    for at in range(0, len(runs), PER_LINE):
-        sys.stdout.write(
-            "    " + " ".join(f"0x{run:07x}," for run in runs[at : at + PER_LINE]) + "\n"
-        )
+    text = " ".join(f"{run}," for run in runs)
+    for line in textwrap.wrap(text, COLUMNS, initial_indent="    ", subsequent_indent="    "):
+        sys.stdout.write(line + "\n")
     sys.stdout.write(FOOTER)
 
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "runtime/lab/probe.h"
+#include "runtime/text/tables.h"
 #include "tests/support/failing_reserve.h"
 #include "tests/support/open_engine.h"
 
@@ -124,11 +125,11 @@ TEST_CASE("a generation ends by length, by the context, by a stop, by its end to
   REQUIRE(engine.truncate(session, 20).has_value());
   SamplerParams biased;
   biased.n_logit_biases = 1;
-  biased.logit_biases[0] = {engine.text().tokenizer().eos(), 1000.0f};
+  biased.logit_biases[0] = {engine.text().tokenizer().tables().eos, 1000.0f};
   REQUIRE(engine.generate(session, {.sampler = biased}).has_value());
   const test::Said ended = test::read_all(engine, session);
   CHECK(ended.done.finish == Finish::end);
-  CHECK(ended.tokens == std::vector<u32>{engine.text().tokenizer().eos()});
+  CHECK(ended.tokens == std::vector<u32>{engine.text().tokenizer().tables().eos});
   CHECK(ended.text.empty());
 
   REQUIRE(engine.truncate(session, 20).has_value());

@@ -14,6 +14,7 @@
 #include <iterator>
 
 #include "platform/clock/clock.h"
+#include "runtime/text/tables.h"
 #include "tests/runtime/text/vocabs.h"
 #include "tests/support/skip.h"
 
@@ -113,11 +114,11 @@ void compare_tokens(const Tokenizer& tokenizer, Answers& answers) {
     const bool control = answers.flag();
     const std::string piece = answers.text();
     const bool same = ends == tokenizer.is_end(id) &&
-                      control == (tokenizer.token_kind(id) == TokenKind::control) &&
+                      control == (tokenizer.tables().kind_of(id) == TokenKind::control) &&
                       piece == pieces(tokenizer, {id}, true);
     if (same) continue;
     n_different += 1;
-    if (n_different < 10) MESSAGE("token " << id << " " << tokenizer.token_text(id));
+    if (n_different < 10) MESSAGE("token " << id << " " << tokenizer.tables().texts.at(id));
   }
   CHECK(n_different == 0);
 }

@@ -11,7 +11,6 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/text/byte_chars.h"
 #include "runtime/text/splitter.h"
 #include "runtime/text/tokenizer.h"
 #include "runtime/text/unicode.h"

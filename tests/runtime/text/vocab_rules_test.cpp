@@ -5,9 +5,9 @@
 #include <doctest/doctest.h>
 
 #include "platform/clock/clock.h"
-#include "runtime/text/pre_tokenizers.h"
+#include "runtime/text/known_names.h"
+#include "runtime/text/tables.h"
 #include "runtime/text/text_index.h"
-#include "runtime/text/vocab_limits.h"
 #include "tests/runtime/text/test_vocab.h"
 #include "tests/runtime/text/vocabs.h"
 
@@ -18,7 +18,7 @@ namespace {
 std::string ends_of(const Tokenizer& tokenizer) {
   std::string out;
   for (u32 id = 0; id < tokenizer.n_vocab(); ++id) {
-    if (tokenizer.is_end(id)) out += std::string(tokenizer.token_text(id));
+    if (tokenizer.is_end(id)) out += std::string(tokenizer.tables().texts.at(id));
   }
   return out;
 }
@@ -65,8 +65,8 @@ TEST_CASE("keys name ends, later keys win, and names fill what is left") {
   const VocabFile built(image);
   REQUIRE(built.tokenizer.has_value());
   CHECK(ends_of(*built.tokenizer) == "<a><b><c>");  // the pad's place is taken
-  CHECK(built.tokenizer->eos() == a);
-  CHECK(built.tokenizer->bos() == kNoToken);
+  CHECK(built.tokenizer->tables().eos == a);
+  CHECK(built.tokenizer->tables().bos == kNoToken);
 }
 
 TEST_CASE("kinds that names change") {
@@ -76,9 +76,9 @@ TEST_CASE("kinds that names change") {
   const u32 start = vocab.add("<|start|>", TokenKind::control);
   const VocabFile built(vocab.image());
   REQUIRE(built.tokenizer.has_value());
-  CHECK(built.tokenizer->token_kind(end) == TokenKind::control);
-  CHECK(built.tokenizer->token_kind(middle) == TokenKind::control);
-  CHECK(built.tokenizer->token_kind(start) == TokenKind::user_defined);
+  CHECK(built.tokenizer->tables().kind_of(end) == TokenKind::control);
+  CHECK(built.tokenizer->tables().kind_of(middle) == TokenKind::control);
+  CHECK(built.tokenizer->tables().kind_of(start) == TokenKind::user_defined);
   CHECK(*encode(*built.tokenizer, "<|start|>") == Ids{start});
   CHECK(encode(*built.tokenizer, "<|im_end|>")->size() == 10);
   CHECK(*encode(*built.tokenizer, "<|im_end|>", {.parse_special = true}) == Ids{end});
@@ -93,12 +93,12 @@ TEST_CASE("BOS and EOS as the family and the file say") {
   }
   const VocabFile built(image);
   REQUIRE(built.tokenizer.has_value());
-  CHECK(built.tokenizer->unknown() == 0);
-  CHECK(built.tokenizer->bos() == 1);
-  CHECK(built.tokenizer->eos() == 2);
-  CHECK(built.tokenizer->adds_bos());
-  CHECK_FALSE(built.tokenizer->adds_eos());
-  CHECK(built.tokenizer->adds_space_prefix());
+  CHECK(built.tokenizer->tables().unknown == 0);
+  CHECK(built.tokenizer->tables().bos == 1);
+  CHECK(built.tokenizer->tables().eos == 2);
+  CHECK(built.tokenizer->tables().adds_bos);
+  CHECK_FALSE(built.tokenizer->tables().adds_eos);
+  CHECK(built.tokenizer->tables().adds_space_prefix);
   CHECK(*encode(*built.tokenizer, "", {.add_special = true}) == Ids{1});
   CHECK(encode(*built.tokenizer, "")->empty());
 }

@@ -1,0 +1,85 @@
+#include "runtime/text/known_names.h"
+
+namespace tarn::text {
+namespace {
+
+// Names whose regular expression is exactly one of the three. Missing on purpose: "default" and
+// files without the key, which llama.cpp splits by four other expressions. Also missing: encoder
+// models (jina-v2, roberta, modern-bert), whose separators and masks have other rules.
+struct PreTokenizerFamily {
+  PreTokenizerRules rules;
+  std::string_view names[13];  // empty ones at the end are none
+};
+constexpr PreTokenizerFamily kFamilies[] = {
+    {{.splitter = PreTokenizer::gpt2},
+     {"gpt-2", "phi-2", "jina-es", "jina-de", "gigachat", "a.x-4.0", "mellum", "exaone4", "mpt",
+      "olmo", "jais", "trillion", "granite-docling"}},
+    {{.splitter = PreTokenizer::llama_bpe, .whole_words_first = true, .adds_bos = true},
+     {"llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2",
+      "jina-v5-nano"}},
+    {{.splitter = PreTokenizer::llama_bpe}, {"dbrx", "smaug-bpe", "chatglm-bpe"}},
+    {{.splitter = PreTokenizer::llama_bpe, .whole_words_first = true}, {"glm4", "glm5"}},
+    {{.splitter = PreTokenizer::qwen2},
+     {"qwen2", "deepseek-r1-qwen", "kormo", "f2llmv2", "megrez", "stablelm2", "hunyuan",
+      "solar-open", "grok-2"}},
+};
+
+// A later key overrides an earlier one.
+constexpr RoleKey kRoleKeys[] = {
+    {"tokenizer.ggml.bos_token_id", Role::bos},
+    {"tokenizer.ggml.eos_token_id", Role::eos},
+    {"tokenizer.ggml.unknown_token_id", Role::unknown},
+    {"tokenizer.ggml.eot_token_id", Role::eot},
+    {"tokenizer.ggml.eom_token_id", Role::eom},
+    {"tokenizer.ggml.fim_pre_token_id", Role::fim_prefix},
+    {"tokenizer.ggml.fim_suf_token_id", Role::fim_suffix},
+    {"tokenizer.ggml.fim_mid_token_id", Role::fim_middle},
+    {"tokenizer.ggml.fim_pad_token_id", Role::fim_pad},
+    {"tokenizer.ggml.fim_rep_token_id", Role::fim_repo},
+    {"tokenizer.ggml.fim_sep_token_id", Role::fim_separator},
+    {"tokenizer.ggml.prefix_token_id", Role::fim_prefix},  // older names
+    {"tokenizer.ggml.suffix_token_id", Role::fim_suffix},
+    {"tokenizer.ggml.middle_token_id", Role::fim_middle},
+};
+
+// clang-format off
+constexpr NamedTokens kNamedTokens[] = {
+    {Role::eot, Mark::end,
+     {"<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>",
+      "<EOT>", "_<EOT>", "[EOT]", "<｜end▁of▁sentence｜>", "<end_of_utterance>"}},
+    {Role::eom, Mark::end, {"<|eom_id|>"}},
+    {Role::none, Mark::end,
+     {"<|return|>", "<|call|>", "<|flush|>", "<|calls|>", "</s>", "[EOS]", "<eos>", "<turn|>",
+      "<|tool_response>", "[e~["}},
+    {Role::fim_prefix, Mark::none,
+     {"<|fim_prefix|>", "<fim-prefix>", "<fim_prefix>", "<｜fim▁begin｜>", "<PRE>", "▁<PRE>",
+      "<|code_prefix|>", "<|prefix|>"}},
+    {Role::fim_suffix, Mark::none,
+     {"<|fim_suffix|>", "<fim-suffix>", "<fim_suffix>", "<｜fim▁hole｜>", "<SUF>", "▁<SUF>",
+      "<|code_suffix|>", "<|suffix|>"}},
+    {Role::fim_middle, Mark::none,
+     {"<|fim_middle|>", "<fim-middle>", "<fim_middle>", "<｜fim▁end｜>", "<MID>", "▁<MID>",
+      "<|code_middle|>", "<|middle|>"}},
+    {Role::fim_pad, Mark::none, {"<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]"}},
+    {Role::fim_repo, Mark::none,
+     {"<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>"}},
+    {Role::fim_separator, Mark::none, {"<|file_sep|>"}},
+    {Role::none, Mark::shown, {"<|channel|>", "<|message|>", "<|start|>", "<|constrain|>"}},
+};
+// clang-format on
+
+}  // namespace
+
+const PreTokenizerRules* find_pre_tokenizer(std::string_view name) {
+  for (const PreTokenizerFamily& family : kFamilies) {
+    for (const std::string_view known : family.names) {
+      if (!known.empty() && known == name) return &family.rules;
+    }
+  }
+  return nullptr;
+}
+
+std::span<const RoleKey> role_keys() { return kRoleKeys; }
+std::span<const NamedTokens> named_tokens() { return kNamedTokens; }
+
+}  // namespace tarn::text
