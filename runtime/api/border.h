@@ -1,13 +1,14 @@
 // The border of every function of the C API: converts structs of any version in and out, and
-// Results to a status and a sentence.
+// Results to a status and a sentence. A function that takes a handle first makes a Call, and asks
+// it whether the call is allowed; tarn_close waits while such an object exists.
 #pragma once
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
-#include "platform/base/result.h"
 #include "runtime/api/tarn.h"
-#include "runtime/engine/engine.h"
+#include "runtime/engine/instance.h"
 
 namespace tarn::api {
 
@@ -65,9 +66,116 @@ inline constexpr const char* kBadFlags =
     "flags has a bit that this libtarn does not know: pass TARN_ADD_SPECIAL, TARN_PARSE_SPECIAL, "
     "both or 0";
 
+// The reason why a text and its flags are refused, or nullptr.
+inline const char* bad_text(const char* text, uint64_t text_bytes, uint32_t flags) {
+  if (text == nullptr && text_bytes > 0) return "text is NULL";
+  return (flags & ~kTextFlags) != 0 ? kBadFlags : nullptr;
+}
+
 inline text::EncodeOptions encode_options(uint32_t flags) {
   return {.add_special = (flags & TARN_ADD_SPECIAL) != 0,
           .parse_special = (flags & TARN_PARSE_SPECIAL) != 0};
+}
+
+inline constexpr const char* kForked =
+    "the engine belongs to the process that opened it, and this one is a child of fork(2): open "
+    "an engine here with tarn_open";
+
+class Call {
+ public:
+  explicit operator bool() const { return why_not_ == nullptr; }
+  const char* why_not() const { return why_not_; }
+  // Returns the handle of a new session, initialised for its first call.
+  tarn_session* begin_session(engine::SessionIdx idx) const {
+    engine::Instance::SessionHandle& handle = instance_->sessions[idx];
+    handle.reading.store(false);
+    return reinterpret_cast<tarn_session*>(&handle);
+  }
+
+ protected:
+  Call(engine::Instance* instance, const char* no_handle)
+      : instance_(instance), why_not_(no_handle) {
+    if (instance_ == nullptr) return;
+    visit_.emplace(instance_->thread);
+    why_not_ = visit_->is_admitted() ? nullptr : kForked;
+  }
+
+  engine::Instance* instance_;
+
+ private:
+  const char* why_not_;
+  std::optional<engine::EngineThread::Visit> visit_{};
+};
+
+class EngineCall : public Call {
+ public:
+  explicit EngineCall(tarn_engine* engine)
+      : Call(reinterpret_cast<engine::Instance*>(engine),
+             "engine is NULL: open one with tarn_open") {}
+  engine::Engine& engine() const { return instance_->engine; }
+  // Runs fn(engine) on the engine's thread; a value of its Result is dropped.
+  template <class Fn>
+  Result<void> run(Fn&& fn) const {
+    return instance_->thread.call([&]() -> Result<void> {
+      TARN_CHECK(fn(instance_->engine));
+      return {};
+    });
+  }
+};
+
+// A destroyed session is an error until a new session takes its place.
+class SessionCall : public Call {
+  using Handle = engine::Instance::SessionHandle;
+
+ public:
+  explicit SessionCall(tarn_session* session) : SessionCall(reinterpret_cast<Handle*>(session)) {}
+  engine::SessionIdx idx() const { return handle_->idx; }
+  engine::EngineThread& thread() const { return instance_->thread; }
+  // Whether a generation was begun and its DONE is not read yet.
+  std::atomic<bool>& reading() const { return handle_->reading; }
+  // Runs fn(engine, idx) on the engine's thread; a value of its Result is dropped.
+  template <class Fn>
+  Result<void> run(Fn&& fn) const {
+    return thread().call([&]() -> Result<void> {
+      engine::Engine& engine = instance_->engine;
+      if (engine.session_state(idx()).state == engine::SessionState::free) return destroyed();
+      TARN_CHECK(fn(engine, idx()));
+      return {};
+    });
+  }
+  // The state after the last step or call.
+  Result<engine::EngineThread::Progress> progress() const {
+    const auto progress = thread().progress(idx());
+    if (progress && progress->state == engine::SessionState::free) return destroyed();
+    return progress;
+  }
+
+ private:
+  explicit SessionCall(Handle* handle)
+      : Call(handle != nullptr ? handle->instance : nullptr,
+             "session is NULL: create one with tarn_session_create"),
+        handle_(handle) {}
+  static Unexpected destroyed() {
+    return fail({.status = Status::invalid_request,
+                 .hint = "the session was destroyed: create another one"});
+  }
+
+  Handle* handle_;
+};
+
+// Run fn on the engine's thread, unless the call is not allowed or its arguments are not: `why_not`
+// is then the reason, else nullptr.
+template <class Fn>
+int32_t on_engine(tarn_engine* engine, const char* why_not, Fn&& fn) {
+  const EngineCall call(engine);
+  if (!call) return refuse(call.why_not());
+  return why_not != nullptr ? refuse(why_not) : report(call.run(fn));
+}
+template <class Fn>
+int32_t on_session(tarn_session* session, const char* why_not, Fn&& fn) {
+  const SessionCall call(session);
+  if (!call) return refuse(call.why_not());
+  return why_not != nullptr ? refuse(why_not) : report(call.run(fn));
 }
 
 }  // namespace tarn::api

@@ -6,31 +6,17 @@
 #include <string_view>
 
 #include "runtime/api/border.h"
-#include "runtime/api/call.h"
 
-using tarn::Error;
-using tarn::Result;
-using tarn::Status;
-using tarn::u32;
-using tarn::u64;
-using tarn::api::copy_in;
-using tarn::api::copy_out;
-using tarn::api::encode_options;
-using tarn::api::EngineCall;
-using tarn::api::kBadFlags;
-using tarn::api::kBadStruct;
-using tarn::api::kTextFlags;
-using tarn::api::refuse;
-using tarn::api::report;
-using tarn::api::SessionCall;
-using tarn::engine::Engine;
-using tarn::engine::SessionIdx;
-using tarn::engine::SessionState;
+using namespace tarn;
+using namespace tarn::api;
+using engine::Engine;
+using engine::SessionIdx;
+using engine::SessionState;
 
 namespace {
 
-tarn::engine::SamplerParams sampler_params(const tarn_generate_options& options) {
-  tarn::engine::SamplerParams params;
+engine::SamplerParams sampler_params(const tarn_generate_options& options) {
+  engine::SamplerParams params;
   params.temperature = options.temperature;
   params.top_k = options.top_k;
   if (options.top_p != 0.0f && options.top_p < 1.0f) params.top_p = options.top_p;
@@ -43,7 +29,7 @@ tarn::engine::SamplerParams sampler_params(const tarn_generate_options& options)
   params.n_top_logprobs = options.n_top_logprobs;
   params.wants_logprob = options.no_logprobs == 0;
   params.n_logit_biases = options.n_logit_biases;
-  const u32 n = std::min(options.n_logit_biases, tarn::engine::kLogitBiasesMax);
+  const u32 n = std::min(options.n_logit_biases, engine::kLogitBiasesMax);
   for (u32 i = 0; i < n; ++i) {
     params.logit_biases[i] = {options.logit_biases[i].token, options.logit_biases[i].bias};
   }
@@ -59,8 +45,8 @@ int32_t tarn_session_create(tarn_engine* engine, tarn_session** session_out) {
   if (session_out == nullptr) return refuse("session_out is NULL");
   *session_out = nullptr;
   if (!call) return refuse(call.why_not());
-  return report(call.run([&]() -> Result<void> {
-    TARN_TRY(const auto idx, call.engine().create_session());
+  return report(call.run([&](Engine& own) -> Result<void> {
+    TARN_TRY(const auto idx, own.create_session());
     *session_out = call.begin_session(idx);
     return {};
   }));
@@ -78,24 +64,20 @@ void tarn_session_destroy(tarn_session* session) {
 }
 
 int32_t tarn_session_feed(tarn_session* session, const uint32_t* ids, uint64_t n_ids) {
-  const SessionCall call(session);
-  if (!call) return refuse(call.why_not());
-  if (ids == nullptr && n_ids > 0) return refuse("ids is NULL");
-  return report(call.run([&](Engine& engine, SessionIdx idx) {
+  const char* why_not = ids == nullptr && n_ids > 0 ? "ids is NULL" : nullptr;
+  return on_session(session, why_not, [&](Engine& engine, SessionIdx idx) {
     return engine.feed(idx, {ids, n_ids});
-  }));
+  });
 }
 
 int32_t tarn_session_feed_text(tarn_session* session, const char* text, uint64_t text_bytes,
                                uint32_t flags) {
-  const SessionCall call(session);
-  if (!call) return refuse(call.why_not());
-  if (text == nullptr && text_bytes > 0) return refuse("text is NULL");
-  if ((flags & ~kTextFlags) != 0) return refuse(kBadFlags);
-  return report(call.run([&](Engine& engine, SessionIdx idx) -> Result<void> {
-    TARN_TRY(const auto ids, engine.text().encode({text, text_bytes}, encode_options(flags)));
-    return engine.feed(idx, ids);
-  }));
+  return on_session(
+      session, bad_text(text, text_bytes, flags),
+      [&](Engine& engine, SessionIdx idx) -> Result<void> {
+        TARN_TRY(const auto ids, engine.text().encode({text, text_bytes}, encode_options(flags)));
+        return engine.feed(idx, ids);
+      });
 }
 
 int32_t tarn_session_generate(tarn_session* session, const tarn_generate_options* options) {
@@ -103,23 +85,23 @@ int32_t tarn_session_generate(tarn_session* session, const tarn_generate_options
   if (!call) return refuse(call.why_not());
   tarn_generate_options own;
   if (const char* why_not = copy_in(options, &own)) return refuse(why_not);
-  if (own.n_stops > tarn::text::kStopsMax) return refuse("at most 16 stop strings are allowed");
+  if (own.n_stops > text::kStopsMax) return refuse("at most 16 stop strings are allowed");
   if (own.n_stops > 0 && own.stops == nullptr) return refuse("stops is NULL");
   if (own.n_logit_biases > 0 && own.logit_biases == nullptr) return refuse("logit_biases is NULL");
-  std::array<std::string_view, tarn::text::kStopsMax> stops;
+  std::array<std::string_view, text::kStopsMax> stops;
   for (u32 i = 0; i < own.n_stops; ++i) {
     if (own.stops[i] == nullptr) return refuse("a stop string is NULL");
     // A stop string that is too long is refused, without reading all of it.
-    stops[i] = {own.stops[i], strnlen(own.stops[i], tarn::text::kStopBytesMax + 1)};
+    stops[i] = {own.stops[i], strnlen(own.stops[i], text::kStopBytesMax + 1)};
   }
-  const tarn::engine::GenerateParams params{.sampler = sampler_params(own),
-                                            .max_tokens = own.max_tokens,
-                                            .ignore_end = own.ignore_end != 0,
-                                            .stops = std::span(stops).first(own.n_stops)};
+  const engine::GenerateParams params{.sampler = sampler_params(own),
+                                      .max_tokens = own.max_tokens,
+                                      .ignore_end = own.ignore_end != 0,
+                                      .stops = std::span(stops).first(own.n_stops)};
   return report(call.run([&](Engine& engine, SessionIdx idx) -> Result<void> {
     const bool has_ended = engine.session_state(idx).state != SessionState::generating;
     if (has_ended && call.reading().load()) {
-      return tarn::fail(
+      return fail(
           {.status = Status::invalid_request,
            .hint = "the last generation's events are unread: call tarn_session_poll until DONE, "
                    "then generate"});
@@ -136,12 +118,12 @@ int32_t tarn_session_poll(tarn_session* session, int32_t timeout_ms, tarn_event*
   if (!copy_out(out, event_out)) return refuse(kBadStruct);  // before an event is taken
   if (!call) return refuse(call.why_not());
   std::atomic<bool>& reading = call.reading();
-  tarn::engine::Event event;
+  engine::Event event;
   const Result<void> done = call.thread().next_event(
       call.idx(), reading, timeout_ms, &event, std::span(out.text).first(sizeof out.text - 1));
   if (!done) return report(done);
   switch (event.type) {
-    case tarn::engine::EventType::token:
+    case engine::EventType::token:
       out.type = TARN_EVENT_TOKEN;
       out.token = event.token.token;
       out.logprob = event.token.logprob;
@@ -150,11 +132,11 @@ int32_t tarn_session_poll(tarn_session* session, int32_t timeout_ms, tarn_event*
         out.top[i] = {event.token.top[i].token, event.token.top[i].logprob};
       }
       break;
-    case tarn::engine::EventType::text:
+    case engine::EventType::text:
       out.type = TARN_EVENT_TEXT;
       out.text_bytes = event.text_bytes;
       break;
-    case tarn::engine::EventType::done:
+    case engine::EventType::done:
       out.type = TARN_EVENT_DONE;
       out.finish = static_cast<int32_t>(event.done.finish);
       out.status = static_cast<int32_t>(event.done.status);
@@ -226,7 +208,7 @@ int32_t tarn_session_tokens(tarn_session* session, uint64_t begin, uint32_t* ids
   if (!call) return refuse(call.why_not());
   if (ids_out == nullptr && ids_max > 0) return refuse("ids_out is NULL and ids_max is not 0");
   return report(call.run([&](Engine& engine, SessionIdx idx) -> Result<void> {
-    const tarn::engine::Session& state = engine.session_state(idx);
+    const engine::Session& state = engine.session_state(idx);
     if (begin >= state.n_ids) return {};
     *n_out = std::min<u64>(ids_max, state.n_ids - begin);
     std::copy_n(state.ids.begin() + static_cast<std::ptrdiff_t>(begin), *n_out, ids_out);
@@ -243,12 +225,11 @@ int32_t tarn_session_wait(tarn_session* session, int32_t timeout_ms) {
 }
 
 int32_t tarn_session_truncate(tarn_session* session, uint64_t n_tokens) {
-  const SessionCall call(session);
-  if (!call) return refuse(call.why_not());
-  if (n_tokens > UINT32_MAX) return refuse("the session has fewer tokens than n_tokens");
-  return report(call.run([&](Engine& engine, SessionIdx idx) {
-    return engine.truncate(idx, static_cast<u32>(n_tokens));
-  }));
+  const bool has_fewer = n_tokens > UINT32_MAX;
+  return on_session(session, has_fewer ? "the session has fewer tokens than n_tokens" : nullptr,
+                    [&](Engine& engine, SessionIdx idx) {
+                      return engine.truncate(idx, static_cast<u32>(n_tokens));
+                    });
 }
 
 int32_t tarn_session_fork(tarn_session* session, tarn_session** session_out) {

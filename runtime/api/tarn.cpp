@@ -10,49 +10,59 @@
 #include <string_view>
 
 #include "runtime/api/border.h"
-#include "runtime/api/call.h"
 
-using tarn::Result;
-using tarn::Status;
-using tarn::u64;
-using tarn::api::copy_in;
-using tarn::api::copy_out;
-using tarn::api::copy_text;
-using tarn::api::encode_options;
-using tarn::api::EngineCall;
-using tarn::api::kBadFlags;
-using tarn::api::kBadStruct;
-using tarn::api::kTextFlags;
-using tarn::api::refuse;
-using tarn::api::report;
-using tarn::engine::Engine;
-using tarn::engine::Instance;
+namespace tarn::api {
+namespace {
+
+thread_local char t_error_text[512] = "";
+
+}  // namespace
+
+const char* error_text() { return t_error_text; }
+
+int32_t report(const Error& error) {
+  format_error(error, t_error_text, sizeof t_error_text);
+  return static_cast<int32_t>(error.status);
+}
+
+int32_t report(const Result<void>& result) { return result ? TARN_OK : report(result.error()); }
+
+int32_t refuse(const char* hint) {
+  return report(Error{.status = Status::invalid_request, .hint = hint});
+}
+
+}  // namespace tarn::api
+
+using namespace tarn;
+using namespace tarn::api;
+using engine::Engine;
+using engine::Instance;
 
 namespace {
 
-void describe_plan(const tarn::plan::Plan& plan, tarn_plan* out) {
+void describe_plan(const plan::Plan& plan, tarn_plan* out) {
   out->fits = plan.fits ? 1 : 0;
   out->total_bytes = plan.total_bytes;
   out->budget_bytes = plan.budget_bytes;
   out->context_tokens = plan.context_tokens;
   out->n_regions = 0;
-  for (const tarn::Region& region : plan.regions) {
+  for (const Region& region : plan.regions) {
     tarn_region& to = out->regions[out->n_regions++];
     copy_text(to.name, region.name);
-    copy_text(to.space, tarn::region_space_name(region.space));
-    copy_text(to.kind, tarn::region_kind_name(region.kind));
+    copy_text(to.space, region_space_name(region.space));
+    copy_text(to.kind, region_kind_name(region.kind));
     to.bytes = region.bytes;
     copy_text(to.formula, region.formula.data());
   }
 }
 
-tarn::engine::InstanceArgs instance_args(const tarn_options& options) {
+engine::InstanceArgs instance_args(const tarn_options& options) {
   return {.model_path = options.model_path,
           .config_toml = options.config_toml,
           .budget_bytes = options.budget_bytes,
           .hooks = {.on_log = options.log,
                     .log_context = options.log_context,
-                    .log_least = static_cast<tarn::LogLevel>(std::clamp(options.log_level, 0, 3)),
+                    .log_least = static_cast<LogLevel>(std::clamp(options.log_level, 0, 3)),
                     .fatal = options.fatal,
                     .fatal_context = options.fatal_context,
                     .progress = options.progress,
@@ -64,14 +74,12 @@ tarn::engine::InstanceArgs instance_args(const tarn_options& options) {
 
 extern "C" {
 
-const char* tarn_error_text(void) { return tarn::api::error_text(); }
+const char* tarn_error_text(void) { return error_text(); }
 
-const char* tarn_status_name(int32_t status) {
-  return tarn::status_name(static_cast<Status>(status));
-}
+const char* tarn_status_name(int32_t status) { return status_name(static_cast<Status>(status)); }
 
 const char* tarn_finish_name(int32_t finish) {
-  return tarn::engine::finish_name(static_cast<tarn::engine::Finish>(finish));
+  return engine::finish_name(static_cast<engine::Finish>(finish));
 }
 
 int32_t tarn_open(const tarn_options* options, tarn_engine** engine_out) {
@@ -94,7 +102,7 @@ int32_t tarn_plan_memory(const tarn_options* options, tarn_plan* plan_out) {
   tarn_plan out{};
   if (!copy_out(out, plan_out)) return refuse(kBadStruct);
   if (const char* why_not = copy_in(options, &own)) return refuse(why_not);
-  Result<tarn::engine::PlanReport> report_or = Instance::plan(instance_args(own));
+  Result<engine::PlanReport> report_or = Instance::plan(instance_args(own));
   if (!report_or) return report(report_or.error());
   describe_plan(report_or->plan, &out);
   copy_out(out, plan_out);
@@ -117,14 +125,13 @@ int32_t tarn_engine_status_get(tarn_engine* handle, tarn_engine_status* status_o
   tarn_engine_status out{};
   if (!copy_out(out, status_out)) return refuse(kBadStruct);
   if (!call) return refuse(call.why_not());
-  const Engine& engine = call.engine();
-  const Result<void> done = call.run([&]() -> Result<void> {
-    const tarn::engine::EngineStatus status = engine.status();
-    const tarn::engine::EngineCounters& counters = status.counters;
+  const Result<void> done = call.run([&](const Engine& engine) -> Result<void> {
+    const engine::EngineStatus status = engine.status();
+    const engine::EngineCounters& counters = status.counters;
     copy_text(out.device, status.device);
     copy_text(out.isa, status.isa);
     copy_text(out.io, status.io);
-    copy_text(out.arch, tarn::model::arch_name(engine.spec().arch));
+    copy_text(out.arch, model::arch_name(engine.spec().arch));
     out.memory_locked = status.memory_locked ? 1 : 0;
     out.n_workers = status.n_workers;
     out.n_sessions = status.n_sessions;
@@ -149,7 +156,7 @@ int32_t tarn_engine_status_get(tarn_engine* handle, tarn_engine_status* status_o
     out.select_steps = counters.kv_reads.n_select_steps;
     out.kv_read_ratio = counters.kv_reads.ratio();
     out.sessions_may_be_lost = status.sessions_may_be_lost ? 1 : 0;
-    const tarn::MemoryProbe& probe = status.memory_probe;
+    const MemoryProbe& probe = status.memory_probe;
     out.gpu_bytes_per_s = probe.device_bytes_per_s;
     out.gpu_shared_bytes_per_s = probe.shared_bytes_per_s;
     out.gpu_promotes_without_copy = probe.promotes_without_copy() ? 1 : 0;
@@ -166,13 +173,11 @@ int32_t tarn_tokenize(tarn_engine* engine, const char* text, uint64_t text_bytes
   if (n_out == nullptr) return refuse("n_out is NULL");
   *n_out = 0;
   if (!call) return refuse(call.why_not());
-  if (text == nullptr && text_bytes > 0) return refuse("text is NULL");
+  if (const char* why_not = bad_text(text, text_bytes, flags)) return refuse(why_not);
   if (ids_out == nullptr && ids_max > 0) return refuse("ids_out is NULL and ids_max is not 0");
-  if ((flags & ~kTextFlags) != 0) return refuse(kBadFlags);
   u64 n = 0;
-  const Result<void> done = call.run([&]() -> Result<void> {
-    TARN_TRY(const auto ids,
-             call.engine().text().encode({text, text_bytes}, encode_options(flags)));
+  const Result<void> done = call.run([&](Engine& own) -> Result<void> {
+    TARN_TRY(const auto ids, own.text().encode({text, text_bytes}, encode_options(flags)));
     n = ids.size();
     if (n <= ids_max) std::copy(ids.begin(), ids.end(), ids_out);
     return {};
@@ -196,8 +201,8 @@ int32_t tarn_piece(tarn_engine* engine, uint32_t token, char* bytes_out, uint64_
     return refuse("the token is not in the vocabulary");
   }
   u64 n = 0;
-  const Result<void> done = call.run([&]() -> Result<void> {
-    const std::string_view piece = call.engine().text().piece(token);
+  const Result<void> done = call.run([&](Engine& own) -> Result<void> {
+    const std::string_view piece = own.text().piece(token);
     n = piece.size();
     if (n <= bytes_max) std::copy(piece.begin(), piece.end(), bytes_out);
     return {};

@@ -360,10 +360,10 @@ TARN_API int32_t tarn_session_fork(tarn_session* session, tarn_session** session
  * and is then TARN_NOT_FOUND or recomputed. `tarn sessions --store DIR --json` lists the names
  * while no engine has the folder open. */
 
-/* From now on the engine checkpoints the session under this name while it works, and when an answer
- * ends. A crash costs the work of the last store.checkpoint_ms and one step, and the tokens after
- * the last full page (kv.page_tokens). TARN_INVALID_REQUEST: the configuration keeps no sessions,
- * the name is invalid, or another open session has it. */
+/* From now on the engine checkpoints the session under this name: every store.checkpoint_ms while
+ * it works, and when an answer ends (0: never). A crash costs the work since the last checkpoint,
+ * and the unfinished page (kv.page_tokens). TARN_INVALID_REQUEST: the configuration keeps no
+ * sessions, the name is invalid, or another open session has it. */
 TARN_API int32_t tarn_session_keep(tarn_session* session, const char* name);
 /* Like tarn_session_keep, and when it returns the whole session is on disk, where it outlives a
  * power cut. Allowed while the session computes or generates, which continues afterwards. Bytes
