@@ -1,20 +1,16 @@
 #include "runtime/kv/eviction_queue.h"
 
+#include <algorithm>
+
 #include "platform/base/assert.h"
-#include "platform/base/bump.h"
 
 namespace tarn::kv {
 
-u64 EvictionQueue::bookkeeping_bytes(u32 n_groups) { return u64{n_groups} * sizeof(Node); }
-
-void EvictionQueue::init(u32 n_groups, std::span<std::byte> bookkeeping) {
+void EvictionQueue::init(Carver& carver, u32 n_groups) {
   static_assert(sizeof(Node) == 16);
   *this = EvictionQueue();
-  Bump bump(bookkeeping);
-  const auto nodes = bump.alloc<Node>(n_groups);
-  TARN_ASSERT(nodes.has_value());
-  nodes_ = *nodes;
-  for (Node& node : nodes_) node = Node{};
+  nodes_ = carver.take<Node>("queue", n_groups);
+  std::ranges::fill(nodes_, Node{});
 }
 
 void EvictionQueue::link(u32 group_idx, In in, u32 after) {

@@ -14,7 +14,7 @@
 
 #include <span>
 
-#include "platform/base/types.h"
+#include "runtime/arena/carver.h"
 
 namespace tarn::kv {
 
@@ -22,8 +22,7 @@ class EvictionQueue {
  public:
   static constexpr u32 kNone = ~u32{0};
 
-  static u64 bookkeeping_bytes(u32 n_groups);
-  void init(u32 n_groups, std::span<std::byte> bookkeeping);
+  void init(Carver& carver, u32 n_groups);
 
   void push_dirty(u32 group_idx);
   // Next used `soonest` of all, or, if its use of this cycle is over, after all expected ones.

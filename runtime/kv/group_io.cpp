@@ -6,13 +6,12 @@
 
 namespace tarn::kv {
 
-void GroupIo::init(const GroupIoArgs& args) {
-  TARN_ASSERT(args.residency != nullptr && args.store != nullptr);
-  TARN_ASSERT(args.gather != nullptr && args.stats != nullptr);
-  TARN_ASSERT(args.loads_max > 0 && args.stores_max > 0);
-  TARN_ASSERT(args.loads_max + args.stores_max <= kMovesMax);
+void GroupIo::init(const MoverArgs& args, MoverStats* stats) {
+  TARN_ASSERT(args.loads_max > 0 && args.spills_max > 0);
+  TARN_ASSERT(args.loads_max + args.spills_max <= kMovesMax);
   *this = GroupIo();
   args_ = args;
+  stats_ = stats;
 }
 
 GroupIo::Move* GroupIo::free_move() {
@@ -22,13 +21,25 @@ GroupIo::Move* GroupIo::free_move() {
   return nullptr;
 }
 
+void GroupIo::begin_gather(const GatherArgs* args) {
+  TARN_ASSERT(gather_ == nullptr && args->wanted.size() == args->out.size());
+  TARN_ASSERT(args->wanted.size() == args_.residency->shape().n_kv_heads);
+  gather_ = args;
+  gather_is_lost_ = false;
+}
+
+bool GroupIo::end_gather() {
+  gather_ = nullptr;
+  return !gather_is_lost_;
+}
+
 bool GroupIo::is_gathering() const {
   return std::any_of(moves_.begin(), moves_.end(),
                      [](const Move& move) { return move.kind == MoveKind::part && !move.lent; });
 }
 
 std::span<std::byte> GroupIo::bytes(const Ticket& ticket) const {
-  return args_.residency->frames().bytes(ticket.frame);
+  return args_.residency->frame(ticket.frame);
 }
 
 // Without a name: two openings of a store, two groups and two contents of one group never have the
@@ -60,21 +71,20 @@ store::Begun GroupIo::load(const Load& load) {
     return begun;
   }
   const bool is_part = !load.sectors.empty();
-  MoverStats& stats = *args_.stats;
   if (begun != store::Begun::begun) {  // gone, or the store is off: it will not come back
     args_.residency->end_loading(ticket, LoadEnd::lost);
     args_.residency->give_back(ticket);
-    ++stats.n_lost;
-    if (is_part) args_.gather->lose();
+    ++stats_->n_lost;
+    gather_is_lost_ = gather_is_lost_ || is_part;
     return begun;
   }
   const u64 n_bytes = is_part ? load.sectors.size() * store::kSectorBytes : bytes(ticket).size();
   move = {.kind = is_part ? MoveKind::part : MoveKind::load, .ticket = ticket, .group = load.group};
   ++n_loading_;
-  ++stats.n_loads;
-  stats.bytes_loaded += n_bytes;
-  stats.n_gather_reads += is_part;
-  stats.bytes_gathered += is_part ? n_bytes : 0;
+  ++stats_->n_loads;
+  stats_->bytes_loaded += n_bytes;
+  stats_->n_gather_reads += is_part;
+  stats_->bytes_gathered += is_part ? n_bytes : 0;
   return begun;
 }
 
@@ -106,8 +116,8 @@ store::Begun GroupIo::store(u32 group_idx) {
   }
   move = {.kind = MoveKind::store, .ticket = ticket};
   ++n_storing_;
-  ++args_.stats->n_spills;
-  args_.stats->bytes_spilled += payload.size();
+  ++stats_->n_spills;
+  stats_->bytes_spilled += payload.size();
   return begun;
 }
 
@@ -119,7 +129,7 @@ bool GroupIo::take_known(const Ticket& ticket, const store::Key& key) {
   const bool is_ours =
       found && what_if_known(key, bytes(ticket).size()) == store::PutArgs::If::absent;
   args_.residency->end_storing(ticket, is_ours ? *found : store::RecordRef{});
-  args_.stats->n_known += is_ours;
+  stats_->n_known += is_ours;
   return is_ours;
 }
 
@@ -152,7 +162,7 @@ void GroupIo::end_store(Move& move) {
     args_.residency->end_storing(move.ticket, move.record);
   } else {
     args_.residency->end_storing(move.ticket, {});
-    ++args_.stats->n_spill_failures;
+    ++stats_->n_spill_failures;
   }
   move = {};
 }
@@ -163,16 +173,17 @@ void GroupIo::end_load(Move& move) {
     if (move.ok) {
       TARN_ASSERT(!move.lent);
       if (is_part) {
-        args_.stats->bytes_gathered_used +=
-            args_.gather->copy(move.group, reinterpret_cast<const u8*>(bytes(move.ticket).data()));
+        stats_->bytes_gathered_used +=
+            copy_wanted(*gather_, args_.residency->shape(), move.group,
+                        reinterpret_cast<const u8*>(bytes(move.ticket).data()));
       }
       args_.residency->end_loading(move.ticket, is_part ? LoadEnd::abandoned : LoadEnd::whole);
       move = {};
       return;
     }
-    if (is_part) args_.gather->lose();
+    gather_is_lost_ = gather_is_lost_ || is_part;
     args_.residency->end_loading(move.ticket, LoadEnd::lost);
-    ++args_.stats->n_lost;
+    ++stats_->n_lost;
   }
   if (move.lent) return;
   args_.residency->give_back(move.ticket);

@@ -13,8 +13,10 @@
 #include <array>
 #include <span>
 
+#include "platform/clock/clock.h"
 #include "runtime/kv/residency.h"
 #include "runtime/kv/slot_gather.h"
+#include "runtime/step/batch.h"
 #include "runtime/store/store.h"
 
 namespace tarn::kv {
@@ -35,29 +37,40 @@ struct MoverStats {
   u64 bytes_gathered_here = 0;  // K and V of wanted slots of offloaded groups that were in memory
 };
 
-struct GroupIoArgs {
+struct MoverArgs {
   Residency* residency = nullptr;
   store::Store* store = nullptr;
-  const PageNames* names = nullptr;
-  SlotGather* gather = nullptr;  // that the parts are for
-  MoverStats* stats = nullptr;
-  u32 loads_max = 0, stores_max = 0;
+  Clock* clock = nullptr;
+  u32 n_cache_layers = 0;
+  u32 window_groups = 1;  // pinned at a time, at most
+  u32 loads_max = 32;
+  u32 spills_max = 32;
   u64 nonce = 0;  // of this opening of the store: keys of groups without a name never repeat
+  const PageNames* names = nullptr;
+  void (*on_other)(void* context, const store::Event& event) = nullptr;
+  void* other_context = nullptr;
+  step::StepHost* host = nullptr;  // ticks before each look at the disk that may wait
 };
 
 class GroupIo {
  public:
-  void init(const GroupIoArgs& args);
+  void init(const MoverArgs& args, MoverStats* stats);
 
   struct Load {
     u32 group_idx = 0;
+    u64 tick = 0;                    // of its use
+    bool demanded = false;           // and not read ahead for it
     std::span<const u32> sectors{};  // of a part; else all
     u32 group = 0;                   // of a part: in the sequence's order
   };
+  // Parts that are read until end_gather(), which tells whether all of them came.
+  void begin_gather(const GatherArgs* args);
+  bool end_gather();
+
   bool can_load() { return n_loading_ < args_.loads_max && free_move() != nullptr; }
   // Of a group on disk; a frame is free. Anything but begun and busy: the group is lost.
   store::Begun load(const Load& load);
-  bool can_store() { return n_storing_ < args_.stores_max && free_move() != nullptr; }
+  bool can_store() { return n_storing_ < args_.spills_max && free_move() != nullptr; }
   // Of a dirty group. begun: it is on its way, or its record was there. known: a record of these
   // tokens is being written for another group.
   store::Begun store(u32 group_idx);
@@ -87,7 +100,10 @@ class GroupIo {
   void end_store(Move& move);
   void end_load(Move& move);
 
-  GroupIoArgs args_{};
+  MoverArgs args_{};
+  MoverStats* stats_ = nullptr;
+  const GatherArgs* gather_ = nullptr;  // while one runs
+  bool gather_is_lost_ = false;
   std::array<Move, kMovesMax> moves_{};
   u32 n_loading_ = 0, n_storing_ = 0, n_lent_ = 0;
 };

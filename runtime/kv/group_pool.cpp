@@ -1,135 +1,76 @@
 #include "runtime/kv/group_pool.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "platform/base/assert.h"
-#include "platform/base/bump.h"
-#include "platform/base/checked.h"
 
 namespace tarn::kv {
-namespace {
 
-constexpr u32 kNone = ~u32{0};
-constexpr u64 kBytesPerGroup =
-    3 * sizeof(u32) + sizeof(u8);  // generation, references, link, sealed
-
-}  // namespace
-
-u64 GroupPool::region_bytes(const GroupShape& shape, u32 groups_max) {
-  return groups_max * shape.group_bytes();
-}
-
-u64 GroupPool::bookkeeping_bytes(u32 groups_max) {
-  return align_up(u64{groups_max} * kBytesPerGroup, sizeof(u64));
-}
-
-void GroupPool::init(const GroupShape& shape, u32 groups_max, std::span<std::byte> region,
-                     std::span<std::byte> bookkeeping) {
-  TARN_ASSERT(region.size() >= region_bytes(shape, groups_max));
-  init_bookkeeping(shape, groups_max, bookkeeping);
-  region_ = reinterpret_cast<u8*>(region.data());
-  memory_ = nullptr;
-}
-
-void GroupPool::init(const GroupShape& shape, u32 groups_max, GroupMemory* memory,
-                     std::span<std::byte> bookkeeping) {
-  TARN_ASSERT(memory != nullptr);
-  init_bookkeeping(shape, groups_max, bookkeeping);
-  region_ = nullptr;
-  memory_ = memory;
-}
-
-void GroupPool::init_bookkeeping(const GroupShape& shape, u32 groups_max,
-                                 std::span<std::byte> bookkeeping) {
+void GroupPool::init(Carver& carver, const GroupShape& shape, u32 groups_max) {
   TARN_ASSERT(shape.payload_bytes() > 0);
-  TARN_ASSERT(groups_max < kNone);
-  TARN_ASSERT(bookkeeping.size() >= bookkeeping_bytes(groups_max));
+  *this = GroupPool();
   shape_ = shape;
-  groups_max_ = groups_max;
-
-  Bump bump(bookkeeping);
-  const auto generations = bump.alloc<u32>(groups_max);
-  const auto references = bump.alloc<u32>(groups_max);
-  const auto next_free = bump.alloc<u32>(groups_max);
-  const auto sealed = bump.alloc<u8>(groups_max);
-  TARN_ASSERT(generations && references && next_free && sealed);
-  generations_ = generations->data();
-  references_ = references->data();
-  next_free_ = next_free->data();
-  sealed_ = sealed->data();
-  for (u32 idx = 0; idx < groups_max; ++idx) {
-    generations_[idx] = 0;
-    references_[idx] = 0;
-    next_free_[idx] = idx + 1 < groups_max ? idx + 1 : kNone;
-    sealed_[idx] = 0;
-  }
-  free_head_ = groups_max > 0 ? 0 : kNone;
-  groups_free_ = groups_max;
+  groups_ = carver.take<Group>("groups", groups_max);
+  free_.init(carver, groups_max);
+  std::ranges::fill(groups_, Group{});
 }
 
-void GroupPool::assert_current(GroupRef group) const {
-  TARN_ASSERT(group.idx < groups_max_);
-  TARN_ASSERT(group.generation == generations_[group.idx]);
-  TARN_ASSERT(references_[group.idx] > 0);
+void GroupPool::lie_in(std::span<std::byte> region) {
+  TARN_ASSERT(region.size() >= groups_max() * shape_.group_bytes());
+  region_ = reinterpret_cast<u8*>(region.data());
+}
+
+GroupPool::Group& GroupPool::current(GroupRef ref) const {
+  TARN_ASSERT(ref.idx < groups_.size());
+  TARN_ASSERT(ref.generation == groups_[ref.idx].generation);
+  TARN_ASSERT(groups_[ref.idx].references > 0);
+  return groups_[ref.idx];
 }
 
 std::optional<GroupRef> GroupPool::acquire() {
-  if (free_head_ == kNone) return std::nullopt;
-  const u32 idx = free_head_;
-  TARN_ASSERT(references_[idx] == 0);
-  free_head_ = next_free_[idx];
-  --groups_free_;
-  references_[idx] = 1;
+  if (free_.n_free() == 0) return std::nullopt;
+  const u32 idx = free_.take();
+  TARN_ASSERT(groups_[idx].references == 0);
+  groups_[idx].references = 1;
   if (memory_ != nullptr) memory_->on_acquire(idx);
-  return GroupRef{.idx = idx, .generation = generations_[idx]};
+  return GroupRef{.idx = idx, .generation = groups_[idx].generation};
 }
 
-void GroupPool::seal(GroupRef group) {
-  assert_current(group);
-  TARN_ASSERT(sealed_[group.idx] == 0);
-  sealed_[group.idx] = 1;
-  if (memory_ != nullptr) memory_->on_seal(group.idx);
+void GroupPool::seal(GroupRef ref) {
+  Group& group = current(ref);
+  TARN_ASSERT(!group.is_sealed);
+  group.is_sealed = true;
+  if (memory_ != nullptr) memory_->on_seal(ref.idx);
 }
 
-GroupRef GroupPool::reopen(GroupRef group) {
-  assert_current(group);
-  TARN_ASSERT(sealed_[group.idx] == 1);
-  TARN_ASSERT(references_[group.idx] == 1);
-  sealed_[group.idx] = 0;
-  if (memory_ != nullptr) memory_->on_reopen(group.idx);
-  return GroupRef{.idx = group.idx, .generation = ++generations_[group.idx]};
+GroupRef GroupPool::reopen(GroupRef ref) {
+  Group& group = current(ref);
+  TARN_ASSERT(group.is_sealed);
+  TARN_ASSERT(group.references == 1);
+  group.is_sealed = false;
+  if (memory_ != nullptr) memory_->on_reopen(ref.idx);
+  return GroupRef{.idx = ref.idx, .generation = ++group.generation};
 }
 
-void GroupPool::add_reference(GroupRef group) {
-  assert_current(group);
-  TARN_ASSERT(sealed_[group.idx] == 1);
-  TARN_ASSERT(references_[group.idx] < ~u32{0});
-  ++references_[group.idx];
+void GroupPool::add_reference(GroupRef ref) {
+  Group& group = current(ref);
+  TARN_ASSERT(group.is_sealed);
+  TARN_ASSERT(group.references < ~u32{0});
+  ++group.references;
 }
 
-void GroupPool::release(GroupRef group) {
-  assert_current(group);
-  if (--references_[group.idx] > 0) return;
-  if (memory_ != nullptr) memory_->on_release(group.idx);
-  ++generations_[group.idx];
-  sealed_[group.idx] = 0;
-  next_free_[group.idx] = free_head_;
-  free_head_ = group.idx;
-  ++groups_free_;
-}
-
-bool GroupPool::is_sealed(GroupRef group) const {
-  assert_current(group);
-  return sealed_[group.idx] == 1;
-}
-
-u32 GroupPool::references(GroupRef group) const {
-  assert_current(group);
-  return references_[group.idx];
+void GroupPool::release(GroupRef ref) {
+  Group& group = current(ref);
+  if (--group.references > 0) return;
+  if (memory_ != nullptr) memory_->on_release(ref.idx);
+  ++group.generation;
+  group.is_sealed = false;
+  free_.put(ref.idx);
 }
 
 u8* GroupPool::address(GroupRef group) const {
-  assert_current(group);
+  (void)current(group);
   return region_ != nullptr ? region_ + group.idx * shape_.group_bytes()
                             : memory_->group(group.idx);
 }
@@ -141,9 +82,8 @@ const u8* GroupPool::page(GroupRef group, u32 kv_head) const {
 
 u8* GroupPool::page_for_write(GroupRef group, u32 kv_head) {
   TARN_ASSERT(kv_head < shape_.n_kv_heads);
-  u8* first_page = address(group);
-  TARN_ASSERT(sealed_[group.idx] == 0);
-  return first_page + kv_head * shape_.page_bytes();
+  TARN_ASSERT(!current(group).is_sealed);
+  return address(group) + kv_head * shape_.page_bytes();
 }
 
 void GroupPool::copy_slots(GroupRef source, GroupRef target, u32 n_slots) {
@@ -162,24 +102,11 @@ void GroupPool::copy_slots(GroupRef source, GroupRef target, u32 n_slots) {
 
 void GroupPool::check_invariants() const {
   u32 n_used = 0;
-  for (u32 idx = 0; idx < groups_max_; ++idx) {
-    TARN_ASSERT(sealed_[idx] <= 1);
-    if (references_[idx] == 0) {
-      TARN_ASSERT(sealed_[idx] == 0);
-    } else {
-      ++n_used;
-      TARN_ASSERT(sealed_[idx] == 1 || references_[idx] == 1);
-    }
+  for (const Group& group : groups_) {
+    n_used += group.references > 0;
+    TARN_ASSERT(group.is_sealed ? group.references > 0 : group.references <= 1);
   }
-  u32 n_free = 0;
-  for (u32 idx = free_head_; idx != kNone; idx = next_free_[idx]) {
-    TARN_ASSERT(idx < groups_max_);
-    TARN_ASSERT(references_[idx] == 0);
-    TARN_ASSERT(n_free < groups_max_);  // otherwise the list is a circle
-    ++n_free;
-  }
-  TARN_ASSERT(n_free == groups_free_);
-  TARN_ASSERT(n_free + n_used == groups_max_);
+  TARN_ASSERT(n_used + free_.n_free() == groups_.size());
 }
 
 }  // namespace tarn::kv

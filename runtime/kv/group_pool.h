@@ -1,9 +1,8 @@
 // A fixed set of equally sized KV groups in one region. A group is all KV heads of one cache layer
 // over the same `page_tokens` slots: the unit of allocation, identity and reference counting.
 //
-//   one group    [n_kv_heads][page], page = [page_tokens, 2, vector], 2 = {K, V}, padded to 4 KiB
-//   at its
-//                end; vector = kv_vector_bytes(type, head_dim)
+//   one group    [n_kv_heads][page], padded to 4 KiB at its end; page = [page_tokens, 2, vector],
+//                2 = {K, V}; vector = kv_vector_bytes(type, head_dim)
 //   states       free -> writable (exactly one owner) -> sealed (immutable, counted) -> free;
 //                sealed -> writable for its only owner, under a new generation
 //   thread       engine thread only
@@ -19,7 +18,7 @@
 #include <optional>
 #include <span>
 
-#include "platform/base/types.h"
+#include "runtime/kv/free_list.h"
 
 namespace tarn::kv {
 
@@ -60,26 +59,21 @@ class GroupMemory {
 
 class GroupPool {
  public:
-  // What the planner reserves. Pure.
-  static u64 region_bytes(const GroupShape& shape, u32 groups_max);
-  static u64 bookkeeping_bytes(u32 groups_max);
+  // Takes the tables; one of the others tells where the groups lie.
+  void init(Carver& carver, const GroupShape& shape, u32 groups_max);
+  void lie_in(std::span<std::byte> region);  // groups_max groups
+  void lie_in(GroupMemory* memory) { memory_ = memory; }
 
-  // Borrows both spans until the arena is torn down. `bookkeeping` is 8-byte aligned.
-  void init(const GroupShape& shape, u32 groups_max, std::span<std::byte> region,
-            std::span<std::byte> bookkeeping);
-  void init(const GroupShape& shape, u32 groups_max, GroupMemory* memory,
-            std::span<std::byte> bookkeeping);
-
-  std::optional<GroupRef>
-  acquire();                  // writable, references = 1; the content is what was there before
-  void seal(GroupRef group);  // no more writes
+  // Writable, with one reference; the content is what was there before.
+  std::optional<GroupRef> acquire();
+  void seal(GroupRef group);           // no more writes
   void add_reference(GroupRef group);  // sealed groups only
   void release(GroupRef group);        // the last reference frees it
   // Makes a sealed group with one reference writable again, its content kept. The old name is
   // stale.
   GroupRef reopen(GroupRef group);
-  bool is_sealed(GroupRef group) const;
-  u32 references(GroupRef group) const;
+  bool is_sealed(GroupRef group) const { return current(group).is_sealed; }
+  u32 references(GroupRef group) const { return current(group).references; }
 
   // Page of one KV head. Writing to a sealed group is our bug: page_for_write asserts.
   const u8* page(GroupRef group, u32 kv_head) const;
@@ -89,24 +83,23 @@ class GroupPool {
   void copy_slots(GroupRef source, GroupRef target, u32 n_slots);
 
   const GroupShape& shape() const { return shape_; }
-  u32 groups_max() const { return groups_max_; }
-  u32 groups_free() const { return groups_free_; }
+  u32 groups_max() const { return free_.size(); }
+  u32 groups_free() const { return free_.n_free(); }
   void check_invariants() const;
 
  private:
-  void init_bookkeeping(const GroupShape& shape, u32 groups_max, std::span<std::byte> bookkeeping);
-  void assert_current(GroupRef group) const;
+  struct Group {
+    u32 generation = 0;
+    u32 references = 0;
+    bool is_sealed = false;
+  };
+  Group& current(GroupRef ref) const;  // asserts
 
   GroupShape shape_{};
-  u32 groups_max_ = 0;
   u8* region_ = nullptr;  // nullptr: the groups lie in memory_
   GroupMemory* memory_ = nullptr;
-  u32* generations_ = nullptr;  // [groups_max]
-  u32* references_ = nullptr;   // [groups_max]
-  u32* next_free_ = nullptr;    // [groups_max], singly linked
-  u8* sealed_ = nullptr;        // [groups_max]
-  u32 free_head_ = 0;
-  u32 groups_free_ = 0;
+  std::span<Group> groups_{};  // [groups_max]
+  FreeList free_{};
 };
 
 }  // namespace tarn::kv

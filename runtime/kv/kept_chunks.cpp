@@ -3,27 +3,14 @@
 #include <algorithm>
 
 #include "platform/base/assert.h"
-#include "platform/base/checked.h"
 
 namespace tarn::kv {
-namespace {
 
-constexpr u64 kAlignment = 64;
-
-}  // namespace
-
-u64 KeptChunks::bookkeeping_bytes(const KeptShape& shape) {
-  const u64 n_groups = u64{shape.n_units} * shape.n_cache_layers * shape.chunk_groups;
-  return align_up(shape.n_units * sizeof(Unit), kAlignment) + n_groups * sizeof(GroupRef);
-}
-
-void KeptChunks::init(const KeptShape& shape, std::span<std::byte> memory) {
-  TARN_ASSERT(memory.size() >= bookkeeping_bytes(shape));
+void KeptChunks::init(Carver& carver, const KeptShape& shape) {
   shape_ = shape;
-  const u64 groups_at = align_up(shape.n_units * sizeof(Unit), kAlignment);
-  units_ = {reinterpret_cast<Unit*>(memory.data()), shape.n_units};
-  groups_ = {reinterpret_cast<GroupRef*>(memory.data() + groups_at),
-             u64{shape.n_units} * shape.n_cache_layers * shape.chunk_groups};
+  units_ = carver.take<Unit>("units", shape.n_units);
+  groups_ = carver.rows<GroupRef>("groups", shape.n_units,
+                                  u64{shape.n_cache_layers} * shape.chunk_groups);
   std::ranges::fill(units_, Unit{});
   std::ranges::fill(groups_, GroupRef{});
 }

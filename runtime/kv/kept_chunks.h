@@ -28,9 +28,7 @@ struct KeptShape {
 class KeptChunks {
  public:
   static constexpr u64 kIdleSteps = 64;
-  static u64 bookkeeping_bytes(const KeptShape& shape);
-  // Borrows the memory, 64-byte aligned.
-  void init(const KeptShape& shape, std::span<std::byte> memory);
+  void init(Carver& carver, const KeptShape& shape);
 
   void begin_step() { ++step_; }
   // Where the session's chunk of a layer is or may be; nothing where it has no unit. Chunks are

@@ -20,19 +20,15 @@ Unexpected no_group(const char* hint) {
 void KvCache::init(const KvCacheArgs& args) {
   sizes_ = args.sizes;
   tables_ = args.tables;
-  if (!args.groups.empty()) {
-    pool_.init(sizes_.shape, sizes_.groups_max, args.groups, tables_.pool);
-    return;
-  }
+  Carver carver(tables_.pool);
+  pool_.init(carver, sizes_.shape, sizes_.groups_max);
+  if (!args.groups.empty()) return pool_.lie_in(args.groups);
   GroupMemory* frames = &tiers_.residency;
-  pool_.init(sizes_.shape, sizes_.groups_max, args.device != nullptr ? args.device : frames,
-             tables_.pool);
+  pool_.lie_in(args.device != nullptr ? args.device : frames);
 }
 
 Result<void> KvCache::open_tiers(const TierArgs& args) {
   TARN_ASSERT(!has_tiers_);
-  const GroupShape& shape = sizes_.shape;
-  const u32 n_groups = sizes_.groups_max;
   store::Store& store = tiers_.store.store();
   std::array<u8, 8> random{};
   TARN_CHECK(fill_random(random));
@@ -50,15 +46,21 @@ Result<void> KvCache::open_tiers(const TierArgs& args) {
   with_buffers.buffers = std::span(buffers).first(tiers_.extents.is_on() ? 2 : 1);
   if (const Result<void> opened = tiers_.store.open(with_buffers); !opened) {
     // A step finds places for its rows, and a window beside them.
-    const bool fits = sizes_.n_frames >= n_groups + args.window_groups;
+    const bool fits = sizes_.n_frames >= sizes_.groups_max + args.window_groups;
     if (!fits || !store::is_disk_failure(opened.error())) return opened;
     TARN_CHECK(tiers_.store.stay_off(opened.error()));
   }
   if (sizes_.n_names > 0) {
-    tiers_.names.init(sizes_.n_names, shape.page_tokens, &store.secret(), tables_.names);
+    Carver carver(tables_.names);
+    tiers_.names.init(carver, sizes_.n_names, sizes_.shape.page_tokens, &store.secret());
   }
-  tiers_.residency.init(shape, n_groups, sizes_.n_frames, args.frames, tables_.residency, &store,
-                        &tiers_.names);
+  Carver carver(tables_.residency);
+  tiers_.residency.init(carver, {.shape = sizes_.shape,
+                                 .n_groups = sizes_.groups_max,
+                                 .n_frames = sizes_.n_frames,
+                                 .frames = args.frames,
+                                 .store = &store,
+                                 .names = &tiers_.names});
   tiers_.mover.init({.residency = &tiers_.residency,
                      .store = &store,
                      .clock = args.store.clock,
@@ -71,7 +73,7 @@ Result<void> KvCache::open_tiers(const TierArgs& args) {
                      .on_other = &Tiers::on_event,
                      .other_context = &tiers_,
                      .host = args.host},
-                    sizes_.sessions_max, tables_.mover);
+                    tables_.mover);
   has_tiers_ = true;
   return {};
 }

@@ -21,28 +21,35 @@ struct KvSizes {
 };
 
 struct KvTables {
-  std::span<std::byte> pool;       // GroupPool's
-  std::span<std::byte> sequences;  // [sessions_max, n], Sequence's
-  std::span<std::byte> residency, mover, names;
+  std::span<std::byte> pool;      // GroupPool's
+  std::span<GroupRef> sequences;  // [sessions_max, Sequence::n_entries()]
+  std::span<std::byte> residency, names;
+  MoverMemory mover;
 
   static KvTables carve(Carver& carver, const KvSizes& sizes) {
     const u32 page_tokens = sizes.shape.page_tokens;
-    const auto take = [&](const char* name, bool is_there, u64 n_bytes) {
-      return carver.take<std::byte>(name, is_there ? n_bytes : 0);
+    const bool has_frames = sizes.n_frames > 0;
+    const auto take = [&](const char* name, bool is_there, auto&& init) {
+      Carver counting;
+      if (is_there) init(counting);
+      return carver.take<std::byte>(name, counting.n_bytes());
     };
-    return {.pool = take("pool", true, GroupPool::bookkeeping_bytes(sizes.groups_max)),
-            .sequences = carver.rows<std::byte>(
-                "sequence", sizes.sessions_max,
-                align_up(Sequence::bookkeeping_bytes(sizes.n_cache_layers, sizes.context_tokens,
-                                                     page_tokens),
-                         Carver::kAlignment)),
-            .residency = take("residency", sizes.n_frames > 0,
-                              Residency::bookkeeping_bytes(sizes.groups_max, sizes.n_frames)),
-            .mover = take(
-                "mover", sizes.n_frames > 0,
-                Mover::bookkeeping_bytes(sizes.shape, sizes.sessions_max, sizes.n_cache_layers)),
-            .names = take("names", sizes.n_names > 0,
-                          PageNames::bookkeeping_bytes(sizes.n_names, page_tokens))};
+    return {
+        .pool = take("pool", true,
+                     [&](Carver& c) { GroupPool().init(c, sizes.shape, sizes.groups_max); }),
+        .sequences = carver.rows<GroupRef>(
+            "sequence", sizes.sessions_max,
+            Sequence::n_entries(sizes.n_cache_layers, sizes.context_tokens, page_tokens)),
+        .residency = take("residency", has_frames,
+                          [&](Carver& c) {
+                            Residency().init(
+                                c, {.n_groups = sizes.groups_max, .n_frames = sizes.n_frames});
+                          }),
+        .names = take("names", sizes.n_names > 0,
+                      [&](Carver& c) { PageNames().init(c, sizes.n_names, page_tokens, nullptr); }),
+        .mover = has_frames ? MoverMemory::carve(carver, sizes.shape, sizes.sessions_max,
+                                                 sizes.n_cache_layers)
+                            : MoverMemory{}};
   }
 };
 

@@ -4,7 +4,6 @@
 #include <array>
 
 #include "platform/base/assert.h"
-#include "platform/base/bump.h"
 #include "platform/base/checked.h"
 #include "runtime/kv/mover_errors.h"
 
@@ -17,34 +16,15 @@ constexpr u32 kSpillBatch = 16;        // so that the disk sees long runs, and f
 
 }  // namespace
 
-u64 Mover::bookkeeping_bytes(const GroupShape& shape, u32 visits_max, u32 n_cache_layers) {
-  return UsePlan::bookkeeping_bytes(visits_max) +
-         align_up(n_cache_layers * sizeof(u32) + SlotGather::bookkeeping_bytes(shape), sizeof(u64));
-}
-
-void Mover::init(const MoverArgs& args, u32 visits_max, std::span<std::byte> bookkeeping) {
+void Mover::init(const MoverArgs& args, const MoverMemory& memory) {
   TARN_ASSERT(args.residency != nullptr && args.store != nullptr && args.clock != nullptr);
   TARN_ASSERT(args.window_groups > 0);
   *this = Mover();
   args_ = args;
+  memory_ = memory;
   residency_ = args.residency;
-  const GroupShape& shape = residency_->shape();
-  Bump bump(bookkeeping);
-  const auto visits = bump.alloc_bytes(UsePlan::bookkeeping_bytes(visits_max), alignof(Visit));
-  const auto held = bump.alloc<u32>(args.n_cache_layers);
-  const auto sectors = bump.alloc_bytes(SlotGather::bookkeeping_bytes(shape), alignof(u32));
-  TARN_ASSERT(visits && held && sectors);
-  held_ = *held;
-  uses_.init(visits_max, args.n_cache_layers, &residency_->queue(), *visits);
-  gather_.init(shape, *sectors);
-  io_.init({.residency = residency_,
-            .store = args.store,
-            .names = args.names,
-            .gather = &gather_,
-            .stats = &stats_,
-            .loads_max = args.loads_max,
-            .stores_max = args.spills_max,
-            .nonce = args.nonce});
+  uses_.init(memory.visits, args.n_cache_layers, &residency_->queue());
+  io_.init(args, &stats_);
 }
 
 // ---- Moves --------------------------------------------------------------------------------------
@@ -52,14 +32,14 @@ void Mover::init(const MoverArgs& args, u32 visits_max, std::span<std::byte> boo
 // False where there is no place or no frame for it now.
 bool Mover::begin_load(const Load& load) {
   if (!io_.can_load()) return false;
-  if (residency_->frames().n_free() == 0) {
+  if (residency_->n_free_frames() == 0) {
     const u32 victim = residency_->queue().victim();
     if (victim == Residency::kNone) return false;
     if (!load.demanded && !residency_->queue().goes_before(victim, load.tick)) return false;
     residency_->evict(victim);
     ++stats_.n_evictions;
   }
-  const store::Begun begun = io_.load({load.group_idx, load.sectors, load.group});
+  const store::Begun begun = io_.load(load);
   crowded_out_ = begun == store::Begun::busy;
   return begun != store::Begun::busy;
 }
@@ -95,9 +75,8 @@ Saved Mover::save(u32 group_idx) {
 }
 
 u32 Mover::n_available() const {
-  const FramePool& frames = residency_->frames();
   const ResidencyStats& stats = residency_->stats();
-  return frames.n_free() + frames.n_lent() + residency_->queue().n_clean() +
+  return residency_->n_free_frames() + stats.n_lent_frames + residency_->queue().n_clean() +
          stats.n(Where::storing) + stats.n(Where::loading);
 }
 
@@ -169,7 +148,7 @@ Result<void> Mover::make_room(u32 n_frames) {
   const u64 start_ns = args_.clock->now_ns();
   bool possible = true, made = false;
   while (possible) {
-    const u32 n_free = residency_->frames().n_free();
+    const u32 n_free = residency_->n_free_frames();
     const u32 n_evictable = residency_->queue().n_clean();
     made = n_free >= n_frames && n_free + n_evictable >= urgent_room_;
     if (made) break;
@@ -201,14 +180,14 @@ Result<void> Mover::make_writable(const Sequence& sequence, u32 n) {
   };
   each_reserved([&](u32) { ++n_frames; });
   if (n_frames > 0) TARN_CHECK(make_room(n_frames));
-  each_reserved([&](u32 group_idx) { residency_->take_frame(group_idx); });
+  each_reserved([&](u32 group_idx) { (void)residency_->group(group_idx); });
   return {};
 }
 
 Stuck Mover::why_stuck() const {
   return {.refused = refused_,
           .is_crowded_out = crowded_out_,
-          .n_frames = residency_->frames().size(),
+          .n_frames = residency_->n_frames(),
           .n_dirty = residency_->stats().n(Where::memory)};
 }
 
@@ -311,37 +290,37 @@ void Mover::unpin(const Sequence& sequence, u32 cache_layer, u32 begin, u32 end)
 
 Result<void> Mover::gather(const GatherArgs& args) {
   const u64 start_ns = args_.clock->now_ns();
-  gather_.begin(&args);
-  Result<void> gathered = gather_groups(args);
+  const GroupShape& shape = residency_->shape();
+  io_.begin_gather(&args);
+  Result<void> gathered{};
+  auto group = next_wanted_group(args, shape, 0);
+  for (; group && gathered; group = next_wanted_group(args, shape, *group + 1)) {
+    gathered = gather_group(args, *group);
+  }
   while (io_.is_gathering()) go_on();
-  const bool is_whole = gather_.end();
+  const bool is_whole = io_.end_gather();
   stats_.wait_ns += args_.clock->now_ns() - start_ns;
   if (gathered && !is_whole) gathered = lost();
   return gathered;
-}
-
-Result<void> Mover::gather_groups(const GatherArgs& args) {
-  for (auto group = gather_.next_group(0); group; group = gather_.next_group(*group + 1)) {
-    TARN_CHECK(gather_group(args, *group));
-  }
-  return {};
 }
 
 Result<void> Mover::gather_group(const GatherArgs& args, u32 group) {
   const u32 group_idx = args.sequence->group(args.cache_layer, group).idx;
   const bool is_offloaded = args.is_offloaded(group);
   if (is_offloaded && residency_->where(group_idx) == Where::disk) {
-    TARN_TRY(const bool has_begun, wait_for_load({.group_idx = group_idx,
-                                                  .demanded = true,
-                                                  .sectors = gather_.sectors(group),
-                                                  .group = group}));
+    TARN_TRY(
+        const bool has_begun,
+        wait_for_load({.group_idx = group_idx,
+                       .demanded = true,
+                       .sectors = wanted_sectors(args, residency_->shape(), group, memory_.sectors),
+                       .group = group}));
     if (has_begun) return {};  // else it is brought for somebody else
   }
   const u64 tick = uses_.note_use(*args.sequence, args.cache_layer, group);
   const bool is_here = residency_->where(group_idx) != Where::disk;
   ++(is_here ? stats_.n_hits : stats_.n_waited);
   TARN_CHECK(bring(group_idx, tick));
-  const u64 n_bytes = gather_.copy(group, residency_->group(group_idx));
+  const u64 n_bytes = copy_wanted(args, residency_->shape(), group, residency_->group(group_idx));
   if (is_offloaded) stats_.bytes_gathered_here += n_bytes;
   residency_->queue().set_next_use(group_idx, uses_.next_tick(tick));
   residency_->unpin(group_idx);
@@ -356,7 +335,7 @@ Result<void> Mover::hold(const Sequence& sequence, u32 group_idx) {
       drop_hold();
       return brought;
     }
-    held_[n_held_++] = held;
+    memory_.held[n_held_++] = held;
     while (residency_->where(held) == Where::storing) {
       if (go_on()) continue;
       drop_hold();
@@ -369,7 +348,7 @@ Result<void> Mover::hold(const Sequence& sequence, u32 group_idx) {
 }
 
 void Mover::drop_hold() {
-  for (const u32 group_idx : held_.first(n_held_)) residency_->unpin(group_idx);
+  for (const u32 group_idx : memory_.held.first(n_held_)) residency_->unpin(group_idx);
   n_held_ = 0;
 }
 

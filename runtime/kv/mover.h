@@ -41,19 +41,17 @@ namespace tarn::kv {
 
 inline constexpr u32 kWindowGroupsMax = 64;
 
-struct MoverArgs {
-  Residency* residency = nullptr;
-  store::Store* store = nullptr;
-  Clock* clock = nullptr;
-  u32 n_cache_layers = 0;
-  u32 window_groups = 1;  // pinned at a time, at most
-  u32 loads_max = 32;
-  u32 spills_max = 32;
-  u64 nonce = 0;  // of this opening of the store: keys of groups without a name never repeat
-  const PageNames* names = nullptr;
-  void (*on_other)(void* context, const store::Event& event) = nullptr;
-  void* other_context = nullptr;
-  step::StepHost* host = nullptr;  // ticks before each look at the disk that may wait
+struct MoverMemory {
+  std::span<Visit> visits;  // of a step
+  std::span<u32> held;      // [n_cache_layers]
+  std::span<u32> sectors;   // of a group
+
+  static MoverMemory carve(Carver& carver, const GroupShape& shape, u32 visits_max,
+                           u32 n_cache_layers) {
+    return {.visits = carver.take<Visit>("visits", visits_max),
+            .held = carver.take<u32>("held", n_cache_layers),
+            .sectors = carver.take<u32>("sectors", shape.group_bytes() / store::kSectorBytes)};
+  }
 };
 
 enum class Saved : u8 {
@@ -65,8 +63,7 @@ enum class Saved : u8 {
 
 class Mover {
  public:
-  static u64 bookkeeping_bytes(const GroupShape& shape, u32 visits_max, u32 n_cache_layers);
-  void init(const MoverArgs& args, u32 visits_max, std::span<std::byte> bookkeeping);
+  void init(const MoverArgs& args, const MoverMemory& memory);
 
   // Of the step: reads work ahead along them from end() on.
   UsePlan& uses() { return uses_; }
@@ -103,14 +100,7 @@ class Mover {
   const MoverStats& stats() const { return stats_; }
 
  private:
-  struct Load {
-    u32 group_idx = 0;
-    u64 tick = 0;
-    bool demanded = false;
-    std::span<const u32> sectors{};  // of a part; else all
-    u32 group = 0;                   // of a part: in the sequence's order
-  };
-
+  using Load = GroupIo::Load;
   bool begin_load(const Load& load);
   bool begin_spill(u32 group_idx);
   void spill();
@@ -120,7 +110,6 @@ class Mover {
   Result<bool> wait_for_load(const Load& load);
   Result<void> bring(u32 group_idx, u64 tick);
   u64 pin_present(const Sequence& sequence, u32 cache_layer, u32 begin, u32 n);
-  Result<void> gather_groups(const GatherArgs& args);
   Result<void> gather_group(const GatherArgs& args, u32 group);
   Stuck why_stuck() const;
   u32 n_available() const;
@@ -128,9 +117,8 @@ class Mover {
   MoverArgs args_{};
   Residency* residency_ = nullptr;
   UsePlan uses_{};
-  SlotGather gather_{};
   GroupIo io_{};
-  std::span<u32> held_{};  // [n_cache_layers]
+  MoverMemory memory_{};
   u32 n_held_ = 0;
   u32 urgent_room_ = 0;  // while make_room() or pin() waits
   bool spilling_ = false;

@@ -7,13 +7,11 @@
 //   memory    a name for each page of slots that can exist, page_tokens ids in it
 //   thread    the engine's
 //   off       without init() nothing has a name
-//
-// Invariant: names free + names with references = n_names.
 #pragma once
 
 #include <span>
 
-#include "platform/base/types.h"
+#include "runtime/kv/free_list.h"
 #include "runtime/store/key.h"
 
 namespace tarn::kv {
@@ -22,9 +20,7 @@ inline constexpr u32 kNoName = ~u32{0};
 
 class PageNames {
  public:
-  static u64 bookkeeping_bytes(u32 n_names, u32 page_tokens);
-  void init(u32 n_names, u32 page_tokens, const store::Secret* secret,
-            std::span<std::byte> bookkeeping);
+  void init(Carver& carver, u32 n_names, u32 page_tokens, const store::Secret* secret);
   bool is_on() const { return !nodes_.empty(); }
 
   // The name of a page behind the one called `before` (kNoName: behind none, under the root). It
@@ -42,13 +38,12 @@ class PageNames {
   std::span<const u32> token_ids(u32 name) const {
     return token_ids_.subspan(u64{name} * page_tokens_, page_tokens_);
   }
-  u32 n_free() const { return n_free_; }
+  u32 n_free() const { return free_.n_free(); }
 
  private:
   struct Node {
     store::Key chain{};
     u32 references = 0;
-    u32 next_free = kNoName;
   };
 
   u32 take(const store::Key& chain, std::span<const u32> token_ids);
@@ -57,8 +52,7 @@ class PageNames {
   u32 page_tokens_ = 0;
   std::span<Node> nodes_{};
   std::span<u32> token_ids_{};  // [n_names, page_tokens]
-  u32 free_head_ = kNoName;
-  u32 n_free_ = 0;
+  FreeList free_{};
 };
 
 }  // namespace tarn::kv

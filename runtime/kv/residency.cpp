@@ -1,7 +1,8 @@
 #include "runtime/kv/residency.h"
 
+#include <algorithm>
+
 #include "platform/base/assert.h"
-#include "platform/base/bump.h"
 
 namespace tarn::kv {
 namespace {
@@ -16,35 +17,17 @@ constexpr bool has_record(Where where) {
 
 }  // namespace
 
-const char* where_name(Where where) {
-  constexpr const char* kNames[kWheres] = {"free", "reserved", "writing", "memory", "storing",
-                                           "both", "disk",     "loading", "lost"};
-  return kNames[static_cast<u32>(where)];
-}
-
-u64 Residency::bookkeeping_bytes(u32 n_groups, u32 n_frames) {
-  return u64{n_groups} * sizeof(Entry) + EvictionQueue::bookkeeping_bytes(n_groups) +
-         FramePool::bookkeeping_bytes(n_frames);
-}
-
-void Residency::init(const GroupShape& shape, u32 n_groups, u32 n_frames,
-                     std::span<std::byte> region, std::span<std::byte> bookkeeping,
-                     store::Store* store, PageNames* names) {
-  TARN_ASSERT(n_groups < kNone);
-  shape_ = shape;
-  store_ = store;
-  names_ = names;
-  Bump bump(bookkeeping);
-  const auto entries = bump.alloc<Entry>(n_groups);
-  const auto queue = bump.alloc_bytes(EvictionQueue::bookkeeping_bytes(n_groups), sizeof(u64));
-  const auto frames = bump.alloc_bytes(FramePool::bookkeeping_bytes(n_frames), sizeof(u64));
-  TARN_ASSERT(entries && queue && frames);
-  entries_ = *entries;
-  for (Entry& entry : entries_) entry = Entry{};
-  queue_.init(n_groups, *queue);
-  frames_.init(shape.group_bytes(), n_frames, region, *frames);
+void Residency::init(Carver& carver, const Args& args) {
+  TARN_ASSERT(args.n_groups < kNone);
+  args_ = args;
+  entries_ = carver.take<Entry>("entries", args.n_groups);
+  queue_.init(carver, args.n_groups);
+  free_frames_.init(carver, args.n_frames);
+  TARN_ASSERT(args.frames.size() >= n_frames() * shape().group_bytes());
+  TARN_ASSERT(reinterpret_cast<std::uintptr_t>(args.frames.data()) % 4096 == 0);
+  std::ranges::fill(entries_, Entry{});
   stats_ = {};
-  stats_.counts[static_cast<u32>(Where::free)] = n_groups;
+  stats_.counts[static_cast<u32>(Where::free)] = args.n_groups;
 }
 
 // Every edge. What follows from the states alone is done here: the frame that a group has, whether
@@ -54,14 +37,18 @@ void Residency::move(u32 group_idx, Where to) {
   const Where from = entry.where;
   queue_.remove(group_idx);
   if (has_record(from) && !has_record(to)) {
-    store_->unpin(entry.record);
+    args_.store->unpin(entry.record);
     entry.record = {};
   }
-  if (!has_frame(from) && has_frame(to)) entry.frame = frames_.take();
+  if (!has_frame(from) && has_frame(to)) entry.frame = free_frames_.take();
   if (has_frame(from) && !has_frame(to)) {
     const bool disk_has_it =
         (from == Where::storing || from == Where::loading) && to != Where::disk;
-    disk_has_it ? frames_.lend() : frames_.put(entry.frame);
+    if (disk_has_it) {
+      ++stats_.n_lent_frames;
+    } else {
+      free_frames_.put(entry.frame);
+    }
     entry.frame = kNone;
   }
   const bool is_unused = to == Where::loading || (to == Where::both && entry.is_unused);
@@ -84,7 +71,7 @@ void Residency::enqueue(u32 group_idx) {
 
 // They change, or are nobody's any more.
 void Residency::forget_bytes(Entry& entry) {
-  if (entry.name != kNoName) names_->let_go(entry.name);
+  if (entry.name != kNoName) args_.names->let_go(entry.name);
   entry.name = kNoName;
   ++entry.generation;
 }
@@ -92,11 +79,11 @@ void Residency::forget_bytes(Entry& entry) {
 // ---- The owner's edges --------------------------------------------------------------------------
 
 u8* Residency::group(u32 group_idx) {
-  if (entries_[group_idx].where == Where::reserved) take_frame(group_idx);
+  if (entries_[group_idx].where == Where::reserved) move(group_idx, Where::writing);
   const Entry& entry = entries_[group_idx];
   TARN_ASSERT(entry.frame != kNone && entry.where != Where::loading);
   TARN_ASSERT(entry.where == Where::writing || entry.pins > 0);
-  return reinterpret_cast<u8*>(frames_.bytes(entry.frame).data());
+  return reinterpret_cast<u8*>(frame(entry.frame).data());
 }
 
 void Residency::on_acquire(u32 group_idx) {
@@ -106,15 +93,10 @@ void Residency::on_acquire(u32 group_idx) {
   move(group_idx, Where::reserved);
 }
 
-void Residency::take_frame(u32 group_idx) {
-  TARN_ASSERT(entries_[group_idx].where == Where::reserved);
-  move(group_idx, Where::writing);
-}
-
 void Residency::adopt(u32 group_idx, store::RecordRef record) {
   Entry& entry = entries_[group_idx];
   TARN_ASSERT(entry.where == Where::reserved);
-  store_->pin(record);
+  args_.store->pin(record);
   entry.record = record;
   move(group_idx, Where::disk);
 }
@@ -144,7 +126,7 @@ void Residency::on_release(u32 group_idx) {
 void Residency::set_name(u32 group_idx, u32 name, u32 cache_layer) {
   Entry& entry = entries_[group_idx];
   TARN_ASSERT(entry.name == kNoName && entry.where > Where::writing);
-  names_->hold(name);
+  args_.names->hold(name);
   entry.name = name;
   entry.named_layer = static_cast<u16>(cache_layer);
 }
@@ -188,7 +170,7 @@ Ticket Residency::begin_storing(u32 group_idx) {
 void Residency::end_storing(const Ticket& ticket, store::RecordRef record) {
   Entry& entry = current(ticket, Where::storing);
   const bool is_published = record.frame_idx != store::kNoFrame;
-  if (is_published) store_->pin(record);
+  if (is_published) args_.store->pin(record);
   entry.record = record;
   move(ticket.group_idx, is_published ? Where::both : Where::memory);
 }
@@ -210,34 +192,15 @@ void Residency::end_loading(const Ticket& ticket, LoadEnd end) {
 
 void Residency::give_back(const Ticket& ticket) {
   TARN_ASSERT(!is_current(ticket));
-  frames_.put_lent(ticket.frame);
+  TARN_ASSERT(stats_.n_lent_frames > 0);
+  --stats_.n_lent_frames;
+  free_frames_.put(ticket.frame);
 }
 
 void Residency::evict(u32 group_idx) {
   const Entry& entry = entries_[group_idx];
   TARN_ASSERT(entry.where == Where::both && entry.pins == 0);
   move(group_idx, Where::disk);
-}
-
-void Residency::check_invariants() const {
-  std::array<u32, kWheres> counts{};
-  u32 n_held = 0, n_dirty = 0, n_clean = 0, n_unused = 0;
-  for (const Entry& entry : entries_) {
-    ++counts[static_cast<u32>(entry.where)];
-    const bool is_framed = has_frame(entry.where), is_recorded = has_record(entry.where);
-    TARN_ASSERT(is_framed == (entry.frame != kNone));
-    TARN_ASSERT(is_recorded == (entry.record.frame_idx != store::kNoFrame));
-    TARN_ASSERT(entry.pins == 0 || (is_framed && entry.where != Where::loading));
-    TARN_ASSERT(!entry.is_unused || (is_recorded && is_framed && entry.pins == 0));
-    n_held += is_framed;
-    n_unused += entry.is_unused;
-    n_dirty += entry.where == Where::memory && entry.pins == 0;
-    n_clean += entry.where == Where::both && entry.pins == 0;
-  }
-  TARN_ASSERT(counts == stats_.counts && n_unused == stats_.n_unused);
-  TARN_ASSERT(n_dirty == queue_.n_dirty() && n_clean == queue_.n_clean());
-  TARN_ASSERT(n_held + frames_.n_lent() + frames_.n_free() == frames_.size());
-  queue_.check_invariants();
 }
 
 }  // namespace tarn::kv

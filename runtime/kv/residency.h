@@ -26,16 +26,17 @@
 // Order     groups without pins whose frame may be had are in the eviction queue: dirty ones in
 //           `memory`, clean ones in `both`
 // Thread    engine thread; group() of a group in memory from any, while no edge is taken
-// When full take_frame() has nothing: the mover makes room first
+// When full taking a frame asserts: the mover makes room first
 //
-// Invariant: frames in use = groups in writing, memory, storing, both, loading.
+// Invariant: frames in use = groups in writing, memory, storing, both, loading;
+//            free frames + lent frames + frames in use = n_frames.
 #pragma once
 
 #include <array>
 #include <span>
 
 #include "runtime/kv/eviction_queue.h"
-#include "runtime/kv/frame_pool.h"
+#include "runtime/kv/free_list.h"
 #include "runtime/kv/group_pool.h"
 #include "runtime/kv/page_names.h"
 #include "runtime/store/store.h"
@@ -44,7 +45,6 @@ namespace tarn::kv {
 
 enum class Where : u8 { free, reserved, writing, memory, storing, both, disk, loading, lost };
 inline constexpr u32 kWheres = 9;
-const char* where_name(Where where);
 
 // A frame on its way to or from the store, and the group that it was for when that began.
 struct Ticket {
@@ -57,7 +57,8 @@ struct Ticket {
 struct ResidencyStats {
   std::array<u32, kWheres> counts{};
   std::array<std::array<u64, kWheres>, kWheres> edge_counts{};
-  u32 n_unused = 0;  // loaded, or being loaded, and not pinned since
+  u32 n_unused = 0;       // loaded, or being loaded, and not pinned since
+  u32 n_lent_frames = 0;  // whose group is gone, and the disk still reads or writes them
   u32 n(Where where) const { return counts[static_cast<u32>(where)]; }
   u64 edges(Where from, Where to) const {
     return edge_counts[static_cast<u32>(from)][static_cast<u32>(to)];
@@ -72,10 +73,14 @@ enum class LoadEnd : u8 {
 
 class Residency final : public GroupMemory {
  public:
-  static u64 bookkeeping_bytes(u32 n_groups, u32 n_frames);
-  // Borrows all; the region begins at a multiple of 4 KiB.
-  void init(const GroupShape& shape, u32 n_groups, u32 n_frames, std::span<std::byte> region,
-            std::span<std::byte> bookkeeping, store::Store* store, PageNames* names = nullptr);
+  struct Args {
+    GroupShape shape{};
+    u32 n_groups = 0, n_frames = 0;
+    std::span<std::byte> frames{};  // of one group's size each; at a multiple of 4 KiB
+    store::Store* store = nullptr;
+    PageNames* names = nullptr;
+  };
+  void init(Carver& carver, const Args& args);
 
   // GroupMemory. A reserved group gets a free frame at its first use.
   u8* group(u32 group_idx) override;
@@ -96,12 +101,16 @@ class Residency final : public GroupMemory {
   };
   const Entry& entry(u32 group_idx) const { return entries_[group_idx]; }
   Where where(u32 group_idx) const { return entries_[group_idx].where; }
-  const GroupShape& shape() const { return shape_; }
+  const GroupShape& shape() const { return args_.shape; }
+  u32 n_frames() const { return free_frames_.size(); }
+  u32 n_free_frames() const { return free_frames_.n_free(); }
+  std::span<std::byte> frame(u32 frame) const {
+    return args_.frames.subspan(frame * shape().group_bytes(), shape().group_bytes());
+  }
   const ResidencyStats& stats() const { return stats_; }
-  const FramePool& frames() const { return frames_; }
   EvictionQueue& queue() { return queue_; }
+  const EvictionQueue& queue() const { return queue_; }
 
-  void take_frame(u32 group_idx);  // reserved -> writing; a frame is free
   // reserved -> disk, before it is sealed: the record holds the bytes of a full group, and is
   // pinned from now on.
   void adopt(u32 group_idx, store::RecordRef record);
@@ -120,8 +129,6 @@ class Residency final : public GroupMemory {
   void give_back(const Ticket& ticket);
   void evict(u32 group_idx);  // both -> disk
 
-  void check_invariants() const;
-
   static constexpr u32 kNone = EvictionQueue::kNone;
 
  private:
@@ -130,10 +137,8 @@ class Residency final : public GroupMemory {
   void forget_bytes(Entry& entry);
   Entry& current(const Ticket& ticket, Where where);
 
-  GroupShape shape_{};
-  store::Store* store_ = nullptr;
-  PageNames* names_ = nullptr;
-  FramePool frames_{};
+  Args args_{};
+  FreeList free_frames_{};
   EvictionQueue queue_{};
   std::span<Entry> entries_{};  // [n_groups]
   ResidencyStats stats_{};

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "platform/base/assert.h"
-#include "platform/base/bump.h"
 #include "platform/base/checked.h"
 
 namespace tarn::kv {
@@ -15,25 +14,20 @@ u32 groups_of(u32 n_slots, u32 page_tokens) {
 
 }  // namespace
 
-u64 Sequence::bookkeeping_bytes(u32 n_cache_layers, u32 slots_max, u32 page_tokens) {
-  return u64{n_cache_layers} * groups_of(slots_max, page_tokens) * sizeof(GroupRef);
+u64 Sequence::n_entries(u32 n_cache_layers, u32 slots_max, u32 page_tokens) {
+  return u64{n_cache_layers} * groups_of(slots_max, page_tokens);
 }
 
 void Sequence::init(GroupPool* pool, u32 n_cache_layers, u32 slots_max,
-                    std::span<std::byte> bookkeeping) {
-  TARN_ASSERT(pool != nullptr);
-  TARN_ASSERT(n_cache_layers > 0);
+                    std::span<GroupRef> tables) {
+  TARN_ASSERT(pool != nullptr && n_cache_layers > 0);
+  *this = Sequence();
   pool_ = pool;
   n_cache_layers_ = n_cache_layers;
   groups_per_layer_max_ = groups_of(slots_max, pool->shape().page_tokens);
   slots_max_ = slots_max;
-  n_slots_ = 0;
-  n_reserved_ = 0;
-  changed_from_ = 0;
-  Bump bump(bookkeeping);
-  const auto tables = bump.alloc<GroupRef>(u64{n_cache_layers} * groups_per_layer_max_);
-  TARN_ASSERT(tables.has_value());
-  tables_ = tables->data();
+  TARN_ASSERT(tables.size() == n_entries(n_cache_layers, slots_max, pool->shape().page_tokens));
+  tables_ = tables;
 }
 
 u32 Sequence::n_groups() const { return groups_of(n_reserved_, pool_->shape().page_tokens); }
@@ -144,7 +138,7 @@ bool Sequence::fork_from(const Sequence& source) {
   TARN_ASSERT(n_reserved_ == 0);
   TARN_ASSERT(pool_ == source.pool_);
   TARN_ASSERT(n_cache_layers_ == source.n_cache_layers_);
-  if (!can_ever_hold(source.n_slots_)) return false;
+  if (source.n_slots_ > slots_max_) return false;
   const u32 page_tokens = pool_->shape().page_tokens;
   const u32 n_full = source.n_slots_ / page_tokens;
   const u32 tail_slots = source.n_slots_ % page_tokens;
@@ -196,19 +190,6 @@ u32 Sequence::pages(u32 cache_layer, u32 kv_head, std::span<const u8*> out) cons
   const u32 n = n_groups();
   pages(cache_layer, kv_head, 0, n, out);
   return n;
-}
-
-void Sequence::check_invariants() const {
-  TARN_ASSERT(n_slots_ <= n_reserved_);
-  TARN_ASSERT(n_reserved_ <= slots_max_);
-  const u32 n_full = n_slots_ / pool_->shape().page_tokens;
-  for (u32 layer = 0; layer < n_cache_layers_; ++layer) {
-    for (u32 group_idx = 0; group_idx < n_groups(); ++group_idx) {
-      const GroupRef ref = group(layer, group_idx);
-      TARN_ASSERT(pool_->is_sealed(ref) == (group_idx < n_full));
-      TARN_ASSERT(pool_->references(ref) == 1 || group_idx < n_full);
-    }
-  }
 }
 
 }  // namespace tarn::kv

@@ -2,12 +2,12 @@
 // have the same number of slots. Groups before the tail are sealed and may be shared; only the tail
 // group of a layer is writable, and it belongs to this sequence alone.
 //
-//   tables       [n_cache_layers, groups_per_layer_max] GroupRef, in the sequence's own bookkeeping
-//   ownership    holds one reference to each of its groups: clear() gives them back, nothing else
-//   does thread       engine thread only
+//   tables     [n_cache_layers, groups_per_layer_max] GroupRef
+//   ownership  holds one reference to each of its groups: clear() alone gives all of them back
+//   thread     engine thread only
 //
-// Invariant: n_slots <= n_reserved <= slots_max; groups of a layer = ceil(n_reserved /
-// page_tokens);
+// Invariant: n_slots <= n_reserved <= slots_max;
+//            groups of a layer = ceil(n_reserved / page_tokens);
 //            a group is sealed iff all its slots are below n_slots, else it has this one owner.
 #pragma once
 
@@ -19,15 +19,15 @@ namespace tarn::kv {
 
 class Sequence {
  public:
-  static u64 bookkeeping_bytes(u32 n_cache_layers, u32 slots_max, u32 page_tokens);
-  void init(GroupPool* pool, u32 n_cache_layers, u32 slots_max, std::span<std::byte> bookkeeping);
+  // Of the tables of such a sequence.
+  static u64 n_entries(u32 n_cache_layers, u32 slots_max, u32 page_tokens);
+  void init(GroupPool* pool, u32 n_cache_layers, u32 slots_max, std::span<GroupRef> tables);
 
   // Makes room for `n` more slots in every layer, all or nothing. false: the pool is exhausted, or
-  // slots_max would be passed (can_ever_hold tells which).
+  // slots_max would be passed.
   bool reserve(u32 n);
   // Groups that reserve(n) would take from the pool now, whether it has them or not.
   u64 groups_needed(u32 n) const;
-  bool can_ever_hold(u32 n_slots) const { return n_slots <= slots_max_; }
 
   // Where K and V of (layer, kv head) of a reserved, not yet committed slot go: 2 * vector_bytes.
   u8* slot_for_write(u32 cache_layer, u32 kv_head, u32 slot);
@@ -59,7 +59,6 @@ class Sequence {
   // The first group whose address may not be what it was at the last call: all before it are what
   // they were. n_groups() if none.
   u32 take_changed_groups();
-  void check_invariants() const;
 
   // Groups in each layer's table.
   u32 n_groups() const;
@@ -69,7 +68,7 @@ class Sequence {
   void drop_groups_from(u32 group_idx);
 
   GroupPool* pool_ = nullptr;
-  GroupRef* tables_ = nullptr;  // [n_cache_layers, groups_per_layer_max]
+  std::span<GroupRef> tables_{};  // [n_cache_layers, groups_per_layer_max]
   u32 n_cache_layers_ = 0;
   u32 groups_per_layer_max_ = 0;
   u32 slots_max_ = 0;

@@ -5,56 +5,36 @@
 #include <cstring>
 
 #include "platform/base/assert.h"
-#include "platform/base/bump.h"
-#include "platform/base/checked.h"
 
 namespace tarn::kv {
-namespace {
-
-constexpr u64 kAlignment = 64;
-
-}  // namespace
 
 u64 SlotCache::region_bytes(u32 capacity, u32 slot_bytes) {
-  return align_up(u64{capacity} * slot_bytes, kAlignment) +
-         2 * align_up(u64{capacity} * sizeof(Entry), kAlignment) +
-         align_up(u64{capacity} * sizeof(u16), kAlignment);
+  Carver carver;
+  SlotCache().init(carver, capacity, slot_bytes);
+  return align_up(*carver.n_bytes().get(), Carver::kAlignment);
 }
 
 u32 SlotCache::capacity_of(u64 region_bytes, u32 slot_bytes) {
   constexpr u64 kPieces = 4;  // whose alignment is counted
   const u64 entry_bytes = slot_bytes + 2 * sizeof(Entry) + sizeof(u16);
-  const u64 n = (region_bytes - std::min(region_bytes, kPieces * kAlignment)) / entry_bytes;
+  const u64 n = (region_bytes - std::min(region_bytes, kPieces * Carver::kAlignment)) / entry_bytes;
   return static_cast<u32>(std::min<u64>(n, kPlacesMax));
 }
 
-void SlotCache::init(u32 capacity, u32 slot_bytes, std::span<std::byte> region, u32 keep_shift) {
-  TARN_ASSERT(capacity <= kPlacesMax && region.size() >= region_bytes(capacity, slot_bytes));
-  TARN_ASSERT(keep_shift >= 1 && keep_shift <= 7);
-  Bump bump(region);
-  const auto bytes = bump.alloc_bytes(u64{capacity} * slot_bytes, kAlignment);
-  const auto entries = bump.alloc_bytes(capacity * sizeof(Entry), kAlignment);
-  const auto merged = bump.alloc_bytes(capacity * sizeof(Entry), kAlignment);
-  const auto places = bump.alloc_bytes(capacity * sizeof(u16), kAlignment);
-  TARN_ASSERT(bytes && entries && merged && places);
-  bytes_ = reinterpret_cast<u8*>(bytes->data());
-  entries_ = {reinterpret_cast<Entry*>(entries->data()), capacity};
-  merged_ = {reinterpret_cast<Entry*>(merged->data()), capacity};
-  places_ = {reinterpret_cast<u16*>(places->data()), capacity};
+void SlotCache::init(Carver& carver, u32 capacity, u32 slot_bytes, u32 keep_shift) {
+  TARN_ASSERT(capacity <= kPlacesMax && keep_shift >= 1 && keep_shift <= 7);
+  *this = SlotCache();
+  bytes_ = carver.rows<u8>("slots", capacity, slot_bytes).data();
+  entries_ = carver.take<Entry>("entries", capacity);
+  merged_ = carver.take<Entry>("merged", capacity);
+  places_ = carver.take<u16>("places", capacity);
   capacity_ = capacity;
   slot_bytes_ = slot_bytes;
   keep_shift_ = keep_shift;
-  n_ = 0;
 }
 
 void SlotCache::truncate(u32 slot_end) {
   while (n_ > 0 && entries_[n_ - 1].slot >= slot_end) --n_;
-}
-
-bool SlotCache::has(u32 slot) const {
-  const auto entries = entries_.first(n_);
-  return std::binary_search(entries.begin(), entries.end(), Entry{.slot = slot},
-                            [](const Entry& a, const Entry& b) { return a.slot < b.slot; });
 }
 
 u32 SlotCache::take(std::span<WantedSlot> wanted, std::span<Found> found) {
@@ -139,15 +119,6 @@ void SlotCache::put(std::span<const WantedSlot> missing, const u8* bytes) {
   while (next < n_) merged_[n_merged++] = entries_[next++];
   n_ = n_merged;
   std::swap(entries_, merged_);
-}
-
-void SlotCache::check_invariants() const {
-  TARN_ASSERT(n_ <= capacity_);
-  for (u32 i = 0; i < n_; ++i) {
-    TARN_ASSERT(entries_[i].place < capacity_);
-    TARN_ASSERT(i == 0 || entries_[i - 1].slot < entries_[i].slot);
-    for (u32 j = 0; j < i; ++j) TARN_ASSERT(entries_[i].place != entries_[j].place);
-  }
 }
 
 }  // namespace tarn::kv

@@ -10,7 +10,6 @@
 //   names     a slot, or whatever else names one: neighbours in order are kept and let go together,
 //             which is worth most where they are neighbours on the disk, too
 //   results   do not depend on it: it holds bytes that were verified, of slots that do not change
-//   memory    region_bytes(); nothing else
 //   thread    one at a time
 //
 // Invariant: entries ascend by slot; no two have one place; n <= capacity.
@@ -18,7 +17,7 @@
 
 #include <span>
 
-#include "platform/base/types.h"
+#include "runtime/arena/carver.h"
 #include "runtime/kv/mover.h"
 
 namespace tarn::kv {
@@ -30,8 +29,7 @@ class SlotCache {
   static u64 region_bytes(u32 capacity, u32 slot_bytes);
   // Slots of which a region of so many bytes holds the most.
   static u32 capacity_of(u64 region_bytes, u32 slot_bytes);
-  // Borrows the region, 64-byte aligned.
-  void init(u32 capacity, u32 slot_bytes, std::span<std::byte> region, u32 keep_shift = kKeepShift);
+  void init(Carver& carver, u32 capacity, u32 slot_bytes, u32 keep_shift = kKeepShift);
   void clear() { n_ = 0; }
   // Keeps what lies before the slot.
   void truncate(u32 slot_end);
@@ -49,11 +47,6 @@ class SlotCache {
   void copy(std::span<const Found> found, u8* out) const;
   // After take(): puts in as many of the missing ones as are warmer than what must go for them.
   void put(std::span<const WantedSlot> missing, const u8* bytes);
-
-  u32 n_slots() const { return n_; }
-  u32 capacity() const { return capacity_; }
-  bool has(u32 slot) const;
-  void check_invariants() const;
 
  private:
   struct Entry {

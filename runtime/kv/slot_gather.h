@@ -1,8 +1,5 @@
-// One gather of single slots of a layer: in which groups they lie, which sectors of a group they
-// need, and where each slot is copied to. It reads no disk: the mover brings the bytes.
-//
-//   slots    of each KV head ascending, so groups come in ascending order, too
-//   thread   the engine's
+// Single slots of a layer: in which groups they lie, which sectors of a group they need, and where
+// each is copied to. The mover brings the bytes.
 #pragma once
 
 #include <optional>
@@ -27,29 +24,12 @@ struct GatherArgs {
   bool is_offloaded(u32 group) const { return group >= offloaded_begin && group < offloaded_end; }
 };
 
-class SlotGather {
- public:
-  static u64 bookkeeping_bytes(const GroupShape& shape);
-  void init(const GroupShape& shape, std::span<std::byte> bookkeeping);
-
-  void begin(const GatherArgs* args);
-  bool end();  // false: a part of it is lost
-  void lose() { is_lost_ = true; }
-
-  // The first group from `from` on that has a wanted slot.
-  std::optional<u32> next_group(u32 from) const;
-  // Of the group; until the next call.
-  std::span<const u32> sectors(u32 group) const;
-  // Copies the group's wanted slots to their places; returns how many bytes these were.
-  u64 copy(u32 group, const u8* bytes) const;
-
- private:
-  std::span<const WantedSlot> wanted_of(u32 kv_head, u32 group) const;
-
-  GroupShape shape_{};
-  std::span<u32> sectors_{};          // [of a group]
-  const GatherArgs* args_ = nullptr;  // while one runs
-  bool is_lost_ = false;
-};
+// The first group from `from` on that has a wanted slot.
+std::optional<u32> next_wanted_group(const GatherArgs& args, const GroupShape& shape, u32 from);
+// Sectors of the group that wanted slots touch, ascending, written to `out`: as many as it has.
+std::span<const u32> wanted_sectors(const GatherArgs& args, const GroupShape& shape, u32 group,
+                                    std::span<u32> out);
+// Copies the group's wanted slots to their places; returns how many bytes these were.
+u64 copy_wanted(const GatherArgs& args, const GroupShape& shape, u32 group, const u8* bytes);
 
 }  // namespace tarn::kv

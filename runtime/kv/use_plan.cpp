@@ -3,36 +3,29 @@
 #include <algorithm>
 
 #include "platform/base/assert.h"
-#include "platform/base/bump.h"
 
 namespace tarn::kv {
 
-u64 UsePlan::bookkeeping_bytes(u32 visits_max) { return u64{visits_max} * sizeof(Visit); }
-
-void UsePlan::init(u32 visits_max, u32 n_cache_layers, EvictionQueue* queue,
-                   std::span<std::byte> bookkeeping) {
+void UsePlan::init(std::span<Visit> visits, u32 n_cache_layers, EvictionQueue* queue) {
   *this = UsePlan();
   n_cache_layers_ = n_cache_layers;
   queue_ = queue;
-  Bump bump(bookkeeping);
-  const auto visits = bump.alloc<Visit>(visits_max);
-  TARN_ASSERT(visits.has_value());
-  visits_storage_ = *visits;
+  storage_ = visits;
 }
 
 // Reads have worked ahead into the cycle after the last one: the new ticks are behind its ticks.
 void UsePlan::begin() {
   first_tick_ += 2 * cycle_groups_ + 1;  // of a plan without uses, too
-  visits_ = visits_storage_.first(0);
+  visits_ = storage_.first(0);
 }
 
 void UsePlan::add(const Visit& visit) {
-  TARN_ASSERT(visits_.size() < visits_storage_.size());
+  TARN_ASSERT(visits_.size() < storage_.size());
   TARN_ASSERT(visit.n_groups <= visit.sequence->n_groups());
   TARN_ASSERT(visit.offloaded_begin <= visit.offloaded_end &&
               visit.offloaded_end <= visit.n_groups);
-  visits_storage_[visits_.size()] = visit;
-  visits_ = visits_storage_.first(visits_.size() + 1);
+  storage_[visits_.size()] = visit;
+  visits_ = storage_.first(visits_.size() + 1);
 }
 
 void UsePlan::end() {

@@ -29,9 +29,8 @@ struct Visit {
 
 class UsePlan {
  public:
-  static u64 bookkeeping_bytes(u32 visits_max);
-  void init(u32 visits_max, u32 n_cache_layers, EvictionQueue* queue,
-            std::span<std::byte> bookkeeping);
+  // Borrows memory for the visits of a step.
+  void init(std::span<Visit> visits, u32 n_cache_layers, EvictionQueue* queue);
 
   // The uses of the step that begins: begin(), add() for each of its sequences, and end().
   void begin();
@@ -63,9 +62,9 @@ class UsePlan {
 
   u32 n_cache_layers_ = 0;
   EvictionQueue* queue_ = nullptr;
-  std::span<Visit> visits_storage_{};
-  std::span<Visit> visits_{};
-  u64 cycle_groups_ = 0;  // uses of a whole cycle
+  std::span<Visit> storage_{};
+  std::span<Visit> visits_{};  // of the step
+  u64 cycle_groups_ = 0;       // uses of a whole cycle
   u64 first_tick_ = 1;
   Cursor ahead_{};
   bool at_end_ = true;

@@ -142,8 +142,8 @@ void IndexMemory::init_caches() {
   caches_ = carver.take<kv::SlotCache>("", n);
   for (kv::SlotCache& cache : caches_) {
     new (&cache) kv::SlotCache();
-    cache.init(shape.n_slots, 2 * args.shape->in.group.vector_bytes,
-               carver.take<std::byte>("", shape.head_bytes), keep_shift);
+    Carver region(carver.take<std::byte>("", shape.head_bytes));
+    cache.init(region, shape.n_slots, 2 * args.shape->in.group.vector_bytes, keep_shift);
   }
 }
 

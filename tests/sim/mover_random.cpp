@@ -11,6 +11,8 @@
 
 #include "runtime/kv/mover.h"
 #include "tests/sim/event_counts.h"
+#include "tests/support/carved.h"
+#include "tests/support/kv_invariants.h"
 #include "tests/support/store_harness.h"
 
 namespace tarn::test {
@@ -48,18 +50,22 @@ class MoverLife {
     // What a plan asks for at the least (plan::tier_frames_least), and often no frame more.
     const u32 n_least = kLayers * (2 * kSequences + kRowsMax / kShape.page_tokens) + 4;
     const u32 n_frames = n_least + static_cast<u32>(random_.below(2) * random_.below(12));
-    pool_tables_.resize(GroupPool::bookkeeping_bytes(kGroupsMax) / 8 + 1);
-    frame_tables_.resize(Residency::bookkeeping_bytes(kGroupsMax, n_frames) / 8 + 1);
-    mover_tables_.resize(Mover::bookkeeping_bytes(kShape, kSequences, kLayers) / 8 + 1);
     io_ = std::make_unique<SimIo>(disk_, clock_, 8);
     bench_ = std::make_unique<StoreHarness>(*io_, clock_, "store", limits_, seed);
     bench_->open();
     has_names_ = random_.below(2) == 0;
     if (has_names_) make_names();
-    residency_.init(kShape, kGroupsMax, n_frames, region_.span(),
-                    std::as_writable_bytes(std::span(frame_tables_)), &bench_->store,
-                    has_names_ ? &names_ : nullptr);
-    pool_.init(kShape, kGroupsMax, &residency_, std::as_writable_bytes(std::span(pool_tables_)));
+    tables_ = test::carved([&](Carver& carver) {
+      residency_.init(carver, {.shape = kShape,
+                               .n_groups = kGroupsMax,
+                               .n_frames = n_frames,
+                               .frames = region_.span(),
+                               .store = &bench_->store,
+                               .names = has_names_ ? &names_ : nullptr});
+      pool_.init(carver, kShape, kGroupsMax);
+      mover_memory_ = kv::MoverMemory::carve(carver, kShape, kSequences, kLayers);
+    });
+    pool_.lie_in(&residency_);
     mover_.init({.residency = &residency_,
                  .store = &bench_->store,
                  .clock = &clock_,
@@ -69,17 +75,17 @@ class MoverLife {
                  .spills_max = static_cast<u32>(1 + random_.below(5)),
                  .nonce = random_.next(),
                  .names = has_names_ ? &names_ : nullptr},
-                kSequences, std::as_writable_bytes(std::span(mover_tables_)));
+                mover_memory_);
     for (u32 i = 0; i < kSequences; ++i) {
-      tables_[i].resize(Sequence::bookkeeping_bytes(kLayers, kSlotsMax, kShape.page_tokens) / 8);
-      sequences_[i].init(&pool_, kLayers, kSlotsMax, std::as_writable_bytes(std::span(tables_[i])));
+      sequence_tables_[i].resize(Sequence::n_entries(kLayers, kSlotsMax, kShape.page_tokens));
+      sequences_[i].init(&pool_, kLayers, kSlotsMax, sequence_tables_[i]);
     }
   }
 
   void live() {
     for (u32 step = 0; step < kSteps; ++step) {
       act();
-      residency_.check_invariants();
+      check_invariants(residency_);
       pool_.check_invariants();
     }
     end();
@@ -110,9 +116,9 @@ class MoverLife {
   // Groups have names in half of the lives, as where an engine keeps sessions: what was forgotten
   // is said again, and finds its records there, or is adopted from them.
   void make_names() {
-    name_tables_.resize(kv::PageNames::bookkeeping_bytes(kNames, kShape.page_tokens) / 8 + 1);
-    names_.init(kNames, kShape.page_tokens, &bench_->store.secret(),
-                std::as_writable_bytes(std::span(name_tables_)));
+    name_tables_ = test::carved([&](Carver& carver) {
+      names_.init(carver, kNames, kShape.page_tokens, &bench_->store.secret());
+    });
     root_ = store::root_key(bench_->store.secret(), std::as_bytes(std::span("life")));
   }
   static std::array<u32, kShape.page_tokens> ids_of(const std::vector<u64>& history, u32 page) {
@@ -411,17 +417,17 @@ class MoverLife {
   // Every frame comes back, however late.
   void end() {
     for (u32 i = 0; i < kSequences; ++i) sequences_[i].clear();
-    residency_.check_invariants();
+    check_invariants(residency_);
     if (has_names_) CHECK(names_.n_free() == kNames);
     mover_.stop();
-    counts_.late_frames += residency_.frames().n_lent() > 0;
+    counts_.late_frames += residency_.stats().n_lent_frames > 0;
     for (u32 i = 0; !mover_.idle() || !bench_->store.idle(); ++i) {
       REQUIRE(i < 10'000);
       mover_.pump(1'000'000'000);
       io_->let_stuck_go();
     }
-    residency_.check_invariants();
-    CHECK(residency_.frames().n_free() == residency_.frames().size());
+    check_invariants(residency_);
+    CHECK(residency_.n_free_frames() == residency_.n_frames());
     bench_->check();
     bench_->close();
     const kv::MoverStats& stats = mover_.stats();
@@ -449,8 +455,9 @@ class MoverLife {
   store::StoreLimits limits_{};
   bool may_fail_ = false, may_be_stuck_ = false, has_names_ = false, says_again_ = false;
   SectorBuffer region_;
-  std::vector<u64> pool_tables_, frame_tables_, mover_tables_, name_tables_;
-  std::array<std::vector<u64>, kSequences> tables_;
+  std::vector<std::byte> tables_, name_tables_;
+  kv::MoverMemory mover_memory_{};
+  std::array<std::vector<kv::GroupRef>, kSequences> sequence_tables_;
   std::unique_ptr<SimIo> io_;
   std::unique_ptr<StoreHarness> bench_;
   kv::PageNames names_;
@@ -490,8 +497,8 @@ void check_mover_counts(const MoverRunCounts& counts, u64 n_min) {
     for (u32 to = 0; to < kv::kWheres; ++to) {
       const u64 n = counts.edges[from][to];
       const bool is_edge = edges.contains({static_cast<Where>(from), static_cast<Where>(to)});
-      const char* names[2] = {kv::where_name(static_cast<Where>(from)),
-                              kv::where_name(static_cast<Where>(to))};
+      const char* names[2] = {where_name(static_cast<Where>(from)),
+                              where_name(static_cast<Where>(to))};
       CAPTURE(std::string(names[0]) + " -> " + names[1]);
       if (is_edge) {
         std::printf("%9s -> %-9s %9llu\n", names[0], names[1], static_cast<unsigned long long>(n));

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "tests/sim/mover_world.h"
+#include "tests/support/kv_invariants.h"
 
 namespace tarn::test {
 namespace {
@@ -88,7 +89,7 @@ TEST_CASE("a group whose record gave way before its owner heard of it stays in m
   CHECK(world.mover.stats().n_spill_failures == 1);
   CHECK(world.residency.where(last) == kv::Where::both);
   CHECK(world.residency.stats().n(kv::Where::both) == kSaved);
-  world.residency.check_invariants();
+  check_invariants(world.residency);
 }
 
 TEST_CASE("a lost group is an error for its sequence, once it is needed") {
@@ -165,7 +166,7 @@ TEST_CASE("where others have all of the store's requests, room is made all the s
   constexpr u32 kFrames = 32;
   MoverWorld world(kFrames, {.ops_max = 2});
   // As much as fits before anything must be written.
-  while (world.residency.frames().n_free() > 3 * kLayers) REQUIRE(world.append(4).has_value());
+  while (world.residency.n_free_frames() > 3 * kLayers) REQUIRE(world.append(4).has_value());
   world.mover.settle();
   crowd_out(world, 1000);
   CHECK(world.mover.make_room(kFrames - 4).has_value());

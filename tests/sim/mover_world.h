@@ -3,6 +3,8 @@
 
 #include "runtime/kv/extents.h"
 #include "runtime/kv/mover.h"
+#include "tests/support/carved.h"
+#include "tests/support/kv_invariants.h"
 #include "tests/support/store_harness.h"
 
 namespace tarn::test {
@@ -20,14 +22,13 @@ struct MoverWorld {
         bench(io, clock, "store", with_sizes(limits)) {
     bench.open();
     constexpr u32 kGroupsMax = kLayers * (kGroups + 1);
-    frame_tables.resize(kv::Residency::bookkeeping_bytes(kGroupsMax, n_frames) / 8 + 1);
-    pool_tables.resize(kv::GroupPool::bookkeeping_bytes(kGroupsMax) / 8 + 1);
-    mover_tables.resize(kv::Mover::bookkeeping_bytes(kShape, 1, kLayers) / 8 + 1);
-    sequence_tables.resize(
-        kv::Sequence::bookkeeping_bytes(kLayers, (kGroups + 1) * 4, kShape.page_tokens) / 8 + 1);
-    residency.init(kShape, kGroupsMax, n_frames, region.span(),
-                   std::as_writable_bytes(std::span(frame_tables)), &bench.store);
-    pool.init(kShape, kGroupsMax, &residency, std::as_writable_bytes(std::span(pool_tables)));
+    sequence_table.resize(kv::Sequence::n_entries(kLayers, (kGroups + 1) * 4, kShape.page_tokens));
+    tables = carved([&](Carver& carver) {
+      residency.init(carver, {kShape, kGroupsMax, n_frames, region.span(), &bench.store});
+      pool.init(carver, kShape, kGroupsMax);
+      mover_memory = kv::MoverMemory::carve(carver, kShape, 1, kLayers);
+    });
+    pool.lie_in(&residency);
     mover.init({.residency = &residency,
                 .store = &bench.store,
                 .clock = &clock,
@@ -38,9 +39,8 @@ struct MoverWorld {
                 .nonce = 1,
                 .on_other = &MoverWorld::on_other,
                 .other_context = this},
-               1, std::as_writable_bytes(std::span(mover_tables)));
-    sequence.init(&pool, kLayers, (kGroups + 1) * 4,
-                  std::as_writable_bytes(std::span(sequence_tables)));
+               mover_memory);
+    sequence.init(&pool, kLayers, (kGroups + 1) * 4, sequence_table);
   }
   ~MoverWorld() {
     sequence.clear();
@@ -94,7 +94,7 @@ struct MoverWorld {
         begin += *n;
       }
     }
-    residency.check_invariants();
+    check_invariants(residency);
   }
 
   SectorBuffer region;
@@ -102,7 +102,9 @@ struct MoverWorld {
   VirtualClock clock;
   SimIo io;
   StoreHarness bench;
-  std::vector<u64> frame_tables, pool_tables, mover_tables, sequence_tables;
+  std::vector<kv::GroupRef> sequence_table;
+  std::vector<std::byte> tables;
+  kv::MoverMemory mover_memory;
   kv::Residency residency;
   kv::GroupPool pool;
   kv::Mover mover;

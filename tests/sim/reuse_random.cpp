@@ -13,6 +13,7 @@
 #include "runtime/lab/probe.h"
 #include "tests/sim/event_counts.h"
 #include "tests/sim/next_io.h"
+#include "tests/support/kv_invariants.h"
 #include "tests/support/open_engine.h"
 
 namespace tarn::test {
@@ -127,7 +128,7 @@ class Life {
     CAPTURE(random_.seed());
     CHECK_FALSE(engine().has_work());
     lab::Probe::pool(engine()).check_invariants();
-    lab::Probe::tiers(engine()).residency.check_invariants();
+    check_invariants(lab::Probe::tiers(engine()).residency);
     count_moves();
     counts_.faults.add(disk_);
   }

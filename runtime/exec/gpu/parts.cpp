@@ -33,7 +33,8 @@ Result<void> GpuParts::open() {
       *address++ = reinterpret_cast<u64>(chunk + i * group_bytes);
     }
   }
-  kept_.init(sizes().kept(spec), host().kept);
+  Carver carver(host().kept);
+  kept_.init(carver, sizes().kept(spec));
   step_.send(mine().addresses.data(), host().addresses.data(), host().addresses.size());
   return {};
 }

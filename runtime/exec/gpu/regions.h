@@ -202,6 +202,8 @@ struct GpuHostMemory {
 
   static GpuHostMemory carve(Carver& carver, const model::ModelSpec& spec, const GpuSizes& sizes) {
     const u64 if_chunks = sizes.in_chunks ? 1 : 0;
+    Carver kept;
+    if (sizes.in_chunks) kv::KeptChunks().init(kept, sizes.kept(spec));
     return {
         .weights = carver.take<std::byte>("weights", model::weights_host_bytes(spec)),
         .rows = StepRows::carve(carver, spec, sizes.rows_max),
@@ -211,8 +213,7 @@ struct GpuHostMemory {
         .summaries = carver.take<kernels::GpuLogitsSummary>("summaries", sizes.n_summaries(spec)),
         .groups = carver.take<u64>("tables", sizes.n_groups(spec)),
         .keys = carver.take<std::byte>("keys", sizes.window_groups() * sizes.group.group_bytes()),
-        .kept = carver.take<std::byte>(
-            "kept", if_chunks * kv::KeptChunks::bookkeeping_bytes(sizes.kept(spec))),
+        .kept = carver.take<std::byte>("kept", kept.n_bytes()),
         .addresses = carver.take<u64>("addresses", sizes.n_addresses(spec)),
         .n_chosen = carver.take<u32>("chosen", if_chunks * spec.n_kv_heads),
         .query = carver.take<f32>("query", if_chunks * spec.n_heads * spec.head_dim)};

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "runtime/lab/probe.h"
+#include "tests/support/kv_invariants.h"
 #include "tests/support/open_engine.h"
 #include "tests/support/sim_disk.h"
 #include "tests/support/slow_build.h"
@@ -220,7 +221,7 @@ TEST_CASE("the end is told before that of a step which goes on for somebody else
       CHECK(s.n_ids == (part == Part::later_slice ? n_slots : first.size() + cancel.n_tokens));
       CHECK(s.sequence.n_reserved() == s.n_ids);
       CHECK_FALSE(s.cancel.load());
-      s.sequence.check_invariants();
+      test::check_invariants(s.sequence, lab::Probe::pool(engine), engine.spec().n_cache_layers);
 
       if (part == Part::later_slice || part == Part::decode) {
         REQUIRE(engine.truncate(session, static_cast<u32>(first.size())).has_value());

@@ -123,7 +123,7 @@ void check_streamed(const Engine& engine) {
   CHECK(engine.status().counters.disk.bytes_read > stats.bytes_loaded * 9 / 10);  // cuts read, too
   CHECK(engine.status().counters.disk.n_hits + engine.status().counters.disk.n_waited ==
         stats.n_hits + stats.n_waited);
-  CHECK(lab::Probe::tiers(engine).residency.frames().size() == kFrames);
+  CHECK(lab::Probe::tiers(engine).residency.n_frames() == kFrames);
   CHECK(engine.plan().of(plan::RegionId::kv_groups).bytes == kFrames * group_bytes);
 }
 

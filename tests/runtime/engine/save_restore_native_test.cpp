@@ -9,6 +9,7 @@
 
 #include "runtime/lab/probe.h"
 #include "tests/runtime/engine/saved_life.h"
+#include "tests/support/kv_invariants.h"
 
 namespace tarn::engine {
 namespace {
@@ -62,7 +63,7 @@ TEST_CASE("a saved session goes on in another engine with the bits of one that n
         const kv::MoverStats& stats = lab::Probe::tiers(second.engine()).mover.stats();
         CHECK(stats.n_lost == 0);
         CHECK(stats.bytes_loaded > 0);
-        lab::Probe::tiers(second.engine()).residency.check_invariants();
+        test::check_invariants(lab::Probe::tiers(second.engine()).residency);
       }
     }
   }

@@ -10,6 +10,7 @@
 #include "platform/gpu/gpu_errors.h"
 #include "runtime/lab/probe.h"
 #include "tests/runtime/engine_gpu/select_gpu.h"
+#include "tests/support/kv_invariants.h"
 #include "tests/support/kv_recording.h"
 
 namespace tarn::test {
@@ -70,7 +71,8 @@ std::vector<u8> filled(AnyEngine& opened, std::span<const u32> ids) {
   REQUIRE(lab::Probe(engine).fill_kv(session, ids, {&Formula::write, &formula}).has_value());
   CHECK(engine.session_state(session).sequence.n_slots() == ids.size() - 1);
   CHECK(!engine.has_work());
-  engine.session_state(session).sequence.check_invariants();
+  check_invariants(engine.session_state(session).sequence, lab::Probe::pool(engine),
+                   engine.spec().n_cache_layers);
   return kv_of(engine, session);
 }
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "runtime/exec/cpu/cpu_backend.h"
+#include "tests/support/carved.h"
 #include "tests/support/seed.h"
 
 namespace tarn::exec {
@@ -63,13 +64,11 @@ class Attention {
         .n_kv_heads = 1,
         .page_tokens = page_tokens,
         .vector_bytes = static_cast<u32>(kernels::kv_vector_bytes(kernels::KvType::f16, kHeadDim))};
-    region_.resize(kv::GroupPool::region_bytes(shape, n_groups));
-    pool_words_.resize(kv::GroupPool::bookkeeping_bytes(n_groups) / 8);
-    table_words_.resize(kv::Sequence::bookkeeping_bytes(1, n_groups * page_tokens, page_tokens) /
-                        8);
-    pool_.init(shape, n_groups, region_, std::as_writable_bytes(std::span(pool_words_)));
-    sequence_.init(&pool_, 1, n_groups * page_tokens,
-                   std::as_writable_bytes(std::span(table_words_)));
+    region_.resize(n_groups * shape.group_bytes());
+    pool_memory_ = test::carved([&](Carver& c) { pool_.init(c, shape, n_groups); });
+    pool_.lie_in(region_);
+    groups_.resize(kv::Sequence::n_entries(1, n_groups * page_tokens, page_tokens));
+    sequence_.init(&pool_, 1, n_groups * page_tokens, groups_);
     REQUIRE(sequence_.reserve(n_slots));
     std::array<f32, kHeadDim> k{}, v{};
     for (u32 slot = 0; slot < n_slots; ++slot) {
@@ -185,8 +184,8 @@ class Attention {
   const u32 n_slots_, page_tokens_;
   test::Random random_;
   const kernels::CpuTable* table_ = *kernels::cpu_table_select("auto");
-  std::vector<std::byte> region_;
-  std::vector<u64> pool_words_, table_words_;
+  std::vector<std::byte> region_, pool_memory_;
+  std::vector<kv::GroupRef> groups_;
   kv::GroupPool pool_;
   kv::Sequence sequence_;
   std::array<f32, kRows * kGroupHeads * kHeadDim> q_{};

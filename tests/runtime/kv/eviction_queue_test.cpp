@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/carved.h"
+
 namespace tarn::test {
 namespace {
 
@@ -38,9 +40,6 @@ constexpr Case kCases[] = {
 };
 
 struct Life {
-  Life() : tables(EvictionQueue::bookkeeping_bytes(kGroups) / 8) {
-    queue.init(kGroups, std::as_writable_bytes(std::span(tables)));
-  }
   void act(char what, u32 group) {
     if (what == 'C') queue.push_clean(group, false);
     if (what == 'L') queue.push_clean(group, true);
@@ -54,8 +53,8 @@ struct Life {
     queue.begin_cycle(first_tick);
   }
 
-  std::vector<u64> tables;
   EvictionQueue queue;
+  std::vector<std::byte> tables = carved([&](Carver& c) { queue.init(c, kGroups); });
   u64 first_tick = 1, tick = 1;
 };
 

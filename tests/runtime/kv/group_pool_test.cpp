@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tests/support/asserts.h"
+#include "tests/support/carved.h"
 #include "tests/support/seed.h"
 
 namespace tarn::kv {
@@ -18,13 +19,12 @@ namespace {
 
 struct TestPool {
   explicit TestPool(const GroupShape& shape, u32 groups_max)
-      : region(GroupPool::region_bytes(shape, groups_max)),
-        bookkeeping(GroupPool::bookkeeping_bytes(groups_max) / 8) {
-    pool.init(shape, groups_max, region, std::as_writable_bytes(std::span(bookkeeping)));
+      : region(groups_max * shape.group_bytes()),
+        tables(test::carved([&](Carver& c) { pool.init(c, shape, groups_max); })) {
+    pool.lie_in(region);
   }
-  std::vector<std::byte> region;
-  std::vector<u64> bookkeeping;
   GroupPool pool;
+  std::vector<std::byte> region, tables;
 };
 
 constexpr GroupShape kShape{.n_kv_heads = 2, .page_tokens = 16, .vector_bytes = 20};
@@ -40,7 +40,6 @@ TEST_CASE("sizes: a group is padded to 4 KiB and pages do not overlap") {
   // The same in q8_0: 17,408 B a page.
   constexpr GroupShape kQuantised{.n_kv_heads = 8, .page_tokens = 64, .vector_bytes = 136};
   CHECK(kQuantised.page_bytes() == 17408);
-  CHECK(GroupPool::region_bytes(kReal, 100000) == 100000 * 256 * kKiB);  // more than 32 bits hold
 
   TestPool test(kShape, 3);
   for (u32 i = 0; i < 3; ++i) {

@@ -8,6 +8,8 @@
 
 #include <vector>
 
+#include "tests/support/carved.h"
+
 namespace tarn::kv {
 namespace {
 
@@ -21,15 +23,14 @@ struct World {
   World() {
     const GroupShape shape{.n_kv_heads = 1, .page_tokens = kPage, .vector_bytes = 4};
     constexpr u32 kGroups = 64;
-    region.resize(GroupPool::region_bytes(shape, kGroups));
-    pool_words.resize(GroupPool::bookkeeping_bytes(kGroups) / 8);
-    pool.init(shape, kGroups, region, std::as_writable_bytes(std::span(pool_words)));
+    region.resize(kGroups * shape.group_bytes());
+    pool_memory = test::carved([&](Carver& c) { pool.init(c, shape, kGroups); });
+    pool.lie_in(region);
     for (u32 i = 0; i < 3; ++i) {
-      tables[i].resize(Sequence::bookkeeping_bytes(kLayers, 10 * kPage, kPage) / 8);
-      sequences[i].init(&pool, kLayers, 10 * kPage, std::as_writable_bytes(std::span(tables[i])));
+      tables[i].resize(Sequence::n_entries(kLayers, 10 * kPage, kPage));
+      sequences[i].init(&pool, kLayers, 10 * kPage, tables[i]);
     }
-    words.resize(KeptChunks::bookkeeping_bytes(kShape) / 8 + 1);
-    kept.init(kShape, std::as_writable_bytes(std::span(words)));
+    kept_memory = test::carved([&](Carver& c) { kept.init(c, kShape); });
   }
   void grow(u32 i, u32 n) {
     REQUIRE(sequences[i].reserve(n));
@@ -46,9 +47,8 @@ struct World {
   }
   u32 n_kept(u32 i) const { return kept.n_kept_groups(i, sequences[i]); }
 
-  std::vector<std::byte> region;
-  std::vector<u64> pool_words, words;
-  std::array<std::vector<u64>, 3> tables;
+  std::vector<std::byte> region, pool_memory, kept_memory;
+  std::array<std::vector<GroupRef>, 3> tables;
   GroupPool pool;
   std::array<Sequence, 3> sequences;
   KeptChunks kept;

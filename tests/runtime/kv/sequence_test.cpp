@@ -2,8 +2,7 @@
 //         of the pool do; a shortage changes nothing; every group comes back; who takes what
 //         changed knows where all groups lie.
 // Method  random reserve/write/commit/abandon/truncate/fork/clear over several sequences that share
-// one
-//         small pool, against a list of tokens per sequence; what the pool can give is computed
+//         one small pool, against a list of tokens per sequence; what the pool can give is computed
 //         from the references by an oracle of its own. Contents and invariants are checked after
 //         each operation.
 #include "runtime/kv/sequence.h"
@@ -16,6 +15,8 @@
 #include <vector>
 
 #include "tests/support/asserts.h"
+#include "tests/support/carved.h"
+#include "tests/support/kv_invariants.h"
 #include "tests/support/seed.h"
 
 namespace tarn::kv {
@@ -39,15 +40,15 @@ struct World {
       : n_layers(n_layers_in), page_tokens(page_tokens_in), slots_max(slots_max_in) {
     const GroupShape shape{
         .n_kv_heads = kHeads, .page_tokens = page_tokens, .vector_bytes = kVectorBytes};
-    region.resize(GroupPool::region_bytes(shape, groups_max));
-    pool_words.resize(GroupPool::bookkeeping_bytes(groups_max) / 8);
-    pool.init(shape, groups_max, region, std::as_writable_bytes(std::span(pool_words)));
+    region.resize(groups_max * shape.group_bytes());
+    pool_memory = test::carved([&](Carver& c) { pool.init(c, shape, groups_max); });
+    pool.lie_in(region);
     sequences.resize(n_sequences);
     tokens.resize(n_sequences);
     tables.resize(n_sequences);
     for (u32 s = 0; s < n_sequences; ++s) {
-      tables[s].resize(Sequence::bookkeeping_bytes(n_layers, slots_max, page_tokens) / 8);
-      sequences[s].init(&pool, n_layers, slots_max, std::as_writable_bytes(std::span(tables[s])));
+      tables[s].resize(Sequence::n_entries(n_layers, slots_max, page_tokens));
+      sequences[s].init(&pool, n_layers, slots_max, tables[s]);
     }
   }
 
@@ -71,7 +72,7 @@ struct World {
     std::map<u32, u32> references;
     for (u32 s = 0; s < sequences.size(); ++s) {
       const Sequence& sequence = sequences[s];
-      sequence.check_invariants();
+      test::check_invariants(sequence, pool, n_layers);
       REQUIRE(sequence.n_slots() == tokens[s].size());
       std::vector<const u8*> pages(sequence.n_groups());
       for (u32 layer = 0; layer < n_layers; ++layer) {
@@ -115,10 +116,9 @@ struct World {
   }
 
   u32 n_layers, page_tokens, slots_max;
-  std::vector<std::byte> region;
-  std::vector<u64> pool_words;
+  std::vector<std::byte> region, pool_memory;
   GroupPool pool;
-  std::vector<std::vector<u64>> tables;
+  std::vector<std::vector<GroupRef>> tables;
   std::vector<Sequence> sequences;
   std::vector<std::vector<u64>> tokens;
   std::map<u32, std::vector<u64>> known;  // [n_groups, n_layers] addresses of each sequence
@@ -139,8 +139,6 @@ TEST_CASE("slots are reserved, written, committed and found again across page bo
   }
   CHECK(sequence.n_slots() == 19);
   CHECK_FALSE(sequence.reserve(2));  // 21 > slots_max
-  CHECK(sequence.can_ever_hold(20));
-  CHECK_FALSE(sequence.can_ever_hold(21));
   CHECK(sequence.reserve(1));
   sequence.clear();
   CHECK(world.pool.groups_free() == 12);

@@ -34,9 +34,7 @@ TEST_CASE("groups, sectors and copies of a gather") {
   };
   for (const Case& c : cases) {
     CAPTURE(std::string(c.name));
-    std::vector<u64> tables(kv::SlotGather::bookkeeping_bytes(kShape) / 8 + 1);
-    kv::SlotGather gather;
-    gather.init(kShape, std::as_writable_bytes(std::span(tables)));
+    std::vector<u32> room(kShape.group_bytes() / 4096);
     std::vector<kv::WantedSlot> wanted[2];
     std::vector<u8> out[2];
     for (u32 head = 0; head < 2; ++head) {
@@ -47,21 +45,20 @@ TEST_CASE("groups, sectors and copies of a gather") {
     const std::span<const kv::WantedSlot> wanted_spans[] = {wanted[0], wanted[1]};
     u8* const outs[] = {out[0].data(), out[1].data()};
     const kv::GatherArgs args{.wanted = wanted_spans, .out = outs};
-    gather.begin(&args);
     std::vector<u32> groups;
-    for (auto group = gather.next_group(0); group; group = gather.next_group(*group + 1)) {
+    for (auto group = next_wanted_group(args, kShape, 0); group;
+         group = next_wanted_group(args, kShape, *group + 1)) {
       groups.push_back(*group);
-      const auto sectors = gather.sectors(*group);
+      const auto sectors = wanted_sectors(args, kShape, *group, room);
       REQUIRE(groups.size() <= c.sectors.size());
       CHECK(std::vector<u32>(sectors.begin(), sectors.end()) == c.sectors[groups.size() - 1]);
       std::vector<u8> bytes(kShape.group_bytes());
       for (u32 i = 0; i < kShape.payload_bytes(); ++i) {
         bytes[i] = static_cast<u8>(1 + *group * 16 + i / kSlotBytes);
       }
-      gather.copy(*group, bytes.data());
+      copy_wanted(args, kShape, *group, bytes.data());
     }
     CHECK(groups == c.groups);
-    CHECK(gather.end());
     for (u32 head = 0; head < 2; ++head) {
       for (u64 i = 0; i < c.wanted[head].size(); ++i) {
         const u32 slot = c.wanted[head][c.wanted[head].size() - 1 - i];

@@ -151,7 +151,7 @@ TEST_CASE("the total is the sum of the regions, and it grows with every limit") 
     REQUIRE(plan->groups_max ==
             3 * (plan->context_tokens / config.page_tokens + config.sessions_max));
     REQUIRE(plan->of(RegionId::kv_groups).bytes ==
-            kv::GroupPool::region_bytes(plan->group_shape, plan->groups_max));
+            plan->groups_max * plan->group_shape.group_bytes());
     REQUIRE(plan->rows_max == std::min(config.batch_rows_max, plan->context_tokens));
 
     Config more = config;
@@ -176,15 +176,10 @@ TEST_CASE("tables hold what the pool and the sessions cut from them") {
   REQUIRE(plan.has_value());
   CHECK(plan->pages_max == 16);
   CHECK(plan->context_tokens == 1024);
-  alignas(64) static std::byte memory[64 * kKiB];
-  REQUIRE(plan->of(RegionId::kv_tables).bytes <= sizeof memory);
-  Bump bump{std::span<std::byte>(memory, plan->of(RegionId::kv_tables).bytes)};
-  CHECK(bump.alloc_bytes(kv::GroupPool::bookkeeping_bytes(plan->groups_max), 64).has_value());
-  for (u32 s = 0; s < 5; ++s) {
-    CHECK(bump.alloc_bytes(kv::Sequence::bookkeeping_bytes(3, plan->context_tokens, 64), 64)
-              .has_value());
-  }
-  CHECK(bump.free_bytes() < 64);
+  Carver counting;
+  kv::GroupPool().init(counting, plan->group_shape, plan->groups_max);
+  counting.take<kv::GroupRef>("", 5 * kv::Sequence::n_entries(3, plan->context_tokens, 64));
+  CHECK(plan->of(RegionId::kv_tables).bytes == *counting.n_bytes().get());
   // Attention: tiles and 16 addresses a worker, and a state where a part is longer than a piece.
   const u64 tile_bytes = align_up(kernels::attn_scratch_bytes(64, 64, 2), 64);
   const u64 state_bytes = align_up(kernels::attn_state_bytes(64, 16 * 2), 64);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "runtime/lab/probe.h"
+#include "tests/support/kv_invariants.h"
 #include "tests/support/kv_recording.h"
 #include "tests/support/open_engine.h"
 #include "tests/support/sim_disk.h"
@@ -67,7 +68,8 @@ TEST_CASE("rows that a prefill computed, filled in again, give its bits") {
       const auto found = next_logits(engine, filled);
       REQUIRE(expected.size() == found.size());
       CHECK(expected == found);
-      engine.session_state(filled).sequence.check_invariants();
+      test::check_invariants(engine.session_state(filled).sequence, lab::Probe::pool(engine),
+                             engine.spec().n_cache_layers);
     }
   }
 }
@@ -219,7 +221,7 @@ TEST_CASE("4,096 tokens filled in lie where a prefill leaves them") {
     CHECK(n(filled, where) == n(computed, where));
   }
   for (const kv::Where where : {kv::Where::disk, kv::Where::free}) {
-    CAPTURE(kv::where_name(where));
+    CAPTURE(test::where_name(where));
     CHECK(n(filled, where) == doctest::Approx(n(computed, where)).epsilon(0.1));
   }
   const auto in_memory = [&](const Outcome& outcome) {
