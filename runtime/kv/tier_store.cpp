@@ -54,10 +54,7 @@ Result<void> TierStore::open_file(const TierStoreArgs& args) {
                             .memory = args.memory.store,
                             .crc = &crc32c_ways()[0]};
   TARN_CHECK(fill_random(open.entropy));
-  TARN_CHECK(store_.open(open));
-  while (store_.mode() == store::Mode::opening) store_.poll({}, kWaitNs);
-  if (store_.mode() != store::Mode::on) return fail(store_.why());
-  return {};
+  return store_.open(open);
 }
 
 Result<void> TierStore::stay_off(const Error& why) {

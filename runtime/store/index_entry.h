@@ -1,8 +1,9 @@
 // The index's entry of one frame of the store's file, and the life of a record.
 //
 //   entry   a record's first frame has its life, its other frames have `part`
-//   life    free -> reserved -> writing -> verified -> published -> retired -> completed -> free. A
-//           record that fails goes to completed from any step.
+//   life    free -> writing (until its head is on the disk) -> published (found) -> retired (no
+//           longer found, until nobody holds it and its head is erased) -> free. A record that
+//           cannot be written goes from writing to free
 #pragma once
 
 #include <span>
@@ -23,17 +24,12 @@ struct RecordRef {
 
 enum class Life : u8 {
   free,
-  reserved,
   writing,
-  verified,
   published,
   retired,
-  completed,
   part,  // of the record before it
   seen,  // by the scan, not yet compared with its neighbours
 };
-inline constexpr u32 kLives = 9;
-const char* life_name(Life life);
 
 struct IndexEntry {
   Key key{};
@@ -47,6 +43,9 @@ struct IndexEntry {
   u32 holds = 0;
   Kind kind = Kind::group;
   Life life = Life::free;
+
+  // Whether its frames may be freed once its head is erased.
+  bool is_completed() const { return life == Life::retired && holds == 0; }
 };
 static_assert(sizeof(IndexEntry) == 64);
 
@@ -55,21 +54,5 @@ inline u32 first_frame_of(std::span<const IndexEntry> entries, u32 frame_idx) {
   const IndexEntry& entry = entries[frame_idx];
   return entry.life == Life::part ? entry.older : frame_idx;
 }
-
-// Makes and counts every step of every life.
-class LifeSteps {
- public:
-  void step(IndexEntry& entry, Life to) {
-    ++counts_[at(entry.life, to)];
-    entry.life = to;
-  }
-  u64 count(Life from, Life to) const { return counts_[at(from, to)]; }
-
- private:
-  static u32 at(Life from, Life to) {
-    return static_cast<u32>(from) * kLives + static_cast<u32>(to);
-  }
-  std::array<u64, u64{kLives} * kLives> counts_{};
-};
 
 }  // namespace tarn::store

@@ -1,24 +1,13 @@
 #include "runtime/store/key_chains.h"
 
 #include <algorithm>
-#include <bit>
 
 #include "platform/base/assert.h"
 
 namespace tarn::store {
-namespace {
-
-u64 bucket_count(u64 n_frames) { return std::bit_ceil(n_frames); }
-
-}  // namespace
-
-u64 KeyChains::bytes(u32 n_frames) { return bucket_count(n_frames) * sizeof(u32); }
-
-void KeyChains::init(std::span<IndexEntry> entries, Bump& memory) {
-  const auto heads = memory.alloc<u32>(bucket_count(entries.size()));
-  TARN_ASSERT(heads);
+void KeyChains::init(std::span<IndexEntry> entries, std::span<u32> heads) {
   entries_ = entries;
-  heads_ = *heads;
+  heads_ = heads;
   std::fill(heads_.begin(), heads_.end(), kNoFrame);
 }
 
@@ -57,14 +46,6 @@ bool KeyChains::is_on_its_way(const Key& key) const {
     if (entries_[i].key == key && entries_[i].life != Life::published) return true;
   }
   return false;
-}
-
-u32 KeyChains::count() const {
-  u32 n = 0;
-  for (const u32 head : heads_) {
-    for (u32 i = head; i != kNoFrame; i = entries_[i].next) ++n;
-  }
-  return n;
 }
 
 }  // namespace tarn::store

@@ -1,35 +1,32 @@
 #include "runtime/store/record_index.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "platform/base/assert.h"
-#include "runtime/store/evictable_window.h"
+#include "platform/base/checked.h"
 
 namespace tarn::store {
+namespace {
 
-const char* life_name(Life life) {
-  constexpr const char* kNames[kLives] = {"free",      "reserved",  "writing",
-                                          "verified",  "published", "retired",
-                                          "completed", "part",      "seen"};
-  return kNames[static_cast<u32>(life)];
-}
+constexpr u32 kBlock = 64;  // frames; a search for free ones skips blocks without any
 
-u64 RecordIndex::bytes(u32 n_frames) {
-  return n_frames * sizeof(IndexEntry) + KeyChains::bytes(n_frames) + FreeFrames::bytes(n_frames) +
-         64;
-}
+}  // namespace
 
-void RecordIndex::init(u32 n_frames, Bump& memory) {
-  const auto entries = memory.alloc<IndexEntry>(n_frames);
-  TARN_ASSERT(n_frames > 0 && entries);
-  entries_ = *entries;
-  std::fill(entries_.begin(), entries_.end(), IndexEntry{});
-  free_.init(n_frames, memory);
-  chains_.init(entries_, memory);
+// What may be in the frames of a new record; each value includes the one before it.
+enum class RecordIndex::Takes : u8 { nothing, extents, all_but_manifests, all };
+
+void RecordIndex::init(u32 n_frames, Carver& carver) {
+  TARN_ASSERT(n_frames > 0);
+  *this = RecordIndex();
+  entries_ = carver.take<IndexEntry>("index", n_frames);
+  n_free_of_ = carver.take<u8>("free", ceil_div(n_frames, kBlock));
+  chains_.init(entries_, carver.take<u32>("chains", std::bit_ceil(u64{n_frames})));
   evictable_.init(entries_);
-  lives_ = {};
-  n_records_ = cursor_ = 0;
-  n_evicted_ = n_manifests_evicted_ = 0;
+  std::fill(entries_.begin(), entries_.end(), IndexEntry{});
+  std::fill(n_free_of_.begin(), n_free_of_.end(), u8{0});
+  n_free_ = this->n_frames();
+  for (u32 i = 0; i < n_free_; ++i) ++n_free_of_[i / kBlock];
 }
 
 IndexEntry& RecordIndex::at(RecordRef ref) {
@@ -58,22 +55,61 @@ void RecordIndex::evict(u32 frame_idx) {
   ++n_evicted_;
 }
 
+bool RecordIndex::may_go(const IndexEntry& entry, Takes takes) {
+  if (entry.life == Life::free) return true;
+  if (takes == Takes::nothing || entry.life != Life::published || entry.holds > 0) return false;
+  if (takes == Takes::extents) return entry.kind == Kind::extent;
+  return takes == Takes::all || entry.kind != Kind::manifest;
+}
+
+// The first window of n frames without a record that must stay, from the cursor on, then from the
+// file's begin. The cursor follows the writes around the file, so the records after it are nearly
+// the oldest.
+std::optional<u32> RecordIndex::first_window(u32 n, Takes takes) const {
+  if (takes == Takes::nothing && n_free_ < n) return std::nullopt;
+  for (const u32 start : {cursor_, u32{0}}) {
+    u32 first = start, end = start;  // frames [first, end) may go
+    while (end < n_frames() && end - first < n) {
+      if (takes == Takes::nothing && n_free_of_[end / kBlock] == 0) {
+        first = end = (end / kBlock + 1) * kBlock;
+        continue;
+      }
+      const IndexEntry& there = entries_[first_frame_of(entries_, end)];
+      end = first_frame_of(entries_, end) + (there.life == Life::free ? 1 : there.n_frames);
+      if (!may_go(there, takes)) first = end;
+    }
+    if (end - first >= n) return first;
+  }
+  return std::nullopt;
+}
+
+// The last such window of the file.
+std::optional<u32> RecordIndex::last_window(u32 n, Takes takes) const {
+  if (takes == Takes::nothing && n_free_ < n) return std::nullopt;
+  for (u32 first = n_frames(), end = n_frames(); first > 0;) {
+    first = first_frame_of(entries_, first - 1);
+    if (!may_go(entries_[first], takes)) end = first;
+    if (end - first >= n) return end - n;
+  }
+  return std::nullopt;
+}
+
 // For one frame the least recently used record is evicted, an extent if there is one. For several
 // consecutive frames the use does not decide, so manifests go last. A manifest evicts the last
 // extent of the file, because manifests lie there.
 std::optional<u32> RecordIndex::make_room(u32 n, bool is_manifest) {
   std::optional<u32> begin;
   const bool has_extents = evictable_.has_extents();
-  if (has_extents && is_manifest) begin = last_evictable_window(entries_, n, Takes::extents);
+  if (has_extents && is_manifest) begin = last_window(n, Takes::extents);
   if (!begin && n == 1) {
     const u32 victim = evictable_.oldest();
     if (victim == kNoFrame) return std::nullopt;
     evict(victim);
     return victim;
   }
-  if (has_extents && !begin) begin = first_evictable_window(entries_, n, cursor_, Takes::extents);
+  if (has_extents && !begin) begin = first_window(n, Takes::extents);
   for (const Takes takes : {Takes::all_but_manifests, Takes::all}) {
-    if (!begin) begin = first_evictable_window(entries_, n, cursor_, takes);
+    if (!begin) begin = first_window(n, takes);
   }
   if (!begin) return std::nullopt;
   for (u32 i = *begin; i < *begin + n; ++i) {
@@ -87,11 +123,11 @@ std::optional<RecordRef> RecordIndex::reserve(const NewRecord& record) {
   TARN_ASSERT(record.n_frames > 0);
   if (record.n_frames > n_frames()) return std::nullopt;
   const bool is_manifest = record.kind == Kind::manifest;
-  auto first =
-      is_manifest ? free_.last_run(record.n_frames) : free_.first_run(record.n_frames, cursor_);
+  auto first = is_manifest ? last_window(record.n_frames, Takes::nothing)
+                           : first_window(record.n_frames, Takes::nothing);
   if (!first) first = make_room(record.n_frames, is_manifest);
   if (!first) return std::nullopt;
-  free_.set_used(*first, record.n_frames);
+  take_frames(*first, record.n_frames);
   if (!is_manifest) cursor_ = (*first + record.n_frames) % n_frames();
   IndexEntry& entry = entries_[*first];
   entry.key = record.key;
@@ -105,34 +141,23 @@ std::optional<RecordRef> RecordIndex::reserve(const NewRecord& record) {
     part.life = Life::part;
     part.older = *first;
   }
-  lives_.step(entry, Life::reserved);
+  entry.life = Life::writing;
   chains_.insert(*first);
   return RecordRef{*first, record.generation};
 }
 
-void RecordIndex::step(RecordRef ref, Life from, Life to) {
-  IndexEntry& entry = at(ref);
-  TARN_ASSERT(entry.life == from);
-  TARN_ASSERT((from == Life::reserved && to == Life::writing) ||
-              (from == Life::writing && to == Life::verified));
-  lives_.step(entry, to);
-}
-
 void RecordIndex::publish(RecordRef ref) {
   IndexEntry& entry = at(ref);
-  TARN_ASSERT(entry.life == Life::verified && entry.holds == 0);
-  lives_.step(entry, Life::published);
+  TARN_ASSERT(entry.life == Life::writing && entry.holds == 0);
+  entry.life = Life::published;
   evictable_.push_youngest(ref.frame_idx);
   ++n_records_;
 }
 
 void RecordIndex::fail(RecordRef ref) {
-  IndexEntry& entry = at(ref);
-  TARN_ASSERT(entry.life == Life::reserved || entry.life == Life::writing ||
-              entry.life == Life::verified);
+  TARN_ASSERT(at(ref).life == Life::writing);
   chains_.remove(ref.frame_idx);
-  lives_.step(entry, Life::completed);
-  free_completed(ref);
+  clear(ref.frame_idx);
 }
 
 bool RecordIndex::retire(RecordRef ref) {
@@ -141,25 +166,28 @@ bool RecordIndex::retire(RecordRef ref) {
   chains_.remove(ref.frame_idx);
   if (entry.holds == 0) evictable_.remove(ref.frame_idx);
   --n_records_;
-  lives_.step(entry, Life::retired);
-  if (entry.holds > 0) return false;
-  lives_.step(entry, Life::completed);
-  return true;
+  entry.life = Life::retired;
+  return entry.is_completed();
 }
 
 void RecordIndex::free_completed(RecordRef ref) {
-  IndexEntry& entry = at(ref);
-  TARN_ASSERT(entry.life == Life::completed && entry.holds == 0);
-  lives_.step(entry, Life::free);
+  TARN_ASSERT(at(ref).is_completed());
   clear(ref.frame_idx);
 }
 
-// Frees the frames of a completed record.
+void RecordIndex::take_frames(u32 first, u32 n) {
+  for (u32 i = first; i < first + n; ++i) --n_free_of_[i / kBlock];
+  n_free_ -= n;
+}
+
+// Frees the frames of a record.
 void RecordIndex::clear(u32 frame_idx) {
   const u32 n = entries_[frame_idx].n_frames;
-  free_.set_free(frame_idx, n);
-  const auto frames = entries_.subspan(frame_idx, n);
-  std::fill(frames.begin(), frames.end(), IndexEntry{});
+  for (u32 i = frame_idx; i < frame_idx + n; ++i) {
+    ++n_free_of_[i / kBlock];
+    entries_[i] = {};
+  }
+  n_free_ += n;
 }
 
 void RecordIndex::hold(RecordRef ref) {
@@ -173,10 +201,7 @@ bool RecordIndex::let_go(RecordRef ref) {
   TARN_ASSERT(entry.life == Life::published || entry.life == Life::retired);
   TARN_ASSERT(entry.holds > 0);
   if (--entry.holds > 0) return false;
-  if (entry.life == Life::retired) {
-    lives_.step(entry, Life::completed);
-    return true;
-  }
+  if (entry.life == Life::retired) return true;
   evictable_.push_youngest(ref.frame_idx);
   return false;
 }
@@ -190,29 +215,23 @@ void RecordIndex::see(u32 frame_idx, const HeadView& view) {
   entry.n_frames = view.head().n_frames;
   entry.n_tokens = view.head().n_tokens;
   entry.kind = view.kind();
-  lives_.step(entry, Life::seen);
+  entry.life = Life::seen;
 }
 
 void RecordIndex::weigh(u32 frame_idx) {
-  const auto forget = [&](IndexEntry& seen) {
-    lives_.step(seen, Life::free);
-    seen = {};
-  };
   IndexEntry& entry = entries_[frame_idx];
   if (entry.life != Life::seen) return;
   const u32 end = frame_idx + entry.n_frames;
   for (u32 i = frame_idx + 1; i < end; ++i) {
     if (entries_[i].life == Life::seen && entries_[i].generation > entry.generation) {
-      forget(entry);
+      entry = {};
       return;
     }
   }
   for (u32 i = frame_idx + 1; i < end; ++i) {
-    if (entries_[i].life == Life::seen) forget(entries_[i]);
-    entries_[i].life = Life::part;
-    entries_[i].older = frame_idx;
+    entries_[i] = {.older = frame_idx, .life = Life::part};
   }
-  free_.set_used(frame_idx, entry.n_frames);
+  take_frames(frame_idx, entry.n_frames);
   publish_seen(frame_idx);
 }
 
@@ -228,14 +247,13 @@ void RecordIndex::publish_seen(u32 frame_idx) {
       --n_records_;
     }
     if (entries_[loser].kind == Kind::manifest) {
-      lives_.step(entries_[loser], Life::completed);  // an older version: erased on disk too
+      entries_[loser].life = Life::retired;  // an older version: erased on disk too
     } else {
-      lives_.step(entries_[loser], Life::free);
       clear(loser);
     }
     if (other_wins) return;
   }
-  lives_.step(entry, Life::published);
+  entry.life = Life::published;
   ++n_records_;
   chains_.insert(frame_idx);
 }
@@ -255,28 +273,6 @@ void RecordIndex::finish_scan(u32 youngest_frame_idx) {
     const IndexEntry& entry = entries_[i];
     if (entry.life == Life::published && entry.kind == Kind::manifest) evictable_.push_youngest(i);
   }
-}
-
-void RecordIndex::check_invariants() const {
-  u32 n_free = 0, n_used = 0, n_evictable = 0, n_published = 0, n_keys = 0;
-  for (u32 i = 0; i < n_frames(); ++i) {
-    const IndexEntry& entry = entries_[i];
-    TARN_ASSERT(free_.is_free(i) == (entry.life == Life::free));
-    if (entry.life == Life::free) ++n_free;
-    if (entry.life == Life::free || entry.life == Life::part) continue;
-    n_used += entry.n_frames;
-    for (u32 k = 1; k < entry.n_frames; ++k) {
-      TARN_ASSERT(entries_[i + k].life == Life::part && entries_[i + k].older == i);
-    }
-    if (entry.life == Life::published) ++n_published;
-    if (entry.life == Life::published && entry.holds == 0) ++n_evictable;
-    if (entry.life >= Life::reserved && entry.life <= Life::published) ++n_keys;
-  }
-  TARN_ASSERT(n_free == free_.n_free());
-  TARN_ASSERT(n_free + n_used == n_frames());
-  TARN_ASSERT(n_published == n_records_);
-  TARN_ASSERT(evictable_.check_invariants() == n_evictable);
-  TARN_ASSERT(chains_.count() == n_keys);
 }
 
 }  // namespace tarn::store

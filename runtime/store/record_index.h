@@ -1,10 +1,9 @@
 // The index from keys to records and their frames. It has a fixed table of one entry per frame
-// (index_entry.h), a hash table over keys (key_chains.h), the free frames (free_frames.h), and the
-// evictable records in order of their last use (use_order.h). It is rebuilt at start from the heads
-// on disk, and never stored.
+// (index_entry.h), a hash table over keys (key_chains.h), and the evictable records in order of
+// their last use (use_order.h). It is rebuilt at start from the heads on disk, and never stored.
 //
-//   life        published records are found. Holds (pins and reads) prevent eviction, and
-//               completion of a retired record. Every step asserts the generation of its record
+//   life        published records are found. Holds (pins and reads) prevent eviction, and that a
+//               retired record is freed. Every step asserts the generation of its record
 //   places      records are written in order, round and round the file. Manifests, which are
 //               replaced often, are written at its end. In between they would leave holes that
 //               groups fill in part, and later no manifest would find consecutive frames between
@@ -18,7 +17,7 @@
 //            exactly what their headers say.
 #pragma once
 
-#include "runtime/store/free_frames.h"
+#include "runtime/arena/carver.h"
 #include "runtime/store/key_chains.h"
 #include "runtime/store/use_order.h"
 
@@ -26,8 +25,7 @@ namespace tarn::store {
 
 class RecordIndex {
  public:
-  static u64 bytes(u32 n_frames);
-  void init(u32 n_frames, Bump& memory);  // at least bytes(n_frames); all are free
+  void init(u32 n_frames, Carver& carver);  // all frames are free
 
   // Finds the published record of this key.
   std::optional<RecordRef> find(const Key& key) const { return chains_.find(key); }
@@ -46,20 +44,18 @@ class RecordIndex {
   // Reserves consecutive frames for this record, evicting others if it must. None: all are held.
   std::optional<RecordRef> reserve(const NewRecord& record);
 
-  // Makes one step of a record's life.
-  void step(RecordRef ref, Life from, Life to);
-  void publish(RecordRef ref);  // verified -> published
-  void fail(RecordRef ref);     // reserved, writing or verified -> completed -> free
-  // Published -> retired: no longer found. Without holds it completes at once; then returns true.
+  void publish(RecordRef ref);  // writing -> published
+  void fail(RecordRef ref);     // writing -> free
+  // Published -> retired: no longer found. Returns true if nobody holds it.
   bool retire(RecordRef ref);
-  void free_completed(RecordRef ref);
+  void free_completed(RecordRef ref);  // retired, without holds -> free
   void hold(RecordRef ref);
-  // Returns true if this was the last hold of a retired record, which is completed now.
+  // Returns true if this was the last hold of a retired record.
   bool let_go(RecordRef ref);
 
   // For the scan: see() every head found, then weigh() every frame in ascending order, then
   // finish_scan(). Of overlapping records the younger was written over the older, and of two with
-  // one key the younger counts. An older manifest is left completed, for the store to erase: it is
+  // one key the younger counts. An older manifest is left retired, for the store to erase: it is
   // another version, and must not be found when the younger one is gone. After finish_scan()
   // records are evictable in the order of writing, as far as their places tell (the file is written
   // round and round), manifests after all others.
@@ -68,28 +64,31 @@ class RecordIndex {
   void finish_scan(u32 youngest_frame_idx);
 
   u32 n_frames() const { return static_cast<u32>(entries_.size()); }
-  u32 n_free() const { return free_.n_free(); }
+  u32 n_free() const { return n_free_; }
   u32 n_records() const { return n_records_; }  // published
   u64 n_evicted() const { return n_evicted_; }
   u64 n_manifests_evicted() const { return n_manifests_evicted_; }
-  u64 steps(Life from, Life to) const { return lives_.count(from, to); }
-  void check_invariants() const;
 
  private:
+  enum class Takes : u8;
+
   IndexEntry& at(RecordRef ref);
   void publish_seen(u32 frame_idx);
+  void take_frames(u32 first, u32 n);
   void clear(u32 frame_idx);
+  static bool may_go(const IndexEntry& entry, Takes takes);
+  std::optional<u32> first_window(u32 n, Takes takes) const;
+  std::optional<u32> last_window(u32 n, Takes takes) const;
   std::optional<u32> make_room(u32 n, bool is_manifest);
   void evict(u32 frame_idx);
 
-  u32 n_records_ = 0;
+  u32 n_records_ = 0, n_free_ = 0;
   u32 cursor_ = 0;  // end of the last reservation: records of one time are neighbours
   u64 n_evicted_ = 0, n_manifests_evicted_ = 0;
   std::span<IndexEntry> entries_{};
-  FreeFrames free_{};
+  std::span<u8> n_free_of_{};  // of each kBlock frames: how many are free
   KeyChains chains_{};
   UseOrder evictable_{};
-  LifeSteps lives_{};
 };
 
 }  // namespace tarn::store

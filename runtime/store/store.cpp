@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "platform/base/assert.h"
+#include "platform/base/checked.h"
+#include "runtime/store/store_scan.h"
 
 namespace tarn::store {
 namespace {
@@ -58,22 +60,29 @@ u64 wanted_bytes(const Slot& slot, u32 run) {
 Result<u64> Store::bytes(const StoreLimits& limits) {
   if (limits.file_bytes == 0) return u64{0};
   TARN_CHECK(check_limits(limits));
-  const u32 n_frames = static_cast<u32>(frames_of(limits));
-  return RecordIndex::bytes(n_frames) + StoreOps::bytes(limits) + kLabels * kSectorBytes +
-         kSectorBytes;  // the last: for alignment to a sector
+  StoreParts parts;
+  Carver counted;
+  parts.carve(counted, limits);
+  return *(counted.n_bytes() + kSectorBytes).get();  // the last: for alignment to a sector
+}
+
+void StoreParts::carve(Carver& carver, const StoreLimits& of) {
+  limits = of;
+  labels = carver.take<std::byte>("labels", kLabels * kSectorBytes, kSectorBytes);
+  ops.init(limits, carver);
+  index.init(static_cast<u32>(frames_of(limits)), carver);
 }
 
 Store::~Store() { close(); }
 
 void Store::close() {
   parts_.file.close();
-  parts_.health.close();
-  writer_.budget().stop();
+  writer_.stop();
 }
 
 void Store::stay_off(const Error& why, const std::array<u8, 32>& entropy) {
   TARN_ASSERT(mode() == Mode::off && !parts_.file.has_backend());
-  parts_.health.go_off(why);
+  parts_.file.set_mode(Mode::off, why);
   parts_.file.label().secret = make_secret(entropy);
   parts_.index = {};  // drops the index of an earlier opening
   parts_.stats = {};
@@ -85,41 +94,43 @@ void Store::abandon() {
   TARN_ASSERT(is_stuck());
   parts_.file.abandon();
   parts_.ops.clear();
-  writer_.budget().stop();
+  writer_.stop();
 }
 
 Result<void> Store::open(const StoreOpenArgs& args) {
   TARN_ASSERT(mode() == Mode::off && !parts_.file.is_open());
-  parts_.health.begin(Mode::off, args.limits.read_errors_max);
+  parts_.file.set_mode(Mode::off);
   if (args.path == nullptr || args.limits.file_bytes == 0) return {};
   TARN_TRY(const u64 bytes, store_bytes(args.limits));
   TARN_ASSERT(args.memory.size() >= bytes);
   TARN_ASSERT(args.io != nullptr && args.clock != nullptr && args.crc != nullptr);
   TARN_CHECK(parts_.file.init(args));
-  parts_.limits = args.limits;
   parts_.clock = args.clock;
   parts_.crc = args.crc;
   parts_.stats = {};
-  Bump memory(args.memory);
-  const auto sectors = *memory.alloc_bytes(kLabels * kSectorBytes, kSectorBytes);
-  parts_.ops.init(args.limits, memory);
-  parts_.index.init(static_cast<u32>(frames_of(args.limits)), memory);
-  writer_.init();
-  scan_.begin(sectors, args.entropy);
-  parts_.health.begin(Mode::opening, args.limits.read_errors_max);
+  const u64 address = reinterpret_cast<std::uintptr_t>(args.memory.data());
+  Carver carver(args.memory.subspan(align_up(address, kSectorBytes) - address));
+  parts_.carve(carver, args.limits);
+  const Result<Scanned> scanned = scan_store(parts_, args.entropy);
+  if (!scanned) {
+    Error why = scanned.error();
+    if (why.detail.empty()) why.detail = Detail(args.path);
+    parts_.file.set_mode(Mode::off, why);
+    return fail(why);
+  }
+  writer_.start(scanned->youngest_generation + 1, scanned->budget_left_bytes);
+  parts_.file.set_mode(Mode::on);
   return {};
 }
 
 StoreStats Store::stats() const {
   StoreStats stats = parts_.stats;
-  stats.budget_left_bytes = writer_.budget().left_bytes();
-  stats.n_evicted = parts_.index.n_evicted();
-  stats.n_manifests_evicted = parts_.index.n_manifests_evicted();
+  stats.budget_left_bytes = writer_.budget_left_bytes();
   return stats;
 }
 
 std::optional<RecordRef> Store::find(const Key& key) const {
-  if (!parts_.health.may_read()) return std::nullopt;
+  if (mode() == Mode::off) return std::nullopt;
   return parts_.index.find(key);
 }
 
@@ -138,17 +149,11 @@ bool Store::will_go_on() const {
     if (slot.op == Op::none) return false;
     if (slot.stage == Stage::waiting) return mode() != Mode::on || writer_.flush_is_due(slot);
     if (slot.stage != Stage::erase_waits) return true;
-    return mode() != Mode::on || parts_.index.entry(slot.erased).life == Life::completed;
+    return mode() != Mode::on || parts_.index.entry(slot.erased).is_completed();
   });
 }
 
 void Store::go_on(When when) {
-  if (mode() == Mode::opening) {
-    scan_.go_on();
-    if (!scan_.is_done()) return;
-    writer_.start(scan_.youngest_generation() + 1, scan_.budget_left_bytes());
-    return parts_.health.come_up();
-  }
   if (mode() == Mode::on) writer_.go_on_sync(when);  // before payloads fill the queue
   for (Slot& slot : parts_.ops.all()) {
     if (slot.has_ended()) continue;
@@ -169,15 +174,15 @@ void Store::go_on(When when) {
 }
 
 void Store::take(const IoCompletion& completion) {
-  if (!scan_.is_done()) return scan_.take(completion);
+  if (completion.tag >= kOpeningTag) return;  // of an opening that has failed
   if (completion.tag == kSyncTag) return writer_.take_sync(completion.result);
   Slot* slot = parts_.ops.take(completion);
   if (slot == nullptr) return;
   const u32 run = static_cast<u32>(completion.tag % kRunsOfTag);
   if (completion.result != static_cast<i64>(wanted_bytes(*slot, run))) {
     slot->failed = true;
-    if (slot->op == Op::read) parts_.health.note_read_error(completion.result);
-    if (slot->op != Op::read) parts_.health.note_write_error(completion.result);
+    if (slot->op == Op::read) parts_.file.note_read_error(completion.result);
+    if (slot->op != Op::read) parts_.file.note_write_error(completion.result);
     if (mode() == Mode::off) return parts_.ops.end_all(Outcome::stalled);
   }
   if (slot->n_io == 0 && slot->op != Op::read) writer_.take(*slot);
@@ -185,8 +190,7 @@ void Store::take(const IoCompletion& completion) {
 
 // The first deadline of all requests in flight, of which there is at least one.
 u64 Store::first_deadline_ns() const {
-  const u64 scan_ns = mode() == Mode::opening ? scan_.deadline_ns() : kNeverNs;
-  return std::min({scan_ns, writer_.sync_deadline_ns(), parts_.ops.first_deadline_ns()});
+  return std::min(writer_.sync_deadline_ns(), parts_.ops.first_deadline_ns());
 }
 
 u64 Store::until_deadline_ns(u64 timeout_ns) const {
@@ -210,7 +214,7 @@ u32 Store::poll(std::span<Event> events, u64 timeout_ns) {
   } while (n_done == completions.size());
   const bool waits = mode() != Mode::off && parts_.file.n_io() > 0;
   if (waits && parts_.file.watched_ns() > first_deadline_ns()) {
-    parts_.health.note_silence();
+    parts_.file.set_mode(Mode::off, parts_.file.silence());
     parts_.ops.end_all(Outcome::stalled);
   }
   go_on(When::poll_ends);

@@ -1,68 +1,50 @@
 // One file that keeps records (groups of KV, extents, manifests, codebooks) over restarts and power
 // cuts. To the store a payload is bytes under a key. It is a cache: a record with any failure
-// counts as absent, and bytes with a wrong checksum are never returned (ROBUSTNESS K1 to K7).
-// record.h has the bytes of the file.
+// counts as absent, and bytes with a wrong checksum are never returned. FORMAT.md has the file.
 //
-// Store owns the parts: store_file.h (the file and its requests), record_index.h (which record lies
-// where), store_ops.h (operations in flight), store_scan.h (the opening), store_reader.h,
-// store_writer.h, write_budget.h and store_health.h.
-//
-//   thread     the owner's. The store has none: put(), read(), erase() and flush() begin, poll()
-//              continues, and each ends with one event.
+//   thread     the owner's. put(), read(), erase() and flush() begin, poll() continues, and each
+//              ends with one event. Only open() waits for the disk
 //   buffers    of a payload: multiples of 4 KiB at multiples of 4 KiB, the store's from the call to
-//              its event. A read lands in the caller's frame, with no copy. If an event says
-//              `lent`, the disk still uses the buffer, and an event `returned` follows. A put may
-//              return its buffer earlier, with an event `written` before the sync.
+//              its event. If the event says `lent`, the disk still uses the buffer, and an event
+//              `returned` follows. A put may return its buffer earlier, with an event `written`
+//              before the sync
 //   memory     store_bytes(limits), lent by the caller; nothing is allocated
 //   when full  Begun says so; the least recently used records without holds are evicted, extents
 //              first
 //   off        no path: every call answers that the store is off, at no cost
 //
-// A record's life: reserved -> writing (its payload) -> verified (the buffer still had its
-// checksums after the write, and a later sync has ended) -> published (its head, one sector, is
-// written) -> held by pins and reads, or evictable -> retired -> completed -> free. A record is
-// found once it is published. It outlives a power cut for sure after a flush() that began later has
-// succeeded.
+// A record is found once its head is written, which follows the sync of its payload. It outlives a
+// power cut for sure after a flush() that began later has succeeded.
 //
-// Writing. Payloads are written as they come, as neighbours in the file, so that the disk gets long
-// runs. One sync serves all payloads that were written before it. A sync begins when sync_bytes or
+// Writing. One sync serves all payloads that were written before it. It begins when sync_bytes or
 // half of ops_max wait for it, or when a payload has waited for sync_wait_ns. It also begins when
 // no payload is in flight and the caller, told so, began no new one. During a sync further
 // payloads, and the heads of earlier ones, are written. A sync takes 5 to 15 ms on a busy disk, in
-// which 60 MB may come at 4 GB/s. So a payload's buffer need not wait for the sync
-// (Payload::until_written), only the operation does: set ops_max to a few times the number of
-// buffers.
+// which 60 MB may come at 4 GB/s: set ops_max to a few times the number of buffers.
 //
 // Reading. A read fetches the requested sectors (one request for those within gap_sectors_max of
 // each other) and the head, and verifies all. A caller that reads much may verify the payload
 // itself, on other threads (is_checked_later): then it must call holds() for each sector that it
 // uses.
 //
-// Failures. A record that cannot be read or verified is dropped and not read again. The first
-// failed sync or second failed write makes the store read-only until it is opened again.
-// read_errors_max read errors, or a request that takes longer than io_deadline_ns, switch it off.
-// mode() and why() tell (store_health.h). A deadline counts only the time in which the disk was
-// watched (store_file.h). store_scan.h tells what an opening survives.
+// Failures. A record that cannot be read or verified is dropped and not read again. When a disk
+// fails, mode() and why() tell (store_file.h).
 //
 // The write budget is a bucket of write_bytes_per_day that fills by the monotonic clock while the
-// store is open. Its level is in every head, a grave's (record.h) too, and a restart continues with
-// the youngest head's: a box that restarts all day does not write all day. Opening without a limit
-// leaves a full bucket.
+// store is open. Its level is in every head, and a restart continues with the youngest head's: a
+// box that restarts all day does not write all day. Opening without a limit leaves a full bucket.
 //
 // Size. Opening with another file_bytes makes the file longer or shorter in place; records in the
 // remaining frames are kept. With another frame_bytes it becomes a new store. To keep existing
 // records, call read_cut() first and set StoreLimits::keeps, because another process may make the
 // file longer between read_cut() and the lock.
 //
-// Benefits: no index on disk that can be damaged, nothing to repair, a start that reads one sector
-// a frame. Costs: that start (4 KiB of each frame_bytes), a table of 64 bytes a frame in memory,
-// and frames that a small record does not fill. A restart loses the order of use, but keeps the
-// order of writing.
+// Costs: a start reads 4 KiB of each frame; the index takes 64 bytes a frame in memory; frames that
+// a small record does not fill. A restart loses the order of use, but keeps the order of writing.
 #pragma once
 
 #include "runtime/store/store_cut.h"
 #include "runtime/store/store_reader.h"
-#include "runtime/store/store_scan.h"
 #include "runtime/store/store_writer.h"
 
 namespace tarn::store {
@@ -76,7 +58,8 @@ class Store {
   static Result<u64> bytes(const StoreLimits& limits);
   ~Store();  // nothing may be in flight: poll() until idle()
 
-  // Begins to open; poll() until mode() is not `opening`. Then it is `on`, or `off` with why().
+  // Then mode() is `on`, or without a path `off`. On an error it is `off` with why(), and the disk
+  // may still have requests: poll() until idle().
   Result<void> open(const StoreOpenArgs& args);
   void close();  // same precondition as the destructor
   // Switches the store off for this reason, in place of open(), or after a failed open() and
@@ -90,9 +73,9 @@ class Store {
   // lent to it (backend, memory, buffers) must stay in place as long.
   void abandon();
 
-  Mode mode() const { return parts_.health.mode(); }
+  Mode mode() const { return parts_.file.mode(); }
   // Why the store is off or read-only; hint == "" while it works.
-  const Error& why() const { return parts_.health.why(); }
+  const Error& why() const { return parts_.file.why(); }
   const Secret& secret() const { return parts_.file.label().secret; }
   const RecordIndex& index() const { return parts_.index; }
   // Records of later put() calls have this generation or a later one.
@@ -115,8 +98,6 @@ class Store {
   void reject(RecordRef ref) { parts_.ops.drop(ref); }
   // The record is not found from now on; the event tells that its head is gone from the disk too.
   Begun erase(RecordRef ref, u64 tag) { return writer_.erase(ref, tag); }
-  // Whether the write budget has n_bytes now; at most a day's.
-  bool affords(u64 n_bytes) const { return writer_.budget().affords(n_bytes); }
   // Ends when every operation begun before it has ended and would outlive a power cut.
   Begun flush(u64 tag) { return writer_.flush(tag); }
 
@@ -134,7 +115,6 @@ class Store {
   u64 until_deadline_ns(u64 timeout_ns) const;
 
   StoreParts parts_{};
-  StoreScan scan_{parts_};
   StoreReader reader_{parts_};
   StoreWriter writer_{parts_};
 };

@@ -1,11 +1,36 @@
 #include "runtime/store/store_file.h"
 
+#include <errno.h>
+
 #include <algorithm>
 #include <cstring>
 
 #include "platform/base/assert.h"
 
 namespace tarn::store {
+namespace {
+
+constexpr u32 kWriteErrorsMax = 2;
+
+// Why nothing is written any more, and the remedy; then the store must be opened again.
+const char* write_failure_hint(i64 result) {
+  switch (-result) {
+    case ENOSPC:
+      return "the disk is full: nothing is written to the store until it is opened again; free "
+             "some space, or move the folder to another disk (store.path)";
+    case EDQUOT:
+      return "this user's disk quota is used up: nothing is written to the store until it is "
+             "opened again; raise the quota, or move the folder to another disk (store.path)";
+    case EROFS:
+      return "the store's file system has become read-only, as it does after errors: nothing is "
+             "written until it is opened again; check the disk, and mount it writable";
+    default:
+      return "writes to the store's file fail: nothing is written any more until it is opened "
+             "again; check the disk (dmesg), or name another folder as store.path";
+  }
+}
+
+}  // namespace
 
 Result<void> StoreFile::init(const StoreOpenArgs& args) {
   TARN_ASSERT(n_io_ == 0 && !is_open_);
@@ -21,6 +46,7 @@ Result<void> StoreFile::init(const StoreOpenArgs& args) {
   clock_ = args.clock;
   frame_bytes_ = args.limits.frame_bytes;
   io_deadline_ns_ = args.limits.io_deadline_ns;
+  read_errors_max_ = args.limits.read_errors_max;
   watched_ns_ = last_deadline_ns_ = 0;
   seen_at_ns_ = clock_->now_ns();
   return {};
@@ -38,6 +64,7 @@ void StoreFile::close() {
   if (is_open_) io_->close(file_);
   is_open_ = false;
   io_ = nullptr;
+  mode_ = Mode::off;
 }
 
 void StoreFile::abandon() {
@@ -84,6 +111,37 @@ u64 StoreFile::watch(u64 waited_ns) {
 u64 StoreFile::next_deadline_ns() {
   last_deadline_ns_ = watch(0) + io_deadline_ns_;
   return last_deadline_ns_;
+}
+
+void StoreFile::set_mode(Mode mode, const Error& why) {
+  mode_ = mode;
+  why_ = why;
+}
+
+Error StoreFile::failure(const char* hint, i64 result) const {
+  return {.status = Status::io_failed,
+          .hint = hint,
+          .detail = Detail(path_.data()),
+          .figures = {{{"errno", result < 0 ? static_cast<u64>(-result) : 0}}}};
+}
+
+Error StoreFile::silence() const {
+  return failure("the disk did not answer in time: the store is turned off", 0);
+}
+
+void StoreFile::note_write_error(i64 result) {
+  if (++stats_.n_write_errors < kWriteErrorsMax || mode_ != Mode::on) return;
+  set_mode(Mode::read_only, failure(write_failure_hint(result), result));
+}
+
+void StoreFile::note_read_error(i64 result) {
+  if (++stats_.n_read_errors < read_errors_max_ || mode_ == Mode::off) return;
+  set_mode(Mode::off, failure(kReadsFail, result));
+}
+
+void StoreFile::note_failed_sync(i64 result) {
+  ++stats_.n_write_errors;
+  if (mode_ == Mode::on) set_mode(Mode::read_only, failure(write_failure_hint(result), result));
 }
 
 }  // namespace tarn::store

@@ -1,8 +1,11 @@
-// The store's file: its layout, its requests in flight, and their deadlines.
+// The store's file: its layout, its requests in flight, and their deadlines. Also the store's mode,
+// which follows from how the requests end.
 //
-// Deadlines count the time in which the disk was watched, not the clock's. A process that was
-// stopped for a minute (a frozen container, a paused machine) knows nothing about the disk. So
-// between two calls only kUnwatchedMaxNs count, beside reap()'s own wait.
+//   deadlines   count the time in which the disk was watched, not the clock's. A process that was
+//               stopped for a minute (a frozen container, a paused machine) knows nothing about the
+//               disk. So between two calls only kUnwatchedMaxNs count, beside reap()'s own wait
+//   failures    the first failed sync or second failed write makes the store read-only until it is
+//               opened again. read_errors_max read errors, or no answer, switch it off
 #pragma once
 
 #include "runtime/store/store_types.h"
@@ -14,11 +17,17 @@ inline constexpr u64 kNeverNs = ~u64{0};
 
 // A request's tag: the slot of its operation, and its number among that operation's requests.
 inline constexpr u64 kRunsOfTag = 256;
-inline constexpr u64 kSyncTag = ~u64{0} - 1;
-inline constexpr u64 kLabelTag = ~u64{0} - 2;
+inline constexpr u64 kSyncTag = u64{1} << 32;
+inline constexpr u64 kOpeningTag = u64{1} << 33;  // and above: requests of the opening
+
+inline constexpr const char* kReadsFail =
+    "reads of the store's file fail: it is turned off; check the disk (dmesg), or name another "
+    "folder as store.path";
 
 class StoreFile {
  public:
+  explicit StoreFile(StoreStats& stats) : stats_(stats) {}
+
   Result<void> init(const StoreOpenArgs& args);
   // Opens and locks the file, and makes it if there is none.
   Result<void> lock();
@@ -26,7 +35,6 @@ class StoreFile {
   void abandon();  // as store.h says
   bool has_backend() const { return io_ != nullptr; }
   bool is_open() const { return is_open_; }
-  const char* path() const { return path_.data(); }
   Result<u64> size_bytes() { return io_->size_bytes(file_); }
   Result<void> allocate(u64 n_bytes) { return io_->allocate(file_, n_bytes); }
 
@@ -46,7 +54,19 @@ class StoreFile {
   // Whether all requests are past their deadlines and some are still in flight.
   bool is_stuck() const { return n_io_ > 0 && watched_ns_ > last_deadline_ns_; }
 
+  Mode mode() const { return mode_; }
+  const Error& why() const { return why_; }
+  void set_mode(Mode mode, const Error& why = {.status = Status::ok, .hint = ""});
+  // An error with the file's path, and the errno of a completion's result.
+  Error failure(const char* hint, i64 result) const;
+  Error silence() const;
+  // Record a failed request; `result` is the completion's.
+  void note_write_error(i64 result);
+  void note_read_error(i64 result);
+  void note_failed_sync(i64 result);
+
  private:
+  StoreStats& stats_;
   IoBackend* io_ = nullptr;
   Clock* clock_ = nullptr;
   IoFile file_{};
@@ -54,7 +74,10 @@ class StoreFile {
   std::array<char, 1024> path_{};
   u64 frame_bytes_ = 0;
   u64 io_deadline_ns_ = 0;
+  u32 read_errors_max_ = 0;
   Label label_{};
+  Mode mode_ = Mode::off;
+  Error why_{};
   u32 n_io_ = 0;  // requests in flight
   u64 watched_ns_ = 0;
   u64 seen_at_ns_ = 0;  // of the clock

@@ -6,14 +6,10 @@
 
 namespace tarn::store {
 
-u64 StoreOps::bytes(const StoreLimits& limits) {
-  return limits.ops_max * (limits.head_bytes_max + sizeof(Slot));
-}
-
-void StoreOps::init(const StoreLimits& limits, Bump& memory) {
+void StoreOps::init(const StoreLimits& limits, Carver& carver) {
   head_bytes_max_ = limits.head_bytes_max;
-  heads_ = *memory.alloc_bytes(limits.ops_max * head_bytes_max_, kSectorBytes);
-  slots_ = *memory.alloc<Slot>(limits.ops_max);
+  heads_ = carver.take<std::byte>("heads", limits.ops_max * head_bytes_max_, kSectorBytes);
+  slots_ = carver.take<Slot>("operations", limits.ops_max);
   next_sequence_ = 1;
   clear();
 }
@@ -105,7 +101,6 @@ void StoreOps::release(Slot& slot) {
   TARN_ASSERT(slot.n_io == 0);
   if (slot.has_record && slot.op == Op::read) let_go(slot.ref);
   if (slot.has_record && slot.op == Op::put) {
-    ++stats_.n_put_failures;
     index_.fail(slot.ref);
     if (slot.replaced.frame_idx != kNoFrame) let_go(slot.replaced);
   }
@@ -114,7 +109,7 @@ void StoreOps::release(Slot& slot) {
   const RecordRef erased = slot.erased;
   slot.erased = {};
   // If a read still holds it, the last read frees it.
-  if (index_.entry(erased).life == Life::completed) index_.free_completed(erased);
+  if (index_.entry(erased).is_completed()) index_.free_completed(erased);
 }
 
 void StoreOps::let_go(RecordRef ref) {

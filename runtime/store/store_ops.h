@@ -2,7 +2,6 @@
 // and its final event.
 #pragma once
 
-#include "platform/base/bump.h"
 #include "runtime/store/record_index.h"
 #include "runtime/store/store_file.h"
 
@@ -65,8 +64,7 @@ class StoreOps {
  public:
   StoreOps(StoreFile& file, RecordIndex& index, StoreStats& stats)
       : file_(file), index_(index), stats_(stats) {}
-  static u64 bytes(const StoreLimits& limits);
-  void init(const StoreLimits& limits, Bump& memory);
+  void init(const StoreLimits& limits, Carver& carver);
 
   Slot* free_slot();                        // nullptr: busy
   Slot& begin(Slot& slot, const Slot& op);  // in a free slot

@@ -1,7 +1,6 @@
-// The parts that the store's scan, reader and writer share. Store owns them.
+// The parts that the store's opening, reader and writer share. Store owns them.
 #pragma once
 
-#include "runtime/store/store_health.h"
 #include "runtime/store/store_ops.h"
 
 namespace tarn::store {
@@ -11,10 +10,13 @@ struct StoreParts {
   Clock* clock = nullptr;
   const Crc32c* crc = nullptr;
   StoreStats stats{};
-  StoreFile file{};
+  StoreFile file{stats};
   RecordIndex index{};
-  StoreHealth health{file, stats};
   StoreOps ops{file, index, stats};
+  std::span<std::byte> labels{};  // both sectors
+
+  // The limits are checked. Over nothing it counts.
+  void carve(Carver& carver, const StoreLimits& limits);
 
   u64 head_bytes(RecordRef ref) const { return shape_of(ref).head_bytes(); }
   RecordShape shape_of(RecordRef ref) const {

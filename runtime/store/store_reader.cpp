@@ -28,7 +28,7 @@ void StoreReader::plan_runs(Slot& slot, std::span<const u32> sectors, u64 n_sect
 }
 
 Begun StoreReader::begin(const ReadArgs& args) {
-  if (!parts_.health.may_read()) return Begun::not_now;
+  if (parts_.file.mode() == Mode::off) return Begun::not_now;
   if (!parts_.index.is_current(args.ref)) return Begun::gone;
   const RecordShape shape = parts_.shape_of(args.ref);
   const u32 first_sector = args.first_sector.value_or(0);
@@ -100,7 +100,6 @@ void StoreReader::go_on(Slot& slot) {
   }
   if (slot.n_io > 0) return;
   const Outcome outcome = slot.failed ? Outcome::io_failed : verified(slot);
-  if (outcome == Outcome::ok) ++parts_.stats.n_reads_ok;
   if (outcome == Outcome::corrupt || outcome == Outcome::io_failed) parts_.ops.drop(slot.ref);
   parts_.ops.end(slot, outcome);
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "platform/base/assert.h"
 #include "runtime/store/store_cut.h"
@@ -11,140 +12,100 @@
 namespace tarn::store {
 namespace {
 
-constexpr u32 kFramesOfSlice = 65536;
+constexpr u64 kLockLookNs = 1'000'000;  // between two attempts to lock the file
+constexpr u64 kWaitNs = 10'000'000;     // of one look at the disk
+constexpr const char* kUnreadLabels = "the store's file cannot be read: check the disk";
 
-constexpr Error kOtherCut{
-    .status = Status::io_failed,
-    .hint =
-        "the store's file has another layout than a moment ago: another program has changed it; "
-        "try again"};
+class Scan {
+ public:
+  Scan(StoreParts& parts, const std::array<u8, 32>& entropy)
+      : parts_(parts), file_(parts.file), index_(parts.index), entropy_(entropy) {}
+  Result<Scanned> run();
 
-Error sync_failed(i64 result) {
-  return {.status = Status::io_failed,
-          .hint = "the store's file cannot be synced: check the disk",
-          .figures = {{{"errno", static_cast<u64>(-result)}}}};
+ private:
+  Result<u32> reap(std::span<IoCompletion> completions);
+  Result<i64> wait_for(IoRequest request);
+  Result<void> lock();
+  Result<std::array<bool, kLabels>> read_labels();
+  Result<bool> settle_labels();
+  Result<bool> begin_new_file();
+  Result<void> write_labels(u64 first);
+  Result<void> read_heads();
+  Result<void> take_head(u32 frame_idx, std::span<const std::byte> sector, i64 result);
+  Result<void> erase_stale();
+
+  StoreParts& parts_;
+  StoreFile& file_;
+  RecordIndex& index_;
+  const std::array<u8, 32>& entropy_;
+  Scanned scanned_{};
+  u32 n_unread_in_a_row_ = 0;
+  u64 cursor_generation_ = 0;  // of the youngest record that is no manifest; and its place
+  u32 cursor_frame_ = 0;
+};
+
+// Waits until requests have ended; returns how many.
+Result<u32> Scan::reap(std::span<IoCompletion> completions) {
+  const u64 deadline_ns = file_.next_deadline_ns();
+  while (file_.watched_ns() <= deadline_ns) {
+    const u32 n = file_.reap(completions, kWaitNs);
+    if (n > 0) return n;
+  }
+  return fail(file_.silence());
 }
 
-Error labels_unread(i64 result) {
-  return {.status = Status::io_failed,
-          .hint = "the store's file cannot be read: check the disk",
-          .figures = {{{"errno", result < 0 ? static_cast<u64>(-result) : 0}}}};
+// Runs one request with nothing else in flight; returns its completion's result.
+Result<i64> Scan::wait_for(IoRequest request) {
+  request.tag = kOpeningTag;
+  if (!file_.submit(request)) return fail({.hint = "store: its I/O backend is in use"});
+  IoCompletion done;
+  TARN_CHECK(reap({&done, 1}));
+  return done.result;
 }
 
-Error not_written(i64 result) {
-  return {.status = Status::io_failed,
-          .hint = "the store's label cannot be written: check the disk",
-          .figures = {{{"errno", result < 0 ? static_cast<u64>(-result) : 0}}}};
-}
-
-// Whether the labels are blank, as after a crash between creating the file and writing its first
-// label.
-bool are_blank(std::span<const std::byte> labels) {
-  return std::ranges::all_of(labels, [](std::byte b) { return b == std::byte{0}; });
-}
-
-}  // namespace
-
-void StoreScan::begin(std::span<std::byte> sectors, const std::array<u8, 32>& entropy) {
-  stage_ = Stage::locking;
-  labels_ = sectors;
-  entropy_ = entropy;
-  began_at_ns_ = parts_.clock->now_ns();
-  file_is_new_ = false;
-  label_is_read_ = {};
-  n_unread_in_a_row_ = 0;
-  next_head_ = n_heads_in_flight_ = next_weighed_ = 0;
-  youngest_generation_ = cursor_generation_ = 0;
-  cursor_frame_ = 0;
-  budget_left_bytes_ = ~u64{0};
-}
-
-bool StoreScan::submit(const IoRequest& request) {
-  if (!parts_.file.submit(request)) return false;
-  deadline_ns_ = parts_.file.next_deadline_ns();
-  return true;
-}
-
-void StoreScan::fail(const Error& error) {
-  Error why = error;
-  if (why.detail.empty()) why.detail = Detail(parts_.file.path());
-  parts_.health.go_off(why);
-}
-
-void StoreScan::go_on() {
-  switch (stage_) {
-    case Stage::locking:
-      return try_lock();
-    case Stage::heads:
-      return read_heads();
-    case Stage::weigh:
-      return weigh_more();
-    case Stage::stale:
-      return erase_stale();
-    case Stage::labels:
-    case Stage::each_label:
-    case Stage::new_labels:
-    case Stage::label_sync:
-    case Stage::stale_sync:
-    case Stage::done:
-      return;  // their completions continue
+Result<void> Scan::lock() {
+  const u64 begin_ns = parts_.clock->now_ns();
+  for (;;) {
+    const Result<void> locked = file_.lock();
+    const bool is_taken = !locked && locked.error().figures[0].value == EWOULDBLOCK;
+    const u64 waited_ns = parts_.clock->now_ns() - begin_ns;
+    if (!is_taken || waited_ns >= parts_.limits.lock_wait_ns) return locked;
+    parts_.clock->nap_ns(kLockLookNs);
   }
 }
 
-void StoreScan::try_lock() {
-  if (const auto locked = parts_.file.lock(); !locked) {
-    const bool taken = locked.error().figures[0].value == EWOULDBLOCK;
-    const bool may_pass =
-        taken && parts_.clock->now_ns() - began_at_ns_ < parts_.limits.lock_wait_ns;
-    if (!may_pass) fail(locked.error());
-    return;
+// Reads the labels one by one if a request for both fails: one lost sector fails both.
+Result<std::array<bool, kLabels>> Scan::read_labels() {
+  TARN_TRY(const i64 both, wait_for({.op = IoOp::read, .buffer = parts_.labels}));
+  if (both == static_cast<i64>(parts_.labels.size())) return std::array{true, true};
+  std::array<bool, kLabels> is_read{};
+  i64 last = 0;
+  for (u64 i = 0; i < kLabels; ++i) {
+    const u64 offset = i * kSectorBytes;
+    TARN_TRY(last, wait_for({.op = IoOp::read,
+                             .offset = offset,
+                             .buffer = parts_.labels.subspan(offset, kSectorBytes)}));
+    is_read[i] = last == i64{kSectorBytes};
   }
-  const auto size_bytes = parts_.file.size_bytes();
-  if (!size_bytes) return fail(size_bytes.error());
-  if (*size_bytes < kFramesBegin) {
-    parts_.stats.labels_lost = *size_bytes > 0;
-    return begin_new_file();
-  }
-  stage_ = Stage::labels;
-  const IoRequest request{.op = IoOp::read, .buffer = labels_, .tag = kLabelTag};
-  if (!submit(request)) fail({.hint = "store: its I/O backend is in use"});
-}
-
-// Reads the labels one by one if a request for both failed: one lost sector fails both.
-void StoreScan::take_labels(i64 result) {
-  label_is_read_.fill(result == static_cast<i64>(labels_.size()));
-  if (label_is_read_[0]) return weigh_labels();
-  next_label_ = 0;
-  read_next_label();
-}
-
-void StoreScan::read_next_label() {
-  stage_ = Stage::each_label;
-  const u64 offset = next_label_ * kSectorBytes;
-  const IoRequest request{.op = IoOp::read,
-                          .offset = offset,
-                          .buffer = labels_.subspan(offset, kSectorBytes),
-                          .tag = kLabelTag};
-  const bool asked = submit(request);
-  TARN_ASSERT(asked);  // nothing else is in flight
-}
-
-void StoreScan::take_label(i64 result) {
-  label_is_read_[next_label_] = result == i64{kSectorBytes};
-  if (++next_label_ < kLabels) return read_next_label();
-  if (label_is_read_[0] || label_is_read_[1]) return weigh_labels();
-  fail(labels_unread(result));
+  if (!is_read[0] && !is_read[1]) return fail(file_.failure(kUnreadLabels, last));
+  return is_read;
 }
 
 // One good label suffices. Without one the file was not a store's, or both labels were lost: it
 // becomes a new store, and its old content is dropped. But a label that could not be read may be
-// good.
-void StoreScan::weigh_labels() {
+// good. Returns whether the file is new.
+Result<bool> Scan::settle_labels() {
+  TARN_TRY(const u64 size_bytes, file_.size_bytes());
+  if (size_bytes < kFramesBegin) {
+    parts_.stats.labels_lost = size_bytes > 0;
+    return begin_new_file();
+  }
+  TARN_TRY(const auto is_read, read_labels());
   Label found[kLabels];
   LabelState states[kLabels];
   for (u64 i = 0; i < kLabels; ++i) {
-    const auto sector = labels_.subspan(i * kSectorBytes, kSectorBytes);
-    states[i] = label_is_read_[i] ? parse_label(*parts_.crc, sector, found[i]) : LabelState::absent;
+    const auto sector = parts_.labels.subspan(i * kSectorBytes, kSectorBytes);
+    states[i] = is_read[i] ? parse_label(*parts_.crc, sector, found[i]) : LabelState::absent;
     if (states[i] == LabelState::newer) {
       return fail({.status = Status::unsupported,
                    .hint = "the store's file was written by a newer version of Tarn: use another "
@@ -153,218 +114,157 @@ void StoreScan::weigh_labels() {
   }
   const bool first_is_good = states[0] == LabelState::good;
   if (!first_is_good && states[1] != LabelState::good) {
-    if (label_is_read_[0] && label_is_read_[1]) {
-      parts_.stats.labels_lost = !are_blank(labels_);
-      return begin_new_file();
-    }
-    return fail(labels_unread(-EIO));
+    if (!is_read[0] || !is_read[1]) return fail(file_.failure(kUnreadLabels, -EIO));
+    // Blank ones are left by a crash between creating the file and writing its first label.
+    parts_.stats.labels_lost =
+        !std::ranges::all_of(parts_.labels, [](std::byte b) { return b == std::byte{0}; });
+    return begin_new_file();
   }
   const Label& label = found[first_is_good ? 0 : 1];
+  const u32 n_frames = index_.n_frames(), n_frames_there = frames_there(label, size_bytes);
   const bool has_other_frames = label.frame_bytes != parts_.limits.frame_bytes;
-  const auto size_bytes = parts_.file.size_bytes();
-  if (!size_bytes) return fail(size_bytes.error());
-  if (parts_.limits.keeps &&
-      (has_other_frames || frames_there(label, *size_bytes) > parts_.index.n_frames())) {
-    return fail(kOtherCut);
+  if (parts_.limits.keeps && (has_other_frames || n_frames_there > n_frames)) {
+    return fail({.status = Status::io_failed,
+                 .hint = "the store's file has another layout than a moment ago: another program "
+                         "has changed it; try again"});
   }
   if (has_other_frames) return begin_new_file();
-  const bool is_as_long = label.n_frames == parts_.index.n_frames();
-  parts_.file.label() = label;
-  parts_.file.label().n_frames = parts_.index.n_frames();  // records in the remaining frames stay
-  const u64 want_bytes = parts_.file.offset_of(parts_.index.n_frames());
-  if (*size_bytes != want_bytes) {  // truncated: the missing frames are lost
-    parts_.stats.n_damaged_at_start += label.n_frames - frames_there(label, *size_bytes);
-    const auto allocated = parts_.file.allocate(want_bytes);
-    if (!allocated) return fail(allocated.error());
+  const bool is_as_long = label.n_frames == n_frames;
+  file_.label() = label;
+  file_.label().n_frames = n_frames;              // records in the remaining frames stay
+  if (size_bytes != file_.offset_of(n_frames)) {  // truncated: the missing frames are lost
+    parts_.stats.n_damaged_at_start += label.n_frames - n_frames_there;
+    TARN_CHECK(file_.allocate(file_.offset_of(n_frames)));
   }
   const bool both_good = first_is_good && states[1] == LabelState::good &&
                          std::memcmp(&found[0], &found[1], sizeof(Label)) == 0;
   // A good label is not rewritten if its content stays the same.
-  if (!both_good || !is_as_long) {
-    next_label_ = first_is_good && is_as_long ? 1 : 0;
-    return write_label();
-  }
-  stage_ = Stage::heads;
-  read_heads();
+  if (!both_good || !is_as_long) TARN_CHECK(write_labels(first_is_good && is_as_long ? 1 : 0));
+  return false;
 }
 
-void StoreScan::begin_new_file() {
-  file_is_new_ = true;
-  const auto allocated = parts_.file.allocate(parts_.file.offset_of(parts_.index.n_frames()));
-  if (!allocated) return fail(allocated.error());
-  Label& label = parts_.file.label();
-  label = {.n_frames = parts_.index.n_frames(), .frame_bytes = parts_.limits.frame_bytes};
+Result<bool> Scan::begin_new_file() {
+  TARN_CHECK(file_.allocate(file_.offset_of(index_.n_frames())));
+  Label& label = file_.label();
+  label = {.n_frames = index_.n_frames(), .frame_bytes = parts_.limits.frame_bytes};
   label.secret = make_secret(entropy_);
   // Records of this file's earlier store have another id, so they are never taken for ours.
   label.store_id = root_key(label.secret, {}).low;
-  next_label_ = 0;
-  write_label();
+  TARN_CHECK(write_labels(0));
+  return true;
 }
 
 // Writes the second label only after a sync of the first: a power loss damages one at most.
-void StoreScan::write_label() {
-  const u64 offset = next_label_ * kSectorBytes;
-  encode_label(*parts_.crc, parts_.file.label(), labels_.first(kSectorBytes));
-  stage_ = Stage::new_labels;
-  const IoRequest request{
-      .op = IoOp::write, .offset = offset, .buffer = labels_.first(kSectorBytes), .tag = kLabelTag};
-  if (!submit(request)) fail({.hint = "store: its I/O backend is in use"});
+Result<void> Scan::write_labels(u64 first) {
+  const auto sector = parts_.labels.first(kSectorBytes);
+  const auto failed = [&](i64 result) {
+    return fail(file_.failure("the store's label cannot be written: check the disk", result));
+  };
+  encode_label(*parts_.crc, file_.label(), sector);
+  for (u64 i = first; i < kLabels; ++i) {
+    TARN_TRY(const i64 written,
+             wait_for({.op = IoOp::write, .offset = i * kSectorBytes, .buffer = sector}));
+    if (written != i64{kSectorBytes}) return failed(written);
+    TARN_TRY(const i64 synced, wait_for({.op = IoOp::sync_data}));
+    if (synced != 0) return failed(synced);
+  }
+  return {};
 }
 
-void StoreScan::read_heads() {
-  for (Slot& slot : parts_.ops.all()) {
-    if (next_head_ == parts_.index.n_frames()) break;
-    if (slot.n_io > 0) continue;
-    const IoRequest request{.op = IoOp::read,
-                            .offset = parts_.file.offset_of(next_head_),
-                            .buffer = parts_.ops.own_head(slot).first(kSectorBytes),
-                            .tag = parts_.ops.tag_of(slot)};
-    if (!submit(request)) break;
-    slot.n_io = 1;
-    slot.deadline_ns = deadline_ns_;
-    slot.ref.frame_idx = next_head_++;
-    ++n_heads_in_flight_;
-  }
-  if (next_head_ == parts_.index.n_frames() && n_heads_in_flight_ == 0) {
-    stage_ = Stage::weigh;
-    next_weighed_ = 0;
+// As many at a time as there are operations' buffers and the disk's queue takes.
+Result<void> Scan::read_heads() {
+  std::array<u32, kOpsMax> free_buffers{}, frame_of{};
+  u32 n_free = 0, next_frame = 0;
+  for (u32 i = static_cast<u32>(parts_.ops.all().size()); i-- > 0;) free_buffers[n_free++] = i;
+  const auto buffer = [&](u64 i) {
+    return parts_.ops.own_head(parts_.ops.all()[i]).first(kSectorBytes);
+  };
+  for (;;) {
+    for (; n_free > 0 && next_frame < index_.n_frames(); ++next_frame) {
+      const u32 i = free_buffers[n_free - 1];
+      if (!file_.submit({.op = IoOp::read,
+                         .offset = file_.offset_of(next_frame),
+                         .buffer = buffer(i),
+                         .tag = kOpeningTag + i})) {
+        break;
+      }
+      frame_of[i] = next_frame;
+      --n_free;
+    }
+    if (file_.n_io() == 0) return {};
+    std::array<IoCompletion, 64> completions;
+    TARN_TRY(const u32 n_done, reap(completions));
+    for (const IoCompletion& done : std::span(completions).first(n_done)) {
+      const u32 i = static_cast<u32>(done.tag - kOpeningTag);
+      free_buffers[n_free++] = i;
+      TARN_CHECK(take_head(frame_of[i], buffer(i), done.result));
+    }
   }
 }
 
-void StoreScan::take_head(Slot& slot, i64 result) {
-  slot.n_io = 0;
-  --n_heads_in_flight_;
+Result<void> Scan::take_head(u32 frame_idx, std::span<const std::byte> sector, i64 result) {
   // A few lost sectors must not prevent reading the others.
-  if (result != static_cast<i64>(kSectorBytes)) {
+  if (result != i64{kSectorBytes}) {
     ++parts_.stats.n_unread_at_start;
-    if (++n_unread_in_a_row_ >= kUnreadInARowMax) parts_.health.note_unread_run(result);
-    return;
+    if (++n_unread_in_a_row_ < kUnreadInARowMax) return {};
+    return fail(file_.failure(kReadsFail, result));
   }
   n_unread_in_a_row_ = 0;
-  const u32 frame_idx = slot.ref.frame_idx;
-  const auto sector = parts_.ops.own_head(slot).first(kSectorBytes);
-  const auto view = parse_head(*parts_.crc, parts_.file.place_of(frame_idx), sector);
+  const Place place = file_.place_of(frame_idx);
+  const auto view = parse_head(*parts_.crc, place, sector);
   if (!view) {
-    parts_.stats.n_damaged_at_start +=
-        u32{is_damaged_head(*parts_.crc, parts_.file.place_of(frame_idx), sector)};
-    return;
+    parts_.stats.n_damaged_at_start += u32{is_damaged_head(*parts_.crc, place, sector)};
+    return {};
   }
-  const bool is_record = view->kind() != Kind::erased;
-  if (is_record) parts_.index.see(frame_idx, *view);
   const RecordHead& head = view->head();
+  const bool is_record = view->kind() != Kind::erased;
+  if (is_record) index_.see(frame_idx, *view);
   if (is_record && view->kind() != Kind::manifest && head.generation > cursor_generation_) {
     cursor_generation_ = head.generation;
     cursor_frame_ = frame_idx;
   }
-  if (head.generation <= youngest_generation_) return;
-  youngest_generation_ = head.generation;
-  budget_left_bytes_ = head.budget_left_bytes;
+  if (head.generation <= scanned_.youngest_generation) return {};
+  scanned_ = {head.generation, head.budget_left_bytes};
   parts_.stats.bytes_written_ever = head.written_bytes;
-}
-
-void StoreScan::weigh_more() {
-  for (u32 i = 0; i < kFramesOfSlice && next_weighed_ < parts_.index.n_frames(); ++i) {
-    parts_.index.weigh(next_weighed_++);
-  }
-  if (next_weighed_ < parts_.index.n_frames()) return;
-  begin_stale();
+  return {};
 }
 
 // Erases the older of two manifests with one key. A crash between publishing a manifest and erasing
 // the replaced one leaves both. First a sync: after a kill the younger one's head may not be
 // durable yet.
-void StoreScan::begin_stale() {
-  std::memset(labels_.data(), 0, labels_.size());  // zeros erase a head
-  next_weighed_ = 0;
-  for (u32 i = 0; i < parts_.index.n_frames(); ++i) {
-    if (parts_.index.frame(i).life != Life::completed) continue;
-    stage_ = Stage::stale_sync;
-    const bool asked = submit({.op = IoOp::sync_data, .tag = kLabelTag});
-    TARN_ASSERT(asked);  // nothing else is in flight
-    return;
+Result<void> Scan::erase_stale() {
+  const auto zeros = parts_.labels.first(kSectorBytes);
+  std::memset(zeros.data(), 0, zeros.size());
+  bool is_synced = false;
+  for (u32 i = 0; i < index_.n_frames(); ++i) {
+    if (!index_.frame(i).is_completed()) continue;
+    if (!std::exchange(is_synced, true)) {
+      TARN_TRY(const i64 synced, wait_for({.op = IoOp::sync_data}));
+      const char* const hint = "the store's file cannot be synced: check the disk";
+      if (synced < 0) return fail(file_.failure(hint, synced));
+    }
+    TARN_TRY(const i64 written,
+             wait_for({.op = IoOp::write, .offset = file_.offset_of(i), .buffer = zeros}));
+    if (written != i64{kSectorBytes}) ++parts_.stats.n_write_errors;  // the next start tries again
+    index_.free_completed({i, index_.frame(i).generation});
   }
-  finish();
+  return {};
 }
 
-void StoreScan::erase_stale() {
-  Slot& slot = parts_.ops.all()[0];
-  if (slot.n_io > 0) return;
-  while (next_weighed_ < parts_.index.n_frames() &&
-         parts_.index.frame(next_weighed_).life != Life::completed) {
-    ++next_weighed_;
-  }
-  if (next_weighed_ == parts_.index.n_frames()) return finish();
-  const IoRequest request{.op = IoOp::write,
-                          .offset = parts_.file.offset_of(next_weighed_),
-                          .buffer = labels_.first(kSectorBytes),
-                          .tag = 0};
-  if (!submit(request)) return;
-  slot.n_io = 1;
-  slot.deadline_ns = deadline_ns_;
+Result<Scanned> Scan::run() {
+  TARN_CHECK(lock());
+  TARN_TRY(const bool is_new, settle_labels());
+  if (!is_new) TARN_CHECK(read_heads());  // a new file has no records
+  for (u32 i = 0; i < index_.n_frames(); ++i) index_.weigh(i);
+  TARN_CHECK(erase_stale());
+  index_.finish_scan(cursor_frame_);
+  return scanned_;
 }
 
-void StoreScan::take_stale(Slot& slot, i64 result) {
-  slot.n_io = 0;
-  const bool is_written = result == static_cast<i64>(kSectorBytes);
-  if (!is_written) ++parts_.stats.n_write_errors;  // the next start tries again
-  parts_.index.free_completed({next_weighed_, parts_.index.frame(next_weighed_).generation});
-}
+}  // namespace
 
-void StoreScan::finish() {
-  parts_.index.finish_scan(cursor_frame_);
-  parts_.ops.clear();
-  parts_.stats.n_found_at_start = parts_.index.n_records();
-  parts_.stats.scan_ns = parts_.clock->now_ns() - began_at_ns_;
-  stage_ = Stage::done;
-}
-
-// A label was written or synced.
-void StoreScan::take_written(i64 result) {
-  const bool is_write = stage_ == Stage::new_labels;
-  if (result != (is_write ? i64{kSectorBytes} : 0)) return fail(not_written(result));
-  if (is_write) {
-    stage_ = Stage::label_sync;
-    const bool asked = submit({.op = IoOp::sync_data, .tag = kLabelTag});
-    TARN_ASSERT(asked);  // nothing else is in flight
-    return;
-  }
-  if (++next_label_ < kLabels) return write_label();
-  // A new file has no records; a repaired label keeps all of them.
-  stage_ = file_is_new_ ? Stage::weigh : Stage::heads;
-}
-
-void StoreScan::take(const IoCompletion& completion) {
-  const bool is_label = completion.tag == kLabelTag;
-  Slot* slot = is_label ? nullptr : &parts_.ops.slot_of(completion.tag);
-  if (parts_.health.mode() == Mode::off) {  // the store was switched off before this completion
-    if (slot != nullptr) slot->n_io = 0;
-    return;
-  }
-  deadline_ns_ = parts_.file.next_deadline_ns();
-  const i64 result = completion.result;
-  switch (stage_) {
-    case Stage::labels:
-      return take_labels(result);
-    case Stage::each_label:
-      return take_label(result);
-    case Stage::heads:
-      TARN_ASSERT(slot != nullptr);
-      return take_head(*slot, result);
-    case Stage::stale:
-      TARN_ASSERT(slot != nullptr);
-      return take_stale(*slot, result);
-    case Stage::stale_sync:
-      if (result < 0) return fail(sync_failed(result));
-      stage_ = Stage::stale;
-      return erase_stale();
-    case Stage::new_labels:
-    case Stage::label_sync:
-      return take_written(result);
-    case Stage::locking:
-    case Stage::weigh:
-    case Stage::done:
-      TARN_ASSERT(false);  // no request was made
-  }
+Result<Scanned> scan_store(StoreParts& parts, const std::array<u8, 32>& entropy) {
+  return Scan(parts, entropy).run();
 }
 
 }  // namespace tarn::store

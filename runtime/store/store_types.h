@@ -23,12 +23,12 @@ struct StoreLimits {
   u64 lock_wait_ns = 2'000'000'000;  // waits for a process that has just died
   u64 sync_bytes = 16 * kMiB;        // written payload that starts a sync
   u64 sync_wait_ns = 10'000'000;     // how long a written payload waits for more to share its sync
-  u32 read_errors_max = 8;
-  u32 gap_sectors_max = 4;  // sectors read in addition, to save a request
-  bool keeps = false;       // refuses a file that it would have to shorten or re-create
+  u32 read_errors_max = 8;           // with this one the store is switched off
+  u32 gap_sectors_max = 4;           // sectors read in addition, to save a request
+  bool keeps = false;                // refuses a file that it would have to shorten or re-create
 };
 
-enum class Mode : u8 { off, opening, on, read_only };
+enum class Mode : u8 { off, on, read_only };
 
 struct StoreOpenArgs {
   IoBackend* io = nullptr;  // the store's own
@@ -48,7 +48,7 @@ enum class Begun : u8 {
   no_room,      // all frames are held, or too few consecutive ones are not
   over_budget,  // the write budget is used up: try later
   gone,         // the record no longer exists
-  not_now,      // off, opening, or read-only: see mode()
+  not_now,      // off or read-only: see mode()
 };
 
 enum class Outcome : u8 {
@@ -107,18 +107,14 @@ struct ReadArgs {
 };
 
 struct StoreStats {
-  u64 n_puts = 0, n_published = 0, n_reads = 0, n_reads_ok = 0, n_dropped = 0, n_erased = 0;
-  u64 n_put_failures = 0, n_read_errors = 0, n_write_errors = 0, n_syncs = 0, n_requests = 0;
+  u64 n_puts = 0, n_published = 0, n_reads = 0, n_dropped = 0, n_erased = 0;
+  u64 n_read_errors = 0, n_write_errors = 0, n_syncs = 0, n_requests = 0;
   u64 bytes_written = 0, bytes_read = 0;  // since open
   u64 bytes_written_ever = 0;             // of the file's life, as far as known
   u64 budget_left_bytes = 0;              // now
-  u64 scan_ns = 0;
-  u32 n_found_at_start = 0;
-  u64 n_evicted = 0;            // records evicted since open
-  u64 n_manifests_evicted = 0;  // of them, manifests
-  u32 n_unread_at_start = 0;    // unreadable heads; their records are absent
-  u32 n_damaged_at_start = 0;   // heads with a wrong checksum, and frames beyond the file's end
-  bool labels_lost = false;     // the file was not empty, had no good label, and began anew
+  u32 n_unread_at_start = 0;              // unreadable heads; their records are absent
+  u32 n_damaged_at_start = 0;  // heads with a wrong checksum, and frames beyond the file's end
+  bool labels_lost = false;    // the file was not empty, had no good label, and began anew
 };
 
 }  // namespace tarn::store

@@ -6,19 +6,14 @@
 
 namespace tarn::store {
 
-void StoreWriter::init() {
-  budget_.init(*parts_.clock, parts_.limits.write_bytes_per_day);
-  next_generation_ = 1;
+void StoreWriter::start(u64 next_generation, u64 budget_left_bytes) {
+  budget_.start(*parts_.clock, parts_.limits.write_bytes_per_day, budget_left_bytes);
+  next_generation_ = next_generation;
   is_syncing_ = false;
 }
 
-void StoreWriter::start(u64 next_generation, u64 budget_left_bytes) {
-  next_generation_ = next_generation;
-  budget_.start(budget_left_bytes);
-}
-
 Begun StoreWriter::put(const PutArgs& args) {
-  if (parts_.health.mode() != Mode::on) return Begun::not_now;
+  if (parts_.file.mode() != Mode::on) return Begun::not_now;
   const RecordShape shape{.payload_bytes = args.payload_bytes,
                           .n_tokens = static_cast<u32>(args.token_ids.size())};
   TARN_ASSERT(args.token_ids.size() <= kTokensMax);
@@ -65,14 +60,13 @@ Begun StoreWriter::put(const PutArgs& args) {
                .budget_left_bytes = budget_.level_for_head(),
                .written_bytes = parts_.stats.bytes_written_ever},
               slot.head);
-  index.step(*ref, Life::reserved, Life::writing);
   ++parts_.stats.n_puts;
   go_on_put(slot);
   return Begun::begun;
 }
 
 Begun StoreWriter::erase(RecordRef ref, u64 tag) {
-  if (parts_.health.mode() != Mode::on) return Begun::not_now;
+  if (parts_.file.mode() != Mode::on) return Begun::not_now;
   if (!parts_.index.is_current(ref)) return Begun::gone;
   Slot* free = parts_.ops.free_slot();
   if (free == nullptr) return Begun::busy;
@@ -84,7 +78,7 @@ Begun StoreWriter::erase(RecordRef ref, u64 tag) {
 }
 
 Begun StoreWriter::flush(u64 tag) {
-  if (parts_.health.mode() != Mode::on) return Begun::not_now;
+  if (parts_.file.mode() != Mode::on) return Begun::not_now;
   Slot* free = parts_.ops.free_slot();
   if (free == nullptr) return Begun::busy;
   parts_.ops.begin(*free, {.op = Op::flush, .stage = Stage::waiting, .tag = tag});
@@ -117,7 +111,7 @@ void StoreWriter::end_put_stage(Slot& slot) {
   if (slot.failed) {
     // A manifest that was never reported as written must not be found at a later start, after the
     // valid one was deleted.
-    const bool may_be_found = slot.stage == Stage::head && parts_.health.mode() == Mode::on &&
+    const bool may_be_found = slot.stage == Stage::head && parts_.file.mode() == Mode::on &&
                               parts_.index.entry(slot.ref).kind == Kind::manifest;
     if (!may_be_found) return parts_.ops.end(slot, Outcome::io_failed);
     slot.stage = Stage::burial_waits;
@@ -202,7 +196,7 @@ bool StoreWriter::flush_is_due(const Slot& slot) const {
 
 void StoreWriter::take_sync(i64 result) {
   is_syncing_ = false;
-  if (result < 0) parts_.health.note_failed_sync(result);
+  if (result < 0) parts_.file.note_failed_sync(result);
   for (Slot& slot : parts_.ops.all()) {
     if (slot.stage == Stage::syncing_head) {
       slot.stage = Stage::erase_waits;  // go_on() ends it if nothing may be written any more
@@ -214,7 +208,6 @@ void StoreWriter::take_sync(i64 result) {
     } else if (slot.op == Op::flush) {
       parts_.ops.end(slot, Outcome::ok);
     } else {
-      parts_.index.step(slot.ref, Life::writing, Life::verified);
       slot.stage = Stage::head;
       slot.next_run = 0;
     }
@@ -226,19 +219,20 @@ void StoreWriter::take_sync(i64 result) {
 // but never waits for it: a deletion must happen.
 bool StoreWriter::submit_grave(Slot& slot, u32 frame_idx) {
   budget_.refill();  // the next start takes its level from this head
-  const u64 spent_bytes = budget_.spend_up_to(kSectorBytes);
+  WriteBudget after = budget_;
+  after.spend(kSectorBytes);
   const auto head = parts_.ops.own_head(slot).first(kSectorBytes);
   encode_head(*parts_.crc, parts_.file.place_of(frame_idx),
               {.kind = Kind::erased,
                .generation = next_generation_,
-               .budget_left_bytes = budget_.level_for_head(),
+               .budget_left_bytes = after.level_for_head(),
                .written_bytes = parts_.stats.bytes_written_ever},
               head);
   const u64 offset = parts_.file.offset_of(frame_idx);
   if (!parts_.ops.submit(slot, 0, {.op = IoOp::write, .offset = offset, .buffer = head})) {
-    budget_.give_back(spent_bytes);
     return false;
   }
+  budget_ = after;
   ++next_generation_;
   return true;
 }
@@ -246,7 +240,7 @@ bool StoreWriter::submit_grave(Slot& slot, u32 frame_idx) {
 void StoreWriter::go_on(Slot& slot) {
   if (slot.op == Op::put) go_on_put(slot);
   if (slot.stage == Stage::erase_waits) {  // until no read holds the record
-    if (parts_.index.entry(slot.erased).life != Life::completed) return;
+    if (!parts_.index.entry(slot.erased).is_completed()) return;
     if (submit_grave(slot, slot.erased.frame_idx)) slot.stage = Stage::erasing;
   } else if (slot.stage == Stage::burial_waits) {
     if (submit_grave(slot, slot.ref.frame_idx)) slot.stage = Stage::burying;

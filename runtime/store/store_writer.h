@@ -15,11 +15,10 @@ enum class When : u8 { poll_begins, poll_ends };
 class StoreWriter {
  public:
   explicit StoreWriter(StoreParts& parts) : parts_(parts) {}
-  void init();
   // Starts with the next record's generation and the level of the write budget.
   void start(u64 next_generation, u64 budget_left_bytes);
-  WriteBudget& budget() { return budget_; }
-  const WriteBudget& budget() const { return budget_; }
+  void stop() { budget_ = {}; }
+  u64 budget_left_bytes() const { return budget_.left_bytes(); }
   u64 next_generation() const { return next_generation_; }
 
   Begun put(const PutArgs& args);

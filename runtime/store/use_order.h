@@ -19,8 +19,6 @@ class UseOrder {
   bool has_extents() const { return lists_[0].oldest != kNoFrame; }
   // The record to evict first: an extent if there is one.
   u32 oldest() const { return has_extents() ? lists_[0].oldest : lists_[1].oldest; }
-  // Asserts that all records here are evictable; returns their number.
-  u32 check_invariants() const;
 
  private:
   struct List {

@@ -3,38 +3,50 @@
 // restart continues with it.
 #pragma once
 
+#include <algorithm>
+
 #include "platform/clock/clock.h"
 
 namespace tarn::store {
 
 class WriteBudget {
  public:
-  // Makes a full bucket that does not refill yet; 0: no limit.
-  void init(Clock& clock, u64 bytes_per_day);
-  // Refills from now on, from this level.
-  void start(u64 level_bytes);
-  void stop() { is_filling_ = false; }
+  // Fills from now on, from this level. 0 bytes a day: no limit.
+  void start(Clock& clock, u64 bytes_per_day, u64 level_bytes) {
+    clock_ = &clock;
+    bytes_per_day_ = bytes_per_day;
+    level_bytes_ = std::min(bytes_per_day, level_bytes);
+    at_ns_ = clock.now_ns();
+  }
 
-  u64 left_bytes() const;  // now
-  bool affords(u64 n_bytes) const { return bytes_per_day_ == 0 || left_bytes() >= n_bytes; }
-  u64 level_for_head() const { return bytes_per_day_ > 0 ? level_bytes_ : ~u64{0}; }
-
+  u64 left_bytes() const {  // now
+    return std::min(bytes_per_day_, level_bytes_ + filled_bytes());
+  }
   // Adds the bytes gained since the last call. The functions below do not.
-  void refill();
+  void refill() {
+    const u64 filled = filled_bytes();
+    if (filled == 0) return;  // less than a byte so far: the time is kept
+    at_ns_ = clock_->now_ns();
+    level_bytes_ = std::min(bytes_per_day_, level_bytes_ + filled);
+  }
+  u64 level_for_head() const { return bytes_per_day_ > 0 ? level_bytes_ : ~u64{0}; }
   bool has(u64 n_bytes) const { return bytes_per_day_ == 0 || level_bytes_ >= n_bytes; }
-  void spend(u64 n_bytes);  // which the bucket has
-  // Spends at most n_bytes, as many as there are; returns the number. give_back() undoes it.
-  u64 spend_up_to(u64 n_bytes);
-  void give_back(u64 n_bytes) { level_bytes_ += n_bytes; }
+  void spend(u64 n_bytes) { level_bytes_ -= std::min(level_bytes_, n_bytes); }
 
  private:
-  u64 filled_bytes() const;
+  // Bytes that the bucket gained since at_ns_.
+  u64 filled_bytes() const {
+    if (bytes_per_day_ == 0) return 0;
+    constexpr u64 kDayNs = u64{24} * 3600 * 1'000'000'000;
+    const u64 passed_ns = std::min(clock_->now_ns() - at_ns_, kDayNs);
+    return static_cast<u64>(static_cast<f64>(bytes_per_day_) * static_cast<f64>(passed_ns) /
+                            f64{kDayNs});
+  }
 
   Clock* clock_ = nullptr;
   u64 bytes_per_day_ = 0;
   u64 level_bytes_ = 0;
   u64 at_ns_ = 0;  // when the level was true
-  bool is_filling_ = false;
 };
 
 }  // namespace tarn::store

@@ -13,6 +13,7 @@
 #include "runtime/reuse/session_copy.h"
 #include "tests/fuzz/session_bytes.h"
 #include "tests/support/sim_disk.h"
+#include "tests/support/store_invariants.h"
 
 namespace {
 
@@ -79,8 +80,6 @@ class OpenStore {
                               .crc = &crc()};
     args.entropy.fill(7);
     require(store_.open(args).has_value());
-    while (store_.mode() == store::Mode::opening) store_.poll({}, kWaitNs);
-    require(store_.mode() == store::Mode::on);
     const auto buffers = std::as_writable_bytes(std::span(buffers_));
     copy_.init({.store = &store_,
                 .crc = &crc(),
@@ -113,7 +112,7 @@ class OpenStore {
         &kept);
     return kept;
   }
-  void check() { store_.index().check_invariants(); }
+  void check() { tarn::test::check_invariants(store_.index()); }
   u32 n_records() const {
     const store::RecordIndex& index = store_.index();
     u32 n = 0;

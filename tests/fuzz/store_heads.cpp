@@ -8,6 +8,7 @@
 
 #include "runtime/store/record_index.h"
 #include "tests/fuzz/fuzz_input.h"
+#include "tests/support/store_invariants.h"
 
 namespace tarn::store {
 namespace {
@@ -88,10 +89,13 @@ void check_view(const HeadView& view, const Place& place) {
 }
 
 struct Rebuild {
-  explicit Rebuild(test::FuzzInput& input) : memory(RecordIndex::bytes(kFrames) / 8 + 8) {
+  explicit Rebuild(test::FuzzInput& input) {
     place.frame_bytes = 2 * kSectorBytes << input.below(6);
-    Bump bump(std::as_writable_bytes(std::span(memory)));
-    index.init(kFrames, bump);
+    Carver counted;
+    index.init(kFrames, counted);
+    memory.resize(*counted.n_bytes().get() / sizeof(u64) + 1);
+    Carver carver(std::as_writable_bytes(std::span(memory)));
+    index.init(kFrames, carver);
     for (u32 i = 0; i < kFrames; ++i) {
       place.frame_idx = i;
       switch (input.below(3)) {
@@ -138,7 +142,7 @@ void rebuild(Rebuild& it) {
   }
   for (u32 i = 0; i < kFrames; ++i) it.index.weigh(i);
   it.index.finish_scan(youngest_frame);
-  it.index.check_invariants();
+  test::check_invariants(it.index);
 }
 
 void use(Rebuild& it, test::FuzzInput& input) {
@@ -156,10 +160,8 @@ void use(Rebuild& it, test::FuzzInput& input) {
                                        .n_frames = shape.frames(it.place.frame_bytes),
                                        .generation = ++generation});
     if (!ref) continue;
-    it.index.step(*ref, Life::reserved, Life::writing);
-    it.index.step(*ref, Life::writing, Life::verified);
     it.index.publish(*ref);
-    it.index.check_invariants();
+    test::check_invariants(it.index);
   }
 }
 

@@ -2,16 +2,13 @@
 // slice and the long run are the same code.
 #pragma once
 
-#include <array>
-
-#include "runtime/store/record_index.h"
 #include "tests/sim/event_counts.h"
 
 namespace tarn::test {
 
 struct RandomRunCounts {
-  std::array<u64, store::kLives * store::kLives> steps{};
   FaultCounts faults;
+  u64 published = 0, dropped = 0, failed_puts = 0;
   u64 pins = 0, unpins = 0, kills = 0, power_losses = 0, torn = 0, reads_ok = 0, misses = 0,
       corrupt = 0, flushed_checks = 0, turned_off = 0, read_only = 0, returned = 0,
       other_tokens = 0, evicted = 0, erased = 0, replaced = 0, spoiled = 0, unreadable = 0,
@@ -21,7 +18,7 @@ struct RandomRunCounts {
 // Adds what the lives of seeds [first, first + n) met. Checks with doctest's macros.
 void run_random_lives(u64 first_seed, u64 n_seeds, RandomRunCounts& counts);
 
-// Prints the counts, and checks that each edge of a record's life and each fault was met at least
+// Prints the counts, and checks that each event and each fault was met at least
 // `n_min` times.
 void check_counts(const RandomRunCounts& counts, u64 n_min);
 

@@ -17,7 +17,7 @@ LINES_MAX = 400   # of a file of runtime/
 
 # Classes with more methods, private ones and constructors among them.
 METHODS = {
-    "Store": 35,
+    "Store": 34,
 }
 # Files with more lines.
 LINES = {

@@ -85,10 +85,8 @@ void SessionFolder::open_as(const store::Cut& cut, Change change) {
                             .memory = store_memory_,
                             .crc = &crc32c_ways()[0]};
   value_of(fill_random(args.entropy));
-  value_of(store_.open(args));
   is_open_ = true;
-  while (store_.mode() == store::Mode::opening) pump(kWaitNs);
-  if (store_.mode() != store::Mode::on) throw_failure(store_.why());
+  value_of(store_.open(args));
 }
 
 void SessionFolder::require_io() const {

@@ -14,6 +14,7 @@
 
 #include "runtime/lab/probe.h"
 #include "tests/runtime/engine/saved_life.h"
+#include "tests/support/store_invariants.h"
 #include "tests/support/temp_dir.h"
 #include "tools/support/input.h"
 
@@ -63,7 +64,7 @@ struct Holds {
 };
 Holds holds(Life& life) {
   const store::RecordIndex& index = lab::Probe::tiers(life.engine()).store.store().index();
-  index.check_invariants();
+  test::check_invariants(index);
   return {index.n_records(), index.n_free()};
 }
 

@@ -50,7 +50,7 @@ TEST_CASE("records come back, at once and after a restart, on every backend") {
       const auto io = world.make({});
       StoreHarness bench(*io, clock, world.path(), box_limits(200));
       REQUIRE(bench.open() == Mode::on);
-      CHECK(bench.store.stats().n_found_at_start == (boot == 0 ? 0 : records.size()));
+      CHECK(bench.store.index().n_records() == (boot == 0 ? 0 : records.size()));
       for (const TestRecord& record : records) {
         CAPTURE(record.payload_bytes);
         CAPTURE(record.token_ids.size());
@@ -205,7 +205,7 @@ TEST_CASE("a record of many frames takes them from smaller ones, and gives them 
       bench->close();
       bench = box.boot(box_limits(20));
       // What was evicted and not yet written over is found again; never less than what was there.
-      CHECK(bench->store.stats().n_found_at_start >= n_records);
+      CHECK(bench->store.index().n_records() >= n_records);
       bench->check();
       CHECK(bench->get(record_of(id, {.payload_bytes = n_bytes})) == Got::right);
     }
@@ -347,7 +347,7 @@ TEST_CASE("a manifest is replaced, and the old one never comes back") {
   REQUIRE(bench->flush());
   bench->close();
   bench = box.boot(box_limits(8));
-  CHECK(bench->store.stats().n_found_at_start == 1);
+  CHECK(bench->store.index().n_records() == 1);
   CHECK(bench->get(version(5)) == Got::right);
   // While somebody reads the old one, it stays for him.
   const RecordRef old = *bench->store.find(test::key_of(1));
@@ -368,7 +368,7 @@ TEST_CASE("a manifest is replaced, and the old one never comes back") {
   REQUIRE(bench->flush());
   bench->close();
   bench = box.boot(box_limits(8));
-  CHECK(bench->store.stats().n_found_at_start == 0);
+  CHECK(bench->store.index().n_records() == 0);
   bench->close();
 }
 
@@ -388,7 +388,7 @@ TEST_CASE("records of several frames leave sessions alone while anything else ca
     REQUIRE(bench->put(extent(id)));
     bench->check();
   }
-  CHECK(bench->store.stats().n_manifests_evicted == 0);
+  CHECK(bench->store.index().n_manifests_evicted() == 0);
   for (u64 id = 101; id < 101 + kSessions; ++id) {
     CHECK(bench->store.find(test::key_of(id)).has_value());
   }
@@ -401,7 +401,7 @@ TEST_CASE("records of several frames leave sessions alone while anything else ca
     held.push_back(*found);
   }
   REQUIRE(bench->put(extent(kFirstExtent + kExtents)));
-  CHECK(bench->store.stats().n_manifests_evicted > 0);
+  CHECK(bench->store.index().n_manifests_evicted() > 0);
   for (const RecordRef ref : held) bench->store.unpin(ref);
   bench->close();
 }
