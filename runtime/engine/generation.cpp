@@ -5,7 +5,7 @@ namespace tarn::engine {
 void Generation::begin(const GenerateParams& params, const text::Tokenizer& tokenizer) {
   restore(params.sampler, params.max_tokens, params.ignore_end);
   first_draw_ = params.first_draw;
-  detokenizer_ = text::Detokenizer(tokenizer, /*at_start=*/false);
+  detokenizer_ = text::Detokenizer(tokenizer);
   first_token_ns_ = last_token_ns_ = 0;
   kv_reads = {};
   forced = {};

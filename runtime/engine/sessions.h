@@ -14,10 +14,10 @@
 #include "runtime/engine/scheduler.h"
 #include "runtime/engine/session.h"
 #include "runtime/method/selector.h"
-#include "runtime/model/loaded_model.h"
+#include "runtime/model/embedding_file.h"
 #include "runtime/plan/plan.h"
 #include "runtime/reuse/archive.h"
-#include "runtime/text/encoder.h"
+#include "runtime/text/tokenizer.h"
 
 namespace tarn::engine {
 

@@ -9,7 +9,7 @@
 
 #include "runtime/exec/cpu/cpu_backend.h"
 #include "runtime/exec/gpu/placement.h"
-#include "runtime/model/loaded_model.h"
+#include "runtime/model/embedding_file.h"
 
 namespace tarn::lab {
 class Probe;

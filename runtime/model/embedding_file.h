@@ -56,4 +56,19 @@ class EmbeddingFile {
   std::span<std::byte> windows_{};
 };
 
+// A model that is ready to compute: its description, its weights, and a reader of embedding rows if
+// the table stays in the file.
+struct LoadedModel {
+  ModelSpec spec{};
+  Weights weights{};
+  EmbeddingFile embedding{};  // open if the table is not in memory
+
+  // Call after loading the weights. `staging` is the memory that the loader no longer uses.
+  Result<void> open_embedding(const char* path, IoKind io_kind, std::span<std::byte> staging) {
+    if (!weights.embedding_on_disk()) return {};
+    return embedding.open(
+        {.path = path, .io_kind = io_kind, .table = weights.token_embd_on_disk, .memory = staging});
+  }
+};
+
 }  // namespace tarn::model

@@ -42,7 +42,8 @@ class GgufFile::Reader {
     TARN_CHECK(read_keys());
     TARN_CHECK(read_tensors());
     TARN_CHECK(place_data());
-    return check_extents();
+    TARN_CHECK(check_extents());
+    return check_length();
   }
 
  private:
@@ -56,6 +57,7 @@ class GgufFile::Reader {
   Result<void> size_tensor(GgufTensor& tensor);
   Result<void> place_data();
   Result<void> check_extents();
+  Result<void> check_length() const;
   Result<std::string_view> read_name(u64 bytes_max);
   Result<void> within_directory() const;
   template <class Entry>
@@ -335,6 +337,14 @@ Result<void> GgufFile::Reader::check_extents() {
   return {};
 }
 
+// The extents were checked against the length at the start.
+Result<void> GgufFile::Reader::check_length() const {
+  TARN_TRY(const u64 now, out_.io_->size_bytes(out_.file_));
+  if (now == out_.file_bytes_) return {};
+  return invalid("the file's length changed while it was read; do not write to it", "",
+                 {"before", out_.file_bytes_}, {"now", now});
+}
+
 template <class Entry>
 Result<std::span<const u32>> GgufFile::Reader::sort_by_name(std::span<const Entry> entries,
                                                             const char* hint) {
@@ -360,23 +370,10 @@ Result<GgufFile> GgufFile::read(IoBackend& io, IoFile file, Bump& memory) {
   if (!window) return out_of_memory(kTooSmall, memory);
   out.window_ = *window;
   Reader reader(out, memory, {.io = &io, .file = file, .window = *window, .end = out.file_bytes_});
-  auto done = reader.read();
-  if (done) {
-    // The extents were checked against the length at the start; a file that changed its length is
-    // refused.
-    auto file_bytes_now = io.size_bytes(file);
-    if (!file_bytes_now) {
-      done = fail(file_bytes_now.error());
-    } else if (*file_bytes_now != out.file_bytes_) {
-      done = invalid("the file's length changed while it was read; do not write to it", "",
-                     {"before", out.file_bytes_}, {"now", *file_bytes_now});
-    }
-  }
-  if (!done) {
-    memory.rewind(mark);
-    return fail(done.error());
-  }
-  return out;
+  const Result<void> done = reader.read();
+  if (done) return out;
+  memory.rewind(mark);
+  return fail(done.error());
 }
 
 }  // namespace tarn::model

@@ -83,8 +83,7 @@ class Loader {
   std::span<std::byte> slots_{};
   u64 slot_bytes_ = 0;
   u32 n_slots_ = 0;
-  std::array<Piece, kSlotsMax> pieces_{};  // by slot; reads in flight
-  std::array<bool, kSlotsMax> busy_{};
+  std::array<Piece, kSlotsMax> pieces_{};  // by slot; reads in flight, without an item where free
   u32 n_busy_ = 0;
   u64 next_item_ = 0;
   u64 next_row_ = 0;
@@ -178,17 +177,16 @@ bool Loader::submit_next() {
   if (n_busy_ == n_slots_) return false;
   const auto piece = next_piece();
   if (!piece) return false;
-  const auto free_slot = std::find(busy_.begin(), busy_.end(), false);
-  const u64 slot = static_cast<u64>(free_slot - busy_.begin());
+  const auto free_slot = std::ranges::find(pieces_, nullptr, &Piece::item);
+  const u64 slot = static_cast<u64>(free_slot - pieces_.begin());
   const u64 read_bytes = align_up(piece->lead_bytes + piece->n_bytes, kSectorBytes);
-  pieces_[slot] = *piece;
+  *free_slot = *piece;
   const bool submitted = args_.io->submit({.op = IoOp::read,
                                            .file = args_.file,
                                            .offset = piece->read_offset,
                                            .buffer = slots_.subspan(slot * slot_bytes_, read_bytes),
                                            .tag = slot});
   TARN_ASSERT(submitted);  // n_slots_ is at most the backend's, and no one else uses it
-  busy_[slot] = true;
   ++n_busy_;
   return true;
 }
@@ -203,7 +201,7 @@ Result<void> Loader::stream() {
     const u32 n = args_.io->reap(completions, 1, kReapNs);
     for (const IoCompletion& completion : std::span(completions).first(n)) {
       if (result) result = take(completion);
-      busy_[completion.tag] = false;
+      pieces_[completion.tag] = {};
       --n_busy_;
       if (result) submit_next();  // after an error it only waits for reads in flight
     }

@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "platform/base/assert.h"
-#include "runtime/text/tables.h"
+#include "runtime/text/tokenizer.h"
 
 namespace tarn::text {
 namespace {
@@ -33,15 +33,7 @@ u64 Detokenizer::push(TokenId id, std::span<char> out) {
   // The piece lies at the end of `out`. Output from the front never reaches it, because each of its
   // bytes, and each held one, gives at most three.
   const std::span<char> piece = out.last(piece_bytes_max);
-  u64 n_piece = tokenizer_->piece(id, false, piece);
-  const char* bytes = piece.data();
-  if (at_start_ && n_piece > 0) {
-    at_start_ = false;
-    const bool drops = tokenizer_->tables().adds_space_prefix && bytes[0] == ' ';
-    bytes += drops ? 1 : 0;
-    n_piece -= drops ? 1 : 0;
-  }
-
+  const u64 n_piece = tokenizer_->piece(id, false, piece);
   u64 n_out = 0;
   const auto flush_held = [&] {
     std::copy(held_, held_ + n_held_, out.begin() + static_cast<std::ptrdiff_t>(n_out));
@@ -49,7 +41,7 @@ u64 Detokenizer::push(TokenId id, std::span<char> out) {
     n_held_ = 0;
   };
   for (u64 i = 0; i < n_piece; ++i) {
-    const u8 byte = static_cast<u8>(bytes[i]);
+    const u8 byte = static_cast<u8>(piece[i]);
     if (n_held_ > 0) {
       if (may_follow(n_held_ == 1 ? held_[0] : 0, byte)) {
         held_[n_held_++] = byte;

@@ -46,12 +46,6 @@ TokenId whole_word(const Tokenizer::Tables& tables, std::string_view word) {
   return id == kNoToken || is_reserved(tables.kind_of(id)) ? kNoToken : id;
 }
 
-Unexpected no_token_for(std::string_view word) {
-  return fail({.status = Status::invalid_request,
-               .hint = "this vocabulary has no token for a byte of the text",
-               .detail = Detail(word)});
-}
-
 Result<void> encode_word(const Tokenizer::Tables& tables, std::string_view word, Bump& scratch,
                          IdWriter& out) {
   if (tables.whole_words_first) {
@@ -74,7 +68,11 @@ Result<void> encode_word(const Tokenizer::Tables& tables, std::string_view word,
     complete = complete && id != kNoToken && !is_reserved(tables.kind_of(id));
     symbols->put(at++, 1, id);
   });
-  if (!complete) return no_token_for(word);
+  if (!complete) {
+    return fail({.status = Status::invalid_request,
+                 .hint = "this vocabulary has no token for a byte of the text",
+                 .detail = Detail(word)});
+  }
   const BpeRules rules{tables.merges};
   MergeQueue(rules, *symbols).run();
   for (at = 0; at < symbols->n_positions(); at = symbols->next(at)) {

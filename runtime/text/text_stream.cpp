@@ -39,12 +39,9 @@ u64 TextStream::longest_match(u64* complete) const {
   *complete = 0;
   for (u32 i = 0; i < n_stops_; ++i) {
     const std::string_view text = stop(i);
-    for (u64 n = std::min<u64>(text.size(), n_held_); n > longest || n == text.size(); --n) {
-      if (n == 0) break;
-      if (held.substr(n_held_ - n) != text.substr(0, n)) continue;
-      longest = std::max(longest, n);
-      if (n == text.size()) *complete = std::max(*complete, n);
-      break;
+    if (held.ends_with(text)) *complete = std::max(*complete, text.size());
+    for (u64 n = std::min<u64>(text.size(), n_held_); n > longest; --n) {
+      if (held.ends_with(text.substr(0, n))) longest = n;
     }
   }
   return longest;

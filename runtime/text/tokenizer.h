@@ -96,16 +96,39 @@ class Tokenizer {
   const Tables* tables_ = nullptr;
 };
 
+// A tokenizer and the memory that its calls work in: one text, or one token, at a time. The memory
+// is lent; a call's result stays in it until the next call.
+class Encoder {
+ public:
+  struct Memory {
+    std::span<char> piece{};         // Tokenizer::piece_bytes_max()
+    std::span<TokenId> ids{};        // Tokenizer::encode_ids_max(text_bytes_max)
+    std::span<std::byte> scratch{};  // Tokenizer::encode_scratch_bytes(text_bytes_max)
+    u64 text_bytes_max = 0;
+    bool is_capped = false;  // by engine.text_bytes_max, and not by the context
+  };
+  void init(const Tokenizer& tokenizer, const Memory& memory) {
+    tokenizer_ = tokenizer;
+    memory_ = memory;
+  }
+
+  const Tokenizer& tokenizer() const { return tokenizer_; }
+  Result<std::span<const TokenId>> encode(std::string_view text, EncodeOptions options);
+  // The bytes of a token. id < n_vocab().
+  std::string_view piece(TokenId id);
+
+ private:
+  Tokenizer tokenizer_{};
+  Memory memory_{};
+};
+
 // Turns a stream of tokens into text that is valid UTF-8 at every moment: an unfinished character
 // (at most 3 bytes) is held back until it is complete. Ill-formed bytes give U+FFFD for each
-// maximal ill-formed part (Unicode 15, 3.9, best practice). The first token of an SPM text drops
-// the space that the encoder added (if the file says that it adds one).
+// maximal ill-formed part (Unicode 15, 3.9, best practice).
 class Detokenizer {
  public:
   Detokenizer() = default;
-  // The tokenizer is borrowed. at_start: the first token begins a text.
-  explicit Detokenizer(const Tokenizer& tokenizer, bool at_start)
-      : tokenizer_(&tokenizer), at_start_(at_start) {}
+  explicit Detokenizer(const Tokenizer& tokenizer) : tokenizer_(&tokenizer) {}  // borrows it
   // Appends the text that is complete; returns its length. out >= 3 * (piece_bytes_max() + 4).
   u64 push(TokenId id, std::span<char> out);
   // Ends the stream: writes held-back bytes as U+FFFD (at most 3 bytes, because a cut character is
@@ -114,7 +137,6 @@ class Detokenizer {
 
  private:
   const Tokenizer* tokenizer_ = nullptr;
-  bool at_start_ = true;
   u8 held_[4] = {};
   u8 n_held_ = 0;
 };

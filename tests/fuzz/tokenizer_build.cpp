@@ -79,7 +79,7 @@ test::GgufImage pick_image(FuzzInput& input) {
 void use(const Tokenizer& tokenizer, FuzzInput& input) {
   std::string text(input.text(64));
   std::vector<char> shown(3 * (tokenizer.piece_bytes_max() + 4));
-  Detokenizer detokenizer(tokenizer, true);
+  Detokenizer detokenizer(tokenizer);
   for (TokenId id = 0; id < tokenizer.n_vocab(); ++id) {
     detokenizer.push(id, shown);
     text.append(shown.data(), tokenizer.piece(id, true, shown));

@@ -95,7 +95,7 @@ TEST_CASE("bytes that come one token at a time") {
 
 TEST_CASE("nothing is shown early, nothing late") {
   const VocabFile built(bytes_vocab().image());
-  Detokenizer detokenizer(*built.tokenizer, true);
+  Detokenizer detokenizer(*built.tokenizer);
   std::vector<char> out(3 * (built.tokenizer->piece_bytes_max() + 4));
   const auto push = [&](u32 id) { return std::string(out.data(), detokenizer.push(id, out)); };
   CHECK(push('a') == "a");
@@ -133,7 +133,7 @@ TEST_CASE("random ids of random vocabularies are shown well formed") {
     for (TokenId& id : ids) id = static_cast<TokenId>(random.below(tokenizer.n_vocab()));
 
     std::string whole;
-    Detokenizer detokenizer(tokenizer, false);
+    Detokenizer detokenizer(tokenizer);
     std::vector<char> out(3 * (tokenizer.piece_bytes_max() + 4));
     for (const TokenId id : ids) {
       const std::string part(out.data(), detokenizer.push(id, out));
@@ -161,14 +161,7 @@ TEST_CASE("kinds of tokens and what they show") {
   CHECK(pieces(tokenizer, {0, 1, 2}) == "");
   CHECK(pieces(tokenizer, {0, 1, 2}, true) == "<unk><s></s>");
   CHECK(pieces(tokenizer, {3 + 0x0A, 3 + 0xFF}) == "\n\xFF");
-  // The space in front is dropped once, and only at the start of a text.
   CHECK(shown(tokenizer, {1, word, word}) == "hi  hi ");
-  Detokenizer later(tokenizer, false);
-  std::vector<char> out(3 * (tokenizer.piece_bytes_max() + 4));
-  CHECK(std::string(out.data(), later.push(word, out)) == " hi ");
-  vocab.adds_space_prefix = false;
-  const VocabFile plain(vocab.image());
-  CHECK(shown(*plain.tokenizer, {word}) == " hi ");
 }
 
 }  // namespace

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "runtime/model/gguf.h"
-#include "runtime/text/tokenizer.h"
+#include "runtime/text/tables.h"
 #include "tests/support/gguf_writer.h"
 #include "tests/support/memory_io.h"
 
@@ -70,13 +70,15 @@ inline std::string pieces(const Tokenizer& tokenizer, const Ids& ids, bool speci
   return text;
 }
 
-// What a reader sees: the tokens one by one through a Detokenizer.
+// What a reader sees: the tokens one by one through a Detokenizer, without the space that the
+// encoder put before the text.
 inline std::string shown(const Tokenizer& tokenizer, const Ids& ids) {
   std::string text;
-  Detokenizer detokenizer(tokenizer, true);
+  Detokenizer detokenizer(tokenizer);
   std::vector<char> out(3 * (tokenizer.piece_bytes_max() + 4));
   for (const TokenId id : ids) text.append(out.data(), detokenizer.push(id, out));
-  return text.append(out.data(), detokenizer.finish(out));
+  text.append(out.data(), detokenizer.finish(out));
+  return tokenizer.tables().adds_space_prefix && text.starts_with(' ') ? text.substr(1) : text;
 }
 
 template <class T>
