@@ -1,5 +1,6 @@
 #include "tests/support/emulator/cta_state.h"
 
+#include <bit>
 #include <cstdio>
 #include <cstring>
 #include <utility>
@@ -39,8 +40,6 @@ std::string CtaState::run(const Job& job) {
     std::memcpy(shared_.get() + i, &left, sizeof left);
   }
   shadow_.assign(job.shared_bytes / kWordBytes, Shadow{});
-  runnable_.resize(n_threads);
-  n_runnable_ = 0;
   for (u32 i = 0; i < n_threads; ++i) {
     Thread& thread = threads_[i];
     thread.cta = this;
@@ -52,10 +51,8 @@ std::string CtaState::run(const Job& job) {
     thread.fiber->start(&CtaState::body, &thread);
     will_run(i);
   }
-  while (n_runnable_ != 0 && broken_.empty()) {
-    u32& pick = runnable_.data()[random_.below(n_runnable_)];
-    running_ = pick;
-    pick = runnable_.data()[--n_runnable_];
+  while (can_run() && broken_.empty()) {
+    pick();
     threads_[running_].fiber->resume();
   }
   if (broken_.empty() && n_done_ < n_threads) {
@@ -99,10 +96,37 @@ void CtaState::broken(Site site, const std::string& what) {
   throw Abandoned{};
 }
 
-void CtaState::suspend(u32 thread, Thread::Wait wait) {
-  threads_[thread].wait = wait;
-  threads_[thread].fiber->suspend();
-  if (threads_[thread].abandoned) throw Abandoned{};
+u32 CtaState::draw(u32 bits) {
+  const int turned = static_cast<int>(random_.below(kWarpLanes));
+  return static_cast<u32>(std::countr_zero(std::rotr(bits, turned)) + turned) % kWarpLanes;
+}
+
+void CtaState::pick() {
+  if (lanes_left_ == 0) {
+    warp_ = draw(warps_runnable_);
+    warps_runnable_ &= ~(1U << warp_);
+    lanes_left_ = std::exchange(warps_[warp_].runnable, 0);
+  }
+  const u32 lane = draw(lanes_left_);
+  lanes_left_ &= ~(1U << lane);
+  running_ = warp_ * kWarpLanes + lane;
+}
+
+void CtaState::will_run(u32 thread) {
+  warps_[thread / kWarpLanes].runnable |= 1U << thread % kWarpLanes;
+  warps_runnable_ |= 1U << thread / kWarpLanes;
+}
+
+void CtaState::suspend(u32 index, Thread::Wait wait) {
+  Thread& thread = threads_[index];
+  thread.wait = wait;
+  if (!can_run()) {
+    thread.fiber->suspend();
+  } else {
+    pick();
+    if (running_ != index) thread.fiber->hand_over(*threads_[running_].fiber);
+  }
+  if (thread.abandoned) throw Abandoned{};
 }
 
 void CtaState::wake(u32 thread) {

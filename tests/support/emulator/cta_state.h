@@ -40,7 +40,8 @@ struct Thread {
 struct Warp {
   u32 n_arrived = 0;
   Site site{};
-  u32 epoch = 0;  // of sync_warp
+  u32 runnable = 0;  // a bit a lane
+  u32 epoch = 0;     // of sync_warp
   struct Deposit {
     u32 words[12];  // an mma's c, a and b; a shuffle's value is the first
   };
@@ -90,9 +91,14 @@ class CtaState {
     u32 copies_pending = 0;
   };
   static void body(void* thread);
-  void suspend(u32 thread, Thread::Wait wait);
+  // Which thread runs next, into running_: a warp by chance, and then each of its lanes that can
+  // run, in any order. Lanes of one warp share the caches.
+  void pick();
+  u32 draw(u32 bits);  // the index of one of the bits that are set
+  bool can_run() const { return (lanes_left_ | warps_runnable_) != 0; }
+  void suspend(u32 index, Thread::Wait wait);
   void wake(u32 thread);
-  void will_run(u32 thread) { runnable_.data()[n_runnable_++] = thread; }
+  void will_run(u32 thread);
   void check_alignment(const void* address, u32 n_bytes, Site site);
   bool ordered(const Stamp& earlier, u32 thread) const;
   void note_read(Shadow& shadow, u32 thread);
@@ -102,11 +108,12 @@ class CtaState {
   GlobalShadow& global_;
   tarn::test::Random& random_;
   const Job* job_ = nullptr;
-  std::vector<u32> runnable_;  // the first n_runnable_
   std::vector<Warp> warps_;
   std::unique_ptr<u8[]> shared_;
   std::vector<Shadow> shadow_;
-  u32 n_runnable_ = 0;
+  u32 warps_runnable_ = 0;  // a bit a warp: a CTA has 1,024 threads at most
+  u32 warp_ = 0;            // whose turn it is
+  u32 lanes_left_ = 0;      // of it, a bit a lane
   u32 running_ = 0;
   u32 epoch_ = 0;
   u32 n_at_barrier_ = 0;

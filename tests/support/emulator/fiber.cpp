@@ -67,8 +67,25 @@ constexpr tarn::u64 kFrameWords = 20;
 
 namespace tarn::test {
 namespace {
-// Which fiber the entry function finds itself in: no argument survives the first switch.
+// The host's stack, to which the fibers of this thread return. One body runs at a time.
+struct Caller {
+  void* sp = nullptr;
+  // The sanitizers' marks.
+  void* shadow = nullptr;
+  const void* bottom = nullptr;
+  u64 n_bytes = 0;
+  void* tsan = nullptr;
+};
+thread_local Caller caller;
+// Which fiber runs next, for its entry function: no argument survives the first switch.
 thread_local Fiber* entered = nullptr;
+thread_local bool by_caller = false;  // whether the host has resumed it, or another fiber
+
+// Stacks lie a multiple of a page apart, so their tops would all share one set of the caches. Each
+// begins some lines lower than the one made before it.
+constexpr u64 kColours = 61;
+constexpr u64 kColourBytes = 192;
+thread_local u64 n_fibers = 0;
 }  // namespace
 
 Fiber::Fiber() {
@@ -79,14 +96,15 @@ Fiber::Fiber() {
     std::abort();
   }
   stack_ = static_cast<u8*>(bytes) + kGuardBytes;
+  colour_bytes_ = n_fibers++ % kColours * kColourBytes;
 #ifdef TARN_FIBER_TSAN
-  marks_.own_tsan = __tsan_create_fiber(0);
+  marks_.tsan = __tsan_create_fiber(0);
 #endif
 }
 
 Fiber::~Fiber() {
 #ifdef TARN_FIBER_TSAN
-  __tsan_destroy_fiber(marks_.own_tsan);
+  __tsan_destroy_fiber(marks_.tsan);
 #endif
   munmap(stack_ - kGuardBytes, kGuardBytes + kStackBytes);
 }
@@ -95,47 +113,67 @@ void Fiber::start(Body body, void* context) {
   body_ = body;
   context_ = context;
   done_ = false;
-  u64* top = reinterpret_cast<u64*>(stack_ + kStackBytes) - kFrameWords;
+  u64* top = reinterpret_cast<u64*>(stack_ + kStackBytes - colour_bytes_) - kFrameWords;
   for (u64 i = 0; i < kFrameWords; ++i) top[i] = 0;
   top[kEntryWord] = reinterpret_cast<u64>(&Fiber::enter);
-  own_sp_ = top;
-  marks_.own_shadow = nullptr;
+  sp_ = top;
+  marks_.shadow = nullptr;
 }
 
 void Fiber::resume() {
   entered = this;
+  by_caller = true;
 #ifdef TARN_FIBER_TSAN
-  marks_.caller_tsan = __tsan_get_current_fiber();
-  __tsan_switch_to_fiber(marks_.own_tsan, 0);
+  caller.tsan = __tsan_get_current_fiber();
+  __tsan_switch_to_fiber(marks_.tsan, 0);
 #endif
 #ifdef TARN_FIBER_ASAN
-  __sanitizer_start_switch_fiber(&marks_.caller_shadow, stack_, kStackBytes);
+  __sanitizer_start_switch_fiber(&caller.shadow, stack_, kStackBytes);
 #endif
-  tarn_fiber_switch(&caller_sp_, own_sp_);
+  tarn_fiber_switch(&caller.sp, sp_);
 #ifdef TARN_FIBER_ASAN
-  __sanitizer_finish_switch_fiber(marks_.caller_shadow, nullptr, nullptr);
+  __sanitizer_finish_switch_fiber(caller.shadow, nullptr, nullptr);
 #endif
 }
 
 void Fiber::suspend() {
 #ifdef TARN_FIBER_TSAN
-  __tsan_switch_to_fiber(marks_.caller_tsan, 0);
+  __tsan_switch_to_fiber(caller.tsan, 0);
 #endif
 #ifdef TARN_FIBER_ASAN
-  __sanitizer_start_switch_fiber(done_ ? nullptr : &marks_.own_shadow, marks_.caller_bottom,
-                                 marks_.caller_bytes);
+  __sanitizer_start_switch_fiber(done_ ? nullptr : &marks_.shadow, caller.bottom, caller.n_bytes);
 #endif
-  tarn_fiber_switch(&own_sp_, caller_sp_);
+  tarn_fiber_switch(&sp_, caller.sp);
+  landed();
+}
+
+void Fiber::hand_over(Fiber& next) {
+  entered = &next;
+  by_caller = false;
+#ifdef TARN_FIBER_TSAN
+  __tsan_switch_to_fiber(next.marks_.tsan, 0);
+#endif
 #ifdef TARN_FIBER_ASAN
-  __sanitizer_finish_switch_fiber(marks_.own_shadow, &marks_.caller_bottom, &marks_.caller_bytes);
+  __sanitizer_start_switch_fiber(&marks_.shadow, next.stack_, kStackBytes);
+#endif
+  tarn_fiber_switch(&sp_, next.sp_);
+  landed();
+}
+
+void Fiber::landed() {
+#ifdef TARN_FIBER_ASAN
+  const void* bottom = nullptr;
+  u64 n_bytes = 0;
+  __sanitizer_finish_switch_fiber(marks_.shadow, &bottom, &n_bytes);
+  if (!by_caller) return;
+  caller.bottom = bottom;
+  caller.n_bytes = n_bytes;
 #endif
 }
 
 void Fiber::enter() {
   Fiber& self = *entered;
-#ifdef TARN_FIBER_ASAN
-  __sanitizer_finish_switch_fiber(nullptr, &self.marks_.caller_bottom, &self.marks_.caller_bytes);
-#endif
+  self.landed();
   self.body_(self.context_);
   self.done_ = true;
   self.suspend();

@@ -25,27 +25,26 @@ class Fiber {
   void resume();
   // Called by the body: returns to the caller of resume().
   void suspend();
+  // Called by the body: goes on in another fiber of the same thread, one that is not done. Whoever
+  // suspends next returns to the caller of resume().
+  void hand_over(Fiber& next);
   bool done() const { return done_; }
 
  private:
   static constexpr u64 kStackBytes = 256 * kKiB;
   static constexpr u64 kGuardBytes = 64 * kKiB;  // a whole number of pages on every system
   static void enter();
+  void landed();  // this fiber runs again
 
   u8* stack_ = nullptr;  // lowest usable byte
-  void* own_sp_ = nullptr;
-  void* caller_sp_ = nullptr;
+  u64 colour_bytes_ = 0;
+  void* sp_ = nullptr;
   Body body_ = nullptr;
   void* context_ = nullptr;
   bool done_ = true;
-  // The sanitizers' marks of the two stacks; unused without sanitizers.
-  struct Marks {
-    void* own_shadow = nullptr;
-    void* caller_shadow = nullptr;
-    const void* caller_bottom = nullptr;
-    u64 caller_bytes = 0;
-    void* own_tsan = nullptr;
-    void* caller_tsan = nullptr;
+  struct Marks {  // the sanitizers', of this stack; unused without them
+    void* shadow = nullptr;
+    void* tsan = nullptr;
   } marks_;
 };
 
