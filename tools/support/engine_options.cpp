@@ -193,7 +193,8 @@ void EngineOptions::add_to(const Command& command) {
       "model's)");
   command
       .add_option("--budget", budget,
-                  "ceiling over all memory: bytes, 6GiB, 512MiB; auto: nine tenths of what is free")
+                  "ceiling over all memory: bytes, 6GiB, 512MiB; auto: what is free, less a "
+                  "tenth of it and 256 MiB at least")
       .capture_default_str();
   command.add_option("--device", device, "where the model runs (default auto)")
       .is_member(names_of(kDeviceNames));
