@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "platform/base/assert.h"
+#include "platform/base/checked.h"
 
 namespace tarn::reuse {
 namespace {
@@ -21,6 +22,28 @@ Result<void> check_store(const ArchiveArgs& args) {
   if (args.kv == nullptr) return fail(kNotKept);
   if (args.store().mode() == store::Mode::off) return fail(args.store().why());
   return {};
+}
+
+Result<void> check_manifest(const ArchiveArgs& args, const Manifest& manifest,
+                            std::string_view name) {
+  if (manifest.name != name) return damaged_manifest("name");
+  const char* field = first_difference(manifest.identity, args.identity);
+  if (field != nullptr && std::string_view(field) == "numerics_id") {
+    return fail({.status = Status::invalid_request,
+                 .hint =
+                     "this session's KV was computed on another kind of device, or by a version "
+                     "whose results differ: choose that device (--device cpu, or cuda), or "
+                     "begin a session of another name",
+                 .detail = Detail("device.kind")});
+  }
+  if (field != nullptr) {
+    return fail({.status = Status::invalid_request,
+                 .hint = "this session was saved by another model or with other settings, of which "
+                         "this is the first: use the same ones, or begin a session of another name",
+                 .detail = Detail(field)});
+  }
+  const char* part = keys_fault(args.store().secret(), manifest);
+  return part != nullptr ? damaged_manifest(part) : Result<void>();
 }
 
 // Slots of a checkpoint: full pages, since the rest follows from tokens; or all, where what its
@@ -74,11 +97,7 @@ void Archive::name_pages(const kv::Sequence& sequence, std::span<const u32> ids,
 
 Result<void> Archive::check_name(std::string_view name, const SavedAs* own) const {
   TARN_CHECK(check_store(args_));
-  if (name.empty() || name.size() > kManifestNameBytesMax) {
-    return fail({.status = Status::invalid_request,
-                 .hint = "a session's name has 1 to 128 bytes",
-                 .figures = {{{"bytes", name.size()}}}});
-  }
+  TARN_CHECK(reuse::check_name(name));
   for (const SavedAs* other : std::span(named_).first(n_named_)) {
     if (other == own || other->name() != name) continue;
     return fail({.status = Status::invalid_request,
@@ -258,7 +277,12 @@ Result<void> Archive::settle() {
 Result<Archive::Found> Archive::find(std::string_view name) {
   TARN_CHECK(check_name(name));
   TARN_CHECK(settle());
-  TARN_TRY(const Manifest manifest, find_session(args_, copy_.ops(), name));
+  TARN_TRY(const store::RecordRef ref, copy_.find_record(name));
+  const u64 n_bytes = args_.store().index().entry(ref).payload_bytes;
+  const auto bytes = args_.memory.manifest.first(align_up(n_bytes, store::kSectorBytes));
+  if (!copy_.ops().read(ref, bytes)) return damaged_manifest(name);
+  TARN_TRY(const Manifest manifest, decode_manifest(*args_.crc, bytes.first(n_bytes)));
+  TARN_CHECK(check_manifest(args_, manifest, name));
   return Found{manifest, n_pages_there(args_.store(), manifest)};
 }
 
@@ -275,7 +299,13 @@ Result<bool> Archive::restore(SavedAs& saved, kv::Sequence& sequence, const Foun
   const u32 n_slots = std::min(n_pages * page_tokens, manifest.n_slots);
   const u32 n_full = n_slots / page_tokens, n_exact = std::min(n_full, first_private);
   if (!sequence.reserve(n_pages * page_tokens)) return fail(kNoKv);
-  adopt_pages(args_, sequence, manifest, n_pages);
+  // The pages stay on the disk. The tail comes as if it were full; a cut then makes it writable.
+  const u32 n_layers = args_.identity.n_cache_layers;
+  for (u32 i = 0; i < n_pages * n_layers; ++i) {
+    const auto ref = group_record(args_.store(), manifest, i);
+    TARN_ASSERT(ref.has_value());
+    args_.tiers().residency.adopt(sequence.group(i % n_layers, i / n_layers).idx, *ref);
+  }
   sequence.commit(n_pages * page_tokens);
   keys_.name_pages(sequence, ids, 0, n_exact);
   keys_.name_private(sequence, ids, n_exact, n_full, manifest.groups.subspan(n_exact));

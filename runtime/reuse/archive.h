@@ -15,7 +15,6 @@
 
 #include "runtime/reuse/archive_args.h"
 #include "runtime/reuse/session_copy.h"
-#include "runtime/reuse/session_reader.h"
 #include "runtime/reuse/session_writer.h"
 
 namespace tarn::reuse {

@@ -6,9 +6,9 @@
 #include "platform/log/log.h"
 #include "runtime/kv/kv_cache.h"
 #include "runtime/method/selector.h"
+#include "runtime/reuse/blocking_store.h"
 #include "runtime/reuse/kv_identity.h"
 #include "runtime/reuse/save_memory.h"
-#include "runtime/reuse/store_ops.h"
 
 namespace tarn::reuse {
 

@@ -1,31 +1,16 @@
-// A session as bytes: what must be known, beside the KV, codes and codebooks that lie in records of
-// their own, to go on with a conversation after a restart, bit-equal. It is the payload of a record
-// of Kind::manifest under named_key(), and a part of an exported session (session_file.h).
+// A session as bytes: what must be known, beside the KV, codes and codebooks in records of their
+// own, to go on with a conversation after a restart, bit-equal. FORMAT.md has the layout. It is the
+// payload of a record of Kind::manifest under named_key(), and a part of an exported session.
 //
-//   group keys   one for each full group of slots, in slot order; the record of cache layer l lies
-//                under layer_key(secret, key, l). A group that others may share has its chain key
-//   tail         the slots behind the last full group, a group of its own under the chain key of
-//                those tokens: likewise, under layer_key(secret, tail, l)
-//   codebooks    the index's, or none; earlier builds wrote several. With how many updates it was
-//                made, since the result is a function of them (DESIGN.md section 8). Its key owns
-//                what was written of it (part_key()); what is not there is made again of the slots
-//                that it names. A key of zeros: nothing was written
-//   approximate  from slot first_approx_slot on, KV was computed by selection, or from what was: it
-//                does not follow from the tokens. The page that it stands in and those behind it,
-//                the tail too, lie under private_key()s, which nobody can find by their tokens
-//   index        what a session of this policy chooses by beside its KV, with n_slots in it, and
-//                which tokens were generated
-//   identity     kv_identity.h; the root key is made of the same bytes
-//
-// Format version 1, little-endian: ManifestHead (320 bytes), then, each padded with zeros to 8
-// bytes: group keys [n_groups] of 16 bytes, codebooks [n_codebooks] of 32, token ids [n_tokens] of
-// 4, turn begins [n_turns] of 4, logit biases [n_biases] of 8, name, policy, index [n_indexes] of
-// 48, answers [n_answers] of 8. Nothing follows. A CRC32C covers it all, so that an export can be
-// checked without a store.
-//
-//   memory   decode() copies nothing: its spans point into the bytes, which are 8-byte aligned
-//   errors   bytes are checked, never believed: a damaged manifest is a session that is not there
-//            (Status::io_failed with the part at fault), one of a later format is unsupported
+//   pages        the group of cache layer l lies under layer_key(page_key(), l). Its chain key
+//                follows from its tokens. From the page of first_approx_slot on KV was computed by
+//                selection, or from what was, and the keys are private
+//   codebooks    the index's, or none; earlier builds wrote several. The result is a function of
+//                the slots and the updates. The key owns what was written of it (part_key()); what
+//                is not there is made again. A key of zeros: nothing was written
+//   memory       decode() copies nothing: its spans point into the bytes, which are 8-byte aligned
+//   errors       bytes are checked, never believed: a damaged manifest is a session that is not
+//                there (Status::io_failed with the part at fault), a later format is unsupported
 #pragma once
 
 #include <span>
@@ -82,16 +67,6 @@ struct ManifestCodebook {
 };
 static_assert(sizeof(ManifestCodebook) == 32);
 
-// Which slots are sinks, middle and local, and what was chosen of them, fixed when the index was
-// built.
-struct ManifestSegments {
-  u32 middle_begin = 0;
-  u32 middle_end = 0;
-  u32 n_local = 0;
-  u32 k = 0;
-  friend bool operator==(const ManifestSegments&, const ManifestSegments&) = default;
-};
-
 // method::KeptLife and what goes with it, as the engine has it; checked there.
 struct ManifestIndex {
   std::array<u32, 8> life{};
@@ -114,7 +89,6 @@ struct Manifest {
   u32 n_slots = 0;    // tokens that are in the KV, the first of token_ids
   store::Key tail{};  // zero where the last group is full
   SamplerState sampler{};
-  ManifestSegments segments{};
   u32 first_approx_slot = 0;  // 0: all KV follows from the tokens
   u64 saved_at_s = 0;  // by the wall clock, as its owner says: to be shown, and for nothing else
   std::span<const store::Key> groups{};  // n_slots / page_tokens
@@ -156,16 +130,12 @@ void make_keys(const store::Secret& secret, const Manifest& manifest, u64 nonce,
 // they are.
 const char* keys_fault(const store::Secret& secret, const Manifest& manifest);
 
+// Names the part at fault to the user.
+Unexpected damaged_manifest(std::string_view part);
+
 u64 manifest_bytes(const Manifest& manifest);
-// The most that one of so many tokens takes.
-struct ManifestLimits {
-  u32 n_tokens = 0;
-  u32 page_tokens = 0;
-  u32 n_turns = 0;
-  u32 n_codebooks = 0;
-  u32 n_answers = 0;
-};
-u64 manifest_bytes_max(const ManifestLimits& limits);
+// The most that one of so many tokens takes, as an engine writes it.
+u64 manifest_bytes_max(u32 n_tokens, u32 page_tokens);
 // `out` has manifest_bytes().
 void encode_manifest(const Crc32c& crc, const Manifest& manifest, std::span<std::byte> out);
 Result<Manifest> decode_manifest(const Crc32c& crc, std::span<const std::byte> bytes);

@@ -25,11 +25,8 @@ struct SaveMemory {
   std::span<store::Key> keys;                     // of the pages of one session, and its tail
 
   static u64 manifest_bytes(const SaveSizes& sizes) {
-    return manifest_bytes_max({.n_tokens = std::min(sizes.context_tokens, kManifestTokensMax),
-                               .page_tokens = sizes.page_tokens,
-                               .n_turns = 1,
-                               .n_codebooks = 1,
-                               .n_answers = kKeptAnswersMax});
+    return manifest_bytes_max(std::min(sizes.context_tokens, kManifestTokensMax),
+                              sizes.page_tokens);
   }
   static SaveMemory carve(Carver& carver, const SaveSizes& sizes) {
     using store::kSectorBytes;

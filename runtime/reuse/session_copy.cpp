@@ -6,16 +6,16 @@
 
 namespace tarn::reuse {
 
+Result<void> check_name(std::string_view name) {
+  if (!name.empty() && name.size() <= kManifestNameBytesMax) return {};
+  return fail({.status = Status::invalid_request,
+               .hint = "a session's name has 1 to 128 bytes",
+               .figures = {{{"bytes", name.size()}}}});
+}
+
 Unexpected too_long(std::string_view name) {
   return fail({.status = Status::invalid_request,
                .hint = "the session is longer than the context: raise -c (kv.context_tokens)",
-               .detail = Detail(name)});
-}
-
-Unexpected no_session(std::string_view name) {
-  return fail({.status = Status::not_found,
-               .hint = "the store has no session of this name: it was never saved here, or gave "
-                       "way to others",
                .detail = Detail(name)});
 }
 
@@ -46,10 +46,13 @@ u32 n_pages_there(const store::Store& store, const Manifest& manifest, u64* reco
 
 // ---- What lies in the store -------------------------------------------------------------------
 
-std::span<const u32> SessionCopy::page_ids(const Manifest& manifest, u32 page) const {
-  const u64 begin = u64{page} * manifest.identity.page_tokens;
-  const u64 end = std::min<u64>(begin + manifest.identity.page_tokens, manifest.n_slots);
-  return manifest.token_ids.subspan(begin, end - begin);
+template <class Fn>
+void SessionCopy::each_record(Fn&& fn) const {
+  const store::RecordIndex& index = args_.store->index();
+  for (u32 frame = 0; frame < index.n_frames(); ++frame) {
+    const store::IndexEntry& entry = index.frame(frame);
+    if (entry.life == store::Life::published) fn(store::RecordRef{frame, entry.generation}, entry);
+  }
 }
 
 std::optional<Manifest> SessionCopy::read_manifest(store::RecordRef ref,
@@ -66,80 +69,82 @@ std::optional<Manifest> SessionCopy::read_manifest(store::RecordRef ref,
   return *manifest;
 }
 
-Result<SessionCopy::Found> SessionCopy::find(std::string_view name) {
+Result<store::RecordRef> SessionCopy::find_record(std::string_view name) {
   TARN_CHECK(ops_.begin_groups(0));
   const auto found = args_.store->find(store::named_key(args_.store->secret(), args_.tenant, name));
-  if (!found) return no_session(name);
-  const u64 manifest_bytes = args_.store->index().entry(*found).payload_bytes;
-  if (manifest_bytes > args_.manifest.size()) return too_long(name);
-  Held record(*args_.store, *found);
-  const auto manifest = read_manifest(*found, args_.manifest);
+  if (!found) {
+    return fail({.status = Status::not_found,
+                 .hint = "the store has no session of this name: it was never saved here, or gave "
+                         "way to others",
+                 .detail = Detail(name)});
+  }
+  const u64 n_bytes = args_.store->index().entry(*found).payload_bytes;
+  if (n_bytes > args_.manifest.size()) return too_long(name);
+  return *found;
+}
+
+Result<SessionCopy::Found> SessionCopy::find(std::string_view name) {
+  TARN_TRY(const store::RecordRef ref, find_record(name));
+  const u64 manifest_bytes = args_.store->index().entry(ref).payload_bytes;
+  args_.store->pin(ref);
+  const auto manifest = read_manifest(ref, args_.manifest);
   if (!manifest || manifest->name != name) {
+    args_.store->unpin(ref);
     return fail({.status = Status::io_failed,
                  .hint = "this session's manifest is damaged: nothing can be had of it any more",
                  .detail = Detail(name)});
   }
-  return Found{std::move(record), manifest_bytes, *manifest};
+  return Found{ref, manifest_bytes, *manifest};
 }
 
 void SessionCopy::list(void (*on_session)(void* context, const KeptSession& session),
                        void* context) {
-  const store::RecordIndex& index = args_.store->index();
-  for (u32 frame = 0; frame < index.n_frames(); ++frame) {
-    const store::IndexEntry& entry = index.frame(frame);
-    if (entry.life != store::Life::published || entry.kind != store::Kind::manifest) continue;
+  each_record([&](store::RecordRef ref, const store::IndexEntry& entry) {
+    if (entry.kind != store::Kind::manifest) return;
     KeptSession session{.record_bytes = store::RecordShape{entry.payload_bytes}.record_bytes(),
                         .generation = entry.generation};
-    const auto manifest = read_manifest({frame, entry.generation}, args_.manifest);
-    if (!manifest) continue;
+    const auto manifest = read_manifest(ref, args_.manifest);
+    if (!manifest) return;
     session.manifest = *manifest;
     session.n_pages = pages_of(*manifest);
     session.n_pages_there = n_pages_there(*args_.store, *manifest, &session.record_bytes);
     on_session(context, session);
-  }
+  });
 }
 
 // ---- Away -------------------------------------------------------------------------------------
 
 // How many pages of it, from the first one on, other sessions name: equal keys are equal prefixes.
 u32 SessionCopy::n_pages_shared(const Manifest& manifest, store::RecordRef own) {
-  const store::RecordIndex& index = args_.store->index();
   u32 n_shared = 0;
-  for (u32 frame = 0; frame < index.n_frames(); ++frame) {
-    const store::IndexEntry& entry = index.frame(frame);
-    if (entry.life != store::Life::published || entry.kind != store::Kind::manifest) continue;
-    const store::RecordRef ref{frame, entry.generation};
-    if (ref == own) continue;
-    if (entry.payload_bytes > args_.other_manifest.size()) return pages_of(manifest);
+  each_record([&](store::RecordRef ref, const store::IndexEntry& entry) {
+    if (entry.kind != store::Kind::manifest || ref == own) return;
+    if (entry.payload_bytes > args_.other_manifest.size()) n_shared = pages_of(manifest);
     const auto other = read_manifest(ref, args_.other_manifest);
-    if (!other) continue;
+    if (!other) return;
     const u32 n_both = std::min(pages_of(manifest), pages_of(*other));
     u32 n = 0;
     while (n < n_both && page_key(manifest, n) == page_key(*other, n)) ++n;
     n_shared = std::max(n_shared, n);
-  }
+  });
   return n_shared;
 }
 
 // What was written of the session's indexes, at any time: records with its part of a key.
 void SessionCopy::erase_codebooks(const Manifest& manifest, DeleteDone& done) {
-  const store::RecordIndex& index = args_.store->index();
   for (const ManifestCodebook& codebook : manifest.codebooks) {
     if (codebook.key == store::Key{}) continue;
-    for (u32 frame = 0; frame < index.n_frames(); ++frame) {
-      const store::IndexEntry& entry = index.frame(frame);
+    each_record([&](store::RecordRef ref, const store::IndexEntry& entry) {
       const bool is_such = entry.kind == store::Kind::codebook || entry.kind == store::Kind::extent;
-      if (entry.life != store::Life::published || !is_such) continue;
-      if (!store::is_part_of(entry.key, codebook.key)) continue;
-      done.n_erased += ops_.erase({frame, entry.generation});
-    }
+      if (is_such && store::is_part_of(entry.key, codebook.key)) done.n_erased += ops_.erase(ref);
+    });
   }
 }
 
 Result<DeleteDone> SessionCopy::erase(std::string_view name) {
-  TARN_TRY(Found found, find(name));
+  TARN_TRY(const Found found, find(name));
   const u32 n_layers = found.manifest.identity.n_cache_layers;
-  const u64 n_kept = u64{n_pages_shared(found.manifest, found.record.ref())} * n_layers;
+  const u64 n_kept = u64{n_pages_shared(found.manifest, found.record)} * n_layers;
   const u64 n_groups = u64{pages_of(found.manifest)} * n_layers;
   DeleteDone done{.n_shared = n_kept};
   ops_.forgive();
@@ -151,8 +156,8 @@ Result<DeleteDone> SessionCopy::erase(std::string_view name) {
   }
   erase_codebooks(found.manifest, done);
   ops_.wait_for_all();
-  found.record.let_go();
-  const bool is_gone = ops_.erase(found.record.ref());
+  args_.store->unpin(found.record);
+  const bool is_gone = ops_.erase(found.record);
   ops_.wait_for_all();
   if (!is_gone || ops_.has_failed())
     return fail(why_not_begun(*args_.store, store::Begun::not_now));

@@ -1,17 +1,15 @@
-// What can be done with kept sessions without an engine that computes: looked at, exported to a
-// file, imported from one, deleted. Over an open store, whoever its owner is.
+// What can be done with saved sessions without an engine that computes: look at them, export one to
+// a file, import one, delete one. Over an open store, whoever its owner is.
 //
 //   waits      each call comes back when it has ended; pump() lets the store go on meanwhile, and
 //              its owner hands over the events with tags of ours (take())
 //   export     the session as it was last saved: its manifest, and its pages as far as they are
 //              there. The file bears its name when it is whole (platform/io/stream_file.h)
-//   import     the file is read twice: once to check every byte of it, then to write it to the
-//              store. Groups are held until the manifest is published, and that is the last thing:
-//              where anything fails, what was written is erased again, and what was there before is
-//              as it was, but for what gave way to it. Groups that the store has already stay
-//   delete     groups that no other session names, and what was written of the index that the
-//              manifest names, of whatever time, then the manifest, so that a crash between the
-//              two leaves a session of which a part is computed anew, and can be deleted again
+//   import     the file is read twice: first every byte is checked, then it is written to the
+//              store. Groups are held until the manifest is published, which is the last thing. If
+//              anything fails, what was written is erased again
+//   delete     groups that no other session names, and what was written of the index, then the
+//              manifest. So a crash between the two leaves a session that can be deleted again
 //   memory     lent; nothing is allocated
 //   thread     the store's owner's
 #pragma once
@@ -20,12 +18,11 @@
 #include <optional>
 #include <span>
 #include <string_view>
-#include <utility>
 
 #include "platform/io/stream_file.h"
+#include "runtime/reuse/blocking_store.h"
 #include "runtime/reuse/manifest.h"
 #include "runtime/reuse/session_file.h"
-#include "runtime/reuse/store_ops.h"
 #include "runtime/store/store.h"
 
 namespace tarn::reuse {
@@ -76,8 +73,9 @@ struct DeleteDone {
   u64 n_shared = 0;  // that others name, or open sessions hold
 };
 
-// A session that no manifest of the store names, or that is longer than an engine's buffers.
-Unexpected no_session(std::string_view name);
+// Whether it can be a session's name.
+Result<void> check_name(std::string_view name);
+// A session that is longer than an engine's buffers.
 Unexpected too_long(std::string_view name);
 
 // Groups of a session are counted page by page, in each the cache layers.
@@ -93,8 +91,10 @@ class SessionCopy {
     ops_.init(args.store, args.groups, args.first_tag, args.pump, args.context);
   }
   bool is_idle() const { return ops_.is_idle(); }
-  StoreOps& ops() { return ops_; }
+  BlockingStore& ops() { return ops_; }
   void take(const store::Event& event) { ops_.take(event); }  // with a tag of ours
+  // The record of the manifest of this name, which has room in a buffer.
+  Result<store::RecordRef> find_record(std::string_view name);
 
   // Calls on_session for every session whose manifest is whole, in no order.
   void list(void (*on_session)(void* context, const KeptSession& session), void* context);
@@ -109,36 +109,24 @@ class SessionCopy {
   Result<DeleteDone> erase(std::string_view name);
 
  private:
-  // A manifest that is held: between two looks at the disk others write, and it could give way.
-  class Held {
-   public:
-    Held(store::Store& store, store::RecordRef ref) : store_(&store), ref_(ref) { store.pin(ref); }
-    Held(Held&& other) noexcept : store_(std::exchange(other.store_, nullptr)), ref_(other.ref_) {}
-    Held& operator=(Held&&) = delete;
-    ~Held() { let_go(); }
-    store::RecordRef ref() const { return ref_; }
-    void let_go() {
-      if (store::Store* store = std::exchange(store_, nullptr)) store->unpin(ref_);
-    }
-
-   private:
-    store::Store* store_;
-    store::RecordRef ref_;
-  };
+  // A manifest that is pinned, for else it could give way between two looks at the disk.
   struct Found {
-    Held record;
+    store::RecordRef record{};
     u64 manifest_bytes = 0;
     Manifest manifest{};
   };
 
   Result<Found> find(std::string_view name);
+  Result<ExportDone> write(const Found& found, const char* path);
   std::optional<Manifest> read_manifest(store::RecordRef ref, std::span<std::byte> buffer);
   u32 n_pages_shared(const Manifest& manifest, store::RecordRef own);
-  std::span<const u32> page_ids(const Manifest& manifest, u32 page) const;
+  // Calls fn(ref, entry) for every record that is found.
+  template <class Fn>
+  void each_record(Fn&& fn) const;
 
   Result<void> write_groups(FileWriter& file, const Manifest& manifest,
                             const SessionFileHead& head);
-  Result<void> begin_read(const Manifest& manifest, u64 group, StoreOps::Slot& slot);
+  Result<void> begin_read(const Manifest& manifest, u64 group, BlockingStore::Slot& slot);
 
   Result<SessionFileHead> open(FileReader& file, const char* path);
   Result<Manifest> read_file_manifest(FileReader& file, const SessionFileHead& head);
@@ -149,13 +137,13 @@ class SessionCopy {
   // `manifest` has the file's keys, `own` the store's.
   Result<void> put_groups(FileReader& file, const SessionFileHead& head, const Manifest& manifest,
                           const Manifest& own);
-  Result<void> put_group(const Manifest& own, u64 group, StoreOps::Slot& slot);
+  Result<void> put_group(const Manifest& own, u64 group, BlockingStore::Slot& slot);
   Result<void> put_manifest(const Manifest& own, std::string_view name);
   void let_go(const Manifest& own, bool keeps);
   void erase_codebooks(const Manifest& manifest, DeleteDone& done);
 
   SessionCopyArgs args_{};
-  StoreOps ops_{};
+  BlockingStore ops_{};
   u64 first_generation_ = 0;  // of what it puts
   u64 n_begun_ = 0;           // groups of it that were put, or there
 };

@@ -13,10 +13,7 @@ namespace {
 constexpr std::array<char, 8> kMagic = {'T', 'A', 'R', 'N', 'T', 'A', 'L', 'K'};
 
 u32 head_crc_of(const Crc32c& crc, std::span<const std::byte> sector) {
-  std::array<std::byte, store::kSectorBytes> copy;
-  std::memcpy(copy.data(), sector.data(), copy.size());
-  std::memset(copy.data() + offsetof(SessionFileHead, head_crc), 0, sizeof(u32));
-  return crc.bytes(copy.data(), copy.size());
+  return store::sector_crc(crc, sector, offsetof(SessionFileHead, head_crc));
 }
 
 }  // namespace

@@ -1,17 +1,9 @@
 // An exported session as bytes: one file with the manifest and the groups of KV that it names, to
-// be taken into another store. Format version 1, little-endian:
+// be taken into another store. FORMAT.md has the layout. A file may hold fewer pages than the
+// manifest names, from the first one on: the rest is computed anew.
 //
-//   [SessionFileHead, a sector of 4 KiB][manifest, padded to 4 KiB]
-//   then for each page, in each of its cache layers   [SessionGroupHead, 64 bytes][group_bytes]
-//
-// Pages are the manifest's groups in their order and, where all of them are there, its tail. A file
-// may hold fewer pages than the manifest names, from the first one on: the rest is computed anew
-// when the session is taken up. Nothing follows the last group.
-//
-// Keys in it are those of the store that it came from, whose secret nobody else has: they say which
-// group is which, and a store that takes the session in makes its own from the token ids. Checksums
-// find what was damaged, not who lied: KV is believed to be that of its tokens, as in a store's own
-// file, so a session is imported from those only whom one would give the store itself.
+// Checksums find what was damaged, not who lied: KV is believed to be that of its tokens. So a
+// session is imported from those only whom one would give the store itself.
 //
 //   errors   Status::io_failed with the part at fault; a later format is unsupported
 #pragma once

@@ -37,6 +37,16 @@ void disown_codebooks(std::span<std::byte> bytes, const Manifest& manifest) {
   }
 }
 
+std::span<const u32> page_ids(const Manifest& manifest, u32 page) {
+  const u64 begin = u64{page} * manifest.identity.page_tokens;
+  const u64 end = std::min<u64>(begin + manifest.identity.page_tokens, manifest.n_slots);
+  return manifest.token_ids.subspan(begin, end - begin);
+}
+
+u64 slots_of(const Manifest& manifest, u32 n_pages) {
+  return std::min<u64>(u64{n_pages} * manifest.identity.page_tokens, manifest.n_slots);
+}
+
 Unexpected lost_while_exported() {
   return fail({.status = Status::io_failed,
                .hint = "a part of the session could not be read from the store: export it again, "
@@ -62,15 +72,20 @@ SessionGroupHead group_head_of(const Crc32c& crc, const Manifest& manifest,
 
 Result<ExportDone> SessionCopy::write(std::string_view name, const char* path) {
   TARN_TRY(const Found found, find(name));
+  const Result<ExportDone> done = write(found, path);
+  args_.store->unpin(found.record);
+  return done;
+}
+
+Result<ExportDone> SessionCopy::write(const Found& found, const char* path) {
   const Manifest& manifest = found.manifest;
-  u64 record_bytes = 0;
   const u64 manifest_bytes = found.manifest_bytes;
   const auto bytes_of_group = group_bytes(manifest.identity);
   if (!bytes_of_group) return unknown_kv();
   SessionFileHead head{.manifest_bytes = manifest_bytes,
                        .group_bytes = *bytes_of_group,
                        .n_layers = manifest.identity.n_cache_layers,
-                       .n_pages = n_pages_there(*args_.store, manifest, &record_bytes),
+                       .n_pages = n_pages_there(*args_.store, manifest),
                        .manifest_crc = args_.crc->bytes(args_.manifest.data(), manifest_bytes)};
   TARN_CHECK(ops_.begin_groups(head.group_bytes));
   FileWriter file;
@@ -85,10 +100,9 @@ Result<ExportDone> SessionCopy::write(std::string_view name, const char* path) {
   ops_.wait_for_all();
   if (!written) return fail(written.error());
   TARN_CHECK(file.finish());
-  return ExportDone{
-      .n_tokens = manifest.token_ids.size(),
-      .n_slots = std::min<u64>(u64{head.n_pages} * manifest.identity.page_tokens, manifest.n_slots),
-      .file_bytes = session_file_bytes(head)};
+  return ExportDone{.n_tokens = manifest.token_ids.size(),
+                    .n_slots = slots_of(manifest, head.n_pages),
+                    .file_bytes = session_file_bytes(head)};
 }
 
 // Reads work ahead of the file by as many groups as there are buffers.
@@ -100,7 +114,7 @@ Result<void> SessionCopy::write_groups(FileWriter& file, const Manifest& manifes
     for (; n_begun < n_groups && n_begun < group + ops_.n_slots(); ++n_begun) {
       TARN_CHECK(begin_read(manifest, n_begun, ops_.slot(n_begun)));
     }
-    StoreOps::Slot& slot = ops_.slot(group);
+    BlockingStore::Slot& slot = ops_.slot(group);
     ops_.wait_for(slot);
     if (slot.outcome != store::Outcome::ok) return lost_while_exported();
     const SessionGroupHead group_head =
@@ -111,7 +125,8 @@ Result<void> SessionCopy::write_groups(FileWriter& file, const Manifest& manifes
   return {};
 }
 
-Result<void> SessionCopy::begin_read(const Manifest& manifest, u64 group, StoreOps::Slot& slot) {
+Result<void> SessionCopy::begin_read(const Manifest& manifest, u64 group,
+                                     BlockingStore::Slot& slot) {
   const auto ref = group_record(*args_.store, manifest, group);
   if (!ref) return lost_while_exported();
   const u64 tag = ops_.next_tag();
@@ -198,11 +213,7 @@ Result<void> SessionCopy::check_import(const ImportArgs& args, const SessionFile
                          "this is the first: import it where the same ones are used",
                  .detail = Detail(field)});
   }
-  if (name.empty() || name.size() > kManifestNameBytesMax) {
-    return fail({.status = Status::invalid_request,
-                 .hint = "a session's name has 1 to 128 bytes",
-                 .figures = {{{"bytes", name.size()}}}});
-  }
+  TARN_CHECK(check_name(name));
   if (args_.store->find(store::named_key(args_.store->secret(), args_.tenant, name))) {
     return fail({.status = Status::invalid_request,
                  .hint = "the store has a session of this name: delete it, or import this one "
@@ -240,17 +251,16 @@ Result<ImportDone> SessionCopy::read(const ImportArgs& args) {
   if (done) done = put_manifest(own, name);
   let_go(own, /*keeps=*/done.has_value());
   if (!done) return fail(done.error());
-  return ImportDone{
-      .n_tokens = manifest.token_ids.size(),
-      .n_slots = std::min<u64>(u64{head.n_pages} * manifest.identity.page_tokens, manifest.n_slots),
-      .n_groups_new = n_new};
+  return ImportDone{.n_tokens = manifest.token_ids.size(),
+                    .n_slots = slots_of(manifest, head.n_pages),
+                    .n_groups_new = n_new};
 }
 
 Result<void> SessionCopy::put_groups(FileReader& file, const SessionFileHead& head,
                                      const Manifest& manifest, const Manifest& own) {
   const u64 n_groups = u64{head.n_pages} * head.n_layers;
   for (u64 group = 0; group < n_groups; ++group) {
-    StoreOps::Slot& slot = ops_.slot(group);
+    BlockingStore::Slot& slot = ops_.slot(group);
     ops_.wait_for(slot);
     if (ops_.has_failed()) return fail(why_not_begun(*args_.store, store::Begun::not_now));
     TARN_CHECK(read_group(file, head, manifest, group, ops_.buffer(slot)));
@@ -259,7 +269,7 @@ Result<void> SessionCopy::put_groups(FileReader& file, const SessionFileHead& he
   return {};
 }
 
-Result<void> SessionCopy::put_group(const Manifest& own, u64 group, StoreOps::Slot& slot) {
+Result<void> SessionCopy::put_group(const Manifest& own, u64 group, BlockingStore::Slot& slot) {
   const auto [page, layer] = place_of(group, own.identity.n_cache_layers);
   const store::Key key = store::layer_key(args_.store->secret(), page_key(own, page), layer);
   const std::span<const u32> ids = page_ids(own, page);  // clang 14 captures no binding

@@ -5,7 +5,7 @@
 
 #include "platform/base/assert.h"
 #include "platform/base/checked.h"
-#include "runtime/reuse/store_ops.h"
+#include "runtime/reuse/blocking_store.h"
 
 namespace tarn::reuse {
 namespace {

@@ -19,6 +19,12 @@ Key hash(const Secret& secret, const void* bytes, u64 n_bytes) {
 // The domain is the first word, so keys of different kinds hash different words.
 enum class Domain : u32 { root = 1, chain = 2, layer = 3, name = 4, private_page = 5, part = 6 };
 
+template <class... Words>
+Key hash_words(const Secret& secret, Domain domain, Words... words) {
+  const u64 all[] = {static_cast<u64>(domain), words...};
+  return hash(secret, all, sizeof all);
+}
+
 }  // namespace
 
 Secret make_secret(std::span<const u8, 32> entropy) {
@@ -35,49 +41,34 @@ Secret make_secret(std::span<const u8, 32> entropy) {
 }
 
 Key root_key(const Secret& secret, std::span<const std::byte> identity) {
-  const Key of_bytes = hash(secret, identity.data(), identity.size());
-  const u64 words[4] = {static_cast<u64>(Domain::root), identity.size(), of_bytes.low,
-                        of_bytes.high};
-  return hash(secret, words, sizeof words);
+  const Key bytes = hash(secret, identity.data(), identity.size());
+  return hash_words(secret, Domain::root, identity.size(), bytes.low, bytes.high);
 }
 
 Key chain_key(const Secret& secret, const Key& before, std::span<const u32> token_ids) {
-  const Key of_tokens = hash(secret, token_ids.data(), token_ids.size_bytes());
-  const u64 words[6] = {static_cast<u64>(Domain::chain),
-                        before.low,
-                        before.high,
-                        token_ids.size(),
-                        of_tokens.low,
-                        of_tokens.high};
-  return hash(secret, words, sizeof words);
+  const Key tokens = hash(secret, token_ids.data(), token_ids.size_bytes());
+  return hash_words(secret, Domain::chain, before.low, before.high, token_ids.size(), tokens.low,
+                    tokens.high);
 }
 
 Key layer_key(const Secret& secret, const Key& chain, u32 cache_layer) {
-  const u64 words[4] = {static_cast<u64>(Domain::layer), chain.low, chain.high, cache_layer};
-  return hash(secret, words, sizeof words);
+  return hash_words(secret, Domain::layer, chain.low, chain.high, u64{cache_layer});
 }
 
 Key private_key(const Secret& secret, const std::array<u64, 4>& words) {
-  const u64 all[5] = {static_cast<u64>(Domain::private_page), words[0], words[1], words[2],
-                      words[3]};
-  return hash(secret, all, sizeof all);
+  return hash_words(secret, Domain::private_page, words[0], words[1], words[2], words[3]);
 }
 
 Key part_key(const Secret& secret, const Key& owner, const std::array<u64, 3>& words) {
-  const u64 all[6] = {
-      static_cast<u64>(Domain::part), owner.low, owner.high, words[0], words[1], words[2]};
-  return {.low = hash(secret, all, sizeof all).low, .high = owner.high};
+  const Key all =
+      hash_words(secret, Domain::part, owner.low, owner.high, words[0], words[1], words[2]);
+  return {.low = all.low, .high = owner.high};
 }
 
 Key named_key(const Secret& secret, const Key& tenant, std::string_view name) {
-  const Key of_name = hash(secret, name.data(), name.size());
-  const u64 words[6] = {static_cast<u64>(Domain::name),
-                        tenant.low,
-                        tenant.high,
-                        name.size(),
-                        of_name.low,
-                        of_name.high};
-  return hash(secret, words, sizeof words);
+  const Key text = hash(secret, name.data(), name.size());
+  return hash_words(secret, Domain::name, tenant.low, tenant.high, name.size(), text.low,
+                    text.high);
 }
 
 }  // namespace tarn::store

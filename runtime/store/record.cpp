@@ -16,23 +16,17 @@ constexpr std::array<char, 8> kLabelMagic = {'T', 'A', 'R', 'N', 'S', 'T', 'O', 
 constexpr u64 kCrcAt = sizeof(RecordHead) - sizeof(u32);
 constexpr u64 kLabelCrcAt = kSectorBytes - sizeof(u32);
 
-// The sector's checksum, computed with its own field as zero.
-u32 sector_crc(const Crc32c& crc, std::span<const std::byte> sector, u64 crc_at) {
-  alignas(8) std::array<std::byte, kSectorBytes> copy;
-  std::memcpy(copy.data(), sector.data(), kSectorBytes);
-  std::memset(copy.data() + crc_at, 0, sizeof(u32));
-  return crc.bytes(copy.data(), kSectorBytes);
-}
-
 bool all_zero(std::span<const u32> words) {
   return std::all_of(words.begin(), words.end(), [](u32 word) { return word == 0; });
 }
 
 }  // namespace
 
-const char* kind_name(Kind kind) {
-  constexpr const char* kNames[] = {"group", "extent", "manifest", "codebook", "erased"};
-  return kNames[static_cast<u32>(kind) - 1];
+u32 sector_crc(const Crc32c& crc, std::span<const std::byte> sector, u64 crc_at) {
+  alignas(8) std::array<std::byte, kSectorBytes> copy;
+  std::memcpy(copy.data(), sector.data(), kSectorBytes);
+  std::memset(copy.data() + crc_at, 0, sizeof(u32));
+  return crc.bytes(copy.data(), kSectorBytes);
 }
 
 void encode_head(const Crc32c& crc, const Place& place, const RecordArgs& args,

@@ -1,23 +1,10 @@
-// The bytes of the store's file, format version 1. Everything is little-endian; constants marked so
+// The bytes of the store's file, format version 1. FORMAT.md has the layout; constants marked so
 // are part of the format. Bytes from the disk are always checked.
 //
-//   file     [label][label again][frame 0][frame 1]...   a label is a sector of 4 KiB
-//   frame    frame_bytes (a multiple of 4 KiB); a record begins at a frame and takes one or more
-//   record   [head sector][meta sectors, often none][payload, padded to 4 KiB]
-//   head     RecordHead (128 bytes), then 992 words of u32: either the token ids, then the CRC32C
-//            of each 4 KiB of the padded payload or, if these do not fit, the CRC32C of each meta
-//            sector; the meta sectors then hold the token ids, then the CRC32Cs then zeros
-//   grave    a head alone, of kind `erased`: the record that began here is gone. Like every head it
-//            has the write budget, which is read from the youngest head
-//
-// A record of 4,096 tokens and 16 MiB (an extent) has 8,192 words, more than a sector holds. Meta
-// sectors are one more level of the same checksums, so the head sector still covers every byte of
-// the record.
-//
-// The label has the file's layout and the secret of the keys, and nothing about records: only their
-// heads tell which records exist.
-//
-// Cost of a record of 256 KiB: 4 KiB of head, 1.6 %.
+// A record with more words (token ids and checksums) than its head sector holds has them in meta
+// sectors. These are one more level of the same checksums, so the head sector still covers every
+// byte of the record. The label has the file's layout and the secret of the keys, and nothing about
+// records: only their heads tell which records exist.
 #pragma once
 
 #include <optional>
@@ -44,7 +31,6 @@ static_assert(kMetaSectorsMax <= kHeadWords);
 // `erased` is the kind of a grave, which is no record and has no other content.
 enum class Kind : u8 { group = 1, extent = 2, manifest = 3, codebook = 4, erased = 5 };
 inline constexpr u32 kKinds = 4;
-const char* kind_name(Kind kind);
 
 struct RecordHead {
   std::array<char, 8> magic{};
@@ -168,6 +154,9 @@ std::optional<HeadView> view_again(std::span<const std::byte> whole_head);
 
 // Whether each sector has its checksum.
 bool sectors_hold(const Crc32c& crc, const std::byte* sectors, std::span<const u32> crcs);
+
+// The checksum of a sector, computed with its own field as zero.
+u32 sector_crc(const Crc32c& crc, std::span<const std::byte> sector, u64 crc_at);
 
 void encode_label(const Crc32c& crc, const Label& label, std::span<std::byte> sector);
 enum class LabelState : u8 { good, absent, newer };  // newer: a later format, must not be changed

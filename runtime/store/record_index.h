@@ -10,8 +10,8 @@
 //               held groups
 //   thread      the owner's
 //   when full   reserve() evicts the least recently used record. For a run of frames it evicts
-//               neighbouring records (for a manifest those at the end). Extents go first, since
-//               they are copies, manifests last. With nothing to evict it returns none
+//               neighbouring records. Extents go first, since they are copies, manifests last.
+//               With nothing to evict it returns none
 //
 // Invariant: free frames + frames of records = n_frames; the chains and the orders of use have
 //            exactly what their headers say.

@@ -12,9 +12,25 @@ namespace tarn::store {
 
 class UseOrder {
  public:
-  void init(std::span<IndexEntry> entries);  // both orders are empty
-  void push_youngest(u32 frame_idx);
-  void remove(u32 frame_idx);
+  void init(std::span<IndexEntry> entries) {  // both orders are empty
+    entries_ = entries;
+    lists_ = {};
+  }
+  void push_youngest(u32 frame_idx) {
+    IndexEntry& entry = entries_[frame_idx];
+    List& list = list_of(entry);
+    entry.older = list.youngest;
+    entry.younger = kNoFrame;
+    (list.youngest == kNoFrame ? list.oldest : entries_[list.youngest].younger) = frame_idx;
+    list.youngest = frame_idx;
+  }
+  void remove(u32 frame_idx) {
+    IndexEntry& entry = entries_[frame_idx];
+    List& list = list_of(entry);
+    (entry.older == kNoFrame ? list.oldest : entries_[entry.older].younger) = entry.younger;
+    (entry.younger == kNoFrame ? list.youngest : entries_[entry.younger].older) = entry.older;
+    entry.older = entry.younger = kNoFrame;
+  }
   bool is_empty() const { return oldest() == kNoFrame; }
   bool has_extents() const { return lists_[0].oldest != kNoFrame; }
   // The record to evict first: an extent if there is one.

@@ -128,7 +128,7 @@ TEST_CASE("what is gone of a kept index is made again, once, and says the same")
   for (const store::Kind kind : {store::Kind::codebook, store::Kind::extent}) {
     for (const u32 nth : {0u, 1u, 2u, 3u}) {
       if (test::kSlowBuild && nth != 0 && nth != 3) continue;
-      CAPTURE(store::kind_name(kind));
+      CAPTURE(static_cast<u32>(kind));
       CAPTURE(nth);
       const Config config = saved_config(Memory::roomy);
       SimDisk disk(1);

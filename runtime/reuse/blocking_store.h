@@ -1,6 +1,5 @@
-// Operations of the store that a caller waits for, and the buffers of the groups that they move.
-//
-//   thread     the store's owner's
+// A store whose calls wait for their ends, and the buffers of the groups that they move. On the
+// thread of the store's owner.
 #pragma once
 
 #include <array>
@@ -11,13 +10,13 @@
 namespace tarn::reuse {
 
 inline constexpr u32 kCopyBuffersMax = 8;
-// Tags of a StoreOps, used in turn: far more than the operations that the store runs at a time.
+// Tags of a BlockingStore, used in turn: far more than the operations that run at a time.
 inline constexpr u64 kOpsTags = 32768;
 
 // Why a put, an erasure or a flush did not begin, and what helps.
 Error why_not_begun(const store::Store& store, store::Begun begun);
 
-class StoreOps {
+class BlockingStore {
  public:
   struct Slot {         // a buffer for a group
     bool busy = false;  // the store's

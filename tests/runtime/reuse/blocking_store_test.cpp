@@ -3,14 +3,14 @@
 // Method  more operations than there are tags, by a store that begins each.
 #include <doctest/doctest.h>
 
-#include "runtime/reuse/store_ops.h"
+#include "runtime/reuse/blocking_store.h"
 
 namespace tarn::reuse {
 namespace {
 
 TEST_CASE("tags of operations stay in their range") {
   constexpr u64 kFirst = 129;
-  StoreOps ops;
+  BlockingStore ops;
   ops.init(nullptr, {}, kFirst, nullptr, nullptr);
   u64 before = kFirst - 1, n_wrong = 0;
   for (u64 i = 0; i < 3 * kOpsTags; ++i) {

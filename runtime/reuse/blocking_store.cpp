@@ -1,4 +1,4 @@
-#include "runtime/reuse/store_ops.h"
+#include "runtime/reuse/blocking_store.h"
 
 #include <algorithm>
 
@@ -26,9 +26,9 @@ Error why_not_begun(const store::Store& store, store::Begun begun) {
               "store again"};
 }
 
-void StoreOps::init(store::Store* store, std::span<std::byte> groups, u64 first_tag,
-                    void (*on_pump)(void* context), void* context) {
-  *this = StoreOps();
+void BlockingStore::init(store::Store* store, std::span<std::byte> groups, u64 first_tag,
+                         void (*on_pump)(void* context), void* context) {
+  *this = BlockingStore();
   store_ = store;
   groups_ = groups;
   first_tag_ = first_tag;
@@ -36,7 +36,7 @@ void StoreOps::init(store::Store* store, std::span<std::byte> groups, u64 first_
   context_ = context;
 }
 
-void StoreOps::take(const store::Event& event) {
+void BlockingStore::take(const store::Event& event) {
   TARN_ASSERT(n_open_ > 0);
   const auto slot = std::find_if(slots_.begin(), slots_.end(),
                                  [&](const Slot& s) { return s.busy && s.tag == event.tag; });
@@ -64,20 +64,20 @@ void StoreOps::take(const store::Event& event) {
   }
 }
 
-void StoreOps::wait_for(const Slot& slot) {
+void BlockingStore::wait_for(const Slot& slot) {
   while (slot.busy && !slot.lent) pump();
 }
 
-void StoreOps::wait_for_all() {
+void BlockingStore::wait_for_all() {
   while (n_open_ > n_lent_) pump();
 }
 
-std::span<std::byte> StoreOps::buffer(const Slot& slot) const {
+std::span<std::byte> BlockingStore::buffer(const Slot& slot) const {
   const u64 idx = static_cast<u64>(&slot - slots_.data());
   return groups_.subspan(idx * group_bytes_, group_bytes_);
 }
 
-Result<void> StoreOps::begin_groups(u64 group_bytes) {
+Result<void> BlockingStore::begin_groups(u64 group_bytes) {
   if (!is_idle()) {
     return fail({.status = Status::io_failed,
                  .hint = "the disk does not answer: check it, and open the store again"});
@@ -93,7 +93,7 @@ Result<void> StoreOps::begin_groups(u64 group_bytes) {
                .figures = {{{"group_bytes", group_bytes}, {"room", groups_.size()}}}});
 }
 
-bool StoreOps::read(store::RecordRef ref, std::span<std::byte> payload) {
+bool BlockingStore::read(store::RecordRef ref, std::span<std::byte> payload) {
   forgive();
   const store::Begun begun =
       begin([&](u64 tag) { return store_->read({.ref = ref, .payload = payload, .tag = tag}); });
@@ -102,7 +102,7 @@ bool StoreOps::read(store::RecordRef ref, std::span<std::byte> payload) {
   return !failed_;
 }
 
-Result<void> StoreOps::flush() {
+Result<void> BlockingStore::flush() {
   const store::Begun begun = begin([&](u64 tag) { return store_->flush(tag); });
   if (begun != store::Begun::begun) return fail(why_not_begun(*store_, begun));
   wait_for_all();
@@ -110,17 +110,17 @@ Result<void> StoreOps::flush() {
   return {};
 }
 
-bool StoreOps::erase(store::RecordRef ref) {
+bool BlockingStore::erase(store::RecordRef ref) {
   if (!store_->index().is_current(ref) || store_->index().entry(ref).holds > 0) return false;
   return begin([&](u64 tag) { return store_->erase(ref, tag); }) == store::Begun::begun;
 }
 
-void StoreOps::begin_holding() {
+void BlockingStore::begin_holding() {
   holds_ = true;
   n_held_ = 0;
 }
 
-u64 StoreOps::end_holding() {
+u64 BlockingStore::end_holding() {
   holds_ = false;
   return n_held_;
 }
