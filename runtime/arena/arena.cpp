@@ -1,5 +1,7 @@
 #include "runtime/arena/arena.h"
 
+#include <cstring>
+
 #include "platform/base/assert.h"
 #include "platform/base/checked.h"
 
@@ -11,37 +13,14 @@ constexpr u64 kRegionAlignment = 4096;
 }  // namespace
 
 const char* region_space_name(RegionSpace space) {
-  switch (space) {
-    case RegionSpace::device:
-      return "device";
-    case RegionSpace::host:
-      return "host";
-    case RegionSpace::disk:
-      return "disk";
-  }
-  return "unknown";
+  constexpr const char* kNames[] = {"device", "host", "disk"};
+  return kNames[static_cast<u32>(space)];
 }
 
 const char* region_kind_name(RegionKind kind) {
-  switch (kind) {
-    case RegionKind::weights:
-      return "weights";
-    case RegionKind::kv:
-      return "kv";
-    case RegionKind::codes:
-      return "codes";
-    case RegionKind::scratch:
-      return "scratch";
-    case RegionKind::heap:
-      return "heap";
-    case RegionKind::io:
-      return "io";
-    case RegionKind::driver:
-      return "driver";
-    case RegionKind::other:
-      return "other";
-  }
-  return "unknown";
+  constexpr const char* kNames[] = {"weights", "kv", "codes",  "scratch",
+                                    "heap",    "io", "driver", "other"};
+  return kNames[static_cast<u32>(kind)];
 }
 
 RegionArena::~RegionArena() { tear_down(); }
@@ -56,32 +35,42 @@ u64 RegionArena::total_bytes(std::span<const Region> regions) {
   return *total.get();
 }
 
+Result<void> RegionArena::reserve(const Args& args, u64 bytes_wanted) {
+  TARN_TRY(const ReserveOutcome outcome, args.reserve->reserve({.name = "arena",
+                                                                .bytes = bytes_wanted,
+                                                                .touch = true,
+                                                                .huge_pages = args.huge_pages,
+                                                                .for_device = args.for_device,
+                                                                .lock = args.lock}));
+  TARN_ASSERT(outcome.bytes.size() >= bytes_wanted);
+  reserve_ = args.reserve;
+  bytes_ = outcome.bytes;
+  locked_ = outcome.locked;
+  return {};
+}
+
+Result<void> RegionArena::reserve_pinned(const Args& args, u64 bytes_wanted) {
+  TARN_TRY(bytes_, args.device->reserve_pinned("arena", bytes_wanted));
+  std::memset(bytes_.data(), 0, bytes_.size());
+  device_ = args.device;
+  locked_ = true;
+  return {};
+}
+
 Result<void> RegionArena::build(const Args& args) {
-  TARN_ASSERT(!sealed_);
-  TARN_ASSERT(n_regions_ == 0);
-  TARN_ASSERT(args.reserve != nullptr);
+  TARN_ASSERT(!sealed_ && n_regions_ == 0);
+  TARN_ASSERT(args.reserve != nullptr || args.device != nullptr);
   TARN_ASSERT(args.regions.size() <= kRegionsMax);
 
-  const u64 bytes_wanted = total_bytes(args.regions);
-  if (bytes_wanted > 0) {
-    TARN_TRY(const ReserveOutcome outcome, args.reserve->reserve({.name = "arena",
-                                                                  .bytes = bytes_wanted,
-                                                                  .touch = true,
-                                                                  .huge_pages = args.huge_pages,
-                                                                  .for_device = args.for_device,
-                                                                  .lock = args.lock}));
-    TARN_ASSERT(outcome.bytes.size() >= bytes_wanted);
-    bytes_ = outcome.bytes;
-    locked_ = outcome.locked;
+  if (const u64 bytes_wanted = total_bytes(args.regions); bytes_wanted > 0) {
+    TARN_CHECK(args.device != nullptr ? reserve_pinned(args, bytes_wanted)
+                                      : reserve(args, bytes_wanted));
   }
-  reserve_ = args.reserve;
   u64 offset = 0;
   for (const Region& region : args.regions) {
     const u64 bytes = region.space == RegionSpace::host ? region.bytes : 0;
-    offsets_[n_regions_] = offset;
-    lengths_[n_regions_] = bytes;
     handed_out_[n_regions_] = false;
-    ++n_regions_;
+    regions_[n_regions_++] = bytes_.subspan(offset, bytes);
     offset += align_up(bytes, kRegionAlignment);
   }
   return {};
@@ -98,7 +87,7 @@ std::span<std::byte> RegionArena::region(u32 region_idx) {
   TARN_ASSERT(region_idx < n_regions_);
   TARN_ASSERT(!handed_out_[region_idx]);
   handed_out_[region_idx] = true;
-  return bytes_.subspan(offsets_[region_idx], lengths_[region_idx]);
+  return regions_[region_idx];
 }
 
 void RegionArena::seal() {
@@ -112,8 +101,10 @@ void RegionArena::leave() {
 }
 
 void RegionArena::tear_down() {
-  if (!bytes_.empty()) reserve_->release(bytes_);
+  if (!bytes_.empty() && device_ != nullptr) device_->release_pinned(bytes_);
+  if (!bytes_.empty() && device_ == nullptr) reserve_->release(bytes_);
   reserve_ = nullptr;
+  device_ = nullptr;
   bytes_ = {};
   n_regions_ = 0;
   sealed_ = false;

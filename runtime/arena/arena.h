@@ -16,6 +16,7 @@
 
 #include "platform/base/result.h"
 #include "platform/base/types.h"
+#include "platform/gpu/device.h"
 #include "platform/mem/reserve.h"
 
 namespace tarn {
@@ -45,19 +46,21 @@ class RegionArena {
   struct Args {
     std::span<const Region> regions;
     Reserve* reserve = nullptr;
+    // In place of it, where the driver cannot register our own memory: the driver's, always locked,
+    // which the GPU reads at Device::pinned_address(). Its fork rules hold.
+    Device* device = nullptr;
     LockMode lock = LockMode::off;
     bool huge_pages = true;
     bool for_device = false;  // as in ReserveArgs
   };
   // Bytes of the host regions with their alignment. The plan has checked that the sum fits a u64.
   static u64 total_bytes(std::span<const Region> regions);
-  // Reserves total_bytes() in one piece, or nothing. The error is the Reserve's.
+  // Reserves total_bytes() in one piece, or nothing. The error is the Reserve's, or the driver's.
   Result<void> build(const Args& args);
   // The whole reservation, before any region is handed out; do not write to it.
   std::span<std::byte> whole();
   std::span<std::byte> region(u32 region_idx);  // exactly Region::bytes long, zeroed
   void seal();
-  bool sealed() const { return sealed_; }
   bool locked() const { return locked_; }
   void tear_down();
   // Leaves the bytes reserved until the process ends, because a disk or a GPU may still write to
@@ -65,10 +68,13 @@ class RegionArena {
   void leave();
 
  private:
+  Result<void> reserve(const Args& args, u64 bytes_wanted);
+  Result<void> reserve_pinned(const Args& args, u64 bytes_wanted);
+
   Reserve* reserve_ = nullptr;
+  Device* device_ = nullptr;
   std::span<std::byte> bytes_{};
-  std::array<u64, kRegionsMax> offsets_{};
-  std::array<u64, kRegionsMax> lengths_{};
+  std::array<std::span<std::byte>, kRegionsMax> regions_{};
   std::array<bool, kRegionsMax> handed_out_{};
   u32 n_regions_ = 0;
   bool sealed_ = false;

@@ -108,9 +108,8 @@ Result<void> Engine::Opening::load() {
                         : args_.config.lock == LockChoice::attempt ? LockMode::attempt
                                                                    : LockMode::off;
   TARN_CHECK(e_.arena_.build({.regions = e_.plan_.regions,
-                              .reserve = e_.executor_.gpu().pins_arena()
-                                             ? e_.executor_.gpu().pinned_reserve(e_.device_)
-                                             : args_.reserve,
+                              .reserve = args_.reserve,
+                              .device = e_.executor_.gpu().pins_arena() ? e_.device_ : nullptr,
                               .lock = lock,
                               .huge_pages = args_.config.huge_pages,
                               .for_device = runs_on_gpu}));
@@ -271,10 +270,9 @@ Result<void> Engine::Opening::place_sessions() {
   const auto tables = kv::KvTables::carve(table_carver, e_.plan_.kv);
   const bool is_resident = !e_.plan_.tiers.is_on() && !e_.executor_.on_gpu();
   const bool is_on_device = !e_.plan_.tiers.is_on() && e_.executor_.on_gpu();
-  e_.kv_.init({.sizes = e_.plan_.kv,
-               .tables = tables,
-               .groups = is_resident ? region(RegionId::kv_groups) : std::span<std::byte>{},
-               .device = is_on_device ? &e_.executor_.gpu().memory() : nullptr});
+  e_.kv_.init(e_.plan_.kv, tables,
+              is_resident ? region(RegionId::kv_groups) : std::span<std::byte>{},
+              is_on_device ? &e_.executor_.gpu().memory() : nullptr);
 
   TARN_ASSERT(e_.plan_.sessions_max <= kSessionsMax);
   Carver carver(region(RegionId::sessions));

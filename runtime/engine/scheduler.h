@@ -8,7 +8,7 @@
 #include <span>
 
 #include "platform/base/types.h"
-#include "runtime/step/ready.h"
+#include "runtime/step/batch.h"
 
 namespace tarn::engine {
 

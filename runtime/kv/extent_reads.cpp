@@ -4,16 +4,69 @@
 #include <cstring>
 
 #include "platform/base/assert.h"
+#include "platform/base/checked.h"
 
 namespace tarn::kv {
 namespace {
 
 using store::kSectorBytes;
 
-constexpr u64 kWaitNs = 10'000'000;  // of one look at the disk
-constexpr u32 kGapSectors = 4;       // unwanted ones that a request takes along to save another
+constexpr u32 kGapSectors = 4;  // unwanted ones that a request takes along to save another
 
 }  // namespace
+
+u64 ExtentShape::record_bytes() const {
+  return align_up(u64{record_tokens} * slot_bytes, kSectorBytes);
+}
+
+u32 ExtentShape::sector_of(u32 place, u32 byte) const {
+  const u64 in_record = u64{place % record_tokens} * slot_bytes + byte;
+  return static_cast<u32>(place / record_tokens * (record_bytes() / kSectorBytes) +
+                          in_record / kSectorBytes);
+}
+
+u64 ExtentShape::bytes() const {
+  if (!is_on()) return 0;
+  Carver carver;
+  ExtentHeads().init(carver, *this);
+  return align_up(*carver.n_bytes().get(), kSectorBytes);
+}
+
+// What lies at sectors first.
+void ExtentHeads::init(Carver& carver, const ExtentShape& shape) {
+  const u64 n_orders = u64{shape.n_heads} * shape.n_orders;
+  const u64 n_records = n_orders * shape.records_max;
+  shape_ = shape;
+  landing_ = carver.take<std::byte>("landing", shape.n_pieces * kExtentPieceBytes, kSectorBytes);
+  record_heads_ = carver.take<std::byte>("record heads", n_records * kSectorBytes, kSectorBytes);
+  firsts_ = carver.take<u32>("firsts", n_orders * shape.n_pairs);
+  refs_ = carver.take<store::RecordRef>("records", n_records);
+  heads_ = carver.take<ExtentHead>("heads", shape.n_heads);
+  std::ranges::fill(refs_, store::RecordRef{});
+  std::ranges::fill(heads_, ExtentHead{});
+}
+
+std::span<u32> ExtentHeads::firsts(u32 head, u32 order) const {
+  const u64 n_pairs = shape_.n_pairs;
+  return firsts_.subspan((u64{head} * shape_.n_orders + order) * n_pairs, n_pairs);
+}
+
+std::span<const u32> ExtentHeads::firsts(u32 head) const {
+  const u64 n = u64{shape_.n_orders} * shape_.n_pairs;
+  return firsts_.subspan(head * n, n);
+}
+
+std::span<store::RecordRef> ExtentHeads::records(u32 head) const {
+  const u64 n = u64{shape_.n_orders} * shape_.records_max;
+  return refs_.subspan(head * n, n);
+}
+
+std::span<std::byte> ExtentHeads::record_head(u32 head, u32 record) const {
+  const u64 n = u64{shape_.n_orders} * shape_.records_max;
+  return record_heads_.subspan((head * n + record) * kSectorBytes, kSectorBytes);
+}
+
+// ---- Readings -----------------------------------------------------------------------------------
 
 void ExtentReads::init(const Args& args) {
   TARN_ASSERT(args.heads != nullptr && args.store != nullptr && args.stats != nullptr);
@@ -53,11 +106,6 @@ void ExtentReads::finish(u32 n) {
 
 void ExtentReads::release(u32 n) {
   TARN_ASSERT(n <= n_added_ && next_reading_ >= n);
-  for (const ExtentReading& reading : readings_.first(n)) {
-    for (u64 i = std::max(part_begin_, reading.part_begin); i < reading.part_end; ++i) {
-      TARN_ASSERT(part(i).stage == Stage::over);
-    }
-  }
   free_parts();
   read_more();
 }
@@ -128,12 +176,12 @@ store::Begun ExtentReads::begin_read(const Part& next, store::ReadArgs args) {
   const u64 idx = part_end_ % kExtentPartsMax;
   args.payload = landed(next);
   args.first_sector = next.first_sector;
-  args.tag = args_.first_tag + idx;
+  args.tag = kExtentTag + idx;
   const store::Begun begun = args_.store->read(args);
   if (begun != store::Begun::begun) return begun;
   parts_[idx] = next;
   parts_[idx].stage = Stage::under_way;
-  if (next.reading->n_parts_begun++ == 0) next.reading->part_begin = part_end_;
+  if (next.reading->part_end == 0) next.reading->part_begin = part_end_;
   next.reading->part_end = ++part_end_;
   ring_end_ = next.at + next.n_sectors;
   n_ring_taken_ += next.n_taken;
@@ -231,7 +279,7 @@ void ExtentReads::free_parts() {
 }
 
 void ExtentReads::take(const store::Event& event) {
-  Part& part = parts_[event.tag - args_.first_tag];
+  Part& part = parts_[event.tag - kExtentTag];
   part.is_lent = event.lent;
   if (event.outcome == store::Outcome::returned) return free_parts();
   --n_parts_;

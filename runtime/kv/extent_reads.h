@@ -1,4 +1,6 @@
-// Reads of tokens out of the records of heads (extent_heads.h), through a ring of memory.
+// The heads with extents (extents.h): how each was laid out, its records, and the heads of these,
+// which hold the checksums of their sectors. And reads of tokens out of the records, through a ring
+// of memory.
 //
 //   a layer   begin(); then head by head add(), as soon as what the head wants is known. Sectors of
 //             wanted tokens come into the ring, neighbours in one request, as far as it goes.
@@ -6,6 +8,7 @@
 //             place() verifies a head's and copies its tokens out; release() frees their memory
 //   checks    each wanted sector against its checksum in the record's head, which stays in memory:
 //             1/1024 of the bytes, and a request for a head less a read
+//   memory    ExtentShape::bytes()
 //   thread    the engine's; place() any, one head at a time, while the engine's does nothing here
 //             but the same
 #pragma once
@@ -13,12 +16,82 @@
 #include <array>
 #include <span>
 
-#include "runtime/kv/extent_heads.h"
+#include "runtime/arena/carver.h"
 #include "runtime/kv/mover.h"
 
 namespace tarn::kv {
 
-inline constexpr u32 kExtentPartsMax = 256;  // requests under way, or not in place yet
+inline constexpr u32 kExtentPieceSectors = 16;  // the longest request
+inline constexpr u64 kExtentPieceBytes = kExtentPieceSectors * store::kSectorBytes;
+inline constexpr u32 kExtentPiecesMax = 64;  // of the ring, each as long as that
+inline constexpr u32 kExtentOrdersMax = 2;
+
+// Of one engine; the planner's.
+struct ExtentShape {
+  u32 slot_bytes = 0;
+  u32 n_pairs = 0;        // of codes
+  u32 record_tokens = 0;  // of one record
+  u32 records_max = 0;    // of one head, in each order
+  u32 n_orders = 1;
+  u32 n_heads = 0;   // (session, cache layer, KV head) triples
+  u32 n_pieces = 0;  // 0: there are no extents
+  bool is_on() const { return n_pieces > 0; }
+  u64 record_bytes() const;  // padded to sectors
+  u32 order_tokens() const { return records_max * record_tokens; }
+  // Of a byte of the token there, counted over all records of a head.
+  u32 sector_of(u32 place, u32 byte) const;
+  u64 bytes() const;  // whole sectors
+};
+
+struct ExtentStats {
+  u64 n_reads = 0;     // requests
+  u64 bytes_read = 0;  // of them
+  u64 bytes_used = 0;  // wanted tokens in them
+  u64 bytes_written = 0;
+  u64 wait_ns = 0;
+  u64 n_lost = 0;                           // tokens that had to be had from their groups
+  u64 n_codebooks_read = 0, n_adopted = 0;  // of heads
+};
+
+// By which a head's records are found: of an owner's heads this one's, as laid out that time.
+struct ExtentName {
+  store::Key owner{};
+  u64 version = 0;
+  u32 head = 0;
+};
+
+struct ExtentHead {
+  ExtentName name{};
+  const void* index = nullptr;  // that it follows; nullptr: there is none
+  u32 slot_begin = 0, slot_end = 0;
+  u32 n_orders = 0;                                // that can be read
+  std::array<bool, kExtentOrdersMax> is_broken{};  // while it is built
+};
+
+class ExtentHeads {
+ public:
+  void init(Carver& carver, const ExtentShape& shape);
+
+  const ExtentShape& shape() const { return shape_; }
+  std::span<std::byte> landing() const { return landing_; }
+  ExtentHead& operator[](u32 head) const { return heads_[head]; }
+  // [n_pairs]: the place of each pair's first token in an order, counted from where that begins.
+  std::span<u32> firsts(u32 head, u32 order) const;
+  std::span<const u32> firsts(u32 head) const;          // [n_orders, n_pairs]
+  std::span<store::RecordRef> records(u32 head) const;  // [n_orders, records_max]
+  std::span<std::byte> record_head(u32 head, u32 record) const;
+
+ private:
+  ExtentShape shape_{};
+  std::span<std::byte> landing_{};       // [n_pieces] pieces
+  std::span<std::byte> record_heads_{};  // [n_heads, n_orders, records_max] sectors
+  std::span<u32> firsts_{};              // [n_heads, n_orders, n_pairs]
+  std::span<store::RecordRef> refs_{};   // [n_heads, n_orders, records_max]
+  std::span<ExtentHead> heads_{};
+};
+
+inline constexpr u64 kExtentTag = u64{1} << 16;  // the store's operations from here on are ours
+inline constexpr u32 kExtentPartsMax = 256;      // requests under way, or not in place yet
 inline constexpr u32 kExtentLost = ~u32{0};
 
 // A token in the extent, and its place in what is read.
@@ -28,11 +101,10 @@ struct ExtentWant {
 };
 struct ExtentReading {
   u32 head = 0;
-  std::span<ExtentWant> wants{};  // places ascending
-  u8* out = nullptr;              // K and V of `rank` at rank * slot_bytes
-  u32 n_lost = 0;                 // of the wants, after place()
-  u32 n_parts = 0;                // requests under way
-  u32 n_parts_begun = 0;
+  std::span<ExtentWant> wants{};     // places ascending
+  u8* out = nullptr;                 // K and V of `rank` at rank * slot_bytes
+  u32 n_lost = 0;                    // of the wants, after place()
+  u32 n_parts = 0;                   // requests under way
   u64 part_begin = 0, part_end = 0;  // their numbers
   u64 bytes_used = 0;
 };
@@ -45,7 +117,6 @@ class ExtentReads {
     Mover* mover = nullptr;  // whose pump() brings our events
     Clock* clock = nullptr;
     ExtentStats* stats = nullptr;
-    u64 first_tag = 0;  // of kExtentPartsMax
   };
   void init(const Args& args);
 

@@ -10,9 +10,8 @@ namespace {
 
 using store::kSectorBytes;
 
-constexpr u64 kWaitNs = 10'000'000;  // of one look at the disk
 // Behind the tags of reads: of erasures and codebooks one, of puts one for each record of a head.
-constexpr u64 kOtherTag = Extents::kTag + kExtentPartsMax;
+constexpr u64 kOtherTag = kExtentTag + kExtentPartsMax;
 constexpr u64 kFirstPutTag = kOtherTag + 1;
 
 }  // namespace
@@ -30,8 +29,7 @@ void Extents::init(const Args& args, std::span<std::byte> region) {
                .store = args.store,
                .mover = args.mover,
                .clock = args.clock,
-               .stats = &stats_,
-               .first_tag = kTag});
+               .stats = &stats_});
 }
 
 // ---- Records ------------------------------------------------------------------------------------
@@ -54,8 +52,10 @@ std::optional<store::RecordRef> Extents::find_pinned(const store::Key& key, stor
   return found;
 }
 
-// False where the day's budget or the store does not take it.
-bool Extents::write(const store::PutArgs& args, u32 order) {
+// Pads the payload. False where the day's budget or the store does not take it.
+bool Extents::write(store::PutArgs args, u32 order) {
+  args.payload = args.payload.first(align_up(args.payload_bytes, kSectorBytes));
+  std::ranges::fill(args.payload.subspan(args.payload_bytes), std::byte{0});
   const u64 reserved_bytes = args_.daily_write_bytes / 4 * (2 + order);
   const bool is_affordable =
       args_.daily_write_bytes == 0 ||
@@ -116,10 +116,6 @@ void Extents::leave(u32 head) {
   heads_[head] = {};
 }
 
-void Extents::forget_all() {
-  for (u32 head = 0; head < heads_.size(); ++head) forget(head);
-}
-
 void Extents::begin(u32 head, u32 slot_begin, u32 slot_end, const ExtentName& name) {
   TARN_ASSERT(slot_end - slot_begin <= u64{args_.shape.records_max} * args_.shape.record_tokens);
   forget(head);
@@ -134,15 +130,12 @@ void Extents::put(u32 head, u32 place, std::span<std::byte> tokens, u32 n_tokens
   TARN_ASSERT(heads_[head].index == nullptr && place % args_.shape.record_tokens == 0);
   TARN_ASSERT(order < args_.shape.n_orders);
   TARN_ASSERT(n_tokens > 0 && n_tokens <= args_.shape.record_tokens);
-  const u64 n_bytes = u64{n_tokens} * args_.shape.slot_bytes;
-  const std::span<std::byte> payload = tokens.first(align_up(n_bytes, kSectorBytes));
-  std::ranges::fill(payload.subspan(n_bytes), std::byte{0});
   bool& is_broken = heads_[head].is_broken[order];
   is_broken = is_broken ||
               !write({.kind = store::Kind::extent,
                       .key = key(heads_[head].name, order + 1, record % args_.shape.records_max),
-                      .payload = payload,
-                      .payload_bytes = n_bytes,
+                      .payload = tokens,
+                      .payload_bytes = u64{n_tokens} * args_.shape.slot_bytes,
                       .tag = kFirstPutTag + head * heads_.records(head).size() + record},
                      order);
 }
@@ -192,11 +185,9 @@ void Extents::truncate(u32 head, u32 slot_end) {
 void Extents::put_codebook(const store::Key& owner, u32 head, std::span<std::byte> bytes,
                            u64 n_bytes) {
   if (n_bytes > store::kPayloadBytesMax) return;
-  const std::span<std::byte> payload = bytes.first(align_up(n_bytes, kSectorBytes));
-  std::ranges::fill(payload.subspan(n_bytes), std::byte{0});
   (void)write({.kind = store::Kind::codebook,
                .key = key({.owner = owner, .head = head}, 0, 0),
-               .payload = payload,
+               .payload = bytes,
                .payload_bytes = n_bytes,
                .known = store::PutArgs::If::replace,
                .tag = kOtherTag},
@@ -204,7 +195,7 @@ void Extents::put_codebook(const store::Key& owner, u32 head, std::span<std::byt
 }
 
 u64 Extents::read_codebook(const store::Key& owner, u32 head, std::span<std::byte> out) {
-  const auto ref = find_pinned(key({.owner = owner, .head = head}, 0, 0), store::Kind::codebook);
+  const auto ref = find_codebook(owner, head);
   if (!ref) return 0;
   const u64 n_bytes = args_.store->index().entry(*ref).payload_bytes;
   const u64 n_sectors = ceil_div(n_bytes, kSectorBytes);
@@ -216,13 +207,11 @@ u64 Extents::read_codebook(const store::Key& owner, u32 head, std::span<std::byt
 }
 
 void Extents::erase_codebook(const store::Key& owner, u32 head) {
-  const auto ref = find_pinned(key({.owner = owner, .head = head}, 0, 0), store::Kind::codebook);
-  if (ref) erase(*ref);
+  if (const auto ref = find_codebook(owner, head)) erase(*ref);
 }
 
 void Extents::touch_codebook(const store::Key& owner, u32 head) {
-  const auto ref = find_pinned(key({.owner = owner, .head = head}, 0, 0), store::Kind::codebook);
-  if (ref) args_.store->unpin(*ref);
+  if (const auto ref = find_codebook(owner, head)) args_.store->unpin(*ref);
 }
 
 }  // namespace tarn::kv

@@ -11,7 +11,6 @@
 //             order_tokens(). Order 0 may be there alone, never order 1
 //   groups    stay as they are. What an extent cannot give comes from them
 //   building  begin(), put() and settle() record by record, finish(); or adopt()
-//   reading   reads() (extent_reads.h)
 //   budget    of the day's writes half is left to groups, which nobody can do without, and a second
 //             order is worth less than another layer's first
 //   thread    the engine's
@@ -26,7 +25,6 @@
 #include <optional>
 #include <span>
 
-#include "runtime/kv/extent_heads.h"
 #include "runtime/kv/extent_reads.h"
 #include "runtime/kv/mover.h"
 
@@ -34,8 +32,6 @@ namespace tarn::kv {
 
 class Extents {
  public:
-  static constexpr u64 kTag = u64{1} << 16;  // the store's operations from here on are ours
-
   struct Args {
     ExtentShape shape{};
     store::Store* store = nullptr;
@@ -69,7 +65,6 @@ class Extents {
              const void* index);
   void forget(u32 head);
   void leave(u32 head);  // likewise, but its records stay for who adopts them
-  void forget_all();     // or a store that outlives us would keep what nobody finds
   void truncate(u32 head, u32 slot_end);
   const ExtentHead& head(u32 head) const { return heads_[head]; }
   ExtentReads& reads() { return reads_; }
@@ -88,7 +83,10 @@ class Extents {
  private:
   store::Key key(const ExtentName& name, u64 order, u64 place) const;
   std::optional<store::RecordRef> find_pinned(const store::Key& key, store::Kind kind);
-  bool write(const store::PutArgs& args, u32 order);
+  std::optional<store::RecordRef> find_codebook(const store::Key& owner, u32 head) {
+    return find_pinned(key({.owner = owner, .head = head}, 0, 0), store::Kind::codebook);
+  }
+  bool write(store::PutArgs args, u32 order);
   void erase(store::RecordRef ref);
   void forget_orders(u32 head, u32 begin);
 

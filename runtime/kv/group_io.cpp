@@ -38,10 +38,6 @@ bool GroupIo::is_gathering() const {
                      [](const Move& move) { return move.kind == MoveKind::part && !move.lent; });
 }
 
-std::span<std::byte> GroupIo::bytes(const Ticket& ticket) const {
-  return args_.residency->frame(ticket.frame);
-}
-
 // Without a name: two openings of a store, two groups and two contents of one group never have the
 // same key.
 store::Key GroupIo::key_of(u32 group_idx) const {
@@ -63,7 +59,7 @@ store::Begun GroupIo::load(const Load& load) {
   const Ticket ticket = args_.residency->begin_loading(load.group_idx);
   const store::Begun begun = args_.store->read({.ref = record,
                                                 .token_ids = token_ids_of(load.group_idx),
-                                                .payload = bytes(ticket),
+                                                .payload = args_.residency->frame(ticket.frame),
                                                 .sectors = load.sectors,
                                                 .tag = tag_of(move)});
   if (begun == store::Begun::busy) {
@@ -78,7 +74,8 @@ store::Begun GroupIo::load(const Load& load) {
     gather_is_lost_ = gather_is_lost_ || is_part;
     return begun;
   }
-  const u64 n_bytes = is_part ? load.sectors.size() * store::kSectorBytes : bytes(ticket).size();
+  const u64 n_bytes = is_part ? load.sectors.size() * store::kSectorBytes
+                              : args_.residency->frame(ticket.frame).size();
   move = {.kind = is_part ? MoveKind::part : MoveKind::load, .ticket = ticket, .group = load.group};
   ++n_loading_;
   ++stats_->n_loads;
@@ -100,7 +97,7 @@ store::Begun GroupIo::store(u32 group_idx) {
   Move& move = *free_move();
   const store::Key key = key_of(group_idx);
   const Ticket ticket = args_.residency->begin_storing(group_idx);
-  const std::span<std::byte> payload = bytes(ticket);
+  const std::span<std::byte> payload = args_.residency->frame(ticket.frame);
   const store::Begun begun = args_.store->put({.kind = store::Kind::group,
                                                .key = key,
                                                .token_ids = token_ids_of(group_idx),
@@ -126,8 +123,8 @@ store::Begun GroupIo::store(u32 group_idx) {
 bool GroupIo::take_known(const Ticket& ticket, const store::Key& key) {
   TARN_ASSERT(args_.residency->entry(ticket.group_idx).name != kNoName);  // others do not repeat
   const auto found = args_.store->find(key);
-  const bool is_ours =
-      found && what_if_known(key, bytes(ticket).size()) == store::PutArgs::If::absent;
+  const bool is_ours = found && what_if_known(key, args_.residency->frame(ticket.frame).size()) ==
+                                    store::PutArgs::If::absent;
   args_.residency->end_storing(ticket, is_ours ? *found : store::RecordRef{});
   stats_->n_known += is_ours;
   return is_ours;
@@ -173,9 +170,9 @@ void GroupIo::end_load(Move& move) {
     if (move.ok) {
       TARN_ASSERT(!move.lent);
       if (is_part) {
-        stats_->bytes_gathered_used +=
-            copy_wanted(*gather_, args_.residency->shape(), move.group,
-                        reinterpret_cast<const u8*>(bytes(move.ticket).data()));
+        stats_->bytes_gathered_used += copy_wanted(
+            *gather_, args_.residency->shape(), move.group,
+            reinterpret_cast<const u8*>(args_.residency->frame(move.ticket.frame).data()));
       }
       args_.residency->end_loading(move.ticket, is_part ? LoadEnd::abandoned : LoadEnd::whole);
       move = {};

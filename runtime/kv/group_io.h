@@ -1,11 +1,9 @@
 // Reads and writes of groups that the store has under way: at most kMovesMax, each with its ticket
 // (residency.h). When and why a group moves is the mover's.
 //
-//   names    a group with a name (page_names.h) lies in the store under the key of its tokens: what
-//            is there already is not written again. One without lies under a key of its own, which
-//            is of no use to a later opening
-//   parts    a read may be of single sectors, for a gather: they come through a frame that is free
-//            again at once
+//   names    a group with a name (page_names.h) lies under the key of its tokens: what is there
+//            already is not written again. Others lie under keys of no use to a later opening
+//   parts    a read of single sectors, for a gather, through a frame that is free again at once
 //   errors   a record that cannot be read back or does not verify makes its group lost
 //   thread   the engine's
 #pragma once
@@ -22,6 +20,7 @@
 namespace tarn::kv {
 
 inline constexpr u32 kMovesMax = 128;
+inline constexpr u64 kWaitNs = 10'000'000;  // of one look at the disk
 
 struct MoverStats {
   u64 n_hits = 0;    // groups that were in memory when attention came to them
@@ -92,7 +91,6 @@ class GroupIo {
   };
   Move* free_move();
   u64 tag_of(const Move& move) const { return static_cast<u64>(&move - moves_.data()); }
-  std::span<std::byte> bytes(const Ticket& ticket) const;
   store::Key key_of(u32 group_idx) const;
   std::span<const u32> token_ids_of(u32 group_idx) const;
   store::PutArgs::If what_if_known(const store::Key& key, u64 n_bytes) const;

@@ -6,8 +6,6 @@
 //   states       free -> writable (exactly one owner) -> sealed (immutable, counted) -> free;
 //                sealed -> writable for its only owner, under a new generation
 //   thread       engine thread only
-//   elsewhere    in a GPU's memory groups are addressed, never read; with tiers they are not all in
-//                memory. GroupMemory says where each lies and copies between them
 //   when full    acquire() returns nothing: the caller waits, evicts or refuses; it never allocates
 //
 // Invariant: groups_free + groups in use = groups_max; a group is in use iff its references > 0;
@@ -27,7 +25,6 @@ namespace tarn::kv {
 struct GroupRef {
   u32 idx = ~u32{0};
   u32 generation = 0;
-  bool valid() const { return idx != ~u32{0}; }
 };
 
 struct GroupShape {

@@ -1,7 +1,6 @@
 // Which chunks of KV stay in a discrete GPU's memory while the rest of a context passes through it:
 // the first ones of a session, of all its layers, as many as the plan has units for. A step attends
-// to layer after layer, each from its first slot on, so whatever is kept saves the same, and a part
-// that never changes is the best there is (Belady 1966).
+// to each layer from its first slot on, so a part that never changes is best (Belady 1966).
 //
 //   unit      room for one chunk of every layer; a piece of it is one layer's
 //   content   told by the groups that a piece was copied from: their numbers and generations, so a

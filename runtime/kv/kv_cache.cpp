@@ -7,24 +7,16 @@
 #include "platform/io/private_folder.h"
 
 namespace tarn::kv {
-namespace {
 
-constexpr u64 kWaitNs = 10'000'000;  // of one look at the disk
-
-Unexpected no_group(const char* hint) {
-  return fail({.status = Status::would_block, .hint = hint});
-}
-
-}  // namespace
-
-void KvCache::init(const KvCacheArgs& args) {
-  sizes_ = args.sizes;
-  tables_ = args.tables;
+void KvCache::init(const KvSizes& sizes, const KvTables& tables, std::span<std::byte> groups,
+                   GroupMemory* device) {
+  sizes_ = sizes;
+  tables_ = tables;
   Carver carver(tables_.pool);
   pool_.init(carver, sizes_.shape, sizes_.groups_max);
-  if (!args.groups.empty()) return pool_.lie_in(args.groups);
+  if (!groups.empty()) return pool_.lie_in(groups);
   GroupMemory* frames = &tiers_.residency;
-  pool_.lie_in(args.device != nullptr ? args.device : frames);
+  pool_.lie_in(device != nullptr ? device : frames);
 }
 
 Result<void> KvCache::open_tiers(const TierArgs& args) {
@@ -80,7 +72,7 @@ Result<void> KvCache::open_tiers(const TierArgs& args) {
 
 void Tiers::on_event(void* self, const store::Event& event) {
   auto& tiers = *static_cast<Tiers*>(self);
-  if (event.tag >= Extents::kTag) return tiers.extents.on_event(event);
+  if (event.tag >= kExtentTag) return tiers.extents.on_event(event);
   tiers.guest->take(event);
 }
 
@@ -89,7 +81,9 @@ void KvCache::close() {
   const store::Store& store = tiers_.store.store();
   if (has_tiers_) {
     tiers_.mover.stop();
-    if (tiers_.names.is_on()) tiers_.extents.forget_all();
+    for (u32 head = 0; tiers_.names.is_on() && head < tiers_.extents.shape().n_heads; ++head) {
+      tiers_.extents.forget(head);
+    }
     while (!(tiers_.mover.idle() && store.idle()) && !store.is_stuck()) tiers_.mover.pump(kWaitNs);
   }
   tiers_.store.close();
@@ -117,14 +111,16 @@ Result<void> KvCache::truncate(Sequence& sequence, u32 n) {
   const bool is_cut = prepared && sequence.truncate(n);
   if (holds) tiers_.mover.drop_hold();
   TARN_CHECK(prepared);
-  if (!is_cut) return no_group("no KV group is free to copy the shared tail: end another session");
-  return {};
+  if (is_cut) return {};
+  return fail({.status = Status::would_block,
+               .hint = "no KV group is free to copy the shared tail: end another session"});
 }
 
 Result<void> KvCache::fork(const Sequence& source, Sequence& copy, u32 n_more) {
   if (has_tiers_) TARN_CHECK(tiers_.mover.make_room(sizes_.n_cache_layers));
   if (copy.fork_from(source) && copy.reserve(n_more)) return {};
-  return no_group("no KV group is free to copy the tail: end another session");
+  return fail({.status = Status::would_block,
+               .hint = "no KV group is free to copy the tail: end another session"});
 }
 
 void KvCache::cut_lost(Sequence& sequence, bool keeps_whole_pages) {

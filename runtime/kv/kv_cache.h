@@ -2,12 +2,8 @@
 // store on disk (tiers). The caller need not know which. Without tiers every group has its place
 // for good: pin() returns the count of all groups, nothing waits or moves, and no read fails.
 //
-//   a step     reserve_frames() for what each run appends; plan_step() tells the order of uses;
-//              attention takes each layer window by window, pin() to unpin(), or gathers single
-//              slots; pump() between other ops lets reads run behind them
 //   failures   of a run whose KV cannot be read: its state says so, and the others go on
 //   guest      what else lies in the store, saved sessions, hears of its events and is pumped
-//   memory     the caller's; see KvCacheArgs and TierArgs
 //   thread     the engine's
 #pragma once
 
@@ -16,7 +12,6 @@
 
 #include "runtime/kv/extents.h"
 #include "runtime/kv/group_pool.h"
-#include "runtime/kv/kv_tables.h"
 #include "runtime/kv/mover.h"
 #include "runtime/kv/page_names.h"
 #include "runtime/kv/residency.h"
@@ -36,13 +31,48 @@ class StoreGuest {
   ~StoreGuest() = default;
 };
 
-struct KvCacheArgs {
-  KvSizes sizes{};
-  KvTables tables{};
-  // Where the groups lie: in this memory, or on this device. Neither: in tiers, which open_tiers()
-  // is called for next.
-  std::span<std::byte> groups{};
-  GroupMemory* device = nullptr;
+struct KvSizes {
+  GroupShape shape{};
+  u32 groups_max = 0;
+  u32 sessions_max = 0;
+  u32 n_cache_layers = 0;
+  u32 context_tokens = 0;  // of one session at most
+  u32 n_frames = 0;        // of memory; 0: each group has its place for good
+  u32 n_names = 0;         // of pages; 0: groups have none, and are of no use to a later opening
+};
+
+// Of the pool, of every session's sequence, and over a disk of what moves groups.
+struct KvTables {
+  std::span<std::byte> pool;      // GroupPool's
+  std::span<GroupRef> sequences;  // [sessions_max, Sequence::n_entries()]
+  std::span<std::byte> residency, names;
+  MoverMemory mover;
+
+  static KvTables carve(Carver& carver, const KvSizes& sizes) {
+    const u32 page_tokens = sizes.shape.page_tokens;
+    const bool has_frames = sizes.n_frames > 0;
+    const auto take = [&](const char* name, bool is_there, auto&& init) {
+      Carver counting;
+      if (is_there) init(counting);
+      return carver.take<std::byte>(name, counting.n_bytes());
+    };
+    return {
+        .pool = take("pool", true,
+                     [&](Carver& c) { GroupPool().init(c, sizes.shape, sizes.groups_max); }),
+        .sequences = carver.rows<GroupRef>(
+            "sequence", sizes.sessions_max,
+            Sequence::n_entries(sizes.n_cache_layers, sizes.context_tokens, page_tokens)),
+        .residency = take("residency", has_frames,
+                          [&](Carver& c) {
+                            Residency().init(
+                                c, {.n_groups = sizes.groups_max, .n_frames = sizes.n_frames});
+                          }),
+        .names = take("names", sizes.n_names > 0,
+                      [&](Carver& c) { PageNames().init(c, sizes.n_names, page_tokens, nullptr); }),
+        .mover = has_frames ? MoverMemory::carve(carver, sizes.shape, sizes.sessions_max,
+                                                 sizes.n_cache_layers)
+                            : MoverMemory{}};
+  }
 };
 
 struct TierArgs {
@@ -83,7 +113,10 @@ class KvCache {
   KvCache& operator=(const KvCache&) = delete;
   ~KvCache() { close(); }
 
-  void init(const KvCacheArgs& args);
+  // Where the groups lie: in this memory, or on this device. Neither: in tiers, which open_tiers()
+  // is called for next.
+  void init(const KvSizes& sizes, const KvTables& tables, std::span<std::byte> groups,
+            GroupMemory* device);
   // Opens the store. Where its disk fails but the frames hold all KV, the store stays off and the
   // rest goes on: a box answers though its disk is gone.
   Result<void> open_tiers(const TierArgs& args);

@@ -10,7 +10,6 @@
 namespace tarn::kv {
 namespace {
 
-constexpr u64 kWaitNs = 10'000'000;    // of one look at the disk
 constexpr u64 kRetryNs = 100'000'000;  // between spills that the store refused
 constexpr u32 kSpillBatch = 16;        // so that the disk sees long runs, and few syncs
 
@@ -30,7 +29,7 @@ void Mover::init(const MoverArgs& args, const MoverMemory& memory) {
 // ---- Moves --------------------------------------------------------------------------------------
 
 // False where there is no place or no frame for it now.
-bool Mover::begin_load(const Load& load) {
+bool Mover::begin_load(const GroupIo::Load& load) {
   if (!io_.can_load()) return false;
   if (residency_->n_free_frames() == 0) {
     const u32 victim = residency_->queue().victim();
@@ -192,7 +191,7 @@ Stuck Mover::why_stuck() const {
 }
 
 // Waits until the load has begun, and says so, or what it is of is no longer on the disk alone.
-Result<bool> Mover::wait_for_load(const Load& load) {
+Result<bool> Mover::wait_for_load(const GroupIo::Load& load) {
   while (residency_->where(load.group_idx) == Where::disk) {
     if (begin_load(load)) return true;
     // Frames that others hold must be written before they are free.

@@ -1,27 +1,18 @@
 // Moves groups between the frames of memory and the store, so that attention over a context larger
 // than memory finds each window of groups in place when it comes to it.
 //
-//   uses       full attention touches every group of a step in an order that is known
-//              (use_plan.h). Reads work ahead along that order, over the end of a layer and of the
-//              step. What was just used comes next a whole cycle later, so it is evicted first
-//              (eviction_queue.h). A resident part of the cycle so stays resident, where LRU would
-//              evict each group just before its use.
-//   selection  a sequence may read single slots of a range of its groups, gather(): of these the
-//              sectors that are wanted come, through frames that are free again at once, and the
-//              plan leaves them out
+//   uses       reads work ahead along a step's order of uses (use_plan.h), over the end of a layer
+//              and of the step. What was just used comes next a whole cycle later, so it is evicted
+//              first: a part of the cycle stays, where LRU would evict each group just before its
+//              use
+//   selection  gather() reads the sectors of wanted slots, through frames that are free at once
 //   spills     what is sealed, unpinned and on no disk, the oldest first, in batches, and only when
-//              frames are short: a context that fits is never written
-//   saving     save() writes a group although frames are not short, so that a session outlives us
-//   others     operations of the store with tags from kMovesMax on are somebody else's: pump()
-//              hands their events on
-//   room       before a step, make_writable() gives frames to what it appends
-//   waiting    pin(), make_room() and hold() wait for the disk; pump() between the ops of a step
-//              goes on without waiting, so that reads run behind the compute
-//   bounds     loads_max and spills_max moves under way (group_io.h)
-//   errors     a group whose record cannot be read back is lost: pin() says so to whoever needs it,
-//              with the remedy, and nobody else notices. A group that
-//              may not be written (store full, write budget used up, disk failed) stays in memory;
-//              when no frame can be freed any more, make_room() or pin() says which it was
+//              frames are short; save() writes a group although they are not
+//   others     tags from kMovesMax on are somebody else's: pump() hands their events on
+//   waiting    pin(), gather(), make_room(), make_writable() and hold() wait for the disk. pump(0)
+//              between the ops of a step does not, so that reads run behind the compute
+//   errors     pin() tells who needs a lost group, with the remedy. What may not be written stays
+//              in memory; when no frame can be freed, make_room() or pin() says why
 //   thread     the engine's
 #pragma once
 
@@ -100,14 +91,13 @@ class Mover {
   const MoverStats& stats() const { return stats_; }
 
  private:
-  using Load = GroupIo::Load;
-  bool begin_load(const Load& load);
+  bool begin_load(const GroupIo::Load& load);
   bool begin_spill(u32 group_idx);
   void spill();
   void work_ahead();
   void poll(u64 timeout_ns);
   bool go_on();
-  Result<bool> wait_for_load(const Load& load);
+  Result<bool> wait_for_load(const GroupIo::Load& load);
   Result<void> bring(u32 group_idx, u64 tick);
   u64 pin_present(const Sequence& sequence, u32 cache_layer, u32 begin, u32 n);
   Result<void> gather_group(const GatherArgs& args, u32 group);

@@ -3,34 +3,30 @@
 namespace tarn::kv {
 
 Unexpected no_frame(const Stuck& why) {
-  const auto because = [&why](Status status, const char* hint) {
-    const Figure frames{"frames", why.n_frames};
-    const Figure unsaved{"groups_in_memory_only", why.n_dirty};
-    return fail({.status = status, .hint = hint, .figures = {{frames, unsaved}}});
-  };
+  Error error{.status = Status::would_block,
+              .hint =
+                  "kv.memory_bytes holds too few groups of KV for this step: raise it, or "
+                  "lower engine.batch_rows_max",
+              .figures = {{{"frames", why.n_frames}, {"groups_in_memory_only", why.n_dirty}}}};
   if (why.refused == store::Begun::over_budget) {
-    return because(Status::would_block,
-                   "the KV in memory is full and the store's write budget is used up: raise "
-                   "kv.memory_bytes or store.daily_write_bytes, or end a session");
+    error.hint =
+        "the KV in memory is full and the store's write budget is used up: raise kv.memory_bytes "
+        "or store.daily_write_bytes, or end a session";
+  } else if (why.refused == store::Begun::no_room) {
+    error.hint =
+        "the KV in memory is full, and so is the store: raise kv.memory_bytes or "
+        "store.quota_bytes, or end a session";
+  } else if (why.refused == store::Begun::not_now) {
+    error.status = Status::io_failed;
+    error.hint =
+        "the KV in memory is full and the store takes nothing any more: check the disk and open "
+        "the engine again, or raise kv.memory_bytes";
+  } else if (why.is_crowded_out) {
+    error.hint =
+        "all of the store's requests wait for records that sessions hold: raise "
+        "store.requests_max, or end a session";
   }
-  if (why.refused == store::Begun::no_room) {
-    return because(Status::would_block,
-                   "the KV in memory is full, and so is the store: raise kv.memory_bytes or "
-                   "store.quota_bytes, or end a session");
-  }
-  if (why.refused == store::Begun::not_now) {
-    return because(Status::io_failed,
-                   "the KV in memory is full and the store takes nothing any more: check the "
-                   "disk and open the engine again, or raise kv.memory_bytes");
-  }
-  if (why.is_crowded_out) {
-    return because(Status::would_block,
-                   "all of the store's requests wait for records that sessions hold: raise "
-                   "store.requests_max, or end a session");
-  }
-  return because(Status::would_block,
-                 "kv.memory_bytes holds too few groups of KV for this step: raise it, or "
-                 "lower engine.batch_rows_max");
+  return fail(error);
 }
 
 Unexpected not_saved(store::Begun refused, const Error& why_store) {

@@ -17,14 +17,10 @@ void PageNames::init(Carver& carver, u32 n_names, u32 page_tokens, const store::
 
 u32 PageNames::make(const store::Key& root, u32 before, std::span<const u32> token_ids) {
   const store::Key& key_before = before == kNoName ? root : nodes_[before].chain;
-  return take(store::chain_key(*secret_, key_before, token_ids), token_ids);
+  return make(store::chain_key(*secret_, key_before, token_ids), token_ids);
 }
 
-u32 PageNames::make_private(const store::Key& key, std::span<const u32> token_ids) {
-  return take(key, token_ids);
-}
-
-u32 PageNames::take(const store::Key& chain, std::span<const u32> token_ids) {
+u32 PageNames::make(const store::Key& chain, std::span<const u32> token_ids) {
   TARN_ASSERT(token_ids.size() == page_tokens_);
   const u32 name = free_.take();  // there are as many as pages of slots
   nodes_[name] = {.chain = chain};

@@ -4,7 +4,6 @@
 // and the page's token ids, which the record carries and a hit compares.
 //
 //   names     counted: each group that has it holds one; the last one frees it
-//   memory    a name for each page of slots that can exist, page_tokens ids in it
 //   thread    the engine's
 //   off       without init() nothing has a name
 #pragma once
@@ -26,8 +25,8 @@ class PageNames {
   // The name of a page behind the one called `before` (kNoName: behind none, under the root). It
   // has no reference yet, and must get n_cache_layers of them at once.
   u32 make(const store::Key& root, u32 before, std::span<const u32> token_ids);
-  // Likewise of a page whose KV does not follow from its tokens, under a key of its own.
-  u32 make_private(const store::Key& key, std::span<const u32> token_ids);
+  // Likewise under this key: of a page whose KV does not follow from its tokens, one of its own.
+  u32 make(const store::Key& chain, std::span<const u32> token_ids);
   void hold(u32 name) { ++nodes_[name].references; }
   void let_go(u32 name);
 
@@ -45,8 +44,6 @@ class PageNames {
     store::Key chain{};
     u32 references = 0;
   };
-
-  u32 take(const store::Key& chain, std::span<const u32> token_ids);
 
   const store::Secret* secret_ = nullptr;
   u32 page_tokens_ = 0;

@@ -54,7 +54,6 @@ void Residency::move(u32 group_idx, Where to) {
   const bool is_unused = to == Where::loading || (to == Where::both && entry.is_unused);
   stats_.n_unused = stats_.n_unused - entry.is_unused + is_unused;
   entry.is_unused = is_unused;
-  ++stats_.edge_counts[static_cast<u32>(from)][static_cast<u32>(to)];
   --stats_.counts[static_cast<u32>(from)];
   ++stats_.counts[static_cast<u32>(to)];
   entry.where = to;

@@ -1,6 +1,5 @@
-// Where each group's bytes are: in one of the frames of memory, in a record of the store, or both.
-// Groups are many (the context), frames few (the memory budget). The states and their edges live
-// here; who moves what, and when, is the mover's (mover.h).
+// Where each group's bytes are: in one of the frames of memory, in a record of the store, or both:
+// the states and their edges. Who moves what, and when, is the mover's (mover.h).
 //
 //   free      nobody's
 //   reserved  named by a sequence, without bytes and without a frame
@@ -15,18 +14,18 @@
 //   reserved -> writing -> memory <-> storing -> both <-> disk; disk -> loading -> both | lost;
 //   reserved -> disk (adopted: its record was there before it);
 //   memory, both -> writing (reopened by truncate); anything but free -> free (released).
-//   A group that is released while the store has its frame leaves the frame lent: it is free once
-//   the store has given it back, and no sooner. Each move carries a ticket with the group's
-//   generation, which is asserted, or found stale, at its end.
+//   A group that is released while the store has its frame leaves the frame lent until the store
+//   gives it back. Each move carries a ticket with the group's generation, which is asserted, or
+//   found stale, at its end.
 //
-// Names     of a sealed group, where it has one: the page's (page_names.h) and its layer; the group
-//           holds it until its bytes change or it is released
-// Pins      bytes are read through a pin alone; what is pinned is neither evicted nor begun to be
-//           stored. Tails are writable and always in memory: pins of theirs count, and need nothing
-// Order     groups without pins whose frame may be had are in the eviction queue: dirty ones in
+// names     of a sealed group: the page's (page_names.h) and its layer, until its bytes change or
+//           it is released
+// pins      bytes are read through a pin alone; what is pinned is neither evicted nor begun to be
+//           stored. Tails are always in memory, and need none
+// order     groups without pins whose frame may be had are in the eviction queue: dirty ones in
 //           `memory`, clean ones in `both`
-// Thread    engine thread; group() of a group in memory from any, while no edge is taken
-// When full taking a frame asserts: the mover makes room first
+// thread    the engine's; group() of a group in memory from any, while no edge is taken
+// when full taking a frame asserts: the mover makes room first
 //
 // Invariant: frames in use = groups in writing, memory, storing, both, loading;
 //            free frames + lent frames + frames in use = n_frames.
@@ -53,16 +52,11 @@ struct Ticket {
   u32 frame = ~u32{0};
 };
 
-// How many groups are in each state, and how often each edge was taken.
 struct ResidencyStats {
   std::array<u32, kWheres> counts{};
-  std::array<std::array<u64, kWheres>, kWheres> edge_counts{};
   u32 n_unused = 0;       // loaded, or being loaded, and not pinned since
   u32 n_lent_frames = 0;  // whose group is gone, and the disk still reads or writes them
   u32 n(Where where) const { return counts[static_cast<u32>(where)]; }
-  u64 edges(Where from, Where to) const {
-    return edge_counts[static_cast<u32>(from)][static_cast<u32>(to)];
-  }
 };
 
 enum class LoadEnd : u8 {

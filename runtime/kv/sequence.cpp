@@ -42,18 +42,13 @@ GroupRef Sequence::group(u32 cache_layer, u32 group_idx) const {
   return tables_[u64{cache_layer} * groups_per_layer_max_ + group_idx];
 }
 
-u64 Sequence::groups_needed(u32 n) const {
-  const u32 page_tokens = pool_->shape().page_tokens;
-  return (ceil_div(u64{n_reserved_} + n, page_tokens) - n_groups()) * n_cache_layers_;
-}
-
 bool Sequence::reserve(u32 n) {
   if (n > slots_max_ - n_reserved_) return false;
-  if (groups_needed(n) > pool_->groups_free()) return false;
   const u32 n_before = n_groups();
+  const u32 n_after = groups_of(n_reserved_ + n, pool_->shape().page_tokens);
+  if (u64{n_after - n_before} * n_cache_layers_ > pool_->groups_free()) return false;
   changed_from_ = std::min(changed_from_, n_before);
   n_reserved_ += n;
-  const u32 n_after = n_groups();
   for (u32 layer = 0; layer < n_cache_layers_; ++layer) {
     for (u32 group_idx = n_before; group_idx < n_after; ++group_idx) {
       const auto group = pool_->acquire();
@@ -184,12 +179,6 @@ void Sequence::pages(u32 cache_layer, u32 kv_head, u32 begin, u32 end,
   for (u32 group_idx = begin; group_idx < end; ++group_idx) {
     out[group_idx - begin] = pool_->page(group(cache_layer, group_idx), kv_head);
   }
-}
-
-u32 Sequence::pages(u32 cache_layer, u32 kv_head, std::span<const u8*> out) const {
-  const u32 n = n_groups();
-  pages(cache_layer, kv_head, 0, n, out);
-  return n;
 }
 
 }  // namespace tarn::kv

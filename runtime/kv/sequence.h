@@ -26,8 +26,6 @@ class Sequence {
   // Makes room for `n` more slots in every layer, all or nothing. false: the pool is exhausted, or
   // slots_max would be passed.
   bool reserve(u32 n);
-  // Groups that reserve(n) would take from the pool now, whether it has them or not.
-  u64 groups_needed(u32 n) const;
 
   // Where K and V of (layer, kv head) of a reserved, not yet committed slot go: 2 * vector_bytes.
   u8* slot_for_write(u32 cache_layer, u32 kv_head, u32 slot);
@@ -47,11 +45,8 @@ class Sequence {
 
   u32 n_slots() const { return n_slots_; }
   u32 n_reserved() const { return n_reserved_; }
-  u32 slots_max() const { return slots_max_; }
-  // Pages of one KV head of one layer, in slot order, for attention: writes ceil(n_reserved /
-  // page_tokens) pointers; returns how many.
-  u32 pages(u32 cache_layer, u32 kv_head, std::span<const u8*> out) const;
-  // The same of groups [begin, end), which are pinned where they may be on disk.
+  // Pages of one KV head of one layer, of groups [begin, end), in slot order. Groups that may be on
+  // disk are pinned.
   void pages(u32 cache_layer, u32 kv_head, u32 begin, u32 end, std::span<const u8*> out) const;
   GroupRef group(u32 cache_layer, u32 group_idx) const;
   // Where that group lies, for the tables of a GPU's kernels.

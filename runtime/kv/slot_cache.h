@@ -1,14 +1,12 @@
 // K and V of slots that one KV head of one session has read by selection, for the steps to come:
 // what a head wants repeats from step to step, and what is not here comes from the disk (PQCache,
-// Zhang et al. 2024, arXiv:2407.12820; there in blocks of 128 tokens on the GPU, here single slots,
-// since memory holds fewer of them than one step wants).
+// Zhang et al. 2024, arXiv:2407.12820; there in blocks of 128 tokens, here single slots, since
+// memory holds fewer of them than one step wants).
 //
 //   policy    a slot's heat falls by a part in each step and rises when it is wanted (LRU and LFU
-//             in one, as LRFU: Lee et al. 2001, IEEE Transactions on Computers 50(12)): keep_shift
-//             1 forgets nearly at once, as LRU does, larger ones count longer. A slot that is new
-//             has the heat of one use, and goes before those that are colder
-//   names     a slot, or whatever else names one: neighbours in order are kept and let go together,
-//             which is worth most where they are neighbours on the disk, too
+//             in one, as LRFU: Lee et al. 2001, IEEE Transactions on Computers 50(12)). A slot that
+//             is new has the heat of one use, and goes before those that are colder
+//   names     a slot, or whatever else names one: neighbours in order are kept and let go together
 //   results   do not depend on it: it holds bytes that were verified, of slots that do not change
 //   thread    one at a time
 //

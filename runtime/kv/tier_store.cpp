@@ -6,13 +6,9 @@
 #include "platform/base/assert.h"
 #include "platform/cpu/crc32c.h"
 #include "platform/io/private_folder.h"
+#include "runtime/kv/group_io.h"
 
 namespace tarn::kv {
-namespace {
-
-constexpr u64 kWaitNs = 10'000'000;  // of one look at the disk
-
-}  // namespace
 
 StorePath store_path(std::string_view folder, std::string_view file) {
   StorePath path{};

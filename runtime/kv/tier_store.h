@@ -1,9 +1,5 @@
 // The store under the KV cache: its file in a folder, the I/O backend, and what the log says of it.
 //
-//   open     waits until the store takes records
-//   failure  stay_off() goes on without the disk, where all KV has room in memory
-//   close    waits for what is under way, as long as the store's deadlines let it. Where the disk
-//            keeps something beyond them, all memory that was lent to open() must stay
 //   thread   the engine's
 #pragma once
 
@@ -50,9 +46,12 @@ class TierStore {
   TierStore(const TierStore&) = delete;
   TierStore& operator=(const TierStore&) = delete;
 
-  // On an error it is closed again.
+  // Waits until the store takes records. On an error it is closed again.
   Result<void> open(const TierStoreArgs& args);
+  // Goes on without the disk, where all KV has room in memory.
   Result<void> stay_off(const Error& why);
+  // Waits for what is under way, as long as the store's deadlines let it. Where the disk keeps
+  // something beyond them, all memory that was lent to open() must stay.
   void close();
   // Whether the disk has kept something at close(). Says so once.
   bool take_abandoned();

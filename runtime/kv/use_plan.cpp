@@ -62,10 +62,6 @@ UsePlan::Cursor UsePlan::find(const Sequence& sequence, u32 cache_layer, u32 gro
   return {cache_layer, visit, use, first_tick_ + n_before + use};
 }
 
-u64 UsePlan::tick_of(const Sequence& sequence, u32 cache_layer, u32 group) const {
-  return find(sequence, cache_layer, group).tick;
-}
-
 u64 UsePlan::note_use(const Sequence& sequence, u32 cache_layer, u32 group) {
   const Cursor at = find(sequence, cache_layer, group);
   if (at.tick == 0) return 0;

@@ -38,7 +38,9 @@ class UsePlan {
   void end();
 
   // Of the use of a group in the cycle under way; 0: the plan has none.
-  u64 tick_of(const Sequence& sequence, u32 cache_layer, u32 group) const;
+  u64 tick_of(const Sequence& sequence, u32 cache_layer, u32 group) const {
+    return find(sequence, cache_layer, group).tick;
+  }
   // The same; attention has come to this group.
   u64 note_use(const Sequence& sequence, u32 cache_layer, u32 group);
   // Of the same use in the next cycle.

@@ -88,7 +88,7 @@ f64 Probe::recall(const RecallArgs& args) const {
   std::vector<u32> exact(n_slots_max), coded(n_slots_max);
   std::vector<const u8*> sample(method::pq_n_sample(shape, ranges.n_middle()));
   std::vector<const u8*> pages(plan.pages_max);
-  sequence.pages(args.cache_layer, args.kv_head, pages);
+  sequence.pages(args.cache_layer, args.kv_head, 0, sequence.n_groups(), pages);
   const KeyPages keys{engine_.kv_type_, pages.data(), plan.group_shape.page_tokens, spec.head_dim};
   sample_rows(keys, ranges, u64{2} * plan.group_shape.vector_bytes, sample);
   const KeyPages sampled{engine_.kv_type_, sample.data(), 1, spec.head_dim};

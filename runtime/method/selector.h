@@ -22,7 +22,7 @@
 
 #include "runtime/method/index_jobs.h"
 #include "runtime/method/step_parts.h"
-#include "runtime/step/ready.h"
+#include "runtime/step/batch.h"
 
 namespace tarn::method {
 

@@ -20,7 +20,7 @@
 #include "runtime/config/config.h"
 #include "runtime/exec/cpu/attention_memory.h"
 #include "runtime/exec/gpu/regions.h"
-#include "runtime/kv/kv_tables.h"
+#include "runtime/kv/kv_cache.h"
 #include "runtime/kv/tier_store.h"
 #include "runtime/method/index_memory.h"
 #include "runtime/method/select_layout.h"

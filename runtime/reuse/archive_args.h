@@ -14,7 +14,7 @@ namespace tarn::reuse {
 
 // Tags of operations: below are the mover's, behind it a copy's, then those of extents.
 inline constexpr u64 kWriterTag = kv::kMovesMax;
-static_assert(kWriterTag + 1 + kOpsTags <= kv::Extents::kTag);
+static_assert(kWriterTag + 1 + kOpsTags <= kv::kExtentTag);
 inline constexpr u64 kWaitNs = 10'000'000;  // of one look at the disk
 
 struct ArchiveArgs {

@@ -45,7 +45,7 @@ void PageKeys::name_private(const kv::Sequence& sequence, std::span<const u32> i
   for (u32 page = begin; page < end; ++page) {
     const store::Key key = keys.empty() ? new_private() : keys[page - begin];
     const auto page_ids = ids.subspan(u64{page} * page_tokens(), page_tokens());
-    set_name(sequence, page, tiers_->names.make_private(key, page_ids));
+    set_name(sequence, page, tiers_->names.make(key, page_ids));
   }
 }
 

@@ -28,6 +28,15 @@ enum class RunKind : u8 {
 // the run is not whole, and nothing that the step computes of it is used.
 enum class RunState : u8 { runs, dropped, failed };
 
+// A session that has rows for a step.
+struct Ready {
+  u32 session = 0;
+  RunKind kind = RunKind::prefill;
+  u32 n_rows = 0;             // that it could give now
+  bool is_generated = false;  // its one row is that of a generated token
+  bool waits = false;         // for a job: not in this step
+};
+
 // Rows of one sequence that stand next to each other in a batch; ascending positions.
 struct Run {
   u32 row_begin = 0;

@@ -12,7 +12,7 @@
 namespace tarn::test {
 
 struct MoverRunCounts {
-  std::array<std::array<u64, kv::kWheres>, kv::kWheres> edges{};
+  std::array<u64, kv::kWheres> wheres{};  // groups in each, summed over the acts
   FaultCounts faults;
   u64 windows = 0, hits = 0, waited = 0, lost = 0, stuck = 0, loads = 0, spills = 0,
       spill_failures = 0, evictions = 0, truncations = 0, forks = 0, clears = 0, over_budget = 0,
@@ -22,8 +22,8 @@ struct MoverRunCounts {
 // Adds what the lives of seeds [first, first + n) met. Checks with doctest's macros.
 void run_mover_lives(u64 first_seed, u64 n_seeds, MoverRunCounts& counts);
 
-// Prints the counts, and checks that each edge, each fault and the other events were met at least
-// n_min times, and no edge that the contract does not have.
+// Prints the counts, and checks that each state, each fault and the other events were met at least
+// n_min times.
 void check_mover_counts(const MoverRunCounts& counts, u64 n_min);
 
 }  // namespace tarn::test

@@ -72,7 +72,7 @@ struct MoverWorld {
   }
   static void on_other(void* context, const store::Event& event) {
     kv::Extents* extents = static_cast<MoverWorld*>(context)->extents;
-    if (extents != nullptr && event.tag >= kv::Extents::kTag) extents->on_event(event);
+    if (extents != nullptr && event.tag >= kv::kExtentTag) extents->on_event(event);
   }
   // Until that many records are published, of whose puts nobody has heard.
   void publish(u64 n) {

@@ -51,7 +51,6 @@ inline void check_invariants(const kv::Residency& residency) {
 inline void check_invariants(const kv::Sequence& sequence, const kv::GroupPool& pool,
                              u32 n_cache_layers) {
   REQUIRE(sequence.n_slots() <= sequence.n_reserved());
-  REQUIRE(sequence.n_reserved() <= sequence.slots_max());
   const u32 n_full = sequence.n_slots() / pool.shape().page_tokens;
   for (u32 layer = 0; layer < n_cache_layers; ++layer) {
     for (u32 i = 0; i < sequence.n_groups(); ++i) {

@@ -36,11 +36,6 @@ Result<void> load_kernels(Device& device, const kernels::GpuTable& table) {
 
 }  // namespace
 
-Reserve* GpuPlacement::pinned_reserve(Device* device) {
-  pinned_reserve_.init(device);
-  return &pinned_reserve_;
-}
-
 Result<void> GpuPlacement::reserve(const Args& args, const model::ModelDescription& model) {
   TARN_ASSERT(args.device != nullptr);
   args_ = args;

@@ -10,7 +10,6 @@
 
 #include "platform/gpu/memory_probe.h"
 #include "platform/log/log.h"
-#include "runtime/arena/pinned_reserve.h"
 #include "runtime/exec/forward.h"
 #include "runtime/exec/gpu/gpu_backend.h"
 #include "runtime/exec/gpu/indexes.h"
@@ -43,14 +42,12 @@ class GpuPlacement {
     const kernels::GpuTable* kernels = nullptr;
   };
 
-  // A driver may refuse to register the host's memory. Then the arena has to be the driver's own:
-  // pinned_reserve() gives it.
+  // A driver may refuse to register the host's memory. Then the arena has to be the driver's own.
   void pin_arena(bool pins) {
     pins_arena_ = pins;
     registration_refused_ = false;
   }
   bool pins_arena() const { return pins_arena_; }
-  Reserve* pinned_reserve(Device* device);
   // Opening failed because of such a refusal: another try, with pin_arena(true), may succeed.
   bool registration_refused() const { return registration_refused_; }
 
@@ -94,7 +91,6 @@ class GpuPlacement {
   Args args_{};
   bool pins_arena_ = false;
   bool registration_refused_ = false;
-  PinnedReserve pinned_reserve_{};
   GpuMemory memory_{};
   GpuIndexes indexes_{};
   GpuBackend backend_{};

@@ -32,7 +32,7 @@ inline f64 reconstruction_error(const engine::Engine& engine, engine::SessionIdx
   const method::PqIndex& index = lab::Probe::selector(engine).pq_index(session, head);
   const kv::Sequence& sequence = engine.session_state(session).sequence;
   std::vector<const u8*> pages(sequence.n_groups());
-  sequence.pages(spec.n_cache_layers - 1, 0, pages);
+  sequence.pages(spec.n_cache_layers - 1, 0, 0, sequence.n_groups(), pages);
   const method::KeyPages keys{kernels::KvType::f16, pages.data(),
                               engine.plan().group_shape.page_tokens, spec.head_dim};
   REQUIRE(index.n_tokens() > 0);

@@ -143,7 +143,7 @@ TEST_CASE("what is gone of a kept index is made again, once, and says the same")
             const store::IndexEntry& entry = index.frame(i);
             if (entry.life != store::Life::published || entry.kind != kind) continue;
             if (n++ != nth) continue;
-            constexpr u64 kNobodysTag = kv::Extents::kTag + 512;
+            constexpr u64 kNobodysTag = kv::kExtentTag + 512;
             REQUIRE(store.erase({i, entry.generation}, kNobodysTag) == store::Begun::begun);
           }
           REQUIRE(n > nth);

@@ -43,7 +43,7 @@ std::vector<u8> kv_of(const engine::Engine& engine, SessionIdx session) {
   for (u32 layer = 0; layer < engine.spec().n_cache_layers; ++layer) {
     for (u32 head = 0; head < engine.spec().n_kv_heads; ++head) {
       std::vector<const u8*> pages(sequence.n_groups());
-      sequence.pages(layer, head, pages);
+      sequence.pages(layer, head, 0, sequence.n_groups(), pages);
       for (u32 slot = 0; slot < sequence.n_slots(); ++slot) {
         const u8* at = pages[slot / group.page_tokens] + slot % group.page_tokens * slot_bytes;
         out.insert(out.end(), at, at + slot_bytes);

@@ -121,7 +121,7 @@ class Attention {
     std::vector<u32> slots(n_slots_);
     std::iota(slots.begin(), slots.end(), 0u);
     std::vector<const u8*> groups(sequence_.n_groups());
-    sequence_.pages(0, 0, groups);
+    sequence_.pages(0, 0, 0, sequence_.n_groups(), groups);
     const u64 page_bytes =
         u64{page_tokens_} * 2 * kernels::kv_vector_bytes(kernels::KvType::f16, kHeadDim);
     std::vector<u8> tile(page_bytes * (256 / page_tokens_ + 1));
@@ -149,7 +149,7 @@ class Attention {
   Out at_once() {
     Out out;
     std::vector<const u8*> pages(sequence_.n_groups());
-    sequence_.pages(0, 0, pages);
+    sequence_.pages(0, 0, 0, sequence_.n_groups(), pages);
     std::vector<Line> scratch(scratch_.size());
     table_->attn({.type = kernels::KvType::f16,
                   .pages = pages.data(),
