@@ -227,9 +227,8 @@ TARN_API int32_t tarn_session_create(tarn_engine* engine, tarn_session** session
 TARN_API void tarn_session_destroy(tarn_session* session);
 
 /* Appends tokens and reserves their KV, or does nothing (TARN_WOULD_BLOCK: other sessions hold the
- * KV now; TARN_INVALID_REQUEST: it can never fit, and no id was read). All tokens but the last are
- * computed in the background; the last one waits for the next call. Not allowed while the session
- * generates. */
+ * KV now; TARN_INVALID_REQUEST: the session generates, or they can never fit, and no id was read).
+ * All tokens but the last are computed in the background; the last waits for the next call. */
 TARN_API int32_t tarn_session_feed(tarn_session* session, const uint32_t* ids, uint64_t n_ids);
 /* Tokenizes and feeds in one call, with the limits and errors of both. */
 TARN_API int32_t tarn_session_feed_text(tarn_session* session, const char* text,
@@ -280,8 +279,7 @@ typedef struct tarn_logprob {
 } tarn_logprob;
 
 /* One token, a piece of text, or the end. Text is valid UTF-8 at every moment. It may lag behind
- * the tokens (an unfinished character, the beginning of a stop string); all of it comes before
- * DONE. */
+ * the tokens (an unfinished character, a possible stop string); all of it comes before DONE. */
 typedef struct tarn_event {
   uint32_t struct_size;
   int32_t type;
@@ -404,9 +402,8 @@ TARN_API int32_t tarn_session_export(tarn_engine* engine, const char* name, cons
  * is damaged. A failure leaves nothing of it in the store. Checksums find damage, not forgery:
  * import only from sources that you trust like the store itself. */
 TARN_API int32_t tarn_session_import(tarn_engine* engine, const char* path, const char* name);
-/* Deletes a saved session that is not open, with the KV that no other saved session shares. Its
- * bytes stay in the store's file until they are overwritten. TARN_NOT_FOUND: there is none;
- * TARN_INVALID_REQUEST: it is open. */
+/* Deletes a saved session, with the KV that no other one shares. Its bytes stay in the store's file
+ * until they are overwritten. TARN_NOT_FOUND: there is none; TARN_INVALID_REQUEST: it is open. */
 TARN_API int32_t tarn_session_delete(tarn_engine* engine, const char* name);
 
 #ifdef __cplusplus

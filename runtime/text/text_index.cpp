@@ -1,5 +1,4 @@
-#include "runtime/text/text_index.h"
-
+// The hash tables of tables.h.
 #include <algorithm>
 #include <cstring>
 

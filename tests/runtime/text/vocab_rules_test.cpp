@@ -7,7 +7,6 @@
 #include "platform/clock/clock.h"
 #include "runtime/text/known_names.h"
 #include "runtime/text/tables.h"
-#include "runtime/text/text_index.h"
 #include "tests/runtime/text/test_vocab.h"
 #include "tests/runtime/text/vocabs.h"
 
