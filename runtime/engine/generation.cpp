@@ -3,20 +3,16 @@
 namespace tarn::engine {
 
 void Generation::begin(const GenerateParams& params, const text::Tokenizer& tokenizer) {
-  restore(params.sampler, params.max_tokens, params.ignore_end);
+  sampler = params.sampler;
+  max_tokens = params.max_tokens;
+  ignore_end = params.ignore_end;
+  n_generated = 0;
   first_draw_ = params.first_draw;
   detokenizer_ = text::Detokenizer(tokenizer);
   first_token_ns_ = last_token_ns_ = 0;
   kv_reads = {};
   forced = {};
   events.clear();
-}
-
-void Generation::restore(const SamplerParams& params, u32 tokens_max, bool ignores_end) {
-  sampler = params;
-  max_tokens = tokens_max;
-  ignore_end = ignores_end;
-  n_generated = 0;
 }
 
 bool Generation::has_room(const GenerationScratch& scratch) const {

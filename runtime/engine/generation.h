@@ -37,8 +37,6 @@ class Generation {
   // Comes before begin(). invalid_request if there are too many, or one is empty or too long.
   Result<void> set_stops(std::span<const std::string_view> stops) { return text_.reset(stops); }
   void begin(const GenerateParams& params, const text::Tokenizer& tokenizer);
-  // The parameters of an answer that a saved session goes on with.
-  void restore(const SamplerParams& params, u32 max_tokens, bool ignore_end);
 
   // Whether the reader has left room for a token, or for the end.
   bool has_room(const GenerationScratch& scratch) const;

@@ -49,7 +49,6 @@ Result<SessionIdx> Sessions::create_session() {
     s.turn_begin = 0;
     s.n_settled = 0;
     s.last_error = {};
-    s.generation.restore({}, 0, false);  // or a save would carry what the last session asked for
     s.generation.fed_ns = 0;
     s.cancel.store(false);
     s.generation.events.clear();

@@ -39,14 +39,14 @@ class Sessions {
   // Sessions that outlive the engine, under a name, where the configuration keeps them
   // (reuse/archive.h). restore(): a new session; not_found: no session of this name is there.
   Result<void> autosave(SessionIdx idx, std::string_view name);
-  Result<reuse::SaveDone> save(SessionIdx idx, std::string_view name);
+  Result<void> save(SessionIdx idx, std::string_view name);
   struct Restored {
     SessionIdx idx = 0;
     u32 n_tokens = 0;
     u32 n_computed = 0;       // of them, whose KV is there
     u32 turn_begin = 0;       // where its last input begins
     bool is_cut_off = false;  // saved in the middle, or before anybody asked for an answer
-    u64 n_drawn = 0;          // then: tokens of that generation, of Session::sampler
+    u64 n_drawn = 0;          // then: tokens of that generation
     u64 took_ns = 0;
   };
   Result<Restored> restore(std::string_view name);

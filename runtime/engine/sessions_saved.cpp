@@ -10,28 +10,8 @@
 namespace tarn::engine {
 namespace {
 
-static_assert(kLogitBiasesMax == reuse::kManifestBiasesMax);
 static_assert(Turns::kAnswersMax == reuse::kKeptAnswersMax);
 static_assert(sizeof(method::KeptLife) == sizeof(reuse::ManifestIndex::life));
-
-SamplerParams params_of(const reuse::Manifest& manifest) {
-  const reuse::SamplerState& state = manifest.sampler;
-  SamplerParams params{.temperature = state.temperature,
-                       .top_k = state.top_k,
-                       .top_p = state.top_p,
-                       .min_p = state.min_p,
-                       .repetition_penalty = state.repetition_penalty,
-                       .frequency_penalty = state.frequency_penalty,
-                       .presence_penalty = state.presence_penalty,
-                       .penalty_last_tokens = state.penalty_last_tokens,
-                       .seed = state.seed,
-                       .n_logit_biases = static_cast<u32>(manifest.biases.size()),
-                       .n_top_logprobs = state.n_top_logprobs};
-  for (u32 i = 0; i < params.n_logit_biases; ++i) {
-    params.logit_biases[i] = {manifest.biases[i].token, manifest.biases[i].bias};
-  }
-  return params;
-}
 
 std::string_view policy_of(const store::Key& selection) {
   return {reinterpret_cast<const char*>(&selection), sizeof selection};
@@ -40,7 +20,6 @@ std::string_view policy_of(const store::Key& selection) {
 }  // namespace
 
 reuse::SessionView Sessions::view_of(Session& s) const {
-  const SamplerParams& p = s.generation.sampler;
   reuse::SessionView view{
       .saved = &s.saved,
       .session = s.idx,
@@ -49,24 +28,7 @@ reuse::SessionView Sessions::view_of(Session& s) const {
       .is_idle = s.state == SessionState::idle,
       .turn_begin = s.turn_begin,
       .first_approx_slot = s.first_approx_slot,
-      .sampler = {.temperature = p.temperature,
-                  .top_p = p.top_p,
-                  .min_p = p.min_p,
-                  .repetition_penalty = p.repetition_penalty,
-                  .frequency_penalty = p.frequency_penalty,
-                  .presence_penalty = p.presence_penalty,
-                  .top_k = p.top_k,
-                  .penalty_last_tokens = p.penalty_last_tokens,
-                  .n_top_logprobs = p.n_top_logprobs,
-                  .max_tokens = s.generation.max_tokens,
-                  .is_generating = s.state != SessionState::idle ? 1u : 0u,
-                  .ignores_end = s.generation.ignore_end ? 1u : 0u,
-                  .seed = p.seed,
-                  .n_drawn = s.state == SessionState::generating ? s.generation.n_drawn() : 0},
-      .n_biases = p.n_logit_biases};
-  for (u32 i = 0; i < p.n_logit_biases; ++i) {
-    view.biases[i] = {p.logit_biases[i].token, p.logit_biases[i].bias};
-  }
+      .n_drawn = s.state == SessionState::generating ? s.generation.n_drawn() : 0};
   if (!selector_.is_on()) return view;
   const method::KeptIndex kept = selector_.kept(s.idx);
   view.policy = policy_of(selection_key_);
@@ -93,7 +55,7 @@ Result<void> Sessions::autosave(SessionIdx idx, std::string_view name) {
                            has_answer ? reuse::StoppedAt::answer : reuse::StoppedAt::nothing);
 }
 
-Result<reuse::SaveDone> Sessions::save(SessionIdx idx, std::string_view name) {
+Result<void> Sessions::save(SessionIdx idx, std::string_view name) {
   return archive_.save(view_of(sessions_[idx]), name);
 }
 
@@ -136,10 +98,9 @@ Result<void> Sessions::restore_from(Session& s, const reuse::Archive::Found& fou
                  .hint = "the session is longer than the context: raise -c (kv.context_tokens)",
                  .figures = {{{"tokens", n_ids}, {"context", plan_.context_tokens}}}});
   }
-  const SamplerParams params = params_of(manifest);
   const bool has_ids =
       std::ranges::all_of(manifest.token_ids, [&](u32 id) { return id < model_.spec.n_vocab; });
-  if (!has_ids || !validate(params, model_.spec.n_vocab)) {
+  if (!has_ids) {
     return fail({.status = Status::io_failed,
                  .hint = "a saved session is damaged and cannot be taken up: begin a new one"});
   }
@@ -157,7 +118,6 @@ Result<void> Sessions::restore_from(Session& s, const reuse::Archive::Found& fou
     selector_.forget(s.idx);
     s.turns.start_over(s.n_ids);  // its index is made from all of it
   }
-  s.generation.restore(params, manifest.sampler.max_tokens, manifest.sampler.ignores_end != 0);
   s.state = s.n_computable() > 0 ? SessionState::computing : SessionState::idle;
   return {};
 }

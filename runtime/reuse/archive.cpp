@@ -141,12 +141,10 @@ void Archive::drop(SavedAs& saved) {
 
 // ---- Save -------------------------------------------------------------------------------------
 
-Result<SaveDone> Archive::save(const SessionView& session, std::string_view name) {
+Result<void> Archive::save(const SessionView& session, std::string_view name) {
   SavedAs& saved = *session.saved;
   TARN_CHECK(set_name(saved, name));
   finish_checkpoint();
-  const u64 start_ns = args_.clock->now_ns();
-  const u64 written_before = args_.store().stats().bytes_written;
   args_.selector->touch_codebooks(session.session);
   TARN_CHECK(writer_.save(session, session.sequence->n_slots()));
   args_.selector->note_named(session.session, session.index_owner);
@@ -154,9 +152,7 @@ Result<SaveDone> Archive::save(const SessionView& session, std::string_view name
   saved.saved_ns = args_.clock->now_ns();
   saved.n_slots = session.sequence->n_slots();
   log_evictions();
-  return SaveDone{.n_tokens = static_cast<u32>(session.ids.size()),
-                  .bytes_written = args_.store().stats().bytes_written - written_before,
-                  .took_ns = saved.saved_ns - start_ns};
+  return {};
 }
 
 Result<void> Archive::autosave(SavedAs& saved, std::string_view name, StoppedAt stopped_at) {

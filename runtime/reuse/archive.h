@@ -19,12 +19,6 @@
 
 namespace tarn::reuse {
 
-struct SaveDone {
-  u32 n_tokens = 0;
-  u64 bytes_written = 0;
-  u64 took_ns = 0;
-};
-
 class Archive final : public kv::StoreGuest {
  public:
   void init(const ArchiveArgs& args);
@@ -36,7 +30,7 @@ class Archive final : public kv::StoreGuest {
   void name_pages(const kv::Sequence& sequence, std::span<const u32> ids, u32 n_before,
                   u32 first_approx_slot);
 
-  Result<SaveDone> save(const SessionView& session, std::string_view name);
+  Result<void> save(const SessionView& session, std::string_view name);
   Result<void> autosave(SavedAs& saved, std::string_view name, StoppedAt stopped_at);
 
   // Whether a checkpoint may begin. Notes how the one before has ended.

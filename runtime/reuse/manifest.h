@@ -33,7 +33,8 @@ inline constexpr u32 kManifestPolicyBytesMax = 4096;
 inline constexpr u32 kManifestAnswersMax = 4096;
 inline constexpr u32 kKeptAnswersMax = 32;  // that an engine writes
 
-// The draw of a token is a function of the seed and its number: there is no other state.
+// Of a generation that was cut off. Whoever goes on with it gives its parameters anew, so they are
+// written as these and not read.
 struct SamplerState {
   f32 temperature = 0.0f;
   f32 top_p = 1.0f;

@@ -57,9 +57,7 @@ struct SessionView {
   bool is_idle = false;
   u32 turn_begin = 0;             // where the last input begins
   u32 first_approx_slot = kNone;  // from there on KV does not follow from the tokens
-  SamplerState sampler{};
-  std::array<ManifestBias, kManifestBiasesMax> biases{};
-  u32 n_biases = 0;
+  u64 n_drawn = 0;                // tokens of the answer that it is in
   // What its choices depend on; without a policy it makes none.
   std::string_view policy{};
   bool chooses = false;  // now, or has approximate KV

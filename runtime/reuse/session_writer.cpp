@@ -20,15 +20,6 @@ constexpr Error kNotWritten{.status = Status::io_failed,
                                 "the session could not be written to the store: check the disk "
                                 "and open the engine again"};
 
-Unexpected refused(const ArchiveArgs& args, store::Begun begun) {
-  return fail(why_not_begun(args.store(), begun));
-}
-
-std::span<std::byte> group_bytes(kv::Residency& residency, u32 group_idx) {
-  auto* group = reinterpret_cast<std::byte*>(residency.group(group_idx));
-  return {group, residency.shape().group_bytes()};
-}
-
 // What was in the frame before is nobody's business, and equal tails have equal bytes.
 void zero_behind(const kv::GroupShape& shape, u32 n_slots, std::span<std::byte> group) {
   const u64 used_bytes = u64{n_slots} * 2 * shape.vector_bytes;
@@ -59,19 +50,19 @@ void SessionWriter::begin(const SessionView& session, u32 n_slots, bool flushes)
   last_ = {};
   SavedAs& saved = *session_.saved;
   ++saved.revision;
-  SamplerState& sampler = session_.sampler;
+  sampler_ = {.is_generating = session.is_idle ? 0u : 1u, .n_drawn = session.n_drawn};
   if (saved.restored) {
-    sampler.is_generating = saved.restored->is_cut_off ? 1 : 0;
-    sampler.n_drawn = saved.restored->n_drawn;
+    sampler_.is_generating = saved.restored->is_cut_off ? 1 : 0;
+    sampler_.n_drawn = saved.restored->n_drawn;
   }
-  if (!flushes_ && saved.saving_at == StoppedAt::input) sampler.is_generating = 1;
+  if (!flushes_ && saved.saving_at == StoppedAt::input) sampler_.is_generating = 1;
   if (keys_->n_named_pages(*session.sequence) < n_pages()) {
     end(fail(
         {.status = Status::unsupported,
          .hint = "this session's KV was filled in without a forward pass: it cannot be saved"}));
     return;
   }
-  if (has_tail() && !flushes_) copy_tail();
+  if (has_tail()) copy_tail();
 }
 
 void SessionWriter::finish() {
@@ -92,14 +83,15 @@ Result<void> SessionWriter::settle() {
   finish();
   while (n_asked_ > 0) args_->tiers().mover.pump(kWaitNs);
   if (n_lent_ == 0) return {};
-  return refused(*args_, store::Begun::not_now);  // the disk has the buffer, and does not answer
+  return fail(why_not_begun(
+      args_->store(), store::Begun::not_now));  // the disk has the buffer, and does not answer
 }
 
 void SessionWriter::drop(const SavedAs& saved) {
   if (session_.saved == &saved) stage_ = Stage::none;
 }
 
-void SessionWriter::end(Result<void> how) {
+void SessionWriter::end(const Result<void>& how) {
   last_ = how;
   stage_ = Stage::none;
 }
@@ -111,24 +103,54 @@ void SessionWriter::pump() {
 
 // True where a stage has ended and another one began.
 bool SessionWriter::advance() {
+  if (!is_saving()) return false;
+  if (!begun_) begun_ = begin_stage();
+  if (!is_saving() || !begun_ || n_asked_ > 0) return false;
+  if (failed_ && stage_ != Stage::old_tails) {
+    end(fail(kNotWritten));
+    return false;
+  }
+  if (stage_ == Stage::old_tails) {
+    PrivateTails& tails = session_.saved->tails;
+    tails.n = 0;
+    if (has_private_tail()) tails.put(tail_, n_slots_);
+  }
+  stage_ = static_cast<Stage>(static_cast<u8>(stage_) + 1);
+  next_ = 0;
+  begun_ = failed_ = false;
+  return is_saving();
+}
+
+// Begins operations of the stage; true when all have begun.
+bool SessionWriter::begin_stage() {
   switch (stage_) {
     case Stage::groups:
-      return save_groups();
+      return begin_groups();
     case Stage::tail:
-      return save_tail();
+      return begin_tail();
     case Stage::manifest:
-      return save_manifest();
+      return begin_manifest();
     case Stage::old_tails:
-      return erase_old_tails();
+      return begin_erasures();
     case Stage::flush:
-      return flush();
+      return !flushes_ || has_begun(args_->store().flush(kWriterTag));
     case Stage::none:
       return false;
   }
   return false;
 }
 
-bool SessionWriter::save_groups() {
+// Whether an operation is on its way. If it is refused for good, the save ends.
+bool SessionWriter::has_begun(store::Begun begun) {
+  if (begun == store::Begun::begun) {
+    ++n_asked_;
+    return true;
+  }
+  if (begun != store::Begun::busy) end(fail(why_not_begun(args_->store(), begun)));
+  return false;
+}
+
+bool SessionWriter::begin_groups() {
   const u32 n_layers = args_->identity.n_cache_layers;
   const u32 n_groups = n_pages() * n_layers;
   kv::Mover& mover = args_->tiers().mover;
@@ -141,74 +163,45 @@ bool SessionWriter::save_groups() {
     if (saved == kv::Saved::lost) end(fail(kLost));
     if (!is_saving()) return false;
   }
-  if (next_ < n_groups) return false;
-  next_ = 0;
-  stage_ = has_tail() ? Stage::tail : Stage::manifest;
-  return true;
-}
-
-// A private key serves again for the same slots.
-void SessionWriter::name_tail() {
-  PrivateTails& tails = session_.saved->tails;
-  if (!is_approx()) {
-    tail_ = keys_->tail(*session_.sequence, n_pages(),
-                        session_.ids.first(n_slots_).subspan(u64{n_pages()} * page_tokens()));
-  } else if (tails.n > 0 && tails.n_slots == n_slots_) {
-    tail_ = tails.keys[tails.n - 1];
-  } else {
-    tail_ = keys_->new_private();
-    tails.put(tail_, n_slots_);
-  }
+  return next_ == n_groups;
 }
 
 // All layers, with zeros behind the slots.
 void SessionWriter::copy_tail() {
   kv::Residency& residency = args_->tiers().residency;
+  const u64 n_bytes = residency.shape().group_bytes();
   for (u32 layer = 0; layer < args_->identity.n_cache_layers; ++layer) {
-    const auto live = group_bytes(residency, session_.sequence->group(layer, n_pages()).idx);
-    const auto copy = tail_bytes(layer);
-    std::memcpy(copy.data(), live.data(), live.size());
+    const auto* live = residency.group(session_.sequence->group(layer, n_pages()).idx);
+    const auto copy = args_->memory.groups.subspan(layer * n_bytes, n_bytes);
+    std::memcpy(copy.data(), live, copy.size());
     zero_behind(residency.shape(), n_slots_ % page_tokens(), copy);
   }
 }
 
-// Of a save that is waited for, where it lies; else its copy.
-std::span<std::byte> SessionWriter::tail_bytes(u32 cache_layer) const {
-  kv::Residency& residency = args_->tiers().residency;
-  if (flushes_) return group_bytes(residency, session_.sequence->group(cache_layer, n_pages()).idx);
-  const u64 n_bytes = residency.shape().group_bytes();
-  TARN_ASSERT((cache_layer + 1) * n_bytes <= args_->memory.groups.size());
-  return args_->memory.groups.subspan(cache_layer * n_bytes, n_bytes);
-}
-
-bool SessionWriter::save_tail() {
-  if (!std::exchange(begun_, true)) name_tail();
+bool SessionWriter::begin_tail() {
+  if (!has_tail()) return true;
+  PrivateTails& tails = session_.saved->tails;
+  if (next_ == 0 && !is_approx()) {
+    tail_ = keys_->tail(*session_.sequence, n_pages(),
+                        session_.ids.first(n_slots_).subspan(u64{n_pages()} * page_tokens()));
+  } else if (next_ == 0 && tails.n > 0 && tails.n_slots == n_slots_) {
+    tail_ = tails.keys[tails.n - 1];  // a private key serves again for the same slots
+  } else if (next_ == 0) {
+    tail_ = keys_->new_private();
+    tails.put(tail_, n_slots_);
+  }
   store::Store& store = args_->store();
-  while (next_ < args_->identity.n_cache_layers && !failed_) {
-    const auto bytes = tail_bytes(next_);
-    if (flushes_) zero_behind(args_->tiers().residency.shape(), n_slots_ % page_tokens(), bytes);
+  const u64 n_bytes = args_->tiers().residency.shape().group_bytes();
+  for (; next_ < args_->identity.n_cache_layers; ++next_) {
     const store::Begun begun =
         store.put({.kind = store::Kind::group,
                    .key = store::layer_key(store.secret(), tail_, next_),
                    .token_ids = session_.ids.first(n_slots_).last(n_slots_ % page_tokens()),
-                   .payload = bytes,
-                   .payload_bytes = bytes.size(),
+                   .payload = args_->memory.groups.subspan(next_ * n_bytes, n_bytes),
+                   .payload_bytes = n_bytes,
                    .tag = kWriterTag});
-    if (begun == store::Begun::busy) return false;
-    if (begun == store::Begun::begun) ++n_asked_;
-    if (begun != store::Begun::begun && begun != store::Begun::known) {
-      last_ = refused(*args_, begun);
-      failed_ = true;
-    }
-    ++next_;
+    if (begun != store::Begun::known && !has_begun(begun)) return false;
   }
-  if (n_asked_ > 0) return false;
-  if (failed_) {
-    end(last_ ? fail(kNotWritten) : last_);
-    return false;
-  }
-  begun_ = false;
-  stage_ = Stage::manifest;
   return true;
 }
 
@@ -219,14 +212,13 @@ Manifest SessionWriter::manifest() const {
           .revision = saved.revision,
           .n_slots = n_slots_,
           .tail = has_tail() ? tail_ : store::Key{},
-          .sampler = session_.sampler,
+          .sampler = sampler_,
           .first_approx_slot = is_approx() ? session_.first_approx_slot : 0,
           .saved_at_s = args_->clock->unix_s(),
           .groups = args_->memory.keys.first(n_pages()),
           .codebooks = std::span(&session_.codebook, session_.codebook.n_slots == 0 ? 0 : 1),
           .token_ids = session_.ids,
           .turn_begins = std::span<const u32>(&session_.turn_begin, has_turn ? 1 : 0),
-          .biases = std::span<const ManifestBias>(session_.biases).first(session_.n_biases),
           .name = saved.name(),
           .policy = session_.policy,
           .index = std::span(&session_.index, session_.policy.empty() ? 0 : 1),
@@ -234,24 +226,10 @@ Manifest SessionWriter::manifest() const {
           .n_fed = session_.n_fed};
 }
 
-bool SessionWriter::save_manifest() {
-  if (begun_ && n_asked_ > 0) return false;
-  if (begun_) {
-    if (failed_) {
-      end(fail(kNotWritten));
-      return false;
-    }
-    begun_ = false;
-    next_ = 0;
-    stage_ = Stage::old_tails;
-    return true;
-  }
+bool SessionWriter::begin_manifest() {
   store::Store& store = args_->store();
-  if (store.mode() == store::Mode::off) {  // and may have the buffer for ever
-    end(refused(*args_, store::Begun::not_now));
-    return false;
-  }
-  if (n_asked_ + n_lent_ > 0) return false;  // the one before is on its way
+  if (store.mode() == store::Mode::off) return has_begun(store::Begun::not_now);
+  if (n_lent_ > 0) return false;  // the disk may still have the buffer of the one before
   TARN_ASSERT(n_pages() <= args_->memory.keys.size());
   for (u32 page = 0; page < n_pages(); ++page) {
     args_->memory.keys[page] = keys_->page(*session_.sequence, page);
@@ -274,56 +252,24 @@ bool SessionWriter::save_manifest() {
                  .payload_bytes = n_bytes,
                  .known = store::PutArgs::If::replace,
                  .tag = kWriterTag});
-  if (begun == store::Begun::busy || begun == store::Begun::known) return false;
-  if (begun != store::Begun::begun) {
-    end(refused(*args_, begun));
-    return false;
-  }
-  begun_ = true;
-  failed_ = false;
-  ++n_asked_;
-  return false;
+  return begun != store::Begun::known && has_begun(begun);  // known: the one before is on its way
 }
 
 // No manifest names them any more. What cannot be erased gives way to others by and by.
-bool SessionWriter::erase_old_tails() {
+bool SessionWriter::begin_erasures() {
   store::Store& store = args_->store();
   const u32 n_layers = args_->identity.n_cache_layers;
-  PrivateTails& tails = session_.saved->tails;
-  const bool is_private = has_tail() && is_approx();
+  const PrivateTails& tails = session_.saved->tails;
   for (; next_ < tails.n * n_layers; ++next_) {
     const store::Key& key = tails.keys[next_ / n_layers];
-    if (is_private && key == tail_) continue;
+    if (has_private_tail() && key == tail_) continue;
     const auto found = store.find(store::layer_key(store.secret(), key, next_ % n_layers));
     if (!found || store.index().entry(*found).holds > 0) continue;
     const store::Begun begun = store.erase(*found, kWriterTag);
     if (begun == store::Begun::busy) return false;
     if (begun == store::Begun::begun) ++n_asked_;
   }
-  if (n_asked_ > 0) return false;
-  tails.n = 0;
-  if (is_private) tails.put(tail_, n_slots_);
-  failed_ = false;
-  stage_ = Stage::flush;
-  if (!flushes_) end({});
-  return flushes_;
-}
-
-bool SessionWriter::flush() {
-  if (n_asked_ > 0) return false;
-  if (begun_) {
-    end(failed_ ? Result<void>(fail(kNotWritten)) : Result<void>());
-    return false;
-  }
-  const store::Begun begun = args_->store().flush(kWriterTag);
-  if (begun == store::Begun::busy) return false;
-  if (begun != store::Begun::begun) {
-    end(refused(*args_, begun));
-    return false;
-  }
-  begun_ = true;
-  ++n_asked_;
-  return false;
+  return true;
 }
 
 void SessionWriter::take(const store::Event& event) {

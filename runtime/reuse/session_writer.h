@@ -3,12 +3,11 @@
 // checkpoint goes on between the ops of a step (pump()), a save() waits.
 //
 //   order    the manifest is put when all that it names is published, and its head is written
-//            after a sync that began later: what a manifest names was there when it was written.
-//            The store may evict it since: a restore recomputes it
-//   tail     lies under its key like a full group, zeros behind its slots. A checkpoint writes a
-//            copy that is made when it begins, so that its session may go on meanwhile; where a
-//            save is waited for, nobody appends. A private tail is erased when another manifest
-//            stands, whose head was synced by then
+//            after a sync that began later. The store may evict what it names since: a restore
+//            recomputes it
+//   tail     lies under its key like a full group, zeros behind its slots. What is written is a
+//            copy that is made when the save begins, so that its session may go on meanwhile. A
+//            private tail is erased when another manifest stands, whose head was synced by then
 //   memory   ArchiveArgs; nothing is allocated
 //   thread   the engine's
 #pragma once
@@ -49,23 +48,23 @@ class SessionWriter {
   void take(const store::Event& event);
 
  private:
-  enum class Stage : u8 { none, groups, tail, manifest, old_tails, flush };
+  enum class Stage : u8 { groups, tail, manifest, old_tails, flush, none };  // in this order
 
   void begin(const SessionView& session, u32 n_slots, bool flushes);
   bool advance();
-  bool save_groups();
-  bool save_tail();
-  bool save_manifest();
-  bool erase_old_tails();
-  bool flush();
-  void end(Result<void> how);
+  bool begin_stage();
+  bool begin_groups();
+  bool begin_tail();
+  bool begin_manifest();
+  bool begin_erasures();
+  bool has_begun(store::Begun begun);
+  void end(const Result<void>& how);
   u32 page_tokens() const { return args_->identity.page_tokens; }
   u32 n_pages() const { return n_slots_ / page_tokens(); }
   bool has_tail() const { return n_slots_ % page_tokens() != 0; }
   bool is_approx() const { return session_.first_approx_slot < n_slots_; }
-  void name_tail();
+  bool has_private_tail() const { return has_tail() && is_approx(); }
   void copy_tail();
-  std::span<std::byte> tail_bytes(u32 cache_layer) const;
   Manifest manifest() const;
 
   const ArchiveArgs* args_ = nullptr;
@@ -73,10 +72,11 @@ class SessionWriter {
 
   Stage stage_ = Stage::none;
   SessionView session_{};
+  SamplerState sampler_{};
   u32 n_slots_ = 0;
   Result<void> last_{};
-  u32 next_ = 0;        // group of the save, counted page by page; in the tail: layer
-  bool begun_ = false;  // the tail, the manifest, or the flush
+  u32 next_ = 0;        // of the stage's operations; groups are counted page by page
+  bool begun_ = false;  // all of them
   bool flushes_ = false;
   u32 n_asked_ = 0, n_lent_ = 0;  // operations of ours without an event, and buffers after it
   bool failed_ = false;           // one of them

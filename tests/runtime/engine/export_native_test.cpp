@@ -102,7 +102,6 @@ TEST_CASE("an exported session goes on in another store with the bits of one tha
       Life third(model, how, other_disk);  // after a restart
       const SessionIdx restored = third.restore("moved");
       CHECK(third.engine().session_state(restored).sequence.n_slots() == n_prompt + 19);
-      CHECK(third.engine().session_state(restored).generation.sampler.seed == 7);
       require_same(want, second_part(third, restored));
       CHECK(lab::Probe::tiers(third.engine()).mover.stats().n_lost == 0);
       CHECK(lab::Probe::tiers(third.engine()).mover.stats().bytes_loaded > 0);

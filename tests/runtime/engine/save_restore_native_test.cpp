@@ -48,9 +48,7 @@ TEST_CASE("a saved session goes on in another engine with the bits of one that n
           Life first(model, how, disk);
           const SessionIdx source = create(first);
           CHECK(first_part(first, source, n_prompt) == said);
-          const auto saved = first.engine().save(source, "talk");
-          REQUIRE(saved.has_value());
-          CHECK(saved->n_tokens == n_prompt + 20);
+          REQUIRE(first.engine().save(source, "talk").has_value());
         }
         Life second(model, how, disk);
         const SessionIdx restored = second.restore();
@@ -58,7 +56,6 @@ TEST_CASE("a saved session goes on in another engine with the bits of one that n
         CHECK(state.sequence.n_slots() == n_prompt + 19);
         CHECK(state.state == SessionState::idle);
         CHECK(state.turn_begin == 0);
-        CHECK(state.generation.sampler.seed == 7);
         require_same(want, second_part(second, restored));
         const kv::MoverStats& stats = lab::Probe::tiers(second.engine()).mover.stats();
         CHECK(stats.n_lost == 0);
@@ -91,21 +88,21 @@ TEST_CASE("what is on disk is not written again, by the same session or another 
   const SessionIdx session = create(life);
   REQUIRE(life.engine().feed(session, test::random_ids(1, 400)).has_value());
   life.open.run();
-  const auto first = life.engine().save(session, "talk");
-  const auto again = life.engine().save(session, "talk");
-  REQUIRE(first.has_value());
-  REQUIRE(again.has_value());
-  CHECK(first->bytes_written > 2 * 24 * 8192);
-  CHECK(again->bytes_written < 3 * 8192);  // the manifest, and zeros over the old one's head
+  const auto saved_bytes = [&](SessionIdx idx, const char* name) {
+    const store::Store& store = lab::Probe::tiers(life.engine()).store.store();
+    const u64 before = store.stats().bytes_written;
+    REQUIRE(life.engine().save(idx, name).has_value());
+    return store.stats().bytes_written - before;
+  };
+  CHECK(saved_bytes(session, "talk") > 2 * 24 * 8192);
+  CHECK(saved_bytes(session, "talk") < 3 * 8192);  // the manifest, and a grave for the old one
   life.engine().destroy_session(session);
   const SessionIdx other = create(life);
   REQUIRE(life.engine().feed(other, test::random_ids(1, 330)).has_value());
   life.open.run();
-  const auto shorter = life.engine().save(other, "other");
-  REQUIRE(shorter.has_value());
+  CHECK(saved_bytes(other, "other") < 2 * 3 * 8192 + 3 * 8192);  // its own tail
   CHECK(lab::Probe::tiers(life.engine()).mover.stats().n_known == 2 * (329 / kPage));
-  CHECK(shorter->bytes_written < 2 * 3 * 8192 + 3 * 8192);  // its own tail
-  CHECK(life.engine().save(other, "talk").has_value());     // the name is free again
+  CHECK(life.engine().save(other, "talk").has_value());  // the name is free again
   const auto bad = life.engine().save(other, "");
   REQUIRE_FALSE(bad.has_value());
   CHECK(bad.error().status == Status::invalid_request);
