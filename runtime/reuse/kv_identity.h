@@ -47,10 +47,9 @@ struct KvIdentityArgs {
 };
 KvIdentity kv_identity(const KvIdentityArgs& args);
 
-// The bytes of a group of this identity: [n_kv_heads][page_tokens][K, V][vector], padded to 4 KiB.
-// A vector is head_dim f16 (kv_type 0), or for each 32 of them an f16 and 32 (1) or 16 bytes (2).
-// Nothing where type or layout are not this version's, or no record holds so much. The size that a
-// file states must be equal: a group of another size under a good key would be read as one of this.
+// The bytes of a group of this identity, as store/FORMAT.md lays it out. Nothing where type or
+// layout are not this version's, or no record holds so much. The size that a file states must be
+// equal: a group of another size under a good key would be read as one of this.
 std::optional<u64> group_bytes(const KvIdentity& identity);
 
 // The root of all chains of this identity.

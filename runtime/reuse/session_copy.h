@@ -90,7 +90,6 @@ class SessionCopy {
     args_ = args;
     ops_.init(args.store, args.groups, args.first_tag, args.pump, args.context);
   }
-  bool is_idle() const { return ops_.is_idle(); }
   BlockingStore& ops() { return ops_; }
   void take(const store::Event& event) { ops_.take(event); }  // with a tag of ours
   // The record of the manifest of this name, which has room in a buffer.

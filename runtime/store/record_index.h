@@ -6,8 +6,7 @@
 //               retired record is freed. Every step asserts the generation of its record
 //   places      records are written in order, round and round the file. Manifests, which are
 //               replaced often, are written at its end. In between they would leave holes that
-//               groups fill in part, and later no manifest would find consecutive frames between
-//               held groups
+//               groups fill in part
 //   thread      the owner's
 //   when full   reserve() evicts the least recently used record. For a run of frames it evicts
 //               neighbouring records. Extents go first, since they are copies, manifests last.

@@ -22,17 +22,8 @@
 // payloads, and the heads of earlier ones, are written. A sync takes 5 to 15 ms on a busy disk, in
 // which 60 MB may come at 4 GB/s: set ops_max to a few times the number of buffers.
 //
-// Reading. A read fetches the requested sectors (one request for those within gap_sectors_max of
-// each other) and the head, and verifies all. A caller that reads much may verify the payload
-// itself, on other threads (is_checked_later): then it must call holds() for each sector that it
-// uses.
-//
 // Failures. A record that cannot be read or verified is dropped and not read again. When a disk
 // fails, mode() and why() tell (store_file.h).
-//
-// The write budget is a bucket of write_bytes_per_day that fills by the monotonic clock while the
-// store is open. Its level is in every head, and a restart continues with the youngest head's: a
-// box that restarts all day does not write all day. Opening without a limit leaves a full bucket.
 //
 // Size. Opening with another file_bytes makes the file longer or shorter in place; records in the
 // remaining frames are kept. With another frame_bytes it becomes a new store. To keep existing

@@ -101,7 +101,7 @@ struct ReadArgs {
   // `head` has the record's head, unchanged: its checksums are not verified again. If a bit of it
   // flipped in memory, good sectors look corrupt.
   bool head_is_known = false;
-  // The payload is not verified before the event: the caller calls holds().
+  // The payload is not verified before the event: the caller calls holds() for what it uses.
   bool is_checked_later = false;
   u64 tag = 0;
 };

@@ -1,6 +1,7 @@
 // The bytes that a store may still write: a bucket of a day's bytes, which fills by the monotonic
-// clock while the store is open. Every head on disk has the level (level_for_head()), so that a
-// restart continues with it.
+// clock while the store is open. Every head on disk has the level (level_for_head()). A restart
+// continues with the youngest head's: a box that restarts all day does not write all day. Opening
+// without a limit leaves a full bucket.
 #pragma once
 
 #include <algorithm>
