@@ -126,6 +126,15 @@ struct GoneKey {
   const char* hint;
 };
 constexpr GoneKey kGoneKeys[] = {
+    {"select.block_tokens",
+     "select.block_tokens is gone: pq chooses single tokens, and select.disk_reorder makes them "
+     "neighbours on the disk; leave the key out"},
+    {"select.cache_policy",
+     "select.cache_policy is gone: a head lets go of nearly the longest unused tokens (lru); leave "
+     "the key out"},
+    {"select.cache_tokens",
+     "select.cache_tokens is gone: a head keeps as many chosen tokens as kv.memory_bytes leaves "
+     "room for; leave the key out"},
     {"select.codebooks",
      "select.codebooks is gone: a conversation has one codebook, which is rebuilt as it grows; "
      "leave the key out"},

@@ -16,13 +16,6 @@ Result<void> select_config_validate(const SelectConfig& config) {
                  .detail = Detail("select.k_tokens"),
                  .figures = {Figure{"k_tokens", config.k}, Figure{"page", kQuestPageTokens}}});
   }
-  if (config.method == SelectMethod::pq && config.context_divisor == 0 &&
-      config.k < config.block_tokens) {
-    return fail({.status = Status::invalid_config,
-                 .hint = "blocks are chosen whole; select.k_tokens must be at least a block",
-                 .detail = Detail("select.k_tokens"),
-                 .figures = {Figure{"k_tokens", config.k}, Figure{"block", config.block_tokens}}});
-  }
   if (config.preset == SelectPreset::compare_pqcache && config.is_full()) {
     return fail({.status = Status::invalid_config,
                  .hint = "compare-pqcache is a budget for the compared methods, and full has none: "

@@ -14,19 +14,14 @@
 
 namespace tarn {
 
-class CodeControl;
 namespace method {
 struct Method;
 }
 
-enum class SelectMethod : u8 { full, pq, oracle, quest, window, random };
-inline constexpr const char* kSelectMethodNames[] = {"full",  "pq",     "oracle",
-                                                     "quest", "window", "random"};
+enum class SelectMethod : u8 { full, pq, quest, window };
+inline constexpr const char* kSelectMethodNames[] = {"full", "pq", "quest", "window"};
 enum class CodeFormat : u8 { bytes, packed };
 inline constexpr const char* kCodeFormatNames[] = {"bytes", "packed"};
-
-enum class CachePolicy : u8 { lru, lfu };
-inline constexpr const char* kCachePolicyNames[] = {"lru", "lfu"};
 
 // Of a model and all settings that decide what is read, as text: `tarn verify --record` writes it.
 using SelectMark = std::array<char, 40>;
@@ -52,10 +47,6 @@ inline constexpr u64 kLayerCostMax = 1'000'000'000'000'000;  // an f64 has it ex
 enum class SelectPreset : u8 { none, pqcache_longbench, pqcache_infinitebench, compare_pqcache };
 inline constexpr const char* kSelectPresetNames[] = {"none", "pqcache-longbench",
                                                      "pqcache-infinitebench", "compare-pqcache"};
-// What compare-pqcache is for.
-inline constexpr SelectMethod kComparedMethods[] = {SelectMethod::oracle, SelectMethod::pq,
-                                                    SelectMethod::quest, SelectMethod::window,
-                                                    SelectMethod::random};
 
 struct SelectConfig {
   SelectPreset preset = SelectPreset::none;
@@ -69,19 +60,16 @@ struct SelectConfig {
   u32 n_local = 512;
   u32 k = 2048;
   u32 context_min = 0;
-  u32 block_tokens = 1;
   u32 iterations = 8;
   LayerCost cost{};
   u32 index_delay_tokens = 64;
-  u32 cache_tokens = 0;
-  CachePolicy cache_policy = CachePolicy::lru;
   bool disk_reorder = true;
   bool exact_answers = false;
   SelectMark verified{};
-  // Breaks the index on purpose (runtime/config/code_control.h): for measurements, and no key.
-  const CodeControl* control = nullptr;
-  // A method that is no key's, in place of `method`: lab's and tests' own.
+  // No keys set these. A method of runtime/lab, which replaces `method`:
   const method::Method* lab_method = nullptr;
+  // Over a disk, the chosen tokens that a head keeps in memory at most; 0: what there is room for.
+  u32 cache_tokens = 0;
 
   // Exact: every token is read.
   bool is_full() const { return method == SelectMethod::full && lab_method == nullptr; }
@@ -114,17 +102,10 @@ void SelectConfig::visit_fields(Self& self, Visitor& on) {
   on("select.context_min", self.context_min, u64{0}, u64{1} << 20,
      "shorter contexts are read whole, which is faster; 0: twice what a step reads; with "
      "a divisor every length is read by selection");
-  on("select.block_tokens", self.block_tokens, u64{1}, u64{256},
-     "pq: choose blocks of so many tokens by the sum of their weights, as a disk reads them");
   on("select.iterations", self.iterations, u64{0}, u64{kIterationsMax},
      "pq: updates of the centroids at most; 0: as many as cost_* leave time for, 3 at least");
   on("select.index_delay_tokens", self.index_delay_tokens, u64{1}, u64{4096},
      "tokens from a clustering's start to its use; 1: the second token waits for it");
-  on("select.cache_tokens", self.cache_tokens, u64{0}, u64{65535},
-     "over a disk: chosen tokens that a head keeps in memory for later steps; 0: as many as "
-     "kv.memory_bytes leaves room for; fewer make room for groups where disk_reorder is false");
-  on("select.cache_policy", self.cache_policy, Names(kCachePolicyNames),
-     "which of them it lets go: nearly the longest unused (lru), or the least used of late (lfu)");
   on("select.disk_reorder", self.disk_reorder,
      "write what selection by pairs of codes reads twice more, in orders it is read in: fewer "
      "requests a token, and up to three times the space, where the quota has it");

@@ -7,7 +7,6 @@
 #include "runtime/engine/engine.h"
 #include "runtime/engine/engine_memory.h"
 #include "runtime/engine/model_file.h"
-#include "runtime/method/select_shape.h"
 #include "runtime/model/kv_type.h"
 #include "runtime/reuse/selection_key.h"
 

@@ -4,7 +4,6 @@
 
 #include "runtime/engine/engine.h"
 #include "runtime/method/method.h"
-#include "runtime/method/select_shape.h"
 #include "runtime/reuse/selection_key.h"
 
 namespace tarn::engine {
@@ -41,8 +40,7 @@ void Engine::note_opened() {
   status_.select = method::method_of(select).name;
   status_.select_mark = select_mark(select, model_.weights, kv_type_);
   status_.select_verified =
-      select.is_full() || (select.control == nullptr && select.lab_method == nullptr &&
-                           status_.select_mark == select.verified);
+      select.is_full() || (select.lab_method == nullptr && status_.select_mark == select.verified);
   status_.memory_locked = arena_.locked();
   status_.n_workers = workers_.n_workers();
   status_.sessions_max = plan_.sessions_max;

@@ -4,17 +4,14 @@
 #include <cmath>
 
 #include "platform/base/assert.h"
+#include "platform/base/random_at.h"
 
 namespace tarn::engine {
 namespace {
 
-// splitmix64's finaliser over (seed, counter): a draw needs no state beyond its number.
+// [0, 1). A draw needs no state beyond its number.
 f64 uniform_draw(u64 seed, u64 draw_idx) {
-  u64 z = seed + (draw_idx + 1) * 0x9E3779B97F4A7C15ull;
-  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
-  z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
-  z ^= z >> 31;
-  return static_cast<f64>(z >> 11) * 0x1.0p-53;  // [0, 1)
+  return static_cast<f64>(random_at(seed, draw_idx) >> 11) * 0x1.0p-53;
 }
 
 // Changes logits and remembers what they were: a token's logprob is the model's own.

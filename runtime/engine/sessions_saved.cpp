@@ -4,8 +4,6 @@
 #include <bit>
 
 #include "runtime/engine/sessions.h"
-#include "runtime/method/iterations.h"
-#include "runtime/method/select_shape.h"
 
 namespace tarn::engine {
 namespace {

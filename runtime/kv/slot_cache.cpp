@@ -21,8 +21,8 @@ u32 SlotCache::capacity_of(u64 region_bytes, u32 slot_bytes) {
   return static_cast<u32>(std::min<u64>(n, kPlacesMax));
 }
 
-void SlotCache::init(Carver& carver, u32 capacity, u32 slot_bytes, u32 keep_shift) {
-  TARN_ASSERT(capacity <= kPlacesMax && keep_shift >= 1 && keep_shift <= 7);
+void SlotCache::init(Carver& carver, u32 capacity, u32 slot_bytes) {
+  TARN_ASSERT(capacity <= kPlacesMax);
   *this = SlotCache();
   bytes_ = carver.rows<u8>("slots", capacity, slot_bytes).data();
   entries_ = carver.take<Entry>("entries", capacity);
@@ -30,7 +30,6 @@ void SlotCache::init(Carver& carver, u32 capacity, u32 slot_bytes, u32 keep_shif
   places_ = carver.take<u16>("places", capacity);
   capacity_ = capacity;
   slot_bytes_ = slot_bytes;
-  keep_shift_ = keep_shift;
 }
 
 void SlotCache::truncate(u32 slot_end) {
@@ -45,7 +44,7 @@ u32 SlotCache::take(std::span<WantedSlot> wanted, std::span<Found> found) {
     while (next < wanted.size() && wanted[next].slot < entry.slot) {
       wanted[n_missing++] = wanted[next++];
     }
-    entry.heat = static_cast<u8>(entry.heat - (entry.heat >> keep_shift_) - (entry.heat > 0));
+    entry.heat = static_cast<u8>(entry.heat - entry.heat / 2 - (entry.heat > 0));
     if (next == wanted.size() || wanted[next].slot != entry.slot) continue;
     entry.heat = static_cast<u8>(std::min(entry.heat + kUse, 255u));
     found[found.size() - ++n_found] = {entry.place, wanted[next++].place};

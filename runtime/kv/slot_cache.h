@@ -3,9 +3,9 @@
 // Zhang et al. 2024, arXiv:2407.12820; there in blocks of 128 tokens, here single slots, since
 // memory holds fewer of them than one step wants).
 //
-//   policy    a slot's heat falls by a part in each step and rises when it is wanted (LRU and LFU
-//             in one, as LRFU: Lee et al. 2001, IEEE Transactions on Computers 50(12)). A slot that
-//             is new has the heat of one use, and goes before those that are colder
+//   policy    a slot's heat falls by half in each step and rises when it is wanted: nearly LRU (as
+//             LRFU: Lee et al. 2001, IEEE Transactions on Computers 50(12)). A slot that is new has
+//             the heat of one use, and goes before those that are colder
 //   names     a slot, or whatever else names one: neighbours in order are kept and let go together
 //   results   do not depend on it: it holds bytes that were verified, of slots that do not change
 //   thread    one at a time
@@ -22,12 +22,10 @@ namespace tarn::kv {
 
 class SlotCache {
  public:
-  static constexpr u32 kKeepShift = 1;      // of the heat half is lost a step: nearly LRU
-  static constexpr u32 kKeepShiftLong = 4;  // of the heat a sixteenth is: nearly LFU
   static u64 region_bytes(u32 capacity, u32 slot_bytes);
   // Slots of which a region of so many bytes holds the most.
   static u32 capacity_of(u64 region_bytes, u32 slot_bytes);
-  void init(Carver& carver, u32 capacity, u32 slot_bytes, u32 keep_shift = kKeepShift);
+  void init(Carver& carver, u32 capacity, u32 slot_bytes);
   void clear() { n_ = 0; }
   // Keeps what lies before the slot.
   void truncate(u32 slot_end);
@@ -61,7 +59,7 @@ class SlotCache {
   std::span<Entry> merged_{};   // [capacity], scratch of put()
   std::span<u16> places_{};     // [capacity], likewise
   u8* bytes_ = nullptr;         // [capacity, slot_bytes]
-  u32 capacity_ = 0, slot_bytes_ = 0, keep_shift_ = kKeepShift, n_ = 0;
+  u32 capacity_ = 0, slot_bytes_ = 0, n_ = 0;
   u32 n_puts_ = 0;
 };
 

@@ -1,10 +1,72 @@
 #include "runtime/lab/methods.h"
 
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+#include "platform/base/random_at.h"
+#include "runtime/method/pq_index.h"
+
 namespace tarn::lab {
+
+using method::KeyPages;
+using method::ReaderArgs;
+using method::SelectionArgs;
+using method::SelectionScratch;
+
 namespace {
 
+class OracleReader final : public method::Reader {
+ public:
+  explicit OracleReader(const ReaderArgs& /*args*/) {}
+  u32 choose(const SelectionArgs& args, const KeyPages& keys) const override {
+    return select_oracle(args, keys);
+  }
+};
+
+class RandomReader final : public method::Reader {
+ public:
+  explicit RandomReader(const ReaderArgs& args) : seed_(random_at(kRandomSeed, args.head)) {}
+  u32 choose(const SelectionArgs& args, const KeyPages& /*keys*/) const override {
+    return select_random(args, seed_);
+  }
+
+ private:
+  u64 seed_;
+};
+
+class ShuffledCodes final : public method::PqIndex {
+ public:
+  using PqIndex::PqIndex;
+  u32 choose(const SelectionArgs& args, const KeyPages& keys) const override {
+    const u32 n_slots = PqIndex::choose(args, keys);
+    const method::TokenRanges& s = args.ranges;
+    const u64 n = s.n_middle();
+    // A stride without a common factor visits every place once; the golden ratio's scatters them.
+    u64 stride = static_cast<u64>(0.618 * static_cast<f64>(n)) | 1u;
+    while (std::gcd(stride, n) != 1) stride += 2;
+    const auto chosen = args.slots.subspan(s.n_sinks(), n_slots - s.n_sinks() - s.n_local());
+    for (u32& slot : chosen) {
+      slot = s.middle_begin + static_cast<u32>(((slot - s.middle_begin) * stride + n / 3) % n);
+    }
+    std::ranges::sort(chosen);
+    return n_slots;
+  }
+};
+
 constexpr method::Method kMethods[] = {
-    {.name = "every-second", .reader_bytes = 64, .make = make_every_second},
+    {.name = "oracle",
+     .reader_bytes = sizeof(OracleReader),
+     .make = method::make_reader<OracleReader>,
+     .reads_keys = true},
+    {.name = "random",
+     .reader_bytes = sizeof(RandomReader),
+     .make = method::make_reader<RandomReader>},
+    {.name = "shuffled-codes",
+     .reader_bytes = sizeof(ShuffledCodes),
+     .make = method::make_reader<ShuffledCodes>,
+     .region_bytes = ShuffledCodes::region_bytes,
+     .is_trained = true},
 };
 
 }  // namespace
@@ -12,10 +74,57 @@ constexpr method::Method kMethods[] = {
 std::span<const method::Method> methods() { return kMethods; }
 
 const method::Method* method_named(std::string_view name) {
-  for (const method::Method& row : kMethods) {
-    if (name == row.name) return &row;
+  const auto* row = std::ranges::find(kMethods, name, &method::Method::name);
+  return row == std::end(kMethods) ? nullptr : row;
+}
+
+bool set_method(SelectConfig& config, std::string_view name) {
+  config.lab_method = method_named(name);
+  if (config.lab_method != nullptr) return true;
+  const auto* const at = std::ranges::find(kSelectMethodNames, name);
+  if (at == std::end(kSelectMethodNames)) return false;
+  config.method = static_cast<SelectMethod>(at - std::begin(kSelectMethodNames));
+  return true;
+}
+
+// Exact scores of the middle, in attention's own order of additions: keys of a tile as columns,
+// which makes them a codebook of one sub-space.
+u32 select_oracle(const SelectionArgs& args, const KeyPages& keys) {
+  constexpr u32 kTile = method::PqIndex::kTileTokens;
+  const SelectionScratch scratch = method::carve_selection(args);
+  const u32 n = args.ranges.n_middle(), d = keys.head_dim, n_heads = args.query.n_heads;
+  std::vector<f32> rows(u64{kTile} * d), columns(rows.size()), lut(u64{n_heads} * kTile);
+  for (u32 begin = 0; begin < n; begin += kTile) {
+    const u32 n_tile = std::min(kTile, n - begin);
+    keys.load(args.table, args.ranges.middle_begin + begin, n_tile, rows.data());
+    for (u64 t = 0; t < kTile; ++t) {
+      for (u64 i = 0; i < d; ++i) columns[i * kTile + t] = t < n_tile ? rows[t * d + i] : 0.0f;
+    }
+    args.table.pq_lut({.q = args.query.q,
+                       .q_stride = d,
+                       .codebook = columns.data(),
+                       .lut = lut.data(),
+                       .n_heads = n_heads,
+                       .n_subspaces = 1,
+                       .dims = d,
+                       .n_padded = kTile});
+    for (u64 h = 0; h < n_heads; ++h) {
+      for (u64 t = 0; t < n_tile; ++t) {
+        scratch.scores[h * n + begin + t] = lut[h * kTile + t] * args.query.scale;
+      }
+    }
   }
-  return nullptr;
+  return method::choose_best(args, scratch, method::rank_of(args, scratch, n));
+}
+
+u32 select_random(const SelectionArgs& args, u64 seed) {
+  const SelectionScratch scratch = method::carve_selection(args);
+  for (u32 i = 0; i < args.ranges.n_middle(); ++i) {
+    // 24 bits are a float exactly; the slot itself is hashed, so a token's luck is its own.
+    const u64 hash = random_at(seed, args.ranges.middle_begin + i);
+    scratch.weights[i] = static_cast<f32>(hash >> 40);
+  }
+  return method::choose_best(args, scratch, scratch.weights);
 }
 
 }  // namespace tarn::lab

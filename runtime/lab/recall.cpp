@@ -1,16 +1,14 @@
 // How much of an exact choice an index of codes finds, for measurements (tarn-bench --recall). The
 // index is built as at its first use: from the rows that are in the middle now.
 #include <algorithm>
+#include <iterator>
 #include <limits>
-#include <memory>
 #include <vector>
 
 #include "platform/base/assert.h"
+#include "runtime/lab/methods.h"
 #include "runtime/lab/probe.h"
-#include "runtime/method/iterations.h"
-#include "runtime/method/read/oracle.h"
-#include "runtime/method/read/pq.h"
-#include "runtime/method/select_shape.h"
+#include "runtime/method/index_jobs.h"
 
 namespace tarn::lab {
 namespace {
@@ -19,22 +17,11 @@ using method::KeyPages;
 using method::PqIndex;
 using method::PqShape;
 
-// Bytes that begin at a cache line.
-class Scratch {
- public:
-  explicit Scratch(u64 bytes) : bytes_(bytes), memory_(bytes + kAlignment) {}
-  std::span<std::byte> span() {
-    void* at = memory_.data();
-    size_t space = memory_.size();
-    std::align(kAlignment, bytes_, at, space);
-    return {static_cast<std::byte*>(at), bytes_};
-  }
-
- private:
-  static constexpr u64 kAlignment = 64;
-  u64 bytes_;
-  std::vector<std::byte> memory_;
+// Memory that begins at a cache line.
+struct alignas(64) Line {
+  std::byte bytes[64];
 };
+std::vector<Line> lines(u64 n_bytes) { return std::vector<Line>(n_bytes / sizeof(Line) + 1); }
 
 // The slots that are clustered, as pages of one.
 void sample_rows(const KeyPages& keys, const method::TokenRanges& ranges, u64 slot_bytes,
@@ -45,15 +32,6 @@ void sample_rows(const KeyPages& keys, const method::TokenRanges& ranges, u64 sl
     const u32 slot = ranges.middle_begin + row;
     out[i] = keys.pages[slot / keys.page_tokens] + slot % keys.page_tokens * slot_bytes;
   }
-}
-
-u64 count_both(std::span<const u32> a, std::span<const u32> b) {
-  u64 n = 0;
-  for (const u32* at = b.data(); const u32 slot : a) {
-    while (at != b.data() + b.size() && *at < slot) ++at;
-    if (at != b.data() + b.size() && *at == slot) ++n;
-  }
-  return n;
 }
 
 }  // namespace
@@ -80,11 +58,12 @@ f64 Probe::recall(const RecallArgs& args) const {
   const PqShape shape =
       method::pq_shape(config, {spec.head_dim, spec.adjacent_dims()}, n_slots_max);
   const u32 n_group_heads = spec.n_heads / spec.n_kv_heads;
-  Scratch region(method::pq_layout(shape).bytes), train(method::pq_train_scratch_bytes(shape));
-  Scratch search(method::selection_scratch_bytes({.n_group_heads = n_group_heads,
-                                                  .head_dim = spec.head_dim,
-                                                  .lut_elems = shape.lut_elems(),
-                                                  .middle_tokens_max = n_slots_max}));
+  std::vector<Line> region = lines(method::pq_layout(shape).bytes);
+  std::vector<Line> train = lines(method::pq_train_scratch_bytes(shape));
+  std::vector<Line> search =
+      lines(method::selection_scratch_bytes({.n_group_heads = n_group_heads,
+                                             .lut_elems = shape.lut_elems(),
+                                             .middle_tokens_max = n_slots_max}));
   std::vector<u32> exact(n_slots_max), coded(n_slots_max);
   std::vector<const u8*> sample(method::pq_n_sample(shape, ranges.n_middle()));
   std::vector<const u8*> pages(plan.pages_max);
@@ -94,28 +73,33 @@ f64 Probe::recall(const RecallArgs& args) const {
   const KeyPages sampled{engine_.kv_type_, sample.data(), 1, spec.head_dim};
 
   PqIndex index;
-  index.init(shape, region.span());
+  index.init(shape, std::as_writable_bytes(std::span(region)));
   index.start(ranges.middle_begin);
   index.begin_codebook(ranges.n_middle());
   const u32 n_updates = method::iterations(config, ranges.n_middle());
   for (u32 subspace = 0; subspace < shape.n_subspaces; ++subspace) {
-    index.train({table, sampled, 0, subspace, n_updates, train.span()});
-    index.code({table, keys, subspace, ranges.middle_begin, ranges.middle_end, train.span()});
+    index.train({table, sampled, 0, subspace, n_updates, std::as_writable_bytes(std::span(train))});
+    index.code({table, keys, subspace, ranges.middle_begin, ranges.middle_end,
+                std::as_writable_bytes(std::span(train))});
   }
   index.end_codebook();
 
   const f32 scale = 1.0f / __builtin_sqrtf(static_cast<f32>(spec.head_dim));
   const auto search_into = [&](std::span<u32> slots) {
-    return method::SelectionArgs{
-        table, {args.q, n_group_heads, scale}, ranges, budget.k, search.span(), slots};
+    return method::SelectionArgs{table,
+                                 {args.q, n_group_heads, scale},
+                                 ranges,
+                                 budget.k,
+                                 std::as_writable_bytes(std::span(search)),
+                                 slots};
   };
-  const u32 n_exact = method::select_oracle(search_into(exact), keys);
-  method::SelectionArgs in_blocks = search_into(coded);
-  in_blocks.block_tokens = config.block_tokens;
-  const u32 n_coded = method::select_pq(in_blocks, index);
-  const u64 n_both = count_both(std::span(exact).first(n_exact), std::span(coded).first(n_coded));
+  const u32 n_exact = select_oracle(search_into(exact), keys);
+  const u32 n_coded = index.choose(search_into(coded), keys);
+  std::vector<u32> both;
+  std::ranges::set_intersection(std::span(exact).first(n_exact), std::span(coded).first(n_coded),
+                                std::back_inserter(both));
   const u32 n_always = ranges.n_sinks() + ranges.n_local();
-  return static_cast<f64>(n_both - n_always) / static_cast<f64>(n_exact - n_always);
+  return static_cast<f64>(both.size() - n_always) / static_cast<f64>(n_exact - n_always);
 }
 
 }  // namespace tarn::lab

@@ -4,9 +4,26 @@
 #include <utility>
 
 #include "platform/base/assert.h"
-#include "runtime/method/iterations.h"
 
 namespace tarn::method {
+
+// In f64: sums, products and a quotient, each rounded as IEEE 754 says, are the same everywhere.
+u32 iterations_max(const LayerCost& cost, u32 n_rows, u32 n_sampled) {
+  TARN_ASSERT(cost.update_ps > 0 && n_sampled > 0);
+  const f64 s = n_rows;
+  const f64 prefill_ns = static_cast<f64>(cost.layer_ns) +
+                         static_cast<f64>(cost.token_ps) * s / 1e3 +
+                         static_cast<f64>(cost.squared_fs) * s * s / 1e6;
+  const f64 fixed_ns = static_cast<f64>(cost.job_ns) + static_cast<f64>(cost.row_ps) * s / 1e3;
+  const f64 update_ns = static_cast<f64>(cost.update_ps) * n_sampled / 1e3;
+  const f64 n = (prefill_ns * cost.share_percent / 100 - fixed_ns) / update_ns;
+  return static_cast<u32>(std::clamp(n, f64{kIterationsMin}, f64{kIterationsMax}));
+}
+
+u32 iterations(const SelectConfig& config, u32 n_rows) {
+  if (config.iterations != 0) return config.iterations;
+  return iterations_max(config.cost, n_rows, pq_n_sample({.code_bits = config.code_bits}, n_rows));
+}
 
 void IndexJobs::init() {
   spare_ = memory_.spare_set();
@@ -33,14 +50,14 @@ void IndexJobs::start_job(IndexSession& s, u32 n_rows) {
   s.n_rows = n_rows;
   s.target = nullptr;
   s.n_units_done = s.n_units_due = s.waits_at = 0;
-  s.is_stuck = s.is_clustered = false;
+  s.is_stuck = false;
   saved_.erase(s, std::exchange(s.job_key, saved_.draw_key()));
   if (!s.life.is_dense()) return;
   for (u32 head = 0; head < args_.shape->n_heads; ++head) s.heads[head]->forget();
 }
 
 void IndexJobs::drop_job(IndexSession& s) {
-  s.is_stuck = s.is_restoring = s.is_clustered = false;
+  s.is_stuck = s.is_restoring = false;
   s.n_rows = 0;
   s.target = nullptr;
   s.n_units_done = s.n_units_found = s.n_units_due = s.waits_at = 0;
@@ -53,17 +70,9 @@ void IndexJobs::begin_restoring(IndexSession& s) {
   drop_job(s);
   s.is_restoring = true;
   s.n_units_found = memory_.extents() == nullptr ? n_units() : 0;
-  s.target = s.heads;
   s.n_rows = s.life.n_rows_used();
   if (s.used_key == store::Key{}) s.used_key = saved_.draw_key();
-  for (u32 head = 0; head < args_.shape->n_heads; ++head) {
-    pq_of(s.heads[head]).start(s.life.ranges().middle_begin);
-  }
-}
-
-void IndexJobs::end_restoring(IndexSession& s) {
-  drop_job(s);
-  await_clustering(s);
+  begin_filling(s, s.heads);
 }
 
 void IndexJobs::await_clustering(IndexSession& s) {
@@ -112,7 +121,7 @@ Result<void> IndexJobs::run_units(IndexSession& s, u32 n, bool is_due) {
       if (spare_user_ != nullptr && spare_user_ != &s) start_job(*spare_user_, spare_user_->n_rows);
       spare_user_ = &s;
     }
-    begin_training(s, target);
+    begin_filling(s, target);
   }
   args_.kv->drop_plan();
   for (; n > 0 && s.n_units_done < n_units(); --n) {
@@ -125,57 +134,48 @@ Result<void> IndexJobs::run_units(IndexSession& s, u32 n, bool is_due) {
     }
     pass_found_layers(s);
   }
-  if (s.is_restoring && s.n_units_done == n_units()) end_restoring(s);
+  if (s.is_restoring && s.n_units_done == n_units()) {
+    drop_job(s);
+    await_clustering(s);
+  }
   return {};
 }
 
-void IndexJobs::begin_training(IndexSession& s, Reader** target) {
+void IndexJobs::begin_filling(IndexSession& s, Reader** target) {
   s.target = target;
   for (u32 head = 0; head < args_.shape->n_heads; ++head) {
     pq_of(target[head]).start(s.life.ranges().middle_begin);
-    pq_of(target[head]).begin_codebook(s.n_rows);
   }
 }
 
 // Of an index that is made again, layers that are there as a whole. All have been looked for before
 // the first one is made: what is written then takes nothing of what was found.
 void IndexJobs::pass_found_layers(IndexSession& s) const {
-  if (!s.is_restoring || s.n_units_found < n_units() || s.is_clustered) return;
+  if (!s.is_restoring || s.n_units_found < n_units()) return;
   while (s.n_units_done < n_units() && saved_.has_codes(s, s.n_units_done) &&
          order_.has_extents(s, s.n_units_done)) {
     ++s.n_units_done;
   }
 }
 
-// One that is not.
+// One that is not. Where the disk fails, all of it is made again.
 Result<void> IndexJobs::make_layer(IndexSession& s, u32 cache_layer) {
-  if (!s.is_clustered) {
-    TARN_CHECK(s.is_restoring ? restore_layer(s, cache_layer) : cluster_layer(s, cache_layer));
-  }
-  s.is_clustered = true;
+  const bool has_codes = s.is_restoring && saved_.has_codes(s, cache_layer);
+  if (!has_codes) TARN_CHECK(cluster_layer(s, cache_layer));
   TARN_CHECK(order_.lay_out(s, cache_layer));
   saved_.keep_layer(s, cache_layer);
-  s.is_clustered = false;
   return {};
-}
-
-// As it was made.
-Result<void> IndexJobs::restore_layer(IndexSession& s, u32 cache_layer) {
-  const u32 n_kv_heads = args_.spec->n_kv_heads;
-  if (saved_.has_codes(s, cache_layer)) return {};
-  for (u32 i = 0; i < n_kv_heads; ++i) {
-    PqIndex& pq = pq_of(s.heads[cache_layer * n_kv_heads + i]);
-    pq.start(s.life.ranges().middle_begin);
-    pq.begin_codebook(s.n_rows);
-  }
-  return cluster_layer(s, cache_layer);
 }
 
 Result<void> IndexJobs::cluster_layer(IndexSession& s, u32 cache_layer) {
   const u32 n_kv_heads = args_.spec->n_kv_heads, n_subspaces = args_.config->n_subspaces;
   const u32 first_head = cache_layer * n_kv_heads;
   Reader** heads = s.target + first_head;
-  const u32 slot_begin = pq_of(heads[0]).slot_begin();
+  const u32 slot_begin = s.life.ranges().middle_begin;
+  for (u32 i = 0; i < n_kv_heads; ++i) {
+    pq_of(heads[i]).start(slot_begin);
+    pq_of(heads[i]).begin_codebook(s.n_rows);
+  }
   const u32 slot_end = slot_begin + s.n_rows;
   const u32 n_sample = pq_n_sample(pq_of(heads[0]).shape(), s.n_rows);
   const u32 n_updates = iterations(*args_.config, s.n_rows);

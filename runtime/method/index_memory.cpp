@@ -3,27 +3,8 @@
 #include <new>
 
 #include "platform/base/assert.h"
-#include "runtime/method/select_shape.h"
 
 namespace tarn::method {
-namespace {
-
-constexpr u64 kAlignment = Carver::kAlignment;
-
-// Elements of a row, so that each row begins at a cache line.
-template <class T>
-constexpr u64 whole(u64 n) {
-  return align_up(n * sizeof(T), kAlignment) / sizeof(T);
-}
-
-// The worker's, or the head's, of a piece of rows.
-template <class T>
-std::span<T> row_of(std::span<T> rows, u64 n_rows, u64 row) {
-  const u64 n = rows.size() / n_rows;
-  return rows.subspan(row * n, n);
-}
-
-}  // namespace
 
 IndexSets IndexSets::carve(Carver& carver, const SelectShape& shape) {
   const u64 n_readers = u64{shape.n_sets} * shape.n_heads;
@@ -34,59 +15,66 @@ IndexSets IndexSets::carve(Carver& carver, const SelectShape& shape) {
                                                 shape.n_heads == 0 ? 0 : shape.in.sessions_max)};
 }
 
+WorkerScratch WorkerScratch::carve(Carver& carver, const SelectShape& shape) {
+  const u64 n_host = shape.in.place == KvPlace::gpu ? 0 : 1;
+  const u64 n_gathered = n_host * shape.gather_pages(), page_bytes = shape.in.group.page_bytes();
+  const WorkerScratch mine{
+      .search = carver.take<std::byte>("search", n_host * shape.search_bytes),
+      .train = carver.take<std::byte>("train", shape.train_bytes),
+      .slots = carver.take<u32>("slots", n_host * shape.in.context_tokens),
+      .pages = carver.take<const u8*>("pages", shape.in.pages_max()).data(),
+      .gathered = carver.take<u8>("gathered", n_gathered * page_bytes).data(),
+      .gathered_pages = carver.take<const u8*>("their pages", n_gathered).data(),
+      .state = carver.take<f32>("state", n_host * shape.state_bytes / sizeof(f32)).data()};
+  for (u64 page = 0; page < n_gathered && carver.places(); ++page) {
+    mine.gathered_pages[page] = mine.gathered + page * page_bytes;
+  }
+  return mine;
+}
+
 SelectScratch SelectScratch::carve(Carver& carver, const SelectShape& shape) {
   const u64 n = shape.n_heads == 0 ? 0 : shape.in.n_workers;
-  const u64 n_host = shape.in.place == KvPlace::gpu ? 0 : n;
-  const u64 n_pages = shape.gather_pages(), page_bytes = shape.in.group.page_bytes();
-  Carver fetch;
+  Carver worker, fetch;
+  if (n > 0) WorkerScratch::carve(worker, shape);
   if (n > 0 && shape.in.place == KvPlace::tiers) FetchMemory::carve(fetch, shape);
-  return {.search = carver.rows<std::byte>("search", n_host, shape.search_bytes),
-          .train = carver.rows<std::byte>("train", n, shape.train_bytes),
-          .slots = carver.rows<u32>("slots", n_host, whole<u32>(shape.in.context_tokens)),
-          .pages = carver.rows<const u8*>("pages", n, whole<u8*>(shape.in.pages_max())),
-          .gathered = carver.rows<u8>("gathered", n_host, whole<u8>(n_pages * page_bytes)),
-          .gathered_pages = carver.rows<const u8*>("their pages", n_host, whole<u8*>(n_pages)),
-          .states = carver.rows<f32>("state", n_host, shape.state_bytes / sizeof(f32)),
+  return {.workers = carver.rows<std::byte>("a worker's", n, worker.n_bytes().aligned_up(64)),
           .shared = carver.take<std::byte>("a layer's",
                                            std::max(shape.sample_bytes * shape.in.group.n_kv_heads,
                                                     fetch.n_bytes().get().value_or(0)))};
 }
 
-FetchMemory FetchMemory::carve(Carver& carver, const SelectShape& shape) {
-  const u64 n_heads = shape.in.group.n_kv_heads, n = shape.n_chosen_max;
-  const u64 n_pages = ceil_div(n, shape.in.group.page_tokens);
-  using Found = kv::SlotCache::Found;
+HeadFetch HeadFetch::carve(Carver& carver, const SelectShape& shape) {
+  const u64 n = shape.n_chosen_max, n_pages = ceil_div(n, shape.in.group.page_tokens);
   const u64 page_bytes = shape.in.group.page_bytes();
-  return {
-      .n_pages = n_pages,
-      .page_bytes = page_bytes,
-      .bytes = carver.rows<u8>("K and V", n_heads, whole<u8>(n_pages * page_bytes)),
-      .pages = carver.rows<const u8*>("pages", n_heads, whole<u8*>(n_pages)),
-      .slots = carver.rows<u32>("slots", n_heads, whole<u32>(n)),
-      .wanted_slots = carver.rows<kv::WantedSlot>("wanted", n_heads, whole<kv::WantedSlot>(n)),
-      .missing_slots = carver.rows<kv::WantedSlot>("missing", n_heads, whole<kv::WantedSlot>(n)),
-      .found_slots = carver.rows<Found>("found", n_heads, align_up(n, 16)),
-      .places = carver.rows<kv::ExtentWant>("places", n_heads, whole<kv::ExtentWant>(n)),
-      .n_chosen = carver.take<u32>("counts", n_heads),
-      .n_missing = carver.take<u32>("counts", n_heads),
-      .found = carver.take<std::span<const Found>>("table", n_heads),
-      .wanted = carver.take<std::span<const kv::WantedSlot>>("table", n_heads),
-      .out = carver.take<u8*>("table", n_heads),
-      .readings = carver.take<kv::ExtentReading>("readings", n_heads)};
+  const HeadFetch head{.bytes = carver.take<u8>("K and V", n_pages * page_bytes).data(),
+                       .pages = carver.take<const u8*>("pages", n_pages),
+                       .slots = carver.take<u32>("slots", n),
+                       .wanted = carver.take<kv::WantedSlot>("wanted", n),
+                       .missing = carver.take<kv::WantedSlot>("missing", n),
+                       .found = carver.take<kv::SlotCache::Found>("found", n),
+                       .places = carver.take<kv::ExtentWant>("places", n)};
+  for (u64 page = 0; page < head.pages.size(); ++page) {
+    head.pages[page] = head.bytes + page * page_bytes;
+  }
+  return head;
 }
 
-HeadFetch FetchMemory::head(u32 kv_head) const {
-  const u64 n_heads = n_chosen.size();
-  u8* const first = row_of(bytes, n_heads, kv_head).data();
-  const u8** const table = row_of(pages, n_heads, kv_head).data();
-  for (u64 page = 0; page < n_pages; ++page) table[page] = first + page * page_bytes;
-  return {.bytes = first,
-          .pages = table,
-          .slots = row_of(slots, n_heads, kv_head),
-          .wanted = row_of(wanted_slots, n_heads, kv_head),
-          .missing = row_of(missing_slots, n_heads, kv_head),
-          .found = row_of(found_slots, n_heads, kv_head),
-          .places = row_of(places, n_heads, kv_head)};
+FetchMemory FetchMemory::carve(Carver& carver, const SelectShape& shape) {
+  const u64 n_heads = shape.in.group.n_kv_heads;
+  const FetchMemory fetch{.heads = carver.take<HeadFetch>("heads", n_heads),
+                          .wanted = carver.take<std::span<const kv::WantedSlot>>("table", n_heads),
+                          .out = carver.take<u8*>("table", n_heads),
+                          .readings = carver.take<kv::ExtentReading>("readings", n_heads)};
+  for (u64 i = 0; i < n_heads; ++i) {
+    const HeadFetch head = HeadFetch::carve(carver, shape);
+    if (carver.places()) fetch.heads[i] = head;
+  }
+  return fetch;
+}
+
+void IndexMemory::begin_fetch() {
+  Carver shared(scratch_.shared);
+  fetch_ = FetchMemory::carve(shared, *args.shape);
 }
 
 void IndexMemory::init(const SelectorArgs& new_args) {
@@ -96,11 +84,6 @@ void IndexMemory::init(const SelectorArgs& new_args) {
   Carver indexes(args.indexes), workers(args.scratch);
   sets_ = IndexSets::carve(indexes, shape);
   scratch_ = SelectScratch::carve(workers, shape);
-  fetch_ = {};
-  if (shape.in.place == KvPlace::tiers) {
-    Carver shared(scratch_.shared);
-    fetch_ = FetchMemory::carve(shared, shape);
-  }
   for (u64 i = 0; i < sets_.table.size(); ++i) {
     sets_.table[i] =
         method_of(*args.config)
@@ -117,12 +100,6 @@ void IndexMemory::init(const SelectorArgs& new_args) {
                         args.config->index_delay_tokens);
     s->heads = &sets_.table[idx * shape.n_heads];
   }
-  for (u32 worker = 0; worker < shape.in.n_workers && args.device == nullptr; ++worker) {
-    const WorkerScratch mine = scratch(worker);
-    for (u64 page = 0; page < shape.gather_pages(); ++page) {
-      mine.gathered_pages[page] = mine.gathered + page * shape.in.group.page_bytes();
-    }
-  }
   init_caches();
 }
 
@@ -136,14 +113,12 @@ void IndexMemory::init_caches() {
   caches_ = {};
   if (shape.n_slots == 0) return;
   const u64 n = u64{args.shape->in.sessions_max} * args.shape->n_heads;
-  const bool is_lru = args.config->cache_policy == CachePolicy::lru;
-  const u32 keep_shift = is_lru ? kv::SlotCache::kKeepShift : kv::SlotCache::kKeepShiftLong;
   Carver carver(args.caches);
   caches_ = carver.take<kv::SlotCache>("", n);
   for (kv::SlotCache& cache : caches_) {
     new (&cache) kv::SlotCache();
     Carver region(carver.take<std::byte>("", shape.head_bytes));
-    cache.init(region, shape.n_slots, 2 * args.shape->in.group.vector_bytes, keep_shift);
+    cache.init(region, shape.n_slots, 2 * args.shape->in.group.vector_bytes);
   }
 }
 
@@ -172,17 +147,8 @@ std::span<std::byte> IndexMemory::extents_memory() const {
 }
 
 WorkerScratch IndexMemory::scratch(u32 worker_idx) const {
-  const u64 n = args.shape->in.n_workers;
-  WorkerScratch out{};
-  out.train = row_of(scratch_.train, n, worker_idx);
-  out.pages = row_of(scratch_.pages, n, worker_idx).data();
-  if (args.device != nullptr) return out;
-  out.search = row_of(scratch_.search, n, worker_idx);
-  out.slots = row_of(scratch_.slots, n, worker_idx);
-  out.gathered = row_of(scratch_.gathered, n, worker_idx).data();
-  out.gathered_pages = row_of(scratch_.gathered_pages, n, worker_idx).data();
-  out.state = row_of(scratch_.states, n, worker_idx).data();
-  return out;
+  Carver carver(Carver::row(scratch_.workers, args.shape->in.n_workers, worker_idx));
+  return WorkerScratch::carve(carver, *args.shape);
 }
 
 std::byte* IndexMemory::sample_of(u32 kv_head) const {

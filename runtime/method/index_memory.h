@@ -22,8 +22,8 @@
 #include "runtime/kv/kv_cache.h"
 #include "runtime/kv/sequence.h"
 #include "runtime/kv/slot_cache.h"
-#include "runtime/method/device_indexes.h"
-#include "runtime/method/read/pq.h"
+#include "runtime/method/device.h"
+#include "runtime/method/pq_index.h"
 #include "runtime/method/select_layout.h"
 #include "runtime/model/model_spec.h"
 #include "runtime/step/batch.h"
@@ -72,14 +72,13 @@ struct IndexSession {
   } next{};
   bool is_restoring = false;  // the job makes the index in use again
   bool is_stuck = false;      // the disk failed it where nobody waited: the next row tells
-  bool is_clustered = false;  // the layer of the unit that is next: an extent is left of it
 
   // Of what is written of the index that is being made.
   const store::Key& owner() const { return is_restoring ? used_key : job_key; }
 };
 
 // Of a trained method.
-inline PqIndex& pq_of(Reader* reader) { return static_cast<PqReader*>(reader)->index; }
+inline PqIndex& pq_of(Reader* reader) { return static_cast<PqIndex&>(*reader); }
 
 struct IndexSets {
   std::span<Reader*> table;      // [n_sets, n_heads]
@@ -89,6 +88,7 @@ struct IndexSets {
   static IndexSets carve(Carver& carver, const SelectShape& shape);
 };
 
+// Of a worker; on a device's host what trains, and the pages, alone.
 struct WorkerScratch {
   std::span<std::byte> search, train;
   std::span<u32> slots;
@@ -96,46 +96,35 @@ struct WorkerScratch {
   u8* gathered;
   const u8** gathered_pages;
   f32* state;
+  static WorkerScratch carve(Carver& carver, const SelectShape& shape);
 };
-// [n_workers, n] of each; on a device's host what trains and the pages alone.
 struct SelectScratch {
-  std::span<std::byte> search, train;
-  std::span<u32> slots;
-  std::span<const u8*> pages;
-  std::span<u8> gathered;
-  std::span<const u8*> gathered_pages;
-  std::span<f32> states;
+  std::span<std::byte> workers;  // [n_workers, n]
   std::span<std::byte> shared;
   static SelectScratch carve(Carver& carver, const SelectShape& shape);
 };
 
 // What a head of a layer chose of KV over memory and disk, and got.
 struct HeadFetch {
-  u8* bytes;                              // K and V, in the order of attention
-  const u8** pages;                       // of them
-  std::span<u32> slots;                   // chosen
-  std::span<kv::WantedSlot> wanted;       // of the mover
-  std::span<kv::WantedSlot> missing;      // far ones that the cache has not, by name
-  std::span<kv::SlotCache::Found> found;  // and those that it has
-  std::span<kv::ExtentWant> places;       // of the missing, those in the extent
+  u8* bytes;                                 // K and V, in the order of attention
+  std::span<const u8*> pages;                // of them
+  std::span<u32> slots;                      // chosen
+  std::span<kv::WantedSlot> wanted;          // of the mover
+  std::span<kv::WantedSlot> missing;         // far ones that the cache has not, by name
+  std::span<kv::SlotCache::Found> found;     // room for those that it has,
+  std::span<kv::SlotCache::Found> cached{};  // and these
+  std::span<kv::ExtentWant> places;          // of the missing, those in the extent
+  u32 n_chosen = 0, n_missing = 0;
+  static HeadFetch carve(Carver& carver, const SelectShape& shape);
 };
-// And all its heads: [n_kv_heads, n], then a table of them.
+// And all its heads, with tables of what the mover and the extents are asked for. A clustering may
+// have used the memory since the layer before, so each layer carves it anew.
 struct FetchMemory {
-  u64 n_pages = 0, page_bytes = 0;  // of a head
-  std::span<u8> bytes;
-  std::span<const u8*> pages;
-  std::span<u32> slots;
-  std::span<kv::WantedSlot> wanted_slots, missing_slots;
-  std::span<kv::SlotCache::Found> found_slots;
-  std::span<kv::ExtentWant> places;
-  std::span<u32> n_chosen;
-  std::span<u32> n_missing;  // far ones that the cache has not, by name
-  std::span<std::span<const kv::SlotCache::Found>> found;
+  std::span<HeadFetch> heads;  // [n_kv_heads], like the others
   std::span<std::span<const kv::WantedSlot>> wanted;
   std::span<u8*> out;
   std::span<kv::ExtentReading> readings;
   static FetchMemory carve(Carver& carver, const SelectShape& shape);
-  HeadFetch head(u32 kv_head) const;
 };
 
 // Groups of one layer that are in memory, and of their slots those that are wanted.
@@ -161,6 +150,7 @@ class IndexMemory {
 
   WorkerScratch scratch(u32 worker_idx) const;
   FetchMemory& fetch() { return fetch_; }
+  void begin_fetch();
   std::byte* sample_of(u32 kv_head) const;
   // Keys of a window.
   KeyPages key_pages(const kv::Sequence& sequence, u32 head, const KeyWindow& window,

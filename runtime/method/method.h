@@ -13,6 +13,16 @@
 
 namespace tarn::method {
 
+// Raised when the same settings choose otherwise than before: another life, cut, clustering or
+// choice. What was kept or verified with another one is not believed.
+inline constexpr u64 kSelectionId = 2;
+
+// How a model's keys lie.
+struct KeyDims {
+  u32 head_dim;
+  u32 adjacent_dims;  // so many first dims are RoPE's pairs side by side, even; 0: none are
+};
+
 struct ReaderArgs {
   const SelectConfig& config;
   KeyDims keys;
@@ -23,6 +33,7 @@ struct ReaderArgs {
 
 class Reader {
  public:
+  virtual ~Reader() = default;
   // What follows from no clustering begins with the next choice.
   virtual void forget() {}
   // Keeps what belongs to the slots before middle_end.
@@ -32,15 +43,12 @@ class Reader {
   // The first slot whose key it has not taken in; of a method that takes in none, slot_end.
   virtual u32 n_taken(u32 slot_end) const { return slot_end; }
   // Takes in the keys from there up to slot_end. The scratch has room for a key, or what
-  // PqIndex::encode() needs.
+  // PqIndex::take_in() needs.
   virtual void take_in(const kernels::CpuTable& /*table*/, const KeyPages& /*keys*/,
                        u32 /*slot_end*/, std::span<std::byte> /*scratch*/) {}
   // All of the middle was taken in. Returns how many of args.slots it has written. A method that
   // reads keys has those of the whole middle.
   virtual u32 choose(const SelectionArgs& args, const KeyPages& keys) const = 0;
-
- protected:
-  ~Reader() = default;
 };
 
 // How a GPU chooses that has the KV in its memory.
@@ -52,7 +60,7 @@ struct Method {
   Reader* (*make)(std::byte* at, const ReaderArgs& args) = nullptr;
   u64 (*region_bytes)(const SelectConfig& config, const KeyDims& keys,
                       u32 capacity_tokens) = nullptr;  // nullptr: it has no region
-  bool is_trained = false;  // its readers are PqReaders, which IndexJobs trains
+  bool is_trained = false;  // its readers are PqIndexes, which IndexJobs trains
   bool reads_keys = false;  // choose() reads keys, which then must all be in memory
   DeviceChoice on_device = DeviceChoice::none;
 };

@@ -1,8 +1,6 @@
 #include "runtime/method/method.h"
-#include "runtime/method/read/oracle.h"
-#include "runtime/method/read/pq.h"
+#include "runtime/method/pq_index.h"
 #include "runtime/method/read/quest.h"
-#include "runtime/method/read/random.h"
 #include "runtime/method/read/window.h"
 
 namespace tarn::method {
@@ -10,15 +8,11 @@ namespace tarn::method {
 constexpr Method kMethods[] = {
     {.name = "full"},
     {.name = "pq",
-     .reader_bytes = sizeof(PqReader),
-     .make = make_reader<PqReader>,
-     .region_bytes = PqReader::region_bytes,
+     .reader_bytes = sizeof(PqIndex),
+     .make = make_reader<PqIndex>,
+     .region_bytes = PqIndex::region_bytes,
      .is_trained = true,
      .on_device = DeviceChoice::by_codes},
-    {.name = "oracle",
-     .reader_bytes = sizeof(OracleReader),
-     .make = make_reader<OracleReader>,
-     .reads_keys = true},
     {.name = "quest",
      .reader_bytes = sizeof(QuestReader),
      .make = make_reader<QuestReader>,
@@ -27,7 +21,6 @@ constexpr Method kMethods[] = {
      .reader_bytes = sizeof(WindowReader),
      .make = make_reader<WindowReader>,
      .on_device = DeviceChoice::last},
-    {.name = "random", .reader_bytes = sizeof(RandomReader), .make = make_reader<RandomReader>},
 };
 static_assert(std::size(kMethods) == std::size(kSelectMethodNames));
 

@@ -17,7 +17,7 @@ struct Ranking {
   f32 spread = 0;
 };
 
-Ranking ranking_of(const PqIndex::Query& query, const f32* lut, u32 subspace, u32 side,
+Ranking ranking_of(const Query& query, const f32* lut, u32 subspace, u32 side,
                    const std::array<u32, kSideMax>& n_tokens) {
   std::array<f32, kSideMax> sums{};
   Ranking ranking;

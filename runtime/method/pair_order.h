@@ -26,7 +26,7 @@ namespace tarn::method {
 struct PlacePairsArgs {
   const kernels::CpuTable& table;
   const PqIndex& index;
-  PqIndex::Query query;
+  Query query;
   f32* lut;
   u32 order;
   std::span<const u32> counts;

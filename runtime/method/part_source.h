@@ -9,7 +9,7 @@
 
 #include <span>
 
-#include "runtime/method/device_row.h"
+#include "runtime/method/device.h"
 #include "runtime/step/batch.h"
 #include "runtime/step/part.h"
 

@@ -4,17 +4,19 @@
 #include <cstring>
 
 #include "platform/base/assert.h"
-#include "runtime/method/random_at.h"
+#include "platform/base/random_at.h"
+#include "runtime/arena/carver.h"
 
 namespace tarn::method {
 namespace {
 
 using kernels::CpuTable;
 
-u64 round_up(u64 n) { return (n + 63) / 64 * 64; }
-
-u64 codebook_elems(const PqShape& shape) { return u64{shape.head_dim} * shape.n_padded(); }
-u64 half_norm_elems(const PqShape& shape) { return u64{shape.n_subspaces} * shape.n_padded(); }
+// Centroids, and half norms behind them. Rows are whole cache lines, so they have no gap.
+static_assert(kernels::kPqLanes * sizeof(f32) == 64);
+u64 codebook_elems(const PqShape& shape) {
+  return u64{shape.head_dim + shape.n_subspaces} * shape.n_padded();
+}
 
 u64 n_pairs(const PqShape& shape) {
   return shape.has_pairs() ? u64{shape.n_padded()} * shape.n_padded() : 0;
@@ -34,7 +36,7 @@ void draw_rows(u64 n_rows, u32 n, u32* out) {
   }
 }
 
-// What train() works in.
+// What train(), code() and take_in() work in.
 struct TrainScratch {
   f32* tile;    // [kTileTokens, head_dim]
   f32* row;     // [head_dim]
@@ -44,19 +46,17 @@ struct TrainScratch {
   u8* codes;    // [kTileTokens]
 };
 
-TrainScratch carve(const PqShape& shape, std::span<std::byte> scratch) {
-  TARN_ASSERT(scratch.size() >= pq_train_scratch_bytes(shape));
-  Bump bump(scratch);
-  const u64 n_elems = u64{shape.n_centroids()} * shape.dims();
-  return {.tile = bump.alloc<f32>(u64{PqIndex::kTileTokens} * shape.head_dim)->data(),
-          .row = bump.alloc<f32>(shape.head_dim)->data(),
-          .sums = bump.alloc<i64>(n_elems)->data(),
-          .counts = bump.alloc<u32>(shape.n_centroids())->data(),
-          .drawn = bump.alloc<u32>(shape.n_centroids())->data(),
-          .codes = bump.alloc<u8>(PqIndex::kTileTokens)->data()};
+TrainScratch carve(Carver& carver, const PqShape& shape) {
+  const u64 n_centroids = shape.n_centroids();
+  return {.tile = carver.take<f32>("", u64{PqIndex::kTileTokens} * shape.head_dim).data(),
+          .row = carver.take<f32>("", shape.head_dim).data(),
+          .sums = carver.take<i64>("", n_centroids * shape.dims()).data(),
+          .counts = carver.take<u32>("", n_centroids).data(),
+          .drawn = carver.take<u32>("", n_centroids).data(),
+          .codes = carver.take<u8>("", PqIndex::kTileTokens).data()};
 }
 
-// What PqShape::dim_of() says, of all sub-spaces.
+// The dims of a key, or of a query, in the order of their places.
 void place(const PqShape& shape, const f32* row, f32* out) {
   const u32 n = shape.adjacent_dims, half = n / 2;
   for (u32 i = 0; i < half; ++i) {
@@ -66,56 +66,60 @@ void place(const PqShape& shape, const f32* row, f32* out) {
   std::copy(row + n, row + shape.head_dim, out + n);
 }
 
-// n keys to out, their dims in the order of places; the i-th one's slot is slot_of(i). `row` is
-// scratch of a key.
-template <class SlotOf>
+void put_codes(kernels::PqCodeFormat format, u8* row, u64 first, std::span<const u8> codes) {
+  for (u64 i = 0; i < codes.size(); ++i) kernels::pq_code_put(format, row, first + i, codes[i]);
+}
+
+// n keys to the tile, their dims in the order of places.
 void load(const PqShape& shape, const CpuTable& table, const KeyPages& keys, u32 first, u32 n,
-          f32* row, f32* out, SlotOf slot_of) {
-  const u32 d = shape.head_dim;
-  keys.load(table, first, n, out);
+          const TrainScratch& scratch) {
+  keys.load(table, first, n, scratch.tile);
+  if (shape.adjacent_dims == 0) return;
   for (u32 i = 0; i < n; ++i) {
-    f32* const key = out + u64{i} * d;
-    if (shape.control != nullptr) shape.control->change(slot_of(i), key);
-    if (shape.adjacent_dims == 0) continue;
-    std::copy_n(key, d, row);
-    place(shape, row, key);
+    f32* const key = scratch.tile + u64{i} * shape.head_dim;
+    std::copy_n(key, shape.head_dim, scratch.row);
+    place(shape, scratch.row, key);
   }
 }
 
 }  // namespace
 
-void KeyPages::load(const CpuTable& table, u32 slot_begin, u32 n_slots, f32* out) const {
-  const u64 vector_bytes = kernels::kv_vector_bytes(type, head_dim);
-  const u64 slot_bytes = stride_bytes != 0 ? stride_bytes : 2 * vector_bytes;
-  for (u32 done = 0; done < n_slots;) {
-    const u32 slot = slot_begin + done;
-    const u32 n = std::min(n_slots - done, page_tokens - slot % page_tokens);
-    const u8* first = pages[slot / page_tokens] + slot % page_tokens * slot_bytes;
-    table.pq_load({.type = kernels::kv_tensor_type(type),
-                   .rows = first,
-                   .stride_bytes = slot_bytes,
-                   .x = out + u64{done} * head_dim,
-                   .n_rows = n,
-                   .dims = head_dim});
-    done += n;
-  }
+PqShape pq_shape(const SelectConfig& config, const KeyDims& keys, u32 capacity_tokens) {
+  static_assert(kSubspacesMax == kernels::kPqSubspacesMax);
+  static_assert(kPackedCodeBitsMax == kernels::pq_bits_max(kernels::PqCodeFormat::packed6));
+  return {.head_dim = keys.head_dim,
+          .adjacent_dims = keys.adjacent_dims,
+          .n_subspaces = config.n_subspaces,
+          .code_bits = config.code_bits,
+          .format = config.code_format == CodeFormat::bytes
+                        ? kernels::PqCodeFormat::bytes
+                        : kernels::pq_least_format(config.code_bits),
+          .capacity_tokens = capacity_tokens};
 }
 
 PqLayout pq_layout(const PqShape& shape) {
   PqLayout at;
-  at.half_norms = round_up(codebook_elems(shape) * sizeof(f32));
-  at.codes = at.half_norms + round_up(half_norm_elems(shape) * sizeof(f32));
-  at.counts = at.codes + round_up(shape.n_subspaces *
-                                  kernels::pq_row_bytes(shape.format, shape.capacity_tokens));
-  at.bytes = at.counts + round_up(n_pairs(shape) * sizeof(u32));
+  at.half_norms = u64{shape.head_dim} * shape.n_padded() * sizeof(f32);
+  at.codes = codebook_elems(shape) * sizeof(f32);
+  at.counts =
+      at.codes +
+      align_up(shape.n_subspaces * kernels::pq_row_bytes(shape.format, shape.capacity_tokens), 64);
+  at.bytes = at.counts + align_up(n_pairs(shape) * sizeof(u32), 64);
   return at;
 }
 
 u64 pq_train_scratch_bytes(const PqShape& shape) {
-  const u64 n_elems = u64{shape.n_centroids()} * shape.dims();
-  return round_up((u64{PqIndex::kTileTokens} + 1) * shape.head_dim * sizeof(f32) +
-                  n_elems * sizeof(i64) + u64{2} * shape.n_centroids() * sizeof(u32) +
-                  PqIndex::kTileTokens);
+  Carver counted;
+  carve(counted, shape);
+  return *counted.n_bytes().get();
+}
+
+PqIndex::PqIndex(const ReaderArgs& args) {
+  init(pq_shape(args.config, args.keys, args.capacity_tokens), args.region);
+}
+
+u64 PqIndex::region_bytes(const SelectConfig& config, const KeyDims& keys, u32 capacity_tokens) {
+  return pq_layout(pq_shape(config, keys, capacity_tokens)).bytes;
 }
 
 void PqIndex::init(const PqShape& shape, std::span<std::byte> region) {
@@ -154,7 +158,7 @@ void PqIndex::assign(const CpuTable& table, u32 subspace, const f32* keys, u32 n
   table.pq_assign({.x = keys + u64{subspace} * shape_.dims(),
                    .x_stride = shape_.head_dim,
                    .centroids = centroids(subspace).data(),
-                   .half_norms = half_norms(subspace),
+                   .half_norms = half_norms_ + u64{subspace} * shape_.n_padded(),
                    .codes = codes,
                    .n_rows = n,
                    .dims = shape_.dims(),
@@ -164,16 +168,16 @@ void PqIndex::assign(const CpuTable& table, u32 subspace, const f32* keys, u32 n
 u32 PqIndex::train(const Training& training) {
   TARN_ASSERT(n_training_ != 0 && training.subspace < shape_.n_subspaces);
   TARN_ASSERT(training.keys.head_dim == shape_.head_dim);
-  const TrainScratch scratch = carve(shape_, training.scratch);
+  Carver carver(training.scratch);
+  const TrainScratch scratch = carve(carver, shape_);
   const CpuTable& table = training.table;
   const u32 dims = shape_.dims(), n_centroids = shape_.n_centroids();
   const u32 n_rows = pq_n_sample(shape_, n_training_);
   const std::span<f32> centroids = this->centroids(training.subspace);
-  f32* norms = half_norms(training.subspace);
+  f32* norms = half_norms_ + u64{training.subspace} * shape_.n_padded();
   const f32* x = scratch.tile + u64{training.subspace} * dims;
   const auto load_rows = [&](u32 first, u32 n) {
-    load(shape_, table, training.keys, training.first_slot + first, n, scratch.row, scratch.tile,
-         [&](u32 i) { return slot_begin_ + pq_sample_row(first + i, n_rows, n_training_); });
+    load(shape_, table, training.keys, training.first_slot + first, n, scratch);
   };
   std::ranges::fill(centroids, 0.0f);
   draw_rows(n_rows, n_centroids, scratch.drawn);
@@ -203,13 +207,13 @@ u32 PqIndex::train(const Training& training) {
 void PqIndex::code(const Coding& coding) const {
   TARN_ASSERT(n_training_ != 0 && coding.subspace < shape_.n_subspaces);
   TARN_ASSERT(coding.slot_begin >= slot_begin_ && coding.slot_end <= slot_begin_ + n_training_);
-  const TrainScratch scratch = carve(shape_, coding.scratch);
+  Carver carver(coding.scratch);
+  const TrainScratch scratch = carve(carver, shape_);
   for (u32 slot = coding.slot_begin; slot < coding.slot_end; slot += kTileTokens) {
     const u32 n = std::min(kTileTokens, coding.slot_end - slot);
-    load(shape_, coding.table, coding.keys, slot, n, scratch.row, scratch.tile,
-         [&](u32 i) { return slot + i; });
+    load(shape_, coding.table, coding.keys, slot, n, scratch);
     assign(coding.table, coding.subspace, scratch.tile, n, scratch.codes);
-    put_codes(coding.subspace, slot - slot_begin_, scratch.codes, n);
+    put_codes(shape_.format, row(coding.subspace), slot - slot_begin_, {scratch.codes, n});
   }
 }
 
@@ -223,20 +227,17 @@ void PqIndex::end_codebook() {
 // Centroids, their half norms, and codes in the least format, sub-space by sub-space: whatever they
 // lie in here, so that what was kept with packed codes is read with bytes, too.
 u64 PqIndex::codebook_bytes(const PqShape& shape, u32 n_rows) {
-  return (codebook_elems(shape) + half_norm_elems(shape)) * sizeof(f32) +
+  return codebook_elems(shape) * sizeof(f32) +
          shape.n_subspaces * kernels::pq_row_bytes(kept_format(shape), n_rows);
 }
 
 void PqIndex::write_codebook(std::span<std::byte> out) const {
   TARN_ASSERT(n_clustered_ > 0 && out.size() >= codebook_bytes(shape_, n_clustered_));
-  std::byte* at = out.data();
-  const u64 centroids_bytes = codebook_elems(shape_) * sizeof(f32);
-  const u64 norms_bytes = half_norm_elems(shape_) * sizeof(f32);
-  std::memcpy(at, centroids_, centroids_bytes);
-  std::memcpy(at += centroids_bytes, half_norms_, norms_bytes);
+  const u64 n_bytes = codebook_elems(shape_) * sizeof(f32);
+  std::memcpy(out.data(), centroids_, n_bytes);
   const kernels::PqCodeFormat format = kept_format(shape_);
   const u64 row_bytes = kernels::pq_row_bytes(format, n_clustered_);
-  auto* kept = reinterpret_cast<u8*>(at + norms_bytes);
+  auto* kept = reinterpret_cast<u8*>(out.data() + n_bytes);
   std::fill_n(kept, shape_.n_subspaces * row_bytes, u8{0});
   for (u32 m = 0; m < shape_.n_subspaces; ++m, kept += row_bytes) {
     for (u32 i = 0; i < n_clustered_; ++i) kernels::pq_code_put(format, kept, i, code(m, i));
@@ -246,9 +247,8 @@ void PqIndex::write_codebook(std::span<std::byte> out) const {
 bool PqIndex::read_codebook(u32 n_rows, std::span<const std::byte> bytes) {
   if (bytes.size() < codebook_bytes(shape_, n_rows) || n_rows < shape_.n_centroids()) return false;
   if (n_rows > shape_.capacity_tokens) return false;
-  const u64 centroids_bytes = codebook_elems(shape_) * sizeof(f32);
-  const u64 norms_bytes = half_norm_elems(shape_) * sizeof(f32);
-  const auto* kept = reinterpret_cast<const u8*>(bytes.data() + centroids_bytes + norms_bytes);
+  const u64 n_bytes = codebook_elems(shape_) * sizeof(f32);
+  const auto* kept = reinterpret_cast<const u8*>(bytes.data() + n_bytes);
   const kernels::PqCodeFormat format = kept_format(shape_);
   const u64 row_bytes = kernels::pq_row_bytes(format, n_rows);
   for (u32 m = 0; m < shape_.n_subspaces; ++m) {
@@ -258,8 +258,7 @@ bool PqIndex::read_codebook(u32 n_rows, std::span<const std::byte> bytes) {
     }
   }
   begin_codebook(n_rows);
-  std::memcpy(centroids_, bytes.data(), centroids_bytes);
-  std::memcpy(half_norms_, bytes.data() + centroids_bytes, norms_bytes);
+  std::memcpy(centroids_, bytes.data(), n_bytes);
   for (u32 m = 0; m < shape_.n_subspaces; ++m, kept += row_bytes) {
     for (u32 i = 0; i < n_rows; ++i) {
       kernels::pq_code_put(shape_.format, row(m), i, kernels::pq_code_get(format, kept, i));
@@ -269,38 +268,39 @@ bool PqIndex::read_codebook(u32 n_rows, std::span<const std::byte> bytes) {
   return true;
 }
 
-void PqIndex::truncate(u32 n_rows) {
-  TARN_ASSERT(n_rows >= n_clustered_ && n_rows <= n_tokens_);
+void PqIndex::truncate(u32 middle_end) {
+  if (n_clustered_ == 0) return;
+  const u32 n_rows = std::min(n_tokens_, middle_end - slot_begin_);
+  TARN_ASSERT(n_rows >= n_clustered_);
   count_pairs(n_rows, n_tokens_, -1);
   n_tokens_ = n_rows;
 }
 
-void PqIndex::copy_from(const PqIndex& source) {
+void PqIndex::copy_from(const Reader& reader) {
+  const auto& source = static_cast<const PqIndex&>(reader);
   TARN_ASSERT(source.row_bytes_ == row_bytes_);
   start(source.slot_begin_);
   n_tokens_ = source.n_tokens_;
   n_clustered_ = source.n_clustered_;
-  if (n_clustered_ > 0) {
-    std::copy_n(source.centroids_, codebook_elems(shape_), centroids_);
-    std::copy_n(source.half_norms_, half_norm_elems(shape_), half_norms_);
-  }
+  if (n_clustered_ > 0) std::copy_n(source.centroids_, codebook_elems(shape_), centroids_);
   std::copy_n(source.counts_, n_pairs(shape_), counts_);
   const u64 n_bytes = kernels::pq_row_bytes(shape_.format, n_tokens_);
   for (u32 m = 0; m < shape_.n_subspaces; ++m) std::memcpy(row(m), source.row(m), n_bytes);
 }
 
-void PqIndex::encode(const CpuTable& table, const KeyPages& keys, u32 slot_end,
-                     std::span<std::byte> scratch) {
+void PqIndex::take_in(const CpuTable& table, const KeyPages& keys, u32 slot_end,
+                      std::span<std::byte> scratch) {
   TARN_ASSERT(n_clustered_ > 0 && n_training_ == 0);
   TARN_ASSERT(slot_end >= slot_begin_ + n_tokens_);
   TARN_ASSERT(slot_end - slot_begin_ <= shape_.capacity_tokens);
-  const TrainScratch mine = carve(shape_, scratch);
+  Carver carver(scratch);
+  const TrainScratch mine = carve(carver, shape_);
   while (slot_begin_ + n_tokens_ < slot_end) {
     const u32 first = slot_begin_ + n_tokens_, n = std::min(kTileTokens, slot_end - first);
-    load(shape_, table, keys, first, n, mine.row, mine.tile, [&](u32 i) { return first + i; });
+    load(shape_, table, keys, first, n, mine);
     for (u32 m = 0; m < shape_.n_subspaces; ++m) {
       assign(table, m, mine.tile, n, mine.codes);
-      put_codes(m, n_tokens_, mine.codes, n);
+      put_codes(shape_.format, row(m), n_tokens_, {mine.codes, n});
     }
     count_pairs(n_tokens_, n_tokens_ + n, 1);
     n_tokens_ += n;
@@ -314,7 +314,7 @@ void PqIndex::fill_lut(const CpuTable& table, const Query& query, f32* lut) cons
   }
   table.pq_lut({.q = placed,
                 .q_stride = shape_.head_dim,
-                .codebook = codebook().data(),
+                .codebook = centroids_,
                 .lut = lut,
                 .n_heads = query.n_heads,
                 .n_subspaces = shape_.n_subspaces,
@@ -356,29 +356,27 @@ u32 PqIndex::choose_by_pairs(const CpuTable& table, const Query& query, u32 k, f
                          .scale = query.scale});
 }
 
+u32 PqIndex::choose(const SelectionArgs& args, const KeyPages& /*keys*/) const {
+  const u32 n = args.ranges.n_middle();
+  TARN_ASSERT(slot_begin_ == args.ranges.middle_begin && n_tokens_ == n);
+  const SelectionScratch scratch = carve_selection(args, shape_.lut_elems());
+  if (shape_.has_pairs()) {
+    const u32 n_places =
+        choose_by_pairs(args.table, args.query, args.k, scratch.lut, scratch.radix, scratch.places);
+    return compose_slots(args, scratch.places, n_places);
+  }
+  score(args.table, args.query, scratch.lut, scratch.scores, n);
+  return choose_best(args, scratch, rank_of(args, scratch, n));
+}
+
 u8 PqIndex::code(u32 subspace, u32 row_idx) const {
   TARN_ASSERT(subspace < shape_.n_subspaces && row_idx < n_tokens_);
   return kernels::pq_code_get(shape_.format, row(subspace), row_idx);
 }
 
-void PqIndex::reconstruct(u32 row_idx, f32* out) const {
-  for (u32 m = 0; m < shape_.n_subspaces; ++m) {
-    const f32* column = centroids(m).data() + code(m, row_idx);
-    for (u32 i = 0; i < shape_.dims(); ++i) {
-      out[shape_.dim_of(m, i)] = column[u64{i} * shape_.n_padded()];
-    }
-  }
-}
-
-std::span<const f32> PqIndex::codebook() const { return {centroids_, codebook_elems(shape_)}; }
-
 std::span<f32> PqIndex::centroids(u32 subspace) const {
   const u64 n_elems = u64{shape_.dims()} * shape_.n_padded();
   return {centroids_ + subspace * n_elems, n_elems};
-}
-
-f32* PqIndex::half_norms(u32 subspace) const {
-  return half_norms_ + u64{subspace} * shape_.n_padded();
 }
 
 void PqIndex::count_pairs(u32 begin, u32 end, i32 step) const {
@@ -387,12 +385,6 @@ void PqIndex::count_pairs(u32 begin, u32 end, i32 step) const {
     const u32 first = kernels::pq_code_get(shape_.format, row(0), i);
     counts_[first * shape_.n_padded() + kernels::pq_code_get(shape_.format, row(1), i)] +=
         static_cast<u32>(step);
-  }
-}
-
-void PqIndex::put_codes(u32 subspace, u32 first, const u8* codes, u32 n) const {
-  for (u32 i = 0; i < n; ++i) {
-    kernels::pq_code_put(shape_.format, row(subspace), u64{first} + i, codes[i]);
   }
 }
 

@@ -1,9 +1,11 @@
 // The product-quantisation index of one (layer, KV head): a codebook, and codes of the middle's
 // keys as they lie in the cache, after RoPE. Rows of the index are slots from `slot_begin` on.
 //
+//   method   PQCache (arXiv:2407.12820): the k best by the approximate scores of codes. A token is
+//            coded in the step that evicts it from the local window, and so is a candidate in it
 //   life     start(slot), begin_codebook(rows), train() for each sub-space on any threads, then
 //            code() for all of the rows, window by window where they are not all in memory,
-//            end_codebook(); encode() for tokens that leave the local window. A rebuild fills a
+//            end_codebook(); take_in() for tokens that leave the local window. A rebuild fills a
 //            second index in the same way while this one serves, then takes its place
 //   memory   a region of pq_layout().bytes, scratch of pq_train_scratch_bytes(); nothing else
 //   thread   one at a time, but for train() and code(), which touch their own sub-space alone
@@ -11,46 +13,23 @@
 //
 // A key is cut into contiguous sub-spaces, as in PQCache, in the order of its authors' models: the
 // two dims of a RoPE pair stand half of the rotary dims apart. Where a model has pairs side by side
-// (GGUF's llama), dim i of the rotary dims takes place i % 2 * n / 2 + i / 2 of n first. So a model
-// has the same codes in both layouts, and of two sub-spaces each has one dim of every pair. Cut as
-// they lie, adjacent pairs would give all fast ones to the first sub-space, whose codes say little
-// then (tests/bench/RECORDS.md has figures).
+// (GGUF's llama), dim i of n rotary dims takes place i % 2 * n / 2 + i / 2. So a model has the same
+// codes in both layouts, and of two sub-spaces each has one dim of every pair.
 //
-// K-Means: Lloyd from 2^b distinct rows that a fixed seed draws (the same rows for every job of as
-// many rows), `iterations` updates or until the centroids went less than kTolerance, then one
-// assignment of all rows. Of many rows a sample is clustered, kPqSampleRows a centroid, evenly
-// spaced: it is in memory where all keys would not be. Sums are exact integers, so the result is a
+// K-Means: Lloyd from 2^b distinct rows that a fixed seed draws, `iterations` updates or until the
+// centroids went less than kTolerance, then one assignment of all rows. Of many rows a sample is
+// clustered, kPqSampleRows a centroid, evenly spaced. Sums are exact integers, so the result is a
 // function of rows, seed and iterations.
-// Cost  (iterations * sample + rows) * 2^b * head_dim multiplications; encode 2^b * head_dim a
+// Cost  (iterations * sample + rows) * 2^b * head_dim multiplications; take_in 2^b * head_dim a
 // token.
 #pragma once
 
 #include <algorithm>
 #include <span>
 
-#include "kernels/cpu_table.h"
-#include "platform/base/bump.h"
-#include "runtime/config/code_control.h"
-#include "runtime/config/select_config.h"
+#include "runtime/method/method.h"
 
 namespace tarn::method {
-
-// One KV head's keys where attention reads them: pages as in kernels/attn/attn.h.
-struct KeyPages {
-  kernels::KvType type;
-  const u8* const* pages;  // in slot order
-  u32 page_tokens;
-  u32 head_dim;
-  u64 stride_bytes = 0;  // from a key to the next one; 0: its V lies between
-  // The keys of n slots as f32 [n_slots, head_dim].
-  void load(const kernels::CpuTable& table, u32 slot_begin, u32 n_slots, f32* out) const;
-};
-
-// How a model's keys lie.
-struct KeyDims {
-  u32 head_dim;
-  u32 adjacent_dims;  // so many first dims are RoPE's pairs side by side, even; 0: none are
-};
 
 struct PqShape {
   u32 head_dim = 0;
@@ -59,16 +38,9 @@ struct PqShape {
   u32 code_bits = 0;      // 1..8
   kernels::PqCodeFormat format = kernels::PqCodeFormat::bytes;
   u32 capacity_tokens = 0;
-  const CodeControl* control = nullptr;
   constexpr u32 dims() const { return head_dim / n_subspaces; }
   constexpr u32 n_centroids() const { return 1u << code_bits; }
   constexpr u32 n_padded() const { return kernels::pq_padded(n_centroids()); }
-  // The key's dim that is dim i of a sub-space.
-  constexpr u32 dim_of(u32 subspace, u32 i) const {
-    const u32 place = subspace * dims() + i, half = adjacent_dims / 2;
-    if (place >= adjacent_dims) return place;
-    return place < half ? 2 * place : 2 * (place - half) + 1;
-  }
   // Of a query's head: its look-up tables, and itself, in the order of its places.
   constexpr u32 lut_elems() const { return n_subspaces * n_padded() + head_dim; }
   // A token's scores follow from a pair of codes; the pairs are counted (kernels/pq/pq_pairs.h).
@@ -76,6 +48,9 @@ struct PqShape {
     return n_subspaces == 2 && n_padded() <= kernels::kPqPairSideMax;
   }
 };
+
+// Of the index of one KV head; head_dim must be a multiple of n_subspaces.
+PqShape pq_shape(const SelectConfig& config, const KeyDims& keys, u32 capacity_tokens);
 
 // Where the parts lie in a region, in bytes from its begin; the codebook begins there.
 struct PqLayout {
@@ -93,12 +68,15 @@ inline u32 pq_sample_row(u32 i, u32 n_sample, u32 n_rows) {
   return static_cast<u32>(u64{i} * n_rows / n_sample);
 }
 
-class PqIndex {
+class PqIndex : public Reader {
  public:
   static constexpr u64 kSeed = 4321;       // as in PQCache's code
   static constexpr f64 kTolerance = 1e-4;  // sum of the squared ways of the centroids
   static constexpr u32 kTileTokens = 64;   // keys that are loaded at a time
 
+  PqIndex() = default;
+  explicit PqIndex(const ReaderArgs& args);
+  static u64 region_bytes(const SelectConfig& config, const KeyDims& keys, u32 capacity_tokens);
   // Borrows the region, 64-byte aligned, until the index is not used any more.
   void init(const PqShape& shape, std::span<std::byte> region);
   // Forgets everything; row 0 is slot_begin.
@@ -128,8 +106,9 @@ class PqIndex {
   void end_codebook();  // all rows have codes, and are searched from now on
 
   // Codes of the slots up to slot_end, which have none yet, by the nearest centroids.
-  void encode(const kernels::CpuTable& table, const KeyPages& keys, u32 slot_end,
-              std::span<std::byte> scratch);
+  u32 n_taken(u32 /*slot_end*/) const override { return slot_begin_ + n_tokens_; }
+  void take_in(const kernels::CpuTable& table, const KeyPages& keys, u32 slot_end,
+               std::span<std::byte> scratch) override;
 
   // What begin_codebook(n_rows), train(), code() and end_codebook() have made, in bytes.
   static u64 codebook_bytes(const PqShape& shape, u32 n_rows);
@@ -137,16 +116,11 @@ class PqIndex {
   // In place of these calls. False, and nothing is changed, where no codebook can be so.
   bool read_codebook(u32 n_rows, std::span<const std::byte> bytes);
 
-  // Forgets the rows behind the first n_rows; those that were clustered stay.
-  void truncate(u32 n_rows);
+  // Forgets the rows from that slot on; those that were clustered stay.
+  void truncate(u32 middle_end) override;
   // Becomes a copy of an index of the same shape; of its rows and codebook, not of its training.
-  void copy_from(const PqIndex& source);
+  void copy_from(const Reader& source) override;
 
-  struct Query {
-    const f32* q;  // [n_heads, head_dim], the q heads of this KV head, after RoPE
-    u32 n_heads;
-    f32 scale;
-  };
   // lut [n_heads, n_subspaces, n_padded]; it has room for [n_heads, lut_elems()].
   void fill_lut(const kernels::CpuTable& table, const Query& query, f32* lut) const;
   // scores [n_heads, stride] of all rows; lut is scratch, [n_heads, lut_elems()].
@@ -157,28 +131,22 @@ class PqIndex {
   // the shape has pairs. scratch of kPqPairScratchBytes; out has room for k.
   u32 choose_by_pairs(const kernels::CpuTable& table, const Query& query, u32 k, f32* lut,
                       void* scratch, u32* out) const;
+  u32 choose(const SelectionArgs& args, const KeyPages& keys) const override;
 
   const PqShape& shape() const { return shape_; }
   u32 n_tokens() const { return n_tokens_; }
   u32 slot_begin() const { return slot_begin_; }
   u32 n_clustered() const { return n_clustered_; }  // rows; 0: there is no codebook yet
-  bool is_training() const { return n_training_ != 0; }
   u8 code(u32 subspace, u32 row) const;
-  // The key that a row's codes stand for.
-  void reconstruct(u32 row, f32* out) const;
-  // [n_subspaces, dims, n_padded]
-  std::span<const f32> codebook() const;
-  // The region, for who searches it elsewhere.
+  // The region, which begins with the codebook [n_subspaces, dims, n_padded].
   const std::byte* region() const { return reinterpret_cast<const std::byte*>(centroids_); }
 
  private:
   std::span<f32> centroids(u32 subspace) const;
-  f32* half_norms(u32 subspace) const;
   u8* row(u32 subspace) const { return codes_ + subspace * row_bytes_; }
   void count_pairs(u32 begin, u32 end, i32 step) const;
   void assign(const kernels::CpuTable& table, u32 subspace, const f32* keys, u32 n,
               u8* codes) const;
-  void put_codes(u32 subspace, u32 first, const u8* codes, u32 n) const;
 
   PqShape shape_{};
   f32* centroids_ = nullptr;   // [n_subspaces, dims, n_padded]

@@ -41,32 +41,33 @@ void PqOrder::truncate(const IndexSession& s, u32 n_tokens) {
   }
 }
 
+OrderMemory PqOrder::own_memory() const {
+  const kv::ExtentShape& shape = args_.caches_shape.extents;
+  Carver carver(memory_.extents_memory().subspan(shape.bytes()));
+  return OrderMemory::carve(carver, *args_.spec, args_.shape->in.sessions_max, shape.n_pairs);
+}
+
+std::span<u32> PqOrder::pair_counters(u32 kv_head) const {
+  return Carver::row(own_memory().counters, args_.spec->n_kv_heads, kv_head);
+}
+
+f32* PqOrder::last_query(u32 session, u32 cache_layer) const {
+  const u64 n_layers = args_.spec->n_cache_layers, n_rows = args_.shape->in.sessions_max * n_layers;
+  return Carver::row(own_memory().queries, n_rows, session * n_layers + cache_layer).data();
+}
+
 void PqOrder::note_query(u32 session, u32 cache_layer, const f32* q) {
   if (memory_.extents() == nullptr) return;
   const u64 row = u64{args_.spec->n_heads} * args_.spec->head_dim;
   std::copy_n(q, row, last_query(session, cache_layer));
 }
 
-// Behind what the extents have for themselves.
-std::span<u32> PqOrder::pair_counters(u32 kv_head) const {
-  const kv::ExtentShape& shape = args_.caches_shape.extents;
-  std::byte* at = memory_.extents_memory().data() + shape.bytes();
-  return {reinterpret_cast<u32*>(at) + u64{kv_head} * shape.n_pairs, shape.n_pairs};
-}
-
-f32* PqOrder::last_query(u32 session, u32 cache_layer) const {
-  const kv::ExtentShape& shape = args_.caches_shape.extents;
-  std::byte* at = memory_.extents_memory().data() + shape.bytes() +
-                  extent_counters_bytes(args_.spec->n_kv_heads, shape.n_pairs);
-  const u64 row = u64{args_.spec->n_heads} * args_.spec->head_dim;
-  return reinterpret_cast<f32*>(at) +
-         (u64{session} * args_.spec->n_cache_layers + cache_layer) * row;
-}
-
 // Of what the session's job has clustered, what lies in whole groups.
-KeyWindow PqOrder::extent_slots(const IndexSession& s, const PqIndex& pq, u32 page_tokens) {
-  const u32 group_begin = static_cast<u32>(ceil_div(pq.slot_begin(), page_tokens));
-  const u32 group_end = std::max(group_begin, (pq.slot_begin() + s.n_rows) / page_tokens);
+KeyWindow PqOrder::extent_slots(const IndexSession& s) const {
+  const u32 page_tokens = args_.shape->in.group.page_tokens;
+  const u32 slot_begin = pq_of(s.target[0]).slot_begin();
+  const u32 group_begin = static_cast<u32>(ceil_div(slot_begin, page_tokens));
+  const u32 group_end = std::max(group_begin, (slot_begin + s.n_rows) / page_tokens);
   return {.group_begin = group_begin,
           .group_end = group_end,
           .slot_begin = group_begin * page_tokens,
@@ -80,8 +81,7 @@ Result<void> PqOrder::lay_out(IndexSession& s, u32 cache_layer) {
   if (extents == nullptr) return {};
   const kv::ExtentShape& shape = extents->shape();
   const u32 n_kv_heads = args_.spec->n_kv_heads, first_head = cache_layer * n_kv_heads;
-  const KeyWindow slots =
-      extent_slots(s, pq_of(s.target[first_head]), args_.shape->in.group.page_tokens);
+  const KeyWindow slots = extent_slots(s);
   const u32 session = memory_.idx_of(s);
   const u64 version = extents->draw_key().low;
   for (u32 kv_head = 0; kv_head < n_kv_heads; ++kv_head) {
@@ -91,57 +91,49 @@ Result<void> PqOrder::lay_out(IndexSession& s, u32 cache_layer) {
     memory_.caches(session)[head].clear();  // it may have names of what was there
   }
   if (slots.slot_begin == slots.slot_end) return {};
-  Layout layout{.cache_layer = cache_layer,
-                .slot_begin = slots.slot_begin,
-                .slot_end = slots.slot_end,
-                .order = 0,
-                .place_begin = 0,
-                .place_end = 0,
-                .memory = memory_.borrow_caches(session)};
-  for (; layout.order < shape.n_orders; ++layout.order) TARN_CHECK(write_order(s, layout));
+  // Whole records of all heads.
+  const std::span<std::byte> memory = memory_.borrow_caches(session);
+  const u64 n_records = memory.size() / n_kv_heads / shape.record_bytes();
+  TARN_ASSERT(n_records > 0);
+  const u32 n_tokens = slots.slot_end - slots.slot_begin;
+  const u32 part_tokens =
+      static_cast<u32>(std::min<u64>(n_records * shape.record_tokens, n_tokens));
+  for (u32 order = 0; order < shape.n_orders; ++order) {
+    place_pairs(s, cache_layer, slots, order);
+    for (u32 begin = 0; begin < n_tokens; begin += part_tokens) {
+      TARN_CHECK(
+          write_part(s, {.cache_layer = cache_layer,
+                         .slots = slots,
+                         .order = order,
+                         .place_begin = begin,
+                         .place_end = std::min(begin + part_tokens, n_tokens),
+                         .memory = memory.first(n_kv_heads * n_records * shape.record_bytes())}));
+    }
+  }
   for (u32 kv_head = 0; kv_head < n_kv_heads; ++kv_head) {
     extents->finish(extent_of(s, first_head + kv_head), s.target[first_head + kv_head]);
   }
   return {};
 }
 
-Result<void> PqOrder::write_order(const IndexSession& s, const Layout& layout) {
-  const kv::ExtentShape& shape = memory_.extents()->shape();
-  const u32 n_kv_heads = args_.spec->n_kv_heads;
-  const u64 record_bytes = shape.record_bytes();
-  TARN_ASSERT(n_kv_heads > 0 && record_bytes > 0);
-  TARN_ASSERT(layout.memory.size() >= n_kv_heads * record_bytes);
-  const u64 n_records = layout.memory.size() / n_kv_heads / record_bytes;
-  const u64 part_tokens = n_records * shape.record_tokens;
-  const u64 n_tokens = layout.slot_end - layout.slot_begin;
-  place_pairs(s, layout);
-  Layout part = layout;
-  part.memory = layout.memory.first(n_kv_heads * n_records * record_bytes);
-  for (u64 begin = 0; begin < n_tokens; begin += part_tokens) {
-    part.place_begin = static_cast<u32>(begin);
-    part.place_end = static_cast<u32>(std::min(begin + part_tokens, n_tokens));
-    TARN_CHECK(write_part(s, part));
-  }
-  return {};
-}
-
-void PqOrder::place_pairs(const IndexSession& s, const Layout& layout) {
+void PqOrder::place_pairs(const IndexSession& s, u32 cache_layer, const KeyWindow& slots,
+                          u32 order) {
   const model::ModelSpec& spec = *args_.spec;
   const u32 session = memory_.idx_of(s);
-  const f32* q = last_query(session, layout.cache_layer);
+  const f32* q = last_query(session, cache_layer);
   const u32 n_group_heads = spec.n_heads / spec.n_kv_heads;
   args_.workers->run(spec.n_kv_heads, [&](u32 kv_head, u32 worker_idx) {
-    const u32 head = layout.cache_layer * spec.n_kv_heads + kv_head;
+    const u32 head = cache_layer * spec.n_kv_heads + kv_head;
     const PqIndex& pq = pq_of(s.target[head]);
-    const std::span<u32> firsts = memory_.extents()->firsts(extent_of(s, head), layout.order);
+    const std::span<u32> firsts = memory_.extents()->firsts(extent_of(s, head), order);
     std::ranges::fill(firsts, 0u);
-    for (u32 slot = layout.slot_begin; slot < layout.slot_end; ++slot) ++firsts[pair_at(pq, slot)];
+    for (u32 slot = slots.slot_begin; slot < slots.slot_end; ++slot) ++firsts[pair_at(pq, slot)];
     method::place_pairs(
         {.table = *args_.table,
          .index = pq,
          .query = {q + u64{kv_head} * n_group_heads * spec.head_dim, n_group_heads, 1.0f},
          .lut = reinterpret_cast<f32*>(memory_.scratch(worker_idx).search.data()),
-         .order = layout.order,
+         .order = order,
          .counts = firsts,
          .places = firsts});
   });
@@ -158,7 +150,8 @@ Result<void> PqOrder::write_part(const IndexSession& s, const Layout& layout) {
     std::copy(firsts.begin(), firsts.end(), pair_counters(kv_head).begin());
   }
   TARN_CHECK(memory_.each_window(
-      *s.sequence, layout.cache_layer, layout.slot_begin, layout.slot_end, [&](const KeyWindow& w) {
+      *s.sequence, layout.cache_layer, layout.slots.slot_begin, layout.slots.slot_end,
+      [&](const KeyWindow& w) {
         args_.workers->run(n_kv_heads, [&](u32 kv_head, u32 worker_idx) {
           const KeyPages keys = memory_.key_pages(*s.sequence, first_head + kv_head, w,
                                                   memory_.scratch(worker_idx).pages);
@@ -194,8 +187,7 @@ Result<void> PqOrder::write_part(const IndexSession& s, const Layout& layout) {
 bool PqOrder::has_extents(const IndexSession& s, u32 cache_layer) const {
   const u32 n_kv_heads = args_.spec->n_kv_heads;
   for (u32 head = cache_layer * n_kv_heads; head < (cache_layer + 1) * n_kv_heads; ++head) {
-    const KeyWindow slots =
-        extent_slots(s, pq_of(s.target[head]), args_.shape->in.group.page_tokens);
+    const KeyWindow slots = extent_slots(s);
     if (slots.slot_begin == slots.slot_end) return true;
     if (memory_.extents()->head(extent_of(s, head)).index != s.target[head]) return false;
   }
@@ -207,7 +199,7 @@ void PqOrder::adopt(const IndexSession& s, u32 head, const CodebookHead& saved,
                     std::span<const std::byte> record) {
   const kv::ExtentShape& shape = memory_.extents()->shape();
   const PqIndex& pq = pq_of(s.target[head]);
-  const KeyWindow slots = extent_slots(s, pq, args_.shape->in.group.page_tokens);
+  const KeyWindow slots = extent_slots(s);
   const bool has_slots = saved.slot_begin == slots.slot_begin && saved.slot_end == slots.slot_end;
   const bool has_shape =
       saved.record_tokens == shape.record_tokens && saved.slot_bytes == shape.slot_bytes;

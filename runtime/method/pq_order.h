@@ -26,7 +26,7 @@ class PqOrder {
   void note_query(u32 session, u32 cache_layer, const f32* q);
 
   // The slots of what the session's job has clustered that lie in whole groups.
-  static KeyWindow extent_slots(const IndexSession& s, const PqIndex& pq, u32 page_tokens);
+  KeyWindow extent_slots(const IndexSession& s) const;
   Result<void> lay_out(IndexSession& s, u32 cache_layer);
   // Whether the layer's extents are there, or there is nothing to lay out.
   bool has_extents(const IndexSession& s, u32 cache_layer) const;
@@ -47,15 +47,15 @@ class PqOrder {
   // A part of a layer that is written to its extents.
   struct Layout {
     u32 cache_layer;
-    u32 slot_begin, slot_end;    // of the extents
+    KeyWindow slots;             // of the extents
     u32 order;                   // in them
     u32 place_begin, place_end;  // of each head's, in that order
     std::span<std::byte> memory;
   };
+  OrderMemory own_memory() const;
   std::span<u32> pair_counters(u32 kv_head) const;
   f32* last_query(u32 session, u32 cache_layer) const;
-  Result<void> write_order(const IndexSession& s, const Layout& layout);
-  void place_pairs(const IndexSession& s, const Layout& layout);
+  void place_pairs(const IndexSession& s, u32 cache_layer, const KeyWindow& slots, u32 order);
   Result<void> write_part(const IndexSession& s, const Layout& layout);
 
   IndexMemory& memory_;

@@ -30,7 +30,7 @@ void SavedIndexes::keep_layer(const IndexSession& s, u32 cache_layer) {
               extent = order_.extent_of(s, head);
     const PqIndex& pq = pq_of(s.target[head]);
     const u32 n_orders = extents->head(extent).n_orders;
-    const KeyWindow slots = order_.extent_slots(s, pq, args_.shape->in.group.page_tokens);
+    const KeyWindow slots = order_.extent_slots(s);
     const u64 n_bytes = codebook_record_bytes(pq.shape(), s.n_rows, n_orders);
     const u64 n_padded = align_up(n_bytes, store::kSectorBytes);
     if (room.size() < n_padded) {

@@ -4,7 +4,7 @@
 #include "runtime/kv/slot_cache.h"
 #include "runtime/method/codebook_record.h"
 #include "runtime/method/pair_order.h"
-#include "runtime/method/select_shape.h"
+#include "runtime/method/pq_index.h"
 
 #include <algorithm>
 
@@ -78,7 +78,7 @@ SelectShape select_shape(const model::ModelSpec& spec, const SelectConfig& selec
       align_up(is_trained ? pq_train_scratch_bytes(pq) : d * sizeof(f32), kAlignment);
   if (is_trained) shape.n_sample = pq_n_sample(pq, context_tokens);
   shape.sample_bytes = align_up(u64{shape.n_sample} * in.group.vector_bytes, kAlignment);
-  if (is_trained && pq.has_pairs() && select.block_tokens == 1) {
+  if (is_trained && pq.has_pairs()) {
     const u64 bytes = codebook_record_bytes(pq, context_tokens, kv::kExtentOrdersMax);
     shape.n_pairs = pq.n_padded() * pq.n_padded();
     shape.codebook_bytes = bytes <= store::kPayloadBytesMax ? bytes : 0;
@@ -87,7 +87,6 @@ SelectShape select_shape(const model::ModelSpec& spec, const SelectConfig& selec
 
   shape.search_bytes =
       align_up(selection_scratch_bytes({.n_group_heads = n_group_heads,
-                                        .head_dim = d,
                                         .lut_elems = is_trained ? pq.lut_elems() : 0,
                                         .middle_tokens_max = context_tokens}),
                kAlignment);

@@ -7,7 +7,7 @@
 #include "platform/base/checked.h"
 #include "runtime/config/select_config.h"
 #include "runtime/kv/extents.h"
-#include "runtime/method/device_row.h"
+#include "runtime/method/device.h"
 #include "runtime/method/method.h"
 #include "runtime/model/model_spec.h"
 
@@ -63,13 +63,16 @@ struct CachesShape {
   u64 bytes = 0;  // of all caches
   kv::ExtentShape extents{};
 };
-// Tokens of each pair that a layer's heads have come to, and what each layer was asked last.
-constexpr u64 extent_counters_bytes(u64 n_kv_heads, u64 n_pairs) {
-  return align_up(n_kv_heads * n_pairs * sizeof(u32), 64);
-}
-constexpr u64 extent_queries_bytes(const model::ModelSpec& spec, u64 sessions_max) {
-  return align_up(sessions_max * spec.n_cache_layers * spec.n_heads * spec.head_dim * sizeof(f32),
-                  64);
-}
+// Of extents, behind what they have for themselves.
+struct OrderMemory {
+  std::span<u32> counters;  // [n_kv_heads, n_pairs], tokens of a layer's heads
+  std::span<f32> queries;   // [sessions_max, n_cache_layers, n_heads * head_dim], asked last
+  static OrderMemory carve(Carver& carver, const model::ModelSpec& spec, u32 sessions_max,
+                           u32 n_pairs) {
+    const u64 n_rows = u64{sessions_max} * spec.n_cache_layers;
+    return {.counters = carver.rows<u32>("pairs", spec.n_kv_heads, n_pairs),
+            .queries = carver.rows<f32>("queries", n_rows, u64{spec.n_heads} * spec.head_dim)};
+  }
+};
 
 }  // namespace tarn::method

@@ -7,47 +7,51 @@
 namespace tarn::method {
 namespace {
 
-constexpr u64 kRankBytes = std::max(kernels::kTopKScratchBytes, kernels::kPqPairScratchBytes);
-
-u64 lut_elems(const SelectionShape& shape) {
-  return u64{shape.n_group_heads} * std::max(shape.lut_elems, kSelectionTileTokens);
-}
-// A middle of a few tokens may be two pages of Quest's.
-u64 n_candidates(const SelectionShape& shape) { return std::max(shape.middle_tokens_max, 64u); }
-u64 key_elems(const SelectionShape& shape) {
-  return u64{2} * kSelectionTileTokens * shape.head_dim;
-}
-
-}  // namespace
-
-// The same order as selection_scratch_bytes() adds it up in.
-SelectionScratch carve_selection(const SelectionArgs& args, const SelectionShape& shape) {
-  TARN_ASSERT(args.scratch.size() >= selection_scratch_bytes(shape));
-  std::byte* at = args.scratch.data();
-  const auto take = [&](u64 n_bytes) {
-    std::byte* const piece = at;
-    at += (n_bytes + 63) / 64 * 64;
-    return piece;
-  };
-  const u64 n = n_candidates(shape);
-  SelectionScratch scratch{};
-  scratch.radix = take(kRankBytes);
-  scratch.lut = reinterpret_cast<f32*>(take(lut_elems(shape) * sizeof(f32)));
-  scratch.keys = reinterpret_cast<f32*>(take(key_elems(shape) * sizeof(f32)));
-  scratch.scores = reinterpret_cast<f32*>(take(shape.n_group_heads * n * sizeof(f32)));
-  scratch.weights = reinterpret_cast<f32*>(take(n * sizeof(f32)));
-  scratch.places = reinterpret_cast<u32*>(take(n * sizeof(u32)));
-  return scratch;
-}
-
-namespace {
-
 void append_range(u32 begin, u32 end, const SelectionArgs& args, u32& n_out) {
   TARN_ASSERT(n_out + (end - begin) <= args.slots.size());
   for (u32 slot = begin; slot < end; ++slot) args.slots[n_out++] = slot;
 }
 
 }  // namespace
+
+void KeyPages::load(const kernels::CpuTable& table, u32 slot_begin, u32 n_slots, f32* out) const {
+  const u64 vector_bytes = kernels::kv_vector_bytes(type, head_dim);
+  const u64 slot_bytes = stride_bytes != 0 ? stride_bytes : 2 * vector_bytes;
+  for (u32 done = 0; done < n_slots;) {
+    const u32 slot = slot_begin + done;
+    const u32 n = std::min(n_slots - done, page_tokens - slot % page_tokens);
+    const u8* first = pages[slot / page_tokens] + slot % page_tokens * slot_bytes;
+    table.pq_load({.type = kernels::kv_tensor_type(type),
+                   .rows = first,
+                   .stride_bytes = slot_bytes,
+                   .x = out + u64{done} * head_dim,
+                   .n_rows = n,
+                   .dims = head_dim});
+    done += n;
+  }
+}
+
+SelectionScratch SelectionScratch::carve(Carver& carver, const SelectionShape& shape) {
+  constexpr u64 kRankBytes = std::max(kernels::kTopKScratchBytes, kernels::kPqPairScratchBytes);
+  // A middle of a few tokens may be two pages of Quest's.
+  const u64 n = std::max(shape.middle_tokens_max, 64u), n_heads = shape.n_group_heads;
+  return {.radix = carver.take<std::byte>("", kRankBytes).data(),
+          .lut = carver.take<f32>("", n_heads * shape.lut_elems).data(),
+          .scores = carver.take<f32>("", n_heads * n).data(),
+          .weights = carver.take<f32>("", n).data(),
+          .places = carver.take<u32>("", n).data()};
+}
+
+u64 selection_scratch_bytes(const SelectionShape& shape) {
+  Carver counted;
+  SelectionScratch::carve(counted, shape);
+  return *counted.n_bytes().get();
+}
+
+SelectionScratch carve_selection(const SelectionArgs& args, u32 lut_elems) {
+  Carver carver(args.scratch);
+  return SelectionScratch::carve(carver, {args.query.n_heads, lut_elems, args.ranges.n_middle()});
+}
 
 u32 compose_slots(const SelectionArgs& args, const u32* places, u32 n_places) {
   u32 n_out = 0;
@@ -89,19 +93,6 @@ u32 choose_best(const SelectionArgs& args, const SelectionScratch& scratch, cons
                                          .n = args.ranges.n_middle(),
                                          .k = args.k});
   return compose_slots(args, scratch.places, n_places);
-}
-
-u64 selection_scratch_bytes(const SelectionShape& shape) {
-  const u64 n = n_candidates(shape);
-  const u64 pieces[] = {kRankBytes,
-                        lut_elems(shape) * sizeof(f32),
-                        key_elems(shape) * sizeof(f32),
-                        shape.n_group_heads * n * sizeof(f32),
-                        n * sizeof(f32),
-                        n * sizeof(u32)};
-  u64 sum = 0;
-  for (const u64 n_bytes : pieces) sum += (n_bytes + 63) / 64 * 64;
-  return sum;
 }
 
 }  // namespace tarn::method

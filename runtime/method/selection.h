@@ -10,43 +10,54 @@
 
 #include <span>
 
-#include "runtime/method/pq_index.h"
+#include "kernels/cpu_table.h"
+#include "runtime/arena/carver.h"
 #include "runtime/method/token_ranges.h"
 
 namespace tarn::method {
 
-inline constexpr u32 kSelectionTileTokens = PqIndex::kTileTokens;
-
-struct SelectionShape {
-  u32 n_group_heads;  // q heads of a KV head
+// One KV head's keys where attention reads them: pages as in kernels/attn/attn.h.
+struct KeyPages {
+  kernels::KvType type;
+  const u8* const* pages;  // in slot order
+  u32 page_tokens;
   u32 head_dim;
-  u32 lut_elems;  // PqShape's; 0 without an index of codes
-  u32 middle_tokens_max;
+  u64 stride_bytes = 0;  // from a key to the next one; 0: its V lies between
+  // The keys of n slots as f32 [n_slots, head_dim].
+  void load(const kernels::CpuTable& table, u32 slot_begin, u32 n_slots, f32* out) const;
 };
-u64 selection_scratch_bytes(const SelectionShape& shape);
+
+struct Query {
+  const f32* q;  // [n_heads, head_dim], the q heads of one KV head, after RoPE
+  u32 n_heads;
+  f32 scale;
+};
 
 struct SelectionArgs {
   const kernels::CpuTable& table;
-  PqIndex::Query query;
+  Query query;
   TokenRanges ranges;
   u32 k;                         // n_sinks + k + n_local slots come out at most
   std::span<std::byte> scratch;  // 64-byte aligned
   std::span<u32> slots;          // out; room for all of them
-  u32 block_tokens = 1;          // pq: what is chosen whole
 };
-inline SelectionShape selection_shape(const SelectionArgs& args, u32 head_dim, u32 n_lut) {
-  return {args.query.n_heads, head_dim, n_lut, args.ranges.n_middle()};
-}
+
+struct SelectionShape {
+  u32 n_group_heads;  // q heads of a KV head
+  u32 lut_elems;      // PqShape's; 0 without an index of codes
+  u32 middle_tokens_max;
+};
+u64 selection_scratch_bytes(const SelectionShape& shape);
 
 struct SelectionScratch {
-  f32* lut;          // [n_heads, lut_elems]; the products of a tile
-  f32* keys;         // [kSelectionTileTokens, head_dim] and its transpose
+  std::byte* radix;  // the radix' counts; weights of pairs
+  f32* lut;          // [n_heads, lut_elems]
   f32* scores;       // [n_heads, n]
   f32* weights;      // [n]
   u32* places;       // [n]
-  std::byte* radix;  // the radix' counts; weights of pairs
+  static SelectionScratch carve(Carver& carver, const SelectionShape& shape);
 };
-SelectionScratch carve_selection(const SelectionArgs& args, const SelectionShape& shape);
+SelectionScratch carve_selection(const SelectionArgs& args, u32 lut_elems = 0);
 
 // Scores [n_heads, n] to what the n candidates are ranked by.
 const f32* rank_of(const SelectionArgs& args, const SelectionScratch& scratch, u32 n);

@@ -243,36 +243,29 @@ Result<bool> Selector::begin_row(u32 idx, const kv::Sequence& sequence, u32 n_to
   return selects;
 }
 
-bool Selector::has_work() const {
-  if (!is_on()) return false;
+IndexSession* Selector::next_to_work() const {
   for (u32 idx = 0; idx < args_.shape->in.sessions_max; ++idx) {
-    if (jobs_.can_work(memory_.session(idx), /*is_due=*/false)) return true;
+    if (jobs_.can_work(memory_.session(idx), /*is_due=*/false)) return &memory_.session(idx);
   }
-  return false;
+  return nullptr;
 }
 
 Result<void> Selector::work() {
-  for (u32 idx = 0; idx < args_.shape->in.sessions_max; ++idx) {
-    IndexSession& s = memory_.session(idx);
-    if (!jobs_.can_work(s, /*is_due=*/false)) continue;
-    const Result<void> worked = jobs_.run_units(s, 1, /*is_due=*/false);
-    s.is_stuck = !worked.has_value();
-    if (args_.device != nullptr) return worked;
-    break;
-  }
-  return {};
+  IndexSession* const s = next_to_work();
+  if (s == nullptr) return {};
+  const Result<void> worked = jobs_.run_units(*s, 1, /*is_due=*/false);
+  s->is_stuck = !worked.has_value();
+  return args_.device != nullptr ? worked : Result<void>();
 }
 
 bool Selector::has_units_due() const {
-  if (!is_on()) return false;
-  for (u32 idx = 0; idx < args_.shape->in.sessions_max; ++idx) {
+  for (u32 idx = 0; is_on() && idx < args_.shape->in.sessions_max; ++idx) {
     if (memory_.session(idx).n_units_due > 0) return true;
   }
   return false;
 }
 
 Result<void> Selector::work_beside() {
-  if (!is_on()) return {};
   TARN_ASSERT(args_.device != nullptr);
   bool was_due = false;
   for (u32 idx = 0; idx < args_.shape->in.sessions_max; ++idx) {

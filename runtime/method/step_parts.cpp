@@ -100,6 +100,7 @@ StepParts::Head StepParts::head_of(const Layer& layer, u32 kv_head) const {
 Result<void> StepParts::begin_layer(const Layer& layer) {
   layer_ = layer;
   turn_ = {};
+  memory_.begin_fetch();
   TARN_CHECK(take_in(layer));
   kv::Extents* const extents = memory_.extents();
   const u32 n_kv_heads = args_.spec->n_kv_heads;
@@ -149,8 +150,8 @@ void StepParts::choose_of(const Layer& layer, u32 begin, u32 end) {
     const u32 kv_head = begin + task_idx;
     const u64 start_ns = args_.clock->now_ns();
     const KeyPages no_keys{};
-    memory_.fetch().n_chosen[kv_head] = choose_slots(
-        head_of(layer, kv_head), no_keys, memory_.fetch().head(kv_head).slots, worker_idx);
+    HeadFetch& mine = memory_.fetch().heads[kv_head];
+    mine.n_chosen = choose_slots(head_of(layer, kv_head), no_keys, mine.slots, worker_idx);
     const u64 chosen_ns = args_.clock->now_ns();
     want(layer, kv_head, worker_idx);
     Spent& spent = of_workers_[worker_idx].spent;
@@ -161,7 +162,7 @@ void StepParts::choose_of(const Layer& layer, u32 begin, u32 end) {
 
 // What has landed is put into its place here, where all workers do it.
 step::ChosenSlots StepParts::take_fetched(const Head& h, u32 worker_idx) {
-  const HeadFetch mine = memory_.fetch().head(h.kv_head);
+  const HeadFetch& mine = memory_.fetch().heads[h.kv_head];
   const std::span<kv::SlotCache> of_session = memory_.caches(h.run.session);
   const u64 start_ns = args_.clock->now_ns();
   if (!turn_.is_second && memory_.extents() != nullptr) memory_.extents()->reads().place(h.kv_head);
@@ -169,26 +170,25 @@ step::ChosenSlots StepParts::take_fetched(const Head& h, u32 worker_idx) {
   if (has_lost != turn_.is_second) return {};
   const u32 head = h.cache_layer * args_.spec->n_kv_heads + h.kv_head;
   if (!of_session.empty()) {
-    of_session[head].copy(memory_.fetch().found[h.kv_head], mine.bytes);
-    const u32 n_missing = memory_.fetch().n_missing[h.kv_head];
-    of_session[head].put(mine.missing.first(n_missing), mine.bytes);
+    of_session[head].copy(mine.cached, mine.bytes);
+    of_session[head].put(mine.missing.first(mine.n_missing), mine.bytes);
   }
   Spent& spent = of_workers_[worker_idx].spent;
   spent.gather_ns += args_.clock->now_ns() - start_ns;
-  const std::span<const u32> slots = mine.slots.first(memory_.fetch().n_chosen[h.kv_head]);
+  const std::span<const u32> slots = mine.slots.first(mine.n_chosen);
   note_attended(spent, slots.size());
-  return {.slots = slots, .pages = mine.pages, .state = memory_.scratch(worker_idx).state};
+  return {.slots = slots, .pages = mine.pages.data(), .state = memory_.scratch(worker_idx).state};
 }
 
 // Of what was chosen the cache gives what it has; the rest is wanted of the extents, and of the
 // mover.
 void StepParts::want(const Layer& layer, u32 kv_head, u32 worker_idx) {
   const FetchMemory& table = memory_.fetch();
-  const HeadFetch mine = memory_.fetch().head(kv_head);
+  HeadFetch& mine = table.heads[kv_head];
   const u32 page_tokens = args_.shape->in.group.page_tokens;
   u32 offloaded_begin = 0, offloaded_end = 0;
   offloaded_groups(layer.run->session, &offloaded_begin, &offloaded_end);
-  const std::span<const u32> slots = mine.slots.first(table.n_chosen[kv_head]);
+  const std::span<const u32> slots = mine.slots.first(mine.n_chosen);
   const auto rank_of = [&](u32 group) {
     const auto at = std::lower_bound(slots.begin(), slots.end(), u64{group} * page_tokens);
     return static_cast<u32>(at - slots.begin());
@@ -203,7 +203,7 @@ void StepParts::want(const Layer& layer, u32 kv_head, u32 worker_idx) {
   if (!of_session.empty()) {
     n_missing = of_session[head].take(mine.missing.first(n_far), mine.found.first(n_far));
   }
-  table.found[kv_head] = mine.found.subspan(n_missing, n_far - n_missing);
+  mine.cached = mine.found.subspan(n_missing, n_far - n_missing);
 
   u32 n_wanted = n_near, n_places = 0;
   for (u32 i = 0; i < n_near; ++i) mine.wanted[i] = {slots[i], i};
@@ -214,7 +214,7 @@ void StepParts::want(const Layer& layer, u32 kv_head, u32 worker_idx) {
   }
   order_.choose_orders(names, slots, mine.places.first(n_places));
   for (u32 i = n_near + n_far; i < n_chosen; ++i) mine.wanted[n_wanted++] = {slots[i], i};
-  table.n_missing[kv_head] = n_missing;
+  mine.n_missing = n_missing;
   table.wanted[kv_head] = mine.wanted.first(n_wanted);
   table.out[kv_head] = mine.bytes;
   table.readings[kv_head] = {.head = order_.extent_of(memory_.session(layer.run->session), head),
@@ -261,7 +261,7 @@ Result<u32> StepParts::fetch_lost(const Layer& layer, u32 begin, u32 end) {
   if (n_lost == 0) return n_lost;
   std::ranges::fill(table.wanted, std::span<const kv::WantedSlot>());
   for (u32 kv_head = begin; kv_head < end; ++kv_head) {
-    const HeadFetch mine = memory_.fetch().head(kv_head);
+    const HeadFetch& mine = table.heads[kv_head];
     u32 n = 0;
     for (const kv::ExtentWant& want : table.readings[kv_head].wants) {
       if (want.place != kv::kExtentLost) continue;

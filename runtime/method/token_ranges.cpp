@@ -12,6 +12,18 @@ TokenRanges token_ranges(u32 n_tokens, u32 n_sinks, u32 n_local, u32 middle_end_
           .n_tokens = n_tokens};
 }
 
+BudgetRule budget_rule(const SelectConfig& config) {
+  // Where reading by selection begins to be faster than reading everything: at twice what it reads.
+  const bool has_own_min = config.context_min != 0 || config.context_divisor != 0;
+  return {.context_divisor = config.context_divisor,
+          .tokens_min = config.tokens_min,
+          .n_sinks = config.n_sinks,
+          .n_local = config.n_local,
+          .k = config.k,
+          .context_min =
+              has_own_min ? config.context_min : 2 * (config.n_sinks + config.n_local + config.k)};
+}
+
 Budget budget(const BudgetRule& rule, u32 n_tokens) {
   if (rule.context_divisor == 0) return {.n_local = rule.n_local, .k = rule.k};
   const u32 behind = n_tokens - std::min(n_tokens, rule.n_sinks);
@@ -22,45 +34,37 @@ Budget budget(const BudgetRule& rule, u32 n_tokens) {
 }
 
 IndexEvent IndexLife::advance(u32 n_tokens) {
+  // Without an index, local and k follow the length.
+  const bool has_budget = rows_used_ != 0 || rows_pending_ != 0;
+  const u32 n_local = has_budget ? used_budget().n_local : budget(rule_, n_tokens).n_local;
+  ranges_ = method::token_ranges(n_tokens, rule_.n_sinks, n_local, ranges_.middle_end);
   if (rows_pending_ != 0) {
-    ranges_ = method::token_ranges(n_tokens, rule_.n_sinks, budget_.n_local, ranges_.middle_end);
-    if (n_tokens < active_at_) return IndexEvent::none;
+    if (n_tokens < active_at()) return IndexEvent::none;
     used_is_first_ = rows_used_ == 0;
     rows_used_ = rows_pending_;
     used_trigger_ = trigger_at_;
-    used_since_ = active_at_;
     rows_pending_ = 0;
     return IndexEvent::activate;
   }
-  // Without an index, and at a trigger, local and k follow the length.
-  const Budget now = budget(rule_, n_tokens);
-  const u32 n_local = rows_used_ == 0 ? now.n_local : budget_.n_local;
-  ranges_ = method::token_ranges(n_tokens, rule_.n_sinks, n_local, ranges_.middle_end);
   const u32 n_rows = ranges_.n_middle();
   const bool builds = rows_used_ == 0 && n_rows >= rows_min_ && n_tokens >= rule_.context_min;
   const bool rebuilds =
       rows_used_ != 0 && n_rows > rows_used_ && u64{n_rows - rows_used_} * 2 > n_rows;
-  budget_before_ = budget_;
-  if (rows_used_ == 0 || rebuilds) budget_ = now;
   if (!builds && !rebuilds) return IndexEvent::none;
   rows_pending_ = n_rows;
   trigger_at_ = n_tokens;
-  active_at_ = n_tokens + index_delay_tokens_;
   return builds ? IndexEvent::build : IndexEvent::rebuild;
 }
 
 void IndexLife::forget() {
-  budget_ = budget_before_ = {};
   ranges_ = {};
-  rows_used_ = used_since_ = used_trigger_ = rows_pending_ = trigger_at_ = active_at_ = 0;
+  rows_used_ = used_trigger_ = rows_pending_ = trigger_at_ = 0;
 }
 
 bool IndexLife::truncate(u32 n_tokens) {
-  if (rows_pending_ != 0 && n_tokens < trigger_at_) {
-    rows_pending_ = 0;
-    budget_ = budget_before_;
-  }
-  const bool undoes_activation = rows_used_ != 0 && n_tokens < used_since_;
+  if (rows_pending_ != 0 && n_tokens < trigger_at_) rows_pending_ = 0;
+  const bool undoes_activation =
+      rows_used_ != 0 && n_tokens < u64{used_trigger_} + index_delay_tokens_;
   const bool undoes_trigger = rows_used_ != 0 && n_tokens < used_trigger_;
   const bool is_empty = rows_used_ == 0 && rows_pending_ == 0;
   if (is_empty || undoes_trigger ||
@@ -71,12 +75,11 @@ bool IndexLife::truncate(u32 n_tokens) {
   if (undoes_activation) {
     rows_pending_ = rows_used_;
     trigger_at_ = used_trigger_;
-    active_at_ = used_since_;
     rows_used_ = 0;
   }
   const u32 n_rows = std::max(rows_used_, rows_pending_);
-  const u32 n_local = budget_.n_local;
-  ranges_ = method::token_ranges(n_tokens, rule_.n_sinks, n_local, rule_.n_sinks + n_rows);
+  ranges_ =
+      method::token_ranges(n_tokens, rule_.n_sinks, used_budget().n_local, rule_.n_sinks + n_rows);
   return true;
 }
 
@@ -121,14 +124,9 @@ bool IndexLife::restore(const KeptLife& kept, u32 n_slots, u32 n_tokens) {
   forget();
   rows_used_ = kept.rows_used;
   used_trigger_ = kept.used_trigger;
-  used_since_ = is_used ? kept.used_trigger + index_delay_tokens_ : 0;
   used_is_first_ = (kept.flags & KeptLife::kUsedIsFirst) != 0;
-  if (is_used) budget_ = budget(rule_, kept.used_trigger);
-  budget_before_ = budget_;
   rows_pending_ = kept.rows_pending;
   trigger_at_ = kept.trigger_at;
-  active_at_ = is_pending ? kept.trigger_at + index_delay_tokens_ : 0;
-  if (is_pending) budget_ = budget(rule_, kept.trigger_at);
   ranges_ = {.middle_begin = n_sinks,
              .middle_end = std::max(kept.middle_end, n_sinks),
              .n_tokens = n_slots};

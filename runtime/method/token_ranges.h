@@ -9,7 +9,7 @@
 // A token leaves local for the middle in the step that evicts it, and is a candidate in it.
 #pragma once
 
-#include "platform/base/types.h"
+#include "runtime/config/select_config.h"
 
 namespace tarn::method {
 
@@ -38,6 +38,7 @@ struct BudgetRule {
   u32 k;
   u32 context_min = 0;  // sequences shorter than that are read as a whole: no index is built
 };
+BudgetRule budget_rule(const SelectConfig& config);
 Budget budget(const BudgetRule& rule, u32 n_tokens);
 
 // A life in few words, as manifests have them: the rest of it follows from the rule. Zeros: nothing
@@ -85,29 +86,30 @@ class IndexLife {
   bool restore(const KeptLife& kept, u32 n_slots, u32 n_tokens);
 
   TokenRanges ranges() const { return ranges_; }
-  u32 k() const { return budget_.k; }
+  u32 k() const { return used_budget().k; }
   bool is_dense() const { return rows_used_ == 0; }
   bool is_clustering() const { return rows_pending_ != 0; }  // triggered, not active yet
   // How many rows the job that was triggered last clusters, and when they come into use; and how
   // many the index in use has clustered.
   u32 n_rows_clustering() const { return rows_pending_; }
   u32 n_rows_used() const { return rows_used_; }
-  u32 active_at() const { return active_at_; }
+  u32 active_at() const { return trigger_at_ + index_delay_tokens_; }
 
  private:
+  // Of the last trigger, if there is one.
+  Budget used_budget() const {
+    return budget(rule_, rows_pending_ != 0 ? trigger_at_ : used_trigger_);
+  }
+
   BudgetRule rule_{};
   u32 rows_min_ = 0;
   u32 index_delay_tokens_ = 0;
-  Budget budget_{};
-  Budget budget_before_{};  // of the trigger under way
   TokenRanges ranges_{};
   u32 rows_used_ = 0;     // clustered rows of the index in use
-  u32 used_since_ = 0;    // tokens there were when it came into use
-  u32 used_trigger_ = 0;  // and when it was triggered
+  u32 used_trigger_ = 0;  // tokens there were when it was triggered
   bool used_is_first_ = false;
   u32 rows_pending_ = 0;  // that the job under way clusters; 0: none
   u32 trigger_at_ = 0;
-  u32 active_at_ = 0;
 };
 
 }  // namespace tarn::method

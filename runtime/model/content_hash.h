@@ -5,6 +5,7 @@
 #include <array>
 #include <atomic>
 
+#include "platform/base/random_at.h"
 #include "platform/cpu/crc32c.h"
 
 namespace tarn::model {
@@ -20,8 +21,8 @@ class ContentHash {
   Share share_of(u64 file_offset, const std::byte* bytes, u64 n_bytes) const {
     if (with_ == nullptr) return {};
     const u64 crc = with_->bytes(bytes, n_bytes);
-    const u64 share = mixed(crc + (file_offset << 32)) ^ mixed(file_offset + 0x9E3779B97F4A7C15);
-    return {share, mixed(share + n_bytes)};
+    const u64 share = mix64(crc + (file_offset << 32)) ^ mix64(file_offset + kGoldenGamma);
+    return {share, mix64(share + n_bytes)};
   }
   void add(const Share& share) {
     for (u64 i = 0; i < share.size(); ++i) sum_[i].fetch_add(share[i], std::memory_order_relaxed);
@@ -29,13 +30,6 @@ class ContentHash {
   Share value() const { return {sum_[0].load(), sum_[1].load()}; }
 
  private:
-  // splitmix64 (Steele, Lea, Flood 2014).
-  static u64 mixed(u64 value) {
-    value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9;
-    value = (value ^ (value >> 27)) * 0x94D049BB133111EB;
-    return value ^ (value >> 31);
-  }
-
   const Crc32c* with_;
   std::array<std::atomic<u64>, 2> sum_{};
 };

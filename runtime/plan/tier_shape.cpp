@@ -4,7 +4,6 @@
 
 #include "runtime/kv/slot_cache.h"
 #include "runtime/method/select_layout.h"
-#include "runtime/method/select_shape.h"
 
 namespace tarn::plan {
 namespace {
@@ -88,9 +87,9 @@ void split_extents(const model::ModelSpec& spec, const TierInputs& inputs, u64 f
   if (u64{slot_bytes} + 2 * store::kSectorBytes > kPieceBytes) return;
   extents.n_pieces = static_cast<u32>(
       std::clamp<u64>(spare / 16 / kPieceBytes, kExtentPiecesLeast, kv::kExtentPiecesMax));
-  const u64 bytes = extents.bytes() +
-                    method::extent_counters_bytes(spec.n_kv_heads, inputs.n_pairs) +
-                    method::extent_queries_bytes(spec, inputs.sessions_max);
+  Carver carver;
+  method::OrderMemory::carve(carver, spec, inputs.sessions_max, inputs.n_pairs);
+  const u64 bytes = extents.bytes() + align_up(*carver.n_bytes().get(), Carver::kAlignment);
   if (bytes > spare / 2) return;
   shape->extents = extents;
   shape->extents_bytes = bytes;

@@ -40,7 +40,7 @@ store::Key selection_key(const SelectConfig& config, u64 selection_id, u32 kv_ty
   FieldBytes fields;
   fields.put(selection_id);
   fields.put(kv_type);
-  fields.put(config.control != nullptr || config.lab_method != nullptr);
+  fields.put(config.lab_method != nullptr);
   SelectConfig::visit_fields(decides, fields);
   const std::array<u8, 32> no_entropy{};  // it is the same in every store
   return store::root_key(store::make_secret(no_entropy), std::span(fields.bytes).first(fields.n));

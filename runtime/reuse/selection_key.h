@@ -9,11 +9,11 @@
 
 namespace tarn::reuse {
 
-// Keys without a say: names of settings, how codes lie in memory and slots on the disk, what is
-// cached, and when an answer is computed anew.
+// Keys without a say: names of settings, how codes lie in memory and slots on the disk, and when an
+// answer is computed anew.
 inline constexpr std::string_view kNoSayInSelection[] = {
-    "select.preset",       "select.code_format",   "select.cache_tokens", "select.cache_policy",
-    "select.disk_reorder", "select.exact_answers", "select.verified",
+    "select.preset",        "select.code_format", "select.disk_reorder",
+    "select.exact_answers", "select.verified",
 };
 
 // `selection_id` is raised when equal settings choose otherwise than before.

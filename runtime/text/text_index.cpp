@@ -2,17 +2,11 @@
 #include <algorithm>
 #include <cstring>
 
+#include "platform/base/random_at.h"
 #include "runtime/text/tables.h"
 
 namespace tarn::text {
 namespace {
-
-// splitmix64's finaliser (Steele, Lea, Flood 2014): every input bit changes every output bit.
-u64 mix(u64 z) {
-  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
-  z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
-  return z ^ (z >> 31);
-}
 
 u64 load(const char* bytes, u64 n_bytes) {
   u64 word = 0;
@@ -20,7 +14,7 @@ u64 load(const char* bytes, u64 n_bytes) {
   return word;
 }
 
-u64 pair_hash(u32 left, u32 right) { return mix(u64{left} << 32 | right); }
+u64 pair_hash(u32 left, u32 right) { return mix64(u64{left} << 32 | right); }
 
 // Maps the high half of a hash to a place below n, without a division.
 u64 place(u64 hash, u64 n) { return (hash >> 32) * n >> 32; }
@@ -50,11 +44,11 @@ u64 TextIndex::hash(std::string_view text) {
       state = (state ^ load(bytes + at, 8)) * kMultiplier;
       state ^= state >> 29;
     }
-    return mix(state ^ load(bytes + n - 8, 8));
+    return mix64(state ^ load(bytes + n - 8, 8));
   }
-  if (n >= 4) return mix(state ^ (load(bytes, 4) << 32 | load(bytes + n - 4, 4)));
+  if (n >= 4) return mix64(state ^ (load(bytes, 4) << 32 | load(bytes + n - 4, 4)));
   for (u64 at = 0; at < n; ++at) state ^= static_cast<u64>(static_cast<u8>(bytes[at])) << 8 * at;
-  return mix(state);
+  return mix64(state);
 }
 
 TextIndex::TextIndex(const TextTable& texts, std::span<u64> slots) : texts_(texts), slots_(slots) {

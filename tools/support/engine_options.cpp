@@ -11,6 +11,7 @@
 
 #include "platform/io/private_folder.h"
 #include "platform/mem/reserve.h"
+#include "runtime/lab/methods.h"
 #include "tools/support/exit_code.h"
 #include "tools/support/input.h"
 
@@ -148,7 +149,7 @@ SelectConfig select_named(SelectConfig select, const std::string& name) {
   if (preset != SelectPreset::none) select = with_preset(select, preset);
   // A method without a preset keeps the other settings of the configuration's preset.
   const std::string& method = preset == SelectPreset::none ? name : method_name;
-  ByName{"", method}.assign(select.method, ChoiceNames(kSelectMethodNames));
+  lab::set_method(select, method);
   if (select.is_full() && preset == SelectPreset::none) select.preset = preset;
   return select;
 }
@@ -162,8 +163,8 @@ std::vector<std::string> compared_select_names(const std::vector<std::string>& n
       all.push_back(name);
       continue;
     }
-    for (const SelectMethod method : kComparedMethods) {
-      all.push_back(compare + "/" + kSelectMethodNames[static_cast<size_t>(method)]);
+    for (const char* method : {"oracle", "pq", "quest", "window", "random"}) {
+      all.push_back(compare + "/" + method);
     }
   }
   return all;
@@ -171,6 +172,7 @@ std::vector<std::string> compared_select_names(const std::vector<std::string>& n
 
 std::vector<std::string> lossy_select_names() {
   std::vector<std::string> names = names_of(std::span(kSelectMethodNames).subspan(1));
+  for (const method::Method& row : lab::methods()) names.push_back(row.name);
   const std::vector<std::string> presets = names_of(std::span(kSelectPresetNames).subspan(1));
   names.insert(names.end(), presets.begin(), presets.end());
   const std::vector<std::string> compared = compared_select_names({presets.back()});

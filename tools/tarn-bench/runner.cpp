@@ -10,6 +10,7 @@
 
 #include "kernels/quant/tensor_type.h"
 #include "platform/cpu/topology.h"
+#include "runtime/lab/methods.h"
 #include "runtime/model/kv_type.h"
 #include "tools/builtin/built_in_model.h"
 #include "tools/support/engine_options.h"
@@ -46,11 +47,11 @@ std::vector<std::optional<u32>> each_or_none(const std::string& values) {
 
 // The name of a configuration's selection, as in --select.
 std::string select_text(const SelectConfig& select) {
-  std::string method = kSelectMethodNames[static_cast<u64>(select.method)];
+  const std::string method = method::method_of(select).name;
   if (select.is_full() || select.preset == SelectPreset::none) return method;
   const std::string preset = kSelectPresetNames[static_cast<u64>(select.preset)];
   if (select.preset == SelectPreset::compare_pqcache) return preset + "/" + method;
-  return select.method == SelectMethod::pq ? preset : method;
+  return method == "pq" ? preset : method;
 }
 
 // "llama 8.03B q4_k", with the type that has most of the bytes.
@@ -234,8 +235,9 @@ void run_setup(const Options& options, const Setup& setup, std::vector<Case> cas
       // around the runs.
       measure_bandwidth(row.bandwidth_bytes_per_s);
     }
-    if (options.wants_recall && config.select.method == SelectMethod::pq && c.n_depth > 0 &&
-        !base.has_store && !engine.status().on_gpu) {
+    const bool is_pq = method::method_of(config.select).name == std::string_view("pq");
+    if (options.wants_recall && is_pq && c.n_depth > 0 && !base.has_store &&
+        !engine.status().on_gpu) {
       print_progress(options, c.name() + ": recall");
       row.recall = at_depth.recall();
     }

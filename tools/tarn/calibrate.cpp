@@ -1,5 +1,5 @@
 // tarn calibrate: measures the cost of clustering and of prefill of a layer, on this box with this
-// model, and fits it by least squares (runtime/method/iterations.h has the formulas). It writes a
+// model, and fits it by least squares (runtime/method/index_jobs.h has the formulas). It writes a
 // configuration that determines the number of a clustering's updates.
 #include <algorithm>
 #include <array>

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "runtime/engine/engine.h"
-#include "runtime/lab/code_controls.h"
 #include "runtime/lab/probe.h"
 #include "tools/builtin/built_in_model.h"
 #include "tools/support/engine_options.h"
@@ -248,15 +247,6 @@ void add_eval(const Command& app) {
   sub.add_option("--answers-out", command->logbook.answers_file,
                  "logbook: write every answer, one line {seed, index, kind, expected, given, "
                  "selected} each");
-  sub.add_option("--control", command->logbook.control,
-                 "logbook: break the codes of selection on purpose, to see that the questions "
-                 "notice it")
-      .is_member(lab::kCodeControls);
-  sub.add_option("--control-position", command->logbook.control_position,
-                 "logbook: the position in a session where keys-before-rope has each document "
-                 "begin")
-      .between(0, 1 << 30)
-      .capture_default_str();
   const Option text = sub.add_option("--text", command->text_file, "the text, from a file");
   sub.add_option("--ids", command->ids_file, "token ids from a file; nothing is added")
       .excludes(text);

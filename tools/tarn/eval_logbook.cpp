@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "runtime/engine/engine.h"
-#include "runtime/lab/code_controls.h"
 #include "runtime/lab/probe.h"
 #include "tools/support/exit_code.h"
 #include "tools/support/input.h"
@@ -302,25 +301,8 @@ void run_logbook(const EngineOptions& options, const LogbookCommand& command) {
   Config config = options.config();
   if (config.context_tokens == 0) config.context_tokens = n_tokens_max;
   config.sessions_max = 1;
-  const std::unique_ptr<lab::NamedControl> control =
-      lab::code_control(command.control, command.control_position);
-  if (command.control_position != 0 && command.control != lab::kCodeControls[1]) {
-    throw Failure{kExitUsage, "--control-position is where " + lab::kCodeControls[1] +
-                                  " has a document begin: add --control " + lab::kCodeControls[1]};
-  }
-  if (control != nullptr && config.select.method != SelectMethod::pq) {
-    throw Failure{kExitUsage, "--control breaks codes: it needs select.method = \"pq\""};
-  }
-  config.select.control = control.get();
   OwnEngine own(options.model, config);
   engine::Engine& engine = own.get();
-  if (control != nullptr && engine.status().on_gpu) {
-    throw Failure{kExitUsage, "--control breaks the codes of a CPU alone: add --device cpu"};
-  }
-  if (control != nullptr) {
-    control->set_model(engine.spec(), lab::Probe(engine).rope_inv_freq(),
-                       static_cast<u32>(config.context_tokens));
-  }
   AnswersFile answers(command.answers_file);
   const Results results = answer_all(engine, model, lines, questions, answers);
   answers.write();

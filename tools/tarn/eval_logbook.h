@@ -11,8 +11,6 @@ namespace tarn::tools {
 struct LogbookCommand {
   std::string file;          // of tools/train/make-logbook
   std::string answers_file;  // for every answer, a JSON object per line; empty: none
-  std::string control;       // of code_controls.h; empty: none
-  u32 control_position = 0;  // where the control lets a document begin
   bool json = false;
 };
 

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "runtime/engine/engine.h"
+#include "runtime/lab/methods.h"
 #include "runtime/lab/probe.h"
 #include "tools/builtin/built_in_model.h"
 #include "tools/support/engine_options.h"
@@ -326,7 +327,7 @@ void print_as_json(const VerifyCommand& command, const std::vector<Trial>& trial
   for (const Trial& trial : trials) {
     json.begin_object();
     json.key("name").text(trial.name);
-    json.key("method").text(kSelectMethodNames[static_cast<u64>(trial.select.method)]);
+    json.key("method").text(method::method_of(trial.select).name);
     const bool is_share = trial.select.context_divisor > 0;  // then the step's budget depends on it
     json.key("k_tokens").number(is_share ? 0 : trial.select.k);
     json.key("context_divisor").number(trial.select.context_divisor);

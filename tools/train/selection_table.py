@@ -14,13 +14,12 @@ documents' sums of differences). A document is a turn of its own, over which the
 question's rows are exact, as in PQCache, and with them the answer's first token, which is a space
 here; every other one reads by selection.
 
-Methods: those of select.method, and
+Methods: those of --select, and
 
-    pq-2x8                     2 sub-spaces of 8 bits
-    pq-2x8+shuffled-codes      broken on purpose (tarn eval --control): must lose, or the questions
-    pq-2x8+keys-before-rope    tell nothing
-    pq-2x8+keys-before-rope@P  likewise, the document beginning at position P of a session
-    full-q8_0, full-q4_0       everything, of KV in this type; the same whatever the divisor
+    pq-2x8                 2 sub-spaces of 8 bits
+    pq-2x8+shuffled-codes  broken on purpose (tarn eval --select shuffled-codes): must lose, or the
+                           questions tell nothing
+    full-q8_0, full-q4_0   everything, of KV in this type; the same whatever the divisor
 
 Each configuration's answers are a line of the results file, and what has its line is not run again:
 a run that was stopped goes on. Prints a table in Markdown. A cell says how many answers read
@@ -43,7 +42,7 @@ import tempfile
 METHODS = ["oracle", "pq-2x6", "pq-2x8", "pq-4x8", "quest", "window", "random"]
 DIVISORS = [4, 8, 10, 16, 32, 64]
 KINDS = ["hop0", "hop1", "hop2", "hop3", "again"]
-PQ = re.compile(r"pq-(\d+)x(\d+)(?:\+([a-z-]+)(?:@(\d+))?)?")
+PQ = re.compile(r"pq-(\d+)x(\d+)(?:\+([a-z-]+))?")
 
 
 def toml(method, divisor, args):
@@ -52,11 +51,10 @@ def toml(method, divisor, args):
     if pq:
         lines += [f"select.subspaces = {pq[1]}", f"select.code_bits = {pq[2]}"]
     if method.startswith("full-"):
-        method, kv_type = method.split("-")
-        lines += [f'kv.type = "{kv_type}"']
-    lines += [f'select.method = "{"pq" if pq else method}"', f"select.context_divisor = {divisor}",
-              "select.tokens_min = 0", "select.index_delay_tokens = 1",
-              f"select.sink_tokens = {args.sinks}", f"select.iterations = {args.iterations}"]
+        lines += [f'kv.type = "{method.split("-")[1]}"']
+    lines += [f"select.context_divisor = {divisor}", "select.tokens_min = 0",
+              "select.index_delay_tokens = 1", f"select.sink_tokens = {args.sinks}",
+              f"select.iterations = {args.iterations}"]
     return "\n".join(lines) + "\n"
 
 
@@ -67,11 +65,10 @@ def answers(args, book, method, divisor):
         config.write_text(toml(method, divisor, args))
         out = pathlib.Path(folder, "answers.jsonl")
         pq = PQ.fullmatch(method)
-        control = ["--control", pq[3]] if pq and pq[3] else []
-        control += ["--control-position", pq[4]] if pq and pq[4] else []
+        select = pq[3] or "pq" if pq else "full" if method.startswith("full") else method
         subprocess.run(
             [args.tarn, "eval", "-m", args.model, "-t", str(args.threads), "--config", config,
-             *control, "logbook", book, "--answers-out", out], check=True,
+             "--select", select, "logbook", book, "--answers-out", out], check=True,
             stdout=subprocess.DEVNULL)
         lines = [json.loads(line) for line in out.read_text().splitlines()]
     return ([line["given"] == line["expected"] for line in lines],

@@ -9,7 +9,7 @@
 #include "platform/clock/clock.h"
 #include "platform/gpu/device.h"
 #include "runtime/exec/gpu/regions.h"
-#include "runtime/method/device_indexes.h"
+#include "runtime/method/device.h"
 
 namespace tarn::exec {
 

@@ -16,7 +16,7 @@
 #include "runtime/exec/step_memory.h"
 #include "runtime/kv/group_pool.h"
 #include "runtime/kv/kept_chunks.h"
-#include "runtime/method/device_row.h"
+#include "runtime/method/device.h"
 #include "runtime/model/weights.h"
 
 namespace tarn::exec {

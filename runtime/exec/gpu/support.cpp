@@ -39,24 +39,13 @@ Result<void> tensor_runs(const model::TensorRef& tensor) {
 }  // namespace
 
 Result<void> gpu_can_select(const SelectConfig& config) {
-  const auto refuse = [](const char* hint, const char* key) {
-    return fail({.status = Status::unsupported, .hint = hint, .detail = Detail(key)});
-  };
   const method::DeviceChoice choice = method::method_of(config).on_device;
-  if (config.is_full() || choice == method::DeviceChoice::last) return {};
-  if (choice != method::DeviceChoice::by_codes || config.control != nullptr) {
-    return refuse(
-        "of KV in its memory the GPU selects by pq and window alone: use --device cpu, or another "
-        "--select, or keep KV over memory and disk (kv.memory_bytes, --store DIR)",
-        "select.method");
-  }
-  if (config.block_tokens > 1) {
-    return refuse(
-        "of KV in its memory the GPU chooses single tokens: set select.block_tokens to 1, or use "
-        "--device cpu, or keep KV over memory and disk (kv.memory_bytes, --store DIR)",
-        "select.block_tokens");
-  }
-  return {};
+  if (config.is_full() || choice != method::DeviceChoice::none) return {};
+  return fail({.status = Status::unsupported,
+               .hint = "of KV in its memory the GPU selects by pq and window alone: use --device "
+                       "cpu, or another --select, or keep KV over memory and disk "
+                       "(kv.memory_bytes, --store DIR)",
+               .detail = Detail("select.method")});
 }
 
 Result<void> gpu_can_run(const model::ModelDescription& model, const Config& config) {

@@ -1,35 +1,34 @@
-// Quest (Tang et al. 2024, arXiv:2406.10774): whole pages by an upper bound of their scores.
+// Quest (Tang et al. 2024, arXiv:2406.10774; METHODS 8.1): whole pages of 16 slots by an upper
+// bound of their scores. Of the index's pages those that lie in the middle whole or in part, best
+// first, while all their middle tokens fit k.
+//
+//   bound of a page   U = sum over i of max(q[i]*min[i], q[i]*max[i]) >= q.k of every key in it
+//   index             per page the smallest and the largest value of every channel of its keys,
+//                     after RoPE: [pages, 2, head_dim] f32
 #pragma once
 
 #include "runtime/method/method.h"
-#include "runtime/method/read/quest_index.h"
 
 namespace tarn::method {
 
-// Of the index's pages those that lie in the middle whole or in part, best first, while all their
-// middle tokens fit k.
-u32 select_quest(const SelectionArgs& args, const QuestIndex& index);
-
 class QuestReader final : public Reader {
  public:
-  explicit QuestReader(const ReaderArgs& args) {
-    index_.init(args.keys.head_dim, args.capacity_tokens, args.region);
-  }
+  explicit QuestReader(const ReaderArgs& args);
   static u64 region_bytes(const SelectConfig& config, const KeyDims& keys, u32 capacity_tokens);
-  void forget() override { index_.truncate(0); }
-  void truncate(u32 middle_end) override { index_.truncate(middle_end); }
-  void copy_from(const Reader& source) override {
-    index_.copy_from(static_cast<const QuestReader&>(source).index_);
-  }
-  u32 n_taken(u32 slot_end) const override { return std::min(index_.n_slots(), slot_end); }
+  void forget() override { n_slots_ = 0; }
+  // Of a page that is cut nothing stays: take_in() takes its slots in again.
+  void truncate(u32 middle_end) override;
+  void copy_from(const Reader& source) override;
+  u32 n_taken(u32 slot_end) const override;
   void take_in(const kernels::CpuTable& table, const KeyPages& keys, u32 slot_end,
                std::span<std::byte> scratch) override;
-  u32 choose(const SelectionArgs& args, const KeyPages& /*keys*/) const override {
-    return select_quest(args, index_);
-  }
+  u32 choose(const SelectionArgs& args, const KeyPages& keys) const override;
+  f32 bound(u32 page, const f32* q) const;
 
  private:
-  QuestIndex index_{};
+  f32* ends_;  // [pages, 2, head_dim], 2 = {min, max}
+  u32 head_dim_, capacity_tokens_;
+  u32 n_slots_ = 0;
 };
 
 }  // namespace tarn::method

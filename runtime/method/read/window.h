@@ -1,17 +1,19 @@
-// Window: no k: the local window is longer by as many tokens.
+// Window: the last k of the middle, so that the local window is longer by as many tokens.
 #pragma once
+
+#include <algorithm>
 
 #include "runtime/method/method.h"
 
 namespace tarn::method {
 
-u32 select_window(const SelectionArgs& args);
-
 class WindowReader final : public Reader {
  public:
   explicit WindowReader(const ReaderArgs& /*args*/) {}
   u32 choose(const SelectionArgs& args, const KeyPages& /*keys*/) const override {
-    return select_window(args);
+    SelectionArgs longer = args;
+    longer.ranges.middle_end -= std::min(args.k, args.ranges.n_middle());
+    return compose_slots(longer, nullptr, 0);
   }
 };
 

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "runtime/config/config.h"
-#include "runtime/method/select_shape.h"
+#include "runtime/method/pq_index.h"
 
 namespace tarn {
 namespace {
@@ -73,18 +73,15 @@ TEST_CASE("presets are the paper's settings") {
     CHECK(select_config_validate(config).has_value());
     const bool is_wide = preset == SelectPreset::pqcache_infinitebench;
     const method::PqShape shape = method::pq_shape(config, {128, 0}, 1000);
-    const method::PqShape adjacent = method::pq_shape(config, {128, 128}, 1000);
     CHECK(shape.n_subspaces == (is_wide ? 4 : 2));
-    CHECK(shape.dim_of(1, 1) == shape.dims() + 1);  // contiguous,
-    CHECK(adjacent.dim_of(0, 1) == 2);              // in the order of the paper's models
     CHECK(shape.n_centroids() == (is_wide ? 256 : 64));
     CHECK(method::budget(method::budget_rule(config), 32768).k == 1636);  // half of 32,736 / 10
     CHECK(method::budget(method::budget_rule(config), 672).k == 128);
   }
   CHECK((with_preset({}, SelectPreset::pqcache_longbench).method == SelectMethod::pq));
-  SelectConfig oracle;
-  oracle.method = SelectMethod::oracle;
-  CHECK((with_preset(oracle, SelectPreset::compare_pqcache).method == SelectMethod::oracle));
+  SelectConfig quest;
+  quest.method = SelectMethod::quest;
+  CHECK((with_preset(quest, SelectPreset::compare_pqcache).method == SelectMethod::quest));
 }
 
 TEST_CASE("a text names a preset, and goes over it") {

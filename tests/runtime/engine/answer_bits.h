@@ -5,14 +5,15 @@
 #include <cstring>
 #include <vector>
 
+#include "runtime/lab/methods.h"
 #include "tests/support/open_engine.h"
 
 namespace tarn::engine::test_bits {
 
 // An index from 32 rows on, 4 + 8 + 16 tokens read.
-inline SelectConfig few(SelectMethod method, u32 index_delay_tokens = 16) {
+inline SelectConfig few(const char* method, u32 index_delay_tokens = 16) {
   SelectConfig select;
-  select.method = method;
+  lab::set_method(select, method);
   select.code_bits = 2;
   select.n_sinks = 4;
   select.n_local = 8;
@@ -20,6 +21,10 @@ inline SelectConfig few(SelectMethod method, u32 index_delay_tokens = 16) {
   select.iterations = 3;
   select.index_delay_tokens = index_delay_tokens;
   return select;
+}
+
+inline SelectConfig few(SelectMethod method, u32 index_delay_tokens = 16) {
+  return few(kSelectMethodNames[static_cast<u64>(method)], index_delay_tokens);
 }
 
 // Sessions of these methods, four of them, of 2,048 tokens each.

@@ -3,7 +3,7 @@
 
 #include <functional>
 
-#include "runtime/lab/code_controls.h"
+#include "runtime/lab/methods.h"
 #include "runtime/lab/probe.h"
 #include "tests/support/open_engine.h"
 #include "tools/synth/recall.h"
@@ -17,7 +17,6 @@ struct RecallCase {
   const char* weights = "f16";
   u32 drop_first = 0;  // tokens of the document that the model does not get to see
   SelectConfig select{};
-  const char* control = "";  // of code_controls.h
   synth::RecallKeys keys = synth::RecallKeys::still;
   // Behind the last answer, if any.
   std::function<void(const engine::Engine&, engine::SessionIdx)> on_answer{};
@@ -37,13 +36,7 @@ inline f64 share_recalled(const RecallCase& c) {
   config.n_threads = 2;
   config.kv_type = c.kv_type;
   config.select = c.select;
-  const auto control = lab::code_control(c.control);
-  config.select.control = control.get();
   OpenEngine open(file.path(), config);
-  if (control != nullptr) {
-    control->set_model(open.engine.spec(), lab::Probe(open.engine).rope_inv_freq(),
-                       static_cast<u32>(config.context_tokens));
-  }
   const std::vector<u32> seen(document.ids.begin() + static_cast<std::ptrdiff_t>(c.drop_first),
                               document.ids.end());
   const engine::SessionIdx reader = open.session_with(seen);

@@ -4,16 +4,16 @@
 #include <cmath>
 
 #include "runtime/lab/probe.h"
-#include "runtime/method/pq_index.h"
 #include "tests/runtime/engine/recall_document.h"
+#include "tests/runtime/method/synthetic_keys.h"
 
 namespace tarn::test {
 
 // Reads one in `divisor` of n_tokens, 8 of them sinks, from the second answer token on; codes of
 // 4 x 8 bits: half of this model's key says nothing, so 2 x 6 tells 64 of its tokens apart.
-inline SelectConfig one_in(u32 divisor, u32 n_tokens, SelectMethod method) {
+inline SelectConfig one_in(u32 divisor, u32 n_tokens, const char* method) {
   SelectConfig select;
-  select.method = method;
+  lab::set_method(select, method);
   select.n_sinks = 8;
   select.n_local = n_tokens / divisor / 2;
   select.k = n_tokens / divisor - select.n_sinks - select.n_local;
@@ -40,7 +40,7 @@ inline f64 reconstruction_error(const engine::Engine& engine, engine::SessionIdx
   std::vector<f32> key(spec.head_dim), again(spec.head_dim);
   for (u32 row = 0; row < index.n_tokens(); ++row) {
     keys.load(**kernels::cpu_table_select("auto"), index.slot_begin() + row, 1, key.data());
-    index.reconstruct(row, again.data());
+    method::test::reconstruct(index, row, again.data());
     for (u32 i = 0; i < spec.head_dim; ++i) {
       error += std::pow(f64{key[i]} - again[i], 2.0);
       size += std::pow(f64{key[i]}, 2.0);

@@ -9,6 +9,7 @@
 #include <iterator>
 
 #include "runtime/lab/probe.h"
+#include "tests/runtime/method/synthetic_keys.h"
 #include "tests/support/gguf_reader.h"
 #include "tests/support/open_engine.h"
 
@@ -78,7 +79,7 @@ Codes codes_of(const std::string& path, const SelectConfig& select) {
   for (u32 head = 0; head < open.engine.spec().n_kv_heads; ++head) {
     const method::PqIndex& index = lab::Probe::selector(open.engine).pq_index(session, head);
     REQUIRE(index.n_clustered() > 0);
-    const std::span<const f32> centroids = index.codebook();
+    const std::span<const f32> centroids = method::test::codebook_of(index);
     codes.centroids.insert(codes.centroids.end(), centroids.begin(), centroids.end());
     for (u32 m = 0; m < index.shape().n_subspaces; ++m) {
       for (u32 row = 0; row < index.n_clustered(); ++row) {

@@ -20,7 +20,7 @@ inline constexpr u32 kPage = 16;
 inline constexpr u32 kPrompt = 900;
 inline constexpr u64 kGroupBytes = 8192;  // of the model's KV in f16 and q8_0
 inline constexpr SelectMethod kMethods[] = {SelectMethod::pq, SelectMethod::quest,
-                                            SelectMethod::window, SelectMethod::random};
+                                            SelectMethod::window};
 
 // 512 keys of 900 are a sample, so that not all are clustered.
 // little: no cache; ample: extents too; roomy: in two orders, planned for twice the context.

@@ -10,9 +10,9 @@
 #include <algorithm>
 #include <set>
 
+#include "platform/base/random_at.h"
+#include "runtime/lab/methods.h"
 #include "runtime/lab/probe.h"
-#include "runtime/method/random_at.h"
-#include "runtime/method/read/random.h"
 #include "runtime/method/token_ranges.h"
 #include "tests/support/logits.h"
 #include "tests/support/open_engine.h"
@@ -30,9 +30,9 @@ constexpr u32 kPrompt = 90, kGenerated = 24, kSinks = 4, kLocal = 8, kChosen = 1
 constexpr u32 kVocab = 1024;
 constexpr u32 kFirstSelecting = kPrompt + kSwap - 1;  // the position of the first row that selects
 
-Config config_of(SelectMethod method) {
+Config config_of(const char* method) {
   Config config = test::small_config();
-  config.select.method = method;
+  lab::set_method(config.select, method);
   config.select.code_bits = 2;
   config.select.n_sinks = kSinks;
   config.select.n_local = kLocal;
@@ -47,7 +47,7 @@ struct Said {
   std::vector<f32> logits;
 };
 
-Said said_of(const SmallModel& model, SelectMethod method) {
+Said said_of(const SmallModel& model, const char* method) {
   OpenEngine open(model.path(), config_of(method));
   Said said{.ids = test::random_ids(5, kPrompt), .logits = {}};
   const SessionIdx session = open.session_with(said.ids);
@@ -72,17 +72,17 @@ f64 distance(const ReferenceModel& reference, const Said& said,
 }
 
 u32 kv_heads(const SmallModel& model) {
-  OpenEngine open(model.path(), config_of(SelectMethod::full));
+  OpenEngine open(model.path(), config_of("full"));
   return open.engine.spec().n_kv_heads;
 }
 
 // The k best of a head's middle by the hash of the slot, the lowest of equal ones.
 std::set<u64> drawn(u32 head, u32 n_tokens) {
   const method::TokenRanges s = method::token_ranges(n_tokens, kSinks, kLocal);
-  const u64 seed = method::random_at(method::kRandomSeed, head);
+  const u64 seed = random_at(lab::kRandomSeed, head);
   std::vector<std::pair<u64, u64>> ranked;
   for (u64 slot = s.middle_begin; slot < s.middle_end; ++slot) {
-    ranked.push_back({~(method::random_at(seed, slot) >> 40), slot});
+    ranked.push_back({~(random_at(seed, slot) >> 40), slot});
   }
   std::sort(ranked.begin(), ranked.end());
   std::set<u64> slots;
@@ -96,7 +96,7 @@ constexpr f64 kNear = 1e-3, kFar = 1e-2;
 TEST_CASE("a window reads the first tokens and the last, and the query keeps its position") {
   const SmallModel model("llama", "f16");
   const ReferenceModel reference(model.path());
-  const Said said = said_of(model, SelectMethod::window);
+  const Said said = said_of(model, "window");
   const auto away = [&](u32 first_selecting, u32 n_sinks, u32 n_last) {
     return distance(reference, said, [&](const ReferenceModel::Read& read) {
       return read.position < first_selecting || read.slot < n_sinks ||
@@ -120,7 +120,7 @@ TEST_CASE("of a scattered choice each head reads its own slots, in their places"
     const SmallModel model(arch, "f16");
     const u32 n_kv_heads = kv_heads(model);
     const ReferenceModel reference(model.path());
-    const Said said = said_of(model, SelectMethod::random);
+    const Said said = said_of(model, "random");
     const auto away = [&](u32 head_shift, u32 slot_shift) {
       return distance(reference, said, [&](const ReferenceModel::Read& read) {
         if (read.position < kFirstSelecting) return true;

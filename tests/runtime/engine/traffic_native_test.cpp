@@ -10,9 +10,9 @@
 #include <algorithm>
 #include <set>
 
+#include "platform/base/random_at.h"
+#include "runtime/lab/methods.h"
 #include "runtime/lab/probe.h"
-#include "runtime/method/random_at.h"
-#include "runtime/method/read/random.h"
 #include "tests/runtime/engine/selected_answers.h"
 #include "tests/support/sim_disk.h"
 
@@ -100,10 +100,10 @@ struct World {
 
 // What one head draws of a middle: the k best by the slot's hash, the lowest of equal ones.
 std::set<u32> drawn(u32 head, const method::TokenRanges& s) {
-  const u64 seed = method::random_at(method::kRandomSeed, head);
+  const u64 seed = random_at(lab::kRandomSeed, head);
   std::vector<std::pair<u64, u32>> ranked;
   for (u32 slot = s.middle_begin; slot < s.middle_end; ++slot) {
-    ranked.push_back({~(method::random_at(seed, slot) >> 40), slot});
+    ranked.push_back({~(random_at(seed, slot) >> 40), slot});
   }
   std::sort(ranked.begin(), ranked.end());
   std::set<u32> slots;
@@ -142,7 +142,9 @@ Wanted wanted_of(u32 n_tokens, const std::vector<bool>& away) {
 
 TEST_CASE("a step reads the sectors of what is chosen and a head for each group, nothing else") {
   const SmallModel model("llama", "q8_0");
-  World world(model, config_with(SelectMethod::random, 0, false));
+  Config config = config_with(SelectMethod::window, 0, false);
+  config.select.lab_method = lab::method_named("random");
+  World world(model, config);
   REQUIRE(world.open.engine.plan().tiers.cache_slots == 0);
   u32 n_steady = 0;
   while (world.step()) {

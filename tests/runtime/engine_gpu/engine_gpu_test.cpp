@@ -11,8 +11,9 @@
 #include <filesystem>
 
 #include "platform/gpu/gpu_errors.h"
-#include "runtime/exec/gpu/support.h"
 #include "runtime/engine/instance.h"
+#include "runtime/exec/gpu/support.h"
+#include "runtime/lab/methods.h"
 #include "runtime/lab/probe.h"
 #include "tests/runtime/engine_gpu/gpu_engine.h"
 #include "tests/runtime/plan/model_shapes.h"
@@ -524,11 +525,9 @@ TEST_CASE("what the kernels do not compute is refused, and names what does") {
   Config small_pages = config_of(16);
   small_pages.page_tokens = 16;
   CHECK(refusal("q8_0", small_pages).status == Status::invalid_config);
-  for (const SelectMethod method :
-       {SelectMethod::quest, SelectMethod::oracle, SelectMethod::random, SelectMethod::pq}) {
+  for (const char* method : {"quest", "oracle", "random", "shuffled-codes"}) {
     Config selects = config_of(16);
-    selects.select.method = method;
-    selects.select.block_tokens = 16;  // of pq
+    lab::set_method(selects.select, method);
     const Error error = refusal("q8_0", selects);
     CHECK(error.status == Status::unsupported);
     CHECK(std::string(error.hint).find("--device cpu") != std::string::npos);

@@ -9,9 +9,8 @@
 #include <utility>
 
 #include "runtime/lab/probe.h"
-#include "runtime/method/read/pq.h"
+#include "runtime/method/pq_index.h"
 #include "runtime/model/kv_type.h"
-#include "runtime/method/select_shape.h"
 #include "tests/runtime/engine_gpu/select_gpu.h"
 
 namespace tarn::test {
@@ -79,11 +78,10 @@ class Oracle {
                                  .stride_bytes = vector_bytes()};
     advance(n_tokens, pages);
     if (life_.is_dense()) return {};
-    index_.encode(table_, pages, life_.ranges().middle_end, bytes(scratch_));
+    index_.take_in(table_, pages, life_.ranges().middle_end, bytes(scratch_));
     const model::ModelSpec& spec = engine_.spec();
     const u32 n_group = spec.n_heads / spec.n_kv_heads;
     std::vector<Line> search(method::selection_scratch_bytes({.n_group_heads = n_group,
-                                                              .head_dim = spec.head_dim,
                                                               .lut_elems = shape_.lut_elems(),
                                                               .middle_tokens_max = n_tokens}) /
                                  64 +
@@ -91,13 +89,13 @@ class Oracle {
     std::vector<u32> slots(n_tokens);
     const f32 scale = 1.0f / __builtin_sqrtf(static_cast<f32>(spec.head_dim));
     slots.resize(
-        method::select_pq({.table = table_,
-                           .query = {q + u64{kv_head_} * n_group * spec.head_dim, n_group, scale},
-                           .ranges = life_.ranges(),
-                           .k = life_.k(),
-                           .scratch = bytes(search),
-                           .slots = slots},
-                          index_));
+        index_.choose({.table = table_,
+                       .query = {q + u64{kv_head_} * n_group * spec.head_dim, n_group, scale},
+                       .ranges = life_.ranges(),
+                       .k = life_.k(),
+                       .scratch = bytes(search),
+                       .slots = slots},
+                      pages));
     return slots;
   }
   u32 n_swaps() const { return n_swaps_; }

@@ -20,8 +20,8 @@ namespace {
 constexpr u32 kSlotBytes = 48;
 
 struct World {
-  World(u32 capacity, u32 keep_shift = SlotCache::kKeepShift)
-      : memory(test::carved([&](Carver& c) { cache.init(c, capacity, kSlotBytes, keep_shift); })) {}
+  explicit World(u32 capacity)
+      : memory(test::carved([&](Carver& c) { cache.init(c, capacity, kSlotBytes); })) {}
   // Counts as a step.
   bool has(u32 slot) {
     WantedSlot wanted{slot, 0};
@@ -114,30 +114,21 @@ TEST_CASE("a core that repeats stays, though each step wants more than there is 
 
 TEST_CASE("of two cores the later one takes the place of the one before") {
   test::Random random(1);
-  for (const u32 keep_shift : {1u, 2u, 4u}) {
-    World world(100, keep_shift);
-    const std::set<u32> first = some(random, 100, 1000);
-    std::set<u32> second;
-    for (const u32 slot : some(random, 100, 1000)) second.insert(slot + 1000);
-    for (u32 i = 0; i < 20; ++i) world.step(first);
-    u32 n_steps = 0;
-    while (world.step(second) < 100) ++n_steps;
-    CAPTURE(keep_shift);
-    // A heat of at most 255 falls below one use's, 32.
-    CHECK(n_steps <= 1 + (1u << keep_shift) * 3);
-    CHECK((n_steps <= 3) == (keep_shift == 1));  // nearly LRU
-  }
+  World world(100);
+  const std::set<u32> first = some(random, 100, 1000);
+  std::set<u32> second;
+  for (const u32 slot : some(random, 100, 1000)) second.insert(slot + 1000);
+  for (u32 i = 0; i < 20; ++i) world.step(first);
+  u32 n_steps = 0;
+  while (world.step(second) < 100) ++n_steps;
+  CHECK(n_steps <= 3);  // nearly LRU
 }
 
-TEST_CASE("of A, A, B, C with room for two, by lateness and by number") {
-  for (const u32 keep_shift : {1u, 4u}) {
-    World world(2, keep_shift);
-    for (const u32 slot : {10u, 10u, 20u, 30u}) world.step({slot});
-    CAPTURE(keep_shift);
-    CHECK(world.has(30));
-    CHECK(world.has(20) == (keep_shift == 1));  // as LRU
-    CHECK(world.has(10) == (keep_shift == 4));  // as LFU
-  }
+TEST_CASE("of A, A, B, C with room for two, the latest stay") {
+  World world(2);
+  for (const u32 slot : {10u, 10u, 20u, 30u}) world.step({slot});
+  CHECK(world.has(30));
+  CHECK(world.has(20));
 }
 
 TEST_CASE("of two wanted slots the one that is here is a hit, and the other one is missing") {

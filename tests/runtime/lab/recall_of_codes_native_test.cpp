@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "runtime/lab/probe.h"
-#include "runtime/method/select_shape.h"
 #include "runtime/method/token_ranges.h"
 #include "tests/runtime/engine/answer_bits.h"
 
@@ -62,13 +61,6 @@ TEST_CASE("recall is of the budget that the selection has, and of its blocks") {
   CHECK(recall_of(model, share) != few_chosen);
   share.k = kTokens;  // has no say beside a share
   CHECK(recall_of(model, share) == recall_of(model, absolute(budget.n_local, budget.k)));
-
-  SelectConfig in_blocks = absolute(8, 64);
-  in_blocks.block_tokens = 16;
-  const f64 of_tokens = recall_of(model, absolute(8, 64));
-  const f64 of_blocks = recall_of(model, in_blocks);
-  MESSAGE("recall of 64 tokens: " << of_tokens << ", in blocks of 16: " << of_blocks);
-  CHECK(of_blocks < of_tokens);
 }
 
 }  // namespace

@@ -39,7 +39,7 @@ std::vector<u8> codes_of(const Index& index) {
 }
 
 std::vector<f32> codebook_of(const Index& index) {
-  const std::span<const f32> book = index.pq.codebook();
+  const std::span<const f32> book = test::codebook_of(index.pq);
   return {book.begin(), book.end()};
 }
 
@@ -59,7 +59,7 @@ void check_scores(const CpuTable& table, const Index& index, const std::vector<f
   const std::vector<f32> scores = scores_of(table, index, q, 0.25f);
   std::vector<f32> key(d);
   for (u32 t = 0; t < n; ++t) {
-    index.pq.reconstruct(t, key.data());
+    test::reconstruct(index.pq, t, key.data());
     for (u32 h = 0; h < q.size() / d; ++h) {
       f64 want = 0.0, magnitude = 0.0;
       for (u32 i = 0; i < d; ++i) {
@@ -92,7 +92,7 @@ TEST_CASE("a score is the query times the key that the codes stand for, and that
       const std::vector<f32> stored = keys.stored();
       std::vector<f32> key(kDim);
       for (u32 t = 0; t < kRows; ++t) {
-        index.pq.reconstruct(t, key.data());
+        test::reconstruct(index.pq, t, key.data());
         for (u32 i = 0; i < kDim; ++i) error += std::abs(key[i] - stored[u64{t} * kDim + i]);
       }
       CHECK(error / (u64{kRows} * kDim) > 0.1);  // else nothing was compressed
@@ -141,7 +141,7 @@ TEST_CASE("more iterations end by themselves, and bring the keys closer") {
     f64 inertia = 0.0;
     std::vector<f32> key(kDim);
     for (u32 t = 0; t < kRows; ++t) {
-      index.pq.reconstruct(t, key.data());
+      test::reconstruct(index.pq, t, key.data());
       for (u32 i = 0; i < kDim; ++i) {
         const f64 difference = f64{key[i]} - f64{stored[u64{t} * kDim + i]};
         inertia += difference * difference;
@@ -169,7 +169,7 @@ TEST_CASE("tokens that leave the local window get the nearest centroid, and move
       const std::vector<f32> before = codebook_of(index);
       const std::vector<u8> codes_before = codes_of(index);
       for (u32 slot = 936; slot < 946; ++slot) {  // ten tokens, one a step
-        index.pq.encode(table, keys.view(), slot + 1, index.scratch.span());
+        index.pq.take_in(table, keys.view(), slot + 1, index.scratch.span());
       }
       REQUIRE(index.pq.n_tokens() == 914);
       CHECK(codebook_of(index) == before);
@@ -182,7 +182,7 @@ TEST_CASE("tokens that leave the local window get the nearest centroid, and move
           for (u32 c = 0; c < 64; ++c) {
             f64 distance = 0.0;
             for (u32 i = 0; i < 32; ++i) {
-              const f64 x = stored[u64{32 + t} * kDim + index.shape.dim_of(m, i)];
+              const f64 x = stored[u64{32 + t} * kDim + test::dim_of(index.shape, m, i)];
               const f64 difference = x - f64{before[(u64{m} * 32 + i) * 64 + c]};
               distance += difference * difference;
             }
@@ -218,7 +218,7 @@ TEST_CASE("few distinct sub-vectors are kept without loss") {
     index.train(kernels::cpu_tables().back(), keys, kRows, 2);  // all rows are centroids
     std::vector<f32> key(kDim);
     for (u32 t = 0; t < kRows; ++t) {
-      index.pq.reconstruct(t, key.data());
+      test::reconstruct(index.pq, t, key.data());
       for (u32 i = 0; i < kDim; ++i) REQUIRE(key[i] == rows[u64{t} * kDim + i]);
     }
   }
@@ -244,12 +244,12 @@ TEST_CASE("a key is cut into contiguous parts in the order of the paper's models
       std::vector<u32> dims(c.head_dim, c.head_dim);  // by their places
       for (u32 dim = 0; dim < c.head_dim; ++dim) dims[place_of(dim, c.adjacent_dims)] = dim;
       for (u32 place = 0; place < c.head_dim; ++place) {
-        REQUIRE(shape.dim_of(place / shape.dims(), place % shape.dims()) == dims[place]);
+        REQUIRE(test::dim_of(shape, place / shape.dims(), place % shape.dims()) == dims[place]);
       }
     }
   }
   const PqShape llama{.head_dim = 128, .adjacent_dims = 128, .n_subspaces = 2};
-  for (u32 dim = 0; dim < 128; ++dim) REQUIRE(llama.dim_of(dim % 2, dim / 2) == dim);
+  for (u32 dim = 0; dim < 128; ++dim) REQUIRE(test::dim_of(llama, dim % 2, dim / 2) == dim);
 }
 
 TEST_CASE("codes do not depend on how a model lays out RoPE's pairs") {
@@ -280,14 +280,14 @@ TEST_CASE("codes do not depend on how a model lays out RoPE's pairs") {
       for (Index* index : {&want, &got}) {
         const Keys& keys = index == &want ? halves : adjacent;
         index->train(table, keys, kClustered, 3);
-        index->pq.encode(table, keys.view(), kRows, index->scratch.span());
+        index->pq.take_in(table, keys.view(), kRows, index->scratch.span());
       }
       CHECK(codes_of(got) == codes_of(want));
       CHECK(codebook_of(got) == codebook_of(want));
       CHECK(scores_of(table, got, as_adjacent(q), 0.25f) == scores_of(table, want, q, 0.25f));
       std::vector<f32> key(kDim), other(kDim);
-      want.pq.reconstruct(kRows - 1, key.data());
-      got.pq.reconstruct(kRows - 1, other.data());
+      test::reconstruct(want.pq, kRows - 1, key.data());
+      test::reconstruct(got.pq, kRows - 1, other.data());
       CHECK(other == as_adjacent(key));
     }
   }
@@ -308,7 +308,7 @@ TEST_CASE("a search has the same scores on every ISA, and packed codes take less
       CAPTURE(table.isa);
       Index index(shape_2x6(kDim, kRows, format));
       index.train(table, keys, kClustered, 3);
-      index.pq.encode(table, keys.view(), kRows, index.scratch.span());
+      index.pq.take_in(table, keys.view(), kRows, index.scratch.span());
       CHECK(index.pq.n_clustered() == kClustered);
       check_scores(table, index, q);
       const std::vector<f32> scores = scores_of(table, index, q, 0.25f);

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "runtime/method/random_at.h"
+#include "platform/base/random_at.h"
 
 namespace tarn::method::test {
 namespace {
@@ -57,7 +57,7 @@ void cluster_all(const Keys& keys, Index& index) {
   const u32 n_sample = pq_n_sample(shape, n);
   for (u32 m = 0; m < shape.n_subspaces; ++m) {
     for (u64 t = 0; t < n; ++t) {
-      for (u32 i = 0; i < dims; ++i) x[t * dims + i] = stored[t * kDim + shape.dim_of(m, i)];
+      for (u32 i = 0; i < dims; ++i) x[t * dims + i] = stored[t * kDim + test::dim_of(shape, m, i)];
     }
     std::byte* const region = index.region.span().data();
     f32* centroids = reinterpret_cast<f32*>(region) + u64{m} * dims * shape.n_padded();

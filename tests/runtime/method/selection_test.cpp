@@ -3,23 +3,24 @@
 //         it.
 // Method  brute-force references in f64 and by sort; hand-made needles; k from 0 past the middle;
 //         queries of 1 and of 4 heads; scratch of exactly the asked size.
-#include "runtime/method/read/oracle.h"
-#include "runtime/method/read/pq.h"
-#include "runtime/method/read/quest.h"
-#include "runtime/method/read/random.h"
-#include "runtime/method/read/window.h"
+#include "runtime/method/selection.h"
 
 #include <doctest/doctest.h>
 
 #include <algorithm>
 #include <numeric>
 
+#include "runtime/lab/methods.h"
+#include "runtime/method/read/quest.h"
+#include "runtime/method/read/window.h"
 #include "tests/runtime/method/synthetic_keys.h"
 
 namespace tarn::method {
 namespace {
 
 using kernels::CpuTable;
+using lab::select_oracle;
+using lab::select_random;
 using test::Index;
 using test::Keys;
 using test::run_selection;
@@ -31,10 +32,7 @@ PqShape shape_of_test() {
 }
 
 SelectionShape scratch_shape(u32 n_heads, u32 n_middle) {
-  return {.n_group_heads = n_heads,
-          .head_dim = kDim,
-          .lut_elems = 128 + kDim,
-          .middle_tokens_max = n_middle};
+  return {.n_group_heads = n_heads, .lut_elems = 128 + kDim, .middle_tokens_max = n_middle};
 }
 
 std::vector<f32> unit_rows(test::Random& random, u32 n) {
@@ -67,6 +65,25 @@ void audit(const std::vector<u32>& slots, const TokenRanges& s, u64 n) {
     REQUIRE(std::binary_search(slots.begin(), slots.end(), slot));
   }
   if (!slots.empty()) REQUIRE(slots.back() < s.n_tokens);
+}
+
+// Quest's index of the first tokens of these keys.
+struct Quest {
+  test::Region region{QuestReader::region_bytes({}, {kDim, 0}, kTokens)};
+  QuestReader reader{{.config = {},
+                      .keys = {kDim, 0},
+                      .capacity_tokens = kTokens,
+                      .head = 0,
+                      .region = region.span()}};
+  void take_in(const CpuTable& table, const Keys& keys, u32 slot_end) {
+    std::vector<f32> row(kDim);
+    reader.take_in(table, keys.view(), slot_end, std::as_writable_bytes(std::span(row)));
+  }
+  u32 choose(const SelectionArgs& args) const { return reader.choose(args, {}); }
+};
+
+u32 select_window(const SelectionArgs& args) {
+  return WindowReader({{}, {}, 0, 0, {}}).choose(args, {});
 }
 
 struct World {
@@ -123,65 +140,6 @@ TEST_CASE("oracle takes the k best of the summed softmax of exact scores") {
   }
 }
 
-TEST_CASE("pq in blocks takes the blocks of the largest summed weights, whole") {
-  World world;
-  CAPTURE(world.random.seed());
-  const u32 n = world.ranges.n_middle();
-  Index index({.head_dim = kDim, .n_subspaces = 2, .code_bits = 6, .capacity_tokens = kTokens});
-  const CpuTable& generic = kernels::cpu_tables().back();
-  index.pq.start(kSinks);
-  index.train(generic, world.keys, n, 3);
-  std::vector<f32> key(kDim);
-  for (const u32 n_heads : {1u, 4u}) {
-    std::vector<f64> weights(n);
-    for (u32 h = 0; h < n_heads; ++h) {
-      std::vector<f64> p(n);
-      f64 z = 0.0;
-      for (u32 t = 0; t < n; ++t) {
-        index.pq.reconstruct(t, key.data());
-        f64 dot = 0.0;
-        for (u32 i = 0; i < kDim; ++i) dot += f64{world.q[u64{h} * kDim + i]} * f64{key[i]};
-        z += p[t] = std::exp(dot / 8);
-      }
-      for (u32 t = 0; t < n; ++t) weights[t] += p[t] / z;
-    }
-    for (const u32 n_block : {1u, 7u, 16u}) {  // of one token: a token's own weight
-      const auto block = [&](u32 slot) { return slot / n_block - kSinks / n_block; };
-      std::vector<f64> sums(block(world.ranges.middle_end - 1) + 1);
-      for (u32 t = 0; t < n; ++t) sums[block(kSinks + t)] += weights[t];
-      for (const u32 k : {n_block, 10 * n_block, n + 2 * n_block}) {
-        std::vector<u32> want;
-        for (const CpuTable& table : kernels::cpu_tables()) {
-          if (!table.runs_here()) continue;
-          const std::vector<u32> slots =
-              run_selection(table, {world.q.data(), n_heads, 0.125f}, world.ranges, k,
-                            scratch_shape(n_heads, n), [&](SelectionArgs args) {
-                              args.block_tokens = n_block;
-                              return select_pq(args, index.pq);
-                            });
-          audit(slots, world.ranges, kSinks + kLocal + std::min(k, n));
-          if (want.empty()) want = slots;
-          CHECK(slots == want);
-        }
-        f64 worst_in = 1e30, best_out = 0.0;
-        std::vector<u32> n_of(sums.size());
-        for (const u32 slot : want) {
-          const bool is_middle = slot >= kSinks && slot < world.ranges.middle_end;
-          if (is_middle) ++n_of[block(slot)];
-        }
-        for (u32 b = 0; b < sums.size(); ++b) {
-          const u32 begin = std::max((kSinks / n_block + b) * n_block, kSinks);
-          const u32 end = std::min((kSinks / n_block + b + 1) * n_block, world.ranges.middle_end);
-          CHECK((n_of[b] == 0 || n_of[b] == end - begin));
-          (n_of[b] > 0 ? worst_in : best_out) =
-              n_of[b] > 0 ? std::min(worst_in, sums[b]) : std::max(best_out, sums[b]);
-        }
-        CHECK(worst_in >= best_out * (1 - 1e-4));
-      }
-    }
-  }
-}
-
 TEST_CASE("pq takes the k best of its own scores, the same on every ISA; all of them is dense") {
   World world;
   CAPTURE(world.random.seed());
@@ -197,7 +155,7 @@ TEST_CASE("pq takes the k best of its own scores, the same on every ISA; all of 
       const auto select = [&](u32 k, const std::vector<f32>& q) {
         return run_selection(table, {q.data(), n_heads, 0.125f}, world.ranges, k,
                              scratch_shape(n_heads, n),
-                             [&](const SelectionArgs& args) { return select_pq(args, index.pq); });
+                             [&](const SelectionArgs& args) { return index.pq.choose(args, {}); });
       };
       for (const u32 k : {0u, 1u, 77u}) audit(select(k, world.q), world.ranges, 96 + k);
       const std::vector<u32> slots = select(77, world.q);
@@ -232,7 +190,7 @@ TEST_CASE("the token that leaves the local window is fetched in that very step")
     index.train(table, keys, before.n_middle(), 3);
     const TokenRanges now = token_ranges(kTokens + 1, kSinks, kLocal, before.middle_end);
     REQUIRE(now.middle_end == before.middle_end + 1);
-    index.pq.encode(table, keys.view(), now.middle_end, index.scratch.span());
+    index.pq.take_in(table, keys.view(), now.middle_end, index.scratch.span());
     // It has the codes of the nearest centroids, and with them whoever has the same ones.
     const u32 needle = before.middle_end - kSinks;
     u32 n_same = 0;
@@ -242,7 +200,7 @@ TEST_CASE("the token that leaves the local window is fetched in that very step")
     }
     const std::vector<u32> slots =
         run_selection(table, {q.data(), 1, 0.125f}, now, n_same, scratch_shape(1, now.n_middle()),
-                      [&](const SelectionArgs& args) { return select_pq(args, index.pq); });
+                      [&](const SelectionArgs& args) { return index.pq.choose(args, {}); });
     audit(slots, now, kSinks + kLocal + n_same);
     const bool is_fetched = slots[kSinks + n_same - 1] == before.middle_end;
     n_fetched += is_fetched;
@@ -261,11 +219,8 @@ TEST_CASE("q heads of a group may change places, by every method") {
   Index index(shape_of_test());
   index.pq.start(kSinks);
   index.train(table, world.keys, n, 5);
-  test::Region region(QuestIndex::region_bytes(kDim, kTokens));
-  QuestIndex quest;
-  quest.init(kDim, kTokens, region.span());
-  std::vector<f32> row(kDim);
-  quest.append(table, world.keys.view(), kTokens, row);
+  Quest quest;
+  quest.take_in(table, world.keys, kTokens);
   const auto chosen = [&](const std::vector<f32>& q, auto select) {
     return run_selection(table, {q.data(), 4, 0.125f}, world.ranges, 96, scratch_shape(4, n),
                          select);
@@ -285,12 +240,8 @@ TEST_CASE("q heads of a group may change places, by every method") {
     CHECK_FALSE(chosen(one, select) == want);
   };
   check([&](const SelectionArgs& args) { return select_oracle(args, world.keys.view()); });
-  check([&](const SelectionArgs& args) { return select_pq(args, index.pq); });
-  check([&](const SelectionArgs& args) { return select_quest(args, quest); });
-  check([&](SelectionArgs args) {
-    args.block_tokens = 16;
-    return select_pq(args, index.pq);
-  });
+  check([&](const SelectionArgs& args) { return index.pq.choose(args, {}); });
+  check([&](const SelectionArgs& args) { return quest.choose(args); });
 }
 
 TEST_CASE("keys that codes hold without loss are chosen as exact scores choose them") {
@@ -319,7 +270,7 @@ TEST_CASE("keys that codes hold without loss are chosen as exact scores choose t
   index.train(table, keys, s.n_middle(), 2);
   std::vector<f32> key(kDim);
   for (u32 t = 0; t < s.n_middle(); ++t) {
-    index.pq.reconstruct(t, key.data());
+    test::reconstruct(index.pq, t, key.data());
     for (u32 i = 0; i < kDim; ++i) REQUIRE(key[i] == rows[u64{kSinks + t} * kDim + i]);
   }
   std::vector<f32> q(u64{2} * kDim);
@@ -332,7 +283,7 @@ TEST_CASE("keys that codes hold without loss are chosen as exact scores choose t
         return run_selection(table, {q.data(), n_heads, 0.125f}, s, k,
                              scratch_shape(n_heads, s.n_middle()), select);
       };
-      CHECK(chosen([&](const SelectionArgs& args) { return select_pq(args, index.pq); }) ==
+      CHECK(chosen([&](const SelectionArgs& args) { return index.pq.choose(args, {}); }) ==
             chosen([&](const SelectionArgs& args) { return select_oracle(args, keys.view()); }));
     }
   }
@@ -355,14 +306,11 @@ TEST_CASE("a needle is in the smallest choice of every index of keys, and never 
     return std::binary_search(slots.begin(), slots.end(), 777u);
   };
   CHECK(has_needle(1, [&](const SelectionArgs& args) { return select_oracle(args, keys.view()); }));
-  test::Region region(QuestIndex::region_bytes(kDim, kTokens));
-  QuestIndex quest;
-  quest.init(kDim, kTokens, region.span());
-  std::vector<f32> row(kDim);
-  quest.append(table, keys.view(), 500, row);
-  quest.append(table, keys.view(), kTokens, row);
-  CHECK(region.intact());
-  CHECK(has_needle(16, [&](const SelectionArgs& args) { return select_quest(args, quest); }));
+  Quest quest;
+  quest.take_in(table, keys, 500);
+  quest.take_in(table, keys, kTokens);
+  CHECK(quest.region.intact());
+  CHECK(has_needle(16, [&](const SelectionArgs& args) { return quest.choose(args); }));
   Index index(shape_of_test());
   index.pq.start(kSinks);
   index.train(table, keys, s.n_middle(), 10);
@@ -372,7 +320,7 @@ TEST_CASE("a needle is in the smallest choice of every index of keys, and never 
     if (index.pq.code(0, t) != index.pq.code(0, needle)) continue;
     if (index.pq.code(1, t) == index.pq.code(1, needle)) n_same += 1;
   }
-  CHECK(has_needle(n_same, [&](const SelectionArgs& args) { return select_pq(args, index.pq); }));
+  CHECK(has_needle(n_same, [&](const SelectionArgs& args) { return index.pq.choose(args, {}); }));
   CHECK_FALSE(has_needle(100, [](const SelectionArgs& args) { return select_window(args); }));
   CHECK(has_needle(200, [](const SelectionArgs& args) { return select_window(args); }));
 }
@@ -382,23 +330,20 @@ TEST_CASE(
   World world;
   CAPTURE(world.random.seed());
   const CpuTable& table = kernels::cpu_tables().back();
-  test::Region region(QuestIndex::region_bytes(kDim, kTokens));
-  QuestIndex quest;
-  quest.init(kDim, kTokens, region.span());
-  std::vector<f32> row(kDim);
-  quest.append(table, world.keys.view(), kTokens, row);
+  Quest quest;
+  quest.take_in(table, world.keys, kTokens);
   const std::vector<f32> stored = world.keys.stored();
   for (u32 t = 0; t < kTokens; ++t) {
     f64 dot = 0.0;
     for (u32 i = 0; i < kDim; ++i) dot += f64{world.q[i]} * f64{stored[u64{t} * kDim + i]};
-    REQUIRE(f64{quest.bound(t / 16, world.q.data())} >= dot - 1e-3);
+    REQUIRE(f64{quest.reader.bound(t / 16, world.q.data())} >= dot - 1e-3);
   }
   for (const u32 n_sinks : {0u, 5u, 32u}) {
     for (const u32 n : {kTokens, n_sinks + 3, n_sinks + 65}) {
       const TokenRanges s = token_ranges(n, n_sinks, 2);
       const std::vector<u32> slots =
           run_selection(table, {world.q.data(), 4, 0.125f}, s, 48, scratch_shape(4, s.n_middle()),
-                        [&](const SelectionArgs& args) { return select_quest(args, quest); });
+                        [&](const SelectionArgs& args) { return quest.choose(args); });
       audit(slots, s, slots.size());
       CHECK(slots.size() <= s.n_sinks() + s.n_local() + 48);
       CHECK(slots.size() + 32 >= std::min(n, s.n_sinks() + s.n_local() + 48));

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "kernels/rope/rope.h"
-#include "runtime/method/selection.h"
+#include "runtime/method/pq_index.h"
 #include "tests/support/seed.h"
 
 namespace tarn::method::test {
@@ -73,6 +73,28 @@ class Keys {
   std::vector<const u8*> pages_;
 };
 
+// The key's dim that is dim i of a sub-space.
+constexpr u32 dim_of(const PqShape& shape, u32 subspace, u32 i) {
+  const u32 place = subspace * shape.dims() + i, half = shape.adjacent_dims / 2;
+  if (place >= shape.adjacent_dims) return place;
+  return place < half ? 2 * place : 2 * (place - half) + 1;
+}
+// [n_subspaces, dims, n_padded]
+inline std::span<const f32> codebook_of(const PqIndex& index) {
+  return {reinterpret_cast<const f32*>(index.region()),
+          u64{index.shape().head_dim} * index.shape().n_padded()};
+}
+// The key that a row's codes stand for.
+inline void reconstruct(const PqIndex& index, u32 row, f32* out) {
+  const PqShape& shape = index.shape();
+  const f32* column = codebook_of(index).data();
+  for (u32 m = 0; m < shape.n_subspaces; ++m) {
+    for (u32 i = 0; i < shape.dims(); ++i, column += shape.n_padded()) {
+      out[dim_of(shape, m, i)] = column[index.code(m, row)];
+    }
+  }
+}
+
 struct Index {
   PqShape shape;
   Region region, scratch;
@@ -137,7 +159,7 @@ inline void rotate(std::vector<f32>& rows, u32 head_dim, f64 base, u32 begin) {
 
 // Runs one of selection.h's functions with memory of exactly the size that it asks for.
 template <class Select>
-std::vector<u32> run_selection(const kernels::CpuTable& table, const PqIndex::Query& query,
+std::vector<u32> run_selection(const kernels::CpuTable& table, const Query& query,
                                const TokenRanges& ranges, u32 k, const SelectionShape& shape,
                                Select select) {
   Region scratch(selection_scratch_bytes(shape));

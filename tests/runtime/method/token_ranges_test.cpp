@@ -11,7 +11,6 @@
 #include <bit>
 #include <vector>
 
-#include "runtime/method/select_shape.h"
 
 namespace tarn::method {
 namespace {

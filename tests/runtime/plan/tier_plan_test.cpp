@@ -9,6 +9,7 @@
 #include <sstream>
 #include <string>
 
+#include "runtime/lab/methods.h"
 #include "runtime/plan/plan.h"
 #include "tests/runtime/plan/engine_part.h"
 #include "tests/runtime/plan/model_shapes.h"
@@ -317,8 +318,9 @@ TEST_CASE("a step that could not run is refused with what it needs") {
   CHECK_FALSE(planned(model, config).has_value());
 
   config.kv_memory_bytes = kGiB;
-  config.select.method = SelectMethod::oracle;
+  config.select.lab_method = lab::method_named("oracle");
   CHECK(std::string(planned(model, config).error().detail.c_str()) == "select.method");
+  config.select.lab_method = nullptr;
   config.select.method = SelectMethod::pq;
   CHECK(planned(model, config).has_value());
   config.select.method = SelectMethod::full;

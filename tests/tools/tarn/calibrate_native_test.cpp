@@ -12,7 +12,7 @@
 
 #include "runtime/config/config.h"
 #include "runtime/lab/probe.h"
-#include "runtime/method/iterations.h"
+#include "runtime/method/index_jobs.h"
 #include "tests/support/open_engine.h"
 #include "tests/tools/tarn/command_line.h"
 #include "tools/support/input.h"
