@@ -7,8 +7,8 @@
 #include <cstring>
 #include <optional>
 
+#include "runtime/api/instance.h"
 #include "runtime/api/tarn.h"
-#include "runtime/engine/instance.h"
 
 namespace tarn::api {
 
@@ -87,20 +87,19 @@ class Call {
   const char* why_not() const { return why_not_; }
   // Returns the handle of a new session, initialised for its first call.
   tarn_session* begin_session(engine::SessionIdx idx) const {
-    engine::Instance::SessionHandle& handle = instance_->sessions[idx];
+    Instance::SessionHandle& handle = instance_->sessions[idx];
     handle.reading.store(false);
     return reinterpret_cast<tarn_session*>(&handle);
   }
 
  protected:
-  Call(engine::Instance* instance, const char* no_handle)
-      : instance_(instance), why_not_(no_handle) {
+  Call(Instance* instance, const char* no_handle) : instance_(instance), why_not_(no_handle) {
     if (instance_ == nullptr) return;
     visit_.emplace(instance_->thread);
     why_not_ = visit_->is_admitted() ? nullptr : kForked;
   }
 
-  engine::Instance* instance_;
+  Instance* instance_;
 
  private:
   const char* why_not_;
@@ -110,8 +109,7 @@ class Call {
 class EngineCall : public Call {
  public:
   explicit EngineCall(tarn_engine* engine)
-      : Call(reinterpret_cast<engine::Instance*>(engine),
-             "engine is NULL: open one with tarn_open") {}
+      : Call(reinterpret_cast<Instance*>(engine), "engine is NULL: open one with tarn_open") {}
   engine::Engine& engine() const { return instance_->engine; }
   // Runs fn(engine) on the engine's thread; a value of its Result is dropped.
   template <class Fn>
@@ -125,7 +123,7 @@ class EngineCall : public Call {
 
 // A destroyed session is an error until a new session takes its place.
 class SessionCall : public Call {
-  using Handle = engine::Instance::SessionHandle;
+  using Handle = Instance::SessionHandle;
 
  public:
   explicit SessionCall(tarn_session* session) : SessionCall(reinterpret_cast<Handle*>(session)) {}

@@ -36,7 +36,6 @@ int32_t refuse(const char* hint) {
 using namespace tarn;
 using namespace tarn::api;
 using engine::Engine;
-using engine::Instance;
 
 namespace {
 
@@ -56,20 +55,6 @@ void describe_plan(const plan::Plan& plan, tarn_plan* out) {
   }
 }
 
-engine::InstanceArgs instance_args(const tarn_options& options) {
-  return {.model_path = options.model_path,
-          .config_toml = options.config_toml,
-          .budget_bytes = options.budget_bytes,
-          .hooks = {.on_log = options.log,
-                    .log_context = options.log_context,
-                    .log_least = static_cast<LogLevel>(std::clamp(options.log_level, 0, 3)),
-                    .fatal = options.fatal,
-                    .fatal_context = options.fatal_context,
-                    .progress = options.progress,
-                    .progress_context = options.progress_context},
-          .cpus = {options.cpus, options.cpus != nullptr ? options.n_cpus : 0}};
-}
-
 }  // namespace
 
 extern "C" {
@@ -87,7 +72,7 @@ int32_t tarn_open(const tarn_options* options, tarn_engine** engine_out) {
   *engine_out = nullptr;
   tarn_options own;
   if (const char* why_not = copy_in(options, &own)) return refuse(why_not);
-  Result<Instance*> instance = Instance::open(instance_args(own));
+  Result<Instance*> instance = Instance::open(own);
   if (!instance) return report(instance.error());
   *engine_out = reinterpret_cast<tarn_engine*>(*instance);
   return TARN_OK;
@@ -102,7 +87,7 @@ int32_t tarn_plan_memory(const tarn_options* options, tarn_plan* plan_out) {
   tarn_plan out{};
   if (!copy_out(out, plan_out)) return refuse(kBadStruct);
   if (const char* why_not = copy_in(options, &own)) return refuse(why_not);
-  Result<engine::PlanReport> report_or = Instance::plan(instance_args(own));
+  Result<engine::PlanReport> report_or = Instance::plan(own);
   if (!report_or) return report(report_or.error());
   describe_plan(report_or->plan, &out);
   copy_out(out, plan_out);
@@ -133,13 +118,13 @@ int32_t tarn_engine_status_get(tarn_engine* handle, tarn_engine_status* status_o
     copy_text(out.io, status.io);
     copy_text(out.arch, model::arch_name(engine.spec().arch));
     out.memory_locked = status.memory_locked ? 1 : 0;
-    out.n_workers = status.n_workers;
+    out.n_workers = engine.plan().n_workers;
     out.n_sessions = status.n_sessions;
-    out.sessions_max = status.sessions_max;
+    out.sessions_max = engine.plan().sessions_max;
     out.n_vocab = engine.spec().n_vocab;
     out.context_tokens = engine.plan().context_tokens;
     out.kv_groups_free = status.groups_free;
-    out.kv_groups_max = status.groups_max;
+    out.kv_groups_max = engine.plan().groups_max;
     out.n_params = engine.spec().n_params;
     out.weights_bytes = engine.spec().weights_file_bytes;
     out.load_ns = counters.load_ns;

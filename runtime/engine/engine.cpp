@@ -18,7 +18,7 @@ class PhaseTimer {
  public:
   PhaseTimer(StepTrace& trace, Phase kind, Clock& clock)
       : phase_(trace.phases[static_cast<u64>(kind)]), clock_(clock), start_ns_(clock.now_ns()) {
-    if (phase_.n_runs++ == 0) phase_.start_ns = start_ns_;
+    ++phase_.n_runs;
   }
   ~PhaseTimer() { phase_.busy_ns += clock_.now_ns() - start_ns_; }
   PhaseTimer(const PhaseTimer&) = delete;
@@ -47,7 +47,7 @@ bool Engine::has_work() const {
 void Engine::collect_rows() {
   step::Batch& batch = executor_.batch();
   batch.takes_best = true;  // while nobody wants more of its logits
-  for (const Slice& slice : schedule_.slices.first(schedule_.n_slices)) {
+  for (const step::Slice& slice : schedule_.slices.first(schedule_.n_slices)) {
     Session& s = sessions_[slice.session];
     if (const Result<void> writable = kv_.reserve_frames(s.sequence, slice.n_rows); !writable) {
       give_up(s, writable.error());
@@ -146,7 +146,7 @@ void Engine::lose_device(const Error& error) {
 }
 
 const StepTrace& Engine::step() {
-  trace_ = StepTrace{.step_idx = status_.counters.n_steps, .start_ns = clock_->now_ns()};
+  trace_ = {.start_ns = clock_->now_ns()};
   if (device_lost()) return trace_;
   const kv::KvStats kv_before = kv_.stats();
   executor_.clear();
@@ -160,9 +160,8 @@ const StepTrace& Engine::step() {
   const exec::Backend::Traffic traffic = run_batch();
   run_idle();
   if (device_lost()) return trace_;
-  if (selector_.is_on()) trace_selection(&trace_, selector_.take_spent(), traffic);
+  trace_selection(&trace_, selector_.take_spent(), traffic);
   trace_disk(&trace_.disk, kv_before, kv_.stats());
-  trace_.groups_free = kv_.pool().groups_free();
   trace_.end_ns = clock_->now_ns();
   status_.counters.add(trace_);
   return trace_;

@@ -76,7 +76,7 @@ class Engine final : public Sessions, private step::StepHost {
   const kernels::CpuTable* table_ = nullptr;
   kernels::KvType kv_type_ = kernels::KvType::f16;
   exec::Executor executor_{};
-  Schedule schedule_{};
+  step::Schedule schedule_{};
   StepTrace trace_{};         // of the step under way, or the last one
   bool may_abandon_ = false;  // while nothing of the step counts yet
   void (*on_early_end_)(void* context) = nullptr;

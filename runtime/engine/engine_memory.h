@@ -6,19 +6,19 @@
 
 #include "platform/base/assert.h"
 #include "runtime/arena/carver.h"
-#include "runtime/engine/scheduler.h"
 #include "runtime/engine/session.h"
 #include "runtime/plan/plan.h"
+#include "runtime/step/schedule.h"
 
 namespace tarn::engine {
 
 struct SessionsMemory {
-  std::span<Session> sessions;  // not constructed
-  std::span<u32> ids;           // [n_sessions, context_tokens]
-  std::span<Event> events;      // [n_sessions, EventRing::kEvents]
-  std::span<char> event_text;   // [n_sessions, EventRing::kTextBytes]
-  std::span<Ready> ready;       // [n_sessions], of a step
-  std::span<Slice> slices;      // [n_sessions], of a step
+  std::span<Session> sessions;    // not constructed
+  std::span<u32> ids;             // [n_sessions, context_tokens]
+  std::span<Event> events;        // [n_sessions, EventRing::kEvents]
+  std::span<char> event_text;     // [n_sessions, EventRing::kTextBytes]
+  std::span<step::Ready> ready;   // [n_sessions], of a step
+  std::span<step::Slice> slices;  // [n_sessions], of a step
   static SessionsMemory carve(Carver& carver, u32 n_sessions, u32 context_tokens);
   // Session i, with its ids and events.
   Session& construct(u32 i) const;
@@ -54,8 +54,8 @@ inline SessionsMemory SessionsMemory::carve(Carver& carver, u32 n_sessions, u32 
           .ids = carver.rows<u32>("ids", n_sessions, context_tokens),
           .events = carver.rows<Event>("events", n_sessions, EventRing::kEvents),
           .event_text = carver.rows<char>("text", n_sessions, EventRing::kTextBytes),
-          .ready = carver.rows<Ready>("ready", n_sessions, 1),
-          .slices = carver.rows<Slice>("slice", n_sessions, 1)};
+          .ready = carver.rows<step::Ready>("ready", n_sessions, 1),
+          .slices = carver.rows<step::Slice>("slice", n_sessions, 1)};
 }
 
 inline SamplingMemory SamplingMemory::carve(Carver& carver, u32 n_vocab, u32 logit_rows_max) {

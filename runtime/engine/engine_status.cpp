@@ -29,6 +29,13 @@ SelectMark select_mark(SelectConfig config, const model::Weights& weights,
   return mark;
 }
 
+constexpr u64 DiskTrace::*kDiskFigures[] = {
+    &DiskTrace::bytes_read,     &DiskTrace::bytes_written,  &DiskTrace::wait_ns,
+    &DiskTrace::n_hits,         &DiskTrace::n_waited,       &DiskTrace::n_far_slots,
+    &DiskTrace::n_cached_slots, &DiskTrace::n_sector_reads, &DiskTrace::n_extent_reads,
+    &DiskTrace::bytes_sectors,  &DiskTrace::bytes_of_slots, &DiskTrace::bytes_here};
+static_assert(sizeof(DiskTrace) == std::size(kDiskFigures) * sizeof(u64));
+
 }  // namespace
 
 void Engine::note_opened() {
@@ -42,9 +49,6 @@ void Engine::note_opened() {
   status_.select_verified =
       select.is_full() || (select.lab_method == nullptr && status_.select_mark == select.verified);
   status_.memory_locked = arena_.locked();
-  status_.n_workers = workers_.n_workers();
-  status_.sessions_max = plan_.sessions_max;
-  status_.groups_max = kv_.pool().groups_max();
   status_.driver_bytes = executor_.gpu().driver_bytes();
   status_.memory_probe = status_.on_gpu ? executor_.gpu().probe() : MemoryProbe{};
 }
@@ -55,35 +59,10 @@ EngineStatus Engine::status() const {
       sessions_, [](const Session& s) { return s.state != SessionState::free; }));
   now.groups_free = kv_.pool().groups_free();
   now.n_chunks_kept = executor_.gpu().backend().parts().n_chunks_kept();
-  now.has_tiers = kv_.has_tiers();
   now.store_mode = kv_.tiers().store.state_name();
   now.sessions_may_be_lost = archive_.is_on() && kv_.tiers().store.has_lost_records();
   now.kv = kv_.stats();
   return now;
-}
-
-const char* phase_name(Phase kind) {
-  switch (kind) {
-    case Phase::layers:
-      return "layers";
-    case Phase::logits:
-      return "logits";
-    case Phase::sample:
-      return "sample";
-    case Phase::select:
-      return "select";
-    case Phase::gather:
-      return "gather";
-    case Phase::attend:
-      return "attend";
-    case Phase::cluster:
-      return "cluster";
-    case Phase::cluster_beside:
-      return "cluster_beside";
-    case Phase::count:
-      break;
-  }
-  return "none";
 }
 
 void trace_selection(StepTrace* trace, const method::StepParts::Spent& spent,
@@ -94,9 +73,7 @@ void trace_selection(StepTrace* trace, const method::StepParts::Spent& spent,
   trace->disk.n_cached_slots = spent.n_cached;
   if (spent.n_slots == 0) return;
   const auto put = [&](Phase kind, u64 busy_ns, u64 kv_bytes) {
-    const PhaseTrace& layers = trace->phases[static_cast<u64>(Phase::layers)];
-    trace->phases[static_cast<u64>(kind)] = {
-        .start_ns = layers.start_ns, .busy_ns = busy_ns, .n_runs = 1, .kv_bytes = kv_bytes};
+    trace->phases[static_cast<u64>(kind)] = {.busy_ns = busy_ns, .n_runs = 1, .kv_bytes = kv_bytes};
   };
   put(Phase::select, spent.select_ns, 0);
   put(Phase::gather, spent.gather_ns + traffic.gather_ns, spent.kv_bytes);
@@ -123,18 +100,7 @@ void trace_disk(DiskTrace* disk, const kv::KvStats& before, const kv::KvStats& a
 }
 
 void EngineCounters::add(const StepTrace& step) {
-  disk.bytes_read += step.disk.bytes_read;
-  disk.bytes_written += step.disk.bytes_written;
-  disk.wait_ns += step.disk.wait_ns;
-  disk.n_hits += step.disk.n_hits;
-  disk.n_waited += step.disk.n_waited;
-  disk.n_far_slots += step.disk.n_far_slots;
-  disk.n_cached_slots += step.disk.n_cached_slots;
-  disk.n_sector_reads += step.disk.n_sector_reads;
-  disk.n_extent_reads += step.disk.n_extent_reads;
-  disk.bytes_sectors += step.disk.bytes_sectors;
-  disk.bytes_of_slots += step.disk.bytes_of_slots;
-  disk.bytes_here += step.disk.bytes_here;
+  for (u64 DiskTrace::*const figure : kDiskFigures) disk.*figure += step.disk.*figure;
   if (step.n_rows == 0 && step.n_waiting > 0) decode_ns += step.end_ns - step.start_ns;
   if (step.n_rows == 0 || step.abandoned) return;
   ++n_steps;

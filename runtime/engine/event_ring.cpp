@@ -7,20 +7,9 @@
 namespace tarn::engine {
 
 const char* finish_name(Finish finish) {
-  switch (finish) {
-    case Finish::none:
-      return "none";
-    case Finish::end:
-    case Finish::stop:
-      return "stop";
-    case Finish::length:
-      return "length";
-    case Finish::cancelled:
-      return "cancelled";
-    case Finish::error:
-      return "error";
-  }
-  return "none";
+  constexpr const char* kNames[] = {"none", "stop", "stop", "length", "cancelled", "error"};
+  const auto idx = static_cast<u64>(finish);
+  return idx < std::size(kNames) ? kNames[idx] : "none";
 }
 
 void EventRing::init(std::span<Event> events, std::span<char> text) {

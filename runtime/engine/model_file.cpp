@@ -6,6 +6,7 @@
 #include "platform/base/checked.h"
 #include "platform/cpu/worker_pool.h"
 #include "runtime/engine/engine_memory.h"
+#include "runtime/exec/built_kernels.h"
 #include "runtime/exec/gpu/support.h"
 #include "runtime/kv/kv_cache.h"
 #include "runtime/text/tokenizer.h"
@@ -128,6 +129,38 @@ Result<DeviceFacts> chosen_device(const plan::Inputs& inputs, const OpenArgs& ar
 
 }  // namespace
 
+DeviceOpenArgs device_open_args(const Config& config) {
+  return {.gpu_idx = config.device_index,
+          .compute_priority = -static_cast<i32>(config.device_priority)};
+}
+
+Result<void> SystemGpu::open(OpenArgs* args) {
+  TARN_ASSERT(device_ == nullptr);
+  const kernels::GpuTable* gpu_kernels = exec::built_gpu_kernels();
+  if (args->device != nullptr || gpu_kernels == nullptr) return {};
+  TARN_TRY(const DeviceChoice choice,
+           device_choose(args->config.device.data(), args->config.device_index));
+  if (choice.facts.kind == DeviceKind::cpu) return {};
+  const Result<Device*> opened = system_device_open(memory_, device_open_args(args->config));
+  if (!opened && std::string_view(args->config.device.data()) == "auto") {
+    std::array<char, 256> why{};
+    format_error(opened.error(), why.data(), why.size());
+    args->log.warning("runs on the CPU: %s", why.data());
+    args->config.device = {"cpu"};
+    return {};
+  }
+  if (!opened) return fail(opened.error());
+  device_ = *opened;
+  args->device = device_;
+  args->gpu_kernels = gpu_kernels;
+  return {};
+}
+
+void SystemGpu::close() {
+  if (device_ != nullptr) system_device_close(device_);
+  device_ = nullptr;
+}
+
 Result<plan::Inputs> plan_inputs(ModelFile& file, const OpenArgs& args, u32 n_workers) {
   TARN_CHECK(check_cpus(args.cpus));
   TARN_TRY(const DeviceFacts wanted, wanted_device(args));
@@ -144,7 +177,8 @@ Result<plan::Inputs> plan_inputs(ModelFile& file, const OpenArgs& args, u32 n_wo
   return inputs;
 }
 
-Result<PlanReport> plan_model(const OpenArgs& args) {
+Result<PlanReport> plan_model(OpenArgs args) {
+  if (args.device == nullptr) args.gpu_kernels = exec::built_gpu_kernels();
   ModelFile file;
   TARN_CHECK(file.open(args));
   PlanReport report;

@@ -56,11 +56,12 @@ class SystemGpu {
   SystemDeviceMemory memory_{};
 };
 
-// The plan that open() would reserve; reads the file's directory only.
+// The plan that open() would reserve, on the system's GPU where none was lent. Reads the file's
+// directory only, and takes no device.
 struct PlanReport {
   plan::Plan plan{};
   Error why_not{};  // where the plan does not fit: what to lower
 };
-Result<PlanReport> plan_model(const OpenArgs& args);
+Result<PlanReport> plan_model(OpenArgs args);
 
 }  // namespace tarn::engine

@@ -31,6 +31,39 @@ u32 n_rows_at_once(const Session& s) {
 
 }  // namespace
 
+u32 Session::n_ready_rows(const GenerationScratch& scratch) const {
+  if (state == SessionState::computing) return n_computable();
+  if (state != SessionState::generating) return 0;
+  return generation.has_room(scratch) ? n_pending() : 0;
+}
+
+bool Session::can_cancel(const GenerationScratch& scratch) const {
+  if (state == SessionState::computing) return true;
+  return state == SessionState::generating && generation.has_room(scratch);
+}
+
+void Session::end_cancelled(const GenerationScratch& scratch) {
+  if (generation.n_generated == 0 || state == SessionState::computing) {
+    n_ids = std::max(sequence.n_slots(), n_settled);
+    turns.truncate(n_ids);
+  }
+  if (state == SessionState::generating) finish(Finish::cancelled, Status::ok, scratch);
+  state = SessionState::idle;
+  cancel.store(false);
+}
+
+void Session::finish(Finish reason, Status status, const GenerationScratch& scratch) {
+  generation.finish(reason, status, scratch);
+  state = SessionState::idle;
+  saved.stop(/*has_answer=*/generation.n_generated > 0);
+}
+
+void Session::end_input() {
+  if (state != SessionState::computing || n_computable() > 0) return;
+  state = SessionState::idle;
+  if (!saved.restored || saved.restored->is_cut_off) saved.stopped_at = reuse::StoppedAt::input;
+}
+
 Result<void> check_ids(const model::ModelSpec& spec, std::span<const u32> ids) {
   for (const u32 id : ids) {
     if (id < spec.n_vocab) continue;
@@ -49,9 +82,9 @@ Result<SessionIdx> Sessions::create_session() {
     s.turn_begin = 0;
     s.n_settled = 0;
     s.last_error = {};
+    s.generation.begin({}, text_.tokenizer());
     s.generation.fed_ns = 0;
     s.cancel.store(false);
-    s.generation.events.clear();
     s.on_logits = nullptr;
     archive_.forget(s.saved);
     s.first_approx_slot = Session::kNone;

@@ -11,17 +11,21 @@
 
 #include "platform/clock/clock.h"
 #include "platform/log/log.h"
-#include "runtime/engine/scheduler.h"
 #include "runtime/engine/session.h"
 #include "runtime/method/selector.h"
 #include "runtime/model/embedding_file.h"
 #include "runtime/plan/plan.h"
 #include "runtime/reuse/archive.h"
+#include "runtime/step/schedule.h"
 #include "runtime/text/tokenizer.h"
 
 namespace tarn::engine {
 
 using SessionIdx = u32;
+using step::Ready;
+using step::RunKind;
+
+inline constexpr u32 kSessionsMax = kv::KvCache::kSessionsMax;
 
 // invalid_request where one is not in the vocabulary.
 Result<void> check_ids(const model::ModelSpec& spec, std::span<const u32> ids);

@@ -80,8 +80,7 @@ Probe::FillPlaces Probe::fill_places(u32 n) const {
 Result<void> Probe::fill_rows(Session& s, u32 n, KvWatch source) {
   engine::Engine& e = engine_;
   const auto moved_before = e.kv_.stats();
-  e.trace_ =
-      engine::StepTrace{.step_idx = e.status_.counters.n_steps, .start_ns = e.clock_->now_ns()};
+  e.trace_ = engine::StepTrace{.start_ns = e.clock_->now_ns()};
   e.executor_.clear();
   e.executor_.add({.sequence = &s.sequence, .session = s.idx},
                   s.ids.subspan(s.sequence.n_slots(), n), 0);

@@ -41,7 +41,7 @@ LAYERS = {
                        "runtime/model", "runtime/text", "runtime/store", "runtime/step",
                        "runtime/kv", "runtime/method", "runtime/reuse", "runtime/plan",
                        "runtime/exec"],
-    "runtime/api": ["runtime/engine"],
+    "runtime/api": ["platform/cpu", "runtime/engine"],
     "runtime/lab": ["platform/gpu", "kernels", "runtime/config", "runtime/model", "runtime/step",
                     "runtime/method", "runtime/kv", "runtime/plan", "runtime/engine"],
 }

@@ -24,10 +24,10 @@ LINES = {
     "runtime/api/tarn.h": 412,
 }
 # Whether KV lies in memory, on a disk or on a GPU, asked in the engine and in the backends.
-PLACEMENT_TESTS = 39
+PLACEMENT_TESTS = 38
 # Product files outside of selection and configuration that name one of its methods.
 METHOD_FILES = 0
-ENGINE_FILES = 29
+ENGINE_FILES = 21
 
 PLACEMENT = re.compile(r"\bis_on\(\)|\bon_gpu\(\)|\b(?:kv_stream|device)_? [!=]= nullptr")
 METHOD = re.compile(r"SelectMethod|Quest|\b(?<!kernels::)Pq[A-Z]")  # arithmetic is none's

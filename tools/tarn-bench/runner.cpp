@@ -190,12 +190,12 @@ void run_setup(const Options& options, const Setup& setup, std::vector<Case> cas
   base.isa = engine.status().isa;
   base.io = engine.status().io;
   base.kv_type = kKvTypeNames[static_cast<u64>(config.kv_type)];
-  base.has_store = engine.status().has_tiers;
+  base.has_store = engine.plan().tiers.is_on();
   base.select = setup.select.value_or(select_text(config.select));
   base.is_verified = engine.status().select_verified;
   base.n_batch = parse_values(options.batches).front();
   base.n_ubatch = config.batch_rows_max;
-  base.n_threads = engine.status().n_workers;
+  base.n_threads = engine.plan().n_workers;
   base.n_heads_select = engine.spec().n_cache_layers * engine.spec().n_kv_heads;
   if (!config.select.is_full()) base.index_delay_tokens = config.select.index_delay_tokens;
   base.plan_bytes = engine.plan().total_bytes;

@@ -79,7 +79,7 @@ class Box {
     session_ = value_of(engine().create_session());
   }
 
-  u32 n_workers() { return engine().status().n_workers; }
+  u32 n_workers() { return engine().plan().n_workers; }
 
   void measure(const std::vector<u32>& lengths, Measured& measured) {
     const f64 n_layers = engine().spec().n_cache_layers;

@@ -10,8 +10,8 @@
 #include <thread>
 #include <vector>
 
+#include "runtime/api/instance.h"
 #include "runtime/api/tarn.h"
-#include "runtime/engine/instance.h"
 #include "tests/runtime/api/host.h"
 #include "tests/support/open_engine.h"
 
@@ -213,9 +213,10 @@ TEST_CASE("an assertion while planning leaves the host's thread alone") {
   // Static: the thread that failed stays parked in what it was given.
   static BrokenReserve reserve;
   static u32 n_fatal = 0;
-  const auto count = [](void*, const char*, const char*, u32) { ++n_fatal; };
-  const auto report = engine::Instance::plan(
-      {.model_path = model.path().c_str(), .hooks = {.fatal = count}, .reserve = &reserve});
+  tarn_options options = TARN_INIT(tarn_options);
+  options.model_path = model.path().c_str();
+  options.fatal = [](void*, const char*, const char*, u32) { ++n_fatal; };
+  const auto report = api::Instance::plan(options, {.reserve = &reserve});
   REQUIRE(!report);
   CHECK(report.error().status == Status::internal);
   CHECK(n_fatal == 1);
@@ -227,7 +228,7 @@ TEST_CASE("a failed assertion kills the engine, not the process; the next one wo
   // No workers: what a dead engine leaves behind is its one parked thread, detached.
   Host host(model.path(), "kv.context_tokens = 512\ncpu.threads = 1\n");
   tarn_session* session = host.session();
-  auto* instance = reinterpret_cast<engine::Instance*>(host.engine);
+  auto* instance = reinterpret_cast<api::Instance*>(host.engine);
   const Result<void> broken = instance->thread.call([]() -> Result<void> {
     TARN_ASSERT(1 + 1 == 3);
     return {};

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "runtime/api/instance.h"
 #include "runtime/api/tarn.h"
-#include "runtime/engine/instance.h"
 #include "tests/runtime/api/host.h"
 #include "tests/support/fake_device.h"
 #include "tests/support/open_engine.h"
@@ -20,18 +20,23 @@
 namespace tarn {
 namespace {
 
-using engine::Instance;
+using api::Instance;
 using test::FakeDevice;
 using test::SmallModel;
 
 constexpr u32 kTokens = 6;
 constexpr const char* kToml = "kv.context_tokens = 256\ncpu.threads = 1\n";
 
+tarn_options options_of(const SmallModel& model) {
+  tarn_options options = TARN_INIT(tarn_options);
+  options.model_path = model.path().c_str();
+  options.config_toml = kToml;
+  options.budget_bytes = kGiB;
+  return options;
+}
+
 tarn_engine* open_on(const SmallModel& model, Device* device) {
-  const Result<Instance*> opened = Instance::open({.model_path = model.path().c_str(),
-                                                   .config_toml = kToml,
-                                                   .budget_bytes = kGiB,
-                                                   .device = device});
+  const Result<Instance*> opened = Instance::open(options_of(model), {.device = device});
   if (!opened) FAIL(std::string(opened.error().hint));
   return reinterpret_cast<tarn_engine*>(*opened);
 }
@@ -123,10 +128,7 @@ TEST_CASE("a GPU that is lost before the engine is open is an error of tarn_open
   const SmallModel model("llama", "q8_0");
   FakeDevice device;
   device.fail_at({.call = 1, .code = kGpuUnknown});
-  const Result<Instance*> opened = Instance::open({.model_path = model.path().c_str(),
-                                                   .config_toml = kToml,
-                                                   .budget_bytes = kGiB,
-                                                   .device = &device});
+  const Result<Instance*> opened = Instance::open(options_of(model), {.device = &device});
   REQUIRE_FALSE(opened.has_value());
   CHECK(opened.error().status == Status::device_lost);
 }

@@ -13,8 +13,8 @@
 #include <thread>
 #include <vector>
 
+#include "runtime/api/instance.h"
 #include "runtime/api/tarn.h"
-#include "runtime/engine/instance.h"
 #include "tests/runtime/api/host.h"
 #include "tests/support/open_engine.h"
 #include "tests/support/temp_dir.h"
@@ -364,7 +364,7 @@ TEST_CASE("a fatal hook that calls the engine is refused, and the host lives on"
     tarn_close(hook.engine);  // does nothing
   };
   REQUIRE(tarn_open(&options, &seen.engine) == TARN_OK);
-  auto* instance = reinterpret_cast<engine::Instance*>(seen.engine);
+  auto* instance = reinterpret_cast<api::Instance*>(seen.engine);
   const Result<void> failed = instance->thread.call([]() -> Result<void> {
     TARN_ASSERT(false);
     return {};

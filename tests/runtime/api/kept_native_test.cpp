@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "runtime/engine/instance.h"
+#include "runtime/api/instance.h"
 #include "tests/runtime/api/host.h"
 #include "tests/support/open_engine.h"
 #include "tests/support/slow_build.h"
@@ -139,7 +139,7 @@ TEST_CASE("progress, waits and cancels do not wait for a long step") {
     return Clock::now() - begin > std::chrono::milliseconds(ms);
   };
   std::atomic<bool> stands{false}, goes_on{false};
-  auto& thread = reinterpret_cast<engine::Instance*>(host.engine)->thread;
+  auto& thread = reinterpret_cast<api::Instance*>(host.engine)->thread;
   std::thread long_step([&] {
     (void)thread.call([&]() -> Result<void> {
       stands.store(true);

@@ -11,7 +11,7 @@
 #include <filesystem>
 
 #include "platform/gpu/gpu_errors.h"
-#include "runtime/engine/instance.h"
+#include "runtime/api/instance.h"
 #include "runtime/exec/gpu/support.h"
 #include "runtime/lab/methods.h"
 #include "runtime/lab/probe.h"
@@ -558,15 +558,15 @@ TEST_CASE("where the choice is left to it, the engine runs on the CPU what the G
 TEST_CASE("whoever closes an engine keeps the GPU that was its own") {
   const GpuModel model("llama", "q8_0");
   FakeDevice device;
-  const Result<engine::Instance*> opened =
-      engine::Instance::open({.model_path = model.path().c_str(),
-                              .config_toml = "kv.context_tokens = 64\ncpu.threads = 1\n",
-                              .budget_bytes = kGiB,
-                              .device = &device,
-                              .gpu_kernels = &kernels::gpu_table_emulated()});
+  tarn_options options = TARN_INIT(tarn_options);
+  options.model_path = model.path().c_str();
+  options.config_toml = "kv.context_tokens = 64\ncpu.threads = 1\n";
+  options.budget_bytes = kGiB;
+  const Result<api::Instance*> opened = api::Instance::open(
+      options, {.device = &device, .gpu_kernels = &kernels::gpu_table_emulated()});
   if (!opened) FAIL(std::string(opened.error().hint));
   CHECK((*opened)->engine.status().on_gpu);
-  engine::Instance::close(*opened);
+  api::Instance::close(*opened);
   CHECK(device.n_unbound_calls() == 0);
   CHECK(!device.was_bound_by(std::this_thread::get_id()));
   CHECK(device.leaks() == "");

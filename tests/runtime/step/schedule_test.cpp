@@ -1,8 +1,8 @@
-// Goal    a step has the rows that scheduler.h promises: single rows first, prompts in turn, never
+// Goal    a step has the rows that schedule.h promises: single rows first, prompts in turn, never
 //         more than fit, nobody who waits.
 // Method  a table of sessions that are ready, and the slices that come out; then a life of random
 //         sessions, against the invariants, in which each prompt is served.
-#include "runtime/engine/scheduler.h"
+#include "runtime/step/schedule.h"
 
 #include <doctest/doctest.h>
 
@@ -13,7 +13,7 @@
 
 #include "tests/support/seed.h"
 
-namespace tarn::engine {
+namespace tarn::step {
 namespace {
 
 constexpr RunKind kPrefill = RunKind::prefill, kFirst = RunKind::first, kDecode = RunKind::decode;
@@ -135,4 +135,4 @@ TEST_CASE("a step never has more rows than fit, and every prompt has its turn") 
 }
 
 }  // namespace
-}  // namespace tarn::engine
+}  // namespace tarn::step

@@ -1,0 +1,58 @@
+// What a handle of the C API stands for: an engine, the thread that drives it, and the host's
+// options, in one reservation.
+#pragma once
+
+#include <array>
+#include <atomic>
+
+#include "runtime/api/tarn.h"
+#include "runtime/engine/engine.h"
+#include "runtime/engine/engine_thread.h"
+
+namespace tarn::api {
+
+// What takes the place of the system's own, in tests.
+struct Lent {
+  Reserve* reserve = nullptr;
+  Device* device = nullptr;
+  const kernels::GpuTable* gpu_kernels = nullptr;  // of `device`; nullptr: it is watched alone
+};
+
+class Instance {
+ public:
+  // A session as a host sees it: an index with its way back.
+  struct SessionHandle {
+    Instance* instance = nullptr;
+    engine::SessionIdx idx = 0;
+    std::atomic<bool> reading{false};  // a generation was begun and its end was not read yet
+  };
+
+  // A new instance in a reservation of its own; close() gives everything back. A dead one is given
+  // up as it is, because its parked threads stand in its memory.
+  static Result<Instance*> open(const tarn_options& options, const Lent& lent = {});
+  static void close(Instance* instance);
+  // What open() would reserve.
+  static Result<engine::PlanReport> plan(const tarn_options& options, const Lent& lent = {});
+
+  engine::Engine engine{};
+  engine::EngineThread thread{};
+  std::array<SessionHandle, engine::kSessionsMax> sessions{};
+
+ private:
+  Instance() = default;
+  static void close_engine(void* instance);
+  ~Instance() = default;
+  // An instance whose thread runs and whose engine is not open. Reading a file happens on that
+  // thread, for a plan as for an engine: an assertion there must not stop the host's.
+  static Result<Instance*> start(const tarn_options& options, const Lent& lent,
+                                 engine::OpenArgs* open);
+
+  SystemReserve system_reserve_{};
+  SystemClock clock_{};
+  Reserve* reserve_ = nullptr;  // of this object; nullptr: the system's
+  engine::SystemGpu gpu_{};
+  std::span<std::byte> memory_{};  // where this object stands
+  tarn_options options_{};
+};
+
+}  // namespace tarn::api
