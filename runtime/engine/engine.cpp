@@ -79,7 +79,7 @@ void Engine::collect_rows() {
 // Clustering: a layer of what each row must have done before it. A row that wants more waits for
 // the next step; so does one whose session is cancelled meanwhile.
 void Engine::run_due_jobs(std::span<Ready> ready) {
-  if (!selector_.is_on() || ready.empty()) return;
+  if (ready.empty()) return;
   PhaseTimer timer(trace_, Phase::cluster, *clock_);
   selector_.begin_step(ready);
   const bool beside_prompt =
@@ -108,7 +108,7 @@ void Engine::run_due_jobs(std::span<Ready> ready) {
 // Which rows select.
 void Engine::prepare_selection() {
   const std::span<step::Run> runs = executor_.batch().runs;
-  if (!selector_.is_on() || runs.empty()) return;
+  if (runs.empty()) return;
   PhaseTimer timer(trace_, Phase::cluster, *clock_);
   for (step::Run& run : runs) {
     if (!run.is_generated) continue;

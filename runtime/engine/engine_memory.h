@@ -35,9 +35,7 @@ inline Session& SessionsMemory::construct(u32 i) const {
 // On the host: a GPU's own logits lie on the device.
 struct SamplingMemory {
   std::span<f32> logits;  // [logit_rows_max, n_vocab]
-  std::span<kernels::Candidate> candidates;
-  std::span<u32> sorted_window;
-  std::span<TokenLogprob> saved_logits;
+  SampleScratch scratch;
   static SamplingMemory carve(Carver& carver, u32 n_vocab, u32 logit_rows_max);
 };
 
@@ -60,9 +58,9 @@ inline SessionsMemory SessionsMemory::carve(Carver& carver, u32 n_sessions, u32 
 
 inline SamplingMemory SamplingMemory::carve(Carver& carver, u32 n_vocab, u32 logit_rows_max) {
   return {.logits = carver.rows<f32>("logits", logit_rows_max, n_vocab),
-          .candidates = carver.take<kernels::Candidate>("candidates", n_vocab),
-          .sorted_window = carver.take<u32>("window", kPenaltyWindowMax),
-          .saved_logits = carver.take<TokenLogprob>("saved", kSavedLogitsMax)};
+          .scratch = {.candidates = carver.take<kernels::Candidate>("candidates", n_vocab),
+                      .sorted_window = carver.take<u32>("window", kPenaltyWindowMax),
+                      .saved = carver.take<TokenLogprob>("saved", kSavedLogitsMax)}};
 }
 
 inline TextMemory TextMemory::carve(Carver& carver, u64 text_bytes_max) {

@@ -31,8 +31,11 @@ class Engine::Opening {
   Result<void> place_text();
   Result<void> warm_up();
 
+  bool in_tiers() const { return e_.plan_.tiers.is_on(); }
+
   Engine& e_;
   const OpenArgs& args_;
+  bool runs_on_gpu_ = false;
   ModelFile file_{};
 };
 
@@ -54,12 +57,10 @@ Result<void> Engine::open(const OpenArgs& args) {
 }
 
 void Engine::close() {
-  if (archive_.is_on()) {
-    archive_.finish_checkpoint();
-    // What manifests name of indexes stays on the disk, and nothing else.
-    for (Session& s : sessions_) {
-      if (s.state != SessionState::free) selector_.forget(s.idx);
-    }
+  archive_.finish_checkpoint();
+  // What manifests name of indexes stays on the disk, and nothing else.
+  for (Session& s : sessions_) {
+    if (plan_.tiers.store.keeps && s.state != SessionState::free) selector_.forget(s.idx);
   }
   workers_.stop();
   kv_.close();
@@ -94,14 +95,14 @@ Result<void> Engine::Opening::load() {
   e_.status_.io = file_.io().name();
   const WorkerCpus workers(args_);
   TARN_TRY(const plan::Inputs inputs, plan_inputs(file_, args_, workers.n));
-  const bool runs_on_gpu = inputs.device.kind != DeviceKind::cpu;
-  if (!runs_on_gpu && args_.gpu_kernels != nullptr)
+  runs_on_gpu_ = inputs.device.kind != DeviceKind::cpu;
+  if (!runs_on_gpu_ && args_.gpu_kernels != nullptr)
     e_.device_ = nullptr;  // it is not asked any more
   TARN_TRY(e_.plan_, plan::plan_memory(inputs));
   if (!e_.plan_.fits) return fail(plan::over_budget_error(e_.plan_, inputs));
   e_.model_.spec = file_.description().spec;
 
-  e_.executor_.gpu().pin_arena(runs_on_gpu &&
+  e_.executor_.gpu().pin_arena(runs_on_gpu_ &&
                                (e_.executor_.gpu().pins_arena() || !inputs.device.host_register));
   const LockMode lock = args_.config.lock == LockChoice::require   ? LockMode::require
                         : args_.config.lock == LockChoice::attempt ? LockMode::attempt
@@ -111,41 +112,41 @@ Result<void> Engine::Opening::load() {
                               .device = e_.executor_.gpu().pins_arena() ? e_.device_ : nullptr,
                               .lock = lock,
                               .huge_pages = args_.config.huge_pages,
-                              .for_device = runs_on_gpu}));
+                              .for_device = runs_on_gpu_}));
   TARN_CHECK(
       e_.workers_.start({.n_workers = workers.n,
                          .cpus = args_.config.pin_threads ? workers.cpus : std::span<const u32>{},
                          .sink = args_.sink}));
-  if (runs_on_gpu) {
+  if (runs_on_gpu_) {
     const auto region_if = [&](bool is_reached, RegionId id) {
       return is_reached ? region(id) : std::span<std::byte>{};
     };
-    const bool in_tiers = e_.plan_.tiers.is_on();
     TARN_CHECK(e_.executor_.gpu().reserve(
-        {.device = e_.device_,
-         .clock = e_.clock_,
+        {.backend = {.device = e_.device_,
+                     .table = args_.gpu_kernels,
+                     .clock = e_.clock_,
+                     .spec = &e_.model_.spec,
+                     .kv_type = e_.kv_type_,
+                     .sizes = e_.plan_.gpu,
+                     .parts = &e_.selector_.parts(),
+                     .workers = &e_.workers_},
          .log = e_.log_,
-         .spec = &e_.model_.spec,
-         .sizes = e_.plan_.gpu,
-         .kv_type = e_.kv_type_,
-         .n_groups = in_tiers ? 0 : e_.plan_.groups_max,
+         .n_groups = in_tiers() ? 0 : e_.plan_.groups_max,
          .slabs = &e_.plan_.slabs,
          .host_bytes = e_.plan_.host_bytes,
          .driver_bytes_max = e_.plan_.of(RegionId::driver).bytes,
          .arena = e_.arena_.whole(),
          .mirror = region(RegionId::mirror),
-         .frames = region_if(in_tiers, RegionId::kv_groups),
-         .gathered = region_if(in_tiers && !e_.select_config_.is_full(), RegionId::select_scratch),
-         .parts = &e_.selector_.parts(),
-         .workers = &e_.workers_,
-         .kernels = args_.gpu_kernels},
+         .frames = region_if(in_tiers(), RegionId::kv_groups),
+         .gathered =
+             region_if(in_tiers() && !e_.select_config_.is_full(), RegionId::select_scratch)},
         file_.description()));
   }
   TARN_CHECK(load_model());
   TARN_CHECK(place_executor());
   TARN_CHECK(place_sessions());
   TARN_CHECK(place_text());
-  if (runs_on_gpu) {
+  if (runs_on_gpu_) {
     TARN_CHECK(e_.executor_.capture_graphs());
     TARN_CHECK(warm_up());
     TARN_CHECK(e_.executor_.gpu().check_driver_bytes());
@@ -176,7 +177,7 @@ Result<void> Engine::Opening::load_model() {
                        .progress_context = args_.progress_context};
   const bool has_mark = e_.select_config_.verified[0] != '\0';
   if (e_.plan_.tiers.store.keeps || has_mark) load.hash_with = &crc32c_ways()[0];
-  if (e_.executor_.gpu().is_reserved()) {
+  if (runs_on_gpu_) {
     TARN_TRY(e_.model_.weights, e_.executor_.gpu().load_weights(load));
   } else {
     load.region = region(RegionId::weights);
@@ -188,30 +189,28 @@ Result<void> Engine::Opening::load_model() {
 
 Result<void> Engine::Opening::place_executor() {
   exec::GpuPlacement& gpu = e_.executor_.gpu();
-  const bool on_gpu = gpu.is_reserved();
-  if (on_gpu) TARN_CHECK(gpu.open_indexes());
   place_selector();
-  Carver carver(on_gpu ? std::span<std::byte>{} : region(RegionId::logits));
-  const auto memory = SamplingMemory::carve(on_gpu ? gpu.mirror() : carver, e_.model_.spec.n_vocab,
-                                            e_.plan_.logit_rows_max);
-  e_.scratch_.candidates = memory.candidates;
-  e_.scratch_.sorted_window = memory.sorted_window;
-  e_.scratch_.saved_logits = memory.saved_logits;
-  exec::ExecutorArgs args{.on_gpu = on_gpu,
-                          .rows_max = e_.plan_.rows_max,
+  Carver carver(runs_on_gpu_ ? std::span<std::byte>{} : region(RegionId::logits));
+  const auto memory = SamplingMemory::carve(runs_on_gpu_ ? gpu.mirror() : carver,
+                                            e_.model_.spec.n_vocab, e_.plan_.logit_rows_max);
+  e_.scratch_.sample = memory.scratch;
+  exec::ExecutorArgs args{.on_gpu = runs_on_gpu_,
                           .logit_rows_max = e_.plan_.logit_rows_max,
-                          .page_tokens = e_.plan_.group_shape.page_tokens,
                           .model = &e_.model_,
-                          .table = e_.table_,
-                          .kv_type = e_.kv_type_,
-                          .workers = &e_.workers_,
-                          .clock = e_.clock_,
-                          .parts = &e_.selector_.parts(),
                           .host_logits = {memory.logits.data(), e_.model_.spec.n_vocab}};
-  if (!on_gpu) {
-    args.activations = region(RegionId::activations);
+  if (!runs_on_gpu_) {
     Carver attention(region(RegionId::attention));
-    args.attention = exec::AttentionMemory::carve(attention, e_.model_.spec, e_.plan_.attention);
+    args.cpu = {
+        .table = e_.table_,
+        .workers = &e_.workers_,
+        .clock = e_.clock_,
+        .spec = &e_.model_.spec,
+        .kv_type = e_.kv_type_,
+        .page_tokens = e_.plan_.group_shape.page_tokens,
+        .rows_max = e_.plan_.rows_max,
+        .attention = exec::AttentionMemory::carve(attention, e_.model_.spec, e_.plan_.attention),
+        .parts = &e_.selector_.parts()};
+    args.activations = region(RegionId::activations);
     args.watched = e_.device_;
   }
   return e_.executor_.open(args);
@@ -257,7 +256,8 @@ void Engine::Opening::place_selector() {
        .workers = &e_.workers_,
        .clock = e_.clock_,
        .kv = &e_.kv_,
-       .device = e_.plan_.gpu.choosing_rows() > 0 ? &e_.executor_.gpu().indexes() : nullptr,
+       .device =
+           e_.plan_.gpu.choosing_rows() > 0 ? &e_.executor_.gpu().backend().indexes() : nullptr,
        .indexes = region(RegionId::select_index),
        .caches = region(RegionId::kv_cache),
        .scratch = region_unless(e_.executor_.gpu().gathered(), RegionId::select_scratch),
@@ -267,8 +267,8 @@ void Engine::Opening::place_selector() {
 Result<void> Engine::Opening::place_sessions() {
   Carver table_carver(region(RegionId::kv_tables));
   const auto tables = kv::KvTables::carve(table_carver, e_.plan_.kv);
-  const bool is_resident = !e_.plan_.tiers.is_on() && !e_.executor_.on_gpu();
-  const bool is_on_device = !e_.plan_.tiers.is_on() && e_.executor_.on_gpu();
+  const bool is_resident = !in_tiers() && !runs_on_gpu_;
+  const bool is_on_device = !in_tiers() && runs_on_gpu_;
   e_.kv_.init(e_.plan_.kv, tables,
               is_resident ? region(RegionId::kv_groups) : std::span<std::byte>{},
               is_on_device ? &e_.executor_.gpu().memory() : nullptr);
@@ -285,8 +285,7 @@ Result<void> Engine::Opening::place_sessions() {
   e_.sessions_ = memory.sessions;
   e_.ready_ = memory.ready;
   e_.schedule_ = {.slices = memory.slices};
-  if (!e_.plan_.tiers.is_on()) return {};
-  return open_tiers();
+  return in_tiers() ? open_tiers() : Result<void>{};
 }
 
 Result<void> Engine::Opening::place_text() {
@@ -335,22 +334,22 @@ Result<void> Engine::Opening::open_tiers() {
   if (keeps_sessions) {
     const model::Weights& weights = e_.model_.weights;
     const u32 n_factors = weights.rope_factors != nullptr ? e_.model_.spec.n_rot / 2 : 0;
-    e_.archive_.init({.kv = &e_.kv_,
-                      .identity = reuse::kv_identity(
-                          {.spec = &e_.model_.spec,
-                           .content_hash = weights.content_hash,
-                           .rope_factors = {weights.rope_factors, n_factors},
-                           .kv_type = static_cast<u32>(e_.kv_type_),
-                           .page_tokens = e_.plan_.group_shape.page_tokens,
-                           .numerics_id = e_.executor_.on_gpu() ? reuse::kGpuNumericsId
-                                                                : reuse::kCpuNumericsId}),
-                      .crc = &crc32c_ways()[0],
-                      .clock = e_.clock_,
-                      .log = e_.log_,
-                      .checkpoint_ns = u64{args_.config.store.checkpoint_ms} * 1'000'000,
-                      .spills_max = plan::kTierMovesMax,
-                      .memory = reuse::SaveMemory::carve(carver, tiers.saves),
-                      .selector = &e_.selector_});
+    e_.archive_.init(
+        {.kv = &e_.kv_,
+         .identity = reuse::kv_identity(
+             {.spec = &e_.model_.spec,
+              .content_hash = weights.content_hash,
+              .rope_factors = {weights.rope_factors, n_factors},
+              .kv_type = static_cast<u32>(e_.kv_type_),
+              .page_tokens = e_.plan_.group_shape.page_tokens,
+              .numerics_id = runs_on_gpu_ ? reuse::kGpuNumericsId : reuse::kCpuNumericsId}),
+         .crc = &crc32c_ways()[0],
+         .clock = e_.clock_,
+         .log = e_.log_,
+         .checkpoint_ns = u64{args_.config.store.checkpoint_ms} * 1'000'000,
+         .spills_max = plan::kTierMovesMax,
+         .memory = reuse::SaveMemory::carve(carver, tiers.saves),
+         .selector = &e_.selector_});
   }
   e_.kv_.tiers().store.log_state();
   if (keeps_sessions) e_.kv_.tiers().store.log_lost_records();

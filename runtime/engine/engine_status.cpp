@@ -60,7 +60,7 @@ EngineStatus Engine::status() const {
   now.groups_free = kv_.pool().groups_free();
   now.n_chunks_kept = executor_.gpu().backend().parts().n_chunks_kept();
   now.store_mode = kv_.tiers().store.state_name();
-  now.sessions_may_be_lost = archive_.is_on() && kv_.tiers().store.has_lost_records();
+  now.sessions_may_be_lost = plan_.tiers.store.keeps && kv_.tiers().store.has_lost_records();
   now.kv = kv_.stats();
   return now;
 }
@@ -68,6 +68,7 @@ EngineStatus Engine::status() const {
 void trace_selection(StepTrace* trace, const method::StepParts::Spent& spent,
                      const exec::Backend::Traffic& traffic) {
   trace->n_cluster_units = spent.n_units;
+  if (spent.n_units == 0) trace->phases[static_cast<u64>(Phase::cluster)] = {};
   trace->n_slots_chosen = spent.n_slots;
   trace->disk.n_far_slots = spent.n_far;
   trace->disk.n_cached_slots = spent.n_cached;

@@ -35,10 +35,14 @@ bool EventRing::has_room(u64 text_bytes) const {
   return n_events + kEventsAToken <= kEvents && n_bytes + text_bytes <= kTextBytes;
 }
 
+void EventRing::push(const Event& event) {
+  const u64 idx = events_written_.load(std::memory_order_relaxed);
+  slot(idx) = event;
+  events_written_.store(idx + 1, std::memory_order_release);
+}
+
 void EventRing::push_token(const Sampled& token) {
-  Event& event = slot(events_written_.load(std::memory_order_relaxed));
-  event = Event{.type = EventType::token, .token = token};
-  publish();
+  push({.type = EventType::token, .token = token});
 }
 
 void EventRing::push_text(std::string_view text) {
@@ -47,16 +51,11 @@ void EventRing::push_text(std::string_view text) {
   TARN_ASSERT(begin + text.size() - text_read_.load(std::memory_order_acquire) <= kTextBytes);
   for (u64 i = 0; i < text.size(); ++i) text_[(begin + i) % kTextBytes] = text[i];
   text_written_.store(begin + text.size(), std::memory_order_relaxed);
-  Event& event = slot(events_written_.load(std::memory_order_relaxed));
-  event = Event{.type = EventType::text, .text_bytes = static_cast<u32>(text.size())};
-  publish();  // releases the bytes with the event
+  // Releases the bytes with the event.
+  push({.type = EventType::text, .text_bytes = static_cast<u32>(text.size())});
 }
 
-void EventRing::push_done(const DoneEvent& done) {
-  Event& event = slot(events_written_.load(std::memory_order_relaxed));
-  event = Event{.type = EventType::done, .done = done};
-  publish();
-}
+void EventRing::push_done(const DoneEvent& done) { push({.type = EventType::done, .done = done}); }
 
 bool EventRing::pop(Event* event, std::span<char> text) {
   const u64 idx = events_read_.load(std::memory_order_relaxed);

@@ -74,10 +74,7 @@ class EventRing {
 
  private:
   Event& slot(u64 idx) { return events_[idx % kEvents]; }
-  void publish() {
-    events_written_.store(events_written_.load(std::memory_order_relaxed) + 1,
-                          std::memory_order_release);
-  }
+  void push(const Event& event);
 
   std::span<Event> events_{};
   std::span<char> text_{};

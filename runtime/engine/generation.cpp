@@ -25,9 +25,7 @@ Result<Sampled> Generation::draw(std::span<f32> logits, std::span<const u32> his
                  .history = history,
                  .params = &sampler,
                  .draw_idx = n_drawn(),
-                 .candidates = scratch.candidates,
-                 .sorted_window = scratch.sorted_window,
-                 .saved = scratch.saved_logits});
+                 .scratch = scratch.sample});
 }
 
 std::optional<Finish> Generation::accept(const Sampled& sampled, u64 now_ns,

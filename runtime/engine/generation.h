@@ -25,11 +25,9 @@ struct GenerateParams {
 // What the generations of an engine work in, one at a time.
 struct GenerationScratch {
   const text::Tokenizer* tokenizer = nullptr;
-  std::span<kernels::Candidate> candidates{};  // [n_vocab]
-  std::span<u32> sorted_window{};              // [kPenaltyWindowMax]
-  std::span<TokenLogprob> saved_logits{};      // [kSavedLogitsMax]
-  std::span<char> piece{};                     // bytes of one token
-  std::span<char> shown{};                     // text that a token makes visible
+  SampleScratch sample{};
+  std::span<char> piece{};  // bytes of one token
+  std::span<char> shown{};  // text that a token makes visible
 };
 
 class Generation {

@@ -29,7 +29,7 @@ class Adjuster {
   void apply_penalties() {
     const SamplerParams& params = *args_.params;
     const u64 n = std::min<u64>(params.penalty_last_tokens, args_.history.size());
-    const std::span<u32> window = args_.sorted_window.first(n);
+    const std::span<u32> window = args_.scratch.sorted_window.first(n);
     const std::span<const u32> last = args_.history.last(n);
     std::copy(last.begin(), last.end(), window.begin());
     std::sort(window.begin(), window.end());
@@ -46,14 +46,14 @@ class Adjuster {
   // The first record of a token is the oldest.
   f32 original(u32 token) const {
     for (u32 i = 0; i < n_saved_; ++i) {
-      if (args_.saved[i].token == token) return args_.saved[i].logprob;
+      if (args_.scratch.saved[i].token == token) return args_.scratch.saved[i].logprob;
     }
     return args_.logits[token];
   }
 
  private:
   f32& change(u32 token) {
-    args_.saved[n_saved_++] = {token, args_.logits[token]};
+    args_.scratch.saved[n_saved_++] = {token, args_.logits[token]};
     return args_.logits[token];
   }
 
@@ -70,9 +70,10 @@ void report_top(const SampleArgs& args, f64 log_sum, Sampled& sampled) {
   sampled.n_top = std::min(args.params->n_top_logprobs, static_cast<u32>(args.logits.size()));
   if (sampled.n_top == 0) return;
   kernels::select_top(args.logits.data(), args.logits.size(), sampled.n_top,
-                      args.candidates.data());
+                      args.scratch.candidates.data());
   for (u32 i = 0; i < sampled.n_top; ++i) {
-    sampled.top[i] = {args.candidates[i].id, static_cast<f32>(args.candidates[i].logit - log_sum)};
+    sampled.top[i] = {args.scratch.candidates[i].id,
+                      static_cast<f32>(args.scratch.candidates[i].logit - log_sum)};
   }
 }
 
@@ -103,8 +104,8 @@ u32 draw(const SampleArgs& args, const kernels::LogitsSummary& summary) {
   const u64 n_vocab = args.logits.size();
   const u32 k = params.top_k == 0 ? static_cast<u32>(n_vocab)
                                   : static_cast<u32>(std::min<u64>(params.top_k, n_vocab));
-  kernels::select_top(args.logits.data(), n_vocab, k, args.candidates.data());
-  const std::span<const kernels::Candidate> best = args.candidates.first(k);
+  kernels::select_top(args.logits.data(), n_vocab, k, args.scratch.candidates.data());
+  const std::span<const kernels::Candidate> best = args.scratch.candidates.first(k);
   f64 mass_all = 0.0;
   for (const kernels::Candidate& c : best) mass_all += kernels::exp_f64(c.logit - best[0].logit);
   const u64 n = cut_tail(params, best, mass_all);
@@ -182,8 +183,8 @@ Result<Sampled> sample_best(const kernels::LogitsSummary& summary) {
 }
 
 Result<Sampled> sample(const SampleArgs& args) {
-  TARN_ASSERT(args.candidates.size() >= args.logits.size());
-  TARN_ASSERT(args.saved.size() >= kSavedLogitsMax);
+  TARN_ASSERT(args.scratch.candidates.size() >= args.logits.size());
+  TARN_ASSERT(args.scratch.saved.size() >= kSavedLogitsMax);
   const SamplerParams& params = *args.params;
   kernels::LogitsSummary summary =
       kernels::summarize_logits(args.logits.data(), args.logits.size());

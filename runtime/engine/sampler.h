@@ -63,14 +63,18 @@ struct Sampled {
 // Logits that biases and penalties changed, as they were.
 inline constexpr u32 kSavedLogitsMax = kPenaltyWindowMax + kLogitBiasesMax;
 
+struct SampleScratch {
+  std::span<kernels::Candidate> candidates{};  // [n_vocab]
+  std::span<u32> sorted_window{};              // [kPenaltyWindowMax]
+  std::span<TokenLogprob> saved{};             // [kSavedLogitsMax]
+};
+
 struct SampleArgs {
   std::span<f32> logits{};         // [n_vocab]; biases and penalties are applied in place
   std::span<const u32> history{};  // tokens of the sequence so far, oldest first
   const SamplerParams* params = nullptr;
-  u64 draw_idx = 0;                            // tokens drawn before in this generation
-  std::span<kernels::Candidate> candidates{};  // scratch, [n_vocab]
-  std::span<u32> sorted_window{};              // scratch, [kPenaltyWindowMax]
-  std::span<TokenLogprob> saved{};             // scratch, [kSavedLogitsMax]
+  u64 draw_idx = 0;  // tokens drawn before in this generation
+  SampleScratch scratch{};
 };
 
 // not_finite if a logit is NaN or +inf, or if none is left to choose from.

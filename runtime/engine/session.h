@@ -33,9 +33,7 @@ class Turns {
   // Where what was fed since a token was generated begins.
   u32 input_begin() const { return n_answers_ == 0 ? 0 : answers_[n_answers_ - 1].end; }
 
-  struct Answer {
-    u32 begin = 0, end = 0;
-  };
+  using Answer = reuse::ManifestAnswer;
   // The last ones with an input behind them, in order.
   std::span<const Answer> answers() const { return std::span(answers_).first(n_answers_); }
   // Of a session that was kept: as it was there.

@@ -220,7 +220,6 @@ Result<SessionIdx> Sessions::fork(SessionIdx idx) {
 
 // ---- What a step does -----------------------------------------------------------------------
 
-// The sessions that have rows for a step, in order.
 std::span<Ready> Sessions::ready_sessions() {
   u32 n = 0;
   for (Session& s : sessions_) {
@@ -228,7 +227,7 @@ std::span<Ready> Sessions::ready_sessions() {
     if (n_rows == 0) continue;
     Ready& ready = ready_[n++];
     ready = {.session = s.idx, .n_rows = n_rows};
-    if (selector_.is_on()) ready.n_rows = std::min(n_rows, n_rows_at_once(s));
+    if (!select_config_.is_full()) ready.n_rows = std::min(n_rows, n_rows_at_once(s));
     if (s.state != SessionState::generating || n_rows > 1) continue;
     ready.kind = s.generation.n_generated > 0 ? RunKind::decode : RunKind::first;
     ready.is_generated = s.sequence.n_slots() >= s.turns.n_fed();
@@ -258,7 +257,8 @@ void Sessions::accept_token(Session& s, Sampled sampled) {
 void Sessions::commit(Session& s, u32 n_rows) {
   const u32 n_before = s.sequence.n_slots();
   s.sequence.commit(n_rows);
-  if (archive_.is_on()) archive_.name_pages(s.sequence, s.ids, n_before, s.first_approx_slot);
+  if (plan_.tiers.store.keeps)
+    archive_.name_pages(s.sequence, s.ids, n_before, s.first_approx_slot);
 }
 
 void Sessions::give_up(Session& s, const Error& error) {
@@ -278,7 +278,7 @@ void Sessions::give_up(Session& s, const Error& error) {
 bool Sessions::lose_kv(Session& s) {
   s.sequence.abandon();
   archive_.drop(s.saved);
-  kv_.cut_lost(s.sequence, /*keeps_whole_pages=*/!selector_.is_on());
+  kv_.cut_lost(s.sequence, /*keeps_whole_pages=*/select_config_.is_full());
   s.note_cut();
   selector_.forget(s.idx);
   s.turns.start_over(s.n_ids);

@@ -39,9 +39,8 @@ reuse::SessionView Sessions::view_of(Session& s) const {
                      .n_slots = n_rows,
                      .iterations = method::iterations(select_config_, n_rows)};
   }
-  for (const Turns::Answer& answer : s.turns.answers()) {
-    view.answers[view.n_answers++] = {answer.begin, answer.end};
-  }
+  std::ranges::copy(s.turns.answers(), view.answers.begin());
+  view.n_answers = static_cast<u32>(s.turns.answers().size());
   view.n_fed = s.turns.n_fed();
   return view;
 }
@@ -123,8 +122,7 @@ Result<void> Sessions::restore_from(Session& s, const reuse::Archive::Found& fou
 // What a session whose KV is all there chooses by. False where the manifest does not say so, or
 // says what cannot be, or an engine that chooses otherwise has written it.
 bool Sessions::restore_index(Session& s, const reuse::Manifest& manifest) {
-  if (!selector_.is_on() || manifest.index.empty() || manifest.policy != policy_of(selection_key_))
-    return false;
+  if (manifest.index.empty() || manifest.policy != policy_of(selection_key_)) return false;
   const reuse::ManifestIndex& index = manifest.index[0];
   method::KeptIndex kept{.life = std::bit_cast<method::KeptLife>(index.life),
                          .turn_end = index.turn_end};
@@ -137,11 +135,7 @@ bool Sessions::restore_index(Session& s, const reuse::Manifest& manifest) {
   }
   const u32 n_tokens = static_cast<u32>(manifest.token_ids.size());
   if (!selector_.restore(s.idx, s.sequence, kept, manifest.n_slots, n_tokens)) return false;
-  std::array<Turns::Answer, Turns::kAnswersMax> answers{};
-  for (u64 i = 0; i < manifest.answers.size(); ++i) {
-    answers[i] = {manifest.answers[i].begin, manifest.answers[i].end};
-  }
-  s.turns.restore(manifest.n_fed, std::span(answers).first(manifest.answers.size()));
+  s.turns.restore(manifest.n_fed, manifest.answers);
   return true;
 }
 

@@ -6,6 +6,9 @@ namespace tarn::exec {
 
 Result<void> Executor::open(const ExecutorArgs& args) {
   args_ = args;
+  forward_.spec = &args.model->spec;
+  forward_.weights = &args.model->weights;
+  forward_.batch = &batch_;
   if (args.on_gpu) return open_gpu();
   open_cpu();
   return {};
@@ -13,17 +16,17 @@ Result<void> Executor::open(const ExecutorArgs& args) {
 
 void Executor::close() {
   gpu_.close();
-  backend_ = &cpu_;
+  forward_ = {.backend = &cpu_};
 }
 
 void Executor::place_buffers(const StepMemory& memory) {
   const model::ModelSpec& spec = args_.model->spec;
-  buffers_ = {.x = {memory.x.data(), spec.d_model},
-              .normed = {memory.normed.data(), spec.d_model},
-              .qkv = {memory.qkv.data(), memory.d_qkv},
-              .attn_out = {memory.attn_out.data(), memory.d_q},
-              .gate = {memory.gate.data(), spec.d_ff},
-              .up = {memory.up.data(), spec.d_ff}};
+  forward_.buffers = {.x = {memory.x.data(), spec.d_model},
+                      .normed = {memory.normed.data(), spec.d_model},
+                      .qkv = {memory.qkv.data(), memory.d_qkv},
+                      .attn_out = {memory.attn_out.data(), memory.d_q},
+                      .gate = {memory.gate.data(), spec.d_ff},
+                      .up = {memory.up.data(), spec.d_ff}};
 }
 
 void Executor::place_rows(const StepRows& rows) {
@@ -37,33 +40,20 @@ void Executor::place_rows(const StepRows& rows) {
 void Executor::open_cpu() {
   const model::ModelSpec& spec = args_.model->spec;
   Carver carver(args_.activations);
-  const auto memory = CpuStepMemory::carve(carver, spec, args_.rows_max);
+  const auto memory = CpuStepMemory::carve(carver, spec, args_.cpu.rows_max);
   place_buffers(memory.step);
   place_rows(memory.rows);
-  embedded_ = buffers_.x;
+  embedded_ = forward_.buffers.x;
   logits_ = args_.host_logits;
   kernels::rope_frequencies(spec.rope_base, spec.rope_scale, spec.n_rot,
                             args_.model->weights.rope_factors, memory.rows.inv_freq.data());
-  cpu_.init({.table = args_.table,
-             .workers = args_.workers,
-             .clock = args_.clock,
-             .spec = &spec,
-             .kv_type = args_.kv_type,
-             .page_tokens = args_.page_tokens,
-             .rows_max = args_.rows_max,
-             .inv_freq = memory.rows.inv_freq.data(),
-             .act_q = memory.step.act_q.data(),
-             .act_scales = memory.step.act_scales.data(),
-             .act_sums = memory.step.act_sums.data(),
-             .rope_cos = memory.rope_cos.data(),
-             .rope_sin = memory.rope_sin.data(),
-             .attention = args_.attention,
-             .parts = args_.parts});
+  args_.cpu.memory = memory;
+  cpu_.init(args_.cpu);
 }
 
 Result<void> Executor::open_gpu() {
   const u64 d_model = args_.model->spec.d_model;
-  backend_ = &gpu_.backend();
+  forward_.backend = &gpu_.backend();
   place_buffers(gpu_.memory().regions().step.step);
   place_rows(gpu_.host().rows);
   logits_ = {gpu_.memory().regions().logits.logits.data(), args_.model->spec.n_vocab};
@@ -72,7 +62,7 @@ Result<void> Executor::open_gpu() {
 }
 
 Result<void> Executor::capture_graphs() {
-  return gpu_.capture_graphs(forward_args(), logit_rows_, logits_);
+  return gpu_.capture_graphs(forward_, logit_rows_, logits_);
 }
 
 void Executor::clear() {
@@ -114,24 +104,24 @@ void Executor::note_kept_groups() {
 
 void Executor::run_layers(step::StepHost* host) {
   batch_.host = host;
-  forward_layers(forward_args());
+  forward_layers(forward_);
 }
 
 u32 Executor::run_logits(u32 begin) {
   const u32 n_left = static_cast<u32>(batch_.logit_rows.size()) - begin;
   const u32 n = std::min(args_.logit_rows_max, n_left);
   const u32 n_vocab = args_.model->spec.n_vocab;
-  forward_logits(forward_args(), begin, n, logits_);
+  forward_logits(forward_, begin, n, logits_);
   if (batch_.takes_best) {
-    backend_->summarize(logits_, n, n_vocab);
+    forward_.backend->summarize(logits_, n, n_vocab);
   } else {
-    backend_->fetch(logits_, n, n_vocab, args_.host_logits);
+    forward_.backend->fetch(logits_, n, n_vocab, args_.host_logits);
   }
   return n;
 }
 
 Result<void> Executor::finish() {
-  TARN_CHECK(backend_->finish());
+  TARN_CHECK(forward_.backend->finish());
   return args_.watched != nullptr ? args_.watched->check() : Result<void>{};
 }
 

@@ -19,19 +19,13 @@ namespace tarn::exec {
 
 struct ExecutorArgs {
   bool on_gpu = false;
-  u32 rows_max = 0;
   u32 logit_rows_max = 0;
-  u32 page_tokens = 0;
   model::LoadedModel* model = nullptr;
-  const kernels::CpuTable* table = nullptr;
-  kernels::KvType kv_type = kernels::KvType::f16;
-  WorkerPool* workers = nullptr;
-  Clock* clock = nullptr;
-  method::PartSource* parts = nullptr;
   Rows host_logits{};  // [logit_rows_max, n_vocab]
-  // On a CPU: its regions, and a GPU whose errors are the steps'.
+  // On a CPU: its backend, without the step's memory, which lies in `activations`; and a GPU whose
+  // errors are the steps'.
+  CpuBackendArgs cpu{};
   std::span<std::byte> activations{};
-  AttentionMemory attention{};
   Device* watched = nullptr;
 };
 
@@ -40,11 +34,11 @@ class Executor {
   // On a GPU after gpu().reserve(), and after the weights.
   Result<void> open(const ExecutorArgs& args);
   void close();
-  bool on_gpu() const { return backend_ == &gpu_.backend(); }
+  bool on_gpu() const { return forward_.backend == &gpu_.backend(); }
   GpuPlacement& gpu() { return gpu_; }
   const GpuPlacement& gpu() const { return gpu_; }
   Result<void> capture_graphs();
-  const char* isa() const { return backend_->isa(); }
+  const char* isa() const { return forward_.backend->isa(); }
 
   step::Batch& batch() { return batch_; }
   const step::Batch& batch() const { return batch_; }
@@ -58,14 +52,14 @@ class Executor {
   void note_kept_groups();
   void run_layers(step::StepHost* host);
   // Whether the host has said no, and the layers mean nothing.
-  bool is_abandoned() const { return backend_->is_abandoned(); }
+  bool is_abandoned() const { return forward_.backend->is_abandoned(); }
   // Logits of the next logit rows, from the begin-th on; returns how many.
   u32 run_logits(u32 begin);
   Result<void> finish();
-  Backend::Traffic take_traffic() { return backend_->take_traffic(); }
+  Backend::Traffic take_traffic() { return forward_.backend->take_traffic(); }
 
   // Of the i-th row of the last run_logits(): in a step that takes the best its summary, else all.
-  kernels::LogitsSummary summary(u32 i) const { return backend_->summary(i); }
+  kernels::LogitsSummary summary(u32 i) const { return forward_.backend->summary(i); }
   std::span<f32> logits(u32 i) const {
     return {from_row(args_.host_logits, i).data, args_.model->spec.n_vocab};
   }
@@ -77,20 +71,11 @@ class Executor {
   Result<void> open_gpu();
   void place_buffers(const StepMemory& memory);
   void place_rows(const StepRows& rows);
-  ForwardArgs forward_args() {
-    return {.backend = backend_,
-            .spec = &args_.model->spec,
-            .weights = &args_.model->weights,
-            .buffers = &buffers_,
-            .batch = &batch_};
-  }
-
   ExecutorArgs args_{};
   CpuBackend cpu_{};
   GpuPlacement gpu_{};
-  Backend* backend_ = &cpu_;
-  StepBuffers buffers_{};
   step::Batch batch_{};
+  ForwardArgs forward_{.backend = &cpu_};
   std::span<step::Run> runs_{};  // [rows_max]
   std::span<u32> logit_rows_{};  // [rows_max]
   Rows embedded_{};              // [rows_max, d_model] of the host

@@ -26,7 +26,7 @@ void attention(const ForwardArgs& args, u32 layer_idx) {
   Backend& backend = *args.backend;
   const model::ModelSpec& spec = *args.spec;
   const model::LayerWeights& layer = args.weights->layers[layer_idx];
-  const StepBuffers& b = *args.buffers;
+  const StepBuffers& b = args.buffers;
   const step::Batch& batch = *args.batch;
   const u32 n = batch.n_rows;
   const u64 d_q = u64{spec.n_heads} * spec.head_dim;
@@ -70,7 +70,7 @@ void output_and_ffn(const ForwardArgs& args, const StepBuffers& b, u32 layer_idx
 // the normed rows are of no use any more. From here on these are the step's.
 StepBuffers keep_logit_rows(const ForwardArgs& args) {
   const model::ModelSpec& spec = *args.spec;
-  const StepBuffers& b = *args.buffers;
+  const StepBuffers& b = args.buffers;
   args.backend->gather(*args.batch, b.x, spec.d_model, b.normed);
   args.backend->gather(*args.batch, b.attn_out, spec.n_heads * spec.head_dim, q_rows(b));
   StepBuffers kept = b;
@@ -85,7 +85,7 @@ StepBuffers keep_logit_rows(const ForwardArgs& args) {
 void forward_layers(const ForwardArgs& args) {
   Backend& backend = *args.backend;
   const model::ModelSpec& spec = *args.spec;
-  StepBuffers b = *args.buffers;
+  StepBuffers b = args.buffers;
   const step::Batch& batch = *args.batch;
   const u32 n_logit_rows = static_cast<u32>(batch.logit_rows.size());
   TARN_ASSERT(batch.n_rows > 0);
@@ -101,14 +101,14 @@ void forward_layers(const ForwardArgs& args) {
     if (is_last && n_logit_rows < batch.n_rows) b = keep_logit_rows(args);
     output_and_ffn(args, b, layer_idx, is_last ? n_logit_rows : batch.n_rows);
   }
-  const Rows normed = args.buffers->normed;
+  const Rows normed = args.buffers.normed;
   backend.rms_norm(b.x, args.weights->output_norm, spec.rms_eps, spec.d_model, n_logit_rows,
                    normed);
 }
 
 void forward_logits(const ForwardArgs& args, u32 begin, u32 n, Rows out) {
   const Projection logits[] = {{&args.weights->output, nullptr, out}};
-  args.backend->project(from_row(args.buffers->normed, begin), n, logits);
+  args.backend->project(from_row(args.buffers.normed, begin), n, logits);
 }
 
 }  // namespace tarn::exec

@@ -30,7 +30,7 @@ struct ForwardArgs {
   Backend* backend = nullptr;
   const model::ModelSpec* spec = nullptr;
   const model::Weights* weights = nullptr;
-  const StepBuffers* buffers = nullptr;
+  StepBuffers buffers{};
   const step::Batch* batch = nullptr;
 };
 

@@ -62,7 +62,7 @@ Probe::FillPlaces Probe::fill_places(u32 n) const {
   const model::ModelSpec& spec = engine_.model_.spec;
   const u64 d_q = u64{spec.n_heads} * spec.head_dim;
   const u64 d_kv = u64{spec.n_kv_heads} * spec.head_dim;
-  const Rows qkv = engine_.executor_.buffers_.qkv;
+  const Rows qkv = engine_.executor_.forward_.buffers.qkv;
   if (!engine_.executor_.on_gpu()) {
     const Rows k{qkv.data + d_q, qkv.stride}, v{k.data + d_kv, qkv.stride};
     return {.q = qkv, .k = k, .v = v, .made_k = k, .made_v = v};
@@ -86,7 +86,7 @@ Result<void> Probe::fill_rows(Session& s, u32 n, KvWatch source) {
                   s.ids.subspan(s.sequence.n_slots(), n), 0);
   TARN_CHECK(e.kv_.reserve_frames(s.sequence, n));
   e.kv_.drop_plan();  // nothing is read: no part of the KV is loaded
-  e.executor_.backend_->begin_step(e.executor_.batch_);
+  e.executor_.forward_.backend->begin_step(e.executor_.batch_);
   const FillPlaces at = fill_places(n);  // RoPE turns the queries too; nothing reads them
   const u32 first_slot = s.sequence.n_slots();
   const u32 n_tasks = static_cast<u32>(ceil_div(n, kRowsPerTask));
@@ -105,8 +105,8 @@ Result<void> Probe::fill_rows(Session& s, u32 n, KvWatch source) {
                          std::as_bytes(std::span(at.made_k.data, n * at.made_k.stride)),
                          e.device_->stream(StreamId::compute));
     }
-    e.executor_.backend_->rope(at.q, at.k, n);
-    e.executor_.backend_->kv_append(e.executor_.batch_, layer, at.k, at.v);
+    e.executor_.forward_.backend->rope(at.q, at.k, n);
+    e.executor_.forward_.backend->kv_append(e.executor_.batch_, layer, at.k, at.v);
   }
   if (e.executor_.on_gpu()) TARN_CHECK(fill_arrived());
   s.sequence.commit(n);  // without a key: the tokens do not tell what is in these groups
@@ -119,7 +119,7 @@ Result<void> Probe::fill_rows(Session& s, u32 n, KvWatch source) {
 
 // Waits for the GPU. An error ends the engine, as in a step.
 Result<void> Probe::fill_arrived() {
-  const Result<void> finished = engine_.executor_.backend_->finish();
+  const Result<void> finished = engine_.executor_.forward_.backend->finish();
   if (!finished) engine_.lose_device(finished.error());
   return finished;
 }

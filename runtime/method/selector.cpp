@@ -195,6 +195,7 @@ void Selector::propose(IndexSession& s, u32 n_tokens) {
 }
 
 void Selector::begin_step(std::span<const step::Ready> ready) {
+  if (!is_on()) return;
   jobs_.begin_step();
   for (const step::Ready& each : ready) {
     IndexSession& s = memory_.session(each.session);
@@ -204,7 +205,7 @@ void Selector::begin_step(std::span<const step::Ready> ready) {
 }
 
 Result<bool> Selector::make_index(u32 idx, u32 n_tokens, bool beside_prompt) {
-  TARN_ASSERT(is_on());
+  if (!is_on()) return false;
   IndexSession& s = memory_.session(idx);
   if (args_.device != nullptr) return false;
   s.is_stuck = false;
@@ -224,7 +225,7 @@ Result<bool> Selector::make_index(u32 idx, u32 n_tokens, bool beside_prompt) {
 
 Result<bool> Selector::begin_row(u32 idx, const kv::Sequence& sequence, u32 n_tokens,
                                  bool beside_prompt) {
-  TARN_ASSERT(is_on());
+  if (!is_on()) return false;
   IndexSession& s = memory_.session(idx);
   s.sequence = &sequence;
   s.is_stuck = false;

@@ -9,11 +9,13 @@
 namespace tarn::plan {
 namespace {
 
-// Whether this configuration has a plan within the budget.
+Result<Plan> plan_of(Inputs inputs, const Config& config) {
+  inputs.config = &config;
+  return plan_memory(inputs);
+}
+
 bool fits(const Inputs& inputs, const Config& config) {
-  Inputs changed = inputs;
-  changed.config = &config;
-  const Result<Plan> plan = plan_memory(changed);
+  const Result<Plan> plan = plan_of(inputs, config);
   return plan.has_value() && plan->fits;
 }
 
@@ -52,9 +54,7 @@ BudgetedPart least_part(const Inputs& inputs) {
   config.context_tokens = config.page_tokens;
   config.sessions_max = 1;
   config.batch_rows_max = 1;
-  Inputs changed = inputs;
-  changed.config = &config;
-  const Result<Plan> plan = plan_memory(changed);
+  const Result<Plan> plan = plan_of(inputs, config);
   TARN_ASSERT(plan.has_value());
   return tightest_part(*plan);
 }

@@ -73,20 +73,6 @@ Unexpected refuse(Status status, const char* hint, const char* key, Figure first
       {.status = status, .hint = hint, .detail = Detail(key), .figures = {{first, second}}});
 }
 
-TierInputs tier_inputs(const Inputs& inputs, const Plan& plan) {
-  const bool has_extents = inputs.config->select.disk_reorder;
-  return {.group_shape = plan.group_shape,
-          .groups_max = plan.groups_max,
-          .sessions_max = plan.sessions_max,
-          .rows_max = plan.rows_max,
-          .n_pairs = has_extents ? plan.select.n_pairs : 0,
-          .codebook_bytes = has_extents ? plan.select.codebook_bytes : 0,
-          .n_chosen_max = plan.select.n_chosen_max,
-          .cache_tokens = inputs.config->select.cache_tokens,
-          .context_tokens = plan.context_tokens,
-          .cut = inputs.store_cut};
-}
-
 bool has_whole_blocks(const model::ModelSpec& spec) { return spec.head_dim % 32 == 0; }
 
 // How KV lies over memory and disk.
@@ -163,7 +149,7 @@ Result<void> derive_sizes(const Inputs& inputs, const Tiers& tiers, Plan* plan) 
     }
   }
   if (n_frames > 0) {
-    TARN_TRY(plan->tiers, tier_shape(spec, config, tier_inputs(inputs, *plan), n_frames));
+    TARN_TRY(plan->tiers, tier_shape(inputs, *plan, n_frames));
   }
   plan->attention = {.n_workers = plan->n_workers,
                      .rows_max = plan->rows_max,
@@ -303,9 +289,8 @@ Result<Plan> plan_memory(const Inputs& inputs) {
   const u64 memory_bytes = inputs.config->kv_memory_bytes;
   const bool keeps = inputs.config->store.sessions;
   if (!keeps && memory_bytes == 0 && (whole.fits || inputs.config->store.is_off())) return whole;
-  const TierInputs tiers = tier_inputs(inputs, whole);
-  const u32 n_least = tier_frames_least(inputs.model->spec, tiers);
-  const u32 n_most = keeps ? tier_frames_for_all(inputs.model->spec, tiers) : whole.groups_max - 1;
+  const u32 n_least = tier_frames_least(inputs, whole);
+  const u32 n_most = keeps ? tier_frames_for_all(inputs, whole) : whole.groups_max - 1;
   u64 n_frames = memory_bytes / whole.group_shape.group_bytes();
   // Then it may all lie in memory; the host's says nothing of a discrete GPU's.
   const bool is_elsewhere = !whole.one_budget && !whole.fits && !inputs.config->store.is_off();

@@ -4,69 +4,64 @@
 
 #include "runtime/kv/slot_cache.h"
 #include "runtime/method/select_layout.h"
+#include "runtime/plan/plan.h"
 
 namespace tarn::plan {
 namespace {
 
-constexpr u64 kPieceAlignment = 64;
 constexpr u32 kSpareRecords = 128;  // published for groups that are released meanwhile
 constexpr u32 kCacheStepsMax = 4;   // what a cache holds at most, in what a step chooses
 constexpr u32 kManifestsSpare = 4;  // beside two of each session: the new one before the old goes
 constexpr u32 kExtentPiecesLeast = 2;
 constexpr u32 kWindowsLeast = 4;  // one attended to, two on their way, one being spilled
 
-}  // namespace
-
-// Each session's tail, what each session may begin in a step beside it, what a slice of a prefill
-// fills, and windows to let the rest pass through.
-u32 tier_frames_least(const model::ModelSpec& spec, const TierInputs& inputs) {
-  const u64 slice = ceil_div(inputs.rows_max, inputs.group_shape.page_tokens);
-  return static_cast<u32>(spec.n_cache_layers * (u64{2} * inputs.sessions_max + slice)) +
-         kWindowsLeast;
+u64 n_heads_of(const Inputs& inputs) {
+  const model::ModelSpec& spec = inputs.model->spec;
+  return u64{inputs.config->sessions_max} * spec.n_cache_layers * spec.n_kv_heads;
 }
 
-namespace {
+u32 slot_bytes_of(const Plan& plan) { return 2 * plan.group_shape.vector_bytes; }
 
 // What selection keeps in memory of groups, beside what a step needs: sinks and local windows, and
 // room for the sectors that are on their way.
-u32 near_frames(const model::ModelSpec& spec, const Config& config, const TierInputs& inputs) {
+u64 near_frames(const Inputs& inputs, const Plan& plan) {
+  const SelectConfig& select = inputs.config->select;
+  const u32 n_cache_layers = inputs.model->spec.n_cache_layers;
+  const u32 page_tokens = plan.group_shape.page_tokens;
   const method::Budget budget =
-      method::budget(method::budget_rule(config.select),
-                     inputs.groups_max / spec.n_cache_layers * inputs.group_shape.page_tokens);
-  const u32 page_tokens = inputs.group_shape.page_tokens;
-  const u64 sinks = ceil_div(config.select.n_sinks, page_tokens);
+      method::budget(method::budget_rule(select), plan.groups_max / n_cache_layers * page_tokens);
+  const u64 sinks = ceil_div(select.n_sinks, page_tokens);
   const u64 local = ceil_div(budget.n_local, page_tokens) + 1;
-  return static_cast<u32>(u64{inputs.sessions_max} * spec.n_cache_layers * (sinks + local)) +
-         kTierMovesMax;
+  return u64{plan.sessions_max} * n_cache_layers * (sinks + local) + kTierMovesMax;
 }
 
 // What the cache of chosen slots and the extents may take of `n_frames`.
-u64 spare_bytes(const model::ModelSpec& spec, const Config& config, const TierInputs& inputs,
-                u32 n_frames) {
-  if (inputs.n_chosen_max == 0) return 0;
-  const u64 n_kept = tier_frames_least(spec, inputs) + near_frames(spec, config, inputs);
-  return (n_frames - std::min<u64>(n_frames, n_kept)) * inputs.group_shape.group_bytes();
+u64 spare_bytes(const Inputs& inputs, const Plan& plan, u32 n_frames) {
+  if (plan.select.n_chosen_max == 0) return 0;
+  const u64 n_kept = tier_frames_least(inputs, plan) + near_frames(inputs, plan);
+  return (n_frames - std::min<u64>(n_frames, n_kept)) * plan.group_shape.group_bytes();
 }
 
-u64 cache_slots_of(u64 bytes, u64 n_heads, const TierInputs& inputs) {
-  const u32 slot_bytes = 2 * inputs.group_shape.vector_bytes;
-  const u64 most = u64{kCacheStepsMax} * inputs.n_chosen_max;
+u32 cache_slots_of(u64 bytes, u64 n_heads, const Plan& plan) {
+  const u64 most = u64{kCacheStepsMax} * plan.select.n_chosen_max;
   const u64 a_head = bytes / n_heads;
-  return std::min<u64>(
+  return static_cast<u32>(std::min<u64>(
       most, kv::SlotCache::capacity_of(a_head - std::min<u64>(a_head, sizeof(kv::SlotCache)),
-                                       slot_bytes));
+                                       slot_bytes_of(plan))));
 }
 
 // Extents are laid out a layer at a time, in the memory of a session's caches: a record of each
 // head must find room there.
-void split_extents(const model::ModelSpec& spec, const TierInputs& inputs, u64 frame_bytes,
-                   u64 spare, u32 n_orders, TierShape* shape) {
-  const u64 n_heads = u64{inputs.sessions_max} * spec.n_cache_layers * spec.n_kv_heads;
-  const u32 slot_bytes = 2 * inputs.group_shape.vector_bytes;
-  const u64 n_slots = cache_slots_of(spare / 2, n_heads, inputs);
-  if (inputs.n_pairs == 0 || n_slots == 0) return;
-  const u64 caches_bytes = u64{spec.n_cache_layers} * spec.n_kv_heads *
-                           kv::SlotCache::region_bytes(static_cast<u32>(n_slots), slot_bytes);
+void split_extents(const Inputs& inputs, const Plan& plan, u64 frame_bytes, u64 spare, u32 n_orders,
+                   TierShape* shape) {
+  const model::ModelSpec& spec = inputs.model->spec;
+  const u64 n_heads = n_heads_of(inputs);
+  const u32 slot_bytes = slot_bytes_of(plan);
+  const u32 n_pairs = inputs.config->select.disk_reorder ? plan.select.n_pairs : 0;
+  const u32 n_slots = cache_slots_of(spare / 2, n_heads, plan);
+  if (n_pairs == 0 || n_slots == 0) return;
+  const u64 caches_bytes =
+      u64{spec.n_cache_layers} * spec.n_kv_heads * kv::SlotCache::region_bytes(n_slots, slot_bytes);
   const u64 frame_sectors = frame_bytes / store::kSectorBytes;
   const u64 most_sectors = std::min<u64>(
       store::kHeadWords, (caches_bytes - std::min(caches_bytes, store::kSectorBytes)) /
@@ -75,20 +70,19 @@ void split_extents(const model::ModelSpec& spec, const TierInputs& inputs, u64 f
   const u64 n_frames = (most_sectors + 1) / frame_sectors;
   const u64 sectors = n_frames > 0 ? n_frames * frame_sectors - 1 : most_sectors;
   const u64 record_tokens = sectors * store::kSectorBytes / slot_bytes;
-  if (record_tokens == 0) return;
-  kv::ExtentShape extents{
-      .slot_bytes = slot_bytes,
-      .n_pairs = inputs.n_pairs,
-      .record_tokens = static_cast<u32>(record_tokens),
-      .records_max = static_cast<u32>(ceil_div(inputs.context_tokens, record_tokens)),
-      .n_orders = n_orders,
-      .n_heads = static_cast<u32>(n_heads)};
   constexpr u64 kPieceBytes = kv::kExtentPieceSectors * store::kSectorBytes;
-  if (u64{slot_bytes} + 2 * store::kSectorBytes > kPieceBytes) return;
-  extents.n_pieces = static_cast<u32>(
-      std::clamp<u64>(spare / 16 / kPieceBytes, kExtentPiecesLeast, kv::kExtentPiecesMax));
+  if (record_tokens == 0 || slot_bytes + 2 * store::kSectorBytes > kPieceBytes) return;
+  const kv::ExtentShape extents{
+      .slot_bytes = slot_bytes,
+      .n_pairs = n_pairs,
+      .record_tokens = static_cast<u32>(record_tokens),
+      .records_max = static_cast<u32>(ceil_div(plan.context_tokens, record_tokens)),
+      .n_orders = n_orders,
+      .n_heads = static_cast<u32>(n_heads),
+      .n_pieces = static_cast<u32>(
+          std::clamp<u64>(spare / 16 / kPieceBytes, kExtentPiecesLeast, kv::kExtentPiecesMax))};
   Carver carver;
-  method::OrderMemory::carve(carver, spec, inputs.sessions_max, inputs.n_pairs);
+  method::OrderMemory::carve(carver, spec, plan.sessions_max, n_pairs);
   const u64 bytes = extents.bytes() + align_up(*carver.n_bytes().get(), Carver::kAlignment);
   if (bytes > spare / 2) return;
   shape->extents = extents;
@@ -97,36 +91,28 @@ void split_extents(const model::ModelSpec& spec, const TierInputs& inputs, u64 f
 
 // Takes frames for the cache, no more than are useful there. Extents are built in its memory, a
 // part of the middle at a time, so with them a bound of its slots gives none of it back.
-void split_cache(const model::ModelSpec& spec, const TierInputs& inputs, u64 spare,
-                 TierShape* shape) {
+void split_cache(const Inputs& inputs, const Plan& plan, u64 spare, TierShape* shape) {
   if (spare == 0) return;
-  const u64 group_bytes = inputs.group_shape.group_bytes();
-  const u64 n_heads = u64{inputs.sessions_max} * spec.n_cache_layers * spec.n_kv_heads;
-  const u32 slot_bytes = 2 * inputs.group_shape.vector_bytes;
-  const u32 room = static_cast<u32>(cache_slots_of(spare - shape->extents_bytes, n_heads, inputs));
-  const u32 bound = inputs.cache_tokens != 0 ? std::min(room, inputs.cache_tokens) : room;
-  shape->cache_slots = bound;
+  const u64 group_bytes = plan.group_shape.group_bytes();
+  const u64 n_heads = n_heads_of(inputs);
+  const u32 room = cache_slots_of(spare - shape->extents_bytes, n_heads, plan);
+  const u32 cache_tokens = inputs.config->select.cache_tokens;
+  const bool has_extents = shape->extents.is_on();
+  shape->cache_slots = cache_tokens != 0 ? std::min(room, cache_tokens) : room;
   if (shape->cache_slots == 0) return;
   shape->cache_head_bytes =
-      kv::SlotCache::region_bytes(shape->extents.is_on() ? room : bound, slot_bytes);
-  shape->cache_bytes = align_up(n_heads * sizeof(kv::SlotCache), kPieceAlignment) +
-                       n_heads * shape->cache_head_bytes;
-  if (shape->extents.is_on())
-    shape->cache_bytes = align_up(shape->cache_bytes, store::kSectorBytes);
+      kv::SlotCache::region_bytes(has_extents ? room : shape->cache_slots, slot_bytes_of(plan));
+  Carver caches;
+  caches.take<kv::SlotCache>("caches", n_heads);
+  caches.take<std::byte>("slots", n_heads * shape->cache_head_bytes);
+  shape->cache_bytes = align_up(*caches.n_bytes().get(), has_extents ? store::kSectorBytes : 1);
   const u64 bytes = shape->cache_bytes + shape->extents_bytes;
   shape->n_frames -= static_cast<u32>(std::min(ceil_div(bytes, group_bytes), spare / group_bytes));
 }
 
-}  // namespace
-
-u32 tier_frames_for_all(const model::ModelSpec& spec, const TierInputs& inputs) {
-  return std::max(inputs.groups_max + 2 * kTierWindowGroups, tier_frames_least(spec, inputs));
-}
-
-namespace {
-
 // The file's own frames where sessions lie in it, else one for each group's record.
-Result<u64> frame_bytes_of(const Config& config, const TierInputs& inputs, u64 record_bytes) {
+Result<u64> frame_bytes_of(const Inputs& inputs, u64 record_bytes) {
+  const Config& config = *inputs.config;
   const u64 wanted_bytes = config.store.frame_bytes;
   if (wanted_bytes != 0 && wanted_bytes < record_bytes) {
     return fail({.status = Status::invalid_config,
@@ -135,9 +121,9 @@ Result<u64> frame_bytes_of(const Config& config, const TierInputs& inputs, u64 r
                  .detail = Detail("store.frame_bytes"),
                  .figures = {{{"frame_bytes", wanted_bytes}, {"least_bytes", record_bytes}}}});
   }
-  const bool has_sessions = config.store.sessions && inputs.cut.frame_bytes != 0;
+  const bool has_sessions = config.store.sessions && inputs.store_cut.frame_bytes != 0;
   if (!has_sessions) return std::max(wanted_bytes, record_bytes);
-  const u64 frame_bytes = inputs.cut.frame_bytes;
+  const u64 frame_bytes = inputs.store_cut.frame_bytes;
   if (wanted_bytes != 0 && wanted_bytes != frame_bytes) {
     return fail({.status = Status::invalid_config,
                  .hint = "the file with kept sessions is cut into other frames, and another cut "
@@ -196,39 +182,43 @@ u64 extent_frames(const model::ModelSpec& spec, const kv::ExtentShape& extents, 
 }
 
 // How the store's file is cut, what of memory goes to caches and extents, and what sessions take.
-Result<void> cut_store(const model::ModelSpec& spec, const Config& config, const TierInputs& inputs,
-                       TierShape* shape) {
+Result<void> cut_store(const Inputs& inputs, const Plan& plan, TierShape* shape) {
+  const model::ModelSpec& spec = inputs.model->spec;
+  const Config& config = *inputs.config;
   const bool keeps = config.store.sessions;
-  const u32 page_tokens = inputs.group_shape.page_tokens;
-  const store::RecordShape record{.payload_bytes = inputs.group_shape.group_bytes(),
+  const u32 page_tokens = plan.group_shape.page_tokens;
+  const u64 group_bytes = plan.group_shape.group_bytes();
+  const store::RecordShape record{.payload_bytes = group_bytes,
                                   .n_tokens = keeps ? page_tokens : 0};
   store::RecordShape manifest{};
   if (keeps) {
-    shape->saves = {.context_tokens = inputs.context_tokens,
+    shape->saves = {.context_tokens = plan.context_tokens,
                     .page_tokens = page_tokens,
-                    .group_bytes = inputs.group_shape.group_bytes(),
+                    .group_bytes = group_bytes,
                     .n_cache_layers = spec.n_cache_layers};
     manifest.payload_bytes = reuse::SaveMemory::manifest_bytes(shape->saves);
   }
-  const store::RecordShape codebook{.payload_bytes = keeps ? inputs.codebook_bytes : 0};
-  TARN_TRY(const u64 frame_bytes, frame_bytes_of(config, inputs, record.record_bytes()));
-  TARN_CHECK(check_quota(config.store, inputs.cut));
+  const bool has_codebooks = keeps && config.select.disk_reorder;
+  const store::RecordShape codebook{.payload_bytes =
+                                        has_codebooks ? plan.select.codebook_bytes : 0};
+  TARN_TRY(const u64 frame_bytes, frame_bytes_of(inputs, record.record_bytes()));
+  TARN_CHECK(check_quota(config.store, inputs.store_cut));
   // What the context needs, and what kept sessions do; the quota is a ceiling.
   const u64 kept_tokens = keeps ? config.store.kept_tokens : 0;
   const u64 n_asked = ceil_div(kept_tokens, page_tokens) * spec.n_cache_layers;
-  const u64 n_kept = keeps && n_asked == 0 ? inputs.groups_max : n_asked;
-  const u64 n_manifests = keeps ? u64{2} * inputs.sessions_max + kManifestsSpare +
-                                      ceil_div(kept_tokens, inputs.context_tokens)
+  const u64 n_kept = keeps && n_asked == 0 ? plan.groups_max : n_asked;
+  const u64 n_manifests = keeps ? u64{2} * plan.sessions_max + kManifestsSpare +
+                                      ceil_div(kept_tokens, plan.context_tokens)
                                 : 0;
-  u64 n_frames_wanted = (inputs.groups_max + n_kept + kSpareRecords) * record.frames(frame_bytes) +
+  u64 n_frames_wanted = (plan.groups_max + n_kept + kSpareRecords) * record.frames(frame_bytes) +
                         n_manifests * manifest.frames(frame_bytes);
-  const u64 spare = spare_bytes(spec, config, inputs, shape->n_frames);
+  const u64 spare = spare_bytes(inputs, plan, shape->n_frames);
   // Without room on the disk they would push out what has no other copy.
   for (u32 n_orders = kv::kExtentOrdersMax; n_orders > 0; --n_orders) {
-    split_extents(spec, inputs, frame_bytes, spare, n_orders, shape);
+    split_extents(inputs, plan, frame_bytes, spare, n_orders, shape);
     const u64 n_frames_all =
-        n_frames_wanted + extent_frames(spec, shape->extents, frame_bytes, inputs.sessions_max,
-                                        keeps ? inputs.codebook_bytes : 0);
+        n_frames_wanted +
+        extent_frames(spec, shape->extents, frame_bytes, plan.sessions_max, codebook.payload_bytes);
     const bool has_room =
         store::kFramesBegin + n_frames_all * frame_bytes <= config.store.quota_bytes;
     if (shape->extents.is_on() && has_room) {
@@ -238,15 +228,15 @@ Result<void> cut_store(const model::ModelSpec& spec, const Config& config, const
     shape->extents = {};
     shape->extents_bytes = 0;
   }
-  split_cache(spec, inputs, spare, shape);
+  split_cache(inputs, plan, spare, shape);
   const u64 n_frames_kept =
-      keeps && frame_bytes == inputs.cut.frame_bytes ? inputs.cut.n_frames : 0;
+      keeps && frame_bytes == inputs.store_cut.frame_bytes ? inputs.store_cut.n_frames : 0;
   shape->disk_bytes =
       std::min(config.store.quota_bytes,
                store::kFramesBegin + std::max(n_frames_wanted, n_frames_kept) * frame_bytes);
-  const u64 n_in_memory = keeps ? 0 : std::min(shape->n_frames, inputs.groups_max);
+  const u64 n_in_memory = keeps ? 0 : std::min(shape->n_frames, plan.groups_max);
   // By default sessions are kept as room allows; what was asked for is promised.
-  const u64 n_needed = (inputs.groups_max - n_in_memory + n_asked) * record.frames(frame_bytes) +
+  const u64 n_needed = (plan.groups_max - n_in_memory + n_asked) * record.frames(frame_bytes) +
                        n_manifests * manifest.frames(frame_bytes);
   const u64 file_bytes = std::max(shape->disk_bytes, store::kFramesBegin);
   TARN_CHECK(check_room(config.store, frame_bytes, (file_bytes - store::kFramesBegin) / frame_bytes,
@@ -263,12 +253,24 @@ Result<void> cut_store(const model::ModelSpec& spec, const Config& config, const
 
 }  // namespace
 
-Result<TierShape> tier_shape(const model::ModelSpec& spec, const Config& config,
-                             const TierInputs& inputs, u32 n_frames) {
-  TierShape shape{.n_frames = n_frames, .n_frames_in_all = n_frames};
-  TARN_CHECK(cut_store(spec, config, inputs, &shape));
+// Each session's tail, what each session may begin in a step beside it, what a slice of a prefill
+// fills, and windows to let the rest pass through.
+u32 tier_frames_least(const Inputs& inputs, const Plan& plan) {
+  const u64 slice = ceil_div(plan.rows_max, plan.group_shape.page_tokens);
+  return static_cast<u32>(inputs.model->spec.n_cache_layers *
+                          (u64{2} * plan.sessions_max + slice)) +
+         kWindowsLeast;
+}
+
+u32 tier_frames_for_all(const Inputs& inputs, const Plan& plan) {
+  return std::max(plan.groups_max + 2 * kTierWindowGroups, tier_frames_least(inputs, plan));
+}
+
+Result<TierShape> tier_shape(const Inputs& inputs, const Plan& plan, u32 n_frames) {
+  TierShape shape{.n_frames = n_frames};
+  TARN_CHECK(cut_store(inputs, plan, &shape));
   n_frames = shape.n_frames;
-  const u32 n_frames_least = tier_frames_least(spec, inputs);
+  const u32 n_frames_least = tier_frames_least(inputs, plan);
   const u32 n_to_pass = n_frames - std::min(n_frames, n_frames_least - kWindowsLeast);
   shape.window_groups = std::clamp(n_to_pass / kWindowsLeast, 1u, kTierWindowGroups);
   TARN_CHECK(store::store_bytes(shape.store));  // the limits are valid

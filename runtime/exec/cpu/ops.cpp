@@ -56,13 +56,14 @@ void CpuOps::rms_norm_heads(Rows x, const f32* weight, f32 eps, u32 n_heads, u32
 
 void CpuOps::quantize(Rows x, u32 k, u32 n) {
   for_rows(n, kRowsPerTask, [&](u32 begin, u32 count) {
-    args_.table->quantize_activations({.x = x.data + begin * x.stride,
-                                       .x_stride = x.stride,
-                                       .q = args_.act_q + u64{begin} * k,
-                                       .scales = args_.act_scales + u64{begin} * (k / 32),
-                                       .sums = args_.act_sums + u64{begin} * (k / 16),
-                                       .n_rows = count,
-                                       .k = k});
+    args_.table->quantize_activations(
+        {.x = x.data + begin * x.stride,
+         .x_stride = x.stride,
+         .q = args_.memory.step.act_q.data() + u64{begin} * k,
+         .scales = args_.memory.step.act_scales.data() + u64{begin} * (k / 32),
+         .sums = args_.memory.step.act_sums.data() + u64{begin} * (k / 16),
+         .n_rows = count,
+         .k = k});
   });
 }
 
@@ -102,9 +103,9 @@ void CpuOps::project(Rows x, u32 n, std::span<const Projection> projections) {
                            .n_acts = n,
                            .x = x.data,
                            .x_stride = x.stride,
-                           .q = args_.act_q,
-                           .scales = args_.act_scales,
-                           .sums = args_.act_sums,
+                           .q = args_.memory.step.act_q.data(),
+                           .scales = args_.memory.step.act_scales.data(),
+                           .sums = args_.memory.step.act_sums.data(),
                            .bias = p.bias,
                            .out = p.out.data,
                            .out_stride = p.out.stride});
@@ -136,9 +137,9 @@ void CpuOps::begin_step(const step::Batch& batch) {
     kernels::rope_table({.positions = batch.positions + begin,
                          .n_rows = count,
                          .n_rot = n_rot,
-                         .inv_freq = args_.inv_freq,
-                         .cos = args_.rope_cos + u64{begin} * (n_rot / 2),
-                         .sin = args_.rope_sin + u64{begin} * (n_rot / 2)});
+                         .inv_freq = inv_freq(),
+                         .cos = args_.memory.rope_cos.data() + u64{begin} * (n_rot / 2),
+                         .sin = args_.memory.rope_sin.data() + u64{begin} * (n_rot / 2)});
   });
 }
 
@@ -165,8 +166,8 @@ void CpuOps::rope_heads(Rows x, u32 n, u32 n_heads) {
     args_.table->rope(
         {.x = x.data + begin * x.stride,
          .x_stride = x.stride,
-         .cos = args_.rope_cos + u64{begin} * (spec.n_rot / 2),
-         .sin = args_.rope_sin + u64{begin} * (spec.n_rot / 2),
+         .cos = args_.memory.rope_cos.data() + u64{begin} * (spec.n_rot / 2),
+         .sin = args_.memory.rope_sin.data() + u64{begin} * (spec.n_rot / 2),
          .n_rows = count,
          .n_heads = n_heads,
          .head_dim = spec.head_dim,

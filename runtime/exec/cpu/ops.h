@@ -16,6 +16,7 @@
 #include "platform/cpu/worker_pool.h"
 #include "runtime/exec/backend.h"
 #include "runtime/exec/cpu/attention_memory.h"
+#include "runtime/exec/step_memory.h"
 #include "runtime/method/part_source.h"
 #include "runtime/model/model_spec.h"
 
@@ -29,12 +30,7 @@ struct CpuBackendArgs {
   kernels::KvType kv_type = kernels::KvType::f16;
   u32 page_tokens = 0;
   u32 rows_max = 0;
-  const f64* inv_freq = nullptr;  // [n_rot / 2]
-  i8* act_q = nullptr;            // [rows_max, k_max]
-  f32* act_scales = nullptr;      // [rows_max, k_max / 32]
-  i32* act_sums = nullptr;        // [rows_max, k_max / 16]
-  f32* rope_cos = nullptr;        // [rows_max, n_rot / 2]
-  f32* rope_sin = nullptr;        // [rows_max, n_rot / 2]
+  CpuStepMemory memory{};
   AttentionMemory attention{};
   method::PartSource* parts = nullptr;
 };
@@ -43,7 +39,7 @@ class CpuOps : public Backend {
  public:
   void init(const CpuBackendArgs& args) { args_ = args; }
 
-  const f64* inv_freq() const { return args_.inv_freq; }
+  const f64* inv_freq() const { return args_.memory.rows.inv_freq.data(); }
   const char* isa() const override { return args_.table->isa; }
   void begin_step(const step::Batch& batch) override;
   bool is_abandoned() const override { return abandoned_.load(std::memory_order_relaxed); }

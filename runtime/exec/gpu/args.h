@@ -32,9 +32,8 @@ struct GpuBackendArgs {
   const std::byte* frames = nullptr;
   u64 frames_on_device = 0;
 
-  const GpuRegions& on_device() const { return memory->regions(); }
   kernels::GpuQuantized acts() const {  // [rows_max, k_max]
-    const StepMemory& step = on_device().step.step;
+    const StepMemory& step = memory->regions().step.step;
     return {.q = step.act_q.data(),
             .side = reinterpret_cast<kernels::U32x2*>(step.act_sums.data())};
   }

@@ -25,20 +25,20 @@ GpuChoice choice_of(const method::DeviceRow& row, bool by_codes) {
 }
 
 kernels::GpuPqIndex index_of(const GpuStep& step, u32 cache_layer, u32 row) {
-  const method::DeviceCodes& codes = step.args().sizes.codes;
-  const u32 n_kv_heads = step.args().spec->n_kv_heads;
+  const method::DeviceCodes& codes = step.sizes().codes;
+  const u32 n_kv_heads = step.spec().n_kv_heads;
   return {.format = codes.format,
           .n_kv_heads = n_kv_heads,
-          .n_group_heads = step.args().spec->n_heads / n_kv_heads,
+          .n_group_heads = step.spec().n_heads / n_kv_heads,
           .n_subspaces = codes.n_subspaces,
           .dims = codes.dims,
           .adjacent_dims = codes.adjacent_dims,
           .n_padded = codes.n_padded,
-          .heads = step.args().on_device().indexes.bytes.data() +
+          .heads = step.regions().indexes.bytes.data() +
                    u64{cache_layer} * n_kv_heads * codes.head_bytes,
           .head_stride = codes.head_bytes,
-          .table_stride = step.args().sizes.table_bytes(),
-          .table = step.on_device<u32>(step.places().sessions) + row,
+          .table_stride = step.sizes().table_bytes(),
+          .table = step.on_device().sessions.data() + row,
           .half_norms_at = codes.half_norms_at,
           .codes_at = codes.codes_at,
           .counts_at = codes.counts_at,
@@ -47,15 +47,13 @@ kernels::GpuPqIndex index_of(const GpuStep& step, u32 cache_layer, u32 row) {
 
 }  // namespace
 
-// Tables whose groups are what the rows of a launch gather, the same for every layer.
 void GpuChooser::place_gathered() {
-  const GpuSizes& sizes = step_.args().sizes;
-  const model::ModelSpec& spec = *step_.args().spec;
-  const u64 table_elems = u64{spec.n_cache_layers} * step_.args().sizes.pages_max();
-  u8* const gathered = step_.args().on_device().select.gathered.data();
-  const u64 group_bytes = spec.n_kv_heads * step_.args().sizes.group.page_bytes();
-  u64* const first =
-      step_.args().host.groups.data() + step_.args().sizes.sessions_max * table_elems;
+  const GpuSizes& sizes = step_.sizes();
+  const model::ModelSpec& spec = step_.spec();
+  const u64 table_elems = u64{spec.n_cache_layers} * sizes.pages_max();
+  u8* const gathered = step_.regions().select.gathered.data();
+  const u64 group_bytes = spec.n_kv_heads * step_.sizes().group.page_bytes();
+  u64* const first = step_.host().groups.data() + step_.sizes().sessions_max * table_elems;
   for (u32 row = 0; row < sizes.choosing_rows(); ++row) {
     for (u32 page = 0; page < sizes.gathered_pages(); ++page) {
       u8* const group = gathered + (u64{row} * sizes.gathered_pages() + page) * group_bytes;
@@ -63,116 +61,102 @@ void GpuChooser::place_gathered() {
       std::fill_n(entries, spec.n_cache_layers, reinterpret_cast<u64>(group));
     }
   }
-  step_.send(step_.args().on_device().attention.groups.data() +
-                 step_.args().sizes.sessions_max * table_elems,
+  step_.send(step_.regions().attention.groups.data() + step_.sizes().sessions_max * table_elems,
              first, sizes.choosing_rows() * table_elems);
 }
 
-// What each row attends to: what it sees, or what it gathers.
 void GpuChooser::write_choices(const step::Batch& batch) {
-  auto* const tables = step_.on_host<u32>(step_.places().tables);
-  auto* const attended = step_.on_host<u32>(step_.places().attended);
-  auto* const choices = step_.on_host<GpuChoice>(step_.places().choices);
-  std::copy_n(batch.visible, batch.n_rows, attended);
-  std::fill_n(choices, std::min(step_.places().rows, step_.args().sizes.sessions_max), GpuChoice{});
+  const GpuState& state = step_.on_host();
+  std::copy_n(batch.visible, batch.n_rows, state.attended.data());
+  std::ranges::fill(state.choices, GpuChoice{});
   for (const step::Run& run : batch.runs) {
-    std::fill_n(tables + run.row_begin, run.n_rows, run.session);
+    std::fill_n(state.tables.data() + run.row_begin, run.n_rows, run.session);
     if (!run.selects) continue;
-    TARN_ASSERT(run.row_begin <
-                step_.args().sizes.sessions_max);  // generated tokens' rows come first
     const u32 row = run.row_begin;
-    choices[row] =
-        choice_of(step_.args().parts->take_device_row(run), step_.args().sizes.codes.exist());
-    attended[row] = choices[row].segments.n_slots;
-    tables[row] = step_.args().sizes.sessions_max + row % kGpuAttnRowsMax;
-    TARN_ASSERT(attended[row] <= step_.args().sizes.n_chosen_max);
+    TARN_ASSERT(row < step_.sizes().sessions_max);  // generated tokens' rows come first
+    GpuChoice& choice = state.choices[row];
+    choice = choice_of(step_.args().parts->take_device_row(run), step_.sizes().codes.exist());
+    state.attended[row] = choice.segments.n_slots;
+    state.tables[row] = step_.sizes().sessions_max + row % kGpuAttnRowsMax;
+    TARN_ASSERT(state.attended[row] <= step_.sizes().n_chosen_max);
   }
 }
 
-// Keys that left the local window, of all layers: they were in the KV before this step.
 void GpuChooser::code_new_keys(u32 row) {
-  if (!step_.args().sizes.codes.exist()) return;
+  if (!step_.sizes().codes.exist()) return;
   const kernels::GpuPages from = step_.pages(0, row);
-  step_.enqueue(step_.args().table->pq_assign,
-                kernels::GpuPqAssignArgs{
-                    .index = index_of(step_, 0, row),
-                    .keys = {.type = kernels::kv_tensor_type(step_.args().kv_type),
-                             .page_tokens = from.page_tokens,
-                             .groups = from.groups,
-                             .table_stride = from.table_stride,
-                             .group_stride = from.group_stride,
-                             .page_stride = from.page_stride,
-                             .slot_stride =
-                                 2 * kernels::kv_vector_bytes(step_.args().kv_type, from.head_dim)},
-                    .n_cache_layers = step_.args().spec->n_cache_layers,
-                    .rows = &step_.on_device<GpuChoice>(step_.places().choices)[row].rows});
+  step_.enqueue(
+      &kernels::GpuTable::pq_assign,
+      {.index = index_of(step_, 0, row),
+       .keys = {.type = kernels::kv_tensor_type(step_.args().kv_type),
+                .page_tokens = from.page_tokens,
+                .groups = from.groups,
+                .table_stride = from.table_stride,
+                .group_stride = from.group_stride,
+                .page_stride = from.page_stride,
+                .slot_stride = 2 * kernels::kv_vector_bytes(step_.args().kv_type, from.head_dim)},
+       .n_cache_layers = step_.spec().n_cache_layers,
+       .rows = &step_.on_device().choices[row].rows});
 }
 
 // The places that each KV head chooses of the middle.
 void GpuChooser::choose(u32 cache_layer, u32 row, const f32* q) {
-  const GpuSelectMemory& mine = step_.args().on_device().select;
-  const GpuChoice* choice = step_.on_device<GpuChoice>(step_.places().choices) + row;
+  const GpuSelectMemory& mine = step_.regions().select;
+  const GpuChoice* choice = step_.on_device().choices.data() + row;
   const kernels::GpuPqIndex index = index_of(step_, cache_layer, row);
-  const f32 scale = 1.0f / __builtin_sqrtf(static_cast<f32>(step_.args().spec->head_dim));
-  step_.enqueue(step_.args().table->pq_lut,
-                kernels::GpuPqLutArgs{.index = index, .q = q, .lut = mine.lut.data()});
+  const f32 scale = 1.0f / __builtin_sqrtf(static_cast<f32>(step_.spec().head_dim));
+  step_.enqueue(&kernels::GpuTable::pq_lut, {.index = index, .q = q, .lut = mine.lut.data()});
   if (index.counts_at != 0) {
-    step_.enqueue(step_.args().table->pq_pairs,
-                  kernels::GpuPqPairsArgs{.index = index,
-                                          .lut = mine.lut.data(),
-                                          .out = mine.places.data(),
-                                          .out_stride = step_.args().sizes.n_chosen_max,
-                                          .n_tokens = &choice->rows.end,
-                                          .k = &choice->segments.n_places,
-                                          .scale = scale});
+    step_.enqueue(&kernels::GpuTable::pq_pairs, {.index = index,
+                                                 .lut = mine.lut.data(),
+                                                 .out = mine.places.data(),
+                                                 .out_stride = step_.sizes().n_chosen_max,
+                                                 .n_tokens = &choice->rows.end,
+                                                 .k = &choice->segments.n_places,
+                                                 .scale = scale});
     return;
   }
-  const u64 stride = step_.args().sizes.codes.capacity_tokens;
-  step_.enqueue(step_.args().table->pq_score,
-                kernels::GpuPqScoreArgs{.index = index,
-                                        .lut = mine.lut.data(),
-                                        .scores = mine.scores.data(),
-                                        .scores_stride = stride,
-                                        .n_tokens = &choice->rows.end,
-                                        .tokens_max = step_.args().sizes.codes.capacity_tokens,
-                                        .scale = scale});
+  const u64 stride = step_.sizes().codes.capacity_tokens;
+  step_.enqueue(&kernels::GpuTable::pq_score, {.index = index,
+                                               .lut = mine.lut.data(),
+                                               .scores = mine.scores.data(),
+                                               .scores_stride = stride,
+                                               .n_tokens = &choice->rows.end,
+                                               .tokens_max = step_.sizes().codes.capacity_tokens,
+                                               .scale = scale});
   const bool has_groups = index.n_group_heads > 1;  // one head ranks by its scores
   if (has_groups) {
-    step_.enqueue(step_.args().table->pq_weigh,
-                  kernels::GpuPqWeighArgs{.scores = mine.scores.data(),
-                                          .scores_stride = stride,
-                                          .weights = mine.weights.data(),
-                                          .weights_stride = stride,
-                                          .n_tokens = &choice->rows.end,
-                                          .n_kv_heads = index.n_kv_heads,
-                                          .n_group_heads = index.n_group_heads});
+    step_.enqueue(&kernels::GpuTable::pq_weigh, {.scores = mine.scores.data(),
+                                                 .scores_stride = stride,
+                                                 .weights = mine.weights.data(),
+                                                 .weights_stride = stride,
+                                                 .n_tokens = &choice->rows.end,
+                                                 .n_kv_heads = index.n_kv_heads,
+                                                 .n_group_heads = index.n_group_heads});
   }
-  step_.enqueue(
-      step_.args().table->top_k,
-      kernels::GpuTopKArgs{.values = has_groups ? mine.weights.data() : mine.scores.data(),
-                           .values_stride = stride,
-                           .out = mine.places.data(),
-                           .out_stride = step_.args().sizes.n_chosen_max,
-                           .n = &choice->rows.end,
-                           .k = &choice->segments.n_places,
-                           .n_rows = index.n_kv_heads});
+  step_.enqueue(&kernels::GpuTable::top_k,
+                {.values = has_groups ? mine.weights.data() : mine.scores.data(),
+                 .values_stride = stride,
+                 .out = mine.places.data(),
+                 .out_stride = step_.sizes().n_chosen_max,
+                 .n = &choice->rows.end,
+                 .k = &choice->segments.n_places,
+                 .n_rows = index.n_kv_heads});
 }
 
-// A row that selects: chooses, and has the chosen slots where its table says.
 void GpuChooser::gather(u32 cache_layer, u32 row, const f32* q) {
-  const GpuSelectMemory& mine = step_.args().on_device().select;
-  if (step_.args().sizes.codes.exist()) choose(cache_layer, row, q);
-  const u64 row_bytes = u64{step_.args().sizes.gathered_pages()} * step_.args().spec->n_kv_heads *
-                        step_.args().sizes.group.page_bytes();
-  step_.enqueue(step_.args().table->gather_slots,
-                kernels::GpuGatherSlotsArgs{
-                    .pages = step_.pages(cache_layer, 0),
-                    .row = row,
-                    .places = mine.places.data(),
-                    .places_stride = step_.args().sizes.n_chosen_max,
-                    .segments = &step_.on_device<GpuChoice>(step_.places().choices)[row].segments,
-                    .slots_max = step_.args().sizes.n_chosen_max,
-                    .out = mine.gathered.data() + row % kGpuAttnRowsMax * row_bytes});
+  const GpuSelectMemory& mine = step_.regions().select;
+  if (step_.sizes().codes.exist()) choose(cache_layer, row, q);
+  const u64 row_bytes = u64{step_.sizes().gathered_pages()} * step_.spec().n_kv_heads *
+                        step_.sizes().group.page_bytes();
+  step_.enqueue(&kernels::GpuTable::gather_slots,
+                {.pages = step_.pages(cache_layer, 0),
+                 .row = row,
+                 .places = mine.places.data(),
+                 .places_stride = step_.sizes().n_chosen_max,
+                 .segments = &step_.on_device().choices[row].segments,
+                 .slots_max = step_.sizes().n_chosen_max,
+                 .out = mine.gathered.data() + row % kGpuAttnRowsMax * row_bytes});
 }
 
 }  // namespace tarn::exec

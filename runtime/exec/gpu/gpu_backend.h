@@ -16,6 +16,7 @@
 
 #include "runtime/exec/gpu/chooser.h"
 #include "runtime/exec/gpu/graphs.h"
+#include "runtime/exec/gpu/indexes.h"
 #include "runtime/exec/gpu/ops.h"
 #include "runtime/exec/gpu/parts.h"
 
@@ -37,20 +38,19 @@ class GpuBackend final : public GpuOps {
 
   GpuGraphs& graphs() { return graphs_; }
   const GpuParts& parts() const { return parts_; }
-  // Of the compute stream. Whoever enqueues on it beside the backend notes it here.
-  StreamProgress& progress() { return step_.progress(); }
+  GpuIndexes& indexes() { return indexes_; }
 
  private:
   void write_state(const step::Batch& batch);
-  void send_groups(const step::Run& run);
+  void send_groups(const step::Batch& batch, const step::Run& run);
   template <class Fn>
   void each_choosing(const step::Batch& batch, Fn&& fn) const;
   void count_kv(const step::Batch& batch);
-  u32 attended(u32 row) const;
 
   GpuChooser chooser_{&step_};
   GpuGraphs graphs_{&step_};
   GpuParts parts_{&step_};
+  GpuIndexes indexes_{&step_};
 };
 
 }  // namespace tarn::exec

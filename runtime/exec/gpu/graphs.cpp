@@ -32,7 +32,7 @@ Result<void> GpuGraphs::begin(u32 n_rows, u32 n_spans) {
 
 Result<void> GpuGraphs::begin_choosing() {
   TARN_ASSERT(choosing_ == nullptr);
-  return begin_capture(1, gpu_spans(step_.args().sizes.n_chosen_max), /*chooses=*/true);
+  return begin_capture(1, gpu_spans(step_.sizes().n_chosen_max), /*chooses=*/true);
 }
 
 Result<void> GpuGraphs::begin_capture(u32 n_rows, u32 n_spans, bool chooses) {
@@ -57,7 +57,7 @@ Result<void> GpuGraphs::end() {
 Result<void> GpuGraphs::warm(GpuGraph* graph, u32 n_rows) {
   if (graph == nullptr) return {};
   step_.place_state(n_rows);
-  std::fill_n(step_.args().host.state.data(), step_.places().bytes, std::byte{0});
+  std::ranges::fill(step_.host().state, std::byte{0});
   step_.send_state();
   step_.device().launch(graph, step_.stream());
   return step_.finish();
@@ -75,7 +75,7 @@ bool GpuGraphs::launch(const step::Batch& batch) {
   const bool is_decode = batch.n_rows <= kernels::kGpuMatvecRowsMax &&
                          batch.runs.size() == batch.n_rows &&
                          batch.logit_rows.size() == batch.n_rows;
-  const bool may_be_graph = !step_.args().sizes.in_chunks && batch.kv_watch.rows == nullptr;
+  const bool may_be_graph = !step_.sizes().in_chunks && batch.kv_watch.rows == nullptr;
   if (!is_decode || !may_be_graph) return false;
   const auto selects = [](const step::Run& run) { return run.selects; };
   const bool some_select = std::ranges::any_of(batch.runs, selects);

@@ -4,52 +4,50 @@
 
 #include "platform/base/assert.h"
 #include "platform/gpu/device_wait.h"
-#include "runtime/exec/gpu/gpu_backend.h"
 
 namespace tarn::exec {
 
-Result<void> GpuIndexes::open(const GpuIndexesArgs& args) {
+Result<void> GpuIndexes::open() {
   TARN_ASSERT(fetched_ == nullptr);
-  args_ = args;
-  stream_ = args_.device->stream(StreamId::compute);
-  keys_stream_ = args_.device->stream(StreamId::copy_out);
-  TARN_TRY(fetched_, args_.device->create_event());
+  keys_stream_ = step_.device().stream(StreamId::copy_out);
+  TARN_TRY(fetched_, step_.device().create_event());
   return {};
 }
 
 void GpuIndexes::close() {
-  if (fetched_ != nullptr) args_.device->destroy_event(fetched_);
+  if (fetched_ != nullptr) step_.device().destroy_event(fetched_);
   fetched_ = nullptr;
 }
 
 DeviceBytes GpuIndexes::index(u32 session) const {
-  auto* const first = reinterpret_cast<std::byte*>(args_.indexes.data());
-  return DeviceBytes(first + session * args_.sizes.table_bytes());
+  auto* const first = reinterpret_cast<std::byte*>(step_.regions().indexes.bytes.data());
+  return DeviceBytes(first + session * step_.sizes().table_bytes());
 }
 
 Result<u32> GpuIndexes::fetch(const kv::Sequence& sequence, u32 cache_layer, u32 begin, u32 end) {
-  const u64 group_bytes = args_.sizes.group.group_bytes();
-  const u32 n = std::min(end - begin, args_.sizes.window_groups());
+  Device& device = step_.device();
+  const u64 group_bytes = step_.sizes().group.group_bytes();
+  const u32 n = std::min(end - begin, step_.sizes().window_groups());
   for (u32 i = 0; i < n; ++i) {
     const u64 address = sequence.group_address(cache_layer, begin + i);
-    args_.device->copy_out(args_.window.subspan(i * group_bytes, group_bytes),
-                           DeviceBytes(reinterpret_cast<std::byte*>(address)), keys_stream_);
+    device.copy_out(step_.host().keys.subspan(i * group_bytes, group_bytes),
+                    DeviceBytes(reinterpret_cast<std::byte*>(address)), keys_stream_);
   }
-  args_.device->record(fetched_, keys_stream_);
-  TARN_CHECK(wait_done(*args_.device, fetched_, *args_.clock, kGpuWaitNsMax));
-  TARN_CHECK(args_.device->check());
+  device.record(fetched_, keys_stream_);
+  TARN_CHECK(wait_done(device, fetched_, *step_.args().clock, kGpuWaitNsMax));
+  TARN_CHECK(device.check());
   return n;
 }
 
 Result<void> GpuIndexes::put(u32 session, const std::byte* index_bytes) {
-  args_.device->copy_in(index(session), {index_bytes, args_.sizes.index_bytes}, stream_);
-  TARN_CHECK(args_.backend->progress().finish());  // the host's bytes may change from now on
-  return args_.device->check();
+  step_.device().copy_in(index(session), {index_bytes, step_.sizes().index_bytes}, step_.stream());
+  TARN_CHECK(step_.progress().finish());  // the host's bytes may change from now on
+  return step_.device().check();
 }
 
 void GpuIndexes::copy(u32 from, u32 to) {
-  args_.device->copy(index(to), index(from), args_.sizes.table_bytes(), stream_);
-  args_.backend->progress().note();
+  step_.device().copy(index(to), index(from), step_.sizes().table_bytes(), step_.stream());
+  step_.progress().note();
 }
 
 }  // namespace tarn::exec

@@ -15,15 +15,14 @@ constexpr u32 kRowsMax = kernels::kGpuMatvecRowsMax;  // of one launch of a prod
 }  // namespace
 
 void GpuOps::embed(const model::WeightMatrix& table, const step::Batch& batch, Rows out) {
-  step_.enqueue(step_.args().table->embed,
-                kernels::GpuEmbedArgs{.type = table.type,
-                                      .weights = table.tiled,
-                                      .k = table.k,
-                                      .tokens = step_.on_device<u32>(step_.places().tokens),
-                                      .out = out.data,
-                                      .out_stride = out.stride,
-                                      .n_rows = step_.count(batch.n_rows),
-                                      .rows_max = batch.n_rows});
+  step_.enqueue(&kernels::GpuTable::embed, {.type = table.type,
+                                            .weights = table.tiled,
+                                            .k = table.k,
+                                            .tokens = step_.on_device().tokens.data(),
+                                            .out = out.data,
+                                            .out_stride = out.stride,
+                                            .n_rows = step_.count(batch.n_rows),
+                                            .rows_max = batch.n_rows});
   traffic_.weight_bytes += batch.n_rows * kernels::row_bytes(table.type, table.k);
 }
 
@@ -34,40 +33,39 @@ kernels::GpuQuantized GpuOps::acts_for(Rows x, u64 k) {
 }
 
 void GpuOps::rms_norm(Rows x, const f32* weight, f32 eps, u32 d, u32 n, Rows out) {
-  step_.enqueue(step_.args().table->rms_norm, kernels::GpuRmsNormArgs{.x = x.data,
-                                                                      .x_stride = x.stride,
-                                                                      .weight = weight,
-                                                                      .out = out.data,
-                                                                      .out_stride = out.stride,
-                                                                      .quantized = acts_for(out, d),
-                                                                      .n_rows = step_.count(n),
-                                                                      .rows_max = n,
-                                                                      .n_heads = 1,
-                                                                      .d = d,
-                                                                      .eps = eps});
+  step_.enqueue(&kernels::GpuTable::rms_norm, {.x = x.data,
+                                               .x_stride = x.stride,
+                                               .weight = weight,
+                                               .out = out.data,
+                                               .out_stride = out.stride,
+                                               .quantized = acts_for(out, d),
+                                               .n_rows = step_.count(n),
+                                               .rows_max = n,
+                                               .n_heads = 1,
+                                               .d = d,
+                                               .eps = eps});
 }
 
 void GpuOps::rms_norm_heads(Rows x, const f32* weight, f32 eps, u32 n_heads, u32 n) {
-  step_.enqueue(step_.args().table->rms_norm,
-                kernels::GpuRmsNormArgs{.x = x.data,
-                                        .x_stride = x.stride,
-                                        .weight = weight,
-                                        .out = x.data,
-                                        .out_stride = x.stride,
-                                        .n_rows = step_.count(n),
-                                        .rows_max = n,
-                                        .n_heads = n_heads,
-                                        .d = step_.args().spec->head_dim,
-                                        .eps = eps});
+  step_.enqueue(&kernels::GpuTable::rms_norm, {.x = x.data,
+                                               .x_stride = x.stride,
+                                               .weight = weight,
+                                               .out = x.data,
+                                               .out_stride = x.stride,
+                                               .n_rows = step_.count(n),
+                                               .rows_max = n,
+                                               .n_heads = n_heads,
+                                               .d = step_.spec().head_dim,
+                                               .eps = eps});
 }
 
 void GpuOps::quantize(Rows x, u32 k, u32 n) {
-  step_.enqueue(step_.args().table->quantize, kernels::GpuQuantizeArgs{.x = x.data,
-                                                                       .x_stride = x.stride,
-                                                                       .out = step_.args().acts(),
-                                                                       .n_rows = step_.count(n),
-                                                                       .rows_max = n,
-                                                                       .k = k});
+  step_.enqueue(&kernels::GpuTable::quantize, {.x = x.data,
+                                               .x_stride = x.stride,
+                                               .out = step_.args().acts(),
+                                               .n_rows = step_.count(n),
+                                               .rows_max = n,
+                                               .k = k});
 }
 
 void GpuOps::project(Rows x, u32 n, std::span<const Projection> projections) {
@@ -110,7 +108,7 @@ void GpuOps::multiply(Rows x, u32 n, std::span<const Projection> projections,
   }
   if (is_quantized && quantized_ != x.data) quantize(x, k, n);
   quantized_ = nullptr;
-  if (many.n_matrices > 0) step_.enqueue(step_.args().table->matmat, many);
+  if (many.n_matrices > 0) step_.enqueue(&kernels::GpuTable::matmat, many);
   if (few.n_matrices == 0) return;
   for (u32 begin = 0; begin < n; begin += kRowsMax) {
     const u32 n_rows = std::min(kRowsMax, n - begin);
@@ -122,51 +120,49 @@ void GpuOps::multiply(Rows x, u32 n, std::span<const Projection> projections,
     for (u32 i = 0; i < product.n_matrices; ++i) {
       product.matrices[i].out += begin * product.matrices[i].out_stride;
     }
-    step_.enqueue(step_.args().table->matvec, product);
+    step_.enqueue(&kernels::GpuTable::matvec, product);
   }
 }
 
 void GpuOps::rope(Rows q, Rows k, u32 n) {
-  const model::ModelSpec& spec = *step_.args().spec;
+  const model::ModelSpec& spec = step_.spec();
   step_.enqueue(
-      step_.args().table->rope,
-      kernels::GpuRopeArgs{
-          .q = {.x = q.data, .stride = q.stride, .n_heads = spec.n_heads},
-          .k = {.x = k.data, .stride = k.stride, .n_heads = spec.n_kv_heads},
-          .cos = step_.on_device<f32>(step_.places().cos),
-          .sin = step_.on_device<f32>(step_.places().sin),
-          .n_rows = step_.count(n),
-          .rows_max = n,
-          .head_dim = spec.head_dim,
-          .n_rot = spec.n_rot,
-          .pairs = spec.rope_halves ? kernels::RopePairs::halves : kernels::RopePairs::adjacent});
+      &kernels::GpuTable::rope,
+      {.q = {.x = q.data, .stride = q.stride, .n_heads = spec.n_heads},
+       .k = {.x = k.data, .stride = k.stride, .n_heads = spec.n_kv_heads},
+       .cos = step_.on_device().cos.data(),
+       .sin = step_.on_device().sin.data(),
+       .n_rows = step_.count(n),
+       .rows_max = n,
+       .head_dim = spec.head_dim,
+       .n_rot = spec.n_rot,
+       .pairs = spec.rope_halves ? kernels::RopePairs::halves : kernels::RopePairs::adjacent});
 }
 
 void GpuOps::swiglu(Rows gate, Rows up, u32 d, u32 n, Rows out) {
   TARN_ASSERT(gate.stride == up.stride);
-  step_.enqueue(step_.args().table->swiglu, kernels::GpuSwigluArgs{.gate = gate.data,
-                                                                   .up = up.data,
-                                                                   .in_stride = gate.stride,
-                                                                   .out = out.data,
-                                                                   .out_stride = out.stride,
-                                                                   .quantized = acts_for(out, d),
-                                                                   .n_rows = step_.count(n),
-                                                                   .rows_max = n,
-                                                                   .d = d});
+  step_.enqueue(&kernels::GpuTable::swiglu, {.gate = gate.data,
+                                             .up = up.data,
+                                             .in_stride = gate.stride,
+                                             .out = out.data,
+                                             .out_stride = out.stride,
+                                             .quantized = acts_for(out, d),
+                                             .n_rows = step_.count(n),
+                                             .rows_max = n,
+                                             .d = d});
 }
 
 void GpuOps::gather(const step::Batch& batch, Rows x, u32 d, Rows out) {
   quantized_ = nullptr;
   const u32 n = static_cast<u32>(batch.logit_rows.size());
-  step_.enqueue(step_.args().table->gather,
-                kernels::GpuGatherArgs{.x = x.data,
-                                       .x_stride = x.stride,
-                                       .rows = step_.on_device<u32>(step_.places().logit_rows),
-                                       .out = out.data,
-                                       .out_stride = out.stride,
-                                       .n_rows = step_.count(n),
-                                       .rows_max = n,
-                                       .d = d});
+  step_.enqueue(&kernels::GpuTable::gather, {.x = x.data,
+                                             .x_stride = x.stride,
+                                             .rows = step_.on_device().logit_rows.data(),
+                                             .out = out.data,
+                                             .out_stride = out.stride,
+                                             .n_rows = step_.count(n),
+                                             .rows_max = n,
+                                             .d = d});
 }
 
 void GpuOps::fetch(Rows from, u32 n, u64 d, Rows to) {
@@ -178,30 +174,28 @@ void GpuOps::fetch(Rows from, u32 n, u64 d, Rows to) {
 }
 
 void GpuOps::summarize(Rows logits, u32 n, u32 d) {
-  step_.enqueue(step_.args().table->sample,
-                kernels::GpuSampleArgs{
-                    .logits = logits.data,
-                    .stride = logits.stride,
-                    .n = d,
-                    .k = 0,
-                    .summary = step_.args().on_device().logits.summaries.data(),
-                    .top = nullptr,
-                    .n_rows = step_.count(n) + (step_.mode() == GpuStep::Mode::eager ? 0 : 1),
-                    .rows_max = n});
+  step_.enqueue(&kernels::GpuTable::sample,
+                {.logits = logits.data,
+                 .stride = logits.stride,
+                 .n = d,
+                 .k = 0,
+                 .summary = step_.regions().logits.summaries.data(),
+                 .top = nullptr,
+                 .n_rows = step_.count(n) + (step_.mode() == GpuStep::Mode::eager ? 0 : 1),
+                 .rows_max = n});
   if (step_.mode() == GpuStep::Mode::capture) return;
   step_.set_mode(GpuStep::Mode::eager);
-  const std::span to(step_.args().host.summaries.data(), u64{n} * kernels::gpu_sample_chunks(d));
+  const std::span to(step_.host().summaries.data(), u64{n} * kernels::gpu_sample_chunks(d));
   step_.args().device->copy_out(
       std::as_writable_bytes(to),
-      DevicePtr<kernels::GpuLogitsSummary>(step_.args().on_device().logits.summaries.data())
-          .as<std::byte>(),
+      DevicePtr<kernels::GpuLogitsSummary>(step_.regions().logits.summaries.data()).as<std::byte>(),
       step_.stream());
 }
 
 kernels::LogitsSummary GpuOps::summary(u32 row) const {
-  const u32 n_chunks = kernels::gpu_sample_chunks(step_.args().spec->n_vocab);
+  const u32 n_chunks = kernels::gpu_sample_chunks(step_.spec().n_vocab);
   const kernels::GpuLogitsSummary of_row =
-      kernels::merge_summaries(step_.args().host.summaries.data() + u64{row} * n_chunks, n_chunks);
+      kernels::merge_summaries(step_.host().summaries.data() + u64{row} * n_chunks, n_chunks);
   return {.argmax = of_row.argmax, .max = of_row.max, .n_not_finite = of_row.n_not_finite};
 }
 

@@ -24,9 +24,9 @@ Result<void> GpuParts::open() {
   }
   for (u32 i = 0; i < sizes().gathered_pages(); ++i) {  // of the first head
     *address++ =
-        reinterpret_cast<u64>(mine().gathered.data() + i * step_.args().sizes.group.page_bytes());
+        reinterpret_cast<u64>(mine().gathered.data() + i * step_.sizes().group.page_bytes());
   }
-  const model::ModelSpec& spec = *step_.args().spec;
+  const model::ModelSpec& spec = step_.spec();
   for (u32 piece = 0; piece < sizes().n_kept * spec.n_cache_layers; ++piece) {
     const u8* chunk = step_.args().memory->kept_chunk(piece);
     for (u32 i = 0; i < sizes().chunk_groups(); ++i) {
@@ -47,31 +47,10 @@ void GpuParts::close() {
 void GpuParts::begin_step(const step::Batch& batch) {
   step_host_ = batch.host;
   kept_.begin_step();
-  for (const step::Run& run : batch.runs) send_tails(batch, run);
-}
-
-// Where the step's rows of a run are written: frames, as the device sees them.
-void GpuParts::send_tails(const step::Batch& batch, const step::Run& run) {
-  const GpuBackendArgs& args = step_.args();
-  TARN_ASSERT(run.session < sizes().sessions_max);
-  const u32 n_layers = args.spec->n_cache_layers;
-  const u32 begin = batch.slots[run.row_begin] / sizes().group.page_tokens;
-  const u32 end = batch.slots[run.row_begin + run.n_rows - 1] / sizes().group.page_tokens + 1;
-  TARN_ASSERT(end <= sizes().pages_max());
-  const u64 first = (u64{run.session} * sizes().pages_max() + begin) * n_layers;
-  u64* address = args.host.groups.data() + first;
-  for (u32 group = begin; group < end; ++group) {
-    for (u32 layer = 0; layer < n_layers; ++layer) {
-      const u64 at_host = run.sequence->group_address(layer, group);
-      *address++ = at_host - reinterpret_cast<u64>(args.frames) + args.frames_on_device;
-    }
-  }
-  step_.send(mine().groups.data() + first, args.host.groups.data() + first,
-             u64{end - begin} * n_layers);
 }
 
 void GpuParts::attend(const Attended& a) {
-  const model::ModelSpec& spec = *step_.args().spec;
+  const model::ModelSpec& spec = step_.spec();
   const u64 row_bytes = u64{spec.n_heads} * spec.head_dim * sizeof(f32);
   for (step::Run& run : a.batch.runs) {
     if (run.state != step::RunState::failed) {
@@ -88,16 +67,16 @@ void GpuParts::attend(const Attended& a) {
 }
 
 kernels::GpuQuantized GpuParts::acts(const Attended& a, u32 row) const {
-  const model::ModelSpec& spec = *step_.args().spec;
+  const model::ModelSpec& spec = step_.spec();
   const u64 d_out = u64{spec.n_heads} * spec.head_dim;
   return a.leaves_acts ? step_.acts_from(row, d_out) : kernels::GpuQuantized{};
 }
 
 // All slots of a run's rows, a chunk at a time; the state between two is each row's.
 void GpuParts::attend_whole(const Attended& a, step::Run& run) {
-  const model::ModelSpec& spec = *step_.args().spec;
+  const model::ModelSpec& spec = step_.spec();
   method::PartSource& source = *step_.args().parts;
-  const u32 page_tokens = step_.args().sizes.group.page_tokens;
+  const u32 page_tokens = step_.sizes().group.page_tokens;
   const u64 state_elems = u64{spec.n_heads} * (u64{spec.head_dim} + 2);
   const u32 n_slots = a.batch.visible[run.row_begin + run.n_rows - 1];
   const u32 n_groups = static_cast<u32>(ceil_div(n_slots, page_tokens));
@@ -116,7 +95,7 @@ void GpuParts::attend_whole(const Attended& a, step::Run& run) {
       attend_part(step_, {.pages = staged,
                           .q = from_row(a.q, row),
                           .out = from_row(a.out, row),
-                          .visible = step_.on_device<u32>(step_.places().visible) + row,
+                          .visible = step_.on_device().visible.data() + row,
                           .quantized = acts(a, row),
                           .states = mine().states.data() + row * state_elems,
                           .n_rows = std::min(run.n_rows - at, kGpuAttnRowsMax),
@@ -151,7 +130,7 @@ u32 GpuParts::n_kept_groups(const step::Run& run) const {
 // lost.
 bool GpuParts::stage(step::Run& run, u32 cache_layer, const Chunk& chunk) {
   method::PartSource& source = *step_.args().parts;
-  const u64 payload_bytes = step_.args().sizes.group.page_bytes() * step_.args().spec->n_kv_heads;
+  const u64 payload_bytes = step_.sizes().group.page_bytes() * step_.spec().n_kv_heads;
   if (chunk.kept) kept_.forget(*chunk.kept);  // until all of it has come
   step::KvPart part{.group_begin = chunk.begin, .group_end = chunk.begin};
   while (part.group_end < chunk.end) {
@@ -174,7 +153,7 @@ bool GpuParts::stage(step::Run& run, u32 cache_layer, const Chunk& chunk) {
 // Of the run's last row.
 bool GpuParts::bring_query(const step::Run& run, step::Rows q) {
   const u32 row = run.row_begin + run.n_rows - 1;
-  const u64 n = u64{step_.args().spec->n_heads} * step_.args().spec->head_dim;
+  const u64 n = u64{step_.spec().n_heads} * step_.spec().head_dim;
   step_.device().copy_out(std::as_writable_bytes(std::span(host().query.data(), n)),
                           DevicePtr<f32>(from_row(q, row).data).as<std::byte>(), step_.stream());
   return wait_for_host_part();
@@ -219,7 +198,7 @@ void GpuParts::attend_gathered(const Attended& a, const step::Run& run) {
 
   const u32 row = run.row_begin;
   kernels::GpuPages gathered = pages_at(sizes().chunk_groups(), a.cache_layer, row);
-  gathered.page_stride = sizes().gathered_pages() * step_.args().sizes.group.page_bytes();
+  gathered.page_stride = sizes().gathered_pages() * step_.sizes().group.page_bytes();
   for (u32 span = 0; span * kernels::kGpuSpanSlots < n; span += kernels::kGpuMergeSpans) {
     attend_part(step_, {.pages = gathered,
                         .q = from_row(a.q, row),

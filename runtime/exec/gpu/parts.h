@@ -17,7 +17,7 @@ class GpuParts {
 
   Result<void> open();
   void close();
-  bool is_on() const { return step_.args().sizes.in_chunks; }
+  bool is_on() const { return step_.sizes().in_chunks; }
   void begin_step(const step::Batch& batch);
   // What one attention reads and leaves.
   struct Attended {
@@ -32,10 +32,9 @@ class GpuParts {
   u64 n_chunks_kept() const { return n_chunks_kept_; }  // that attention found there
 
  private:
-  const GpuSizes& sizes() const { return step_.args().sizes; }
-  const GpuAttentionMemory& mine() const { return step_.args().on_device().attention; }
-  const GpuHostMemory& host() const { return step_.args().host; }
-  void send_tails(const step::Batch& batch, const step::Run& run);
+  const GpuSizes& sizes() const { return step_.sizes(); }
+  const GpuAttentionMemory& mine() const { return step_.regions().attention; }
+  const GpuHostMemory& host() const { return step_.host(); }
   void attend_whole(const Attended& a, step::Run& run);
   // A chunk of a layer: groups [begin, end), to be attended to at `memory`, whose addresses stand
   // in the table from table_at on.

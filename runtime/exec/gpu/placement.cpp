@@ -37,16 +37,18 @@ Result<void> load_kernels(Device& device, const kernels::GpuTable& table) {
 }  // namespace
 
 Result<void> GpuPlacement::reserve(const Args& args, const model::ModelDescription& model) {
-  TARN_ASSERT(args.device != nullptr);
   args_ = args;
-  TARN_CHECK(load_kernels(*args_.device, *args_.kernels));
-  TARN_CHECK(memory_.reserve(*args_.device, model, args_.sizes, args_.n_groups, *args_.slabs));
+  GpuBackendArgs& backend = args_.backend;
+  TARN_CHECK(load_kernels(*backend.device, *backend.table));
+  TARN_CHECK(memory_.reserve(*backend.device, model, backend.sizes, args_.n_groups, *args_.slabs));
   TARN_CHECK(measure_memory());  // while nothing is registered
   mirror_ = Carver(args_.mirror);
-  host_ = GpuHostMemory::carve(mirror_, *args_.spec, args_.sizes);
+  backend.host = GpuHostMemory::carve(mirror_, *backend.spec, backend.sizes);
   TARN_CHECK(register_host(args_.mirror));  // copies find it by its host address
   if (!args_.frames.empty()) {
-    TARN_TRY(frames_on_device_, register_host(args_.frames));
+    TARN_TRY(const DeviceBytes on_device, register_host(args_.frames));
+    backend.frames = args_.frames.data();
+    backend.frames_on_device = reinterpret_cast<u64>(on_device.raw());
   }
   if (!args_.gathered.empty()) TARN_CHECK(register_host(args_.gathered));
   return {};
@@ -55,9 +57,9 @@ Result<void> GpuPlacement::reserve(const Args& args, const model::ModelDescripti
 // Tiled as the GPU's kernels want them, through its sink.
 Result<model::Weights> GpuPlacement::load_weights(model::LoadArgs load) {
   load.tile_rows = &kernels::gpu_repack_rows;
-  load.region = host_.weights;
+  load.region = host().weights;
   load.sink = &memory_;
-  TARN_CHECK(memory_.open_staging(load.staging, pins_arena_, *args_.clock));
+  TARN_CHECK(memory_.open_staging(load.staging, pins_arena_, *args_.backend.clock));
   const Result<model::Weights> loaded = model::load_weights(load);
   memory_.close_staging();
   return loaded;
@@ -65,9 +67,8 @@ Result<model::Weights> GpuPlacement::load_weights(model::LoadArgs load) {
 
 void GpuPlacement::close() {
   backend_.close();
-  indexes_.close();
   for (; n_registered_ > 0; --n_registered_) {
-    if (!pins_arena_) args_.device->unregister_host(registered_[n_registered_ - 1]);
+    if (!pins_arena_) args_.backend.device->unregister_host(registered_[n_registered_ - 1]);
   }
   memory_.release();
   probe_ = {};
@@ -76,8 +77,8 @@ void GpuPlacement::close() {
 }
 
 Result<DeviceBytes> GpuPlacement::register_host(std::span<std::byte> bytes) {
-  const Result<DeviceBytes> on_device =
-      pins_arena_ ? args_.device->pinned_address(bytes) : args_.device->register_host(bytes);
+  const Result<DeviceBytes> on_device = pins_arena_ ? args_.backend.device->pinned_address(bytes)
+                                                    : args_.backend.device->register_host(bytes);
   if (!on_device) return refused(on_device.error());
   registered_[n_registered_++] = bytes;
   return on_device;
@@ -91,14 +92,14 @@ Unexpected GpuPlacement::refused(const Error& error) {
 // How fast the GPU reads its two kinds of memory on this box, in the plan's own: the largest slab
 // and the arena, before anything is in them.
 Result<void> GpuPlacement::measure_memory() {
-  const DeviceFacts& facts = args_.device->facts();
+  const DeviceFacts& facts = args_.backend.device->facts();
   const std::span<std::byte> host = args_.arena;
   const DeviceSlab slab = memory_.largest_slab();
   const u64 wanted = probe_bytes(facts);
   const u64 n_bytes = std::min({wanted, u64{host.size()}, slab.bytes}) / kProbeStep * kProbeStep;
   if (n_bytes == 0) return {};
-  const Result<MemoryProbe> probe = probe_memory({.device = args_.device,
-                                                  .clock = args_.clock,
+  const Result<MemoryProbe> probe = probe_memory({.device = args_.backend.device,
+                                                  .clock = args_.backend.clock,
                                                   .device_memory = slab.begin,
                                                   .host_memory = host.first(n_bytes),
                                                   .host_is_pinned = pins_arena_,
@@ -118,33 +119,13 @@ Result<void> GpuPlacement::measure_memory() {
   return {};
 }
 
-Result<void> GpuPlacement::open_indexes() {
-  if (args_.sizes.choosing_rows() == 0) return {};
-  return indexes_.open({.device = args_.device,
-                        .backend = &backend_,
-                        .clock = args_.clock,
-                        .sizes = args_.sizes,
-                        .indexes = memory_.regions().indexes.bytes,
-                        .window = host_.keys});
-}
-
 Result<void> GpuPlacement::open_backend(const model::Weights& weights) {
-  const model::ModelSpec& spec = *args_.spec;
+  const model::ModelSpec& spec = *args_.backend.spec;
   kernels::rope_frequencies(spec.rope_base, spec.rope_scale, spec.n_rot, weights.rope_factors,
-                            host_.rows.inv_freq.data());
-  return backend_.open({.device = args_.device,
-                        .table = args_.kernels,
-                        .clock = args_.clock,
-                        .spec = args_.spec,
-                        .kv_type = args_.kv_type,
-                        .sizes = args_.sizes,
-                        .parts = args_.parts,
-                        .workers = args_.workers,
-                        .quantizes = has_quantized_layers(weights),
-                        .memory = &memory_,
-                        .host = host_,
-                        .frames = args_.frames.data(),
-                        .frames_on_device = reinterpret_cast<u64>(frames_on_device_.raw())});
+                            host().rows.inv_freq.data());
+  args_.backend.quantizes = has_quantized_layers(weights);
+  args_.backend.memory = &memory_;
+  return backend_.open(args_.backend);
 }
 
 Result<void> GpuPlacement::capture_step(const ForwardArgs& forward, std::span<const u32> logit_rows,
@@ -156,22 +137,22 @@ Result<void> GpuPlacement::capture_step(const ForwardArgs& forward, std::span<co
   of_step.batch = &batch;
   forward_layers(of_step);
   forward_logits(of_step, 0, batch.n_rows, logits);
-  backend_.summarize(logits, batch.n_rows, args_.spec->n_vocab);
+  backend_.summarize(logits, batch.n_rows, args_.backend.spec->n_vocab);
   return backend_.graphs().end();
 }
 
 Result<void> GpuPlacement::capture_graphs(const ForwardArgs& forward,
                                           std::span<const u32> logit_rows, step::Rows logits) {
-  if (args_.sizes.in_chunks) return {};  // the host has its part in every layer
-  const u32 rows_max = std::min(args_.sizes.sessions_max, kernels::kGpuMatvecRowsMax);
-  const u32 spans_max = gpu_spans(args_.sizes.context_tokens);
+  if (args_.backend.sizes.in_chunks) return {};  // the host has its part in every layer
+  const u32 rows_max = std::min(args_.backend.sizes.sessions_max, kernels::kGpuMatvecRowsMax);
+  const u32 spans_max = gpu_spans(args_.backend.sizes.context_tokens);
   for (u32 n_rows = 1; n_rows <= std::bit_ceil(rows_max); n_rows *= 2) {
     for (u32 n_spans = 1; n_spans <= std::bit_ceil(spans_max); n_spans *= 2) {
       TARN_CHECK(backend_.graphs().begin(n_rows, std::min(n_spans, spans_max)));
       TARN_CHECK(capture_step(forward, logit_rows.first(n_rows), logits));
     }
   }
-  if (args_.sizes.choosing_rows() > 0) {
+  if (args_.backend.sizes.choosing_rows() > 0) {
     TARN_CHECK(backend_.graphs().begin_choosing());
     TARN_CHECK(capture_step(forward, logit_rows.first(1), logits));
   }
@@ -183,9 +164,10 @@ Result<void> GpuPlacement::capture_graphs(const ForwardArgs& forward,
 // counted. An integrated GPU's is the system's: what other processes took meanwhile is in the
 // figure, so the figure is told alone, and what is left has to be the headroom.
 Result<void> GpuPlacement::check_driver_bytes() {
-  const DeviceFacts& facts = args_.device->facts();
+  const DeviceFacts& facts = args_.backend.device->facts();
   // Of pinned memory the device knows itself.
-  TARN_TRY(const u64 driver_bytes, args_.device->driver_bytes(pins_arena_ ? 0 : args_.host_bytes));
+  TARN_TRY(const u64 driver_bytes,
+           args_.backend.device->driver_bytes(pins_arena_ ? 0 : args_.host_bytes));
   driver_bytes_ = driver_bytes;
   const u64 limit_bytes = args_.driver_bytes_max;
   args_.log.info("gpu: %s, its driver%s took %llu bytes; the plan has %llu for it",
@@ -193,7 +175,7 @@ Result<void> GpuPlacement::check_driver_bytes() {
                  static_cast<unsigned long long>(driver_bytes),
                  static_cast<unsigned long long>(limit_bytes));
   if (facts.integrated) {
-    TARN_TRY(const u64 free_bytes, args_.device->memory_free_bytes());
+    TARN_TRY(const u64 free_bytes, args_.backend.device->memory_free_bytes());
     if (free_bytes >= facts.headroom_bytes) return {};
     return fail(
         {.status = Status::over_budget,

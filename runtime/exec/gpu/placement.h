@@ -12,7 +12,6 @@
 #include "platform/log/log.h"
 #include "runtime/exec/forward.h"
 #include "runtime/exec/gpu/gpu_backend.h"
-#include "runtime/exec/gpu/indexes.h"
 #include "runtime/exec/gpu/memory.h"
 
 namespace tarn::exec {
@@ -25,21 +24,14 @@ class GpuPlacement {
 
   // Everything is borrowed until close().
   struct Args {
-    Device* device = nullptr;
-    Clock* clock = nullptr;
+    GpuBackendArgs backend{};  // without what is made here: memory, host, frames, quantizes
     Log log{};
-    const model::ModelSpec* spec = nullptr;
-    GpuSizes sizes{};
-    kernels::KvType kv_type{};
     u32 n_groups = 0;                   // of KV on the device; 0: it lies over memory and disk
     const SlabCutter* slabs = nullptr;  // as the plan counted them
     u64 host_bytes = 0, driver_bytes_max = 0;  // likewise
     std::span<std::byte> arena{};              // all of the host's memory, with nothing in it yet
     // Regions that the device reaches; the last two of KV over memory and disk.
     std::span<std::byte> mirror{}, frames{}, gathered{};
-    method::PartSource* parts = nullptr;
-    WorkerPool* workers = nullptr;
-    const kernels::GpuTable* kernels = nullptr;
   };
 
   // A driver may refuse to register the host's memory. Then the arena has to be the driver's own.
@@ -51,18 +43,15 @@ class GpuPlacement {
   // Opening failed because of such a refusal: another try, with pin_arena(true), may succeed.
   bool registration_refused() const { return registration_refused_; }
 
-  // Whether reserve() was called, and close() was not.
-  bool is_reserved() const { return args_.device != nullptr; }
   // Loads the kernels, reserves the device's memory, registers the host's.
   Result<void> reserve(const Args& args, const model::ModelDescription& model);
   Result<model::Weights> load_weights(model::LoadArgs load);
-  Result<void> open_indexes();
   // Regions that the device reaches: they were handed out here.
   std::span<std::byte> frames() const { return args_.frames; }
   std::span<std::byte> gathered() const { return args_.gathered; }
   // What is left of the mirror, for others.
   Carver& mirror() { return mirror_; }
-  const GpuHostMemory& host() const { return host_; }
+  const GpuHostMemory& host() const { return args_.backend.host; }
   Result<void> open_backend(const model::Weights& weights);
   // Captures every decode step's graph, so that nothing is captured after READY. Ops see the state
   // of `forward`, which stands for a full bucket; `logit_rows` are rows_max row numbers.
@@ -77,7 +66,6 @@ class GpuPlacement {
   GpuBackend& backend() { return backend_; }
   const GpuBackend& backend() const { return backend_; }
   GpuMemory& memory() { return memory_; }
-  GpuIndexes& indexes() { return indexes_; }
   const MemoryProbe& probe() const { return probe_; }
   u64 driver_bytes() const { return driver_bytes_; }
 
@@ -92,15 +80,12 @@ class GpuPlacement {
   bool pins_arena_ = false;
   bool registration_refused_ = false;
   GpuMemory memory_{};
-  GpuIndexes indexes_{};
   GpuBackend backend_{};
   MemoryProbe probe_{};
   u64 driver_bytes_ = 0;
   Carver mirror_{};
-  GpuHostMemory host_{};
   std::array<std::span<std::byte>, 3> registered_{};
   u32 n_registered_ = 0;
-  DeviceBytes frames_on_device_{};
 };
 
 }  // namespace tarn::exec

@@ -75,7 +75,7 @@ struct GpuSizes {
     return u64{logit_rows_max} * kernels::gpu_sample_chunks(spec.n_vocab);
   }
   u64 state_bytes(const model::ModelSpec& spec) const {
-    return gpu_state_shape(spec, rows_max, n_selecting()).bytes;
+    return GpuState::bytes(spec, rows_max, n_selecting());
   }
 };
 

@@ -9,6 +9,7 @@
 #include "kernels/matmul/matvec_gpu.h"
 #include "kernels/pq/pq_gpu.h"
 #include "platform/base/checked.h"
+#include "runtime/arena/carver.h"
 #include "runtime/model/model_spec.h"
 
 namespace tarn::exec {
@@ -25,43 +26,46 @@ struct GpuChoice {
   kernels::GpuSegments segments;
 };
 
-// Where the state of n_rows rows lies in the piece, in bytes: how many rows there are and of how
-// many the best is taken, then an element of each array a row. So many rows that a decode step and
-// its graph, which has room for a bucket's, agree on the places. Where rows may select, of at most
-// n_selecting, attention reads other tables and sees as many slots as were gathered; else they are
-// the sessions' and what is visible.
-struct GpuStateShape {
+// The state of a step of up to `rows` rows, an element a row in each array. A decode step and its
+// graph, which has room for a bucket of rows, have the same places. Where rows may select,
+// attention reads other tables and sees as many slots as were gathered; else they are the sessions'
+// and what is visible.
+struct GpuState {
   u32 rows = 0;
-  u64 n_rows = 0, tokens = 0, slots = 0, visible = 0, logit_rows = 0, sessions = 0;  // u32
-  u64 tables = 0, attended = 0;                                                      // u32
-  u64 choices = 0;       // GpuChoice, of min(rows, n_selecting) rows
-  u64 cos = 0, sin = 0;  // n_rot / 2 f32
-  u64 bytes = 0;
-};
-constexpr GpuStateShape gpu_state_shape(const model::ModelSpec& spec, u32 n_rows, u32 n_selecting) {
-  GpuStateShape shape;
-  shape.rows = n_rows < kernels::kGpuMatvecRowsMax ? std::bit_ceil(n_rows) : gpu_step_rows(n_rows);
-  shape.bytes = 4 * sizeof(u32);
-  const auto place = [&](u64& offset, u64 row_bytes) {
-    offset = shape.bytes;
-    shape.bytes += shape.rows * row_bytes;
-  };
-  place(shape.tokens, sizeof(u32));
-  place(shape.slots, sizeof(u32));
-  place(shape.visible, sizeof(u32));
-  place(shape.logit_rows, sizeof(u32));
-  place(shape.sessions, sizeof(u32));
-  shape.attended = shape.visible;
-  shape.tables = shape.sessions;
-  if (n_selecting > 0) {
-    place(shape.tables, sizeof(u32));
-    place(shape.attended, sizeof(u32));
-    shape.choices = shape.bytes;
-    shape.bytes += std::min(shape.rows, n_selecting) * sizeof(GpuChoice);
+  std::span<u32> n_rows;  // how many there are, and of how many the best is taken
+  std::span<u32> tokens, slots, visible, logit_rows, sessions;
+  std::span<u32> tables, attended;
+  std::span<GpuChoice> choices;  // [min(rows, n_selecting)]
+  std::span<f32> cos, sin;       // [rows, n_rot / 2]
+
+  static GpuState carve(Carver& carver, const model::ModelSpec& spec, u32 n_rows, u32 n_selecting) {
+    GpuState state;
+    state.rows =
+        n_rows < kernels::kGpuMatvecRowsMax ? std::bit_ceil(n_rows) : gpu_step_rows(n_rows);
+    const auto take = [&]<class T>(std::span<T>& out, u64 n) {
+      out = carver.take<T>("state", n, alignof(u32));
+    };
+    take(state.n_rows, 4);
+    for (auto* words :
+         {&state.tokens, &state.slots, &state.visible, &state.logit_rows, &state.sessions}) {
+      take(*words, state.rows);
+    }
+    state.attended = state.visible;
+    state.tables = state.sessions;
+    if (n_selecting > 0) {
+      take(state.tables, state.rows);
+      take(state.attended, state.rows);
+      take(state.choices, std::min(state.rows, n_selecting));
+    }
+    take(state.cos, u64{state.rows} * (spec.n_rot / 2));
+    take(state.sin, u64{state.rows} * (spec.n_rot / 2));
+    return state;
   }
-  place(shape.cos, u64{spec.n_rot} / 2 * sizeof(f32));
-  place(shape.sin, u64{spec.n_rot} / 2 * sizeof(f32));
-  return shape;
-}
+  static u64 bytes(const model::ModelSpec& spec, u32 n_rows, u32 n_selecting) {
+    Carver counter;
+    carve(counter, spec, n_rows, n_selecting);
+    return *counter.n_bytes().get();
+  }
+};
 
 }  // namespace tarn::exec

@@ -13,9 +13,9 @@ Result<void> GpuStep::open(const GpuBackendArgs& args) {
                              .stream = stream_,
                              .clock = args_.clock,
                              .window_ns = kGpuWaitNsMax}));
-  auto* host_counts = on_host<u32>(0);
-  for (u32 n = 0; n <= args_.sizes.rows_max; ++n) host_counts[n] = n;
-  send(args_.on_device().step.counts.data(), host_counts, args_.sizes.rows_max + 1);
+  auto* host_counts = reinterpret_cast<u32*>(host().state.data());
+  for (u32 n = 0; n <= sizes().rows_max; ++n) host_counts[n] = n;
+  send(regions().step.counts.data(), host_counts, sizes().rows_max + 1);
   return {};
 }
 
@@ -26,27 +26,46 @@ void GpuStep::close() {
 }
 
 void GpuStep::place_state(u32 n_rows) {
-  TARN_ASSERT(n_rows <= args_.sizes.rows_max);
-  places_ = gpu_state_shape(*args_.spec, n_rows, args_.sizes.n_selecting());
+  TARN_ASSERT(n_rows <= sizes().rows_max);
+  Carver on_device(regions().step.state), on_host(host().state);
+  device_state_ = GpuState::carve(on_device, spec(), n_rows, sizes().n_selecting());
+  host_state_ = GpuState::carve(on_host, spec(), n_rows, sizes().n_selecting());
+  state_bytes_ = *on_host.n_bytes().get();
+}
+
+// KV over memory and disk lies in frames, which the device sees elsewhere.
+void GpuStep::send_groups(const step::Run& run, u32 begin, u32 end) {
+  TARN_ASSERT(run.session < sizes().sessions_max);
+  TARN_ASSERT(begin <= end && end <= sizes().pages_max());
+  if (begin == end) return;
+  const u64 shift = args_.frames_on_device - reinterpret_cast<u64>(args_.frames);
+  const u32 n_layers = spec().n_cache_layers;
+  const u64 first = (u64{run.session} * sizes().pages_max() + begin) * n_layers;
+  u64* address = host().groups.data() + first;
+  for (u32 group = begin; group < end; ++group) {
+    for (u32 layer = 0; layer < n_layers; ++layer) {
+      *address++ = run.sequence->group_address(layer, group) + shift;
+    }
+  }
+  send(regions().attention.groups.data() + first, host().groups.data() + first,
+       u64{end - begin} * n_layers);
 }
 
 const u32* GpuStep::count(u32 n) const {
-  TARN_ASSERT(n <= args_.sizes.rows_max);
-  return mode_ == Mode::eager ? args_.on_device().step.counts.data() + n
-                              : on_device<u32>(places_.n_rows);
+  TARN_ASSERT(n <= sizes().rows_max);
+  return mode_ == Mode::eager ? regions().step.counts.data() + n : device_state_.n_rows.data();
 }
 
 kernels::GpuPages GpuStep::pages(u32 cache_layer, u32 row) const {
   return {.type = args_.kv_type,
-          .page_tokens = args_.sizes.group.page_tokens,
-          .head_dim = args_.spec->head_dim,
-          .n_kv_heads = args_.spec->n_kv_heads,
-          .groups =
-              reinterpret_cast<u8* const*>(args_.on_device().attention.groups.data() + cache_layer),
-          .table_stride = u64{args_.spec->n_cache_layers} * args_.sizes.pages_max(),
-          .group_stride = args_.spec->n_cache_layers,
-          .page_stride = args_.sizes.group.page_bytes(),
-          .tables = on_device<u32>(places_.sessions) + row};
+          .page_tokens = sizes().group.page_tokens,
+          .head_dim = spec().head_dim,
+          .n_kv_heads = spec().n_kv_heads,
+          .groups = reinterpret_cast<u8* const*>(regions().attention.groups.data() + cache_layer),
+          .table_stride = u64{spec().n_cache_layers} * sizes().pages_max(),
+          .group_stride = spec().n_cache_layers,
+          .page_stride = sizes().group.page_bytes(),
+          .tables = device_state_.sessions.data() + row};
 }
 
 kernels::GpuQuantized GpuStep::acts_from(u32 row, u64 k) const {
@@ -56,31 +75,30 @@ kernels::GpuQuantized GpuStep::acts_from(u32 row, u64 k) const {
 
 Result<void> GpuStep::finish() {
   if (mode_ == Mode::replay) return {};  // its logits are still to be fetched
-  const bool is_large = places_.rows > kernels::kGpuMatvecRowsMax;
+  const bool is_large = host_state_.rows > kernels::kGpuMatvecRowsMax;
   TARN_CHECK(progress_.finish(&usual_wait_ns_[is_large]));
   return args_.device->check();
 }
 
 void attend_part(GpuStep& step, const GpuAttnPart& part) {
-  const model::ModelSpec& spec = *step.args().spec;
-  step.enqueue(
-      step.args().table->attend,
-      kernels::GpuAttnArgs{.pages = part.pages,
-                           .q = part.q.data,
-                           .q_stride = part.q.stride,
-                           .out = part.out.data,
-                           .out_stride = part.out.stride,
-                           .quantized = part.quantized,
-                           .visible = part.visible,
-                           .n_rows = step.count(part.n_rows),
-                           .rows_max = part.n_rows,
-                           .n_group_heads = spec.n_heads / spec.n_kv_heads,
-                           .spans_max = part.n_spans,
-                           .scale = 1.0f / __builtin_sqrtf(static_cast<f32>(spec.head_dim)),
-                           .partial = step.args().on_device().attention.partial.data(),
-                           .span_begin = part.span_begin,
-                           .states = part.states,
-                           .visible_stride = part.visible_stride});
+  const model::ModelSpec& spec = step.spec();
+  step.enqueue(&kernels::GpuTable::attend,
+               {.pages = part.pages,
+                .q = part.q.data,
+                .q_stride = part.q.stride,
+                .out = part.out.data,
+                .out_stride = part.out.stride,
+                .quantized = part.quantized,
+                .visible = part.visible,
+                .n_rows = step.count(part.n_rows),
+                .rows_max = part.n_rows,
+                .n_group_heads = spec.n_heads / spec.n_kv_heads,
+                .spans_max = part.n_spans,
+                .scale = 1.0f / __builtin_sqrtf(static_cast<f32>(spec.head_dim)),
+                .partial = step.regions().attention.partial.data(),
+                .span_begin = part.span_begin,
+                .states = part.states,
+                .visible_stride = part.visible_stride});
 }
 
 }  // namespace tarn::exec

@@ -23,6 +23,10 @@ class GpuStep {
   Result<void> open(const GpuBackendArgs& args);
   void close();
   const GpuBackendArgs& args() const { return args_; }
+  const GpuSizes& sizes() const { return args_.sizes; }
+  const model::ModelSpec& spec() const { return *args_.spec; }
+  const GpuRegions& regions() const { return args_.memory->regions(); }
+  const GpuHostMemory& host() const { return args_.host; }
   Device& device() const { return *args_.device; }
   GpuStream* stream() const { return stream_; }
   StreamProgress& progress() { return progress_; }
@@ -30,9 +34,10 @@ class GpuStep {
   void set_mode(Mode mode) { mode_ = mode; }
 
   template <class Args>
-  void enqueue(kernels::GpuLauncher<Args>* kernel, const Args& args) {
+  void enqueue(kernels::GpuLauncher<Args>* kernels::GpuTable::*kernel,
+               const std::type_identity_t<Args>& args) {
     if (mode_ == Mode::replay) return;
-    kernel(args, stream_);
+    (args_.table->*kernel)(args, stream_);
     if (mode_ == Mode::eager) progress_.note();
   }
   template <class T>
@@ -43,18 +48,11 @@ class GpuStep {
   }
   // Where a step of so many rows has its state, and sends it.
   void place_state(u32 n_rows);
-  void send_state() {
-    send(args_.on_device().step.state.data(), args_.host.state.data(), places_.bytes);
-  }
-  const GpuStateShape& places() const { return places_; }
-  template <class T>
-  T* on_device(u64 offset) const {
-    return reinterpret_cast<T*>(args_.on_device().step.state.data() + offset);
-  }
-  template <class T>
-  T* on_host(u64 offset) const {
-    return reinterpret_cast<T*>(args_.host.state.data() + offset);
-  }
+  void send_state() { send(regions().step.state.data(), host().state.data(), state_bytes_); }
+  const GpuState& on_device() const { return device_state_; }
+  const GpuState& on_host() const { return host_state_; }
+  // Sends where groups [begin, end) of all layers of the run's sequence lie.
+  void send_groups(const step::Run& run, u32 begin, u32 end);
   // Where kernels read that there are n rows; in a graph, as many as its step has.
   const u32* count(u32 n) const;
   // The sessions' KV, from this row of the step on.
@@ -70,7 +68,8 @@ class GpuStep {
   GpuStream* stream_ = nullptr;
   StreamProgress progress_{};
   Mode mode_ = Mode::eager;
-  GpuStateShape places_{};              // of the step, or of the graph that is captured
+  GpuState host_state_{}, device_state_{};  // of the step, or of the graph that is captured
+  u64 state_bytes_ = 0;
   std::array<u64, 2> usual_wait_ns_{};  // wait_done()'s
 };
 

@@ -29,9 +29,9 @@ Result<Sampled> sample_of(std::vector<f32> logits, const SamplerParams& params,
                  .history = history,
                  .params = &params,
                  .draw_idx = draw_idx,
-                 .candidates = scratch.candidates,
-                 .sorted_window = scratch.window,
-                 .saved = scratch.saved});
+                 .scratch = {.candidates = scratch.candidates,
+                             .sorted_window = scratch.window,
+                             .saved = scratch.saved}});
 }
 
 u32 token_of(std::vector<f32> logits, const SamplerParams& params, std::vector<u32> history = {}) {
