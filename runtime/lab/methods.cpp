@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "platform/base/random_at.h"
+#include "runtime/lab/every_second.h"
 #include "runtime/method/pq_index.h"
 
 namespace tarn::lab {
@@ -55,6 +56,9 @@ class ShuffledCodes final : public method::PqIndex {
 };
 
 constexpr method::Method kMethods[] = {
+    {.name = "every-second",
+     .reader_bytes = sizeof(EverySecond),
+     .make = method::make_reader<EverySecond>},
     {.name = "oracle",
      .reader_bytes = sizeof(OracleReader),
      .make = method::make_reader<OracleReader>,

@@ -15,6 +15,8 @@ struct Case {
   std::vector<u32> slots;  // of 2 sinks and 3 local ones
 };
 const Case kCases[] = {
+    {"every-second", 12, 8, {0, 1, 2, 4, 6, 8, 9, 10, 11}},
+    {"every-second", 12, 2, {0, 1, 2, 4, 9, 10, 11}},
     {"random", 12, 8, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}},
     {"random", 12, 2, {0, 1, 2, 5, 9, 10, 11}},
     {"random", 5, 2, {0, 1, 2, 3, 4}},
