@@ -130,14 +130,16 @@ void Extents::put(u32 head, u32 place, std::span<std::byte> tokens, u32 n_tokens
   TARN_ASSERT(heads_[head].index == nullptr && place % args_.shape.record_tokens == 0);
   TARN_ASSERT(order < args_.shape.n_orders);
   TARN_ASSERT(n_tokens > 0 && n_tokens <= args_.shape.record_tokens);
-  bool& is_broken = heads_[head].is_broken[order];
-  is_broken = is_broken ||
-              !write({.kind = store::Kind::extent,
-                      .key = key(heads_[head].name, order + 1, record % args_.shape.records_max),
-                      .payload = tokens,
-                      .payload_bytes = u64{n_tokens} * args_.shape.slot_bytes,
-                      .tag = kFirstPutTag + head * heads_.records(head).size() + record},
-                     order);
+  if (heads_[head].is_broken[order]) return;
+  const bool is_begun =
+      write({.kind = store::Kind::extent,
+             .key = key(heads_[head].name, order + 1, record % args_.shape.records_max),
+             .payload = tokens,
+             .payload_bytes = u64{n_tokens} * args_.shape.slot_bytes,
+             .tag = kFirstPutTag + head * heads_.records(head).size() + record},
+            order);
+  // While it waited, an earlier record may have failed.
+  if (!is_begun) heads_[head].is_broken[order] = true;
 }
 
 void Extents::settle() {

@@ -10,17 +10,20 @@
 namespace tarn::test {
 namespace {
 
-constexpr kv::ExtentShape kExtent{.slot_bytes = 512,
-                                  .n_pairs = 1,
-                                  .record_tokens = 8,
-                                  .records_max = 1,
-                                  .n_heads = 1,
-                                  .n_pieces = 2};
+constexpr kv::ExtentShape extent(u32 records_max) {
+  return {.slot_bytes = 512,
+          .n_pairs = 1,
+          .record_tokens = 8,
+          .records_max = records_max,
+          .n_heads = 1,
+          .n_pieces = 2};
+}
+constexpr kv::ExtentShape kExtent = extent(1);
 
 struct World : MoverWorld {
-  explicit World(const store::StoreLimits& limits)
-      : MoverWorld(16, limits), memory(kExtent.bytes()), tokens(kSectorBytes) {
-    head.init({.shape = kExtent,
+  explicit World(const store::StoreLimits& limits, const kv::ExtentShape& shape = kExtent)
+      : MoverWorld(16, limits), memory(shape.bytes()), tokens(kSectorBytes) {
+    head.init({.shape = shape,
                .store = &bench.store,
                .mover = &mover,
                .clock = &clock,
@@ -73,6 +76,20 @@ TEST_CASE("an extent whose record gave way before its owner heard of it is none"
   while (!world.bench.store.idle()) world.mover.pump(1'000'000);
   CHECK(world.put());  // in the place of one of those
   CHECK(world.finish());
+}
+
+TEST_CASE("a record that fails while the next one waits for its turn leaves no whole order") {
+  World world({.ops_max = 1}, extent(2));
+  for (const bool fails : {true, false}) {
+    CAPTURE(fails);
+    world.disk.script.faults.clear();
+    if (fails) world.disk.script.faults = {{.first_call = world.disk.n_calls()}};
+    world.head.begin(0, 0, 2 * kExtent.record_tokens, {.version = world.head.draw_key().low});
+    for (u32 record = 0; record < 2; ++record) {
+      world.head.put(0, record * kExtent.record_tokens, world.tokens.span(), kExtent.record_tokens);
+    }
+    CHECK(world.finish() == !fails);
+  }
 }
 
 }  // namespace
