@@ -87,6 +87,10 @@ std::optional<u32> RecordIndex::first_window(u32 n, Takes takes) const {
 std::optional<u32> RecordIndex::last_window(u32 n, Takes takes) const {
   if (takes == Takes::nothing && n_free_ < n) return std::nullopt;
   for (u32 first = n_frames(), end = n_frames(); first > 0;) {
+    if (takes == Takes::nothing && first % kBlock == 0 && n_free_of_[first / kBlock - 1] == 0) {
+      first = end = first - kBlock;
+      continue;
+    }
     first = first_frame_of(entries_, first - 1);
     if (!may_go(entries_[first], takes)) end = first;
     if (end - first >= n) return end - n;
@@ -176,7 +180,10 @@ void RecordIndex::free_completed(RecordRef ref) {
 }
 
 void RecordIndex::take_frames(u32 first, u32 n) {
-  for (u32 i = first; i < first + n; ++i) --n_free_of_[i / kBlock];
+  for (u32 i = first; i < first + n; ++i) {
+    TARN_ASSERT(n_free_of_[i / kBlock] > 0);
+    --n_free_of_[i / kBlock];
+  }
   n_free_ -= n;
 }
 

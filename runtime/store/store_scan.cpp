@@ -14,6 +14,7 @@ namespace {
 
 constexpr u64 kLockLookNs = 1'000'000;  // between two attempts to lock the file
 constexpr u64 kWaitNs = 10'000'000;     // of one look at the disk
+constexpr const char* kBackendInUse = "store: its I/O backend is in use";
 constexpr const char* kUnreadLabels = "the store's file cannot be read: check the disk";
 
 class Scan {
@@ -57,7 +58,7 @@ Result<u32> Scan::reap(std::span<IoCompletion> completions) {
 // Runs one request with nothing else in flight; returns its completion's result.
 Result<i64> Scan::wait_for(IoRequest request) {
   request.tag = kOpeningTag;
-  if (!file_.submit(request)) return fail({.hint = "store: its I/O backend is in use"});
+  if (!file_.submit(request)) return fail({.hint = kBackendInUse});
   IoCompletion done;
   TARN_CHECK(reap({&done, 1}));
   return done.result;
@@ -191,7 +192,10 @@ Result<void> Scan::read_heads() {
       frame_of[i] = next_frame;
       --n_free;
     }
-    if (file_.n_io() == 0) return {};
+    if (file_.n_io() == 0) {
+      if (next_frame < index_.n_frames()) return fail({.hint = kBackendInUse});
+      return {};
+    }
     std::array<IoCompletion, 64> completions;
     TARN_TRY(const u32 n_done, reap(completions));
     for (const IoCompletion& done : std::span(completions).first(n_done)) {
