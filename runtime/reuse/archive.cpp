@@ -65,6 +65,7 @@ void Archive::init(const ArchiveArgs& args) {
   writer_.init(&args_, &keys_);
   copy_.init({.store = &args_.store(),
               .crc = args_.crc,
+              .tenant = args_.identity.tenant,
               .manifest = args_.memory.manifest,
               .other_manifest = args_.memory.other_manifest,
               .groups = args_.memory.groups,

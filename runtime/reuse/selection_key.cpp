@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "platform/base/assert.h"
+#include "runtime/method/method.h"
 
 namespace tarn::reuse {
 namespace {
@@ -41,6 +42,9 @@ store::Key selection_key(const SelectConfig& config, u64 selection_id, u32 kv_ty
   fields.put(selection_id);
   fields.put(kv_type);
   fields.put(config.lab_method != nullptr);
+  if (config.lab_method != nullptr) {
+    fields.put(config.lab_method->name, std::strlen(config.lab_method->name));
+  }
   SelectConfig::visit_fields(decides, fields);
   const std::array<u8, 32> no_entropy{};  // it is the same in every store
   return store::root_key(store::make_secret(no_entropy), std::span(fields.bytes).first(fields.n));
