@@ -188,10 +188,10 @@ Result<void> check_tiers(const Inputs& inputs, const Plan& whole) {
     return refuse(Status::unsupported,
                   inputs.config->store.sessions
                       ? "the oracle reads every key of KV in memory alone, and kept sessions have "
-                        "theirs in the store: set select.method to another one, or store.sessions "
-                        "to false"
-                      : "the oracle reads every key of KV in memory alone: set select.method to "
-                        "another one, raise kv.memory_bytes, or lower -c (kv.context_tokens)",
+                        "theirs in the store: select by another method, or set store.sessions to "
+                        "false"
+                      : "the oracle reads every key of KV in memory alone: select by another "
+                        "method, raise kv.memory_bytes, or lower -c (kv.context_tokens)",
                   "select.method", needed, {});
   }
   return {};

@@ -274,6 +274,11 @@ Config EngineOptions::config() const {
 }
 
 std::string to_toml(const Config& config) {
+  if (config.select.lab_method != nullptr) {
+    throw Failure{kExitUsage, "--select " + std::string(config.select.lab_method->name) +
+                                  " is for measurements: tarn eval, tarn verify and tarn-bench "
+                                  "take it; here name pq, quest, window or full"};
+  }
   std::ostringstream out;
   out.imbue(std::locale::classic());
   config.visit(TomlWriter{out});

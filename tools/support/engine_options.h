@@ -55,6 +55,7 @@ std::vector<std::string> select_names();
 u64 automatic_budget_bytes(u64 available_bytes, const DeviceFacts& device);
 
 // The configuration as a TOML text with every key.
+// Throws Failure where a method of the lab was chosen, which no key names.
 std::string to_toml(const Config& config);
 
 class EngineHandle {

@@ -47,7 +47,7 @@ std::vector<std::optional<u32>> each_or_none(const std::string& values) {
 
 // The name of a configuration's selection, as in --select.
 std::string select_text(const SelectConfig& select) {
-  const std::string method = method::method_of(select).name;
+  std::string method = method::method_of(select).name;
   if (select.is_full() || select.preset == SelectPreset::none) return method;
   const std::string preset = kSelectPresetNames[static_cast<u64>(select.preset)];
   if (select.preset == SelectPreset::compare_pqcache) return preset + "/" + method;

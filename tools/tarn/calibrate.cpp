@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "runtime/engine/engine.h"
+#include "runtime/lab/methods.h"
 #include "runtime/lab/probe.h"
 #include "tools/builtin/built_in_model.h"
 #include "tools/support/engine_options.h"
@@ -248,7 +249,7 @@ void run(CalibrateCommand& command) {
   config.sessions_max = 1;
   const SelectConfig asked = config.select;
   SelectConfig& select = config.select;
-  select.method = SelectMethod::pq;
+  lab::set_method(select, "pq");
   select.n_local = 1;
   select.context_divisor = 0;
   select.context_min = 1;

@@ -75,8 +75,8 @@ void warn_unselected(const char* select, u64 n_select_steps) {
   std::fprintf(stderr,
                "tarn warning: select %s was given, but no step selected: all KV was read. "
                "Selection needs a context of select.context_min tokens (0: twice what a step "
-               "reads), and begins with an answer's token select.swap_tokens + 1: lower these "
-               "keys, or use a longer context or answer\n",
+               "reads), and begins with an answer's token select.index_delay_tokens + 1: lower "
+               "these keys, or use a longer context or answer\n",
                select);
 }
 

@@ -349,7 +349,7 @@ void print_as_json(const VerifyCommand& command, const std::vector<Trial>& trial
 const Trial* best_of(const VerifyCommand& command, const std::vector<Trial>& trials) {
   const Trial* best = nullptr;
   for (const Trial& trial : std::span(trials).subspan(1)) {
-    if (!trial.passes(command, trials[0])) continue;
+    if (!trial.passes(command, trials[0]) || trial.select.lab_method != nullptr) continue;
     if (best == nullptr || trial.tokens_read < best->tokens_read) best = &trial;
   }
   return best;

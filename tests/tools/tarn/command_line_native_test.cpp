@@ -81,6 +81,7 @@ const Case kCases[] = {
      "another file"},
     {"no text to tokenize", {"tokenize", "-m", "MODEL"}, 64, "-p TEXT or -f FILE"},
     {"an empty text to tokenize", {"tokenize", "-m", "MODEL", "-p", ""}, 0, ""},
+    {"a method of the lab", {"plan", "-m", "MODEL", "--select", "random"}, 64, "for measurements"},
     {"no such type of KV", {"run", "-m", "MODEL", "--kv-type", "q3", "-p", "a"}, 64, "q3"},
     {"nothing to evaluate", {"eval", "-m", "MODEL"}, 64, "--text FILE"},
     {"no log book", {"eval", "-m", "MODEL", "logbook"}, 64, "logbook FILE"},
