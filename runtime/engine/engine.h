@@ -1,5 +1,7 @@
 // A model in memory and the sessions on it. Advances only by step(): each step takes the next rows
-// of all sessions that have something to do, runs one forward pass over them and samples.
+// of all sessions that have something to do, runs one forward pass over them and samples. Sessions
+// are created, fed and read by the calls of sessions.h: create, feed, generate; then step() while
+// has_work(), and take_event().
 //
 //   thread   one thread, the engine's (engine_thread.h), but where sessions.h says otherwise
 //   memory   everything lies in the arena that open() reserved; nothing is asked of the system
@@ -31,8 +33,8 @@ class Engine final : public Sessions, private step::StepHost {
   Result<void> open(const OpenArgs& args);
   void close();
 
-  // Called by step() when it has told a session's end before its own; may look, and call nothing
-  // that changes the engine.
+  // Called within step() when a session's end was reported before the step has ended. May read the
+  // engine's status, and call nothing that changes the engine.
   void at_early_end(void (*fn)(void* context), void* context) {
     on_early_end_ = fn;
     early_end_context_ = context;
@@ -43,7 +45,8 @@ class Engine final : public Sessions, private step::StepHost {
 
   // True if step() would do something.
   bool has_work() const;
-  // One step over what there is to do; a trace with n_rows = 0 if there is nothing.
+  // One step over what there is to do; a trace with n_rows = 0 if there is nothing. Valid until the
+  // next step.
   const StepTrace& step();
 
   const model::ModelSpec& spec() const { return model_.spec; }
@@ -81,7 +84,7 @@ class Engine final : public Sessions, private step::StepHost {
   bool may_abandon_ = false;  // while nothing of the step counts yet
   void (*on_early_end_)(void* context) = nullptr;
   void* early_end_context_ = nullptr;
-  EngineStatus status_{};  // of what is not read from the parts by status()
+  EngineStatus status_{};  // what no other part of the engine counts
 };
 
 }  // namespace tarn::engine

@@ -5,12 +5,13 @@
 //              and of the step. What was just used comes next a whole cycle later, so it is evicted
 //              first: a part of the cycle stays, where LRU would evict each group just before its
 //              use
-//   selection  gather() reads the sectors of wanted slots, through frames that are free at once
-//   spills     what is sealed, unpinned and on no disk, the oldest first, in batches, and only when
-//              frames are short; save() writes a group although they are not
-//   others     tags from kMovesMax on are somebody else's: pump() hands their events on
-//   waiting    pin(), gather(), make_room(), make_writable() and hold() wait for the disk. pump(0)
-//              between the ops of a step does not, so that reads run behind the compute
+//   selection  gather() reads the sectors of wanted slots into frames, and frees them afterwards
+//   spills     sealed, unpinned groups without a record, in batches, the oldest first, only when
+//              frames are short; save() writes a group at any time
+//   others     events of the store with tags from kMovesMax on belong to saved sessions: pump()
+//              hands them to MoverArgs::on_other
+//   waiting    pin(), gather(), make_room(), make_writable(), hold() and settle() wait for the
+//              disk. pump(0) between the ops of a step does not, so reads run behind the compute
 //   errors     pin() tells who needs a lost group, with the remedy. What may not be written stays
 //              in memory; when no frame can be freed, make_room() or pin() says why
 //   thread     the engine's
@@ -47,7 +48,7 @@ struct MoverMemory {
 
 enum class Saved : u8 {
   yes,      // a record of it is published, and pinned
-  later,    // it is on its way, or there is no place for it now: pump() and ask again
+  later,    // under way, or the group is pinned, or there is no place now: pump() and ask again
   refused,  // by the store: why_refused()
   lost,     // its bytes are nowhere
 };
@@ -56,10 +57,10 @@ class Mover {
  public:
   void init(const MoverArgs& args, const MoverMemory& memory);
 
-  // Of the step: reads work ahead along them from end() on.
+  // The step's order of uses. Reads run ahead from its end() on.
   UsePlan& uses() { return uses_; }
-  // Waits until n_frames frames are free, and a window can still pass through the others: before
-  // forks and truncations, which copy tails.
+  // Waits until n_frames frames are free and one more window could be loaded. Before a fork or a
+  // truncation, which copy the tail.
   Result<void> make_room(u32 n_frames);
   // Waits for frames for the next n reserved slots of every layer, all or none.
   Result<void> make_writable(const Sequence& sequence, u32 n);
@@ -72,18 +73,18 @@ class Mover {
   // Copies wanted slots of one layer out of groups in memory and of the disk, and waits for it.
   Result<void> gather(const GatherArgs& args);
   // Pins one group of every layer with no move of it under way, so that Sequence::truncate() may
-  // reopen or copy it, until drop_hold().
-  Result<void> hold(const Sequence& sequence, u32 group_idx);
+  // reopen or copy it, until drop_hold(). `group` counts within the sequence.
+  Result<void> hold(const Sequence& sequence, u32 group);
   void drop_hold();
 
-  // Of a sealed group; begins to write it where it has no record.
+  // Begins to write a sealed group that has no record. `group_idx` is the pool's.
   Saved save(u32 group_idx);
   Unexpected why_refused() const { return not_saved(refused_, args_.store->why()); }
 
   // Takes what the disk has done, begins what is due; waits at most timeout_ns.
   void pump(u64 timeout_ns);
   bool idle() const { return io_.is_idle(); }
-  // Waits for the moves under way, and begins none: what they lose is known then.
+  // Waits for the moves under way, and begins none. Afterwards every read that failed is known.
   void settle();
   // Nothing new is begun: pump() until idle(), then the store may be closed.
   void stop() { stopped_ = true; }

@@ -13,14 +13,14 @@
 
 namespace tarn::method {
 
-// Raised when the same settings choose otherwise than before: another life, cut, clustering or
-// choice. What was kept or verified with another one is not believed.
+// Raise it when the same settings choose other tokens than before. Saved indexes and results of
+// `tarn verify` with another number are not used.
 inline constexpr u64 kSelectionId = 2;
 
 // How a model's keys lie.
 struct KeyDims {
   u32 head_dim;
-  u32 adjacent_dims;  // so many first dims are RoPE's pairs side by side, even; 0: none are
+  u32 adjacent_dims;  // first dims whose RoPE pairs are interleaved (llama); 0: half-split
 };
 
 struct ReaderArgs {
@@ -34,24 +34,24 @@ struct ReaderArgs {
 class Reader {
  public:
   virtual ~Reader() = default;
-  // What follows from no clustering begins with the next choice.
+  // Drops all state: the next choice begins with an empty index.
   virtual void forget() {}
   // Keeps what belongs to the slots before middle_end.
   virtual void truncate(u32 /*middle_end*/) {}
   // Of the same method and shape.
   virtual void copy_from(const Reader& /*source*/) {}
-  // The first slot whose key it has not taken in; of a method that takes in none, slot_end.
+  // The first slot whose key it has not taken in. A method without an index returns slot_end.
   virtual u32 n_taken(u32 slot_end) const { return slot_end; }
   // Takes in the keys from there up to slot_end. The scratch has room for a key, or what
   // PqIndex::take_in() needs.
   virtual void take_in(const kernels::CpuTable& /*table*/, const KeyPages& /*keys*/,
                        u32 /*slot_end*/, std::span<std::byte> /*scratch*/) {}
-  // All of the middle was taken in. Returns how many of args.slots it has written. A method that
-  // reads keys has those of the whole middle.
+  // All of the middle was taken in. Returns how many of args.slots it has written. `keys` are there
+  // for a method with Method::reads_keys alone.
   virtual u32 choose(const SelectionArgs& args, const KeyPages& keys) const = 0;
 };
 
-// How a GPU chooses that has the KV in its memory.
+// How a GPU with the KV in its memory chooses; none: the method is refused there.
 enum class DeviceChoice : u8 { none, last, by_codes };
 
 struct Method {
@@ -61,7 +61,7 @@ struct Method {
   u64 (*region_bytes)(const SelectConfig& config, const KeyDims& keys,
                       u32 capacity_tokens) = nullptr;  // nullptr: it has no region
   bool is_trained = false;  // its readers are PqIndexes, which IndexJobs trains
-  bool reads_keys = false;  // choose() reads keys, which then must all be in memory
+  bool reads_keys = false;  // choose() reads keys: all of the KV must lie in memory
   DeviceChoice on_device = DeviceChoice::none;
 };
 

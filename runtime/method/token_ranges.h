@@ -1,5 +1,5 @@
 // Which slots of a sequence are what, and when an index over the middle is built: pure functions of
-// token counts, so that no timing can change a decision (METHODS 3.1).
+// token counts, so that no timing can change a decision.
 //
 //   slots   [0, n_tokens) = sinks | middle | local, disjoint
 //   sinks   the first ones, always attended to
