@@ -1,5 +1,5 @@
-# Debian's cross compiler; the tests run under qemu-user. liburing for arm64 comes from the system
-# where it is installed, else from build/aarch64-libs, where `toolchain/test --ci` puts it.
+# Debian's cross compiler; the tests run under qemu-user. liburing and libmd for arm64 come from the
+# system where they are installed, else from build/aarch64-libs (arm64_library in common.sh).
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR aarch64)
 set(CMAKE_C_COMPILER aarch64-linux-gnu-gcc)

@@ -61,15 +61,22 @@ unpack_package() {
   (cd "$dir/apt" && "${apt[@]}" download "$package" && dpkg-deb -x "$package"_*.deb ../unpacked)
 }
 
-# arm64_liburing DIR: the one library that the cross build links. qemu-user knows no io_uring, so
-# this is about compiling the ring for the boards; without it the threads are built alone.
-arm64_liburing() {
-  local dir=$1
-  [ -e "$dir/liburing.a" ] || [ -e /usr/lib/aarch64-linux-gnu/liburing.so ] && return
-  command -v apt-get >/dev/null || die "no apt-get to fetch liburing for arm64 with"
-  unpack_package "$dir" arm64 "$(. /etc/os-release && echo "$VERSION_CODENAME")" liburing-dev
-  cp "$dir"/unpacked/usr/lib/aarch64-linux-gnu/liburing.a "$dir/liburing.a"
+# arm64_library DIR NAME: DIR/NAME.a from the package NAME-dev, unless the system has it for arm64.
+arm64_library() {
+  local dir=$1 name=$2
+  [ -e "$dir/$name.a" ] || [ -e "/usr/lib/aarch64-linux-gnu/$name.a" ] && return
+  command -v apt-get >/dev/null || die "no apt-get to fetch $name for arm64 with"
+  unpack_package "$dir" arm64 "$(. /etc/os-release && echo "$VERSION_CODENAME")" "$name-dev"
+  cp "$dir/unpacked/usr/lib/aarch64-linux-gnu/$name.a" "$dir/$name.a"
   rm -rf "$dir/apt" "$dir/unpacked"
+}
+
+# arm64_libraries DIR: what the cross build links. qemu-user knows no io_uring, so liburing is about
+# compiling the ring for the boards; without it the threads are built alone.
+arm64_libraries() {
+  (arm64_library "$1" libmd) || die "libmd for arm64 is needed: put its libmd.a into $1"
+  (arm64_library "$1" liburing) ||
+    say "no liburing for arm64 could be had: io_uring is left out of this build, threads serve"
 }
 
 # need_headers SUITE:NAME: the headers of a later release's package.

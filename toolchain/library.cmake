@@ -1,5 +1,6 @@
 # libtarn.a: every module, linked into one relocatable object whose global symbols are tarn_* alone,
-# so that a host can link it beside anything else (DESIGN: a guest in its host's process).
+# so that a host can link it beside anything else (DESIGN: a guest in its host's process). What
+# it calls of libmd.a is in it, under local names.
 get_property(modules GLOBAL PROPERTY TARN_MODULES)
 
 # What our own tools and tests link: the same objects with their C++ names visible.
@@ -15,7 +16,8 @@ foreach(module ${modules})
   endif()
 endforeach()
 target_include_directories(tarn_core INTERFACE ${CMAKE_SOURCE_DIR})
-target_link_libraries(tarn_core INTERFACE ${TARN_URING_LIBRARY} ${TARN_CUDART} Threads::Threads)
+target_link_libraries(tarn_core INTERFACE ${TARN_URING_LIBRARY} ${TARN_LIBMD} ${TARN_CUDART}
+                      Threads::Threads)
 
 set(one_object ${CMAKE_BINARY_DIR}/libtarn.o)
 set(archive ${CMAKE_BINARY_DIR}/libtarn.a)
@@ -24,7 +26,7 @@ add_custom_command(
   # Section groups are dissolved: a group whose name became local could otherwise be thrown away in
   # favour of the host's copy of the same template, and our references would point into nothing.
   COMMAND ${CMAKE_CXX_COMPILER} -r -nostdlib -Wl,--force-group-allocation -o ${one_object}
-          ${library_objects}
+          ${library_objects} ${TARN_LIBMD}
   COMMAND ${CMAKE_OBJCOPY} --wildcard --keep-global-symbol=tarn_* ${one_object}
   COMMAND ${CMAKE_COMMAND} -E rm -f ${archive}
   COMMAND ${CMAKE_AR} qcs ${archive} ${one_object}
