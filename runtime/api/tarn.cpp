@@ -140,6 +140,7 @@ int32_t tarn_engine_status_get(tarn_engine* handle, tarn_engine_status* status_o
     copy_text(out.store, status.store_mode);
     out.select_steps = counters.kv_reads.n_select_steps;
     out.kv_read_ratio = counters.kv_reads.ratio();
+    out.model_verified = status.model_verified ? 1 : 0;
     out.sessions_may_be_lost = status.sessions_may_be_lost ? 1 : 0;
     const MemoryProbe& probe = status.memory_probe;
     out.gpu_bytes_per_s = probe.device_bytes_per_s;

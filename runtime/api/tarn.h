@@ -93,7 +93,8 @@ typedef void (*tarn_log_fn)(void* context, int32_t level, const char* text);
 /* Called at most once per engine, on the thread that failed; that thread is parked afterwards. */
 typedef void (*tarn_fatal_fn)(void* context, const char* condition, const char* file,
                               uint32_t line);
-/* done and total are bytes, while the weights are read. Non-zero cancels: TARN_CANCELLED. */
+/* Bytes, while the file is checked (model.sha256), then anew while the weights are read.
+ * Non-zero cancels: TARN_CANCELLED. */
 typedef int32_t (*tarn_progress_fn)(void* context, uint64_t done, uint64_t total);
 
 typedef struct tarn_options {
@@ -164,15 +165,13 @@ typedef struct tarn_engine_status {
   char arch[16];   /* llama, qwen2, qwen3 */
   int32_t memory_locked;
   uint32_t n_workers;
-  uint32_t n_sessions, sessions_max;
-  uint32_t n_vocab;
+  uint32_t n_sessions, sessions_max, n_vocab;
   uint64_t context_tokens;                /* planned KV slots of all sessions */
   uint64_t kv_groups_free, kv_groups_max; /* a group is kv.page_tokens slots of one layer */
   uint64_t n_params;
-  uint64_t weights_bytes; /* of the file's tensors */
-  uint64_t load_ns;       /* reading the weights */
-  uint64_t n_steps;       /* since the engine was opened */
-  uint64_t n_prefill_rows, n_decode_rows;
+  uint64_t weights_bytes;                          /* of the file's tensors */
+  uint64_t load_ns;                                /* reading the weights */
+  uint64_t n_steps, n_prefill_rows, n_decode_rows; /* since the engine was opened */
   uint64_t prefill_ns, decode_ns;            /* time in steps with, and without, prefill rows */
   uint64_t weight_bytes_read, kv_bytes_read; /* by all steps */
   char select[16];  /* which K and V a step reads: full, pq, ... (select.method) */
@@ -192,6 +191,7 @@ typedef struct tarn_engine_status {
   /* As in DONE, for all decode steps since the engine was opened. */
   uint64_t select_steps;
   double kv_read_ratio;
+  int32_t model_verified; /* 1: the file's SHA-256 is model.sha256; 0: without the key */
 } tarn_engine_status;
 
 TARN_API int32_t tarn_engine_status_get(tarn_engine* engine, tarn_engine_status* status_out);

@@ -112,7 +112,7 @@ bool is_plain_text(std::span<const char> text) {
 Error text_error(const char* key, u64 bytes_max) {
   return {.status = Status::invalid_config,
           .hint =
-              "a path here is made of printable ASCII characters without quotes, backslash and "
+              "a text here is made of printable ASCII characters without quotes, backslash and "
               "question mark, and is no longer than bytes_max",
           .detail = Detail(key),
           .figures = {{{"bytes_max", bytes_max}}}};
@@ -194,10 +194,20 @@ const char* nearest_key(std::string_view name) {
   return nearest;
 }
 
+bool is_sha256(std::string_view text) {
+  return text.size() == 64 &&
+         text.find_first_not_of("0123456789abcdefABCDEF") == std::string_view::npos;
+}
+
 Result<void> config_validate(const Config& config) {
   RangeChecker ranges;
   config.visit(ranges);
   TARN_CHECK(ranges.result);
+  if (config.model_sha256[0] != '\0' && !is_sha256(config.model_sha256.data())) {
+    return fail({.status = Status::invalid_config,
+                 .hint = "a SHA-256 has 64 hexadecimal digits; tarn inspect --hash prints a file's",
+                 .detail = Detail("model.sha256")});
+  }
   if (config.page_tokens % 16 != 0) {
     return fail({.status = Status::invalid_config,
                  .hint = "a page holds a multiple of 16 tokens",

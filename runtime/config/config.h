@@ -49,6 +49,7 @@ struct Config {
   KvTypeChoice kv_type = KvTypeChoice::f16;
   LockChoice lock = LockChoice::off;
   EmbeddingChoice embedding = EmbeddingChoice::memory;
+  std::array<char, 65> model_sha256{};
   std::array<char, 16> isa{"auto"};
   std::array<char, 8> device{"auto"};
   u32 device_index = 0;
@@ -87,6 +88,10 @@ void Config::visit_fields(Self& self, Visitor& on) {
   on("model.embedding", self.embedding, ChoiceNames(kEmbeddingNames),
      "where the embedding table is; disk: stays in the model's file and is read row by row, unless "
      "the output shares the table");
+  on("model.sha256", self.model_sha256,
+     "SHA-256 of the model's file, 64 hexadecimal digits; opening reads the whole file once more "
+     "and "
+     "refuses another one; empty: not checked");
   on("kv.context_tokens", self.context_tokens, u64{0}, kContextTokensMax,
      "tokens of KV of all sessions together; 0: the model's context length");
   on("kv.memory_bytes", self.kv_memory_bytes, u64{0}, kBudgetBytesMax,
@@ -130,6 +135,9 @@ u32 key_idx(std::string_view key);
 // one of several. A key is near with edits for at most a third of it, or with the same last part.
 // Returns "" if none is near. Static storage.
 const char* nearest_key(std::string_view name);
+
+// Whether a text is 64 hexadecimal digits, of either case.
+bool is_sha256(std::string_view text);
 
 // Checks every range and every relation between keys; the error names the first that is broken.
 // Call it last, when values from all sources are set.

@@ -4,9 +4,11 @@
 
 #include "platform/base/assert.h"
 #include "platform/gpu/device.h"
+#include "runtime/config/fixed_text.h"
 #include "runtime/engine/engine.h"
 #include "runtime/engine/engine_memory.h"
 #include "runtime/engine/model_file.h"
+#include "runtime/model/file_hash.h"
 #include "runtime/model/kv_type.h"
 #include "runtime/reuse/selection_key.h"
 
@@ -23,6 +25,7 @@ class Engine::Opening {
  private:
   std::span<std::byte> region(RegionId id) { return e_.arena_.region(static_cast<u32>(id)); }
   std::span<std::byte> region_unless(std::span<std::byte> taken, RegionId id);
+  Result<void> check_file(std::span<std::byte> window);
   Result<void> load_model();
   Result<void> place_executor();
   void place_selector();
@@ -157,16 +160,44 @@ Result<void> Engine::Opening::load() {
     e_.log_.info("select: %s, verified: %s", e_.status_.select,
                  e_.status_.select_verified ? "true" : "false");
   }
-  e_.log_.info("ready: %s, %u layers, isa %s, %u workers, %llu bytes reserved",
-               model::arch_name(e_.model_.spec.arch), e_.model_.spec.n_layers, e_.executor_.isa(),
-               e_.workers_.n_workers(), static_cast<unsigned long long>(e_.plan_.total_bytes));
+  e_.log_.info("ready: %s (%s), %u layers, isa %s, %u workers, %llu bytes reserved",
+               model::arch_name(e_.model_.spec.arch),
+               e_.status_.model_verified ? "verified" : "unverified", e_.model_.spec.n_layers,
+               e_.executor_.isa(), e_.workers_.n_workers(),
+               static_cast<unsigned long long>(e_.plan_.total_bytes));
   return {};
+}
+
+// Compares the whole file with model.sha256, before anything is computed from its weights.
+Result<void> Engine::Opening::check_file(std::span<std::byte> window) {
+  const char* const wanted = args_.config.model_sha256.data();
+  if (wanted[0] == '\0') return {};
+  TARN_TRY(const Sha256::Text found,
+           model::file_sha256({.io = &file_.io(),
+                               .file = file_.file(),
+                               .file_bytes = file_.gguf().file_bytes(),
+                               .window = window,
+                               .on_progress = args_.on_progress,
+                               .progress_context = args_.progress_context}));
+  e_.status_.model_verified = is_same_sha256(wanted, found);
+  if (e_.status_.model_verified) return {};
+  e_.log_.error("the model's file has the SHA-256 %s, but model.sha256 is %s", found.data(),
+                wanted);
+  constexpr u64 kShownDigits = 16;  // an error has no room for all
+  FixedText<sizeof(Detail)> both;
+  both << "file " << std::string_view(found.data(), kShownDigits) << "..., key "
+       << std::string_view(wanted, kShownDigits) << "...";
+  return fail({.status = Status::invalid_model,
+               .hint = "the model's file is another than model.sha256 says, or damaged: get it "
+                       "again, or correct the key (the log has all digits of both)",
+               .detail = Detail(both.view())});
 }
 
 // Tiled as the backend's kernels want them, in the host's region or through the GPU's sink.
 Result<void> Engine::Opening::load_model() {
-  const u64 start_ns = e_.clock_->now_ns();
   const std::span<std::byte> staging = region(RegionId::io_staging);
+  TARN_CHECK(check_file(staging));
+  const u64 start_ns = e_.clock_->now_ns();
   model::LoadArgs load{.io = &file_.io(),
                        .file = file_.file(),
                        .model = &file_.description(),

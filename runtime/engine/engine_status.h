@@ -92,6 +92,7 @@ struct EngineStatus {
   // where select.verified is not empty, or sessions are kept.
   SelectMark select_mark{};
   bool select_verified = false;  // exact, or select.verified is that mark
+  bool model_verified = false;   // the file's SHA-256 is model.sha256
   bool memory_locked = false;
   u64 driver_bytes = 0;        // a GPU's driver's, as measured before READY
   MemoryProbe memory_probe{};  // how fast the GPU reads; zeros on the CPU

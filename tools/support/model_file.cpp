@@ -1,6 +1,7 @@
 #include "tools/support/model_file.h"
 
 #include "platform/base/checked.h"
+#include "runtime/model/file_hash.h"
 #include "tools/support/exit_code.h"
 
 namespace tarn::tools {
@@ -65,6 +66,17 @@ std::string ModelFile::piece(text::TokenId id) {
   std::string bytes(tokenizer().piece_bytes_max(), '\0');
   bytes.resize(tokenizer().piece(id, /*special=*/true, bytes));
   return bytes;
+}
+
+Sha256::Text ModelFile::sha256(bool (*on_progress)(void*, u64, u64)) {
+  const std::span<std::byte> window = reserve_bytes(reserve_, "hash", 8 * kMiB);
+  const auto hash = model::file_sha256({.io = io_,
+                                        .file = file_,
+                                        .file_bytes = gguf_.file_bytes(),
+                                        .window = window,
+                                        .on_progress = on_progress});
+  reserve_.release(window);
+  return value_of(hash);
 }
 
 std::string ModelFile::text_key(const char* key, const std::string& otherwise) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "platform/cpu/sha256.h"
 #include "platform/io/io_backend.h"
 #include "platform/mem/reserve.h"
 #include "runtime/model/gguf.h"
@@ -30,6 +31,8 @@ class ModelFile {
   std::vector<text::TokenId> encode(const std::string& text, text::EncodeOptions options);
   // The bytes of one token; a control token as it is written.
   std::string piece(text::TokenId id);
+  // The SHA-256 of the whole file.
+  Sha256::Text sha256(bool (*on_progress)(void*, u64 done_bytes, u64 total_bytes));
   // A text value of the directory, or `otherwise`.
   std::string text_key(const char* key, const std::string& otherwise);
 

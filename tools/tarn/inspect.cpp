@@ -1,4 +1,6 @@
 // tarn inspect: shows the content of a model file, validated.
+#include <unistd.h>
+
 #include <cstdio>
 #include <memory>
 
@@ -15,6 +17,8 @@ namespace {
 
 struct InspectCommand {
   std::string model;
+  bool hash = false;
+  std::string sha256;  // that the file must have; empty: any
   bool json = false;
 };
 
@@ -52,11 +56,31 @@ void write_hyper_parameters(const model::ModelSpec& spec, Json& json) {
   json.key("weights_bytes").number(spec.weights_file_bytes);
 }
 
-void print_as_json(ModelFile& file, const std::string& arch) {
+bool show_progress(void*, u64 done_bytes, u64 total_bytes) {
+  std::fprintf(stderr, "\rhashing %3.0f %%%s",
+               100.0 * static_cast<f64>(done_bytes) / static_cast<f64>(total_bytes),
+               done_bytes == total_bytes ? "\r\033[K" : "");
+  return true;
+}
+
+// The file's SHA-256; "" if the command asks for none. Throws if it is another than wanted.
+std::string checked_sha256(const InspectCommand& command, ModelFile& file) {
+  if (!command.hash && command.sha256.empty()) return "";
+  const Sha256::Text found = file.sha256(isatty(STDERR_FILENO) != 0 ? show_progress : nullptr);
+  if (!command.sha256.empty() && !is_same_sha256(command.sha256, found)) {
+    throw Failure{kExitRefused, "the file is another, or damaged: get it again\n  its SHA-256  " +
+                                    std::string(found.data()) + "\n  wanted       " +
+                                    command.sha256};
+  }
+  return found.data();
+}
+
+void print_as_json(ModelFile& file, const std::string& arch, const std::string& sha256) {
   Json json;
   json.begin_object();
   json.key("gguf_version").number(file.gguf().version());
   json.key("file_bytes").number(file.gguf().file_bytes());
+  if (!sha256.empty()) json.key("sha256").text(sha256);
   json.key("arch").text(printable(arch));
   json.key("hyper_parameters");
   if (file.gguf().tensors().empty()) {
@@ -88,10 +112,11 @@ void print_as_json(ModelFile& file, const std::string& arch) {
   print_json(json);
 }
 
-void print_as_text(ModelFile& file, const std::string& arch) {
+void print_as_text(ModelFile& file, const std::string& arch, const std::string& sha256) {
   std::printf("GGUF version %u, %s, %zu keys, %zu tensors\n", file.gguf().version(),
               format_bytes(file.gguf().file_bytes()).c_str(), file.gguf().keys().size(),
               file.gguf().tensors().size());
+  if (!sha256.empty()) std::printf("SHA-256       %s\n", sha256.c_str());
   std::printf("architecture  %s\n", printable(arch).c_str());
   std::printf("tokenizer     %s %s\n",
               printable(file.text_key("tokenizer.ggml.model", "none")).c_str(),
@@ -128,10 +153,11 @@ void run(InspectCommand& command) {
   const std::string arch = file.text_key("general.architecture", "");
   // Checked before any output: a refused file prints only the reason.
   if (!file.gguf().tensors().empty()) static_cast<void>(file.description());
+  const std::string sha256 = checked_sha256(command, file);
   if (command.json) {
-    print_as_json(file, arch);
+    print_as_json(file, arch, sha256);
   } else {
-    print_as_text(file, arch);
+    print_as_text(file, arch, sha256);
   }
 }
 
@@ -143,10 +169,17 @@ void add_inspect(const Command& app) {
   sub.footer(
       "\nExamples:\n"
       "  tarn inspect model.gguf\n"
-      "  tarn inspect model.gguf --json\n");
+      "  tarn inspect model.gguf --json\n"
+      "  tarn inspect model.gguf --sha256 HEX   # of the page that the file comes from\n");
   sub.add_option("MODEL,-m,--model", command->model,
                  "a GGUF file, with or without tensors (default: the built-in model)")
       .check(is_not_empty);
+  sub.add_flag("--hash", command->hash, "read the whole file and show its SHA-256");
+  sub.add_option("--sha256", command->sha256, "refuse a file with another SHA-256 (implies --hash)")
+      .type_name("HEX")
+      .check([](const std::string& value) {
+        return is_sha256(value) ? std::string() : "a SHA-256 has 64 hexadecimal digits";
+      });
   sub.add_flag("--json", command->json, "one JSON object on standard output");
   sub.callback([command] { run(*command); });
 }

@@ -68,6 +68,7 @@ void write_answer(const EngineHandle& engine, const GenerationResult& result, Js
   json.key("select_steps").number(result.n_select_steps);
   json.key("kv_read_ratio").real(result.kv_read_ratio);
   json.key("verified").boolean(status.verified != 0);
+  json.key("model_verified").boolean(status.model_verified != 0);
 }
 
 void warn_unselected(const char* select, u64 n_select_steps) {
@@ -84,12 +85,13 @@ void print_figures(const EngineHandle& engine, const GenerationResult& result) {
   const tarn_engine_status status = engine.status();
   std::fprintf(stderr,
                "\n[%s] loaded in %.2f s; prefill %llu tokens%s; decode %zu tokens%s; %s; select "
-               "%s%s, verified: %s\n",
+               "%s%s, verified: %s; model %s\n",
                tarn_finish_name(result.finish), static_cast<f64>(status.load_ns) * 1e-9,
                static_cast<unsigned long long>(result.n_prompt_tokens),
                rate(result.prefill_tokens_per_s()).c_str(), result.tokens.size(),
                rate(result.decode_tokens_per_s()).c_str(), status.isa, status.select,
-               selected(status, result).c_str(), status.verified != 0 ? "true" : "false");
+               selected(status, result).c_str(), status.verified != 0 ? "true" : "false",
+               status.model_verified != 0 ? "verified" : "unverified");
   std::fprintf(
       stderr, "memory: plan %s, peak RSS %s, allocations after READY: %s\n",
       format_bytes(engine.plan().total_bytes).c_str(), format_bytes(peak_rss_bytes()).c_str(),

@@ -188,6 +188,7 @@ TEST_CASE("sessions are generated side by side, read from their own threads") {
   CHECK(status.kv_groups_free == status.kv_groups_max);
   CHECK(status.n_decode_rows == 2 * 4 * 39);
   CHECK(std::string(status.store) == "none");
+  CHECK(status.model_verified == 0);
   // Of a host from before that field.
   tarn_engine_status old = TARN_INIT(tarn_engine_status);
   std::memset(old.store, 'x', sizeof old.store);

@@ -118,6 +118,34 @@ TEST_CASE("choices outside their names and broken relations are refused by name"
   CHECK(std::string(config_validate(config).error().detail.c_str()) == "engine.batch_rows_max");
 }
 
+TEST_CASE("a SHA-256 has 64 hexadecimal digits, or is left out") {
+  const std::string digits = "0123456789abcdefABCDEF0123456789abcdefABCDEF0123456789abcdefABCDEF";
+  struct Case {
+    std::string text;
+    bool is_valid;
+  };
+  const Case kCases[] = {
+      {"", true},
+      {digits.substr(0, 64), true},
+      {digits.substr(0, 63), false},
+      {digits.substr(0, 65), false},
+      {"0x" + digits.substr(0, 62), false},
+      {digits.substr(0, 63) + "g", false},
+      {digits.substr(0, 63) + " ", false},
+  };
+  for (const Case& c : kCases) {
+    CAPTURE(c.text);
+    const auto config = config_from_toml("[model]\nsha256 = '" + c.text + "'\n", Config{});
+    REQUIRE(config.has_value() == c.is_valid);
+    if (c.is_valid) {
+      CHECK(config->model_sha256.data() == c.text);
+    } else {
+      CHECK(config.error().status == Status::invalid_config);
+      CHECK(std::string(config.error().detail.c_str()) == "model.sha256");
+    }
+  }
+}
+
 TEST_CASE("sizes") {
   struct Case {
     const char* text;
