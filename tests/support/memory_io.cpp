@@ -31,6 +31,8 @@ Result<u64> MemoryIo::size_bytes(IoFile file) {
 bool MemoryIo::submit(const IoRequest& request) {
   if (queue_.size() >= script.in_flight_max) return false;
   queue_.push_back(request);
+  // The buffer is the backend's from now on.
+  if (request.op == IoOp::read && !request.buffer.empty()) request.buffer.front() ^= std::byte{255};
   in_flight_high_water_ = std::max(in_flight_high_water_, static_cast<u32>(queue_.size()));
   return true;
 }
