@@ -125,6 +125,7 @@ Result<void> Store::open(const StoreOpenArgs& args) {
 
 StoreStats Store::stats() const {
   StoreStats stats = parts_.stats;
+  stats.frame_bytes = parts_.file.label().frame_bytes;
   stats.budget_left_bytes = writer_.budget_left_bytes();
   return stats;
 }

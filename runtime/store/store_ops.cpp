@@ -114,9 +114,17 @@ void StoreOps::release(Slot& slot) {
 
 void StoreOps::let_go(RecordRef ref) {
   if (!index_.let_go(ref)) return;
-  const bool will_be_erased =
-      std::ranges::any_of(slots_, [&](const Slot& slot) { return slot.erased == ref; });
-  if (!will_be_erased) index_.free_completed(ref);
+  if (!is_erasing(ref)) index_.free_completed(ref);
+}
+
+bool StoreOps::is_erasing(RecordRef ref) const {
+  return std::ranges::any_of(slots_, [&](const Slot& slot) { return slot.erased == ref; });
+}
+
+bool StoreOps::is_dropped(RecordRef ref) const {
+  const IndexEntry& entry = index_.frame(ref.frame_idx);
+  return entry.life == Life::retired && entry.generation == ref.generation && entry.holds > 0 &&
+         !is_erasing(ref);
 }
 
 void StoreOps::drop(RecordRef ref) {

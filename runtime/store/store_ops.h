@@ -91,8 +91,11 @@ class StoreOps {
   void let_go(RecordRef ref);
   // Makes a record that the caller holds not found.
   void drop(RecordRef ref);
+  // Whether it was dropped, somebody still holds it, and nobody erases it.
+  bool is_dropped(RecordRef ref) const;
 
  private:
+  bool is_erasing(RecordRef ref) const;
   u64 slot_idx(const Slot& slot) const { return static_cast<u64>(&slot - slots_.data()); }
   void release(Slot& slot);
 

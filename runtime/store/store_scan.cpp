@@ -34,6 +34,7 @@ class Scan {
   Result<void> read_heads();
   Result<void> take_head(u32 frame_idx, std::span<const std::byte> sector, i64 result);
   Result<void> erase_stale();
+  Result<void> clear_damage();
 
   StoreParts& parts_;
   StoreFile& file_;
@@ -255,12 +256,30 @@ Result<void> Scan::erase_stale() {
   return {};
 }
 
+// A damaged head is in the frame of no record, or it would be a part of that one.
+Result<void> Scan::clear_damage() {
+  const auto zeros = parts_.labels.first(kSectorBytes);
+  const auto sector = parts_.labels.subspan(kSectorBytes, kSectorBytes);
+  std::memset(zeros.data(), 0, zeros.size());
+  for (u32 i = 0; i < index_.n_frames(); ++i) {
+    if (index_.frame(i).life != Life::free) continue;
+    const u64 offset = file_.offset_of(i);
+    TARN_TRY(const i64 n_read, wait_for({.op = IoOp::read, .offset = offset, .buffer = sector}));
+    const bool is_read = n_read == i64{kSectorBytes};
+    if (is_read && !is_damaged_head(*parts_.crc, file_.place_of(i), sector)) continue;
+    TARN_TRY(const i64 written, wait_for({.op = IoOp::write, .offset = offset, .buffer = zeros}));
+    if (written != i64{kSectorBytes}) ++parts_.stats.n_write_errors;  // it is found again
+  }
+  return {};
+}
+
 Result<Scanned> Scan::run() {
   TARN_CHECK(lock());
   TARN_TRY(const bool is_new, settle_labels());
   if (!is_new) TARN_CHECK(read_heads());  // a new file has no records
   for (u32 i = 0; i < index_.n_frames(); ++i) index_.weigh(i);
   TARN_CHECK(erase_stale());
+  if (parts_.limits.clears_damage) TARN_CHECK(clear_damage());
   index_.finish_scan(cursor_frame_);
   return scanned_;
 }

@@ -26,6 +26,7 @@ struct StoreLimits {
   u32 read_errors_max = 8;           // with this one the store is switched off
   u32 gap_sectors_max = 4;           // sectors read in addition, to save a request
   bool keeps = false;                // refuses a file that it would have to shorten or re-create
+  bool clears_damage = false;        // opening overwrites damaged and unreadable heads
 };
 
 enum class Mode : u8 { off, on, read_only };
@@ -107,6 +108,7 @@ struct ReadArgs {
 };
 
 struct StoreStats {
+  u64 frame_bytes = 0;
   u64 n_puts = 0, n_published = 0, n_reads = 0, n_dropped = 0, n_erased = 0;
   u64 n_read_errors = 0, n_write_errors = 0, n_syncs = 0, n_requests = 0;
   u64 bytes_written = 0, bytes_read = 0;  // since open

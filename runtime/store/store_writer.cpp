@@ -67,10 +67,11 @@ Begun StoreWriter::put(const PutArgs& args) {
 
 Begun StoreWriter::erase(RecordRef ref, u64 tag) {
   if (parts_.file.mode() != Mode::on) return Begun::not_now;
-  if (!parts_.index.is_current(ref)) return Begun::gone;
+  const bool is_found = parts_.index.is_current(ref);
+  if (!is_found && !parts_.ops.is_dropped(ref)) return Begun::gone;
   Slot* free = parts_.ops.free_slot();
   if (free == nullptr) return Begun::busy;
-  parts_.index.retire(ref);
+  if (is_found) parts_.index.retire(ref);
   go_on(parts_.ops.begin(
       *free,
       {.op = Op::erase, .stage = Stage::erase_waits, .tag = tag, .ref = ref, .erased = ref}));
