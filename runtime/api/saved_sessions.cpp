@@ -9,7 +9,6 @@ using engine::SessionIdx;
 namespace {
 
 constexpr const char* kNoName = "name is NULL: a kept session needs a name";
-constexpr const char* kNoPath = "path is NULL: name the file of the exported session";
 
 }  // namespace
 
@@ -46,25 +45,6 @@ int32_t tarn_session_restore(tarn_engine* engine, const char* name, tarn_session
   });
   if (done && restored_out != nullptr) copy_out(out, restored_out);
   return report(done);
-}
-
-int32_t tarn_session_export(tarn_engine* engine, const char* name, const char* path) {
-  return on_engine(engine,
-                   name == nullptr   ? kNoName
-                   : path == nullptr ? kNoPath
-                                     : nullptr,
-                   [&](Engine& own) { return own.archive().export_to(name, path); });
-}
-
-int32_t tarn_session_import(tarn_engine* engine, const char* path, const char* name) {
-  return on_engine(engine, path == nullptr ? kNoPath : nullptr, [&](Engine& own) {
-    return own.archive().import_from(path, name != nullptr ? name : "");
-  });
-}
-
-int32_t tarn_session_delete(tarn_engine* engine, const char* name) {
-  return on_engine(engine, name == nullptr ? kNoName : nullptr,
-                   [&](Engine& own) { return own.archive().erase(name); });
 }
 
 }  // extern "C"

@@ -355,8 +355,7 @@ TARN_API int32_t tarn_session_fork(tarn_session* session, tarn_session** session
 /* They need store.path, store.quota_bytes and store.sessions = true in the configuration. A name
  * has 1 to 128 bytes, and one open session at a time. Kept sessions are a cache on disk with room
  * for store.kept_tokens beside the open ones. When it is full the least recently used is evicted,
- * and is then TARN_NOT_FOUND or recomputed. `tarn sessions --store DIR --json` lists the names
- * while no engine has the folder open. */
+ * and is then TARN_NOT_FOUND or recomputed. */
 
 /* From now on the engine checkpoints the session under this name: every store.checkpoint_ms while
  * it works, and when an answer ends (0: never). A crash costs the work since the last checkpoint,
@@ -390,20 +389,61 @@ typedef struct tarn_restored {
 TARN_API int32_t tarn_session_restore(tarn_engine* engine, const char* name,
                                       tarn_session** session_out, tarn_restored* restored_out);
 
-/* Writes a saved session to one file, for a copy or for import by another engine: its tokens and
- * the store's KV of them, as of its last checkpoint. The file gets its name, and replaces a file of
- * that name, when it is whole and on the disk; a failure leaves no new file. TARN_NOT_FOUND: there
- * is none of this name; TARN_IO_FAILED: reading or writing failed. This call and the next two stop
- * all sessions of the engine until they end. */
-TARN_API int32_t tarn_session_export(tarn_engine* engine, const char* name, const char* path);
-/* Imports an exported session into the store, under `name`, or under its own name if that is NULL;
- * restore it like any other. Every byte is checked first. TARN_INVALID_REQUEST: it belongs to
- * another model or other settings, which the text names, or the name is taken; TARN_IO_FAILED: it
- * is damaged. A failure leaves nothing of it in the store. Checksums find damage, not forgery:
- * import only from sources that you trust like the store itself. */
-TARN_API int32_t tarn_session_import(tarn_engine* engine, const char* path, const char* name);
+/* ---- The store ------------------------------------------------------------------------------ */
+
+/* For hosts that own the folder. These calls stop all sessions of the engine until they end. A name
+ * that is not there is TARN_NOT_FOUND; a failed read or write is TARN_IO_FAILED. */
+
+typedef struct tarn_stored {
+  uint32_t struct_size;
+  char name[132];
+  uint64_t n_tokens;
+  uint64_t n_kept;     /* first tokens whose KV is there; a restore computes the rest */
+  uint64_t bytes;      /* on disk; KV that sessions share counts for each of them */
+  uint64_t saved_at_s; /* seconds since 1970; 0: unknown */
+} tarn_stored;
+/* Writes the saved sessions, in no order, at most rows_max. rows_out[0].struct_size is the size of
+ * each row. n_out is their number, also if it is larger than rows_max. */
+TARN_API int32_t tarn_store_list(tarn_engine* engine, tarn_stored* rows_out, uint64_t rows_max,
+                                 uint64_t* n_out);
 /* Deletes a saved session, with the KV that no other one shares. Its bytes stay in the store's file
- * until they are overwritten. TARN_NOT_FOUND: there is none; TARN_INVALID_REQUEST: it is open. */
+ * until they are overwritten. TARN_INVALID_REQUEST: it is open. */
+TARN_API int32_t tarn_store_remove(tarn_engine* engine, const char* name);
+
+typedef struct tarn_store_checked {
+  uint32_t struct_size;
+  uint64_t n_records, n_bytes; /* that were read */
+  uint64_t n_damaged, n_removed;
+} tarn_store_checked;
+/* Verifies every byte of every record. Damaged ones are not used any more; with `removes` they are
+ * also erased on disk, unless an open session holds them. TARN_OK also if there are any. */
+TARN_API int32_t tarn_store_check(tarn_engine* engine, int32_t removes,
+                                  tarn_store_checked* checked_out);
+
+/* Writes saved sessions, or all of them (n_names 0), to one file: tokens and KV, as of their last
+ * checkpoints. Name sessions that share a beginning one after another: it is written once. The file
+ * gets its name, and replaces a file of that name, when it is whole and on the disk. */
+TARN_API int32_t tarn_store_pack(tarn_engine* engine, const char* const* names, uint32_t n_names,
+                                 const char* path);
+
+typedef struct tarn_unpacked {
+  uint32_t struct_size;
+  uint32_t n_sessions;
+  uint32_t n_there;          /* of them, that the store had already: skipped */
+  uint64_t n_tokens, n_kept; /* of all sessions of the file, as in tarn_stored */
+} tarn_unpacked;
+/* Takes the sessions of a pack, or an exported one, into the store; restore them like any other.
+ * `name` is for a file with one session; NULL: the names in the file. Every byte is checked first.
+ * TARN_INVALID_REQUEST: another model, KV type or arithmetic, which the text names, or another
+ * session has the name; TARN_WOULD_BLOCK: no room; TARN_IO_FAILED: damaged. A failure leaves none
+ * of the sessions. Checksums find damage, not forgery: unpack only from sources that you trust like
+ * the store itself. unpacked_out may be NULL. */
+TARN_API int32_t tarn_store_unpack(tarn_engine* engine, const char* path, const char* name,
+                                   tarn_unpacked* unpacked_out);
+
+/* The same for one session, as a file of its own. */
+TARN_API int32_t tarn_session_export(tarn_engine* engine, const char* name, const char* path);
+TARN_API int32_t tarn_session_import(tarn_engine* engine, const char* path, const char* name);
 TARN_API int32_t tarn_session_delete(tarn_engine* engine, const char* name);
 
 #ifdef __cplusplus

@@ -332,27 +332,23 @@ Result<bool> Archive::restore(SavedAs& saved, kv::Sequence& sequence, const Foun
 
 // ---- Files ------------------------------------------------------------------------------------
 
-Result<ExportDone> Archive::export_to(std::string_view name, const char* path) {
+Result<SessionCopy*> Archive::files() {
   TARN_CHECK(check_store(args_));
   TARN_CHECK(settle());
-  return copy_.write(name, path);
+  return &copy_;
 }
 
 Result<ImportDone> Archive::import_from(const char* path, std::string_view name) {
-  TARN_CHECK(check_store(args_));
-  TARN_CHECK(settle());
-  std::array<char, kManifestNameBytesMax> own_name{};
-  if (name.empty()) {
-    TARN_TRY(const SessionCopy::FileFacts facts, copy_.look_at(path));
-    std::ranges::copy(facts.manifest.name, own_name.begin());
-    name = {own_name.data(), facts.manifest.name.size()};
-  }
-  TARN_CHECK(check_name(name));
+  TARN_TRY(SessionCopy* const copy, files());
   const Result<ImportDone> done =
-      copy_.read({.path = path,
+      copy->read({.path = path,
                   .name = name,
                   .identity = &args_.identity,
-                  .group_bytes = args_.tiers().residency.shape().group_bytes()});
+                  .group_bytes = args_.tiers().residency.shape().group_bytes(),
+                  .check_name = [](void* self, std::string_view own_name) -> Result<void> {
+                    return static_cast<Archive*>(self)->check_name(own_name);
+                  },
+                  .context = this});
   log_evictions();
   return done;
 }

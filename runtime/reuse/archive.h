@@ -6,7 +6,8 @@
 //              goes on between the ops of steps. A kill costs what came after the last one
 //   restore    a session goes on where that one was, bit-equal. KV that the store has lost is
 //              recomputed from its tokens; so is approximate KV without the index it was chosen by
-//   files      export, import and erase wait; nothing else goes on meanwhile (session_copy.h)
+//   files      export, pack, import, erase and check wait; nothing else goes on meanwhile
+//              (session_copy.h)
 //   names      no two open sessions have one
 //   thread     the engine's; stop_checkpoints(): any
 #pragma once
@@ -63,7 +64,8 @@ class Archive final : public kv::StoreGuest {
   Result<bool> restore(SavedAs& saved, kv::Sequence& sequence, const Found& found,
                        const std::optional<store::Key>& index_owner);
 
-  Result<ExportDone> export_to(std::string_view name, const char* path);
+  // For all that session_copy.h has, but for import and erase: those ask which names are open.
+  Result<SessionCopy*> files();
   // Of this model and these settings alone. An empty name takes the file's.
   Result<ImportDone> import_from(const char* path, std::string_view name);
   Result<DeleteDone> erase(std::string_view name);

@@ -5,6 +5,21 @@
 #include "platform/base/checked.h"
 
 namespace tarn::reuse {
+namespace {
+
+// What was written of the session's indexes, at any time: records with its part of a key.
+void erase_codebooks(const store::Store& store, const Manifest& manifest, BlockingStore& ops,
+                     DeleteDone& done) {
+  for (const ManifestCodebook& codebook : manifest.codebooks) {
+    if (codebook.key == store::Key{}) continue;
+    each_record(store, [&](store::RecordRef ref, const store::IndexEntry& entry) {
+      const bool is_such = entry.kind == store::Kind::codebook || entry.kind == store::Kind::extent;
+      if (is_such && store::is_part_of(entry.key, codebook.key)) done.n_erased += ops.erase(ref);
+    });
+  }
+}
+
+}  // namespace
 
 Result<void> check_name(std::string_view name) {
   if (!name.empty() && name.size() <= kManifestNameBytesMax) return {};
@@ -13,10 +28,10 @@ Result<void> check_name(std::string_view name) {
                .figures = {{{"bytes", name.size()}}}});
 }
 
-Unexpected too_long(std::string_view name) {
-  return fail({.status = Status::invalid_request,
-               .hint = "the session is longer than the context: raise -c (kv.context_tokens)",
-               .detail = Detail(name)});
+std::span<const u32> page_ids(const Manifest& manifest, u32 page) {
+  const u64 begin = u64{page} * manifest.identity.page_tokens;
+  const u64 end = std::min<u64>(begin + manifest.identity.page_tokens, manifest.n_slots);
+  return manifest.token_ids.subspan(begin, end - begin);
 }
 
 std::optional<store::RecordRef> group_record(const store::Store& store, const Manifest& manifest,
@@ -46,27 +61,17 @@ u32 n_pages_there(const store::Store& store, const Manifest& manifest, u64* reco
 
 // ---- What lies in the store -------------------------------------------------------------------
 
-template <class Fn>
-void SessionCopy::each_record(Fn&& fn) const {
-  const store::RecordIndex& index = args_.store->index();
-  for (u32 frame = 0; frame < index.n_frames(); ++frame) {
-    const store::IndexEntry& entry = index.frame(frame);
-    if (entry.life == store::Life::published) fn(store::RecordRef{frame, entry.generation}, entry);
-  }
-}
-
-std::optional<Manifest> SessionCopy::read_manifest(store::RecordRef ref,
-                                                   std::span<std::byte> buffer) {
+Result<Manifest> SessionCopy::read_manifest(store::RecordRef ref, std::span<std::byte> buffer) {
   const u64 n_bytes = args_.store->index().entry(ref).payload_bytes;
   const u64 n_padded = align_up(n_bytes, store::kSectorBytes);
-  if (n_padded > buffer.size() || !ops_.is_idle()) return std::nullopt;
-  if (!ops_.read(ref, buffer.first(n_padded))) return std::nullopt;
-  const auto manifest = decode_manifest(*args_.crc, buffer.first(n_bytes));
-  if (!manifest) return std::nullopt;
-  const u32 n_layers = manifest->identity.n_cache_layers;
-  if (n_layers == 0 || n_layers > kSessionLayersMax) return std::nullopt;
-  if (keys_fault(args_.store->secret(), *manifest) != nullptr) return std::nullopt;
-  return *manifest;
+  if (n_padded > buffer.size() || !ops_.is_idle()) return too_long("");
+  if (!ops_.read(ref, buffer.first(n_padded))) return damaged_manifest("checksum");
+  TARN_TRY(const Manifest manifest, decode_manifest(*args_.crc, buffer.first(n_bytes)));
+  const u32 n_layers = manifest.identity.n_cache_layers;
+  if (n_layers == 0 || n_layers > kSessionLayersMax) return damaged_manifest("n_layers");
+  const char* part = keys_fault(args_.store->secret(), manifest);
+  if (part != nullptr) return damaged_manifest(part);
+  return manifest;
 }
 
 Result<store::RecordRef> SessionCopy::find_record(std::string_view name) {
@@ -85,21 +90,26 @@ Result<store::RecordRef> SessionCopy::find_record(std::string_view name) {
 
 Result<SessionCopy::Found> SessionCopy::find(std::string_view name) {
   TARN_TRY(const store::RecordRef ref, find_record(name));
-  const u64 manifest_bytes = args_.store->index().entry(ref).payload_bytes;
+  const auto found = find_at(ref);
+  if (found && found->manifest.name == name) return found;
+  if (found) args_.store->unpin(ref);
+  return fail({.status = Status::io_failed,
+               .hint = "this session's manifest is damaged: nothing can be had of it any more",
+               .detail = Detail(name)});
+}
+
+Result<SessionCopy::Found> SessionCopy::find_at(store::RecordRef ref) {
   args_.store->pin(ref);
+  const u64 manifest_bytes = args_.store->index().entry(ref).payload_bytes;
   const auto manifest = read_manifest(ref, args_.manifest);
-  if (!manifest || manifest->name != name) {
-    args_.store->unpin(ref);
-    return fail({.status = Status::io_failed,
-                 .hint = "this session's manifest is damaged: nothing can be had of it any more",
-                 .detail = Detail(name)});
-  }
-  return Found{ref, manifest_bytes, *manifest};
+  if (manifest) return Found{ref, manifest_bytes, *manifest};
+  args_.store->unpin(ref);
+  return fail(manifest.error());
 }
 
 void SessionCopy::list(void (*on_session)(void* context, const KeptSession& session),
                        void* context) {
-  each_record([&](store::RecordRef ref, const store::IndexEntry& entry) {
+  each_record(*args_.store, [&](store::RecordRef ref, const store::IndexEntry& entry) {
     if (entry.kind != store::Kind::manifest) return;
     KeptSession session{.record_bytes = store::RecordShape{entry.payload_bytes}.record_bytes(),
                         .generation = entry.generation};
@@ -117,7 +127,7 @@ void SessionCopy::list(void (*on_session)(void* context, const KeptSession& sess
 // How many pages of it, from the first one on, other sessions name: equal keys are equal prefixes.
 u32 SessionCopy::n_pages_shared(const Manifest& manifest, store::RecordRef own) {
   u32 n_shared = 0;
-  each_record([&](store::RecordRef ref, const store::IndexEntry& entry) {
+  each_record(*args_.store, [&](store::RecordRef ref, const store::IndexEntry& entry) {
     if (entry.kind != store::Kind::manifest || ref == own) return;
     if (entry.payload_bytes > args_.other_manifest.size()) n_shared = pages_of(manifest);
     const auto other = read_manifest(ref, args_.other_manifest);
@@ -130,19 +140,13 @@ u32 SessionCopy::n_pages_shared(const Manifest& manifest, store::RecordRef own) 
   return n_shared;
 }
 
-// What was written of the session's indexes, at any time: records with its part of a key.
-void SessionCopy::erase_codebooks(const Manifest& manifest, DeleteDone& done) {
-  for (const ManifestCodebook& codebook : manifest.codebooks) {
-    if (codebook.key == store::Key{}) continue;
-    each_record([&](store::RecordRef ref, const store::IndexEntry& entry) {
-      const bool is_such = entry.kind == store::Kind::codebook || entry.kind == store::Kind::extent;
-      if (is_such && store::is_part_of(entry.key, codebook.key)) done.n_erased += ops_.erase(ref);
-    });
-  }
-}
-
 Result<DeleteDone> SessionCopy::erase(std::string_view name) {
   TARN_TRY(const Found found, find(name));
+  return erase(found, 0);
+}
+
+// Of its groups those of this generation or a later one.
+Result<DeleteDone> SessionCopy::erase(const Found& found, u64 first_generation) {
   const u32 n_layers = found.manifest.identity.n_cache_layers;
   const u64 n_kept = u64{n_pages_shared(found.manifest, found.record)} * n_layers;
   const u64 n_groups = u64{pages_of(found.manifest)} * n_layers;
@@ -150,11 +154,11 @@ Result<DeleteDone> SessionCopy::erase(std::string_view name) {
   ops_.forgive();
   for (u64 group = n_kept; group < n_groups; ++group) {
     const auto ref = group_record(*args_.store, found.manifest, group);
-    if (!ref) continue;
+    if (!ref || ref->generation < first_generation) continue;
     const bool is_erased = ops_.erase(*ref);
     ++(is_erased ? done.n_erased : done.n_shared);
   }
-  erase_codebooks(found.manifest, done);
+  erase_codebooks(*args_.store, found.manifest, ops_, done);
   ops_.wait_for_all();
   args_.store->unpin(found.record);
   const bool is_gone = ops_.erase(found.record);
@@ -164,6 +168,40 @@ Result<DeleteDone> SessionCopy::erase(std::string_view name) {
   ++done.n_erased;
   TARN_CHECK(ops_.flush());
   return done;
+}
+
+// ---- Verified ---------------------------------------------------------------------------------
+
+// Pieces of one record are in flight together; one damaged group is damage once, and then missing
+// to its sessions.
+Result<CheckDone> SessionCopy::check(const CheckArgs& args) {
+  TARN_CHECK(ops_.begin_groups(0));
+  RecordCheck check(*args_.store, ops_, args);
+  TARN_CHECK(check.begin(args_.groups.size()));
+  each_record(*args_.store,
+              [&](store::RecordRef ref, const store::IndexEntry&) { check.read(ref); });
+  check.finish();
+  each_record(*args_.store, [&](store::RecordRef ref, const store::IndexEntry& entry) {
+    if (entry.kind != store::Kind::manifest) return;
+    args_.store->pin(ref);
+    const auto manifest = read_manifest(ref, args_.manifest);
+    // Longer than an engine's context, or of a later version: not for us to judge.
+    if (!manifest && manifest.error().status == Status::io_failed) {
+      check.note_damage(ref, manifest.error().detail.c_str());
+    }
+    const u64 n_groups =
+        manifest ? u64{pages_of(*manifest)} * manifest->identity.n_cache_layers : 0;
+    for (u64 group = 0; group < n_groups; ++group) {
+      const auto record = group_record(*args_.store, *manifest, group);
+      const u32 page = place_of(group, manifest->identity.n_cache_layers).page;
+      if (record) check.read_tokens(*record, page_ids(*manifest, page));
+    }
+    check.finish();
+    args_.store->unpin(ref);
+  });
+  ops_.wait_for_all();
+  if (args_.store->mode() == store::Mode::off) return fail(args_.store->why());
+  return check.done();
 }
 
 }  // namespace tarn::reuse

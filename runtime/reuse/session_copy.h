@@ -1,15 +1,21 @@
-// What can be done with saved sessions without an engine that computes: look at them, export one to
-// a file, import one, delete one. Over an open store, whoever its owner is.
+// What can be done with saved sessions without an engine that computes: list them, export them to a
+// file, import them from one, delete them, and verify the store. Over an open store, whoever its
+// owner is.
 //
-//   waits      each call comes back when it has ended; pump() lets the store go on meanwhile, and
-//              its owner hands over the events with tags of ours (take())
-//   export     the session as it was last saved: its manifest, and its pages as far as they are
-//              there. The file bears its name when it is whole (platform/io/stream_file.h)
-//   import     the file is read twice: first every byte is checked, then it is written to the
-//              store. Groups are held until the manifest is published, which is the last thing. If
-//              anything fails, what was written is erased again
-//   delete     groups that no other session names, and what was written of the index, then the
-//              manifest. So a crash between the two leaves a session that can be deleted again
+//   waits      each call returns when it has ended. pump() lets the store continue meanwhile, and
+//              its owner passes on the events with tags of ours (take())
+//   export     sessions as they were last saved: manifest, and pages as far as they are there. One
+//              session is a file of its own, several are a pack. The file gets its name when it
+//              is whole (platform/io/stream_file.h). Pages that a session of a pack shares with
+//              the one before it are in the file once
+//   import     reads the file twice: first it checks every byte, then it writes to the store.
+//              Groups are held until the session's manifest is published, which is the last step.
+//              A session of the same content that is there already is skipped, but for missing
+//              pages. If anything fails, the sessions of the file are erased again
+//   delete     erases groups that no other session names, and records of the index, then the
+//              manifest. So a crash in between leaves a session that can be deleted again
+//   check      reads every byte of every record. Manifests must decode, and the keys and the
+//              tokens of the pages that they name must be right
 //   memory     lent; nothing is allocated
 //   thread     the store's owner's
 #pragma once
@@ -19,10 +25,9 @@
 #include <span>
 #include <string_view>
 
-#include "platform/io/stream_file.h"
 #include "runtime/reuse/blocking_store.h"
-#include "runtime/reuse/manifest.h"
-#include "runtime/reuse/session_file.h"
+#include "runtime/reuse/pack_reader.h"
+#include "runtime/reuse/record_check.h"
 #include "runtime/store/store.h"
 
 namespace tarn::reuse {
@@ -51,18 +56,34 @@ struct KeptSession {
 };
 
 struct ExportDone {
+  u32 n_sessions = 0;
   u64 n_tokens = 0;
   u64 n_slots = 0;  // whose KV is in the file
   u64 file_bytes = 0;
 };
 
+// A session of an import, when it is in the store.
+struct ImportedSession {
+  std::string_view name{};
+  u64 n_tokens = 0;
+  u64 n_slots = 0;  // whose KV is in the store
+  u64 n_groups_new = 0;
+  bool was_there = false;
+};
+
 struct ImportArgs {
   const char* path = nullptr;
-  std::string_view name{};               // empty: the one in the file
-  const KvIdentity* identity = nullptr;  // what it must be of; nullptr: whatever it is of
+  std::string_view name{};               // of the only session; empty: the one in the file
+  const KvIdentity* identity = nullptr;  // that it must have; nullptr: any
   u64 group_bytes = 0;                   // that its groups must have; 0: any
+  // Both may be nullptr. Whether a session may be written under this name.
+  Result<void> (*check_name)(void* context, std::string_view name) = nullptr;
+  void (*on_session)(void* context, const ImportedSession& session) = nullptr;
+  void* context = nullptr;
 };
 struct ImportDone {
+  u32 n_sessions = 0;
+  u32 n_there = 0;  // of them, that the store had already
   u64 n_tokens = 0;
   u64 n_slots = 0;  // whose KV is in the store now
   u64 n_groups_new = 0;
@@ -73,10 +94,20 @@ struct DeleteDone {
   u64 n_shared = 0;  // that others name, or open sessions hold
 };
 
+// Calls fn(ref, entry) for every record that is found.
+template <class Fn>
+void each_record(const store::Store& store, Fn&& fn) {
+  const store::RecordIndex& index = store.index();
+  for (u32 frame = 0; frame < index.n_frames(); ++frame) {
+    const store::IndexEntry& entry = index.frame(frame);
+    if (entry.life == store::Life::published) fn(store::RecordRef{frame, entry.generation}, entry);
+  }
+}
+
 // Whether it can be a session's name.
 Result<void> check_name(std::string_view name);
-// A session that is longer than an engine's buffers.
-Unexpected too_long(std::string_view name);
+// The tokens of a page.
+std::span<const u32> page_ids(const Manifest& manifest, u32 page);
 
 // Groups of a session are counted page by page, in each the cache layers.
 std::optional<store::RecordRef> group_record(const store::Store& store, const Manifest& manifest,
@@ -98,14 +129,20 @@ class SessionCopy {
   // Calls on_session for every session whose manifest is whole, in no order.
   void list(void (*on_session)(void* context, const KeptSession& session), void* context);
   Result<ExportDone> write(std::string_view name, const char* path);
+  // Without names: all sessions. Name those that share a beginning one after another.
+  Result<ExportDone> pack(std::span<const char* const> names, const char* path);
+  // Of a session file, or of a pack.
   Result<ImportDone> read(const ImportArgs& args);
-  // What of a file says how much room it needs, and whose it is: its checked head and manifest.
+  // What of a session in a file says how much room it needs: its checked head and manifest.
   struct FileFacts {
-    SessionFileHead head{};
-    Manifest manifest{};  // until the next call
+    const SessionFileHead& head;
+    const Manifest& manifest;
   };
-  Result<FileFacts> look_at(const char* path);
+  Result<void> look_at(const char* path, void (*on_session)(void* context, const FileFacts& facts),
+                       void* context);
   Result<DeleteDone> erase(std::string_view name);
+  // Fails only if the store does.
+  Result<CheckDone> check(const CheckArgs& args);
 
  private:
   // A manifest that is pinned, for else it could give way between two looks at the disk.
@@ -116,30 +153,30 @@ class SessionCopy {
   };
 
   Result<Found> find(std::string_view name);
-  Result<ExportDone> write(const Found& found, const char* path);
-  std::optional<Manifest> read_manifest(store::RecordRef ref, std::span<std::byte> buffer);
+  Result<Found> find_at(store::RecordRef ref);
+  Result<Manifest> read_manifest(store::RecordRef ref, std::span<std::byte> buffer);
   u32 n_pages_shared(const Manifest& manifest, store::RecordRef own);
-  // Calls fn(ref, entry) for every record that is found.
-  template <class Fn>
-  void each_record(Fn&& fn) const;
 
+  // session_pack.cpp
+  template <class Fn>
+  Result<void> each_packed(std::span<const char* const> names, Fn&& fn);
+  Result<void> write_session(FileWriter& file, const Found& found, const SessionFileHead& head);
   Result<void> write_groups(FileWriter& file, const Manifest& manifest,
                             const SessionFileHead& head);
   Result<void> begin_read(const Manifest& manifest, u64 group, BlockingStore::Slot& slot);
 
-  Result<SessionFileHead> open(FileReader& file, const char* path);
-  Result<Manifest> read_file_manifest(FileReader& file, const SessionFileHead& head);
-  Result<void> read_group(FileReader& file, const SessionFileHead& head, const Manifest& manifest,
-                          u64 group, std::span<std::byte> payload);
-  Result<void> check_import(const ImportArgs& args, const SessionFileHead& head,
-                            const Manifest& manifest, std::string_view name) const;
-  // `manifest` has the file's keys, `own` the store's.
-  Result<void> put_groups(FileReader& file, const SessionFileHead& head, const Manifest& manifest,
-                          const Manifest& own);
+  // session_unpack.cpp. `own` has the store's keys.
+  Result<bool> is_here(const Manifest& manifest, std::string_view name);
+  Result<void> check_session(const ImportArgs& args, const PackReader& file);
+  Result<void> check_file(const ImportArgs& args, PackReader& file);
+  Result<void> put_session(const ImportArgs& args, PackReader& file, u64 nonce, ImportDone& done);
+  Result<void> put_groups(PackReader& file, const Manifest& own, u32 n_pages);
   Result<void> put_group(const Manifest& own, u64 group, BlockingStore::Slot& slot);
   Result<void> put_manifest(const Manifest& own, std::string_view name);
   void let_go(const Manifest& own, bool keeps);
-  void erase_codebooks(const Manifest& manifest, DeleteDone& done);
+  void erase_new();
+
+  Result<DeleteDone> erase(const Found& found, u64 first_generation);
 
   SessionCopyArgs args_{};
   BlockingStore ops_{};

@@ -1,10 +1,10 @@
-// An exported session as bytes: one file with the manifest and the groups of KV that it names, to
-// be taken into another store. FORMAT.md has the layout. A file may hold fewer pages than the
-// manifest names, from the first one on: the rest is computed anew.
+// Exported sessions as bytes. An exported session is one file with a manifest and the groups of KV
+// that it names. A pack holds several such sessions. FORMAT.md has both layouts.
 //
-// Checksums find what was damaged, not who lied: KV is believed to be that of its tokens. So a
-// session is imported from those only whom one would give the store itself.
-//
+//   pages    a file may have fewer pages than the manifest names, from the first one on. The others
+//            are recomputed. In a pack the first pages may be those of the session before
+//   trust    checksums find damage, not forgery: import only from sources that you trust like the
+//            store itself
 //   errors   Status::io_failed with the part at fault; a later format is unsupported
 #pragma once
 
@@ -18,6 +18,7 @@
 namespace tarn::reuse {
 
 inline constexpr u32 kSessionFileVersion = 1;
+inline constexpr u32 kPackVersion = 1;
 inline constexpr u32 kSessionLayersMax = 1u << 12;  // more than any model's cache has
 
 struct SessionFileHead {
@@ -30,10 +31,29 @@ struct SessionFileHead {
   u32 n_layers = 0;        // groups of each page
   u32 n_pages = 0;         // that are here
   u32 manifest_crc = 0;    // of its bytes: groups of another file do not fit
-  u32 reserved = 0;
+  u32 first_page = 0;      // that is here; the pages before it are those of the session before
   friend bool operator==(const SessionFileHead&, const SessionFileHead&) = default;
 };
 static_assert(sizeof(SessionFileHead) == 56);
+
+struct PackHead {
+  std::array<char, 8> magic{};
+  u32 version = 0;
+  u32 head_crc = 0;  // of the sector with this field as zero
+  u64 n_bytes = 0;   // of the whole file
+  u32 n_sessions = 0;
+  u32 table_crc = 0;  // added_crc() of all entries, in their order, from 0 on
+  friend bool operator==(const PackHead&, const PackHead&) = default;
+};
+static_assert(sizeof(PackHead) == 32);
+
+// A session's line in the table of a pack.
+struct PackEntry {
+  u64 n_bytes = 0;
+  u32 head_crc = 0;  // SessionFileHead::head_crc
+  u32 reserved = 0;
+};
+static_assert(sizeof(PackEntry) == 16);
 
 struct SessionGroupHead {
   store::Key chain{};  // the manifest's key of this page
@@ -52,10 +72,22 @@ static_assert(sizeof(SessionGroupHead) == 64);
 u64 session_groups_begin(const SessionFileHead& head);
 u64 session_file_bytes(const SessionFileHead& head);
 
-void encode_session_head(const Crc32c& crc, SessionFileHead head, std::span<std::byte> sector);
+// Returns the head as it was written.
+SessionFileHead encode_session_head(const Crc32c& crc, SessionFileHead head,
+                                    std::span<std::byte> sector);
 // `file_bytes`: how long the file is. Its manifest and its groups are within a record's limits.
 Result<SessionFileHead> parse_session_head(const Crc32c& crc, std::span<const std::byte> sector,
                                            u64 file_bytes);
+
+// The checksum of a table with one entry more.
+u32 added_crc(const Crc32c& crc, u32 table_crc, const PackEntry& entry);
+// Where the first session of a pack begins: behind the head's sector and the table, padded.
+u64 pack_sessions_begin(u32 n_sessions);
+void encode_pack_head(const Crc32c& crc, PackHead head, std::span<std::byte> sector);
+// Whether the file is a pack, as its first sector says.
+bool is_pack(std::span<const std::byte> sector);
+Result<PackHead> parse_pack_head(const Crc32c& crc, std::span<const std::byte> sector,
+                                 u64 file_bytes);
 
 // With both checksums made.
 SessionGroupHead sealed_group_head(const Crc32c& crc, SessionGroupHead head,

@@ -47,6 +47,7 @@ int run_command_line(int argc, char** argv) {
   tarn::tools::add_verify(app);
   tarn::tools::add_calibrate(app);
   tarn::tools::add_sessions(app);
+  tarn::tools::add_store(app);
   tarn::tools::add_demo(app);
   tarn::tools::add_quantize(app);
   app.add_subcommand("synth", "write a random model of a real shape (tarn synth --help)");

@@ -5,11 +5,12 @@
 #include <filesystem>
 #include <memory>
 #include <system_error>
+#include <utility>
+#include <vector>
 
 #include "platform/base/checked.h"
 #include "platform/cpu/crc32c.h"
 #include "platform/io/private_folder.h"
-#include "runtime/config/store_config.h"
 #include "tools/support/exit_code.h"
 
 namespace tarn::tools {
@@ -34,8 +35,8 @@ std::span<std::byte> reserve_bytes(Reserve& reserve, const char* name, u64 bytes
 
 }  // namespace
 
-SessionFolder::SessionFolder(const std::string& folder)
-    : folder_(folder), path_((fs::path(folder) / kSessionsFile).string()) {
+SessionFolder::SessionFolder(const std::string& folder, const char* file)
+    : folder_(folder), path_((fs::path(folder) / file).string()) {
   io_memory_ = reserve_bytes(reserve_, "store io", align_up(io_backend_bytes(), kSectorBytes));
   io_ = value_of(io_backend_create({}, io_memory_)).backend;
   buffers_ =
@@ -69,13 +70,15 @@ void SessionFolder::pump(u64 timeout_ns) {
   for (u32 i = 0; i < n; ++i) copy_.take(events[i]);
 }
 
-void SessionFolder::open_as(const store::Cut& cut, Change change) {
+void SessionFolder::open_as(const store::Cut& cut, Change change, Damage damage) {
   require_io();
   const store::StoreLimits limits{.file_bytes = file_bytes_of(cut),
                                   .frame_bytes = cut.frame_bytes,
                                   .head_bytes_max = (1 + store::kMetaSectorsMax) * kSectorBytes,
                                   .ops_max = kOpsMax,  // and no write budget: the user waits for it
-                                  .keeps = change == Change::none_or_longer};
+                                  .read_errors_max = ~u32{0},  // bad sectors are counted, not fatal
+                                  .keeps = change == Change::none_or_longer,
+                                  .clears_damage = damage == Damage::is_cleared};
   const u64 bytes = value_of(store::store_bytes(limits));
   store_memory_ = reserve_bytes(reserve_, "store", bytes);
   store::StoreOpenArgs args{.io = io_,
@@ -93,7 +96,7 @@ void SessionFolder::require_io() const {
   if (io_ == nullptr) throw Failure{kExitIo, "the disk of " + path_ + " no longer answers"};
 }
 
-bool SessionFolder::open() {
+bool SessionFolder::open(Damage damage) {
   require_io();
   std::array<std::byte, 3 * kSectorBytes> memory;
   void* at = memory.data();
@@ -102,15 +105,15 @@ bool SessionFolder::open() {
   before_ = value_of(store::read_cut(*io_, crc32c_ways()[0], path_.c_str(),
                                      {static_cast<std::byte*>(at), store::kFramesBegin}));
   if (before_.n_frames > 0) {
-    open_as(before_, Change::none_or_longer);
+    open_as(before_, Change::none_or_longer, damage);
     return true;
   }
   std::error_code absent;
   const u64 n_bytes = fs::file_size(path_, absent);
   if (absent || n_bytes == 0) return false;  // or created, but empty
   throw Failure{kExitRefused, path_ +
-                                  " is not a file with sessions of this version of Tarn: name "
-                                  "another folder with --store DIR"};
+                                  " is not a store's file of this version of Tarn: name another "
+                                  "folder with --store DIR"};
 }
 
 void SessionFolder::close() {
@@ -125,30 +128,59 @@ void SessionFolder::close() {
   if (io_ != nullptr) reserve_.release(store_memory_);
 }
 
-void SessionFolder::make_room(const reuse::SessionCopy::FileFacts& facts) {
-  // look_at() has checked that there is a size.
-  const store::RecordShape group{.payload_bytes = *reuse::group_bytes(facts.manifest.identity),
-                                 .n_tokens = facts.manifest.identity.page_tokens};
-  const store::RecordShape manifest{.payload_bytes = facts.head.manifest_bytes + kSectorBytes};
-  const u64 n_groups = u64{facts.head.n_pages} * facts.head.n_layers;
+SessionFolder::FileFacts SessionFolder::make_room(const std::string& file, const std::string& as) {
   const bool is_there = open();
+  struct Needs {
+    SessionFolder& folder;
+    const std::string& as;
+    FileFacts facts{};
+    store::RecordShape group{};  // of the first session
+    store::RecordShape longest_manifest{};
+    std::vector<std::pair<store::RecordShape, u64>> records{};  // and how many of them
+  } needs{*this, as};
+  value_of(copy_.look_at(
+      file.c_str(),
+      [](void* context, const reuse::SessionCopy::FileFacts& facts) {
+        Needs& sum = *static_cast<Needs*>(context);
+        const reuse::Manifest& session = facts.manifest;
+        const std::string name = sum.as.empty() ? std::string(session.name) : sum.as;
+        // look_at() has checked that there is a size.
+        const store::RecordShape group{*reuse::group_bytes(session.identity),
+                                       session.identity.page_tokens};
+        const store::RecordShape manifest{facts.head.manifest_bytes + kSectorBytes};
+        if (sum.facts.n_sessions++ == 0) sum.group = group, sum.facts.name = session.name;
+        sum.facts.n_tokens_max = std::max<u64>(sum.facts.n_tokens_max, session.token_ids.size());
+        if (sum.folder.copy_.find_record(name)) return;  // it is there, or refused
+        if (manifest.payload_bytes > sum.longest_manifest.payload_bytes)
+          sum.longest_manifest = manifest;
+        sum.records.push_back({group, u64{facts.head.n_pages} * facts.head.n_layers});
+        sum.records.push_back({manifest, 1});
+      },
+      &needs));
   store::Cut cut = before_;
   if (!is_there) {
     value_of(make_private_folder(folder_.c_str()));
-    cut = {.frame_bytes = group.record_bytes(), .n_frames = 0};
+    cut = {.frame_bytes = needs.group.record_bytes(), .n_frames = 0};
   }
-  if (!store::frames_suit(cut.frame_bytes, group.record_bytes())) {
+  if (!store::frames_suit(cut.frame_bytes, needs.group.record_bytes())) {
     throw Failure{kExitRefused,
                   "the sessions in this folder belong to a model with KV of another size: import "
-                  "this one into another folder (--store DIR)"};
+                  "into another folder (--store DIR)"};
   }
-  const u64 n_needed = n_groups * group.frames(cut.frame_bytes) + manifest.frames(cut.frame_bytes);
+  u64 n_wanted = 0;
+  for (const auto& [shape, n] : needs.records) n_wanted += n * shape.frames(cut.frame_bytes);
   const u64 n_free = is_there ? store_.index().n_free() : 0;
   const bool is_scattered = n_free < store_.index().n_frames();  // records need consecutive frames
-  const u64 n_wanted = n_needed + (is_scattered ? manifest.frames(cut.frame_bytes) : 0);
-  if (is_there && n_free >= n_wanted) return;
+  if (is_scattered && !needs.records.empty())
+    n_wanted += needs.longest_manifest.frames(cut.frame_bytes);
+  if (is_there && n_free >= n_wanted) return needs.facts;
+  cut.n_frames += static_cast<u32>(std::max<u64>(n_wanted, n_free + 1) - n_free);
+  extend(cut);
+  return needs.facts;
+}
+
+void SessionFolder::extend(const store::Cut& cut) {
   close();
-  cut.n_frames += static_cast<u32>(n_wanted - n_free);
   try {
     open_as(cut, Change::none_or_longer);
   } catch (const Failure&) {

@@ -1,5 +1,5 @@
-// The file with kept sessions of a folder (--store DIR), opened without a model. Either this or an
-// engine can have it open, not both.
+// A store's file of a folder (--store DIR), opened without a model. Either this or an engine can
+// have it open, not both.
 #pragma once
 
 #include <string>
@@ -7,6 +7,7 @@
 #include "platform/clock/clock.h"
 #include "platform/io/io_backend.h"
 #include "platform/mem/reserve.h"
+#include "runtime/config/store_config.h"
 #include "runtime/reuse/session_copy.h"
 #include "runtime/store/store.h"
 
@@ -15,27 +16,38 @@ namespace tarn::tools {
 class SessionFolder {
  public:
   // Opens nothing yet. All functions throw Failure.
-  explicit SessionFolder(const std::string& folder);
+  explicit SessionFolder(const std::string& folder, const char* file = kSessionsFile);
   SessionFolder(const SessionFolder&) = delete;
   SessionFolder& operator=(const SessionFolder&) = delete;
   ~SessionFolder();
 
   // Returns false if there is no file; then nothing is open.
-  bool open();
+  enum class Damage : u8 { stays, is_cleared };  // heads of records that are lost
+  bool open(Damage damage = Damage::stays);
   void close();
   reuse::SessionCopy& copy() { return copy_; }
+  const store::Store& store() const { return store_; }  // while it is open
+  const std::string& path() const { return path_; }
 
-  // Opens it with room for an exported session beside the existing ones: extends the file if
-  // needed, or creates one. Without keep_room() the destructor restores the file's old size.
-  void make_room(const reuse::SessionCopy::FileFacts& facts);
+  // What a file with exported sessions holds.
+  struct FileFacts {
+    std::string name;  // of the first one
+    u32 n_sessions = 0;
+    u64 n_tokens_max = 0;  // of one session
+  };
+  // Opens it with room for the sessions of this file beside the existing ones: extends the store's
+  // file if needed, or creates one. Without keep_room() the destructor restores its old size. `as`:
+  // the name of the only session, or "".
+  FileFacts make_room(const std::string& file, const std::string& as);
   void keep_room() { restores_ = false; }
 
  private:
   enum class Change : u8 { none_or_longer, shorter };
-  void open_as(const store::Cut& cut, Change change);
+  void open_as(const store::Cut& cut, Change change, Damage damage = Damage::stays);
   void require_io() const;
   void pump(u64 timeout_ns);
   void restore();
+  void extend(const store::Cut& cut);
 
   std::string folder_, path_;
   SystemReserve reserve_;

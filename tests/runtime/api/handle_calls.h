@@ -152,6 +152,29 @@ inline constexpr HandleCall kHandleCalls[] = {
      }},
     {"tarn_session_delete",
      [](const Handles& on) { return is_refusal(on, tarn_session_delete(on.engine, "kept")); }},
+    {"tarn_store_list",
+     [](const Handles& on) {
+       auto row = filled<tarn_stored>();
+       uint64_t n = kUnwritten;
+       return is_refusal(on, tarn_store_list(on.engine, &row, 1, &n)) && n == 0;
+     }},
+    {"tarn_store_remove",
+     [](const Handles& on) { return is_refusal(on, tarn_store_remove(on.engine, "kept")); }},
+    {"tarn_store_check",
+     [](const Handles& on) {
+       auto checked = filled<tarn_store_checked>();
+       return is_refusal(on, tarn_store_check(on.engine, 0, &checked)) && is_zeroed(checked);
+     }},
+    {"tarn_store_pack",
+     [](const Handles& on) {
+       return is_refusal(on, tarn_store_pack(on.engine, nullptr, 0, on.path.c_str()));
+     }},
+    {"tarn_store_unpack",
+     [](const Handles& on) {
+       auto unpacked = filled<tarn_unpacked>();
+       return is_refusal(on, tarn_store_unpack(on.engine, on.path.c_str(), nullptr, &unpacked)) &&
+              is_zeroed(unpacked);
+     }},
 };
 
 }  // namespace tarn::test

@@ -52,7 +52,7 @@ void save_one(Life& life, const char* name, u32 n_prompt) {
 }
 
 reuse::ExportDone exported(Life& life, const std::string& path, const char* name = "talk") {
-  const auto done = life.engine().archive().export_to(name, path.c_str());
+  const auto done = test::export_session(life, name, path.c_str());
   if (!done) FAIL(std::string(done.error().hint));
   return *done;
 }
@@ -121,23 +121,26 @@ TEST_CASE("what the store has already is not written again; what it has lost is 
   REQUIRE(again.has_value());
   CHECK(again->n_groups_new == 0);
   CHECK(holds(life).n_records == before.n_records + 1);
-  const auto taken = life.engine().archive().import_from(folder.file().c_str(), "");
+  const auto same = life.engine().archive().import_from(folder.file().c_str(), "");
+  REQUIRE(same.has_value());
+  CHECK(same->n_there == 1);
+  save_one(life, "other", 30);
+  const auto taken = life.engine().archive().import_from(folder.file().c_str(), "other");
   REQUIRE_FALSE(taken.has_value());
   CHECK(taken.error().status == Status::invalid_request);
-  CHECK(std::string(taken.error().detail.c_str()) == "talk");
+  CHECK(std::string(taken.error().detail.c_str()) == "other");
   // The file takes the place of one that is there.
   CHECK(exported(life, folder.file(), "copy").n_slots == 219);
   CHECK(folder.n_files() == 1);
 
   // A group in the middle is found damaged: the export fails, and the next one ends before it.
   disk.script.ppm[static_cast<u32>(test::SimFault::flipped_read)] = 200'000;
-  Result<reuse::ExportDone> damaged =
-      life.engine().archive().export_to("copy", folder.file("b").c_str());
+  Result<reuse::ExportDone> damaged = test::export_session(life, "copy", folder.file("b").c_str());
   disk.script.ppm = {};
   REQUIRE_FALSE(damaged.has_value());
   CHECK(damaged.error().status == Status::io_failed);
   CHECK(folder.n_files() == 1);
-  const auto cut = life.engine().archive().export_to("talk", folder.file("b").c_str());
+  const auto cut = test::export_session(life, "talk", folder.file("b").c_str());
   if (!cut) return;  // its manifest was what was damaged
   CHECK(cut->n_slots < 219);
   CHECK(cut->n_tokens == 220);
@@ -194,9 +197,9 @@ TEST_CASE("a session of another model, or of other settings, is refused by the f
   Life none(model, {});
   CHECK(none.engine().archive().import_from(folder.file().c_str(), "").error().status ==
         Status::invalid_request);
-  CHECK(none.engine().archive().export_to("talk", folder.file("x").c_str()).error().status ==
+  CHECK(test::export_session(none, "talk", folder.file("x").c_str()).error().status ==
         Status::invalid_request);
-  CHECK(life.engine().archive().export_to("nobody", folder.file("x").c_str()).error().status ==
+  CHECK(test::export_session(life, "nobody", folder.file("x").c_str()).error().status ==
         Status::not_found);
   CHECK(life.engine().archive().import_from("/nowhere/at/all", "").error().status ==
         Status::io_failed);
@@ -287,7 +290,7 @@ TEST_CASE("a damaged file is refused and leaves nothing, wherever it was hit") {
       [](Head& h) { h.manifest_bytes += 8; },
       [](Head& h) { h.manifest_bytes = ~u64{0}; },
       [](Head& h) { h.manifest_crc += 1; },
-      [](Head& h) { h.reserved = 1; },
+      [](Head& h) { h.first_page = 1; },
   };
   for (u64 i = 0; i < std::size(lies); ++i) {
     CAPTURE(i);
@@ -401,8 +404,8 @@ TEST_CASE("an export that may not be written leaves what was there under its nam
     rlimit low = limit;
     low.rlim_cur = n_bytes;
     REQUIRE(setrlimit(RLIMIT_FSIZE, &low) == 0);
-    const auto done = life.engine().archive().export_to("talk", folder.file().c_str());
-    const auto fresh = life.engine().archive().export_to("talk", folder.file("fresh").c_str());
+    const auto done = test::export_session(life, "talk", folder.file().c_str());
+    const auto fresh = test::export_session(life, "talk", folder.file("fresh").c_str());
     REQUIRE(setrlimit(RLIMIT_FSIZE, &limit) == 0);
     for (const auto& failed : {done, fresh}) {
       REQUIRE_FALSE(failed.has_value());

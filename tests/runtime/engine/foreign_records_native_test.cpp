@@ -90,7 +90,7 @@ TEST_CASE("a record of another size under a group's key is never taken for the g
     }
     CHECK(replace_groups(disk, payload_bytes) > 0);
     Life life(model, how, disk);
-    const auto exported = life.engine().archive().export_to("talk", file.c_str());
+    const auto exported = test::export_session(life, "talk", file.c_str());
     REQUIRE(exported.has_value());
     CHECK(exported->n_slots == 0);
     CHECK(exported->n_tokens == kPrompt + 20);
@@ -113,7 +113,7 @@ TEST_CASE("an import puts its groups in the place of records of another size") {
   {
     Life life(model, {}, disk);
     save_one(life, "talk");
-    REQUIRE(life.engine().archive().export_to("talk", file.c_str()).has_value());
+    REQUIRE(test::export_session(life, "talk", file.c_str()).has_value());
   }
   const u32 n_groups = replace_groups(disk, 5000);
   Life life(model, {}, disk);

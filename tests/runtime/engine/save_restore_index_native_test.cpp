@@ -285,7 +285,7 @@ TEST_CASE("an imported session's index gets a name that the next start finds") {
     CAPTURE(is_first);
     Life life(model, config, disk);
     if (is_first) {
-      REQUIRE(life.engine().archive().export_to("talk", path.c_str()).has_value());
+      REQUIRE((*life.engine().archive().files())->write("talk", path.c_str()).has_value());
       REQUIRE(life.engine().archive().import_from(path.c_str(), "copy").has_value());
     }
     const auto restored = life.engine().restore("copy");

@@ -291,7 +291,7 @@ void restore_changed(const SmallModel& model, const Case& c) {
     talk(life, session, c);
     n_tokens = life.engine().session_state(session).n_ids;
     REQUIRE(life.engine().save(session, "talk").has_value());
-    REQUIRE(life.engine().archive().export_to("talk", path.c_str()).has_value());
+    REQUIRE(test::export_session(life, "talk", path.c_str()).has_value());
   }
   const std::string good = tools::read_file(path);
   reuse::SessionFileHead head;

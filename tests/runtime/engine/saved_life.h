@@ -158,6 +158,12 @@ inline There found_after_kill(const SmallModel& model, const SavedHow& how, cons
   return {{s.ids.begin(), s.ids.begin() + s.n_ids}, restored->n_computed, restored->is_cut_off};
 }
 
+inline Result<reuse::ExportDone> export_session(SavedLife& life, const char* name,
+                                                const char* path) {
+  const auto files = life.engine().archive().files();
+  return files ? (*files)->write(name, path) : Result<reuse::ExportDone>(fail(files.error()));
+}
+
 // Logits behind the border alone: those before it were not asked for.
 inline void require_same(const Second& want, const Second& got) {
   CHECK(want.tokens == got.tokens);

@@ -58,7 +58,8 @@ void find_commands(const Words& command, std::vector<Words>& all) {
 std::vector<Words> every_command() {
   std::vector<Words> all;
   find_commands({}, all);
-  for (const Words& last : {Words{"run"}, Words{"synth"}, Words{"sessions", "import"}}) {
+  for (const Words& last :
+       {Words{"run"}, Words{"synth"}, Words{"sessions", "import"}, Words{"store", "unpack"}}) {
     REQUIRE(std::ranges::count(all, last) == 1);
   }
   return all;
@@ -165,7 +166,9 @@ TEST_CASE("every command that takes a model takes the built-in one where none is
     Words help = words;
     help.push_back("--help");
     const bool takes_one = test::run_tarn(help).out.find("-m,--model") != std::string::npos;
-    const bool is_of_a_file = words == Words{"sessions", "import"};  // which names its model
+    // The file names its model.
+    const bool is_of_a_file =
+        words == Words{"sessions", "import"} || words == Words{"store", "unpack"};
     const bool is_listed = std::ranges::any_of(
         all, [&](const WithModel& one) { return Words{one.words.front()} == words; });
     CAPTURE(words.empty() ? "tarn" : words.back());

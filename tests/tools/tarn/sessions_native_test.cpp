@@ -11,54 +11,17 @@
 #include <string>
 #include <vector>
 
-#include "tests/support/temp_dir.h"
-#include "tests/support/temp_file.h"
-#include "tests/tools/tarn/command_line.h"
+#include "tests/tools/tarn/kept_world.h"
 #include "tools/support/input.h"
-#include "tools/synth/synth.h"
 
 namespace tarn {
 namespace {
 
 namespace fs = std::filesystem;
 using test::Ended;
+using test::has;
 using test::run_tarn;
-
-struct World {
-  World() {
-    synth::SynthOptions options;
-    options.path = model.path();
-    synth::synth_write(options);
-    options.path = other_model.path();
-    options.seed = 77;
-    synth::synth_write(options);
-  }
-  // The next part of a conversation; what it says.
-  std::string say(const test::TempDir& store, const std::string& name, const std::string& text) {
-    const Ended ended = run_tarn({"run", "-m", model.path(), "-p", text, "-n", "12", "-c", "512",
-                                  "--ignore-eos", "--session", name, "--store", store.path()});
-    CAPTURE(ended.err);
-    REQUIRE(ended.exit_code == 0);
-    return ended.out;
-  }
-  Ended sessions(const test::TempDir& store, std::vector<std::string> words) {
-    words.insert(words.begin(), "sessions");
-    words.insert(words.end(), {"--store", store.path()});
-    return run_tarn(words);
-  }
-  std::string listed(const test::TempDir& store) {
-    const Ended ended = sessions(store, {});
-    CAPTURE(ended.err);
-    CHECK(ended.exit_code == 0);
-    return ended.out;
-  }
-  const test::TempFile model{"model.gguf"}, other_model{"other.gguf"}, file{"talk.session"};
-  const test::TempDir here{"sessions_here"}, there{"sessions_there"};
-};
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
+using World = test::KeptWorld;
 
 TEST_CASE("sessions are listed, exported, imported and deleted") {
   World world;
@@ -87,14 +50,19 @@ TEST_CASE("sessions are listed, exported, imported and deleted") {
   CAPTURE(ended.err);
   REQUIRE(ended.exit_code == 0);
   CHECK(has(world.listed(world.there), "moved"));
-  // By an engine, into a file that must grow for it; then under a name that is taken.
+  // By an engine, into a file that must grow for it; then again, and under a name that is taken.
   ended = world.sessions(world.there, {"import", world.file.path(), "-m", world.model.path()});
   CAPTURE(ended.err);
   REQUIRE(ended.exit_code == 0);
-  CHECK(world.sessions(world.there, {"import", world.file.path()}).exit_code == 78);
+  ended = world.sessions(world.there, {"import", world.file.path()});
+  CHECK(ended.exit_code == 0);
+  CHECK(has(ended.err, "session talk: already there, skipped"));
   const std::string here = world.say(world.here, "talk", " and then");
   CHECK(world.say(world.there, "moved", " and then") == here);
   CHECK(world.say(world.there, "talk", " and then") == here);
+  ended = world.sessions(world.there, {"import", world.file.path()});
+  CHECK(ended.exit_code == 78);  // it has gone on
+  CHECK(has(ended.err, "another session of this name"));
 
   ended = world.sessions(world.there, {"delete", "moved"});
   CAPTURE(ended.err);

@@ -1,0 +1,131 @@
+// Goal    by the C API a host lists, verifies, packs, unpacks and removes what its store holds.
+// Method  engines on a small model over real folders; every call that can be wrong called wrongly.
+#include <doctest/doctest.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "runtime/api/instance.h"
+#include "tests/runtime/api/host.h"
+#include "tests/support/open_engine.h"
+#include "tests/support/temp_dir.h"
+#include "tests/support/temp_file.h"
+
+namespace tarn {
+namespace {
+
+using test::Host;
+using test::run;
+using test::SmallModel;
+
+std::string toml_of(const test::TempDir& folder, const char* kv_type = "f16") {
+  return "kv.context_tokens = 2048\nkv.type = '" + std::string(kv_type) + "'\nstore.path = '" +
+         folder.path() + "'\nstore.quota_bytes = '256MiB'\nstore.sessions = true\n";
+}
+
+std::vector<tarn_stored> stored(Host& host) {
+  std::vector<tarn_stored> rows(8);
+  rows[0].struct_size = sizeof rows[0];
+  uint64_t n = 0;
+  REQUIRE(tarn_store_list(host.engine, rows.data(), rows.size(), &n) == TARN_OK);
+  rows.resize(n);
+  return rows;
+}
+
+TEST_CASE("what the store holds is listed, verified, packed, unpacked and removed") {
+  const SmallModel model("llama", "q8_0");
+  const test::TempDir here("store_here"), there("store_there");
+  const test::TempFile file("docs.pack");
+  const std::vector<u32> ids = test::random_ids(1, 300), more = test::random_ids(2, 30);
+  Host first(model.path(), toml_of(here).c_str());
+  CHECK(stored(first).empty());
+  CHECK(tarn_store_pack(first.engine, nullptr, 0, file.path().c_str()) == TARN_NOT_FOUND);
+  tarn_session* session = first.session();
+  REQUIRE(tarn_session_feed(session, ids.data(), ids.size()) == TARN_OK);
+  (void)run(session, 10);
+  REQUIRE(tarn_session_save(session, "book") == TARN_OK);
+  tarn_session* fork = nullptr;
+  REQUIRE(tarn_session_fork(session, &fork) == TARN_OK);
+  REQUIRE(tarn_session_feed(fork, more.data(), more.size()) == TARN_OK);
+  (void)run(fork, 5);
+  REQUIRE(tarn_session_save(fork, "fork") == TARN_OK);
+  const std::vector<tarn_stored> rows = stored(first);
+  REQUIRE(rows.size() == 2);
+  for (const tarn_stored& row : rows) {
+    const bool is_book = std::string(row.name) == "book";
+    CHECK(row.n_tokens == (is_book ? 310 : 345));
+    CHECK(row.n_kept + 1 == row.n_tokens);
+    CHECK(row.bytes > 0);
+    CHECK(row.saved_at_s > 0);
+    CHECK(row.struct_size == sizeof row);
+  }
+  uint64_t n = 0;
+  tarn_stored one = TARN_INIT(tarn_stored);
+  CHECK(tarn_store_list(first.engine, &one, 1, &n) == TARN_OK);
+  CHECK(n == 2);
+  CHECK(tarn_store_list(first.engine, nullptr, 0, &n) == TARN_OK);
+  CHECK(n == 2);
+  tarn_stored bad{};
+  CHECK(tarn_store_list(first.engine, &bad, 1, &n) == TARN_INVALID_REQUEST);
+  CHECK(tarn_store_list(first.engine, nullptr, 1, &n) == TARN_INVALID_REQUEST);
+  CHECK(tarn_store_list(first.engine, &one, 1, nullptr) == TARN_INVALID_REQUEST);
+
+  tarn_store_checked checked = TARN_INIT(tarn_store_checked);
+  REQUIRE(tarn_store_check(first.engine, 0, &checked) == TARN_OK);
+  CHECK(checked.n_records > 2);
+  CHECK(checked.n_bytes > 0);
+  CHECK(checked.n_damaged == 0);
+  CHECK(tarn_store_check(first.engine, 0, nullptr) == TARN_INVALID_REQUEST);
+
+  const char* const both[] = {"book", "fork"};
+  REQUIRE(tarn_store_pack(first.engine, both, 2, file.path().c_str()) == TARN_OK);
+  const u64 n_bytes = std::filesystem::file_size(file.path());
+  REQUIRE(tarn_store_pack(first.engine, nullptr, 0, file.path().c_str()) == TARN_OK);
+  CHECK(std::filesystem::file_size(file.path()) <= n_bytes + 8 * kMiB);
+  const char* const unknown[] = {"book", "nobody"};
+  CHECK(tarn_store_pack(first.engine, unknown, 2, file.path().c_str()) == TARN_NOT_FOUND);
+  const char* const none[] = {nullptr};
+  CHECK(tarn_store_pack(first.engine, none, 1, file.path().c_str()) == TARN_INVALID_REQUEST);
+  CHECK(tarn_store_pack(first.engine, nullptr, 1, file.path().c_str()) == TARN_INVALID_REQUEST);
+  CHECK(tarn_store_pack(first.engine, both, 2, nullptr) == TARN_INVALID_REQUEST);
+  REQUIRE(tarn_session_feed(fork, more.data(), more.size()) == TARN_OK);
+  const std::vector<u32> want = run(fork, 20).tokens;
+
+  {
+    const test::TempDir wrong("store_wrong");
+    Host other(model.path(), toml_of(wrong, "q8_0").c_str());
+    CHECK(tarn_store_unpack(other.engine, file.path().c_str(), nullptr, nullptr) ==
+          TARN_INVALID_REQUEST);
+    CHECK(std::string(tarn_error_text()).find("kv.type") != std::string::npos);
+    CHECK(stored(other).empty());
+  }
+  Host second(model.path(), toml_of(there).c_str());
+  tarn_unpacked unpacked = TARN_INIT(tarn_unpacked);
+  REQUIRE(tarn_store_unpack(second.engine, file.path().c_str(), nullptr, &unpacked) == TARN_OK);
+  CHECK(unpacked.n_sessions == 2);
+  CHECK(unpacked.n_there == 0);
+  CHECK(unpacked.n_tokens == 310 + 345);
+  CHECK(unpacked.n_kept == 309 + 344);
+  REQUIRE(tarn_store_unpack(second.engine, file.path().c_str(), nullptr, &unpacked) == TARN_OK);
+  CHECK(unpacked.n_there == 2);
+  CHECK(tarn_store_unpack(second.engine, file.path().c_str(), "one", &unpacked) ==
+        TARN_INVALID_REQUEST);
+  CHECK(tarn_store_unpack(second.engine, nullptr, nullptr, nullptr) == TARN_INVALID_REQUEST);
+  tarn_session* restored = nullptr;
+  tarn_restored how = TARN_INIT(tarn_restored);
+  REQUIRE(tarn_session_restore(second.engine, "fork", &restored, &how) == TARN_OK);
+  CHECK(how.n_computed == 344);
+  // An open session is no hindrance to what is there already.
+  CHECK(tarn_store_unpack(second.engine, file.path().c_str(), nullptr, &unpacked) == TARN_OK);
+  REQUIRE(tarn_session_feed(restored, more.data(), more.size()) == TARN_OK);
+  CHECK(run(restored, 20).tokens == want);
+
+  CHECK(tarn_store_remove(second.engine, "fork") == TARN_INVALID_REQUEST);  // it is open
+  CHECK(tarn_store_remove(second.engine, "book") == TARN_OK);
+  CHECK(tarn_store_remove(second.engine, "book") == TARN_NOT_FOUND);
+  CHECK(tarn_store_remove(second.engine, nullptr) == TARN_INVALID_REQUEST);
+}
+
+}  // namespace
+}  // namespace tarn

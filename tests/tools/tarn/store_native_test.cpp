@@ -1,0 +1,222 @@
+// Goal    what a folder keeps is shown with the space it takes; a damaged file is found, and mended
+//         when asked; several sessions go to another folder in one file and go on there with the
+//         same words; what is refused says why.
+// Method  the program as a shell starts it, on a tiny model; bytes flipped in the store's file.
+#include <doctest/doctest.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "runtime/store/record.h"
+#include "tests/tools/tarn/kept_world.h"
+#include "tools/support/input.h"
+
+namespace tarn {
+namespace {
+
+namespace fs = std::filesystem;
+using test::Ended;
+using test::has;
+using World = test::KeptWorld;
+
+const std::string kText(300, 'a');  // several pages
+
+// A world with a text, two conversations that begin with it, and one that does not.
+struct Documents : World {
+  Documents() {
+    (void)say(here, "book", kText);
+    (void)say(here, "alice", kText + " Alice asks:");
+    (void)say(here, "bob", kText + " Bob asks:");
+    (void)say(here, "list", "A list:");
+  }
+  std::string path() const { return here.path() + "/sessions.tarn"; }
+};
+
+TEST_CASE("ls shows the sessions, the space, and what leaves first") {
+  Documents world;
+  const Ended ended = world.store(world.here, {"ls"});
+  CAPTURE(ended.out);
+  REQUIRE(ended.exit_code == 0);
+  for (const char* part :
+       {"\nbook ", "\nalice ", "\nbob ", "\nlist ", "complete", " f16 ", "sessions.tarn, ",
+        "KV that no session names", "free ", "leaves first", "order of use is not on disk"}) {
+    CHECK(has(ended.out, part));
+  }
+  const Ended as_json = world.store(world.here, {"ls", "--json"});
+  for (const char* key : {"\"name\": \"book\"", "\"leaves_after_bytes\": ", "\"free_bytes\": ",
+                          "\"sessions_bytes\": ", "\"next_to_leave\": "}) {
+    CHECK(has(as_json.out, key));
+  }
+  CHECK(has(ended.out, world.listed(world.here)));  // the view shows the same rows
+  // Deleted, a session is gone, and what it alone had is free.
+  CHECK(world.store(world.here, {"rm", "list"}).exit_code == 0);
+  CHECK_FALSE(has(world.store(world.here, {"ls"}).out, "\nlist "));
+  CHECK(world.store(world.here, {"rm", "list"}).exit_code == 78);
+}
+
+TEST_CASE("all sessions go to another folder in one file, and go on with the same words") {
+  Documents world;
+  Ended ended = world.store(world.here, {"pack", "-o", world.file.path()});
+  CAPTURE(ended.err);
+  REQUIRE(ended.exit_code == 0);
+  CHECK(has(ended.err, "sessions: 4"));
+  // The common beginning is there once.
+  u64 n_alone = 0;
+  for (const char* name : {"book", "alice", "bob", "list"}) {
+    const test::TempFile one("one.pack");
+    REQUIRE(world.store(world.here, {"pack", name, "-o", one.path()}).exit_code == 0);
+    n_alone += fs::file_size(one.path());
+  }
+  CHECK(fs::file_size(world.file.path()) < n_alone * 3 / 4);
+
+  ended = world.store(world.there, {"unpack", world.file.path()});
+  CAPTURE(ended.err);
+  REQUIRE(ended.exit_code == 0);
+  CHECK(has(ended.err, "session bob: imported"));
+  const u64 n_bytes = fs::file_size(world.there.path() + "/sessions.tarn");
+  ended = world.store(world.there, {"unpack", world.file.path()});
+  CHECK(ended.exit_code == 0);
+  CHECK(has(ended.err, "session bob: already there, skipped"));
+  CHECK(fs::file_size(world.there.path() + "/sessions.tarn") == n_bytes);
+  CHECK(world.store(world.there, {"check"}).exit_code == 0);
+  for (const char* name : {"book", "alice", "bob", "list"}) {
+    CHECK(world.say(world.there, name, " and then") == world.say(world.here, name, " and then"));
+  }
+}
+
+TEST_CASE("an engine with the model takes a pack, or refuses it by the field") {
+  Documents world;
+  REQUIRE(world.store(world.here, {"pack", "-o", world.file.path()}).exit_code == 0);
+  struct Case {
+    std::vector<std::string> words;
+    int exit_code;
+    const char* says;
+  };
+  const Case cases[] = {
+      {{"-m", world.other_model.path()}, 78, "another model"},
+      {{"-m", world.model.path(), "--kv-type", "q8_0"}, 78, "--kv-type f16 (kv.type): kv.type"},
+      {{"--as", "one"}, 78, "this pack has several"},
+      {{"-m", world.model.path()}, 0, "sessions: 4, 4 imported, 0 already there"},
+      {{"-m", world.model.path()}, 0, "sessions: 4, 0 imported, 4 already there"},
+  };
+  for (const Case& c : cases) {
+    std::vector<std::string> words = {"unpack", world.file.path()};
+    words.insert(words.end(), c.words.begin(), c.words.end());
+    const Ended ended = world.store(world.there, words);
+    CAPTURE(ended.err);
+    CHECK(ended.exit_code == c.exit_code);
+    CHECK(has(ended.err, c.says));
+    CHECK(fs::exists(world.there.path() + "/sessions.tarn") == (c.exit_code == 0));
+  }
+}
+
+// Where heads of records of this kind begin.
+std::vector<u64> heads_of(const std::string& bytes, store::Kind kind) {
+  store::Label label;
+  std::memcpy(&label, bytes.data(), sizeof label);
+  std::vector<u64> found;
+  for (u64 at = store::kFramesBegin; at < bytes.size(); at += label.frame_bytes) {
+    store::RecordHead head;
+    std::memcpy(&head, bytes.data() + at, sizeof head);
+    const bool is_head = std::memcmp(head.magic.data(), "TARNREC1", 8) == 0;
+    if (is_head && head.kind == static_cast<u32>(kind)) found.push_back(at);
+  }
+  return found;
+}
+
+TEST_CASE("check finds what is damaged, changes nothing, and with --remove drops it") {
+  Documents world;
+  Ended ended = world.store(world.here, {"check"});
+  CAPTURE(ended.out);
+  CHECK(ended.exit_code == 0);
+  CHECK(has(ended.out, "no damage"));
+  CHECK(has(ended.out, "MB/s"));
+  const std::string whole = tools::read_file(world.path());
+  const auto groups = heads_of(whole, store::Kind::group);
+  const auto manifests = heads_of(whole, store::Kind::manifest);
+  struct Case {
+    u64 at;
+    const char* says;
+  };
+  const Case cases[] = {
+      {groups[0] + 4096 + 100, "KV group in frame"},
+      {groups[1] + 200, "damaged or unreadable heads"},
+      {manifests[0] + 4096 + 10, "manifest of a session in frame"},
+  };
+  for (const Case& c : cases) {
+    CAPTURE(c.says);
+    std::string bytes = whole;
+    bytes[c.at] = static_cast<char>(bytes[c.at] ^ 1);
+    tools::write_file(world.path(), bytes.data(), bytes.size());
+    for (u32 i = 0; i < 2; ++i) {  // looking twice finds the same
+      ended = world.store(world.here, {"check"});
+      CHECK(ended.exit_code == 74);
+      CHECK(has(ended.out, c.says));
+      CHECK(has(ended.err, "1 damaged records"));
+      CHECK(has(ended.err, "--remove"));
+    }
+    CHECK(has(world.store(world.here, {"check", "--json"}).out, "\"damaged\": 1"));
+    CHECK(tools::read_file(world.path()) == bytes);
+    ended = world.store(world.here, {"check", "--remove"});
+    CAPTURE(ended.err);
+    CHECK(ended.exit_code == 0);
+    CHECK(has(ended.out, c.says));
+    ended = world.store(world.here, {"check"});
+    CHECK(ended.exit_code == 0);
+    CHECK(has(ended.out, "no damage"));
+  }
+  // What was lost is computed anew.
+  tools::write_file(world.path(), whole.data(), whole.size());
+  const test::TempFile pack("whole.pack");
+  REQUIRE(world.store(world.here, {"pack", "alice", "-o", pack.path()}).exit_code == 0);
+  REQUIRE(world.store(world.there, {"unpack", pack.path()}).exit_code == 0);
+  std::string bytes = whole;
+  bytes[groups[0] + 4096] = static_cast<char>(bytes[groups[0] + 4096] ^ 1);
+  tools::write_file(world.path(), bytes.data(), bytes.size());
+  ended = world.store(world.here, {"check", "--remove"});
+  CHECK(has(ended.out, "session alice has lost KV"));
+  CHECK(world.say(world.here, "alice", " go on") == world.say(world.there, "alice", " go on"));
+}
+
+TEST_CASE("what is not there, or cannot be done, is refused with its reason") {
+  World world;
+  struct Case {
+    std::vector<std::string> words;
+    int exit_code;
+    const char* says;
+  };
+  for (const Case& c : {Case{{"ls"}, 74, "there is no such folder"},
+                        {{"check"}, 74, "there is no such folder"},
+                        {{"pack", "-o", "x"}, 74, "there is no such folder"},
+                        {{"unpack", "/nowhere/at/all"}, 74, "/nowhere/at/all"},
+                        {{"unpack", world.model.path()}, 74, "no exported session or pack"},
+                        {{"pack"}, 64, "--output"},
+                        {{"rename"}, 64, "rename"},
+                        {{}, 74, "there is no such folder"}}) {
+    CAPTURE(c.says);
+    const Ended ended = world.store(world.here, c.words);
+    CAPTURE(ended.err);
+    CHECK(ended.exit_code == c.exit_code);
+    CHECK(has(ended.err, c.says));
+  }
+  CHECK_FALSE(fs::exists(world.here.path() + "/sessions.tarn"));
+  (void)world.say(world.here, "talk", "A list:");
+  CHECK(world.store(world.here, {"pack", "nobody", "-o", world.file.path()}).exit_code == 78);
+  CHECK(world.store(world.here, {"pack", "talk", "-o", "/nowhere/at/all"}).exit_code == 74);
+  CHECK_FALSE(fs::exists(world.file.path()));
+  // A folder without a store is no error to look into.
+  REQUIRE(fs::create_directory(world.there.path()));
+  fs::permissions(world.there.path(), fs::perms::owner_all);
+  CHECK(has(world.store(world.there, {"ls"}).out, "nothing is stored"));
+  CHECK(world.store(world.there, {"check"}).exit_code == 0);
+  // A session that was exported by itself comes in, too.
+  REQUIRE(world.sessions(world.here, {"export", "talk", world.file.path()}).exit_code == 0);
+  CHECK(world.store(world.there, {"unpack", world.file.path(), "--as", "other"}).exit_code == 0);
+  CHECK(has(world.store(world.there, {"ls"}).out, "\nother "));
+}
+
+}  // namespace
+}  // namespace tarn

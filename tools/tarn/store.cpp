@@ -1,0 +1,281 @@
+// tarn store: shows what the store of a folder holds, verifies it, and moves several sessions in
+// one file; all without a model.
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tools/support/escaped.h"
+#include "tools/support/exit_code.h"
+#include "tools/tarn/commands.h"
+#include "tools/tarn/store_view.h"
+
+namespace tarn::tools {
+namespace {
+
+constexpr const char* kFiles[] = {kSessionsFile, kSpillFile};
+
+unsigned long long count(u64 n) { return n; }
+
+// ---- ls ---------------------------------------------------------------------------------------
+
+void write_space(const char* file, const SpaceUse& space, Json& json) {
+  json.begin_object();
+  json.key("file").text(file);
+  json.key("bytes").number(space.total());
+  json.key("sessions_bytes").number(space.sessions);
+  json.key("nameless_bytes").number(space.nameless);
+  json.key("indexes_bytes").number(space.indexes);
+  json.key("free_bytes").number(space.free);
+  json.key("next_to_leave").text(space.next_to_leave);
+  json.end_object();
+}
+
+void print_space(const char* file, const SpaceUse& space) {
+  std::printf("%s, %s: sessions %s, KV that no session names %s, indexes %s, free %s\n", file,
+              format_bytes(space.total()).c_str(), format_bytes(space.sessions).c_str(),
+              format_bytes(space.nameless).c_str(), format_bytes(space.indexes).c_str(),
+              format_bytes(space.free).c_str());
+  if (space.next_to_leave.empty()) return;
+  std::printf("  when it is full, %s leaves first\n", space.next_to_leave.c_str());
+}
+
+void list(const StoreCommand& command) {
+  std::vector<std::pair<const char*, StoreView>> views;
+  for (const char* file : kFiles) {
+    SessionFolder folder(command.engine.store_dir, file);
+    if (folder.open()) views.push_back({file, view_of(folder)});
+  }
+  std::vector<SessionRow> rows;
+  for (const auto& [file, view] : views)
+    rows.insert(rows.end(), view.rows.begin(), view.rows.end());
+  if (command.json) {
+    Json json;
+    json.begin_object();
+    write_sessions(rows, json);
+    json.key("files").begin_array();
+    for (const auto& [file, view] : views) write_space(file, view.space, json);
+    json.end_array().end_object();
+    return print_json(json);
+  }
+  if (views.empty()) {
+    std::printf("nothing is stored in %s\n", command.engine.store_dir.c_str());
+    return;
+  }
+  if (!rows.empty()) print_sessions(rows);
+  if (rows.empty()) std::printf("no sessions in %s\n", command.engine.store_dir.c_str());
+  for (const auto& [file, view] : views) print_space(file, view.space);
+  std::printf(
+      "  \"leaves after\": so much new KV until a session's first KV is evicted, about. Without an "
+      "engine the order is that of writing: the order of use is not on disk.\n");
+}
+
+// ---- check ------------------------------------------------------------------------------------
+
+const char* name_of(store::Kind kind) {
+  constexpr const char* kNames[] = {"KV group", "extent", "manifest of a session", "codebook"};
+  return kNames[static_cast<u32>(kind) - 1];
+}
+
+// What one file's check has found.
+struct Found {
+  std::string file{};
+  struct Record : reuse::Damage {
+    std::string why;
+  };
+  std::vector<Record> damages{};
+  reuse::CheckDone done{};
+  u64 n_heads = 0;  // that are damaged or unreadable: of records that nobody knows
+  f64 seconds = 0;
+  std::vector<std::string> sessions{};  // that have lost KV by it
+};
+
+// Sessions whose KV is among what was damaged. Those whose manifest was are not known by name.
+void find_sessions(SessionFolder& folder, Found& found) {
+  struct Search {
+    const store::Secret& secret;
+    Found& found;
+    std::set<std::pair<u64, u64>> keys{};  // of the damaged records
+  } search{folder.store().secret(), found};
+  for (const Found::Record& damage : found.damages) {
+    search.keys.insert({damage.key.low, damage.key.high});
+  }
+  folder.copy().list(
+      [](void* context, const reuse::KeptSession& session) {
+        auto& all = *static_cast<Search*>(context);
+        const reuse::Manifest& manifest = session.manifest;
+        const u32 n_layers = manifest.identity.n_cache_layers;
+        for (u64 group = 0; group < u64{session.n_pages} * n_layers; ++group) {
+          const auto [page, layer] = reuse::place_of(group, n_layers);
+          const store::Key key =
+              store::layer_key(all.secret, reuse::page_key(manifest, page), layer);
+          if (all.keys.count({key.low, key.high}) == 0) continue;
+          all.found.sessions.push_back(std::string(manifest.name));
+          return;
+        }
+      },
+      &search);
+}
+
+Found check_one(SessionFolder& folder, const char* file, bool removes) {
+  Found found{.file = file};
+  const store::StoreStats stats = folder.store().stats();
+  found.n_heads = u64{stats.n_damaged_at_start} + stats.n_unread_at_start;
+  SystemClock clock;
+  const u64 begin_ns = clock.now_ns();
+  found.done = value_of(folder.copy().check(
+      {.removes = removes,
+       .on_damage =
+           [](void* context, const reuse::Damage& damage) {
+             static_cast<Found*>(context)->damages.push_back({damage, damage.why});
+           },
+       .context = &found}));
+  found.seconds = seconds_of(clock.now_ns() - begin_ns);
+  if (!found.damages.empty()) find_sessions(folder, found);
+  return found;
+}
+
+void write_found(const Found& found, Json& json) {
+  json.begin_object();
+  json.key("file").text(found.file);
+  json.key("records").number(found.done.n_records);
+  json.key("bytes").number(found.done.n_bytes);
+  json.key("seconds").real(found.seconds);
+  json.key("damaged").number(found.done.n_damaged + found.n_heads);
+  json.key("removed").number(found.done.n_removed);
+  json.key("sessions").begin_array();
+  for (const std::string& name : found.sessions) json.text(name);
+  json.end_array().end_object();
+}
+
+void print_found(const Found& found) {
+  for (const Found::Record& damage : found.damages) {
+    std::printf("%s: %s in frame %u, %s: %s\n", found.file.c_str(), name_of(damage.kind),
+                damage.frame_idx, format_bytes(damage.n_bytes).c_str(), damage.why.c_str());
+  }
+  if (found.n_heads > 0) {
+    std::printf("%s: damaged or unreadable heads, whose records are lost: %llu\n",
+                found.file.c_str(), count(found.n_heads));
+  }
+  for (const std::string& name : found.sessions) {
+    std::printf("%s: session %s has lost KV, and recomputes it\n", found.file.c_str(),
+                escaped(name).c_str());
+  }
+  const f64 mb_per_s = static_cast<f64>(found.done.n_bytes) * 1e-6 / std::max(found.seconds, 1e-9);
+  std::printf("%s: %llu records, %s verified in %.2f s (%.0f MB/s): %s\n", found.file.c_str(),
+              count(found.done.n_records), format_bytes(found.done.n_bytes).c_str(), found.seconds,
+              mb_per_s, found.done.n_damaged + found.n_heads > 0 ? "damaged" : "no damage");
+}
+
+void check(const StoreCommand& command) {
+  u64 n_damaged = 0, n_left = 0;
+  Json json;
+  json.begin_object().key("files").begin_array();
+  for (const char* file : kFiles) {
+    SessionFolder folder(command.engine.store_dir, file);
+    using Damage = SessionFolder::Damage;
+    if (!folder.open(command.removes ? Damage::is_cleared : Damage::stays)) continue;
+    const Found found = check_one(folder, file, command.removes);
+    command.json ? write_found(found, json) : print_found(found);
+    n_damaged += found.done.n_damaged + found.n_heads;
+    n_left += command.removes ? found.done.n_damaged - found.done.n_removed
+                              : found.done.n_damaged + found.n_heads;
+  }
+  json.end_array().end_object();
+  if (command.json) print_json(json);
+  if (n_left > 0) {
+    throw Failure{kExitIo,
+                  std::to_string(n_left) + " damaged records in " + command.engine.store_dir +
+                      (command.removes ? " could not be removed: check the disk (dmesg)"
+                                       : ": tarn store check --remove drops them, and sessions "
+                                         "recompute what they have lost")};
+  }
+  if (n_damaged > 0) std::fprintf(stderr, "%llu damaged records removed\n", count(n_damaged));
+}
+
+// ---- pack -------------------------------------------------------------------------------------
+
+// All sessions, so that those with a common beginning follow one another: it is in the pack once.
+std::vector<std::string> all_names(SessionFolder& folder) {
+  std::vector<SessionRow> rows = view_of(folder).rows;
+  const auto before = [](const store::Key& a, const store::Key& b) {
+    return a.low != b.low ? a.low < b.low : a.high < b.high;
+  };
+  std::sort(rows.begin(), rows.end(), [&](const SessionRow& a, const SessionRow& b) {
+    return std::lexicographical_compare(a.pages.begin(), a.pages.end(), b.pages.begin(),
+                                        b.pages.end(), before);
+  });
+  std::vector<std::string> names;
+  for (const SessionRow& row : rows) names.push_back(row.name);
+  return names;
+}
+
+void pack(const StoreCommand& command) {
+  SessionFolder folder(command.engine.store_dir);
+  open_for(folder, command, command.names.empty() ? "to pack" : command.names[0]);
+  const auto names = command.names.empty() ? all_names(folder) : command.names;
+  std::vector<const char*> texts;
+  for (const std::string& name : names) texts.push_back(name.c_str());
+  const reuse::ExportDone done = value_of(folder.copy().pack(texts, command.file.c_str()));
+  std::fprintf(stderr, "sessions: %u, %llu tokens, %llu with their KV, %s in %s\n", done.n_sessions,
+               count(done.n_tokens), count(done.n_slots), format_bytes(done.file_bytes).c_str(),
+               command.file.c_str());
+}
+
+constexpr const char* kExamples =
+    "\nExamples:\n"
+    "  tarn store --store ~/tarn\n"
+    "  tarn store check --store ~/tarn\n"
+    "  tarn store pack manual faq -o docs.pack --store ~/tarn\n"
+    "  tarn store unpack docs.pack --store ~/other -m model.gguf\n"
+    "  tarn store rm faq --store ~/tarn\n"
+    "\nA pack is one file with several sessions, their tokens and their KV: texts that were read "
+    "once go to other machines. KV computed on any CPU suits every CPU, but no GPU. Unpack only "
+    "from sources that you trust like the folder itself: checksums find damage, not forgery.\n";
+
+}  // namespace
+
+void add_store(const Command& app) {
+  auto command = std::make_shared<StoreCommand>();
+  const Command sub =
+      app.add_subcommand("store", "show, verify, pack and unpack what a folder keeps");
+  sub.footer(kExamples);
+  sub.fallthrough();
+  sub.require_subcommand(0, 1);
+  sub.add_option("--store", command->engine.store_dir, "the folder of tarn run --store")
+      .required()
+      .check(is_not_empty);
+  sub.add_flag("--json", command->json, "of ls and check: one JSON object on standard output");
+
+  sub.add_subcommand("ls", "list the sessions, and how the space is used (the default)");
+  const Command rm = sub.add_subcommand("rm", "delete a session, and KV that no other one shares");
+  rm.add_option("NAME", command->name, "the session's").required();
+  const Command verify = sub.add_subcommand(
+      "check", "read and verify every byte; exit code 74 if something is damaged");
+  verify.add_flag("--remove", command->removes, "remove what is damaged");
+  const Command out = sub.add_subcommand(
+      "pack",
+      "write sessions to one file, which appears when it is whole; KV that one shares with "
+      "the one named before it is written once");
+  out.add_option("NAME", command->names, "the sessions' (default: all)");
+  out.add_option("-o,--output", command->file, "the file; an existing one is replaced").required();
+  const Command in = sub.add_subcommand(
+      "unpack",
+      "add the sessions of a pack; every byte is checked before anything is written, and "
+      "those that are there already are skipped");
+  in.add_option("FILE", command->file, "the pack, or an exported session").required();
+  add_import_options(in, *command);
+  sub.callback([command, rm, verify, out, in] {
+    check_folder(*command, /*must_be_there=*/!in.parsed());
+    if (rm.parsed()) return remove_session(*command);
+    if (verify.parsed()) return check(*command);
+    if (out.parsed()) return pack(*command);
+    if (in.parsed()) return import_file(*command);
+    list(*command);
+  });
+}
+
+}  // namespace tarn::tools
