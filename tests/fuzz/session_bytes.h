@@ -1,4 +1,5 @@
-// Exported sessions as bytes, whole ones, and made good again after somebody changed them.
+// Exported sessions and packs as bytes, whole ones, and made good again after somebody changed
+// them.
 #pragma once
 
 #include <cstring>
@@ -39,7 +40,8 @@ inline void seal_groups(const Crc32c& crc, const reuse::SessionFileHead& head,
   const u64 step = sizeof(reuse::SessionGroupHead) + head.group_bytes;
   u64 at = reuse::session_groups_begin(head);
   for (u64 i = 0; i < n_groups && at + step <= bytes.size(); ++i, at += step) {
-    const u32 page = static_cast<u32>(i / n_layers);
+    const u32 page = static_cast<u32>(head.first_page + i / n_layers);
+    if (page >= reuse::pages_of(manifest)) return;
     const reuse::SessionGroupHead sealed = reuse::sealed_group_head(
         crc,
         {.chain = reuse::page_key(manifest, page),
@@ -72,6 +74,33 @@ inline void mend_session(const Crc32c& crc, const SessionMend& what, std::span<s
   if (what.head) reuse::encode_session_head(crc, head, bytes.first(store::kSectorBytes));
 }
 
+// The sessions of a pack as its table has them, then the table and the head.
+inline void mend_pack(const Crc32c& crc, const SessionMend& what, std::span<std::byte> bytes) {
+  if (bytes.size() < store::kSectorBytes) return;
+  if (!reuse::is_pack(bytes)) return mend_session(crc, what, bytes);
+  reuse::PackHead head;
+  std::memcpy(&head, bytes.data(), sizeof head);
+  u64 at = reuse::pack_sessions_begin(head.n_sessions);
+  if (at > bytes.size()) return;
+  head.table_crc = 0;
+  for (u32 i = 0; i < head.n_sessions; ++i) {
+    std::byte* const place = bytes.data() + store::kSectorBytes + i * sizeof(reuse::PackEntry);
+    reuse::PackEntry entry;
+    std::memcpy(&entry, place, sizeof entry);
+    const u64 n = std::min<u64>(entry.n_bytes, bytes.size() - at);
+    mend_session(crc, what, bytes.subspan(at, n));
+    reuse::SessionFileHead session;
+    if (n >= sizeof session) {
+      std::memcpy(&session, bytes.data() + at, sizeof session);
+      entry.head_crc = session.head_crc;
+    }
+    std::memcpy(place, &entry, sizeof entry);
+    head.table_crc = reuse::added_crc(crc, head.table_crc, entry);
+    at += n;
+  }
+  if (what.head) reuse::encode_pack_head(crc, head, bytes.first(store::kSectorBytes));
+}
+
 struct SessionSize {
   u32 n_tokens = 0, n_slots = 0, n_layers = 2;
   u32 first_token = 0;  // they count up from it
@@ -100,6 +129,34 @@ inline std::vector<std::byte> session_bytes(const Crc32c& crc, const SessionSize
                          std::span(bytes).subspan(store::kSectorBytes, head.manifest_bytes));
   std::memcpy(bytes.data(), &head, sizeof head);
   mend_session(crc, {}, bytes);
+  return bytes;
+}
+
+// A pack of these session files. `first_pages`: of each session as many pages are left out, which
+// the one before has.
+inline std::vector<std::byte> pack_bytes(const Crc32c& crc,
+                                         std::vector<std::vector<std::byte>> sessions,
+                                         const std::vector<u32>& first_pages) {
+  const auto n = static_cast<u32>(sessions.size());
+  std::vector<std::byte> bytes(reuse::pack_sessions_begin(n), std::byte{0});
+  reuse::PackHead head{.n_sessions = n};
+  for (u32 i = 0; i < n; ++i) {
+    auto& session = sessions[i];
+    reuse::SessionFileHead own;
+    std::memcpy(&own, session.data(), sizeof own);
+    const u64 step = sizeof(reuse::SessionGroupHead) + own.group_bytes;
+    const auto begin = session.begin() + static_cast<i64>(reuse::session_groups_begin(own));
+    session.erase(begin, begin + static_cast<i64>(first_pages[i] * own.n_layers * step));
+    own.first_page = first_pages[i];
+    own.n_pages -= first_pages[i];
+    std::memcpy(session.data(), &own, sizeof own);
+    const reuse::PackEntry entry{.n_bytes = session.size()};
+    std::memcpy(bytes.data() + store::kSectorBytes + i * sizeof entry, &entry, sizeof entry);
+    bytes.insert(bytes.end(), session.begin(), session.end());
+  }
+  head.n_bytes = bytes.size();
+  reuse::encode_pack_head(crc, head, std::span(bytes).first(store::kSectorBytes));
+  mend_pack(crc, {}, bytes);
   return bytes;
 }
 

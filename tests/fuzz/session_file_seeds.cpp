@@ -1,6 +1,7 @@
 // The seeds of session_file: exported sessions from one without KV to one of several pages and a
 // tail, one whose prefix the store has already, behind the byte that makes everything good; and one
-// that goes by its own name, which the store has.
+// that goes by its own name, which the store has. Packs: of several, two with a common beginning,
+// and of one that the store has with the same content.
 #include <fstream>
 #include <string>
 
@@ -25,5 +26,20 @@ int main(int argc, char** argv) {
   std::ofstream out(std::string(argv[1]) + "/same_name", std::ios::binary);
   out.put('\b').write(reinterpret_cast<const char*>(bytes.data()),
                       static_cast<std::streamsize>(bytes.size()));
+  const auto& crc = tarn::crc32c_ways()[0];
+  const auto put = [&](const char* name, const std::vector<std::byte>& pack) {
+    std::ofstream file(std::string(argv[1]) + "/" + name, std::ios::binary);
+    file.put('\b').write(reinterpret_cast<const char*>(pack.data()),
+                         static_cast<std::streamsize>(pack.size()));
+  };
+  using tarn::test::session_bytes;
+  const auto book = session_bytes(crc, {.n_tokens = 49, .n_slots = 48}, "book");
+  const auto fork = session_bytes(crc, {.n_tokens = 40, .n_slots = 39}, "fork");
+  const auto list =
+      session_bytes(crc, {.n_tokens = 17, .n_slots = 16, .first_token = 900}, "a list");
+  const auto here = session_bytes(crc, {.n_tokens = 40, .n_slots = 39}, tarn::test::kSessionHere);
+  put("pack_of_three", tarn::test::pack_bytes(crc, {book, fork, list}, {0, 2, 0}));
+  put("pack_of_one", tarn::test::pack_bytes(crc, {list}, {0}));
+  put("pack_with_here", tarn::test::pack_bytes(crc, {list, here}, {0, 0}));
   return 0;
 }
