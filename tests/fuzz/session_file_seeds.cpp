@@ -33,10 +33,10 @@ int main(int argc, char** argv) {
                          static_cast<std::streamsize>(pack.size()));
   };
   using tarn::test::session_bytes;
-  const auto book = session_bytes(crc, {.n_tokens = 49, .n_slots = 48}, "book");
-  const auto fork = session_bytes(crc, {.n_tokens = 40, .n_slots = 39}, "fork");
-  const auto list =
-      session_bytes(crc, {.n_tokens = 17, .n_slots = 16, .first_token = 900}, "a list");
+  const auto book = session_bytes(crc, {.n_tokens = 49, .n_slots = 48, .n_layers = 1}, "book");
+  const auto fork = session_bytes(crc, {.n_tokens = 40, .n_slots = 39, .n_layers = 1}, "fork");
+  const auto list = session_bytes(
+      crc, {.n_tokens = 17, .n_slots = 16, .n_layers = 1, .first_token = 900}, "a list");
   const auto here = session_bytes(crc, {.n_tokens = 40, .n_slots = 39}, tarn::test::kSessionHere);
   put("pack_of_three", tarn::test::pack_bytes(crc, {book, fork, list}, {0, 2, 0}));
   put("pack_of_one", tarn::test::pack_bytes(crc, {list}, {0}));

@@ -68,7 +68,7 @@ class CopyBench {
   void save(const Text& text) {
     const std::vector<u32> tokens = tokens_of(text);
     const u32 n_slots = text.n_tokens - 1, n_pages = (n_slots + kPage - 1) / kPage;
-    const std::vector<store::Key> none(n_pages, store::Key{text.first + 1, text.fork_at});
+    const std::vector<store::Key> none(n_pages, store::Key{text.first + 1, 5});
     reuse::Manifest manifest{.identity = identity(),
                              .n_slots = n_slots,
                              .tail = n_slots % kPage != 0 ? none[0] : store::Key{},

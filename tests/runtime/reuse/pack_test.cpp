@@ -8,6 +8,7 @@
 #include <cstring>
 #include <string>
 
+#include "tests/fuzz/session_bytes.h"
 #include "tests/runtime/reuse/pack_world.h"
 #include "tools/support/input.h"
 
@@ -99,6 +100,40 @@ TEST_CASE("what a session lacks in the store is added from the pack, private pag
   REQUIRE(done.has_value());
   CHECK(done->n_groups_new == 0);
   CHECK(approx.there.sessions().at("lossy").n_pages_there == 2);
+}
+
+TEST_CASE("private pages are in the pack for each of their sessions") {
+  PackWorld world;
+  world.here.save({"lossy", 49, 900, ~u32{0}, 20});
+  world.here.save({"longer", 65, 900, ~u32{0}, 20});  // with the same private pages
+  CHECK(world.here.copy().pack(std::array{"lossy", "longer"}, world.file.path().c_str()));
+  REQUIRE(world.there.unpack(world.file.path()).has_value());
+  REQUIRE(world.there.copy().erase("longer").has_value());
+  // The first one has keys of its own here by now, which the second does not know.
+  const auto done = world.there.unpack(world.file.path());
+  REQUIRE(done.has_value());
+  CHECK(done->n_there == 1);
+  for (const char* name : {"lossy", "longer"}) {
+    CHECK(world.there.sessions().at(name) == world.here.sessions().at(name));
+  }
+}
+
+TEST_CASE("a session that leaves out pages which no other has is refused") {
+  const Crc32c& crc = crc32c_ways()[0];
+  const auto book = test::session_bytes(crc, {.n_tokens = 49, .n_slots = 48}, "book");
+  const auto other =
+      test::session_bytes(crc, {.n_tokens = 49, .n_slots = 48, .first_token = 500}, "other");
+  PackWorld world;
+  const auto refused = [&](const std::vector<std::byte>& bytes) {
+    tools::write_file(world.file.path(), bytes.data(), bytes.size());
+    const auto done = world.there.unpack(world.file.path());
+    REQUIRE_FALSE(done.has_value());
+    CHECK(world.there.n_records() == 0);
+    CHECK(world.there.holds_nothing());
+    return done.error();
+  };
+  CHECK(std::string(refused(test::pack_bytes(crc, {book}, {1})).detail.c_str()) == "first_page");
+  (void)refused(test::pack_bytes(crc, {book, other}, {0, 1}));  // not its beginning
 }
 
 TEST_CASE("a pack of another model, KV type or arithmetic is refused by the field") {
@@ -240,6 +275,8 @@ TEST_CASE("lies under good checksums are refused") {
     world.tell(lie.tell);
     world.require_refused();
   }
+  world.tell([](PackHead&, std::vector<PackEntry>&) {}, /*crc_error=*/1);
+  world.require_refused();
   world.tell([](PackHead&, std::vector<PackEntry>&) {});
   CHECK(world.there.unpack(world.file.path()).has_value());
 }

@@ -36,12 +36,15 @@ struct PackWorld {
     return *done;
   }
 
+  // Before anything was written.
   void require_refused() {
     const u32 n_records = there.n_records();
+    const u64 n_written = there.store().stats().bytes_written;
     const auto done = there.unpack(file.path());
     REQUIRE_FALSE(done.has_value());
     REQUIRE(done.error().status == Status::io_failed);
     REQUIRE(there.n_records() == n_records);
+    REQUIRE(there.store().stats().bytes_written == n_written);
   }
   // One byte of the file, there and back.
   void flip(u64 at) {
@@ -62,9 +65,9 @@ struct PackWorld {
     close(fd);
   }
 
-  // Writes the pack with another head and table, both with good checksums.
+  // Writes the pack with another head and table, both with good checksums, but for crc_error.
   template <class Tell>
-  void tell(Tell&& change) {
+  void tell(Tell&& change, u32 crc_error = 0) {
     const Crc32c& crc = crc32c_ways()[0];
     std::string bytes = whole;
     reuse::PackHead head;
@@ -77,6 +80,7 @@ struct PackWorld {
     std::memcpy(at, table.data(), table.size() * sizeof(reuse::PackEntry));
     head.table_crc = 0;
     for (const auto& entry : table) head.table_crc = reuse::added_crc(crc, head.table_crc, entry);
+    head.table_crc += crc_error;
     encode_pack_head(crc, head, std::as_writable_bytes(std::span(bytes)).first(kSectorBytes));
     tools::write_file(file.path(), bytes.data(), bytes.size());
   }
