@@ -187,13 +187,14 @@ void check(const StoreCommand& command) {
   json.end_array().end_object();
   if (command.json) print_json(json);
   if (n_left > 0) {
-    throw Failure{kExitIo,
-                  std::to_string(n_left) + " damaged records in " + command.engine.store_dir +
-                      (command.removes ? " could not be removed: check the disk (dmesg)"
-                                       : ": tarn store check --remove drops them, and sessions "
-                                         "recompute what they have lost")};
+    const char* remedy = command.removes
+                             ? ", which could not be removed: check the disk (dmesg)"
+                             : "; tarn store check --remove drops them, and sessions recompute "
+                               "what they have lost";
+    throw Failure{kExitIo, command.engine.store_dir +
+                               ": damaged records: " + std::to_string(n_left) + remedy};
   }
-  if (n_damaged > 0) std::fprintf(stderr, "%llu damaged records removed\n", count(n_damaged));
+  if (n_damaged > 0) std::fprintf(stderr, "removed damaged records: %llu\n", count(n_damaged));
 }
 
 // ---- pack -------------------------------------------------------------------------------------

@@ -155,7 +155,7 @@ TEST_CASE("check finds what is damaged, changes nothing, and with --remove drops
       ended = world.store(world.here, {"check"});
       CHECK(ended.exit_code == 74);
       CHECK(has(ended.out, c.says));
-      CHECK(has(ended.err, "1 damaged records"));
+      CHECK(has(ended.err, "damaged records: 1"));
       CHECK(has(ended.err, "--remove"));
     }
     CHECK(has(world.store(world.here, {"check", "--json"}).out, "\"damaged\": 1"));
