@@ -130,14 +130,18 @@ Result<void> SessionCopy::check_file(const ImportArgs& args, PackReader& file) {
     TARN_CHECK(check_session(args, file));
     const SessionFileHead& head = file.head();
     TARN_CHECK(ops_.begin_groups(head.group_bytes));
+    make_keys(args_.store->secret(), file.manifest(), 0, args_.keys);
+    const Manifest own = with_keys(file.manifest(), args_.keys);
+    const store::RecordShape manifest{head.manifest_bytes};
+    const store::RecordShape shape{head.group_bytes, own.identity.page_tokens};
+    n_frames += manifest.frames(frame_bytes);
     const u64 end = u64{file.end_page()} * head.n_layers;
     for (u64 group = u64{head.first_page} * head.n_layers; group < end; ++group) {
       TARN_CHECK(file.read_group(group, ops_.buffer(ops_.slot(0))));
+      const auto ref = group_record(*args_.store, own, group);
+      const bool is_held = ref && args_.store->index().entry(*ref).holds > 0;
+      n_frames += is_held ? 0 : shape.frames(frame_bytes);
     }
-    const store::RecordShape group{head.group_bytes, file.manifest().identity.page_tokens};
-    const store::RecordShape manifest{head.manifest_bytes};
-    n_frames += u64{head.n_pages} * head.n_layers * group.frames(frame_bytes) +
-                manifest.frames(frame_bytes);
   }
   u64 n_there = args_.store->index().n_free();
   each_record(*args_.store, [&](store::RecordRef, const store::IndexEntry& entry) {

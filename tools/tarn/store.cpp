@@ -68,6 +68,7 @@ void list(const StoreCommand& command) {
   if (!rows.empty()) print_sessions(rows);
   if (rows.empty()) std::printf("no sessions in %s\n", command.engine.store_dir.c_str());
   for (const auto& [file, view] : views) print_space(file, view.space);
+  if (rows.empty()) return;
   std::printf(
       "  \"leaves after\": so much new KV until a session's first KV is evicted, about. Without an "
       "engine the order is that of writing: the order of use is not on disk.\n");

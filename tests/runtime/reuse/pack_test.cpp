@@ -201,6 +201,21 @@ TEST_CASE("a pack that is larger than the store is refused before anything is ev
   CHECK(world.there.sessions() == own);
 }
 
+TEST_CASE("pages that open sessions hold need no room of their own") {
+  PackWorld world(/*n_frames_there=*/14);  // of the 13 that the pack takes, 6 are held
+  (void)world.make_pack();
+  world.there.save({"book", 49});
+  std::vector<store::RecordRef> held;
+  each_record(world.there.store(), [&](store::RecordRef ref, const store::IndexEntry& entry) {
+    if (entry.kind == store::Kind::group) held.push_back(ref);
+  });
+  for (const store::RecordRef ref : held) world.there.store().pin(ref);
+  CHECK(held.size() == 6);
+  CHECK(world.there.unpack(world.file.path()).has_value());
+  CHECK(world.there.sessions() == world.here.sessions());
+  for (const store::RecordRef ref : held) world.there.store().unpin(ref);
+}
+
 TEST_CASE("a pack whose later session fails leaves none, and what was there before stays") {
   u32 n_failed = 0;
   for (u64 seed = 1; seed <= 30; ++seed) {
