@@ -45,6 +45,14 @@ const char* copy_in(const T* from, T* to) {
   return nullptr;
 }
 
+// The tenant of the options, which may be NULL; or why not.
+inline const char* tenant_of(const tarn_session_options* options, std::string_view* tenant) {
+  tarn_session_options own{};
+  const char* why_not = options == nullptr ? nullptr : copy_in(options, &own);
+  *tenant = own.tenant == nullptr ? std::string_view() : std::string_view(own.tenant);
+  return why_not;
+}
+
 template <class T>
 bool copy_out(const T& from, T* to) {
   if (to == nullptr || to->struct_size < sizeof(to->struct_size)) return false;

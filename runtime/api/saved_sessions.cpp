@@ -24,7 +24,8 @@ int32_t tarn_session_save(tarn_session* session, const char* name) {
                     [&](Engine& engine, SessionIdx idx) { return engine.save(idx, name); });
 }
 
-int32_t tarn_session_restore(tarn_engine* engine, const char* name, tarn_session** session_out,
+int32_t tarn_session_restore(tarn_engine* engine, const tarn_session_options* options,
+                             const char* name, tarn_session** session_out,
                              tarn_restored* restored_out) {
   const EngineCall call(engine);
   if (session_out == nullptr) return refuse("session_out is NULL");
@@ -33,8 +34,10 @@ int32_t tarn_session_restore(tarn_engine* engine, const char* name, tarn_session
   if (restored_out != nullptr && !copy_out(out, restored_out)) return refuse(kBadStruct);
   if (!call) return refuse(call.why_not());
   if (name == nullptr) return refuse(kNoName);
+  std::string_view tenant;
+  if (const char* why_not = tenant_of(options, &tenant)) return refuse(why_not);
   const Result<void> done = call.run([&](Engine& own) -> Result<void> {
-    TARN_TRY(const auto restored, own.restore(name));
+    TARN_TRY(const auto restored, own.restore(name, tenant));
     out.cut_off = restored.is_cut_off ? 1 : 0;
     out.n_tokens = restored.n_tokens;
     out.n_computed = restored.n_computed;

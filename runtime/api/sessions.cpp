@@ -40,13 +40,16 @@ engine::SamplerParams sampler_params(const tarn_generate_options& options) {
 
 extern "C" {
 
-int32_t tarn_session_create(tarn_engine* engine, tarn_session** session_out) {
+int32_t tarn_session_create(tarn_engine* engine, const tarn_session_options* options,
+                            tarn_session** session_out) {
   const EngineCall call(engine);
   if (session_out == nullptr) return refuse("session_out is NULL");
   *session_out = nullptr;
   if (!call) return refuse(call.why_not());
+  std::string_view tenant;
+  if (const char* why_not = tenant_of(options, &tenant)) return refuse(why_not);
   return report(call.run([&](Engine& own) -> Result<void> {
-    TARN_TRY(const auto idx, own.create_session());
+    TARN_TRY(const auto idx, own.create_session(tenant));
     *session_out = call.begin_session(idx);
     return {};
   }));
@@ -145,6 +148,8 @@ int32_t tarn_session_poll(tarn_session* session, int32_t timeout_ms, tarn_event*
       out.decode_ns = event.done.decode_ns;
       out.select_steps = event.done.kv_reads.n_select_steps;
       out.kv_read_ratio = event.done.kv_reads.ratio();
+      out.reused_from_memory = event.done.reused.n_from_memory;
+      out.reused_from_disk = event.done.reused.n_from_disk;
       break;
   }
   copy_out(out, event_out);
@@ -196,6 +201,8 @@ int32_t tarn_session_info_get(tarn_session* session, tarn_session_info* info_out
   out.n_tokens = progress->n_ids;
   out.n_computed = progress->n_slots;
   out.prefill_left_ns = progress->prefill_left_ns;
+  out.reused_from_memory = progress->reused.n_from_memory;
+  out.reused_from_disk = progress->reused.n_from_disk;
   copy_out(out, info_out);
   return TARN_OK;
 }

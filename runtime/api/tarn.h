@@ -219,8 +219,17 @@ TARN_API int32_t tarn_is_end(tarn_engine* engine, uint32_t token);
 
 /* ---- Sessions ------------------------------------------------------------------------------- */
 
+/* Whose a session is. NULL instead of it: the default tenant's. */
+typedef struct tarn_session_options {
+  uint32_t struct_size;
+  const char* tenant; /* any text; NULL: the default tenant. Sessions of one tenant reuse each
+                         other's KV (reuse.prefix) and share the names of saved sessions. Nothing
+                         of another tenant's prompts shows, not even in the time a prompt takes */
+} tarn_session_options;
+
 /* Creates an empty session. TARN_WOULD_BLOCK: engine.sessions_max are open. */
-TARN_API int32_t tarn_session_create(tarn_engine* engine, tarn_session** session_out);
+TARN_API int32_t tarn_session_create(tarn_engine* engine, const tarn_session_options* options,
+                                     tarn_session** session_out);
 /* Cancels, and frees the KV. NULL is allowed. A kept session stays in the store: an answer that has
  * ended, or an input that was computed, is checkpointed first (with store.checkpoint_ms > 0), which
  * waits for the disk. Otherwise the last checkpoint stays. */
@@ -228,7 +237,9 @@ TARN_API void tarn_session_destroy(tarn_session* session);
 
 /* Appends tokens and reserves their KV, or does nothing (TARN_WOULD_BLOCK: other sessions hold the
  * KV now; TARN_INVALID_REQUEST: the session generates, or they can never fit, and no id was read).
- * All tokens but the last are computed in the background; the last waits for the next call. */
+ * All tokens but the last are computed in the background; the last waits for the next call. KV of
+ * whole pages (kv.page_tokens) from the beginning on that any session of the tenant has computed is
+ * taken from memory or from the store (reuse.prefix). No token differs for that. */
 TARN_API int32_t tarn_session_feed(tarn_session* session, const uint32_t* ids, uint64_t n_ids);
 /* Tokenizes and feeds in one call, with the limits and errors of both. */
 TARN_API int32_t tarn_session_feed_text(tarn_session* session, const char* text,
@@ -299,6 +310,8 @@ typedef struct tarn_event {
                             steps read everything */
   double kv_read_ratio;  /* DONE: share of the visible slots that decode steps may read, 0..1. The
                            first token is no decode step; 1 without any */
+  uint32_t reused_from_memory; /* DONE: tokens fed since the last DONE whose KV was there; */
+  uint32_t reused_from_disk;   /* and those whose KV the store had */
 } tarn_event;
 
 /* Starts to generate after the fed tokens, of which there must be at least one. Read the events
@@ -329,6 +342,7 @@ typedef struct tarn_session_info {
   uint64_t n_computed;      /* tokens with KV: the progress of a prefill */
   uint64_t prefill_left_ns; /* estimated time for the rest of a prefill; 0: there is no prefill, or
                                its first step still runs */
+  uint64_t reused_from_memory, reused_from_disk; /* as in DONE, so far */
 } tarn_session_info;
 /* The state after the last step or call. It does not wait for a running step, which may take
  * seconds, so one thread can show progress and cancel. */
@@ -386,8 +400,9 @@ typedef struct tarn_restored {
  * belongs to another model or other settings, which the text names, or it is open, or longer than
  * the context; TARN_WOULD_BLOCK: engine.sessions_max are open, or other sessions hold the KV now;
  * TARN_IO_FAILED: it is damaged. restored_out may be NULL. */
-TARN_API int32_t tarn_session_restore(tarn_engine* engine, const char* name,
-                                      tarn_session** session_out, tarn_restored* restored_out);
+TARN_API int32_t tarn_session_restore(tarn_engine* engine, const tarn_session_options* options,
+                                      const char* name, tarn_session** session_out,
+                                      tarn_restored* restored_out);
 
 /* ---- The store ------------------------------------------------------------------------------ */
 

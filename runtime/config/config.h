@@ -12,6 +12,7 @@
 
 #include "platform/base/result.h"
 #include "platform/base/types.h"
+#include "runtime/config/reuse_config.h"
 #include "runtime/config/select_config.h"
 #include "runtime/config/store_config.h"
 
@@ -59,6 +60,7 @@ struct Config {
   bool pin_threads = false;
   SelectConfig select{};
   StoreConfig store{};
+  ReuseConfig reuse{};
 
   // Calls, in a fixed order:
   //   on(key, field, min, max, help)  for numbers, u32 or u64; a key that ends in _bytes is a size
@@ -101,6 +103,7 @@ void Config::visit_fields(Self& self, Visitor& on) {
   on("kv.page_tokens", self.page_tokens, u64{16}, u64{256}, "tokens of a page, a multiple of 16");
   SelectConfig::visit_fields(self.select, on);
   StoreConfig::visit_fields(self.store, on);
+  ReuseConfig::visit_fields(self.reuse, on);
   on("engine.sessions_max", self.sessions_max, u64{1}, u64{1024}, "open sessions at a time");
   on("engine.batch_rows_max", self.batch_rows_max, u64{1}, u64{8192},
      "rows of one step: prefill slice and decode batch together");

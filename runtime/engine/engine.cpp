@@ -215,6 +215,7 @@ void Engine::run_idle() {
     PhaseTimer timer(trace_, Phase::cluster, *clock_);
     if (const Result<void> worked = selector_.work(); !worked) return lose_device(worked.error());
   }
+  kv_.prefixes().save_idle();
   if (kv_.is_moving()) kv_.pump(is_idle ? kIdleWaitNs : 0);
   kv_.tiers().store.log_state();
   checkpoint();
@@ -261,7 +262,11 @@ void Engine::commit_rows() {
     if (run.state == step::RunState::dropped) continue;
     Session& s = sessions_[run.session];
     if (run.state == step::RunState::failed) {
-      (void)lose_kv(s);
+      const u32 n_taken = s.n_taken;
+      const bool reads_on = select_config_.is_full() || s.generation.n_generated == 0;
+      const bool has_room = lose_kv(s);
+      // What it had taken from others it computes now, as if that had not been there.
+      if (has_room && reads_on && s.sequence.n_slots() < n_taken) continue;
       give_up(s, kv_.error());
       continue;
     }

@@ -4,6 +4,7 @@
 
 #include "platform/base/assert.h"
 #include "platform/gpu/device.h"
+#include "platform/io/private_folder.h"
 #include "runtime/config/fixed_text.h"
 #include "runtime/engine/engine.h"
 #include "runtime/engine/engine_memory.h"
@@ -300,9 +301,11 @@ Result<void> Engine::Opening::place_sessions() {
   const auto tables = kv::KvTables::carve(table_carver, e_.plan_.kv);
   const bool is_resident = !in_tiers() && !runs_on_gpu_;
   const bool is_on_device = !in_tiers() && runs_on_gpu_;
+  std::array<u8, 32> entropy{};
+  TARN_CHECK(fill_random(entropy));
   e_.kv_.init(e_.plan_.kv, tables,
               is_resident ? region(RegionId::kv_groups) : std::span<std::byte>{},
-              is_on_device ? &e_.executor_.gpu().memory() : nullptr);
+              is_on_device ? &e_.executor_.gpu().memory() : nullptr, entropy);
 
   TARN_ASSERT(e_.plan_.sessions_max <= kSessionsMax);
   Carver carver(region(RegionId::sessions));
@@ -316,6 +319,8 @@ Result<void> Engine::Opening::place_sessions() {
   e_.sessions_ = memory.sessions;
   e_.ready_ = memory.ready;
   e_.schedule_ = {.slices = memory.slices};
+  TARN_TRY(e_.identity_,
+           kv_identity(e_.model_, e_.plan_, static_cast<u32>(e_.kv_type_), runs_on_gpu_));
   return in_tiers() ? open_tiers() : Result<void>{};
 }
 
@@ -363,24 +368,15 @@ Result<void> Engine::Opening::open_tiers() {
                          .guest = &e_.archive_,
                          .host = &e_}));
   if (keeps_sessions) {
-    const model::Weights& weights = e_.model_.weights;
-    const u32 n_factors = weights.rope_factors != nullptr ? e_.model_.spec.n_rot / 2 : 0;
-    e_.archive_.init(
-        {.kv = &e_.kv_,
-         .identity = reuse::kv_identity(
-             {.spec = &e_.model_.spec,
-              .content_hash = weights.content_hash,
-              .rope_factors = {weights.rope_factors, n_factors},
-              .kv_type = static_cast<u32>(e_.kv_type_),
-              .page_tokens = e_.plan_.group_shape.page_tokens,
-              .numerics_id = runs_on_gpu_ ? reuse::kGpuNumericsId : reuse::kCpuNumericsId}),
-         .crc = &crc32c_ways()[0],
-         .clock = e_.clock_,
-         .log = e_.log_,
-         .checkpoint_ns = u64{args_.config.store.checkpoint_ms} * 1'000'000,
-         .spills_max = plan::kTierMovesMax,
-         .memory = reuse::SaveMemory::carve(carver, tiers.saves),
-         .selector = &e_.selector_});
+    e_.archive_.init({.kv = &e_.kv_,
+                      .identity = e_.identity_,
+                      .crc = &crc32c_ways()[0],
+                      .clock = e_.clock_,
+                      .log = e_.log_,
+                      .checkpoint_ns = u64{args_.config.store.checkpoint_ms} * 1'000'000,
+                      .spills_max = plan::kTierMovesMax,
+                      .memory = reuse::SaveMemory::carve(carver, tiers.saves),
+                      .selector = &e_.selector_});
   }
   e_.kv_.tiers().store.log_state();
   if (keeps_sessions) e_.kv_.tiers().store.log_lost_records();

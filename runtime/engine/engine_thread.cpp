@@ -166,7 +166,8 @@ void EngineThread::note_progress() {
     progress_[idx] = {.state = session.state,
                       .n_ids = session.n_ids,
                       .n_slots = n_slots,
-                      .last_error = session.last_error};
+                      .last_error = session.last_error,
+                      .reused = session.generation.reused};
     // The last token waits for what comes next.
     if (is_busy(session.state) && n_slots + 1 < session.n_ids) {
       const f64 left_s = std::min(readings_[idx].left_s(now_ns, n_slots, session.n_ids), kLeftMaxS);

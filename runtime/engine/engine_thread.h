@@ -91,6 +91,7 @@ class EngineThread {
     u32 n_slots = 0;
     LastError last_error{};
     u64 prefill_left_ns = 0;  // an estimate; 0: nothing is read, or nothing known yet
+    kv::Reused reused{};
   };
   Result<Progress> progress(SessionIdx idx);
   // Waits until the session computes nothing. would_block when it still does after timeout_ms, and

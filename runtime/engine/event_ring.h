@@ -15,6 +15,7 @@
 
 #include "platform/base/result.h"
 #include "runtime/engine/sampler.h"
+#include "runtime/kv/reused.h"
 
 namespace tarn::engine {
 
@@ -45,6 +46,7 @@ struct DoneEvent {
   u64 prefill_ns = 0;
   u64 decode_ns = 0;
   KvReads kv_reads{};
+  kv::Reused reused{};
 };
 
 struct Event {

@@ -58,7 +58,8 @@ void Generation::finish(Finish reason, Status status, const GenerationScratch& s
                     .n_tokens = n_generated,
                     .prefill_ns = first_token_ns_ > 0 ? first_token_ns_ - fed_ns : 0,
                     .decode_ns = last_token_ns_ - first_token_ns_,
-                    .kv_reads = kv_reads});
+                    .kv_reads = kv_reads,
+                    .reused = reused});
   fed_ns = 0;
 }
 

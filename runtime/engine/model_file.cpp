@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 
 #include "platform/base/checked.h"
 #include "platform/cpu/worker_pool.h"
+#include "platform/io/private_folder.h"
 #include "runtime/engine/engine_memory.h"
 #include "runtime/exec/built_kernels.h"
 #include "runtime/exec/gpu/support.h"
@@ -187,6 +189,25 @@ Result<PlanReport> plan_model(OpenArgs args) {
   TARN_TRY(report.plan, plan::plan_memory(inputs));
   if (!report.plan.fits) report.why_not = plan::over_budget_error(report.plan, inputs);
   return report;
+}
+
+Result<reuse::KvIdentity> kv_identity(const model::LoadedModel& model, const plan::Plan& plan,
+                                      u32 kv_type, bool on_gpu) {
+  const model::Weights& weights = model.weights;
+  const u32 n_factors = weights.rope_factors != nullptr ? model.spec.n_rot / 2 : 0;
+  std::array<u64, 2> content_hash = weights.content_hash;
+  if (!plan.tiers.store.keeps) {
+    std::array<u8, sizeof content_hash> random{};
+    TARN_CHECK(fill_random(random));
+    content_hash = std::bit_cast<std::array<u64, 2>>(random);
+  }
+  return reuse::kv_identity(
+      {.spec = &model.spec,
+       .content_hash = content_hash,
+       .rope_factors = {weights.rope_factors, n_factors},
+       .kv_type = kv_type,
+       .page_tokens = plan.group_shape.page_tokens,
+       .numerics_id = on_gpu ? reuse::kGpuNumericsId : reuse::kCpuNumericsId});
 }
 
 }  // namespace tarn::engine

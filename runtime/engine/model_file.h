@@ -5,6 +5,8 @@
 
 #include "platform/cpu/topology.h"
 #include "runtime/engine/open_args.h"
+#include "runtime/plan/plan.h"
+#include "runtime/reuse/kv_identity.h"
 
 namespace tarn::engine {
 
@@ -52,5 +54,9 @@ struct WorkerCpus {
 
 // The device that the model runs on is chosen here: "auto" is whatever computes it.
 Result<plan::Inputs> plan_inputs(ModelFile& file, const OpenArgs& args, u32 n_workers);
+
+// What the KV of this engine is of. What no later opening may find needs no hash of the model.
+Result<reuse::KvIdentity> kv_identity(const model::LoadedModel& model, const plan::Plan& plan,
+                                      u32 kv_type, bool on_gpu);
 
 }  // namespace tarn::engine

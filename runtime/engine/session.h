@@ -106,6 +106,8 @@ struct Session {
   std::atomic<bool> cancel{false};
 
   u32 turn_begin = 0;      // where the last input begins
+  store::Key root{};       // of its pages' keys: only sessions of one tenant share them
+  u32 n_taken = 0;         // slots up to here hold KV that others have computed, in part at least
   reuse::SavedAs saved{};  // in the store
 
   // The first slot whose KV a row that selects has computed: from there on it is not what the
@@ -133,6 +135,7 @@ struct Session {
   // KV was cut: approximate KV may be gone with it.
   void note_cut() {
     if (sequence.n_slots() <= first_approx_slot) first_approx_slot = kNone;
+    n_taken = std::min(n_taken, sequence.n_slots());
   }
 };
 

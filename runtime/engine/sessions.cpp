@@ -21,6 +21,14 @@ Unexpected no_slots_left(const kv::GroupPool& pool, u64 n_tokens) {
                .figures = {{{"tokens", n_tokens}, {"groups_free", pool.groups_free()}}}});
 }
 
+// Of KV that was just taken: the first n_slots stay, or the whole pages of them.
+void cut_taken(kv::KvCache& kv, kv::Sequence& sequence, u32 n_slots) {
+  if (kv.truncate(sequence, n_slots)) return;
+  const u32 page_tokens = kv.pool().shape().page_tokens;
+  const bool is_cut = sequence.truncate(n_slots / page_tokens * page_tokens);
+  TARN_ASSERT(is_cut);  // between two pages
+}
+
 // Rows of an input go together. A restored session may have generated tokens to compute again. The
 // last one goes alone, as it did before, since an index may begin with it. No index had begun
 // before the others, or all of their KV would have been saved.
@@ -72,7 +80,7 @@ Result<void> check_ids(const model::ModelSpec& spec, std::span<const u32> ids) {
   return {};
 }
 
-Result<SessionIdx> Sessions::create_session() {
+Result<SessionIdx> Sessions::create_session(std::string_view tenant) {
   for (SessionIdx idx = 0; idx < sessions_.size(); ++idx) {
     Session& s = sessions_[idx];
     if (s.state != SessionState::free) continue;
@@ -84,9 +92,14 @@ Result<SessionIdx> Sessions::create_session() {
     s.last_error = {};
     s.generation.begin({}, text_.tokenizer());
     s.generation.fed_ns = 0;
+    s.generation.reused = {};
     s.cancel.store(false);
     s.on_logits = nullptr;
     archive_.forget(s.saved);
+    s.saved.tenant = store::tenant_key(kv_.prefixes().index().secret(), tenant);
+    s.n_taken = 0;
+    s.root = reuse::identity_key(kv_.prefixes().index().secret(),
+                                 reuse::of_tenant(identity_, s.saved.tenant));
     s.first_approx_slot = Session::kNone;
     selector_.forget(idx);
     return idx;
@@ -121,8 +134,17 @@ Result<void> Sessions::feed(SessionIdx idx, std::span<const u32> ids) {
   }
   TARN_CHECK(check_ids(model_.spec, ids));
   if (s.state == SessionState::idle) TARN_CHECK(redo_answer(idx));
-  if (!kv::KvCache::reserve_slots(s.sequence, s.n_ids) ||
-      !s.sequence.reserve(static_cast<u32>(ids.size()))) {
+  if (!kv_.reserve_slots(s.sequence, s.n_ids)) return no_slots_left(kv_.pool(), ids.size());
+  std::copy(ids.begin(), ids.end(), s.ids.begin() + s.n_ids);
+  const u32 n_slots = s.sequence.n_slots();
+  const u32 n_ids = s.n_ids + static_cast<u32>(ids.size());
+  const kv::Reused before = s.generation.fed_ns == 0 ? kv::Reused{} : s.generation.reused;
+  s.generation.reused = before;
+  take_prefix(s, n_ids);
+  if (!kv::KvCache::reserve_slots(s.sequence, n_ids)) {
+    if (s.sequence.n_slots() > n_slots) cut_taken(kv_, s.sequence, n_slots);
+    s.generation.reused = before;
+    (void)kv::KvCache::reserve_slots(s.sequence, s.n_ids);
     return no_slots_left(kv_.pool(), ids.size());
   }
   s.last_error = {};
@@ -131,9 +153,8 @@ Result<void> Sessions::feed(SessionIdx idx, std::span<const u32> ids) {
     s.n_settled = s.n_ids;
     s.turn_begin = s.n_ids;
   }
-  std::copy(ids.begin(), ids.end(), s.ids.begin() + s.n_ids);
   s.turns.feed(s.n_ids, static_cast<u32>(ids.size()));
-  s.n_ids += static_cast<u32>(ids.size());
+  s.n_ids = n_ids;
   s.saved.ask_more();
   s.state = s.n_computable() > 0 ? SessionState::computing : SessionState::idle;
   if (s.generation.fed_ns == 0) s.generation.fed_ns = clock_->now_ns();
@@ -155,6 +176,7 @@ Result<void> Sessions::generate(SessionIdx idx, const GenerateParams& params) {
                    .hint = "no KV group is free to redo the last token: end another session"});
     }
   }
+  if (s.generation.fed_ns == 0) s.generation.reused = {};
   s.generation.begin(params, text_.tokenizer());
   if (s.generation.fed_ns == 0) s.generation.fed_ns = clock_->now_ns();
   if (s.state == SessionState::idle) s.n_settled = s.n_ids;
@@ -210,6 +232,8 @@ Result<SessionIdx> Sessions::fork(SessionIdx idx) {
   }
   std::copy_n(source.ids.begin(), source.n_ids, copy.ids.begin());
   copy.n_ids = source.n_ids;
+  copy.saved.tenant = source.saved.tenant;
+  copy.root = source.root;
   copy.turns = source.turns;
   copy.turn_begin = source.turn_begin;
   copy.first_approx_slot = source.first_approx_slot;
@@ -218,11 +242,37 @@ Result<SessionIdx> Sessions::fork(SessionIdx idx) {
   return copy_idx;
 }
 
+// The pages of its first n_ids tokens that somebody has computed already. Not where every row's
+// logits are wanted, and not behind KV that does not follow from its tokens. The last token's row
+// is computed in any case: its logits are wanted. An index may know of a tail that is not full.
+void Sessions::take_prefix(Session& s, u32 n_ids) {
+  const u32 page_tokens = plan_.group_shape.page_tokens, n_before = s.sequence.n_slots();
+  if (s.on_logits != nullptr || s.first_approx_slot != Session::kNone) return;
+  if (!select_config_.is_full() && n_before % page_tokens != 0) return;
+  kv::Reused reused = kv_.prefixes().take(s.sequence, s.root, s.ids.first(n_ids));
+  if (reused.n_tokens() == 0) return;
+  if (s.sequence.n_slots() == n_ids) {
+    const bool is_here = kv_.prefixes().is_here(s.sequence, n_ids / page_tokens - 1);
+    cut_taken(kv_, s.sequence,
+              is_here ? n_ids - 1 : n_ids - page_tokens);  // nobody waits for the disk
+  }
+  const u32 n_taken = std::max(s.sequence.n_slots(), n_before) - n_before;
+  reused.n_from_disk = std::min(reused.n_from_disk, n_taken);
+  reused.n_from_memory = n_taken - reused.n_from_disk;
+  s.generation.reused += reused;
+  s.n_taken = std::max(s.n_taken, s.sequence.n_slots());
+}
+
 // ---- What a step does -----------------------------------------------------------------------
 
 std::span<Ready> Sessions::ready_sessions() {
   u32 n = 0;
   for (Session& s : sessions_) {
+    if (s.n_ready_rows(scratch_) > plan_.group_shape.page_tokens) {
+      take_prefix(s, s.n_ids - 1);  // a last row is left
+      const bool reserved = kv::KvCache::reserve_slots(s.sequence, s.n_ids);
+      TARN_ASSERT(reserved);  // what the pages took the place of
+    }
     const u32 n_rows = s.n_ready_rows(scratch_);
     if (n_rows == 0) continue;
     Ready& ready = ready_[n++];
@@ -257,8 +307,10 @@ void Sessions::accept_token(Session& s, Sampled sampled) {
 void Sessions::commit(Session& s, u32 n_rows) {
   const u32 n_before = s.sequence.n_slots();
   s.sequence.commit(n_rows);
-  if (plan_.tiers.store.keeps)
-    archive_.name_pages(s.sequence, s.ids, n_before, s.first_approx_slot);
+  const u32 page_tokens = plan_.group_shape.page_tokens;
+  const u32 n_exact = std::min(s.sequence.n_slots(), s.first_approx_slot);
+  kv_.prefixes().list(s.sequence, s.root, s.ids, n_before / page_tokens, n_exact / page_tokens);
+  archive_.name_private(s.sequence, s.ids, n_before, s.first_approx_slot);
 }
 
 void Sessions::give_up(Session& s, const Error& error) {
@@ -276,9 +328,12 @@ void Sessions::give_up(Session& s, const Error& error) {
 // exact KV alone. False where other sessions hold the groups that it shared with them: then it has
 // no KV, and reserve_slots() finds room for its tokens once those sessions have ended.
 bool Sessions::lose_kv(Session& s) {
+  const u32 n_slots = s.sequence.n_slots();
   s.sequence.abandon();
   archive_.drop(s.saved);
   kv_.cut_lost(s.sequence, /*keeps_whole_pages=*/select_config_.is_full());
+  const u32 n_lost = n_slots - s.sequence.n_slots();
+  s.generation.reused.forget(n_lost);
   s.note_cut();
   selector_.forget(s.idx);
   s.turns.start_over(s.n_ids);

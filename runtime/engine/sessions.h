@@ -33,7 +33,9 @@ Result<void> check_ids(const model::ModelSpec& spec, std::span<const u32> ids);
 // The base of Engine, which opens and places the parts below, and steps.
 class Sessions {
  public:
-  Result<SessionIdx> create_session();
+  // Of a tenant (text of any length; empty: the default one). Sessions of one tenant reuse each
+  // other's KV, and nobody else's; names of saved sessions are its own too.
+  Result<SessionIdx> create_session(std::string_view tenant = {});
   void destroy_session(SessionIdx idx);
   Result<void> feed(SessionIdx idx, std::span<const u32> ids);
   Result<void> generate(SessionIdx idx, const GenerateParams& params);
@@ -53,7 +55,7 @@ class Sessions {
     u64 n_drawn = 0;          // then: tokens of that generation
     u64 took_ns = 0;
   };
-  Result<Restored> restore(std::string_view name);
+  Result<Restored> restore(std::string_view name, std::string_view tenant = {});
   // For exports, imports and what is to be erased. The engine does nothing else before they end.
   reuse::Archive& archive() { return archive_; }
 
@@ -77,7 +79,8 @@ class Sessions {
   std::span<const Session> sessions() const { return sessions_; }
 
  protected:
-  // Those that have rows for a step, in order.
+  // Those that have rows for a step, in order. Each first takes what others have computed of its
+  // tokens meanwhile.
   std::span<Ready> ready_sessions();
   bool have_work() const;
   // Appends what was sampled, and tells the reader.
@@ -99,7 +102,8 @@ class Sessions {
   model::LoadedModel model_{};
   text::Encoder text_{};
   SelectConfig select_config_{};
-  store::Key selection_key_{};  // of select_config_ and the type of KV
+  store::Key selection_key_{};    // of select_config_ and the type of KV
+  reuse::KvIdentity identity_{};  // of the default tenant
   kv::KvCache kv_{};
   reuse::Archive archive_{};  // off where the plan keeps no sessions
   method::Selector selector_{&kv_};
@@ -109,6 +113,7 @@ class Sessions {
 
  private:
   Result<void> redo_answer(SessionIdx idx);
+  void take_prefix(Session& session, u32 n_ids);
   Result<void> cut(Session& session, u32 n_slots);
   reuse::SessionView view_of(Session& session) const;
   Result<void> restore_from(Session& session, const reuse::Archive::Found& found);

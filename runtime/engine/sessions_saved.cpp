@@ -23,6 +23,7 @@ reuse::SessionView Sessions::view_of(Session& s) const {
       .session = s.idx,
       .sequence = &s.sequence,
       .ids = s.ids.first(s.n_ids),
+      .root = s.root,
       .is_idle = s.state == SessionState::idle,
       .turn_begin = s.turn_begin,
       .first_approx_slot = s.first_approx_slot,
@@ -68,10 +69,10 @@ void Sessions::checkpoint() {
   if (due != nullptr) archive_.checkpoint(view_of(*due));
 }
 
-Result<Sessions::Restored> Sessions::restore(std::string_view name) {
+Result<Sessions::Restored> Sessions::restore(std::string_view name, std::string_view tenant) {
   const u64 start_ns = clock_->now_ns();
-  TARN_TRY(const reuse::Archive::Found found, archive_.find(name));
-  TARN_TRY(const SessionIdx idx, create_session());
+  TARN_TRY(const reuse::Archive::Found found, archive_.find(tenant, name));
+  TARN_TRY(const SessionIdx idx, create_session(tenant));
   Session& s = sessions_[idx];
   if (const Result<void> restored = restore_from(s, found); !restored) {
     destroy_session(idx);
@@ -105,7 +106,7 @@ Result<void> Sessions::restore_from(Session& s, const reuse::Archive::Found& fou
   if (found.is_whole() && restore_index(s, manifest)) {
     index_owner = selector_.codebooks_key(s.idx);
   }
-  TARN_TRY(const bool has_index, archive_.restore(s.saved, s.sequence, found, index_owner));
+  TARN_TRY(const bool has_index, archive_.restore(s.saved, s.sequence, found, s.root, index_owner));
   std::ranges::copy(manifest.token_ids, s.ids.begin());
   s.n_ids = s.n_settled = static_cast<u32>(n_ids);
   s.turn_begin = manifest.turn_begins.empty() ? s.n_ids : manifest.turn_begins[0];

@@ -38,19 +38,19 @@ bool GroupIo::is_gathering() const {
                      [](const Move& move) { return move.kind == MoveKind::part && !move.lent; });
 }
 
-// Without a name: two openings of a store, two groups and two contents of one group never have the
+// Without a page: two openings of a store, two groups and two contents of one group never have the
 // same key.
 store::Key GroupIo::key_of(u32 group_idx) const {
-  const Residency::Entry& entry = args_.residency->entry(group_idx);
-  if (entry.name != kNoName) return args_.names->key(entry.name, entry.named_layer);
-  const std::array<u64, 3> words = {args_.nonce, group_idx, entry.generation};
+  if (args_.pages->page_of(group_idx) != kNoPage) return args_.pages->group_key(group_idx);
+  const std::array<u64, 3> words = {args_.nonce, group_idx,
+                                    args_.residency->entry(group_idx).generation};
   return store::root_key(args_.store->secret(), std::as_bytes(std::span(words)));
 }
 
 // That the record of the group carries.
 std::span<const u32> GroupIo::token_ids_of(u32 group_idx) const {
-  const u32 name = args_.residency->entry(group_idx).name;
-  return name == kNoName ? std::span<const u32>{} : args_.names->token_ids(name);
+  const u32 page = args_.pages->page_of(group_idx);
+  return page == kNoPage ? std::span<const u32>{} : args_.pages->token_ids(page);
 }
 
 store::Begun GroupIo::load(const Load& load) {
@@ -105,6 +105,10 @@ store::Begun GroupIo::store(u32 group_idx) {
                                                .payload_bytes = payload.size(),
                                                .known = what_if_known(key, payload.size()),
                                                .tag = tag_of(move)});
+  const u32 page = args_.pages->page_of(group_idx);
+  if (page != kNoPage && (begun == store::Begun::begun || begun == store::Begun::known)) {
+    args_.pages->set_wanted(page);
+  }
   if (begun == store::Begun::known && take_known(ticket, key)) return store::Begun::begun;
   if (begun == store::Begun::known) return begun;
   if (begun != store::Begun::begun) {
@@ -121,7 +125,7 @@ store::Begun GroupIo::store(u32 group_idx) {
 // A record of these tokens is there, or is being written for another group: then there is nothing
 // to do but wait for it.
 bool GroupIo::take_known(const Ticket& ticket, const store::Key& key) {
-  TARN_ASSERT(args_.residency->entry(ticket.group_idx).name != kNoName);  // others do not repeat
+  TARN_ASSERT(args_.pages->page_of(ticket.group_idx) != kNoPage);  // others do not repeat
   const auto found = args_.store->find(key);
   const bool is_ours = found && what_if_known(key, args_.residency->frame(ticket.frame).size()) ==
                                     store::PutArgs::If::absent;
@@ -144,6 +148,7 @@ void GroupIo::take(const store::Event& event) {
     move.lent = event.lent;
     move.ok = event.outcome == store::Outcome::ok;
     move.record = event.ref;
+    move.is_foreign = event.outcome == store::Outcome::other_tokens;
     if (move.lent) ++n_lent_;
   }
   is_load ? end_load(move) : end_store(move);
@@ -179,6 +184,8 @@ void GroupIo::end_load(Move& move) {
       return;
     }
     gather_is_lost_ = gather_is_lost_ || is_part;
+    // Under our key, and of other tokens: or we would ask for it again and again.
+    if (move.is_foreign) args_.store->reject(move.record);
     args_.residency->end_loading(move.ticket, LoadEnd::lost);
     ++stats_->n_lost;
   }

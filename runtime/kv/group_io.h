@@ -1,8 +1,8 @@
 // Reads and writes of groups that the store has under way: at most kMovesMax, each with its ticket
 // (residency.h). When and why a group moves is the mover's.
 //
-//   names    a group with a name (page_names.h) lies under the key of its tokens: what is there
-//            already is not written again. Others lie under keys of no use to a later opening
+//   keys     a group of a page (prefix_index.h) lies under the page's key and its layer: what is
+//            there already is not written again. Others lie under keys that nobody asks for
 //   parts    a read of single sectors, for a gather, through a frame that is free again at once
 //   errors   a record that cannot be read back or does not verify makes its group lost
 //   thread   the engine's
@@ -12,6 +12,7 @@
 #include <span>
 
 #include "platform/clock/clock.h"
+#include "runtime/kv/prefix_index.h"
 #include "runtime/kv/residency.h"
 #include "runtime/kv/slot_gather.h"
 #include "runtime/step/batch.h"
@@ -27,7 +28,8 @@ struct MoverStats {
   u64 n_waited = 0;  // and those that it had to wait for
   u64 wait_ns = 0;
   u64 n_loads = 0, n_spills = 0, n_lost = 0, n_spill_failures = 0, n_evictions = 0;
-  u64 n_known = 0;  // spills that found their record there
+  u64 n_known = 0;          // spills that found their record there
+  u64 n_dropped_pages = 0;  // idle ones
   u64 bytes_loaded = 0, bytes_spilled = 0;
   // Of gather(), in part of the figures above too.
   u64 n_gather_reads = 0;       // groups of which sectors were read
@@ -44,8 +46,8 @@ struct MoverArgs {
   u32 window_groups = 1;  // pinned at a time, at most
   u32 loads_max = 32;
   u32 spills_max = 32;
-  u64 nonce = 0;  // of this opening of the store: keys of groups without a name never repeat
-  const PageNames* names = nullptr;
+  u64 nonce = 0;  // of this opening of the store: keys of groups without a page never repeat
+  PrefixIndex* pages = nullptr;
   void (*on_other)(void* context, const store::Event& event) = nullptr;
   void* other_context = nullptr;
   step::StepHost* host = nullptr;  // ticks before each look at the disk that may wait
@@ -85,6 +87,7 @@ class GroupIo {
     MoveKind kind = MoveKind::none;
     bool lent = false;  // ended, but the disk still has the frame
     bool ok = false;    // how it ended
+    bool is_foreign = false;
     store::RecordRef record{};
     Ticket ticket{};
     u32 group = 0;  // of a part: in the sequence's order

@@ -21,15 +21,22 @@ void GroupPool::lie_in(std::span<std::byte> region) {
   region_ = reinterpret_cast<u8*>(region.data());
 }
 
-GroupPool::Group& GroupPool::current(GroupRef ref) const {
+GroupPool::Group& GroupPool::of_generation(GroupRef ref) const {
   TARN_ASSERT(ref.idx < groups_.size());
   TARN_ASSERT(ref.generation == groups_[ref.idx].generation);
-  TARN_ASSERT(groups_[ref.idx].references > 0);
   return groups_[ref.idx];
 }
 
+GroupPool::Group& GroupPool::current(GroupRef ref) const {
+  Group& group = of_generation(ref);
+  TARN_ASSERT(group.references > 0);
+  return group;
+}
+
 std::optional<GroupRef> GroupPool::acquire() {
-  if (free_.n_free() == 0) return std::nullopt;
+  while (free_.n_free() == 0) {
+    if (pages_ == nullptr || !pages_->free_one()) return std::nullopt;
+  }
   const u32 idx = free_.take();
   TARN_ASSERT(groups_[idx].references == 0);
   groups_[idx].references = 1;
@@ -48,25 +55,50 @@ GroupRef GroupPool::reopen(GroupRef ref) {
   Group& group = current(ref);
   TARN_ASSERT(group.is_sealed);
   TARN_ASSERT(group.references == 1);
+  if (group.page != kNoPage) pages_->on_reopen(group.page);
   group.is_sealed = false;
   if (memory_ != nullptr) memory_->on_reopen(ref.idx);
   return GroupRef{.idx = ref.idx, .generation = ++group.generation};
 }
 
 void GroupPool::add_reference(GroupRef ref) {
-  Group& group = current(ref);
+  Group& group = of_generation(ref);
   TARN_ASSERT(group.is_sealed);
   TARN_ASSERT(group.references < ~u32{0});
-  ++group.references;
+  if (group.references++ > 0) return;
+  --n_idle_;
+  pages_->on_held(group.page);
 }
 
 void GroupPool::release(GroupRef ref) {
   Group& group = current(ref);
   if (--group.references > 0) return;
-  if (memory_ != nullptr) memory_->on_release(ref.idx);
-  ++group.generation;
-  group.is_sealed = false;
-  free_.put(ref.idx);
+  if (group.page != kNoPage && pages_->on_released(group.page)) {
+    ++n_idle_;
+    return;
+  }
+  give_back(ref.idx);
+}
+
+void GroupPool::free_idle(GroupRef ref) {
+  const Group& group = of_generation(ref);
+  TARN_ASSERT(group.is_sealed && group.references == 0);
+  --n_idle_;
+  give_back(ref.idx);
+}
+
+void GroupPool::give_back(u32 idx) {
+  Group& group = groups_[idx];
+  if (memory_ != nullptr) memory_->on_release(idx);
+  group = {.generation = group.generation + 1};
+  free_.put(idx);
+}
+
+void GroupPool::set_page(GroupRef ref, u32 page, u32 layer) {
+  Group& group = current(ref);
+  TARN_ASSERT(group.is_sealed && (group.page == kNoPage || page == kNoPage));
+  group.page = page;
+  group.layer = static_cast<u16>(layer);
 }
 
 u8* GroupPool::address(GroupRef group) const {
@@ -101,12 +133,14 @@ void GroupPool::copy_slots(GroupRef source, GroupRef target, u32 n_slots) {
 }
 
 void GroupPool::check_invariants() const {
-  u32 n_used = 0;
+  u32 n_used = 0, n_idle = 0;
   for (const Group& group : groups_) {
     n_used += group.references > 0;
-    TARN_ASSERT(group.is_sealed ? group.references > 0 : group.references <= 1);
+    n_idle += group.is_sealed && group.references == 0;
+    TARN_ASSERT(group.is_sealed || (group.references <= 1 && group.page == kNoPage));
+    TARN_ASSERT(group.references > 0 || !group.is_sealed || group.page != kNoPage);
   }
-  TARN_ASSERT(n_used + free_.n_free() == groups_.size());
+  TARN_ASSERT(n_idle == n_idle_ && n_used + n_idle + free_.n_free() == groups_.size());
 }
 
 }  // namespace tarn::kv

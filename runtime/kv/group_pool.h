@@ -4,12 +4,14 @@
 //   one group    [n_kv_heads][page], padded to 4 KiB at its end; page = [page_tokens, 2, vector],
 //                2 = {K, V}; vector = kv_vector_bytes(type, head_dim)
 //   states       free -> writable (exactly one owner) -> sealed (immutable, counted) -> free;
-//                sealed -> writable for its only owner, under a new generation
+//                sealed -> writable for its only owner, under a new generation;
+//                sealed <-> idle: without references, and its page stays (prefix_index.h); -> free
 //   thread       engine thread only
-//   when full    acquire() returns nothing: the caller waits, evicts or refuses; it never allocates
+//   when full    acquire() frees idle groups. Without any it returns nothing: the caller waits,
+//                evicts or refuses; it never allocates
 //
-// Invariant: groups_free + groups in use = groups_max; a group is in use iff its references > 0;
-//            a writable group has references = 1.
+// Invariant: free + idle groups + groups in use = groups_max; a group is in use iff its
+//            references > 0; a writable group has references = 1.
 #pragma once
 
 #include <cstring>
@@ -54,21 +56,43 @@ class GroupMemory {
   ~GroupMemory() = default;
 };
 
+inline constexpr u32 kNoPage = ~u32{0};
+
+// Who knows groups as parts of pages.
+class PageOwner {
+ public:
+  // Nobody has a group of the page any more. True: it stays, idle.
+  virtual bool on_released(u32 page) = 0;
+  virtual void on_held(u32 page) = 0;    // an idle group of it is taken
+  virtual void on_reopen(u32 page) = 0;  // a group of it is to be written: it is no page then
+  // Frees the groups of one idle page. False: there is none.
+  virtual bool free_one() = 0;
+
+ protected:
+  ~PageOwner() = default;
+};
+
 class GroupPool {
  public:
   // Takes the tables; one of the others tells where the groups lie.
   void init(Carver& carver, const GroupShape& shape, u32 groups_max);
+  void belong_to(PageOwner* pages) { pages_ = pages; }
   void lie_in(std::span<std::byte> region);  // groups_max groups
   void lie_in(GroupMemory* memory) { memory_ = memory; }
 
   // Writable, with one reference; the content is what was there before.
   std::optional<GroupRef> acquire();
   void seal(GroupRef group);           // no more writes
-  void add_reference(GroupRef group);  // sealed groups only
-  void release(GroupRef group);        // the last reference frees it
+  void add_reference(GroupRef group);  // sealed or idle
+  void release(GroupRef group);        // the last reference frees it, or leaves it idle
   // Makes a sealed group with one reference writable again, its content kept. The old name is
   // stale.
   GroupRef reopen(GroupRef group);
+  // A sealed group is the part `layer` of this page; kNoPage: of none.
+  void set_page(GroupRef group, u32 page, u32 layer);
+  u32 page_of(u32 group_idx) const { return groups_[group_idx].page; }
+  u32 layer_in_page(u32 group_idx) const { return groups_[group_idx].layer; }
+  void free_idle(GroupRef group);
   bool is_sealed(GroupRef group) const { return current(group).is_sealed; }
   u32 references(GroupRef group) const { return current(group).references; }
 
@@ -81,22 +105,29 @@ class GroupPool {
 
   const GroupShape& shape() const { return shape_; }
   u32 groups_max() const { return free_.size(); }
-  u32 groups_free() const { return free_.n_free(); }
+  u32 groups_free() const { return free_.n_free() + n_idle_; }  // that acquire() can give
+  u32 groups_idle() const { return n_idle_; }
   void check_invariants() const;
 
  private:
   struct Group {
     u32 generation = 0;
     u32 references = 0;
+    u32 page = kNoPage;
+    u16 layer = 0;  // in the page
     bool is_sealed = false;
   };
-  Group& current(GroupRef ref) const;  // asserts
+  Group& of_generation(GroupRef ref) const;  // asserts
+  Group& current(GroupRef ref) const;        // and that it has references
+  void give_back(u32 idx);
 
   GroupShape shape_{};
   u8* region_ = nullptr;  // nullptr: the groups lie in memory_
   GroupMemory* memory_ = nullptr;
+  PageOwner* pages_ = nullptr;
   std::span<Group> groups_{};  // [groups_max]
   FreeList free_{};
+  u32 n_idle_ = 0;
 };
 
 }  // namespace tarn::kv

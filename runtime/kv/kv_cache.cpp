@@ -1,5 +1,6 @@
 #include "runtime/kv/kv_cache.h"
 
+#include <algorithm>
 #include <bit>
 
 #include "platform/base/assert.h"
@@ -9,14 +10,31 @@
 namespace tarn::kv {
 
 void KvCache::init(const KvSizes& sizes, const KvTables& tables, std::span<std::byte> groups,
-                   GroupMemory* device) {
+                   GroupMemory* device, const std::array<u8, 32>& entropy) {
   sizes_ = sizes;
   tables_ = tables;
   Carver carver(tables_.pool);
   pool_.init(carver, sizes_.shape, sizes_.groups_max);
+  secret_ = store::make_secret(entropy);
+  init_pages(&secret_);
   if (!groups.empty()) return pool_.lie_in(groups);
   GroupMemory* frames = &tiers_.residency;
   pool_.lie_in(device != nullptr ? device : frames);
+}
+
+void KvCache::init_pages(const store::Secret* secret) {
+  Carver carver(tables_.pages);
+  prefixes_.index().init(carver, {.n_pages = sizes_.n_pages,
+                                  .n_cache_layers = sizes_.n_cache_layers,
+                                  .page_tokens = sizes_.shape.page_tokens,
+                                  .keeps_idle = sizes_.reuses,
+                                  .pool = &pool_,
+                                  .secret = secret});
+  pool_.belong_to(&prefixes_.index());
+  prefixes_.init({.pool = &pool_,
+                  .tiers = sizes_.n_frames > 0 ? &tiers_ : nullptr,
+                  .n_cache_layers = sizes_.n_cache_layers,
+                  .reuses = sizes_.reuses});
 }
 
 Result<void> KvCache::open_tiers(const TierArgs& args) {
@@ -42,17 +60,14 @@ Result<void> KvCache::open_tiers(const TierArgs& args) {
     if (!fits || !store::is_disk_failure(opened.error())) return opened;
     TARN_CHECK(tiers_.store.stay_off(opened.error()));
   }
-  if (sizes_.n_names > 0) {
-    Carver carver(tables_.names);
-    tiers_.names.init(carver, sizes_.n_names, sizes_.shape.page_tokens, &store.secret());
-  }
+  tiers_.outlives_us = args.store.limits.keeps;
+  init_pages(&store.secret());
   Carver carver(tables_.residency);
   tiers_.residency.init(carver, {.shape = sizes_.shape,
                                  .n_groups = sizes_.groups_max,
                                  .n_frames = sizes_.n_frames,
                                  .frames = args.frames,
-                                 .store = &store,
-                                 .names = &tiers_.names});
+                                 .store = &store});
   tiers_.mover.init({.residency = &tiers_.residency,
                      .store = &store,
                      .clock = args.store.clock,
@@ -61,7 +76,7 @@ Result<void> KvCache::open_tiers(const TierArgs& args) {
                      .loads_max = args.moves_max,
                      .spills_max = args.moves_max,
                      .nonce = tiers_.nonce,
-                     .names = &tiers_.names,
+                     .pages = &prefixes_.index(),
                      .on_other = &Tiers::on_event,
                      .other_context = &tiers_,
                      .host = args.host},
@@ -81,13 +96,13 @@ void KvCache::close() {
   const store::Store& store = tiers_.store.store();
   if (has_tiers_) {
     tiers_.mover.stop();
-    for (u32 head = 0; tiers_.names.is_on() && head < tiers_.extents.shape().n_heads; ++head) {
+    for (u32 head = 0; tiers_.outlives_us && head < tiers_.extents.shape().n_heads; ++head) {
       tiers_.extents.forget(head);
     }
     while (!(tiers_.mover.idle() && store.idle()) && !store.is_stuck()) tiers_.mover.pump(kWaitNs);
   }
   tiers_.store.close();
-  tiers_.names = {};
+  tiers_.outlives_us = false;
   tiers_.guest = nullptr;
   has_tiers_ = false;
 }
@@ -97,6 +112,8 @@ bool KvCache::reserve_slots(Sequence& sequence, u32 n_slots) {
   sequence.abandon();
   return sequence.reserve(n_slots - sequence.n_slots());
 }
+
+// ---- Sequences ----------------------------------------------------------------------------------
 
 // What the cut reopens or copies is in memory, and stays there meanwhile.
 Result<void> KvCache::truncate(Sequence& sequence, u32 n) {
@@ -133,6 +150,10 @@ void KvCache::cut_lost(Sequence& sequence, bool keeps_whole_pages) {
   };
   u32 n_pages = 0;
   while (n_pages < sequence.n_groups() && !is_lost(n_pages)) ++n_pages;
+  for (u32 at = n_pages; at < sequence.n_groups(); ++at) {
+    const u32 page = prefixes_.index().page_of(sequence, at);
+    if (page != kNoPage && is_lost(at)) prefixes_.index().unlist(page);
+  }
   const bool keeps = keeps_whole_pages && n_pages < sequence.n_groups();
   const bool is_cut = sequence.truncate(keeps ? n_pages * pool_.shape().page_tokens : 0);
   TARN_ASSERT(is_cut);  // between two pages

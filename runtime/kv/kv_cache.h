@@ -2,6 +2,7 @@
 // store on disk (tiers). The caller need not know which. Without tiers every group has its place
 // for good: pin() returns the count of all groups, nothing waits or moves, and no read fails.
 //
+//   prefixes   full pages are found by their tokens, wherever they lie (prefixes.h)
 //   failures   of a run whose KV cannot be read: its state says so, and the others go on
 //   guest      what else lies in the store, saved sessions, hears of its events and is pumped
 //   thread     the engine's
@@ -10,26 +11,11 @@
 #include <array>
 #include <span>
 
-#include "runtime/kv/extents.h"
 #include "runtime/kv/group_pool.h"
-#include "runtime/kv/mover.h"
-#include "runtime/kv/page_names.h"
-#include "runtime/kv/residency.h"
-#include "runtime/kv/sequence.h"
-#include "runtime/kv/tier_store.h"
+#include "runtime/kv/prefixes.h"
 #include "runtime/step/batch.h"
 
 namespace tarn::kv {
-
-class StoreGuest {
- public:
-  virtual void take(const store::Event& event) = 0;
-  virtual void go_on() = 0;  // without waiting
-  virtual bool is_busy() const = 0;
-
- protected:
-  ~StoreGuest() = default;
-};
 
 struct KvSizes {
   GroupShape shape{};
@@ -38,14 +24,15 @@ struct KvSizes {
   u32 n_cache_layers = 0;
   u32 context_tokens = 0;  // of one session at most
   u32 n_frames = 0;        // of memory; 0: each group has its place for good
-  u32 n_names = 0;         // of pages; 0: groups have none, and are of no use to a later opening
+  u32 n_pages = 0;         // that the groups can make
+  bool reuses = false;     // pages are found, and stay when no sequence has them
 };
 
 // Of the pool, of every session's sequence, and over a disk of what moves groups.
 struct KvTables {
   std::span<std::byte> pool;      // GroupPool's
   std::span<GroupRef> sequences;  // [sessions_max, Sequence::n_entries()]
-  std::span<std::byte> residency, names;
+  std::span<std::byte> residency, pages;
   MoverMemory mover;
 
   static KvTables carve(Carver& carver, const KvSizes& sizes) {
@@ -56,22 +43,25 @@ struct KvTables {
       if (is_there) init(counting);
       return carver.take<std::byte>(name, counting.n_bytes());
     };
-    return {
-        .pool = take("pool", true,
-                     [&](Carver& c) { GroupPool().init(c, sizes.shape, sizes.groups_max); }),
-        .sequences = carver.rows<GroupRef>(
-            "sequence", sizes.sessions_max,
-            Sequence::n_entries(sizes.n_cache_layers, sizes.context_tokens, page_tokens)),
-        .residency = take("residency", has_frames,
+    return {.pool = take("pool", true,
+                         [&](Carver& c) { GroupPool().init(c, sizes.shape, sizes.groups_max); }),
+            .sequences = carver.rows<GroupRef>(
+                "sequence", sizes.sessions_max,
+                Sequence::n_entries(sizes.n_cache_layers, sizes.context_tokens, page_tokens)),
+            .residency = take("residency", has_frames,
+                              [&](Carver& c) {
+                                Residency().init(
+                                    c, {.n_groups = sizes.groups_max, .n_frames = sizes.n_frames});
+                              }),
+            .pages = take("pages", true,
                           [&](Carver& c) {
-                            Residency().init(
-                                c, {.n_groups = sizes.groups_max, .n_frames = sizes.n_frames});
+                            PrefixIndex().init(c, {.n_pages = sizes.n_pages,
+                                                   .n_cache_layers = sizes.n_cache_layers,
+                                                   .page_tokens = page_tokens});
                           }),
-        .names = take("names", sizes.n_names > 0,
-                      [&](Carver& c) { PageNames().init(c, sizes.n_names, page_tokens, nullptr); }),
-        .mover = has_frames ? MoverMemory::carve(carver, sizes.shape, sizes.sessions_max,
-                                                 sizes.n_cache_layers)
-                            : MoverMemory{}};
+            .mover = has_frames ? MoverMemory::carve(carver, sizes.shape, sizes.sessions_max,
+                                                     sizes.n_cache_layers)
+                                : MoverMemory{}};
   }
 };
 
@@ -92,18 +82,6 @@ struct KvStats {
   store::StoreStats store{};
 };
 
-// What KV over frames and a store is made of.
-struct Tiers {
-  TierStore store{};
-  PageNames names{};
-  Residency residency{};
-  Mover mover{};
-  Extents extents{};
-  StoreGuest* guest = nullptr;
-  u64 nonce = 0;  // of this opening
-  static void on_event(void* self, const store::Event& event);
-};
-
 class KvCache {
  public:
   static constexpr u32 kSessionsMax = 1024;  // step::Run::session is below
@@ -114,9 +92,9 @@ class KvCache {
   ~KvCache() { close(); }
 
   // Where the groups lie: in this memory, or on this device. Neither: in tiers, which open_tiers()
-  // is called for next.
+  // is called for next. Keys are made from `entropy`, or by the secret of the store.
   void init(const KvSizes& sizes, const KvTables& tables, std::span<std::byte> groups,
-            GroupMemory* device);
+            GroupMemory* device, const std::array<u8, 32>& entropy);
   // Opens the store. Where its disk fails but the frames hold all KV, the store stays off and the
   // rest goes on: a box answers though its disk is gone.
   Result<void> open_tiers(const TierArgs& args);
@@ -126,6 +104,8 @@ class KvCache {
   const Tiers& tiers() const { return tiers_; }
   GroupPool& pool() { return pool_; }
   const GroupPool& pool() const { return pool_; }
+  Prefixes& prefixes() { return prefixes_; }
+  const Prefixes& prefixes() const { return prefixes_; }
   KvStats stats() const;
 
   // Reserves slots until the sequence has n_slots of them. False: the pool has no group left.
@@ -155,10 +135,14 @@ class KvCache {
   bool is_moving() const;
 
  private:
+  void init_pages(const store::Secret* secret);
+
   bool has_tiers_ = false;
   KvSizes sizes_{};
   KvTables tables_{};
   GroupPool pool_{};
+  Prefixes prefixes_{};
+  store::Secret secret_{};  // without tiers
   Tiers tiers_{};
   Error error_{};
 };

@@ -81,16 +81,36 @@ u32 Mover::n_available() const {
 
 void Mover::spill() {
   const u32 target = std::max(2 * args_.window_groups, urgent_room_);
+  const bool is_refused = args_.clock->now_ns() < refused_until_ns_;
+  while (n_available() < target && drop_idle(is_refused)) {
+  }
   if (n_available() < target) spilling_ = true;
-  if (urgent_room_ == 0 && args_.clock->now_ns() < refused_until_ns_) return;
+  if (urgent_room_ == 0 && is_refused) return;
   while (spilling_) {
     const u32 group_idx = residency_->queue().first_dirty();
     if (group_idx == Residency::kNone || n_available() >= target + kSpillBatch) {
       spilling_ = false;
-    } else if (!begin_spill(group_idx)) {
-      return;
+    } else if (!drop_idle(/*wanted_too=*/false) && !begin_spill(group_idx)) {
+      if (refused_ == store::Begun::begun || !drop_idle(/*wanted_too=*/true)) return;
     }
   }
+}
+
+// Of the oldest that has frames.
+bool Mover::drop_idle(bool wanted_too) {
+  if (!wanted_too && !args_.pages->has_unwanted()) return false;
+  const auto may_go = [&](u32 idle) {
+    if (!args_.pages->node(idle).is_wanted) return true;
+    return wanted_too && std::ranges::any_of(args_.pages->groups(idle), [&](GroupRef group) {
+             return residency_->where(group.idx) != Where::disk;
+           });
+  };
+  u32 page = args_.pages->oldest();
+  while (page != kNoPage && !may_go(page)) page = args_.pages->node(page).younger;
+  if (page == kNoPage) return false;
+  args_.pages->drop(page);
+  ++stats_.n_dropped_pages;
+  return true;
 }
 
 // No further than two windows of what is not here: each frame that is filled earlier is one less in
@@ -129,17 +149,17 @@ void Mover::settle() {
 // ---- Waiting ------------------------------------------------------------------------------------
 
 // Pumps once. False when asking again would change nothing: no move is under way, nothing keeps the
-// place in the store that a move was to have, and no spill found its record there. Such a spill
-// frees its frame within pump() and leaves nothing under way.
+// place in the store that a move was to have, and no frame came free within pump(): by a spill that
+// found its record there, or an idle page that was dropped.
 bool Mover::go_on() {
   const auto is_under_way = [this] {
     return io_.n_under_way() > 0 || (crowded_out_ && args_.store->will_go_on());
   };
   const bool waits = is_under_way();
-  const u64 n_known = stats_.n_known;
+  const u64 n_freed = stats_.n_known + stats_.n_dropped_pages;
   crowded_out_ = false;
   pump(waits ? kWaitNs : 0);
-  return waits || is_under_way() || stats_.n_known > n_known;
+  return waits || is_under_way() || stats_.n_known + stats_.n_dropped_pages > n_freed;
 }
 
 Result<void> Mover::make_room(u32 n_frames) {

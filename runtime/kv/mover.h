@@ -8,6 +8,8 @@
 //   selection  gather() reads the sectors of wanted slots into frames, and frees them afterwards
 //   spills     sealed, unpinned groups without a record, in batches, the oldest first, only when
 //              frames are short; save() writes a group at any time
+//   idle       pages of no session (prefix_index.h) that nobody has asked for again are dropped
+//              first, and are not written. So are the others, where the store refuses to write
 //   others     events of the store with tags from kMovesMax on belong to saved sessions: pump()
 //              hands them to MoverArgs::on_other
 //   waiting    pin(), gather(), make_room(), make_writable(), hold() and settle() wait for the
@@ -95,6 +97,7 @@ class Mover {
   bool begin_load(const GroupIo::Load& load);
   bool begin_spill(u32 group_idx);
   void spill();
+  bool drop_idle(bool wanted_too);
   void work_ahead();
   void poll(u64 timeout_ns);
   bool go_on();

@@ -68,13 +68,6 @@ void Residency::enqueue(u32 group_idx) {
   if (entry.where == Where::both) queue_.push_clean(group_idx, /*soonest=*/entry.is_unused);
 }
 
-// They change, or are nobody's any more.
-void Residency::forget_bytes(Entry& entry) {
-  if (entry.name != kNoName) args_.names->let_go(entry.name);
-  entry.name = kNoName;
-  ++entry.generation;
-}
-
 // ---- The owner's edges --------------------------------------------------------------------------
 
 u8* Residency::group(u32 group_idx) {
@@ -111,23 +104,15 @@ void Residency::on_seal(u32 group_idx) {
 void Residency::on_reopen(u32 group_idx) {
   Entry& entry = entries_[group_idx];
   TARN_ASSERT(entry.where == Where::memory || entry.where == Where::both);
-  forget_bytes(entry);
+  ++entry.generation;
   move(group_idx, Where::writing);
 }
 
 void Residency::on_release(u32 group_idx) {
   Entry& entry = entries_[group_idx];
   TARN_ASSERT(entry.where != Where::free && entry.pins == 0);
-  forget_bytes(entry);
+  ++entry.generation;
   move(group_idx, Where::free);
-}
-
-void Residency::set_name(u32 group_idx, u32 name, u32 cache_layer) {
-  Entry& entry = entries_[group_idx];
-  TARN_ASSERT(entry.name == kNoName && entry.where > Where::writing);
-  args_.names->hold(name);
-  entry.name = name;
-  entry.named_layer = static_cast<u16>(cache_layer);
 }
 
 void Residency::pin(u32 group_idx) {

@@ -18,8 +18,6 @@
 //   gives it back. Each move carries a ticket with the group's generation, which is asserted, or
 //   found stale, at its end.
 //
-// names     of a sealed group: the page's (page_names.h) and its layer, until its bytes change or
-//           it is released
 // pins      bytes are read through a pin alone; what is pinned is neither evicted nor begun to be
 //           stored. Tails are always in memory, and need none
 // order     groups without pins whose frame may be had are in the eviction queue: dirty ones in
@@ -37,7 +35,6 @@
 #include "runtime/kv/eviction_queue.h"
 #include "runtime/kv/free_list.h"
 #include "runtime/kv/group_pool.h"
-#include "runtime/kv/page_names.h"
 #include "runtime/store/store.h"
 
 namespace tarn::kv {
@@ -72,7 +69,6 @@ class Residency final : public GroupMemory {
     u32 n_groups = 0, n_frames = 0;
     std::span<std::byte> frames{};  // of one group's size each; at a multiple of 4 KiB
     store::Store* store = nullptr;
-    PageNames* names = nullptr;
   };
   void init(Carver& carver, const Args& args);
 
@@ -88,8 +84,6 @@ class Residency final : public GroupMemory {
     u32 frame = EvictionQueue::kNone;
     u32 generation = 0;
     u32 pins = 0;
-    u32 name = kNoName;
-    u16 named_layer = 0;
     Where where = Where::free;
     bool is_unused = false;  // since it was loaded
   };
@@ -110,8 +104,6 @@ class Residency final : public GroupMemory {
   void adopt(u32 group_idx, store::RecordRef record);
   void pin(u32 group_idx);  // its bytes are in memory: memory, storing, both or writing
   void unpin(u32 group_idx);
-  // Of a sealed group without a name.
-  void set_name(u32 group_idx, u32 name, u32 cache_layer);
 
   Ticket begin_storing(u32 group_idx);
   // Published; or, without a record, failed.
@@ -128,7 +120,6 @@ class Residency final : public GroupMemory {
  private:
   void move(u32 group_idx, Where to);
   void enqueue(u32 group_idx);
-  void forget_bytes(Entry& entry);
   Entry& current(const Ticket& ticket, Where where);
 
   Args args_{};

@@ -81,9 +81,8 @@ void Sequence::commit(u32 n) {
 }
 
 void Sequence::drop_groups_from(u32 group_idx) {
-  const u32 n_before = n_groups();
-  for (u32 layer = 0; layer < n_cache_layers_; ++layer) {
-    for (u32 idx = group_idx; idx < n_before; ++idx) pool_->release(group(layer, idx));
+  for (u32 layer = 0; layer < n_cache_layers_; ++layer) {  // a page before what it follows
+    for (u32 idx = n_groups(); idx-- > group_idx;) pool_->release(group(layer, idx));
   }
 }
 
@@ -127,6 +126,25 @@ bool Sequence::truncate(u32 n) {
     tail = *copy;
   }
   return true;
+}
+
+void Sequence::replace(u32 page, std::span<const GroupRef> groups) {
+  TARN_ASSERT(groups.size() == n_cache_layers_ && page < groups_per_layer_max_);
+  const bool has_own = page < n_groups();
+  changed_from_ = std::min(changed_from_, page);
+  for (u32 layer = 0; layer < n_cache_layers_; ++layer) {
+    pool_->add_reference(groups[layer]);
+    if (has_own) pool_->release(entry(layer, page));
+    entry(layer, page) = groups[layer];
+  }
+}
+
+void Sequence::adopt(std::span<const GroupRef> groups) {
+  const u32 page_tokens = pool_->shape().page_tokens;
+  TARN_ASSERT(n_slots_ % page_tokens == 0 && n_slots_ + page_tokens <= slots_max_);
+  replace(n_slots_ / page_tokens, groups);
+  n_slots_ += page_tokens;
+  n_reserved_ = std::max(n_reserved_, n_slots_);
 }
 
 bool Sequence::fork_from(const Sequence& source) {

@@ -38,6 +38,11 @@ class Sequence {
   // a sealed group, that group becomes the writable tail again; one that others share is copied for
   // it (false if the pool has no group left for that; then nothing changed).
   bool truncate(u32 n);
+  // Takes sealed groups that others have, or that are idle, one a layer, as its next page: it is at
+  // a page's begin. What was reserved of that page is given back. The caller knows that it fits.
+  void adopt(std::span<const GroupRef> groups);
+  // Likewise in place of its own groups of a committed page, which have the same bytes.
+  void replace(u32 page, std::span<const GroupRef> groups);
   // Becomes a copy of the committed slots of `source` (this must be empty, of the same pool and
   // layers): full groups are shared, the tail is copied. All or nothing; false as for reserve().
   bool fork_from(const Sequence& source);

@@ -5,6 +5,7 @@
 // On a GPU the host makes the rows in the buffer of a step's logits, which nobody reads between
 // steps, and copies them to the ops' input. Rows that a step computed come back by the same buffer.
 #include <algorithm>
+#include <atomic>
 
 #include "platform/base/checked.h"
 #include "runtime/lab/probe.h"
@@ -44,8 +45,10 @@ Result<void> Probe::fill_kv(SessionIdx idx, std::span<const u32> ids, KvWatch ro
                  .hint = "rows of K and V are longer than this model's logits, which is where a "
                          "GPU's are filled in: use --device cpu (device.kind)"});
   }
-  TARN_CHECK(engine_.feed(idx, ids));
   Session& s = engine_.sessions_[idx];
+  static std::atomic<u64> n_fills{0};
+  s.root = {.low = ++n_fills, .high = ~u64{0}};  // nobody else's: the tokens do not tell this KV
+  TARN_CHECK(engine_.feed(idx, ids));
   while (s.n_computable() > 0) {
     const Result<void> filled = fill_rows(s, std::min(s.n_computable(), rows_max), rows);
     if (filled) continue;

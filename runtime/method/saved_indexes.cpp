@@ -6,7 +6,7 @@ namespace tarn::method {
 
 // Of what a later start may ask for; zeros where there is none.
 store::Key SavedIndexes::draw_key() const {
-  if (memory_.extents() == nullptr || !args_.kv->tiers().names.is_on()) return {};
+  if (memory_.extents() == nullptr || !args_.kv->tiers().outlives_us) return {};
   return memory_.extents()->draw_key();
 }
 

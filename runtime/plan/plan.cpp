@@ -162,7 +162,8 @@ Result<void> derive_sizes(const Inputs& inputs, const Tiers& tiers, Plan* plan) 
               .n_cache_layers = spec.n_cache_layers,
               .context_tokens = plan->context_tokens,
               .n_frames = plan->tiers.n_frames,
-              .n_names = plan->tiers.store.keeps ? plan->groups_max / spec.n_cache_layers : 0};
+              .n_pages = plan->groups_max / spec.n_cache_layers,
+              .reuses = config.reuse.prefix};
   return {};
 }
 

@@ -188,8 +188,7 @@ Result<void> cut_store(const Inputs& inputs, const Plan& plan, TierShape* shape)
   const bool keeps = config.store.sessions;
   const u32 page_tokens = plan.group_shape.page_tokens;
   const u64 group_bytes = plan.group_shape.group_bytes();
-  const store::RecordShape record{.payload_bytes = group_bytes,
-                                  .n_tokens = keeps ? page_tokens : 0};
+  const store::RecordShape record{.payload_bytes = group_bytes, .n_tokens = page_tokens};
   store::RecordShape manifest{};
   if (keeps) {
     shape->saves = {.context_tokens = plan.context_tokens,

@@ -5,6 +5,7 @@
 
 #include "platform/base/assert.h"
 #include "platform/base/checked.h"
+#include "runtime/reuse/manifest_pages.h"
 
 namespace tarn::reuse {
 namespace {
@@ -25,9 +26,9 @@ Result<void> check_store(const ArchiveArgs& args) {
 }
 
 Result<void> check_manifest(const ArchiveArgs& args, const Manifest& manifest,
-                            std::string_view name) {
+                            const store::Key& tenant, std::string_view name) {
   if (manifest.name != name) return damaged_manifest("name");
-  const char* field = first_difference(manifest.identity, args.identity);
+  const char* field = first_difference(manifest.identity, of_tenant(args.identity, tenant));
   if (field != nullptr && std::string_view(field) == "numerics_id") {
     return fail({.status = Status::invalid_request,
                  .hint =
@@ -61,11 +62,10 @@ u32 checkpoint_slots(const SessionView& session, u32 page_tokens) {
 void Archive::init(const ArchiveArgs& args) {
   args_ = args;
   kv::Tiers& tiers = args_.tiers();
-  keys_.init(&tiers, args_.identity);
+  keys_.init(args_.kv);
   writer_.init(&args_, &keys_);
   copy_.init({.store = &args_.store(),
               .crc = args_.crc,
-              .tenant = args_.identity.tenant,
               .manifest = args_.memory.manifest,
               .other_manifest = args_.memory.other_manifest,
               .groups = args_.memory.groups,
@@ -84,23 +84,22 @@ void Archive::take(const store::Event& event) {
   copy_.take(event);
 }
 
-// KV that a selection computed would be taken for exact under the key of its tokens.
-void Archive::name_pages(const kv::Sequence& sequence, std::span<const u32> ids, u32 n_before,
-                         u32 first_approx_slot) {
+void Archive::name_private(const kv::Sequence& sequence, std::span<const u32> ids, u32 n_before,
+                           u32 first_approx_slot) {
+  if (!is_on()) return;
   const u32 page_tokens = args_.identity.page_tokens;
-  const u32 begin = n_before / page_tokens, end = sequence.n_slots() / page_tokens;
-  const u32 n_exact = std::min(end, first_approx_slot / page_tokens);
-  keys_.name_pages(sequence, ids, begin, n_exact);
-  keys_.name_private(sequence, ids, std::max(begin, n_exact), end);
+  const u32 begin = std::max(n_before, first_approx_slot) / page_tokens;
+  keys_.name_private(sequence, ids, begin, sequence.n_slots() / page_tokens);
 }
 
 // ---- Names ------------------------------------------------------------------------------------
 
-Result<void> Archive::check_name(std::string_view name, const SavedAs* own) const {
+Result<void> Archive::check_name(const store::Key& tenant, std::string_view name,
+                                 const SavedAs* own) const {
   TARN_CHECK(check_store(args_));
   TARN_CHECK(reuse::check_name(name));
   for (const SavedAs* other : std::span(named_).first(n_named_)) {
-    if (other == own || other->name() != name) continue;
+    if (other == own || other->name() != name || !(other->tenant == tenant)) continue;
     return fail({.status = Status::invalid_request,
                  .hint = "another open session has this name: destroy that one, or choose another "
                          "name",
@@ -110,11 +109,12 @@ Result<void> Archive::check_name(std::string_view name, const SavedAs* own) cons
 }
 
 Result<void> Archive::set_name(SavedAs& saved, std::string_view name) {
-  TARN_CHECK(check_name(name, &saved));
+  TARN_CHECK(check_name(saved.tenant, name, &saved));
   if (saved.name() == name) return {};
   drop(saved);  // under the old name
   const SavedAs before = saved;
   forget(saved);
+  saved.tenant = before.tenant;
   saved.stopped_at = before.stopped_at;
   saved.restored = before.restored;
   std::copy(name.begin(), name.end(), saved.name_text.begin());
@@ -129,7 +129,7 @@ void Archive::forget(SavedAs& saved) {
   const auto named = std::span(named_).first(n_named_);
   const auto at = std::ranges::find(named, &saved);
   if (at != named.end()) *at = named_[--n_named_];
-  saved = {};
+  saved = {.tenant = saved.tenant};
 }
 
 void Archive::drop(SavedAs& saved) {
@@ -271,19 +271,22 @@ Result<void> Archive::settle() {
 
 // ---- Restore ----------------------------------------------------------------------------------
 
-Result<Archive::Found> Archive::find(std::string_view name) {
-  TARN_CHECK(check_name(name));
+Result<Archive::Found> Archive::find(std::string_view tenant_name, std::string_view name) {
+  TARN_CHECK(check_store(args_));
+  const store::Key tenant = store::tenant_key(args_.store().secret(), tenant_name);
+  TARN_CHECK(check_name(tenant, name));
   TARN_CHECK(settle());
-  TARN_TRY(const store::RecordRef ref, copy_.find_record(name));
+  TARN_TRY(const store::RecordRef ref, copy_.find_record(name, tenant));
   const u64 n_bytes = args_.store().index().entry(ref).payload_bytes;
   const auto bytes = args_.memory.manifest.first(align_up(n_bytes, store::kSectorBytes));
   if (!copy_.ops().read(ref, bytes)) return damaged_manifest(name);
   TARN_TRY(const Manifest manifest, decode_manifest(*args_.crc, bytes.first(n_bytes)));
-  TARN_CHECK(check_manifest(args_, manifest, name));
-  return Found{manifest, n_pages_there(args_.store(), manifest)};
+  TARN_CHECK(check_manifest(args_, manifest, tenant, name));
+  return Found{manifest, n_pages_there(*args_.kv, manifest)};
 }
 
 Result<bool> Archive::restore(SavedAs& saved, kv::Sequence& sequence, const Found& found,
+                              const store::Key& root,
                               const std::optional<store::Key>& index_owner) {
   const Manifest& manifest = found.manifest;
   const u32 page_tokens = args_.identity.page_tokens;
@@ -291,21 +294,22 @@ Result<bool> Archive::restore(SavedAs& saved, kv::Sequence& sequence, const Foun
   bool has_index = index_owner.has_value();
   const bool is_approx = manifest.first_approx_slot != 0;
   const u32 first_private = first_private_page(manifest);
-  const u32 n_pages =
+  u32 n_pages =
       is_approx && !has_index ? std::min(found.n_pages_there, first_private) : found.n_pages_there;
-  const u32 n_slots = std::min(n_pages * page_tokens, manifest.n_slots);
-  const u32 n_full = n_slots / page_tokens, n_exact = std::min(n_full, first_private);
-  if (!sequence.reserve(n_pages * page_tokens)) return fail(kNoKv);
-  // The pages stay on the disk. The tail comes as if it were full; a cut then makes it writable.
-  const u32 n_layers = args_.identity.n_cache_layers;
-  for (u32 i = 0; i < n_pages * n_layers; ++i) {
-    const auto ref = group_record(args_.store(), manifest, i);
-    TARN_ASSERT(ref.has_value());
-    args_.tiers().residency.adopt(sequence.group(i % n_layers, i / n_layers).idx, *ref);
+  const u32 n_exact = std::min({n_pages, manifest.n_slots / page_tokens, first_private});
+  (void)args_.kv->prefixes().take(sequence, root, ids.first(u64{n_exact} * page_tokens));
+  for (u32 page = sequence.n_slots() / page_tokens; page < n_pages; ++page) {
+    TARN_TRY(const bool is_there, take_records(*args_.kv, sequence, manifest, page));
+    if (is_there) continue;
+    n_pages = is_approx ? std::min(page, n_exact) : page;  // it gave way meanwhile
+    has_index = false;
   }
-  sequence.commit(n_pages * page_tokens);
-  keys_.name_pages(sequence, ids, 0, n_exact);
-  keys_.name_private(sequence, ids, n_exact, n_full, manifest.groups.subspan(n_exact));
+  const u32 n_slots = std::min(n_pages * page_tokens, manifest.n_slots);
+  const u32 n_full = n_slots / page_tokens;
+  args_.kv->prefixes().list(sequence, root, ids, 0, std::min(n_full, n_exact));
+  if (n_full > n_exact) {
+    keys_.name_private(sequence, ids, n_exact, n_full, manifest.groups.subspan(n_exact));
+  }
   if (n_full < n_pages) {
     const Result<void> is_cut = args_.kv->truncate(sequence, n_slots);
     if (!is_cut && is_cut.error().status != Status::io_failed) return fail(is_cut.error());
@@ -346,17 +350,22 @@ Result<ImportDone> Archive::import_from(const char* path, std::string_view name)
                   .identity = &args_.identity,
                   .group_bytes = args_.tiers().residency.shape().group_bytes(),
                   .check_name = [](void* self, std::string_view own_name) -> Result<void> {
-                    return static_cast<Archive*>(self)->check_name(own_name);
+                    return static_cast<Archive*>(self)->check_name({}, own_name);
                   },
                   .context = this});
   log_evictions();
   return done;
 }
 
+// Its pages that no session has any more go with it, as far as nobody else said them, and so does
+// what followed its last one.
 Result<DeleteDone> Archive::erase(std::string_view name) {
-  TARN_CHECK(check_name(name));
+  TARN_TRY(SessionCopy* const copy, files());
+  TARN_CHECK(check_name({}, name));
+  if (const Result<Found> found = find({}, name)) drop_idle(*args_.kv, found->manifest);
   TARN_CHECK(settle());
-  return copy_.erase(name);
+  args_.tiers().mover.settle();
+  return copy->erase(name);
 }
 
 }  // namespace tarn::reuse

@@ -8,7 +8,7 @@
 //              recomputed from its tokens; so is approximate KV without the index it was chosen by
 //   files      export, pack, import, erase and check wait; nothing else goes on meanwhile
 //              (session_copy.h)
-//   names      no two open sessions have one
+//   names      no two open sessions of a tenant have one
 //   thread     the engine's; stop_checkpoints(): any
 #pragma once
 
@@ -27,9 +27,10 @@ class Archive final : public kv::StoreGuest {
   // Off where the engine's plan has no room for sessions: nothing can be saved then.
   bool is_on() const { return args_.kv != nullptr; }
 
-  // Rows were appended behind n_before slots: pages that they filled get their keys.
-  void name_pages(const kv::Sequence& sequence, std::span<const u32> ids, u32 n_before,
-                  u32 first_approx_slot);
+  // Rows were appended behind n_before slots: pages that they filled, and whose KV a selection has
+  // computed, get keys. Under the key of their tokens they would be taken for exact.
+  void name_private(const kv::Sequence& sequence, std::span<const u32> ids, u32 n_before,
+                    u32 first_approx_slot);
 
   Result<void> save(const SessionView& session, std::string_view name);
   Result<void> autosave(SavedAs& saved, std::string_view name, StoppedAt stopped_at);
@@ -57,12 +58,12 @@ class Archive final : public kv::StoreGuest {
     u32 n_pages_there = 0;
     bool is_whole() const { return n_pages_there == pages_of(manifest); }
   };
-  Result<Found> find(std::string_view name);
+  Result<Found> find(std::string_view tenant, std::string_view name);
   // What was found goes to the sequence of a new session, with places for all tokens, and the name
   // to the session. `index_owner`: of the index that it was chosen by, and goes on by; none where
   // there is no such index: approximate KV is of no use then. Returns whether the index still is.
   Result<bool> restore(SavedAs& saved, kv::Sequence& sequence, const Found& found,
-                       const std::optional<store::Key>& index_owner);
+                       const store::Key& root, const std::optional<store::Key>& index_owner);
 
   // For all that session_copy.h has, but for import and erase: those ask which names are open.
   Result<SessionCopy*> files();
@@ -77,7 +78,8 @@ class Archive final : public kv::StoreGuest {
 
  private:
   // Whether it is a name that no open session but `own` has, and the store is there.
-  Result<void> check_name(std::string_view name, const SavedAs* own = nullptr) const;
+  Result<void> check_name(const store::Key& tenant, std::string_view name,
+                          const SavedAs* own = nullptr) const;
   Result<void> set_name(SavedAs& saved, std::string_view name);
   Result<void> settle();
   bool makes_checkpoints() const;

@@ -52,6 +52,10 @@ KvIdentity kv_identity(const KvIdentityArgs& args);
 // equal: a group of another size under a good key would be read as one of this.
 std::optional<u64> group_bytes(const KvIdentity& identity);
 
+inline KvIdentity of_tenant(KvIdentity identity, const store::Key& tenant) {
+  identity.tenant = tenant;
+  return identity;
+}
 // The root of all chains of this identity.
 store::Key identity_key(const store::Secret& secret, const KvIdentity& identity);
 // The first field in which two differ, by its name; nullptr: none.

@@ -1,6 +1,6 @@
-// What a session's pages are called in the store. A page whose KV follows from its tokens has their
-// chain key, so that equal prefixes have equal records. A page with approximate KV has a private
-// key, which nobody finds by its tokens: only a manifest names it.
+// What a saved session's pages are called in the store. A page whose KV follows from its tokens is
+// listed in the prefix index, so that equal prefixes have equal records. A page with approximate KV
+// has a private key, which nobody finds by its tokens: only a manifest names it.
 //
 //   thread   the engine's
 #pragma once
@@ -9,7 +9,6 @@
 #include <span>
 
 #include "runtime/kv/kv_cache.h"
-#include "runtime/reuse/kv_identity.h"
 
 namespace tarn::reuse {
 
@@ -24,30 +23,34 @@ struct PrivateTails {
 
 class PageKeys {
  public:
-  void init(kv::Tiers* tiers, const KvIdentity& identity);
+  void init(kv::KvCache* kv) {
+    kv_ = kv;
+    n_private_ = 0;
+  }
 
-  // Pages [begin, end) of the sequence were sealed: they get their names from its tokens.
-  void name_pages(const kv::Sequence& sequence, std::span<const u32> ids, u32 begin, u32 end);
-  // Likewise under private keys: `keys`, the first for page `begin`, or new ones.
+  // Pages [begin, end) of the sequence were sealed, and are not listed: they get private keys,
+  // `keys`, the first for page `begin`, or new ones.
   void name_private(const kv::Sequence& sequence, std::span<const u32> ids, u32 begin, u32 end,
                     std::span<const store::Key> keys = {});
-  // The sequence's pages in a row, from the first on, that have names.
+  // The sequence's pages in a row, from the first on, that have keys.
   u32 n_named_pages(const kv::Sequence& sequence) const;
 
-  const store::Key& page(const kv::Sequence& sequence, u32 page) const;  // that has a name
+  const store::Key& page(const kv::Sequence& sequence, u32 page) const {  // that has a key
+    return pages().node(pages().page_of(sequence, page)).chain;
+  }
   // Of a page that is not full: these tokens behind the first n_pages.
-  store::Key tail(const kv::Sequence& sequence, u32 n_pages, std::span<const u32> ids) const;
+  store::Key tail(const kv::Sequence& sequence, const store::Key& root, u32 n_pages,
+                  std::span<const u32> ids) const {
+    const u32 before = n_pages == 0 ? kv::kNoPage : pages().page_of(sequence, n_pages - 1);
+    return pages().chain_of(root, before, ids);
+  }
   store::Key new_private();
 
  private:
-  u32 name_of(const kv::Sequence& sequence, u32 page) const;
-  void set_name(const kv::Sequence& sequence, u32 page, u32 name);
-  const store::Secret& secret() const { return tiers_->store.store().secret(); }
-  u32 page_tokens() const { return tiers_->residency.shape().page_tokens; }
+  const kv::PrefixIndex& pages() const { return kv_->prefixes().index(); }
+  u32 page_tokens() const { return kv_->pool().shape().page_tokens; }
 
-  kv::Tiers* tiers_ = nullptr;
-  u32 n_cache_layers_ = 0;
-  store::Key root_{};
+  kv::KvCache* kv_ = nullptr;
   u64 n_private_ = 0;
 };
 

@@ -25,6 +25,7 @@ struct Restored {
 struct SavedAs {
   std::array<char, kManifestNameBytesMax> name_text{};
   u32 name_bytes = 0;                         // 0: it has no name, and is not saved
+  store::Key tenant{};                        // whose name it is
   u64 revision = 0;                           // of its last manifest
   u32 n_slots = 0;                            // that a manifest knows of
   StoppedAt stopped_at = StoppedAt::nothing;  // and no manifest with it was begun
@@ -54,6 +55,7 @@ struct SessionView {
   u32 session = 0;
   const kv::Sequence* sequence = nullptr;
   std::span<const u32> ids{};
+  store::Key root{};  // of its pages' keys
   bool is_idle = false;
   u32 turn_begin = 0;             // where the last input begins
   u32 first_approx_slot = kNone;  // from there on KV does not follow from the tokens

@@ -45,6 +45,14 @@ std::optional<store::RecordRef> group_record(const store::Store& store, const Ma
   return *found;
 }
 
+bool has_records(const store::Store& store, const Manifest& manifest, u32 page) {
+  const u64 n_layers = manifest.identity.n_cache_layers;
+  for (u64 group = page * n_layers; group < (page + 1) * n_layers; ++group) {
+    if (!group_record(store, manifest, group)) return false;
+  }
+  return true;
+}
+
 u32 n_pages_there(const store::Store& store, const Manifest& manifest, u64* record_bytes) {
   const u32 n_layers = manifest.identity.n_cache_layers;
   const u64 n_groups = u64{pages_of(manifest)} * n_layers;
@@ -74,9 +82,9 @@ Result<Manifest> SessionCopy::read_manifest(store::RecordRef ref, std::span<std:
   return manifest;
 }
 
-Result<store::RecordRef> SessionCopy::find_record(std::string_view name) {
+Result<store::RecordRef> SessionCopy::find_record(std::string_view name, const store::Key& tenant) {
   TARN_CHECK(ops_.begin_groups(0));
-  const auto found = args_.store->find(store::named_key(args_.store->secret(), args_.tenant, name));
+  const auto found = args_.store->find(store::named_key(args_.store->secret(), tenant, name));
   if (!found) {
     return fail({.status = Status::not_found,
                  .hint = "the store has no session of this name: it was never saved here, or gave "

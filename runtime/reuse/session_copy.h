@@ -35,7 +35,6 @@ namespace tarn::reuse {
 struct SessionCopyArgs {
   store::Store* store = nullptr;
   const Crc32c* crc = nullptr;
-  store::Key tenant{};
   // Two manifests, and groups, cut into as many buffers as there is room for, kCopyBuffersMax at
   // most; all begin at a sector and are multiples of it. A session for which they are too small is
   // refused, and not listed.
@@ -113,6 +112,8 @@ std::span<const u32> page_ids(const Manifest& manifest, u32 page);
 std::optional<store::RecordRef> group_record(const store::Store& store, const Manifest& manifest,
                                              u64 group);
 // From the first one on, with all their layers. Adds up the bytes of their records.
+// Whether all layers of a page of it are there.
+bool has_records(const store::Store& store, const Manifest& manifest, u32 page);
 u32 n_pages_there(const store::Store& store, const Manifest& manifest, u64* record_bytes = nullptr);
 
 class SessionCopy {
@@ -124,7 +125,7 @@ class SessionCopy {
   BlockingStore& ops() { return ops_; }
   void take(const store::Event& event) { ops_.take(event); }  // with a tag of ours
   // The record of the manifest of this name, which has room in a buffer.
-  Result<store::RecordRef> find_record(std::string_view name);
+  Result<store::RecordRef> find_record(std::string_view name, const store::Key& tenant = {});
 
   // Calls on_session for every session whose manifest is whole, in no order.
   void list(void (*on_session)(void* context, const KeptSession& session), void* context);

@@ -84,7 +84,7 @@ Result<void> SessionCopy::look_at(const char* path,
 
 // Whether the store has this session already. Another one of this name is an error.
 Result<bool> SessionCopy::is_here(const Manifest& manifest, std::string_view name) {
-  const auto found = args_.store->find(store::named_key(args_.store->secret(), args_.tenant, name));
+  const auto found = args_.store->find(store::named_key(args_.store->secret(), store::Key{}, name));
   if (!found) return false;
   const auto other = read_manifest(*found, args_.other_manifest);
   if (other && have_same_content(*other, manifest)) return true;
@@ -98,7 +98,7 @@ Result<void> SessionCopy::check_session(const ImportArgs& args, const PackReader
   const Manifest& manifest = file.manifest();
   const KvIdentity& identity = args.identity != nullptr ? *args.identity : manifest.identity;
   const char* field = first_difference(manifest.identity, identity);
-  if (field == nullptr && !(manifest.identity.tenant == args_.tenant)) field = "tenant";
+  if (field == nullptr && !(manifest.identity.tenant == store::Key{})) field = "tenant";
   const bool has_groups = file.head().n_pages > 0;
   if (field == nullptr && has_groups && args.group_bytes != 0 &&
       file.head().group_bytes != args.group_bytes) {
@@ -284,7 +284,7 @@ Result<void> SessionCopy::put_manifest(const Manifest& own, std::string_view nam
   std::memset(payload.data() + n_bytes, 0, n_padded - n_bytes);
   const store::Begun begun = ops_.begin([&](u64 tag) {
     return args_.store->put({.kind = store::Kind::manifest,
-                             .key = store::named_key(args_.store->secret(), args_.tenant, name),
+                             .key = store::named_key(args_.store->secret(), store::Key{}, name),
                              .payload = payload,
                              .payload_bytes = n_bytes,
                              .tag = tag});

@@ -182,7 +182,7 @@ bool SessionWriter::begin_tail() {
   if (!has_tail()) return true;
   PrivateTails& tails = session_.saved->tails;
   if (next_ == 0 && !is_approx()) {
-    tail_ = keys_->tail(*session_.sequence, n_pages(),
+    tail_ = keys_->tail(*session_.sequence, session_.root, n_pages(),
                         session_.ids.first(n_slots_).subspan(u64{n_pages()} * page_tokens()));
   } else if (next_ == 0 && tails.n > 0 && tails.n_slots == n_slots_) {
     tail_ = tails.keys[tails.n - 1];  // a private key serves again for the same slots
@@ -208,7 +208,7 @@ bool SessionWriter::begin_tail() {
 Manifest SessionWriter::manifest() const {
   const SavedAs& saved = *session_.saved;
   const bool has_turn = session_.turn_begin < session_.ids.size();
-  return {.identity = args_->identity,
+  return {.identity = of_tenant(args_->identity, saved.tenant),
           .revision = saved.revision,
           .n_slots = n_slots_,
           .tail = has_tail() ? tail_ : store::Key{},
@@ -247,7 +247,7 @@ bool SessionWriter::begin_manifest() {
   std::memset(payload.data() + n_bytes, 0, payload.size() - n_bytes);
   const store::Begun begun =
       store.put({.kind = store::Kind::manifest,
-                 .key = store::named_key(store.secret(), args_->identity.tenant, manifest.name),
+                 .key = store::named_key(store.secret(), manifest.identity.tenant, manifest.name),
                  .payload = payload,
                  .payload_bytes = n_bytes,
                  .known = store::PutArgs::If::replace,

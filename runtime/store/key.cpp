@@ -17,7 +17,15 @@ Key hash(const Secret& secret, const void* bytes, u64 n_bytes) {
 }
 
 // The domain is the first word, so keys of different kinds hash different words.
-enum class Domain : u32 { root = 1, chain = 2, layer = 3, name = 4, private_page = 5, part = 6 };
+enum class Domain : u32 {
+  root = 1,
+  chain = 2,
+  layer = 3,
+  name = 4,
+  private_page = 5,
+  part = 6,
+  tenant = 7
+};
 
 template <class... Words>
 Key hash_words(const Secret& secret, Domain domain, Words... words) {
@@ -63,6 +71,12 @@ Key part_key(const Secret& secret, const Key& owner, const std::array<u64, 3>& w
   const Key all =
       hash_words(secret, Domain::part, owner.low, owner.high, words[0], words[1], words[2]);
   return {.low = all.low, .high = owner.high};
+}
+
+Key tenant_key(const Secret& secret, std::string_view tenant) {
+  if (tenant.empty()) return {};
+  const Key text = hash(secret, tenant.data(), tenant.size());
+  return hash_words(secret, Domain::tenant, tenant.size(), text.low, text.high);
 }
 
 Key named_key(const Secret& secret, const Key& tenant, std::string_view name) {

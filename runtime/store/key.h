@@ -33,6 +33,8 @@ Key private_key(const Secret& secret, const std::array<u64, 4>& words);
 // Of one of an owner's records, which all have the second half of its key and so can be found.
 Key part_key(const Secret& secret, const Key& owner, const std::array<u64, 3>& words);
 inline bool is_part_of(const Key& key, const Key& owner) { return key.high == owner.high; }
+// Who may share records. Zeros: of the empty name.
+Key tenant_key(const Secret& secret, std::string_view tenant);
 // Of a manifest, for any model.
 Key named_key(const Secret& secret, const Key& tenant, std::string_view name);
 

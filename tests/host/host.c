@@ -51,7 +51,7 @@ static tarn_engine* open_engine(const char* path) {
 static void* answer_prompt(void* context) {
   Answer* answer = context;
   tarn_session* session = NULL;
-  REQUIRE(tarn_session_create(answer->engine, &session) == TARN_OK);
+  REQUIRE(tarn_session_create(answer->engine, NULL, &session) == TARN_OK);
   const char* prompt = "two engines, one process";
   REQUIRE(tarn_session_feed_text(session, prompt, strlen(prompt), TARN_ADD_SPECIAL) == TARN_OK);
   tarn_generate_options options = TARN_INIT(tarn_generate_options);

@@ -35,7 +35,7 @@ constexpr GroupShape kShape{.n_kv_heads = 2, .page_tokens = 4, .vector_bytes = 4
 constexpr u32 kSlotBytes = 16;  // that are looked at
 constexpr u64 kRecordBytes = 3 * kSectorBytes;
 constexpr u32 kGroupsMax = kLayers * (kSequences * kSlotsMax / 4 + kSequences);
-constexpr u32 kNames = kGroupsMax / kLayers;
+constexpr u32 kPages = kGroupsMax / kLayers;
 
 // Byte `i` of slot `slot` of a sequence whose tokens chain to `history` there.
 u8 byte_of(u64 history, u32 layer, u32 head, u32 i) {
@@ -54,18 +54,24 @@ class MoverLife {
     bench_ = std::make_unique<StoreHarness>(*io_, clock_, "store", limits_, seed);
     bench_->open();
     has_names_ = random_.below(2) == 0;
-    if (has_names_) make_names();
+    root_ = store::root_key(bench_->store.secret(), std::as_bytes(std::span("life")));
     tables_ = test::carved([&](Carver& carver) {
       residency_.init(carver, {.shape = kShape,
                                .n_groups = kGroupsMax,
                                .n_frames = n_frames,
                                .frames = region_.span(),
-                               .store = &bench_->store,
-                               .names = has_names_ ? &names_ : nullptr});
+                               .store = &bench_->store});
       pool_.init(carver, kShape, kGroupsMax);
+      pages_.init(carver, {.n_pages = kPages,
+                           .n_cache_layers = kLayers,
+                           .page_tokens = kShape.page_tokens,
+                           .keeps_idle = has_names_ && random_.below(2) == 0,
+                           .pool = &pool_,
+                           .secret = &bench_->store.secret()});
       mover_memory_ = kv::MoverMemory::carve(carver, kShape, kSequences, kLayers);
     });
     pool_.lie_in(&residency_);
+    pool_.belong_to(&pages_);
     mover_.init({.residency = &residency_,
                  .store = &bench_->store,
                  .clock = &clock_,
@@ -74,7 +80,7 @@ class MoverLife {
                  .loads_max = static_cast<u32>(1 + random_.below(5)),
                  .spills_max = static_cast<u32>(1 + random_.below(5)),
                  .nonce = random_.next(),
-                 .names = has_names_ ? &names_ : nullptr},
+                 .pages = &pages_},
                 mover_memory_);
     for (u32 i = 0; i < kSequences; ++i) {
       sequence_tables_[i].resize(Sequence::n_entries(kLayers, kSlotsMax, kShape.page_tokens));
@@ -87,6 +93,7 @@ class MoverLife {
       act();
       check_invariants(residency_);
       pool_.check_invariants();
+      pages_.check_invariants();
       for (u32 i = 0; i < kv::kWheres; ++i) counts_.wheres[i] += residency_.stats().counts[i];
     }
     end();
@@ -114,14 +121,8 @@ class MoverLife {
     may_be_stuck_ = may_fail_ || size <= 1;
   }
 
-  // Groups have names in half of the lives, as where an engine keeps sessions: what was forgotten
-  // is said again, and finds its records there, or is adopted from them.
-  void make_names() {
-    name_tables_ = test::carved([&](Carver& carver) {
-      names_.init(carver, kNames, kShape.page_tokens, &bench_->store.secret());
-    });
-    root_ = store::root_key(bench_->store.secret(), std::as_bytes(std::span("life")));
-  }
+  // Pages are listed in half of the lives: what was forgotten is said again, and finds them in
+  // memory, or their records, or is adopted from them.
   static std::array<u32, kShape.page_tokens> ids_of(const std::vector<u64>& history, u32 page) {
     std::array<u32, kShape.page_tokens> ids;
     for (u32 t = 0; t < ids.size(); ++t) {
@@ -129,47 +130,74 @@ class MoverLife {
     }
     return ids;
   }
-  u32 name_of(u32 i, u32 page) { return residency_.entry(sequences_[i].group(0, page).idx).name; }
   void name_pages(u32 i) {
     if (!has_names_) return;
-    u32 before = kv::kNoName;
-    for (u32 page = 0; page < sequences_[i].n_slots() / kShape.page_tokens; ++page) {
-      u32 name = name_of(i, page);
-      if (name == kv::kNoName) {
-        name = names_.make(root_, before, ids_of(histories_[i], page));
-        for (u32 layer = 0; layer < kLayers; ++layer) {
-          residency_.set_name(sequences_[i].group(layer, page).idx, name, layer);
+    u32 before = kv::kNoPage;
+    for (u32 at = 0; at < sequences_[i].n_slots() / kShape.page_tokens; ++at) {
+      u32 page = pages_.page_of(sequences_[i], at);
+      if (page == kv::kNoPage) {
+        const auto ids = ids_of(histories_[i], at);
+        const store::Key chain = pages_.chain_of(root_, before, ids);
+        page = pages_.find(chain, ids);
+        if (page != kv::kNoPage && !has_lost_part(page)) {
+          pages_.note_hit(page, before);
+          sequences_[i].replace(at, pages_.groups(page));
+          ++counts_.replaced;
+        } else {
+          if (page != kv::kNoPage) pages_.is_idle(page) ? pages_.drop(page) : pages_.unlist(page);
+          page =
+              pages_.add({.chain = chain, .before = before, .token_ids = ids}, sequences_[i], at);
         }
       }
-      before = name;
+      before = page;
     }
   }
+  bool has_lost_part(u32 page) {
+    return std::ranges::any_of(pages_.groups(page), [&](kv::GroupRef group) {
+      return residency_.where(group.idx) == Where::lost;
+    });
+  }
 
-  // What was forgotten last, as far as all its records are found.
+  // What was forgotten last, as far as its pages are in memory, or all their records are found.
   void take_up(u32 i) {
     if (forgotten_.empty()) return;
     clear(i);
     const std::vector<u64> history = forgotten_;
-    std::vector<store::RecordRef> records;
-    store::Key chain = root_;
-    for (u32 page = 0; page < history.size() / kShape.page_tokens; ++page) {
-      chain = store::chain_key(bench_->store.secret(), chain, ids_of(history, page));
-      for (u32 layer = 0; layer < kLayers; ++layer) {
-        const auto found =
-            bench_->store.find(store::layer_key(bench_->store.secret(), chain, layer));
-        if (found) records.push_back(*found);
+    u32 before = kv::kNoPage;
+    for (u32 at = 0; at < history.size() / kShape.page_tokens; ++at) {
+      const auto ids = ids_of(history, at);
+      const store::Key chain = pages_.chain_of(root_, before, ids);
+      const u32 page = pages_.find(chain, ids);
+      if (page != kv::kNoPage) {
+        if (has_lost_part(page)) break;
+        pages_.note_hit(page, before);
+        sequences_[i].adopt(pages_.groups(page));
+        ++counts_.taken_from_memory;
+      } else if (!take_records(i, chain)) {
+        break;
       }
-      if (records.size() < (page + 1) * kLayers) break;
+      const auto said = history.begin() + at * kShape.page_tokens;
+      histories_[i].insert(histories_[i].end(), said, said + kShape.page_tokens);
+      name_pages(i);
+      before = pages_.page_of(sequences_[i], at);
     }
-    const u32 n_pages = static_cast<u32>(records.size() / kLayers);
-    if (!sequences_[i].reserve(n_pages * kShape.page_tokens)) return;
-    for (u32 g = 0; g < n_pages * kLayers; ++g) {
-      residency_.adopt(sequences_[i].group(g % kLayers, g / kLayers).idx, records[g]);
+    counts_.taken_up += before != kv::kNoPage;
+  }
+  bool take_records(u32 i, const store::Key& chain) {
+    const store::Store& store = bench_->store;
+    const auto find = [&](u32 layer) {
+      return store.find(store::layer_key(store.secret(), chain, layer));
+    };
+    const u32 at = sequences_[i].n_slots() / kShape.page_tokens;
+    for (u32 layer = 0; layer < kLayers; ++layer) {
+      if (!find(layer)) return false;
     }
-    sequences_[i].commit(n_pages * kShape.page_tokens);
-    histories_[i].assign(history.begin(), history.begin() + n_pages * kShape.page_tokens);
-    name_pages(i);
-    counts_.taken_up += n_pages > 0;
+    if (!sequences_[i].reserve(kShape.page_tokens)) return false;
+    for (u32 layer = 0; layer < kLayers; ++layer) {
+      residency_.adopt(sequences_[i].group(layer, at).idx, *find(layer));
+    }
+    sequences_[i].commit(kShape.page_tokens);
+    return true;
   }
 
   u64 next_of(u32 i) {
@@ -419,7 +447,9 @@ class MoverLife {
   void end() {
     for (u32 i = 0; i < kSequences; ++i) sequences_[i].clear();
     check_invariants(residency_);
-    if (has_names_) CHECK(names_.n_free() == kNames);
+    while (pages_.free_one()) {
+    }
+    CHECK(pages_.n_pages() == 0);
     mover_.stop();
     counts_.late_frames += residency_.stats().n_lent_frames > 0;
     for (u32 i = 0; !mover_.idle() || !bench_->store.idle(); ++i) {
@@ -438,6 +468,7 @@ class MoverLife {
     counts_.parts += stats.n_gather_reads;
     counts_.spills += stats.n_spills;
     counts_.known += stats.n_known;
+    counts_.dropped += stats.n_dropped_pages;
     counts_.spill_failures += stats.n_spill_failures;
     counts_.evictions += stats.n_evictions;
     counts_.faults.add(disk_);
@@ -450,15 +481,15 @@ class MoverLife {
   store::StoreLimits limits_{};
   bool may_fail_ = false, may_be_stuck_ = false, has_names_ = false, says_again_ = false;
   SectorBuffer region_;
-  std::vector<std::byte> tables_, name_tables_;
+  std::vector<std::byte> tables_;
   kv::MoverMemory mover_memory_{};
   std::array<std::vector<kv::GroupRef>, kSequences> sequence_tables_;
   std::unique_ptr<SimIo> io_;
   std::unique_ptr<StoreHarness> bench_;
-  kv::PageNames names_;
   store::Key root_{};
   Residency residency_;
   GroupPool pool_;
+  kv::PrefixIndex pages_;
   Mover mover_;
   std::array<Sequence, kSequences> sequences_;
   std::array<std::vector<u64>, kSequences> histories_;  // of each slot, all before it included
@@ -501,6 +532,9 @@ void check_mover_counts(const MoverRunCounts& counts, u64 n_min) {
       {"fork", counts.forks},
       {"clear", counts.clears},
       {"taken up", counts.taken_up},
+      {"page taken from memory", counts.taken_from_memory},
+      {"page replaced by an equal one", counts.replaced},
+      {"idle page dropped for its frames", counts.dropped},
       {"frame returned late", counts.late_frames},
   };
   check_events(others, n_min);

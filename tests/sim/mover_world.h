@@ -26,9 +26,15 @@ struct MoverWorld {
     tables = carved([&](Carver& carver) {
       residency.init(carver, {kShape, kGroupsMax, n_frames, region.span(), &bench.store});
       pool.init(carver, kShape, kGroupsMax);
+      pages.init(carver, {.n_pages = kGroupsMax / kLayers,
+                          .n_cache_layers = kLayers,
+                          .page_tokens = kShape.page_tokens,
+                          .pool = &pool,
+                          .secret = &bench.store.secret()});
       mover_memory = kv::MoverMemory::carve(carver, kShape, 1, kLayers);
     });
     pool.lie_in(&residency);
+    pool.belong_to(&pages);
     mover.init({.residency = &residency,
                 .store = &bench.store,
                 .clock = &clock,
@@ -37,6 +43,7 @@ struct MoverWorld {
                 .loads_max = 8,
                 .spills_max = 8,
                 .nonce = 1,
+                .pages = &pages,
                 .on_other = &MoverWorld::on_other,
                 .other_context = this},
                mover_memory);
@@ -106,6 +113,7 @@ struct MoverWorld {
   std::vector<std::byte> tables;
   kv::MoverMemory mover_memory;
   kv::Residency residency;
+  kv::PrefixIndex pages;
   kv::GroupPool pool;
   kv::Mover mover;
   kv::Sequence sequence;

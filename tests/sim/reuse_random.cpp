@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -33,12 +34,14 @@ constexpr u32 kSessions = 3;
 constexpr u64 kFrames = 44;  // of the 128 groups that the context has, and the sessions' tails
 constexpr u64 kGroupBytes = 8192;
 constexpr u32 kRequestsALife = 10;
+constexpr std::array<const char*, 2> kTenants = {"", "other"};
 constexpr u32 kStepsToRest = 15'000;  // of a millisecond: a slow call takes ten seconds
 
 // What a life is like, beside its disk's faults.
 struct Kind {
   bool q8_0 = false;
-  bool keeps = false;  // sessions, which are saved, and the engine goes and another one comes
+  bool keeps = false;      // sessions, which are saved, and the engine goes and another one comes
+  bool in_memory = false;  // all KV
 };
 
 Config config_of(bool streamed, const Kind& kind) {
@@ -48,7 +51,8 @@ Config config_of(bool streamed, const Kind& kind) {
   config.sessions_max = kSessions;
   config.batch_rows_max = 48;
   config.kv_type = kind.q8_0 ? KvTypeChoice::q8_0 : KvTypeChoice::f16;
-  if (!streamed) return config;
+  config.reuse.prefix = streamed;
+  if (!streamed || kind.in_memory) return config;
   config.store.sessions = kind.keeps;
   if (kind.keeps) config.store.checkpoint_ms = 3;
   config.kv_memory_bytes = kFrames * kGroupBytes;
@@ -128,7 +132,8 @@ class Life {
     CAPTURE(random_.seed());
     CHECK_FALSE(engine().has_work());
     lab::Probe::pool(engine()).check_invariants();
-    check_invariants(lab::Probe::tiers(engine()).residency);
+    lab::Probe::kv(engine()).prefixes().index().check_invariants();
+    if (!kind_.in_memory) check_invariants(lab::Probe::tiers(engine()).residency);
     count_moves();
     counts_.faults.add(disk_);
   }
@@ -194,9 +199,31 @@ class Life {
     if (chance(50)) io_->let_stuck_go();
   }
 
+  // Of one of two tenants, but where names are kept.
   void create() {
-    const Result<SessionIdx> session = engine().create_session();
-    if (session) requests_[*session].reset();
+    const u32 tenant = kind_.keeps ? 0 : static_cast<u32>(random_.below(2));
+    const Result<SessionIdx> session = engine().create_session(kTenants[tenant]);
+    if (!session) return;
+    requests_[*session].reset();
+    tenants_[*session] = tenant;
+  }
+
+  // What goes on from here in a text that was said once, by anybody; empty: nothing does.
+  std::vector<u32> said_before(SessionIdx s) {
+    if (texts_.empty()) return {};
+    const std::vector<u32>& text = texts_[random_.below(texts_.size())];
+    const auto own = state(s).ids.first(state(s).n_ids);
+    if (text.size() <= own.size() || !std::equal(own.begin(), own.end(), text.begin())) return {};
+    const auto rest = std::span(text).subspan(own.size());
+    const auto next = rest.first(1 + random_.below(rest.size()));
+    return {next.begin(), next.end()};
+  }
+  void note_text(SessionIdx s) {
+    const auto own = state(s).ids.first(state(s).n_ids);
+    if (own.size() < kPage) return;
+    if (texts_.size() < 8) texts_.emplace_back();
+    texts_[random_.below(texts_.size())].assign(own.begin(), own.end());
+    begun_[tenants_[s]].insert(digest_of(own.first(kPage)));
   }
 
   void feed() {
@@ -204,7 +231,19 @@ class Life {
     if (!s) return create();
     std::vector<u32> ids(1 + random_.below(chance(20) ? 300 : 60));
     for (u32& id : ids) id = static_cast<u32>(random_.below(1024));
-    if (!engine().feed(*s, ids)) ++counts_.refused;
+    if (chance(70)) {
+      const std::vector<u32> again = said_before(*s);
+      ids.insert(ids.begin(), again.begin(), again.end());
+    }
+    const kv::Reused before = state(*s).generation.reused;
+    if (!engine().feed(*s, ids)) return void(++counts_.refused);
+    const kv::Reused& now = state(*s).generation.reused;
+    counts_.reused_from_memory += now.n_from_memory > before.n_from_memory;
+    counts_.reused_from_disk += now.n_from_disk > before.n_from_disk;
+    const bool is_own = begun_[tenants_[*s]].contains(digest_of(state(*s).ids.first(kPage)));
+    CAPTURE(random_.seed());
+    if (now.n_tokens() > 0) CHECK(is_own);
+    note_text(*s);
   }
 
   void generate() {
@@ -243,6 +282,7 @@ class Life {
     const Result<SessionIdx> copy = engine().fork(*s);
     if (!copy) return void(++counts_.refused);
     requests_[*copy].reset();
+    tenants_[*copy] = tenants_[*s];
     ++counts_.forks;
   }
 
@@ -298,6 +338,7 @@ class Life {
         continue;
       }
       ++counts_.restored;
+      tenants_[restored->idx] = 0;
       const engine::Session& taken = state(restored->idx);
       const auto found = history.seen_at.find(digest_of(taken.ids.first(taken.n_ids)));
       REQUIRE(found != history.seen_at.end());
@@ -365,6 +406,9 @@ class Life {
   bool faulty_ = false;
   u32 fault_ = 0;  // of this life
   std::array<std::optional<Request>, kSessions> requests_{};
+  std::array<u32, kSessions> tenants_{};
+  std::vector<std::vector<u32>> texts_;  // that were said, the last ones
+  std::array<std::set<u64>, 2> begun_;   // first pages that a tenant has said, by digest
   std::map<std::string, NameHistory> names_;
   u64 moment_ = 0;
 };
@@ -379,7 +423,8 @@ void run_reuse(u64 first_seed, u64 n_requests, ReuseCounts& counts) {
   }
   for (u64 seed = first_seed; counts.requests < n_requests; ++seed) {
     // Over disks without faults, too: one in four is (see Life).
-    const Kind kind{.q8_0 = seed % 3 == 1, .keeps = seed / 4 % 2 == 1};
+    const u64 place = seed / 4 % 5;
+    const Kind kind{.q8_0 = seed % 3 == 1, .keeps = place % 2 == 1, .in_memory = place == 4};
     Life(seed, model.path(), *references[kind.q8_0], kind, counts).run();
   }
 }
@@ -402,6 +447,8 @@ void check_reuse_counts(const ReuseCounts& counts, u64 n_min) {
       {"load", counts.loads},
       {"spill", counts.spills},
       {"lost group", counts.lost},
+      {"prefix from memory", counts.reused_from_memory},
+      {"prefix from the disk", counts.reused_from_disk},
   };
   check_events(events, n_min);
   check_faults(counts.faults, n_min);

@@ -18,6 +18,7 @@ struct ReuseCounts {
   u64 truncations = 0, forks = 0, destroyed = 0, prefill_cancels = 0;
   u64 saved = 0, restarts = 0, restored = 0;
   u64 loads = 0, spills = 0, lost = 0;
+  u64 reused_from_memory = 0, reused_from_disk = 0;  // feeds
   FaultCounts faults;
 };
 

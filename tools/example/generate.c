@@ -41,7 +41,7 @@ int main(int argc, char** argv) {
   if (tarn_open(&options, &engine) != TARN_OK) return fail("tarn_open");
 
   tarn_session* session = NULL;
-  if (tarn_session_create(engine, &session) != TARN_OK) return fail("tarn_session_create");
+  if (tarn_session_create(engine, NULL, &session) != TARN_OK) return fail("tarn_session_create");
   if (tarn_session_feed_text(session, argv[2], strlen(argv[2]), TARN_ADD_SPECIAL) != TARN_OK) {
     return fail("tarn_session_feed_text");
   }

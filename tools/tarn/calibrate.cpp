@@ -247,6 +247,7 @@ void run(CalibrateCommand& command) {
     config.context_tokens = std::min<u64>(kContextDefault, model.description().spec.n_ctx_train);
   }
   config.sessions_max = 1;
+  config.reuse.prefix = false;  // a prompt read again would take no time
   const SelectConfig asked = config.select;
   SelectConfig& select = config.select;
   lab::set_method(select, "pq");

@@ -42,6 +42,8 @@ void take(const tarn_event& event, bool stream, GenerationResult& result) {
       result.decode_s = seconds_of(event.decode_ns);
       result.n_select_steps = event.select_steps;
       result.kv_read_ratio = event.kv_read_ratio;
+      result.n_reused_from_memory = event.reused_from_memory;
+      result.n_reused_from_disk = event.reused_from_disk;
       break;
   }
 }
@@ -123,7 +125,9 @@ bool wait_computed(const ApiSession& session, bool (*stop)()) {
   }
 }
 
-ApiSession::ApiSession(tarn_engine* engine) { check_api(tarn_session_create(engine, &session_)); }
+ApiSession::ApiSession(tarn_engine* engine) {
+  check_api(tarn_session_create(engine, nullptr, &session_));
+}
 
 ApiSession ApiSession::fork_of(const ApiSession& source) {
   tarn_session* copy = nullptr;
@@ -132,8 +136,9 @@ ApiSession ApiSession::fork_of(const ApiSession& source) {
 }
 
 f64 GenerationResult::prefill_tokens_per_s() const {
-  const bool timed = n_prompt_tokens > 0 && prefill_s > 0;
-  return timed ? static_cast<f64>(n_prompt_tokens) / prefill_s : NAN;
+  const u64 n_reused = n_reused_from_memory + n_reused_from_disk;
+  const bool timed = n_prompt_tokens > n_reused && prefill_s > 0;
+  return timed ? static_cast<f64>(n_prompt_tokens - n_reused) / prefill_s : NAN;
 }
 
 f64 GenerationResult::decode_tokens_per_s() const {

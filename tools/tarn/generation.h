@@ -19,8 +19,9 @@ struct GenerationResult {
   f64 decode_s = 0;
   u64 n_select_steps = 0;
   f64 kv_read_ratio = 1;
-  std::optional<u64> n_allocations;  // from the feed to the last event
-  bool was_stopped = false;          // by GenerateHow::stop, before the end
+  u64 n_reused_from_memory = 0, n_reused_from_disk = 0;  // tokens of the prompt
+  std::optional<u64> n_allocations;                      // from the feed to the last event
+  bool was_stopped = false;                              // by GenerateHow::stop, before the end
 
   // NaN if nothing was timed.
   f64 prefill_tokens_per_s() const;

@@ -40,14 +40,14 @@ void keep_sessions(Config& config) {
 KeptSession::KeptSession(tarn_engine* engine, const SessionOptions& options) : name_(options.name) {
   const std::string& name = options.name;
   tarn_session* session = nullptr;
-  const int32_t status = tarn_session_restore(engine, name.c_str(), &session, &restored_);
+  const int32_t status = tarn_session_restore(engine, nullptr, name.c_str(), &session, &restored_);
   if (status != TARN_NOT_FOUND) check_api(status);
   if (status == TARN_NOT_FOUND && options.must_exist) {
     throw Failure{kExitRefused, "the store has no session " + escaped(name) +
                                     ", and --session-must-exist was given: tarn sessions lists the "
                                     "existing ones; without that flag a new session begins"};
   }
-  if (status == TARN_NOT_FOUND) check_api(tarn_session_create(engine, &session));
+  if (status == TARN_NOT_FOUND) check_api(tarn_session_create(engine, nullptr, &session));
   session_ = std::make_unique<ApiSession>(session);
   catch_signals();
   if (status == TARN_NOT_FOUND) {

@@ -27,6 +27,18 @@ std::string selected(const tarn_engine_status& status, const GenerationResult& r
   return text;
 }
 
+// What of the prompt was not computed again; "" for nothing.
+std::string reused(const GenerationResult& result) {
+  const auto n_memory = static_cast<unsigned long long>(result.n_reused_from_memory);
+  const auto n_disk = static_cast<unsigned long long>(result.n_reused_from_disk);
+  char text[120] = "";
+  if (n_memory + n_disk > 0) {
+    std::snprintf(text, sizeof text, ", %llu of them reused (%llu from memory, %llu from the disk)",
+                  n_memory + n_disk, n_memory, n_disk);
+  }
+  return text;
+}
+
 }  // namespace
 
 void write_answer(const EngineHandle& engine, const GenerationResult& result, Json& json) {
@@ -36,6 +48,11 @@ void write_answer(const EngineHandle& engine, const GenerationResult& result, Js
   for (const u32 id : result.tokens) json.number(id);
   json.end_array();
   json.key("prompt_tokens").number(result.n_prompt_tokens);
+  json.key("reused").begin_object();
+  json.key("tokens").number(result.n_reused_from_memory + result.n_reused_from_disk);
+  json.key("from_memory").number(result.n_reused_from_memory);
+  json.key("from_disk").number(result.n_reused_from_disk);
+  json.end_object();
   json.key("finish_reason").text(tarn_finish_name(result.finish));
   json.key("timings").begin_object();
   json.key("load_s").real(seconds_of(status.load_ns));
@@ -84,10 +101,10 @@ void warn_unselected(const char* select, u64 n_select_steps) {
 void print_figures(const EngineHandle& engine, const GenerationResult& result) {
   const tarn_engine_status status = engine.status();
   std::fprintf(stderr,
-               "\n[%s] loaded in %.2f s; prefill %llu tokens%s; decode %zu tokens%s; %s; select "
+               "\n[%s] loaded in %.2f s; prefill %llu tokens%s%s; decode %zu tokens%s; %s; select "
                "%s%s, verified: %s; model %s\n",
                tarn_finish_name(result.finish), static_cast<f64>(status.load_ns) * 1e-9,
-               static_cast<unsigned long long>(result.n_prompt_tokens),
+               static_cast<unsigned long long>(result.n_prompt_tokens), reused(result).c_str(),
                rate(result.prefill_tokens_per_s()).c_str(), result.tokens.size(),
                rate(result.decode_tokens_per_s()).c_str(), status.isa, status.select,
                selected(status, result).c_str(), status.verified != 0 ? "true" : "false",

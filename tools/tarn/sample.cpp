@@ -1,6 +1,7 @@
 #include "tools/tarn/sample.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <optional>
 #include <span>
@@ -55,6 +56,30 @@ void print_answers(const EngineHandle& engine, const std::vector<Answered>& answ
       static_cast<f64>(status.n_decode_rows) * 1e9 / static_cast<f64>(status.decode_ns));
 }
 
+// The document and a question once more, as another session would ask.
+struct Again {
+  GenerationResult result;
+  f64 first_s = 0;  // to the first token, the first time
+  u64 n_reused() const { return result.n_reused_from_memory + result.n_reused_from_disk; }
+};
+
+Again ask_again(const EngineHandle& engine, const Sample& sample, f64 first_s) {
+  const ApiSession session(engine.get());
+  std::vector<u32> ids = sample.document_ids;
+  const SampleQuestion& question = sample.questions[0];
+  ids.insert(ids.end(), question.ids.begin(), question.ids.end());
+  tarn_generate_options options = TARN_INIT(tarn_generate_options);
+  options.max_tokens = static_cast<uint32_t>(question.expected_ids.size());
+  return {generate(session, ids, options, {}), first_s};
+}
+
+void print_again(const Again& again) {
+  std::printf(
+      "again     the document asked a second time: %llu of its tokens reused, %.2f s to the "
+      "first token, %.2f s the first time\n",
+      static_cast<unsigned long long>(again.n_reused()), again.result.prefill_s, again.first_s);
+}
+
 // Whether the plan has a part of the KV, or kept sessions, on a disk.
 bool uses_disk(const tarn_plan& plan) {
   const std::span regions(plan.regions, plan.n_regions);
@@ -75,7 +100,7 @@ void print_memory(const EngineHandle& engine, std::optional<u64> n_allocations) 
 }
 
 void print_as_json(const EngineHandle& engine, const KeptSession* kept,
-                   const std::vector<Answered>& answers) {
+                   const std::vector<Answered>& answers, const std::optional<Again>& again) {
   Json json;
   json.begin_object();
   json.key("questions").begin_array();
@@ -89,6 +114,13 @@ void print_as_json(const EngineHandle& engine, const KeptSession* kept,
   }
   json.end_array();
   write_answer(engine, answers.back().result, json);
+  if (again) {
+    json.key("again").begin_object();
+    json.key("reused_tokens").number(again->n_reused());
+    json.key("prefill_s").real(again->result.prefill_s);
+    json.key("first_prefill_s").real(again->first_s);
+    json.end_object();
+  }
   if (kept != nullptr) kept->write(json);
   json.end_object();
   print_json(json);
@@ -127,11 +159,14 @@ void run_sample(const EngineOptions& engine_options, const SampleOptions& option
     own.emplace(engine->get());
   }
   const ApiSession& reader = kept ? kept->api() : *own;
-  if (!kept || !kept->has_read(sample.document_ids)) {
+  const bool reads = !kept || !kept->has_read(sample.document_ids);
+  const auto begin = std::chrono::steady_clock::now();
+  if (reads) {
     check_api(
         tarn_session_feed(reader.get(), sample.document_ids.data(), sample.document_ids.size()));
   }
   const bool is_read = wait_computed(reader, &asked_to_end);
+  const f64 read_s = std::chrono::duration<f64>(std::chrono::steady_clock::now() - begin).count();
   if (kept) kept->save();
   if (!is_read) end_as_asked();
   std::vector<Answered> answers;
@@ -145,8 +180,13 @@ void run_sample(const EngineOptions& engine_options, const SampleOptions& option
     n_allocations = n && n_allocations ? std::optional<u64>(*n_allocations + *n) : std::nullopt;
   }
   warn_unselected(engine->status().select, engine->status().select_steps);
-  if (options.json) return print_as_json(*engine, kept ? &*kept : nullptr, answers);
+  std::optional<Again> again;
+  if (reads && config.reuse.prefix) {
+    again = ask_again(*engine, sample, read_s + answers[0].result.prefill_s);
+  }
+  if (options.json) return print_as_json(*engine, kept ? &*kept : nullptr, answers, again);
   print_answers(*engine, answers);
+  if (again) print_again(*again);
   print_memory(*engine, n_allocations);
 }
 

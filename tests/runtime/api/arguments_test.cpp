@@ -154,7 +154,7 @@ TEST_CASE("a struct of a later version is taken while what is new in it is zero"
   REQUIRE(tarn_open(options.pointer(), &engine) == TARN_OK);
 
   tarn_session* session = nullptr;
-  REQUIRE(tarn_session_create(engine, &session) == TARN_OK);
+  REQUIRE(tarn_session_create(engine, nullptr, &session) == TARN_OK);
   REQUIRE(tarn_session_feed_text(session, "ab", 2, 0) == TARN_OK);
   Later<tarn_generate_options> generate;
   generate.known.max_tokens = 2;

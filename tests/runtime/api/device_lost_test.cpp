@@ -52,7 +52,7 @@ Outcome converse(tarn_engine* engine) {
   Outcome out;
   const auto begin = std::chrono::steady_clock::now();
   tarn_session* session = nullptr;
-  REQUIRE(tarn_session_create(engine, &session) == TARN_OK);
+  REQUIRE(tarn_session_create(engine, nullptr, &session) == TARN_OK);
   const std::vector<u32> ids = test::random_ids(7, 20);
   tarn_generate_options options = TARN_INIT(tarn_generate_options);
   options.max_tokens = kTokens;
@@ -73,7 +73,7 @@ Outcome converse(tarn_engine* engine) {
 
 void check_every_call_is_refused(tarn_engine* engine) {
   tarn_session* session = nullptr;
-  CHECK(tarn_session_create(engine, &session) == TARN_DEVICE_LOST);
+  CHECK(tarn_session_create(engine, nullptr, &session) == TARN_DEVICE_LOST);
   CHECK(session == nullptr);
   CHECK(std::string(tarn_error_text()).find("restart") != std::string::npos);
   tarn_engine_status status = TARN_INIT(tarn_engine_status);

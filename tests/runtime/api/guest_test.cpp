@@ -326,7 +326,7 @@ TEST_CASE("closing sends the calls of other threads home first") {
     tarn_engine* engine = nullptr;
     REQUIRE(tarn_open(&options, &engine) == TARN_OK);
     tarn_session* session = nullptr;
-    REQUIRE(tarn_session_create(engine, &session) == TARN_OK);
+    REQUIRE(tarn_session_create(engine, nullptr, &session) == TARN_OK);
     feed(session, 4000);
     generate(session, 10);
     std::atomic<int32_t> polled{TARN_OK};

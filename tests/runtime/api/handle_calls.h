@@ -86,7 +86,8 @@ inline constexpr HandleCall kHandleCalls[] = {
     {"tarn_session_create",
      [](const Handles& on) {
        auto* session = reinterpret_cast<tarn_session*>(kUnwritten);
-       return is_refusal(on, tarn_session_create(on.engine, &session)) && session == nullptr;
+       return is_refusal(on, tarn_session_create(on.engine, nullptr, &session)) &&
+              session == nullptr;
      }},
     {"tarn_session_feed",
      [](const Handles& on) { return is_refusal(on, tarn_session_feed(on.session, &kAnyId, 1)); }},
@@ -139,7 +140,8 @@ inline constexpr HandleCall kHandleCalls[] = {
      [](const Handles& on) {
        auto* session = reinterpret_cast<tarn_session*>(kUnwritten);
        auto restored = filled<tarn_restored>();
-       return is_refusal(on, tarn_session_restore(on.engine, "kept", &session, &restored)) &&
+       return is_refusal(on,
+                         tarn_session_restore(on.engine, nullptr, "kept", &session, &restored)) &&
               session == nullptr && is_zeroed(restored);
      }},
     {"tarn_session_export",

@@ -200,7 +200,7 @@ TEST_CASE("a child opens an engine of its own" * doctest::skip(test::kSlowBuild)
     tarn_engine* engine = nullptr;
     tarn_session* own = nullptr;
     if (tarn_open(&options, &engine) != TARN_OK) return 1;
-    if (tarn_session_create(engine, &own) != TARN_OK) return 2;
+    if (tarn_session_create(engine, nullptr, &own) != TARN_OK) return 2;
     const std::vector<u32> ids = test::random_ids(10, 10);
     if (tarn_session_feed(own, ids.data(), ids.size()) != TARN_OK) return 3;
     tarn_generate_options generate = TARN_INIT(tarn_generate_options);

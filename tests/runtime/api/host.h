@@ -27,7 +27,7 @@ struct Host {
   ~Host() { tarn_close(engine); }
   tarn_session* session() {
     tarn_session* session = nullptr;
-    REQUIRE(tarn_session_create(engine, &session) == TARN_OK);
+    REQUIRE(tarn_session_create(engine, nullptr, &session) == TARN_OK);
     return session;
   }
   tarn_engine* engine = nullptr;

@@ -73,8 +73,8 @@ TEST_CASE("a session goes from one engine to another by way of a file") {
   CHECK(tarn_session_delete(nullptr, "talk") == TARN_INVALID_REQUEST);
   tarn_session* moved = nullptr;
   tarn_restored restored = TARN_INIT(tarn_restored);
-  CHECK(tarn_session_restore(second.engine, "talk", &moved, nullptr) == TARN_NOT_FOUND);
-  REQUIRE(tarn_session_restore(second.engine, "moved", &moved, &restored) == TARN_OK);
+  CHECK(tarn_session_restore(second.engine, nullptr, "talk", &moved, nullptr) == TARN_NOT_FOUND);
+  REQUIRE(tarn_session_restore(second.engine, nullptr, "moved", &moved, &restored) == TARN_OK);
   CHECK(restored.n_tokens == 310);
   CHECK(restored.n_computed == 309);
   CHECK(restored.cut_off == 0);
@@ -101,7 +101,7 @@ TEST_CASE("reading that was cut off shows where it is after a restart, and ends 
   Host second(model.path(), toml.c_str());
   tarn_session* session = nullptr;
   tarn_restored restored = TARN_INIT(tarn_restored);
-  REQUIRE(tarn_session_restore(second.engine, "talk", &session, &restored) == TARN_OK);
+  REQUIRE(tarn_session_restore(second.engine, nullptr, "talk", &session, &restored) == TARN_OK);
   CHECK(restored.cut_off == 1);
   CHECK(restored.n_tokens == ids.size());
   REQUIRE(restored.n_computed < ids.size() - 1);

@@ -114,7 +114,7 @@ TEST_CASE("what the store holds is listed, verified, packed, unpacked and remove
   CHECK(tarn_store_unpack(second.engine, nullptr, nullptr, nullptr) == TARN_INVALID_REQUEST);
   tarn_session* restored = nullptr;
   tarn_restored how = TARN_INIT(tarn_restored);
-  REQUIRE(tarn_session_restore(second.engine, "fork", &restored, &how) == TARN_OK);
+  REQUIRE(tarn_session_restore(second.engine, nullptr, "fork", &restored, &how) == TARN_OK);
   CHECK(how.n_computed == 344);
   // An open session is no hindrance to what is there already.
   CHECK(tarn_store_unpack(second.engine, file.path().c_str(), nullptr, &unpacked) == TARN_OK);

@@ -29,6 +29,7 @@ struct SavedHow {
   u64 quota_bytes = kGiB;
   u64 daily_write_bytes = 0;
   u64 kept_tokens = 0;
+  bool reuses = true;
   SelectConfig select{};
 };
 
@@ -55,6 +56,7 @@ inline Config saved_config(const SavedHow& how, bool keeps) {
   config.batch_rows_max = how.rows_max;
   config.kv_type = how.kv_type;
   config.select = how.select;
+  config.reuse.prefix = how.reuses;
   if (!keeps) return config;
   config.store.sessions = true;
   config.store.checkpoint_ms = how.checkpoint_ms;

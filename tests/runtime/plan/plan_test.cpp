@@ -179,6 +179,9 @@ TEST_CASE("tables hold what the pool and the sessions cut from them") {
   Carver counting;
   kv::GroupPool().init(counting, plan->group_shape, plan->groups_max);
   counting.take<kv::GroupRef>("", 5 * kv::Sequence::n_entries(3, plan->context_tokens, 64));
+  Carver pages;
+  kv::PrefixIndex().init(pages, {.n_pages = 16 + 5, .n_cache_layers = 3, .page_tokens = 64});
+  counting.take<std::byte>("", pages.n_bytes());
   CHECK(plan->of(RegionId::kv_tables).bytes == *counting.n_bytes().get());
   // Attention: tiles and 16 addresses a worker, and a state where a part is longer than a piece.
   const u64 tile_bytes = align_up(kernels::attn_scratch_bytes(64, 64, 2), 64);

@@ -27,6 +27,7 @@ TEST_CASE("a depth that could not be read ends tarn-bench with 74") {
   Config config = test::small_config();
   config.embedding = EmbeddingChoice::disk;
   config.sessions_max = 2;  // one stays behind
+  config.reuse.prefix = false;
   test::OpenEngine opened(model.path(), config);
   const auto fill = [&] { CaseRun(opened.engine, {.n_gen = 2, .n_depth = 64}, 1, nullptr); };
   const auto record = [&] { KvModel(KvModelKind::recorded, 77).record(opened.engine, 68); };

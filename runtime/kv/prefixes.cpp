@@ -1,0 +1,159 @@
+#include "runtime/kv/prefixes.h"
+
+#include <algorithm>
+
+#include "platform/base/assert.h"
+
+namespace tarn::kv {
+
+bool Prefixes::is_in(u32 page, Where where) const {
+  return args_.tiers != nullptr && std::ranges::any_of(index_.groups(page), [&](GroupRef group) {
+           return args_.tiers->residency.where(group.idx) == where;
+         });
+}
+
+// One of which a part is lost is of no use to anybody.
+u32 Prefixes::find_page(const store::Key& chain, std::span<const u32> page_ids) {
+  const u32 page = index_.find(chain, page_ids);
+  if (page == kNoPage || !is_in(page, Where::lost)) return page;
+  index_.is_idle(page) ? index_.drop(page) : index_.unlist(page);
+  return kNoPage;
+}
+
+void Prefixes::drop_idle(const store::Key& chain, std::span<const u32> page_ids,
+                         bool with_what_follows) {
+  const u32 page = index_.find(chain, page_ids);
+  if (page == kNoPage || !index_.is_idle(page)) return;
+  const auto follows = [&](u32 leaf) {
+    while (leaf != kNoPage && leaf != page) leaf = index_.node(leaf).before;
+    return leaf == page;
+  };
+  for (u32 leaf = index_.oldest(); with_what_follows && leaf != kNoPage;) {
+    const bool goes = leaf != page && follows(leaf);
+    if (goes) index_.drop(leaf);
+    leaf = goes ? index_.oldest() : index_.node(leaf).younger;
+  }
+  if (index_.node(page).n_children == 0) index_.drop(page);
+}
+
+bool Prefixes::is_here(const Sequence& sequence, u32 at) const {
+  const u32 page = index_.page_of(sequence, at);
+  return page == kNoPage || !(is_in(page, Where::disk) || is_in(page, Where::loading));
+}
+
+// Whether it is one that we would have written: a read compares the token ids too.
+std::optional<store::RecordRef> Prefixes::record(const store::Key& chain, u32 cache_layer) const {
+  if (args_.tiers == nullptr) return std::nullopt;
+  const store::Store& store = args_.tiers->store.store();
+  const auto ref = store.find(store::layer_key(store.secret(), chain, cache_layer));
+  if (!ref) return std::nullopt;
+  const store::IndexEntry& entry = store.index().entry(*ref);
+  const bool is_ours = entry.kind == store::Kind::group &&
+                       entry.payload_bytes == args_.pool->shape().group_bytes() &&
+                       entry.n_tokens == args_.pool->shape().page_tokens;
+  return is_ours ? ref : std::nullopt;
+}
+
+bool Prefixes::has(const store::Key& chain, std::span<const u32> page_ids) const {
+  if (index_.find(chain, page_ids) != kNoPage) return true;
+  u32 layer = 0;
+  while (layer < args_.n_cache_layers && record(chain, layer)) ++layer;
+  return layer == args_.n_cache_layers;
+}
+
+// All layers of it, or nothing.
+bool Prefixes::take_records(Sequence& sequence, const store::Key& chain) {
+  const u32 page_tokens = args_.pool->shape().page_tokens, at = sequence.n_slots() / page_tokens;
+  if (!sequence.reserve(page_tokens)) return false;
+  for (u32 layer = 0; layer < args_.n_cache_layers; ++layer) {
+    const auto ref = record(chain, layer);
+    if (!ref) {
+      sequence.abandon();
+      return false;
+    }
+    args_.tiers->residency.adopt(sequence.group(layer, at).idx, *ref);
+  }
+  sequence.commit(page_tokens);
+  return true;
+}
+
+bool Prefixes::take_page(Sequence& sequence, const store::Key& chain, u32 before,
+                         std::span<const u32> page_ids, Reused* reused) {
+  const u32 page_tokens = args_.pool->shape().page_tokens, at = sequence.n_slots() / page_tokens;
+  const u32 found = find_page(chain, page_ids);
+  if (found == kNoPage && !record(chain, 0)) return false;
+  const bool is_cut = sequence.truncate(at * page_tokens);
+  TARN_ASSERT(is_cut);  // between two pages
+  if (found == kNoPage) {
+    if (!take_records(sequence, chain)) return false;
+    index_.set_wanted(
+        index_.add({.chain = chain, .before = before, .token_ids = page_ids}, sequence, at));
+    reused->n_from_disk += page_tokens;
+    return true;
+  }
+  const bool from_disk = is_in(found, Where::disk) || is_in(found, Where::loading);
+  (from_disk ? reused->n_from_disk : reused->n_from_memory) += page_tokens;
+  index_.note_hit(found, before);
+  sequence.adopt(index_.groups(found));
+  return true;
+}
+
+Reused Prefixes::take(Sequence& sequence, const store::Key& root, std::span<const u32> ids) {
+  Reused reused{};
+  if (!args_.reuses) return reused;
+  const u32 page_tokens = args_.pool->shape().page_tokens, begin = sequence.n_slots() / page_tokens;
+  u32 before = begin == 0 ? kNoPage : index_.page_of(sequence, begin - 1);
+  if (begin > 0 && before == kNoPage) return reused;  // of no tokens that we know
+  for (u32 at = begin; u64{at + 1} * page_tokens <= ids.size(); ++at) {
+    const auto page_ids = ids.subspan(u64{at} * page_tokens, page_tokens);
+    const store::Key chain = index_.chain_of(root, before, page_ids);
+    if (!take_page(sequence, chain, before, page_ids, &reused)) break;
+    before = index_.page_of(sequence, at);
+  }
+  return reused;
+}
+
+void Prefixes::list(Sequence& sequence, const store::Key& root, std::span<const u32> ids, u32 begin,
+                    u32 end) {
+  const u32 page_tokens = args_.pool->shape().page_tokens;
+  for (u32 at = begin; at < end; ++at) {
+    const u32 before = at == 0 ? kNoPage : index_.page_of(sequence, at - 1);
+    if (at > 0 && before == kNoPage) return;  // of no tokens that we know
+    if (index_.page_of(sequence, at) != kNoPage) continue;
+    const auto page_ids = ids.subspan(u64{at} * page_tokens, page_tokens);
+    const store::Key chain = index_.chain_of(root, before, page_ids);
+    const u32 there = args_.reuses ? find_page(chain, page_ids) : kNoPage;
+    if (there == kNoPage) {
+      index_.add({.chain = chain, .before = before, .token_ids = page_ids}, sequence, at);
+    } else {
+      index_.note_hit(there, before);
+      sequence.replace(at, index_.groups(there));
+    }
+  }
+}
+
+// A quarter of the groups may be asked for at once. A parent leaves behind its last child.
+void Prefixes::save_idle() {
+  const u32 n_wanted = args_.pool->groups_max() / 4;
+  u32 n_groups = args_.pool->groups_free() - args_.pool->groups_idle();
+  const u64 looked_at = index_.n_uses() << 24 ^ n_groups;
+  if (args_.tiers == nullptr || n_groups >= n_wanted || looked_at == looked_at_) return;
+  Mover& mover = args_.tiers->mover;
+  const Residency& residency = args_.tiers->residency;
+  for (u32 leaf = index_.oldest(); leaf != kNoPage; leaf = index_.node(leaf).younger) {
+    u32 page = leaf;
+    for (; page != kNoPage && n_groups < n_wanted; page = index_.node(page).before) {
+      if (!index_.is_idle(page) || index_.node(page).n_children > 1) break;
+      n_groups += args_.n_cache_layers;
+      for (const GroupRef group : index_.groups(page)) {
+        const bool is_dirty = residency.where(group.idx) == Where::memory;
+        if (!is_dirty || !index_.node(page).is_wanted) continue;
+        if (mover.save(group.idx) == Saved::refused) return;
+        if (residency.where(group.idx) == Where::memory) return;  // no place for more now
+      }
+    }
+  }
+  looked_at_ = looked_at;
+}
+
+}  // namespace tarn::kv

@@ -1,0 +1,63 @@
+// KV that is not computed twice: prefixes of whole pages that some sequence has computed, in memory
+// or on the disk (METHODS 11.3 and 12.2; the tree of pages in memory is prefix_index.h).
+//
+//   look-up   page by page from the first one on, each in memory, else in the store, until neither
+//             has it
+//   idle      pages that leave and are wanted (prefix_index.h) are written before, where there is a
+//             store
+//   thread    the engine's
+#pragma once
+
+#include <optional>
+#include <span>
+
+#include "runtime/kv/prefix_index.h"
+#include "runtime/kv/reused.h"
+#include "runtime/kv/tiers.h"
+
+namespace tarn::kv {
+
+class Prefixes {
+ public:
+  struct Args {
+    GroupPool* pool = nullptr;
+    Tiers* tiers = nullptr;  // nullptr: all KV is in memory
+    u32 n_cache_layers = 0;
+    bool reuses = false;  // else nothing is found
+  };
+  void init(const Args& args) { args_ = args; }
+  PrefixIndex& index() { return index_; }
+  const PrefixIndex& index() const { return index_; }
+
+  // The sequence, whose first slots hold the KV of the first ids, takes the pages that follow and
+  // are there, of any sequence or of none. What it had reserved is given back then, and so are the
+  // slots of a tail that such a page replaces.
+  Reused take(Sequence& sequence, const store::Key& root, std::span<const u32> ids);
+  // Its committed pages [begin, end) follow from these ids, and are found by them from now on. One
+  // that is there already replaces its own. Those that are found stay as they are.
+  void list(Sequence& sequence, const store::Key& root, std::span<const u32> ids, u32 begin,
+            u32 end);
+  // Whether there is such a page.
+  bool has(const store::Key& chain, std::span<const u32> page_ids) const;
+  // It is dropped, if no sequence has it and nothing follows it; with_what_follows, that first.
+  void drop_idle(const store::Key& chain, std::span<const u32> page_ids, bool with_what_follows);
+  // Whether all of this page of the sequence is in memory.
+  bool is_here(const Sequence& sequence, u32 at) const;
+  // Where groups run short, begins to write idle pages that are wanted, those that leave next: what
+  // is dropped then is found on the disk.
+  void save_idle();
+
+ private:
+  bool take_page(Sequence& sequence, const store::Key& chain, u32 before,
+                 std::span<const u32> page_ids, Reused* reused);
+  u32 find_page(const store::Key& chain, std::span<const u32> page_ids);
+  bool is_in(u32 page, Where where) const;
+  std::optional<store::RecordRef> record(const store::Key& chain, u32 cache_layer) const;
+  bool take_records(Sequence& sequence, const store::Key& chain);
+
+  Args args_{};
+  PrefixIndex index_{};
+  u64 looked_at_ = ~u64{0};  // where save_idle() found nothing to write
+};
+
+}  // namespace tarn::kv

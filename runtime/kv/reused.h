@@ -1,0 +1,27 @@
+// How much of a prompt was not computed again.
+#pragma once
+
+#include <algorithm>
+
+#include "platform/base/types.h"
+
+namespace tarn::kv {
+
+// Tokens of a prefix whose KV was there.
+struct Reused {
+  u32 n_from_memory = 0, n_from_disk = 0;
+  u32 n_tokens() const { return n_from_memory + n_from_disk; }
+  // The last n of them are gone.
+  void forget(u32 n) {
+    const u32 n_disk = std::min(n, n_from_disk);
+    n_from_disk -= n_disk;
+    n_from_memory -= std::min(n - n_disk, n_from_memory);
+  }
+  Reused& operator+=(const Reused& more) {
+    n_from_memory += more.n_from_memory;
+    n_from_disk += more.n_from_disk;
+    return *this;
+  }
+};
+
+}  // namespace tarn::kv

@@ -1,0 +1,365 @@
+// Goal    KV of a prefix that any session has computed is computed once, wherever it lies, and no
+//         bit of an answer shows it.
+// Method  answers and their log-probabilities beside an engine that reuses nothing; counts of
+//         groups, rows and bytes of the disk.
+#include <doctest/doctest.h>
+
+#include <bit>
+
+#include "tests/runtime/engine/saved_life.h"
+
+namespace tarn::engine {
+namespace {
+
+using test::create;
+using test::random_ids;
+using test::SavedHow;
+using test::SavedLife;
+using test::SimDisk;
+using test::SmallModel;
+
+constexpr u32 kPage = test::kSavedPage;
+constexpr u32 kLayers = 2;
+
+std::vector<u32> joined(std::vector<u32> a, const std::vector<u32>& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+struct Answer {
+  std::vector<u32> tokens, bits;  // of each log-probability
+  kv::Reused reused;
+  friend bool operator==(const Answer& a, const Answer& b) {
+    return a.tokens == b.tokens && a.bits == b.bits;
+  }
+};
+
+Answer answer(SavedLife& life, SessionIdx session, const std::vector<u32>& ids, u32 n = 6) {
+  REQUIRE(life.engine().feed(session, ids).has_value());
+  GenerateParams params{.max_tokens = n, .ignore_end = true};
+  params.sampler.temperature = 0.8f;
+  params.sampler.seed = 3;
+  params.sampler.n_top_logprobs = 4;
+  REQUIRE(life.engine().generate(session, params).has_value());
+  const test::Said said = test::read_all(life.engine(), session);
+  REQUIRE(said.done.finish == Finish::length);
+  Answer out{.tokens = said.tokens, .bits = {}, .reused = said.done.reused};
+  for (const Sampled& sampled : said.sampled) {
+    for (u32 i = 0; i < sampled.n_top; ++i)
+      out.bits.push_back(std::bit_cast<u32>(sampled.top[i].logprob));
+  }
+  return out;
+}
+
+Answer alone(const SmallModel& model, SavedHow how, const std::vector<u32>& ids) {
+  how.reuses = false;
+  how.few_frames = false;
+  SavedLife life(model, how);
+  return answer(life, create(life), ids);
+}
+
+u32 groups_in_use(SavedLife& life) {
+  const kv::GroupPool& pool = lab::Probe::pool(life.engine());
+  return pool.groups_max() - pool.groups_free();
+}
+u64 bytes_written(SavedLife& life) {
+  return lab::Probe::tiers(life.engine()).store.store().stats().bytes_written;
+}
+void check(SavedLife& life) {
+  const kv::KvCache& kv = lab::Probe::kv(life.engine());
+  kv.prefixes().index().check_invariants();
+  kv.pool().check_invariants();
+}
+
+}  // namespace
+
+TEST_CASE("what a session computed, another one takes, open or ended, bit-equal") {
+  const SmallModel model("llama", "q8_0");
+  const std::vector<u32> document = random_ids(1, 200), question = random_ids(2, 9);
+  for (const KvTypeChoice type : {KvTypeChoice::f16, KvTypeChoice::q8_0, KvTypeChoice::q4_0}) {
+    for (const bool selects : {false, true}) {
+      for (const bool ends : {false, true}) {
+        CAPTURE(static_cast<u32>(type));
+        CAPTURE(selects);
+        CAPTURE(ends);
+        SavedHow how{.kv_type = type};
+        if (selects) how.select = test::saved_select();
+        const std::vector<u32> asked = joined(document, question);
+        const Answer want = alone(model, how, asked);
+        SavedLife life(model, how);
+        const SessionIdx first = create(life);
+        const Answer computed = answer(life, first, asked);
+        CHECK(computed == want);
+        CHECK(computed.reused.n_tokens() == 0);
+        if (ends) life.engine().destroy_session(first);
+        const Answer again = answer(life, create(life), asked);
+        CHECK(again == want);
+        CHECK(again.reused.n_from_memory == asked.size() / kPage * kPage);
+        CHECK(again.reused.n_from_disk == 0);
+        check(life);
+      }
+    }
+  }
+}
+
+TEST_CASE("a full match computes one token, and harms nobody who shares its last page") {
+  const SmallModel model("llama", "f16");
+  const std::vector<u32> prompt = random_ids(1, 4 * kPage);
+  for (const bool ends : {false, true}) {
+    CAPTURE(ends);
+    SavedHow how;
+    const Answer want = alone(model, how, prompt);
+    SavedLife life(model, how);
+    const SessionIdx first = create(life);
+    CHECK(answer(life, first, prompt) == want);
+    if (ends) life.engine().destroy_session(first);
+    const u64 n_rows = life.engine().status().counters.n_prefill_rows;
+    const Answer again = answer(life, create(life), prompt);
+    CHECK(again == want);
+    CHECK(again.reused.n_tokens() == prompt.size() - 1);
+    CHECK(life.engine().status().counters.n_prefill_rows - n_rows == 1);
+    check(life);
+  }
+}
+
+TEST_CASE("sessions with one prefix hold its KV once, those at the same time too") {
+  const SmallModel model("llama", "f16");
+  Config config = test::small_config();
+  config.page_tokens = kPage;
+  config.context_tokens = 1024;
+  config.sessions_max = 8;
+  config.batch_rows_max = 128;
+  const std::vector<u32> prompt = random_ids(1, 20 * kPage + 3);
+  for (const bool at_once : {false, true}) {
+    CAPTURE(at_once);
+    test::OpenEngine open(model.path(), config);
+    std::vector<SessionIdx> sessions;
+    for (u32 i = 0; i < 3; ++i) {
+      sessions.push_back(open.session_with(prompt));
+      if (!at_once) open.run();
+    }
+    open.run();
+    const kv::GroupPool& pool = lab::Probe::pool(open.engine);
+    CHECK(pool.groups_max() - pool.groups_free() == kLayers * (20 + 3));
+    for (u32 i = 3; i < 8; ++i) sessions.push_back(open.session_with(prompt));  // 64 pages in all
+    open.run();
+    CHECK(pool.groups_max() - pool.groups_free() == kLayers * (20 + 8));
+    MESSAGE("8 sessions of ", prompt.size(),
+            " tokens: ", (pool.groups_max() - pool.groups_free()) * pool.shape().group_bytes(),
+            " bytes of KV, ", kLayers * 21 * pool.shape().group_bytes(), " for one");
+    lab::Probe::kv(open.engine).prefixes().index().check_invariants();
+  }
+}
+
+TEST_CASE("a prompt that a neighbour is computing is taken up page by page") {
+  const SmallModel model("llama", "f16");
+  const std::vector<u32> prompt = random_ids(1, 35 * kPage);
+  SavedHow how{.rows_max = kPage};
+  SavedLife life(model, how);
+  const SessionIdx first = create(life);
+  REQUIRE(life.engine().feed(first, prompt).has_value());
+  for (u32 i = 0; i < 10; ++i) life.engine().step();
+  const SessionIdx second = create(life);
+  REQUIRE(life.engine().feed(second, prompt).has_value());
+  CHECK(life.engine().session_state(second).generation.reused.n_tokens() == 10 * kPage);
+  life.open.run();
+  const u64 n_rows = life.engine().status().counters.n_prefill_rows;
+  CHECK(n_rows <= prompt.size() + 2 * kPage);  // together hardly more than one alone
+  CHECK(answer(life, second, random_ids(2, 5)) ==
+        alone(model, how, joined(prompt, random_ids(2, 5))));
+}
+
+TEST_CASE("a fork in the middle shares up to it, and a cut page is written anew") {
+  const SmallModel model("llama", "q8_0");
+  const std::vector<u32> prompt = random_ids(1, 10 * kPage), other = random_ids(2, 3 * kPage);
+  const SavedHow how;
+  SavedLife life(model, how);
+  const SessionIdx first = create(life);
+  const Answer want = answer(life, first, joined(prompt, {5}));
+  const auto fork = life.engine().fork(first);
+  REQUIRE(fork.has_value());
+  REQUIRE(life.engine().truncate(*fork, 5 * kPage + 7).has_value());
+  CHECK(groups_in_use(life) == kLayers * (11 + 1));
+  const std::vector<u32> said(prompt.begin(), prompt.begin() + 5 * kPage + 7);
+  CHECK(answer(life, *fork, other) == alone(model, how, joined(said, other)));
+  check(life);
+  // What the fork cut off is still found by who says it.
+  life.engine().destroy_session(first);
+  const Answer again = answer(life, create(life), joined(prompt, {5}));
+  CHECK(again == want);
+  CHECK(again.reused.n_tokens() == 10 * kPage);
+  check(life);
+}
+
+TEST_CASE("a conversation that is sent whole each time computes what is new") {
+  const SmallModel model("llama", "q8_0");
+  const SavedHow how;
+  SavedLife life(model, how);
+  std::vector<u32> talk = random_ids(1, 100);
+  for (u32 turn = 0; turn < 4; ++turn) {
+    CAPTURE(turn);
+    const u64 n_rows = life.engine().status().counters.n_prefill_rows;
+    const SessionIdx session = create(life);
+    const Answer said = answer(life, session, talk, 20);
+    CHECK(said.tokens == [&] {
+      SavedHow cold = how;
+      cold.reuses = false;
+      SavedLife other(model, cold);
+      return answer(other, create(other), talk, 20).tokens;
+    }());
+    const u64 n_new = life.engine().status().counters.n_prefill_rows - n_rows;
+    if (turn > 0) CHECK(n_new <= 30 + kPage);
+    life.engine().destroy_session(session);
+    talk = joined(joined(talk, said.tokens), random_ids(10 + turn, 30));
+  }
+  check(life);
+}
+
+TEST_CASE("tenants share nothing; without the key nobody does") {
+  const SmallModel model("llama", "q8_0");
+  const std::vector<u32> prompt = random_ids(1, 100);
+  SavedLife life(model, {});
+  const auto of = [&](const char* tenant) { return *life.engine().create_session(tenant); };
+  CHECK(answer(life, of("a"), prompt).reused.n_tokens() == 0);
+  CHECK(answer(life, of("b"), prompt).reused.n_tokens() == 0);
+  const SessionIdx again = of("a");
+  CHECK(answer(life, again, prompt).reused.n_tokens() == 96);
+  life.engine().destroy_session(again);
+  CHECK(answer(life, of(""), prompt).reused.n_tokens() == 0);
+  SavedHow off;
+  off.reuses = false;
+  SavedLife cold(model, off);
+  answer(cold, create(cold), prompt);
+  CHECK(answer(cold, create(cold), prompt).reused.n_tokens() == 0);
+  CHECK(groups_in_use(cold) == 2 * kLayers * 7);
+}
+
+TEST_CASE("pages that a selection touched are never taken") {
+  const SmallModel model("llama", "q8_0");
+  SavedHow how;
+  how.select = test::saved_select();
+  const std::vector<u32> document = random_ids(1, 300);
+  SimDisk disk(1);
+  std::vector<u32> said;
+  u32 first_approx = 0;
+  {
+    SavedLife life(model, how, disk);
+    const SessionIdx first = create(life);
+    said = answer(life, first, document, 100).tokens;
+    first_approx = life.engine().session_state(first).first_approx_slot;
+    REQUIRE(first_approx < 340);
+    REQUIRE(life.engine().save(first, "talk").has_value());
+    const Answer again = answer(life, create(life), joined(document, said));
+    CHECK(again.reused.n_from_memory == first_approx / kPage * kPage);
+  }
+  SavedLife life(model, how, disk);
+  const Answer again = answer(life, create(life), joined(document, said));
+  CHECK(again.reused.n_from_disk == first_approx / kPage * kPage);
+}
+
+TEST_CASE("after a restart a prefix is found on the disk, whoever computed it") {
+  const SmallModel model("llama", "q8_0");
+  const std::vector<u32> document = random_ids(1, 400), question = random_ids(2, 9);
+  const std::vector<u32> asked = joined(document, question);
+  for (const bool few_frames : {false, true}) {
+    CAPTURE(few_frames);
+    SavedHow how{.few_frames = few_frames};
+    const Answer want = alone(model, how, asked);
+    SimDisk disk(1);
+    {
+      SavedLife life(model, how, disk);
+      const SessionIdx session = create(life);
+      REQUIRE(life.engine().feed(session, document).has_value());
+      life.open.run();
+      REQUIRE(life.engine().save(session, "document").has_value());
+    }
+    SavedLife life(model, how, disk);
+    const Answer again = answer(life, create(life), asked);
+    CHECK(again == want);
+    CHECK(again.reused.n_from_disk == 399 / kPage * kPage);
+    // The second to ask finds in memory what has room there.
+    const Answer third = answer(life, create(life), asked);
+    CHECK(third == want);
+    CHECK(third.reused.n_tokens() == asked.size() / kPage * kPage);
+    if (!few_frames) CHECK(third.reused.n_from_disk == 0);
+    check(life);
+  }
+}
+
+TEST_CASE("a record that is damaged costs the time to compute it, and no token") {
+  const SmallModel model("llama", "q8_0");
+  const std::vector<u32> document = random_ids(1, 400);
+  const SavedHow how{.few_frames = true};
+  const Answer want = alone(model, how, document);
+  SimDisk disk(1);
+  {
+    SavedLife life(model, how, disk);
+    const SessionIdx session = create(life);
+    REQUIRE(life.engine().feed(session, document).has_value());
+    life.open.run();
+    REQUIRE(life.engine().save(session, "document").has_value());
+  }
+  disk.script.ppm[static_cast<u32>(test::SimFault::flipped_read)] = 2'000;
+  SavedLife life(model, how, disk);
+  u32 n_errors = 0;
+  for (u32 round = 0; round < 20; ++round) {
+    const SessionIdx session = create(life);
+    REQUIRE(life.engine().feed(session, document).has_value());
+    GenerateParams params{.max_tokens = 6, .ignore_end = true};
+    params.sampler.temperature = 0.8f;
+    params.sampler.seed = 3;
+    test::Said said;
+    for (;;) {  // a host repeats
+      REQUIRE(life.engine().generate(session, params).has_value());
+      said = test::read_all(life.engine(), session);
+      if (said.done.finish == Finish::length) break;
+      CHECK(said.done.status == Status::io_failed);
+      REQUIRE(++n_errors < 1000);
+      REQUIRE(life.engine().truncate(session, 400).has_value());
+    }
+    CHECK(said.tokens == want.tokens);
+    life.engine().destroy_session(session);
+  }
+  const u64 n_lost = lab::Probe::tiers(life.engine()).mover.stats().n_lost;
+  MESSAGE(n_lost, " groups lost in 20 answers, ", n_errors, " of which failed");
+  CHECK(n_lost > 10);
+  CHECK(n_errors < n_lost / 2);
+}
+
+TEST_CASE("what nobody asked for again is dropped, what was hit goes to the disk") {
+  const SmallModel model("llama", "q8_0");
+  const std::vector<u32> document = random_ids(1, 300);
+  for (const bool few_frames : {false, true}) {
+    for (const bool is_hit : {false, true}) {
+      CAPTURE(few_frames);
+      CAPTURE(is_hit);
+      SimDisk disk(1);
+      SavedLife life(model, {.few_frames = few_frames, .context_tokens = 640}, disk);
+      const u32 n_fit = few_frames ? 100 : 150;  // KV of so many tokens is in memory
+      const std::vector<u32> text(document.begin(), document.begin() + n_fit);
+      const auto say = [&](const std::vector<u32>& ids) {
+        const SessionIdx session = create(life);
+        const Answer said = answer(life, session, ids);
+        life.engine().destroy_session(session);
+        life.open.run();
+        return said;
+      };
+      const Answer want = say(text);
+      if (is_hit) say(text);
+      CHECK(bytes_written(life) == 0);
+      for (u32 i = 0; i < 8; ++i) say(random_ids(100 + i, n_fit));
+      if (!is_hit) CHECK(bytes_written(life) == 0);
+      const Answer again = say(text);
+      CHECK(again == want);
+      if (is_hit) {
+        CHECK(again.reused.n_tokens() == n_fit / kPage * kPage);
+        CHECK(again.reused.n_from_disk > 0);
+      } else {
+        CHECK(again.reused.n_tokens() == 0);
+      }
+      check(life);
+    }
+  }
+}
+
+}  // namespace tarn::engine
