@@ -167,7 +167,8 @@ typedef struct tarn_engine_status {
   uint32_t n_workers;
   uint32_t n_sessions, sessions_max, n_vocab;
   uint64_t context_tokens;                /* planned KV slots of all sessions */
-  uint64_t kv_groups_free, kv_groups_max; /* a group is kv.page_tokens slots of one layer */
+  uint64_t kv_groups_free, kv_groups_max; /* a group is kv.page_tokens slots of one layer; free
+                                             are those that are kept for reuse alone, too */
   uint64_t n_params;
   uint64_t weights_bytes;                          /* of the file's tensors */
   uint64_t load_ns;                                /* reading the weights */

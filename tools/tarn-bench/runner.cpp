@@ -108,8 +108,7 @@ Config config_of(const Options& options, const Setup& setup, u64 context_tokens,
   engine.context_tokens = context_tokens;
   engine.sessions_max = sessions_max;
   Config config = engine.config();
-  // A repeated case would measure nothing; a profile decides for itself.
-  config.reuse.prefix = config.reuse.prefix && !options.config_paths.empty();
+  config.reuse.prefix = false;  // a repeated case would measure nothing
   if (options.k) config.select.k = *options.k;
   if (options.context_min) config.select.context_min = *options.context_min;
   if (!options.kv_memory.empty()) {

@@ -107,6 +107,10 @@ TEST_CASE("equal beginnings are one path of the tree") {
   CHECK(forest.match("abe") == 3);
   CHECK(forest.match("abx") == 2);
   CHECK(forest.match("bcd") == 0);  // the same letters behind others
+  const std::array<u32, 1> first = {'a'}, other = {'x'};
+  const store::Key chain = forest.pages.chain_of(forest.root, kNoPage, first);
+  CHECK(forest.pages.find(chain, first) != kNoPage);
+  CHECK(forest.pages.find(chain, other) == kNoPage);  // two texts with one key
   for (u32 layer = 0; layer < kLayers; ++layer) {
     const GroupRef a = forest.sequences[0].group(layer, 0), b = forest.sequences[1].group(layer, 0);
     CHECK(a.idx == b.idx);
