@@ -211,6 +211,7 @@ std::vector<std::string> all_names(SessionFolder& folder) {
                                         b.pages.end(), before);
   });
   std::vector<std::string> names;
+  names.reserve(rows.size());
   for (const SessionRow& row : rows) names.push_back(row.name);
   return names;
 }
@@ -220,6 +221,7 @@ void pack(const StoreCommand& command) {
   open_for(folder, command, command.names.empty() ? "to pack" : command.names[0]);
   const auto names = command.names.empty() ? all_names(folder) : command.names;
   std::vector<const char*> texts;
+  texts.reserve(names.size());
   for (const std::string& name : names) texts.push_back(name.c_str());
   const reuse::ExportDone done = value_of(folder.copy().pack(texts, command.file.c_str()));
   std::fprintf(stderr, "sessions: %u, %llu tokens, %llu with their KV, %s in %s\n", done.n_sessions,
