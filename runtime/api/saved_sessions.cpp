@@ -1,4 +1,8 @@
 // The C border of sessions that are saved under a name.
+#include <algorithm>
+#include <span>
+#include <string_view>
+
 #include "runtime/api/border.h"
 
 using namespace tarn;
@@ -9,6 +13,44 @@ using engine::SessionIdx;
 namespace {
 
 constexpr const char* kNoName = "name is NULL: a kept session needs a name";
+
+uint64_t bytes_written(const Engine& engine) { return engine.status().kv.store.bytes_written; }
+
+// Whether all of the text is saved under the name, and its KV is there. Refuses a session that is
+// not a beginning of the text: it may be somebody's conversation.
+Result<bool> is_ingested(Engine& engine, const tarn_ingest_options& options, const char* name,
+                         std::span<const u32> ids) {
+  if (ids.size() > engine.plan().context_tokens) return false;  // feeding refuses it, unread
+  const auto tenant = options.tenant == nullptr ? std::string_view() : options.tenant;
+  const auto found = engine.archive().find(tenant, name);
+  const Status status = found ? Status::ok : found.error().status;
+  if (status == Status::not_found || status == Status::io_failed) return false;
+  TARN_CHECK(found);
+  const reuse::Manifest& manifest = found->manifest;
+  const std::span<const u32> saved = manifest.token_ids;
+  if (saved.size() > ids.size() || !std::equal(saved.begin(), saved.end(), ids.begin())) {
+    return fail({.status = Status::invalid_request,
+                 .hint = "a saved session of this name has another text: choose another name "
+                         "(--as), or delete that session (tarn store rm)",
+                 .detail = Detail(name)});
+  }
+  return saved.size() == ids.size() && found->is_whole() &&
+         manifest.n_slots + 1 >= manifest.token_ids.size() && manifest.sampler.is_generating == 0;
+}
+
+// Waits until the text is computed.
+int32_t read_all(tarn_session* session, const tarn_ingest_options& options) {
+  constexpr int32_t kLookMs = 100;
+  for (;;) {
+    const int32_t status = tarn_session_wait(session, options.progress == nullptr ? -1 : kLookMs);
+    if (status != TARN_WOULD_BLOCK) return status;
+    tarn_session_info info = TARN_INIT(tarn_session_info);
+    if (const int32_t told = tarn_session_info_get(session, &info); told != TARN_OK) return told;
+    if (options.progress(options.progress_context, &info) == 0) continue;
+    return report(Error{.status = Status::cancelled,
+                        .hint = "the progress function ended it: call again to read the rest"});
+  }
+}
 
 }  // namespace
 
@@ -48,6 +90,50 @@ int32_t tarn_session_restore(tarn_engine* engine, const tarn_session_options* op
   });
   if (done && restored_out != nullptr) copy_out(out, restored_out);
   return report(done);
+}
+
+int32_t tarn_ingest(tarn_engine* engine, const tarn_ingest_options* options, const char* name,
+                    const uint32_t* ids, uint64_t n_ids, tarn_ingested* ingested_out) {
+  const EngineCall call(engine);
+  tarn_ingested out{};
+  if (ingested_out != nullptr && !copy_out(out, ingested_out)) return refuse(kBadStruct);
+  if (!call) return refuse(call.why_not());
+  tarn_ingest_options own{};
+  const char* why_not = options == nullptr ? nullptr : copy_in(options, &own);
+  if (why_not != nullptr) return refuse(why_not);
+  if (name == nullptr) return refuse(kNoName);
+  if (ids == nullptr || n_ids == 0) return refuse("there are no ids: give the text's tokens");
+  bool is_there = false;
+  uint64_t n_before = 0;
+  const Result<void> looked = call.run([&](Engine& on) -> Result<void> {
+    n_before = bytes_written(on);
+    TARN_TRY(is_there, is_ingested(on, own, name, {ids, n_ids}));
+    return {};
+  });
+  if (!looked) return report(looked);
+  out.n_reused = is_there ? n_ids : 0;
+  int32_t status = TARN_OK;
+  if (!is_there) {
+    tarn_session_options whose = TARN_INIT(tarn_session_options);
+    whose.tenant = own.tenant;
+    tarn_session* session = nullptr;
+    tarn_session_info info = TARN_INIT(tarn_session_info);
+    status = tarn_session_create(engine, &whose, &session);
+    if (status == TARN_OK) status = tarn_session_feed(session, ids, n_ids);
+    if (status == TARN_OK) status = tarn_session_keep(session, name);
+    if (status == TARN_OK) status = read_all(session, own);
+    if (status == TARN_OK) status = tarn_session_info_get(session, &info);
+    if (status == TARN_OK) status = tarn_session_save(session, name);
+    if (session != nullptr) tarn_session_destroy(session);
+    out.n_reused = info.reused_from_memory + info.reused_from_disk;
+  }
+  if (status != TARN_OK) return status;
+  const Result<void> counted = call.run([&](const Engine& on) -> Result<void> {
+    out.bytes_written = bytes_written(on) - n_before;
+    return {};
+  });
+  if (counted && ingested_out != nullptr) copy_out(out, ingested_out);
+  return report(counted);
 }
 
 }  // extern "C"

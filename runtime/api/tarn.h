@@ -405,6 +405,29 @@ TARN_API int32_t tarn_session_restore(tarn_engine* engine, const tarn_session_op
                                       const char* name, tarn_session** session_out,
                                       tarn_restored* restored_out);
 
+typedef struct tarn_ingest_options {
+  uint32_t struct_size;
+  const char* tenant; /* as in tarn_session_options */
+  /* Called about every 100 ms, on the caller's thread. Non-zero cancels: TARN_CANCELLED, and what
+   * was read stays. NULL: none. */
+  int32_t (*progress)(void* context, const tarn_session_info* info);
+  void* progress_context;
+} tarn_ingest_options;
+
+typedef struct tarn_ingested {
+  uint32_t struct_size;
+  uint64_t n_reused;      /* of the ids: their KV was there */
+  uint64_t bytes_written; /* to the store meanwhile, by all sessions */
+} tarn_ingested;
+/* Reads a document ahead of questions: creates a session of these ids, computes it, saves it under
+ * the name and destroys it, with the errors of these calls. Sessions of the tenant that begin with
+ * the same text reuse its KV (reuse.prefix). Repeated after a crash, it computes what is missing.
+ * TARN_INVALID_REQUEST also if a saved session of this name has another text. options and
+ * ingested_out may be NULL. */
+TARN_API int32_t tarn_ingest(tarn_engine* engine, const tarn_ingest_options* options,
+                             const char* name, const uint32_t* ids, uint64_t n_ids,
+                             tarn_ingested* ingested_out);
+
 /* ---- The store ------------------------------------------------------------------------------ */
 
 /* For hosts that own the folder. These calls stop all sessions of the engine until they end. A name

@@ -144,6 +144,12 @@ inline constexpr HandleCall kHandleCalls[] = {
                          tarn_session_restore(on.engine, nullptr, "kept", &session, &restored)) &&
               session == nullptr && is_zeroed(restored);
      }},
+    {"tarn_ingest",
+     [](const Handles& on) {
+       auto ingested = filled<tarn_ingested>();
+       return is_refusal(on, tarn_ingest(on.engine, nullptr, "other", &kAnyId, 1, &ingested)) &&
+              is_zeroed(ingested);
+     }},
     {"tarn_session_export",
      [](const Handles& on) {
        return is_refusal(on, tarn_session_export(on.engine, "kept", on.path.c_str()));

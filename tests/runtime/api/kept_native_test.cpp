@@ -126,6 +126,65 @@ TEST_CASE("reading that was cut off shows where it is after a restart, and ends 
   CHECK(info.n_computed < ids.size() - 1);
 }
 
+TEST_CASE("a document that was read ahead is there for the sessions of its tenant") {
+  const SmallModel model("llama", "q8_0");
+  const test::TempDir folder("ingested");
+  const std::string toml = toml_of(folder);
+  const std::vector<u32> ids = test::random_ids(1, 300), longer = test::random_ids(1, 1900);
+  tarn_session_options whose = TARN_INIT(tarn_session_options);
+  whose.tenant = "alice";
+  tarn_ingest_options options = TARN_INIT(tarn_ingest_options);
+  options.tenant = whose.tenant;
+  tarn_ingested done = TARN_INIT(tarn_ingested);
+  const auto ingest = [&](Host& host, const std::vector<u32>& text, const char* name) {
+    return tarn_ingest(host.engine, &options, name, text.data(), text.size(), &done);
+  };
+  {
+    Host first(model.path(), toml.c_str());
+    REQUIRE(ingest(first, ids, "book") == TARN_OK);
+    CHECK(done.n_reused == 0);
+    CHECK(done.bytes_written > 0);
+    REQUIRE(ingest(first, ids, "book") == TARN_OK);
+    CHECK(done.n_reused == ids.size());
+    CHECK(done.bytes_written == 0);
+    CHECK(ingest(first, test::random_ids(2, 300), "book") == TARN_INVALID_REQUEST);
+    CHECK(error().find("another text") != std::string::npos);
+    CHECK(ingest(first, {ids.begin(), ids.begin() + 200}, "book") == TARN_INVALID_REQUEST);
+    CHECK(ingest(first, test::random_ids(1, 3000), "book") == TARN_INVALID_REQUEST);
+    CHECK(error().find("longer than the context") != std::string::npos);
+    CHECK(ingest(first, {}, "book") == TARN_INVALID_REQUEST);
+    CHECK(ingest(first, ids, nullptr) == TARN_INVALID_REQUEST);
+    CHECK(ingest(first, ids, "") == TARN_INVALID_REQUEST);
+    CHECK(tarn_ingest(first.engine, nullptr, "book", nullptr, 3, nullptr) == TARN_INVALID_REQUEST);
+  }
+  Host second(model.path(), toml.c_str());
+  for (const char* tenant : {"alice", "bob"}) {
+    whose.tenant = tenant;
+    tarn_session* session = nullptr;
+    REQUIRE(tarn_session_create(second.engine, &whose, &session) == TARN_OK);
+    REQUIRE(tarn_session_feed(session, longer.data(), ids.size()) == TARN_OK);
+    REQUIRE(tarn_session_wait(session, -1) == TARN_OK);
+    CHECK(info_of(session).reused_from_disk == (tenant == options.tenant ? 256 : 0));
+    tarn_session_destroy(session);
+  }
+  // Cancelled and repeated, with a text that begins with the one that is there.
+  options.progress = [](void* n_calls, const tarn_session_info*) -> int32_t {
+    return ++*static_cast<u32*>(n_calls) > 0 ? 1 : 0;
+  };
+  u32 n_calls = 0;
+  options.progress_context = &n_calls;
+  const int32_t status = ingest(second, longer, "book");
+  CHECK(status == (n_calls > 0 ? TARN_CANCELLED : TARN_OK));
+  if (n_calls > 0) CHECK(done.bytes_written == 0);
+  options.progress = nullptr;
+  REQUIRE(ingest(second, longer, "book") == TARN_OK);
+  CHECK(done.n_reused >= 256);
+  tarn_session* book = nullptr;
+  whose.tenant = options.tenant;
+  REQUIRE(tarn_session_restore(second.engine, &whose, "book", &book, nullptr) == TARN_OK);
+  CHECK(info_of(book).n_tokens == longer.size());
+}
+
 TEST_CASE("progress, waits and cancels do not wait for a long step") {
   const SmallModel model("llama", "q8_0");
   Host host(model.path(), "kv.context_tokens = 2048\nengine.batch_rows_max = 32\n");
