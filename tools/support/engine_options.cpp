@@ -191,8 +191,8 @@ void EngineOptions::add_to(const Command& command) {
       .check(is_not_empty);
   command.add_option(
       "-c,--ctx-size", context_tokens,
-      "tokens of context to plan KV for (default: what the prompt and -n need in run, else the "
-      "model's)");
+      "tokens of context to plan KV for (default: what the prompt and -n need in run, the longest "
+      "FILE in ingest, else the model's)");
   command
       .add_option("--budget", budget,
                   "ceiling over all memory: bytes, 6GiB, 512MiB; auto: what is free, less a "

@@ -50,7 +50,7 @@ void take(const tarn_event& event, bool stream, GenerationResult& result) {
 
 void read_events(tarn_session* session, const GenerateHow& how, GenerationResult& result) {
   constexpr int32_t kLookMs = 100;
-  PrefillProgress progress(session);
+  PrefillProgress progress(info_of(session).n_computed);
   tarn_event event = TARN_INIT(tarn_event);
   do {
     if (how.stop != nullptr && how.stop()) {
@@ -59,7 +59,7 @@ void read_events(tarn_session* session, const GenerateHow& how, GenerationResult
     }
     const int32_t status = tarn_session_poll(session, kLookMs, &event);
     if (status == TARN_WOULD_BLOCK) {
-      if (result.tokens.empty()) progress.show();
+      if (result.tokens.empty()) progress.show(info_of(session));
       continue;
     }
     check_api(status);
@@ -81,16 +81,15 @@ void only_read(const ApiSession& session, const GenerateHow& how, GenerationResu
 
 }  // namespace
 
-PrefillProgress::PrefillProgress(tarn_session* session)
-    : session_(session), start_s_(now_s()), on_terminal_(isatty(STDERR_FILENO) != 0) {
-  n_computed_at_start_ = info_of(session).n_computed;
-  shown_s_ = start_s_;
-}
+PrefillProgress::PrefillProgress(u64 n_computed_at_start)
+    : start_s_(now_s()),
+      shown_s_(start_s_),
+      n_computed_at_start_(n_computed_at_start),
+      on_terminal_(isatty(STDERR_FILENO) != 0) {}
 
-void PrefillProgress::show() {
+void PrefillProgress::show(const tarn_session_info& info) {
   constexpr f64 kFirstS = 0.5, kLineS = 10;
   const f64 at_s = now_s();
-  const tarn_session_info info = info_of(session_);
   const u64 n_done = info.n_computed - std::min(info.n_computed, n_computed_at_start_);
   if (n_done == 0 || info.prefill_left_ns == 0) return;
   const f64 left_s = static_cast<f64>(info.prefill_left_ns) * 1e-9;
@@ -115,13 +114,13 @@ void PrefillProgress::clear() {
 
 bool wait_computed(const ApiSession& session, bool (*stop)()) {
   constexpr int32_t kLookMs = 20;
-  PrefillProgress progress(session.get());
+  PrefillProgress progress(info_of(session.get()).n_computed);
   for (;;) {
     const int32_t status = tarn_session_wait(session.get(), kLookMs);
     if (status == TARN_OK) return true;
     if (status != TARN_WOULD_BLOCK) check_api(status);
     if (stop != nullptr && stop()) return false;
-    progress.show();
+    progress.show(info_of(session.get()));
   }
 }
 

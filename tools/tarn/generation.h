@@ -50,17 +50,16 @@ constexpr u32 kTimeToldTokens = 8192;
 // again. A short prefill prints nothing.
 class PrefillProgress {
  public:
-  explicit PrefillProgress(tarn_session* session);
+  explicit PrefillProgress(u64 n_computed_at_start);
   PrefillProgress(const PrefillProgress&) = delete;
   PrefillProgress& operator=(const PrefillProgress&) = delete;
   ~PrefillProgress() { clear(); }
-  void show();
+  void show(const tarn_session_info& info);
   void clear();
 
  private:
-  tarn_session* session_;
   f64 start_s_ = 0, shown_s_ = 0;
-  u64 n_computed_at_start_ = 0;
+  u64 n_computed_at_start_;
   bool on_terminal_ = false, is_shown_ = false, is_told_ = false;
 };
 

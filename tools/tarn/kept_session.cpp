@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
+#include <filesystem>
+#include <system_error>
 
 #include "tools/support/escaped.h"
 #include "tools/support/exit_code.h"
@@ -35,6 +37,13 @@ void keep_sessions(Config& config) {
                   "--session keeps the conversation in a folder: name one with --store DIR"};
   }
   config.store.sessions = true;
+}
+
+bool has_kept_sessions(const Config& config) {
+  std::error_code unknown;  // opening the store reports it
+  return !config.store.is_off() &&
+         std::filesystem::exists(std::filesystem::path(config.store.path.data()) / kSessionsFile,
+                                 unknown);
 }
 
 KeptSession::KeptSession(tarn_engine* engine, const SessionOptions& options) : name_(options.name) {

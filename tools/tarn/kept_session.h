@@ -14,6 +14,8 @@ namespace tarn::tools {
 
 // Sets the configuration's keys for kept sessions. Throws Failure without a folder.
 void keep_sessions(Config& config);
+// Whether the store's folder has a file with kept sessions.
+bool has_kept_sessions(const Config& config);
 
 // The name of a kept conversation.
 struct SessionOptions {

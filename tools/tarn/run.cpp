@@ -10,6 +10,7 @@
 #include "tools/support/json.h"
 #include "tools/support/model_file.h"
 #include "tools/tarn/commands.h"
+#include "tools/tarn/context.h"
 #include "tools/tarn/kept_session.h"
 #include "tools/tarn/report.h"
 #include "tools/tarn/sample.h"
@@ -32,26 +33,6 @@ struct RunCommand {
 };
 
 constexpr u64 kSessionTokens = 8192;  // the least context of a kept session without -c
-
-void warn_beyond_training(const std::string& model, u64 context_tokens) {
-  if (context_tokens == 0) return;  // the model's own
-  ModelFile file(model);
-  const u64 n_trained = file.description().spec.n_ctx_train;
-  if (context_tokens <= n_trained) return;
-  std::fprintf(stderr,
-               "tarn warning: the context is %llu tokens, but the model was trained for %llu: its "
-               "answers beyond that may make no sense\n",
-               static_cast<unsigned long long>(context_tokens),
-               static_cast<unsigned long long>(n_trained));
-}
-
-// The context for a prompt and an answer without -c: at most the model's trained length, if the
-// prompt fits into it.
-u64 context_for(const std::string& model, u64 n_prompt, u64 n_answer) {
-  ModelFile file(model);
-  const u64 n_trained = file.description().spec.n_ctx_train;
-  return std::min(n_prompt + n_answer, n_prompt < n_trained ? n_trained : kContextTokensMax);
-}
 
 void warn_of_full_context(const RunCommand& command, u64 n_prompt, u64 n_context) {
   if (n_context >= n_prompt + static_cast<u64>(command.n_predict)) return;
@@ -141,7 +122,8 @@ void run(RunCommand& command) {
   Config config = command.engine.config();
   const bool keeps = command.session.is_kept();
   if (keeps) keep_sessions(config);
-  const bool is_sized = config.context_tokens != 0;  // by -c or the configuration
+  if (has_kept_sessions(config)) config.store.sessions = true;  // their KV is reused
+  const bool is_sized = config.context_tokens != 0;             // by -c or the configuration
   const bool is_sized_here = !is_sized && command.n_predict >= 0;
   if (is_sized_here) {
     config.context_tokens =
@@ -230,9 +212,10 @@ void add_run(const Command& app) {
       "  tarn run -m model.gguf -f chat.txt --parse-special -c 8192 --budget 6GiB\n"
       "  tarn run -m model.gguf -f book.txt --session book --store ~/tarn -c 32768\n"
       "  tarn run -m model.gguf -p \"A list:\" --temp 0.7 --seed 7 --stop Note --json\n"
-      "\nThe answer goes to standard output, everything else to standard error. What a memory "
-      "limit "
-      "allows is shown by tarn plan, before anything is loaded.\n");
+      "\nWhere --store DIR has kept sessions (tarn ingest, --session), a prompt that begins with "
+      "the text of one takes its KV from there. The answer goes to standard output, everything "
+      "else to standard error. What a memory limit allows is shown by tarn plan, before anything "
+      "is loaded.\n");
   command->engine.add_to(sub);
   const Option text = sub.add_option("-p,--prompt", command->text, "the prompt");
   const Option file = sub.add_option("-f,--file", command->file,

@@ -17,6 +17,7 @@
 
 #include "platform/base/types.h"
 #include "tests/support/folders.h"
+#include "tests/support/temp_dir.h"
 #include "tests/support/temp_file.h"
 #include "tests/tools/tarn/command_line.h"
 #include "tools/support/input.h"
@@ -139,8 +140,9 @@ struct WithModel {
 const std::string kModel = test::source_folder() + "/tools/builtin/logbook.gguf";
 const std::string kText = test::source_folder() + "/CONTRIBUTING.md";
 
-std::vector<WithModel> all_with_model(const std::string& index_file) {
+std::vector<WithModel> all_with_model(const std::string& index_file, const std::string& store) {
   return {{{"run", "-p", "Log.", "-n", "4"}},
+          {{"ingest", kText, "--store", store}, true},
           {{"plan", "-c", "256", "--budget", "1GiB"}},
           {{"inspect"}},
           {{"tokenize", "-p", "Log."}},
@@ -161,7 +163,8 @@ TEST_CASE("every command that takes a model takes the built-in one where none is
   const test::TempFile index("index.toml");
   const std::string toml = "[select]\ncode_bits = 2\nsink_tokens = 4\nlocal_tokens = 8\n";
   tools::write_file(index.path(), toml.data(), toml.size());
-  const std::vector<WithModel> all = all_with_model(index.path());
+  const test::TempDir store("help_store");
+  const std::vector<WithModel> all = all_with_model(index.path(), store.path());
   for (Words words : every_command()) {
     Words help = words;
     help.push_back("--help");

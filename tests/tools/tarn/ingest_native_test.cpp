@@ -1,0 +1,273 @@
+// Goal    documents that were read ahead are not computed again: not by a question, nor by another
+//         reading, nor after a kill; what is asked about them has the words of a run without a
+//         store. What cannot be read says why, and does not stop the others.
+// Method  the program as a shell starts it, on a tiny model; ten processes killed at random moments
+//         on one folder. TARN_INGEST_KILLS asks for more.
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "tests/support/seed.h"
+#include "tests/tools/tarn/kept_world.h"
+#include "tools/support/input.h"
+
+namespace tarn {
+namespace {
+
+namespace fs = std::filesystem;
+using test::Ended;
+using test::has;
+using test::run_tarn;
+using Words = std::vector<std::string>;
+
+// The number behind the n-th key of this name; ~0 if there is none.
+u64 number_in(const Ended& ended, const std::string& name, u32 n = 0) {
+  const std::string key = "\"" + name + "\": ";
+  size_t at = ended.out.find(key);
+  for (; n > 0 && at != std::string::npos; --n) at = ended.out.find(key, at + 1);
+  if (at == std::string::npos) return ~u64{0};
+  return std::strtoull(ended.out.c_str() + at + key.size(), nullptr, 10);
+}
+
+std::string words(u64 seed, u32 n) {
+  constexpr const char* kWords[] = {"rook ", "tower ", "moves ", "a ", "queen ", "is ", "lost "};
+  test::Random random(seed);
+  std::string text;
+  for (u32 i = 0; i < n; ++i) text += kWords[random.below(std::size(kWords))];
+  return text;
+}
+
+// Two documents with one beginning, and what a model says behind the first one.
+struct Documents : test::KeptWorld {
+  explicit Documents(u32 n_words = 200) {
+    const std::string shared = words(1, n_words);
+    write(book, shared + words(2, n_words / 2));
+    write(faq, shared + words(3, n_words / 2));
+    write(question, shared + words(2, n_words / 2) + " What is lost?");
+    const Ended ended = ask({});
+    CAPTURE(ended.err);
+    REQUIRE(ended.exit_code == 0);
+    answer = tokens_of(ended);
+    n_prompt = number_in(ended, "prompt_tokens");
+  }
+  static void write(const test::TempFile& to, const std::string& text) {
+    tools::write_file(to.path(), text.data(), text.size());
+  }
+  static std::string tokens_of(const Ended& ended) {
+    const size_t begin = ended.out.find("\"tokens\"");
+    return ended.out.substr(begin, ended.out.find(']', begin) - begin);
+  }
+  static std::string name(const test::TempFile& of) {
+    return fs::path(of.path()).filename().string();
+  }
+  Ended ask(const Words& more) const {
+    Words all = {"run", "-m", model.path(), "-f",          question.path(),
+                 "-n",  "12", "--json",     "--ignore-eos"};
+    all.insert(all.end(), more.begin(), more.end());
+    return run_tarn(all);
+  }
+  Ended ask_store() const { return ask({"--store", here.path()}); }
+  Words ingest_words(const Words& more) const {
+    Words all = {"ingest", "-m", model.path(), "--store", here.path(), "--json"};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+  Ended ingest(const Words& more) const { return run_tarn(ingest_words(more)); }
+  Ended ingest_both() const { return ingest({book.path(), faq.path()}); }
+
+  const test::TempFile book{"book.txt"}, faq{"faq.txt"}, question{"question.txt"};
+  std::string answer;
+  u64 n_prompt = 0;
+};
+
+TEST_CASE("what was read ahead is found by a question, and not read again") {
+  Documents world;
+  Ended ended = world.ingest_both();
+  CAPTURE(ended.err);
+  REQUIRE(ended.exit_code == 0);
+  const u64 n_book = number_in(ended, "tokens");
+  CHECK(number_in(ended, "reused", 0) == 0);
+  CHECK(number_in(ended, "reused", 1) > n_book / 2);  // the common beginning
+  CHECK(number_in(ended, "bytes_written", 0) > number_in(ended, "bytes_written", 1));
+  CHECK(number_in(ended, "bytes_written", 1) > 0);
+  CHECK(number_in(ended, "store_bytes") == fs::file_size(world.here.path() + "/sessions.tarn"));
+  CHECK(has(world.listed(world.here), Documents::name(world.faq)));
+
+  const Ended asked = world.ask_store();
+  CAPTURE(asked.err);
+  REQUIRE(asked.exit_code == 0);
+  CHECK(number_in(asked, "from_disk") > n_book / 10 * 9);
+  CHECK(number_in(asked, "from_memory") == 0);
+  CHECK(Documents::tokens_of(asked) == world.answer);
+  CHECK_FALSE(fs::exists(world.here.path() + "/kv.tarn"));
+
+  for (const Words& order :
+       {Words{world.book.path(), world.faq.path()}, Words{world.faq.path(), world.book.path()}}) {
+    ended = world.ingest(order);
+    CHECK(ended.exit_code == 0);
+    for (u32 i = 0; i < 2; ++i) {
+      CHECK(number_in(ended, "reused", i) == number_in(ended, "tokens", i));
+      CHECK(number_in(ended, "bytes_written", i) == 0);
+    }
+  }
+  // Under another name it takes a manifest and the page that is not full.
+  ended = world.ingest({world.book.path(), "--as", "novel"});
+  CHECK(ended.exit_code == 0);
+  CHECK(number_in(ended, "reused") > n_book / 10 * 9);
+  CHECK(has(world.listed(world.here), "\nnovel "));
+  // Others follow, and those before stay.
+  const test::TempFile more("more.txt");
+  Documents::write(more, words(9, 600));
+  CHECK(world.ingest({more.path()}).exit_code == 0);
+  ended = world.ingest_both();
+  CHECK(number_in(ended, "bytes_written", 0) == 0);
+  CHECK(number_in(ended, "bytes_written", 1) == 0);
+  CHECK(world.store(world.here, {"check"}).exit_code == 0);
+}
+
+TEST_CASE("figures in words") {
+  Documents world;
+  Words all = world.ingest_words({world.book.path(), world.faq.path()});
+  std::erase(all, "--json");
+  const Ended ended = run_tarn(all);
+  CAPTURE(ended.err);
+  CAPTURE(ended.out);
+  REQUIRE(ended.exit_code == 0);
+  for (const std::string& part :
+       {Documents::name(world.book) + ": ", Documents::name(world.faq) + ": ",
+        std::string(" tokens, 0 of them reused, "), std::string(" written\n"),
+        std::string("files: 2, "), std::string("; sessions.tarn takes ")}) {
+    CAPTURE(part);
+    CHECK(has(ended.out, part));
+  }
+}
+
+TEST_CASE("one that cannot be read says why, and the others are read") {
+  Documents world;
+  const test::TempFile empty("empty.txt"), longer("longer.txt");
+  Documents::write(empty, "");
+  Documents::write(longer, words(5, 2000));
+  Ended ended = world.ingest(
+      {"/nowhere/at/all", empty.path(), longer.path(), world.book.path(), "-c", "1024"});
+  CAPTURE(ended.err);
+  CHECK(ended.exit_code == 74);
+  for (const char* part : {"/nowhere/at/all: cannot open", "is empty", "are more than -c 1024",
+                           "files that are not in the store: 3 of 4"}) {
+    CHECK(has(ended.err, part));
+  }
+  CHECK(number_in(ended, "tokens", 3) > 0);
+  CHECK(has(ended.out, "\"error\": "));
+  CHECK(number_in(world.ask_store(), "from_disk") > 0);
+  // A conversation of that name stays what it is.
+  const std::string book = Documents::name(world.book);
+  (void)world.say(world.there, book, "A list:");
+  struct Case {
+    Words words;
+    int exit_code;
+    const char* says;
+  };
+  const std::string there = world.there.path();
+  const Case cases[] = {
+      {{"-m", world.model.path(), "--store", there, world.book.path()}, 78, "has another text"},
+      {{"-m", world.other_model.path(), "--store", there, world.book.path()},
+       78,
+       "saved by another model"},
+      {{"-m", world.model.path(), world.book.path()}, 64, "--store DIR"},
+      {{"-m", world.model.path(), "--store", there}, 64, "FILE"},
+      {{"-m", world.model.path(), "--store", there, "--as", "a", world.book.path(),
+        world.faq.path()},
+       64,
+       "--as names one document"},
+      {{"-m", world.model.path(), "--store", there, world.book.path(), world.book.path()},
+       64,
+       "two files have the name"},
+      {{"-m", world.model.path(), "--store", there, "/nowhere/at/all"}, 74, "1 of 1"},
+  };
+  for (const Case& c : cases) {
+    CAPTURE(c.says);
+    Words all = c.words;
+    all.insert(all.begin(), "ingest");
+    ended = run_tarn(all);
+    CAPTURE(ended.err);
+    CHECK(ended.exit_code == c.exit_code);
+    CHECK(has(ended.err, c.says));
+  }
+  CHECK(has(world.listed(world.there), "\n" + book + " "));
+  // No room: the key that makes some, by name.
+  const test::TempFile toml("small.toml");
+  Documents::write(toml, "store.quota_bytes = '1MiB'\n");
+  const test::TempDir small("ingest_small");
+  ended = run_tarn({"ingest", "-m", world.model.path(), "--store", small.path(), "--config",
+                    toml.path(), world.book.path(), world.faq.path()});
+  CAPTURE(ended.err);
+  CHECK(ended.exit_code == 78);
+  CHECK(has(ended.err, "store.quota_bytes"));
+}
+
+TEST_CASE("killed with -9 at any moment, it goes on where it was, and what it left is whole") {
+  test::Random random(test::seed_from_environment());
+  CAPTURE(random.seed());
+  const char* asked = std::getenv("TARN_INGEST_KILLS");
+  const u64 n_kills = asked != nullptr ? std::strtoull(asked, nullptr, 10) : 10;
+  Documents world(700);
+  const test::TempFile toml("often.toml");
+  Documents::write(toml, "store.checkpoint_ms = 20\nengine.batch_rows_max = 32\n");
+  Words all = world.ingest_words({world.book.path(), world.faq.path(), "--config", toml.path()});
+  using Clock = std::chrono::steady_clock;
+  const auto begin = Clock::now();
+  REQUIRE(run_tarn(all).exit_code == 0);
+  const auto took_us = static_cast<u64>(
+      std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - begin).count());
+  world.here.remove();
+  all.insert(all.begin(), TARN_PROGRAM);
+  std::vector<char*> argv;
+  for (std::string& word : all) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  u64 n_killed = 0, n_repeats = 0, n_went_on = 0, n_one_whole = 0;
+  for (u64 i = 0; n_killed < n_kills; ++i) {
+    CAPTURE(i);
+    const pid_t child = fork();
+    if (child == 0) {
+      const int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
+      dup2(nowhere, STDOUT_FILENO);
+      dup2(nowhere, STDERR_FILENO);
+      execv(TARN_PROGRAM, argv.data());
+      _exit(127);
+    }
+    usleep(static_cast<useconds_t>(random.below(took_us / (1 + i % 3))));
+    kill(child, SIGKILL);
+    int status = 0;
+    REQUIRE(waitpid(child, &status, 0) == child);
+    n_killed += WIFSIGNALED(status);
+    if (fs::exists(world.here.path())) {
+      const Ended checked = world.store(world.here, {"check"});
+      CAPTURE(checked.out);
+      CHECK(checked.exit_code == 0);
+    }
+    if (i % 3 != 2) continue;  // the next one is killed on what this one has left
+    const Ended again = world.ingest_both();
+    CAPTURE(again.err);
+    REQUIRE(again.exit_code == 0);
+    ++n_repeats;
+    n_went_on += number_in(again, "reused", 0) > 0;
+    n_one_whole += number_in(again, "bytes_written", 0) == 0;
+    const Ended answered = world.ask_store();
+    CHECK(number_in(answered, "from_disk") > world.n_prompt / 10 * 9);
+    CHECK(Documents::tokens_of(answered) == world.answer);
+    world.here.remove();
+  }
+  if (n_kills >= 10) CHECK(n_went_on > 0);
+  MESSAGE(n_killed, " killed; of ", n_repeats, " repeats ", n_went_on, " went on, ", n_one_whole,
+          " found the first file whole");
+}
+
+}  // namespace
+}  // namespace tarn
