@@ -232,8 +232,9 @@ void ingest(IngestCommand& command) {
   const Config config = config_for(command, documents);
   const auto failed = [](const Document& document) { return document.failure.has_value(); };
   if (!std::ranges::all_of(documents, failed)) {
-    // Whoever answers on this machine goes first. The engine's threads inherit it.
-    setpriority(PRIO_PROCESS, 0, 19);
+    // Whoever answers on this machine goes first, unless nice(1) was told otherwise. The engine's
+    // threads inherit it.
+    if (getpriority(PRIO_PROCESS, 0) == 0) setpriority(PRIO_PROCESS, 0, 19);
     warn_beyond_training(command.engine.model, config.context_tokens);
     const EngineHandle engine(command.engine.model, config, command.engine.verbose);
     for (Document& document : documents) {
@@ -256,7 +257,8 @@ void add_ingest(const Command& app) {
       "\nA prompt that begins with the text of a document takes its KV from the store. Each file "
       "becomes a saved session of the file's name (tarn store shows them). Text that two files "
       "begin with is computed once. After ^C, a crash or a power cut repeat the command: it goes "
-      "on from the last checkpoint, and what is there already is skipped. It runs at low priority. "
+      "on from the last checkpoint, and what is there already is skipped. It runs at low priority, "
+      "or at nice's. "
       "If one file fails, the others are read, and the exit code says so.\n");
   command->engine.add_to(sub);
   sub.add_option("FILE", command->files, "the documents, byte for byte")
