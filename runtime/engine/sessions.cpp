@@ -206,9 +206,9 @@ Result<void> Sessions::truncate(SessionIdx idx, u32 n_tokens) {
     }
   }
   selector_.truncate(idx, n_tokens);
-  s.n_ids = n_tokens;
+  s.n_ids = s.n_settled = n_tokens;
+  s.generation.reused.bound(n_tokens);
   s.turns.truncate(n_tokens);
-  s.n_settled = n_tokens;
   s.turn_begin = std::min(s.turn_begin, n_tokens);
   s.saved.n_slots = std::min(s.saved.n_slots, n_tokens);
   s.saved.ask_more();

@@ -11,6 +11,9 @@ namespace tarn::kv {
 struct Reused {
   u32 n_from_memory = 0, n_from_disk = 0;
   u32 n_tokens() const { return n_from_memory + n_from_disk; }
+  void bound(u32 n) {
+    if (n_tokens() > n) forget(n_tokens() - n);
+  }
   // The last n of them are gone.
   void forget(u32 n) {
     const u32 n_disk = std::min(n, n_from_disk);
