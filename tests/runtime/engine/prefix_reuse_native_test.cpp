@@ -58,6 +58,16 @@ Answer alone(const SmallModel& model, SavedHow how, const std::vector<u32>& ids)
   return answer(life, create(life), ids);
 }
 
+// A life that reads the document, saves it, and ends.
+void save_document(const SmallModel& model, const SavedHow& how, SimDisk& disk,
+                   const std::vector<u32>& document) {
+  SavedLife life(model, how, disk);
+  const SessionIdx session = create(life);
+  REQUIRE(life.engine().feed(session, document).has_value());
+  life.open.run();
+  REQUIRE(life.engine().save(session, "document").has_value());
+}
+
 u32 groups_in_use(SavedLife& life) {
   const kv::GroupPool& pool = lab::Probe::pool(life.engine());
   return pool.groups_max() - pool.groups_free();
@@ -266,13 +276,7 @@ TEST_CASE("after a restart a prefix is found on the disk, whoever computed it") 
     SavedHow how{.few_frames = few_frames};
     const Answer want = alone(model, how, asked);
     SimDisk disk(1);
-    {
-      SavedLife life(model, how, disk);
-      const SessionIdx session = create(life);
-      REQUIRE(life.engine().feed(session, document).has_value());
-      life.open.run();
-      REQUIRE(life.engine().save(session, "document").has_value());
-    }
+    save_document(model, how, disk, document);
     SavedLife life(model, how, disk);
     const Answer again = answer(life, create(life), asked);
     CHECK(again == want);
@@ -292,13 +296,7 @@ TEST_CASE("a record that is damaged costs the time to compute it, and no token")
   const SavedHow how{.few_frames = true};
   const Answer want = alone(model, how, document);
   SimDisk disk(1);
-  {
-    SavedLife life(model, how, disk);
-    const SessionIdx session = create(life);
-    REQUIRE(life.engine().feed(session, document).has_value());
-    life.open.run();
-    REQUIRE(life.engine().save(session, "document").has_value());
-  }
+  save_document(model, how, disk, document);
   disk.script.ppm[static_cast<u32>(test::SimFault::flipped_read)] = 2'000;
   SavedLife life(model, how, disk);
   u32 n_errors = 0;
