@@ -61,22 +61,6 @@ bool Prefixes::has(const store::Key& chain, std::span<const u32> page_ids) const
   return layer == args_.n_cache_layers;
 }
 
-// All layers of it, or nothing.
-bool Prefixes::take_records(Sequence& sequence, const store::Key& chain) {
-  const u32 page_tokens = args_.pool->shape().page_tokens, at = sequence.n_slots() / page_tokens;
-  if (!sequence.reserve(page_tokens)) return false;
-  for (u32 layer = 0; layer < args_.n_cache_layers; ++layer) {
-    const auto ref = record(chain, layer);
-    if (!ref) {
-      sequence.abandon();
-      return false;
-    }
-    args_.tiers->residency.adopt(sequence.group(layer, at).idx, *ref);
-  }
-  sequence.commit(page_tokens);
-  return true;
-}
-
 bool Prefixes::take_page(Sequence& sequence, const store::Key& chain, u32 before,
                          std::span<const u32> page_ids, Reused* reused) {
   const u32 page_tokens = args_.pool->shape().page_tokens, at = sequence.n_slots() / page_tokens;
@@ -85,7 +69,8 @@ bool Prefixes::take_page(Sequence& sequence, const store::Key& chain, u32 before
   const bool is_cut = sequence.truncate(at * page_tokens);
   TARN_ASSERT(is_cut);  // between two pages
   if (found == kNoPage) {
-    if (!take_records(sequence, chain)) return false;
+    const auto find = [&](u32 layer) { return record(chain, layer); };
+    if (!sequence.reserve(page_tokens) || !adopt_records(sequence, find)) return false;
     index_.set_wanted(
         index_.add({.chain = chain, .before = before, .token_ids = page_ids}, sequence, at));
     reused->n_from_disk += page_tokens;

@@ -1,8 +1,8 @@
 // KV that is not computed twice: prefixes of whole pages that some sequence has computed, in memory
 // or on the disk (METHODS 11.3 and 12.2; the tree of pages in memory is prefix_index.h).
 //
-//   look-up   page by page from the first one on, each in memory, else in the store, until neither
-//             has it
+//   look-up   page by page, from the first one on: in memory, else in the store. It ends where
+//             neither has the next page
 //   idle      pages that leave and are wanted (prefix_index.h) are written before, where there is a
 //             store
 //   thread    the engine's
@@ -43,6 +43,10 @@ class Prefixes {
   void drop_idle(const store::Key& chain, std::span<const u32> page_ids, bool with_what_follows);
   // Whether all of this page of the sequence is in memory.
   bool is_here(const Sequence& sequence, u32 at) const;
+  // The next page of the sequence, which is reserved, becomes the one whose record of cache layer l
+  // is find(l). False where one is missing: then nothing is reserved.
+  template <class Find>
+  bool adopt_records(Sequence& sequence, Find&& find);
   // Where groups run short, begins to write idle pages that are wanted, those that leave next: what
   // is dropped then is found on the disk.
   void save_idle();
@@ -53,11 +57,25 @@ class Prefixes {
   u32 find_page(const store::Key& chain, std::span<const u32> page_ids);
   bool is_in(u32 page, Where where) const;
   std::optional<store::RecordRef> record(const store::Key& chain, u32 cache_layer) const;
-  bool take_records(Sequence& sequence, const store::Key& chain);
 
   Args args_{};
   PrefixIndex index_{};
   u64 looked_at_ = ~u64{0};  // where save_idle() found nothing to write
 };
+
+template <class Find>
+bool Prefixes::adopt_records(Sequence& sequence, Find&& find) {
+  const u32 page_tokens = args_.pool->shape().page_tokens, at = sequence.n_slots() / page_tokens;
+  for (u32 layer = 0; layer < args_.n_cache_layers; ++layer) {
+    const std::optional<store::RecordRef> ref = find(layer);
+    if (!ref) {
+      sequence.abandon();
+      return false;
+    }
+    args_.tiers->residency.adopt(sequence.group(layer, at).idx, *ref);
+  }
+  sequence.commit(page_tokens);
+  return true;
+}
 
 }  // namespace tarn::kv

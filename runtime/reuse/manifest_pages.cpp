@@ -28,22 +28,15 @@ Result<bool> take_records(kv::KvCache& kv, kv::Sequence& sequence, const Manifes
                           u32 page) {
   const u32 page_tokens = manifest.identity.page_tokens;
   const u32 n_layers = manifest.identity.n_cache_layers;
-  kv::Tiers& tiers = kv.tiers();
+  const store::Store& store = kv.tiers().store.store();
   if (!sequence.reserve(page_tokens)) {
     return fail({.status = Status::would_block,
                  .hint = "other sessions hold the KV now: end or truncate one, or raise -c "
                          "(kv.context_tokens)"});
   }
-  if (!has_records(tiers.store.store(), manifest, page)) {
-    sequence.abandon();
-    return false;
-  }
-  for (u32 layer = 0; layer < n_layers; ++layer) {
-    const auto ref = group_record(tiers.store.store(), manifest, u64{page} * n_layers + layer);
-    tiers.residency.adopt(sequence.group(layer, page).idx, *ref);
-  }
-  sequence.commit(page_tokens);
-  return true;
+  return kv.prefixes().adopt_records(sequence, [&](u32 layer) {
+    return group_record(store, manifest, u64{page} * n_layers + layer);
+  });
 }
 
 void drop_idle(kv::KvCache& kv, const Manifest& manifest) {
