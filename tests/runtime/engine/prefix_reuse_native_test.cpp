@@ -337,7 +337,7 @@ TEST_CASE("what nobody asked for again is dropped, what was hit goes to the disk
       const std::vector<u32> text(document.begin(), document.begin() + n_fit);
       const auto say = [&](const std::vector<u32>& ids) {
         const SessionIdx session = create(life);
-        const Answer said = answer(life, session, ids);
+        Answer said = answer(life, session, ids);
         life.engine().destroy_session(session);
         life.open.run();
         return said;
