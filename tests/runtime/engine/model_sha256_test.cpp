@@ -14,7 +14,6 @@
 namespace tarn::engine {
 namespace {
 
-using test::OpenEngine;
 using test::SmallModel;
 
 std::string file_bytes(const std::string& path) {
