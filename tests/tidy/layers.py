@@ -19,6 +19,7 @@ LAYERS = {
     "runtime/arena": ["platform/mem", "platform/gpu", "runtime/config"],
     "runtime/model": ["platform/cpu", "platform/io", "kernels", "runtime/config", "runtime/arena"],
     "runtime/text": ["runtime/arena", "runtime/model"],
+    "runtime/chat": ["runtime/text"],
     "runtime/store": ["platform/clock", "platform/cpu", "platform/io", "runtime/arena"],
     "runtime/step": [],
     "runtime/kv": ["platform/clock", "platform/log", "platform/cpu", "platform/io",
@@ -33,14 +34,14 @@ LAYERS = {
                      "runtime/config", "runtime/arena", "runtime/model", "runtime/step",
                      "runtime/kv", "runtime/method"],
     "runtime/plan": ["platform/io", "platform/gpu", "kernels", "runtime/config", "runtime/arena",
-                     "runtime/model", "runtime/text", "runtime/store", "runtime/step",
-                     "runtime/kv", "runtime/method", "runtime/reuse",
+                     "runtime/model", "runtime/text", "runtime/chat", "runtime/store",
+                     "runtime/step", "runtime/kv", "runtime/method", "runtime/reuse",
                      "runtime/exec"],
     "runtime/engine": ["platform/clock", "platform/log", "platform/cpu", "platform/io",
                        "platform/mem", "platform/gpu", "kernels", "runtime/config", "runtime/arena",
-                       "runtime/model", "runtime/text", "runtime/store", "runtime/step",
-                       "runtime/kv", "runtime/method", "runtime/reuse", "runtime/plan",
-                       "runtime/exec"],
+                       "runtime/model", "runtime/text", "runtime/chat", "runtime/store",
+                       "runtime/step", "runtime/kv", "runtime/method", "runtime/reuse",
+                       "runtime/plan", "runtime/exec"],
     "runtime/api": ["platform/cpu", "runtime/engine"],
     "runtime/lab": ["platform/gpu", "kernels", "runtime/config", "runtime/model", "runtime/step",
                     "runtime/method", "runtime/kv", "runtime/plan", "runtime/engine"],
@@ -49,8 +50,8 @@ LAYERS = {
 # Tools stand above the library. `tarn eval` and the benches may use the engine's public header.
 TOOLS_MAY = ["platform/clock", "platform/log", "platform/cpu", "platform/io", "platform/mem",
              "platform/gpu", "kernels", "runtime/config", "runtime/arena", "runtime/model",
-             "runtime/text", "runtime/store", "runtime/step", "runtime/kv", "runtime/reuse",
-             "runtime/plan", "runtime/engine", "runtime/api", "runtime/lab"]
+             "runtime/text", "runtime/chat", "runtime/store", "runtime/step", "runtime/kv",
+             "runtime/reuse", "runtime/plan", "runtime/engine", "runtime/api", "runtime/lab"]
 ENGINE_PUBLIC = "runtime/engine/engine.h"
 
 # Inside kernels/, a family sees itself, common/ and the tensor types of quant/. The table of
