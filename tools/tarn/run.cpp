@@ -9,6 +9,7 @@
 #include "tools/support/input.h"
 #include "tools/support/json.h"
 #include "tools/support/model_file.h"
+#include "tools/tarn/answer_options.h"
 #include "tools/tarn/commands.h"
 #include "tools/tarn/context.h"
 #include "tools/tarn/kept_session.h"
@@ -24,11 +25,9 @@ struct RunCommand {
   SessionOptions session;
   std::string sample = kBuiltInNames[0];
   bool parse_special = false;
-  bool ignore_end = false;
   bool json = false;
-  std::vector<std::string> stops;
   i64 n_predict = 128;  // -1: until the end
-  tarn_generate_options options = TARN_INIT(tarn_generate_options);
+  AnswerOptions answer;
   Option prompt_option;
 };
 
@@ -82,7 +81,8 @@ BuiltIn built_in_of(const RunCommand& command) {
 }
 
 // Answers the next input of a kept session, or continues the one that was cut off.
-GenerationResult answer_kept(const RunCommand& command, KeptSession& kept, Prompt prompt) {
+GenerationResult answer_kept(const RunCommand& command, const tarn_generate_options& options,
+                             KeptSession& kept, Prompt prompt) {
   std::vector<u32>& ids = prompt.ids;
   // An empty input is a prefix of every input, so it never continues one.
   const bool goes_on = !prompt.is_empty && kept.goes_on_with(ids);
@@ -92,7 +92,7 @@ GenerationResult answer_kept(const RunCommand& command, KeptSession& kept, Promp
   const bool also_goes_on = goes_on || (!prompt.is_empty && kept.goes_on_with(ids));
   check_has_tokens(ids.size() + kept.n_tokens());
   GenerationResult result = generate(
-      kept.api(), also_goes_on ? std::vector<u32>{} : ids, command.options,
+      kept.api(), also_goes_on ? std::vector<u32>{} : ids, options,
       {.only_reads = command.n_predict == 0, .stream = !command.json, .stop = &asked_to_end});
   result.n_prompt_tokens = ids.size() + (also_goes_on ? 0 : kept.n_tokens());
   result.n_prompt_tokens -= std::min<u64>(result.n_prompt_tokens, kept.n_computed());
@@ -144,20 +144,15 @@ void run(RunCommand& command) {
   // At most the context: an answer's KV is reserved before it begins.
   const auto n_max = static_cast<i64>(engine.status().context_tokens);
   const i64 n_wanted = command.n_predict < 0 ? n_max : std::min(command.n_predict, n_max);
-  command.options.max_tokens = static_cast<u32>(n_wanted);
-  std::vector<const char*> stops;
-  for (const std::string& stop : command.stops) stops.push_back(stop.c_str());
-  command.options.stops = stops.data();
-  command.options.n_stops = static_cast<uint32_t>(stops.size());
-  command.options.ignore_end = command.ignore_end ? 1 : 0;
+  const tarn_generate_options options = command.answer.for_tokens(static_cast<u32>(n_wanted));
   GenerationResult result;
   std::optional<KeptSession> kept;
   if (keeps) {
     kept.emplace(engine.get(), command.session);
-    result = answer_kept(command, *kept, prompt);
+    result = answer_kept(command, options, *kept, prompt);
   } else {
     const ApiSession session(engine.get());
-    result = generate(session, prompt.ids, command.options,
+    result = generate(session, prompt.ids, options,
                       {.only_reads = command.n_predict == 0, .stream = !command.json});
   }
   if (!command.json) print_figures(engine, result);
@@ -169,33 +164,6 @@ void run(RunCommand& command) {
   if (kept) kept->write(json);
   json.end_object();
   print_json(json);
-}
-
-void add_sampler_options(const Command& sub, RunCommand& command) {
-  tarn_generate_options& o = command.options;
-  sub.add_option("-n,--n-predict", command.n_predict,
-                 "tokens to generate; 0: only read the prompt; -1: until the model ends or the "
-                 "context is full")
-      .between(i64{-1}, i64{~u32{0}})
-      .capture_default_str();
-  sub.add_option("--temp", o.temperature, "temperature; 0: greedy").capture_default_str();
-  sub.add_option("--top-k", o.top_k, "sample from the k best tokens; 0: off").capture_default_str();
-  sub.add_option("--top-p", o.top_p,
-                 "sample from the best tokens with this total probability; 0: "
-                 "off");
-  sub.add_option("--min-p", o.min_p, "drop tokens below this share of the best one's probability");
-  sub.add_option("--repeat-penalty", o.repetition_penalty,
-                 "divides the logits of earlier tokens, 1.1 for example; 0: off");
-  sub.add_option("--frequency-penalty", o.frequency_penalty,
-                 "subtracted from a token's logit for each occurrence");
-  sub.add_option("--presence-penalty", o.presence_penalty,
-                 "subtracted once from the logits of earlier tokens");
-  sub.add_option("--repeat-last-n", o.penalty_last_tokens,
-                 "window of last tokens for the penalties; 0: 64; at most 4096");
-  sub.add_option("-s,--seed", o.seed, "seed of the sampler; the same seed gives the same tokens")
-      .capture_default_str();
-  sub.add_option("--stop", command.stops, "text that ends the answer; may be repeated");
-  sub.add_flag("--ignore-eos", command.ignore_end, "continue after the model's end token");
 }
 
 }  // namespace
@@ -242,7 +210,12 @@ void add_run(const Command& app) {
                  "model on a document of any length (-c)")
       .is_member({kBuiltInNames[0], kBuiltInNames[1]})
       .capture_default_str();
-  add_sampler_options(sub, *command);
+  sub.add_option("-n,--n-predict", command->n_predict,
+                 "tokens to generate; 0: only read the prompt; -1: until the model ends or the "
+                 "context is full")
+      .between(i64{-1}, i64{~u32{0}})
+      .capture_default_str();
+  command->answer.add_to(sub);
   sub.add_flag("--json", command->json, "one JSON object on standard output");
   sub.callback([command] { run(*command); });
 }
