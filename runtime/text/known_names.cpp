@@ -29,6 +29,7 @@ constexpr RoleKey kRoleKeys[] = {
     {"tokenizer.ggml.bos_token_id", Role::bos},
     {"tokenizer.ggml.eos_token_id", Role::eos},
     {"tokenizer.ggml.unknown_token_id", Role::unknown},
+    {"tokenizer.ggml.padding_token_id", Role::padding},
     {"tokenizer.ggml.eot_token_id", Role::eot},
     {"tokenizer.ggml.eom_token_id", Role::eom},
     {"tokenizer.ggml.fim_pre_token_id", Role::fim_prefix},

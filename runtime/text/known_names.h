@@ -26,6 +26,7 @@ enum class Role : u8 {
   bos,
   eos,
   unknown,
+  padding,
   eot,
   eom,
   fim_prefix,

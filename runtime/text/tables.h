@@ -117,6 +117,7 @@ struct Tokenizer::Tables {
   TokenId bos = kNoToken;
   TokenId eos = kNoToken;
   TokenId unknown = kNoToken;
+  TokenId padding = kNoToken;
   u32 text_bytes_max = 0;               // of the longest token
   std::array<TokenId, 256> byte_ids{};  // kNoToken: this byte has no token of its own
 

@@ -106,6 +106,12 @@ Result<u64> Tokenizer::encode(std::string_view text, EncodeOptions options,
   return ids.n();
 }
 
+std::string_view Tokenizer::special_text(SpecialToken which) const {
+  const TokenId ids[] = {tables_->bos, tables_->eos, tables_->unknown, tables_->padding};
+  const TokenId id = ids[static_cast<u64>(which)];
+  return id == kNoToken ? std::string_view() : tables_->texts.at(id);
+}
+
 u64 Tokenizer::piece(TokenId id, bool special, std::span<char> out) const {
   TARN_ASSERT(id < tables_->n_vocab);
   const std::string_view text = tables_->texts.at(id);

@@ -48,6 +48,7 @@ enum class TokenKind : u8 {
   byte = 6
 };
 
+enum class SpecialToken : u8 { bos, eos, unknown, padding };
 enum class VocabKind : u8 { spm, bpe };
 enum class PreTokenizer : u8 { none, gpt2, llama_bpe, qwen2 };
 
@@ -68,6 +69,8 @@ class Tokenizer {
 
   u32 n_vocab() const;
   bool is_end(TokenId id) const;  // ends a generation; false for an id that does not exist
+  // As the file writes it; empty if the vocabulary has none.
+  std::string_view special_text(SpecialToken which) const;
 
   // Bytes of scratch that are enough for any text of `text_bytes`. Most texts need less: BPE needs
   // 22 bytes for each byte of the longest pre-token, SPM 23 for each byte of the text. encode()

@@ -192,6 +192,7 @@ Result<void> VocabBuilder::set_roles(const VocabRules& rules) {
   tables_->bos = roles_[place(Role::bos)];
   tables_->eos = roles_[place(Role::eos)];
   tables_->unknown = roles_[place(Role::unknown)];
+  tables_->padding = roles_[place(Role::padding)];
   tables_->adds_bos = rules.adds_bos.value_or(spm || rules.pre.adds_bos);
   tables_->adds_eos = rules.adds_eos.value_or(false);
   tables_->adds_space_prefix = spm && rules.adds_space_prefix.value_or(true);
