@@ -1,6 +1,7 @@
 #include "tools/support/model_file.h"
 
 #include "platform/base/checked.h"
+#include "runtime/chat/chat_template.h"
 #include "runtime/model/file_hash.h"
 #include "tools/support/exit_code.h"
 
@@ -77,6 +78,12 @@ Sha256::Text ModelFile::sha256(bool (*on_progress)(void*, u64, u64)) {
                                         .on_progress = on_progress});
   reserve_.release(window);
   return value_of(hash);
+}
+
+std::string ModelFile::chat_template() {
+  const auto text =
+      value_of(gguf_.get_string("tokenizer.chat_template", bump_, chat::kSourceBytesMax));
+  return std::string(text.value_or(""));
 }
 
 std::string ModelFile::text_key(const char* key, const std::string& otherwise) {

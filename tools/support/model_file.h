@@ -33,6 +33,8 @@ class ModelFile {
   std::string piece(text::TokenId id);
   // The SHA-256 of the whole file.
   Sha256::Text sha256(bool (*on_progress)(void*, u64 done_bytes, u64 total_bytes));
+  // The model's own chat template, or "".
+  std::string chat_template();
   // A text value of the directory, or `otherwise`.
   std::string text_key(const char* key, const std::string& otherwise);
 

@@ -11,6 +11,7 @@ void add_ingest(const Command& app);
 void add_plan(const Command& app);
 void add_inspect(const Command& app);
 void add_tokenize(const Command& app);
+void add_template(const Command& app);
 void add_eval(const Command& app);
 void add_verify(const Command& app);
 void add_calibrate(const Command& app);

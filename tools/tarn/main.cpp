@@ -44,6 +44,7 @@ int run_command_line(int argc, char** argv) {
   tarn::tools::add_plan(app);
   tarn::tools::add_inspect(app);
   tarn::tools::add_tokenize(app);
+  tarn::tools::add_template(app);
   tarn::tools::add_eval(app);
   tarn::tools::add_verify(app);
   tarn::tools::add_calibrate(app);
